@@ -1,8 +1,8 @@
 package engine
 
-// CopyCorner copies what two tensors have in common from their first corner on: src is
-// filled up where dst is larger, and cut where it is smaller. size is that of an element.
-// The two may be the same memory where dst is nowhere larger.
+// CopyCorner copies the part that two tensors have in common, from the first corner on. Where dst is larger, the
+// rest of it is zeroed. size is that of an element in bytes. The two may be the same memory if dst is nowhere
+// larger.
 func CopyCorner(dst []byte, dstShape []int64, src []byte, srcShape []int64, size int) {
 	row, last := int64(size), len(dstShape)-1
 	for last >= 0 && dstShape[last] == srcShape[last] {

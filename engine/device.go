@@ -12,23 +12,23 @@ type Device struct {
 	ID    string // "cpu:0", "cuda:0"; "cpu:0,1" for a set of two
 	Kind  string // the name plans use: "cpu-1", "L4", "H100"
 	Name  string // as the hardware names itself
-	UUID  string // GPUs only
-	Share int    // v of a 1/v share; 1 is the whole device
+	UUID  string // of GPUs only
+	Share int    // v, for a share 1/v; 1 is the whole device
 
 	MemoryBytes int64
 	CPUs        []int // the CPUs of a CPU device
 	Driver      string
 
-	// GPUs only, where the driver tells.
+	// For GPUs only, if the driver reports them.
 	Architecture    string // CUDA compute capability: "9.0"
 	Multiprocessors int
 	PowerLimitWatts float64
 }
 
-// IsCPU tells a CPU device from a GPU.
+// IsCPU reports whether the device is a set of CPUs.
 func (d Device) IsCPU() bool { return strings.HasPrefix(d.ID, "cpu:") }
 
-// Index is the GPU's ordinal (or the first CPU).
+// Index returns the number of the GPU, or of the first CPU.
 func (d Device) Index() (int, error) {
 	_, s, ok := strings.Cut(d.ID, ":")
 	if ok {
@@ -40,7 +40,7 @@ func (d Device) Index() (int, error) {
 	return 0, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, ErrNoDevice)
 }
 
-// CPUDevice is the device made of a set of CPUs; its kind is cpu-<threads>.
+// CPUDevice returns the device of a set of CPUs. Its kind is cpu-<threads>.
 func CPUDevice(cpus ...int) Device {
 	s := make([]string, len(cpus))
 	for i, c := range cpus {
@@ -52,7 +52,7 @@ func CPUDevice(cpus ...int) Device {
 	}
 }
 
-// FindDevice picks a device of a list by its ID. The error lists what there is.
+// FindDevice returns the device with an ID. The error lists the IDs that exist.
 func FindDevice(devices []Device, id string) (Device, error) {
 	var have []string
 	for _, d := range devices {

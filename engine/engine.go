@@ -15,15 +15,15 @@ type Engine interface {
 	// Load makes a submodel ready on a device. It fails, and never falls back
 	// to another device, where the device cannot execute every node.
 	Load(ctx context.Context, m *Submodel, d Device, o Options) (Block, error)
-	// Close frees what is still loaded.
+	// Close frees all that is still loaded.
 	Close() error
 }
 
-// Info says which software executes.
+// Info names the software that executes.
 type Info struct {
 	Name    string // "onnxruntime", "replay"
 	Version string // "1.29.0"
-	Library string // path of the library in use, empty where there is none
+	Library string // path of the library in use; empty for engines without one
 }
 
 // Submodel is a runnable range of a model's blocks with its declared
@@ -33,17 +33,16 @@ type Info struct {
 type Submodel struct {
 	Model    string // the model's name
 	Identity string // hex SHA-256 that identifies the source (and its seed)
-	// From and To are the half-open range of blocks; Blocks is how many the
-	// whole model has.
+	// From and To are the half-open range [From, To) of the model's blocks, of which there are Blocks.
 	From, To, Blocks int
 	Inputs, Outputs  []Spec
 	WeightBytes      int64
 	Nodes            int    // operators inside, constants aside
 	ONNX             []byte // the stand-alone model; empty for the replay engine
-	Folder           string // of the files that hold weights of it; empty where there are none
+	Folder           string // folder of the files that hold its weights; empty if it has none
 }
 
-// Options of Load. The zero value is what profiles and plans assume.
+// Options are the options of Load. Profiles and plans assume the zero value.
 type Options struct {
 	// Threads is the number of threads that work on one operator on the CPU;
 	// zero means the device's (one per CPU of its set).
@@ -61,7 +60,7 @@ type Options struct {
 	TensorRT bool
 }
 
-// Block is a submodel that is ready on one device.
+// Block is a submodel that is loaded on one device.
 type Block interface {
 	Submodel() *Submodel
 	Device() Device
@@ -85,9 +84,8 @@ type Binding interface {
 	Batch() int
 	Inputs() []Tensor
 	Outputs() []Tensor
-	// Run executes once and returns when the outputs are complete. The context
-	// is looked at before the run starts; a block is short and is not broken
-	// off. Run allocates nothing.
+	// Run executes once and returns when the outputs are complete. The context is checked before the run starts; a
+	// run is short and is not interrupted. Run allocates nothing.
 	Run(ctx context.Context) error
 	// RunN executes n times in a loop outside Go with one synchronisation at
 	// the end.
@@ -95,11 +93,10 @@ type Binding interface {
 	Close() error
 }
 
-// Timing is what RunN measured over all its runs together. CPU is the CPU
-// time of the calling thread: on a CPU device with one thread it is the
-// block's cost, on a GPU the cost of launching. Host is, on a GPU, the wall time
-// until the last run was launched, without waiting for the device: where it is
-// not much shorter than Wall, the device waits for the host.
+// Timing is the sum over all runs of a RunN. CPU is the CPU time of the calling thread: on a CPU device with one
+// thread it is the cost of the block, on a GPU the cost of launching it. Host, on a GPU, is the wall time until
+// the last run was launched, without waiting for the device. If it is not much shorter than Wall, the device waits
+// for the host.
 type Timing struct {
 	Runs            int
 	CPU, Wall, Host time.Duration

@@ -5,27 +5,27 @@ import (
 	"strings"
 )
 
-// Errors that callers tell apart with errors.Is.
+// Errors that callers distinguish with errors.Is.
 var (
-	// ErrNoLibrary: the engine's library, or one it needs, cannot be opened.
+	// ErrNoLibrary is returned when the engine's library, or one that it needs, cannot be opened.
 	ErrNoLibrary = errors.New("library missing")
-	// ErrNoDevice: the device does not exist or cannot be used here.
+	// ErrNoDevice is returned when the device does not exist or cannot be used on this machine.
 	ErrNoDevice = errors.New("no such device")
-	// ErrFallback: the device cannot execute every node, so that part of the
-	// model would run elsewhere and every number measured would be wrong.
+	// ErrFallback is returned when the device cannot execute every node. Part of the model would then run
+	// elsewhere, and every measured number would be wrong.
 	ErrFallback = errors.New("part of the model would fall back to another device")
-	// ErrModel: the model cannot be loaded (unknown operator, wrong types).
+	// ErrModel is returned when the model cannot be loaded (unknown operator, wrong types).
 	ErrModel = errors.New("model cannot be loaded")
-	// ErrShape: a tensor's type, shape or length is not what the block declares.
+	// ErrShape is returned when a tensor's type, shape or length differs from what the block declares.
 	ErrShape = errors.New("wrong tensor")
-	// ErrClosed: use after Close.
+	// ErrClosed is returned when something is used after its Close.
 	ErrClosed = errors.New("already closed")
 )
 
-// MissingError lists what must be there before an engine or device works.
+// MissingError lists what an engine or device needs and does not have.
 type MissingError struct {
-	What    string   // what was asked for: "device cuda:0"
-	Missing []string // one entry per missing thing, with where it was looked for
+	What    string   // what the caller wanted, such as "device cuda:0"
+	Missing []string // one entry per missing thing, with the places that were searched
 	Hint    string   // what to type
 	Kind    error    // ErrNoLibrary or ErrNoDevice
 }

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PinThread ties the calling goroutine to its operating-system thread and that
-// thread to the given CPUs. The returned function undoes both and must be
-// called by the same goroutine. Threads that an engine starts while loading
+// PinThread ties the calling goroutine to its operating-system thread, and that thread to the given CPUs. The same
+// goroutine must call the returned function, which undoes both. Threads that an engine starts while loading
 // inherit the set, so pin before Load.
 func PinThread(cpus ...int) (unpin func(), err error) {
 	var set, old unix.CPUSet
@@ -36,9 +35,9 @@ func PinThread(cpus ...int) (unpin func(), err error) {
 	}, nil
 }
 
-// RealTime lets the calling thread go before all others of its CPU, but real-time
-// ones, until undo is called by it. Threads that it starts are ordinary ones. Lock the
-// goroutine to its thread before. The kernel leaves others a twentieth of the CPU.
+// RealTime gives the calling thread priority over all other threads of its CPU except real-time ones, until that
+// thread calls undo. Threads that it starts have normal priority. Lock the goroutine to its thread before. The
+// kernel reserves a twentieth of the CPU for other threads.
 func RealTime() (undo func(), err error) {
 	was, err := unix.SchedGetAttr(0, 0)
 	if err != nil {
@@ -54,8 +53,7 @@ func RealTime() (undo func(), err error) {
 // CPUs lists the CPUs that this process may run on, ascending.
 func CPUs() ([]int, error) {
 	var set unix.CPUSet
-	// The process's own set, not that of the thread the caller happens to be
-	// on, which may be pinned.
+	// Ask for the process's set, not that of the current thread, which may be pinned.
 	if err := unix.SchedGetaffinity(unix.Getpid(), &set); err != nil {
 		return nil, fmt.Errorf("read the process's CPU set: %w", err)
 	}
@@ -69,7 +67,7 @@ func CPUs() ([]int, error) {
 	return out, nil
 }
 
-// MemoryBytes is the machine's memory.
+// MemoryBytes returns the memory of the machine.
 func MemoryBytes() int64 {
 	var si unix.Sysinfo_t
 	if unix.Sysinfo(&si) != nil {
@@ -78,8 +76,7 @@ func MemoryBytes() int64 {
 	return int64(si.Totalram) * int64(si.Unit)
 }
 
-// ThreadCPU is the CPU time of the calling thread; lock the goroutine to it
-// between two readings.
+// ThreadCPU returns the CPU time of the calling thread. Lock the goroutine to the thread between two readings.
 func ThreadCPU() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {

@@ -31,7 +31,7 @@ const String DType = 8
 
 var dtypes = map[DType]struct {
 	name string
-	size int // 0: cannot cross
+	size int // 0 for types that cannot cross
 }{
 	F32: {"float32", 4}, U8: {"uint8", 1}, I8: {"int8", 1}, U16: {"uint16", 2}, I16: {"int16", 2}, I32: {"int32", 4}, I64: {"int64", 8},
 	Bool: {"bool", 1}, F16: {"float16", 2}, F64: {"float64", 8}, U32: {"uint32", 4}, U64: {"uint64", 8}, BF16: {"bfloat16", 2},
@@ -49,11 +49,11 @@ func (d DType) String() string {
 	return "unknown"
 }
 
-// BatchDim stands in Spec.Shape for the batch size.
+// BatchDim stands for the batch size in Spec.Shape.
 const BatchDim int64 = -1
 
-// Spec describes a tensor at a boundary. Its first dimension is BatchDim
-// where the tensor grows with the batch, which every tensor at a cut does.
+// Spec describes a tensor at a boundary. If the tensor grows with the batch, its first dimension is BatchDim.
+// Every tensor at a cut does.
 type Spec struct {
 	Name  string
 	Type  DType
@@ -100,8 +100,8 @@ func (s Spec) String() string {
 type Tensor interface {
 	Spec() Spec
 	Batch() int
-	// Bytes is the tensor's memory where it is host memory, nil on a GPU. It
-	// stays valid, at the same address, until the owner frees it.
+	// Bytes returns the tensor's memory if it is host memory, and nil on a GPU. It stays valid, at the same
+	// address, until the owner frees it.
 	Bytes() []byte
 	// Write copies from host memory, Read to host memory, whole tensors only.
 	Write(src []byte) error
@@ -163,7 +163,7 @@ func (t *HostTensor) Read(dst []byte) error {
 	return nil
 }
 
-// CheckLen is the error for a copy of the wrong length.
+// CheckLen returns the error for a copy of the wrong length, or nil.
 func CheckLen(s Spec, want, got int) error {
 	if want != got {
 		return fmt.Errorf("tensor %s: %w: %d bytes, expected %d", s.Name, ErrShape, got, want)
@@ -171,8 +171,8 @@ func CheckLen(s Spec, want, got int) error {
 	return nil
 }
 
-// Fits holds a tensor against what a block declares at a batch size. The name
-// does not matter: one block's output is the next one's input.
+// CheckFits returns an error if a tensor is not what a block declares at a batch size. Names are not compared,
+// because one block's output is the next one's input.
 func Fits(t Tensor, want Spec, batch int) error {
 	got := t.Spec()
 	ok := got.Type == want.Type && len(got.Shape) == len(want.Shape) && t.Batch() == batch

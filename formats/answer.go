@@ -2,12 +2,12 @@ package formats
 
 import "time"
 
-// Answer is what a request to a language model came to. TPOT is 0 for an answer of one
-// token. Waited ends with the first iteration.
+// Answer holds the times of an answered request to a language model. TPOT is 0 for an answer of one token.
+// WaitTime lasts until the first iteration starts.
 type Answer struct{ E2E, TTFT, TPOT, Waited time.Duration }
 
-// TimePerToken returns the time per token after the first, for an answer whose first
-// and last token are so far apart; 0 for one token.
+// TimePerToken returns the time per token after the first, given the times of the first and the last token. For
+// one token it is 0.
 func TimePerToken(first, last time.Duration, tokens int) time.Duration {
 	if tokens < 2 {
 		return 0
@@ -26,9 +26,8 @@ func (a *Answer) Figure(of string) time.Duration {
 	return a.E2E
 }
 
-// Late reports whether an answer misses an SLO of a figure, or waited longer than
-// waiting allows; 0: there is no SLO of that. Simulator, server, client and planner
-// judge by it.
+// IsLate reports whether an answer misses its SLO on a figure, or waited longer than waitingSLO. An SLO of 0 does
+// not exist. Simulator, server, client and planner all use this function.
 func (a *Answer) Late(of string, slo, waiting time.Duration) bool {
 	return slo > 0 && a.Figure(of) > slo || waiting > 0 && a.Waited > waiting
 }

@@ -7,8 +7,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// Calibration turns raw certainties into the share of right answers at them: a
-// rising step function. Without steps certainties stay what they are.
+// Calibration is a rising step function that turns raw certainties into the share of right answers at them.
+// Without steps, certainties stay unchanged.
 type Calibration []CalibrationStep
 
 // CalibrationStep holds from a raw certainty on, up to the next step.
@@ -17,8 +17,7 @@ type CalibrationStep struct {
 	Certainty float64 `json:"certainty"`
 }
 
-// At is the certainty that a raw one stands for. Below the first step it is the
-// first one's.
+// Calibrated returns the certainty for a raw one. Below the first step it is that of the first step.
 func (steps Calibration) At(raw float64) float64 {
 	if len(steps) == 0 {
 		return raw

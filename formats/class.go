@@ -7,11 +7,11 @@ import (
 	"inferplan/formats/document"
 )
 
-// ModelClass names what has an SLO, a queue and pipelines of its own: a model,
-// or one SLO class of a model that has several.
+// ModelClass names a model, or one SLO class of a model that has several. Each has its own SLO, queue and
+// pipelines.
 type ModelClass struct{ Model, Class string }
 
-// String is "model", or "model/class" where there is a class.
+// String returns "model", or "model/class" if the class has a name.
 func (k ModelClass) String() string {
 	if k.Class == "" {
 		return k.Model
@@ -58,8 +58,8 @@ func NewClasses(list []ModelClass) *Classes {
 	return c
 }
 
-// Find returns the index of a model's class, of its default class where class
-// is empty; false where there is none of that name.
+// Find returns the index of a model's class. If class is empty, it is the model's default class. If there is no
+// such class, it returns false.
 func (c *Classes) Find(model, class string) (int, bool) {
 	names := c.names[model]
 	if class == "" && len(names) > 0 {
@@ -73,7 +73,7 @@ func (c *Classes) Find(model, class string) (int, bool) {
 // has one without a name.
 func (c *Classes) Of(model string) []string { return c.names[model] }
 
-// Named tells whether a model has a class with a name.
+// HasNamedClasses reports whether a model has a class with a name.
 func (c *Classes) Named(model string) bool {
 	names := c.names[model]
 	return len(names) > 1 || len(names) == 1 && names[0] != ""
@@ -90,11 +90,10 @@ func ClassNames(classes []string) string {
 	return strings.Join(out, ", ")
 }
 
-// maxClassName bounds what travels in headers and labels.
+// maxClassName bounds the name of a class, which is used in headers and labels.
 const maxClassName = 64
 
-// classOK tells whether a name can be a class: it travels in headers, metric
-// labels and file names.
+// isClassName reports whether a name can be that of a class. It is used in headers, metric labels and file names.
 func classOK(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -112,8 +111,8 @@ func checkClassName(c *document.Checker, class, path string) {
 	c.FailIf(!classOK(class), path+".class", "the text "+document.Quote(class), "up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName)
 }
 
-// checkKey checks that a model's name is there, that its class can be one, and that
-// the two stand once together.
+// checkKey checks that a model's name is not empty, that its class is a valid name, and that the two occur
+// together only once.
 func checkKey(c *document.Checker, seen map[ModelClass]int, i int, k ModelClass, path string) {
 	switch first, dup := seen[k]; {
 	case k.Model == "":

@@ -14,17 +14,18 @@ type Cluster struct {
 	Format string `json:"format"`                                                                     // inferplan.cluster/v1
 	Host   string `json:"host,omitempty" default:"kinds without a network are on hosts of their own"` // shared: all devices are on one host
 	Pools  []Pool `json:"pools"`
-	// FrontEnd is what takes the requests in; absent: the machine where they were measured.
+	// FrontEnd is the machine that receives requests. If absent, it is the machine on which requests were
+	// measured.
 	FrontEnd *FrontEnd `json:"front_end,omitempty" default:"the machine where requests were measured"`
 }
 
-// Find is a pool of the cluster; nil where there is none of that kind of devices.
+// FindPool returns the pool of a kind of device, or nil if there is none.
 func (c *Cluster) Find(device string) *Pool {
 	return find(c.Pools, func(p *Pool) bool { return p.Device == device })
 }
 
-// HostShared is a cluster whose devices are all on one host: what crosses between
-// those without nic_gbps takes no network time.
+// HostShared says that all devices are on one host. Transfers between devices without nic_gbps then take no
+// network time.
 const HostShared = "shared"
 
 // Sharing says how a pool's devices are divided between stages.
@@ -42,16 +43,16 @@ type Pool struct {
 	Count         int            `json:"count"`
 	MaxShares     int            `json:"max_shares,omitempty" default:"1"`        // shares 1/1..1/max_shares; default 1
 	PerNode       int            `json:"per_node,omitempty" default:"1"`          // devices that share one NIC; default 1
-	NICGbps       float64        `json:"nic_gbps,omitempty" default:"no network"` // usable rate; absent: nothing passes to other kinds without one, but on a shared host
+	NICGbps       float64        `json:"nic_gbps,omitempty" default:"no network"` // usable rate; if absent, nothing can be sent to other kinds of devices, except on a shared host
 	NICEfficiency float64        `json:"nic_efficiency,omitempty" default:"1"`    // multiplies nic_gbps; default 1
-	Memory        document.Bytes `json:"memory,omitempty" default:"no limit"`     // per device; absent: not limited
+	Memory        document.Bytes `json:"memory,omitempty" default:"no limit"`     // per device; if absent, not limited
 	USDPerHour    float64        `json:"usd_per_hour,omitempty"`
 	Watts         float64        `json:"watts,omitempty"`
 	Sharing       string         `json:"sharing,omitempty"` // exclusive (default) or time
 }
 
-// TimeShared tells whether the stages on a pool take turns on its devices: as
-// the pool says, else for CPU thread sets, which have no shares.
+// TimeShared reports whether the stages on a pool take turns on its devices. If the pool does not say it, they do
+// on CPU thread sets, which have no shares.
 func (p *Pool) TimeShared() bool {
 	if p.Sharing == "" {
 		return IsCPU(p.Device)
@@ -67,7 +68,7 @@ func (p *Pool) NICRate() float64 {
 	return p.NICGbps
 }
 
-// IsCPU tells whether a device kind is a set of CPU threads: cpu-1, cpu-4.
+// IsCPU reports whether a device kind is a set of CPU threads, such as cpu-1 or cpu-4.
 func IsCPU(device string) bool { return strings.HasPrefix(device, cpuPrefix) }
 
 const cpuPrefix = "cpu-"
@@ -83,8 +84,8 @@ func CPUThreads(kind string) (int, bool) {
 	return n, err == nil && n > 0
 }
 
-// Validate checks what the types of a cluster cannot say and returns all
-// findings, each with its field path.
+// Validate checks the rules that the types of a cluster cannot express. It returns all violations, each with its
+// field path.
 func (d *Cluster) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatCluster)
@@ -122,9 +123,8 @@ func checkPools(c *document.Checker, pools []Pool) {
 	}
 }
 
-// WithDefaults returns the pool with what was left out filled in: one share,
-// one device per node, full NIC efficiency; CPU thread sets are shared in time,
-// other devices exclusive.
+// WithDefaults returns the pool with its defaults filled in: one share, one device per node, full NIC efficiency.
+// CPU thread sets are shared in time, other devices exclusive.
 func (p Pool) WithDefaults() Pool {
 	p.MaxShares = max(p.MaxShares, 1)
 	p.PerNode = max(p.PerNode, 1)

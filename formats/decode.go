@@ -14,7 +14,7 @@ const (
 	KindWorkload = "workload"
 	KindPlan     = "plan"
 	KindReport   = "report"
-	// KindTransitions is which ways requests of workflows took.
+	// KindTransitions is the kind of documents that record the paths of workflow requests.
 	KindTransitions = "transitions"
 )
 
@@ -51,7 +51,7 @@ func named[T any](list []T, name func(*T) string) []string {
 	return out
 }
 
-// find is the first entry of a list that is the one; nil where there is none.
+// findFirst returns a pointer to the first entry that matches, or nil if there is none.
 func find[T any](list []T, is func(*T) bool) *T {
 	for i := range list {
 		if is(&list[i]) {
@@ -61,9 +61,9 @@ func find[T any](list []T, is func(*T) bool) *T {
 	return nil
 }
 
-// Decode reads a document of any kind from bytes. doc is a *Profile, *Cluster
-// and so on. name is what errors call it, and its ending (.json, .yaml, .yml) tells
-// the syntax. Without a known ending, text that starts with a brace is JSON.
+// Decode reads a document of any kind from bytes. doc is a *Profile, *Cluster and so on. Errors use name for the
+// document. Its ending (.json, .yaml, .yml) selects the syntax. Without a known ending, text that starts with a
+// brace is read as JSON.
 func Decode(data []byte, name string) (kind string, doc any, err error) {
 	return kindTable.Decode(string(data), name, "")
 }

@@ -9,20 +9,20 @@ import (
 	"inferplan/formats/document"
 )
 
-// PlanEcho is the kind of plans that show how a kind is added. It exists in tests
-// alone: a request visits five services, the last of which is on an instance.
+// PlanEcho is a kind of plan that shows how a kind is added. It exists only in tests. A request visits five
+// services, the last of which is on an instance.
 const PlanEcho = "echo"
 
 // EchoServices is the number of services.
 const EchoServices = 5
 
-// EchoPlan is what such a plan promises of each service.
+// EchoPlan holds the promise of each service.
 type EchoPlan struct {
 	Services []Served `json:"services"`
 }
 
-// Served is what requests ask for: all services together, each in its time, at
-// the rate of the slowest.
+// ServedModels returns one entry for all services together: a request visits them one after the other, at the rate
+// of the slowest.
 func (s *EchoPlan) Served() []Served {
 	all := Served{Model: PlanEcho, Percentile: "p99", Weight: 1, RPS: math.Inf(1)}
 	for i := range s.Services {

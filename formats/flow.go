@@ -10,23 +10,23 @@ import (
 	"inferplan/formats/document"
 )
 
-// FlowPlan is the part of a plan of kind flow that says what its applications
-// are and how their modules scale. Where each module runs, with which batch, is
-// in the deployment: one entry per module, which applications may share.
+// FlowPlan is the section of a plan of kind flow. It says what the applications are and how their modules scale.
+// The deployment has one entry per module, which applications may share, and says where each module runs, at which
+// batch.
 type FlowPlan struct {
 	Applications []FlowApplication `json:"applications"`
 	Modules      []FlowModule      `json:"modules"` // in the order of the deployment
-	// Lambda is the quantile of the waits for batches further down that a request
-	// is given (PARD §4.2), WindowUS how far back queueing is averaged.
+	// Lambda is the quantile of the waits for batches at later modules for which a request gets time (PARD §4.2).
+	// WindowUS is the time over which queueing is averaged.
 	Lambda   float64         `json:"lambda"`
 	WindowUS document.Micros `json:"window_us"`
-	Scaling  *FlowScaling    `json:"scaling,omitempty"` // absent: all replicas are there all the time
+	Scaling  *FlowScaling    `json:"scaling,omitempty"` // if absent, all replicas always run
 	// Transitions are ways that requests of workflows took, or are expected to.
 	Transitions []WaysOf `json:"transitions,omitzero"`
 }
 
-// FlowApplication is an application with what is promised for it. The model of a
-// module is the name of a deployed one.
+// FlowApplication is an application with its promise. The model of each of its modules is the name of a deployed
+// model.
 type FlowApplication struct {
 	Served
 	Parameters map[string]string `json:"parameters,omitzero"`
@@ -34,8 +34,8 @@ type FlowApplication struct {
 	Segments   []Segment         `json:"segments,omitzero"`
 }
 
-// Workflow tells whether the applications are workflows, whose devices load models
-// at run time: the deployment then says what they hold at the start.
+// Workflow reports whether the applications are workflows. Their devices load models at run time, and the
+// deployment says which models they hold at the start.
 func (f *FlowPlan) Workflow() bool {
 	return slices.ContainsFunc(f.Applications, func(a FlowApplication) bool { return len(a.Segments) > 0 })
 }
@@ -52,37 +52,36 @@ func (a *FlowApplication) asked() *Application {
 	return &Application{Name: a.Model, Parameters: a.Parameters, Modules: a.Modules, Segments: a.Segments}
 }
 
-// FlowModule is what a deployed module has beside its pipelines.
+// FlowModule holds what a plan says of a deployed module, besides its pipelines.
 type FlowModule struct {
 	Model       string          `json:"model"`
 	Accuracy    float64         `json:"accuracy,omitempty"`      // of the variant that was chosen
 	ColdStartUS document.Micros `json:"cold_start_us,omitempty"` // from the decision for a further replica until it serves; of a workflow, the load
-	// The others are of workflows. A copy takes WeightBytes of a device's memory, a
-	// batch WorkingBytes beside. An output takes NearUS to another device of the same
-	// node, FarUS to one of another. Resident are the devices that hold a copy at the
-	// start, counted through the pools.
+	// The fields below are for workflows. A copy takes WeightBytes of a device's memory, and a batch also
+	// WorkingBytes. Moving an output takes NearUS to another device of the same node, and FarUS to a device of
+	// another node. Resident lists the devices that hold a copy at the start, numbered through all pools.
 	WeightBytes  int64           `json:"weight_bytes,omitempty"`
 	WorkingBytes int64           `json:"working_bytes,omitempty"`
 	NearUS       document.Micros `json:"near_us,omitempty"`
 	FarUS        document.Micros `json:"far_us,omitempty"`
 	Resident     []int           `json:"resident,omitzero"`
-	// Kinds are the kinds of devices that run it, where the plan has several, with the
-	// load and the working bytes there. The figures above are then the largest of them.
+	// Kinds are the kinds of devices that run it, with the load time and the working bytes there, if the plan has
+	// several kinds. The figures above are then the largest of them.
 	Kinds []FlowKind `json:"kinds,omitzero"`
-	// Session is what it keeps of a request from task to task.
+	// Session is the state that the module keeps of a request from task to task.
 	Session *SessionState `json:"session_state,omitempty"`
-	// LLM is of a module of a workflow that is a language model.
+	// Generation describes how the module makes tokens, if it is a language model of a workflow.
 	Generation *FlowGeneration `json:"generation,omitempty"`
 }
 
-// FlowKind is what a module of a workflow takes on a kind of devices.
+// FlowKind is the load time and memory of a workflow's module on a kind of device.
 type FlowKind struct {
 	Device       string          `json:"device"`
 	LoadUS       document.Micros `json:"load_us,omitempty"`
 	WorkingBytes int64           `json:"working_bytes,omitempty"`
 }
 
-// On is what a module takes on a kind of devices.
+// CostOn returns the load time and memory of a module on a kind of device.
 func (m *FlowModule) On(device string) FlowKind {
 	for i := range m.Kinds {
 		if m.Kinds[i].Device == device {
@@ -105,12 +104,11 @@ type FlowScaling struct {
 	EveryUS  document.Micros `json:"every_us"`
 	WindowUS document.Micros `json:"window_us"`
 	HoldUS   document.Micros `json:"hold_us,omitempty"`
-	// LookaheadUS is how far a rise within the window is extrapolated, by the line
-	// through its seconds (least squares). 0: the mean rate is looked up.
+	// LookaheadUS is the time over which a rise within the window is extrapolated, by a least-squares line through its
+	// seconds. 0 means that the mean rate is looked up.
 	LookaheadUS document.Micros `json:"lookahead_us,omitempty"`
-	// RiseSigmas is by how many standard deviations of the arrivals' noise a rise must
-	// stand out to count. Then the last seconds of the window count alone where they
-	// stand out above it. 0: every rise of the line counts, and the window as a whole.
+	// RiseSigmas is the number of standard deviations of the arrivals' noise that a rise has to exceed to count. If the last
+	// seconds of the window exceed that, only they count. 0 means that every rise counts, over the whole window.
 	RiseSigmas float64    `json:"rise_sigmas,omitempty"`
 	MaxWorkers int        `json:"max_workers"`
 	Start      []int      `json:"start"` // replicas at the beginning, by module
@@ -190,6 +188,7 @@ func (d *Deployed) Replicas() int {
 }
 
 func (f *FlowPlan) check(p *planChecker) {
+	// Check the applications: every module runs a deployed model.
 	p.FailIf(len(f.Applications) == 0, "flow.applications", "an empty list", "at least one application")
 	seen, deployed, used := map[string]int{}, map[string]bool{}, map[string]bool{}
 	for i := range p.plan.Deployment {
@@ -211,6 +210,8 @@ func (f *FlowPlan) check(p *planChecker) {
 			p.FailIf(!deployed[m.Model] || len(m.Variants) > 0, fmt.Sprintf("%s.modules[%d].model", at, k), "the model "+document.Quote(m.Model), "one deployed model, without variants")
 		}
 	}
+
+	// Check the modules, which stand in the deployment's order, and the rest of the section.
 	if p.FailIf(len(f.Modules) != len(p.plan.Deployment), "flow.modules", fmt.Sprintf("%d modules", len(f.Modules)), "the %d of the deployment, in order", len(p.plan.Deployment)) {
 		return
 	}
@@ -228,10 +229,11 @@ func (f *FlowPlan) check(p *planChecker) {
 	f.transitions(p)
 }
 
-// memory checks what devices hold at the start: each model once, and no more than
-// there is room for beside the largest batch.
+// checkMemory checks the models that devices hold at the start: each once, and no more than fit beside the largest
+// batch.
 func (f *FlowPlan) memory(p *planChecker) {
-	var room []int64 // by device; no limit: -1
+	// Each device has its memory without the working memory of what it runs.
+	var room []int64 // free bytes by device; -1 where there is no limit
 	for i := range p.plan.Pools {
 		pool := &p.plan.Pools[i]
 		for _, working := range f.Working(p.plan.Deployment, pool) {
@@ -242,6 +244,8 @@ func (f *FlowPlan) memory(p *planChecker) {
 			room = append(room, left)
 		}
 	}
+
+	// Take off the weights of the modules that are resident there.
 	for i := range f.Modules {
 		m, seen := &f.Modules[i], map[int]bool{}
 		p.FailIf(m.WeightBytes < 0 || m.WorkingBytes < 0, fmt.Sprintf("flow.modules[%d].weight_bytes", i), min(m.WeightBytes, m.WorkingBytes), "0 or more")
@@ -265,7 +269,8 @@ func (f *FlowPlan) memory(p *planChecker) {
 	}
 }
 
-// Working returns what the largest batch of any module that runs there takes, by device of a pool.
+// WorkingBytesByDevice returns, for each device of a pool, the bytes that the largest batch of any module there
+// takes.
 func (f *FlowPlan) Working(deployment []Deployed, pool *Pool) []int64 {
 	type span struct {
 		first, end int
@@ -311,7 +316,7 @@ func (d *Deployed) on(device string) iter.Seq[*Stage] {
 	}
 }
 
-// kinds checks that the kinds of a module are those that run it.
+// checkKinds checks that the kinds of a module are those of its pipelines.
 func (f *FlowPlan) kinds(p *planChecker, i int) {
 	m := &f.Modules[i]
 	for k := range m.Kinds {
@@ -324,7 +329,7 @@ func (f *FlowPlan) kinds(p *planChecker, i int) {
 	}
 }
 
-// graph checks what an application is made of.
+// checkGraph checks the modules or segments of an application.
 func (f *FlowPlan) graph(p *planChecker, a *FlowApplication, at string) {
 	switch {
 	case f.Workflow() && (len(a.Segments) == 0 || len(a.Modules) > 0 || f.Scaling != nil):

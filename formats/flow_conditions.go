@@ -13,11 +13,10 @@ import (
 	"inferplan/formats/document"
 )
 
-// knownType tells whether a text names a type of an output or parameter.
+// knownType reports whether a text names a type of an output or parameter.
 func knownType(text string) bool { return condition.KnownType(text) }
 
-// Conditions are the checked expressions of an application, by the field that they
-// stand in: segments[1].next[0].when.
+// Conditions are the checked expressions of an application, by the path of their field: segments[1].next[0].when.
 type Conditions map[string]*condition.Expression
 
 // Conditions checks the expressions of an application and gives them back. Errors
@@ -35,6 +34,8 @@ func (a *Application) conditions(c *document.Checker, at string) Conditions {
 		a.names(c, at)
 		return nil
 	}
+
+	// Declare the names that conditions can use.
 	found := c.Count()
 	names := a.names(c, at)
 	if c.Count() > found {
@@ -45,6 +46,8 @@ func (a *Application) conditions(c *document.Checker, at string) Conditions {
 		c.Fail(at, err.Error(), "names and types that conditions can use", "")
 		return nil
 	}
+
+	// Compile every expression.
 	out := Conditions{}
 	for _, t := range texts {
 		x, err := scope.Compile(t.text, t.want)
@@ -127,6 +130,8 @@ func (a *Application) names(c *document.Checker, at string) map[string]string {
 			put(owner+"."+name, typ, here)
 		}
 	}
+
+	// Declare the parameters and what the modules return. A module that runs once per item returns lists.
 	declare("parameters", a.Parameters, false, at+".parameters")
 	for k := range a.Modules {
 		declare(a.Modules[k].Name, a.Modules[k].Outputs, false, fmt.Sprintf("%s.modules[%d].outputs", at, k))
@@ -145,8 +150,8 @@ func (a *Application) names(c *document.Checker, at string) map[string]string {
 	return out
 }
 
-// PreSteps and PostSteps are what a server can do before and after a module's
-// model (package executor/steps).
+// PreSteps and PostSteps are the steps that a server can run before and after a module's model (package
+// executor/steps).
 var (
 	PreSteps  = []string{"client", "ocr-image", "ocr-line", "ocr-upright", StepPassages, "text-words"}
 	PostSteps = []string{"ocr-box", "ocr-boxes", "ocr-text"}

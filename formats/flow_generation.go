@@ -18,7 +18,7 @@ type FlowGeneration struct {
 	Instances       []LLMInstance `json:"instances"`
 }
 
-// On is the instance on a kind of devices; nil: there is none.
+// InstanceOn returns the instance on a kind of device, or nil if there is none.
 func (l *FlowGeneration) On(device string) *LLMInstance {
 	for i := range l.Instances {
 		if l.Instances[i].Device == device {
@@ -28,12 +28,13 @@ func (l *FlowGeneration) On(device string) *LLMInstance {
 	return nil
 }
 
-// Generates tells whether a module asks for a language model by its tokens.
+// Generates reports whether the module's model is a language model, whose tasks are described by their tokens.
 func (m *Module) Generates() bool {
 	return m.Prompt != nil || m.Output != nil || m.LengthsFile != "" || len(m.Sample) > 0
 }
 
-// Tokens returns how long prompts and answers are, each on its own; nil where that is in a file.
+// TokenLengths returns the distributions of the lengths of prompts and answers, separately. Both are nil if they
+// are in a file.
 func (m *Module) Tokens() (prompt, output *Lengths) {
 	if len(m.Sample) == 0 {
 		return m.Prompt, m.Output
@@ -65,7 +66,7 @@ func checkRecorded(c *document.Checker, m *Module, at string) {
 	}
 }
 
-// Longest is the most tokens of a distribution; 0: there is no end.
+// MaxTokens returns the largest number of tokens that the distribution can give, or 0 if it has no limit.
 func (l *Lengths) Longest() int {
 	switch {
 	case l == nil:
@@ -132,7 +133,7 @@ func (s Applications) generated(c *document.Checker) {
 	}
 }
 
-// llm checks a module that is a language model.
+// generation checks a module that is a language model.
 func (f *FlowPlan) generation(p *planChecker, i int) {
 	l, at := f.Modules[i].Generation, fmt.Sprintf("flow.modules[%d].generation", i)
 	if l == nil {

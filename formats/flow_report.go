@@ -9,7 +9,7 @@ import (
 // ModuleReport is a module's part of a run of applications.
 type ModuleReport struct {
 	Module   string  `json:"module"`
-	Requests int64   `json:"requests"` // tasks that came to it
+	Requests int64   `json:"requests"` // tasks that it got
 	Dropped  int64   `json:"dropped"`  // requests that were dropped because of it
 	Invalid  float64 `json:"invalid"`  // share of its device time that went into requests that were not in time
 	Consumed float64 `json:"consumed"` // share of the SLO that was gone when its tasks ended, mean
@@ -28,16 +28,16 @@ type TimeQuantiles struct {
 	P99US document.Micros `json:"p99_us"`
 }
 
-// FlowReport is what a run of applications showed beside its counts.
+// FlowReport holds the results of a run of applications, besides the counts.
 type FlowReport struct {
 	Invalid    float64          `json:"invalid"`   // share of the device time that went into requests that were not in time
 	DeviceUS   document.Micros  `json:"device_us"` // from the decision for a worker until it goes, of all together
 	Windows    []FlowWindow     `json:"windows,omitempty"`
-	Overloaded *FlowOverload    `json:"overloaded,omitempty"` // absent: never
+	Overloaded *FlowOverload    `json:"overloaded,omitempty"` // if absent, there was no overload
 	Modes      []FlowModeChange `json:"modes,omitempty"`      // of the first run
 }
 
-// WorkflowReport is what a run of workflows showed beside its counts.
+// WorkflowReport holds the results of a run of workflows, besides the counts.
 type WorkflowReport struct {
 	LoadsPerMinute float64 `json:"loads_per_minute"` // of all devices together
 	Batch          float64 `json:"batch"`            // tasks of a batch, mean
@@ -48,20 +48,20 @@ type WorkflowReport struct {
 	Segments    []SegmentReport    `json:"segments,omitempty"`
 }
 
-// GenerationReport is what a language model did on all devices, between the warm-up and
-// the end of the arrivals.
+// GenerationReport holds the work of one language model on all devices, from the end of the warm-up to the last
+// arrival.
 type GenerationReport struct {
 	Model           string  `json:"model"`
 	Sequences       int64   `json:"sequences"` // that ended
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	Running         float64 `json:"running"`   // sequences at once, mean over the time of iterations
-	Preempted       int64   `json:"preempted"` // sequences that left for want of KV memory and came back
+	Preempted       int64   `json:"preempted"` // sequences that were evicted for lack of KV memory, and resumed
 	PeakKVTokens    int64   `json:"peak_kv_tokens"`
 	KVTokens        int64   `json:"kv_tokens"` // of a device
 }
 
-// SegmentReport is what the sequences of a module showed. The time to the first token
-// counts from when all that a sequence reads was there.
+// SegmentReport holds the latencies of a module's sequences. The time to the first token starts when all inputs of
+// the sequence are there.
 type SegmentReport struct {
 	Application string          `json:"application"`
 	Segment     string          `json:"segment"`
@@ -74,7 +74,7 @@ type SegmentReport struct {
 	TPOTP99US   document.Micros `json:"tpot_p99_us"`
 }
 
-// SessionReport says what became of the states that tasks went on with.
+// SessionReport counts the states that tasks reused, or had to do without.
 type SessionReport struct {
 	Reused        int64           `json:"reused"`     // tasks that found theirs
 	Recomputed    int64           `json:"recomputed"` // tasks that did not
@@ -86,12 +86,11 @@ type SessionReport struct {
 // FlowWindow is the worst of all windows of a width, by arrival.
 type FlowWindow struct {
 	WidthUS document.Micros `json:"width_us"`
-	Drop    float64         `json:"drop"`    // most requests that were not in time, as a share of those that came
-	Goodput float64         `json:"goodput"` // least requests in time, likewise
+	Drop    float64         `json:"drop"`    // largest share of a window's requests that were not answered in time
+	Goodput float64         `json:"goodput"` // smallest number of requests in time, as the same share
 }
 
-// FlowOverload is of the windows of ten seconds in which more came than the
-// workers carry.
+// FlowOverload summarises the windows of ten seconds in which more requests arrived than the workers can serve.
 type FlowOverload struct {
 	Windows      int      `json:"windows"`
 	Requests     int64    `json:"requests"`
@@ -107,7 +106,7 @@ type FlowModeChange struct {
 	Order  string          `json:"order"`
 }
 
-// checkFlow checks what a report says of applications.
+// checkFlow checks the parts of a report that are about applications.
 func (d *Report) checkFlow(c *document.Checker) {
 	if d.ShareOfBound != nil && *d.ShareOfBound < 0 {
 		c.Fail("share_of_bound", document.Number(*d.ShareOfBound), "0 or more", "")

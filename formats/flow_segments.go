@@ -10,14 +10,14 @@ import (
 	"inferplan/formats/document"
 )
 
-// Segment is a part of a workflow whose tasks are all asked for at once. A module
-// stands behind those that it reads. A name in a module's after is the one before
-// it in the segment, or else the latest run of a module of that name.
+// Segment is a part of a workflow whose tasks are all revealed at once. A module is listed after the modules that
+// it reads. A name among its predecessors means the module of that name earlier in the segment or, if there is
+// none, the latest run of a module of that name.
 type Segment struct {
 	Name    string   `json:"name"`
 	Modules []Module `json:"modules"`
-	Most    int      `json:"most,omitempty"` // visits; needed where segments lead back to it
-	Next    []Branch `json:"next,omitzero"`  // ways on, the first that holds; none: the request ends
+	Most    int      `json:"most,omitempty"` // largest number of visits; required if segments lead back to it
+	Next    []Branch `json:"next,omitzero"`  // branches, of which the first that holds is taken; if there are none, the request ends
 }
 
 // Route is a model that may run a module, as a request decides.
@@ -61,8 +61,8 @@ func servicesOf(modules []Module, segments []Segment) []string {
 	return out
 }
 
-// segmented fills in what was left out of segments: a module reads the one before
-// it, the first one of a segment what the client sent.
+// segmentsWithDefaults returns the segments with their defaults filled in: a module reads the module before it,
+// and the first module of a segment reads the client's input.
 func segmented(list []Segment) []Segment {
 	list = slices.Clone(list)
 	for i := range list {
@@ -126,6 +126,7 @@ func checkSegments(c *document.Checker, list []Segment, at string) {
 
 // ways checks the ways on from a segment.
 func (g *segmentGraph) ways(i int, at string) {
+	// Check each branch: its probabilities, the segment it leads to and its condition.
 	next, visits := g.list[i].Next, 1
 	for k := range next {
 		b, here := &next[k], fmt.Sprintf("%s.next[%d]", at, k)
@@ -152,6 +153,8 @@ func (g *segmentGraph) ways(i int, at string) {
 			g.Fail(here+".when", cmp.Or(b.When, "nothing"), expected, "")
 		}
 	}
+
+	// At every visit, the probabilities of the branches sum to 1.
 	for visit := 1; visit <= visits && len(next) > 0; visit++ {
 		sum := 0.0
 		for k := range next {
@@ -163,7 +166,7 @@ func (g *segmentGraph) ways(i int, at string) {
 	}
 }
 
-// unknownName says that a name is none of those that there are.
+// unknownName reports a name that is not among the known names.
 func unknownName(c *document.Checker, name, what string, names []string, at string) {
 	c.Fail(at, "the "+what+" "+document.Quote(name), "a "+what+" of the application", document.DidYouMean(name, names))
 }
@@ -191,8 +194,8 @@ func (g *segmentGraph) steps(i int, at string) {
 	}
 }
 
-// readable checks that what a module reads may have run: it stands before it in
-// the segment, or in a segment that leads here.
+// checkReadable checks that the module named name can have run before module k of segment i: it is listed before
+// it in the segment, or is in a segment from which this one can be reached.
 func (g *segmentGraph) readable(i, k int, name, at string) {
 	var names []string
 	for s := range g.list {
@@ -210,8 +213,8 @@ func (g *segmentGraph) readable(i, k int, name, at string) {
 	unknownName(g.Checker, name, "module", names, at)
 }
 
-// leads tells whether a request can come from a segment to another (or to the
-// same one again).
+// isReachable reports whether a request in segment from can later be in segment to. A segment is reachable from
+// itself only by a cycle.
 func (g *segmentGraph) leads(from, to int) bool {
 	seen := make([]bool, len(g.list))
 	var walk func(i int) bool
@@ -232,7 +235,7 @@ func (g *segmentGraph) leads(from, to int) bool {
 	return walk(from)
 }
 
-// fanned checks what a module runs once for each of.
+// checkForEach checks the fields that make a module run once for each of several items.
 func (g *segmentGraph) fanned(m *Module, before []Module, at string) {
 	if m.Each != "" {
 		g.FailIf(!slices.ContainsFunc(before, func(o Module) bool { return o.Name == m.Each }), at+".each", document.Quote(m.Each), "a module before it in the segment")

@@ -6,8 +6,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Transitions say which ways requests of workflows took: what prediction learns
-// from.
+// Transitions are recorded paths of workflow requests, from which prediction learns.
 type Transitions struct {
 	Format       string   `json:"format"` // inferplan.transitions/v1
 	Applications []WaysOf `json:"applications"`
@@ -19,10 +18,10 @@ type WaysOf struct {
 	Ways        []Way  `json:"ways"`
 }
 
-// Way is a way that so many requests took.
+// Way is the path of a request through an application, with the number of requests that took it.
 type Way struct {
 	Count int       `json:"count"`
-	Known int       `json:"known"` // tasks that were asked for as the request came
+	Known int       `json:"known"` // tasks that were revealed when the request arrived
 	Tasks []WayTask `json:"tasks"`
 }
 
@@ -30,13 +29,13 @@ type Way struct {
 type WayTask struct {
 	Model string  `json:"model"`
 	Work  float64 `json:"work,omitempty" default:"1"` // as a part of the model's usual time
-	Reads []int   `json:"reads,omitempty"`            // tasks that it reads: 1 is the one before; none: what the client sent
+	Reads []int   `json:"reads,omitempty"`            // predecessors, counted backwards: 1 is the task before; empty for the client's input
 }
 
 // maxRequests bounds the requests of a way.
 const maxRequests = 1 << 24
 
-// Validate checks what the types cannot say.
+// Validate checks the rules that the types cannot express.
 func (d *Transitions) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatTransitions)

@@ -12,17 +12,16 @@ import (
 // Applications are pipelines of modules, each under one deadline.
 type Applications []Application
 
-// Application is a graph of modules without cycles, whose first module is where
-// requests enter, or a workflow: segments, of which a request learns one by one
-// that it comes to them.
+// Application is either a graph of modules without cycles, which requests enter at the first module, or a
+// workflow. A workflow consists of segments, and a request learns only at run time which segment comes next.
 type Application struct {
 	Name       string            `json:"name"`
-	SLO        document.SLO      `json:"slo,omitzero"`                 // of the whole; --slo where it is left out
+	SLO        document.SLO      `json:"slo,omitzero"`                 // of the whole application; if left out, --slo
 	Percentile string            `json:"percentile,omitempty"`         // p99 by default
 	Weight     float64           `json:"weight,omitempty" default:"1"` // 1 by default
 	RPS        float64           `json:"rps,omitempty"`                // to be carried
 	Accuracy   float64           `json:"accuracy,omitempty"`           // floor, of the product over the modules
-	Parameters map[string]string `json:"parameters,omitzero"`          // that requests bring, with their types, for conditions
+	Parameters map[string]string `json:"parameters,omitzero"`          // values that requests bring for conditions, with their types
 	Modules    []Module          `json:"modules,omitzero"`
 	Segments   []Segment         `json:"segments,omitzero"`     // instead of modules
 	Ways       string            `json:"transitions,omitempty"` // file of recorded ways, for workflows
@@ -32,18 +31,18 @@ type Application struct {
 // it. A text in its place is the module's name alone.
 type Module struct {
 	Name     string    `json:"name"`
-	Model    string    `json:"model,omitempty"`    // of the profile; the module's name where it is left out
+	Model    string    `json:"model,omitempty"`    // of the profile; if left out, the module's name
 	Variants []Variant `json:"variants,omitempty"` // to choose from, instead of the model
-	After    []string  `json:"after,omitzero"`     // modules whose outputs it reads; left out: the one before it in the list
-	Branches []Branch  `json:"branches,omitempty"` // of which a request takes one
-	// Pre is a step of the server that makes the model's input of what the module
-	// reads and of what the client sent, Post one that makes the module's output of
-	// the model's (PreSteps, PostSteps). Left out: as it is.
+	After    []string  `json:"after,omitzero"`     // modules whose outputs it reads; if left out, the module before it
+	Branches []Branch  `json:"branches,omitempty"` // a request takes one of them
+	// Pre is a step of the server that makes the model's input from the module's inputs and the client's. Post
+	// makes the module's output from the model's (see PreSteps, PostSteps). If empty, tensors are passed on
+	// unchanged.
 	Pre  string `json:"pre,omitempty"`
 	Post string `json:"post,omitempty"`
-	// Passages are what the step passages finds, of a file in the folder of the models.
+	// Passages configures the step passages, which reads a file in the folder of the models.
 	Passages *Passages `json:"passages,omitempty"`
-	// Outputs are what conditions may ask of, with their types.
+	// Outputs are the outputs that conditions may read, with their types.
 	Outputs map[string]string `json:"outputs,omitzero"`
 	// The others are of modules in segments. Items says how often the module runs,
 	// each time on one item, with the chances of 0, 1, 2 … items. Each names a module
@@ -59,8 +58,9 @@ type Module struct {
 	// tasks run iteration by iteration, by the profile's llms.
 	Prompt *Lengths `json:"prompt,omitempty"`
 	Output *Lengths `json:"output,omitempty"`
-	// LengthsFile is a CSV with the tokens of prompts and answers, row by row, instead of both.
-	// Sample is rows of it, as a plan has them: prompt and answer of a task, of which one is drawn.
+	// LengthsFile is a CSV file with the tokens of prompts and answers, row by row, in place of Prompt and Output.
+	// Sample holds rows of it, as a plan stores them. A row is the prompt and answer of a task, and is drawn as a
+	// whole.
 	LengthsFile string   `json:"lengths_file,omitempty"`
 	Sample      [][2]int `json:"sample,omitempty"`
 }
@@ -68,8 +68,8 @@ type Module struct {
 // SetName makes a module that a document names alone.
 func (m *Module) SetName(name string) { m.Name = name }
 
-// Passages are texts that a prompt begins with: those of a file whose vectors are nearest to
-// what the module reads.
+// Passages are texts that a prompt begins with: the texts of a file whose vectors are nearest to the module's
+// input.
 type Passages struct {
 	File    string `json:"file"`
 	Nearest int    `json:"nearest"`
@@ -81,19 +81,18 @@ type Variant struct {
 	Accuracy float64 `json:"accuracy"`
 }
 
-// Branch is the modules that run where a request takes one way, or the segment
-// that comes next. A module that no way names runs for every request.
+// Branch is one of the paths that a request can take: the modules that then run, or the segment that comes next. A
+// module that is in no branch runs for every request.
 type Branch struct {
-	To          []string  `json:"to"`             // empty: nothing more on this way
-	When        string    `json:"when,omitempty"` // a condition; the first way whose condition holds is taken
+	To          []string  `json:"to"`             // if empty, the path ends
+	When        string    `json:"when,omitempty"` // the first branch whose condition holds is taken
 	Probability float64   `json:"probability"`
 	Later       []float64 `json:"later,omitzero"` // at the second visit of a segment, the third …; the last of them holds on
 }
 
 var applicationsPart = workloadPart{name: "applications", kind: PlanFlow, section: Applications(nil), schema: schemaFile("workload.applications")}
 
-// ApplicationsOf are the applications that a workload asks for; nil where it
-// asks for something else.
+// ApplicationsOf returns the applications that a workload asks for, or nil if it asks for something else.
 func ApplicationsOf(w *Workload) Applications {
 	if w == nil {
 		return nil
@@ -120,8 +119,7 @@ func (s Applications) Files() []SectionFile {
 	return out
 }
 
-// Models are the models that may run a module, with the accuracy of each; 0
-// where none is known.
+// Models returns the models that may run a module, with the accuracy of each, or 0 if that is not known.
 func (m *Module) Models() []Variant {
 	if len(m.Variants) > 0 {
 		return m.Variants
@@ -129,8 +127,8 @@ func (m *Module) Models() []Variant {
 	return []Variant{{Model: cmp.Or(m.Model, m.Name)}}
 }
 
-// WithDefaults returns the application with what was left out filled in: p99,
-// weight 1, and every module's predecessors.
+// WithDefaults returns the application with its defaults filled in: p99, weight 1, and every module's
+// predecessors.
 func (a Application) WithDefaults() Application {
 	a.Percentile, a.Weight = cmp.Or(a.Percentile, "p99"), cmp.Or(a.Weight, 1)
 	a.Modules, a.Segments = slices.Clone(a.Modules), segmented(a.Segments)
@@ -176,7 +174,7 @@ func (s Applications) check(c *document.Checker) {
 	s.generated(c)
 }
 
-// checkGraph checks what an application is made of.
+// checkGraph checks the modules or segments of an application.
 func (a *Application) checkGraph(c *document.Checker, at string) {
 	full := a.WithDefaults()
 	switch {
@@ -253,7 +251,7 @@ func (g *moduleGraph) known(name, at string) {
 	}
 }
 
-// checkVariants checks the variants of a module, which stand in place of a model.
+// checkVariants checks the variants of a module, which replace its model.
 func (m *Module) checkVariants(c *document.Checker, at string) {
 	c.FailIf(len(m.Variants) > 0 && m.Model != "", at+".model", "a model beside variants", "one of the two")
 	seen := map[string]int{}
@@ -264,8 +262,8 @@ func (m *Module) checkVariants(c *document.Checker, at string) {
 	}
 }
 
-// branches checks the ways on from a module: each leads to modules behind it,
-// no module is on two of them, and the probabilities sum to 1.
+// checkBranches checks the branches of a module: each leads to modules behind it, no module is in two of them, and
+// the probabilities sum to 1.
 func (g *moduleGraph) branches(i int, at string) {
 	m := &g.modules[i]
 	if len(m.Branches) == 0 {
@@ -290,8 +288,7 @@ func (g *moduleGraph) branches(i int, at string) {
 	}
 }
 
-// order checks that every module can come after those that it reads: it is
-// reached from the first, and is on no cycle.
+// checkOrder checks that every module is reached from the first one and is on no cycle.
 func (g *moduleGraph) order() {
 	done := make([]bool, len(g.modules))
 	for more := true; more; {

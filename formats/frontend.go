@@ -8,7 +8,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// FrontEnd is what takes requests in, hands them to devices and answers them.
+// FrontEnd is the machine that receives requests, passes them to devices and answers them.
 type FrontEnd struct {
 	Cores int `json:"cores"` // CPUs that it has for itself
 }
@@ -19,8 +19,8 @@ func (f *FrontEnd) check(c *document.Checker) {
 	}
 }
 
-// FrontEndOf returns the front end of a cluster: as the cluster says, else the machine where requests were
-// measured; nil: it is not known.
+// FrontEndOf returns the front end that the cluster names or, if it names none, the machine on which requests were
+// measured. It returns nil if neither is known.
 func FrontEndOf(c *Cluster, p *Profile) *FrontEnd {
 	if c.FrontEnd != nil {
 		return c.FrontEnd
@@ -28,13 +28,13 @@ func FrontEndOf(c *Cluster, p *Profile) *FrontEnd {
 	return p.FrontEnd
 }
 
-// costed is a section whose requests are each for several models, and which says what they cost.
+// costReporter is a section whose requests may each use several models, and which states their costs.
 type costed interface {
 	RequestCosts() (beside, frontEnd document.Micros)
 }
 
-// BesideRuns returns what a request takes beside its runs: what the section of the plan says, else the
-// average over the models whose profile says it.
+// RequestOverhead returns the time that a request takes besides its runs: from the section of the plan or, if that
+// does not say it, the average over the models whose profile does.
 func (d *Plan) BesideRuns() time.Duration {
 	if s, ok := d.Section.(costed); ok {
 		if beside, _ := s.RequestCosts(); beside > 0 {
@@ -44,8 +44,9 @@ func (d *Plan) BesideRuns() time.Duration {
 	return d.meanOf(func(m *Deployed) document.Micros { return m.RequestUS })
 }
 
-// frontEndUse is the part of the front end's CPUs that requests may take up: where they take all, whatever else the
-// machine does makes queues grow. A model of microseconds on two cores kept its SLO at .95 of full use, and not at full use.
+// frontEndUse is the part of the front end's CPUs that requests may occupy. If they occupied all, any other work
+// on the machine would make queues grow. A model with runs of microseconds, on two cores, kept its SLO at .95 of
+// full use, but not at full use.
 const frontEndUse = .9
 
 // Time returns for how long a request that costs so much CPU time takes up the front end.
@@ -53,8 +54,8 @@ func (f *FrontEnd) Time(cost time.Duration) time.Duration {
 	return time.Duration(float64(cost) / (frontEndUse * float64(f.Cores)))
 }
 
-// FrontEndTime returns for how long a request takes up the front end: the CPU time that it costs there, on
-// average, and that of its runs on CPUs of the same machine; 0: it is not known.
+// FrontEndTime returns how long a request occupies the front end: by the CPU time of the request itself, on
+// average, and that of its runs on CPUs of the same machine. It returns 0 if that is not known.
 func (d *Plan) FrontEndTime() time.Duration {
 	if d.FrontEnd == nil {
 		return 0
@@ -66,8 +67,8 @@ func (d *Plan) FrontEndTime() time.Duration {
 	return d.FrontEnd.Time(cost)
 }
 
-// RequestCPU returns the CPU time that a request costs the front end: what the section of the plan says,
-// else the average over the models whose profile says it.
+// RequestCPU returns the CPU time that a request costs the front end: from the section of the plan or, if that
+// does not say it, the average over the models whose profile does.
 func (d *Plan) RequestCPU() time.Duration {
 	if s, ok := d.Section.(costed); ok {
 		if _, cost := s.RequestCosts(); cost > 0 {
@@ -77,8 +78,8 @@ func (d *Plan) RequestCPU() time.Duration {
 	return d.meanOf(func(m *Deployed) document.Micros { return m.RequestCPUUS })
 }
 
-// runsBeside returns the CPU time of a request's runs on the machine of the front end, which has the CPU
-// devices of one node. It returns 0 where requests are not each for one deployment.
+// runCPUOnFrontEnd returns the CPU time of a request's runs on the machine of the front end, which has the CPU
+// devices of one node. It returns 0 if a request is not served by exactly one deployment.
 func (d *Plan) runsBeside() time.Duration {
 	served := d.Served()
 	if len(served) != len(d.Deployment) {
@@ -122,8 +123,7 @@ func MeanOfFamily(models []*ProfileModel, figure func(*ProfileModel) document.Mi
 	return meanKnown(len(models), func(i int) (document.Micros, float64) { return figure(models[i]), 1 })
 }
 
-// meanKnown returns the mean of n figures by their weights, without those that are not known (0); 0:
-// none is.
+// meanKnown returns the weighted mean of those of n values that are known (above 0), or 0 if none is.
 func meanKnown(n int, at func(int) (document.Micros, float64)) time.Duration {
 	sum, weights := 0.0, 0.0
 	for i := range n {
@@ -137,7 +137,7 @@ func meanKnown(n int, at func(int) (document.Micros, float64)) time.Duration {
 	return time.Duration(sum / weights)
 }
 
-// FrontEndLoad returns the part of the front end that requests take up at the rates that the plan serves.
+// FrontEndLoad returns the part of the front end that requests occupy at the rates that the plan serves.
 func (d *Plan) FrontEndLoad() float64 {
 	rate := 0.0
 	for _, s := range d.Served() {
@@ -159,9 +159,9 @@ func (d *Plan) FrontEndRate() float64 {
 	return math.Inf(1)
 }
 
-// FrontEndBound returns the rate, in requests/s per unit of weight, that no plan of the same problem can have:
-// requests for a model cost the front end what the profile says, and nothing where it does not. Those for
-// several models cost what the cheapest of these does.
+// FrontEndBound returns a rate, in requests/s per unit of weight, that no plan of the same problem can exceed. A
+// request costs the front end the CPU time in the model's profile, or nothing if that is not known. If several
+// models can answer a request, it costs what the cheapest does.
 func (d *Plan) FrontEndBound() float64 {
 	if d.FrontEnd == nil || len(d.Deployment) == 0 {
 		return math.Inf(1)

@@ -25,23 +25,23 @@ type GearPlan struct {
 	SLOUS      document.Micros `json:"slo_us"`
 	Percentile string          `json:"percentile"`
 	Over       string          `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
-	Accuracy   float64         `json:"accuracy_slo,omitempty"` // over the ranges by weight, where it was asked for
+	Accuracy   float64         `json:"accuracy_slo,omitempty"` // over the ranges by weight, if a target was given
 	MaxQPS     float64         `json:"max_qps"`
-	Score      string          `json:"score,omitempty"` // what the certainties are; top1-top2 where absent
+	Score      string          `json:"score,omitempty"` // how certainties are computed; top1-top2 if absent
 	Weights    string          `json:"weights"`         // of the ranges: zipf, uniform, histogram or measured
 	Samples    int             `json:"samples"`         // planned on
-	HeldOut    int             `json:"held_out"`        // kept apart, for AccuracyHeldOut
-	// AccuracyHeldOut is that of the whole plan, over the ranges by weight, on the
-	// samples held out; with its interval (95 %).
+	HeldOut    int             `json:"held_out"`        // held-out samples, for AccuracyHeldOut
+	// AccuracyHeldOut is the accuracy of the whole plan on the held-out samples, over the ranges by weight.
+	// HeldOutInterval is its 95 % interval.
 	AccuracyHeldOut *float64    `json:"accuracy_held_out,omitempty"`
 	HeldOutInterval *[2]float64 `json:"accuracy_held_out_interval,omitempty"`
-	// TriedBound is what the objective of no plan is better than that the planner's trials
-	// accept, of one cascade per range on placements of whole models, of the splits that were
-	// tried and by the streams of its trials; 0: not known.
+	// TriedBound bounds the objective of the plans that the planner's trials can accept: plans of one cascade per
+	// range on placements of whole models, with the splits and the request streams of the trials. 0 means not
+	// known.
 	TriedBound float64 `json:"tried_bound,omitempty"`
-	// RequestUS is what a request of the cascade takes beside its runs, and RequestCPUUS the CPU time
-	// that it costs the front end: what the trials of the gears counted. Absent: not known, or a plan
-	// of a version that did not say it, where those of the deployment count by their rates.
+	// RequestUS is the time that a request of the cascade takes besides its runs. RequestCPUUS is the CPU time
+	// that it costs the front end. The trials of the gears use both. If absent, they are not known, or the plan is
+	// of an older version: then the deployment's values count, weighted by rates.
 	RequestUS    document.Micros `json:"request_us,omitempty"`
 	RequestCPUUS document.Micros `json:"request_cpu_us,omitempty"`
 	Models       []GearModel     `json:"models"` // in the order of the plan's models
@@ -55,11 +55,12 @@ type GearModel struct {
 	Thresholds []float64 `json:"thresholds"` // certainties, ascending
 	Levels     string    `json:"levels"`
 	Correct    string    `json:"correct"`
-	// Calibration makes of a raw certainty (Score) what thresholds are held against.
+	// Calibration turns a raw certainty (Score) into the one that thresholds are compared with.
 	Calibration Calibration `json:"calibration,omitempty"`
 }
 
-// Gear is what is done while the rate is in [FromQPS, ToQPS); the last one also above.
+// Gear is the cascade that a gear plan serves while the rate is in [FromQPS, ToQPS). The last gear also serves higher
+// rates.
 type Gear struct {
 	FromQPS         float64         `json:"from_qps"`
 	ToQPS           float64         `json:"to_qps"`
@@ -69,12 +70,12 @@ type Gear struct {
 	AccuracyHeldOut *float64        `json:"accuracy_held_out,omitempty"`
 	HeldOutInterval *[2]float64     `json:"accuracy_held_out_interval,omitempty"` // 95 %
 	Bound           float64         `json:"bound"`                                // no plan over these thresholds that holds ToQPS for ever is more accurate there; at least Accuracy
-	Utilisation     float64         `json:"utilisation"`                          // of the busiest device at ToQPS; above 1 only where all requests of measured rates are to keep the SLO together
+	Utilisation     float64         `json:"utilisation"`                          // of the busiest device at ToQPS; above 1 only if all requests of measured rates keep the SLO together
 	LatencyUS       document.Micros `json:"latency_us"`                           // at the percentile, simulated at ToQPS
-	// LatencyHeldOutUS is LatencyUS where requests bring the samples held out, as hard as the interval
-	// of their mean work allows; absent: none are, or a version planned it that did not try them.
+	// LatencyHeldOutUS is LatencyUS when requests bring the held-out samples, with the highest mean work that its
+	// interval allows. It is absent if no samples are held out, or in plans of versions that did not simulate it.
 	LatencyHeldOutUS document.Micros `json:"latency_held_out_us,omitempty"`
-	Late             float64         `json:"late,omitempty"` // share past the SLO at ToQPS, where the SLO is over all requests
+	Late             float64         `json:"late,omitempty"` // share past the SLO at ToQPS, if the SLO is over all requests
 	Stages           []GearStage     `json:"stages"`
 }
 
@@ -97,8 +98,8 @@ func (l *Pipeline) Chains() int {
 	return most
 }
 
-// ChainError is what is wrong with the replicas of a stage of the pipeline at a place,
-// in a plan of kind gear: they do not make as many whole chains; nil: nothing.
+// ChainError returns an error if the replicas of a stage do not divide the pipeline's chains, and otherwise nil.
+// In a plan of kind gear every chain needs a replica of each stage.
 func ChainError(at string, stage, replicas, chains int) *document.Error {
 	if replicas >= 1 && chains%replicas == 0 {
 		return nil
@@ -150,13 +151,13 @@ func (g *GearPlan) Served() []Served {
 	return []Served{{Model: CascadeName, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: g.MaxQPS}}
 }
 
-// RequestCosts returns what a request of the cascade takes beside its runs, and the CPU time that it
-// costs the front end; 0: the plan does not say it.
+// RequestCosts returns the time that a request of the cascade takes besides its runs, and the CPU time that it
+// costs the front end. Both are 0 if the plan does not say them.
 func (g *GearPlan) RequestCosts() (beside, frontEnd document.Micros) {
 	return g.RequestUS, g.RequestCPUUS
 }
 
-// AnswersByInput is what a cascade is.
+// AnswersByInput returns true: which model of a cascade answers depends on the input.
 func (g *GearPlan) AnswersByInput() bool { return true }
 
 // Promised is the SLO of the cascade, for every model of the family.
@@ -167,7 +168,7 @@ func (g *GearPlan) Promised(d *Deployed) Served {
 // Pooled implements PlanSection.
 func (g *GearPlan) Pooled() [][]int { return nil }
 
-// GearLevels are the characters that stand for levels 0, 1, 2, …
+// GearLevels are the characters for the levels 0, 1, 2, …
 const GearLevels = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 // MaxGrid is the largest number of levels.
@@ -176,14 +177,14 @@ const MaxGrid = len(GearLevels)
 // Records are answers of a family of models to the same labelled samples.
 type Records struct {
 	Source   string         `json:"source,omitempty"`
-	Score    string         `json:"score,omitempty"` // what the certainty is, such as top1-top2
+	Score    string         `json:"score,omitempty"` // how certainty is computed, such as top1-top2
 	Seed     uint64         `json:"seed,omitempty"`  // of the shuffle
 	Samples  int            `json:"samples"`
-	Planning int            `json:"planning"` // the first so many are planned on, the rest is held out
+	Planning int            `json:"planning"` // number of samples, from the first on, that are planned on; the others are held out
 	Models   []ModelRecords `json:"models"`
 }
 
-// Find are the answers of a model; nil where there are none.
+// FindModel returns the answers of a model, or nil if there are none.
 func (r *Records) Find(model string) *ModelRecords {
 	return find(r.Models, func(m *ModelRecords) bool { return m.Model == model })
 }
@@ -192,9 +193,9 @@ func (r *Records) Find(model string) *ModelRecords {
 type ModelRecords struct {
 	Model     string    `json:"model"`
 	Certainty []float64 `json:"certainty"`
-	Correct   string    `json:"correct"` // '1' where the answer is right, else '0'
-	// Calibration is what made Certainty of the raw one (Records.Score), where it
-	// was calibrated.
+	Correct   string    `json:"correct"` // '1' if the answer is right, else '0'
+	// Calibration is the function by which Certainty was computed from the raw certainty (Records.Score). It is
+	// empty if the certainty is raw.
 	Calibration Calibration `json:"calibration,omitempty"`
 }
 

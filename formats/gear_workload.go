@@ -6,7 +6,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Cascade is a family of models asked in order of size.
+// Cascade is a family of models, in the order of size in which they are asked.
 type Cascade struct {
 	Family []string   `json:"family"`
 	SLO    CascadeSLO `json:"slo"`
@@ -14,8 +14,8 @@ type Cascade struct {
 	Grid   int        `json:"grid,omitempty" default:"20, of more than four models 10"` // quantile thresholds per model
 }
 
-// Quantiles is Grid, or what it is by default. Finer thresholds make plans that are right
-// more often, also on samples held out, while cascades are no more than ten thousand.
+// GridSize returns Grid or its default. A finer grid makes cascades that are right more often, also on held-out
+// samples, but the number of cascades has to stay below about ten thousand.
 func (c *Cascade) Quantiles() int {
 	switch {
 	case c.Grid != 0:
@@ -33,7 +33,7 @@ type CascadeSLO struct {
 	Latency    document.SLO `json:"latency,omitzero"`
 	Percentile string       `json:"percentile,omitempty"`
 	Accuracy   float64      `json:"accuracy,omitempty"`
-	Over       string       `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together; the default: ranges, or, of measured rates, what is better for one cascade for all
+	Over       string       `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together do; default: ranges, or with measured rates whichever is better for one cascade in all ranges
 }
 
 // Of CascadeSLO.Over.
@@ -53,8 +53,7 @@ type CascadeQPS struct {
 
 var cascadePart = workloadPart{name: "cascade", kind: PlanGear, section: (*Cascade)(nil), schema: schemaFile("workload.cascade")}
 
-// CascadeOf is the cascade that a workload asks for; nil where it asks for
-// something else.
+// CascadeOf returns the cascade that a workload asks for, or nil if it asks for something else.
 func CascadeOf(w *Workload) *Cascade {
 	if w == nil {
 		return nil
@@ -63,7 +62,7 @@ func CascadeOf(w *Workload) *Cascade {
 	return s
 }
 
-// Files is the file of measured rates, where the cascade names one.
+// Files returns the file of measured rates, if the cascade names one.
 func (d *Cascade) Files() []SectionFile {
 	if d.QPS.Measured == "" {
 		return nil
@@ -97,7 +96,7 @@ func (d *Cascade) check(c *document.Checker) {
 	d.QPS.check(c)
 }
 
-// maxRanges bounds the ranges of rates, each of which has a gear.
+// maxRanges bounds the number of ranges of rates, each of which has a gear.
 const maxRanges = 1000
 
 func (q *CascadeQPS) check(c *document.Checker) {

@@ -6,19 +6,19 @@ import (
 	"inferplan/formats/document"
 )
 
-// Iteration is what one iteration of an instance of a language model takes: one
-// forward pass over all sequences that decode, and over the chunks of prompts
-// that the token budget leaves room for. All figures are nanoseconds:
+// Iteration gives the time of one iteration of an instance of a language model. An iteration is one forward pass
+// over all sequences that decode, and over as many tokens of prompts as the token budget allows. All coefficients
+// are in nanoseconds:
 //
 //	base + sequence*D + context*KV + attention*A + prompt*max(0, D + N - hinge)
 //	+ cpu + cpu_sequence*S
 //
-// D sequences decode and read KV tokens of context. N tokens of prompts run; the
-// term with prompt is there only where N > 0. A is the number of pairs of a
-// prompt token and a token before it. S sequences are in the iteration in all.
+// D sequences decode and read KV tokens of context. N tokens of prompts run, and the term with prompt counts only
+// if N > 0. A is the number of pairs of a prompt token and a token before it. S is the number of sequences in the
+// iteration, with those that run prompts.
 //
-// The form is that of the fits in DistServe (OSDI 2024, appendix A), with a hinge:
-// below it the weights take longer to read than the tokens take to compute.
+// The form is that of the fits in DistServe (OSDI 2024, appendix A), with a hinge: up to it, reading the weights
+// takes longer than computing the tokens.
 type Iteration struct {
 	BaseNS      float64 `json:"base_ns"`      // of every iteration: the weights are read once
 	SequenceNS  float64 `json:"sequence_ns"`  // per sequence that decodes
@@ -26,13 +26,12 @@ type Iteration struct {
 	PromptNS    float64 `json:"prompt_ns"`    // per token above the hinge
 	HingeTokens float64 `json:"hinge_tokens"` // tokens that a prompt's iteration runs at no further cost
 	AttentionNS float64 `json:"attention_ns"` // per pair of a prompt token and a token before it
-	// What the server's CPU adds. 0 where the figures above were measured end to
-	// end and hold it already.
+	// CPU time of the server. It is 0 if the coefficients above were measured end to end, and so include it.
 	CPUNS         float64 `json:"cpu_ns,omitempty"`
 	CPUSequenceNS float64 `json:"cpu_sequence_ns,omitempty"`
 }
 
-// IterationWork is what one iteration does.
+// IterationWork is the work of one iteration.
 type IterationWork struct {
 	Decoding int32   // sequences
 	Prefill  int32   // sequences with a chunk of their prompt
@@ -41,7 +40,7 @@ type IterationWork struct {
 	Pairs    float64 // of a chunk's token and a token before it: chunk * (before + chunk/2), summed
 }
 
-// Time is how long an iteration takes.
+// Duration returns the time of an iteration.
 func (it *Iteration) Time(w IterationWork) time.Duration {
 	ns := it.BaseNS + it.CPUNS + it.SequenceNS*float64(w.Decoding) + it.ContextNS*float64(w.Context) + it.CPUSequenceNS*float64(w.Decoding+w.Prefill)
 	if w.Prompt > 0 {
@@ -58,8 +57,8 @@ func (it Iteration) Slower(by float64) Iteration {
 	return it
 }
 
-// Prefill is how long the prompt of an otherwise idle instance takes until its
-// first token, in chunks of a budget (0: whole).
+// PrefillTime returns the time from the start of a prompt on an otherwise idle instance until its first token. The
+// prompt runs in chunks of budget tokens, or in one piece if budget is 0.
 func (it *Iteration) Prefill(prompt, budget int32) time.Duration {
 	total := time.Duration(0)
 	for done := int32(0); done < prompt; {
@@ -73,16 +72,15 @@ func (it *Iteration) Prefill(prompt, budget int32) time.Duration {
 	return total
 }
 
-// PerToken is how long a token takes in a batch of so many sequences that hold so
-// many tokens of context each.
+// TokenTime returns the time of a token in a batch of sequences that each hold context tokens of context.
 func (it *Iteration) PerToken(sequences int32, context float64) time.Duration {
 	return it.Time(IterationWork{Decoding: sequences, Context: int64(float64(sequences) * context)})
 }
 
-// Residence is how long a sequence takes from its first iteration to its last token on
-// an instance that runs so many all the time, each with a prompt and an answer of so many
-// tokens. That is its prompt, its own tokens, and what the prompts add of those that take
-// the places of the others meanwhile. Alone it takes its prompt and then token by token.
+// ResidenceTime returns the time of a sequence from its first iteration to its last token, on an instance that
+// always runs the given number of sequences, each with prompt and output tokens. It is the sum of its own prompt,
+// its own tokens, and the prompts of the sequences that replace the others meanwhile. A sequence that runs alone
+// takes only the first two.
 func (it *Iteration) Residence(sequences int32, prompt, output float64, budget int32) time.Duration {
 	n, p, o := float64(max(1, sequences)), max(1, prompt), max(1, output)
 	context := p + (o-2)/2 // mean of a sequence while it decodes

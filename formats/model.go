@@ -14,20 +14,19 @@ import (
 // Bucket says that a model is another one at one size of its inputs: requests for
 // that one run in the smallest bucket that takes them.
 type Bucket struct {
-	Of string `json:"of"` // what requests of any length ask for
-	// Padding says that shorter requests may be filled up; nil: they must have the size.
+	Of string `json:"of"` // model that requests of any length ask for
+	// Padding says how shorter requests may be padded. If it is nil, requests must have exactly this size.
 	Padding *Padding `json:"padding,omitempty"`
 }
 
 // Padding says how requests are filled up with zeros. The answers were seen to stay
 // the same.
 type Padding struct {
-	Mask    string  `json:"mask"`     // input whose zeros say what is filled up
+	Mask    string  `json:"mask"`     // input whose zeros mark the padding
 	MaxDiff float64 `json:"max_diff"` // of answers, relative to the larger of 1 and the value
 }
 
-// BucketName is the name of a model's bucket: MODEL@128, or MODEL@320x240 where
-// dimensions have several sizes.
+// BucketName returns the name of a model's bucket: MODEL@128, or MODEL@320x240 if dimensions have several sizes.
 func BucketName(model string, inputs []TensorInfo) string {
 	if n := BucketLength(inputs); n > 0 {
 		return model + "@" + strconv.FormatInt(n, 10)
@@ -44,8 +43,7 @@ func BucketName(model string, inputs []TensorInfo) string {
 	return model
 }
 
-// BucketLength is the one size of all dimensions in which buckets differ; 0 where
-// they have several.
+// BucketLength returns the size of all dimensions in which buckets differ, or 0 if they have several sizes.
 func BucketLength(tensors []TensorInfo) int64 {
 	length := int64(0)
 	for _, t := range tensors {
@@ -73,8 +71,8 @@ func (p *Profile) Buckets(of string) []*ProfileModel {
 	return out
 }
 
-// Requested are the names that requests ask for: the models, and in the place of
-// buckets, once, what they are buckets of.
+// RequestedModels returns the names that requests ask for: the models and, in place of buckets, their common base
+// model.
 func (p *Profile) Requested() []string {
 	var out []string
 	for i := range p.Models {
@@ -111,7 +109,7 @@ func CompareSizes(a, b []TensorInfo) int {
 	return 0
 }
 
-// checkBucket checks what a model says of the one that it is a bucket of.
+// checkBucket checks that a model agrees with the model of which it is a bucket.
 func checkBucket(c *document.Checker, b *Bucket, model, path string) {
 	if b == nil {
 		return
@@ -127,8 +125,8 @@ func checkBucket(c *document.Checker, b *Bucket, model, path string) {
 	}
 }
 
-// CutBytes is what crosses a cut, per sample, as a profile says it. The zero
-// value is not known: the field is absent. A zero that is written is NoBytes.
+// CutBytes is the number of bytes per sample that cross a cut. The zero value means that the profile does not say
+// it (the field is absent). A known zero is NoBytes.
 type CutBytes int64
 
 // NoBytes is a cut that is known to carry nothing.
@@ -142,10 +140,10 @@ func KnownCut(bytes int64) CutBytes {
 	return CutBytes(bytes)
 }
 
-// Known tells whether the profile says the size.
+// Known reports whether the profile says the size.
 func (c CutBytes) Known() bool { return c != 0 }
 
-// Bytes is the size, 0 where it is not known.
+// Bytes returns the size, or 0 if it is not known.
 func (c CutBytes) Bytes() int64 {
 	if c == NoBytes {
 		return 0
@@ -156,7 +154,7 @@ func (c CutBytes) Bytes() int64 {
 // MarshalJSON writes the size.
 func (c CutBytes) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, c.Bytes(), 10), nil }
 
-// SetWhole sets a size that a document has; validation refuses what is negative.
+// SetWhole sets the size that a document has. Validation refuses negative sizes.
 func (c *CutBytes) SetWhole(n int64) { *c = KnownCut(max(n, -math.MaxInt64)) }
 
 // Whole is the size as a document has it.

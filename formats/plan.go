@@ -9,12 +9,11 @@ import (
 	"inferplan/formats/modelfile"
 )
 
-// Plan says what runs where and which policy decides at run time. It is
-// self-contained for simulation; inputs are needed only to check and to serve.
+// Plan says what runs where, and which policy decides at run time. It has all that simulation needs. Its inputs
+// are needed only to check and to serve it.
 //
-// The header and the deployment are the same for every kind of plan. What is
-// promised, and what a kind needs besides, is the section. It stands in the
-// document under the name of the kind.
+// The header and the deployment are the same for every kind of plan. The section holds the promises, and whatever
+// else the kind needs. In the document it stands under the name of the kind.
 type Plan struct {
 	Format      string          `json:"format"` // inferplan.plan/v2
 	Kind        string          `json:"kind"`
@@ -26,25 +25,25 @@ type Plan struct {
 	Inputs      []Input         `json:"inputs"`
 	Options     document.Values `json:"options"`
 	Pools       []Pool          `json:"pools"`               // the cluster that was planned for
-	FrontEnd    *FrontEnd       `json:"front_end,omitempty"` // what takes the requests in; absent: not known
+	FrontEnd    *FrontEnd       `json:"front_end,omitempty"` // the machine that receives requests; absent if not known
 	Deployment  []Deployed      `json:"deployment"`
 	Section     PlanSection     `json:"-" section:"plan"`
 	Policy      PolicySpec      `json:"policy"`
-	Execution   []Execution     `json:"execution,omitempty"` // where not the default: what the planned times were measured with
+	Execution   []Execution     `json:"execution,omitempty"` // how the planned times were measured, if not by default
 	Arrivals    *Arrivals       `json:"arrivals,omitempty"`
 	Certified   *Certificate    `json:"certified,omitempty"`
-	Replan      *Replan         `json:"replan,omitempty"` // where a plan ran before
+	Replan      *Replan         `json:"replan,omitempty"` // how the plan differs from the one before, if there was one
 	Limits      []Limit         `json:"limits,omitempty"`
 	Assumptions []string        `json:"assumptions,omitempty"`
 	Warnings    []string        `json:"warnings,omitempty"`
-	// RatesBy says which times rates are computed with: mean_us of the stages that have
-	// it, else and where RatesBy is absent infer_us.
+	// RatesBy says from which times rates are computed. If it is mean_us, stages that have mean_us use that.
+	// Otherwise infer_us is used.
 	RatesBy string `json:"rates_by,omitempty"`
-	// Drift is the share by which runs take longer than planned where simulation tests the rates.
+	// Drift is the share by which runs take longer than planned when simulation tests the rates.
 	Drift float64 `json:"drift,omitempty"`
 }
 
-// RatesByMean is a plan's RatesBy where rates are computed with mean_us.
+// RatesByMean is the RatesBy of plans whose rates are computed from mean_us.
 const RatesByMean = "mean_us"
 
 // RunUS is the time of a planned batch that a stage's rates are computed with.
@@ -63,22 +62,22 @@ type Execution struct {
 	Precision string            `json:"precision,omitempty"` // fp16: whole models in float16
 }
 
-// Tool names what made the plan.
+// Tool is the program that made the plan.
 type Tool struct {
 	Version string `json:"version"`
 	Solver  string `json:"solver,omitempty"` // name and version
 }
 
-// Objective is the value reached, with its proven bound where there is one.
+// Objective is the value reached, with its proven bound if there is one.
 type Objective struct {
 	Name  string  `json:"name"` // throughput, cost, power, gpus
 	Value float64 `json:"value"`
-	// Basis says what decided the value; absent: the fluid program, which knows no queueing.
+	// Basis says how the value was found. If absent, it is that of the fluid program, which has no queueing.
 	Basis string `json:"basis,omitempty"`
-	// Fluid is what the fluid program says of the plan, where simulation decided the value.
+	// Fluid is the value by the fluid program, if simulation decided the value of the plan.
 	Fluid *float64 `json:"fluid,omitempty"`
 	Bound *float64 `json:"bound"`
-	// BoundAmong says which plans the bound is of, as "with margin 0.4"; absent: it is of all.
+	// BoundAmong says for which plans the bound holds, such as "with margin 0.4". If absent, it holds for all.
 	BoundAmong string   `json:"bound_among,omitempty"`
 	Gap        *float64 `json:"gap"`
 }
@@ -94,21 +93,21 @@ type Input struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Deployed is where a model runs, or one SLO class of it: its tensors, its blocks
-// and its pipelines with their placement.
+// Deployed is a deployed model, or one SLO class of it: its tensors, its blocks, and its pipelines with their
+// placement.
 type Deployed struct {
 	Model        string                      `json:"model"`
-	Class        string                      `json:"class,omitempty"`  // SLO class; absent: the model has one, without a name
+	Class        string                      `json:"class,omitempty"`  // SLO class; absent if the model has one without a name
 	SHA256       string                      `json:"sha256,omitempty"` // of the model file
-	Bucket       *Bucket                     `json:"bucket,omitempty"` // where it is another model at one size of its inputs
+	Bucket       *Bucket                     `json:"bucket,omitempty"` // set if it is a bucket of another model
 	Inputs       []TensorInfo                `json:"inputs,omitempty"`
 	Outputs      []TensorInfo                `json:"outputs,omitempty"`
 	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value
 	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // that it runs with
 	NumBlocks    int                         `json:"num_blocks"`
 	Pipelines    []Pipeline                  `json:"pipelines"`
-	RequestUS    document.Micros             `json:"request_us,omitempty"`     // what a request takes beside its runs; absent: not known
-	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time of the front end; absent: not known
+	RequestUS    document.Micros             `json:"request_us,omitempty"`     // time that a request takes besides its runs; absent if not known
+	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time of the front end; absent if not known
 }
 
 // RPS is the rate that the model's pipelines carry together.
@@ -120,8 +119,8 @@ func (d *Deployed) RPS() float64 {
 	return sum
 }
 
-// Served is what requests can ask for, with what is promised: a model, one SLO
-// class of it, or one name for several models.
+// Served is something that requests can ask for, with its promise: a model, one SLO class of it, or one name for
+// several models.
 type Served struct {
 	Model      string          `json:"model"`
 	Class      string          `json:"class,omitempty"`
@@ -132,27 +131,27 @@ type Served struct {
 	RPS        float64         `json:"rps"` // planned
 }
 
-// AnswersByInput tells whether it depends on what a request asks who answers it, so that
-// random inputs load the plan otherwise than real ones.
+// AnswersByInput reports whether a request's input decides which model answers it. Random inputs then load the
+// plan in another way than real ones.
 func (p *Plan) AnswersByInput() bool {
 	s, ok := p.Section.(interface{ AnswersByInput() bool })
 	return ok && s.AnswersByInput()
 }
 
-// PlanSection is what a kind adds to a plan.
+// PlanSection is the part of a plan that depends on its kind.
 type PlanSection interface {
-	// Served lists what requests can ask for.
+	// ServedModels returns everything that requests can ask for.
 	Served() []Served
-	// Promised is what a deployed model is held to.
+	// PromiseFor returns the promise for a deployed model.
 	Promised(d *Deployed) Served
-	// Pooled lists what attains its percentile together, as indexes of Served; nil: everything
-	// by itself.
+	// AttainmentGroups returns groups of indexes of ServedModels, each of which attains its percentile together.
+	// It returns nil if each entry attains it by itself.
 	Pooled() [][]int
 
 	check(p *planChecker)
 }
 
-// Served lists what requests can ask for; nothing where the plan has no section.
+// ServedModels returns everything that requests can ask for. Without a section it returns nothing.
 func (d *Plan) Served() []Served {
 	if d.Section == nil {
 		return nil
@@ -170,7 +169,7 @@ func (d *Plan) Shares() []float64 {
 	return shares
 }
 
-// Pooled lists what attains its percentile together, as indexes of Served.
+// AttainmentGroups returns groups of indexes of ServedModels, each of which attains its percentile together.
 func (d *Plan) Pooled() [][]int {
 	if d.Section == nil {
 		return nil
@@ -185,7 +184,7 @@ func (d *Plan) Pooled() [][]int {
 	return alone
 }
 
-// Promised is what deployment i is held to.
+// PromiseFor returns the promise for deployment i.
 func (d *Plan) Promised(i int) Served {
 	if d.Section == nil {
 		return Served{}
@@ -193,8 +192,7 @@ func (d *Plan) Promised(i int) Served {
 	return d.Section.Promised(&d.Deployment[i])
 }
 
-// Pipeline is a pooled pipeline: a batch may take any replica at every stage.
-// All stages use one batch size.
+// Pipeline is a pooled pipeline: a batch may use any replica at every stage. All stages have one batch size.
 type Pipeline struct {
 	Batch        int             `json:"batch"`
 	RPS          float64         `json:"rps"`
@@ -209,19 +207,18 @@ type Stage struct {
 	Device   string            `json:"device"`
 	Share    int               `json:"share"`    // v of 1/v
 	Replicas int               `json:"replicas"` // virtual devices
-	GPUs     float64           `json:"gpus"`     // physical devices they take; a time share on a time-shared pool
+	GPUs     float64           `json:"gpus"`     // physical devices that they occupy; a share of time on a time-shared pool
 	RPS      float64           `json:"rps"`      // capacity
 	InferUS  []document.Micros `json:"infer_us"` // at batch 1..Batch
-	// InferRangeUS is the least and the most that infer_us may be, at batch 1..Batch: apart
-	// where a batch was not measured, and infer_us lies on the line between those that
-	// were. Absent: there is no such batch.
+	// InferRangeUS holds the bounds of InferUS, at batch 1..Batch. They differ for batches that were not measured,
+	// whose time is interpolated between those that were. If absent, all batches were measured.
 	InferRangeUS [][2]document.Micros `json:"infer_range_us,omitempty"`
 	Estimated    bool                 `json:"estimated,omitempty"` // whether some of infer_us were not measured in one piece
-	MeanUS       []document.Micros    `json:"mean_us,omitempty"`   // at batch 1..Batch, what serving takes on average; absent: infer_us
-	IdleUS       document.Micros      `json:"idle_us,omitempty"`   // what a run takes more that begins after the device had nothing to do for a while
-	BlockUS      []document.Micros    `json:"block_us,omitempty"`  // each block at Batch: tells which block moved when the profile does
+	MeanUS       []document.Micros    `json:"mean_us,omitempty"`   // at batch 1..Batch, mean times when serving; if absent, infer_us
+	IdleUS       document.Micros      `json:"idle_us,omitempty"`   // additional time of a run that begins after the device was idle for a while
+	BlockUS      []document.Micros    `json:"block_us,omitempty"`  // time of each block at Batch, to find the block that changed when the profile does
 	Placement    []Placement          `json:"placement"`
-	Cut          *Cut                 `json:"cut,omitempty"` // what leaves the stage; absent after the last
+	Cut          *Cut                 `json:"cut,omitempty"` // the cut behind the stage; absent for the last stage
 }
 
 // Placement puts replicas on physical devices of the stage's pool: PerDevice
@@ -241,8 +238,7 @@ type Cut struct {
 	TransferUS []document.Micros `json:"transfer_us"` // at batch 1..Batch over the slower NIC; zeros on one host
 }
 
-// Replan tells what changes against the plan that ran before, which is the
-// input of role running.
+// Replan says how much the plan differs from the plan that ran before, the input of role running.
 type Replan struct {
 	MovedGPUs int     `json:"moved_gpus"` // devices that have to load something that they did not hold
 	GPUs      int     `json:"gpus"`       // devices of the cluster that are not shared in time
@@ -255,7 +251,7 @@ type PolicySpec struct {
 	Params map[string]float64 `json:"params,omitempty"`
 }
 
-// Certificate is what simulation shows the plan to sustain.
+// Certificate is the result of simulating the plan: the rates that it sustains.
 type Certificate struct {
 	LoadFactor float64          `json:"load_factor"` // highest point of the grid that passed
 	Attainment float64          `json:"attainment"`  // asked
@@ -278,11 +274,11 @@ type CertifiedModel struct {
 	AttainedRPS   float64         `json:"attained_rps,omitempty"`
 	AttainedRPSCI *[2]float64     `json:"attained_rps_interval,omitempty"`
 	P50US         document.Micros `json:"p50_us,omitempty"`
-	// Slower says what becomes of the latencies where runs take longer than profiled.
+	// Slower holds the results when runs take longer than profiled.
 	Slower []Slower `json:"slower,omitzero"`
 }
 
-// Slower is what a model shows at its rate where all runs of batches take longer than profiled.
+// Slower is the result of a model at its certified rate when all runs of batches take longer than profiled.
 type Slower struct {
 	By         float64         `json:"by"` // share of the profiled time
 	Attainment float64         `json:"attainment"`
@@ -290,7 +286,7 @@ type Slower struct {
 	P99US      document.Micros `json:"p99_us"`
 }
 
-// Limit tells what holds the objective back and what a little more would buy.
+// Limit names something that limits the objective, and what a little more of it would gain.
 type Limit struct {
 	What   string  `json:"what"`   // "device L4", "slo resnet50"
 	Change string  `json:"change"` // "+1 device", "+10ms"
@@ -298,7 +294,7 @@ type Limit struct {
 	Gain   float64 `json:"gain"`   // relative to that bound now, which may be above the objective's
 }
 
-// PlacedStage is a stage of a plan with what it is part of, and where it stands.
+// PlacedStage is a stage of a plan with its pipeline, its deployment and its position.
 type PlacedStage struct {
 	*Stage
 	Deployed *Deployed
@@ -328,7 +324,7 @@ func (d *Plan) Stages() iter.Seq[PlacedStage] {
 	}
 }
 
-// Count is how many devices a placement is on.
+// DeviceCount returns the number of devices that the placement covers.
 func (p *Placement) Count() int {
 	each := max(p.PerDevice, 1)
 	return (p.Replicas + each - 1) / each

@@ -11,19 +11,18 @@ import (
 // PlanPool is the kind of plans of pooled pipelines.
 const PlanPool = "pool"
 
-// PoolPlan is what a plan of pooled pipelines promises, in the order of its
-// deployment: entry i is served by deployment i.
+// PoolPlan holds the promises of a plan of pooled pipelines, in the order of the deployment: deployment i serves
+// entry i.
 type PoolPlan struct {
 	Models []Served `json:"models"`
-	// Headroom is what is kept back of every model; absent: options.margin of its SLO
-	// and nothing of its rate.
+	// Headroom is the reserve of every model. If absent, it is options.margin of the SLO, and nothing of the rate.
 	Headroom []Headroom `json:"headroom,omitempty"`
 }
 
-// Headroom is what is kept back of a model for queueing and jitter.
+// Headroom is the reserve of a model for queueing and jitter.
 type Headroom struct {
 	Margin      float64 `json:"margin"`      // share of the SLO
-	Utilisation float64 `json:"utilisation"` // share of what the replicas carry that is promised
+	Utilisation float64 `json:"utilisation"` // share of the replicas' capacity that is promised
 }
 
 var poolKind = planKind{name: PlanPool, section: (*PoolPlan)(nil), options: poolOptions, schema: schemaFile("plan.pool")}
@@ -128,7 +127,7 @@ func (s *PoolPlan) check(p *planChecker) {
 	s.throughput(p)
 }
 
-// headroom checks what is kept back of a model.
+// checkHeadroom checks the reserve of a model.
 func (s *PoolPlan) headroom(p *planChecker, i int) {
 	if i >= len(s.Headroom) {
 		return
@@ -138,7 +137,7 @@ func (s *PoolPlan) headroom(p *planChecker, i int) {
 	p.FailIf(!(h.Utilisation > 0 && h.Utilisation <= 1), at+".utilisation", h.Utilisation, "a share above 0, at most 1")
 }
 
-// throughput checks the objective against what it is defined as.
+// checkThroughput checks that the objective is the smallest rps / weight of the models.
 func (s *PoolPlan) throughput(p *planChecker) {
 	o := &p.plan.Objective
 	if o.Name != "throughput" || len(s.Models) == 0 {
@@ -159,8 +158,7 @@ type WorkloadModels []WorkloadModel
 
 var modelsPart = workloadPart{name: "models", kind: PlanPool, section: WorkloadModels(nil), schema: schemaFile("workload.models")}
 
-// ModelsOf are the models that a workload asks for; nil where it asks for
-// something else.
+// ModelsOf returns the models that a workload asks for, or nil if it asks for something else.
 func ModelsOf(w *Workload) WorkloadModels {
 	if w == nil {
 		return nil
@@ -183,8 +181,8 @@ func (s WorkloadModels) check(c *document.Checker) {
 	s.checkWeights(c)
 }
 
-// maxWeights bounds how far weights are apart: a model that weighs less than
-// a millionth of another would be lost in the precision of its rate.
+// maxWeights bounds the ratio of weights: a model with less than a millionth of another's weight would be lost in
+// the precision of that one's rate.
 const maxWeights = 1e6
 
 // checkWeights checks each weight against the largest.

@@ -11,11 +11,10 @@ import (
 	"inferplan/formats/modelfile"
 )
 
-// BusyNote begins the note of a profile whose device was taken by other work as well.
+// BusyNote begins the note of a profile whose device also did other work.
 const BusyNote = "busy machine on "
 
-// Profile says what every block of every model costs on every device kind that
-// was measured.
+// Profile holds the costs of every block of every model on every device kind that was measured.
 type Profile struct {
 	Format  string          `json:"format"` // inferplan.profile/v1
 	Devices []ProfileDevice `json:"devices"`
@@ -23,7 +22,7 @@ type Profile struct {
 	Records []Records       `json:"records,omitempty"` // for cascades: one entry per family
 	LLMs    []LLMProfile    `json:"llms,omitempty"`    // language models, which are served whole
 	Notes   []string        `json:"notes,omitempty"`
-	// FrontEnd is the machine where request_cpu_us was measured.
+	// FrontEnd is the machine on which request_cpu_us was measured.
 	FrontEnd *FrontEnd `json:"front_end,omitempty"`
 }
 
@@ -35,7 +34,7 @@ type ProfileDevice struct {
 	Engine        string  `json:"engine,omitempty"` // onnxruntime, replay, imported
 	EngineVersion string  `json:"engine_version,omitempty"`
 	Provider      string  `json:"provider,omitempty"`     // cpu, cuda, tensorrt
-	Method        string  `json:"method,omitempty"`       // how latency was taken
+	Method        string  `json:"method,omitempty"`       // how latency was measured
 	ShareMethod   string  `json:"share_method,omitempty"` // mps, time-slicing
 	Date          string  `json:"date,omitempty"`         // when, RFC 3339
 	MemoryBytes   int64   `json:"memory_bytes,omitempty"` // of the whole device
@@ -43,10 +42,9 @@ type ProfileDevice struct {
 	CostSeconds   float64 `json:"cost_seconds,omitempty"` // device time that the measuring took
 	Source        string  `json:"source,omitempty"`       // of imported numbers
 
-	// Options of the execution provider that the numbers were taken with.
+	// Options of the execution provider during the measurements.
 	Options map[string]string `json:"options,omitempty"`
-	// Precision is fp16 where whole models computed in float16; absent: as their
-	// files say.
+	// Precision is fp16 if whole models computed in float16. If absent, they computed as their files say.
 	Precision string `json:"precision,omitempty"`
 	// What the device was measured to reach: bytes read plus bytes written by a
 	// copy inside its memory, and floating-point operations (two per
@@ -55,19 +53,17 @@ type ProfileDevice struct {
 	MatmulGflops float64 `json:"matmul_gflops,omitempty"`
 	// State of a GPU while it was measured.
 	State *DeviceState `json:"state,omitempty"`
-	// BetweenRuns is how far whole measurements of the device lie apart, where it
-	// was measured several times.
+	// BetweenRuns is the spread between whole measurements of the device, if it was measured several times.
 	BetweenRuns *BetweenRuns `json:"between_runs,omitempty"`
 }
 
-// BetweenRuns is how far whole measurements of one device lie apart.
+// BetweenRuns is the spread between whole measurements of one device.
 type BetweenRuns struct {
 	Runs   int     `json:"runs"`   // at least 2
 	Spread float64 `json:"spread"` // relative standard deviation of a model's time
 }
 
-// DeviceState says at what power and clocks a GPU ran; 0 is what it did not
-// tell.
+// DeviceState is the power and the clocks at which a GPU ran. A value is 0 if the GPU did not report it.
 type DeviceState struct {
 	Samples        int     `json:"samples"`
 	WattsMedian    float64 `json:"watts_median,omitempty"`
@@ -81,33 +77,33 @@ type DeviceState struct {
 	Throttled float64 `json:"throttled,omitempty"`
 }
 
-// ProfileModel is one model: its blocks and what they cost.
+// ProfileModel is one model: its blocks and their costs.
 type ProfileModel struct {
 	Model        string                      `json:"model"`
 	Source       *ModelSource                `json:"source,omitempty"`
-	Bucket       *Bucket                     `json:"bucket,omitempty"` // where it is another model at one size of its inputs
+	Bucket       *Bucket                     `json:"bucket,omitempty"` // set if it is a bucket of another model
 	Inputs       []TensorInfo                `json:"inputs,omitempty"`
 	Outputs      []TensorInfo                `json:"outputs,omitempty"`
-	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not bring
+	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not contain
 	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // that it runs with
-	FP16         *FP16Check                  `json:"fp16,omitempty"`      // of the whole model, where it computes in float16
+	FP16         *FP16Check                  `json:"fp16,omitempty"`      // of the whole model, if it computes in float16
 	Blocks       []Block                     `json:"blocks"`
 	Measurements []Measurement               `json:"measurements"`
 	Loads        []DeviceLoad                `json:"loads,omitempty"` // onto devices
 	Move         *OutputMove                 `json:"output_move,omitempty"`
 	Session      *SessionState               `json:"session_state,omitempty"`
-	RequestUS    document.Micros             `json:"request_us,omitempty"`     // median of what a request takes beside its runs: client, loopback and front end of the machine
-	DispatchUS   document.Micros             `json:"dispatch_us,omitempty"`    // median of what a batch takes up its device beside its run: its way into the device's memory, and the command's
-	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time that client, loopback and front end spend on a request where many come at once
+	RequestUS    document.Micros             `json:"request_us,omitempty"`     // median time of a request besides its runs: client, loopback and front end of the machine
+	DispatchUS   document.Micros             `json:"dispatch_us,omitempty"`    // median time that a batch occupies its device besides its run: the transfer into the device's memory, and the command's way
+	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time that client, loopback and front end spend on a request under many concurrent ones
 }
 
-// DeviceLoad is how long the model takes to come to a device.
+// DeviceLoad is the time that loading the model onto a device takes.
 type DeviceLoad struct {
 	Device string `json:"device"`
 	ModelLoads
 }
 
-// OutputMove is how long a model's output takes to another device.
+// OutputMove is the time that moving a model's output to another device takes.
 type OutputMove struct {
 	NearUS document.Micros `json:"near_us"` // of the same node
 	FarUS  document.Micros `json:"far_us"`  // of another
@@ -116,19 +112,18 @@ type OutputMove struct {
 // PrecisionFP16 is the Precision of models that compute in float16.
 const PrecisionFP16 = "fp16"
 
-// Find is a model of the profile; nil where there is none of that name.
+// FindModel returns the model of that name, or nil if there is none.
 func (p *Profile) Find(model string) *ProfileModel {
 	return find(p.Models, func(m *ProfileModel) bool { return m.Model == model })
 }
 
-// At is the measurement at a kind of devices, share 1/v and batch size; nil where there
-// is none.
+// FindMeasurement returns the measurement at a kind of device, share 1/v and batch size, or nil if there is none.
 func (m *ProfileModel) At(device string, share, batch int) *Measurement {
 	return find(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
 }
 
-// Execution tells how the kinds' numbers were taken, for those of them on which
-// that can be chosen: what serves them then loads models the same way.
+// ExecutionFor returns how the kinds' times were measured, for those kinds on which that can be chosen. A server
+// loads models in the same way.
 func (p *Profile) Execution(kinds []Pool) []Execution {
 	var out []Execution
 	for _, d := range p.Devices {
@@ -142,7 +137,7 @@ func (p *Profile) Execution(kinds []Pool) []Execution {
 
 // ModelSource identifies the file that was measured.
 type ModelSource struct {
-	Path   string `json:"path"` // relative to the profile where possible
+	Path   string `json:"path"` // relative to the profile, if possible
 	SHA256 string `json:"sha256"`
 	// Weights are files of weights, relative to the model's folder: the hash covers samples of them.
 	Weights []string `json:"weights,omitempty"`
@@ -153,15 +148,15 @@ type TensorInfo struct {
 	Name  string  `json:"name"`
 	DType string  `json:"dtype"` // Open Inference Protocol names: FP32, INT64, ...
 	Shape []int64 `json:"shape"`
-	// Value is that of a constant; of an input, what it is measured and warmed up
-	// with: one value for all elements, or those of some samples.
+	// Value is the value of a constant. For an input it is the value that it is measured and warmed up with: one
+	// number for all elements, or the elements of some samples.
 	Value []float64 `json:"value,omitempty"`
 	// DynamicAxes are the dimensions in which the buckets of a model differ.
 	DynamicAxes []int `json:"dynamic_axes,omitempty"`
 }
 
-// Block is one block of a model; Cut is what crosses from it to the next block
-// (empty after the last one). Byte counts are per sample.
+// Block is one block of a model. Cut lists the tensors that cross to the next block (empty after the last one).
+// Byte counts are per sample.
 type Block struct {
 	Name         string       `json:"name"`
 	Nodes        int          `json:"nodes,omitempty"` // graph nodes in the block
@@ -176,23 +171,22 @@ type Block struct {
 	TensorBytes int64 `json:"tensor_bytes,omitempty"`
 }
 
-// FP16Check tells what crossing a cut in float16, or computing in it, does to the
-// model's answer.
+// FP16Check is the effect on a model's answer of crossing a cut in float16, or of computing in float16.
 type FP16Check struct {
 	Top1Agreement float64 `json:"top1_agreement"` // share of samples, 0..1
 	MaxAbsDiff    float64 `json:"max_abs_diff"`   // of the output before softmax
 	Samples       int     `json:"samples"`
 }
 
-// Pads tells whether blocks [first, last) on a kind of devices run a batch of a size that
-// was not measured as the next larger measured one: on devices other than CPUs, where one
-// tensor goes in and one comes out (or as many as the profile does not say).
+// PadsBatches reports whether blocks [firstBlock, endBlock) on a kind of device run a batch of a size that was not
+// measured at the next larger measured size. They do on devices other than CPUs, if they have one input and one
+// output tensor (or the profile does not say how many).
 func (m *ProfileModel) Pads(device string, first, last int) bool {
 	return !IsCPU(device) && m.OneTensor(first) && m.OneTensor(last)
 }
 
-// OneTensor tells whether no more than one tensor is known to cross before a block: the
-// model's inputs before the first, its outputs after the last.
+// OneTensor reports whether at most one tensor is known to cross before a block: the model's inputs before the
+// first block, its outputs after the last.
 func (m *ProfileModel) OneTensor(block int) bool {
 	switch {
 	case block == 0:
@@ -203,9 +197,8 @@ func (m *ProfileModel) OneTensor(block int) bool {
 	return len(m.Blocks[block-1].Cut) <= 1
 }
 
-// Measurement is the cost at one device kind, share 1/v and batch size. Between two
-// measured batches a batch costs what lies on the line between them where it runs as it
-// is, and else what the next larger one does: see Pads.
+// Measurement is the cost at one device kind, share 1/v and batch size. The cost of a batch size between two
+// measured ones is interpolated, or is that of the next larger one if batches are padded (see PadsBatches).
 type Measurement struct {
 	Device      string    `json:"device"`
 	Share       int       `json:"share"` // v of 1/v; 1 is the whole device
@@ -216,8 +209,8 @@ type Measurement struct {
 	// Ranges are blocks in a row that were measured in one piece, as a stage runs
 	// them: at least two, and not all. Ascending by first and last block.
 	Ranges []RangeLatency `json:"ranges,omitempty"`
-	// ReferenceUS is what a fixed piece of work took that no model or engine has a part
-	// in, between the samples: how fast the machine was. CPUs of one thread only.
+	// ReferenceUS is the time of a fixed piece of work, measured between the samples, that depends on no model or
+	// engine. It shows how fast the machine was. It exists only for CPUs of one thread.
 	ReferenceUS document.Micros `json:"reference_us,omitempty"`
 }
 
@@ -235,9 +228,8 @@ const IdleGap = 5 * time.Millisecond
 // speed changes.
 const Stretches = 8
 
-// Latency is one measured time. WallUS is the median that planning uses; on a
-// CPU CPUUS is the median of the thread's CPU time beside it. MeanUS and IdleUS are
-// what serving sees, which cannot choose its moments: means over all runs.
+// Latency is one measured time. WallUS is the median, which planning uses. On a CPU, CPUUS is the median of the
+// thread's CPU time. MeanUS and IdleUS are means over all runs, which are the times when serving.
 type Latency struct {
 	WallUS      document.Micros `json:"wall_us"`
 	CPUUS       document.Micros `json:"cpu_us,omitempty"`
@@ -250,7 +242,7 @@ type Latency struct {
 	Samples     int             `json:"samples,omitempty"`
 }
 
-// Times is a latency that takes so many times as long, by the clock and of CPU.
+// Scaled returns the latency with its wall-clock times and its CPU time multiplied by factors.
 func (l Latency) Times(wall, cpu float64) Latency {
 	for _, us := range []*document.Micros{&l.WallUS, &l.P99US, &l.HalfWidthUS, &l.MeanUS, &l.DriftUS, &l.IdleUS, &l.HostUS} {
 		*us = document.Micros(math.Round(float64(*us) * wall))
@@ -259,15 +251,15 @@ func (l Latency) Times(wall, cpu float64) Latency {
 	return l
 }
 
-// SameCuts tells whether two lists of blocks are cut at the same tensors.
+// SameCuts reports whether two lists of blocks are cut at the same tensors.
 func SameCuts(a, b []Block) bool {
 	return slices.EqualFunc(a, b, func(x, y Block) bool {
 		return slices.EqualFunc(x.Cut, y.Cut, func(s, t TensorInfo) bool { return s.Name == t.Name })
 	})
 }
 
-// WithTimes is a copy of a profile with other latencies. For each measurement change
-// tells what to do with its latencies; nil: they stay.
+// WithTimes returns a copy of the profile with other latencies. For each measurement, change returns a function
+// that is applied to each of its latencies, or nil to keep them.
 func (p *Profile) WithTimes(change func(model int, m *Measurement) func(*Latency)) *Profile {
 	out := *p
 	out.Models = slices.Clone(p.Models)
@@ -297,8 +289,8 @@ func (p *Profile) WithTimes(change func(model int, m *Measurement) func(*Latency
 	return &out
 }
 
-// Validate checks what the types of a profile cannot say and returns all
-// findings, each with its field path.
+// Validate checks the rules that the types of a profile cannot express. It returns all violations, each with its
+// field path.
 func (d *Profile) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatProfile)
@@ -329,6 +321,7 @@ func checkPrecision(c *document.Checker, p, list string, i int) {
 }
 
 func (m *ProfileModel) check(c *document.Checker, path string, devices map[string]int) {
+	// Check the model's facts.
 	if m.Source != nil {
 		c.SHA(path+".source.sha256", m.Source.SHA256)
 	}
@@ -337,6 +330,7 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 	checkTensors(c, m.Outputs, path+".outputs")
 	checkConstants(c, m.Constants, path+".constants")
 	checkOperators(c, m.Operators, path+".operators")
+
 	c.Some(len(m.Blocks), path+".blocks", "at least one block")
 	check := func(f *FP16Check, path string) {
 		if f != nil {
@@ -350,6 +344,8 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 			c.Failf("the device "+document.Quote(m.Loads[k].Device), "a device of the profile", "", "%s.loads[%d].device", path, k)
 		}
 	}
+
+	// Check its blocks.
 	blocks := map[string]int{}
 	for k := range m.Blocks {
 		b, at := &m.Blocks[k], fmt.Sprintf("%s.blocks[%d]", path, k)
@@ -363,6 +359,8 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 		}
 		check(b.FP16, at)
 	}
+
+	// Check its measurements: each device kind, share and batch size once.
 	type point struct {
 		device       string
 		share, batch int
@@ -419,7 +417,7 @@ func (s *Measurement) checkRange(c *document.Checker, blocks, i int, path string
 }
 
 func (l *Latency) check(c *document.Checker, path func() string) {
-	if l.WallUS == 0 { // below 0: found with all numbers
+	if l.WallUS == 0 { // numbers below 0 are reported with all numbers
 		c.Fail(path()+".wall_us", "the number 0", "a positive latency", "raise what rounds to nothing to 1")
 	}
 	if l.P99US != 0 && l.P99US < l.WallUS {

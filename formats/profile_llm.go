@@ -6,17 +6,16 @@ import (
 	"inferplan/formats/document"
 )
 
-// LLMProfile is one language model: what its instances cost on every device kind
-// that was measured.
+// LLMProfile is one language model, with the costs of its instances on every device kind that was measured.
 type LLMProfile struct {
 	Model           string        `json:"model"`
 	WeightBytes     int64         `json:"weight_bytes,omitempty"`
 	KVBytesPerToken int64         `json:"kv_bytes_per_token,omitempty"`
-	ContextTokens   int           `json:"context_tokens,omitempty"` // longest prompt and answer together; 0: not known
+	ContextTokens   int           `json:"context_tokens,omitempty"` // largest sum of prompt and answer; 0 if not known
 	Instances       []LLMInstance `json:"instances"`
 }
 
-// LLMInstance is a server of a model on so many devices of a kind.
+// LLMInstance is a server of a model on a number of devices of one kind.
 type LLMInstance struct {
 	Device         string        `json:"device"`
 	TensorParallel int           `json:"tensor_parallel"` // devices that it takes
@@ -33,27 +32,28 @@ type LLMInstance struct {
 	TokenBudget int         `json:"token_budget,omitempty"` // of one iteration
 	Loads       *ModelLoads `json:"loads,omitempty"`
 	SwapGBps    float64     `json:"swap_gbps,omitempty"` // 1e9 bytes a second between the device and the host's memory
-	// AllReduce says what was assumed of all-reduces between the devices; absent: they were measured, or there are none.
+	// AllReduce says which all-reduce times between the devices were assumed. If absent, they were measured, or
+	// there are none.
 	AllReduce string `json:"all_reduce,omitempty"`
-	// Doubts say why the iterations are not to be trusted, beside Fit and AllReduce. Plans repeat them.
+	// Doubts are reasons not to trust the iterations, besides Fit and AllReduce. Plans repeat them.
 	Doubts []string `json:"doubts,omitempty"`
 }
 
 // NoAllReduce is the AllReduce of iterations that are without.
 const NoAllReduce = "absent"
 
-// Where a KV capacity comes from. A computed one is off by what the engine keeps
-// for itself, and a wrong one spoils every prediction.
+// Sources of a KV capacity. A computed capacity is wrong by the memory that the engine keeps for itself. A wrong
+// capacity spoils every prediction.
 const (
 	KVFromServer = "server"
 	KVMeasured   = "measured"
 	KVComputed   = "computed"
 )
 
-// PoorFit is the mean error of a fit beyond which what is planned with it is hardly better.
+// PoorFit is the mean error of a fit above which plans made with it cannot be trusted.
 const PoorFit = .3
 
-// IterationFit tells how far an Iteration is from what it was fitted to.
+// IterationFit is the error of an Iteration on the measurements that it was fitted to.
 type IterationFit struct {
 	DecodeMAPE  float64 `json:"decode_mape"`  // mean of |fit - measured| / measured
 	DecodeMax   float64 `json:"decode_max"`   // largest
@@ -63,11 +63,11 @@ type IterationFit struct {
 	BesideMax   float64 `json:"beside_max,omitempty"`
 	Interval    float64 `json:"interval,omitempty"` // half the 95 % interval of a point's median, as a share of it: the mean over the points
 	Points      int     `json:"points"`             // measured
-	Left        int     `json:"left,omitempty"`     // points left out
+	Left        int     `json:"left,omitempty"`     // points that were left out
 }
 
-// OneBatch is the profile of QLM (section 6, equations 1 to 4): one batch is run
-// and prefill, time per token, inefficiency and throughput are taken as constant.
+// OneBatch is the profile of QLM (section 6, equations 1 to 4): one batch is run, and prefill, time per token,
+// inefficiency and throughput are assumed to be constant.
 type OneBatch struct {
 	Sequences       int             `json:"sequences"`         // of the batch
 	PrefillUS       document.Micros `json:"prefill_us"`        // P
@@ -83,11 +83,11 @@ type ModelLoads struct {
 	WarmUS   document.Micros `json:"warm_us,omitempty"`   // from the host's memory
 	UnloadUS document.Micros `json:"unload_us,omitempty"` // until its memory is free, of a server that does not sleep
 	SleepUS  document.Micros `json:"sleep_us,omitempty"`  // into the host's memory
-	WakeUS   document.Micros `json:"wake_us,omitempty"`   // of a server that sleeps; absent: as warm
+	WakeUS   document.Micros `json:"wake_us,omitempty"`   // of a server that sleeps; if absent, warm_us
 	Source   string          `json:"source,omitempty"`
 }
 
-// LeavesUS is how long the model takes to leave a device.
+// LeavesUS returns the time that removing the model from a device takes.
 func (l *ModelLoads) LeavesUS() document.Micros {
 	if l.SleepUS > 0 {
 		return l.SleepUS
@@ -95,7 +95,7 @@ func (l *ModelLoads) LeavesUS() document.Micros {
 	return l.UnloadUS
 }
 
-// LLMOn finds what a model costs on so many devices of a kind; nil where the profile has none.
+// LLMOn returns the costs of a model on tensorParallel devices of a kind, or nil if the profile has none.
 func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, *LLMInstance) {
 	for i := range p.LLMs {
 		m := &p.LLMs[i]
@@ -111,7 +111,7 @@ func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, 
 	return nil, nil
 }
 
-// checkLLMs checks language models; devices is nil where instances may be on any.
+// checkLLMs checks language models. devices is nil if instances may be on any device.
 func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, at string) {
 	seen := map[string]int{}
 	for i := range list {
@@ -144,7 +144,7 @@ func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, a
 	}
 }
 
-// Bounds of what a server may be.
+// Bounds of the numbers that describe a server.
 const (
 	maxLLMBytes       = 1 << 50
 	maxTensorParallel = 1 << 10

@@ -10,16 +10,15 @@ import (
 // PlanQueue is the kind of plans that order the queues of language models.
 const PlanQueue = "queue"
 
-// QueuePlan says which instances there are and in which order each of them works
-// through request groups (QLM, section 5). The deployment lists what requests ask
-// for, a model or a class of it, without pipelines.
+// QueuePlan says which instances there are, and in which order each serves request groups (QLM, section 5). The
+// deployment lists the models or classes that requests can ask for, without pipelines.
 type QueuePlan struct {
 	Classes   []QueueClass    `json:"classes"`             // in the order of the deployment
-	Models    []LLMProfile    `json:"models"`              // what the instances cost, as the profile said
-	Hosts     []QueueHost     `json:"hosts,omitempty"`     // memory for models and KV that wait; absent: no limit
+	Models    []LLMProfile    `json:"models"`              // costs of the instances, copied from the profile
+	Hosts     []QueueHost     `json:"hosts,omitempty"`     // host memory for waiting models and KV; if absent, not limited
 	Instances []QueueInstance `json:"instances"`           // the virtual queues are theirs
-	Estimates []QueueEstimate `json:"estimates,omitempty"` // absent: policies that estimate refuse the plan
-	Groups    []RequestGroup  `json:"groups,omitempty"`    // of the queue that was planned for; absent: of arrivals to come
+	Estimates []QueueEstimate `json:"estimates,omitempty"` // if absent, policies that estimate cannot run the plan
+	Groups    []RequestGroup  `json:"groups,omitempty"`    // of the queue that was planned for; absent in plans for future arrivals
 	// Runs are the simulations that the attainments of the classes are of.
 	Runs *QueueRuns `json:"runs,omitempty"`
 	// Operations say how requests leave and models change, by model and device.
@@ -34,8 +33,8 @@ type QueueRuns struct {
 	Seed       uint64          `json:"seed"`
 }
 
-// QueueOperation is how the operations of QLM (section 5) are done for a model on a
-// device, with what they take for a request of mean length. 0: not known.
+// QueueOperation says how the operations of QLM (section 5) are done for a model on a device, and how long they
+// take for a request of mean length. A time of 0 is not known.
 type QueueOperation struct {
 	Model       string          `json:"model"`
 	Device      string          `json:"device"`
@@ -44,11 +43,11 @@ type QueueOperation struct {
 	RecomputeUS document.Micros `json:"recompute_us,omitempty"` // its KV computed again
 	WarmUS      document.Micros `json:"warm_us,omitempty"`      // the model from the host's memory
 	ColdUS      document.Micros `json:"cold_us,omitempty"`      // the model from storage
-	Lacks       []string        `json:"lacks,omitempty"`        // what a server as it comes cannot do: state_swap, warm_start
+	Lacks       []string        `json:"lacks,omitempty"`        // operations that an unmodified server cannot do: state_swap, warm_start
 }
 
-// QueueClass is what is promised for a model, or for one class of its requests.
-// SLOUS is of the figure that Of names.
+// QueueClass is the promise for a model, or for one class of its requests. SLOUS bounds the figure that Figure
+// names.
 type QueueClass struct {
 	Served
 	Of           string          `json:"of"` // e2e, ttft or tpot
@@ -61,13 +60,13 @@ type QueueClass struct {
 	Attainment   float64         `json:"attainment,omitempty"`     // expected share in time
 	CompletionUS document.Micros `json:"completion_us,omitempty"`  // expected at the percentile
 	Waiting90US  document.Micros `json:"waiting_p90_us,omitempty"` // expected
-	// What requests are simulated with, where no trace brings their lengths.
+	// The distributions for simulation, if no trace gives the lengths.
 	Prompt   *Lengths  `json:"prompt,omitempty"`
 	Output   *Lengths  `json:"output,omitempty"`
 	Sessions *Sessions `json:"sessions,omitempty"`
 }
 
-// QueueHost is the memory beside the devices of a kind.
+// QueueHost is the host memory of the nodes with devices of a kind.
 type QueueHost struct {
 	Device      string `json:"device"`
 	MemoryBytes int64  `json:"memory_bytes"` // per node
@@ -114,7 +113,7 @@ type RequestGroup struct {
 	OutputMean   float64         `json:"output_mean"`
 	OutputSD     float64         `json:"output_sd"`
 	DeadlineUS   document.Micros `json:"deadline_us"` // of the most urgent
-	StartUS      document.Micros `json:"start_us"`    // expected, behind swap and the groups before
+	StartUS      document.Micros `json:"start_us"`    // expected, after the swap and the groups before
 	CompletionUS document.Micros `json:"completion_us"`
 	Quantiles    []QueueQuantile `json:"quantiles,omitempty"` // of the completion
 }
@@ -155,7 +154,7 @@ func QueueOf(p *Plan) *QueuePlan {
 	return s
 }
 
-// StatedRuns are the runs that a plan's figures come from; nil where it states none.
+// StatedRuns returns the runs from which a plan's figures are, or nil if it states none.
 func StatedRuns(p *Plan) *QueueRuns {
 	if q := QueueOf(p); q != nil {
 		return q.Runs
@@ -282,6 +281,7 @@ func (q *QueuePlan) class(p *planChecker, i int) {
 // instance checks one instance, puts it on its devices and counts in listed how
 // often each group is in a queue.
 func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
+	// Check the devices, and reserve them.
 	in, at := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
 	pool, ok := p.pools[in.Device]
 	switch {
@@ -294,11 +294,15 @@ func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
 		p.put(pool, in.First, in.First+in.TensorParallel, 1)
 		p.gpus[pool] += float64(in.TensorParallel)
 	}
+
+	// Check the scheduler's settings.
 	p.FailIf(in.TokenBudget < 1 || in.TokenBudget > maxTokens, at+".token_budget", in.TokenBudget, "1 to %d", maxTokens)
 	p.Word(at+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
 	if in.Preemption != "" {
 		p.OneOf(at+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
 	}
+
+	// Check the models, and the request groups that are routed here.
 	p.FailIf(!slices.Contains(in.Models, in.Model), at+".model", "the model "+document.Quote(in.Model), "one of the instance's models")
 	p.FailIf(len(in.Sequences) != len(in.Models), at+".sequences", fmt.Sprintf("%d figures", len(in.Sequences)), "%d, one per model", len(in.Models))
 	for k, n := range in.Sequences {

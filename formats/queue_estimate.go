@@ -7,28 +7,27 @@ import (
 	"inferplan/formats/document"
 )
 
-// QueueEstimate is what an estimator of request completion times knows of a model on
-// a device (QLM, section 6): fitted to a queue that an instance drained. A request
-// takes PromptNS per token of its prompt and OutputNS per token of its answer of the
-// instance's time. It waits for what is before it, plus InterceptNS, which is
-// negative: the first batch starts at once. Its residence is PrefillNS and DecodeNS
-// per token of its answer.
+// QueueEstimate is the model by which an estimator predicts request completion times, for a language model on a
+// device (QLM, section 6). It was fitted to a queue that an instance drained. A request takes PromptNS per token
+// of its prompt and OutputNS per token of its answer of the instance's time. It waits for the work of the requests
+// before it, plus InterceptNS, which is negative because the first batch starts at once. Once started, it takes
+// PrefillNS, and DecodeNS per token of its answer.
 type QueueEstimate struct {
 	Model       string  `json:"model"`
 	Device      string  `json:"device"`
-	MegaTokens  int     `json:"mega_tokens,omitempty"` // for prompts from so many tokens on alone
+	MegaTokens  int     `json:"mega_tokens,omitempty"` // the estimate is only for prompts of at least this many tokens
 	PromptNS    float64 `json:"prompt_ns"`
 	OutputNS    float64 `json:"output_ns"`
 	InterceptNS float64 `json:"intercept_ns"`
 	PrefillNS   float64 `json:"prefill_ns"`
 	DecodeNS    float64 `json:"decode_ns"`          // with a full batch
-	AloneNS     float64 `json:"alone_ns,omitempty"` // alone; absent: as decode_ns
+	AloneNS     float64 `json:"alone_ns,omitempty"` // for a request alone; if absent, decode_ns
 	Batch       float64 `json:"batch"`              // requests that run at once
 	PromptMean  float64 `json:"prompt_mean"`        // tokens, as the next
 	PromptSD    float64 `json:"prompt_sd,omitempty"`
 	OutputMean  float64 `json:"output_mean"`
 	OutputSD    float64 `json:"output_sd,omitempty"`
-	// How waiting times and residences vary; absent: as answers do, and normal.
+	// How waiting times and residences vary. If absent, they vary like answers, with a normal distribution.
 	Filling      float64           `json:"filling,omitempty"`       // of the first batch's work, the part that it takes to start
 	NoiseNS      float64           `json:"noise_ns,omitempty"`      // variance of waiting per time waited
 	FittedNS     float64           `json:"fitted_ns,omitempty"`     // work of the queue that it was fitted to

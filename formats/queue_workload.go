@@ -16,7 +16,7 @@ type LLM struct {
 // LLMClass is a kind of requests with a target of its own. It is asked of each of
 // its models.
 type LLMClass struct {
-	Class       string       `json:"class,omitempty"`                           // absent: the only one, without a name
+	Class       string       `json:"class,omitempty"`                           // if absent, it is the only class, without a name
 	Models      []string     `json:"models,omitempty" default:"all"`            // that it asks for
 	SLO         document.SLO `json:"slo"`                                       // of the figure that Of names
 	Of          string       `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
@@ -50,7 +50,7 @@ type Lengths struct {
 	Tail         float64   `json:"tail,omitempty"`     // log-t: degrees of freedom
 	Max          int       `json:"max,omitempty"`      // tokens
 	Tokens       []int     `json:"tokens,omitempty"`   // empirical: ascending
-	Weights      []float64 `json:"weights,omitempty"`  // empirical: of the tokens; absent: equal
+	Weights      []float64 `json:"weights,omitempty"`  // empirical: weights of the tokens; if absent, equal
 }
 
 // Distributions of token counts.
@@ -62,7 +62,7 @@ const (
 	LengthsEmpirical = "empirical"
 )
 
-// Sessions are requests that belong together: each repeats what was said before.
+// Sessions describes requests that belong together: each prompt repeats earlier turns.
 type Sessions struct {
 	Turns        float64         `json:"turns"`                           // mean requests of a session
 	SharedTokens int             `json:"shared_tokens,omitempty"`         // prefix that all sessions have in common
@@ -72,8 +72,7 @@ type Sessions struct {
 
 var llmPart = workloadPart{name: "llm", kind: PlanQueue, section: (*LLM)(nil), schema: schemaFile("workload.llm")}
 
-// LLMOf is what a workload asks of language models; nil where it asks for
-// something else.
+// LLMOf returns the language models that a workload asks for, or nil if it asks for something else.
 func LLMOf(w *Workload) *LLM {
 	if w == nil {
 		return nil
@@ -82,8 +81,7 @@ func LLMOf(w *Workload) *LLM {
 	return s
 }
 
-// WithDefaults returns the class with what was left out filled in, but for its
-// models and shares.
+// WithDefaults returns the class with its defaults filled in, except for its models and shares.
 func (d LLMClass) WithDefaults() LLMClass {
 	if d.Of == "" {
 		d.Of = OfE2E
@@ -205,7 +203,7 @@ func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]in
 	c.FailIf(len(k.Shares) != want || !(sum > 0), at+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), document.FormatFloat(sum)), "%d, one per model, that sum to more than 0", want)
 }
 
-// check sees that a distribution has what it needs and nothing else.
+// check checks that the distribution has the parameters that it needs, and no others.
 func (l *Lengths) check(c *document.Checker, at string) {
 	if l == nil {
 		return

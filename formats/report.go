@@ -8,7 +8,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Report is what a simulated or measured run showed.
+// Report holds the results of a simulated or measured run.
 type Report struct {
 	Format string `json:"format"` // inferplan.report/v1
 	Source string `json:"source"` // simulate, serve, load
@@ -16,8 +16,8 @@ type Report struct {
 	Policy string `json:"policy,omitempty"`
 	Seed   uint64 `json:"seed"`
 	Runs   int    `json:"runs"`
-	// Interrupted says that the run was ended early: the figures are of the
-	// replications or loads that were complete, or of what was sent until then.
+	// Interrupted says that the run ended early. The figures then cover the replications or loads that were
+	// complete, or the requests that were sent until then.
 	Interrupted bool            `json:"interrupted,omitempty"`
 	Load        float64         `json:"load,omitempty"` // factor of the planned rate
 	DurationUS  document.Micros `json:"duration_us"`
@@ -32,7 +32,7 @@ type Report struct {
 
 	TransferTimes  *TransferTimes `json:"transfer_times,omitempty"`   // of a simulated run whose batches crossed between stages
 	ProbesPerBatch float64        `json:"probes_per_batch,omitempty"` // paths that the reservation policy looked for, per batch dispatched
-	Curve          []LoadReport   `json:"curve,omitempty"`            // of several loads, in order
+	Curve          []LoadReport   `json:"curve,omitempty"`            // one entry per load
 
 	Events          int64       `json:"events,omitempty"`
 	EventsPerSecond float64     `json:"events_per_second,omitempty"` // only in --json output, never in files
@@ -49,20 +49,20 @@ type Report struct {
 
 	TokenReport
 
-	// Plans has a part for each plan that a server executed, in order, where it executed
-	// several. What stands above is then of all of them.
+	// Plans has a part for each plan that a server executed, if there were several. The figures above are then
+	// over all of them.
 	Plans []PlanReport `json:"plans,omitempty"`
 
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// PlanReport is what one of several plans of a server did. Its requests are those that
-// came while it was in force.
+// PlanReport holds the results of one of several plans of a server. Its requests are those that arrived while the
+// plan was in force.
 type PlanReport struct {
 	SHA256     string          `json:"sha256"` // of the plan's file
 	Kind       string          `json:"kind"`
 	Policy     string          `json:"policy"`
-	StartUS    document.Micros `json:"start_us"` // since the first plan came into force
+	StartUS    document.Micros `json:"start_us"` // since the first plan was in force
 	DurationUS document.Micros `json:"duration_us"`
 
 	Counts
@@ -80,8 +80,8 @@ type PlanReport struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// TransferTimes tells how long batches' tensors took from the end of a stage to
-// the next device, waiting for links included.
+// TransferTimes summarises how long batches' tensors took from the end of a stage to the next device, with the
+// wait for links.
 type TransferTimes struct {
 	Count  int64           `json:"count"`
 	MeanUS document.Micros `json:"mean_us"`
@@ -106,10 +106,10 @@ type ModelPoint struct {
 	P99US        document.Micros `json:"p99_us"`
 }
 
-// GearReport tells what the gears of a plan and the models of its family did.
+// GearReport holds the work of a plan's gears and of the models of its family.
 type GearReport struct {
 	Switches int64             `json:"switches"`
-	Requests []int64           `json:"requests"` // that came under each gear
+	Requests []int64           `json:"requests"` // by the gear under which they arrived
 	Models   []GearModelReport `json:"models"`
 	Drift    float64           `json:"drift"`              // total variation between the rates seen and those planned for
 	Observed []float64         `json:"observed,omitempty"` // share of the recent requests by range of rates; further ranges above the plan's largest rate
@@ -160,7 +160,7 @@ type ModelReport struct {
 	MaxLoadFactor *float64         `json:"max_load_factor,omitempty"`
 	// Percentile of the requests that has to be in time, as simulations know.
 	Percentile string `json:"percentile,omitempty" default:"p99"`
-	// Slower says what becomes of a simulated model where runs take longer than profiled.
+	// Slower holds the results of a simulated model when runs take longer than profiled.
 	Slower []Slower `json:"slower,omitzero"`
 }
 
@@ -184,7 +184,7 @@ type WindowReport struct {
 	P95US document.Micros `json:"p95_us"`
 }
 
-// TierReport tells by which tier tensors crossed between stages.
+// TierReport says by which transport tiers tensors crossed between stages.
 type TierReport struct {
 	Tiers []Tier `json:"tiers"`
 }
@@ -197,16 +197,15 @@ type Tier struct {
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
 
-// Stored is the report without its wall-clock rate: the same run would not give the same bytes.
+// Stored returns the report without its wall-clock rate, which would differ between runs with the same results.
 func (d *Report) Stored() any {
 	c := *d
 	c.EventsPerSecond = 0
 	return &c
 }
 
-// Validate checks what the types of a report cannot say and returns all
-// findings, each with its field path: that every request is accounted for
-// once, and that shares and percentiles agree with the counts.
+// Validate checks the rules that the types of a report cannot express. It returns all violations, each with its
+// field path. Every request is accounted for once, and shares and percentiles agree with the counts.
 func (d *Report) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatReport)
@@ -241,6 +240,8 @@ func (p *PlanReport) check(c *document.Checker, at string) {
 func checkServed(c *document.Checker, at string, all *Counts, latency *LatencySummary, models []ModelReport) {
 	all.checkCounts(c, at)
 	latency.check(c, document.Join(at, "latency"))
+
+	// Check each model.
 	seen := map[ModelClass]int{}
 	var sum Counts
 	for i := range models {
@@ -263,6 +264,8 @@ func checkServed(c *document.Checker, at string, all *Counts, latency *LatencySu
 		sum.Dropped += m.Dropped
 		sum.Late += m.Late
 	}
+
+	// Check that the totals are the sums over the models.
 	for _, f := range [...]struct {
 		name       string
 		total, sum int64
@@ -331,11 +334,11 @@ func (l *LatencySummary) check(c *document.Checker, at string) {
 	}
 }
 
-// TokenReport is what a report of instances of language models has besides.
+// TokenReport is the part of a report that is about instances of language models.
 type TokenReport struct {
 	Classes    []ClassReport `json:"classes,omitempty"`
 	Swaps      *int64        `json:"swaps,omitempty"`       // models that took another's place on an instance
-	Loads      *int64        `json:"loads,omitempty"`       // models that came to an instance
+	Loads      *int64        `json:"loads,omitempty"`       // models that were loaded onto an instance
 	Evictions  *int64        `json:"evictions,omitempty"`   // sequences that the policy took off an instance
 	PrefixHits *float64      `json:"prefix_hits,omitempty"` // share of prompts' tokens that were in a prefix cache, of all that were needed
 	KVInUse    *float64      `json:"kv_in_use,omitempty"`   // share of KV memory, in the mean over instances and time
@@ -350,8 +353,7 @@ type ClassReport struct {
 	E2EP99US   document.Micros `json:"e2e_p99_us"`
 	TTFTP99US  document.Micros `json:"ttft_p99_us"`
 	TPOTP99US  document.Micros `json:"tpot_p99_us"`
-	// What is asked of the class, where it is the same of all its models, and what came
-	// of it at the percentile.
+	// The SLO of the class, if all its models have the same, and the value at its percentile.
 	Of                    string          `json:"of,omitempty"`
 	SLOUS                 document.Micros `json:"slo_us,omitempty"`
 	Percentile            string          `json:"percentile,omitempty"`
@@ -360,7 +362,7 @@ type ClassReport struct {
 	WaitingAtPercentileUS document.Micros `json:"waiting_at_percentile_us,omitempty"`
 }
 
-// DeviceTime is how the time of all devices was spent, as shares of it.
+// DeviceTime divides the time of all devices by what they did, as shares.
 type DeviceTime struct {
 	Running float64 `json:"running"`
 	Loading float64 `json:"loading"`
@@ -369,6 +371,7 @@ type DeviceTime struct {
 }
 
 func (t *TokenReport) checkTokens(c *document.Checker) {
+	// Check the counts of loads and the shares.
 	for _, f := range [...]struct {
 		name  string
 		value *int64
@@ -389,6 +392,8 @@ func (t *TokenReport) checkTokens(c *document.Checker) {
 	if d := t.DeviceTime; d != nil && !(min(d.Running, d.Loading, d.Both, d.Idle) >= 0 && d.Running+d.Loading+d.Both+d.Idle <= 1+1e-9) {
 		c.Fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.Both, d.Idle), "shares of 0 or more that sum to at most 1", "")
 	}
+
+	// Check the SLO classes.
 	seen := map[string]int{}
 	for i := range t.Classes {
 		k, at := &t.Classes[i], fmt.Sprintf("classes[%d]", i)

@@ -6,7 +6,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// planKind is one kind of plan: what its section is and which options it has.
+// planKind is one kind of plan, with its section and its options.
 type planKind struct {
 	name    string
 	section PlanSection // of the section's type; its value does not matter
@@ -26,7 +26,7 @@ type workloadPart struct {
 	schema  string
 }
 
-// workloadParts is the table of what workloads can ask for.
+// workloadParts is the table of the sections that workloads can have.
 var workloadParts = []workloadPart{modelsPart, cascadePart, applicationsPart, llmPart}
 
 // PlanKinds lists the kinds of plans.
@@ -60,8 +60,8 @@ func sectionOf(section PlanSection) string {
 	return ""
 }
 
-// WorkloadKind is the kind of plans that are made for what a workload asks for,
-// and the name of the field that says so; both are empty without a section.
+// WorkloadKind returns the kind of plan that is made for a workload, and the name of the field that decides this.
+// Both are empty if the workload has no section.
 func (d *Workload) WorkloadKind() (kind, field string) {
 	if d.Section == nil {
 		return "", ""

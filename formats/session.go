@@ -6,17 +6,16 @@ import (
 	"inferplan/formats/document"
 )
 
-// SessionState is what a model keeps of a request on a device from one task to the
-// next, such as keys and values of a language model. All figures are of the part
-// that a task of the usual work adds.
+// SessionState is the state that a model keeps of a request on a device from one task to the next, such as the
+// keys and values of a language model. All figures are for the part that a task of the usual work adds.
 type SessionState struct {
 	Bytes       int64           `json:"bytes"`
-	RecomputeUS document.Micros `json:"recompute_us"` // what a task takes more that goes on without it
+	RecomputeUS document.Micros `json:"recompute_us"` // additional time of the next task if it has to compute the state again
 	NearUS      document.Micros `json:"near_us"`      // to another device of the same node
 	FarUS       document.Micros `json:"far_us"`       // to one of another
 }
 
-// checkSession checks what a model keeps; nil: nothing.
+// checkSession checks the state that a model keeps. A model without state has nil.
 func checkSession(c *document.Checker, s *SessionState, at string) {
 	if s == nil {
 		return

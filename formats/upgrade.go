@@ -7,8 +7,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// planV1 is a plan of version 1: options and promises of all kinds in one form,
-// models with both what is promised and where they run.
+// planV1 is a plan of version 1. It has one form for the options and promises of all kinds. Each of its models
+// holds both the promise and the deployment.
 type planV1 struct {
 	Format      string        `json:"format"` // inferplan.plan/v1
 	Kind        string        `json:"kind"`
@@ -92,7 +92,7 @@ func (old *planV1) Upgrade() (document.Document, error) {
 	return p, nil
 }
 
-// options takes over what the kind has.
+// setOptions copies the options that the plan's kind has.
 func (old *planV1) options(c *document.Checker, v *document.Values) {
 	o := &old.Options
 	var slo document.SLO
@@ -109,7 +109,7 @@ func (old *planV1) options(c *document.Checker, v *document.Values) {
 		}[at.Key]
 		_, number := value.(float64)
 		if !ok || !number && reflect.ValueOf(value).IsZero() {
-			continue // left out: its default
+			continue // left out: the default
 		}
 		if found, hint := at.Wrong(value); found != "" {
 			c.Fail("options."+at.Key, found, at.Kept().Expected(), hint)
@@ -119,7 +119,7 @@ func (old *planV1) options(c *document.Checker, v *document.Values) {
 	}
 }
 
-// section moves what is promised to where the plan's kind has it.
+// setSection moves the promises into the section of the plan's kind.
 func (old *planV1) section(p *Plan) {
 	if old.Gear != nil {
 		p.Section = old.Gear // of whatever kind the plan says it is: validation compares
@@ -136,7 +136,7 @@ func (old *planV1) section(p *Plan) {
 	p.Section = s
 }
 
-// Path is where version 1 has what a plan of today has at a path.
+// Path returns the path in version 1 of the field that has currentPath today.
 func (old *planV1) Path(today string) string {
 	if rest, ok := strings.CutPrefix(today, "deployment"); ok {
 		return "models" + rest

@@ -12,11 +12,10 @@ import (
 	"inferplan/formats/document"
 )
 
-// Validate checks a plan against itself, from first principles, and returns all
-// findings, each with its field path: stages cover the blocks in order, replicas
-// stand on devices that exist and are not oversubscribed, capacities carry the
-// promised rates, latencies add up and keep the SLO. Whether the plan agrees
-// with a profile and a cluster is another question (package planner/check).
+// Validate checks a plan for consistency, from first principles. It returns all violations, each with its field
+// path: stages cover the blocks in order, replicas are on devices that exist and are not oversubscribed,
+// capacities carry the promised rates, latencies add up and keep the SLO. Package planner/check compares a plan
+// with a profile and a cluster.
 func (d *Plan) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatPlan)
@@ -47,7 +46,7 @@ func (d *Plan) Validate() error {
 	return c.Err()
 }
 
-// checkExecution sees that each kind of the plan's stands there once.
+// checkExecution checks that each kind of device occurs once, and is one of the plan's.
 func (d *Plan) checkExecution(c *document.Checker) {
 	seen := map[string]int{}
 	for i := range d.Execution {
@@ -58,7 +57,7 @@ func (d *Plan) checkExecution(c *document.Checker) {
 	}
 }
 
-// maxObjective bounds what an objective can come to, whatever it counts.
+// maxObjective bounds the value of any objective.
 const maxObjective = 1e15
 
 // check holds value, bound and gap against each other. Up to rounding the
@@ -75,6 +74,8 @@ func (o *Objective) check(c *document.Checker) {
 		}
 		return
 	}
+
+	// No plan can be better than the bound, so it lies beyond the value.
 	bound := *o.Bound
 	if c.FailIf(!(math.Abs(bound) <= maxObjective), "objective.bound", bound, "a number of at most %g", maxObjective) {
 		return
@@ -87,6 +88,8 @@ func (o *Objective) check(c *document.Checker) {
 	case !most && bound > o.Value:
 		c.Fail("objective.bound", document.Number(bound), "at most the value, "+document.FormatFloat(o.Value), "a bound is what no plan can go below")
 	}
+
+	// The gap is the distance between them relative to either, within the rounding of both.
 	if o.Gap == nil {
 		return
 	}
@@ -119,7 +122,7 @@ type planChecker struct {
 	plan  *Plan
 	sound map[*Pipeline]bool // pipelines whose latency adds up
 	pools map[string]int
-	load  [][]float64 // by pool and physical device: change of the shares taken against the device before
+	load  [][]float64 // by pool and physical device: the change of the occupied shares from the device before
 	gpus  []float64   // by pool: sum of the stages' gpus
 }
 
@@ -139,7 +142,7 @@ func (p *planChecker) section() {
 	p.plan.Section.check(p)
 }
 
-// deployment checks what holds for the models of every kind of plan.
+// checkDeployment checks the rules for deployed models that all kinds of plans have in common.
 func (p *planChecker) deployment() {
 	seen := map[ModelClass]int{}
 	for i := range p.plan.Deployment {
@@ -162,7 +165,7 @@ func (p *planChecker) deployment() {
 	}
 }
 
-// served checks what is promised for one model.
+// checkServed checks the promise for one model.
 func (p *planChecker) served(m *Served, at string) {
 	if m.SLOUS <= 0 {
 		p.Fail(at+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
@@ -173,8 +176,7 @@ func (p *planChecker) served(m *Served, at string) {
 	p.FailIf(!(m.Weight > 0), at+".weight", m.Weight, "a positive weight")
 }
 
-// keeps checks that a pipeline keeps what is promised for its model, and the
-// largest batch that was asked for.
+// checkLimits checks that a pipeline keeps the promise for its model, and the option for the largest batch.
 func (p *planChecker) keeps(l *Pipeline, m *Served, at string) {
 	if need := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.sound[l] && need > m.SLOUS+document.Micros(time.Microsecond) {
 		p.Fail(at+".latency_us", "latency, batch building and margin of "+need.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
@@ -184,7 +186,7 @@ func (p *planChecker) keeps(l *Pipeline, m *Served, at string) {
 	}
 }
 
-// class checks what the classes of one model have in common: the model.
+// checkClass checks that the classes of one model agree on the model's file and blocks.
 func (p *planChecker) class(m *Deployed, at string) {
 	if m.Class == "" {
 		return
@@ -204,6 +206,8 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 	if p.FailIf(len(l.Stages) == 0, at+".stages", "an empty list", "at least one stage") {
 		return
 	}
+
+	// Check the stages: each begins where the one before ends. Sum up their times at the planned batch size.
 	next, latency, whole := 0, time.Duration(0), true
 	for i := range l.Stages {
 		s := &l.Stages[i]
@@ -221,9 +225,11 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 			latency += s.Cut.TransferUS[l.Batch-1].D()
 		}
 	}
+
+	// Check that they cover the model, and that the times sum to the pipeline's latency.
 	p.FailIf(next != m.NumBlocks, fmt.Sprintf("%s.stages[%d].blocks", at, len(l.Stages)-1), fmt.Sprintf("an end at block %d", next), "%d, the number of blocks of the model", m.NumBlocks)
 	if !whole {
-		return // sums over what is broken would only repeat it
+		return // a sum over wrong times would only repeat their errors
 	}
 	if diff := l.LatencyUS.D() - latency; diff.Abs() > time.Microsecond {
 		p.Fail(at+".latency_us", "the number "+l.LatencyUS.String(), "the sum of inference and transfer at the planned batch, "+document.Micros(latency).String(), "")
@@ -231,9 +237,10 @@ func (p *planChecker) pipeline(m *Deployed, l *Pipeline, at string) {
 	p.sound[l] = true
 }
 
-// stage checks one stage and puts its replicas on their devices; it tells
-// whether the times are there to be summed.
+// checkStage checks one stage and adds its replicas to the load of their devices. It returns whether all times are
+// there, so that they can be summed.
 func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole bool) {
+	// Check the times.
 	whole = p.times(s.InferUS, l.Batch, at+".infer_us", 1)
 	if s.MeanUS != nil {
 		whole = p.times(s.MeanUS, l.Batch, at+".mean_us", 1) && whole
@@ -244,6 +251,8 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 	if n := s.Blocks[1] - s.Blocks[0]; s.BlockUS != nil && len(s.BlockUS) != n {
 		p.Fail(at+".block_us", fmt.Sprintf("%d times", len(s.BlockUS)), fmt.Sprintf("%d, one per block of the stage", n), "")
 	}
+
+	// Check the cut: every stage but the last has one.
 	switch {
 	case last && s.Cut != nil:
 		p.Fail(at+".cut", "a cut after the last stage", "none: the answer leaves there", "")
@@ -255,6 +264,8 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 		document.Least(p.Checker, s.Cut.Bytes, 0, at, ".cut.bytes")
 		whole = p.times(s.Cut.TransferUS, l.Batch, at+".cut.transfer_us", 0) && whole
 	}
+
+	// Check replicas, device kind and share.
 	if p.FailIf(s.Replicas < 1 || s.Replicas > maxCount*maxShares, at+".replicas", s.Replicas, "1 or more") {
 		return whole
 	}
@@ -269,6 +280,8 @@ func (p *planChecker) stage(l *Pipeline, s *Stage, last bool, at string) (whole 
 	if p.FailIf(s.Share < 1 || s.Share > pool.MaxShares, at+".share", s.Share, "1 to max_shares of the pool, %d", pool.MaxShares) {
 		return whole
 	}
+
+	// Check that the replicas carry the pipeline's rate, and where they are placed.
 	if whole && l.RPS > 0 {
 		p.capacity(l, s, &pool, at)
 	}
@@ -373,7 +386,7 @@ func (p *planChecker) put(pool, first, last int, load float64) {
 	p.load[pool][last] -= load
 }
 
-// occupancy checks that no device is given away twice.
+// checkOccupancy checks that no device is used by more than its capacity.
 func (p *planChecker) occupancy() {
 	for i := range p.plan.Pools {
 		pool := p.plan.Pools[i].WithDefaults()

@@ -6,16 +6,15 @@ import (
 	"inferplan/formats/document"
 )
 
-// Workload says what is asked of the cluster. The section holds the one thing
-// that is asked for. It stands in the document under a name of its own: models,
-// cascade, applications or llm.
+// Workload describes what the cluster serves. The section holds the models, the cascade, the applications
+// or the language models. In the document it stands under that name: models, cascade, applications or llm.
 type Workload struct {
 	Format   string          `json:"format"` // inferplan.workload/v1
 	Section  WorkloadSection `json:"-" section:"workload"`
 	Arrivals *Arrivals       `json:"arrivals,omitempty"`
 }
 
-// WorkloadSection is what a workload asks for.
+// WorkloadSection is the part of a workload for one kind of plan.
 type WorkloadSection interface {
 	// Files are the files that the section names.
 	Files() []SectionFile
@@ -23,7 +22,7 @@ type WorkloadSection interface {
 	check(c *document.Checker)
 }
 
-// SectionFile is a file that a document names beside itself.
+// SectionFile is another file that a document names.
 type SectionFile struct {
 	Role string // in the inputs of a plan
 	Path string // from the folder of the document, with slashes
@@ -41,7 +40,7 @@ type WorkloadModel struct {
 	Class         string       `json:"class,omitempty"` // one of several SLO classes of the model
 	// Margin is the share of the SLO that is kept back, in place of the option margin.
 	Margin *float64 `json:"margin,omitempty" default:"the option margin"`
-	// Utilisation is the share of what its replicas carry that is promised; 0: all.
+	// Utilisation is the share of the replicas' capacity that is promised. 0 means all.
 	Utilisation float64 `json:"utilisation,omitempty" default:"1"`
 	// Lengths of the requests, for a model that is profiled in length buckets.
 	Lengths *Lengths `json:"lengths,omitempty" default:"each bucket alike"`
@@ -54,8 +53,8 @@ type Arrivals struct {
 	Trace   string  `json:"trace,omitempty"`   // a request trace instead of a process
 }
 
-// Validate checks what the types of a workload cannot say and returns all
-// findings, each with its field path.
+// Validate checks the rules that the types of a workload cannot express. It returns all violations, each with its
+// field path.
 func (d *Workload) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatWorkload)
@@ -89,7 +88,7 @@ func (m *WorkloadModel) check(c *document.Checker, path string) {
 	c.FailIf(m.Accuracy < 0 || m.Accuracy > 1, path+".accuracy", m.Accuracy, "a share from 0 to 1")
 }
 
-// leastUse is the least share of what replicas carry that may be promised.
+// minUse is the smallest share of the replicas' capacity that may be promised.
 const leastUse = 0.01
 
 // Rates that a floor may have: a request in eleven days, and more than any
@@ -124,8 +123,7 @@ func (a *Arrivals) check(c *document.Checker, at string) {
 	}
 }
 
-// WithDefaults returns the model with what was left out filled in: p99 and
-// weight 1.
+// WithDefaults returns the model with its defaults filled in: p99 and weight 1.
 func (m WorkloadModel) WithDefaults() WorkloadModel {
 	m.Percentile, m.Weight = cmp.Or(m.Percentile, "p99"), cmp.Or(m.Weight, 1)
 	return m

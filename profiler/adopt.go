@@ -9,8 +9,10 @@ import (
 	"inferplan/formats"
 )
 
-// adopt looks the models up in the profile and takes over their cuts.
+// adoptCuts looks the models up in the profile. A model that the profile has keeps its cuts and measurements
+// there, unless its file, its inputs or the number of blocks changed.
 func (r *runner) adopt() error {
+	// Numbers that were measured in another way are not comparable.
 	now := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
 	stale := false
 	for _, d := range r.profile.Devices {
@@ -20,6 +22,8 @@ func (r *runner) adopt() error {
 				d.Device, describe(d)))
 		}
 	}
+
+	// Find each model in the profile, and decide whether its cuts and numbers stay.
 	for _, j := range r.jobs {
 		fresh := &formats.ProfileModel{
 			Model: j.in.name, Source: &formats.ModelSource{Path: relativeTo(r.o.Out, j.in.path), SHA256: j.in.sha256, Weights: j.in.files},
@@ -38,6 +42,8 @@ func (r *runner) adopt() error {
 			r.warn(j.in.name, fmt.Sprintf("%s: the file differs from the one that was measured: its old numbers are replaced", j.in.name))
 			continue
 		}
+
+		// Numbers of other devices belong to the same cuts, so these are not changed without --force.
 		others := slices.ContainsFunc(have.Measurements, func(m formats.Measurement) bool { return m.Device != r.dev.Kind })
 		want := min(r.o.Blocks, j.m.atoms())
 		if len(have.Blocks) != want {
@@ -64,6 +70,8 @@ func (r *runner) adopt() error {
 			r.warn(j.in.name, fmt.Sprintf("%s: cut anew, its old numbers are replaced: %v", j.in.name, err))
 			continue
 		}
+
+		// Keep the cuts and the numbers.
 		j.cut, j.prior = cut, true
 		fresh.Blocks = slices.Clone(have.Blocks)
 		if !stale {
@@ -77,8 +85,8 @@ func (r *runner) adopt() error {
 	return nil
 }
 
-// cutAs cuts a model as Options.Cuts does. What it says of the blocks of the same file
-// is taken over, too.
+// cutLikeOther cuts a model as the profile Options.CutsFrom does. If that profile has the same file, its data on
+// the blocks is copied, too.
 func (r *runner) cutAs(j *job) {
 	if r.o.Cuts == nil {
 		return
@@ -103,8 +111,8 @@ func describe(d formats.ProfileDevice) string {
 	return strings.Join(slices.DeleteFunc([]string{d.Name, d.Driver, d.Engine + " " + d.EngineVersion, d.Method}, func(s string) bool { return s == "" }), ", ")
 }
 
-// shapes lists a model's inputs with their types and dimensions, its constants and its libraries of
-// custom operators.
+// describeInputs lists a model's inputs with their types and dimensions, its constants and its libraries of custom
+// operators, as one text to compare.
 func shapes(m *formats.ProfileModel) string {
 	var s []string
 	for _, t := range m.Inputs {

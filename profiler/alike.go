@@ -12,9 +12,8 @@ import (
 	"inferplan/engine/graph"
 )
 
-// relativeDiff is the largest difference of two tensors' values, relative to the larger
-// of 1 and what is expected; infinite where what is not float differs at all. What is no
-// number is like nothing but itself.
+// maxRelativeDiff returns the largest difference between the values of two tensors, relative to the larger of 1
+// and the expected value. If values that are not floats differ, it returns infinity. NaN equals only NaN.
 func relativeDiff(t engine.DType, got, want []byte) float64 {
 	if bytes.Equal(got, want) {
 		return 0
@@ -49,26 +48,27 @@ func relativeDiff(t engine.DType, got, want []byte) float64 {
 	return worst
 }
 
-// Differences of a sample's answers alone and in a batch: above the first its batch is
-// none, unless the model quantises whole batches as they come. Above the second it is
-// none in any case.
+// Limits of the difference between a sample's answers alone and in a batch. Above the first limit the first
+// dimension is not taken for a batch, unless the model quantises whole batches. Above the second it never is.
 const (
 	mostBatchDiff     = 1e-3
 	mostQuantisedDiff = 0.5
 )
 
-// batchDiff runs two samples one by one and as a batch, on the CPU, and returns how far
-// the answers lie apart at most. It is 0 where nothing can be said: the model does not
-// run on drawn values, or answers the same sample in two ways.
+// batchDiff runs two samples one by one and as a batch, on the CPU, and returns the largest difference of the
+// answers. It returns 0 if that cannot be compared: the model does not run on drawn values, or gives different
+// answers to the same sample.
 func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v values) (float64, error) {
 	cpu, err := selectDevice(eng, "cpu")
 	if err != nil {
 		return 0, err
 	}
+
+	// Load the model on the CPU, and bind it at batches 1 and 2.
 	whole := c.Whole()
 	blk, err := (place{eng: eng, dev: cpu}).loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{})
 	if err != nil {
-		return 0, ctx.Err() // measuring says why
+		return 0, ctx.Err() // the measurement will report why
 	}
 	defer blk.Close()
 	one, err := blk.Bind(engine.BindOptions{Batch: 1})
@@ -81,12 +81,14 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v values)
 		return 0, ctx.Err()
 	}
 	defer two.Close()
-	alone := make([][]byte, len(one.Outputs())) // the answers side by side
+
+	// Run two samples one by one, and the second of them twice.
+	alone := make([][]byte, len(one.Outputs())) // the answers of both samples
 	feeds := make([][]byte, len(one.Inputs()))
 	var again []byte
 	for k, sample := range []int{0, 1, 1} {
 		if err := v.fillAll(one.Inputs(), sample); err != nil {
-			return 0, nil // a value that does not fit: measuring says so
+			return 0, nil // a value that does not fit; the measurement will report it
 		}
 		if err := one.Run(ctx); err != nil {
 			return 0, ctx.Err()
@@ -110,10 +112,12 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v values)
 				continue
 			}
 			if again = alone[i][len(data):]; relativeDiff(t.Spec().Type, data, again) > 0 {
-				return 0, nil // it draws random numbers
+				return 0, nil // the model draws random numbers
 			}
 		}
 	}
+
+	// Run both samples as one batch, and compare.
 	for i, t := range two.Inputs() {
 		if err := t.Write(feeds[i]); err != nil {
 			return 0, err
@@ -133,12 +137,12 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v values)
 	return worst, nil
 }
 
-// errNoBatch says that what looks like a free batch is none.
+// errNoBatch is returned when the dimension that looks like a free batch is not one.
 var errNoBatch = errors.New("samples change each other's answers")
 
-// holdsBatch returns an error where the samples of a batch change each other's answers:
-// the first dimension is a time, or something is computed over it. A note says where they
-// do so a little, as in models that quantise a batch as a whole.
+// checkFreeBatch returns an error if the samples of a batch change each other's answers: the first dimension is a
+// time, or something is computed over it. If they change them only a little, as in models that quantise a batch as
+// a whole, it returns a note.
 func holdsBatch(ctx context.Context, eng engine.Engine, c *graph.Chain, v values) (note string, err error) {
 	d, err := batchDiff(ctx, eng, c, v)
 	switch {

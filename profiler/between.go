@@ -8,10 +8,9 @@ import (
 	"inferplan/formats"
 )
 
-// Repeat measures as Run does, and then runs-1 times more from the same cuts,
-// whatever the profile holds. The profile keeps the first numbers, and with its
-// device how far the runs lie apart. Every run may take the whole budget. When the
-// context ends, the profile tells of the runs that were complete.
+// Repeat measures as Run does, and then runs-1 times more with the same cuts, whatever the profile holds. The
+// profile keeps the numbers of the first run, and its device gets the spread between the runs. Every run may take
+// the whole budget. If the context ends, the spread is that of the runs that were complete.
 func Repeat(ctx context.Context, o Options, runs int) (*formats.Profile, error) {
 	first, err := Run(ctx, o)
 	if err != nil || runs < 2 {
@@ -46,7 +45,7 @@ func Repeat(ctx context.Context, o Options, runs int) (*formats.Profile, error) 
 	return Update(o.Out, first, keep)
 }
 
-// cutsOf is a profile with the models' blocks and no measurements.
+// cutsOf returns a copy of the profile with the models' blocks and without measurements.
 func cutsOf(p *formats.Profile) *formats.Profile {
 	out := &formats.Profile{Format: p.Format, Devices: []formats.ProfileDevice{}}
 	for _, m := range p.Models {
@@ -56,9 +55,9 @@ func cutsOf(p *formats.Profile) *formats.Profile {
 	return out
 }
 
-// spreadOf is the relative standard deviation of a model's time from run to run on
-// a kind of devices, over all that every run has measured. Only ratios count, so a
-// small model says as much as a large one. Rounded to four decimals.
+// spreadOf returns the relative standard deviation of a model's time from run to run on a kind of device, over all
+// that every run has measured, rounded to four decimals. It uses logarithms of times, so that small and large
+// models count the same. If there is nothing to compare, ok is false.
 func spreadOf(runs []*formats.Profile, device string) (spread float64, ok bool) {
 	squares, free := 0.0, 0
 	for i := range runs[0].Models {
@@ -89,8 +88,8 @@ func spreadOf(runs []*formats.Profile, device string) (spread float64, ok bool) 
 	return math.Round(1e4*math.Sqrt(squares/float64(free))) / 1e4, true
 }
 
-// timeOf is what a run measured of a model where another measured m: the whole
-// model, or the sum of its blocks; 0 where it did not.
+// timeOf returns the time, in microseconds, that a run measured where another run measured m: that of the whole
+// model, or the sum over its blocks. It returns 0 if the run did not measure it.
 func timeOf(run *formats.Profile, model string, m *formats.Measurement) float64 {
 	for i := range run.Models {
 		if run.Models[i].Model != model {

@@ -19,17 +19,19 @@ type variant struct {
 	in modelInfo
 }
 
-// variants opens a model once, or once for each of its length buckets: those that are
-// asked for, and those that the profile has.
+// openVariants opens a model once, or once for each of its buckets: those that are requested, and those that the
+// profile has.
 func variants(ctx context.Context, r *runner, path string) ([]variant, error) {
 	name := ModelName(path)
+
+	// Open the model at each size, and drop equal ones.
 	sizes := r.o.sizes(name)
 	var out []variant
 	for _, o := range sizes {
 		m, err := r.o.open(ctx, path, o)
 		if err != nil {
 			if o == r.o && len(sizes) > 1 && errors.Is(err, graph.ErrModel) {
-				continue // what is asked for is of other models
+				continue // the requested sizes are for other models
 			}
 			return nil, err
 		}
@@ -41,6 +43,8 @@ func variants(ctx context.Context, r *runner, path string) ([]variant, error) {
 	if len(sizes) == 1 || len(out) == 1 && len(r.o.Buckets[name]) == 0 && len(r.o.profileBuckets(name)) == 0 {
 		return out[:1], nil
 	}
+
+	// Order the sizes, and name them as buckets.
 	slices.SortStableFunc(out, func(a, b variant) int {
 		return formats.CompareSizes(tensorInfos(a.in.inputs), tensorInfos(b.in.inputs))
 	})
@@ -58,9 +62,9 @@ func sameInputs(a, b []engine.Spec) bool {
 	return slices.EqualFunc(a, b, func(x, y engine.Spec) bool { return slices.Equal(x.Shape, y.Shape) })
 }
 
-// asBuckets names the variants of a model by their sizes and notes in which dimensions
-// they differ.
+// nameBuckets names the variants of a model by their sizes, and records in which dimensions they differ.
 func asBuckets(list []variant, path string) error {
+	// axes returns, for each tensor, the dimensions that differ between the sizes.
 	axes := func(of func(*modelInfo) []engine.Spec) [][]int {
 		out := make([][]int, len(of(&list[0].in)))
 		for i, first := range of(&list[0].in) {
@@ -72,6 +76,8 @@ func asBuckets(list []variant, path string) error {
 		}
 		return out
 	}
+
+	// All sizes must have the same tensors.
 	for i := range list {
 		a, b := &list[0].in, &list[i].in
 		if len(a.inputs) != len(b.inputs) || len(a.outputs) != len(b.outputs) || a.batch != b.batch {
@@ -85,6 +91,8 @@ func asBuckets(list []variant, path string) error {
 			}
 		}
 	}
+
+	// Name each size after its dimensions.
 	in, out := axes(func(m *modelInfo) []engine.Spec { return m.inputs }), axes(func(m *modelInfo) []engine.Spec { return m.outputs })
 	names := map[string]bool{}
 	for i := range list {
@@ -99,7 +107,7 @@ func asBuckets(list []variant, path string) error {
 	return nil
 }
 
-// profileBuckets are the buckets of a model that the profile has.
+// profileBuckets returns the buckets of a model in the profile.
 func (o *Options) profileBuckets(name string) []*formats.ProfileModel {
 	if o.Profile == nil {
 		return nil
@@ -107,7 +115,7 @@ func (o *Options) profileBuckets(name string) []*formats.ProfileModel {
 	return o.Profile.Buckets(name)
 }
 
-// sizes are the options to open a model with, one for each size.
+// optionsBySize returns options to open a model with, one for each size.
 func (o *Options) sizes(name string) []*Options {
 	given := o.Buckets[name]
 	if given == nil {
@@ -139,18 +147,18 @@ func (o *Options) sizes(name string) []*Options {
 	return out
 }
 
-// maxPaddingDiff is how much a filled-up request's answer may differ from its own,
-// relative to the larger of 1 and the value.
+// maxPaddingDiff is the largest allowed difference between the answers to a padded request and to the request
+// itself, relative to the larger of 1 and the value.
 const maxPaddingDiff = 1e-3
 
-// padding finds out of each model with buckets whether shorter requests may be filled
-// up: whether the answers of each bucket stay the same in the next.
+// checkPadding finds out for each model with buckets whether shorter requests may be padded: whether the answers
+// of each bucket stay the same in the next larger one.
 func padding(ctx context.Context, r *runner) error {
 	var all []*family
 	for _, j := range r.jobs {
 		switch n := len(all); {
 		case j.in.bucket == nil:
-		case n > 0 && all[n-1].name == j.in.base: // they stand side by side
+		case n > 0 && all[n-1].name == j.in.base: // the buckets of a model follow each other
 			all[n-1].list = append(all[n-1].list, j)
 		default:
 			all = append(all, &family{r, j.in.base, []*job{j}})
@@ -164,19 +172,21 @@ func padding(ctx context.Context, r *runner) error {
 	return nil
 }
 
-// family are the buckets of a model, the smallest first.
+// bucketFamily is all buckets of a model, the smallest first.
 type family struct {
 	r    *runner
 	name string
 	list []*job
 }
 
-// pad notes in the buckets how they are filled up, or warns that they are not.
+// setPadding records in the buckets how requests are padded, or warns that they must not be.
 func (f *family) pad(ctx context.Context) error {
 	list := f.list
 	exact := func(why string) {
 		f.r.warn(f.name, fmt.Sprintf("%s: requests must have exactly the size of a bucket (%s)", f.name, why))
 	}
+
+	// Find the mask: an input with such a name whose size changes with the bucket.
 	mask := -1
 	for i, t := range list[0].in.inputs {
 		if strings.Contains(strings.ToLower(t.Name), "mask") && len(list[0].in.inputAxes[i]) > 0 {
@@ -195,6 +205,8 @@ func (f *family) pad(ctx context.Context) error {
 		exact("no input with mask in its name says what is filled up")
 		return nil
 	}
+
+	// Compare the answers of each size with those of the next larger one, padded.
 	p := &formats.Padding{Mask: list[0].in.inputs[mask].Name}
 	for k := range len(list) - 1 {
 		d, err := f.padded(ctx, list[k], list[k+1], mask)
@@ -208,14 +220,15 @@ func (f *family) pad(ctx context.Context) error {
 		p.MaxDiff = max(p.MaxDiff, d)
 	}
 	for _, j := range list {
-		j.in.bucket.Padding = p // the entry has the same bucket
+		j.in.bucket.Padding = p // the profile's entry points to the same bucket
 	}
 	return nil
 }
 
-// padded is the largest difference between the answers of a bucket and those of a
-// larger one for the same request, filled up.
+// paddingDiff returns the largest difference between the answers of a bucket and those of a larger one for the
+// same request, padded with zeros.
 func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst float64, err error) {
+	// Load both buckets.
 	var bound [2]engine.Binding
 	for k, j := range []*job{short, long} {
 		whole := j.m.whole()
@@ -232,6 +245,8 @@ func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst 
 	if err := short.in.values.fillAll(bound[0].Inputs(), 0); err != nil {
 		return 0, err
 	}
+
+	// Copy the request into the larger bucket, padded with zeros. The mask has ones for the request.
 	for i, t := range bound[0].Inputs() {
 		spec, to := t.Spec(), bound[1].Inputs()[i]
 		data := make([]byte, spec.BytesAt(t.Batch()))
@@ -252,6 +267,8 @@ func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst 
 			return 0, err
 		}
 	}
+
+	// Run both, and compare the part of the answers that they share.
 	for _, b := range bound {
 		if err := b.Run(ctx); err != nil {
 			return 0, err

@@ -16,36 +16,35 @@ import (
 	"inferplan/formats/importer/samples"
 )
 
-// Endpoint is a language model behind an OpenAI-compatible server.
+// Endpoint is a language model served with OpenAI's API.
 type Endpoint struct {
 	Name  string // of the model in the profile
-	Base  string // of its API, such as http://host:8000/v1
-	Model string // as the server calls it
+	Base  string // address of the API, such as http://host:8000/v1
+	Model string // name of the model on the server
 }
 
-// CompletionOptions say how a family of language models is recorded.
+// CompletionOptions describes how a family of language models is recorded.
 type CompletionOptions struct {
 	Models  []Endpoint // in the order of the family
 	Prompts *samples.Prompts
-	Source  string   // where the prompts come from
-	Options []string // the answers there are; empty: the labels that occur
-	HeldOut float64  // share of the samples kept apart, 0 to below 1
-	Score   string   // of the certainty; empty: certainty.Default
+	Source  string   // where the prompts are from
+	Options []string // possible answers; if empty, the labels that occur
+	HeldOut float64  // share of the samples that are held out, 0 to below 1
+	Score   string   // how certainty is computed; if empty, certainty.Default
 	Seed    uint64   // of the shuffle
 
 	Key      string        // bearer token of the servers
-	Top      int           // logprobs to ask for; 0: 5, the most that OpenAI's API gives
-	Parallel int           // requests under way per model; 0: 4
-	Patience time.Duration // with servers that are busy
+	Top      int           // number of logprobs to request; 0 means 5, the maximum of OpenAI's API
+	Parallel int           // concurrent requests per model; 0 means 4
+	Patience time.Duration // how long busy servers are tried again
 
 	Progress func(model string, done, samples int) // one call at a time
 }
 
-// RecordCompletions asks a family of language models labelled questions and
-// keeps of every answer how certain it was and whether it was right. The answer
-// is the option whose token is likeliest to come first; certainty is the score
-// of the options' probabilities, which are made to add up to 1. Where none of
-// the likeliest tokens begins an option, the answer is wrong and uncertain.
+// RecordCompletions sends labelled questions to a family of language models. For every answer it records how
+// certain the model was and whether the answer was right. The answer is the option whose first token is most
+// likely. Certainty is the score of the options' probabilities, scaled to sum to 1. If none of the likely tokens
+// begins an option, the answer counts as wrong and uncertain.
 func RecordCompletions(ctx context.Context, o CompletionOptions) (*formats.Records, error) {
 	if len(o.Models) == 0 {
 		return nil, inputError("no model given")
@@ -76,7 +75,7 @@ func RecordCompletions(ctx context.Context, o CompletionOptions) (*formats.Recor
 	return out, nil
 }
 
-// options completes and checks the answers that there are.
+// completeOptions sets the possible answers by default, and checks them.
 func (o *CompletionOptions) options() error {
 	if len(o.Options) == 0 {
 		o.Options = slices.Compact(slices.Sorted(slices.Values(o.Prompts.Labels)))
@@ -105,6 +104,8 @@ func (o *CompletionOptions) ask(ctx context.Context, client *llm.Client, m Endpo
 	var mu sync.Mutex
 	next, done := 0, 0
 	var wg sync.WaitGroup
+
+	// Each worker takes the next sample until none is left.
 	for range min(o.Parallel, len(order)) {
 		wg.Go(func() {
 			for {
@@ -117,7 +118,7 @@ func (o *CompletionOptions) ask(ctx context.Context, client *llm.Client, m Endpo
 				}
 				tokens, err := client.First(ctx, m.Model, o.Prompts.Texts[order[row]], o.Top, o.Patience)
 				if err != nil {
-					cancel(err) // the first one counts
+					cancel(err) // only the first error counts
 					return
 				}
 				p := likely(tokens, o.Options)
@@ -148,9 +149,8 @@ func (o *CompletionOptions) ask(ctx context.Context, client *llm.Client, m Endpo
 	return rec, nil
 }
 
-// likely gives the probabilities of the options, which add up to 1, or zeros
-// where no token begins one. A token counts for the option that it is, else for
-// the only one that it begins.
+// optionProbabilities returns the probabilities of the options, scaled to sum to 1, or zeros if no token begins an
+// option. A token counts for the option that it equals, or for the only option that it begins.
 func likely(tokens map[string]float64, options []string) []float64 {
 	p := make([]float64, len(options))
 	for _, token := range slices.Sorted(maps.Keys(tokens)) {
@@ -183,8 +183,8 @@ func likely(tokens map[string]float64, options []string) []float64 {
 	return p
 }
 
-// bare is a token without the spaces around it, as text or as the marks that
-// tokenizers write for them.
+// trimmedToken returns a token without the spaces around it, as text or as the characters that tokenizers write
+// for spaces.
 func bare(token string) string {
 	return strings.Trim(token, " \t\r\n\u2581\u0120\u010a")
 }

@@ -16,7 +16,7 @@ import (
 	"inferplan/formats"
 )
 
-// selectDevice turns what the user asked for into a device of the engine.
+// selectDevice returns the device of the engine that the user asked for.
 func selectDevice(eng engine.Engine, asked string) (engine.Device, error) {
 	devices, err := eng.Devices()
 	if err != nil {
@@ -41,16 +41,15 @@ func selectDevice(eng engine.Engine, asked string) (engine.Device, error) {
 	}
 	d, err := engine.FindDevice(devices, asked)
 	if err != nil && strings.HasPrefix(asked, "cuda:") {
-		// The engine knows exactly what a GPU lacks, and says so when something
-		// is loaded onto it.
+		// The engine knows why a GPU cannot be used, and says so when something is loaded onto it.
 		d = engine.Device{ID: asked, Kind: asked, Share: 1}
 		_, err = d.Index()
 	}
 	return d, err
 }
 
-// cpuDevice makes a device of the last n CPUs that this process may use: the
-// first ones take most interrupts, and a server keeps one for its front end.
+// cpuDevice returns a device of the last n CPUs that this process may use. The first CPUs handle most interrupts,
+// and a server keeps one for its front end.
 func cpuDevice(devices []engine.Device, n int) (engine.Device, error) {
 	cpus, err := engine.CPUs()
 	if err != nil {
@@ -80,7 +79,7 @@ func cpuDevice(devices []engine.Device, n int) (engine.Device, error) {
 	return d, nil
 }
 
-// provenance describes the device, without what the measuring itself finds out.
+// provenance describes the device, without the values that are measured.
 func provenance(d engine.Device, info engine.Info, o *Options, now time.Time) formats.ProfileDevice {
 	p := formats.ProfileDevice{
 		Device: d.Kind, Name: d.Name, Driver: d.Driver, Engine: info.Name, EngineVersion: info.Version,
@@ -99,8 +98,8 @@ func provenance(d engine.Device, info engine.Info, o *Options, now time.Time) fo
 	return p
 }
 
-// method is the text that tells how numbers were taken. Profiles of one kind
-// are comparable where it is equal, so it names options and no results.
+// measuringMethod returns a text that describes how numbers were measured. Profiles of one kind are comparable if
+// it is equal, so it names options and no results.
 func method(d engine.Device, o *Options) string {
 	s := "blocks as cut, tensors bound, runs interleaved in rounds over blocks, batches and models after warm-up; medians over the quieter half of the rounds, p99 over all"
 	switch n := len(d.CPUs); {
@@ -134,13 +133,12 @@ func method(d engine.Device, o *Options) string {
 	return s + "; memory is weights and bound tensors"
 }
 
-// optionTeller is an engine that says which options a device's provider gets.
+// optionReporter is an engine that can say which options a device's provider gets.
 type optionTeller interface {
 	ProviderOptions(d engine.Device, o engine.Options) map[string]string
 }
 
-// providerOptions are those that numbers depend on: not which GPU of the machine
-// it was.
+// providerOptions returns the options that measured numbers depend on. The index of the GPU is not one of them.
 func providerOptions(d engine.Device, o *Options) map[string]string {
 	t, ok := o.Engine.(optionTeller)
 	if !ok || d.IsCPU() {
@@ -151,14 +149,13 @@ func providerOptions(d engine.Device, o *Options) map[string]string {
 	return out
 }
 
-// sameProvenance tells whether numbers taken under a and b may stand in one
-// device entry.
+// sameProvenance reports whether numbers measured under a and b may be in the same device entry.
 func sameProvenance(a, b formats.ProfileDevice) bool {
 	return a.Name == b.Name && a.Driver == b.Driver && a.Engine == b.Engine &&
 		a.EngineVersion == b.EngineVersion && a.Provider == b.Provider && a.Method == b.Method
 }
 
-// goFirst lets the measuring thread go before others.
+// prioritise gives the measuring thread priority over others.
 func goFirst(realTime bool) (undo func(), err error) {
 	if !realTime {
 		return raisePriority(), nil
@@ -170,13 +167,12 @@ func goFirst(realTime bool) (undo func(), err error) {
 	return undo, nil
 }
 
-// raisePriority lets the measuring thread, and the threads that it starts, go
-// before others where the system allows it (root, CAP_SYS_NICE): what shares
-// its CPU then breaks fewer runs off and empties its caches less often. The
-// returned function undoes it.
+// raisePriority raises the priority of the measuring thread, and of the threads that it starts, if the system
+// allows it (root, CAP_SYS_NICE). Other work on its CPU then interrupts fewer runs and empties its caches less
+// often. The returned function restores the old priority.
 func raisePriority() (undo func()) {
 	const raised = -10
-	was, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 0: the calling thread
+	was, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 0 stands for the calling thread
 	if err != nil || unix.Setpriority(unix.PRIO_PROCESS, 0, raised) != nil {
 		return func() {}
 	}
@@ -199,7 +195,7 @@ func cpuName() string {
 	return ""
 }
 
-// kernel names the operating system's kernel: the driver of a CPU.
+// kernelVersion returns the name of the operating system's kernel, which is the driver of a CPU.
 func kernel() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -228,7 +224,7 @@ func copyGbps(size int64, run func() error) float64 {
 		if run() != nil {
 			return 0
 		}
-		// The first copy takes the page faults.
+		// The first copy is not timed, because it causes the page faults.
 		if d := time.Since(begin); i > 0 && (best == 0 || d < best) {
 			best = d
 		}

@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// FindModels lists the models that `plan profile` measures without arguments:
-// dir/models/*.onnx, or dir/*.onnx where there is no folder models with models
-// in it, in the order of their names. Models in both places, or in none, are an
-// error that says what to type.
+// FindModels lists the models that `plan profile` measures without arguments: dir/models/*.onnx or, if the folder
+// models does not exist or is empty, dir/*.onnx, by name. If both have models, or neither has, it returns an error
+// that says what to type.
 func FindModels(dir string) ([]string, error) {
 	under, err := onnxFiles(filepath.Join(dir, "models"))
 	if err != nil {
@@ -31,8 +30,7 @@ func FindModels(dir string) ([]string, error) {
 	return nil, inputError("no ONNX model in %s or %s: name a file, plan profile MODEL.onnx", filepath.Join(dir, "models"), dir)
 }
 
-// onnxFiles lists the .onnx files of a folder by name; a folder that is not
-// there has none.
+// onnxFiles lists the .onnx files of a folder by name. A folder that does not exist has none.
 func onnxFiles(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if os.IsNotExist(err) {

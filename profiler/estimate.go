@@ -12,13 +12,13 @@ import (
 	"inferplan/formats"
 )
 
-// quickBatch is the batch of quick runs.
+// quickBatch returns the batch size of quick runs.
 func (j *job) quickBatch() int { return max(1, j.in.batch) }
 
-// estimate runs every model once.
+// estimate runs every model once, and returns how long measuring will take.
 func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 	est := Estimate{Device: r.dev.Kind, Name: r.dev.Name, Budget: r.o.Budget}
-	var least time.Duration // loading and the fewest samples, whatever the budget
+	var least time.Duration // time of loading and of the fewest samples, which are taken whatever the budget
 	for _, j := range jobs {
 		if err := r.quick(ctx, j); err != nil {
 			if err := r.refused.refuse(r, err); err != nil {
@@ -27,6 +27,8 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 			r.jobs = slices.DeleteFunc(r.jobs, func(x *job) bool { return x == j })
 			continue
 		}
+
+		// Count the runs of a round, in runs of the whole model at batch 1.
 		n := min(r.o.Blocks, j.m.atoms())
 		runs, rests := 0.0, time.Duration(0)
 		for _, u := range j.todo {
@@ -34,7 +36,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 			if j.base[u] {
 				wholes = 2 // the blocks
 				if u.batch == j.batches(u.share)[0] {
-					wholes, rests = 3, rests+formats.IdleGap // the whole after a rest
+					wholes, rests = 3, rests+formats.IdleGap // the whole model after an idle time
 				}
 			}
 			for _, b := range r.missing(j, u) {
@@ -70,7 +72,7 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 	return est, nil
 }
 
-// cannotRun is the error where a model was loaded and does not run.
+// cannotRun returns the error for a model that was loaded but does not run.
 func cannotRun(ctx context.Context, j *job, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -78,8 +80,8 @@ func cannotRun(ctx context.Context, j *job, err error) error {
 	return fmt.Errorf("%w: %s: it does not run with the inputs %s; where values matter, give them (--input): %w", ErrInput, j.in.path, shapes(j.entry), err)
 }
 
-// quick loads the whole model and runs it twice; the second run counts. What
-// the engine cannot execute is found here, before the long work.
+// quickRun loads the whole model and runs it twice, and times the second run. A model that the engine cannot
+// execute is found here, before the long work.
 func (r *runner) quick(ctx context.Context, j *job) error {
 	begin := r.o.now()
 	whole := j.m.whole()

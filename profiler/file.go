@@ -17,18 +17,15 @@ import (
 	"inferplan/formats/document"
 )
 
-// Several processes may measure into one file. Each holds a lock while it
-// writes, and what others wrote since it last looked is kept: they took no part
-// in what is its own.
+// Several processes may measure into one file. Each holds a lock while it writes. It keeps what others wrote since
+// it last looked, except for the measurements that it made itself.
 
-// lockWait is how long a writer waits for another one. Writing takes a second
-// at most; a process that was stopped in the midst of it would hold up the
-// others for ever.
+// lockWait is the time that a writer waits for another one. Writing takes a second at most. Without the limit, a
+// process that was stopped while it writes would block the others for ever.
 const lockWait = time.Minute
 
-// lockFile locks a profile for writing until unlock is called. The profile
-// itself is replaced by each write, so the lock is on its folder, where no file
-// is left behind; file systems that cannot lock a folder get a hidden file.
+// lockFile locks a profile for writing until unlock is called. Each write replaces the file, so the lock is on its
+// folder, which leaves no lock file behind. File systems that cannot lock a folder get a hidden file.
 func lockFile(path string) (unlock func(), err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 	defer cancel()
@@ -48,8 +45,8 @@ func lockFile(path string) (unlock func(), err error) {
 	return nil, fmt.Errorf("lock profile %s: %w", path, err)
 }
 
-// Update changes a profile's file while no other process does: it reads the
-// file, which is fresh where there is none, and writes what change made of it.
+// Update changes a profile's file while no other process does. It reads the file, or takes emptyProfile if there
+// is no file, applies change, and writes the result.
 func Update(path string, fresh *formats.Profile, change func(*formats.Profile) error) (*formats.Profile, error) {
 	unlock, err := lockFile(path)
 	if err != nil {
@@ -72,8 +69,7 @@ func Update(path string, fresh *formats.Profile, change func(*formats.Profile) e
 	return p, nil
 }
 
-// save writes the profile where there is a file for it, together with what
-// others wrote there.
+// save writes the profile, if it has a file, merged with what other processes wrote there.
 func (r *runner) save() error {
 	if r.o.Out == "" {
 		return nil
@@ -97,15 +93,15 @@ func (r *runner) save() error {
 	return nil
 }
 
-// sameWrite tells whether a file is as it was when it was looked at: every write
-// makes a new one.
+// sameWrite reports whether a file was not written since it was last looked at. Every write makes a new file.
 func sameWrite(now, then fs.FileInfo) bool {
 	return then != nil && os.SameFile(now, then) && now.ModTime().Equal(then.ModTime()) && now.Size() == then.Size()
 }
 
-// merge puts what this run measured into the profile that others wrote, and
-// takes that for its own.
+// mergeFile adds the measurements of this run to the profile that others wrote, and makes that the profile of this
+// run.
 func (r *runner) merge(theirs *formats.Profile) {
+	// Add what this run recorded. Measurements that the other process took since are kept.
 	for _, j := range r.jobs {
 		if !j.recorded {
 			continue
@@ -132,6 +128,8 @@ func (r *runner) merge(theirs *formats.Profile) {
 			theirs.Models = append(theirs.Models, c)
 		}
 	}
+
+	// Add the device kind and the notes.
 	if i := slices.IndexFunc(r.profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == r.dev.Kind }); i >= 0 && r.counted > 0 {
 		putDevice(theirs, r.profile.Devices[i])
 	}
@@ -141,13 +139,12 @@ func (r *runner) merge(theirs *formats.Profile) {
 	*r.profile = *theirs
 }
 
-// replaces tells whether a model of the file is the one that this run found
-// there and replaces, as it has said.
+// isReplacing reports whether a model of the file is the one that this run found there and has warned to replace.
 func (j *job) replaces(have *formats.ProfileModel) bool {
 	return !j.prior && reflect.DeepEqual(have.Measurements, j.before)
 }
 
-// note keeps a note of this run, or drops it where the text is empty.
+// setNote keeps a note of this run, or removes it if the text is empty.
 func (r *runner) note(subject, text string) {
 	putNote(r.profile, subject, text)
 	i := slices.IndexFunc(r.notes, func(n subjectNote) bool { return n.subject == subject })

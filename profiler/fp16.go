@@ -10,8 +10,8 @@ import (
 	"inferplan/formats"
 )
 
-// halfRound returns the float32 nearest to x that float16 can hold (ties to
-// even), as a tensor does that crosses in float16 and comes back.
+// halfRound returns the float32 nearest to x that float16 can hold (ties to even), as if a tensor crossed a cut in
+// float16.
 func halfRound(x float32) float32 {
 	b := math.Float32bits(x)
 	sign, abs := b&0x8000_0000, b&0x7fff_ffff
@@ -21,13 +21,13 @@ func halfRound(x float32) float32 {
 	case abs >= 0x477f_f000: // 65520 and more round to infinity
 		return math.Float32frombits(sign | 0x7f80_0000)
 	case abs < 0x3880_0000:
-		// Below 2^-14 float16 has a fixed step of 2^-24. Adding and taking away
-		// a number whose own step that is rounds to it.
+		// Below 2^-14 float16 has a fixed step of 2^-24. Adding and subtracting a number whose own step is 2^-24
+		// rounds to that step.
 		const shift = 0.5 // float32 has 24 bits: in [0.5, 1) its step is 2^-24
 		r := float32(math.Float32frombits(abs)+shift) - shift
 		return math.Float32frombits(sign | math.Float32bits(r))
 	}
-	// 13 bits of the fraction go: round half to even on them.
+	// 13 bits of the fraction are dropped, with ties to even.
 	abs += 0xfff + abs>>13&1
 	return math.Float32frombits(sign | abs&^0x1fff)
 }
@@ -46,9 +46,8 @@ type fp16Chain struct {
 	logits   func() ([]float32, []int64, error) // of the latest run
 }
 
-// checkFP16 measures what crossing each inner cut in float16 does to the
-// model's answer, over seeded inputs: every cut is tried alone. The result has
-// one entry per inner cut, nil where no float32 crosses.
+// checkFP16 measures how crossing each inner cut in float16 changes the model's answer, over seeded inputs. Each
+// cut is tried separately. The result has one entry per inner cut, nil if no float32 crosses it.
 func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample int) error) ([]*formats.FP16Check, error) {
 	n := len(c.bindings)
 	out := make([]*formats.FP16Check, n-1)
@@ -58,7 +57,7 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 		if err := fill(s); err != nil {
 			return nil, err
 		}
-		// The exact run; what crosses each cut is kept.
+		// Run exactly once, and keep the tensors at each cut.
 		kept := make([][][]byte, n)
 		for i, b := range c.bindings {
 			if err := b.Run(ctx); err != nil {
@@ -79,6 +78,8 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 		if err != nil {
 			return nil, err
 		}
+
+		// Round the tensors at one cut after the other, and run the blocks behind it.
 		for cut := range n - 1 {
 			crosses := false
 			for k, t := range c.bindings[cut].Outputs() {
@@ -112,6 +113,8 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 			total[cut] += t
 		}
 	}
+
+	// Turn the counts into shares.
 	for cut, f := range out {
 		if f != nil {
 			f.Top1Agreement = float64(agree[cut]) / float64(max(1, total[cut]))
@@ -120,8 +123,8 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 	return out, nil
 }
 
-// maxAbsDiff is the largest difference; a value that is no number in one of the
-// two only counts as the largest float32.
+// maxAbsDiff returns the largest absolute difference. A value that is NaN in only one of the two counts as the
+// largest float32.
 func maxAbsDiff(a, b []float32) float64 {
 	worst := 0.0
 	for i := range a {
@@ -137,9 +140,9 @@ func maxAbsDiff(a, b []float32) float64 {
 	return worst
 }
 
-// top1 counts in how many places the largest entry stands at the same index.
-// Classes are the last dimension of outputs of up to three dimensions (classes,
-// or classes at each position); larger ones are maps and compared as one.
+// countTop1 counts in how many places both have the largest entry at the same index. Classes are the last
+// dimension of outputs of up to three dimensions (classes, or classes at each position). Larger outputs are maps,
+// and compared as one place.
 func top1(a, b []float32, shape []int64) (agree, total int) {
 	classes := len(a)
 	if n := len(shape); n >= 2 && n <= 3 && shape[n-1] > 1 {
@@ -164,7 +167,7 @@ func argmax(v []float32) int {
 	return best
 }
 
-// floats reads a float32 tensor into host memory.
+// readFloats copies a float32 tensor into host memory, and returns its shape.
 func floats(t engine.Tensor) ([]float32, []int64, error) {
 	spec := t.Spec()
 	if spec.Type != engine.F32 {

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// Limits of a group: models in a group are loaded at the same time, and a
-// group's numbers reach the file when they are tight.
+// Limits of a group. The models of a group are loaded at the same time, and their numbers are written to the file
+// as soon as they are tight.
 const (
 	groupTime    = 4 * time.Minute
 	groupMemory  = int64(4) << 30
-	memoryFactor = 4 // blocks and whole, prepacked weights, activations
+	memoryFactor = 4 // of the weights: blocks and whole model, prepacked weights, activations
 )
 
-// groups puts models together that are sampled in turns.
+// groupJobs divides the models into groups that are loaded together and sampled in turns.
 func (r *runner) groups(jobs []*job) [][]*job {
 	room := groupMemory
 	if r.dev.MemoryBytes > 0 {
 		room = r.dev.MemoryBytes / 3
 	}
 	if !r.dev.IsCPU() {
-		// Weights are there once per batch size, and activations of large batches
-		// outweigh them; time on a GPU of one's own drifts little.
+		// A GPU holds the weights once per batch size, and activations of large batches need more memory than
+		// weights. So each model is a group by itself: a GPU that nobody else uses drifts little in time.
 		room = 0
 	}
 	var out [][]*job
@@ -45,8 +45,8 @@ func (r *runner) groups(jobs []*job) [][]*job {
 	return out
 }
 
-// deadline is when the first group of the rest has to stop sampling: the
-// budget's rest is split by the expected cost, so that all get as many rounds.
+// deadline returns when the first of the remaining groups has to stop sampling. The remaining budget is split by
+// expected cost, so that all groups get as many rounds.
 func (r *runner) deadline(rest [][]*job) time.Time {
 	if r.o.Budget <= 0 {
 		return time.Time{}
@@ -65,12 +65,11 @@ func (r *runner) deadline(rest [][]*job) time.Time {
 	return now.Add(time.Duration(float64(left) * float64(first) / math.Max(1, float64(all))))
 }
 
-// group is the work on models that are loaded at the same time and sampled in
-// turns.
+// jobGroup is the measuring of models that are loaded at the same time and sampled in turns.
 type group struct {
 	*runner
 	members []*job
-	sampler sampler // what those of all passes begin as
+	sampler sampler // template for the samplers of all passes
 }
 
 // newGroup makes a group whose sampling stops at a deadline.
@@ -131,6 +130,8 @@ func (g *group) sampleShare(ctx context.Context, share int) (err error) {
 			places = append(places, place{e, sh.Device(i), g.o.EngineOptions, g.o.Half})
 		}
 	}
+
+	// Load the models, and split their ranges into passes that fit into memory.
 	passes := map[*job][]pass{}
 	most := 0
 	for _, j := range g.members {
@@ -148,7 +149,7 @@ func (g *group) sampleShare(ctx context.Context, share int) (err error) {
 	}
 	for k := range most {
 		s := g.sampler
-		if !s.deadline.IsZero() { // every pass gets as much of what is left
+		if !s.deadline.IsZero() { // every pass gets an equal part of the remaining time
 			now := g.o.now()
 			s.deadline = now.Add(s.deadline.Sub(now) / time.Duration(most-k))
 		}
@@ -164,8 +165,8 @@ func (g *group) sampleShare(ctx context.Context, share int) (err error) {
 	return nil
 }
 
-// samplePass samples the lanes of one pass: of says which ranges of a job belong
-// to it, and whether blocks and whole do.
+// samplePass samples the probe sets of one pass. passOf returns which ranges of a job belong to the pass, and
+// whether its blocks and the whole model do.
 func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []place, of func(*job) (p pass, base bool)) (err error) {
 	defer func() {
 		for _, j := range g.members {
@@ -174,6 +175,8 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 			}
 		}
 	}()
+
+	// Load and warm up the ranges of every model. Each batch size that has something to measure gets a probe set.
 	var lanes []*lane
 	owner := map[*lane]*job{}
 	at := map[*lane]unit{}
@@ -201,6 +204,9 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 	if len(lanes) == 0 {
 		return nil
 	}
+
+	// The sampler reports its progress, says when it repeats a disturbed probe set, and saves each one that is
+	// finished.
 	s.progress = func(done float64) {
 		g.event(Event{Stage: StageSample, Share: share, Done: g.fraction(done * float64(expect))})
 	}
@@ -219,11 +225,13 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 			Done: g.fraction(s.share(lanes) * float64(expect))})
 		return g.save()
 	}
+
+	// Sample all probe sets in turns.
 	if err := s.run(ctx, lanes); err != nil {
 		if ctx.Err() == nil {
 			return err
 		}
-		// Keep what is usable of the broken-off lanes. What was finished is saved.
+		// Keep the usable samples of interrupted probe sets. Finished ones are saved already.
 		usable := false
 		for _, l := range lanes {
 			if l.ended == endInterrupted && l.rounds >= interruptedRounds && l.loosest(g.o.Precision.Floor) <= interruptedLoose {
@@ -239,8 +247,8 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 	return nil
 }
 
-// A broken-off measurement is kept where it has this many samples and is this
-// tight; otherwise the next run makes it again.
+// An interrupted measurement is kept if it has at least this many rounds and is this tight. Otherwise the next run
+// repeats it.
 const (
 	interruptedRounds = 10
 	interruptedLoose  = 0.03

@@ -11,14 +11,13 @@ import (
 	"inferplan/formats/report"
 )
 
-// lane is what one Measurement is made of: the blocks, ranges of them and the
-// whole of one model at one batch size. Its probes always have the same number of
-// samples.
+// probeSet holds the probes of one Measurement: the blocks, ranges of blocks, and the whole model, all at one
+// batch size and share. Its probes always have the same number of samples.
 type lane struct {
 	name   string
 	onCPU  bool
-	probes []*probe // blocks, ranges, whole
-	blocks int      // number of them; 0 where ranges alone are measured
+	probes []*probe // blocks, then ranges, then the whole model
+	blocks int      // number of probes that are blocks; 0 if only ranges are measured
 	ranges [][2]int
 
 	rounds int
@@ -26,21 +25,21 @@ type lane struct {
 	round  time.Duration // duration of the latest round
 	ended  string        // why sampling stopped: tight, rounds, budget, interrupted
 
-	reference []time.Duration // beside the rounds: see reference
+	reference []time.Duration // times of the reference work, one after each round
 
-	tries int        // that were given up for a busy machine
-	best  *laneTries // the least busy of them
+	tries int        // number of tries that were repeated because the machine was busy
+	best  *laneTries // the least busy try so far
 }
 
-// laneTries are the samples of one try.
+// savedTry holds the samples of one try.
 type laneTries struct {
 	factor                float64
 	rounds                int
-	cpu, wall, host, idle [][]time.Duration // by probe
+	cpu, wall, host, idle [][]time.Duration // by probe, then round
 	ended                 string
 }
 
-// Why a lane stopped.
+// Reasons why sampling of a probe set stopped.
 const (
 	endTight       = "tight"
 	endRounds      = "rounds"
@@ -48,8 +47,8 @@ const (
 	endInterrupted = "interrupted"
 )
 
-// series is what decides whether a probe is tight: CPU time where one thread
-// did all the work, else wall time.
+// decisiveTimes returns the samples that decide whether a probe is tight: CPU times if one thread did all the
+// work, else wall times.
 func (l *lane) series(p *probe) []time.Duration {
 	if l.onCPU {
 		return p.cpu
@@ -57,13 +56,12 @@ func (l *lane) series(p *probe) []time.Duration {
 	return p.wall
 }
 
-// selectFrom is the number of rounds from which on the quieter half is taken.
+// minRoundsToSelect is the number of rounds from which on medians use only the quieter half.
 const selectFrom = 6
 
-// quiet lists the rounds that medians are taken over, in the order of time: the
-// half of them that the machine's other work disturbed least. What a round took
-// in relation to the medians of its probes tells; the choice is made for whole
-// rounds, so it favours no block, and a block's own scatter stays in.
+// quietRounds returns the rounds that medians are taken over, in the order of time: the half that other work on
+// the machine disturbed least. A round is judged by its time relative to the medians of its probes. Only whole
+// rounds are chosen, so that no block is favoured and the scatter of each block remains.
 func (l *lane) quiet() []int {
 	all := make([]int, l.rounds)
 	for i := range all {
@@ -77,7 +75,7 @@ func (l *lane) quiet() []int {
 		s := l.series(p)
 		mid := float64(max(1, median(s)))
 		for i := range took {
-			// A single sample that an interrupt hit says little about its round.
+			// Cap the ratio: a single sample that an interrupt hit says little about its round.
 			took[i] += min(2, float64(s[i])/mid) * mid
 		}
 	}
@@ -95,8 +93,8 @@ func pick(s []time.Duration, rounds []int) []time.Duration {
 	return out
 }
 
-// latency summarises a probe: medians and interval over the quiet rounds, p99, means
-// and number of samples over all.
+// latency summarises a probe: medians and their interval over the quiet rounds; p99, means and the number of
+// samples over all rounds.
 func (l *lane) latency(p *probe, quiet []int) formats.Latency {
 	var cpu []time.Duration
 	if l.onCPU {
@@ -112,9 +110,8 @@ func (l *lane) latency(p *probe, quiet []int) formats.Latency {
 	return lat
 }
 
-// disturbance is by how much the last probe's (the whole model's) median over
-// all rounds lies above that over the quiet ones: what other work on the machine
-// cost.
+// disturbance returns how much the last probe's median (that of the whole model) over all rounds exceeds the one
+// over the quiet rounds, as a share: the cost of other work on the machine.
 func (l *lane) disturbance(quiet []int) float64 {
 	s := l.series(l.probes[len(l.probes)-1])
 	if len(s) == 0 {
@@ -123,24 +120,23 @@ func (l *lane) disturbance(quiet []int) float64 {
 	return float64(median(s))/float64(max(1, median(pick(s, quiet)))) - 1
 }
 
-// A whole model that takes more than busyFactor times the sum of its blocks, or
-// of its own CPU time, was kept from the processor: runs of milliseconds fit
-// between two preemptions and long ones do not, so that the blocks promise what
-// the whole cannot keep. A lane gets busyTries more tries, budget permitting.
+// If the whole model takes more than busyFactor times the sum of its blocks, or its own CPU time, other work held
+// the processor: runs of milliseconds fit between two preemptions and longer ones do not. Plans from such blocks
+// would promise too much. A probe set is repeated up to busyTries times, if the budget allows.
 const (
 	busyFactor = 2
 	busyTries  = 2
 )
 
-// strain is how busy the machine was under a lane.
+// busyness says how busy the machine was while a probe set was sampled.
 type strain struct {
 	whole   time.Duration // wall time of the whole model
-	factor  float64       // times what it should have taken
-	against string        // what that is
+	factor  float64       // wall time of the whole model, relative to what it should be
+	against string        // what factor compares with, as text
 }
 
-// strain compares the wall time of the whole, the last probe, with the blocks'
-// and with its CPU time where one thread did all the work.
+// busyness compares the wall time of the whole model, the last probe, with the sum of its blocks and, if one
+// thread did all the work, with its CPU time.
 func (l *lane) strain() strain {
 	quiet := l.quiet()
 	mid := func(s []time.Duration) time.Duration {
@@ -166,8 +162,7 @@ func (l *lane) strain() strain {
 	return s
 }
 
-// giveUp keeps the samples of a try where they are the least busy so far, and
-// begins anew.
+// restart saves the samples of a try if it is the least busy so far, and begins a new try.
 func (l *lane) giveUp(now time.Time) {
 	l.keep()
 	l.tries++
@@ -177,8 +172,7 @@ func (l *lane) giveUp(now time.Time) {
 	}
 }
 
-// keep notes the current samples as the best where no try before was less busy,
-// and else brings those back.
+// keepBetterTry saves the current samples if no earlier try was less busy. Otherwise it restores the saved ones.
 func (l *lane) keep() {
 	if f := l.strain().factor; l.best == nil || f <= l.best.factor {
 		l.best = &laneTries{factor: f, rounds: l.rounds, ended: l.ended}
@@ -194,8 +188,8 @@ func (l *lane) keep() {
 	}
 }
 
-// loosest returns the largest half width of the lane's probes in relation to
-// their medians, those within the floor aside.
+// loosestHalfWidth returns the largest half width of the probes relative to their medians, without those that are
+// within the floor.
 func (l *lane) loosest(floor time.Duration) float64 {
 	worst := 0.0
 	quiet := l.quiet()

@@ -12,14 +12,14 @@ import (
 	"inferplan/engine/graph"
 )
 
-// chain is a model's blocks loaded on one device (or one share of it), with
-// the whole model beside them.
+// loadedModel is a model loaded on one device (or one share of it): its blocks, which form a chain, and the whole
+// model.
 type chain struct {
 	blocks []engine.Block
 	whole  engine.Block
-	ranges map[[2]int]engine.Block // blocks in a row, in one piece
-	// bound per batch: the chain's bindings share tensors, the outputs of one
-	// are the inputs of the next.
+	ranges map[[2]int]engine.Block // neighbouring blocks, loaded in one piece
+	// bound holds the bindings by batch size. The outputs of a block are the inputs of the next, in the same
+	// tensors.
 	bound map[int]*bound
 }
 
@@ -33,7 +33,7 @@ func (c *chain) close() error {
 	var errs []error
 	errs = append(errs, c.closeRanges())
 	for _, b := range c.bound {
-		if b.whole != nil { // it reads the chain's tensors
+		if b.whole != nil { // it reads the tensors of the blocks
 			errs = append(errs, b.whole.Close())
 		}
 		errs = append(errs, closeAll(b.blocks))
@@ -48,7 +48,7 @@ func (c *chain) close() error {
 	return errors.Join(errs...)
 }
 
-// closeRanges closes the ranges, which read the chain's tensors.
+// closeRanges closes the ranges, which read the tensors of the blocks.
 func (c *chain) closeRanges() error {
 	var errs []error
 	for _, b := range c.bound {
@@ -64,8 +64,8 @@ func (c *chain) closeRanges() error {
 	return errors.Join(errs...)
 }
 
-// loadRange loads blocks in a row as one and binds it at batch sizes to what the
-// chain's first of them reads.
+// loadRange loads neighbouring blocks in one piece and binds them, at batch sizes, to the inputs of the first of
+// them.
 func (c *chain) loadRange(ctx context.Context, p place, cut blocks, r [2]int, batches []int) error {
 	blk, err := p.loadSlice(ctx, cut, r[0], r[1], graph.SliceOptions{})
 	if err != nil {
@@ -97,8 +97,8 @@ func closeAll(b []engine.Binding) error {
 	return errors.Join(errs...)
 }
 
-// place is where a model is loaded: an engine, its device, the load options, and
-// whether it computes in float16.
+// loadTarget is where and how a model is loaded: an engine, its device, the load options, and whether it computes
+// in float16.
 type place struct {
 	eng  engine.Engine
 	dev  engine.Device
@@ -106,7 +106,7 @@ type place struct {
 	half bool
 }
 
-// loadSlices loads every block of a cut.
+// loadSlices loads every block of a cut model.
 func (p place) loadSlices(ctx context.Context, b blocks) ([]engine.Block, error) {
 	var out []engine.Block
 	for i := range b.Len() {
@@ -138,8 +138,8 @@ func (p place) loadSlice(ctx context.Context, b blocks, i, j int, o graph.SliceO
 	return blk, nil
 }
 
-// bindChain binds blocks at a batch so that each reads what the one before it
-// wrote, and fills the inputs of the first.
+// bindChain binds blocks at a batch size so that each reads the outputs of the block before, and fills the inputs
+// of the first.
 func bindChain(list []engine.Block, batch, sample int, v values) ([]engine.Binding, error) {
 	var out []engine.Binding
 	for i, b := range list {
@@ -147,7 +147,7 @@ func bindChain(list []engine.Block, batch, sample int, v values) ([]engine.Bindi
 		if i > 0 {
 			o.Inputs = out[i-1].Outputs()
 			if want := len(b.Submodel().Inputs); len(o.Inputs) > want {
-				o.Inputs = o.Inputs[:want] // further outputs are for looking at only
+				o.Inputs = o.Inputs[:want] // the additional outputs are only for checks
 			}
 		}
 		x, err := b.Bind(o)
@@ -174,7 +174,7 @@ func runOnce(ctx context.Context, list []engine.Binding) error {
 	return nil
 }
 
-// boundBytes is the memory of the tensors at all cuts of a chain.
+// bindingBytes returns the memory of the tensors at all cuts of a chain.
 func boundBytes(list []engine.Binding) int64 {
 	var sum int64
 	for i, b := range list {
@@ -190,7 +190,7 @@ func boundBytes(list []engine.Binding) int64 {
 	return sum
 }
 
-// resident is the process's resident memory, 0 where it is not known.
+// residentMemory returns the process's resident memory in bytes, or 0 if it is not known.
 func resident() int64 {
 	data, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -203,7 +203,7 @@ func resident() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// How often every atom is timed before the model is cut.
+// Every atom is timed this many times, within these bounds, before the model is cut.
 const leastAtomRounds, mostAtomRounds = 5, 21
 
 // timeAtoms times every atom at batch 1 (or the model's own), in rounds, and
@@ -239,5 +239,5 @@ func timeAtoms(ctx context.Context, p place, m model, batch, rounds int, now fun
 	return costs, nil
 }
 
-// countsCPU tells whether the calling thread's CPU time is the cost of a run.
+// isTimedByCPU reports whether the cost of a run is the CPU time of the calling thread.
 func countsCPU(d engine.Device) bool { return d.IsCPU() && len(d.CPUs) <= 1 }

@@ -13,12 +13,10 @@ import (
 // profileFormat is the first field of the documents written here.
 const profileFormat = "inferplan.profile/v1"
 
-// Merge adds what src holds to dst: devices by kind, models by the hash of
-// their file (by name where they have none), measurements by device kind,
-// share and batch, language models by name, device kind and tensor parallelism.
-// Where both hold a thing, src's counts; a model of the same
-// name and another hash is replaced whole. A model that both hold must be cut
-// at the same places in both. src is not changed.
+// Merge adds the contents of src to dst: devices by kind, models by the hash of their file (by name if they have
+// none), measurements by device kind, share and batch, language models by name, device kind and tensor
+// parallelism. If both have an entry, that of src replaces the other. A model of the same name and another hash is
+// replaced completely. A model that both have must be cut at the same places in both. src is not changed.
 func Merge(dst, src *formats.Profile) error {
 	for i := range src.Models {
 		from := &src.Models[i]
@@ -49,7 +47,7 @@ func Merge(dst, src *formats.Profile) error {
 	return nil
 }
 
-// findModel returns dst's model that is the same as m, or has the same name.
+// findModel returns dst's model with the same file as m or, if there is none, with the same name.
 func findModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileModel {
 	var named *formats.ProfileModel
 	for i := range dst.Models {
@@ -64,8 +62,8 @@ func findModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileMo
 	return named
 }
 
-// sameSource tells whether two models are the same file; models without a
-// source are the same where the names are.
+// sameSource reports whether two models are the same file. Models without a source are the same if their names
+// are.
 func sameSource(a, b *formats.ProfileModel) bool {
 	if a.Source == nil || b.Source == nil {
 		return a.Source == b.Source
@@ -73,8 +71,8 @@ func sameSource(a, b *formats.ProfileModel) bool {
 	return a.Source.SHA256 == b.Source.SHA256
 }
 
-// putModel makes sure that dst holds the model and its blocks, and returns it
-// there. Measurements of a model that is held already stay.
+// putModel makes sure that dst has the model and its blocks, and returns dst's entry. The measurements of a model
+// that dst had before stay.
 func putModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileModel {
 	have := findModel(dst, m)
 	if have == nil {
@@ -114,7 +112,7 @@ func putMeasurement(to *formats.ProfileModel, m formats.Measurement) {
 		to.Measurements[i] = m
 		return
 	}
-	// Documents from elsewhere may stand in another order: look through them all.
+	// Documents from elsewhere may have another order, so search all entries.
 	for k := range to.Measurements {
 		if h := to.Measurements[k]; h.Device == m.Device && h.Share == m.Share && h.Batch == m.Batch {
 			to.Measurements[k] = m
@@ -129,11 +127,11 @@ func dropMeasurements(m *formats.ProfileModel, device string) {
 	m.Measurements = slices.DeleteFunc(m.Measurements, func(h formats.Measurement) bool { return h.Device == device })
 }
 
-// noteSep ends the part of a note that says what it is about.
+// noteSep ends the part of a note that names its subject.
 const noteSep = ": "
 
-// putNote sets the note about a subject; an empty text removes it. The subject
-// is what stands before the first ": " of the note.
+// putNote sets the note about a subject, or removes it if the text is empty. The subject of a note is the part
+// before the first ": ".
 func putNote(p *formats.Profile, subject, note string) {
 	i := slices.IndexFunc(p.Notes, func(n string) bool {
 		key, _, _ := strings.Cut(n, noteSep)
@@ -150,8 +148,7 @@ func putNote(p *formats.Profile, subject, note string) {
 	}
 }
 
-// relativeTo writes a model's path as seen from the profile's folder, where
-// that is possible.
+// relativeTo returns a model's path relative to the profile's folder, if that is possible.
 func relativeTo(file, path string) string {
 	if file == "" {
 		return filepath.ToSlash(path)
@@ -168,8 +165,8 @@ func relativeTo(file, path string) string {
 	return filepath.ToSlash(rel)
 }
 
-// mergeLLMs adds the language models of a profile to another's. What is there of the
-// same model, device and tensor parallelism is replaced.
+// mergeLLMs adds the language models of a profile to another. An entry of the same model, device and tensor
+// parallelism is replaced.
 func mergeLLMs(into, from *formats.Profile) {
 	for _, m := range from.LLMs {
 		k := slices.IndexFunc(into.LLMs, func(o formats.LLMProfile) bool { return o.Model == m.Model })

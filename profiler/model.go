@@ -14,8 +14,7 @@ import (
 	"inferplan/formats/modelfile"
 )
 
-// model is what the profiler needs of an opened model; engine/graph provides
-// it, tests make their own.
+// model has the methods of an opened model that the profiler uses. engine/graph provides it, tests have their own.
 type model interface {
 	info() modelInfo
 	atoms() int
@@ -37,23 +36,22 @@ type blocks interface {
 // modelInfo describes an opened model.
 type modelInfo struct {
 	name, path, sha256 string
-	files              []string // of weights, beside the model
+	files              []string // files with weights, beside the model's
 	inputs, outputs    []engine.Spec
 	logits             []string // per output: the tensor before a closing softmax
 	weightBytes        int64
-	// batch is 1 where the batch cannot be made free, so that every request is one
-	// run with inputs of the file's shapes; zero where it is free.
+	// batch is 1 if the batch dimension cannot be made free. Then every request is one run with inputs of the
+	// file's shapes. Otherwise it is 0.
 	batch    int
-	weights  string // where the weights come from, if not from the file
+	weights  string // where the weights are from, if not from the file
 	warnings []string
-	// constants are inputs of the file that requests do not bring; values are what
-	// the others are measured with where that is given.
+	// constants are inputs of the file that requests do not have. values are the values that the other inputs are
+	// measured with, if some are given.
 	constants []graph.Constant
 	values    values
 	operators []modelfile.OperatorLibrary // of custom operators
-	// Of a model that is another one at one size of its inputs: which, and the
-	// dimensions of its inputs and outputs in which the sizes differ. base is the name of
-	// the model in any case.
+	// For a bucket: the model that it is a bucket of, and the dimensions of inputs and outputs in which the sizes
+	// differ. baseModel is the name of the model, also if it has no buckets.
 	base                  string
 	bucket                *formats.Bucket
 	inputAxes, outputAxes [][]int
@@ -62,28 +60,27 @@ type modelInfo struct {
 // opener opens a model file for an engine.
 type opener func(ctx context.Context, path string, o *Options) (model, error)
 
-// Prober is an engine that can run a model once to see the shapes of its
-// tensors, as engine/graph asks for.
+// Prober is an engine that can run a model once to learn the shapes of its tensors, for engine/graph.
 type Prober interface {
 	Probe(ctx context.Context, onnx []byte, inputs []engine.Spec, runs ...graph.ProbeRun) ([]map[string]graph.Value, error)
 }
 
-// ModelName is what profiles and plans call the model of a file: the file's
-// name without extension, and without the "light_" of models shipped without
-// weights.
+// ModelName returns the name that profiles and plans use for the model of a file: the file's name without
+// extension, and without the "light_" of models shipped without weights.
 func ModelName(path string) string {
 	base := filepath.Base(path)
 	return strings.TrimPrefix(strings.TrimSuffix(base, filepath.Ext(base)), "light_")
 }
 
-// openONNX reads a model, gives it a symbolic batch and finds its cuts. A
-// model whose batch cannot be made free becomes a model of one block that runs
-// at its own batch only.
+// openONNX reads a model, gives it a symbolic batch dimension and finds its cuts. If the batch cannot be made
+// free, the model has one block and runs at its own batch only.
 func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	prober, ok := o.Engine.(Prober)
 	if !ok {
 		return nil, fmt.Errorf("profiler: engine %s cannot probe shapes", o.Engine.Info().Name)
 	}
+
+	// Open the file, and try to free its batch dimension.
 	gm, how, err := o.read(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
@@ -109,11 +106,12 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
+
+	// Otherwise the model runs at its own batch.
 	fixed, ferr := openFixed(ctx, gm, prober, how.Values)
 	if ferr != nil {
-		// The reason why the batch cannot be free is what the user can act on;
-		// that the model does not run at its own batch either only where it adds
-		// something.
+		// The user can act on the reason why the batch cannot be free. That the model does not run at its own
+		// batch either is reported only if it says more.
 		if errors.Is(ferr, engine.ErrModel) || errors.Is(ferr, graph.ErrModel) {
 			err = ferr
 		}
@@ -125,10 +123,12 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	return fixed, nil
 }
 
-// read opens a model with the dimensions and values that the options and the
-// profile have for its inputs, and tells with which.
+// readModel opens a model with the dimensions and values that the options have for its inputs and, if that fails,
+// with those of the profile. It also returns the options that it used.
 func (o *Options) read(path string) (*graph.Model, graph.Options, error) {
 	name := ModelName(path)
+
+	// Options for all models come first, then those of this one.
 	with := graph.Options{Name: name, Seed: o.Seed, Dims: maps.Clone(o.Dims[""]), Values: maps.Clone(o.Values[""]), OtherInputs: true}
 	if with.Dims == nil {
 		with.Dims = map[string][]int64{}
@@ -139,6 +139,8 @@ func (o *Options) read(path string) (*graph.Model, graph.Options, error) {
 	maps.Copy(with.Dims, o.Dims[name])
 	maps.Copy(with.Values, o.Values[name])
 	m, err := graph.Open(path, with)
+
+	// If the model needs sizes or values that were not given, take those of the profile.
 	have := o.like
 	if have == nil && o.Profile != nil {
 		have = o.Profile.Find(name)
@@ -165,15 +167,14 @@ func (o *Options) read(path string) (*graph.Model, graph.Options, error) {
 	return nil, with, err
 }
 
-// weightless tells whether the file itself comes without weights: a model that
-// was read with a seed has some.
+// lacksWeights reports whether the file has no weights. A model that was read with a seed has random ones.
 func weightless(path string, how graph.Options) bool {
 	how.Seed = 0
 	m, err := graph.Open(path, how)
 	return err == nil && m.Weightless()
 }
 
-// onnxModel is a chain of engine/graph.
+// onnxModel is a model whose batch is free, as a chain of engine/graph.
 type onnxModel struct {
 	chain   *graph.Chain
 	weights string
@@ -207,14 +208,13 @@ func (m onnxModel) count(ctx context.Context, p Prober) (*graph.Counts, error) {
 
 func (m onnxModel) at(cuts [][]string) (blocks, error) { return m.chain.At(cuts) }
 
-// fixedModel is a model whose batch cannot be made free. It runs as its file is, one request
-// at a time.
+// fixedModel is a model whose batch cannot be made free. It runs as its file is, one request at a time.
 type fixedModel struct {
 	in  modelInfo
 	sub *engine.Submodel
 }
 
-// openFixed opens a model as its file has it.
+// openFixed opens a model with the shapes of its file.
 func openFixed(ctx context.Context, gm *graph.Model, p Prober, v values) (*fixedModel, error) {
 	sub, _, err := gm.Fixed(ctx, p.Probe)
 	if err != nil {
@@ -226,7 +226,7 @@ func openFixed(ctx context.Context, gm *graph.Model, p Prober, v values) (*fixed
 	}}, nil
 }
 
-// notes are a model's notes with its name.
+// namedNotes returns a model's notes, each after the model's name.
 func notes(m *graph.Model) []string {
 	var out []string
 	for _, n := range m.Notes {

@@ -19,7 +19,7 @@ var mpsControl = "nvidia-cuda-mps-control"
 // mpsFolders are where the driver's programs lie when they are not on the PATH.
 var mpsFolders = []string{"/usr/local/nvidia/bin", "/usr/bin", "/opt/nvidia/bin"}
 
-// findMPS finds that program.
+// findMPS returns the path of that program.
 func findMPS() (string, error) {
 	path, err := exec.LookPath(mpsControl)
 	for _, dir := range mpsFolders {
@@ -31,14 +31,14 @@ func findMPS() (string, error) {
 	return path, err
 }
 
-// What MPSState finds.
+// Results of MPSState.
 const (
-	MPSAbsent  = "absent"  // its program is not on this machine
-	MPSStopped = "stopped" // it is, and no service runs
+	MPSAbsent  = "absent"  // its program is not installed
+	MPSStopped = "stopped" // its program is installed, but no service runs
 	MPSRunning = "running"
 )
 
-// MPSState tells whether shares of a GPU can be made by MPS here.
+// MPSState reports whether shares of a GPU can be made by MPS on this machine.
 func MPSState() (state, text string) {
 	if dir := mpsPipe(); mpsRuns(dir) {
 		return MPSRunning, "a service runs at " + dir
@@ -50,7 +50,7 @@ func MPSState() (state, text string) {
 	return MPSStopped, "no service runs; `plan profile --mps` and gpu-check start one with " + path
 }
 
-// mpsPipe is the folder at which processes look for the service.
+// mpsPipe is the folder in which processes look for the service.
 func mpsPipe() string {
 	if dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY"); dir != "" {
 		return dir
@@ -66,9 +66,8 @@ func mpsRuns(dir string) bool {
 // MPS is a running Multi-Process Service that StartMPS started.
 type MPS struct{ pipe, log string }
 
-// StartMPS starts the service with its pipes and logs below dir, so that it is
-// nobody else's. Processes find it by Env, which must be in their environment
-// before they open the GPU. (CUDA's Multi-Process Service, "Starting and
+// StartMPS starts the service with its pipes and logs below dir, apart from any other service. Processes find it
+// by the variables of Env, which they need before they open the GPU. (CUDA's Multi-Process Service, "Starting and
 // stopping MPS on Linux".)
 func StartMPS(dir string) (*MPS, error) {
 	m := &MPS{pipe: filepath.Join(dir, "pipe"), log: filepath.Join(dir, "log")}
@@ -84,7 +83,7 @@ func StartMPS(dir string) (*MPS, error) {
 	if out, err := m.control(path, "-d", ""); err != nil {
 		return nil, fmt.Errorf("start MPS: %w: %s", err, out)
 	}
-	// The daemon answers once it is up.
+	// The daemon answers as soon as it runs.
 	if out, err := m.control(path, "", "get_server_list\n"); err != nil {
 		return nil, errors.Join(fmt.Errorf("start MPS: it does not answer: %w: %s", err, out), m.Stop())
 	}
@@ -99,11 +98,11 @@ func (m *MPS) control(path, flag, input string) (string, error) {
 		args = append(args, flag)
 	}
 	cmd := exec.CommandContext(ctx, path, args...)
-	// It starts the server by name.
+	// The daemon finds the server program by its name.
 	cmd.Env = append(os.Environ(), m.Env()...)
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+string(filepath.ListSeparator)+filepath.Dir(path))
 	cmd.Stdin = strings.NewReader(input)
-	// Not pipes: the daemon would keep them open.
+	// Use files: with pipes, the daemon would keep them open.
 	out, err := os.CreateTemp(m.log, "control-*")
 	if err != nil {
 		return "", err
@@ -116,12 +115,12 @@ func (m *MPS) control(path, flag, input string) (string, error) {
 	return string(bytes.TrimSpace(text)), err
 }
 
-// Env are the variables by which processes find the service.
+// Env returns the variables by which processes find the service.
 func (m *MPS) Env() []string {
 	return []string{"CUDA_MPS_PIPE_DIRECTORY=" + m.pipe, "CUDA_MPS_LOG_DIRECTORY=" + m.log}
 }
 
-// Stop ends the service; processes that use it must be gone.
+// Stop ends the service. Processes that use it must have ended before.
 func (m *MPS) Stop() error {
 	path, err := findMPS()
 	if err != nil {

@@ -14,11 +14,10 @@ import (
 	"inferplan/formats/modelfile"
 )
 
-// ErrInput is wrapped by every error about what the caller asked for, as
-// opposed to what the machine failed to do.
+// ErrInput is wrapped by every error that the caller's request caused, as opposed to a failure of the machine.
 var ErrInput = errors.New("profile")
 
-// Options of Run. Zero values mean the defaults named beside them.
+// Options are the options of Run. Zero values mean the defaults named beside them.
 type Options struct {
 	Models []string // ONNX files; see FindModels
 	// Device is "auto" (default: cuda:0 where there is one, else cpu), "cpu"
@@ -32,9 +31,8 @@ type Options struct {
 	Blocks  int    // default 10; fewer where a model has fewer cuts
 	Ranges  Ranges // default none
 
-	// Budget bounds the time for everything together; zero is no bound. It is
-	// split evenly in rounds, so that every block of every batch gets as many
-	// samples as every other.
+	// Budget bounds the time for everything together. 0 means no bound. The time is split evenly in rounds, so
+	// that every block at every batch gets as many samples as the others.
 	Budget    time.Duration
 	Precision Precision // default DefaultPrecision
 
@@ -42,70 +40,68 @@ type Options struct {
 	EngineOptions engine.Options // options of every Load
 	Sharer        Sharer         // for Shares above 1
 
-	// Half lets whole models compute in float16 (weights and all that is float32
-	// between the model's own inputs and outputs). What that does to their answers
-	// is checked on FP16Samples inputs, against the same device in float32.
+	// FP16 lets whole models compute in float16 (weights, and all that is float32 between the model's own inputs
+	// and outputs). The effect on their answers is checked on FP16Samples inputs, against the same device in
+	// float32.
 	Half bool
 
-	// Watch, where given, opens a reader of a GPU's power and clocks.
+	// Watch, if given, opens a reader of a GPU's power and clocks.
 	Watch func(d engine.Device) (StateReader, error)
 
-	// Seed gives random weights to models that come without (see
-	// graph.Options); Dims fixes free dimensions of inputs, by model name (""
-	// for all that have the input) and input name; Values, by the same names, are
-	// those of inputs without dimensions, and what the others are measured with. What
-	// they leave open is as in the profile.
+	// Seed gives random weights to models that come without (see graph.Options). Dims fixes free dimensions of
+	// inputs, by model name ("" for all models) and input name. Values, by the same names, are the values of
+	// inputs without dimensions, and those that the other inputs are measured with. Dimensions and values that are
+	// not given are taken from the profile.
 	Seed   uint64
 	Dims   map[string]map[string][]int64
 	Values map[string]map[string]graph.Literal
 
-	// Buckets are the sizes at which a model is measured, a model of the profile each,
-	// by model name as in Dims: the dimensions of its inputs at each size.
+	// Buckets are the sizes at which a model is measured, by model name as in Dims: the dimensions of its inputs
+	// at each size. Each size becomes a model of the profile.
 	Buckets map[string][]map[string][]int64
 
 	// Operators are the libraries of custom operators that the engine has.
 	Operators []modelfile.OperatorLibrary
 
-	// RealTime keeps other work of the machine from interrupting the samples: the
-	// measuring thread goes before all others. CPUs of one thread only.
+	// RealTime gives the measuring thread priority over all other threads, so that other work cannot interrupt the
+	// samples. It is for CPUs of one thread only.
 	RealTime bool
 
-	// Cuts, where given, is a profile whose cuts are taken for models that the profile
-	// to extend does not hold: then the two can be compared block by block.
+	// CutsFrom, if given, is a profile whose cuts are used for models that the profile to extend does not have.
+	// The two profiles can then be compared block by block.
 	Cuts *formats.Profile
 
 	FP16Samples int // inputs per check of float16; default 8, fewer where the budget is small, negative for none
 
-	// Out is the profile's file. What it holds is kept and extended, and it is
-	// written (whole, by renaming) after every finished measurement. Empty: no
-	// file is read or written.
+	// OutPath is the profile's file. Its contents are kept and extended, and it is written (by renaming) after
+	// every finished measurement. If empty, no file is read or written.
 	Out string
-	// Profile, where given, is taken instead of Out's content.
+	// Profile, if given, is used instead of the contents of OutPath.
 	Profile *formats.Profile
-	Force   bool // measure again what is measured
+	Force   bool // measure again what the profile has
 
-	OnEstimate func(Estimate) error // called before the long work; an error ends Run with it
+	OnEstimate func(Estimate) error // called before the long work; if it returns an error, Run ends with it
 	Progress   func(Event)
 
-	like     *formats.ProfileModel // that sizes and values are taken of; nil: that of the model's name
+	like     *formats.ProfileModel // sizes and values are those of this model; if nil, of the profile's model of the same name
 	now      func() time.Time
 	open     opener
 	hostCopy func() float64
 	ceilings func(ctx context.Context, p place) ceilings
-	// turn is called before every round of samples, and what it returns after
-	// it: two runs that measure side by side take turns by it.
+	// turn is called before every round of samples, and the function that it returns after the round. Two
+	// concurrent runs alternate by it.
 	turn func() (done func())
-	// rest leaves the device without work for a while.
+	// letIdle leaves the device without work for a while.
 	rest func()
 }
 
-// DefaultBatches and DefaultBlocks are what Run takes where nothing is given.
+// DefaultBatches are the batch sizes that Run measures if none are given.
 var DefaultBatches = []int{1, 2, 4, 8}
 
 // DefaultBlocks is the number of blocks that a model is cut into.
 const DefaultBlocks = 10
 
-// Event tells what Run is doing. Done runs from 0 to 1 over the whole run.
+// Event reports what Run is doing. DoneShare rises from 0 to 1 over the whole run.
 type Event struct {
 	Stage Stage
 	Model string
@@ -118,8 +114,7 @@ type Event struct {
 // Stage is the kind of an Event.
 type Stage string
 
-// The stages of a run. Sampling is reported once a round; Warning and Skipped
-// carry a text for the user.
+// The stages of a run. Sampling is reported once a round. Warning and Skipped have a text for the user.
 const (
 	StageOpen     Stage = "open"
 	StageCut      Stage = "cut"
@@ -132,15 +127,15 @@ const (
 	StageWarning  Stage = "warning"
 )
 
-// Estimate is what a run is expected to cost.
+// Estimate is the expected cost of a run.
 type Estimate struct {
 	Device  string // kind
 	Name    string // of the hardware
 	Models  []ModelEstimate
 	Skipped int // measurements that the profile holds already
 
-	// Expected supposes a quiet machine, AtMost that every number needs all
-	// samples; a Budget bounds both.
+	// ExpectedTime is for a quiet machine. MaxTime is for numbers that all need the largest number of samples.
+	// Budget bounds both.
 	Expected, AtMost time.Duration
 	Budget           time.Duration
 }
@@ -165,6 +160,8 @@ func (o *Options) normalize() error {
 	if len(o.Models) == 0 {
 		return inputError("no model given")
 	}
+
+	// Fill in the defaults.
 	if o.Device == "" {
 		o.Device = "auto"
 	}
@@ -174,6 +171,8 @@ func (o *Options) normalize() error {
 	if len(o.Batches) == 0 {
 		o.Batches = DefaultBatches
 	}
+
+	// Sort and check the lists.
 	for _, s := range []struct {
 		what string
 		list *[]int
@@ -202,6 +201,8 @@ func (o *Options) normalize() error {
 	if o.FP16Samples == 0 {
 		o.FP16Samples = 8
 	}
+
+	// Tests replace these functions.
 	if o.now == nil {
 		o.now = time.Now
 	}

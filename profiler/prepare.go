@@ -14,8 +14,7 @@ import (
 	"inferplan/formats"
 )
 
-// prepare cuts a model into blocks, or takes over the profile's cuts, and
-// describes the blocks.
+// prepare cuts a model into blocks, unless it was cut before, and counts the work of its blocks.
 func (g *group) prepare(ctx context.Context, j *job) error {
 	if j.cut == nil {
 		g.event(Event{Stage: StageCut, Model: j.in.name, Done: g.fraction(0)})
@@ -37,7 +36,7 @@ func (g *group) prepare(ctx context.Context, j *job) error {
 	return g.countWork(ctx, j)
 }
 
-// describeBlocks lists a cut's blocks without any measurement.
+// describeBlocks returns the profile's entries for the blocks, without measurements.
 func describeBlocks(b blocks) []formats.Block {
 	out := make([]formats.Block, b.Len())
 	for i := range out {
@@ -52,22 +51,23 @@ func describeBlocks(b blocks) []formats.Block {
 	return out
 }
 
-// load makes a model's blocks and the whole model ready at a share and binds
-// them at every batch that is to be measured there. On the way it takes the
-// memory that each batch needs and, once per model, checks float16.
+// load loads a model's blocks and the whole model at a share, and binds them at every batch that is to be measured
+// there. It also records the memory that each batch needs and, once per model, checks float16.
 func (g *group) load(ctx context.Context, j *job, share int, places []place) error {
 	g.event(Event{Stage: StageLoad, Model: j.in.name, Share: share, Done: g.fraction(0)})
 	batches := j.batches(share)
 	debug.FreeOSMemory()
 	before := resident()
+
+	// At every place, load and bind the blocks. Memory and half precision are looked at on the first place only.
 	for k, p := range places {
 		c := &chain{bound: map[int]*bound{}}
-		j.chains[share] = append(j.chains[share], c) // closed with the job whatever happens
+		j.chains[share] = append(j.chains[share], c) // closed with the job, also after an error
 		var err error
 		if c.blocks, err = p.loadSlices(ctx, j.cut); err != nil {
 			return err
 		}
-		debug.FreeOSMemory() // the slices' bytes
+		debug.FreeOSMemory() // frees the bytes of the slices
 		for _, batch := range batches {
 			b, err := bindChain(c.blocks, batch, 0, j.in.values)
 			if err != nil {
@@ -80,6 +80,9 @@ func (g *group) load(ctx context.Context, j *job, share int, places []place) err
 			if k > 0 {
 				continue
 			}
+
+			// The memory is that of tensors and weights or, on a CPU, what the process has grown by, if that is
+			// more.
 			need := boundBytes(b)
 			for _, blk := range c.blocks {
 				need += blk.Submodel().WeightBytes
@@ -100,12 +103,14 @@ func (g *group) load(ctx context.Context, j *job, share int, places []place) err
 				return err
 			}
 		}
+
+		// Load and bind the uncut model.
 		whole := j.m.whole()
 		if c.whole, err = p.loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{}); err != nil {
 			return err
 		}
 		for _, batch := range batches {
-			// The whole model reads the tensors that the chain reads.
+			// The whole model reads the same input tensors as the first block.
 			b, err := c.whole.Bind(engine.BindOptions{Batch: batch, Inputs: c.bound[batch].blocks[0].Inputs()})
 			if err != nil {
 				return err
@@ -116,9 +121,9 @@ func (g *group) load(ctx context.Context, j *job, share int, places []place) err
 	return nil
 }
 
-// wantsFP16 tells whether a model's cuts are still to be checked.
+// needsCutFP16Check reports whether a model's cuts are still to be checked.
 func (r *runner) wantsFP16(j *job) bool {
-	// A model that computes in float16 crosses in it without loss.
+	// A model that computes in float16 loses nothing by crossing in it.
 	if r.o.FP16Samples < 0 || j.in.batch > 0 || r.o.Half {
 		return false
 	}
@@ -134,13 +139,12 @@ func (r *runner) wantsFP16(j *job) bool {
 	return false
 }
 
-// asideShare is the most of the budget that each of the two works before measuring
-// takes: timing the atoms, and checks of float16.
+// preparationShare is the largest share of the budget that timing the atoms may take, and likewise the checks of
+// float16.
 const asideShare = 0.25
 
-// within is how often a thing of a given length is done beside measuring: most times,
-// or as often as a model's part of that share of the budget has time for, but no less
-// than least.
+// affordableRepeats returns how often something of a given duration is done before measuring: maxRepeats times, or
+// as often as a model's part of the preparation budget allows, but at least minRepeats times.
 func (r *runner) within(one time.Duration, least, most int) int {
 	if r.o.Budget <= 0 || one <= 0 {
 		return most
@@ -149,14 +153,13 @@ func (r *runner) within(one time.Duration, least, most int) int {
 	return max(least, min(most, int(part/float64(one))))
 }
 
-// fp16Samples is on how many inputs a model's cuts are checked.
+// fp16Samples returns the number of inputs on which a model's cuts are checked.
 func (j *job) fp16Samples(r *runner) int { return r.within(j.fp16Sample(r.o), 1, r.o.FP16Samples) }
 
-// rounds is how often every atom of a model is timed before it is cut.
+// atomRounds returns how often every atom of a model is timed before it is cut.
 func (j *job) rounds(r *runner) int { return r.within(j.whole, leastAtomRounds, mostAtomRounds) }
 
-// fp16Sample is what checking one input takes: every cut runs what comes behind it
-// once more.
+// fp16SampleTime returns the time of checking one input: for every cut, the blocks behind it run once more.
 func (j *job) fp16Sample(o *Options) time.Duration {
 	var n int
 	if j.cut != nil {
@@ -167,9 +170,8 @@ func (j *job) fp16Sample(o *Options) time.Duration {
 	return time.Duration((float64(n)/2 + 1) * float64(j.whole))
 }
 
-// fp16 checks the cuts of a loaded chain. The last block is loaded once more
-// with the tensor before its closing softmax as a further output: softmax
-// hides differences.
+// checkCutsFP16 checks the cuts of a loaded model. The last block is loaded once more with the tensor before its
+// closing softmax as an additional output, because softmax hides differences.
 func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error) {
 	g.event(Event{Stage: StageFP16, Model: j.in.name, Done: g.fraction(0)})
 	n := j.cut.Len()
@@ -177,7 +179,7 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 	compare := func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[0] }
 	if name := j.logits(); name != "" {
 		if k := slices.IndexFunc(j.cut.Cut(n-1).Tensors, func(s engine.Spec) bool { return s.Name == name }); k >= 0 {
-			// The last block is but the softmax: compare what goes into it.
+			// The last block is only the softmax, so compare its input.
 			compare = func(b []engine.Binding) engine.Tensor { return b[n-1].Inputs()[k] }
 		} else if last, err := p.loadLogits(ctx, j, j.cut, name); err == nil {
 			list[n-1] = last
@@ -186,7 +188,7 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 		} else if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		// Otherwise the outputs themselves are compared.
+		// If neither works, the outputs themselves are compared.
 	}
 	bindings, err := bindChain(list, 1, 0, j.in.values)
 	if err != nil {
@@ -195,7 +197,7 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 	defer func() { err = errors.Join(err, closeAll(bindings)) }()
 	answer := compare(bindings)
 	if answer.Spec().Type != engine.F32 {
-		return nil // nothing that can be compared as numbers
+		return nil // not comparable as numbers
 	}
 	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return floats(answer) }}, j.fp16Samples(g.runner),
 		func(sample int) error {
@@ -210,8 +212,7 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 	return nil
 }
 
-// logits names the tensor before the first output's closing softmax, if there
-// is one.
+// logits returns the name of the tensor before the first output's closing softmax, or "" if there is none.
 func (j *job) logits() string {
 	if len(j.in.logits) == 0 || len(j.in.outputs) == 0 || j.in.logits[0] == j.in.outputs[0].Name {
 		return ""
@@ -219,16 +220,18 @@ func (j *job) logits() string {
 	return j.in.logits[0]
 }
 
-// wantsHalf tells whether it is still to be checked what computing in float16
-// does to a model's answers.
+// needsModelFP16Check reports whether the effect of computing in float16 on a model's answers is still to be
+// checked.
 func (r *runner) wantsHalf(j *job) bool {
 	return r.o.Half && r.o.FP16Samples > 0 && j.entry.FP16 == nil
 }
 
-// half compares a model's answers in float16 with those in float32 of the same
-// device, before a closing softmax where there is one.
+// checkModelFP16 compares a model's answers in float16 with those in float32 on the same device, before a closing
+// softmax if there is one.
 func (g *group) half(ctx context.Context, j *job, p place) (err error) {
 	g.event(Event{Stage: StageFP16, Model: j.in.name, Done: g.fraction(0)})
+
+	// Load the model twice: in float32, and in float16.
 	full := p
 	full.half = false
 	var bound [2]engine.Binding
@@ -236,7 +239,7 @@ func (g *group) half(ctx context.Context, j *job, p place) (err error) {
 	for k, at := range []place{full, p} {
 		whole := j.m.whole()
 		blk, err := at.loadLogits(ctx, j, whole, j.logits())
-		if err != nil && j.logits() != "" && ctx.Err() == nil { // then the outputs themselves
+		if err != nil && j.logits() != "" && ctx.Err() == nil { // compare the outputs instead
 			blk, err = at.loadLogits(ctx, j, whole, "")
 		}
 		if err != nil {
@@ -253,8 +256,10 @@ func (g *group) half(ctx context.Context, j *job, p place) (err error) {
 		}
 	}
 	if answer[0].Spec().Type != engine.F32 || answer[0].Spec().Name != answer[1].Spec().Name {
-		return nil // nothing that can be compared as numbers
+		return nil // not comparable as numbers
 	}
+
+	// Compare the answers, sample by sample.
 	check := &formats.FP16Check{Samples: g.o.FP16Samples}
 	agree, total := 0, 0
 	for sample := range g.o.FP16Samples {
@@ -280,7 +285,7 @@ func (g *group) half(ctx context.Context, j *job, p place) (err error) {
 	return nil
 }
 
-// loadLogits loads the last of blocks with a further output, if one is named.
+// loadLogits loads the last block with an additional output, if one is named.
 func (p place) loadLogits(ctx context.Context, j *job, b blocks, name string) (engine.Block, error) {
 	n := b.Len()
 	if name == "" {
@@ -301,8 +306,8 @@ func (p place) loadLogits(ctx context.Context, j *job, b blocks, name string) (e
 	return p.eng.Load(ctx, sub, p.dev, p.opt)
 }
 
-// copyRate measures the device's copy rate once per run: host memory on a CPU,
-// host to device on a GPU by the largest input at hand.
+// copyRate measures the device's copy rate once per run: in host memory for a CPU, from host to device for a GPU,
+// with the largest input of the models.
 func (g *group) copyRate() float64 {
 	if g.dev.IsCPU() {
 		return g.o.hostCopy()
@@ -330,8 +335,8 @@ func (g *group) copyRate() float64 {
 	return copyGbps(size, func() error { return largest.Write(data) })
 }
 
-// additivity notes how the sum of a model's blocks compares with the whole:
-// what the cuts cost in lost fusions and layout changes.
+// noteCutCost notes the ratio of the sum of a model's blocks to the whole model: the cost of the cuts in lost
+// fusions and layout changes.
 func (r *runner) additivity(j *job) {
 	var parts []string
 	for _, m := range j.entry.Measurements {

@@ -13,17 +13,16 @@ import (
 
 // How a GPU is divided between processes.
 const (
-	// MethodMPS: CUDA's Multi-Process Service, each process limited to its part
-	// of the multiprocessors; the processes run at the same time.
+	// MethodMPS is CUDA's Multi-Process Service. Each process may use only its part of the multiprocessors, and
+	// the processes run at the same time.
 	MethodMPS = "mps"
-	// MethodTimeSlicing: no service runs, so the driver lets the processes take
-	// turns with the whole GPU.
+	// MethodTimeSlicing is for machines on which no service runs. The driver lets the processes take turns on the
+	// whole GPU.
 	MethodTimeSlicing = "time-slicing"
 )
 
-// Processes is a Sharer with a process per share. Where CUDA's Multi-Process
-// Service runs, each gets 1/v of the multiprocessors and of the memory; where
-// it does not, the processes take turns, and the method says so.
+// Processes is a DeviceSharer with a process per share. If CUDA's Multi-Process Service runs, each process gets
+// 1/v of the multiprocessors and of the memory. Otherwise the processes take turns, and the method says so.
 type Processes struct {
 	// Command is a program that calls worker.Main, with its arguments.
 	Command []string
@@ -48,8 +47,8 @@ func (p Processes) Open(ctx context.Context, d engine.Device, v int) (Shares, er
 	return s, nil
 }
 
-// division says how processes divide the device, and what each needs in its
-// environment for it (CUDA's Multi-Process Service, "Environment Variables").
+// divideDevice returns how processes divide the device, and the variables that each needs in its environment for
+// that (CUDA's Multi-Process Service, "Environment Variables").
 func division(d engine.Device, v int) (method string, env []string) {
 	dir := mpsPipe()
 	if !mpsRuns(dir) {

@@ -2,10 +2,10 @@ package profiler
 
 import "time"
 
-// progress tells the caller of Run how far it is. Nobody has to listen.
+// progress reports to the caller of Run how far the run is. report may be nil.
 type progress struct {
 	report func(Event)
-	given  map[string]bool // warnings
+	given  map[string]bool // warnings that were reported
 	done   time.Duration   // expected time of finished groups
 	total  time.Duration   // of all groups
 }
@@ -16,7 +16,7 @@ func (p *progress) event(e Event) {
 	}
 }
 
-// warn gives each warning once.
+// warn reports each warning only once.
 func (p *progress) warn(model, text string) {
 	if p.given[text] {
 		return
@@ -28,8 +28,8 @@ func (p *progress) warn(model, text string) {
 	p.event(Event{Stage: StageWarning, Model: model, Text: text, Done: p.fraction(0)})
 }
 
-// fraction is the share of the run that is over once so much of the group in
-// work is done, in nanoseconds.
+// fraction returns the share of the run that is finished when `done` nanoseconds of the current group's expected
+// time are.
 func (p *progress) fraction(done float64) float64 {
 	if p.total <= 0 {
 		return 0

@@ -9,21 +9,18 @@ import (
 	"inferplan/formats/document"
 )
 
-// Ranges says which ranges of blocks are measured in one piece, beside the
-// blocks and the whole model. What a range costs is less than the sum of its
-// blocks by what its inner cuts cost: copies, layouts, lost fusions.
+// Ranges says which ranges of blocks are measured in one piece, beside the blocks and the whole model. A range
+// costs less than the sum of its blocks by the cost of its inner cuts: copies, layouts, lost fusions.
 type Ranges struct {
-	// Of lists ranges [first, last) of a model at a device kind, share and batch;
-	// nil: none. What is no range of two or more blocks, or is all of them, is
-	// passed over.
+	// List returns ranges [first, last) of a model at a device kind, share and batch. If it is nil, there are
+	// none. Ranges of fewer than two blocks or of all blocks are ignored.
 	Of func(m *formats.ProfileModel, device string, share, batch int) [][2]int
-	// Only: measure nothing but ranges, at the shares and batches that the profile
-	// holds.
+	// OnlyRanges says that nothing but ranges is measured, at the shares and batches that the profile has.
 	Only bool
 	plan *formats.Plan
 }
 
-// AllRanges are all ranges of blocks.
+// AllRanges selects all ranges of blocks.
 func AllRanges() Ranges {
 	return Ranges{Of: func(m *formats.ProfileModel, _ string, _, _ int) [][2]int {
 		var out [][2]int
@@ -36,8 +33,8 @@ func AllRanges() Ranges {
 	}}
 }
 
-// UsedRanges are the ranges that the stages of a plan run, at the measured
-// batches that their times are read from.
+// UsedRanges selects the ranges that the stages of a plan run, at the measured batch sizes that their times are
+// read from.
 func UsedRanges(plan *formats.Plan) Ranges {
 	out := Ranges{Only: true, plan: plan}
 	out.Of = func(m *formats.ProfileModel, device string, share, batch int) [][2]int {
@@ -53,7 +50,7 @@ func UsedRanges(plan *formats.Plan) Ranges {
 	return out
 }
 
-// shares lists the shares that are asked for on a kind of devices.
+// sharesOn returns the shares that the plan uses on a kind of device.
 func (r *Ranges) shares(device string) []int {
 	out := []int{1}
 	if r.plan == nil {
@@ -68,7 +65,7 @@ func (r *Ranges) shares(device string) []int {
 	return slices.Compact(out)
 }
 
-// batchRead is the measured batch that a batch costs: the next larger one.
+// nextMeasuredBatch returns the smallest measured batch size that is not below a batch, or 0 if there is none.
 func batchRead(m *formats.ProfileModel, device string, share, batch int) int {
 	best := 0
 	for i := range m.Measurements {
@@ -80,13 +77,13 @@ func batchRead(m *formats.ProfileModel, device string, share, batch int) int {
 	return best
 }
 
-// missing lists what is asked for of a job's ranges at a unit and not held.
+// missingRanges returns the ranges of a job that are requested at a share and batch and not measured yet.
 func (r *runner) missing(j *job, u unit) [][2]int {
 	if r.o.Ranges.Of == nil {
 		return nil
 	}
 	m := j.entry
-	if len(m.Blocks) == 0 { // not cut yet
+	if len(m.Blocks) == 0 { // the model is not cut yet
 		m = &formats.ProfileModel{Model: m.Model, Blocks: make([]formats.Block, min(r.o.Blocks, j.m.atoms()))}
 	}
 	asked := slices.Clone(r.o.Ranges.Of(m, r.dev.Kind, u.share, u.batch))
@@ -117,9 +114,9 @@ func putRanges(m *formats.Measurement, list []formats.RangeLatency) {
 	}
 }
 
-// asThen is a time in relation to what the whole model takes now, as of when it
-// took what the profile says: ranges that are added later than the blocks stand
-// beside numbers of another hour, on a machine that may have been less busy.
+// rescaledRange scales the time of a range by the ratio between the whole model's earlier time, which the profile
+// has, and its current time. Ranges that are measured later than the blocks stand beside them, and the machine may
+// have been less busy then.
 func asThen(l, now, then formats.Latency) formats.Latency {
 	ratio := func(now, then document.Micros) float64 {
 		if now <= 0 || then <= 0 {
@@ -130,15 +127,15 @@ func asThen(l, now, then formats.Latency) formats.Latency {
 	return l.Times(ratio(now.WallUS, then.WallUS), ratio(now.CPUUS, then.CPUUS))
 }
 
-// rangeMemory is how much of a group's memory a byte of the weights of a range
-// takes: a session's own copies, beside those of the blocks and of the whole.
+// rangeMemoryFactor is the number of bytes of a group's memory that a byte of a range's weights takes: a session has its own
+// copies, beside those of the blocks and of the whole model.
 const rangeMemory = 2 * memoryFactor
 
-// pass is the ranges that are measured beside each other, by unit.
+// rangePass is the ranges that are loaded at the same time, by share and batch.
 type pass map[unit][][2]int
 
-// passes splits the missing ranges of a share: ranges of one pass are loaded at
-// the same time, beside the blocks and the whole. There is at least one pass.
+// splitPasses divides the missing ranges of a share into passes. The ranges of a pass are loaded at the same time,
+// beside the blocks and the whole model. There is at least one pass.
 func (g *group) passes(j *job, share int) []pass {
 	wanted := map[unit][][2]int{}
 	var all [][2]int
@@ -164,7 +161,7 @@ func (g *group) passes(j *job, share int) []pass {
 	return out
 }
 
-// loadRanges loads and binds the ranges of a pass on every copy.
+// loadRanges loads and binds the ranges of a pass on every copy of the model.
 func (g *group) loadRanges(ctx context.Context, j *job, share int, places []place, p pass) error {
 	batches := map[[2]int][]int{}
 	var order [][2]int

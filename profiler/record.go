@@ -11,8 +11,8 @@ import (
 	"inferplan/formats/report"
 )
 
-// lane makes the probes of one measurement: every block, ranges, then the whole.
-// Ranges alone have the whole beside them, too: it tells how busy the machine was.
+// newProbeSet makes the probes of one measurement: every block, then ranges, then the whole model. The whole model
+// is there even if only ranges are measured, because it shows how busy the machine was.
 func (j *job) lane(u unit, base bool, ranges [][2]int, onCPU bool, rest func()) *lane {
 	l := &lane{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.in.name, u.share, u.batch), onCPU: onCPU, ranges: ranges}
 	add := func(name string, of func(*bound) engine.Binding) {
@@ -32,14 +32,14 @@ func (j *job) lane(u unit, base bool, ranges [][2]int, onCPU bool, rest func()) 
 		add(fmt.Sprintf("blocks [%d,%d)", at[0], at[1]), func(b *bound) engine.Binding { return b.ranges[at] })
 	}
 	add("whole", func(b *bound) engine.Binding { return b.whole })
-	if base && u.batch == j.batches(u.share)[0] { // what finds a device idle is a small batch
+	if base && u.batch == j.batches(u.share)[0] { // only small batches find a device idle
 		l.probes[len(l.probes)-1].rest = rest
 	}
 	return l
 }
 
-// measured turns a finished lane into a measurement: a new one where the lane
-// has the blocks, else the profile's with more ranges.
+// toMeasurement makes a measurement of a finished probe set. If the set has the blocks it is a new one, otherwise
+// it is the profile's with more ranges.
 func (r *runner) measured(j *job, u unit, l *lane) formats.Measurement {
 	m := formats.Measurement{Device: r.dev.Kind, Share: u.share, Batch: u.batch, MemoryBytes: j.memory[u]}
 	if l.blocks == 0 {
@@ -74,7 +74,7 @@ func (r *runner) measured(j *job, u unit, l *lane) formats.Measurement {
 	return m
 }
 
-// record puts a finished lane into the profile.
+// recordResult puts a finished probe set into the profile: its measurement, its device and notes on its precision.
 func (r *runner) record(j *job, u unit, l *lane) {
 	quiet := l.quiet()
 	m := r.measured(j, u, l)
@@ -82,6 +82,7 @@ func (r *runner) record(j *job, u unit, l *lane) {
 	j.recorded = true
 	r.put(j)
 
+	// Describe the device, with the values of earlier runs that this one did not measure.
 	now := r.o.now()
 	d := provenance(r.dev, r.o.Engine.Info(), r.o, now)
 	d.CopyGbps, d.ShareMethod = r.copy, r.shared
@@ -109,6 +110,7 @@ func (r *runner) record(j *job, u unit, l *lane) {
 	r.counted = now.Sub(r.begun)
 	putDevice(r.profile, d)
 
+	// Note which numbers are not known well enough.
 	subject := fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.in.name, r.dev.Kind, u.share, u.batch)
 	note := ""
 	if loose := l.loosest(r.o.Precision.Floor); loose > r.o.Precision.HalfWidth {
@@ -135,9 +137,8 @@ func (r *runner) record(j *job, u unit, l *lane) {
 	r.note(subject, note)
 }
 
-// put puts a job's model into the profile: in place of what stands under its
-// name, else behind what was there before the run, in the order in which the
-// models were named, whichever is measured first.
+// insertModel puts a job's model into the profile. It replaces an entry of the same name. Otherwise it is added
+// behind the entries that were there before the run, in the order in which the models were named.
 func (r *runner) put(j *job) {
 	c := *j.entry
 	c.Measurements = slices.Clone(j.entry.Measurements)

@@ -16,17 +16,16 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// RecordOptions say how a family of classifiers is recorded.
+// RecordOptions describes how a family of classifiers is recorded.
 type RecordOptions struct {
 	Models  []string // ONNX files, in the order of the family
 	Samples *samples.Set
-	Source  string  // where the samples come from
-	HeldOut float64 // share of the samples kept apart, 0 to below 1
-	Score   string  // of the certainty; empty: certainty.Default
-	Seed    uint64  // of the shuffle, and of weights where a model has none
+	Source  string  // where the samples are from
+	HeldOut float64 // share of the samples that are held out, 0 to below 1
+	Score   string  // how certainty is computed; if empty, certainty.Default
+	Seed    uint64  // of the shuffle, and of the weights of models without any
 
-	// Dims and Values of inputs, as in Options. What they leave open is as in Profile,
-	// where that is given.
+	// Dims and Values of inputs, as in Options. Those that are not given are taken from Profile, if that is given.
 	Dims    map[string]map[string][]int64
 	Values  map[string]map[string]graph.Literal
 	Profile *formats.Profile
@@ -36,13 +35,12 @@ type RecordOptions struct {
 	Progress func(model string, done, samples int)
 }
 
-// recordBatch is how many samples a run takes.
+// recordBatch is the number of samples in a run.
 const recordBatch = 32
 
-// Record runs a family of classifiers over labelled samples, on a CPU, and
-// keeps of every answer how certain it was and whether it was right. Samples
-// are shuffled first, since files are often ordered by label; their last part
-// is held out.
+// Record runs a family of classifiers over labelled samples, on a CPU. For every answer it records how certain the
+// model was and whether the answer was right. Samples are shuffled first, because files are often ordered by
+// label. The last part of them is held out.
 func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 	if len(o.Models) == 0 || o.Engine == nil {
 		return nil, inputError("no model given")
@@ -65,8 +63,8 @@ func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 	return out, nil
 }
 
-// divide says in records which samples are planned on, and returns the order of the samples and the score of
-// certainties.
+// splitSamples sets in the records which samples are planned on. It returns the order of the samples and the
+// function that computes certainties.
 func divide(r *formats.Records, heldOut float64) ([]int, certainty.Func, error) {
 	if !(heldOut >= 0 && heldOut < 1) {
 		return nil, nil, inputError("held out: %v: expected a share from 0 to below 1", heldOut)
@@ -80,8 +78,7 @@ func divide(r *formats.Records, heldOut float64) ([]int, certainty.Func, error) 
 	return SampleOrder(r.Seed, r.Samples), score, nil
 }
 
-// CheckSamples holds labelled samples against the models that are to be recorded
-// on them, without running any.
+// CheckSamples checks that labelled samples fit the models that are to be recorded on them, without running any.
 func CheckSamples(ctx context.Context, o RecordOptions) error {
 	if o.Engine == nil {
 		return inputError("no engine given")
@@ -99,8 +96,8 @@ func CheckSamples(ctx context.Context, o RecordOptions) error {
 	return nil
 }
 
-// SampleOrder is the order in which Record takes n samples: row i of the records
-// is sample SampleOrder(seed, n)[i] of the file.
+// SampleOrder returns the order in which Record uses n samples: row i of the records is sample SampleOrder(seed,
+// n)[i] of the file.
 func SampleOrder(seed uint64, n int) []int {
 	order := make([]int, n)
 	for i := range order {
@@ -111,6 +108,7 @@ func SampleOrder(seed uint64, n int) []int {
 }
 
 func (o *RecordOptions) record(ctx context.Context, path string, order []int, score certainty.Func) (*formats.ModelRecords, error) {
+	// Load the model and check that it fits the samples.
 	m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed, Dims: o.Dims, Values: o.Values, Profile: o.Profile})
 	if err != nil {
 		return nil, err
@@ -129,6 +127,8 @@ func (o *RecordOptions) record(ctx context.Context, path string, order []int, sc
 		return nil, err
 	}
 	defer blk.Close()
+
+	// Bind it at the batch size of records.
 	rec := &formats.ModelRecords{Model: in.name, Certainty: make([]float64, len(order))}
 	correct := make([]byte, len(order))
 	size := recordBatch
@@ -142,6 +142,8 @@ func (o *RecordOptions) record(ctx context.Context, path string, order []int, sc
 		return nil, fmt.Errorf("bind %s at batch %d: %w", in.name, size, err)
 	}
 	defer bound.Close()
+
+	// Run the samples batch by batch.
 	for from := 0; from < len(order); from += size {
 		part := order[from:min(from+size, len(order))]
 		dst := bound.Inputs()[0].Bytes()
@@ -154,6 +156,8 @@ func (o *RecordOptions) record(ctx context.Context, path string, order []int, sc
 		if err := bound.Run(ctx); err != nil {
 			return nil, fmt.Errorf("run %s: %w", in.name, err)
 		}
+
+		// Record the certainty of each answer, and whether it is right.
 		src := bound.Outputs()[0].Bytes()
 		for k, s := range part {
 			for i := range scores {
@@ -181,7 +185,7 @@ func scoreAt(b []byte, i int, t engine.DType) float64 {
 	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
 }
 
-// fits holds the samples against a model's input and output.
+// checkShapes checks that the samples fit a model's input and output.
 func (o *RecordOptions) fits(in *modelInfo) error {
 	if len(in.inputs) != 1 || in.inputs[0].Type != engine.F32 {
 		return inputError("model %s: its inputs are %v: expected one of float32, for samples of %d values", in.name, in.inputs, o.Samples.Width)

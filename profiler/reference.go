@@ -6,12 +6,12 @@ import (
 	"inferplan/engine"
 )
 
-// reference is a fixed piece of work in plain Go. No change of a model, of the engine
-// or of its options touches what it takes, but the machine's speed does. Half of it
-// computes in the first cache, and half reads memory that the second does not hold.
+// reference is a fixed piece of work in plain Go. Its time depends on the machine's speed, but on no model, engine
+// or option. Half of it computes in the first cache. The other half reads memory that does not fit into the second
+// cache.
 type reference struct {
 	small, large []float32
-	sum          float32 // so that the work has a result
+	sum          float32 // makes sure that the work is not optimised away
 }
 
 const (
@@ -31,7 +31,7 @@ func newReference() *reference {
 	return r
 }
 
-// took does the work once: CPU time of the calling thread.
+// measure does the work once and returns the CPU time of the calling thread.
 func (r *reference) took() time.Duration {
 	begun := engine.ThreadCPU()
 	for range referencePasses {
@@ -41,8 +41,8 @@ func (r *reference) took() time.Duration {
 	return engine.ThreadCPU() - begun
 }
 
-// added sums squares in eight chains: then the processor's units are the limit, which
-// others share, and not how long one of them takes.
+// sumOfSquares adds in eight independent chains. So the limit is the processor's arithmetic units, which other
+// threads share, and not the latency of one unit.
 func added(list []float32) float32 {
 	var a, b, c, d, e, f, g, h float32
 	for ; len(list) >= 8; list = list[8:] {

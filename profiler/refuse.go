@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// refusals are the errors of models that were left out.
+// refusals holds the errors of models that were left out.
 type refusals []error
 
-// refuse leaves a model out whose file cannot be used, so that the others are
-// measured. Any other error ends the run.
+// refuse leaves out a model whose file cannot be used, so that the others are measured. Any other error ends the
+// run.
 func (l *refusals) refuse(r *runner, err error) error {
 	if !errors.Is(err, ErrInput) {
 		return err
@@ -24,7 +24,7 @@ func (l *refusals) refuse(r *runner, err error) error {
 	return nil
 }
 
-// noModel is the error where every model was refused.
+// noModel returns the error for a run of which every model was refused.
 func (l refusals) noModel() error {
 	if len(l) == 1 {
 		return l[0]
@@ -32,12 +32,14 @@ func (l refusals) noModel() error {
 	return inputError("none of the %d models can be used, for the reasons above", len(l))
 }
 
-// allUsed refuses dimensions and values of inputs that no model has. Where a model
-// was left out, they may be its.
+// checkAllUsed refuses dimensions and values of inputs that no model has. If a model was left out, they may belong
+// to it.
 func allUsed(r *runner) error {
 	if len(r.refused) > 0 {
 		return nil
 	}
+
+	// Collect the names of all inputs, with and without their model.
 	known := map[string]bool{"": true}
 	models := map[string]bool{"": true}
 	for _, j := range r.jobs {
@@ -49,6 +51,8 @@ func allUsed(r *runner) error {
 			known[c.Name], known[j.in.base+":"+c.Name] = true, true
 		}
 	}
+
+	// Collect the names that options give.
 	var asked []string
 	collect := func(model, input string) {
 		if model != "" {
@@ -71,6 +75,8 @@ func allUsed(r *runner) error {
 			collect(model, input)
 		}
 	}
+
+	// Refuse the first name that no model has.
 	slices.Sort(asked)
 	for _, name := range asked {
 		if _, input, ok := strings.Cut(name, ":"); known[name] || ok && input == "" {

@@ -15,31 +15,29 @@ import (
 	"inferplan/formats/document"
 )
 
-// ceilings are what a device reaches at best.
+// ceilings are the highest rates that a device reaches.
 type ceilings struct {
 	memoryGBps   float64 // bytes read and written by a copy, 1e9 a second
 	matmulGflops float64
 }
 
-// copier is an engine that can time copies of its devices itself, in bytes per
-// second: from pinned host memory, to it, and inside the device (bytes copied,
-// not counted twice).
+// copyTimer is an engine that can time copies of its devices itself, in bytes per second: from pinned host memory,
+// to it, and inside the device (each byte counted once).
 type copier interface {
 	CopyRates(d engine.Device) (toDevice, toHost, inDevice float64, err error)
 }
 
-// Sizes of the matrix product: large enough to reach what a device can, small
-// enough to cost little.
+// Sizes of the matrix product: large enough to reach the device's full rate, small enough to take little time.
 const (
 	matmulCPU = 1024
 	matmulGPU = 4096
 )
 
-// measureCeilings measures what it can; what it cannot stays 0. hostCopy returns the
-// copy rate of host memory, in gigabits per second.
+// measureCeilings measures the rates of a device. Those that it cannot measure stay 0. hostCopy returns the copy
+// rate of host memory, in gigabits per second.
 func measureCeilings(ctx context.Context, p place, hostCopy func() float64) (c ceilings) {
 	if _, ok := p.eng.(Prober); !ok {
-		return c // an engine that executes no real model
+		return c // an engine that does not execute models
 	}
 	if e, ok := p.eng.(copier); ok && !p.dev.IsCPU() {
 		if _, _, in, err := e.CopyRates(p.dev); err == nil {
@@ -54,15 +52,14 @@ func measureCeilings(ctx context.Context, p place, hostCopy func() float64) (c c
 	return c
 }
 
-// HostCopyGBps is the rate of a large copy by one core, read plus written, 1e9
-// bytes a second.
+// HostCopyGBps returns the rate of a large copy by one core, bytes read plus bytes written, in 1e9 bytes a second.
 func HostCopyGBps() float64 { return readAndWritten(hostCopyGbps()) }
 
-// readAndWritten converts the rate of a copy, in gigabits per second, to the bytes that
-// it reads and writes, 1e9 a second.
+// readAndWritten converts the rate of a copy, in gigabits per second, to the bytes that it reads and writes, in
+// 1e9 a second.
 func readAndWritten(gbps float64) float64 { return 2 * gbps / 8 }
 
-// round3 keeps four digits: what a measurement tells.
+// round3 rounds to four significant digits, the precision of a measurement.
 func round3(x float64) float64 {
 	if x <= 0 || math.IsInf(x, 0) || math.IsNaN(x) {
 		return 0
@@ -71,13 +68,13 @@ func round3(x float64) float64 {
 	return math.Round(x/unit) * unit
 }
 
-// MatmulRate measures the floating-point operations per second of a large
-// float32 matrix product on a device: the best of several.
+// MatmulRate measures the floating-point operations per second of a large float32 matrix product on a device, the
+// best of several.
 func MatmulRate(ctx context.Context, eng engine.Engine, d engine.Device, o engine.Options) (float64, error) {
 	return matmulRate(ctx, place{eng: eng, dev: d, opt: o})
 }
 
-// matmulRate is the same in the precision of a place.
+// matmulRate does the same in the precision of a target.
 func matmulRate(ctx context.Context, p place) (float64, error) {
 	prober, ok := p.eng.(Prober)
 	if !ok {
@@ -87,6 +84,8 @@ func matmulRate(ctx context.Context, p place) (float64, error) {
 	if p.dev.IsCPU() {
 		size = matmulCPU
 	}
+
+	// Load a model with one large product.
 	m, err := graph.MatMul(size, 1)
 	if err != nil {
 		return 0, err
@@ -107,6 +106,8 @@ func matmulRate(ctx context.Context, p place) (float64, error) {
 		return 0, err
 	}
 	c.bound = map[int]*bound{size: {blocks: b}}
+
+	// Take the fastest of several runs, without the first two.
 	best := time.Duration(0)
 	for i := range 8 {
 		if err := ctx.Err(); err != nil {
@@ -118,7 +119,7 @@ func matmulRate(ctx context.Context, p place) (float64, error) {
 		}
 		cpu, wall := t.PerRun()
 		if countsCPU(p.dev) {
-			wall = cpu // what other processes took is not the device's doing
+			wall = cpu // time that other processes took is not the device's
 		}
 		if i > 1 && (best == 0 || wall < best) {
 			best = wall
@@ -132,12 +133,12 @@ func matmulRate(ctx context.Context, p place) (float64, error) {
 
 func chainOf(b engine.Block) *chain { return &chain{blocks: []engine.Block{b}} }
 
-// counter is a model that can count its own work.
+// workCounter is a model that can count its own work.
 type counter interface {
 	count(ctx context.Context, p Prober) (*graph.Counts, error)
 }
 
-// countWork fills in what a model's blocks compute and move.
+// countWork sets how many products a model's blocks compute and how many bytes they move.
 func (g *group) countWork(ctx context.Context, j *job) error {
 	m, ok := j.m.(counter)
 	b, isGraph := j.cut.(*graph.Blocks)
@@ -150,8 +151,7 @@ func (g *group) countWork(ctx context.Context, j *job) error {
 		return ctx.Err()
 	}
 	if err != nil {
-		// The counts are for reading only: a model without them is measured all
-		// the same.
+		// The counts are only for information. A model without them is measured all the same.
 		g.warn(j.in.name, fmt.Sprintf("%s: its work is not counted: %v", j.in.name, err))
 		return nil
 	}
@@ -166,33 +166,32 @@ func (j *job) counted(n int) bool {
 	return len(j.entry.Blocks) == n && slices.ContainsFunc(j.entry.Blocks, func(b formats.Block) bool { return b.TensorBytes > 0 })
 }
 
-// RooflineRow sets a block's latency against what the device could do at best:
-// the longer of computing its products at the rate of a large matrix product,
-// and moving its bytes at the rate of a copy.
+// RooflineRow compares a block's latency with the shortest possible on the device: the longer of computing its
+// products at the rate of a large matrix product, and moving its bytes at the rate of a copy.
 type RooflineRow struct {
 	Model    string          `json:"model"`
 	Device   string          `json:"device"`
 	Batch    int             `json:"batch"`
-	Block    int             `json:"block"` // -1: the whole model
+	Block    int             `json:"block"` // -1 for the whole model
 	Wall     document.Micros `json:"wall_us"`
 	Floor    document.Micros `json:"floor_us"`
-	Bound    string          `json:"bound"`    // compute or memory: which of the two is longer
+	Bound    string          `json:"bound"`    // compute or memory, whichever takes longer
 	Fraction float64         `json:"fraction"` // floor over wall
-	// Why the block is far off, where it is: launch (the host is the bottleneck)
-	// or kernels.
+	// Reason says why the block is far from the roofline, if it is: launch (the host is the bottleneck) or
+	// kernels.
 	Far string `json:"far,omitempty"`
 }
 
-// A block is far off below this fraction of the roofline, unless it is so short
-// that no kernel of its size would do better.
+// A block is far from the roofline if it reaches less than this fraction, unless it is so short that no kernel of
+// its size would reach more.
 const (
 	farFraction = 0.15
 	farFloor    = 50 * time.Microsecond
-	launchBound = 0.8 // host time over wall time from which on the device waits
+	launchBound = 0.8 // share of host time in wall time from which on the device waits
 )
 
-// Roofline lists every block and whole model of a profile whose device's
-// ceilings are known, share 1 only.
+// Roofline returns a row for every block and whole model of a profile, at share 1, on devices whose highest rates
+// are known.
 func Roofline(p *formats.Profile) []RooflineRow {
 	var out []RooflineRow
 	for i := range p.Models {
@@ -232,7 +231,7 @@ func rooflineRow(d *formats.ProfileDevice, model string, batch, block int, l for
 	r := RooflineRow{Model: model, Device: d.Device, Batch: batch, Block: block, Wall: l.WallUS, Bound: "compute"}
 	if memory > compute {
 		r.Bound = "memory"
-	}
+	} // tensors and weights are counted in float32, which is twice as large
 	floor := time.Duration(max(compute, memory) * float64(time.Second))
 	r.Floor = document.Micros(floor)
 	r.Fraction = math.Round(1e4*float64(floor)/float64(l.WallUS.D())) / 1e4
@@ -245,8 +244,7 @@ func rooflineRow(d *formats.ProfileDevice, model string, batch, block int, l for
 	return r
 }
 
-// roofline notes which of a model's blocks are far below what the device could
-// do.
+// roofline notes which of a model's blocks are far below the highest rates of the device.
 func (r *runner) roofline(j *job) {
 	one := &formats.Profile{Models: []formats.ProfileModel{*j.entry}}
 	for _, d := range r.profile.Devices {

@@ -15,9 +15,9 @@ import (
 	"inferplan/formats"
 )
 
-// Run measures what Options ask for and the profile does not hold yet, and
-// returns the profile. When the context ends it returns what was found so far
-// together with the context's error; the file then holds the same.
+// Run measures what the options request and the profile does not have yet, and returns the profile. If the context
+// ends, it returns what was measured until then, together with the context's error; the file then has the same
+// contents.
 func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 	if err := o.normalize(); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 			return nil, inputError("shares %v on %s: this program cannot start workers on shares of a GPU", o.Shares, dev.Kind)
 		}
 	}
-	// Looked at before it is read: a write in between is seen, then.
+	// Look at the file before reading it, so that a write in between is noticed.
 	var written fs.FileInfo
 	if o.Out != "" {
 		written, _ = os.Stat(o.Out)
@@ -57,7 +57,8 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 	return prof, r.run(ctx)
 }
 
-// existing returns the profile to extend.
+// profileToExtend returns the profile that the run extends: that of the options, that of the file, or an empty
+// one.
 func existing(o *Options) (*formats.Profile, error) {
 	if o.Profile != nil {
 		return o.Profile, nil
@@ -69,8 +70,7 @@ func existing(o *Options) (*formats.Profile, error) {
 	p, err := formats.ReadProfile(o.Out)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// Find out now, not after ten minutes of measuring, whether the file can
-		// be written.
+		// Check now, not after ten minutes of measuring, that the file can be written.
 		dir := filepath.Dir(o.Out)
 		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
 			return nil, inputError("output %s: %s is not a folder", o.Out, dir)
@@ -82,31 +82,31 @@ func existing(o *Options) (*formats.Profile, error) {
 	return p, nil
 }
 
-// unit is one Measurement to be made.
+// measurementKey identifies a Measurement of a model on the run's device.
 type unit struct{ share, batch int }
 
-// job is one model of a run.
+// modelJob is the work of a run on one model.
 type job struct {
 	m      model
 	in     modelInfo
-	entry  *formats.ProfileModel // what stands in the profile or will
-	prior  bool                  // its blocks come from the profile
-	added  bool                  // this run put it into the profile
-	before []formats.Measurement // that the profile held of it when the run began
-	// recorded: this run has measured it.
+	entry  *formats.ProfileModel // the model's entry, in the profile already or added later
+	prior  bool                  // the blocks are cut as in the profile
+	added  bool                  // this run added the model to the profile
+	before []formats.Measurement // measurements of the model in the profile when the run began
+	// isRecorded says that this run has measured the model.
 	recorded bool
 	todo     []unit
-	base     map[unit]bool // of those: blocks and whole are measured; else ranges alone
-	whole    time.Duration // quick run at batch 1
-	load     time.Duration // of the whole model
-	expect   time.Duration // of everything, on a quiet machine
+	base     map[unit]bool // by key of todo: measure blocks and whole model, and not only ranges
+	whole    time.Duration // of a quick run at batch 1
+	load     time.Duration // of loading the whole model
+	expect   time.Duration // of the whole job, on a quiet machine
 
 	cut    blocks
-	chains map[int][]*chain // per share: one chain per copy
+	chains map[int][]*chain // by share, one loaded model per copy
 	memory map[unit]int64
 }
 
-// runner is one call of Run.
+// runner is the state of one call of Run.
 type runner struct {
 	o       *Options
 	dev     engine.Device
@@ -114,14 +114,14 @@ type runner struct {
 	jobs    []*job
 	refused refusals
 	begun   time.Time
-	counted time.Duration // of the time since begun that is in CostSeconds
+	counted time.Duration // part of the time since begun that is in CostSeconds already
 	shared  string        // how shares were made
 	copy    float64
 	ceilings
 	watch *stateWatch
-	busy  float64       // largest disturbance of a lane
+	busy  float64       // largest disturbance of a probe set
 	notes []subjectNote // of this run
-	// written is the file as this run read or wrote it last.
+	// lastWrite is the state of the file when this run read or wrote it last.
 	written fs.FileInfo
 	progress
 }
@@ -139,11 +139,12 @@ func (r *runner) run(ctx context.Context) error {
 		}
 		defer undo()
 	} else {
-		// What the CUDA provider keeps for a session (handles, captured graphs) it
-		// keeps per thread.
+		// The CUDA provider keeps the data of a session (handles, captured graphs) per thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
+
+	// Open the models, and find out what is still to be measured.
 	if err := r.open(ctx); err != nil {
 		return err
 	}
@@ -155,6 +156,8 @@ func (r *runner) run(ctx context.Context) error {
 	if len(todo) == 0 {
 		return r.save()
 	}
+
+	// Estimate the time, and let the caller decide whether to go on.
 	est, err := r.estimate(ctx, todo)
 	if err != nil {
 		return err
@@ -177,6 +180,8 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	r.watch = watchDevice(r.o, r.dev)
 	defer r.watch.stop()
+
+	// Measure group by group, and save the profile after each.
 	groups := r.groups(todo)
 	for i, members := range groups {
 		if err := r.newGroup(members, r.deadline(groups[i:])).measure(ctx); err != nil {
@@ -194,10 +199,11 @@ func (r *runner) run(ctx context.Context) error {
 	return nil
 }
 
-// open reads every model before anything is measured, so that a bad one is
-// found at once.
+// openModels reads every model before anything is measured, so that a bad file is found at once.
 func (r *runner) open(ctx context.Context) error {
 	names := map[string]*job{}
+
+	// Open every model at each of its sizes. Names must be unique.
 	for _, path := range r.o.Models {
 		r.event(Event{Stage: StageOpen, Model: path})
 		sizes, err := variants(ctx, r, path)
@@ -210,7 +216,7 @@ func (r *runner) open(ctx context.Context) error {
 		for _, v := range sizes {
 			if have, ok := names[v.in.name]; ok {
 				if have.in.sha256 == v.in.sha256 {
-					continue // the same file twice
+					continue // the same file, named twice
 				}
 				return inputError("two models are called %s: %s and %s: rename one file", v.in.name, have.in.path, v.in.path)
 			}
@@ -222,6 +228,8 @@ func (r *runner) open(ctx context.Context) error {
 			r.jobs = append(r.jobs, j)
 		}
 	}
+
+	// Check the options' names against the models, and take over what the profile has.
 	if len(r.jobs) == 0 {
 		return r.refused.noModel()
 	}
@@ -234,7 +242,7 @@ func (r *runner) open(ctx context.Context) error {
 	return padding(ctx, r)
 }
 
-// plan decides what is measured, and returns how many measurements are there
+// planMeasurements decides what is measured. It returns how many of the requested measurements the profile has
 // already.
 func (r *runner) plan() (skipped int) {
 	for _, j := range r.jobs {
@@ -251,8 +259,8 @@ func (r *runner) plan() (skipped int) {
 	return skipped
 }
 
-// units lists what is asked for of a model: those of the options, or what the
-// profile holds where only ranges are asked for.
+// requestedKeys returns the measurements that are requested of a model: those of the options or, if only ranges
+// are requested, those that the profile has.
 func (r *runner) units(j *job) []unit {
 	var out []unit
 	if r.o.Ranges.Only {
@@ -276,8 +284,8 @@ func (r *runner) units(j *job) []unit {
 	return out
 }
 
-// knowsCeilings tells whether the profile has what the GPU reaches at best: it
-// costs seconds to measure. (A CPU is measured anew: others may be using it.)
+// knowsCeilings reports whether the profile has the highest rates of the GPU, which take seconds to measure. Those
+// of a CPU are always measured anew, because others may be using it.
 func (r *runner) knowsCeilings() bool {
 	now := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
 	return !r.dev.IsCPU() && !r.o.Force && slices.ContainsFunc(r.profile.Devices, func(d formats.ProfileDevice) bool {
@@ -287,7 +295,7 @@ func (r *runner) knowsCeilings() bool {
 
 func (r *runner) here() place { return place{r.o.Engine, r.dev, r.o.EngineOptions, r.o.Half} }
 
-// batches lists what is to be measured at a share, ascending.
+// batches returns the batch sizes that are to be measured at a share, ascending.
 func (j *job) batches(share int) []int {
 	var out []int
 	for _, u := range j.todo {

@@ -10,50 +10,45 @@ import (
 	"inferplan/engine"
 )
 
-// Precision says when the samples of a block are enough.
+// Precision says when a block has enough samples.
 type Precision struct {
-	// HalfWidth is the half width of the 95 % interval of the median, as a
-	// share of the median, at which a number counts as tight.
+	// HalfWidth is the half width of the 95 % interval of the median, as a share of the median, up to which a
+	// number counts as tight.
 	HalfWidth float64
-	// Floor is a half width that is always tight enough: timers and
-	// interrupts move short blocks by more than HalfWidth of them.
+	// Floor is a half width that always counts as tight: timers and interrupts change the times of short blocks by
+	// more than HalfWidth.
 	Floor time.Duration
-	// MinRounds and MaxRounds bound the samples per block; MaxRounds does not
-	// hold before MinSpan.
+	// MinRounds and MaxRounds bound the samples per block. MaxRounds does not apply before MinSpan.
 	MinRounds, MaxRounds int
-	// MinSpan is the time over which the samples of a batch are at least
-	// spread, so that a neighbour's short burst is not taken for the truth;
-	// after MaxSpan sampling stops as it does after MaxRounds.
+	// MinSpan is the shortest time over which the samples of a batch are spread, so that a short burst of other
+	// work does not decide the result. After MaxSpan sampling stops as after MaxRounds.
 	MinSpan, MaxSpan time.Duration
 }
 
-// DefaultPrecision is what profiles use unless told otherwise.
+// DefaultPrecision is the precision of profiles if none is given.
 var DefaultPrecision = Precision{
 	HalfWidth: 0.01, Floor: time.Microsecond, MinRounds: 30, MaxRounds: 150, MinSpan: 10 * time.Second, MaxSpan: 2 * time.Minute,
 }
 
-// budgetRounds is how many rounds a batch gets even where the budget is spent:
-// less is no measurement.
+// budgetRounds is the number of rounds that a batch gets even if the budget is spent. Fewer are no measurement.
 const budgetRounds = 3
 
-// minSample is how long one sample takes at least: shorter runs are repeated
-// inside the engine, because reading the clock would show.
+// minSample is the shortest time of one sample. Shorter runs are repeated inside the engine, because the time of
+// reading the clock would show.
 const minSample = 20 * time.Microsecond
 
-// probe is one thing that is timed: a block or the whole model, bound to a
-// batch size.
+// probe is one thing that is timed: a block, a range of blocks or the whole model, bound to a batch size.
 type probe struct {
 	name      string
 	run       func(n int) (engine.Timing, error)
 	reps      int
 	cpu, wall []time.Duration
-	host      []time.Duration // as long as the others where the engine tells it
-	rest      func()          // before a further sample, into idle; nil: none
-	idle      []time.Duration // wall time after a rest
+	host      []time.Duration // as many as the others if the engine reports it, else none
+	rest      func()          // leaves the device idle before an additional sample; nil for none
+	idle      []time.Duration // wall times of runs after an idle time
 }
 
-// sample runs the probe once (reps times where it is short), and once after a rest
-// where that is asked for.
+// sample runs the probe once (reps times if it is short), and once more after an idle time if idleFirst is set.
 func (p *probe) sample() error {
 	t, err := p.run(p.reps)
 	if err != nil {
@@ -77,30 +72,29 @@ func (p *probe) sample() error {
 	return nil
 }
 
-// sampler takes the samples of several lanes in turns. One round runs every
-// probe of every open lane once, in the order of the chain of blocks: what
-// disturbs the machine for a while then disturbs a few samples of each number
-// instead of all samples of one, and blocks find the caches as a chain of
-// blocks leaves them.
+// sampler takes the samples of several probe sets in turns. One round runs every probe of every open set once, in
+// the order of the blocks. So a disturbance of the machine affects a few samples of each number instead of all
+// samples of one, and a block finds the caches as the block before leaves them.
 type sampler struct {
 	rule     Precision
 	now      func() time.Time
 	turn     func() (done func())
-	deadline time.Time            // zero: none
-	beside   func() time.Duration // the reference; nil: none
-	again    func(*lane) bool     // a lane that ended should be sampled anew
+	deadline time.Time            // zero for none
+	beside   func() time.Duration // does the reference work; nil for none
+	again    func(*lane) bool     // whether a finished probe set is to be sampled again
 	finished func(*lane) error
 	progress func(done float64)
 }
 
-// longRun is from which length on one run that is not faster ends the warm-up: in as
-// long a time the clock and the caches are what they will be.
+// longRun is the duration from which on one run that is not faster ends the warm-up: after so long a run, clock
+// and caches are stable.
 const longRun = 2 * time.Millisecond
 
-// warmUp runs every probe until one or two runs are no longer faster than the best
-// before (at least two runs, at most ten), and sets the repetitions of short probes.
+// warmUp runs every probe until one or two runs are not faster than the fastest before (at least two runs, at most
+// ten), and sets the repetitions of short probes.
 func (s *sampler) warmUp(ctx context.Context, l *lane) error {
 	for _, p := range l.probes {
+		// Run until the time no longer falls.
 		best, worse := time.Duration(0), 0
 		for i := 0; i < 10 && (i < 2 || worse < 1 || worse < 2 && best < longRun); i++ {
 			if err := ctx.Err(); err != nil {
@@ -126,6 +120,8 @@ func (s *sampler) warmUp(ctx context.Context, l *lane) error {
 				best = w
 			}
 		}
+
+		// Repeat short runs so often that a sample takes at least minSample.
 		p.reps = 1
 		if best < minSample {
 			p.reps = int(minSample/max(best, minSample/64)) + 1
@@ -136,9 +132,8 @@ func (s *sampler) warmUp(ctx context.Context, l *lane) error {
 
 func (s *sampler) spent() bool { return !s.deadline.IsZero() && !s.now().Before(s.deadline) }
 
-// run samples the lanes until all are finished. Where the context ends first,
-// it returns its error and leaves the open lanes with the samples that they
-// have and ended as interrupted.
+// run samples the probe sets until all are finished. If the context ends first, it returns the context's error.
+// The open sets keep their samples, and their stop reason is that they were interrupted.
 func (s *sampler) run(ctx context.Context, lanes []*lane) error {
 	for _, l := range lanes {
 		l.begun = s.now()
@@ -150,6 +145,8 @@ func (s *sampler) run(ctx context.Context, lanes []*lane) error {
 			if l.ended != "" {
 				continue
 			}
+
+			// Sample the set for some rounds, until a rule stops it.
 			for range turns(l, lanes) {
 				if s.spent() && l.rounds >= budgetRounds {
 					l.ended = endBudget
@@ -166,6 +163,8 @@ func (s *sampler) run(ctx context.Context, lanes []*lane) error {
 				open++
 				continue
 			}
+
+			// Repeat a set that a busy machine disturbed, and keep the best try.
 			if s.again != nil && l.tries < busyTries && !s.spent() && s.again(l) {
 				l.giveUp(s.now())
 				open++
@@ -187,14 +186,14 @@ func (s *sampler) run(ctx context.Context, lanes []*lane) error {
 	return nil
 }
 
-// A lane whose round is short gets several in a row: as many as take a part of the
-// longest round of all. Small models then are known as well as large ones.
+// A probe set with short rounds gets several in a row, until they take 1/turnDivisor of the longest round of all
+// sets. So small models are measured as well as large ones.
 const (
 	turnPart  = 5
 	mostTurns = 16
 )
 
-// turns is how many rounds a lane gets in a row.
+// roundsPerTurn returns how many rounds a probe set gets in a row.
 func turns(l *lane, lanes []*lane) int {
 	if l.round <= 0 {
 		return 1
@@ -218,8 +217,7 @@ func interrupt(ctx context.Context, lanes []*lane, err error) error {
 	return ctx.Err()
 }
 
-// oneRound runs every probe of the lane once. A round that is broken off
-// leaves no sample behind.
+// oneRound runs every probe of the set once. An interrupted round leaves no sample behind.
 func (s *sampler) oneRound(ctx context.Context, l *lane) error {
 	if s.turn != nil {
 		defer s.turn()()
@@ -249,8 +247,8 @@ func (s *sampler) oneRound(ctx context.Context, l *lane) error {
 	return nil
 }
 
-// verdict says whether the lane has enough samples. Intervals are computed
-// every few rounds only: they sort.
+// stopReason returns why the set has enough samples, or "" if it has not. Intervals are computed only every few
+// rounds, because that takes sorting.
 func (s *sampler) verdict(l *lane) string {
 	if l.rounds < s.rule.MinRounds || s.now().Sub(l.begun) < s.rule.MinSpan {
 		return ""
@@ -267,7 +265,7 @@ func (s *sampler) verdict(l *lane) string {
 	return ""
 }
 
-// share estimates how much of the work is done, 0 to 1.
+// finishedShare estimates the share of the work that is done, 0 to 1.
 func (s *sampler) share(lanes []*lane) float64 {
 	var all float64
 	for _, l := range lanes {

@@ -10,8 +10,7 @@ import (
 	"inferplan/formats"
 )
 
-// PlannedModels finds the files of the models that a plan runs, where the profile
-// says that they are.
+// PlannedModels returns the files of the models that a plan runs, at the paths in the profile.
 func PlannedModels(profilePath string, profile *formats.Profile, plan *formats.Plan) ([]string, error) {
 	var out []string
 	for i := range plan.Deployment {
@@ -35,20 +34,19 @@ func PlannedModels(profilePath string, profile *formats.Profile, plan *formats.P
 	return out, nil
 }
 
-// Settled is how a plan came to stay.
+// SettleResult is the result of Settle.
 type Settled struct {
 	Plan   *formats.Plan
 	Solves int
-	Ranges int // measurements with new ranges
-	// Left are the kinds of devices whose stages still have estimated times: they
-	// are not here, or the budget is spent.
+	Ranges int // number of measurements with new ranges
+	// EstimatedKinds are the kinds of devices whose stages still have estimated times, because this machine has no
+	// such device or the budget is spent.
 	Left []string
 }
 
-// Settle solves, measures the ranges that stages have estimated times for, and
-// solves again, until no stage of the plan is estimated. It measures on the devices
-// of this machine, within a budget of time. on says with which options a kind is
-// measured; their Out names the profile that solve reads.
+// Settle solves, measures the ranges whose times the plan's stages estimate, and solves again, until no stage of
+// the plan is estimated. It measures on the devices of this machine, within a budget of time. optionsFor returns
+// the options with which a kind is measured; their OutPath names the profile that solve reads.
 func Settle(ctx context.Context, budget time.Duration, on func(plan *formats.Plan, kind string) Options, solve func() (*formats.Plan, error)) (Settled, error) {
 	var s Settled
 	begun := time.Now()
@@ -77,8 +75,7 @@ func Settle(ctx context.Context, budget time.Duration, on func(plan *formats.Pla
 	}
 }
 
-// measureUsed measures the ranges of a plan and tells how many measurements have
-// new ones.
+// measureUsed measures the ranges that a plan uses. It returns the number of measurements that got new ranges.
 func measureUsed(ctx context.Context, o Options, plan *formats.Plan) (int, error) {
 	profile, err := formats.ReadProfile(o.Out)
 	if err != nil {
@@ -101,8 +98,8 @@ func measureUsed(ctx context.Context, o Options, plan *formats.Plan) (int, error
 	return n, err
 }
 
-// estimatedOn lists the kinds of devices on which stages of a plan have estimated
-// times, in the order of the plan.
+// estimatedOn returns the kinds of devices on which stages of a plan have estimated times, in the order of the
+// plan.
 func estimatedOn(plan *formats.Plan) []string {
 	var out []string
 	for s := range plan.Stages() {

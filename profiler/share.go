@@ -9,27 +9,26 @@ import (
 	"inferplan/engine"
 )
 
-// Sharer splits a GPU into equal shares, each with a worker process of its own.
+// DeviceSharer splits a GPU into equal shares, each with its own worker process.
 type Sharer interface {
 	// Open starts v workers on 1/v shares of the device.
 	Open(ctx context.Context, d engine.Device, v int) (Shares, error)
 }
 
-// Shares is a device split into equal shares.
+// SharedDevice is a device split into equal shares.
 type Shares interface {
-	// Engines returns one engine per share; what they load runs on its share.
+	// Engines returns one engine per share. A block that it loads runs on its share.
 	Engines() []engine.Engine
-	// Device is what to hand to Load of share i's engine.
+	// Device returns the device to pass to Load of share i's engine.
 	Device(i int) engine.Device
-	// Method says how the device is split: mps or time-slicing.
+	// Method returns how the device is split: mps or time-slicing.
 	Method() string
 	Close() error
 }
 
-// Together makes one run of copies of the same block, one per share, that all
-// run at the same time. A share costs what it costs while its neighbours work:
-// they share memory bandwidth and caches even where they share no processor.
-// What is reported is the mean over the copies.
+// RunTogether combines copies of the same block, one per share, into one run in which all copies run at the same
+// time. So a share is timed while its neighbours work: they share memory bandwidth and caches even if they share
+// no processor. The result is the mean over the copies.
 func Together(copies []func(n int) (engine.Timing, error)) func(n int) (engine.Timing, error) {
 	if len(copies) == 1 {
 		return copies[0]

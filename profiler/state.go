@@ -10,11 +10,11 @@ import (
 	"inferplan/formats"
 )
 
-// State is what a GPU tells of itself at a moment; 0 is what it does not.
+// GPUState holds what a GPU reports of itself at a moment. A value is 0 if it is not reported.
 type State struct {
 	Watts                        float64
 	ClockMHz, MemoryMHz, Celsius int
-	Lowered                      bool // clocks are lowered for power or heat
+	Lowered                      bool // the clocks are lowered for power or heat
 }
 
 // StateReader reads a GPU's power and clocks.
@@ -26,7 +26,7 @@ type StateReader interface {
 // statePeriod is the time between two readings.
 const statePeriod = 100 * time.Millisecond
 
-// stateWatch reads a device's state beside the measuring.
+// stateWatch reads a device's state while it is measured.
 type stateWatch struct {
 	reader StateReader
 	quit   chan struct{}
@@ -36,8 +36,7 @@ type stateWatch struct {
 	seen []State
 }
 
-// watchDevice starts to read the state of a GPU; where nothing tells it, the
-// watch sees nothing.
+// watchDevice starts to read the state of a GPU. If the state cannot be read, the watch has no readings.
 func watchDevice(o *Options, d engine.Device) *stateWatch {
 	w := &stateWatch{quit: make(chan struct{})}
 	if o.Watch == nil || d.IsCPU() {
@@ -84,7 +83,7 @@ func (w *stateWatch) stop() {
 	w.reader = nil
 }
 
-// summary is what was seen so far, nil where nothing was.
+// summary summarises the readings so far. Without readings it returns nil.
 func (w *stateWatch) summary() *formats.DeviceState {
 	w.mu.Lock()
 	seen := slices.Clone(w.seen)

@@ -14,10 +14,9 @@ import (
 // confidence of the intervals that decide when a number is tight.
 const confidence = 0.95
 
-// Summarize turns the samples of one block, in the order in which they were
-// taken, into its latency. cpu may be nil (GPUs). The half width is that of
-// the 95 % interval of the median: of the CPU time where there is one, else of
-// the wall time.
+// Summarize computes the latency of a block from its samples, which are in the order in which they were taken. cpu
+// may be nil (GPUs). The half width is that of the 95 % interval of the median: of CPU times if there are any,
+// else of wall times.
 func Summarize(cpu, wall []time.Duration) formats.Latency {
 	l := formats.Latency{Samples: len(wall)}
 	if len(wall) == 0 {
@@ -35,7 +34,7 @@ func Summarize(cpu, wall []time.Duration) formats.Latency {
 	return l
 }
 
-// mean of samples, 0 of none.
+// mean returns the mean of samples, or 0 without any.
 func mean(samples []time.Duration) document.Micros {
 	sum := time.Duration(0)
 	for _, d := range samples {
@@ -44,8 +43,8 @@ func mean(samples []time.Duration) document.Micros {
 	return document.Micros(sum / time.Duration(max(1, len(samples))))
 }
 
-// drift returns the standard deviation of the means of stretches of samples in time order; 0
-// where there are too few samples.
+// drift returns the standard deviation of the means of consecutive stretches of samples, or 0 if there are too few
+// samples.
 func drift(samples []time.Duration) document.Micros {
 	if len(samples) < 2*formats.Stretches {
 		return 0
@@ -54,7 +53,7 @@ func drift(samples []time.Duration) document.Micros {
 	return document.Micros(stat.StdDev(means, nil))
 }
 
-// stretches returns a figure of each of eight consecutive parts of samples in time order.
+// stretchFigures applies figure to each of eight consecutive parts of samples in time order.
 func stretches(samples []time.Duration, figure func([]time.Duration) time.Duration) []float64 {
 	out, n := make([]float64, formats.Stretches), len(samples)
 	for k := range out {
@@ -63,19 +62,18 @@ func stretches(samples []time.Duration, figure func([]time.Duration) time.Durati
 	return out
 }
 
-// median of samples in any order.
+// median returns the median of samples in any order.
 func median(samples []time.Duration) time.Duration {
 	return report.Percentile(slices.Sorted(slices.Values(samples)), 0.5)
 }
 
-// halfWidth is half the 95 % interval of the median of samples in time order.
+// halfWidth returns half the 95 % interval of the median of samples in time order. It is the larger of two
+// estimates.
 //
-// Two estimates are made and the larger is taken. The first is the interval
-// between order statistics, which supposes independent samples. On a shared
-// machine they are not: a neighbour that computes for ten seconds moves all
-// samples of these ten seconds together, and the first estimate is then far
-// too small. The second therefore takes the medians of eight consecutive
-// stretches of time and the t interval of their mean.
+// The first is the interval between order statistics, which assumes independent samples. On a shared machine they
+// are not independent: a neighbour that computes for ten seconds shifts all samples of these ten seconds together,
+// and the first estimate is then far too small. The second is the t interval of the mean of the medians of eight
+// consecutive stretches of time.
 func halfWidth(samples []time.Duration) time.Duration {
 	n := len(samples)
 	if n == 0 {

@@ -18,7 +18,7 @@ var oipNames = map[engine.DType]string{
 	engine.Bool: "BOOL", engine.BF16: "BF16",
 }
 
-// inputInfos are a model's inputs with the values that they are measured with.
+// inputInfos returns the profile's entries for a model's inputs, with the values that they are measured with.
 func inputInfos(in *modelInfo) []formats.TensorInfo {
 	out := tensorInfos(in.inputs)
 	for i := range out {
@@ -32,7 +32,7 @@ func inputInfos(in *modelInfo) []formats.TensorInfo {
 	return out
 }
 
-// outputInfos are a model's outputs.
+// outputInfos returns the profile's entries for a model's outputs.
 func outputInfos(in *modelInfo) []formats.TensorInfo {
 	out := tensorInfos(in.outputs)
 	for i := range out {
@@ -43,10 +43,10 @@ func outputInfos(in *modelInfo) []formats.TensorInfo {
 	return out
 }
 
-// mostValues is how many values of an input a profile keeps.
+// maxStoredValues is the largest number of values of an input that a profile stores.
 const mostValues = 1 << 16
 
-// constantInfos are the inputs that became constants.
+// constantInfos returns the profile's entries for the inputs that became constants.
 func constantInfos(list []graph.Constant) []formats.TensorInfo {
 	var out []formats.TensorInfo
 	for _, c := range list {
@@ -63,11 +63,10 @@ func tensorInfos(specs []engine.Spec) []formats.TensorInfo {
 	return out
 }
 
-// values are what inputs are measured with where seeded ones would not do, by
-// the inputs' names.
+// inputValues are the values that inputs are measured with in place of seeded ones, by the inputs' names.
 type values map[string]graph.Literal
 
-// fill writes an input's value where one is given, else seeded ones.
+// fill writes an input's given value or, if there is none, seeded values.
 func (v values) fill(t engine.Tensor, sample int) error {
 	spec := t.Spec()
 	value, ok := v[spec.Name]
@@ -92,8 +91,8 @@ func (v values) fillAll(inputs []engine.Tensor, sample int) error {
 	return nil
 }
 
-// fillSeeded writes seeded values into a tensor: floats uniform in [-1, 1),
-// integers and booleans 0 or 1, which every vocabulary and mask accepts.
+// fillSeeded writes seeded values into a tensor: floats are uniform in [-1, 1). Integers and booleans are 0 or 1,
+// which every vocabulary and mask accepts.
 func fillSeeded(t engine.Tensor, sample int) error {
 	spec := t.Spec()
 	rng := seeded.New(1, "profiler/input/"+spec.Name+"/"+strconv.Itoa(sample))
@@ -107,7 +106,7 @@ func fillSeeded(t engine.Tensor, sample int) error {
 		case engine.F64:
 			binary.LittleEndian.PutUint64(b, math.Float64bits(2*rng.Float64()-1))
 		case engine.F16:
-			// 0 or 1: 0x3c00 is 1.
+			// This is 0 or 1, because 0x3c00 is 1 in float16.
 			binary.LittleEndian.PutUint16(b, uint16(rng.Uint32()&1)*0x3c00)
 		case engine.BF16: // 0x3f80 is 1
 			binary.LittleEndian.PutUint16(b, uint16(rng.Uint32()&1)*0x3f80)

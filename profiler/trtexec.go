@@ -17,59 +17,53 @@ import (
 	"inferplan/formats/report"
 )
 
-// TRTExecRun is what trtexec exported of one batch size and share: its times,
-// its layers, or both.
+// TRTExecRun is the output of trtexec for one batch size and share: its times, its layers, or both.
 type TRTExecRun struct {
 	Share, Batch int
 	Times        []time.Duration // of each inference on the GPU
 	Layers       *trtexec.Layers
-	Name         string // in errors, and in the profile as the source
+	Name         string // for errors, and as the source in the profile
 }
 
-// TRTExecOptions say what trtexec's runs are of.
+// TRTExecOptions describes the model and the device that trtexec ran.
 type TRTExecOptions struct {
-	Model  string                // name; empty: that of the file
-	Device formats.ProfileDevice // kind and what else is known of it
+	Model  string                // if empty, the name of the file
+	Device formats.ProfileDevice // its kind, and other known facts
 	Runs   []TRTExecRun
-	Blocks int // to group the layers into; 0: DefaultBlocks
+	Blocks int // number of blocks that layers are grouped into; 0 means DefaultBlocks
 
-	// File is the ONNX model that the engines were built from, Prober runs it
-	// once for the shapes at its cuts. Empty: the layers are grouped by time alone
-	// and what crosses between blocks is not known.
+	// File is the ONNX model that the engines were built from. Prober runs it once to learn the shapes at its
+	// cuts. If File is empty, the layers are grouped only by time, and the tensors between blocks are not known.
 	File   string
 	Prober engine.Engine
-	// Dims and Values of inputs, as in Options. What they leave open is as in Into.
+	// Dims and Values of inputs, as in Options. Those that are not given are taken from Profile.
 	Dims   map[string]map[string][]int64
 	Values map[string]map[string]graph.Literal
 	// Operators are the libraries of custom operators that the engine has.
 	Operators []modelfile.OperatorLibrary
-	Out       string // the profile, to which paths are relative
+	Out       string // the profile's file, to which paths are relative
 
-	// Into is the profile that the numbers go to, for the cuts that it has
-	// already; nil: none.
+	// Profile is the profile that the numbers are added to, whose cuts are used. It may be nil.
 	Into *formats.Profile
 }
 
-// ImportTRTExec makes a profile of what trtexec measured.
+// ImportTRTExec makes a profile from the measurements of trtexec.
 //
 // # Layers and blocks
 //
-// A layer's time is its median (its mean in files without one). Where a run has
-// times as well, its layers are scaled so that their sum is the median of the
-// inference's time on the GPU: timing layers one by one slows an engine down.
-// Copies between host and device are left out, as in what Run measures.
+// A layer's time is its median (its mean in files without one). If a run has times as well, its layers are scaled
+// so that their sum is the median time of an inference on the GPU, because timing layers one by one slows an
+// engine down. Copies between host and device are left out, as Run does.
 //
-// Without the model's file, all runs must have the same layers. They are
-// grouped into blocks so that the largest block takes the least time (each run
-// counts alike); nothing is known of what crosses between blocks, so no plan cuts
-// the model where a network is crossed, until it is imported with its file.
+// Without the model's file, all runs must have the same layers. They are grouped into blocks so that the largest
+// block takes the least time, and each run counts the same. The tensors between blocks are then unknown, so no
+// plan cuts the model where a network is crossed, until it is imported with its file.
 //
-// With the file, layers are matched to the model's operators by name: TensorRT
-// joins the names of what it fuses. A layer that spans a place where the model
-// could be cut forbids that cut; one that has no operator's name (a change of
-// layout) counts with the next that has. Runs may then be of different engines.
-// Blocks are grouped from what lies between the cuts that are left, by the same
-// rule, and at equal times where the fewest bytes cross.
+// With the file, layers are matched to the model's operators by name: TensorRT joins the names of the operators
+// that it fuses. A layer that spans a possible cut forbids that cut. A layer without an operator's name (a change
+// of layout) counts with the next layer that has one. Runs may then be of different engines. The parts between the
+// remaining cuts are grouped into blocks by the same rule and, at equal times, at the cuts that the fewest bytes
+// cross.
 //
 // A run without layers gives the whole model as one block.
 func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, error) {
@@ -97,11 +91,11 @@ func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, err
 	return im.profile(), nil
 }
 
-// trtImport is an import at work.
+// trtImport is the state of an import.
 type trtImport struct {
 	o       TRTExecOptions
 	layered bool
-	model   model // of the file; nil without
+	model   model // of the file; nil without a file
 	chain   *graph.Chain
 	blocks  []formats.Block
 	times   [][]time.Duration // by run and block, before scaling
@@ -113,6 +107,8 @@ func (im *trtImport) check() error {
 	if o.Blocks == 0 {
 		o.Blocks = DefaultBlocks
 	}
+
+	// Check the options.
 	switch {
 	case o.Device.Device == "":
 		return inputError("no device kind: say what the engine ran on, such as L4")
@@ -130,6 +126,8 @@ func (im *trtImport) check() error {
 	if o.Model == "" {
 		o.Model = ModelName(o.File)
 	}
+
+	// Sort the runs by share and batch size, and check each.
 	slices.SortStableFunc(o.Runs, func(a, b TRTExecRun) int {
 		if a.Share != b.Share {
 			return a.Share - b.Share
@@ -147,6 +145,8 @@ func (im *trtImport) check() error {
 		}
 		im.layered = im.layered || r.Layers != nil
 	}
+
+	// Numbers of TensorRT do not mix with measured ones of the same device kind.
 	if h := im.device(); h != nil && (h.Engine != importedEngine || h.Provider != trtProvider) {
 		return inputError("the profile has %s from elsewhere (%s): import under another kind, such as %s-trt, or into another profile (-o)", h.Device, describe(*h), h.Device)
 	}
@@ -158,13 +158,13 @@ func (im *trtImport) check() error {
 	return nil
 }
 
-// Of devices whose numbers trtexec gave.
+// Texts for devices whose numbers trtexec measured.
 const (
 	importedEngine = "imported"
 	trtProvider    = "tensorrt"
 )
 
-// device is the kind in the profile that the numbers go to.
+// device returns the kind in the profile that the numbers are added to, or nil.
 func (im *trtImport) device() *formats.ProfileDevice {
 	if im.o.Into == nil {
 		return nil
@@ -193,7 +193,7 @@ func (im *trtImport) open(ctx context.Context) error {
 	return nil
 }
 
-// have is the model in the profile that the numbers go to.
+// profileModel returns the model in the profile that the numbers are added to, or nil.
 func (im *trtImport) have() *formats.ProfileModel {
 	if im.o.Into == nil {
 		return nil
@@ -213,7 +213,7 @@ func (im *trtImport) source() *formats.ModelSource {
 	return &formats.ModelSource{Path: relativeTo(im.o.Out, in.path), SHA256: in.sha256, Weights: in.files}
 }
 
-// asWhole makes one block of the model.
+// asWhole makes the whole model one block.
 func (im *trtImport) asWhole() error {
 	if h := im.have(); h != nil && len(h.Blocks) != 1 {
 		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.o.Model, len(h.Blocks))
@@ -229,22 +229,28 @@ func (im *trtImport) asWhole() error {
 	return nil
 }
 
-// profile writes the document.
+// profile returns the document.
 func (im *trtImport) profile() *formats.Profile {
 	o := &im.o
 	d := o.Device
 	d.Engine, d.Provider = importedEngine, trtProvider
 	d.Method = "trtexec: median over its iterations, without copies between host and device"
+
+	// An earlier import may have described the device already.
 	var sources []string
-	if h := im.device(); h != nil { // from an earlier import
+	if h := im.device(); h != nil { // present after an earlier import
 		d.Name, d.Driver, d.EngineVersion = cmp.Or(d.Name, h.Name), cmp.Or(d.Driver, h.Driver), cmp.Or(d.EngineVersion, h.EngineVersion)
 		sources, d.CostSeconds = strings.Split(h.Source, ", "), h.CostSeconds
 	}
+
+	// Describe the model.
 	m := formats.ProfileModel{Model: o.Model, Source: im.source(), Blocks: im.blocks, Measurements: []formats.Measurement{}}
 	if im.model != nil {
 		in := im.model.info()
 		m.Inputs, m.Outputs, m.Constants, m.Operators = inputInfos(&in), tensorInfos(in.outputs), constantInfos(in.constants), in.operators
 	}
+
+	// Write the measurements, with layers scaled to the time of the inference.
 	var scales []string
 	for i, r := range o.Runs {
 		me := formats.Measurement{Device: d.Device, Share: r.Share, Batch: r.Batch}
@@ -275,6 +281,8 @@ func (im *trtImport) profile() *formats.Profile {
 			sources = append(sources, r.Name)
 		}
 	}
+
+	// Put the document together, with a note.
 	d.Source = strings.Join(sources, ", ")
 	p := &formats.Profile{Format: profileFormat, Devices: []formats.ProfileDevice{d}, Models: []formats.ProfileModel{m}}
 	if len(scales) > 0 {
@@ -293,7 +301,7 @@ func sumOf(list []time.Duration) time.Duration {
 	return sum
 }
 
-// latencyOf is the median of samples, with what is known of its error.
+// latencyOf returns the median of samples, with its interval.
 func latencyOf(samples []time.Duration) *formats.Latency {
 	s := slices.Clone(samples)
 	slices.Sort(s)

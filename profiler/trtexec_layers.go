@@ -9,11 +9,12 @@ import (
 	"inferplan/formats"
 )
 
-// layersName is what a block of layers is called: it tells where it was cut.
+// layersNameFormat makes the name of a block of layers, from which a later import learns where it was cut.
 const layersName = "layers %d-%d"
 
-// byTime groups the layers of all runs alike.
+// byTime groups the layers into blocks by time, the same in all runs.
 func (im *trtImport) byTime() error {
+	// All runs must have the same layers.
 	first := im.o.Runs[0].Layers.Layers
 	for _, r := range im.o.Runs[1:] {
 		for i := range max(len(first), len(r.Layers.Layers)) {
@@ -29,6 +30,8 @@ func (im *trtImport) byTime() error {
 			}
 		}
 	}
+
+	// Group by the layers' shares of the time, summed over the runs.
 	costs := make([]float64, len(first))
 	for _, r := range im.o.Runs {
 		for i, l := range r.Layers.Layers {
@@ -42,6 +45,8 @@ func (im *trtImport) byTime() error {
 			return err
 		}
 	}
+
+	// Sum the times by block.
 	for k := range bounds[1:] {
 		im.blocks = append(im.blocks, formats.Block{Name: fmt.Sprintf(layersName, bounds[k], bounds[k+1]-1)})
 	}
@@ -58,7 +63,7 @@ func (im *trtImport) byTime() error {
 	return nil
 }
 
-// layerBounds are the bounds of blocks that an earlier import made.
+// layerBounds returns the bounds of the blocks of an earlier import.
 func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
 	bounds := []int{0}
 	for _, b := range m.Blocks {
@@ -74,14 +79,16 @@ func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
 	return bounds, nil
 }
 
-// byGraph groups what lies between the cuts that no layer spans.
+// byGraph groups the parts of the graph between the cuts that no layer spans.
 func (im *trtImport) byGraph() error {
 	if im.chain == nil {
 		return inputError("%s cannot be cut (%s): import its times alone", im.o.File, strings.Join(im.model.info().warnings, "; "))
 	}
+
+	// A layer forbids the cuts inside its span.
 	names := newOperators(im.chain)
 	spans := make([][]span, len(im.o.Runs))
-	free := make([]string, im.chain.Atoms()+1) // by cut: the layer that forbids it
+	free := make([]string, im.chain.Atoms()+1) // by cut: the name of the layer that forbids it
 	for i, r := range im.o.Runs {
 		var err error
 		if spans[i], err = names.match(r); err != nil {
@@ -93,7 +100,7 @@ func (im *trtImport) byGraph() error {
 			}
 		}
 	}
-	var cuts []int // allowed, the ends included
+	var cuts []int // allowed cuts, with both ends
 	var cross []int64
 	for c, layer := range free {
 		if layer == "" {
@@ -101,6 +108,8 @@ func (im *trtImport) byGraph() error {
 			cross = append(cross, im.chain.Cuts[c].Bytes)
 		}
 	}
+
+	// Group the parts between the allowed cuts.
 	costs := make([]float64, len(cuts)-1)
 	for i, r := range im.o.Runs {
 		for k, t := range between(cuts, spans[i]) {
@@ -112,6 +121,8 @@ func (im *trtImport) byGraph() error {
 	for k, b := range bounds {
 		chosen[k] = cuts[b]
 	}
+
+	// Cuts that the profile has already take precedence.
 	if h := im.have(); h != nil {
 		at, err := im.chain.At(cutNames(h.Blocks))
 		if err != nil {
@@ -124,6 +135,8 @@ func (im *trtImport) byGraph() error {
 		}
 		chosen = at.Bounds
 	}
+
+	// Sum the times by block.
 	im.blocks = describeBlocks(&graph.Blocks{Chain: im.chain, Bounds: chosen})
 	for i := range im.o.Runs {
 		im.times = append(im.times, between(chosen, spans[i]))

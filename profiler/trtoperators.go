@@ -8,14 +8,14 @@ import (
 	"inferplan/engine/graph"
 )
 
-// span is a layer on the chain: the atoms that its operators lie in.
+// atomSpan is the range of atoms that a layer's operators lie in, and the layer's time.
 type span struct {
 	layer       string
 	first, last int
 	time        time.Duration
 }
 
-// between sums layers by the blocks that they lie in.
+// sumByBlock sums the times of layers by the blocks that they lie in.
 func between(cuts []int, spans []span) []time.Duration {
 	out := make([]time.Duration, len(cuts)-1)
 	for _, s := range spans {
@@ -25,7 +25,7 @@ func between(cuts []int, spans []span) []time.Duration {
 	return out
 }
 
-// operators finds a chain's operators by name.
+// operatorIndex finds the atom of an operator by its name.
 type operators struct{ atom map[string]int }
 
 func newOperators(c *graph.Chain) *operators {
@@ -38,15 +38,17 @@ func newOperators(c *graph.Chain) *operators {
 	return o
 }
 
-// strayShare is how much of a run's time may be in layers that have no
-// operator's name: changes of layout, mostly.
+// maxUnmatchedShare is the largest share of a run's time in layers without an operator's name, which are mostly
+// changes of layout.
 const strayShare = 0.25
 
-// match puts a run's layers on the chain.
+// match assigns the layers of a run to atoms of the model.
 func (o *operators) match(r TRTExecRun) ([]span, error) {
 	var out []span
 	stray, waiting := time.Duration(0), time.Duration(0)
 	unknown := ""
+
+	// A layer spans the operators that its name lists. The time of one that lists none goes to the next that does.
 	for _, l := range r.Layers.Layers {
 		s := span{layer: l.Name, first: -1, time: l.Time}
 		for _, n := range operatorNames(l.Name) {
@@ -70,6 +72,8 @@ func (o *operators) match(r TRTExecRun) ([]span, error) {
 		waiting = 0
 		out = append(out, s)
 	}
+
+	// Refuse a profile whose layers belong to another model.
 	total := r.Layers.Total()
 	switch {
 	case len(out) == 0:
@@ -82,13 +86,12 @@ func (o *operators) match(r TRTExecRun) ([]span, error) {
 	return out, nil
 }
 
-// operatorNames are the operators that a layer's name may speak of. TensorRT
-// joins those of a fused layer with " + " (one after the other), " || " (side by
-// side) and ", " inside PWN(…) (pointwise), and writes {ForeignNode[a...b]} for
-// the operators from a to b.
+// operatorNames returns the operators that a layer's name may stand for. TensorRT joins the names of a fused layer
+// with " + " (one after the other), " || " (side by side) and ", " inside PWN(…) (pointwise), and writes
+// {ForeignNode[a...b]} for the operators from a to b.
 func operatorNames(layer string) []string {
 	if strings.HasPrefix(layer, "Reformatting CopyNode") || strings.HasPrefix(layer, "copied ") {
-		return nil // it names its neighbour
+		return nil // the name is that of a neighbour
 	}
 	name := strings.NewReplacer("{ForeignNode[", "\x00", "]}", "\x00", "PWN(", "\x00", " + ", "\x00", " || ", "\x00", "...", "\x00").Replace(layer)
 	out := []string{layer}

@@ -17,8 +17,8 @@ type agentOptions struct {
 	metrics string
 }
 
-// newAgentCommand is the process beside a server of language models where several
-// machines share a queue.
+// newAgentCommand makes the verb for the process beside a server of language models when several machines share a
+// queue.
 func newAgentCommand(g *globals) *cobra.Command {
 	o := &agentOptions{}
 	cmd := &cobra.Command{
@@ -45,6 +45,7 @@ back what it has not finished.`,
 }
 
 func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
+	// Read the flags.
 	servers, err := o.list()
 	if err != nil {
 		return err
@@ -66,6 +67,8 @@ func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	if err := longer("store-text", o.store); err != nil {
 		return err
 	}
+
+	// Join the queue and serve until a signal.
 	log := p.logger()
 	o.queue.warnKeyless(log)
 	store, err := o.queue.share(cmd.Context(), sealer, log)

@@ -10,10 +10,10 @@ import (
 	"inferplan/formats/document"
 )
 
-// first is the first of several checks that failed.
+// firstError returns the first error of several checks, or nil.
 func first(checks ...error) error { return cmp.Or(checks...) }
 
-// number refuses what is outside [least, most], and what is no number at all.
+// checkRange returns an error unless v is a number in [minValue, maxValue].
 func number(flag string, v, least, most float64) error {
 	if v >= least && v <= most {
 		return nil
@@ -24,7 +24,7 @@ func number(flag string, v, least, most float64) error {
 	return usageErrorf("--%s: found %g, expected %g to %g", flag, v, least, most)
 }
 
-// positive refuses everything but finite numbers above 0.
+// checkPositive returns an error unless v is a finite number above 0.
 func positive(flag string, v float64) error {
 	if v > 0 && v <= math.MaxFloat64 {
 		return nil
@@ -32,7 +32,7 @@ func positive(flag string, v float64) error {
 	return usageErrorf("--%s: found %g, expected a finite number above 0", flag, v)
 }
 
-// share refuses what is not in (0, 1].
+// checkShare returns an error unless v is in (0, 1].
 func share(flag string, v float64) error {
 	if v > 0 && v <= 1 {
 		return nil
@@ -40,7 +40,7 @@ func share(flag string, v float64) error {
 	return usageErrorf("--%s: found %g, expected a share above 0 and up to 1, such as 0.99", flag, v)
 }
 
-// shareTyped is share of a flag that was typed; others have no value of their own.
+// checkTypedShare checks a share only if its flag was typed. The value of other flags means that none is set.
 func shareTyped(flag string, v float64, typed bool) error {
 	if !typed {
 		return nil
@@ -48,7 +48,7 @@ func shareTyped(flag string, v float64, typed bool) error {
 	return share(flag, v)
 }
 
-// whole refuses integers outside [least, most].
+// checkWhole returns an error unless v is in [minValue, maxValue].
 func whole(flag string, v, least, most int) error {
 	if v >= least && v <= most {
 		return nil
@@ -56,7 +56,7 @@ func whole(flag string, v, least, most int) error {
 	return usageErrorf("--%s: found %d, expected %d to %d", flag, v, least, most)
 }
 
-// atLeast refuses shorter durations.
+// checkMinDuration returns an error if v is below minValue.
 func atLeast(flag string, v, least time.Duration) error {
 	if v >= least {
 		return nil
@@ -64,7 +64,7 @@ func atLeast(flag string, v, least time.Duration) error {
 	return usageErrorf("--%s: found %s, expected at least %s", flag, v, document.Duration(least))
 }
 
-// longer refuses durations that are not above zero.
+// checkPositiveDuration returns an error unless v is above zero.
 func longer(flag string, v time.Duration) error {
 	if v > 0 {
 		return nil
@@ -72,7 +72,7 @@ func longer(flag string, v time.Duration) error {
 	return usageErrorf("--%s: found %s, expected more than 0, such as 30s", flag, v)
 }
 
-// oneOf refuses other words, and names the one that was probably meant.
+// checkWord returns an error unless word is one of words. The error suggests the word that was probably meant.
 func oneOf(flag, word string, words ...string) error {
 	if slices.Contains(words, word) {
 		return nil
@@ -80,7 +80,7 @@ func oneOf(flag, word string, words ...string) error {
 	return usageErrorf("--%s: found %q, expected %s%s", flag, word, strings.Join(words, ", "), meant(word, words))
 }
 
-// meant is a hint at the word that was probably meant; empty without one.
+// suggestion returns a hint at the word that was probably meant, or "" if none is similar.
 func meant(word string, words []string) string {
 	if hint := document.DidYouMean(word, words); hint != "" {
 		return "\n  hint: " + hint

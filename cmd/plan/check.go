@@ -101,12 +101,16 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 		defer solver.Close()
 		in.Solver = solver
 	}
+
+	// Read today's documents, and the plan to compare with.
 	if err := o.today(&in, path); err != nil {
 		return err
 	}
 	if err := o.promised(ctx, p, &in, path); err != nil {
 		return err
 	}
+
+	// Plan again, and judge.
 	bar := p.meter(100, "planning again")
 	in.Progress = func(u planner.Progress) { bar.set(int64(100*u.Fraction), 0, u.Phase) }
 	res, err := check.Gate(ctx, in)
@@ -127,8 +131,8 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	return nil
 }
 
-// refusedByServe lists why plan serve would not start a plan. What only models tell apart
-// is a warning: with --engine replay the plan is served.
+// refusedByServe returns a finding if plan serve would not start the plan. If only the models make it refuse, the
+// finding is a warning, because the plan can be served with --engine replay.
 func refusedByServe(plan *formats.Plan) []check.Finding {
 	err := executor.Compile(plan, true)
 	switch {
@@ -137,7 +141,7 @@ func refusedByServe(plan *formats.Plan) []check.Finding {
 	case err != nil:
 		return []check.Finding{refusal(check.Error, "plan serve refuses the plan", err)}
 	case slices.ContainsFunc(plan.Deployment, func(m formats.Deployed) bool { return len(m.Inputs) == 0 || len(m.Outputs) == 0 }):
-		return nil // which tensors its models have is not known
+		return nil // the tensors of its models are not known
 	}
 	if err := executor.Compile(plan, false); err != nil {
 		return []check.Finding{refusal(check.Warning, "plan serve refuses the plan, unless with --engine replay", err)}
@@ -145,7 +149,7 @@ func refusedByServe(plan *formats.Plan) []check.Finding {
 	return nil
 }
 
-// refusal is a finding about a plan that cannot be served.
+// refusal makes a finding about a plan that cannot be served.
 func refusal(severity check.Severity, message string, err error) check.Finding {
 	f := check.Finding{Severity: severity, Constraint: "serve", Found: err.Error(), Message: message}
 	if found := document.Findings(err); len(found) > 0 {
@@ -154,8 +158,8 @@ func refusal(severity check.Severity, message string, err error) check.Finding {
 	return f
 }
 
-// changed notes which inputs of the plan are not the files that it names any more, and that
-// another version of the program made it.
+// changeNotes returns a note for each input whose file is not the one that the plan was made from, and one if
+// another version of the program made the plan.
 func (o *checkOptions) changed(in *check.GateInput) []string {
 	var notes []string
 	given := map[string]bool{"profile": len(o.profiles) > 0, "cluster": o.cluster != "", "workload": o.workload != ""}
@@ -170,9 +174,10 @@ func (o *checkOptions) changed(in *check.GateInput) []string {
 	return notes
 }
 
-// today reads today's documents: what the flags name, else the inputs that the
-// plan names.
+// readToday reads today's documents: the files that the flags name or, without a flag, the inputs that the plan
+// names.
 func (o *checkOptions) today(in *check.GateInput, planPath string) error {
+	// find returns the path that a flag gives, or else that of the plan's input.
 	find := func(role, flag string) string {
 		if flag != "" {
 			return flag
@@ -192,6 +197,8 @@ func (o *checkOptions) today(in *check.GateInput, planPath string) error {
 		}
 		paths = []string{path}
 	}
+
+	// Read today's documents.
 	r := &reading{of: planPath}
 	if err := r.profile(paths[0]); err != nil {
 		return err

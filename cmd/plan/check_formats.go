@@ -17,7 +17,7 @@ import (
 // gateFormatNames are the formats in the order in which help lists them.
 var gateFormatNames = []string{"text", "json", "junit", "github", "gitlab", "markdown"}
 
-// gateFormats write a verdict on the plan at a path. More slot in here.
+// gateFormats write a verdict on the plan at a path, one function per format.
 var gateFormats = map[string]func(p *printer, r *check.Result, path string) error{
 	"text":     gateText,
 	"json":     func(p *printer, r *check.Result, _ string) error { return p.document(r) },
@@ -81,14 +81,14 @@ func markdownVerdict(r *check.Result) []byte {
 	return b.Bytes()
 }
 
-// problem is one annotation of a verdict.
+// annotation is one line of a verdict that a CI system shows beside the code.
 type problem struct {
 	level string // error, warning, notice
-	name  string // of the constraint or figure
+	name  string // of the constraint or the figure
 	text  string
 }
 
-// problems are what a verdict annotates: failures first.
+// annotationsOf returns the annotations of a verdict, failures first.
 func problems(r *check.Result) []problem {
 	var failures, warnings []problem
 	for _, f := range r.Findings {
@@ -110,11 +110,11 @@ func problems(r *check.Result) []problem {
 	return out
 }
 
-// shownOfALevel is how many annotations of a level GitHub shows for a step.
+// maxShownPerLevel is the number of annotations of a level that GitHub shows for a step.
 const shownOfALevel = 10
 
-// gateGitHub writes workflow commands, which show up as annotations, and the whole
-// verdict into the summary of the step.
+// gateGitHub writes workflow commands, which GitHub shows as annotations, and adds the whole verdict to the
+// summary of the step.
 func gateGitHub(p *printer, r *check.Result, path string) error {
 	escape := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")

@@ -16,15 +16,15 @@ import (
 	"inferplan/planner/check"
 )
 
-// promise is where the plan that was promised comes from.
+// promiseSource is where the promised plan, with which today's is compared, comes from.
 type promise struct {
 	data     []byte
-	path     string // of the file; its inputs are relative to it
-	revision string // of git; empty: a file
-	said     string // for people
+	path     string // of the file; its inputs are relative to its folder
+	revision string // of git; empty for a file
+	said     string // for messages
 }
 
-// name is what errors call the file.
+// displayName returns the name of the file in errors.
 func (f *promise) name() string {
 	if f.revision == "" {
 		return f.path
@@ -32,8 +32,9 @@ func (f *promise) name() string {
 	return f.revision + ":" + f.path
 }
 
-// promised finds the plan to compare with, and the profiles that it was measured by.
+// findPromised reads the plan to compare with, and the profiles that it was made from.
 func (o *checkOptions) promised(ctx context.Context, p *printer, in *check.GateInput, planPath string) error {
+	// Find the plan that is promised: that of a revision or a file, or else this one.
 	own, err := os.ReadFile(planPath)
 	if err != nil {
 		return withCode(exitUsage, err)
@@ -54,6 +55,8 @@ func (o *checkOptions) promised(ctx context.Context, p *printer, in *check.GateI
 	} else if in.Against, err = formats.DecodePlan(from.data, from.name()); err != nil {
 		return withCode(exitUsage, err)
 	}
+
+	// Read the profiles that it was made of.
 	if in.OldProfiles, err = readProfiles(o.was); err != nil {
 		return err
 	}
@@ -73,7 +76,7 @@ func (o *checkOptions) promised(ctx context.Context, p *printer, in *check.GateI
 	return nil
 }
 
-// todays is the hash of one of today's documents.
+// todaysHash returns the SHA-256 of one of today's documents, or "" if there is none of that role.
 func todays(in *check.GateInput, role string) string {
 	for _, f := range in.Today.Files {
 		if f.Role == role {
@@ -83,7 +86,8 @@ func todays(in *check.GateInput, role string) string {
 	return ""
 }
 
-// promise is what --against names, else what the surroundings do; nil without any.
+// promisedPlan returns the plan that --against names or, without the flag, the one that git has. It returns nil if
+// there is none.
 func (o *checkOptions) promise(ctx context.Context, planPath string) (*promise, error) {
 	if o.against == "" {
 		return surroundings(ctx, planPath)
@@ -102,8 +106,8 @@ func (o *checkOptions) promise(ctx context.Context, planPath string) (*promise, 
 	return nil, withCode(exitUsage, fmt.Errorf("--against %s: neither a file nor a git revision: %w", o.against, err))
 }
 
-// surroundings is the plan at the merge base that a CI job names, else in HEAD: on a
-// runner HEAD is the commit under test.
+// promiseFromGit returns the plan at the merge base that a CI job names, else in HEAD. On a CI runner HEAD is the
+// commit under test, so it cannot be used there.
 func surroundings(ctx context.Context, planPath string) (*promise, error) {
 	commit, said := "HEAD", "git HEAD"
 	branch, base := os.Getenv("GITHUB_BASE_REF"), os.Getenv("CI_MERGE_REQUEST_DIFF_BASE_SHA")
@@ -132,8 +136,8 @@ func surroundings(ctx context.Context, planPath string) (*promise, error) {
 
 func short(commit string) string { return commit[:min(len(commit), 10)] }
 
-// profile is the profile that the promised plan was made from, where its bytes can
-// still be had: from its file or from git. nil: the plan's own figures stand in.
+// readProfile returns the profile that the promised plan was made from, read from its file or from git. It returns
+// nil if neither has the same bytes; then the figures in the plan are used.
 func (f *promise) profile(ctx context.Context, i *formats.Input) (*formats.Profile, error) {
 	path := filepath.Join(filepath.Dir(f.path), filepath.FromSlash(i.Path))
 	data, err := os.ReadFile(path)
@@ -163,8 +167,8 @@ func digest(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// inRevision returns a file's content in a revision of git; false outside a
-// repository, and for a file that is not there.
+// inRevision returns a file's content in a revision of git. Outside a repository, or if there is no such file, it
+// returns false.
 func inRevision(ctx context.Context, revision, path string) ([]byte, bool) {
 	cmd := exec.CommandContext(ctx, "git", "show", revision+":./"+filepath.Base(path))
 	cmd.Dir = filepath.Dir(path)
@@ -172,7 +176,7 @@ func inRevision(ctx context.Context, revision, path string) ([]byte, bool) {
 	return out, err == nil
 }
 
-// git returns the one line that git says in the folder of a file.
+// runGit runs git in the folder of a file and returns its output, without spaces around it.
 func git(ctx context.Context, path string, args ...string) (string, bool) {
 	cmd := exec.CommandContext(ctx, "git", args...)
 	cmd.Dir = filepath.Dir(path)

@@ -14,23 +14,23 @@ import (
 	"inferplan/planner/kind"
 )
 
-// choices are the flags for the options of all methods, one flag for each name.
-// Which of them a solve has is known with its workload.
+// optionFlags are the flags for the options of all planning methods, one flag for each name. Which of them a solve
+// uses is known only with its workload.
 type choices struct {
 	list []*choice
 }
 
-// choice is the flag for the options of one name.
+// optionFlag is the flag for all options of one name.
 type choice struct {
 	name  string
-	kinds []string // that have it, in the order of the methods
+	kinds []string // kinds of plan that have the option, in the order of the methods
 	of    []document.Option
 	text  string
-	set   bool // by the command line, the environment or the configuration file
-	typed bool // on the command line
+	set   bool // set on the command line, in the environment or in the configuration file
+	typed bool // set on the command line
 }
 
-// newChoices makes a flag for every option that some method has.
+// newOptionFlags makes a flag for every option that some method has.
 func newChoices(cmd *cobra.Command) *choices {
 	c := &choices{}
 	for _, k := range planner.Kinds() {
@@ -75,31 +75,30 @@ func (c *choices) find(name string) *choice {
 
 var _ pflag.Value = (*choice)(nil)
 
-// String is what was given.
+// String returns the text that was given.
 func (f *choice) String() string { return f.text }
 
-// Set keeps the text; what it means is read where the flags are checked, with
-// messages of our own.
+// Set stores the text. It is parsed when the flags are checked, so that the messages are our own.
 func (f *choice) Set(text string) error {
 	f.text, f.set = text, true
 	return nil
 }
 
-// Type is the word for the value in the help.
+// Type returns the word for the value in the help.
 func (f *choice) Type() string {
 	words := map[document.OptionType]string{document.FlagOption: "bool", document.WholeOption: "int", document.NumberOption: "float", document.DurationOption: "time"}
 	return cmp.Or(words[f.of[0].Type], "string")
 }
 
-// Annotations of a flag that not all kinds of plans have, or not with the same help:
-// the kinds, and its help for each.
+// Annotations of a flag that not all kinds of plans have, or whose help differs between kinds: the kinds, and the
+// help for each.
 const (
 	kindsOfFlag = "plan kinds"
 	helpOfFlag  = "help by plan kind"
 )
 
-// annotate keeps the kinds that have the flag, and its help for each. What all kinds
-// have with the same help needs none.
+// annotate sets the flag's help and, if the kinds differ, annotates it with the kinds that have it and the help
+// for each.
 func (f *choice) annotate(flag *pflag.Flag) {
 	var texts []string
 	for _, o := range f.of {
@@ -115,15 +114,15 @@ func (f *choice) annotate(flag *pflag.Flag) {
 	}
 }
 
-// noteTyped remembers which flags were typed. It must run before the
-// configuration is read: that may say for all solves what only some use.
+// noteTyped records which flags were typed. It has to run before the configuration is read, because the
+// configuration may set options for all solves that only some use.
 func (c *choices) noteTyped(flags *pflag.FlagSet) {
 	for _, f := range c.list {
 		f.typed = flags.Changed(f.name)
 	}
 }
 
-// taken tells why no method takes a value; nil where one does.
+// parseError returns the error for a value that no method accepts, or nil if one accepts it.
 func (f *choice) taken(text string) error {
 	var wrong error
 	most := 0
@@ -132,15 +131,14 @@ func (f *choice) taken(text string) error {
 		if err == nil {
 			return nil
 		}
-		if n := len(f.of[i].Choices); n >= most { // it names the most words
+		if n := len(f.of[i].Choices); n >= most { // the error that names the most words
 			wrong, most = err, n
 		}
 	}
 	return wrong
 }
 
-// check refuses values that no method takes, and flags that were typed without
-// one that they say more about.
+// check refuses values that no method accepts, and flags that were typed without the flag that they need.
 func (c *choices) check(flags *pflag.FlagSet) error {
 	for _, f := range c.list {
 		if !f.set {
@@ -157,9 +155,9 @@ func (c *choices) check(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// values are the options of a method that were set, and the recommended values of others. One that the method does not
-// have is among them where it was typed, so that it is refused; from the
-// environment or the configuration file it is left alone.
+// methodOptions returns the options of a method that were set, and the recommended values of others. An option
+// that the method does not have is included if it was typed, so that it is refused. If the environment or the
+// configuration file sets it, it is ignored.
 func (c *choices) values(m *kind.Method) (map[string]any, error) {
 	out := map[string]any{}
 	for _, f := range c.list {
@@ -183,7 +181,7 @@ func (c *choices) values(m *kind.Method) (map[string]any, error) {
 	return out, nil
 }
 
-// word is the text of a flag; empty where it is not set.
+// textOf returns the text of a flag, or "" if it is not set.
 func (c *choices) word(name string) string {
 	if f := c.find(name); f != nil && f.set {
 		return f.text

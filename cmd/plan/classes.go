@@ -7,8 +7,7 @@ import (
 	"inferplan/formats"
 )
 
-// printClasses shows the classes of requests to language models, and what their
-// instances did besides.
+// printClasses prints the classes of requests to language models, and the figures of their instances.
 func printClasses(p *printer, t *formats.TokenReport) error {
 	if len(t.Classes) == 0 {
 		return nil
@@ -32,7 +31,7 @@ func printClasses(p *printer, t *formats.TokenReport) error {
 	return nil
 }
 
-// askedOf is what is asked of a class beside what came of it.
+// askedOf returns the SLO of a class beside the value that it attained, as text.
 func askedOf(k *formats.ClassReport) string {
 	if k.Of == "" {
 		return ""

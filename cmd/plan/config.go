@@ -20,9 +20,9 @@ import (
 	"inferplan/formats/document"
 )
 
-// loadConfig fills flags that the command line left alone, first from
-// INFERPLAN_<FLAG>, then from the configuration file: the verb's section
-// before the top level. A key that is no flag of any verb is an error.
+// loadConfig sets flags that the command line did not set: first from INFERPLAN_<FLAG>, then from the
+// configuration file, where the verb's section comes before the top level. A key that is no flag of any verb is an
+// error.
 func loadConfig(cmd *cobra.Command, g *globals) error {
 	v := viper.New()
 	path := g.config
@@ -42,7 +42,7 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 		return usageErrorf("reading configuration: %w", missing)
 	}
 	if missing != nil {
-		// no file is no configuration
+		// without a file there is no configuration
 	} else if info.IsDir() {
 		return usageErrorf("reading configuration %s: found a folder, expected a file", path)
 	} else if err := v.ReadInConfig(); err != nil {
@@ -51,8 +51,8 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 		return err
 	}
 	g.unknown = unknownVariables(cmd.Root(), os.Environ())
-	// A viper of its own for the environment: inside one viper a verb's section
-	// of the file would hide the shorter variable.
+	// The environment has its own viper: in a common one, a verb's section of the file would hide the shorter
+	// variable.
 	env := viper.New()
 	env.SetEnvPrefix("INFERPLAN")
 	env.SetEnvKeyReplacer(strings.NewReplacer("-", "_", ".", "_"))
@@ -79,8 +79,8 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 	return failed
 }
 
-// keysOf are the keys that a flag of a verb may have, the most special first:
-// import.blocks.models, import.models, models.
+// keysOf returns the keys that a flag of a verb may have, the most specific first: import.blocks.models,
+// import.models, models.
 func keysOf(cmd *cobra.Command, flag string) []string {
 	var verbs []string
 	for c := cmd; c.HasParent(); c = c.Parent() {
@@ -106,7 +106,7 @@ func setFlag(cmd *cobra.Command, flag string, value any, from string) error {
 	return nil
 }
 
-// flagText writes a configuration value as it would stand on the command line.
+// flagText returns a configuration value as it would be typed on the command line.
 func flagText(value any) string {
 	list, ok := value.([]any)
 	if !ok {
@@ -119,20 +119,20 @@ func flagText(value any) string {
 	return strings.Join(parts, ",")
 }
 
-// variable is the environment variable of a configuration key.
+// variableName returns the environment variable of a configuration key.
 func variable(key string) string {
 	return "INFERPLAN_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(key))
 }
 
-// otherVariables are those of the environment that are no flags: of this program and its
-// workers, then of its tests and instruments.
+// otherVariables are variables of the environment that are not flags: of this program and its workers, then of its
+// tests and tools.
 var otherVariables = []string{
 	"INFERPLAN_CONFIG", ort.LibraryEnv, models.DirEnv, models.DigitsEnv, worker.ReplayMemoryEnv, relocatedEnv,
 	"INFERPLAN_DATA", "INFERPLAN_LONG", "INFERPLAN_ALL_REFERENCES", "INFERPLAN_LLM", "INFERPLAN_OPENAI", "INFERPLAN_CHROMIUM", "INFERPLAN_HIGHS_PREFIX", "INFERPLAN_LOCAL_TOOLS",
 }
 
-// unknownVariables says of which variables of the environment nothing is read, with what
-// was probably meant.
+// unknownVariables returns a line for each variable of the environment that nothing reads, with the similar name
+// that was probably meant.
 func unknownVariables(root *cobra.Command, environ []string) (out []string) {
 	known := slices.Clone(otherVariables)
 	for _, key := range allKeys(root) {
@@ -152,7 +152,7 @@ func unknownVariables(root *cobra.Command, environ []string) (out []string) {
 	return out
 }
 
-// knownKeys refuses a configuration key that nothing reads.
+// checkKeys refuses a configuration key that nothing reads.
 func knownKeys(root *cobra.Command, v *viper.Viper, path string) error {
 	all := allKeys(root)
 	keys := v.AllKeys()
@@ -165,7 +165,7 @@ func knownKeys(root *cobra.Command, v *viper.Viper, path string) error {
 	return nil
 }
 
-// allKeys lists the keys of the flags of all verbs, sorted.
+// allKeys returns the keys of the flags of all verbs, sorted.
 func allKeys(root *cobra.Command) []string {
 	known := map[string]bool{}
 	var visit func(cmd *cobra.Command)

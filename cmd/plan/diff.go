@@ -60,7 +60,7 @@ Exit code 0: nothing differs; 1: something does.`,
 	return cmd
 }
 
-// compare reads two documents of one kind and says what moved.
+// compareDocuments reads two documents of one kind and returns their differences.
 func compare(a, b string, tolerance float64) (*diff.Result, error) {
 	if err := number("tolerance", tolerance, 0, 1); err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func compare(a, b string, tolerance float64) (*diff.Result, error) {
 	return between(a, b, readPlan, planner.Diff)
 }
 
-// between reads two documents and compares them.
+// compareFiles reads two documents with read and compares them.
 func between[T any](a, b string, read func(string) (T, error), compare func(x, y T) *diff.Result) (*diff.Result, error) {
 	x, err := read(a)
 	if err != nil {

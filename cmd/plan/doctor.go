@@ -14,12 +14,12 @@ import (
 	"inferplan/solver/highs"
 )
 
-// finding is one line of the doctor's report.
+// doctorLine is one line of the doctor's report.
 type finding struct {
 	What  string `json:"what"`
 	State string `json:"state"` // ok, missing, none
 	Found string `json:"found"`
-	Type  string `json:"type,omitempty"` // what to type
+	Type  string `json:"type,omitempty"` // the command that mends it
 }
 
 func newDoctorCommand(g *globals) *cobra.Command {
@@ -53,13 +53,15 @@ func newDoctorCommand(g *globals) *cobra.Command {
 	}
 }
 
-// diagnose looks for what the verbs need. A machine without a GPU is well.
+// diagnose looks for all that the verbs need. ok is also true on a machine without a GPU.
 func diagnose() (found []finding, ok bool) {
 	ok = true
 	add := func(what, state, text, hint string) {
 		found = append(found, finding{what, state, text, hint})
 		ok = ok && state != "missing"
 	}
+
+	// The solver and the inference engine.
 	add("solver", "ok", highs.Version(), "")
 	eng, err := ort.Open("")
 	if err != nil {
@@ -69,6 +71,8 @@ func diagnose() (found []finding, ok bool) {
 		add("onnxruntime", "ok", info.Name+" "+info.Version+" at "+info.Library, "")
 		eng.Close()
 	}
+
+	// The demo models.
 	if dir, err := models.Dir(); err != nil {
 		add("demo models", "none", "only the demo and the tests need them", "make setup")
 	} else if _, err := os.Stat(dir); err != nil {
@@ -76,6 +80,8 @@ func diagnose() (found []finding, ok bool) {
 	} else {
 		add("demo models", "ok", dir, "")
 	}
+
+	// The devices.
 	if cpus, err := engine.CPUs(); err != nil {
 		add("cpus", "missing", err.Error(), "")
 	} else {
@@ -91,6 +97,8 @@ func diagnose() (found []finding, ok bool) {
 	for _, d := range gpus {
 		add("gpu "+d.ID, "ok", describeGPU(d), "")
 	}
+
+	// The libraries that GPUs need, and the service that divides them.
 	if len(gpus) > 0 {
 		for _, r := range ort.CUDA() {
 			if r.Err != nil {
@@ -112,7 +120,7 @@ func diagnose() (found []finding, ok bool) {
 	return found, ok
 }
 
-// describeGPU is a GPU in one line.
+// describeGPU returns a GPU's description in one line.
 func describeGPU(d engine.Device) string {
 	s := fmt.Sprintf("%s, %d MiB", d.Name, d.MemoryBytes>>20)
 	if d.Multiprocessors > 0 {
@@ -127,7 +135,7 @@ func describeGPU(d engine.Device) string {
 	return s + ", driver " + d.Driver
 }
 
-// thisMachine describes this machine for the defaults of solve.
+// thisMachine returns this machine's devices, for the defaults of solve.
 func thisMachine() planner.Machine {
 	var m planner.Machine
 	if cpus, err := engine.CPUs(); err == nil {
@@ -135,7 +143,7 @@ func thisMachine() planner.Machine {
 	}
 	gpus, err := ort.GPUs()
 	if err != nil {
-		return m // a machine whose GPUs cannot be listed plans for its CPUs
+		return m // if the GPUs cannot be listed, plan for the CPUs
 	}
 	for _, d := range gpus {
 		i := 0

@@ -16,9 +16,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// executionOptions are the flags that say how models are executed on a GPU. An
-// empty one is the default: profile's own, and for serve what the plan's
-// numbers were measured with.
+// executionOptions are the flags about how models are executed on a GPU. Flags that are empty mean the default:
+// profile's own, and for serve the execution that the plan was measured with.
 type executionOptions struct {
 	tf32, graphs, fp16, search, memory string
 	provider                           map[string]string
@@ -44,14 +43,14 @@ func completeExecution(cmd *cobra.Command) {
 	complete(cmd, "conv-search", "exhaustive", "heuristic", "default")
 }
 
-// The provider's keys behind the flags.
+// Keys of the provider's options that the flags set.
 const (
 	keyTF32   = "use_tf32"
 	keySearch = "cudnn_conv_algo_search"
 	keyMemory = "gpu_mem_limit"
 )
 
-// onOff calls set with what a flag says, if it was given.
+// applySwitch calls set with the value of an on/off flag, if the flag was given.
 func onOff(name, value string, set func(on bool) error) error {
 	switch value {
 	case "":
@@ -62,8 +61,9 @@ func onOff(name, value string, set func(on bool) error) error {
 	return usageErrorf("--%s %q: expected on or off", name, value)
 }
 
-// apply changes what the flags name.
+// changeExecution returns the execution with the changes that the flags name.
 func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
+	// Collect the provider's options. A flag must not contradict an option that was given by name.
 	set := map[string]string{}
 	maps.Copy(set, o.provider)
 	key := func(flag, name, value string) error {
@@ -80,6 +80,8 @@ func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
 	); err != nil {
 		return x, err
 	}
+
+	// Read the flags that take a word or a size.
 	if o.search != "" {
 		if !slices.Contains([]string{"exhaustive", "heuristic", "default"}, o.search) {
 			return x, usageErrorf("--conv-search %q: expected exhaustive, heuristic or default", o.search)
@@ -100,6 +102,8 @@ func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
 			return x, err
 		}
 	}
+
+	// Copy before changing: the map may be shared.
 	if len(set) > 0 {
 		provider := map[string]string{}
 		maps.Copy(provider, x.Options.Provider)
@@ -109,13 +113,13 @@ func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
 	return x, nil
 }
 
-// forProfile are the options of this process's engine.
+// forProfile returns the options of this process's engine.
 func (o *executionOptions) forProfile() (engine.Options, bool, error) {
 	x, err := o.apply(worker.Execution{})
 	if err != nil {
 		return engine.Options{}, false, err
 	}
-	for _, kv := range x.Env() { // before any library reads it
+	for _, kv := range x.Env() { // before any library reads the variables
 		k, v, _ := strings.Cut(kv, "=")
 		if err := os.Setenv(k, v); err != nil {
 			return engine.Options{}, false, err
@@ -124,15 +128,15 @@ func (o *executionOptions) forProfile() (engine.Options, bool, error) {
 	return x.Options, x.Half, nil
 }
 
-// forServe changes what the plan says of a kind, and tells where that differs.
+// forServe returns a function that changes the plan's execution on a kind by the flags, and notes each difference.
 func (o *executionOptions) forServe(note func(format string, a ...any)) (func(kind string, x worker.Execution) worker.Execution, error) {
 	if _, err := o.apply(worker.Execution{}); err != nil {
 		return nil, err
 	}
 	told := map[string]bool{}
 	return func(kind string, planned worker.Execution) worker.Execution {
-		x, _ := o.apply(planned) // the flags are right, see above
-		if formats.IsCPU(kind) { // only the precision is about them, too
+		x, _ := o.apply(planned) // the flags were checked above
+		if formats.IsCPU(kind) { // of the options only the precision concerns CPUs
 			x.Options = planned.Options
 		}
 		if was, is := planned.String(), x.String(); was != is && !told[kind] {

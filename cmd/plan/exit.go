@@ -20,12 +20,11 @@ const (
 	exitGate        = 1 // a gate failed, or diff found differences
 	exitUsage       = 2 // bad usage or input
 	exitInfeasible  = 3
-	exitInterrupted = 4 // or --require-gap missed; the best so far was written
+	exitInterrupted = 4 // or --require-gap was missed; the best plan so far was written
 	exitEnvironment = 5 // environment or internal failure
 )
 
-// exitError carries an exit code with its message. An empty message exits
-// silently: what there was to say has been printed.
+// exitError is an error with an exit code. If its message is empty, nothing is printed any more.
 type exitError struct {
 	code int
 	err  error
@@ -51,7 +50,7 @@ func withCode(code int, err error) error {
 	return &exitError{code, err}
 }
 
-// writeError tells what the machine cannot do from what was asked for wrongly.
+// writeError decides whether an error of writing is the machine's or the user's, and adds the exit code.
 func writeError(err error) error {
 	for _, machine := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EIO, syscall.EMFILE, syscall.ENFILE, syscall.EFBIG} {
 		if errors.Is(err, machine) {
@@ -61,7 +60,7 @@ func writeError(err error) error {
 	return withCode(exitUsage, err)
 }
 
-// exitCode maps an error to the contract.
+// exitCode returns the exit code of an error.
 func exitCode(err error) int {
 	var coded *exitError
 	var bad *document.Error
@@ -77,7 +76,7 @@ func exitCode(err error) int {
 		return exitUsage
 	case errors.Is(err, engine.ErrModel), errors.Is(err, graph.ErrModel), errors.Is(err, profiler.ErrInput),
 		errors.Is(err, engine.ErrShape), errors.Is(err, engine.ErrNoDevice),
-		errors.Is(err, milp.ErrInvalid): // figures so far apart that no solver can tell them from nothing
+		errors.Is(err, milp.ErrInvalid): // figures that differ by so much that a solver rounds some to nothing
 		return exitUsage
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted

@@ -9,17 +9,16 @@ import (
 	"inferplan/planner"
 )
 
-// helpColumns is the width of the help: the smallest terminal that people still use
-// beside another window.
+// helpColumns is the width of the help, for a terminal beside another window.
 const helpColumns = 110
 
-// cobra has one table of template functions for all commands, without a lock.
+// cobra has one table of template functions for all commands, which has no lock.
 func init() {
 	cobra.AddTemplateFunc("flagSections", flagSections)
 	cobra.AddTemplateFunc("wrapped", wrapped)
 }
 
-// useFlagSections prints flags wrapped, those of one kind of plan below the kind's name.
+// useFlagSections prints flags wrapped, and those of one kind of plan below the kind's name.
 func useFlagSections(root *cobra.Command) {
 	text := strings.NewReplacer(
 		"\n\nFlags:\n{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}", "{{flagSections .LocalFlags}}",
@@ -28,7 +27,7 @@ func useFlagSections(root *cobra.Command) {
 	root.SetUsageTemplate(text)
 }
 
-// byKind parts the flags of a verb into those that every kind of plan has, and those of some, by kind.
+// flagsByKind divides the flags of a verb into those that every kind of plan has, and the others by kind.
 func byKind(flags *pflag.FlagSet) (common *pflag.FlagSet, of map[string]*pflag.FlagSet) {
 	common, of = pflag.NewFlagSet("", pflag.ContinueOnError), map[string]*pflag.FlagSet{}
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -48,7 +47,7 @@ func byKind(flags *pflag.FlagSet) (common *pflag.FlagSet, of map[string]*pflag.F
 	return common, of
 }
 
-// flagSections is the help of a verb's flags: first those that every kind of plan has.
+// flagSections returns the help of a verb's flags, those that every kind of plan has first.
 func flagSections(flags *pflag.FlagSet) string {
 	common, of := byKind(flags)
 	var b strings.Builder

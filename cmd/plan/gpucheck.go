@@ -11,14 +11,14 @@ import (
 	"inferplan/bench/gpucheck"
 )
 
-// newGPUCheckCommand is what `make gpu-check` and gpu-check.sh start.
+// newGPUCheckCommand makes the verb that `make gpu-check` and gpu-check.sh start.
 func newGPUCheckCommand(g *globals) *cobra.Command {
 	o := gpucheck.Options{}
 	var one string
 	cmd := &cobra.Command{
 		Use:    "gpu-check",
 		Short:  "Try out everything that needs a GPU, step by step, and write what came out",
-		Hidden: true, // gpu-check.sh is the way in
+		Hidden: true, // it is started by gpu-check.sh
 		Example: `  plan gpu-check --out results --limit 9m
   plan gpu-check --device cpu --out rehearsal --steps doctor,outputs`,
 		Args: noArguments,

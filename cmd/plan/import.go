@@ -15,28 +15,28 @@ import (
 	"inferplan/profiler"
 )
 
-// importer is a verb of plan import: its name, its flags and what it does.
+// importer describes a verb of plan import: its name, its flags and its function.
 type importer struct {
 	use, short, long, example string
 
 	args     cobra.PositionalArgs
-	out      string // file that it writes by default
-	kind     string // of what it writes
-	extends  bool   // numbers are added to a profile
+	out      string // file that is written by default
+	kind     string // kind of document that it writes
+	extends  bool   // it adds numbers to a profile
 	flags    func(f *pflag.FlagSet)
 	required []string
-	words    map[string][]string // that a flag may be
+	words    map[string][]string // words that the value of a flag may be, for completion
 	run      func(r *importRun) error
 }
 
-// importRun is a run of an importer.
+// importRun is one run of an importer.
 type importRun struct {
 	*printer
 	ctx  context.Context
 	set  *pflag.FlagSet
 	args []string
-	path string // of what is written
-	into string // profile that numbers are added to; empty: the output, if it exists
+	path string // of the document that is written
+	into string // profile that numbers are added to; if empty, the output file if it exists
 }
 
 func newImportCommand(g *globals) *cobra.Command {
@@ -80,7 +80,7 @@ func (i importer) command(g *globals) *cobra.Command {
 	return cmd
 }
 
-// done writes the document, and shows what became of the measurements: values as JSON, or a line.
+// saveAndShow writes the document, and then prints a summary: values as JSON, or a line.
 func (r *importRun) done(doc any, values map[string]any, format string, args ...any) error {
 	if err := r.save(r.path, doc, true); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (r *importRun) show(values map[string]any, format string, args ...any) erro
 	return nil
 }
 
-// merge adds a profile to the one that numbers are added to, and writes that.
+// mergeProfile adds a profile to the one that is extended, and writes the result.
 func (r *importRun) merge(profile *formats.Profile) error {
 	_, err := r.extend(r.into, r.path, func(into *formats.Profile) error {
 		if err := profiler.Merge(into, profile); err != nil {
@@ -109,7 +109,7 @@ func (r *importRun) merge(profile *formats.Profile) error {
 	return err
 }
 
-// badInput gives an error the code of bad usage if the files are to blame for it.
+// badInput returns the error with the exit code of bad usage, if the input files cause it.
 func badInput(err error) error {
 	if _, missing := errors.AsType[*os.PathError](err); missing || errors.Is(err, profiler.ErrInput) || len(document.Findings(err)) > 0 {
 		return withCode(exitUsage, err)
@@ -117,7 +117,7 @@ func badInput(err error) error {
 	return err
 }
 
-// readFile reads a file with what is given.
+// readFile opens a file and passes it to read. content names the file's content in errors.
 func readFile(path, what string, read func(*os.File) error) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -127,8 +127,8 @@ func readFile(path, what string, read func(*os.File) error) error {
 	return withCode(exitUsage, read(f))
 }
 
-// profileToExtend is the profile that numbers or records are added to: the one
-// named, else the output where it exists, else a new one.
+// profileToExtend returns the profile that numbers or records are added to: the one named, else the output file if
+// it exists, else a new one.
 func profileToExtend(path, out string) (*formats.Profile, error) {
 	named := path != ""
 	if !named {
@@ -141,8 +141,8 @@ func profileToExtend(path, out string) (*formats.Profile, error) {
 	return profile, withCode(exitUsage, err)
 }
 
-// extend adds to a profile, the one named or else the output, and writes the output.
-// Where they are the same no other process writes there meanwhile.
+// extendProfile adds to the profile named or else to the output file, and writes the output file. If both are the
+// same file, it is locked, so that no other process writes it meanwhile.
 func (p *printer) extend(path, out string, add func(*formats.Profile) error) (*formats.Profile, error) {
 	if info, err := os.Stat(out); out != toStdout && path == "" && (err != nil || info.Mode().IsRegular()) {
 		return profiler.Update(out, emptyProfile(), add)

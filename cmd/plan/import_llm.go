@@ -14,7 +14,8 @@ import (
 	"inferplan/profiler/llmrun"
 )
 
-// exchangeOptions say what the GPUs of an instance exchange where its iterations are sums of kernels of one.
+// exchangeOptions describe the exchange between the GPUs of an instance, if its iterations are sums of the kernels
+// of one GPU.
 type exchangeOptions struct {
 	gbps   float64
 	step   float64 // microseconds
@@ -27,7 +28,7 @@ func (o *exchangeOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.config, "model-config", "", "config.json of the model, for its layers and what crosses between GPUs for a token")
 }
 
-// read returns what was given; nil: nothing was.
+// exchange returns the exchange that the flags describe, or nil if none was given.
 func (o *exchangeOptions) read(f *pflag.FlagSet) (*llmrun.Exchange, error) {
 	if !f.Changed("link-gbps") && !f.Changed("link-us") && o.config == "" {
 		return nil, nil
@@ -113,7 +114,7 @@ func (o *llmImport) run(r *importRun) error {
 	return printLLMs(r.printer, r.path, profile)
 }
 
-// printLLMs shows what became of measurements of language models.
+// printLLMs prints the language models that were imported.
 func printLLMs(p *printer, out string, profile *formats.Profile) error {
 	if p.json {
 		return p.document(map[string]any{"output": out, "models": len(profile.LLMs), "llms": profile.LLMs, "notes": profile.Notes})
@@ -144,5 +145,5 @@ func printLLMs(p *printer, out string, profile *formats.Profile) error {
 	return nil
 }
 
-// ms3 writes nanoseconds as milliseconds.
+// formatNanosAsMillis writes nanoseconds as milliseconds with four digits.
 func ms3(ns float64) string { return fmt.Sprintf("%.4g", ns/1e6) }

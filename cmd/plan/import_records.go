@@ -92,8 +92,7 @@ func (o *recordsImport) run(r *importRun) error {
 	return printRecords(r.printer, rec, r.path, replaced)
 }
 
-// names splits --models into the profile's names and those of the rows; both
-// are nil where all are taken.
+// names divides --models into names of the profile and names of the rows. Both are nil if all models are taken.
 func (o *recordsImport) names() (names, rows []string, err error) {
 	for _, m := range o.models {
 		as, of, both := strings.Cut(m, "=")

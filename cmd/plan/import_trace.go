@@ -55,6 +55,8 @@ func (o *traceImport) run(r *importRun) error {
 			return usageErrorf("--%s says how counts become arrivals: it needs --counts, such as --counts 60s", name)
 		}
 	}
+
+	// Open the source, and add the columns and limits that the flags give.
 	src, columns, err := o.open(r.args[0])
 	if err != nil {
 		return withCode(exitUsage, err)
@@ -74,6 +76,8 @@ func (o *traceImport) run(r *importRun) error {
 	if o.Until > 0 {
 		src = arrivals.Until(src, o.Until)
 	}
+
+	// Write the trace.
 	if r.path == toStdout {
 		_, err := arrivals.WriteTrace(r.out, src, models, columns...)
 		return writeError(err)
@@ -85,7 +89,7 @@ func (o *traceImport) run(r *importRun) error {
 	return r.show(map[string]any{"requests": n}, "wrote %s: %s", r.path, plural(int(n), "request"))
 }
 
-// open opens the file as counts or as requests, and returns the columns that its requests have.
+// open opens the file as counts or as requests. It also returns the columns that its requests have.
 func (o *traceImport) open(file string) (arrivals.Source, []string, error) {
 	if o.Interval != 0 {
 		var err error

@@ -81,7 +81,7 @@ func (o *transitionsImport) run(r *importRun) error {
 	return r.show(map[string]any{"requests": requests, "applications": len(doc.Applications)}, "wrote %s: %s", r.path, plural(requests, "request"))
 }
 
-// file reads a file, packed with gzip or not.
+// readLogFile reads a file, which may be compressed with gzip.
 func (o *transitionsImport) file(path string, into *ways.Recorder) (n int, err error) {
 	if o.from == "log" {
 		f, err := openLog(path)
@@ -103,7 +103,7 @@ func (o *transitionsImport) file(path string, into *ways.Recorder) (n int, err e
 	return n, errors.Join(err, f.Close())
 }
 
-// logs reads an event log of a run of the plan.
+// readEventLog reads an event log of a run of the plan.
 func (o *transitionsImport) logs(r io.Reader, path string, into *ways.Recorder) (int, error) {
 	plan, err := readPlan(o.plan)
 	if err != nil {

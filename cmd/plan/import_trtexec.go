@@ -82,6 +82,8 @@ func (o *trtexecImport) run(r *importRun) error {
 	case len(inputs.Buckets) > 0:
 		return usageErrorf("--shape: trtexec ran at one size: import each size under a --name of its own")
 	}
+
+	// With the model's file, the engine finds the cuts.
 	into, err := profileToExtend(r.into, r.path)
 	if err != nil {
 		return err
@@ -98,6 +100,8 @@ func (o *trtexecImport) run(r *importRun) error {
 		}
 		o.Prober = eng
 	}
+
+	// Import, and merge into the profile.
 	profile, err := profiler.ImportTRTExec(r.ctx, o.TRTExecOptions)
 	if err == nil {
 		err = r.merge(profile)
@@ -108,6 +112,8 @@ func (o *trtexecImport) run(r *importRun) error {
 	if err != nil {
 		return err
 	}
+
+	// Print a summary.
 	m := &profile.Models[0]
 	if r.json {
 		return r.show(map[string]any{"model": m.Model, "blocks": len(m.Blocks), "measurements": len(m.Measurements)}, "")
@@ -131,7 +137,7 @@ func (o *trtexecImport) run(r *importRun) error {
 	return r.show(nil, "wrote %s", r.path)
 }
 
-// readTRTExecRun reads one --run with its files.
+// readTRTExecRun reads one value of --run, and the files that it names.
 func readTRTExecRun(text string) (*profiler.TRTExecRun, error) {
 	r := &profiler.TRTExecRun{Share: 1, Batch: 1}
 	var sources []string

@@ -51,6 +51,7 @@ this run, which is then no test of them.`,
 }
 
 func (o *vllmImport) run(r *importRun) error {
+	// Check the flags.
 	exchange, err := o.exchange.read(r.set)
 	if err != nil {
 		return err
@@ -62,6 +63,8 @@ func (o *vllmImport) run(r *importRun) error {
 	if err := whole("kv-tokens", int(o.kvTokens), 0, 1<<30); err != nil {
 		return err
 	}
+
+	// Read the recorded run, fit the CPU's times if they are not given, and compare the simulation with the run.
 	run, err := llmrun.Open(o.steps, o.meta, o.requests, o.kvTokens, exchange)
 	if err != nil {
 		return badInput(err)
@@ -75,6 +78,8 @@ func (o *vllmImport) run(r *importRun) error {
 	if err != nil {
 		return err
 	}
+
+	// Write the profile and the trace.
 	if err := r.merge(run.Profile(cpu, given, x)); err != nil {
 		return err
 	}
@@ -95,7 +100,7 @@ func writeRunTrace(path string, run *llmrun.Run) error {
 	return writeError(err)
 }
 
-// printComparison shows a run beside the model of it.
+// printComparison prints the times of a run beside those of its model.
 func printComparison(r *importRun, run *llmrun.Run, cpu llmrun.CPU, given bool, x *llmrun.Comparison) error {
 	if r.json {
 		return r.show(map[string]any{"run": run.Name, "fit": run.Fit, "cpu_us": document.Micros(cpu.Iteration), "cpu_sequence_us": document.Micros(cpu.Sequence), "cpu_fitted": !given, "comparison": x, "warnings": run.Doubts(cpu, given, x)}, "")

@@ -74,7 +74,7 @@ func (o *workloadImport) run(r *importRun) (err error) {
 	return printTraceClasses(r, trace, classes)
 }
 
-// printTraceClasses shows what became of a trace.
+// printTraceClasses prints the classes that were made from a trace.
 func printTraceClasses(r *importRun, trace *llmtrace.Trace, classes []llmtrace.Class) error {
 	if r.json {
 		list := make([]formats.LLMClass, len(classes))

@@ -14,10 +14,10 @@ import (
 	"inferplan/planner"
 )
 
-// starter is a document that a person writes, with the choices explained.
+// starterDocument is a document for a person to edit, with comments that explain the choices.
 type starter struct{ name, text string }
 
-// starters are the documents for what a profile has measured; nil: for an example.
+// starterDocuments returns documents that fit what a profile has measured. If profile is nil, they are examples.
 func starters(profile *formats.Profile) []starter {
 	models, pools := []string{"resnet50"}, []formats.Pool{{Device: "cpu-1", Count: 1, Sharing: formats.SharingTime}}
 	if profile != nil {

@@ -14,9 +14,8 @@ import (
 	"inferplan/planner"
 )
 
-// documentFile finds the file of a role: the flag's value, else
-// ./{role}.{json,yaml,yml}. Two matches are an error that names both; none is
-// the empty path.
+// documentFile returns the file of a role: the flag's value, else ./{role}.{json,yaml,yml}. If two of these exist,
+// it returns an error that names both. If none does, it returns "".
 func documentFile(role, flag string) (string, error) {
 	if flag != "" {
 		return flag, nil
@@ -40,7 +39,7 @@ func documentFile(role, flag string) (string, error) {
 	return found[0], nil
 }
 
-// reading reads documents, and notes them as inputs of the plan at a path.
+// inputReader reads documents, and records each as an input of the plan that is written to planPath.
 type reading struct {
 	planner.Inputs
 	of string
@@ -69,8 +68,8 @@ func (r *reading) cluster(path string) (err error) {
 	return r.add("cluster", path)
 }
 
-// workload reads one with the files that it names. One of those that is not there
-// is left out: the planner says so, with the field.
+// readWorkload reads a workload and records it with the files that it names. It leaves out files that do not
+// exist: the planner then reports the field that names them.
 func (r *reading) workload(path string) (err error) {
 	r.WorkloadDir = filepath.Dir(path)
 	if r.Workload, err = formats.ReadWorkload(path); err != nil {
@@ -93,7 +92,7 @@ func (r *reading) workload(path string) (err error) {
 	return nil
 }
 
-// planArgument is the plan that a verb is given, else the one of this folder.
+// planArgument returns the plan file that a verb is given, or plan.json.
 func planArgument(args []string) string {
 	if len(args) == 1 {
 		return args[0]
@@ -101,7 +100,7 @@ func planArgument(args []string) string {
 	return "plan.json"
 }
 
-// readPlan is formats.ReadPlan with a way out where there is no plan.
+// readPlan reads a plan. If there is no file, its error says how to make one.
 func readPlan(path string) (*formats.Plan, error) {
 	plan, err := formats.ReadPlan(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -114,8 +113,7 @@ func missingPlan(path string) error {
 	return usageErrorf("no plan %s\n  hint: plan solve --slo 200ms -o %s makes one", path, path)
 }
 
-// input describes a file that a plan was made from; the path is relative to
-// the folder of the plan.
+// describeInput describes a file that a plan was made from. The path is relative to the folder of the plan.
 func input(role, path, planPath string) (formats.Input, error) {
 	sum, err := document.Digest(path)
 	if err != nil {
@@ -144,7 +142,7 @@ func relativeTo(dir, path string) (string, error) {
 	return filepath.ToSlash(rel), nil
 }
 
-// readToken reads a bearer token from a file, without the line's end.
+// readToken reads a bearer token from a file, without the end of the line.
 func readToken(path string) (string, error) {
 	if path == "" {
 		return "", nil

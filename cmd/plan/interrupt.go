@@ -10,19 +10,19 @@ import (
 	"time"
 )
 
-// heeds is set once a verb ends well by itself when its context is cancelled.
+// interruptHandling is set from when on the verb ends well by itself after its context is cancelled.
 type heeds struct{ set atomic.Bool }
 
 type heedsKey struct{}
 
-// together is the time within which several signals are one.
+// signalWindow is the time within which several signals count as one.
 const together = time.Second
 
-// interruptible returns a context that Ctrl-C and SIGTERM cancel, once heed was
-// called: long work then stops and keeps what it found, and a second signal ends
-// the process at once, unless it comes with the first: timeout(1), make and npm
-// pass on to their children what the whole process group was sent. Before, there is nothing to keep: documents are read, from
-// a pipe that nobody may ever write to, and the first signal ends the process.
+// interruptible returns a context. After endsWellOnInterrupt was called, Ctrl-C and SIGTERM cancel it: long work
+// then stops and keeps its results. A second signal ends the process at once, unless it arrives within
+// signalWindow: timeout(1), make and npm send their children what the whole process group has received. Before the
+// call there is nothing to keep (documents are read, maybe from a pipe that nobody writes to), and the first
+// signal ends the process.
 func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	state := &heeds{}
 	ctx, cancel := context.WithCancel(context.WithValue(parent, heedsKey{}, state))
@@ -51,7 +51,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 	return ctx, func() { signal.Stop(signals); cancel() }
 }
 
-// endsWellOnInterrupt tells that from here on the verb ends well when its context is cancelled.
+// endsWellOnInterrupt says that from now on the verb ends well by itself when its context is cancelled.
 func endsWellOnInterrupt(ctx context.Context) {
 	if state, ok := ctx.Value(heedsKey{}).(*heeds); ok {
 		state.set.Store(true)

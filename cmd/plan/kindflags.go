@@ -11,15 +11,15 @@ import (
 	"inferplan/planner"
 )
 
-// kindFlags are the flags of a verb that act on some kinds of plans only. One that is not
-// here acts on all. The options of solve say by themselves whose they are.
+// kindFlags are flags of a verb that concern only some kinds of plans. Flags that are not in the table concern
+// all. The options of solve have their own kinds, see optionFlag.
 type kindFlags struct {
 	verb  string
 	flags []string
 	of    func(kind string) bool
 }
 
-// flagsOfKinds is the table of such flags.
+// flagsOfKinds is the table of these flags.
 var flagsOfKinds = []kindFlags{
 	{"serve", []string{"server", "server-key", "server-silence"}, ofServers},
 	{"serve", []string{"adapter", "queue", "queue-replicas", "queue-key", "queue-keyless", "queue-creds", "queue-silence"}, ofText},
@@ -30,15 +30,14 @@ var flagsOfKinds = []kindFlags{
 	{"replay", []string{"network"}, ofTensors},
 }
 
-// ofText are the kinds whose models answer with text, by servers of their own; ofTensors
-// all others.
+// answersWithText reports whether the models of a kind are language models on servers of their own.
 func ofText(kind string) bool    { return kind == formats.PlanQueue }
 func ofTensors(kind string) bool { return !ofText(kind) }
 
-// ofServers are the kinds whose plans may have language models, which servers run.
+// mayUseServers reports whether plans of a kind may have language models, which servers run.
 func ofServers(kind string) bool { return ofText(kind) || kind == formats.PlanFlow }
 
-// tellKinds puts flags that one kind of plan has alone below its name in the help.
+// annotateKinds annotates flags that only one kind of plan has, so that the help shows them below its name.
 func tellKinds(cmd *cobra.Command) {
 	for _, row := range flagsOfKinds {
 		kinds := slices.DeleteFunc(planner.Kinds(), func(k string) bool { return !row.of(k) })
@@ -52,14 +51,14 @@ func tellKinds(cmd *cobra.Command) {
 	}
 }
 
-// noteTyped remembers what stands on the command line, before the configuration is read:
-// that may say for all plans what only some use.
+// noteTyped records the flags on the command line. It runs before the configuration is read, because the
+// configuration may set flags for all plans that only some use.
 func (g *globals) noteTyped(cmd *cobra.Command) {
 	g.typed = typedFlags{}
 	cmd.Flags().Visit(func(f *pflag.Flag) { g.typed[f.Name] = f.Value.String() })
 }
 
-// acts refuses a typed flag that does nothing for a kind of plan.
+// checkTypedFlags refuses a typed flag that does nothing for a kind of plan.
 func (p *printer) acts(kind string) error { return p.typed.act(p.verb, kind) }
 
 // typedFlags are the flags on the command line, with their values.

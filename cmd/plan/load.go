@@ -111,6 +111,8 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if !o.given() {
 		p.assumed([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})
 	}
+
+	// Prepare the arrivals and the requests.
 	src, closeSource, err := o.source(plan)
 	if err != nil {
 		return err
@@ -132,6 +134,8 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 		cfg.Ended = func(out load.Outcome) { ended = append(ended, out) }
 	}
 	endsWellOnInterrupt(ctx)
+
+	// Send the requests.
 	bar := p.meter(int64(o.duration/time.Millisecond), "sending")
 	stop := tick(func(passed time.Duration) { bar.set(int64(passed/time.Millisecond), 0, "sending") })
 	res, err := load.Run(ctx, cfg, src)
@@ -143,6 +147,8 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	if err != nil {
 		return err
 	}
+
+	// Report the results.
 	res.Report.Interrupted = res.Interrupted
 	if o.outcomes != "" {
 		err = writeOutcomes(o.outcomes, cfg.Models, ended)
@@ -156,7 +162,7 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	return nil
 }
 
-// source opens recorded arrivals, or draws them. The caller calls what it returns to close them.
+// openArrivals opens recorded arrivals, or draws them. The caller closes them with the function that it returns.
 func (o *loadOptions) source(plan *formats.Plan) (arrivals.Source, func(), error) {
 	rates, err := o.rates(plan)
 	if err != nil {
@@ -173,7 +179,8 @@ func (o *loadOptions) source(plan *formats.Plan) (arrivals.Source, func(), error
 	return src, func() {}, err
 }
 
-// asked lists the models of a plan, each with the samples that are sent to it, or the text lengths that the tables say.
+// loadModels returns the models of a plan, each with the samples that are sent to it or, for text, with the
+// lengths in the tables.
 func asked(plan *formats.Plan, text *policy.Tables, what *load.Samples) []load.Model {
 	var out []load.Model
 	for i, m := range plan.Served() {
@@ -186,7 +193,7 @@ func asked(plan *formats.Plan, text *policy.Tables, what *load.Samples) []load.M
 	return out
 }
 
-// writes are the tables of a plan whose models answer with text; nil: with tensors.
+// textTables returns the tables of a plan whose models answer with text. For other plans it returns nil.
 func writes(plan *formats.Plan) (*policy.Tables, error) {
 	t, err := policies.Compile(plan)
 	if err != nil || len(t.Instances) == 0 || len(t.Instances) < len(t.Devices) {
@@ -195,7 +202,7 @@ func writes(plan *formats.Plan) (*policy.Tables, error) {
 	return t, nil
 }
 
-// show writes and prints what was measured.
+// showResult writes and prints the results.
 func (o *loadOptions) show(p *printer, res *load.Result) error {
 	if err := p.report(o.out, &res.Report, res.Warnings, res); err != nil || p.json {
 		return err
@@ -204,7 +211,7 @@ func (o *loadOptions) show(p *printer, res *load.Result) error {
 	return nil
 }
 
-// samples are what is sent, nil: random numbers.
+// readSamples returns the samples to send, or nil if random numbers are sent.
 func (o *loadOptions) samples(p *printer, plan *formats.Plan) (*load.Samples, error) {
 	switch {
 	case o.inputs != "" && o.noise:
@@ -226,7 +233,7 @@ func (o *loadOptions) samples(p *printer, plan *formats.Plan) (*load.Samples, er
 	return nil, nil
 }
 
-// bounds checks the numbers of flags before any file is read.
+// checkFlags checks the numbers of flags before any file is read.
 func (o *loadOptions) bounds() error {
 	if o.warmup > 0 && o.warmup >= o.duration {
 		return usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
@@ -241,15 +248,14 @@ func (o *loadOptions) bounds() error {
 
 func protocols() []string { return words(load.Protocols) }
 
-// writeOutcomes writes what became of every request, in the order in which they
-// fell due.
+// writeOutcomes writes the outcome of every request, in the order in which they were due.
 func writeOutcomes(path string, models []load.Model, ended []load.Outcome) error {
 	slices.SortStableFunc(ended, func(a, b load.Outcome) int {
 		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Model, b.Model))
 	})
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
-	row := func(cells ...string) { _ = w.Write(cells) } // Flush tells
+	row := func(cells ...string) { _ = w.Write(cells) } // Flush reports the error
 	row("t_s", "model", "class", "outcome", "latency_us", "reason")
 	for _, o := range ended {
 		m := &models[o.Model]
@@ -269,7 +275,7 @@ func writeOutcomes(path string, models []load.Model, ended []load.Outcome) error
 	return err
 }
 
-// tick calls f a few times a second until the returned function is called.
+// every calls f a few times a second until the returned function is called.
 func tick(f func(passed time.Duration)) func() {
 	t := time.NewTicker(250 * time.Millisecond)
 	done := make(chan struct{})

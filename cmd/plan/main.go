@@ -10,8 +10,7 @@ func main() {
 	os.Exit(run())
 }
 
-// run is main without os.Exit, so that tests can call the program in their own
-// process.
+// run runs the program and returns its exit code. Tests call it in their own process.
 func run() int {
 	ctx, stop := interruptible(context.Background())
 	defer stop()

@@ -17,8 +17,7 @@ import (
 	"inferplan/profiler"
 )
 
-// inputOptions are the flags about models as they were exported: their inputs, and the libraries
-// that they need.
+// inputOptions are the flags about the files of models: their inputs, and the libraries that they need.
 type inputOptions struct {
 	shapes, values, ops []string
 }
@@ -33,8 +32,8 @@ func opsFlag(f *pflag.FlagSet, paths *[]string, help string) {
 	f.StringArrayVar(paths, "ops", nil, help)
 }
 
-// register gives an engine the custom operators of --ops, or, without the flag, those that a profile
-// has, which may be nil.
+// registerOperators gives an engine the custom operators of --ops or, without the flag, those of a profile, which
+// may be nil.
 func (o *inputOptions) register(eng *ort.Engine, profile *formats.Profile) ([]modelfile.OperatorLibrary, error) {
 	list, err := readOperators(o.ops)
 	if err != nil {
@@ -65,8 +64,8 @@ func readOperators(paths []string) ([]modelfile.OperatorLibrary, error) {
 	return list, nil
 }
 
-// target splits MODEL:INPUT=VALUE. The model is named only where one of that name
-// is measured: names of inputs have colons, too.
+// splitInput splits MODEL:INPUT=VALUE. The part before a colon is the model only if a model of that name is
+// measured, because names of inputs contain colons, too.
 func target(text string, models []string) (model, input, value string) {
 	input, value, ok := strings.Cut(text, "=")
 	if !ok {
@@ -78,14 +77,15 @@ func target(text string, models []string) (model, input, value string) {
 	return "", input, value
 }
 
-// fill puts what the flags say into the profiler's options. The models are those
-// of its paths.
+// setModelOptions sets the profiler's options from the flags. The models are those of the options' paths.
 func (o *inputOptions) fill(opt *profiler.Options) error {
 	var models []string
 	for _, path := range opt.Models {
 		models = append(models, profiler.ModelName(path))
 	}
 	opt.Dims, opt.Values = map[string]map[string][]int64{}, map[string]map[string]graph.Literal{}
+
+	// Read the shapes. An input with several shapes makes buckets.
 	lists := map[string]map[string][][]int64{}
 	for _, text := range o.shapes {
 		model, input, value := target(text, models)
@@ -108,6 +108,8 @@ func (o *inputOptions) fill(opt *profiler.Options) error {
 	if err := o.buckets(opt, lists); err != nil {
 		return err
 	}
+
+	// Read the values.
 	for _, text := range o.values {
 		model, input, value := target(text, models)
 		if input == "" {
@@ -128,8 +130,8 @@ func (o *inputOptions) fill(opt *profiler.Options) error {
 	return nil
 }
 
-// buckets puts the sizes of inputs into the profiler's options: those that are alike in
-// all buckets, and those of each bucket.
+// setBuckets sets the sizes of inputs in the profiler's options: those that all buckets share, and those of each
+// bucket.
 func (o *inputOptions) buckets(opt *profiler.Options, lists map[string]map[string][][]int64) error {
 	for model, inputs := range lists {
 		n, first := 1, ""

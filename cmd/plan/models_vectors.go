@@ -38,8 +38,9 @@ modules with the step passages read. The model takes counts of words (the step t
 	return cmd
 }
 
-// vectors writes the passages of a file with their vectors.
+// writeVectors writes the passages of a file with their vectors.
 func (p *printer) vectors(ctx context.Context, passages, model, out string) (err error) {
+	// Open the passages, the engine and the model.
 	in, err := os.Open(passages)
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("passages: %w", err))
@@ -55,6 +56,8 @@ func (p *printer) vectors(ctx context.Context, passages, model, out string) (err
 		return withCode(exitUsage, err)
 	}
 	defer run.Close()
+
+	// Write to standard output, or to a part file that gets its name when it is complete.
 	var to io.Writer = p.out
 	var file *partFile
 	if out != toStdout {
@@ -86,7 +89,7 @@ func (p *printer) vectors(ctx context.Context, passages, model, out string) (err
 	return p.wrote([]string{out})
 }
 
-// bindOne loads a whole model on a CPU, for one sample at a time.
+// bindSingle loads a whole model on a CPU and binds it for one sample at a time.
 func bindOne(ctx context.Context, eng *ort.Engine, path string) (engine.Binding, error) {
 	m, err := graph.Open(path, graph.Options{})
 	if err != nil {
@@ -115,11 +118,11 @@ func bindOne(ctx context.Context, eng *ort.Engine, path string) (engine.Binding,
 	return &oneSample{run, block}, nil
 }
 
-// oneSample is a binding that closes its block, too.
+// oneSample is a binding that also closes its block.
 type oneSample struct {
 	engine.Binding
 	block engine.Block
 }
 
-// Close frees both.
+// Close frees the binding and the block.
 func (s *oneSample) Close() error { return errors.Join(s.Binding.Close(), s.block.Close()) }

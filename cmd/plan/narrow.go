@@ -10,8 +10,8 @@ import (
 	"golang.org/x/term"
 )
 
-// terminalWidth is the width of the terminal behind w; zero where there is none,
-// and tables are as wide as they need.
+// terminalWidth returns the width of the terminal behind w, or 0 if there is none. Tables then have their full
+// width.
 func terminalWidth(w io.Writer) int {
 	if out, ok := w.(*witness); ok {
 		w = out.w
@@ -27,7 +27,7 @@ func terminalWidth(w io.Writer) int {
 	return width
 }
 
-// tableWidth is what a table takes: its columns with a space on both sides.
+// tableWidth returns the width of a table: that of its columns, with a space on both sides.
 func tableWidth(header []string, rows [][]string) int {
 	sum := 0
 	for i, h := range header {
@@ -42,11 +42,12 @@ func tableWidth(header []string, rows [][]string) int {
 	return sum
 }
 
-// narrow prints a table that is too wide for the terminal row by row, as names
-// and values: a row that the terminal breaks in two cannot be read. A column
-// without a name belongs to the one before it, and one that is empty is left out.
+// printNarrow prints a table that is too wide for the terminal row by row, as names and values, because a row that
+// the terminal breaks cannot be read. A column without a name belongs to the one before it. An empty one is left
+// out.
 func narrow(w io.Writer, width int, header []string, rows [][]string) error {
 	for _, row := range rows {
+		// Write each cell behind its column's name.
 		var items []string
 		for i, cell := range row[1:] {
 			switch name := header[i+1]; {
@@ -62,6 +63,8 @@ func narrow(w io.Writer, width int, header []string, rows [][]string) error {
 				return err
 			}
 		}
+
+		// Fill lines with them.
 		line := " "
 		for i, item := range items {
 			if i < len(items)-1 {

@@ -20,17 +20,17 @@ type printer struct {
 	out, err io.Writer
 	json     bool
 	quiet    bool
-	width    int // of the terminal; 0: none
+	width    int // of the terminal, 0 without one
 	verb     string
 	typed    typedFlags
-	log      *slog.Logger // takes notes, too; nil: they are lines of their own
+	log      *slog.Logger // receives notes if not nil, else they are lines on stderr
 }
 
 func newPrinter(cmd *cobra.Command, g *globals) *printer {
 	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout()), cmd.Name(), g.typed, nil}
 }
 
-// note prints a line for the person at the terminal.
+// printNote prints a line for the person at the terminal.
 func (p *printer) note(format string, args ...any) {
 	if p.log != nil {
 		p.log.Info(fmt.Sprintf(format, args...))
@@ -41,21 +41,21 @@ func (p *printer) note(format string, args ...any) {
 	}
 }
 
-// assumed prints the defaults that mattered.
+// printAssumptions prints the defaults that mattered.
 func (p *printer) assumed(lines []string) {
 	for _, l := range lines {
 		p.note("assumed: %s", l)
 	}
 }
 
-// warned prints doubts about a result that stands.
+// printWarnings prints doubts about a result that is valid all the same.
 func (p *printer) warned(lines []string) {
 	for _, l := range lines {
 		p.note("warning: %s", l)
 	}
 }
 
-// document prints one JSON document.
+// printJSON prints one JSON document.
 func (p *printer) document(v any) error {
 	enc := json.NewEncoder(p.out)
 	enc.SetEscapeHTML(false)
@@ -66,12 +66,13 @@ func (p *printer) document(v any) error {
 	return nil
 }
 
-// table prints rows under a header; numbers are right-aligned by column kind
-// ('l' or 'r' per column).
+// printTable prints rows under a header. align has a letter per column: 'r' aligns to the right, 'l' to the left.
 func (p *printer) table(align string, header []string, rows [][]string) error {
 	if p.width > 0 && tableWidth(header, rows) > p.width {
 		return narrow(p.out, p.width, header, rows)
 	}
+
+	// Align the columns.
 	aligns := make([]tw.Align, len(header))
 	for i := range aligns {
 		aligns[i] = tw.AlignLeft
@@ -104,7 +105,7 @@ func (p *printer) table(align string, header []string, rows [][]string) error {
 	return nil
 }
 
-// ms writes a duration in milliseconds for a table.
+// formatMillis writes a duration in milliseconds for a table.
 func ms(d time.Duration) string {
 	v := float64(d) / 1e6
 	switch {
@@ -118,7 +119,7 @@ func ms(d time.Duration) string {
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-// rate writes requests per second for a table.
+// formatRate writes requests per second for a table.
 func rate(v float64) string {
 	switch {
 	case v < 10:
@@ -131,7 +132,7 @@ func rate(v float64) string {
 
 func percent(v float64) string { return strconv.FormatFloat(100*v, 'f', 2, 64) + " %" }
 
-// plural is "1 model", "3 models".
+// countOf returns "1 model" or "3 models".
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -141,7 +142,7 @@ func plural(n int, what string) string {
 
 func list(items []string) string { return strings.Join(items, ", ") }
 
-// words are the texts of names that have a type of their own.
+// textsOf converts names of a type of their own to strings.
 func words[T ~string](names []T) []string {
 	var out []string
 	for _, n := range names {
@@ -150,7 +151,7 @@ func words[T ~string](names []T) []string {
 	return out
 }
 
-// lines prints texts to stdout, one a line.
+// printLines prints texts to stdout, one a line.
 func (p *printer) lines(texts []string) {
 	for _, text := range texts {
 		fmt.Fprintln(p.out, text)

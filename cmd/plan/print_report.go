@@ -8,8 +8,8 @@ import (
 	"inferplan/planner/explain"
 )
 
-// report writes a report to a file, if one is named, and shows its warnings and doc, which holds the report: as JSON or
-// as tables.
+// writeReport writes a report to a file, if one is named. It prints its warnings and then doc, which contains the
+// report, as JSON or as tables.
 func (p *printer) report(path string, rep *formats.Report, warnings []string, doc any) error {
 	if path != "" {
 		if err := p.save(path, rep, true); err != nil {
@@ -23,8 +23,9 @@ func (p *printer) report(path string, rep *formats.Report, warnings []string, do
 	return printReport(p, rep)
 }
 
-// printReport shows what a run, simulated or served, came to.
+// printReport prints the results of a run, simulated or served.
 func printReport(p *printer, rep *formats.Report) error {
+	// A row for every model.
 	var rows [][]string
 	for _, m := range rep.Models {
 		row := []string{
@@ -43,6 +44,8 @@ func printReport(p *printer, rep *formats.Report) error {
 	if err := p.table("lrrrrrrrrrrr", header, rows); err != nil {
 		return err
 	}
+
+	// Tables of single kinds of reports.
 	if err := printPlans(p, rep.Plans); err != nil {
 		return err
 	}
@@ -52,6 +55,8 @@ func printReport(p *printer, rep *formats.Report) error {
 	if err := printClasses(p, &rep.TokenReport); err != nil {
 		return err
 	}
+
+	// Lines about devices, loads and accuracy.
 	var devices []string
 	for _, d := range rep.Devices {
 		devices = append(devices, fmt.Sprintf("%d x %s %s", d.Count, d.Device, percent(d.Utilisation)))
@@ -78,7 +83,7 @@ func printReport(p *printer, rep *formats.Report) error {
 	return nil
 }
 
-// slower says what becomes of the latencies of a report where runs take longer than profiled.
+// slowdownLines returns lines about the latencies of a report when runs take longer than profiled.
 func slower(rep *formats.Report) []string {
 	models := make([]explain.Latencies, len(rep.Models))
 	for i := range rep.Models {
@@ -88,7 +93,7 @@ func slower(rep *formats.Report) []string {
 	return explain.Slower(models)
 }
 
-// printPlans shows what each of several plans of a server did.
+// printPlans prints the results of each of several plans of a server.
 func printPlans(p *printer, plans []formats.PlanReport) error {
 	if len(plans) == 0 {
 		return nil
@@ -101,8 +106,7 @@ func printPlans(p *printer, plans []formats.PlanReport) error {
 	return p.table("lllrrrrrrrr", []string{"plan", "kind", "policy", "from s", "for s", "requests", "attainment", "dropped", "late", "goodput", "p99 ms"}, rows)
 }
 
-// printGenerations shows what the language models of workflows did, and each module that
-// asks for one.
+// printGenerations prints the figures of the language models of workflows, and of each module that uses one.
 func printGenerations(p *printer, w *formats.WorkflowReport) error {
 	for i := range w.Generations {
 		g := &w.Generations[i]

@@ -126,6 +126,8 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	if err := first(whole("blocks", o.blocks, 1, 100_000), whole("repeat", o.repeat, 1, 100), longer("budget", o.budget)); err != nil {
 		return err
 	}
+
+	// Read all inputs before the long work.
 	options, half, err := o.forProfile()
 	if err != nil {
 		return err
@@ -151,6 +153,8 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		}
 	}
 	endsWellOnInterrupt(ctx)
+
+	// Open the engine, and prepare recording and shares.
 	eng, err := ort.Open("")
 	if err != nil {
 		return fmt.Errorf("opening the engine: %w", err)
@@ -188,6 +192,8 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	if err := o.fill(&opt); err != nil {
 		return err
 	}
+
+	// Measure the models, then requests, then record samples.
 	profile, err := profiler.Repeat(ctx, opt, o.repeat)
 	finish()
 	if err != nil {
@@ -215,8 +221,8 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	return printRecords(p, rec, o.out, false)
 }
 
-// held returns the profile to extend, nil where there is none, and the libraries of custom operators,
-// which the engine gets.
+// existingProfile returns the profile to extend, or nil if there is none. It also registers the libraries of
+// custom operators with the engine and returns them.
 func (o *profileOptions) held(eng *ort.Engine) (*formats.Profile, []modelfile.OperatorLibrary, error) {
 	p, err := formats.ReadProfile(o.out)
 	if errors.Is(err, os.ErrNotExist) {
@@ -229,7 +235,8 @@ func (o *profileOptions) held(eng *ort.Engine) (*formats.Profile, []modelfile.Op
 	return p, operators, err
 }
 
-// recording returns the options of recording samples, if there are any, once they fit the models.
+// newRecordOptions returns the options for recording samples, after checking that the samples fit the models.
+// Without samples they are empty.
 func (o *profileOptions) recording(ctx context.Context, paths []string, set *samples.Set, eng *ort.Engine, have *formats.Profile) (r profiler.RecordOptions, err error) {
 	if set == nil {
 		return r, nil
@@ -245,7 +252,7 @@ func (o *profileOptions) recording(ctx context.Context, paths []string, set *sam
 	return r, profiler.CheckSamples(ctx, r)
 }
 
-// sharing runs shares of a GPU in processes of this program.
+// shareProcesses returns a sharer that runs shares of a GPU in processes of this program.
 func sharing() (profiler.Processes, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -254,7 +261,7 @@ func sharing() (profiler.Processes, error) {
 	return profiler.Processes{Command: []string{self, shareCommand}, Stderr: os.Stderr}, nil
 }
 
-// ended says what is left where measuring ended early.
+// endError returns the error of a measurement that ended early, and says what was saved.
 func (o *profileOptions) ended(err error) error {
 	if !errors.Is(err, context.Canceled) {
 		return err
@@ -265,7 +272,7 @@ func (o *profileOptions) ended(err error) error {
 	return &exitError{exitInterrupted, fmt.Errorf("interrupted; what was measured is in %s, and the same command goes on from there", o.out)}
 }
 
-// profiling shows how measuring goes on, and notes which warnings it gave.
+// showProgress returns functions that show the progress of measuring and end it, and the set of warnings shown.
 func profiling(p *printer, path string) (progress func(profiler.Event), told map[string]bool, finish func()) {
 	bar := p.meter(1000, "profiling")
 	told = map[string]bool{}
@@ -301,16 +308,19 @@ func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
 		e.Expected.Round(time.Second), min(e.AtMost, max(e.Budget, e.Expected)).Round(time.Second))
 }
 
-// printProfile shows what the profile holds; told are notes that were warnings
-// already.
+// printProfile prints the contents of the profile. Notes that were shown as warnings already are left out.
 func printProfile(p *printer, profile *formats.Profile, path string, told map[string]bool) error {
 	var rows [][]string
+
+	// Collect the fraction of the roofline that every whole model reaches.
 	reached := map[roofKey]float64{}
 	for _, r := range profiler.Roofline(profile) {
 		if r.Block < 0 {
 			reached[roofKey{r.Model, r.Device, 1, r.Batch}] = r.Fraction
 		}
 	}
+
+	// A row for every measurement.
 	for i := range profile.Models {
 		m := &profile.Models[i]
 		for j := range m.Measurements {
@@ -345,6 +355,8 @@ func printProfile(p *printer, profile *formats.Profile, path string, told map[st
 	if err := p.table("llrrrrrr", []string{"model", "device", "batch", "whole ms", "", "blocks ms", "slowest block ms", "of roofline"}, rows); err != nil {
 		return err
 	}
+
+	// Print the notes that were not printed during the run.
 	for _, n := range profile.Notes {
 		if !told[n] {
 			p.note("note: %s", n)
@@ -354,7 +366,7 @@ func printProfile(p *printer, profile *formats.Profile, path string, told map[st
 	return nil
 }
 
-// startMPS starts the service where this process and its children find it.
+// startMPS starts the service so that this process and its children find it.
 func startMPS() (stop func(), err error) {
 	dir, err := os.MkdirTemp("", "inferplan-mps-")
 	if err != nil {
@@ -379,7 +391,7 @@ func startMPS() (stop func(), err error) {
 	}, nil
 }
 
-// roofKey is a whole model's place among the rows of a roofline.
+// roofKey identifies a whole model among the rows of a roofline.
 type roofKey struct {
 	model, device string
 	share, batch  int
@@ -400,8 +412,8 @@ func watchGPU(d engine.Device) (profiler.StateReader, error) {
 	return gpuState{w}, nil
 }
 
-// lowered are NVML's reasons for lowered clocks that are power and heat: power
-// cap, slowdown, software and hardware thermal limits, power brake.
+// loweredReasons are NVML's reasons for lowered clocks that are power or heat: power cap, slowdown, software and
+// hardware thermal limits, power brake.
 const lowered = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 
 func (g gpuState) Read() (profiler.State, error) {

@@ -30,7 +30,7 @@ type servedOptions struct {
 	swapWith       string
 }
 
-// servedFlags are those that --llm goes with.
+// servedFlags are the flags that may be used together with --llm.
 var servedFlags = []string{"llm", "model", "name", "tensor-parallel", "keep-loaded", "swap-with", "device", "budget", "output", "force"}
 
 func (o *servedOptions) flags(f *pflag.FlagSet) {
@@ -47,6 +47,8 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	if len(args) > 0 {
 		return usageErrorf("--llm and model files exclude each other: found %s", list(args))
 	}
+
+	// Refuse flags that are about model files.
 	var odd []string
 	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if f.Changed && !slices.Contains(servedFlags, f.Name) {
@@ -74,6 +76,8 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 		return err
 	}
 	endsWellOnInterrupt(ctx)
+
+	// Find out what the server can do.
 	if _, err := llm.New(o.address); err != nil {
 		return usageErrorf("--llm %w", err)
 	}
@@ -85,6 +89,8 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 		o.model = server.Can.Models[0]
 		p.assumed([]string{"--model " + o.model})
 	}
+
+	// Measure, and merge the result into the profile.
 	bar := p.meter(1000, "profiling")
 	result, err := llmserver.Run(ctx, llmserver.Options{
 		Server: server, Model: o.model, Name: o.name, Device: device, TensorParallel: o.tensorParallel, Budget: o.budget, Out: o.out, Force: o.force,
@@ -105,8 +111,7 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	return printServed(p, o.out, result)
 }
 
-// servedDevice is the kind of the server's devices. A server of this machine runs on
-// its CPUs where there is no GPU.
+// servedDevice returns the kind of the server's devices. A server of this machine without a GPU runs on its CPUs.
 func (o *profileOptions) servedDevice(p *printer) (string, error) {
 	if o.device != "auto" {
 		return o.device, nil
@@ -125,7 +130,7 @@ func (o *profileOptions) servedDevice(p *printer) (string, error) {
 	return "", usageErrorf("--llm: name the kind of the devices that the server runs on, such as --device L40S")
 }
 
-// explained says what to do about a server that cannot be measured.
+// explainError adds to the error of a server that cannot be measured what to do about it.
 func (o *servedOptions) explained(err error) error {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled):
@@ -144,7 +149,7 @@ func (o *servedOptions) explained(err error) error {
 	return err
 }
 
-// interrupted says what is left where measuring ended early.
+// interruptedError returns the error of a measurement that ended early, and says what was saved.
 func (o *profileOptions) interrupted(err error, kept *llmserver.Result) error {
 	switch {
 	case kept == nil && errors.Is(err, context.Canceled):
@@ -181,7 +186,7 @@ func (o *profileOptions) printEstimate(p *printer, e *llmserver.Estimate, device
 	p.note("%s", text)
 }
 
-// printServed shows what was measured at a server.
+// printServed prints the measurements of a server.
 func printServed(p *printer, out string, r *llmserver.Result) error {
 	if !p.json {
 		in := &r.Profile.LLMs[0].Instances[0]

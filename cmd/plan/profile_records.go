@@ -27,7 +27,7 @@ type recordsOptions struct {
 
 	calibrate bool
 
-	completions []string // language models instead of files
+	completions []string // language models to record, in place of files
 	answers     []string
 	logprobs    int
 	parallel    int
@@ -44,11 +44,10 @@ func (o *recordsOptions) flags(f *pflag.FlagSet) {
 	f.IntVar(&o.parallel, "parallel", 4, "with --completions, requests under way at once")
 }
 
-// patience is for how long a busy server is asked again.
+// patience is the time for which requests to a busy server are repeated.
 const patience = 2 * time.Minute
 
-// recordCompletions asks language models labelled questions and adds what they
-// answer to a profile.
+// recordCompletions sends labelled questions to language models and adds their answers to a profile.
 func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, paths []string, out string, seed uint64) error {
 	switch {
 	case out == toStdout:
@@ -67,6 +66,8 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	if err := p.output("output", out, formats.KindProfile); err != nil {
 		return err
 	}
+
+	// Collect the servers, and read the questions.
 	c := profiler.CompletionOptions{Source: filepath.Base(o.records), Options: o.answers, HeldOut: o.heldOut, Score: o.score, Seed: seed,
 		Key: os.Getenv("OPENAI_API_KEY"), Top: o.logprobs, Parallel: o.parallel, Patience: patience}
 	for _, text := range o.completions {
@@ -89,6 +90,8 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 		return err
 	}
 	endsWellOnInterrupt(ctx)
+
+	// Ask, with progress over all models.
 	n := len(c.Prompts.Labels)
 	bar := p.meter(int64(n*len(c.Models)), "asking")
 	c.Progress = func(name string, done, _ int) {
@@ -103,6 +106,8 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	case err != nil:
 		return err
 	}
+
+	// Add the records to the profile.
 	o.raise(rec)
 	replaced := false
 	if _, err := profiler.Update(out, profile, func(p *formats.Profile) error {
@@ -117,7 +122,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	return printRecords(p, rec, out, replaced)
 }
 
-// samples reads the samples before the long work starts; nil without --records.
+// readSamples reads the samples before the long work starts. Without --records it returns nil.
 func (o *recordsOptions) samples(paths []string) (*samples.Set, error) {
 	if o.records == "" {
 		return nil, nil
@@ -158,7 +163,7 @@ func (o *recordsOptions) record(ctx context.Context, p *printer, opt profiler.Re
 	return rec, nil
 }
 
-// raise calibrates records where that was asked for.
+// calibrate calibrates records if a flag asks for it.
 func (o *recordsOptions) raise(rec *formats.Records) {
 	for i := range rec.Models {
 		if o.calibrate {

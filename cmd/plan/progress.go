@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// meter shows progress of long work on stderr, and only on a terminal.
+// progressBar shows the progress of long work on stderr, and only on a terminal.
 type meter struct{ bar *progressbar.ProgressBar }
 
 func (p *printer) meter(total int64, what string) *meter {
@@ -26,12 +26,12 @@ func (p *printer) meter(total int64, what string) *meter {
 	)}
 }
 
-// barWidth leaves room for the text beside the bar: a line that a terminal
-// breaks is not drawn over.
+// barWidth leaves space for the text beside the bar, because a line that the terminal breaks cannot be
+// overwritten.
 func barWidth(columns int) int { return min(max(columns-50, 5), 30) }
 
-// set moves the bar; a total of zero or less keeps the old one. Failing to
-// draw is no reason to stop working, so errors of the bar are dropped.
+// setProgress moves the bar. A total of zero or less keeps the old total. Errors of drawing are ignored, because
+// they are no reason to stop the work.
 func (m *meter) set(done, total int64, what string) {
 	if m.bar == nil {
 		return

@@ -11,7 +11,7 @@ import (
 	"inferplan/profiler"
 )
 
-// What --ranges of plan profile takes.
+// Values of --ranges of plan profile.
 const (
 	rangesNone = "none"
 	rangesAll  = "all"
@@ -46,8 +46,9 @@ func (o *profileOptions) measuredRanges(paths *[]string) (profiler.Ranges, error
 	return profiler.UsedRanges(plan), err
 }
 
-// settle solves and measures in turns until the plan stays.
+// settlePlan solves and measures in turns until no time of the plan is estimated.
 func settle(ctx context.Context, p *printer, profilePath string, budget time.Duration, seed uint64, solve func() (*formats.Plan, error)) error {
+	// Open the engine and the profile.
 	eng, err := ort.Open("")
 	if err != nil {
 		return fmt.Errorf("opening the engine: %w", err)
@@ -64,6 +65,8 @@ func settle(ctx context.Context, p *printer, profilePath string, budget time.Dur
 	if sharer.Operators, err = (&inputOptions{}).register(eng, have); err != nil {
 		return err
 	}
+
+	// Solve and measure in turns.
 	progress, _, finish := profiling(p, profilePath)
 	defer finish()
 	s, err := profiler.Settle(ctx, budget, func(plan *formats.Plan, kind string) profiler.Options {

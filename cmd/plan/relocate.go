@@ -10,14 +10,13 @@ import (
 	"inferplan/engine/ort"
 )
 
-// relocatedEnv is set in a process that was started again with the folders of
-// CUDA's libraries on its path; it is then not done a second time.
+// relocatedEnv is set in a process that was started again with the folders of CUDA's libraries on its path, so
+// that this is done only once.
 const relocatedEnv = "INFERPLAN_LIBRARY_PATH_SET"
 
-// relocate starts this program again, in the same process, where CUDA's
-// libraries lie in folders that the loader does not search (inside Python
-// packages, for example): it reads LD_LIBRARY_PATH only when a program starts.
-// Nothing happens without the CUDA provider beside ONNX Runtime.
+// relocate starts this program again, in the same process, if CUDA's libraries are in folders that the loader does
+// not search (inside Python packages, for example), because the loader reads LD_LIBRARY_PATH only when a program
+// starts. Without the CUDA provider beside ONNX Runtime it does nothing.
 func relocate() {
 	if runtime.GOOS != "linux" || os.Getenv(relocatedEnv) != "" {
 		return
@@ -28,7 +27,7 @@ func relocate() {
 	}
 	self, err := os.Executable()
 	if err != nil {
-		return // as if nothing had been found: doctor says what is missing
+		return // go on without the libraries: doctor reports what is missing
 	}
 	os.Setenv(relocatedEnv, "1")
 	os.Setenv("LD_LIBRARY_PATH", ort.JoinPath(folders, os.Getenv("LD_LIBRARY_PATH")))

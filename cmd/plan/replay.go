@@ -52,18 +52,18 @@ Exit code 0: the same actions; 1: others, the first of them is printed.`,
 	return cmd
 }
 
-// replayed is the result as JSON.
+// replayResult is the result as JSON.
 type replayed struct {
 	Log   string `json:"log"`
 	Plan  string `json:"plan"`
-	Calls int64  `json:"calls"` // that agree
+	Calls int64  `json:"calls"` // number of calls that agree, before the first difference
 	Same  bool   `json:"same"`
 	First *moved `json:"first_difference,omitempty"`
 }
 
-// moved is a call with two answers.
+// callDifference is a call for which log and policy have different actions.
 type moved struct {
-	Call   int64            `json:"call"` // from 0
+	Call   int64            `json:"call"` // number of the call, from 0
 	TimeNS int64            `json:"time_ns"`
 	Event  map[string]any   `json:"event"`
 	Log    []map[string]any `json:"log"`
@@ -71,6 +71,7 @@ type moved struct {
 }
 
 func runReplay(p *printer, o *replayOptions, path string) error {
+	// Replay the log.
 	list, err := o.policies(p)
 	if err != nil {
 		return err
@@ -88,6 +89,8 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 		}
 		return usageErrorf("%s: %w", path, err)
 	}
+
+	// Print the first difference.
 	if p.json {
 		out := replayed{Log: path, Plan: o.plan, Calls: calls, Same: !differs}
 		if differs {
@@ -107,7 +110,7 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 	return nil
 }
 
-// policies are those that the log may be of: as simulated and as served.
+// candidatePolicies returns the policies that may have written the log: as simulated, and as served.
 func (o *replayOptions) policies(p *printer) ([]policy.Policy, error) {
 	plan, err := readPlan(o.plan)
 	if err != nil {
@@ -116,6 +119,8 @@ func (o *replayOptions) policies(p *printer) ([]policy.Policy, error) {
 	if err := p.acts(plan.Kind); err != nil {
 		return nil, err
 	}
+
+	// Choose the policy's spec, and the tables that it decides by.
 	simulated, served := plan.Policy, plan.Policy
 	if o.policy != "" {
 		if simulated = (formats.PolicySpec{Name: o.policy}); served.Name != o.policy {
@@ -130,6 +135,8 @@ func (o *replayOptions) policies(p *printer) ([]policy.Policy, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// A server may run another variant of the policy than a simulation: try both.
 	specs := []formats.PolicySpec{simulated}
 	if served = policies.Served(served); !reflect.DeepEqual(served, simulated) {
 		specs = append(specs, served)
@@ -145,7 +152,7 @@ func (o *replayOptions) policies(p *printer) ([]policy.Policy, error) {
 	return list, nil
 }
 
-// logFile is an open log, unpacked when it is a gzip file, whatever its name.
+// logFile is an open log. If the file is compressed with gzip, whatever its name, it is decompressed.
 type logFile struct {
 	io.Reader
 	io.Closer
@@ -173,21 +180,22 @@ func openLog(path string) (io.ReadCloser, error) {
 	return logFile{z, f}, nil
 }
 
-// field is a number of an event or an action that is not 0.
+// namedValue is a field of an event or an action that is not zero.
 type field struct {
-	name  string // in JSON
+	name  string // as JSON spells it
 	value any
 }
 
 type fields []field
 
-// told lists what an event, an action or a hop says, in its order.
+// valuesOf returns the non-zero fields of an event, an action or a hop, in their order. Their names are those of
+// the Go fields, in snake case.
 func told(v any) fields {
 	var out fields
 	at := reflect.ValueOf(v).Elem()
 	for i := range at.NumField() {
 		x, name := at.Field(i), at.Type().Field(i).Name
-		if x.IsZero() && name != "Kind" || strings.HasSuffix(name, "First") { // a place in a buffer
+		if x.IsZero() && name != "Kind" || strings.HasSuffix(name, "First") { // First is an index into a buffer
 			continue
 		}
 		value := x.Interface()
@@ -199,7 +207,7 @@ func told(v any) fields {
 	return out
 }
 
-// snake is the name of a field in JSON.
+// snakeCase returns the JSON name of a Go field.
 func snake(name string) string {
 	var b strings.Builder
 	for i, r := range name {
@@ -223,7 +231,7 @@ func (f fields) json() map[string]any {
 	return out
 }
 
-// String is a line for a person, the kind first.
+// String returns a line for a person, with the kind first.
 func (f fields) String() string {
 	words := make([]string, len(f))
 	for i, x := range f {

@@ -67,8 +67,8 @@ Exit code 1: with --attainment, a model of a report is below it.`,
 	return cmd
 }
 
-// missing lists which models of which reports are below an attainment, a line each. If it is 0,
-// each model has to reach its percentile, which the first report that knows it says.
+// missedTargets returns a line for each model of each report whose attainment is too low. If attainment is 0, each
+// model has to reach its percentile, as the first report that has it says.
 func missing(names []string, reports []*formats.Report, attainment float64) (out []string) {
 	for j, r := range reports {
 		for i := range r.Models {
@@ -95,10 +95,10 @@ func shareOf(reports []*formats.Report, key formats.ModelClass) float64 {
 	return document.ShareAt("")
 }
 
-// driftShare is from which difference on a median is not what was promised.
+// driftShare is the relative difference from which on a median is not the promised one.
 const driftShare = 0.2
 
-// drifted tells which reports' medians are not those of the first.
+// medianWarnings returns a line for each report whose median latency differs from that of the first report.
 func drifted(names []string, reports []*formats.Report) (out []string) {
 	first := reports[0]
 	for j, r := range reports[1:] {
@@ -113,7 +113,7 @@ func drifted(names []string, reports []*formats.Report) (out []string) {
 	return out
 }
 
-// printReports puts the same model of each report under one another.
+// printReports prints the same model of each report in neighbouring rows.
 func printReports(p *printer, names []string, reports []*formats.Report) error {
 	first := reports[0]
 	var rows [][]string
@@ -132,6 +132,8 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), ms(l.P50US.D()), diff50, ms(l.P99US.D()), diff99, target,
 		})
 	}
+
+	// If there are several models, the first rows sum up all of them.
 	if len(first.Models) > 1 {
 		for j, r := range reports {
 			label, ref := "all", (*formats.LatencySummary)(nil)
@@ -145,6 +147,8 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 			row(label, reportName(names[j]), 0, r.Counts, r.Latency, offered, ref, first.Attainment)
 		}
 	}
+
+	// Then every model has a row for each report.
 	for i := range first.Models {
 		m := &first.Models[i]
 		for j, r := range reports {

@@ -25,28 +25,28 @@ import (
 	"inferplan/solver/highs"
 )
 
-// What a request takes beside its runs is measured on a server whose device computes nothing.
+// The time of a request besides its runs is measured on a server whose device computes nothing.
 const (
-	emptyRun       = time.Microsecond // too short to be slept: a sleeper wakes some 60 us late, which would count as dispatch
+	emptyRun       = time.Microsecond // too short to sleep for: a sleeper wakes about 60 us late, which would count as dispatch
 	requestEvery   = 10 * time.Millisecond
 	requestsCount  = 60 // of a model
 	requestsWarmup = 10 // of a model, not counted
 	requestSLO     = 10 * time.Second
 )
 
-// What a request costs the front end is measured where requests come as fast as this, or large ones more slowly.
+// The CPU time that a request costs the front end is measured at this rate of requests, lower for large requests.
 const (
 	costEvery  = 200 * time.Microsecond
-	costValues = 1 << 27 // of inputs a second
-	costWarmup = 100     // requests that are not counted, of large ones a fifth
-	costCount  = 2000    // requests, or as many as fill half a second
-	costLeast  = 20      // requests, however large they are
-	costBatch  = 64      // the largest that the device runs
+	costValues = 1 << 27 // input values a second, at most
+	costWarmup = 100     // requests that are not counted; a fifth of all if these are fewer
+	costCount  = 2000    // requests, or as many as half a second has
+	costLeast  = 20      // requests, even if they are large
+	costBatch  = 64      // largest batch of the device
 )
 
-// measureRequests adds to a profile what requests take beside their runs: the way through
-// a client, HTTP on loopback and the front end of this machine. Models that have it, or
-// whose tensors are not known, are left out.
+// measureRequests adds to a profile the times that requests take besides their runs: through a client, HTTP on
+// loopback and the front end of this machine. Models that have these times, or whose tensors are not known, are
+// left out.
 func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Profile) (*formats.Profile, error) {
 	var models []formats.ProfileModel
 	for _, m := range profile.Models {
@@ -72,12 +72,12 @@ func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Pr
 	})
 }
 
-// requestTime is what a request for a model takes beside its run: outside the device's time, of the device's time
-// (measured with pauses between requests), and of the CPU time of client and front end.
+// requestTime holds the times that a request for a model takes besides its run: outside the device, on the device
+// (with pauses between requests), and of the CPUs of client and front end.
 type requestTime struct{ beside, dispatch, cost document.Micros }
 
-// requestTimes serves models on a device that computes nothing, and drives them: evenly for medians of times, and
-// then faster for the CPU time.
+// requestTimes serves models on a device that computes nothing. It sends requests evenly to measure median times,
+// and then faster to measure CPU time.
 func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []requestTime, err error) {
 	dir, err := os.MkdirTemp("", "plan-requests-")
 	if err != nil {
@@ -94,6 +94,8 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
+
+	// Serve the plan in this process, and record the runs.
 	ready, ended := make(chan executor.Addresses, 1), make(chan error, 1)
 	record := filepath.Join(dir, "service.json")
 	go func() {
@@ -111,6 +113,8 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 		return nil, err
 	}
 	url := "http://" + at.HTTP
+
+	// Measure latencies with even arrivals, and then CPU times.
 	took, err := drive(ctx, url, models)
 	for i := 0; err == nil && i < len(models); i++ {
 		var spent time.Duration
@@ -121,13 +125,15 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 	if err = errors.Join(err, <-ended); err != nil {
 		return nil, err
 	}
+
+	// Subtract the times of the runs, which the server has recorded.
 	service, err := executor.ReadService(record)
 	if err != nil {
 		return nil, err
 	}
 	for i := range models {
 		runs := service.Runs[i][0]
-		runs = runs[:min(len(runs), requestsWarmup+requestsCount)] // those of even arrivals came first
+		runs = runs[:min(len(runs), requestsWarmup+requestsCount)] // the runs of even arrivals, which came first
 		if len(took[i]) == 0 || len(runs) == 0 {
 			return nil, fmt.Errorf("%s: no request was answered", models[i].Model)
 		}
@@ -141,7 +147,7 @@ func medianOf(list []time.Duration) time.Duration {
 	return report.Percentile(slices.Sorted(slices.Values(list)), .5)
 }
 
-// drive sends requests for the models in turn and gives their latencies.
+// sendEvenly sends requests for the models in turn and returns their latencies by model.
 func drive(ctx context.Context, url string, models []formats.ProfileModel) ([][]time.Duration, error) {
 	took := make([][]time.Duration, len(models))
 	cfg := load.Config{URL: url, Warmup: time.Duration(requestsWarmup*len(models)) * requestEvery, Ended: func(o load.Outcome) {
@@ -160,9 +166,10 @@ func drive(ctx context.Context, url string, models []formats.ProfileModel) ([][]
 	return took, err
 }
 
-// requestCost sends many requests for a model and returns the CPU time of this process, which is client and
-// front end, for one of them.
+// requestCost sends many requests for a model. It returns the CPU time per request of this process, which is
+// client and front end.
 func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time.Duration, error) {
+	// Choose the interval and the number of requests by the size of one.
 	values := 0.0
 	for i := range m.Inputs {
 		size := 1.0
@@ -174,8 +181,10 @@ func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time
 	every := max(costEvery, time.Duration(values/costValues*float64(time.Second)))
 	count := max(costLeast, min(costCount, int(time.Second/2/every)))
 	warmup := min(costWarmup, count/5)
+
+	// Note the process's CPU time at the end of the warm-up and at the last answer.
 	ended := 0
-	var first, last time.Duration // CPU time used until these answers
+	var first, last time.Duration // CPU time used up to these answers
 	cfg := load.Config{URL: url, Models: []load.Model{{Name: m.Model, SLO: requestSLO}}, Ended: func(o load.Outcome) {
 		if o.Reason != "" {
 			return
@@ -198,7 +207,8 @@ func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time
 	return (last - first) / time.Duration(ended-warmup), nil
 }
 
-// emptyPlan has every model, whole and with runs of no length, on one device that all share in time.
+// emptyPlan returns a plan with all models, whole and with runs of no length, on one device that they share in
+// time.
 func emptyPlan(ctx context.Context, models []formats.ProfileModel) (*formats.Plan, error) {
 	kind, run := models[0].Measurements[0].Device, formats.Latency{WallUS: document.Micros(emptyRun)}
 	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: kind}}}

@@ -43,6 +43,8 @@ func runRescue(p *printer, from, to, key string) error {
 	if _, err := os.Stat(from); err != nil {
 		return withCode(exitUsage, err)
 	}
+
+	// Read the queue's key.
 	var sealer *durable.Sealer
 	if key != "" {
 		data, err := worker.ReadSecret(key)
@@ -53,6 +55,8 @@ func runRescue(p *printer, from, to, key string) error {
 			return usageErrorf("--queue-key %s: %w", key, err)
 		}
 	}
+
+	// Copy what can be read, and print how much that is.
 	r, err := bolt.Rescue(from, to, bolt.Options{Sealer: sealer, Log: p.logger()})
 	switch {
 	case errors.Is(err, bolt.ErrDamaged):

@@ -24,7 +24,7 @@ type globals struct {
 	unknown     []string // variables of the environment that nothing reads
 }
 
-// limit sets how large documents may be.
+// setDocumentLimit sets the largest size of documents.
 func (g *globals) limit() error {
 	most, err := document.ParseBytes(g.maxDocument)
 	if err != nil {
@@ -37,10 +37,10 @@ func (g *globals) limit() error {
 	return nil
 }
 
-// maxMaxDocument bounds what --max-document may be.
+// maxMaxDocument is the largest value of --max-document.
 const maxMaxDocument = 1 << 30
 
-// execute runs one command line and returns its exit code.
+// executeCommand runs one command line and returns its exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
@@ -55,9 +55,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return exitDone
 	}
-	// What cobra itself refuses (an unknown verb or flag, a wrong number of
-	// arguments, a required flag that is missing) never came to a RunE, and is
-	// bad usage.
+	// Errors of cobra itself (an unknown verb or flag, a wrong number of arguments, a missing required flag) occur
+	// before any RunE, and are bad usage.
 	if _, ours := errors.AsType[*exitError](err); !ours && root.Annotations[running] == "" {
 		err = usageErrorf("%w\n  usage: %s%s", err, cmd.UseLine(), misspelt(cmd, err))
 	}
@@ -67,8 +66,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return exitCode(err)
 }
 
-// witness keeps the first error of writing to stdout: tables and lines are
-// printed without looking, and a full disk must not end with exit code 0.
+// checkedWriter keeps the first error of writing to stdout. Tables and lines are printed without checks, and a
+// full disk must not end with exit code 0.
 type witness struct {
 	w   io.Writer
 	err error
@@ -82,10 +81,10 @@ func (w *witness) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// running is set on the root command as soon as a verb runs.
+// runningAnnotation is set on the root command as soon as a verb runs.
 const running = "running"
 
-// misspelt is a hint at the verb or flag that was probably meant.
+// spellingHint returns a hint at the verb or flag that was probably meant.
 func misspelt(cmd *cobra.Command, err error) string {
 	if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
 		var names []string
@@ -113,7 +112,7 @@ func misspelt(cmd *cobra.Command, err error) string {
 	return ""
 }
 
-// The verbs stand in the order of their use. The setting is the whole process's.
+// Verbs are listed in the order of their use. The setting is global for the process.
 func init() { cobra.EnableCommandSorting = false }
 
 func newRootCommand() *cobra.Command {
@@ -137,7 +136,7 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 3 infeasible; 4 interrupted or a required gap missed, best so far written;
 5 environment or internal failure.`,
 		SilenceUsage: true,
-		// misspelt has its own hints, in one line.
+		// spellingHint gives hints of its own, in one line.
 		DisableSuggestions: true,
 		SilenceErrors:      true,
 		Annotations:        map[string]string{},
@@ -179,19 +178,18 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 	return root
 }
 
-// addCompletion adds cobra's verb, which writes to what the root's output is
-// by then, and refuses a shell that it does not know.
+// addCompletion adds cobra's verb for completion. It refuses unknown shells, and writes to the root's output.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	c, _, err := root.Find([]string{"completion"})
-	if err != nil { // there is one: a mistake in this program
+	if err != nil { // impossible unless this program is wrong
 		panic(err)
 	}
 	c.Args, c.RunE = cobra.NoArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
 	markRunning(root, c)
 }
 
-// newHelpCommand is cobra's, but that a verb that does not exist is bad usage.
+// newHelpCommand makes cobra's help command, except that an unknown verb is bad usage.
 func newHelpCommand(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [verb]",
@@ -221,7 +219,7 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// markRunning lets every verb tell that cobra had nothing to refuse.
+// markRunning makes every verb record that cobra has accepted the command line.
 func markRunning(root, cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(c *cobra.Command, args []string) error {
@@ -234,8 +232,7 @@ func markRunning(root, cmd *cobra.Command) {
 	}
 }
 
-// noArguments is cobra.NoArgs for verbs without verbs below them, which would
-// speak of an unknown command.
+// noArguments returns an error if there are arguments. cobra.NoArgs would call them unknown commands.
 func noArguments(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("found the argument %q, expected flags alone", args[0])
@@ -243,10 +240,10 @@ func noArguments(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// complete lets the shell complete a flag's values.
+// completeFlag lets the shell complete a flag's values.
 func complete(cmd *cobra.Command, flag string, values ...string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil { // no such flag, or a second time: a mistake in this program
+	if err != nil { // no such flag, or a second completion: this program is wrong
 		panic(err)
 	}
 }

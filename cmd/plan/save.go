@@ -14,13 +14,12 @@ import (
 	"inferplan/formats/document"
 )
 
-// toStdout as an output file is standard output: the document goes there, and
-// the tables nowhere.
+// toStdout, as the name of an output file, stands for standard output. The document is written there in place of
+// the tables.
 const toStdout = "-"
 
-// output tells, before any work is done, whether a file can be written to what
-// a flag names. A document of another kind that is there stays: nobody means to
-// replace a profile with a plan.
+// checkOutput returns an error, before any work is done, if the file that a flag names cannot be written. A
+// document of another kind is not replaced, because nobody means to replace a profile with a plan.
 func (p *printer) output(flag, path, kind string) error {
 	switch {
 	case path == "":
@@ -53,10 +52,10 @@ func (p *printer) output(flag, path, kind string) error {
 	return nil
 }
 
-// formatField is how every document of ours starts.
+// formatField matches the beginning of every document of ours.
 var formatField = regexp.MustCompile(`^\s*\{?\s*"?format"?\s*:\s*["']?inferplan\.([a-z]+)/v`)
 
-// kindAt is the kind of the document in a file; empty where it is none of ours.
+// kindAt returns the kind of the document in a file, or "" if it is not a document of ours.
 func kindAt(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -71,7 +70,7 @@ func kindAt(path string) string {
 	return ""
 }
 
-// save writes a document to a file whole or not at all, or to stdout.
+// saveDocument writes a document to a file completely or not at all, or to stdout.
 func (p *printer) save(path string, doc any, force bool) error {
 	if path == toStdout {
 		if err := document.Write(p.out, doc); err != nil {
@@ -87,7 +86,7 @@ func (p *printer) save(path string, doc any, force bool) error {
 	return err
 }
 
-// wrote tells which files a verb wrote that has nothing else to show.
+// printWritten prints the files that a verb wrote, if it has nothing else to print.
 func (p *printer) wrote(paths []string) error {
 	if p.json {
 		return p.document(map[string][]string{"wrote": paths})
@@ -98,8 +97,7 @@ func (p *printer) wrote(paths []string) error {
 	return nil
 }
 
-// partFile is a file that has another name until it is complete. A pipe or a
-// terminal is written as it is.
+// partFile is a file that has a temporary name until it is complete. A pipe or a terminal is written directly.
 type partFile struct {
 	*os.File
 	path  string
@@ -115,7 +113,7 @@ func createPart(path string) (*partFile, error) {
 	return &partFile{f, path, true}, err
 }
 
-// complete gives the file its name, unless what wrote it failed.
+// complete gives the file its name, unless writing it failed.
 func (f *partFile) complete(err error) error {
 	if f.whole {
 		err = errors.Join(err, f.Chmod(0o644))
@@ -126,7 +124,7 @@ func (f *partFile) complete(err error) error {
 	return err
 }
 
-// remove takes away what was not completed.
+// remove deletes the file if it was not completed.
 func (f *partFile) remove() {
 	if f.whole {
 		os.Remove(f.Name())

@@ -16,7 +16,7 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// schedule is the part of simulate and load that says how requests come.
+// arrivalOptions are the flags of simulate and load about arrivals.
 type schedule struct {
 	load    float64
 	poisson float64
@@ -39,12 +39,12 @@ func (s *schedule) flags(f *pflag.FlagSet) {
 	f.Uint64Var(&s.seed, "seed", 1, "seed of the arrivals")
 }
 
-// given tells whether anything but defaults says how requests come.
+// isGiven reports whether any of the flags is not at its default.
 func (s *schedule) given() bool {
 	return s.load != 1 || s.poisson != 0 || s.trace != "" || s.gaps != "" || s.mix != ""
 }
 
-// chosen are the entries of the plan that --model and --class ask for.
+// chosenEntries returns which entries of the plan --model and --class select.
 func (s *schedule) chosen(plan *formats.Plan) ([]bool, error) {
 	served := plan.Served()
 	out := make([]bool, len(served))
@@ -73,8 +73,7 @@ func (s *schedule) chosen(plan *formats.Plan) ([]bool, error) {
 	return nil, usageErrorf("--class %q: the plan has %s", s.class, list(classes))
 }
 
-// rates are the requests per second of each model, and of each of its classes,
-// at load 1.
+// entryRates returns the requests per second of each model, and of each of its classes, at load 1.
 func (s *schedule) rates(plan *formats.Plan) ([]float64, error) {
 	chosen, err := s.chosen(plan)
 	if err != nil {
@@ -96,11 +95,10 @@ func (s *schedule) rates(plan *formats.Plan) ([]float64, error) {
 	return out, nil
 }
 
-// maxRequests bounds what is drawn in one run; simulated at a million a second
-// it would last for days.
+// maxRequests bounds the number of requests of one run. Simulating them at a million a second would take days.
 const maxRequests = 1e12
 
-// few refuses rates at which a run would never end.
+// checkRequestCount refuses rates at which a run would never end.
 func (s *schedule) few(rates []float64, d time.Duration) error {
 	sum := 0.0
 	for _, r := range rates {
@@ -112,8 +110,7 @@ func (s *schedule) few(rates []float64, d time.Duration) error {
 	return nil
 }
 
-// divide gives each model the rate of --poisson and divides its rate among its
-// classes by --mix.
+// divideRates gives each model the rate of --poisson, and divides its rate among its classes by --mix.
 func (s *schedule) divide(served []formats.Served, chosen []bool, rates []float64) error {
 	shares, err := parseMix(s.mix)
 	if err != nil {
@@ -123,6 +120,8 @@ func (s *schedule) divide(served []formats.Served, chosen []bool, rates []float6
 	for class := range shares {
 		unknown[class] = true
 	}
+
+	// For each model, divide its rate among its classes.
 	for first := range served {
 		of := entriesOf(served, chosen, first)
 		if len(of) == 0 || of[0] != first {
@@ -155,7 +154,7 @@ func (s *schedule) divide(served []formats.Served, chosen []bool, rates []float6
 	return nil
 }
 
-// entriesOf are the chosen entries of one model.
+// entriesOf returns the chosen entries of the same model as an entry.
 func entriesOf(served []formats.Served, chosen []bool, of int) []int {
 	var out []int
 	for i := range served {
@@ -166,7 +165,7 @@ func entriesOf(served []formats.Served, chosen []bool, of int) []int {
 	return out
 }
 
-// parseMix reads class=share,…; shares need not sum to 1.
+// parseMix reads class=share,…. The shares need not sum to 1.
 func parseMix(text string) (map[string]float64, error) {
 	out := map[string]float64{}
 	if text == "" {
@@ -188,7 +187,7 @@ func parseMix(text string) (map[string]float64, error) {
 	return out, nil
 }
 
-// open returns recorded arrivals, or nil where a process draws them.
+// openRecorded opens recorded arrivals. It returns nil if a process draws them.
 func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
 	chosen, err := s.chosen(plan)
 	if err != nil {
@@ -219,11 +218,10 @@ func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
 	if err != nil {
 		return nil, nil, withCode(exitUsage, err)
 	}
-	return src, func() { _ = arrivals.Close(src) }, nil // a file that was only read
+	return src, func() { _ = arrivals.Close(src) }, nil // the file was only read, so errors of closing do not matter
 }
 
-// openTrace opens a trace of the plan's models; what --model and --class do not
-// ask for is left out.
+// openTrace opens a trace of the plan's models, without the requests that --model and --class exclude.
 func (s *schedule) openTrace(path string, served []formats.Served, chosen []bool) (arrivals.Source, error) {
 	names, classes := make([]string, len(served)), make([]string, len(served))
 	for i := range served {
@@ -240,7 +238,7 @@ func (s *schedule) openTrace(path string, served []formats.Served, chosen []bool
 	return arrivals.Only(src, chosen), nil
 }
 
-// process draws arrivals for a real run: each model's stream is its own.
+// drawArrivals draws arrivals for a real run, each model's in a stream of its own.
 func (s *schedule) process(plan *formats.Plan, rates []float64, d document.Duration) (arrivals.Source, error) {
 	served := plan.Served()
 	sources := make([]arrivals.Source, len(served))

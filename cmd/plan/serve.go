@@ -33,7 +33,7 @@ type serveOptions struct {
 	record, eventLog    string
 	out                 string
 	maxBody             string
-	maxBodyGiven        bool // by flag, environment or file: requests for text have a default of their own
+	maxBodyGiven        bool // set by flag, environment or file; requests for text have another default
 	memoryLimit         string
 	hosts               []string
 	maxQueue            int
@@ -115,8 +115,9 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	return cmd
 }
 
-// limits are the largest body, the memory for requests and that for what waits
-// between modules. Go's collector learns of the second.
+// memoryLimits parses --max-body and --memory-limit. It returns the largest body, the memory for requests, and the
+// memory for tensors that wait between modules. It also sets the limit of Go's collector, from the memory for
+// requests.
 func (o *serveOptions) limits() (body, requests, store document.Bytes, err error) {
 	if body, err = document.ParseBytes(o.maxBody); err != nil {
 		return 0, 0, 0, usageErrorf("--max-body: %w", err)
@@ -135,14 +136,14 @@ func (o *serveOptions) limits() (body, requests, store document.Bytes, err error
 		}
 		requests, store = memory/2, memory/4
 	}
-	// Without a limit the heap may grow to twice what is in use before Go's collector
-	// runs. A limit of the user's own stays.
+	// Without a limit the heap may grow to twice the used memory before Go's collector runs. A limit that the user
+	// has set is kept.
 	collectAt(int64(requests))
 	return body, requests, store, nil
 }
 
-// collectAt has Go's collector run before requests, and what is kept of them, take
-// more than so many bytes.
+// collectAt sets the limit of Go's collector so that it runs before requests, and their remains, take more than so
+// many bytes.
 func collectAt(bytes int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(bytes + besideRequests)
@@ -160,6 +161,8 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("record", o.record, "record"), p.output("event-log", o.eventLog, "log")); err != nil {
 		return err
 	}
+
+	// Check all flags before anything is started.
 	places, err := parsePlaces(o.places)
 	if err != nil {
 		return usageErrorf("%w", err)
@@ -195,6 +198,8 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return err
 	}
 	log := p.logAs(o.logFormat)
+
+	// Collect the options of the server.
 	so := executor.ServeOptions{
 		Options: executor.Options{
 			CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log},
@@ -228,12 +233,14 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		defer func() { err = errors.Join(err, f.Close()) }()
 		so.EventLog = f
 	}
+
+	// Serve until the end, and report.
 	endsWellOnInterrupt(ctx)
 	rep, err := executor.Serve(ctx, so)
 	if errors.Is(err, executor.ErrPlan) || errors.Is(err, executor.ErrModelHash) {
 		err = withCode(exitUsage, err)
 	}
-	// The report is there whatever became of the record and the log.
+	// The report is valid even if the record or the log failed.
 	if rep == nil {
 		return err
 	}
@@ -246,7 +253,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	return errors.Join(err, printReport(p, rep))
 }
 
-// keyring are the keys that clients of a plan may send; nil: none is asked for.
+// clientKeys returns the keys that clients of a plan may send, or nil if no key is required.
 func (o *serveOptions) keyring(plan *formats.Plan) (*httplimit.Keyring, error) {
 	token, err := readToken(o.token)
 	if err != nil {
@@ -282,7 +289,7 @@ func (o *serveOptions) keyring(plan *formats.Plan) (*httplimit.Keyring, error) {
 	return ring, nil
 }
 
-// sharedToken is what workers of other hosts must know; nil where none may join.
+// readJoinToken returns the token that workers of other hosts must know, or nil if none may join.
 func (o *serveOptions) sharedToken(p *printer) ([]byte, error) {
 	if o.join == executor.Off {
 		return nil, nil
@@ -300,7 +307,7 @@ func (o *serveOptions) sharedToken(p *printer) ([]byte, error) {
 	return token, nil
 }
 
-// howToJoin is the command line of another host.
+// howToJoin returns the command line for another host.
 func (o *serveOptions) howToJoin(a executor.Addresses) string {
 	secure := ""
 	switch {
@@ -312,7 +319,7 @@ func (o *serveOptions) howToJoin(a executor.Addresses) string {
 	return fmt.Sprintf("other hosts join with: plan worker --join %s --token FILE --device KIND%s", a.Join, secure)
 }
 
-// logger writes what happens while the server runs, with --quiet only what goes wrong.
+// logger returns a logger for the events of the server. With --quiet it logs only warnings and errors.
 func (p *printer) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(p.err, &slog.HandlerOptions{Level: p.level()}))
 }
@@ -324,7 +331,7 @@ func (p *printer) level() slog.Level {
 	return slog.LevelInfo
 }
 
-// logAs has the log, and all notes from here on, written in a format.
+// logAs makes a logger in a format, to which all later notes go, too.
 func (p *printer) logAs(format string) *slog.Logger {
 	log := p.logger()
 	if format == "json" {
@@ -334,14 +341,14 @@ func (p *printer) logAs(format string) *slog.Logger {
 	return log
 }
 
-// besideRequests is what the front end may take beside the memory for requests, as
-// Go's collector counts it: its own state, and bodies that nobody needs any more.
+// baseMemory is the memory of the front end besides that for requests, as Go's collector counts it: its own state,
+// and bodies that are not used any more.
 const besideRequests = 80 << 20
 
-// leastMemory is what the front end needs to work at all.
+// minMemory is the smallest memory with which the front end works.
 const leastMemory = 256 << 20
 
-// bounds checks flags before any file is read.
+// checkFlags checks flags before any file is read.
 func (o *serveOptions) bounds(body int64) error {
 	if body < 1 || body > math.MaxInt32 {
 		return usageErrorf("--max-body: found %s, expected 1 byte to 2GiB, less one", document.Bytes(body))
@@ -365,7 +372,7 @@ func (o *serveOptions) bounds(body int64) error {
 	return first(oneOf("engine", o.engine, "onnx", "replay"), oneOf("log-format", o.logFormat, "text", "json"), atLeast("drain-delay", o.drainDelay, 0), whole("max-queue", o.maxQueue, 0, 1<<30), longer("drain", o.drain), longer("join-silence", o.joinSilence))
 }
 
-// address refuses what is no HOST:PORT before anything is started.
+// checkAddress refuses texts other than HOST:PORT before anything is started.
 func address(flag, address string) error {
 	if address == executor.Off {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"inferplan/executor/durable/jetstream"
 )
 
-// serverOptions are the flags that say where servers of language models are.
+// serverOptions are the flags that name the servers of language models.
 type serverOptions struct {
 	servers   []string
 	adapters  []string
@@ -46,7 +46,7 @@ func (o *serverOptions) list() ([]executor.InstanceServer, error) {
 	return list, nil
 }
 
-// adapted reads MODEL=BASE and MODEL=BASE,PATH.
+// readAdapters reads MODEL=BASE and MODEL=BASE,PATH.
 func (o *serverOptions) adapted() ([]executor.ModelAdapter, error) {
 	var out []executor.ModelAdapter
 	for _, text := range o.adapters {
@@ -63,7 +63,7 @@ func (o *serverOptions) adapted() ([]executor.ModelAdapter, error) {
 	return out, nil
 }
 
-// queueOptions are the flags that say where accepted requests are kept.
+// queueOptions are the flags about the storage of accepted requests.
 type queueOptions struct {
 	place    string
 	replicas int
@@ -80,12 +80,12 @@ func (o *queueOptions) flags(f *pflag.FlagSet, place string) {
 	f.DurationVar(&o.silence, "queue-silence", 10*time.Second, "how long a process may be silent towards NATS until others have its requests, and plan")
 }
 
-// shared tells whether several machines use the queue.
+// isShared reports whether several machines use the queue.
 func (o *queueOptions) shared() bool {
 	return strings.HasPrefix(o.place, "nats://") || strings.HasPrefix(o.place, "tls://")
 }
 
-// check reads the key, and refuses what cannot be.
+// readKey reads the key of the queue, and checks the other flags.
 func (o *queueOptions) check() (*durable.Sealer, error) {
 	if err := first(whole("queue-replicas", o.replicas, 1, 5), longer("queue-silence", o.silence)); err != nil {
 		return nil, err
@@ -104,21 +104,21 @@ func (o *queueOptions) check() (*durable.Sealer, error) {
 	return sealer, nil
 }
 
-// warnKeyless tells what a queue of several machines without a key is open to.
+// warnKeyless logs to which attacks a queue of several machines without a key is open.
 func (o *queueOptions) warnKeyless(log *slog.Logger) {
 	if o.key == "" {
 		log.Warn("whoever may write to the stream can stop an agent, and reads all requests: give all processes the same --queue-key", "queue", o.place)
 	}
 }
 
-// loopback says whether nobody on another machine reaches an address to listen on.
+// isLoopback reports whether an address to listen on can only be reached from this machine.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err != nil || host == "" || host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// share opens a queue of several machines.
+// openShared opens a queue of several machines.
 func (o *queueOptions) share(ctx context.Context, sealer *durable.Sealer, log *slog.Logger) (durable.Shared, error) {
 	opt := jetstream.Options{Replicas: o.replicas, AckWait: o.silence, Sealer: sealer, Log: log}
 	if o.creds != "" {
@@ -140,7 +140,7 @@ func (o *queueOptions) share(ctx context.Context, sealer *durable.Sealer, log *s
 type textOptions struct {
 	serverOptions
 	queue   queueOptions
-	keyless bool // others may reach a front end whose queue on NATS has no key
+	keyless bool // allow access from elsewhere to a front end whose queue on NATS has no key
 	silence time.Duration
 }
 
@@ -151,8 +151,9 @@ func (o *textOptions) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.silence, "server-silence", 5*time.Second, "how long a server may answer nothing, beside ten times what the plan expects, until its requests go elsewhere")
 }
 
-// apply sets what serve is told of language models.
+// setServeOptions sets the options of serve that concern language models.
 func (o *textOptions) apply(so *executor.ServeOptions) error {
+	// Read the servers, the adapters and the queue's key.
 	var err error
 	if so.Servers, err = o.list(); err != nil {
 		return err
@@ -168,6 +169,8 @@ func (o *textOptions) apply(so *executor.ServeOptions) error {
 		return err
 	}
 	so.Silence = o.silence
+
+	// A shared queue leaves the servers to agents, and needs a key where others can reach it.
 	if o.queue.shared() {
 		switch text := "with --queue %s: its servers are attached by 'plan agent', each beside its own: give the flag there"; {
 		case len(so.Servers) > 0:
@@ -184,6 +187,8 @@ func (o *textOptions) apply(so *executor.ServeOptions) error {
 		so.Queue.Share = func(ctx context.Context) (durable.Shared, error) { return o.queue.share(ctx, sealer, so.Log) }
 		return nil
 	}
+
+	// Any other queue is a file of this process.
 	so.Queue.Open = func() (durable.Store, error) {
 		s, err := bolt.Open(o.queue.place, bolt.Options{Sealer: sealer, Log: so.Log})
 		if errors.Is(err, bolt.ErrDamaged) {

@@ -27,17 +27,17 @@ type simulateOptions struct {
 	schedule
 	findMaxLoad      bool
 	upTo             float64
-	attainment       float64   // 0: what percentiles say
-	shares           []float64 // of requests in time, of everything served
+	attainment       float64   // share in time that is required; 0 means by percentile
+	shares           []float64 // required share in time, by entry of the plan
 	policy           string
 	network          string
 	loads            string
 	duration, warmup time.Duration
 	attainmentGiven  bool
-	durationGiven    bool // by flag, environment or file: with a trace the default would cut it short
+	durationGiven    bool // set by flag, environment or file; the default would cut a trace short
 	runsGiven        bool
 	seedGiven        bool
-	meetsAll         bool // its policy looks at all open requests when one arrives
+	meetsAll         bool // the policy looks at all open requests when one arrives
 	window           time.Duration
 	runs             int
 	service          string
@@ -99,9 +99,8 @@ models are decided are not simulated. Attainment is taken to fall with load.`,
 	return cmd
 }
 
-// runSimulate writes what whole runs show, also where an interrupt kept others
-// from being complete; of a run that was cut short it writes nothing: its figures
-// would look like those of a shorter one.
+// runSimulate reports the results of complete runs, also if an interrupt prevented further runs. Of an interrupted
+// run it writes nothing, because its figures would look like those of a shorter run.
 func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
 	err := simulate(ctx, p, o, path)
 	if _, told := errors.AsType[*exitError](err); !told && errors.Is(err, context.Canceled) {
@@ -117,6 +116,8 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	if err := o.bounds(); err != nil {
 		return err
 	}
+
+	// Build the scenario and the arrivals.
 	plan, err := readPlan(path)
 	if err != nil {
 		return withCode(exitUsage, err)
@@ -141,6 +142,8 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 		return err
 	}
 	endsWellOnInterrupt(ctx)
+
+	// Simulate, and complete the report.
 	began := time.Now()
 	rep, events, done, err := o.run(ctx, sc, src)
 	if err != nil {
@@ -170,8 +173,8 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	return nil
 }
 
-// repeat takes the runs that a plan of queues states, as far as no flag says otherwise:
-// its figures come out again.
+// repeatStatedRuns sets duration, runs and seed to those that a plan of queues states, unless a flag sets them.
+// The simulation then reproduces the plan's figures.
 func (o *simulateOptions) repeat(p *printer, plan *formats.Plan) {
 	runs := formats.StatedRuns(plan)
 	if runs == nil || o.given() || o.findMaxLoad || o.loads != "" || o.chromeTrace != "" || o.eventLog != "" {
@@ -191,7 +194,7 @@ func (o *simulateOptions) repeat(p *printer, plan *formats.Plan) {
 	}
 }
 
-// scenario is the plan under the flags, without its arrivals.
+// newScenario returns the scenario of the plan under the flags, without arrivals.
 func (o *simulateOptions) scenario(p *printer, plan *formats.Plan) (*sim.Scenario, error) {
 	spec := plan.Policy
 	if o.policy != "" {
@@ -221,9 +224,9 @@ func (o *simulateOptions) scenario(p *printer, plan *formats.Plan) (*sim.Scenari
 	return sc, o.services(sc, plan)
 }
 
-// arrivals checks a source against the flags: a trace that is played as it is stays,
-// one that is stretched to loads goes into the scenario, and without one arrivals
-// are drawn.
+// prepareArrivals checks a source of arrivals against the flags. A trace that is replayed unchanged is returned. A
+// trace that is stretched to several loads is stored in the scenario. Without a trace arrivals are drawn, and it
+// returns nil.
 func (o *simulateOptions) arrivals(p *printer, sc *sim.Scenario, src arrivals.Source) (arrivals.Source, error) {
 	if src != nil && !o.findMaxLoad && o.loads == "" {
 		if o.runs > 1 {
@@ -250,18 +253,18 @@ func (o *simulateOptions) arrivals(p *printer, sc *sim.Scenario, src arrivals.So
 	return nil, nil
 }
 
-// mostRequests is how many requests are simulated by default: they end within seconds.
+// maxDefaultRequests is the number of requests that are simulated by default, so that a simulation ends within seconds.
 const mostRequests = 5e6
 
-// mostMeetings is the same in pairs of requests that are there at once, for policies that
-// look at all that are open when one arrives.
+// maxDefaultMeetings is the same limit in pairs of requests that are open at the same time, for policies that look
+// at all open requests when one arrives.
 const mostMeetings = 3e8
 
-// searchedLoads is about how many loads --find-max-load tries, of 1 in the mean.
+// searchedLoads is about how many loads --find-max-load tries, whose mean is about 1.
 const searchedLoads = 8
 
-// shorten takes fewer virtual seconds where the default has more than mostRequests, and
-// says so.
+// shortenDuration shortens the default duration if more than maxDefaultRequests would arrive. It returns a line
+// that says so.
 func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
 	loads := o.load
 	if o.findMaxLoad {
@@ -272,6 +275,8 @@ func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
 			loads += load
 		}
 	}
+
+	// Add up the rates of all models.
 	rate, slo := 0.0, time.Duration(0)
 	for i := range sc.Tables.Models {
 		rps := sc.Tables.Models[i].RPS
@@ -280,10 +285,12 @@ func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
 		}
 		rate, slo = rate+rps, max(slo, sc.Tables.Models[i].SLO)
 	}
+
+	// Find the longest duration within the limits, in seconds.
 	runs := float64(max(1, o.runs))
 	seconds := mostRequests / (rate * loads * runs)
 	if o.meetsAll {
-		meetings := mostMeetings / (rate * rate * loads * runs) // in seconds squared
+		meetings := mostMeetings / (rate * rate * loads * runs) // bound of duration times SLO, in seconds squared
 		seconds = min(seconds, max(meetings/slo.Seconds(), min(slo.Seconds(), math.Sqrt(meetings))))
 	}
 	if !(seconds < (sc.Duration - sc.Warmup).Seconds()) {
@@ -297,11 +304,11 @@ func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
 	return []string{text}
 }
 
-// run simulates what the flags ask for, and says what was complete in case an
-// interrupt came.
+// runSimulation simulates what the flags ask for. completed says what is complete if an interrupt ended it.
 func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrivals.Source) (rep *formats.Report, events int64, done string, err error) {
 	switch {
 	case src != nil:
+		// Replay a trace.
 		if !o.durationGiven {
 			sc.Duration = 0 // until the trace ends
 		}
@@ -311,6 +318,7 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 		}
 		return rep, events, "", err
 	case o.loads != "":
+		// Simulate a list of loads.
 		loads, err := o.sweep()
 		if err != nil {
 			return nil, 0, "", err
@@ -322,6 +330,7 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 		rep, events = found.SweepReport()
 		return rep, events, fmt.Sprintf("the first %d of %d loads", len(found.Points), len(loads)), nil
 	case o.findMaxLoad:
+		// Search for the highest load.
 		found, err := sim.FindMaxLoad(ctx, sc, o.shares, o.runs, o.upTo)
 		if found == nil {
 			return nil, 0, "", err
@@ -331,6 +340,8 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 		}
 		return rep, events, "the loads that were tried so far, and the highest load is not known", nil
 	}
+
+	// Simulate one load in several runs.
 	res, err := o.replicate(ctx, sc)
 	if res == nil {
 		return nil, 0, "", err
@@ -338,7 +349,7 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 	return res.Report, res.Events, fmt.Sprintf("the first %d of %d runs", res.Report.Runs, o.runs), nil
 }
 
-// show writes and prints the report.
+// showReport writes and prints the report.
 func (o *simulateOptions) show(p *printer, rep *formats.Report) error {
 	if err := p.report(o.out, rep, rep.Warnings, rep); err != nil || p.json {
 		return err
@@ -347,7 +358,7 @@ func (o *simulateOptions) show(p *printer, rep *formats.Report) error {
 	return nil
 }
 
-// simulated names the plan in the report; nil where it came out of a pipe.
+// planInput describes the plan for the report. It returns nil if the plan was read from a pipe.
 func (o *simulateOptions) simulated(path string) (*formats.Input, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, nil
@@ -364,8 +375,8 @@ func (o *simulateOptions) simulated(path string) (*formats.Input, error) {
 	return &formats.Input{Role: "plan", Path: path, SHA256: sum}, nil
 }
 
-// links is the network to simulate on, and what was assumed about it: the
-// artifact's dispatch is judged on the artifact's network unless told otherwise.
+// chooseNetwork returns the network to simulate, and what was assumed about it. Without a flag, the dispatch of
+// the PPipe artifact is simulated on the artifact's network.
 func (o *simulateOptions) links(policyName string) (policy.Topology, []string, error) {
 	switch n := policy.Topology(o.network); {
 	case n == "" && policyName == artifact.Name:
@@ -379,7 +390,7 @@ func (o *simulateOptions) links(policyName string) (policy.Topology, []string, e
 
 func networks() []string { return words(policy.Topologies()) }
 
-// one runs once: the arrivals of a trace, or, with src nil, those that are drawn.
+// runOnce runs once, with the arrivals of a trace or, if src is nil, drawn ones.
 func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.Source) (*formats.Report, int64, error) {
 	var kept []*partFile
 	keep := func(path, what string) (*os.File, error) {
@@ -411,6 +422,8 @@ func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.
 		rec = conform.NewRecorder(cfg.Policy, log)
 		cfg.Policy = rec
 	}
+
+	// Run, and give the files their names.
 	res, err := sim.Run(ctx, cfg)
 	if rec != nil {
 		err = errors.Join(err, rec.Close())
@@ -444,8 +457,7 @@ func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim
 	return &sim.Result{Report: rep, Events: events}, nil
 }
 
-// services sets how long runs take: recorded times, jitter around the plan's,
-// or the plan's.
+// setServiceTimes sets how long runs take: as recorded, with jitter around the plan's times, or as planned.
 func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 	switch {
 	case o.service != "" && o.jitter != 0:
@@ -460,8 +472,8 @@ func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 			return usageErrorf("%s: %w", o.service, err)
 		}
 		sc.Ingress, sc.Egress = rec.Ingress, rec.Egress
-		// One run takes the times of the runs recorded at its moments, so that with
-		// the same arrivals it is the recorded run again; replications draw.
+		// One run takes the recorded times at their moments, so that with the same arrivals it repeats the
+		// recorded run. Several replications draw from the recorded times.
 		draw := o.runs > 1 || o.findMaxLoad
 		sc.Service = func(seed uint64) (sim.Service, error) { return sim.Empirical(sc.Tables, samples, draw, seed) }
 	case o.jitter > 0:
@@ -472,7 +484,7 @@ func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 	return nil
 }
 
-// boundShare is the least goodput / weight of a model over the plan's bound.
+// boundShare returns the smallest goodput / weight of a model, divided by the plan's bound.
 func boundShare(plan *formats.Plan, rep *formats.Report) *float64 {
 	share := -1.0
 	for _, m := range plan.Served() {

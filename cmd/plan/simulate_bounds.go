@@ -16,7 +16,7 @@ const (
 	maxRuns    = 100_000
 )
 
-// bounds checks the numbers of flags before any file is read.
+// checkFlags checks the numbers of flags before any file is read.
 func (o *simulateOptions) bounds() error {
 	if o.window > 0 && (o.duration/o.window >= maxWindows || o.trace != "" && !o.durationGiven && o.window < time.Second) {
 		return usageErrorf("--window: found %s, expected at most %d windows of the run, and at least 1s with a --trace that is played to its end", o.window, maxWindows)
@@ -28,14 +28,14 @@ func (o *simulateOptions) bounds() error {
 		shareTyped("attainment", o.attainment, o.attainmentGiven), number("jitter", o.jitter, 0, maxJitter))
 }
 
-// maxJitter is a coefficient of variation beyond which no service time is like
-// another: the simulated times would mean nothing.
+// maxJitter is the largest coefficient of variation. Beyond it service times have nothing in common, and the
+// simulated times would mean nothing.
 const maxJitter = 100
 
 // maxLoads bounds the points of a sweep.
 const maxLoads = 1000
 
-// sweep reads --loads.
+// parseLoads reads --loads.
 func (o *simulateOptions) sweep() ([]float64, error) {
 	bad := func(found string) error {
 		return usageErrorf("--loads %s: found %s, expected loads above 0 such as 0.5,0.8,1 or FROM:TO:STEP such as 0.1:1.2:0.1, at most %d", o.loads, found, maxLoads)
@@ -74,13 +74,13 @@ func (o *simulateOptions) sweep() ([]float64, error) {
 	}
 	var out []float64
 	for i := range int(math.Floor((values[1]-values[0])/values[2]+1e-9)) + 1 {
-		// Rounded, so that a step of 0.1 gives 0.3 and not 0.30000000000000004.
+		// Round, so that a step of 0.1 gives 0.3 and not 0.30000000000000004.
 		out = append(out, math.Round((values[0]+float64(i)*values[2])*1e9)/1e9)
 	}
 	return out, nil
 }
 
-// alone refuses what shows one run where there are several.
+// checkSingleRun refuses flags that show one run if there are several.
 func (o *simulateOptions) alone() error {
 	of := ""
 	switch {

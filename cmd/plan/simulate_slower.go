@@ -9,15 +9,15 @@ import (
 	"inferplan/sim"
 )
 
-// Work of a simulation above which the two with longer runs are left out, so that all three end
-// within seconds: events, and, where a policy looks at all that are open when a request arrives,
-// these, about as many as arrive while one is open.
+// The two simulations with longer runs are left out if the first one has more work than this, so that all three
+// end within seconds. The work is counted in events. For policies that look at all open requests when one arrives,
+// it is also counted in meetings: requests times the requests that are open.
 const (
 	mostLengthened = 5e6
 	mostMet        = 5e6
 )
 
-// unlengthened says why longer runs are not simulated beside those of a report; empty: they are.
+// whyNotLengthened returns why longer runs are not simulated besides those of a report, or "" if they are.
 func (o *simulateOptions) unlengthened(rep *formats.Report) string {
 	if rep.Events > mostLengthened {
 		return fmt.Sprintf("%d events, of at most %.0f", rep.Events, float64(mostLengthened))
@@ -33,10 +33,11 @@ func (o *simulateOptions) unlengthened(rep *formats.Report) string {
 	return ""
 }
 
-// lengthen puts into a report what each model shows on the same arrivals where runs take longer
-// than profiled. Of several loads, of recorded service times and after an interrupt it does nothing, and after a large simulation it says why.
-// If ctx is cancelled meanwhile, it marks the report as interrupted and returns true.
+// lengthen adds to a report the figures of each model, on the same arrivals, when runs take longer than profiled.
+// It does nothing for several loads, for recorded service times and after an interrupt. After a large simulation
+// it says why it does nothing. If ctx is cancelled meanwhile, it marks the report as interrupted and returns true.
 func (o *simulateOptions) lengthen(ctx context.Context, p *printer, sc *sim.Scenario, plan *formats.Plan, rep *formats.Report) (interrupted bool, err error) {
+	// Leave out what longer runs cannot be compared with, or would take too long for.
 	if o.loads != "" || o.findMaxLoad || o.service != "" || rep.Interrupted {
 		return false, nil
 	}
@@ -44,6 +45,8 @@ func (o *simulateOptions) lengthen(ctx context.Context, p *printer, sc *sim.Scen
 		p.assumed([]string{"longer runs: none are simulated beside these (" + why + "); a shorter --duration has them"})
 		return false, nil
 	}
+
+	// Simulate each longer run with the same arrivals: a trace is read anew, others are drawn.
 	slower, err := sim.Lengthened(sc, func(slow *sim.Scenario) (*formats.Report, error) {
 		src, closeSource, err := o.open(plan)
 		if err != nil {

@@ -55,7 +55,8 @@ far is written).`,
   plan solve --slo 100ms --gpu-rounding fractional --max-partitions 3 --json
   plan solve --method queue --objective gpus --profile llms.json --cluster c.yaml --workload chat.yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			// Here, before the configuration is read: that may say for all solves what only some use.
+			// This comes before the configuration is read, which may set options for all solves that only some
+			// use.
 			o.choices.noteTyped(cmd.Flags())
 			o.attainmentTyped, o.budgetTyped = cmd.Flags().Changed("attainment"), cmd.Flags().Changed("budget")
 			return noArguments(cmd, args)
@@ -105,6 +106,8 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 		}
 		return res.Plan, nil
 	}
+
+	// Solve, and explain why if there is no plan.
 	err := o.solve(ctx, p, once)
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
@@ -118,6 +121,8 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 		}
 		return err
 	}
+
+	// Write and print the plan.
 	plan := res.Plan
 	interrupted := ctx.Err() != nil
 	if err := o.save(p, plan); err != nil {
@@ -141,17 +146,17 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	return nil
 }
 
-// infeasibleJSON is the stable document of `plan solve --json` where there is no plan.
+// infeasibleJSON is the stable document of `plan solve --json` if there is no plan.
 type infeasibleJSON struct {
 	Status   string         `json:"status"`
 	Reason   string         `json:"reason"`
 	Nearest  kind.Nearest   `json:"nearest"`
-	Or       []kind.Nearest `json:"or,omitempty"`        // each by itself would do as well
-	CutShort string         `json:"cut_short,omitempty"` // what ended the search for what is nearest
+	Or       []kind.Nearest `json:"or,omitempty"`        // other changes, each of which would also be enough
+	CutShort string         `json:"cut_short,omitempty"` // why the search for the nearest feasible problem ended early
 }
 
-// save writes the plan. Where plan.json is there and differs, the new plan goes
-// beside it: a solve may have taken long, and the old plan may be in force.
+// savePlan writes the plan. If plan.json exists and differs, it writes the new plan to plan.new.json, because the
+// old plan may be in force, and a solve may have taken long.
 func (o *solveOptions) save(p *printer, plan *formats.Plan) error {
 	err := p.save(o.out, plan, o.force)
 	if _, exists := errors.AsType[*document.ExistsError](err); !exists {
@@ -167,7 +172,7 @@ func (o *solveOptions) save(p *printer, plan *formats.Plan) error {
 	return nil
 }
 
-// solve calls once, or, with --measure, as often as it takes until the plan stays.
+// solveOrSettle solves once. With --measure, it solves and measures until no time of the plan is estimated.
 func (o *solveOptions) solve(ctx context.Context, p *printer, once func() (*formats.Plan, error)) error {
 	if !o.measure {
 		_, err := once()
@@ -180,7 +185,7 @@ func (o *solveOptions) solve(ctx context.Context, p *printer, once func() (*form
 	return settle(ctx, p, path, o.budget, o.seed, once)
 }
 
-// once reads the documents and solves.
+// solveOnce reads the documents and solves.
 func (o *solveOptions) once(ctx context.Context, p *printer) (*planner.Result, error) {
 	in, assumed, err := solveInputs(o)
 	if err != nil {
@@ -191,7 +196,7 @@ func (o *solveOptions) once(ctx context.Context, p *printer) (*planner.Result, e
 		return nil, err
 	}
 	opt.Assumptions = append(opt.Assumptions, assumed...)
-	endsWellOnInterrupt(ctx) // what was read so far is not worth keeping
+	endsWellOnInterrupt(ctx) // nothing before this is worth keeping
 	solver, err := newSolver()
 	if err != nil {
 		return nil, err
@@ -208,7 +213,7 @@ func (o *solveOptions) bounds() error {
 	return first(number("require-gap", o.requireGap, 0, 1), shareTyped("attainment", o.attainment, o.attainmentTyped), longer("budget", o.budget))
 }
 
-// together refuses flags that were typed without the one that they say more about.
+// checkFlagPairs refuses flags that were typed without the flag that they need.
 func (o *solveOptions) together() error {
 	if margin := o.choices.word("margin"); o.attainmentTyped && !o.certify && margin != "" && margin != planner.Auto {
 		return usageErrorf("--attainment is what the certified rate must reach: with --margin %s it needs --certify", margin)
@@ -219,7 +224,7 @@ func (o *solveOptions) together() error {
 	return nil
 }
 
-// planner turns the flags into the planner's options.
+// plannerOptions returns the planner's options from the flags.
 func (o *solveOptions) planner(in *planner.Inputs) (planner.Options, error) {
 	opt := planner.Options{Method: o.method, Seed: &o.seed, Certify: o.certify, Asked: kind.Asked{Attainment: o.attainment, Seed: o.seed, Dir: in.WorkloadDir}}
 	m, err := planner.MethodFor(o.method, in)
@@ -230,7 +235,8 @@ func (o *solveOptions) planner(in *planner.Inputs) (planner.Options, error) {
 	return opt, err
 }
 
-// solveInputs reads the documents, or assumes what is missing.
+// solveInputs reads the documents. For a missing document it makes one from defaults, and returns a line that says
+// so.
 func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 	r := &reading{of: o.out}
 	path, err := documentFile("profile", o.profile)
@@ -259,7 +265,7 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 	return r.Inputs, append(cluster, workload...), err
 }
 
-// readCluster reads the cluster, or assumes this machine, and says why.
+// readCluster reads the cluster or, without one, takes this machine. assumptions says what was assumed.
 func (o *solveOptions) readCluster(r *reading) (why []string, err error) {
 	path, err := documentFile("cluster", o.cluster)
 	if err != nil {
@@ -272,7 +278,8 @@ func (o *solveOptions) readCluster(r *reading) (why []string, err error) {
 	return why, withCode(exitUsage, err)
 }
 
-// readWorkload reads the workload, or assumes one of the SLO, and says why.
+// readWorkload reads the workload or, without one, makes one of all models with the SLO. assumptions says what was
+// assumed.
 func (o *solveOptions) readWorkload(r *reading) (why []string, err error) {
 	path, err := documentFile("workload", o.workload)
 	if err != nil {
@@ -332,14 +339,17 @@ func solveDocument(res *planner.Result) solveJSON {
 	return d
 }
 
-// printPlan prints the closing table.
+// printPlan prints the closing tables.
 func printPlan(p *printer, plan *formats.Plan, path string) error {
+	// Find the certified rate of each model.
 	certified := map[formats.ModelClass]formats.CertifiedModel{}
 	if plan.Certified != nil {
 		for _, c := range plan.Certified.Models {
 			certified[c.Key()] = c
 		}
 	}
+
+	// A row for every pipeline.
 	var rows [][]string
 	for d, m := range plan.Deployment {
 		promised := plan.Promised(d)
@@ -364,7 +374,7 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 			})
 		}
 	}
-	if len(rows) == 0 { // the kind deploys no pipelines: what is explained tells of it
+	if len(rows) == 0 { // a kind that deploys no pipelines; printExplanation describes it
 		return explained(p, plan, path)
 	}
 	err := p.table("llrlrrrrrr", []string{"model", "pipeline (blocks)", "batch", "devices", "rps", "planned rps", "certified rps", "service ms", "p99 ms", "SLO ms"}, rows)
@@ -374,7 +384,7 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 	return explained(p, plan, path)
 }
 
-// explained prints what there is to say about a plan, and the next command.
+// printExplanation prints the explanation of a plan, and the next command.
 func explained(p *printer, plan *formats.Plan, path string) error {
 	p.lines(explain.Lines(plan))
 	if path != toStdout {
@@ -383,8 +393,8 @@ func explained(p *printer, plan *formats.Plan, path string) error {
 	return nil
 }
 
-// atHeldRate is the flag of plan simulate for a rate that the plan holds: none where the planned
-// rates are tested by simulation, else the certified load, else a load below the planned one.
+// atHeldRate returns the flag of plan simulate for a rate that the plan sustains: none if the planned rates were
+// tested by simulation, else the certified load, else a load below the planned one.
 func atHeldRate(plan *formats.Plan) string {
 	switch c := plan.Certified; {
 	case plan.Objective.Basis == formats.BasisSimulation:

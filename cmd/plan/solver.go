@@ -11,7 +11,7 @@ import (
 	"inferplan/solver/process"
 )
 
-// solverCommand is the process that solve and check start for their models.
+// solverCommand is the verb of the process that solve and check start to solve their models.
 const solverCommand = "solver"
 
 func newSolverCommand() *cobra.Command {
@@ -21,7 +21,7 @@ func newSolverCommand() *cobra.Command {
 		}}
 }
 
-// newSolver returns a solver in a process of its own, which has to be closed.
+// newSolver returns a solver in a separate process. The caller has to close it.
 func newSolver() (*process.Solver, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -29,6 +29,6 @@ func newSolver() (*process.Solver, error) {
 	}
 	return &process.Solver{Name: highs.Version(), Command: func() *exec.Cmd {
 		return &exec.Cmd{Path: self, Args: []string{"plan", solverCommand},
-			SysProcAttr: &syscall.SysProcAttr{Setpgid: true}} // Ctrl-C at a terminal is for this process
+			SysProcAttr: &syscall.SysProcAttr{Setpgid: true}} // Ctrl-C at a terminal is then only for this process
 	}}, nil
 }

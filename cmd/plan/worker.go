@@ -28,8 +28,8 @@ type workerOptions struct {
 	silence      time.Duration
 }
 
-// newWorkerCommand is the process that serve and profile start, and what a
-// person starts on another host to join a server.
+// newWorkerCommand makes the verb of the process that serve and profile start, and that a person starts on another
+// host to join a server.
 func newWorkerCommand(g *globals) *cobra.Command {
 	o := &workerOptions{}
 	cmd := &cobra.Command{
@@ -68,15 +68,14 @@ The models lie here as well, in --models; their hashes must be those of the plan
 	return cmd
 }
 
-// shareCommand is what profile starts for each share of a GPU.
+// shareCommand is the verb that profile starts for each share of a GPU.
 const shareCommand = "share"
 
 func newShareCommand() *cobra.Command {
 	return &cobra.Command{Use: shareCommand, Short: "The process of one share of a GPU, started by profile", Hidden: true, Args: cobra.NoArgs, RunE: serveParent}
 }
 
-// serveParent is a worker of the process that started it; by hand it says so and
-// exits.
+// serveParent serves the process that started this one. If a person started it, it says so and exits.
 func serveParent(cmd *cobra.Command, _ []string) error {
 	endsWellOnInterrupt(cmd.Context())
 	return worker.Main(cmd.Context())
@@ -96,7 +95,7 @@ func modelCacheBytes(text string) (int64, error) {
 	return int64(size), nil
 }
 
-// maxJoined bounds the devices of one host, each of which joins by itself.
+// maxJoined bounds the devices of one host, each of which joins separately.
 const maxJoined = 1024
 
 func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
@@ -143,6 +142,8 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if err != nil {
 		return err
 	}
+
+	// Offer the devices until the end.
 	endsWellOnInterrupt(cmd.Context())
 	err = worker.Join(cmd.Context(), worker.JoinConfig{
 		Address: o.join, Token: []byte(token), TLS: secure, Host: o.host, Kind: o.device, Count: o.count, Models: o.models, CPUs: cpus, Operators: operators,

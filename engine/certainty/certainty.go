@@ -10,7 +10,7 @@ import (
 // probability less the second largest.
 const Default = "top1-top2"
 
-// Func gives the certainty, from 0 to 1, of one sample's probabilities.
+// Func computes the certainty, from 0 to 1, of one sample's probabilities.
 type Func func(probabilities []float64) float64
 
 var funcs = []struct {
@@ -31,7 +31,7 @@ func Names() []string {
 	return out
 }
 
-// Named is the score of a name; the empty name is Default.
+// ByName returns the score of a name. The empty name means Default.
 func Named(name string) (Func, error) {
 	if name == "" {
 		name = Default
@@ -44,7 +44,7 @@ func Named(name string) (Func, error) {
 	return nil, fmt.Errorf("certainty %q: unknown, expected one of %s", name, strings.Join(Names(), ", "))
 }
 
-// TopTwo is the largest probability less the second largest.
+// TopTwo returns the largest probability minus the second largest.
 func TopTwo(p []float64) float64 {
 	first, second := 0.0, 0.0
 	for _, v := range p {
@@ -57,7 +57,7 @@ func TopTwo(p []float64) float64 {
 	return first - second
 }
 
-// Top is the largest probability.
+// Top returns the largest probability.
 func Top(p []float64) float64 {
 	first := 0.0
 	for _, v := range p {
@@ -66,8 +66,8 @@ func Top(p []float64) float64 {
 	return first
 }
 
-// Entropy is one less the entropy over its largest value, the logarithm of the
-// number of classes. Zeros, which Normalise makes of what is no answer, are 0.
+// Entropy returns 1 minus the entropy divided by its largest value, the logarithm of the number of classes. All
+// zeros, which Normalise makes of invalid scores, give 0.
 func Entropy(p []float64) float64 {
 	if len(p) < 2 {
 		return Top(p)
@@ -85,13 +85,11 @@ func Entropy(p []float64) float64 {
 	return min(1, max(0, 1-h/math.Log(float64(len(p)))))
 }
 
-// tolerance is how far the sum of probabilities in single precision may be
-// from 1.
+// tolerance bounds the difference of a sum of probabilities in single precision from 1.
 const tolerance = 1e-3
 
-// Normalise makes probabilities of scores, in place, and returns the class of
-// the largest score: the first of equal ones. Scores with a NaN or an infinity
-// become zeros, which every score calls uncertain, and class -1.
+// Normalise turns scores into probabilities, in place, and returns the class of the largest score (the first of
+// equal ones). Scores with a NaN or an infinity become zeros, whose certainty is 0, and the class is -1.
 func Normalise(scores []float64) (class int) {
 	class = -1
 	sum, most, valid := 0.0, math.Inf(-1), true

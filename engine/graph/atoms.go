@@ -1,8 +1,7 @@
 package graph
 
-// AtomNodes names the operators of an atom, in order. One without a name is
-// called after what it makes, node_of_ and its first output, as ONNX parsers of
-// runtimes do.
+// AtomNodes returns the names of the operators of an atom, in order. An operator without a name gets the name
+// node_of_ and its first output, as in the ONNX parsers of runtimes.
 func (c *Chain) AtomNodes(i int) []string {
 	n := c.Model.net
 	var out []string
@@ -16,10 +15,9 @@ func (c *Chain) AtomNodes(i int) []string {
 	return out
 }
 
-// Group divides a list of parts into n runs (fewer where there are fewer parts)
-// so that the largest cost is smallest and, among those, the fewest bytes cross:
-// the rule of Partition, for parts that are no atoms. cross[i] is what crosses
-// before part i. The result has the first part of each run, and the end.
+// GroupParts divides a list of parts into n runs (fewer if there are fewer parts) so that the largest cost is
+// smallest and, among these divisions, the fewest bytes cross. It is the rule of Partition, for parts other than
+// atoms. cross[i] is the bytes that cross before part i. The result holds the first part of each run, and the end.
 func Group(costs []float64, cross []int64, n int) []int {
 	return partition(costs, cross, min(n, len(costs)))
 }

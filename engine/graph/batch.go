@@ -14,8 +14,8 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// Value is what a probe reports about a tensor. Data holds the values of
-// small tensors (up to 4 KiB), nil for others.
+// Value is a probe's report about a tensor. Data holds the values of small tensors (up to 4 KiB), and is nil for
+// others.
 type Value struct {
 	Type  engine.DType
 	Shape []int64
@@ -32,12 +32,11 @@ type ProbeRun struct {
 // run fails, it returns those before it and the error. engine/ort supplies one.
 type Probe func(ctx context.Context, onnx []byte, inputs []engine.Spec, runs ...ProbeRun) ([]map[string]Value, error)
 
-// The batch sizes of the two probes. What counts is that a dimension follows the batch in both:
-// at batch 1 alone, it may come from broadcasting. The second is the cheapest other one.
+// The batch sizes of the two probes. A dimension follows the batch if it does so in both probes: at batch 1 alone
+// it may be 1 because of broadcasting. The second probe uses the cheapest other size.
 const probeA, probeB = 2, 1
 
-// symbolicReshapes makes constant Reshape targets of compute nodes that start
-// with 1 copy the first dimension.
+// symbolicReshapes makes constant Reshape targets of compute nodes that start with 1 copy the first dimension.
 func (n *net) symbolicReshapes() {
 	for _, i := range n.compute {
 		nd := n.nodes[i]
@@ -52,7 +51,7 @@ func (n *net) symbolicReshapes() {
 	}
 }
 
-// retarget gives a node's second input a new constant integer value.
+// setTarget replaces a node's second input by a new constant of integers.
 func (n *net) retarget(i int, v []int64) {
 	nd := proto.Clone(n.nodes[i]).(*onnxpb.Node)
 	name := nd.Output[0] + "/target"
@@ -70,8 +69,8 @@ func (n *net) hasTensor(name string) bool {
 	return ok
 }
 
-// shapeDerived tells the tensors that depend on inputs through Shape and Size
-// only: their values follow from the input's dimensions.
+// shapeDerived returns the tensors that depend on inputs only through Shape and Size: their values follow from the
+// inputs' dimensions.
 func (n *net) shapeDerived() map[string]bool {
 	out := map[string]bool{}
 	for _, i := range n.compute {
@@ -92,8 +91,8 @@ func (n *net) shapeDerived() map[string]bool {
 	return out
 }
 
-// fold replaces what is computed from shapes by constants where the batch does
-// not matter, and makes Reshape targets follow the batch by themselves.
+// foldShapes replaces values that are computed from shapes by constants if they do not depend on the batch, and
+// makes Reshape targets follow the batch by themselves.
 func (m *Model) fold(ctx context.Context, probe Probe) error {
 	f := folding{n: m.net.clone(), derived: m.net.shapeDerived()}
 	names := f.leaving()
@@ -104,7 +103,7 @@ func (m *Model) fold(ctx context.Context, probe Probe) error {
 	if f.a, f.b, err = m.probePair(ctx, probe, names, names); err != nil {
 		return err
 	}
-	for _, s := range m.Inputs { // their shapes are known, and not measured
+	for _, s := range m.Inputs { // their shapes are known without a probe
 		f.a[s.Name], f.b[s.Name] = Value{Shape: s.ShapeAt(probeA)}, Value{Shape: s.ShapeAt(probeB)}
 	}
 	f.followBatch()
@@ -116,15 +115,15 @@ func (m *Model) fold(ctx context.Context, probe Probe) error {
 	return nil
 }
 
-// folding rewrites a net by what was measured at two batches.
+// shapeFolding rewrites a graph by the values that were measured at two batch sizes.
 type folding struct {
 	n       *net
-	derived map[string]bool // tensors that depend on shapes alone
+	derived map[string]bool // tensors that depend only on shapes
 	a, b    map[string]Value
 }
 
-// leaving lists, sorted, the derived tensors that other operators read, and the data that these
-// reshape with them.
+// tensorsToProbe returns, sorted, the shape-derived tensors that other operators read, and the data that these
+// operators reshape with them.
 func (f *folding) leaving() []string {
 	n, derived, out := f.n, f.derived, map[string]bool{}
 	for _, i := range n.compute {
@@ -147,8 +146,8 @@ func (f *folding) leaving() []string {
 	return slices.Sorted(maps.Keys(out))
 }
 
-// followBatch gives Reshapes whose targets are derived from shapes constant targets that follow the batch, where
-// what was measured at two batches shows one.
+// followBatch gives Reshapes with a shape-derived target a constant target that follows the batch, if the values
+// at the two batch sizes allow one.
 func (f *folding) followBatch() {
 	n, derived, a, b := f.n, f.derived, f.a, f.b
 	for _, i := range n.compute {
@@ -168,8 +167,8 @@ func (f *folding) followBatch() {
 	}
 }
 
-// fix makes constants of the derived tensors that are the same at both batches, and removes the nodes that make
-// nothing else.
+// makeConstant turns the shape-derived tensors that are the same at both batch sizes into constants. It removes
+// nodes whose outputs are all constant.
 func (f *folding) fix(names []string) {
 	n, constants := f.n, map[string]Value{}
 	for _, t := range names {
@@ -186,7 +185,7 @@ func (f *folding) fix(names []string) {
 			continue
 		}
 		for k, o := range nd.Output {
-			if !other(o) { // one of several outputs: keep the node, hide this one
+			if !other(o) { // one of several outputs: keep the node, and hide this output
 				nd = proto.Clone(nd).(*onnxpb.Node)
 				nd.Output[k] = o + "/unused"
 			}
@@ -196,8 +195,8 @@ func (f *folding) fix(names []string) {
 	n.nodes = rest
 }
 
-// reshapeTarget turns two targets seen at two batches into one that needs no
-// arithmetic: the same at both, or with the batch in one place only.
+// reshapeTarget makes, from the targets seen at two batch sizes, one that needs no arithmetic. It is the same at
+// both sizes, or has the batch in only one place. If there is none, it returns false.
 func reshapeTarget(va, vb, da, db []int64) ([]int64, bool) {
 	out := append([]int64(nil), va...)
 	differs := -1
@@ -232,7 +231,7 @@ func valueInts(v Value) ([]int64, bool) {
 	return ints(&onnxpb.Tensor{DataType: proto.Int32(int32(v.Type)), Dims: v.Shape, RawData: v.Data})
 }
 
-// probePair measures tensors at batch probeA, and some of them at batch probeB.
+// probePair measures the tensors atA at batch probeA, and the tensors atB at batch probeB.
 func (m *Model) probePair(ctx context.Context, probe Probe, atA, atB []string) (a, b map[string]Value, err error) {
 	values, err := m.probeShapes(ctx, probe, ProbeRun{probeA, atA}, ProbeRun{probeB, atB})
 	if err != nil {
@@ -262,7 +261,7 @@ func (m *Model) probeShapes(ctx context.Context, probe Probe, runs ...ProbeRun) 
 	return values, nil
 }
 
-// computed returns the names of all tensors that compute nodes make, sorted.
+// computedTensors returns the names of all tensors that compute nodes produce, sorted.
 func (n *net) computed() []string {
 	var names []string
 	for _, i := range n.compute {
@@ -284,8 +283,8 @@ func bareSpecs(names []string) []engine.Spec {
 	return out
 }
 
-// QuantisesAsItComes tells whether the model finds the scales of its quantised values
-// while it runs: over a whole batch, so that its samples change each other's a little.
+// QuantisesAsItComes reports whether the model computes the scales of its quantised values while it runs: over a
+// whole batch, so that the samples of a batch change each other's scales a little.
 func (m *Model) QuantisesAsItComes() bool {
 	return slices.ContainsFunc(m.net.nodes, func(nd *onnxpb.Node) bool {
 		return nd.GetOpType() == "DynamicQuantizeLinear" || nd.GetOpType() == "DynamicQuantizeMatMul" || nd.GetOpType() == "DynamicQuantizeLSTM"

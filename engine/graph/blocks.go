@@ -17,15 +17,14 @@ type Blocks struct {
 	Bounds []int
 }
 
-// Len counts the blocks.
+// Len returns the number of blocks.
 func (b *Blocks) Len() int { return len(b.Bounds) - 1 }
 
 // Cut returns the cut before block i; Cut(Len()) is the model's outputs.
 func (b *Blocks) Cut(i int) Cut { return b.Chain.Cuts[b.Bounds[i]] }
 
-// Partition groups the atoms into n blocks (fewer where there are fewer atoms)
-// so that the largest cost is smallest; among those, the fewest bytes cross.
-// The costs are one per atom: measured times, or bytes.
+// Partition groups the atoms into n blocks (fewer if there are fewer atoms) so that the largest cost is smallest
+// and, among these divisions, the fewest bytes cross. costs has one entry per atom: measured times, or bytes.
 func (c *Chain) Partition(costs []float64, n int) (*Blocks, error) {
 	if len(costs) != c.Atoms() {
 		return nil, fmt.Errorf("%s: %d costs for %d atoms", c.Model.Name, len(costs), c.Atoms())
@@ -45,14 +44,16 @@ func (c *Chain) Partition(costs []float64, n int) (*Blocks, error) {
 	return &Blocks{c, partition(costs, cross, min(n, len(costs)))}, nil
 }
 
-// partition is the dynamic program behind Partition: first the smallest
-// largest cost, then the fewest bytes at that cost.
+// partitionAtoms is the dynamic program behind Partition. It first finds the smallest possible largest cost, and
+// then the fewest crossing bytes at that cost.
 func partition(costs []float64, cross []int64, n int) []int {
 	a := len(costs)
 	sum := make([]float64, a+1)
 	for i, v := range costs {
 		sum[i+1] = sum[i] + v
 	}
+
+	// best[k][j] is the smallest possible largest cost of k blocks over the first j atoms.
 	best := make([][]float64, n+1)
 	for k := range best {
 		best[k] = make([]float64, a+1)
@@ -70,6 +71,9 @@ func partition(costs []float64, cross []int64, n int) []int {
 			}
 		}
 	}
+
+	// bytes[k][j] is the fewest bytes that cross the cuts of k blocks over the first j atoms, where no block costs
+	// more than the limit. from[k][j] is the first atom of the last of these blocks.
 	limit := best[n][a] * (1 + 1e-9)
 	const far = math.MaxInt64
 	bytes := make([][]int64, n+1)
@@ -94,6 +98,8 @@ func partition(costs []float64, cross []int64, n int) []int {
 			}
 		}
 	}
+
+	// Read the bounds back from the end.
 	bounds := make([]int, n+1)
 	for k, j := n, a; k > 0; k-- {
 		bounds[k] = j
@@ -102,9 +108,8 @@ func partition(costs []float64, cross []int64, n int) []int {
 	return bounds
 }
 
-// At makes blocks at given cuts: the inner ones, by the names of the tensors
-// that cross, in the model's order. A plan or profile is turned back into
-// blocks this way.
+// CutAt makes blocks at given inner cuts, which are lists of the names of the tensors that cross, in the model's
+// order. So a plan or profile is turned back into blocks.
 func (c *Chain) At(cuts [][]string) (*Blocks, error) {
 	b := &Blocks{Chain: c, Bounds: []int{0}}
 	for k, names := range cuts {
@@ -121,7 +126,7 @@ func (c *Chain) At(cuts [][]string) (*Blocks, error) {
 	return b, nil
 }
 
-// EachAtom makes every atom a block of its own, to be timed.
+// EachAtom makes every atom a block, so that atoms can be timed.
 func (c *Chain) EachAtom() *Blocks {
 	b := &Blocks{Chain: c}
 	for i := range c.Cuts {
@@ -130,15 +135,15 @@ func (c *Chain) EachAtom() *Blocks {
 	return b
 }
 
-// Whole makes one block of the model.
+// WholeModel makes one block of the whole model.
 func (c *Chain) Whole() *Blocks { return &Blocks{c, []int{0, c.Atoms()}} }
 
-// WeightBytes is the size of the weights of the blocks [i,j).
+// WeightBytes returns the size of the weights of the blocks [i,j).
 func (b *Blocks) WeightBytes(i, j int) int64 {
 	return b.Chain.Model.net.weightBytes(b.nodes(i, j), false)
 }
 
-// Nodes counts the operators of the blocks [i,j).
+// Nodes returns the number of operators of the blocks [i,j).
 func (b *Blocks) Nodes(i, j int) int { return len(b.nodes(i, j)) }
 
 func (b *Blocks) nodes(i, j int) []int {
@@ -146,20 +151,19 @@ func (b *Blocks) nodes(i, j int) []int {
 	return c.Model.net.compute[c.Cuts[b.Bounds[i]].pos:c.Cuts[b.Bounds[j]].pos]
 }
 
-// SliceOptions say how a slice's boundary looks.
+// SliceOptions describe the boundary of a slice, and its precision.
 type SliceOptions struct {
 	// HalfIn and HalfOut let inner cuts cross in half precision: float32 as
 	// float16, int64 as int32. The producer's end and the consumer's start
 	// convert. The model's own inputs and outputs stay as they are.
 	HalfIn, HalfOut bool
-	// Half lets the slice compute in float16: weights and all that was float32
-	// inside. Its boundary stays as without, by casts.
+	// FP16 lets the slice compute in float16: its weights, and all that was float32 inside. Casts keep its
+	// boundary as it is.
 	Half bool
-	// Extra names tensors made inside that are wanted as further outputs. The
-	// logits and whatever crosses a cut have a declared shape; others do not and
-	// serve only runs that ask for outputs by name.
+	// Extra names inner tensors that become additional outputs. Logits and tensors that cross a cut have a
+	// declared shape. Other tensors have none, and can only be used by runs that ask for outputs by name.
 	Extra []string
-	// NoData leaves out the ONNX bytes: only the boundary is described.
+	// NoData leaves out the ONNX bytes, so that only the boundary is described.
 	NoData bool
 }
 
@@ -176,12 +180,14 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		outgoing[s.Name] = true
 	}
 	halfIn, halfOut := o.HalfIn && i > 0, o.HalfOut && j < b.Len()
+
+	// Declare the inputs, with a cast where the type outside differs from the type inside.
 	for _, s := range first.Tensors {
 		outer := s
 		if halfIn {
 			outer.Type = crossType(s.Type)
 		}
-		if outgoing[s.Name] { // passed through: the output keeps the name
+		if outgoing[s.Name] { // a tensor that passes through: the output keeps the name
 			outer.Name = s.Name + "@in"
 			p.rename[s.Name] = outer.Name
 		}
@@ -198,12 +204,14 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		}
 		p.inputs = append(p.inputs, outer)
 	}
+
+	// Declare the outputs, with a cast or a copy where needed.
 	for _, s := range last.Tensors {
 		outer := s
 		if halfOut {
 			outer.Type = crossType(s.Type)
 		}
-		made := s.Name // the tensor inside
+		made := s.Name // name of the tensor inside
 		to, renamed := p.rename[s.Name]
 		if renamed {
 			made = to
@@ -220,6 +228,8 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		}
 		p.outputs = append(p.outputs, outer)
 	}
+
+	// Describe the slice.
 	sub := &engine.Submodel{
 		Model: m.Name, Identity: m.Identity, From: i, To: j, Blocks: b.Len(), Inputs: p.inputs, Outputs: p.outputs,
 		WeightBytes: m.net.weightBytes(p.nodes, o.Half), Nodes: len(p.nodes), Folder: m.folder,
@@ -227,6 +237,8 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	if o.NoData {
 		return sub, nil
 	}
+
+	// Add the extra outputs, and write the model.
 	inside := map[string]bool{}
 	for _, k := range p.nodes {
 		for _, t := range m.net.nodes[k].Output {
@@ -256,7 +268,7 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	return sub, err
 }
 
-// inside gives a tensor that leaves under its name another one inside.
+// innerName gives a tensor that leaves the subgraph another name inside it.
 func (p *part) inside(name string) string {
 	p.rename[name] = name + "@full"
 	return p.rename[name]
@@ -267,8 +279,7 @@ func castNode(from, to string, t engine.DType) *onnxpb.Node {
 		Attribute: []*onnxpb.Attribute{{Name: proto.String("to"), Type: onnxpb.Attribute_INT.Enum(), I: proto.Int64(int64(t))}}}
 }
 
-// startsNorm tells whether nodes begin a decomposed layer normalisation with
-// this tensor.
+// startsNorm reports whether nodes begin a decomposed layer normalisation with this tensor.
 func (b *Blocks) startsNorm(nodes []int, tensor string) bool {
 	for _, i := range nodes {
 		nd := b.Chain.Model.net.nodes[i]
@@ -279,10 +290,9 @@ func (b *Blocks) startsNorm(nodes []int, tensor string) bool {
 	return false
 }
 
-// barrierNode hands a tensor on unchanged, by a reshape that moves no bytes. It
-// stands between a cast and a decomposed layer normalisation: ONNX Runtime 1.29
-// takes such a cast for a part of the normalisation, fuses both into one
-// operator over mixed types, and then refuses it.
+// barrierNode makes a node that passes a tensor on unchanged, by a reshape that moves no bytes. It separates a
+// cast from a decomposed layer normalisation: ONNX Runtime 1.29 takes such a cast for a part of the normalisation,
+// fuses both into one operator over mixed types, and then refuses that operator.
 func barrierNode(from, to string) *onnxpb.Node {
 	return &onnxpb.Node{OpType: proto.String("Reshape"), Name: proto.String(to + "@barrier"), Input: []string{from, to + "/target"}, Output: []string{to}}
 }

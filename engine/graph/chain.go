@@ -15,25 +15,24 @@ type ChainOptions struct {
 	// MaxLive is the largest number of tensors that may cross one cut. Zero
 	// starts with 1 and goes up to 3 until there are MinCuts cuts.
 	MaxLive int
-	// MinCuts is what MaxLive 0 is content with; zero means 16.
+	// MinCuts is the number of cuts that is enough if MaxLive is 0. 0 means 16.
 	MinCuts int
 	// AllShapes measures every tensor in the first probe, so that Count needs
 	// no probe of its own. That probe holds all of them in memory at once.
 	AllShapes bool
 }
 
-// Cut is a place where a model can be cut, with what crosses there. The first
-// cut of a chain is the model's inputs, the last its outputs.
+// Cut is a place where a model can be cut, with the tensors that cross there. The first cut of a chain is the
+// model's inputs, the last its outputs.
 type Cut struct {
 	Tensors []engine.Spec
-	// Bytes per sample: as it is, and in half precision (float32 as float16,
-	// int64 as int32).
+	// Bytes per sample: unchanged, and in half precision (float32 as float16, int64 as int32).
 	Bytes, HalfBytes int64
 
-	pos int // compute nodes before it
+	pos int // number of compute nodes before it
 }
 
-// Names lists the tensors that cross.
+// Names returns the names of the tensors that cross.
 func (c Cut) Names() []string {
 	out := make([]string, len(c.Tensors))
 	for i, t := range c.Tensors {
@@ -47,12 +46,11 @@ type Chain struct {
 	Model *Model
 	Cuts  []Cut
 
-	specs  map[string]engine.Spec // of every tensor that was measured at two batches
-	values map[string]Value       // of every tensor at batch probeA; nil if only some were measured
+	specs  map[string]engine.Spec // of all tensors that were measured at two batch sizes
+	values map[string]Value       // of all tensors at batch probeA; nil if only some were measured
 }
 
-// Chain finds the cuts and measures their shapes with the probe. The model
-// itself is not changed.
+// Chain finds the cuts of the model and measures their shapes with the probe. It does not change the model.
 func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain, error) {
 	if o.MaxLive < 0 || o.MaxLive > 64 {
 		return nil, fmt.Errorf("%s: MaxLive %d: expected 0 to 64", m.Name, o.MaxLive)
@@ -86,7 +84,8 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 	return c, nil
 }
 
-// measure finds the specs of tensors, by a probe of those that are no inputs. Outputs must have one.
+// measureSpecs finds the specs of tensors, with a probe for those that are not inputs. It returns an error if an
+// output has none.
 func (c *Chain) measure(ctx context.Context, probe Probe, names []string, all bool) error {
 	m := c.Model
 	for _, s := range m.Inputs {
@@ -120,8 +119,8 @@ func (c *Chain) measure(ctx context.Context, probe Probe, names []string, all bo
 	return nil
 }
 
-// cut sets the cuts: the places where at most so many tensors cross, each with a spec, and others than at the cut
-// before.
+// setCuts sets the cuts: candidates at which at most maxLive tensors cross, all with a spec, and not the same
+// tensors as at the cut before.
 func (c *Chain) cut(places []place, most int) {
 	c.Cuts = []Cut{newCut(c.Model.Inputs, 0)}
 	last := c.Cuts[0].Names()
@@ -135,7 +134,7 @@ func (c *Chain) cut(places []place, most int) {
 	c.Cuts = append(c.Cuts, newCut(outputs, len(c.Model.net.compute)))
 }
 
-// specsOf returns the specs of tensors; false if one has none.
+// specsOf returns the specs of tensors, or false if one has none.
 func (c *Chain) specsOf(names []string) ([]engine.Spec, bool) {
 	out := make([]engine.Spec, len(names))
 	for i, t := range names {
@@ -147,10 +146,9 @@ func (c *Chain) specsOf(names []string) ([]engine.Spec, bool) {
 	return out, true
 }
 
-// probeCuts measures the named tensors at both probe batches. If all is true, it also measures
-// every tensor that the model computes, at batch probeA, and complete is true. If the probe cannot
-// report all of them (a sequence is no tensor, or they need too much memory), it measures only the
-// named ones.
+// probeCuts measures the named tensors at both probe batch sizes. If allTensors is set, it also measures every
+// tensor that the model computes, at batch probeA, and then returns complete as true. If the probe cannot report
+// all tensors (some are sequences, or they need too much memory), it measures only the named ones.
 func (m *Model) probeCuts(ctx context.Context, probe Probe, names []string, all bool) (a, b map[string]Value, complete bool, err error) {
 	if all {
 		more := append(m.net.computed(), names...)
@@ -174,9 +172,8 @@ func newCut(t []engine.Spec, pos int) Cut {
 	return c
 }
 
-// batchSpec makes a spec of what two probes saw. It is false where the first
-// dimension is not the batch, another one changes with it, or the type cannot
-// cross.
+// batchSpec makes a spec from the values that two probes saw. It returns false if the first dimension is not the
+// batch, if another one changes with it, or if the type cannot cross a cut.
 func batchSpec(name string, a, b Value) (engine.Spec, bool) {
 	s := engine.Spec{Name: name, Type: a.Type, Shape: append([]int64(nil), a.Shape...)}
 	if len(a.Shape) == 0 || len(a.Shape) != len(b.Shape) || a.Shape[0] != probeA || b.Shape[0] != probeB || a.Type.Size() == 0 {
@@ -191,26 +188,26 @@ func batchSpec(name string, a, b Value) (engine.Spec, bool) {
 	return s, true
 }
 
-// place is a position with its live tensors, in the order they were made.
+// cutCandidate is a position between nodes with its live tensors, in the order in which they are produced.
 type place struct {
 	pos  int
 	live []string
 }
 
-// tensor is a tensor that something reads, by positions among the compute nodes.
+// liveRange says where a tensor that something reads is live, by positions among the compute nodes.
 type tensor struct {
 	name   string
-	made   int  // position after which it exists
+	made   int  // first position at which it exists
 	used   int  // last position that reads it
-	reader int  // the only reader, -1 for several or the end
-	sub    bool // read from inside a subgraph
+	reader int  // the only node that reads it; -1 if there are several, or if it is an output
+	sub    bool // a subgraph reads it
 }
 
-// places lists the positions where at most maxLive tensors cross and no pair
-// of operators is torn apart.
+// cutCandidates returns the positions at which at most maxLive tensors cross and no pair of operators is separated
+// that runtimes fuse.
 func (n *net) places(maxLive int) []place {
 	all := n.tensors()
-	// Sweep: live tensors change by little from one position to the next.
+	// Sweep over the positions, since live tensors change little from one to the next.
 	begins, ends := make([][]int, len(n.compute)+2), make([][]int, len(n.compute)+2)
 	for k, t := range all {
 		begins[t.made] = append(begins[t.made], k)
@@ -235,14 +232,18 @@ func (n *net) places(maxLive int) []place {
 	return out
 }
 
-// tensors lists the inputs and what compute nodes make, as far as something reads it.
+// liveRanges returns the live ranges of the inputs and of all tensors that compute nodes produce, if something
+// reads them.
 func (n *net) tensors() []tensor {
+	// Number the compute nodes in their order.
 	users := n.consumers()
-	order := map[int]int{} // node -> position among the compute nodes
+	order := map[int]int{} // from node to position among the compute nodes
 	for p, i := range n.compute {
 		order[i] = p
 	}
 	var all []tensor
+
+	// add appends a tensor with the last position that reads it, if anything does.
 	add := func(name string, made int) {
 		t := tensor{name: name, made: made, used: -1, reader: -1}
 		for _, u := range users[name] {
@@ -273,11 +274,11 @@ func (n *net) tensors() []tensor {
 	return all
 }
 
-// Operators that runtimes fuse with what comes next or before.
+// Operators that runtimes fuse with the next, or with the one before.
 var (
 	fuseFirst = set("Conv ConvTranspose Gemm MatMul BatchNormalization Mul Add Sum Div Clip Sigmoid HardSigmoid Tanh")
 	fuseNext  = set("BatchNormalization Relu LeakyRelu PRelu Mul Add Sum Clip Sigmoid HardSigmoid Tanh")
-	// Inside a decomposed normalisation or activation no cut is worth anything.
+	// A cut inside a decomposed normalisation or activation is of no use.
 	innerFrom = set("Sub Pow ReduceMean Sqrt Reciprocal Erf")
 	innerTo   = set("Div Erf Sqrt Pow Reciprocal Dropout")
 )
@@ -290,9 +291,8 @@ func set(s string) map[string]bool {
 	return out
 }
 
-// torn tells whether crossing with this tensor would part operators that
-// belong together. A runtime fuses a producer with its reader only where it is
-// the only one.
+// splitsFusedPair reports whether a cut at this tensor would separate operators that belong together. A runtime
+// fuses a producer with its reader only if that is the only reader.
 func (n *net) torn(tensor string, reader int) bool {
 	from := ""
 	if i, ok := n.producer[tensor]; ok {
@@ -308,10 +308,10 @@ func (n *net) torn(tensor string, reader int) bool {
 	return innerTo[to] || fuseFirst[from] && fuseNext[to]
 }
 
-// Atoms counts the chain's atoms.
+// AtomCount returns the number of atoms.
 func (c *Chain) Atoms() int { return len(c.Cuts) - 1 }
 
-// Find returns the index of the cut with exactly these tensors, in any order.
+// FindCut returns the index of the cut with exactly these tensors, in any order.
 func (c *Chain) Find(names []string) (int, error) {
 	for i, cut := range c.Cuts {
 		if slices.Equal(slices.Sorted(slices.Values(cut.Names())), slices.Sorted(slices.Values(names))) {

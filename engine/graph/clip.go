@@ -10,7 +10,7 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// opset is the version of ONNX's own operators that a model names.
+// opset returns the version of ONNX's own operators that the model names.
 func (m *Model) opset() int64 {
 	for _, s := range m.header.GetOpsetImport() {
 		if s.GetDomain() == "" || s.GetDomain() == "ai.onnx" {
@@ -20,9 +20,9 @@ func (m *Model) opset() int64 {
 	return 0
 }
 
-// halfClips writes Clip as Max and Min in float16: before operator set 12 it
-// exists in float32 only, on GPUs, too. Max and Min take a scalar beside a tensor
-// from operator set 8 on. Constants that come with it are returned.
+// fp16Clips replaces Clip in float16 by Max and Min: before operator set 12 it exists only in float32, also on
+// GPUs. Max and Min accept a scalar beside a tensor from operator set 8 on. It also returns the constants that
+// these need.
 func halfClips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Tensor) {
 	if opset < 8 || opset > 11 {
 		return nodes, nil
@@ -34,24 +34,28 @@ func halfClips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Ten
 			out = append(out, nd)
 			continue
 		}
+
+		// Find the bounds, which are inputs or attributes.
 		last := nd.Output[0]
-		bound := [2]string{} // names of the least and the greatest value, where there are any
+		bound := [2]string{} // names of the smallest and the largest value, empty without one
 		for i := 1; i < len(nd.Input) && i <= 2; i++ {
 			bound[i-1] = nd.Input[i]
 		}
 		for _, a := range nd.Attribute {
 			i := map[string]int{"min": 0, "max": 1}[a.GetName()]
 			if math.Abs(float64(a.GetF())) > largestHalf {
-				continue // nothing is beyond it
+				continue // no value is beyond the bound
 			}
 			bound[i] = last + "@" + a.GetName()
 			inits = append(inits, &onnxpb.Tensor{Name: proto.String(bound[i]), DataType: proto.Int32(int32(engine.F16)),
 				RawData: binary.LittleEndian.AppendUint16(nil, Half(a.GetF()))})
 		}
+
+		// Replace the node by Max, Min, both, or Identity.
 		x := nd.Input[0]
 		step := func(op, bound, to string) {
 			node := &onnxpb.Node{OpType: proto.String(op), Name: nd.Name, Input: []string{x}, Output: []string{to}}
-			if to != last && nd.GetName() != "" { // names are unique
+			if to != last && nd.GetName() != "" { // node names are unique
 				node.Name = proto.String(nd.GetName() + "@above")
 			}
 			if bound != "" {

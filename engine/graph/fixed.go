@@ -7,10 +7,9 @@ import (
 	"inferplan/engine"
 )
 
-// Fixed returns the model as its file has it, in one piece that runs at its own
-// batch, which it returns, too: for models whose batch cannot be made free. The
-// shapes of the piece's inputs and outputs are those of a whole run. A first
-// dimension that neither the file nor Options.Dims fixes is 1.
+// Fixed returns the model with the shapes of its file, as one submodel, and its batch size. It is for models whose
+// batch cannot be made free. The shapes of inputs and outputs are those of a run of the whole model. A first
+// dimension that neither the file nor Options.Dims sets is 1.
 func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, error) {
 	p := part{nodes: m.asFile.compute, asFile: true}
 	batch := 1
@@ -22,6 +21,8 @@ func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, 
 		s.Shape = append([]int64{first}, s.Shape[1:]...)
 		p.inputs = append(p.inputs, s)
 	}
+
+	// Run the whole model once to learn the shapes of its outputs.
 	p.outputs = bareSpecs(m.Outputs)
 	p.light = true
 	var found []map[string]Value
@@ -33,13 +34,14 @@ func (m *Model) Fixed(ctx context.Context, probe Probe) (*engine.Submodel, int, 
 		if found, err = probe(ctx, data, p.inputs, ProbeRun{batch, m.Outputs}); err == nil {
 			break
 		}
-		// Shapes of its inputs may tell a runtime that a branch which is not taken
-		// does not fit them.
+		// With the shapes of inputs, a runtime may find that a branch which is not taken does not fit them.
 		if p.open || ctx.Err() != nil {
 			return nil, 0, fmt.Errorf("%s: run at its own batch %d: %w", m.Name, batch, err)
 		}
 		p.open = true
 	}
+
+	// Check that answers can carry the outputs.
 	for i, name := range m.Outputs {
 		v := found[0][name]
 		if v.Type.Size() == 0 {

@@ -12,24 +12,23 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// Half is the float16 nearest to x (ties to even), as its bits. What is too
-// large becomes infinity.
+// ToFP16 returns the bits of the float16 nearest to x (ties to even). Numbers that are too large become infinity.
 func Half(x float32) uint16 {
 	b := math.Float32bits(x)
 	sign, abs := uint16(b>>16)&0x8000, b&0x7fff_ffff
 	switch {
-	case abs > 0x7f80_0000: // no number
+	case abs > 0x7f80_0000: // NaN
 		return sign | 0x7e00
 	case abs >= 0x477f_f000: // 65520 and more
 		return sign | 0x7c00
 	case abs < 0x3880_0000: // below 2^-14 the step is 2^-24
 		return sign | uint16(math.RoundToEven(float64(math.Float32frombits(abs))*(1<<24)))
 	}
-	abs += 0xfff + abs>>13&1 // round half to even on the 13 bits that go
+	abs += 0xfff + abs>>13&1 // round the 13 bits that are dropped, ties to even
 	return sign | uint16((abs-0x3800_0000)>>13)
 }
 
-// FromHalf is the float32 of a float16's bits.
+// FromFP16 returns the float32 for the bits of a float16.
 func FromHalf(h uint16) float32 {
 	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1f), uint32(h&0x3ff)
 	switch exponent {
@@ -42,17 +41,16 @@ func FromHalf(h uint16) float32 {
 	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
 }
 
-// largestHalf is the largest number that float16 holds.
+// largestFP16 is the largest number that float16 can hold.
 const largestHalf = 65504
 
-// floatOnly are operators that ONNX defines for float32 and not for float16, or
-// whose output type is an attribute of its own.
+// floatOnly are operators that ONNX defines for float32 but not for float16, or whose output type is an attribute.
 var floatOnly = set("Range CumSum NonMaxSuppression QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul " +
 	"RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli EyeLike SequenceEmpty Optional " +
 	"HannWindow HammingWindow BlackmanWindow MelWeightMatrix DFT STFT")
 
-// staysFloat tells the inputs of an operator that are float32 whatever it
-// computes in: the factors of a resize.
+// staysFloat reports whether an input of an operator is float32 even if the operator computes in float16, such as
+// the factors of a resize.
 func staysFloat(nd *onnxpb.Node, input int) bool {
 	switch nd.GetOpType() {
 	case "Resize":
@@ -63,7 +61,7 @@ func staysFloat(nd *onnxpb.Node, input int) bool {
 	return false
 }
 
-// inner is the type that a tensor has inside a part.
+// innerType returns the type that a tensor has inside a subgraph.
 func (p *part) inner(t engine.DType) engine.DType {
 	if p.half && t == engine.F32 {
 		return engine.F16
@@ -71,7 +69,7 @@ func (p *part) inner(t engine.DType) engine.DType {
 	return t
 }
 
-// halfTensor is a constant as float16, or as it is where it holds no float32.
+// fp16Tensor returns a constant in float16, or unchanged if it is not float32.
 func halfTensor(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 	if engine.DType(t.GetDataType()) != engine.F32 {
 		return t, nil
@@ -93,13 +91,15 @@ func halfTensor(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 	return &onnxpb.Tensor{Name: t.Name, DataType: proto.Int32(int32(engine.F16)), Dims: t.Dims, RawData: raw}, nil
 }
 
-// halfNode is a node that computes in float16 what it computed in float32.
-// Further constants that it needs are added to extra.
+// fp16Node returns a node that computes in float16 what the given one computes in float32. It adds constants that
+// it needs to extra.
 func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxpb.Node, error) {
 	op := nd.GetOpType()
 	if floatOnly[op] {
 		return nil, bad("node %s: its operator exists in float32 only, this model cannot compute in float16", label(nd))
 	}
+
+	// Copy the node when it first changes, because the original stays in use.
 	own := nd
 	change := func() *onnxpb.Node {
 		if own == nd {
@@ -107,6 +107,9 @@ func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxp
 		}
 		return own
 	}
+
+	// Some inputs, such as Resize's factors, stay float32 by the operator's definition: give the node a float32
+	// copy.
 	for i, name := range nd.Input {
 		if !staysFloat(nd, i) || name == "" {
 			continue
@@ -122,6 +125,8 @@ func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxp
 			change().Input[i] = c.GetName()
 		}
 	}
+
+	// Convert the attributes that hold float32 types or values.
 	for k, a := range nd.Attribute {
 		switch {
 		case a.G != nil || len(a.Graphs) > 0:
@@ -150,6 +155,8 @@ func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxp
 			change().Attribute[k] = tensorAttribute(t)
 		}
 	}
+
+	// Without an attribute this operator fills with float32 zeros.
 	if op == "ConstantOfShape" && len(nd.Attribute) == 0 { // float32 zeros
 		change().Attribute = []*onnxpb.Attribute{tensorAttribute(&onnxpb.Tensor{DataType: proto.Int32(int32(engine.F16)), Dims: []int64{1}, RawData: []byte{0, 0}})}
 	}
@@ -160,8 +167,7 @@ func tensorAttribute(t *onnxpb.Tensor) *onnxpb.Attribute {
 	return &onnxpb.Attribute{Name: proto.String("value"), Type: onnxpb.Attribute_TENSOR.Enum(), T: t}
 }
 
-// halve turns a written graph's nodes and constants, those of the boundary
-// aside, into ones that compute in float16.
+// convertToFP16 converts the nodes and constants of a written graph, except those of the boundary, to float16.
 func (n *net) halve(inits []*onnxpb.Tensor, nodes []*onnxpb.Node) ([]*onnxpb.Tensor, []*onnxpb.Node, error) {
 	extra := map[string]*onnxpb.Tensor{}
 	outNodes := make([]*onnxpb.Node, len(nodes))

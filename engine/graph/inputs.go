@@ -13,8 +13,8 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// tensorsOnly returns the graph without outputs that are no tensors: the map that
-// ZipMap makes of a classifier's probabilities gives way to the probabilities.
+// tensorsOnly returns the graph without outputs that are not tensors. In place of the map that ZipMap makes of a
+// classifier's probabilities, the probabilities become an output.
 func (m *Model) tensorsOnly(g *onnxpb.Graph) (*onnxpb.Graph, error) {
 	made := map[string]*onnxpb.Node{}
 	for _, nd := range g.Node {
@@ -46,17 +46,17 @@ func (m *Model) tensorsOnly(g *onnxpb.Graph) (*onnxpb.Graph, error) {
 	return withParts(g, g.Initializer, outputs), nil
 }
 
-// withParts is the graph with other initialisers and outputs.
+// withParts returns a copy of the graph with other initialisers and outputs.
 func withParts(g *onnxpb.Graph, inits []*onnxpb.Tensor, outputs []*onnxpb.ValueInfo) *onnxpb.Graph {
 	return &onnxpb.Graph{Node: g.Node, Name: g.Name, Initializer: inits, Input: g.Input, Output: outputs, ValueInfo: g.ValueInfo}
 }
 
-// notTensor says what a declared input or output is that is no tensor.
+// notTensor returns the kind of a declared input or output that is not a tensor.
 func notTensor(v *onnxpb.ValueInfo) string {
 	if v.GetType() == nil || v.Type.GetTensorType() != nil {
 		return ""
 	}
-	// The format's other types are fields that we do not read.
+	// The format's other types are in fields that are not decoded.
 	field := 0
 	if raw := v.Type.ProtoReflect().GetUnknown(); len(raw) > 0 {
 		field = int(raw[0] >> 3)
@@ -74,7 +74,7 @@ func notTensor(v *onnxpb.ValueInfo) string {
 	return "not a tensor"
 }
 
-// bake makes constants of the inputs without dimensions whose values are given.
+// makeConstants turns inputs without dimensions whose values are given into constants.
 func (m *Model) bake(g *onnxpb.Graph, values map[string]Literal) (*onnxpb.Graph, error) {
 	inits := g.Initializer
 	for _, v := range g.Input {
@@ -100,17 +100,16 @@ func (m *Model) bake(g *onnxpb.Graph, values map[string]Literal) (*onnxpb.Graph,
 	return withParts(g, inits, g.Output), nil
 }
 
-// declared is an input of the file with the dimensions that it leaves free.
+// declaredInput is an input as the file declares it, with the dimensions that it leaves free.
 type declared struct {
 	name  string
 	typ   engine.DType
 	dims  []*onnxpb.Shape_Dim
-	shape bool // dimensions are declared at all
+	shape bool // the file declares dimensions
 	info  *onnxpb.ValueInfo
 }
 
-// declareInputs reads the declared inputs, fixes their dimensions and makes the
-// first the batch.
+// declareInputs reads the declared inputs, sets their dimensions, and makes the first dimension the batch.
 func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
 	var list []declared
 	for _, v := range g.Input {
@@ -126,6 +125,8 @@ func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
 	if len(list) == 0 {
 		return bad("the model has no input that requests could bring")
 	}
+
+	// Find the sizes of dimensions: given ones, and those of the same name.
 	given, err := givenDims(list, o)
 	if err != nil {
 		return err
@@ -134,6 +135,8 @@ func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
 	if err != nil {
 		return err
 	}
+
+	// Declare each input, and collect what the user still has to give.
 	var open, flags []string
 	for _, d := range list {
 		spec, first, err := d.spec(given[d.name], named)
@@ -160,7 +163,7 @@ func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
 	return nil
 }
 
-// givenDims are the options' dimensions by the names of the inputs.
+// givenDims returns the dimensions in the options by the names of inputs.
 func givenDims(list []declared, o Options) (map[string][]int64, error) {
 	var names []string
 	for _, d := range list {
@@ -185,9 +188,9 @@ func givenDims(list []declared, o Options) (map[string][]int64, error) {
 	return out, nil
 }
 
-// namedSizes are the sizes of dimensions by their names in the file, where one
-// input that has the name is given. What is the batch of an input, in front, is 1
-// elsewhere, unless that is given.
+// namedSizes returns the sizes of dimensions by their names in the file, where the dimensions of one input with
+// that name are given. A dimension that is the batch of one input, in front, is 1 in others, unless its size is
+// given.
 func namedSizes(list []declared, given map[string][]int64) (map[string]int64, error) {
 	batch, named := map[string]bool{}, map[string]int64{}
 	for _, d := range list {
@@ -217,9 +220,8 @@ func namedSizes(list []declared, given map[string][]int64) (map[string]int64, er
 	return named, nil
 }
 
-// boundBatch says why the first dimensions of inputs cannot all be one batch;
-// empty where they may be. A runtime that is fed such inputs at other sizes may
-// read beyond their ends.
+// boundBatch returns why the first dimensions of inputs cannot all be one batch, or "" if they can. A runtime that
+// gets such inputs at other sizes may read beyond their ends.
 func boundBatch(list []declared) string {
 	for _, d := range list {
 		if len(d.dims) == 0 {
@@ -243,7 +245,8 @@ func boundBatch(list []declared) string {
 	return ""
 }
 
-// size is a dimension's size in the file, as given, or that of its name; 0: free.
+// dimSize returns a dimension's size: that in the file, the given one, or that of its name. It is 0 if the
+// dimension is free.
 func (d *declared) size(i int, fixed []int64, named map[string]int64) int64 {
 	size := d.dims[i].GetDimValue()
 	if size > 0 {
@@ -255,8 +258,8 @@ func (d *declared) size(i int, fixed []int64, named map[string]int64) int64 {
 	return max(0, named[d.dims[i].GetDimParam()])
 }
 
-// spec is the input as blocks declare it, with its first dimension, which is 0
-// where it is free. Where other dimensions are free the shape is nil.
+// spec returns the input as blocks declare it, and its first dimension, which is 0 if it is free. If other
+// dimensions are free, the shape is nil.
 func (d *declared) spec(fixed []int64, named map[string]int64) (s engine.Spec, first int64, err error) {
 	s = engine.Spec{Name: d.name, Type: d.typ}
 	switch {
@@ -267,6 +270,8 @@ func (d *declared) spec(fixed []int64, named map[string]int64) (s engine.Spec, f
 	case !d.shape && fixed == nil, d.shape && len(d.dims) == 0:
 		return s, 0, nil
 	}
+
+	// Find the size of each dimension. The first is the batch.
 	if !d.shape {
 		d = &declared{d.name, d.typ, make([]*onnxpb.Shape_Dim, len(fixed)), true, d.info}
 	}
@@ -293,8 +298,7 @@ func (d *declared) spec(fixed []int64, named map[string]int64) (s engine.Spec, f
 	return s, first, nil
 }
 
-// open says what is to be given of an input, and the flag that gives it, with a
-// guess of the sizes.
+// missingDims returns the dimensions that the user has to give, and the flag for that with a guess of the sizes.
 func (d *declared) open(named map[string]int64) (what, flag string) {
 	switch {
 	case !d.shape:

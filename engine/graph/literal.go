@@ -9,14 +9,13 @@ import (
 	"inferplan/engine"
 )
 
-// Literal is a tensor's values as somebody typed them, before its element type
-// is known. Booleans are 0 and 1.
+// Literal holds a tensor's values as a person types them, before its element type is known. Booleans are 0 and 1.
 type Literal struct {
 	Shape  []int64
 	Values []float64
 }
 
-// exactWhole is the largest whole number up to which every one has a float64.
+// exactWhole is the number up to which a float64 can hold all whole numbers.
 const exactWhole = 1 << 53
 
 // Bytes returns the values in an element type, little endian, one after the
@@ -24,6 +23,8 @@ const exactWhole = 1 << 53
 func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 	out := make([]byte, 0, len(l.Values)*t.Size())
 	le := binary.LittleEndian
+
+	// wholeNumber checks that a value is a whole number of the type's range.
 	whole := func(v, lo, hi float64) (int64, error) {
 		lo, hi = max(lo, -exactWhole), min(hi, exactWhole)
 		if v != math.Trunc(v) || v < lo || v > hi {
@@ -31,6 +32,8 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 		}
 		return int64(v), nil
 	}
+
+	// Append every value in the type's little-endian form.
 	for _, v := range l.Values {
 		var n int64
 		var err error
@@ -45,6 +48,7 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 		case engine.F16:
 			out = le.AppendUint16(out, Half(float32(v)))
 		case engine.BF16:
+			// Round to nearest, ties to even.
 			b := math.Float32bits(float32(v))
 			out = le.AppendUint16(out, uint16((b+0x7fff+b>>16&1)>>16))
 		case engine.Bool:
@@ -84,8 +88,8 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 	return out, nil
 }
 
-// Fill returns the bytes of a tensor of n elements, of which one sample has per:
-// one value stands for all, and the values of some samples are repeated.
+// Fill returns the bytes of a tensor of n elements, of which one sample has perSample. A single value is used for
+// all elements. The values of some samples are repeated.
 func (l Literal) Fill(t engine.DType, n, per int64) ([]byte, error) {
 	k := int64(len(l.Values))
 	if k != 1 && (k == 0 || per == 0 || k%per != 0) {

@@ -10,23 +10,23 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// net is a graph in topological order with what is needed to cut it.
+// sortedGraph is a graph in topological order, with all that cutting needs.
 type net struct {
 	name    string
-	nodes   []*onnxpb.Node // topological, constants and compute nodes mixed
+	nodes   []*onnxpb.Node // in topological order, constants and compute nodes mixed
 	inits   map[string]*onnxpb.Tensor
-	weights map[string]*weight // seeded, made when written
+	weights map[string]*weight // seeded weights, generated when they are written
 	inputs  []string           // without initialisers
 	outputs []string
 
-	// derived
+	// The fields below are derived from those above.
 	producer map[string]int // node index
 	isConst  map[string]bool
-	compute  []int // nodes that depend on an input, in order
+	compute  []int // indexes of nodes that depend on an input, in order
 }
 
-// newNet checks a graph's wiring and sorts it. The graph's messages are kept
-// and never changed. The weights count as further initialisers.
+// newNet checks a graph's connections and sorts it. It keeps the graph's messages and never changes them. Seeded
+// weights count as initialisers.
 func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 	n := &net{name: g.GetName(), inits: map[string]*onnxpb.Tensor{}, weights: weights}
 	for _, t := range g.Initializer {
@@ -43,6 +43,8 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 		}
 		n.inits[t.GetName()] = t
 	}
+
+	// Collect inputs and outputs.
 	for _, v := range g.Input {
 		if v.GetName() == "" {
 			return nil, bad("an input has no name")
@@ -57,6 +59,8 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 	if len(n.outputs) == 0 {
 		return nil, bad("the model has no output")
 	}
+
+	// Check every node before the graph is sorted.
 	n.nodes = g.Node
 	for i, nd := range n.nodes {
 		if nd.GetOpType() == "" {
@@ -82,11 +86,10 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 	return n, n.derive()
 }
 
-// unary are the operators whose first input is looked through when a graph is
-// analysed: it must be there.
+// unary are operators whose first input the analysis follows, so that it must exist.
 var unary = set("ConstantOfShape Softmax LogSoftmax Sigmoid Reshape Flatten Squeeze Unsqueeze Identity Transpose ReduceMean")
 
-// label names a node in an error.
+// nodeLabel returns the name of a node for errors.
 func label(nd *onnxpb.Node) string {
 	if nd.GetName() != "" {
 		return nd.GetOpType() + " " + nd.GetName()
@@ -97,7 +100,7 @@ func label(nd *onnxpb.Node) string {
 	return nd.GetOpType()
 }
 
-// reads lists what a node reads, its subgraphs' outer tensors included.
+// readTensors returns the tensors that a node reads, with the outer tensors that its subgraphs read.
 func reads(nd *onnxpb.Node) []string {
 	sub, _ := subgraphReads(nd, 0) // checked in newNet
 	if len(sub) == 0 {
@@ -106,7 +109,7 @@ func reads(nd *onnxpb.Node) []string {
 	return append(append([]string(nil), nd.Input...), sub...)
 }
 
-// subgraphReads lists the outer tensors that the bodies of If, Loop and Scan read.
+// subgraphReads returns the outer tensors that the bodies of If, Loop and Scan read.
 func subgraphReads(nd *onnxpb.Node, depth int) ([]string, error) {
 	var out []string
 	for _, a := range nd.Attribute {
@@ -118,6 +121,8 @@ func subgraphReads(nd *onnxpb.Node, depth int) ([]string, error) {
 			if depth == maxSubgraphs {
 				return nil, bad("node %s: subgraphs are nested deeper than %d", label(nd), maxSubgraphs)
 			}
+
+			// Collect the names that the subgraph defines.
 			local := map[string]bool{}
 			for _, t := range g.Initializer {
 				local[t.GetName()] = true
@@ -164,7 +169,7 @@ func (h *intHeap) Pop() any {
 	return x
 }
 
-// sort puts the nodes in topological order, the file's order wherever it can.
+// sortNodes puts the nodes in topological order, and keeps the file's order where it can.
 func (n *net) sort() error {
 	made, err := makers(n.nodes)
 	if err != nil {
@@ -192,7 +197,7 @@ func (n *net) sort() error {
 	return nil
 }
 
-// makers maps each tensor to the node that makes it.
+// producersOf maps each tensor to the node that produces it.
 func makers(nodes []*onnxpb.Node) (map[string]int, error) {
 	made := map[string]int{}
 	for i, nd := range nodes {
@@ -209,7 +214,7 @@ func makers(nodes []*onnxpb.Node) (map[string]int, error) {
 	return made, nil
 }
 
-// given returns the tensors that no node makes: inputs, initialisers and weights.
+// givenTensors returns the tensors that no node produces: inputs, initialisers and weights.
 func (n *net) given() (map[string]bool, error) {
 	out := map[string]bool{}
 	for _, s := range n.inputs {
@@ -227,8 +232,9 @@ func (n *net) given() (map[string]bool, error) {
 	return out, nil
 }
 
-// topological orders nodes so that each comes after those that make what it reads.
+// topologicalOrder orders nodes so that each comes after the producers of its inputs.
 func topological(nodes []*onnxpb.Node, made map[string]int, given map[string]bool) ([]*onnxpb.Node, error) {
+	// Count the inputs that each node waits for.
 	waits := make([]int, len(nodes))
 	users := make([][]int, len(nodes))
 	ready := &intHeap{}
@@ -248,6 +254,8 @@ func topological(nodes []*onnxpb.Node, made map[string]int, given map[string]boo
 			heap.Push(ready, i)
 		}
 	}
+
+	// Take ready nodes, the earliest of the file first, and release those that read them.
 	order := make([]*onnxpb.Node, 0, len(nodes))
 	for ready.Len() > 0 {
 		i := heap.Pop(ready).(int)
@@ -264,9 +272,9 @@ func topological(nodes []*onnxpb.Node, made map[string]int, given map[string]boo
 	return order, nil
 }
 
-// derive drops nodes that no output needs and tells constants from compute
-// nodes.
+// findComputeNodes drops nodes that no output needs, and separates constants from compute nodes.
 func (n *net) derive() error {
+	// Walk backwards and keep the nodes that some output needs.
 	need := map[string]bool{}
 	for _, o := range n.outputs {
 		need[o] = true
@@ -288,6 +296,8 @@ func (n *net) derive() error {
 	}
 	slices.Reverse(kept)
 	n.nodes = kept
+
+	// A node is constant if all its inputs are and it is not random.
 	n.producer = map[string]int{}
 	n.isConst = map[string]bool{}
 	n.compute = nil
@@ -321,7 +331,7 @@ func (n *net) derive() error {
 	return nil
 }
 
-// random tells operators that are not functions of their inputs.
+// isRandom reports whether an operator's outputs are not determined by its inputs.
 func random(nd *onnxpb.Node) bool { return strings.HasPrefix(nd.GetOpType(), "Random") }
 
 // clone copies the net so that it can be rewritten; messages are shared.
@@ -331,8 +341,7 @@ func (n *net) clone() *net {
 	return &c
 }
 
-// consumers maps each tensor to the compute nodes that read it; -1 stands for
-// the end of the model.
+// consumers maps each tensor to the compute nodes that read it. -1 stands for the outputs of the model.
 func (n *net) consumers() map[string][]int {
 	out := map[string][]int{}
 	for _, i := range n.compute {
@@ -350,9 +359,9 @@ func (n *net) consumers() map[string][]int {
 	return out
 }
 
-// Weightless tells whether the model was shipped with constants in place of
-// its weights: they outnumber the values that the file holds. (A model with
-// weights may have some as well, the first state of a recurrence for one.)
+// Weightless reports whether the model was shipped with constants in place of its weights: their values outnumber
+// those in the file. (A model with weights may have some such constants, for example as the first state of a
+// recurrence.)
 func (m *Model) Weightless() bool {
 	var constants, values int64
 	for _, nd := range m.net.nodes {
@@ -368,11 +377,11 @@ func (m *Model) Weightless() bool {
 	return constants > values
 }
 
-// Nodes counts the operators that depend on an input.
+// Nodes returns the number of operators that depend on an input.
 func (m *Model) Nodes() int { return len(m.net.compute) }
 
-// Logits names, for each output, the tensor to compare: what goes into a
-// closing Softmax or Sigmoid, which would hide differences, or the output.
+// Logits returns, for each output, the name of the tensor to compare: the input of a closing Softmax or Sigmoid,
+// which would hide differences, or the output itself.
 func (m *Model) Logits() []string {
 	out := make([]string, len(m.Outputs))
 	for i, t := range m.Outputs {
@@ -407,8 +416,7 @@ func elements(dims []int64) int64 {
 	return n
 }
 
-// crossType is the element type in which a tensor crosses between blocks in
-// half precision.
+// crossType returns the element type with which a tensor crosses between blocks in half precision.
 func crossType(t engine.DType) engine.DType {
 	switch t {
 	case engine.F32, engine.F64:
@@ -419,10 +427,10 @@ func crossType(t engine.DType) engine.DType {
 	return t
 }
 
-// ownDomains are the operator domains that ONNX and ONNX Runtime have.
+// ownDomains are the operator domains of ONNX and ONNX Runtime.
 var ownDomains = set("ai.onnx ai.onnx.ml ai.onnx.training ai.onnx.preview.training com.microsoft com.microsoft.nchwc com.microsoft.experimental org.pytorch.aten")
 
-// Custom returns whether the model may have operators that neither ONNX nor ONNX Runtime has.
+// Custom reports whether the model may have operators that neither ONNX nor ONNX Runtime has.
 func (m *Model) Custom() bool {
 	for _, o := range m.header.GetOpsetImport() {
 		if d := o.GetDomain(); d != "" && !ownDomains[d] {

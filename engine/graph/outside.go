@@ -17,23 +17,22 @@ import (
 	"inferplan/formats/modelfile"
 )
 
-// Weights in files beside the model (external data) stay there: what is written
-// of the model names the same files, and the engine maps them. Small ones are
-// read at once, since shapes are computed from them.
+// Weights in files beside the model (external data) stay there: a written model names the same files, and the
+// engine maps them. Small tensors are read at once, because shapes may be computed from them.
 const smallOutside = 1 << 20
 
-// isOutside tells whether a tensor's values lie in another file.
+// isOutside reports whether a tensor's values are in another file.
 func isOutside(t *onnxpb.Tensor) bool {
 	return t.GetDataLocation() == onnxpb.Tensor_EXTERNAL || len(t.GetExternalData()) > 0
 }
 
-// region is where a tensor's values lie.
+// fileRegion is the part of a file that holds a tensor's values.
 type region struct {
 	file           string // relative to the model's folder
 	offset, length int64
 }
 
-// outside reads where a tensor's values lie.
+// fileRegionOf reads the region of a tensor's values.
 func outside(t *onnxpb.Tensor) (r region, err error) {
 	what := "initialiser " + t.GetName()
 	n := elements(t.Dims)
@@ -67,9 +66,8 @@ func outside(t *onnxpb.Tensor) (r region, err error) {
 	return r, nil
 }
 
-// openWeights looks at the files of weights that a graph names: they must be
-// there and long enough. Small tensors are read into the graph. What identifies
-// the files is added to the hash. It returns their names.
+// openWeights checks that the files of weights that a graph names exist and are long enough. It reads small
+// tensors into the graph, adds the identity of the files to the hash, and returns their names.
 func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) {
 	files := map[string]*os.File{}
 	defer func() {
@@ -82,6 +80,8 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) 
 		if !isOutside(t) {
 			continue
 		}
+
+		// Open the file, and check that it holds the tensor.
 		r, err := outside(t)
 		if err != nil {
 			return nil, err
@@ -109,12 +109,16 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) 
 		if r.length > smallOutside {
 			continue
 		}
+
+		// Read small tensors.
 		data := make([]byte, r.length)
 		if _, err := f.ReadAt(data, r.offset); err != nil {
 			return nil, fmt.Errorf("read the model's weights: %w", err)
 		}
 		t.RawData, t.ExternalData, t.DataLocation = data, nil, nil
 	}
+
+	// Add the files to the hash.
 	slices.Sort(names)
 	for _, name := range names {
 		if err := modelfile.Sample(files[name], name, h); err != nil {
@@ -124,7 +128,7 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) 
 	return names, nil
 }
 
-// inside is a tensor with its values, which are read where they lie in another file.
+// readOutside returns a tensor with its values, which it reads if they are in another file.
 func (m *Model) inside(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 	if !isOutside(t) {
 		return t, nil
@@ -145,8 +149,8 @@ func (m *Model) inside(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 	return &onnxpb.Tensor{Name: t.Name, DataType: t.DataType, Dims: t.Dims, RawData: data}, nil
 }
 
-// placeholder is what a probe gets in place of a large tensor: a node that makes
-// one of the same shape, with the shape that it reads.
+// placeholderNode returns the node that replaces a large tensor in a probe, and the constant shape that it reads.
+// The node makes a tensor of the same shape.
 func placeholder(name string, t engine.DType, dims []int64) (*onnxpb.Tensor, *onnxpb.Node) {
 	shape := name + "/shape"
 	value := make([]byte, t.Size())

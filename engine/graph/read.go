@@ -19,8 +19,7 @@ import (
 // ErrModel is wrapped by every error about a file's content.
 var ErrModel = errors.New("bad ONNX model")
 
-// Limits on what is read. They are far above real models and keep a hostile
-// file from taking the machine's memory.
+// Limits of what is read. They are far above real models, and prevent a hostile file from using up the memory.
 const (
 	maxFile      = 1<<31 - 1 // protobuf's own limit
 	maxNodes     = 1 << 20
@@ -28,21 +27,20 @@ const (
 	maxSubgraphs = 16
 )
 
-// Options of reading a model.
+// Options are the options of reading a model.
 type Options struct {
-	// Seed, where not zero, gives random weights to a model that was shipped
-	// without (see Model.Weightless). Other models keep theirs.
+	// Seed, if not zero, gives random weights to a model that was shipped without weights (see Model.Weightless).
+	// Other models keep theirs.
 	Seed uint64
-	// Dims fixes the dimensions of inputs by name, batch first (where the batch
-	// is free its value is not looked at). The name "" means the model's only
-	// input. Dimensions of one name in the file have one size: an input that shares
-	// all of its free ones with those given need not be named.
+	// Dims sets the dimensions of inputs by name, batch first (if the batch is free, its value is ignored). The
+	// name "" means the model's only input. Dimensions with the same name in the file have one size, so an input
+	// whose free dimensions are all set by others need not be named.
 	Dims map[string][]int64
-	// Values of inputs by name. An input without dimensions becomes a constant of
-	// its value; for the others they are held against the declaration only.
+	// Values are the values of inputs by name. An input without dimensions becomes a constant with its value. For
+	// other inputs the values are only checked against the declaration.
 	Values map[string]Literal
-	// OtherInputs lets Dims and Values name inputs that the model does not have:
-	// they are of other models.
+	// OtherInputs allows names in Dims and Values that are not inputs of this model, because they are inputs of
+	// other models.
 	OtherInputs bool
 	// Name of the model; by default the file's name without "light_" and
 	// extension.
@@ -52,27 +50,27 @@ type Options struct {
 // Model is an ONNX model with a symbolic batch.
 type Model struct {
 	Name string
-	Path string // where it was read from, may be empty
-	// SHA256 is of the file's bytes; where weights lie in other files, of that
-	// and of samples of those.
+	Path string // path of its file; may be empty
+	// SHA256 is the hash of the file's bytes. If weights are in other files, it is a hash of the file and of
+	// samples of those.
 	SHA256   string
-	Weights  []string // files of weights, beside the model or below it
+	Weights  []string // files of weights, in the model's folder or below it
 	Identity string   // SHA256, or a hash over it and the options that change it
 	Inputs   []engine.Spec
 	Outputs  []string
 	// Constants are the inputs that Options.Values made constants, in the file's order.
 	Constants []Constant
-	// Notes say in what the model differs from its file.
+	// Notes say how the model differs from its file.
 	Notes []string
 
-	first    []int64             // per input: its first dimension as given or in the file, 0: free
-	inFile   []*onnxpb.ValueInfo // the inputs as the file declares them
-	bound    string              // why the batch cannot be free, where the inputs tell
-	asFile   *net                // before its batch was made free
-	folder   string              // of the files of weights; empty where there are none
+	first    []int64             // per input: its first dimension as given or in the file, 0 if free
+	inFile   []*onnxpb.ValueInfo // inputs as the file declares them
+	bound    string              // why the batch cannot be free, if the inputs show that
+	asFile   *net                // the graph before its batch was made free
+	folder   string              // of the files of weights; empty if there are none
 	net      *net
-	header   *onnxpb.Model // everything but the graph
-	declared []engine.Spec // outputs as the file declares them, 0 for an unknown dimension
+	header   *onnxpb.Model // the model without its graph
+	declared []engine.Spec // outputs as the file declares them, with 0 for unknown dimensions
 }
 
 // Constant is an input that always has the same value.
@@ -97,7 +95,7 @@ func Open(path string, o Options) (*Model, error) {
 	if o.Name == "" {
 		o.Name = strings.TrimPrefix(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), "light_")
 	}
-	folder, err := filepath.Abs(filepath.Dir(path)) // other processes may be elsewhere
+	folder, err := filepath.Abs(filepath.Dir(path)) // absolute, because other processes may have another working directory
 	if err != nil {
 		return nil, fmt.Errorf("read model: %w", err)
 	}
@@ -109,11 +107,10 @@ func Open(path string, o Options) (*Model, error) {
 	return m, nil
 }
 
-// Read reads a model from bytes; name is used in errors. The bytes are not
-// kept.
+// Read reads a model from bytes, which it does not keep. Errors use name for the model.
 func Read(name string, data []byte, o Options) (*Model, error) { return read(name, data, "", o) }
 
-// read is Read; folder is where files of weights lie, empty for nowhere.
+// readModel reads a model from bytes. folder holds its files of weights, and is empty if there are none.
 func read(name string, data []byte, folder string, o Options) (*Model, error) {
 	if o.Name == "" {
 		o.Name = name
@@ -146,7 +143,7 @@ func parse(data []byte, folder string, o Options) (*Model, error) {
 	return m, err
 }
 
-// otherFormat says what a file is that is no ONNX file; empty where nothing else is known.
+// otherFormat returns the format of a file that is not ONNX, or "" if it is not recognised.
 func otherFormat(data []byte) string {
 	for _, f := range []struct{ begins, what string }{
 		{"version https://git-lfs", "a pointer of Git LFS, not the model: fetch the file itself with git lfs pull"},
@@ -192,6 +189,8 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 	if err := namesAreText(g); err != nil {
 		return nil, err
 	}
+
+	// Sort the graph, and declare its inputs and outputs.
 	m := &Model{Name: o.Name, SHA256: sum, Identity: sum}
 	g, err := m.tensorsOnly(g)
 	if err != nil {
@@ -208,6 +207,8 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 	if err := m.declareInputs(g, o); err != nil {
 		return nil, err
 	}
+
+	// Keep what the file declares of its outputs, and all but its graph.
 	m.Outputs = n.outputs
 	for _, v := range g.Output {
 		spec := engine.Spec{Name: v.GetName()}
@@ -227,9 +228,10 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 		IrVersion: proto.Int64(max(pm.GetIrVersion(), 8)), OpsetImport: pm.OpsetImport,
 		ProducerName: proto.String("inferplan"), Domain: pm.Domain, ModelVersion: pm.ModelVersion,
 	}).(*onnxpb.Model)
-	// Fields that we do not know (model-local functions above all) stay.
+	// Keep fields that are not decoded, above all model-local functions.
 	m.header.ProtoReflect().SetUnknown(pm.ProtoReflect().GetUnknown())
 
+	// The identity covers all options that change what is computed.
 	var changed []string
 	if o.Seed != 0 && m.Weightless() {
 		if err := n.seed(o.Seed); err != nil {
@@ -249,13 +251,15 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 		h := sha256.Sum256([]byte(strings.Join(append([]string{sum}, changed...), "\n")))
 		m.Identity = hex.EncodeToString(h[:])
 	}
+
+	// Free the batch in a copy of the graph.
 	m.asFile = n.clone()
 	n.symbolicReshapes()
 	return m, nil
 }
 
-// namesAreText refuses names that are not UTF-8: profiles and plans, which are
-// texts, could not hold them, and that would show after minutes of measuring.
+// namesAreText refuses names that are not UTF-8. Profiles and plans, which are texts, could not hold them, and
+// that would show only after minutes of measuring.
 func namesAreText(g *onnxpb.Graph) error {
 	check := func(what, name string) error {
 		if utf8.ValidString(name) {

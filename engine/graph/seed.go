@@ -11,23 +11,23 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// generator is the version of the random weights: it is part of a seeded
-// model's identity and grows whenever the same seed gives other weights.
+// generatorVersion is the version of the random weights. It is part of a seeded model's identity, and grows
+// whenever the same seed gives other weights.
 const generator = 1
 
-// weight is a seeded initialiser: uniform around mean, generated when written,
-// so that a model of half a gigabyte is not held in memory between slices.
+// seededWeight is an initialiser with random values. They are generated when it is written, so that a model of
+// half a gigabyte is not in memory between slices.
 type weight struct {
 	name   string
 	dims   []int64
 	mean   float64
 	spread float64 // standard deviation
 	seed   uint64
-	row    int64 // values that one output sums, contiguous: part of their mean is taken out
+	row    int64 // consecutive values that one output sums; a part of their mean is subtracted
 }
 
-// uniform fills out with values of the given mean and deviation from the
-// stream that belongs to the seed and the name.
+// fillUniform fills out with values of the given mean and deviation, from the random stream of the seed and the
+// name.
 func uniform(seed uint64, name string, mean, dev float64, out []byte) {
 	rng := seeded.New(seed, "weights/"+name)
 	width := dev * math.Sqrt(12)
@@ -54,13 +54,12 @@ func (w *weight) tensor() *onnxpb.Tensor {
 	return &onnxpb.Tensor{Name: proto.String(w.name), DataType: proto.Int32(int32(engine.F32)), Dims: w.dims, RawData: raw}
 }
 
-// centring is the part of the mean that is taken out of the weights behind one
-// output. With none, the common positive mean that rectifiers leave grows from
-// layer to layer until all inputs give nearly the same output; with all of it
-// a deep network is chaotic and amplifies rounding errors as much as inputs.
+// centredShare is the part of the mean that is subtracted from the weights of one output. Without subtraction, the
+// common positive mean that rectifiers leave grows from layer to layer, until all inputs give nearly the same
+// output. With full subtraction, a deep network is chaotic and amplifies rounding errors as much as inputs.
 const centring = 0.5
 
-// centre subtracts that part of the mean.
+// subtractMean subtracts that part of the mean.
 func centre(raw []byte) {
 	sum := 0.0
 	for i := 0; i < len(raw); i += 4 {
@@ -72,18 +71,17 @@ func centre(raw []byte) {
 	}
 }
 
-// moments are the mean and variance that a tensor is expected to have.
+// moments are the expected mean and variance of a tensor.
 type moments struct{ mean, variance float64 }
 
 func (m moments) second() float64 { return m.variance + m.mean*m.mean }
 
-// seed replaces every float parameter of the compute nodes by a seeded one.
+// seedParameters replaces every float parameter of the compute nodes by a seeded one.
 //
-// Weights follow He's rule with the input's actual second moment, estimated by
-// carrying mean and variance through the graph: every convolution and matrix
-// product then gives values of variance about one whatever the depth, residual
-// sums grow linearly and not exponentially, and logits neither vanish nor
-// saturate. Normalisation parameters lie around the values that keep it so.
+// Weights follow He's rule with the actual second moment of the input. It is estimated by propagating mean and
+// variance through the graph. So every convolution and matrix product gives values with a variance of about one,
+// whatever the depth; residual sums grow linearly and not exponentially; and logits neither vanish nor saturate.
+// Normalisation parameters are near the values that keep this.
 func (n *net) seed(seed uint64) error {
 	s := &seeder{n: n, seed: seed, est: map[string]moments{}}
 	for _, i := range n.compute {
@@ -96,7 +94,7 @@ func (n *net) seed(seed uint64) error {
 	if s.failed != nil {
 		return s.failed
 	}
-	// The seeded parameters take the place of what made them.
+	// The seeded parameters replace the nodes that made them.
 	var kept []*onnxpb.Node
 	for _, nd := range n.nodes {
 		if len(nd.Output) != 1 || n.weights[nd.Output[0]] == nil {
@@ -110,7 +108,7 @@ func (n *net) seed(seed uint64) error {
 	return n.derive()
 }
 
-// seeder goes through a network and estimates what its tensors hold.
+// seeder goes through a network and estimates the moments of its tensors.
 type seeder struct {
 	n      *net
 	seed   uint64
@@ -119,7 +117,7 @@ type seeder struct {
 	failed error
 }
 
-// moments are those of a tensor; of standard normal values where nothing is known.
+// momentsOf returns the moments of a tensor. For an unknown tensor they are those of standard normal values.
 func (s *seeder) moments(name string) moments {
 	if m, ok := s.est[name]; ok {
 		return m
@@ -127,8 +125,8 @@ func (s *seeder) moments(name string) moments {
 	return moments{0, 1}
 }
 
-// set makes the parameter behind a constant input seeded, and tells its dimensions as
-// the node sees them; nil where there is none.
+// setParameter makes the parameter behind a constant input seeded, and returns it with the dimensions that the
+// node sees. If there is none, it returns nil.
 func (s *seeder) set(nd *onnxpb.Node, k int, mean, dev float64) *weight {
 	if k >= len(nd.Input) || !s.n.isConst[nd.Input[k]] {
 		return nil
@@ -146,7 +144,7 @@ func (s *seeder) set(nd *onnxpb.Node, k int, mean, dev float64) *weight {
 	return w
 }
 
-// node seeds the parameters of a node and gives the moments of what it puts out.
+// seedNode seeds the parameters of a node, and returns the moments of its output.
 func (s *seeder) node(nd *onnxpb.Node) moments {
 	x := moments{0, 1}
 	if len(nd.Input) > 0 {
@@ -187,8 +185,7 @@ func (s *seeder) node(nd *onnxpb.Node) moments {
 	return x
 }
 
-// product seeds a layer that multiplies by a matrix, so that what it puts out is
-// standard normal.
+// seedProduct seeds a layer that multiplies by a matrix so that its outputs are standard normal.
 func (s *seeder) product(nd *onnxpb.Node, x moments) moments {
 	fan := 0.0
 	if len(nd.Input) > 1 {
@@ -212,7 +209,7 @@ func (s *seeder) product(nd *onnxpb.Node, x moments) moments {
 	return y
 }
 
-// scaled are the moments of a product of tensors; its constants are seeded around 1.
+// seedScaled returns the moments of a product of tensors. It seeds constants around 1.
 func (s *seeder) scaled(nd *onnxpb.Node) moments {
 	y := moments{1, 0}
 	for k, in := range nd.Input {
@@ -226,7 +223,7 @@ func (s *seeder) scaled(nd *onnxpb.Node) moments {
 	return y
 }
 
-// added are the moments of a sum of tensors; its constants are seeded around 0.
+// seedAdded returns the moments of a sum of tensors. It seeds constants around 0.
 func (s *seeder) added(nd *onnxpb.Node) moments {
 	y := moments{}
 	for k, in := range nd.Input {
@@ -240,7 +237,7 @@ func (s *seeder) added(nd *onnxpb.Node) moments {
 	return y
 }
 
-// rectified gives the moments of max(0, x) for normal x.
+// rectifiedMoments returns the moments of max(0, x) for a normal x.
 func rectified(x moments) moments {
 	sd := math.Sqrt(math.Max(x.variance, 1e-12))
 	z := x.mean / sd
@@ -251,8 +248,8 @@ func rectified(x moments) moments {
 	return moments{mean, second - mean*mean}
 }
 
-// parameter follows a constant through Unsqueeze, Reshape and Identity to the
-// float tensor behind it, and gives that tensor's dimensions.
+// floatParameter follows a constant through Unsqueeze, Reshape and Identity to the float tensor behind it. It
+// returns the name and the dimensions of that tensor.
 func (n *net) parameter(name string) (base string, dims []int64, ok bool) {
 	for hops := 0; hops < 8; hops++ {
 		if t := n.inits[name]; t != nil {
@@ -290,7 +287,7 @@ func (n *net) parameter(name string) (base string, dims []int64, ok bool) {
 	return "", nil, false
 }
 
-// fanIn is how many values each output of a Conv, Gemm or MatMul sums.
+// fanIn returns how many values each output of a Conv, Gemm or MatMul sums.
 func (n *net) fanIn(nd *onnxpb.Node) float64 {
 	_, dims, _ := n.parameter(nd.Input[1])
 	if i, ok := n.producer[nd.Input[1]]; ok && n.nodes[i].GetOpType() == "Reshape" && len(n.nodes[i].Input) > 1 {

@@ -12,8 +12,7 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// builder writes graphs of our own making. Their weights are seeded and made
-// when a slice is written.
+// builder makes graphs of our own. Their weights are seeded, and generated when a slice is written.
 type builder struct {
 	g       *onnxpb.Graph
 	weights map[string]*weight
@@ -28,7 +27,7 @@ func newBuilder(seed uint64) *builder {
 	return &builder{g: &onnxpb.Graph{}, weights: map[string]*weight{}, seed: seed}
 }
 
-// model finishes; what describes the graph and is its identity.
+// finishModel returns the model. description describes the graph and becomes its identity.
 func (b *builder) model(name, what string) (*Model, error) {
 	b.g.Name = proto.String(name)
 	pm := &onnxpb.Model{IrVersion: proto.Int64(8), Graph: b.g,
@@ -50,7 +49,7 @@ func (b *builder) output(name string, t engine.DType, dims ...int64) {
 	b.g.Output = append(b.g.Output, valueInfo(engine.Spec{Name: name, Type: t, Shape: append([]int64{engine.BatchDim}, dims...)}))
 }
 
-// param is a seeded weight.
+// addWeight adds a seeded weight.
 func (b *builder) param(name string, mean, dev float64, dims ...int64) string {
 	b.weights[name] = &weight{name: name, dims: dims, mean: mean, spread: dev, seed: b.seed}
 	return name
@@ -63,7 +62,7 @@ func (b *builder) ints(v ...int64) string {
 	return name
 }
 
-// index is a scalar integer.
+// scalarInt adds a constant integer without dimensions.
 func (b *builder) index(v int64) string {
 	b.n++
 	name := fmt.Sprintf("index_%d", b.n)
@@ -78,7 +77,7 @@ func (b *builder) scalar(v float32) string {
 	return name
 }
 
-// op adds a node with one output, which has the node's name.
+// addNode adds a node with one output, which has the node's name.
 func (b *builder) op(kind, name string, in []string, attrs ...*onnxpb.Attribute) string {
 	b.g.Node = append(b.g.Node, &onnxpb.Node{OpType: proto.String(kind), Name: proto.String(name), Input: in, Output: []string{name}, Attribute: attrs})
 	return name
@@ -92,14 +91,13 @@ func intsAttr(name string, v ...int64) *onnxpb.Attribute {
 	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INTS.Enum(), Ints: v}
 }
 
-// linear is a matrix product with bias over the last dimension. A gain of 1
-// keeps the variance.
+// linear adds a matrix product with bias over the last dimension. A gain of 1 keeps the variance.
 func (b *builder) linear(name, x string, in, out int64, gain float64) string {
 	w := b.param(name+".weight", 0, gain/math.Sqrt(float64(in)), in, out)
 	return b.op("Add", name, []string{b.op("MatMul", name+".product", []string{x, w}), b.param(name+".bias", 0, 0.02, out)})
 }
 
-// gemm is the same for a matrix of samples.
+// gemm does the same for a matrix of samples.
 func (b *builder) gemm(name, x string, in, out int64) string {
 	w := b.param(name+".weight", 0, 1/math.Sqrt(float64(in)), out, in)
 	return b.op("Gemm", name, []string{x, w, b.param(name+".bias", 0, 0.02, out)}, intAttr("transB", 1))
@@ -119,15 +117,14 @@ func (b *builder) norm(name, x string, width int64, decomposed bool) string {
 	return b.op("Add", name, []string{b.op("Mul", name+".scaled", []string{y, scale}), bias})
 }
 
-// gelu is the exact form, by the error function.
+// gelu adds the exact form of the activation, by the error function.
 func (b *builder) gelu(name, x string) string {
 	e := b.op("Erf", name+".erf", []string{b.op("Div", name+".div", []string{x, b.scalar(math.Sqrt2)})})
 	y := b.op("Mul", name+".mul", []string{x, b.op("Add", name+".add", []string{e, b.scalar(1)})})
 	return b.op("Mul", name, []string{y, b.scalar(0.5)})
 }
 
-// batchOf is the batch of x as a one-element vector, computed from its shape
-// as exporters do.
+// batchOf returns the batch of x as a vector of one element, computed from its shape as exporters do.
 func (b *builder) batchOf(name, x string) string {
 	n := b.op("Gather", name+".n", []string{b.op("Shape", name+".shape", []string{x}), b.index(0)}, intAttr("axis", 0))
 	return b.op("Unsqueeze", name+".batch", []string{n, b.ints(0)})
@@ -139,8 +136,7 @@ func (b *builder) reshape(name, x string, dims ...int64) string {
 	return b.op("Reshape", name, []string{x, target})
 }
 
-// attention is multi-head self-attention; mask, where given, is added to the
-// scores.
+// attention adds multi-head self-attention. mask, if not empty, is added to the scores.
 func (b *builder) attention(name, x, mask string, seq, width, heads int64) string {
 	each := width / heads
 	part := func(p string, perm ...int64) string {
@@ -159,8 +155,8 @@ func (b *builder) attention(name, x, mask string, seq, width, heads int64) strin
 }
 
 func (b *builder) feedForward(name, x string, width, inner int64) string {
-	// The activation's positive mean would otherwise add the same vector to all
-	// inputs, layer after layer, until they are alike.
+	// A smaller gain: otherwise the positive mean of the activation would add the same vector to all inputs, layer
+	// after layer, until they are nearly equal.
 	const gain = 0.3
 	return b.linear(name+".down", b.gelu(name+".gelu", b.linear(name+".up", x, width, inner, 1)), inner, width, gain)
 }
@@ -169,8 +165,8 @@ func (b *builder) feedForward(name, x string, width, inner int64) string {
 // the base model.
 type TransformerConfig struct {
 	Layers, Hidden, Heads, Inner int
-	Seq, Vocab                   int // BERT
-	Image, Patch                 int // ViT
+	Seq, Vocab                   int // for BERT
+	Image, Patch                 int // for ViT
 	Classes                      int
 	Seed                         uint64
 }
@@ -199,11 +195,10 @@ func (c *TransformerConfig) complete(d TransformerConfig) error {
 	return nil
 }
 
-// BERT is an encoder with the layer shapes of BERT-base (12 layers of width
-// 768, 12 heads, 128 tokens), seeded weights and a classifier on the first
-// token. Layer normalisation is spelled out in elementary operators, reshapes
-// are computed from shapes, and the attention mask lives beside the tokens
-// through all layers: the patterns of exported models.
+// BERT returns an encoder with the layer shapes of BERT-base (12 layers of width 768, 12 heads, 128 tokens),
+// seeded weights and a classifier on the first token. It has the patterns of exported models: layer normalisation
+// is written in elementary operators, reshapes are computed from shapes, and the attention mask is passed beside
+// the tokens through all layers.
 func BERT(c TransformerConfig) (*Model, error) {
 	if err := c.complete(TransformerConfig{Layers: 12, Hidden: 768, Heads: 12, Inner: 3072, Seq: 128, Vocab: 30522, Classes: 2}); err != nil {
 		return nil, fmt.Errorf("build bert: %w", err)
@@ -230,9 +225,8 @@ func BERT(c TransformerConfig) (*Model, error) {
 	return b.model("bert", fmt.Sprintf("%+v", c))
 }
 
-// ViT is a vision transformer with the layer shapes of ViT-B/16 at 224x224 (12
-// layers of width 768, 12 heads, 197 tokens) and seeded weights. The class
-// token is expanded to the batch by shape arithmetic.
+// ViT returns a vision transformer with the layer shapes of ViT-B/16 at 224x224 (12 layers of width 768, 12 heads,
+// 197 tokens) and seeded weights. The class token is expanded to the batch by shape arithmetic.
 func ViT(c TransformerConfig) (*Model, error) {
 	if err := c.complete(TransformerConfig{Layers: 12, Hidden: 768, Heads: 12, Inner: 3072, Image: 224, Patch: 16, Classes: 1000}); err != nil {
 		return nil, fmt.Errorf("build vit: %w", err)
@@ -267,8 +261,7 @@ func ViT(c TransformerConfig) (*Model, error) {
 	return b.model("vit", fmt.Sprintf("%+v", c))
 }
 
-// MLP is a tiny 784-hidden-10 classifier for measuring what a request costs
-// beside the model itself.
+// MLP returns a tiny 784-hidden-10 classifier, for measuring the cost of a request besides the model.
 func MLP(hidden int, seed uint64) (*Model, error) {
 	if hidden < 1 || hidden > 1<<16 {
 		return nil, fmt.Errorf("build mlp: hidden %d: expected 1 to %d", hidden, 1<<16)
@@ -280,8 +273,8 @@ func MLP(hidden int, seed uint64) (*Model, error) {
 	return b.model(fmt.Sprintf("mlp-%d", hidden), fmt.Sprintf("784-%d-10", hidden))
 }
 
-// Projection maps vectors at random to fewer numbers, which keeps the angles between them
-// (Johnson and Lindenstrauss 1984): of counts of words it makes an embedding of a text.
+// Projection returns a model that maps vectors at random to fewer numbers, which keeps the angles between them
+// (Johnson and Lindenstrauss 1984). From counts of words it makes an embedding of a text.
 func Projection(from, to int, seed uint64) (*Model, error) {
 	if from < 1 || to < 1 || from > 1<<16 || to > 1<<12 {
 		return nil, fmt.Errorf("build projection: from %d to %d numbers: expected 1 to %d and 1 to %d", from, to, 1<<16, 1<<12)
@@ -292,8 +285,8 @@ func Projection(from, to int, seed uint64) (*Model, error) {
 	return b.model("embedder", fmt.Sprintf("%d-%d", from, to))
 }
 
-// MatMul is one product of a batch of rows with a square matrix: what a device
-// reaches at best.
+// MatMul returns a model with one product of a batch of rows and a square matrix, to find the highest rate of a
+// device.
 func MatMul(size int, seed uint64) (*Model, error) {
 	if size < 1 || size > 1<<14 {
 		return nil, fmt.Errorf("build matmul: size %d: expected 1 to %d", size, 1<<14)

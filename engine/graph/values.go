@@ -9,8 +9,7 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// checkTensor refuses a tensor whose data is elsewhere or of another length
-// than its dimensions say.
+// checkTensor returns an error if a tensor's data is in another file, or its length differs from its dimensions.
 func checkTensor(t *onnxpb.Tensor, what string) error {
 	if isOutside(t) {
 		return bad("%s keeps its values in another file, which only initialisers may: save the model again with onnx.save", what)
@@ -43,7 +42,7 @@ func checkTensor(t *onnxpb.Tensor, what string) error {
 	return nil
 }
 
-// tensorBytes is the size of a tensor's values.
+// tensorBytes returns the size of a tensor's values.
 func tensorBytes(t *onnxpb.Tensor) int64 {
 	if s := engine.DType(t.GetDataType()).Size(); s > 0 {
 		return elements(t.Dims) * int64(s)
@@ -51,7 +50,7 @@ func tensorBytes(t *onnxpb.Tensor) int64 {
 	return int64(proto.Size(t))
 }
 
-// ints reads a small integer tensor.
+// integersOf returns the values of a small integer tensor.
 func ints(t *onnxpb.Tensor) ([]int64, bool) {
 	if n := elements(t.Dims); n < 0 || n > 1<<16 {
 		return nil, false
@@ -83,8 +82,7 @@ func ints(t *onnxpb.Tensor) ([]int64, bool) {
 	return nil, false
 }
 
-// constTensor finds the value of a constant that is an initialiser or the
-// output of a Constant node.
+// constTensor returns the value of a constant, which is an initialiser or the output of a Constant node.
 func (n *net) constTensor(name string) *onnxpb.Tensor {
 	if t := n.inits[name]; t != nil {
 		return t

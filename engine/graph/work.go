@@ -8,17 +8,16 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// Work is what a range of blocks computes and moves, counted from the graph.
+// Work counts what a range of blocks computes and the bytes that it moves, as its graph shows them.
 type Work struct {
-	// MACs are multiplications with an addition in convolutions and matrix
-	// products, for one sample; other operators count as none.
+	// MACs are the multiplications with an addition in convolutions and matrix products, for one sample. Other
+	// operators are not counted.
 	MACs int64
-	// Bytes that one sample's tensors move through memory: every operator reads
-	// its inputs and writes its outputs, but those that runtimes fuse with what
-	// comes before (bias, normalisation, activation) do it in registers, and
-	// reshapes move nothing. Weights are apart.
+	// Bytes is the number of bytes that one sample's tensors move through memory. Every operator reads its inputs and writes
+	// its outputs, except that operators which runtimes fuse with the one before (bias, normalisation, activation)
+	// use registers, and reshapes move nothing. Weights are not included.
 	Bytes int64
-	// WeightBytes are read once per run, whatever the batch.
+	// WeightBytes are read once per run, whatever the batch size.
 	WeightBytes int64
 }
 
@@ -31,11 +30,11 @@ type Counts struct {
 	nodes []nodeWork // in the order of net.compute
 }
 
-// viewOps hand a tensor on without moving it.
+// viewOps are operators that pass a tensor on without moving it.
 var viewOps = set("Reshape Flatten Squeeze Unsqueeze Identity Dropout")
 
-// Count counts what every operator does. If Chain did not measure the
-// shapes of all tensors (ChainOptions.AllShapes), it measures them with one run of the probe.
+// CountWork counts the work of every operator. If Chain did not measure the shapes of all tensors
+// (ChainOptions.AllShapes), it measures them with one run of the probe.
 func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 	m := c.Model
 	n := m.net
@@ -43,6 +42,8 @@ func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 	for _, s := range m.Inputs {
 		given[s.Name] = s
 	}
+
+	// Measure the shapes of all tensors, unless Chain did.
 	measured := c.values
 	if measured == nil {
 		found, err := m.probeShapes(ctx, probe, ProbeRun{probeA, n.computed()})
@@ -55,9 +56,11 @@ func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 	for name, s := range given {
 		values[name] = Value{Type: s.Type, Shape: s.ShapeAt(probeA)}
 	}
+
+	// Count each node, at first with all its inputs and outputs in memory.
 	count := &Counts{chain: c, nodes: make([]nodeWork, len(n.compute))}
 	users := n.consumers()
-	size := func(t string) int64 { // bytes of a tensor that depends on an input
+	size := func(t string) int64 { // bytes of a tensor that depends on an input, for one sample
 		v, ok := values[t]
 		if !ok || t == "" {
 			return 0
@@ -76,6 +79,8 @@ func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 		if viewOps[nd.GetOpType()] {
 			continue
 		}
+
+		// Count the bytes of each input once, except those that stay in registers.
 		seen := map[string]bool{}
 		for _, in := range nd.Input {
 			if in == "" || n.isConst[in] || seen[in] {
@@ -83,7 +88,7 @@ func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 			}
 			seen[in] = true
 			if n.fused(nd, in, users) {
-				// The one that made it does not write it, this one does not read it.
+				// The producer does not write it, and this node does not read it.
 				if q, ok := at[n.producer[in]]; ok && !registers[in] {
 					count.nodes[q].bytes -= size(in)
 					registers[in] = true
@@ -99,8 +104,7 @@ func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 	return count, nil
 }
 
-// fused tells whether runtimes compute nd together with the operator that makes
-// its input in.
+// isFused reports whether runtimes compute nd together with the producer of its input in.
 func (n *net) fused(nd *onnxpb.Node, in string, users map[string][]int) bool {
 	i, ok := n.producer[in]
 	if !ok || len(users[in]) != 1 || users[in][0] < 0 {
@@ -109,11 +113,13 @@ func (n *net) fused(nd *onnxpb.Node, in string, users map[string][]int) bool {
 	return fuseFirst[n.nodes[i].GetOpType()] && fuseNext[nd.GetOpType()]
 }
 
-// macs counts a node's multiplications for one sample.
+// countMACs returns a node's multiplications for one sample.
 func (n *net) macs(nd *onnxpb.Node, values map[string]Value) int64 {
 	if len(nd.Input) < 2 || len(nd.Output) == 0 {
 		return 0
 	}
+
+	// Multiply the number of outputs by the length of the sum behind each, for one sample of the batch.
 	out := values[nd.Output[0]].Shape
 	shape := func(t string) []int64 {
 		if v, ok := values[t]; ok {
@@ -151,8 +157,7 @@ func (n *net) macs(nd *onnxpb.Node, values map[string]Value) int64 {
 	return 0
 }
 
-// constDims returns the dimensions of a constant where they are known without
-// running anything.
+// constDims returns the dimensions of a constant if they are known without running the model.
 func (n *net) constDims(t string) []int64 {
 	if w := n.weights[t]; w != nil {
 		return w.dims
@@ -182,7 +187,7 @@ func (n *net) constDims(t string) []int64 {
 	return nil
 }
 
-// Of returns the work of the blocks [i,j) of a cut of the same chain.
+// WorkOf returns the work of the blocks [i,j) of a cut of the same chain.
 func (c *Counts) Of(b *Blocks, i, j int) Work {
 	chain := c.chain
 	lo, hi := chain.Cuts[b.Bounds[i]].pos, chain.Cuts[b.Bounds[j]].pos
@@ -194,5 +199,5 @@ func (c *Counts) Of(b *Blocks, i, j int) Work {
 	return w
 }
 
-// WholeWork is the work of the whole model.
+// WholeWork returns the work of the whole model.
 func (c *Counts) WholeWork() Work { return c.Of(c.chain.Whole(), 0, 1) }

@@ -13,22 +13,22 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// part is a range of compute nodes to write as a model of its own.
+// subgraph is a range of compute nodes that is written as a model.
 type part struct {
 	name            string
-	nodes           []int // compute nodes, in order
+	nodes           []int // indexes of compute nodes, in order
 	inputs, outputs []engine.Spec
 	rename          map[string]string // tensors that have another name inside
 	before, after   []*onnxpb.Node    // nodes at the boundary: casts and copies
-	inits           []*onnxpb.Tensor  // constants of those
-	light           bool              // weights as ConstantOfShape: for probes
+	inits           []*onnxpb.Tensor  // constants of before and after
+	light           bool              // write weights as ConstantOfShape, for probes
 	half            bool              // float32 inside becomes float16
-	asFile          bool              // the nodes are of Model.asFile
-	open            bool              // the inputs are declared as the file does
+	asFile          bool              // the nodes are those of Model.unchangedNet
+	open            bool              // declare the inputs as the file does
 }
 
-// constants finds what the nodes need that depends on no input: initialisers
-// by name and constant nodes in order.
+// constants returns what the nodes need that depends on no input: the names of initialisers, and constant nodes in
+// order.
 func (n *net) constants(nodes []int) (names []string, nodeIdx []int) {
 	seen := map[string]bool{}
 	seenNode := map[int]bool{}
@@ -62,11 +62,12 @@ func (n *net) constants(nodes []int) (names []string, nodeIdx []int) {
 	return names, nodeIdx
 }
 
-// weightBytes is the size of the constants that nodes need; with half, of what is
-// left of them in float16.
+// weightBytes returns the size of the constants that nodes need, in float16 if fp16 is set.
 func (n *net) weightBytes(nodes []int, half bool) int64 {
 	names, idx := n.constants(nodes)
 	total := int64(0)
+
+	// In half precision, float32 values take half their bytes.
 	tensorBytes := func(t *onnxpb.Tensor) int64 {
 		if half && engine.DType(t.GetDataType()) == engine.F32 {
 			return tensorBytes(t) / 2
@@ -77,6 +78,8 @@ func (n *net) weightBytes(nodes []int, half bool) int64 {
 	if half {
 		float = 2
 	}
+
+	// Sum up the initializers, then the nodes that hold or make constants.
 	for _, t := range names {
 		if w := n.weights[t]; w != nil {
 			total += w.bytes() / 4 * float
@@ -100,7 +103,7 @@ func (n *net) weightBytes(nodes []int, half bool) int64 {
 	return total
 }
 
-// encode writes a part as ONNX.
+// encode writes a subgraph as ONNX.
 func (m *Model) encode(p part) ([]byte, error) {
 	n := m.net
 	if p.asFile {
@@ -111,6 +114,8 @@ func (m *Model) encode(p part) ([]byte, error) {
 	if p.name == "" {
 		g.Name = proto.String(m.Name)
 	}
+
+	// Collect the initialisers: seeded weights, placeholders in a probe, or the tensors of the file.
 	size := int64(0)
 	for _, t := range names {
 		w := n.weights[t]
@@ -144,6 +149,8 @@ func (m *Model) encode(p part) ([]byte, error) {
 	if size > maxFile-1<<20 {
 		return nil, fmt.Errorf("%s: %d bytes of weights in one block: ONNX files hold at most 2 GiB, cut it into more blocks", m.Name, size)
 	}
+
+	// Collect the nodes, and convert them to float16 if asked for.
 	constant := make([]*onnxpb.Node, 0, len(idx)+len(p.nodes))
 	for _, i := range idx {
 		constant = append(constant, n.nodes[i])
@@ -163,6 +170,8 @@ func (m *Model) encode(p part) ([]byte, error) {
 		inner, bounds = halfClips(nodes[len(idx):], m.opset())
 		g.Initializer = append(g.Initializer, bounds...)
 	}
+
+	// Put the parts of the graph together, constants first, and declare inputs and outputs.
 	g.Initializer = append(g.Initializer, p.inits...)
 	g.Node = append(g.Node, constant...)
 	g.Node = append(g.Node, p.before...)
@@ -176,8 +185,8 @@ func (m *Model) encode(p part) ([]byte, error) {
 		g.Input = append(g.Input, valueInfo(s))
 	}
 	for _, c := range m.Constants {
-		// As an input with a default it is nothing that a runtime folds: ONNX Runtime
-		// 1.29 cannot load an If within an If whose condition it has folded.
+		// As an input with a default value, it is not folded by a runtime: ONNX Runtime 1.29 cannot load an If
+		// within an If whose condition it has folded.
 		if slices.Contains(names, c.Name) {
 			g.Input = append(g.Input, valueInfo(c.Spec))
 		}
@@ -185,6 +194,8 @@ func (m *Model) encode(p part) ([]byte, error) {
 	for _, s := range p.outputs {
 		g.Output = append(g.Output, valueInfo(s))
 	}
+
+	// Write the model.
 	out := proto.Clone(m.header).(*onnxpb.Model)
 	out.Graph = g
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(out)
@@ -221,11 +232,10 @@ func renamed(nd *onnxpb.Node, names map[string]string) *onnxpb.Node {
 	return c
 }
 
-// BatchName is what written models call the batch size in the shapes of their
-// inputs and outputs.
+// BatchName is the name of the batch size in the shapes of written models.
 const BatchName = "N"
 
-// valueInfo declares a tensor; one without type is left to the runtime.
+// valueInfo declares a tensor. If it has no type, the runtime infers it.
 func valueInfo(s engine.Spec) *onnxpb.ValueInfo {
 	v := &onnxpb.ValueInfo{Name: proto.String(s.Name)}
 	if s.Type == 0 {
@@ -251,7 +261,7 @@ func (m *Model) Encode() ([]byte, error) {
 	return m.encode(part{nodes: m.net.compute, inputs: m.Inputs, outputs: m.declared})
 }
 
-// WriteFile writes the whole model to a file, whole or not at all.
+// WriteFile writes the whole model to a file, completely or not at all.
 func (m *Model) WriteFile(path string) error {
 	data, err := m.Encode()
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// Client asks one server. It may be used by many goroutines at once.
+// Client sends requests to one server. Many goroutines may use it at once.
 type Client struct {
-	root   string // of the address, without /v1 and slash
-	prefix string // /v1, where the address has it
+	root   string // the address, without /v1 and slash
+	prefix string // /v1 if the address has it, else empty
 	key    string
 	http   *http.Client
 }
@@ -26,15 +26,14 @@ type Client struct {
 // Option changes a client.
 type Option func(*Client)
 
-// WithKey sends a bearer token.
+// WithKey makes the client send a bearer token.
 func WithKey(key string) Option { return func(c *Client) { c.key = key } }
 
-// WithHTTP takes another HTTP client. It must not have a Timeout, which would end
-// long answers.
+// WithHTTP makes the client use another HTTP client. That must not have a Timeout, which would end long answers.
 func WithHTTP(h *http.Client) Option { return func(c *Client) { c.http = h } }
 
-// transport keeps as many connections as a server may have sequences. Answers are
-// not compressed: that would hold tokens back.
+// transport keeps as many connections as a server may have sequences. Answers are not compressed, because
+// compression would hold tokens back.
 var transport = &http.Transport{
 	Proxy:               http.ProxyFromEnvironment,
 	DialContext:         (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 15 * time.Second}).DialContext,
@@ -43,7 +42,7 @@ var transport = &http.Transport{
 	DisableCompression:  true,
 }
 
-// New gives a client of the server at an address, with or without /v1.
+// New makes a client for the server at an address, with or without /v1.
 func New(address string, options ...Option) (*Client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -59,14 +58,13 @@ func New(address string, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// stay follows no server that sends requests elsewhere: prompts and keys are for the one
-// that was named.
+// refuseRedirect follows no redirect: prompts and keys are only for the server that the user named.
 func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Address is that of the server, without /v1.
+// Address returns the address of the server, without /v1.
 func (c *Client) Address() string { return c.root }
 
-// What a server's refusal means to its caller.
+// Kinds of a server's errors, by what the caller should do.
 var (
 	ErrFull         = errors.New("the server takes no more requests now")
 	ErrUnknownModel = errors.New("the server does not have the model")
@@ -79,10 +77,10 @@ var (
 	ErrNoAdapter    = errors.New("the server has no such adapter")
 )
 
-// Error is an answer that is none.
+// Error is returned when a server answers with an error, or does not answer.
 type Error struct {
 	Kind       error // one of those above
-	Status     int   // of HTTP; 0 where there was no answer, or it broke off
+	Status     int   // HTTP status; 0 if there was no answer, or it broke off
 	RetryAfter time.Duration
 	Text       string
 }
@@ -96,14 +94,14 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Kind }
 
-// Bounds of what is read.
+// Limits of what is read, in bytes.
 const (
 	maxBody  = 4 << 20 // of an answer that is not a stream
 	maxError = 1 << 16
 )
 
-// Call sends a body (nil: none) as JSON and gives the answer's body. Paths start
-// with a slash: /v1/models, /metrics.
+// Call sends body (if not nil) as JSON and returns the body of the answer. Paths start with a slash: /v1/models,
+// /metrics.
 func (c *Client) Call(ctx context.Context, method, path string, body any) ([]byte, error) {
 	resp, err := c.send(ctx, method, path, body)
 	if err != nil {
@@ -120,7 +118,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body any) ([]byt
 	return data, nil
 }
 
-// send gives the answer to a request where it is a good one.
+// send sends a request and returns the response. A response with an error status becomes an Error.
 func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -156,21 +154,20 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	return nil, e
 }
 
-// lost is the error of a connection that broke, unless the caller ended it.
+// connectionError returns the error of a broken connection, or the context's error if the caller ended it.
 func (c *Client) lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	var u *url.Error
 	if errors.As(err, &u) {
-		err = u.Err // the address is said by the caller
+		err = u.Err // the caller names the address itself
 	}
 	return &Error{Kind: ErrGone, Text: err.Error()}
 }
 
-// meaning tells what a refusal means. Servers answer an overload with 429 or 503,
-// and what is not there with 404; llama-server's router refuses an unknown model
-// with 400.
+// errorKind returns the kind of an error answer. Servers answer 429 or 503 when they are overloaded, and 404 when
+// something does not exist; llama-server's router answers 400 for an unknown model.
 func meaning(status int, body []byte) error {
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
@@ -187,7 +184,7 @@ func meaning(status int, body []byte) error {
 	return ErrRefused
 }
 
-// aboutModel tells whether an error says that a model is not there.
+// aboutModel reports whether an error says that the model does not exist.
 func aboutModel(body []byte) bool {
 	text := strings.ToLower(said(body))
 	if !strings.Contains(text, "model") {
@@ -201,7 +198,7 @@ func aboutModel(body []byte) bool {
 	return false
 }
 
-// said is what an error's body says: its message where it is JSON.
+// errorText returns the message in an error's body, which may be JSON.
 func said(data []byte) string {
 	var body struct {
 		Error   json.RawMessage `json:"error"`
@@ -228,7 +225,7 @@ func said(data []byte) string {
 	return excerpt(string(data))
 }
 
-// excerpt is the beginning of a text, for errors.
+// excerpt returns the beginning of a text, for errors.
 func excerpt(text string) string {
 	const most = 200
 	s := strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "?")

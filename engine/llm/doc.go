@@ -1,25 +1,36 @@
-// Package llm is a client of servers of language models as they are: vLLM,
-// llama.cpp's llama-server, SGLang, Ollama, and others that speak OpenAI's API.
+// Package llm is a client for unmodified servers of language models: vLLM, llama.cpp's llama-server, SGLang,
+// Ollama, and others that have OpenAI's API.
 //
-// Complete sends one request and tells of every piece of the answer when it came.
-// The context ends a request early: the connection is closed, and the servers stop
-// to generate for it. What came until then is in the answer that is returned
-// beside the error.
+// Complete sends one request and reports every piece of the answer with its time. If the context ends, the
+// connection is closed and the server stops generating. The answer so far is returned beside the error.
 //
-//	client.go  where a server is, and what its refusals mean
-//	stream.go  one request, its tokens with their times
-//	sse.go     server-sent events
-//	first.go   how likely the first tokens of an answer are
-//	server.go  what a server can do, as its answers say
-//	switch.go  models that come and go
-//	lora.go    adapters that come and go
-//	use.go     how requests ask for a model or an adapter of it
-//	state.go   how busy a server is, and how many requests it has room for
-//	resume.go  answers that were begun
-//	facts.go   what a server says of itself: KV capacity, sequences, context
+// Vocabulary:
 //
-// Errors say what a caller must do differently, whatever the server calls it: full
-// (ErrFull: come again), the model is not there (ErrUnknownModel), the server is
-// gone or broke off (ErrGone), the key is refused (ErrUnauthorized), the server
-// does not stream (ErrNoStream), the request is at fault (ErrRefused).
+//   - Piece: the part of an answer that one event of the stream carries.
+//
+//   - Switch: the way in which a server loads and unloads models (see type Switch).
+//
+//   - Router: llama-server without a model of its own, in front of servers of models.
+//
+//   - Adapter: a LoRA adapter. Weighted adapters get their weight with each request.
+//
+//   - Canary: the answer to a fixed prompt, compared before and after a model sleeps.
+//
+//     Read in this order:
+//
+//     client.go  the address of a server, and the kinds of its errors
+//     stream.go  one request, its tokens with their times
+//     sse.go     server-sent events
+//     first.go   the probabilities of an answer's first token
+//     server.go  the abilities of a server, by its answers
+//     switch.go  loading and unloading models
+//     lora.go    loading and unloading adapters
+//     use.go     how requests name a model or an adapter of it
+//     state.go   the load of a server, and how many requests it can take
+//     resume.go  continuing answers that broke off
+//     facts.go   what a server reports of itself: KV capacity, sequences, context
+//
+// The kind of an Error says what a caller can do, whatever the server calls it: the server is full (ErrFull: try
+// later), it does not have the model (ErrUnknownModel), it does not answer or broke off (ErrGone), it refuses the
+// key (ErrUnauthorized), it does not stream (ErrNoStream), or the request is wrong (ErrRefused).
 package llm

@@ -10,22 +10,21 @@ import (
 	"strings"
 )
 
-// Facts are what a server says of itself and of a model that it has loaded. What it
-// does not say is zero: nothing here is computed from memory and weights.
+// Facts are what a server reports of itself and of a model that it has loaded. Values that it does not report are
+// zero: nothing is computed from memory and weights.
 type Facts struct {
-	Engine      string // and version, such as vllm 0.19.0
-	Context     int    // tokens of a sequence at most
-	KVTokens    int64  // capacity
+	Engine      string // with its version, such as vllm 0.19.0
+	Context     int    // largest number of tokens of a sequence
+	KVTokens    int64  // capacity in tokens
 	BlockTokens int
-	Sequences   int    // that run at once
+	Sequences   int    // largest number that run at once
 	Budget      int    // tokens of an iteration
-	WeightBytes int64  // of the model's file
-	Doubt       string // about the KV capacity, where what the server says can be read in two ways
+	WeightBytes int64  // size of the model's file
+	Doubt       string // why the reported KV capacity is ambiguous, if it is
 }
 
-// Facts asks for them. vLLM tells its KV blocks among its metrics, and its limits
-// where it runs in development mode; llama-server tells its slots and their
-// context; SGLang tells all in one answer.
+// Facts asks the server for its facts. vLLM reports its KV blocks in its metrics, and its limits if it runs in
+// development mode. llama-server reports its slots and their context. SGLang reports everything in one answer.
 func (s *Server) Facts(ctx context.Context, model string) (Facts, error) {
 	var f Facts
 	for _, ask := range []func(context.Context, *Server, string, *Facts) error{factsOfModel, factsOfLlama, factsOfVLLM, factsOfSGLang, factsOfOllama} {
@@ -59,8 +58,8 @@ func factsOfModel(ctx context.Context, s *Server, model string, f *Facts) error 
 	return nil
 }
 
-// factsOfLlama: every slot has a context of its own, or all share one. Only a router
-// shows how a model's server was started: slots that nobody asked for share.
+// factsOfLlama reads the facts of llama-server, where every slot has its own context, or all slots share one. Only
+// a router shows how a model's server was started. Without an explicit number of slots, they share.
 func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error {
 	var props struct {
 		Slots    float64 `json:"total_slots"`
@@ -88,8 +87,7 @@ func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error 
 	return nil
 }
 
-// startedWith are the arguments of a model's server behind a router; nil where there
-// is no router.
+// startedWith returns the arguments of a model's server behind a router, or nil if there is no router.
 func startedWith(ctx context.Context, s *Server, model string) ([]string, error) {
 	if s.Can.Switch != Router {
 		return nil, nil
@@ -122,6 +120,8 @@ func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 		}
 		return nil
 	}
+
+	// The metrics list the KV cache's blocks.
 	labels := labelsOf(string(data), "vllm:cache_config_info")
 	if labels == nil {
 		return nil
@@ -134,6 +134,8 @@ func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 	}
 	blocks, block := whole(labels["num_gpu_blocks"]), whole(labels["block_size"])
 	f.KVTokens, f.BlockTokens = blocks*block, int(block)
+
+	// The scheduler's limits are known in development mode only.
 	var info struct {
 		Config struct {
 			Scheduler struct {
@@ -176,9 +178,8 @@ func factsOfOllama(ctx context.Context, s *Server, _ string, f *Facts) error {
 	return err
 }
 
-// labelsOf are the labels of a metric in the text format of Prometheus; nil where it
-// is not there. Of several series of that name, as of several engines behind one
-// address, the first counts.
+// labelsOf returns the labels of a metric in Prometheus's text format, or nil if it is not there. If there are
+// several series of that name, as for several engines behind one address, it uses the first.
 func labelsOf(text, name string) map[string]string {
 	for line := range strings.Lines(text) {
 		rest, ok := strings.CutPrefix(line, name+"{")
@@ -201,7 +202,7 @@ func labelsOf(text, name string) map[string]string {
 	return nil
 }
 
-// mostTold bounds what is believed of a number that a server tells.
+// maxReported is the largest number of a server that is believed.
 const mostTold = 1 << 40
 
 func count(x float64) int {
@@ -211,7 +212,7 @@ func count(x float64) int {
 	return int(math.Round(x))
 }
 
-// whole reads a number; 0 where it is none, such as None.
+// parseWhole reads a whole number. For texts that are none, such as None, it returns 0.
 func whole(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > 1<<20 {
@@ -220,7 +221,7 @@ func whole(text string) int64 {
 	return n
 }
 
-// least is the smaller of two numbers of which 0 says nothing.
+// minKnown returns the smaller of two numbers, where 0 means unknown.
 func least(a, b int) int {
 	if a == 0 || b != 0 && b < a {
 		return b

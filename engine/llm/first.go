@@ -10,13 +10,12 @@ import (
 	"time"
 )
 
-// ErrNoLogprobs is returned where a server answers without probabilities.
+// ErrNoLogprobs is returned when a server answers without probabilities.
 var ErrNoLogprobs = errors.New("the answer holds no logprobs")
 
-// First returns the likeliest first tokens after a prompt, up to top of them, with their
-// probabilities. A server that is busy or not there is asked again for as long as patience
-// says. Cascades of language models are planned on these probabilities (CascadeServe,
-// section 2).
+// FirstTokenProbabilities returns the most likely first tokens after a prompt, at most top of them, with their
+// probabilities. If the server is busy or does not answer, it tries again until patience has passed. Cascades of
+// language models are planned on these probabilities (CascadeServe, section 2).
 func (c *Client) First(ctx context.Context, model, prompt string, top int, patience time.Duration) (map[string]float64, error) {
 	body := map[string]any{"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": top}
 	until := time.Now().Add(patience)
@@ -44,8 +43,7 @@ func (c *Client) First(ctx context.Context, model, prompt string, top int, patie
 	}
 }
 
-// retryable reports whether a server that failed so is worth asking again, and how long
-// it wants to be left alone.
+// retryable reports whether a request that failed so can be repeated, and after which time the server wants it.
 func retryable(err error) (bool, time.Duration) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -78,6 +76,8 @@ func firstTokens(data []byte) (map[string]float64, error) {
 	if len(answer.Choices) == 0 {
 		return nil, fmt.Errorf("an answer without choices: %s", excerpt(string(data)))
 	}
+
+	// Completions list the alternatives of a token as an object, chats as a list.
 	tokens, logprobs := map[string]float64{}, &answer.Choices[0].Logprobs
 	if len(logprobs.TopLogprobs) > 0 {
 		for token, v := range logprobs.TopLogprobs[0] {

@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// LoRA is how a server's LoRA adapters come and go.
+// LoRA is the way in which a server loads LoRA adapters.
 type LoRA uint8
 
-// The ways. Named and Beside were read in documentation alone; Scaled was run against
+// LoRANamed and LoRABesideModel were implemented from documentation only. LoRAWeighted was tested with
 // llama-server.
 const (
 	NoLoRA LoRA = iota
-	Named       // vLLM: /v1/load_lora_adapter; requests name them like models
-	Beside      // SGLang: /load_lora_adapter; requests name them beside the model
-	Scaled      // llama-server: /lora-adapters; those it was started with, each with a weight
+	Named       // vLLM: /v1/load_lora_adapter; requests name an adapter like a model
+	Beside      // SGLang: /load_lora_adapter; requests name an adapter beside the model
+	Scaled      // llama-server: /lora-adapters; it has those it was started with, each with a weight
 )
 
 var loraNames = [...]string{"none", "named", "beside", "scaled"}
 
-// path is where adapters are loaded and unloaded.
+// endpoint returns the path to which loading and unloading is posted.
 func (l LoRA) path(what string) string {
 	if l == Beside {
 		return "/" + what + "_lora_adapter"
@@ -33,21 +33,21 @@ func (l LoRA) path(what string) string {
 	return "/v1/" + what + "_lora_adapter"
 }
 
-// Loads tells whether adapters come and go while the server runs.
+// CanLoad reports whether adapters can be loaded while the server runs.
 func (l LoRA) Loads() bool { return l == Named || l == Beside }
 
 func (l LoRA) String() string { return loraNames[l] }
 
 // Adapter is a LoRA adapter that a server has.
 type Adapter struct {
-	Name string // that requests use, or the file's without its ending
+	Name string // by which requests name it, or the file's name without extension
 	Path string // of its files, as the server sees them
-	id   int    // where it has a weight
+	id   int    // number on the server, if adapters have weights
 }
 
-// adapters looks whether a server has adapters with weights.
+// findAdapters finds out whether a server has weighted adapters.
 func (s probe) adapters(ctx context.Context) error {
-	if s.Can.LoRA != NoLoRA || s.Can.Switch == Router { // a router's are its models' own
+	if s.Can.LoRA != NoLoRA || s.Can.Switch == Router { // a router's adapters belong to its models
 		return nil
 	}
 	list, err := s.Adapters().scaled(ctx)
@@ -63,10 +63,10 @@ func (s probe) adapters(ctx context.Context) error {
 // Adapters are the LoRA adapters of a server.
 type Adapters struct{ server *Server }
 
-// Adapters are those of the server.
+// Adapters returns the adapters of the server.
 func (s *Server) Adapters() Adapters { return Adapters{s} }
 
-// List lists the adapters that requests may ask for.
+// List returns the adapters that requests may ask for.
 func (a Adapters) List(ctx context.Context) ([]Adapter, error) {
 	switch a.server.Can.LoRA {
 	case Scaled:
@@ -77,7 +77,7 @@ func (a Adapters) List(ctx context.Context) ([]Adapter, error) {
 	return nil, nil
 }
 
-// scaled lists llama-server's adapters.
+// weightedAdapters returns llama-server's adapters.
 func (a Adapters) scaled(ctx context.Context) ([]Adapter, error) {
 	var list []struct {
 		ID   int    `json:"id"`
@@ -93,7 +93,7 @@ func (a Adapters) scaled(ctx context.Context) ([]Adapter, error) {
 	return out, nil
 }
 
-// named lists those that stand among the models, which have no parent.
+// namedAdapters returns the adapters among the models in the server's list. Models have no parent, adapters do.
 func (a Adapters) named(ctx context.Context) ([]Adapter, error) {
 	var list struct {
 		Data []struct {
@@ -112,8 +112,8 @@ func (a Adapters) named(ctx context.Context) ([]Adapter, error) {
 	return out, err
 }
 
-// is tells whether a listed adapter is the one that is meant. Where adapters have
-// weights, their files tell them apart: a name is made of the file's.
+// matches reports whether a listed adapter is the wanted one. Weighted adapters are compared by their files,
+// because their names are made from these.
 func (l LoRA) is(listed, meant Adapter) bool {
 	if l == Scaled && meant.Path != "" {
 		return listed.Path == meant.Path
@@ -121,14 +121,14 @@ func (l LoRA) is(listed, meant Adapter) bool {
 	return listed.Name == meant.Name
 }
 
-// Has tells whether requests may ask for an adapter now.
+// Has reports whether requests may ask for an adapter now.
 func (a Adapters) Has(ctx context.Context, meant Adapter) (bool, error) {
 	list, err := a.List(ctx)
 	return slices.ContainsFunc(list, func(l Adapter) bool { return a.server.Can.LoRA.is(l, meant) }), err
 }
 
-// Offers looks whether the server has an adapter, or can load it. ErrNoAdapter says what
-// the server lacks.
+// Offers returns nil if the server has an adapter, or can load it. Otherwise it returns ErrNoAdapter, which says
+// what the server has instead.
 func (a Adapters) Offers(ctx context.Context, meant Adapter) error {
 	can := a.server.Can.LoRA
 	if can == NoLoRA {
@@ -146,8 +146,8 @@ func (a Adapters) Offers(ctx context.Context, meant Adapter) error {
 	return a.loads(ctx, meant)
 }
 
-// loads looks whether the server loads adapters while it runs. They are posted: where the
-// path is there, it refuses to be read.
+// canLoad finds out whether the server can load adapters while it runs. Loading is a POST, so a server that has
+// the path refuses a GET of it.
 func (a Adapters) loads(ctx context.Context, meant Adapter) error {
 	can := a.server.Can.LoRA
 	_, err := a.server.Call(ctx, http.MethodGet, can.path("load"), nil)
@@ -163,7 +163,7 @@ func (a Adapters) loads(ctx context.Context, meant Adapter) error {
 	return a.lacks(meant, "it loads none while it runs: start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
 }
 
-// shown are the names of adapters, or their files.
+// displayNames returns the names of adapters, or their files.
 func shown(list []Adapter, files bool) []string {
 	out := make([]string, len(list))
 	for i, l := range list {
@@ -174,16 +174,16 @@ func shown(list []Adapter, files bool) []string {
 	return out
 }
 
-// lacks is ErrNoAdapter with what the server lacks.
+// adapterError returns ErrNoAdapter with a text that says what the server lacks.
 func (a Adapters) lacks(meant Adapter, format string, args ...any) error {
 	return &Error{Kind: ErrNoAdapter, Text: fmt.Sprintf("%s at %s: ", meant.Name, a.server.Address()) + fmt.Sprintf(format, args...)}
 }
 
-// Load brings an adapter, from where the server finds its files.
+// Load loads an adapter from the path at which the server finds its files.
 func (a Adapters) Load(ctx context.Context, meant Adapter) error {
 	err := a.post(ctx, "load", map[string]any{"lora_name": meant.Name, "lora_path": meant.Path}, "already")
 	var said *Error
-	if errors.As(err, &said) && said.Status == http.StatusNotFound { // its files, not the path
+	if errors.As(err, &said) && said.Status == http.StatusNotFound { // its files were not found, not the path
 		said.Kind = ErrNoAdapter
 	}
 	if err != nil {
@@ -192,7 +192,7 @@ func (a Adapters) Load(ctx context.Context, meant Adapter) error {
 	return nil
 }
 
-// Unload takes an adapter away.
+// Unload unloads an adapter.
 func (a Adapters) Unload(ctx context.Context, name string) error {
 	err := a.post(ctx, "unload", map[string]any{"lora_name": name}, "not found", "cannot be found")
 	if err != nil {
@@ -201,7 +201,7 @@ func (a Adapters) Unload(ctx context.Context, name string) error {
 	return nil
 }
 
-// post asks for a change. A refusal with one of some words says that it was made before.
+// postChange posts a change. A refusal that contains one of some words means that the change was made before.
 func (a Adapters) post(ctx context.Context, what string, body map[string]any, done ...string) error {
 	can := a.server.Can.LoRA
 	if !can.Loads() {

@@ -8,13 +8,12 @@ import (
 	"net/http"
 )
 
-// ErrNotResumed: an answer that was begun cannot be continued at a server.
+// ErrNotResumed is returned when a server cannot continue an answer that broke off.
 var ErrNotResumed = errors.New("the server cannot continue an answer that was begun")
 
-// Resumed is a request for what follows a part of its answer. A completion's prompt
-// has the part behind it, which is exact where text maps to the same tokens. A chat
-// is rendered as a prompt by the server, or sent with the part as a last message
-// that is to be continued.
+// ResumeRequest returns a request for the rest of an answer of which a part is known. For a completion, the prompt
+// gets the part appended, which is exact if text always maps to the same tokens. A chat is rendered as a prompt by
+// the server, or is sent with the part as a last message that is to be continued.
 func (s *Server) Resumed(ctx context.Context, r Request, partial string) (*Request, error) {
 	if partial == "" {
 		return &r, nil
@@ -25,6 +24,9 @@ func (s *Server) Resumed(ctx context.Context, r Request, partial string) (*Reque
 			return nil, &Error{Kind: ErrRefused, Text: fmt.Sprintf("the body is no JSON object: %v", err)}
 		}
 	}
+
+	// A completion's prompt gets longer. A chat is rendered by the server's template, or ends with a message to
+	// continue.
 	switch {
 	case !r.Chat:
 		if r.Prompt == "" && json.Unmarshal(fields["prompt"], &r.Prompt) != nil {
@@ -51,7 +53,7 @@ func (s *Server) Resumed(ctx context.Context, r Request, partial string) (*Reque
 	return nil, fmt.Errorf("%w: it neither renders chats nor continues their last message", ErrNotResumed)
 }
 
-// rendered is a chat as a completion of the prompt that the server makes of it.
+// renderedPrompt turns a chat into a completion of the prompt that the server makes of it.
 func (s *Server) rendered(ctx context.Context, r Request, fields map[string]json.RawMessage, partial string) (*Request, error) {
 	ask := map[string]any{"model": r.Model}
 	for _, k := range []string{"messages", "tools", "chat_template_kwargs"} {

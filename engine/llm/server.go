@@ -12,13 +12,13 @@ import (
 	"sync"
 )
 
-// Switch is how a server's models come and go.
+// Switch is the way in which a server loads and unloads models.
 type Switch uint8
 
-// The ways. What stands behind each was run against a real server (llama-server,
-// Ollama) or read in its documentation alone (vLLM, SGLang, llama-swap).
+// The ways were tested with a real server (llama-server, Ollama), or implemented from documentation only (vLLM,
+// SGLang, llama-swap).
 const (
-	Fixed     Switch = iota // it has what it was started with
+	Fixed     Switch = iota // it has the models that it was started with
 	Router                  // llama-server without a model: /models/load, /models/unload
 	Sleeper                 // vLLM in sleep mode: /sleep, /wake_up
 	Releaser                // SGLang with its memory saver: /release_memory_occupation, /resume_memory_occupation
@@ -30,30 +30,29 @@ var switchNames = [...]string{"fixed", "router", "sleeper", "releaser", "keep-al
 
 func (s Switch) String() string { return switchNames[s] }
 
-// Abilities are what a server can do, as it says.
+// Abilities are what a server can do, as found by its answers.
 type Abilities struct {
 	Models   []string // that it lists
-	Slots    int      // requests that run at once; 0: it does not say
+	Slots    int      // requests that run at once; 0 if it does not say
 	Switch   Switch
-	Metrics  bool // /metrics has requests that run and wait
-	LoRA     LoRA // where the server was started so
-	Template bool // it renders the messages of a chat as a prompt
-	// ContinueChat: it continues the last message of a chat (continue_final_message).
+	Metrics  bool // /metrics has the running and waiting requests
+	LoRA     LoRA // how adapters are loaded, if the server was started with them
+	Template bool // it can render the messages of a chat as a prompt
+	// ContinueChat says that it can continue the last message of a chat (continue_final_message).
 	ContinueChat bool
 }
 
-// Server is a server with what it can do.
+// Server is a server with its abilities.
 type Server struct {
 	*Client
 	Can Abilities
 
 	mu     sync.Mutex
-	canary map[Adapter]string // by model or adapter: what it answered before it slept first
-	wrong  bool               // since it was woken last
+	canary map[Adapter]string // by model or adapter: its answer to the canary before it first slept
+	wrong  bool               // the canary failed after the last wake
 }
 
-// Probe asks a server what it can do. It goes by what the server answers, not by
-// what it calls itself.
+// Probe finds out the abilities of a server. It judges by the server's answers, not by its name.
 func Probe(ctx context.Context, address string, options ...Option) (*Server, error) {
 	c, err := New(address, options...)
 	if err != nil {
@@ -76,7 +75,7 @@ func Probe(ctx context.Context, address string, options ...Option) (*Server, err
 	return s, nil
 }
 
-// probe asks a server of which kind it is.
+// probe finds out of which kind a server is.
 type probe struct{ *Server }
 
 // listed is a model in a server's list.
@@ -88,7 +87,7 @@ type listed struct {
 	} `json:"status"`
 }
 
-// models lists the models at a path.
+// listModels returns the models listed at a path.
 func (s *Server) models(ctx context.Context, path string) ([]listed, error) {
 	var list struct {
 		Data []listed `json:"data"`
@@ -96,7 +95,7 @@ func (s *Server) models(ctx context.Context, path string) ([]listed, error) {
 	return list.Data, s.get(ctx, path, &list)
 }
 
-// get reads JSON.
+// getJSON reads JSON from a path.
 func (s *Server) get(ctx context.Context, path string, into any) error {
 	data, err := s.Call(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -108,8 +107,8 @@ func (s *Server) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// has reads JSON from a path that only some servers have. An answer that is not
-// JSON, as a web page, is none.
+// getIfPresent reads JSON from a path that only some servers have, and reports whether it is there. An answer that
+// is not JSON, such as a web page, means that it is not.
 func (s *Server) has(ctx context.Context, path string, into any) (bool, error) {
 	err := s.get(ctx, path, into)
 	switch {
@@ -121,7 +120,7 @@ func (s *Server) has(ctx context.Context, path string, into any) (bool, error) {
 	return false, nil
 }
 
-// llama finds llama-server, with a model of its own or as a router.
+// findLlamaServer recognises llama-server, with a model of its own or as a router.
 func (s probe) llama(ctx context.Context) error {
 	var props struct {
 		Slots    int    `json:"total_slots"`
@@ -199,9 +198,9 @@ func (s probe) swap(ctx context.Context) error {
 	return err
 }
 
-// metrics looks whether there are metrics of a kind that State reads.
+// findMetrics finds out whether the server has metrics that State can read.
 func (s probe) metrics(ctx context.Context) error {
-	if s.Can.Switch == Router { // they are of a model that is loaded
+	if s.Can.Switch == Router { // a router's metrics are those of a loaded model
 		s.Can.Metrics = true
 		return nil
 	}
@@ -220,7 +219,7 @@ func (s probe) metrics(ctx context.Context) error {
 	return nil
 }
 
-// Alive tells whether the server answers at all, and takes requests.
+// Alive returns nil if the server answers and accepts requests.
 func (s *Server) Alive(ctx context.Context) error {
 	_, err := s.Call(ctx, http.MethodGet, "/health", nil)
 	if errors.Is(err, ErrNoSuchPath) || errors.Is(err, ErrUnknownModel) {
@@ -229,7 +228,7 @@ func (s *Server) Alive(ctx context.Context) error {
 	return err
 }
 
-// inModel is a path with the model as the query that a router wants.
+// inModel returns a path with the model as a query, which a router needs.
 func (s *Server) inModel(path, model string) string {
 	if s.Can.Switch != Router {
 		return path

@@ -7,22 +7,22 @@ import (
 	"io"
 )
 
-// events reads server-sent events (the WHATWG's HTML standard, section 9.2): lines
-// "data: …", which an empty line ends. Comments and other fields are skipped.
+// eventReader reads server-sent events (WHATWG's HTML standard, section 9.2): lines "data: …" up to an empty line.
+// Comments and other fields are skipped.
 type events struct {
 	in   *bufio.Reader
 	data []byte
 }
 
-// maxEvent bounds one event.
+// maxEvent bounds one event, in bytes.
 const maxEvent = 4 << 20
 
 var errEventSize = errors.New("an event of more than 4 MiB")
 
 func newEvents(in io.Reader) *events { return &events{in: bufio.NewReaderSize(in, 16<<10)} }
 
-// next gives the data of the next event, which is good until the next call. At the
-// end it gives io.EOF. An event that the end cuts off is not given.
+// nextEvent returns the data of the next event, which is valid until the next call. At the end of the stream it
+// returns io.EOF. An event that the end cuts off is dropped.
 func (e *events) next() ([]byte, error) {
 	e.data = e.data[:0]
 	found := false
@@ -49,7 +49,7 @@ func (e *events) next() ([]byte, error) {
 	}
 }
 
-// line gives the next line without its end.
+// nextLine returns the next line without its end.
 func (e *events) line() ([]byte, error) {
 	line, err := e.in.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {

@@ -8,21 +8,20 @@ import (
 	"strings"
 )
 
-// State is how busy a server is with a model.
+// State is the load of a server with a model.
 type State struct {
 	Running int // requests that it works on
 	Waiting int // requests that wait inside it
-	Slots   int // that it has; 0: it does not say
+	Slots   int // requests that it can run at once; 0 if it does not say
 	KV      float64
 }
 
-// crowded is the share of the KV memory from which on more requests would push
-// others out.
+// fullKVShare is the share of used KV memory from which on more requests would evict others.
 const crowded = 0.95
 
-// Room is how many requests of ours the server should have in all, of which it has
-// some already: as many as it has slots that no one else takes, and no more than
-// it has now where requests wait inside it or its KV memory is full. -1: no bound.
+// MaxOwnRequests returns how many requests of ours the server should have in all, of which it has ownRequests
+// already. That is the number of slots that others do not use. If requests wait inside the server or its KV memory
+// is full, it is at most the number of ours that run now. It is -1 if there is no bound.
 func (s State) Room(ours int) int {
 	others := max(0, s.Running+s.Waiting-ours)
 	room := -1
@@ -36,13 +35,13 @@ func (s State) Room(ours int) int {
 		}
 	}
 	if room == 0 && others == 0 {
-		return 1 // an empty server takes one
+		return 1 // an empty server always takes one request
 	}
 	return room
 }
 
-// series are the names of the metrics that State is made of: llama-server's,
-// vLLM's (two generations), SGLang's.
+// stateMetrics maps the names of metrics to the fields of State that they fill: llama-server's, vLLM's (two
+// generations), SGLang's.
 var series = map[string]func(s *State, v float64){
 	"llamacpp:requests_processing": func(s *State, v float64) { s.Running += int(v) },
 	"llamacpp:requests_deferred":   func(s *State, v float64) { s.Waiting += int(v) },
@@ -73,8 +72,7 @@ func (s *Server) State(ctx context.Context, model string) (State, error) {
 	return out, nil
 }
 
-// readState reads the text format of Prometheus: the lines NAME{LABELS} VALUE that
-// stand in series.
+// readState reads lines NAME{LABELS} VALUE of Prometheus's text format whose names are in stateMetrics.
 func readState(text string) State {
 	var s State
 	for line := range strings.Lines(text) {
@@ -90,7 +88,7 @@ func readState(text string) State {
 		if add == nil {
 			continue
 		}
-		value, _, _ := strings.Cut(strings.TrimSpace(rest), " ") // a time may follow
+		value, _, _ := strings.Cut(strings.TrimSpace(rest), " ") // a timestamp may follow
 		if v, err := strconv.ParseFloat(value, 64); err == nil && v >= 0 && v < math.MaxInt32 {
 			add(&s, v)
 		}

@@ -13,20 +13,19 @@ import (
 	"time"
 )
 
-// Request asks for a completion.
+// Request is a request for a completion.
 type Request struct {
 	Model string
 	// Chat sends the request to /v1/chat/completions, with the messages of Body;
 	// otherwise it goes to /v1/completions.
 	Chat      bool
-	Prompt    string // of a completion; empty: that of Body
-	MaxTokens int    // 0: as Body says
-	// Body holds fields as a client wrote them: a JSON object, or nothing. What
-	// stands above counts more.
+	Prompt    string // of a completion; if empty, that in Body
+	MaxTokens int    // if 0, as Body says
+	// Body is a JSON object of fields as a client wrote them, or empty. The fields above take precedence.
 	Body json.RawMessage
-	// Fields are set last, such as the server's own (ignore_eos, cache_prompt).
+	// Fields are set last. They are for fields of one server (ignore_eos, cache_prompt).
 	Fields map[string]any
-	// Events hands on the choices of each event whole, instead of its text.
+	// Events asks for the choices of each event as they are, in place of its text.
 	Events bool
 }
 
@@ -34,30 +33,29 @@ type Request struct {
 type Token struct {
 	At    time.Duration // since the request was sent
 	Text  string
-	Count int // tokens of the answer so far, as the server says; else pieces
-	// Choices are the event's, as the server wrote them, with Request.Events.
+	Count int // tokens of the answer so far, as the server counts, else pieces
+	// Choices are the choices of the event, as the server wrote them, if Request.Events is set.
 	Choices json.RawMessage
 }
 
-// Usage is what a server counted.
+// Usage is the server's count of tokens.
 type Usage struct {
 	PromptTokens, OutputTokens int
-	CachedTokens               int // of the prompt, found in the server's prefix cache
+	CachedTokens               int // tokens of the prompt that were in the server's prefix cache
 }
 
-// Answer is how a request ended, or what came of it before an error.
+// Answer is the result of a request, or the part of it before an error.
 type Answer struct {
 	Text   string
-	Finish string        // stop, length, …; empty where the answer broke off
-	Usage  Usage         // OutputTokens without the server's word: pieces
-	Told   bool          // the server told its usage
-	First  time.Duration // of the first piece; 0: none came
-	Last   time.Duration // of the last piece
+	Finish string        // stop, length, …; empty if the answer broke off
+	Usage  Usage         // if HasUsage is false, OutputTokens counts pieces
+	Told   bool          // the server reported its usage
+	First  time.Duration // when the first piece came; 0 if none did
+	Last   time.Duration // when the last piece came
 }
 
-// Complete has one request answered. Each piece is handed to each (nil: nobody)
-// when it comes; its error ends the request. Where an error is returned, the answer
-// holds what came before it.
+// Complete sends a request and returns its answer. It calls onToken, if not nil, for each piece when it arrives.
+// An error of onToken ends the request. If Complete returns an error, the answer holds the part before it.
 func (c *Client) Complete(ctx context.Context, r *Request, each func(Token) error) (*Answer, error) {
 	body, err := r.body()
 	if err != nil {
@@ -67,7 +65,7 @@ func (c *Client) Complete(ctx context.Context, r *Request, each func(Token) erro
 	if r.Chat {
 		path = "/v1/chat/completions"
 	}
-	ctx, cancel := context.WithCancel(ctx) // an early return closes the connection
+	ctx, cancel := context.WithCancel(ctx) // so that an early return closes the connection
 	defer cancel()
 	sent := time.Now()
 	resp, err := c.send(ctx, http.MethodPost, path, body)
@@ -89,7 +87,7 @@ func (c *Client) Complete(ctx context.Context, r *Request, each func(Token) erro
 	return s.end(), nil
 }
 
-// body is what is sent: the client's fields under ours.
+// requestBody returns the body to send: the client's fields, overridden by ours.
 func (r *Request) body() (map[string]any, error) {
 	body := map[string]any{}
 	if len(r.Body) > 0 {
@@ -110,7 +108,7 @@ func (r *Request) body() (map[string]any, error) {
 		body["max_tokens"] = r.MaxTokens
 	}
 	body["stream"] = true
-	// vLLM and SGLang then count tokens in every piece; others ignore that.
+	// vLLM and SGLang then report the count of tokens with every piece. Other servers ignore this.
 	body["stream_options"] = map[string]any{"include_usage": true, "continuous_usage_stats": true}
 	maps.Copy(body, r.Fields)
 	return body, nil
@@ -135,7 +133,7 @@ type chunk struct {
 			Cached int `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
 	} `json:"usage"`
-	Timings *struct { // llama-server's
+	Timings *struct { // of llama-server
 		Prompt int `json:"prompt_n"`
 		Cached int `json:"cache_n"`
 		Output int `json:"predicted_n"`
@@ -147,13 +145,13 @@ type chunk struct {
 type stream struct {
 	sent    time.Time
 	each    func(Token) error
-	stopped error // by each
+	stopped error // returned by onToken
 	text    strings.Builder
 	answer  Answer
 	count   int
 	events  bool
-	counts  []int // by choice, with events
-	ended   int   // choices, with events
+	counts  []int // tokens by choice, if whole events are passed on
+	ended   int   // number of ended choices, if whole events are passed on
 }
 
 func (s *stream) end() *Answer {
@@ -164,8 +162,8 @@ func (s *stream) end() *Answer {
 	return &s.answer
 }
 
-// read takes events until the answer is whole: until the server says so, or its
-// stream ends after a finish reason.
+// readEvents reads events until the answer is complete: the server says so, or the stream ends after a finish
+// reason.
 func (s *stream) read(in *events) error {
 	for {
 		data, err := in.next()
@@ -192,7 +190,7 @@ func (s *stream) read(in *events) error {
 	}
 }
 
-// take adds an event to the answer.
+// addEvent adds an event to the answer.
 func (s *stream) take(data []byte) error {
 	at := time.Since(s.sent)
 	var c chunk
@@ -202,6 +200,8 @@ func (s *stream) take(data []byte) error {
 	if len(c.Error) > 0 && string(c.Error) != "null" {
 		return failure(data)
 	}
+
+	// Pass the event on as it is, if the caller wants events.
 	counted := c.counted(&s.answer)
 	if len(c.Choices) > 0 && s.events {
 		return s.event(at, data, &c, counted)
@@ -210,6 +210,8 @@ func (s *stream) take(data []byte) error {
 	if len(c.Choices) == 0 {
 		return nil
 	}
+
+	// Otherwise pass on the text of the first choice, with the number of tokens so far.
 	choice := &c.Choices[0]
 	text := choice.Text
 	for _, more := range []*string{choice.Delta.Reasoning, choice.Delta.Content} {
@@ -229,11 +231,11 @@ func (s *stream) take(data []byte) error {
 	return s.piece(Token{At: at, Text: text, Count: s.count})
 }
 
-// mostChoices bounds the choices of an answer.
+// maxChoices bounds the choices of an answer.
 const mostChoices = 1 << 10
 
-// event hands on an event whole. Its tokens are those of its first choice: servers give
-// each an event of its own.
+// passEvent passes on a whole event. Its token count is that of its first choice, because servers send each choice
+// in an event of its own.
 func (s *stream) event(at time.Duration, data []byte, c *chunk, counted int) error {
 	var raw struct {
 		Choices json.RawMessage `json:"choices"`
@@ -262,7 +264,7 @@ func (s *stream) event(at time.Duration, data []byte, c *chunk, counted int) err
 	return s.piece(Token{At: at, Count: s.count, Choices: raw.Choices})
 }
 
-// piece hands on a piece of an answer.
+// passToken passes a piece of the answer to the caller.
 func (s *stream) piece(t Token) error {
 	s.text.WriteString(t.Text)
 	if s.answer.First == 0 {
@@ -276,14 +278,14 @@ func (s *stream) piece(t Token) error {
 	return s.stopped
 }
 
-// mostCounted is more tokens than any answer or prompt has.
+// maxTokenCount is larger than the number of tokens of any answer or prompt.
 const mostCounted = 1 << 24
 
-// credible is a count of a server in bounds: others add and divide it.
+// clampCount bounds a server's count, because others add and divide it.
 func credible(n int) int { return max(0, min(n, mostCounted)) }
 
-// counted takes the server's counts over, and gives the tokens of the answer.
-// Ollama's pieces carry a usage of zeros.
+// addCounts copies the server's counts into the answer, and returns the number of output tokens so far. Ollama's
+// pieces have a usage of zeros, which is ignored.
 func (c *chunk) counted(a *Answer) int {
 	n := 0
 	if t := c.Timings; t != nil && t.Output > 0 {
@@ -301,7 +303,7 @@ func (c *chunk) counted(a *Answer) int {
 	return n
 }
 
-// failure is an error that came in the stream.
+// streamError returns the error in an event of the stream.
 func failure(data []byte) error {
 	var body struct {
 		Error struct {

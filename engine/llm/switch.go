@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// ErrStays: the server cannot load or unload models.
+// ErrStays is returned when the server cannot load or unload models.
 var ErrStays = errors.New("the server has the models that it was started with")
 
-// ErrCanary: a model answers differently since it was woken.
+// ErrCanary is returned when a model answers differently after it was woken.
 var ErrCanary = errors.New("the model answers differently since it was woken")
 
-// pollEvery is the pause between two looks at a model that comes or goes.
+// pollEvery is the pause between two looks at a model that is being loaded or unloaded.
 const pollEvery = 20 * time.Millisecond
 
-// Loaded lists the models that take requests now.
+// Loaded returns the models that accept requests now.
 func (s *Server) Loaded(ctx context.Context) ([]string, error) {
 	switch s.Can.Switch {
 	case Router:
@@ -66,7 +66,7 @@ func (s *Server) Loaded(ctx context.Context) ([]string, error) {
 	return s.Can.Models, nil
 }
 
-// Load brings a model, and returns once it takes requests.
+// Load loads a model, and returns when it accepts requests.
 func (s *Server) Load(ctx context.Context, model string) error {
 	var err error
 	switch s.Can.Switch {
@@ -91,7 +91,7 @@ func (s *Server) Load(ctx context.Context, model string) error {
 	return nil
 }
 
-// Unload takes a model away, and returns once its memory is free.
+// Unload unloads a model, and returns when its memory is free.
 func (s *Server) Unload(ctx context.Context, model string) error {
 	var err error
 	switch s.Can.Switch {
@@ -118,7 +118,7 @@ func (s *Server) Unload(ctx context.Context, model string) error {
 	return nil
 }
 
-// until waits until a model is loaded, or is not.
+// waitLoaded waits until a model is loaded or, if loaded is false, until it is not.
 func (s *Server) until(ctx context.Context, model string, there bool) error {
 	for {
 		list, err := s.Loaded(ctx)
@@ -143,8 +143,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// loadRouted asks a router. Right after an unload it may say that the limit of
-// models is reached: the process that went has not ended.
+// loadRouted asks a router to load a model. Right after an unload the router may say that the limit of models is
+// reached, because the unloaded model's process has not ended yet. So it tries again.
 func (s *Server) loadRouted(ctx context.Context, model string) error {
 	for {
 		_, err := s.Call(ctx, http.MethodPost, "/models/load", map[string]any{"model": model})
@@ -189,7 +189,7 @@ func (s *Server) unloadRouted(ctx context.Context, model string) error {
 	}
 }
 
-// routed is a model in a router's list.
+// routerModel returns a model's entry in a router's list.
 func (s *Server) routed(ctx context.Context, model string) (*listed, error) {
 	list, err := s.models(ctx, "/models")
 	if err != nil {
@@ -203,8 +203,8 @@ func (s *Server) routed(ctx context.Context, model string) (*listed, error) {
 	return nil, fmt.Errorf("%w: %s", ErrUnknownModel, model)
 }
 
-// aboutState tells whether a refusal says something of the model's state: that it
-// is loaded already, not loaded, or that the limit is reached.
+// aboutState reports whether a refusal mentions a state of the model: loaded already, not loaded, or the limit
+// reached.
 func aboutState(err error, word string) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Status > 0 && strings.Contains(strings.ToLower(e.Text), word)
@@ -218,7 +218,7 @@ func (s *Server) asleep(ctx context.Context) (bool, error) {
 	return sleep.Sleeping, err
 }
 
-// Canary is what is answered to a fixed prompt, greedy.
+// Canary returns the answer to a fixed prompt, with greedy decoding.
 func (s *Server) Canary(ctx context.Context, u Use, tokens int) (string, error) {
 	fields := map[string]any{"temperature": 0, "seed": 1}
 	maps.Copy(fields, u.Fields)
@@ -228,14 +228,13 @@ func (s *Server) Canary(ctx context.Context, u Use, tokens int) (string, error) 
 
 const canaryTokens = 8
 
-// witness is what tells whether a model that slept is as it was: the model, or an adapter
-// that the server kept.
+// canaryCheck is a model, or an adapter of it on the server, whose canary is compared after a sleep.
 type witness struct {
 	Adapter
 	use Use
 }
 
-// witnesses are those of a model.
+// canaryChecks returns the model and its adapters.
 func (s *Server) witnesses(ctx context.Context, model string) ([]witness, error) {
 	out := []witness{{Adapter{Name: model}, Use{Model: model}}}
 	list, err := s.Adapters().List(ctx)
@@ -248,8 +247,8 @@ func (s *Server) witnesses(ctx context.Context, model string) ([]witness, error)
 	return out, err
 }
 
-// sleep has the model's memory freed. What it answers before it sleeps for the first time
-// is kept, and what its adapters do.
+// sleep makes the server free the model's memory. Before the first sleep it records the canaries of the model and
+// of its adapters.
 func (s *Server) sleep(ctx context.Context, model, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -268,8 +267,8 @@ func (s *Server) sleep(ctx context.Context, model, path string) error {
 	return err
 }
 
-// wake brings it back and compares what it answers: wrong text after a wake has been
-// reported, and adapters without effect.
+// wake loads the model's memory again and compares the canaries. Servers are known to write wrong text after a
+// wake, or to ignore adapters.
 func (s *Server) wake(ctx context.Context, model, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,7 +289,7 @@ func (s *Server) wake(ctx context.Context, model, path string) error {
 	return err
 }
 
-// same compares what a model and its adapters answer with what they did.
+// checkCanary compares the canaries of a model and its adapters with the recorded ones.
 func (s *Server) same(ctx context.Context, model string) error {
 	list, err := s.witnesses(ctx, model)
 	if err != nil {
@@ -298,7 +297,7 @@ func (s *Server) same(ctx context.Context, model string) error {
 	}
 	for i, w := range list {
 		before, ok := s.canary[w.Adapter]
-		if !ok && i > 0 { // an adapter that never slept
+		if !ok && i > 0 { // an adapter that was loaded after the sleep
 			continue
 		}
 		text, err := s.Canary(ctx, w.use, canaryTokens)

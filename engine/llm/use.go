@@ -2,20 +2,20 @@ package llm
 
 import "context"
 
-// Use is how requests ask a server for a model, or for an adapter of it.
+// Use says how requests name a model, or an adapter of it.
 type Use struct {
 	Model  string
-	Fields map[string]any // of Request
+	Fields map[string]any // additional fields of the request
 }
 
-// weight is what a request to llama-server gives an adapter.
+// adapterWeight is the weight of an adapter in a request to llama-server.
 type weight struct {
 	ID    int     `json:"id"`
 	Scale float64 `json:"scale"`
 }
 
-// Using is how requests ask for a model as it is (nil), or with an adapter. Where adapters
-// have weights each request says them: those of the server are not relied on.
+// RequestUse returns how requests ask for a model without an adapter (wanted is nil), or with one. If adapters
+// have weights, each request states them all, so that it does not depend on the server's own weights.
 func (a Adapters) Using(ctx context.Context, model string, meant *Adapter) (Use, error) {
 	switch can := a.server.Can.LoRA; {
 	case can == Scaled:
@@ -29,7 +29,7 @@ func (a Adapters) Using(ctx context.Context, model string, meant *Adapter) (Use,
 	return Use{Model: meant.Name}, nil
 }
 
-// weights are 1 for an adapter (nil: none), and 0 for all others.
+// requestWeights returns a weight of 1 for the wanted adapter, if not nil, and of 0 for all others.
 func (a Adapters) weights(ctx context.Context, meant *Adapter) ([]weight, error) {
 	list, err := a.scaled(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"inferplan/engine/models/digits"
 )
 
-// ErrAbsent: the model files have not been fetched.
+// ErrAbsent is returned when the model files have not been fetched.
 var ErrAbsent = errors.New("models are not set up: type `make setup`")
 
 // DirEnv names the variable that points at the folder with the model files.
@@ -29,7 +29,7 @@ const DefaultSeed = 1
 type entry struct {
 	name, file string
 	dims       []int64
-	build      func(seed uint64) (*graph.Model, error) // instead of a file
+	build      func(seed uint64) (*graph.Model, error) // makes the model; nil for a model in a file
 }
 
 // The CNNs take 3x224x224 images. The OCR models have dynamic sizes; these are
@@ -60,8 +60,7 @@ var catalogue = []entry{
 	{"digits-conv", "", nil, trained("digits-conv")},
 }
 
-// Digits loads the images that the digits family is trained on, and its
-// labelled samples.
+// Digits loads the images that the digits family is trained on, and its labelled samples.
 func Digits() (*digits.Data, error) {
 	dir := os.Getenv(DigitsEnv)
 	if dir == "" {
@@ -78,7 +77,7 @@ func Digits() (*digits.Data, error) {
 	return d, err
 }
 
-// trained is a member of the digits family: seconds of training, the
+// trainDigits returns a function that trains a member of the digits family. That takes seconds, for the
 // convolutional one up to a minute.
 func trained(name string) func(uint64) (*graph.Model, error) {
 	return func(seed uint64) (*graph.Model, error) {
@@ -98,7 +97,7 @@ func mlp(hidden int) func(uint64) (*graph.Model, error) {
 	return func(seed uint64) (*graph.Model, error) { return graph.MLP(hidden, seed) }
 }
 
-// Names lists the catalogue, the CNNs first.
+// Names returns the names in the catalogue, the CNNs first.
 func Names() []string {
 	out := make([]string, len(catalogue))
 	for i, e := range catalogue {
@@ -121,7 +120,7 @@ func Dir() (string, error) {
 	return filepath.Join(root, "third_party", "models", "files"), nil
 }
 
-// root finds the source tree.
+// sourceRoot returns the root of the source tree.
 func root() (string, error) {
 	var starts []string
 	if exe, err := os.Executable(); err == nil {
@@ -145,7 +144,7 @@ func root() (string, error) {
 	return "", ErrAbsent
 }
 
-// Options of Open.
+// Options are the options of Open.
 type Options struct {
 	Seed uint64 // of the CNNs' weights; zero means DefaultSeed
 	// Dims replaces the OCR models' sizes, batch first.
@@ -193,7 +192,7 @@ func Write(dir string, seed uint64, names ...string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if err := os.MkdirAll(dir, 0o755); err != nil { // now that there is something to write
+		if err := os.MkdirAll(dir, 0o755); err != nil { // only now is there something to write
 			return nil, fmt.Errorf("write models: %w", err)
 		}
 		path := filepath.Join(dir, name+".onnx")

@@ -23,10 +23,9 @@ import (
 
 // block is a loaded submodel.
 //
-// On a GPU there is a session per batch size. A convolution of the CUDA
-// provider keeps the plan of the last shape only: a session that is run at
-// changing batch sizes would make plans, and search for algorithms, at every
-// change. Weights are on the device once per batch size in use.
+// On a GPU there is a session per batch size. A convolution of the CUDA provider keeps the plan of only the last
+// shape. A session that runs at changing batch sizes would make plans, and search for algorithms, at every change.
+// The price is that the device holds the weights once per batch size in use.
 type block struct {
 	e      *Engine
 	sub    *engine.Submodel
@@ -34,19 +33,19 @@ type block struct {
 	o      engine.Options
 
 	mu       sync.Mutex
-	s        *C.ip_session         // of any batch; on a GPU of the batch first
+	s        *C.ip_session         // for any batch size; on a GPU for firstBatch
 	first    int                   // 0 until the first Bind
-	static   bool                  // sessions run at their batch only, s at 1 until the first Bind
-	more     map[int]*C.ip_session // GPU: of the other batches
-	onnx     []byte                // GPU: to make more of
+	static   bool                  // sessions run only at their batch size; s is for 1 until the first Bind
+	more     map[int]*C.ip_session // on a GPU, by batch size, those of the other batch sizes
+	onnx     []byte                // on a GPU, to make more sessions from
 	bindings map[*binding]struct{}
-	cores    map[int]*binding // by batch: those of staged bindings
+	cores    map[int]*binding // by batch size, the bindings behind staged ones
 	fedFrom  map[feedKey]*tensor
-	turns    map[int]*sync.Mutex // by batch: of bindings that share tensors
-	nextID   int                 // of CUDA graphs
+	turns    map[int]*sync.Mutex // by batch size, for bindings that share tensors
+	nextID   int                 // number of the next CUDA graph
 }
 
-// at is the session for a batch size. b.mu is held.
+// sessionFor returns the session for a batch size. The caller holds b.mu.
 func (b *block) at(batch int) (*C.ip_session, error) {
 	if b.onnx == nil || b.first == batch {
 		return b.s, nil
@@ -66,7 +65,7 @@ func (b *block) at(batch int) (*C.ip_session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.first == 0 { // nobody needs the one of batch size 1 yet
+	if b.first == 0 { // the session for batch size 1 is not used yet
 		freeSession(b.s)
 		b.s, b.first = s, batch
 		return s, nil
@@ -75,8 +74,7 @@ func (b *block) at(batch int) (*C.ip_session, error) {
 	return s, nil
 }
 
-// Load makes a submodel ready and holds its real boundary against the
-// declared one.
+// Load loads a submodel, and checks that its inputs and outputs are the declared ones.
 func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, o engine.Options) (engine.Block, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -109,8 +107,8 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 	return b, nil
 }
 
-// sameBoundary compares what the session, static at batch size 1, tells with what
-// the submodel declares.
+// sameBoundary returns an error if the inputs and outputs of the session, which is for batch size 1 if static,
+// differ from those that the submodel declares.
 func sameBoundary(s *C.ip_session, m *engine.Submodel, static bool) error {
 	for k, specs := range [][]engine.Spec{m.Inputs, m.Outputs} {
 		side := [2]string{"input", "output"}[k]
@@ -141,7 +139,7 @@ func sameBoundary(s *C.ip_session, m *engine.Submodel, static bool) error {
 func (b *block) Submodel() *engine.Submodel { return b.sub }
 func (b *block) Device() engine.Device      { return b.device }
 
-// Close frees the session and what is left of its bindings.
+// Close frees the sessions, and the bindings that are still open.
 func (b *block) Close() error {
 	b.mu.Lock()
 	var left []*binding
@@ -179,13 +177,13 @@ type binding struct {
 	c       *C.ip_binding
 	batch   int
 	in, out []engine.Tensor
-	own     []*tensor        // allocated here
-	values  []unsafe.Pointer // made here over the caller's memory
+	own     []*tensor        // tensors that Bind allocated
+	values  []unsafe.Pointer // values over the caller's memory
 	pins    runtime.Pinner
-	mu      sync.Mutex // Close against Close
+	mu      sync.Mutex // two Closes may run at once
 }
 
-// Bind allocates what the caller does not give and binds it.
+// Bind allocates the tensors that the caller does not pass, and binds all of them.
 func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
 	if o.Batch > 0 && b.stages(o) {
 		return b.bindStaged(o)
@@ -215,6 +213,8 @@ func (b *block) bind(o engine.BindOptions) (*binding, error) {
 	if x.s, err = b.at(o.Batch); err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
+
+	// Collect the tensors, and bind them in C.
 	var in, out []unsafe.Pointer
 	if x.in, in, err = x.tensors("input", b.sub.Inputs, o.Inputs, o); err == nil {
 		x.out, out, err = x.tensors("output", b.sub.Outputs, o.Outputs, o)
@@ -240,7 +240,7 @@ func (b *block) bind(o engine.BindOptions) (*binding, error) {
 	return x, nil
 }
 
-// withArray lends a copy of the pointers in C memory.
+// withArray calls f with a copy of the pointers in C memory.
 func withArray(p []unsafe.Pointer, f func(*unsafe.Pointer) error) error {
 	if len(p) == 0 {
 		return f(nil)
@@ -258,6 +258,7 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 	tensors := make([]engine.Tensor, len(specs))
 	values := make([]unsafe.Pointer, len(specs))
 	for i, spec := range specs {
+		// Make a tensor where the caller gives none.
 		if given == nil || given[i] == nil {
 			var t *tensor
 			var err error
@@ -274,6 +275,8 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 			continue
 		}
 		t := given[i]
+
+		// Check the given tensor. One of this engine has a value of the runtime already.
 		if err := engine.Fits(t, spec, o.Batch); err != nil {
 			return nil, nil, fmt.Errorf("%s %d: %w", side, i, err)
 		}
@@ -285,6 +288,8 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 			values[i] = ours.value
 			continue
 		}
+
+		// Make a value of the runtime over other memory of the host, pinned against Go's garbage collector.
 		data := t.Bytes()
 		if data == nil {
 			return nil, nil, fmt.Errorf("%s %d: %w: memory of another engine's device", side, i, engine.ErrShape)

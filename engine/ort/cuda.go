@@ -18,13 +18,13 @@ import (
 	"inferplan/engine"
 )
 
-// The libraries of the GPU driver; tests put their own in their place.
+// Names of the GPU driver's libraries. Tests replace them.
 var (
 	driverLibrary = "libcuda.so.1"
 	nvmlLibrary   = "libnvidia-ml.so.1"
 )
 
-// driver is held while the driver is opened; its calls need no lock.
+// driver is held while the driver is opened. Calls to it need no lock.
 var driver sync.Mutex
 
 func openDriver() error {
@@ -38,17 +38,17 @@ func openDriver() error {
 	return nil
 }
 
-// Driver is what the driver tells about a GPU.
+// Driver is the driver's description of a GPU.
 type Driver struct {
 	CUDA                     string // the newest version that the driver runs: "13.0"
 	Multiprocessors          int
 	Architecture             string // "9.0": sm_90
-	ClockMHz, MemoryClockMHz int    // rated; 0 where not told
+	ClockMHz, MemoryClockMHz int    // rated; 0 if not reported
 	BusBits                  int
 	FreeBytes, TotalBytes    int64
 }
 
-// AboutGPU asks the driver about a GPU and takes it into use.
+// AboutGPU asks the driver about a GPU and initialises it.
 func AboutGPU(index int) (Driver, error) {
 	if err := openDriver(); err != nil {
 		return Driver{}, err
@@ -72,8 +72,7 @@ const (
 	onDevice
 )
 
-// copyBytes copies and returns when the bytes have arrived. Memory of the host
-// must stay where it is meanwhile.
+// copyBytes copies and returns when the bytes have arrived. Host memory must not move meanwhile.
 func copyBytes(index int, dst, src unsafe.Pointer, n, kind int) error {
 	if err := openDriver(); err != nil {
 		return err
@@ -81,8 +80,8 @@ func copyBytes(index int, dst, src unsafe.Pointer, n, kind int) error {
 	return goError(C.ip_cuda_copy(C.int(index), C.uint64_t(uintptr(dst)), C.uint64_t(uintptr(src)), C.size_t(n), C.int(kind)))
 }
 
-// Pin locks memory of the host so that a GPU copies from and to it directly.
-// It must not be freed or moved before unpin.
+// Pin locks host memory so that a GPU can copy directly from and to it. The memory must not be freed or moved
+// before unpin.
 func Pin(index int, data []byte) (unpin func() error, err error) {
 	if len(data) == 0 {
 		return func() error { return nil }, nil
@@ -97,7 +96,7 @@ func Pin(index int, data []byte) (unpin func() error, err error) {
 	return func() error { return goError(C.ip_cuda_unpin(C.int(index), p)) }, nil
 }
 
-// Memory is a piece of a GPU's memory: this process's own, or another's.
+// Memory is a piece of a GPU's memory, allocated by this process or by another one.
 type Memory struct {
 	index  int
 	at     C.uint64_t
@@ -106,7 +105,7 @@ type Memory struct {
 	views  []*tensor
 }
 
-// Allocate takes memory of a GPU.
+// Allocate allocates memory of a GPU.
 func Allocate(index, size int) (*Memory, error) {
 	if err := openDriver(); err != nil {
 		return nil, err
@@ -121,7 +120,7 @@ func Allocate(index, size int) (*Memory, error) {
 // Handle names a piece of GPU memory for another process of this machine.
 type Handle [64]byte
 
-// Export makes a handle of memory that Allocate took.
+// Export makes a handle for memory that Allocate has allocated.
 func (m *Memory) Export() (Handle, error) {
 	var h Handle
 	err := goError(C.ip_cuda_export(C.int(m.index), m.at, (*C.uchar)(unsafe.Pointer(&h[0]))))
@@ -131,8 +130,8 @@ func (m *Memory) Export() (Handle, error) {
 	return h, nil
 }
 
-// Import maps another process's memory. The process that made the handle keeps
-// the memory until everyone has closed theirs.
+// Import maps another process's memory. The memory stays until the exporting process and all importing ones have
+// closed it.
 func Import(index int, h Handle, size int) (*Memory, error) {
 	if err := openDriver(); err != nil {
 		return nil, err
@@ -144,7 +143,7 @@ func Import(index int, h Handle, size int) (*Memory, error) {
 	return m, nil
 }
 
-// Close gives the memory back.
+// Close frees or unmaps the memory.
 func (m *Memory) Close() error {
 	if m.at == 0 {
 		return nil
@@ -179,7 +178,7 @@ func (m *Memory) move(host []byte, kind int) error {
 	return goError(C.ip_cuda_copy(C.int(m.index), m.at, h, C.size_t(m.size), toDevice))
 }
 
-// timeCopies times n copies of dst from src (kind onDevice between two pieces).
+// timeCopies times n copies from src to dst (kind onDevice for two pieces on the device).
 func timeCopies(index int, dst, src C.uint64_t, size, kind, n int) (time.Duration, error) {
 	var ms C.double
 	if err := goError(C.ip_cuda_time(C.int(index), dst, src, C.size_t(size), C.int(kind), C.int(n), &ms)); err != nil {
@@ -188,8 +187,8 @@ func timeCopies(index int, dst, src C.uint64_t, size, kind, n int) (time.Duratio
 	return time.Duration(float64(ms) * 1e6 / float64(n)), nil
 }
 
-// CopyTime is the time of one copy of m's bytes out of from (which may be
-// another process's), by the device's clock, over n copies.
+// CopyTime returns the time of one copy of m's bytes from another piece (which may be another process's), by the
+// device's clock, as the mean of n copies.
 func (m *Memory) CopyTime(from *Memory, n int) (time.Duration, error) {
 	return timeCopies(m.index, m.at, from.at, min(m.size, from.size), onDevice, n)
 }
@@ -206,6 +205,8 @@ type CopyRates struct {
 // MeasureCopies measures a GPU's copy rates with pieces of the given size.
 func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 	r.Bytes = size
+
+	// Allocate two blocks on the GPU and one of ordinary memory on the host.
 	a, err := Allocate(index, size)
 	if err != nil {
 		return r, err
@@ -232,6 +233,8 @@ func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 			*into = float64(size) / each.Seconds()
 		}
 	}
+
+	// Copy from and to pageable memory, then the same memory pinned.
 	rate(&r.ToDevicePaged, a.at, at, toDevice)
 	rate(&r.FromPaged, at, a.at, toHost)
 	if err != nil {
@@ -267,11 +270,11 @@ func (e *Engine) CopyRates(d engine.Device) (toDevice, fromDevice, inDevice floa
 	return r.ToDevice, r.ToHost, r.InDevice, err
 }
 
-// GPUState is what a GPU tells of itself at a moment; 0 where it does not.
+// GPUState holds what a GPU reports of itself at a moment. A value is 0 if it is not reported.
 type GPUState struct {
 	Watts                        float64
 	ClockMHz, MemoryMHz, Celsius int
-	Throttled                    uint64 // NVML's reasons for lowered clocks, a bit each
+	Throttled                    uint64 // NVML's reasons for lowered clocks, one bit each
 }
 
 // Watch reads a GPU's power and clocks.
@@ -303,8 +306,8 @@ func (w *Watch) Close() {
 	w.w = nil
 }
 
-// GPUs lists the GPUs that NVML knows, or the driver where NVML is absent (as in
-// containers that got a GPU for computing only): none where both are.
+// GPUs lists the GPUs that NVML knows or, without NVML (as in containers with a GPU only for computing), the
+// driver. If both are missing, the list is empty.
 func GPUs() ([]engine.Device, error) { return gpusOf(nvmlLibrary) }
 
 func gpusOf(nvml string) ([]engine.Device, error) {

@@ -18,7 +18,7 @@ import (
 	"inferplan/engine/graph"
 )
 
-// smallValue is the largest tensor whose values a probe reports.
+// smallValue is the size, in bytes, up to which a probe reports the values of a tensor.
 const smallValue = 4096
 
 // Output is a tensor of Eval's result.
@@ -28,9 +28,8 @@ type Output struct {
 	Data  []byte
 }
 
-// Eval runs a model once on the CPU and returns the named outputs, whose
-// shapes need not be known. Outputs larger than limit bytes come without
-// data; a negative limit means all.
+// Eval runs a model once on the CPU and returns the named outputs, whose shapes need not be known. Outputs of more
+// than limit bytes have no data. A negative limit means no limit.
 func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor, want []string, o engine.Options, limit int) (map[string]Output, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -49,6 +48,8 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 	for _, t := range inputs {
 		byName[t.Spec().Name] = t
 	}
+
+	// Copy the inputs into C memory, in the order of the session.
 	var values []unsafe.Pointer
 	defer func() {
 		for _, v := range values {
@@ -61,7 +62,7 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 		if t == nil {
 			return nil, fmt.Errorf("%w: no value for input %q", engine.ErrShape, name)
 		}
-		// The values live in C memory: the run keeps pointers to them.
+		// The values are in C memory, because the run keeps pointers to them.
 		own, err := newHost(t.Spec(), t.Batch())
 		if err != nil {
 			return nil, err
@@ -72,6 +73,8 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 			return nil, err
 		}
 	}
+
+	// Run, with the names of the outputs in C memory.
 	var texts cStrings
 	defer texts.free()
 	n := len(want)
@@ -94,6 +97,8 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 	if err != nil {
 		return nil, fmt.Errorf("run: %w", err)
 	}
+
+	// Copy the outputs.
 	got := map[string]Output{}
 	for i, w := range want {
 		var typ, rank C.int

@@ -8,10 +8,9 @@ import (
 	"strings"
 )
 
-// Patterns of the folders in which CUDA's libraries lie where they are not on
-// the loader's own path: beside the driver, where the toolkit installs itself,
-// and inside Python packages (nvidia-cublas and the like put them into
-// nvidia/*/lib of site-packages).
+// Patterns of the folders that hold CUDA's libraries outside the loader's own path: beside the driver, where the
+// toolkit installs itself, and inside Python packages (nvidia-cublas and others put them into nvidia/*/lib of
+// site-packages).
 var (
 	driverFolders  = []string{"/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"}
 	toolkitFolders = []string{"/usr/local/cuda/lib64", "/usr/local/cuda-13*/lib64", "/usr/local/cuda*/targets/x86_64-linux/lib", "/opt/conda/lib"}
@@ -23,7 +22,7 @@ var (
 	insidePackages = []string{"nvidia/*/lib", "nvidia/*/lib/x86_64", "tensorrt_libs"}
 )
 
-// host is where the search looks; tests give their own.
+// searchRoot is the file system and environment that is searched. Tests use their own.
 type host struct {
 	root string // prefix of every absolute pattern
 	env  func(string) string
@@ -31,12 +30,11 @@ type host struct {
 
 func thisHost() host { return host{env: os.Getenv} }
 
-// folders lists every folder that may hold CUDA's libraries, the most specific
-// choice of the user first.
+// folders returns every folder that may hold CUDA's libraries, the user's most specific choice first.
 func (h host) folders() []string {
 	var out []string
 	add := func(pattern string) {
-		found, _ := filepath.Glob(pattern) // the patterns are well formed
+		found, _ := filepath.Glob(pattern) // the patterns are well formed, so there is no error
 		for _, f := range found {
 			if st, err := os.Stat(f); err == nil && st.IsDir() && !slices.Contains(out, f) {
 				out = append(out, f)
@@ -56,8 +54,8 @@ func (h host) folders() []string {
 			add(filepath.Join(dir, "lib64"))
 		}
 	}
-	// The Python that is first on PATH, through links: a virtual environment's
-	// own bin names its packages.
+	// Use the first Python on PATH, after following links: the bin folder of a virtual environment leads to its
+	// packages.
 	for _, dir := range filepath.SplitList(h.env("PATH")) {
 		if _, err := os.Stat(filepath.Join(h.root, dir, "python3")); err == nil {
 			sites = append(sites, filepath.Join(h.root, filepath.Dir(filepath.Clean(dir)), "lib/python3*/*-packages"))
@@ -80,7 +78,7 @@ func (h host) folders() []string {
 	return out
 }
 
-// where finds the folder of a library.
+// folderOf returns the folder that holds a library.
 func where(name string, folders []string) string {
 	for _, f := range folders {
 		if st, err := os.Stat(filepath.Join(f, name)); err == nil && !st.IsDir() {
@@ -90,11 +88,9 @@ func where(name string, folders []string) string {
 	return ""
 }
 
-// LibraryPath finds the folders of those of CUDA's libraries that the loader
-// would not find by itself: what LD_LIBRARY_PATH must begin with. The loader
-// reads that variable when a program starts, so a program has to start itself
-// again with it. Without the CUDA provider beside ONNX Runtime, or with nothing
-// to add, the list is empty.
+// LibraryPath returns the folders of those of CUDA's libraries that the loader would not find, for the beginning
+// of LD_LIBRARY_PATH. The loader reads that variable when a program starts, so a program has to start itself again
+// with it. Without the CUDA provider beside ONNX Runtime, or if nothing is missing, the list is empty.
 func LibraryPath() []string {
 	lib, err := FindLibrary()
 	if err != nil {
@@ -142,7 +138,7 @@ func libraryPath(h host, try func(string) error, scratch string) []string {
 	return slices.DeleteFunc(out, func(f string) bool { return slices.Contains(have, f) })
 }
 
-// JoinPath puts folders before what LD_LIBRARY_PATH holds.
+// JoinPath puts folders before those of an LD_LIBRARY_PATH.
 func JoinPath(folders []string, old string) string {
 	if old != "" {
 		folders = append(slices.Clone(folders), old)

@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// ours tells whether a folder belongs to this user and nobody else may write
-// there: libraries are taken from it.
+// ours reports whether a folder belongs to this user and nobody else may write there. Only then are
+// libraries opened from it.
 func ours(dir string) bool {
 	st, err := os.Lstat(dir)
 	if err != nil || !st.IsDir() || st.Mode().Perm()&0o022 != 0 {

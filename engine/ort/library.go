@@ -15,9 +15,8 @@ const LibraryEnv = "INFERPLAN_ORT_LIB"
 
 const libraryName = "libonnxruntime.so.1"
 
-// FindLibrary says where ONNX Runtime's library is: INFERPLAN_ORT_LIB, beside
-// the executable, in lib/ beside it, or where `make setup` puts it in a
-// source tree above the executable or the working directory.
+// FindLibrary returns the path of ONNX Runtime's library: INFERPLAN_ORT_LIB, beside the executable, in lib/ beside
+// it, or where `make setup` puts it in a source tree above the executable or the working directory.
 func FindLibrary() (string, error) {
 	if p := os.Getenv(LibraryEnv); p != "" {
 		if st, err := os.Stat(p); err != nil || st.IsDir() {
@@ -55,7 +54,7 @@ func FindLibrary() (string, error) {
 	}
 	for _, dir := range starts {
 		for {
-			// Only a source tree of this project counts: others' files are not opened.
+			// Search only a source tree of this project, so that others' files are not opened.
 			if _, err := os.Stat(filepath.Join(dir, "third_party", "ort")); err == nil {
 				if p := filepath.Join(dir, "third_party", "ort", "lib", libraryName); try(p) {
 					return p, nil
@@ -74,7 +73,7 @@ func FindLibrary() (string, error) {
 
 var gpuTail = regexp.MustCompile(`[ -]*\d+ ?GB.*$`)
 
-// kindOfGPU is the name that plans use: without vendor and memory size.
+// kindOfGPU returns the name that plans use, without vendor and memory size.
 func kindOfGPU(name string) string {
 	for _, vendor := range []string{"NVIDIA ", "Tesla ", "Quadro "} {
 		name = strings.TrimPrefix(name, vendor)
@@ -83,7 +82,7 @@ func kindOfGPU(name string) string {
 	return strings.ReplaceAll(strings.TrimSpace(name), " ", "-")
 }
 
-// architecture is a compute capability as people write it.
+// architecture writes a compute capability as text.
 func architecture(major, minor int) string {
 	if major == 0 {
 		return ""
@@ -91,9 +90,8 @@ func architecture(major, minor int) string {
 	return fmt.Sprintf("%d.%d", major, minor)
 }
 
-// multiprocessors computes their number from that of the cores, which is what
-// NVML tells: each has 64 or 128, by architecture (CUDA C++ Programming Guide,
-// "Compute Capabilities").
+// multiprocessors computes the number of multiprocessors from that of the cores, which NVML reports: each has 64
+// or 128, depending on the architecture (CUDA C++ Programming Guide, "Compute Capabilities").
 func multiprocessors(cores, major, minor int) int {
 	per := 128
 	switch {
@@ -117,9 +115,8 @@ var cudaNeeds = [][2]string{
 	{"libcudnn.so.9", "cuDNN 9, for convolutions"},
 }
 
-// cudaOpens are libraries that are opened by name and can be done without: by
-// cuDNN and the provider when they compile kernels at run time, and by this
-// package to list GPUs.
+// cudaOpens are optional libraries that are opened by name: by cuDNN and the provider when they compile kernels at
+// run time, and by this package to list GPUs.
 var cudaOpens = [][2]string{
 	{"libnvidia-ml.so.1", "NVML, for power and clocks"},
 	{"libnvrtc.so.13", "run-time compiler, for some of cuDNN's convolutions"},
@@ -134,10 +131,10 @@ var tensorrtNeeds = [][2]string{
 type Requirement struct {
 	Name    string
 	Purpose string
-	Err     error // nil where it can be opened
+	Err     error // nil if the library can be opened
 }
 
-// Hint says how to get what is missing.
+// Hint returns how to install the missing library.
 func (r Requirement) Hint() string {
 	switch base := filepath.Base(r.Name); {
 	case strings.HasPrefix(base, "libonnxruntime"):

@@ -33,7 +33,7 @@ func GPUs() ([]engine.Device, error) { return nil, nil }
 
 func tryLibrary(string) error { return absent() }
 
-// GPUState is what a GPU tells of itself.
+// GPUState holds what a GPU reports of itself.
 type GPUState struct {
 	Watts                        float64
 	ClockMHz, MemoryMHz, Celsius int
@@ -52,10 +52,10 @@ func (*Watch) Read() (GPUState, error) { return GPUState{}, absent() }
 // Close does nothing.
 func (*Watch) Close() {}
 
-// Pin cannot be done.
+// Pin always fails in this build.
 func Pin(int, []byte) (func() error, error) { return nil, absent() }
 
-// CUDA lists what a CUDA device needs.
+// CUDA lists the libraries that a CUDA device needs.
 func CUDA() []Requirement {
 	return []Requirement{{Name: "cgo", Purpose: "this binary was built without it", Err: absent()}}
 }

@@ -24,7 +24,7 @@ import (
 	"inferplan/engine"
 )
 
-// goError takes over a message of the wrapper.
+// goError turns a message of the wrapper into an error, and frees it.
 func goError(m *C.char) error {
 	if m == nil {
 		return nil
@@ -43,7 +43,7 @@ var (
 	sourceCode = regexp.MustCompile(`/\S*onnxruntime\S*\.(?:cc|h|cpp|hpp):\d+[^\n]*?\)\s*(?:\[[^\]]*\]\s*)?(\S+ was false\.\s*)?`)
 )
 
-// plainly is the library's message without what is about its source code.
+// plainMessage returns the library's message without references to its source code.
 func plainly(text string) string {
 	text = innerNode.ReplaceAllString(text, `the operator $1 "$2" fails: `)
 	text = sourceCode.ReplaceAllString(text, "")
@@ -55,7 +55,7 @@ func plainly(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// The library is opened once per process; what was opened stays.
+// openLibrary is the library that this process has opened. It is opened once and never closed.
 var opened struct {
 	sync.Mutex
 	path, version string
@@ -65,17 +65,15 @@ var opened struct {
 type Engine struct {
 	info engine.Info
 
-	// perBatch makes blocks on the CPU keep a session per batch size, as those
-	// on a GPU do. Tests set it.
+	// perBatch makes blocks on the CPU keep a session per batch size, as those on a GPU do. Tests set it.
 	perBatch bool
-	// staged makes blocks copy into and out of tensors of their own, as those with
-	// CUDA graphs do. Tests set it.
+	// staged makes blocks copy into and out of their own tensors, as those with CUDA graphs do. Tests set it.
 	staged bool
-	// fed makes blocks on the CPU copy inputs into tensors of their own at each
-	// run, as those on a GPU do. Tests set it.
+	// fed makes blocks on the CPU copy inputs into their own tensors at each run, as those on a GPU do. Tests set
+	// it.
 	fed bool
-	// static makes sessions for one batch size each, as on a GPU where a model
-	// computes with its own shapes. Tests set it.
+	// static makes sessions for one batch size each, as on a GPU for models that compute with their own shapes.
+	// Tests set it.
 	static bool
 	// waits makes runs on the CPU wait through the GPU's driver. Tests set it.
 	waits bool
@@ -124,13 +122,12 @@ func Open(path string) (*Engine, error) {
 	return &Engine{info: engine.Info{Name: "onnxruntime", Version: opened.version, Library: path}, blocks: map[*block]struct{}{}}, nil
 }
 
-// telemetryEnv is ONNX Runtime's own switch. From release 1.29 on its builds for
-// Linux identify the machine (they start a shell for that) and upload events
-// about sessions unless it is set.
+// telemetryEnv is ONNX Runtime's own switch. From release 1.29 on, its builds for Linux identify the machine (with
+// a shell that they start) and upload events about sessions, unless it is set.
 const telemetryEnv = "ORT_DISABLE_TELEMETRY"
 
-// noTelemetry keeps the library, which is about to be opened, from reporting to
-// its vendor what runs here. Who wants it sets the variable to 0.
+// noTelemetry keeps the library, which is about to be opened, from reporting to its vendor. Users who want the
+// reports set the variable to 0.
 func noTelemetry() error {
 	if _, chosen := os.LookupEnv(telemetryEnv); chosen {
 		return nil
@@ -141,8 +138,7 @@ func noTelemetry() error {
 	return nil
 }
 
-// UseOperators gives every later session the custom operators of libraries. Code of these runs when
-// they are opened.
+// UseOperators adds custom operators from libraries to every later session. Opening a library runs its code.
 func (e *Engine) UseOperators(paths ...string) error {
 	for _, path := range paths {
 		p := C.CString(path)
@@ -176,7 +172,7 @@ func (e *Engine) Devices() ([]engine.Device, error) {
 	return append(out, gpus...), err
 }
 
-// cpuName is the processor's model name, as Linux tells it.
+// cpuName returns the processor's model name, as Linux reports it.
 func cpuName() string {
 	data, err := os.ReadFile("/proc/cpuinfo")
 	if err == nil {
@@ -189,7 +185,7 @@ func cpuName() string {
 	return runtime.GOARCH + " CPU"
 }
 
-// Close frees what is still loaded. The library stays open.
+// Close frees all that is still loaded. The library stays open.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
@@ -205,14 +201,14 @@ func (e *Engine) Close() error {
 	return errors.Join(errs...)
 }
 
-// tryLibrary tells why a library cannot be opened.
+// tryLibrary returns why a library cannot be opened, or nil.
 func tryLibrary(name string) error {
 	n := C.CString(name)
 	defer C.free(unsafe.Pointer(n))
 	return goError(C.ip_library(n))
 }
 
-// CUDA lists the libraries that a CUDA device needs and whether they are there.
+// CUDA lists the libraries that a CUDA device needs, and whether each can be opened.
 func CUDA() []Requirement {
 	lib, err := FindLibrary()
 	if err != nil {
@@ -238,9 +234,8 @@ func requirements(lib, provider string, needs [][2]string) []Requirement {
 	return out
 }
 
-// checkGPU says exactly what a GPU device lacks. What was found is not looked
-// for again: the libraries are large, and a session is made for every block and
-// batch size.
+// checkGPU returns an error that says exactly what a GPU device lacks. A GPU that passed is not checked again,
+// because the libraries are large and there is a session for every block and batch size.
 func (e *Engine) checkGPU(d engine.Device, tensorrt bool) error {
 	key := fmt.Sprint(d.ID, tensorrt)
 	e.mu.Lock()

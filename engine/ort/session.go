@@ -23,7 +23,7 @@ import (
 	"inferplan/engine/graph"
 )
 
-// What is alive in C, for leak checks.
+// live counts the objects in C memory, for leak checks.
 var live struct{ sessions, bindings, values atomic.Int64 }
 
 // Live counts the sessions, bindings and tensors that are not closed yet.
@@ -46,7 +46,7 @@ func (s *cStrings) free() {
 	}
 }
 
-// pairs puts a map into C arrays, in the order of its keys.
+// pairs copies a map into C arrays, in the order of its keys.
 func (s *cStrings) pairs(m map[string]string, arrays *[]unsafe.Pointer) (keys, values **C.char, n C.int) {
 	if len(m) == 0 {
 		return nil, nil, 0
@@ -68,19 +68,18 @@ func (s *cStrings) pairs(m map[string]string, arrays *[]unsafe.Pointer) (keys, v
 
 var levels = map[string]C.int{"": 99, "all": 99, "extended": 2, "basic": 1, "none": 0}
 
-// cudaDefaults are the options of the CUDA provider that this package sets
-// unless the caller does. The algorithm of a convolution is the first that cuDNN's
-// heuristics B name: whatever the option is called, ONNX Runtime 1.29 times none.
-// (HEURISTIC asks heuristics A, DEFAULT the fallback.) Memory grows by what is needed
-// rather than doubling, because every session has a pool of its own. use_tf32 is
-// the provider's own default; it stands here so that profiles can name it.
+// cudaDefaults are the options of the CUDA provider that this package sets unless the caller does. The algorithm
+// of a convolution is the first that cuDNN's heuristics B propose: whatever the option is called, ONNX Runtime
+// 1.29 times none. (HEURISTIC asks heuristics A, DEFAULT the fallback.) Memory grows by the needed bytes and is
+// not doubled, because every session has its own pool. use_tf32 has the provider's own default; it is listed so
+// that profiles can name it.
 var cudaDefaults = map[string]string{
 	"cudnn_conv_algo_search": "EXHAUSTIVE",
 	"arena_extend_strategy":  "kSameAsRequested",
 	"use_tf32":               "1",
 }
 
-// ProviderOptions are the options that a device's provider gets with o.
+// ProviderOptions returns the options that a device's provider gets, given the options of a load.
 func (e *Engine) ProviderOptions(d engine.Device, o engine.Options) map[string]string {
 	return providerOptions(d, o)
 }
@@ -111,8 +110,7 @@ const (
 	folderEntry = "session.model_external_initializers_file_folder_path"
 )
 
-// session makes a session from a model's bytes: of any batch size, or where batch
-// is not 0 of that one.
+// session makes a session from a model's bytes: for any batch size or, if batch is not 0, for that one.
 func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch int) (*C.ip_session, error) {
 	level, ok := levels[o.Optimization]
 	if !ok {
@@ -125,6 +123,8 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 	if threads == 0 {
 		threads = max(1, len(d.CPUs))
 	}
+
+	// Set the options of the device.
 	config := map[string]string{
 		"session.intra_op.allow_spinning": "0",
 		"session.inter_op.allow_spinning": "0",
@@ -146,7 +146,7 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 		if err != nil {
 			return nil, err
 		}
-		// Runs are waited for through the driver.
+		// Wait for runs through the driver.
 		if err := openDriver(); err != nil {
 			return nil, err
 		}
@@ -158,6 +158,8 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 	default:
 		return nil, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, engine.ErrNoDevice)
 	}
+
+	// Make the session, and explain an error.
 	maps.Copy(config, o.Session)
 	s, err := newSession(model, c, batch, config, providerOptions(d, o), e.operators)
 	if err == nil {
@@ -176,12 +178,12 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 	return nil, fmt.Errorf("device %s: %w: %v", d.ID, kind, err)
 }
 
-// How ONNX Runtime says that it does not know an operator: DOMAIN:OPERATOR(VERSION).
+// unknownOperator matches ONNX Runtime's error for an unknown operator: DOMAIN:OPERATOR(VERSION).
 var unknownOperator = regexp.MustCompile(`(\S*?):?(\w+)\(-?\d+\) is not a registered function/op`)
 
 var noOperator = regexp.MustCompile(`No Op registered for (\w+) with domain_version`)
 
-// unknown is the error of an operator that no library has.
+// unknownOperatorError returns the error for an operator that no library has.
 func (e *Engine) unknown(domain, operator string) error {
 	if domain == "" {
 		return fmt.Errorf("%w: operator %s of ONNX is unknown to this ONNX Runtime (%s) at the model's operator set: export it with another one (opset)", engine.ErrModel, operator, e.info.Version)
@@ -193,11 +195,9 @@ func (e *Engine) unknown(domain, operator string) error {
 	return fmt.Errorf("%w: operator %s of the domain %s is a custom one, which %s: name the library that has it with --ops LIBRARY.so", engine.ErrModel, operator, domain, who)
 }
 
-// strict is session, whose error names the operators that the device lacks. A
-// graph may compute with its own shapes, for which the CUDA provider has no
-// kernels: where the batch size is given they are constants. So where the device
-// refuses a model of any batch size, it is tried with one: static tells that, and
-// that the session is of batch size 1.
+// strictSession makes a session, and its error names the operators that the device cannot execute. A graph may
+// compute with its own shapes, for which the CUDA provider has no kernels. If the batch size is fixed, these are
+// constants. So if the device refuses a model of any batch size, it is tried at batch size 1; static is then true.
 func (e *Engine) strict(model []byte, d engine.Device, o engine.Options) (s *C.ip_session, static bool, err error) {
 	if e.static {
 		s, err = e.session(model, d, o, 1)
@@ -250,11 +250,11 @@ func newSession(model []byte, c C.ip_options, batch int, config, provider map[st
 	return s, nil
 }
 
-// cpuProvider is what ONNX Runtime calls its own operators.
+// cpuProvider is the name of ONNX Runtime's own operators.
 const cpuProvider = "CPUExecutionProvider"
 
-// assignment lists, by provider, the operators that a session gave it (with
-// their names), in the order of the graph.
+// assignment returns, by provider, the operators that a session has assigned to it, with their names, in the order
+// of the graph.
 func assignment(s *C.ip_session) (map[string][]string, error) {
 	var text *C.char
 	if err := goError(C.ip_session_nodes(s, &text)); err != nil {
@@ -271,21 +271,21 @@ func assignment(s *C.ip_session) (map[string][]string, error) {
 	return out, nil
 }
 
-// Assignment tells which provider would execute which operators of a submodel,
-// the CPU's where the device's lacks them.
+// Assignment returns which provider would execute which operators of a submodel. Those that the device's provider
+// lacks are listed under the CPU's.
 func (e *Engine) Assignment(m *engine.Submodel, d engine.Device, o engine.Options) (map[string][]string, error) {
 	return e.assignmentOf(m.ONNX, d, o)
 }
 
-// assignmentOf is Assignment. At a given batch size, as Load would make it where
-// it has to: what computes with shapes is no operator that runs.
+// assignmentOf does the same for a model's bytes, at batch size 1 where Load would need a fixed one: operators
+// that compute with shapes are then constants and do not run.
 func (e *Engine) assignmentOf(model []byte, d engine.Device, o engine.Options) (map[string][]string, error) {
 	o.Session = maps.Clone(o.Session)
 	if o.Session == nil {
 		o.Session = map[string]string{}
 	}
 	o.Session[strictEntry], o.Session[recordEntry] = "0", "1"
-	// Only a session that allows the CPU can tell.
+	// Only a session that allows the CPU shows the assignment.
 	s, err := e.session(model, d, o, 1)
 	if err != nil {
 		return nil, err

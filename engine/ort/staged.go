@@ -15,28 +15,25 @@ import (
 	"inferplan/engine"
 )
 
-// ONNX Runtime copies an input that lies in the host's memory to the GPU when it
-// is bound, and not when it is run: what is written there later a run would not
-// see. So on a GPU a binding to inputs in the host's memory reads tensors on the
-// device, one set per batch size, into which each of its runs copies first.
+// ONNX Runtime copies an input in host memory to the GPU when it is bound, not when it runs: a run would not see
+// what is written there later. So on a GPU a binding to inputs in host memory reads tensors on the device, one set
+// per batch size, and each of its runs first copies the inputs there.
 //
-// A captured CUDA graph reads and writes the addresses that it was captured
-// with, and the runtime copies nothing when it replays one. So a block with
-// graphs that is bound to memory of others (of the host, of another process) has
-// one binding per batch size with tensors of its own, whose graph is captured
-// once; what callers get are bindings that copy into it and out of it.
+// A captured CUDA graph reads and writes the addresses that it was captured with, and the runtime copies nothing
+// when it replays a graph. So a block with graphs that is bound to other memory (of the host, of another process)
+// has one core binding per batch size with its own tensors, whose graph is captured once. Callers get staged
+// bindings, which copy into and out of the core's tensors.
 
-// staged is such a binding.
+// stagedBinding is a binding that copies its inputs, and if it has a captured graph its outputs, at each run.
 type staged struct {
 	core    *binding
-	own     bool        // core is this binding's alone
-	turn    *sync.Mutex // of the tensors that bindings of this batch size share
+	own     bool        // no other binding uses the core
+	turn    *sync.Mutex // held while a binding that shares the tensors runs
 	in, out []engine.Tensor
 	closed  bool
 }
 
-// feeds tells whether inputs lie in the host's memory and the device's is
-// another.
+// needsInputCopies reports whether some input lies in host memory while the device has other memory.
 func (b *block) feeds(o engine.BindOptions) bool {
 	if b.device.IsCPU() && !b.e.fed {
 		return false
@@ -49,7 +46,7 @@ func (b *block) feeds(o engine.BindOptions) bool {
 	return false
 }
 
-// fed tells it of one input.
+// needsInputCopy reports that for one input.
 func (b *block) fed(o engine.BindOptions, i int) bool {
 	if i >= len(o.Inputs) || o.Inputs[i] == nil {
 		return o.HostIO
@@ -57,7 +54,7 @@ func (b *block) fed(o engine.BindOptions, i int) bool {
 	return o.Inputs[i].Bytes() != nil
 }
 
-// turn is held by the one of a batch size's bindings that runs.
+// runLock returns the lock that a running binding of a batch size holds.
 func (b *block) turn(batch int) *sync.Mutex {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -70,7 +67,7 @@ func (b *block) turn(batch int) *sync.Mutex {
 	return b.turns[batch]
 }
 
-// feed is the tensor on the device from which input i is read at a batch size.
+// deviceInput returns the tensor on the device from which input i is read at a batch size.
 func (b *block) feed(batch, i int) (engine.Tensor, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,13 +100,16 @@ func (b *block) feed(batch, i int) (engine.Tensor, error) {
 
 type feedKey struct{ batch, input int }
 
-// bindFed is Bind for inputs in the host's memory. Outputs are bound as they are:
-// the runtime copies them at each run.
+// bindWithInputCopies binds a block whose inputs lie in host memory. Outputs are bound directly, because the
+// runtime copies them at each run.
 func (b *block) bindFed(o engine.BindOptions) (engine.Binding, error) {
 	what := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
 	if o.Inputs != nil && len(o.Inputs) != len(b.sub.Inputs) {
 		return nil, fmt.Errorf("%s: %w: %d inputs given, the block has %d", what, engine.ErrShape, len(o.Inputs), len(b.sub.Inputs))
 	}
+
+	// Give the runtime a tensor on the device for each fed input. The caller writes to host memory, which is
+	// copied before a run.
 	s := &staged{own: true, turn: b.turn(o.Batch)}
 	inner := o
 	inner.Inputs = make([]engine.Tensor, len(b.sub.Inputs))
@@ -124,7 +124,7 @@ func (b *block) bindFed(o engine.BindOptions) (engine.Binding, error) {
 			}
 		}
 		if !b.fed(o, i) {
-			inner.Inputs[i] = given // nil: bind makes one on the device
+			inner.Inputs[i] = given // if it is nil, bindDirect makes one on the device
 			s.in = append(s.in, given)
 			continue
 		}
@@ -142,6 +142,8 @@ func (b *block) bindFed(o engine.BindOptions) (engine.Binding, error) {
 		inner.Inputs[i] = t
 		s.in = append(s.in, given)
 	}
+
+	// Bind, and return the tensors that the runtime made for the inputs that the caller left out.
 	var err error
 	if s.core, err = b.bind(inner); err != nil {
 		return nil, err
@@ -155,7 +157,7 @@ func (b *block) bindFed(o engine.BindOptions) (engine.Binding, error) {
 	return s, nil
 }
 
-// stages tells whether a bind needs a captured graph's own tensors.
+// needsStaging reports whether a binding needs the tensors of a captured graph.
 func (b *block) stages(o engine.BindOptions) bool {
 	if b.e.staged {
 		return true
@@ -174,8 +176,9 @@ func (b *block) stages(o engine.BindOptions) bool {
 	return o.HostIO || foreign(o.Inputs) || foreign(o.Outputs)
 }
 
-// bindStaged is Bind for such blocks.
+// bindStaged makes a binding that copies into and out of the tensors of a captured graph.
 func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
+	// All bindings of a batch size share one to the runtime. The first makes it.
 	b.mu.Lock()
 	core := b.cores[o.Batch]
 	b.mu.Unlock()
@@ -192,6 +195,8 @@ func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
 		b.cores[o.Batch] = core
 		b.mu.Unlock()
 	}
+
+	// Take the caller's tensors, new ones of the host if that is asked for, or else the shared ones.
 	s := &staged{core: core, turn: b.turn(o.Batch)}
 	for _, side := range []struct {
 		what  string
@@ -293,8 +298,8 @@ func (s *staged) Close() error {
 	return nil
 }
 
-// Tensor is a tensor that lies in m from an offset on. It is gone when m is
-// closed, and what is bound to it must be closed before.
+// Tensor returns a tensor in m, from an offset on. It becomes invalid when m is closed, so its bindings must be
+// closed before.
 func (m *Memory) Tensor(spec engine.Spec, batch int, off int64) (engine.Tensor, error) {
 	size := spec.BytesAt(batch)
 	if m.at == 0 {
@@ -324,7 +329,7 @@ func (m *Memory) closeViews() {
 	m.views = nil
 }
 
-// ShareMemory takes memory of a GPU and names it for other processes.
+// ShareMemory allocates memory of a GPU and returns a handle for other processes.
 func ShareMemory(index int, size int64) (*Memory, Handle, error) {
 	m, err := Allocate(index, int(size))
 	if err != nil {

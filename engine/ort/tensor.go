@@ -127,6 +127,8 @@ func (t *tensor) move(host []byte, reading bool) error {
 	if err := engine.CheckLen(t.spec, t.size, len(host)); err != nil {
 		return err
 	}
+
+	// Memory of the host is copied by Go, that of a GPU by the driver.
 	switch {
 	case t.device < 0 && reading:
 		copy(host, t.bytes)

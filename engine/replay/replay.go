@@ -12,16 +12,15 @@ import (
 	"inferplan/engine"
 )
 
-// Cost tells how long the blocks [from,to) of a model take at a batch size on
-// a device.
+// Cost returns how long the blocks [from,to) of a model take at a batch size on a device.
 type Cost func(model string, from, to int, d engine.Device, batch int) (time.Duration, error)
 
-// Options of an Engine.
+// Options are the options of an Engine.
 type Options struct {
 	// Devices that the engine pretends to have.
 	Devices []engine.Device
-	// Spin keeps the CPU busy for the whole time, as a CPU device would;
-	// otherwise the calling goroutine sleeps, as one that waits for a GPU.
+	// Spin keeps the CPU busy for the whole time, as a CPU device does. Otherwise the calling goroutine sleeps, as
+	// if it waited for a GPU.
 	Spin bool
 }
 
@@ -43,8 +42,8 @@ func (e *Engine) Devices() ([]engine.Device, error) { return e.o.Devices, nil }
 // Close does nothing: there is nothing to free.
 func (e *Engine) Close() error { return nil }
 
-// Load asks for the block's time at batch 1, so that a model or device that
-// was never measured is refused here and not at its first request.
+// Load asks for the block's time at batch 1, so that a model or device that was never measured is refused here and
+// not at its first request.
 func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, _ engine.Options) (engine.Block, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -146,8 +145,8 @@ func (x *binding) Close() error {
 	return nil
 }
 
-// Run takes the block's time and fills the outputs. Unlike a real block it
-// can be broken off, so that a test need not wait for it.
+// Run takes the block's time and fills the outputs. Unlike a real block it can be interrupted, so that a test need
+// not wait for it.
 func (x *binding) Run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -227,8 +226,8 @@ func (x *binding) answer() {
 	}
 }
 
-// digest sums up one sample of the inputs: a few hundred bytes spread over
-// each tensor, so that a large image does not cost more than the block.
+// sampleDigest computes a digest of one sample of the inputs, from a few hundred bytes spread over each tensor, so
+// that a large image does not cost more than the block.
 func digest(in []engine.Tensor, batch, sample int) uint64 {
 	h := uint64(14695981039346656037)
 	for _, t := range in {
@@ -243,11 +242,11 @@ func digest(in []engine.Tensor, batch, sample int) uint64 {
 	return (h ^ h>>32) & (1<<(bitsEach*places) - 1)
 }
 
-// Every output element carries 7 bits of the digest, low bits first and over
-// again, as a number that survives any element type and half precision.
+// Every output element holds 7 bits of the digest, the lowest first and then repeated, as a number that survives
+// any element type and float16.
 const bitsEach = 7
 
-// places is how many elements hold a whole digest of 28 bits.
+// digestElements is the number of elements that hold a whole digest of 28 bits.
 const places = 4
 
 func write(data []byte, t engine.DType, d uint64) {
@@ -259,8 +258,8 @@ func write(data []byte, t engine.DType, d uint64) {
 	}
 }
 
-// first reads a digest back from a block's input. Inputs with fewer elements
-// than a digest needs carry its low bits.
+// readDigest reads a digest from a block's input. Inputs with fewer elements than a digest needs hold its low
+// bits.
 func first(t engine.Tensor, batch, sample int) uint64 {
 	data := t.Bytes()
 	per := len(data) / batch
@@ -304,7 +303,7 @@ func get(p []byte, t engine.DType) byte {
 	return p[0] &^ 0x80
 }
 
-// half is a number from 0 to 127 as float16, exactly.
+// toFP16 converts a number from 0 to 127 to float16, exactly.
 func half(v byte) uint16 {
 	if v == 0 {
 		return 0

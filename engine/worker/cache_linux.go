@@ -11,9 +11,8 @@ import (
 	"inferplan/engine"
 )
 
-// Cache keeps models in the memory of this machine, cut for the stages that its
-// devices run. Workers that swap stages take them from there. One model is there
-// once, for all of them, and outlives the worker that cut it.
+// Cache keeps models in the memory of this machine, cut for the stages that its devices run. Workers that swap
+// stages load them from there. All workers share one copy of a model, which outlives the worker that cut it.
 type Cache struct {
 	limit int64
 
@@ -28,25 +27,23 @@ type cachedModel struct {
 	sub  engine.Submodel
 }
 
-// DefaultCache is how many bytes of models a machine keeps where nothing else is
-// said.
+// DefaultCache is the number of bytes of models that a machine keeps if nothing else is configured.
 const DefaultCache = 8 << 30
 
-// NewCache makes a cache of at most so many bytes. What has no room is read from
-// its file whenever it is swapped in.
+// NewCache makes a cache of at most limit bytes. A model that does not fit is read from its file whenever it is
+// swapped in.
 func NewCache(limit int64) *Cache {
 	return &Cache{limit: limit, models: map[string]*cachedModel{}}
 }
 
-// Used is how many models the cache has, and their bytes.
+// Usage returns the number of models in the cache, and their bytes.
 func (c *Cache) Used() (models int, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.models), c.used
 }
 
-// Close gives the memory back. Workers that have mapped it keep it as long as they
-// live.
+// Close frees the memory. Workers that have mapped a model keep it until they end.
 func (c *Cache) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -56,7 +53,8 @@ func (c *Cache) Close() {
 	c.models, c.used = map[string]*cachedModel{}, 0
 }
 
-// keep has a worker keep a stage, cut by it or by one before.
+// keepStage has a worker keep a stage. The worker cuts the stage itself, or maps the model that another worker cut
+// before.
 func (c *Cache) keep(ctx context.Context, p *Process, spec *StageSpec, half bool) (*Loaded, error) {
 	key, err := json.Marshal(struct {
 		Stage StageSpec
@@ -68,7 +66,7 @@ func (c *Cache) keep(ctx context.Context, p *Process, spec *StageSpec, half bool
 	c.mu.Lock()
 	m := c.models[string(key)]
 	if m == nil && c.limit > c.used {
-		defer c.mu.Unlock() // others wait for it
+		defer c.mu.Unlock() // other workers wait until the model is cut
 		return c.fill(ctx, p, spec, string(key))
 	}
 	c.mu.Unlock()
@@ -83,7 +81,7 @@ func (c *Cache) keep(ctx context.Context, p *Process, spec *StageSpec, half bool
 	return &r.Loaded, nil
 }
 
-// fill has a worker cut a stage into the cache. The caller holds c.mu.
+// cutIntoCache has a worker cut a stage into the cache. The caller holds c.mu.
 func (c *Cache) fill(ctx context.Context, p *Process, spec *StageSpec, key string) (*Loaded, error) {
 	fd, err := unix.MemfdCreate("inferplan-model", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -103,7 +101,8 @@ func (c *Cache) fill(ctx context.Context, p *Process, spec *StageSpec, key strin
 	return &r.Loaded, nil
 }
 
-// sealModel makes sure that nobody changes a model any more.
+// sealModel seals the memory of a model, so that no process can change it any more. It returns an error if the
+// memory has not the announced size, or more bytes than were free.
 func sealModel(fd int, size, room int64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -16,12 +16,12 @@ type control struct {
 	fd      int
 	dec     Decoder
 	oob     []byte
-	fds     []int // descriptors received and not yet claimed
+	fds     []int // descriptors received and not yet claimed by a frame
 	out     []byte
 	sending sync.Mutex
 
-	// alone: this is the only thing that the process does. Once it runs, it
-	// waits for commands without telling Go's scheduler, see beSteady.
+	// ownsProcess says that the process does nothing but serve this socket. Once runs begin, it waits for commands
+	// without telling Go's scheduler, see beSteady.
 	alone, steady bool
 	msg           unix.Msghdr
 	iov           unix.Iovec
@@ -75,16 +75,14 @@ func (s *control) recvmsg(into []byte) (n, oobn, flags int, err error) {
 	return int(r), int(s.msg.Controllen), int(s.msg.Flags), nil
 }
 
-// beSteady begins the steady state of a process that does nothing but run.
-// Swaps end it, and it begins again after the last of them.
+// beSteady begins the steady state of a process that does nothing but run. A swap ends it, and it begins again
+// after the last swap. collected says that memory was collected just before.
 //
-// A goroutine that blocks in an ordinary system call leaves Go's scheduler
-// idle, and every wake-up then starts a millisecond of polling by its monitor
-// thread: 50 wake-ups that cost several times what a small run does. So the
-// loop blocks in a raw system call, for which the scheduler sees it as running.
-// Such a goroutine cannot be stopped for a garbage collection; hence none is
-// started but for memory that grows far beyond what set-up took. Runs allocate
-// nothing.
+// A goroutine that blocks in an ordinary system call leaves Go's scheduler idle, and every wake-up then starts a
+// millisecond of polling by its monitor thread: about 50 wake-ups, which cost several times as much as a small
+// run. So the loop blocks in a raw system call, during which the scheduler takes it for running. Such a goroutine
+// cannot be stopped for a garbage collection. Hence the collector is off, unless memory grows far beyond what
+// set-up took. Runs allocate nothing.
 func (s *control) beSteady(clean bool) {
 	if !clean {
 		runtime.GC()
@@ -96,7 +94,7 @@ func (s *control) beSteady(clean bool) {
 	s.steady = true
 }
 
-// relax ends the steady state: what loads stages needs a garbage collector.
+// relax ends the steady state, because loading stages needs the garbage collector.
 func (s *control) relax() {
 	if s.steady {
 		s.steady = false
@@ -119,7 +117,7 @@ func (s *control) takeDescriptors(oob []byte) error {
 	return nil
 }
 
-// descriptor takes the first of the descriptors that came.
+// descriptor takes the first of the descriptors that were received.
 func (s *control) descriptor(t Type) (int, error) {
 	if len(s.fds) == 0 {
 		return -1, fmt.Errorf("%w: %s frame without descriptor", ErrProtocol, t)

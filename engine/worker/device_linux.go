@@ -6,29 +6,29 @@ import (
 	"inferplan/engine"
 )
 
-// DeviceMemory is memory of a device that holds tensors.
+// DeviceMemory is memory of a device, in which tensors lie.
 type DeviceMemory interface {
 	Tensor(spec engine.Spec, batch int, off int64) (engine.Tensor, error)
 	Close() error
 }
 
-// sharer is a Loader whose device has memory that other processes of this
-// machine can map (CUDA IPC).
+// memorySharer is a Loader whose device has memory that other processes of this machine can map (CUDA IPC).
 type sharer interface {
-	// Share takes memory and names it; Map maps what another process named.
+	// ShareMemory allocates memory and returns a handle to it. MapMemory maps the memory behind another process's
+	// handle.
 	Share(size int64) (m DeviceMemory, handle []byte, err error)
 	Map(handle []byte, size int64) (DeviceMemory, error)
 }
 
-// DeviceSpec asks a worker for memory of its device beside a segment, laid out
-// as that, or (with a handle) to map another worker's.
+// DeviceSpec asks a worker to allocate memory of its device beside a segment, with the same layout as the segment.
+// With a handle it asks the worker to map the memory of another worker.
 type DeviceSpec struct {
 	ID     uint32 `json:"id"` // of the segment
 	Size   int64  `json:"size"`
 	Handle []byte `json:"handle,omitempty"`
 }
 
-// share takes or maps memory of the device beside a segment.
+// shareMemory allocates or maps memory of the device beside a segment.
 func (s *server) share(p []byte) (*DeviceSpec, error) {
 	spec, err := parseJSON[DeviceSpec](TypeShare, p)
 	if err != nil {
@@ -57,8 +57,8 @@ func (s *server) share(p []byte) (*DeviceSpec, error) {
 	return &spec, nil
 }
 
-// place wraps the memory of specs from off on, in the host's memory or the
-// device's.
+// placedTensors returns tensors for specs, which lie side by side from offset on, in the device's memory if
+// onDevice is set and otherwise in the host's.
 func (s *Segment) place(onDevice bool, specs []engine.Spec, batch int, off int64) ([]engine.Tensor, error) {
 	if !onDevice {
 		return s.tensors(specs, batch, off)

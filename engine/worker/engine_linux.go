@@ -12,12 +12,12 @@ import (
 	"inferplan/engine"
 )
 
-// Engine is an engine.Engine that executes in a worker, one call at a time. Where
-// a context ends during its call, the engine can only be closed.
+// Engine is an engine.Engine that executes in a worker, one call at a time. If a context ends during its call, the
+// engine can only be closed.
 type Engine struct {
 	p      *Process
 	device engine.Device
-	last   atomic.Uint32 // number of a block or binding
+	last   atomic.Uint32 // the number given last to a block or binding
 
 	mu     sync.Mutex
 	broken error
@@ -34,7 +34,7 @@ func StartEngine(ctx context.Context, d engine.Device, c Config) (*Engine, error
 	return &Engine{p: p, device: d}, nil
 }
 
-// step has the worker do one step, with data to go there or (read) to come back.
+// runProbe has the worker do one probe. data goes to the worker, or is filled by it if the probe reads.
 func (e *Engine) step(ctx context.Context, q Probe, data []byte) (t engine.Timing, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -63,7 +63,8 @@ func (e *Engine) step(ctx context.Context, q Probe, data []byte) (t engine.Timin
 	return t, err
 }
 
-// drop closes what may be closed twice, or went with the process.
+// releaseRemote sends a probe that closes something. It ignores errors that say that this was closed before, or
+// ended with the process.
 func (e *Engine) drop(q Probe) error {
 	_, err := e.step(context.Background(), q, nil)
 	if answer := (*RemoteError)(nil); errors.As(err, &answer) && !errors.Is(err, engine.ErrClosed) {
@@ -94,7 +95,7 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 	return b, nil
 }
 
-// Close ends the process, and tells how it ended where it did so by itself.
+// Close ends the process. It returns an error if the process ended by itself with one.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -102,7 +103,7 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.broken = fmt.Errorf("engine in another process: %w", engine.ErrClosed)
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // to free what it holds
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second) // time for the worker to free its memory
 	defer cancel()
 	if err := e.p.Shutdown(ctx); err != nil {
 		return fmt.Errorf("worker %d: %w", e.p.PID(), err)
@@ -144,7 +145,8 @@ type workerBinding struct {
 	inputs, outputs []engine.Tensor
 }
 
-// side lists the inputs or outputs, some of which may be given.
+// listTensors returns the inputs or outputs of a binding and their references. Tensors in boundTensors, if not
+// nil, take the place of new ones.
 func (x *workerBinding) side(output bool, specs []engine.Spec, given []engine.Tensor) (list []engine.Tensor, refs []TensorRef, err error) {
 	for i, s := range specs {
 		list = append(list, &workerTensor{x.e, TensorRef{x.id, output, i}, s, x.batch})
@@ -180,7 +182,7 @@ func (x *workerBinding) RunN(n int) (engine.Timing, error) {
 	return x.e.step(context.Background(), Probe{Do: "run", Binding: x.id, Runs: n}, nil)
 }
 
-// workerTensor is memory of the worker; Bytes is nil as for a tensor on a GPU.
+// workerTensor is a tensor in the worker's memory. Bytes returns nil, as for a tensor on a GPU.
 type workerTensor struct {
 	e     *Engine
 	ref   TensorRef

@@ -16,8 +16,8 @@ type Execution struct {
 	Half    bool           `json:"half,omitempty"`
 }
 
-// check refuses what another host may not ask for: options that are addresses,
-// and entries of the session, which name files.
+// check refuses options that another host may not set: those that are addresses, and entries of the session, which
+// name files.
 func (x Execution) check() error {
 	if len(x.Options.Session) > 0 {
 		return fmt.Errorf("%w: session entries from another host", ErrProtocol)
@@ -30,7 +30,7 @@ func (x Execution) check() error {
 	return nil
 }
 
-// Env are variables that CUDA's libraries read when they are opened.
+// Env returns variables that CUDA's libraries read when they are opened.
 func (x Execution) Env() []string {
 	if x.Options.Provider["use_tf32"] == "0" {
 		// The provider falls back to TF32 where it finds no other kernel; this
@@ -40,7 +40,7 @@ func (x Execution) Env() []string {
 	return nil
 }
 
-// String lists what differs from nothing at all.
+// String lists the options that differ from the defaults.
 func (x Execution) String() string {
 	var parts []string
 	if x.Options.TensorRT {

@@ -68,7 +68,7 @@ func (t Type) String() string {
 	return fmt.Sprintf("type %d", uint8(t))
 }
 
-// ErrProtocol: what came over the control socket is not this protocol.
+// ErrProtocol is returned when bytes on the control socket do not follow this protocol.
 var ErrProtocol = errors.New("control protocol")
 
 const (
@@ -81,11 +81,11 @@ type Run struct {
 	ID      uint64 // echoed in the Result
 	Stage   uint32
 	Batch   uint32
-	Segment uint32 // of the input
+	Segment uint32 // number of the segment that the input lies in
 	In      uint64 // offset of the input in that segment
 	Out     uint64 // offset of the output in the worker's own segment
-	// The input, or the output, lies at its offset in the device's memory beside
-	// the segment.
+	// InputOnDevice and OutputOnDevice say that the tensors lie at their offsets in the device's memory beside the
+	// segment, rather than in the segment.
 	InDevice, OutDevice bool
 }
 
@@ -106,19 +106,19 @@ func (r *Run) flags() (f uint32) {
 	return f
 }
 
-// Result tells how a run went.
+// Result says whether a run succeeded, and how long it took.
 type Result struct {
 	ID    uint64
 	Stage uint32
 	Code  Code
 	Start int64 // CLOCK_MONOTONIC, nanoseconds
 	End   int64
-	CPU   int64  // inside the engine, nanoseconds
-	Total int64  // of the worker process since its start, nanoseconds
-	Text  string // what went wrong, with a Code other than OK
+	CPU   int64  // CPU time inside the engine, nanoseconds
+	Total int64  // CPU time of the worker process since its start, nanoseconds
+	Text  string // what went wrong, if Code is not OK
 }
 
-// Code says what kind of failure a result or a Failure is.
+// Code says which kind of failure a Result or a Failure reports.
 type Code uint32
 
 // The codes. All but the first are failures.
@@ -247,8 +247,8 @@ func decodeJSON(t Type, p []byte, doc any) error {
 	return nil
 }
 
-// Decoder cuts a byte stream into frames. The caller reads into Space, tells
-// how much came with Filled, and takes frames with Next until there is none.
+// Decoder cuts a byte stream into frames. The caller reads bytes into Space, says with MarkFilled how many it
+// read, and calls NextFrame until that returns no more frames.
 type Decoder struct {
 	buf        []byte
 	start, end int
@@ -279,11 +279,11 @@ func (d *Decoder) Space() []byte {
 	return d.buf[d.end:]
 }
 
-// Filled tells that n bytes of Space were written.
+// MarkFilled says that the caller has written n bytes to Space.
 func (d *Decoder) Filled(n int) { d.end += n }
 
-// Next returns the next whole frame; ok is false where more bytes are needed.
-// The payload is valid until the next call of Space.
+// NextFrame returns the next whole frame. If more bytes are needed, ok is false. The payload is valid until the
+// next call of Space.
 func (d *Decoder) Next() (t Type, payload []byte, ok bool, err error) {
 	b := d.buf[d.start:d.end]
 	if len(b) < HeaderSize {

@@ -13,49 +13,48 @@ import (
 	"inferplan/formats/modelfile"
 )
 
-// JoinConfig says what a host offers to a server.
+// JoinConfig describes the devices that a host offers to a server.
 type JoinConfig struct {
-	Address string // of the server's lobby, HOST:PORT
+	Address string // of the server, HOST:PORT
 	Token   []byte
-	TLS     *tls.Config // nil: a plain connection
-	Host    string      // tells this host from others
+	TLS     *tls.Config // for a plain connection it is nil
+	Host    string      // the host's name, unique among the hosts of a server
 
-	Kind   string // of the devices, as the plan names them
-	Count  int    // devices of that kind; 0: 1
+	Kind   string // kind of the devices, as the plan names it
+	Count  int    // number of devices of that kind; 0 means 1
 	Models string // folder with NAME.onnx
-	// CPUs, where the devices are CPU sets, are divided among them evenly.
+	// CPUs are the CPUs of all devices if these are CPU sets. They are divided among the devices evenly.
 	CPUs    []int
 	Library string
-	// Operators are the libraries of custom operators that stages may need: what the server names is
-	// found among them by its hash.
+	// Operators are the libraries of custom operators that stages may need. The server names a library by its
+	// hash.
 	Operators []modelfile.OperatorLibrary
-	// CacheBytes bounds the models that are kept in this host's memory for devices
-	// that swap them; 0: DefaultCache.
+	// CacheBytes bounds the models that are kept in this host's memory for devices that swap them. 0 means
+	// DefaultCache.
 	CacheBytes int64
 
-	Silence time.Duration // of the server before it counts as gone; 0: DefaultSilence
+	Silence time.Duration // the server counts as lost if it is silent for longer; 0 means DefaultSilence
 	Command []string      // as in Config
 	Env     []string
 	Log     *slog.Logger
 
-	cache *Cache     // of Join
-	mute  *sync.Once // says that the server says nothing
+	cache *Cache     // made by Join
+	mute  *sync.Once // logs the hint on a silent server once
 }
 
 const (
-	// offers of each device: while one serves the plan in force, the other can
-	// load the next.
+	// offersPerDevice is the number of offers for each device: while one offer serves the plan in force, the other can
+	// load the next plan.
 	offers = 2
-	// farSlots are the batches that a stage holds at this end.
+	// agentSlots is the number of batches of a stage that this host holds at once.
 	farSlots = 8
 
 	firstRetry   = 100 * time.Millisecond
 	longestRetry = 2 * time.Second
 )
 
-// Join offers devices to a server until ctx ends, again and again where the
-// connection breaks. It gives up only where the token or the server's
-// certificate is refused.
+// Join offers devices to a server until ctx ends, and offers them again whenever the connection breaks. It returns
+// an error only if the token or the server's certificate is refused.
 func Join(ctx context.Context, c JoinConfig) error {
 	if err := CheckToken(c.Token); err != nil {
 		return err
@@ -76,6 +75,8 @@ func Join(ctx context.Context, c JoinConfig) error {
 	if c.CacheBytes <= 0 {
 		c.CacheBytes = DefaultCache
 	}
+
+	// Offer every device more than once, and end if an offer fails for good.
 	c.cache, c.mute = NewCache(c.CacheBytes), new(sync.Once)
 	defer c.cache.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -97,7 +98,8 @@ func Join(ctx context.Context, c JoinConfig) error {
 	return nil
 }
 
-// offer is the life of one offer of a device.
+// offer offers one device, session after session, until ctx ends. It returns an error if the server refuses the
+// token, or if the host does not trust the server's certificate.
 func (c *JoinConfig) offer(ctx context.Context, index int) error {
 	pause := firstRetry
 	for ctx.Err() == nil {
@@ -121,8 +123,9 @@ func (c *JoinConfig) offer(ctx context.Context, index int) error {
 	return nil
 }
 
-// session is one connection: joined tells whether it was admitted.
+// session runs one connection to the server until it ends. admitted says whether the server took the offer.
 func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err error) {
+	// Connect.
 	dialer := &net.Dialer{Timeout: handshakeTime}
 	var conn net.Conn
 	if c.TLS != nil {
@@ -137,6 +140,8 @@ func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err e
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	a := &agent{config: c, index: index, link: link{conn: conn, silence: handshakeTime}, setUps: make(chan step, 16)}
+
+	// A server that expects TLS says nothing to a plain connection: log a hint, once.
 	waits := func() bool { return true }
 	if c.TLS == nil {
 		waits = time.AfterFunc(time.Second, func() {
@@ -146,6 +151,8 @@ func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err e
 		}).Stop
 		defer waits()
 	}
+
+	// Offer this host's device and serve until the connection ends.
 	if err := a.apply(c.Token, offer{Host: c.Host, Kind: c.Kind, Index: index}); err != nil {
 		if errors.Is(err, errUnanswered) && c.TLS == nil {
 			err = fmt.Errorf("%w; does it expect TLS?", err)

@@ -16,8 +16,8 @@ import (
 	"inferplan/formats/modelfile"
 )
 
-// agent is a connection to the server: it stands between the server, where it
-// plays the worker, and a worker process of this host.
+// agent runs one connection to the server. To the server it acts as the worker. It passes commands on to a worker
+// process of this host, and results back.
 type agent struct {
 	link
 	config *JoinConfig
@@ -32,7 +32,7 @@ type agent struct {
 	layouts map[uint32]*farLayout
 	loaded  []uint32
 	half    bool
-	running bool // results are read
+	running bool // a goroutine forwards the results
 	pending []farRun
 }
 
@@ -76,7 +76,7 @@ func (a *agent) live(ctx context.Context) error {
 	}
 	a.wg.Wait()
 	if a.proc != nil {
-		a.proc.Kill() // one that was started meanwhile
+		a.proc.Kill() // in case it was started after the first Kill
 		<-a.proc.Exited()
 	}
 	if a.segment != nil {
@@ -117,7 +117,7 @@ func (a *agent) read() error {
 	}
 }
 
-// setUp does a step and answers it.
+// setUp does one step of the set-up and sends the answer.
 func (a *agent) setUp(ctx context.Context, s step) error {
 	var reply any
 	var err error
@@ -171,7 +171,7 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	return &proc.Welcome, nil
 }
 
-// own finds libraries that the server names among those of this host.
+// localOperators returns this host's paths of the libraries that the server names by hash.
 func (c *JoinConfig) own(named []modelfile.OperatorLibrary) (out []modelfile.OperatorLibrary, err error) {
 	for _, l := range named {
 		i := slices.IndexFunc(c.Operators, func(o modelfile.OperatorLibrary) bool { return o.SHA256 == l.SHA256 })
@@ -198,7 +198,7 @@ func (a *agent) load(ctx context.Context, p []byte) (*Loaded, error) {
 	return a.note(&spec, &l)
 }
 
-// find checks a stage of the server's and finds its file.
+// locateModel checks a stage that the server asks for, and sets the path of its model's file on this host.
 func (a *agent) find(spec *StageSpec) error {
 	if err := spec.check(); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (a *agent) find(spec *StageSpec) error {
 	return nil
 }
 
-// note enters a stage that the worker has, or keeps.
+// addStage records a stage that the worker has loaded, or keeps.
 func (a *agent) note(spec *StageSpec, l *Loaded) (*Loaded, error) {
 	if err := errors.Join(checkSpecs(l.Inputs, spec.MaxBatch), checkSpecs(l.Outputs, spec.MaxBatch)); err != nil {
 		return nil, err
@@ -225,8 +225,8 @@ func (a *agent) note(spec *StageSpec, l *Loaded) (*Loaded, error) {
 	return l, nil
 }
 
-// layOut divides this end's memory among the stages; here every stage has its
-// input beside its output.
+// layOut divides this host's segment among the stages. Every stage has its inputs beside its outputs, because all
+// inputs come from the server.
 func (a *agent) layOut(ctx context.Context) error {
 	var base int64
 	layouts := map[uint32]*farLayout{}
@@ -273,7 +273,7 @@ func (a *agent) prepare(ctx context.Context, p []byte) (*Ready, error) {
 	return &Ready{For: TypePrepare.String(), ID: want.ID, WarmNS: int64(warm)}, err
 }
 
-// push takes a run's input into a slot and hands the run to the worker.
+// forwardRun reads a run's input into a free slot and passes the run to the worker.
 func (a *agent) push(p []byte) error {
 	r, err := ParseRun(p)
 	if err != nil {
@@ -304,7 +304,7 @@ func (a *agent) push(p []byte) error {
 	return proc.Send(Run{ID: r.ID, Stage: r.Stage, Batch: r.Batch, Segment: segment.ID, In: uint64(at), Out: uint64(layout.Out(int(slot)))})
 }
 
-// results sends what the worker has done.
+// forwardResults sends the results of the worker to the server until the worker ends.
 func (a *agent) results(proc *Process, segment *Segment) error {
 	var buf []Result
 	for {
@@ -312,11 +312,15 @@ func (a *agent) results(proc *Process, segment *Segment) error {
 		if buf, err = proc.Receive(buf[:0]); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
+
+		// Pass swaps on.
 		for _, s := range proc.Swapped() {
 			if err := a.writeJSON(TypeSwapped, s); err != nil {
 				return err
 			}
 		}
+
+		// Pass results on in the order of the runs, with their outputs, and free the slots.
 		for i := range buf {
 			r := &buf[i]
 			a.mu.Lock()

@@ -8,43 +8,42 @@ import (
 	"time"
 )
 
-// joinedWorker is a connection from another host: it stands between the control
-// socket of a Process, where it plays the worker, and the host, where it plays
-// the parent.
+// joinedWorker is a connection from another host. To the Process, at the other end of a control socket, it acts as
+// the worker. To the host it acts as the parent.
 type joinedWorker struct {
 	link
 	lobby *Lobby
 	offer *offer
-	owner any // of lobby.mu: nil while idle
+	owner any // who started it, nil while idle; guarded by lobby.mu
 
-	sleeping chan struct{} // closed when live has ended
-	cause    error         // of live, once sleeping is closed
+	sleeping chan struct{} // closed when serve has ended
+	cause    error         // why serve ended, valid once ended is closed
 
 	stages farStages
 	ctlMu  sync.Mutex
-	ctl    *net.UnixConn // nil until taken
+	ctl    *net.UnixConn // nil until a Process is started on it
 
 	mu       sync.Mutex
 	own      *Segment
 	pending  []sent
 	maxBatch map[uint32]int
 	attached map[uint32]*Segment
-	clock    skew  // the host's against ours
-	swapped  int64 // when the last swap was sent
+	clock    skew  // estimates how far the host's clock is ahead of ours
+	swapped  int64 // our clock when the last swap was sent
 }
 
 type sent struct {
 	run Run
-	out int64 // bytes that come back
+	out int64 // bytes of output that the host returns
 	at  int64
 }
 
-// live reads what the host sends until the connection ends.
+// serve handles the frames of the host, and sends beats to it, until the connection ends.
 func (g *joinedWorker) live() (err error) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		// Often enough for a host whose own patience is the usual one.
+		// Send beats often enough for a host that has the usual limit of silence.
 		t := time.NewTicker(min(g.silence, DefaultSilence) / 5)
 		defer t.Stop()
 		var buf [beatSize]byte
@@ -122,7 +121,7 @@ func (g *joinedWorker) frame(t Type, p []byte) error {
 	return fmt.Errorf("%w: %s frame from a worker's host", ErrProtocol, t)
 }
 
-// note enters a stage that the host has.
+// addStage records a stage that the host has loaded.
 func (g *joinedWorker) note(l *Loaded) error {
 	g.mu.Lock()
 	batch := g.maxBatch[l.ID]
@@ -137,7 +136,7 @@ func (g *joinedWorker) note(l *Loaded) error {
 	return nil
 }
 
-// expect notes a stage that the parent asks for.
+// expectStage records that the parent asks for a stage.
 func (g *joinedWorker) expect(s *StageSpec) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,7 +144,7 @@ func (g *joinedWorker) expect(s *StageSpec) {
 		g.maxBatch = map[uint32]int{}
 	}
 	g.maxBatch[s.ID] = s.MaxBatch
-	s.Path = "" // where its models lie is the host's to say
+	s.Path = "" // the host decides where its models lie
 }
 
 func (g *joinedWorker) replyJSON(t Type, doc any) error {
@@ -156,7 +155,7 @@ func (g *joinedWorker) replyJSON(t Type, doc any) error {
 	return g.reply(b)
 }
 
-// reply plays the worker.
+// reply sends a frame to the parent, as the worker would.
 func (g *joinedWorker) reply(frame []byte) error {
 	g.ctlMu.Lock()
 	defer g.ctlMu.Unlock()
@@ -167,7 +166,7 @@ func (g *joinedWorker) reply(frame []byte) error {
 	return err
 }
 
-// beat learns how the host's clock stands to ours.
+// updateClock takes an answered beat into the estimate of the host's clock.
 func (g *joinedWorker) beat(p []byte) error {
 	mine, theirs, err := parseBeat(p)
 	if err != nil {
@@ -183,7 +182,7 @@ func (g *joinedWorker) beat(p []byte) error {
 	return nil
 }
 
-// done takes a run's output into shared memory.
+// storeOutput reads a run's output into shared memory and sends the result to the parent.
 func (g *joinedWorker) done(p []byte) error {
 	n, r, err := parseDone(p)
 	if err != nil {

@@ -25,8 +25,7 @@ func (a *agent) keep(ctx context.Context, p []byte) (*Kept, error) {
 	return &Kept{Loaded: *l}, nil
 }
 
-// swap hands a swap to the worker, with slots of this end. The answer comes with
-// the results.
+// swap passes a swap on to the worker, with slots of this host's segment. forwardResults sends the answer.
 func (a *agent) swap(ctx context.Context, p []byte) error {
 	q, err := parseJSON[Swap](TypeSwap, p)
 	if err != nil {
@@ -55,7 +54,7 @@ func (a *agent) swap(ctx context.Context, p []byte) error {
 	return a.proc.SendSwap(q)
 }
 
-// listen begins to send what the worker answers.
+// startResults starts to forward the worker's results, if that has not begun yet.
 func (a *agent) listen() {
 	a.mu.Lock()
 	first, proc, segment := !a.running, a.proc, a.segment

@@ -15,14 +15,13 @@ import (
 	"inferplan/engine"
 )
 
-// ErrToken: the other side of a connection between hosts does not know the
-// token.
+// ErrToken is returned when the other side of a connection between hosts does not know the token.
 var ErrToken = errors.New("the token was refused")
 
-// errUnanswered: a server did not begin the handshake.
+// errUnanswered is returned when a server does not begin the handshake.
 var errUnanswered = errors.New("the server does not speak the protocol of workers")
 
-// DefaultSilence is how long a host may be silent before it counts as lost.
+// DefaultSilence is the time that a host may be silent before the other side takes it for lost.
 const DefaultSilence = 2 * time.Second
 
 const (
@@ -48,7 +47,7 @@ type challenge struct {
 
 // offer answers it: a host offers a device and proves that it knows the token.
 type offer struct {
-	Host  string `json:"host"` // tells hosts apart
+	Host  string `json:"host"` // unique among the hosts of a server
 	Kind  string `json:"kind"`
 	Index int    `json:"index"`
 	Nonce string `json:"nonce"`
@@ -66,7 +65,8 @@ func newNonce() string {
 	return hex.EncodeToString(b[:])
 }
 
-// mac binds a side's proof to both nonces and to what is offered.
+// proofMAC returns what proves that a role (worker or server) knows the token. It binds the proof to both nonces
+// and to the offered device.
 func mac(token []byte, side, nonce string, o *offer) string {
 	h := hmac.New(sha256.New, token)
 	fmt.Fprintf(h, "inferplan %s %d %q %q %q %q %d", side, Version, nonce, o.Nonce, o.Host, o.Kind, o.Index)
@@ -77,9 +77,8 @@ func proves(token []byte, side, nonce string, o *offer, got string) bool {
 	return hmac.Equal([]byte(mac(token, side, nonce, o)), []byte(got))
 }
 
-// link is a connection between two hosts: the frames of the control protocol,
-// some of them followed by the bytes of tensors. One goroutine reads, any may
-// write.
+// link is a connection between two hosts. It carries the frames of the control protocol, some of them followed by
+// the bytes of tensors. Only one goroutine may read, any may write.
 type link struct {
 	conn    net.Conn
 	silence time.Duration // how long the other side may be silent
@@ -89,7 +88,7 @@ type link struct {
 	out []byte
 }
 
-// next waits for a frame; its payload is valid until the next call.
+// nextFrame waits for a frame. Its payload is valid until the next call.
 func (l *link) next() (Type, []byte, error) {
 	for {
 		t, p, ok, err := l.dec.Next()
@@ -115,7 +114,7 @@ func (l *link) read(b []byte) (int, error) {
 	return n, err
 }
 
-// data reads the bytes that follow a frame.
+// readData reads the bytes that follow a frame.
 func (l *link) data(dst []byte) error {
 	n := copy(dst, l.dec.buf[l.dec.start:l.dec.end])
 	l.dec.start += n
@@ -166,7 +165,7 @@ func (l *link) writeJSON(t Type, doc any) error {
 	return l.write(t, b[HeaderSize:], nil)
 }
 
-// expect waits for one frame of the handshake.
+// expect waits for one frame of the handshake and decodes it. Any other frame is an error.
 func expect[T any](l *link, want Type) (T, error) {
 	var none T
 	t, p, err := l.next()
@@ -186,7 +185,7 @@ func expect[T any](l *link, want Type) (T, error) {
 	return parseJSON[T](t, p)
 }
 
-// admit is the server's side of the handshake.
+// admitWorker does the server's side of the handshake and returns what the host offers.
 func (l *link) admit(token []byte) (*offer, error) {
 	c := challenge{newNonce()}
 	if err := l.writeJSON(TypeChallenge, c); err != nil {
@@ -206,7 +205,7 @@ func (l *link) admit(token []byte) (*offer, error) {
 	return &o, l.writeJSON(TypeProof, proof{mac(token, "server", c.Nonce, &o)})
 }
 
-// apply is the worker's side.
+// proveToServer does the worker's side of the handshake.
 func (l *link) apply(token []byte, o offer) error {
 	c, err := expect[challenge](l, TypeChallenge)
 	if err != nil {
@@ -227,8 +226,7 @@ func (l *link) apply(token []byte, o offer) error {
 	return nil
 }
 
-// appendBeat is a sign of life: the server's clock, and in the answer the
-// worker's beside it.
+// appendBeat appends a sign of life: the server's clock, and in the answer also the worker's clock.
 func appendBeat(dst []byte, server, worker int64) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(server))
 	return binary.LittleEndian.AppendUint64(dst, uint64(worker))
@@ -241,8 +239,8 @@ func parseBeat(p []byte) (server, worker int64, err error) {
 	return int64(binary.LittleEndian.Uint64(p)), int64(binary.LittleEndian.Uint64(p[8:])), nil
 }
 
-// A push is a run whose In is the number of bytes of input that follow; a done
-// frame is the number of bytes of output that follow, and a result.
+// A push frame is a run whose InputOffset is the number of bytes of input that follow. A done frame is the number
+// of bytes of output that follow, and a result.
 func appendDone(dst []byte, n int64, r *Result) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(n))
 	return append(dst, AppendResult(nil, r)[HeaderSize:]...)
@@ -260,14 +258,13 @@ func parseDone(p []byte) (int64, Result, error) {
 	return n, r, err
 }
 
-// farStage is what both ends of a link know of a stage.
+// linkStage describes the tensors of a stage, as both ends of a link need them.
 type farStage struct {
 	maxBatch        int
 	inputs, outputs []engine.Spec
 }
 
-// span is Span for a batch of the stage, false where there is no such stage or
-// batch.
+// tensorBytes returns the bytes of a batch's inputs and outputs. ok is false if there is no such stage or batch.
 func (s *farStage) spans(batch uint32) (in, out int64, ok bool) {
 	if s == nil || batch == 0 || int64(batch) > int64(s.maxBatch) {
 		return 0, 0, false
@@ -275,7 +272,7 @@ func (s *farStage) spans(batch uint32) (in, out int64, ok bool) {
 	return Span(s.inputs, int(batch)), Span(s.outputs, int(batch)), true
 }
 
-// farStages by ID.
+// linkStages holds the stages of a link by ID.
 type farStages struct {
 	mu   sync.Mutex
 	list []*farStage

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// Lobby is where workers of other hosts wait (see Join) until a plan wants
-// them. A worker that it starts looks like one of this machine: its outputs
-// come into shared memory here, from where others read them.
+// JoinServer accepts the workers of other hosts (see Join), which wait in it until a plan needs them. A worker
+// that it starts looks like one of this machine: its outputs arrive in shared memory here, where other workers
+// read them.
 type Lobby struct {
 	listener net.Listener
 	token    []byte
@@ -21,15 +21,15 @@ type Lobby struct {
 	log      *slog.Logger
 
 	mu       sync.Mutex
-	changed  chan struct{} // closed and replaced when somebody comes or goes
+	changed  chan struct{} // closed and replaced whenever a worker joins or leaves
 	closed   bool
 	joined   map[*joinedWorker]struct{}
 	wg       sync.WaitGroup
-	unproven chan struct{} // limits connections that have proved nothing yet
+	unproven chan struct{} // limits connections that have not yet proved to know the token
 }
 
-// NewLobby takes workers from a listener, which it then owns. A host that is
-// silent for longer than silence (0: DefaultSilence) is lost.
+// NewJoinServer accepts workers on a listener, which it then owns. A host that is silent for longer than silence
+// is taken for lost; 0 means DefaultSilence.
 func NewLobby(l net.Listener, token []byte, silence time.Duration, log *slog.Logger) (*Lobby, error) {
 	if err := CheckToken(token); err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func NewLobby(l net.Listener, token []byte, silence time.Duration, log *slog.Log
 	return b, nil
 }
 
-// Close sends everybody away.
+// Close closes the listener and all connections.
 func (b *Lobby) Close() error {
 	err := b.listener.Close()
 	b.mu.Lock()
@@ -76,10 +76,12 @@ func (b *Lobby) accept() {
 	}
 }
 
-// welcome is the life of a connection.
+// handleConnection does the handshake on a connection, then serves the worker behind it until the connection ends.
 func (b *Lobby) welcome(conn net.Conn) {
 	defer conn.Close()
 	g := &joinedWorker{link: link{conn: conn, silence: handshakeTime}, lobby: b, sleeping: make(chan struct{})}
+
+	// The handshake and the offer must come in time.
 	over := time.AfterFunc(handshakeTime, func() { conn.Close() })
 	var o *offer
 	var err error
@@ -96,6 +98,8 @@ func (b *Lobby) welcome(conn net.Conn) {
 		b.log.Warn("a worker was not admitted", "from", conn.RemoteAddr().String(), "error", err)
 		return
 	}
+
+	// Add the worker, serve its connection, and remove it when that ends.
 	g.silence, g.offer = b.silence, o
 	b.mu.Lock()
 	if b.closed {
@@ -114,15 +118,14 @@ func (b *Lobby) welcome(conn net.Conn) {
 	b.log.Info("a worker's connection ended", "host", o.Host, "kind", o.Kind, "index", o.Index, "error", err)
 }
 
-// news wakes those who wait in take.
+// notifyWaiters wakes the callers that wait in takeWorker. The caller holds b.mu.
 func (b *Lobby) news() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// take waits for an idle worker of a kind. A device offers itself more than
-// once, so that the next plan can load beside the one in force; one owner gets
-// each device once.
+// takeWorker waits for an idle worker of a kind of device. A device offers itself more than once, so that the next
+// plan can load beside the plan in force. One owner gets each device at most once.
 func (b *Lobby) take(ctx context.Context, owner any, kind string) (*joinedWorker, error) {
 	type device struct {
 		host  string
@@ -134,6 +137,8 @@ func (b *Lobby) take(ctx context.Context, owner any, kind string) (*joinedWorker
 			b.mu.Unlock()
 			return nil, net.ErrClosed
 		}
+
+		// Count the workers taken per device, and note the devices that the owner has.
 		mine, used := map[device]bool{}, map[device]int{}
 		for g := range b.joined {
 			if g.owner != nil {
@@ -142,6 +147,8 @@ func (b *Lobby) take(ctx context.Context, owner any, kind string) (*joinedWorker
 				mine[d] = mine[d] || g.owner == owner
 			}
 		}
+
+		// Take a worker of the least used device, by host and index among equals.
 		var best *joinedWorker
 		for g := range b.joined {
 			d := device{g.offer.Host, g.offer.Index}
@@ -158,6 +165,8 @@ func (b *Lobby) take(ctx context.Context, owner any, kind string) (*joinedWorker
 			b.mu.Unlock()
 			return best, nil
 		}
+
+		// Wait until a worker joins or leaves.
 		changed := b.changed
 		b.mu.Unlock()
 		select {
@@ -168,8 +177,8 @@ func (b *Lobby) take(ctx context.Context, owner any, kind string) (*joinedWorker
 	}
 }
 
-// Start is Start on a device of another host. owner tells the plans apart that
-// take devices.
+// Start starts a worker on a device of another host, as the function Start does on this one. owner stands for the
+// plan that takes the device, see takeWorker.
 func (b *Lobby) Start(ctx context.Context, owner any, c Config) (*Process, error) {
 	g, err := b.take(ctx, owner, c.Hello.Device.Kind)
 	if err != nil {

@@ -14,9 +14,9 @@ type Segment struct {
 	ID   uint32
 	Data []byte
 	fd   int
-	// unpin, where the memory is locked for a GPU, undoes that.
+	// unpin unlocks the memory if it is locked for a GPU.
 	unpin func() error
-	// device is memory of the device laid out alike, where there is some.
+	// device is memory of the device with the same layout, or nil.
 	device DeviceMemory
 }
 
@@ -93,11 +93,10 @@ func clock(id int32) int64 {
 	return ts.Nano()
 }
 
-// align is the alignment of every tensor in a slot.
+// align is the alignment of every tensor in a slot, in bytes.
 const align = 64
 
-// Span returns the bytes that tensors take side by side at a batch size, each
-// aligned.
+// Span returns the bytes of tensors side by side at a batch size, each aligned.
 func Span(specs []engine.Spec, batch int) int64 {
 	var n int64
 	for _, s := range specs {
@@ -106,14 +105,14 @@ func Span(specs []engine.Spec, batch int) int64 {
 	return n
 }
 
-// TensorAt returns the memory of tensor i of specs that lie from off on.
+// TensorAt returns the memory of tensor i of specs, where all of them lie side by side from offset on.
 func (s *Segment) TensorAt(specs []engine.Spec, i, batch int, off int64) []byte {
 	off += Span(specs[:i], batch)
 	n := specs[i].BytesAt(batch)
 	return s.Data[off : off+n : off+n]
 }
 
-// tensors wraps the memory of specs from off on.
+// hostTensors returns tensors for specs, which lie side by side in the segment from offset on.
 func (s *Segment) tensors(specs []engine.Spec, batch int, off int64) ([]engine.Tensor, error) {
 	if err := s.holds(specs, batch, off); err != nil {
 		return nil, err
@@ -129,7 +128,7 @@ func (s *Segment) tensors(specs []engine.Spec, batch int, off int64) ([]engine.T
 	return out, nil
 }
 
-// holds tells whether specs lie inside the segment.
+// checkBounds returns an error if the tensors of specs do not lie inside the segment.
 func (s *Segment) holds(specs []engine.Spec, batch int, off int64) error {
 	if off < 0 || off%align != 0 || Span(specs, batch) > int64(len(s.Data))-off {
 		return fmt.Errorf("%w: tensors of %d bytes at offset %d of segment %d (%d bytes)", ErrProtocol, Span(specs, batch), off, s.ID, len(s.Data))

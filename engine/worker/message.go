@@ -14,18 +14,18 @@ import (
 // Hello is the parent's first frame.
 type Hello struct {
 	Engine string `json:"engine"` // name in the worker's engine table
-	// Device.CPUs, where given, are what the worker's thread is pinned to.
+	// Device.CPUs, if given, are the CPUs that the worker's thread is pinned to.
 	Device  Device `json:"device"`
-	Library string `json:"library,omitempty"` // path of the engine's library; empty: its own search
+	Library string `json:"library,omitempty"` // path of the engine's library; if empty, the engine searches
 
 	Execution Execution `json:"execution"`
 	// Operators are libraries of custom operators that the stages need.
 	Operators []modelfile.OperatorLibrary `json:"operators,omitempty"`
-	// Memory is what may be on the device of what is swapped in; 0: anything.
+	// Memory is the number of bytes that swapped stages may take on the device. 0 means no limit.
 	Memory int64 `json:"memory,omitempty"`
 }
 
-// Env is what the worker's process needs in its environment.
+// Env returns the variables that the worker's process needs in its environment.
 func (h *Hello) Env() []string {
 	// As formats.IsCPU: engines import no documents.
 	if strings.HasPrefix(h.Device.Kind, "cpu-") {
@@ -43,13 +43,13 @@ func ShareEnv(v int) []string {
 	return []string{fmt.Sprintf("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=%d", max(1, 100/v))}
 }
 
-// Device says what a worker executes on.
+// Device is the device that a worker executes on.
 type Device struct {
 	Kind  string `json:"kind"`  // the plan's name (L4, cpu-1), or the engine's (cuda:0)
-	Index int    `json:"index"` // which of that kind on this machine, from 0
-	Share int    `json:"share"` // v of 1/v
+	Index int    `json:"index"` // number among the devices of that kind on this machine, from 0
+	Share int    `json:"share"` // v, for a share 1/v of the device
 	CPUs  []int  `json:"cpus,omitempty"`
-	// Threads that work on one operator on a CPU; 0: one per CPU.
+	// Threads work on one operator on a CPU. 0 means one per CPU.
 	Threads int `json:"threads,omitempty"`
 }
 
@@ -65,38 +65,39 @@ type Welcome struct {
 type StageSpec struct {
 	ID     uint32 `json:"id"`
 	Model  string `json:"model"`
-	File   string `json:"file,omitempty"` // name of the model's file without extension; empty: Model
+	File   string `json:"file,omitempty"` // name of the model's file without extension; if empty, Model
 	Path   string `json:"path,omitempty"`
-	SHA256 string `json:"sha256,omitempty"` // of the file; empty: not checked
-	// From and To are the half-open range of the model's Blocks blocks.
+	SHA256 string `json:"sha256,omitempty"` // of the file; if empty, it is not checked
+	// From and To are the half-open range [From, To) of the model's blocks, of which there are Blocks.
 	From     int `json:"from"`
 	To       int `json:"to"`
 	Blocks   int `json:"blocks"`
 	MaxBatch int `json:"max_batch"`
-	// Sizes are the batch sizes that are made ready, ascending, the last MaxBatch;
-	// empty: all. A smaller batch runs as the next of them: where every size costs a
-	// session and memory, as on a GPU.
+	// Sizes are the batch sizes that are made ready, ascending, the last MaxBatch; if empty, all. A smaller batch
+	// runs at the next larger size. That saves sessions and memory on devices on which every size needs its own,
+	// as on a GPU.
 	Sizes   []int `json:"sizes,omitempty"`
 	FP16In  bool  `json:"fp16_in,omitempty"`  // floats arrive as float16
 	FP16Out bool  `json:"fp16_out,omitempty"` // floats leave as float16
-	// CutIn and CutOut, where known, are the names of the tensors that cross;
-	// the engine's must be the same.
+	// CutIn and CutOut, if known, are the names of the tensors at the cuts before and after the stage. The engine
+	// has to find the same.
 	CutIn  []string `json:"cut_in,omitempty"`
 	CutOut []string `json:"cut_out,omitempty"`
-	// Whole: every run takes inputs of exactly the shapes of Dims, first dimension
-	// included, for a model whose batch cannot be made free.
+	// FixedShapes says that every run takes inputs of exactly the shapes of Dims, first dimension included. It is
+	// set for a model whose batch dimension cannot be made free.
 	Whole bool `json:"whole,omitempty"`
-	// Seed, Dims and Values are options of reading the model (engine/graph); what has
-	// a value and dimensions is warmed up with it.
+	// Seed, Dims and Values are options of reading the model (engine/graph). An input that has a value and
+	// dimensions is warmed up with that value.
 	Seed   uint64                   `json:"seed,omitempty"`
 	Dims   map[string][]int64       `json:"dims,omitempty"`
 	Values map[string]graph.Literal `json:"values,omitempty"`
-	// For engines that execute nothing: what each batch 1.. costs, and tensors.
+	// InferNS, Inputs and Outputs are for engines that execute nothing: the time of each batch from 1 on, and
+	// tensors.
 	InferNS []int64       `json:"infer_ns,omitempty"`
 	Inputs  []engine.Spec `json:"inputs,omitempty"`
 	Outputs []engine.Spec `json:"outputs,omitempty"`
-	// LoadNS is how long such an engine takes to swap the stage in: from the host's
-	// memory, and from its file. WeightBytes is what it then holds.
+	// LoadNS is the time in ns that such an engine takes to swap the stage in, from the host's memory and from its file.
+	// WeightBytes is the memory that the stage then takes.
 	LoadNS      [2]int64 `json:"load_ns,omitzero"`
 	WeightBytes int64    `json:"weight_bytes,omitempty"`
 }
@@ -122,7 +123,7 @@ type Loaded struct {
 	ID          uint32        `json:"id"`
 	Inputs      []engine.Spec `json:"inputs"`
 	Outputs     []engine.Spec `json:"outputs"`
-	WeightBytes int64         `json:"weight_bytes"` // in memory because of this stage; 0 where another had them loaded
+	WeightBytes int64         `json:"weight_bytes"` // that this stage added; 0 if another stage had loaded the weights
 	LoadNS      int64         `json:"load_ns"`
 }
 
@@ -133,51 +134,49 @@ type SegmentSpec struct {
 	Own  bool   `json:"own"` // this worker writes its outputs there
 }
 
-// Layout is where the slots of a stage lie in the worker's own segment. Slot i
-// starts at Base + i*Stride; its input part (InBytes, zero where the input
-// comes from another stage) is followed by its output part.
+// Layout says where the slots of a stage lie in the worker's own segment. Slot i starts at Base + i*Stride. It has
+// an input part of InBytes (zero if the input comes from another stage) and then an output part.
 type Layout struct {
 	ID      uint32 `json:"id"`
 	Base    int64  `json:"base"`
 	Stride  int64  `json:"stride"`
 	InBytes int64  `json:"in_bytes"`
 	Slots   int    `json:"slots"`
-	// Warm is how many slots are bound ahead for every batch size; the others
-	// are bound when first used. With Warm over zero the stage also runs once
-	// at every batch size.
+	// WarmSlots is the number of slots that are bound in advance for every batch size. The others are bound when first used.
+	// If it is above zero, the stage also runs once at every batch size.
 	Warm int `json:"warm"`
 }
 
-// In is the offset of the slot's input.
+// InputOffset returns the offset of the slot's input in the segment.
 func (l Layout) In(slot int) int64 { return l.Base + int64(slot)*l.Stride }
 
-// Out is the offset of the slot's output.
+// OutputOffset returns the offset of the slot's output in the segment.
 func (l Layout) Out(slot int) int64 { return l.In(slot) + l.InBytes }
 
-// Ready answers segment, prepare and unload frames.
+// ReadyReply answers segment, prepare and unload frames.
 type Ready struct {
-	For    string `json:"for"` // the frame it answers
+	For    string `json:"for"` // name of the frame that this answers
 	ID     uint32 `json:"id"`
 	WarmNS int64  `json:"warm_ns,omitempty"`
-	Pinned bool   `json:"pinned,omitempty"` // a segment that the device copies from and to directly
+	Pinned bool   `json:"pinned,omitempty"` // the device copies directly from and to the segment
 }
 
-// Unload gives a stage's memory back.
+// Unload asks the worker to free a stage's memory.
 type Unload struct {
 	ID uint32 `json:"id"`
 }
 
-// Failure answers a set-up frame that could not be done.
+// Failure answers a set-up frame whose step failed.
 type Failure struct {
 	For  string `json:"for"`
 	Code Code   `json:"code"`
 	Text string `json:"text"`
 }
 
-// ErrHash: the model file is not the one that the plan was made for.
+// ErrHash is returned when the model file is not the one that the plan was made for.
 var ErrHash = errors.New("model file differs from the plan's")
 
-// ErrMemory: the device's memory has no room for what is to be swapped in.
+// ErrMemory is returned when a swap needs more memory than is free on the device.
 var ErrMemory = errors.New("the device's memory is full")
 
 // RemoteError is a failure that a worker reported. errors.Is sees the engine's
@@ -201,7 +200,7 @@ var codeErrors = [numCodes]error{
 	BadShape: engine.ErrShape, BadHash: ErrHash, Closed: engine.ErrClosed, NoMemory: ErrMemory,
 }
 
-// codeOf classes an error for the wire.
+// codeOf returns the code that stands for an error on the wire.
 func codeOf(err error) Code {
 	for c, e := range codeErrors {
 		if e != nil && errors.Is(err, e) {

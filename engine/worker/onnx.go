@@ -28,7 +28,7 @@ func openONNX(_ context.Context, h *Hello) (Loader, error) {
 	return &onnx{eng: eng, device: dev, threads: h.Device.Threads, execution: h.Execution, models: map[modelKey]*opened{}}, nil
 }
 
-// findDevice turns the plan's device into one of this machine.
+// findDevice returns the device of this machine that the plan asks for.
 func findDevice(eng engine.Engine, want *Device) (engine.Device, error) {
 	if len(want.CPUs) > 0 {
 		return engine.CPUDevice(want.CPUs...), nil
@@ -51,14 +51,14 @@ func findDevice(eng engine.Engine, want *Device) (engine.Device, error) {
 	return engine.Device{}, fmt.Errorf("%w: the plan wants device %d of kind %s, this machine has %d of that kind", engine.ErrNoDevice, want.Index, want.Kind, n)
 }
 
-// modelKey names a model that is cut in one way.
+// modelKey identifies a model that is cut in one way.
 type modelKey struct {
-	path, model string // of one file there may be several, at one size each
+	path, model string // one file may have several models, each with fixed sizes
 	live        int
 }
 
-// opened is a model as it is served: a chain that can be cut, or, where its batch cannot
-// be made free, the whole of its file.
+// openModel is a model that was read: a chain that can be cut into stages or, if its batch dimension cannot be
+// made free, the whole file as one submodel.
 type opened struct {
 	chain *graph.Chain
 	fixed *engine.Submodel
@@ -70,8 +70,8 @@ type onnx struct {
 	threads int
 
 	execution Execution
-	// models read so far: stages of one model follow each other.
-	// They hold weights and are let go when the set-up is done.
+	// models holds the models read so far, because the stages of one model follow each other. They hold weights
+	// and are dropped when the set-up is done.
 	models map[modelKey]*opened
 }
 
@@ -80,7 +80,7 @@ func (o *onnx) Device() engine.Device { return o.device }
 func (o *onnx) Close() error          { return o.eng.Close() }
 func (o *onnx) Loaded()               { o.models = map[modelKey]*opened{} }
 
-// Pin locks shared memory for copies by a GPU; on a CPU there is nothing to do.
+// Pin locks shared memory for copies by a GPU. On a CPU it does nothing.
 func (o *onnx) Pin(data []byte) (unpin func() error, err error) {
 	if o.device.IsCPU() {
 		return nil, nil
@@ -92,7 +92,7 @@ func (o *onnx) Pin(data []byte) (unpin func() error, err error) {
 	return ort.Pin(i, data)
 }
 
-// Share takes memory of the GPU that other processes can map.
+// ShareMemory allocates memory of the GPU that other processes can map.
 func (o *onnx) Share(size int64) (DeviceMemory, []byte, error) {
 	i, err := o.gpu()
 	if err != nil {
@@ -105,7 +105,7 @@ func (o *onnx) Share(size int64) (DeviceMemory, []byte, error) {
 	return m, h[:], nil
 }
 
-// Map maps what another process took.
+// MapMemory maps memory that another process has allocated.
 func (o *onnx) Map(handle []byte, size int64) (DeviceMemory, error) {
 	i, err := o.gpu()
 	if err != nil {
@@ -143,8 +143,8 @@ func (o *onnx) Cut(ctx context.Context, s *StageSpec) (*engine.Submodel, error) 
 		return &sub, nil
 	}
 	chain := m.chain
-	// The plan names the tensors at its cuts: they say where the range begins
-	// and ends, whatever the number of blocks the model is cut into today.
+	// The plan names the tensors at its cuts. They define where the range of blocks begins and ends, whatever the
+	// number of blocks that the model is cut into today.
 	var cuts [][]string
 	from, to := 0, 1
 	if s.From > 0 {
@@ -167,11 +167,11 @@ func (o *onnx) Cut(ctx context.Context, s *StageSpec) (*engine.Submodel, error) 
 	return blocks.Slice(from, to, graph.SliceOptions{HalfIn: s.FP16In, HalfOut: s.FP16Out, Half: o.execution.Half})
 }
 
-// Load loads what was cut.
+// Load loads a stage that Cut has cut.
 func (o *onnx) Load(ctx context.Context, _ *StageSpec, sub *engine.Submodel) (engine.Block, error) {
 	options := o.execution.Options
 	options.Threads = o.threads
-	if o.device.IsCPU() { // those are about GPUs
+	if o.device.IsCPU() { // the options of the execution are about GPUs
 		options = engine.Options{Threads: o.threads}
 	}
 	block, err := o.eng.Load(ctx, sub, o.device, options)
@@ -179,13 +179,13 @@ func (o *onnx) Load(ctx context.Context, _ *StageSpec, sub *engine.Submodel) (en
 	return block, err
 }
 
-// LoadBlock loads what the parent cut.
+// LoadBlock loads a block that the parent has cut.
 func (o *onnx) LoadBlock(ctx context.Context, m *engine.Submodel, x engine.Options) (engine.Block, error) {
 	return o.eng.Load(ctx, m, o.device, x)
 }
 
-// open reads a model as the profiler does: with a free batch, or, where the plan says that it
-// runs whole, as its file is.
+// open reads a model as the profiler does: with a free batch dimension or, if the plan says that the model runs at
+// fixed shapes, as its file is.
 func (o *onnx) open(ctx context.Context, s *StageSpec) (*opened, error) {
 	key := modelKey{s.Path, s.Model, max(1, len(s.CutIn), len(s.CutOut))}
 	if m := o.models[key]; m != nil {

@@ -8,43 +8,45 @@ import (
 	"inferplan/engine"
 )
 
-// Probe asks for one step of measuring blocks that the parent cut. The parent
-// numbers blocks and bindings, from 1.
+// Probe asks for one step of measuring blocks that the parent has cut. The parent numbers blocks and bindings,
+// from 1.
 type Probe struct {
 	Do      string `json:"do"` // load, unload, bind, unbind, run, write or read
 	Block   uint32 `json:"block,omitempty"`
 	Binding uint32 `json:"binding,omitempty"`
-	Size    int64  `json:"size,omitempty"` // bytes behind the descriptor that comes along: an ONNX model, a tensor
+	Size    int64  `json:"size,omitempty"` // bytes of the memory whose descriptor comes with the frame: an ONNX model or a tensor
 
-	Submodel engine.Submodel `json:"submodel,omitzero"` // load
+	Submodel engine.Submodel `json:"submodel,omitzero"` // for load
 	Options  engine.Options  `json:"options,omitzero"`
-	Batch    int             `json:"batch,omitempty"` // bind
+	Batch    int             `json:"batch,omitempty"` // for bind
 	HostIO   bool            `json:"host_io,omitempty"`
 	Inputs   []TensorRef     `json:"inputs,omitempty"`
 	Outputs  []TensorRef     `json:"outputs,omitempty"`
-	Runs     int             `json:"runs,omitempty"`  // run
-	Tensor   TensorRef       `json:"tensor,omitzero"` // write, read
+	Runs     int             `json:"runs,omitempty"`  // for run
+	Tensor   TensorRef       `json:"tensor,omitzero"` // for write and read
 }
 
-// TensorRef names a tensor of a binding. With a binding of 0 the engine makes one.
+// TensorRef names a tensor of a binding. If Binding is 0, the engine makes a new tensor.
 type TensorRef struct {
 	Binding uint32 `json:"binding"`
 	Output  bool   `json:"output,omitempty"`
 	Index   int    `json:"index,omitempty"`
 }
 
-// probed is a binding of a block that the parent cut.
+// probeBinding is a binding of a block that the parent has cut.
 type probed struct {
 	engine.Binding
 	block uint32
 }
 
-// probe does a step. The engine times runs itself: the socket is not in it.
+// probe does one step. The engine times runs itself, so that their time does not include the socket.
 func (s *server) probe(ctx context.Context, p []byte) (t engine.Timing, err error) {
 	q, err := parseJSON[Probe](TypeProbe, p)
 	if err != nil {
 		return t, err
 	}
+
+	// Data travel in a shared segment beside the frame.
 	var data []byte
 	if q.Size > 0 {
 		seg, err := s.received(TypeProbe, 0, q.Size)
@@ -54,11 +56,13 @@ func (s *server) probe(ctx context.Context, p []byte) (t engine.Timing, err erro
 		defer seg.Close()
 		data = seg.Data
 	}
+
+	// Carry out the command on the block or the binding.
 	block, loaded := s.blocks[q.Block]
 	b, bound := s.probed[q.Binding]
 	switch {
 	case q.Do == "load":
-		// Engines keep the model where every batch size takes a session.
+		// Engines keep the model if every batch size needs its own session.
 		q.Submodel.ONNX = slices.Clone(data)
 		block, err := s.loader.LoadBlock(ctx, &q.Submodel, q.Options)
 		if q.Submodel.ONNX = nil; err == nil {
@@ -107,7 +111,7 @@ func (s *server) bindBlock(block engine.Block, q *Probe) (err error) {
 	return err
 }
 
-// given finds the tensors that a binding is to use.
+// boundTensors returns the tensors that a new binding is to use, nil for those that the engine makes.
 func (s *server) given(refs []TensorRef) (list []engine.Tensor, err error) {
 	for _, r := range refs {
 		var t engine.Tensor

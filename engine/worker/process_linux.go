@@ -16,26 +16,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says which worker to start.
+// Config describes the worker to start.
 type Config struct {
 	Hello  Hello
 	Stages []StageSpec
-	// Cache, where given, is where the stages are kept. None of them is loaded
-	// before it is swapped in (Swap, SendSwap).
+	// Cache, if given, keeps the stages in the host's memory. No stage is then loaded before it is swapped in
+	// (Swap, SendSwap).
 	Cache *Cache
-	// Command starts the worker; nil: this binary with the argument "worker".
-	// Env is added to this process's environment.
+	// Command starts the worker. If it is nil, this binary does, with the argument "worker". Env is added to this
+	// process's environment.
 	Command []string
 	Env     []string
-	Stderr  io.Writer // nil: this process's
+	Stderr  io.Writer // if nil, this process's
 }
 
-// Process is a worker as its parent sees it. Set-up (Start, Attach, Prepare)
-// is a dialogue by one goroutine; afterwards one goroutine calls Receive and
-// another Run. Kill, Shutdown and Wait may be called by anyone.
+// Process is a worker as its parent sees it. One goroutine does the set-up (Start, Attach, Prepare), a step after
+// the other. Afterwards one goroutine calls Receive and another Send. Any goroutine may call Kill, Shutdown and
+// Wait.
 type Process struct {
 	Welcome Welcome
-	Loaded  []Loaded // as Config.Stages
+	Loaded  []Loaded // in the order of Config.Stages
 
 	conn     *net.UnixConn
 	cmd      *exec.Cmd // nil for a worker inside this process
@@ -44,11 +44,11 @@ type Process struct {
 	exited   chan struct{}
 	exitErr  error
 	once     sync.Once
-	swapped  []Swapped // that came with the last Receive
-	pageable int       // segments attached that are not locked for the device
+	swapped  []Swapped // received by the last Receive
+	pageable int       // number of attached segments that are not locked for the device
 }
 
-// ErrGone: the worker has ended, or was killed.
+// ErrGone is returned when the worker has ended, or was killed.
 var ErrGone = errors.New("worker is gone")
 
 // Start starts a worker process, opens its engine and loads its stages. It
@@ -78,19 +78,19 @@ func Start(ctx context.Context, c Config) (*Process, error) {
 	if c.Stderr == nil {
 		cmd.Stderr = os.Stderr
 	}
-	// Its own process group: an interrupt typed at the terminal is the
-	// parent's to handle, which drains first.
+	// The worker gets its own process group: an interrupt typed at the terminal goes to the parent, which first
+	// drains.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := startAlone(cmd); err != nil {
 		p.conn.Close()
 		return nil, fmt.Errorf("start worker %s: %w", argv[0], err)
 	}
-	child.Close() // else its end would not be seen here
+	child.Close() // else this process would not see the end of the worker
 	p.cmd = cmd
 	return p.begin(ctx, c, cmd.Wait)
 }
 
-// forking is held while a process is started, see startAlone.
+// startMu is held while a process is started, see startAlone.
 var forking sync.Mutex
 
 // startAlone starts a process while no other worker is being started. Until it runs its own program
@@ -103,8 +103,8 @@ func startAlone(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// StartInside is Start with a worker that is a goroutine of this process: for
-// tests and for engines that cannot fail the process.
+// StartInside starts a worker that is a goroutine of this process: for tests, and for engines that cannot fail the
+// process.
 func StartInside(ctx context.Context, c Config, engines map[string]Opener) (*Process, error) {
 	p, fd, err := newProcess()
 	if err != nil {
@@ -113,8 +113,7 @@ func StartInside(ctx context.Context, c Config, engines map[string]Opener) (*Pro
 	return p.begin(ctx, c, func() error { return Serve(context.Background(), fd, engines) })
 }
 
-// newProcess makes a control socket: a process without its worker, and the
-// worker's end.
+// newProcess makes a control socket. It returns a process without a worker, and the worker's end of the socket.
 func newProcess() (p *Process, fd int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -174,20 +173,20 @@ func (p *Process) setUp(ctx context.Context, c Config) error {
 	return nil
 }
 
-// PID is the worker's process.
+// PID returns the process ID of the worker.
 func (p *Process) PID() int { return p.Welcome.PID }
 
-// CPU is the CPU time that a worker of this machine has used; 0: that is not known.
+// CPU returns the CPU time that a worker of this machine has used, or 0 if that is not known.
 func (p *Process) CPU() time.Duration {
 	var t unix.Timespec
-	// The CPU clock of a process: clock_getcpuclockid(3).
+	// This is the CPU clock of another process, see clock_getcpuclockid(3).
 	if unix.ClockGettime(int32(^p.PID()<<3|2), &t) != nil {
 		return 0
 	}
 	return time.Duration(t.Nano())
 }
 
-// Attach gives the worker a segment to read from, or (own) to write to.
+// Attach gives the worker a segment to read from or, with forOutput, to write its outputs to.
 func (p *Process) Attach(ctx context.Context, s *Segment, own bool) error {
 	var r Ready
 	err := call(ctx, p, TypeSegment, SegmentSpec{s.ID, int64(len(s.Data)), own}, TypeReady, &r, s)
@@ -197,12 +196,11 @@ func (p *Process) Attach(ctx context.Context, s *Segment, own bool) error {
 	return err
 }
 
-// Pinned tells whether the device copies from and to all attached segments
-// directly.
+// AllPinned reports whether the device copies directly from and to all attached segments.
 func (p *Process) Pinned() bool { return p.pageable == 0 }
 
-// Share takes memory of the worker's device beside its segment (no handle given)
-// and returns its handle, or maps what another worker's Share returned.
+// ShareMemory, without a handle, allocates memory of the worker's device beside a segment and returns its handle.
+// With a handle, it maps the memory of the worker that returned the handle.
 func (p *Process) Share(ctx context.Context, s *Segment, handle []byte) ([]byte, error) {
 	var r DeviceSpec
 	err := call(ctx, p, TypeShare, DeviceSpec{s.ID, int64(len(s.Data)), handle}, TypeShare, &r)
@@ -216,21 +214,21 @@ func (p *Process) Prepare(ctx context.Context, l Layout) (warm time.Duration, er
 	return time.Duration(r.WarmNS), err
 }
 
-// Unload gives back what a stage took. Set-up only: no run may be under way.
+// Unload frees the memory of a stage. It is for the set-up only: no run may be under way.
 func (p *Process) Unload(ctx context.Context, stage uint32) error {
 	var r Ready
 	return call(ctx, p, TypeUnload, Unload{stage}, TypeReady, &r)
 }
 
-// Swap does a swap and waits for it: for set-up. The error is that of the way
-// there and back.
+// Swap has the worker do a swap and waits for the result. It is for the set-up. The error is that of the
+// communication; that of the swap is in the result.
 func (p *Process) Swap(ctx context.Context, q Swap) (Swapped, error) {
 	var a Swapped
 	err := call(ctx, p, TypeSwap, q, TypeSwapped, &a)
 	return a, err
 }
 
-// SendSwap has the worker do a swap beside its runs. Receive brings the answer.
+// SendSwap has the worker do a swap beside its runs. The next calls of Receive return the result.
 func (p *Process) SendSwap(q Swap) error {
 	b, err := appendJSON(nil, TypeSwap, q)
 	if err != nil {
@@ -242,17 +240,16 @@ func (p *Process) SendSwap(q Swap) error {
 	return nil
 }
 
-// Swapped are the answers to swaps that came with the last Receive.
+// SwapResults returns the results of swaps that the last Receive has received.
 func (p *Process) Swapped() []Swapped { return p.swapped }
 
-// call sends a set-up frame, with the descriptors of segments, and waits for its
-// answer.
+// call sends a set-up frame, with the descriptors of segments, and waits for its answer.
 func call(ctx context.Context, p *Process, t Type, doc any, want Type, reply any, with ...*Segment) error {
 	b, err := appendJSON(nil, t, doc)
 	if err != nil {
 		return err
 	}
-	for _, s := range with { // they come with the frame's first byte
+	for _, s := range with { // the descriptors travel with the first bytes of the frame
 		if _, _, err := p.conn.WriteMsgUnix(b[:1], unix.UnixRights(s.fd), nil); err != nil {
 			return p.gone(err)
 		}
@@ -265,6 +262,7 @@ func call(ctx context.Context, p *Process, t Type, doc any, want Type, reply any
 }
 
 func (p *Process) await(ctx context.Context, want Type, reply any) error {
+	// End a blocked read when the context ends, and allow reads again afterwards.
 	cut := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { p.conn.SetReadDeadline(time.Unix(1, 0)); close(cut) })
 	defer func() {
@@ -273,6 +271,8 @@ func (p *Process) await(ctx context.Context, want Type, reply any) error {
 			p.conn.SetReadDeadline(time.Time{})
 		}
 	}()
+
+	// Read frames until the expected one comes.
 	for {
 		t, payload, ok, err := p.dec.Next()
 		if err != nil {
@@ -304,7 +304,7 @@ func (p *Process) await(ctx context.Context, want Type, reply any) error {
 	}
 }
 
-// gone says how the worker ended, when the connection broke because it did.
+// exitError says how the worker ended, if the connection broke because of that.
 func (p *Process) gone(err error) error {
 	select {
 	case <-p.exited:
@@ -317,8 +317,7 @@ func (p *Process) gone(err error) error {
 	return fmt.Errorf("%w: it ended by itself", ErrGone)
 }
 
-// Send commands runs, in order. It does not wait for them; the socket has room
-// for thousands of commands.
+// Send commands runs, in order. It does not wait for them. The socket can buffer thousands of commands.
 func (p *Process) Send(runs ...Run) error {
 	b := p.out[:0]
 	for i := range runs {
@@ -331,12 +330,13 @@ func (p *Process) Send(runs ...Run) error {
 	return nil
 }
 
-// Receive waits for results, or answers to swaps, and appends the results that have
-// come to buf. It returns io.EOF as soon as the worker has ended or was killed.
+// Receive waits for results of runs or swaps, and appends the results of runs to buf. It returns io.EOF as soon as
+// the worker has ended or was killed.
 func (p *Process) Receive(buf []Result) ([]Result, error) {
 	got := len(buf)
 	p.swapped = p.swapped[:0]
 	for {
+		// Take the frames that have arrived. Wait for more only if there are none.
 		t, payload, ok, err := p.dec.Next()
 		if err != nil {
 			return buf, err
@@ -382,8 +382,7 @@ func (p *Process) Kill() {
 	p.once.Do(func() { p.conn.Close() })
 }
 
-// Shutdown lets the worker finish what it was sent and end; when ctx ends
-// first it is killed.
+// Shutdown lets the worker finish its commands and end. If ctx ends first, the worker is killed.
 func (p *Process) Shutdown(ctx context.Context) error {
 	p.conn.Write(AppendFrame(nil, TypeShutdown, nil))
 	p.conn.CloseWrite()

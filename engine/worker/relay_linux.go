@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relay plays the worker on a control socket until either side ends.
+// relay acts as the worker on a control socket until either side ends.
 func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 	g.ctlMu.Lock()
 	g.ctl = ctl
@@ -30,10 +30,10 @@ func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 	return err
 }
 
-// obey does what the parent says.
+// handleCommands handles the commands of the parent until the parent closes the socket.
 func (g *joinedWorker) obey(ctl *net.UnixConn) error {
 	select {
-	case <-g.sleeping: // it went while it was taken
+	case <-g.sleeping: // the connection ended while the worker was taken
 		return g.cause
 	default:
 	}
@@ -42,6 +42,7 @@ func (g *joinedWorker) obey(ctl *net.UnixConn) error {
 	r := relayState{server: server{segments: map[uint32]*Segment{}}}
 	defer func() { g.setSegments(&r) }()
 	for {
+		// Read frames, with the descriptors that come beside them, and carry them out.
 		t, p, ok, err := dec.Next()
 		if err != nil {
 			return err
@@ -105,7 +106,7 @@ func (g *joinedWorker) command(r *relayState, t Type, p []byte) error {
 		if err != nil {
 			return err
 		}
-		// Which CPUs and which library is the host's to say.
+		// The host decides which CPUs and which library its worker uses.
 		h.Device.CPUs, h.Device.Threads, h.Library = nil, 0, ""
 		return g.writeJSON(t, h)
 	case TypeLoad:
@@ -138,7 +139,7 @@ func (g *joinedWorker) command(r *relayState, t Type, p []byte) error {
 	return fmt.Errorf("%w: %s frame from the parent", ErrProtocol, t)
 }
 
-// push sends a run with its input.
+// sendRun sends a run with its input to the host.
 func (g *joinedWorker) push(r *relayState, p []byte) error {
 	run, err := ParseRun(p)
 	if err != nil {

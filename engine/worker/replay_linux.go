@@ -12,12 +12,11 @@ import (
 	"inferplan/engine/replay"
 )
 
-// openReplay opens the engine that executes nothing: engine/replay makes the
-// answers, which follow from the inputs, and a run lasts as long as the plan
-// says (StageSpec.InferNS). The time is waited for here, because Go's timers
-// may be a millisecond late in an idle process.
+// openReplay opens the engine that executes nothing. engine/replay computes the answers from the inputs, and a run
+// lasts as long as the plan says (StageSpec.InferNS). That time is waited for here, because Go's timers may be a
+// millisecond late in an idle process.
 func openReplay(_ context.Context, h *Hello) (Loader, error) {
-	// The kernel may wake a sleeper late by its slack, 50 us by default.
+	// Without this the kernel may wake a sleeper late, by a slack of 50 us.
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("set the timer slack: %w", err)
 	}
@@ -43,8 +42,7 @@ func (r *replayLoader) Cut(_ context.Context, s *StageSpec) (*engine.Submodel, e
 	}, nil
 }
 
-// Load takes as long as the plan says: less where the model came out of the host's
-// memory.
+// Load takes as long as the plan says, which is less if the model is loaded from the host's memory.
 func (r *replayLoader) Load(ctx context.Context, s *StageSpec, m *engine.Submodel) (engine.Block, error) {
 	took := s.LoadNS[1]
 	if len(m.ONNX) > 0 {
@@ -65,11 +63,11 @@ func (r *replayLoader) LoadBlock(ctx context.Context, m *engine.Submodel, o engi
 	return r.Engine.Load(ctx, m, r.device, o)
 }
 
-// ReplayMemoryEnv lets replayed devices have memory that others map, so that the
-// way by CUDA IPC can be tried without a GPU, where it is 1.
+// ReplayMemoryEnv is a variable that, if it is 1, gives replayed devices memory that other processes can map. So
+// the exchange of memory by CUDA IPC can be tested without a GPU.
 const ReplayMemoryEnv = "INFERPLAN_REPLAY_DEVICE_MEMORY"
 
-// Share makes a piece of such memory: a file in memory, whose handle is its path.
+// ShareMemory makes a piece of such memory: a file in memory, whose handle is its path.
 func (r *replayLoader) Share(size int64) (DeviceMemory, []byte, error) {
 	if os.Getenv(ReplayMemoryEnv) != "1" {
 		return nil, nil, fmt.Errorf("%w: a replayed device", engine.ErrNoDevice)
@@ -81,7 +79,7 @@ func (r *replayLoader) Share(size int64) (DeviceMemory, []byte, error) {
 	return replayMemory{s}, fmt.Appendf(nil, "/proc/%d/fd/%d", os.Getpid(), s.fd), nil
 }
 
-// Map opens it.
+// MapMemory opens a piece of such memory.
 func (r *replayLoader) Map(handle []byte, size int64) (DeviceMemory, error) {
 	fd, err := unix.Open(string(handle), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -23,19 +23,18 @@ import (
 	"time"
 )
 
-// ErrCertificate: the server's certificate is not one that the host trusts, or
-// the server has none.
+// ErrCertificate is returned when the host does not trust the server's certificate, or the server has none.
 var ErrCertificate = errors.New("the server's certificate was refused")
 
-// pinPrefix names the hash of a pin.
+// pinPrefix names the hash function of a pin.
 const pinPrefix = "sha256:"
 
-// ErrSecret: a file with a secret is not kept like one.
+// ErrSecret is returned when others than its owner may read a file with a secret.
 var ErrSecret = errors.New("the file is not kept like a secret")
 
-// ReadSecret reads a file with a token or a key. Others may not be able to read
-// it, nor its group to write it, and it is this user's or root's. What is no
-// file, such as a pipe, has no mode to speak of.
+// ReadSecret reads a file with a token or a key. It returns ErrSecret if others may read the file, if its group
+// may write it, or if its owner is neither this user nor root. A pipe or another special file has no mode and is
+// not checked.
 func ReadSecret(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -64,19 +63,18 @@ func ReadSecret(path string) ([]byte, error) {
 	return data, nil
 }
 
-// maxSecret is more than any token, or chain of certificates with a key, takes.
+// maxSecret is more than any token, or chain of certificates with a key, takes, in bytes.
 const maxSecret = 1 << 20
 
-// Certificate reads a lobby's certificate and its key from a file, which it
-// makes where there is none: self-signed, for its owner's eyes only. Hosts
-// trust it by its pin.
+// Certificate reads a server's certificate and its key from a file. If there is no file, it makes one, self-signed
+// and readable only by its owner. Hosts trust the certificate by its pin.
 func Certificate(path string) (cert tls.Certificate, pin string, err error) {
 	data, err := ReadSecret(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if data, err = makeCertificate(time.Now()); err == nil {
 			err = writeSecret(path, data)
 		}
-		if errors.Is(err, fs.ErrExist) { // another server was faster
+		if errors.Is(err, fs.ErrExist) { // another server made the file first
 			data, err = ReadSecret(path)
 		}
 	}
@@ -89,8 +87,7 @@ func Certificate(path string) (cert tls.Certificate, pin string, err error) {
 	return cert, pinOf(cert.Certificate[0]), nil
 }
 
-// Token reads the token that both sides of a join know, and makes a file with
-// one where there is none.
+// Token reads the token that both sides of a join know. If there is no file, it makes one, and created is true.
 func Token(path string) (token []byte, made bool, err error) {
 	data, err := ReadSecret(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -118,7 +115,7 @@ func makeCertificate(now time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a serial number: %w", err)
 	}
-	// It is known by its pin: name and dates matter to nobody.
+	// Hosts know the certificate by its pin, so name and dates do not matter.
 	c := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: "inferplan"}, DNSNames: []string{"inferplan"},
 		NotBefore: now.Add(-24 * time.Hour), NotAfter: now.AddDate(30, 0, 0),
@@ -141,7 +138,7 @@ func makeCertificate(now time.Time) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// writeSecret writes a new file whole or not at all, for its owner only.
+// writeSecret writes a new file for its owner only. The file appears complete or not at all.
 func writeSecret(path string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".certificate-*") // mode 0600
 	if err != nil {
@@ -152,7 +149,7 @@ func writeSecret(path string, data []byte) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return os.Link(f.Name(), path) // fails where the file is there by now
+	return os.Link(f.Name(), path) // fails if another process has made the file meanwhile
 }
 
 func pinOf(der []byte) string {
@@ -160,9 +157,8 @@ func pinOf(der []byte) string {
 	return pinPrefix + hex.EncodeToString(sum[:])
 }
 
-// PinnedTLS trusts the one certificate with a pin, "sha256:" and the hash of
-// the certificate in hexadecimal digits (colons between them do not matter), and no
-// authority.
+// PinnedTLS returns a configuration that trusts only the certificate with a pin, and no authority. A pin is
+// "sha256:" and the hash of the certificate in hexadecimal digits, with or without colons between them.
 func PinnedTLS(pin string) (*tls.Config, error) {
 	digits, ok := strings.CutPrefix(strings.ToLower(strings.TrimSpace(pin)), pinPrefix)
 	sum, err := hex.DecodeString(strings.ReplaceAll(digits, ":", ""))
@@ -172,8 +168,8 @@ func PinnedTLS(pin string) (*tls.Config, error) {
 	want := pinPrefix + hex.EncodeToString(sum)
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		// Instead of names and authorities, VerifyConnection holds the certificate
-		// against its hash; TLS itself has the server prove that the key is its own.
+		// Instead of names and authorities, VerifyConnection compares the certificate with its hash. TLS itself
+		// has the server prove that it owns the key.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if len(s.PeerCertificates) == 0 {
@@ -187,8 +183,8 @@ func PinnedTLS(pin string) (*tls.Config, error) {
 	}, nil
 }
 
-// secureError tells whether a dialled server will not be trusted however often
-// it is tried.
+// untrustedError marks an error of a dial with ErrCertificate if trying again cannot help: the server is not
+// trusted, or does not speak TLS.
 func secureError(err error) error {
 	var verify *tls.CertificateVerificationError
 	var record tls.RecordHeaderError

@@ -17,21 +17,20 @@ import (
 	"inferplan/engine"
 )
 
-// Loader is what a worker needs of an engine: one device, on which it loads
-// stages, or blocks that the parent cut.
+// Loader is the part of an engine that a worker needs. It has one device, on which it loads stages, or blocks that
+// the parent has cut.
 type Loader interface {
 	Info() engine.Info
 	Device() engine.Device
-	// Cut makes what a stage executes; Load makes that ready. A worker that swaps
-	// stages calls them beside its runs.
+	// Cut cuts a stage out of its model, and Load makes it ready to run. A worker that swaps stages calls them
+	// beside its runs.
 	Cut(ctx context.Context, s *StageSpec) (*engine.Submodel, error)
 	Load(ctx context.Context, s *StageSpec, m *engine.Submodel) (engine.Block, error)
 	LoadBlock(ctx context.Context, m *engine.Submodel, o engine.Options) (engine.Block, error)
 	Close() error
 }
 
-// pinner is a Loader whose device copies from memory of the host, which it can
-// lock for that.
+// memoryPinner is a Loader that can lock memory of the host for direct copies by its device.
 type pinner interface {
 	Pin(data []byte) (unpin func() error, err error)
 }
@@ -42,8 +41,8 @@ type Opener func(ctx context.Context, h *Hello) (Loader, error)
 // ControlFD is the descriptor on which a started worker finds its socket.
 const ControlFD = 3
 
-// Main is the whole of the verb `plan worker`: it serves the control socket on
-// ControlFD with the engines of this build until the parent says so or is gone.
+// Main implements the command `plan worker`. It serves the control socket on ControlFD with the engines of this
+// build until the parent shuts it down or ends.
 func Main(ctx context.Context) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(ControlFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
@@ -62,7 +61,7 @@ func Serve(ctx context.Context, fd int, engines map[string]Opener) error {
 
 func serve(ctx context.Context, fd int, engines map[string]Opener, alone bool) error {
 	s := &server{control: control{fd: fd, alone: alone}, engines: engines, segments: map[uint32]*Segment{}, blocks: map[uint32]engine.Block{}, probed: map[uint32]probed{}}
-	// Whatever waits in recvmsg sees end-of-file when the context ends.
+	// When the context ends, the shutdown makes recvmsg return end-of-file.
 	cut := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { unix.Shutdown(fd, unix.SHUT_RDWR); close(cut) })
 	defer func() {
@@ -91,7 +90,7 @@ type server struct {
 	swaps    *swapper
 	segments map[uint32]*Segment
 	own      *Segment
-	blocks   map[uint32]engine.Block // that the parent cut
+	blocks   map[uint32]engine.Block // cut by the parent
 	probed   map[uint32]probed
 	cpuClock int32
 }
@@ -119,8 +118,8 @@ func (s *server) loop(ctx context.Context) error {
 	}
 }
 
-// command does everything but runs. What the parent asked for and cannot be
-// done is answered; only a broken protocol ends the worker.
+// command handles all frames but runs. If a step fails, the parent gets an error frame. Only a frame that breaks
+// the protocol ends the worker.
 func (s *server) command(ctx context.Context, t Type, p []byte) error {
 	if s.loader == nil && t != TypeHello {
 		return fmt.Errorf("%w: %s before hello", ErrProtocol, t)
@@ -177,7 +176,7 @@ func (s *server) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	}
 	s.device, s.cpuClock = h.Device, unix.CLOCK_THREAD_CPUTIME_ID
 	if len(h.Device.CPUs) > 0 {
-		// Before the engine starts threads: they inherit the set.
+		// Pin before the engine starts threads, because they inherit the set.
 		if s.unpin, err = engine.PinThread(h.Device.CPUs...); err != nil {
 			return nil, fmt.Errorf("%w: %w", engine.ErrNoDevice, err)
 		}
@@ -241,8 +240,8 @@ func (s *server) segment(p []byte) (*Ready, error) {
 		seg.Close()
 		return nil, fmt.Errorf("segment %d is attached already", spec.ID)
 	}
-	// A GPU copies from and to locked memory directly. Where it may not be locked,
-	// copies go the slower way through the driver's own.
+	// A GPU copies from and to locked memory directly. If the memory cannot be locked, copies go through the
+	// driver's own buffers, which is slower.
 	if p, ok := s.loader.(pinner); ok {
 		if seg.unpin, err = p.Pin(seg.Data); err != nil {
 			fmt.Fprintf(os.Stderr, "worker: segment %d stays pageable, copies to the GPU are slower: %v\n", spec.ID, err)
@@ -255,7 +254,7 @@ func (s *server) segment(p []byte) (*Ready, error) {
 	return &Ready{For: TypeSegment.String(), ID: spec.ID, Pinned: seg.unpin != nil}, nil
 }
 
-// received maps the memory whose descriptor came with a frame.
+// mapReceived maps the memory whose descriptor came with a frame.
 func (s *server) received(t Type, id uint32, size int64) (*Segment, error) {
 	fd, err := s.descriptor(t)
 	if err != nil {
@@ -277,7 +276,7 @@ func (s *server) prepare(ctx context.Context, p []byte) (*Ready, error) {
 	if err := s.ready(ctx, st, l); err != nil {
 		return nil, err
 	}
-	// What loading left behind is collected now rather than during a run.
+	// Collect the garbage of loading now rather than during a run.
 	runtime.GC()
 	debug.FreeOSMemory()
 	return &Ready{For: TypePrepare.String(), ID: l.ID, WarmNS: monotonic() - start}, nil
@@ -298,16 +297,18 @@ func (s *server) unload(p []byte) (*Ready, error) {
 	return &Ready{For: TypeUnload.String(), ID: u.ID}, nil
 }
 
-// run executes one command and answers with what it took.
+// executeRun executes one run and sends its result.
 func (s *server) run(ctx context.Context, p []byte) error {
 	r, err := ParseRun(p)
 	if err != nil {
 		return err
 	}
 	if s.alone && !s.steady && s.swaps.idle() {
-		s.beSteady(s.swaps.queue != nil) // whoever swaps has cleaned up
+		s.beSteady(s.swaps.queue != nil) // a worker that swapped has collected memory already
 	}
 	res := Result{ID: r.ID, Stage: r.Stage, Start: monotonic()}
+
+	// Find the stage and the binding of its tensors, and run it.
 	if st := s.stage(r.Stage); st == nil {
 		res.Code, res.Text = Failed, fmt.Sprintf("stage %d is not loaded", r.Stage)
 	} else if b, err := s.bind(st, bindKey{uint32(st.size(int(r.Batch))), r.Segment, r.In, r.Out, r.InDevice, r.OutDevice}); err != nil {
@@ -335,7 +336,7 @@ func (s *server) close() {
 	for _, st := range s.all() {
 		st.close()
 	}
-	// The device's memory goes before the engine that it is of.
+	// Free the device's memory before its engine.
 	for _, seg := range s.segments {
 		seg.Close()
 	}
@@ -350,14 +351,14 @@ func (s *server) close() {
 	}
 }
 
-// sleepUntil waits for a moment of CLOCK_MONOTONIC.
+// sleepUntil waits until a moment of CLOCK_MONOTONIC, in nanoseconds. It returns early if ctx ends.
 func sleepUntil(ctx context.Context, at int64) error {
 	for {
 		left := at - monotonic()
 		if left <= 0 {
 			return nil
 		}
-		// In pieces, so that a context that ends is seen.
+		// Sleep in pieces of 100 ms, so that the end of the context is noticed.
 		ts := unix.NsecToTimespec(min(at, monotonic()+int64(100*time.Millisecond)))
 		if err := unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil); err != nil && err != unix.EINTR {
 			return fmt.Errorf("sleep: %w", err)

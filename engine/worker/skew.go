@@ -1,39 +1,37 @@
 package worker
 
-// driftPPM is how fast two hosts' monotonic clocks may part: crystals differ by
-// up to about 100 ppm, and each side may be disciplined by as much again.
+// driftPPM bounds how fast the monotonic clocks of two hosts drift apart: crystals differ by up to about 100 ppm,
+// and each side may be disciplined by as much again.
 const driftPPM = 400
 
-// skew bounds how far another host's clock is ahead of ours. Whatever happened
-// there between two moments here says so: it lies after the first and before
-// the second. The band is the intersection of all that was seen, widened as
-// the clocks may have parted since; its middle is the estimate.
+// clockSkew bounds how far another host's clock is ahead of ours. Whatever happens there between two moments of
+// our clock happens after the first and before the second, and so bounds the difference. The bounds are the
+// intersection of all observations, widened by the drift since each. The estimate is the middle between them.
 type skew struct {
-	lo, hi int64 // ns that the other clock is ahead by
-	at     int64 // our clock when the band was last set; 0: nothing seen yet
+	lo, hi int64 // bounds of how far the other clock is ahead, nanoseconds
+	at     int64 // our clock when the bounds were last set, 0 before the first observation
 }
 
-// see takes in that moments first to last of the other clock lie between
-// moments sent and got of ours.
+// update takes in an observation: the moments remoteFirst to remoteLast of the other clock lie between the moments
+// sentAt and receivedAt of ours.
 func (s *skew) see(sent, got, first, last int64) {
 	first, last = sane(first), sane(last)
 	lo, hi := last-got, first-sent
-	if lo > hi { // longer there than here: says nothing
+	if lo > hi { // more time passed there than here, so this observation is of no use
 		return
 	}
 	if s.at != 0 {
 		wide := max(got-s.at, 0) / 1_000_000 * driftPPM
 		lo, hi = max(lo, s.lo-wide), min(hi, s.hi+wide)
-		if lo > hi { // a clock was stopped or jumped: begin anew
+		if lo > hi { // a clock was stopped or jumped, so begin anew
 			lo, hi = last-got, first-sent
 		}
 	}
 	s.lo, s.hi, s.at = lo, hi, got
 }
 
-// here gives a run's start and end by our clock. The run was sent and its
-// result got at the given moments, so it lies between them; it keeps its length
-// wherever that fits.
+// toLocal returns a run's start and end by our clock. The run was sent and its result received at the given
+// moments, so it lies between them. It keeps its length unless that does not fit.
 func (s *skew) here(sent, got, start, end int64) (int64, int64) {
 	end = sane(end)
 	start = min(sane(start), end)
@@ -42,5 +40,5 @@ func (s *skew) here(sent, got, start, end int64) (int64, int64) {
 	return min(max(start-ahead, sent), got), min(max(end-ahead, sent), got)
 }
 
-// sane keeps what the other side claims where sums of times cannot overflow.
+// clampTime bounds a time that the other side claims, so that sums of times cannot overflow.
 func sane(t int64) int64 { return min(max(t, 0), 1<<61) }

@@ -1,7 +1,7 @@
 package worker
 
-// SlotPool hands out the slots of a stage. It gives the one used last first,
-// so that few pages are touched and stay in the cache.
+// SlotPool hands out the slots of a stage. It hands out the slot that was returned last, so that few pages are
+// touched and stay in the CPU's cache.
 type SlotPool struct {
 	free []int32
 	size int
@@ -16,7 +16,7 @@ func NewSlotPool(n int) *SlotPool {
 	return p
 }
 
-// Take returns a free slot, false where there is none.
+// Take returns a free slot, or false if there is none.
 func (p *SlotPool) Take() (int32, bool) {
 	n := len(p.free)
 	if n == 0 {
@@ -30,8 +30,8 @@ func (p *SlotPool) Take() (int32, bool) {
 // Give returns a slot.
 func (p *SlotPool) Give(s int32) { p.free = append(p.free, s) }
 
-// InUse is the number of slots taken.
+// InUse returns the number of slots taken.
 func (p *SlotPool) InUse() int { return p.size - len(p.free) }
 
-// Full says that no slot is free.
+// IsFull reports whether no slot is free.
 func (p *SlotPool) Full() bool { return len(p.free) == 0 }

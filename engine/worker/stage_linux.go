@@ -11,16 +11,15 @@ import (
 	"inferplan/engine"
 )
 
-// content is a loaded block. Stages that run the same one share it, as those of
-// a model's SLO classes do: runs take turns, so its weights need be in memory
-// only once.
+// stageContent is a loaded block. Stages that run the same block share it, as those of a model's SLO classes do:
+// runs take turns, so the weights need to be in memory only once.
 type content struct {
-	spec  StageSpec // without what is of a stage
+	spec  StageSpec // without the fields that belong to one stage
 	block engine.Block
 	users int
 }
 
-// contentOf is what a stage loads.
+// contentOf returns the part of a stage's specification that determines what is loaded.
 func contentOf(s *StageSpec) StageSpec {
 	c := *s
 	c.ID, c.MaxBatch = 0, 0
@@ -43,9 +42,8 @@ type bindKey struct {
 	inDevice, outDevice bool
 }
 
-// size is the batch size at which a batch runs. Only where one tensor goes in and
-// one comes out may it be larger: several lie side by side, at places that follow
-// from the batch.
+// executedBatch returns the batch size at which a batch runs. It may be larger than the batch only for a stage
+// with one input and one output: several tensors lie side by side, at offsets that depend on the batch size.
 func (st *stage) size(batch int) int {
 	if len(st.inputs) != 1 || len(st.outputs) != 1 {
 		return batch
@@ -56,10 +54,10 @@ func (st *stage) size(batch int) int {
 	return batch
 }
 
-// maxBindings bounds what a stage keeps bound: pairs of slots, times batches.
+// maxBindings bounds the bindings that a stage keeps: pairs of slots, times batch sizes.
 const maxBindings = 4096
 
-// newStage makes a stage of what is loaded.
+// newStage makes a stage of loaded content.
 func newStage(spec *StageSpec, c *content) *stage {
 	c.users++
 	sub := c.block.Submodel()
@@ -77,8 +75,8 @@ func (st *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// same is the content of a stage that loaded what another one asks for; nil:
-// there is none.
+// sharedContent returns the content that a stage with the same model and blocks has loaded, or nil if there is
+// none.
 func (t *table) same(spec *StageSpec) *content {
 	want := contentOf(spec)
 	for _, st := range t.all() {
@@ -89,7 +87,7 @@ func (t *table) same(spec *StageSpec) *content {
 	return nil
 }
 
-// table has the stages of a worker, by ID; nil where none is loaded.
+// stageTable holds the stages of a worker by ID. Entries of stages that are not loaded are nil.
 type table struct {
 	mu     sync.Mutex
 	stages []*stage
@@ -104,7 +102,7 @@ func (t *table) stage(id uint32) *stage {
 	return t.stages[id]
 }
 
-// list enters a stage.
+// addStage enters a stage.
 func (t *table) list(st *stage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -114,7 +112,7 @@ func (t *table) list(st *stage) {
 	t.stages[st.spec.ID] = st
 }
 
-// unlist takes a stage off; nil: there is none.
+// removeStage removes a stage and returns it, or nil if it was not loaded.
 func (t *table) unlist(id uint32) *stage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,14 +124,14 @@ func (t *table) unlist(id uint32) *stage {
 	return st
 }
 
-// all are the stages that are loaded.
+// loadedStages returns the stages that are loaded.
 func (t *table) all() []*stage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(t.stages), func(st *stage) bool { return st == nil })
 }
 
-// ready binds slots of a stage and warms it up.
+// makeReady binds slots of a stage and warms the stage up.
 func (s *server) ready(ctx context.Context, st *stage, l Layout) error {
 	switch {
 	case s.own == nil:
@@ -154,7 +152,7 @@ func (s *server) ready(ctx context.Context, st *stage, l Layout) error {
 		}
 		for slot := range min(l.Warm, l.Slots) {
 			if l.InBytes == 0 {
-				break // the input's place is known only when the batch comes
+				break // the input's offset is known only when the batch arrives
 			}
 			key := bindKey{batch: uint32(b), segment: s.own.ID, in: uint64(l.In(slot)), out: uint64(l.Out(slot))}
 			if _, err := s.bind(st, key); err != nil {
@@ -168,8 +166,7 @@ func (s *server) ready(ctx context.Context, st *stage, l Layout) error {
 	return nil
 }
 
-// warm runs a stage once at a batch size, with zeros or the values that the stage's
-// specification has.
+// warm runs a stage once at a batch size, with zeros or with the values of the stage's specification.
 func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error {
 	o := engine.BindOptions{Batch: batch, HostIO: true}
 	var err error
@@ -205,11 +202,13 @@ func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error
 	return nil
 }
 
-// bind returns the binding of a batch size to two places in shared memory.
+// bind returns the binding of a batch size to an input and an output in shared memory.
 func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	if b := st.bindings[key]; b != nil {
 		return b, nil
 	}
+
+	// Check the run: its segments are attached and its batch size was prepared.
 	seg := s.segments[key.segment]
 	if seg == nil {
 		return nil, fmt.Errorf("segment %d is not attached", key.segment)
@@ -220,6 +219,8 @@ func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	if int(key.batch) > st.spec.MaxBatch {
 		return nil, fmt.Errorf("batch %d of %s: at most %d was prepared", key.batch, st.spec.Model, st.spec.MaxBatch)
 	}
+
+	// Bind the tensors to the segments' memory.
 	o := engine.BindOptions{Batch: int(key.batch), HostIO: true}
 	var err error
 	if o.Inputs, err = seg.place(key.inDevice, st.inputs, int(key.batch), int64(key.in)); err != nil {
@@ -232,6 +233,8 @@ func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bind batch %d of %s: %w", key.batch, st.spec.Model, err)
 	}
+
+	// Close the oldest binding if there are too many.
 	if len(st.order) >= maxBindings {
 		old := st.order[0]
 		st.order = append(st.order[:0], st.order[1:]...)

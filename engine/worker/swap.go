@@ -6,46 +6,44 @@ import (
 	"inferplan/engine"
 )
 
-// Keep has a worker cut a stage, and keep the model in memory of the host that
-// comes along with the frame. With Size the model is there already, as Submodel
-// describes it.
+// KeepRequest has a worker cut a stage, and keep the model in memory of the host, whose descriptor comes with the
+// frame. If Size is above zero, the model is in that memory already, and Submodel describes it.
 type Keep struct {
 	Stage    StageSpec       `json:"stage"`
-	Room     int64           `json:"room,omitempty"` // bytes that the model may have; 0: it is not kept
+	Room     int64           `json:"room,omitempty"` // bytes that the model may take; 0 means that it is not kept
 	Size     int64           `json:"size,omitempty"`
 	Submodel engine.Submodel `json:"submodel,omitzero"`
 }
 
-// Kept answers it. A Size of 0: the model has no room, and is read from its file
-// whenever the stage is swapped in.
+// KeptStage answers a KeepRequest. If Size is 0, the model did not fit and is read from its file whenever the
+// stage is swapped in.
 type Kept struct {
 	Loaded   Loaded          `json:"loaded"`
 	Size     int64           `json:"size,omitempty"`
 	Submodel engine.Submodel `json:"submodel,omitzero"`
 }
 
-// Swap brings stages, which were kept before, to the device, or takes them away,
-// beside the runs of others. No run of a stage may be under way when it is taken
-// away. One swap at a time.
+// Swap loads stages, which were kept before, onto the device or removes them from it, beside the runs of other
+// stages. No run of a stage may be under way when the stage is removed. A parent sends one swap at a time.
 type Swap struct {
-	ID uint64 `json:"id"` // echoed
+	ID uint64 `json:"id"` // repeated in the SwapResult
 	In bool   `json:"in"`
-	// Bytes is what the stages take on the device together.
+	// Bytes is the memory of the device that all the stages take together.
 	Bytes  int64    `json:"bytes"`
 	Stages []Layout `json:"stages"`
 }
 
-// Swapped answers it.
+// SwapResult answers a Swap.
 type Swapped struct {
 	ID    uint64 `json:"id"`
 	Code  Code   `json:"code,omitempty"`
-	Text  string `json:"text,omitempty"` // what went wrong, with a Code other than OK
+	Text  string `json:"text,omitempty"` // what went wrong, if Code is not OK
 	Start int64  `json:"start"`          // CLOCK_MONOTONIC, nanoseconds
 	End   int64  `json:"end"`
-	Cold  int    `json:"cold,omitempty"` // stages that came from their files
+	Cold  int    `json:"cold,omitempty"` // number of stages that were loaded from their files
 }
 
-// Err is what went wrong.
+// Err returns the failure of the swap, or nil.
 func (s *Swapped) Err() error {
 	if s.Code == OK {
 		return nil

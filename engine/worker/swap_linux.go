@@ -14,39 +14,38 @@ import (
 	"inferplan/engine"
 )
 
-// swapper is the part of a worker that brings stages to the device and takes them
-// away beside the runs of others. Its goroutine has a thread of its own and does
-// one swap at a time. The loop hands it swaps, and takes stages off the table
-// itself, so that none goes while it runs.
+// swapper is the part of a worker that loads stages onto the device and removes them, beside the runs of others.
+// Its goroutine has its own thread and does one swap at a time. The worker's loop gives it swaps. The loop itself
+// removes stages from the table, so that no stage is removed while it runs.
 type swapper struct {
 	s      *server
-	memory int64 // of the device; 0: no limit
+	memory int64 // bytes of the device for swapped stages, 0 without a limit
 	ctx    context.Context
 	cancel context.CancelFunc
 	queue  chan swapJob
-	ended  chan struct{} // closed when the goroutine is over
-	open   atomic.Int32  // swaps that are not answered yet
+	ended  chan struct{} // closed when the goroutine has ended
+	open   atomic.Int32  // number of swaps that are not answered yet
 
-	// Of the goroutine, once there is one.
+	// The fields below belong to the goroutine once it runs.
 	kept  map[uint32]*keptModel // by stage
 	taken int64
 	out   []byte
 }
 
-// keptModel is a stage that may be swapped in.
+// keptModel is the model of a stage that may be swapped in.
 type keptModel struct {
 	spec  StageSpec
-	sub   engine.Submodel // with the model where it is in memory
-	bytes []byte          // the mapping
+	sub   engine.Submodel // its ONNX field is set only while it is loaded
+	bytes []byte          // the model, mapped from memory; nil if it is read from its file
 }
 
-// swapJob is a swap; gone are the stages that it has taken off the table.
+// swapJob is a swap, with the stages that the loop has removed from the table for it.
 type swapJob struct {
 	Swap
 	gone []*stage
 }
 
-// mostSwaps may wait in a worker. A parent sends one at a time.
+// maxSwaps is the number of swaps that may wait in a worker. A parent sends one at a time.
 const mostSwaps = 16
 
 func newSwapper(ctx context.Context, s *server, memory int64) *swapper {
@@ -55,8 +54,7 @@ func newSwapper(ctx context.Context, s *server, memory int64) *swapper {
 	return w
 }
 
-// keep cuts a stage, or takes over one that was cut by another worker. It is part
-// of the set-up.
+// keepStage cuts a stage, or maps the model that another worker has cut. It is part of the set-up.
 func (w *swapper) keep(ctx context.Context, p []byte) (*Kept, error) {
 	q, err := parseJSON[Keep](TypeKeep, p)
 	if err != nil {
@@ -76,6 +74,8 @@ func (w *swapper) keep(ctx context.Context, p []byte) (*Kept, error) {
 	if w.kept[id] != nil || w.queue != nil {
 		return nil, fmt.Errorf("%w: stage %d is kept already, or swaps have begun", ErrProtocol, id)
 	}
+
+	// Cut the stage, unless another worker did.
 	start, m := monotonic(), &keptModel{spec: q.Stage, sub: q.Submodel}
 	if q.Size == 0 {
 		sub, err := w.s.loader.Cut(ctx, &q.Stage)
@@ -88,6 +88,8 @@ func (w *swapper) keep(ctx context.Context, p []byte) (*Kept, error) {
 		}
 		m.sub.ONNX = nil
 	}
+
+	// Map the model.
 	if q.Size > 0 {
 		if m.bytes, err = unix.Mmap(fd, 0, int(q.Size), unix.PROT_READ, unix.MAP_PRIVATE); err != nil {
 			return nil, fmt.Errorf("map the model of stage %d (%d bytes): %w", id, q.Size, err)
@@ -98,8 +100,8 @@ func (w *swapper) keep(ctx context.Context, p []byte) (*Kept, error) {
 	return &Kept{Loaded: l, Size: q.Size, Submodel: m.sub}, nil
 }
 
-// storeModel writes a model into memory of the host, where there is room for it,
-// and gives its size. A model that is only described gets the memory alone.
+// storeModel writes a model into memory of the host if it fits, and returns its size, or 0 if it does not fit. If
+// the submodel has no bytes, only the memory is reserved.
 func storeModel(fd int, sub *engine.Submodel, room int64) (int64, error) {
 	size := int64(len(sub.ONNX))
 	if size == 0 {
@@ -121,7 +123,7 @@ func storeModel(fd int, sub *engine.Submodel, room int64) (int64, error) {
 	return size, nil
 }
 
-// begin hands a swap to the goroutine, which answers it.
+// enqueue gives a swap to the goroutine, which does it and answers.
 func (w *swapper) begin(p []byte) error {
 	q, err := parseJSON[Swap](TypeSwap, p)
 	if err != nil {
@@ -151,12 +153,12 @@ func (w *swapper) begin(p []byte) error {
 	return nil
 }
 
-// work does swaps until the queue is closed.
+// runSwaps does swaps until the queue is closed.
 func (w *swapper) work() {
 	defer close(w.ended)
 	runtime.LockOSThread()
 	if cpus := w.s.device.CPUs; len(cpus) > 0 {
-		// A device takes no other CPUs, and the engine's threads inherit these.
+		// The swaps of a device use no other CPUs than the device. The engine's threads inherit the set.
 		if unpin, err := engine.PinThread(cpus...); err == nil {
 			defer unpin()
 		}
@@ -177,13 +179,13 @@ func (w *swapper) work() {
 			w.answer(&a)
 		}
 		if w.s.alone && len(w.queue) == 0 {
-			debug.FreeOSMemory() // what loading left behind
+			debug.FreeOSMemory() // frees the garbage of loading
 		}
 		w.open.Add(-1)
 	}
 }
 
-// answer tells the parent. Where that fails the loop learns it, too.
+// sendResult sends the result to the parent. If that fails, the loop's own reads and writes fail, too.
 func (w *swapper) answer(a *Swapped) {
 	b, err := appendJSON(w.out[:0], TypeSwapped, a)
 	if err == nil {
@@ -192,7 +194,7 @@ func (w *swapper) answer(a *Swapped) {
 	}
 }
 
-// bring loads all stages of a swap, or none. It tells how many came from files.
+// swapIn loads all stages of a swap, or none. fromFile is the number of stages that were read from files.
 func (w *swapper) bring(q *swapJob) (cold int, err error) {
 	if w.memory > 0 && w.taken+q.Bytes > w.memory {
 		return 0, fmt.Errorf("%w: %d bytes are to be loaded, and %d of %d are taken", ErrMemory, q.Bytes, w.taken, w.memory)
@@ -217,7 +219,7 @@ func (w *swapper) bring(q *swapJob) (cold int, err error) {
 	return cold, nil
 }
 
-// load loads a stage and makes it ready; warm: from the host's memory.
+// loadStage loads a stage and makes it ready. inMemory says that it did not have to be read from its file.
 func (w *swapper) load(l Layout) (st *stage, warm bool, err error) {
 	m := w.kept[l.ID]
 	if m == nil || w.s.stage(l.ID) != nil {
@@ -246,7 +248,7 @@ func (w *swapper) load(l Layout) (st *stage, warm bool, err error) {
 	return st, warm, nil
 }
 
-// take frees the stages of a swap.
+// swapOut frees the stages of a swap.
 func (w *swapper) take(q *swapJob) error {
 	var errs []error
 	if len(q.gone) != len(q.Stages) {
@@ -259,14 +261,14 @@ func (w *swapper) take(q *swapJob) error {
 	return errors.Join(errs...)
 }
 
-// idle tells whether nothing is being swapped. The loop asks.
+// isIdle reports whether no swap is under way. The loop calls it.
 func (w *swapper) idle() bool { return w.open.Load() == 0 }
 
-// patience is how long the end of a worker waits for a swap.
+// closeTimeout is the time that a worker waits for a swap before it ends.
 const patience = time.Second
 
-// close ends the goroutine. It fails where a load does not end: then what the
-// worker has goes with its process.
+// close ends the goroutine. It returns false if a load does not end in time: the memory of the worker then is
+// freed with its process.
 func (w *swapper) close(alone bool) (whole bool) {
 	w.cancel()
 	if w.queue == nil {
@@ -285,7 +287,7 @@ func (w *swapper) close(alone bool) (whole bool) {
 	return w.forget()
 }
 
-// forget unmaps the models.
+// unmapModels unmaps the kept models.
 func (w *swapper) forget() bool {
 	for _, m := range w.kept {
 		if m.bytes != nil {

@@ -17,18 +17,17 @@ import (
 	"inferplan/formats/document"
 )
 
-// CountsOptions say how counts or rates per interval become single arrivals.
+// CountsOptions say how arrivals are made from counts or rates per interval.
 type CountsOptions struct {
 	Interval time.Duration // that one row stands for: 1s, 60s
-	Column   string        // of the file; may be empty when there is only one
+	Column   string        // of the file; may be empty if there is only one
 	CV       float64       // of the gaps within an interval; 0 or 1: uniformly random times
 	Scale    float64       // multiplies the counts; 0 is 1
-	Model    int32         // of the requests
-	Until    time.Duration // stop there; 0: at the end of the file
+	Model    int32         // model of the requests
+	Until    time.Duration // no arrivals from then on; 0 means up to the end of the file
 }
 
-// ParseSpread reads the spread of a command line, "uniform" or "gamma:CV", as
-// CountsOptions.CV.
+// ParseSpread parses a spread, "uniform" or "gamma:CV", and returns it as CountsOptions.CV.
 func ParseSpread(text string) (cv float64, err error) {
 	if text == "" || text == "uniform" {
 		return 1, nil
@@ -41,16 +40,13 @@ func ParseSpread(text string) (cv float64, err error) {
 	return 0, fmt.Errorf("%q is no spread: expected uniform, or gamma:CV with a CV above 0 and up to 100", text)
 }
 
-// Counts streams arrivals drawn from counts per interval: a CSV file with a
-// column of counts, or of rates where its name ends in _rps, and perhaps a
-// column of time (second, minute or t_s), after which rows may be missing:
-// nothing arrives then.
+// Counts draws arrivals from counts per interval, in a CSV file. It has a column of counts, or of rates if its
+// name ends in _rps, and perhaps a column of time (second, minute or t_s). With times, rows may be missing:
+// nothing arrives in these intervals.
 //
-// The arrivals of an interval are n points of a renewal process conditioned to
-// fill it: n+1 gamma gaps of the given CV, scaled to the interval. With a CV of
-// 1 these are n independent uniform times, in order. Scaled and fractional
-// counts are rounded so that the running total is never off by more than one
-// half.
+// The n arrivals of an interval are points of a renewal process conditioned to fill it: n+1 gamma gaps of the
+// given CV, scaled to the interval. With a CV of 1 they are n independent uniform times, in order. Scaled and
+// fractional counts are rounded so that the error of the running total never exceeds one half.
 type Counts struct {
 	in       *csvfile.Table
 	opt      CountsOptions
@@ -61,7 +57,7 @@ type Counts struct {
 	timeUnit time.Duration
 	rate     bool
 
-	base    time.Duration // of the first row
+	base    time.Duration // time of the first row
 	rows    int64
 	start   time.Duration // of the current interval
 	offsets []float64     // ends of its gaps, as shares of the interval
@@ -84,7 +80,7 @@ func OpenCounts(path string, rng *rand.Rand, opt CountsOptions) (*Counts, error)
 	return c, nil
 }
 
-// timeColumns names the columns that tell when an interval starts.
+// timeColumns holds the names, with the unit, of columns with the start of an interval.
 var timeColumns = map[string]time.Duration{"second": time.Second, "t_s": time.Second, "time_s": time.Second, "minute": time.Minute, "t_us": time.Microsecond}
 
 // otherColumns are known columns that hold neither counts nor a usable time.
@@ -118,7 +114,7 @@ func (c *Counts) columns() error {
 	for i, name := range c.in.Header {
 		unit, isTime := timeColumns[name]
 		switch {
-		// Days start their minutes anew: rows then stand for one interval each.
+		// Minutes may start anew each day. Rows then stand for one interval each.
 		case isTime && !slices.Contains(c.in.Header, "day") && c.timeCol < 0:
 			c.timeCol, c.timeUnit = i, unit
 		case isTime || slices.Contains(otherColumns, name):
@@ -153,7 +149,7 @@ func (c *Counts) columns() error {
 // Close closes the file.
 func (c *Counts) Close() error { return c.in.Close() }
 
-// Err returns what stopped the stream early.
+// Err returns the error that stopped the stream early.
 func (c *Counts) Err() error {
 	if c.err == io.EOF {
 		return nil
@@ -179,10 +175,10 @@ func (c *Counts) Next(r *Request) bool {
 	return true
 }
 
-// maxPerInterval bounds the arrivals that are drawn at once.
+// maxPerInterval bounds the arrivals of one interval.
 const maxPerInterval = 10_000_000
 
-// maxTime bounds the time that a trace may span, a century.
+// maxTime bounds the time that a trace may span: a century.
 const maxTime = 100 * 365 * 24 * time.Hour
 
 // interval draws the arrivals of the next row.
@@ -247,7 +243,7 @@ func (c *Counts) draw(n int) {
 		c.offsets[i] = sum
 	}
 	sum += c.gap()
-	if sum == 0 { // every gap underflowed, as a very large CV can do
+	if sum == 0 { // every gap underflowed, as can happen with a very large CV
 		sum = 1
 	}
 	for i := range c.offsets {

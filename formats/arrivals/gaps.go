@@ -11,8 +11,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Gaps streams a file of gaps between arrivals: one whole number of
-// microseconds per line, the first counted from 0.
+// Gaps reads a file of gaps between arrivals: one whole number of microseconds per line, the first from time 0.
 type Gaps struct {
 	file  *csvfile.File
 	lines *bufio.Scanner
@@ -40,7 +39,7 @@ func newGaps(f *csvfile.File, model int32) *Gaps {
 // Close closes the file.
 func (g *Gaps) Close() error { return g.file.Close() }
 
-// Err returns what stopped the stream early.
+// Err returns the error that stopped the stream early.
 func (g *Gaps) Err() error { return g.err }
 
 // Next reads the next gap.
@@ -55,9 +54,9 @@ func (g *Gaps) Next(r *Request) bool {
 			b = b[:len(b)-1]
 		}
 		if len(b) == 0 {
-			continue // the end of the file, or a blank line before it
+			continue // at the end of the file, or for a blank line before it
 		}
-		us, err := strconv.ParseUint(string(b), 10, 63) // it refuses signs; its text is not allocated
+		us, err := strconv.ParseUint(string(b), 10, 63) // refuses signs; its argument is not allocated
 		if err != nil || time.Duration(us) > (math.MaxInt64-g.at)/1000 {
 			g.err = &document.Error{File: g.file.Name, Line: g.line, Column: 1, Found: csvfile.Quote(string(b)), Expected: "a gap: a whole number of microseconds"}
 			return false

@@ -11,11 +11,11 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// longest bounds a drawn length where a distribution has no Max.
+// longest bounds a drawn length if the distribution has no Max.
 const longest = 1 << 20
 
-// WithLengths gives the requests of a source lengths that are drawn from
-// distributions, independently of each other; nil: one token.
+// WithLengths gives the requests of a source lengths that are drawn from distributions, independently of each
+// other. A nil distribution means one token.
 func WithLengths(s Source, rng *rand.Rand, prompt, output *formats.Lengths) Source {
 	in, out := Lengths(prompt, rng), Lengths(output, rng)
 	return &changed{s, func(r *Request) bool {
@@ -27,7 +27,7 @@ func WithLengths(s Source, rng *rand.Rand, prompt, output *formats.Lengths) Sour
 	}}
 }
 
-// Lengths draws from a distribution of token counts, cut at 1 and at Max; nil: 1.
+// Lengths draws from a distribution of token counts, limited to 1 and Max. A nil distribution always gives 1.
 func Lengths(l *formats.Lengths, rng *rand.Rand) func() int32 {
 	if l == nil {
 		return func() int32 { return 1 }
@@ -53,7 +53,7 @@ func Lengths(l *formats.Lengths, rng *rand.Rand) func() int32 {
 	return func() int32 { return cut(l.Mean) }
 }
 
-// empirical draws one of a list of lengths by weight.
+// empirical draws from a list of lengths by weight.
 func empirical(l *formats.Lengths, rng *rand.Rand, cut func(float64) int32) func() int32 {
 	sums := make([]float64, len(l.Tokens))
 	sum := 0.0
@@ -71,11 +71,11 @@ func empirical(l *formats.Lengths, rng *rand.Rand, cut func(float64) int32) func
 	}
 }
 
-// meanOf is how many draws the mean of a distribution is taken over that is cut.
+// meanOf is the number of draws over which the mean of a limited distribution is taken.
 const meanOf = 20_000
 
-// MeanLength is the mean of a distribution of token counts, as it is drawn: over a
-// fixed stream where it has no simple form. nil: 1.
+// MeanLength returns the mean of a distribution of token counts as it is drawn, over a fixed stream of draws if
+// there is no simple form. For a nil distribution it is 1.
 func MeanLength(l *formats.Lengths) float64 {
 	n, sum := meanOf, 0.0
 	switch {
@@ -104,7 +104,7 @@ func MeanLength(l *formats.Lengths) float64 {
 	return sum / float64(n)
 }
 
-// ShareUpTo is the share of lengths that are at most n, as Lengths draws them.
+// ShareUpTo returns the share of lengths that are at most n, as Lengths draws them.
 func ShareUpTo(l *formats.Lengths, n int64) float64 {
 	if l.Max > 0 && n >= int64(l.Max) || n >= longest {
 		return 1

@@ -2,8 +2,8 @@ package arrivals
 
 import "errors"
 
-// Merge interleaves sources by time. Requests of the same instant come in the
-// order of the sources, so the result does not depend on anything else.
+// Merge interleaves sources by time. Requests of the same instant come in the order of the sources, so that the
+// result is deterministic.
 func Merge(sources ...Source) Source {
 	if len(sources) == 1 {
 		return sources[0]
@@ -20,8 +20,8 @@ func Merge(sources ...Source) Source {
 	return m
 }
 
-// merge is a heap of source indexes, ordered by the time of their next request
-// and then by index. container/heap would box an integer per step.
+// merge is a heap of source indexes, ordered by the time of their next request and then by index. container/heap
+// would allocate an integer per step.
 type merge struct {
 	sources []Source
 	head    []Request
@@ -65,7 +65,7 @@ func (m *merge) down(i int) {
 	}
 }
 
-// Err joins what stopped the sources.
+// Err joins the errors that stopped the sources.
 func (m *merge) Err() error { return m.join(Err) }
 
 // Close closes all sources.

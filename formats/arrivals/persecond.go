@@ -14,10 +14,9 @@ import (
 	"inferplan/formats/document"
 )
 
-// PerSecond reads how many requests came in every second from a CSV file,
-// plain or gzip: a column of counts and perhaps one of time (second, t_s),
-// after which seconds without requests may be missing. Without it every row is
-// the next second.
+// PerSecond reads the number of requests in every second from a CSV file, plain or gzip. It has a column of counts
+// and perhaps one of time (second, t_s). With times, seconds without requests may be missing. Without times, every
+// row is the next second.
 func PerSecond(path string) (counts []float64, err error) {
 	f, err := open(path)
 	if err != nil {
@@ -27,7 +26,7 @@ func PerSecond(path string) (counts []float64, err error) {
 	return readPerSecond(f)
 }
 
-// maxSeconds bounds what PerSecond holds: a year.
+// maxSeconds bounds the seconds that PerSecond holds: a year.
 const maxSeconds = 366 * 24 * 3600
 
 func readPerSecond(f *csvfile.File) ([]float64, error) {
@@ -35,6 +34,8 @@ func readPerSecond(f *csvfile.File) ([]float64, error) {
 	if err != nil {
 		return nil, err
 	}
+
+	// Find the column of seconds, which may be absent, and the one of counts.
 	second, count := -1, -1
 	for i, name := range t.Header {
 		switch unit := timeColumns[name]; {
@@ -49,6 +50,8 @@ func readPerSecond(f *csvfile.File) ([]float64, error) {
 	if count < 0 {
 		return nil, &document.Error{File: f.Name, Line: 1, Column: 1, Found: "no column of counts", Expected: "second,count: requests in every second"}
 	}
+
+	// Read a count for every row. Seconds that the file leaves out have no request.
 	var out []float64
 	base := 0.0
 	for row := 0; ; row++ {

@@ -12,17 +12,16 @@ import (
 	"inferplan/formats/document"
 )
 
-// Processes take a rate in requests per second and stop before until; until
-// <= 0 means never. A rate that is not positive gives no requests.
+// The processes take a rate in requests per second and stop before end. If end <= 0 they never stop. A rate that
+// is not positive gives no requests.
 
 // Poisson returns arrivals with exponential gaps.
 func Poisson(rng *rand.Rand, model int32, rps float64, until time.Duration) Source {
 	return newProcess(model, rps, until, rng.ExpFloat64)
 }
 
-// Gamma returns arrivals with gamma-distributed gaps of the given coefficient
-// of variation: below 1 smoother than Poisson, above 1 burstier. A cv of 0 is
-// Uniform without its offset.
+// Gamma returns arrivals with gamma-distributed gaps of the given coefficient of variation: below 1 smoother than
+// Poisson, above 1 burstier. A cv of 0 gives even gaps, without the offset of Uniform.
 func Gamma(rng *rand.Rand, model int32, rps, cv float64, until time.Duration) Source {
 	switch {
 	case cv == 0:
@@ -43,8 +42,8 @@ func Uniform(model int32, rps float64, until time.Duration) Source {
 	return p
 }
 
-// Process returns the arrivals that a document asks for: spec may be nil, which
-// is Poisson. Traces are files and are opened with OpenTrace.
+// Process returns the arrivals that a document describes. If spec is nil, they are Poisson. Traces are opened with
+// OpenTrace.
 func Process(spec *formats.Arrivals, rng *rand.Rand, model int32, rps float64, until time.Duration) (Source, error) {
 	if spec == nil {
 		spec = &formats.Arrivals{}
@@ -95,7 +94,7 @@ func (p *process) Next(r *Request) bool {
 	} else {
 		p.at += p.gap() * p.mean
 	}
-	at := math.Floor(p.at) // math.Round of what is not negative, in fewer steps
+	at := math.Floor(p.at) // math.Round for a number that is not negative, in fewer steps
 	if p.at-at >= 0.5 {
 		at++
 	}

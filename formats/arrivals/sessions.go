@@ -8,12 +8,11 @@ import (
 	"inferplan/formats"
 )
 
-// WithSessions makes sessions of a source's requests. A request goes on with a
-// session, or begins one where no session waits or the draw says so: sessions have
-// a mean of spec.Turns requests. Its prompt is then what the source gave it, behind
-// the share spec.Repeats of all that was said before. A session waits from spec.Think
-// (exponential) after its last arrival on: when it was answered is not known here.
-// Sessions are numbered from first + 1.
+// WithSessions turns a source's requests into requests of sessions. A request continues a waiting session, unless
+// there is none or a draw decides to begin a new one, so that sessions have a mean of spec.Turns requests. Its
+// prompt is that of the source's request, behind the share spec.Repeats of all earlier tokens of the session. A
+// session waits from spec.Think (exponential) after its last arrival on, because the time of the answer is not
+// known here. Sessions are numbered from firstID + 1.
 func WithSessions(s Source, rng *rand.Rand, spec *formats.Sessions, first int64) Source {
 	w := &withSessions{Source: s, rng: rng, spec: *spec, next: first}
 	if w.spec.Repeats == 0 {
@@ -42,7 +41,7 @@ func (w *withSessions) Next(r *Request) bool {
 	}
 	at := -1
 	if w.rng.Float64() < 1-1/w.spec.Turns {
-		for i := range w.open { // the one that waited longest
+		for i := range w.open { // the one that has waited longest
 			if o := &w.open[i]; o.ready <= r.At && (at < 0 || o.ready < w.open[at].ready) {
 				at = i
 			}

@@ -9,13 +9,13 @@ import (
 type Request struct {
 	At           time.Duration // since the start of the stream
 	Model        int32         // index into the caller's models
-	SLO          time.Duration // 0: the model's own
+	SLO          time.Duration // 0 means the model's
 	ID           string
 	PromptTokens int32
 	OutputTokens int32
-	Session      int64 // of requests that repeat what was said before; 0: none
+	Session      int64 // of requests that repeat earlier tokens; 0 for none
 	Class        string
-	Client       string // who sends it; empty: not known
+	Client       string // the client that sends it, or "" if it is not known
 }
 
 // Source yields requests in nondecreasing order of At. Next overwrites *r and
@@ -24,7 +24,7 @@ type Source interface {
 	Next(r *Request) bool
 }
 
-// Err returns what stopped the source early, if it is one that can fail.
+// Err returns the error that stopped the source early, if it is a source that can fail.
 func Err(s Source) error {
 	if e, ok := s.(interface{ Err() error }); ok {
 		return e.Err()

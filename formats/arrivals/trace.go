@@ -121,6 +121,8 @@ func (t *Trace) columns() error {
 	for i := range t.at {
 		t.at[i] = -1
 	}
+
+	// Find the columns by their names.
 	for i, name := range t.in.Header {
 		c, ok := traceColumns[name]
 		if !ok && t.opt.lenient {
@@ -141,6 +143,8 @@ func (t *Trace) columns() error {
 		return &document.Error{File: t.in.Name, Line: 1, Column: 1, Found: "no column t_us", Expected: "the columns " + strings.Join(traceNames[:], ", "),
 			Hint: "counts per second or minute are converted by `plan import trace --counts`"}
 	}
+
+	// Without a column of models, all requests are for the only model.
 	if t.at[colModel] < 0 && t.opt.model < 0 {
 		if len(t.names) > 1 {
 			return &document.Error{File: t.in.Name, Line: 1, Column: 1, Found: "no column model", Expected: "one, because there are several models: " + strings.Join(t.names, ", ")}

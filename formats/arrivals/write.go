@@ -20,6 +20,8 @@ func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n in
 	if len(columns) == 0 && len(models) > 1 {
 		columns = []string{"model"}
 	}
+
+	// Write the header, with the columns in the order that all traces have.
 	var cols []int
 	header := []string{"t_us"}
 	for c, name := range traceNames {
@@ -36,6 +38,8 @@ func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n in
 	if err := out.Write(header); err != nil {
 		return 0, fmt.Errorf("writing a trace: %w", err)
 	}
+
+	// Write a row for every request.
 	row := make([]string, len(header))
 	var r Request
 	for s.Next(&r) {

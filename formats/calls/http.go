@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Path is where the HTTP form begins.
+// Path is the prefix of all paths of the HTTP form.
 const Path = "/v1/workflows"
 
 // MaxTasks bounds the tasks of a request.
@@ -15,9 +15,9 @@ const MaxTasks = 4096
 // Open begins a request.
 type Open struct {
 	Application string  `json:"application"`
-	TimeoutMS   float64 `json:"timeout_ms,omitempty"` // 0: the application's SLO
-	// Inputs are what clients of the application send, by name. Steps before models read
-	// them, and tasks that read nothing else.
+	TimeoutMS   float64 `json:"timeout_ms,omitempty"` // 0 means the application's SLO
+	// Inputs are the inputs that the client sends, by name. Steps before models read them, and tasks that read no
+	// other task.
 	Inputs map[string]any `json:"inputs,omitempty"`
 	// Client is who sends it, as the server knows it.
 	Client string `json:"-"`
@@ -46,7 +46,7 @@ const (
 	Failed  = "failed"
 )
 
-// Result is what there is of a task.
+// Result is the state of a task, with its outputs if it has ended.
 type Result struct {
 	Task    Handle  `json:"task"`
 	State   string  `json:"state"`
@@ -63,7 +63,7 @@ type Failure struct {
 // ResultEvent is the name of the event of a stream.
 const ResultEvent = "result"
 
-// Check tells what is wrong with calls of a request that has so many tasks.
+// Check returns an error if calls of a request that has the given number of tasks are wrong.
 func (e *Enqueue) Check(tasks int) error {
 	if len(e.Tasks) == 0 || len(e.Tasks)+tasks > MaxTasks {
 		return fmt.Errorf("tasks: found %d beside %d, expected at least one, and at most %d of a request", len(e.Tasks), tasks, MaxTasks)

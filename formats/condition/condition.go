@@ -17,10 +17,10 @@ const MaxLength = 1000
 // maxCost bounds the work of one evaluation.
 const maxCost = 100_000
 
-// maxNesting bounds how deep a list type goes.
+// maxNesting bounds the nesting of list types.
 const maxNesting = 4
 
-// Error is what is wrong with an expression.
+// Error says what is wrong with an expression, and where.
 type Error struct {
 	Column int // in characters, from 1
 	Reason string
@@ -29,23 +29,23 @@ type Error struct {
 // Error implements error.
 func (e *Error) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Reason) }
 
-// Want is the kind of value that an expression must have.
+// ValueKind is the kind of value that an expression must have.
 type Want string
 
-// What expressions are for.
+// The kinds of values.
 const (
 	Bool  Want = "bool"
-	Count Want = "int or list" // a number of items, or the items
+	Count Want = "int or list" // a number of items, or a list of them
 	Text  Want = "string"
 )
 
-// Scope is the names that expressions may use.
+// Scope holds the names that expressions may use.
 type Scope struct{ env *cel.Env }
 
-// KnownType tells whether a text names a type.
+// KnownType reports whether a text names a type.
 func KnownType(text string) bool { return typeOf(text, 0) != nil }
 
-// typeOf is the type that a text names; nil: none.
+// typeOf returns the type that a text names, or nil if it names none.
 func typeOf(text string, depth int) *cel.Type {
 	switch text {
 	case "bool":
@@ -67,7 +67,7 @@ func typeOf(text string, depth int) *cel.Type {
 	return nil
 }
 
-// NewScope makes a scope of names with their types. A name may have dots.
+// NewScope makes a scope of names with their types. A name may contain dots.
 func NewScope(names map[string]string) (*Scope, error) {
 	options := []cel.EnvOption{cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50)}
 	var order []string
@@ -93,10 +93,10 @@ func NewScope(names map[string]string) (*Scope, error) {
 type Expression struct {
 	text    string
 	program cel.Program
-	fixed   ref.Val // nil: it depends on something
+	fixed   ref.Val // its value if it depends on no name, else nil
 }
 
-// Compile checks an expression. The error is an *Error.
+// Compile checks an expression. Its error is an *Error.
 func (s *Scope) Compile(text string, want Want) (*Expression, error) {
 	if len(text) > MaxLength {
 		return nil, &Error{1, fmt.Sprintf("%d bytes, expected at most %d", len(text), MaxLength)}
@@ -131,7 +131,7 @@ func (w Want) takes(t *cel.Type) bool {
 	return t.Kind() == types.StringKind
 }
 
-// Values gives the value of a name; false: it has none.
+// Lookup returns the value of a name, or false if it has none.
 type Values func(name string) (any, bool)
 
 // ResolveName implements cel.Activation.
@@ -140,8 +140,8 @@ func (v Values) ResolveName(name string) (any, bool) { return v(name) }
 // Parent implements cel.Activation.
 func (Values) Parent() cel.Activation { return nil }
 
-// eval is the value over names. What goes wrong within is an error, a panic too: a
-// server that evaluates outlives whatever a request brings.
+// evaluate returns the value of the expression. Any failure becomes an error, a panic too, because a server that
+// evaluates must survive any request.
 func (x *Expression) eval(values Values) (_ ref.Val, err error) {
 	if x.fixed != nil {
 		return x.fixed, nil
@@ -200,7 +200,7 @@ func (x *Expression) Words(values Values) (string, error) {
 	return string(s), nil
 }
 
-// Fixed is the number of items of an expression that depends on nothing.
+// ConstantItems returns the number of items of an expression that depends on no name. Otherwise ok is false.
 func (x *Expression) Fixed() (n int64, ok bool) {
 	if x.fixed == nil {
 		return 0, false

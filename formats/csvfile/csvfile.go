@@ -19,12 +19,12 @@ import (
 	"inferplan/formats/document"
 )
 
-// File is an open file, unpacked when it is a gzip file, whatever its name.
+// File is an open file. If it is compressed with gzip, whatever its name, it is decompressed.
 type File struct {
 	*bufio.Reader
-	Name    string // in errors
-	MaxLine int    // bytes; 0: a mebibyte
-	plain   bool   // though its name ends like that of a gzip file
+	Name    string // for errors
+	MaxLine int    // largest length of a line in bytes; 0 means a mebibyte
+	plain   bool   // not gzip although its name ends like that
 	closes  []io.Closer
 }
 
@@ -45,7 +45,7 @@ func Open(path string) (*File, error) {
 	return x, nil
 }
 
-// New is Open from an io.Reader; name is what errors call it.
+// New opens a reader as a file. Errors use name for it.
 func New(r io.Reader, name string) (*File, error) {
 	f := &File{Name: name, Reader: bufio.NewReaderSize(r, 1<<16)}
 	if magic, _ := f.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -68,13 +68,13 @@ func New(r io.Reader, name string) (*File, error) {
 	return f, nil
 }
 
-// readPlain is the hint where the text of such a file is not what it should be.
+// readPlain is the hint for errors in such a file.
 const readPlain = "it is no gzip, in spite of its name, and was read as text"
 
-// binary tells control characters that no text has.
+// isBinary reports whether a character is a control character that texts do not have.
 func binary(r rune) bool { return r < '\t' || r > '\r' && r < 0x1b }
 
-// Close closes what was opened.
+// Close closes the file, if this package opened it.
 func (f *File) Close() error {
 	var errs []error
 	for _, c := range f.closes {
@@ -84,11 +84,10 @@ func (f *File) Close() error {
 	return errors.Join(errs...)
 }
 
-// maxLine bounds a line where the file says nothing else: a longer one is no
-// CSV, and would be kept whole in memory.
+// maxLine bounds a line if the file sets no other bound. Longer lines are not CSV, and would be kept in memory.
 const maxLine = 1 << 20
 
-// lineGuard fails on lines that are too long before they are gathered.
+// lineGuard fails on lines that are too long before they are collected in memory.
 type lineGuard struct {
 	f    *File
 	line int
@@ -115,12 +114,12 @@ func (g *lineGuard) Read(p []byte) (int, error) {
 type Table struct {
 	*File
 	Header []string
-	Row    []string // the current one; its texts are valid until the next
+	Row    []string // the current row; its texts are valid until the next one
 	csv    *csv.Reader
-	wrong  error // the first typed cell of the row that is wrong, see Number
+	wrong  error // of the first cell of the row that could not be read, see Number
 }
 
-// ReadTable reads the header of a text, plain or packed; name is what errors call it.
+// ReadTable reads the header of a text, plain or compressed. Errors use name for it.
 func ReadTable(r io.Reader, name string) (*Table, error) {
 	f, err := New(r, name)
 	if err != nil {
@@ -185,7 +184,7 @@ func (t *Table) Expect(header ...string) error {
 	return e
 }
 
-// Next reads a row into t.Row; io.EOF at the end.
+// Next reads a row into t.Row. At the end it returns io.EOF.
 func (t *Table) Next() error {
 	row, err := t.csv.Read()
 	if err != nil {
@@ -198,7 +197,7 @@ func (t *Table) Next() error {
 	return nil
 }
 
-// Each calls a function for every row that is left, until it fails or a typed cell that it read is wrong.
+// EachRow calls a function for every remaining row, until the function fails or reads a cell that is wrong.
 func (t *Table) Each(row func() error) error {
 	for {
 		if err := t.Next(); errors.Is(err, io.EOF) {
@@ -216,7 +215,7 @@ func (t *Table) Each(row func() error) error {
 	}
 }
 
-// Column returns the first of the names that the table has a column of, and its index; without one the index is -1.
+// Column returns the first of the names that the table has as a column, and its index, or -1 if it has none.
 func (t *Table) Column(names ...string) (string, int) {
 	for _, name := range names {
 		if i := slices.Index(t.Header, name); i >= 0 {
@@ -226,7 +225,7 @@ func (t *Table) Column(names ...string) (string, int) {
 	return "", -1
 }
 
-// Need fails unless the table has these columns. Of names with a | between, one is enough.
+// Require fails unless the table has these columns. A name may list alternatives with a | between them.
 func (t *Table) Need(names ...string) error {
 	for _, name := range names {
 		if _, i := t.Column(strings.Split(name, "|")...); i < 0 {
@@ -237,7 +236,7 @@ func (t *Table) Need(names ...string) error {
 	return nil
 }
 
-// Text returns a cell of the row without the blanks around it, empty if the table has no such column.
+// Text returns a cell of the row without spaces around it, or "" if the table has no such column.
 func (t *Table) Text(column string) string {
 	i := slices.Index(t.Header, column)
 	if i < 0 {
@@ -246,15 +245,16 @@ func (t *Table) Text(column string) string {
 	return strings.Clone(strings.TrimSpace(t.Row[i]))
 }
 
-// Number returns a cell of the row. If it is no number within the bounds, it returns the least, and Each fails.
+// Number returns a cell of the row. If it is not a number within the bounds, Number returns minValue, and EachRow
+// fails.
 func (t *Table) Number(column string, least, most float64) float64 {
 	return number(t, column, least, most, "a number from %g to %g", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
 }
 
-// Whole is Number of a whole number.
+// Whole does the same for a whole number.
 func (t *Table) Whole(column string, least, most int) int {
 	return number(t, column, least, most, "a whole number from %d to %d", func(text string) (int, error) {
-		x, err := strconv.ParseFloat(text, 64) // 4.0 is a whole number, too
+		x, err := strconv.ParseFloat(text, 64) // accepts 4.0, too
 		if err == nil && (x != math.Trunc(x) || math.Abs(x) > 1<<53) {
 			err = strconv.ErrSyntax
 		}
@@ -262,7 +262,8 @@ func (t *Table) Whole(column string, least, most int) int {
 	})
 }
 
-// Time is Number of a time from 0 to most, in a column whose name ends in its unit: _us, _ms or else seconds.
+// Time does the same for a time from 0 to maxTime, in a column whose name ends in its unit: _us, _ms or else
+// seconds.
 func (t *Table) Time(column string, most time.Duration) time.Duration {
 	unit := time.Second
 	switch {
@@ -288,14 +289,14 @@ func number[T int | float64](t *Table, column string, least, most T, expected st
 	return x
 }
 
-// Wrong makes Each fail at the current row, unless something before was wrong.
+// SetError makes EachRow fail at the current row, unless an earlier error is set.
 func (t *Table) Wrong(err error) {
 	if t.wrong == nil {
 		t.wrong = err
 	}
 }
 
-// wrap turns what encoding/csv says into the error type of documents.
+// documentError turns an error of encoding/csv into the error type of documents.
 func (t *Table) wrap(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		if e, ok := errors.AsType[*document.Error](p.Err); ok {
@@ -313,7 +314,7 @@ func (t *Table) wrap(err error) error {
 	return fmt.Errorf("reading %s: %w", t.Name, err)
 }
 
-// Fail is a finding about field i of the current row.
+// Fail returns a finding about field i of the current row.
 func (t *Table) Fail(i int, column, found, expected string) *document.Error {
 	line, col := t.csv.FieldPos(i)
 	e := &document.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
@@ -323,12 +324,12 @@ func (t *Table) Fail(i int, column, found, expected string) *document.Error {
 	return e
 }
 
-// Cell is a finding about the text of field i.
+// CellError returns a finding about the text of field i.
 func (t *Table) Cell(i int, expected string) *document.Error {
 	return t.Fail(i, t.Header[i], Quote(t.Row[i]), expected)
 }
 
-// Quote writes a text of a file for a message.
+// Quote quotes a text of a file for a message.
 func Quote(s string) string {
 	if len(s) > 60 {
 		s = strings.ToValidUTF8(s[:60], "") + "…"
@@ -336,7 +337,8 @@ func Quote(s string) string {
 	return fmt.Sprintf("the text %q", s)
 }
 
-// WriteFile writes a file whole or not at all, packed when path ends in .gz; the bytes depend on what is written alone.
+// WriteFile writes a file completely or not at all, compressed if path ends in .gz. The bytes depend only on the
+// content.
 func WriteFile(path string, write func(io.Writer) error, opts ...document.WriteOption) (changed bool, err error) {
 	var b bytes.Buffer
 	if strings.HasSuffix(path, ".gz") {

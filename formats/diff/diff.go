@@ -11,31 +11,31 @@ import (
 	"inferplan/formats/document"
 )
 
-// What happened to something.
+// Kinds of a Change.
 const (
 	Added   = "added"
 	Removed = "removed"
 	Changed = "changed"
 )
 
-// Change is one thing that moved.
+// Change is one difference.
 type Change struct {
 	Section  string   `json:"section"`            // objective, models, pipelines, devices, policy, options, inputs, blocks, …
 	What     string   `json:"what"`               // added, removed, changed
 	Path     string   `json:"path"`               // model resnet50 rps
 	Old      string   `json:"old,omitempty"`      // as written for people, with its unit
 	New      string   `json:"new,omitempty"`      // the same on the other side
-	Relative *float64 `json:"relative,omitempty"` // (new - old) / old, where both are numbers and old is not 0
-	Note     string   `json:"note,omitempty"`     // better, worse, or what else helps to judge
+	Relative *float64 `json:"relative,omitempty"` // (new - old) / old, if both are numbers and old is not 0
+	Note     string   `json:"note,omitempty"`     // better, worse, or another help to judge it
 }
 
 // marks stand in front of a change on a line.
 var marks = map[string]string{Added: "+ ", Removed: "- ", Changed: "~ "}
 
-// String is the change on one line.
+// String returns the change on one line.
 func (c *Change) String() string { return marks[c.What] + c.detail() }
 
-// words is the change as a sentence that needs no mark.
+// words returns the change as a sentence without a mark.
 func (c *Change) words() string {
 	if c.What == Changed {
 		return c.detail()
@@ -62,19 +62,19 @@ func (c *Change) detail() string {
 	return s
 }
 
-// Result is what moved between two documents, in the order of the document.
+// Result holds the differences between two documents, in the order of the document.
 type Result struct {
 	Kind    string        `json:"kind"`              // of the documents
-	Summary string        `json:"summary,omitempty"` // on one line, of plans and profiles
+	Summary string        `json:"summary,omitempty"` // on one line, for plans and profiles
 	Changes []Change      `json:"changes"`
-	Blocks  []BlockChange `json:"blocks,omitempty"` // profiles: the moved latencies as numbers
+	Blocks  []BlockChange `json:"blocks,omitempty"` // for profiles: the changed latencies as numbers
 }
 
-// Empty tells whether nothing moved.
+// Empty reports whether there are no differences.
 func (r *Result) Empty() bool { return len(r.Changes) == 0 }
 
-// Lines returns the changes for people: the summary, a heading per section and a
-// line per change; none when nothing moved.
+// Lines returns the changes for people: the summary, a heading per section and a line per change. Without changes
+// it returns nothing.
 func (r *Result) Lines() []string {
 	return r.lines(r.Summary, func(section string) []string { return []string{section} }, func(c *Change) string { return "  " + c.String() })
 }
@@ -108,7 +108,7 @@ func (r *Result) lines(summary string, heading func(section string) []string, li
 
 var markdownEscapes = strings.NewReplacer("<", "&lt;", "*", "\\*", "_", "\\_", "`", "\\`", "|", "\\|")
 
-// Recorder fills a Result; its methods record only what differs.
+// Recorder fills a Result. Its methods record only differences.
 type Recorder struct {
 	Result
 	section string
@@ -118,14 +118,14 @@ func (r *Recorder) add(what, path, old, new string, relative *float64, note stri
 	r.Changes = append(r.Changes, Change{Section: r.section, What: what, Path: path, Old: old, New: new, Relative: relative, Note: note})
 }
 
-// text compares words.
+// addText compares texts.
 func (r *Recorder) text(path, old, new string) {
 	if old != new {
 		r.add(Changed, path, cmp.Or(old, "none"), cmp.Or(new, "none"), nil, "")
 	}
 }
 
-// direction says which way of moving is good.
+// direction says in which direction a figure is better.
 type direction int
 
 const (
@@ -134,7 +134,7 @@ const (
 	lessIsBetter
 )
 
-// figure compares numbers; differences within rounding are none.
+// addFigure compares numbers. Differences within rounding are ignored.
 func (r *Recorder) figure(path string, old, new float64, unit string, d direction) {
 	if old == new || math.Abs(old-new) <= 1e-9*max(math.Abs(old), math.Abs(new)) {
 		return
@@ -142,14 +142,13 @@ func (r *Recorder) figure(path string, old, new float64, unit string, d directio
 	r.add(Changed, path, figureText(old, unit), figureText(new, unit), relative(old, new), judge(old, new, d))
 }
 
-// optional compares numbers that may be absent.
+// addOptional compares numbers that may be absent.
 func (r *Recorder) optional(path string, old, new *float64, unit string, d direction) {
 	text := func(x float64) string { return figureText(x, unit) }
 	r.present(path, old, new, text, func() { r.figure(path, *old, *new, unit, d) })
 }
 
-// present tells of a number that is there on one side; both compares it where it is
-// on both.
+// addPresence records a number that only one side has. If both have it, it calls both to compare them.
 func (r *Recorder) present(path string, old, new *float64, text func(float64) string, both func()) {
 	switch {
 	case old != nil && new != nil:
@@ -161,14 +160,14 @@ func (r *Recorder) present(path string, old, new *float64, text func(float64) st
 	}
 }
 
-// span compares times.
+// addTime compares times.
 func (r *Recorder) span(path string, old, new document.Micros, d direction) {
 	if old != new {
 		r.add(Changed, path, spanText(old), spanText(new), relative(float64(old), float64(new)), judge(float64(old), float64(new), d))
 	}
 }
 
-// count compares whole numbers.
+// addCount compares whole numbers.
 func (r *Recorder) count(path string, old, new int, d direction) {
 	if old != new {
 		r.add(Changed, path, strconv.Itoa(old), strconv.Itoa(new), nil, judge(float64(old), float64(new), d))
@@ -195,8 +194,7 @@ func relative(old, new float64) *float64 {
 
 func percent(x float64) string { return fmt.Sprintf("%+.3g %%", 100*x) }
 
-// share compares shares, which are told as percentages; differences below a
-// millionth are none.
+// addShare compares shares, which are written as percentages. Differences below a millionth are ignored.
 func (r *Recorder) share(path string, old, new *float64, d direction) {
 	const least = 1e-6
 	text := func(x float64) string { return strconv.FormatFloat(100*x, 'g', 4, 64) + " %" }
@@ -207,8 +205,7 @@ func (r *Recorder) share(path string, old, new *float64, d direction) {
 	})
 }
 
-// figureText writes a number with six digits: enough to tell apart what the
-// relative change then judges.
+// figureText writes a number with six digits, enough to distinguish values that differ.
 func figureText(x float64, unit string) string {
 	s := strconv.FormatFloat(x, 'g', 6, 64)
 	if unit != "" {
@@ -217,18 +214,18 @@ func figureText(x float64, unit string) string {
 	return s
 }
 
-// spanText is a time in milliseconds, as tables have it.
+// spanText writes a time in milliseconds, as in tables.
 func spanText(m document.Micros) string {
 	return strconv.FormatFloat(float64(m.D())/1e6, 'g', 5, 64) + " ms"
 }
 
-// pair is what has one name on either side; nil where a side does not have it.
+// pair holds the entries of both sides with one name. It is nil for a side that does not have the name.
 type pair[T any] struct {
 	name string
 	a, b *T
 }
 
-// union pairs two lists by name: what is in a, in its order, then what is only in b.
+// pairByName pairs two lists by name: the entries of a, in its order, and then those that are only in b.
 func union[T any](a, b []T, name func(*T) string) []pair[T] {
 	var out []pair[T]
 	at := map[string]int{}
@@ -252,7 +249,7 @@ func union[T any](a, b []T, name func(*T) string) []pair[T] {
 	return out
 }
 
-// shared goes through what is on both sides.
+// commonNames iterates over the entries that are on both sides.
 func shared[T any](a, b []T, name func(*T) string) iter.Seq2[string, pair[T]] {
 	return func(yield func(string, pair[T]) bool) {
 		for _, p := range union(a, b, name) {
@@ -263,8 +260,8 @@ func shared[T any](a, b []T, name func(*T) string) iter.Seq2[string, pair[T]] {
 	}
 }
 
-// matched walks two lists by name, in the order of union: what is only in one
-// is removed or added, with its text; what is in both is compared.
+// eachPair walks two lists by name, in the order of pairByName. An entry on one side is recorded as removed or
+// added, with its text. Entries on both sides are compared.
 func matched[T any](r *Recorder, section string, a, b []T, name func(*T) string, label string, text func(*T) string, both func(name string, x, y *T)) {
 	for _, p := range union(a, b, name) {
 		r.section = section
@@ -279,7 +276,7 @@ func matched[T any](r *Recorder, section string, a, b []T, name func(*T) string,
 	}
 }
 
-// orZero is what a pointer points to; the zero value where it is nil.
+// orZero returns the value of a pointer, or the zero value if it is nil.
 func orZero[T any](p *T) (x T) {
 	if p != nil {
 		x = *p
@@ -287,5 +284,5 @@ func orZero[T any](p *T) (x T) {
 	return x
 }
 
-// untold is the text of what says enough by its name.
+// isUnstated is the text for entries whose name says enough.
 func untold[T any](*T) string { return "" }

@@ -1,14 +1,14 @@
-// Package diff tells what moved between two documents of one kind.
+// Package diff finds the differences between two documents of one kind.
 //
-// Plans compares two plans: objective, models, pipelines, devices, policy,
-// options and inputs. Profiles compares two profiles and names every block
-// whose latency moved by more than a tolerance, or the model where all did.
-// Reports compares what became of requests.
+// Plans compares two plans: objective, models, pipelines, devices, policy, options and inputs. Profiles compares
+// two profiles and lists every block whose latency changed by more than a tolerance, or the model if all of its
+// blocks did. Reports compares the outcomes of requests.
 //
-// A comparison is a Result: a list of Changes in the order of the document,
-// each with a section, the path of what moved, the values on both sides and,
-// for numbers, the relative change. Of plans a summary says on one line what a
-// switch means. Result writes lines for people (Lines, Markdown) and
-// is itself the JSON form. Another kind of document slots in as one more
-// function that fills a Result through the recorder of this package.
+// A comparison is a Result: a list of Changes in the order of the document. Each has a section, the path of the
+// changed field, the values on both sides and, for numbers, the relative change. For plans, a summary says on one
+// line what a switch from one to the other means. Result writes lines for people (Lines, Markdown), and its JSON
+// form is the type itself. For another kind of document, add a function that fills a Result through the Recorder.
+//
+// Read diff.go first, then plans.go with gear.go, queue.go and flow.go for the sections, profiles.go and
+// reports.go. summary.go writes the summary of plans.
 package diff

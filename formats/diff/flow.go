@@ -6,9 +6,8 @@ import (
 	"inferplan/formats"
 )
 
-// Flows compares what two plans of applications promise beside the deployment: of
-// workflows also copies at the start, loads, segments and expected ways. A plan of
-// another kind has none.
+// Flows compares the promises of two plans of applications, besides their deployment. For workflows it also
+// compares copies at the start, loads, segments and expected paths. A plan of another kind has none of these.
 func Flows(before, after *formats.Plan, r *Recorder) {
 	a, b := orZero(formats.FlowOf(before)), orZero(formats.FlowOf(after))
 	r.section = "applications"
@@ -38,8 +37,7 @@ func Flows(before, after *formats.Plan, r *Recorder) {
 	r.count("rows of the scaling table", rows(&a), rows(&b), neutral)
 }
 
-// rows is how many rows the table of a plan's scaling has; 0: all replicas are there all
-// the time.
+// scalingRows returns the number of rows in the table of a plan's scaling, or 0 if all replicas always run.
 func rows(f *formats.FlowPlan) int {
 	if f.Scaling == nil {
 		return 0

@@ -7,9 +7,8 @@ import (
 	"inferplan/formats"
 )
 
-// Gears compares how two gear plans answer. Ranges are matched by their upper
-// edge: a plan with other ranges has others added and removed. A plan of another
-// kind has none.
+// Gears compares the answers of two gear plans. Ranges are matched by their upper ends; ranges of only one plan
+// are added or removed. A plan of another kind has none.
 func Gears(before, after *formats.Plan, r *Recorder) {
 	a, b := orZero(formats.GearOf(before)), orZero(formats.GearOf(after))
 	r.section = "gears"
@@ -36,7 +35,7 @@ func (r *Recorder) gear(at string, a, b *formats.Gear) {
 	r.optional(at+"accuracy held out", a.AccuracyHeldOut, b.AccuracyHeldOut, "", moreIsBetter)
 	r.figure(at+"bound", a.Bound, b.Bound, "", neutral)
 	r.span(at+"latency", a.LatencyUS, b.LatencyUS, lessIsBetter)
-	if a.LatencyHeldOutUS > 0 && b.LatencyHeldOutUS > 0 { // earlier versions did not try it
+	if a.LatencyHeldOutUS > 0 && b.LatencyHeldOutUS > 0 { // earlier versions did not simulate it
 		r.span(at+"latency held out", a.LatencyHeldOutUS, b.LatencyHeldOutUS, lessIsBetter)
 	}
 	r.figure(at+"utilisation", a.Utilisation, b.Utilisation, "", neutral)
@@ -51,8 +50,7 @@ func (r *Recorder) gear(at string, a, b *formats.Gear) {
 	}
 }
 
-// cascade writes a gear's models with their thresholds, and the least queue
-// where it is not 1.
+// cascade writes a gear's models with their thresholds, and the smallest queue if that is not 1.
 func cascade(g *formats.Gear) string {
 	var parts []string
 	for k := range g.Stages {

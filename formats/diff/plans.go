@@ -10,11 +10,11 @@ import (
 	"inferplan/formats/document"
 )
 
-// Plans tells what moved from plan a to plan b. section adds what moved between
-// their sections; nil leaves that out.
+// Plans returns the changes from plan a to plan b. section, if not nil, adds the changes between their sections.
 func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *Result {
 	r := &Recorder{Result: Result{Kind: formats.KindPlan, Changes: []Change{}}}
 
+	// Who made the plan.
 	r.section = "plan"
 	r.text("kind", a.Kind, b.Kind)
 	r.text("algorithm", a.Algorithm, b.Algorithm)
@@ -24,6 +24,7 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 		r.text("seed", fmt.Sprint(a.Seed), fmt.Sprint(b.Seed))
 	}
 
+	// What it reaches. The objective's kind decides whether more is better.
 	r.section = "objective"
 	good := moreIsBetter
 	if n := b.Objective.Name; n == "cost" || n == "power" || n == "gpus" || n == "latency" {
@@ -38,6 +39,7 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	r.text("stopped by", a.StoppedBy, b.StoppedBy)
 	r.certified(a.Certified, b.Certified)
 
+	// What it deploys, where, and the part that only plans of this kind have.
 	r.models(a, b)
 	r.pipelines(a, b)
 	if section != nil {
@@ -46,6 +48,7 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	r.pools(a.Pools, b.Pools)
 	r.usage(a, b)
 
+	// What it rests on.
 	r.section = "policy"
 	r.text("name", a.Policy.Name, b.Policy.Name)
 	r.params(a.Policy.Params, b.Policy.Params)
@@ -93,7 +96,7 @@ func (r *Recorder) models(a, b *formats.Plan) {
 	})
 }
 
-// promised is what a deployed model is held to.
+// promiseText returns the promise for a deployed model.
 func promised(p *formats.Plan, d *formats.Deployed) formats.Served {
 	if p.Section == nil {
 		return formats.Served{}
@@ -101,7 +104,7 @@ func promised(p *formats.Plan, d *formats.Deployed) formats.Served {
 	return p.Section.Promised(d)
 }
 
-// slowest is the planned latency of a model: that of its slowest pipeline.
+// slowest returns the planned latency of a model: that of its slowest pipeline.
 func slowest(m *formats.Deployed) document.Micros {
 	worst := document.Micros(0)
 	for i := range m.Pipelines {
@@ -110,9 +113,8 @@ func slowest(m *formats.Deployed) document.Micros {
 	return worst
 }
 
-// pipelines matches the pipelines of each model first by what they are (cuts,
-// devices, shares, batch), then those left over by their device kinds, and
-// reports the rest as added or removed.
+// addPipelines matches the pipelines of each model first by their form (cuts, devices, shares, batch), then the
+// rest by their device kinds. Pipelines without a match are recorded as added or removed.
 func (r *Recorder) pipelines(a, b *formats.Plan) {
 	r.section = "pipelines"
 	for _, p := range union(a.Deployment, b.Deployment, modelName) {
@@ -175,7 +177,7 @@ func (r *Recorder) pipeline(at string, a, b *formats.Pipeline) {
 	}
 }
 
-// shape is what a pipeline is, apart from how much of it there is.
+// shape describes the form of a pipeline, without its number of replicas and its rate.
 func shape(p *formats.Pipeline) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "batch %d", p.Batch)
@@ -186,7 +188,7 @@ func shape(p *formats.Pipeline) string {
 	return b.String()
 }
 
-// devices names a pipeline by the kinds that it runs on.
+// devices names a pipeline by the kinds of devices that it runs on.
 func devices(p *formats.Pipeline) string {
 	var kinds []string
 	for i := range p.Stages {
@@ -247,7 +249,7 @@ func bytesText(b document.Bytes) string {
 	return b.String()
 }
 
-// usage tells how many devices of each kind each model gives up or gains.
+// addUsage records how many devices of each kind each model gains or loses.
 func (r *Recorder) usage(a, b *formats.Plan) {
 	r.section = "devices"
 	x, y := gpus(a), gpus(b)
@@ -289,7 +291,7 @@ func (r *Recorder) params(a, b map[string]float64) {
 	}
 }
 
-// options compares what both plans keep, in the order of the first one's table.
+// addOptions compares the options that both plans have, in the order of the first one's table.
 func (r *Recorder) options(a, b document.Values) {
 	r.section = "options"
 	for _, o := range a.Options() {
@@ -324,7 +326,7 @@ func (r *Recorder) inputs(a, b []formats.Input) {
 	})
 }
 
-// lines compares lists of sentences as sets.
+// addLines compares lists of sentences as sets.
 func (r *Recorder) lines(a, b []string) {
 	for _, s := range a {
 		if !slices.Contains(b, s) {
@@ -338,7 +340,7 @@ func (r *Recorder) lines(a, b []string) {
 	}
 }
 
-// short is the start of a digest: enough to see that it is another.
+// formatShort returns the beginning of a digest, enough to see a difference.
 func short(sha string) string {
 	return sha[:min(len(sha), 12)]
 }

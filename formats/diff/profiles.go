@@ -9,16 +9,16 @@ import (
 	"inferplan/formats/document"
 )
 
-// Whole is the Block of a BlockChange that is about the whole model.
+// WholeModel is the Block of a BlockChange about the whole model.
 const Whole = -1
 
-// BlockChange is a block, or a whole model, whose latency moved.
+// BlockChange is a block, or a whole model, whose latency changed.
 type BlockChange struct {
 	Model    string          `json:"model"`
 	Device   string          `json:"device"`
 	Share    int             `json:"share"`
 	Batch    int             `json:"batch"`
-	Block    int             `json:"block"` // index; -1 is the whole model
+	Block    int             `json:"block"` // index, or -1 for the whole model
 	Name     string          `json:"name,omitempty"`
 	OldUS    document.Micros `json:"old_us"`
 	NewUS    document.Micros `json:"new_us"`
@@ -41,10 +41,9 @@ func (c *BlockChange) path() string {
 	return fmt.Sprintf("model %s %s on %s share 1/%d batch %d", c.Model, what, c.Device, c.Share, c.Batch)
 }
 
-// Profiles tells what moved from profile a to profile b: models, devices and
-// measurements that came or went, changed blocks and bytes, and every latency
-// that moved by more than tolerance (0.02 is 2 %) relative to the old one.
-// Result.Blocks holds those latencies as numbers.
+// Profiles returns the changes from profile a to profile b: added and removed models, devices and measurements,
+// changed blocks and bytes, and every latency that changed by more than tolerance (0.02 is 2 %) relative to the
+// old one. Result.Blocks holds these latencies as numbers.
 func Profiles(a, b *formats.Profile, tolerance float64) *Result {
 	r := &Recorder{Result: Result{Kind: formats.KindProfile, Changes: []Change{}}}
 	matched(r, "devices", a.Devices, b.Devices, func(d *formats.ProfileDevice) string { return d.Device }, "device ", untold, func(n string, x, y *formats.ProfileDevice) {
@@ -106,11 +105,11 @@ func (r *Recorder) latency(m *formats.ProfileModel, p *formats.Measurement, bloc
 	r.Blocks = append(r.Blocks, c)
 }
 
-// fewLatencies of one model on one kind of device are told each; more have one
-// cause, and are told as one.
+// fewLatencies is the number of latencies of one model on one kind of device that are listed separately. More have
+// a common cause, and are listed as one change.
 const fewLatencies = 4
 
-// latencies adds the latencies that moved, of one model, device by device.
+// addLatencies adds the changed latencies of one model, device by device.
 func (r *Recorder) latencies(moved []BlockChange) {
 	var kinds []string
 	by := map[string][]BlockChange{}

@@ -8,8 +8,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// Queues adds what moved between the sections of two plans of queues: instances
-// that are alike by their number, classes, estimators and the first groups.
+// Queues compares the sections of two plans of queues: the number of identical instances, classes, estimators and
+// the first groups.
 func Queues(a, b *formats.Plan, r *Recorder) {
 	x, y := formats.QueueOf(a), formats.QueueOf(b)
 	if x == nil || y == nil {
@@ -33,7 +33,7 @@ func Queues(a, b *formats.Plan, r *Recorder) {
 	r.span("last first group ends", lastGroup(x), lastGroup(y), lessIsBetter)
 }
 
-// servers are instances that are alike.
+// serverGroup is a group of identical instances.
 type servers struct {
 	name  string
 	count int
@@ -63,7 +63,7 @@ func alike(q *formats.QueuePlan) []servers {
 	return out
 }
 
-// lastGroup is when the last of the first groups is expected to end.
+// lastGroup returns when the last of the first groups is expected to end.
 func lastGroup(q *formats.QueuePlan) document.Micros {
 	last := document.Micros(0)
 	for i := range q.Groups {

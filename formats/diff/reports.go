@@ -2,8 +2,8 @@ package diff
 
 import "inferplan/formats"
 
-// Reports tells what moved from report a to report b: what became of the requests,
-// latencies and use of devices, together and by model.
+// Reports returns the changes from report a to report b: outcomes of requests, latencies and use of devices, in
+// total and by model.
 func Reports(a, b *formats.Report) *Result {
 	r := &Recorder{Result: Result{Kind: formats.KindReport, Changes: []Change{}}}
 	r.section = "report"

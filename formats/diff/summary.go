@@ -9,11 +9,11 @@ import (
 	"inferplan/formats"
 )
 
-// changes are those of one comparison.
+// planChanges are the changes of one comparison.
 type changes []Change
 
-// summary says on one line what a switch from plan a to plan b means: pipelines,
-// devices that load other blocks, the objective, and what was asked differently.
+// summary says on one line what a switch from plan a to plan b means: pipelines, devices that load other blocks,
+// the objective, and changed requests to the planner.
 func (list changes) summary(a, b *formats.Plan) string {
 	if len(list) == 0 {
 		return ""
@@ -34,7 +34,7 @@ func (list changes) summary(a, b *formats.Plan) string {
 	return strings.Join(parts, "; ")
 }
 
-// counted is how many things of a section came or went.
+// countText returns how many entries of a section were added and removed.
 func (list changes) counted(section, what string) (n int) {
 	for i := range list {
 		if c := &list[i]; c.Section == section && c.What == what {
@@ -44,7 +44,7 @@ func (list changes) counted(section, what string) (n int) {
 	return n
 }
 
-// contents are the inputs that have another content.
+// contents returns the inputs whose content changed.
 func (list changes) contents() (out []string) {
 	for i := range list {
 		if c := &list[i]; c.Section == "inputs" && c.What == Changed {
@@ -56,8 +56,8 @@ func (list changes) contents() (out []string) {
 	return out
 }
 
-// names are the first of what moved in sections that say what was asked for. What
-// devices are used is no part of it.
+// names returns the first few changed names in sections that are about requests to the planner, and not about the
+// devices used.
 func (list changes) names(sections ...string) (out []string) {
 	for i := range list {
 		c := &list[i]
@@ -75,8 +75,7 @@ func (list changes) names(sections ...string) (out []string) {
 	return out
 }
 
-// reloads is how many devices hold other blocks in b than in a, of those that either
-// uses.
+// countReloads returns how many devices hold other blocks in b than in a, and how many either plan uses.
 func reloads(a, b *formats.Plan) (reloaded, used int) {
 	was, is := held(a), held(b)
 	all := maps.Clone(was)
@@ -89,13 +88,13 @@ func reloads(a, b *formats.Plan) (reloaded, used int) {
 	return reloaded, len(all)
 }
 
-// unit is one device of a kind.
+// deviceUnit is one device of a kind.
 type unit struct {
 	kind string
 	n    int
 }
 
-// held is what each device holds: models, blocks and shares, in words.
+// modelsByDevice describes what each device holds: models, blocks and shares, as text.
 func held(p *formats.Plan) map[unit]string {
 	parts := map[unit][]string{}
 	for s := range p.Stages() {

@@ -9,21 +9,21 @@ import (
 	"sync"
 )
 
-// structInfo is what binding and writing need to know of a struct type.
+// structInfo describes a struct type for binding and writing.
 type structInfo struct {
 	fields []fieldInfo // in the order of the type: the order of writing
 	byName map[string]int
 	names  []string
-	// section is the field whose name in the document depends on the kind; -1
-	// without one. sections are what it may be.
+	// section is the index of the field whose name in the document depends on the kind, or -1. sections are the
+	// possible sections.
 	section  int
 	sections []Section
 }
 
-// Named is a struct that a document may have the name of instead.
+// NameSetter is a struct for which a document may have only a name.
 type Named interface{ SetName(name string) }
 
-// WholeNumber is an integer that documents have in another form.
+// WholeNumber is an integer that has another form in memory than in documents.
 type WholeNumber interface {
 	SetWhole(n int64)
 	Whole() int64
@@ -31,12 +31,12 @@ type WholeNumber interface {
 
 type fieldInfo struct {
 	name     string
-	index    []int // through embedded structs
+	index    []int // path of the field through embedded structs
 	typ      reflect.Type
-	optional bool   // left out of the file when zero, or empty
-	empty    bool   // an empty list is written: it is not what leaving it out means
-	def      string // what leaving it out means; an explicit zero is then an error
-	table    string // of a section: what a document is called that has one
+	optional bool   // left out of the file if it is zero or empty
+	empty    bool   // an empty list is written, because it means something else than a missing one
+	def      string // what a missing field means; an explicit zero is then an error
+	table    string // of a section field: what a document with a section is called
 }
 
 var structInfos sync.Map // reflect.Type to *structInfo
@@ -74,17 +74,16 @@ var (
 	bytesType    = reflect.TypeFor[Bytes]()
 )
 
-// isRaw tells whether a type is carried undecoded: json.RawMessage and types
-// made of it.
+// isRaw reports whether a type is kept undecoded: json.RawMessage, and types made of it.
 func isRaw(t reflect.Type) bool { return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Uint8 }
 
-// binder fills Go values from nodes and gathers what does not fit.
+// binder fills Go values from nodes and collects findings about values that do not fit.
 type binder struct {
 	src      *source
 	findings findings
 	path     []byte   // of the current node
 	nullable bool     // the current field may be null: a pointer that is always written
-	partial  bool     // unknown fields are skipped
+	partial  bool     // skip unknown fields
 	options  []Option // of the plan's kind
 }
 
@@ -96,6 +95,7 @@ func (b *binder) fail(n *node, expected, hint string) {
 }
 
 func (b *binder) bind(n *node, v reflect.Value) {
+	// Types with a form of their own come first.
 	switch v.Type() {
 	case microsType:
 		b.micros(n, v)
@@ -124,6 +124,8 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		v.SetBytes(appendCompact(nil, n))
 		return
 	}
+
+	// All other types follow their kind.
 	switch v.Kind() {
 	case reflect.Pointer:
 		if n.kind == nullNode && b.nullable {
@@ -179,9 +181,11 @@ func (b *binder) object(n *node, v reflect.Value) {
 	if info.section >= 0 {
 		b.ofKind(n, info)
 	}
-	var seen uint64 // no document type has more than 64 fields
-	listed := false // seen is of all fields already
+	var seen uint64 // a bit per field; no document type has more than 64
+	listed := false // whether seen has all fields
 	mark := len(b.path)
+
+	// Bind the fields that the type has, and report the others.
 	n.each(func(k *key, item *node) bool {
 		f, ok := info.byName[k.name]
 		switch {
@@ -202,6 +206,8 @@ func (b *binder) object(n *node, v reflect.Value) {
 	if b.findings.cut {
 		return
 	}
+
+	// Report the required fields that are absent.
 	for f := range info.fields {
 		if f != info.section && seen&(1<<f) == 0 && !info.fields[f].optional && !b.findings.full() {
 			b.field(info.fields[f].name)
@@ -224,7 +230,7 @@ func (b *binder) member(n *node, object reflect.Value, f *fieldInfo) {
 	b.path = b.path[:mark]
 }
 
-// present returns the fields that an object has, a bit for each.
+// present returns the fields that an object has, one bit for each.
 func (info *structInfo) present(n *node) (fields uint64) {
 	n.each(func(k *key, _ *node) bool {
 		if f, ok := info.byName[k.name]; ok {
@@ -235,7 +241,7 @@ func (info *structInfo) present(n *node) (fields uint64) {
 	return fields
 }
 
-// zero refuses an explicit zero, unless the number failed to bind already.
+// refuseZero adds a finding for an explicit zero, unless the number failed to bind already.
 func (b *binder) zero(n *node, def string) {
 	if f, err := strconv.ParseFloat(n.text, 64); err == nil && f == 0 {
 		b.fail(n, "a positive number", "leave the field out for the default: "+def)
@@ -255,7 +261,7 @@ func (b *binder) index(i int) {
 	b.path = append(b.path, ']')
 }
 
-// known lists the fields, and those that a section may have.
+// knownNames returns the names of the fields, and of the fields that a section may have.
 func (info *structInfo) known() []string {
 	if info.section < 0 {
 		return info.names
@@ -263,13 +269,13 @@ func (info *structInfo) known() []string {
 	return append(slices.Clone(info.names), info.sectionNames()...)
 }
 
-// unknown refuses a field; seen are those that the object has.
+// refuseUnknown adds a finding for an unknown field. seenFields are the fields that the object has.
 func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
 	mark := len(b.path)
 	b.field(shorten(k.name))
 	e := b.src.fail(k.pos, string(b.path), "an unknown field", "", "")
 	b.path = b.path[:mark]
-	var absent []string // a field that is there already is not what was meant
+	var absent []string // suggest only fields that are not there
 	for f := range info.fields {
 		switch name := info.fields[f].name; {
 		case f == info.section:

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// slice binds a list. The room grows with the values that were bound: a text of
-// two bytes a value must not make room for a model each.
+// slice binds a list. The slice grows with the values that were bound, because a text of two bytes a value must
+// not allocate memory for a model each.
 func (b *binder) slice(n *node, v reflect.Value) {
 	if n.kind != listNode {
 		b.fail(n, "a list", "")
@@ -109,7 +109,7 @@ func (b *binder) integer(n *node, v reflect.Value) {
 	v.SetInt(i)
 }
 
-// numberHint helps with numbers that were written as text.
+// numberHint returns a hint for a number that was written as text.
 func numberHint(n *node) string {
 	if n.kind == stringNode && isNumber(n.text) {
 		return "take the quotes off"
@@ -145,7 +145,7 @@ func (b *binder) unit(n *node, v reflect.Value, expected, hint string, bare bool
 		b.fail(n, expected, hint)
 		return
 	}
-	if n.kind == numberNode { // no unit, no exponent, no fraction
+	if n.kind == numberNode { // a number without unit, exponent or fraction
 		i, err := strconv.ParseInt(n.text, 10, 64)
 		if err != nil || i < 0 {
 			b.fail(n, expected, hint)
@@ -165,7 +165,7 @@ func (b *binder) unit(n *node, v reflect.Value, expected, hint string, bare bool
 	v.Set(reflect.ValueOf(x))
 }
 
-// describeType says what a field of this type expects.
+// describeType returns what a field of this type expects, for messages.
 func describeType(t reflect.Type) string {
 	switch t {
 	case microsType:

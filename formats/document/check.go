@@ -10,10 +10,10 @@ import (
 	"unicode"
 )
 
-// Checker gathers what the Validate of a document finds. Paths are those of the document.
+// Checker collects the findings of a document's Validate, with paths in the document.
 type Checker struct {
 	findings
-	path []byte // of numbers
+	path []byte // path of the current number
 }
 
 // Fail adds a finding.
@@ -21,8 +21,8 @@ func (c *Checker) Fail(path, found, expected, hint string) {
 	c.add(&Error{Path: path, Found: found, Expected: expected, Hint: hint})
 }
 
-// FailIf adds a finding if a value is wrong: a row of a check. What was found is a number, a time or, as it is, a text.
-// The text of what was expected is formatted with args if there are any. It returns wrong.
+// FailIf adds a finding if isWrong is set, and returns isWrong. found is a number, a time, or a text that is used
+// as it is. expected is formatted with args if there are any.
 func (c *Checker) FailIf(wrong bool, path string, found any, expected string, args ...any) bool {
 	if !wrong || c.full() {
 		return wrong
@@ -46,18 +46,18 @@ func (c *Checker) FailIf(wrong bool, path string, found any, expected string, ar
 // Add adds a finding.
 func (c *Checker) Add(e *Error) { c.add(e) }
 
-// Count returns how many findings there are.
+// Count returns the number of findings.
 func (c *Checker) Count() int { return len(c.list) }
 
-// Err returns what was found, nil if nothing was.
+// Err returns the findings as an error, or nil if there are none.
 func (c *Checker) Err() error { return c.err() }
 
-// maxTime bounds times, so that sums of a few cannot overflow.
+// maxTime bounds times, in nanoseconds, so that sums of a few of them cannot overflow.
 const maxTime = 1 << 58
 
-// numbers checks what holds in every document: no number is NaN or infinite,
-// no time or size is negative. c.path is kept beside the walk and turned into
-// text only for a finding: profiles hold a million numbers.
+// numbers checks the rules for numbers in every document: none is NaN or infinite, and no time or size is
+// negative. c.path is updated during the walk and turned into text only for a finding, because profiles hold a
+// million numbers.
 func (c *Checker) numbers(v reflect.Value) {
 	mark := len(c.path)
 	switch v.Kind() {
@@ -123,18 +123,19 @@ func (c *Checker) Header(doc any, format, want string) {
 	c.numbers(reflect.ValueOf(doc).Elem())
 }
 
-// Failf is fail with a path made of parts; call it only when something is wrong.
+// Failf adds a finding whose path is formatted. Call it only when something is wrong, because formatting takes
+// time.
 func (c *Checker) Failf(found, expected, hint, path string, args ...any) {
 	c.Fail(fmt.Sprintf(path, args...), found, expected, hint)
 }
 
-// Some checks that a list is not empty.
+// NotEmpty checks that a list is not empty.
 func (c *Checker) Some(n int, path, expected string) {
 	c.FailIf(n == 0, path, "an empty list", expected)
 }
 
-// Least checks a number against the least that it may be. The path is in two parts,
-// which are put together only for a finding.
+// AtLeast checks that a number is not below a minimum. The path has two parts, which are joined only for a
+// finding.
 func Least[T int | int64 | float64](c *Checker, x, least T, at, name string) {
 	if x < least {
 		found := fmt.Sprint("the number ", x)
@@ -152,23 +153,23 @@ func (c *Checker) OneOf(path, word string, words ...string) {
 	}
 }
 
-// Word is OneOf of a word that may be left out.
+// OptionalWord checks a word against a list, unless the word is empty.
 func (c *Checker) Word(path, word string, words ...string) {
 	if word != "" {
 		c.OneOf(path, word, words...)
 	}
 }
 
-// Number writes a number for Error.Found.
+// Number returns the text of a number for Error.Found.
 func Number(x float64) string { return "the number " + FormatFloat(x) }
 
-// Whole is Number of a whole number.
+// Whole returns the text of a whole number for Error.Found.
 func Whole[T int | int32 | int64](n T) string {
 	return "the number " + strconv.FormatInt(int64(n), 10)
 }
 
-// CloseTo tells whether two figures agree to about six digits, the precision to
-// which sums and ratios in a document must hold.
+// CloseTo reports whether two figures agree to about six digits, the required precision of sums and ratios in a
+// document.
 func CloseTo(a, b float64) bool {
 	return math.Abs(a-b) <= 1e-6*max(math.Abs(a), math.Abs(b), 1e-3)
 }
@@ -182,7 +183,7 @@ func (c *Checker) SHA(path, s string) {
 	c.Fail(path, "the text "+Quote(s), "a SHA-256 as 64 lower-case hexadecimal digits", "")
 }
 
-// Name checks that a name is there and stands there once.
+// Name checks that a name is not empty and occurs only once. seen holds the indexes of earlier names.
 func (c *Checker) Name(seen map[string]int, i int, name, path string, args ...any) {
 	first, dup := seen[name]
 	switch {
@@ -197,13 +198,13 @@ func (c *Checker) Name(seen map[string]int, i int, name, path string, args ...an
 	}
 }
 
-// PrintableName says what Printable asks for.
+// PrintableName describes the names for which Printable returns true.
 const PrintableName = "a name without line breaks, tabs and other control characters"
 
-// Printable tells whether a name can stand in a line of a table or log.
+// Printable reports whether a name fits into a line of a table or log.
 func Printable(name string) bool { return !strings.ContainsFunc(name, unicode.IsControl) }
 
-// Share checks a share.
+// Share checks that x is a share from 0 to 1.
 func (c *Checker) Share(path string, x float64) {
 	c.FailIf(!(x >= 0 && x <= 1), path, x, "a share from 0 to 1")
 }

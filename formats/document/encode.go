@@ -17,9 +17,10 @@ import (
 // lineWidth is the column up to which a list or a small object stays on one line.
 const lineWidth = 110
 
-// toNode is the inverse of binder.bind: fields in the order of the type, zero
-// optional fields left out, empty lists and maps written as such, never null.
+// toNode is the inverse of binder.bind. Fields are in the order of the type, optional zero fields are left out,
+// and empty lists and maps are written as such, never as null.
 func toNode(v reflect.Value, path string) (node, error) {
+	// Types with a form of their own come first.
 	switch v.Type() {
 	case microsType:
 		return node{kind: numberNode, text: Micros(v.Int()).String()}, nil
@@ -47,6 +48,8 @@ func toNode(v reflect.Value, path string) (node, error) {
 		}
 		return n, nil
 	}
+
+	// All other types follow their kind.
 	switch v.Kind() {
 	case reflect.Interface:
 		return toNode(v.Elem(), path)
@@ -97,7 +100,7 @@ func toNode(v reflect.Value, path string) (node, error) {
 	return node{kind: numberNode, text: strconv.FormatInt(n, 10)}, nil
 }
 
-// FormatFloat writes the shortest digits that read back to f.
+// FormatFloat returns the shortest text that reads back as f.
 func FormatFloat(f float64) string {
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 		return strconv.FormatFloat(f, 'e', -1, 64)
@@ -147,8 +150,7 @@ func mapNode(v reflect.Value, path string) (node, error) {
 	return node{kind: objectNode, kids: k}, nil
 }
 
-// compareNames orders map keys: counts such as batch sizes by value, the rest
-// as text after them.
+// compareNames orders map keys: first numbers, such as batch sizes, by value, and then other texts.
 func compareNames(a, b string) int {
 	x, errX := strconv.ParseUint(a, 10, 63)
 	y, errY := strconv.ParseUint(b, 10, 63)
@@ -171,7 +173,7 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// Join returns the path of a field of what is at a path.
+// Join returns the path of a field of the value at a path.
 func Join(path, name string) string {
 	if path == "" {
 		return name
@@ -182,7 +184,7 @@ func Join(path, name string) string {
 // appendCompact writes JSON without any space.
 func appendCompact(b []byte, n *node) []byte { return appendLine(b, n, "") }
 
-// appendCompactText is appendCompact for a text that scanJSON has checked.
+// appendCompactText does the same for a text that scanJSON has checked.
 func appendCompactText(b []byte, text string) []byte {
 	p := jsonParser{s: text}
 	for p.i < len(text) {
@@ -199,13 +201,14 @@ func appendCompactText(b []byte, text string) []byte {
 	return b
 }
 
-// appendPretty writes JSON for people: two spaces per level; an object without
-// further objects, or a list of plain values, stays on one line while it fits;
-// longer lists of plain values are filled line by line.
+// appendPretty writes JSON for people, with two spaces per level. An object without inner objects, and a list of
+// plain values, is on one line if it fits. Longer lists of plain values are filled line by line.
 func appendPretty(b []byte, n *node, indent, column int) []byte {
 	if n.kind < listNode || n.len() == 0 {
 		return appendCompact(b, n)
 	}
+
+	// Write a flat node on one line if it fits.
 	if flat(n, 2) {
 		mark := len(b)
 		b = appendLine(b, n, " ")
@@ -214,6 +217,8 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 		}
 		b = b[:mark]
 	}
+
+	// Otherwise every item begins a line. Lists of plain values fill their lines.
 	newline := "\n" + strings.Repeat("  ", indent+1)
 	open, shut := brackets(n)
 	fill := n.kind == listNode && flat(n, 1)
@@ -243,7 +248,7 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 	return append(b, shut)
 }
 
-// flat tells whether n holds at most depth-1 further levels and no object.
+// isFlat reports whether n has no object inside and at most depth-1 further levels.
 func flat(n *node, depth int) bool {
 	if n.kind < listNode {
 		return true
@@ -260,8 +265,7 @@ func flat(n *node, depth int) bool {
 	return true
 }
 
-// appendLine writes JSON on one line with a space, or none, after each comma and
-// colon.
+// appendLine writes JSON on one line, with space after each comma and colon.
 func appendLine(b []byte, n *node, space string) []byte {
 	switch n.kind {
 	case nullNode:
@@ -298,9 +302,8 @@ func brackets(n *node) (open, shut byte) {
 	return '[', ']'
 }
 
-// Marshal writes any value made of this package's types as the JSON that files
-// and --json output hold: fixed order of fields, deterministic lines, a final
-// newline. It does not validate; Write does.
+// Marshal returns the JSON of any value made of this package's types, as in files and --json output: a fixed order
+// of fields, deterministic lines, a final newline. It does not validate; Write does.
 func Marshal(doc any) ([]byte, error) {
 	v := reflect.ValueOf(doc)
 	for v.Kind() == reflect.Pointer && !v.IsNil() {

@@ -6,21 +6,20 @@ import (
 	"strings"
 )
 
-// Error is one finding about a document: where it stands, what was found
-// there, what was expected and, where it helps, what to do. Whatever is wrong
-// with the content of a file is reported as an *Error, or as Errors when there
-// are several; failures to read or write the file itself wrap the system's error.
+// Error is one finding about a document: its position, what was found there, what was expected and, if possible,
+// what to do. All errors in the content of a file are reported as an *Error, or as Errors if there are several.
+// Failures to read or write the file itself wrap the system's error.
 type Error struct {
-	File     string // as the caller named it
-	Line     int    // from 1; 0 when not known
+	File     string // as the caller names it
+	Line     int    // from 1; 0 if it is not known
 	Column   int    // in characters, from 1
 	Path     string // of the field: pools[1].nic_gbps; empty for the document
-	Found    string // what stands there
-	Expected string // what should stand there
+	Found    string // text or value at that place
+	Expected string // what it should be
 	Hint     string // what to do about it
 }
 
-// Error is one line, and a second one with the hint where there is one.
+// Error returns one line, and a second line with the hint if there is one.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.File != "" {
@@ -52,7 +51,7 @@ func (e *Error) Error() string {
 // Errors is several findings about one document, in the order of the document.
 type Errors []*Error
 
-// Error is the findings, one after the other.
+// Error returns the findings, one after the other.
 func (es Errors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {
@@ -61,7 +60,7 @@ func (es Errors) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Unwrap gives errors.As and errors.Is the single findings.
+// Unwrap returns the single findings for errors.As and errors.Is.
 func (es Errors) Unwrap() []error {
 	out := make([]error, len(es))
 	for i, e := range es {
@@ -70,8 +69,7 @@ func (es Errors) Unwrap() []error {
 	return out
 }
 
-// Findings lists the findings inside err, which may wrap an *Error or Errors;
-// nil when it holds none.
+// Findings returns the findings inside err, which may wrap an *Error or Errors, or nil if there are none.
 func Findings(err error) []*Error {
 	if es, ok := errors.AsType[Errors](err); ok {
 		return es
@@ -82,18 +80,17 @@ func Findings(err error) []*Error {
 	return nil
 }
 
-// maxFindings bounds the findings about one document: after so many, more
-// would not help.
+// maxFindings bounds the findings about one document. More would not help.
 const maxFindings = 20
 
-// findings gathers what is wrong with a document.
+// findings collects what is wrong with a document.
 type findings struct {
 	list Errors
 	cut  bool
 }
 
-// full says that there is one more than is shown, and that no other is needed:
-// making a finding takes time, and so does looking for more.
+// isFull reports whether there are as many findings as are shown, and records that there are more. No more are
+// needed then, which saves the time of making and finding them.
 func (f *findings) full() bool {
 	f.cut = f.cut || len(f.list) >= maxFindings
 	return f.cut
@@ -106,7 +103,7 @@ func (f *findings) add(e *Error) {
 	f.list = append(f.list, e)
 }
 
-// err is nil, the single finding, or all of them.
+// err returns nil, the only finding, or all findings.
 func (f *findings) err() error {
 	switch len(f.list) {
 	case 0:
@@ -121,7 +118,7 @@ func (f *findings) err() error {
 	return f.list
 }
 
-// encodingHint tells what a text that is not UTF-8 probably is.
+// encodingHint returns the probable encoding of a text that is not UTF-8.
 func encodingHint(text string) string {
 	if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") || len(text) > 1 && (text[0] == 0) != (text[1] == 0) {
 		return "it looks like UTF-16: save it as UTF-8"
@@ -132,7 +129,7 @@ func encodingHint(text string) string {
 	return ""
 }
 
-// Quote shows text from a document inside a message, shortened when long.
+// Quote quotes a text of a document for a message, shortened if it is long.
 func Quote(s string) string { return fmt.Sprintf("%q", shorten(s)) }
 
 func shorten(s string) string {
@@ -141,13 +138,13 @@ func shorten(s string) string {
 		return s
 	}
 	cut := most
-	for cut > 0 && s[cut]&0xC0 == 0x80 { // not inside a character
+	for cut > 0 && s[cut]&0xC0 == 0x80 { // do not cut inside a character
 		cut--
 	}
 	return s[:cut] + "…"
 }
 
-// DidYouMean is a hint at the candidate that s was probably meant to be, or "".
+// DidYouMean returns a hint at the candidate that s was probably meant to be, or "".
 func DidYouMean(s string, candidates []string) string {
 	if near := Nearest(s, candidates); near != "" {
 		return "did you mean " + near + "?"
@@ -166,9 +163,8 @@ func Nearest(s string, candidates []string) string {
 	return best
 }
 
-// editDistance is the Levenshtein distance in which two neighbours that are
-// swapped count once, the most frequent slip of fingers; or limit where it is at
-// least that.
+// editDistance returns the Levenshtein distance, where a swap of neighbouring characters, the most frequent typing
+// mistake, counts once. If the distance is limit or more, it returns limit.
 func editDistance(a, b string, limit int) int {
 	if len(a) > 100 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

@@ -7,18 +7,19 @@ import (
 	"strings"
 )
 
-// Fields says what an object of another program's JSON may hold.
+// Fields says which fields an object of another program's JSON may have.
 type Fields bool
 
-// All fields must be known, or some are: those that are not known are skipped.
+// Either all fields must be known, or unknown ones are skipped.
 const (
 	AllFields  Fields = false
 	SomeFields Fields = true
 )
 
-// ReadJSON decodes the JSON of another program, of up to most bytes, into the value that into points at. Its types have
-// json tags as those of documents have: a field without omitempty must be there. If into has a method Validate, its
-// findings get their line and column. name is what errors call the source, and expected what it should be.
+// ReadJSON decodes the JSON of another program, of at most maxBytes, into the value that target points at. Its
+// types have json tags like those of documents: a field without omitempty is required. If target has a method
+// Validate, its findings get their line and column. Errors use name for the source, and expected for what it
+// should be.
 func ReadJSON(r io.Reader, name, expected string, most int64, fields Fields, into any) error {
 	var text strings.Builder
 	if _, err := io.Copy(&text, io.LimitReader(r, most+1)); err != nil {

@@ -8,20 +8,18 @@ import (
 	"inferplan/formats/jsontext"
 )
 
-// parseJSON reads exactly one JSON value (RFC 8259) into nodes that know where
-// they stand. Strings without escapes and numbers are parts of the text, so a
-// document costs little more than itself: json.Decoder.Token takes five times as
-// long (docs/dependencies.md).
+// parseJSON reads exactly one JSON value (RFC 8259) into nodes with positions. Strings without escapes and numbers
+// are parts of the text, so a document takes little more memory than its text. json.Decoder.Token takes five times
+// as long (docs/dependencies.md).
 //
-// This is the whole tree. scanJSON is what documents are read with.
+// It builds the whole tree. Documents are read with scanJSON.
 func parseJSON(src *source) (root node, err *Error) {
 	return (&jsonParser{src: src, s: src.text, tree: true}).document()
 }
 
-// scanJSON checks the text as parseJSON does and builds nothing: the lists and
-// objects of the node that it returns are parts of the text, and their children
-// come into being one at a time when they are asked for (node.each). So a
-// document costs what it is bound to, however many values its text has.
+// scanJSON checks the text as parseJSON does but builds nothing. The lists and objects in the node that it returns
+// are parts of the text, and their children are read one at a time when they are needed (node.eachChild). So a
+// document takes only the memory of what it is bound to, however many values its text has.
 func scanJSON(src *source) (node, *Error) {
 	return (&jsonParser{src: src, s: src.text}).document()
 }
@@ -60,20 +58,19 @@ func (p *jsonParser) document() (root node, err *Error) {
 	return root, nil
 }
 
-// jsonParser is a recursive-descent parser; it leaves by panicking with an
-// *Error, which parseJSON catches.
+// jsonParser is a recursive-descent parser. On an error it panics with an *Error, which parseJSON catches.
 type jsonParser struct {
 	src   *source
 	s     string
 	i     int
 	tree  bool   // lists and objects get their children
-	items []node // scratch stacks: children of the open containers
+	items []node // stacks for the children of the open containers
 	keys  []key
 }
 
 func (p *jsonParser) space() { p.i = jsontext.Space(p.s, p.i) }
 
-// fail leaves with what stands at position i.
+// fail panics with a finding about the text at position i.
 func (p *jsonParser) fail(i int, expected, hint string) {
 	found := "the end of the file"
 	if i < len(p.s) {
@@ -129,6 +126,8 @@ func (p *jsonParser) value(depth int) node {
 
 func (p *jsonParser) object(n *node, depth int) {
 	p.i++
+
+	// The parser's lists are stacks: this object's fields lie above those of the objects around it.
 	items, keys := len(p.items), len(p.keys)
 	for first := true; ; first = false {
 		p.space()
@@ -142,6 +141,8 @@ func (p *jsonParser) object(n *node, depth int) {
 			}
 			p.fail(p.i, "a field name in quotes", "")
 		}
+
+		// Read a field: its name, a colon and its value.
 		k := key{pos: int64(p.i)}
 		k.name = p.str()
 		p.space()
@@ -164,6 +165,8 @@ func (p *jsonParser) object(n *node, depth int) {
 			p.fail(p.i, "',' or '}' after the field "+Quote(k.name), "")
 		}
 		p.i++
+
+		// At the end of the object, take its fields off the stacks.
 		names := p.keys[keys:]
 		if d := duplicateKey(names); d >= 0 {
 			panic(p.src.fail(names[d].pos, "", "the field "+Quote(names[d].name)+" a second time", "each field once", ""))
@@ -209,8 +212,7 @@ func (p *jsonParser) list(n *node, depth int) {
 	}
 }
 
-// child reads the current value of a text that was checked before. What a list or
-// object holds is passed over.
+// child reads the current value of a text that was checked before. It skips the contents of a list or object.
 func (p *jsonParser) child() node {
 	c := p.s[p.i]
 	if c != '{' && c != '[' {
@@ -241,8 +243,8 @@ func (p *jsonParser) child() node {
 	}
 }
 
-// each reads the children of a list or object that scanJSON has checked.
-// base is where its text stands in the document.
+// each reads the children of a list or object that scanJSON has checked. base is the position of its text in the
+// document.
 func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bool) {
 	p.i++
 	p.space()
@@ -253,7 +255,7 @@ func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bo
 			k.pos = base + int64(p.i)
 			k.name = p.str()
 			p.space()
-			p.i++ // the colon
+			p.i++ // skip the colon
 			p.space()
 		}
 		item = p.child()
@@ -269,7 +271,7 @@ func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bo
 	}
 }
 
-// number reads a number; p.i stands on its first byte.
+// number reads a number. p.i is at its first byte.
 func (p *jsonParser) number() string {
 	start := p.i
 	end, _, fault := jsontext.Number(p.s, start)
@@ -287,14 +289,13 @@ func (p *jsonParser) number() string {
 	return p.s[start:p.i]
 }
 
-// isNumber says whether all of s is one JSON number.
+// isNumber reports whether all of s is one JSON number.
 func isNumber(s string) bool {
 	end, _, fault := jsontext.Number(s, 0)
 	return fault == jsontext.NoFault && end == len(s)
 }
 
-// str reads a string; p.i stands on its opening quote. Without escapes it is a part of
-// the text.
+// str reads a string. p.i is at its opening quote. A string without escapes is a part of the text.
 func (p *jsonParser) str() string {
 	start := p.i + 1
 	end, plain, fault := jsontext.String(p.s, p.i)

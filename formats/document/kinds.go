@@ -16,7 +16,7 @@ import (
 	"unicode/utf8"
 )
 
-// Document is what all kinds have in common.
+// Document is the interface of all kinds of documents.
 type Document interface{ Validate() error }
 
 // Kind describes one kind of document.
@@ -28,7 +28,7 @@ type Kind struct {
 	Older   []OlderForm
 }
 
-// OlderForm is a version of a document that is still read.
+// OlderForm is an older version of a document that can still be read.
 type OlderForm struct {
 	Format string
 	Make   func() Older
@@ -36,19 +36,19 @@ type OlderForm struct {
 
 // Older is a document of an older version.
 type Older interface {
-	// Upgrade makes the document of today.
+	// Upgrade returns the document in today's version.
 	Upgrade() (Document, error)
-	// Path is where the old document has what the new one has at a path.
+	// Path returns the path in the old document of a field of the new one.
 	Path(today string) string
 }
 
-// Kinds is a table of kinds, which reading follows.
+// Kinds is a table of the kinds that can be read.
 type Kinds []Kind
 
-// Names lists the kinds.
+// Names returns the names of the kinds.
 func (t Kinds) Names() []string { return t.all(func(k *Kind) string { return k.Name }) }
 
-// all lists something of each kind.
+// textsOf returns a text for each kind.
 func (t Kinds) all(of func(*Kind) string) []string {
 	var out []string
 	for i := range t {
@@ -57,7 +57,7 @@ func (t Kinds) all(of func(*Kind) string) []string {
 	return out
 }
 
-// Find returns the kind of a name; nil if there is none.
+// Find returns the kind of a name, or nil if there is none.
 func (t Kinds) Find(name string) *Kind {
 	if i := slices.IndexFunc(t, func(k Kind) bool { return k.Name == name }); i >= 0 {
 		return &t[i]
@@ -65,7 +65,7 @@ func (t Kinds) Find(name string) *Kind {
 	return nil
 }
 
-// Read reads, decodes and validates the document of a kind in a file.
+// Read reads, decodes and validates a file with a document of a kind.
 func Read[T any](t Kinds, path, kind string) (T, error) {
 	text, err := readFile(path)
 	if err != nil {
@@ -75,7 +75,7 @@ func Read[T any](t Kinds, path, kind string) (T, error) {
 	return Decode[T](t, text, path, kind)
 }
 
-// Decode is Read for a text; name is what errors call it.
+// Decode does the same for a text. Errors use name for it.
 func Decode[T any](t Kinds, text, name, kind string) (T, error) {
 	_, doc, err := t.Decode(text, name, kind)
 	if err != nil {
@@ -85,16 +85,15 @@ func Decode[T any](t Kinds, text, name, kind string) (T, error) {
 	return doc.(T), nil
 }
 
-// maxDocument bounds the size of a file that is read at all.
+// maxDocument bounds the size of files that are read, in bytes.
 var maxDocument atomic.Int64
 
-// DefaultMaxDocument is the largest file that is read where SetMaxDocument has
-// said nothing else.
+// DefaultMaxDocument is the largest size of a file that is read, unless SetMaxDocument sets another.
 const DefaultMaxDocument = 64 << 20
 
 func init() { maxDocument.Store(DefaultMaxDocument) }
 
-// SetMaxDocument sets the largest file that Read and its kin read, in bytes.
+// SetMaxDocument sets the largest size of a file that this package reads, in bytes.
 func SetMaxDocument(n int64) { maxDocument.Store(n) }
 
 func readFile(path string) (string, error) {
@@ -107,12 +106,11 @@ func readFile(path string) (string, error) {
 	if err == nil && info.IsDir() {
 		return "", &Error{File: path, Found: "a folder", Expected: "a file"}
 	}
-	// What does not begin like a text is not read to its end, which a device
-	// does not have.
+	// Read only the beginning of a file that does not begin like a text, because a device has no end.
 	head := make([]byte, 64<<10)
 	n, rerr := io.ReadFull(f, head)
 	if head = head[:n]; rerr == nil && !beginsText(head) {
-		return string(head), nil // whoever decodes it says what it is
+		return string(head), nil // decoding it will report what it is
 	}
 	most := maxDocument.Load()
 	tooLarge := &Error{File: path, Found: "more than " + Bytes(most).String(), Expected: "a document of no more than that", Hint: "--max-document raises the limit"}
@@ -142,8 +140,8 @@ func readFile(path string) (string, error) {
 	return text.String(), nil
 }
 
-// beginsText tells whether what a file begins with is UTF-8 without control
-// characters that no text has; its last character may be cut.
+// beginsText reports whether the beginning of a file is UTF-8 without control characters that texts do not have.
+// The last character may be incomplete.
 func beginsText(head []byte) bool {
 	for cut := range utf8.UTFMax {
 		if cut <= len(head) && utf8.Valid(head[:len(head)-cut]) {
@@ -153,7 +151,7 @@ func beginsText(head []byte) bool {
 	return false
 }
 
-// parse turns text into nodes by its syntax.
+// parse turns a text into nodes. The ending of name selects the syntax.
 func parse(text, name string) (*source, node, error) {
 	src := &source{file: name, text: strings.TrimPrefix(text, "\ufeff")}
 	if at := strings.IndexByte(src.text, 0); at >= 0 && utf8.ValidString(src.text) && encodingHint(src.text) == "" {
@@ -179,9 +177,9 @@ func parse(text, name string) (*source, node, error) {
 	return src, root, nil
 }
 
-// Decode decodes and validates a document of the wanted kind, or of any if want is empty. name is what errors call
-// the text, and its ending (.json, .yaml, .yml) tells the syntax. Without a known ending, text that starts with a brace
-// is JSON.
+// Decode decodes and validates a document of the wanted kind, or of any kind if wanted is empty. Errors use name
+// for the text. Its ending (.json, .yaml, .yml) selects the syntax. Without a known ending, text that starts with
+// a brace is read as JSON.
 func (t Kinds) Decode(text, name, want string) (kind string, doc Document, err error) {
 	src, root, err := parse(text, name)
 	if err != nil {
@@ -216,8 +214,8 @@ func (t Kinds) Decode(text, name, want string) (kind string, doc Document, err e
 	return info.Name, doc, nil
 }
 
-// place gives the findings of Validate their file, line and column, and their
-// paths in the document as it stands.
+// placeFindings adds file, line and column to the findings of Validate, and converts their paths to those in the
+// text.
 func place(err error, src *source, root *node, here func(path string) string) error {
 	list := Findings(err)
 	for _, e := range list {
@@ -227,13 +225,14 @@ func place(err error, src *source, root *node, here func(path string) string) er
 		}
 		e.Line, e.Column = src.locate(root.find(e.Path).pos)
 	}
-	head := list[:min(len(list), maxFindings)] // the note that there are more stays last
+	head := list[:min(len(list), maxFindings)] // keep the note that there are more as the last one
 	slices.SortStableFunc(head, func(a, b *Error) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
 	return err
 }
 
 // formatOf reads the format field and checks it against the wanted kind.
 func (t Kinds) formatOf(src *source, root *node, want string) (*Kind, *Error) {
+	// Say what is expected, for the messages.
 	expected := "a document of inferplan: " + strings.Join(t.Names(), ", ")
 	hint := "start the file with its format, such as `format: " + t[0].Format + "`"
 	if w := t.Find(want); w != nil {
@@ -250,6 +249,8 @@ func (t Kinds) formatOf(src *source, root *node, want string) (*Kind, *Error) {
 	if f.kind != stringNode {
 		return nil, src.fail(f.pos, "format", f.describe(), expected, "")
 	}
+
+	// Find the kind by the format's name without its version.
 	unversioned := func(format string) string { base, _, _ := strings.Cut(format, "/v"); return base }
 	at := slices.IndexFunc(t, func(k Kind) bool { return unversioned(k.Format) == unversioned(f.text) })
 	if at < 0 {
@@ -259,6 +260,8 @@ func (t Kinds) formatOf(src *source, root *node, want string) (*Kind, *Error) {
 	if want != "" && info.Name != want {
 		return nil, src.fail(f.pos, "format", "a "+info.Name, expected, "this file is a "+info.Name+"; give a "+want+" here")
 	}
+
+	// Check the version.
 	if f.text == info.Format || slices.ContainsFunc(info.Older, func(o OlderForm) bool { return o.Format == f.text }) {
 		return info, nil
 	}

@@ -8,18 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// A node is one value of a document with its position, the common form of JSON
-// and YAML: everything after the parsers (binding, locating findings, writing)
-// knows only nodes.
+// A node is one value of a document with its position, the common form of JSON and YAML. Everything after the
+// parsers (binding, locating findings, writing) uses only nodes.
 type node struct {
 	kind nodeKind
 	pos  int64  // JSON: byte offset; YAML: line<<32 | column
-	text string // the string, or the number as written, or true and false; of lists and objects of scanJSON, their text
-	kids *kids  // of other lists and objects; nil when empty
+	text string // the string, the number as written, or true and false; for lists and objects of scanJSON, their text
+	kids *kids  // for other lists and objects; nil if empty
 }
 
 type kids struct {
-	keys  []key // of objects, beside items
+	keys  []key // of objects, in the order of items
 	items []node
 }
 
@@ -39,7 +38,7 @@ const (
 	objectNode
 )
 
-// describe says what stands at n, for Error.Found.
+// describe describes the value for Error.Found.
 func (n *node) describe() string {
 	switch n.kind {
 	case nullNode:
@@ -69,8 +68,8 @@ func (n *node) len() int {
 	return count
 }
 
-// each calls f with each value of a list or object, and its key, until f returns
-// false. They are f's for the length of the call.
+// eachChild calls f with each value of a list or object, and its key, until f returns false. Both are valid only
+// during the call.
 func (n *node) each(f func(k *key, item *node) bool) {
 	if n.kind < listNode {
 		return
@@ -95,7 +94,7 @@ func (n *node) each(f func(k *key, item *node) bool) {
 	}
 }
 
-// field returns the value of a key, or nil.
+// field returns the value of a key, or nil if there is none.
 func (n *node) field(name string) (found *node) {
 	if n.kind != objectNode {
 		return nil
@@ -109,7 +108,7 @@ func (n *node) field(name string) (found *node) {
 	return found
 }
 
-// item returns the value at a place of a list, or nil.
+// item returns the value at an index of a list, or nil if there is none.
 func (n *node) item(i int) (found *node) {
 	if n.kind != listNode || i < 0 {
 		return nil
@@ -124,20 +123,20 @@ func (n *node) item(i int) (found *node) {
 	return found
 }
 
-// source is the text that nodes came from.
+// source is the text that nodes were read from.
 type source struct {
 	file string
 	text string
 	yaml bool
-	// before is how many lines end in front of every stretch of the text: made
-	// once, when the first finding is shown.
+	// linesBefore holds the number of line ends before each stretch of the text. It is computed when the first
+	// finding is located.
 	before []int32
 }
 
-// stretch is the length of a source's stretches, in bytes.
+// stretchLength is the length of the stretches of a source, in bytes.
 const stretch = 64 << 10
 
-// locate turns a position into line and column, the column in characters.
+// locate converts a position into line and column, the column in characters.
 func (s *source) locate(pos int64) (line, column int) {
 	if s.yaml {
 		return int(pos >> 32), int(pos & 0xFFFFFFFF)
@@ -193,10 +192,10 @@ func (n *node) find(path string) *node {
 	return n
 }
 
-// maxDepth bounds the nesting of documents; ours need a tenth of it.
+// maxDepth bounds the nesting of documents. Ours need a tenth of it.
 const maxDepth = 100
 
-// duplicateKey returns the index of the first key that stood before, or -1.
+// duplicateKey returns the index of the first key that occurred before, or -1.
 func duplicateKey(keys []key) int {
 	if len(keys) <= 16 {
 		for i := range keys {
@@ -208,8 +207,7 @@ func duplicateKey(keys []key) int {
 		}
 		return -1
 	}
-	// In the order of their names equal ones stand side by side. This takes a
-	// fraction of the memory of a set.
+	// Sort an index by name, so that equal names are neighbours. This takes a fraction of the memory of a set.
 	order := make([]int32, len(keys))
 	for i := range order {
 		order[i] = int32(i)

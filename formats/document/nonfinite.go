@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// nonFiniteHint says what to do about a number that is none.
+// nonFiniteHint is the hint for a number that is NaN or infinite.
 const nonFiniteHint = "leave the field out where there is no value"
 
-// refuseNonFinite leaves where NaN or an infinity stands, as some programs write them.
-// No document may have one, and JSON knows none.
+// refuseNonFinite panics with a finding if the text has NaN or an infinity, as some programs write them. JSON and
+// documents have no such numbers.
 func (p *jsonParser) refuseNonFinite() {
 	word := p.s[p.i:min(p.i+len("-Infinity"), len(p.s))]
 	if i := strings.IndexFunc(word[min(1, len(word)):], func(r rune) bool { return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z') }); i >= 0 {
@@ -21,14 +21,16 @@ func (p *jsonParser) refuseNonFinite() {
 	}
 }
 
-// pathTo is the path of the field whose value begins at a place of a JSON text, which
-// is well formed up to there.
+// pathAt returns the path of the field whose value begins at a position of a JSON text that is well formed up to
+// there.
 func pathTo(s string, place int) string {
 	type container struct {
 		object bool
-		name   string // of the field
+		name   string // of the current field
 		item   int
 	}
+
+	// Follow the text to the place with a stack of the open objects and lists.
 	var open []container
 	for i := 0; i < place; i++ {
 		in := len(open) - 1
@@ -51,6 +53,8 @@ func pathTo(s string, place int) string {
 			}
 		}
 	}
+
+	// Write the stack as a path.
 	var path strings.Builder
 	for _, c := range open {
 		switch {

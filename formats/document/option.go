@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// OptionType says what values an option takes. The Go type of a value follows
-// from it.
+// OptionType says which values an option accepts. The Go type of a value follows from it.
 type OptionType uint8
 
 // Types of options, with the Go type of their values.
@@ -22,24 +21,22 @@ const (
 	ChoiceOption                     // string, one of Choices
 	DurationOption                   // time.Duration
 	SLOOption                        // SLO, zero when not set
-	TextOption                       // string, of which the kind of plan says what it takes
+	TextOption                       // string; the kind of plan defines what it accepts
 )
 
-// Option describes one choice that a kind of plan offers. Flags, completion,
-// help, the configuration file, validation and the options of a plan come from
-// it.
+// Option describes one choice that a kind of plan offers. Flags, completion, help, the configuration file,
+// validation and the options of a plan are all made from it.
 type Option struct {
 	Name    string // of the flag: max-batch
-	Key     string // in the plan's options: max_batch; empty: a plan does not keep it
+	Key     string // in the plan's options: max_batch; empty if plans do not store it
 	Type    OptionType
-	Default any // of this kind; nil: the zero value of the type
-	// Recommended is the value on the command line if the flag is not set; if it is nil, the default is.
+	Default any // for this kind; nil for the zero value of the type
+	// Recommended is the value on the command line if the flag is not set. If it is nil, that is Default.
 	Recommended any
-	Min         float64 // of numbers; of durations in seconds
-	Max         float64 // of numbers; 0: no upper bound
+	Min         float64 // for numbers; for durations in seconds
+	Max         float64 // for numbers; 0 without an upper bound
 	Below       bool    // Max itself is not allowed
-	// Choices are the words that a choice may be. A number may be one of them
-	// instead of a figure (margin: auto).
+	// Choices are the words that a choice may be. A number may be one of them instead of a figure (margin: auto).
 	Choices []string
 	Needs   []string // one of these options must be set as well
 	Help    string
@@ -48,10 +45,10 @@ type Option struct {
 // zeros are the zero values of the types.
 var zeros = [...]any{FlagOption: false, WholeOption: 0, NumberOption: 0.0, ChoiceOption: "", DurationOption: time.Duration(0), SLOOption: SLO{}, TextOption: ""}
 
-// zero is the zero value of the option's Go type.
+// zeroValue returns the zero value of the option's Go type.
 func (o *Option) zero() any { return zeros[o.Type] }
 
-// Initial is the value that the option has when nobody sets it.
+// Initial returns the value of the option if nobody sets it.
 func (o *Option) Initial() any {
 	if o.Default == nil {
 		return o.zero()
@@ -90,8 +87,8 @@ func (o *Option) parse(text string) (any, error) {
 	return text, nil
 }
 
-// Accept checks a value and returns it in the option's Go type: whole numbers
-// are taken for numbers, texts for words. Errors name the flag.
+// Accept checks a value and returns it in the option's Go type: numbers may be whole numbers, and words may be
+// texts. Errors name the flag.
 func (o *Option) Accept(value any) (any, error) {
 	if i, ok := value.(int); ok && o.Type == NumberOption {
 		value = float64(i)
@@ -103,8 +100,7 @@ func (o *Option) Accept(value any) (any, error) {
 	return nil, &Error{Path: "--" + o.Name, Found: found, Expected: o.Expected(), Hint: hint}
 }
 
-// Wrong describes a value that the option does not take; it is empty for one
-// that it does.
+// Wrong describes a value that the option does not accept. For an accepted value it returns "".
 func (o *Option) Wrong(value any) (found, hint string) {
 	right := reflect.TypeOf(value) == reflect.TypeOf(o.zero())
 	found = fmt.Sprint(value)
@@ -134,7 +130,7 @@ func (o *Option) within(x float64) bool {
 	return x >= o.Min && !math.IsInf(x, 0) && (o.Max == 0 || x < o.Max || x == o.Max && !o.Below)
 }
 
-// Expected says what values the option takes.
+// Expected describes the values that the option accepts.
 func (o *Option) Expected() string {
 	switch o.Type {
 	case FlagOption:
@@ -165,7 +161,7 @@ func (o *Option) Expected() string {
 	return what
 }
 
-// Text writes a value as it is typed for a flag.
+// Text returns a value as it would be typed for a flag.
 func (o *Option) Text(value any) string {
 	switch v := value.(type) {
 	case SLO:
@@ -176,7 +172,7 @@ func (o *Option) Text(value any) string {
 	return fmt.Sprint(value)
 }
 
-// findOption returns the option of that name, or nil.
+// findOption returns the option of that name, or nil if there is none.
 func findOption(list []Option, name string) *Option {
 	if i := slices.IndexFunc(list, func(o Option) bool { return o.Name == name }); i >= 0 {
 		return &list[i]

@@ -17,7 +17,7 @@ func ParsePercentile(text string) (float64, error) {
 	return 0, fmt.Errorf("%s is not a percentile between p0 and p100, such as p99", Quote(text))
 }
 
-// ShareAt returns the share of requests that a percentile wants in time: .99 where there is none.
+// ShareAt returns the share of requests that have to be in time by a percentile. Without a percentile it is .99.
 func ShareAt(percentile string) float64 {
 	share, err := ParsePercentile(percentile)
 	if err != nil {
@@ -26,7 +26,7 @@ func ShareAt(percentile string) float64 {
 	return share
 }
 
-// PercentileName writes what ParsePercentile reads.
+// PercentileName is the inverse of ParsePercentile.
 func PercentileName(share float64) string {
 	return "p" + strconv.FormatFloat(100*share, 'g', 8, 64)
 }

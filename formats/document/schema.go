@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Schema returns the JSON Schema of documents with one of these sections: that of the document with those of the
-// sections in it, and of the options of each where there are any. name is what a document is called.
+// Schema returns the JSON Schema of documents with one of these sections. It combines the schema of the document
+// with those of the sections and of the options of each. name is the name of such a document.
 func Schema(text, name string, list []Section) ([]byte, error) {
 	root, err := parseSchema(text)
 	if err != nil {
@@ -44,7 +44,7 @@ func parseSchema(text string) (node, error) {
 	return root, nil
 }
 
-// sectionChoice is the schema of a document with one of its sections.
+// sectionChoice returns the schema of a document with one of its sections.
 func sectionChoice(section string, options bool) node {
 	out := objectOf("required", listNodeOf(textNode(section)))
 	if options {
@@ -55,10 +55,10 @@ func sectionChoice(section string, options bool) node {
 	return out
 }
 
-// optionsDefinition names the definition of a kind's options.
+// optionsDefinition returns the name of the definition of a kind's options.
 func optionsDefinition(kind string) string { return strings.ToUpper(kind[:1]) + kind[1:] + "Options" }
 
-// putOptions fills in the kinds of a document and the options of each.
+// putOptions adds the kinds of a document, and the options of each.
 func putOptions(root *node, list []Section, name string) {
 	kinds := listNodeOf()
 	for i := range list {
@@ -81,7 +81,7 @@ func putOptions(root *node, list []Section, name string) {
 	root.field("properties").put("options", objectOf("type", textNode("object")))
 }
 
-// schema describes the values that an option takes.
+// schema describes the values that an option accepts.
 func (o *Option) schema() node {
 	words := listNodeOf()
 	for _, w := range o.Choices {
@@ -123,7 +123,7 @@ func (n *node) put(name string, item node) {
 	n.kids.keys, n.kids.items = append(n.kids.keys, key{name: name}), append(n.kids.items, item)
 }
 
-// objectOf makes an object of names and their values.
+// objectOf makes an object of names and values.
 func objectOf(pairs ...any) node {
 	n := node{kind: objectNode, kids: &kids{}}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Section is what a document may have in the field with the tag section.
+// Section is one possible value of the field with the tag section.
 type Section struct {
 	Name    string // of the field in the document
 	Type    reflect.Type
@@ -14,10 +14,10 @@ type Section struct {
 	Options []Option // of documents with this section
 }
 
-// Sectioned is a document with a section. A field kind, where it has one, says which.
+// Sectioned is a document with a section. If it has a field kind, that says which.
 type Sectioned interface{ Sections() []Section }
 
-// sectionNames lists the fields that a section may have.
+// sectionNames returns the names of the fields that a section may have.
 func (info *structInfo) sectionNames() []string {
 	var out []string
 	for i := range info.sections {
@@ -26,7 +26,7 @@ func (info *structInfo) sectionNames() []string {
 	return out
 }
 
-// sectionName is the field under which a section of that type stands.
+// sectionName returns the name of the field of a section of that type.
 func (info *structInfo) sectionName(typ reflect.Type) string {
 	for i := range info.sections {
 		if info.sections[i].Type == typ {
@@ -36,9 +36,8 @@ func (info *structInfo) sectionName(typ reflect.Type) string {
 	return ""
 }
 
-// ofKind finds the options of a plan whose fields are about to be bound: what
-// they are depends on its kind, which may stand anywhere in the document. Where
-// the kind is unknown, that is the finding, and the options are not looked at.
+// findOptions finds the options of a plan before its fields are bound. They depend on its kind, which may stand
+// anywhere in the document. If the kind is unknown, that is the finding, and the options are not checked.
 func (b *binder) ofKind(n *node, info *structInfo) {
 	kind := n.field("kind")
 	if _, has := info.byName["kind"]; !has || kind == nil || kind.kind != stringNode {
@@ -52,7 +51,7 @@ func (b *binder) ofKind(n *node, info *structInfo) {
 	b.findings.add(b.src.fail(kind.pos, "kind", kind.describe(), strings.Join(names, ", "), DidYouMean(kind.text, names)))
 }
 
-// section binds a field where it is a section; it tells whether it is one.
+// section binds a field if it is a section, and reports whether it is one.
 func (b *binder) section(k *key, item *node, info *structInfo, v reflect.Value) bool {
 	f := &info.fields[info.section]
 	for _, e := range info.sections {
@@ -79,7 +78,7 @@ func (b *binder) section(k *key, item *node, info *structInfo, v reflect.Value) 
 	return false
 }
 
-// List writes "a, b and c".
+// List returns "a, b and c".
 func List(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

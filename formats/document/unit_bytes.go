@@ -34,6 +34,8 @@ func ParseBytes(text string) (Bytes, error) {
 	if err != nil {
 		return fail(err)
 	}
+
+	// Find the unit.
 	scale := int64(0)
 	switch unit = strings.TrimSpace(unit); unit {
 	case "", "B":
@@ -56,7 +58,7 @@ func ParseBytes(text string) (Bytes, error) {
 	return Bytes(n), nil
 }
 
-// String writes the shortest exact text: "24GiB", "512MB", "1234567".
+// String returns the shortest exact text: "24GiB", "512MB", "1234567".
 func (b Bytes) String() string {
 	best := strconv.FormatInt(int64(b), 10)
 	if b <= 0 {

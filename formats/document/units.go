@@ -10,22 +10,21 @@ import (
 	"time"
 )
 
-// Micros is a duration that documents write as microseconds with at most three
-// decimals; it is held as integer nanoseconds, so reading and writing are exact.
+// Micros is a duration that documents write as microseconds with at most three decimals. It is an integer of
+// nanoseconds, so reading and writing are exact.
 type Micros time.Duration
 
 // D returns the duration.
 func (m Micros) D() time.Duration { return time.Duration(m) }
 
-// SLO is a latency target as a person writes it: absolute ("200ms",
-// "165577.2us") or as a multiple of the whole-model batch-1 latency on the
-// fastest device kind of the profile ("5x").
+// SLO is a latency target as a person writes it: absolute ("200ms", "165577.2us"), or a multiple of the latency of
+// the whole model at batch 1 on the fastest device kind of the profile ("5x").
 type SLO struct {
-	Duration time.Duration // set when absolute
-	Times    float64       // set when a multiple
+	Duration time.Duration // of an absolute target
+	Times    float64       // of a multiple
 }
 
-// IsZero tells whether no target was given.
+// IsZero reports whether no target was given.
 func (s SLO) IsZero() bool { return s == SLO{} }
 
 // Duration is a duration written by a person: "30s", "200ms", "5m".
@@ -66,7 +65,7 @@ func ParseSeconds(text string) (time.Duration, error) {
 func (m Micros) String() string { return string(m.append(nil)) }
 
 func (m Micros) append(b []byte) []byte {
-	// Work on the magnitude as unsigned: the smallest integer has no negation.
+	// Use the unsigned magnitude, because the smallest integer has no negation.
 	u := uint64(m)
 	if m < 0 {
 		b = append(b, '-')
@@ -84,8 +83,8 @@ func (m Micros) append(b []byte) []byte {
 	return b
 }
 
-// scaleDecimal returns text * 10^pow exactly, or an error where that is no
-// 64-bit integer. Exponents are accepted; nothing passes through a float.
+// scaleDecimal returns text * 10^pow exactly, or an error if that is no 64-bit integer. Exponents are accepted. No
+// floating-point numbers are involved.
 func scaleDecimal(text string, pow int) (int64, error) {
 	s, negative := strings.CutPrefix(text, "-")
 	mantissa, exponent, err := decimal(s)
@@ -103,7 +102,7 @@ func scaleDecimal(text string, pow int) (int64, error) {
 		mantissa *= 10
 	}
 	if negative && mantissa <= math.MaxInt64+1 {
-		return int64(-mantissa), nil // also the smallest integer, which has no positive
+		return int64(-mantissa), nil // also for the smallest integer, which has no positive
 	}
 	if mantissa > math.MaxInt64 {
 		return 0, errTooLarge
@@ -111,11 +110,13 @@ func scaleDecimal(text string, pow int) (int64, error) {
 	return int64(mantissa), nil
 }
 
-// decimal reads a number without a sign as mantissa * 10^exponent. The mantissa has no zeros at its end.
+// decimal reads a number without a sign as mantissa * 10^exponent. The mantissa does not end in zeros.
 func decimal(s string) (mantissa uint64, exponent int, err error) {
 	digits, point := 0, -1 // digits after leading zeros; places after the point
-	zeros := 0             // not yet put into the mantissa
+	zeros := 0             // zeros that are not in the mantissa yet
 	i := 0
+
+	// Read the digits. Zeros wait until another digit follows, so that trailing ones go into the exponent.
 	for ; i < len(s); i++ {
 		c := s[i]
 		if c == '.' && point < 0 && i > 0 {
@@ -145,6 +146,8 @@ func decimal(s string) (mantissa uint64, exponent int, err error) {
 	if i == 0 || s[i-1] == '.' {
 		return 0, 0, errNotNumber
 	}
+
+	// Read the exponent.
 	if i < len(s) {
 		if s[i] != 'e' && s[i] != 'E' {
 			return 0, 0, errNotNumber
@@ -158,7 +161,7 @@ func decimal(s string) (mantissa uint64, exponent int, err error) {
 	return mantissa, exponent - max(point, 0) + zeros, nil
 }
 
-// tooLong says what more than 19 significant digits mean.
+// precisionError returns the error for a number with more than 19 significant digits.
 func tooLong(point int) error {
 	if point > 0 {
 		return errPrecise
@@ -175,7 +178,7 @@ var timeUnits = []struct {
 	{"ms", int64(time.Millisecond)}, {"us", int64(time.Microsecond)}, {"ns", 1},
 }
 
-// splitUnit splits "12.5ms" after the digits and the point.
+// splitUnit splits "12.5ms" behind its digits and point.
 func splitUnit(s string) (number, unit string) {
 	i := 0
 	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '.') {
@@ -184,7 +187,7 @@ func splitUnit(s string) (number, unit string) {
 	return s[:i], s[i:]
 }
 
-// maxText bounds the text of a value with a unit: more is not written by hand.
+// maxText bounds the text of a value with a unit. Nobody writes longer ones.
 const maxText = 64
 
 // rational reads digits with at most one point, exactly.
@@ -222,6 +225,8 @@ func parseSpan(text string) (time.Duration, error) {
 		return 0, errNegative
 	}
 	total := new(big.Rat)
+
+	// Add up the numbers with their units, as in 1m30s.
 	for rest != "" {
 		number, after := splitUnit(rest)
 		r, err := rational(number)
@@ -255,8 +260,8 @@ func parseSpan(text string) (time.Duration, error) {
 	return time.Duration(ns), err
 }
 
-// formatSpan writes a duration in the largest of the given units that needs at
-// most three decimals and no leading zero, so that parseSpan returns it exactly.
+// formatSpan writes a duration in the largest of the given units that needs at most three decimals and no leading
+// zero, so that parseSpan reads it back exactly.
 func formatSpan(d time.Duration, largest int64) string {
 	for _, u := range timeUnits {
 		if u.ns > largest || int64(d) < u.ns {
@@ -316,7 +321,7 @@ func ParseSLO(text string) (SLO, error) {
 	return SLO{Duration: d}, nil
 }
 
-// String writes the target as ParseSLO reads it; empty without one.
+// String returns the target as ParseSLO reads it, or "" without a target.
 func (s SLO) String() string {
 	switch {
 	case s.IsZero():
@@ -327,8 +332,8 @@ func (s SLO) String() string {
 	return formatSpan(s.Duration, int64(time.Second))
 }
 
-// Of returns the target as a duration, given the latency that "x" multiplies.
-// The product is rounded to whole nanoseconds.
+// Resolve returns the target as a duration, where base is the latency that "x" multiplies. The product is rounded
+// to whole nanoseconds.
 func (s SLO) Of(base time.Duration) time.Duration {
 	if s.Times == 0 {
 		return s.Duration
@@ -345,5 +350,5 @@ func ParseDuration(text string) (Duration, error) {
 	return Duration(d), nil
 }
 
-// String writes the duration as ParseDuration reads it.
+// String returns the duration as ParseDuration reads it.
 func (d Duration) String() string { return formatSpan(time.Duration(d), int64(time.Hour)) }

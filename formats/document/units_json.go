@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// The methods of this file let encoding/json read and write the units outside of
-// Decode and Marshal: in command output and in tests.
+// These methods let encoding/json read and write the units outside of Decode and Marshal: in command output and
+// tests.
 
 // MarshalJSON writes the microseconds as a number.
 func (m Micros) MarshalJSON() ([]byte, error) { return m.append(nil), nil }
@@ -41,7 +41,7 @@ func (d *Duration) UnmarshalText(b []byte) (err error) {
 	return err
 }
 
-// MarshalJSON writes a number where no unit makes it shorter, else text.
+// MarshalJSON writes a number if no unit makes it shorter, and otherwise text.
 func (b Bytes) MarshalJSON() ([]byte, error) {
 	t := b.String()
 	if _, err := strconv.ParseInt(t, 10, 64); err == nil {

@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Values are the options of a kind with what was chosen for them. An option
-// that was not chosen has its default. Copies are independent: Set changes only
-// the one it is called on.
+// Values are the options of a kind with their chosen values. An option that was not chosen has its default. Copies
+// are independent: Set changes only the copy on which it is called.
 type Values struct {
 	options []Option
 	chosen  map[string]any
@@ -19,17 +18,17 @@ type Values struct {
 // NewValues returns options that all have their defaults.
 func NewValues(options []Option) Values { return Values{options: options} }
 
-// Options are the options that there are.
+// Options returns all options.
 func (v Values) Options() []Option { return v.options }
 
-// Has tells whether there is an option of that name.
+// Has reports whether there is an option of that name.
 func (v Values) Has(name string) bool { return findOption(v.options, name) != nil }
 
-// Chosen tells whether the option was set.
+// IsChosen reports whether the option was set.
 func (v Values) Chosen(name string) bool { _, ok := v.chosen[name]; return ok }
 
-// Set chooses a value. An option that there is not, and a value that it does not
-// take, is an *Error that names the flag.
+// Set chooses a value. For an unknown option, or a value that it does not accept, it returns an *Error that names
+// the flag.
 func (v *Values) Set(name string, value any) error {
 	o := findOption(v.options, name)
 	if o == nil {
@@ -43,7 +42,7 @@ func (v *Values) Set(name string, value any) error {
 	return nil
 }
 
-// Put chooses a value that the option takes.
+// Put chooses a value that the option is known to accept.
 func (v *Values) Put(name string, value any) {
 	v.chosen = maps.Clone(v.chosen)
 	if v.chosen == nil {
@@ -60,7 +59,7 @@ func (v Values) names() []string {
 	return out
 }
 
-// Get is the value of an option; nil where there is none of that name.
+// Get returns the value of an option, or nil if there is no option of that name.
 func (v Values) Get(name string) any {
 	if value, ok := v.chosen[name]; ok {
 		return value
@@ -76,26 +75,25 @@ func get[T any](v Values, name string) T {
 	return x
 }
 
-// Flag is the value of a flag; false where there is no such option.
+// Flag returns the value of a flag, or false if there is no such option.
 func (v Values) Flag(name string) bool { return get[bool](v, name) }
 
-// Whole is the value of a whole number; 0 where there is no such option.
+// Whole returns the value of a whole number, or 0 if there is no such option.
 func (v Values) Whole(name string) int { return get[int](v, name) }
 
-// Number is the value of a number; 0 where it is a word, or no such option.
+// Number returns the value of a number. It returns 0 if the value is a word, or if there is no such option.
 func (v Values) Number(name string) float64 { return get[float64](v, name) }
 
-// Word is the value of a choice or text, and of a number that is given as a
-// word; empty where there is none.
+// Word returns the value of a choice or text, or of a number that is given as a word. Otherwise it returns "".
 func (v Values) Word(name string) string { return get[string](v, name) }
 
-// Time is the value of a duration; 0 where there is no such option.
+// Time returns the value of a duration, or 0 if there is no such option.
 func (v Values) Time(name string) time.Duration { return get[time.Duration](v, name) }
 
-// SLO is the value of a latency target; zero where it is not set.
+// SLO returns the value of a latency target, which is zero if it is not set.
 func (v Values) SLO(name string) SLO { return get[SLO](v, name) }
 
-// Equal tells whether two sets of options have the same values.
+// Equal reports whether two sets of options have the same values.
 func (v Values) Equal(w Values) bool {
 	if !slices.Equal(v.names(), w.names()) {
 		return false
@@ -105,9 +103,9 @@ func (v Values) Equal(w Values) bool {
 
 var valuesType = reflect.TypeFor[Values]()
 
-// kept tells whether a plan holds the option: it has a key, it is not
-// off by default and off, it is not a word for a number or a text that is still to be found, and
-// what it needs is set.
+// isStored reports whether a plan stores the option. It has to have a key, and what it needs has to be set. A flag
+// that is off by default must be on. A number that is given as a word, or a text that is still to be found, is not
+// stored.
 func (v Values) kept(o *Option) bool {
 	if word, is := v.Get(o.Name).(string); is && (o.Type == NumberOption || o.Type == TextOption && slices.Contains(o.Choices, word)) {
 		return false
@@ -118,8 +116,8 @@ func (v Values) kept(o *Option) bool {
 	return len(o.Needs) == 0 || slices.ContainsFunc(o.Needs, func(n string) bool { return v.Get(n) != findOption(v.options, n).zero() })
 }
 
-// Kept are the values that a plan keeps: each chosen, so that another default
-// does not change their meaning.
+// PlanForm returns the values that a plan stores. All are chosen, so that a later change of a default does not
+// change their meaning.
 func (v Values) Kept() Values {
 	out := NewValues(v.options)
 	for i := range v.options {
@@ -130,7 +128,7 @@ func (v Values) Kept() Values {
 	return out
 }
 
-// node writes what a plan keeps, in the order of the table.
+// node writes the values that a plan stores, in the order of the table.
 func (v Values) node() node {
 	k := &kids{}
 	for i := range v.options {
@@ -159,8 +157,10 @@ func (b *binder) values(n *node, v reflect.Value) {
 		return
 	}
 	if b.options == nil {
-		return // of an unknown kind
+		return // the kind is unknown
 	}
+
+	// Describe the options as the fields of a struct, which unknown keys are compared with.
 	out := NewValues(b.options)
 	info := &structInfo{byName: map[string]int{}, section: -1}
 	for i := range b.options {
@@ -171,6 +171,8 @@ func (b *binder) values(n *node, v reflect.Value) {
 		}
 		info.fields = append(info.fields, fieldInfo{name: o.Key})
 	}
+
+	// Read the value of each.
 	mark := len(b.path)
 	n.each(func(k *key, item *node) bool {
 		at, ok := info.byName[k.name]
@@ -210,8 +212,8 @@ func (b *binder) value(o *Option, n *node) (any, bool) {
 	return at.Interface(), true
 }
 
-// Kept is the option as plans hold it: a number is a number there, also where a
-// word may be typed for it.
+// PlanForm returns the option as plans store it: a number has to be a number there, even if a word may be typed
+// for it.
 func (o *Option) Kept() *Option {
 	if o.Type != NumberOption {
 		return o
@@ -226,7 +228,7 @@ func (o *Option) accepts(value any) bool {
 	return found == ""
 }
 
-// Check checks the values of a plan as Accept does, with their paths.
+// Check checks the values of a plan as Accept does, and adds findings with their paths.
 func (v Values) Check(c *Checker) {
 	for i := range v.options {
 		o := &v.options[i]

@@ -14,10 +14,10 @@ import (
 	"reflect"
 )
 
-// ExistsError tells that a file is there already, with other content.
+// ExistsError is returned when a file exists already, with other content.
 type ExistsError struct{ File string }
 
-// Error names the file and the way out.
+// Error names the file and says what to do.
 func (e *ExistsError) Error() string {
 	return fmt.Sprintf("%s: the file exists and differs\n  hint: name it with -o, or use --force to replace it", e.File)
 }
@@ -25,17 +25,17 @@ func (e *ExistsError) Error() string {
 // Is makes errors.Is(err, fs.ErrExist) true.
 func (e *ExistsError) Is(target error) bool { return target == fs.ErrExist }
 
-// WriteOption changes how WriteFile and WriteBytes treat what is there.
+// WriteOption changes what WriteFile and WriteBytes do with an existing file.
 type WriteOption func(*writeOptions)
 
 type writeOptions struct{ force bool }
 
-// Force lets a file that differs be replaced when on.
+// Force allows a file with other content to be replaced.
 func Force(on bool) WriteOption { return func(o *writeOptions) { o.force = on } }
 
-// Stored is a document that files do not have as a whole.
+// FileDocument is a document of which files have another form.
 type Stored interface {
-	// Stored returns the document that is written.
+	// FileForm returns the document that is written.
 	Stored() any
 }
 
@@ -49,9 +49,8 @@ func Write(w io.Writer, doc any) error {
 	return err
 }
 
-// WriteFile validates the document and writes it to path whole or not at all.
-// A file with the same bytes is left untouched (changed is false); one that
-// differs is an *ExistsError unless Force is given.
+// WriteFile validates the document and writes it to path, completely or not at all. A file with the same bytes is
+// left as it is, and changed is false. If the file differs, it returns an *ExistsError unless Force is given.
 func WriteFile(path string, doc any, opts ...WriteOption) (changed bool, err error) {
 	data, err := marshalValid(doc)
 	if err != nil {
@@ -75,8 +74,8 @@ func marshalValid(doc any) ([]byte, error) {
 	return Marshal(doc)
 }
 
-// WriteBytes writes a file under the rules of WriteFile: a temporary file in
-// the same folder, flushed to disk, then put in place in one step.
+// WriteBytes writes a file by the rules of WriteFile: it writes a temporary file in the same folder, flushes it to
+// disk, and then renames it.
 func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, err error) {
 	var o writeOptions
 	for _, opt := range opts {
@@ -86,7 +85,7 @@ func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, er
 	if err != nil {
 		return false, fmt.Errorf("writing %s: %w", path, err)
 	}
-	if exists && !mode.IsRegular() { // a pipe or terminal: /dev/stdout
+	if exists && !mode.IsRegular() { // a pipe or a terminal, such as /dev/stdout
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			return false, fmt.Errorf("writing: %w", err)
@@ -94,6 +93,8 @@ func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, er
 		_, err = f.Write(data)
 		return true, errors.Join(err, f.Close())
 	}
+
+	// Leave an equal file alone, and refuse to replace another without force.
 	if exists {
 		old, err := os.ReadFile(target)
 		if err != nil {
@@ -106,6 +107,8 @@ func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, er
 			return false, &ExistsError{File: path}
 		}
 	}
+
+	// Write a temporary file beside it, give it the name and flush the folder.
 	tmp, err := writeTemp(target, data, mode, exists)
 	if err != nil {
 		return false, fmt.Errorf("writing %s: %w", path, err)
@@ -117,11 +120,11 @@ func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, er
 	return true, syncDir(filepath.Dir(target))
 }
 
-// inspect follows links, so that the file behind one is replaced and not the link.
+// inspect follows links, so that the file behind a link is replaced and not the link.
 func inspect(path string) (target string, mode fs.FileMode, exists bool, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if dest, err := os.Readlink(path); err == nil { // a link to a file yet to be made
+		if dest, err := os.Readlink(path); err == nil { // a link to a file that does not exist yet
 			if !filepath.IsAbs(dest) {
 				dest = filepath.Join(filepath.Dir(path), dest)
 			}
@@ -141,7 +144,7 @@ func inspect(path string) (target string, mode fs.FileMode, exists bool, err err
 	return target, info.Mode(), true, nil
 }
 
-// writeTemp writes a file beside target, flushed to disk.
+// writeTemp writes a temporary file beside target, flushed to disk.
 func writeTemp(target string, data []byte, mode fs.FileMode, keepMode bool) (name string, err error) {
 	var f *os.File
 	for range 100 {
@@ -168,8 +171,8 @@ func writeTemp(target string, data []byte, mode fs.FileMode, keepMode bool) (nam
 	return name, nil
 }
 
-// install puts the finished file in place. Without force it must not replace a
-// file that appeared meanwhile, which a link guarantees where links exist.
+// install renames the finished file. Without force it must not replace a file that appeared meanwhile. A hard link
+// guarantees that, where links exist.
 func install(tmp, target, path string, force bool) error {
 	if !force {
 		err := os.Link(tmp, target)
@@ -186,7 +189,7 @@ func install(tmp, target, path string, force bool) error {
 	return nil
 }
 
-// syncDir makes the new name durable; file systems that cannot say so are fine.
+// syncDir flushes the new name to disk. Errors of file systems that cannot do this are ignored.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -196,8 +199,8 @@ func syncDir(dir string) error {
 	return d.Close()
 }
 
-// Digest returns the SHA-256 of a file's bytes in hexadecimal. A pipe has none
-// to return: it can be read once.
+// Digest returns the SHA-256 of a file's bytes in hexadecimal. For a pipe it returns an error, because a pipe can
+// be read only once.
 func Digest(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -12,12 +12,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxYAML bounds YAML files: people write them. Machines write JSON.
+// maxYAML bounds YAML files, in bytes. People write them, while machines write JSON.
 const maxYAML = 1 << 20
 
-// parseYAML reads one YAML document into nodes. Only the part of YAML that
-// means the same to everybody is accepted: no anchors, aliases, merge keys or
-// tags, plain decimal numbers, one document.
+// parseYAML reads one YAML document into nodes. It accepts only the part of YAML that is unambiguous: no anchors,
+// aliases, merge keys or tags, plain decimal numbers, one document.
 func parseYAML(src *source) (root node, err *Error) {
 	start := int64(1)<<32 | 1
 	if len(src.text) > maxYAML {
@@ -35,7 +34,7 @@ func parseYAML(src *source) (root node, err *Error) {
 				err = e
 				return
 			}
-			// The parser is a library fed with arbitrary bytes: its panic is bad input.
+			// The library gets arbitrary bytes, so a panic of it means bad input.
 			err = src.fail(start, "", fmt.Sprintf("text that the YAML parser cannot take (%v)", r), "a YAML document", "")
 		}
 	}()
@@ -53,7 +52,7 @@ func parseYAML(src *source) (root node, err *Error) {
 			return root, y.syntax(perr)
 		}
 		if n := doc.Content[0]; n.Kind == yaml.ScalarNode && n.Value == "" && n.Style == 0 && n.Tag == "!!null" {
-			continue // a document without anything in it
+			continue // an empty document
 		}
 		if body != nil {
 			y.fail(doc.Content[0], "a second document", "one document per file", "")
@@ -62,11 +61,10 @@ func parseYAML(src *source) (root node, err *Error) {
 	}
 }
 
-// yamlReader turns the parser's tree into nodes; like jsonParser it leaves by
-// panicking with an *Error.
+// yamlReader turns the parser's tree into nodes. Like jsonParser, it panics with an *Error.
 type yamlReader struct {
 	src  *source
-	path []string // of the value at hand, in parts
+	path []string // path of the current value, in parts
 }
 
 func yamlPos(n *yaml.Node) int64 { return int64(max(n.Line, 1))<<32 | int64(max(n.Column, 1)) }
@@ -75,8 +73,8 @@ func (y *yamlReader) fail(n *yaml.Node, found, expected, hint string) {
 	panic(y.src.fail(yamlPos(n), "", found, expected, hint))
 }
 
-// yamlLine is the line in an error of the library, and yamlParser what its parser
-// says: it counts lines from 0, where the scanner counts from 1.
+// yamlLine finds the line in an error of the library. yamlParser recognises errors of its parser, which counts
+// lines from 0, while the scanner counts from 1.
 var (
 	yamlLine   = regexp.MustCompile(`^yaml: (?:line ([0-9]+): )?`)
 	yamlParser = regexp.MustCompile(`^did not find expected (?:<document start>|node content|'-' indicator|key|',' or '[\]}]')$`)
@@ -146,7 +144,7 @@ func (y *yamlReader) scalar(n *node, a *yaml.Node) {
 	}
 }
 
-// inside is the node of a part of a list or object.
+// partNode returns the node of a part of a list or object.
 func (y *yamlReader) inside(part string, a *yaml.Node, depth int) node {
 	y.path = append(y.path, part)
 	n := y.node(a, depth+1)
@@ -154,7 +152,7 @@ func (y *yamlReader) inside(part string, a *yaml.Node, depth int) node {
 	return n
 }
 
-// mapping reads keys and values, which stand in turns.
+// mapping reads keys and values, which alternate.
 func (y *yamlReader) mapping(n *node, content []*yaml.Node, depth int) {
 	n.kind = objectNode
 	if len(content) == 0 {

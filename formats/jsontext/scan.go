@@ -5,21 +5,21 @@ import (
 	"unicode/utf8"
 )
 
-// Text is what is scanned.
+// Text is the type of scanned texts.
 type Text interface{ ~string | ~[]byte }
 
 // Fault says what is wrong with a text.
 type Fault uint8
 
-// The faults. NoFault is none.
+// The faults. NoFault means that there is none.
 const (
 	NoFault    Fault = iota
 	NoDigit          // a digit is missing
 	Unclosed         // the text ends before the closing quote of a string
 	Control          // a control character inside a string
-	BadEscape        // an escape that JSON does not know; the place is behind the backslash
+	BadEscape        // an unknown escape; the index is behind the backslash
 	BadHex           // fewer than four hexadecimal digits after \u
-	HalfOfPair       // half of a surrogate pair alone; the place is behind it
+	HalfOfPair       // one half of a surrogate pair alone; the index is behind it
 )
 
 // Space returns the index of the first byte from i that is not white space.
@@ -35,9 +35,8 @@ func Space[T Text](s T, i int) int {
 	return i
 }
 
-// Number scans -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)? from i. It returns the
-// index behind it and whether it is written as an integer. With NoDigit the index is
-// where the digit is missing.
+// Number scans -?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)? from i. It returns the index behind it and whether
+// it is written as an integer. For NoDigit it returns the index at which the digit is missing.
 func Number[T Text](s T, i int) (end int, integer bool, fault Fault) {
 	if i < len(s) && s[i] == '-' {
 		i++
@@ -78,9 +77,9 @@ func digits[T Text](s T, i int) int {
 	return i
 }
 
-// String scans the string whose opening quote is s[i]. It returns the index behind the
-// closing quote. The content is s[i+1 : end-1], as it is where plain is true and with
-// escapes otherwise: Unescape reads them. It finds Unclosed and Control only.
+// String scans the string whose opening quote is s[i]. It returns the index behind the closing quote. The content
+// is s[i+1 : end-1]. If isPlain is false, it has escapes, which Unescape reads. It only finds UnclosedString and
+// ControlCharacter.
 func String[T Text](s T, i int) (end int, plain bool, fault Fault) {
 	plain = true
 	for i++; i < len(s); i++ {
@@ -97,9 +96,8 @@ func String[T Text](s T, i int) (end int, plain bool, fault Fault) {
 	return len(s), plain, Unclosed
 }
 
-// Unescape appends the content of a string to dst with its escapes read. The place of a
-// fault is an index into content. Half of a surrogate pair alone is a fault where strict
-// is true, and U+FFFD otherwise.
+// Unescape appends the content of a string to dst with its escapes replaced. The position of a fault is an index
+// into content. Half of a surrogate pair is a fault if strict is set, and otherwise becomes U+FFFD.
 func Unescape[T Text](dst []byte, content T, strict bool) (out []byte, place int, fault Fault) {
 	for i := 0; i < len(content); {
 		if c := content[i]; c != '\\' {
@@ -119,8 +117,7 @@ func Unescape[T Text](dst []byte, content T, strict bool) (out []byte, place int
 
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// escape reads the escape whose backslash is s[i], and its partner where it is half of a
-// surrogate pair.
+// escape reads the escape whose backslash is s[i] and, if it is half of a surrogate pair, its other half.
 func escape[T Text](s T, i int) (r rune, next int, fault Fault) {
 	if i++; i == len(s) {
 		return 0, i, BadEscape

@@ -13,8 +13,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// How a file of weights is identified: by its size and this many pieces of this
-// many bytes. Hashing gigabytes whole would take longer than loading them.
+// A file of weights is identified by its size and by this many pieces of this many bytes. Hashing gigabytes
+// completely would take longer than loading them.
 const pieces, pieceBytes = 256, 4096
 
 // Sample adds to a hash what identifies a file of weights, which a model calls by a name.

@@ -7,30 +7,29 @@ import (
 	"inferplan/formats"
 )
 
-// Model is what an accumulator needs to know of a model.
+// Model describes a model to an accumulator.
 type Model struct {
 	Name  string
-	Class string // SLO class; empty: the model has one, without a name
+	Class string // SLO class; empty if the model has one without a name
 	SLO   time.Duration
-	Share float64 // of the requests that has to be in time; 0: .99
+	Share float64 // share of the requests that has to be in time; 0 means .99
 }
 
-// Config says what a run is about.
+// Config describes a run.
 type Config struct {
 	Source   string // simulate, serve, load
 	Policy   string
 	Seed     uint64
-	Load     float64 // factor of the planned rate; 0 when the run has none
+	Load     float64 // factor of the planned rate; 0 if there is none
 	Models   []Model
 	Reasons  []string      // names of the codes that Drop takes, by code
-	Warmup   time.Duration // arrivals before it are not counted
-	Duration time.Duration // arrivals from here on are not counted; 0: up to the last arrival
-	Window   time.Duration // width of the windows; 0: none
-	Expect   int           // requests per model to make room for
+	Warmup   time.Duration // earlier arrivals are not counted
+	Duration time.Duration // later arrivals are not counted; 0 means up to the last arrival
+	Window   time.Duration // width of the windows; 0 means none
+	Expect   int           // expected number of requests per model, to allocate memory
 }
 
-// Accumulator gathers the outcomes of one run. It is not safe for use by
-// several goroutines.
+// Accumulator collects the outcomes of one run. Only one goroutine may use it.
 type Accumulator struct {
 	cfg     Config
 	models  []modelCounts
@@ -52,7 +51,7 @@ type counts struct {
 	dropped []int64 // by reason
 }
 
-// New returns an accumulator with room for cfg.Expect requests per model.
+// New returns an accumulator with memory for cfg.Expect requests per model.
 func New(cfg Config) *Accumulator {
 	a := &Accumulator{cfg: cfg, models: make([]modelCounts, len(cfg.Models))}
 	for i := range a.models {
@@ -66,12 +65,12 @@ func New(cfg Config) *Accumulator {
 	return a
 }
 
-// Counted tells whether a request that arrived then is counted.
+// IsCounted reports whether a request with this arrival time is counted.
 func (a *Accumulator) Counted(arrived time.Duration) bool {
 	return arrived >= a.cfg.Warmup && (a.cfg.Duration <= 0 || arrived < a.cfg.Duration)
 }
 
-// Arrive takes a request that came in.
+// Arrive records the arrival of a request.
 func (a *Accumulator) Arrive(model int32, at time.Duration) {
 	if !a.Counted(at) {
 		return
@@ -84,8 +83,7 @@ func (a *Accumulator) Arrive(model int32, at time.Duration) {
 	}
 }
 
-// Complete takes a request that arrived then and was answered at the time at,
-// with its deadline.
+// Complete records that the request that arrived at arrivedAt was answered at completedAt, with its deadline.
 func (a *Accumulator) Complete(model int32, arrived, at, deadline time.Duration) {
 	if !a.Counted(arrived) {
 		return
@@ -105,8 +103,7 @@ func (a *Accumulator) Complete(model int32, arrived, at, deadline time.Duration)
 	}
 }
 
-// Drop takes a request that arrived then and was refused for a reason, a code
-// into Config.Reasons.
+// Drop records that the request that arrived at arrivedAt was dropped. reason is an index into Config.Reasons.
 func (a *Accumulator) Drop(model int32, arrived time.Duration, reason int) {
 	if !a.Counted(arrived) {
 		return
@@ -118,7 +115,7 @@ func (a *Accumulator) Drop(model int32, arrived time.Duration, reason int) {
 	}
 }
 
-// Batch takes a batch that was dispatched at its first stage at the time at.
+// Batch records a batch that was dispatched at its first stage.
 func (a *Accumulator) Batch(model int32, size int, at time.Duration) {
 	if at < a.cfg.Warmup {
 		return
@@ -130,8 +127,7 @@ func (a *Accumulator) Batch(model int32, size int, at time.Duration) {
 	m.batches[size]++
 }
 
-// AddDevice takes the use of one device kind; its Utilisation is worked out
-// from the times.
+// AddDevice records the use of one device kind. Its Utilisation is computed from the times.
 func (a *Accumulator) AddDevice(d formats.DeviceReport) { a.devices = append(a.devices, d) }
 
 // AddEvents counts events of the simulator's loop.
@@ -141,7 +137,7 @@ func (a *Accumulator) windowIndex(at time.Duration) int32 {
 	return int32((at - a.cfg.Warmup) / a.cfg.Window)
 }
 
-// window returns the window of an arrival, nil without windows.
+// window returns the window of an arrival, or nil without windows.
 func (a *Accumulator) window(m *modelCounts, at time.Duration) *counts {
 	if a.cfg.Window <= 0 {
 		return nil

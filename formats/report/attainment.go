@@ -6,28 +6,27 @@ import (
 	"inferplan/formats"
 )
 
-// confidence is that of every interval in a report.
+// confidence is the level of all intervals in a report.
 const confidence = 0.95
 
-// Outcomes are numbers of requests: those that came, those of them that were
-// answered, and those of the answered that were late.
+// Outcomes are numbers of requests: all requests, those that were answered, and the answered ones that were late.
 type Outcomes struct{ Requests, Completed, Late int64 }
 
-// Add takes the requests of another run or model.
+// Add adds the requests of another run or model.
 func (o *Outcomes) Add(other Outcomes) {
 	o.Requests += other.Requests
 	o.Completed += other.Completed
 	o.Late += other.Late
 }
 
-// InTime is how many were answered by their deadline.
+// InTime returns how many requests were answered by their deadline.
 func (o *Outcomes) InTime() int64 { return o.Completed - o.Late }
 
-// Goodput is how many were answered by their deadline per second. So it is of
-// simulator, server and client.
+// Goodput returns the requests per second that were answered by their deadline. Simulator, server and client all
+// use it.
 func (o *Outcomes) Goodput(seconds float64) float64 { return Rate(o.InTime(), seconds) }
 
-// Rate is per second; 0 over no time.
+// Rate returns n per second, or 0 if the time is 0.
 func Rate(n int64, seconds float64) float64 {
 	if seconds <= 0 {
 		return 0
@@ -35,9 +34,8 @@ func Rate(n int64, seconds float64) float64 {
 	return float64(n) / seconds
 }
 
-// Attained is the share of the requests that were answered in time, 0 to 1:
-// (completed - late) / requests, and 1 of none. So docs/formats.md defines it, and
-// so it is of simulator, server and client.
+// Attainment returns the share of the requests that were answered in time: (completed - late) / requests, and 1
+// without requests. docs/formats.md defines it so, and simulator, server and client all use it.
 func (o *Outcomes) Attained() float64 {
 	if o.Requests == 0 {
 		return 1
@@ -45,11 +43,10 @@ func (o *Outcomes) Attained() float64 {
 	return float64(o.InTime()) / float64(o.Requests)
 }
 
-// Attainment is what was attained over all runs, and its 95 % interval. Both are
-// shares of requests, 0 to 1. Where runs differ, the interval is Student's t over
-// what each attained. It holds the pooled value, which weighs runs by their
-// requests, also where the mean over runs differs from it. Of one run, or of runs
-// that agree, the interval is Wilson's (E. B. Wilson 1927), 0 to 1 of no request.
+// Attainment returns the attainment over all runs, and its 95 % interval, as shares from 0 to 1. If the runs
+// differ, the interval is Student's t over the attainments of the runs, extended if needed to hold the pooled
+// value, which weighs runs by their requests. For one run, or runs that agree, it is Wilson's interval (E. B.
+// Wilson 1927), which is 0 to 1 without requests.
 func Attainment(runs ...Outcomes) (share float64, interval [2]float64) {
 	var all Outcomes
 	values := make([]float64, len(runs))
@@ -66,8 +63,7 @@ func Attainment(runs ...Outcomes) (share float64, interval [2]float64) {
 	return share, [2]float64{max(min(lo, share), 0), min(max(hi, share), 1)}
 }
 
-// SetAttainment fills in what the counts of one run of so many seconds attained,
-// and its goodput.
+// SetAttainment sets the attainment and the goodput of the counts of one run of the given seconds.
 func SetAttainment(c *formats.Counts, seconds float64) {
 	var interval [2]float64
 	all := Outcomes{c.Requests, c.Completed, c.Late}

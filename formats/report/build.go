@@ -10,16 +10,14 @@ import (
 	"inferplan/formats/document"
 )
 
-// Unfinished is the reason of requests that were still under way when the
-// report was made.
+// Unfinished is the reason for requests that had not ended when the report was made.
 const Unfinished = "unfinished"
 
-// Build makes the report of this run.
+// Build returns the report of this run.
 func (a *Accumulator) Build() *formats.Report { return Merge([]*Accumulator{a}) }
 
-// Merge makes one report of replications: runs of the same configuration under
-// different seeds, of which the first one's is written. Counts and latencies
-// are pooled; rates are means over the runs.
+// Merge makes one report of replications: runs of the same configuration under different seeds. The report names
+// the seed of the first run. Counts and latencies are pooled; rates are means over the runs.
 func Merge(runs []*Accumulator) *formats.Report {
 	first := runs[0]
 	cfg := &first.cfg
@@ -38,7 +36,7 @@ func Merge(runs []*Accumulator) *formats.Report {
 	r.DurationUS = document.Micros(duration)
 	b := &builder{cfg: cfg, runs: runs, counted: max(duration-cfg.Warmup, 0), report: r}
 
-	totals := make([]counts, len(runs)) // per run, over models
+	totals := make([]counts, len(runs)) // per run, over all models
 	var all []time.Duration
 	for i := range cfg.Models {
 		perRun := make([]counts, len(runs))
@@ -56,7 +54,7 @@ func Merge(runs []*Accumulator) *formats.Report {
 		m.Counts = b.counts(perRun, true)
 		m.OfferedRPS = b.rate(m.Requests)
 		m.Latency = summarise(latencies)
-		all = append(all, latencies...) // sorted by now, which all of one model then are
+		all = append(all, latencies...) // each model's latencies are sorted already
 		m.BatchSizes = b.batchSizes(i)
 	}
 	r.Counts = b.counts(totals, true)
@@ -67,8 +65,8 @@ func Merge(runs []*Accumulator) *formats.Report {
 	return r
 }
 
-// Attained returns the share of the counted requests of models that runs answered in time, as
-// Merge reports it.
+// Attained returns the share of the counted requests of models that were answered in time over runs, as Merge
+// reports it.
 func Attained(runs []*Accumulator, models ...int) float64 {
 	var sum counts
 	for _, a := range runs {
@@ -79,7 +77,7 @@ func Attained(runs []*Accumulator, models ...int) float64 {
 	return sum.Attained()
 }
 
-// builder holds what the parts of Merge share.
+// builder is the common state of the parts of Merge.
 type builder struct {
 	cfg     *Config
 	runs    []*Accumulator
@@ -87,7 +85,7 @@ type builder struct {
 	report  *formats.Report
 }
 
-// rate is per second of counted time, a mean over the runs.
+// rate returns n per second of counted time, as a mean over the runs.
 func (b *builder) rate(n int64) float64 { return b.rateOver(n, b.counted) }
 
 func (b *builder) rateOver(n int64, d time.Duration) float64 {
@@ -144,7 +142,7 @@ func (b *builder) batchSizes(model int) map[string]int64 {
 	return out
 }
 
-// devices adds up the use of each device kind over the runs.
+// devices adds the use of each device kind over the runs.
 func (b *builder) devices() []formats.DeviceReport {
 	var out []formats.DeviceReport
 	for _, a := range b.runs {
@@ -173,12 +171,13 @@ func (b *builder) devices() []formats.DeviceReport {
 	return out
 }
 
-// windows reports each window over all models and, with several models, each
-// model's after it.
+// windows reports each window over all models and, if there are several models, then each model's.
 func (b *builder) windows() {
 	if b.cfg.Window <= 0 {
 		return
 	}
+
+	// Collect the latencies of all runs by model and window.
 	n := 0
 	samples := make([][][]time.Duration, len(b.cfg.Models)) // by model and window
 	for i := range b.cfg.Models {
@@ -193,6 +192,8 @@ func (b *builder) windows() {
 			}
 		}
 	}
+
+	// Report every window: all models together and, if there are several, each model.
 	for w := range n {
 		start := b.cfg.Warmup + time.Duration(w)*b.cfg.Window
 		width := min(b.cfg.Window, b.cfg.Warmup+b.counted-start)
@@ -229,7 +230,7 @@ func (b *builder) window(model Model, start, width time.Duration, c *counts, lat
 	}
 }
 
-// warn tells what makes the figures doubtful.
+// warn adds warnings about figures that are doubtful.
 func (b *builder) warn(totals []counts) {
 	var sum counts
 	for i := range totals {
@@ -245,7 +246,7 @@ func (b *builder) warn(totals []counts) {
 	}
 }
 
-// summarise sorts the samples in place.
+// summarise computes the summary of latencies. It sorts the samples in place.
 func summarise(samples []time.Duration) formats.LatencySummary {
 	if len(samples) == 0 {
 		return formats.LatencySummary{}

@@ -17,8 +17,8 @@ func Percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[Rank(len(sorted), p)-1]
 }
 
-// PercentileReordering is Percentile of samples that are not sorted, by selection (Hoare's
-// Find, 1961). It puts them into another order.
+// PercentileReordering does the same for samples that are not sorted, by selection (Hoare's Find, 1961). It
+// changes their order.
 func PercentileReordering(samples []time.Duration, p float64) time.Duration {
 	if len(samples) == 0 {
 		return 0
@@ -52,30 +52,27 @@ func PercentileReordering(samples []time.Duration, p float64) time.Duration {
 	return samples[at]
 }
 
-// middle is the median of three.
+// middleRank returns the index of the median of three.
 func middle(a, b, c time.Duration) time.Duration {
 	return max(min(a, b), min(max(a, b), c))
 }
 
-// Rank returns the place, from 1, of the percentile in a sorted list of n: ceil(p*n) within 1..n,
-// not fooled by products such as 0.07*100 = 7.000000000000001.
+// Rank returns the position, from 1, of the percentile in a sorted list of n: ceil(p*n) within 1..n, corrected for
+// products such as 0.07*100 = 7.000000000000001.
 func Rank(n int, p float64) int {
 	x := p * float64(n)
 	return min(max(int(math.Ceil(x-1e-12*x)), 1), n)
 }
 
-// MedianInterval returns a confidence interval of the median of the
-// distribution that the sorted samples came from. It is made of order
-// statistics, so it assumes nothing about the distribution. ok is false when
-// there are too few samples for that confidence (fewer than 6 for 0.95); the
-// interval is then all that was seen.
+// MedianInterval returns a confidence interval of the median of the distribution that the sorted samples came
+// from. It consists of order statistics, so it assumes nothing about the distribution. If there are too few
+// samples for that confidence (fewer than 6 for 0.95), ok is false, and the interval is the range of the samples.
 func MedianInterval(sorted []time.Duration, confidence float64) (lo, hi time.Duration, ok bool) {
 	return PercentileInterval(sorted, 0.5, confidence)
 }
 
-// PercentileInterval is MedianInterval for any percentile p: the narrowest
-// order statistics x(i), x(j) that each leave out at most half of
-// 1-confidence: the number of samples below the true percentile is binomial.
+// PercentileInterval does the same for any percentile p. It returns the narrowest order statistics x(i), x(j) that
+// each exclude at most half of 1-confidence, as the number of samples below the true percentile is binomial.
 func PercentileInterval(sorted []time.Duration, p, confidence float64) (lo, hi time.Duration, ok bool) {
 	n := len(sorted)
 	if n == 0 {
@@ -85,8 +82,8 @@ func PercentileInterval(sorted []time.Duration, p, confidence float64) (lo, hi t
 	tail := (1 - confidence) / 2
 	// x(i) lies above the percentile with probability P(B <= i-1), and x(j)
 	// below it with P(B >= j) = 1 - P(B <= j-1).
-	i := search(n+1, func(k int) bool { return b.CDF(float64(k-1)) > tail }) - 1 // largest i that is fine
-	j := search(n+1, func(k int) bool { return 1-b.CDF(float64(k-1)) <= tail })  // smallest j that is fine
+	i := search(n+1, func(k int) bool { return b.CDF(float64(k-1)) > tail }) - 1 // largest valid i
+	j := search(n+1, func(k int) bool { return 1-b.CDF(float64(k-1)) <= tail })  // smallest valid j
 	ok = i >= 1 && j <= n
 	return sorted[max(i, 1)-1], sorted[min(j, n)-1], ok
 }
@@ -104,7 +101,7 @@ func search(limit int, f func(int) bool) int {
 	return lo
 }
 
-// Wilson returns the score interval of a share of which k of n were seen.
+// Wilson returns the score interval of a share, when k of n were seen.
 func Wilson(k, n int64, confidence float64) (lo, hi float64) {
 	if n <= 0 {
 		return 0, 1
@@ -119,8 +116,8 @@ func Wilson(k, n int64, confidence float64) (lo, hi float64) {
 	return lo, hi
 }
 
-// WilsonOf returns the score interval of a share that was seen in n independent values, of
-// which there need not be a whole number.
+// WilsonOf returns the score interval of a share that was seen in n independent values. n need not be a whole
+// number.
 func WilsonOf(share, n, confidence float64) (lo, hi float64) {
 	z := distuv.UnitNormal.Quantile(1 - (1-confidence)/2)
 	mid := (share + z*z/(2*n)) / (1 + z*z/n)
@@ -128,8 +125,8 @@ func WilsonOf(share, n, confidence float64) (lo, hi float64) {
 	return max(mid-half, 0), min(mid+half, 1)
 }
 
-// MeanInterval returns the mean of independent values and its Student-t
-// interval; with fewer than two values both ends are the mean.
+// MeanInterval returns the mean of independent values and its Student-t interval. With fewer than two values, both
+// ends are the mean.
 func MeanInterval(values []float64, confidence float64) (mean, lo, hi float64) {
 	if len(values) == 0 {
 		return 0, 0, 0

@@ -13,16 +13,15 @@ import (
 	"inferplan/profiler"
 )
 
-// Options say what of others' measurements becomes a profile, and what they do
-// not tell.
+// Options select which of others' measurements go into the profile, and supply facts that these do not contain.
 type Options struct {
-	Models   []string // to take; empty: all
-	Engine   string   // to take, where a file has several; empty: the first of a place
-	Device   string   // kind of measurements that name none
-	Rename   string   // of the one model taken
-	KVTokens int64    // capacity, as the server reported it; 0: as the files say, or not known
+	Models   []string // if empty, all
+	Engine   string   // if a file has several; if empty, the first one of an instance
+	Device   string   // for measurements that name no kind of device
+	Rename   string   // new name for the only selected model
+	KVTokens int64    // capacity, as the server reported it; 0 means as in the files, or unknown
 	SwapGBps float64  // between host and device, for load times that were not measured
-	// Links and Layers add all-reduces to iterations that are sums of kernels; nil: they stay without.
+	// Links and Layers add all-reduces to iterations that are sums of kernels. If nil, none are added.
 	Links  *llmruns.Links
 	Layers *llmruns.Layers
 
@@ -30,8 +29,7 @@ type Options struct {
 	Prompt, Output float64
 }
 
-// Import makes a profile of others' measurements. What is assumed or left out is
-// among its notes.
+// Import makes a profile of others' measurements. Its notes say what was assumed and what was left out.
 func Import(s *llmruns.Set, o Options) (*formats.Profile, error) {
 	im := &llmImport{set: s, opt: o, p: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}}
 	for _, place := range im.places() {
@@ -54,12 +52,12 @@ func Import(s *llmruns.Set, o Options) (*formats.Profile, error) {
 	return im.p, im.p.Validate()
 }
 
-// exchanges returns whether all-reduces were added to iterations of a model.
+// exchanges reports whether all-reduces were added to iterations of a model.
 func exchanges(m formats.LLMProfile) bool {
 	return slices.ContainsFunc(m.Instances, func(in formats.LLMInstance) bool { return in.AllReduce != "" && in.AllReduce != formats.NoAllReduce })
 }
 
-// nothing says what there would have been.
+// emptyError returns the error for an empty selection, which lists what the files have.
 func (im *llmImport) nothing() error {
 	var models, engines []string
 	all := llmImport{set: im.set}
@@ -72,7 +70,7 @@ func (im *llmImport) nothing() error {
 		strings.Join(slices.Compact(models), ", "), strings.Join(slices.Compact(engines), ", "), strings.Join(im.p.Notes, "; "))
 }
 
-// few measurements are fewer than a fit has coefficients.
+// few is one less than the number of measurements that a fit needs for its coefficients.
 const few = numCoefficients - 1
 
 type llmImport struct {
@@ -82,7 +80,7 @@ type llmImport struct {
 	done []llmruns.Place
 }
 
-// places are the models on devices that are wanted, in the order of the files.
+// instanceKeys returns the selected instances, in the order of the files.
 func (im *llmImport) places() []llmruns.Place {
 	var out []llmruns.Place
 	add := func(p llmruns.Place) {
@@ -106,8 +104,9 @@ func (im *llmImport) note(format string, args ...any) {
 	im.p.Notes = append(im.p.Notes, fmt.Sprintf(format, args...))
 }
 
-// add adds what a place costs, unless another engine's figures of it are there.
+// add adds the costs of an instance, unless those of another engine are there already.
 func (im *llmImport) add(place llmruns.Place) error {
+	// Complete the key, and skip an instance that another engine's files have described.
 	at := place
 	if at.Engine = ""; at.Device == "" {
 		at.Device = im.opt.Device
@@ -118,6 +117,8 @@ func (im *llmImport) add(place llmruns.Place) error {
 	if slices.Contains(im.done, at) {
 		return nil
 	}
+
+	// Collect the measurements, with all-reduces.
 	name := fmt.Sprintf("%s on %d x %s", at.Model, at.TensorParallel, at.Device)
 	kv, source := im.capacity(at)
 	var measured []llmruns.Measured
@@ -131,6 +132,8 @@ func (im *llmImport) add(place llmruns.Place) error {
 		measured = im.opt.Links.WithAllReduce(*im.opt.Layers, measured)
 	}
 	measured = im.usable(measured, name)
+
+	// Fit them, or use coefficients that others have fitted.
 	var it *formats.Iteration
 	var fit *formats.IterationFit
 	var err error
@@ -151,6 +154,8 @@ func (im *llmImport) add(place llmruns.Place) error {
 	} else if it = im.fitted(place, name); it == nil {
 		return nil
 	}
+
+	// Add the instance.
 	if exchange == formats.NoAllReduce {
 		im.note("%s: WITHOUT ITS ALL-REDUCES: the iterations are sums of kernels of one GPU, so they are too short; --link-gbps, --link-us and --model-config add them", name)
 	}
@@ -166,7 +171,7 @@ func (im *llmImport) add(place llmruns.Place) error {
 	return nil
 }
 
-// exchange says what is known of the all-reduces of a place: empty where there are none or they were measured.
+// exchange describes the all-reduces of an instance, or returns "" if it has none or they were measured.
 func (im *llmImport) exchange(place llmruns.Place) string {
 	switch {
 	case place.TensorParallel < 2 || !im.set.Kernels[place]:
@@ -177,8 +182,8 @@ func (im *llmImport) exchange(place llmruns.Place) string {
 	return im.opt.Links.String()
 }
 
-// usable returns the measurements that a fit sees. Iterations measured without attention count as whole ones if there are
-// no others, which a note says, and are left out otherwise.
+// usableSteps returns the measurements for the fit. Iterations that were measured without attention are used only
+// if there are no others, and a note then says so.
 func (im *llmImport) usable(list []llmruns.Measured, name string) (out []llmruns.Measured) {
 	partial := len(list) > 0 && !slices.ContainsFunc(list, func(m llmruns.Measured) bool { return m.Phase != llmruns.Partial })
 	for _, m := range list {
@@ -198,7 +203,7 @@ func (im *llmImport) usable(list []llmruns.Measured, name string) (out []llmruns
 	return out
 }
 
-// fitted takes coefficients that others fitted: those of small batches.
+// takeFitted uses coefficients that others fitted, of those the ones for small batches.
 func (im *llmImport) fitted(place llmruns.Place, name string) *formats.Iteration {
 	var prefill, decode *llmruns.Fitted
 	for i := range im.set.Fitted {
@@ -228,7 +233,7 @@ func (im *llmImport) fitted(place llmruns.Place, name string) *formats.Iteration
 	return it
 }
 
-// capacity is the KV capacity, and where it is from.
+// capacity returns the KV capacity and its source.
 func (im *llmImport) capacity(at llmruns.Place) (int64, string) {
 	if im.opt.KVTokens > 0 {
 		return im.opt.KVTokens, formats.KVFromServer
@@ -239,15 +244,15 @@ func (im *llmImport) capacity(at llmruns.Place) (int64, string) {
 	return 0, ""
 }
 
-// stockLoader is what engines load checkpoints with.
+// stockLoader is the loader that engines use for checkpoints.
 const stockLoader = "safetensors"
 
-// loads are load times: measured from disk, else bytes over a rate.
+// loads returns load times: measured ones from disk, else computed from bytes and a rate.
 func (im *llmImport) loads(at llmruns.Place) *formats.ModelLoads {
 	l := &formats.ModelLoads{}
 	var took []time.Duration
 	loader := ""
-	for _, m := range im.set.Loads { // of one loader: the engines' own where it was measured
+	for _, m := range im.set.Loads { // use one loader: the engines' own, if it was measured
 		if !strings.EqualFold(m.Model, at.Model) || m.Device != at.Device || loader == stockLoader && m.Loader != loader {
 			continue
 		}
@@ -277,7 +282,7 @@ func (im *llmImport) loads(at llmruns.Place) *formats.ModelLoads {
 	return l
 }
 
-// put adds an instance to the profile.
+// putInstance adds an instance to the profile.
 func (im *llmImport) put(at llmruns.Place, in formats.LLMInstance) {
 	if !slices.ContainsFunc(im.p.Devices, func(d formats.ProfileDevice) bool { return d.Device == at.Device }) {
 		im.p.Devices = append(im.p.Devices, formats.ProfileDevice{Device: at.Device, Engine: "imported", Source: in.Source})

@@ -21,33 +21,33 @@ const (
 	ofContext
 	ofPrompt
 	ofAttention
-	ofCPUSequence // told apart only where prompts ran beside sequences
+	ofCPUSequence // can only be distinguished if prompts ran beside sequences
 	numCoefficients
 )
 
-// hinges are the values of formats.Iteration.HingeTokens that a fit tries: a
-// prompt's tokens cost nothing more up to there.
+// hinges are the values of formats.Iteration.HingeTokens that a fit tries. Up to the hinge, a prompt's tokens cost
+// nothing more.
 var hinges = []float64{0, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512}
 
-// Beside is iterations that run a prompt beside sequences that decode. Without
-// sequences it is a prompt alone, in all its iterations.
+// BesidePoint is a measurement of iterations that run a prompt beside sequences that decode. Without sequences,
+// the prompt runs alone in all iterations.
 type Beside struct {
-	Sequences  int     // that decode
-	Context    float64 // tokens of each of them, in the mean
+	Sequences  int     // sequences that decode
+	Context    float64 // mean tokens of each of them
 	Prompt     int     // tokens
-	Iterations int     // in all
-	Chunks     int     // of them, with a part of the prompt
+	Iterations int     // total number
+	Chunks     int     // number of iterations with a part of the prompt
 	Took       time.Duration
 }
 
-// observation is how often each coefficient counts in what was measured: m or b.
+// observation is a measurement (of m or b) with the number of times that each coefficient counts in it.
 type observation struct {
 	m    *llmruns.Measured
 	b    *Beside
-	took float64 // ns
+	took float64 // nanoseconds
 }
 
-// prefill tells whether it is of prompts alone.
+// prefill reports whether it is of prompts alone.
 func (o *observation) prefill() bool {
 	if o.b != nil {
 		return o.b.Sequences == 0
@@ -55,7 +55,7 @@ func (o *observation) prefill() bool {
 	return o.m.Phase == llmruns.Prefill
 }
 
-// row is what an observation counts of each coefficient, for a hinge.
+// row fills row with the factor of each coefficient, for a hinge.
 func (o *observation) row(hinge float64, row *[numCoefficients]float64) {
 	*row = [numCoefficients]float64{}
 	if o.b != nil {
@@ -93,26 +93,23 @@ func (b *Beside) row(hinge float64, row *[numCoefficients]float64) {
 	row[ofCPUSequence] = decode + chunks
 }
 
-// tile is how many tokens of a chunk attend to a block of context at once, at
-// least: kernels of the FlashAttention kind read it once per tile. A pair of tokens
-// of a prompt therefore costs at most a tile's part of what reading a token of
-// context costs.
+// tile is the smallest number of tokens of a chunk that attend to a block of context at once: kernels like
+// FlashAttention read the block once per tile. A pair of tokens of a prompt therefore costs at most 1/tile of the
+// cost of reading a token of context.
 const tile = 32
 
-// Iteration fits the coefficients of an iteration to measurements of one model
-// on one kind of devices: least squares of the relative error, with no coefficient
-// below 0, for the best hinge. Partial measurements are left out. Prompts that were
-// measured alone hardly tell attention from the rest; it is bounded by the cost of
-// reading context.
+// Iteration fits the coefficients of an iteration to measurements of one model on one kind of device: least
+// squares of the relative error, with no coefficient below 0, for the best hinge. Partial measurements are left
+// out. Prompts that were measured alone hardly separate attention from the rest, so attention is bounded by the
+// cost of reading context.
 func Iteration(measured []llmruns.Measured) (*formats.Iteration, *formats.IterationFit, error) {
 	return fit(observed(measured), tile, 1<<ofCPUSequence-1)
 }
 
-// Served fits an iteration to what was measured at a server: sequences that
-// decode alone, and prompts beside them. What the server's CPU adds to an iteration
-// is in its base. What it adds for a sequence is told from decoding by the prompts.
-// A pair of tokens costs at most what it costs in decoding: not every server
-// computes them in tiles.
+// FitServed fits an iteration to measurements at a server: sequences that decode alone, and prompts beside them.
+// The CPU time of the server per iteration is part of the base. Its CPU time per sequence can be separated from
+// decoding by the prompts. A pair of tokens costs at most as much as in decoding, because not every server
+// computes in tiles.
 func Served(decode []llmruns.Measured, beside []Beside) (*formats.Iteration, *formats.IterationFit, error) {
 	list := observed(decode)
 	for i := range beside {
@@ -133,7 +130,7 @@ func observed(measured []llmruns.Measured) []observation {
 	return list
 }
 
-// fit finds the coefficients whose bits are set in allowed.
+// fitIteration finds the coefficients whose bits are set in allowedTerms. The others are 0.
 func fit(list []observation, tile float64, allowed int) (*formats.Iteration, *formats.IterationFit, error) {
 	prompts := slices.ContainsFunc(list, func(o observation) bool { return o.b != nil || o.m.Phase != llmruns.Decode })
 	decodes := slices.ContainsFunc(list, func(o observation) bool { return !o.prefill() })
@@ -161,7 +158,7 @@ func fit(list []observation, tile float64, allowed int) (*formats.Iteration, *fo
 	return it, errorsOf(it, list), nil
 }
 
-// digits rounds to six: more were never measured.
+// digits rounds to six significant digits, more than the precision of any measurement.
 func digits(x float64) float64 {
 	if x == 0 {
 		return 0
@@ -170,11 +167,11 @@ func digits(x float64) float64 {
 	return math.Round(x*scale) / scale
 }
 
-// basePart is the least base as a part of the shortest iteration, since no iteration is free. On a
-// CPU each sequence of a small model takes as long as the first, and nothing is left for the base.
+// basePart is the smallest base, as a part of the shortest iteration, since no iteration is free. On a CPU each
+// sequence of a small model takes as long as the first, and nothing would be left for the base.
 const basePart = 0.01
 
-// leastBase returns the least base that a fit may have, in nanoseconds.
+// minBase returns the smallest base that a fit may have, in nanoseconds.
 func leastBase(list []observation) float64 {
 	shortest := math.Inf(1)
 	for i := range list {
@@ -185,11 +182,12 @@ func leastBase(list []observation) float64 {
 	return basePart * shortest
 }
 
-// nonNegative returns the least-squares solution whose base is at least the one given and whose
-// other coefficients are not negative, and its sum of squared relative errors. It tries all subsets
-// of the coefficients allowed; in those without the base, the base is the least. If attention is not
-// negative, it is the value of that coefficient.
+// nonNegative returns the least-squares solution whose base is at least the one given and whose other coefficients
+// are not negative, and its sum of squared relative errors. It tries all subsets of the allowed coefficients. In
+// subsets without the base, the base has its smallest value. If attention is not negative, that coefficient has
+// this fixed value.
 func nonNegative(list []observation, hinge, base, attention float64, allowed int) (best [numCoefficients]float64, least float64) {
+	// Divide each row by its time, so that errors are relative. Attention, if fixed, goes to the other side.
 	rows, rest := make([][numCoefficients]float64, len(list)), make([]float64, len(list))
 	want := make([]float64, len(list))
 	for i := range list {
@@ -199,6 +197,8 @@ func nonNegative(list []observation, hinge, base, attention float64, allowed int
 		}
 		rest[i] = 1 - rows[i][ofAttention]*max(0, attention)
 	}
+
+	// Solve for every allowed subset of coefficients, and keep the best valid solution.
 	least = math.Inf(1)
 	for set := 1; set < 1<<numCoefficients; set++ {
 		if set&^allowed != 0 {
@@ -243,11 +243,11 @@ func nonNegative(list []observation, hinge, base, attention float64, allowed int
 	return best, least
 }
 
-// solve is the least-squares solution of rows * x = want over some columns; false
-// where it is not defined, or one of them is negative.
+// solve returns the least-squares solution of rows * x = targets over some columns. It returns false if the
+// solution is not defined, or has a negative coefficient.
 func solve(rows [][numCoefficients]float64, want []float64, in []int) (x [numCoefficients]float64, ok bool) {
 	a := mat.NewDense(len(rows), len(in), nil)
-	scale := make([]float64, len(in)) // so that columns are of one size
+	scale := make([]float64, len(in)) // makes the columns similar in size
 	for i := range rows {
 		for j, k := range in {
 			scale[j] = max(scale[j], math.Abs(rows[i][k]))
@@ -275,15 +275,15 @@ func solve(rows [][numCoefficients]float64, want []float64, in []int) (x [numCoe
 	return x, true
 }
 
-// predict is what an iteration, or the iterations of a batch, take by a fit.
+// predict returns the time of an iteration, or of the iterations of a batch, by a fit.
 func predict(it *formats.Iteration, o *observation) float64 {
 	var row [numCoefficients]float64
 	o.row(it.HingeTokens, &row)
 	return row[ofBase]*it.BaseNS + row[ofSequence]*it.SequenceNS + row[ofContext]*it.ContextNS + row[ofPrompt]*it.PromptNS + row[ofAttention]*it.AttentionNS + row[ofCPUSequence]*it.CPUSequenceNS
 }
 
-// errorsOf compares a fit with what it was made from. Batches from start to end
-// count as decoding, which most of them is.
+// errorsOf returns the errors of a fit on its measurements. Batches from start to end count as decoding, because
+// most of their time is.
 func errorsOf(it *formats.Iteration, list []observation) *formats.IterationFit {
 	f := &formats.IterationFit{Points: len(list)}
 	prompts, decodes, besides := 0, 0, 0
@@ -308,13 +308,12 @@ func errorsOf(it *formats.Iteration, list []observation) *formats.IterationFit {
 
 func share(sum float64, n int) float64 { return digits(sum / float64(max(1, n))) }
 
-// OneBatch is the profile that QLM takes of one batch (section 6): its prompt
-// phase, a time per token and a throughput, all taken as constant. The error is of
-// its time per token against what was measured at other batches and contexts.
+// OneBatch returns the profile that QLM makes of one batch (section 6): its prompt phase, a time per token and a
+// throughput, all taken as constant. The error is that of its time per token at other batches and contexts.
 func OneBatch(it *formats.Iteration, measured []llmruns.Measured, sequences int, prompt, output float64) *formats.OneBatch {
 	token := it.PerToken(int32(sequences), prompt+output/2)
 	prefill := it.Prefill(int32(max(1, prompt)), 0)
-	// A slot of the batch runs a prompt per answer, beside the others' decoding.
+	// Each slot of the batch runs a prompt per answer, beside the decoding of the others.
 	residence := float64(prefill)*float64(sequences) + output*float64(token)
 	b := &formats.OneBatch{
 		Sequences: sequences, PrefillUS: document.Micros(prefill), TokenUS: document.Micros(token),

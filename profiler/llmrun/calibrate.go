@@ -5,13 +5,12 @@ import (
 	"time"
 )
 
-// CPU is what a server's CPU adds to an iteration, and for each sequence in it.
+// CPUCost is the CPU time of a server per iteration, and per sequence in it.
 type CPU struct{ Iteration, Sequence time.Duration }
 
-// Free finds the two constants with which runs are closest to the model: the least
-// mean of squared relative errors of end-to-end latency and of time per token,
-// request by request; runs weigh the same. It looks at a grid, then at finer ones
-// around the best.
+// FitCPU finds the two constants with which the model is closest to the runs: the smallest mean of squared
+// relative errors of end-to-end latency and of time per token, request by request. All runs have the same weight.
+// It searches a grid, and then finer ones around the best point.
 func Free(runs ...*Run) (CPU, error) {
 	var best CPU
 	least := math.Inf(1)
@@ -36,13 +35,12 @@ func Free(runs ...*Run) (CPU, error) {
 	return best, nil
 }
 
-// mostSum is the most that both constants come to in a mean iteration.
+// maxSum is the largest sum of both constants in a mean iteration.
 const mostSum = 6 * time.Millisecond
 
-// Calibrate is Free for several runs. One run, whose batches are mostly of one
-// size, tells what the two come to in its mean iteration, and hardly tells them
-// apart: of one run that sum is fitted, and each constant makes half of it. The
-// halves are a convention, chosen with both runs of the data at hand.
+// Calibrate does the same. For a single run, whose batches are mostly of one size, the two constants can hardly be
+// separated. Then it fits their sum in the mean iteration, and each constant makes half of it. The halves are a
+// convention.
 func Calibrate(runs ...*Run) (CPU, error) {
 	if len(runs) != 1 {
 		return Free(runs...)

@@ -10,13 +10,13 @@ import (
 	"inferplan/sim/llm"
 )
 
-// Figure is a figure of a run, measured and by the model.
+// Figure is a figure of a run, as measured and as simulated by the model.
 type Figure struct {
 	Real  float64 `json:"real"`
 	Model float64 `json:"model"`
 }
 
-// Off is how far the model is from what was measured, as a share of it.
+// RelativeError returns the model's error, relative to the measured value.
 func (f Figure) Off() float64 {
 	if f.Real == 0 {
 		return 0
@@ -24,8 +24,8 @@ func (f Figure) Off() float64 {
 	return f.Model/f.Real - 1
 }
 
-// Comparison is a run beside the model of it. Times are seconds from the instant
-// at which the server queued a request.
+// Comparison compares a run with its model. Times are in seconds from the instant at which the server queued a
+// request.
 type Comparison struct {
 	Requests  int     `json:"requests"`
 	E2E       Figure  `json:"e2e_mean_s"`
@@ -42,7 +42,7 @@ type Comparison struct {
 	Preempted int64   `json:"preempted"` // by the model
 }
 
-// Compare simulates a run.
+// Compare simulates a run and compares the figures.
 func (r *Run) Compare(c CPU) (*Comparison, error) {
 	out, counts, err := r.Simulate(c)
 	if err != nil {
@@ -87,8 +87,8 @@ func p99(list [2][]float64) Figure {
 	return Figure{f[0], f[1]}
 }
 
-// determination returns the coefficient of determination (R2) of a prediction: 1 less the squared errors over the
-// squared distances from the mean. If all values are equal, it returns 1 of a perfect prediction and 0 otherwise.
+// rSquared returns the coefficient of determination (R2) of a prediction: 1 minus the squared errors over the
+// squared distances from the mean. If all values are equal, it is 1 for a perfect prediction and otherwise 0.
 func determination(real, model []float64) float64 {
 	mean := stat.Mean(real, nil)
 	errors, spread := 0.0, 0.0

@@ -6,10 +6,11 @@ import (
 	"inferplan/formats"
 )
 
-// leastR2 is the R2 of end-to-end latencies below which a run is poorly explained.
+// minR2 is the R2 of end-to-end latencies below which a run counts as poorly explained.
 const leastR2 = .9
 
-// Doubts says why the model of a run is not to be trusted; given: its CPU constants were not fitted to it.
+// Doubts returns reasons not to trust the model of a run. cpuGiven says that its CPU constants were not fitted to
+// it.
 func (r *Run) Doubts(c CPU, given bool, x *Comparison) []string {
 	var out []string
 	if r.AllReduce == formats.NoAllReduce {
@@ -18,7 +19,7 @@ func (r *Run) Doubts(c CPU, given bool, x *Comparison) []string {
 	return append(out, poor(c, given, x)...)
 }
 
-// poor says what of a run its model does not explain.
+// poorFigures returns the figures of a run that its model does not explain.
 func poor(c CPU, given bool, x *Comparison) []string {
 	var out []string
 	if !given && c.Iteration >= mostSum/2 {
@@ -30,7 +31,7 @@ func poor(c CPU, given bool, x *Comparison) []string {
 	return out
 }
 
-// withoutAllReduce says that the steps are without what the GPUs exchange.
+// withoutAllReduce returns a doubt if the steps lack the exchange between GPUs.
 func (r *Run) withoutAllReduce() string {
 	return fmt.Sprintf("the steps of %s on %d x %s are WITHOUT ALL-REDUCES between the GPUs: --link-gbps, --link-us and --model-config add them", r.Meta.Model, r.Meta.TensorParallel, r.Device)
 }

@@ -15,21 +15,21 @@ import (
 	"inferplan/sim/llm"
 )
 
-// Run is a run of a real server beside the model of it.
+// Run is a run of a real server, with the model of that server.
 type Run struct {
 	Name     string
 	Meta     llmruns.Meta
-	Device   string // its kind, as the steps call it
+	Device   string // as the steps name it
 	Fit      formats.IterationFit
 	Model    llm.Model
 	Options  llm.Options
 	Requests []llmruns.Served
-	// AllReduce says what was assumed of all-reduces; empty: they were measured, or there are none.
+	// AllReduce says which all-reduce times were assumed. It is empty if they were measured, or if there are none.
 	AllReduce string
 }
 
-// New makes a run of its parts. The times of iterations are fitted to what steps
-// has of the server's model, on as many devices of its kind.
+// New makes a run from its parts. The times of iterations are fitted to the steps of the server's model, on as
+// many devices of its kind.
 func New(name string, steps []llmruns.Measured, meta *llmruns.Meta, requests []llmruns.Served) (*Run, error) {
 	if meta.DataParallel > 1 {
 		return nil, fmt.Errorf("%w: %s ran as %d copies, and which request went where is not recorded", profiler.ErrInput, name, meta.DataParallel)
@@ -54,9 +54,8 @@ func New(name string, steps []llmruns.Measured, meta *llmruns.Meta, requests []l
 	}, nil
 }
 
-// stepsOf takes the steps of the server's model on its kind of devices. A driver
-// calls a kind by a longer name than a table does; where there is one kind alone, it
-// is that.
+// stepsOf selects the steps of the server's model on its kind of device. A driver's name of a kind is longer than
+// a table's. If the steps have only one kind, that is it.
 func stepsOf(steps []llmruns.Measured, meta *llmruns.Meta) []llmruns.Measured {
 	compact := func(device string) string { return strings.ReplaceAll(device, "-", "") }
 	kinds := map[string][]llmruns.Measured{}
@@ -73,14 +72,14 @@ func stepsOf(steps []llmruns.Measured, meta *llmruns.Meta) []llmruns.Measured {
 	return nil
 }
 
-// Exchange is what GPUs of an instance exchange, and over what.
+// Exchange describes the data that the GPUs of an instance exchange, and their links.
 type Exchange struct {
 	Links  llmruns.Links
 	Layers llmruns.Layers
 }
 
-// Open reads a run from its three files. Steps of several GPUs that are sums of kernels get the all-reduces of exchange;
-// nil: they stay without. KV tokens above 0 stand for those that the server reported.
+// Open reads a run from its three files. Steps of several GPUs that are sums of kernels get the all-reduces of
+// exchange, unless it is nil. kvTokens above 0 replaces the capacity that the server reported.
 func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Run, error) {
 	var set llmruns.Set
 	if err := readFile(steps, func(f *os.File) error { return set.Read(f, steps) }); err != nil {
@@ -119,8 +118,8 @@ func readFile(path string, read func(f *os.File) error) error {
 	return read(f)
 }
 
-// Simulate serves the run's requests with the model. A request that is preempted
-// finds what is left of its own prefix: each is a session of its own.
+// Simulate serves the run's requests with the model. A preempted request finds the remains of its own prefix,
+// because each request is a session.
 func (r *Run) Simulate(c CPU) ([]llm.Outcome, llm.Counts, error) {
 	m := r.Model
 	m.Iteration.CPUNS, m.Iteration.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)

@@ -14,7 +14,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Subject is whose figures samples are.
+// Subject says which model on which devices samples are about.
 type Subject struct {
 	Model          string `json:"model"` // in the profile
 	Device         string `json:"device"`
@@ -25,35 +25,34 @@ type Subject struct {
 // Sample is one measurement of a point.
 type Sample struct {
 	TookUS     document.Micros `json:"took_us"`
-	Prompt     int             `json:"prompt_tokens,omitempty"`  // of the prompt, as the server counted
-	Context    float64         `json:"context_tokens,omitempty"` // of a sequence, in the mean over the iterations
-	Iterations int             `json:"iterations,omitempty"`     // beside: that the time is of
-	Chunks     int             `json:"chunks,omitempty"`         // of them, with a part of the prompt
+	Prompt     int             `json:"prompt_tokens,omitempty"`  // as the server counted them
+	Context    float64         `json:"context_tokens,omitempty"` // mean of a sequence over the iterations
+	Iterations int             `json:"iterations,omitempty"`     // for points of kind beside: number of iterations in the time
+	Chunks     int             `json:"chunks,omitempty"`         // number of them with a part of the prompt
 }
 
-// line is a line of the file of samples.
+// sampleLine is a line of the file of samples.
 type line struct {
 	Subject
 	Point
 	Sample
 }
 
-// PointsFile is where the samples of a profile are kept.
+// PointsFile returns the file that stores the samples of a profile.
 func PointsFile(profile string) string {
 	return strings.TrimSuffix(profile, filepath.Ext(profile)) + ".points.jsonl"
 }
 
-// samples are those of one subject.
+// samplesByPoint are the samples of one subject.
 type samples map[Point][]Sample
 
-// readSamples reads those of a subject. A last line that an interruption cut off is
-// left out.
+// readSamples reads the samples of a subject. A last line that an interruption cut off is left out.
 func readSamples(data []byte, name string, of Subject) (samples, error) {
 	out := samples{}
 	in := bufio.NewReader(bytes.NewReader(data))
 	for n := 1; ; n++ {
 		text, err := in.ReadBytes('\n')
-		if err != nil { // the end, perhaps in the midst of a line
+		if err != nil { // at the end, perhaps inside a line
 			return out, nil
 		}
 		if len(bytes.TrimSpace(text)) == 0 {
@@ -80,8 +79,8 @@ func (l *line) good() bool {
 	return l.What != "" && l.TookUS > 0 && l.Sample.Context >= 0 && l.Chunks <= l.Iterations
 }
 
-// openSamples reads what there is of a subject, and opens the file to add to it.
-// With anew the file loses what there is of it.
+// openSamples reads the samples of a subject, and opens the file to append more. With discardOld, the subject's
+// samples are removed from the file.
 func openSamples(path string, of Subject, anew bool) (samples, *os.File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +106,7 @@ func openSamples(path string, of Subject, anew bool) (samples, *os.File, error) 
 	return have, f, nil
 }
 
-// without are the lines of all other subjects.
+// otherSubjects returns the lines of all other subjects.
 func without(data []byte, of Subject) []byte {
 	var out []byte
 	for text := range bytes.Lines(data) {

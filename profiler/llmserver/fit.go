@@ -15,26 +15,28 @@ import (
 	"inferplan/profiler/llmfit"
 )
 
-// Means of the one-batch profile, where the context has room for them.
+// Mean lengths for the one-batch profile, if the context is large enough.
 const (
 	oneBatchPrompt = 1000
 	oneBatchAnswer = 200
 )
 
-// poorFit is the mean error of a fit beyond which a note says so.
+// poorFit is the mean error of a fit above which a note reports it.
 const poorFit = 0.3
 
-// disturbed is the part by which samples may take longer than the quieter half of them before a note says so.
+// disturbedShare is by which share samples may take longer than the quieter half of them without a note.
 const disturbed = 0.1
 
-// result makes an entry of a profile of the samples there are. Without enough of
-// them it gives an error that says what is missing.
+// makeResult makes an entry of a profile from the samples. Without enough of them it returns an error that says
+// what is missing.
 func (r *runner) result() (*Result, error) {
 	budget := r.tokenBudget()
 	var decodes []llmruns.Measured
 	var besides []llmfit.Beside
 	out := &Result{}
 	width, most := 0.0, 0
+
+	// Average the samples of each point.
 	for _, p := range r.measured() {
 		s := r.average(p)
 		out.Samples += len(r.have[p])
@@ -59,6 +61,8 @@ func (r *runner) result() (*Result, error) {
 	if len(decodes) == 0 || len(besides) == 0 {
 		return nil, fmt.Errorf("%w: %d samples of prompts and %d of decoding: expected some of both; give it a larger budget", profiler.ErrInput, len(besides), len(decodes))
 	}
+
+	// Fit, and note what makes the fit doubtful.
 	it, fit, err := llmfit.Served(decodes, besides)
 	if err != nil {
 		return nil, err
@@ -70,6 +74,8 @@ func (r *runner) result() (*Result, error) {
 	if slower := r.disturbance(); slower > disturbed {
 		r.note("busy machine", "samples took %.0f %% longer than those of the quieter half; the fit is of all, and plans count that", 100*slower)
 	}
+
+	// Describe the instance.
 	in := formats.LLMInstance{
 		Device: r.o.Device, TensorParallel: r.o.TensorParallel, Engine: r.facts.Engine, Source: "measured at a running server",
 		Iteration: *it, Fit: fit, KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(most), TokenBudget: budget, Loads: r.modelLoads(),
@@ -84,6 +90,8 @@ func (r *runner) result() (*Result, error) {
 	} else {
 		r.note("KV capacity", "the server does not tell it: set kv_tokens and kv_source before planning")
 	}
+
+	// Put the profile together.
 	out.Profile = &formats.Profile{
 		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.o.Device}}, Models: []formats.ProfileModel{}, Notes: r.notes,
 		LLMs: []formats.LLMProfile{{Model: r.o.Name, WeightBytes: r.facts.WeightBytes, ContextTokens: r.facts.Context, Instances: []formats.LLMInstance{in}}},
@@ -91,7 +99,7 @@ func (r *runner) result() (*Result, error) {
 	return out, out.Profile.Validate()
 }
 
-// measured are the points with samples that a fit is made of, in a fixed order.
+// measuredPoints returns the points with samples that a fit can use, in a fixed order.
 func (r *runner) measured() []Point {
 	var out []Point
 	for p := range r.have {
@@ -105,8 +113,8 @@ func (r *runner) measured() []Point {
 	return out
 }
 
-// alike are the samples of a point that are of the same number of iterations, of
-// those the most frequent one, in the order of their times.
+// undisturbed returns the samples of a point with the same number of iterations, the most frequent number, in the
+// order of their times.
 func (r *runner) alike(p Point) []Sample {
 	counts := map[int]int{}
 	best := 0
@@ -131,7 +139,7 @@ func (r *runner) average(p Point) Sample {
 	return out
 }
 
-// disturbance returns by which part all samples took longer than the middle one of each point's quieter half.
+// disturbance returns by which share all samples took longer than the middle one of each point's quieter half.
 func (r *runner) disturbance() float64 {
 	var all, quiet float64
 	for _, p := range r.measured() {
@@ -150,8 +158,8 @@ func took(list []Sample) []time.Duration {
 	return out
 }
 
-// interval is half the 95 % interval of a point's median, as a share of it. Too few
-// samples count as wide.
+// interval returns half the 95 % interval of a point's median, as a share of the median. With too few samples it
+// is large.
 func (r *runner) interval(p Point) float64 {
 	list := r.alike(p)
 	if len(list) < 2 {
@@ -161,8 +169,8 @@ func (r *runner) interval(p Point) float64 {
 	return float64(l.HalfWidthUS) / float64(l.WallUS)
 }
 
-// sequences is how many the server runs at once: as it says, else as many as ran
-// side by side where more did not; 0: not known.
+// sequences returns how many sequences the server runs at once: the reported number, else the largest number that
+// ran concurrently if more did not. It returns 0 if that is not known.
 func (r *runner) sequences(most int) int {
 	switch {
 	case r.facts.Sequences > 0:
@@ -175,10 +183,9 @@ func (r *runner) sequences(most int) int {
 	return 0
 }
 
-// tokenBudget is the tokens of an iteration: as the server says, else by the chunks
-// in which prompts came beside others, to the nearest power of two, which engines
-// have it as. 0: not known, because prompts came in no chunks, or in chunks of sizes
-// that do not agree.
+// tokenBudget returns the tokens of an iteration: the reported number, else that of the chunks in which prompts
+// ran beside sequences, rounded to the nearest power of two, which engines use. It returns 0 if that is not known,
+// because prompts did not run in chunks, or in chunks of different sizes.
 func (r *runner) tokenBudget() int {
 	if r.facts.Budget > 0 {
 		return r.facts.Budget

@@ -14,12 +14,11 @@ import (
 	"inferplan/profiler"
 )
 
-// loadRounds are samples of each load time.
+// loadRounds is the number of samples of each load time.
 const loadRounds = 3
 
-// coldLoad loads the model where it is not there and nothing else is, and gives how
-// long that took: its file may come from disk. Other models of a server that is full
-// leave when the first request comes.
+// coldLoad loads the model if no model is loaded, and returns how long that took: its file may come from disk.
+// Other models of a full server are unloaded when the first request arrives.
 func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
 	s := r.o.Server
 	if s.Can.Switch == llm.Fixed {
@@ -34,12 +33,12 @@ func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	if s.Can.Switch == llm.Sleeper || s.Can.Switch == llm.Releaser {
-		return 0, nil // it only slept
+		return 0, nil // it was only asleep
 	}
 	return time.Since(began), nil
 }
 
-// loads measures how the model comes and goes, within its share of the budget.
+// loads measures loading and unloading the model, within its share of the budget.
 func (r *runner) loads(ctx context.Context) error {
 	ctx, cancel := context.WithDeadline(ctx, time.Now().Add(time.Duration(loadsShare*float64(r.o.Budget))))
 	defer cancel()
@@ -61,7 +60,7 @@ func (r *runner) loads(ctx context.Context) error {
 			return err
 		}
 	}
-	// Whatever ended the measuring, the model is back for the rest.
+	// Load the model again for the remaining points, whatever ended this.
 	back, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer stop()
 	_, err := r.o.Server.Complete(back, r.p.request(16, 2), nil)
@@ -71,7 +70,7 @@ func (r *runner) loads(ctx context.Context) error {
 	return nil
 }
 
-// reload unloads the model and loads it again: its file is in the host's memory.
+// reload unloads the model and loads it again, when its file is in the host's memory.
 func (r *runner) reload(ctx context.Context) error {
 	for len(r.have[Point{What: load}]) < loadRounds {
 		r.tell(Event{What: load})
@@ -94,9 +93,8 @@ func (r *runner) reload(ctx context.Context) error {
 	return nil
 }
 
-// nap puts the server to sleep and wakes it. Waking ends with a short answer, which
-// is compared with one before: its time does not count. The first time is for
-// getting that answer.
+// sleepTimes puts the server to sleep and wakes it. Waking ends with a short answer, which is compared with one
+// before the sleep and whose time is subtracted. The first round only gets that earlier answer.
 func (r *runner) nap(ctx context.Context) error {
 	first := true
 	for len(r.have[Point{What: wake}]) < loadRounds {
@@ -131,8 +129,8 @@ func (r *runner) nap(ctx context.Context) error {
 	return nil
 }
 
-// swapped asks for the model while the other one is loaded. What the request itself
-// takes does not count.
+// swapTimes sends a request for the model while the other one is loaded. The time of the request itself is
+// subtracted.
 func (r *runner) swapped(ctx context.Context) error {
 	other := *r.p
 	other.model = r.o.SwapWith
@@ -164,7 +162,7 @@ func (r *runner) swapped(ctx context.Context) error {
 	return nil
 }
 
-// modelLoads are the load times for the profile.
+// modelLoads returns the load times for the profile.
 func (r *runner) modelLoads() *formats.ModelLoads {
 	var said []string
 	take := func(what, how string) document.Micros {

@@ -16,23 +16,23 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// errSample: a sample told nothing. It is tried again.
+// errSample is returned when a sample could not be measured. It is repeated.
 var errSample = errors.New("the measurement tells nothing")
 
 // prober sends requests to one model.
 type prober struct {
 	server *llm.Server
 	model  string
-	run    int64   // tells its prompts from those of other runs, which a server may remember
-	sent   int     // prompts so far
+	run    int64   // distinguishes its prompts from those of other runs, which a server may have cached
+	sent   int     // number of prompts sent
 	chars  float64 // characters of a prompt per token
 	trip   time.Duration
 }
 
-// words are common enough to be a token each for most vocabularies.
+// words are so common that most vocabularies have a token for each.
 var words = strings.Fields("the of and to in is that for it as was with be by on not he this are at from but have an they which one you were all her she there would their we him been has when who will no more if out so up said what its about than into them can only other time new some could these two may first then do any like my now over such our man me even most made after also well many before must through years much where your way down should because long each just state those people too mr how little good world make very year still see own work men day get here old life both between being under three never know same last another while us off might great go come since against right came take used himself few house use place during without again home around small however found part school thought went say general once upon every war does got united left number course until always away water public something fact less though far put head think called set almost enough end took night yet system better four nothing told eyes city going president why days present point didn't look find asked second group later next room social business knew program give half side face young let important things")
 
-// prompt is a text of about so many tokens that begins as no other does.
+// prompt returns a text of about the given number of tokens whose beginning is unique.
 func (p *prober) prompt(tokens int) string {
 	p.sent++
 	r := seeded.New(uint64(p.run), fmt.Sprintf("prompt/%d", p.sent))
@@ -51,7 +51,7 @@ func (p *prober) request(tokens, answer int) *llm.Request {
 	}}
 }
 
-// told is an answer that can be measured.
+// hasUsage reports whether an answer can be measured.
 func told(a *llm.Answer) error {
 	switch {
 	case !a.Told || a.Usage.PromptTokens == 0:
@@ -64,8 +64,7 @@ func told(a *llm.Answer) error {
 	return nil
 }
 
-// begin learns how long a round trip takes that asks for nothing, how many
-// characters a token has, and what things cost about.
+// begin measures an empty round trip, the characters of a token, and the rough costs.
 func (p *prober) begin(ctx context.Context) (costs, error) {
 	var trips []time.Duration
 	for range 7 {
@@ -78,7 +77,7 @@ func (p *prober) begin(ctx context.Context) (costs, error) {
 	p.trip = middle(trips)
 	p.chars = 4
 	var c costs
-	for _, n := range []int{16, 64, 256} { // the first one loads the model where it is not there
+	for _, n := range []int{16, 64, 256} { // the first one loads the model if it is not loaded
 		a, err := p.server.Complete(ctx, p.request(n, 8), nil)
 		if err == nil {
 			err = told(a)
@@ -123,7 +122,7 @@ func (p *prober) prefill(ctx context.Context, at Point) (Sample, error) {
 	return Sample{TookUS: document.Micros(a.First - p.trip), Prompt: a.Usage.PromptTokens, Iterations: 1, Chunks: 1}, nil
 }
 
-// run is a sequence that decodes.
+// tokenTimes is a sequence that decodes, with the times of its tokens.
 type run struct {
 	began  time.Time
 	tokens []llm.Token
@@ -133,7 +132,7 @@ type run struct {
 
 func (r *run) at(i int) time.Time { return r.began.Add(r.tokens[i].At) }
 
-// decoding are sequences that run side by side.
+// decodeStream is a number of sequences that decode concurrently.
 type decoding struct {
 	list []*run
 	done chan struct{}
@@ -141,16 +140,18 @@ type decoding struct {
 	stop context.CancelFunc
 }
 
-// settled is how many tokens a sequence makes before it counts as decoding.
+// settledTokens is the number of tokens after which a sequence counts as decoding.
 const settled = 5
 
-// start has sequences answered. The caller waits for done.
+// start starts the sequences. The caller waits until ended is closed.
 func (p *prober) start(ctx context.Context, at Point) *decoding {
 	ctx, cancel := context.WithCancel(ctx)
 	d := &decoding{done: make(chan struct{}), all: make(chan struct{}), stop: cancel}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	going := 0
+
+	// Send every request. When all have made enough tokens, close all.
 	for range at.Sequences {
 		r := &run{}
 		d.list = append(d.list, r)
@@ -168,10 +169,12 @@ func (p *prober) start(ctx context.Context, at Point) *decoding {
 				return nil
 			})
 			if r.err != nil {
-				cancel() // one that fails ends the sample
+				cancel() // a failure of one ends the sample
 			}
 		})
 	}
+
+	// Close done when every request has ended.
 	go func() {
 		wg.Wait()
 		cancel()
@@ -180,7 +183,7 @@ func (p *prober) start(ctx context.Context, at Point) *decoding {
 	return d
 }
 
-// failed is the error of the sequence that failed first; others were cancelled.
+// failure returns the error of the sequence that failed first. The others were cancelled.
 func (d *decoding) failed() error {
 	var err error
 	for _, r := range d.list {
@@ -197,7 +200,9 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 	if err := d.failed(); err != nil {
 		return Sample{}, err
 	}
-	var from, to time.Time // all decode
+
+	// Find the time in which all sequences decode.
+	var from, to time.Time // while all decode
 	for i, r := range d.list {
 		if err := told(r.answer); err != nil {
 			return Sample{}, err
@@ -208,6 +213,8 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 			return Sample{}, fmt.Errorf("%w: %d sequences did not decode at the same time", errApart, at.Sequences)
 		}
 	}
+
+	// Within it, count the tokens, the time of each and the mean context.
 	var made, context float64
 	var each []time.Duration
 	for _, r := range d.list {
@@ -221,6 +228,8 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 		made += n
 		context += n * (float64(r.answer.Usage.PromptTokens) + float64(r.tokens[i].Count+r.tokens[j].Count-1)/2)
 	}
+
+	// Refuse too short a time, and tokens that were sent in bursts.
 	if made < float64(2*block*at.Sequences) || len(each) == 0 {
 		return Sample{}, fmt.Errorf("%w: %d sequences decoded at the same time for %.0f tokens each", errApart, at.Sequences, made/float64(at.Sequences))
 	}
@@ -230,11 +239,11 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 	return Sample{TookUS: document.Micros(mean(each)), Context: math.Round(context / made), Iterations: 1}, nil
 }
 
-// block is how many tokens a time per token is taken over: servers may hand over a
-// few at once.
+// block is the number of tokens over which a time per token is taken, because servers may send a few tokens at
+// once.
 const block = 8
 
-// perToken are the times per token of blocks.
+// tokenGaps returns the times per token of blocks of tokens.
 func perToken(tokens []llm.Token) []time.Duration {
 	var out []time.Duration
 	for i, j := 0, 1; j < len(tokens); j++ {
@@ -246,8 +255,8 @@ func perToken(tokens []llm.Token) []time.Duration {
 	return out
 }
 
-// bursts tells whether more than a fourth of the times is next to nothing: where this
-// program waits for a CPU, what the server sent meanwhile seems to come at once.
+// bursts reports whether more than a fourth of the times are almost zero. If this program waits for a CPU, the
+// tokens that the server sent meanwhile seem to come at once.
 func bursts(each []time.Duration) bool {
 	var sum time.Duration
 	for _, t := range each {
@@ -262,8 +271,8 @@ func bursts(each []time.Duration) bool {
 	return 4*n > len(each) || sum == 0
 }
 
-// errApart: sequences did not run side by side. Where that happens again and again
-// the server runs fewer at once.
+// errApart is returned when sequences did not run concurrently. If this happens repeatedly, the server runs fewer
+// at once.
 var errApart = fmt.Errorf("%w: apart", errSample)
 
 func later(a, b time.Time) time.Time {
@@ -280,8 +289,7 @@ func sooner(a, b time.Time) time.Time {
 	return b
 }
 
-// beside sends a prompt while sequences decode. They are stopped after its first
-// token.
+// sampleBeside sends a prompt while sequences decode. The sequences are stopped after the prompt's first token.
 func (p *prober) beside(ctx context.Context, at Point) (Sample, error) {
 	d := p.start(ctx, at)
 	defer func() { d.stop(); <-d.done }()
@@ -295,7 +303,7 @@ func (p *prober) beside(ctx context.Context, at Point) (Sample, error) {
 	}
 	sent := time.Now()
 	var first time.Time
-	const after = 3 // tokens, so that those of the same iteration have come
+	const after = 3 // tokens, so that those of the same iteration have arrived
 	a, err := p.server.Complete(ctx, p.request(at.Prompt, after), func(t llm.Token) error {
 		if first.IsZero() {
 			first = sent.Add(t.At)
@@ -315,8 +323,8 @@ func (p *prober) beside(ctx context.Context, at Point) (Sample, error) {
 	return s, err
 }
 
-// stalled is how long sequences took from their last token before a prompt was sent
-// to the one that came with its first token. Context counts their answers alone.
+// stallTime returns how long sequences took from their last token before a prompt was sent to the one that came
+// with its first token. Context counts only their answers.
 func stalled(list []*run, sent, first time.Time) (Sample, error) {
 	var took time.Duration
 	var iterations, chunks, context float64
@@ -346,7 +354,7 @@ func stalled(list []*run, sent, first time.Time) (Sample, error) {
 	return s, nil
 }
 
-// slow counts gaps between tokens that are half as long again as those before.
+// slowdown counts the gaps between tokens that are 1.5 times as long as those before.
 func slow(before, during []llm.Token) int {
 	var gaps []time.Duration
 	for i := 1; i < len(before); i++ {
@@ -370,7 +378,7 @@ func mean(list []time.Duration) time.Duration {
 	return sum / time.Duration(len(list))
 }
 
-// middle is the median of times in any order.
+// middle returns the median of times in any order.
 func middle(list []time.Duration) time.Duration {
 	return report.Percentile(slices.Sorted(slices.Values(list)), 0.5)
 }

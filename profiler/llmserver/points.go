@@ -14,15 +14,14 @@ const (
 	decode  = "decode"
 	beside  = "beside"
 	load    = "load"
-	cold    = "cold" // the load with which a run began
+	cold    = "cold" // the load at the beginning of a run
 	unload  = "unload"
 	sleep   = "sleep"
 	wake    = "wake"
 	swap    = "swap"
 )
 
-// Point is what is measured. Token counts are those asked for: what came of them
-// stands in the samples.
+// Point describes a measurement. Token counts are the requested ones. The actual ones are in the samples.
 type Point struct {
 	What      string `json:"what"`
 	Sequences int    `json:"sequences,omitempty"` // that decode
@@ -30,18 +29,18 @@ type Point struct {
 	Prompt    int    `json:"prompt,omitempty"`    // tokens that run alone or beside them
 }
 
-// steps are how many tokens each sequence makes while all of them decode.
+// steps is the number of tokens that each sequence makes while all of them decode.
 const steps = 32
 
-// slack is how many more each makes, because the others start later: prompts run in
-// chunks of at least slackChunk tokens, and each may be followed by an iteration.
+// slackChunk determines how many more tokens each makes, because sequences start one after the other: prompts run
+// in chunks of at least slackChunk tokens, and each may be followed by an iteration.
 const slackChunk = 256
 
 func (p Point) tokens() int {
 	return steps + p.Sequences + (p.Sequences*p.Context+p.Prompt)/slackChunk + 8
 }
 
-// limits are what a server can hold. 0: not known.
+// limits are the limits of a server. 0 means not known.
 type limits struct {
 	context, kv, sequences int
 }
@@ -50,7 +49,7 @@ func limitsOf(f llm.Facts) limits {
 	return limits{f.Context, int(f.KVTokens), f.Sequences}
 }
 
-// mostUnknown bounds what is tried where the server does not tell its limit.
+// If the server does not report its limits, points have at most this context and this many sequences.
 const (
 	unknownContext   = 4096
 	unknownSequences = 64
@@ -114,15 +113,15 @@ func besideOf(most int) []int {
 	return out
 }
 
-// costs are first guesses of what the server takes.
+// pointCosts are first estimates of the server's costs.
 type costs struct {
 	token  time.Duration // of one sequence
 	prompt float64       // ns of a prompt's token
 	start  time.Duration // of a request
 }
 
-// of is about what a sample of a point takes. A sequence more costs a tenth of an
-// iteration: less where the server batches well, and on few cores more.
+// costOf returns the approximate time of a sample of a point. It assumes that another sequence costs a tenth of an
+// iteration. That is less on a server that batches well, and more on few cores.
 func (c costs) of(p Point) time.Duration {
 	prompts := time.Duration(c.prompt * float64(p.Prompt+p.Sequences*p.Context))
 	if p.Sequences == 0 {

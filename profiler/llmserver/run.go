@@ -20,24 +20,24 @@ import (
 // ErrServer: the server answers, and cannot be measured.
 var ErrServer = errors.New("this server cannot be measured")
 
-// Options say what is measured.
+// Options describe what is measured.
 type Options struct {
 	Server         *llm.Server
 	Model          string // as the server calls it
-	Name           string // in the profile; empty: as Model
+	Name           string // in the profile; if empty, Model
 	Device         string // kind of the devices it runs on
-	TensorParallel int    // how many; 0: 1
+	TensorParallel int    // GPUs that hold the model together; if 0, one
 	Budget         time.Duration
-	Out            string // profile that the samples are kept beside; empty: nowhere
+	Out            string // path of the profile, beside which the samples are kept; if empty, they are not kept
 	Force          bool   // forget the samples there are
 	KeepLoaded     bool   // do not unload the model, nor put it to sleep
-	SwapWith       string // another model of the server, to measure swaps by request; empty: none
+	SwapWith       string // another model of the server, to measure swaps by request; if empty, none are measured
 
 	OnEstimate func(Estimate) error // before the long work; an error stops
 	Progress   func(Event)
 }
 
-// Estimate is what measuring will cost.
+// Estimate is the expected cost of the measurement.
 type Estimate struct {
 	Facts    llm.Facts
 	Points   int           // to measure
@@ -47,15 +47,14 @@ type Estimate struct {
 	Loads    bool          // the model is unloaded and loaded, or sleeps and wakes
 }
 
-// Event tells how measuring goes on.
+// Event reports the progress of measuring.
 type Event struct {
 	Done float64 // 0 to 1
 	What string
 }
 
-// Rounds of samples: at least so many for a 95 % interval of a median, and more
-// while it is wider than this share of the median. A point is worth its first
-// rounds only where the budget has room for some.
+// Bounds of rounds. There are at least enough for a 95 % interval of a median, and more while the interval is
+// wider than tightShare of the median. A point is measured only if the budget allows its first rounds.
 const (
 	leastRounds  = 6
 	mostRounds   = 12
@@ -81,21 +80,23 @@ type runner struct {
 	notes    []string
 }
 
-// Result is what a run found.
+// Result is the result of a run.
 type Result struct {
 	Profile *formats.Profile // one model on one device kind
 	Samples int
 	Loose   int // points whose interval is wide
 }
 
-// Run measures a model. Where it is interrupted, or the server goes away, it gives
-// what there is beside the error.
+// Run measures a model. If it is interrupted, or the server stops answering, it returns the results so far beside
+// the error.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	o.Name, o.TensorParallel = cmp.Or(o.Name, o.Model), cmp.Or(o.TensorParallel, 1)
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	r := &runner{o: o, failures: map[Point]int{}, cost: map[Point]time.Duration{}, until: time.Now().Add(o.Budget), p: &prober{server: o.Server, model: o.Model, run: time.Now().UnixNano()}}
+
+	// Measure a cold load first if the server can do one, and ask what the server holds.
 	first, err := r.coldLoad(ctx)
 	if err != nil {
 		return nil, err
@@ -108,6 +109,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	r.subject = Subject{o.Name, o.Device, o.TensorParallel, r.facts.Engine}
+
+	// Read the samples of earlier runs.
 	r.have = samples{}
 	if o.Out != "" {
 		if r.have, r.keep, err = openSamples(PointsFile(o.Out), r.subject, o.Force); err != nil {
@@ -120,6 +123,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
+
+	// Choose the points, measure them and fit the profile.
 	e := r.plan(c)
 	if o.OnEstimate != nil {
 		if err := o.OnEstimate(e); err != nil {
@@ -214,7 +219,7 @@ func (r *runner) measure(ctx context.Context, e Estimate) error {
 	return context.Cause(ctx)
 }
 
-// over tells whether the budget ended a measurement, and nobody else.
+// isOver reports whether the budget, and nothing else, ended a measurement.
 func (r *runner) over(ctx, within context.Context) bool {
 	return ctx.Err() == nil && within.Err() != nil
 }
@@ -282,10 +287,10 @@ func (r *runner) put(p Point, s Sample) error {
 	return nil
 }
 
-// tight tells whether the median of a point is known well enough.
+// isTight reports whether the median of a point is known well enough.
 func (r *runner) tight(p Point) bool { return r.interval(p) <= tight }
 
-// count is how many samples there are of the points to measure.
+// count returns the number of samples of the points to measure.
 func (r *runner) count() int {
 	n := 0
 	for _, p := range r.points {

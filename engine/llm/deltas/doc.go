@@ -1,17 +1,27 @@
-// Package deltas is about answers of language models that are more than a text: several
-// choices, calls of tools, log probabilities, reasoning apart from the answer.
+// Package deltas handles answers of language models that are more than one text: several choices, calls of tools,
+// log probabilities, reasoning besides the answer.
 //
-// A server streams such an answer as events. Each has some choices with a piece of what
-// they hold. What is kept of an answer is its log: a line for each event, which is the
-// event's choices as the server wrote them. Nothing of an event is left out, whatever
-// its fields mean.
+// A server streams such an answer as events. An event holds pieces of some choices. An answer is stored as its
+// log: one line per event, with the event's choices as the server wrote them. No field of an event is dropped,
+// whether it is known or not.
 //
-//	log.go    lines of a log, and the answer in one that they make
-//	merge.go  how pieces of an answer are put together
-//	run.go    an answer that is written, or written again and compared
+// Vocabulary:
 //
-// A server cannot be asked to continue such an answer: what it wrote is not all in the
-// prompt. It is asked for all of it again. A client that has seen nothing gets the new
-// one (Anew). For another the new one must begin with what was sent (Run), else the
-// answer cannot go on (ErrDiffers).
+//   - Choice: one of the alternative answers of a request. Piece: the part of it in one event.
+//
+//   - Log: the events of an answer, a line each. A restart line revokes all lines before it.
+//
+//   - Run: one generation of the answer, the first or a repeated one.
+//
+//   - Sent: what the client has received from earlier runs.
+//
+//     Read in this order:
+//
+//     log.go    lines of a log, and the complete answer that they make
+//     merge.go  how the pieces of a choice are joined
+//     run.go    a run of an answer, compared with what was sent
+//
+// A server cannot continue such an answer, because a prompt cannot hold all of it. So an answer that broke off is
+// generated again. A client that has received nothing gets the new answer (RestartLine). For another client the
+// new answer must begin with what was sent (AnswerRun). Otherwise the answer fails with ErrDiffers.
 package deltas

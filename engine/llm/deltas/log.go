@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Anew is a line that takes back all lines before it.
+// RestartLine is a line that revokes all lines before it.
 const Anew = "null\n"
 
-// Line is an event's choices as a line of a log.
+// LogLine returns an event's choices as a line of a log.
 func Line(choices json.RawMessage) ([]byte, error) {
 	var b bytes.Buffer
 	if err := json.Compact(&b, choices); err != nil {
@@ -20,11 +20,11 @@ func Line(choices json.RawMessage) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Complete is how many bytes of a log are whole lines.
+// CompleteBytes returns the length of the complete lines of a log.
 func Complete(log string) int { return strings.LastIndexByte(log, '\n') + 1 }
 
-// Lines are the events of a log that count, in their order: none that was taken back,
-// none that broke off when its writer died.
+// LoggedEvents returns the valid events of a log in their order: those after the last restart line, without a line
+// that broke off when its writer died.
 func Lines(log string) iter.Seq[[]json.RawMessage] {
 	return func(yield func([]json.RawMessage) bool) {
 		text := log[:Complete(log)]
@@ -42,9 +42,10 @@ func Lines(log string) iter.Seq[[]json.RawMessage] {
 	}
 }
 
-// Whole are the choices of the answer that a log holds, in the form of an answer that is
-// not streamed, by their index.
+// CompleteChoices returns the choices of a logged answer by index, in the form that they have in an answer without
+// streaming.
 func Whole(log string, chat bool) []json.RawMessage {
+	// Merge the events of each choice.
 	all := map[int]object{}
 	most := -1
 	for choices := range Lines(log) {
@@ -55,6 +56,8 @@ func Whole(log string, chat bool) []json.RawMessage {
 			}
 		}
 	}
+
+	// Give every choice the fields that an unstreamed answer has.
 	out := []json.RawMessage{}
 	for i := range most + 1 {
 		c := all[i]
@@ -73,14 +76,14 @@ func Whole(log string, chat bool) []json.RawMessage {
 			c["text"] = ""
 		}
 		raw, err := json.Marshal(c)
-		if err == nil { // it was JSON
+		if err == nil { // always, since it was decoded from JSON
 			out = append(out, raw)
 		}
 	}
 	return out
 }
 
-// message makes the pieces of a chat's answer its message.
+// chatMessage makes the message of a chat's answer from the joined pieces.
 func message(delta any) object {
 	m, _ := delta.(object)
 	if m == nil {

@@ -9,22 +9,22 @@ import (
 	"strconv"
 )
 
-// object is a JSON object. Numbers in it stay as they were written.
+// object is a JSON object. Its numbers keep their spelling.
 type object = map[string]any
 
-// mostIndex bounds the number of a choice, and of a call of a tool.
+// maxIndex bounds the index of a choice, and of a call of a tool.
 const mostIndex = 1 << 12
 
 var errNoChoice = errors.New("not a choice of an answer")
 
-// read takes a choice of an event apart.
+// parseChoice decodes a choice of an event, and returns it with its index.
 func read(raw json.RawMessage) (c object, index int, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	if err := d.Decode(&c); err != nil || c == nil {
 		return nil, 0, fmt.Errorf("%w: %.80s", errNoChoice, raw)
 	}
-	if c["index"] == nil { // there is one
+	if c["index"] == nil { // a single choice may have no index
 		c["index"] = json.Number("0")
 	}
 	index, ok := indexOf(c)
@@ -34,7 +34,7 @@ func read(raw json.RawMessage) (c object, index int, err error) {
 	return c, index, nil
 }
 
-// indexOf is the number that an object has among its likes.
+// indexOf returns the index that an object states, if it has a valid one.
 func indexOf(v any) (int, bool) {
 	o, _ := v.(object)
 	n, ok := o["index"].(json.Number)
@@ -45,11 +45,11 @@ func indexOf(v any) (int, bool) {
 	return i, err == nil && i >= 0 && i < mostIndex
 }
 
-// once are the fields whose text comes whole. That of others comes in pieces.
+// wholeFields are the fields whose text comes complete in one event. Other texts come in pieces.
 var once = []string{"role", "type", "id", "name", "finish_reason", "stop_reason"}
 
-// merge puts a piece behind what came before. top: it is a choice, where text alone comes
-// in pieces.
+// mergePiece appends a piece to the earlier pieces. isChoice says that the piece is a choice, of which only the
+// field text comes in pieces.
 func merge(before, piece any, top bool) any {
 	switch p := piece.(type) {
 	case object:
@@ -88,7 +88,7 @@ func mergeField(name string, before, piece any, top bool) any {
 	return merge(before, piece, false)
 }
 
-// mergeElement puts an element of an array to that with its index, or behind the others.
+// mergeElement merges an element of an array with the element of the same index, or appends it.
 func mergeElement(list []any, v any) []any {
 	if index, ok := indexOf(v); ok {
 		for i, b := range list {

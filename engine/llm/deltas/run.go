@@ -11,36 +11,35 @@ import (
 	"strings"
 )
 
-// ErrDiffers: an answer that was written again differs from what was sent before.
+// ErrDiffers is returned when an answer that is generated again differs from what was sent.
 var ErrDiffers = errors.New("the server wrote another answer than before")
 
-// Run is an answer that is written, or written again behind what was sent of it.
+// AnswerRun is a run of an answer: the first, or a repeated one after a part was sent.
 type Run struct {
 	choices map[int]*choice
 }
 
-// choice is what a run knows of a choice.
+// choiceState is the state of one choice in a run.
 type choice struct {
-	sent     trail // before this run
-	now      trail // of this run
-	known    bool  // there are events of it from before
+	sent     trail // content of earlier runs
+	now      trail // content of this run
+	known    bool  // earlier runs have events of it
 	finished bool
 }
 
-// trail is all that a choice has said, in a form in which it does not matter how it was
-// cut into events.
+// choiceContent is all content of a choice, in a form that does not depend on how it was divided into events.
 type trail struct {
 	text    strings.Builder
 	path    string            // of the field that the text ends in
-	whole   map[string]string // texts that come whole
-	entries map[string]int    // elements of arrays that only grow
+	whole   map[string]string // by path, texts that come complete
+	entries map[string]int    // by path, for arrays that only grow
 }
 
 func newTrail() trail {
 	return trail{whole: map[string]string{}, entries: map[string]int{}}
 }
 
-// NewRun begins a run behind a log.
+// NewAnswerRun begins a run after the events of a log.
 func NewRun(log string) *Run {
 	r := &Run{map[int]*choice{}}
 	for choices := range Lines(log) {
@@ -72,7 +71,7 @@ func finish(c object) string {
 	return s
 }
 
-// Finished says whether so many choices have ended.
+// HasFinished reports whether at least the given number of choices have finished.
 func (r *Run) Finished(choices int) bool {
 	n := 0
 	for _, x := range r.choices {
@@ -83,13 +82,15 @@ func (r *Run) Finished(choices int) bool {
 	return n >= choices
 }
 
-// Fresh is what an event says that was not sent before; nil: nothing. ErrDiffers: it says
-// something else.
+// UnsentPart returns the part of an event that was not sent before, or nil if all of it was. It returns ErrDiffers
+// if the event differs from what was sent.
 func (r *Run) Fresh(event json.RawMessage) (json.RawMessage, error) {
 	var list []json.RawMessage
 	if err := json.Unmarshal(event, &list); err != nil {
 		return nil, fmt.Errorf("%w: %.80s", errNoChoice, event)
 	}
+
+	// Keep the choices that have something new.
 	var out []any
 	whole := true
 	for _, raw := range list {
@@ -112,6 +113,8 @@ func (r *Run) Fresh(event json.RawMessage) (json.RawMessage, error) {
 			out = append(out, c)
 		}
 	}
+
+	// Return the event itself if nothing was cut.
 	switch {
 	case whole && len(out) > 0:
 		return event, nil
@@ -121,7 +124,7 @@ func (r *Run) Fresh(event json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// fresh takes from an event of a choice what was sent before; false: nothing is left.
+// removeSent removes from an event's choice what was sent before. It returns false if nothing is left.
 func (x *choice) fresh(c object) (bool, error) {
 	cut := &cut{sent: &x.sent}
 	cut.text = x.sent.text.String()
@@ -132,7 +135,7 @@ func (x *choice) fresh(c object) (bool, error) {
 	return cut.left, nil
 }
 
-// Behind says how much of what was sent has not come again.
+// CheckComplete returns ErrDiffers if this run ended before all that was sent had come again.
 func (r *Run) Behind() error {
 	for _, i := range slices.Sorted(maps.Keys(r.choices)) {
 		if x := r.choices[i]; x.known && x.now.text.Len() < x.sent.text.Len() {
@@ -142,7 +145,7 @@ func (r *Run) Behind() error {
 	return nil
 }
 
-// Ending is an event that ends the choices that have not ended; nil: all have.
+// EndingEvent returns an event that finishes the choices that have not finished, or nil if all have.
 func (r *Run) Ending(reason string, chat bool) json.RawMessage {
 	var out []object
 	for _, i := range slices.Sorted(maps.Keys(r.choices)) {
@@ -160,20 +163,20 @@ func (r *Run) Ending(reason string, chat bool) json.RawMessage {
 	if out == nil {
 		return nil
 	}
-	raw, _ := json.Marshal(out) // plain values
+	raw, _ := json.Marshal(out) // cannot fail with these values
 	return raw
 }
 
-// cut takes from an event what was sent before.
+// sentFilter removes from an event what was sent before.
 type cut struct {
 	sent *trail
-	text string // of sent
-	left bool   // something is new
+	text string // text of sentContent
+	left bool   // something in the event was not sent
 	err  error
 }
 
-// rank orders fields of one event as they come where each has an event of its own: a
-// name before what is said of it, and the reason of an end behind all.
+// fieldRank orders the fields of an event as they would come in events of their own: names first, finish reasons
+// last.
 func rank(name string) int {
 	switch {
 	case name == "finish_reason" || name == "stop_reason":
@@ -184,7 +187,7 @@ func rank(name string) int {
 	return 1
 }
 
-// walk adds an event to a trail, field by field.
+// addObject adds an object to the content, field by field.
 func (t *trail) walk(o object, path string, cut *cut) {
 	names := slices.SortedFunc(maps.Keys(o), func(a, b string) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
@@ -202,7 +205,7 @@ func (t *trail) walk(o object, path string, cut *cut) {
 	}
 }
 
-// field adds a text. Ids differ from run to run and say nothing.
+// addText adds a text. Texts of id, type and role are not compared, because they differ between runs.
 func (t *trail) field(o object, name, v, at string, cut *cut) {
 	if v == "" {
 		return
@@ -215,7 +218,7 @@ func (t *trail) field(o object, name, v, at string, cut *cut) {
 			t.whole[at] = v
 			return
 		}
-		if t.whole[at] == v { // it is said again
+		if t.whole[at] == v { // repeated unchanged
 			return
 		}
 		t.whole[at] = v
@@ -232,8 +235,8 @@ func (t *trail) field(o object, name, v, at string, cut *cut) {
 	}
 }
 
-// field takes from a text what was sent; begin is where it begins in the trail, from
-// where the mark before it does.
+// filterText removes from a text what was sent. start is where its mark begins in the content, textStart where the
+// text itself does.
 func (c *cut) field(o object, name, v, added string, from, begin int) {
 	n := min(len(c.text)-from, len(added))
 	if n <= 0 {
@@ -256,8 +259,7 @@ func (c *cut) field(o object, name, v, added string, from, begin int) {
 	}
 }
 
-// array adds an array: elements with an index each to its own, others behind those that
-// were there.
+// addArray adds an array. Elements with an index are added under that index, others are counted.
 func (t *trail) array(o object, name string, list []any, at string, cut *cut) {
 	plain := 0
 	for _, v := range list {

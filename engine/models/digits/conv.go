@@ -13,7 +13,7 @@ const (
 	side2  = pool1 - kernel + 1 // 8
 	pool2  = side2 / 2          // 4
 	deep   = pool2 * pool2 * second
-	line   = kernel * first // what a row of a second filter reads, side by side
+	line   = kernel * first // values that a row of a second filter reads, next to each other
 )
 
 type conv struct {
@@ -90,7 +90,8 @@ func (l *convLane) forward(pixels []float32) []float32 {
 	return l.scores
 }
 
-// largest rectifies and takes the maximum over 2x2; at is -1 where it is 0.
+// maxPool rectifies src and takes the maximum over 2x2. maxIndexes gets the index of each maximum, or -1 if it is
+// 0.
 func largest(dst []float32, at []int32, src []float32, side, channels int) {
 	half := side / 2
 	for y := range half {
@@ -114,6 +115,8 @@ func largest(dst []float32, at []int32, src []float32, side, channels int) {
 
 func (l *convLane) learn(pixels []float32, label int) {
 	w := l.c.w
+
+	// The last layer: the gradient of its biases, its weights and its inputs.
 	lossGradient(l.out, l.forward(pixels), label)
 	add(l.g[5], l.out, 1)
 	for i, v := range l.p2 {
@@ -122,6 +125,8 @@ func (l *convLane) learn(pixels []float32, label int) {
 			l.d2[i] = dot(w[4][i*classes:][:classes], l.out)
 		}
 	}
+
+	// The second convolution: the pooling passes a gradient to the place of its maximum only.
 	clear(l.d1)
 	for i, at := range l.at2 {
 		if at < 0 {
@@ -136,6 +141,8 @@ func (l *convLane) learn(pixels []float32, label int) {
 			add(l.d1[in:][:line], w[2][row:][:line], g)
 		}
 	}
+
+	// The first convolution, whose inputs are the pixels.
 	for i, at := range l.at1 {
 		g := l.d1[i]
 		if at < 0 || g == 0 {

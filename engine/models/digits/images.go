@@ -15,7 +15,7 @@ const (
 	Pixels = Side * Side
 )
 
-// ErrAbsent: the images have not been fetched.
+// ErrAbsent is returned when the images have not been fetched.
 var ErrAbsent = errors.New("images of digits are not set up: type `make setup`")
 
 // Image is a labelled image, row by row, 0 is background.
@@ -24,17 +24,18 @@ type Image struct {
 	Label  int
 }
 
-// Data are the images to train on and the samples kept apart.
+// Data holds the images to train on and the samples that are kept apart.
 type Data struct {
 	Train, Samples []Image
 }
 
-// Load reads the images of a folder, one file per digit. Those of a digit go to
-// Train and Samples in turn; both are in order of rising position in the files,
-// digit after digit within a position.
+// Load reads the images of a folder, one file per digit. The images of a digit go alternately to Train and to
+// Samples. Both are ordered by position in the files, and by digit within a position.
 func Load(dir string) (*Data, error) {
 	var all [10][][]float32
 	most := 0
+
+	// Read a file for each digit.
 	for digit := range all {
 		path := filepath.Join(dir, strconv.Itoa(digit)+".json")
 		raw, err := os.ReadFile(path)
@@ -58,6 +59,8 @@ func Load(dir string) (*Data, error) {
 		}
 		most = max(most, len(all[digit]))
 	}
+
+	// Take the digits in turns: even images are for training, odd ones are samples.
 	d := &Data{}
 	for i := range most {
 		for digit := range all {

@@ -4,23 +4,22 @@ import "math"
 
 const classes = 10
 
-// net is a network in training. It is shared by the lanes, which read weights
-// and write what is their own.
+// net is a network in training. The lanes share it: they read its weights, and write only their own gradients.
 type net interface {
 	weights() [][]float32
-	// lane makes scratch memory with gradients shaped like weights.
+	// lane returns working memory for one lane, with gradients shaped like the weights.
 	lane() lane
 }
 
-// lane runs one sample at a time.
+// trainingLane runs one sample at a time.
 type lane interface {
 	gradients() [][]float32
-	// learn adds the gradient of a sample's loss; forward leaves scores only.
+	// learn adds the gradient of a sample's loss to the gradients. forward only computes scores.
 	learn(pixels []float32, label int)
 	forward(pixels []float32) []float32
 }
 
-// lossGradient turns scores into the gradient of the cross entropy.
+// lossGradient computes the gradient of the cross entropy from scores.
 func lossGradient(dst, scores []float32, label int) {
 	most := scores[0]
 	for _, v := range scores {
@@ -37,7 +36,7 @@ func lossGradient(dst, scores []float32, label int) {
 	dst[label]--
 }
 
-// add is y += a x.
+// add computes y += a*x.
 func add(y, x []float32, a float32) {
 	y = y[:len(x)]
 	for i, v := range x {

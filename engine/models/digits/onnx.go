@@ -12,9 +12,8 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// Model is the classifier as a graph from images [N,784] to the scores of ten
-// classes: logits of the networks with one hidden layer, probabilities of the
-// convolutional one.
+// Model returns the classifier as a graph from images [N,784] to the scores of ten classes: logits for the
+// networks with one hidden layer, probabilities for the convolutional one.
 func (c *Classifier) Model() (*graph.Model, error) {
 	b := &builder{g: &onnxpb.Graph{Name: proto.String(c.Name)}}
 	b.g.Input = []*onnxpb.ValueInfo{value("image", Pixels)}
@@ -79,13 +78,13 @@ func (b *builder) mlp(m *mlp) {
 	b.op("Gemm", "scores", []string{x, b.floats("layer2.weight", m.w[2], h, classes), b.floats("layer2.bias", m.w[3], classes)})
 }
 
-// The convolutional network looks at an image from many sides with the same
-// filters: turned by each of turns degrees, and moved by up to reach pixels.
+// The convolutional network looks at an image from many views with the same filters: rotated by each of the angles
+// in turns, and shifted by up to reach pixels.
 const reach = 2
 
 var turns = []float64{-14, -7, 0, 7, 14}
 
-// views is how often it looks.
+// viewCount is the number of views.
 var views = len(turns) * (2*reach + 1) * (2*reach + 1)
 
 func (b *builder) conv(c *conv) {
@@ -108,12 +107,11 @@ func (b *builder) conv(c *conv) {
 		x = b.op("Reshape", name+".picture", []string{x, "picture.shape"})
 		looks = append(looks, b.views(name, b.op("Pad", name+".wide", []string{x, "border"}))...)
 	}
-	// As a sum and a product: the mean has no kernel on GPUs.
+	// This is a sum and a product, because GPUs have no kernel for the mean.
 	b.op("Mul", "scores", []string{b.op("Sum", "votes", looks), b.floats("share", []float32{1 / float32(len(looks))}, 1)})
 }
 
-// views gives the probabilities of a bordered image for every place to look
-// from.
+// viewProbabilities adds nodes that compute the probabilities of a padded image from every view.
 func (b *builder) views(name, wide string) (looks []string) {
 	for dy := range int64(2*reach + 1) {
 		for dx := range int64(2*reach + 1) {
@@ -131,8 +129,8 @@ func (b *builder) views(name, wide string) (looks []string) {
 	return looks
 }
 
-// turn is the matrix that turns an image about its middle, [from][to]: every
-// pixel takes from the four around the place it came from.
+// rotationMatrix returns the matrix [from][to] that rotates an image about its middle. Every pixel is interpolated
+// from the four around its origin.
 func turn(degrees float64) []float32 {
 	w := make([]float32, Pixels*Pixels)
 	sin, cos := math.Sincos(degrees * math.Pi / 180)

@@ -19,7 +19,7 @@ type Classifier struct {
 	net  net
 }
 
-// member is how a member is trained.
+// familyMember says how a member of the family is trained.
 type member struct {
 	name   string
 	make   func(*rand.Rand) net
@@ -48,12 +48,12 @@ func Names() []string {
 }
 
 const (
-	lanes    = 4 // of a batch; part of what makes the weights
+	lanes    = 4 // of a batch; the weights depend on this number
 	batch    = 32
 	momentum = 0.9
 )
 
-// Train trains the member of a name.
+// Train trains the family member of a name.
 func Train(ctx context.Context, name string, seed uint64, images []Image) (*Classifier, error) {
 	at := slices.IndexFunc(family, func(m member) bool { return m.name == name })
 	if at < 0 {
@@ -84,7 +84,7 @@ func Train(ctx context.Context, name string, seed uint64, images []Image) (*Clas
 					t.images[k].Pixels = t.moved[k]
 				}
 			}
-			// The rate falls to nothing along half a cosine.
+			// The learning rate falls to zero along half a cosine.
 			t.step(float32(m.rate / batch * (1 + math.Cos(math.Pi*float64(step)/float64(steps))) / 2))
 			step++
 		}

@@ -43,15 +43,14 @@ type model struct {
 	blocks int
 }
 
-// Bounds of what a file may ask us to hold, and of the bytes at a cut.
+// Limits of the memory that a file can make us allocate, and of the bytes at a cut.
 const (
 	maxBlocks = 100_000
 	maxBytes  = 1 << 50
 )
 
-// Read makes a profile of the named models, in that order, or of all models of
-// the latency file in order of appearance when none is named. source says where
-// the numbers come from.
+// Read makes a profile of the named models, in that order. If no model is named, it takes all models of the
+// latency file in order of appearance. source says where the numbers are from.
 func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string, models []string, source string) (*formats.Profile, error) {
 	byName := map[string]*model{}
 	var order []string
@@ -59,6 +58,7 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	seen := map[string]bool{}
 	wanted := func(name string) bool { return len(models) == 0 || slices.Contains(models, name) }
 
+	// Read the latencies.
 	err := table(latency, latencyName, latencyHeader, func(t *csvfile.Table) error {
 		name, device := t.Text("model"), t.Text("gpu")
 		seen[name] = true
@@ -94,6 +94,8 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	if err != nil {
 		return nil, err
 	}
+
+	// Read the bytes at the cuts.
 	err = table(cuts, cutsName, cutHeader, func(t *csvfile.Table) error {
 		m := byName[t.Text("model")]
 		if m == nil {
@@ -109,6 +111,8 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	if err != nil {
 		return nil, err
 	}
+
+	// Make the profile.
 	if len(models) > 0 {
 		order = models
 	}

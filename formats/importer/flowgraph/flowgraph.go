@@ -20,7 +20,7 @@ type module struct {
 
 type modules []module
 
-// Validate checks what Read does not look at.
+// Validate checks the rules that Read does not check.
 func (list modules) Validate() error {
 	if len(list) == 0 || len(list) > formats.MaxModules {
 		return &document.Error{Found: fmt.Sprintf("%d modules", len(list)), Expected: fmt.Sprintf("1 to %d", formats.MaxModules)}
@@ -39,7 +39,7 @@ func (list modules) Validate() error {
 	return err
 }
 
-// fault is a finding about a field of the module at index i.
+// findingAt returns a finding about a field of the module at index i.
 func fault(i int, field, found, expected string) error {
 	return &document.Error{Path: fmt.Sprintf("[%d].%s", i, field), Found: found, Expected: expected}
 }
@@ -47,15 +47,14 @@ func fault(i int, field, found, expected string) error {
 // maxBytes bounds a file.
 const maxBytes = 1 << 20
 
-// Workload is the workload of one application.
+// Workload makes a workload of one application.
 func Workload(a formats.Application) *formats.Workload {
 	return &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{a}}
 }
 
-// Read reads a list of modules. The application has the order of the list, but
-// for the module without pres, where requests enter, which comes first. A module
-// has the name of the list as its model, and as its own name where no other has
-// it, else with its id.
+// Read reads a list of modules. The application has the order of the list, except that the module without pres,
+// where requests enter, comes first. The model of a module is the module's name in the file. Its own name is the
+// same if no other module has that name, and otherwise includes its id.
 func Read(r io.Reader, name string) (formats.Application, error) {
 	var list modules
 	if err := document.ReadJSON(r, name, "a list of modules {name, id, pres, subs}", maxBytes, document.SomeFields, &list); err != nil {
@@ -66,6 +65,7 @@ func Read(r io.Reader, name string) (formats.Application, error) {
 
 // application returns the application of modules whose names and ids were checked.
 func (list modules) application() (out formats.Application, err error) {
+	// Find the modules by id. Names that occur more than once get the id added.
 	at, names := map[int]int{}, map[string]int{}
 	for i, m := range list {
 		at[m.ID] = i

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// decoder reads one element of a NumPy type (without its byte order), and says
-// how many bytes it has; nil for types that are no numbers.
+// decoder returns a function that reads one element of a NumPy type (without its byte order), and the bytes of an
+// element. For types that are not numbers the function is nil.
 func decoder(typ string) (func([]byte) float64, int) {
 	le := binary.LittleEndian
 	switch typ {
@@ -36,7 +36,7 @@ func decoder(typ string) (func([]byte) float64, int) {
 	return nil, 0
 }
 
-// half is the number that a float16 holds.
+// fromFP16 returns the number for the bits of a float16.
 func half(h uint16) float64 {
 	sign, exp, frac := 1.0, int(h>>10&31), float64(h&1023)
 	if h>>15 == 1 {

@@ -13,18 +13,17 @@ import (
 	"strings"
 )
 
-// Value is a tensor's values with its dimensions; none for a single value.
-// Booleans are 0 and 1.
+// Value holds a tensor's values with its dimensions, of which a single value has none. Booleans are 0 and 1.
 type Value struct {
 	Shape  []int64
 	Values []float64
 }
 
-// maxBytes bounds what is read of a file.
+// maxBytes bounds the bytes that are read of a file.
 const maxBytes = 256 << 20
 
-// Parse reads a number, true or false, a JSON array of them (nested as the
-// dimensions are), or the file that is named, which ends in .npy or .json.
+// Parse reads a number, true or false, a JSON array of them (nested as the dimensions are), or a file whose name
+// ends in .npy or .json.
 func Parse(text string) (Value, error) {
 	switch strings.ToLower(filepath.Ext(text)) {
 	case ".npy":
@@ -84,7 +83,7 @@ func parseJSON(data []byte) (Value, error) {
 		return Value{}, errJSON
 	}
 	v := Value{Shape: []int64{}}
-	for at := x; ; { // the first of everything tells the dimensions
+	for at := x; ; { // the first element of each level gives the dimensions
 		list, ok := at.([]any)
 		if !ok {
 			break
@@ -134,6 +133,8 @@ func (v *Value) flatten(x any, depth int) error {
 
 // ParseNPY reads an array as NumPy saves it, in versions 1 to 3 of its format.
 func ParseNPY(data []byte) (Value, error) {
+	// The file begins with a magic text, the format's version and the header's length: two bytes, four from
+	// version 2 on.
 	if len(data) < 10 || string(data[:6]) != "\x93NUMPY" {
 		return Value{}, errors.New("not a NumPy file (.npy)")
 	}
@@ -147,6 +148,8 @@ func ParseNPY(data []byte) (Value, error) {
 	if size < 0 || size > len(data)-at {
 		return Value{}, errors.New("a NumPy file that was cut off")
 	}
+
+	// The header is a Python dictionary. Read the type of the elements, their order and the shape.
 	header, body := string(data[at:at+size]), data[at+size:]
 	descr, ok := quoted(header, "'descr':")
 	if !ok || len(descr) < 2 {
@@ -179,6 +182,8 @@ func ParseNPY(data []byte) (Value, error) {
 		}
 		v.Shape, n = append(v.Shape, d), n*d
 	}
+
+	// Read the values.
 	if int64(len(body)) != n*int64(width) {
 		return Value{}, fmt.Errorf("a NumPy file with %d bytes of values, expected %d for %s%v", len(body), n*int64(width), descr, v.Shape)
 	}
@@ -193,7 +198,7 @@ func ParseNPY(data []byte) (Value, error) {
 	return v, nil
 }
 
-// quoted is the text in quotes behind a key of a NumPy header.
+// quotedText returns the text in quotes behind a key of a NumPy header.
 func quoted(header, key string) (string, bool) {
 	_, rest, ok := strings.Cut(header, key)
 	if rest = strings.TrimSpace(rest); !ok || rest == "" || rest[0] != '\'' {

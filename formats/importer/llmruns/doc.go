@@ -1,5 +1,5 @@
-// Package llmruns reads measurements of servers of language models that others
-// made. What kind of file it is follows from its columns:
+// Package llmruns reads measurements of servers of language models by others. The columns of a file decide its
+// kind:
 //
 //	steps     model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms   an iteration each (LLMServingSim's layers, composed)
 //	splitwise model,gpu,tp,phase,batch,input_tokens,mean_context_tokens,…,latency_ms  prompt phase, and mean time per output token
@@ -11,14 +11,12 @@
 //	loads     model,hardware,scenario,loader,run,loading_time_s                      load times
 //	serving   model,gpu,framework,precision,tp,input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms   servers under closed loops (aiconfigurator)
 //
-// JSON files are results of `vllm bench serve` with --save-result. A run of a
-// server is its requests (CSV or JSON lines, with when each was queued, scheduled,
-// and had its first and last token) and its meta.json, which says what the server
-// was: KV blocks, sequences at once, token budget.
+// JSON files are results of `vllm bench serve` with --save-result. A run of a server consists of its requests (CSV
+// or JSON lines, with the times at which each was queued, scheduled, and had its first and last token) and its
+// meta.json, which describes the server: KV blocks, sequences at once, token budget.
 //
-// Steps and vidur files are sums of kernels of one GPU. What an all-reduce takes between several is in
-// ring.go, with the config.json of a model.
+// Steps and vidur files are sums of kernels of one GPU. The time of an all-reduce between several GPUs is computed
+// in ring.go, from the config.json of a model.
 //
-// The package parses and checks; what is fitted to the numbers is the profiler's
-// decision.
+// The package parses and checks. The profiler decides what is fitted to the numbers.
 package llmruns

@@ -10,36 +10,36 @@ import (
 	"inferplan/formats/csvfile"
 )
 
-// Place is a model on so many devices of a kind.
+// InstanceKey identifies an instance: a model on a number of devices of a kind, with an engine.
 type Place struct {
 	Model, Device  string
 	TensorParallel int
 	Engine         string
 }
 
-// Phase says what a measurement is of.
+// Phase says what a step runs.
 type Phase uint8
 
-// Phases.
+// The phases.
 const (
 	Prefill Phase = iota // an iteration that runs prompts
 	Decode               // an iteration in which all sequences decode
 	Whole                // a batch from its start to its end
-	Partial              // an iteration less its attention: a lower bound
+	Partial              // an iteration without its attention: a lower bound
 )
 
-// Measured is one measurement.
+// MeasuredStep is one measurement.
 type Measured struct {
 	Place
 	Phase   Phase
-	Batch   int     // sequences; tokens where Partial
+	Batch   int     // sequences; tokens if Partial
 	Tokens  int     // of each sequence's prompt
-	Output  int     // of each sequence's answer, where Whole
+	Output  int     // of each sequence's answer, if WholeStep
 	Context float64 // tokens of each sequence before the iteration
 	Took    time.Duration
 }
 
-// Fitted are coefficients that others fitted, in milliseconds.
+// FittedSteps are coefficients that others have fitted, in milliseconds.
 type Fitted struct {
 	Place
 	Decode    bool
@@ -48,13 +48,13 @@ type Fitted struct {
 	A, B, C   float64 // prefill: a + b*tokens + c*tokens^2; decode: a + b*context + c*batch
 }
 
-// Load is a load of a model from disk.
+// Load is the time of loading a model from disk.
 type Load struct {
 	Model, Device, Loader string
 	Took                  time.Duration
 }
 
-// Set is what files held.
+// Set holds the contents of files.
 type Set struct {
 	Measured []Measured
 	Fitted   []Fitted
@@ -63,14 +63,14 @@ type Set struct {
 	KVBytes  map[string]int64
 	Loads    []Load
 	Sources  []string
-	// Kernels are places whose iterations are sums of kernels of one GPU: what GPUs exchange is not in them.
+	// Kernels are instances whose iterations are sums of kernels of one GPU, without the exchange between GPUs.
 	Kernels map[Place]bool
 }
 
-// table is what is known of a kind of file.
+// table describes a kind of file.
 type table struct {
 	name    string
-	columns []string // that tell it from others
+	columns []string // by which the kind is recognised
 	row     func(s *Set, r reader)
 }
 
@@ -86,7 +86,7 @@ var tables = []table{
 	{"serving", []string{"concurrency", "ttft_ms", "tpot_ms"}, servingRow},
 }
 
-// Read adds what a file holds to a set.
+// Read adds the contents of a file to the set.
 func (s *Set) Read(in io.Reader, name string) error {
 	f, err := csvfile.New(in, name)
 	if err != nil {
@@ -119,14 +119,14 @@ func (s *Set) Read(in io.Reader, name string) error {
 // reader reads rows of a file.
 type reader struct{ *csvfile.Table }
 
-// Bounds of what a measurement may be.
+// Bounds of the numbers of a measurement.
 const (
 	mostTokens = 1 << 30
 	mostMS     = 1e8
 	mostTime   = mostMS * time.Millisecond
 )
 
-// device makes a kind of what others call a GPU.
+// device returns the kind of device for others' name of a GPU.
 func device(name string) string {
 	name = strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(name)), "NVIDIA ")
 	for _, cut := range []string{"-80GB", "-80G", "-40GB", "_SXM", "-POWER-CAPPED"} {
@@ -163,13 +163,13 @@ func stepRow(s *Set, r reader) {
 	m := Measured{Place: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, mostTokens), Context: r.Number("context_tokens", 0, mostTokens), Took: r.Time("latency_ms", mostTime)}
 	if m.Phase == Prefill {
 		m.Tokens = r.Whole("new_tokens_per_seq", 1, mostTokens)
-		m.Context = max(0, m.Context-float64(m.Tokens)) // the file counts the new ones
+		m.Context = max(0, m.Context-float64(m.Tokens)) // the file includes the new tokens
 	}
 	s.composed(m.Place)
 	s.Measured = append(s.Measured, m)
 }
 
-// composed notes that iterations of a place are sums of kernels.
+// composeLayers records that the iterations of an instance are sums of kernels.
 func (s *Set) composed(at Place) {
 	if s.Kernels == nil {
 		s.Kernels = map[Place]bool{}
@@ -194,10 +194,9 @@ func wholeRow(s *Set, r reader) {
 	s.Measured = append(s.Measured, m)
 }
 
-// servingRow is a server under so many requests at once, each followed by another:
-// in the time of one of them all the others run their prompts and answers as well,
-// which makes it a batch from start to end. The time to the first token of a request
-// alone is that of its prompt.
+// servingRow reads a row about a server with a fixed number of concurrent requests, each of which is followed by
+// another. During one request, all others run their prompts and answers once as well, so the time is that of a
+// batch from start to end. The time to the first token of a request alone is the time of its prompt.
 func servingRow(s *Set, r reader) {
 	together := "concurrency"
 	if r.Text(together) == "" && r.Text("batch") != "" {
@@ -205,7 +204,7 @@ func servingRow(s *Set, r reader) {
 	}
 	m := Measured{Place: r.place(), Phase: Whole, Batch: r.Whole(together, 1, mostTokens), Tokens: r.Whole("input_tokens", 1, mostTokens), Output: r.Whole("output_tokens", 1, mostTokens)}
 	m.Engine = r.Text("framework")
-	for _, column := range []string{"precision", "pp", "attn_dp", "moe_ep"} { // another layout is another engine
+	for _, column := range []string{"precision", "pp", "attn_dp", "moe_ep"} { // another layout counts as another engine
 		text := r.Text(column)
 		switch {
 		case text == "" || text == "0" || text == "1" || text == "unspecified":

@@ -10,17 +10,17 @@ import (
 	"inferplan/formats/document"
 )
 
-// Links are those between the GPUs of an instance.
+// LinkSpecs describes the links between the GPUs of an instance.
 type Links struct {
 	GBps    float64       // 1e9 bytes a second from one GPU to the next
 	Latency time.Duration // of a step from one to the next
 }
 
-// String says what was assumed.
+// String returns the assumption as text.
 func (l Links) String() string { return fmt.Sprintf("ring at %g GB/s, %v a step", l.GBps, l.Latency) }
 
-// Ring returns how long a ring all-reduce of so many bytes takes between n GPUs: 2(n-1) steps, in each of which
-// every GPU passes an n-th of the bytes on (Patarasuk and Yuan, JPDC 2009).
+// Ring returns how long a ring all-reduce of the given bytes takes between n GPUs: 2(n-1) steps, in each of which
+// every GPU passes on an n-th of the bytes (Patarasuk and Yuan, JPDC 2009).
 func (l Links) Ring(n int, bytes float64) time.Duration {
 	if n < 2 {
 		return 0
@@ -29,17 +29,17 @@ func (l Links) Ring(n int, bytes float64) time.Duration {
 	return time.Duration(steps*(float64(l.Latency)+bytes/float64(n)/l.GBps) + .5)
 }
 
-// Layers tell what the GPUs of an instance exchange of a model.
+// Layers describes the exchange between the GPUs of an instance that a model needs.
 type Layers struct {
 	Count      int
 	TokenBytes int // of a token between two layers
 }
 
-// perLayer are the all-reduces of a layer under tensor parallelism: one behind attention, one behind the MLP
-// (Shoeybi et al., Megatron-LM, 2019).
+// perLayer is the number of all-reduces per layer under tensor parallelism: one behind attention, one behind the
+// MLP (Shoeybi et al., Megatron-LM, 2019).
 const perLayer = 2
 
-// AllReduce returns what an iteration of so many tokens takes on n GPUs for its all-reduces.
+// AllReduce returns the time that the all-reduces of an iteration of the given tokens take on n GPUs.
 func (l Links) AllReduce(layers Layers, n, tokens int) time.Duration {
 	return time.Duration(perLayer*layers.Count) * l.Ring(n, float64(tokens)*float64(layers.TokenBytes))
 }
@@ -52,7 +52,7 @@ func (m *Measured) tokens() int {
 	return m.Batch
 }
 
-// WithAllReduce returns the iterations with what their all-reduces take. Whole batches, which have them, stay as they are.
+// WithAllReduce returns the iterations with the time of their all-reduces added. Whole batches include it already.
 func (l Links) WithAllReduce(layers Layers, list []Measured) []Measured {
 	out := make([]Measured, len(list))
 	for i, m := range list {
@@ -64,13 +64,13 @@ func (l Links) WithAllReduce(layers Layers, list []Measured) []Measured {
 	return out
 }
 
-// Bounds of what a config.json may say.
+// Limits of the numbers in a config.json.
 const (
 	mostLayers = 1 << 12
 	mostHidden = 1 << 18
 )
 
-// config is a model's config.json. Models of several kinds of input have that of their language model in it.
+// config is a model's config.json. A multimodal model has the config of its language model inside it.
 type config struct {
 	Layers int     `json:"num_hidden_layers"`
 	Hidden int     `json:"hidden_size"`

@@ -15,16 +15,16 @@ import (
 	"inferplan/formats/document"
 )
 
-// Meta is what a server of vLLM says of itself.
+// Meta describes a server of vLLM.
 type Meta struct {
 	Model          string
 	Version        string
 	Device         string
 	TensorParallel int
 	DataParallel   int
-	Sequences      int // at once
+	Sequences      int // running at once
 	Budget         int // tokens of an iteration
-	Block          int // tokens
+	Block          int // tokens of a KV block
 	KVTokens       int64
 	Prefix         bool
 }
@@ -50,11 +50,11 @@ type metaFile struct {
 	} `json:"hardware"`
 }
 
-// defaultBlock is how many tokens a KV block of vLLM has where nobody says otherwise.
+// defaultBlock is the number of tokens in a KV block of vLLM by default.
 const defaultBlock = 16
 
-// ReadMeta reads a meta.json. The KV capacity must be in it, or be given as the server reported it elsewhere
-// (kvTokens above 0): a computed one would spoil what follows.
+// ReadMeta reads a meta.json. The KV capacity must be in it, or be given as the server reported it (kvTokens above
+// 0). A computed capacity would spoil the results.
 func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 	var f metaFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
@@ -85,14 +85,14 @@ func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 	return m, nil
 }
 
-// Served is a request of a run, in seconds from an instant of its own.
+// ServedRequest is a request of a run. Times are in seconds from an arbitrary instant of the run.
 type Served struct {
 	ID                             string
 	Prompt, Output                 int
 	Queued, Scheduled, First, Last float64
 }
 
-// served is a request of a run in JSON.
+// servedLine is the same in JSON.
 type servedLine struct {
 	ID        string  `json:"request_id"`
 	Prompt    int     `json:"input_toks"`
@@ -104,10 +104,9 @@ type servedLine struct {
 }
 
 // ReadRequests reads the requests of a run: CSV
-// (request,input_tokens,output_tokens,…,queued_s,scheduled_s,first_token_s,last_token_s)
-// or JSON lines (request_id, input_toks, output_toks, queued_ts, scheduled_ts,
-// first_token_ts, last_token_ts). They come back in the order in which they were
-// queued, from the first on.
+// (request,input_tokens,output_tokens,…,queued_s,scheduled_s,first_token_s,last_token_s) or JSON lines
+// (request_id, input_toks, output_toks, queued_ts, scheduled_ts, first_token_ts, last_token_ts). It returns them
+// in the order in which they were queued, with times relative to the first.
 func ReadRequests(in io.Reader, name string) ([]Served, error) {
 	f, err := csvfile.New(in, name)
 	if err != nil {
@@ -134,7 +133,7 @@ func ReadRequests(in io.Reader, name string) ([]Served, error) {
 	return out, nil
 }
 
-// check tells what is wrong with a request; empty: nothing.
+// check returns what is wrong with a request, or "".
 func (r *Served) check() string {
 	for _, x := range []float64{r.Queued, r.Scheduled, r.First, r.Last} {
 		if math.IsNaN(x) || math.Abs(x) > 1e12 {
@@ -208,9 +207,8 @@ type benchFile struct {
 	MedianITL   *float64 `json:"median_itl_ms"`
 }
 
-// readBench takes a closed loop of so many clients as iterations of that batch:
-// the median time between tokens at the mean context, and with one client the
-// median time to the first token.
+// readBench reads a closed loop of n clients as iterations of a batch of n: the median time between tokens at the
+// mean context and, for one client, the median time to the first token.
 func (s *Set) readBench(in io.Reader, name string) error {
 	var f benchFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<28)).Decode(&f); err != nil {

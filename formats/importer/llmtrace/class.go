@@ -9,15 +9,15 @@ import (
 	"inferplan/formats/document"
 )
 
-// Class is a class of requests of one model, and how many rows it is made of.
+// Class is a class of requests of one model, and the number of rows that it was made from.
 type Class struct {
 	formats.LLMClass
 	Model string
 	Rows  int
-	Turns int // sessions' first requests among the rows; 0: no session is told
+	Turns int // number of sessions' first requests among the rows; 0 if the trace has no sessions
 }
 
-// Classes are the models and classes of a trace, in the order in which they come.
+// Classes returns the classes of a trace in order of appearance.
 func (t *Trace) Classes() []Class {
 	type key struct{ model, class string }
 	var order []key
@@ -43,11 +43,11 @@ func (t *Trace) Classes() []Class {
 	return out
 }
 
-// poissonCV is how far the variation of gaps may be from 1 to count as a Poisson
+// poissonCV bounds the distance of the gaps' coefficient of variation from 1 for arrivals that count as a Poisson
 // process.
 const poissonCV = 0.1
 
-// process tells how requests of one class come. nil: as a Poisson process.
+// process returns the arrival process of the requests of one class, or nil for a Poisson process.
 func process(rows []Row) *formats.Arrivals {
 	if len(rows) < 10 {
 		return nil
@@ -67,7 +67,7 @@ func process(rows []Row) *formats.Arrivals {
 	return &formats.Arrivals{Process: "gamma", CV: digits(cv)}
 }
 
-// classOf is what rows of one class have in common.
+// classOf returns the properties of the rows of one class.
 func classOf(rows []Row) Class {
 	c := Class{Rows: len(rows)}
 	prompts, outputs := make([]int, len(rows)), make([]int, len(rows))
@@ -84,15 +84,17 @@ func classOf(rows []Row) Class {
 	return c
 }
 
-// bySession takes sessions as the trace tells them. What a prompt repeats grows with
-// what was said before, and what is new in it does not: the slope of the one over the
-// other is the share that is repeated. It is taken off the prompts.
+// bySession derives the parameters of sessions that the trace names. The repeated part of a prompt grows with the
+// earlier tokens of its session, and the new part does not: the slope of prompt tokens over earlier tokens is the
+// share that is repeated. The repeated part is subtracted from the prompts.
 func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
-	last := map[string]int{} // row
+	last := map[string]int{} // by session, its latest row
 	var said line
 	think, thinks := 0.0, 0
-	context := make([]int, len(rows)) // what was said before; 0: first of its session
+	context := make([]int, len(rows)) // earlier tokens of the session; 0 for its first request
 	shared := -1
+
+	// Find the request before each in its session. Other requests show how long a prefix all sessions share.
 	for i, r := range rows {
 		if b, ok := last[r.Session]; ok && r.Session != "" {
 			context[i] = rows[b].Prompt + rows[b].Output
@@ -100,12 +102,14 @@ func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
 			think += (r.At - rows[b].At).Seconds()
 			thinks++
 		} else if r.Cached >= 0 && len(last) > 0 && (shared < 0 || r.Cached < shared) {
-			shared = r.Cached // the first of all finds nothing
+			shared = r.Cached // the first request of all finds nothing
 		}
 		if r.Session != "" {
 			last[r.Session] = i
 		}
 	}
+
+	// Sum up turns, think time and the share of earlier tokens that a prompt repeats.
 	firsts := len(rows) - thinks
 	s := &formats.Sessions{Turns: digits(float64(len(rows)) / float64(firsts)), SharedTokens: max(0, shared)}
 	if thinks > 0 {
@@ -113,12 +117,14 @@ func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
 		s.ThinkUS = document.Micros(time.Duration(think / float64(thinks) * float64(time.Second)).Round(time.Microsecond))
 	}
 	if s.Repeats == 1 {
-		s.Repeats = 0 // all, which is what nothing says
+		s.Repeats = 0 // the default: all
 	}
 	share := s.Repeats
 	if share == 0 {
 		share = 1
 	}
+
+	// Reduce each prompt to its own tokens.
 	for i := range prompts {
 		before := float64(s.SharedTokens)
 		if context[i] > 0 {
@@ -136,7 +142,7 @@ func (l *line) add(x, y float64) {
 	l.n, l.x, l.y, l.xx, l.xy = l.n+1, l.x+x, l.y+y, l.xx+x*x, l.xy+x*y
 }
 
-// slope is that of the least squares, from 0.001 to 1: 1 where the points do not tell.
+// slope returns the least-squares slope, limited to 0.001 to 1. It is 1 if the points do not determine it.
 func (l *line) slope() float64 {
 	spread := l.n*l.xx - l.x*l.x
 	if l.n < 3 || spread <= 1e-9*l.n*l.xx {
@@ -145,8 +151,8 @@ func (l *line) slope() float64 {
 	return max(0.001, min(1, (l.n*l.xy-l.x*l.y)/spread))
 }
 
-// byPrefix tells sessions by what was sent before: the least that is found again and
-// again is what all share, and a request that finds more goes on with a session.
+// byPrefix derives sessions from the cached tokens: the smallest number that is found repeatedly is shared by all
+// requests, and a request that finds more continues a session.
 func byPrefix(rows []Row, prompts []int) (*formats.Sessions, int) {
 	var found []int
 	for _, r := range rows {
@@ -157,7 +163,7 @@ func byPrefix(rows []Row, prompts []int) (*formats.Sessions, int) {
 	slices.Sort(found)
 	shared := found[0]
 	if n := upTo(found, shared); 20*n < len(rows) {
-		shared = 0 // hardly anybody finds just that
+		shared = 0 // almost no request finds just that
 	}
 	firsts := 0
 	for i, r := range rows {
@@ -169,17 +175,16 @@ func byPrefix(rows []Row, prompts []int) (*formats.Sessions, int) {
 	return &formats.Sessions{Turns: digits(float64(len(rows)) / float64(max(1, firsts))), SharedTokens: shared}, firsts
 }
 
-// upTo is how many of ascending numbers are at most x.
+// upTo returns how many of ascending numbers are at most x.
 func upTo(list []int, x int) int {
 	n, _ := slices.BinarySearch(list, x+1)
 	return n
 }
 
-// classes of a distribution of lengths.
+// classes is the number of weights in a distribution of lengths.
 const classes = 100
 
-// lengths is the distribution of token counts: classes of equal weight at the mean of
-// their rows.
+// lengths returns the distribution of token counts: values of equal weight, each the mean of its rows.
 func lengths(list []int) *formats.Lengths {
 	slices.Sort(list)
 	n := min(classes, len(list))
@@ -198,12 +203,12 @@ func lengths(list []int) *formats.Lengths {
 		out.Tokens, out.Weights = append(out.Tokens, x), append(out.Weights, 1)
 	}
 	if len(out.Tokens) == n {
-		out.Weights = nil // all alike
+		out.Weights = nil // all are equal
 	}
 	return out
 }
 
-// digits rounds to four: a trace tells no more.
+// digits rounds to four significant digits, the precision of a trace.
 func digits(x float64) float64 {
 	if x == 0 {
 		return 0

@@ -8,16 +8,16 @@ import (
 	"inferplan/formats/document"
 )
 
-// Target is what classes are asked to keep.
+// Target is the SLO of the classes.
 type Target struct {
 	SLO        document.SLO
-	Of         string // what the SLO is of; empty: end to end
-	Percentile string // empty: p99
+	Of         string // latency that the SLO bounds; empty means end to end
+	Percentile string // empty means p99
 }
 
-// Workload makes a workload of classes and gives them that target. Requests that
-// name no model ask for the one given. In a workload a class has one name, so that
-// several get the names of their models before theirs where they need them.
+// Workload makes a workload of classes, with a target. Requests without a model ask for the given one. In a
+// workload the name of a class is unique, so if several models have a class of the same name, the model's name is
+// put before it.
 func Workload(classes []Class, model string, t Target) (*formats.Workload, error) {
 	llm := &formats.LLM{}
 	for i := range classes {

@@ -14,19 +14,19 @@ type Row struct {
 	Prompt, Output int
 	Model, Class   string
 	Session        string
-	Cached         int // tokens of the prompt that were sent before; -1: not told
+	Cached         int // tokens of the prompt that were sent before; -1 if not known
 }
 
-// Trace is what a file holds.
+// Trace holds the rows of a file.
 type Trace struct {
 	Rows  []Row
-	Timed bool // it tells when requests came
+	Timed bool // the rows have times
 }
 
-// Options say how a file is read.
+// Options are the options of reading a file.
 type Options struct {
-	// Consecutive: the rows of a conversation follow each other, and one whose prompt
-	// is shorter than that of the row before begins another (files without sessions).
+	// Consecutive says that the rows of a conversation follow each other, and that a row whose prompt is shorter
+	// than the one before begins another conversation (for files without sessions).
 	Consecutive bool
 }
 
@@ -45,6 +45,8 @@ func Read(f *csvfile.File, o Options) (*Trace, error) {
 	if err := tab.Need("prompt_tokens|input_tokens", "output_tokens"); err != nil {
 		return nil, err
 	}
+
+	// Find the columns, which have other names in other traces.
 	prompt, _ := tab.Column("prompt_tokens", "input_tokens")
 	cached, hasCached := tab.Column("cached_tokens", "prefix_hit_tokens_infinite_cache")
 	session, hasSession := tab.Column("session", "session_id", "conversation")
@@ -52,6 +54,8 @@ func Read(f *csvfile.File, o Options) (*Trace, error) {
 		return nil, tab.Fail(hasSession, "", "a column of sessions", "none where conversations are told by their rows")
 	}
 	timeColumn, timed := tab.Column("t_us", "t_s")
+
+	// Read the rows. With consecutive conversations, a prompt that is shorter than the one above begins another.
 	out := &Trace{Timed: timed >= 0}
 	conversation := 0
 	err = tab.Each(func() error {

@@ -7,21 +7,23 @@ import (
 	"inferplan/formats"
 )
 
-// Calibrate replaces certainties by the share of right answers that the first
-// samples show at them: the closest nondecreasing function of the certainty
-// (isotonic regression by pooling adjacent violators). Certainties that were
-// apart may become one, none change their order. Between two known certainties
-// the lower one's share holds. The records keep the function, for who serves.
+// Calibrate replaces certainties by the share of right answers among the first samples with such a certainty: the
+// closest nondecreasing function of the certainty (isotonic regression by pooling adjacent violators). Different
+// certainties may become equal, but none change their order. Between two known certainties the share of the lower
+// one holds. The records keep the function, for the server.
 func Calibrate(m *formats.ModelRecords, first int) {
+	// Sort the planning samples by certainty.
 	order := make([]int, first)
 	for i := range order {
 		order[i] = i
 	}
 	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(m.Certainty[a], m.Certainty[b]), cmp.Compare(a, b)) })
 	type block struct {
-		from     float64 // least certainty
+		from     float64 // smallest certainty of the block
 		right, n int
 	}
+
+	// Samples of equal certainty make a block.
 	var blocks []block
 	for _, i := range order {
 		b := block{from: m.Certainty[i], n: 1}
@@ -34,6 +36,8 @@ func Calibrate(m *formats.ModelRecords, first int) {
 		}
 		blocks = append(blocks, b)
 	}
+
+	// Pool adjacent violators: merge a block with those before it until the share of correct answers rises.
 	pooled := blocks[:0]
 	for _, b := range blocks {
 		for len(pooled) > 0 {
@@ -46,6 +50,8 @@ func Calibrate(m *formats.ModelRecords, first int) {
 		}
 		pooled = append(pooled, b)
 	}
+
+	// Replace every certainty by its block's share of correct answers.
 	m.Calibration = make(formats.Calibration, len(pooled))
 	for i, b := range pooled {
 		m.Calibration[i] = formats.CalibrationStep{From: b.from, Certainty: float64(b.right) / float64(b.n)}

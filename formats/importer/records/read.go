@@ -16,20 +16,20 @@ import (
 
 var header = []string{"sample_id", "model", "correct", "certainty"}
 
-// maxSamples bounds what a file may ask us to hold.
+// maxSamples bounds the memory that a file can make us allocate.
 const maxSamples = 10_000_000
 
-// Options say how samples become records.
+// Options are the options of making records from samples.
 type Options struct {
-	Models    []string // to take, in this order; nil: all, in order of appearance
+	Models    []string // in this order; nil means all, in order of appearance
 	Seed      uint64   // of the shuffle
 	NoShuffle bool
 	HeldOut   float64 // share of the samples that is held out, 0 to below 1
 	Calibrate bool    // see Calibrate
-	Source    string  // where the file comes from, for the profile
+	Source    string  // where the file is from, for the profile
 }
 
-// Read reads a file; name is what errors call it.
+// Read reads a file. Errors use name for it.
 func Read(r io.Reader, name string, opt Options) (*formats.Records, error) {
 	if !(opt.HeldOut >= 0 && opt.HeldOut < 1) {
 		return nil, fmt.Errorf("reading records: %v of the samples held out, expected a share from 0 to below 1", opt.HeldOut)
@@ -47,7 +47,7 @@ func Read(r io.Reader, name string, opt Options) (*formats.Records, error) {
 	for i := range order {
 		order[i] = i
 	}
-	// By identifier first: the order of the file's rows must not matter.
+	// Sort by identifier first, so that the order of the file's rows does not matter.
 	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(t.ids[a], t.ids[b]) })
 	if !opt.NoShuffle {
 		rng := seeded.New(opt.Seed, "records/shuffle")
@@ -80,7 +80,7 @@ func Read(r io.Reader, name string, opt Options) (*formats.Records, error) {
 	return out, nil
 }
 
-// answer of a model to a sample.
+// answer is a model's answer to a sample.
 type answer struct {
 	certainty     float64
 	correct, seen bool
@@ -114,7 +114,7 @@ func readTable(r io.Reader, name string) (*table, error) {
 	return t, nil
 }
 
-// add takes the current row.
+// add records the current row.
 func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 	row := in.Row
 	if row[0] == "" || row[1] == "" {
@@ -124,6 +124,8 @@ func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 	if row[2] != "0" && row[2] != "1" {
 		return in.Cell(2, "0 or 1")
 	}
+
+	// Find the model and the sample, or add them.
 	m, ok := models[row[1]]
 	if !ok {
 		m = len(t.models)
@@ -141,6 +143,8 @@ func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 		samples[id] = s
 		t.ids = append(t.ids, id)
 	}
+
+	// Record the answer.
 	for len(t.answers[m]) <= s {
 		t.answers[m] = append(t.answers[m], answer{})
 	}

@@ -8,8 +8,7 @@ import (
 	"inferplan/formats/document"
 )
 
-// Prompts are labelled questions for language models: the label is the answer
-// that is right.
+// Prompts are labelled questions for language models. The label is the right answer.
 type Prompts struct {
 	Labels []string
 	Texts  []string
@@ -23,8 +22,7 @@ func ReadPromptsFile(path string) (*Prompts, error) {
 	return open(path, "prompts", ReadPrompts)
 }
 
-// ReadPrompts reads CSV, plain or gzip, with the header label,prompt; name is
-// what errors call the source.
+// ReadPrompts reads CSV, plain or gzip, with the header label,prompt. Errors use name for the source.
 func ReadPrompts(r io.Reader, name string) (*Prompts, error) {
 	t, err := openTable(r, name)
 	if err != nil {

@@ -11,21 +11,21 @@ import (
 	"inferplan/formats/document"
 )
 
-// Bounds of what a file may ask us to hold.
+// Limits of the memory that a file can make us allocate.
 const (
 	maxValues = 1 << 30
 	maxLabel  = 1 << 20
-	maxLine   = 1 << 28 // a sample is a line
+	maxLine   = 1 << 28 // of a line, which is a sample
 )
 
-// Set is labelled samples, Width values each, one after the other.
+// SampleSet holds labelled samples, with Width values each, one after the other.
 type Set struct {
 	Width  int
 	Labels []int
 	Values []float32
 }
 
-// Sample gives the values of a sample.
+// Sample returns the values of a sample.
 func (s *Set) Sample(i int) []float32 { return s.Values[i*s.Width : (i+1)*s.Width] }
 
 // ReadFile reads a file.
@@ -42,7 +42,7 @@ func open[T any](path, what string, read func(io.Reader, string) (T, error)) (no
 	return read(f, path)
 }
 
-// Read reads samples; name is what errors call the source.
+// Read reads samples. Errors use name for the source.
 func Read(r io.Reader, name string) (*Set, error) {
 	t, err := openTable(r, name)
 	if err != nil {
@@ -70,7 +70,7 @@ func openTable(r io.Reader, name string) (*csvfile.Table, error) {
 	return csvfile.NewTable(f)
 }
 
-// add takes the current row.
+// add adds the current row.
 func (s *Set) add(t *csvfile.Table) error {
 	label, err := strconv.Atoi(t.Row[0])
 	if err != nil || label < 0 || label > maxLabel {
@@ -90,8 +90,7 @@ func (s *Set) add(t *csvfile.Table) error {
 	return nil
 }
 
-// WriteFile writes a set whole or not at all, compressed where the name ends in
-// .gz.
+// WriteFile writes a set completely or not at all, compressed if the name ends in .gz.
 func (s *Set) WriteFile(path string) error {
 	if _, err := csvfile.WriteFile(path, s.write, document.Force(true)); err != nil {
 		return fmt.Errorf("writing samples: %w", err)

@@ -11,19 +11,19 @@ import (
 	"inferplan/formats/document"
 )
 
-// Layers is the time of every layer of an engine.
+// Layers holds the time of every layer of an engine.
 type Layers struct {
-	Count  int // iterations
+	Count  int // number of iterations
 	Layers []Layer
 }
 
 // Layer is one layer, in the order in which the engine runs them.
 type Layer struct {
 	Name string
-	Time time.Duration // of one iteration: the median where the file has it, else the mean
+	Time time.Duration // of one iteration: the median if the file has it, else the mean
 }
 
-// Total is the time of all layers in one iteration.
+// Total returns the time of all layers in one iteration.
 func (l *Layers) Total() time.Duration {
 	sum := time.Duration(0)
 	for i := range l.Layers {
@@ -32,10 +32,11 @@ func (l *Layers) Total() time.Duration {
 	return sum
 }
 
-// MaxLayers bounds an engine.
+// MaxLayers bounds the number of layers of an engine.
 const MaxLayers = 5000
 
-// entry is an entry of a file, as far as it is read: the first has the count of iterations, each of the others a layer.
+// entry is an entry of a file. The first has the number of iterations, each of the others a layer. Other fields
+// are skipped.
 type entry struct {
 	Count  int      `json:"count,omitempty"`
 	Name   string   `json:"name,omitempty"`
@@ -79,7 +80,7 @@ func (e *entry) check(i int, iterations float64) error {
 		return fault(i, "averageMs", "nothing", "milliseconds")
 	case e.Total == nil || *e.Total < 0:
 		return fault(i, "timeMs", "no time over all iterations", "milliseconds of 0 or more")
-	// Figures have six digits. The mean of a layer under a condition is over the iterations that run it.
+	// Figures have six digits. The mean of a layer under a condition is over the iterations that run the layer.
 	case *e.Total-*e.Mean*iterations > 1e-3**e.Total+1e-6:
 		return fault(i, "timeMs", number(*e.Total), fmt.Sprintf("at most averageMs times the %g iterations, %.6g", iterations, *e.Mean*iterations))
 	case e.Median != nil:
@@ -90,14 +91,14 @@ func (e *entry) check(i int, iterations float64) error {
 	return checkTime(i, "averageMs", *e.Mean)
 }
 
-// layers returns what the entries say.
+// layers returns the layers of the entries.
 func (list entries) layers() *Layers {
 	l := &Layers{Count: list[0].Count}
 	for i := range list[1:] {
 		e, iterations := &list[1+i], float64(list[0].Count)
 		t := *e.Mean
 		switch {
-		case *e.Mean*iterations-*e.Total > 1e-2**e.Total+1e-6: // it ran in some of the iterations
+		case *e.Mean*iterations-*e.Total > 1e-2**e.Total+1e-6: // it ran only in some of the iterations
 			t = *e.Total / iterations
 		case e.Median != nil:
 			t = *e.Median
@@ -107,7 +108,7 @@ func (list entries) layers() *Layers {
 	return l
 }
 
-// ReadLayers reads what --exportProfile wrote; name is what errors call it.
+// ReadLayers reads a file of --exportProfile. Errors use name for it.
 func ReadLayers(r io.Reader, name string) (*Layers, error) {
 	var list entries
 	if err := read(r, name, "a list of layers, as trtexec --exportProfile writes it", &list); err != nil {
@@ -116,13 +117,13 @@ func ReadLayers(r io.Reader, name string) (*Layers, error) {
 	return list.layers(), nil
 }
 
-// Bounds of what is read: bytes of a file, unpacked, and milliseconds of a time, an hour.
+// Limits: bytes of an uncompressed file, and milliseconds of a time (an hour).
 const (
 	maxBytes  = 1 << 28
 	maxMillis = 3.6e6
 )
 
-// read reads a file, plain or packed with gzip.
+// read reads a file, plain or compressed with gzip.
 func read(r io.Reader, name, expected string, into any) error {
 	f, err := csvfile.New(r, name)
 	if err != nil {
@@ -130,14 +131,14 @@ func read(r io.Reader, name, expected string, into any) error {
 	}
 	err = document.ReadJSON(f, name, expected, maxBytes, document.SomeFields, into)
 	for _, e := range document.Findings(err) {
-		if e.Path == "" && e.Hint == "" { // a layer's name with a quote in it breaks the file
+		if e.Path == "" && e.Hint == "" { // a layer's name with a quote breaks the file
 			e.Hint = "trtexec does not escape names and writes nan where nothing ran"
 		}
 	}
 	return err
 }
 
-// fault is a finding about a field of the entry at index i; -1: about the list.
+// findingAt returns a finding about a field of the entry at index i, or about the list if i is -1.
 func fault(i int, field, found, expected string) error {
 	path := ""
 	if i >= 0 {

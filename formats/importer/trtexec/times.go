@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// inferences are the entries of a file, as far as they are read.
+// inferences are the entries of a file. Other fields are skipped.
 type inferences []struct {
 	Compute float64 `json:"computeMs"`
 }
@@ -26,8 +26,8 @@ func (list inferences) Validate() error {
 	return nil
 }
 
-// ReadTimes reads what --exportTimes wrote: how long each inference computed, without copies between host and device.
-// name is what errors call the file.
+// ReadTimes reads a file of --exportTimes: how long each inference computed, without copies between host and
+// device. Errors use name for the file.
 func ReadTimes(r io.Reader, name string) ([]time.Duration, error) {
 	var list inferences
 	if err := read(r, name, "a list of times, as trtexec --exportTimes writes it", &list); err != nil {

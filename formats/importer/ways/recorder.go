@@ -8,15 +8,15 @@ import (
 	"inferplan/formats"
 )
 
-// Call is a task of a request as it was recorded, in nanoseconds of any clock.
+// Call is a recorded task of a request, with times in nanoseconds of any clock.
 type Call struct {
 	Model      string
 	Start, End int64
 	ID         string
-	Reads      []string // ids of what it reads, where that was recorded
+	Reads      []string // ids of the tasks that it reads, if they were recorded
 }
 
-// Way is the way of a request with these calls, of which there is at least one.
+// RecordedPath returns the path of a request with these calls, of which there is at least one.
 func Way(list []Call) formats.Way {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b Call) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
@@ -33,7 +33,7 @@ func Way(list []Call) formats.Way {
 	return way
 }
 
-// reads are the calls that one reads, as offsets back.
+// predecessorsOf returns the calls that a call reads, as distances backwards.
 func reads(list []Call, i int) (out []int) {
 	if list[i].Reads != nil {
 		for _, id := range list[i].Reads {
@@ -47,7 +47,7 @@ func reads(list []Call, i int) (out []int) {
 		if list[k].End > list[i].Start {
 			continue
 		}
-		// One that began after this had ended, and has ended itself, has read it.
+		// Skip a call if another one that began after it had ended, and has ended itself, has read it.
 		if !slices.ContainsFunc(list[k+1:i], func(c Call) bool { return c.Start >= list[k].End && c.End <= list[i].Start }) {
 			out = append(out, i-k)
 		}
@@ -55,20 +55,19 @@ func reads(list []Call, i int) (out []int) {
 	return out
 }
 
-// Recorder gathers ways.
+// Recorder collects paths.
 type Recorder struct {
 	names []string
 	ways  map[string][]formats.Way // by application
-	at    map[string]int           // of a way, by application and what it is
+	at    map[string]int           // index of a path, by application and content
 }
 
-// NewRecorder gathers nothing yet.
+// NewRecorder returns an empty recorder.
 func NewRecorder() *Recorder {
 	return &Recorder{ways: map[string][]formats.Way{}, at: map[string]int{}}
 }
 
-// Add counts a way of an application. Ways of no task, or of more than a document
-// holds, are left out.
+// Add counts a path of an application. Paths without tasks, or with more than a document can hold, are left out.
 func (r *Recorder) Add(application string, way formats.Way) {
 	if len(way.Tasks) == 0 || len(way.Tasks) > formats.MaxTasks {
 		return
@@ -85,8 +84,7 @@ func (r *Recorder) Add(application string, way formats.Way) {
 	r.ways[application] = append(r.ways[application], way)
 }
 
-// Document is what was gathered, by name; the ways of an application with the most
-// frequent first.
+// Document returns the collected paths by application, the most frequent first.
 func (r *Recorder) Document() *formats.Transitions {
 	d := &formats.Transitions{Format: formats.FormatTransitions}
 	names := slices.Clone(r.names)

@@ -10,11 +10,10 @@ import (
 	"inferplan/formats/document"
 )
 
-// ReadSessions reads a request trace of agents: CSV with a header, t_us or t_s,
-// session and model, and where there are, application, end_us or end_s, id, and
-// reads: the ids of what a call reads, with spaces between. The calls of a session
-// are a request; one that comes more than gap after all before it have ended begins
-// another. A call without an end ends when the next one of its session begins.
+// ReadSessions reads a request trace of agents: CSV with a header, with t_us or t_s, session and model. It may
+// have application, end_us or end_s, id, and reads: the ids of the calls that a call reads, separated by spaces.
+// The calls of a session make a request. A call that begins more than gap after all earlier ones have ended begins
+// another request. A call without an end ends when the next call of its session begins.
 func ReadSessions(f *csvfile.File, application string, gap time.Duration, into *Recorder) (requests int, err error) {
 	tab, err := csvfile.NewTable(f)
 	if err != nil {
@@ -42,7 +41,7 @@ func ReadSessions(f *csvfile.File, application string, gap time.Duration, into *
 	return requests, nil
 }
 
-// sessions is a table of calls.
+// sessionRows is a table of calls.
 type sessions struct {
 	*csvfile.Table
 	start, end     string // columns of times
@@ -55,10 +54,10 @@ type sessions struct {
 // mostTime bounds a time.
 const mostTime = 1 << 61
 
-// unknownEnd is the end of a call that none was recorded of.
+// unknownEnd stands for an end that was not recorded.
 const unknownEnd = -1
 
-// take takes a row in.
+// addRow adds a row.
 func (s *sessions) take() error {
 	c := Call{Model: s.Text("model"), Start: int64(s.Time(s.start, mostTime)), End: unknownEnd, ID: s.Text("id")}
 	session := s.Text("session")
@@ -84,7 +83,7 @@ func (s *sessions) take() error {
 	return nil
 }
 
-// split parts the calls of a session into requests.
+// splitRequests divides the calls of a session into requests.
 func split(list []Call, gap time.Duration) (out [][]Call) {
 	slices.SortStableFunc(list, func(a, b Call) int { return cmp.Compare(a.Start, b.Start) })
 	for i := range list {

@@ -13,15 +13,15 @@ import (
 	"inferplan/formats/document"
 )
 
-// The attributes that name a model, in order: ours, and those of the semantic
-// conventions for generative AI.
+// Attributes that name a model, in order of preference: ours, and those of the semantic conventions for generative
+// AI.
 var modelKeys = []string{"inferplan.model", "gen_ai.request.model", "gen_ai.response.model"}
 
-// applicationKey names the application of a trace; otherwise the name of its first
-// span does.
+// applicationKey is the attribute that names the application of a trace. Without it, the name of the first span
+// does.
 const applicationKey = "inferplan.application"
 
-// exported is what an exporter of OpenTelemetry writes, as far as it is read.
+// exportedTraces is the output of an OpenTelemetry exporter. Other fields are skipped.
 type exported struct {
 	ResourceSpans []struct {
 		ScopeSpans []struct {
@@ -40,7 +40,7 @@ type span struct {
 	Attributes []attribute `json:"attributes"`
 }
 
-// nanos is a time, which OTLP writes as a text; some exporters write a number.
+// nanoseconds is a time. OTLP writes it as text, some exporters as a number.
 type nanos int64
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -64,7 +64,7 @@ type attribute struct {
 	} `json:"value"`
 }
 
-// text is an attribute of a span; empty: it has none.
+// text returns an attribute of a span, or "" if it does not have it.
 func (s *span) text(key string) string {
 	for i := range s.Attributes {
 		if a := &s.Attributes[i]; a.Key == key && a.Value.String != nil {
@@ -74,7 +74,7 @@ func (s *span) text(key string) string {
 	return ""
 }
 
-// model is the model that a span ran; empty: it ran none.
+// model returns the model that a span ran, or "" if it ran none.
 func (s *span) model() string {
 	for _, key := range modelKeys {
 		if text := s.text(key); text != "" {
@@ -92,10 +92,11 @@ type trace struct {
 	calls       []Call
 }
 
-// ReadSpans reads spans: one document, or one per line. A trace is a request; its
-// spans that name a model are the tasks. application names what traces are of that
-// do not say it; empty: the name of their first span.
+// ReadSpans reads spans: one document, or one per line. A trace is a request, and its spans that name a model are
+// the tasks. application is for traces that do not name theirs; if it is empty, the name of their first span is
+// used.
 func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces int, err error) {
+	// Gather the spans of each trace.
 	d := json.NewDecoder(r)
 	found, order := map[string]*trace{}, []string(nil)
 	for n := 1; ; n++ {
@@ -120,6 +121,8 @@ func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces in
 			}
 		}
 	}
+
+	// Record the path of every trace that calls a model.
 	for _, id := range order {
 		t := found[id]
 		if len(t.calls) == 0 || len(t.calls) > formats.MaxTasks {
@@ -134,7 +137,7 @@ func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces in
 	return traces, nil
 }
 
-// add takes a span in. One around others that name a model is no task of its own.
+// add adds a span. A span around others that name a model is not a task itself.
 func (t *trace) add(s *span) {
 	if text := s.text(applicationKey); text != "" {
 		t.application = text
