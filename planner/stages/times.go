@@ -11,8 +11,8 @@ import (
 // between two blocks nothing is copied or changes its layout, and operators can be fused. Ranges
 // that were measured in one piece have their measured time. For other ranges there is an estimate:
 //
-//	time of [i, j) = sum of its blocks, less the costs of its inner cuts
-//	cost of a cut  = min(either adjacent block, s · bytes that cross the cut)
+//	T(i, j) = Σ t_block(b), i <= b < j, less Σ cost(c), i < c < j
+//	cost(c) = min( t_block(c-1), t_block(c), s · bytes(c) )    for the cut before block c
 //
 // The factor s belongs to the smallest measured piece that contains the range, which may be the whole
 // model. It is such that the costs of the inner cuts of the piece add up to the difference between
