@@ -28,7 +28,7 @@ type QueueEstimate struct {
 	OutputMean  float64 `json:"output_mean"`
 	OutputSD    float64 `json:"output_sd,omitempty"`
 	// How waiting times and residences vary. If absent, they vary like answers, with a normal distribution.
-	Filling      float64           `json:"filling,omitempty"`       // of the first batch's work, the part that it takes to start
+	Filling      float64           `json:"filling,omitempty"`       // the part of the first batch's work that it takes to start
 	NoiseNS      float64           `json:"noise_ns,omitempty"`      // variance of waiting per time waited
 	FittedNS     float64           `json:"fitted_ns,omitempty"`     // work of the queue that it was fitted to
 	ResidencesUS []document.Micros `json:"residences_us,omitempty"` // with a full batch, equally likely, ascending

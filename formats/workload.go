@@ -49,7 +49,7 @@ type WorkloadModel struct {
 // Arrivals says how requests come.
 type Arrivals struct {
 	Process string  `json:"process,omitempty"` // poisson (default), gamma, uniform
-	CV      float64 `json:"cv,omitempty"`      // of the gaps, with gamma
+	CV      float64 `json:"cv,omitempty"`      // coefficient of variation of the gaps, with gamma
 	Trace   string  `json:"trace,omitempty"`   // a request trace instead of a process
 }
 

@@ -39,9 +39,9 @@ type block struct {
 	more     map[int]*C.ip_session // on a GPU, by batch size, those of the other batch sizes
 	onnx     []byte                // on a GPU, to make more sessions from
 	bindings map[*binding]struct{}
-	cores    map[int]*binding // by batch size, the bindings behind staged ones
+	cores    map[int]*binding // the bindings behind staged ones, by batch size
 	fedFrom  map[feedKey]*tensor
-	turns    map[int]*sync.Mutex // by batch size, for bindings that share tensors
+	turns    map[int]*sync.Mutex // locks for bindings that share tensors, by batch size
 	nextID   int                 // number of the next CUDA graph
 }
 

@@ -116,7 +116,7 @@ type Table struct {
 	Header []string
 	Row    []string // the current row; its texts are valid until the next one
 	csv    *csv.Reader
-	wrong  error // of the first cell of the row that could not be read, see Number
+	wrong  error // the error of the row's first cell that could not be read, see Number
 }
 
 // ReadTable reads the header of a text, plain or compressed. Errors use name for it.

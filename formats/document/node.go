@@ -18,7 +18,7 @@ type node struct {
 }
 
 type kids struct {
-	keys  []key // of objects, in the order of items
+	keys  []key // an object's keys, in the order of items
 	items []node
 }
 

@@ -27,7 +27,7 @@ const (
 // Option describes one choice that a kind of plan offers. Flags, completion, help, the configuration file,
 // validation and the options of a plan are all made from it.
 type Option struct {
-	Name    string // of the flag: max-batch
+	Name    string // the flag's name, such as max-batch
 	Key     string // in the plan's options: max_batch; empty if plans do not store it
 	Type    OptionType
 	Default any // for this kind; nil for the zero value of the type
