@@ -31,7 +31,7 @@ type TimeQuantiles struct {
 // FlowReport holds the results of a run of applications, besides the counts.
 type FlowReport struct {
 	Invalid    float64          `json:"invalid"`   // share of the device time that went into requests that were not in time
-	DeviceUS   document.Micros  `json:"device_us"` // from the decision for a worker until it goes, of all together
+	DeviceUS   document.Micros  `json:"device_us"` // the time from the decision for a worker until it goes, of all together
 	Windows    []FlowWindow     `json:"windows,omitempty"`
 	Overloaded *FlowOverload    `json:"overloaded,omitempty"` // if absent, there was no overload
 	Modes      []FlowModeChange `json:"modes,omitempty"`      // the changes of mode in the first run
@@ -52,7 +52,7 @@ type WorkflowReport struct {
 // arrival.
 type GenerationReport struct {
 	Model           string  `json:"model"`
-	Sequences       int64   `json:"sequences"` // that ended
+	Sequences       int64   `json:"sequences"` // sequences that ended
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	Running         float64 `json:"running"`   // sequences at once, mean over the time of iterations
 	Preempted       int64   `json:"preempted"` // sequences that were evicted for lack of KV memory, and resumed
@@ -94,7 +94,7 @@ type FlowWindow struct {
 type FlowOverload struct {
 	Windows      int      `json:"windows"`
 	Requests     int64    `json:"requests"`
-	Goodput      float64  `json:"goodput"` // in time, as a share of those
+	Goodput      float64  `json:"goodput"` // requests in time, as a share of those
 	ShareOfBound *float64 `json:"share_of_bound,omitempty"`
 }
 

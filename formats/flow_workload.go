@@ -87,7 +87,7 @@ type Branch struct {
 	To          []string  `json:"to"`             // if empty, the path ends
 	When        string    `json:"when,omitempty"` // the first branch whose condition holds is taken
 	Probability float64   `json:"probability"`
-	Later       []float64 `json:"later,omitzero"` // at the second visit of a segment, the third …; the last of them holds on
+	Later       []float64 `json:"later,omitzero"` // probabilities at the second visit of a segment, the third, and so on; the last holds for all later visits
 }
 
 var applicationsPart = workloadPart{name: "applications", kind: PlanFlow, section: Applications(nil), schema: schemaFile("workload.applications")}

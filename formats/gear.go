@@ -44,7 +44,7 @@ type GearPlan struct {
 	// of an older version: then the deployment's values count, weighted by rates.
 	RequestUS    document.Micros `json:"request_us,omitempty"`
 	RequestCPUUS document.Micros `json:"request_cpu_us,omitempty"`
-	Models       []GearModel     `json:"models"` // in the order of the plan's models
+	Models       []GearModel     `json:"models"` // the models, in the order of the plan's
 	Gears        []Gear          `json:"gears"`  // the gears by rising rate, without holes
 }
 
@@ -71,7 +71,7 @@ type Gear struct {
 	HeldOutInterval *[2]float64     `json:"accuracy_held_out_interval,omitempty"` // 95 %
 	Bound           float64         `json:"bound"`                                // no plan over these thresholds that holds ToQPS for ever is more accurate there; at least Accuracy
 	Utilisation     float64         `json:"utilisation"`                          // utilisation of the busiest device at ToQPS; above 1 only if all requests of measured rates keep the SLO together
-	LatencyUS       document.Micros `json:"latency_us"`                           // at the percentile, simulated at ToQPS
+	LatencyUS       document.Micros `json:"latency_us"`                           // latency at the percentile, simulated at ToQPS
 	// LatencyHeldOutUS is LatencyUS when requests bring the held-out samples, with the highest mean work that its
 	// interval allows. It is absent if no samples are held out, or in plans of versions that did not simulate it.
 	LatencyHeldOutUS document.Micros `json:"latency_held_out_us,omitempty"`

@@ -19,7 +19,7 @@ type Profile struct {
 	Format  string          `json:"format"` // inferplan.profile/v1
 	Devices []ProfileDevice `json:"devices"`
 	Models  []ProfileModel  `json:"models"`
-	Records []Records       `json:"records,omitempty"` // for cascades: one entry per family
+	Records []Records       `json:"records,omitempty"` // records for cascades, one entry per family
 	LLMs    []LLMProfile    `json:"llms,omitempty"`    // language models, which are served whole
 	Notes   []string        `json:"notes,omitempty"`
 	// FrontEnd is the machine on which request_cpu_us was measured.
@@ -59,7 +59,7 @@ type ProfileDevice struct {
 
 // BetweenRuns is the spread between whole measurements of one device.
 type BetweenRuns struct {
-	Runs   int     `json:"runs"`   // at least 2
+	Runs   int     `json:"runs"`   // the number of runs, at least 2
 	Spread float64 `json:"spread"` // relative standard deviation of a model's time
 }
 
@@ -85,7 +85,7 @@ type ProfileModel struct {
 	Inputs       []TensorInfo                `json:"inputs,omitempty"`
 	Outputs      []TensorInfo                `json:"outputs,omitempty"`
 	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not contain
-	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // that it runs with
+	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // libraries of operators that it runs with
 	FP16         *FP16Check                  `json:"fp16,omitempty"`      // the check of the uncut model, if it computes in float16
 	Blocks       []Block                     `json:"blocks"`
 	Measurements []Measurement               `json:"measurements"`

@@ -28,7 +28,7 @@ type LLMInstance struct {
 	KVTokens    int64       `json:"kv_tokens,omitempty"` // capacity
 	KVSource    string      `json:"kv_source,omitempty"` // server, measured, computed
 	BlockTokens int         `json:"block_tokens,omitempty"`
-	Sequences   int         `json:"sequences,omitempty"`    // that the server runs at once at most
+	Sequences   int         `json:"sequences,omitempty"`    // the most sequences that the server runs at once
 	TokenBudget int         `json:"token_budget,omitempty"` // the most tokens of one iteration
 	Loads       *ModelLoads `json:"loads,omitempty"`
 	SwapGBps    float64     `json:"swap_gbps,omitempty"` // 1e9 bytes a second between the device and the host's memory
@@ -79,8 +79,8 @@ type OneBatch struct {
 
 // ModelLoads are the times of bringing a model to a device and taking it away.
 type ModelLoads struct {
-	ColdUS   document.Micros `json:"cold_us,omitempty"`   // from disk
-	WarmUS   document.Micros `json:"warm_us,omitempty"`   // from the host's memory
+	ColdUS   document.Micros `json:"cold_us,omitempty"`   // the time of a load from disk
+	WarmUS   document.Micros `json:"warm_us,omitempty"`   // the time of a load from the host's memory
 	UnloadUS document.Micros `json:"unload_us,omitempty"` // until its memory is free, of a server that does not sleep
 	SleepUS  document.Micros `json:"sleep_us,omitempty"`  // into the host's memory
 	WakeUS   document.Micros `json:"wake_us,omitempty"`   // the time to wake a sleeping server; if absent, warm_us

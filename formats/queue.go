@@ -13,7 +13,7 @@ const PlanQueue = "queue"
 // QueuePlan says which instances there are, and in which order each serves request groups (QLM, section 5). The
 // deployment lists the models or classes that requests can ask for, without pipelines.
 type QueuePlan struct {
-	Classes   []QueueClass    `json:"classes"`             // in the order of the deployment
+	Classes   []QueueClass    `json:"classes"`             // the classes in the order of the deployment
 	Models    []LLMProfile    `json:"models"`              // costs of the instances, copied from the profile
 	Hosts     []QueueHost     `json:"hosts,omitempty"`     // host memory for waiting models and KV; if absent, not limited
 	Instances []QueueInstance `json:"instances"`           // the virtual queues are theirs
@@ -77,14 +77,14 @@ type QueueInstance struct {
 	Device         string     `json:"device"`
 	First          int        `json:"first"`           // the index of its first device in the pool
 	TensorParallel int        `json:"tensor_parallel"` // devices
-	Model          string     `json:"model"`           // that it begins with
-	Models         []string   `json:"models"`          // that it may run, one at a time
-	Sequences      []int      `json:"sequences"`       // that run at once, by model of Models
+	Model          string     `json:"model"`           // the model that it begins with
+	Models         []string   `json:"models"`          // the models that it may run, one at a time
+	Sequences      []int      `json:"sequences"`       // the sequences that run at once, by model of Models
 	TokenBudget    int        `json:"token_budget"`    // the most tokens of one iteration
 	Caps           []ClassCap `json:"caps,omitempty"`  // fewer sequences for some classes
 	Groups         []int      `json:"groups,omitempty"`
 	Scheduling     string     `json:"scheduling,omitempty"`      // the order of the server's own queue: fcfs (default) or priority
-	Preemption     string     `json:"preemption,omitempty"`      // for want of KV memory: recompute (default) or swap
+	Preemption     string     `json:"preemption,omitempty"`      // the remedy when KV memory runs out: recompute (default) or swap
 	NoPrefixCache  bool       `json:"no_prefix_cache,omitempty"` // free blocks are no cache of prefixes
 }
 

@@ -17,11 +17,11 @@ type LLM struct {
 // its models.
 type LLMClass struct {
 	Class       string       `json:"class,omitempty"`                           // if absent, it is the only class, without a name
-	Models      []string     `json:"models,omitempty" default:"all"`            // that it asks for
+	Models      []string     `json:"models,omitempty" default:"all"`            // the models that it asks for
 	SLO         document.SLO `json:"slo"`                                       // the target of the figure that Of names
 	Of          string       `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
 	Percentile  string       `json:"percentile,omitempty" default:"p99"`        //
-	WaitingSLO  document.SLO `json:"waiting_slo,omitzero"`                      // from arrival until the first iteration
+	WaitingSLO  document.SLO `json:"waiting_slo,omitzero"`                      // the target of the time from arrival to the first iteration
 	Priority    int          `json:"priority,omitempty"`                        // lower goes first, as in vLLM; strict
 	RPS         float64      `json:"rps,omitempty"`                             // the rate of all its models together
 	Shares      []float64    `json:"shares,omitempty" default:"equal"`          // the parts of the rate, in the order of the models

@@ -119,8 +119,8 @@ type GearReport struct {
 type GearModelReport struct {
 	Model     string          `json:"model"`
 	Batches   int64           `json:"batches"`
-	Samples   int64           `json:"samples"` // that it ran
-	Answers   int64           `json:"answers"` // that were the request's
+	Samples   int64           `json:"samples"` // samples that it ran
+	Answers   int64           `json:"answers"` // answers that were the request's
 	RunningUS document.Micros `json:"running_us"`
 }
 
@@ -366,7 +366,7 @@ type ClassReport struct {
 type DeviceTime struct {
 	Running float64 `json:"running"`
 	Loading float64 `json:"loading"`
-	Both    float64 `json:"both"` // at the same time
+	Both    float64 `json:"both"` // the part in which both happen at the same time
 	Idle    float64 `json:"idle"`
 }
 

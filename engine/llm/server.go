@@ -32,7 +32,7 @@ func (s Switch) String() string { return switchNames[s] }
 
 // Abilities are what a server can do, as found by its answers.
 type Abilities struct {
-	Models   []string // that it lists
+	Models   []string // the models that it lists
 	Slots    int      // requests that run at once; 0 if it does not say
 	Switch   Switch
 	Metrics  bool // /metrics has the running and waiting requests

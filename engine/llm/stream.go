@@ -20,7 +20,7 @@ type Request struct {
 	// otherwise it goes to /v1/completions.
 	Chat      bool
 	Prompt    string // the prompt of a completion; if empty, that in Body
-	MaxTokens int    // if 0, as Body says
+	MaxTokens int    // the most tokens of the answer; if 0, as Body says
 	// Body is a JSON object of fields as a client wrote them, or empty. The fields above take precedence.
 	Body json.RawMessage
 	// Fields are set last. They are for fields of one server (ignore_eos, cache_prompt).

@@ -123,7 +123,7 @@ type Loaded struct {
 	ID          uint32        `json:"id"`
 	Inputs      []engine.Spec `json:"inputs"`
 	Outputs     []engine.Spec `json:"outputs"`
-	WeightBytes int64         `json:"weight_bytes"` // that this stage added; 0 if another stage had loaded the weights
+	WeightBytes int64         `json:"weight_bytes"` // the memory that this stage added; 0 if another stage had loaded the weights
 	LoadNS      int64         `json:"load_ns"`
 }
 

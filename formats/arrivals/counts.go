@@ -19,7 +19,7 @@ import (
 
 // CountsOptions say how arrivals are made from counts or rates per interval.
 type CountsOptions struct {
-	Interval time.Duration // that one row stands for: 1s, 60s
+	Interval time.Duration // the time that one row stands for, such as 60s
 	Column   string        // the file's column of counts; may be empty if there is only one
 	CV       float64       // coefficient of variation of the gaps within an interval; with 0 or 1, times are uniformly random
 	Scale    float64       // multiplies the counts; 0 is 1

@@ -22,7 +22,7 @@ import (
 // File is an open file. If it is compressed with gzip, whatever its name, it is decompressed.
 type File struct {
 	*bufio.Reader
-	Name    string // for errors
+	Name    string // the file's name in errors
 	MaxLine int    // largest length of a line in bytes; 0 means a mebibyte
 	plain   bool   // not gzip although its name ends like that
 	closes  []io.Closer

@@ -65,9 +65,9 @@ func (c *Change) detail() string {
 // Result holds the differences between two documents, in the order of the document.
 type Result struct {
 	Kind    string        `json:"kind"`              // the kind of the documents
-	Summary string        `json:"summary,omitempty"` // on one line, for plans and profiles
+	Summary string        `json:"summary,omitempty"` // the changes on one line, for plans and profiles
 	Changes []Change      `json:"changes"`
-	Blocks  []BlockChange `json:"blocks,omitempty"` // for profiles: the changed latencies as numbers
+	Blocks  []BlockChange `json:"blocks,omitempty"` // the changed latencies of profiles, as numbers
 }
 
 // Empty reports whether there are no differences.

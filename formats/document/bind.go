@@ -11,7 +11,7 @@ import (
 
 // structInfo describes a struct type for binding and writing.
 type structInfo struct {
-	fields []fieldInfo // in the order of the type: the order of writing
+	fields []fieldInfo // the fields in the order of the type, which is the order of writing
 	byName map[string]int
 	names  []string
 	// section is the index of the field whose name in the document depends on the kind, or -1. sections are the

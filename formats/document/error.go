@@ -11,8 +11,8 @@ import (
 // Failures to read or write the file itself wrap the system's error.
 type Error struct {
 	File     string // the caller's name of the file
-	Line     int    // from 1; 0 if it is not known
-	Column   int    // in characters, from 1
+	Line     int    // the line, from 1; 0 if it is not known
+	Column   int    // the column in characters, from 1
 	Path     string // the field's path, such as pools[1].nic_gbps; empty for the document
 	Found    string // text or value at that place
 	Expected string // the value or form that should be there

@@ -21,7 +21,7 @@ const maxSamples = 10_000_000
 
 // Options are the options of making records from samples.
 type Options struct {
-	Models    []string // in this order; nil means all, in order of appearance
+	Models    []string // models to read, in this order; nil means all, in order of appearance
 	Seed      uint64   // the seed of the shuffle
 	NoShuffle bool
 	HeldOut   float64 // share of the samples that is held out, 0 to below 1
