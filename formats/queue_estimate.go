@@ -20,7 +20,7 @@ type QueueEstimate struct {
 	OutputNS    float64 `json:"output_ns"`
 	InterceptNS float64 `json:"intercept_ns"`
 	PrefillNS   float64 `json:"prefill_ns"`
-	DecodeNS    float64 `json:"decode_ns"`          // time of a decoding iteration with a full batch
+	DecodeNS    float64 `json:"decode_ns"`          // ns per token of its answer, with a full batch
 	AloneNS     float64 `json:"alone_ns,omitempty"` // the same for a request alone; if absent, decode_ns
 	Batch       float64 `json:"batch"`              // requests that run at once
 	PromptMean  float64 `json:"prompt_mean"`        // tokens, as the next
