@@ -11,8 +11,8 @@ import (
 type Device struct {
 	ID    string // "cpu:0", "cuda:0"; "cpu:0,1" for a set of two
 	Kind  string // the name plans use: "cpu-1", "L4", "H100"
-	Name  string // as the hardware names itself
-	UUID  string // of GPUs only
+	Name  string // the name that the hardware gives itself
+	UUID  string // empty unless the device is a GPU
 	Share int    // v, for a share 1/v; 1 is the whole device
 
 	MemoryBytes int64

@@ -24,9 +24,9 @@ var (
 
 // MissingError lists what an engine or device needs and does not have.
 type MissingError struct {
-	What    string   // what the caller wanted, such as "device cuda:0"
+	What    string   // the thing that the caller wanted, such as "device cuda:0"
 	Missing []string // one entry per missing thing, with the places that were searched
-	Hint    string   // what to type
+	Hint    string   // the text to type
 	Kind    error    // ErrNoLibrary or ErrNoDevice
 }
 

@@ -15,7 +15,7 @@ import (
 // batch.
 type FlowPlan struct {
 	Applications []FlowApplication `json:"applications"`
-	Modules      []FlowModule      `json:"modules"` // in the order of the deployment
+	Modules      []FlowModule      `json:"modules"` // modules in the order of the deployment
 	// Lambda is the quantile of the waits for batches at later modules for which a request gets time (PARD §4.2).
 	// WindowUS is the time over which queueing is averaged.
 	Lambda   float64         `json:"lambda"`
@@ -55,8 +55,8 @@ func (a *FlowApplication) asked() *Application {
 // FlowModule holds what a plan says of a deployed module, besides its pipelines.
 type FlowModule struct {
 	Model       string          `json:"model"`
-	Accuracy    float64         `json:"accuracy,omitempty"`      // of the variant that was chosen
-	ColdStartUS document.Micros `json:"cold_start_us,omitempty"` // from the decision for a further replica until it serves; of a workflow, the load
+	Accuracy    float64         `json:"accuracy,omitempty"`      // the accuracy of the variant that was chosen
+	ColdStartUS document.Micros `json:"cold_start_us,omitempty"` // time from the decision for a further replica until it serves; in a workflow, the time of a load
 	// The fields below are for workflows. A copy takes WeightBytes of a device's memory, and a batch also
 	// WorkingBytes. Moving an output takes NearUS to another device of the same node, and FarUS to a device of
 	// another node. Resident lists the devices that hold a copy at the start, numbered through all pools.
@@ -112,13 +112,13 @@ type FlowScaling struct {
 	RiseSigmas float64    `json:"rise_sigmas,omitempty"`
 	MaxWorkers int        `json:"max_workers"`
 	Start      []int      `json:"start"` // replicas at the beginning, by module
-	Table      []FlowRate `json:"table"` // by rising rate; the first from 0
+	Table      []FlowRate `json:"table"` // rows by rising rate; the first from 0
 }
 
 // FlowRate is a row of the table.
 type FlowRate struct {
 	AboveRPS float64 `json:"above_rps"` // up to that of the next row
-	Replicas []int   `json:"replicas"`  // by module
+	Replicas []int   `json:"replicas"`  // the number of replicas by module
 }
 
 // PlanFlow is the kind of plans of applications.

@@ -17,7 +17,7 @@ type ModuleReport struct {
 	// starts. Both are in whole milliseconds, rounded down.
 	Queued *TimeQuantiles  `json:"queued,omitempty"`
 	Waited *TimeQuantiles  `json:"waited,omitempty"`
-	RunUS  document.Micros `json:"run_us"` // of its batches, mean
+	RunUS  document.Micros `json:"run_us"` // the mean time of its batches
 	Batch  float64         `json:"batch"`  // tasks of its batches, mean
 }
 
@@ -31,15 +31,15 @@ type TimeQuantiles struct {
 // FlowReport holds the results of a run of applications, besides the counts.
 type FlowReport struct {
 	Invalid    float64          `json:"invalid"`   // share of the device time that went into requests that were not in time
-	DeviceUS   document.Micros  `json:"device_us"` // from the decision for a worker until it goes, of all together
+	DeviceUS   document.Micros  `json:"device_us"` // the time from the decision for a worker until it goes, of all together
 	Windows    []FlowWindow     `json:"windows,omitempty"`
 	Overloaded *FlowOverload    `json:"overloaded,omitempty"` // if absent, there was no overload
-	Modes      []FlowModeChange `json:"modes,omitempty"`      // of the first run
+	Modes      []FlowModeChange `json:"modes,omitempty"`      // the changes of mode in the first run
 }
 
 // WorkflowReport holds the results of a run of workflows, besides the counts.
 type WorkflowReport struct {
-	LoadsPerMinute float64 `json:"loads_per_minute"` // of all devices together
+	LoadsPerMinute float64 `json:"loads_per_minute"` // loads per minute of all devices together
 	Batch          float64 `json:"batch"`            // tasks of a batch, mean
 	// Sessions is of services that keep something of a request.
 	Sessions *SessionReport `json:"sessions,omitempty"`
@@ -52,12 +52,12 @@ type WorkflowReport struct {
 // arrival.
 type GenerationReport struct {
 	Model           string  `json:"model"`
-	Sequences       int64   `json:"sequences"` // that ended
+	Sequences       int64   `json:"sequences"` // sequences that ended
 	TokensPerSecond float64 `json:"tokens_per_second"`
 	Running         float64 `json:"running"`   // sequences at once, mean over the time of iterations
 	Preempted       int64   `json:"preempted"` // sequences that were evicted for lack of KV memory, and resumed
 	PeakKVTokens    int64   `json:"peak_kv_tokens"`
-	KVTokens        int64   `json:"kv_tokens"` // of a device
+	KVTokens        int64   `json:"kv_tokens"` // the KV capacity of a device in tokens
 }
 
 // SegmentReport holds the latencies of a module's sequences. The time to the first token starts when all inputs of
@@ -94,7 +94,7 @@ type FlowWindow struct {
 type FlowOverload struct {
 	Windows      int      `json:"windows"`
 	Requests     int64    `json:"requests"`
-	Goodput      float64  `json:"goodput"` // in time, as a share of those
+	Goodput      float64  `json:"goodput"` // requests in time, as a share of those
 	ShareOfBound *float64 `json:"share_of_bound,omitempty"`
 }
 

@@ -28,7 +28,7 @@ type Way struct {
 // WayTask is a task of a way.
 type WayTask struct {
 	Model string  `json:"model"`
-	Work  float64 `json:"work,omitempty" default:"1"` // as a part of the model's usual time
+	Work  float64 `json:"work,omitempty" default:"1"` // work as a part of the model's usual time
 	Reads []int   `json:"reads,omitempty"`            // predecessors, counted backwards: 1 is the task before; empty for the client's input
 }
 

@@ -16,10 +16,10 @@ type Applications []Application
 // workflow. A workflow consists of segments, and a request learns only at run time which segment comes next.
 type Application struct {
 	Name       string            `json:"name"`
-	SLO        document.SLO      `json:"slo,omitzero"`                 // of the whole application; if left out, --slo
+	SLO        document.SLO      `json:"slo,omitzero"`                 // the SLO of the complete application; if left out, --slo
 	Percentile string            `json:"percentile,omitempty"`         // p99 by default
 	Weight     float64           `json:"weight,omitempty" default:"1"` // 1 by default
-	RPS        float64           `json:"rps,omitempty"`                // to be carried
+	RPS        float64           `json:"rps,omitempty"`                // the rate to be carried
 	Accuracy   float64           `json:"accuracy,omitempty"`           // floor, of the product over the modules
 	Parameters map[string]string `json:"parameters,omitzero"`          // values that requests bring for conditions, with their types
 	Modules    []Module          `json:"modules,omitzero"`
@@ -31,8 +31,8 @@ type Application struct {
 // it. A text in its place is the module's name alone.
 type Module struct {
 	Name     string    `json:"name"`
-	Model    string    `json:"model,omitempty"`    // of the profile; if left out, the module's name
-	Variants []Variant `json:"variants,omitempty"` // to choose from, instead of the model
+	Model    string    `json:"model,omitempty"`    // a model of the profile; if left out, the module's name
+	Variants []Variant `json:"variants,omitempty"` // models to choose from, instead of one
 	After    []string  `json:"after,omitzero"`     // modules whose outputs it reads; if left out, the module before it
 	Branches []Branch  `json:"branches,omitempty"` // a request takes one of them
 	// Pre is a step of the server that makes the model's input from the module's inputs and the client's. Post
@@ -48,7 +48,7 @@ type Module struct {
 	// each time on one item, with the chances of 0, 1, 2 … items. Each names a module
 	// that ran so: this one runs once for each of its outputs. Route names one of the
 	// models of Routes.
-	Work    float64   `json:"work,omitempty" default:"1"` // as a part of the model's usual time
+	Work    float64   `json:"work,omitempty" default:"1"` // work as a part of the model's usual time
 	Items   string    `json:"items,omitempty"`
 	Chances []float64 `json:"chances,omitzero"`
 	Each    string    `json:"each,omitempty"`
@@ -87,7 +87,7 @@ type Branch struct {
 	To          []string  `json:"to"`             // if empty, the path ends
 	When        string    `json:"when,omitempty"` // the first branch whose condition holds is taken
 	Probability float64   `json:"probability"`
-	Later       []float64 `json:"later,omitzero"` // at the second visit of a segment, the third …; the last of them holds on
+	Later       []float64 `json:"later,omitzero"` // probabilities at the second visit of a segment, the third, and so on; the last holds for all later visits
 }
 
 var applicationsPart = workloadPart{name: "applications", kind: PlanFlow, section: Applications(nil), schema: schemaFile("workload.applications")}
@@ -196,7 +196,7 @@ type moduleGraph struct {
 	*document.Checker
 	modules []Module
 	names   []string
-	place   map[string]int // of a name in the list
+	place   map[string]int // the index of a name in the list
 	at      string
 }
 

@@ -27,8 +27,8 @@ type GearPlan struct {
 	Over       string          `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
 	Accuracy   float64         `json:"accuracy_slo,omitempty"` // over the ranges by weight, if a target was given
 	MaxQPS     float64         `json:"max_qps"`
-	Score      string          `json:"score,omitempty"` // how certainties are computed; top1-top2 if absent
-	Weights    string          `json:"weights"`         // of the ranges: zipf, uniform, histogram or measured
+	Score      string          `json:"score,omitempty"` // the formula of certainties; top1-top2 if absent
+	Weights    string          `json:"weights"`         // the kind of the ranges' weights: zipf, uniform, histogram or measured
 	Samples    int             `json:"samples"`         // planned on
 	HeldOut    int             `json:"held_out"`        // held-out samples, for AccuracyHeldOut
 	// AccuracyHeldOut is the accuracy of the whole plan on the held-out samples, over the ranges by weight.
@@ -44,8 +44,8 @@ type GearPlan struct {
 	// of an older version: then the deployment's values count, weighted by rates.
 	RequestUS    document.Micros `json:"request_us,omitempty"`
 	RequestCPUUS document.Micros `json:"request_cpu_us,omitempty"`
-	Models       []GearModel     `json:"models"` // in the order of the plan's models
-	Gears        []Gear          `json:"gears"`  // by rising rate, without holes
+	Models       []GearModel     `json:"models"` // the models, in the order of the plan's
+	Gears        []Gear          `json:"gears"`  // the gears by rising rate, without holes
 }
 
 // GearModel holds a model's thresholds and, of every sample planned on, its
@@ -65,13 +65,13 @@ type Gear struct {
 	FromQPS         float64         `json:"from_qps"`
 	ToQPS           float64         `json:"to_qps"`
 	Weight          float64         `json:"weight"`               // share of the requests or of the time, by GearPlan.Weights; of measured rates, of the requests that come under the gear
-	RateShare       float64         `json:"rate_share,omitempty"` // of measured rates: share of the requests that come while the rate is in the range
+	RateShare       float64         `json:"rate_share,omitempty"` // with measured rates, the share of the requests that come while the rate is in the range
 	Accuracy        float64         `json:"accuracy"`
 	AccuracyHeldOut *float64        `json:"accuracy_held_out,omitempty"`
 	HeldOutInterval *[2]float64     `json:"accuracy_held_out_interval,omitempty"` // 95 %
 	Bound           float64         `json:"bound"`                                // no plan over these thresholds that holds ToQPS for ever is more accurate there; at least Accuracy
-	Utilisation     float64         `json:"utilisation"`                          // of the busiest device at ToQPS; above 1 only if all requests of measured rates keep the SLO together
-	LatencyUS       document.Micros `json:"latency_us"`                           // at the percentile, simulated at ToQPS
+	Utilisation     float64         `json:"utilisation"`                          // utilisation of the busiest device at ToQPS; above 1 only if all requests of measured rates keep the SLO together
+	LatencyUS       document.Micros `json:"latency_us"`                           // latency at the percentile, simulated at ToQPS
 	// LatencyHeldOutUS is LatencyUS when requests bring the held-out samples, with the highest mean work that its
 	// interval allows. It is absent if no samples are held out, or in plans of versions that did not simulate it.
 	LatencyHeldOutUS document.Micros `json:"latency_held_out_us,omitempty"`
@@ -84,9 +84,9 @@ type GearStage struct {
 	Model     string    `json:"model"`
 	Level     int       `json:"level,omitempty"`     // forwards below it; absent in the last stage
 	Threshold float64   `json:"threshold,omitempty"` // the certainty of Level, for people
-	Fraction  float64   `json:"fraction"`            // of the samples that come here
+	Fraction  float64   `json:"fraction"`            // the part of the samples that come to this stage
 	MinQueue  int       `json:"min_queue"`           // a shorter queue waits, up to the flush time
-	Split     []float64 `json:"split"`               // of the stage's samples over the model's replicas, in the order of its pipelines and their placement
+	Split     []float64 `json:"split"`               // the parts of the stage's samples for the model's replicas, in the order of its pipelines and their placement
 }
 
 // Chains is the number of a pipeline's replicas in a gear plan.
@@ -177,8 +177,8 @@ const MaxGrid = len(GearLevels)
 // Records are answers of a family of models to the same labelled samples.
 type Records struct {
 	Source   string         `json:"source,omitempty"`
-	Score    string         `json:"score,omitempty"` // how certainty is computed, such as top1-top2
-	Seed     uint64         `json:"seed,omitempty"`  // of the shuffle
+	Score    string         `json:"score,omitempty"` // the formula of certainty, such as top1-top2
+	Seed     uint64         `json:"seed,omitempty"`  // the seed of the shuffle
 	Samples  int            `json:"samples"`
 	Planning int            `json:"planning"` // number of samples, from the first on, that are planned on; the others are held out
 	Models   []ModelRecords `json:"models"`

@@ -20,7 +20,7 @@ import (
 // The form is that of the fits in DistServe (OSDI 2024, appendix A), with a hinge: up to it, reading the weights
 // takes longer than computing the tokens.
 type Iteration struct {
-	BaseNS      float64 `json:"base_ns"`      // of every iteration: the weights are read once
+	BaseNS      float64 `json:"base_ns"`      // the time of every iteration, in which the weights are read once
 	SequenceNS  float64 `json:"sequence_ns"`  // per sequence that decodes
 	ContextNS   float64 `json:"context_ns"`   // per token of their context
 	PromptNS    float64 `json:"prompt_ns"`    // per token above the hinge
@@ -37,7 +37,7 @@ type IterationWork struct {
 	Prefill  int32   // sequences with a chunk of their prompt
 	Context  int64   // tokens of context that decoding sequences read
 	Prompt   int32   // tokens of chunks
-	Pairs    float64 // of a chunk's token and a token before it: chunk * (before + chunk/2), summed
+	Pairs    float64 // pairs of a chunk's token and a token before it: chunk * (before + chunk/2), summed
 }
 
 // Duration returns the time of an iteration.

@@ -23,7 +23,7 @@ type Bucket struct {
 // the same.
 type Padding struct {
 	Mask    string  `json:"mask"`     // input whose zeros mark the padding
-	MaxDiff float64 `json:"max_diff"` // of answers, relative to the larger of 1 and the value
+	MaxDiff float64 `json:"max_diff"` // the largest difference of answers, relative to the larger of 1 and the value
 }
 
 // BucketName returns the name of a model's bucket: MODEL@128, or MODEL@320x240 if dimensions have several sizes.

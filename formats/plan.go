@@ -29,10 +29,10 @@ type Plan struct {
 	Deployment  []Deployed      `json:"deployment"`
 	Section     PlanSection     `json:"-" section:"plan"`
 	Policy      PolicySpec      `json:"policy"`
-	Execution   []Execution     `json:"execution,omitempty"` // how the planned times were measured, if not by default
+	Execution   []Execution     `json:"execution,omitempty"` // the settings under which the planned times were measured, if they are not the defaults
 	Arrivals    *Arrivals       `json:"arrivals,omitempty"`
 	Certified   *Certificate    `json:"certified,omitempty"`
-	Replan      *Replan         `json:"replan,omitempty"` // how the plan differs from the one before, if there was one
+	Replan      *Replan         `json:"replan,omitempty"` // the difference from the plan before, if there was one
 	Limits      []Limit         `json:"limits,omitempty"`
 	Assumptions []string        `json:"assumptions,omitempty"`
 	Warnings    []string        `json:"warnings,omitempty"`
@@ -58,7 +58,7 @@ func (d *Plan) RunUS(l *Pipeline, s *Stage) document.Micros {
 type Execution struct {
 	Device    string            `json:"device"`
 	Provider  string            `json:"provider,omitempty"`  // cuda, tensorrt
-	Options   map[string]string `json:"options,omitempty"`   // of the provider
+	Options   map[string]string `json:"options,omitempty"`   // options of the provider
 	Precision string            `json:"precision,omitempty"` // fp16: whole models in float16
 }
 
@@ -98,12 +98,12 @@ type Input struct {
 type Deployed struct {
 	Model        string                      `json:"model"`
 	Class        string                      `json:"class,omitempty"`  // SLO class; absent if the model has one without a name
-	SHA256       string                      `json:"sha256,omitempty"` // of the model file
+	SHA256       string                      `json:"sha256,omitempty"` // the digest of the model file
 	Bucket       *Bucket                     `json:"bucket,omitempty"` // set if it is a bucket of another model
 	Inputs       []TensorInfo                `json:"inputs,omitempty"`
 	Outputs      []TensorInfo                `json:"outputs,omitempty"`
 	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value
-	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // that it runs with
+	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // libraries of operators that it runs with
 	NumBlocks    int                         `json:"num_blocks"`
 	Pipelines    []Pipeline                  `json:"pipelines"`
 	RequestUS    document.Micros             `json:"request_us,omitempty"`     // time that a request takes besides its runs; absent if not known
@@ -125,7 +125,7 @@ type Served struct {
 	Model      string          `json:"model"`
 	Class      string          `json:"class,omitempty"`
 	SLOUS      document.Micros `json:"slo_us"`
-	MarginUS   document.Micros `json:"margin_us"` // of the SLO, kept back
+	MarginUS   document.Micros `json:"margin_us"` // the part of the SLO that is kept back
 	Percentile string          `json:"percentile"`
 	Weight     float64         `json:"weight"`
 	RPS        float64         `json:"rps"` // planned
@@ -209,12 +209,12 @@ type Stage struct {
 	Replicas int               `json:"replicas"` // virtual devices
 	GPUs     float64           `json:"gpus"`     // physical devices that they occupy; a share of time on a time-shared pool
 	RPS      float64           `json:"rps"`      // capacity
-	InferUS  []document.Micros `json:"infer_us"` // at batch 1..Batch
+	InferUS  []document.Micros `json:"infer_us"` // inference times at batch 1..Batch
 	// InferRangeUS holds the bounds of InferUS, at batch 1..Batch. They differ for batches that were not measured,
 	// whose time is interpolated between those that were. If absent, all batches were measured.
 	InferRangeUS [][2]document.Micros `json:"infer_range_us,omitempty"`
-	Estimated    bool                 `json:"estimated,omitempty"` // whether some of infer_us were not measured in one piece
-	MeanUS       []document.Micros    `json:"mean_us,omitempty"`   // at batch 1..Batch, mean times when serving; if absent, infer_us
+	Estimated    bool                 `json:"estimated,omitempty"` // some of infer_us were not measured in one piece
+	MeanUS       []document.Micros    `json:"mean_us,omitempty"`   // mean times when serving, at batch 1..Batch; if absent, infer_us
 	IdleUS       document.Micros      `json:"idle_us,omitempty"`   // additional time of a run that begins after the device was idle for a while
 	BlockUS      []document.Micros    `json:"block_us,omitempty"`  // time of each block at Batch, to find the block that changed when the profile does
 	Placement    []Placement          `json:"placement"`
@@ -235,7 +235,7 @@ type Cut struct {
 	Tensors    []string          `json:"tensors,omitempty"`
 	DType      string            `json:"dtype"`       // FP32 or FP16: how float tensors cross
 	Bytes      int64             `json:"bytes"`       // per sample, as it crosses
-	TransferUS []document.Micros `json:"transfer_us"` // at batch 1..Batch over the slower NIC; zeros on one host
+	TransferUS []document.Micros `json:"transfer_us"` // transfer times over the slower NIC at batch 1..Batch; zeros on one host
 }
 
 // Replan says how much the plan differs from the plan that ran before, the input of role running.
@@ -299,8 +299,8 @@ type PlacedStage struct {
 	*Stage
 	Deployed *Deployed
 	Pipeline *Pipeline
-	Position int    // in its pipeline
-	at       [2]int // of deployment and pipeline
+	Position int    // the stage's index in its pipeline
+	at       [2]int // indexes of deployment and pipeline
 }
 
 // Path is the field of the plan that holds the stage.

@@ -19,7 +19,7 @@ type Profile struct {
 	Format  string          `json:"format"` // inferplan.profile/v1
 	Devices []ProfileDevice `json:"devices"`
 	Models  []ProfileModel  `json:"models"`
-	Records []Records       `json:"records,omitempty"` // for cascades: one entry per family
+	Records []Records       `json:"records,omitempty"` // records for cascades, one entry per family
 	LLMs    []LLMProfile    `json:"llms,omitempty"`    // language models, which are served whole
 	Notes   []string        `json:"notes,omitempty"`
 	// FrontEnd is the machine on which request_cpu_us was measured.
@@ -29,18 +29,18 @@ type Profile struct {
 // ProfileDevice is the provenance of the numbers of one device kind.
 type ProfileDevice struct {
 	Device        string  `json:"device"`           // kind: L4, H100, cpu-1
-	Name          string  `json:"name,omitempty"`   // as the driver or the CPU names itself
+	Name          string  `json:"name,omitempty"`   // the name that the driver or the CPU reports
 	Driver        string  `json:"driver,omitempty"` // driver version
 	Engine        string  `json:"engine,omitempty"` // onnxruntime, replay, imported
 	EngineVersion string  `json:"engine_version,omitempty"`
 	Provider      string  `json:"provider,omitempty"`     // cpu, cuda, tensorrt
-	Method        string  `json:"method,omitempty"`       // how latency was measured
+	Method        string  `json:"method,omitempty"`       // the method by which latency was measured
 	ShareMethod   string  `json:"share_method,omitempty"` // mps, time-slicing
 	Date          string  `json:"date,omitempty"`         // when, RFC 3339
-	MemoryBytes   int64   `json:"memory_bytes,omitempty"` // of the whole device
+	MemoryBytes   int64   `json:"memory_bytes,omitempty"` // the memory of the complete device
 	CopyGbps      float64 `json:"copy_gbps,omitempty"`    // host copy or host-to-device rate
 	CostSeconds   float64 `json:"cost_seconds,omitempty"` // device time that the measuring took
-	Source        string  `json:"source,omitempty"`       // of imported numbers
+	Source        string  `json:"source,omitempty"`       // the source of imported numbers
 
 	// Options of the execution provider during the measurements.
 	Options map[string]string `json:"options,omitempty"`
@@ -59,7 +59,7 @@ type ProfileDevice struct {
 
 // BetweenRuns is the spread between whole measurements of one device.
 type BetweenRuns struct {
-	Runs   int     `json:"runs"`   // at least 2
+	Runs   int     `json:"runs"`   // the number of runs, at least 2
 	Spread float64 `json:"spread"` // relative standard deviation of a model's time
 }
 
@@ -85,8 +85,8 @@ type ProfileModel struct {
 	Inputs       []TensorInfo                `json:"inputs,omitempty"`
 	Outputs      []TensorInfo                `json:"outputs,omitempty"`
 	Constants    []TensorInfo                `json:"constants,omitempty"` // inputs of the file that always have one value, which requests do not contain
-	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // that it runs with
-	FP16         *FP16Check                  `json:"fp16,omitempty"`      // of the whole model, if it computes in float16
+	Operators    []modelfile.OperatorLibrary `json:"operators,omitempty"` // libraries of operators that it runs with
+	FP16         *FP16Check                  `json:"fp16,omitempty"`      // the check of the uncut model, if it computes in float16
 	Blocks       []Block                     `json:"blocks"`
 	Measurements []Measurement               `json:"measurements"`
 	Loads        []DeviceLoad                `json:"loads,omitempty"` // onto devices
@@ -105,8 +105,8 @@ type DeviceLoad struct {
 
 // OutputMove is the time that moving a model's output to another device takes.
 type OutputMove struct {
-	NearUS document.Micros `json:"near_us"` // of the same node
-	FarUS  document.Micros `json:"far_us"`  // of another
+	NearUS document.Micros `json:"near_us"` // time to another device of the same node
+	FarUS  document.Micros `json:"far_us"`  // time to a device of another node
 }
 
 // PrecisionFP16 is the Precision of models that compute in float16.
@@ -174,7 +174,7 @@ type Block struct {
 // FP16Check is the effect on a model's answer of crossing a cut in float16, or of computing in float16.
 type FP16Check struct {
 	Top1Agreement float64 `json:"top1_agreement"` // share of samples, 0..1
-	MaxAbsDiff    float64 `json:"max_abs_diff"`   // of the output before softmax
+	MaxAbsDiff    float64 `json:"max_abs_diff"`   // the largest difference of the output before softmax
 	Samples       int     `json:"samples"`
 }
 
@@ -204,7 +204,7 @@ type Measurement struct {
 	Share       int       `json:"share"` // v of 1/v; 1 is the whole device
 	Batch       int       `json:"batch"`
 	Whole       *Latency  `json:"whole,omitempty"` // all blocks in one piece
-	Blocks      []Latency `json:"blocks"`          // as cut, one per block
+	Blocks      []Latency `json:"blocks"`          // the times of the blocks, in their order
 	MemoryBytes int64     `json:"memory_bytes,omitempty"`
 	// Ranges are blocks in a row that were measured in one piece, as a stage runs
 	// them: at least two, and not all. Ascending by first and last block.
@@ -235,8 +235,8 @@ type Latency struct {
 	CPUUS       document.Micros `json:"cpu_us,omitempty"`
 	P99US       document.Micros `json:"p99_us,omitempty"`
 	HostUS      document.Micros `json:"host_us,omitempty"`       // GPUs: median until the run was launched; wall_us waits for the device
-	HalfWidthUS document.Micros `json:"half_width_us,omitempty"` // of the 95 % interval of the median
-	MeanUS      document.Micros `json:"mean_us,omitempty"`       // of the wall time, over disturbed runs, too
+	HalfWidthUS document.Micros `json:"half_width_us,omitempty"` // half the width of the 95 % interval of the median
+	MeanUS      document.Micros `json:"mean_us,omitempty"`       // mean wall time, also over disturbed runs
 	DriftUS     document.Micros `json:"drift_us,omitempty"`      // standard deviation of the means of Stretches parts of the runs, in the order of time
 	IdleUS      document.Micros `json:"idle_us,omitempty"`       // the same as the mean of runs that began after the device had nothing to do for a while
 	Samples     int             `json:"samples,omitempty"`

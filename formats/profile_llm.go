@@ -20,7 +20,7 @@ type LLMInstance struct {
 	Device         string        `json:"device"`
 	TensorParallel int           `json:"tensor_parallel"` // devices that it takes
 	Engine         string        `json:"engine,omitempty"`
-	Source         string        `json:"source,omitempty"` // of imported numbers
+	Source         string        `json:"source,omitempty"` // the source of imported numbers
 	Iteration      Iteration     `json:"iteration"`
 	Fit            *IterationFit `json:"fit,omitempty"`
 	OneBatch       *OneBatch     `json:"one_batch,omitempty"`
@@ -28,8 +28,8 @@ type LLMInstance struct {
 	KVTokens    int64       `json:"kv_tokens,omitempty"` // capacity
 	KVSource    string      `json:"kv_source,omitempty"` // server, measured, computed
 	BlockTokens int         `json:"block_tokens,omitempty"`
-	Sequences   int         `json:"sequences,omitempty"`    // that the server runs at once at most
-	TokenBudget int         `json:"token_budget,omitempty"` // of one iteration
+	Sequences   int         `json:"sequences,omitempty"`    // the most sequences that the server runs at once
+	TokenBudget int         `json:"token_budget,omitempty"` // the most tokens of one iteration
 	Loads       *ModelLoads `json:"loads,omitempty"`
 	SwapGBps    float64     `json:"swap_gbps,omitempty"` // 1e9 bytes a second between the device and the host's memory
 	// AllReduce says which all-reduce times between the devices were assumed. If absent, they were measured, or
@@ -57,9 +57,9 @@ const PoorFit = .3
 type IterationFit struct {
 	DecodeMAPE  float64 `json:"decode_mape"`  // mean of |fit - measured| / measured
 	DecodeMax   float64 `json:"decode_max"`   // largest
-	PrefillMAPE float64 `json:"prefill_mape"` // of steps that run prompts
+	PrefillMAPE float64 `json:"prefill_mape"` // mean error of steps that run prompts
 	PrefillMax  float64 `json:"prefill_max"`
-	BesideMAPE  float64 `json:"beside_mape,omitempty"` // of prompts that run beside sequences that decode
+	BesideMAPE  float64 `json:"beside_mape,omitempty"` // mean error of prompts that run beside decoding sequences
 	BesideMax   float64 `json:"beside_max,omitempty"`
 	Interval    float64 `json:"interval,omitempty"` // half the 95 % interval of a point's median, as a share of it: the mean over the points
 	Points      int     `json:"points"`             // measured
@@ -69,7 +69,7 @@ type IterationFit struct {
 // OneBatch is the profile of QLM (section 6, equations 1 to 4): one batch is run, and prefill, time per token,
 // inefficiency and throughput are assumed to be constant.
 type OneBatch struct {
-	Sequences       int             `json:"sequences"`         // of the batch
+	Sequences       int             `json:"sequences"`         // the sequences of the batch
 	PrefillUS       document.Micros `json:"prefill_us"`        // P
 	TokenUS         document.Micros `json:"token_us"`          // d: per iteration
 	Inefficiency    float64         `json:"inefficiency"`      // epsilon, of continuous batching
@@ -79,11 +79,11 @@ type OneBatch struct {
 
 // ModelLoads are the times of bringing a model to a device and taking it away.
 type ModelLoads struct {
-	ColdUS   document.Micros `json:"cold_us,omitempty"`   // from disk
-	WarmUS   document.Micros `json:"warm_us,omitempty"`   // from the host's memory
+	ColdUS   document.Micros `json:"cold_us,omitempty"`   // the time of a load from disk
+	WarmUS   document.Micros `json:"warm_us,omitempty"`   // the time of a load from the host's memory
 	UnloadUS document.Micros `json:"unload_us,omitempty"` // until its memory is free, of a server that does not sleep
 	SleepUS  document.Micros `json:"sleep_us,omitempty"`  // into the host's memory
-	WakeUS   document.Micros `json:"wake_us,omitempty"`   // of a server that sleeps; if absent, warm_us
+	WakeUS   document.Micros `json:"wake_us,omitempty"`   // the time to wake a sleeping server; if absent, warm_us
 	Source   string          `json:"source,omitempty"`
 }
 

@@ -13,12 +13,12 @@ const PlanQueue = "queue"
 // QueuePlan says which instances there are, and in which order each serves request groups (QLM, section 5). The
 // deployment lists the models or classes that requests can ask for, without pipelines.
 type QueuePlan struct {
-	Classes   []QueueClass    `json:"classes"`             // in the order of the deployment
+	Classes   []QueueClass    `json:"classes"`             // the classes in the order of the deployment
 	Models    []LLMProfile    `json:"models"`              // costs of the instances, copied from the profile
 	Hosts     []QueueHost     `json:"hosts,omitempty"`     // host memory for waiting models and KV; if absent, not limited
 	Instances []QueueInstance `json:"instances"`           // the virtual queues are theirs
 	Estimates []QueueEstimate `json:"estimates,omitempty"` // if absent, policies that estimate cannot run the plan
-	Groups    []RequestGroup  `json:"groups,omitempty"`    // of the queue that was planned for; absent in plans for future arrivals
+	Groups    []RequestGroup  `json:"groups,omitempty"`    // groups of the queue that was planned for; absent in plans for future arrivals
 	// Runs are the simulations that the attainments of the classes are of.
 	Runs *QueueRuns `json:"runs,omitempty"`
 	// Operations say how requests leave and models change, by model and device.
@@ -29,7 +29,7 @@ type QueuePlan struct {
 // one.
 type QueueRuns struct {
 	Runs       int             `json:"runs"`
-	DurationUS document.Micros `json:"duration_us"` // of arrivals, in each
+	DurationUS document.Micros `json:"duration_us"` // the time of arrivals in each trial
 	Seed       uint64          `json:"seed"`
 }
 
@@ -38,7 +38,7 @@ type QueueRuns struct {
 type QueueOperation struct {
 	Model       string          `json:"model"`
 	Device      string          `json:"device"`
-	Resume      string          `json:"resume"`                 // of an evicted request: swap or recompute
+	Resume      string          `json:"resume"`                 // the way in which an evicted request resumes: swap or recompute
 	SwapUS      document.Micros `json:"swap_us,omitempty"`      // its KV to the host's memory and back
 	RecomputeUS document.Micros `json:"recompute_us,omitempty"` // its KV computed again
 	WarmUS      document.Micros `json:"warm_us,omitempty"`      // the model from the host's memory
@@ -75,16 +75,16 @@ type QueueHost struct {
 // QueueInstance is a server on devices of one kind.
 type QueueInstance struct {
 	Device         string     `json:"device"`
-	First          int        `json:"first"`           // of its devices in the pool
+	First          int        `json:"first"`           // the index of its first device in the pool
 	TensorParallel int        `json:"tensor_parallel"` // devices
-	Model          string     `json:"model"`           // that it begins with
-	Models         []string   `json:"models"`          // that it may run, one at a time
-	Sequences      []int      `json:"sequences"`       // that run at once, by model of Models
-	TokenBudget    int        `json:"token_budget"`    // of one iteration
+	Model          string     `json:"model"`           // the model that it begins with
+	Models         []string   `json:"models"`          // the models that it may run, one at a time
+	Sequences      []int      `json:"sequences"`       // the sequences that run at once, by model of Models
+	TokenBudget    int        `json:"token_budget"`    // the most tokens of one iteration
 	Caps           []ClassCap `json:"caps,omitempty"`  // fewer sequences for some classes
 	Groups         []int      `json:"groups,omitempty"`
-	Scheduling     string     `json:"scheduling,omitempty"`      // of the server's own queue: fcfs (default) or priority
-	Preemption     string     `json:"preemption,omitempty"`      // for want of KV memory: recompute (default) or swap
+	Scheduling     string     `json:"scheduling,omitempty"`      // the order of the server's own queue: fcfs (default) or priority
+	Preemption     string     `json:"preemption,omitempty"`      // the remedy when KV memory runs out: recompute (default) or swap
 	NoPrefixCache  bool       `json:"no_prefix_cache,omitempty"` // free blocks are no cache of prefixes
 }
 
@@ -107,15 +107,15 @@ type ClassCap struct {
 type RequestGroup struct {
 	Model        string          `json:"model"`
 	Class        string          `json:"class,omitempty"`
-	Mega         bool            `json:"mega,omitempty"` // of prompts that are much longer than others
+	Mega         bool            `json:"mega,omitempty"` // its prompts are much longer than others
 	Requests     int             `json:"requests"`
 	PromptMean   float64         `json:"prompt_mean"`
 	OutputMean   float64         `json:"output_mean"`
 	OutputSD     float64         `json:"output_sd"`
-	DeadlineUS   document.Micros `json:"deadline_us"` // of the most urgent
+	DeadlineUS   document.Micros `json:"deadline_us"` // the deadline of the most urgent request
 	StartUS      document.Micros `json:"start_us"`    // expected, after the swap and the groups before
 	CompletionUS document.Micros `json:"completion_us"`
-	Quantiles    []QueueQuantile `json:"quantiles,omitempty"` // of the completion
+	Quantiles    []QueueQuantile `json:"quantiles,omitempty"` // quantiles of the completion time
 }
 
 // QueueQuantile is a time that is not passed with a probability.

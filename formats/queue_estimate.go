@@ -20,18 +20,18 @@ type QueueEstimate struct {
 	OutputNS    float64 `json:"output_ns"`
 	InterceptNS float64 `json:"intercept_ns"`
 	PrefillNS   float64 `json:"prefill_ns"`
-	DecodeNS    float64 `json:"decode_ns"`          // with a full batch
-	AloneNS     float64 `json:"alone_ns,omitempty"` // for a request alone; if absent, decode_ns
+	DecodeNS    float64 `json:"decode_ns"`          // ns per token of its answer, with a full batch
+	AloneNS     float64 `json:"alone_ns,omitempty"` // the same for a request alone; if absent, decode_ns
 	Batch       float64 `json:"batch"`              // requests that run at once
 	PromptMean  float64 `json:"prompt_mean"`        // tokens, as the next
 	PromptSD    float64 `json:"prompt_sd,omitempty"`
 	OutputMean  float64 `json:"output_mean"`
 	OutputSD    float64 `json:"output_sd,omitempty"`
 	// How waiting times and residences vary. If absent, they vary like answers, with a normal distribution.
-	Filling      float64           `json:"filling,omitempty"`       // of the first batch's work, the part that it takes to start
+	Filling      float64           `json:"filling,omitempty"`       // the part of the first batch's work that it takes to start
 	NoiseNS      float64           `json:"noise_ns,omitempty"`      // variance of waiting per time waited
 	FittedNS     float64           `json:"fitted_ns,omitempty"`     // work of the queue that it was fitted to
-	ResidencesUS []document.Micros `json:"residences_us,omitempty"` // with a full batch, equally likely, ascending
+	ResidencesUS []document.Micros `json:"residences_us,omitempty"` // times in a full batch, equally likely, ascending
 }
 
 func (q *QueuePlan) estimates(p *planChecker) {

@@ -9,7 +9,7 @@ import (
 
 // LLM are language models and the classes of requests that ask for them.
 type LLM struct {
-	Models  []string   `json:"models"` // of the profile's llms
+	Models  []string   `json:"models"` // names of the profile's llms
 	Classes []LLMClass `json:"classes"`
 }
 
@@ -17,15 +17,15 @@ type LLM struct {
 // its models.
 type LLMClass struct {
 	Class       string       `json:"class,omitempty"`                           // if absent, it is the only class, without a name
-	Models      []string     `json:"models,omitempty" default:"all"`            // that it asks for
-	SLO         document.SLO `json:"slo"`                                       // of the figure that Of names
+	Models      []string     `json:"models,omitempty" default:"all"`            // the models that it asks for
+	SLO         document.SLO `json:"slo"`                                       // the target of the figure that Of names
 	Of          string       `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
 	Percentile  string       `json:"percentile,omitempty" default:"p99"`        //
-	WaitingSLO  document.SLO `json:"waiting_slo,omitzero"`                      // from arrival until the first iteration
+	WaitingSLO  document.SLO `json:"waiting_slo,omitzero"`                      // the target of the time from arrival to the first iteration
 	Priority    int          `json:"priority,omitempty"`                        // lower goes first, as in vLLM; strict
-	RPS         float64      `json:"rps,omitempty"`                             // of all its models together
-	Shares      []float64    `json:"shares,omitempty" default:"equal"`          // of its models, in their order
-	MaxTokens   int          `json:"max_tokens,omitempty" default:"no limit"`   // of an answer: longer ones are cut
+	RPS         float64      `json:"rps,omitempty"`                             // the rate of all its models together
+	Shares      []float64    `json:"shares,omitempty" default:"equal"`          // the parts of the rate, in the order of the models
+	MaxTokens   int          `json:"max_tokens,omitempty" default:"no limit"`   // the most tokens of an answer; longer ones are cut
 	Prompt      *Lengths     `json:"prompt,omitempty"`                          // tokens of a prompt
 	Output      *Lengths     `json:"output,omitempty"`                          // tokens of an answer, before MaxTokens
 	LengthsFile string       `json:"lengths_file,omitempty"`                    // CSV with prompt and output tokens, row by row

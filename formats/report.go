@@ -30,7 +30,7 @@ type Report struct {
 	Windows  []WindowReport `json:"windows,omitempty"`
 	Transfer *TierReport    `json:"transfer,omitempty"`
 
-	TransferTimes  *TransferTimes `json:"transfer_times,omitempty"`   // of a simulated run whose batches crossed between stages
+	TransferTimes  *TransferTimes `json:"transfer_times,omitempty"`   // times of batches between stages; only of a simulated run in which some crossed
 	ProbesPerBatch float64        `json:"probes_per_batch,omitempty"` // paths that the reservation policy looked for, per batch dispatched
 	Curve          []LoadReport   `json:"curve,omitempty"`            // one entry per load
 
@@ -39,7 +39,7 @@ type Report struct {
 	MaxLoadFactor   *float64    `json:"max_load_factor,omitempty"`
 	BoundShare      *float64    `json:"bound_share,omitempty"` // goodput over the plan's bound
 	Accuracy        *float64    `json:"accuracy,omitempty"`    // share of right answers, of a gear plan by its records
-	Gears           *GearReport `json:"gears,omitempty"`       // of a gear plan
+	Gears           *GearReport `json:"gears,omitempty"`       // the gears' figures; only of a gear plan
 
 	ShareOfBound *float64       `json:"share_of_bound,omitempty"` // goodput over that of a clairvoyant fluid, of a plan of one application
 	Modules      []ModuleReport `json:"modules,omitempty"`        // of applications
@@ -59,7 +59,7 @@ type Report struct {
 // PlanReport holds the results of one of several plans of a server. Its requests are those that arrived while the
 // plan was in force.
 type PlanReport struct {
-	SHA256     string          `json:"sha256"` // of the plan's file
+	SHA256     string          `json:"sha256"` // the digest of the plan's file
 	Kind       string          `json:"kind"`
 	Policy     string          `json:"policy"`
 	StartUS    document.Micros `json:"start_us"` // since the first plan was in force
@@ -109,7 +109,7 @@ type ModelPoint struct {
 // GearReport holds the work of a plan's gears and of the models of its family.
 type GearReport struct {
 	Switches int64             `json:"switches"`
-	Requests []int64           `json:"requests"` // by the gear under which they arrived
+	Requests []int64           `json:"requests"` // the number of requests by the gear under which they arrived
 	Models   []GearModelReport `json:"models"`
 	Drift    float64           `json:"drift"`              // total variation between the rates seen and those planned for
 	Observed []float64         `json:"observed,omitempty"` // share of the recent requests by range of rates; further ranges above the plan's largest rate
@@ -119,8 +119,8 @@ type GearReport struct {
 type GearModelReport struct {
 	Model     string          `json:"model"`
 	Batches   int64           `json:"batches"`
-	Samples   int64           `json:"samples"` // that it ran
-	Answers   int64           `json:"answers"` // that were the request's
+	Samples   int64           `json:"samples"` // samples that it ran
+	Answers   int64           `json:"answers"` // answers that were the request's
 	RunningUS document.Micros `json:"running_us"`
 }
 
@@ -366,7 +366,7 @@ type ClassReport struct {
 type DeviceTime struct {
 	Running float64 `json:"running"`
 	Loading float64 `json:"loading"`
-	Both    float64 `json:"both"` // at the same time
+	Both    float64 `json:"both"` // the part in which both happen at the same time
 	Idle    float64 `json:"idle"`
 }
 

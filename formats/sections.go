@@ -9,9 +9,9 @@ import (
 // planKind is one kind of plan, with its section and its options.
 type planKind struct {
 	name    string
-	section PlanSection // of the section's type; its value does not matter
+	section PlanSection // a value of the section's type, which only shows the type
 	options []document.Option
-	schema  string // of the section, see Schema
+	schema  string // the section's schema, see Schema
 }
 
 // planKinds is the table of plan kinds: reading, validation, schema, upgrade and
@@ -20,9 +20,9 @@ var planKinds = []planKind{poolKind, gearKind, queueKind, flowKind}
 
 // workloadPart is one thing that a workload can ask for.
 type workloadPart struct {
-	name    string          // of the field
-	kind    string          // of the plans that are made for it
-	section WorkloadSection // of the section's type; its value does not matter
+	name    string          // the field's name
+	kind    string          // the kind of the plans that are made for it
+	section WorkloadSection // a value of the section's type, which only shows the type
 	schema  string
 }
 

@@ -11,8 +11,8 @@ import (
 type SessionState struct {
 	Bytes       int64           `json:"bytes"`
 	RecomputeUS document.Micros `json:"recompute_us"` // additional time of the next task if it has to compute the state again
-	NearUS      document.Micros `json:"near_us"`      // to another device of the same node
-	FarUS       document.Micros `json:"far_us"`       // to one of another
+	NearUS      document.Micros `json:"near_us"`      // time to another device of the same node
+	FarUS       document.Micros `json:"far_us"`       // time to a device of another node
 }
 
 // checkSession checks the state that a model keeps. A model without state has nil.

@@ -122,8 +122,8 @@ type planChecker struct {
 	plan  *Plan
 	sound map[*Pipeline]bool // pipelines whose latency adds up
 	pools map[string]int
-	load  [][]float64 // by pool and physical device: the change of the occupied shares from the device before
-	gpus  []float64   // by pool: sum of the stages' gpus
+	load  [][]float64 // the change of the occupied shares from the device before, by pool and physical device
+	gpus  []float64   // the sum of the stages' gpus, by pool
 }
 
 // section checks that the plan has the section of its kind, and the section.

@@ -24,8 +24,8 @@ type WorkloadSection interface {
 
 // SectionFile is another file that a document names.
 type SectionFile struct {
-	Role string // in the inputs of a plan
-	Path string // from the folder of the document, with slashes
+	Role string // the role in the inputs of a plan
+	Path string // the path from the folder of the document, with slashes
 }
 
 // WorkloadModel is the target and weight of one model, or of one SLO class of it.
@@ -49,7 +49,7 @@ type WorkloadModel struct {
 // Arrivals says how requests come.
 type Arrivals struct {
 	Process string  `json:"process,omitempty"` // poisson (default), gamma, uniform
-	CV      float64 `json:"cv,omitempty"`      // of the gaps, with gamma
+	CV      float64 `json:"cv,omitempty"`      // coefficient of variation of the gaps, with gamma
 	Trace   string  `json:"trace,omitempty"`   // a request trace instead of a process
 }
 

@@ -18,25 +18,25 @@ import (
 
 // Endpoint is a language model served with OpenAI's API.
 type Endpoint struct {
-	Name  string // of the model in the profile
+	Name  string // the model's name in the profile
 	Base  string // address of the API, such as http://host:8000/v1
 	Model string // name of the model on the server
 }
 
 // CompletionOptions describes how a family of language models is recorded.
 type CompletionOptions struct {
-	Models  []Endpoint // in the order of the family
+	Models  []Endpoint // the models in the order of the family
 	Prompts *samples.Prompts
-	Source  string   // where the prompts are from
+	Source  string   // the source of the prompts
 	Options []string // possible answers; if empty, the labels that occur
 	HeldOut float64  // share of the samples that are held out, 0 to below 1
-	Score   string   // how certainty is computed; if empty, certainty.Default
-	Seed    uint64   // of the shuffle
+	Score   string   // the formula of certainty; if empty, certainty.Default
+	Seed    uint64   // the seed of the shuffle
 
 	Key      string        // bearer token of the servers
 	Top      int           // number of logprobs to request; 0 means 5, the maximum of OpenAI's API
 	Parallel int           // concurrent requests per model; 0 means 4
-	Patience time.Duration // how long busy servers are tried again
+	Patience time.Duration // the time for which busy servers are tried again
 
 	Progress func(model string, done, samples int) // one call at a time
 }

@@ -43,7 +43,7 @@ func halfRoundBytes(b []byte) {
 // answer that is compared.
 type fp16Chain struct {
 	bindings []engine.Binding
-	logits   func() ([]float32, []int64, error) // of the latest run
+	logits   func() ([]float32, []int64, error) // returns the logits of the latest run
 }
 
 // checkFP16 measures how crossing each inner cut in float16 changes the model's answer, over seeded inputs. Each

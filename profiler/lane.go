@@ -35,7 +35,7 @@ type lane struct {
 type laneTries struct {
 	factor                float64
 	rounds                int
-	cpu, wall, host, idle [][]time.Duration // by probe, then round
+	cpu, wall, host, idle [][]time.Duration // times by probe, then round
 	ended                 string
 }
 
@@ -132,7 +132,7 @@ const (
 type strain struct {
 	whole   time.Duration // wall time of the whole model
 	factor  float64       // wall time of the whole model, relative to what it should be
-	against string        // what factor compares with, as text
+	against string        // the time that factor compares with, as text
 }
 
 // busyness compares the wall time of the whole model, the last probe, with the sum of its blocks and, if one

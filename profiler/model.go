@@ -43,13 +43,13 @@ type modelInfo struct {
 	// batch is 1 if the batch dimension cannot be made free. Then every request is one run with inputs of the
 	// file's shapes. Otherwise it is 0.
 	batch    int
-	weights  string // where the weights are from, if not from the file
+	weights  string // the source of the weights, if it is not the file
 	warnings []string
 	// constants are inputs of the file that requests do not have. values are the values that the other inputs are
 	// measured with, if some are given.
 	constants []graph.Constant
 	values    values
-	operators []modelfile.OperatorLibrary // of custom operators
+	operators []modelfile.OperatorLibrary // libraries of custom operators
 	// For a bucket: the model that it is a bucket of, and the dimensions of inputs and outputs in which the sizes
 	// differ. baseModel is the name of the model, also if it has no buckets.
 	base                  string

@@ -38,7 +38,7 @@ type Options struct {
 
 	Engine        engine.Engine  // required
 	EngineOptions engine.Options // options of every Load
-	Sharer        Sharer         // for Shares above 1
+	Sharer        Sharer         // makes the processes for shares above 1
 
 	// FP16 lets whole models compute in float16 (weights, and all that is float32 between the model's own inputs
 	// and outputs). The effect on their answers is checked on FP16Samples inputs, against the same device in
@@ -130,7 +130,7 @@ const (
 // Estimate is the expected cost of a run.
 type Estimate struct {
 	Device  string // kind
-	Name    string // of the hardware
+	Name    string // the name of the hardware
 	Models  []ModelEstimate
 	Skipped int // measurements that the profile holds already
 

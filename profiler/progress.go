@@ -7,7 +7,7 @@ type progress struct {
 	report func(Event)
 	given  map[string]bool // warnings that were reported
 	done   time.Duration   // expected time of finished groups
-	total  time.Duration   // of all groups
+	total  time.Duration   // the expected time of all groups
 }
 
 func (p *progress) event(e Event) {

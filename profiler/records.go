@@ -20,10 +20,10 @@ import (
 type RecordOptions struct {
 	Models  []string // ONNX files, in the order of the family
 	Samples *samples.Set
-	Source  string  // where the samples are from
+	Source  string  // the source of the samples
 	HeldOut float64 // share of the samples that are held out, 0 to below 1
-	Score   string  // how certainty is computed; if empty, certainty.Default
-	Seed    uint64  // of the shuffle, and of the weights of models without any
+	Score   string  // the formula of certainty; if empty, certainty.Default
+	Seed    uint64  // the seed of the shuffle, and of the weights of models without any
 
 	// Dims and Values of inputs, as in Options. Those that are not given are taken from Profile, if that is given.
 	Dims    map[string]map[string][]int64

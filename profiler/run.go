@@ -96,13 +96,13 @@ type job struct {
 	// isRecorded says that this run has measured the model.
 	recorded bool
 	todo     []unit
-	base     map[unit]bool // by key of todo: measure blocks and whole model, and not only ranges
-	whole    time.Duration // of a quick run at batch 1
-	load     time.Duration // of loading the whole model
-	expect   time.Duration // of the whole job, on a quiet machine
+	base     map[unit]bool // by key of todo, whether blocks and the uncut model are measured, and not only ranges
+	whole    time.Duration // the time of a quick run at batch 1
+	load     time.Duration // the time to load the uncut model
+	expect   time.Duration // the expected time of the complete job, on a quiet machine
 
 	cut    blocks
-	chains map[int][]*chain // by share, one loaded model per copy
+	chains map[int][]*chain // the loaded copies of the model, by share
 	memory map[unit]int64
 }
 
@@ -115,12 +115,12 @@ type runner struct {
 	refused refusals
 	begun   time.Time
 	counted time.Duration // part of the time since begun that is in CostSeconds already
-	shared  string        // how shares were made
+	shared  string        // the method by which shares were made
 	copy    float64
 	ceilings
 	watch *stateWatch
 	busy  float64       // largest disturbance of a probe set
-	notes []subjectNote // of this run
+	notes []subjectNote // notes of this run
 	// lastWrite is the state of the file when this run read or wrote it last.
 	written fs.FileInfo
 	progress

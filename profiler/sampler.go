@@ -43,7 +43,7 @@ type probe struct {
 	run       func(n int) (engine.Timing, error)
 	reps      int
 	cpu, wall []time.Duration
-	host      []time.Duration // as many as the others if the engine reports it, else none
+	host      []time.Duration // host times, as many as the others if the engine reports them, else none
 	rest      func()          // leaves the device idle before an additional sample; nil for none
 	idle      []time.Duration // wall times of runs after an idle time
 }
@@ -81,7 +81,7 @@ type sampler struct {
 	turn     func() (done func())
 	deadline time.Time            // zero for none
 	beside   func() time.Duration // does the reference work; nil for none
-	again    func(*lane) bool     // whether a finished probe set is to be sampled again
+	again    func(*lane) bool     // reports whether a finished probe set is to be sampled again
 	finished func(*lane) error
 	progress func(done float64)
 }

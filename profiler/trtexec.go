@@ -20,14 +20,14 @@ import (
 // TRTExecRun is the output of trtexec for one batch size and share: its times, its layers, or both.
 type TRTExecRun struct {
 	Share, Batch int
-	Times        []time.Duration // of each inference on the GPU
+	Times        []time.Duration // the time of each inference on the GPU
 	Layers       *trtexec.Layers
-	Name         string // for errors, and as the source in the profile
+	Name         string // the name in errors, and of the source in the profile
 }
 
 // TRTExecOptions describes the model and the device that trtexec ran.
 type TRTExecOptions struct {
-	Model  string                // if empty, the name of the file
+	Model  string                // the model's name; if empty, that of the file
 	Device formats.ProfileDevice // its kind, and other known facts
 	Runs   []TRTExecRun
 	Blocks int // number of blocks that layers are grouped into; 0 means DefaultBlocks
@@ -95,10 +95,10 @@ func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, err
 type trtImport struct {
 	o       TRTExecOptions
 	layered bool
-	model   model // of the file; nil without a file
+	model   model // the model of the file; nil without a file
 	chain   *graph.Chain
 	blocks  []formats.Block
-	times   [][]time.Duration // by run and block, before scaling
+	times   [][]time.Duration // times by run and block, before scaling
 	notes   []string
 }
 

@@ -84,7 +84,7 @@ func markdownVerdict(r *check.Result) []byte {
 // annotation is one line of a verdict that a CI system shows beside the code.
 type problem struct {
 	level string // error, warning, notice
-	name  string // of the constraint or the figure
+	name  string // the name of the constraint or the figure
 	text  string
 }
 

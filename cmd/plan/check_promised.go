@@ -19,9 +19,9 @@ import (
 // promiseSource is where the promised plan, with which today's is compared, comes from.
 type promise struct {
 	data     []byte
-	path     string // of the file; its inputs are relative to its folder
-	revision string // of git; empty for a file
-	said     string // for messages
+	path     string // the path of the file; its inputs are relative to its folder
+	revision string // the revision of git; empty for a file
+	said     string // the promise's name in messages
 }
 
 // displayName returns the name of the file in errors.

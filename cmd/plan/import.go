@@ -35,7 +35,7 @@ type importRun struct {
 	ctx  context.Context
 	set  *pflag.FlagSet
 	args []string
-	path string // of the document that is written
+	path string // the path of the document that is written
 	into string // profile that numbers are added to; if empty, the output file if it exists
 }
 

@@ -20,7 +20,7 @@ type printer struct {
 	out, err io.Writer
 	json     bool
 	quiet    bool
-	width    int // of the terminal, 0 without one
+	width    int // the columns of the terminal, or 0 without one
 	verb     string
 	typed    typedFlags
 	log      *slog.Logger // receives notes if not nil, else they are lines on stderr

@@ -163,7 +163,7 @@ func (o *recordsOptions) record(ctx context.Context, p *printer, opt profiler.Re
 	return rec, nil
 }
 
-// calibrate calibrates records if a flag asks for it.
+// calibrateIfAsked calibrates records if a flag asks for it.
 func (o *recordsOptions) raise(rec *formats.Records) {
 	for i := range rec.Models {
 		if o.calibrate {

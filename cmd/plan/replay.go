@@ -182,7 +182,7 @@ func openLog(path string) (io.ReadCloser, error) {
 
 // namedValue is a field of an event or an action that is not zero.
 type field struct {
-	name  string // as JSON spells it
+	name  string // the name in JSON
 	value any
 }
 

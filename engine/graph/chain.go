@@ -46,8 +46,8 @@ type Chain struct {
 	Model *Model
 	Cuts  []Cut
 
-	specs  map[string]engine.Spec // of all tensors that were measured at two batch sizes
-	values map[string]Value       // of all tensors at batch probeA; nil if only some were measured
+	specs  map[string]engine.Spec // the specs of all tensors that were measured at two batch sizes
+	values map[string]Value       // the values of all tensors at batch probeA; nil if only some were measured
 }
 
 // Chain finds the cuts of the model and measures their shapes with the probe. It does not change the model.

@@ -13,7 +13,7 @@ import (
 // sortedGraph is a graph in topological order, with all that cutting needs.
 type net struct {
 	name    string
-	nodes   []*onnxpb.Node // in topological order, constants and compute nodes mixed
+	nodes   []*onnxpb.Node // constants and compute nodes in topological order
 	inits   map[string]*onnxpb.Tensor
 	weights map[string]*weight // seeded weights, generated when they are written
 	inputs  []string           // without initialisers

@@ -67,7 +67,7 @@ type Model struct {
 	inFile   []*onnxpb.ValueInfo // inputs as the file declares them
 	bound    string              // why the batch cannot be free, if the inputs show that
 	asFile   *net                // the graph before its batch was made free
-	folder   string              // of the files of weights; empty if there are none
+	folder   string              // the folder of the files of weights; empty if there are none
 	net      *net
 	header   *onnxpb.Model // the model without its graph
 	declared []engine.Spec // outputs as the file declares them, with 0 for unknown dimensions

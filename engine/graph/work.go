@@ -27,7 +27,7 @@ type nodeWork struct{ macs, bytes int64 }
 // Counts holds the work of every node of a chain.
 type Counts struct {
 	chain *Chain
-	nodes []nodeWork // in the order of net.compute
+	nodes []nodeWork // the nodes' work, in the order of net.compute
 }
 
 // viewOps are operators that pass a tensor on without moving it.

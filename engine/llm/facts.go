@@ -13,7 +13,7 @@ import (
 // Facts are what a server reports of itself and of a model that it has loaded. Values that it does not report are
 // zero: nothing is computed from memory and weights.
 type Facts struct {
-	Engine      string // with its version, such as vllm 0.19.0
+	Engine      string // the engine with its version, such as vllm 0.19.0
 	Context     int    // largest number of tokens of a sequence
 	KVTokens    int64  // capacity in tokens
 	BlockTokens int

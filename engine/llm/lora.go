@@ -40,8 +40,8 @@ func (l LoRA) String() string { return loraNames[l] }
 
 // Adapter is a LoRA adapter that a server has.
 type Adapter struct {
-	Name string // by which requests name it, or the file's name without extension
-	Path string // of its files, as the server sees them
+	Name string // the name in requests, or the file's name without extension
+	Path string // the path of its files, as the server sees them
 	id   int    // number on the server, if adapters have weights
 }
 

@@ -32,11 +32,11 @@ func (s Switch) String() string { return switchNames[s] }
 
 // Abilities are what a server can do, as found by its answers.
 type Abilities struct {
-	Models   []string // that it lists
+	Models   []string // the models that it lists
 	Slots    int      // requests that run at once; 0 if it does not say
 	Switch   Switch
 	Metrics  bool // /metrics has the running and waiting requests
-	LoRA     LoRA // how adapters are loaded, if the server was started with them
+	LoRA     LoRA // the way in which adapters are loaded, if the server was started with them
 	Template bool // it can render the messages of a chat as a prompt
 	// ContinueChat says that it can continue the last message of a chat (continue_final_message).
 	ContinueChat bool
@@ -48,7 +48,7 @@ type Server struct {
 	Can Abilities
 
 	mu     sync.Mutex
-	canary map[Adapter]string // by model or adapter: its answer to the canary before it first slept
+	canary map[Adapter]string // the answer to the canary before the first sleep, by model or adapter
 	wrong  bool               // the canary failed after the last wake
 }
 

@@ -19,8 +19,8 @@ type Request struct {
 	// Chat sends the request to /v1/chat/completions, with the messages of Body;
 	// otherwise it goes to /v1/completions.
 	Chat      bool
-	Prompt    string // of a completion; if empty, that in Body
-	MaxTokens int    // if 0, as Body says
+	Prompt    string // the prompt of a completion; if empty, that in Body
+	MaxTokens int    // the most tokens of the answer; if 0, as Body says
 	// Body is a JSON object of fields as a client wrote them, or empty. The fields above take precedence.
 	Body json.RawMessage
 	// Fields are set last. They are for fields of one server (ignore_eos, cache_prompt).
@@ -50,8 +50,8 @@ type Answer struct {
 	Finish string        // stop, length, …; empty if the answer broke off
 	Usage  Usage         // if HasUsage is false, OutputTokens counts pieces
 	Told   bool          // the server reported its usage
-	First  time.Duration // when the first piece came; 0 if none did
-	Last   time.Duration // when the last piece came
+	First  time.Duration // the time of the first piece; 0 if none came
+	Last   time.Duration // the time of the last piece
 }
 
 // Complete sends a request and returns its answer. It calls onToken, if not nil, for each piece when it arrives.
@@ -133,7 +133,7 @@ type chunk struct {
 			Cached int `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
 	} `json:"usage"`
-	Timings *struct { // of llama-server
+	Timings *struct { // llama-server's counts and times
 		Prompt int `json:"prompt_n"`
 		Cached int `json:"cache_n"`
 		Output int `json:"predicted_n"`

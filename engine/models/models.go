@@ -146,7 +146,7 @@ func root() (string, error) {
 
 // Options are the options of Open.
 type Options struct {
-	Seed uint64 // of the CNNs' weights; zero means DefaultSeed
+	Seed uint64 // the seed of the CNNs' weights; zero means DefaultSeed
 	// Dims replaces the OCR models' sizes, batch first.
 	Dims []int64
 }

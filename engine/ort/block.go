@@ -33,15 +33,15 @@ type block struct {
 	o      engine.Options
 
 	mu       sync.Mutex
-	s        *C.ip_session         // for any batch size; on a GPU for firstBatch
+	s        *C.ip_session         // the session for any batch size; on a GPU, the one for firstBatch
 	first    int                   // 0 until the first Bind
 	static   bool                  // sessions run only at their batch size; s is for 1 until the first Bind
-	more     map[int]*C.ip_session // on a GPU, by batch size, those of the other batch sizes
-	onnx     []byte                // on a GPU, to make more sessions from
+	more     map[int]*C.ip_session // on a GPU, the sessions of the other batch sizes
+	onnx     []byte                // the model, kept on a GPU to make more sessions
 	bindings map[*binding]struct{}
-	cores    map[int]*binding // by batch size, the bindings behind staged ones
+	cores    map[int]*binding // the bindings behind staged ones, by batch size
 	fedFrom  map[feedKey]*tensor
-	turns    map[int]*sync.Mutex // by batch size, for bindings that share tensors
+	turns    map[int]*sync.Mutex // locks for bindings that share tensors, by batch size
 	nextID   int                 // number of the next CUDA graph
 }
 

@@ -197,7 +197,7 @@ func (m *Memory) CopyTime(from *Memory, n int) (time.Duration, error) {
 // counts the bytes copied once: memory moves twice as many, a read and a write.
 type CopyRates struct {
 	Bytes                    int
-	ToDevice, ToHost         float64 // from and to pinned memory
+	ToDevice, ToHost         float64 // bytes per second from and to pinned memory
 	ToDevicePaged, FromPaged float64 // the same for ordinary memory
 	InDevice                 float64
 }

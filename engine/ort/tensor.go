@@ -27,7 +27,7 @@ type tensor struct {
 	size   int
 	bytes  []byte // host memory only
 	device int
-	view   bool // of memory that is not this tensor's own
+	view   bool // the memory is not this tensor's own
 }
 
 func shapeC(shape []int64) *C.int64_t {

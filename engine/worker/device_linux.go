@@ -23,7 +23,7 @@ type sharer interface {
 // DeviceSpec asks a worker to allocate memory of its device beside a segment, with the same layout as the segment.
 // With a handle it asks the worker to map the memory of another worker.
 type DeviceSpec struct {
-	ID     uint32 `json:"id"` // of the segment
+	ID     uint32 `json:"id"` // the segment's number
 	Size   int64  `json:"size"`
 	Handle []byte `json:"handle,omitempty"`
 }

@@ -115,7 +115,7 @@ type Result struct {
 	End   int64
 	CPU   int64  // CPU time inside the engine, nanoseconds
 	Total int64  // CPU time of the worker process since its start, nanoseconds
-	Text  string // what went wrong, if Code is not OK
+	Text  string // the error, if Code is not OK
 }
 
 // Code says which kind of failure a Result or a Failure reports.

@@ -15,7 +15,7 @@ import (
 
 // JoinConfig describes the devices that a host offers to a server.
 type JoinConfig struct {
-	Address string // of the server, HOST:PORT
+	Address string // the server's address, HOST:PORT
 	Token   []byte
 	TLS     *tls.Config // for a plain connection it is nil
 	Host    string      // the host's name, unique among the hosts of a server
@@ -34,7 +34,7 @@ type JoinConfig struct {
 	CacheBytes int64
 
 	Silence time.Duration // the server counts as lost if it is silent for longer; 0 means DefaultSilence
-	Command []string      // as in Config
+	Command []string      // the worker's command line, as in Config
 	Env     []string
 	Log     *slog.Logger
 

@@ -14,7 +14,7 @@ type joinedWorker struct {
 	link
 	lobby *Lobby
 	offer *offer
-	owner any // who started it, nil while idle; guarded by lobby.mu
+	owner any // the owner that started it, or nil while it is idle; guarded by lobby.mu
 
 	sleeping chan struct{} // closed when serve has ended
 	cause    error         // why serve ended, valid once ended is closed

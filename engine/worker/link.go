@@ -81,7 +81,7 @@ func proves(token []byte, side, nonce string, o *offer, got string) bool {
 // the bytes of tensors. Only one goroutine may read, any may write.
 type link struct {
 	conn    net.Conn
-	silence time.Duration // how long the other side may be silent
+	silence time.Duration // the time that the other side may be silent
 	dec     Decoder
 
 	mu  sync.Mutex

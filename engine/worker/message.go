@@ -58,7 +58,7 @@ type Welcome struct {
 	PID     int    `json:"pid"`
 	Engine  string `json:"engine"`
 	Version string `json:"version"`
-	Device  string `json:"device"` // as the engine names it
+	Device  string `json:"device"` // the engine's name of the device
 }
 
 // StageSpec describes a stage to load.
@@ -67,7 +67,7 @@ type StageSpec struct {
 	Model  string `json:"model"`
 	File   string `json:"file,omitempty"` // name of the model's file without extension; if empty, Model
 	Path   string `json:"path,omitempty"`
-	SHA256 string `json:"sha256,omitempty"` // of the file; if empty, it is not checked
+	SHA256 string `json:"sha256,omitempty"` // the digest of the file; if empty, it is not checked
 	// From and To are the half-open range [From, To) of the model's blocks, of which there are Blocks.
 	From     int `json:"from"`
 	To       int `json:"to"`
@@ -123,7 +123,7 @@ type Loaded struct {
 	ID          uint32        `json:"id"`
 	Inputs      []engine.Spec `json:"inputs"`
 	Outputs     []engine.Spec `json:"outputs"`
-	WeightBytes int64         `json:"weight_bytes"` // that this stage added; 0 if another stage had loaded the weights
+	WeightBytes int64         `json:"weight_bytes"` // the memory that this stage added; 0 if another stage had loaded the weights
 	LoadNS      int64         `json:"load_ns"`
 }
 

@@ -27,7 +27,7 @@ type Config struct {
 	// process's environment.
 	Command []string
 	Env     []string
-	Stderr  io.Writer // if nil, this process's
+	Stderr  io.Writer // receives the worker's error output; if nil, this process's standard error
 }
 
 // Process is a worker as its parent sees it. One goroutine does the set-up (Start, Attach, Prepare), a step after
@@ -35,7 +35,7 @@ type Config struct {
 // Wait.
 type Process struct {
 	Welcome Welcome
-	Loaded  []Loaded // in the order of Config.Stages
+	Loaded  []Loaded // the loaded stages, in the order of Config.Stages
 
 	conn     *net.UnixConn
 	cmd      *exec.Cmd // nil for a worker inside this process

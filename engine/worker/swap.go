@@ -37,7 +37,7 @@ type Swap struct {
 type Swapped struct {
 	ID    uint64 `json:"id"`
 	Code  Code   `json:"code,omitempty"`
-	Text  string `json:"text,omitempty"` // what went wrong, if Code is not OK
+	Text  string `json:"text,omitempty"` // the error, if Code is not OK
 	Start int64  `json:"start"`          // CLOCK_MONOTONIC, nanoseconds
 	End   int64  `json:"end"`
 	Cold  int    `json:"cold,omitempty"` // number of stages that were loaded from their files

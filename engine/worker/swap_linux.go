@@ -27,7 +27,7 @@ type swapper struct {
 	open   atomic.Int32  // number of swaps that are not answered yet
 
 	// The fields below belong to the goroutine once it runs.
-	kept  map[uint32]*keptModel // by stage
+	kept  map[uint32]*keptModel // models by stage
 	taken int64
 	out   []byte
 }

@@ -19,9 +19,9 @@ import (
 
 // CountsOptions say how arrivals are made from counts or rates per interval.
 type CountsOptions struct {
-	Interval time.Duration // that one row stands for: 1s, 60s
-	Column   string        // of the file; may be empty if there is only one
-	CV       float64       // of the gaps within an interval; 0 or 1: uniformly random times
+	Interval time.Duration // the time that one row stands for, such as 60s
+	Column   string        // the file's column of counts; may be empty if there is only one
+	CV       float64       // coefficient of variation of the gaps within an interval; with 0 or 1, times are uniformly random
 	Scale    float64       // multiplies the counts; 0 is 1
 	Model    int32         // model of the requests
 	Until    time.Duration // no arrivals from then on; 0 means up to the end of the file
@@ -59,7 +59,7 @@ type Counts struct {
 
 	base    time.Duration // time of the first row
 	rows    int64
-	start   time.Duration // of the current interval
+	start   time.Duration // the start of the current interval
 	offsets []float64     // ends of its gaps, as shares of the interval
 	next    int
 	total   float64 // expected arrivals so far

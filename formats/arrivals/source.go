@@ -13,7 +13,7 @@ type Request struct {
 	ID           string
 	PromptTokens int32
 	OutputTokens int32
-	Session      int64 // of requests that repeat earlier tokens; 0 for none
+	Session      int64 // the session of a request that repeats earlier tokens; 0 if it has none
 	Class        string
 	Client       string // the client that sends it, or "" if it is not known
 }

@@ -18,9 +18,9 @@ import (
 type TraceOption func(*traceOptions)
 
 type traceOptions struct {
-	model   int32 // of files without a column model; -1: only with one model
+	model   int32 // the model of files without a column model; -1 if such files need a single model
 	lenient bool
-	classes []string // of the models
+	classes []string // the class of each model
 }
 
 // OfModel gives all requests of a trace without a column model to this model.
@@ -65,14 +65,14 @@ var traceNames = [numColumns]string{"t_us", "id", "model", "class", "prompt_toke
 type Trace struct {
 	in      *csvfile.Table
 	models  *formats.Classes
-	names   []string // of the models, each once
+	names   []string // the models' names, each once
 	opt     traceOptions
 	at      [numColumns]int // index of each column, -1 where absent
 	seconds bool
 	keys    []formats.ModelClass
 	only    string // model of files without a column model, where classes choose
 	last    time.Duration
-	texts   map[string]string // of classes and clients, shared by rows
+	texts   map[string]string // names of classes and clients, shared by rows
 	err     error
 }
 

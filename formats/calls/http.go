@@ -57,7 +57,7 @@ type Result struct {
 // Failure is the body of an error.
 type Failure struct {
 	Error  string `json:"error"`
-	Reason string `json:"reason,omitempty"` // as a policy gives it
+	Reason string `json:"reason,omitempty"` // the reason that a policy gives
 }
 
 // ResultEvent is the name of the event of a stream.

@@ -8,7 +8,7 @@ type Handle string
 // Call asks for one task.
 type Call struct {
 	Model string  `json:"model"`
-	Work  float64 `json:"work,omitempty"` // as a part of the model's usual time; 0 means 1
+	Work  float64 `json:"work,omitempty"` // work as a part of the model's usual time; 0 means 1
 	// Reads are tasks of the request whose outputs this one reads.
 	Reads []Handle `json:"reads,omitempty"`
 	// Inputs are values of the program's own.

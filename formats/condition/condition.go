@@ -22,7 +22,7 @@ const maxNesting = 4
 
 // Error says what is wrong with an expression, and where.
 type Error struct {
-	Column int // in characters, from 1
+	Column int // the column in characters, from 1
 	Reason string
 }
 

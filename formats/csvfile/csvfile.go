@@ -22,7 +22,7 @@ import (
 // File is an open file. If it is compressed with gzip, whatever its name, it is decompressed.
 type File struct {
 	*bufio.Reader
-	Name    string // for errors
+	Name    string // the file's name in errors
 	MaxLine int    // largest length of a line in bytes; 0 means a mebibyte
 	plain   bool   // not gzip although its name ends like that
 	closes  []io.Closer
@@ -116,7 +116,7 @@ type Table struct {
 	Header []string
 	Row    []string // the current row; its texts are valid until the next one
 	csv    *csv.Reader
-	wrong  error // of the first cell of the row that could not be read, see Number
+	wrong  error // the error of the row's first cell that could not be read, see Number
 }
 
 // ReadTable reads the header of a text, plain or compressed. Errors use name for it.

@@ -23,7 +23,7 @@ type Change struct {
 	Section  string   `json:"section"`            // objective, models, pipelines, devices, policy, options, inputs, blocks, …
 	What     string   `json:"what"`               // added, removed, changed
 	Path     string   `json:"path"`               // model resnet50 rps
-	Old      string   `json:"old,omitempty"`      // as written for people, with its unit
+	Old      string   `json:"old,omitempty"`      // the old value as people read it, with its unit
 	New      string   `json:"new,omitempty"`      // the same on the other side
 	Relative *float64 `json:"relative,omitempty"` // (new - old) / old, if both are numbers and old is not 0
 	Note     string   `json:"note,omitempty"`     // better, worse, or another help to judge it
@@ -64,10 +64,10 @@ func (c *Change) detail() string {
 
 // Result holds the differences between two documents, in the order of the document.
 type Result struct {
-	Kind    string        `json:"kind"`              // of the documents
-	Summary string        `json:"summary,omitempty"` // on one line, for plans and profiles
+	Kind    string        `json:"kind"`              // the kind of the documents
+	Summary string        `json:"summary,omitempty"` // the changes on one line, for plans and profiles
 	Changes []Change      `json:"changes"`
-	Blocks  []BlockChange `json:"blocks,omitempty"` // for profiles: the changed latencies as numbers
+	Blocks  []BlockChange `json:"blocks,omitempty"` // the changed latencies of profiles, as numbers
 }
 
 // Empty reports whether there are no differences.

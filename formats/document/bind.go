@@ -11,7 +11,7 @@ import (
 
 // structInfo describes a struct type for binding and writing.
 type structInfo struct {
-	fields []fieldInfo // in the order of the type: the order of writing
+	fields []fieldInfo // the fields in the order of the type, which is the order of writing
 	byName map[string]int
 	names  []string
 	// section is the index of the field whose name in the document depends on the kind, or -1. sections are the
@@ -35,8 +35,8 @@ type fieldInfo struct {
 	typ      reflect.Type
 	optional bool   // left out of the file if it is zero or empty
 	empty    bool   // an empty list is written, because it means something else than a missing one
-	def      string // what a missing field means; an explicit zero is then an error
-	table    string // of a section field: what a document with a section is called
+	def      string // the value of a missing field; an explicit zero is then an error
+	table    string // for a section's field, the name of documents with sections
 }
 
 var structInfos sync.Map // reflect.Type to *structInfo
@@ -81,10 +81,10 @@ func isRaw(t reflect.Type) bool { return t.Kind() == reflect.Slice && t.Elem().K
 type binder struct {
 	src      *source
 	findings findings
-	path     []byte   // of the current node
+	path     []byte   // the path of the current node
 	nullable bool     // the current field may be null: a pointer that is always written
 	partial  bool     // skip unknown fields
-	options  []Option // of the plan's kind
+	options  []Option // the options of the plan's kind
 }
 
 func (b *binder) fail(n *node, expected, hint string) {

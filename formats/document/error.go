@@ -10,13 +10,13 @@ import (
 // what to do. All errors in the content of a file are reported as an *Error, or as Errors if there are several.
 // Failures to read or write the file itself wrap the system's error.
 type Error struct {
-	File     string // as the caller names it
-	Line     int    // from 1; 0 if it is not known
-	Column   int    // in characters, from 1
-	Path     string // of the field: pools[1].nic_gbps; empty for the document
+	File     string // the caller's name of the file
+	Line     int    // the line, from 1; 0 if it is not known
+	Column   int    // the column in characters, from 1
+	Path     string // the field's path, such as pools[1].nic_gbps; empty for the document
 	Found    string // text or value at that place
-	Expected string // what it should be
-	Hint     string // what to do about it
+	Expected string // the value or form that should be there
+	Hint     string // the remedy, if there is one to name
 }
 
 // Error returns one line, and a second line with the hint if there is one.

@@ -14,11 +14,11 @@ type node struct {
 	kind nodeKind
 	pos  int64  // JSON: byte offset; YAML: line<<32 | column
 	text string // the string, the number as written, or true and false; for lists and objects of scanJSON, their text
-	kids *kids  // for other lists and objects; nil if empty
+	kids *kids  // the children of other lists and objects; nil if empty
 }
 
 type kids struct {
-	keys  []key // of objects, in the order of items
+	keys  []key // an object's keys, in the order of items
 	items []node
 }
 

@@ -26,7 +26,7 @@ func (p *jsonParser) refuseNonFinite() {
 func pathTo(s string, place int) string {
 	type container struct {
 		object bool
-		name   string // of the current field
+		name   string // the name of the current field
 		item   int
 	}
 

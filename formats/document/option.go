@@ -27,14 +27,14 @@ const (
 // Option describes one choice that a kind of plan offers. Flags, completion, help, the configuration file,
 // validation and the options of a plan are all made from it.
 type Option struct {
-	Name    string // of the flag: max-batch
-	Key     string // in the plan's options: max_batch; empty if plans do not store it
+	Name    string // the flag's name, such as max-batch
+	Key     string // the key in the plan's options, such as max_batch; empty if plans do not store it
 	Type    OptionType
-	Default any // for this kind; nil for the zero value of the type
+	Default any // the default for this kind; nil for the zero value of the type
 	// Recommended is the value on the command line if the flag is not set. If it is nil, that is Default.
 	Recommended any
-	Min         float64 // for numbers; for durations in seconds
-	Max         float64 // for numbers; 0 without an upper bound
+	Min         float64 // the lower bound of numbers; for durations in seconds
+	Max         float64 // the upper bound of numbers; 0 without one
 	Below       bool    // Max itself is not allowed
 	// Choices are the words that a choice may be. A number may be one of them instead of a figure (margin: auto).
 	Choices []string

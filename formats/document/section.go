@@ -8,10 +8,10 @@ import (
 
 // Section is one possible value of the field with the tag section.
 type Section struct {
-	Name    string // of the field in the document
+	Name    string // the field's name in the document
 	Type    reflect.Type
 	Schema  string
-	Options []Option // of documents with this section
+	Options []Option // the options of documents with this section
 }
 
 // Sectioned is a document with a section. If it has a field kind, that says which.

@@ -20,8 +20,8 @@ func (m Micros) D() time.Duration { return time.Duration(m) }
 // SLO is a latency target as a person writes it: absolute ("200ms", "165577.2us"), or a multiple of the latency of
 // the whole model at batch 1 on the fastest device kind of the profile ("5x").
 type SLO struct {
-	Duration time.Duration // of an absolute target
-	Times    float64       // of a multiple
+	Duration time.Duration // the time of an absolute target
+	Times    float64       // the factor of a target that is a multiple
 }
 
 // IsZero reports whether no target was given.

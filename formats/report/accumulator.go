@@ -40,15 +40,15 @@ type Accumulator struct {
 
 type modelCounts struct {
 	counts
-	latencies []time.Duration // of completed requests, in order of completion
-	windowOf  []int32         // of each latency; only with windows
-	batches   []int64         // by size
+	latencies []time.Duration // latencies of completed requests, in order of completion
+	windowOf  []int32         // the window of each latency; nil without windows
+	batches   []int64         // the number of batches by size
 	windows   []counts
 }
 
 type counts struct {
 	Outcomes
-	dropped []int64 // by reason
+	dropped []int64 // the number of dropped requests by reason
 }
 
 // New returns an accumulator with memory for cfg.Expect requests per model.

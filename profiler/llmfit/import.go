@@ -15,17 +15,17 @@ import (
 
 // Options select which of others' measurements go into the profile, and supply facts that these do not contain.
 type Options struct {
-	Models   []string // if empty, all
-	Engine   string   // if a file has several; if empty, the first one of an instance
-	Device   string   // for measurements that name no kind of device
+	Models   []string // models to take; if empty, all
+	Engine   string   // the engine to take if a file has several; if empty, the first one of an instance
+	Device   string   // the device kind of measurements that name none
 	Rename   string   // new name for the only selected model
 	KVTokens int64    // capacity, as the server reported it; 0 means as in the files, or unknown
-	SwapGBps float64  // between host and device, for load times that were not measured
+	SwapGBps float64  // GB/s between host and device, for load times that were not measured
 	// Links and Layers add all-reduces to iterations that are sums of kernels. If nil, none are added.
 	Links  *llmruns.Links
 	Layers *llmruns.Layers
 
-	Batch          int // of the one-batch profile
+	Batch          int // the sequences of the one-batch profile
 	Prompt, Output float64
 }
 

@@ -36,10 +36,10 @@ type Comparison struct {
 	TPOTP99   Figure  `json:"tpot_p99_s"`
 	Queued    Figure  `json:"queued_mean_s"` // until it was scheduled
 	Makespan  Figure  `json:"makespan_s"`
-	R2        float64 `json:"r2"`   // of end-to-end latency, request by request
+	R2        float64 `json:"r2"`   // R2 of the end-to-end latency, request by request
 	MAPE      float64 `json:"mape"` // likewise
 	QueuedR2  float64 `json:"queued_r2"`
-	Preempted int64   `json:"preempted"` // by the model
+	Preempted int64   `json:"preempted"` // preemptions in the simulation
 }
 
 // Compare simulates a run and compares the figures.

@@ -19,7 +19,7 @@ import (
 type Run struct {
 	Name     string
 	Meta     llmruns.Meta
-	Device   string // as the steps name it
+	Device   string // the steps' name of the device
 	Fit      formats.IterationFit
 	Model    llm.Model
 	Options  llm.Options

@@ -16,7 +16,7 @@ import (
 
 // Subject says which model on which devices samples are about.
 type Subject struct {
-	Model          string `json:"model"` // in the profile
+	Model          string `json:"model"` // the model's name in the profile
 	Device         string `json:"device"`
 	TensorParallel int    `json:"tensor_parallel"`
 	Engine         string `json:"engine,omitempty"`
@@ -25,9 +25,9 @@ type Subject struct {
 // Sample is one measurement of a point.
 type Sample struct {
 	TookUS     document.Micros `json:"took_us"`
-	Prompt     int             `json:"prompt_tokens,omitempty"`  // as the server counted them
+	Prompt     int             `json:"prompt_tokens,omitempty"`  // prompt tokens as the server counted them
 	Context    float64         `json:"context_tokens,omitempty"` // mean of a sequence over the iterations
-	Iterations int             `json:"iterations,omitempty"`     // for points of kind beside: number of iterations in the time
+	Iterations int             `json:"iterations,omitempty"`     // iterations in the time, for points of kind beside
 	Chunks     int             `json:"chunks,omitempty"`         // number of them with a part of the prompt
 }
 

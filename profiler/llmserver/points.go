@@ -24,8 +24,8 @@ const (
 // Point describes a measurement. Token counts are the requested ones. The actual ones are in the samples.
 type Point struct {
 	What      string `json:"what"`
-	Sequences int    `json:"sequences,omitempty"` // that decode
-	Context   int    `json:"context,omitempty"`   // of each, when it begins to decode
+	Sequences int    `json:"sequences,omitempty"` // sequences that decode
+	Context   int    `json:"context,omitempty"`   // tokens of each sequence when it begins to decode
 	Prompt    int    `json:"prompt,omitempty"`    // tokens that run alone or beside them
 }
 
@@ -115,9 +115,9 @@ func besideOf(most int) []int {
 
 // pointCosts are first estimates of the server's costs.
 type costs struct {
-	token  time.Duration // of one sequence
+	token  time.Duration // time per token of one sequence
 	prompt float64       // ns of a prompt's token
-	start  time.Duration // of a request
+	start  time.Duration // time from a request to its first token
 }
 
 // costOf returns the approximate time of a sample of a point. It assumes that another sequence costs a tenth of an

@@ -23,8 +23,8 @@ var ErrServer = errors.New("this server cannot be measured")
 // Options describe what is measured.
 type Options struct {
 	Server         *llm.Server
-	Model          string // as the server calls it
-	Name           string // in the profile; if empty, Model
+	Model          string // the server's name of the model
+	Name           string // the name in the profile; if empty, Model
 	Device         string // kind of the devices it runs on
 	TensorParallel int    // GPUs that hold the model together; if 0, one
 	Budget         time.Duration
@@ -40,10 +40,10 @@ type Options struct {
 // Estimate is the expected cost of the measurement.
 type Estimate struct {
 	Facts    llm.Facts
-	Points   int           // to measure
-	Have     int           // of them, measured before
-	Left     int           // of the grid, that the budget leaves out
-	Expected time.Duration // with all samples
+	Points   int           // points to measure
+	Have     int           // points of them that were measured before
+	Left     int           // points of the grid that the budget leaves out
+	Expected time.Duration // the expected time with all samples
 	Loads    bool          // the model is unloaded and loaded, or sleeps and wakes
 }
 
@@ -71,7 +71,7 @@ type runner struct {
 	facts    llm.Facts
 	p        *prober
 	cost     map[Point]time.Duration
-	points   []Point // in the order of their cost
+	points   []Point // points in the order of their cost
 	have     samples
 	keep     *os.File
 	until    time.Time

@@ -30,9 +30,9 @@ type choice struct {
 // choiceContent is all content of a choice, in a form that does not depend on how it was divided into events.
 type trail struct {
 	text    strings.Builder
-	path    string            // of the field that the text ends in
-	whole   map[string]string // by path, texts that come complete
-	entries map[string]int    // by path, for arrays that only grow
+	path    string            // the path of the field that the text ends in
+	whole   map[string]string // the texts that come complete, by path
+	entries map[string]int    // the lengths of arrays that only grow, by path
 }
 
 func newTrail() trail {

@@ -36,7 +36,7 @@ type convLane struct {
 	g           [][]float32
 	a1          []float32 // [y][x][filter] before the maximum
 	p1, d1      []float32 // after it, and its gradient
-	at1         []int32   // where the maximum was, in a1
+	at1         []int32   // the places of the maxima in a1
 	a2          []float32
 	p2, d2      []float32
 	at2         []int32

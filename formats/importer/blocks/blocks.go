@@ -37,7 +37,7 @@ type point struct {
 
 type model struct {
 	name   string
-	points []point // in order of appearance
+	points []point // points in order of appearance
 	cost   map[point]map[int]document.Micros
 	cuts   map[int]int64
 	blocks int

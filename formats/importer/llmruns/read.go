@@ -33,8 +33,8 @@ type Measured struct {
 	Place
 	Phase   Phase
 	Batch   int     // sequences; tokens if Partial
-	Tokens  int     // of each sequence's prompt
-	Output  int     // of each sequence's answer, if WholeStep
+	Tokens  int     // the tokens of each sequence's prompt
+	Output  int     // the tokens of each sequence's answer, if WholeStep
 	Context float64 // tokens of each sequence before the iteration
 	Took    time.Duration
 }
@@ -43,7 +43,7 @@ type Measured struct {
 type Fitted struct {
 	Place
 	Decode    bool
-	SmallOnly bool // of batches below Threshold
+	SmallOnly bool // the coefficients hold for batches below Threshold only
 	Threshold int
 	A, B, C   float64 // prefill: a + b*tokens + c*tokens^2; decode: a + b*context + c*batch
 }
@@ -70,7 +70,7 @@ type Set struct {
 // table describes a kind of file.
 type table struct {
 	name    string
-	columns []string // by which the kind is recognised
+	columns []string // the columns by which the kind is recognised
 	row     func(s *Set, r reader)
 }
 

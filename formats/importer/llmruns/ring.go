@@ -13,7 +13,7 @@ import (
 // LinkSpecs describes the links between the GPUs of an instance.
 type Links struct {
 	GBps    float64       // 1e9 bytes a second from one GPU to the next
-	Latency time.Duration // of a step from one to the next
+	Latency time.Duration // the time of a step from one GPU to the next, without its bytes
 }
 
 // String returns the assumption as text.
@@ -32,7 +32,7 @@ func (l Links) Ring(n int, bytes float64) time.Duration {
 // Layers describes the exchange between the GPUs of an instance that a model needs.
 type Layers struct {
 	Count      int
-	TokenBytes int // of a token between two layers
+	TokenBytes int // bytes of a token between two layers
 }
 
 // perLayer is the number of all-reduces per layer under tensor parallelism: one behind attention, one behind the

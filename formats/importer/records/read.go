@@ -21,12 +21,12 @@ const maxSamples = 10_000_000
 
 // Options are the options of making records from samples.
 type Options struct {
-	Models    []string // in this order; nil means all, in order of appearance
-	Seed      uint64   // of the shuffle
+	Models    []string // models to read, in this order; nil means all, in order of appearance
+	Seed      uint64   // the seed of the shuffle
 	NoShuffle bool
 	HeldOut   float64 // share of the samples that is held out, 0 to below 1
 	Calibrate bool    // see Calibrate
-	Source    string  // where the file is from, for the profile
+	Source    string  // the file's source, for the profile
 }
 
 // Read reads a file. Errors use name for it.
@@ -89,7 +89,7 @@ type answer struct {
 type table struct {
 	ids     []string
 	models  []string
-	answers [][]answer // by model and sample, in order of appearance
+	answers [][]answer // answers by model and sample, in order of appearance
 }
 
 func readTable(r io.Reader, name string) (*table, error) {

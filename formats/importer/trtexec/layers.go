@@ -20,7 +20,7 @@ type Layers struct {
 // Layer is one layer, in the order in which the engine runs them.
 type Layer struct {
 	Name string
-	Time time.Duration // of one iteration: the median if the file has it, else the mean
+	Time time.Duration // the time of one iteration: the median if the file has it, else the mean
 }
 
 // Total returns the time of all layers in one iteration.

@@ -58,7 +58,7 @@ func reads(list []Call, i int) (out []int) {
 // Recorder collects paths.
 type Recorder struct {
 	names []string
-	ways  map[string][]formats.Way // by application
+	ways  map[string][]formats.Way // paths by application
 	at    map[string]int           // index of a path, by application and content
 }
 
