@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-var added atomic.Int64
+var addedTime atomic.Int64
 
 // Add adds CPU time that another process has used for this one to the result of Used.
-func Add(d time.Duration) { added.Add(int64(d)) }
+func Add(d time.Duration) { addedTime.Add(int64(d)) }

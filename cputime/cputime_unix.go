@@ -13,5 +13,5 @@ func Used() time.Duration {
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return 0
 	}
-	return time.Duration(u.Utime.Nano()+u.Stime.Nano()) + time.Duration(added.Load())
+	return time.Duration(u.Utime.Nano()+u.Stime.Nano()) + time.Duration(addedTime.Load())
 }

@@ -4,16 +4,16 @@ package engine
 // rest of it is zeroed. size is that of an element in bytes. The two may be the same memory if dst is nowhere
 // larger.
 func CopyCorner(dst []byte, dstShape []int64, src []byte, srcShape []int64, size int) {
-	row, last := int64(size), len(dstShape)-1
-	for last >= 0 && dstShape[last] == srcShape[last] {
-		row *= dstShape[last]
-		last--
+	row, lastDim := int64(size), len(dstShape)-1
+	for lastDim >= 0 && dstShape[lastDim] == srcShape[lastDim] {
+		row *= dstShape[lastDim]
+		lastDim--
 	}
-	if last < 0 {
+	if lastDim < 0 {
 		copy(dst, src)
 		return
 	}
-	copyRows(dst, dstShape[:last+1], src, srcShape[:last+1], row)
+	copyRows(dst, dstShape[:lastDim+1], src, srcShape[:lastDim+1], row)
 }
 
 // copyRows copies rows of the last dimension, whose elements take unit bytes.
@@ -23,11 +23,11 @@ func copyRows(dst []byte, dstShape []int64, src []byte, srcShape []int64, unit i
 		copy(dst[:n*unit], src[:n*unit])
 		return
 	}
-	to, from := unit, unit
+	to, start := unit, unit
 	for i := range dstShape[1:] {
-		to, from = to*dstShape[i+1], from*srcShape[i+1]
+		to, start = to*dstShape[i+1], start*srcShape[i+1]
 	}
 	for i := range n {
-		copyRows(dst[i*to:], dstShape[1:], src[i*from:], srcShape[1:], unit)
+		copyRows(dst[i*to:], dstShape[1:], src[i*start:], srcShape[1:], unit)
 	}
 }

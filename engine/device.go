@@ -54,12 +54,12 @@ func CPUDevice(cpus ...int) Device {
 
 // FindDevice returns the device with an ID. The error lists the IDs that exist.
 func FindDevice(devices []Device, id string) (Device, error) {
-	var have []string
+	var ids []string
 	for _, d := range devices {
 		if d.ID == id {
 			return d, nil
 		}
-		have = append(have, d.ID)
+		ids = append(ids, d.ID)
 	}
-	return Device{}, fmt.Errorf("device %q: %w; this machine has %s", id, ErrNoDevice, strings.Join(have, ", "))
+	return Device{}, fmt.Errorf("device %q: %w; this machine has %s", id, ErrNoDevice, strings.Join(ids, ", "))
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-func TestSpec(t *testing.T) {
+func TestSpecGivesBytesAndShapePerBatch(t *testing.T) {
 	s := Spec{Name: "x", Type: F16, Shape: []int64{BatchDim, 3, 4}}
 	if s.BytesAt(5) != 5*3*4*2 || !slices.Equal(s.ShapeAt(5), []int64{5, 3, 4}) || s.String() != "x float16[N,3,4]" {
 		t.Errorf("%s: %d bytes, shape %v", s, s.BytesAt(5), s.ShapeAt(5))
@@ -52,22 +52,22 @@ func TestHostTensor(t *testing.T) {
 			t.Errorf("%s: passes", name)
 		}
 	}
-	if err := Fits(x, s, 2); err != nil {
+	if err := CheckFits(x, s, 2); err != nil {
 		t.Error(err)
 	}
 	for name, want := range map[string]Spec{
 		"rank": {Type: F32, Shape: []int64{BatchDim, 2, 1}}, "size": {Type: F32, Shape: []int64{BatchDim, 3}}, "type": {Type: I32, Shape: s.Shape},
 	} {
-		if err := Fits(x, want, 2); !errors.Is(err, ErrShape) {
+		if err := CheckFits(x, want, 2); !errors.Is(err, ErrShape) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := Fits(x, s, 3); !errors.Is(err, ErrShape) {
+	if err := CheckFits(x, s, 3); !errors.Is(err, ErrShape) {
 		t.Errorf("batch: %v", err)
 	}
 }
 
-func TestDevice(t *testing.T) {
+func TestDeviceIndexFollowsID(t *testing.T) {
 	d := CPUDevice(2, 3)
 	if i, err := d.Index(); d.ID != "cpu:2,3" || d.Kind != "cpu-2" || i != 2 || err != nil || !d.IsCPU() {
 		t.Errorf("%+v, index %d, %v", d, i, err)
@@ -83,7 +83,7 @@ func TestDevice(t *testing.T) {
 }
 
 func TestMissingError(t *testing.T) {
-	err := error(&MissingError{What: "device cuda:0", Missing: []string{"libcuda.so.1", "libcudnn.so.9"}, Hint: "install them", Kind: ErrNoDevice})
+	err := error(&MissingError{Wanted: "device cuda:0", Missing: []string{"libcuda.so.1", "libcudnn.so.9"}, Hint: "install them", Kind: ErrNoDevice})
 	if !errors.Is(err, ErrNoDevice) || errors.Is(err, ErrNoLibrary) {
 		t.Errorf("%v is of another kind", err)
 	}

@@ -24,14 +24,14 @@ var (
 
 // MissingError lists what an engine or device needs and does not have.
 type MissingError struct {
-	What    string   // the thing that the caller wanted, such as "device cuda:0"
+	Wanted  string   // the thing that the caller wanted, such as "device cuda:0"
 	Missing []string // one entry per missing thing, with the places that were searched
 	Hint    string   // the text to type
 	Kind    error    // ErrNoLibrary or ErrNoDevice
 }
 
 func (e *MissingError) Error() string {
-	s := e.What + ": missing " + strings.Join(e.Missing, "; ")
+	s := e.Wanted + ": missing " + strings.Join(e.Missing, "; ")
 	if e.Hint != "" {
 		s += "; " + e.Hint
 	}

@@ -13,12 +13,12 @@ import (
 // goroutine must call the returned function, which undoes both. Threads that an engine starts while loading
 // inherit the set, so pin before Load.
 func PinThread(cpus ...int) (unpin func(), err error) {
-	var set, old unix.CPUSet
+	var set, oldSet unix.CPUSet
 	for _, c := range cpus {
 		set.Set(c)
 	}
 	runtime.LockOSThread()
-	if err := unix.SchedGetaffinity(0, &old); err != nil {
+	if err := unix.SchedGetaffinity(0, &oldSet); err != nil {
 		runtime.UnlockOSThread()
 		return nil, fmt.Errorf("read the thread's CPU set: %w", err)
 	}
@@ -29,7 +29,7 @@ func PinThread(cpus ...int) (unpin func(), err error) {
 	return func() {
 		// A thread that keeps a narrowed set must not return to Go's pool: it is
 		// unlocked only where the old set is back.
-		if unix.SchedSetaffinity(0, &old) == nil {
+		if unix.SchedSetaffinity(0, &oldSet) == nil {
 			runtime.UnlockOSThread()
 		}
 	}, nil
@@ -39,7 +39,7 @@ func PinThread(cpus ...int) (unpin func(), err error) {
 // thread calls undo. Threads that it starts have normal priority. Lock the goroutine to its thread before. The
 // kernel reserves a twentieth of the CPU for other threads.
 func RealTime() (undo func(), err error) {
-	was, err := unix.SchedGetAttr(0, 0)
+	oldAttr, err := unix.SchedGetAttr(0, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read the thread's scheduling: %w", err)
 	}
@@ -47,7 +47,7 @@ func RealTime() (undo func(), err error) {
 	if err := unix.SchedSetAttr(0, &attr, 0); err != nil {
 		return nil, fmt.Errorf("real-time priority, which needs root or CAP_SYS_NICE: %w", err)
 	}
-	return func() { _ = unix.SchedSetAttr(0, was, 0) }, nil
+	return func() { _ = unix.SchedSetAttr(0, oldAttr, 0) }, nil
 }
 
 // CPUs lists the CPUs that this process may run on, ascending.

@@ -123,15 +123,15 @@ func NewHostTensor(spec Spec, batch int, data []byte) (*HostTensor, error) {
 	if batch < 1 {
 		return nil, fmt.Errorf("tensor %s: batch %d: expected at least 1", spec.Name, batch)
 	}
-	want := spec.BytesAt(batch)
-	if spec.Type.Size() == 0 || want < 0 {
+	wantedBytes := spec.BytesAt(batch)
+	if spec.Type.Size() == 0 || wantedBytes < 0 {
 		return nil, fmt.Errorf("tensor %s: %s cannot be held", spec.Name, spec)
 	}
 	if data == nil {
-		data = make([]byte, want)
+		data = make([]byte, wantedBytes)
 	}
-	if int64(len(data)) != want {
-		return nil, fmt.Errorf("tensor %s: %w: %d bytes, expected %d for %s at batch %d", spec.Name, ErrShape, len(data), want, spec, batch)
+	if int64(len(data)) != wantedBytes {
+		return nil, fmt.Errorf("tensor %s: %w: %d bytes, expected %d for %s at batch %d", spec.Name, ErrShape, len(data), wantedBytes, spec, batch)
 	}
 	return &HostTensor{spec, batch, data}, nil
 }
@@ -164,23 +164,23 @@ func (t *HostTensor) Read(dst []byte) error {
 }
 
 // CheckLen returns the error for a copy of the wrong length, or nil.
-func CheckLen(s Spec, want, got int) error {
-	if want != got {
-		return fmt.Errorf("tensor %s: %w: %d bytes, expected %d", s.Name, ErrShape, got, want)
+func CheckLen(s Spec, wanted, given int) error {
+	if wanted != given {
+		return fmt.Errorf("tensor %s: %w: %d bytes, expected %d", s.Name, ErrShape, given, wanted)
 	}
 	return nil
 }
 
 // CheckFits returns an error if a tensor is not what a block declares at a batch size. Names are not compared,
 // because one block's output is the next one's input.
-func Fits(t Tensor, want Spec, batch int) error {
-	got := t.Spec()
-	ok := got.Type == want.Type && len(got.Shape) == len(want.Shape) && t.Batch() == batch
-	for i := 0; ok && i < len(want.Shape); i++ {
-		ok = got.Shape[i] == want.Shape[i]
+func CheckFits(t Tensor, wanted Spec, batch int) error {
+	spec := t.Spec()
+	ok := spec.Type == wanted.Type && len(spec.Shape) == len(wanted.Shape) && t.Batch() == batch
+	for i := 0; ok && i < len(wanted.Shape); i++ {
+		ok = spec.Shape[i] == wanted.Shape[i]
 	}
 	if !ok {
-		return fmt.Errorf("%w: %s at batch %d, expected %s at batch %d", ErrShape, got, t.Batch(), want, batch)
+		return fmt.Errorf("%w: %s at batch %d, expected %s at batch %d", ErrShape, spec, t.Batch(), wanted, batch)
 	}
 	return nil
 }

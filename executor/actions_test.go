@@ -31,7 +31,7 @@ func TestWorkersAnswerWhatTheyCannotDo(t *testing.T) {
 	x := open(t, onePlan(time.Millisecond, 1, 1, time.Hour), o)
 	var told []policy.Event
 	c := x.core.Load()
-	c.Call(func() { told = slices.Clone(p.told) })
+	c.CallInRound(func() { told = slices.Clone(p.told) })
 	refused := int64(policy.ReturnRefused)
 	want := []struct {
 		kind  policy.EventKind
@@ -45,7 +45,7 @@ func TestWorkersAnswerWhatTheyCannotDo(t *testing.T) {
 			t.Errorf("event %d: %+v, expected kind %d with %d", i, told[i], w.kind, w.value)
 		}
 	}
-	if told[4].Batch != -1 || told[4].Task != 4 || c.Stats.Ignored != 1 {
-		t.Errorf("placed %+v; %d actions ignored", told[4], c.Stats.Ignored)
+	if told[4].Batch != -1 || told[4].Task != 4 || c.Stats.IgnoredActions != 1 {
+		t.Errorf("placed %+v; %d actions ignored", told[4], c.Stats.IgnoredActions)
 	}
 }

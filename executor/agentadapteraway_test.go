@@ -82,7 +82,7 @@ func TestAgentSuitsAdapters(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		o := text.AgentOptions{Store: store, Adapters: x.adapters, Log: f.log, Ready: cancel}
+		o := text.AgentOptions{Store: store, Adapters: x.adapters, Log: f.log, OnReady: cancel}
 		for i, opt := range x.servers {
 			s, err := fake.Start(opt)
 			if err != nil {

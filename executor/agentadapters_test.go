@@ -35,7 +35,7 @@ var adapterKinds = map[string]struct {
 
 // Requests for a model and two adapters of it, in a mixed order, are answered by the one
 // that they name, with no more of the model loaded than at the start.
-func TestAdaptersAnswer(t *testing.T) {
+func TestAdaptersAnswerUnderTheirNames(t *testing.T) {
 	for kind, k := range adapterKinds {
 		t.Run(kind, func(t *testing.T) {
 			models := []string{"base", "sql", "poem"}
@@ -103,7 +103,7 @@ func TestAdaptersOfServerThatDies(t *testing.T) {
 
 // A server that cannot do what it is told of adapters is refused at start, and so is what
 // cannot be meant. One that does not answer is waited for.
-func TestAdaptersRefused(t *testing.T) {
+func TestUnsupportedAdaptersAreRefused(t *testing.T) {
 	plain := fake.Options{Models: []string{"base"}, Plain: true}
 	static, files := plain, plain
 	static.Loads, static.Static, files.Files = true, true, []string{"/a/poem.gguf"}
@@ -128,7 +128,7 @@ func TestAdaptersRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer s.Stop()
-		o := Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{Silence: 2 * time.Second, Adapters: x.adapters, Servers: []InstanceServer{{URL: s.URL()}}}}
+		o := Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{SilenceTimeout: 2 * time.Second, Adapters: x.adapters, Servers: []InstanceServer{{URL: s.URL()}}}}
 		made, err := New(context.Background(), queuePlan(1, 4, time.Minute, "base", "sql"), o)
 		if err == nil {
 			made.Close()
@@ -145,7 +145,7 @@ func TestAdaptersRefused(t *testing.T) {
 		}
 	}
 	own := []InstanceServer{{Model: "base", URL: "http://127.0.0.1:1"}, {Model: "sql", URL: "http://127.0.0.1:1"}}
-	if _, err := text.NewReach(own, []ModelAdapter{sql}, 0); err == nil || !strings.Contains(err.Error(), "server of its own for sql") {
+	if _, err := text.NewLocalServers(own, []ModelAdapter{sql}, 0); err == nil || !strings.Contains(err.Error(), "server of its own for sql") {
 		t.Errorf("a server of its own: %v", err)
 	}
 }
@@ -174,7 +174,7 @@ func TestAdaptersOfTwoModels(t *testing.T) {
 
 // A real llama-server writes other text for a model and for its adapter, each the same as
 // on its own, as completions and as chats.
-func TestLlamaAdapter(t *testing.T) {
+func TestLlamaAdapterWritesOtherText(t *testing.T) {
 	if os.Getenv("INFERPLAN_LLM") == "" {
 		t.Skip("make e2e-llm runs the tests with a real server")
 	}
@@ -196,7 +196,7 @@ func TestLlamaAdapter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base := c.Can.Models[0]
+	base := c.Abilities.Models[0]
 	models := []string{base, "one", "two"}
 	d := &desk{t: t}
 	d.again(queuePlan(1, 4, time.Minute, models...), Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{Servers: []InstanceServer{{URL: s.URL}}, Adapters: []ModelAdapter{{Model: "one", Base: base, Path: ""}, {Model: "two", Base: base, Path: files[1]}}}})

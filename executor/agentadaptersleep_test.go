@@ -74,7 +74,7 @@ func TestAdaptersThatFailOfServersThatSleep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := text.NewReach(servers, []ModelAdapter{{Model: "a1", Base: "a", Path: "/nowhere"}, {Model: "b1", Base: "b", Path: "/adapters/b1"}}, 0)
+	r, err := text.NewLocalServers(servers, []ModelAdapter{{Model: "a1", Base: "a", Path: "/nowhere"}, {Model: "b1", Base: "b", Path: "/adapters/b1"}}, 0)
 	if err == nil {
 		err = r.Prepare(ctx, "a", models)
 	}
@@ -86,21 +86,21 @@ func TestAdaptersThatFailOfServersThatSleep(t *testing.T) {
 	}
 	loaded := func(model string, want bool) {
 		t.Helper()
-		if seen, err := r.Look(ctx, model, func() int { return 0 }); seen.Loaded != want || err != nil {
+		if seen, err := r.Status(ctx, model, func() int { return 0 }); seen.Loaded != want || err != nil {
 			t.Errorf("%s is loaded: %v, %v, expected %v", model, seen.Loaded, err, want)
 		}
 	}
 	loaded("a", true)
 	loaded("b1", false)
-	if err := errors.Join(r.Change(ctx, "a", false), r.Change(ctx, "a1", true)); !errors.Is(err, llm.ErrNoAdapter) || !strings.Contains(err.Error(), "No adapter found for /nowhere") {
+	if err := errors.Join(r.SetLoaded(ctx, "a", false), r.SetLoaded(ctx, "a1", true)); !errors.Is(err, llm.ErrNoAdapter) || !strings.Contains(err.Error(), "No adapter found for /nowhere") {
 		t.Errorf("an adapter that is not there: %v", err)
 	}
 	for _, model := range []string{"a", "a1", "b1"} {
-		if _, use, err := r.Use(model); !errors.Is(err, llm.ErrUnknownModel) {
+		if _, use, err := r.ServerAndUse(model); !errors.Is(err, llm.ErrUnknownModel) {
 			t.Errorf("requests for %s are asked as %+v, %v", model, use, err)
 		}
 	}
-	if err := r.Change(ctx, "b1", true); err != nil || gpu.Refused() != 0 {
+	if err := r.SetLoaded(ctx, "b1", true); err != nil || gpu.Refused() != 0 {
 		t.Errorf("the next one: %v, %d times out of memory", err, gpu.Refused())
 	}
 	loaded("b1", true)
@@ -110,12 +110,12 @@ func TestAdaptersThatFailOfServersThatSleep(t *testing.T) {
 	}
 	loaded("b1", false)
 	loaded("b", true)
-	if err := r.Change(ctx, "b1", true); err != nil { // the policy has it loaded anew
+	if err := r.SetLoaded(ctx, "b1", true); err != nil { // the policy has it loaded anew
 		t.Fatal(err)
 	}
 	loaded("b1", true)
 	r.Servers["b"].Server = nil // as after it was found to lack something
-	if err := r.Change(ctx, "a", true); !errors.Is(err, llm.ErrGone) {
+	if err := r.SetLoaded(ctx, "a", true); !errors.Is(err, llm.ErrGone) {
 		t.Errorf("while the one that is held is asked anew: %v", err)
 	}
 }

@@ -90,10 +90,10 @@ func (f *fleet) front() (url string, stop func()) {
 	f.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	addresses, ended := make(chan Addresses, 1), make(chan error, 1)
-	o := ServeOptions{Plan: f.plan, HTTP: "127.0.0.1:0", GRPC: Off, Metrics: Off, DrainTimeout: 200 * time.Millisecond, Ready: func(a Addresses) { addresses <- a }}
+	o := ServeOptions{Plan: f.plan, HTTP: "127.0.0.1:0", GRPC: AddressOff, Metrics: AddressOff, DrainTimeout: 200 * time.Millisecond, OnReady: func(a Addresses) { addresses <- a }}
 	shaky := f.shaky
 	f.shaky = 0
-	o.Log, o.Silence, o.Queue.Share = f.log, 10*time.Second, func(context.Context) (durable.Shared, error) {
+	o.Log, o.SilenceTimeout, o.Queue.OpenShared = f.log, 10*time.Second, func(context.Context) (durable.Shared, error) {
 		store, err := f.share()
 		if err == nil && shaky > 0 {
 			store = &shakyStore{store, shaky}
@@ -130,7 +130,7 @@ func (f *fleet) agent(i int) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: store, Servers: []InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, Adapters: f.adapters, StoreText: 20 * time.Millisecond, Log: f.log, Ready: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: store, Servers: []InstanceServer{{Instance: i, URL: f.fakes[i].URL()}}, Adapters: f.adapters, TextStoreInterval: 20 * time.Millisecond, Log: f.log, OnReady: func() { close(ready) }})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -278,12 +278,12 @@ func TestAgentsUnderAttack(t *testing.T) {
 				return
 			case <-time.After(time.Millisecond):
 			}
-			name, data := []string{text.NameOfAgent(0), text.NameOfAgent(1), text.Planner}[rng.IntN(3)], make([]byte, rng.IntN(1<<uint(rng.IntN(18))+1))
+			name, data := []string{text.AgentName(0), text.AgentName(1), text.PlannerName}[rng.IntN(3)], make([]byte, rng.IntN(1<<uint(rng.IntN(18))+1))
 			for i := range data {
 				data[i] = byte(rng.Uint32())
 			}
 			if rng.IntN(2) == 0 {
-				data = text.Encode(text.AgentOrder{Term: rng.Uint64(), What: what[rng.IntN(len(what))], Number: rng.Uint64(), Model: "a", ID: "x", Ticket: "$JS.ACK.x"})
+				data = text.Encode(text.AgentOrder{Term: rng.Uint64(), Kind: what[rng.IntN(len(what))], Number: rng.Uint64(), Model: "a", ID: "x", Ticket: "$JS.ACK.x"})
 			}
 			if err := conn.PublishRequest("inferplan.talk."+name, "nowhere", data); err != nil {
 				t.Error(err)
@@ -319,7 +319,7 @@ func TestAgentRefusesRubbish(t *testing.T) {
 	}
 	defer conn.Close()
 	for _, data := range []string{"", "{", "null", "[]", `{"term":"x"}`, `{"term":-1}`, `{"term":0,"what":"run","id":"","ticket":""}`, `{"term":1,"what":"look"}`, `{"term":1,"what":"` + strings.Repeat("x", 1<<17) + `"}`, `{"runs":[{"number":7}],"term":0}`} {
-		for _, name := range []string{text.NameOfAgent(0), text.Planner} {
+		for _, name := range []string{text.AgentName(0), text.PlannerName} {
 			if err := conn.PublishRequest("inferplan.talk."+name, "nowhere", []byte(data)); err != nil {
 				t.Fatal(err)
 			}
@@ -331,7 +331,7 @@ func TestAgentRefusesRubbish(t *testing.T) {
 }
 
 // An instance has one agent.
-func TestAgentTwice(t *testing.T) {
+func TestInstanceHasOneAgent(t *testing.T) {
 	f := openFleet(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}})
 	f.agent(0)
 	store, err := f.share()
@@ -374,7 +374,7 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	port := freeAddress(t)
 	go func() {
-		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: agentStore, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log, Metrics: port, Ready: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: agentStore, Servers: []InstanceServer{{URL: f.fakes[0].URL()}}, Log: f.log, Metrics: port, OnReady: func() { close(ready) }})
 	}()
 	select {
 	case <-ready:
@@ -390,8 +390,8 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	}()
 	strangers := func() {
 		for i := range 50 {
-			send("talk.agent-0", text.Encode(text.AgentOrder{Term: math.MaxUint64 - uint64(i), What: text.OrderPrepare, Number: math.MaxUint64}))
-			send("talk.agent-0", text.Encode(text.AgentOrder{What: text.OrderRun, Number: uint64(i), ID: "x", Ticket: "$JS.ACK.x"}))
+			send("talk.agent-0", text.Encode(text.AgentOrder{Term: math.MaxUint64 - uint64(i), Kind: text.OrderPrepare, Number: math.MaxUint64}))
+			send("talk.agent-0", text.Encode(text.AgentOrder{Kind: text.OrderRun, Number: uint64(i), ID: "x", Ticket: "$JS.ACK.x"}))
 			send("talk.agent-0", []byte("{"))
 			send("talk.planner", []byte("["))
 			// Records and ends that are none.
@@ -407,7 +407,7 @@ func TestAgentsRefuseStrangers(t *testing.T) {
 	if err != nil || term == 0 {
 		t.Fatalf("the term is %d, %v", term, err)
 	}
-	send("talk.agent-0", text.Encode(text.AgentOrder{Term: term, What: "dance"}))
+	send("talk.agent-0", text.Encode(text.AgentOrder{Term: term, Kind: "dance"}))
 	strangers()
 	for i := range 5 {
 		prompt := fmt.Sprint("again ", i)

@@ -44,26 +44,26 @@ func (h *hookedStore) Finish(ctx context.Context, id string, end []byte) error {
 type script struct {
 	*fleet
 	store durable.Shared
-	ends  chan text.AgentNews
+	ends  chan text.AgentMessage
 }
 
 func newScript(t *testing.T, opt fake.Options) *script {
-	s := &script{fleet: openFleet(t, queuePlan(1, 4, time.Minute, "a"), opt), ends: make(chan text.AgentNews, 100)}
+	s := &script{fleet: openFleet(t, queuePlan(1, 4, time.Minute, "a"), opt), ends: make(chan text.AgentMessage, 100)}
 	var err error
 	if s.store, err = s.share(); err != nil {
 		t.Fatal(err)
 	}
-	stop, err := s.store.Answer(text.Planner, func(message []byte, reply func([]byte)) {
-		n := text.AgentNews{}
+	stop, err := s.store.Answer(text.PlannerName, func(message []byte, reply func([]byte)) {
+		n := text.AgentMessage{}
 		if err := json.Unmarshal(message, &n); err != nil {
 			t.Error(err)
 		}
 		for _, r := range n.Runs {
-			if r.End != nil {
-				s.ends <- text.AgentNews{Term: n.Term, Runs: []text.RunNews{r}}
+			if r.Result != nil {
+				s.ends <- text.AgentMessage{Term: n.Term, Runs: []text.RunUpdate{r}}
 			}
 		}
-		reply(text.Encode(text.NewsAnswer{}))
+		reply(text.Encode(text.PlannerAnswer{}))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func (s *script) serve(h *hookedStore) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ready, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: h, Servers: []InstanceServer{{URL: s.fakes[0].URL()}}, StoreText: 20 * time.Millisecond, Log: s.log, Ready: func() { close(ready) }})
+		ended <- text.ServeAgent(ctx, text.AgentOptions{Store: h, Servers: []InstanceServer{{URL: s.fakes[0].URL()}}, TextStoreInterval: 20 * time.Millisecond, Log: s.log, OnReady: func() { close(ready) }})
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -109,7 +109,7 @@ const scriptWithin = 10 * time.Second
 func (s *script) send(within time.Duration, o text.AgentOrder) (*text.AgentAnswer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	data, err := s.store.Ask(ctx, text.NameOfAgent(0), text.Encode(o))
+	data, err := s.store.Ask(ctx, text.AgentName(0), text.Encode(o))
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (s *script) answered(o text.AgentOrder) *text.AgentAnswer {
 // done has an order done that takes its time.
 func (s *script) done(o text.AgentOrder) {
 	s.t.Helper()
-	for end := time.Now().Add(scriptWithin); !s.answered(o).Done; time.Sleep(text.AskAfter) {
+	for end := time.Now().Add(scriptWithin); !s.answered(o).Done; time.Sleep(text.PollInterval) {
 		if time.Now().After(end) {
 			s.t.Fatalf("%+v is not done within %v", o, scriptWithin)
 		}
@@ -157,22 +157,22 @@ func (s *script) request(id string, tokens int) text.AgentOrder {
 
 func (s *script) handed(id string) text.AgentOrder {
 	s.t.Helper()
-	ticket, err := s.store.Hand(id)
+	ticket, err := s.store.HandOver(id)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return text.AgentOrder{What: text.OrderRun, ID: id, Ticket: ticket}
+	return text.AgentOrder{Kind: text.OrderRun, ID: id, Ticket: ticket}
 }
 
 // ended waits until the agent has told of the end of a run.
-func (s *script) ended(term, number uint64) *text.WireEnd {
+func (s *script) ended(term, number uint64) *text.WireResult {
 	s.t.Helper()
 	late := time.After(scriptWithin)
 	for {
 		select {
 		case n := <-s.ends:
 			if n.Term == term && n.Runs[0].Number == number {
-				return n.Runs[0].End
+				return n.Runs[0].Result
 			}
 		case <-late:
 			s.t.Fatalf("the end of run %d of term %d was not told within %v", number, term, scriptWithin)
@@ -224,13 +224,13 @@ func TestAgentsFirstOrdersOfATerm(t *testing.T) {
 				return c.reads[min(n-c.fail, len(c.reads)-1)], nil
 			}})
 			if c.held {
-				go func() { _, _ = s.send(time.Second, text.AgentOrder{What: text.OrderLook, Term: 99}) }() // a stranger's
+				go func() { _, _ = s.send(time.Second, text.AgentOrder{Kind: text.OrderLook, Term: 99}) }() // a stranger's
 				<-reading
 			}
 			var sent sync.WaitGroup
 			for n := uint64(1); n <= 3; n++ {
 				sent.Go(func() {
-					if a, err := s.send(scriptWithin, text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 5, Number: n}); err != nil || a.Error != nil {
+					if a, err := s.send(scriptWithin, text.AgentOrder{Kind: text.OrderPrepare, Model: "a", Term: 5, Number: n}); err != nil || a.Error != nil {
 						t.Errorf("order %d: %+v, %v", n, a, err)
 					}
 				})
@@ -241,9 +241,9 @@ func TestAgentsFirstOrdersOfATerm(t *testing.T) {
 			if t.Failed() {
 				return
 			}
-			s.done(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 5, Number: 3})
+			s.done(text.AgentOrder{Kind: text.OrderPrepare, Model: "a", Term: 5, Number: 3})
 			for n, want := range []error{text.ErrOldTerm, text.ErrOldTerm, nil} {
-				if a, err := s.send(scriptWithin, text.AgentOrder{What: text.OrderPrepare, Term: 5, Number: uint64(n) + 1}); err != nil || !errors.Is(a.Error.Err(), want) {
+				if a, err := s.send(scriptWithin, text.AgentOrder{Kind: text.OrderPrepare, Term: 5, Number: uint64(n) + 1}); err != nil || !errors.Is(a.Error.Err(), want) {
 					t.Errorf("order %d came again: %+v, %v", n+1, a, err)
 				}
 			}
@@ -259,16 +259,16 @@ func TestAgentsTermsOfNobody(t *testing.T) {
 	term.Store(5)
 	s.serve(&hookedStore{term: fixedTerm(&term)})
 	var strangers sync.WaitGroup
-	for n := range uint64(2 * text.MostEarly) {
+	for n := range uint64(2 * text.MaxEarlyOrders) {
 		strangers.Go(func() {
-			if a, err := s.send(time.Second, text.AgentOrder{What: text.OrderRun, Term: 6 + n, Number: n, ID: "x"}); err == nil {
+			if a, err := s.send(time.Second, text.AgentOrder{Kind: text.OrderRun, Term: 6 + n, Number: n, ID: "x"}); err == nil {
 				t.Errorf("term %d is answered: %+v", 6+n, a)
 			}
 		})
 	}
 	var err error
 	for range 20 { // who plans sends again where more came than wait
-		if _, err = s.send(text.Resend, text.AgentOrder{What: text.OrderLook, Term: 5}); err == nil {
+		if _, err = s.send(text.ResendInterval, text.AgentOrder{Kind: text.OrderLook, Term: 5}); err == nil {
 			break
 		}
 	}
@@ -276,13 +276,13 @@ func TestAgentsTermsOfNobody(t *testing.T) {
 		t.Error(err)
 	}
 	strangers.Wait()
-	s.answered(text.AgentOrder{What: text.OrderLook, Term: 5})
+	s.answered(text.AgentOrder{Kind: text.OrderLook, Term: 5})
 	for _, old := range []uint64{1, 4} {
-		if a, err := s.send(scriptWithin, text.AgentOrder{What: text.OrderPrepare, Term: old, Number: 9}); err != nil || !errors.Is(a.Error.Err(), text.ErrOldTerm) {
+		if a, err := s.send(scriptWithin, text.AgentOrder{Kind: text.OrderPrepare, Term: old, Number: 9}); err != nil || !errors.Is(a.Error.Err(), text.ErrOldTerm) {
 			t.Errorf("term %d: %+v, %v", old, a, err)
 		}
 	}
-	if a, err := s.send(scriptWithin, text.AgentOrder{What: text.OrderLeave}); err != nil || !errors.Is(a.Error.Err(), text.ErrOldTerm) {
+	if a, err := s.send(scriptWithin, text.AgentOrder{Kind: text.OrderLeave}); err != nil || !errors.Is(a.Error.Err(), text.ErrOldTerm) {
 		t.Errorf("no term: %+v, %v", a, err)
 	}
 }
@@ -299,7 +299,7 @@ func TestAgentsNumbersOfATerm(t *testing.T) {
 			<-release
 		}
 	}})
-	s.done(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 1, Number: 500})
+	s.done(text.AgentOrder{Kind: text.OrderPrepare, Model: "a", Term: 1, Number: 500})
 	run, before := s.request("x", 400), s.fakes[0].Counts().Completions
 	s.answered(ordered(run, 1, 501))
 	for end := time.Now().Add(scriptWithin); s.fakes[0].Counts().Completions == before; time.Sleep(time.Millisecond) {
@@ -309,13 +309,13 @@ func TestAgentsNumbersOfATerm(t *testing.T) {
 	}
 	held.Store(true) // its text is stored late
 	term.Store(2)
-	s.answered(text.AgentOrder{What: text.OrderLook, Term: 2})
-	s.answered(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 2, Number: 1})
+	s.answered(text.AgentOrder{Kind: text.OrderLook, Term: 2})
+	s.answered(text.AgentOrder{Kind: text.OrderPrepare, Model: "a", Term: 2, Number: 1})
 	held.Store(false)
 	close(release)
-	s.done(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 2, Number: 1}) // the run of before has ended
+	s.done(text.AgentOrder{Kind: text.OrderPrepare, Model: "a", Term: 2, Number: 1}) // the run of before has ended
 	s.answered(ordered(s.handed("x"), 2, 501))
-	if end := s.ended(2, 501); end.Error != nil || end.Output != 400 {
+	if end := s.ended(2, 501); end.Error != nil || end.OutputTokens != 400 {
 		t.Errorf("it ended with %+v", end)
 	}
 }
@@ -333,7 +333,7 @@ func TestAgentsRequestOrderedAgain(t *testing.T) {
 			<-release
 		}
 	}})
-	s.done(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 1, Number: 1})
+	s.done(text.AgentOrder{Kind: text.OrderPrepare, Model: "a", Term: 1, Number: 1})
 	run := s.request("x", 20)
 	s.answered(ordered(run, 1, 2))
 	select {
@@ -347,9 +347,9 @@ func TestAgentsRequestOrderedAgain(t *testing.T) {
 	if end := s.ended(2, 1); end.Error != nil {
 		t.Errorf("it ended with %v", end.Error.Err())
 	}
-	s.done(text.AgentOrder{What: text.OrderPrepare, Model: "a", Term: 2, Number: 3})
+	s.done(text.AgentOrder{Kind: text.OrderPrepare, Model: "a", Term: 2, Number: 3})
 	st, err := s.store.Get(t.Context(), "x")
-	if err != nil || st.End == nil {
+	if err != nil || st.Result == nil {
 		t.Errorf("the store has %+v, %v", st, err)
 	}
 }
@@ -361,7 +361,7 @@ func TestAgentEndsUnderOrders(t *testing.T) {
 	term.Store(1)
 	for range 5 {
 		stop := s.serve(&hookedStore{term: fixedTerm(&term)})
-		s.answered(text.AgentOrder{What: text.OrderLook, Term: 1})
+		s.answered(text.AgentOrder{Kind: text.OrderLook, Term: 1})
 		over, sent := make(chan struct{}), sync.WaitGroup{}
 		for range 4 {
 			sent.Go(func() {
@@ -370,7 +370,7 @@ func TestAgentEndsUnderOrders(t *testing.T) {
 					case <-over:
 						return
 					default:
-						_, _ = s.send(50*time.Millisecond, text.AgentOrder{What: text.OrderLook, Term: 1})
+						_, _ = s.send(50*time.Millisecond, text.AgentOrder{Kind: text.OrderLook, Term: 1})
 					}
 				}
 			})

@@ -40,7 +40,7 @@ type (
 	CPUPlace       = workers.CPUPlace
 	InstanceServer = text.InstanceServer
 	ModelAdapter   = text.ModelAdapter
-	Service        = turn.Service
+	Service        = turn.ServiceTimes
 	AgentOptions   = text.AgentOptions
 )
 
@@ -52,7 +52,7 @@ var (
 )
 
 // ReadService reads the service times that Service.WriteFile has written.
-func ReadService(path string) (*Service, error) { return turn.ReadService(path) }
+func ReadService(path string) (*Service, error) { return turn.ReadServiceTimes(path) }
 
 // ServeAgent serves the instances of some servers until ctx ends, while another process plans.
 func ServeAgent(ctx context.Context, o AgentOptions) error { return text.ServeAgent(ctx, o) }

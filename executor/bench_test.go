@@ -61,7 +61,7 @@ func serveForTest(plan string) error {
 	o.Env = append(o.Env, asServer+"=")
 	_, err := Serve(ctx, ServeOptions{
 		Options: o, Plan: plan, HTTP: ":0", GRPC: ":0", Metrics: ":0",
-		Ready: func(a Addresses) { json.NewEncoder(os.Stdout).Encode(a) },
+		OnReady: func(a Addresses) { json.NewEncoder(os.Stdout).Encode(a) },
 	})
 	return err
 }
@@ -328,7 +328,7 @@ func bareLoop(b *testing.B, eng engine.Engine, path string, cpu int) func(time.D
 	if err != nil {
 		b.Fatal(err)
 	}
-	sub, err := chain.Whole().Slice(0, 1, graph.SliceOptions{})
+	sub, err := chain.WholeModel().Slice(0, 1, graph.SliceOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -25,22 +25,22 @@ func TestCancelThatCameTooLate(t *testing.T) {
 		answered <- err
 	}()
 	var late *turn.Job
-	until(func() bool { return c.Served.Models[0].Waiting.Load() == 1 })
-	c.Call(func() { // what comes meanwhile waits
-		late = c.Request(0).Job
+	until(func() bool { return c.ServedModels.Models[0].Waiting.Load() == 1 })
+	c.CallInRound(func() { // what comes meanwhile waits
+		late = c.RequestIn(0).Job
 		cancel()
-		until(func() bool { return late.Refs.Load() == 3 }) // of the client, the core and this news
-		c.Refuse(late, policy.ReasonDeadline)
+		until(func() bool { return late.Holds.Load() == 3 }) // of the client, the core and this news
+		c.RefuseJob(late, policy.ReasonDeadline)
 		c.Flush()
 		if how := reasonOf(<-answered); how != "deadline" {
 			t.Errorf("the client has %q", how)
 		}
-		if n := late.Refs.Load(); n != 1 {
+		if n := late.Holds.Load(); n != 1 {
 			t.Errorf("%d hold the job while the news of its client waits, expected 1", n)
 		}
 	})
-	c.Call(func() {
-		if n := late.Refs.Load(); n != 0 {
+	c.CallInRound(func() {
+		if n := late.Holds.Load(); n != 0 {
 			t.Errorf("%d hold the job in the end", n)
 		}
 	})
@@ -56,14 +56,14 @@ func TestAbortedAndCancelled(t *testing.T) {
 		_, err := x.Infer(ctx, sample(x, 1))
 		answered <- err
 	}()
-	until(func() bool { return c.Served.Models[0].Running.Load() == 1 })
+	until(func() bool { return c.ServedModels.Models[0].Running.Load() == 1 })
 	cancel()
 	if how := reasonOf(<-answered); how != "cancelled" {
 		t.Fatal(how)
 	}
-	c.Call(func() { workersOf(c).Devices[0].Proc.Kill() })
+	c.CallInRound(func() { workersOf(c).Devices[0].Process.Kill() })
 	until(func() (back bool) {
-		c.Call(func() { back = workersOf(c).Devices[0].Gen == 2 })
+		c.CallInRound(func() { back = workersOf(c).Devices[0].Generation == 2 })
 		return back
 	})
 	if q, slots := held(x); q != 0 || slots != 0 {

@@ -23,7 +23,7 @@ func chainPlan(small, first, second time.Duration, fresh int) *formats.Plan {
 	pl.Stages[0].Blocks, last.Blocks = [2]int{0, 1}, [2]int{1, 2}
 	pl.Stages[0].Cut = &formats.Cut{Tensors: []string{"c"}, DType: "FP32", Bytes: 1000, TransferUS: make([]document.Micros, pl.Batch)}
 	last.Device, last.Replicas, last.GPUs, last.InferUS = "cpu-b", fresh, float64(fresh), flat(second, pl.Batch)
-	last.Placement = []formats.Placement{{First: 0, PerDevice: 1, Replicas: fresh}}
+	last.Placement = []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: fresh}}
 	pl.Stages = append(pl.Stages, last)
 	complete(p)
 	for i := range p.Deployment {

@@ -56,14 +56,14 @@ func (w *classWatch) Handle(now time.Duration, ev *policy.Event, out *policy.Act
 		if w.budgets[ev.Model] == nil {
 			w.budgets[ev.Model] = map[time.Duration]int{}
 		}
-		w.budgets[ev.Model][ev.Deadline-ev.Arrived]++
+		w.budgets[ev.Model][ev.Deadline-ev.ArrivedAt]++
 	}
 	for i := range out.List {
 		a := &out.List[i]
 		if a.Kind != policy.Dispatch {
 			continue
 		}
-		reqs, _ := out.Dispatched(a)
+		reqs, _ := out.BatchOf(a)
 		for _, r := range reqs {
 			if of, runs := w.asked[r].Model, w.t.Pipelines[a.Pipeline].Model; of != runs {
 				*w.wrong = append(*w.wrong, fmt.Sprintf("a request for %s in a batch of %s", w.t.Models[of].Key(), w.t.Models[runs].Key()))
@@ -86,7 +86,7 @@ func TestClassesAreServedApart(t *testing.T) {
 	}
 	x := open(t, classPlan(gold, bulk), o)
 
-	infos := x.Models().All()
+	infos := x.Models().Models()
 	if len(infos) != 2 || strings.Join(infos[0].Classes, " ") != "gold bulk" || infos[1].Classes != nil {
 		t.Fatalf("catalog %+v", infos)
 	}
@@ -196,7 +196,7 @@ func counterOf(t *testing.T, g prometheus.Gatherer, name string, labels map[stri
 func TestNoClassNoLabel(t *testing.T) {
 	x := open(t, onePlan(time.Millisecond, 1, 1, patient), replayOptions(true))
 	counterOf(t, x.Gatherer(), "inferplan_requests_total", map[string]string{"model": "m", "outcome": "in_time"})
-	if x.Models().All()[0].Classes != nil {
+	if x.Models().Models()[0].Classes != nil {
 		t.Error("the catalog names classes")
 	}
 }

@@ -13,8 +13,8 @@ import (
 // error is ErrPlan. Models are checked only as far as the plan names their tensors. replay makes the answers of the
 // engine replay, which have no paths and scores.
 func Compile(plan *formats.Plan, replay bool) error {
-	x := &Executor{own: newExecutorMetrics()}
-	x.opt.Engine, x.opt.Log, x.opt.Evaluate = "replay", slog.New(slog.DiscardHandler), !replay
+	x := &Executor{metrics: newExecutorMetrics()}
+	x.opt.Engine, x.opt.Log, x.opt.EvaluateReplay = "replay", slog.New(slog.DiscardHandler), !replay
 	x.opt.SetDefaults()
 	c, err := x.compile(plan, "")
 	if err != nil {
@@ -23,7 +23,7 @@ func Compile(plan *formats.Plan, replay bool) error {
 	if err := c.Assume(); err != nil {
 		return err
 	}
-	return link(c)
+	return bindModules(c)
 }
 
 // compile makes a core with its tables, its policy and its backends. Nothing is started.
@@ -37,27 +37,27 @@ func (x *Executor) compile(plan *formats.Plan, sha string) (*turn.Core, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 	}
-	c := &turn.Core{Options: &x.opt.CoreOptions, Kinds: kindsServed(&x.opt), Plan: plan, Sha: sha, Spec: spec, Tables: tables, Control: x.opt.Control(tables), Policy: pol}
+	c := &turn.Core{Options: &x.opt.CoreOptions, Factories: kindsServed(&x.opt), Plan: plan, PlanSHA: sha, Spec: spec, Tables: tables, Control: x.opt.Control(tables), Policy: pol}
 	if err := c.Prepare(); err != nil {
 		return nil, err
 	}
 	if err := c.AddBackends(c); err != nil {
 		return nil, err
 	}
-	if len(x.opt.Servers) > 0 && !c.AsksServers() {
+	if len(x.opt.Servers) > 0 && !c.HasServers() {
 		return nil, fmt.Errorf("%w: a server of a language model (%s): the plan has no language model", turn.ErrPlan, x.opt.Servers[0].URL)
 	}
 	return c, nil
 }
 
 // bindModules binds each module to the tensors of the modules that it reads, and makes the catalog.
-func link(c *turn.Core) error {
-	if f, ok := c.Answers.(interface{ Join() error }); ok {
+func bindModules(c *turn.Core) error {
+	if f, ok := c.Answerer.(interface{ Join() error }); ok {
 		if err := f.Join(); err != nil {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	if err := c.Served.Describe(c.Options); err != nil {
+	if err := c.ServedModels.BuildCatalog(c.Options); err != nil {
 		return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 	}
 	return nil

@@ -32,9 +32,9 @@ func doored(t *testing.T) (door *httplimit.Door, handlers map[string]http.Handle
 	}
 	budget := httplimit.NewBudget(32<<10, quiet())
 	budget.Patience = 0
-	door = (&httplimit.Door{Keys: ring, Budget: budget, Log: quiet()}).Open()
+	door = (&httplimit.Door{Keys: ring, Budget: budget, Log: quiet()}).WithDefaults()
 	x := open(t, segmentPlan(time.Millisecond, 2, winding(), windingModels), replayOptions(true))
-	code := calls.NewHandler(x.Programs(), door, calls.Limits{Body: 64 << 10})
+	code := calls.NewHandler(x.Programs(), door, calls.Limits{MaxBodyBytes: 64 << 10})
 	store, err := bolt.Open(filepath.Join(t.TempDir(), "requests.db"), bolt.Options{Log: quiet()})
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func TestEveryHandlerStandsBehindTheDoor(t *testing.T) {
 		}); w.Code != 415 {
 			t.Errorf("%s as text/plain: %d", where, w.Code)
 		}
-		if used := door.Budget.Used(); used != 0 {
+		if used := door.Budget.UsedBytes(); used != 0 {
 			t.Errorf("%s: %d bytes are held afterwards", where, used)
 		}
 	}

@@ -23,17 +23,17 @@ type Executor struct {
 	opt      Options
 	core     atomic.Pointer[turn.Core]
 	draining atomic.Bool
-	leaving  atomic.Bool // requests are still accepted, but load balancers should send no more
+	notReady atomic.Bool // requests are still accepted, but load balancers should send no more
 	reload   sync.Mutex  // held by Reload, Drain and Close
 	closed   bool
-	history  history
-	own      *executorMetrics // series that outlive plans
+	history  planHistory
+	metrics  *executorMetrics // series that outlive plans
 }
 
 // New starts the workers of a plan and returns when all of them are ready. ctx bounds only the start; Close ends the
 // executor.
 func New(ctx context.Context, plan *formats.Plan, o Options) (*Executor, error) {
-	x := &Executor{opt: o, own: newExecutorMetrics(), history: newHistory()}
+	x := &Executor{opt: o, metrics: newExecutorMetrics(), history: newPlanHistory()}
 	x.opt.SetDefaults()
 	c, err := x.start(ctx, plan, x.opt.PlanSHA256)
 	if err != nil {
@@ -63,14 +63,14 @@ func (x *Executor) start(ctx context.Context, plan *formats.Plan, sha string) (_
 			c.CloseBackends()
 		}
 	}()
-	if err = link(c); err != nil {
+	if err = bindModules(c); err != nil {
 		return nil, err
 	}
 	log := x.opt.EventLog
 	if x.core.Load() != nil {
 		log = nil // the log has only the first plan's events
 	}
-	return c, c.Begin(log)
+	return c, c.StartLoop(log)
 }
 
 // Drain refuses new requests and waits until all accepted ones are answered. If ctx ends before, it returns an error,
@@ -106,32 +106,32 @@ func (x *Executor) Close() error {
 func (x *Executor) PolicySpec() formats.PolicySpec { return x.core.Load().Spec }
 
 // Ready reports whether requests are welcome. While the server is about to leave, they are accepted but not welcome.
-func (x *Executor) Ready() bool { return !x.draining.Load() && !x.leaving.Load() }
+func (x *Executor) Ready() bool { return !x.draining.Load() && !x.notReady.Load() }
 
 // ModelReady reports whether, for each class of the model, every stage of some pipeline has a running worker.
 func (x *Executor) ModelReady(name, version string) bool {
 	c := x.core.Load()
-	served := c.Served.ClassesOf(name)
-	return len(served) > 0 && x.Ready() && !slices.ContainsFunc(served, func(m *turn.Model) bool { return !c.Ready(m) })
+	classes := c.ServedModels.ClassesOf(name)
+	return len(classes) > 0 && x.Ready() && !slices.ContainsFunc(classes, func(m *turn.Model) bool { return !c.IsReady(m) })
 }
 
 // Models returns the catalog of the plan in force.
-func (x *Executor) Models() *oip.Catalog { return x.core.Load().Served.Catalog }
+func (x *Executor) Models() *oip.Catalog { return x.core.Load().ServedModels.Catalog }
 
 // Statistics returns the statistics of the models of the plan in force, since the start of the process.
 func (x *Executor) Statistics(model, version string) []oip.ModelStatistics {
-	return x.core.Load().Served.Statistics(model, x.history.statisticsOf)
+	return x.core.Load().ServedModels.StatisticsOf(model, x.history.statisticsOf)
 }
 
 // Gatherer returns the series of the plan in force, whose counters continue those of earlier plans, and the series of
 // the process.
 func (x *Executor) Gatherer() prometheus.Gatherer {
-	return prometheus.Gatherers{&x.history, x.own.registry}
+	return prometheus.Gatherers{&x.history, x.metrics.registry}
 }
 
 // textHost returns what requests for text need of the executor.
-func (x *Executor) host() text.Host {
-	return text.Host{InForce: x.core.Load, Draining: x.draining.Load, Log: x.opt.Log, Registry: x.own.registry, Plans: x.own.plans, Agents: x.opt.Agents}
+func (x *Executor) textHost() text.Host {
+	return text.Host{CurrentCore: x.core.Load, IsDraining: x.draining.Load, Log: x.opt.Log, Registry: x.metrics.registry, PlansGauge: x.metrics.planning, Agents: x.opt.Agents}
 }
 
 // Programs returns the backend of workflows as code over HTTP.
@@ -145,36 +145,36 @@ func (x *Executor) Infer(ctx context.Context, req *oip.Request) (*oip.Response, 
 			return nil, turn.ErrDraining
 		}
 		c := x.core.Load()
-		in, fit, err := c.Served.Fit(req)
+		fitted, fitting, err := c.ServedModels.FitBucket(req)
 		if err != nil {
 			return nil, err
 		}
-		j, err := prepareJob(c, in)
+		j, err := prepareJob(c, fitted)
 		if err != nil {
 			return nil, err
 		}
-		if !c.Submit(j) {
-			j.Forget()
+		if !c.SubmitJob(j) {
+			j.ReleaseUntaken()
 			if x.core.Load() == c {
 				return nil, turn.ErrDraining
 			}
 			continue // a new plan has come into force just now
 		}
 		answer, err := j.Wait(ctx, c)
-		return fit.Answer(answer), err
+		return fitting.TrimAnswer(answer), err
 	}
 }
 
 // prepareJob makes a job of a request. Its inputs alias the request's memory, which is valid until Infer returns.
 func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
-	m, refusal := c.Served.Find(req)
+	m, refusal := c.ServedModels.FindModel(req)
 	if refusal != nil {
 		return nil, refusal
 	}
 	j := turn.NewJob(m, max(req.Batch, 1))
-	j.Stream, j.Answers = req.Text, c.Answers
-	if refusal := j.Answers.Admit(j, req.Params); refusal != nil {
-		j.Forget()
+	j.Stream, j.Answerer = req.Text, c.Answerer
+	if refusal := j.Answerer.Admit(j, req.Params); refusal != nil {
+		j.ReleaseUntaken()
 		return nil, refusal
 	}
 
@@ -183,7 +183,7 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 		in := &m.Inputs[i]
 		t := turn.FindTensor(req.Inputs, i, in.Name)
 		if t == nil || len(t.Data) != j.Samples*in.Bytes || t.Datatype != in.Datatype {
-			j.Forget()
+			j.ReleaseUntaken()
 			return nil, oip.Invalid("inputs", "input %q of model %q: expected %d bytes of %s", in.Name, m.Name, max(req.Batch, 1)*in.Bytes, in.Datatype)
 		}
 		j.Inputs = append(j.Inputs, t.Data)
@@ -192,16 +192,16 @@ func prepareJob(c *turn.Core, req *oip.Request) (*turn.Job, error) {
 	// Set arrival and deadline on the core's clock.
 	j.Client = policy.ClientNumber(req.Client)
 	now := c.Now()
-	j.Arrived = now
+	j.ArrivedAt = now
 	if !req.Received.IsZero() {
 		// The request may have arrived before the plan came into force.
-		j.Arrived = min(max(req.Received.Sub(c.Epoch()), 0), now)
+		j.ArrivedAt = min(max(req.Received.Sub(c.Epoch()), 0), now)
 	}
 	budget := m.Slo
 	if req.Timeout > 0 {
 		budget = min(budget, req.Timeout)
 	}
-	j.Deadline = j.Arrived + budget
+	j.Deadline = j.ArrivedAt + budget
 	return j, nil
 }
 

@@ -86,7 +86,7 @@ func onePlan(infer time.Duration, batch, devices int, slo time.Duration) *format
 			Outputs: []formats.TensorInfo{{Name: "y", DType: "FP32", Shape: []int64{-1, 2}}},
 			Pipelines: []formats.Pipeline{{Batch: batch, RPS: 100, Stages: []formats.Stage{{
 				Blocks: [2]int{0, 2}, Device: "L4", Share: 1, Replicas: devices, GPUs: float64(devices), InferUS: flat(infer, batch),
-				Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: devices}},
+				Placement: []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: devices}},
 			}}}}}},
 		Section: &formats.PoolPlan{Models: []formats.Served{{Model: "m", SLOUS: us(slo), Percentile: "p99", Weight: 1, RPS: 100}}},
 		Policy:  formats.PolicySpec{Name: "reserve", Params: map[string]float64{"guard_us": float64(slo/time.Microsecond) / 5}},
@@ -127,7 +127,7 @@ func twoStagePlan(infer time.Duration, batch int, slo time.Duration) *formats.Pl
 	second := pl.Stages[0]
 	pl.Stages[0].Blocks, second.Blocks = [2]int{0, 1}, [2]int{1, 2}
 	pl.Stages[0].Cut = &formats.Cut{Tensors: []string{"c"}, DType: "FP32", Bytes: 1000, TransferUS: make([]document.Micros, batch)}
-	second.Placement = []formats.Placement{{First: 1, PerDevice: 1, Replicas: 1}}
+	second.Placement = []formats.Placement{{FirstDevice: 1, PerDevice: 1, Replicas: 1}}
 	pl.Stages = append(pl.Stages, second)
 	return complete(p)
 }
@@ -137,7 +137,7 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 func replayOptions(inside bool) Options {
 	return Options{
 		CoreOptions:   CoreOptions{Engine: "replay", Log: quiet()},
-		WorkerOptions: WorkerOptions{Inside: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, HangTimeout: patient}, // the machine may be busy
+		WorkerOptions: WorkerOptions{InProcess: inside, Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, HangTimeout: patient}, // the machine may be busy
 	}
 }
 
@@ -154,7 +154,7 @@ func open(t testing.TB, p *formats.Plan, o Options) *Executor {
 func sample(x *Executor, n int) *oip.Request { return sampleOf(x, 0, n) }
 
 func sampleOf(x *Executor, model, n int) *oip.Request {
-	m := x.Models().All()[model]
+	m := x.Models().Models()[model]
 	r := &oip.Request{Model: m.Name, Info: m, Batch: n, Received: time.Now()}
 	for _, in := range m.Inputs {
 		shape := append([]int64(nil), in.Shape...)
@@ -332,7 +332,7 @@ func TestOverloadIsDroppedWithReason(t *testing.T) {
 
 // A worker that is killed loses no request whose deadline is far: its batches
 // run again, and it comes back.
-func TestKilledWorker(t *testing.T) {
+func TestKilledWorkerLosesNoRequest(t *testing.T) {
 	x := open(t, onePlan(5*time.Millisecond, 4, 2, patient), replayOptions(false))
 	if !x.ModelReady("m", "") || x.ModelReady("n", "") {
 		t.Error("the served model, and no other, should be ready")
@@ -341,12 +341,12 @@ func TestKilledWorker(t *testing.T) {
 	got := during(x, 0, 4, 75, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.Call(func() { pid, busy = workersOf(c).Devices[0].Proc.PID(), len(workersOf(c).Devices[0].Flight) > 0 })
+			c.CallInRound(func() { pid, busy = workersOf(c).Devices[0].Process.PID(), len(workersOf(c).Devices[0].InFlight) > 0 })
 			return busy
 		})
 		syscall.Kill(pid, syscall.SIGKILL)
 		until(func() (back bool) {
-			c.Call(func() { back = workersOf(c).Devices[0].Proc != nil && workersOf(c).Devices[0].Gen == 2 })
+			c.CallInRound(func() { back = workersOf(c).Devices[0].Process != nil && workersOf(c).Devices[0].Generation == 2 })
 			return back
 		})
 	})
@@ -363,7 +363,7 @@ func TestKilledWorker(t *testing.T) {
 
 // A client that goes away has its answer at once: before a run ends that lasts
 // longer than any test.
-func TestCancelledClient(t *testing.T) {
+func TestCancelledClientIsAnsweredAtOnce(t *testing.T) {
 	x := open(t, onePlan(time.Hour, 1, 1, 10*time.Hour), replayOptions(false))
 	c := x.core.Load()
 	last := make(chan string, 1)
@@ -375,7 +375,7 @@ func TestCancelledClient(t *testing.T) {
 		return reasonOf(err)
 	}
 	go func() { last <- ask(context.Background()) }()
-	until(func() bool { return c.Served.Models[0].Running.Load() == 1 })
+	until(func() bool { return c.ServedModels.Models[0].Running.Load() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	for range 3 {
@@ -385,13 +385,15 @@ func TestCancelledClient(t *testing.T) {
 			}
 		})
 	}
-	until(func() bool { return c.Served.Models[0].Running.Load()+c.Served.Models[0].Waiting.Load() == 4 })
+	until(func() bool {
+		return c.ServedModels.Models[0].Running.Load()+c.ServedModels.Models[0].Waiting.Load() == 4
+	})
 	cancel()
 	wg.Wait()
 	if r := x.Report(); r.Completed != 0 || r.DroppedByReason["cancelled"] != 3 {
 		t.Errorf("%+v", r.Counts)
 	}
-	c.Call(func() { workersOf(c).Devices[0].Proc.Kill() }) // or Close would wait for the run
+	c.CallInRound(func() { workersOf(c).Devices[0].Process.Kill() }) // or Close would wait for the run
 	x.Close()
 	if how := <-last; how != "draining" {
 		t.Errorf("the one that ran until the end: %s", how)
@@ -405,7 +407,7 @@ func TestDrainAnswersEverybody(t *testing.T) {
 	for range n {
 		c.ask(0, 1)
 	}
-	m := x.core.Load().Served.Models[0]
+	m := x.core.Load().ServedModels.Models[0]
 	until(func() bool { return m.Waiting.Load()+m.Running.Load() > n/2 && x.Report().Completed > 0 })
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()

@@ -19,7 +19,7 @@ type fakeServer struct {
 	live    map[uint64]*turn.Batch // by the serial of their use
 	kept    map[int32]int32        // tokens by task, of batches that were evicted
 	ran     [5]int                 // batches by service
-	refuse  policy.Return          // what the next batch comes back with; 0: it runs
+	refuse  policy.ReturnReason    // what the next batch comes back with; 0: it runs
 }
 
 type fakeDevice struct {
@@ -28,7 +28,7 @@ type fakeDevice struct {
 	queue   []uint64 // batches, first come, first served
 	busy    bool     // the first of the queue runs, or an instance iterates
 	loaded  []int32
-	loads   []turn.Order
+	loads   []turn.LoadOrder
 	loading bool
 	tokens  map[uint64]int32 // by batch of an instance
 }
@@ -59,26 +59,26 @@ func (f *fakeServer) restart(d int32) {
 }
 
 // later posts news after a while.
-func (f *fakeServer) later(d time.Duration, n turn.News) {
-	n.Gen = f.devices[n.Device].gen
-	time.AfterFunc(d, func() { f.c.Post(n) })
+func (f *fakeServer) later(d time.Duration, n turn.BackendEvent) {
+	n.Generation = f.devices[n.Device].gen
+	time.AfterFunc(d, func() { f.c.PostEvents(n) })
 }
 
 func (f *fakeServer) Start(context.Context) error { return nil }
-func (f *fakeServer) Begin()                      {}
+func (f *fakeServer) LoopStarted()                {}
 
-func (f *fakeServer) Run(b *turn.Batch) {
+func (f *fakeServer) RunBatch(b *turn.Batch) {
 	d := &f.devices[b.Device()]
 	f.live[b.Serial] = b
 	if f.refuse != 0 {
-		f.later(0, turn.News{Kind: fakeReturned, Device: b.Device(), Id: b.Serial, Code: uint32(f.refuse)})
+		f.later(0, turn.BackendEvent{Kind: fakeReturned, Device: b.Device(), Id: b.Serial, Code: uint32(f.refuse)})
 		f.refuse = 0
 		return
 	}
 	d.queue = append(d.queue, b.Serial)
 	if f.c.Tables.InstanceOf(b.Device()) >= 0 {
 		d.tokens[b.Serial] = f.kept[b.Tasks[0]]
-		f.c.Began(b, b.Device(), f.c.Now())
+		f.c.TellStarted(b, b.Device(), f.c.Now())
 	}
 	f.next(b.Device())
 }
@@ -89,23 +89,23 @@ func (f *fakeServer) next(device int32) {
 	for !d.busy && !d.down && len(d.queue) > 0 {
 		if f.c.Tables.InstanceOf(device) >= 0 {
 			d.busy = true
-			f.later(time.Duration(len(d.queue))*200*time.Microsecond, turn.News{Kind: fakeIterated, Device: device})
+			f.later(time.Duration(len(d.queue))*200*time.Microsecond, turn.BackendEvent{Kind: fakeIterated, Device: device})
 			return
 		}
 		b := f.live[d.queue[0]]
 		if !slices.Contains(d.loaded, f.c.Tables.Pipelines[b.Pipeline].Network) {
 			d.queue = d.queue[1:]
-			f.later(0, turn.News{Kind: fakeReturned, Device: device, Id: b.Serial, Code: uint32(policy.ReturnNotLoaded)})
+			f.later(0, turn.BackendEvent{Kind: fakeReturned, Device: device, Id: b.Serial, Code: uint32(policy.ReturnNotLoaded)})
 			continue
 		}
 		d.busy = true
-		f.c.Began(b, device, f.c.Now())
-		f.later(f.c.Tables.Stages[b.Hops[0].Stage].Infer[len(b.Tasks)-1]/4, turn.News{Kind: fakeRan, Device: device, Id: b.Serial, Start: int64(f.c.Now())})
+		f.c.TellStarted(b, device, f.c.Now())
+		f.later(f.c.Tables.Stages[b.Hops[0].Stage].Infer[len(b.Tasks)-1]/4, turn.BackendEvent{Kind: fakeRan, Device: device, Id: b.Serial, Start: int64(f.c.Now())})
 	}
 }
 
-func (f *fakeServer) Took(n *turn.News) {
-	if d := &f.devices[n.Device]; n.Kind != fakeBack && n.Kind != fakeLost && (n.Gen != d.gen || d.down) {
+func (f *fakeServer) HandleEvent(n *turn.BackendEvent) {
+	if d := &f.devices[n.Device]; n.Kind != fakeBack && n.Kind != fakeLost && (n.Generation != d.gen || d.down) {
 		return
 	}
 	d := &f.devices[n.Device]
@@ -124,30 +124,30 @@ func (f *fakeServer) Took(n *turn.News) {
 	case fakeReturned:
 		if b := f.live[n.Id]; b != nil {
 			delete(f.live, n.Id)
-			f.c.Returned(b, policy.Return(n.Code), []int32{n.Tokens})
+			f.c.TellReturned(b, policy.ReturnReason(n.Code), []int32{n.Tokens})
 		}
 	case fakeLoaded:
 		d.loading = false
-		o := turn.Order{Network: int32(n.Id), Device: n.Device, Key: n.Total, Load: true}
-		why := policy.Return(0)
+		o := turn.LoadOrder{Network: int32(n.Id), Device: n.Device, Key: n.Total, Load: true}
+		why := policy.ReturnReason(0)
 		if most := f.c.Tables.Memory[n.Device]; most > 0 && int64(len(d.loaded)) >= most {
 			why = policy.ReturnFull
 		} else {
 			d.loaded = append(d.loaded, o.Network)
 		}
-		f.Load(turn.Order{Network: -2, Device: n.Device, Load: true})
-		f.c.Loaded(&o, time.Duration(n.Start), now, why)
+		f.LoadNetwork(turn.LoadOrder{Network: -2, Device: n.Device, Load: true})
+		f.c.TellLoaded(&o, time.Duration(n.Start), now, why)
 	case fakeUnloaded:
-		o := turn.Order{Network: int32(n.Id), Device: n.Device}
-		f.c.Loaded(&o, now, now, 0)
+		o := turn.LoadOrder{Network: int32(n.Id), Device: n.Device}
+		f.c.TellLoaded(&o, now, now, 0)
 	case fakePlaced:
-		f.c.Placed(int32(n.Id), n.Device, n.Tokens, time.Duration(n.Start), now)
+		f.c.TellPlaced(int32(n.Id), n.Device, n.Tokens, time.Duration(n.Start), now)
 	case fakeLost:
 		d.down = true
-		f.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: n.Device})
+		f.c.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: n.Device})
 	case fakeBack:
 		f.restart(n.Device)
-		f.c.Tell(policy.Event{Kind: policy.WorkerBack, Device: n.Device, Value: 2, Limit: 1000})
+		f.c.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: n.Device, Value: 2, Limit: 1000})
 	}
 }
 
@@ -155,7 +155,7 @@ func (f *fakeServer) Took(n *turn.News) {
 func (f *fakeServer) end(b *turn.Batch, device int32, start, end time.Duration) {
 	service := b.Service.Index
 	f.ran[service]++
-	f.c.Answers.Ran(b, f.compute(b))
+	f.c.Answerer.TakeOutputs(b, f.compute(b))
 	f.c.FinishHop(b, device, start, end)
 }
 
@@ -174,7 +174,7 @@ func (f *fakeServer) iterated(device int32) {
 			f.leave(device, id)
 			f.end(b, device, 0, f.c.Now())
 		} else {
-			f.c.Progressed(b, n)
+			f.c.TellProgress(b, n)
 		}
 	}
 	f.next(device)
@@ -188,7 +188,7 @@ func (f *fakeServer) leave(device int32, id uint64) {
 	delete(f.live, id)
 }
 
-func (f *fakeServer) Abort(b *turn.Batch) {
+func (f *fakeServer) AbortBatch(b *turn.Batch) {
 	d := &f.devices[b.Device()]
 	delete(f.live, b.Serial)
 	if !d.busy || len(d.queue) == 0 || d.queue[0] != b.Serial { // else it runs to its end
@@ -196,24 +196,24 @@ func (f *fakeServer) Abort(b *turn.Batch) {
 	}
 }
 
-func (f *fakeServer) Evict(b *turn.Batch, keep bool) {
+func (f *fakeServer) EvictBatch(b *turn.Batch, keep bool) {
 	n := f.devices[b.Device()].tokens[b.Serial]
 	f.leave(b.Device(), b.Serial)
 	if f.live[b.Serial] = b; keep {
 		f.kept[b.Tasks[0]] = n
 	}
-	f.later(0, turn.News{Kind: fakeReturned, Device: b.Device(), Id: b.Serial, Code: uint32(policy.ReturnEvicted), Tokens: n})
+	f.later(0, turn.BackendEvent{Kind: fakeReturned, Device: b.Device(), Id: b.Serial, Code: uint32(policy.ReturnEvicted), Tokens: n})
 }
 
-// Load does one order of a device after the other; network -2 is none.
-func (f *fakeServer) Load(o turn.Order) {
+// LoadNetwork does one order of a device after the other; network -2 is none.
+func (f *fakeServer) LoadNetwork(o turn.LoadOrder) {
 	d := &f.devices[o.Device]
 	if d.down {
 		return
 	}
 	if !o.Load {
 		d.loaded = slices.DeleteFunc(d.loaded, func(n int32) bool { return n == o.Network })
-		f.later(0, turn.News{Kind: fakeUnloaded, Device: o.Device, Id: uint64(o.Network)})
+		f.later(0, turn.BackendEvent{Kind: fakeUnloaded, Device: o.Device, Id: uint64(o.Network)})
 		return
 	}
 	if o.Network > -2 {
@@ -221,21 +221,21 @@ func (f *fakeServer) Load(o turn.Order) {
 	}
 	if !d.loading && len(d.loads) > 0 {
 		d.loading = true
-		f.later(time.Millisecond, turn.News{Kind: fakeLoaded, Device: o.Device, Id: uint64(d.loads[0].Network), Total: d.loads[0].Key, Start: int64(f.c.Now())})
+		f.later(time.Millisecond, turn.BackendEvent{Kind: fakeLoaded, Device: o.Device, Id: uint64(d.loads[0].Network), Total: d.loads[0].Key, Start: int64(f.c.Now())})
 		d.loads = d.loads[1:]
 	}
 }
 
-func (f *fakeServer) Place(task, device, ticket int32) {
+func (f *fakeServer) PlaceInputs(task, device, ticket int32) {
 	if !f.devices[device].down {
-		f.later(time.Duration(device)*100*time.Microsecond, turn.News{Kind: fakePlaced, Device: device, Id: uint64(task), Tokens: ticket, Start: int64(f.c.Now())})
+		f.later(time.Duration(device)*100*time.Microsecond, turn.BackendEvent{Kind: fakePlaced, Device: device, Id: uint64(task), Tokens: ticket, Start: int64(f.c.Now())})
 	}
 }
 
-func (f *fakeServer) Room()                             {}
-func (f *fakeServer) Look(time.Duration, time.Duration) {}
-func (f *fakeServer) Up(device int32) bool              { return !f.devices[device].down }
-func (f *fakeServer) Close(context.Context)             {}
+func (f *fakeServer) SendWaiting()                       {}
+func (f *fakeServer) Watch(time.Duration, time.Duration) {}
+func (f *fakeServer) IsUp(device int32) bool             { return !f.devices[device].down }
+func (f *fakeServer) Close(context.Context)              {}
 
 // numbers are the outputs of a batch, one number per task.
 type numbers []byte
@@ -246,7 +246,7 @@ func (n numbers) Output(int) []byte { return n }
 func (f *fakeServer) compute(b *turn.Batch) numbers {
 	var out numbers
 	read := func(t int32, i int) uint32 {
-		if in := f.c.Answers.Input(t, i); in != nil {
+		if in := f.c.Answerer.TaskInput(t, i); in != nil {
 			return binary.LittleEndian.Uint32(in)
 		}
 		return 0

@@ -26,17 +26,17 @@ func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executo
 	t.Helper()
 	log = &bytes.Buffer{}
 	o := replayOptions(true)
-	o.Judge = halved
+	o.OutcomeOf = halved
 	if change != nil {
 		change(&o)
 	}
-	x = &Executor{opt: o, own: newExecutorMetrics()}
+	x = &Executor{opt: o, metrics: newExecutorMetrics()}
 	x.opt.SetDefaults()
 	tables := policytest.DiamondTables()
 	tables.Models[0].SLO = slo
 	pol = policytest.NewDiamond(tables)
-	kinds := &turn.Kinds{Answers: kindsServed(&x.opt).Answers}
-	kinds.First = func(c *turn.Core, _ []bool) (turn.Backend, error) {
+	kinds := &turn.Factories{Answerers: kindsServed(&x.opt).Answerers}
+	kinds.DefaultBackend = func(c *turn.Core, _ []bool) (turn.Backend, error) {
 		servers[0] = newFakeServer(c)
 		return servers[0], nil
 	}
@@ -44,7 +44,7 @@ func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executo
 		servers[1] = newFakeServer(c)
 		return servers[1], []int32{2}
 	}}
-	c := &turn.Core{Options: &x.opt.CoreOptions, Kinds: kinds, Plan: &formats.Plan{Kind: "diamond"}, Tables: tables, Control: &policytest.DiamondControl{}, Policy: pol}
+	c := &turn.Core{Options: &x.opt.CoreOptions, Factories: kinds, Plan: &formats.Plan{Kind: "diamond"}, Tables: tables, Control: &policytest.DiamondControl{}, Policy: pol}
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,11 +53,11 @@ func diamond(t *testing.T, slo time.Duration, change func(*Options)) (x *Executo
 		s.Inputs, s.Outputs = number, number
 	}
 	c.Services[policytest.Merge].Inputs = append(number[:1:1], number...)
-	c.Served.Join(tables, c.Services)
-	if err := c.Served.Describe(c.Options); err != nil {
+	c.ServedModels.JoinTensors(tables, c.Services)
+	if err := c.ServedModels.BuildCatalog(c.Options); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(c.AddBackends(c), c.Begin(log)); err != nil {
+	if err := errors.Join(c.AddBackends(c), c.StartLoop(log)); err != nil {
 		t.Fatal(err)
 	}
 	x.install(c)
@@ -94,14 +94,14 @@ func ask(ctx context.Context, x *Executor, numbers ...uint32) error {
 func idle(t *testing.T, x *Executor, pol *policytest.Diamond, log *bytes.Buffer) {
 	t.Helper()
 	c := x.core.Load()
-	f := c.Answers.(*tasks.Flow)
+	f := c.Answerer.(*tasks.TaskAnswerer)
 	var left string
 	for range 2000 {
-		c.Call(func() {
-			m := c.Served.Models[0]
+		c.CallInRound(func() {
+			m := c.ServedModels.Models[0]
 			left = ""
-			if n := slotsOf(c); n+f.Tasks.Reveals.Taken()+pol.Open() > 0 || f.Tasks.Used > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
-				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.Tasks.Reveals.Taken(), f.Tasks.Used, pol.Open(), m.Waiting.Load(), m.Running.Load())
+			if n := slotsOf(c); n+f.TaskStore.Reveals.SlotsInUse()+pol.Open() > 0 || f.TaskStore.UsedBytes > 0 || m.Waiting.Load()+m.Running.Load() != 0 {
+				left = fmt.Sprintf("%d requests, %d tasks, %d bytes, %d with the policy, gauges %d and %d", n, f.TaskStore.Reveals.SlotsInUse(), f.TaskStore.UsedBytes, pol.Open(), m.Waiting.Load(), m.Running.Load())
 			}
 		})
 		if left == "" {
@@ -137,7 +137,7 @@ func TestDiamondIsServed(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	x.core.Load().Call(func() {
+	x.core.Load().CallInRound(func() {
 		if pol.Evicted == 0 || pol.Loads == 0 || pol.Plans == 0 || servers[1].ran[policytest.Write] < 180 || servers[0].ran[policytest.Merge] == 0 {
 			t.Errorf("%d evicted, %d loads, %d re-plans, batches %v and %v", pol.Evicted, pol.Loads, pol.Plans, servers[0].ran, servers[1].ran)
 		}
@@ -160,12 +160,12 @@ func TestDiamondInTrouble(t *testing.T) {
 		rng := seeded.New(1, "devices")
 		for {
 			d := int32(rng.IntN(3))
-			c.Post(turn.News{Kind: fakeLost, Device: d})
+			c.PostEvents(turn.BackendEvent{Kind: fakeLost, Device: d})
 			time.Sleep(3 * time.Millisecond)
-			c.Post(turn.News{Kind: fakeBack, Device: d})
-			c.Call(func() {
+			c.PostEvents(turn.BackendEvent{Kind: fakeBack, Device: d})
+			c.CallInRound(func() {
 				s := servers[rng.IntN(2)]
-				s.refuse = []policy.Return{policy.ReturnFull, policy.ReturnFailed, policy.ReturnNotLoaded, policy.ReturnRefused}[rng.IntN(4)]
+				s.refuse = []policy.ReturnReason{policy.ReturnFull, policy.ReturnFailed, policy.ReturnNotLoaded, policy.ReturnRefused}[rng.IntN(4)]
 			})
 			select {
 			case <-stop:
@@ -207,7 +207,7 @@ func TestDiamondInTrouble(t *testing.T) {
 	if r.Requests != 800 || r.Requests != r.Completed+r.Dropped {
 		t.Errorf("report %+v", r.Counts)
 	}
-	c.Call(func() {
+	c.CallInRound(func() {
 		if pol.Returned == 0 {
 			t.Error("no batch came back")
 		}

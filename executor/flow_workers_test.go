@@ -36,7 +36,7 @@ func diamondPlan() *formats.Plan {
 			m.Inputs = four("l", "r")
 		}
 		stage := first.Pipelines[0].Stages[0]
-		stage.Placement = []formats.Placement{{First: i, PerDevice: 1, Replicas: 1}}
+		stage.Placement = []formats.Placement{{FirstDevice: i, PerDevice: 1, Replicas: 1}}
 		m.Pipelines = []formats.Pipeline{{Batch: 2, RPS: 100, Stages: []formats.Stage{stage}}}
 		p.Deployment = append(p.Deployment, m)
 	}
@@ -101,7 +101,7 @@ func TestDiamondOnWorkers(t *testing.T) {
 	o.EventLog = &log
 	o.Control = func(*policy.Tables) policy.Control { return &policytest.DiamondControl{} }
 	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
-		t.Instances = []policy.Instance{{Sequences: 1}} // of no device
+		t.Instances = []policy.Instance{{MaxSequences: 1}} // of no device
 		for d := range t.Devices {
 			t.Devices[d].Instance = -1
 		}
@@ -122,31 +122,31 @@ func TestDiamondOnWorkers(t *testing.T) {
 		})
 	}
 	until(func() (killed bool) {
-		c.Call(func() {
-			if d := workersOf(c).Devices[policytest.Merge]; len(d.Flight) > 0 {
-				killed = syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
+		c.CallInRound(func() {
+			if d := workersOf(c).Devices[policytest.Merge]; len(d.InFlight) > 0 {
+				killed = syscall.Kill(d.Process.PID(), syscall.SIGKILL) == nil
 			}
 		})
 		return killed
 	})
 	until(func() (again bool) {
-		c.Call(func() { again = workersOf(c).Devices[policytest.Merge].Gen == 2 })
+		c.CallInRound(func() { again = workersOf(c).Devices[policytest.Merge].Generation == 2 })
 		return again
 	})
 	back.Store(true)
 	wg.Wait()
-	f := c.Answers.(*tasks.Flow)
+	f := c.Answerer.(*tasks.TaskAnswerer)
 	until(func() (idle bool) {
 		q, s := held(x)
-		c.Call(func() {
-			idle = q == 0 && s == 0 && f.Tasks.Reveals.Taken() == 0 && f.Tasks.Used == 0 && pol.Open() == 0
+		c.CallInRound(func() {
+			idle = q == 0 && s == 0 && f.TaskStore.Reveals.SlotsInUse() == 0 && f.TaskStore.UsedBytes == 0 && pol.Open() == 0
 		})
 		return idle
 	})
 	if r := x.Report(); r.Completed < n || r.Dropped != 0 {
 		t.Errorf("report %+v", r.Counts)
 	}
-	c.Call(func() {
+	c.CallInRound(func() {
 		if pol.Returned != 1 {
 			t.Errorf("%d batches came back, expected the one that went astray", pol.Returned)
 		}

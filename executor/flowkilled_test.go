@@ -51,7 +51,7 @@ func newKilling(t *testing.T) *killing {
 	p := segmentPlan(3*time.Millisecond, 3, winding(), windingModels)
 	p.Pools[0].Memory = 250 // of 300
 	o := replayOptions(false)
-	o.Evaluate = true
+	o.EvaluateReplay = true
 	k := &killing{x: open(t, p, o), ended: make(chan struct{}), reasons: map[string]int{}, struck: make([]atomic.Int64, killClients*killInputs)}
 	ask := alone(t, windingModels)
 	for i := range k.struck {
@@ -118,7 +118,7 @@ func (k *killing) kill(kills, total int64) {
 			if k.requests.Load() < (k.kills.Load()+1)*total/(kills+2) {
 				return false
 			}
-			c.Call(func() { done = k.strike(c) })
+			c.CallInRound(func() { done = k.strike(c) })
 			return done
 		})
 		k.kills.Add(1)
@@ -128,27 +128,27 @@ func (k *killing) kill(kills, total int64) {
 // strike kills a worker, if there is one to kill. It is the core's turn.
 func (k *killing) strike(c *turn.Core) bool {
 	up := 0
-	for _, d := range workersOf(c).Own {
-		if d.Proc != nil {
+	for _, d := range workersOf(c).OwnDevices {
+		if d.Process != nil {
 			up++
 		}
 	}
-	for n := range workersOf(c).Own {
-		d := workersOf(c).Own[(int(k.kills.Load())+n)%len(workersOf(c).Own)]
-		if up < 2 || d.Proc == nil || len(d.Flight) == 0 || d.Flight[0].Batch == nil {
+	for n := range workersOf(c).OwnDevices {
+		d := workersOf(c).OwnDevices[(int(k.kills.Load())+n)%len(workersOf(c).OwnDevices)]
+		if up < 2 || d.Process == nil || len(d.InFlight) == 0 || d.InFlight[0].Batch == nil {
 			continue
 		}
-		f, found := c.Answers.(*tasks.Flow), false
-		for _, t := range d.Flight[0].Batch.Tasks {
-			ta := &f.Tasks.List[t]
-			if q := c.Request(ta.Req); ta.Inputs[0] >= 0 && q != nil && !q.Job.Answered {
+		f, found := c.Answerer.(*tasks.TaskAnswerer), false
+		for _, t := range d.InFlight[0].Batch.Tasks {
+			ta := &f.TaskStore.List[t]
+			if q := c.RequestIn(ta.Req); ta.Inputs[0] >= 0 && q != nil && !q.Job.Answered {
 				in := q.Job.Input(int(q.Sample), 0)
 				k.struck[int(in[0])|int(in[1])<<8].Add(1)
 				found = true
 			}
 		}
 		if found {
-			return syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
+			return syscall.Kill(d.Process.PID(), syscall.SIGKILL) == nil
 		}
 	}
 	return false
@@ -168,10 +168,10 @@ func (k *killing) run(t *testing.T, total, kills int64) {
 		refused += n
 	}
 	c, loads, aborted := k.x.core.Load(), int64(0), int64(0)
-	c.Call(func() {
-		aborted = c.Stats.Aborted
-		for _, d := range workersOf(c).Own {
-			loads += d.Home.Loads
+	c.CallInRound(func() {
+		aborted = c.Stats.AbortedBatches
+		for _, d := range workersOf(c).OwnDevices {
+			loads += d.Networks.Loads
 		}
 	})
 	t.Logf("%d requests, %d workers killed: %d answered, %d of them after a kill from what was stored; refused %v; %d clients gone; %d batches lost, %d loads",

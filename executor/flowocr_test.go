@@ -61,7 +61,7 @@ func ocrPlan(t *testing.T, dir string) *formats.Plan {
 	}
 	list := formats.FlowOf(p).Applications[0].Modules
 	list[0].Pre, list[0].Post = "ocr-image", "ocr-box"
-	list[0].Branches = []formats.Branch{{To: []string{"ocr_cls", "ocr_rec"}, Probability: .95}, {To: []string{}, Probability: .05}}
+	list[0].Branches = []formats.Branch{{Targets: []string{"ocr_cls", "ocr_rec"}, Probability: .95}, {Targets: []string{}, Probability: .05}}
 	list[1].Pre = "ocr-line"
 	list[2].Pre, list[2].Post = "ocr-upright", "ocr-text"
 	return p
@@ -91,8 +91,8 @@ func readsLines(t *testing.T, x *Executor) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info := x.Models().All()[0]
-	if len(x.Models().All()) != 1 || info.Inputs[0].Name != "image" || info.Inputs[0].Datatype != oip.Uint8 || len(info.Outputs) != 2 || info.Outputs[0].Name != "codes" {
+	info := x.Models().Models()[0]
+	if len(x.Models().Models()) != 1 || info.Inputs[0].Name != "image" || info.Inputs[0].Datatype != oip.Uint8 || len(info.Outputs) != 2 || info.Outputs[0].Name != "codes" {
 		t.Fatalf("the model is %+v", info)
 	}
 	for _, c := range []struct {
@@ -128,14 +128,14 @@ func readsLines(t *testing.T, x *Executor) {
 // share the detector and the recogniser. All three models do not fit.
 func pagesPlan(t *testing.T, dir string) *formats.Plan {
 	t.Helper()
-	find := formats.Segment{Name: "find", Modules: []formats.Module{{Name: "detect", Model: "ocr_det", After: []string{}, Pre: "ocr-image", Post: "ocr-boxes", Outputs: map[string]string{"count": "int"}}},
-		Next: []formats.Branch{{To: []string{"lines"}, When: "detect.count > 0", Probability: .9}, {To: []string{}, Probability: .1}}}
+	find := formats.Segment{Name: "find", Modules: []formats.Module{{Name: "detect", Model: "ocr_det", Predecessors: []string{}, Pre: "ocr-image", Post: "ocr-boxes", Outputs: map[string]string{"count": "int"}}},
+		NextBranches: []formats.Branch{{Targets: []string{"lines"}, Condition: "detect.count > 0", Probability: .9}, {Targets: []string{}, Probability: .1}}}
 	chances := []float64{0, .3, .4, .3}
 	turning := formats.Segment{Name: "lines", Modules: []formats.Module{
-		{Name: "orient", Model: "ocr_cls", After: []string{"detect"}, Items: "detect.count", Chances: chances, Pre: "ocr-line"},
-		{Name: "read", Model: "ocr_rec", After: []string{"detect", "orient"}, Each: "orient", Pre: "ocr-upright", Post: "ocr-text"}}}
+		{Name: "orient", Model: "ocr_cls", Predecessors: []string{"detect"}, Items: "detect.count", Chances: chances, Pre: "ocr-line"},
+		{Name: "read", Model: "ocr_rec", Predecessors: []string{"detect", "orient"}, ForEach: "orient", Pre: "ocr-upright", Post: "ocr-text"}}}
 	upright := formats.Segment{Name: "lines", Modules: []formats.Module{
-		{Name: "read", Model: "ocr_rec", After: []string{"detect"}, Items: "detect.count", Chances: chances, Pre: "ocr-line", Post: "ocr-text"}}}
+		{Name: "read", Model: "ocr_rec", Predecessors: []string{"detect"}, Items: "detect.count", Chances: chances, Pre: "ocr-line", Post: "ocr-text"}}}
 	p := segmentPlan(20*time.Millisecond, 1, formats.FlowApplication{Segments: []formats.Segment{find, turning}},
 		map[string][2]int64{"ocr_cls": {}, "ocr_det": {}, "ocr_rec": {}})
 	p.Pools[0].Device, p.Pools[0].Memory = "cpu-1", 0
@@ -176,7 +176,7 @@ func TestOCRReadsPages(t *testing.T) {
 			slices.Reverse(want)
 		}
 		wg.Go(func() {
-			info := x.Models().All()[c.app]
+			info := x.Models().Models()[c.app]
 			resp, err := x.Infer(t.Context(), &oip.Request{Model: info.Name, Info: info, Batch: 1, Received: time.Now(),
 				Inputs: []oip.Tensor{{Name: "image", Datatype: oip.Uint8, Shape: []int64{1, ocrHeight, ocrWidth, 3}, Data: data}}})
 			if err != nil {

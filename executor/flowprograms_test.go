@@ -125,8 +125,8 @@ func TestProgramsThatAskForNonsense(t *testing.T) {
 // reads the first one.
 func bringing() formats.FlowApplication {
 	return formats.FlowApplication{Segments: []formats.Segment{
-		{Name: "first", Modules: []formats.Module{{Name: "look", Model: "a", After: []string{}}}},
-		{Name: "second", Modules: []formats.Module{{Name: "again", Model: "c", After: []string{"look"}, Pre: "client"}}},
+		{Name: "first", Modules: []formats.Module{{Name: "look", Model: "a", Predecessors: []string{}}}},
+		{Name: "second", Modules: []formats.Module{{Name: "again", Model: "c", Predecessors: []string{"look"}, Pre: "client"}}},
 	}}
 }
 
@@ -191,7 +191,7 @@ func TestProgramsThatGoAway(t *testing.T) {
 		requests = 10_000
 	}
 	x := open(t, segmentPlan(time.Millisecond, 2, winding(), windingModels), replayOptions(true))
-	h := calls.NewHandler(x.Programs(), nil, calls.Limits{Idle: 50 * time.Millisecond, PerClient: 128})
+	h := calls.NewHandler(x.Programs(), nil, calls.Limits{IdleTimeout: 50 * time.Millisecond, MaxPerClient: 128})
 	post := func(path, body string) (status int, answer string) {
 		w := httptest.NewRecorder()
 		r := httptest.NewRequest(http.MethodPost, "http://127.0.0.1"+form.Path+path, strings.NewReader(body))
@@ -202,7 +202,7 @@ func TestProgramsThatGoAway(t *testing.T) {
 	for client := range 8 {
 		wg.Go(func() {
 			for i := client; i < requests; i += 8 {
-				var opened form.Opened
+				var opened form.OpenReply
 				status, answer := post("", `{"application":"app"}`)
 				if status != http.StatusCreated || json.NewDecoder(strings.NewReader(answer)).Decode(&opened) != nil {
 					if status != http.StatusTooManyRequests { // those that are gone are still known

@@ -45,7 +45,7 @@ func segmentPlan(infer time.Duration, devices int, app formats.FlowApplication, 
 		d.Outputs = []formats.TensorInfo{{Name: "y", DType: "UINT8", Shape: []int64{-1, models[d.Model][1]}}}
 		s := &d.Pipelines[0].Stages[0]
 		s.Device, s.Replicas = "L4", devices
-		s.Placement = []formats.Placement{{First: 0, PerDevice: 1, Replicas: devices}}
+		s.Placement = []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: devices}}
 		m := &f.Modules[i]
 		m.ColdStartUS, m.WeightBytes, m.NearUS, m.FarUS = us(time.Millisecond), 100, us(time.Microsecond), us(time.Microsecond)
 	}
@@ -59,11 +59,11 @@ func segmentPlan(infer time.Duration, devices int, app formats.FlowApplication, 
 func winding() formats.FlowApplication {
 	none := []string{}
 	return formats.FlowApplication{Parameters: map[string]string{"n": "int"}, Segments: []formats.Segment{
-		{Name: "first", Modules: []formats.Module{{Name: "look", Model: "a", After: none, Outputs: map[string]string{"seen": "list(int)"}}},
-			Next: []formats.Branch{{To: []string{"fan"}, When: "look.seen[parameters.n < 9 ? 0 : 99] % 2 == 1", Probability: .5}, {To: []string{"loop"}, Probability: .5}}},
-		{Name: "fan", Modules: []formats.Module{{Name: "half", Model: "b", After: []string{"look"}, Items: "parameters.n", Chances: []float64{0, .5, .5}}}},
-		{Name: "loop", Most: 3, Modules: []formats.Module{{Name: "turn", Model: "c", After: []string{"look"}, Outputs: map[string]string{"y": "list(int)"}}},
-			Next: []formats.Branch{{To: []string{"loop"}, When: "visit < parameters.n && size(turn.y) == 2", Probability: .5, Later: []float64{.1}}, {To: none, Probability: .5, Later: []float64{.9}}}},
+		{Name: "first", Modules: []formats.Module{{Name: "look", Model: "a", Predecessors: none, Outputs: map[string]string{"seen": "list(int)"}}},
+			NextBranches: []formats.Branch{{Targets: []string{"fan"}, Condition: "look.seen[parameters.n < 9 ? 0 : 99] % 2 == 1", Probability: .5}, {Targets: []string{"loop"}, Probability: .5}}},
+		{Name: "fan", Modules: []formats.Module{{Name: "half", Model: "b", Predecessors: []string{"look"}, Items: "parameters.n", Chances: []float64{0, .5, .5}}}},
+		{Name: "loop", MaxVisits: 3, Modules: []formats.Module{{Name: "turn", Model: "c", Predecessors: []string{"look"}, Outputs: map[string]string{"y": "list(int)"}}},
+			NextBranches: []formats.Branch{{Targets: []string{"loop"}, Condition: "visit < parameters.n && size(turn.y) == 2", Probability: .5, LaterProbabilities: []float64{.1}}, {Targets: none, Probability: .5, LaterProbabilities: []float64{.9}}}},
 	}}
 }
 
@@ -81,7 +81,7 @@ func alone(t *testing.T, models map[string][2]int64) func(model string, in []byt
 		m.Inputs = []formats.TensorInfo{{Name: "x", DType: "UINT8", Shape: []int64{-1, models[name][0]}}}
 		m.Outputs = []formats.TensorInfo{{Name: "y", DType: "UINT8", Shape: []int64{-1, models[name][1]}}}
 		stage := first.Pipelines[0].Stages[0]
-		stage.Placement = []formats.Placement{{First: len(p.Deployment), PerDevice: 1, Replicas: 1}}
+		stage.Placement = []formats.Placement{{FirstDevice: len(p.Deployment), PerDevice: 1, Replicas: 1}}
 		m.Pipelines = []formats.Pipeline{{Batch: 4, RPS: 100, Stages: []formats.Stage{stage}}}
 		p.Deployment = append(p.Deployment, m)
 	}
@@ -134,9 +134,9 @@ func wound(ask func(model string, in []byte) []byte, in []byte, n int) (half, tu
 func TestConditionsLeadRequests(t *testing.T) {
 	ask := alone(t, windingModels)
 	o := replayOptions(false)
-	o.Evaluate = true
+	o.EvaluateReplay = true
 	x := open(t, segmentPlan(3*time.Millisecond, 2, winding(), windingModels), o)
-	info := x.Models().All()[0]
+	info := x.Models().Models()[0]
 	if len(info.Outputs) != 2 || info.Outputs[0].Name != "half.y" || !slices.Equal(info.Outputs[0].Shape, []int64{-1, 2, 3}) || info.Outputs[1].Name != "turn.y" {
 		t.Fatalf("clients see %+v", info)
 	}
@@ -167,9 +167,9 @@ func TestConditionsLeadRequests(t *testing.T) {
 		})
 	}
 	until(func() (killed bool) {
-		c.Call(func() {
-			if d := workersOf(c).Devices[0]; len(d.Flight) > 0 {
-				killed = syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
+		c.CallInRound(func() {
+			if d := workersOf(c).Devices[0]; len(d.InFlight) > 0 {
+				killed = syscall.Kill(d.Process.PID(), syscall.SIGKILL) == nil
 			}
 		})
 		return killed
@@ -185,7 +185,7 @@ func TestConditionsLeadRequests(t *testing.T) {
 // request with a reason, and nothing else.
 func TestConditionsThatFail(t *testing.T) {
 	o := replayOptions(true)
-	o.Evaluate = true
+	o.EvaluateReplay = true
 	x := open(t, segmentPlan(time.Millisecond, 1, winding(), windingModels), o)
 	ask := alone(t, windingModels)
 	odd := func() []byte {
@@ -233,10 +233,10 @@ func TestLateWorkflowsAreRefused(t *testing.T) {
 	f.Applications[0].SLOUS = us(400 * time.Millisecond)
 	f.Transitions = []formats.WaysOf{{Application: "app"}}
 	for _, second := range []string{"b", "c"} {
-		f.Transitions[0].Ways = append(f.Transitions[0].Ways, formats.Way{Count: 10, Known: 1, Tasks: []formats.WayTask{{Model: "a"}, {Model: second, Reads: []int{1}}}})
+		f.Transitions[0].Paths = append(f.Transitions[0].Paths, formats.Way{Count: 10, KnownTasks: 1, Tasks: []formats.WayTask{{Model: "a"}, {Model: second, Reads: []int{1}}}})
 	}
 	o := replayOptions(true)
-	o.Evaluate = true
+	o.EvaluateReplay = true
 	x := open(t, p, o)
 	var wg sync.WaitGroup
 	var refused, served atomic.Int64
@@ -270,7 +270,7 @@ func TestConditionsWithoutTensors(t *testing.T) {
 	for typ, want := range map[string]string{"int": "it has 4 elements", "list(list(int))": "it has no dimension for a list", "string": ""} {
 		app := winding()
 		app.Segments[0].Modules[0].Outputs = map[string]string{"seen": typ}
-		app.Segments[0].Next[0].When = "parameters.n > 1"
+		app.Segments[0].NextBranches[0].Condition = "parameters.n > 1"
 		x, err := New(t.Context(), segmentPlan(time.Millisecond, 1, app, windingModels), replayOptions(true))
 		if err == nil {
 			x.Close()
@@ -286,9 +286,9 @@ func TestConditionsWithoutTensors(t *testing.T) {
 func TestRequestsEscalate(t *testing.T) {
 	eng, dir := withORT(t), t.TempDir()
 	app := formats.FlowApplication{Parameters: map[string]string{"sure": "double"}, Segments: []formats.Segment{
-		{Name: "first", Modules: []formats.Module{{Name: "small", Model: "a", After: []string{}, Outputs: map[string]string{"logits": "list(double)"}}},
-			Next: []formats.Branch{{To: []string{"second"}, When: "!small.logits.exists(x, x > parameters.sure)", Probability: .5}, {To: []string{}, Probability: .5}}},
-		{Name: "second", Modules: []formats.Module{{Name: "large", Model: "b", After: []string{}}}},
+		{Name: "first", Modules: []formats.Module{{Name: "small", Model: "a", Predecessors: []string{}, Outputs: map[string]string{"logits": "list(double)"}}},
+			NextBranches: []formats.Branch{{Targets: []string{"second"}, Condition: "!small.logits.exists(x, x > parameters.sure)", Probability: .5}, {Targets: []string{}, Probability: .5}}},
+		{Name: "second", Modules: []formats.Module{{Name: "large", Model: "b", Predecessors: []string{}}}},
 	}}
 	p := segmentPlan(time.Millisecond, 1, app, map[string][2]int64{"a": {1, 1}, "b": {1, 1}})
 	p.Pools[0].Device = "cpu-1"

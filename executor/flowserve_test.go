@@ -57,11 +57,11 @@ func empty(t *testing.T, x *Executor) {
 	c, left := x.core.Load(), ""
 	for range 3000 {
 		requests, slots := held(x)
-		c.Call(func() {
-			f := c.Answers.(*tasks.Flow)
+		c.CallInRound(func() {
+			f := c.Answerer.(*tasks.TaskAnswerer)
 			left = ""
-			if requests+slots+f.Tasks.Reveals.Taken() > 0 || f.Tasks.Used > 0 {
-				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", requests, slots, f.Tasks.Reveals.Taken(), f.Tasks.Used)
+			if requests+slots+f.TaskStore.Reveals.SlotsInUse() > 0 || f.TaskStore.UsedBytes > 0 {
+				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", requests, slots, f.TaskStore.Reveals.SlotsInUse(), f.TaskStore.UsedBytes)
 			}
 			for _, s := range c.Services {
 				if w, r := s.Waiting.Load(), s.Running.Load(); left == "" && w+r != 0 {
@@ -110,7 +110,7 @@ func TestStuckEnsembleAStepRejects(t *testing.T) {
 // A branch that is not taken never comes, and the merge does not wait for it.
 func TestStuckEnsembleABranchNeverComes(t *testing.T) {
 	p := split(patient, "feas", 5*time.Millisecond, 5*time.Millisecond)
-	formats.FlowOf(p).Applications[0].Modules[0].Branches = []formats.Branch{{To: []string{"b"}, Probability: .5}, {To: []string{"c"}, Probability: .5}}
+	formats.FlowOf(p).Applications[0].Modules[0].Branches = []formats.Branch{{Targets: []string{"b"}, Probability: .5}, {Targets: []string{"c"}, Probability: .5}}
 	x := open(t, p, replayOptions(true))
 	var wg sync.WaitGroup
 	for range 40 {
@@ -137,7 +137,7 @@ func TestStuckEnsembleAWorkerHangs(t *testing.T) {
 	x := open(t, p, replayOptions(false))
 	c := x.core.Load()
 	var pid int
-	c.Call(func() { pid = workersOf(c).Devices[2].Proc.PID() })
+	c.CallInRound(func() { pid = workersOf(c).Devices[2].Process.PID() })
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,9 @@ func TestStuckEnsembleAMergeWaitsForADroppedBranch(t *testing.T) {
 		}()
 		c := x.core.Load()
 		until(func() (in bool) {
-			c.Call(func() { in = c.Answers.(*tasks.Flow).Modules.Of[2].Tasks == int64(i+1) || i == 3 && c.Pending() < 4 })
+			c.CallInRound(func() {
+				in = c.Answerer.(*tasks.TaskAnswerer).Modules.Series[2].Tasks == int64(i+1) || i == 3 && c.Pending() < 4
+			})
 			return in
 		})
 	}
@@ -200,7 +202,7 @@ func TestStuckEnsembleAMergeWaitsForADroppedBranch(t *testing.T) {
 func TestApplicationIsOneModel(t *testing.T) {
 	p := twoInputs(split(patient, "feas", time.Millisecond, time.Millisecond))
 	x := open(t, p, replayOptions(true))
-	all := x.Models().All()
+	all := x.Models().Models()
 	if len(all) != 1 || all[0].Name != "app" || len(all[0].Inputs) != 1 || len(all[0].Outputs) != 1 || !x.ModelReady("app", "") || x.ModelReady("d", "") {
 		t.Fatalf("models %+v", all)
 	}
@@ -234,11 +236,11 @@ func TestApplicationIsOneModel(t *testing.T) {
 // for them, and is told where it did not come to; of several ends each has its outputs.
 func TestWaysThatLeadElsewhere(t *testing.T) {
 	p := policytest.FlowPlan(patient, "feas",
-		policytest.FlowStage{Name: "a", Infer: steady(time.Millisecond, 2), Workers: 1, Branches: []formats.Branch{{To: []string{"b"}, Probability: 0}, {To: []string{}, Probability: 1}}},
+		policytest.FlowStage{Name: "a", Infer: steady(time.Millisecond, 2), Workers: 1, Branches: []formats.Branch{{Targets: []string{"b"}, Probability: 0}, {Targets: []string{}, Probability: 1}}},
 		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: steady(time.Millisecond, 2), Workers: 1},
 		policytest.FlowStage{Name: "c", After: []string{"a"}, Infer: steady(time.Millisecond, 2), Workers: 1})
 	x := open(t, p, replayOptions(true))
-	if outs := x.Models().All()[0].Outputs; len(outs) != 2 || outs[0].Name != "b.output" || outs[1].Name != "c.output" {
+	if outs := x.Models().Models()[0].Outputs; len(outs) != 2 || outs[0].Name != "b.output" || outs[1].Name != "c.output" {
 		t.Fatalf("outputs %+v", outs)
 	}
 	for _, n := range []int{1, 2} {

@@ -21,11 +21,11 @@ func (x *Executor) WriteRates(w io.Writer, seconds int) error {
 	if c == nil {
 		return ErrNoRates
 	}
-	kept, ok := c.Answers.(interface{ Rates() *drift.Rates })
+	answer, ok := c.Answerer.(interface{ Rates() *drift.RateHistory })
 	if !ok {
 		return ErrNoRates
 	}
-	return kept.Rates().WriteCSV(w, seconds)
+	return answer.Rates().WriteCSV(w, seconds)
 }
 
 // serveRates answers with the rates, of the last N seconds with ?last=N.

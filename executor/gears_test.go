@@ -77,13 +77,13 @@ func answerOf(t testing.TB, x *Executor, req *oip.Request) (gear int64, model st
 }
 
 // Without models the plan's records say which samples go on, in their order.
-func TestReplayedCascade(t *testing.T) {
+func TestReplayForwardsAsRecorded(t *testing.T) {
 	p := gearPlan(1, time.Millisecond, 3*time.Millisecond)
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	x := open(t, p, replayOptions(true))
-	if all := x.Models().All(); len(all) != 1 || all[0].Name != formats.CascadeName || !x.ModelReady(formats.CascadeName, "") {
+	if all := x.Models().Models(); len(all) != 1 || all[0].Name != formats.CascadeName || !x.ModelReady(formats.CascadeName, "") {
 		t.Fatalf("served models: %+v", all)
 	}
 	for i := range 6 {
@@ -108,8 +108,8 @@ func TestReplayedCascade(t *testing.T) {
 			t.Errorf("model %+v, expected %+v", m, want[i])
 		}
 	}
-	if !slices.Equal(r.Gears.Requests, []int64{9, 0}) {
-		t.Errorf("requests by gear %v", r.Gears.Requests)
+	if !slices.Equal(r.Gears.RequestsByGear, []int64{9, 0}) {
+		t.Errorf("requests by gear %v", r.Gears.RequestsByGear)
 	}
 	text := scrape(t, x)
 	for _, line := range []string{`inferplan_answers_total{gear="0",model="large"} 6`, `inferplan_answers_total{gear="0",model="small"} 3`, "inferplan_gear 0", `inferplan_family_samples_total{model="small"} 9`} {
@@ -181,8 +181,8 @@ func TestSpikeSwitchesDownAndBack(t *testing.T) {
 	if r.Completed != int64(sent) || r.Dropped != 0 || r.Gears.Switches < 2 {
 		t.Errorf("%d sent; report %+v, %d switches", sent, r.Counts, r.Gears.Switches)
 	}
-	if r.Gears.Requests[0] != int64(byGear[0]) || r.Gears.Requests[1] != int64(byGear[1]) {
-		t.Errorf("requests by gear %v, responses say %v", r.Gears.Requests, byGear)
+	if r.Gears.RequestsByGear[0] != int64(byGear[0]) || r.Gears.RequestsByGear[1] != int64(byGear[1]) {
+		t.Errorf("requests by gear %v, responses say %v", r.Gears.RequestsByGear, byGear)
 	}
 	spec := x.PolicySpec()
 	tables, err := policies.Compile(gearPlan(2, time.Millisecond, 2*time.Millisecond))
@@ -251,7 +251,7 @@ func TestCancelledInACascade(t *testing.T) {
 		q, _ := held(x)
 		return q == 0
 	})
-	if m := c.Served.Models[0]; m.Waiting.Load() != 0 || m.Running.Load() != 0 {
+	if m := c.ServedModels.Models[0]; m.Waiting.Load() != 0 || m.Running.Load() != 0 {
 		t.Errorf("%d waiting, %d running", m.Waiting.Load(), m.Running.Load())
 	}
 	if r := x.Report(); r.Requests != r.Completed+r.Dropped {
@@ -260,7 +260,7 @@ func TestCancelledInACascade(t *testing.T) {
 }
 
 // A plan whose certainties this server cannot compute is refused.
-func TestUnknownScore(t *testing.T) {
+func TestUnknownScoreIsRefused(t *testing.T) {
 	p := gearPlan(1, time.Millisecond, time.Millisecond)
 	formats.GearOf(p).Score = "margin of logits"
 	open(t, p, replayOptions(true)) // its records need no score
@@ -308,7 +308,7 @@ func realCascade(t *testing.T, dir string) (*formats.Plan, [2][]byte) {
 }
 
 // Real models: the certainty of every answer decides, request by request.
-func TestRealCascade(t *testing.T) {
+func TestRealCascadeForwardsByCertainty(t *testing.T) {
 	eng := withORT(t)
 	dir := t.TempDir()
 	p, onnx := realCascade(t, dir)
@@ -326,7 +326,7 @@ func TestRealCascade(t *testing.T) {
 		return floats(got[outputName].Data)
 	}
 	x := open(t, p, onnxOptions(dir))
-	outputName = x.Models().All()[0].Outputs[0].Name
+	outputName = x.Models().Models()[0].Outputs[0].Name
 	var sure []float64
 	requests := make([]*oip.Request, 12)
 	for i := range requests {
@@ -372,7 +372,7 @@ func TestRealCascade(t *testing.T) {
 
 	// Calibrated, the thresholds are shares of right answers: the same go on.
 	small := &formats.GearOf(p).Models[0]
-	small.Calibration, small.Thresholds = formats.Calibration{{From: 0, Certainty: .25}, {From: limit, Certainty: .75}}, []float64{.3, .5}
+	small.Calibration, small.Thresholds = formats.Calibration{{MinRaw: 0, Certainty: .25}, {MinRaw: limit, Certainty: .75}}, []float64{.3, .5}
 	for g, level := range []int{2, 1} {
 		formats.GearOf(p).Gears[g].Stages[0].Threshold = small.Thresholds[level-1]
 	}

@@ -46,7 +46,7 @@ func TestCascadeSheds(t *testing.T) {
 
 // A served cascade at 1.5 times its largest rate keeps nine tenths of that as goodput,
 // refuses at once and is itself again within one SLO.
-func TestOverloadedCascade(t *testing.T) {
+func TestOverloadedCascadeKeepsGoodput(t *testing.T) {
 	if os.Getenv("INFERPLAN_LONG") == "" {
 		t.Skip("INFERPLAN_LONG=1 serves for 25 s")
 	}

@@ -49,8 +49,8 @@ func ragPlan(servers int, slo time.Duration) *formats.Plan {
 	embedder.Inputs = []formats.TensorInfo{{Name: "words", DType: "FP32", Shape: []int64{-1, 64}}}
 	embedder.Outputs = []formats.TensorInfo{{Name: "vector", DType: "FP32", Shape: []int64{-1, 8}}}
 	app := formats.FlowApplication{Served: f.Applications[0].Served, Segments: []formats.Segment{{Name: "answer", Modules: []formats.Module{
-		{Name: "embed", Model: "embedder", Pre: "text-words", After: []string{}},
-		{Name: "write", Model: "m", Pre: "passages", After: []string{"embed"}, Passages: &formats.Passages{File: "passages.jsonl", Nearest: 2},
+		{Name: "embed", Model: "embedder", Pre: "text-words", Predecessors: []string{}},
+		{Name: "write", Model: "m", Pre: "passages", Predecessors: []string{"embed"}, Passages: &formats.Passages{File: "passages.jsonl", Nearest: 2},
 			Prompt: &formats.Lengths{Distribution: "normal", Mean: 40, SD: 8, Max: 512}, Output: &formats.Lengths{Distribution: "fixed", Mean: answerTokens}},
 	}}}}
 	f.Applications = []formats.FlowApplication{app}
@@ -73,7 +73,7 @@ func openLibrary(t *testing.T, servers int, opt fake.Options, change ...func(p *
 	}
 	l := &library{t: t}
 	o := replayOptions(true)
-	o.Log, o.Silence = shownLog(t), 2*time.Second
+	o.Log, o.SilenceTimeout = shownLog(t), 2*time.Second
 	for i := range servers {
 		s, err := fake.Start(opt)
 		if err != nil {
@@ -148,7 +148,7 @@ func TestApplicationAsksLanguageModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Release()
-	if got := string(steps.Text(resp.Outputs[0].Data)); got != answerTo("What is an SLO?") {
+	if got := string(steps.TrimPadding(resp.Outputs[0].Data)); got != answerTo("What is an SLO?") {
 		t.Errorf("%q, expected %q", got, answerTo("What is an SLO?"))
 	}
 	if n := l.servers[0].Counts().Completions + l.servers[1].Counts().Completions; n < 3 {
@@ -162,7 +162,7 @@ func TestLanguageModelReadsText(t *testing.T) {
 	l := openLibrary(t, 1, fake.Options{}, func(p *formats.Plan) {
 		lengths := func(tokens float64) *formats.Lengths { return &formats.Lengths{Distribution: "fixed", Mean: tokens} }
 		list := &formats.FlowOf(p).Applications[0].Segments[0].Modules
-		*list = append(*list, formats.Module{Name: "title", Model: "m", After: []string{"write"}, Prompt: lengths(16), Output: lengths(5)})
+		*list = append(*list, formats.Module{Name: "title", Model: "m", Predecessors: []string{"write"}, Prompt: lengths(16), Output: lengths(5)})
 	})
 	if status, last, text := l.ask(t.Context(), "generate_stream", "why?"); status != http.StatusOK || text != fake.Text("m", answerTo("why?"), 5) {
 		t.Errorf("%d %v: %q", status, last, text)
@@ -218,7 +218,7 @@ func TestServerOfLanguageModelIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 500 {
-		if l.x.core.Load().BackendOf(2).Up(2) {
+		if l.x.core.Load().BackendOf(2).IsUp(2) {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)

@@ -28,8 +28,8 @@ func stopped(t *testing.T, x *Executor, n int, then func(pid int)) (longest time
 		how[reasonOf(err)]++
 	}
 	var pid int
-	c.Call(func() {
-		pid = workersOf(c).Devices[0].Proc.PID()
+	c.CallInRound(func() {
+		pid = workersOf(c).Devices[0].Process.PID()
 		syscall.Kill(pid, syscall.SIGSTOP)
 	})
 	for range n {
@@ -51,7 +51,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	longest, how := stopped(t, x, 60, func(int) {})
 	c := x.core.Load()
 	until(func() (back bool) {
-		c.Call(func() { back = workersOf(c).Devices[0].Proc != nil && workersOf(c).Devices[0].Gen == 2 })
+		c.CallInRound(func() { back = workersOf(c).Devices[0].Process != nil && workersOf(c).Devices[0].Generation == 2 })
 		return back
 	})
 	for reason := range how {

@@ -74,7 +74,9 @@ func TestTotalsOutliveSwitches(t *testing.T) {
 	sent := 0
 	all := openLoop(x, 0, 1, 200, func() {
 		for i, p := range plans {
-			until(func() bool { return x.core.Load().Served.Models[0].Stats.Statistics().Inference.Success.Count >= 10 })
+			until(func() bool {
+				return x.core.Load().ServedModels.Models[0].Stats.Statistics().Inference.Success.Count >= 10
+			})
 			stop, looked := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(looked)
@@ -132,8 +134,8 @@ func TestTotalsOutliveSwitches(t *testing.T) {
 // A report has parts of the latest plans only, and totals of all.
 func TestReportOfManySwitches(t *testing.T) {
 	x := open(t, onePlan(time.Millisecond, 1, 1, patient), replayOptions(true))
-	x.history.most = 4
-	for i := range x.history.most + 5 {
+	x.history.maxReports = 4
+	for i := range x.history.maxReports + 5 {
 		if i < 3 {
 			if _, err := x.Infer(context.Background(), sample(x, 1)); err != nil {
 				t.Fatal(err)
@@ -144,7 +146,7 @@ func TestReportOfManySwitches(t *testing.T) {
 		}
 	}
 	r := x.Report()
-	if len(r.Plans) != x.history.most+1 || r.Requests != 3 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "the first 5 plans") {
+	if len(r.Plans) != x.history.maxReports+1 || r.Requests != 3 || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "the first 5 plans") {
 		t.Errorf("%d parts, %d requests, %q", len(r.Plans), r.Requests, r.Warnings)
 	}
 }

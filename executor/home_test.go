@@ -29,7 +29,7 @@ func TestNothingIsLeftOf10000Requests(t *testing.T) {
 	}
 	want := r.expected(t, inputs)
 	o := r.options(replayOptions(true))
-	o.Judge = parity
+	o.OutcomeOf = parity
 	x := open(t, r.plan(), o)
 	const clients, each = 50, 200
 	how := make([]map[string]int, clients)
@@ -65,14 +65,14 @@ func TestNothingIsLeftOf10000Requests(t *testing.T) {
 	}
 	nothingHeld(t, x)
 	c := x.core.Load()
-	c.Call(func() {
+	c.CallInRound(func() {
 		loads, batches, tasks := int64(0), int64(0), int64(0)
-		for _, d := range workersOf(c).Own {
-			loads += d.Home.Loads
+		for _, d := range workersOf(c).OwnDevices {
+			loads += d.Networks.Loads
 		}
 		for _, s := range c.Services {
 			for size := range s.Stats.Batches {
-				batches, tasks = batches+s.Stats.Batches[size].N, tasks+int64(size)*s.Stats.Batches[size].N
+				batches, tasks = batches+s.Stats.Batches[size].Count, tasks+int64(size)*s.Stats.Batches[size].Count
 			}
 		}
 		t.Logf("%d loads, mean batch %.2f", loads, float64(tasks)/float64(batches))
@@ -118,25 +118,25 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 	want := r.expected(t, inputs)
 	var log bytes.Buffer
 	o := r.options(replayOptions(false))
-	o.Judge, o.EventLog = parity, &log
+	o.OutcomeOf, o.EventLog = parity, &log
 	x := open(t, r.plan(), o)
 	c := x.core.Load()
 	end := askUntil(t, x, inputs, want)
 	for kill, busy := range []func(d *workers.Device) bool{
-		func(d *workers.Device) bool { return d.Home.Busy && d.Home.Doing.Load },
-		func(d *workers.Device) bool { return len(d.Flight) > 0 },
+		func(d *workers.Device) bool { return d.Networks.IsLoading && d.Networks.CurrentOrder.Load },
+		func(d *workers.Device) bool { return len(d.InFlight) > 0 },
 	} {
-		d := workersOf(c).Own[kill]
+		d := workersOf(c).OwnDevices[kill]
 		until(func() (killed bool) {
-			c.Call(func() {
-				if d.Proc != nil && busy(d) {
-					killed = syscall.Kill(d.Proc.PID(), syscall.SIGKILL) == nil
+			c.CallInRound(func() {
+				if d.Process != nil && busy(d) {
+					killed = syscall.Kill(d.Process.PID(), syscall.SIGKILL) == nil
 				}
 			})
 			return killed
 		})
 		until(func() (back bool) {
-			c.Call(func() { back = d.Gen == 2 && d.Home.Loads > 0 })
+			c.CallInRound(func() { back = d.Generation == 2 && d.Networks.Loads > 0 })
 			return back
 		})
 	}
@@ -148,7 +148,7 @@ func TestWorkersAreLostInLoads(t *testing.T) {
 	if err := x.Close(); err != nil {
 		t.Fatal(err)
 	}
-	opt, _ := workflow.Named(r.policy)
+	opt, _ := workflow.OptionsByName(r.policy)
 	if calls, err := conform.Replay(&log, workflow.New(r.tables, opt)); err != nil || calls < 100 {
 		t.Error(fmt.Errorf("told the same again, after %d calls: %w", calls, err))
 	}
@@ -203,7 +203,7 @@ func TestOrdersAreAnswered(t *testing.T) {
 	o := r.options(replayOptions(true))
 	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 		r.share(t)
-		t.Networks[4].Load = [][2]time.Duration{{time.Hour, time.Hour}}
+		t.Networks[4].LoadTimes = [][2]time.Duration{{time.Hour, time.Hour}}
 		t.Resident[0] = []int32{0}
 		return pol, nil
 	}
@@ -237,14 +237,14 @@ func TestOrdersAreAnswered(t *testing.T) {
 		}
 	}
 	core := x.core.Load()
-	core.Call(func() { core.Tables.Networks[4].Load[0][1] = 0 }) // no longer planned to take so long
+	core.CallInRound(func() { core.Tables.Networks[4].LoadTimes[0][1] = 0 }) // no longer planned to take so long
 	got := pol.give(t, x, 2, up(4))
 	if got[0].Kind != policy.WorkerLost || got[1].Kind != policy.WorkerBack {
 		t.Errorf("a load that never ends: %+v", got)
 	}
-	core.Call(func() {
-		h := workersOf(core).Own[0].Home
-		if there := []bool{true, false, false, false, false}; !slices.Equal(h.Loaded, there) || h.Busy {
+	core.CallInRound(func() {
+		h := workersOf(core).OwnDevices[0].Networks
+		if there := []bool{true, false, false, false, false}; !slices.Equal(h.Loaded, there) || h.IsLoading {
 			t.Errorf("after its start the device holds %v, expected %v", h.Loaded, there)
 		}
 	})
@@ -253,20 +253,20 @@ func TestOrdersAreAnswered(t *testing.T) {
 // A device of another host swaps as those of this machine do. When its host leaves,
 // its requests end on what is left; when it joins again, it fills its host's memory
 // and takes part.
-func TestHostsSwap(t *testing.T) {
+func TestDevicesOfOtherHostsSwap(t *testing.T) {
 	b, address := openLobby(t, "127.0.0.1:0", patient)
 	leave := joinHere(t, hostConfig(address, "L4", 1))
 	r := replayRouter(2, time.Millisecond, time.Millisecond)
 	inputs := [][]byte{bytes.Repeat([]byte{1, 1, 2, 3}, 4), bytes.Repeat([]byte{2, 5, 2, 3}, 4), bytes.Repeat([]byte{7, 1, 0, 3}, 4)}
 	want := r.expected(t, inputs)
 	o := r.options(replayOptions(false))
-	o.Judge, o.Lobby, o.Remote = parity, b, map[string]int{"L4": 1}
+	o.OutcomeOf, o.Lobby, o.Remote = parity, b, map[string]int{"L4": 1}
 	x := open(t, r.plan(), o)
-	far := workersOf(x.core.Load()).Own[1]
+	far := workersOf(x.core.Load()).OwnDevices[1]
 	end := askUntil(t, x, inputs, want)
 	loaded := func(more int64, gen int32) {
 		until(func() (yes bool) {
-			x.core.Load().Call(func() { yes = far.Home.Loads >= more && far.Gen == gen && far.Busy > 0 })
+			x.core.Load().CallInRound(func() { yes = far.Networks.Loads >= more && far.Generation == gen && far.BusyTime > 0 })
 			return yes
 		})
 	}
@@ -274,7 +274,7 @@ func TestHostsSwap(t *testing.T) {
 	leave()
 	until(func() bool { return devicesUp(x) == 1 })
 	before := int64(0)
-	x.core.Load().Call(func() { before = far.Home.Loads })
+	x.core.Load().CallInRound(func() { before = far.Networks.Loads })
 	joinHere(t, hostConfig(address, "L4", 1))
 	loaded(before+1, 2)
 	end()
@@ -287,7 +287,7 @@ func TestPlanOfWorkflowsSwaps(t *testing.T) {
 	r := replayRouter(2, time.Millisecond, time.Millisecond)
 	p := r.plan()
 	pools, module := formats.PoolOf(p), func(i int, after ...string) formats.Module {
-		return formats.Module{Name: r.services[i], Model: r.services[i], After: after}
+		return formats.Module{Name: r.services[i], Model: r.services[i], Predecessors: after}
 	}
 	p.Kind, p.Policy = formats.PlanFlow, formats.PolicySpec{Name: "dyorc"}
 	p.Pools[0].Count, p.Pools[0].Memory, p.Pools[0].Sharing = 2, 300, formats.SharingTime
@@ -296,7 +296,7 @@ func TestPlanOfWorkflowsSwaps(t *testing.T) {
 		d := &p.Deployment[i]
 		d.Outputs = []formats.TensorInfo{{Name: "y", DType: "FP32", Shape: []int64{-1, 4}}}
 		st := &d.Pipelines[0].Stages[0]
-		st.Replicas, st.Placement = 2, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}
+		st.Replicas, st.Placement = 2, []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: 2}}
 		section.Modules = append(section.Modules, formats.FlowModule{Model: d.Model, ColdStartUS: us(r.load), WeightBytes: 100})
 	}
 	section.Modules[0].Resident, section.Modules[1].Resident = []int{0}, []int{0, 1}
@@ -315,7 +315,7 @@ func TestPlanOfWorkflowsSwaps(t *testing.T) {
 	one := open(t, single, replayOptions(true))
 	input := bytes.Repeat([]byte{1, 9, 2, 3}, 4)
 	x := open(t, p, replayOptions(false))
-	first := slices.Clone(workersOf(x.core.Load()).Own[0].Home.Loaded)
+	first := slices.Clone(workersOf(x.core.Load()).OwnDevices[0].Networks.Loaded)
 	if there := []bool{true, true, false, false, false}; !slices.Equal(first, there) {
 		t.Errorf("device 0 begins with %v, expected %v", first, there)
 	}

@@ -43,13 +43,13 @@ func hostConfig(address, kind string, count int) worker.JoinConfig {
 	}
 }
 
-func openLobby(t testing.TB, address string, silence time.Duration) (*worker.Lobby, string) {
+func openLobby(t testing.TB, address string, silence time.Duration) (*worker.JoinServer, string) {
 	t.Helper()
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := worker.NewLobby(l, []byte(hostToken), silence, quiet())
+	b, err := worker.NewJoinServer(l, []byte(hostToken), silence, quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func joinHere(t testing.TB, c worker.JoinConfig) (leave func()) {
 
 // hostsOptions puts two of the three fast devices of pooledPlan on another host:
 // the whole pipeline on the third is the way without it.
-func hostsOptions(b *worker.Lobby) Options {
+func hostsOptions(b *worker.JoinServer) Options {
 	o := replayOptions(false)
 	o.Lobby, o.Remote = b, map[string]int{"cpu-b": 2}
 	return o
@@ -117,7 +117,7 @@ func streamed(x *Executor) int64 {
 
 func devicesUp(x *Executor) (n int) {
 	for _, d := range workersOf(x.core.Load()).Devices {
-		if d.Up.Load() {
+		if d.IsUp.Load() {
 			n++
 		}
 	}
@@ -199,14 +199,14 @@ func TestRealModelOverTwoHosts(t *testing.T) {
 	plan.Pools = []formats.Pool{{Device: "cpu-a", Count: 1, PerNode: 1, Sharing: formats.SharingTime}, {Device: "cpu-b", Count: 1, PerNode: 1, Sharing: formats.SharingTime}}
 	st := m.Pipelines[0].Stages
 	st[0].Device, st[1].Device = "cpu-a", "cpu-b"
-	st[1].Placement[0].First = 0
+	st[1].Placement[0].FirstDevice = 0
 	for _, c := range chain.Cuts {
 		if c.Bytes == 4*32 {
 			st[0].Cut = &formats.Cut{Tensors: c.Names(), DType: "FP32", Bytes: 4 * 32, TransferUS: make([]document.Micros, 2)}
 		}
 	}
 	near := onnxOptions(dir)
-	near.Places = map[string]CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{0}}}
+	near.CPUPlaces = map[string]CPUPlace{"cpu-a": {CPUs: []int{0}}, "cpu-b": {CPUs: []int{0}}}
 	want := open(t, plan, near)
 	b, address := openLobby(t, "127.0.0.1:0", patient)
 	c := hostConfig(address, "cpu-b", 1)

@@ -45,7 +45,7 @@ func itemsPlan(item int64, batch int) *formats.Plan {
 		m := first
 		m.Model, m.Inputs, m.Outputs = s.name, s.in, s.out
 		stage := first.Pipelines[0].Stages[0]
-		stage.Placement = []formats.Placement{{First: i, PerDevice: 1, Replicas: 1}}
+		stage.Placement = []formats.Placement{{FirstDevice: i, PerDevice: 1, Replicas: 1}}
 		m.Pipelines = []formats.Pipeline{{Batch: batch, RPS: 100, Stages: []formats.Stage{stage}}}
 		p.Deployment = append(p.Deployment, m)
 	}
@@ -64,19 +64,19 @@ func newItemsControl(*policy.Tables) policy.Control {
 	return &itemsControl{map[int32]int32{}, map[int32]int32{}, map[int32][]int32{}, map[int32]int{}}
 }
 
-func (c *itemsControl) reveal(req, service int32, item int64, out *policy.Reveals, inputs ...int32) {
-	t := out.Take()
+func (c *itemsControl) reveal(req, service int32, item int64, out *policy.RevealedTasks, inputs ...int32) {
+	t := out.TakeSlot()
 	c.of[t], c.req[t], c.open[req] = service, req, append(c.open[req], t)
-	out.Tasks = append(out.Tasks, policy.Reveal{Req: req, Task: t, Service: service, Item: item, FirstInput: int32(len(out.Inputs)), NumInputs: int32(len(inputs))})
+	out.Tasks = append(out.Tasks, policy.RevealedTask{Req: req, Task: t, Service: service, Item: item, FirstInput: int32(len(out.Inputs)), NumInputs: int32(len(inputs))})
 	out.Inputs = append(out.Inputs, inputs...)
 }
 
-func (c *itemsControl) Begin(req, _ int32, out *policy.Reveals) {
+func (c *itemsControl) BeginRequest(req, _ int32, out *policy.RevealedTasks) {
 	c.open[req] = nil
 	c.reveal(req, find, 0, out, -1)
 }
 
-func (c *itemsControl) Ended(task int32, o policy.Outcome, out *policy.Reveals) {
+func (c *itemsControl) TaskEnded(task int32, o policy.Outcome, out *policy.RevealedTasks) {
 	req := c.req[task]
 	switch c.of[task] {
 	case find:
@@ -89,13 +89,13 @@ func (c *itemsControl) Ended(task int32, o policy.Outcome, out *policy.Reveals) 
 			c.reveal(req, gather, 0, out, slices.Clone(c.open[req][1:])...)
 		}
 	case gather:
-		out.Over = append(out.Over, req)
-		c.Forget(req, out)
+		out.EndedRequests = append(out.EndedRequests, req)
+		c.ForgetRequest(req, out)
 	}
 }
 
-func (c *itemsControl) Forget(req int32, out *policy.Reveals) {
-	out.Freed = append(out.Freed, c.open[req]...)
+func (c *itemsControl) ForgetRequest(req int32, out *policy.RevealedTasks) {
+	out.UnreadTasks = append(out.UnreadTasks, c.open[req]...)
 	c.open[req] = nil
 }
 
@@ -201,7 +201,7 @@ func TestItemsOnWorkers(t *testing.T) {
 	}
 	var pol *firstCome
 	o := replayOptions(false)
-	o.Control, o.Judge = newItemsControl, found
+	o.Control, o.OutcomeOf = newItemsControl, found
 	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 		pol = &firstCome{t: t, items: map[int32]int64{}}
 		return pol, nil
@@ -216,7 +216,7 @@ func TestItemsOnWorkers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	x.core.Load().Call(func() {
+	x.core.Load().CallInRound(func() {
 		if pol.largest[label] < 2 || !pol.mixed {
 			t.Errorf("largest batches %v, several items in one: %v", pol.largest, pol.mixed)
 		}
@@ -228,7 +228,7 @@ func TestItemsOnWorkers(t *testing.T) {
 func TestItemsThatAreNotThere(t *testing.T) {
 	for _, item := range []int64{3, 8} {
 		o := replayOptions(true)
-		o.Control, o.Judge = newItemsControl, func(service int32, out [][]byte) policy.Outcome { return policy.Outcome{Items: 2} }
+		o.Control, o.OutcomeOf = newItemsControl, func(service int32, out [][]byte) policy.Outcome { return policy.Outcome{Items: 2} }
 		o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 			return &firstCome{t: t, items: map[int32]int64{}}, nil
 		}

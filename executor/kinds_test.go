@@ -48,7 +48,7 @@ func TestCascadeOnTwoKinds(t *testing.T) {
 	if m := r.Gears.Models[1]; m.Model != "large" || m.Answers != 2*rounds || m.Samples != 2*rounds {
 		t.Errorf("%+v, expected %d answers of large", m, 2*rounds)
 	}
-	g := x.core.Load().Answers.(*cascade.Cascade)
+	g := x.core.Load().Answerer.(*cascade.CascadeAnswerer)
 	if a, b := g.Models[1].Answers, g.Models[2].Answers; a != rounds/2 || b != rounds*3/2 {
 		t.Errorf("%d answers on the first kind and %d on the second, expected %d and %d", a, b, rounds/2, rounds*3/2)
 	}

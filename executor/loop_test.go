@@ -24,12 +24,12 @@ func TestNoNewsIsLost(t *testing.T) {
 	for range callers {
 		wg.Go(func() {
 			for range each {
-				c.Call(func() { n++ })
+				c.CallInRound(func() { n++ })
 			}
 		})
 	}
 	wg.Wait()
-	c.Call(func() {
+	c.CallInRound(func() {
 		if n != callers*each {
 			t.Errorf("%d calls of %d", n, callers*each)
 		}

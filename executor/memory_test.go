@@ -18,7 +18,7 @@ func sharesPlan(infer time.Duration) *formats.Plan {
 	st := p.Deployment[0].Pipelines[0].Stages
 	for i := range st {
 		st[i].Share, st[i].GPUs = 2, .5
-		st[i].Placement = []formats.Placement{{First: 0, PerDevice: 1, Replicas: 1}}
+		st[i].Placement = []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: 1}}
 	}
 	return complete(p)
 }
@@ -30,14 +30,16 @@ func loseWorker(t *testing.T, x *Executor, dev, busy int) {
 	c := x.core.Load()
 	var pid int
 	until(func() (now bool) {
-		c.Call(func() { pid, now = workersOf(c).Devices[dev].Proc.PID(), len(workersOf(c).Devices[busy].Flight) > 0 })
+		c.CallInRound(func() {
+			pid, now = workersOf(c).Devices[dev].Process.PID(), len(workersOf(c).Devices[busy].InFlight) > 0
+		})
 		return now
 	})
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
 	until(func() (back bool) {
-		c.Call(func() { back = workersOf(c).Devices[dev].Proc != nil && workersOf(c).Devices[dev].Gen == 2 })
+		c.CallInRound(func() { back = workersOf(c).Devices[dev].Process != nil && workersOf(c).Devices[dev].Generation == 2 })
 		return back
 	})
 }

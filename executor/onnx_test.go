@@ -138,7 +138,7 @@ func TestPipelineAnswersAsTheWholeModel(t *testing.T) {
 		second := pl.Stages[0]
 		pl.Stages[0].Blocks, second.Blocks = [2]int{0, 1}, [2]int{1, 2}
 		pl.Stages[0].Cut = &formats.Cut{Tensors: cut.Names(), DType: dtype, Bytes: bytes, TransferUS: make([]document.Micros, 2)}
-		second.Placement = []formats.Placement{{First: 1, PerDevice: 1, Replicas: 1}}
+		second.Placement = []formats.Placement{{FirstDevice: 1, PerDevice: 1, Replicas: 1}}
 		pl.Stages = append(pl.Stages, second)
 		x := open(t, complete(p), onnxOptions(dir))
 		got, err := x.Infer(ctx, req)
@@ -172,7 +172,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 	got := during(x, 0, 4, 4, func() {
 		var pid int
 		until(func() (busy bool) {
-			c.Call(func() { pid, busy = workersOf(c).Devices[0].Proc.PID(), len(workersOf(c).Devices[0].Flight) > 0 })
+			c.CallInRound(func() { pid, busy = workersOf(c).Devices[0].Process.PID(), len(workersOf(c).Devices[0].InFlight) > 0 })
 			return busy
 		})
 		killed := time.Now()
@@ -180,7 +180,7 @@ func TestKilledSqueezenetIsBackInTwoSeconds(t *testing.T) {
 			t.Error(err)
 		}
 		until(func() (up bool) {
-			c.Call(func() { up = workersOf(c).Devices[0].Proc != nil && workersOf(c).Devices[0].Gen > 1 })
+			c.CallInRound(func() { up = workersOf(c).Devices[0].Process != nil && workersOf(c).Devices[0].Generation > 1 })
 			return up
 		})
 		back = time.Since(killed)
@@ -259,11 +259,11 @@ func TestServedAsMeasured(t *testing.T) {
 		t.Errorf("in float16 the answer differs by %g of %g", diff, size)
 	}
 	o := onnxOptions(dir)
-	o.Execute = func(kind string, x worker.Execution) worker.Execution {
-		if kind != "cpu-1" || !x.Half {
+	o.OverrideExecution = func(kind string, x worker.Execution) worker.Execution {
+		if kind != "cpu-1" || !x.FP16 {
 			t.Errorf("asked for %s, %+v", kind, x)
 		}
-		x.Half = false
+		x.FP16 = false
 		return x
 	}
 	if diff, _ := furthest(full, answer(o)); diff != 0 {

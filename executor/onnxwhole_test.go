@@ -160,7 +160,7 @@ func TestServesWholeModels(t *testing.T) {
 				m.Outputs = append(m.Outputs, formats.TensorInfo{Name: c.graph.Output[i].GetName(), DType: "FP32", Shape: shape})
 			}
 			x := open(t, plan, onnxOptions(dir))
-			info := x.Models().All()[0]
+			info := x.Models().Models()[0]
 			if info.MaxBatch != 0 || !slices.Equal(info.Inputs[0].Shape, c.in) {
 				t.Errorf("the model is offered with %v, batches up to %d", info.Inputs[0].Shape, info.MaxBatch)
 			}

@@ -37,9 +37,9 @@ func TestDueWakeComesBeforeArrival(t *testing.T) {
 	x := open(t, onePlan(time.Millisecond, 1, 1, time.Hour), o)
 	c := x.core.Load()
 	answered := make(chan error, 1)
-	c.Call(func() { // on the loop's goroutine: what comes meanwhile waits
+	c.CallInRound(func() { // on the loop's goroutine: what comes meanwhile waits
 		w.wake = c.Now() + time.Millisecond
-		c.Tell(policy.Event{Kind: policy.WorkerLost})
+		c.TellPolicy(policy.Event{Kind: policy.WorkerLost})
 		w.kinds = nil
 		go func() {
 			_, err := x.Infer(context.Background(), sample(x, 1))
@@ -51,7 +51,7 @@ func TestDueWakeComesBeforeArrival(t *testing.T) {
 		t.Fatalf("the request ended as %s", got)
 	}
 	var got []policy.EventKind
-	c.Call(func() { got = slices.Clone(w.kinds) })
+	c.CallInRound(func() { got = slices.Clone(w.kinds) })
 	if want := []policy.EventKind{policy.Timer, policy.Arrival}; !slices.Equal(got, want) {
 		t.Errorf("events %v, expected %v: the wake-up, then the request", got, want)
 	}
@@ -79,18 +79,18 @@ func TestPauseIsNoHang(t *testing.T) {
 			go ask()
 		default:
 		}
-		c.Call(func() {
+		c.CallInRound(func() {
 			d := workersOf(c).Devices[0]
-			if len(d.Flight) == 0 {
+			if len(d.InFlight) == 0 {
 				return
 			}
 			looked = true
 			const pause = time.Second
-			c.Woke(0)
-			began := d.Flight[0].Started
+			c.TimerFired(0)
+			began := d.InFlight[0].StartedAt
 			time.Sleep(pause)
-			c.Woke(0)
-			if got := d.Flight[0].Started - began; got < pause-3*turn.WatchEvery {
+			c.TimerFired(0)
+			if got := d.InFlight[0].StartedAt - began; got < pause-3*turn.WatchInterval {
 				t.Errorf("a pause of %v makes the run %v younger", pause, got)
 			}
 		})

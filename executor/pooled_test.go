@@ -30,18 +30,18 @@ func pooledPlan(unit time.Duration, batch int, slo time.Duration) *formats.Plan 
 	m := &p.Deployment[0]
 	formats.PoolOf(p).Models[0].SLOUS = us(slo)
 	first, second := &m.Pipelines[0].Stages[0], &m.Pipelines[0].Stages[1]
-	first.Device, first.Replicas, first.GPUs, first.Placement = "cpu-a", 2, 2, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}
-	second.Device, second.Replicas, second.GPUs, second.Placement = "cpu-b", 2, 2, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}
+	first.Device, first.Replicas, first.GPUs, first.Placement = "cpu-a", 2, 2, []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: 2}}
+	second.Device, second.Replicas, second.GPUs, second.Placement = "cpu-b", 2, 2, []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: 2}}
 	second.InferUS = flat(3*unit, batch)
 	whole := *second
 	whole.Blocks, whole.Replicas, whole.GPUs, whole.InferUS = [2]int{0, 2}, 1, 1, flat(5*unit, batch)
-	whole.Placement = []formats.Placement{{First: 2, PerDevice: 1, Replicas: 1}}
+	whole.Placement = []formats.Placement{{FirstDevice: 2, PerDevice: 1, Replicas: 1}}
 	m.Pipelines = append(m.Pipelines, formats.Pipeline{Batch: batch, RPS: 100, Stages: []formats.Stage{whole}})
 	n := *m
 	n.Model = "n"
 	alone := whole
 	alone.Device, alone.InferUS = "cpu-a", flat(8*unit, batch)
-	alone.Placement = []formats.Placement{{First: 2, PerDevice: 1, Replicas: 1}}
+	alone.Placement = []formats.Placement{{FirstDevice: 2, PerDevice: 1, Replicas: 1}}
 	n.Pipelines = []formats.Pipeline{{Batch: batch, RPS: 50, Stages: []formats.Stage{alone}}}
 	p.Deployment = append(p.Deployment, n)
 	complete(p)
@@ -54,20 +54,20 @@ func pooledPlan(unit time.Duration, batch int, slo time.Duration) *formats.Plan 
 // busyTimes is how long each device has run so far.
 func busyTimes(x *Executor) (out []time.Duration) {
 	c := x.core.Load()
-	c.Call(func() {
+	c.CallInRound(func() {
 		for _, d := range workersOf(c).Devices {
-			out = append(out, d.Busy)
+			out = append(out, d.BusyTime)
 		}
 	})
 	return out
 }
 
 // workersOf is the first backend of a core.
-func workersOf(c *turn.Core) *workers.Workers { return c.BackendOf(0).(*workers.Workers) }
+func workersOf(c *turn.Core) *workers.WorkerBackend { return c.BackendOf(0).(*workers.WorkerBackend) }
 
 // slotsOf counts the request slots that are in use.
 func slotsOf(c *turn.Core) (n int) {
-	for _, m := range c.Served.Models {
+	for _, m := range c.ServedModels.Models {
 		n += int(m.Waiting.Load() + m.Running.Load())
 	}
 	return n
@@ -76,7 +76,7 @@ func slotsOf(c *turn.Core) (n int) {
 // held counts request and memory slots that nobody should hold any more.
 func held(x *Executor) (requests, slots int) {
 	c := x.core.Load()
-	c.Call(func() {
+	c.CallInRound(func() {
 		requests = slotsOf(c)
 		for _, d := range workersOf(c).Devices {
 			for _, s := range d.Slots {
@@ -91,7 +91,7 @@ func held(x *Executor) (requests, slots int) {
 
 // Several stages, several workers per stage, two kinds of devices: all of them
 // work, and every request is answered once.
-func TestPooledPipelines(t *testing.T) {
+func TestPooledPipelinesAnswerEveryRequestOnce(t *testing.T) {
 	x := open(t, pooledPlan(3*time.Millisecond, 2, patient), replayOptions(false))
 	if got := len(workersOf(x.core.Load()).Devices); got != 6 {
 		t.Fatalf("%d devices, want 6", got)
@@ -126,7 +126,7 @@ func TestStageWaitsForRoom(t *testing.T) {
 			p := twoStagePlan(time.Millisecond, 2, patient)
 			st := p.Deployment[0].Pipelines[0].Stages
 			st[1].InferUS = flat(8*time.Millisecond, 2)
-			st[1].Placement[0].First = second
+			st[1].Placement[0].FirstDevice = second
 			if second == 0 {
 				p.Pools[0].Count = 1
 				p.Pools[0].Sharing = formats.SharingTime
@@ -189,7 +189,7 @@ func TestPooledPipelinesOfARealModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Places = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	o.CPUPlaces = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
 	x := open(t, p, o)
 	whole := sampleOf(x, 1, 2)
 	image(whole)

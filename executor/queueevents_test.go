@@ -77,14 +77,14 @@ func (d *desk) wants(r *completions.Request) string {
 }
 
 func answerIn(log string, chat bool) string {
-	text, _ := json.Marshal(deltas.Whole(log, chat))
+	text, _ := json.Marshal(deltas.CompleteChoices(log, chat))
 	return ids.ReplaceAllString(string(text), `"id":"call_0_`)
 }
 
 // Calls of tools, probabilities and several answers come back whole, whatever happens to
 // their servers on the way: begun anew where nobody has seen anything, else compared and
 // continued, also where the second run comes in other pieces.
-func TestQueuesEvents(t *testing.T) {
+func TestEventAnswersSurviveLostServers(t *testing.T) {
 	for i, w := range wide {
 		for _, shown := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, shown %v", w.name, shown), func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestQueuesEvents(t *testing.T) {
 				if got, want := answerIn(log, w.chat), d.wants(r); end.Err != nil || got != want {
 					t.Fatalf("%v:\n%s\nexpected\n%s\nlog\n%s", end.Err, got, want, log)
 				}
-				if taken := strings.Count(log, "\n"+deltas.Anew); shown && taken != 0 || !shown && taken != 2 {
+				if taken := strings.Count(log, "\n"+deltas.RestartLine); shown && taken != 0 || !shown && taken != 2 {
 					t.Errorf("%d times something was taken back:\n%s", taken, log)
 				}
 				if n := d.completions(); n < 5 {
@@ -141,7 +141,7 @@ func TestQueuesEventsNoFurther(t *testing.T) {
 	d := openDesk(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Fault: func(n int, _ string) fake.Fault { return fake.Fault{DieAt: 5} }}, nil)
 	s := newSheet()
 	d.q.Serve(d.wide(3, false), s)
-	if end := s.wait(t); end.Err == nil || d.completions() > text.MostAttempts+1 {
+	if end := s.wait(t); end.Err == nil || d.completions() > text.MaxAttempts+1 {
 		t.Errorf("after %d runs: %+v", d.completions(), end)
 	}
 }
@@ -154,11 +154,11 @@ func TestQueuesEventsEvicted(t *testing.T) {
 	<-s.first
 	c := d.x.core.Load()
 	for range 3 {
-		c.Call(func() {
+		c.CallInRound(func() {
 			for slot := range int32(64) {
-				b := c.Batch(slot)
+				b := c.BatchIn(slot)
 				if b != nil {
-					c.BackendOf(b.Device()).Evict(b, false)
+					c.BackendOf(b.Device()).EvictBatch(b, false)
 				}
 			}
 		})

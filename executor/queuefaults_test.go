@@ -16,7 +16,7 @@ import (
 
 // Requests that leave their instance again and again end with the text of one that
 // was never disturbed: no token is repeated and none is missing.
-func TestQueuesEvictions(t *testing.T) {
+func TestEvictedRequestsKeepTheirText(t *testing.T) {
 	d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: time.Millisecond}, nil)
 	const n, tokens = 40, 40
 	var sheets []*sheet
@@ -25,11 +25,11 @@ func TestQueuesEvictions(t *testing.T) {
 	}
 	c, rng, evicted := d.x.core.Load(), rand.New(rand.NewPCG(1, 2)), 0
 	for open := true; open; time.Sleep(3 * time.Millisecond) {
-		c.Call(func() {
+		c.CallInRound(func() {
 			for slot := range int32(64) {
-				b := c.Batch(slot)
+				b := c.BatchIn(slot)
 				if b != nil && rng.IntN(3) == 0 {
-					c.BackendOf(b.Device()).Evict(b, false)
+					c.BackendOf(b.Device()).EvictBatch(b, false)
 					evicted++
 					break
 				}
@@ -78,7 +78,7 @@ func TestQueuesServerDies(t *testing.T) {
 	if err := dies.Again(); err != nil {
 		t.Fatal(err)
 	}
-	for c := d.x.core.Load(); !c.BackendOf(0).Up(0) || !c.BackendOf(1).Up(1); {
+	for c := d.x.core.Load(); !c.BackendOf(0).IsUp(0) || !c.BackendOf(1).IsUp(1); {
 		time.Sleep(time.Millisecond)
 	}
 	done := dies.Counts().Completions
@@ -97,7 +97,7 @@ func TestQueuesServerDies(t *testing.T) {
 // A server that stands still is given up by the deadline rule, and so is one that
 // answers everything but a request it has begun. The other models and instances go on.
 func TestQueuesServerStandsStill(t *testing.T) {
-	short := func(o *Options) { o.Silence = 300 * time.Millisecond }
+	short := func(o *Options) { o.SilenceTimeout = 300 * time.Millisecond }
 	t.Run("whole", func(t *testing.T) {
 		d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, short)
 		var sheets []*sheet
@@ -138,7 +138,7 @@ func TestQueuesChildDies(t *testing.T) {
 
 // A server that fails a request each time ends it with an error; it is not asked for
 // ever. One that gets further each time is asked until the end.
-func TestQueuesAttempts(t *testing.T) {
+func TestFailingRequestIsGivenUp(t *testing.T) {
 	d := openDesk(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Fault: func(_ int, prompt string) fake.Fault {
 		if prompt == "bad" {
 			return fake.Fault{DieAt: -1}
@@ -151,8 +151,8 @@ func TestQueuesAttempts(t *testing.T) {
 	if r := bad.wait(t); !errors.As(r.Err, &said) || said.Status != 502 {
 		t.Errorf("the end is %+v", r)
 	}
-	if n := d.completions(); n != 7+text.MostAttempts {
-		t.Errorf("%d completions, expected 7 of three tokens and %d attempts", n, text.MostAttempts)
+	if n := d.completions(); n != 7+text.MaxAttempts {
+		t.Errorf("%d completions, expected 7 of three tokens and %d attempts", n, text.MaxAttempts)
 	}
 }
 
@@ -163,7 +163,7 @@ func TestQueuesEndlessAnswer(t *testing.T) {
 	if r := bad.wait(t); r.Err != nil || r.Finish != "length" {
 		t.Errorf("the end is %+v", r)
 	}
-	if written, n := bad.written(); !strings.HasPrefix(written, fake.Text("a", "bad", 20)) || n > 20+text.Overrun {
+	if written, n := bad.written(); !strings.HasPrefix(written, fake.Text("a", "bad", 20)) || n > 20+text.MaxOverrun {
 		t.Errorf("%d tokens: %q", n, written)
 	}
 	answeredWhole(t, d.send("a", "good", 20), "a", "good", 20)
@@ -171,7 +171,7 @@ func TestQueuesEndlessAnswer(t *testing.T) {
 
 // The order in which a swap-aware queue serves: A B A A C A B C on one slot with three
 // loads, the first included. First come, first served, takes seven.
-func TestQueuesSwaps(t *testing.T) {
+func TestSwapAwareQueueSavesLoads(t *testing.T) {
 	loads := func(name string) ([]string, time.Duration) {
 		plan := queuePlan(1, 1, time.Minute, "a", "b", "c")
 		plan.Policy.Name = name
@@ -196,7 +196,7 @@ func TestQueuesSwaps(t *testing.T) {
 
 // An executor ends with requests half answered, and the next one goes on with what
 // was stored.
-func TestQueuesRestart(t *testing.T) {
+func TestQueuesContinueAfterRestart(t *testing.T) {
 	plan := queuePlan(1, 4, time.Minute, "a")
 	var opt Options
 	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, func(o *Options) { opt = *o })
@@ -256,7 +256,7 @@ func TestQueuesAllDown(t *testing.T) {
 }
 
 // Another plan takes over what the one before has not answered.
-func TestQueuesReload(t *testing.T) {
+func TestNewPlanTakesOverRequests(t *testing.T) {
 	plan := queuePlan(1, 2, time.Minute, "a")
 	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Token: 2 * time.Millisecond}, func(o *Options) { o.FlushTimeout = 20 * time.Millisecond })
 	var sheets []*sheet
@@ -277,7 +277,7 @@ func TestQueuesReload(t *testing.T) {
 }
 
 // What may not come in is refused with when to come again.
-func TestQueuesAdmit(t *testing.T) {
+func TestRefusedRequestsGetRetryAfter(t *testing.T) {
 	plan := queuePlan(1, 1, 60*time.Millisecond, "a")
 	plan.Policy.Params["admission"] = 1
 	d := openDesk(t, plan, fake.Options{Models: []string{"a"}, Slots: 1, Token: 2 * time.Millisecond}, nil)
@@ -310,7 +310,7 @@ func TestQueuesNeedServers(t *testing.T) {
 		"no instance":   {{Instance: 0, URL: "http://localhost:1"}, {Instance: 7, URL: "http://localhost:1"}},
 		"another model": {{Instance: 0, Model: "b", URL: "http://localhost:1"}, {Instance: 1, URL: "http://localhost:1"}},
 	} {
-		x, err := New(context.Background(), queuePlan(2, 1, time.Second, "a"), Options{InstanceOptions: InstanceOptions{Servers: servers, Silence: time.Second}})
+		x, err := New(context.Background(), queuePlan(2, 1, time.Second, "a"), Options{InstanceOptions: InstanceOptions{Servers: servers, SilenceTimeout: time.Second}})
 		if err == nil {
 			x.Close()
 			t.Errorf("%s: no error", name)

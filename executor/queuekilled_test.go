@@ -32,7 +32,7 @@ func TestKilledProcess(t *testing.T) {
 	if plan == "" {
 		t.Skip("it is run by TestServeQueuesKilled")
 	}
-	o := ServeOptions{Plan: plan, HTTP: os.Getenv(killedHTTP), GRPC: Off, Metrics: Off}
+	o := ServeOptions{Plan: plan, HTTP: os.Getenv(killedHTTP), GRPC: AddressOff, Metrics: AddressOff}
 	o.Servers = []InstanceServer{{URL: os.Getenv(killedServer)}}
 	o.Queue.Open = func() (durable.Store, error) {
 		return bolt.Open(filepath.Join(filepath.Dir(plan), "requests.db"), bolt.Options{})

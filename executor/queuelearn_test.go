@@ -36,15 +36,15 @@ func TestQueuesLearnLengths(t *testing.T) {
 		o.Log = slog.New(slog.NewTextHandler(log, nil))
 	})
 	var sheets []*sheet
-	for range 2 * text.EnoughAnswers {
+	for range 2 * text.MinAnswers {
 		sheets = append(sheets, d.send("a", "hello", 60)) // planned are 30
 	}
 	for _, s := range sheets {
 		answeredWhole(t, s, "a", "hello", 60)
 	}
 	c := d.x.core.Load()
-	k := c.Answers.(*text.Tokens)
-	c.Call(func() { k.Tick(c.Now()) })
+	k := c.Answerer.(*text.TextAnswers)
+	c.CallInRound(func() { k.EverySecond(c.Now()) })
 	said := log.text()
 	for _, want := range []string{"answers of a are not as long as planned (60 tokens, planned 30)", "curl -fsS 'http://127.0.0.1:8002/lengths?of=a' -o lengths-a.csv", "lengths_file: lengths-a.csv", "plan solve --workload w.yaml --profile p.json -o plan.json"} {
 		if !strings.Contains(said, want) {
@@ -53,7 +53,7 @@ func TestQueuesLearnLengths(t *testing.T) {
 	}
 	w := httptest.NewRecorder()
 	text.ServeLengths(w, httptest.NewRequest(http.MethodGet, "/lengths?of=a", nil), d.x.core.Load())
-	if lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n"); len(lines) != 1+2*text.EnoughAnswers || lines[0] != "prompt_tokens,output_tokens" || !strings.HasSuffix(lines[1], ",60") {
+	if lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n"); len(lines) != 1+2*text.MinAnswers || lines[0] != "prompt_tokens,output_tokens" || !strings.HasSuffix(lines[1], ",60") {
 		t.Errorf("%d lengths: %.200s", len(lines), w.Body)
 	}
 }
@@ -61,19 +61,19 @@ func TestQueuesLearnLengths(t *testing.T) {
 // shown is a policy that tells what a test wants.
 type shown struct{ late, waiting int }
 
-func (s *shown) Learnt() []vqueue.Learnt             { return nil }
-func (s *shown) Lateness() (int, int, time.Duration) { return s.late, s.waiting, time.Minute }
+func (s *shown) Observations() []vqueue.ModelObservation     { return nil }
+func (s *shown) ExpectedLateness() (int, int, time.Duration) { return s.late, s.waiting, time.Minute }
 
 // Requests that stay late for 30 s are told with the instances that are missing, once,
 // and that they are late no more.
-func TestScaleAdvice(t *testing.T) {
+func TestLateRequestsGiveScaleAdvice(t *testing.T) {
 	log := locked{&sync.Mutex{}, &bytes.Buffer{}}
 	d := openDesk(t, queuePlan(2, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}}, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
 	c := d.x.core.Load()
-	k, s := c.Answers.(*text.Tokens), &shown{late: 40, waiting: 100}
+	k, s := c.Answerer.(*text.TextAnswers), &shown{late: 40, waiting: 100}
 	look := func(from, to time.Duration) {
 		for now := from; now <= to; now += time.Second {
-			c.Call(func() { k.Learning.Policy = s; k.Learning.Size(now) })
+			c.CallInRound(func() { k.Monitor.Policy = s; k.Monitor.UpdateScaleAdvice(now) })
 		}
 	}
 	look(time.Second, 29*time.Second)
@@ -84,7 +84,7 @@ func TestScaleAdvice(t *testing.T) {
 	if n := strings.Count(log.text(), "the instances are too few: for 30s, 40 of 100 requests"); n != 1 || !strings.Contains(log.text(), "with 2 instances more, of 2 that work") {
 		t.Errorf("it is said %d times:\n%s", n, log.text())
 	}
-	c.Call(func() { s.late = 0 })
+	c.CallInRound(func() { s.late = 0 })
 	look(61*time.Second, 61*time.Second)
 	if !strings.Contains(log.text(), "expected late any more") {
 		t.Errorf("the end is not said:\n%s", log.text())

@@ -58,7 +58,7 @@ func undisturbed(t *testing.T, url, model, prompt string, tokens int) string {
 
 // On llama-server the sequence A B A A C A B C is served with three loads, the first
 // included, and no request waits longer than its SLO. First come, first served, beside it.
-func TestLlamaSwaps(t *testing.T) {
+func TestLlamaServesSwapsInTime(t *testing.T) {
 	models := map[rune]string{'a': llamatest.TinyA, 'b': llamatest.TinyB, 'c': llamatest.Small}
 	const slo = time.Minute
 	run := func(policy string) (loads int, order string, longest time.Duration) {
@@ -102,7 +102,7 @@ func TestLlamaSwaps(t *testing.T) {
 
 // Greedy text after evictions equals that of a request that was never disturbed: 40 of
 // 40, with flash attention off and one thread.
-func TestLlamaEvictions(t *testing.T) {
+func TestLlamaTextSurvivesEvictions(t *testing.T) {
 	const n, tokens = 40, 120
 	d, servers := llamaDesk(t, queuePlan(1, 4, 10*time.Minute, llamatest.TinyA), 4, nil)
 	var sheets []*sheet
@@ -112,16 +112,16 @@ func TestLlamaEvictions(t *testing.T) {
 	c := d.x.core.Load()
 	evicted := map[int32]int{}
 	for open := true; open; time.Sleep(5 * time.Millisecond) {
-		c.Call(func() {
+		c.CallInRound(func() {
 			for slot := range int32(64) {
-				b := c.Batch(slot)
+				b := c.BatchIn(slot)
 				if b == nil || evicted[b.Tasks[0]] >= 2 {
 					continue
 				}
-				text := text.JobText(c.Request(b.Tasks[0]).Job)
-				if _, so, _ := text.SoFar(text.Run.Load()); so >= 20*(evicted[b.Tasks[0]]+1) {
+				text := text.JobText(c.RequestIn(b.Tasks[0]).Job)
+				if _, so, _ := text.PartialOf(text.CurrentRun.Load()); so >= 20*(evicted[b.Tasks[0]]+1) {
 					evicted[b.Tasks[0]]++
-					c.BackendOf(b.Device()).Evict(b, false)
+					c.BackendOf(b.Device()).EvictBatch(b, false)
 				}
 			}
 			open = c.Pending() > 0
@@ -148,7 +148,7 @@ func TestLlamaEvictions(t *testing.T) {
 
 // Kills of the server's child, of the server, and the end of our process: as many
 // answers as requests, each whole.
-func TestLlamaKills(t *testing.T) {
+func TestLlamaKillsLoseNoAnswer(t *testing.T) {
 	const n, tokens = 24, 150
 	var opt Options
 	plan := queuePlan(2, 4, 10*time.Minute, llamatest.TinyA, llamatest.TinyB)
@@ -210,7 +210,7 @@ func TestLlamaKills(t *testing.T) {
 
 // A server that is stopped (SIGSTOP) is given up by the deadline rule.
 func TestLlamaStandsStill(t *testing.T) {
-	d, servers := llamaDesk(t, queuePlan(2, 4, 10*time.Minute, llamatest.TinyA), 4, func(o *Options) { o.Silence = time.Second })
+	d, servers := llamaDesk(t, queuePlan(2, 4, 10*time.Minute, llamatest.TinyA), 4, func(o *Options) { o.SilenceTimeout = time.Second })
 	const n, tokens = 12, 400
 	var sheets []*sheet
 	for i := range n {

@@ -19,7 +19,7 @@ import (
 // On llama-server answers that are more than a text are those of requests that were never
 // disturbed, though each was evicted twice: probabilities, a grammar, and two answers at once. The
 // generated model has no form for calls of tools. Ids, and probabilities to the last digit, differ from run to run.
-func TestLlamaEvents(t *testing.T) {
+func TestLlamaEventsSurviveEvictions(t *testing.T) {
 	const tokens = 60
 	d, servers := llamaDesk(t, queuePlan(1, 4, 10*time.Minute, llamatest.TinyA), 4, nil)
 	differ := regexp.MustCompile(`"(id|logprob|bytes|token_logprobs|top_logprobs)":("[^"]*"|-?[0-9.e+-]+|\[[^]]*\])`)
@@ -48,15 +48,15 @@ func TestLlamaEvents(t *testing.T) {
 					over = true
 				default:
 				}
-				core.Call(func() {
+				core.CallInRound(func() {
 					for slot := range int32(64) {
-						b := core.Batch(slot)
+						b := core.BatchIn(slot)
 						if b == nil || evicted >= 2 {
 							continue
 						}
-						if _, so, _ := text.JobText(core.Request(b.Tasks[0]).Job).SoFar(0); so >= 10*(evicted+1) {
+						if _, so, _ := text.JobText(core.RequestIn(b.Tasks[0]).Job).PartialOf(0); so >= 10*(evicted+1) {
 							evicted++
-							core.BackendOf(b.Device()).Evict(b, false)
+							core.BackendOf(b.Device()).EvictBatch(b, false)
 						}
 					}
 				})
@@ -65,7 +65,7 @@ func TestLlamaEvents(t *testing.T) {
 			log, _ := s.written()
 			want := undisturbedLog(t, servers[0].URL, body, c.chat)
 			show := func(log string) string {
-				data, err := json.Marshal(deltas.Whole(log, c.chat))
+				data, err := json.Marshal(deltas.CompleteChoices(log, c.chat))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -91,7 +91,7 @@ func undisturbedLog(t *testing.T, url string, body []byte, chat bool) string {
 	defer cancel()
 	var log strings.Builder
 	_, err = c.Complete(ctx, &llm.Request{Model: llamatest.TinyA, Chat: chat, Body: body, Events: true}, func(p llm.Token) error {
-		line, err := deltas.Line(p.Choices)
+		line, err := deltas.LogLine(p.Choices)
 		log.Write(line)
 		return err
 	})

@@ -100,14 +100,14 @@ func queuePlan(instances, sequences int, slo time.Duration, models ...string) *f
 	var most []int
 	for _, m := range models {
 		p.Deployment = append(p.Deployment, formats.Deployed{Model: m})
-		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: m, SLOUS: document.Micros(slo), Percentile: "p99", Weight: 1, RPS: 10}, Of: formats.OfE2E})
+		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: m, SLOUS: document.Micros(slo), Percentile: "p99", Weight: 1, RPS: 10}, Figure: formats.FigureE2E})
 		q.Models = append(q.Models, formats.LLMProfile{Model: m, WeightBytes: 1 << 20, KVBytesPerToken: 100, Instances: []formats.LLMInstance{
 			{Device: "L4", TensorParallel: 1, Iteration: it, KVTokens: 1 << 16, KVSource: "measured", Loads: &formats.ModelLoads{ColdUS: document.Micros(20 * time.Millisecond), WarmUS: document.Micros(20 * time.Millisecond)}}}})
 		q.Estimates = append(q.Estimates, formats.QueueEstimate{Model: m, Device: "L4", PromptNS: 1e4, OutputNS: 1e6 / float64(sequences), PrefillNS: 1e6, DecodeNS: 1e6, Batch: float64(sequences), PromptMean: 20, OutputMean: 30, OutputSD: 5})
 		most = append(most, sequences)
 	}
 	for i := range instances {
-		q.Instances = append(q.Instances, formats.QueueInstance{Device: "L4", First: i, TensorParallel: 1, Model: models[0], Models: models, Sequences: most, TokenBudget: 512})
+		q.Instances = append(q.Instances, formats.QueueInstance{Device: "L4", FirstDevice: i, TensorParallel: 1, Model: models[0], Models: models, Sequences: most, TokenBudget: 512})
 	}
 	return p
 }
@@ -137,7 +137,7 @@ type desk struct {
 func openDesk(t *testing.T, plan *formats.Plan, opt fake.Options, change func(*Options)) *desk {
 	t.Helper()
 	d := &desk{t: t}
-	o := Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{Silence: 2 * time.Second}}
+	o := Options{CoreOptions: CoreOptions{Log: shownLog(t)}, InstanceOptions: InstanceOptions{SilenceTimeout: 2 * time.Second}}
 	for i := range formats.QueueOf(plan).Instances {
 		s, err := fake.Start(opt)
 		if err != nil {
@@ -162,7 +162,7 @@ func (d *desk) again(plan *formats.Plan, o Options) {
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	d.x, d.q = x, text.NewQueues(x.host())
+	d.x, d.q = x, text.NewQueues(x.textHost())
 }
 
 func (d *desk) close() {
@@ -197,7 +197,7 @@ func answeredWhole(t *testing.T, s *sheet, model, prompt string, tokens int) {
 }
 
 // Requests for several models on several instances are answered, each with its text.
-func TestQueuesAnswer(t *testing.T) {
+func TestQueuesAnswerSeveralModels(t *testing.T) {
 	d := openDesk(t, queuePlan(2, 4, time.Minute, "a", "b"), fake.Options{Models: []string{"a", "b"}, Token: time.Millisecond / 2, Manual: true}, nil)
 	var sheets []*sheet
 	for i := range 40 {
@@ -253,7 +253,7 @@ func TestQueuesServerFull(t *testing.T) {
 }
 
 // Chats are answered, and continued by the server's own template.
-func TestQueuesChat(t *testing.T) {
+func TestQueuesContinueChats(t *testing.T) {
 	d := openDesk(t, queuePlan(1, 4, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: time.Millisecond, Fault: func(n int, _ string) fake.Fault {
 		if n == 0 {
 			return fake.Fault{DieAt: 7}
@@ -271,7 +271,7 @@ func TestQueuesChat(t *testing.T) {
 }
 
 // A client that wants nothing more stops the request at its server.
-func TestQueuesForget(t *testing.T) {
+func TestForgottenRequestStopsAtServer(t *testing.T) {
 	d := openDesk(t, queuePlan(1, 1, time.Minute, "a"), fake.Options{Models: []string{"a"}, Token: 5 * time.Millisecond}, nil)
 	r := d.request("a", "long", 100_000)
 	s := newSheet()
@@ -292,12 +292,12 @@ func TestQueuesForget(t *testing.T) {
 // was read back from the store, nor a line of a batch.
 func TestDueAfterAClockStep(t *testing.T) {
 	o := replayOptions(true)
-	o.Clock = durable.Steady(func() time.Time { return time.Now().Round(0).AddDate(3, 0, 0) })
+	o.Clock = durable.SteadyClock(func() time.Time { return time.Now().Round(0).AddDate(3, 0, 0) })
 	x := open(t, onePlan(time.Millisecond, 1, 1, patient), o)
 	c := x.core.Load()
 	until(func() bool { return c.Now() > 20*time.Millisecond })
-	m, now := c.Served.Models[0], x.opt.Clock().Round(0)
-	arrived, deadline := text.Due(c, m, &completions.Request{Accepted: now.Add(-10 * time.Millisecond), Deadline: now.Add(time.Hour)})
+	m, now := c.ServedModels.Models[0], x.opt.Clock().Round(0)
+	arrived, deadline := text.ArrivalAndDeadline(c, m, &completions.Request{Accepted: now.Add(-10 * time.Millisecond), Deadline: now.Add(time.Hour)})
 	if waited, left := c.Now()-arrived, deadline-c.Now(); waited < 10*time.Millisecond || waited > 10*time.Second || left > time.Hour || left < 59*time.Minute {
 		t.Errorf("it waited %v and has %v left, expected 10 ms and an hour", waited, left)
 	}

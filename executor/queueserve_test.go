@@ -34,7 +34,7 @@ func serveText(t *testing.T, path, store string, servers ...*fake.Server) *textS
 	ctx, cancel := context.WithCancel(context.Background())
 	addresses, ended := make(chan Addresses, 1), make(chan error, 1)
 	var report *formats.Report
-	o := ServeOptions{Plan: path, HTTP: "127.0.0.1:0", GRPC: Off, Metrics: "127.0.0.1:0", DrainTimeout: 200 * time.Millisecond, Ready: func(a Addresses) { addresses <- a }}
+	o := ServeOptions{Plan: path, HTTP: "127.0.0.1:0", GRPC: AddressOff, Metrics: "127.0.0.1:0", DrainTimeout: 200 * time.Millisecond, OnReady: func(a Addresses) { addresses <- a }}
 	o.Log = slog.New(slog.NewTextHandler(io.Discard, nil))
 	for i, s := range servers {
 		o.Servers = append(o.Servers, InstanceServer{Instance: i, URL: s.URL()})
@@ -97,7 +97,7 @@ func textOf(body map[string]any) string {
 
 // A plan of queues is served over OpenAI's protocol: whole and streamed answers, the
 // models, metrics, and after a restart the answer of a request that was begun.
-func TestServeQueues(t *testing.T) {
+func TestQueuesServeOpenAIProtocol(t *testing.T) {
 	plan := queuePlan(1, 4, time.Minute, "a", "b")
 	path := filepath.Join(t.TempDir(), "plan.json")
 	if _, err := document.WriteFile(path, completePlan(plan)); err != nil {

@@ -15,41 +15,41 @@ import (
 func (x *Executor) Report() *formats.Report { return x.history.report() }
 
 // Service returns the service times recorded so far. Without Options.RecordService it returns nil.
-func (x *Executor) Service() *turn.Service {
+func (x *Executor) Service() *turn.ServiceTimes {
 	c := x.core.Load()
-	if c.Stats.Service == nil {
+	if c.Stats.Recorder == nil {
 		return nil
 	}
-	var s *turn.Service
-	if !c.Call(func() { s = c.Stats.Service.Snapshot() }) {
-		s = c.Stats.Service.Snapshot()
+	var s *turn.ServiceTimes
+	if !c.CallInRound(func() { s = c.Stats.Recorder.Snapshot() }) {
+		s = c.Stats.Recorder.Snapshot()
 	}
 	return s
 }
 
 // reportOf returns the report of a core, and the tallies that it was made from. Any goroutine may call it.
-func reportOf(c *turn.Core) (r *formats.Report, tallies []tally) {
+func reportOf(c *turn.Core) (r *formats.Report, tallies []modelTally) {
 	read := func() {
-		elapsed := c.Now() - c.Stats.Began
+		elapsed := c.Now() - c.Stats.StartedAt
 		r = &formats.Report{Format: formats.FormatReport, Source: "serve", Policy: c.Spec.Name, Runs: 1, Events: c.Events()}
 		tallies = talliesOf(c)
-		sumUp(r, tallies, elapsed)
+		fillReport(r, tallies, elapsed)
 		c.Report(r, elapsed)
 	}
-	if !c.Call(read) {
+	if !c.CallInRound(read) {
 		read() // after the last round nobody writes the counts any more
 	}
 	return r, tallies
 }
 
 // requestCounts are the counts of requests. dropped is by reason.
-type counts struct {
+type requestCounts struct {
 	requests, completed, late int64
 	dropped                   []int64
 }
 
 // add adds other counts.
-func (c *counts) add(o *counts) {
+func (c *requestCounts) add(o *requestCounts) {
 	c.requests += o.requests
 	c.completed += o.completed
 	c.late += o.late
@@ -59,19 +59,19 @@ func (c *counts) add(o *counts) {
 }
 
 // unfinished returns the number of requests that have not ended.
-func (c *counts) open() int64 { return max(c.requests-c.completed-sum(c.dropped), 0) }
+func (c *requestCounts) unfinished() int64 { return max(c.requests-c.completed-sumOf(c.dropped), 0) }
 
 // report returns the counts in the form of a report.
-func (c *counts) report(elapsed time.Duration) formats.Counts {
+func (c *requestCounts) report(elapsed time.Duration) formats.Counts {
 	out := formats.Counts{
-		Requests: c.requests, Completed: c.completed, Late: c.late, Dropped: sum(c.dropped), DroppedByReason: map[string]int64{},
+		Requests: c.requests, Completed: c.completed, Late: c.late, Dropped: sumOf(c.dropped), DroppedByReason: map[string]int64{},
 	}
 	for reason, n := range c.dropped {
 		if n > 0 {
-			out.DroppedByReason[policy.Reason(reason).String()] = n
+			out.DroppedByReason[policy.DropReason(reason).String()] = n
 		}
 	}
-	if open := c.open(); open > 0 {
+	if open := c.unfinished(); open > 0 {
 		out.Dropped += open
 		out.DroppedByReason[report.Unfinished] = open
 	}
@@ -80,7 +80,7 @@ func (c *counts) report(elapsed time.Duration) formats.Counts {
 }
 
 // sumOf returns the sum of numbers.
-func sum(ns []int64) int64 {
+func sumOf(ns []int64) int64 {
 	var s int64
 	for _, n := range ns {
 		s += n

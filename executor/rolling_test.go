@@ -70,7 +70,7 @@ func started(t *testing.T, path string, delay time.Duration) (address string, st
 	ctx, cancel := context.WithCancel(context.Background())
 	addresses, ended := make(chan Addresses, 1), make(chan error, 1)
 	go func() {
-		_, err := Serve(ctx, ServeOptions{Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: Off, Metrics: Off, DrainTimeout: patient, DrainDelay: delay, Ready: func(a Addresses) { addresses <- a }})
+		_, err := Serve(ctx, ServeOptions{Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: AddressOff, Metrics: AddressOff, DrainTimeout: patient, DrainDelay: delay, OnReady: func(a Addresses) { addresses <- a }})
 		ended <- err
 	}()
 	select {

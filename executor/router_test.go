@@ -54,7 +54,7 @@ func (r *router) plan() *formats.Plan {
 		}
 		stage := first.Pipelines[0].Stages[0]
 		stage.Device, stage.InferUS = r.kind, flat(r.infer[i], r.batch)
-		stage.Placement = []formats.Placement{{First: i, PerDevice: 1, Replicas: 1}}
+		stage.Placement = []formats.Placement{{FirstDevice: i, PerDevice: 1, Replicas: 1}}
 		m.Pipelines = []formats.Pipeline{{Batch: r.batch, RPS: 100, Stages: []formats.Stage{stage}}}
 		p.Deployment = append(p.Deployment, m)
 	}
@@ -81,9 +81,9 @@ func (r *router) share(t *policy.Tables) {
 	for s := range t.Stages {
 		t.Stages[s].FirstDevice, t.Stages[s].NumDevices = 0, int32(r.devices)
 		t.Pipelines[s].Model = -1
-		t.Networks[s].Bytes, t.Networks[s].Load = r.bytes[s], [][2]time.Duration{{r.load, 3 * r.load}}
+		t.Networks[s].Bytes, t.Networks[s].LoadTimes = r.bytes[s], [][2]time.Duration{{r.load, 3 * r.load}}
 	}
-	t.Hears, t.Own = workflow.Hears, &policyflow.Workflows{Moves: make([]policyflow.Move, len(t.Services))}
+	t.HandledEvents, t.KindTables = workflow.HandledEvents, &policyflow.WorkflowTables{TransferTimes: make([]policyflow.TransferTime, len(t.Services))}
 }
 
 // options serve the applications.
@@ -91,7 +91,7 @@ func (r *router) options(o Options) Options {
 	o.Control = func(*policy.Tables) policy.Control { return &routerControl{} }
 	o.NewPolicy = func(t *policy.Tables, _ formats.PolicySpec) (policy.Policy, error) {
 		r.share(t)
-		opt, err := workflow.Named(r.policy)
+		opt, err := workflow.OptionsByName(r.policy)
 		r.tables = t
 		return workflow.New(t, opt), err
 	}
@@ -109,7 +109,7 @@ type routed struct {
 	tasks []int32
 }
 
-func (c *routerControl) Begin(req, model int32, out *policy.Reveals) {
+func (c *routerControl) BeginRequest(req, model int32, out *policy.RevealedTasks) {
 	for int(req) >= len(c.requests) {
 		c.requests = append(c.requests, routed{})
 	}
@@ -118,30 +118,30 @@ func (c *routerControl) Begin(req, model int32, out *policy.Reveals) {
 }
 
 // reveal adds a task that reads the client's input.
-func (c *routerControl) reveal(req, service int32, out *policy.Reveals) {
-	t := out.Take()
+func (c *routerControl) reveal(req, service int32, out *policy.RevealedTasks) {
+	t := out.TakeSlot()
 	for int(t) >= len(c.tasks) {
 		c.tasks = append(c.tasks, 0)
 	}
 	c.tasks[t] = req
 	c.requests[req].tasks = append(c.requests[req].tasks, t)
-	out.Tasks = append(out.Tasks, policy.Reveal{Req: req, Task: t, Service: service, FirstInput: int32(len(out.Inputs)), NumInputs: 1})
+	out.Tasks = append(out.Tasks, policy.RevealedTask{Req: req, Task: t, Service: service, FirstInput: int32(len(out.Inputs)), NumInputs: 1})
 	out.Inputs = append(out.Inputs, -1)
 }
 
-func (c *routerControl) Ended(task int32, o policy.Outcome, out *policy.Reveals) {
+func (c *routerControl) TaskEnded(task int32, o policy.Outcome, out *policy.RevealedTasks) {
 	req := c.tasks[task]
 	if q := &c.requests[req]; len(q.tasks) == 1 {
 		c.reveal(req, ways[q.app][1+o.Branch], out)
 		return
 	}
-	out.Over = append(out.Over, req)
-	c.Forget(req, out)
+	out.EndedRequests = append(out.EndedRequests, req)
+	c.ForgetRequest(req, out)
 }
 
-func (c *routerControl) Forget(req int32, out *policy.Reveals) {
+func (c *routerControl) ForgetRequest(req int32, out *policy.RevealedTasks) {
 	if int(req) < len(c.requests) {
-		out.Freed = append(out.Freed, c.requests[req].tasks...)
+		out.UnreadTasks = append(out.UnreadTasks, c.requests[req].tasks...)
 		c.requests[req].tasks = c.requests[req].tasks[:0]
 	}
 }
@@ -177,7 +177,7 @@ func (r *router) expected(t *testing.T, inputs [][]byte) (want [2][][]byte) {
 // route asks an application for an answer.
 func route(ctx context.Context, x *Executor, app int, input []byte) ([]byte, error) {
 	req := &oip.Request{Model: applications[app], Batch: 1, Received: time.Now(),
-		Inputs: []oip.Tensor{{Name: x.core.Load().Served.Models[app].Inputs[0].Name, Datatype: oip.FP32, Shape: []int64{1, 4}, Data: input}}}
+		Inputs: []oip.Tensor{{Name: x.core.Load().ServedModels.Models[app].Inputs[0].Name, Datatype: oip.FP32, Shape: []int64{1, 4}, Data: input}}}
 	resp, err := x.Infer(ctx, req)
 	if err != nil {
 		return nil, err
@@ -191,21 +191,21 @@ func route(ctx context.Context, x *Executor, app int, input []byte) ([]byte, err
 func nothingHeld(t *testing.T, x *Executor) {
 	t.Helper()
 	c := x.core.Load()
-	f := c.Answers.(*tasks.Flow)
+	f := c.Answerer.(*tasks.TaskAnswerer)
 	left := "?"
 	for range 2500 {
 		if left == "" {
 			return
 		}
 		q, s := held(x)
-		c.Call(func() {
+		c.CallInRound(func() {
 			left = ""
-			if n := f.Tasks.Reveals.Taken(); q+s+n > 0 || f.Tasks.Used > 0 {
-				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.Tasks.Used)
+			if n := f.TaskStore.Reveals.SlotsInUse(); q+s+n > 0 || f.TaskStore.UsedBytes > 0 {
+				left = fmt.Sprintf("%d requests, %d slots, %d tasks, %d bytes", q, s, n, f.TaskStore.UsedBytes)
 			}
-			for _, d := range workersOf(c).Own {
+			for _, d := range workersOf(c).OwnDevices {
 				bytes := int64(0)
-				for _, e := range d.Home.Arena.Free {
+				for _, e := range d.Networks.Arena.FreeExtents {
 					bytes += e.To - e.From
 				}
 				for _, s := range d.Slots {
@@ -213,7 +213,7 @@ func nothingHeld(t *testing.T, x *Executor) {
 						bytes += s.Layout.Stride * int64(s.Layout.Slots)
 					}
 				}
-				if d.Proc != nil && !d.Home.Busy && bytes != int64(len(d.Segment.Data)) {
+				if d.Process != nil && !d.Networks.IsLoading && bytes != int64(len(d.Segment.Data)) {
 					left += fmt.Sprintf("; device %d: %d bytes of %d", d.Index, bytes, len(d.Segment.Data))
 				}
 			}

@@ -76,7 +76,7 @@ func whole(t *testing.T, eng *ort.Engine, path string, batch int) engine.Binding
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks, err := c.At(nil)
+	blocks, err := c.CutAt(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func (want *truth) offer(x *Executor, images [][]byte, rps float64, length time.
 		}
 		wg.Go(func() {
 			s.at = time.Now()
-			m := x.core.Load().Served.Models[s.app]
+			m := x.core.Load().ServedModels.Models[s.app]
 			resp, err := x.Infer(context.Background(), &oip.Request{Model: m.Name, Batch: 1, Received: s.at,
 				Inputs: []oip.Tensor{{Name: m.Inputs[0].Name, Datatype: oip.FP32, Shape: m.Inputs[0].Shape, Data: images[s.image]}}})
 			s.took = time.Since(s.at)
@@ -186,14 +186,14 @@ func (want *truth) offer(x *Executor, images [][]byte, rps float64, length time.
 // figures are what a run shows beside its answers.
 func (x *Executor) figures() (loads int64, meanBatch float64) {
 	c := x.core.Load()
-	c.Call(func() {
+	c.CallInRound(func() {
 		batches, tasks := int64(0), int64(0)
-		for _, d := range workersOf(c).Own {
-			loads += d.Home.Loads
+		for _, d := range workersOf(c).OwnDevices {
+			loads += d.Networks.Loads
 		}
 		for _, s := range c.Services {
 			for size := range s.Stats.Batches {
-				batches, tasks = batches+s.Stats.Batches[size].N, tasks+int64(size)*s.Stats.Batches[size].N
+				batches, tasks = batches+s.Stats.Batches[size].Count, tasks+int64(size)*s.Stats.Batches[size].Count
 			}
 		}
 		meanBatch = float64(tasks) / float64(max(batches, 1))
@@ -229,7 +229,7 @@ func TestRouterSwapsClassifiers(t *testing.T) {
 	want := truthOf(t, eng, paths, images)
 	r := cpuRouter(t, eng, paths)
 	o := r.options(onnxOptions(dir))
-	o.Judge = evenOrOdd
+	o.OutcomeOf = evenOrOdd
 	x := open(t, r.plan(), o)
 	for _, s := range want.offer(x, images, 300, time.Second) {
 		if s.err != nil {
@@ -268,17 +268,17 @@ func (p *played) Outcome(req, _, _ int32) (policy.Outcome, int64) {
 func (p *played) Tokens(int32) int32 { return 0 }
 
 // simulate plays a run again with its recorded times.
-func (r *router) simulate(t *testing.T, list []sent, want *truth, service *turn.Service) []time.Duration {
+func (r *router) simulate(t *testing.T, list []sent, want *truth, service *turn.ServiceTimes) []time.Duration {
 	t.Helper()
 	var source []arrivals.Request
 	for _, s := range list {
-		source = append(source, arrivals.Request{At: s.at.Sub(list[0].at), Model: int32(s.app), SLO: r.slo})
+		source = append(source, arrivals.Request{ArrivedAt: s.at.Sub(list[0].at), Model: int32(s.app), SLO: r.slo})
 	}
-	times, err := sim.Empirical(r.tables, sim.Samples{Runs: service.Runs, Starts: service.Starts, Told: service.Told, Loads: service.Loads, LoadStarts: service.LoadStarts}, false, 1)
+	times, err := sim.RecordedService(r.tables, sim.Samples{Runs: service.Runs, Starts: service.Starts, ReportDelays: service.ReportDelays, Loads: service.Loads, LoadStarts: service.LoadStarts}, false, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	opt, err := workflow.Named(r.policy)
+	opt, err := workflow.OptionsByName(r.policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,7 +286,7 @@ func (r *router) simulate(t *testing.T, list []sent, want *truth, service *turn.
 	_, err = sim.Run(context.Background(), sim.Config{
 		Tables: r.tables, Policy: workflow.New(r.tables, opt), Source: arrivals.Slice(source), Service: times, Verify: true, NoReport: true,
 		Control: &routerControl{}, Truth: &played{list: list, want: want}, Ingress: service.Ingress, Egress: service.Egress,
-		Completed: func(arrived, answered time.Duration) { took = append(took, answered-arrived) },
+		OnCompleted: func(arrived, answered time.Duration) { took = append(took, answered-arrived) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +325,7 @@ func TestRouterAgainstSimulator(t *testing.T) {
 	for _, rps := range []float64{100, 200, 400} {
 		r := cpuRouter(t, eng, paths)
 		o := r.options(onnxOptions(dir))
-		o.Judge, o.RecordService, o.CPUs = evenOrOdd, true, []int{runtime.NumCPU() - 1}
+		o.OutcomeOf, o.RecordService, o.CPUs = evenOrOdd, true, []int{runtime.NumCPU() - 1}
 		x := open(t, r.plan(), o)
 		list := want.offer(x, images, rps, 20*time.Second)
 		var took []time.Duration

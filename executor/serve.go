@@ -29,7 +29,7 @@ import (
 )
 
 // AddressOff as an address means that this server is left out.
-const Off = httplimit.Off
+const AddressOff = httplimit.AddressOff
 
 // ServeOptions are the options of plan serve. Serve sets Options.PlanSHA256.
 type ServeOptions struct {
@@ -50,7 +50,7 @@ type ServeOptions struct {
 	// (worker.Certificate). If JoinCert is empty, Join uses TLSCert, if that is set.
 	JoinCert string
 	// OnJoinable is called once workers can join, before the plan waits for them.
-	Joinable func(Addresses)
+	OnJoinable func(Addresses)
 
 	// Door is the door for requests of all protocols. If TLSCert and TLSKey are set, Serve reads them into its TLS.
 	Door            httplimit.Door
@@ -69,10 +69,10 @@ type ServeOptions struct {
 	// Record is a file to which the service times of the last plan are written at the end. It implies RecordService.
 	Record string
 	// OnReady is called once all servers listen.
-	Ready func(Addresses)
+	OnReady func(Addresses)
 	// OnReloaded is called after every attempt to switch plans. A nil error means that the new plan is in force; so
 	// does ErrSwitched.
-	Reloaded func(error)
+	OnReloaded func(error)
 
 	retryDelay time.Duration // before a failed switch is tried again for the first time; 0: 1 s
 }
@@ -93,22 +93,22 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	defer signal.Stop(hup)
 
 	file := &planFile{path: o.Plan}
-	plan, sum, err := file.read()
+	plan, hash, err := file.read()
 	if err != nil {
 		return nil, err
 	}
-	file.takeEffect(sum)
-	o.PlanSHA256 = sum
+	file.setInForce(hash)
+	o.PlanSHA256 = hash
 	// Listen before the models are loaded, so that addresses in use are found at once.
-	if text.Writes(plan) {
-		o.GRPC = Off
+	if text.ServesText(plan) {
+		o.GRPC = AddressOff
 	}
 	s := &servers{opt: &o}
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
 	defer s.closeListeners()
-	if s.metrics != nil {
+	if s.metricsListener != nil {
 		o.RatesURL = "http://" + s.addresses.Metrics + "/rates"
 		if o.Door.TLS != nil {
 			o.RatesURL = "https" + strings.TrimPrefix(o.RatesURL, "http")
@@ -116,13 +116,13 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	}
 
 	// Let workers of other hosts join.
-	if s.join != nil {
-		if o.Lobby, err = worker.NewLobby(s.join, o.JoinToken, o.JoinSilence, o.Log); err != nil {
+	if s.joinListener != nil {
+		if o.Lobby, err = worker.NewJoinServer(s.joinListener, o.JoinToken, o.JoinSilence, o.Log); err != nil {
 			return nil, fmt.Errorf("%w: join: %w", turn.ErrPlan, err)
 		}
 		defer o.Lobby.Close()
-		if o.Joinable != nil {
-			o.Joinable(s.addresses)
+		if o.OnJoinable != nil {
+			o.OnJoinable(s.addresses)
 		}
 	}
 
@@ -138,28 +138,28 @@ func Serve(ctx context.Context, o ServeOptions) (*formats.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.queue, err = text.NewFront(ctx, x.host(), &o.Queue, &o.Door); err != nil {
+	if s.queue, err = text.NewFront(ctx, x.textHost(), &o.Queue, &o.Door); err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
-	x.own.registry.MustRegister(file.series())
+	x.metrics.registry.MustRegister(file.series())
 	s.start(x)
 	// When ctx ends, readiness turns false at once, even in the middle of a switch of plans.
 	defer context.AfterFunc(ctx, func() {
 		if o.DrainDelay > 0 {
 			o.Log.Info("leaving: not ready, and requests are still taken", "for", o.DrainDelay)
-			x.leaving.Store(true)
+			x.notReady.Store(true)
 			s.queue.Unready()
 			return
 		}
 		x.draining.Store(true)
 	})()
-	if o.Ready != nil {
-		o.Ready(s.addresses)
+	if o.OnReady != nil {
+		o.OnReady(s.addresses)
 	}
 
 	// Serve until the end, and shut down.
-	failure := s.watch(ctx, x, file, hup)
-	r, err := s.end(x)
+	failure := s.watchSignals(ctx, x, file, hup)
+	r, err := s.shutDown(x)
 	if o.Record != "" {
 		err = errors.Join(err, x.Service().WriteFile(o.Record))
 	}
@@ -171,7 +171,7 @@ func (o *ServeOptions) prepare() error {
 	turn.SetDefault(&o.HTTP, ":8000")
 	turn.SetDefault(&o.GRPC, ":8001")
 	turn.SetDefault(&o.Metrics, ":8002")
-	turn.SetDefault(&o.Join, Off)
+	turn.SetDefault(&o.Join, AddressOff)
 	turn.SetDefault(&o.DrainTimeout, 30*time.Second)
 	turn.SetDefault(&o.FlushTimeout, o.DrainTimeout)
 	turn.SetDefault(&o.retryDelay, time.Second)
@@ -183,15 +183,15 @@ func (o *ServeOptions) prepare() error {
 	if o.Door.Log == nil {
 		o.Door.Log = o.Log
 	}
-	o.Door = *o.Door.Open()
+	o.Door = *o.Door.WithDefaults()
 	o.OIP.Door = &o.Door
 	return nil
 }
 
 // watchSignals switches to the plan of the file at every SIGHUP, and again after a failure that may pass, until ctx
 // ends and DrainDelay has passed. If a server fails before, it returns its error.
-func (s *servers) watch(ctx context.Context, x *Executor, file *planFile, hup <-chan os.Signal) error {
-	wait, again := s.opt.retryDelay, (<-chan time.Time)(nil)
+func (s *servers) watchSignals(ctx context.Context, x *Executor, file *planFile, hup <-chan os.Signal) error {
+	wait, retry := s.opt.retryDelay, (<-chan time.Time)(nil)
 	for {
 		select {
 		case <-ctx.Done():
@@ -199,19 +199,19 @@ func (s *servers) watch(ctx context.Context, x *Executor, file *planFile, hup <-
 				return nil
 			}
 			select {
-			case err := <-s.failed:
+			case err := <-s.failures:
 				return err
 			case <-time.After(s.opt.DrainDelay):
 				return nil
 			}
-		case err := <-s.failed:
+		case err := <-s.failures:
 			return err
 		case <-hup:
 			wait = s.opt.retryDelay
-			again = s.putInForce(ctx, x, file, wait)
-		case <-again:
+			retry = s.putInForce(ctx, x, file, wait)
+		case <-retry:
 			wait *= 2
-			again = s.putInForce(ctx, x, file, wait)
+			retry = s.putInForce(ctx, x, file, wait)
 		}
 	}
 }
@@ -231,18 +231,18 @@ func (o *ServeOptions) loadTLS() error {
 
 // servers are the listeners and the servers on them.
 type servers struct {
-	opt                 *ServeOptions
-	http, grpc, metrics net.Listener
-	join                net.Listener
-	addresses           Addresses
-	failed              chan error
-	wg                  sync.WaitGroup
+	opt                                         *ServeOptions
+	httpListener, grpcListener, metricsListener net.Listener
+	joinListener                                net.Listener
+	addresses                                   Addresses
+	failures                                    chan error
+	wg                                          sync.WaitGroup
 
-	rest  httpServer
-	queue *text.Front    // nil if tensors are served
-	code  *calls.Handler // nil if texts are served
-	rpc   *oip.GRPCServer
-	stats *http.Server
+	httpServer    httpServer
+	queue         *text.Front    // nil if tensors are served
+	programs      *calls.Handler // nil if texts are served
+	grpcServer    *oip.GRPCServer
+	metricsServer *http.Server
 }
 
 // httpServer serves the plan's HTTP protocol.
@@ -254,13 +254,13 @@ type httpServer interface {
 // listen opens all listeners. It warns of addresses that others can reach without a token or without TLS.
 func (s *servers) listen() error {
 	var errs []error
-	open := func(what, address string, bound *string) net.Listener {
-		if address == Off {
+	listenOn := func(name, address string, bound *string) net.Listener {
+		if address == AddressOff {
 			return nil
 		}
 		host, port, err := net.SplitHostPort(address)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s address %q: expected HOST:PORT, :PORT or %s: %w", what, address, Off, err))
+			errs = append(errs, fmt.Errorf("%s address %q: expected HOST:PORT, :PORT or %s: %w", name, address, AddressOff, err))
 			return nil
 		}
 		if host == "" {
@@ -268,33 +268,33 @@ func (s *servers) listen() error {
 		}
 		l, err := net.Listen("tcp", net.JoinHostPort(host, port))
 		if err != nil {
-			errs = append(errs, fmt.Errorf("listen for %s: %w", what, err))
+			errs = append(errs, fmt.Errorf("listen for %s: %w", name, err))
 			return nil
 		}
 		*bound = l.Addr().String()
-		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && what != "join" {
+		if a, ok := l.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() && name != "join" {
 			if s.opt.Door.Keys == nil {
-				s.opt.Log.Warn("others can reach this address, and no bearer token is asked for", "server", what, "address", *bound)
+				s.opt.Log.Warn("others can reach this address, and no bearer token is asked for", "server", name, "address", *bound)
 			} else if s.opt.Door.TLS == nil {
-				s.opt.Log.Warn("others can reach this address, and the bearer token travels in the clear: give --tls-cert and --tls-key", "server", what, "address", *bound)
+				s.opt.Log.Warn("others can reach this address, and the bearer token travels in the clear: give --tls-cert and --tls-key", "server", name, "address", *bound)
 			}
 		}
 		return l
 	}
-	s.http = open("HTTP", s.opt.HTTP, &s.addresses.HTTP)
-	s.grpc = open("gRPC", s.opt.GRPC, &s.addresses.GRPC)
-	s.metrics = open("metrics", s.opt.Metrics, &s.addresses.Metrics)
-	if s.join = open("join", s.opt.Join, &s.addresses.Join); s.join != nil {
+	s.httpListener = listenOn("HTTP", s.opt.HTTP, &s.addresses.HTTP)
+	s.grpcListener = listenOn("gRPC", s.opt.GRPC, &s.addresses.GRPC)
+	s.metricsListener = listenOn("metrics", s.opt.Metrics, &s.addresses.Metrics)
+	if s.joinListener = listenOn("join", s.opt.Join, &s.addresses.Join); s.joinListener != nil {
 		if s.opt.JoinCert != "" {
 			cert, pin, err := worker.Certificate(s.opt.JoinCert)
 			if err != nil {
 				errs = append(errs, err)
 			}
 			s.addresses.JoinPin = pin
-			s.join = tls.NewListener(s.join, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
+			s.joinListener = tls.NewListener(s.joinListener, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS13})
 		} else if s.opt.Door.TLS != nil {
-			s.join = tls.NewListener(s.join, s.opt.Door.TLS)
-		} else if a, ok := s.join.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
+			s.joinListener = tls.NewListener(s.joinListener, s.opt.Door.TLS)
+		} else if a, ok := s.joinListener.Addr().(*net.TCPAddr); ok && !a.IP.IsLoopback() {
 			s.opt.Log.Warn("tensors of other hosts travel in the clear: keep to a network that you trust, or give --join-cert FILE", "address", s.addresses.Join)
 		}
 	}
@@ -307,7 +307,7 @@ func (s *servers) listen() error {
 
 // closeListeners closes the listeners that no server has taken over. Closing one twice is harmless.
 func (s *servers) closeListeners() {
-	for _, l := range []net.Listener{s.http, s.grpc, s.metrics, s.join} {
+	for _, l := range []net.Listener{s.httpListener, s.grpcListener, s.metricsListener, s.joinListener} {
 		if l != nil {
 			l.Close()
 		}
@@ -315,73 +315,73 @@ func (s *servers) closeListeners() {
 }
 
 // newHTTPServer returns the server of the plan's HTTP protocol: of tensors and programs, or of texts.
-func (s *servers) front(x *Executor) httpServer {
+func (s *servers) newHTTPServer(x *Executor) httpServer {
 	if s.queue != nil {
 		return s.queue
 	}
-	s.code = calls.NewHandler(x.Programs(), &s.opt.Door, calls.Limits{Body: s.opt.OIP.MaxBodyBytes})
+	s.programs = calls.NewHandler(x.Programs(), &s.opt.Door, calls.Limits{MaxBodyBytes: s.opt.OIP.MaxBodyBytes})
 	opt := s.opt.OIP
-	opt.Fallback, opt.FallbackPath = s.code, form.Path
+	opt.Fallback, opt.FallbackPath = s.programs, form.Path
 	return oip.NewHTTPServer(x, opt)
 }
 
 // start starts the servers on their listeners. Their errors go to failures.
 func (s *servers) start(x *Executor) {
-	s.failed = make(chan error, 3)
-	run := func(serve func() error) {
+	s.failures = make(chan error, 3)
+	goServe := func(serve func() error) {
 		s.wg.Go(func() {
 			if err := serve(); err != nil {
-				s.failed <- err
+				s.failures <- err
 			}
 		})
 	}
-	if s.http != nil {
-		s.rest = s.front(x)
-		run(func() error { return s.rest.Serve(s.http) })
+	if s.httpListener != nil {
+		s.httpServer = s.newHTTPServer(x)
+		goServe(func() error { return s.httpServer.Serve(s.httpListener) })
 	}
-	if s.grpc != nil {
-		s.rpc = oip.NewGRPCServer(x, s.opt.OIP)
-		run(func() error { return s.rpc.Serve(s.grpc) })
+	if s.grpcListener != nil {
+		s.grpcServer = oip.NewGRPCServer(x, s.opt.OIP)
+		goServe(func() error { return s.grpcServer.Serve(s.grpcListener) })
 	}
-	if s.metrics != nil {
-		own := prometheus.NewRegistry()
-		own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if s.metricsListener != nil {
+		processRegistry := prometheus.NewRegistry()
+		processRegistry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 		mux := http.NewServeMux()
-		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), own}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+		mux.Handle("GET /metrics", promhttp.HandlerFor(prometheus.Gatherers{x.Gatherer(), processRegistry}, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
 		mux.HandleFunc("GET /rates", x.serveRates)
 		if s.queue != nil {
 			text.AddPages(mux, x.core.Load)
 		}
-		s.stats = s.opt.Door.Server(oip.Guard(&s.opt.Door, mux))
-		run(func() error { return httplimit.Serve(s.stats, s.metrics, "metrics") })
+		s.metricsServer = s.opt.Door.Server(oip.Guard(&s.opt.Door, mux))
+		goServe(func() error { return httplimit.Serve(s.metricsServer, s.metricsListener, "metrics") })
 	}
 }
 
 // answerGrace is the time to write answers at the end once they are there.
-const answering = 2 * time.Second
+const answerGrace = 2 * time.Second
 
 // shutDown drains and closes everything. Both transports refuse new requests while the executor finishes; its
 // refusals are still written to the clients.
-func (s *servers) end(x *Executor) (*formats.Report, error) {
+func (s *servers) shutDown(x *Executor) (*formats.Report, error) {
 	// The executor drains first, and then the connections.
-	ctx, cancel := context.WithTimeout(context.Background(), s.opt.DrainTimeout+answering)
+	ctx, cancel := context.WithTimeout(context.Background(), s.opt.DrainTimeout+answerGrace)
 	defer cancel()
-	inner, stop := context.WithTimeout(ctx, s.opt.DrainTimeout)
+	drainCtx, stop := context.WithTimeout(ctx, s.opt.DrainTimeout)
 	defer stop()
 	var errs [2]error
 	var wg sync.WaitGroup
 	x.draining.Store(true)
 	s.queue.StopPlanning()
-	if s.code != nil {
-		s.code.Drain(inner) // programs send further calls, so connections stay open until they are done
+	if s.programs != nil {
+		s.programs.Drain(drainCtx) // programs send further calls, so connections stay open until they are done
 	}
-	if s.rest != nil {
-		wg.Go(func() { errs[0] = s.rest.Drain(ctx) })
+	if s.httpServer != nil {
+		wg.Go(func() { errs[0] = s.httpServer.Drain(ctx) })
 	}
-	if s.rpc != nil {
-		wg.Go(func() { errs[1] = s.rpc.Drain(ctx) })
+	if s.grpcServer != nil {
+		wg.Go(func() { errs[1] = s.grpcServer.Drain(ctx) })
 	}
-	if err := x.Drain(inner); err != nil {
+	if err := x.Drain(drainCtx); err != nil {
 		s.opt.Log.Warn("not all requests could be finished", "error", err)
 	}
 	err := x.Close()
@@ -390,7 +390,7 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 	}
 	// All complete requests are answered now. The remaining clients do not finish sending, or do not read; they get
 	// only a short time.
-	defer time.AfterFunc(answering, cancel).Stop()
+	defer time.AfterFunc(answerGrace, cancel).Stop()
 	wg.Wait()
 	for i := range errs {
 		if errors.Is(errs[i], context.Canceled) || errors.Is(errs[i], context.DeadlineExceeded) {
@@ -398,8 +398,8 @@ func (s *servers) end(x *Executor) (*formats.Report, error) {
 			errs[i] = nil
 		}
 	}
-	if s.stats != nil {
-		s.stats.Close()
+	if s.metricsServer != nil {
+		s.metricsServer.Close()
 	}
 	s.wg.Wait()
 	return x.Report(), errors.Join(err, errs[0], errs[1])

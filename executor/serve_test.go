@@ -48,7 +48,7 @@ func serve(t testing.TB, plan *formats.Plan, o Options) (*serving, string) {
 		defer close(s.done)
 		s.report, s.err = Serve(ctx, ServeOptions{
 			Options: o, Plan: path, HTTP: ":0", GRPC: ":0", Metrics: ":0", DrainTimeout: 2 * time.Second, retryDelay: 10 * time.Millisecond,
-			Ready: func(a Addresses) { ready <- a }, Reloaded: func(err error) { s.reloaded <- err },
+			OnReady: func(a Addresses) { ready <- a }, OnReloaded: func(err error) { s.reloaded <- err },
 		})
 	}()
 	select {
@@ -152,9 +152,9 @@ func TestServeWithHostOverTLS(t *testing.T) {
 	ready, done := make(chan Addresses, 1), make(chan error, 1)
 	go func() {
 		_, err := Serve(ctx, ServeOptions{
-			Options: o, Plan: path, HTTP: ":0", GRPC: Off, Metrics: Off, DrainTimeout: patient,
+			Options: o, Plan: path, HTTP: ":0", GRPC: AddressOff, Metrics: AddressOff, DrainTimeout: patient,
 			Join: ":0", JoinToken: []byte(hostToken), JoinSilence: patient, JoinCert: filepath.Join(filepath.Dir(path), "join.pem"),
-			Joinable: func(a Addresses) {
+			OnJoinable: func(a Addresses) {
 				c := hostConfig(a.Join, "L4", 1)
 				pinned, err := worker.PinnedTLS(a.JoinPin)
 				if err != nil {
@@ -163,7 +163,7 @@ func TestServeWithHostOverTLS(t *testing.T) {
 				c.TLS = pinned
 				joinHere(t, c)
 			},
-			Ready: func(a Addresses) { ready <- a },
+			OnReady: func(a Addresses) { ready <- a },
 		})
 		done <- err
 	}()
@@ -208,14 +208,14 @@ func TestServeRefusesToStart(t *testing.T) {
 		"no TLS":   func(o *ServeOptions) { o.TLSCert = "/nonexistent" },
 		"no model": func(o *ServeOptions) { o.Engine = "onnx" },
 	} {
-		o := ServeOptions{Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: ":0", Metrics: Off}
+		o := ServeOptions{Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: ":0", Metrics: AddressOff}
 		o.ModelsDir = t.TempDir()
 		spoil(&o)
 		if _, err := Serve(context.Background(), o); err == nil {
 			t.Errorf("%s: it served", name)
 		}
 	}
-	o := ServeOptions{Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: Off, Metrics: Off}
+	o := ServeOptions{Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: AddressOff, Metrics: AddressOff}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := Serve(ctx, o); err != nil && !errors.Is(err, context.Canceled) {
@@ -233,8 +233,8 @@ func TestHalfABodyAtTheEnd(t *testing.T) {
 	ready, done := make(chan Addresses, 1), make(chan error, 1)
 	go func() {
 		_, err := Serve(ctx, ServeOptions{
-			Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: Off, Metrics: Off, DrainTimeout: time.Hour,
-			Ready: func(a Addresses) { ready <- a },
+			Options: replayOptions(true), Plan: path, HTTP: ":0", GRPC: AddressOff, Metrics: AddressOff, DrainTimeout: time.Hour,
+			OnReady: func(a Addresses) { ready <- a },
 		})
 		done <- err
 	}()

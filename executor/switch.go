@@ -30,30 +30,30 @@ func (x *Executor) Reload(ctx context.Context, plan *formats.Plan, sha256 string
 	}
 
 	// Preload.
-	began := time.Now()
-	next, err := x.start(ctx, plan, sha256)
+	startedAt := time.Now()
+	newCore, err := x.start(ctx, plan, sha256)
 	if err != nil {
-		x.own.switches.WithLabelValues("failed").Inc()
+		x.metrics.switches.WithLabelValues("failed").Inc()
 		return fmt.Errorf("reload: %w", err)
 	}
 
 	// Switch and flush.
-	old := x.core.Load()
-	loaded := time.Now()
-	x.install(next)
-	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.opt.FlushTimeout)
+	oldCore := x.core.Load()
+	loadedAt := time.Now()
+	x.install(newCore)
+	flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), x.opt.FlushTimeout)
 	defer cancel()
-	if _, moves := old.Answers.(*text.Tokens); moves {
-		old.Move() // requests without a result move to the new plan with their text
-	} else if err = old.Drain(flush); err != nil {
+	if _, isText := oldCore.Answerer.(*text.TextAnswers); isText {
+		oldCore.MoveRequests() // requests without a result move to the new plan with their text
+	} else if err = oldCore.Drain(flushCtx); err != nil {
 		err = fmt.Errorf("requests of the old plan were still under way after %v: %w", x.opt.FlushTimeout, err)
 	}
 
 	// Stop the old plan and keep its counts.
-	flushed := time.Now()
-	x.own.switched(loaded.Sub(began), flushed.Sub(loaded))
-	x.opt.Log.Info("plan switched", "preload", loaded.Sub(began), "flush", flushed.Sub(loaded))
-	if err = errors.Join(err, old.Stop(), x.history.end(old)); err != nil {
+	flushedAt := time.Now()
+	x.metrics.recordSwitch(loadedAt.Sub(startedAt), flushedAt.Sub(loadedAt))
+	x.opt.Log.Info("plan switched", "preload", loadedAt.Sub(startedAt), "flush", flushedAt.Sub(loadedAt))
+	if err = errors.Join(err, oldCore.Stop(), x.history.addEnded(oldCore)); err != nil {
 		return fmt.Errorf("reload: %w: %w", turn.ErrSwitched, err)
 	}
 	return nil
@@ -64,7 +64,7 @@ type executorMetrics struct {
 	registry *prometheus.Registry
 	switches *prometheus.CounterVec
 	phases   *prometheus.GaugeVec
-	plans    prometheus.Gauge
+	planning prometheus.Gauge
 }
 
 // newExecutorMetrics returns the series in a registry of their own.
@@ -78,14 +78,14 @@ func newExecutorMetrics() *executorMetrics {
 			Name: series.Prefix + "plan_switch_seconds",
 			Help: "What the last switch took: preload (both plans in memory, the old one serves) and flush (the new one serves, the old one answers what it accepted).",
 		}, []string{"phase"}),
-		plans: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "plans", Help: "1 while this process plans the queue that it shares with others."}),
+		planning: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "plans", Help: "1 while this process plans the queue that it shares with others."}),
 	}
-	m.registry.MustRegister(m.switches, m.phases, m.plans)
+	m.registry.MustRegister(m.switches, m.phases, m.planning)
 	return m
 }
 
 // recordSwitch records a switch that succeeded, with the times of its phases.
-func (m *executorMetrics) switched(preload, flush time.Duration) {
+func (m *executorMetrics) recordSwitch(preload, flush time.Duration) {
 	m.switches.WithLabelValues("done").Inc()
 	m.phases.WithLabelValues("preload").Set(preload.Seconds())
 	m.phases.WithLabelValues("flush").Set(flush.Seconds())

@@ -131,13 +131,13 @@ func TestSwitchOfARealModelUnderLoad(t *testing.T) {
 	m := &single.Deployment[0]
 	m.Pipelines = m.Pipelines[1:]
 	st := &m.Pipelines[0].Stages[0]
-	st.Replicas, st.GPUs, st.Placement = 3, 3, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 3}}
+	st.Replicas, st.GPUs, st.Placement = 3, 3, []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: 3}}
 	o := onnxOptions(dir)
 	cpus, err := engine.CPUs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Places = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
+	o.CPUPlaces = map[string]CPUPlace{"cpu-a": {CPUs: cpus[:1]}, "cpu-b": {CPUs: cpus[len(cpus)-1:]}}
 	x := open(t, real(), o)
 	switchUnderLoad(t, x, slo, n, 24, complete(single), real())
 }
@@ -229,7 +229,7 @@ func TestEndInTheMidstOfASwitch(t *testing.T) {
 		_, err := x.Infer(context.Background(), sample(x, 1))
 		answered <- err
 	}()
-	until(func() bool { return old.Served.Models[0].Running.Load() == 1 })
+	until(func() bool { return old.ServedModels.Models[0].Running.Load() == 1 })
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		until(func() bool { return x.core.Load() != old })

@@ -50,16 +50,16 @@ func TestKillsAndCancels(t *testing.T) {
 		d := workersOf(c).Devices[rng.IntN(len(workersOf(c).Devices))]
 		gen := int32(0)
 		until(func() (up bool) {
-			c.Call(func() {
-				if up = d.Proc != nil; up {
-					gen = d.Gen
-					syscall.Kill(d.Proc.PID(), syscall.SIGKILL)
+			c.CallInRound(func() {
+				if up = d.Process != nil; up {
+					gen = d.Generation
+					syscall.Kill(d.Process.PID(), syscall.SIGKILL)
 				}
 			})
 			return up
 		})
 		until(func() (back bool) {
-			c.Call(func() { back = d.Proc != nil && d.Gen > gen })
+			c.CallInRound(func() { back = d.Process != nil && d.Generation > gen })
 			return back
 		})
 	}

@@ -11,7 +11,7 @@ import (
 func Read(path string) (kind string, doc any, err error) {
 	d, err := document.Read[document.Document](kindTable, path, "")
 	for _, k := range kindTable {
-		if reflect.TypeOf(k.Make()) == reflect.TypeOf(d) {
+		if reflect.TypeOf(k.NewDocument()) == reflect.TypeOf(d) {
 			kind = k.Name
 		}
 	}
@@ -35,5 +35,5 @@ func marshalValid(doc any) ([]byte, error) {
 
 // findOption returns the option of that name, or nil.
 func findOption(list []document.Option, name string) *document.Option {
-	return find(list, func(o *document.Option) bool { return o.Name == name })
+	return findFirst(list, func(o *document.Option) bool { return o.Name == name })
 }

@@ -13,23 +13,23 @@ type Calibration []CalibrationStep
 
 // CalibrationStep holds from a raw certainty on, up to the next step.
 type CalibrationStep struct {
-	From      float64 `json:"from"`
+	MinRaw    float64 `json:"from"`
 	Certainty float64 `json:"certainty"`
 }
 
 // Calibrated returns the certainty for a raw one. Below the first step it is that of the first step.
-func (steps Calibration) At(raw float64) float64 {
+func (steps Calibration) Calibrated(raw float64) float64 {
 	if len(steps) == 0 {
 		return raw
 	}
-	n := sort.Search(len(steps), func(i int) bool { return steps[i].From > raw })
+	n := sort.Search(len(steps), func(i int) bool { return steps[i].MinRaw > raw })
 	return steps[max(0, n-1)].Certainty
 }
 
 func (steps Calibration) check(c *document.Checker, path string) {
 	for i, s := range steps {
-		here := fmt.Sprintf("%s[%d]", path, i)
-		c.FailIf(!(s.From >= 0 && s.From <= 1) || i > 0 && s.From <= steps[i-1].From, here+".from", s.From, "certainties from 0 to 1, rising")
-		c.FailIf(!(s.Certainty >= 0 && s.Certainty <= 1) || i > 0 && s.Certainty < steps[i-1].Certainty, here+".certainty", s.Certainty, "certainties from 0 to 1 that do not fall")
+		entryPath := fmt.Sprintf("%s[%d]", path, i)
+		c.FailIf(!(s.MinRaw >= 0 && s.MinRaw <= 1) || i > 0 && s.MinRaw <= steps[i-1].MinRaw, entryPath+".from", s.MinRaw, "certainties from 0 to 1, rising")
+		c.FailIf(!(s.Certainty >= 0 && s.Certainty <= 1) || i > 0 && s.Certainty < steps[i-1].Certainty, entryPath+".certainty", s.Certainty, "certainties from 0 to 1 that do not fall")
 	}
 }

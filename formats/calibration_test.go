@@ -9,11 +9,11 @@ import (
 func TestCalibrationAt(t *testing.T) {
 	c := Calibration{{.2, .5}, {.4, .7}, {.9, 1}}
 	for raw, want := range map[float64]float64{0: .5, .2: .5, .39: .5, .4: .7, .89: .7, .9: 1, 1: 1} {
-		if got := c.At(raw); got != want {
+		if got := c.Calibrated(raw); got != want {
 			t.Errorf("at %v: %v, expected %v", raw, got, want)
 		}
 	}
-	if got := Calibration(nil).At(.3); got != .3 {
+	if got := Calibration(nil).Calibrated(.3); got != .3 {
 		t.Errorf("without steps: %v, expected .3", got)
 	}
 }
@@ -32,8 +32,8 @@ func TestCalibrationKeepsOrder(t *testing.T) {
 		if a > b {
 			a, b = b, a
 		}
-		if c.At(a) > c.At(b) {
-			t.Fatalf("%v: %v at %v, %v at %v", c, c.At(a), a, c.At(b), b)
+		if c.Calibrated(a) > c.Calibrated(b) {
+			t.Fatalf("%v: %v at %v, %v at %v", c, c.Calibrated(a), a, c.Calibrated(b), b)
 		}
 	})
 }

@@ -45,7 +45,7 @@ type Classes struct {
 func NewClasses(list []ModelClass) *Classes {
 	c := &Classes{index: map[ModelClass]int{}, names: map[string][]string{}}
 	for i, k := range list {
-		if _, twice := c.index[k]; twice {
+		if _, isDuplicate := c.index[k]; isDuplicate {
 			continue
 		}
 		c.index[k] = i
@@ -69,12 +69,12 @@ func (c *Classes) Find(model, class string) (int, bool) {
 	return i, ok
 }
 
-// Of lists the classes of a model, the default first; a model without classes
+// ClassesOf lists the classes of a model, the default first; a model without classes
 // has one without a name.
-func (c *Classes) Of(model string) []string { return c.names[model] }
+func (c *Classes) ClassesOf(model string) []string { return c.names[model] }
 
 // HasNamedClasses reports whether a model has a class with a name.
-func (c *Classes) Named(model string) bool {
+func (c *Classes) HasNamedClasses(model string) bool {
 	names := c.names[model]
 	return len(names) > 1 || len(names) == 1 && names[0] != ""
 }
@@ -94,7 +94,7 @@ func ClassNames(classes []string) string {
 const maxClassName = 64
 
 // isClassName reports whether a name can be that of a class. It is used in headers, metric labels and file names.
-func classOK(name string) bool {
+func isClassName(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
@@ -108,28 +108,28 @@ func classOK(name string) bool {
 
 // checkClassName checks that the class of an entry at path can be one.
 func checkClassName(c *document.Checker, class, path string) {
-	c.FailIf(!classOK(class), path+".class", "the text "+document.Quote(class), "up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName)
+	c.FailIf(!isClassName(class), path+".class", "the text "+document.Quote(class), "up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName)
 }
 
 // checkKey checks that a model's name is not empty, that its class is a valid name, and that the two occur
 // together only once.
-func checkKey(c *document.Checker, seen map[ModelClass]int, i int, k ModelClass, path string) {
-	switch first, dup := seen[k]; {
+func checkKey(c *document.Checker, indexByKey map[ModelClass]int, i int, k ModelClass, path string) {
+	switch firstIndex, isDuplicate := indexByKey[k]; {
 	case k.Model == "":
 		c.Fail(path+".model", "an empty name", "a name", "")
 		return
 	case !document.Printable(k.Model):
 		c.Fail(path+".model", "the name "+document.Quote(k.Model), document.PrintableName, "")
 		return
-	case !classOK(k.Class):
+	case !isClassName(k.Class):
 		checkClassName(c, k.Class, path)
 		return
-	case dup && k.Class == "":
-		c.Fail(path+".model", document.Quote(k.Model)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", first))
+	case isDuplicate && k.Class == "":
+		c.Fail(path+".model", document.Quote(k.Model)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", firstIndex))
 		return
-	case dup:
-		c.Fail(path+".class", document.Quote(k.Class)+" of "+k.Model+" a second time", "each class of a model once", fmt.Sprintf("it stands at index %d already", first))
+	case isDuplicate:
+		c.Fail(path+".class", document.Quote(k.Class)+" of "+k.Model+" a second time", "each class of a model once", fmt.Sprintf("it stands at index %d already", firstIndex))
 		return
 	}
-	seen[k] = i
+	indexByKey[k] = i
 }

@@ -22,13 +22,13 @@ func TestClassesAreFoundByName(t *testing.T) {
 			t.Errorf("%s/%s: %d, %v, want %d, %v", k.model, k.class, at, ok, k.at, k.ok)
 		}
 	}
-	if got := c.Of("a"); !slices.Equal(got, []string{"", "gold", "silver"}) {
+	if got := c.ClassesOf("a"); !slices.Equal(got, []string{"", "gold", "silver"}) {
 		t.Errorf("classes of a: %q", got)
 	}
-	if c.Named("plain") || c.Named("none") || !c.Named("a") || !c.Named("b") {
+	if c.HasNamedClasses("plain") || c.HasNamedClasses("none") || !c.HasNamedClasses("a") || !c.HasNamedClasses("b") {
 		t.Error("named classes")
 	}
-	if got := ClassNames(c.Of("a")); got != "one without a name, gold, silver" {
+	if got := ClassNames(c.ClassesOf("a")); got != "one without a name, gold, silver" {
 		t.Error(got)
 	}
 }
@@ -38,7 +38,7 @@ func TestClassNames(t *testing.T) {
 		"": true, "gold": true, "p99.9_tier-1": true, "7": true, strings.Repeat("a", 64): true,
 		strings.Repeat("a", 65): false, "a b": false, "a/b": false, "-a": false, ".": false, "ä": false, "a\n": false, `a"`: false,
 	} {
-		if classOK(name) != ok {
+		if isClassName(name) != ok {
 			t.Errorf("%q: %v, want %v", name, !ok, ok)
 		}
 	}

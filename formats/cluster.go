@@ -20,8 +20,8 @@ type Cluster struct {
 }
 
 // FindPool returns the pool of a kind of device, or nil if there is none.
-func (c *Cluster) Find(device string) *Pool {
-	return find(c.Pools, func(p *Pool) bool { return p.Device == device })
+func (c *Cluster) FindPool(device string) *Pool {
+	return findFirst(c.Pools, func(p *Pool) bool { return p.Device == device })
 }
 
 // HostShared says that all devices are on one host. Transfers between devices without nic_gbps then take no
@@ -89,7 +89,7 @@ func CPUThreads(kind string) (int, bool) {
 func (d *Cluster) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatCluster)
-	c.Word("host", d.Host, HostShared)
+	c.OptionalWord("host", d.Host, HostShared)
 	checkPools(&c, d.Pools)
 	d.FrontEnd.check(&c)
 	return c.Err()
@@ -103,12 +103,12 @@ const maxCount = 1_000_000
 const maxShares = 64
 
 func checkPools(c *document.Checker, pools []Pool) {
-	c.Some(len(pools), "pools", "at least one pool")
-	seen := map[string]int{}
+	c.NotEmpty(len(pools), "pools", "at least one pool")
+	indexByName := map[string]int{}
 	for i := range pools {
 		p := &pools[i]
 		path := fmt.Sprintf("pools[%d]", i)
-		c.Name(seen, i, p.Device, "pools[%d].device", i)
+		c.Name(indexByName, i, p.Device, "pools[%d].device", i)
 		c.FailIf(p.Count < 1 || p.Count > maxCount, path+".count", p.Count, "1 to %d devices", maxCount)
 		c.FailIf(p.MaxShares < 0 || p.MaxShares > maxShares, path+".max_shares", p.MaxShares, "1 to %d", maxShares)
 		c.FailIf(p.MaxShares > 1 && (IsCPU(p.Device) || p.Sharing == SharingTime), path+".max_shares", p.MaxShares, "1: CPU thread sets and time-shared devices have no shares")
@@ -117,9 +117,9 @@ func checkPools(c *document.Checker, pools []Pool) {
 			c.Fail(path+".nic_gbps", document.Number(p.NICGbps), "a positive rate", "leave it out where there is no network; host: shared says that all devices are on one host")
 		}
 		c.FailIf(p.NICEfficiency < 0 || p.NICEfficiency > 1, path+".nic_efficiency", p.NICEfficiency, "a share above 0, at most 1")
-		document.Least(c, p.USDPerHour, 0, path, ".usd_per_hour")
-		document.Least(c, p.Watts, 0, path, ".watts")
-		c.Word(path+".sharing", p.Sharing, SharingExclusive, SharingTime)
+		document.AtLeast(c, p.USDPerHour, 0, path, ".usd_per_hour")
+		document.AtLeast(c, p.Watts, 0, path, ".watts")
+		c.OptionalWord(path+".sharing", p.Sharing, SharingExclusive, SharingTime)
 	}
 }
 

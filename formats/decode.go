@@ -31,19 +31,19 @@ const (
 
 // kindTable is the only list of kinds: reading, schemas and tests follow it.
 var kindTable = document.Kinds{
-	{Name: KindProfile, Format: FormatProfile, Version: 1, Make: func() document.Document { return new(Profile) }},
-	{Name: KindCluster, Format: FormatCluster, Version: 1, Make: func() document.Document { return new(Cluster) }},
-	{Name: KindWorkload, Format: FormatWorkload, Version: 1, Make: func() document.Document { return new(Workload) }},
-	{Name: KindPlan, Format: FormatPlan, Version: 2, Make: func() document.Document { return new(Plan) }, Older: []document.OlderForm{{Format: "inferplan.plan/v1", Make: func() document.Older { return new(planV1) }}}},
-	{Name: KindReport, Format: FormatReport, Version: 1, Make: func() document.Document { return new(Report) }},
-	{Name: KindTransitions, Format: FormatTransitions, Version: 1, Make: func() document.Document { return new(Transitions) }},
+	{Name: KindProfile, Format: FormatProfile, Version: 1, NewDocument: func() document.Document { return new(Profile) }},
+	{Name: KindCluster, Format: FormatCluster, Version: 1, NewDocument: func() document.Document { return new(Cluster) }},
+	{Name: KindWorkload, Format: FormatWorkload, Version: 1, NewDocument: func() document.Document { return new(Workload) }},
+	{Name: KindPlan, Format: FormatPlan, Version: 2, NewDocument: func() document.Document { return new(Plan) }, Older: []document.OlderForm{{Format: "inferplan.plan/v1", NewDocument: func() document.Older { return new(planV1) }}}},
+	{Name: KindReport, Format: FormatReport, Version: 1, NewDocument: func() document.Document { return new(Report) }},
+	{Name: KindTransitions, Format: FormatTransitions, Version: 1, NewDocument: func() document.Document { return new(Transitions) }},
 }
 
 // Kinds lists the kinds of documents.
 func Kinds() []string { return kindTable.Names() }
 
-// named lists the names of the entries of a table.
-func named[T any](list []T, name func(*T) string) []string {
+// namesOf lists the names of the entries of a table.
+func namesOf[T any](list []T, name func(*T) string) []string {
 	var out []string
 	for i := range list {
 		out = append(out, name(&list[i]))
@@ -52,9 +52,9 @@ func named[T any](list []T, name func(*T) string) []string {
 }
 
 // findFirst returns a pointer to the first entry that matches, or nil if there is none.
-func find[T any](list []T, is func(*T) bool) *T {
+func findFirst[T any](list []T, matches func(*T) bool) *T {
 	for i := range list {
-		if is(&list[i]) {
+		if matches(&list[i]) {
 			return &list[i]
 		}
 	}
@@ -126,7 +126,7 @@ func Schema(kind string) ([]byte, error) {
 	if k == nil {
 		return nil, &document.Error{Found: "the kind " + document.Quote(kind), Expected: strings.Join(Kinds(), ", "), Hint: document.DidYouMean(kind, Kinds())}
 	}
-	if d, ok := k.Make().(document.Sectioned); ok {
+	if d, ok := k.NewDocument().(document.Sectioned); ok {
 		return document.Schema(schemaFile(kind), kind, d.Sections())
 	}
 	return []byte(schemaFile(kind)), nil

@@ -106,7 +106,7 @@ func TestExamplesSayWhatTheyMean(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ModelsOf(w)[0].SLO.Times != 5 || ModelsOf(w)[1].SLO.Duration != 1500*time.Millisecond || w.Arrivals.CV != 2.5 {
+	if ModelsOf(w)[0].SLO.Factor != 5 || ModelsOf(w)[1].SLO.Duration != 1500*time.Millisecond || w.Arrivals.CV != 2.5 {
 		t.Errorf("%+v", w)
 	}
 }
@@ -140,7 +140,7 @@ func TestBadDocuments(t *testing.T) {
 					t.Errorf("no position: %#v", e)
 				}
 			}
-			got := strings.ReplaceAll(err.Error()+"\n", document.List(named(workloadParts, func(p *workloadPart) string { return p.name })), "{parts}")
+			got := strings.ReplaceAll(err.Error()+"\n", document.List(namesOf(workloadParts, func(p *workloadPart) string { return p.name })), "{parts}")
 			golden := file + ".want"
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
@@ -158,8 +158,8 @@ func TestBadDocuments(t *testing.T) {
 	}
 }
 
-// TestLayout pins how documents look: people read and review them.
-func TestLayout(t *testing.T) {
+// TestLayoutOfPlanStays pins how documents look: people read and review them.
+func TestLayoutOfPlanStays(t *testing.T) {
 	p, err := ReadPlan(compat + "plan.v1.json")
 	if err != nil {
 		t.Fatal(err)

@@ -23,17 +23,17 @@ type EchoPlan struct {
 
 // ServedModels returns one entry for all services together: a request visits them one after the other, at the rate
 // of the slowest.
-func (s *EchoPlan) Served() []Served {
-	all := Served{Model: PlanEcho, Percentile: "p99", Weight: 1, RPS: math.Inf(1)}
+func (s *EchoPlan) ServedModels() []Served {
+	total := Served{Model: PlanEcho, Percentile: "p99", Weight: 1, RPS: math.Inf(1)}
 	for i := range s.Services {
-		all.SLOUS += s.Services[i].SLOUS
-		all.RPS = min(all.RPS, s.Services[i].RPS)
+		total.SLOUS += s.Services[i].SLOUS
+		total.RPS = min(total.RPS, s.Services[i].RPS)
 	}
-	return []Served{all}
+	return []Served{total}
 }
 
-// Promised is the entry of the deployed model.
-func (s *EchoPlan) Promised(d *Deployed) Served {
+// PromiseFor is the entry of the deployed model.
+func (s *EchoPlan) PromiseFor(d *Deployed) Served {
 	for i := range s.Services {
 		if s.Services[i].Model == d.Model {
 			return s.Services[i]
@@ -42,8 +42,8 @@ func (s *EchoPlan) Promised(d *Deployed) Served {
 	return Served{}
 }
 
-// Pooled implements PlanSection.
-func (s *EchoPlan) Pooled() [][]int { return nil }
+// AttainmentGroups implements PlanSection.
+func (s *EchoPlan) AttainmentGroups() [][]int { return nil }
 
 func (s *EchoPlan) check(p *planChecker) {
 	if len(s.Services) != EchoServices || len(p.plan.Deployment) != EchoServices {
@@ -51,7 +51,7 @@ func (s *EchoPlan) check(p *planChecker) {
 		return
 	}
 	for i := range s.Services {
-		p.served(&s.Services[i], fmt.Sprintf("echo.services[%d]", i))
+		p.checkServed(&s.Services[i], fmt.Sprintf("echo.services[%d]", i))
 	}
 }
 

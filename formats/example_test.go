@@ -23,7 +23,7 @@ models:
 	}
 	fmt.Println(kind)
 	for _, m := range doc.(*formats.Workload).Section.(formats.WorkloadModels) {
-		fmt.Println(m.Model, m.SLO.Of(20*time.Millisecond), m.Weight)
+		fmt.Println(m.Model, m.SLO.Resolve(20*time.Millisecond), m.Weight)
 	}
 	// Output:
 	// workload

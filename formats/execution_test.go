@@ -9,18 +9,18 @@ import (
 )
 
 // A plan carries how its kinds' numbers were taken where there is a choice: GPUs.
-func TestExecution(t *testing.T) {
+func TestPlanCarriesExecutionOfGPUsOnly(t *testing.T) {
 	p := &Profile{Devices: []ProfileDevice{
 		{Device: "cpu-1", Provider: "cpu"},
 		{Device: "H100", Provider: "cuda", Options: map[string]string{"use_tf32": "0"}, Precision: PrecisionFP16},
 		{Device: "L4", Provider: "cuda", Options: map[string]string{"use_tf32": "1"}},
 	}}
-	got := p.Execution([]Pool{{Device: "cpu-1"}, {Device: "H100"}})
+	got := p.ExecutionFor([]Pool{{Device: "cpu-1"}, {Device: "H100"}})
 	want := []Execution{{Device: "H100", Provider: "cuda", Options: map[string]string{"use_tf32": "0"}, Precision: PrecisionFP16}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	if got := p.Execution([]Pool{{Device: "cpu-1"}}); got != nil {
+	if got := p.ExecutionFor([]Pool{{Device: "cpu-1"}}); got != nil {
 		t.Errorf("a plan for CPUs carries %+v", got)
 	}
 	var c document.Checker

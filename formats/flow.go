@@ -47,8 +47,8 @@ func MeetsAllOpen(p *Plan) bool {
 	return f != nil && f.Workflow()
 }
 
-// asked is the application as a workload has it.
-func (a *FlowApplication) asked() *Application {
+// application is the application as a workload has it.
+func (a *FlowApplication) application() *Application {
 	return &Application{Name: a.Model, Parameters: a.Parameters, Modules: a.Modules, Segments: a.Segments}
 }
 
@@ -82,7 +82,7 @@ type FlowKind struct {
 }
 
 // CostOn returns the load time and memory of a module on a kind of device.
-func (m *FlowModule) On(device string) FlowKind {
+func (m *FlowModule) CostOn(device string) FlowKind {
 	for i := range m.Kinds {
 		if m.Kinds[i].Device == device {
 			return m.Kinds[i]
@@ -131,13 +131,13 @@ var flowOptions = []document.Option{
 		Help: "paths (the deadline is not split); for workflows also shares (devices in proportion to demand, without loading at run time)"},
 	{Name: "objective", Type: document.ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "maximise throughput, or minimise cost, power or gpus while the applications' rates are carried"},
-	{Name: "margin", Key: "margin", Type: document.NumberOption, Default: 0.1, Recommended: "auto", Max: 1, Below: true, Choices: []string{"auto"},
+	{Name: "margin", Key: "margin", Type: document.NumberOption, Default: 0.1, Recommended: "auto", Max: 1, MaxExcluded: true, Choices: []string{"auto"},
 		Help: "fraction of the SLO reserved for queueing beyond the running batch, or auto: simulation chooses it, and the number of devices"},
 	{Name: "dedicated", Key: "dedicated", Type: document.TextOption, Recommended: "auto", Choices: []string{"auto"},
 		Help: "of workflows: devices that run some models alone, such as chat-7b=6,rewrite-1b+embedder=2, and on several kinds of devices chat-7b=4*A100+2*H100; the other models have the rest. auto: with --margin auto, simulation chooses devices for language models"},
 	{Name: "cold-start", Key: "cold_start", Type: document.DurationOption,
 		Help: "time that a new replica of a module needs before it serves; replicas then follow a table of request rates, up to those of the plan; 0: all are always there"},
-	{Name: "headroom", Key: "headroom", Type: document.NumberOption, Default: 1.05, Min: 1, Max: 10, Needs: []string{"cold-start"},
+	{Name: "headroom", Key: "headroom", Type: document.NumberOption, Default: 1.05, Min: 1, Max: 10, NeedsOneOf: []string{"cold-start"},
 		Help: "with --cold-start, the replicas of a row carry this many times its rate"},
 	sloOption,
 	maxBatchOption,
@@ -151,8 +151,8 @@ func FlowOf(p *Plan) *FlowPlan {
 	return s
 }
 
-// Served lists the applications.
-func (f *FlowPlan) Served() []Served {
+// ServedModels lists the applications.
+func (f *FlowPlan) ServedModels() []Served {
 	out := make([]Served, len(f.Applications))
 	for i := range f.Applications {
 		out[i] = f.Applications[i].Served
@@ -160,8 +160,8 @@ func (f *FlowPlan) Served() []Served {
 	return out
 }
 
-// Promised is the tightest of the applications that a module is part of.
-func (f *FlowPlan) Promised(d *Deployed) Served {
+// PromiseFor is the tightest of the applications that a module is part of.
+func (f *FlowPlan) PromiseFor(d *Deployed) Served {
 	out := Served{}
 	for i := range f.Applications {
 		a := &f.Applications[i]
@@ -173,8 +173,8 @@ func (f *FlowPlan) Promised(d *Deployed) Served {
 	return out
 }
 
-// Pooled implements PlanSection.
-func (f *FlowPlan) Pooled() [][]int { return nil }
+// AttainmentGroups implements PlanSection.
+func (f *FlowPlan) AttainmentGroups() [][]int { return nil }
 
 // Replicas are those of all pipelines of a deployed module.
 func (d *Deployed) Replicas() int {
@@ -190,24 +190,24 @@ func (d *Deployed) Replicas() int {
 func (f *FlowPlan) check(p *planChecker) {
 	// Check the applications: every module runs a deployed model.
 	p.FailIf(len(f.Applications) == 0, "flow.applications", "an empty list", "at least one application")
-	seen, deployed, used := map[string]int{}, map[string]bool{}, map[string]bool{}
+	indexByName, deployedModels, usedModels := map[string]int{}, map[string]bool{}, map[string]bool{}
 	for i := range p.plan.Deployment {
-		deployed[p.plan.Deployment[i].Model] = true
+		deployedModels[p.plan.Deployment[i].Model] = true
 	}
 	for i := range f.Applications {
-		a, at := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
-		p.Name(seen, i, a.Model, "%s.model", at)
-		p.served(&a.Served, at)
-		f.graph(p, a, at)
+		a, fieldPath := &f.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+		p.Name(indexByName, i, a.Model, "%s.model", fieldPath)
+		p.checkServed(&a.Served, fieldPath)
+		f.checkGraph(p, a, fieldPath)
 		for _, name := range servicesOf(nil, a.Segments) {
-			if used[name] = true; !deployed[name] {
-				p.Fail(at+".segments", "the model "+document.Quote(name), "a deployed model", "")
+			if usedModels[name] = true; !deployedModels[name] {
+				p.Fail(fieldPath+".segments", "the model "+document.Quote(name), "a deployed model", "")
 			}
 		}
 		for k := range a.Modules {
 			m := &a.Modules[k]
-			used[m.Model] = true
-			p.FailIf(!deployed[m.Model] || len(m.Variants) > 0, fmt.Sprintf("%s.modules[%d].model", at, k), "the model "+document.Quote(m.Model), "one deployed model, without variants")
+			usedModels[m.Model] = true
+			p.FailIf(!deployedModels[m.Model] || len(m.Variants) > 0, fmt.Sprintf("%s.modules[%d].model", fieldPath, k), "the model "+document.Quote(m.Model), "one deployed model, without variants")
 		}
 	}
 
@@ -216,54 +216,54 @@ func (f *FlowPlan) check(p *planChecker) {
 		return
 	}
 	for i := range f.Modules {
-		f.module(p, i, used)
+		f.checkModule(p, i, usedModels)
 	}
 	p.FailIf(!(f.Lambda > 0 && f.Lambda < 1), "flow.lambda", f.Lambda, "a share above 0 and below 1")
 	p.FailIf(f.WindowUS <= 0, "flow.window_us", int64(f.WindowUS), "a positive time")
 	if f.Scaling != nil {
-		f.scaling(p)
+		f.checkScaling(p)
 	}
 	if f.Workflow() {
-		f.memory(p)
+		f.checkMemory(p)
 	}
-	f.transitions(p)
+	f.checkTransitions(p)
 }
 
 // checkMemory checks the models that devices hold at the start: each once, and no more than fit beside the largest
 // batch.
-func (f *FlowPlan) memory(p *planChecker) {
+func (f *FlowPlan) checkMemory(p *planChecker) {
 	// Each device has its memory without the working memory of what it runs.
-	var room []int64 // free bytes by device; -1 where there is no limit
+	var freeBytes []int64 // free bytes by device; -1 where there is no limit
 	for i := range p.plan.Pools {
 		pool := &p.plan.Pools[i]
-		for _, working := range f.Working(p.plan.Deployment, pool) {
-			left := int64(-1)
+		for _, workingBytes := range f.WorkingBytesByDevice(p.plan.Deployment, pool) {
+			freeBytesHere := int64(-1)
 			if m := int64(pool.Memory); m > 0 {
-				left = max(0, m-working)
+				freeBytesHere = max(0, m-workingBytes)
 			}
-			room = append(room, left)
+			freeBytes = append(freeBytes, freeBytesHere)
 		}
 	}
 
 	// Take off the weights of the modules that are resident there.
 	for i := range f.Modules {
-		m, seen := &f.Modules[i], map[int]bool{}
+		m, listed := &f.Modules[i], map[int]bool{}
 		p.FailIf(m.WeightBytes < 0 || m.WorkingBytes < 0, fmt.Sprintf("flow.modules[%d].weight_bytes", i), min(m.WeightBytes, m.WorkingBytes), "0 or more")
-		f.kinds(p, i)
-		f.generation(p, i)
+		f.checkKinds(p, i)
+		f.checkGeneration(p, i)
 		checkSession(p.Checker, m.Session, fmt.Sprintf("flow.modules[%d].session_state", i))
 		for k, d := range m.Resident {
-			at := fmt.Sprintf("flow.modules[%d].resident[%d]", i, k)
-			if p.FailIf(d < 0 || d >= len(room) || seen[d], at, d, "a device below %d, each once", len(room)) {
+			fieldPath := fmt.Sprintf("flow.modules[%d].resident[%d]", i, k)
+			if p.FailIf(d < 0 || d >= len(freeBytes) || listed[d], fieldPath, d, "a device below %d, each once", len(freeBytes)) {
 				continue
 			}
-			seen[d] = true
-			if room[d] < 0 {
+			listed[d] = true
+			if freeBytes[d] < 0 {
 				continue
 			}
-			if room[d] -= m.WeightBytes; room[d] < 0 {
-				p.Fail(at, fmt.Sprintf("%d bytes too many on device %d", -room[d], d), "copies that fit its memory beside the largest batch", "")
-				room[d] = 0
+			if freeBytes[d] -= m.WeightBytes; freeBytes[d] < 0 {
+				p.Fail(fieldPath, fmt.Sprintf("%d bytes too many on device %d", -freeBytes[d], d), "copies that fit its memory beside the largest batch", "")
+				freeBytes[d] = 0
 			}
 		}
 	}
@@ -271,40 +271,40 @@ func (f *FlowPlan) memory(p *planChecker) {
 
 // WorkingBytesByDevice returns, for each device of a pool, the bytes that the largest batch of any module there
 // takes.
-func (f *FlowPlan) Working(deployment []Deployed, pool *Pool) []int64 {
+func (f *FlowPlan) WorkingBytesByDevice(deployment []Deployed, pool *Pool) []int64 {
 	type span struct {
 		first, end int
 		bytes      int64
 	}
 	var spans []span
-	out := make([]int64, max(0, min(pool.Count, maxCount)))
+	maxBytes := make([]int64, max(0, min(pool.Count, maxCount)))
 	for i := range min(len(f.Modules), len(deployment)) {
-		bytes := f.Modules[i].On(pool.Device).WorkingBytes
-		for s := range deployment[i].on(pool.Device) {
+		bytes := f.Modules[i].CostOn(pool.Device).WorkingBytes
+		for s := range deployment[i].stagesOn(pool.Device) {
 			for _, g := range s.Placement {
-				spans = append(spans, span{max(0, g.First), min(len(out), g.First+g.Count()), bytes})
+				spans = append(spans, span{max(0, g.FirstDevice), min(len(maxBytes), g.FirstDevice+g.DeviceCount()), bytes})
 			}
 		}
 	}
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(b.bytes, a.bytes) })
-	next := make([]int, len(out)+1) // by device: the first from it on that a span is still to reach
-	for d := range next {
-		next[d] = d
+	nextUnset := make([]int, len(maxBytes)+1) // by device: the first from it on that a span is still to reach
+	for d := range nextUnset {
+		nextUnset[d] = d
 	}
 	for _, s := range spans {
 		for d := s.first; d < s.end; {
-			if next[d] == d {
-				out[d], next[d] = s.bytes, d+1
+			if nextUnset[d] == d {
+				maxBytes[d], nextUnset[d] = s.bytes, d+1
 			}
-			next[d] = next[next[d]]
-			d = next[d]
+			nextUnset[d] = nextUnset[nextUnset[d]]
+			d = nextUnset[d]
 		}
 	}
-	return out
+	return maxBytes
 }
 
-// on goes over the stages that run on a kind of devices.
-func (d *Deployed) on(device string) iter.Seq[*Stage] {
+// stagesOn goes over the stages that run on a kind of devices.
+func (d *Deployed) stagesOn(device string) iter.Seq[*Stage] {
 	return func(yield func(*Stage) bool) {
 		for i := range d.Pipelines {
 			for k := range d.Pipelines[i].Stages {
@@ -317,71 +317,71 @@ func (d *Deployed) on(device string) iter.Seq[*Stage] {
 }
 
 // checkKinds checks that the kinds of a module are those of its pipelines.
-func (f *FlowPlan) kinds(p *planChecker, i int) {
+func (f *FlowPlan) checkKinds(p *planChecker, i int) {
 	m := &f.Modules[i]
 	for k := range m.Kinds {
-		on, at := &m.Kinds[k], fmt.Sprintf("flow.modules[%d].kinds[%d]", i, k)
-		p.FailIf(on.WorkingBytes < 0 || on.WorkingBytes > m.WorkingBytes || on.LoadUS > m.ColdStartUS, at, fmt.Sprintf("a load of %v and %d bytes", on.LoadUS, on.WorkingBytes), "no more than cold_start_us and working_bytes of the module")
-		runs := func(l Pipeline) bool { return len(l.Stages) > 0 && l.Stages[0].Device == on.Device }
-		if d := &p.plan.Deployment[i]; len(m.Kinds) != len(d.Pipelines) || !slices.ContainsFunc(d.Pipelines, runs) {
-			p.Fail(at+".device", document.Quote(on.Device), "the device of a pipeline of "+d.Model+", each once", "")
+		kind, fieldPath := &m.Kinds[k], fmt.Sprintf("flow.modules[%d].kinds[%d]", i, k)
+		p.FailIf(kind.WorkingBytes < 0 || kind.WorkingBytes > m.WorkingBytes || kind.LoadUS > m.ColdStartUS, fieldPath, fmt.Sprintf("a load of %v and %d bytes", kind.LoadUS, kind.WorkingBytes), "no more than cold_start_us and working_bytes of the module")
+		runsOnKind := func(l Pipeline) bool { return len(l.Stages) > 0 && l.Stages[0].Device == kind.Device }
+		if d := &p.plan.Deployment[i]; len(m.Kinds) != len(d.Pipelines) || !slices.ContainsFunc(d.Pipelines, runsOnKind) {
+			p.Fail(fieldPath+".device", document.Quote(kind.Device), "the device of a pipeline of "+d.Model+", each once", "")
 		}
 	}
 }
 
 // checkGraph checks the modules or segments of an application.
-func (f *FlowPlan) graph(p *planChecker, a *FlowApplication, at string) {
+func (f *FlowPlan) checkGraph(p *planChecker, a *FlowApplication, fieldPath string) {
 	switch {
 	case f.Workflow() && (len(a.Segments) == 0 || len(a.Modules) > 0 || f.Scaling != nil):
-		p.Fail(at, "modules or a scaling table beside segments", "segments alone, of all applications", "")
+		p.Fail(fieldPath, "modules or a scaling table beside segments", "segments alone, of all applications", "")
 	case len(a.Segments) > 0:
-		checkSegments(p.Checker, a.Segments, at+".segments")
+		checkSegments(p.Checker, a.Segments, fieldPath+".segments")
 	default:
-		checkModules(p.Checker, a.Modules, at+".modules")
+		checkModules(p.Checker, a.Modules, fieldPath+".modules")
 	}
-	a.asked().conditions(p.Checker, at)
+	a.application().checkConditions(p.Checker, fieldPath)
 }
 
-// module checks a deployed module: whole models, each on devices of its own.
-func (f *FlowPlan) module(p *planChecker, i int, used map[string]bool) {
-	m, d, at := &f.Modules[i], &p.plan.Deployment[i], fmt.Sprintf("deployment[%d]", i)
+// checkModule checks a deployed module: whole models, each on devices of its own.
+func (f *FlowPlan) checkModule(p *planChecker, i int, usedModels map[string]bool) {
+	m, d, fieldPath := &f.Modules[i], &p.plan.Deployment[i], fmt.Sprintf("deployment[%d]", i)
 	if p.FailIf(m.Model != d.Model || d.Class != "", fmt.Sprintf("flow.modules[%d].model", i), document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model)+", without a class") {
 		return
 	}
 	p.Share(fmt.Sprintf("flow.modules[%d].accuracy", i), m.Accuracy)
-	p.FailIf(!used[d.Model], at+".model", document.Quote(d.Model), "a model of some application's module")
-	p.FailIf(len(d.Pipelines) == 0, at+".pipelines", "nothing", "a pipeline for each device kind that the module is on")
-	promised := f.Promised(d)
+	p.FailIf(!usedModels[d.Model], fieldPath+".model", document.Quote(d.Model), "a model of some application's module")
+	p.FailIf(len(d.Pipelines) == 0, fieldPath+".pipelines", "nothing", "a pipeline for each device kind that the module is on")
+	promised := f.PromiseFor(d)
 	for k := range d.Pipelines {
 		l := &d.Pipelines[k]
-		p.keeps(l, &promised, fmt.Sprintf("%s.pipelines[%d]", at, k))
-		p.FailIf(len(l.Stages) > 1, fmt.Sprintf("%s.pipelines[%d].stages", at, k), fmt.Sprintf("%d stages", len(l.Stages)), "one: a module runs whole")
+		p.checkLimits(l, &promised, fmt.Sprintf("%s.pipelines[%d]", fieldPath, k))
+		p.FailIf(len(l.Stages) > 1, fmt.Sprintf("%s.pipelines[%d].stages", fieldPath, k), fmt.Sprintf("%d stages", len(l.Stages)), "one: a module runs whole")
 	}
 }
 
-func (f *FlowPlan) scaling(p *planChecker) {
+func (f *FlowPlan) checkScaling(p *planChecker) {
 	s := f.Scaling
 	p.FailIf(s.EveryUS <= 0 || s.WindowUS <= 0 || s.MaxWorkers < 1, "flow.scaling", fmt.Sprintf("every_us %v, window_us %v, max_workers %d", s.EveryUS, s.WindowUS, s.MaxWorkers), "positive times and at least one worker")
 	p.FailIf(!(s.RiseSigmas >= 0) || math.IsInf(s.RiseSigmas, 0), "flow.scaling.rise_sigmas", s.RiseSigmas, "0 or more")
-	f.replicas(p, s.Start, "flow.scaling.start")
+	f.checkReplicas(p, s.Start, "flow.scaling.start")
 	p.FailIf(len(s.Table) == 0 || s.Table[0].AboveRPS != 0, "flow.scaling.table", fmt.Sprintf("%d rows", len(s.Table)), "rows from the rate 0 on")
 	for i := range s.Table {
-		at := fmt.Sprintf("flow.scaling.table[%d]", i)
+		fieldPath := fmt.Sprintf("flow.scaling.table[%d]", i)
 		if i > 0 && !(s.Table[i].AboveRPS > s.Table[i-1].AboveRPS) {
-			p.Fail(at+".above_rps", document.Number(s.Table[i].AboveRPS), "more than that of the row before", "")
+			p.Fail(fieldPath+".above_rps", document.Number(s.Table[i].AboveRPS), "more than that of the row before", "")
 		}
-		f.replicas(p, s.Table[i].Replicas, at+".replicas")
+		f.checkReplicas(p, s.Table[i].Replicas, fieldPath+".replicas")
 	}
 }
 
-// replicas checks a number of replicas for every module.
-func (f *FlowPlan) replicas(p *planChecker, list []int, at string) {
-	if p.FailIf(len(list) != len(f.Modules), at, fmt.Sprintf("%d numbers", len(list)), "one per module, %d", len(f.Modules)) {
+// checkReplicas checks a number of replicas for every module.
+func (f *FlowPlan) checkReplicas(p *planChecker, list []int, fieldPath string) {
+	if p.FailIf(len(list) != len(f.Modules), fieldPath, fmt.Sprintf("%d numbers", len(list)), "one per module, %d", len(f.Modules)) {
 		return
 	}
 	for i, n := range list {
-		if most := p.plan.Deployment[i].Replicas(); n < 1 || n > most {
-			p.Failf(document.Whole(n), fmt.Sprintf("1 to the replicas of the deployment, %d", most), "", "%s[%d]", at, i)
+		if maxReplicas := p.plan.Deployment[i].Replicas(); n < 1 || n > maxReplicas {
+			p.Failf(document.Whole(n), fmt.Sprintf("1 to the replicas of the deployment, %d", maxReplicas), "", "%s[%d]", fieldPath, i)
 		}
 	}
 }

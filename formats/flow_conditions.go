@@ -23,44 +23,44 @@ type Conditions map[string]*condition.Expression
 // name the field, and the column in the expression.
 func (a *Application) Conditions() (Conditions, error) {
 	var c document.Checker
-	out := a.conditions(&c, "")
+	out := a.checkConditions(&c, "")
 	return out, c.Err()
 }
 
-// conditions checks the expressions of an application.
-func (a *Application) conditions(c *document.Checker, at string) Conditions {
+// checkConditions checks the expressions of an application.
+func (a *Application) checkConditions(c *document.Checker, fieldPath string) Conditions {
 	texts := a.expressions()
 	if len(texts) == 0 && len(a.Parameters) == 0 {
-		a.names(c, at)
+		a.declaredNames(c, fieldPath)
 		return nil
 	}
 
 	// Declare the names that conditions can use.
-	found := c.Count()
-	names := a.names(c, at)
-	if c.Count() > found {
+	errorsBefore := c.Count()
+	names := a.declaredNames(c, fieldPath)
+	if c.Count() > errorsBefore {
 		return nil
 	}
 	scope, err := condition.NewScope(names)
 	if err != nil {
-		c.Fail(at, err.Error(), "names and types that conditions can use", "")
+		c.Fail(fieldPath, err.Error(), "names and types that conditions can use", "")
 		return nil
 	}
 
 	// Compile every expression.
 	out := Conditions{}
 	for _, t := range texts {
-		x, err := scope.Compile(t.text, t.want)
+		x, err := scope.Compile(t.text, t.wanted)
 		if err != nil {
-			where, reason := 1, err.Error()
+			offset, reason := 1, err.Error()
 			if e, ok := errors.AsType[*condition.Error](err); ok {
-				where, reason = e.Column, e.Reason
+				offset, reason = e.Column, e.Reason
 			}
 			path := t.path
-			if at != "" {
-				path = at + "." + path
+			if fieldPath != "" {
+				path = fieldPath + "." + path
 			}
-			c.Fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", document.Quote(t.text), where, reason), "a condition of type "+string(t.want), "")
+			c.Fail(path, fmt.Sprintf("%s, whose column %d is wrong: %s", document.Quote(t.text), offset, reason), "a condition of type "+string(t.wanted), "")
 			continue
 		}
 		out[t.path] = x
@@ -71,20 +71,20 @@ func (a *Application) conditions(c *document.Checker, at string) Conditions {
 // expression is a text that has to be checked.
 type expression struct {
 	path, text string
-	want       condition.Want
+	wanted     condition.ValueKind
 }
 
 // expressions lists the expressions of an application in the order of the document.
 func (a *Application) expressions() []expression {
 	var out []expression
-	add := func(text string, want condition.Want, path string, args ...any) {
+	add := func(text string, wanted condition.ValueKind, path string, args ...any) {
 		if text != "" {
-			out = append(out, expression{fmt.Sprintf(path, args...), text, want})
+			out = append(out, expression{fmt.Sprintf(path, args...), text, wanted})
 		}
 	}
 	for k := range a.Modules {
 		for b := range a.Modules[k].Branches {
-			add(a.Modules[k].Branches[b].When, condition.Bool, "modules[%d].branches[%d].when", k, b)
+			add(a.Modules[k].Branches[b].Condition, condition.Bool, "modules[%d].branches[%d].when", k, b)
 		}
 	}
 	for i := range a.Segments {
@@ -93,8 +93,8 @@ func (a *Application) expressions() []expression {
 			add(m.Items, condition.Count, "segments[%d].modules[%d].items", i, k)
 			add(m.Route, condition.Text, "segments[%d].modules[%d].route", i, k)
 		}
-		for b := range a.Segments[i].Next {
-			add(a.Segments[i].Next[b].When, condition.Bool, "segments[%d].next[%d].when", i, b)
+		for b := range a.Segments[i].NextBranches {
+			add(a.Segments[i].NextBranches[b].Condition, condition.Bool, "segments[%d].next[%d].when", i, b)
 		}
 	}
 	return out
@@ -103,49 +103,49 @@ func (a *Application) expressions() []expression {
 // identifier is a name that expressions can use.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// names are the names that conditions of an application may use, with their types.
+// declaredNames are the names that conditions of an application may use, with their types.
 // A module that runs once for each of several items has a list of each output.
-func (a *Application) names(c *document.Checker, at string) map[string]string {
+func (a *Application) declaredNames(c *document.Checker, fieldPath string) map[string]string {
 	out := map[string]string{}
-	put := func(name, typ, path string) {
-		if was, ok := out[name]; ok && was != typ {
-			c.Fail(path, name+" of type "+typ, "the type "+was+", as elsewhere in the application", "")
+	declareName := func(name, typ, path string) {
+		if earlierType, ok := out[name]; ok && earlierType != typ {
+			c.Fail(path, name+" of type "+typ, "the type "+earlierType+", as elsewhere in the application", "")
 		}
 		out[name] = typ
 	}
-	declare := func(owner string, types map[string]string, many bool, path string) {
+	declare := func(owner string, types map[string]string, isList bool, path string) {
 		for _, name := range slices.Sorted(maps.Keys(types)) {
-			here := path + "." + name
+			entryPath := path + "." + name
 			if !identifier.MatchString(name) || !identifier.MatchString(owner) {
-				c.Fail(here, document.Quote(owner+"."+name), "names of letters, digits and underscores", "a module's name may differ from its model")
+				c.Fail(entryPath, document.Quote(owner+"."+name), "names of letters, digits and underscores", "a module's name may differ from its model")
 				continue
 			}
 			typ := types[name]
-			if c.FailIf(!knownType(typ), here, "the type "+document.Quote(typ), "bool, int, double, string or list(…) of one of them") {
+			if c.FailIf(!knownType(typ), entryPath, "the type "+document.Quote(typ), "bool, int, double, string or list(…) of one of them") {
 				continue
 			}
-			if many {
+			if isList {
 				typ = "list(" + typ + ")"
 			}
-			put(owner+"."+name, typ, here)
+			declareName(owner+"."+name, typ, entryPath)
 		}
 	}
 
 	// Declare the parameters and what the modules return. A module that runs once per item returns lists.
-	declare("parameters", a.Parameters, false, at+".parameters")
+	declare("parameters", a.Parameters, false, fieldPath+".parameters")
 	for k := range a.Modules {
-		declare(a.Modules[k].Name, a.Modules[k].Outputs, false, fmt.Sprintf("%s.modules[%d].outputs", at, k))
+		declare(a.Modules[k].Name, a.Modules[k].Outputs, false, fmt.Sprintf("%s.modules[%d].outputs", fieldPath, k))
 	}
 	for i := range a.Segments {
-		many := map[string]bool{}
+		isListByModule := map[string]bool{}
 		for k := range a.Segments[i].Modules {
 			m := &a.Segments[i].Modules[k]
-			many[m.Name] = m.Items != "" || many[m.Each]
-			declare(m.Name, m.Outputs, many[m.Name], fmt.Sprintf("%s.segments[%d].modules[%d].outputs", at, i, k))
+			isListByModule[m.Name] = m.Items != "" || isListByModule[m.ForEach]
+			declare(m.Name, m.Outputs, isListByModule[m.Name], fmt.Sprintf("%s.segments[%d].modules[%d].outputs", fieldPath, i, k))
 		}
 	}
 	if len(a.Segments) > 0 {
-		put("visit", "int", at)
+		declareName("visit", "int", fieldPath)
 	}
 	return out
 }
@@ -160,24 +160,24 @@ var (
 // StepPassages makes a prompt of a question and of the passages nearest to it.
 const StepPassages = "passages"
 
-// mostNearest bounds the passages of a prompt.
-const mostNearest = 64
+// maxNearest bounds the passages of a prompt.
+const maxNearest = 64
 
 // checkSteps checks that a module's steps are known.
-func (m *Module) checkSteps(c *document.Checker, at string) {
-	c.Word(at+".pre", m.Pre, PreSteps...)
+func (m *Module) checkSteps(c *document.Checker, fieldPath string) {
+	c.OptionalWord(fieldPath+".pre", m.Pre, PreSteps...)
 	if m.Post != "" {
-		c.OneOf(at+".post", m.Post, PostSteps...)
+		c.OneOf(fieldPath+".post", m.Post, PostSteps...)
 	}
 	switch p := m.Passages; {
 	case p == nil && m.Pre == StepPassages:
-		c.Fail(at+".passages", "nothing", "the file that the step passages reads, and how many are taken", "passages: {file: passages.jsonl, nearest: 3}")
+		c.Fail(fieldPath+".passages", "nothing", "the file that the step passages reads, and how many are taken", "passages: {file: passages.jsonl, nearest: 3}")
 	case p == nil:
 	case m.Pre != StepPassages:
-		c.Fail(at+".passages", document.Quote(p.File), "nothing without the step that reads them", "pre: passages")
+		c.Fail(fieldPath+".passages", document.Quote(p.File), "nothing without the step that reads them", "pre: passages")
 	case !filepath.IsLocal(p.File):
-		c.Fail(at+".passages.file", document.Quote(p.File), "a file in the folder of the models", "")
-	case p.Nearest < 1 || p.Nearest > mostNearest:
-		c.Fail(at+".passages.nearest", document.Whole(int64(p.Nearest)), "1 to "+strconv.Itoa(mostNearest), "")
+		c.Fail(fieldPath+".passages.file", document.Quote(p.File), "a file in the folder of the models", "")
+	case p.Nearest < 1 || p.Nearest > maxNearest:
+		c.Fail(fieldPath+".passages.nearest", document.Whole(int64(p.Nearest)), "1 to "+strconv.Itoa(maxNearest), "")
 	}
 }

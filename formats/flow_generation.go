@@ -19,7 +19,7 @@ type FlowGeneration struct {
 }
 
 // InstanceOn returns the instance on a kind of device, or nil if there is none.
-func (l *FlowGeneration) On(device string) *LLMInstance {
+func (l *FlowGeneration) InstanceOn(device string) *LLMInstance {
 	for i := range l.Instances {
 		if l.Instances[i].Device == device {
 			return &l.Instances[i]
@@ -35,7 +35,7 @@ func (m *Module) Generates() bool {
 
 // TokenLengths returns the distributions of the lengths of prompts and answers, separately. Both are nil if they
 // are in a file.
-func (m *Module) Tokens() (prompt, output *Lengths) {
+func (m *Module) TokenLengths() (prompt, output *Lengths) {
 	if len(m.Sample) == 0 {
 		return m.Prompt, m.Output
 	}
@@ -50,30 +50,30 @@ func (m *Module) Tokens() (prompt, output *Lengths) {
 	return columns[0], columns[1]
 }
 
-// MostSample is the most rows of a sample.
-const MostSample = 1000
+// MaxSampleRows is the most rows of a sample.
+const MaxSampleRows = 1000
 
 // checkRecorded checks lengths that were recorded.
-func checkRecorded(c *document.Checker, m *Module, at string) {
-	c.FailIf(m.Prompt != nil || m.Output != nil, at+".prompt", "a distribution beside recorded lengths", "one of the two")
-	if len(m.Sample) > MostSample {
-		c.Fail(at+".sample", fmt.Sprintf("%d rows", len(m.Sample)), fmt.Sprintf("at most %d", MostSample), "lengths_file takes longer lists")
+func checkRecorded(c *document.Checker, m *Module, fieldPath string) {
+	c.FailIf(m.Prompt != nil || m.Output != nil, fieldPath+".prompt", "a distribution beside recorded lengths", "one of the two")
+	if len(m.Sample) > MaxSampleRows {
+		c.Fail(fieldPath+".sample", fmt.Sprintf("%d rows", len(m.Sample)), fmt.Sprintf("at most %d", MaxSampleRows), "lengths_file takes longer lists")
 	}
 	for i, row := range m.Sample {
-		if c.FailIf(min(row[0], row[1]) < 1 || max(row[0], row[1]) > maxTokens, fmt.Sprintf("%s.sample[%d]", at, i), fmt.Sprint(row), "prompt and answer of 1 to %d tokens", maxTokens) {
+		if c.FailIf(min(row[0], row[1]) < 1 || max(row[0], row[1]) > maxTokens, fmt.Sprintf("%s.sample[%d]", fieldPath, i), fmt.Sprint(row), "prompt and answer of 1 to %d tokens", maxTokens) {
 			return
 		}
 	}
 }
 
 // MaxTokens returns the largest number of tokens that the distribution can give, or 0 if it has no limit.
-func (l *Lengths) Longest() int {
+func (l *Lengths) MaxTokens() int {
 	switch {
 	case l == nil:
 		return 0
 	case l.Distribution == LengthsEmpirical && len(l.Tokens) > 0:
-		if most := l.Tokens[len(l.Tokens)-1]; l.Max == 0 || most < l.Max {
-			return most
+		if longest := l.Tokens[len(l.Tokens)-1]; l.Max == 0 || longest < l.Max {
+			return longest
 		}
 	case l.Distribution == LengthsFixed:
 		return int(math.Ceil(l.Mean))
@@ -82,80 +82,80 @@ func (l *Lengths) Longest() int {
 }
 
 // checkTokens checks the tokens of a module that asks for a language model.
-func checkTokens(c *document.Checker, m *Module, at string) {
+func checkTokens(c *document.Checker, m *Module, fieldPath string) {
 	if !m.Generates() {
 		return
 	}
 	if m.Work != 0 {
-		c.Fail(at+".work", document.Number(m.Work), "nothing beside prompt and output", "the tokens say how much work it is")
+		c.Fail(fieldPath+".work", document.Number(m.Work), "nothing beside prompt and output", "the tokens say how much work it is")
 	}
 	if m.LengthsFile != "" || len(m.Sample) > 0 {
-		checkRecorded(c, m, at)
+		checkRecorded(c, m, fieldPath)
 		return
 	}
 	for _, f := range [...]struct {
 		name string
 		l    *Lengths
 	}{{"prompt", m.Prompt}, {"output", m.Output}} {
-		here := at + "." + f.name
+		entryPath := fieldPath + "." + f.name
 		if f.l == nil {
-			c.Fail(here, "nothing", "tokens of both prompt and output", "a language model reads the one and makes the other")
+			c.Fail(entryPath, "nothing", "tokens of both prompt and output", "a language model reads the one and makes the other")
 			continue
 		}
-		found := c.Count()
-		f.l.check(c, here)
-		if c.Count() == found && f.l.Longest() == 0 {
-			c.Fail(here+".max", "nothing", "the most tokens of distribution "+f.l.Distribution, "KV memory is planned for the longest sequence: max: 2048 cuts what is longer")
+		errorsBefore := c.Count()
+		f.l.check(c, entryPath)
+		if c.Count() == errorsBefore && f.l.MaxTokens() == 0 {
+			c.Fail(entryPath+".max", "nothing", "the most tokens of distribution "+f.l.Distribution, "KV memory is planned for the longest sequence: max: 2048 cuts what is longer")
 		}
 	}
 }
 
-// generated checks that a model is asked for by its tokens everywhere, or nowhere.
-func (s Applications) generated(c *document.Checker) {
-	type place struct {
+// checkSameUnits checks that a model is asked for by its tokens everywhere, or nowhere.
+func (s Applications) checkSameUnits(c *document.Checker) {
+	type use struct {
 		tokens bool
 		at     string
 	}
-	seen := map[string]place{}
+	firstUse := map[string]use{}
 	for i := range s {
 		for k := range s[i].Segments {
 			for j := range s[i].Segments[k].Modules {
-				m, at := &s[i].Segments[k].Modules[j], fmt.Sprintf("applications[%d].segments[%d].modules[%d]", i, k, j)
+				m, fieldPath := &s[i].Segments[k].Modules[j], fmt.Sprintf("applications[%d].segments[%d].modules[%d]", i, k, j)
 				for _, name := range m.Services() {
-					first, twice := seen[name]
-					if twice && first.tokens != m.Generates() {
-						c.Fail(at+".prompt", "the model "+document.Quote(name)+" with tokens in one module and without in another", "tokens in all modules that ask for it, or in none", "the other one is "+first.at)
+					firstSeen, seenBefore := firstUse[name]
+					if seenBefore && firstSeen.tokens != m.Generates() {
+						c.Fail(fieldPath+".prompt", "the model "+document.Quote(name)+" with tokens in one module and without in another", "tokens in all modules that ask for it, or in none", "the other one is "+firstSeen.at)
 					}
-					seen[name] = place{m.Generates(), at}
+					firstUse[name] = use{m.Generates(), fieldPath}
 				}
 			}
 		}
 	}
 }
 
-// generation checks a module that is a language model.
-func (f *FlowPlan) generation(p *planChecker, i int) {
-	l, at := f.Modules[i].Generation, fmt.Sprintf("flow.modules[%d].generation", i)
+// checkGeneration checks a module that is a language model.
+func (f *FlowPlan) checkGeneration(p *planChecker, i int) {
+	l, fieldPath := f.Modules[i].Generation, fmt.Sprintf("flow.modules[%d].generation", i)
 	if l == nil {
 		return
 	}
-	p.FailIf(!(l.PromptMean >= 1 && l.PromptMean <= maxTokens) || !(l.OutputMean >= 1 && l.OutputMean <= maxTokens), at, fmt.Sprintf("a prompt of %g tokens and an answer of %g", l.PromptMean, l.OutputMean), "1 to %d of each", maxTokens)
-	p.FailIf(l.KVBytesPerToken < 1 || l.KVBytesPerToken > maxLLMBytes, at+".kv_bytes_per_token", l.KVBytesPerToken, "1 or more")
+	p.FailIf(!(l.PromptMean >= 1 && l.PromptMean <= maxTokens) || !(l.OutputMean >= 1 && l.OutputMean <= maxTokens), fieldPath, fmt.Sprintf("a prompt of %g tokens and an answer of %g", l.PromptMean, l.OutputMean), "1 to %d of each", maxTokens)
+	p.FailIf(l.KVBytesPerToken < 1 || l.KVBytesPerToken > maxLLMBytes, fieldPath+".kv_bytes_per_token", l.KVBytesPerToken, "1 or more")
 	d := &p.plan.Deployment[i]
 	for k := range l.Instances {
-		in, here := &l.Instances[k], fmt.Sprintf("%s.instances[%d]", at, k)
-		in.check(p.Checker, here)
+		in, entryPath := &l.Instances[k], fmt.Sprintf("%s.instances[%d]", fieldPath, k)
+		in.check(p.Checker, entryPath)
 		n := slices.IndexFunc(d.Pipelines, func(l Pipeline) bool { return len(l.Stages) > 0 && l.Stages[0].Device == in.Device })
 		switch {
 		case n < 0:
-			p.Fail(here+".device", document.Quote(in.Device), "the device of a pipeline of "+d.Model, "")
+			p.Fail(entryPath+".device", document.Quote(in.Device), "the device of a pipeline of "+d.Model, "")
 		case in.Sequences != d.Pipelines[n].Batch || in.KVTokens < 1:
-			p.Fail(here, fmt.Sprintf("%d sequences with %d tokens of KV memory", in.Sequences, in.KVTokens), fmt.Sprintf("the %d sequences of the pipeline, and KV memory", d.Pipelines[n].Batch), "")
-		case in.KVTokens > f.Modules[i].On(in.Device).WorkingBytes/max(1, l.KVBytesPerToken):
-			p.Fail(here+".kv_tokens", document.Whole(in.KVTokens), fmt.Sprintf("at most the %d that working_bytes hold", f.Modules[i].On(in.Device).WorkingBytes/max(1, l.KVBytesPerToken)), "")
+			p.Fail(entryPath, fmt.Sprintf("%d sequences with %d tokens of KV memory", in.Sequences, in.KVTokens), fmt.Sprintf("the %d sequences of the pipeline, and KV memory", d.Pipelines[n].Batch), "")
+		case in.KVTokens > f.Modules[i].CostOn(in.Device).WorkingBytes/max(1, l.KVBytesPerToken):
+			p.Fail(entryPath+".kv_tokens", document.Whole(in.KVTokens), fmt.Sprintf("at most the %d that working_bytes hold", f.Modules[i].CostOn(in.Device).WorkingBytes/max(1, l.KVBytesPerToken)), "")
 		}
 	}
-	p.FailIf(len(l.Instances) != len(d.Pipelines), at+".instances", fmt.Sprintf("%d instances", len(l.Instances)), "one for each of the %d pipelines", len(d.Pipelines))
+	p.FailIf(len(l.Instances) != len(d.Pipelines), fieldPath+".instances", fmt.Sprintf("%d instances", len(l.Instances)), "one for each of the %d pipelines", len(d.Pipelines))
 }
 
 // Generations are the modules that are language models, by their names.

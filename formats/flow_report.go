@@ -8,17 +8,17 @@ import (
 
 // ModuleReport is a module's part of a run of applications.
 type ModuleReport struct {
-	Module   string  `json:"module"`
-	Requests int64   `json:"requests"` // tasks that it got
-	Dropped  int64   `json:"dropped"`  // requests that were dropped because of it
-	Invalid  float64 `json:"invalid"`  // share of its device time that went into requests that were not in time
-	Consumed float64 `json:"consumed"` // share of the SLO that was gone when its tasks ended, mean
-	// Queued is from a task's reveal until it enters a batch, Waited until that
+	Module        string  `json:"module"`
+	Requests      int64   `json:"requests"` // tasks that it got
+	Dropped       int64   `json:"dropped"`  // requests that were dropped because of it
+	InvalidShare  float64 `json:"invalid"`  // share of its device time that went into requests that were not in time
+	ConsumedShare float64 `json:"consumed"` // share of the SLO that was gone when its tasks ended, mean
+	// QueueTime is from a task's reveal until it enters a batch, Waited until that
 	// starts. Both are in whole milliseconds, rounded down.
-	Queued *TimeQuantiles  `json:"queued,omitempty"`
-	Waited *TimeQuantiles  `json:"waited,omitempty"`
-	RunUS  document.Micros `json:"run_us"` // the mean time of its batches
-	Batch  float64         `json:"batch"`  // tasks of its batches, mean
+	QueueTime *TimeQuantiles  `json:"queued,omitempty"`
+	WaitTime  *TimeQuantiles  `json:"waited,omitempty"`
+	RunUS     document.Micros `json:"run_us"` // the mean time of its batches
+	Batch     float64         `json:"batch"`  // tasks of its batches, mean
 }
 
 // TimeQuantiles are quantiles of a time.
@@ -30,11 +30,11 @@ type TimeQuantiles struct {
 
 // FlowReport holds the results of a run of applications, besides the counts.
 type FlowReport struct {
-	Invalid    float64          `json:"invalid"`   // share of the device time that went into requests that were not in time
-	DeviceUS   document.Micros  `json:"device_us"` // the time from the decision for a worker until it goes, of all together
-	Windows    []FlowWindow     `json:"windows,omitempty"`
-	Overloaded *FlowOverload    `json:"overloaded,omitempty"` // if absent, there was no overload
-	Modes      []FlowModeChange `json:"modes,omitempty"`      // the changes of mode in the first run
+	Invalid  float64          `json:"invalid"`   // share of the device time that went into requests that were not in time
+	DeviceUS document.Micros  `json:"device_us"` // the time from the decision for a worker until it goes, of all together
+	Windows  []FlowWindow     `json:"windows,omitempty"`
+	Overload *FlowOverload    `json:"overloaded,omitempty"` // if absent, there was no overload
+	Modes    []FlowModeChange `json:"modes,omitempty"`      // the changes of mode in the first run
 }
 
 // WorkflowReport holds the results of a run of workflows, besides the counts.
@@ -54,7 +54,7 @@ type GenerationReport struct {
 	Model           string  `json:"model"`
 	Sequences       int64   `json:"sequences"` // sequences that ended
 	TokensPerSecond float64 `json:"tokens_per_second"`
-	Running         float64 `json:"running"`   // sequences at once, mean over the time of iterations
+	MeanRunning     float64 `json:"running"`   // sequences at once, mean over the time of iterations
 	Preempted       int64   `json:"preempted"` // sequences that were evicted for lack of KV memory, and resumed
 	PeakKVTokens    int64   `json:"peak_kv_tokens"`
 	KVTokens        int64   `json:"kv_tokens"` // the KV capacity of a device in tokens
@@ -76,11 +76,11 @@ type SegmentReport struct {
 
 // SessionReport counts the states that tasks reused, or had to do without.
 type SessionReport struct {
-	Reused        int64           `json:"reused"`     // tasks that found theirs
-	Recomputed    int64           `json:"recomputed"` // tasks that did not
-	Moved         int64           `json:"moved"`      // states to another device
-	Dropped       int64           `json:"dropped"`    // states, to make room or for want of it
-	RecomputingUS document.Micros `json:"recomputing_us"`
+	ReusedStates     int64           `json:"reused"`     // tasks that found theirs
+	RecomputedStates int64           `json:"recomputed"` // tasks that did not
+	MovedStates      int64           `json:"moved"`      // states to another device
+	DroppedStates    int64           `json:"dropped"`    // states, to make room or for want of it
+	RecomputingUS    document.Micros `json:"recomputing_us"`
 }
 
 // FlowWindow is the worst of all windows of a width, by arrival.
@@ -101,9 +101,9 @@ type FlowOverload struct {
 // FlowModeChange is a change of the order in which a module serves: lbf is the
 // least remaining budget first, hbf the most.
 type FlowModeChange struct {
-	AtUS   document.Micros `json:"at_us"`
-	Module string          `json:"module"`
-	Order  string          `json:"order"`
+	AtUS         document.Micros `json:"at_us"`
+	Module       string          `json:"module"`
+	ServiceOrder string          `json:"order"`
 }
 
 // checkFlow checks the parts of a report that are about applications.
@@ -112,9 +112,9 @@ func (d *Report) checkFlow(c *document.Checker) {
 		c.Fail("share_of_bound", document.Number(*d.ShareOfBound), "0 or more", "")
 	}
 	for i := range d.Modules {
-		m, at := &d.Modules[i], fmt.Sprintf("modules[%d]", i)
-		c.FailIf(m.Module == "" || m.Requests < 0 || m.Dropped < 0, at, fmt.Sprintf("%q with %d requests, %d dropped", m.Module, m.Requests, m.Dropped), "a name, and 0 or more of each")
-		c.Share(at+".invalid", m.Invalid)
+		m, fieldPath := &d.Modules[i], fmt.Sprintf("modules[%d]", i)
+		c.FailIf(m.Module == "" || m.Requests < 0 || m.Dropped < 0, fieldPath, fmt.Sprintf("%q with %d requests, %d dropped", m.Module, m.Requests, m.Dropped), "a name, and 0 or more of each")
+		c.Share(fieldPath+".invalid", m.InvalidShare)
 	}
 	if d.Flow != nil {
 		c.Share("flow.invalid", d.Flow.Invalid)
@@ -123,8 +123,8 @@ func (d *Report) checkFlow(c *document.Checker) {
 		c.Fail("workflow", fmt.Sprintf("%g loads per minute, batches of %g", w.LoadsPerMinute, w.Batch), "0 or more of each", "")
 	}
 	if w := d.Workflow; w != nil && w.Sessions != nil {
-		if s := w.Sessions; min(s.Reused, s.Recomputed, s.Moved, s.Dropped) < 0 {
-			c.Fail("workflow.sessions", document.Whole(min(s.Reused, s.Recomputed, s.Moved, s.Dropped)), "0 or more", "")
+		if s := w.Sessions; min(s.ReusedStates, s.RecomputedStates, s.MovedStates, s.DroppedStates) < 0 {
+			c.Fail("workflow.sessions", document.Whole(min(s.ReusedStates, s.RecomputedStates, s.MovedStates, s.DroppedStates)), "0 or more", "")
 		}
 	}
 }

@@ -17,7 +17,7 @@ func TestWorkingByDevice(t *testing.T) {
 			s := Stage{Device: rapid.SampledFrom([]string{"card", "other"}).Draw(t, "device")}
 			for range rapid.IntRange(1, 2).Draw(t, "placements") {
 				first := rapid.IntRange(0, pool.Count-1).Draw(t, "first")
-				g := Placement{First: first, PerDevice: 1, Replicas: rapid.IntRange(1, pool.Count-first).Draw(t, "replicas")}
+				g := Placement{FirstDevice: first, PerDevice: 1, Replicas: rapid.IntRange(1, pool.Count-first).Draw(t, "replicas")}
 				s.Placement = append(s.Placement, g)
 				for d := range g.Replicas {
 					if s.Device == pool.Device {
@@ -27,7 +27,7 @@ func TestWorkingByDevice(t *testing.T) {
 			}
 			f.Modules, deployment = append(f.Modules, m), append(deployment, Deployed{Pipelines: []Pipeline{{Stages: []Stage{s}}}})
 		}
-		if got := f.Working(deployment, &pool); !slices.Equal(got, expected) {
+		if got := f.WorkingBytesByDevice(deployment, &pool); !slices.Equal(got, expected) {
 			t.Fatalf("%v, expected %v", got, expected)
 		}
 	})

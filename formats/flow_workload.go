@@ -15,26 +15,26 @@ type Applications []Application
 // Application is either a graph of modules without cycles, which requests enter at the first module, or a
 // workflow. A workflow consists of segments, and a request learns only at run time which segment comes next.
 type Application struct {
-	Name       string            `json:"name"`
-	SLO        document.SLO      `json:"slo,omitzero"`                 // the SLO of the complete application; if left out, --slo
-	Percentile string            `json:"percentile,omitempty"`         // p99 by default
-	Weight     float64           `json:"weight,omitempty" default:"1"` // 1 by default
-	RPS        float64           `json:"rps,omitempty"`                // the rate to be carried
-	Accuracy   float64           `json:"accuracy,omitempty"`           // floor, of the product over the modules
-	Parameters map[string]string `json:"parameters,omitzero"`          // values that requests bring for conditions, with their types
-	Modules    []Module          `json:"modules,omitzero"`
-	Segments   []Segment         `json:"segments,omitzero"`     // instead of modules
-	Ways       string            `json:"transitions,omitempty"` // file of recorded ways, for workflows
+	Name            string            `json:"name"`
+	SLO             document.SLO      `json:"slo,omitzero"`                 // the SLO of the complete application; if left out, --slo
+	Percentile      string            `json:"percentile,omitempty"`         // p99 by default
+	Weight          float64           `json:"weight,omitempty" default:"1"` // 1 by default
+	RPS             float64           `json:"rps,omitempty"`                // the rate to be carried
+	Accuracy        float64           `json:"accuracy,omitempty"`           // floor, of the product over the modules
+	Parameters      map[string]string `json:"parameters,omitzero"`          // values that requests bring for conditions, with their types
+	Modules         []Module          `json:"modules,omitzero"`
+	Segments        []Segment         `json:"segments,omitzero"`     // instead of modules
+	TransitionsFile string            `json:"transitions,omitempty"` // file of recorded ways, for workflows
 }
 
 // Module is one step of an application: a model, or one of several variants of
 // it. A text in its place is the module's name alone.
 type Module struct {
-	Name     string    `json:"name"`
-	Model    string    `json:"model,omitempty"`    // a model of the profile; if left out, the module's name
-	Variants []Variant `json:"variants,omitempty"` // models to choose from, instead of one
-	After    []string  `json:"after,omitzero"`     // modules whose outputs it reads; if left out, the module before it
-	Branches []Branch  `json:"branches,omitempty"` // a request takes one of them
+	Name         string    `json:"name"`
+	Model        string    `json:"model,omitempty"`    // a model of the profile; if left out, the module's name
+	Variants     []Variant `json:"variants,omitempty"` // models to choose from, instead of one
+	Predecessors []string  `json:"after,omitzero"`     // modules whose outputs it reads; if left out, the module before it
+	Branches     []Branch  `json:"branches,omitempty"` // a request takes one of them
 	// Pre is a step of the server that makes the model's input from the module's inputs and the client's. Post
 	// makes the module's output from the model's (see PreSteps, PostSteps). If empty, tensors are passed on
 	// unchanged.
@@ -51,7 +51,7 @@ type Module struct {
 	Work    float64   `json:"work,omitempty" default:"1"` // work as a part of the model's usual time
 	Items   string    `json:"items,omitempty"`
 	Chances []float64 `json:"chances,omitzero"`
-	Each    string    `json:"each,omitempty"`
+	ForEach string    `json:"each,omitempty"`
 	Route   string    `json:"route,omitempty"`
 	Routes  []Route   `json:"routes,omitzero"`
 	// Prompt and Output are the tokens of a language model's task, instead of Work: its
@@ -84,10 +84,10 @@ type Variant struct {
 // Branch is one of the paths that a request can take: the modules that then run, or the segment that comes next. A
 // module that is in no branch runs for every request.
 type Branch struct {
-	To          []string  `json:"to"`             // if empty, the path ends
-	When        string    `json:"when,omitempty"` // the first branch whose condition holds is taken
-	Probability float64   `json:"probability"`
-	Later       []float64 `json:"later,omitzero"` // probabilities at the second visit of a segment, the third, and so on; the last holds for all later visits
+	Targets            []string  `json:"to"`             // if empty, the path ends
+	Condition          string    `json:"when,omitempty"` // the first branch whose condition holds is taken
+	Probability        float64   `json:"probability"`
+	LaterProbabilities []float64 `json:"later,omitzero"` // probabilities at the second visit of a segment, the third, and so on; the last holds for all later visits
 }
 
 var applicationsPart = workloadPart{name: "applications", kind: PlanFlow, section: Applications(nil), schema: schemaFile("workload.applications")}
@@ -105,8 +105,8 @@ func ApplicationsOf(w *Workload) Applications {
 func (s Applications) Files() []SectionFile {
 	var out []SectionFile
 	for i := range s {
-		if s[i].Ways != "" {
-			out = append(out, SectionFile{Role: fmt.Sprintf("transitions[%d]", i), Path: s[i].Ways})
+		if s[i].TransitionsFile != "" {
+			out = append(out, SectionFile{Role: fmt.Sprintf("transitions[%d]", i), Path: s[i].TransitionsFile})
 		}
 		for g := range s[i].Segments {
 			for k := range s[i].Segments[g].Modules {
@@ -131,11 +131,11 @@ func (m *Module) Models() []Variant {
 // predecessors.
 func (a Application) WithDefaults() Application {
 	a.Percentile, a.Weight = cmp.Or(a.Percentile, "p99"), cmp.Or(a.Weight, 1)
-	a.Modules, a.Segments = slices.Clone(a.Modules), segmented(a.Segments)
+	a.Modules, a.Segments = slices.Clone(a.Modules), segmentsWithDefaults(a.Segments)
 	for i := range a.Modules {
 		m := &a.Modules[i]
-		if m.After == nil && i > 0 {
-			m.After = []string{a.Modules[i-1].Name}
+		if m.Predecessors == nil && i > 0 {
+			m.Predecessors = []string{a.Modules[i-1].Name}
 		}
 		if m.Model == "" && len(m.Variants) == 0 {
 			m.Model = m.Name
@@ -149,157 +149,157 @@ const MaxModules = 64
 
 func (s Applications) check(c *document.Checker) {
 	c.FailIf(len(s) == 0, "applications", "an empty list", "at least one application")
-	seen := map[string]int{}
+	indexByName := map[string]int{}
 	for i := range s {
-		a, at := &s[i], fmt.Sprintf("applications[%d]", i)
-		c.Name(seen, i, a.Name, "applications[%d].name", i)
+		a, fieldPath := &s[i], fmt.Sprintf("applications[%d]", i)
+		c.Name(indexByName, i, a.Name, "applications[%d].name", i)
 		if !a.SLO.IsZero() {
-			checkSlo(c, a.SLO, at+".slo")
+			checkSlo(c, a.SLO, fieldPath+".slo")
 		}
 		if a.Percentile != "" {
-			c.Percentile(a.Percentile, at+".percentile")
+			c.Percentile(a.Percentile, fieldPath+".percentile")
 		}
 		for _, f := range [...]struct {
 			name  string
 			value float64
 		}{{"weight", a.Weight}, {"rps", a.RPS}} {
-			c.FailIf(f.value < 0 || f.value > maxRate || f.value > 0 && f.value < minRate, at+"."+f.name, f.value, "0, or %g to %g", minRate, maxRate)
+			c.FailIf(f.value < 0 || f.value > maxRate || f.value > 0 && f.value < minRate, fieldPath+"."+f.name, f.value, "0, or %g to %g", minRate, maxRate)
 		}
-		c.Share(at+".accuracy", a.Accuracy)
-		a.checkGraph(c, at)
+		c.Share(fieldPath+".accuracy", a.Accuracy)
+		a.checkGraph(c, fieldPath)
 		if (len(a.Segments) > 0) != (len(s[0].Segments) > 0) {
-			c.Fail(at, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
+			c.Fail(fieldPath, "modules and segments in one workload", "one of the two for all applications", "make two workloads")
 		}
 	}
-	s.generated(c)
+	s.checkSameUnits(c)
 }
 
 // checkGraph checks the modules or segments of an application.
-func (a *Application) checkGraph(c *document.Checker, at string) {
-	full := a.WithDefaults()
+func (a *Application) checkGraph(c *document.Checker, fieldPath string) {
+	complete := a.WithDefaults()
 	switch {
 	case len(a.Modules) > 0 && len(a.Segments) > 0:
-		c.Fail(at+".segments", "segments beside modules", "one of the two", "")
+		c.Fail(fieldPath+".segments", "segments beside modules", "one of the two", "")
 		return
 	case len(a.Segments) > 0:
-		checkSegments(c, full.Segments, at+".segments")
-		c.FailIf(a.Accuracy > 0, at+".accuracy", a.Accuracy, "no floor: the models of segments have no variants")
+		checkSegments(c, complete.Segments, fieldPath+".segments")
+		c.FailIf(a.Accuracy > 0, fieldPath+".accuracy", a.Accuracy, "no floor: the models of segments have no variants")
 	default:
-		checkModules(c, full.Modules, at+".modules")
-		c.FailIf(a.Ways != "", at+".transitions", document.Quote(a.Ways), "an application with segments")
+		checkModules(c, complete.Modules, fieldPath+".modules")
+		c.FailIf(a.TransitionsFile != "", fieldPath+".transitions", document.Quote(a.TransitionsFile), "an application with segments")
 	}
-	a.conditions(c, at)
+	a.checkConditions(c, fieldPath)
 }
 
 // moduleGraph checks the modules of an application as a graph.
 type moduleGraph struct {
 	*document.Checker
-	modules []Module
-	names   []string
-	place   map[string]int // the index of a name in the list
-	at      string
+	modules     []Module
+	names       []string
+	indexByName map[string]int // the index of a name in the list
+	fieldPath   string
 }
 
 // checkModules checks the graph of an application.
-func checkModules(c *document.Checker, list []Module, at string) {
-	if c.FailIf(len(list) == 0 || len(list) > MaxModules, at, fmt.Sprintf("%d modules", len(list)), "1 to %d", MaxModules) {
+func checkModules(c *document.Checker, list []Module, fieldPath string) {
+	if c.FailIf(len(list) == 0 || len(list) > MaxModules, fieldPath, fmt.Sprintf("%d modules", len(list)), "1 to %d", MaxModules) {
 		return
 	}
-	g := &moduleGraph{Checker: c, modules: list, names: make([]string, len(list)), place: map[string]int{}, at: at}
+	g := &moduleGraph{Checker: c, modules: list, names: make([]string, len(list)), indexByName: map[string]int{}, fieldPath: fieldPath}
 	for i := range list {
-		c.Name(g.place, i, list[i].Name, "%s[%d].name", at, i)
-		g.place[list[i].Name], g.names[i] = i, list[i].Name
+		c.Name(g.indexByName, i, list[i].Name, "%s[%d].name", fieldPath, i)
+		g.indexByName[list[i].Name], g.names[i] = i, list[i].Name
 	}
-	found := c.Count()
+	errorsBefore := c.Count()
 	for i := range list {
-		here := fmt.Sprintf("%s[%d]", at, i)
-		list[i].checkVariants(c, here)
-		if m := &list[i]; m.Work != 0 || m.Items != "" || m.Chances != nil || m.Each != "" || m.Route != "" || m.Routes != nil {
-			c.Fail(here, "work, items, chances, each, route or routes", "none of them: they are of modules in segments", "")
+		entryPath := fmt.Sprintf("%s[%d]", fieldPath, i)
+		list[i].checkVariants(c, entryPath)
+		if m := &list[i]; m.Work != 0 || m.Items != "" || m.Chances != nil || m.ForEach != "" || m.Route != "" || m.Routes != nil {
+			c.Fail(entryPath, "work, items, chances, each, route or routes", "none of them: they are of modules in segments", "")
 		}
 		if m := &list[i]; m.Generates() {
-			c.Fail(here+".prompt", "tokens of a language model", "none: they are of modules in segments", "")
+			c.Fail(entryPath+".prompt", "tokens of a language model", "none: they are of modules in segments", "")
 		}
-		list[i].checkSteps(c, here)
-		g.after(i, here)
-		g.branches(i, here)
+		list[i].checkSteps(c, entryPath)
+		g.checkPredecessors(i, entryPath)
+		g.checkBranches(i, entryPath)
 	}
-	if c.Count() == found {
-		g.order()
+	if c.Count() == errorsBefore {
+		g.checkOrder()
 	}
 }
 
-// after checks which modules one reads the outputs of.
-func (g *moduleGraph) after(i int, at string) {
-	m, seen := &g.modules[i], map[string]int{}
-	for k, name := range m.After {
-		g.Name(seen, k, name, "%s.after[%d]", at, k)
-		g.known(name, fmt.Sprintf("%s.after[%d]", at, k))
+// checkPredecessors checks which modules one reads the outputs of.
+func (g *moduleGraph) checkPredecessors(i int, fieldPath string) {
+	m, indexByName := &g.modules[i], map[string]int{}
+	for k, name := range m.Predecessors {
+		g.Name(indexByName, k, name, "%s.after[%d]", fieldPath, k)
+		g.checkKnown(name, fmt.Sprintf("%s.after[%d]", fieldPath, k))
 	}
 	switch {
-	case i == 0 && len(m.After) > 0:
-		g.Fail(at+".after", fmt.Sprintf("%d modules", len(m.After)), "none: requests enter at the first module", "put the module that requests enter at first")
-	case i > 0 && len(m.After) == 0:
-		g.Fail(at+".after", "nothing", "the modules whose outputs it reads", "a module that follows none is never reached")
+	case i == 0 && len(m.Predecessors) > 0:
+		g.Fail(fieldPath+".after", fmt.Sprintf("%d modules", len(m.Predecessors)), "none: requests enter at the first module", "put the module that requests enter at first")
+	case i > 0 && len(m.Predecessors) == 0:
+		g.Fail(fieldPath+".after", "nothing", "the modules whose outputs it reads", "a module that follows none is never reached")
 	}
 }
 
-// known checks that a name is one of the application's modules.
-func (g *moduleGraph) known(name, at string) {
-	if _, ok := g.place[name]; !ok && name != "" {
-		unknownName(g.Checker, name, "module", g.names, at)
+// checkKnown checks that a name is one of the application's modules.
+func (g *moduleGraph) checkKnown(name, fieldPath string) {
+	if _, ok := g.indexByName[name]; !ok && name != "" {
+		unknownName(g.Checker, name, "module", g.names, fieldPath)
 	}
 }
 
 // checkVariants checks the variants of a module, which replace its model.
-func (m *Module) checkVariants(c *document.Checker, at string) {
-	c.FailIf(len(m.Variants) > 0 && m.Model != "", at+".model", "a model beside variants", "one of the two")
-	seen := map[string]int{}
+func (m *Module) checkVariants(c *document.Checker, fieldPath string) {
+	c.FailIf(len(m.Variants) > 0 && m.Model != "", fieldPath+".model", "a model beside variants", "one of the two")
+	indexByName := map[string]int{}
 	for k := range m.Variants {
 		v := &m.Variants[k]
-		c.Name(seen, k, v.Model, "%s.variants[%d].model", at, k)
-		c.FailIf(!(v.Accuracy > 0 && v.Accuracy <= 1), fmt.Sprintf("%s.variants[%d].accuracy", at, k), v.Accuracy, "a share above 0, at most 1")
+		c.Name(indexByName, k, v.Model, "%s.variants[%d].model", fieldPath, k)
+		c.FailIf(!(v.Accuracy > 0 && v.Accuracy <= 1), fmt.Sprintf("%s.variants[%d].accuracy", fieldPath, k), v.Accuracy, "a share above 0, at most 1")
 	}
 }
 
 // checkBranches checks the branches of a module: each leads to modules behind it, no module is in two of them, and
 // the probabilities sum to 1.
-func (g *moduleGraph) branches(i int, at string) {
+func (g *moduleGraph) checkBranches(i int, fieldPath string) {
 	m := &g.modules[i]
 	if len(m.Branches) == 0 {
 		return
 	}
-	sum, seen := 0.0, map[string]int{}
+	sum, indexByName := 0.0, map[string]int{}
 	for k := range m.Branches {
 		b := &m.Branches[k]
-		here := fmt.Sprintf("%s.branches[%d]", at, k)
-		g.FailIf(len(b.Later) > 0, here+".later", fmt.Sprintf("%d probabilities", len(b.Later)), "none: a module is visited once")
-		g.Share(here+".probability", b.Probability)
+		entryPath := fmt.Sprintf("%s.branches[%d]", fieldPath, k)
+		g.FailIf(len(b.LaterProbabilities) > 0, entryPath+".later", fmt.Sprintf("%d probabilities", len(b.LaterProbabilities)), "none: a module is visited once")
+		g.Share(entryPath+".probability", b.Probability)
 		sum += b.Probability
-		for j, name := range b.To {
-			g.Name(seen, k, name, "%s.to[%d]", here, j)
-			if to, ok := g.place[name]; !ok || !slices.Contains(g.modules[to].After, m.Name) {
-				g.Fail(fmt.Sprintf("%s.to[%d]", here, j), "the module "+document.Quote(name), "a module that reads the output of "+document.Quote(m.Name), "name it in the module's after")
+		for j, name := range b.Targets {
+			g.Name(indexByName, k, name, "%s.to[%d]", entryPath, j)
+			if to, ok := g.indexByName[name]; !ok || !slices.Contains(g.modules[to].Predecessors, m.Name) {
+				g.Fail(fmt.Sprintf("%s.to[%d]", entryPath, j), "the module "+document.Quote(name), "a module that reads the output of "+document.Quote(m.Name), "name it in the module's after")
 			}
 		}
 	}
 	if !(math.Abs(sum-1) <= 1e-6) {
-		g.Fail(at+".branches", "probabilities that sum to "+document.FormatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
+		g.Fail(fieldPath+".branches", "probabilities that sum to "+document.FormatFloat(sum), "1", "a branch with an empty list of modules stands for nothing more to do")
 	}
 }
 
 // checkOrder checks that every module is reached from the first one and is on no cycle.
-func (g *moduleGraph) order() {
-	done := make([]bool, len(g.modules))
-	for more := true; more; {
-		more = false
+func (g *moduleGraph) checkOrder() {
+	ordered := make([]bool, len(g.modules))
+	for progressed := true; progressed; {
+		progressed = false
 		for i := range g.modules {
-			if !done[i] && !slices.ContainsFunc(g.modules[i].After, func(name string) bool { return !done[g.place[name]] }) {
-				done[i], more = true, true
+			if !ordered[i] && !slices.ContainsFunc(g.modules[i].Predecessors, func(name string) bool { return !ordered[g.indexByName[name]] }) {
+				ordered[i], progressed = true, true
 			}
 		}
 	}
-	if i := slices.Index(done, false); i >= 0 {
-		g.Fail(fmt.Sprintf("%s[%d].after", g.at, i), "a module that waits for itself", "a graph without cycles", "loops have to be unrolled")
+	if i := slices.Index(ordered, false); i >= 0 {
+		g.Fail(fmt.Sprintf("%s[%d].after", g.fieldPath, i), "a module that waits for itself", "a graph without cycles", "loops have to be unrolled")
 	}
 }

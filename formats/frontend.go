@@ -29,16 +29,16 @@ func FrontEndOf(c *Cluster, p *Profile) *FrontEnd {
 }
 
 // costReporter is a section whose requests may each use several models, and which states their costs.
-type costed interface {
-	RequestCosts() (beside, frontEnd document.Micros)
+type costReporter interface {
+	RequestCosts() (overhead, frontEnd document.Micros)
 }
 
 // RequestOverhead returns the time that a request takes besides its runs: from the section of the plan or, if that
 // does not say it, the average over the models whose profile does.
-func (d *Plan) BesideRuns() time.Duration {
-	if s, ok := d.Section.(costed); ok {
-		if beside, _ := s.RequestCosts(); beside > 0 {
-			return beside.D()
+func (d *Plan) RequestOverhead() time.Duration {
+	if s, ok := d.Section.(costReporter); ok {
+		if overhead, _ := s.RequestCosts(); overhead > 0 {
+			return overhead.D()
 		}
 	}
 	return d.meanOf(func(m *Deployed) document.Micros { return m.RequestUS })
@@ -49,8 +49,8 @@ func (d *Plan) BesideRuns() time.Duration {
 // full use, but not at full use.
 const frontEndUse = .9
 
-// Time returns for how long a request that costs so much CPU time takes up the front end.
-func (f *FrontEnd) Time(cost time.Duration) time.Duration {
+// OccupiedTime returns for how long a request that costs so much CPU time takes up the front end.
+func (f *FrontEnd) OccupiedTime(cost time.Duration) time.Duration {
 	return time.Duration(float64(cost) / (frontEndUse * float64(f.Cores)))
 }
 
@@ -62,15 +62,15 @@ func (d *Plan) FrontEndTime() time.Duration {
 	}
 	cost := d.RequestCPU()
 	if cost > 0 {
-		cost += d.runsBeside()
+		cost += d.runCPUOnFrontEnd()
 	}
-	return d.FrontEnd.Time(cost)
+	return d.FrontEnd.OccupiedTime(cost)
 }
 
 // RequestCPU returns the CPU time that a request costs the front end: from the section of the plan or, if that
 // does not say it, the average over the models whose profile does.
 func (d *Plan) RequestCPU() time.Duration {
-	if s, ok := d.Section.(costed); ok {
+	if s, ok := d.Section.(costReporter); ok {
 		if _, cost := s.RequestCosts(); cost > 0 {
 			return cost.D()
 		}
@@ -80,12 +80,12 @@ func (d *Plan) RequestCPU() time.Duration {
 
 // runCPUOnFrontEnd returns the CPU time of a request's runs on the machine of the front end, which has the CPU
 // devices of one node. It returns 0 if a request is not served by exactly one deployment.
-func (d *Plan) runsBeside() time.Duration {
-	served := d.Served()
+func (d *Plan) runCPUOnFrontEnd() time.Duration {
+	served := d.ServedModels()
 	if len(served) != len(d.Deployment) {
 		return 0
 	}
-	spent, rates := 0.0, 0.0
+	cpuTime, rates := 0.0, 0.0
 	for i := range d.Deployment {
 		m := &d.Deployment[i]
 		if served[i].Model != m.Model {
@@ -97,19 +97,19 @@ func (d *Plan) runsBeside() time.Duration {
 			for j := range l.Stages {
 				s := &l.Stages[j]
 				threads, ok := CPUThreads(s.Device)
-				pool := find(d.Pools, func(p *Pool) bool { return p.Device == s.Device })
+				pool := findFirst(d.Pools, func(p *Pool) bool { return p.Device == s.Device })
 				if !ok || pool == nil {
 					continue
 				}
 				nodes := max(1, pool.Count/max(1, pool.PerNode))
-				spent += l.RPS * float64(d.RunUS(l, s).D()) * float64(threads) / float64(l.Batch*nodes)
+				cpuTime += l.RPS * float64(d.RunUS(l, s).D()) * float64(threads) / float64(l.Batch*nodes)
 			}
 		}
 	}
 	if rates <= 0 {
 		return 0
 	}
-	return time.Duration(spent / rates)
+	return time.Duration(cpuTime / rates)
 }
 
 // meanOf returns the mean of a figure over the deployments that have it, by their rates.
@@ -124,10 +124,10 @@ func MeanOfFamily(models []*ProfileModel, figure func(*ProfileModel) document.Mi
 }
 
 // meanKnown returns the weighted mean of those of n values that are known (above 0), or 0 if none is.
-func meanKnown(n int, at func(int) (document.Micros, float64)) time.Duration {
+func meanKnown(n int, valueAndWeight func(int) (document.Micros, float64)) time.Duration {
 	sum, weights := 0.0, 0.0
 	for i := range n {
-		if value, weight := at(i); value > 0 {
+		if value, weight := valueAndWeight(i); value > 0 {
 			sum, weights = sum+weight*float64(value.D()), weights+weight
 		}
 	}
@@ -140,7 +140,7 @@ func meanKnown(n int, at func(int) (document.Micros, float64)) time.Duration {
 // FrontEndLoad returns the part of the front end that requests occupy at the rates that the plan serves.
 func (d *Plan) FrontEndLoad() float64 {
 	rate := 0.0
-	for _, s := range d.Served() {
+	for _, s := range d.ServedModels() {
 		rate += s.RPS
 	}
 	return rate * d.FrontEndTime().Seconds()
@@ -150,11 +150,11 @@ func (d *Plan) FrontEndLoad() float64 {
 // model is served at its weight; +Inf: nothing is known of it.
 func (d *Plan) FrontEndRate() float64 {
 	weights := 0.0
-	for _, s := range d.Served() {
+	for _, s := range d.ServedModels() {
 		weights += s.Weight
 	}
-	if taken := weights * d.FrontEndTime().Seconds(); taken > 0 {
-		return 1 / taken
+	if occupied := weights * d.FrontEndTime().Seconds(); occupied > 0 {
+		return 1 / occupied
 	}
 	return math.Inf(1)
 }
@@ -166,22 +166,22 @@ func (d *Plan) FrontEndBound() float64 {
 	if d.FrontEnd == nil || len(d.Deployment) == 0 {
 		return math.Inf(1)
 	}
-	least := time.Duration(math.MaxInt64)
+	cheapest := time.Duration(math.MaxInt64)
 	costs := map[string]time.Duration{}
 	for i := range d.Deployment {
 		m := &d.Deployment[i]
-		costs[m.Model], least = m.RequestCPUUS.D(), min(least, m.RequestCPUUS.D())
+		costs[m.Model], cheapest = m.RequestCPUUS.D(), min(cheapest, m.RequestCPUUS.D())
 	}
-	taken := 0.0
-	for _, s := range d.Served() {
+	cpuTime := 0.0
+	for _, s := range d.ServedModels() {
 		cost, single := costs[s.Model]
 		if !single {
-			cost = least
+			cost = cheapest
 		}
-		taken += s.Weight * cost.Seconds()
+		cpuTime += s.Weight * cost.Seconds()
 	}
-	if taken <= 0 {
+	if cpuTime <= 0 {
 		return math.Inf(1)
 	}
-	return float64(d.FrontEnd.Cores) / taken
+	return float64(d.FrontEnd.Cores) / cpuTime
 }

@@ -18,7 +18,7 @@ func TestFrontEnd(t *testing.T) {
 		{Model: "b", RequestCPUUS: document.Micros(8 * time.Millisecond), Pipelines: []Pipeline{{Batch: 1, RPS: 10, Stages: stage(1, 16*time.Millisecond)}}},
 	}}
 	p.Section = &PoolPlan{Models: []Served{{Model: "a", Weight: 3, RPS: 30}, {Model: "b", Weight: 2, RPS: 10}}}
-	if got := p.BesideRuns(); got != time.Millisecond {
+	if got := p.RequestOverhead(); got != time.Millisecond {
 		t.Errorf("beside runs %v, expected the one that is known", got)
 	}
 	if got := p.RequestCPU(); got != 5*time.Millisecond {

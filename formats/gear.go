@@ -24,7 +24,7 @@ import (
 type GearPlan struct {
 	SLOUS      document.Micros `json:"slo_us"`
 	Percentile string          `json:"percentile"`
-	Over       string          `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
+	SLOScope   string          `json:"slo_over,omitempty"`     // requests: all together keep the SLO; else every range does
 	Accuracy   float64         `json:"accuracy_slo,omitempty"` // over the ranges by weight, if a target was given
 	MaxQPS     float64         `json:"max_qps"`
 	Score      string          `json:"score,omitempty"` // the formula of certainties; top1-top2 if absent
@@ -75,7 +75,7 @@ type Gear struct {
 	// LatencyHeldOutUS is LatencyUS when requests bring the held-out samples, with the highest mean work that its
 	// interval allows. It is absent if no samples are held out, or in plans of versions that did not simulate it.
 	LatencyHeldOutUS document.Micros `json:"latency_held_out_us,omitempty"`
-	Late             float64         `json:"late,omitempty"` // share past the SLO at ToQPS, if the SLO is over all requests
+	LateShare        float64         `json:"late,omitempty"` // share past the SLO at ToQPS, if the SLO is over all requests
 	Stages           []GearStage     `json:"stages"`
 }
 
@@ -89,27 +89,27 @@ type GearStage struct {
 	Split     []float64 `json:"split"`               // the parts of the stage's samples for the model's replicas, in the order of its pipelines and their placement
 }
 
-// Chains is the number of a pipeline's replicas in a gear plan.
-func (l *Pipeline) Chains() int {
-	most := 0
+// ChainCount is the number of a pipeline's replicas in a gear plan.
+func (l *Pipeline) ChainCount() int {
+	maxReplicas := 0
 	for i := range l.Stages {
-		most = max(most, l.Stages[i].Replicas)
+		maxReplicas = max(maxReplicas, l.Stages[i].Replicas)
 	}
-	return most
+	return maxReplicas
 }
 
 // ChainError returns an error if the replicas of a stage do not divide the pipeline's chains, and otherwise nil.
 // In a plan of kind gear every chain needs a replica of each stage.
-func ChainError(at string, stage, replicas, chains int) *document.Error {
+func ChainError(fieldPath string, stage, replicas, chains int) *document.Error {
 	if replicas >= 1 && chains%replicas == 0 {
 		return nil
 	}
-	return &document.Error{Path: fmt.Sprintf("%s.stages[%d].replicas", at, stage), Found: fmt.Sprint(replicas), Expected: fmt.Sprintf("a divisor of %d, the most of any stage", chains),
+	return &document.Error{Path: fmt.Sprintf("%s.stages[%d].replicas", fieldPath, stage), Found: fmt.Sprint(replicas), Expected: fmt.Sprintf("a divisor of %d, the most of any stage", chains),
 		Hint: "in a plan of kind gear a replica is a chain of one device per stage"}
 }
 
-// Devices are the device kinds of a pipeline's stages as one text.
-func (l *Pipeline) Devices() string {
+// DeviceKinds are the device kinds of a pipeline's stages as one text.
+func (l *Pipeline) DeviceKinds() string {
 	var kinds []string
 	for i := range l.Stages {
 		kinds = append(kinds, l.Stages[i].Device)
@@ -146,27 +146,27 @@ func GearOf(p *Plan) *GearPlan {
 	return s
 }
 
-// Served is the family under one name.
-func (g *GearPlan) Served() []Served {
+// ServedModels is the family under one name.
+func (g *GearPlan) ServedModels() []Served {
 	return []Served{{Model: CascadeName, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: g.MaxQPS}}
 }
 
 // RequestCosts returns the time that a request of the cascade takes besides its runs, and the CPU time that it
 // costs the front end. Both are 0 if the plan does not say them.
-func (g *GearPlan) RequestCosts() (beside, frontEnd document.Micros) {
+func (g *GearPlan) RequestCosts() (overhead, frontEnd document.Micros) {
 	return g.RequestUS, g.RequestCPUUS
 }
 
 // AnswersByInput returns true: which model of a cascade answers depends on the input.
 func (g *GearPlan) AnswersByInput() bool { return true }
 
-// Promised is the SLO of the cascade, for every model of the family.
-func (g *GearPlan) Promised(d *Deployed) Served {
+// PromiseFor is the SLO of the cascade, for every model of the family.
+func (g *GearPlan) PromiseFor(d *Deployed) Served {
 	return Served{Model: d.Model, SLOUS: g.SLOUS, Percentile: g.Percentile, Weight: 1, RPS: d.RPS()}
 }
 
-// Pooled implements PlanSection.
-func (g *GearPlan) Pooled() [][]int { return nil }
+// AttainmentGroups implements PlanSection.
+func (g *GearPlan) AttainmentGroups() [][]int { return nil }
 
 // GearLevels are the characters for the levels 0, 1, 2, …
 const GearLevels = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -176,17 +176,17 @@ const MaxGrid = len(GearLevels)
 
 // Records are answers of a family of models to the same labelled samples.
 type Records struct {
-	Source   string         `json:"source,omitempty"`
-	Score    string         `json:"score,omitempty"` // the formula of certainty, such as top1-top2
-	Seed     uint64         `json:"seed,omitempty"`  // the seed of the shuffle
-	Samples  int            `json:"samples"`
-	Planning int            `json:"planning"` // number of samples, from the first on, that are planned on; the others are held out
-	Models   []ModelRecords `json:"models"`
+	Source          string         `json:"source,omitempty"`
+	Score           string         `json:"score,omitempty"` // the formula of certainty, such as top1-top2
+	Seed            uint64         `json:"seed,omitempty"`  // the seed of the shuffle
+	Samples         int            `json:"samples"`
+	PlanningSamples int            `json:"planning"` // number of samples, from the first on, that are planned on; the others are held out
+	Models          []ModelRecords `json:"models"`
 }
 
 // FindModel returns the answers of a model, or nil if there are none.
-func (r *Records) Find(model string) *ModelRecords {
-	return find(r.Models, func(m *ModelRecords) bool { return m.Model == model })
+func (r *Records) FindModel(model string) *ModelRecords {
+	return findFirst(r.Models, func(m *ModelRecords) bool { return m.Model == model })
 }
 
 // ModelRecords are one model's answers, sample by sample.
@@ -203,23 +203,23 @@ type ModelRecords struct {
 // records alone has no models.
 func checkRecords(c *document.Checker, list []Records, models map[string]int) {
 	for i := range list {
-		r, at := &list[i], fmt.Sprintf("records[%d]", i)
-		c.FailIf(r.Planning < 1 || r.Planning > r.Samples, at+".planning", r.Planning, "1 to the number of samples, %d", r.Samples)
-		c.Some(len(r.Models), at+".models", "at least one model")
-		seen := map[string]int{}
+		r, fieldPath := &list[i], fmt.Sprintf("records[%d]", i)
+		c.FailIf(r.PlanningSamples < 1 || r.PlanningSamples > r.Samples, fieldPath+".planning", r.PlanningSamples, "1 to the number of samples, %d", r.Samples)
+		c.NotEmpty(len(r.Models), fieldPath+".models", "at least one model")
+		indexByName := map[string]int{}
 		for k := range r.Models {
 			m := &r.Models[k]
-			here := fmt.Sprintf("%s.models[%d]", at, k)
-			c.Name(seen, k, m.Model, "%s.models[%d].model", at, k)
+			entryPath := fmt.Sprintf("%s.models[%d]", fieldPath, k)
+			c.Name(indexByName, k, m.Model, "%s.models[%d].model", fieldPath, k)
 			if _, ok := models[m.Model]; !ok && len(models) > 0 {
-				c.Fail(here+".model", "the model "+document.Quote(m.Model), "a model of the profile", "")
+				c.Fail(entryPath+".model", "the model "+document.Quote(m.Model), "a model of the profile", "")
 			}
-			c.FailIf(len(m.Certainty) != r.Samples, here+".certainty", fmt.Sprintf("%d numbers", len(m.Certainty)), "%d, one per sample", r.Samples)
-			if at := slices.IndexFunc(m.Certainty, func(x float64) bool { return !(x >= 0 && x <= 1) }); at >= 0 {
-				c.Fail(fmt.Sprintf("%s.certainty[%d]", here, at), document.Number(m.Certainty[at]), "a certainty from 0 to 1", "")
+			c.FailIf(len(m.Certainty) != r.Samples, entryPath+".certainty", fmt.Sprintf("%d numbers", len(m.Certainty)), "%d, one per sample", r.Samples)
+			if sample := slices.IndexFunc(m.Certainty, func(x float64) bool { return !(x >= 0 && x <= 1) }); sample >= 0 {
+				c.Fail(fmt.Sprintf("%s.certainty[%d]", entryPath, sample), document.Number(m.Certainty[sample]), "a certainty from 0 to 1", "")
 			}
-			checkFlags(c, m.Correct, r.Samples, here+".correct", "01")
-			m.Calibration.check(c, here+".calibration")
+			checkFlags(c, m.Correct, r.Samples, entryPath+".correct", "01")
+			m.Calibration.check(c, entryPath+".calibration")
 		}
 	}
 }
@@ -227,8 +227,8 @@ func checkRecords(c *document.Checker, list []Records, models map[string]int) {
 // checkFlags checks a text of one character per sample.
 func checkFlags(c *document.Checker, text string, samples int, path, alphabet string) {
 	c.FailIf(len(text) != samples, path, fmt.Sprintf("%d characters", len(text)), "%d, one per sample", samples)
-	if at := strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune(alphabet, r) }); at >= 0 {
-		c.Fail(path, fmt.Sprintf("the character %q at sample %d", text[at], at), "one of "+alphabet, "")
+	if sample := strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune(alphabet, r) }); sample >= 0 {
+		c.Fail(path, fmt.Sprintf("the character %q at sample %d", text[sample], sample), "one of "+alphabet, "")
 	}
 }
 
@@ -237,7 +237,7 @@ func (g *GearPlan) check(p *planChecker) {
 	p.FailIf(g.SLOUS <= 0, "gear.slo_us", g.SLOUS, "a positive latency")
 	p.Percentile(g.Percentile, "gear.percentile")
 	p.Share("gear.accuracy_slo", g.Accuracy)
-	p.Word("gear.slo_over", g.Over, OverRanges, OverRequests)
+	p.OptionalWord("gear.slo_over", g.SLOScope, ScopeRanges, ScopeRequests)
 	p.OneOf("gear.weights", g.Weights, "zipf", "uniform", "histogram", "measured")
 	p.FailIf(g.Samples < 1 || g.HeldOut < 0, "gear.samples", g.Samples, "1 or more, and held_out of 0 or more")
 	if h := g.AccuracyHeldOut; h != nil {
@@ -261,35 +261,35 @@ func (g *GearPlan) check(p *planChecker) {
 // the gears cannot be checked against it.
 func (g *GearPlan) checkModel(p *planChecker, i int, replicas map[string]int) bool {
 	m, d := &g.Models[i], &p.plan.Deployment[i]
-	at, deployed := fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("deployment[%d]", i)
-	p.FailIf(m.Model != d.Model, at+".model", document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model))
-	p.FailIf(d.Class != "", deployed+".class", "the class "+document.Quote(d.Class), "none: a cascade has one SLO")
-	promised := g.Promised(d)
+	fieldPath, deploymentPath := fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("deployment[%d]", i)
+	p.FailIf(m.Model != d.Model, fieldPath+".model", document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model))
+	p.FailIf(d.Class != "", deploymentPath+".class", "the class "+document.Quote(d.Class), "none: a cascade has one SLO")
+	promised := g.PromiseFor(d)
 	kinds := map[string]int{} // the devices of a pipeline's stages, as one text
 	for n := range d.Pipelines {
-		l, at := &d.Pipelines[n], fmt.Sprintf("%s.pipelines[%d]", deployed, n)
-		p.keeps(l, &promised, at)
-		chains, along := l.Chains(), l.Devices()
+		l, fieldPath := &d.Pipelines[n], fmt.Sprintf("%s.pipelines[%d]", deploymentPath, n)
+		p.checkLimits(l, &promised, fieldPath)
+		chains, deviceKinds := l.ChainCount(), l.DeviceKinds()
 		for k := range l.Stages {
-			if err := ChainError(at, k, l.Stages[k].Replicas, chains); err != nil {
+			if err := ChainError(fieldPath, k, l.Stages[k].Replicas, chains); err != nil {
 				p.Add(err)
 				return false
 			}
 		}
-		before, twice := kinds[along]
-		if p.FailIf(twice, at+".stages[0].device", document.Quote(along)+" as in pipeline "+fmt.Sprint(before), "one pipeline for each device kind, or sequence of kinds along its stages") {
+		earlierPipeline, isDuplicate := kinds[deviceKinds]
+		if p.FailIf(isDuplicate, fieldPath+".stages[0].device", document.Quote(deviceKinds)+" as in pipeline "+fmt.Sprint(earlierPipeline), "one pipeline for each device kind, or sequence of kinds along its stages") {
 			return false
 		}
-		kinds[along] = n
+		kinds[deviceKinds] = n
 		replicas[m.Model] += chains
 	}
-	if p.FailIf(len(d.Pipelines) == 0, deployed+".pipelines", "nothing", "a pipeline for each device kind, or sequence of kinds, that the model is on") ||
-		p.FailIf(len(m.Thresholds) >= MaxGrid || !slices.IsSorted(m.Thresholds), at+".thresholds", fmt.Sprintf("%d thresholds", len(m.Thresholds)), "at most %d, ascending", MaxGrid-1) {
+	if p.FailIf(len(d.Pipelines) == 0, deploymentPath+".pipelines", "nothing", "a pipeline for each device kind, or sequence of kinds, that the model is on") ||
+		p.FailIf(len(m.Thresholds) >= MaxGrid || !slices.IsSorted(m.Thresholds), fieldPath+".thresholds", fmt.Sprintf("%d thresholds", len(m.Thresholds)), "at most %d, ascending", MaxGrid-1) {
 		return false
 	}
-	checkFlags(p.Checker, m.Levels, g.Samples, at+".levels", GearLevels[:len(m.Thresholds)+1])
-	m.Calibration.check(p.Checker, at+".calibration")
-	checkFlags(p.Checker, m.Correct, g.Samples, at+".correct", "01")
+	checkFlags(p.Checker, m.Levels, g.Samples, fieldPath+".levels", GearLevels[:len(m.Thresholds)+1])
+	m.Calibration.check(p.Checker, fieldPath+".calibration")
+	checkFlags(p.Checker, m.Correct, g.Samples, fieldPath+".correct", "01")
 	return true
 }
 
@@ -298,53 +298,53 @@ func (g *GearPlan) checkGears(p *planChecker, replicas map[string]int) {
 	if p.FailIf(len(g.Gears) == 0, "gear.gears", "an empty list", "at least one gear") {
 		return
 	}
-	from := 0.0
+	nextFrom := 0.0
 	for i := range g.Gears {
-		r, at := &g.Gears[i], fmt.Sprintf("gear.gears[%d]", i)
-		p.FailIf(!document.CloseTo(r.FromQPS, from) || !(r.ToQPS > r.FromQPS), at+".from_qps", "the range "+document.FormatFloat(r.FromQPS)+" to "+document.FormatFloat(r.ToQPS), "a range that starts at "+document.FormatFloat(from))
-		from = r.ToQPS
-		p.Share(at+".accuracy", r.Accuracy)
-		p.Share(at+".weight", r.Weight)
-		p.Share(at+".rate_share", r.RateShare)
-		p.Share(at+".late", r.Late)
-		if g.Over != OverRequests || g.Weights != "measured" {
-			p.Share(at+".utilisation", r.Utilisation)
+		r, fieldPath := &g.Gears[i], fmt.Sprintf("gear.gears[%d]", i)
+		p.FailIf(!document.CloseTo(r.FromQPS, nextFrom) || !(r.ToQPS > r.FromQPS), fieldPath+".from_qps", "the range "+document.FormatFloat(r.FromQPS)+" to "+document.FormatFloat(r.ToQPS), "a range that starts at "+document.FormatFloat(nextFrom))
+		nextFrom = r.ToQPS
+		p.Share(fieldPath+".accuracy", r.Accuracy)
+		p.Share(fieldPath+".weight", r.Weight)
+		p.Share(fieldPath+".rate_share", r.RateShare)
+		p.Share(fieldPath+".late", r.LateShare)
+		if g.SLOScope != ScopeRequests || g.Weights != "measured" {
+			p.Share(fieldPath+".utilisation", r.Utilisation)
 		} else {
-			p.FailIf(!(r.Utilisation >= 0) || math.IsInf(r.Utilisation, 1), at+".utilisation", r.Utilisation, "a share of the time, 0 or more")
+			p.FailIf(!(r.Utilisation >= 0) || math.IsInf(r.Utilisation, 1), fieldPath+".utilisation", r.Utilisation, "a share of the time, 0 or more")
 		}
-		g.stages(p, r, at, replicas)
+		g.checkStages(p, r, fieldPath, replicas)
 	}
-	p.FailIf(!document.CloseTo(from, g.MaxQPS), "gear.max_qps", g.MaxQPS, "the rate at which the last gear ends, "+document.FormatFloat(from))
+	p.FailIf(!document.CloseTo(nextFrom, g.MaxQPS), "gear.max_qps", g.MaxQPS, "the rate at which the last gear ends, "+document.FormatFloat(nextFrom))
 }
 
-func (g *GearPlan) stages(p *planChecker, r *Gear, at string, replicas map[string]int) {
-	p.Some(len(r.Stages), at+".stages", "at least one model")
-	before := -1
+func (g *GearPlan) checkStages(p *planChecker, r *Gear, fieldPath string, replicas map[string]int) {
+	p.NotEmpty(len(r.Stages), fieldPath+".stages", "at least one model")
+	previousModel := -1
 	for k := range r.Stages {
-		s, here := &r.Stages[k], fmt.Sprintf("%s.stages[%d]", at, k)
+		s, entryPath := &r.Stages[k], fmt.Sprintf("%s.stages[%d]", fieldPath, k)
 		i := slices.IndexFunc(g.Models, func(m GearModel) bool { return m.Model == s.Model })
-		if p.FailIf(i <= before, here+".model", "the model "+document.Quote(s.Model), "a model of the plan that stands after those of the stages before") {
+		if p.FailIf(i <= previousModel, entryPath+".model", "the model "+document.Quote(s.Model), "a model of the plan that stands after those of the stages before") {
 			return
 		}
-		before = i
+		previousModel = i
 		thresholds := g.Models[i].Thresholds
-		last := k == len(r.Stages)-1
+		isLast := k == len(r.Stages)-1
 		switch {
-		case last && s.Level != 0:
-			p.Fail(here+".level", document.Whole(s.Level), "none: the last stage answers", "")
-		case !last && (s.Level < 1 || s.Level > len(thresholds)):
-			p.Fail(here+".level", document.Whole(s.Level), fmt.Sprintf("1 to %d, the number of thresholds of %s", len(thresholds), s.Model), "")
-		case !last && s.Threshold != thresholds[s.Level-1]:
-			p.Fail(here+".threshold", document.Number(s.Threshold), "the threshold of the level, "+document.FormatFloat(thresholds[s.Level-1]), "")
+		case isLast && s.Level != 0:
+			p.Fail(entryPath+".level", document.Whole(s.Level), "none: the last stage answers", "")
+		case !isLast && (s.Level < 1 || s.Level > len(thresholds)):
+			p.Fail(entryPath+".level", document.Whole(s.Level), fmt.Sprintf("1 to %d, the number of thresholds of %s", len(thresholds), s.Model), "")
+		case !isLast && s.Threshold != thresholds[s.Level-1]:
+			p.Fail(entryPath+".threshold", document.Number(s.Threshold), "the threshold of the level, "+document.FormatFloat(thresholds[s.Level-1]), "")
 		}
-		document.Least(p.Checker, s.MinQueue, 1, here, ".min_queue")
-		p.Share(here+".fraction", s.Fraction)
+		document.AtLeast(p.Checker, s.MinQueue, 1, entryPath, ".min_queue")
+		p.Share(entryPath+".fraction", s.Fraction)
 		sum := 0.0
 		for _, x := range s.Split {
 			sum += x
 		}
 		if len(s.Split) != replicas[s.Model] || !document.CloseTo(sum, 1) || slices.ContainsFunc(s.Split, func(x float64) bool { return x < 0 }) {
-			p.Fail(here+".split", fmt.Sprintf("%d shares that sum to %s", len(s.Split), document.FormatFloat(sum)),
+			p.Fail(entryPath+".split", fmt.Sprintf("%d shares that sum to %s", len(s.Split), document.FormatFloat(sum)),
 				fmt.Sprintf("%d shares, one per replica of %s, that sum to 1", replicas[s.Model], s.Model), "")
 		}
 	}

@@ -16,7 +16,7 @@ type Cascade struct {
 
 // GridSize returns Grid or its default. A finer grid makes cascades that are right more often, also on held-out
 // samples, but the number of cascades has to stay below about ten thousand.
-func (c *Cascade) Quantiles() int {
+func (c *Cascade) GridSize() int {
 	switch {
 	case c.Grid != 0:
 		return c.Grid
@@ -33,13 +33,13 @@ type CascadeSLO struct {
 	Latency    document.SLO `json:"latency,omitzero"`
 	Percentile string       `json:"percentile,omitempty"`
 	Accuracy   float64      `json:"accuracy,omitempty"`
-	Over       string       `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together do; default: ranges, or with measured rates whichever is better for one cascade in all ranges
+	Scope      string       `json:"over,omitempty" default:"ranges"` // ranges: every range of rates keeps the latency; requests: all requests together do; default: ranges, or with measured rates whichever is better for one cascade in all ranges
 }
 
 // Of CascadeSLO.Over.
 const (
-	OverRanges   = "ranges"
-	OverRequests = "requests"
+	ScopeRanges   = "ranges"
+	ScopeRequests = "requests"
 )
 
 // CascadeQPS is the range of request rates to plan for and how often each occurs.
@@ -47,7 +47,7 @@ type CascadeQPS struct {
 	Max          float64   `json:"max,omitempty"`
 	Ranges       int       `json:"ranges,omitempty"`
 	Distribution string    `json:"distribution,omitempty"` // zipf, uniform
-	Measured     string    `json:"measured,omitempty"`     // file of second,count
+	MeasuredFile string    `json:"measured,omitempty"`     // file of second,count
 	Histogram    []float64 `json:"histogram,omitempty"`
 }
 
@@ -64,17 +64,17 @@ func CascadeOf(w *Workload) *Cascade {
 
 // Files returns the file of measured rates, if the cascade names one.
 func (d *Cascade) Files() []SectionFile {
-	if d.QPS.Measured == "" {
+	if d.QPS.MeasuredFile == "" {
 		return nil
 	}
-	return []SectionFile{{Role: "qps", Path: d.QPS.Measured}}
+	return []SectionFile{{Role: "qps", Path: d.QPS.MeasuredFile}}
 }
 
 func (d *Cascade) check(c *document.Checker) {
-	c.Some(len(d.Family), "cascade.family", "at least one model")
-	seen := map[string]int{}
+	c.NotEmpty(len(d.Family), "cascade.family", "at least one model")
+	indexByName := map[string]int{}
 	for i, m := range d.Family {
-		c.Name(seen, i, m, "cascade.family[%d]", i)
+		c.Name(indexByName, i, m, "cascade.family[%d]", i)
 	}
 	switch {
 	case d.SLO.Latency.IsZero() && d.SLO.Accuracy == 0:
@@ -86,10 +86,10 @@ func (d *Cascade) check(c *document.Checker) {
 	if d.SLO.Percentile != "" {
 		c.Percentile(d.SLO.Percentile, "cascade.slo.percentile")
 	}
-	if d.SLO.Over != "" {
-		c.OneOf("cascade.slo.over", d.SLO.Over, OverRanges, OverRequests)
-		if d.SLO.Over == OverRequests && d.SLO.Latency.IsZero() {
-			c.Fail("cascade.slo.over", document.Quote(d.SLO.Over), "a latency beside it", "without one the least latency of every range is looked for")
+	if d.SLO.Scope != "" {
+		c.OneOf("cascade.slo.over", d.SLO.Scope, ScopeRanges, ScopeRequests)
+		if d.SLO.Scope == ScopeRequests && d.SLO.Latency.IsZero() {
+			c.Fail("cascade.slo.over", document.Quote(d.SLO.Scope), "a latency beside it", "without one the least latency of every range is looked for")
 		}
 	}
 	c.FailIf(d.Grid != 0 && (d.Grid < 2 || d.Grid > MaxGrid), "cascade.grid", d.Grid, "2 to %d", MaxGrid)
@@ -100,18 +100,18 @@ func (d *Cascade) check(c *document.Checker) {
 const maxRanges = 1000
 
 func (q *CascadeQPS) check(c *document.Checker) {
-	ways := 0
+	sources := 0
 	if q.Distribution != "" {
-		ways++
+		sources++
 		c.OneOf("cascade.qps.distribution", q.Distribution, "zipf", "uniform")
 		c.FailIf(!(q.Max > 0), "cascade.qps.max", q.Max, "a positive rate")
 		c.FailIf(q.Ranges == 0, "cascade.qps.ranges", q.Ranges, "1 to %d", maxRanges)
 	}
-	if q.Measured != "" {
-		ways++
+	if q.MeasuredFile != "" {
+		sources++
 	}
 	if q.Histogram != nil {
-		ways++
+		sources++
 		sum := 0.0
 		for i, x := range q.Histogram {
 			c.FailIf(x < 0, fmt.Sprintf("cascade.qps.histogram[%d]", i), x, "0 or more")
@@ -120,7 +120,7 @@ func (q *CascadeQPS) check(c *document.Checker) {
 		c.FailIf(sum == 0, "cascade.qps.histogram", "no weight at all", "at least one positive weight")
 		c.FailIf(!(q.Max > 0), "cascade.qps.max", q.Max, "the rate at which the last bar ends")
 	}
-	c.FailIf(ways != 1, "cascade.qps", fmt.Sprintf("%d of distribution, measured and histogram", ways), "exactly one of them")
+	c.FailIf(sources != 1, "cascade.qps", fmt.Sprintf("%d of distribution, measured and histogram", sources), "exactly one of them")
 	c.FailIf(q.Max < 0 || q.Max > 0 && q.Max < minRate, "cascade.qps.max", q.Max, "a rate of %g or more", minRate)
 	c.FailIf(q.Ranges < 0 || q.Ranges > maxRanges, "cascade.qps.ranges", q.Ranges, "1 to %d", maxRanges)
 }

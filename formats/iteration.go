@@ -33,74 +33,74 @@ type Iteration struct {
 
 // IterationWork is the work of one iteration.
 type IterationWork struct {
-	Decoding int32   // sequences
-	Prefill  int32   // sequences with a chunk of their prompt
-	Context  int64   // tokens of context that decoding sequences read
-	Prompt   int32   // tokens of chunks
-	Pairs    float64 // pairs of a chunk's token and a token before it: chunk * (before + chunk/2), summed
+	DecodingSequences int32   // sequences
+	PrefillSequences  int32   // sequences with a chunk of their prompt
+	ContextTokens     int64   // tokens of context that decoding sequences read
+	PromptTokens      int32   // tokens of chunks
+	AttentionPairs    float64 // pairs of a chunk's token and a token before it: chunk * (before + chunk/2), summed
 }
 
 // Duration returns the time of an iteration.
-func (it *Iteration) Time(w IterationWork) time.Duration {
-	ns := it.BaseNS + it.CPUNS + it.SequenceNS*float64(w.Decoding) + it.ContextNS*float64(w.Context) + it.CPUSequenceNS*float64(w.Decoding+w.Prefill)
-	if w.Prompt > 0 {
-		ns += it.AttentionNS*w.Pairs + it.PromptNS*max(0, float64(w.Decoding+w.Prompt)-it.HingeTokens)
+func (it *Iteration) Duration(w IterationWork) time.Duration {
+	ns := it.BaseNS + it.CPUNS + it.SequenceNS*float64(w.DecodingSequences) + it.ContextNS*float64(w.ContextTokens) + it.CPUSequenceNS*float64(w.DecodingSequences+w.PrefillSequences)
+	if w.PromptTokens > 0 {
+		ns += it.AttentionNS*w.AttentionPairs + it.PromptNS*max(0, float64(w.DecodingSequences+w.PromptTokens)-it.HingeTokens)
 	}
 	return time.Duration(ns + 0.5)
 }
 
-// Slower returns an iteration that takes longer by a share.
-func (it Iteration) Slower(by float64) Iteration {
+// SlowedDown returns an iteration that takes longer by a share.
+func (it Iteration) SlowedDown(share float64) Iteration {
 	for _, ns := range []*float64{&it.BaseNS, &it.SequenceNS, &it.ContextNS, &it.PromptNS, &it.AttentionNS, &it.CPUNS, &it.CPUSequenceNS} {
-		*ns *= 1 + by
+		*ns *= 1 + share
 	}
 	return it
 }
 
 // PrefillTime returns the time from the start of a prompt on an otherwise idle instance until its first token. The
 // prompt runs in chunks of budget tokens, or in one piece if budget is 0.
-func (it *Iteration) Prefill(prompt, budget int32) time.Duration {
+func (it *Iteration) PrefillTime(prompt, budget int32) time.Duration {
 	total := time.Duration(0)
-	for done := int32(0); done < prompt; {
-		n := prompt - done
+	for tokensDone := int32(0); tokensDone < prompt; {
+		n := prompt - tokensDone
 		if budget > 0 {
 			n = min(n, budget)
 		}
-		total += it.Time(IterationWork{Prefill: 1, Prompt: n, Pairs: float64(n) * (float64(done) + float64(n)/2)})
-		done += n
+		total += it.Duration(IterationWork{PrefillSequences: 1, PromptTokens: n, AttentionPairs: float64(n) * (float64(tokensDone) + float64(n)/2)})
+		tokensDone += n
 	}
 	return total
 }
 
 // TokenTime returns the time of a token in a batch of sequences that each hold context tokens of context.
-func (it *Iteration) PerToken(sequences int32, context float64) time.Duration {
-	return it.Time(IterationWork{Decoding: sequences, Context: int64(float64(sequences) * context)})
+func (it *Iteration) TokenTime(sequences int32, context float64) time.Duration {
+	return it.Duration(IterationWork{DecodingSequences: sequences, ContextTokens: int64(float64(sequences) * context)})
 }
 
 // ResidenceTime returns the time of a sequence from its first iteration to its last token, on an instance that
 // always runs the given number of sequences, each with prompt and output tokens. It is the sum of its own prompt,
 // its own tokens, and the prompts of the sequences that replace the others meanwhile. A sequence that runs alone
 // takes only the first two.
-func (it *Iteration) Residence(sequences int32, prompt, output float64, budget int32) time.Duration {
+func (it *Iteration) ResidenceTime(sequences int32, prompt, output float64, budget int32) time.Duration {
 	n, p, o := float64(max(1, sequences)), max(1, prompt), max(1, output)
 	context := p + (o-2)/2 // mean of a sequence while it decodes
-	first := float64(it.Prefill(int32(p+.5), budget))
-	first += (n-1)*(it.SequenceNS+it.CPUSequenceNS+it.ContextNS*context) + it.PromptNS*(max(0, n-1+p-it.HingeTokens)-max(0, p-it.HingeTokens))
+	prefillTime := float64(it.PrefillTime(int32(p+.5), budget))
+	prefillTime += (n-1)*(it.SequenceNS+it.CPUSequenceNS+it.ContextNS*context) + it.PromptNS*(max(0, n-1+p-it.HingeTokens)-max(0, p-it.HingeTokens))
 	tokens := (o - 1) * (it.BaseNS + it.CPUNS + n*(it.SequenceNS+it.CPUSequenceNS+it.ContextNS*context))
-	others := (n - 1) * (it.AttentionNS*p*p/2 + it.PromptNS*max(0, n-1+p-it.HingeTokens))
-	return time.Duration(first + tokens + others + 0.5)
+	otherPrefills := (n - 1) * (it.AttentionNS*p*p/2 + it.PromptNS*max(0, n-1+p-it.HingeTokens))
+	return time.Duration(prefillTime + tokens + otherPrefills + 0.5)
 }
 
-func (it *Iteration) check(c *document.Checker, at string) {
+func (it *Iteration) check(c *document.Checker, fieldPath string) {
 	for _, f := range [...]struct {
 		name  string
 		value float64
 	}{{"base_ns", it.BaseNS}, {"sequence_ns", it.SequenceNS}, {"context_ns", it.ContextNS}, {"prompt_ns", it.PromptNS}, {"hinge_tokens", it.HingeTokens},
 		{"attention_ns", it.AttentionNS}, {"cpu_ns", it.CPUNS}, {"cpu_sequence_ns", it.CPUSequenceNS}} {
-		c.FailIf(f.value < 0 || f.value > maxIterationNS, at+"."+f.name, f.value, "0 to %g", maxIterationNS)
+		c.FailIf(f.value < 0 || f.value > maxIterationNS, fieldPath+"."+f.name, f.value, "0 to %g", maxIterationNS)
 	}
 	if it.BaseNS == 0 {
-		c.Fail(at+".base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
+		c.Fail(fieldPath+".base_ns", "the number 0", "a positive time", "an iteration that costs nothing gives no throughput")
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 // Bucket says that a model is another one at one size of its inputs: requests for
 // that one run in the smallest bucket that takes them.
 type Bucket struct {
-	Of string `json:"of"` // model that requests of any length ask for
+	BaseModel string `json:"of"` // model that requests of any length ask for
 	// Padding says how shorter requests may be padded. If it is nil, requests must have exactly this size.
 	Padding *Padding `json:"padding,omitempty"`
 }
@@ -58,12 +58,12 @@ func BucketLength(tensors []TensorInfo) int64 {
 	return length
 }
 
-// Buckets are the models of a profile that are another one at a size of its inputs,
+// BucketsOf are the models of a profile that are another one at a size of its inputs,
 // the smallest first.
-func (p *Profile) Buckets(of string) []*ProfileModel {
+func (p *Profile) BucketsOf(baseModel string) []*ProfileModel {
 	var out []*ProfileModel
 	for i := range p.Models {
-		if m := &p.Models[i]; m.Bucket != nil && m.Bucket.Of == of {
+		if m := &p.Models[i]; m.Bucket != nil && m.Bucket.BaseModel == baseModel {
 			out = append(out, m)
 		}
 	}
@@ -73,12 +73,12 @@ func (p *Profile) Buckets(of string) []*ProfileModel {
 
 // RequestedModels returns the names that requests ask for: the models and, in place of buckets, their common base
 // model.
-func (p *Profile) Requested() []string {
+func (p *Profile) RequestedModels() []string {
 	var out []string
 	for i := range p.Models {
 		name := p.Models[i].Model
 		if b := p.Models[i].Bucket; b != nil {
-			name = b.Of
+			name = b.BaseModel
 		}
 		if !slices.Contains(out, name) {
 			out = append(out, name)
@@ -115,10 +115,10 @@ func checkBucket(c *document.Checker, b *Bucket, model, path string) {
 		return
 	}
 	switch {
-	case b.Of == "":
+	case b.BaseModel == "":
 		c.Fail(path+".bucket.of", "an empty name", "a name", "")
-	case b.Of == model:
-		c.Fail(path+".bucket.of", document.Quote(b.Of), "another name than the model's", "")
+	case b.BaseModel == model:
+		c.Fail(path+".bucket.of", document.Quote(b.BaseModel), "another name than the model's", "")
 	}
 	if p := b.Padding; p != nil && (p.Mask == "" || p.MaxDiff < 0) {
 		c.Fail(path+".bucket.padding", "a padding without a mask, or a negative difference", "the input that says what is filled up, and a difference of 0 or more", "")
@@ -163,14 +163,14 @@ func (c CutBytes) Whole() int64 { return c.Bytes() }
 // checkOperators checks libraries of custom operators.
 func checkOperators(c *document.Checker, list []modelfile.OperatorLibrary, path string) {
 	for i := range list {
-		at := fmt.Sprintf("%s[%d]", path, i)
-		c.FailIf(list[i].Path == "", at+".path", "nothing", "the file of the library")
-		c.SHA(at+".sha256", list[i].SHA256)
+		fieldPath := fmt.Sprintf("%s[%d]", path, i)
+		c.FailIf(list[i].Path == "", fieldPath+".path", "nothing", "the file of the library")
+		c.SHA(fieldPath+".sha256", list[i].SHA256)
 	}
 }
 
-// Deployed returns a deployment of the model that has no pipelines yet.
-func (m *ProfileModel) Deployed() Deployed {
+// NewDeployment returns a deployment of the model that has no pipelines yet.
+func (m *ProfileModel) NewDeployment() Deployed {
 	d := Deployed{
 		Model: m.Model, Bucket: m.Bucket, Inputs: m.Inputs, Outputs: m.Outputs, Constants: m.Constants, Operators: m.Operators,
 		NumBlocks: len(m.Blocks), Pipelines: []Pipeline{}, RequestUS: m.RequestUS, RequestCPUUS: m.RequestCPUUS,

@@ -28,7 +28,7 @@ func drawValue(t *rapid.T, o *document.Option) any {
 		}
 		most := math.MaxFloat64
 		switch {
-		case o.Below:
+		case o.MaxExcluded:
 			most = math.Nextafter(o.Max, o.Min)
 		case o.Max > 0:
 			most = o.Max
@@ -43,7 +43,7 @@ func drawValue(t *rapid.T, o *document.Option) any {
 		case 1:
 			return document.SLO{Duration: time.Duration(rapid.Int64Range(1, math.MaxInt64).Draw(t, o.Name))}
 		}
-		return document.SLO{Times: rapid.Float64Range(1e-6, 1e6).Draw(t, o.Name)}
+		return document.SLO{Factor: rapid.Float64Range(1e-6, 1e6).Draw(t, o.Name)}
 	case document.TextOption:
 		return rapid.String().Draw(t, o.Name)
 	}
@@ -96,7 +96,7 @@ func TestKeptOptionsAreRead(t *testing.T) {
 					if !rapid.Bool().Draw(t, "choose "+o.Name) {
 						continue
 					}
-					value := drawValue(t, o.Kept())
+					value := drawValue(t, o.PlanForm())
 					if n, whole := value.(int); whole && n > 0 {
 						value = max(n, least[o.Name])
 					}
@@ -104,12 +104,12 @@ func TestKeptOptionsAreRead(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				kept := v.Kept()
-				if !kept.Kept().Equal(kept) {
-					t.Fatalf("%v keeps of itself %v", kept, kept.Kept())
+				kept := v.PlanForm()
+				if !kept.PlanForm().Equal(kept) {
+					t.Fatalf("%v keeps of itself %v", kept, kept.PlanForm())
 				}
 				for _, o := range v.Options() {
-					means := o.Key != "" && (len(o.Needs) == 0 || v.Whole(o.Needs[0]) > 0)
+					means := o.Key != "" && (len(o.NeedsOneOf) == 0 || v.Whole(o.NeedsOneOf[0]) > 0)
 					if means && kept.Get(o.Name) != v.Get(o.Name) {
 						t.Fatalf("--%s is %v, kept as %v", o.Name, v.Get(o.Name), kept.Get(o.Name))
 					}
@@ -128,7 +128,7 @@ func TestKeptOptionsAreRead(t *testing.T) {
 					t.Fatalf("kept %v, read %v", kept, again.Options)
 				}
 				for _, o := range kept.Options() {
-					if kept.Chosen(o.Name) != again.Options.Chosen(o.Name) {
+					if kept.IsChosen(o.Name) != again.Options.IsChosen(o.Name) {
 						t.Fatalf("--%s: kept %v, read %v", o.Name, kept, again.Options)
 					}
 				}
@@ -162,7 +162,7 @@ func TestOptionRefuses(t *testing.T) {
 		}
 	}
 	slo := findOption(PlanOptions(PlanPool), "slo")
-	for _, v := range []document.SLO{{Duration: -1}, {Times: -2}, {Times: math.NaN()}, {Duration: 1, Times: 5}} {
+	for _, v := range []document.SLO{{Duration: -1}, {Factor: -2}, {Factor: math.NaN()}, {Duration: 1, Factor: 5}} {
 		if _, err := slo.Accept(v); err == nil {
 			t.Errorf("%+v was taken", v)
 		}

@@ -31,7 +31,7 @@ type Plan struct {
 	Policy      PolicySpec      `json:"policy"`
 	Execution   []Execution     `json:"execution,omitempty"` // the settings under which the planned times were measured, if they are not the defaults
 	Arrivals    *Arrivals       `json:"arrivals,omitempty"`
-	Certified   *Certificate    `json:"certified,omitempty"`
+	Certificate *Certificate    `json:"certified,omitempty"`
 	Replan      *Replan         `json:"replan,omitempty"` // the difference from the plan before, if there was one
 	Limits      []Limit         `json:"limits,omitempty"`
 	Assumptions []string        `json:"assumptions,omitempty"`
@@ -141,55 +141,55 @@ func (p *Plan) AnswersByInput() bool {
 // PlanSection is the part of a plan that depends on its kind.
 type PlanSection interface {
 	// ServedModels returns everything that requests can ask for.
-	Served() []Served
+	ServedModels() []Served
 	// PromiseFor returns the promise for a deployed model.
-	Promised(d *Deployed) Served
+	PromiseFor(d *Deployed) Served
 	// AttainmentGroups returns groups of indexes of ServedModels, each of which attains its percentile together.
 	// It returns nil if each entry attains it by itself.
-	Pooled() [][]int
+	AttainmentGroups() [][]int
 
 	check(p *planChecker)
 }
 
 // ServedModels returns everything that requests can ask for. Without a section it returns nothing.
-func (d *Plan) Served() []Served {
+func (d *Plan) ServedModels() []Served {
 	if d.Section == nil {
 		return nil
 	}
-	return d.Section.Served()
+	return d.Section.ServedModels()
 }
 
-// Shares returns, for everything that is served, the share of its requests that its percentile
+// AttainmentShares returns, for everything that is served, the share of its requests that its percentile
 // wants in time.
-func (d *Plan) Shares() []float64 {
+func (d *Plan) AttainmentShares() []float64 {
 	var shares []float64
-	for _, s := range d.Served() {
+	for _, s := range d.ServedModels() {
 		shares = append(shares, document.ShareAt(s.Percentile))
 	}
 	return shares
 }
 
 // AttainmentGroups returns groups of indexes of ServedModels, each of which attains its percentile together.
-func (d *Plan) Pooled() [][]int {
+func (d *Plan) AttainmentGroups() [][]int {
 	if d.Section == nil {
 		return nil
 	}
-	if groups := d.Section.Pooled(); groups != nil {
+	if groups := d.Section.AttainmentGroups(); groups != nil {
 		return groups
 	}
-	var alone [][]int
-	for i := range d.Served() {
-		alone = append(alone, []int{i})
+	var singles [][]int
+	for i := range d.ServedModels() {
+		singles = append(singles, []int{i})
 	}
-	return alone
+	return singles
 }
 
 // PromiseFor returns the promise for deployment i.
-func (d *Plan) Promised(i int) Served {
+func (d *Plan) PromiseFor(i int) Served {
 	if d.Section == nil {
 		return Served{}
 	}
-	return d.Section.Promised(&d.Deployment[i])
+	return d.Section.PromiseFor(&d.Deployment[i])
 }
 
 // Pipeline is a pooled pipeline: a batch may use any replica at every stage. All stages have one batch size.
@@ -225,9 +225,9 @@ type Stage struct {
 // on each of consecutive devices from First, Replicas in all. Device i of a
 // pool sits on node i / per_node of that pool.
 type Placement struct {
-	First     int `json:"first"`
-	PerDevice int `json:"per_device"`
-	Replicas  int `json:"replicas"`
+	FirstDevice int `json:"first"`
+	PerDevice   int `json:"per_device"`
+	Replicas    int `json:"replicas"`
 }
 
 // Cut is the crossing between two stages.
@@ -280,7 +280,7 @@ type CertifiedModel struct {
 
 // Slower is the result of a model at its certified rate when all runs of batches take longer than profiled.
 type Slower struct {
-	By         float64         `json:"by"` // share of the profiled time
+	ExtraShare float64         `json:"by"` // share of the profiled time
 	Attainment float64         `json:"attainment"`
 	P50US      document.Micros `json:"p50_us"`
 	P99US      document.Micros `json:"p99_us"`
@@ -288,10 +288,10 @@ type Slower struct {
 
 // Limit names something that limits the objective, and what a little more of it would gain.
 type Limit struct {
-	What   string  `json:"what"`   // "device L4", "slo resnet50"
-	Change string  `json:"change"` // "+1 device", "+10ms"
-	Value  float64 `json:"value"`  // objective after the change, by the bound of the relaxed problem
-	Gain   float64 `json:"gain"`   // relative to that bound now, which may be above the objective's
+	Constraint string  `json:"what"`   // "device L4", "slo resnet50"
+	Change     string  `json:"change"` // "+1 device", "+10ms"
+	Value      float64 `json:"value"`  // objective after the change, by the bound of the relaxed problem
+	Gain       float64 `json:"gain"`   // relative to that bound now, which may be above the objective's
 }
 
 // PlacedStage is a stage of a plan with its pipeline, its deployment and its position.
@@ -300,12 +300,12 @@ type PlacedStage struct {
 	Deployed *Deployed
 	Pipeline *Pipeline
 	Position int    // the stage's index in its pipeline
-	at       [2]int // indexes of deployment and pipeline
+	indexes  [2]int // indexes of deployment and pipeline
 }
 
 // Path is the field of the plan that holds the stage.
 func (s *PlacedStage) Path() string {
-	return fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d]", s.at[0], s.at[1], s.Position)
+	return fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d]", s.indexes[0], s.indexes[1], s.Position)
 }
 
 // Stages goes through all stages of a plan, in the order of its deployment.
@@ -325,19 +325,19 @@ func (d *Plan) Stages() iter.Seq[PlacedStage] {
 }
 
 // DeviceCount returns the number of devices that the placement covers.
-func (p *Placement) Count() int {
-	each := max(p.PerDevice, 1)
-	return (p.Replicas + each - 1) / each
+func (p *Placement) DeviceCount() int {
+	perDevice := max(p.PerDevice, 1)
+	return (p.Replicas + perDevice - 1) / perDevice
 }
 
-// Touched are the devices of a pool on which the plan places something.
-func (d *Plan) Touched(pool *Pool) map[int]bool {
+// UsedDevices are the devices of a pool on which the plan places something.
+func (d *Plan) UsedDevices(pool *Pool) map[int]bool {
 	used := map[int]bool{}
 	for s := range d.Stages() {
-		for _, at := range s.Placement {
-			for n := range at.Count() {
-				if s.Device == pool.Device && at.First+n >= 0 && at.First+n < pool.Count {
-					used[at.First+n] = true
+		for _, placement := range s.Placement {
+			for n := range placement.DeviceCount() {
+				if s.Device == pool.Device && placement.FirstDevice+n >= 0 && placement.FirstDevice+n < pool.Count {
+					used[placement.FirstDevice+n] = true
 				}
 			}
 		}
@@ -345,9 +345,11 @@ func (d *Plan) Touched(pool *Pool) map[int]bool {
 	return used
 }
 
-// Meets returns whether two stages have a device in common.
-func (s *Stage) Meets(o *Stage) bool {
+// SharesDevice returns whether two stages have a device in common.
+func (s *Stage) SharesDevice(o *Stage) bool {
 	return s.Device == o.Device && slices.ContainsFunc(s.Placement, func(p Placement) bool {
-		return slices.ContainsFunc(o.Placement, func(q Placement) bool { return p.First < q.First+q.Count() && q.First < p.First+p.Count() })
+		return slices.ContainsFunc(o.Placement, func(q Placement) bool {
+			return p.FirstDevice < q.FirstDevice+q.DeviceCount() && q.FirstDevice < p.FirstDevice+p.DeviceCount()
+		})
 	})
 }

@@ -32,7 +32,7 @@ func TestPlanIsCheckedFromFirstPrinciples(t *testing.T) {
 		{"no models", func(p *Plan) { p.Deployment = nil }, "deployment: found an empty list"},
 		{"model twice", func(p *Plan) { p.Deployment[1].Model = "encnet" }, "deployment[1].model: found \"encnet\" a second time"},
 		{"classes of one model", func(p *Plan) {
-			p.Deployment[1].Model, p.Deployment[1].Class, p.Certified = "encnet", "batch", nil
+			p.Deployment[1].Model, p.Deployment[1].Class, p.Certificate = "encnet", "batch", nil
 			p.Deployment[0].Class, p.Deployment[0].SHA256 = "interactive", p.Deployment[1].SHA256
 			p.Deployment[1].NumBlocks = p.Deployment[0].NumBlocks
 			p.Deployment[1].Pipelines[0].Stages[0].Blocks[1] = p.Deployment[0].NumBlocks
@@ -54,7 +54,7 @@ func TestPlanIsCheckedFromFirstPrinciples(t *testing.T) {
 		{"classes of other blocks", func(p *Plan) {
 			p.Deployment[1].Model, p.Deployment[1].Class, p.Deployment[1].NumBlocks = "encnet", "gold", 9
 		}, "deployment[1].num_blocks: found the number 9, expected that of the model's other classes, 4"},
-		{"certified class", func(p *Plan) { p.Certified.Models[0].Class = "gold" }, "certified.models[0].model: found the model \"encnet/gold\""},
+		{"certified class", func(p *Plan) { p.Certificate.Models[0].Class = "gold" }, "certified.models[0].model: found the model \"encnet/gold\""},
 		{"slo", func(p *Plan) { PoolOf(p).Models[0].SLOUS = 0 }, "pool.models[0].slo_us: found the number 0"},
 		{"margin over slo", func(p *Plan) { PoolOf(p).Models[1].MarginUS = document.Micros(5 * time.Millisecond) }, "pool.models[1].margin_us"},
 		{"percentile", func(p *Plan) { PoolOf(p).Models[0].Percentile = "99" }, "pool.models[0].percentile"},
@@ -82,28 +82,28 @@ func TestPlanIsCheckedFromFirstPrinciples(t *testing.T) {
 		{"share", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[1].Share = 3 }, "stages[1].share: found the number 3, expected 1 to max_shares of the pool, 2"},
 		{"replicas", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[0].Replicas = 3 }, "stages[0].placement: found 2 replicas placed, expected replicas, 3"},
 		{"no replicas", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[0].Replicas = 0 }, "stages[0].replicas: found the number 0"},
-		{"outside the pool", func(p *Plan) { p.Deployment[1].Pipelines[0].Stages[0].Placement[0].First = 3 }, "placement[0]: found devices 3 to 3, expected devices 0 to 2"},
-		{"before the pool", func(p *Plan) { p.Deployment[1].Pipelines[0].Stages[0].Placement[0].First = -1 }, "placement[0]: found devices -1 to -1"},
-		{"past the pool", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[1].Placement[0].First = 1 }, "placement[0]: found devices 1 to 2, expected devices 0 to 1"},
+		{"outside the pool", func(p *Plan) { p.Deployment[1].Pipelines[0].Stages[0].Placement[0].FirstDevice = 3 }, "placement[0]: found devices 3 to 3, expected devices 0 to 2"},
+		{"before the pool", func(p *Plan) { p.Deployment[1].Pipelines[0].Stages[0].Placement[0].FirstDevice = -1 }, "placement[0]: found devices -1 to -1"},
+		{"past the pool", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[1].Placement[0].FirstDevice = 1 }, "placement[0]: found devices 1 to 2, expected devices 0 to 1"},
 		{"too many per device", func(p *Plan) { p.Deployment[0].Pipelines[0].Stages[1].Placement[0].PerDevice = 3 }, "per_device: found the number 3, expected at most 2 shares of 1/2 on a device"},
-		{"device given twice", func(p *Plan) { p.Deployment[1].Pipelines[0].Stages[0].Placement[0].First = 1 }, "pools[1]: found device 1 of P4 given to stages 2 times over"},
+		{"device given twice", func(p *Plan) { p.Deployment[1].Pipelines[0].Stages[0].Placement[0].FirstDevice = 1 }, "pools[1]: found device 1 of P4 given to stages 2 times over"},
 		{"device given one and a half times", func(p *Plan) {
 			s := p.Deployment[1].Pipelines[0].Stages
 			s[0].Device = "L4"
-			s[0].Placement[0].First = 1 // where one half is taken
+			s[0].Placement[0].FirstDevice = 1 // where one half is taken
 		}, "pools[0]: found device 1 of L4 given to stages 1.5 times over"},
 		{"device shared by halves", func(p *Plan) {
 			s := p.Deployment[1].Pipelines[0].Stages
-			s[0].Device, s[0].Share, s[0].GPUs, s[0].Placement[0].First = "L4", 2, 0.5, 1
+			s[0].Device, s[0].Share, s[0].GPUs, s[0].Placement[0].FirstDevice = "L4", 2, 0.5, 1
 		}, ""},
 		{"more devices than there are", func(p *Plan) { p.Deployment[1].Pipelines[0].Stages[0].GPUs = 2 }, "pools[1].count: found the number 3, expected the devices that the stages take together, 4"},
 		{"time sharing", func(p *Plan) {
 			p.Pools[1].Sharing = SharingTime
-			p.Deployment[1].Pipelines[0].Stages[0].Placement[0].First = 1
+			p.Deployment[1].Pipelines[0].Stages[0].Placement[0].FirstDevice = 1
 		}, ""},
 		{"policy", func(p *Plan) { p.Policy.Name = "" }, "policy.name"},
-		{"certified model", func(p *Plan) { p.Certified.Models[0].Model = "x" }, "certified.models[0].model: found the model \"x\""},
-		{"certified interval", func(p *Plan) { p.Certified.Models[0].AttainmentCI = [2]float64{0.9, 0.8} }, "certified.models[0].attainment_interval"},
+		{"certified model", func(p *Plan) { p.Certificate.Models[0].Model = "x" }, "certified.models[0].model: found the model \"x\""},
+		{"certified interval", func(p *Plan) { p.Certificate.Models[0].AttainmentCI = [2]float64{0.9, 0.8} }, "certified.models[0].attainment_interval"},
 		{"absurd gap", func(p *Plan) { bad = 1e300; p.Objective.Gap = &bad }, "objective.gap: found the number 1e+300, expected what follows from value and bound"},
 		{"gap of another bound", func(p *Plan) { bad = 0.5; p.Objective.Gap = &bad }, "objective.gap: found the number 0.5"},
 		{"bound below value", func(p *Plan) { bad = 900; p.Objective.Bound = &bad }, "objective.bound: found the number 900, expected at least the value, 1000"},
@@ -139,7 +139,7 @@ func TestPlanCheckIsLinear(t *testing.T) {
 	s := &p.Deployment[1].Pipelines[0].Stages[0]
 	s.Placement = make([]Placement, 100_000)
 	for i := range s.Placement {
-		s.Placement[i] = Placement{First: 0, PerDevice: 1, Replicas: maxCount}
+		s.Placement[i] = Placement{FirstDevice: 0, PerDevice: 1, Replicas: maxCount}
 	}
 	start := cputime.Used()
 	if p.Validate() == nil {

@@ -33,19 +33,19 @@ func PoolOf(p *Plan) *PoolPlan {
 	return s
 }
 
-// Served lists the models and their classes.
-func (s *PoolPlan) Served() []Served { return s.Models }
+// ServedModels lists the models and their classes.
+func (s *PoolPlan) ServedModels() []Served { return s.Models }
 
-// Promised is the entry of the deployed model or class.
-func (s *PoolPlan) Promised(d *Deployed) Served {
-	if m := find(s.Models, func(m *Served) bool { return m.Key() == d.Key() }); m != nil {
+// PromiseFor is the entry of the deployed model or class.
+func (s *PoolPlan) PromiseFor(d *Deployed) Served {
+	if m := findFirst(s.Models, func(m *Served) bool { return m.Key() == d.Key() }); m != nil {
 		return *m
 	}
 	return Served{}
 }
 
-// Pooled implements PlanSection.
-func (s *PoolPlan) Pooled() [][]int { return nil }
+// AttainmentGroups implements PlanSection.
+func (s *PoolPlan) AttainmentGroups() [][]int { return nil }
 
 // Options that several kinds have.
 var (
@@ -57,11 +57,11 @@ var (
 		Help: "largest batch; 0 is the largest measured"}
 	blocksOption = document.Option{Name: "blocks", Key: "blocks", Type: document.WholeOption,
 		Help: "merge neighbouring blocks until every model has at most this many; 0 keeps all of the profile's"}
-	blocksByOption = document.Option{Name: "blocks-by", Key: "blocks_by", Type: document.ChoiceOption, Default: "bytes", Choices: []string{"bytes", "time"}, Needs: []string{"blocks"},
+	blocksByOption = document.Option{Name: "blocks-by", Key: "blocks_by", Type: document.ChoiceOption, Default: "bytes", Choices: []string{"bytes", "time"}, NeedsOneOf: []string{"blocks"},
 		Help: "with --blocks, which cuts stay: bytes (those that the fewest bytes cross) or time (those that make the slowest block fastest)"}
 	cutDTypeOption = document.Option{Name: "cut-dtype", Key: "cut_dtype", Type: document.ChoiceOption, Default: "auto", Choices: []string{"auto", "fp32"},
 		Help: "type of the tensors sent between stages: auto (float16 where the profile shows that answers stay the same) or fp32"}
-	gapOption = document.Option{Name: "gap", Key: "gap_target", Type: document.NumberOption, Default: 1e-2, Max: 1, Below: true,
+	gapOption = document.Option{Name: "gap", Key: "gap_target", Type: document.NumberOption, Default: 1e-2, Max: 1, MaxExcluded: true,
 		Help: "stop when the plan is proven to be within this fraction of the optimum"}
 	timeLimitOption = document.Option{Name: "time-limit", Type: document.DurationOption,
 		Help: "stop after this much wall time; such a plan may differ from run to run"}
@@ -72,7 +72,7 @@ var poolOptions = []document.Option{
 		Help: "template (pooled pipelines), or a baseline: np (whole models only) or dart-r (pairs of devices)"},
 	{Name: "objective", Type: document.ChoiceOption, Default: "throughput", Choices: []string{"throughput", "cost", "power", "gpus"},
 		Help: "maximise throughput, or minimise cost, power or gpus while every model carries --min-load"},
-	{Name: "margin", Key: "margin", Type: document.NumberOption, Default: 0.4, Recommended: "auto", Max: 1, Below: true, Choices: []string{"auto"},
+	{Name: "margin", Key: "margin", Type: document.NumberOption, Default: 0.4, Recommended: "auto", Max: 1, MaxExcluded: true, Choices: []string{"auto"},
 		Help: "fraction of the SLO reserved for queueing and jitter (PPipe: 0.4), or auto: found by simulation, with the largest batch and the stages"},
 	{Name: "gpu-rounding", Key: "gpu_rounding", Type: document.ChoiceOption, Default: "slot", Choices: []string{"slot", "fractional"},
 		Help: "slot: every stage of a model gets whole devices; fractional: shares of a device may go to different models"},
@@ -91,13 +91,13 @@ var poolOptions = []document.Option{
 	gapOption,
 	{Name: "effort", Key: "effort", Type: document.WholeOption, Default: 1, Min: 1, Max: 16,
 		Help: "work limit of the search; each step doubles it"},
-	{Name: "max-moved", Type: document.NumberOption, Default: 0.2, Max: 1, Needs: []string{"from"},
+	{Name: "max-moved", Type: document.NumberOption, Default: 0.2, Max: 1, NeedsOneOf: []string{"from"},
 		Help: "with --from, at most this fraction of the devices loads another model"},
 	timeLimitOption,
 }
 
 func (s *PoolPlan) check(p *planChecker) {
-	p.Some(len(p.plan.Deployment), "deployment", "at least one model")
+	p.NotEmpty(len(p.plan.Deployment), "deployment", "at least one model")
 	if p.FailIf(len(s.Models) != len(p.plan.Deployment), "pool.models", fmt.Sprintf("%d models", len(s.Models)), "the %d of the deployment, in order", len(p.plan.Deployment)) {
 		return
 	}
@@ -106,50 +106,50 @@ func (s *PoolPlan) check(p *planChecker) {
 		return
 	}
 	for i := range s.Models {
-		m, at := &s.Models[i], fmt.Sprintf("pool.models[%d]", i)
+		m, fieldPath := &s.Models[i], fmt.Sprintf("pool.models[%d]", i)
 		if d := &p.plan.Deployment[i]; m.Key() != d.Key() {
-			p.Fail(at+".model", document.Quote(m.Key().String()), "the model at the same place of the deployment, "+document.Quote(d.Key().String()), "")
+			p.Fail(fieldPath+".model", document.Quote(m.Key().String()), "the model at the same place of the deployment, "+document.Quote(d.Key().String()), "")
 			return
 		}
-		p.served(m, at)
-		s.headroom(p, i)
+		p.checkServed(m, fieldPath)
+		s.checkHeadroom(p, i)
 		if sum := p.plan.Deployment[i].RPS(); !document.CloseTo(sum, m.RPS) {
-			p.Fail(at+".rps", document.Number(m.RPS), "the sum over its pipelines, "+document.FormatFloat(sum), "")
+			p.Fail(fieldPath+".rps", document.Number(m.RPS), "the sum over its pipelines, "+document.FormatFloat(sum), "")
 		}
 		for k := range p.plan.Deployment[i].Pipelines {
-			l, at := &p.plan.Deployment[i].Pipelines[k], fmt.Sprintf("deployment[%d].pipelines[%d]", i, k)
-			p.keeps(l, m, at)
-			if most := p.plan.Options.Whole("max-partitions"); most > 0 && len(l.Stages) > most {
-				p.Fail(at+".stages", fmt.Sprintf("%d stages", len(l.Stages)), fmt.Sprintf("at most options.max_partitions, %d", most), "")
+			l, fieldPath := &p.plan.Deployment[i].Pipelines[k], fmt.Sprintf("deployment[%d].pipelines[%d]", i, k)
+			p.checkLimits(l, m, fieldPath)
+			if maxStages := p.plan.Options.Whole("max-partitions"); maxStages > 0 && len(l.Stages) > maxStages {
+				p.Fail(fieldPath+".stages", fmt.Sprintf("%d stages", len(l.Stages)), fmt.Sprintf("at most options.max_partitions, %d", maxStages), "")
 			}
 		}
 	}
-	s.throughput(p)
+	s.checkThroughput(p)
 }
 
 // checkHeadroom checks the reserve of a model.
-func (s *PoolPlan) headroom(p *planChecker, i int) {
+func (s *PoolPlan) checkHeadroom(p *planChecker, i int) {
 	if i >= len(s.Headroom) {
 		return
 	}
-	h, at := &s.Headroom[i], fmt.Sprintf("pool.headroom[%d]", i)
-	p.FailIf(!(h.Margin >= 0 && h.Margin < 1), at+".margin", h.Margin, "a share of the SLO from 0 to less than 1")
-	p.FailIf(!(h.Utilisation > 0 && h.Utilisation <= 1), at+".utilisation", h.Utilisation, "a share above 0, at most 1")
+	h, fieldPath := &s.Headroom[i], fmt.Sprintf("pool.headroom[%d]", i)
+	p.FailIf(!(h.Margin >= 0 && h.Margin < 1), fieldPath+".margin", h.Margin, "a share of the SLO from 0 to less than 1")
+	p.FailIf(!(h.Utilisation > 0 && h.Utilisation <= 1), fieldPath+".utilisation", h.Utilisation, "a share above 0, at most 1")
 }
 
 // checkThroughput checks that the objective is the smallest rps / weight of the models.
-func (s *PoolPlan) throughput(p *planChecker) {
+func (s *PoolPlan) checkThroughput(p *planChecker) {
 	o := &p.plan.Objective
 	if o.Name != "throughput" || len(s.Models) == 0 {
 		return
 	}
-	least := math.Inf(1)
+	minRate := math.Inf(1)
 	for i := range s.Models {
 		if m := &s.Models[i]; m.Weight > 0 {
-			least = min(least, m.RPS/m.Weight)
+			minRate = min(minRate, m.RPS/m.Weight)
 		}
 	}
-	p.FailIf(!math.IsInf(least, 1) && !document.CloseTo(o.Value, least), "objective.value", o.Value, "the least rps / weight over the models, "+document.FormatFloat(least))
+	p.FailIf(!math.IsInf(minRate, 1) && !document.CloseTo(o.Value, minRate), "objective.value", o.Value, "the least rps / weight over the models, "+document.FormatFloat(minRate))
 }
 
 // WorkloadModels are the models of a workload, each with its target and weight,
@@ -171,12 +171,12 @@ func ModelsOf(w *Workload) WorkloadModels {
 func (s WorkloadModels) Files() []SectionFile { return nil }
 
 func (s WorkloadModels) check(c *document.Checker) {
-	c.Some(len(s), "models", "at least one model")
-	seen := map[ModelClass]int{}
+	c.NotEmpty(len(s), "models", "at least one model")
+	indexByKey := map[ModelClass]int{}
 	for i := range s {
-		at := fmt.Sprintf("models[%d]", i)
-		checkKey(c, seen, i, s[i].Key(), at)
-		s[i].check(c, at)
+		fieldPath := fmt.Sprintf("models[%d]", i)
+		checkKey(c, indexByKey, i, s[i].Key(), fieldPath)
+		s[i].check(c, fieldPath)
 	}
 	s.checkWeights(c)
 }
@@ -187,18 +187,18 @@ const maxWeights = 1e6
 
 // checkWeights checks each weight against the largest.
 func (s WorkloadModels) checkWeights(c *document.Checker) {
-	heaviest, most := 0, 0.0
+	heaviest, maxWeight := 0, 0.0
 	for i := range s {
-		if w := max(s[i].Weight, 0); w > most || w == 0 && most < 1 {
-			heaviest, most = i, cmp.Or(w, 1)
+		if w := max(s[i].Weight, 0); w > maxWeight || w == 0 && maxWeight < 1 {
+			heaviest, maxWeight = i, cmp.Or(w, 1)
 		}
 	}
 	for i := range s {
 		switch w := cmp.Or(s[i].Weight, 1); {
 		case w > 0 && (w < 1e-9 || w > 1e9):
 			c.Fail(fmt.Sprintf("models[%d].weight", i), document.Number(w), "a weight from 1e-9 to 1e9", "weights count against each other alone")
-		case w > 0 && w*maxWeights < most && most <= 1e9:
-			c.Fail(fmt.Sprintf("models[%d].weight", i), document.Number(w), fmt.Sprintf("at least a millionth of the largest weight, %g of models[%d]", most, heaviest),
+		case w > 0 && w*maxWeights < maxWeight && maxWeight <= 1e9:
+			c.Fail(fmt.Sprintf("models[%d].weight", i), document.Number(w), fmt.Sprintf("at least a millionth of the largest weight, %g of models[%d]", maxWeight, heaviest),
 				"min_rps gives a model a floor of its own")
 		}
 	}

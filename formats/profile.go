@@ -72,9 +72,9 @@ type DeviceState struct {
 	ClockMHzMedian int     `json:"clock_mhz_median,omitempty"`
 	MemoryMHz      int     `json:"memory_mhz,omitempty"`
 	CelsiusMax     int     `json:"celsius_max,omitempty"`
-	// Throttled is the share of the samples in which the driver had lowered the
+	// ThrottledShare is the share of the samples in which the driver had lowered the
 	// clocks for power or heat.
-	Throttled float64 `json:"throttled,omitempty"`
+	ThrottledShare float64 `json:"throttled,omitempty"`
 }
 
 // ProfileModel is one model: its blocks and their costs.
@@ -113,22 +113,22 @@ type OutputMove struct {
 const PrecisionFP16 = "fp16"
 
 // FindModel returns the model of that name, or nil if there is none.
-func (p *Profile) Find(model string) *ProfileModel {
-	return find(p.Models, func(m *ProfileModel) bool { return m.Model == model })
+func (p *Profile) FindModel(model string) *ProfileModel {
+	return findFirst(p.Models, func(m *ProfileModel) bool { return m.Model == model })
 }
 
 // FindMeasurement returns the measurement at a kind of device, share 1/v and batch size, or nil if there is none.
-func (m *ProfileModel) At(device string, share, batch int) *Measurement {
-	return find(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
+func (m *ProfileModel) FindMeasurement(device string, share, batch int) *Measurement {
+	return findFirst(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
 }
 
 // ExecutionFor returns how the kinds' times were measured, for those kinds on which that can be chosen. A server
 // loads models in the same way.
-func (p *Profile) Execution(kinds []Pool) []Execution {
+func (p *Profile) ExecutionFor(kinds []Pool) []Execution {
 	var out []Execution
 	for _, d := range p.Devices {
-		used := slices.ContainsFunc(kinds, func(k Pool) bool { return k.Device == d.Device })
-		if used && (len(d.Options) > 0 || d.Precision != "") {
+		isUsed := slices.ContainsFunc(kinds, func(k Pool) bool { return k.Device == d.Device })
+		if isUsed && (len(d.Options) > 0 || d.Precision != "") {
 			out = append(out, Execution{Device: d.Device, Provider: d.Provider, Options: maps.Clone(d.Options), Precision: d.Precision})
 		}
 	}
@@ -181,8 +181,8 @@ type FP16Check struct {
 // PadsBatches reports whether blocks [firstBlock, endBlock) on a kind of device run a batch of a size that was not
 // measured at the next larger measured size. They do on devices other than CPUs, if they have one input and one
 // output tensor (or the profile does not say how many).
-func (m *ProfileModel) Pads(device string, first, last int) bool {
-	return !IsCPU(device) && m.OneTensor(first) && m.OneTensor(last)
+func (m *ProfileModel) PadsBatches(device string, firstBlock, endBlock int) bool {
+	return !IsCPU(device) && m.OneTensor(firstBlock) && m.OneTensor(endBlock)
 }
 
 // OneTensor reports whether at most one tensor is known to cross before a block: the model's inputs before the
@@ -203,7 +203,7 @@ type Measurement struct {
 	Device      string    `json:"device"`
 	Share       int       `json:"share"` // v of 1/v; 1 is the whole device
 	Batch       int       `json:"batch"`
-	Whole       *Latency  `json:"whole,omitempty"` // all blocks in one piece
+	WholeModel  *Latency  `json:"whole,omitempty"` // all blocks in one piece
 	Blocks      []Latency `json:"blocks"`          // the times of the blocks, in their order
 	MemoryBytes int64     `json:"memory_bytes,omitempty"`
 	// Ranges are blocks in a row that were measured in one piece, as a stage runs
@@ -243,11 +243,11 @@ type Latency struct {
 }
 
 // Scaled returns the latency with its wall-clock times and its CPU time multiplied by factors.
-func (l Latency) Times(wall, cpu float64) Latency {
+func (l Latency) Scaled(wallFactor, cpuFactor float64) Latency {
 	for _, us := range []*document.Micros{&l.WallUS, &l.P99US, &l.HalfWidthUS, &l.MeanUS, &l.DriftUS, &l.IdleUS, &l.HostUS} {
-		*us = document.Micros(math.Round(float64(*us) * wall))
+		*us = document.Micros(math.Round(float64(*us) * wallFactor))
 	}
-	l.CPUUS = document.Micros(math.Round(float64(l.CPUUS) * cpu))
+	l.CPUUS = document.Micros(math.Round(float64(l.CPUUS) * cpuFactor))
 	return l
 }
 
@@ -267,21 +267,21 @@ func (p *Profile) WithTimes(change func(model int, m *Measurement) func(*Latency
 		list := slices.Clone(out.Models[i].Measurements)
 		for k := range list {
 			m := &list[k]
-			to := change(i, m)
-			if to == nil {
+			apply := change(i, m)
+			if apply == nil {
 				continue
 			}
-			if m.Whole != nil {
-				whole := *m.Whole
-				to(&whole)
-				m.Whole = &whole
+			if m.WholeModel != nil {
+				wholeModel := *m.WholeModel
+				apply(&wholeModel)
+				m.WholeModel = &wholeModel
 			}
 			m.Blocks, m.Ranges = slices.Clone(m.Blocks), slices.Clone(m.Ranges)
 			for b := range m.Blocks {
-				to(&m.Blocks[b])
+				apply(&m.Blocks[b])
 			}
 			for r := range m.Ranges {
-				to(&m.Ranges[r].Latency)
+				apply(&m.Ranges[r].Latency)
 			}
 		}
 		out.Models[i].Measurements = list
@@ -317,7 +317,7 @@ func (d *Profile) Validate() error {
 }
 
 func checkPrecision(c *document.Checker, p, list string, i int) {
-	c.Word(fmt.Sprintf("%s[%d].precision", list, i), p, PrecisionFP16)
+	c.OptionalWord(fmt.Sprintf("%s[%d].precision", list, i), p, PrecisionFP16)
 }
 
 func (m *ProfileModel) check(c *document.Checker, path string, devices map[string]int) {
@@ -331,7 +331,7 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 	checkConstants(c, m.Constants, path+".constants")
 	checkOperators(c, m.Operators, path+".operators")
 
-	c.Some(len(m.Blocks), path+".blocks", "at least one block")
+	c.NotEmpty(len(m.Blocks), path+".blocks", "at least one block")
 	check := func(f *FP16Check, path string) {
 		if f != nil {
 			c.Share(path+".fp16.top1_agreement", f.Top1Agreement)
@@ -348,16 +348,16 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 	// Check its blocks.
 	blocks := map[string]int{}
 	for k := range m.Blocks {
-		b, at := &m.Blocks[k], fmt.Sprintf("%s.blocks[%d]", path, k)
-		c.Name(blocks, k, b.Name, "%s.name", at)
-		checkTensors(c, b.Cut, at+".cut")
+		b, fieldPath := &m.Blocks[k], fmt.Sprintf("%s.blocks[%d]", path, k)
+		c.Name(blocks, k, b.Name, "%s.name", fieldPath)
+		checkTensors(c, b.Cut, fieldPath+".cut")
 		for _, f := range [...]struct {
 			name  string
 			value int64
 		}{{"nodes", int64(b.Nodes)}, {"cut_bytes_fp32", b.CutBytesFP32.Bytes()}, {"cut_bytes_fp16", b.CutBytesFP16.Bytes()}, {"weight_bytes", b.WeightBytes}, {"macs", b.MACs}, {"tensor_bytes", b.TensorBytes}} {
-			document.Least(c, f.value, 0, at, "."+f.name)
+			document.AtLeast(c, f.value, 0, fieldPath, "."+f.name)
 		}
-		check(b.FP16, at)
+		check(b.FP16, fieldPath)
 	}
 
 	// Check its measurements: each device kind, share and batch size once.
@@ -368,12 +368,12 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 	seen := map[point]int{}
 	for k := range m.Measurements {
 		s := &m.Measurements[k]
-		at := fmt.Sprintf("%s.measurements[%d]", path, k)
-		s.check(c, len(m.Blocks), devices, at)
+		fieldPath := fmt.Sprintf("%s.measurements[%d]", path, k)
+		s.check(c, len(m.Blocks), devices, fieldPath)
 		p := point{s.Device, s.Share, s.Batch}
-		if first, dup := seen[p]; dup {
+		if firstIndex, dup := seen[p]; dup {
 			c.Failf(fmt.Sprintf("device %s, share 1/%d, batch %d a second time", document.Quote(s.Device), s.Share, s.Batch),
-				"each device, share and batch once", fmt.Sprintf("it stands at index %d already", first), "%s", at)
+				"each device, share and batch once", fmt.Sprintf("it stands at index %d already", firstIndex), "%s", fieldPath)
 		} else {
 			seen[p] = k
 		}
@@ -383,23 +383,23 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 // maxBatch bounds batch sizes: plans list a time for every batch up to theirs.
 const maxBatch = 1 << 16
 
-func (s *Measurement) check(c *document.Checker, blocks int, devices map[string]int, at string) {
+func (s *Measurement) check(c *document.Checker, blocks int, devices map[string]int, fieldPath string) {
 	if _, ok := devices[s.Device]; !ok {
-		c.Fail(at+".device", "the device "+document.Quote(s.Device), "a device of the profile's list devices", "")
+		c.Fail(fieldPath+".device", "the device "+document.Quote(s.Device), "a device of the profile's list devices", "")
 	}
-	c.FailIf(s.Share < 1, at+".share", s.Share, "1 or more: the v of a share 1/v")
-	c.FailIf(s.Share > 1 && IsCPU(s.Device), at+".share", s.Share, "1: CPU thread sets have no shares")
-	c.FailIf(s.Batch < 1 || s.Batch > maxBatch, at+".batch", s.Batch, "1 to %d", maxBatch)
-	document.Least(c, s.MemoryBytes, 0, at, ".memory_bytes")
-	c.FailIf(len(s.Blocks) != blocks, at+".blocks", fmt.Sprintf("%d latencies", len(s.Blocks)), "%d, one per block of the model", blocks)
-	if s.Whole != nil {
-		s.Whole.check(c, func() string { return at + ".whole" })
+	c.FailIf(s.Share < 1, fieldPath+".share", s.Share, "1 or more: the v of a share 1/v")
+	c.FailIf(s.Share > 1 && IsCPU(s.Device), fieldPath+".share", s.Share, "1: CPU thread sets have no shares")
+	c.FailIf(s.Batch < 1 || s.Batch > maxBatch, fieldPath+".batch", s.Batch, "1 to %d", maxBatch)
+	document.AtLeast(c, s.MemoryBytes, 0, fieldPath, ".memory_bytes")
+	c.FailIf(len(s.Blocks) != blocks, fieldPath+".blocks", fmt.Sprintf("%d latencies", len(s.Blocks)), "%d, one per block of the model", blocks)
+	if s.WholeModel != nil {
+		s.WholeModel.check(c, func() string { return fieldPath + ".whole" })
 	}
 	for b := range s.Blocks {
-		s.Blocks[b].check(c, func() string { return fmt.Sprintf("%s.blocks[%d]", at, b) })
+		s.Blocks[b].check(c, func() string { return fmt.Sprintf("%s.blocks[%d]", fieldPath, b) })
 	}
 	for i := range s.Ranges {
-		s.checkRange(c, blocks, i, fmt.Sprintf("%s.ranges[%d]", at, i))
+		s.checkRange(c, blocks, i, fmt.Sprintf("%s.ranges[%d]", fieldPath, i))
 	}
 }
 

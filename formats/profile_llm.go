@@ -55,15 +55,15 @@ const PoorFit = .3
 
 // IterationFit is the error of an Iteration on the measurements that it was fitted to.
 type IterationFit struct {
-	DecodeMAPE  float64 `json:"decode_mape"`  // mean of |fit - measured| / measured
-	DecodeMax   float64 `json:"decode_max"`   // largest
-	PrefillMAPE float64 `json:"prefill_mape"` // mean error of steps that run prompts
-	PrefillMax  float64 `json:"prefill_max"`
-	BesideMAPE  float64 `json:"beside_mape,omitempty"` // mean error of prompts that run beside decoding sequences
-	BesideMax   float64 `json:"beside_max,omitempty"`
-	Interval    float64 `json:"interval,omitempty"` // half the 95 % interval of a point's median, as a share of it: the mean over the points
-	Points      int     `json:"points"`             // measured
-	Left        int     `json:"left,omitempty"`     // points that were left out
+	DecodeMAPE    float64 `json:"decode_mape"`  // mean of |fit - measured| / measured
+	DecodeMax     float64 `json:"decode_max"`   // largest
+	PrefillMAPE   float64 `json:"prefill_mape"` // mean error of steps that run prompts
+	PrefillMax    float64 `json:"prefill_max"`
+	BesideMAPE    float64 `json:"beside_mape,omitempty"` // mean error of prompts that run beside decoding sequences
+	BesideMax     float64 `json:"beside_max,omitempty"`
+	Interval      float64 `json:"interval,omitempty"` // half the 95 % interval of a point's median, as a share of it: the mean over the points
+	Points        int     `json:"points"`             // measured
+	LeftOutPoints int     `json:"left,omitempty"`     // points that were left out
 }
 
 // OneBatch is the profile of QLM (section 6, equations 1 to 4): one batch is run, and prefill, time per token,
@@ -112,34 +112,34 @@ func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, 
 }
 
 // checkLLMs checks language models. devices is nil if instances may be on any device.
-func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, at string) {
-	seen := map[string]int{}
+func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, fieldPath string) {
+	indexByName := map[string]int{}
 	for i := range list {
-		m, here := &list[i], fmt.Sprintf("%s[%d]", at, i)
-		c.Name(seen, i, m.Model, "%s[%d].model", at, i)
+		m, entryPath := &list[i], fmt.Sprintf("%s[%d]", fieldPath, i)
+		c.Name(indexByName, i, m.Model, "%s[%d].model", fieldPath, i)
 		for _, f := range [...]struct {
 			name  string
 			value int64
 		}{{"weight_bytes", m.WeightBytes}, {"kv_bytes_per_token", m.KVBytesPerToken}, {"context_tokens", int64(m.ContextTokens)}} {
-			c.FailIf(f.value < 0 || f.value > maxLLMBytes, here+"."+f.name, f.value, "0 or more")
+			c.FailIf(f.value < 0 || f.value > maxLLMBytes, entryPath+"."+f.name, f.value, "0 or more")
 		}
-		c.FailIf(len(m.Instances) == 0, here+".instances", "an empty list", "at least one instance")
-		type place struct {
+		c.FailIf(len(m.Instances) == 0, entryPath+".instances", "an empty list", "at least one instance")
+		type instanceKey struct {
 			device string
 			tp     int
 		}
-		places := map[place]int{}
+		places := map[instanceKey]int{}
 		for k := range m.Instances {
-			in, at := &m.Instances[k], fmt.Sprintf("%s.instances[%d]", here, k)
+			in, fieldPath := &m.Instances[k], fmt.Sprintf("%s.instances[%d]", entryPath, k)
 			if _, ok := devices[in.Device]; !ok && devices != nil {
-				c.Fail(at+".device", "the device "+document.Quote(in.Device), "a device of the list devices", "")
+				c.Fail(fieldPath+".device", "the device "+document.Quote(in.Device), "a device of the list devices", "")
 			}
-			if first, twice := places[place{in.Device, in.TensorParallel}]; twice {
-				c.Fail(at, fmt.Sprintf("device %s with tensor_parallel %d a second time", document.Quote(in.Device), in.TensorParallel), "each once", fmt.Sprintf("it stands at index %d already", first))
+			if firstIndex, isDuplicate := places[instanceKey{in.Device, in.TensorParallel}]; isDuplicate {
+				c.Fail(fieldPath, fmt.Sprintf("device %s with tensor_parallel %d a second time", document.Quote(in.Device), in.TensorParallel), "each once", fmt.Sprintf("it stands at index %d already", firstIndex))
 			} else {
-				places[place{in.Device, in.TensorParallel}] = k
+				places[instanceKey{in.Device, in.TensorParallel}] = k
 			}
-			in.check(c, at)
+			in.check(c, fieldPath)
 		}
 	}
 }
@@ -152,27 +152,27 @@ const (
 	maxTokens         = 1 << 30
 )
 
-func (in *LLMInstance) check(c *document.Checker, at string) {
-	c.FailIf(in.TensorParallel < 1 || in.TensorParallel > maxTensorParallel, at+".tensor_parallel", in.TensorParallel, "1 to %d", maxTensorParallel)
-	in.Iteration.check(c, at+".iteration")
+func (in *LLMInstance) check(c *document.Checker, fieldPath string) {
+	c.FailIf(in.TensorParallel < 1 || in.TensorParallel > maxTensorParallel, fieldPath+".tensor_parallel", in.TensorParallel, "1 to %d", maxTensorParallel)
+	in.Iteration.check(c, fieldPath+".iteration")
 	for _, f := range [...]struct {
-		name  string
-		value int64
-		most  int64
+		name     string
+		value    int64
+		maxValue int64
 	}{{"kv_tokens", in.KVTokens, maxLLMBytes}, {"block_tokens", int64(in.BlockTokens), maxTokens}, {"sequences", int64(in.Sequences), maxSequences}, {"token_budget", int64(in.TokenBudget), maxTokens}} {
-		c.FailIf(f.value < 0 || f.value > f.most, at+"."+f.name, f.value, "0 to %d", f.most)
+		c.FailIf(f.value < 0 || f.value > f.maxValue, fieldPath+"."+f.name, f.value, "0 to %d", f.maxValue)
 	}
 	switch {
 	case in.KVTokens > 0:
-		c.OneOf(at+".kv_source", in.KVSource, KVFromServer, KVMeasured, KVComputed)
+		c.OneOf(fieldPath+".kv_source", in.KVSource, KVFromServer, KVMeasured, KVComputed)
 	case in.KVSource != "":
-		c.Fail(at+".kv_source", document.Quote(in.KVSource), "nothing without kv_tokens", "")
+		c.Fail(fieldPath+".kv_source", document.Quote(in.KVSource), "nothing without kv_tokens", "")
 	}
-	c.FailIf(in.SwapGBps < 0, at+".swap_gbps", in.SwapGBps, "0 or more")
-	if f := in.Fit; f != nil && (f.DecodeMAPE < 0 || f.DecodeMax < 0 || f.PrefillMAPE < 0 || f.PrefillMax < 0 || f.BesideMAPE < 0 || f.BesideMax < 0 || f.Interval < 0 || f.Points < 0 || f.Left < 0) {
-		c.Fail(at+".fit", "a negative figure", "errors and counts of 0 or more", "")
+	c.FailIf(in.SwapGBps < 0, fieldPath+".swap_gbps", in.SwapGBps, "0 or more")
+	if f := in.Fit; f != nil && (f.DecodeMAPE < 0 || f.DecodeMax < 0 || f.PrefillMAPE < 0 || f.PrefillMax < 0 || f.BesideMAPE < 0 || f.BesideMax < 0 || f.Interval < 0 || f.Points < 0 || f.LeftOutPoints < 0) {
+		c.Fail(fieldPath+".fit", "a negative figure", "errors and counts of 0 or more", "")
 	}
 	if b := in.OneBatch; b != nil && (b.Sequences < 1 || b.PrefillUS == 0 || b.TokenUS == 0 || !(b.Inefficiency > 0) || !(b.TokensPerSecond > 0) || b.Error < 0) {
-		c.Fail(at+".one_batch", "a figure of 0 or less", "positive sequences, prefill_us, token_us, inefficiency and tokens_per_second", "")
+		c.Fail(fieldPath+".one_batch", "a figure of 0 or less", "positive sequences, prefill_us, token_us, inefficiency and tokens_per_second", "")
 	}
 }

@@ -50,7 +50,7 @@ type QueueOperation struct {
 // names.
 type QueueClass struct {
 	Served
-	Of           string          `json:"of"` // e2e, ttft or tpot
+	Figure       string          `json:"of"` // e2e, ttft or tpot
 	WaitingUS    document.Micros `json:"waiting_slo_us,omitempty"`
 	Priority     int             `json:"priority,omitempty"` // lower goes first; strict
 	MaxTokens    int             `json:"max_tokens,omitempty"`
@@ -75,7 +75,7 @@ type QueueHost struct {
 // QueueInstance is a server on devices of one kind.
 type QueueInstance struct {
 	Device         string     `json:"device"`
-	First          int        `json:"first"`           // the index of its first device in the pool
+	FirstDevice    int        `json:"first"`           // the index of its first device in the pool
 	TensorParallel int        `json:"tensor_parallel"` // devices
 	Model          string     `json:"model"`           // the model that it begins with
 	Models         []string   `json:"models"`          // the models that it may run, one at a time
@@ -162,8 +162,8 @@ func StatedRuns(p *Plan) *QueueRuns {
 	return nil
 }
 
-// Served lists the models and their classes.
-func (q *QueuePlan) Served() []Served {
+// ServedModels lists the models and their classes.
+func (q *QueuePlan) ServedModels() []Served {
 	out := make([]Served, len(q.Classes))
 	for i := range q.Classes {
 		out[i] = q.Classes[i].Served
@@ -171,8 +171,8 @@ func (q *QueuePlan) Served() []Served {
 	return out
 }
 
-// Promised is the entry of the deployed model or class.
-func (q *QueuePlan) Promised(d *Deployed) Served {
+// PromiseFor is the entry of the deployed model or class.
+func (q *QueuePlan) PromiseFor(d *Deployed) Served {
 	for i := range q.Classes {
 		if q.Classes[i].Key() == d.Key() {
 			return q.Classes[i].Served
@@ -181,8 +181,8 @@ func (q *QueuePlan) Promised(d *Deployed) Served {
 	return Served{}
 }
 
-// Pooled lists classes over their models.
-func (q *QueuePlan) Pooled() (classes [][]int) {
+// AttainmentGroups lists classes over their models.
+func (q *QueuePlan) AttainmentGroups() (classes [][]int) {
 	index := map[string]int{}
 	for i := range q.Classes {
 		name := q.Classes[i].Class
@@ -201,45 +201,45 @@ func (q *QueuePlan) check(p *planChecker) {
 	}
 	checkLLMs(p.Checker, q.Models, nil, "queue.models")
 	for i := range q.Classes {
-		q.class(p, i)
+		q.checkClass(p, i)
 	}
 	for i := range q.Hosts {
 		if h := &q.Hosts[i]; h.Device == "" || h.MemoryBytes < 1 {
 			p.Fail(fmt.Sprintf("queue.hosts[%d]", i), fmt.Sprintf("%d bytes beside %s", h.MemoryBytes, document.Quote(h.Device)), "a positive size beside a device", "")
 		}
 	}
-	q.stated(p)
-	q.estimates(p)
+	q.checkStatedRuns(p)
+	q.checkEstimates(p)
 	for i := range q.Operations {
-		o, at := &q.Operations[i], fmt.Sprintf("queue.operations[%d]", i)
-		p.OneOf(at+".resume", o.Resume, PreemptByRecompute, PreemptBySwap)
+		o, fieldPath := &q.Operations[i], fmt.Sprintf("queue.operations[%d]", i)
+		p.OneOf(fieldPath+".resume", o.Resume, PreemptByRecompute, PreemptBySwap)
 		for k, l := range o.Lacks {
-			p.OneOf(fmt.Sprintf("%s.lacks[%d]", at, k), l, "state_swap", "warm_start")
+			p.OneOf(fmt.Sprintf("%s.lacks[%d]", fieldPath, k), l, "state_swap", "warm_start")
 		}
 	}
 	p.FailIf(len(q.Instances) == 0, "queue.instances", "an empty list", "at least one instance")
-	listed := make([]int, len(q.Groups))
+	instancesByGroup := make([]int, len(q.Groups))
 	for i := range q.Instances {
-		q.instance(p, i, listed)
+		q.checkInstance(p, i, instancesByGroup)
 	}
 	for i := range q.Groups {
-		q.group(p, i, listed[i])
+		q.checkGroup(p, i, instancesByGroup[i])
 	}
 }
 
 // Most runs that a plan states, and most requests of all: searches judge a layout by far fewer.
 const (
-	mostStatedRuns     = 1000
-	mostStatedRequests = 10_000_000
+	maxStatedRuns     = 1000
+	maxStatedRequests = 10_000_000
 )
 
-// stated checks the runs that figures come from: plan simulate repeats them.
-func (q *QueuePlan) stated(p *planChecker) {
+// checkStatedRuns checks the runs that figures come from: plan simulate repeats them.
+func (q *QueuePlan) checkStatedRuns(p *planChecker) {
 	r := q.Runs
 	if r == nil {
 		return
 	}
-	if p.FailIf(r.Runs < 1 || r.Runs > mostStatedRuns, "queue.runs.runs", r.Runs, "1 to %d", mostStatedRuns) {
+	if p.FailIf(r.Runs < 1 || r.Runs > maxStatedRuns, "queue.runs.runs", r.Runs, "1 to %d", maxStatedRuns) {
 		return
 	}
 	if p.FailIf(r.DurationUS <= 0, "queue.runs.duration_us", r.DurationUS.String(), "more than 0") {
@@ -249,110 +249,110 @@ func (q *QueuePlan) stated(p *planChecker) {
 	for i := range q.Classes {
 		rps += q.Classes[i].RPS
 	}
-	if n := rps * r.DurationUS.D().Seconds() * float64(r.Runs); !(n <= mostStatedRequests) {
+	if n := rps * r.DurationUS.D().Seconds() * float64(r.Runs); !(n <= maxStatedRequests) {
 		p.Fail("queue.runs", fmt.Sprintf("%d runs of %v at %s requests a second, which are %.3g requests", r.Runs, r.DurationUS.D(), document.FormatFloat(rps), n),
-			fmt.Sprintf("at most %d requests", mostStatedRequests), "the figures of a plan come from shorter runs: plan again")
+			fmt.Sprintf("at most %d requests", maxStatedRequests), "the figures of a plan come from shorter runs: plan again")
 	}
 }
 
-func (q *QueuePlan) class(p *planChecker, i int) {
-	k, d, at := &q.Classes[i], &p.plan.Deployment[i], fmt.Sprintf("queue.classes[%d]", i)
-	if p.FailIf(k.Key() != d.Key(), at+".model", document.Quote(k.Key().String()), "the model at the same place of the deployment, "+document.Quote(d.Key().String())) {
+func (q *QueuePlan) checkClass(p *planChecker, i int) {
+	k, d, fieldPath := &q.Classes[i], &p.plan.Deployment[i], fmt.Sprintf("queue.classes[%d]", i)
+	if p.FailIf(k.Key() != d.Key(), fieldPath+".model", document.Quote(k.Key().String()), "the model at the same place of the deployment, "+document.Quote(d.Key().String())) {
 		return
 	}
 	p.FailIf(len(d.Pipelines) > 0, fmt.Sprintf("deployment[%d].pipelines", i), fmt.Sprintf("%d pipelines", len(d.Pipelines)), "none: instances are in queue.instances")
-	p.served(&k.Served, at)
-	p.OneOf(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
-	p.Share(at+".attainment", k.Attainment)
-	p.FailIf(k.MaxTokens < 0 || k.PromptMean < 0 || k.OutputMean < 0 || k.OutputSD < 0, at, "a negative count of tokens", "0 or more")
-	k.Prompt.check(p.Checker, at+".prompt")
-	k.Output.check(p.Checker, at+".output")
-	k.Sessions.check(p.Checker, at+".sessions")
+	p.checkServed(&k.Served, fieldPath)
+	p.OneOf(fieldPath+".of", k.Figure, FigureE2E, FigureTTFT, FigureTPOT)
+	p.Share(fieldPath+".attainment", k.Attainment)
+	p.FailIf(k.MaxTokens < 0 || k.PromptMean < 0 || k.OutputMean < 0 || k.OutputSD < 0, fieldPath, "a negative count of tokens", "0 or more")
+	k.Prompt.check(p.Checker, fieldPath+".prompt")
+	k.Output.check(p.Checker, fieldPath+".output")
+	k.Sessions.check(p.Checker, fieldPath+".sessions")
 	m := slices.IndexFunc(q.Models, func(m LLMProfile) bool { return m.Model == k.Model })
-	if p.FailIf(m < 0, at+".model", "the model "+document.Quote(k.Model), "one of queue.models") {
+	if p.FailIf(m < 0, fieldPath+".model", "the model "+document.Quote(k.Model), "one of queue.models") {
 		return
 	}
 	room := q.Models[m].ContextTokens
-	if in, out := k.Prompt.Longest(), k.Output.Longest(); room > 0 && in+out > room {
-		p.Fail(at+".output", fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out), fmt.Sprintf("at most the %d tokens of the context of %s together", room, k.Model), "")
+	if in, out := k.Prompt.MaxTokens(), k.Output.MaxTokens(); room > 0 && in+out > room {
+		p.Fail(fieldPath+".output", fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out), fmt.Sprintf("at most the %d tokens of the context of %s together", room, k.Model), "")
 	}
 }
 
-// instance checks one instance, puts it on its devices and counts in listed how
+// checkInstance checks one instance, puts it on its devices and counts in listed how
 // often each group is in a queue.
-func (q *QueuePlan) instance(p *planChecker, i int, listed []int) {
+func (q *QueuePlan) checkInstance(p *planChecker, i int, instancesByGroup []int) {
 	// Check the devices, and reserve them.
-	in, at := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
+	in, fieldPath := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
 	pool, ok := p.pools[in.Device]
 	switch {
 	case !ok:
-		p.Fail(at+".device", "the device "+document.Quote(in.Device), "a device of the plan's pools", p.didYouMean(in.Device))
+		p.Fail(fieldPath+".device", "the device "+document.Quote(in.Device), "a device of the plan's pools", p.didYouMean(in.Device))
 		return
-	case in.TensorParallel < 1 || in.First < 0 || in.First > p.plan.Pools[pool].Count-in.TensorParallel:
-		p.Fail(at+".first", fmt.Sprintf("devices %d to %d", in.First, in.First+in.TensorParallel-1), fmt.Sprintf("devices 0 to %d, which the pool has", p.plan.Pools[pool].Count-1), "")
-	case p.load[pool] != nil:
-		p.put(pool, in.First, in.First+in.TensorParallel, 1)
-		p.gpus[pool] += float64(in.TensorParallel)
+	case in.TensorParallel < 1 || in.FirstDevice < 0 || in.FirstDevice > p.plan.Pools[pool].Count-in.TensorParallel:
+		p.Fail(fieldPath+".first", fmt.Sprintf("devices %d to %d", in.FirstDevice, in.FirstDevice+in.TensorParallel-1), fmt.Sprintf("devices 0 to %d, which the pool has", p.plan.Pools[pool].Count-1), "")
+	case p.loadSteps[pool] != nil:
+		p.addLoad(pool, in.FirstDevice, in.FirstDevice+in.TensorParallel, 1)
+		p.devicesByPool[pool] += float64(in.TensorParallel)
 	}
 
 	// Check the scheduler's settings.
-	p.FailIf(in.TokenBudget < 1 || in.TokenBudget > maxTokens, at+".token_budget", in.TokenBudget, "1 to %d", maxTokens)
-	p.Word(at+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
+	p.FailIf(in.TokenBudget < 1 || in.TokenBudget > maxTokens, fieldPath+".token_budget", in.TokenBudget, "1 to %d", maxTokens)
+	p.OptionalWord(fieldPath+".scheduling", in.Scheduling, ScheduleFCFS, SchedulePriority)
 	if in.Preemption != "" {
-		p.OneOf(at+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
+		p.OneOf(fieldPath+".preemption", in.Preemption, PreemptByRecompute, PreemptBySwap)
 	}
 
 	// Check the models, and the request groups that are routed here.
-	p.FailIf(!slices.Contains(in.Models, in.Model), at+".model", "the model "+document.Quote(in.Model), "one of the instance's models")
-	p.FailIf(len(in.Sequences) != len(in.Models), at+".sequences", fmt.Sprintf("%d figures", len(in.Sequences)), "%d, one per model", len(in.Models))
+	p.FailIf(!slices.Contains(in.Models, in.Model), fieldPath+".model", "the model "+document.Quote(in.Model), "one of the instance's models")
+	p.FailIf(len(in.Sequences) != len(in.Models), fieldPath+".sequences", fmt.Sprintf("%d figures", len(in.Sequences)), "%d, one per model", len(in.Models))
 	for k, n := range in.Sequences {
-		p.FailIf(n < 1 || n > maxSequences, fmt.Sprintf("%s.sequences[%d]", at, k), n, "1 to %d", maxSequences)
+		p.FailIf(n < 1 || n > maxSequences, fmt.Sprintf("%s.sequences[%d]", fieldPath, k), n, "1 to %d", maxSequences)
 	}
-	q.runs(p, in, at)
+	q.checkInstanceModels(p, in, fieldPath)
 	for k, g := range in.Groups {
-		if p.FailIf(g < 0 || g >= len(q.Groups), fmt.Sprintf("%s.groups[%d]", at, k), g, "0 to %d, an index into queue.groups", len(q.Groups)-1) {
+		if p.FailIf(g < 0 || g >= len(q.Groups), fmt.Sprintf("%s.groups[%d]", fieldPath, k), g, "0 to %d, an index into queue.groups", len(q.Groups)-1) {
 			continue
 		}
-		listed[g]++
+		instancesByGroup[g]++
 		if !slices.Contains(in.Models, q.Groups[g].Model) {
-			p.Failf("a group of the model "+document.Quote(q.Groups[g].Model), "one of the instance's models", "", "%s.groups[%d]", at, k)
+			p.Failf("a group of the model "+document.Quote(q.Groups[g].Model), "one of the instance's models", "", "%s.groups[%d]", fieldPath, k)
 		}
 	}
 }
 
-// runs checks that the costs of an instance's models are in the plan, and its
+// checkInstanceModels checks that the costs of an instance's models are in the plan, and its
 // caps.
-func (q *QueuePlan) runs(p *planChecker, in *QueueInstance, at string) {
-	seen := map[string]int{}
+func (q *QueuePlan) checkInstanceModels(p *planChecker, in *QueueInstance, fieldPath string) {
+	indexByName := map[string]int{}
 	for k, m := range in.Models {
-		p.Name(seen, k, m, "%s.models[%d]", at, k)
-		known := Profile{LLMs: q.Models}
-		if _, cost := known.LLMOn(m, in.Device, in.TensorParallel); cost == nil {
-			p.Failf("the model "+document.Quote(m), fmt.Sprintf("one of queue.models with an instance on %d x %s", in.TensorParallel, in.Device), "", "%s.models[%d]", at, k)
+		p.Name(indexByName, k, m, "%s.models[%d]", fieldPath, k)
+		modelProfiles := Profile{LLMs: q.Models}
+		if _, cost := modelProfiles.LLMOn(m, in.Device, in.TensorParallel); cost == nil {
+			p.Failf("the model "+document.Quote(m), fmt.Sprintf("one of queue.models with an instance on %d x %s", in.TensorParallel, in.Device), "", "%s.models[%d]", fieldPath, k)
 		}
 	}
 	caps := map[string]int{}
 	for k := range in.Caps {
 		c := &in.Caps[k]
-		if first, twice := caps[c.Class]; twice {
-			p.Failf(document.Quote(c.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", first), "%s.caps[%d].class", at, k)
+		if firstIndex, isDuplicate := caps[c.Class]; isDuplicate {
+			p.Failf(document.Quote(c.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", firstIndex), "%s.caps[%d].class", fieldPath, k)
 		}
 		caps[c.Class] = k
-		p.FailIf(!slices.ContainsFunc(q.Classes, func(o QueueClass) bool { return o.Class == c.Class }), fmt.Sprintf("%s.caps[%d].class", at, k), "the class "+document.Quote(c.Class), "a class of the plan")
-		p.FailIf(c.Sequences < 0 || c.Sequences > maxSequences, fmt.Sprintf("%s.caps[%d].sequences", at, k), c.Sequences, "0 to %d", maxSequences)
+		p.FailIf(!slices.ContainsFunc(q.Classes, func(o QueueClass) bool { return o.Class == c.Class }), fmt.Sprintf("%s.caps[%d].class", fieldPath, k), "the class "+document.Quote(c.Class), "a class of the plan")
+		p.FailIf(c.Sequences < 0 || c.Sequences > maxSequences, fmt.Sprintf("%s.caps[%d].sequences", fieldPath, k), c.Sequences, "0 to %d", maxSequences)
 	}
 }
 
-func (q *QueuePlan) group(p *planChecker, i, listed int) {
-	g, at := &q.Groups[i], fmt.Sprintf("queue.groups[%d]", i)
-	p.FailIf(!slices.ContainsFunc(q.Classes, func(k QueueClass) bool { return k.Model == g.Model && k.Class == g.Class }), at+".model", document.Quote(ModelClass{g.Model, g.Class}.String()), "a model and class of the plan")
-	p.FailIf(listed != 1, at, fmt.Sprintf("a group in %d queues", listed), "one queue for each group")
-	p.FailIf(g.Requests < 1, at+".requests", g.Requests, "1 or more")
-	p.FailIf(g.PromptMean < 0 || g.OutputMean < 0 || g.OutputSD < 0, at, "a negative count of tokens", "0 or more")
-	p.FailIf(g.CompletionUS < g.StartUS, at+".completion_us", g.CompletionUS, "at least start_us, "+g.StartUS.String())
+func (q *QueuePlan) checkGroup(p *planChecker, i, instances int) {
+	g, fieldPath := &q.Groups[i], fmt.Sprintf("queue.groups[%d]", i)
+	p.FailIf(!slices.ContainsFunc(q.Classes, func(k QueueClass) bool { return k.Model == g.Model && k.Class == g.Class }), fieldPath+".model", document.Quote(ModelClass{g.Model, g.Class}.String()), "a model and class of the plan")
+	p.FailIf(instances != 1, fieldPath, fmt.Sprintf("a group in %d queues", instances), "one queue for each group")
+	p.FailIf(g.Requests < 1, fieldPath+".requests", g.Requests, "1 or more")
+	p.FailIf(g.PromptMean < 0 || g.OutputMean < 0 || g.OutputSD < 0, fieldPath, "a negative count of tokens", "0 or more")
+	p.FailIf(g.CompletionUS < g.StartUS, fieldPath+".completion_us", g.CompletionUS, "at least start_us, "+g.StartUS.String())
 	for k := range g.Quantiles {
 		z := &g.Quantiles[k]
-		p.Share(fmt.Sprintf("%s.quantiles[%d].share", at, k), z.Share)
-		p.FailIf(k > 0 && (z.Share <= g.Quantiles[k-1].Share || z.AtUS < g.Quantiles[k-1].AtUS), fmt.Sprintf("%s.quantiles[%d]", at, k), document.FormatFloat(z.Share)+" at "+z.AtUS.String()+" us", "rising shares at times that do not fall")
+		p.Share(fmt.Sprintf("%s.quantiles[%d].share", fieldPath, k), z.Share)
+		p.FailIf(k > 0 && (z.Share <= g.Quantiles[k-1].Share || z.AtUS < g.Quantiles[k-1].AtUS), fmt.Sprintf("%s.quantiles[%d]", fieldPath, k), document.FormatFloat(z.Share)+" at "+z.AtUS.String()+" us", "rising shares at times that do not fall")
 	}
 }

@@ -28,38 +28,38 @@ type QueueEstimate struct {
 	OutputMean  float64 `json:"output_mean"`
 	OutputSD    float64 `json:"output_sd,omitempty"`
 	// How waiting times and residences vary. If absent, they vary like answers, with a normal distribution.
-	Filling      float64           `json:"filling,omitempty"`       // the part of the first batch's work that it takes to start
+	FillingShare float64           `json:"filling,omitempty"`       // the part of the first batch's work that it takes to start
 	NoiseNS      float64           `json:"noise_ns,omitempty"`      // variance of waiting per time waited
 	FittedNS     float64           `json:"fitted_ns,omitempty"`     // work of the queue that it was fitted to
 	ResidencesUS []document.Micros `json:"residences_us,omitempty"` // times in a full batch, equally likely, ascending
 }
 
-func (q *QueuePlan) estimates(p *planChecker) {
+func (q *QueuePlan) checkEstimates(p *planChecker) {
 	type key struct {
 		model, device string
 		mega          bool
 	}
-	seen := map[key]int{}
+	indexByKey := map[key]int{}
 	for i := range q.Estimates {
-		e, at := &q.Estimates[i], fmt.Sprintf("queue.estimates[%d]", i)
+		e, fieldPath := &q.Estimates[i], fmt.Sprintf("queue.estimates[%d]", i)
 		k := key{e.Model, e.Device, e.MegaTokens > 0}
-		if first, twice := seen[k]; twice {
-			p.Fail(at+".model", document.Quote(e.Model)+" on "+document.Quote(e.Device)+" a second time", "each model and device once, and once for mega prompts", fmt.Sprintf("it stands at index %d already", first))
+		if firstIndex, isDuplicate := indexByKey[k]; isDuplicate {
+			p.Fail(fieldPath+".model", document.Quote(e.Model)+" on "+document.Quote(e.Device)+" a second time", "each model and device once, and once for mega prompts", fmt.Sprintf("it stands at index %d already", firstIndex))
 		}
-		seen[k] = i
-		p.FailIf(!slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == e.Model }), at+".model", "the model "+document.Quote(e.Model), "one of queue.models")
+		indexByKey[k] = i
+		p.FailIf(!slices.ContainsFunc(q.Models, func(m LLMProfile) bool { return m.Model == e.Model }), fieldPath+".model", "the model "+document.Quote(e.Model), "one of queue.models")
 		if _, ok := p.pools[e.Device]; !ok {
-			p.Fail(at+".device", "the device "+document.Quote(e.Device), "a device of the plan's pools", p.didYouMean(e.Device))
+			p.Fail(fieldPath+".device", "the device "+document.Quote(e.Device), "a device of the plan's pools", p.didYouMean(e.Device))
 		}
-		p.FailIf(e.MegaTokens < 0 || e.MegaTokens > maxTokens, at+".mega_tokens", e.MegaTokens, "1 to %d", maxTokens)
-		p.FailIf(!(e.Batch >= 1) || e.Batch > maxSequences, at+".batch", "the number "+document.FormatFloat(e.Batch), "1 to %d", maxSequences)
-		e.times(p, at)
+		p.FailIf(e.MegaTokens < 0 || e.MegaTokens > maxTokens, fieldPath+".mega_tokens", e.MegaTokens, "1 to %d", maxTokens)
+		p.FailIf(!(e.Batch >= 1) || e.Batch > maxSequences, fieldPath+".batch", "the number "+document.FormatFloat(e.Batch), "1 to %d", maxSequences)
+		e.checkTimes(p, fieldPath)
 	}
 }
 
-// times checks that a request takes time, and none of its parts less than none.
-func (e *QueueEstimate) times(p *planChecker, at string) {
-	const most = 1e15 // eleven days, in ns
+// checkTimes checks that a request takes time, and none of its parts less than none.
+func (e *QueueEstimate) checkTimes(p *planChecker, fieldPath string) {
+	const maxNS = 1e15 // eleven days, in ns
 	for _, f := range []struct {
 		name  string
 		value float64
@@ -68,12 +68,12 @@ func (e *QueueEstimate) times(p *planChecker, at string) {
 		{"prompt_mean", e.PromptMean}, {"prompt_sd", e.PromptSD}, {"output_mean", e.OutputMean}, {"output_sd", e.OutputSD},
 		{"noise_ns", e.NoiseNS}, {"fitted_ns", e.FittedNS},
 	} {
-		p.FailIf(!(f.value >= 0 && f.value <= most), at+"."+f.name, "the number "+document.FormatFloat(f.value), "0 or more")
+		p.FailIf(!(f.value >= 0 && f.value <= maxNS), fieldPath+"."+f.name, "the number "+document.FormatFloat(f.value), "0 or more")
 	}
-	p.FailIf(e.PromptNS*e.PromptMean+e.OutputNS*e.OutputMean <= 0 || e.DecodeNS <= 0 || e.OutputMean <= 0, at+".output_ns", "requests that take no time", "an answer of positive length and times above 0")
-	p.FailIf(!(e.Filling >= 0 && e.Filling <= 1), at+".filling", "the number "+document.FormatFloat(e.Filling), "a share from 0 to 1")
-	if at := at + ".residences_us"; !slices.IsSorted(e.ResidencesUS) || len(e.ResidencesUS) > 0 && e.ResidencesUS[0] < 0 {
-		p.Fail(at, "times that fall, or are below 0", "times of at least 0, ascending", "")
+	p.FailIf(e.PromptNS*e.PromptMean+e.OutputNS*e.OutputMean <= 0 || e.DecodeNS <= 0 || e.OutputMean <= 0, fieldPath+".output_ns", "requests that take no time", "an answer of positive length and times above 0")
+	p.FailIf(!(e.FillingShare >= 0 && e.FillingShare <= 1), fieldPath+".filling", "the number "+document.FormatFloat(e.FillingShare), "a share from 0 to 1")
+	if fieldPath := fieldPath + ".residences_us"; !slices.IsSorted(e.ResidencesUS) || len(e.ResidencesUS) > 0 && e.ResidencesUS[0] < 0 {
+		p.Fail(fieldPath, "times that fall, or are below 0", "times of at least 0, ascending", "")
 	}
-	p.FailIf(!(e.InterceptNS >= -most && e.InterceptNS <= most), at+".intercept_ns", "the number "+document.FormatFloat(e.InterceptNS), "a time in ns")
+	p.FailIf(!(e.InterceptNS >= -maxNS && e.InterceptNS <= maxNS), fieldPath+".intercept_ns", "the number "+document.FormatFloat(e.InterceptNS), "a time in ns")
 }

@@ -18,7 +18,7 @@ func TestLLMAsks(t *testing.T) {
 		models []string
 		shares []float64
 	}{{[]string{"chat-7b", "chat-13b"}, []float64{0.7, 0.3}}, {[]string{"chat-7b"}, []float64{1}}, {[]string{"chat-13b"}, []float64{1}}} {
-		models, shares := d.Asks(i)
+		models, shares := d.ModelShares(i)
 		if !slices.Equal(models, want.models) || !slices.Equal(shares, want.shares) {
 			t.Errorf("class %d asks %v with shares %v, want %v, %v", i, models, shares, want.models, want.shares)
 		}
@@ -26,7 +26,7 @@ func TestLLMAsks(t *testing.T) {
 	if files := d.Files(); len(files) != 1 || files[0] != (SectionFile{Role: "lengths[2]", Path: "lengths.csv"}) {
 		t.Errorf("files %v", files)
 	}
-	if k := d.Classes[2].WithDefaults(); k.Of != OfE2E || k.Percentile != "p99" {
+	if k := d.Classes[2].WithDefaults(); k.Figure != FigureE2E || k.Percentile != "p99" {
 		t.Errorf("defaults %+v", k)
 	}
 }
@@ -37,11 +37,11 @@ func TestQueuePlanServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := p.Served(); len(got) != 2 || got[1].Key() != (ModelClass{"chat-7b", "batch"}) || p.Promised(1) != got[1] {
+	if got := p.ServedModels(); len(got) != 2 || got[1].Key() != (ModelClass{"chat-7b", "batch"}) || p.PromiseFor(1) != got[1] {
 		t.Errorf("serves %+v", got)
 	}
-	if shares := p.Shares(); shares[1] != 0.95 || len(p.Pooled()) != 2 {
-		t.Errorf("held to %v, %v together", shares, p.Pooled())
+	if shares := p.AttainmentShares(); shares[1] != 0.95 || len(p.AttainmentGroups()) != 2 {
+		t.Errorf("held to %v, %v together", shares, p.AttainmentGroups())
 	}
 	if _, in := (&Profile{LLMs: QueueOf(p).Models}).LLMOn("chat-7b", "A100", 2); in == nil || in.Iteration.BaseNS != 9e6 {
 		t.Errorf("instance on two devices: %+v", in)

@@ -19,7 +19,7 @@ type LLMClass struct {
 	Class       string       `json:"class,omitempty"`                           // if absent, it is the only class, without a name
 	Models      []string     `json:"models,omitempty" default:"all"`            // the models that it asks for
 	SLO         document.SLO `json:"slo"`                                       // the target of the figure that Of names
-	Of          string       `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
+	Figure      string       `json:"of,omitempty" default:"e2e"`                // e2e, ttft or tpot
 	Percentile  string       `json:"percentile,omitempty" default:"p99"`        //
 	WaitingSLO  document.SLO `json:"waiting_slo,omitzero"`                      // the target of the time from arrival to the first iteration
 	Priority    int          `json:"priority,omitempty"`                        // lower goes first, as in vLLM; strict
@@ -35,9 +35,9 @@ type LLMClass struct {
 
 // Figures that an SLO may be of.
 const (
-	OfE2E  = "e2e"  // arrival to last token
-	OfTTFT = "ttft" // arrival to first token
-	OfTPOT = "tpot" // first to last token, per token after the first
+	FigureE2E  = "e2e"  // arrival to last token
+	FigureTTFT = "ttft" // arrival to first token
+	FigureTPOT = "tpot" // first to last token, per token after the first
 )
 
 // Lengths is a distribution of token counts, cut at 1 and Max.
@@ -83,8 +83,8 @@ func LLMOf(w *Workload) *LLM {
 
 // WithDefaults returns the class with its defaults filled in, except for its models and shares.
 func (d LLMClass) WithDefaults() LLMClass {
-	if d.Of == "" {
-		d.Of = OfE2E
+	if d.Figure == "" {
+		d.Figure = FigureE2E
 	}
 	if d.Percentile == "" {
 		d.Percentile = "p99"
@@ -92,8 +92,8 @@ func (d LLMClass) WithDefaults() LLMClass {
 	return d
 }
 
-// Asks lists the models that a class asks for with their shares of its rate.
-func (d *LLM) Asks(class int) (models []string, shares []float64) {
+// ModelShares lists the models that a class asks for with their shares of its rate.
+func (d *LLM) ModelShares(class int) (models []string, shares []float64) {
 	c := &d.Classes[class]
 	if models = c.Models; len(models) == 0 {
 		models = d.Models
@@ -137,111 +137,111 @@ func (d *LLM) check(c *document.Checker) {
 	c.FailIf(len(d.Classes) == 0, "llm.classes", "an empty list", "at least one class")
 	classes := map[string]int{}
 	for i := range d.Classes {
-		at := fmt.Sprintf("llm.classes[%d]", i)
+		fieldPath := fmt.Sprintf("llm.classes[%d]", i)
 		k := &d.Classes[i]
 		if k.Class != "" || len(d.Classes) > 1 {
-			c.Name(classes, i, k.Class, "%s.class", at)
-			checkClassName(c, k.Class, at)
+			c.Name(classes, i, k.Class, "%s.class", fieldPath)
+			checkClassName(c, k.Class, fieldPath)
 		}
-		k.check(c, d, models, at)
+		k.check(c, d, models, fieldPath)
 	}
 }
 
-func (k *LLMClass) check(c *document.Checker, d *LLM, models map[string]int, at string) {
-	k.checkModels(c, d, models, at)
-	checkSlo(c, k.SLO, at+".slo")
+func (k *LLMClass) check(c *document.Checker, d *LLM, models map[string]int, fieldPath string) {
+	k.checkModels(c, d, models, fieldPath)
+	checkSlo(c, k.SLO, fieldPath+".slo")
 	if !k.WaitingSLO.IsZero() {
-		checkSlo(c, k.WaitingSLO, at+".waiting_slo")
+		checkSlo(c, k.WaitingSLO, fieldPath+".waiting_slo")
 	}
-	c.Word(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
+	c.OptionalWord(fieldPath+".of", k.Figure, FigureE2E, FigureTTFT, FigureTPOT)
 	if k.Percentile != "" {
-		c.Percentile(k.Percentile, at+".percentile")
+		c.Percentile(k.Percentile, fieldPath+".percentile")
 	}
-	c.FailIf(k.RPS != 0 && !(k.RPS >= minRate && k.RPS <= maxRate), at+".rps", k.RPS, "a rate from %g to %g", minRate, maxRate)
-	c.FailIf(k.MaxTokens < 0 || k.MaxTokens > maxTokens, at+".max_tokens", k.MaxTokens, "1 to %d", maxTokens)
-	c.FailIf(k.LengthsFile != "" && (k.Prompt != nil || k.Output != nil), at+".lengths_file", "a file beside prompt or output", "one of the two")
-	k.Prompt.check(c, at+".prompt")
-	k.Output.check(c, at+".output")
-	k.Sessions.check(c, at+".sessions")
-	k.Arrivals.check(c, at+".arrivals")
+	c.FailIf(k.RPS != 0 && !(k.RPS >= minRate && k.RPS <= maxRate), fieldPath+".rps", k.RPS, "a rate from %g to %g", minRate, maxRate)
+	c.FailIf(k.MaxTokens < 0 || k.MaxTokens > maxTokens, fieldPath+".max_tokens", k.MaxTokens, "1 to %d", maxTokens)
+	c.FailIf(k.LengthsFile != "" && (k.Prompt != nil || k.Output != nil), fieldPath+".lengths_file", "a file beside prompt or output", "one of the two")
+	k.Prompt.check(c, fieldPath+".prompt")
+	k.Output.check(c, fieldPath+".output")
+	k.Sessions.check(c, fieldPath+".sessions")
+	k.Arrivals.check(c, fieldPath+".arrivals")
 }
 
-func (s *Sessions) check(c *document.Checker, at string) {
+func (s *Sessions) check(c *document.Checker, fieldPath string) {
 	if s == nil {
 		return
 	}
-	c.FailIf(!(s.Turns >= 1), at+".turns", s.Turns, "1 or more")
-	c.FailIf(s.SharedTokens < 0 || s.SharedTokens > maxTokens, at+".shared_tokens", s.SharedTokens, "0 to %d", maxTokens)
-	c.Share(at+".repeats", s.Repeats)
+	c.FailIf(!(s.Turns >= 1), fieldPath+".turns", s.Turns, "1 or more")
+	c.FailIf(s.SharedTokens < 0 || s.SharedTokens > maxTokens, fieldPath+".shared_tokens", s.SharedTokens, "0 to %d", maxTokens)
+	c.Share(fieldPath+".repeats", s.Repeats)
 }
 
 // checkModels checks the models that a class is for, and its shares of them.
-func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]int, at string) {
-	seen := map[string]int{}
+func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]int, fieldPath string) {
+	indexByName := map[string]int{}
 	for i, m := range k.Models {
-		c.Name(seen, i, m, "%s.models[%d]", at, i)
+		c.Name(indexByName, i, m, "%s.models[%d]", fieldPath, i)
 		if _, ok := models[m]; !ok {
 			hint := ""
-			if near := document.Nearest(m, d.Models); near != "" {
-				hint = "did you mean " + near + "?"
+			if similarName := document.Nearest(m, d.Models); similarName != "" {
+				hint = "did you mean " + similarName + "?"
 			}
-			c.Failf("the model "+document.Quote(m), "one of llm.models", hint, "%s.models[%d]", at, i)
+			c.Failf("the model "+document.Quote(m), "one of llm.models", hint, "%s.models[%d]", fieldPath, i)
 		}
 	}
 	if len(k.Shares) == 0 {
 		return
 	}
-	want := len(k.Models)
-	if want == 0 {
-		want = len(d.Models)
+	modelCount := len(k.Models)
+	if modelCount == 0 {
+		modelCount = len(d.Models)
 	}
 	sum := 0.0
 	for i, x := range k.Shares {
-		c.FailIf(x < 0, fmt.Sprintf("%s.shares[%d]", at, i), x, "0 or more")
+		c.FailIf(x < 0, fmt.Sprintf("%s.shares[%d]", fieldPath, i), x, "0 or more")
 		sum += x
 	}
-	c.FailIf(len(k.Shares) != want || !(sum > 0), at+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), document.FormatFloat(sum)), "%d, one per model, that sum to more than 0", want)
+	c.FailIf(len(k.Shares) != modelCount || !(sum > 0), fieldPath+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), document.FormatFloat(sum)), "%d, one per model, that sum to more than 0", modelCount)
 }
 
 // check checks that the distribution has the parameters that it needs, and no others.
-func (l *Lengths) check(c *document.Checker, at string) {
+func (l *Lengths) check(c *document.Checker, fieldPath string) {
 	if l == nil {
 		return
 	}
-	c.OneOf(at+".distribution", l.Distribution, LengthsFixed, LengthsNormal, LengthsLognormal, LengthsLogT, LengthsEmpirical)
-	c.FailIf(l.Max < 0 || l.Max > maxTokens, at+".max", l.Max, "1 to %d", maxTokens)
+	c.OneOf(fieldPath+".distribution", l.Distribution, LengthsFixed, LengthsNormal, LengthsLognormal, LengthsLogT, LengthsEmpirical)
+	c.FailIf(l.Max < 0 || l.Max > maxTokens, fieldPath+".max", l.Max, "1 to %d", maxTokens)
 	empirical, logT := l.Distribution == LengthsEmpirical, l.Distribution == LengthsLogT
-	positive := func(name string, x float64, needed bool) {
+	positive := func(name string, x float64, isNeeded bool) {
 		switch {
-		case needed && !(x > 0 && x <= maxTokens):
-			c.Fail(at+"."+name, document.Number(x), fmt.Sprintf("above 0, at most %d", maxTokens), "")
-		case !needed && x != 0:
-			c.Fail(at+"."+name, document.Number(x), "nothing with distribution "+l.Distribution, "")
+		case isNeeded && !(x > 0 && x <= maxTokens):
+			c.Fail(fieldPath+"."+name, document.Number(x), fmt.Sprintf("above 0, at most %d", maxTokens), "")
+		case !isNeeded && x != 0:
+			c.Fail(fieldPath+"."+name, document.Number(x), "nothing with distribution "+l.Distribution, "")
 		}
 	}
 	positive("mean", l.Mean, !empirical && !logT)
 	positive("sd", l.SD, l.Distribution == LengthsNormal || l.Distribution == LengthsLognormal)
 	positive("scale", l.Scale, logT)
 	positive("tail", l.Tail, logT)
-	c.FailIf(l.Location != 0 && !logT, at+".location", l.Location, "nothing with distribution "+l.Distribution)
-	l.checkEmpirical(c, empirical, at)
+	c.FailIf(l.Location != 0 && !logT, fieldPath+".location", l.Location, "nothing with distribution "+l.Distribution)
+	l.checkEmpirical(c, empirical, fieldPath)
 }
 
 // checkEmpirical checks the lengths and weights of an empirical distribution;
 // another has none.
-func (l *Lengths) checkEmpirical(c *document.Checker, wanted bool, at string) {
-	if !wanted {
-		c.FailIf(len(l.Tokens) > 0 || len(l.Weights) > 0, at+".tokens", "a list", "nothing with distribution "+l.Distribution)
+func (l *Lengths) checkEmpirical(c *document.Checker, isEmpirical bool, fieldPath string) {
+	if !isEmpirical {
+		c.FailIf(len(l.Tokens) > 0 || len(l.Weights) > 0, fieldPath+".tokens", "a list", "nothing with distribution "+l.Distribution)
 		return
 	}
-	c.FailIf(len(l.Tokens) == 0 || !slices.IsSorted(l.Tokens) || l.Tokens[0] < 1 || l.Tokens[len(l.Tokens)-1] > maxTokens, at+".tokens", fmt.Sprintf("%d lengths", len(l.Tokens)), "at least one, ascending, each from 1 to %d", maxTokens)
+	c.FailIf(len(l.Tokens) == 0 || !slices.IsSorted(l.Tokens) || l.Tokens[0] < 1 || l.Tokens[len(l.Tokens)-1] > maxTokens, fieldPath+".tokens", fmt.Sprintf("%d lengths", len(l.Tokens)), "at least one, ascending, each from 1 to %d", maxTokens)
 	if len(l.Weights) == 0 {
 		return
 	}
 	sum := 0.0
 	for i, w := range l.Weights {
-		c.FailIf(w < 0, fmt.Sprintf("%s.weights[%d]", at, i), w, "0 or more")
+		c.FailIf(w < 0, fmt.Sprintf("%s.weights[%d]", fieldPath, i), w, "0 or more")
 		sum += w
 	}
-	c.FailIf(len(l.Weights) != len(l.Tokens) || !(sum > 0), at+".weights", fmt.Sprintf("%d weights that sum to %s", len(l.Weights), document.FormatFloat(sum)), "%d, one per length, that sum to more than 0", len(l.Tokens))
+	c.FailIf(len(l.Weights) != len(l.Tokens) || !(sum > 0), fieldPath+".weights", fmt.Sprintf("%d weights that sum to %s", len(l.Weights), document.FormatFloat(sum)), "%d, one per length, that sum to more than 0", len(l.Tokens))
 }

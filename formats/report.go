@@ -108,11 +108,11 @@ type ModelPoint struct {
 
 // GearReport holds the work of a plan's gears and of the models of its family.
 type GearReport struct {
-	Switches int64             `json:"switches"`
-	Requests []int64           `json:"requests"` // the number of requests by the gear under which they arrived
-	Models   []GearModelReport `json:"models"`
-	Drift    float64           `json:"drift"`              // total variation between the rates seen and those planned for
-	Observed []float64         `json:"observed,omitempty"` // share of the recent requests by range of rates; further ranges above the plan's largest rate
+	Switches       int64             `json:"switches"`
+	RequestsByGear []int64           `json:"requests"` // the number of requests by the gear under which they arrived
+	Models         []GearModelReport `json:"models"`
+	Drift          float64           `json:"drift"`              // total variation between the rates seen and those planned for
+	ObservedShares []float64         `json:"observed,omitempty"` // share of the recent requests by range of rates; further ranges above the plan's largest rate
 }
 
 // GearModelReport is one model of a family.
@@ -197,8 +197,8 @@ type Tier struct {
 	BytesPerSecond float64 `json:"bytes_per_second"`
 }
 
-// Stored returns the report without its wall-clock rate, which would differ between runs with the same results.
-func (d *Report) Stored() any {
+// FileForm returns the report without its wall-clock rate, which would differ between runs with the same results.
+func (d *Report) FileForm() any {
 	c := *d
 	c.EventsPerSecond = 0
 	return &c
@@ -213,8 +213,8 @@ func (d *Report) Validate() error {
 	if d.Plan != nil {
 		checkInputs(&c, []Input{*d.Plan})
 	}
-	document.Least(&c, d.Runs, 1, "", "runs")
-	document.Least(&c, d.Load, 0, "", "load")
+	document.AtLeast(&c, d.Runs, 1, "", "runs")
+	document.AtLeast(&c, d.Load, 0, "", "load")
 	d.checkFlow(&c)
 	checkServed(&c, "", &d.Counts, &d.Latency, d.Models)
 	checkDevices(&c, "", d.Devices)
@@ -228,35 +228,35 @@ func (d *Report) Validate() error {
 	return c.Err()
 }
 
-func (p *PlanReport) check(c *document.Checker, at string) {
+func (p *PlanReport) check(c *document.Checker, fieldPath string) {
 	if p.SHA256 != "" {
-		c.SHA(at+".sha256", p.SHA256)
+		c.SHA(fieldPath+".sha256", p.SHA256)
 	}
-	checkServed(c, at, &p.Counts, &p.Latency, p.Models)
-	checkDevices(c, at, p.Devices)
+	checkServed(c, fieldPath, &p.Counts, &p.Latency, p.Models)
+	checkDevices(c, fieldPath, p.Devices)
 }
 
 // checkServed checks counts and latencies, those of models among them.
-func checkServed(c *document.Checker, at string, all *Counts, latency *LatencySummary, models []ModelReport) {
-	all.checkCounts(c, at)
-	latency.check(c, document.Join(at, "latency"))
+func checkServed(c *document.Checker, fieldPath string, totals *Counts, latency *LatencySummary, models []ModelReport) {
+	totals.checkCounts(c, fieldPath)
+	latency.check(c, document.Join(fieldPath, "latency"))
 
 	// Check each model.
-	seen := map[ModelClass]int{}
+	indexByKey := map[ModelClass]int{}
 	var sum Counts
 	for i := range models {
 		m := &models[i]
-		at := document.Join(at, fmt.Sprintf("models[%d]", i))
-		checkKey(c, seen, i, m.Key(), at)
-		m.checkCounts(c, at)
-		m.Latency.check(c, at+".latency")
-		document.Least(c, m.OfferedRPS, 0, at, ".offered_rps")
+		fieldPath := document.Join(fieldPath, fmt.Sprintf("models[%d]", i))
+		checkKey(c, indexByKey, i, m.Key(), fieldPath)
+		m.checkCounts(c, fieldPath)
+		m.Latency.check(c, fieldPath+".latency")
+		document.AtLeast(c, m.OfferedRPS, 0, fieldPath, ".offered_rps")
 		if m.Percentile != "" {
-			c.Percentile(m.Percentile, at+".percentile")
+			c.Percentile(m.Percentile, fieldPath+".percentile")
 		}
 		for _, size := range slices.Sorted(maps.Keys(m.BatchSizes)) {
 			if n := m.BatchSizes[size]; n < 0 {
-				c.Fail(at+".batch_sizes."+size, document.Whole(n), "0 or more", "")
+				c.Fail(fieldPath+".batch_sizes."+size, document.Whole(n), "0 or more", "")
 			}
 		}
 		sum.Requests += m.Requests
@@ -269,66 +269,66 @@ func checkServed(c *document.Checker, at string, all *Counts, latency *LatencySu
 	for _, f := range [...]struct {
 		name       string
 		total, sum int64
-	}{{"requests", all.Requests, sum.Requests}, {"completed", all.Completed, sum.Completed}, {"dropped", all.Dropped, sum.Dropped}, {"late", all.Late, sum.Late}} {
+	}{{"requests", totals.Requests, sum.Requests}, {"completed", totals.Completed, sum.Completed}, {"dropped", totals.Dropped, sum.Dropped}, {"late", totals.Late, sum.Late}} {
 		if len(models) > 0 && f.total != f.sum {
-			c.Fail(document.Join(at, f.name), document.Whole(f.total), fmt.Sprintf("the sum over the models, %d", f.sum), "")
+			c.Fail(document.Join(fieldPath, f.name), document.Whole(f.total), fmt.Sprintf("the sum over the models, %d", f.sum), "")
 		}
 	}
 }
 
-func checkDevices(c *document.Checker, at string, devices []DeviceReport) {
+func checkDevices(c *document.Checker, fieldPath string, devices []DeviceReport) {
 	for i := range devices {
-		at := document.Join(at, fmt.Sprintf("devices[%d]", i))
-		c.FailIf(devices[i].Device == "", at+".device", "an empty name", "a device")
+		fieldPath := document.Join(fieldPath, fmt.Sprintf("devices[%d]", i))
+		c.FailIf(devices[i].Device == "", fieldPath+".device", "an empty name", "a device")
 		if u := devices[i].Utilisation; !(u >= 0 && u <= 1+1e-9) {
-			c.Fail(at+".utilisation", document.Number(u), "a share from 0 to 1", "")
+			c.Fail(fieldPath+".utilisation", document.Number(u), "a share from 0 to 1", "")
 		}
 	}
 }
 
-func (n *Counts) checkCounts(c *document.Checker, at string) {
+func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	byReason := int64(0)
 	for _, reason := range slices.Sorted(maps.Keys(n.DroppedByReason)) {
 		k := n.DroppedByReason[reason]
 		if k < 0 {
-			c.Fail(document.Join(at, "dropped_by_reason."+reason), document.Whole(k), "0 or more", "")
+			c.Fail(document.Join(fieldPath, "dropped_by_reason."+reason), document.Whole(k), "0 or more", "")
 		}
 		byReason += k
 	}
 	switch {
 	case n.Requests < 0 || n.Completed < 0 || n.Dropped < 0 || n.Late < 0:
-		c.Fail(document.Join(at, "requests"), "a negative count", "0 or more", "")
+		c.Fail(document.Join(fieldPath, "requests"), "a negative count", "0 or more", "")
 		return
 	case n.Requests != n.Completed+n.Dropped:
-		c.Fail(document.Join(at, "requests"), document.Whole(n.Requests), fmt.Sprintf("completed + dropped, %d", n.Completed+n.Dropped), "")
+		c.Fail(document.Join(fieldPath, "requests"), document.Whole(n.Requests), fmt.Sprintf("completed + dropped, %d", n.Completed+n.Dropped), "")
 	case n.Late > n.Completed:
-		c.Fail(document.Join(at, "late"), document.Whole(n.Late), fmt.Sprintf("at most completed, %d", n.Completed), "")
+		c.Fail(document.Join(fieldPath, "late"), document.Whole(n.Late), fmt.Sprintf("at most completed, %d", n.Completed), "")
 	case n.Dropped != byReason:
-		c.Fail(document.Join(at, "dropped"), document.Whole(n.Dropped), fmt.Sprintf("the sum of dropped_by_reason, %d", byReason), "")
+		c.Fail(document.Join(fieldPath, "dropped"), document.Whole(n.Dropped), fmt.Sprintf("the sum of dropped_by_reason, %d", byReason), "")
 	}
 	if n.Requests > 0 {
-		want := float64(n.Completed-n.Late) / float64(n.Requests)
-		if d := n.Attainment - want; !(d >= -1e-9 && d <= 1e-9) {
-			c.Fail(document.Join(at, "attainment"), document.Number(n.Attainment), "(completed - late) / requests, "+document.FormatFloat(want), "")
+		wantedAttainment := float64(n.Completed-n.Late) / float64(n.Requests)
+		if d := n.Attainment - wantedAttainment; !(d >= -1e-9 && d <= 1e-9) {
+			c.Fail(document.Join(fieldPath, "attainment"), document.Number(n.Attainment), "(completed - late) / requests, "+document.FormatFloat(wantedAttainment), "")
 		}
 	} else {
-		c.Share(document.Join(at, "attainment"), n.Attainment)
+		c.Share(document.Join(fieldPath, "attainment"), n.Attainment)
 	}
 	if n.AttainmentCI != nil {
-		c.Interval(document.Join(at, "attainment_interval"), *n.AttainmentCI)
+		c.Interval(document.Join(fieldPath, "attainment_interval"), *n.AttainmentCI)
 	}
-	document.Least(c, n.GoodputRPS, 0, "", document.Join(at, "goodput_rps"))
+	document.AtLeast(c, n.GoodputRPS, 0, "", document.Join(fieldPath, "goodput_rps"))
 }
 
 // check sees that the percentiles do not fall.
-func (l *LatencySummary) check(c *document.Checker, at string) {
+func (l *LatencySummary) check(c *document.Checker, fieldPath string) {
 	list := [...]struct {
 		name  string
 		value document.Micros
 	}{{"p50_us", l.P50US}, {"p90_us", l.P90US}, {"p95_us", l.P95US}, {"p99_us", l.P99US}, {"max_us", l.MaxUS}}
 	for i := 1; i < len(list); i++ {
 		if list[i].value < list[i-1].value {
-			c.Fail(at+"."+list[i].name, "the number "+list[i].value.String(), "at least "+list[i-1].name+", "+list[i-1].value.String(), "")
+			c.Fail(fieldPath+"."+list[i].name, "the number "+list[i].value.String(), "at least "+list[i-1].name+", "+list[i-1].value.String(), "")
 			return
 		}
 	}
@@ -354,7 +354,7 @@ type ClassReport struct {
 	TTFTP99US  document.Micros `json:"ttft_p99_us"`
 	TPOTP99US  document.Micros `json:"tpot_p99_us"`
 	// The SLO of the class, if all its models have the same, and the value at its percentile.
-	Of                    string          `json:"of,omitempty"`
+	Figure                string          `json:"of,omitempty"`
 	SLOUS                 document.Micros `json:"slo_us,omitempty"`
 	Percentile            string          `json:"percentile,omitempty"`
 	AtPercentileUS        document.Micros `json:"at_percentile_us,omitempty"`
@@ -364,10 +364,10 @@ type ClassReport struct {
 
 // DeviceTime divides the time of all devices by what they did, as shares.
 type DeviceTime struct {
-	Running float64 `json:"running"`
-	Loading float64 `json:"loading"`
-	Both    float64 `json:"both"` // the part in which both happen at the same time
-	Idle    float64 `json:"idle"`
+	Running           float64 `json:"running"`
+	Loading           float64 `json:"loading"`
+	RunningAndLoading float64 `json:"both"` // the part in which both happen at the same time
+	Idle              float64 `json:"idle"`
 }
 
 func (t *TokenReport) checkTokens(c *document.Checker) {
@@ -389,23 +389,23 @@ func (t *TokenReport) checkTokens(c *document.Checker) {
 	if t.KVInUse != nil {
 		c.Share("kv_in_use", *t.KVInUse)
 	}
-	if d := t.DeviceTime; d != nil && !(min(d.Running, d.Loading, d.Both, d.Idle) >= 0 && d.Running+d.Loading+d.Both+d.Idle <= 1+1e-9) {
-		c.Fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.Both, d.Idle), "shares of 0 or more that sum to at most 1", "")
+	if d := t.DeviceTime; d != nil && !(min(d.Running, d.Loading, d.RunningAndLoading, d.Idle) >= 0 && d.Running+d.Loading+d.RunningAndLoading+d.Idle <= 1+1e-9) {
+		c.Fail("device_time", fmt.Sprintf("the shares %g, %g, %g and %g", d.Running, d.Loading, d.RunningAndLoading, d.Idle), "shares of 0 or more that sum to at most 1", "")
 	}
 
 	// Check the SLO classes.
-	seen := map[string]int{}
+	indexByName := map[string]int{}
 	for i := range t.Classes {
-		k, at := &t.Classes[i], fmt.Sprintf("classes[%d]", i)
-		if first, twice := seen[k.Class]; twice {
-			c.Fail(at+".class", document.Quote(k.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", first))
+		k, fieldPath := &t.Classes[i], fmt.Sprintf("classes[%d]", i)
+		if firstIndex, isDuplicate := indexByName[k.Class]; isDuplicate {
+			c.Fail(fieldPath+".class", document.Quote(k.Class)+" a second time", "each class once", fmt.Sprintf("it stands at index %d already", firstIndex))
 		}
-		seen[k.Class] = i
-		c.FailIf(k.Requests < 0, at+".requests", k.Requests, "0 or more")
-		c.Share(at+".attainment", k.Attainment)
-		c.Word(at+".of", k.Of, OfE2E, OfTTFT, OfTPOT)
+		indexByName[k.Class] = i
+		c.FailIf(k.Requests < 0, fieldPath+".requests", k.Requests, "0 or more")
+		c.Share(fieldPath+".attainment", k.Attainment)
+		c.OptionalWord(fieldPath+".of", k.Figure, FigureE2E, FigureTTFT, FigureTPOT)
 		if k.Percentile != "" {
-			c.Percentile(k.Percentile, at+".percentile")
+			c.Percentile(k.Percentile, fieldPath+".percentile")
 		}
 	}
 }

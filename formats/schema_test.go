@@ -47,7 +47,7 @@ func TestSchemasMatchTypes(t *testing.T) {
 				t.Fatal(err)
 			}
 			m := &matcher{t: t, defs: root.Defs, used: map[string]bool{}}
-			m.match(&root, reflect.TypeOf(k.Make()).Elem(), k.Name)
+			m.match(&root, reflect.TypeOf(k.NewDocument()).Elem(), k.Name)
 			if c := root.Properties["format"].Const; c != k.Format {
 				t.Errorf("format is %q, want %q", c, k.Format)
 			}
@@ -66,9 +66,9 @@ type matcher struct {
 	used map[string]bool
 }
 
-func (m *matcher) match(s *schemaDoc, typ reflect.Type, at string) {
+func (m *matcher) match(s *schemaDoc, typ reflect.Type, fieldPath string) {
 	if s == nil {
-		m.t.Errorf("%s: missing", at)
+		m.t.Errorf("%s: missing", fieldPath)
 		return
 	}
 	name := ""
@@ -77,12 +77,12 @@ func (m *matcher) match(s *schemaDoc, typ reflect.Type, at string) {
 		first := !m.used[name]
 		m.used[name] = true
 		if s = m.defs[name]; s == nil {
-			m.t.Errorf("%s: no definition %s", at, name)
+			m.t.Errorf("%s: no definition %s", fieldPath, name)
 			return
 		}
 		if !first && typ.Kind() == reflect.Struct && typ != reflect.TypeFor[document.SLO]() {
 			if name != typ.Name() {
-				m.t.Errorf("%s: definition %s for Go type %s", at, name, typ.Name())
+				m.t.Errorf("%s: definition %s for Go type %s", fieldPath, name, typ.Name())
 			}
 			return
 		}
@@ -91,17 +91,17 @@ func (m *matcher) match(s *schemaDoc, typ reflect.Type, at string) {
 	switch typ {
 	case reflect.TypeFor[document.Micros]():
 		if name != "Micros" {
-			m.t.Errorf("%s: is not of definition Micros", at)
+			m.t.Errorf("%s: is not of definition Micros", fieldPath)
 		}
 		want = "number"
 	case reflect.TypeFor[document.SLO]():
 		if name != "SLO" {
-			m.t.Errorf("%s: is not of definition SLO", at)
+			m.t.Errorf("%s: is not of definition SLO", fieldPath)
 		}
 		want = "string"
 	case reflect.TypeFor[document.Bytes]():
 		if name != "Bytes" {
-			m.t.Errorf("%s: is not of definition Bytes", at)
+			m.t.Errorf("%s: is not of definition Bytes", fieldPath)
 		}
 		return
 	case reflect.TypeFor[document.Values]():
@@ -113,28 +113,28 @@ func (m *matcher) match(s *schemaDoc, typ reflect.Type, at string) {
 	switch {
 	case want != "":
 	case typ.Kind() == reflect.Pointer:
-		m.match(s, typ.Elem(), at)
+		m.match(s, typ.Elem(), fieldPath)
 		return
 	case typ.Kind() == reflect.Struct:
-		m.object(s, typ, at, name)
+		m.object(s, typ, fieldPath, name)
 		return
 	case typ.Kind() == reflect.Slice || typ.Kind() == reflect.Array:
 		if s.Type != "array" {
-			m.t.Errorf("%s: type %v, want array", at, s.Type)
+			m.t.Errorf("%s: type %v, want array", fieldPath, s.Type)
 		}
 		if n := 0; typ.Kind() == reflect.Array {
 			if n = typ.Len(); s.MinItems == nil || *s.MinItems != n || s.MaxItems == nil || *s.MaxItems != n {
-				m.t.Errorf("%s: does not hold exactly %d items", at, n)
+				m.t.Errorf("%s: does not hold exactly %d items", fieldPath, n)
 			}
 		}
-		m.match(s.Items, typ.Elem(), at+"[]")
+		m.match(s.Items, typ.Elem(), fieldPath+"[]")
 		return
 	case typ.Kind() == reflect.Map:
 		var value schemaDoc
 		if s.Type != "object" || json.Unmarshal(s.AdditionalProperties, &value) != nil {
-			m.t.Errorf("%s: is no map", at)
+			m.t.Errorf("%s: is no map", fieldPath)
 		}
-		m.match(&value, typ.Elem(), at+"{}")
+		m.match(&value, typ.Elem(), fieldPath+"{}")
 		return
 	case typ.Kind() == reflect.String:
 		want = "string"
@@ -153,25 +153,25 @@ func (m *matcher) match(s *schemaDoc, typ reflect.Type, at string) {
 		return
 	}
 	if got != want {
-		m.t.Errorf("%s: type %v, want %s", at, s.Type, want)
+		m.t.Errorf("%s: type %v, want %s", fieldPath, s.Type, want)
 	}
 }
 
-func (m *matcher) object(s *schemaDoc, typ reflect.Type, at, name string) {
+func (m *matcher) object(s *schemaDoc, typ reflect.Type, fieldPath, name string) {
 	if name != "" && name != typ.Name() {
-		m.t.Errorf("%s: definition %s for Go type %s", at, name, typ.Name())
+		m.t.Errorf("%s: definition %s for Go type %s", fieldPath, name, typ.Name())
 	}
 	text, short := s.Type.([]any) // a module may be its name alone
 	short = short && typ == reflect.TypeFor[Module]() && slices.Equal(text, []any{"object", "string"})
 	if s.Type != "object" && !short || string(s.AdditionalProperties) != "false" {
-		m.t.Errorf("%s: is not a closed object", at)
+		m.t.Errorf("%s: is not a closed object", fieldPath)
 	}
 	known := map[string]bool{}
 	for _, f := range reflect.VisibleFields(typ) {
 		if f.Tag.Get("section") != "" {
 			for _, e := range reflect.New(typ).Interface().(document.Sectioned).Sections() {
 				known[e.Name] = true
-				m.match(s.Properties[e.Name], e.Type, at+"."+e.Name)
+				m.match(s.Properties[e.Name], e.Type, fieldPath+"."+e.Name)
 			}
 			continue
 		}
@@ -181,7 +181,7 @@ func (m *matcher) object(s *schemaDoc, typ reflect.Type, at, name string) {
 		}
 		known[field] = true
 		optional := strings.Contains(rest, "omitempty") || strings.Contains(rest, "omitzero")
-		path := at + "." + field
+		path := fieldPath + "." + field
 		p := s.Properties[field]
 		m.match(p, f.Type, path)
 		if slices.Contains(s.Required, field) == optional {
@@ -197,12 +197,12 @@ func (m *matcher) object(s *schemaDoc, typ reflect.Type, at, name string) {
 	}
 	for f := range s.Properties {
 		if !known[f] {
-			m.t.Errorf("%s.%s: no such field in Go type %s", at, f, typ.Name())
+			m.t.Errorf("%s.%s: no such field in Go type %s", fieldPath, f, typ.Name())
 		}
 	}
 	for _, f := range s.Required {
 		if !known[f] {
-			m.t.Errorf("%s: requires %s, which Go type %s lacks", at, f, typ.Name())
+			m.t.Errorf("%s: requires %s, which Go type %s lacks", fieldPath, f, typ.Name())
 		}
 	}
 }

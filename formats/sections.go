@@ -31,13 +31,13 @@ var workloadParts = []workloadPart{modelsPart, cascadePart, applicationsPart, ll
 
 // PlanKinds lists the kinds of plans.
 func PlanKinds() []string {
-	return named(planKinds, func(k *planKind) string { return k.name })
+	return namesOf(planKinds, func(k *planKind) string { return k.name })
 }
 
 // WorkloadKinds lists the kinds of plans that a workload can ask for, also those
 // that cannot be made yet.
 func WorkloadKinds() []string {
-	return named(workloadParts, func(p *workloadPart) string { return p.kind })
+	return namesOf(workloadParts, func(p *workloadPart) string { return p.kind })
 }
 
 // PlanOptions are the options of a kind of plan; nil for an unknown one.
@@ -49,12 +49,12 @@ func PlanOptions(kind string) []document.Option {
 }
 
 func planKindOf(name string) *planKind {
-	return find(planKinds, func(k *planKind) bool { return k.name == name })
+	return findFirst(planKinds, func(k *planKind) bool { return k.name == name })
 }
 
 // sectionOf is the name of the kind that a section belongs to, empty of none.
 func sectionOf(section PlanSection) string {
-	if k := find(planKinds, func(k *planKind) bool { return reflect.TypeOf(k.section) == reflect.TypeOf(section) }); k != nil {
+	if k := findFirst(planKinds, func(k *planKind) bool { return reflect.TypeOf(k.section) == reflect.TypeOf(section) }); k != nil {
 		return k.name
 	}
 	return ""
@@ -66,7 +66,7 @@ func (d *Workload) WorkloadKind() (kind, field string) {
 	if d.Section == nil {
 		return "", ""
 	}
-	if p := find(workloadParts, func(p *workloadPart) bool { return reflect.TypeOf(p.section) == reflect.TypeOf(d.Section) }); p != nil {
+	if p := findFirst(workloadParts, func(p *workloadPart) bool { return reflect.TypeOf(p.section) == reflect.TypeOf(d.Section) }); p != nil {
 		return p.kind, p.name
 	}
 	return "", ""

@@ -16,17 +16,17 @@ type SessionState struct {
 }
 
 // checkSession checks the state that a model keeps. A model without state has nil.
-func checkSession(c *document.Checker, s *SessionState, at string) {
+func checkSession(c *document.Checker, s *SessionState, fieldPath string) {
 	if s == nil {
 		return
 	}
 	if s.Bytes < 1 || s.Bytes > 1<<50 {
-		c.Fail(at+".bytes", document.Whole(s.Bytes), "1 or more bytes", "leave the state out of a model that keeps none")
+		c.Fail(fieldPath+".bytes", document.Whole(s.Bytes), "1 or more bytes", "leave the state out of a model that keeps none")
 	}
 	if s.RecomputeUS <= 0 {
-		c.Fail(at+".recompute_us", fmt.Sprint(s.RecomputeUS.D()), "a time above 0", "")
+		c.Fail(fieldPath+".recompute_us", fmt.Sprint(s.RecomputeUS.D()), "a time above 0", "")
 	}
 	if s.NearUS < 0 || s.FarUS < s.NearUS {
-		c.Fail(at+".far_us", fmt.Sprint(s.FarUS.D()), "at least near_us, which is 0 or more", "")
+		c.Fail(fieldPath+".far_us", fmt.Sprint(s.FarUS.D()), "at least near_us, which is 0 or more", "")
 	}
 }

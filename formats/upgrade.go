@@ -25,7 +25,7 @@ type planV1 struct {
 	Policy      PolicySpec    `json:"policy"`
 	Execution   []Execution   `json:"execution,omitempty"`
 	Arrivals    *Arrivals     `json:"arrivals,omitempty"`
-	Certified   *Certificate  `json:"certified,omitempty"`
+	Certificate *Certificate  `json:"certified,omitempty"`
 	Replan      *Replan       `json:"replan,omitempty"`
 	Limits      []Limit       `json:"limits,omitempty"`
 	Assumptions []string      `json:"assumptions,omitempty"`
@@ -69,7 +69,7 @@ func (old *planV1) Upgrade() (document.Document, error) {
 	p := &Plan{
 		Format: FormatPlan, Kind: old.Kind, Tool: old.Tool, Seed: old.Seed, Algorithm: old.Algorithm, Objective: old.Objective,
 		StoppedBy: old.StoppedBy, Inputs: old.Inputs, Pools: old.Pools, Deployment: make([]Deployed, 0, len(old.Models)),
-		Policy: old.Policy, Execution: old.Execution, Arrivals: old.Arrivals, Certified: old.Certified, Replan: old.Replan,
+		Policy: old.Policy, Execution: old.Execution, Arrivals: old.Arrivals, Certificate: old.Certificate, Replan: old.Replan,
 		Limits: old.Limits, Assumptions: old.Assumptions, Warnings: old.Warnings,
 	}
 	for i := range old.Models {
@@ -83,17 +83,17 @@ func (old *planV1) Upgrade() (document.Document, error) {
 		return nil, c.Err()
 	}
 	p.Options = document.NewValues(kind.options)
-	old.options(&c, &p.Options)
+	old.setOptions(&c, &p.Options)
 	if err := c.Err(); err != nil {
 		return nil, err
 	}
-	p.Options = p.Options.Kept()
-	old.section(p)
+	p.Options = p.Options.PlanForm()
+	old.setSection(p)
 	return p, nil
 }
 
 // setOptions copies the options that the plan's kind has.
-func (old *planV1) options(c *document.Checker, v *document.Values) {
+func (old *planV1) setOptions(c *document.Checker, v *document.Values) {
 	o := &old.Options
 	var slo document.SLO
 	if o.SLO != "" {
@@ -101,26 +101,26 @@ func (old *planV1) options(c *document.Checker, v *document.Values) {
 		c.FailIf(err != nil, "options.slo", "the text "+document.Quote(o.SLO), "a latency target such as \"200ms\" or \"5x\"")
 		slo = parsed
 	}
-	for _, at := range v.Options() {
+	for _, option := range v.Options() {
 		value, ok := map[string]any{
 			"margin": o.Margin, "gpu_rounding": o.GPURounding, "max_partitions": o.MaxPartitions, "slo": slo, "cut_dtype": o.CutDType,
 			"max_batch": o.MaxBatch, "blocks": o.Blocks, "blocks_by": o.BlocksBy, "batch_build": o.BatchBuild, "min_load_rps": o.MinLoadRPS,
 			"gap_target": o.GapTarget, "effort": o.Effort,
-		}[at.Key]
-		_, number := value.(float64)
-		if !ok || !number && reflect.ValueOf(value).IsZero() {
+		}[option.Key]
+		_, isNumber := value.(float64)
+		if !ok || !isNumber && reflect.ValueOf(value).IsZero() {
 			continue // left out: the default
 		}
-		if found, hint := at.Wrong(value); found != "" {
-			c.Fail("options."+at.Key, found, at.Kept().Expected(), hint)
+		if wrong, hint := option.Wrong(value); wrong != "" {
+			c.Fail("options."+option.Key, wrong, option.PlanForm().Expected(), hint)
 			continue
 		}
-		v.Put(at.Name, value)
+		v.Put(option.Name, value)
 	}
 }
 
 // setSection moves the promises into the section of the plan's kind.
-func (old *planV1) section(p *Plan) {
+func (old *planV1) setSection(p *Plan) {
 	if old.Gear != nil {
 		p.Section = old.Gear // of whatever kind the plan says it is: validation compares
 		return
@@ -137,9 +137,9 @@ func (old *planV1) section(p *Plan) {
 }
 
 // Path returns the path in version 1 of the field that has currentPath today.
-func (old *planV1) Path(today string) string {
-	if rest, ok := strings.CutPrefix(today, "deployment"); ok {
+func (old *planV1) Path(currentPath string) string {
+	if rest, ok := strings.CutPrefix(currentPath, "deployment"); ok {
 		return "models" + rest
 	}
-	return strings.TrimPrefix(today, PlanPool+".")
+	return strings.TrimPrefix(currentPath, PlanPool+".")
 }

@@ -12,10 +12,10 @@ const maxElements = 1 << 30
 
 // checkTensors checks declared tensors.
 func checkTensors(c *document.Checker, list []TensorInfo, path string) {
-	seen := map[string]int{}
+	indexByName := map[string]int{}
 	for i := range list {
 		t := &list[i]
-		c.Name(seen, i, t.Name, "%s[%d].name", path, i)
+		c.Name(indexByName, i, t.Name, "%s[%d].name", path, i)
 		if !slices.Contains(dtypes, t.DType) {
 			c.OneOf(fmt.Sprintf("%s[%d].dtype", path, i), t.DType, dtypes...)
 		}

@@ -59,7 +59,7 @@ func (d *Workload) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatWorkload)
 	if d.Section == nil {
-		names := named(workloadParts, func(p *workloadPart) string { return p.name })
+		names := namesOf(workloadParts, func(p *workloadPart) string { return p.name })
 		c.Fail("", "none of "+document.List(names), "exactly one of them", "")
 	} else {
 		d.Section.check(&c)
@@ -83,13 +83,13 @@ func (m *WorkloadModel) check(c *document.Checker, path string) {
 	if m.Margin != nil && !(*m.Margin >= 0 && *m.Margin < 1) {
 		c.Fail(path+".margin", document.Number(*m.Margin), "a share of the SLO from 0 to less than 1", "")
 	}
-	c.FailIf(!(m.Utilisation == 0 || m.Utilisation >= leastUse && m.Utilisation <= 1), path+".utilisation", m.Utilisation, "a share from %g to 1", leastUse)
+	c.FailIf(!(m.Utilisation == 0 || m.Utilisation >= minUse && m.Utilisation <= 1), path+".utilisation", m.Utilisation, "a share from %g to 1", minUse)
 	m.Lengths.check(c, path+".lengths")
 	c.FailIf(m.Accuracy < 0 || m.Accuracy > 1, path+".accuracy", m.Accuracy, "a share from 0 to 1")
 }
 
 // minUse is the smallest share of the replicas' capacity that may be promised.
-const leastUse = 0.01
+const minUse = 0.01
 
 // Rates that a floor may have: a request in eleven days, and more than any
 // cluster serves.
@@ -102,24 +102,24 @@ func checkSlo(c *document.Checker, s document.SLO, path string) {
 	switch {
 	case s.IsZero():
 		c.Fail(path, "nothing", "a latency target such as \"200ms\" or \"5x\"", "")
-	case s.Duration < 0 || s.Times < 0 || s.Duration != 0 && s.Times != 0:
+	case s.Duration < 0 || s.Factor < 0 || s.Duration != 0 && s.Factor != 0:
 		c.Fail(path, "the target "+s.String(), "a positive duration or a positive multiple", "")
 	}
 }
 
-func (a *Arrivals) check(c *document.Checker, at string) {
+func (a *Arrivals) check(c *document.Checker, fieldPath string) {
 	if a == nil {
 		return
 	}
-	if c.FailIf(a.Trace != "" && (a.Process != "" || a.CV != 0), at+".trace", "a trace beside a process", "one of the two") {
+	if c.FailIf(a.Trace != "" && (a.Process != "" || a.CV != 0), fieldPath+".trace", "a trace beside a process", "one of the two") {
 		return
 	}
-	c.Word(at+".process", a.Process, "poisson", "gamma", "uniform")
+	c.OptionalWord(fieldPath+".process", a.Process, "poisson", "gamma", "uniform")
 	switch {
 	case a.Process == "gamma" && !(a.CV > 0):
-		c.Fail(at+".cv", document.Number(a.CV), "a positive coefficient of variation with process gamma", "1 is Poisson, above it is burstier")
+		c.Fail(fieldPath+".cv", document.Number(a.CV), "a positive coefficient of variation with process gamma", "1 is Poisson, above it is burstier")
 	case a.Process != "gamma" && a.CV != 0:
-		c.Fail(at+".cv", document.Number(a.CV), "no cv: only process gamma has one", "")
+		c.Fail(fieldPath+".cv", document.Number(a.CV), "no cv: only process gamma has one", "")
 	}
 }
 

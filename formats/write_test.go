@@ -167,7 +167,7 @@ func TestEmptyListsAreNotNull(t *testing.T) {
 	}
 }
 
-func TestDigest(t *testing.T) {
+func TestDigestIsSHA256(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "abc")
 	if _, err := document.WriteBytes(path, []byte("abc")); err != nil {
 		t.Fatal(err)

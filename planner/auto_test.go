@@ -28,7 +28,7 @@ func TestMarginAuto(t *testing.T) {
 		"fewest devices": {twoKinds(), pool.ObjectiveGPUs, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opt := Options{Asked: kind.Asked{Runs: 2, Duration: 2 * time.Second}}
+			opt := Options{TestSettings: kind.TestSettings{Runs: 2, Duration: 2 * time.Second}}
 			opt.Set("gap", 0.05)
 			opt.Set("objective", c.objective)
 			opt.Set("min-load", c.load)
@@ -38,8 +38,8 @@ func TestMarginAuto(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := res.Plan
-			if p.Certified == nil {
-				t.Fatalf("options %+v, certified %+v", p.Options, p.Certified)
+			if p.Certificate == nil {
+				t.Fatalf("options %+v, certified %+v", p.Options, p.Certificate)
 			}
 			if err := p.Validate(); err != nil {
 				t.Error(err)
@@ -61,14 +61,14 @@ func TestMarginAuto(t *testing.T) {
 			fixed := opt
 			fixed.Set("margin", 0.4)
 			at := mustSolve(t, c.in, fixed).Plan
-			asked := opt.Asked
-			asked.Runs = p.Certified.Runs
+			asked := opt.TestSettings
+			asked.Runs = p.Certificate.Runs
 			if err := Certify(context.Background(), at, asked); err != nil {
 				t.Fatal(err)
 			}
 			if c.load > 0 {
 				if got := certifiedRate(p); got < c.load || certifiedRate(at) >= c.load && p.Objective.Value > at.Objective.Value {
-					t.Errorf("%v devices at load %v, with margin 0.4 %v at %v", p.Objective.Value, p.Certified.LoadFactor, at.Objective.Value, at.Certified.LoadFactor)
+					t.Errorf("%v devices at load %v, with margin 0.4 %v at %v", p.Objective.Value, p.Certificate.LoadFactor, at.Objective.Value, at.Certificate.LoadFactor)
 				}
 				return
 			}
@@ -86,8 +86,8 @@ func TestMarginAuto(t *testing.T) {
 // certifiedRate is the least certified rate per weight.
 func certifiedRate(p *formats.Plan) float64 {
 	rate := math.Inf(1)
-	for i, m := range p.Certified.Models {
-		rate = min(rate, m.RPS/p.Promised(i).Weight)
+	for i, m := range p.Certificate.Models {
+		rate = min(rate, m.RPS/p.PromiseFor(i).Weight)
 	}
 	return rate
 }
@@ -102,7 +102,7 @@ func TestMarginAutoWhereTheDefaultIsInfeasible(t *testing.T) {
 	if _, err := Solve(context.Background(), in, opt, highs.Solver{}, nil); err == nil {
 		t.Fatal("feasible at 0.4")
 	}
-	opt.Asked = kind.Asked{Runs: 1, Duration: 2 * time.Second}
+	opt.TestSettings = kind.TestSettings{Runs: 1, Duration: 2 * time.Second}
 	opt.Set("margin", Auto)
 	res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 	if err != nil {

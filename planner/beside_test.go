@@ -83,7 +83,7 @@ func TestFrontEndLimitsRates(t *testing.T) {
 				return res.Plan
 			}
 			full, rate := solved(), 0.0
-			for _, s := range full.Served() {
+			for _, s := range full.ServedModels() {
 				rate += s.Weight * full.Objective.Value
 			}
 			const part = .3

@@ -61,7 +61,7 @@ func TestManyRequestsPerSecond(t *testing.T) {
 		"an application":  {flow, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in, err := decoded(c.problem)
+			in, err := decodeDocuments(c.problem)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +75,7 @@ func TestManyRequestsPerSecond(t *testing.T) {
 				t.Fatal(err)
 			}
 			said := strings.Contains(strings.Join(res.Plan.Assumptions, "\n"), "rates are not confirmed by simulation: ")
-			if certified := res.Plan.Certified != nil; certified != c.tested || said == c.tested {
+			if certified := res.Plan.Certificate != nil; certified != c.tested || said == c.tested {
 				t.Errorf("certified %v, expected %v; assumptions %q", certified, c.tested, res.Plan.Assumptions)
 			}
 		})

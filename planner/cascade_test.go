@@ -28,7 +28,7 @@ func threeSizes(devices int) Inputs {
 	const n = 3000
 	rng := rand.New(rand.NewPCG(7, 7))
 	p := &formats.Profile{Format: "inferplan.profile/v1", Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
-	rec := formats.Records{Samples: n, Planning: 2000}
+	rec := formats.Records{Samples: n, PlanningSamples: 2000}
 	for k, name := range []string{"small", "middle", "large"} {
 		m := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all", WeightBytes: int64(1000 * (k + 1))}}}
 		for _, b := range []int{1, 4, 16} {
@@ -69,7 +69,7 @@ func TestTrialsAndSimulationOfCascadesCountTheSame(t *testing.T) {
 	}
 	in.Cluster.FrontEnd = &formats.FrontEnd{Cores: 2}
 	const beside, cost = 6 * time.Millisecond, 60 * time.Microsecond // (1 + 4 + 13)/3 and (10 + 40 + 130)/3
-	frontEnd := in.Cluster.FrontEnd.Time(cost)
+	frontEnd := in.Cluster.FrontEnd.OccupiedTime(cost)
 	res, err := Solve(t.Context(), in, Options{}, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -83,8 +83,8 @@ func TestTrialsAndSimulationOfCascadesCountTheSame(t *testing.T) {
 		t.Errorf("simulation counts %v and %v, the trials %v and %v, expected %v and %v", sc.Egress, sc.FrontEnd, g.RequestUS, g.RequestCPUUS, beside, frontEnd)
 	}
 	// A plan of a version that did not say it has the mean by the rates of its models.
-	if g.RequestUS, g.RequestCPUUS = 0, 0; res.Plan.BesideRuns() == beside || res.Plan.BesideRuns() < time.Millisecond {
-		t.Errorf("an older plan counts %v", res.Plan.BesideRuns())
+	if g.RequestUS, g.RequestCPUUS = 0, 0; res.Plan.RequestOverhead() == beside || res.Plan.RequestOverhead() < time.Millisecond {
+		t.Errorf("an older plan counts %v", res.Plan.RequestOverhead())
 	}
 }
 
@@ -117,7 +117,7 @@ func TestGearPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := policygear.Of(tables)
+		own := policygear.TablesOf(tables)
 		own.Gears = own.Gears[i : i+1] // this gear alone: its own accuracy
 		pol, err := policies.New(plan.Policy, tables)
 		if err != nil {
@@ -186,7 +186,7 @@ func TestGearPlanGoals(t *testing.T) {
 		}
 		switch c.name {
 		case "accuracy":
-			if len(p.Limits) != 1 || p.Limits[0].Value < *o.Bound || p.Limits[0].What != "device cpu-1" {
+			if len(p.Limits) != 1 || p.Limits[0].Value < *o.Bound || p.Limits[0].Constraint != "device cpu-1" {
 				t.Errorf("one more device: %+v, bound %v", p.Limits, *o.Bound)
 			}
 		case "latency":
@@ -212,7 +212,7 @@ func TestGearPlanErrors(t *testing.T) {
 		"unknown model":                    {func(in *Inputs) { formats.CascadeOf(in.Workload).Family[1] = "midle" }, []string{"cascade.family[1]", "midle", "small, middle, large"}},
 		"no records":                       {func(in *Inputs) { in.Profile.Records = nil }, []string{"records", "plan import records"}},
 		"grid":                             {func(in *Inputs) { formats.CascadeOf(in.Workload).Grid = 1 }, []string{"cascade.grid", "2 to"}},
-		"measured":                         {func(in *Inputs) { formats.CascadeOf(in.Workload).QPS = formats.CascadeQPS{Measured: "f.csv"} }, []string{"measured", "f.csv"}},
+		"measured":                         {func(in *Inputs) { formats.CascadeOf(in.Workload).QPS = formats.CascadeQPS{MeasuredFile: "f.csv"} }, []string{"measured", "f.csv"}},
 	} {
 		in := threeSizes(1)
 		c.change(&in)

@@ -63,7 +63,7 @@ func gearsHold(t *testing.T, plan *formats.Plan) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := policygear.Of(tables)
+		own := policygear.TablesOf(tables)
 		own.Gears = own.Gears[i : i+1]
 		pol, err := policies.New(plan.Policy, tables)
 		if err != nil {
@@ -93,7 +93,7 @@ func stagesOf(p *formats.Plan) []string {
 	for i := range p.Deployment {
 		for k := range p.Deployment[i].Pipelines {
 			if l := &p.Deployment[i].Pipelines[k]; len(l.Stages) > 1 {
-				out = append(out, p.Deployment[i].Model+": "+l.Devices())
+				out = append(out, p.Deployment[i].Model+": "+l.DeviceKinds())
 			}
 		}
 	}

@@ -20,7 +20,7 @@ func twoClasses() Inputs {
 	in.Workload.Section = formats.WorkloadModels{
 		{Model: "small", Class: "interactive", SLO: document.SLO{Duration: 25 * time.Millisecond}, Weight: 0.4},
 		{Model: "small", Class: "batch", SLO: document.SLO{Duration: 150 * time.Millisecond}, Weight: 0.2, Percentile: "p95"},
-		{Model: "large", SLO: document.SLO{Times: 5}, Weight: 0.4},
+		{Model: "large", SLO: document.SLO{Factor: 5}, Weight: 0.4},
 	}
 	return in
 }
@@ -47,7 +47,7 @@ func TestClassesArePlannedLikeModels(t *testing.T) {
 			t.Errorf("%s: objective %+v, with two names %+v", algorithm, got.Objective, want.Objective)
 		}
 		for i := range got.Deployment {
-			g, w := got.Promised(i), want.Promised(i)
+			g, w := got.PromiseFor(i), want.PromiseFor(i)
 			pipelines := got.Deployment[i].Pipelines
 			if k := formats.ModelsOf(twoClasses().Workload)[i].Key(); g.Key() != k {
 				t.Errorf("%s: models[%d] is %s, want %s", algorithm, i, g.Key(), k)
@@ -61,7 +61,7 @@ func TestClassesArePlannedLikeModels(t *testing.T) {
 				}
 			}
 		}
-		if batch := got.Promised(1); batch.SLOUS.D() != 150*time.Millisecond || batch.Percentile != "p95" {
+		if batch := got.PromiseFor(1); batch.SLOUS.D() != 150*time.Millisecond || batch.Percentile != "p95" {
 			t.Errorf("%s: the class batch has an SLO of %v at %s", algorithm, batch.SLOUS, batch.Percentile)
 		}
 	}
@@ -71,15 +71,15 @@ func TestClassesAreCertifiedEach(t *testing.T) {
 	var opt Options
 	opt.Set("gap", 0.05)
 	p := mustSolve(t, twoClasses(), opt).Plan
-	if err := Certify(context.Background(), p, kind.Asked{Runs: 2, Duration: 2 * time.Second}); err != nil {
+	if err := Certify(context.Background(), p, kind.TestSettings{Runs: 2, Duration: 2 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	for i := range p.Deployment {
-		c, m := &p.Certified.Models[i], p.Promised(i)
-		if c.Key() != m.Key() || math.Abs(c.RPS-p.Certified.LoadFactor*m.RPS) > 1e-9 {
+		c, m := &p.Certificate.Models[i], p.PromiseFor(i)
+		if c.Key() != m.Key() || math.Abs(c.RPS-p.Certificate.LoadFactor*m.RPS) > 1e-9 {
 			t.Errorf("certified %+v for %s", c, m.Key())
 		}
 		if c.Attainment < 0.99 || c.P99US > m.SLOUS {

@@ -40,7 +40,7 @@ func TestDrawnDocuments(t *testing.T) {
 			for i := range draws {
 				documents, how := problems[name], "nothing changed"
 				if i > 0 {
-					documents, how = drawn(rng, documents)
+					documents, how = mutateDocument(rng, documents)
 				}
 				counts[solvesOrSays(t, documents, how)]++
 			}
@@ -52,8 +52,8 @@ func TestDrawnDocuments(t *testing.T) {
 	}
 }
 
-// drawn changes one of the documents, in three of four draws the workload.
-func drawn(rng *rand.Rand, from mutant.Problem) (mutant.Problem, string) {
+// mutateDocument changes one of the documents, in three of four draws the workload.
+func mutateDocument(rng *rand.Rand, from mutant.Problem) (mutant.Problem, string) {
 	role := []string{"profile", "cluster", "workload", "workload", "workload"}[rng.IntN(5)]
 	out := maps.Clone(from)
 	tree, how := mutant.Draw(rng, from[role])
@@ -61,8 +61,8 @@ func drawn(rng *rand.Rand, from mutant.Problem) (mutant.Problem, string) {
 	return out, role + ": " + strings.Join(how, "; ")
 }
 
-// decoded are documents as trees of JSON.
-func decoded(documents mutant.Problem) (in planner.Inputs, err error) {
+// decodeDocuments are documents as trees of JSON.
+func decodeDocuments(documents mutant.Problem) (in planner.Inputs, err error) {
 	for role, tree := range documents {
 		text, err := json.Marshal(tree)
 		if err != nil {
@@ -97,7 +97,7 @@ func solvesOrSays(t *testing.T, documents mutant.Problem, how string) (outcome s
 			fail("panic: %v\n%s", r, debug.Stack())
 		}
 	}()
-	in, err := decoded(documents)
+	in, err := decodeDocuments(documents)
 	if err != nil {
 		if len(document.Findings(err)) == 0 {
 			fail("an error without a place: %v", err)
@@ -107,7 +107,7 @@ func solvesOrSays(t *testing.T, documents mutant.Problem, how string) (outcome s
 	in.WorkloadDir = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	opt := planner.Options{NearestUntold: true}
+	opt := planner.Options{SkipNearest: true}
 	res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
 	if ctx.Err() != nil {
 		return "not solved in a minute"

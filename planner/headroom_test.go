@@ -51,13 +51,13 @@ func TestHeadroomOfModels(t *testing.T) {
 	if p.Objective.Value >= without.Objective.Value || *p.Objective.Bound < p.Objective.Value {
 		t.Errorf("objective %v within %v, %v without headroom", p.Objective.Value, *p.Objective.Bound, without.Objective.Value)
 	}
-	today := &kind.Today{Plan: p, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
+	today := &kind.CheckInput{Plan: p, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
 	if f := verify.Check(today); len(f) > 0 {
 		t.Error(f)
 	}
 	// Planned again from what the plan says, it is the same.
 	in.Workload = verify.WorkloadOf(p)
-	if again := mustSolve(t, in, OptionsOf(p)).Plan; again.Objective.Value != p.Objective.Value {
+	if again := mustSolve(t, in, OptionsOfPlan(p)).Plan; again.Objective.Value != p.Objective.Value {
 		t.Errorf("%v planned again, %v before", again.Objective.Value, p.Objective.Value)
 	}
 	for name, change := range map[string]func(){
@@ -67,7 +67,7 @@ func TestHeadroomOfModels(t *testing.T) {
 	} {
 		before := slices.Clone(s.Headroom)
 		change()
-		if !slices.ContainsFunc(verify.Check(&kind.Today{Plan: p, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}), func(f kind.Finding) bool { return f.Constraint == name }) {
+		if !slices.ContainsFunc(verify.Check(&kind.CheckInput{Plan: p, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}), func(f kind.Finding) bool { return f.Constraint == name }) {
 			t.Errorf("nothing found about %s", name)
 		}
 		s.Headroom = before
@@ -79,7 +79,7 @@ func TestHeadroomOfModels(t *testing.T) {
 // plan states.
 func TestTunedPromises(t *testing.T) {
 	in := twoKinds()
-	opt := Options{Asked: kind.Asked{Runs: 2, Duration: 2 * time.Second}}
+	opt := Options{TestSettings: kind.TestSettings{Runs: 2, Duration: 2 * time.Second}}
 	opt.Set("gap", 0.05)
 	opt.Set("margin", Auto)
 	res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
@@ -87,22 +87,22 @@ func TestTunedPromises(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := res.Plan
-	if f := verify.Check(&kind.Today{Plan: p, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}); len(f) > 0 {
+	if f := verify.Check(&kind.CheckInput{Plan: p, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}); len(f) > 0 {
 		t.Error(f)
 	}
-	if p.Certified.LoadFactor < 1 {
-		t.Errorf("certified %v of what it promises", p.Certified.LoadFactor)
+	if p.Certificate.LoadFactor < 1 {
+		t.Errorf("certified %v of what it promises", p.Certificate.LoadFactor)
 	}
-	again, asked := *p, opt.Asked
-	asked.Runs = p.Certified.Runs // the promise was confirmed by as many
+	again, asked := *p, opt.TestSettings
+	asked.Runs = p.Certificate.Runs // the promise was confirmed by as many
 	if err := Certify(context.Background(), &again, asked); err != nil {
 		t.Fatal(err)
 	}
-	if f := again.Certified.LoadFactor; f < 1 || f > 1.05 {
+	if f := again.Certificate.LoadFactor; f < 1 || f > 1.05 {
 		t.Errorf("certified anew %v of what it promises", f)
 	}
 	// With a plan that runs, the search starts from what that keeps back.
-	in.Running = p
+	in.RunningPlan = p
 	next, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -87,8 +87,8 @@ func TestTooMuchLoad(t *testing.T) {
 		if err := at(near * 1.01); err == nil {
 			t.Errorf("%s of %g: nearest is %g, and 1 %% more is feasible as well", objective, load, near)
 		}
-		alone := func(n kind.Nearest) bool { return n.SLOFactor > 0 || len(n.Devices) == 1 }
-		for _, or := range inf.Or {
+		alone := func(n kind.NearestFeasible) bool { return n.SLOFactor > 0 || len(n.Devices) == 1 }
+		for _, or := range inf.Alternatives {
 			if !alone(or) {
 				t.Errorf("%s of %g: %s is another way?", objective, load, or)
 			}

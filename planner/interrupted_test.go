@@ -18,27 +18,27 @@ import (
 	"inferplan/testkit/mutant"
 )
 
-// countdown is a context that ends after it was asked so often whether it has.
-type countdown struct {
+// countdownContext is a context that ends after it was asked so often whether it has.
+type countdownContext struct {
 	context.Context
-	mu     sync.Mutex
-	left   int
-	asked  int
-	closed chan struct{}
+	mu       sync.Mutex
+	maxCalls int
+	calls    int
+	closed   chan struct{}
 }
 
-func after(n int) *countdown {
-	return &countdown{Context: context.Background(), left: n, closed: make(chan struct{})}
+func contextAfter(n int) *countdownContext {
+	return &countdownContext{Context: context.Background(), maxCalls: n, closed: make(chan struct{})}
 }
 
-func (c *countdown) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (c *countdownContext) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-func (c *countdown) Done() <-chan struct{} { return c.closed }
+func (c *countdownContext) Done() <-chan struct{} { return c.closed }
 
-func (c *countdown) Err() error {
+func (c *countdownContext) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.asked++; c.asked < c.left {
+	if c.calls++; c.calls < c.maxCalls {
 		return nil
 	}
 	select {
@@ -63,7 +63,7 @@ func TestInterruptedPlansClaimNoMoreThanWasProved(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(problems)) {
 		t.Run(name, func(t *testing.T) {
 			in := inputsOf(t, problems[name])
-			whole := after(math.MaxInt)
+			whole := contextAfter(math.MaxInt)
 			full, err := planner.Solve(whole, in, planner.Options{}, highs.Solver{}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -71,17 +71,17 @@ func TestInterruptedPlansClaimNoMoreThanWasProved(t *testing.T) {
 			got := map[string]int{}
 			for i := range tries {
 				// Near the start and near the end, where proofs are almost complete.
-				n := 1 + whole.asked*i/tries
+				n := 1 + whole.calls*i/tries
 				if i%2 == 1 {
-					n = max(1, whole.asked-i*i/2)
+					n = max(1, whole.calls-i*i/2)
 				}
-				res, err := planner.Solve(after(n), in, planner.Options{}, highs.Solver{}, nil)
+				res, err := planner.Solve(contextAfter(n), in, planner.Options{}, highs.Solver{}, nil)
 				if _, infeasible := errors.AsType[*planner.InfeasibleError](err); infeasible {
-					t.Errorf("interrupted at %d of %d: %v", n, whole.asked, err)
+					t.Errorf("interrupted at %d of %d: %v", n, whole.calls, err)
 				}
 				if err != nil {
 					if !errors.Is(err, context.Canceled) {
-						t.Errorf("interrupted at %d of %d, it does not say so: %v", n, whole.asked, err)
+						t.Errorf("interrupted at %d of %d, it does not say so: %v", n, whole.calls, err)
 					}
 					got["no plan"]++
 					continue
@@ -92,10 +92,10 @@ func TestInterruptedPlansClaimNoMoreThanWasProved(t *testing.T) {
 					continue
 				}
 				if full.Plan.StoppedBy != "proved" || math.Abs(o.Value-f.Value) > 1e-9*math.Abs(f.Value) || o.Bound == nil || math.Abs(*o.Bound-*f.Bound) > 1e-6*math.Abs(*f.Bound) {
-					t.Errorf("interrupted at %d of %d: proved %v of at most %v, the whole search %v (%s) of at most %v", n, whole.asked, o.Value, o.Bound, f.Value, full.Plan.StoppedBy, f.Bound)
+					t.Errorf("interrupted at %d of %d: proved %v of at most %v, the whole search %v (%s) of at most %v", n, whole.calls, o.Value, o.Bound, f.Value, full.Plan.StoppedBy, f.Bound)
 				}
 			}
-			t.Log(whole.asked, got)
+			t.Log(whole.calls, got)
 		})
 	}
 }

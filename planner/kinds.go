@@ -15,7 +15,7 @@ import (
 var methods = []*kind.Method{&pool.Method, &gear.Method, &flow.Method, &queue.Method}
 
 // Kinds lists the kinds of plans that have a method.
-func Kinds() []string { return kindsWith(func(*kind.Method) bool { return true }) }
+func Kinds() []string { return kindsWhere(func(*kind.Method) bool { return true }) }
 
 // MethodOf returns the method of a kind of plans, or nil if there is none.
 func MethodOf(kindName string) *kind.Method {
@@ -26,17 +26,17 @@ func MethodOf(kindName string) *kind.Method {
 }
 
 // kindsWhere lists the kinds whose method meets a condition.
-func kindsWith(can func(m *kind.Method) bool) []string {
-	var out []string
+func kindsWhere(condition func(m *kind.Method) bool) []string {
+	var kinds []string
 	for _, m := range methods {
-		if can(m) {
-			out = append(out, m.Kind)
+		if condition(m) {
+			kinds = append(kinds, m.Kind)
 		}
 	}
-	return out
+	return kinds
 }
 
 // kindsWithOption lists the kinds that have an option.
 func kindsWithOption(name string) []string {
-	return kindsWith(func(m *kind.Method) bool { return document.NewValues(m.Options()).Has(name) })
+	return kindsWhere(func(m *kind.Method) bool { return document.NewValues(m.Options()).Has(name) })
 }

@@ -27,24 +27,24 @@ type LocalGPUs struct {
 // machine that the profile has measured. One core is left to the front end. A CPU thread set
 // has no shares, so the models take turns on it. The strings are the assumptions made.
 func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []string, error) {
-	measured := measuredShares(profile)
+	maxShares := measuredShares(profile)
 	c := &formats.Cluster{Format: formats.FormatCluster, Host: formats.HostShared}
 
 	// GPUs that the profile has measured.
-	var assumed []string
+	var assumptions []string
 	for _, g := range m.GPUs {
-		shares := measured[g.Kind]
+		shares := maxShares[g.Kind]
 		if shares == 0 {
 			continue
 		}
 		c.Pools = append(c.Pools, formats.Pool{
 			Device: g.Kind, Count: g.Count, MaxShares: shares, PerNode: g.Count, Memory: document.Bytes(g.MemoryBytes),
 		})
-		assumed = append(assumed, fmt.Sprintf("cluster: the %d %s of this machine", g.Count, g.Kind))
+		assumptions = append(assumptions, fmt.Sprintf("cluster: the %d %s of this machine", g.Count, g.Kind))
 	}
 
 	// CPU thread sets of the first measured size.
-	kinds := slices.Sorted(maps.Keys(measured))
+	kinds := slices.Sorted(maps.Keys(maxShares))
 	for _, k := range kinds {
 		n, ok := formats.CPUThreads(k)
 		if !ok {
@@ -58,26 +58,26 @@ func LocalCluster(profile *formats.Profile, m Machine) (*formats.Cluster, []stri
 			continue
 		}
 		c.Pools = append(c.Pools, formats.Pool{Device: k, Count: count, PerNode: count, Sharing: formats.SharingTime})
-		assumed = append(assumed, fmt.Sprintf("cluster: %d x %s of this machine's %d cores (one is left to the front end); models take turns on them", count, k, m.Cores))
+		assumptions = append(assumptions, fmt.Sprintf("cluster: %d x %s of this machine's %d cores (one is left to the front end); models take turns on them", count, k, m.Cores))
 		break // thread sets of another size would use the same cores twice
 	}
 	if len(c.Pools) == 0 {
 		return nil, nil, fmt.Errorf("this machine has none of the devices that the profile measured (%s); "+
 			"type 'plan profile' here, or give a cluster file with --cluster", strings.Join(kinds, ", "))
 	}
-	return c, assumed, nil
+	return c, assumptions, nil
 }
 
 // measuredShares returns for every device kind of the profile the largest v of a measured share
 // 1/v.
 func measuredShares(p *formats.Profile) map[string]int {
-	out := map[string]int{}
+	maxShares := map[string]int{}
 	for i := range p.Models {
 		for _, m := range p.Models[i].Measurements {
-			out[m.Device] = max(out[m.Device], m.Share, 1)
+			maxShares[m.Device] = max(maxShares[m.Device], m.Share, 1)
 		}
 	}
-	return out
+	return maxShares
 }
 
 // AssumedWorkload returns the workload that is assumed if none is given: that of the first

@@ -50,7 +50,7 @@ func TestWorkFollowsDevices(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.change(p)
-			in, err := decoded(p)
+			in, err := decodeDocuments(p)
 			if err != nil {
 				t.Fatal(err)
 			}

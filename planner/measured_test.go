@@ -34,10 +34,10 @@ func TestLoosePromises(t *testing.T) {
 	} {
 		x := formats.Measurement{Device: "cpu-1", Share: 1, Batch: c.batch, Blocks: blocks(c.half)}
 		if c.whole > 0 {
-			x.Whole = &formats.Latency{WallUS: c.whole}
+			x.WholeModel = &formats.Latency{WallUS: c.whole}
 		}
 		profile := &formats.Profile{Models: []formats.ProfileModel{{Model: "squeezenet", Blocks: make([]formats.Block, 4), Measurements: []formats.Measurement{x}}}}
-		if got := fmt.Sprint(loosePromises(plan, profile)); got != c.want {
+		if got := fmt.Sprint(looseRateWarnings(plan, profile)); got != c.want {
 			t.Errorf("whole %v, half width %v: got\n%s, want\n%s", c.whole, c.half, got, c.want)
 		}
 	}

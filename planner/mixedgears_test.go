@@ -81,11 +81,11 @@ func TestGoalsOnTwoKinds(t *testing.T) {
 		name, objective string
 		slo             formats.CascadeSLO
 	}{
-		{"accuracy of all requests", "accuracy", formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}, Over: formats.OverRequests}},
+		{"accuracy of all requests", "accuracy", formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}, Scope: formats.ScopeRequests}},
 		{"latency", "latency", formats.CascadeSLO{Accuracy: .8}},
 		{"gpus", "gpus", formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}, Accuracy: .84}},
 		{"cost", "cost", formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}, Accuracy: .84}},
-		{"power", "power", formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}, Accuracy: .84, Over: formats.OverRequests}},
+		{"power", "power", formats.CascadeSLO{Latency: document.SLO{Duration: 100e6}, Accuracy: .84, Scope: formats.ScopeRequests}},
 	} {
 		documents := func(first, second int) Inputs {
 			in := onTwoKinds(2, 2)
@@ -139,7 +139,7 @@ func TestGoalsOnTwoKinds(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %.5g of %.5g%s", c.name, o.Value, *o.Bound, text)
-		if c.slo.Over == "" {
+		if c.slo.Scope == "" {
 			gearsHold(t, plan)
 		}
 	}

@@ -17,128 +17,128 @@ import (
 // The nearest problem that has a plan is found by solving problems that ask for less. So it has
 // a plan with whole devices, and a problem that asks for a little more has none.
 const (
-	nearPrecision = 1.005                  // the last feasible value and the first infeasible one are this near
-	raggedStep    = 1.01                   // step of further values that are tried if simulation decides
-	nearDigits    = 6                      // significant digits of the values that are tried
-	nearTrials    = 80                     // most problems that are solved
-	nearTime      = 10 * time.Second       // least CPU time of the search; what is not found by then is left out
-	nearTimes     = 2                      // CPU time in multiples of the time that the first solve took
-	mostNearTime  = 2 * time.Minute        // most CPU time of the search
-	nearGap       = 0.95                   // gap of a trial: a plan of any quality shows that there is one
-	jointSteps    = 12                     // most causes that are followed
-	watchEvery    = 100 * time.Millisecond // how often the CPU time is checked
-	mostLonger    = 1e6                    // largest factor on an SLO that is tried
-	mostDevices   = 256                    // most devices of one kind that are added
-	mostSimulated = 16                     // the same if simulation decides: with hundreds of devices it takes minutes
+	nearPrecision     = 1.005                  // the last feasible value and the first infeasible one are this near
+	simulatedStep     = 1.01                   // step of further values that are tried if simulation decides
+	nearDigits        = 6                      // significant digits of the values that are tried
+	nearTrials        = 80                     // most problems that are solved
+	nearTime          = 10 * time.Second       // least CPU time of the search; what is not found by then is left out
+	nearTimeFactor    = 2                      // CPU time in multiples of the time that the first solve took
+	maxNearTime       = 2 * time.Minute        // most CPU time of the search
+	nearGap           = 0.95                   // gap of a trial: a plan of any quality shows that there is one
+	jointSteps        = 12                     // most causes that are followed
+	watchEvery        = 100 * time.Millisecond // how often the CPU time is checked
+	maxSLOFactor      = 1e6                    // largest factor on an SLO that is tried
+	maxAddedDevices   = 256                    // most devices of one kind that are added
+	maxAddedSimulated = 16                     // the same if simulation decides: with hundreds of devices it takes minutes
 )
 
 // nearestSearch searches for the nearest relaxation of a problem that has a plan.
-type nearby struct {
+type nearestSearch struct {
 	ctx     context.Context
 	method  *kind.Method
 	problem *kind.Problem
 	// solve returns an error if a problem has no plan.
-	solve func(context.Context, *kind.Problem) error
-	left  int           // number of problems that may still be solved
-	begun time.Duration // CPU time at the start
-	most  time.Duration // CPU time of the search
-	cut   *string       // what ended the search early, or empty
+	solve           func(context.Context, *kind.Problem) error
+	remainingTrials int           // number of problems that may still be solved
+	startCPU        time.Duration // CPU time at the start
+	maxCPU          time.Duration // CPU time of the search
+	stopReason      *string       // what ended the search early, or empty
 }
 
 // errExhausted ends the search.
-var errEnough = errors.New("no more trials")
+var errExhausted = errors.New("no more trials")
 
 // nearestFeasible replaces what a method says to be nearest by what was found by solving.
 // solveTime is the CPU time that the method took to find that there is no plan.
-func nearest(ctx context.Context, m *kind.Method, p *kind.Problem, inf *InfeasibleError, took time.Duration, solve func(context.Context, *kind.Problem) error) *InfeasibleError {
-	if m.Loosened == nil || p.Trial {
-		return inf
+func nearestFeasible(ctx context.Context, m *kind.Method, p *kind.Problem, infeasible *InfeasibleError, solveTime time.Duration, solve func(context.Context, *kind.Problem) error) *InfeasibleError {
+	if m.RelaxWorkload == nil || p.FeasibilityOnly {
+		return infeasible
 	}
 
 	// Trials need a plan of any quality.
-	most := min(max(nearTime, nearTimes*took), mostNearTime)
-	within, cancel := context.WithCancel(ctx)
+	maxCPU := min(max(nearTime, nearTimeFactor*solveTime), maxNearTime)
+	searchContext, cancel := context.WithCancel(ctx)
 	defer cancel()
-	q := *p
-	if q.Trial = true; q.Values.Has("gap") && q.Values.Number("gap") < nearGap {
-		if err := q.Values.Set("gap", nearGap); err != nil {
-			return inf
+	trial := *p
+	if trial.FeasibilityOnly = true; trial.Values.Has("gap") && trial.Values.Number("gap") < nearGap {
+		if err := trial.Values.Set("gap", nearGap); err != nil {
+			return infeasible
 		}
 	}
 
 	// Search within a CPU time.
-	out := *inf
-	out.Or = nil
-	n := &nearby{ctx: within, method: m, problem: &q, solve: solve, left: nearTrials, begun: cputime.Used(), most: most, cut: &out.CutShort}
-	go n.watch(cancel)
+	result := *infeasible
+	result.Alternatives = nil
+	search := &nearestSearch{ctx: searchContext, method: m, problem: &trial, solve: solve, remainingTrials: nearTrials, startCPU: cputime.Used(), maxCPU: maxCPU, stopReason: &result.CutShort}
+	go search.watchCPU(cancel)
 	defer func() {
-		if out.CutShort != "" && ctx.Err() != nil {
-			out.CutShort = "by an interrupt"
+		if result.CutShort != "" && ctx.Err() != nil {
+			result.CutShort = "by an interrupt"
 		}
 	}()
 
 	// Follow the causes together, then look for single changes that alone have a plan.
-	joint, err := n.joint(&out)
-	if err != nil && errors.Is(err, errEnough) {
-		out.Nearest = n.needed(inf)
-		return &out
+	combined, err := search.followCauses(&result)
+	if err != nil && errors.Is(err, errExhausted) {
+		result.Nearest = search.knownNeeds(infeasible)
+		return &result
 	}
-	list := n.alternatives(joint)
-	if joint == nil && len(list) == 0 {
-		joint = n.both()
+	relaxations := search.alternatives(combined)
+	if combined == nil && len(relaxations) == 0 {
+		combined = search.lessLoadAndLongerSLOs()
 	}
-	if joint == nil {
-		out.Nearest = n.needed(inf)
+	if combined == nil {
+		result.Nearest = search.knownNeeds(infeasible)
 	} else {
-		list = append([]*kind.Looser{joint}, list...)
+		relaxations = append([]*kind.Relaxation{combined}, relaxations...)
 	}
 
 	// The first relaxation is the nearest, the others are alternatives.
-	for i, l := range list {
-		near := n.written(l, inf)
+	for i, relaxation := range relaxations {
+		near := search.asNearest(relaxation, infeasible)
 		if i == 0 {
-			out.Nearest = near
+			result.Nearest = near
 			continue
 		}
-		out.Or = append(out.Or, near)
+		result.Alternatives = append(result.Alternatives, near)
 	}
-	return &out
+	return &result
 }
 
 // knownNeeds returns what is needed at least, if no relaxation with a plan was found. Only
 // methods whose plans are simulated have such a bound.
-func (n *nearby) needed(inf *InfeasibleError) kind.Nearest {
-	if !n.method.Simulated {
-		return kind.Nearest{}
+func (n *nearestSearch) knownNeeds(infeasible *InfeasibleError) kind.NearestFeasible {
+	if !n.method.SimulationDecides {
+		return kind.NearestFeasible{}
 	}
-	near := kind.Nearest{SLOUS: inf.Nearest.SLOUS, LoadFactor: inf.Nearest.LoadFactor}
-	near.NotSolved = near.SLOUS > 0 || near.LoadFactor > 0
-	return near
+	nearest := kind.NearestFeasible{SLOUS: infeasible.Nearest.SLOUS, LoadFactor: infeasible.Nearest.LoadFactor}
+	nearest.NotSolved = nearest.SLOUS > 0 || nearest.LoadFactor > 0
+	return nearest
 }
 
 // whyInfeasible solves a relaxation. It returns nil if there is a plan, else the reason.
-func (n *nearby) is(l *kind.Looser) (*InfeasibleError, error) {
-	if n.enough() {
-		return nil, errEnough
+func (n *nearestSearch) whyInfeasible(relaxation *kind.Relaxation) (*InfeasibleError, error) {
+	if n.isExhausted() {
+		return nil, errExhausted
 	}
-	n.left--
-	p, err := l.Problem(n.method, n.problem)
+	n.remainingTrials--
+	p, err := relaxation.RelaxProblem(n.method, n.problem)
 	if err == nil {
 		err = n.solve(n.ctx, p)
 	}
 	if n.ctx.Err() != nil && err != nil {
-		n.enough()
-		return nil, errEnough
+		n.isExhausted()
+		return nil, errExhausted
 	}
-	inf, _ := errors.AsType[*InfeasibleError](err)
-	if inf != nil {
-		return inf, nil
+	infeasible, _ := errors.AsType[*InfeasibleError](err)
+	if infeasible != nil {
+		return infeasible, nil
 	}
 	return nil, err
 }
 
 // watchCPU ends the search, also within a trial, when its CPU time is used up.
-func (n *nearby) watch(cancel context.CancelFunc) {
+func (n *nearestSearch) watchCPU(cancel context.CancelFunc) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
 	for {
@@ -146,7 +146,7 @@ func (n *nearby) watch(cancel context.CancelFunc) {
 		case <-n.ctx.Done():
 			return
 		case <-tick.C:
-			if cputime.Used()-n.begun > n.most {
+			if cputime.Used()-n.startCPU > n.maxCPU {
 				cancel()
 			}
 		}
@@ -154,66 +154,66 @@ func (n *nearby) watch(cancel context.CancelFunc) {
 }
 
 // isExhausted reports whether the search must end, and notes the reason.
-func (n *nearby) enough() bool {
-	why := ""
+func (n *nearestSearch) isExhausted() bool {
+	reason := ""
 	switch {
-	case n.ctx.Err() != nil || cputime.Used()-n.begun > n.most:
-		why = fmt.Sprintf("after %v of CPU time", n.most.Round(time.Second))
-	case n.left <= 0:
-		why = fmt.Sprintf("after %d trials", nearTrials)
+	case n.ctx.Err() != nil || cputime.Used()-n.startCPU > n.maxCPU:
+		reason = fmt.Sprintf("after %v of CPU time", n.maxCPU.Round(time.Second))
+	case n.remainingTrials <= 0:
+		reason = fmt.Sprintf("after %d trials", nearTrials)
 	}
-	if *n.cut == "" {
-		*n.cut = why
+	if *n.stopReason == "" {
+		*n.stopReason = reason
 	}
-	return why != ""
+	return reason != ""
 }
 
 // isFeasible reports whether a relaxation has a plan. A relaxation that cannot be expressed has none.
-func (n *nearby) feasible(l kind.Looser) bool {
-	inf, err := n.is(&l)
+func (n *nearestSearch) isFeasible(l kind.Relaxation) bool {
+	inf, err := n.whyInfeasible(&l)
 	return inf == nil && err == nil
 }
 
 // followCauses relaxes what the method says to be nearest, cause by cause, until there is a plan.
 // Then it tightens the relaxation. It returns nil if that leads nowhere.
-func (n *nearby) joint(out *InfeasibleError) (*kind.Looser, error) {
-	l, inf := kind.Looser{}, out
-	causes := []string{out.Constraint + out.Model}
-	trial, explained := n.problem, *n.problem
-	explained.Trial = false // the method must say why there is no plan
+func (n *nearestSearch) followCauses(result *InfeasibleError) (*kind.Relaxation, error) {
+	relaxation, infeasible := kind.Relaxation{}, result
+	causes := []string{result.Constraint + result.Model}
+	trial, explaining := n.problem, *n.problem
+	explaining.FeasibilityOnly = false // the method must say why there is no plan
 	defer func() { n.problem = trial }()
 	for range jointSteps {
 		// Only a bound on the load is known: try loads below it.
-		if inf.Nearest.NotSolved && inf.Nearest.LoadFactor > 0 {
+		if infeasible.Nearest.NotSolved && infeasible.Nearest.LoadFactor > 0 {
 			n.problem = trial
-			if l = n.lessLoad(l, inf.Nearest.LoadFactor); l.Load == 0 {
+			if relaxation = n.lessLoad(relaxation, infeasible.Nearest.LoadFactor); relaxation.LoadFactor == 0 {
 				return nil, nil
 			}
-			n.tighten(&l)
-			return &l, nil
+			n.tighten(&relaxation)
+			return &relaxation, nil
 		}
 
 		// Relax further as the method says, and solve.
-		next, ok := n.followed(l, inf)
+		further, ok := n.relaxFurther(relaxation, infeasible)
 		if !ok {
 			return nil, nil
 		}
-		l = next
+		relaxation = further
 		var err error
-		n.problem = &explained
-		if inf, err = n.is(&l); err != nil {
+		n.problem = &explaining
+		if infeasible, err = n.whyInfeasible(&relaxation); err != nil {
 			return nil, err
 		}
-		if inf == nil {
+		if infeasible == nil {
 			n.problem = trial
-			n.tighten(&l)
-			return &l, nil
+			n.tighten(&relaxation)
+			return &relaxation, nil
 		}
 
 		// Note the next cause.
-		if cause := inf.Constraint + inf.Model; !slices.Contains(causes, cause) {
+		if cause := infeasible.Constraint + infeasible.Model; !slices.Contains(causes, cause) {
 			causes = append(causes, cause)
-			out.Further = append(out.Further, kind.Cause{Model: inf.Model, Constraint: inf.Constraint, Reason: inf.Reason})
+			result.OtherCauses = append(result.OtherCauses, kind.Cause{Model: infeasible.Model, Constraint: infeasible.Constraint, Reason: infeasible.Reason})
 		}
 	}
 	return nil, nil
@@ -221,153 +221,153 @@ func (n *nearby) joint(out *InfeasibleError) (*kind.Looser, error) {
 
 // lessLoad returns the relaxation with a load below a bound at which there is a plan. If none of
 // the tried loads has one, its load is 0.
-func (n *nearby) lessLoad(l kind.Looser, most float64) kind.Looser {
-	bound := l.Rate(1) * min(most, 1)
+func (n *nearestSearch) lessLoad(relaxation kind.Relaxation, maxFactor float64) kind.Relaxation {
+	bound := relaxation.ScaledRate(1) * min(maxFactor, 1)
 	for _, part := range []float64{0.9, 0.7, 0.5, 0.3, 0.1, 0.03, 0.01} {
-		if l.Load = kind.RoundedDown(bound*part, nearDigits); n.feasible(l) {
-			return l
+		if relaxation.LoadFactor = kind.RoundDown(bound*part, nearDigits); n.isFeasible(relaxation) {
+			return relaxation
 		}
 	}
-	l.Load = 0
-	return l
+	relaxation.LoadFactor = 0
+	return relaxation
 }
 
 // sloOf returns the name of the model, application or class whose SLO limits a model. It is empty
 // if all have the same SLO.
-func (n *nearby) sloOf(model string) string {
-	if v := n.problem.Values; n.method.OneSLO || v.Has("slo") && !v.SLO("slo").IsZero() {
+func (n *nearestSearch) sloOf(model string) string {
+	if v := n.problem.Values; n.method.SingleSLO || v.Has("slo") && !v.SLO("slo").IsZero() {
 		return ""
 	}
 	return model
 }
 
 // relaxFurther adds what a method says to be nearest. It returns false if that is nothing new.
-func (n *nearby) followed(l kind.Looser, inf *InfeasibleError) (kind.Looser, bool) {
-	near, name := &inf.Nearest, n.sloOf(inf.Model)
-	if slo := time.Duration(math.Ceil(near.SLOUS)) * time.Microsecond; slo > l.SLOs[name] {
-		l.SLOs = maps.Clone(l.SLOs)
-		if l.SLOs == nil {
-			l.SLOs = map[string]time.Duration{}
+func (n *nearestSearch) relaxFurther(relaxation kind.Relaxation, infeasible *InfeasibleError) (kind.Relaxation, bool) {
+	nearest, name := &infeasible.Nearest, n.sloOf(infeasible.Model)
+	if slo := time.Duration(math.Ceil(nearest.SLOUS)) * time.Microsecond; slo > relaxation.SLOs[name] {
+		relaxation.SLOs = maps.Clone(relaxation.SLOs)
+		if relaxation.SLOs == nil {
+			relaxation.SLOs = map[string]time.Duration{}
 		}
-		l.SLOs[name] = slo
-		return l, true
+		relaxation.SLOs[name] = slo
+		return relaxation, true
 	}
-	if near.MemoryBytes > l.Memory {
-		l.Memory = near.MemoryBytes
-		return l, true
+	if nearest.MemoryBytes > relaxation.MinMemory {
+		relaxation.MinMemory = nearest.MemoryBytes
+		return relaxation, true
 	}
-	if len(near.Devices) > 0 && !slices.ContainsFunc(near.Devices, func(d kind.MissingCount) bool { return d.Count > mostDevices }) {
-		for _, d := range near.Devices {
-			l = l.With(d.Device, d.Count)
+	if len(nearest.Devices) > 0 && !slices.ContainsFunc(nearest.Devices, func(d kind.MissingCount) bool { return d.Count > maxAddedDevices }) {
+		for _, d := range nearest.Devices {
+			relaxation = relaxation.WithDevices(d.Device, d.Count)
 		}
-		return l, true
+		return relaxation, true
 	}
-	if near.LoadFactor > 0 && !near.NotSolved {
-		l.Load = kind.RoundedDown(l.Rate(1)*min(near.LoadFactor, 0.999999), nearDigits)
-		return l, true
+	if nearest.LoadFactor > 0 && !nearest.NotSolved {
+		relaxation.LoadFactor = kind.RoundDown(relaxation.ScaledRate(1)*min(nearest.LoadFactor, 0.999999), nearDigits)
+		return relaxation, true
 	}
 	// What keeps an SLO of one model alone may not keep it beside others: lengthen all.
-	longer := maps.Clone(l.SLOs)
-	for name := range longer {
-		longer[name] += longer[name] / 4
+	longerSLOs := maps.Clone(relaxation.SLOs)
+	for name := range longerSLOs {
+		longerSLOs[name] += longerSLOs[name] / 4
 	}
-	l.SLOs = longer
-	return l, len(longer) > 0
+	relaxation.SLOs = longerSLOs
+	return relaxation, len(longerSLOs) > 0
 }
 
 // tighten reduces a relaxation as far as there is still a plan: SLOs, then devices, then the load.
-func (n *nearby) tighten(l *kind.Looser) {
+func (n *nearestSearch) tighten(relaxation *kind.Relaxation) {
 	// Shorten the SLOs, one by one.
-	for _, name := range slices.Sorted(maps.Keys(l.SLOs)) {
-		needed := l.SLOs[name]
-		at := func(f float64) kind.Looser {
-			q := *l
-			q.SLOs = maps.Clone(l.SLOs)
-			q.SLOs[name] = time.Duration(math.Ceil(float64(needed)/f/1000)) * time.Microsecond
+	for _, name := range slices.Sorted(maps.Keys(relaxation.SLOs)) {
+		neededSLO := relaxation.SLOs[name]
+		withSLO := func(f float64) kind.Relaxation {
+			q := *relaxation
+			q.SLOs = maps.Clone(relaxation.SLOs)
+			q.SLOs[name] = time.Duration(math.Ceil(float64(neededSLO)/f/1000)) * time.Microsecond
 			return q
 		}
-		least := max(needed.Seconds()*1e6, 1) // no SLO is shorter than a microsecond
-		*l = at(n.furthest(1, least, func(f float64) bool { return n.feasible(at(f)) }))
+		maxFactor := max(neededSLO.Seconds()*1e6, 1) // no SLO is shorter than a microsecond
+		*relaxation = withSLO(n.largestFeasible(1, maxFactor, func(f float64) bool { return n.isFeasible(withSLO(f)) }))
 	}
 
 	// Take back devices, kind by kind.
-	for _, device := range slices.Sorted(maps.Keys(l.Devices)) {
-		for l.Devices[device] > 0 {
-			fewer := l.With(device, -1)
-			if !n.feasible(fewer) {
+	for _, device := range slices.Sorted(maps.Keys(relaxation.Devices)) {
+		for relaxation.Devices[device] > 0 {
+			fewer := relaxation.WithDevices(device, -1)
+			if !n.isFeasible(fewer) {
 				break
 			}
-			*l = fewer
+			*relaxation = fewer
 		}
 	}
 
 	// Raise the load.
-	if l.Load > 0 {
-		at := func(f float64) kind.Looser {
-			q := *l
-			q.Load = f
+	if relaxation.LoadFactor > 0 {
+		withLoad := func(f float64) kind.Relaxation {
+			q := *relaxation
+			q.LoadFactor = f
 			return q
 		}
-		*l = at(n.furthest(l.Load, 1, func(f float64) bool { return n.feasible(at(f)) }))
+		*relaxation = withLoad(n.largestFeasible(relaxation.LoadFactor, 1, func(f float64) bool { return n.isFeasible(withLoad(f)) }))
 	}
 }
 
 // largestFeasible returns the largest feasible value from passing, which is feasible, up to top,
 // within the precision. It does not try top.
-func (n *nearby) furthest(good, top float64, feasible func(float64) bool) float64 {
+func (n *nearestSearch) largestFeasible(passing, top float64, feasible func(float64) bool) float64 {
 	for step := nearPrecision; ; step *= step {
-		next := kind.RoundedDown(good*step, nearDigits)
-		if next >= top {
-			return n.edge(good, top, feasible)
+		candidate := kind.RoundDown(passing*step, nearDigits)
+		if candidate >= top {
+			return n.bisectEdge(passing, top, feasible)
 		}
-		if n.enough() {
-			return good
+		if n.isExhausted() {
+			return passing
 		}
-		if !feasible(next) {
-			return n.edge(good, next, feasible)
+		if !feasible(candidate) {
+			return n.bisectEdge(passing, candidate, feasible)
 		}
-		good = next
+		passing = candidate
 	}
 }
 
 // bisectEdge returns a feasible value between a passing and a failing one, as near to the latter
 // as the precision asks. If simulation decides, feasibility is not monotone, so it goes on in
 // steps until the next value fails.
-func (n *nearby) edge(good, bad float64, feasible func(float64) bool) float64 {
-	step := raggedStep
-	if bad < good {
-		step = 1 / raggedStep
+func (n *nearestSearch) bisectEdge(passing, failing float64, feasible func(float64) bool) float64 {
+	step := simulatedStep
+	if failing < passing {
+		step = 1 / simulatedStep
 	}
-	for max(good/bad, bad/good) > nearPrecision && !n.enough() {
-		if mid := kind.RoundedDown(math.Sqrt(good*bad), nearDigits); feasible(mid) {
-			good = mid
+	for max(passing/failing, failing/passing) > nearPrecision && !n.isExhausted() {
+		if middle := kind.RoundDown(math.Sqrt(passing*failing), nearDigits); feasible(middle) {
+			passing = middle
 		} else {
-			bad = mid
+			failing = middle
 		}
 	}
-	for n.method.Simulated && !n.enough() {
-		next := kind.RoundedDown(good*step, nearDigits)
-		if next == 1 || (next < 1) != (good < 1) || !feasible(next) { // at 1 nothing is relaxed
+	for n.method.SimulationDecides && !n.isExhausted() {
+		candidate := kind.RoundDown(passing*step, nearDigits)
+		if candidate == 1 || (candidate < 1) != (passing < 1) || !feasible(candidate) { // at 1 nothing is relaxed
 			break
 		}
-		good = next
+		passing = candidate
 	}
-	return good
+	return passing
 }
 
 // alternatives returns single changes that alone have a plan: less load, longer SLOs, more devices
 // of one kind.
-func (n *nearby) alternatives(joint *kind.Looser) (list []*kind.Looser) {
-	load := func(f float64) kind.Looser { return kind.Looser{Load: f} }
-	if alone := joint != nil && joint.Load > 0 && len(joint.SLOs)+len(joint.Devices) == 0; !alone && n.asksRates() {
-		list = n.first(list, []float64{0.9, 0.75, 0.5, 0.25, 0.1, 0.03, 0.01}, load)
+func (n *nearestSearch) alternatives(found *kind.Relaxation) (list []*kind.Relaxation) {
+	lessLoad := func(f float64) kind.Relaxation { return kind.Relaxation{LoadFactor: f} }
+	if loadAlone := found != nil && found.LoadFactor > 0 && len(found.SLOs)+len(found.Devices) == 0; !loadAlone && n.asksRates() {
+		list = n.addFirstFeasible(list, []float64{0.9, 0.75, 0.5, 0.25, 0.1, 0.03, 0.01}, lessLoad)
 	}
-	longer := func(f float64) kind.Looser { return kind.Looser{SLO: math.Ceil(f*1e4) / 1e4} }
-	if joint == nil || len(joint.SLOs) == 0 {
-		list = n.first(list, []float64{1.1, 1.25, 1.5, 2, 3, 5, 10, 30, 100, 1000, 1e4, mostLonger}, longer)
+	longerSLOs := func(f float64) kind.Relaxation { return kind.Relaxation{SLOFactor: math.Ceil(f*1e4) / 1e4} }
+	if found == nil || len(found.SLOs) == 0 {
+		list = n.addFirstFeasible(list, []float64{1.1, 1.25, 1.5, 2, 3, 5, 10, 30, 100, 1000, 1e4, maxSLOFactor}, longerSLOs)
 	}
-	if joint == nil || len(joint.Devices) == 0 {
-		if l := n.moreDevices(); l != nil {
+	if found == nil || len(found.Devices) == 0 {
+		if l := n.fewestMoreDevices(); l != nil {
 			list = append(list, l)
 		}
 	}
@@ -377,17 +377,19 @@ func (n *nearby) alternatives(joint *kind.Looser) (list []*kind.Looser) {
 // lessLoadAndLongerSLOs returns the nearest relaxation of both, if neither alone has a plan. It
 // divides the load and multiplies the SLOs until there is a plan, then takes as much load and as
 // short SLOs as there is still one. It returns nil if none is found.
-func (n *nearby) both() *kind.Looser {
+func (n *nearestSearch) lessLoadAndLongerSLOs() *kind.Relaxation {
 	if !n.asksRates() {
 		return nil
 	}
-	at := func(slo, load float64) kind.Looser { return kind.Looser{SLO: math.Ceil(slo*1e4) / 1e4, Load: load} }
-	for slo, load := 2.0, 0.5; slo <= mostLonger && !n.enough(); slo, load = 4*slo, load/4 {
-		if !n.feasible(at(slo, load)) {
+	relaxedBy := func(slo, load float64) kind.Relaxation {
+		return kind.Relaxation{SLOFactor: math.Ceil(slo*1e4) / 1e4, LoadFactor: load}
+	}
+	for slo, load := 2.0, 0.5; slo <= maxSLOFactor && !n.isExhausted(); slo, load = 4*slo, load/4 {
+		if !n.isFeasible(relaxedBy(slo, load)) {
 			continue
 		}
-		load = n.furthest(load, 1, func(f float64) bool { return n.feasible(at(slo, f)) })
-		l := at(1/n.furthest(1/slo, 1, func(f float64) bool { return n.feasible(at(1/f, load)) }), load)
+		load = n.largestFeasible(load, 1, func(f float64) bool { return n.isFeasible(relaxedBy(slo, f)) })
+		l := relaxedBy(1/n.largestFeasible(1/slo, 1, func(f float64) bool { return n.isFeasible(relaxedBy(1/f, load)) }), load)
 		return &l
 	}
 	return nil
@@ -395,82 +397,82 @@ func (n *nearby) both() *kind.Looser {
 
 // addFirstFeasible adds the relaxation of the first step that is feasible, made as near as the
 // precision asks.
-func (n *nearby) first(list []*kind.Looser, steps []float64, at func(float64) kind.Looser) []*kind.Looser {
-	feasible := func(f float64) bool { return n.feasible(at(f)) }
-	last := 1.0
+func (n *nearestSearch) addFirstFeasible(list []*kind.Relaxation, steps []float64, relaxedBy func(float64) kind.Relaxation) []*kind.Relaxation {
+	feasible := func(f float64) bool { return n.isFeasible(relaxedBy(f)) }
+	previous := 1.0
 	for _, f := range steps {
 		if feasible(f) {
-			l := at(n.edge(f, last, feasible))
+			l := relaxedBy(n.bisectEdge(f, previous, feasible))
 			return append(list, &l)
 		}
-		last = f
+		previous = f
 	}
 	return list
 }
 
 // fewestMoreDevices returns the addition of the fewest devices of one kind that has a plan, or nil
 // if there is none.
-func (n *nearby) moreDevices() (best *kind.Looser) {
-	most := mostDevices
-	if n.method.Simulated {
-		most = mostSimulated
+func (n *nearestSearch) fewestMoreDevices() (fewest *kind.Relaxation) {
+	maxAdded := maxAddedDevices
+	if n.method.SimulationDecides {
+		maxAdded = maxAddedSimulated
 	}
 	for k := range n.problem.Cluster.Pools {
 		device := n.problem.Cluster.Pools[k].Device
-		at := func(more int) kind.Looser { return (kind.Looser{}).With(device, more) }
+		withMore := func(added int) kind.Relaxation { return (kind.Relaxation{}).WithDevices(device, added) }
 
 		// Double the number until there is a plan, then bisect.
-		few, enough := 0, 1
-		for enough <= most && !n.feasible(at(enough)) {
-			few, enough = enough, 2*enough
+		tooFew, sufficient := 0, 1
+		for sufficient <= maxAdded && !n.isFeasible(withMore(sufficient)) {
+			tooFew, sufficient = sufficient, 2*sufficient
 		}
-		if enough > most {
+		if sufficient > maxAdded {
 			continue
 		}
-		for enough-few > 1 && !n.enough() {
-			if mid := (few + enough) / 2; n.feasible(at(mid)) {
-				enough = mid
+		for sufficient-tooFew > 1 && !n.isExhausted() {
+			if mid := (tooFew + sufficient) / 2; n.isFeasible(withMore(mid)) {
+				sufficient = mid
 			} else {
-				few = mid
+				tooFew = mid
 			}
 		}
 
 		// Only fewer devices of another kind would be better.
-		l := at(enough)
-		if best, most = &l, enough-1; most == 0 {
+		l := withMore(sufficient)
+		if fewest, maxAdded = &l, sufficient-1; maxAdded == 0 {
 			break
 		}
 	}
-	return best
+	return fewest
 }
 
 // asksRates reports whether the problem asks for rates.
-func (n *nearby) asksRates() bool {
-	half := kind.Looser{Load: 0.5}
-	p, err := half.Problem(n.method, n.problem)
+func (n *nearestSearch) asksRates() bool {
+	halfLoad := kind.Relaxation{LoadFactor: 0.5}
+	p, err := halfLoad.RelaxProblem(n.method, n.problem)
 	return err == nil && !(reflect.DeepEqual(p.Workload, n.problem.Workload) && p.Values.Equal(n.problem.Values))
 }
 
 // asNearest returns a relaxation as the nearest problem that people read.
-func (n *nearby) written(l *kind.Looser, inf *InfeasibleError) kind.Nearest {
-	near := kind.Nearest{SLOFactor: l.SLO, LoadFactor: l.Load, MemoryBytes: l.Memory}
-	for _, name := range slices.Sorted(maps.Keys(l.SLOs)) {
-		us := float64(l.SLOs[name]) / 1000
-		near.SLOUS = max(near.SLOUS, us)
-		near.SLOs = append(near.SLOs, kind.ModelSLO{Model: name, SLOUS: us})
+func (n *nearestSearch) asNearest(relaxation *kind.Relaxation, infeasible *InfeasibleError) kind.NearestFeasible {
+	nearest := kind.NearestFeasible{SLOFactor: relaxation.SLOFactor, LoadFactor: relaxation.LoadFactor, MemoryBytes: relaxation.MinMemory}
+	for _, name := range slices.Sorted(maps.Keys(relaxation.SLOs)) {
+		micros := float64(relaxation.SLOs[name]) / 1000
+		nearest.SLOUS = max(nearest.SLOUS, micros)
+		nearest.SLOs = append(nearest.SLOs, kind.ModelSLO{Model: name, SLOUS: micros})
 	}
-	if len(near.SLOs) == 1 && near.SLOs[0].Model == n.sloOf(inf.Model) {
-		near.SLOs = nil // SLOUS holds it
+	if len(nearest.SLOs) == 1 && nearest.SLOs[0].Model == n.sloOf(infeasible.Model) {
+		nearest.SLOs = nil // SLOUS holds it
 	}
 	for k := range n.problem.Cluster.Pools {
 		device := n.problem.Cluster.Pools[k].Device
-		if more := l.Devices[device]; more > 0 {
-			near.Devices = append(near.Devices, kind.MissingCount{Device: device, Count: more})
+		if added := relaxation.Devices[device]; added > 0 {
+			nearest.Devices = append(nearest.Devices, kind.MissingCount{Device: device, Count: added})
 		}
 	}
 	v := n.problem.Values
-	if load := v.Has("min-load") && v.Number("min-load") > 0; load && l.Load > 0 && inf.OnlyMinLoad {
-		near.MinLoadRPS = kind.RoundedDown(v.Number("min-load")*l.Load, 6)
+	if load := v.Has("min-load") && v.Number("min-load") > 0; load && relaxation.LoadFactor > 0 && infeasible.OnlyMinLoad {
+		nearest.MinLoadRPS = kind.RoundDown(v.Number("min-load")*relaxation.LoadFactor, 6)
 	}
-	return near
+	return nearest
 }

@@ -53,16 +53,16 @@ func TestNearestOfMicroseconds(t *testing.T) {
 	}
 }
 
-// scripted is a method whose problem is feasible from a factor of its SLO and up to a part
+// scriptedSearch is a method whose problem is feasible from a factor of its SLO and up to a part
 // of its rate, and that says nothing of what is nearest.
-func scripted(one bool, feasible func(l *kind.Looser) bool) (*nearby, *string) {
-	var asked *kind.Looser
+func scriptedSearch(one bool, feasible func(l *kind.Relaxation) bool) (*nearestSearch, *string) {
+	var asked *kind.Relaxation
 	cut := ""
-	return &nearby{
-		ctx: context.Background(), left: nearTrials, begun: cputime.Used(), most: time.Minute, cut: &cut,
-		method: &kind.Method{OneSLO: one, Loosened: func(s formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
+	return &nearestSearch{
+		ctx: context.Background(), remainingTrials: nearTrials, startCPU: cputime.Used(), maxCPU: time.Minute, stopReason: &cut,
+		method: &kind.Method{SingleSLO: one, RelaxWorkload: func(s formats.WorkloadSection, l *kind.Relaxation) formats.WorkloadSection {
 			asked = l
-			models := formats.WorkloadModels{{Model: "m", SLO: document.SLO{Duration: time.Millisecond}, MinRPS: l.Rate(100)}}
+			models := formats.WorkloadModels{{Model: "m", SLO: document.SLO{Duration: time.Millisecond}, MinRPS: l.ScaledRate(100)}}
 			return models
 		}},
 		problem: &kind.Problem{Documents: Inputs{Cluster: &formats.Cluster{Pools: []formats.Pool{{Device: "d", Count: 1}}},
@@ -79,20 +79,20 @@ func scripted(one bool, feasible func(l *kind.Looser) bool) (*nearby, *string) {
 // Where neither a longer SLO nor less load is enough, both are told, and neither is much more
 // than it takes.
 func TestNearestOfBoth(t *testing.T) {
-	n, cut := scripted(true, func(l *kind.Looser) bool { return l.SLO >= 7 && l.Rate(1) <= 0.06 })
-	l := n.both()
-	if l == nil || l.SLO < 7 || l.SLO > 7.1 || l.Load > 0.06 || l.Load < 0.059 || *cut != "" {
+	n, cut := scriptedSearch(true, func(l *kind.Relaxation) bool { return l.SLOFactor >= 7 && l.ScaledRate(1) <= 0.06 })
+	l := n.lessLoadAndLongerSLOs()
+	if l == nil || l.SLOFactor < 7 || l.SLOFactor > 7.1 || l.LoadFactor > 0.06 || l.LoadFactor < 0.059 || *cut != "" {
 		t.Errorf("%+v (cut %q), expected 7 times the SLO and .06 of the load", l, *cut)
 	}
-	if n, _ := scripted(true, func(*kind.Looser) bool { return false }); n.both() != nil {
+	if n, _ := scriptedSearch(true, func(*kind.Relaxation) bool { return false }); n.lessLoadAndLongerSLOs() != nil {
 		t.Error("something is nearest to what nothing is feasible near")
 	}
 }
 
 // A search that ends for want of trials says so, and one SLO for all has no model's name.
 func TestNearestCutShort(t *testing.T) {
-	n, cut := scripted(false, func(l *kind.Looser) bool { return l.SLO >= 7 })
-	n.left = 3
+	n, cut := scriptedSearch(false, func(l *kind.Relaxation) bool { return l.SLOFactor >= 7 })
+	n.remainingTrials = 3
 	if n.alternatives(nil); !strings.Contains(*cut, "trials") {
 		t.Errorf("cut: %q", *cut)
 	}
@@ -101,10 +101,10 @@ func TestNearestCutShort(t *testing.T) {
 		t.Error(text)
 	}
 	for _, one := range []bool{false, true} {
-		n, _ := scripted(one, nil)
-		l, _ := n.followed(kind.Looser{}, &InfeasibleError{Model: "m", Nearest: kind.Nearest{SLOUS: 1.2}})
-		l, _ = n.followed(l, &InfeasibleError{Nearest: kind.Nearest{SLOUS: 7}})
-		near := n.written(&l, &InfeasibleError{Model: "m"})
+		n, _ := scriptedSearch(one, nil)
+		l, _ := n.relaxFurther(kind.Relaxation{}, &InfeasibleError{Model: "m", Nearest: kind.NearestFeasible{SLOUS: 1.2}})
+		l, _ = n.relaxFurther(l, &InfeasibleError{Nearest: kind.NearestFeasible{SLOUS: 7}})
+		near := n.asNearest(&l, &InfeasibleError{Model: "m"})
 		for _, m := range near.SLOs {
 			if m.Model == "" && !one && len(near.SLOs) < 2 || m.SLOUS <= 0 {
 				t.Errorf("%+v", near)

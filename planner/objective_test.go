@@ -42,7 +42,7 @@ func TestLeastAtALoad(t *testing.T) {
 		if o.Name != objective || *o.Bound > o.Value || *o.Gap < 0 || *o.Gap > 0.1 {
 			t.Errorf("%s: objective %+v, bound %v, gap %v", objective, o, *o.Bound, *o.Gap)
 		}
-		for _, m := range res.Plan.Served() {
+		for _, m := range res.Plan.ServedModels() {
 			if m.RPS < load*m.Weight*(1-1e-6) {
 				t.Errorf("%s: %s gets %v, asked %v", objective, m.Model, m.RPS, load*m.Weight)
 			}

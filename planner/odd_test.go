@@ -40,7 +40,7 @@ func TestOddProblems(t *testing.T) {
 			break
 		}
 		x := mutant.DrawOdd(problems, seed)
-		in, err := decoded(x.Documents)
+		in, err := decodeDocuments(x.Documents)
 		if err != nil {
 			continue // no problem
 		}

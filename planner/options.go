@@ -28,11 +28,11 @@ type Options struct {
 	Seed   *uint64 // if nil, 1
 	// Certify simulates the plan on the workload's arrivals and stores the rate that it
 	// sustains. TestSettings are the settings of that.
-	Certify bool
-	Asked   kind.Asked
+	Certify      bool
+	TestSettings kind.TestSettings
 	// SkipNearest leaves out the search for the nearest feasible problem, which takes many
 	// solves.
-	NearestUntold bool
+	SkipNearest bool
 	// Assumptions are those that the caller made before. They come first in the plan.
 	Assumptions []string
 }
@@ -47,16 +47,16 @@ func (o *Options) Set(name string, value any) {
 }
 
 // OptionsOfPlan returns the options with which a plan was made.
-func OptionsOf(p *formats.Plan) Options {
+func OptionsOfPlan(p *formats.Plan) Options {
 	o := Options{Method: p.Kind, Seed: &p.Seed}
-	kept := p.Options.Kept()
-	for _, option := range kept.Options() {
-		if kept.Chosen(option.Name) {
-			o.Set(option.Name, kept.Get(option.Name))
+	planOptions := p.Options.PlanForm()
+	for _, option := range planOptions.Options() {
+		if planOptions.IsChosen(option.Name) {
+			o.Set(option.Name, planOptions.Get(option.Name))
 		}
 	}
 	for name, value := range map[string]string{"algorithm": p.Algorithm, "objective": p.Objective.Name} {
-		if kept.Has(name) {
+		if planOptions.Has(name) {
 			o.Set(name, value)
 		}
 	}
@@ -66,41 +66,41 @@ func OptionsOf(p *formats.Plan) Options {
 // MethodFor returns the method for a workload: the one with the given name, else the one that
 // the workload asks for. If the workload is for another method, it returns an error.
 func MethodFor(name string, in *Inputs) (*kind.Method, error) {
-	known := Kinds()
+	kinds := Kinds()
 	if name != "" && name != MethodAuto && MethodOf(name) == nil {
-		e := &document.Error{Path: "--method", Found: fmt.Sprintf("%q", name), Expected: strings.Join(append([]string{MethodAuto}, known...), " or "), Hint: document.DidYouMean(name, known)}
+		e := &document.Error{Path: "--method", Found: fmt.Sprintf("%q", name), Expected: strings.Join(append([]string{MethodAuto}, kinds...), " or "), Hint: document.DidYouMean(name, kinds)}
 		if slices.Contains(formats.WorkloadKinds(), name) {
 			e.Hint = name + " is not available in this version"
 		}
 		return nil, e
 	}
 	if in.Workload == nil {
-		return nil, in.Fail("workload", "", "nothing", "a workload", "")
+		return nil, in.FieldError("workload", "", "nothing", "a workload", "")
 	}
 
 	// The workload must be for the named method.
-	wants, field := in.Workload.WorkloadKind()
+	wantedKind, field := in.Workload.WorkloadKind()
 	switch {
-	case wants == "":
-		return nil, in.Fail("workload", "", "nothing that is asked for", "a section of a workload, such as models", "")
-	case name != "" && name != MethodAuto && name != wants:
-		return nil, in.Fail("workload", field, "a workload for the method "+wants, "one for the method "+name, "leave out --method "+name)
+	case wantedKind == "":
+		return nil, in.FieldError("workload", "", "nothing that is asked for", "a section of a workload, such as models", "")
+	case name != "" && name != MethodAuto && name != wantedKind:
+		return nil, in.FieldError("workload", field, "a workload for the method "+wantedKind, "one for the method "+name, "leave out --method "+name)
 	}
 
 	// The method must exist in this version.
-	m := MethodOf(wants)
+	m := MethodOf(wantedKind)
 	if m == nil {
-		return nil, in.Fail("workload", field, "a workload for the method "+wants, "one for the method "+strings.Join(known, " or "), "the method "+wants+" is not available in this version")
+		return nil, in.FieldError("workload", field, "a workload for the method "+wantedKind, "one for the method "+strings.Join(kinds, " or "), "the method "+wantedKind+" is not available in this version")
 	}
 	return m, nil
 }
 
 // methodValues checks the chosen options against those of a method, and returns the values of all.
-func (o *Options) values(m *kind.Method) (document.Values, error) {
+func (o *Options) methodValues(m *kind.Method) (document.Values, error) {
 	v := document.NewValues(m.Options())
 	for _, name := range slices.Sorted(maps.Keys(o.Values)) {
 		if !v.Has(name) {
-			return v, kind.Cannot(name, m.Kind, kindsWithOption(name), "leave it out")
+			return v, kind.UnsupportedOption(name, m.Kind, kindsWithOption(name), "leave it out")
 		}
 		if err := v.Set(name, o.Values[name]); err != nil {
 			return v, err
@@ -110,21 +110,21 @@ func (o *Options) values(m *kind.Method) (document.Values, error) {
 }
 
 // checkSupported returns an error if the method cannot do what is asked.
-func refuse(m *kind.Method, in *Inputs, o *Options, v document.Values) error {
+func checkSupported(m *kind.Method, in *Inputs, o *Options, v document.Values) error {
 	switch {
-	case in.Running != nil && m.From == nil:
-		return kind.Cannot("from", m.Kind, kindsWith(func(m *kind.Method) bool { return m.From != nil }), "plans of this kind are made anew")
+	case in.RunningPlan != nil && m.CheckRunning == nil:
+		return kind.UnsupportedOption("from", m.Kind, kindsWhere(func(m *kind.Method) bool { return m.CheckRunning != nil }), "plans of this kind are made anew")
 	case o.Certify && m.Certify == nil:
-		return kind.Cannot("certify", m.Kind, kindsWith(func(m *kind.Method) bool { return m.Certify != nil }), "plan simulate shows what a plan holds at any rate")
+		return kind.UnsupportedOption("certify", m.Kind, kindsWhere(func(m *kind.Method) bool { return m.Certify != nil }), "plan simulate shows what a plan holds at any rate")
 	}
-	if name := tuned(v); name != "" && m.Tune == nil {
-		return kind.Cannot(name, m.Kind, kindsWith(func(m *kind.Method) bool { return m.Tune != nil }), "give a number instead of auto")
+	if name := autoOption(v); name != "" && m.Tune == nil {
+		return kind.UnsupportedOption(name, m.Kind, kindsWhere(func(m *kind.Method) bool { return m.Tune != nil }), "give a number instead of auto")
 	}
 	return nil
 }
 
 // autoOption returns the name of the option whose value simulation is to find, or an empty string.
-func tuned(v document.Values) string {
+func autoOption(v document.Values) string {
 	for _, o := range v.Options() {
 		if o.Type == document.NumberOption && v.Word(o.Name) == Auto {
 			return o.Name

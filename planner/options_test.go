@@ -19,18 +19,18 @@ import (
 	"inferplan/solver/milp"
 )
 
-// idle is a solver that must not be asked.
-type idle struct{ t *testing.T }
+// failingSolver is a solver that must not be asked.
+type failingSolver struct{ t *testing.T }
 
-func (s idle) Solve(context.Context, *milp.Model, milp.Options) (*milp.Solution, error) {
+func (s failingSolver) Solve(context.Context, *milp.Model, milp.Options) (*milp.Solution, error) {
 	s.t.Error("the solver was asked")
 	return nil, errors.New("no work")
 }
 
-// refused solves where no work may begin, and returns the one finding that says why.
-func refused(t *testing.T, in Inputs, opt Options) *document.Error {
+// refusalOf solves where no work may begin, and returns the one finding that says why.
+func refusalOf(t *testing.T, in Inputs, opt Options) *document.Error {
 	t.Helper()
-	res, err := Solve(context.Background(), in, opt, idle{t}, func(u Progress) { t.Errorf("work began: %+v", u) })
+	res, err := Solve(context.Background(), in, opt, failingSolver{t}, func(u Progress) { t.Errorf("work began: %+v", u) })
 	if err == nil {
 		t.Fatalf("a plan was made: %+v", res.Plan.Objective)
 	}
@@ -57,26 +57,26 @@ func TestOptionsOfOtherMethodsAreRefused(t *testing.T) {
 			case "effort":
 				have = "the method pool or queue only"
 			}
-			err := refused(t, in, Options{Values: map[string]any{name: value}})
+			err := refusalOf(t, in, Options{Values: map[string]any{name: value}})
 			if err.Path != "--"+name || !strings.Contains(err.Found, "the method gear does not have") || !strings.Contains(err.Expected, have) {
 				t.Errorf("%s on a cascade: %v", name, err)
 			}
 		}
 	}
-	err := refused(t, workloadOnly(threeSizes(1)), Options{Values: map[string]any{"margin": Auto}})
+	err := refusalOf(t, workloadOnly(threeSizes(1)), Options{Values: map[string]any{"margin": Auto}})
 	if err.Path != "--margin" || !strings.Contains(err.Expected, "the method pool or flow only") {
 		t.Errorf("margin auto on a cascade: %v", err)
 	}
 	for _, algorithm := range []string{pool.AlgorithmNP, pool.AlgorithmTemplate} {
-		err := refused(t, workloadOnly(threeSizes(1)), Options{Values: map[string]any{"algorithm": algorithm}})
+		err := refusalOf(t, workloadOnly(threeSizes(1)), Options{Values: map[string]any{"algorithm": algorithm}})
 		if err.Path != "--algorithm" || !strings.Contains(err.Found, algorithm) || err.Expected != "exact" {
 			t.Errorf("algorithm %s on a cascade: %v", algorithm, err)
 		}
 	}
-	if err := refused(t, workloadOnly(twoKinds()), Options{Values: map[string]any{"algorithm": "exact"}}); err.Path != "--algorithm" || !strings.Contains(err.Expected, "template or np") {
+	if err := refusalOf(t, workloadOnly(twoKinds()), Options{Values: map[string]any{"algorithm": "exact"}}); err.Path != "--algorithm" || !strings.Contains(err.Expected, "template or np") {
 		t.Errorf("algorithm exact on models: %v", err)
 	}
-	if err := refused(t, workloadOnly(twoKinds()), Options{Values: map[string]any{"speed": 1}}); err.Path != "--speed" || !strings.Contains(err.Expected, "no such option") {
+	if err := refusalOf(t, workloadOnly(twoKinds()), Options{Values: map[string]any{"speed": 1}}); err.Path != "--speed" || !strings.Contains(err.Expected, "no such option") {
 		t.Errorf("an option that no method has: %v", err)
 	}
 }
@@ -88,7 +88,7 @@ func TestEveryOptionHasAMethod(t *testing.T) {
 		for _, o := range m.Options() {
 			for _, other := range methods {
 				opt := Options{Values: map[string]any{o.Name: o.Initial()}}
-				_, err := opt.values(other)
+				_, err := opt.methodValues(other)
 				has := slices.ContainsFunc(other.Options(), func(p document.Option) bool { return p.Name == o.Name })
 				if !has && (err == nil || !strings.Contains(err.Error(), "the method "+other.Kind+" does not have") || !strings.Contains(err.Error(), m.Kind)) {
 					t.Errorf("--%s of %s given to %s: %v", o.Name, m.Kind, other.Kind, err)
@@ -105,19 +105,19 @@ func TestEveryOptionHasAMethod(t *testing.T) {
 func TestFromOnACascade(t *testing.T) {
 	running := &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{}}
 	for _, in := range []Inputs{workloadOnly(threeSizes(1)), threeSizes(1)} {
-		in.Running = running
-		if err := refused(t, in, Options{}); err.Path != "--from" || !strings.Contains(err.Expected, "the method pool only") {
+		in.RunningPlan = running
+		if err := refusalOf(t, in, Options{}); err.Path != "--from" || !strings.Contains(err.Expected, "the method pool only") {
 			t.Errorf("from: %v", err)
 		}
 	}
 	// A plan of one kind does not start from one of another.
 	in := twoKinds()
-	in.Running = running
-	if err := refused(t, in, Options{}); err.Path != "kind" || err.Found != "gear" || err.Expected != "pool" {
+	in.RunningPlan = running
+	if err := refusalOf(t, in, Options{}); err.Path != "kind" || err.Found != "gear" || err.Expected != "pool" {
 		t.Errorf("models from gears: %v", err)
 	}
-	in.Running = &formats.Plan{Kind: formats.PlanPool, Section: &formats.PoolPlan{}}
-	if err := refused(t, in, Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}); err.Path != "--from" || !strings.Contains(err.Found, "np") {
+	in.RunningPlan = &formats.Plan{Kind: formats.PlanPool, Section: &formats.PoolPlan{}}
+	if err := refusalOf(t, in, Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}); err.Path != "--from" || !strings.Contains(err.Found, "np") {
 		t.Errorf("from with np: %v", err)
 	}
 }
@@ -152,13 +152,13 @@ func TestInvalidValuesAreRefused(t *testing.T) {
 		{"slo", "5x"},
 		{"seed", 3},
 	} {
-		err := refused(t, workloadOnly(twoKinds()), Options{Values: map[string]any{c.name: c.value}})
+		err := refusalOf(t, workloadOnly(twoKinds()), Options{Values: map[string]any{c.name: c.value}})
 		if err.Path != "--"+c.name || err.Expected == "" {
 			t.Errorf("%s %v: %v", c.name, c.value, err)
 		}
 	}
 	// Two values that exclude each other.
-	err := refused(t, twoKinds(), Options{Values: map[string]any{"algorithm": pool.AlgorithmDARTr, "objective": pool.ObjectiveGPUs}})
+	err := refusalOf(t, twoKinds(), Options{Values: map[string]any{"algorithm": pool.AlgorithmDARTr, "objective": pool.ObjectiveGPUs}})
 	if err.Path != "--objective" {
 		t.Errorf("gpus with dart-r: %v", err)
 	}
@@ -179,7 +179,7 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 			"uneven-nic": true, "blocks": 2, "blocks-by": "time", "batch-build": 1.1, "cut-dtype": "fp32", "margin": 0.2,
 		}}},
 		{"pool, another SLO", twoKinds(), Options{Values: map[string]any{
-			"slo": document.SLO{Times: 6}, "margin": 0, "gap": 0, "max-batch": 2, "max-partitions": 3, "gpu-rounding": "fractional",
+			"slo": document.SLO{Factor: 6}, "margin": 0, "gap": 0, "max-batch": 2, "max-partitions": 3, "gpu-rounding": "fractional",
 		}}},
 		{"pool without partitioning", twoKinds(), Options{Values: map[string]any{"algorithm": pool.AlgorithmNP}}},
 		{"pool, fewest devices", twoKinds(), Options{Values: map[string]any{
@@ -214,7 +214,7 @@ func TestOptionsOfAPlanMakeItAgain(t *testing.T) {
 				}
 			}
 			for from, p := range map[string]*formats.Plan{"as solved": res.Plan, "as read": read} {
-				again, err := Solve(ctx, c.in, OptionsOf(p), highs.Solver{}, nil)
+				again, err := Solve(ctx, c.in, OptionsOfPlan(p), highs.Solver{}, nil)
 				if err != nil {
 					t.Fatalf("%s: %v", from, err)
 				}

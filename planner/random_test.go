@@ -12,13 +12,13 @@ import (
 	"inferplan/solver/queueing"
 )
 
-// one is a model of 10 ms, one request a batch, with an SLO of 80 ms and weight 2, on one device.
-func one(arrivals *formats.Arrivals) Inputs {
+// oneModel is a model of 10 ms, one request a batch, with an SLO of 80 ms and weight 2, on one device.
+func oneModel(arrivals *formats.Arrivals) Inputs {
 	run := formats.Latency{WallUS: document.Micros(10 * time.Millisecond)}
 	return Inputs{
 		Profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}, Models: []formats.ProfileModel{{
 			Model: "m", Blocks: []formats.Block{{Name: "all", WeightBytes: 1}},
-			Measurements: []formats.Measurement{{Device: "gpu", Share: 1, Batch: 1, Whole: &run, Blocks: []formats.Latency{run}, MemoryBytes: 1}}}}},
+			Measurements: []formats.Measurement{{Device: "gpu", Share: 1, Batch: 1, WholeModel: &run, Blocks: []formats.Latency{run}, MemoryBytes: 1}}}}},
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "gpu", Count: 1, PerNode: 1, MaxShares: 1}}},
 		Workload: &formats.Workload{Format: formats.FormatWorkload, Arrivals: arrivals,
 			Section: formats.WorkloadModels{{Model: "m", SLO: document.SLO{Duration: 80 * time.Millisecond}, Percentile: "p99", Weight: 2}}},
@@ -34,15 +34,15 @@ func TestBoundOfRandomArrivals(t *testing.T) {
 		bound      float64 // requests per second
 		reached    float64 // part of it that the plan states at least
 	}{
-		"poisson":                  {nil, 0, 100 * queueing.MostLoad(7, .01), .95},
+		"poisson":                  {nil, 0, 100 * queueing.MaxLoad(7, .01), .95},
 		"bursts":                   {&formats.Arrivals{Process: "gamma", CV: 2}, 0, 100 / .99, .2},
 		"almost all":               {nil, .9999, 100 / .9999, .5},
-		"nine of ten, by a number": {nil, .9, 100 * queueing.MostLoad(7, .1), .9},
+		"nine of ten, by a number": {nil, .9, 100 * queueing.MaxLoad(7, .1), .9},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opt := Options{Asked: kind.Asked{Attainment: c.attainment}}
+			opt := Options{TestSettings: kind.TestSettings{Attainment: c.attainment}}
 			opt.Set("margin", Auto)
-			res, err := Solve(t.Context(), one(c.arrivals), opt, highs.Solver{}, nil)
+			res, err := Solve(t.Context(), oneModel(c.arrivals), opt, highs.Solver{}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

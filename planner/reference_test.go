@@ -70,7 +70,7 @@ func TestBaselinesCarryAsMuch(t *testing.T) {
 		recorded, ours := 0.0, 0.0
 		for d := range ref.DNNs {
 			recorded += ref.Weights[d] * ref.DNNs[d].RPS
-			ours += ref.Weights[d] * res.Plan.Promised(d).RPS
+			ours += ref.Weights[d] * res.Plan.PromiseFor(d).RPS
 		}
 		value := res.Plan.Objective.Value
 		what := ref.Algorithm + ", a higher objective"

@@ -48,7 +48,7 @@ func replanReference(t *testing.T, ref *reference.Plan, profile *formats.Profile
 		in.Cluster, in.Workload = &cluster, &workload
 		c.change(&in)
 		fresh := mustSolve(t, in, opt).Plan.Objective.Value
-		in.Running = before
+		in.RunningPlan = before
 		cpu := cputime.Used()
 		res := mustSolve(t, in, opt)
 		took := cputime.Used() - cpu

@@ -37,7 +37,7 @@ func TestSolveFrom(t *testing.T) {
 			next.Cluster.Pools[0].Count, next.Cluster.Pools[1].Count = 10, 20
 			c.change(&next)
 			fresh := mustSolve(t, next, opt).Plan
-			next.Running = before
+			next.RunningPlan = before
 			got := mustSolve(t, next, opt).Plan
 			if got.Replan == nil || got.Replan.MovedGPUs > c.most {
 				t.Fatalf("moves %+v, expected at most %d devices", got.Replan, c.most)
@@ -53,7 +53,7 @@ func TestSolveFrom(t *testing.T) {
 	for i := range next.Profile.Models {
 		next.Profile.Models[i].Source.SHA256 = next.Profile.Models[i].Source.SHA256[:63] + "b"
 	}
-	next.Running = before
+	next.RunningPlan = before
 	opt.Set("max-moved", 1)
 	if got := mustSolve(t, next, opt).Plan; got.Replan.MovedGPUs < 20 {
 		t.Errorf("other model files, and only %d devices load them", got.Replan.MovedGPUs)

@@ -31,67 +31,67 @@ type (
 // interrupt (or time, for the option time-limit).
 func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, progress func(Progress)) (*Result, error) {
 	// Find the method, and refuse what it cannot do.
-	m, err := MethodFor(opt.Method, &in)
+	method, err := MethodFor(opt.Method, &in)
 	if err != nil {
 		return nil, err
 	}
-	v, err := opt.values(m)
+	values, err := opt.methodValues(method)
 	if err != nil {
 		return nil, err
 	}
-	if err := refuse(m, &in, &opt, v); err != nil {
+	if err := checkSupported(method, &in, &opt, values); err != nil {
 		return nil, err
 	}
 
 	// Replace models by their length buckets, if the kind has those.
-	if m.Bucketed != nil {
-		assumed, err := m.Bucketed(&in)
+	if method.UseLengthBuckets != nil {
+		assumptions, err := method.UseLengthBuckets(&in)
 		if err != nil {
 			return nil, err
 		}
-		opt.Assumptions = append(opt.Assumptions[:len(opt.Assumptions):len(opt.Assumptions)], assumed...)
+		opt.Assumptions = append(opt.Assumptions[:len(opt.Assumptions):len(opt.Assumptions)], assumptions...)
 	}
 	if progress == nil {
 		progress = func(Progress) {}
 	}
 
 	// Define the problem, and check the running plan, if there is one.
-	p := &kind.Problem{Documents: in, Values: v, Seed: 1, Progress: progress}
+	p := &kind.Problem{Documents: in, Values: values, Seed: 1, Progress: progress}
 	if opt.Seed != nil {
 		p.Seed = *opt.Seed
 	}
-	if in.Running != nil {
-		if err := m.From(p); err != nil {
+	if in.RunningPlan != nil {
+		if err := method.CheckRunning(p); err != nil {
 			return nil, err
 		}
 	}
 	var faults []error // of all solves
-	once := func(ctx context.Context, q *kind.Problem, progress func(Progress)) (*Result, error) {
-		return solve(ctx, m, q, opt.Assumptions, solver, &faults, progress)
+	solveOnce := func(ctx context.Context, q *kind.Problem, progress func(Progress)) (*Result, error) {
+		return runMethod(ctx, method, q, opt.Assumptions, solver, &faults, progress)
 	}
 
 	// Solve once, or let the method solve several times.
 	var res *Result
-	begun := cputime.Used()
+	startCPU := cputime.Used()
 	switch {
-	case tuned(v) != "":
-		res, err = m.Tune(ctx, p, opt.Asked, once)
-	case m.Hold != nil:
-		res, err = m.Hold(ctx, p, opt.Asked, once)
+	case autoOption(values) != "":
+		res, err = method.Tune(ctx, p, opt.TestSettings, solveOnce)
+	case method.SolveUntilConfirmed != nil:
+		res, err = method.SolveUntilConfirmed(ctx, p, opt.TestSettings, solveOnce)
 	default:
-		res, err = once(ctx, p, progress)
+		res, err = solveOnce(ctx, p, progress)
 	}
 
 	// If there is no plan, look for the nearest problem that has one.
-	if inf, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && !inf.Simulated && !opt.NearestUntold {
+	if infeasible, ok := errors.AsType[*InfeasibleError](err); ok && ctx.Err() == nil && !infeasible.RefutedBySimulation && !opt.SkipNearest {
 		progress(Progress{Phase: "what is nearest", Value: math.NaN(), Bound: math.NaN()})
-		if name := tuned(v); name != "" { // if there is no plan at all, no margin for simulation is needed
+		if name := autoOption(values); name != "" { // if there is no plan at all, no margin for simulation is needed
 			if err := p.Values.Set(name, 0.0); err != nil {
 				return nil, err
 			}
 		}
-		return nil, nearest(ctx, m, p, inf, cputime.Used()-begun, func(ctx context.Context, q *kind.Problem) error {
-			_, err := solve(ctx, m, q, nil, solver, &faults, func(Progress) {})
+		return nil, nearestFeasible(ctx, method, p, infeasible, cputime.Used()-startCPU, func(ctx context.Context, q *kind.Problem) error {
+			_, err := runMethod(ctx, method, q, nil, solver, &faults, func(Progress) {})
 			return err
 		})
 	}
@@ -100,11 +100,11 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 	if err == nil && len(faults) > 0 {
 		res.Plan.Warnings = append(res.Plan.Warnings, fmt.Sprintf("the search went on without %d of its steps, on which the solver failed; the first: %v", len(faults), faults[0]))
 	}
-	if err != nil || !opt.Certify || res.Plan.Certified != nil || ctx.Err() != nil {
+	if err != nil || !opt.Certify || res.Plan.Certificate != nil || ctx.Err() != nil {
 		return res, err
 	}
 	progress(Progress{Phase: "certifying by simulation", Fraction: 1, Value: math.NaN(), Bound: math.NaN()})
-	if err := m.Certify(ctx, res.Plan, opt.Asked); err != nil && ctx.Err() == nil {
+	if err := method.Certify(ctx, res.Plan, opt.TestSettings); err != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("certifying: %w", err)
 	}
 	return res, nil
@@ -112,32 +112,32 @@ func Solve(ctx context.Context, in Inputs, opt Options, solver milp.Solver, prog
 
 // Certify stores in a plan what simulation shows it to sustain. If ctx ends first, the plan is
 // left as it was.
-func Certify(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
+func Certify(ctx context.Context, plan *formats.Plan, settings kind.TestSettings) error {
 	m := MethodOf(plan.Kind)
 	if m == nil || m.Certify == nil {
-		return kind.Cannot("certify", plan.Kind, kindsWith(func(m *kind.Method) bool { return m.Certify != nil }), "plan simulate shows what a plan holds at any rate")
+		return kind.UnsupportedOption("certify", plan.Kind, kindsWhere(func(m *kind.Method) bool { return m.Certify != nil }), "plan simulate shows what a plan holds at any rate")
 	}
-	return m.Certify(ctx, plan, asked)
+	return m.Certify(ctx, plan, settings)
 }
 
 // intermediatePlan is a plan that a method reported during a solve.
-type improvement struct {
+type intermediatePlan struct {
 	cpu          time.Duration
 	value, bound float64
 }
 
-// solve runs a method once, with clock, time limit, improvements and header. It appends the
+// runMethod runs a method once, with clock, time limit, improvements and header. It appends the
 // solver's failures to allFaults.
-func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []string, solver milp.Solver, noted *[]error, progress func(Progress)) (*Result, error) {
+func runMethod(ctx context.Context, m *kind.Method, p *kind.Problem, assumptions []string, solver milp.Solver, allFaults *[]error, progress func(Progress)) (*Result, error) {
 	// Bound the time, and end the search when the solver fails.
 	start, cpu := time.Now(), cputime.Used()
-	outer, limit := ctx, p.Values.Time("time-limit")
+	callerContext, limit := ctx, p.Values.Time("time-limit")
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()
 	}
-	var better []improvement
+	var intermediates []intermediatePlan
 	search := &searchContext{Context: ctx}
 	ctx = search
 	tolerant := milp.NewFaultTolerant(solver, search.interrupt)
@@ -145,18 +145,20 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 	// Run the method.
 	run := kind.NewRun(tolerant)
 	run.Progress = progress
-	run.Incumbent = func(value, bound float64) { better = append(better, improvement{cputime.Used() - cpu, value, bound}) }
-	run.Assumptions = append(run.Assumptions, assumed...)
-	out, err := m.Solve(ctx, p, run)
+	run.Incumbent = func(value, bound float64) {
+		intermediates = append(intermediates, intermediatePlan{cputime.Used() - cpu, value, bound})
+	}
+	run.Assumptions = append(run.Assumptions, assumptions...)
+	outcome, err := m.Solve(ctx, p, run)
 	faults := tolerant.Faults()
-	*noted = append(*noted, faults...)
+	*allFaults = append(*allFaults, faults...)
 
 	// Say why there is no plan.
 	if err != nil {
 		if len(faults) > 0 {
 			return nil, fmt.Errorf("there is no plan without the steps on which the solver failed: %w", faults[0])
 		}
-		if outer.Err() == nil && ctx.Err() != nil && !settled(err) {
+		if callerContext.Err() == nil && ctx.Err() != nil && !isFinalError(err) {
 			return nil, fmt.Errorf("the time limit of %v ended before there was a plan: raise it or leave it out: %w", limit, err)
 		}
 		return nil, err
@@ -164,18 +166,18 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 
 	// Say what stopped the search, and make the plan.
 	switch {
-	case out.StoppedBy != milp.StoppedByInterrupt || outer.Err() != nil:
-	case search.broken.Load():
-		out.StoppedBy = milp.StoppedByWork
+	case outcome.StoppedBy != milp.StoppedByInterrupt || callerContext.Err() != nil:
+	case search.interrupted.Load():
+		outcome.StoppedBy = milp.StoppedByWork
 	default:
-		out.StoppedBy = milp.StoppedByTime
+		outcome.StoppedBy = milp.StoppedByTime
 	}
 	res := &Result{
-		Plan: kind.Plan(p, run, out, m.Kind, solverName(solver)), StoppedBy: string(out.StoppedBy), Status: kind.Status(out.StoppedBy),
-		Phases: out.Phases, Templates: out.Considered,
+		Plan: kind.Plan(p, run, outcome, m.Kind, solverName(solver)), StoppedBy: string(outcome.StoppedBy), Status: kind.StatusOf(outcome.StoppedBy),
+		Phases: outcome.Phases, Templates: outcome.Candidates,
 	}
-	res.Plan.Warnings = append(res.Plan.Warnings, loosePromises(res.Plan, p.Profile)...)
-	res.Incumbents = settle(better, out, cputime.Used()-cpu)
+	res.Plan.Warnings = append(res.Plan.Warnings, looseRateWarnings(res.Plan, p.Profile)...)
+	res.Incumbents = mergeIncumbents(intermediates, outcome, cputime.Used()-cpu)
 	res.WallMS = math.Round(time.Since(start).Seconds()*1e6) / 1e3
 	return res, nil
 }
@@ -184,22 +186,22 @@ func solve(ctx context.Context, m *kind.Method, p *kind.Problem, assumed []strin
 // asked at every call of Err.
 type searchContext struct {
 	context.Context
-	broken atomic.Bool
+	interrupted atomic.Bool
 }
 
 // interrupt ends the search.
-func (c *searchContext) interrupt(error) { c.broken.Store(true) }
+func (c *searchContext) interrupt(error) { c.interrupted.Store(true) }
 
 // Err returns why the search ends, or nil if it goes on.
 func (c *searchContext) Err() error {
-	if c.broken.Load() {
+	if c.interrupted.Load() {
 		return context.Canceled
 	}
 	return c.Context.Err()
 }
 
 // isFinalError reports whether more time would not change an error.
-func settled(err error) bool {
+func isFinalError(err error) bool {
 	_, infeasible := errors.AsType[*InfeasibleError](err)
 	return infeasible || len(document.Findings(err)) > 0
 }
@@ -211,32 +213,32 @@ const solverNoise = 1e-7
 // mergeIncumbents returns the plans that were better than all before, and the final plan at the
 // end. A plan that equals the final one within the solver's noise keeps its time and gets the
 // final value. A plan that claims more than the final one is left out.
-func settle(list []improvement, out *kind.Outcome, cpu time.Duration) []Incumbent {
-	better := func(a, b float64) bool { return a != b && (a > b) == (out.Sense == milp.Maximize) }
-	last := out.Objective
-	var kept []Incumbent
-	so, first := 0.0, true
+func mergeIncumbents(plans []intermediatePlan, outcome *kind.Outcome, cpu time.Duration) []Incumbent {
+	isBetter := func(a, b float64) bool { return a != b && (a > b) == (outcome.Sense == milp.Maximize) }
+	final := outcome.Objective
+	var incumbents []Incumbent
+	bestSoFar, isFirst := 0.0, true
 
 	// Keep what improves, with the final value if it equals the final plan.
-	for _, in := range list {
-		if !first && !better(in.value, so) {
+	for _, plan := range plans {
+		if !isFirst && !isBetter(plan.value, bestSoFar) {
 			continue
 		}
-		so, first = in.value, false
-		if math.Abs(in.value-last.Value) <= solverNoise*last.Value {
-			in.value = last.Value
-		} else if better(in.value, last.Value) {
+		bestSoFar, isFirst = plan.value, false
+		if math.Abs(plan.value-final.Value) <= solverNoise*final.Value {
+			plan.value = final.Value
+		} else if isBetter(plan.value, final.Value) {
 			continue
 		}
-		if n := len(kept); n == 0 || better(in.value, kept[n-1].Value) {
-			kept = append(kept, incumbent(in.cpu, in.value, in.bound))
+		if n := len(incumbents); n == 0 || isBetter(plan.value, incumbents[n-1].Value) {
+			incumbents = append(incumbents, incumbent(plan.cpu, plan.value, plan.bound))
 		}
 	}
 	bound := math.NaN()
-	if last.Bound != nil {
-		bound = *last.Bound
+	if final.Bound != nil {
+		bound = *final.Bound
 	}
-	return append(kept, incumbent(cpu, last.Value, bound))
+	return append(incumbents, incumbent(cpu, final.Value, bound))
 }
 
 // incumbent returns an improvement with its CPU time in milliseconds.

@@ -53,7 +53,7 @@ func measure(p *formats.Profile, model, device string, shares int, batches []int
 				me.Blocks = append(me.Blocks, formats.Latency{WallUS: ms(us)})
 				sum += us
 			}
-			me.Whole = &formats.Latency{WallUS: ms(sum * 0.95)}
+			me.WholeModel = &formats.Latency{WallUS: ms(sum * 0.95)}
 			p.Models[i].Measurements = append(p.Models[i].Measurements, me)
 		}
 	}
@@ -74,7 +74,7 @@ func twoKinds() Inputs {
 		}},
 		Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: formats.WorkloadModels{
 			{Model: "small", SLO: document.SLO{Duration: 40 * time.Millisecond}, Weight: 0.6},
-			{Model: "large", SLO: document.SLO{Times: 5}, Weight: 0.4},
+			{Model: "large", SLO: document.SLO{Factor: 5}, Weight: 0.4},
 		}},
 	}
 }
@@ -148,7 +148,7 @@ func TestTimeShared(t *testing.T) {
 			}
 			s := pl.Stages[0]
 			share += s.GPUs
-			if s.Replicas != 2 || !slices.Equal(s.Placement, []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}) {
+			if s.Replicas != 2 || !slices.Equal(s.Placement, []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: 2}}) {
 				t.Errorf("not on every device: %+v", s)
 			}
 		}
@@ -163,7 +163,7 @@ func TestTimeShared(t *testing.T) {
 
 // A batch may find the device busy with the longest other one: a tight SLO of
 // one model shortens the batches of the other.
-func TestBlocking(t *testing.T) {
+func TestTightSLOShortensOtherBatches(t *testing.T) {
 	in := oneCPU(1)
 	formats.ModelsOf(in.Workload)[0].SLO.Duration = 25 * time.Millisecond // a: 15 ms after the margin; 5 ms at batch 1
 	formats.ModelsOf(in.Workload)[1].SLO.Duration = time.Second
@@ -198,7 +198,7 @@ func TestWeightedSum(t *testing.T) {
 	measure(p, "a", "cpu-2", 1, []int{1}, 1, 1) // only a runs there
 	in.Cluster.Pools = append(in.Cluster.Pools, formats.Pool{Device: "cpu-2", Count: 1})
 	res := mustSolve(t, in, Options{})
-	a, b := res.Plan.Promised(0), res.Plan.Promised(1)
+	a, b := res.Plan.PromiseFor(0), res.Plan.PromiseFor(1)
 	if math.Abs(res.Plan.Objective.Value-b.RPS) > 1e-6*b.RPS || a.RPS < 2*b.RPS {
 		t.Errorf("objective %v, a %v, b %v: the device that only a can use stays idle", res.Plan.Objective.Value, a.RPS, b.RPS)
 	}
@@ -227,7 +227,7 @@ func TestOptionsAndInputs(t *testing.T) {
 		{"no SLO", func(w *world) { formats.ModelsOf(w.in.Workload)[0].SLO = document.SLO{} }, []string{"models[0].slo", "--slo"}},
 		{"5x without a whole", func(w *world) {
 			for i := range w.in.Profile.Models[1].Measurements {
-				w.in.Profile.Models[1].Measurements[i].Whole = nil
+				w.in.Profile.Models[1].Measurements[i].WholeModel = nil
 			}
 		}, []string{"p.json: models[1].measurements", "whole model at batch 1", "the SLO of large is 5x"}},
 		{"unknown device", func(w *world) { w.in.Cluster.Pools[1].Device = "X9" }, []string{"c.yaml: pools[1].device", `"X9"`, "the profile has H, L"}},
@@ -261,27 +261,27 @@ func TestOptionsAndInputs(t *testing.T) {
 	}
 }
 
-func TestInfeasible(t *testing.T) {
+func TestInfeasibleErrorNamesCauseAndNearest(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		change     func(*Inputs, *Options)
 		constraint string
 		model      string
-		nearest    kind.Nearest
+		nearest    kind.NearestFeasible
 	}{
 		{"SLO", func(in *Inputs, _ *Options) {
 			formats.ModelsOf(in.Workload)[0].SLO = document.SLO{Duration: 5 * time.Millisecond}
 		},
 			// The fastest: .95 of 4 ms on H; 6333 us less round(0.4 * 6333) us are as much.
-			"slo", "small", kind.Nearest{SLOUS: 6333}},
+			"slo", "small", kind.NearestFeasible{SLOUS: 6333}},
 		{"memory", func(in *Inputs, o *Options) {
 			o.Set("max-partitions", 1)
 			for i := range in.Cluster.Pools {
 				in.Cluster.Pools[i].Memory = 2500
 			}
-		}, "memory", "small", kind.Nearest{MemoryBytes: 3000}},
+		}, "memory", "small", kind.NearestFeasible{MemoryBytes: 3000}},
 		{"devices", func(in *Inputs, _ *Options) { in.Cluster.Pools = in.Cluster.Pools[:1]; in.Cluster.Pools[0].Count = 1 },
-			"devices", "", kind.Nearest{Devices: []kind.MissingCount{{Device: "H", Count: 1}}}},
+			"devices", "", kind.NearestFeasible{Devices: []kind.MissingCount{{Device: "H", Count: 1}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in, opt := twoKinds(), Options{}
@@ -316,14 +316,14 @@ func TestInfeasible(t *testing.T) {
 	})
 }
 
-// cancelling ends its context once n solves were made.
-type cancelling struct {
+// cancellingSolver ends its context once n solves were made.
+type cancellingSolver struct {
 	milp.Solver
 	n      int
 	cancel context.CancelFunc
 }
 
-func (c *cancelling) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
+func (c *cancellingSolver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
 	s, err := c.Solver.Solve(ctx, m, o)
 	if c.n--; c.n == 0 {
 		c.cancel()
@@ -334,7 +334,7 @@ func (c *cancelling) Solve(ctx context.Context, m *milp.Model, o milp.Options) (
 // A cancelled solve keeps the best plan so far and says so; before the
 // relaxation, of which a first plan is made without another program, it is an
 // error.
-func TestCancel(t *testing.T) {
+func TestCancelledSolveKeepsItsBestPlan(t *testing.T) {
 	in, opt := twoKinds(), Options{}
 	opt.Set("gap", 0)
 	for _, n := range []int{0, 1, 2, 3} {
@@ -342,7 +342,7 @@ func TestCancel(t *testing.T) {
 		if n == 0 {
 			cancel()
 		}
-		res, err := Solve(ctx, in, opt, &cancelling{highs.Solver{}, n, cancel}, nil)
+		res, err := Solve(ctx, in, opt, &cancellingSolver{highs.Solver{}, n, cancel}, nil)
 		cancel()
 		switch {
 		case n == 0 && !errors.Is(err, context.Canceled):
@@ -386,7 +386,7 @@ func TestBatchBuilding(t *testing.T) {
 	np := opt
 	np.Set("algorithm", pool.AlgorithmNP)
 	np.Set("batch-build", 0)
-	rate := mustSolve(t, in, np).Plan.Promised(1).RPS
+	rate := mustSolve(t, in, np).Plan.PromiseFor(1).RPS
 	if !slices.ContainsFunc(plan.Assumptions, func(a string) bool {
 		return strings.HasPrefix(a, "batch_build_rps") && strings.Contains(a, "for large")
 	}) {
@@ -404,7 +404,7 @@ func TestBatchBuilding(t *testing.T) {
 
 // What the plan says of a little more is what a plan with a little more has as
 // its bound.
-func TestLimits(t *testing.T) {
+func TestLimitEqualsBoundOfLargerProblem(t *testing.T) {
 	in, opt := twoKinds(), Options{}
 	plan := mustSolve(t, in, opt).Plan
 	if len(plan.Limits) == 0 {
@@ -414,7 +414,7 @@ func TestLimits(t *testing.T) {
 		if i > 0 && l.Gain > plan.Limits[i-1].Gain || l.Gain <= 0 {
 			t.Errorf("gain %v after %v", l.Gain, plan.Limits[0].Gain)
 		}
-		if l.What == "device H" {
+		if l.Constraint == "device H" {
 			more := twoKinds()
 			more.Cluster.Pools[0].Count++
 			opt.Set("gap", 0.9) // the relaxation is all that is asked for
@@ -438,18 +438,18 @@ func TestStaleModelFile(t *testing.T) {
 	}
 }
 
-func TestCertify(t *testing.T) {
+func TestCertifyStoresSustainedRate(t *testing.T) {
 	plan := mustSolve(t, oneCPU(2), Options{}).Plan
-	if err := Certify(context.Background(), plan, kind.Asked{Runs: 2, Duration: 5 * time.Second}); err != nil {
+	if err := Certify(context.Background(), plan, kind.TestSettings{Runs: 2, Duration: 5 * time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	c := plan.Certified
+	c := plan.Certificate
 	if c == nil || len(c.Models) != 2 || c.LoadFactor <= 0 {
 		t.Fatalf("%+v", c)
 	}
 	for i, m := range c.Models {
 		if m.Attainment < 0.99 || m.AttainmentCI[0] > m.Attainment || m.AttainmentCI[1] < m.Attainment ||
-			math.Abs(m.RPS-c.LoadFactor*plan.Promised(i).RPS) > 1e-9*m.RPS || m.P99US <= 0 || m.P99US > plan.Promised(i).SLOUS {
+			math.Abs(m.RPS-c.LoadFactor*plan.PromiseFor(i).RPS) > 1e-9*m.RPS || m.P99US <= 0 || m.P99US > plan.PromiseFor(i).SLOUS {
 			t.Errorf("%+v", m)
 		}
 		if ci := m.AttainedRPSCI; ci == nil || ci[0] > m.AttainedRPS || ci[1] < m.AttainedRPS || ci[1] > m.RPS*(1+1e-9) || m.AttainedRPS < 0.99*m.RPS {
@@ -460,7 +460,7 @@ func TestCertify(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	before := *plan
-	if err := Certify(ctx, plan, kind.Asked{}); !errors.Is(err, context.Canceled) || plan.Certified != before.Certified {
+	if err := Certify(ctx, plan, kind.TestSettings{}); !errors.Is(err, context.Canceled) || plan.Certificate != before.Certificate {
 		t.Errorf("cancelled: %v", err)
 	}
 }

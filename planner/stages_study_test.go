@@ -94,7 +94,7 @@ func TestStagesStudy(t *testing.T) {
 		for _, slo := range []float64{3, 5, 10} {
 			for _, times := range []float64{.5, 1, 2} {
 				in := Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: &formats.Cascade{
-					Family: []string{"googlenet", "repvgg-b3", "wide_resnet101_2", "efficientnet-b8"}, SLO: formats.CascadeSLO{Latency: document.SLO{Times: slo}, Percentile: "p95"},
+					Family: []string{"googlenet", "repvgg-b3", "wide_resnet101_2", "efficientnet-b8"}, SLO: formats.CascadeSLO{Latency: document.SLO{Factor: slo}, Percentile: "p95"},
 					QPS: formats.CascadeQPS{Max: math.Round(times * capacity(profile, cluster, "efficientnet-b8")), Ranges: 10, Distribution: "uniform"}}}}
 				line := fmt.Sprintf("| %d %s + %d %s | %gx | %g |", c.a, c.fresh, c.b, c.old, slo, formats.CascadeOf(in.Workload).QPS.Max)
 				for _, partitions := range []int{1, 2} {
@@ -134,12 +134,12 @@ func TestGoalsStudy(t *testing.T) {
 			objective string
 			slo       formats.CascadeSLO
 		}{
-			{"accuracy", formats.CascadeSLO{Latency: document.SLO{Times: 5}}},
-			{"accuracy", formats.CascadeSLO{Latency: document.SLO{Times: 5}, Over: formats.OverRequests}},
+			{"accuracy", formats.CascadeSLO{Latency: document.SLO{Factor: 5}}},
+			{"accuracy", formats.CascadeSLO{Latency: document.SLO{Factor: 5}, Scope: formats.ScopeRequests}},
 			{"latency", formats.CascadeSLO{Accuracy: .7}},
-			{"gpus", formats.CascadeSLO{Latency: document.SLO{Times: 5}, Accuracy: .7}},
-			{"cost", formats.CascadeSLO{Latency: document.SLO{Times: 5}, Accuracy: .7}},
-			{"cost", formats.CascadeSLO{Latency: document.SLO{Times: 5}, Accuracy: .7, Over: formats.OverRequests}},
+			{"gpus", formats.CascadeSLO{Latency: document.SLO{Factor: 5}, Accuracy: .7}},
+			{"cost", formats.CascadeSLO{Latency: document.SLO{Factor: 5}, Accuracy: .7}},
+			{"cost", formats.CascadeSLO{Latency: document.SLO{Factor: 5}, Accuracy: .7, Scope: formats.ScopeRequests}},
 		} {
 			goal.slo.Percentile = "p95"
 			in := Inputs{Profile: profile, Cluster: cluster, Workload: &formats.Workload{Format: "inferplan.workload/v1", Section: &formats.Cascade{
@@ -148,7 +148,7 @@ func TestGoalsStudy(t *testing.T) {
 			var opt Options
 			opt.Set("objective", goal.objective)
 			start := cputime.Used()
-			line := fmt.Sprintf("| 4 %s, 12 %s | %s %s |", c.fresh, c.old, goal.objective, goal.slo.Over)
+			line := fmt.Sprintf("| 4 %s, 12 %s | %s %s |", c.fresh, c.old, goal.objective, goal.slo.Scope)
 			res, err := Solve(context.Background(), in, opt, highs.Solver{}, nil)
 			if err != nil {
 				t.Errorf("%s %v", line, err)
@@ -163,7 +163,7 @@ func TestGoalsStudy(t *testing.T) {
 						for _, s := range l.Stages {
 							for _, at := range s.Placement {
 								if s.Device == p.Device {
-									n = max(n, at.First+at.Replicas)
+									n = max(n, at.FirstDevice+at.Replicas)
 								}
 							}
 						}

@@ -25,7 +25,7 @@ func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
 	dst = append(dst, eventNumbers[ev.Kind])
 	for _, v := range [...]int64{int64(now), int64(ev.Hop), int64(ev.Model), int64(ev.Req), int64(ev.Task), int64(ev.Service), int64(ev.Network),
 		int64(ev.Batch), int64(ev.Device), int64(ev.Tokens), int64(ev.Limit), ev.Value, ev.Key,
-		int64(ev.Arrived), int64(ev.Deadline), int64(ev.Start), int64(ev.End)} {
+		int64(ev.ArrivedAt), int64(ev.Deadline), int64(ev.Start), int64(ev.End)} {
 		dst = binary.AppendVarint(dst, v)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(ev.List)))
@@ -40,10 +40,10 @@ func AppendEvent(dst []byte, now time.Duration, ev *Event) []byte {
 
 // AppendActions appends the actions of a buffer from number firstAction on, each with its tasks and hops. The
 // bytes do not depend on where in the buffer the actions stand.
-func AppendActions(dst []byte, a *Actions, first int) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(a.List)-first))
-	for i := range a.List[first:] {
-		act := &a.List[first+i]
+func AppendActions(dst []byte, a *Actions, firstAction int) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(a.List)-firstAction))
+	for i := range a.List[firstAction:] {
+		act := &a.List[firstAction+i]
 		dst = append(dst, actionNumbers[act.Kind], byte(act.Reason))
 		for _, v := range [...]int64{int64(act.HopCount), int64(act.Pipeline), int64(act.Model), int64(act.Req), int64(act.Task), int64(act.Network),
 			int64(act.Batch), int64(act.Size), int64(act.Device), int64(act.Tag), act.Key, int64(act.At)} {
@@ -58,7 +58,7 @@ func AppendActions(dst []byte, a *Actions, first int) []byte {
 
 // appendBatch appends the tasks and hops of a Dispatch.
 func appendBatch(dst []byte, a *Actions, act *Action) []byte {
-	tasks, hops := a.Dispatched(act)
+	tasks, hops := a.BatchOf(act)
 	for _, t := range tasks {
 		dst = binary.AppendVarint(dst, int64(t))
 	}
@@ -76,47 +76,47 @@ func appendBatch(dst []byte, a *Actions, act *Action) []byte {
 var errShort = errors.New("ends within a record")
 
 // recordReader reads numbers from a record. Its first error is kept, and later reads return 0.
-type fields struct {
-	b   []byte
-	err error
+type recordReader struct {
+	bytes []byte
+	err   error
 }
 
 // readByte reads a byte.
-func (f *fields) byte() byte {
-	if len(f.b) == 0 {
+func (f *recordReader) readByte() byte {
+	if len(f.bytes) == 0 {
 		f.err = errShort
 		return 0
 	}
-	c := f.b[0]
-	f.b = f.b[1:]
+	c := f.bytes[0]
+	f.bytes = f.bytes[1:]
 	return c
 }
 
 // readInt reads a signed varint.
-func (f *fields) int() int64 {
-	v, n := binary.Varint(f.b)
+func (f *recordReader) readInt() int64 {
+	v, n := binary.Varint(f.bytes)
 	if n <= 0 {
-		f.err, f.b = errShort, nil
+		f.err, f.bytes = errShort, nil
 		return 0
 	}
-	f.b = f.b[n:]
+	f.bytes = f.bytes[n:]
 	return v
 }
 
 // readCount reads the length of a list, of which every value takes at least a byte.
-func (f *fields) count() int {
-	v, n := binary.Uvarint(f.b)
-	if n <= 0 || v > uint64(len(f.b)-n) {
-		f.err, f.b = errShort, nil
+func (f *recordReader) readCount() int {
+	v, n := binary.Uvarint(f.bytes)
+	if n <= 0 || v > uint64(len(f.bytes)-n) {
+		f.err, f.bytes = errShort, nil
 		return 0
 	}
-	f.b = f.b[n:]
+	f.bytes = f.bytes[n:]
 	return int(v)
 }
 
 // readInt32 reads a number of 32 bits, such as an index.
-func (f *fields) int32() int32 {
-	v := f.int()
+func (f *recordReader) readInt32() int32 {
+	v := f.readInt()
 	if v != int64(int32(v)) && f.err == nil {
 		f.err = fmt.Errorf("the number %d where an index was expected", v)
 	}
@@ -124,8 +124,8 @@ func (f *fields) int32() int32 {
 }
 
 // readInt16 reads a number of 16 bits, such as a hop.
-func (f *fields) int16() int16 {
-	v := f.int()
+func (f *recordReader) readInt16() int16 {
+	v := f.readInt()
 	if v != int64(int16(v)) && f.err == nil {
 		f.err = fmt.Errorf("the number %d where a hop was expected", v)
 	}
@@ -133,7 +133,7 @@ func (f *fields) int16() int16 {
 }
 
 // readTime reads a time.
-func (f *fields) time() time.Duration { return time.Duration(f.int()) }
+func (f *recordReader) readTime() time.Duration { return time.Duration(f.readInt()) }
 
 // kindOf returns the kind with a number in event logs. If there is none, it returns -1.
 func kindOf(numbers []byte, number byte) int {
@@ -146,8 +146,8 @@ func kindOf(numbers []byte, number byte) int {
 }
 
 // readEventKind reads the kind of an event by a table of numbers.
-func (f *fields) eventKind(numbers []byte) EventKind {
-	number := f.byte()
+func (f *recordReader) readEventKind(numbers []byte) EventKind {
+	number := f.readByte()
 	kind := kindOf(numbers, number)
 	if kind < 0 && f.err == nil {
 		f.err = fmt.Errorf("kind %d, which no event has", number)
@@ -156,61 +156,61 @@ func (f *fields) eventKind(numbers []byte) EventKind {
 }
 
 // finish returns the error of a record after its last field: a failed read, or bytes behind the last field.
-func (f *fields) end(what string) error {
+func (f *recordReader) finish(record string) error {
 	switch {
 	case f.err != nil:
-		return fmt.Errorf("decoding %s: %w", what, f.err)
-	case len(f.b) > 0:
-		return fmt.Errorf("decoding %s: %d bytes behind it", what, len(f.b))
+		return fmt.Errorf("decoding %s: %w", record, f.err)
+	case len(f.bytes) > 0:
+		return fmt.Errorf("decoding %s: %d bytes behind it", record, len(f.bytes))
 	}
 	return nil
 }
 
 // DecodeEvent decodes an event that AppendEvent encoded.
 func DecodeEvent(b []byte) (now time.Duration, ev Event, err error) {
-	f := fields{b: b}
-	ev.Kind = f.eventKind(eventNumbers[:])
-	now = f.time()
-	ev.Hop, ev.Model, ev.Req, ev.Task, ev.Service, ev.Network = f.int16(), f.int32(), f.int32(), f.int32(), f.int32(), f.int32()
-	ev.Batch, ev.Device, ev.Tokens, ev.Limit, ev.Value, ev.Key = f.int32(), f.int32(), f.int32(), f.int32(), f.int(), f.int()
-	ev.Arrived, ev.Deadline, ev.Start, ev.End = f.time(), f.time(), f.time(), f.time()
-	for n := f.count(); n > 0; n-- {
-		ev.List = append(ev.List, f.int32())
+	f := recordReader{bytes: b}
+	ev.Kind = f.readEventKind(eventNumbers[:])
+	now = f.readTime()
+	ev.Hop, ev.Model, ev.Req, ev.Task, ev.Service, ev.Network = f.readInt16(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32()
+	ev.Batch, ev.Device, ev.Tokens, ev.Limit, ev.Value, ev.Key = f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt(), f.readInt()
+	ev.ArrivedAt, ev.Deadline, ev.Start, ev.End = f.readTime(), f.readTime(), f.readTime(), f.readTime()
+	for n := f.readCount(); n > 0; n-- {
+		ev.List = append(ev.List, f.readInt32())
 	}
-	if len(f.b) > 0 && f.err == nil {
-		ev.Client = f.int32()
+	if len(f.bytes) > 0 && f.err == nil {
+		ev.Client = f.readInt32()
 	}
-	return now, ev, f.end("an event")
+	return now, ev, f.finish("an event")
 }
 
 // DecodeActions decodes actions that AppendActions encoded, into an empty buffer.
 func DecodeActions(b []byte, out *Actions) error {
-	return decodeActions(b, out, func(f *fields) Action {
-		act := f.actionKind()
-		act.HopCount, act.Pipeline, act.Model, act.Req, act.Task, act.Network = f.int16(), f.int32(), f.int32(), f.int32(), f.int32(), f.int32()
-		act.Batch, act.Size, act.Device, act.Tag, act.Key, act.At = f.int32(), f.int32(), f.int32(), f.int32(), f.int(), f.time()
+	return decodeActions(b, out, func(f *recordReader) Action {
+		act := f.readAction()
+		act.HopCount, act.Pipeline, act.Model, act.Req, act.Task, act.Network = f.readInt16(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32()
+		act.Batch, act.Size, act.Device, act.Tag, act.Key, act.At = f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt(), f.readTime()
 		return act
 	})
 }
 
 // readAction reads the kind of an action and its reason.
-func (f *fields) actionKind() Action {
-	number := f.byte()
+func (f *recordReader) readAction() Action {
+	number := f.readByte()
 	kind := kindOf(actionNumbers[:], number)
 	if kind < 0 && f.err == nil {
 		f.err = fmt.Errorf("kind %d, which no action has", number)
 	}
-	return Action{Kind: ActionKind(max(0, kind)), Reason: Reason(f.byte())}
+	return Action{Kind: ActionKind(max(0, kind)), Reason: DropReason(f.readByte())}
 }
 
 // decodeActions decodes actions; read decodes one without its batch.
-func decodeActions(b []byte, out *Actions, read func(*fields) Action) error {
+func decodeActions(b []byte, out *Actions, read func(*recordReader) Action) error {
 	out.Reset()
 	n, size := binary.Uvarint(b)
 	if size <= 0 {
 		return fmt.Errorf("decoding actions: %w", errShort)
 	}
-	f := fields{b: b[size:]}
+	f := recordReader{bytes: b[size:]}
 	for ; n > 0 && f.err == nil; n-- {
 		// Decode the action itself.
 		act := read(&f)
@@ -218,18 +218,18 @@ func decodeActions(b []byte, out *Actions, read func(*fields) Action) error {
 
 		// Decode the tasks and hops of a Dispatch. Check their number first, before making room for them.
 		if act.Kind == Dispatch {
-			if act.Size < 0 || act.HopCount < 0 || int64(act.Size)+int64(act.HopCount) > int64(len(f.b)) {
-				return fmt.Errorf("decoding actions: a batch of %d along %d hops in %d bytes", act.Size, act.HopCount, len(f.b))
+			if act.Size < 0 || act.HopCount < 0 || int64(act.Size)+int64(act.HopCount) > int64(len(f.bytes)) {
+				return fmt.Errorf("decoding actions: a batch of %d along %d hops in %d bytes", act.Size, act.HopCount, len(f.bytes))
 			}
 			for range act.Size {
-				out.Tasks = append(out.Tasks, f.int32())
+				out.Tasks = append(out.Tasks, f.readInt32())
 			}
 			for range act.HopCount {
-				out.Hops = append(out.Hops, Hop{Stage: f.int32(), Device: f.int32(), Uplink: f.int32(), Downlink: f.int32(),
-					XferStart: f.time(), XferEnd: f.time(), Start: f.time(), End: f.time()})
+				out.Hops = append(out.Hops, Hop{Stage: f.readInt32(), Device: f.readInt32(), Uplink: f.readInt32(), Downlink: f.readInt32(),
+					XferStart: f.readTime(), XferEnd: f.readTime(), Start: f.readTime(), End: f.readTime()})
 			}
 		}
 		out.List = append(out.List, act)
 	}
-	return f.end("actions")
+	return f.finish("actions")
 }

@@ -14,29 +14,29 @@ var eventsV1 = [...]EventKind{
 // DecodeEventV1 decodes an event of version 1 of event logs, in which every request had one task, devices held
 // models, and nothing had lists.
 func DecodeEventV1(b []byte) (now time.Duration, ev Event, err error) {
-	f := fields{b: b}
-	if number := f.byte(); int(number) < len(eventsV1) {
+	f := recordReader{bytes: b}
+	if number := f.readByte(); int(number) < len(eventsV1) {
 		ev.Kind = eventsV1[number]
 	} else {
 		f.err = fmt.Errorf("kind %d, expected less than %d", number, len(eventsV1))
 	}
-	now = f.time()
-	ev.Hop, ev.Model, ev.Req, ev.Batch, ev.Device = f.int16(), f.int32(), f.int32(), f.int32(), f.int32()
-	ev.Value, ev.Arrived, ev.Deadline, ev.Start, ev.End = f.int(), f.time(), f.time(), f.time(), f.time()
+	now = f.readTime()
+	ev.Hop, ev.Model, ev.Req, ev.Batch, ev.Device = f.readInt16(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32()
+	ev.Value, ev.ArrivedAt, ev.Deadline, ev.Start, ev.End = f.readInt(), f.readTime(), f.readTime(), f.readTime(), f.readTime()
 	ev.Task, ev.Service = ev.Req, ev.Model
 	if ev.Kind == NetworkLoaded || ev.Kind == NetworkUnloaded {
 		ev.Network = ev.Model
 	}
-	return now, ev, f.end("an event of version 1")
+	return now, ev, f.finish("an event of version 1")
 }
 
 // DecodeActionsV1 decodes actions of version 1 of event logs into an empty buffer. The numbers of their kinds are
 // still the same.
 func DecodeActionsV1(b []byte, out *Actions) error {
-	return decodeActions(b, out, func(f *fields) Action {
-		act := f.actionKind()
-		act.HopCount, act.Pipeline, act.Model, act.Req, act.Batch = f.int16(), f.int32(), f.int32(), f.int32(), f.int32()
-		act.Size, act.Device, act.Tag, act.At = f.int32(), f.int32(), f.int32(), f.time()
+	return decodeActions(b, out, func(f *recordReader) Action {
+		act := f.readAction()
+		act.HopCount, act.Pipeline, act.Model, act.Req, act.Batch = f.readInt16(), f.readInt32(), f.readInt32(), f.readInt32(), f.readInt32()
+		act.Size, act.Device, act.Tag, act.At = f.readInt32(), f.readInt32(), f.readInt32(), f.readTime()
 		return act
 	})
 }

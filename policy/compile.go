@@ -27,10 +27,10 @@ import (
 // transfer takes no time and holds no link, see TransferBetween.
 func Compile(plan *formats.Plan) (*Tables, error) {
 	c := compiler{plan: plan}
-	if err := c.run(); err != nil {
+	if err := c.compile(); err != nil {
 		return nil, fmt.Errorf("compiling the plan: %w", err)
 	}
-	return c.b.Tables(), nil
+	return c.builder.BuildTables(), nil
 }
 
 // TransferTime returns how long one sample's cut takes over a link: bytes * 8 divided by the rate, rounded to
@@ -45,19 +45,19 @@ func TransferTime(bytes int64, gbps float64) time.Duration {
 // compiler makes tables from a plan.
 type compiler struct {
 	plan    *formats.Plan
-	b       Builder
+	builder Builder
 	pools   map[string]int // index of a pool by its device kind
 	devices [][]poolDevice // by pool, in the order of physical device and slot
 }
 
 // poolDevice is a device of a pool that has no number yet, with the stages placed on it.
 type poolDevice struct {
-	gpu, share int
-	stages     []int32
+	gpu, sharesPerDevice int
+	stages               []int32
 }
 
 // compile adds pools, models and devices, in this order.
-func (c *compiler) run() error {
+func (c *compiler) compile() error {
 	if len(c.plan.Deployment) == 0 {
 		return &document.Error{Path: "deployment", Found: "no model", Expected: "at least one"}
 	}
@@ -78,7 +78,7 @@ func (c *compiler) addPools() error {
 	c.devices = make([][]poolDevice, len(c.plan.Pools))
 	for i, p := range c.plan.Pools {
 		path := fmt.Sprintf("pools[%d]", i)
-		if _, twice := c.pools[p.Device]; twice {
+		if _, repeated := c.pools[p.Device]; repeated {
 			return &document.Error{Path: path + ".device", Found: strconv.Quote(p.Device) + " a second time", Expected: "each device kind once"}
 		}
 		if p.Count < 0 {
@@ -94,25 +94,25 @@ func (c *compiler) addPools() error {
 
 // addModel adds a model with its pipelines.
 func (c *compiler) addModel(mi int) error {
-	m, promised := &c.plan.Deployment[mi], c.plan.Promised(mi)
+	m, promise := &c.plan.Deployment[mi], c.plan.PromiseFor(mi)
 	path := fmt.Sprintf("deployment[%d]", mi)
-	if promised.SLOUS <= 0 {
-		return &document.Error{Path: path, Found: "an SLO of " + promised.SLOUS.D().String(), Expected: "more than 0"}
+	if promise.SLOUS <= 0 {
+		return &document.Error{Path: path, Found: "an SLO of " + promise.SLOUS.D().String(), Expected: "more than 0"}
 	}
 
 	// Each model and class may come once.
-	for other := range mi {
-		if c.plan.Deployment[other].Key() == m.Key() {
+	for earlier := range mi {
+		if c.plan.Deployment[earlier].Key() == m.Key() {
 			return &document.Error{Path: path + ".model", Found: m.Key().String() + " a second time", Expected: "each model and class once"}
 		}
 	}
 
 	// Add the model, then its pipelines.
-	percentile, err := ParsePercentile(promised.Percentile)
+	percentile, err := ParsePercentile(promise.Percentile)
 	if err != nil {
-		return &document.Error{Path: path, Found: "the percentile " + strconv.Quote(promised.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
+		return &document.Error{Path: path, Found: "the percentile " + strconv.Quote(promise.Percentile), Expected: "a percentile between p0 and p100, such as p99"}
 	}
-	c.b.Model(Model{Name: m.Model, Class: m.Class, SLO: promised.SLOUS.D(), Percentile: percentile, RPS: promised.RPS})
+	c.builder.AddModel(Model{Name: m.Model, Class: m.Class, SLO: promise.SLOUS.D(), Percentile: percentile, RPS: promise.RPS})
 	for pi := range m.Pipelines {
 		if err := c.addPipeline(&m.Pipelines[pi], fmt.Sprintf("%s.pipelines[%d]", path, pi)); err != nil {
 			return err
@@ -137,7 +137,7 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 	if len(p.Stages) == 0 {
 		return &document.Error{Path: path + ".stages", Found: "no stage", Expected: "at least one"}
 	}
-	c.b.Pipeline(p.Batch, p.RPS)
+	c.builder.AddPipeline(p.Batch, p.RPS)
 	for si := range p.Stages {
 		s := &p.Stages[si]
 		spath := fmt.Sprintf("%s.stages[%d]", path, si)
@@ -153,20 +153,20 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 
 		// Set the times of inference by batch size.
 		stage := Stage{FirstBlock: int32(s.Blocks[0]), LastBlock: int32(s.Blocks[1]), Infer: make([]time.Duration, p.Batch)}
-		for b, us := range s.InferUS {
-			if us <= 0 {
-				return &document.Error{Path: fmt.Sprintf("%s.infer_us[%d]", spath, b), Found: us.D().String(), Expected: "more than 0"}
+		for b, micros := range s.InferUS {
+			if micros <= 0 {
+				return &document.Error{Path: fmt.Sprintf("%s.infer_us[%d]", spath, b), Found: micros.D().String(), Expected: "more than 0"}
 			}
-			stage.Infer[b] = us.D()
+			stage.Infer[b] = micros.D()
 		}
 		for b, r := range s.InferRangeUS {
 			if r[0] == r[1] && b < p.Batch {
-				stage.Measured = append(stage.Measured, b+1)
+				stage.MeasuredBatches = append(stage.MeasuredBatches, b+1)
 			}
 		}
 
 		// Add the times when serving, the transfer into the stage, and its devices.
-		if err := served(&stage, s, p.Batch, spath); err != nil {
+		if err := setServingTimes(&stage, s, p.Batch, spath); err != nil {
 			return err
 		}
 		if si > 0 {
@@ -174,7 +174,7 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 				return err
 			}
 		}
-		if err := c.place(c.b.Stage(stage), pool, s, spath); err != nil {
+		if err := c.placeStage(c.builder.AddStage(stage), pool, s, spath); err != nil {
 			return err
 		}
 	}
@@ -182,9 +182,9 @@ func (c *compiler) addPipeline(p *formats.Pipeline, path string) error {
 }
 
 // setServingTimes sets the times of a stage when serving, if the plan has them.
-func served(stage *Stage, s *formats.Stage, batch int, path string) error {
-	if stage.Idle = s.IdleUS.D(); stage.Idle < 0 {
-		return &document.Error{Path: path + ".idle_us", Found: stage.Idle.String(), Expected: "at least 0"}
+func setServingTimes(stage *Stage, s *formats.Stage, batch int, path string) error {
+	if stage.IdlePenalty = s.IdleUS.D(); stage.IdlePenalty < 0 {
+		return &document.Error{Path: path + ".idle_us", Found: stage.IdlePenalty.String(), Expected: "at least 0"}
 	}
 	if s.MeanUS == nil {
 		return nil
@@ -192,11 +192,11 @@ func served(stage *Stage, s *formats.Stage, batch int, path string) error {
 	if len(s.MeanUS) != batch {
 		return &document.Error{Path: path + ".mean_us", Found: fmt.Sprintf("%d values", len(s.MeanUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", batch)}
 	}
-	for b, us := range s.MeanUS {
-		if us <= 0 {
-			return &document.Error{Path: fmt.Sprintf("%s.mean_us[%d]", path, b), Found: us.D().String(), Expected: "more than 0"}
+	for b, micros := range s.MeanUS {
+		if micros <= 0 {
+			return &document.Error{Path: fmt.Sprintf("%s.mean_us[%d]", path, b), Found: micros.D().String(), Expected: "more than 0"}
 		}
-		stage.Mean = append(stage.Mean, us.D())
+		stage.Mean = append(stage.Mean, micros.D())
 	}
 	return nil
 }
@@ -204,31 +204,31 @@ func served(stage *Stage, s *formats.Stage, batch int, path string) error {
 // addTransfer sets the transfer into stage si of a pipeline: the plan's times, else the bytes at the slower NIC.
 func (c *compiler) addTransfer(stage *Stage, p *formats.Pipeline, si int, path string) error {
 	// Find the cut between the stages.
-	from, to := &p.Stages[si-1], &p.Stages[si]
+	sender, receiver := &p.Stages[si-1], &p.Stages[si]
 	cpath := fmt.Sprintf("%s.stages[%d].cut", path, si-1)
-	if from.Cut == nil {
+	if sender.Cut == nil {
 		return &document.Error{Path: cpath, Found: "nothing", Expected: "what crosses to the next stage"}
 	}
-	stage.CutBytes = from.Cut.Bytes
-	stage.FP16In = strings.EqualFold(from.Cut.DType, "FP16")
+	stage.CutBytes = sender.Cut.Bytes
+	stage.FP16In = strings.EqualFold(sender.Cut.DType, "FP16")
 
 	// Set its transfer time by batch size: the plan's, or the time at the rate of the slower NIC.
 	xfer := make([]time.Duration, p.Batch)
 	switch {
-	case len(from.Cut.TransferUS) == p.Batch:
-		for b, us := range from.Cut.TransferUS {
-			if us < 0 {
-				return &document.Error{Path: fmt.Sprintf("%s.transfer_us[%d]", cpath, b), Found: us.D().String(), Expected: "at least 0"}
+	case len(sender.Cut.TransferUS) == p.Batch:
+		for b, micros := range sender.Cut.TransferUS {
+			if micros < 0 {
+				return &document.Error{Path: fmt.Sprintf("%s.transfer_us[%d]", cpath, b), Found: micros.D().String(), Expected: "at least 0"}
 			}
-			xfer[b] = us.D()
+			xfer[b] = micros.D()
 		}
-	case len(from.Cut.TransferUS) == 0:
-		one := TransferTime(from.Cut.Bytes, slowerRate(c.plan.Pools[c.pools[from.Device]].NICRate(), c.plan.Pools[c.pools[to.Device]].NICRate()))
+	case len(sender.Cut.TransferUS) == 0:
+		sampleTime := TransferTime(sender.Cut.Bytes, slowerRate(c.plan.Pools[c.pools[sender.Device]].NICRate(), c.plan.Pools[c.pools[receiver.Device]].NICRate()))
 		for b := range xfer {
-			xfer[b] = time.Duration(b+1) * one
+			xfer[b] = time.Duration(b+1) * sampleTime
 		}
 	default:
-		return &document.Error{Path: cpath + ".transfer_us", Found: fmt.Sprintf("%d values", len(from.Cut.TransferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
+		return &document.Error{Path: cpath + ".transfer_us", Found: fmt.Sprintf("%d values", len(sender.Cut.TransferUS)), Expected: fmt.Sprintf("%d, one for each batch up to the planned", p.Batch)}
 	}
 
 	// Keep the times if any is positive.
@@ -250,11 +250,11 @@ func slowerRate(a, b float64) float64 {
 }
 
 // placeStage adds a stage's placement to the devices of its pool.
-func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) error {
+func (c *compiler) placeStage(stage int32, pool int, s *formats.Stage, spath string) error {
 	// Check the share.
 	p := &c.plan.Pools[pool]
-	shared := p.TimeShared()
-	if s.Share < 1 || shared && s.Share != 1 {
+	isShared := p.TimeShared()
+	if s.Share < 1 || isShared && s.Share != 1 {
 		return &document.Error{Path: spath + ".share", Found: strconv.Itoa(s.Share), Expected: "1 or more; 1 on a time-shared pool"}
 	}
 
@@ -262,16 +262,16 @@ func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) 
 	total := 0
 	for i, pl := range s.Placement {
 		path := fmt.Sprintf("%s.placement[%d]", spath, i)
-		if pl.First < 0 || pl.Replicas < 0 || pl.PerDevice < 1 || pl.PerDevice > s.Share {
-			return &document.Error{Path: path, Found: fmt.Sprintf("first %d, per_device %d, replicas %d", pl.First, pl.PerDevice, pl.Replicas),
+		if pl.FirstDevice < 0 || pl.Replicas < 0 || pl.PerDevice < 1 || pl.PerDevice > s.Share {
+			return &document.Error{Path: path, Found: fmt.Sprintf("first %d, per_device %d, replicas %d", pl.FirstDevice, pl.PerDevice, pl.Replicas),
 				Expected: fmt.Sprintf("first and replicas of at least 0, per_device from 1 to %d", s.Share)}
 		}
-		if last := pl.First + (pl.Replicas-1)/pl.PerDevice; pl.Replicas > 0 && last >= p.Count {
-			return &document.Error{Path: path, Found: fmt.Sprintf("device %d", last), Expected: fmt.Sprintf("at most %d: pool %s has %d devices", p.Count-1, p.Device, p.Count)}
+		if lastDevice := pl.FirstDevice + (pl.Replicas-1)/pl.PerDevice; pl.Replicas > 0 && lastDevice >= p.Count {
+			return &document.Error{Path: path, Found: fmt.Sprintf("device %d", lastDevice), Expected: fmt.Sprintf("at most %d: pool %s has %d devices", p.Count-1, p.Device, p.Count)}
 		}
 		total += pl.Replicas
 		for r := 0; r < pl.Replicas; r++ {
-			c.devices[pool] = addDevice(c.devices[pool], pl.First+r/pl.PerDevice, s.Share, stage, shared)
+			c.devices[pool] = addDevice(c.devices[pool], pl.FirstDevice+r/pl.PerDevice, s.Share, stage, isShared)
 		}
 	}
 
@@ -284,8 +284,8 @@ func (c *compiler) place(stage int32, pool int, s *formats.Stage, spath string) 
 
 // addDevice adds a stage on a physical device to a list: a new device or, on a time-shared pool, the one that is
 // there.
-func addDevice(list []poolDevice, gpu, share int, stage int32, shared bool) []poolDevice {
-	if shared {
+func addDevice(list []poolDevice, gpu, share int, stage int32, isShared bool) []poolDevice {
+	if isShared {
 		for i := range list {
 			if list[i].gpu == gpu {
 				list[i].stages = append(list[i].stages, stage)
@@ -293,7 +293,7 @@ func addDevice(list []poolDevice, gpu, share int, stage int32, shared bool) []po
 			}
 		}
 	}
-	return append(list, poolDevice{gpu: gpu, share: share, stages: []int32{stage}})
+	return append(list, poolDevice{gpu: gpu, sharesPerDevice: share, stages: []int32{stage}})
 }
 
 // numberDevices adds all devices to the builder, which numbers devices, nodes and links.
@@ -308,21 +308,21 @@ func (c *compiler) numberDevices() error {
 		}
 
 		// Add them with the stages on them.
-		c.b.Kind(p.Device, p.Count)
-		c.b.Nodes(p.PerNode, p.NICRate())
+		c.builder.AddKind(p.Device, p.Count)
+		c.builder.SetNodes(p.PerNode, p.NICRate())
 		for gpu, list := range byGPU {
-			used := 0.0
+			usedShare := 0.0
 			for slot, d := range list {
-				used += 1 / float64(d.share)
-				index := c.b.Device(Device{Kind: int32(pi), Share: int32(d.share), GPU: int32(gpu), Slot: int32(slot)})
+				usedShare += 1 / float64(d.sharesPerDevice)
+				index := c.builder.AddDevice(Device{Kind: int32(pi), Share: int32(d.sharesPerDevice), GPU: int32(gpu), Slot: int32(slot)})
 				for _, s := range d.stages {
-					c.b.Place(s, index)
+					c.builder.PlaceStage(s, index)
 				}
 			}
 
 			// A physical device must hold its shares.
-			if used > 1+1e-9 {
-				return &document.Error{Path: fmt.Sprintf("pools[%d]", pi), Found: fmt.Sprintf("placements that take %.3g of device %d of %s", used, gpu, p.Device),
+			if usedShare > 1+1e-9 {
+				return &document.Error{Path: fmt.Sprintf("pools[%d]", pi), Found: fmt.Sprintf("placements that take %.3g of device %d of %s", usedShare, gpu, p.Device),
 					Expected: "at most one whole device", Hint: "placements on an exclusive pool must not overlap"}
 			}
 		}

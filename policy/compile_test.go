@@ -34,16 +34,16 @@ func mixed() *formats.Plan {
 			Model: "m",
 			Pipelines: []formats.Pipeline{{Batch: 2, RPS: 100, Stages: []formats.Stage{
 				{Blocks: [2]int{0, 3}, Device: "L4", Share: 2, Replicas: 3, InferUS: us(100, 150),
-					Placement: []formats.Placement{{First: 1, PerDevice: 2, Replicas: 3}}, Cut: &formats.Cut{DType: "FP16", Bytes: 1000}},
+					Placement: []formats.Placement{{FirstDevice: 1, PerDevice: 2, Replicas: 3}}, Cut: &formats.Cut{DType: "FP16", Bytes: 1000}},
 				{Blocks: [2]int{3, 10}, Device: "P4", Share: 1, Replicas: 2, InferUS: us(400, 700),
-					Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: 1}, {First: 2, PerDevice: 1, Replicas: 1}}},
+					Placement: []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: 1}, {FirstDevice: 2, PerDevice: 1, Replicas: 1}}},
 			}}},
 		}},
 		Section: &formats.PoolPlan{Models: []formats.Served{{Model: "m", SLOUS: document.Micros(time.Second), Percentile: "p95", RPS: 100}}},
 	}
 }
 
-func TestCompile(t *testing.T) {
+func TestCompileMakesTablesOfAMixedPlan(t *testing.T) {
 	got, err := policy.Compile(mixed())
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestCompile(t *testing.T) {
 		},
 		StageDevices: []int32{0, 1, 2, 3, 4},
 		Services:     []policy.Service{{Name: "m", NumPipelines: 1}},
-		Networks:     []policy.Network{{Name: "m", Base: -1}},
+		Networks:     []policy.Network{{Name: "m", BaseNetwork: -1}},
 		Resident:     [][]int32{{0}, {0}, {0}, {0}, {0}},
 		// L4 device 1 is on node 0 of its pool, device 2 on node 1.
 		Devices: []policy.Device{
@@ -72,8 +72,8 @@ func TestCompile(t *testing.T) {
 			{Kind: 1, Share: 1, GPU: 2, Node: 3, Uplink: 6, Downlink: 7, Instance: -1},
 		},
 		Links: []policy.Link{
-			{Node: 0, Up: true, Gbps: 4}, {Node: 0, Gbps: 4}, {Node: 1, Up: true, Gbps: 4}, {Node: 1, Gbps: 4},
-			{Kind: 1, Node: 0, Up: true, Gbps: 6}, {Kind: 1, Node: 0, Gbps: 6}, {Kind: 1, Node: 2, Up: true, Gbps: 6}, {Kind: 1, Node: 2, Gbps: 6},
+			{Node: 0, IsUplink: true, Gbps: 4}, {Node: 0, Gbps: 4}, {Node: 1, IsUplink: true, Gbps: 4}, {Node: 1, Gbps: 4},
+			{Kind: 1, Node: 0, IsUplink: true, Gbps: 6}, {Kind: 1, Node: 0, Gbps: 6}, {Kind: 1, Node: 2, IsUplink: true, Gbps: 6}, {Kind: 1, Node: 2, Gbps: 6},
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -137,7 +137,7 @@ func TestTransferBetween(t *testing.T) {
 	plan := mixed()
 	// The second stage on the L4 pool too, on devices 3 and 1's node mate 0.
 	plan.Deployment[0].Pipelines[0].Stages[1].Device = "L4"
-	plan.Deployment[0].Pipelines[0].Stages[1].Placement = []formats.Placement{{First: 0, PerDevice: 1, Replicas: 1}, {First: 3, PerDevice: 1, Replicas: 1}}
+	plan.Deployment[0].Pipelines[0].Stages[1].Placement = []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: 1}, {FirstDevice: 3, PerDevice: 1, Replicas: 1}}
 	tables, err := policy.Compile(plan)
 	if err != nil {
 		t.Fatal(err)
@@ -174,11 +174,11 @@ func TestCompileErrors(t *testing.T) {
 		{"no cut", func(p *plan) { stage(p, 0).Cut = nil }, "deployment[0].pipelines[0].stages[0].cut"},
 		{"short transfers", func(p *plan) { stage(p, 0).Cut.TransferUS = []document.Micros{1} }, "deployment[0].pipelines[0].stages[0].cut.transfer_us"},
 		{"negative transfer", func(p *plan) { stage(p, 0).Cut.TransferUS = []document.Micros{1, -1} }, "deployment[0].pipelines[0].stages[0].cut.transfer_us[1]"},
-		{"device that is not there", func(p *plan) { stage(p, 1).Placement[1].First = 3 }, "deployment[0].pipelines[0].stages[1].placement[1]"},
+		{"device that is not there", func(p *plan) { stage(p, 1).Placement[1].FirstDevice = 3 }, "deployment[0].pipelines[0].stages[1].placement[1]"},
 		{"more slots than shares", func(p *plan) { stage(p, 0).Placement[0].PerDevice = 3 }, "deployment[0].pipelines[0].stages[0].placement[0]"},
 		{"fewer placed than said", func(p *plan) { stage(p, 0).Replicas = 4 }, "deployment[0].pipelines[0].stages[0].placement"},
 		{"nothing placed", func(p *plan) { stage(p, 0).Replicas, stage(p, 0).Placement = 0, nil }, "deployment[0].pipelines[0].stages[0].placement"},
-		{"overlap", func(p *plan) { stage(p, 1).Placement[1].First = 0 }, "pools[1]"},
+		{"overlap", func(p *plan) { stage(p, 1).Placement[1].FirstDevice = 0 }, "pools[1]"},
 		{"share of a time-shared pool", func(p *plan) { p.Pools[0].Sharing = formats.SharingTime }, "deployment[0].pipelines[0].stages[0].share"},
 	} {
 		p := mixed()
@@ -194,7 +194,7 @@ func TestCompileErrors(t *testing.T) {
 // What goes into a log comes out of it.
 func TestCodecRoundTrip(t *testing.T) {
 	ev := policy.Event{Kind: policy.TransferFinished, Hop: 2, Model: 3, Req: 4, Task: 14, Service: 15, Network: 16, Batch: 5, Device: 6, Tokens: 17, Limit: 18,
-		Value: -7, Key: 19, Arrived: 8, Deadline: 9, Start: 10, End: 11, List: []int32{-1, 70000}}
+		Value: -7, Key: 19, ArrivedAt: 8, Deadline: 9, Start: 10, End: 11, List: []int32{-1, 70000}}
 	now, got, err := policy.DecodeEvent(policy.AppendEvent(nil, 12, &ev))
 	if err != nil || now != 12 || !reflect.DeepEqual(got, ev) {
 		t.Errorf("event %+v at %v, %v, want %+v at 12", got, now, err, ev)
@@ -225,13 +225,13 @@ func TestCodecRoundTrip(t *testing.T) {
 	}
 }
 
-func TestReasons(t *testing.T) {
-	for _, r := range policy.Reasons() {
+func TestEveryDropReasonHasAName(t *testing.T) {
+	for _, r := range policy.DropReasons() {
 		if r.String() == "" || r.String() == "unknown" {
 			t.Errorf("reason %d has no name", r)
 		}
 	}
-	if policy.Reason(200).String() != "unknown" {
+	if policy.DropReason(200).String() != "unknown" {
 		t.Error("an unknown reason has a name")
 	}
 }

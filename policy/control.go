@@ -8,13 +8,13 @@ package policy
 // more; the interpreter releases a slot once no batch runs its task either.
 type Control interface {
 	// BeginRequest reveals the first tasks of a request of a model.
-	Begin(req, model int32, out *Reveals)
+	BeginRequest(req, model int32, out *RevealedTasks)
 	// TaskEnded reveals the tasks that follow from the end of a task. Its request is not over, and all of them
 	// belong to it.
-	Ended(task int32, o Outcome, out *Reveals)
+	TaskEnded(task int32, o Outcome, out *RevealedTasks)
 	// ForgetRequest ends a request that was dropped: all of its tasks are unread, and TaskEnded is not called for
 	// them any more.
-	Forget(req int32, out *Reveals)
+	ForgetRequest(req int32, out *RevealedTasks)
 }
 
 // Outcome is the result of a task, as far as the next tasks depend on it. Conditions are evaluated where the
@@ -25,7 +25,7 @@ type Outcome struct {
 }
 
 // RevealedTask is a task that has become known.
-type Reveal struct {
+type RevealedTask struct {
 	Req, Task, Service int32
 	Item               int64 // item of a fan-out
 	Work               int64 // millionths of a task's usual work; 0 means the usual
@@ -37,39 +37,39 @@ type Reveal struct {
 }
 
 // RevealedTasks is the buffer to which calls of a Control append. It belongs to the interpreter.
-type Reveals struct {
-	Tasks  []Reveal
-	Inputs []int32 // inputs of all tasks: tasks whose outputs they read, -1 for the client's input
-	Over   []int32 // requests that have ended
-	Freed  []int32 // tasks that no task will read any more
+type RevealedTasks struct {
+	Tasks         []RevealedTask
+	Inputs        []int32 // inputs of all tasks: tasks whose outputs they read, -1 for the client's input
+	EndedRequests []int32 // requests that have ended
+	UnreadTasks   []int32 // tasks that no task will read any more
 
-	free []int32 // task slots that are free
-	next int32   // first slot that was never used
+	freeSlots []int32 // task slots that are free
+	nextSlot  int32   // first slot that was never used
 }
 
 // TakeSlot returns a free slot for a new task.
-func (r *Reveals) Take() int32 {
-	if n := len(r.free); n > 0 {
-		slot := r.free[n-1]
-		r.free = r.free[:n-1]
+func (r *RevealedTasks) TakeSlot() int32 {
+	if n := len(r.freeSlots); n > 0 {
+		slot := r.freeSlots[n-1]
+		r.freeSlots = r.freeSlots[:n-1]
 		return slot
 	}
-	r.next++
-	return r.next - 1
+	r.nextSlot++
+	return r.nextSlot - 1
 }
 
 // ReleaseSlot makes a slot free. The interpreter calls it, once the task is in UnreadTasks and no batch runs it.
-func (r *Reveals) Give(task int32) { r.free = append(r.free, task) }
+func (r *RevealedTasks) ReleaseSlot(task int32) { r.freeSlots = append(r.freeSlots, task) }
 
 // SlotsInUse returns the number of slots in use.
-func (r *Reveals) Taken() int { return int(r.next) - len(r.free) }
+func (r *RevealedTasks) SlotsInUse() int { return int(r.nextSlot) - len(r.freeSlots) }
 
 // InputsOf returns the inputs of a revealed task.
-func (r *Reveals) InputsOf(t *Reveal) []int32 {
+func (r *RevealedTasks) InputsOf(t *RevealedTask) []int32 {
 	return r.Inputs[t.FirstInput : t.FirstInput+t.NumInputs]
 }
 
 // Reset empties the lists. It keeps slots and memory.
-func (r *Reveals) Reset() {
-	r.Tasks, r.Inputs, r.Over, r.Freed = r.Tasks[:0], r.Inputs[:0], r.Over[:0], r.Freed[:0]
+func (r *RevealedTasks) Reset() {
+	r.Tasks, r.Inputs, r.EndedRequests, r.UnreadTasks = r.Tasks[:0], r.Inputs[:0], r.EndedRequests[:0], r.UnreadTasks[:0]
 }

@@ -68,11 +68,11 @@ const (
 )
 
 // ReturnReason says why a batch came back, or why a network could not be loaded.
-type Return int64
+type ReturnReason int64
 
 const (
 	// ReturnEvicted: the policy asked for it.
-	ReturnEvicted Return = 1 + iota
+	ReturnEvicted ReturnReason = 1 + iota
 	// ReturnFull: the instance, or the device's memory, had no room.
 	ReturnFull
 	// ReturnFailed: the engine or server failed.
@@ -86,25 +86,25 @@ const (
 // Event is one thing that happened. Which fields are set depends on Kind; the others are zero. If requests have
 // one task each (without a Control), Task is Req, and Service is Model.
 type Event struct {
-	Kind     EventKind
-	Hop      int16 // stage position within the pipeline, from 0
-	Model    int32 // model of the request; -1 for a batch of several
-	Req      int32 // request slot
-	Task     int32 // task slot
-	Service  int32 // service of the task
-	Network  int32 // network on a device
-	Batch    int32 // batch slot
-	Device   int32
-	Tokens   int32
-	Limit    int32
-	Client   int32         // Arrival: the request's client, see ClientNumber; 0 if unknown
-	Value    int64         // kind-specific
-	Key      int64         // kind-specific
-	Arrived  time.Duration // Arrival: when the request came in (<= now)
-	Deadline time.Duration // Arrival: absolute time
-	Start    time.Duration // finished work: actual start
-	End      time.Duration // finished work: actual end
-	List     []int32       // kind-specific; it belongs to the caller and is valid during the call
+	Kind      EventKind
+	Hop       int16 // stage position within the pipeline, from 0
+	Model     int32 // model of the request; -1 for a batch of several
+	Req       int32 // request slot
+	Task      int32 // task slot
+	Service   int32 // service of the task
+	Network   int32 // network on a device
+	Batch     int32 // batch slot
+	Device    int32
+	Tokens    int32
+	Limit     int32
+	Client    int32         // Arrival: the request's client, see ClientNumber; 0 if unknown
+	Value     int64         // kind-specific
+	Key       int64         // kind-specific
+	ArrivedAt time.Duration // Arrival: when the request came in (<= now)
+	Deadline  time.Duration // Arrival: absolute time
+	Start     time.Duration // finished work: actual start
+	End       time.Duration // finished work: actual end
+	List      []int32       // kind-specific; it belongs to the caller and is valid during the call
 }
 
 // ClientNumber returns the number of a client in events: a hash of its name, which is that of its key, else its
@@ -163,11 +163,11 @@ const (
 )
 
 // DropReason says why a request was dropped.
-type Reason uint8
+type DropReason uint8
 
 const (
 	// ReasonNone is no reason.
-	ReasonNone Reason = iota
+	ReasonNone DropReason = iota
 	// ReasonDeadline: even a batch of one could no longer meet the deadline.
 	ReasonDeadline
 	// ReasonQueueFull: the queue's limit was reached.
@@ -186,7 +186,7 @@ const (
 var reasonNames = [numReasons]string{"", "deadline", "queue_full", "worker_lost", "cancelled", "draining", "failed"}
 
 // String returns the reason's name in reports, metrics and protocol errors.
-func (r Reason) String() string {
+func (r DropReason) String() string {
 	if r < numReasons {
 		return reasonNames[r]
 	}
@@ -194,19 +194,19 @@ func (r Reason) String() string {
 }
 
 // DropReasons returns the reasons that a drop may have, in order.
-func Reasons() []Reason {
-	out := make([]Reason, 0, numReasons-1)
+func DropReasons() []DropReason {
+	reasons := make([]DropReason, 0, numReasons-1)
 	for r := ReasonDeadline; r < numReasons; r++ {
-		out = append(out, r)
+		reasons = append(reasons, r)
 	}
-	return out
+	return reasons
 }
 
 // Action is one thing to do. Dispatch names its tasks and hops as ranges of the buffer:
 // Tasks[TaskFirst:TaskFirst+Size], Hops[HopFirst:HopFirst+HopCount].
 type Action struct {
 	Kind      ActionKind
-	Reason    Reason
+	Reason    DropReason
 	HopCount  int16
 	Pipeline  int32 // also determines the service of a batch
 	Model     int32 // of the requests; -1 for several
@@ -250,6 +250,6 @@ func (a *Actions) Reset() {
 }
 
 // BatchOf returns the tasks and hops of a Dispatch action.
-func (a *Actions) Dispatched(act *Action) ([]int32, []Hop) {
+func (a *Actions) BatchOf(act *Action) ([]int32, []Hop) {
 	return a.Tasks[act.TaskFirst : act.TaskFirst+act.Size], a.Hops[act.HopFirst : act.HopFirst+int32(act.HopCount)]
 }

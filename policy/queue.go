@@ -10,7 +10,7 @@ import (
 )
 
 // defaultProgressTokens is the number of tokens between two TokenProgress events.
-const progress = 32
+const defaultProgressTokens = 32
 
 // AddInstances adds the instances of a plan of queues to its shared tables: networks, devices with their servers,
 // and a pipeline per model and class that runs on every instance that may run the model.
@@ -28,11 +28,11 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 	t.Networks = nil
 	for i := range q.Models {
 		m := &q.Models[i]
-		n := Network{Name: m.Model, Bytes: m.WeightBytes, Base: -1, Load: make([][2]time.Duration, len(t.Kinds))}
+		n := Network{Name: m.Model, Bytes: m.WeightBytes, BaseNetwork: -1, LoadTimes: make([][2]time.Duration, len(t.Kinds))}
 		for k := range m.Instances {
 			if in := &m.Instances[k]; in.Loads != nil {
 				if kind, ok := kinds[in.Device]; ok {
-					n.Load[kind] = [2]time.Duration{warmLoad(in.Loads), in.Loads.ColdUS.D()}
+					n.LoadTimes[kind] = [2]time.Duration{warmLoadTime(in.Loads), in.Loads.ColdUS.D()}
 				}
 			}
 		}
@@ -54,19 +54,19 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 		if err != nil {
 			return err
 		}
-		server.Warm = math.MaxInt64 // no limit
+		server.WarmBytes = math.MaxInt64 // no limit
 		for _, h := range q.Hosts {
 			if h.Device == in.Device {
-				server.Warm = h.MemoryBytes / int64(max(1, pool.PerNode/in.TensorParallel))
+				server.WarmBytes = h.MemoryBytes / int64(max(1, pool.PerNode/in.TensorParallel))
 			}
 		}
 
 		// Add its device, which holds the first network at the start.
 		start := t.networkOf(in.Model)
 		cost := &server.Costs[start]
-		t.Devices = append(t.Devices, Device{Kind: kind, Share: 1, GPU: int32(in.First), Node: int32(in.First / max(1, pool.PerNode)), Uplink: -1, Downlink: -1, Instance: int32(i)})
+		t.Devices = append(t.Devices, Device{Kind: kind, Share: 1, GPU: int32(in.FirstDevice), Node: int32(in.FirstDevice / max(1, pool.PerNode)), Uplink: -1, Downlink: -1, Instance: int32(i)})
 		t.Instances = append(t.Instances, Instance{
-			Sequences: cost.Sequences, Budget: int32(in.TokenBudget), Progress: progress, KV: cost.KV, Devices: int32(in.TensorParallel), Server: server,
+			MaxSequences: cost.MaxSequences, TokenBudget: int32(in.TokenBudget), ProgressTokens: defaultProgressTokens, KVTokens: cost.KVTokens, DeviceCount: int32(in.TensorParallel), Server: server,
 		})
 		t.Resident = append(t.Resident, []int32{start})
 	}
@@ -75,7 +75,7 @@ func (t *Tables) AddInstances(q *formats.QueuePlan, pools []formats.Pool) error 
 }
 
 // warmLoadTime returns the time of loading from the host's memory.
-func warmLoad(l *formats.ModelLoads) time.Duration {
+func warmLoadTime(l *formats.ModelLoads) time.Duration {
 	if l.WakeUS > 0 {
 		return l.WakeUS.D()
 	}
@@ -83,22 +83,22 @@ func warmLoad(l *formats.ModelLoads) time.Duration {
 }
 
 // serverOf returns the server of an instance, with the costs of its networks.
-func (t *Tables) serverOf(in *formats.QueueInstance, profile *formats.Profile, at string) (*Server, error) {
+func (t *Tables) serverOf(in *formats.QueueInstance, profile *formats.Profile, path string) (*Server, error) {
 	s := &Server{
-		Costs: make([]ServerCost, len(t.Networks)), Prefix: !in.NoPrefixCache,
-		Priority: in.Scheduling == formats.SchedulePriority, Swap: in.Preemption == formats.PreemptBySwap,
+		Costs: make([]ServerCost, len(t.Networks)), PrefixCache: !in.NoPrefixCache,
+		ByPriority: in.Scheduling == formats.SchedulePriority, SwapKV: in.Preemption == formats.PreemptBySwap,
 	}
 	for k, model := range in.Models {
 		m, cost := profile.LLMOn(model, in.Device, in.TensorParallel)
 		if cost == nil || cost.KVTokens == 0 {
-			return nil, &document.Error{Path: fmt.Sprintf("%s.models[%d]", at, k), Found: model + " without a KV capacity", Expected: "kv_tokens of the model on the instance's devices", Hint: "read it from the server"}
+			return nil, &document.Error{Path: fmt.Sprintf("%s.models[%d]", path, k), Found: model + " without a KV capacity", Expected: "kv_tokens of the model on the instance's devices", Hint: "read it from the server"}
 		}
-		c := ServerCost{Iteration: cost.Iteration, KV: cost.KVTokens, KVBytes: m.KVBytesPerToken, Sequences: int32(in.Sequences[k])}
+		c := ServerCost{Iteration: cost.Iteration, KVTokens: cost.KVTokens, KVTokenBytes: m.KVBytesPerToken, MaxSequences: int32(in.Sequences[k])}
 		if cost.Loads != nil {
-			c.Leaves = cost.Loads.LeavesUS().D()
+			c.UnloadTime = cost.Loads.LeavesUS().D()
 		}
 		s.Costs[t.networkOf(model)] = c
-		s.Block, s.SwapGBps = max(s.Block, int32(cost.BlockTokens)), max(s.SwapGBps, cost.SwapGBps)
+		s.BlockTokens, s.SwapGBps = max(s.BlockTokens, int32(cost.BlockTokens)), max(s.SwapGBps, cost.SwapGBps)
 	}
 	return s, nil
 }
@@ -111,14 +111,14 @@ func (t *Tables) addQueuePipelines(q *formats.QueuePlan) {
 		m := &t.Models[i]
 		k := &q.Classes[i]
 		m.Prompt, m.Output, m.Sessions = k.Prompt, k.Output, k.Sessions
-		m.Of, m.Priority, m.Waiting, m.FirstPipeline, m.NumPipelines = k.Of, int32(k.Priority), k.WaitingUS.D(), int32(i), 1
+		m.SLOFigure, m.Priority, m.WaitSLO, m.FirstPipeline, m.NumPipelines = k.Figure, int32(k.Priority), k.WaitingUS.D(), int32(i), 1
 		network := t.networkOf(m.Name)
 		stage := Stage{Pipeline: int32(i), FirstDevice: int32(len(t.StageDevices)), LastBlock: 1, Infer: []time.Duration{1}}
 		for d := range t.Devices {
-			if c := &t.Instances[d].Server.Costs[network]; c.KV > 0 {
+			if c := &t.Instances[d].Server.Costs[network]; c.KVTokens > 0 {
 				t.StageDevices = append(t.StageDevices, int32(d))
 				stage.NumDevices++
-				stage.Infer[0] = max(stage.Infer[0], c.Iteration.Prefill(int32(max(1, k.PromptMean)), 0)+time.Duration(max(1, k.OutputMean)*float64(c.Iteration.PerToken(1, k.PromptMean))))
+				stage.Infer[0] = max(stage.Infer[0], c.Iteration.PrefillTime(int32(max(1, k.PromptMean)), 0)+time.Duration(max(1, k.OutputMean)*float64(c.Iteration.TokenTime(1, k.PromptMean))))
 			}
 		}
 		t.Stages = append(t.Stages, stage)

@@ -21,12 +21,12 @@ func TestAddInstances(t *testing.T) {
 			{Model: "b", WeightBytes: 26e9, Instances: []formats.LLMInstance{at("A", 1, 500, 3e7)}},
 		},
 		Classes: []formats.QueueClass{
-			{Served: formats.Served{Model: "a", Class: "chat"}, Of: formats.OfTTFT, PromptMean: 100, OutputMean: 10}, {Served: formats.Served{Model: "b"}, Of: formats.OfE2E, Priority: 4},
+			{Served: formats.Served{Model: "a", Class: "chat"}, Figure: formats.FigureTTFT, PromptMean: 100, OutputMean: 10}, {Served: formats.Served{Model: "b"}, Figure: formats.FigureE2E, Priority: 4},
 		},
 		Hosts: []formats.QueueHost{{Device: "A", MemoryBytes: 64e9}},
 		Instances: []formats.QueueInstance{
-			{Device: "A", First: 3, TensorParallel: 1, Model: "b", Models: []string{"a", "b"}, Sequences: []int{64, 32}, TokenBudget: 2048, Scheduling: formats.SchedulePriority, Preemption: formats.PreemptBySwap},
-			{Device: "B", First: 2, TensorParallel: 2, Model: "a", Models: []string{"a"}, Sequences: []int{128}, TokenBudget: 512, NoPrefixCache: true},
+			{Device: "A", FirstDevice: 3, TensorParallel: 1, Model: "b", Models: []string{"a", "b"}, Sequences: []int{64, 32}, TokenBudget: 2048, Scheduling: formats.SchedulePriority, Preemption: formats.PreemptBySwap},
+			{Device: "B", FirstDevice: 2, TensorParallel: 2, Model: "a", Models: []string{"a"}, Sequences: []int{128}, TokenBudget: 512, NoPrefixCache: true},
 		},
 	}
 	tab := &policy.Tables{Kinds: []string{"A", "B"}, KindCounts: []int32{4, 4}, Models: []policy.Model{{Name: "a", Class: "chat", SLO: time.Second}, {Name: "b", SLO: time.Second}}}
@@ -34,16 +34,16 @@ func TestAddInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	one, two := tab.Instances[0], tab.Instances[1]
-	if d := tab.Devices[1]; d.Kind != 1 || d.GPU != 2 || d.Node != 1 || d.Instance != 1 || tab.Takes(1) != 2 || tab.Takes(0) != 1 {
-		t.Errorf("device %+v takes %v", d, tab.Takes(1))
+	if d := tab.Devices[1]; d.Kind != 1 || d.GPU != 2 || d.Node != 1 || d.Instance != 1 || tab.PhysicalDevices(1) != 2 || tab.PhysicalDevices(0) != 1 {
+		t.Errorf("device %+v takes %v", d, tab.PhysicalDevices(1))
 	}
-	if s := one.Server; !s.Priority || !s.Swap || !s.Prefix || s.Warm != 16e9 || s.SwapGBps != 20 || s.Block != 16 || s.Costs[0].Sequences != 64 || s.Costs[1].KV != 500 || s.Costs[0].Leaves != 100*time.Millisecond {
+	if s := one.Server; !s.ByPriority || !s.SwapKV || !s.PrefixCache || s.WarmBytes != 16e9 || s.SwapGBps != 20 || s.BlockTokens != 16 || s.Costs[0].MaxSequences != 64 || s.Costs[1].KVTokens != 500 || s.Costs[0].UnloadTime != 100*time.Millisecond {
 		t.Errorf("server %+v", s)
 	}
-	if s := two.Server; s.Priority || s.Swap || s.Prefix || s.Costs[1].KV != 0 || s.Costs[0].Iteration.BaseNS != 2e7 || two.Budget != 512 || two.KV != 3000 {
+	if s := two.Server; s.ByPriority || s.SwapKV || s.PrefixCache || s.Costs[1].KVTokens != 0 || s.Costs[0].Iteration.BaseNS != 2e7 || two.TokenBudget != 512 || two.KVTokens != 3000 {
 		t.Errorf("server %+v of %+v", s, two)
 	}
-	if n := tab.Networks[0]; n.Bytes != 14e9 || n.Load[0] != [2]time.Duration{500 * time.Millisecond, 4 * time.Second} || tab.Networks[1].Load[1] != [2]time.Duration{} {
+	if n := tab.Networks[0]; n.Bytes != 14e9 || n.LoadTimes[0] != [2]time.Duration{500 * time.Millisecond, 4 * time.Second} || tab.Networks[1].LoadTimes[1] != [2]time.Duration{} {
 		t.Errorf("networks %+v", tab.Networks)
 	}
 	if len(tab.Resident) != 2 || tab.Resident[0][0] != 1 || tab.Resident[1][0] != 0 {
@@ -52,12 +52,12 @@ func TestAddInstances(t *testing.T) {
 	if a, b := tab.DevicesOf(0), tab.DevicesOf(1); len(a) != 2 || len(b) != 1 || b[0] != 0 {
 		t.Errorf("a runs on %v, b on %v", a, b)
 	}
-	if m := tab.Models; m[0].Of != formats.OfTTFT || m[1].Priority != 4 || tab.Stages[0].Infer[0] < 10*20*time.Millisecond {
+	if m := tab.Models; m[0].SLOFigure != formats.FigureTTFT || m[1].Priority != 4 || tab.Stages[0].Infer[0] < 10*20*time.Millisecond {
 		t.Errorf("models %+v, %v", m, tab.Stages[0].Infer)
 	}
 	// A server that does not sleep takes its time to unload.
 	q.Models[0].Instances[0].Loads = &formats.ModelLoads{ColdUS: 2e8, UnloadUS: 6e7}
-	if err := tab.AddInstances(q, []formats.Pool{{Device: "A", Count: 4, PerNode: 4}, {Device: "B", Count: 4, PerNode: 2}}); err != nil || tab.Instances[0].Server.Costs[0].Leaves != 60*time.Millisecond {
+	if err := tab.AddInstances(q, []formats.Pool{{Device: "A", Count: 4, PerNode: 4}, {Device: "B", Count: 4, PerNode: 2}}); err != nil || tab.Instances[0].Server.Costs[0].UnloadTime != 60*time.Millisecond {
 		t.Errorf("%+v, %v", tab.Instances[0].Server, err)
 	}
 }

@@ -37,7 +37,7 @@ func (t *Tables) networkOf(name string) int32 {
 			return int32(n)
 		}
 	}
-	t.Networks = append(t.Networks, Network{Name: name, Base: -1})
+	t.Networks = append(t.Networks, Network{Name: name, BaseNetwork: -1})
 	return int32(len(t.Networks) - 1)
 }
 

@@ -24,10 +24,10 @@ type Wrapper interface {
 }
 
 // FindExtension returns an extension of a policy, or of one inside wrappers. If there is none, it returns false.
-func As[T any](p Policy) (side T, ok bool) {
+func FindExtension[T any](p Policy) (extension T, ok bool) {
 	for p != nil {
-		if side, ok = p.(T); ok {
-			return side, true
+		if extension, ok = p.(T); ok {
+			return extension, true
 		}
 		w, wraps := p.(Wrapper)
 		if !wraps {
@@ -35,5 +35,5 @@ func As[T any](p Policy) (side T, ok bool) {
 		}
 		p = w.Unwrap()
 	}
-	return side, false
+	return extension, false
 }

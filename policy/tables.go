@@ -29,14 +29,14 @@ type Tables struct {
 	// fits and nothing is loaded at run time.
 	Memory []int64
 	// HandledEvents has a bit (1 << kind) for every event that the policy handles; 0 means all.
-	Hears uint32
+	HandledEvents uint32
 	// Kinds has the names of the device kinds, in the order of the plan's pools.
 	Kinds []string
 	// KindCounts is the number of physical devices of each kind, used or not.
 	KindCounts []int32
 	// KindTables holds the tables of the plan's kind, or nil. The kind's policies, and the code that answers its
 	// requests, get them by their type.
-	Own any
+	KindTables any
 }
 
 // Model is a served model, or one SLO class of it. It has a queue, an SLO and pipelines of its own.
@@ -48,10 +48,10 @@ type Model struct {
 	RPS           float64 // planned rate
 	FirstPipeline int32
 	NumPipelines  int32
-	Of            string // figure of the SLO: formats.OfTTFT or OfTPOT; empty for the whole answer
+	SLOFigure     string // figure of the SLO: formats.OfTTFT or OfTPOT; empty for the whole answer
 	Priority      int32  // lower is served first
 	// WaitSLO is an SLO on the time from the arrival to the first iteration; 0 if there is none.
-	Waiting time.Duration
+	WaitSLO time.Duration
 	// Prompt and Output are the lengths with which requests to language models are simulated. They are nil if a
 	// trace has the lengths.
 	Prompt, Output *formats.Lengths
@@ -67,21 +67,21 @@ type Service struct {
 
 // Network has weights that can be loaded onto a device: a network, a variant of one, or an adapter.
 type Network struct {
-	Name  string
-	Bytes int64 // bytes of its weights; 0 if unknown
-	Base  int32 // network to which an adapter belongs; -1 if it is no adapter
+	Name        string
+	Bytes       int64 // bytes of its weights; 0 if unknown
+	BaseNetwork int32 // network to which an adapter belongs; -1 if it is no adapter
 	// LoadTimes has the times of loading: [device kind][0 warm, 1 cold]. It is nil if they are not known.
-	Load [][2]time.Duration
+	LoadTimes [][2]time.Duration
 }
 
 // Instance is a server of language models on a device.
 type Instance struct {
-	Sequences int32   // sequences that run at once
-	Budget    int32   // tokens of one iteration
-	Progress  int32   // tokens between two TokenProgress events of a batch
-	KV        int64   // tokens of KV memory
-	Devices   int32   // physical devices that it takes (tensor parallelism); 0 means one
-	Server    *Server // nil if only the interpreter knows it
+	MaxSequences   int32   // sequences that run at once
+	TokenBudget    int32   // tokens of one iteration
+	ProgressTokens int32   // tokens between two TokenProgress events of a batch
+	KVTokens       int64   // tokens of KV memory
+	DeviceCount    int32   // physical devices that it takes (tensor parallelism); 0 means one
+	Server         *Server // nil if only the interpreter knows it
 }
 
 // Key returns the names of the model and its class.
@@ -100,19 +100,19 @@ type Pipeline struct {
 
 // Stage is one stage of a pipeline.
 type Stage struct {
-	Pipeline    int32
-	Hop         int16 // position in the pipeline
-	FirstDevice int32 // index into StageDevices
-	NumDevices  int32
-	FirstBlock  int32           // first block of its range
-	LastBlock   int32           // end of the block range, exclusive
-	Infer       []time.Duration // time of batch b, at [b-1]
-	Mean        []time.Duration // mean time of batch b when serving, at [b-1]; nil means Infer
-	Measured    []int           // batch sizes whose times are not interpolated; nil means those at which Infer changes
-	Idle        time.Duration   // additional time of a run that begins after the device was idle for a while
-	Xfer        []time.Duration // transfer of batch b into this stage, at [b-1]; nil for the first stage and on one host
-	CutBytes    int64           // bytes per sample of the incoming tensors
-	FP16In      bool            // the incoming tensors are transferred as float16
+	Pipeline        int32
+	Hop             int16 // position in the pipeline
+	FirstDevice     int32 // index into StageDevices
+	NumDevices      int32
+	FirstBlock      int32           // first block of its range
+	LastBlock       int32           // end of the block range, exclusive
+	Infer           []time.Duration // time of batch b, at [b-1]
+	Mean            []time.Duration // mean time of batch b when serving, at [b-1]; nil means Infer
+	MeasuredBatches []int           // batch sizes whose times are not interpolated; nil means those at which Infer changes
+	IdlePenalty     time.Duration   // additional time of a run that begins after the device was idle for a while
+	Xfer            []time.Duration // transfer of batch b into this stage, at [b-1]; nil for the first stage and on one host
+	CutBytes        int64           // bytes per sample of the incoming tensors
+	FP16In          bool            // the incoming tensors are transferred as float16
 }
 
 // Device is something that runs one batch at a time: a whole device or a share of one.
@@ -129,10 +129,10 @@ type Device struct {
 
 // Link is one direction of a node's NIC.
 type Link struct {
-	Kind int32
-	Node int32
-	Up   bool
-	Gbps float64 // rate in Gbit/s
+	Kind     int32
+	Node     int32
+	IsUplink bool
+	Gbps     float64 // rate in Gbit/s
 }
 
 // DevicesOf returns the devices of a stage.
@@ -149,9 +149,9 @@ func (t *Tables) PipelinesOf(model int32) (first, last int32) {
 
 // TransferBetween returns how long the cut tensors of a batch take into a stage from one device to another. Within
 // a node it is 0.
-func (t *Tables) TransferBetween(stage, batch, from, to int32) time.Duration {
+func (t *Tables) TransferBetween(stage, batch, sender, receiver int32) time.Duration {
 	s := &t.Stages[stage]
-	if s.Xfer == nil || t.Devices[from].Uplink >= 0 && t.Devices[from].Node == t.Devices[to].Node {
+	if s.Xfer == nil || t.Devices[sender].Uplink >= 0 && t.Devices[sender].Node == t.Devices[receiver].Node {
 		return 0
 	}
 	return s.Xfer[batch-1]
@@ -159,34 +159,34 @@ func (t *Tables) TransferBetween(stage, batch, from, to int32) time.Duration {
 
 // MaxBatch returns the largest planned batch.
 func (t *Tables) MaxBatch() int32 {
-	most := int32(1)
+	largest := int32(1)
 	for i := range t.Pipelines {
-		most = max(most, t.Pipelines[i].Batch)
+		largest = max(largest, t.Pipelines[i].Batch)
 	}
-	return most
+	return largest
 }
 
 // MaxStages returns the number of stages of the longest pipeline.
 func (t *Tables) MaxStages() int32 {
-	most := int32(1)
+	longest := int32(1)
 	for i := range t.Pipelines {
-		most = max(most, t.Pipelines[i].NumStages)
+		longest = max(longest, t.Pipelines[i].NumStages)
 	}
-	return most
+	return longest
 }
 
 // ChainCount returns the number of replicas of a pipeline: the devices of the stage that has most. A device of a
 // stage with fewer is in several chains, and all devices of a stage are in equally many.
-func (t *Tables) Chains(pipeline int32) int32 {
-	p, most := &t.Pipelines[pipeline], int32(0)
+func (t *Tables) ChainCount(pipeline int32) int32 {
+	p, replicas := &t.Pipelines[pipeline], int32(0)
 	for s := p.FirstStage; s < p.FirstStage+p.NumStages; s++ {
-		most = max(most, t.Stages[s].NumDevices)
+		replicas = max(replicas, t.Stages[s].NumDevices)
 	}
-	return most
+	return replicas
 }
 
 // ChainDevice returns the device of a stage (by its place in the pipeline) in a chain.
 func (t *Tables) ChainDevice(pipeline, chain, hop int32) int32 {
 	stage := t.Pipelines[pipeline].FirstStage + hop
-	return t.DevicesOf(stage)[chain/(t.Chains(pipeline)/t.Stages[stage].NumDevices)]
+	return t.DevicesOf(stage)[chain/(t.ChainCount(pipeline)/t.Stages[stage].NumDevices)]
 }

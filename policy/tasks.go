@@ -15,52 +15,52 @@ type Task struct {
 	Req, Service int32
 	Ticket       int32   // counts placements and uses of the slot; answers to an older one are void
 	Inputs       []int32 // tasks whose outputs it reads; -1 is the client's input
-	device       int32   // device to which its inputs are to be brought, or -1
+	inputDevice  int32   // device to which its inputs are to be brought, or -1
 	State        TaskState
-	freed        bool // no task reads it; its slot is free once no batch runs it
+	isUnread     bool // no task reads it; its slot is free once no batch runs it
 }
 
 // TaskLedger records the tasks of requests, and reports to the policy the tasks that a Control reveals. Simulator and
 // executor use the same one. The host keeps the requests, and everything else about tasks.
 type TaskLedger struct {
-	List    []Task
-	Reveals Reveals
-	Host    TaskHost
-	Between bool // set by the host while it reveals tasks that do not follow from the end of a batch
+	List            []Task
+	Reveals         RevealedTasks
+	Host            TaskHost
+	OutsideBatchEnd bool // set by the host while it reveals tasks that do not follow from the end of a batch
 
-	placing   []int32 // tasks whose inputs are to be brought to a device once they exist
-	late      []int32 // tasks that their batch held longer than their request lasted
-	revealing bool
+	awaitingInputs []int32 // tasks whose inputs are to be brought to a device once they exist
+	heldByBatch    []int32 // tasks that their batch held longer than their request lasted
+	isRevealing    bool
 }
 
 // TaskHost is the interpreter that uses a TaskLedger.
 type TaskHost interface {
 	// RequestModel returns the model of a request, and whether the policy still has the request.
-	Open(req int32) (model int32, open bool)
+	RequestModel(req int32) (model int32, open bool)
 	// NoteTask notes a task that has become known.
-	Revealed(r *Reveal)
+	NoteTask(r *RevealedTask)
 	// HandleEvent lets the policy handle an event, and carries out its actions.
-	Tell(ev Event)
+	HandleEvent(ev Event)
 	// AnswerRequest answers a request whose last task has ended.
-	Answer(req int32)
+	AnswerRequest(req int32)
 	// LeaveBatch removes a task from its batch and sets its state. If the policy has dropped its request,
 	// LeaveBatch returns false, and the task is unused.
-	Leave(task int32, then TaskState) bool
+	LeaveBatch(task int32, then TaskState) bool
 	// FollowTask asks the Control which tasks follow from the end of a task.
-	Follow(task int32)
+	FollowTask(task int32)
 	// ForgetTask forgets the outputs of a task, whose slot is free from now on.
-	Freed(task int32)
+	ForgetTask(task int32)
 	// BringInputs brings the inputs of a task to a device. All of them exist.
-	Bring(task, device int32)
+	BringInputs(task, device int32)
 }
 
 // IsWaiting reports whether a slot holds a task that waits.
-func (l *TaskLedger) Waits(task int32) bool {
+func (l *TaskLedger) IsWaiting(task int32) bool {
 	return task >= 0 && int(task) < len(l.List) && l.List[task].State == TaskWaiting
 }
 
 // InputsReady reports whether all inputs of a task exist.
-func (l *TaskLedger) Ready(task int32) bool {
+func (l *TaskLedger) InputsReady(task int32) bool {
 	for _, in := range l.List[task].Inputs {
 		if in >= 0 && l.List[in].State != TaskEnded {
 			return false
@@ -70,39 +70,39 @@ func (l *TaskLedger) Ready(task int32) bool {
 }
 
 // FinishTasks ends the tasks of a batch and reveals the tasks that follow.
-func (l *TaskLedger) Finish(tasks []int32) {
+func (l *TaskLedger) FinishTasks(tasks []int32) {
 	// End the tasks, and ask the Control for the next ones.
 	for _, t := range tasks {
-		if l.Host.Leave(t, TaskEnded) {
-			l.Host.Follow(t)
+		if l.Host.LeaveBatch(t, TaskEnded) {
+			l.Host.FollowTask(t)
 		} else {
-			l.late = append(l.late, t)
+			l.heldByBatch = append(l.heldByBatch, t)
 		}
 	}
-	l.Reveal()
+	l.RevealTasks()
 
 	// Release slots only after the revealed tasks have theirs, so that no new task gets the slot of one whose
 	// batch the policy does not yet know to have ended.
-	for _, t := range l.late {
-		l.Left(t)
+	for _, t := range l.heldByBatch {
+		l.ReleaseIfUnread(t)
 	}
-	l.late = l.late[:0]
-	l.SendReady()
+	l.heldByBatch = l.heldByBatch[:0]
+	l.BringReadyInputs()
 }
 
 // ForgetRequest ends the tasks of a request that was dropped.
-func (l *TaskLedger) Forget(c Control, req int32) {
-	c.Forget(req, &l.Reveals)
-	if !l.revealing {
-		l.Reveal()
+func (l *TaskLedger) ForgetRequest(c Control, req int32) {
+	c.ForgetRequest(req, &l.Reveals)
+	if !l.isRevealing {
+		l.RevealTasks()
 	}
 }
 
 // RevealTasks reports to the policy the tasks that have become known and the requests that are over. If the policy
 // drops a request meanwhile, its other tasks are skipped.
-func (l *TaskLedger) Reveal() {
+func (l *TaskLedger) RevealTasks() {
 	r := &l.Reveals
-	l.revealing = true
+	l.isRevealing = true
 
 	// Tasks, request by request.
 	for i := 0; i < len(r.Tasks); {
@@ -110,125 +110,125 @@ func (l *TaskLedger) Reveal() {
 		for n < len(r.Tasks) && r.Tasks[n].Req == r.Tasks[i].Req {
 			n++
 		}
-		l.tell(i, n)
+		l.revealRange(i, n)
 		i = n
 	}
 
 	// Requests that are over.
-	for _, req := range r.Over {
-		if model, open := l.Host.Open(req); open {
-			l.Host.Answer(req)
-			l.Host.Tell(Event{Kind: ControlRevealed, Model: model, Req: req, Task: -1})
+	for _, req := range r.EndedRequests {
+		if model, open := l.Host.RequestModel(req); open {
+			l.Host.AnswerRequest(req)
+			l.Host.HandleEvent(Event{Kind: ControlRevealed, Model: model, Req: req, Task: -1})
 		}
 	}
 
 	// Slots that are free.
-	for i := 0; i < len(r.Freed); i++ {
-		l.free(r.Freed[i])
+	for i := 0; i < len(r.UnreadTasks); i++ {
+		l.freeTask(r.UnreadTasks[i])
 	}
 	r.Reset()
-	l.revealing = false
+	l.isRevealing = false
 }
 
 // revealRange reports the tasks [first, end) of the list, all of one request.
-func (l *TaskLedger) tell(from, to int) {
+func (l *TaskLedger) revealRange(first, end int) {
 	r := &l.Reveals
-	for i := from; i < to; i++ {
-		l.add(&r.Tasks[i])
+	for i := first; i < end; i++ {
+		l.addTask(&r.Tasks[i])
 	}
-	req := r.Tasks[from].Req
-	model, open := l.Host.Open(req)
+	req := r.Tasks[first].Req
+	model, open := l.Host.RequestModel(req)
 	if !open {
 		return
 	}
-	ev := Event{Kind: ControlRevealed, Model: model, Req: req, Task: -1, Value: int64(to - from)}
-	if l.Between {
+	ev := Event{Kind: ControlRevealed, Model: model, Req: req, Task: -1, Value: int64(end - first)}
+	if l.OutsideBatchEnd {
 		ev.Key = 1
 	}
-	l.Host.Tell(ev)
-	for i := from; i < to; i++ {
-		if _, open := l.Host.Open(req); !open {
+	l.Host.HandleEvent(ev)
+	for i := first; i < end; i++ {
+		if _, open := l.Host.RequestModel(req); !open {
 			return
 		}
 		t := &r.Tasks[i]
-		l.Host.Tell(Event{Kind: TaskRevealed, Model: model, Req: req, Task: t.Task, Service: t.Service, Value: t.Work, Key: t.Item, List: r.InputsOf(t)})
+		l.Host.HandleEvent(Event{Kind: TaskRevealed, Model: model, Req: req, Task: t.Task, Service: t.Service, Value: t.Work, Key: t.Item, List: r.InputsOf(t)})
 	}
 }
 
 // addTask records a task.
-func (l *TaskLedger) add(r *Reveal) {
+func (l *TaskLedger) addTask(r *RevealedTask) {
 	for int(r.Task) >= len(l.List) {
 		l.List = append(l.List, Task{})
 	}
 	t := &l.List[r.Task]
-	*t = Task{Req: r.Req, Service: r.Service, State: TaskWaiting, Ticket: t.Ticket + 1, device: -1, Inputs: append(t.Inputs[:0], l.Reveals.InputsOf(r)...)}
-	l.Host.Revealed(r)
+	*t = Task{Req: r.Req, Service: r.Service, State: TaskWaiting, Ticket: t.Ticket + 1, inputDevice: -1, Inputs: append(t.Inputs[:0], l.Reveals.InputsOf(r)...)}
+	l.Host.NoteTask(r)
 }
 
 // freeTask releases the slot of a task that no task reads, now or when its batch ends.
-func (l *TaskLedger) free(task int32) {
+func (l *TaskLedger) freeTask(task int32) {
 	if int(task) < len(l.List) && l.List[task].State == TaskBatched {
-		l.List[task].freed = true
+		l.List[task].isUnread = true
 		return
 	}
-	l.giveBack(task)
+	l.releaseTask(task)
 }
 
 // ReleaseIfUnread releases the slot of a task that left its batch, if no task reads it any more.
-func (l *TaskLedger) Left(task int32) {
-	if t := &l.List[task]; t.freed {
-		t.freed = false
-		l.giveBack(task)
+func (l *TaskLedger) ReleaseIfUnread(task int32) {
+	if t := &l.List[task]; t.isUnread {
+		t.isUnread = false
+		l.releaseTask(task)
 	}
 }
 
 // releaseTask releases the slot of a task.
-func (l *TaskLedger) giveBack(task int32) {
-	l.Host.Freed(task)
+func (l *TaskLedger) releaseTask(task int32) {
+	l.Host.ForgetTask(task)
 	if int(task) < len(l.List) {
 		l.List[task].State = TaskUnused
 	}
-	l.Reveals.Give(task)
+	l.Reveals.ReleaseSlot(task)
 }
 
 // PlaceInputs brings the inputs of a waiting task to a device as soon as they exist. It replaces an earlier
 // placement of the task.
-func (l *TaskLedger) Place(task, device int32) {
+func (l *TaskLedger) PlaceInputs(task, device int32) {
 	t := &l.List[task]
-	placed := t.device >= 0
-	t.device = device
+	wasPlaced := t.inputDevice >= 0
+	t.inputDevice = device
 	t.Ticket++
-	if l.Ready(task) {
-		l.send(task)
-	} else if !placed {
-		l.placing = append(l.placing, task)
+	if l.InputsReady(task) {
+		l.bringInputs(task)
+	} else if !wasPlaced {
+		l.awaitingInputs = append(l.awaitingInputs, task)
 	}
 }
 
 // BringReadyInputs brings the inputs that have become ready to their devices.
-func (l *TaskLedger) SendReady() {
-	rest := l.placing[:0]
-	for _, t := range l.placing {
+func (l *TaskLedger) BringReadyInputs() {
+	stillWaiting := l.awaitingInputs[:0]
+	for _, t := range l.awaitingInputs {
 		switch {
-		case !l.Waits(t) || l.List[t].device < 0: // the task is gone
-		case l.Ready(t):
-			l.send(t)
+		case !l.IsWaiting(t) || l.List[t].inputDevice < 0: // the task is gone
+		case l.InputsReady(t):
+			l.bringInputs(t)
 		default:
-			rest = append(rest, t)
+			stillWaiting = append(stillWaiting, t)
 		}
 	}
-	l.placing = rest
+	l.awaitingInputs = stillWaiting
 }
 
 // bringInputs brings the inputs of a task to its device.
-func (l *TaskLedger) send(task int32) {
-	device := l.List[task].device
-	l.List[task].device = -1
-	l.Host.Bring(task, device)
+func (l *TaskLedger) bringInputs(task int32) {
+	device := l.List[task].inputDevice
+	l.List[task].inputDevice = -1
+	l.Host.BringInputs(task, device)
 }
 
 // IsPlaceCurrent reports whether the answer to a placement is still wanted: the task waits, and was not sent
 // elsewhere.
-func (l *TaskLedger) Awaits(task, ticket int32) bool {
-	return l.Waits(task) && l.List[task].Ticket == ticket
+func (l *TaskLedger) IsPlaceCurrent(task, ticket int32) bool {
+	return l.IsWaiting(task) && l.List[task].Ticket == ticket
 }

@@ -17,21 +17,21 @@ type ledgerHost struct {
 func (h *ledgerHost) note(format string, args ...any) {
 	h.log = append(h.log, fmt.Sprintf(format, args...))
 }
-func (h *ledgerHost) Open(req int32) (int32, bool) { return 0, !h.gone[req] }
-func (h *ledgerHost) Revealed(*Reveal)             {}
-func (h *ledgerHost) Answer(req int32)             { h.note("answer %d", req) }
-func (h *ledgerHost) Follow(task int32)            { h.note("follow %d", task) }
-func (h *ledgerHost) Freed(task int32)             { h.note("free %d", task) }
-func (h *ledgerHost) Bring(task, device int32)     { h.note("bring %d to %d", task, device) }
+func (h *ledgerHost) RequestModel(req int32) (int32, bool) { return 0, !h.gone[req] }
+func (h *ledgerHost) NoteTask(*RevealedTask)               {}
+func (h *ledgerHost) AnswerRequest(req int32)              { h.note("answer %d", req) }
+func (h *ledgerHost) FollowTask(task int32)                { h.note("follow %d", task) }
+func (h *ledgerHost) ForgetTask(task int32)                { h.note("free %d", task) }
+func (h *ledgerHost) BringInputs(task, device int32)       { h.note("bring %d to %d", task, device) }
 
-func (h *ledgerHost) Tell(ev Event) {
+func (h *ledgerHost) HandleEvent(ev Event) {
 	h.note("%v of %d, task %d", ev.Kind, ev.Req, ev.Task)
 	if ev.Kind == ControlRevealed && ev.Req == h.drops {
 		h.gone[ev.Req] = true
 	}
 }
 
-func (h *ledgerHost) Leave(task int32, then TaskState) bool {
+func (h *ledgerHost) LeaveBatch(task int32, then TaskState) bool {
 	t := &h.ledger.List[task]
 	if h.gone[t.Req] {
 		t.State = TaskUnused
@@ -51,8 +51,8 @@ func newLedger() (*TaskLedger, *ledgerHost) {
 // reveal has a task become known that reads others.
 func (l *TaskLedger) reveal(req int32, inputs ...int32) int32 {
 	r := &l.Reveals
-	task := r.Take()
-	r.Tasks = append(r.Tasks, Reveal{Req: req, Task: task, FirstInput: int32(len(r.Inputs)), NumInputs: int32(len(inputs))})
+	task := r.TakeSlot()
+	r.Tasks = append(r.Tasks, RevealedTask{Req: req, Task: task, FirstInput: int32(len(r.Inputs)), NumInputs: int32(len(inputs))})
 	r.Inputs = append(r.Inputs, inputs...)
 	return task
 }
@@ -65,7 +65,7 @@ func TestTasksOfDroppedRequestsAreNotTold(t *testing.T) {
 		l.reveal(req, -1)
 		l.reveal(req, -1)
 	}
-	l.Reveal()
+	l.RevealTasks()
 	want := []string{
 		fmt.Sprintf("%v of 1, task -1", ControlRevealed),
 		fmt.Sprintf("%v of 2, task -1", ControlRevealed), fmt.Sprintf("%v of 2, task 4", TaskRevealed), fmt.Sprintf("%v of 2, task 5", TaskRevealed),
@@ -80,16 +80,16 @@ func TestInputsAreBroughtOnceTheyAreThere(t *testing.T) {
 	l, h := newLedger()
 	first := l.reveal(0, -1)
 	second := l.reveal(0, first)
-	l.Reveal()
-	l.Place(second, 3)
+	l.RevealTasks()
+	l.PlaceInputs(second, 3)
 	ticket := l.List[second].Ticket
-	l.Place(second, 4)
-	if l.Awaits(second, ticket) || !l.Awaits(second, ticket+1) {
+	l.PlaceInputs(second, 4)
+	if l.IsPlaceCurrent(second, ticket) || !l.IsPlaceCurrent(second, ticket+1) {
 		t.Error("the answer to the earlier place is still awaited, or that to the later one is not")
 	}
 	h.log = nil
 	l.List[first].State = TaskBatched
-	l.Finish([]int32{first})
+	l.FinishTasks([]int32{first})
 	if want := []string{"follow 0", "bring 1 to 4"}; !slices.Equal(h.log, want) {
 		t.Errorf("%q, expected %q", h.log, want)
 	}
@@ -99,15 +99,15 @@ func TestInputsAreBroughtOnceTheyAreThere(t *testing.T) {
 func TestSlotsComeFreeWithTheirBatch(t *testing.T) {
 	l, h := newLedger()
 	task := l.reveal(0, -1)
-	l.Reveal()
+	l.RevealTasks()
 	l.List[task].State, h.gone[0], h.log = TaskBatched, true, nil
-	l.Reveals.Freed = append(l.Reveals.Freed, task)
-	l.Reveal()
-	if len(h.log) > 0 || l.Reveals.Taken() != 1 {
-		t.Fatalf("%q while the batch runs, %d slots taken", h.log, l.Reveals.Taken())
+	l.Reveals.UnreadTasks = append(l.Reveals.UnreadTasks, task)
+	l.RevealTasks()
+	if len(h.log) > 0 || l.Reveals.SlotsInUse() != 1 {
+		t.Fatalf("%q while the batch runs, %d slots taken", h.log, l.Reveals.SlotsInUse())
 	}
-	l.Finish([]int32{task})
-	if want := []string{"free 0"}; !slices.Equal(h.log, want) || l.Reveals.Taken() != 0 {
-		t.Errorf("%q, expected %q; %d slots taken", h.log, want, l.Reveals.Taken())
+	l.FinishTasks([]int32{task})
+	if want := []string{"free 0"}; !slices.Equal(h.log, want) || l.Reveals.SlotsInUse() != 0 {
+		t.Errorf("%q, expected %q; %d slots taken", h.log, want, l.Reveals.SlotsInUse())
 	}
 }

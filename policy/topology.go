@@ -34,14 +34,14 @@ func CompileOn(plan *formats.Plan, network Topology) (*Tables, error) {
 	if network != TopologyStages {
 		return nil, fmt.Errorf("compiling the plan: network %q, expected one of %v", network, Topologies())
 	}
-	if err := t.linkStages(plan); err != nil {
+	if err := t.replaceLinks(plan); err != nil {
 		return nil, fmt.Errorf("compiling the plan: %w", err)
 	}
 	return t, nil
 }
 
 // replaceLinks replaces the links by those of TopologyStages.
-func (t *Tables) linkStages(plan *formats.Plan) error {
+func (t *Tables) replaceLinks(plan *formats.Plan) error {
 	rates := make([]float64, len(plan.Pools))
 	for i := range plan.Pools {
 		p := &plan.Pools[i]
@@ -65,11 +65,11 @@ func (t *Tables) linkStages(plan *formats.Plan) error {
 	for pl := range t.Pipelines {
 		p := &t.Pipelines[pl]
 		for s := p.FirstStage; s < p.FirstStage+p.NumStages; s++ {
-			var next int32 = -1
+			var nextStage int32 = -1
 			if s+1 < p.FirstStage+p.NumStages {
-				next = s + 1
+				nextStage = s + 1
 			}
-			t.linkStage(plan, rates, s, next, s > p.FirstStage)
+			t.linkStage(plan, rates, s, nextStage, s > p.FirstStage)
 		}
 	}
 
@@ -83,7 +83,7 @@ func (t *Tables) linkStages(plan *formats.Plan) error {
 }
 
 // linkStage adds the links of a stage's devices. For the last stage of a pipeline, nextStage is -1.
-func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, next int32, receives bool) {
+func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, nextStage int32, receives bool) {
 	devices := t.DevicesOf(stage)
 	kind := t.Devices[devices[0]].Kind
 	if rates[kind] == 0 {
@@ -99,14 +99,14 @@ func (t *Tables) linkStage(plan *formats.Plan, rates []float64, stage, next int3
 	}
 
 	// Uplinks: one for each group.
-	if next < 0 {
+	if nextStage < 0 {
 		return
 	}
-	to := t.Devices[t.DevicesOf(next)[0]].Kind
-	group := max(1, plan.Pools[kind].PerNode, plan.Pools[to].PerNode) * int(t.Devices[devices[0]].Share)
+	nextKind := t.Devices[t.DevicesOf(nextStage)[0]].Kind
+	group := max(1, plan.Pools[kind].PerNode, plan.Pools[nextKind].PerNode) * int(t.Devices[devices[0]].Share)
 	for i, d := range devices {
 		if i%group == 0 {
-			t.Links = append(t.Links, Link{Kind: kind, Node: d, Up: true, Gbps: rates[kind]})
+			t.Links = append(t.Links, Link{Kind: kind, Node: d, IsUplink: true, Gbps: rates[kind]})
 		}
 		t.Devices[d].Uplink = int32(len(t.Links)) - 1
 	}

@@ -38,8 +38,8 @@ func TestTopologyStages(t *testing.T) {
 		t.Errorf("5 senders with %d uplinks, 6 receivers with %d downlinks, %d nodes; want 2, 6 and 11", len(ups), len(downs), len(nodes))
 	}
 	for l, link := range tables.Links {
-		if _, up := ups[int32(l)]; up != link.Up {
-			t.Errorf("link %d: up is %v", l, link.Up)
+		if _, up := ups[int32(l)]; up != link.IsUplink {
+			t.Errorf("link %d: up is %v", l, link.IsUplink)
 		}
 	}
 }

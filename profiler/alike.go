@@ -14,28 +14,28 @@ import (
 
 // maxRelativeDiff returns the largest difference between the values of two tensors, relative to the larger of 1
 // and the expected value. If values that are not floats differ, it returns infinity. NaN equals only NaN.
-func relativeDiff(t engine.DType, got, want []byte) float64 {
+func maxRelativeDiff(t engine.DType, got, want []byte) float64 {
 	if bytes.Equal(got, want) {
 		return 0
 	}
-	var at func(b []byte) float64
+	var valueOf func(b []byte) float64
 	switch t {
 	case engine.F32:
-		at = func(b []byte) float64 { return float64(math.Float32frombits(binary.LittleEndian.Uint32(b))) }
+		valueOf = func(b []byte) float64 { return float64(math.Float32frombits(binary.LittleEndian.Uint32(b))) }
 	case engine.F64:
-		at = func(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) }
+		valueOf = func(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) }
 	case engine.F16:
-		at = func(b []byte) float64 { return float64(graph.FromHalf(binary.LittleEndian.Uint16(b))) }
+		valueOf = func(b []byte) float64 { return float64(graph.FromFP16(binary.LittleEndian.Uint16(b))) }
 	case engine.BF16:
-		at = func(b []byte) float64 {
+		valueOf = func(b []byte) float64 {
 			return float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(b)) << 16))
 		}
 	default:
 		return math.Inf(1)
 	}
-	worst, size := 0.0, t.Size()
+	maxDiff, size := 0.0, t.Size()
 	for i := 0; i+size <= len(want); i += size {
-		a, b := at(got[i:]), at(want[i:])
+		a, b := valueOf(got[i:]), valueOf(want[i:])
 		if a == b || a != a && b != b {
 			continue
 		}
@@ -43,57 +43,57 @@ func relativeDiff(t engine.DType, got, want []byte) float64 {
 		if math.IsNaN(d) {
 			d = math.Inf(1)
 		}
-		worst = max(worst, d)
+		maxDiff = max(maxDiff, d)
 	}
-	return worst
+	return maxDiff
 }
 
 // Limits of the difference between a sample's answers alone and in a batch. Above the first limit the first
 // dimension is not taken for a batch, unless the model quantises whole batches. Above the second it never is.
 const (
-	mostBatchDiff     = 1e-3
-	mostQuantisedDiff = 0.5
+	maxBatchDiff     = 1e-3
+	maxQuantisedDiff = 0.5
 )
 
 // batchDiff runs two samples one by one and as a batch, on the CPU, and returns the largest difference of the
 // answers. It returns 0 if that cannot be compared: the model does not run on drawn values, or gives different
 // answers to the same sample.
-func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v values) (float64, error) {
+func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputValues) (float64, error) {
 	cpu, err := selectDevice(eng, "cpu")
 	if err != nil {
 		return 0, err
 	}
 
 	// Load the model on the CPU, and bind it at batches 1 and 2.
-	whole := c.Whole()
-	blk, err := (place{eng: eng, dev: cpu}).loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{})
+	uncut := c.WholeModel()
+	blk, err := (loadTarget{eng: eng, dev: cpu}).loadSlice(ctx, uncut, 0, uncut.Len(), graph.SliceOptions{})
 	if err != nil {
 		return 0, ctx.Err() // the measurement will report why
 	}
 	defer blk.Close()
-	one, err := blk.Bind(engine.BindOptions{Batch: 1})
+	single, err := blk.Bind(engine.BindOptions{Batch: 1})
 	if err != nil {
 		return 0, ctx.Err()
 	}
-	defer one.Close()
-	two, err := blk.Bind(engine.BindOptions{Batch: 2})
+	defer single.Close()
+	pair, err := blk.Bind(engine.BindOptions{Batch: 2})
 	if err != nil {
 		return 0, ctx.Err()
 	}
-	defer two.Close()
+	defer pair.Close()
 
 	// Run two samples one by one, and the second of them twice.
-	alone := make([][]byte, len(one.Outputs())) // the answers of both samples
-	feeds := make([][]byte, len(one.Inputs()))
-	var again []byte
+	singleAnswers := make([][]byte, len(single.Outputs())) // the answers of both samples
+	feeds := make([][]byte, len(single.Inputs()))
+	var secondAnswer []byte
 	for k, sample := range []int{0, 1, 1} {
-		if err := v.fillAll(one.Inputs(), sample); err != nil {
+		if err := v.fillAll(single.Inputs(), sample); err != nil {
 			return 0, nil // a value that does not fit; the measurement will report it
 		}
-		if err := one.Run(ctx); err != nil {
+		if err := single.Run(ctx); err != nil {
 			return 0, ctx.Err()
 		}
-		for i, t := range one.Inputs() {
+		for i, t := range single.Inputs() {
 			data := make([]byte, t.Spec().BytesAt(1))
 			if err := t.Read(data); err != nil {
 				return 0, err
@@ -102,39 +102,39 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v values)
 				feeds[i] = append(feeds[i], data...)
 			}
 		}
-		for i, t := range one.Outputs() {
+		for i, t := range single.Outputs() {
 			data := make([]byte, t.Spec().BytesAt(1))
 			if err := t.Read(data); err != nil {
 				return 0, err
 			}
 			if k < 2 {
-				alone[i] = append(alone[i], data...)
+				singleAnswers[i] = append(singleAnswers[i], data...)
 				continue
 			}
-			if again = alone[i][len(data):]; relativeDiff(t.Spec().Type, data, again) > 0 {
+			if secondAnswer = singleAnswers[i][len(data):]; maxRelativeDiff(t.Spec().Type, data, secondAnswer) > 0 {
 				return 0, nil // the model draws random numbers
 			}
 		}
 	}
 
 	// Run both samples as one batch, and compare.
-	for i, t := range two.Inputs() {
+	for i, t := range pair.Inputs() {
 		if err := t.Write(feeds[i]); err != nil {
 			return 0, err
 		}
 	}
-	if err := two.Run(ctx); err != nil {
+	if err := pair.Run(ctx); err != nil {
 		return math.Inf(1), ctx.Err()
 	}
-	worst := 0.0
-	for i, t := range two.Outputs() {
+	maxDiff := 0.0
+	for i, t := range pair.Outputs() {
 		data := make([]byte, t.Spec().BytesAt(2))
 		if err := t.Read(data); err != nil {
 			return 0, err
 		}
-		worst = max(worst, relativeDiff(t.Spec().Type, data, alone[i]))
+		maxDiff = max(maxDiff, maxRelativeDiff(t.Spec().Type, data, singleAnswers[i]))
 	}
-	return worst, nil
+	return maxDiff, nil
 }
 
 // errNoBatch is returned when the dimension that looks like a free batch is not one.
@@ -143,14 +143,14 @@ var errNoBatch = errors.New("samples change each other's answers")
 // checkFreeBatch returns an error if the samples of a batch change each other's answers: the first dimension is a
 // time, or something is computed over it. If they change them only a little, as in models that quantise a batch as
 // a whole, it returns a note.
-func holdsBatch(ctx context.Context, eng engine.Engine, c *graph.Chain, v values) (note string, err error) {
+func checkFreeBatch(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputValues) (note string, err error) {
 	d, err := batchDiff(ctx, eng, c, v)
 	switch {
 	case err != nil:
 		return "", err
-	case d > mostQuantisedDiff, d > mostBatchDiff && !c.Model.QuantisesAsItComes():
+	case d > maxQuantisedDiff, d > maxBatchDiff && !c.Model.QuantisesAsItComes():
 		return "", fmt.Errorf("%w: in a batch of two they lie up to %.2g apart from those alone, so the first dimension of its inputs is no batch", errNoBatch, d)
-	case d > mostBatchDiff:
+	case d > maxBatchDiff:
 		return fmt.Sprintf("it quantises a batch as a whole: in a batch of two, answers lie up to %.2g apart from those alone (--batches 1 keeps them the same)", d), nil
 	}
 	return "", nil

@@ -16,33 +16,33 @@ func Repeat(ctx context.Context, o Options, runs int) (*formats.Profile, error) 
 	if err != nil || runs < 2 {
 		return first, err
 	}
-	all := []*formats.Profile{first}
-	for len(all) < runs {
-		again := o
-		again.Out, again.Profile, again.Force, again.Ranges = "", cutsOf(first), false, Ranges{}
-		p, err := Run(ctx, again)
+	profiles := []*formats.Profile{first}
+	for len(profiles) < runs {
+		repeatOptions := o
+		repeatOptions.OutPath, repeatOptions.Profile, repeatOptions.Force, repeatOptions.Ranges = "", cutsOf(first), false, Ranges{}
+		p, err := Run(ctx, repeatOptions)
 		if ctx.Err() != nil {
 			break
 		}
 		if err != nil {
-			return first, fmt.Errorf("run %d of %d: %w", len(all)+1, runs, err)
+			return first, fmt.Errorf("run %d of %d: %w", len(profiles)+1, runs, err)
 		}
-		all = append(all, p)
+		profiles = append(profiles, p)
 	}
-	keep := func(p *formats.Profile) error {
+	setSpread := func(p *formats.Profile) error {
 		for i := range p.Devices {
-			if d := &p.Devices[i]; len(all) > 1 {
-				if spread, ok := spreadOf(all, d.Device); ok {
-					d.BetweenRuns = &formats.BetweenRuns{Runs: len(all), Spread: spread}
+			if d := &p.Devices[i]; len(profiles) > 1 {
+				if spread, ok := spreadOf(profiles, d.Device); ok {
+					d.BetweenRuns = &formats.BetweenRuns{Runs: len(profiles), Spread: spread}
 				}
 			}
 		}
 		return nil
 	}
-	if o.Out == "" {
-		return first, keep(first)
+	if o.OutPath == "" {
+		return first, setSpread(first)
 	}
-	return Update(o.Out, first, keep)
+	return Update(o.OutPath, first, setSpread)
 }
 
 // cutsOf returns a copy of the profile with the models' blocks and without measurements.
@@ -59,7 +59,7 @@ func cutsOf(p *formats.Profile) *formats.Profile {
 // that every run has measured, rounded to four decimals. It uses logarithms of times, so that small and large
 // models count the same. If there is nothing to compare, ok is false.
 func spreadOf(runs []*formats.Profile, device string) (spread float64, ok bool) {
-	squares, free := 0.0, 0
+	squares, degreesOfFreedom := 0.0, 0
 	for i := range runs[0].Models {
 		for _, m := range runs[0].Models[i].Measurements {
 			if m.Device != device {
@@ -79,13 +79,13 @@ func spreadOf(runs []*formats.Profile, device string) (spread float64, ok bool) 
 			for _, l := range logs {
 				squares += (l - mean) * (l - mean)
 			}
-			free += len(logs) - 1
+			degreesOfFreedom += len(logs) - 1
 		}
 	}
-	if free == 0 {
+	if degreesOfFreedom == 0 {
 		return 0, false
 	}
-	return math.Round(1e4*math.Sqrt(squares/float64(free))) / 1e4, true
+	return math.Round(1e4*math.Sqrt(squares/float64(degreesOfFreedom))) / 1e4, true
 }
 
 // timeOf returns the time, in microseconds, that a run measured where another run measured m: that of the whole
@@ -99,8 +99,8 @@ func timeOf(run *formats.Profile, model string, m *formats.Measurement) float64 
 			if x.Device != m.Device || x.Share != m.Share || x.Batch != m.Batch {
 				continue
 			}
-			if x.Whole != nil {
-				return float64(x.Whole.WallUS)
+			if x.WholeModel != nil {
+				return float64(x.WholeModel.WallUS)
 			}
 			sum := 0.0
 			for _, l := range x.Blocks {

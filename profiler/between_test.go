@@ -13,7 +13,7 @@ import (
 func TestRepeatTellsHowFarRunsLieApart(t *testing.T) {
 	eng := newFakeEngine(uniformModel("net", 12, 100*time.Microsecond))
 	o := eng.options("net")
-	o.Blocks, o.Batches, o.Out = 4, []int{1, 2}, filepath.Join(t.TempDir(), "profile.json")
+	o.Blocks, o.Batches, o.OutPath = 4, []int{1, 2}, filepath.Join(t.TempDir(), "profile.json")
 	first := mustRun(t, o)
 	if first.Devices[0].BetweenRuns != nil {
 		t.Fatalf("one run tells %+v", first.Devices[0].BetweenRuns)
@@ -39,14 +39,14 @@ func TestRepeatTellsHowFarRunsLieApart(t *testing.T) {
 	if runs != 2 || b == nil || b.Runs != 3 || b.Spread < 0.022 || b.Spread > 0.0235 {
 		t.Errorf("%d runs, %+v, want a spread of .0226", runs, b)
 	}
-	read, err := formats.ReadProfile(o.Out)
+	read, err := formats.ReadProfile(o.OutPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if read.Devices[0].BetweenRuns == nil || *read.Devices[0].BetweenRuns != *b {
 		t.Errorf("the file tells %+v", read.Devices[0].BetweenRuns)
 	}
-	if was, now := first.Models[0].Measurements[0].Whole.WallUS, read.Models[0].Measurements[0].Whole.WallUS; was != now {
+	if was, now := first.Models[0].Measurements[0].WholeModel.WallUS, read.Models[0].Measurements[0].WholeModel.WallUS; was != now {
 		t.Errorf("%v became %v: the first numbers stay", was, now)
 	}
 	// What is measured later keeps it.
@@ -66,9 +66,9 @@ func TestFloat16ChecksKeepToTheBudget(t *testing.T) {
 		want   int
 	}{{0, 1, 8}, {time.Hour, 1, 8}, {time.Second, 1, 4}, {time.Second, 2, 2}, {time.Millisecond, 1, 1}} {
 		r := &runner{o: &Options{Budget: c.budget, Blocks: 10, FP16Samples: 8}}
-		j := &job{whole: 10 * time.Millisecond}
+		j := &modelJob{wholeTime: 10 * time.Millisecond}
 		j.cut = &fakeBlocks{m: m, bounds: []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}
-		r.jobs = make([]*job, c.models)
+		r.jobs = make([]*modelJob, c.models)
 		if got := j.fp16Samples(r); got != c.want {
 			t.Errorf("budget %v, %d models: %d inputs, want %d", c.budget, c.models, got, c.want)
 		}

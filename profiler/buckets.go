@@ -13,20 +13,20 @@ import (
 	"inferplan/formats"
 )
 
-// variant is a model at one size of its inputs.
-type variant struct {
-	m  model
-	in modelInfo
+// modelVariant is a model at one size of its inputs.
+type modelVariant struct {
+	m    model
+	info modelInfo
 }
 
 // openVariants opens a model once, or once for each of its buckets: those that are requested, and those that the
 // profile has.
-func variants(ctx context.Context, r *runner, path string) ([]variant, error) {
+func openVariants(ctx context.Context, r *runner, path string) ([]modelVariant, error) {
 	name := ModelName(path)
 
 	// Open the model at each size, and drop equal ones.
-	sizes := r.o.sizes(name)
-	var out []variant
+	sizes := r.o.optionsBySize(name)
+	var out []modelVariant
 	for _, o := range sizes {
 		m, err := r.o.open(ctx, path, o)
 		if err != nil {
@@ -35,27 +35,27 @@ func variants(ctx context.Context, r *runner, path string) ([]variant, error) {
 			}
 			return nil, err
 		}
-		in := m.info()
-		in.base = in.name
-		out = append(out, variant{m, in})
+		info := m.info()
+		info.baseModel = info.name
+		out = append(out, modelVariant{m, info})
 	}
-	out = slices.CompactFunc(out, func(a, b variant) bool { return sameInputs(a.in.inputs, b.in.inputs) })
+	out = slices.CompactFunc(out, func(a, b modelVariant) bool { return sameInputs(a.info.inputs, b.info.inputs) })
 	if len(sizes) == 1 || len(out) == 1 && len(r.o.Buckets[name]) == 0 && len(r.o.profileBuckets(name)) == 0 {
 		return out[:1], nil
 	}
 
 	// Order the sizes, and name them as buckets.
-	slices.SortStableFunc(out, func(a, b variant) int {
-		return formats.CompareSizes(tensorInfos(a.in.inputs), tensorInfos(b.in.inputs))
+	slices.SortStableFunc(out, func(a, b modelVariant) int {
+		return formats.CompareSizes(tensorInfos(a.info.inputs), tensorInfos(b.info.inputs))
 	})
-	out = slices.CompactFunc(out, func(a, b variant) bool { return sameInputs(a.in.inputs, b.in.inputs) })
+	out = slices.CompactFunc(out, func(a, b modelVariant) bool { return sameInputs(a.info.inputs, b.info.inputs) })
 	if len(out) == 1 {
-		return nil, inputError("%s: its shapes are all alike, %v: --shape INPUT=1x32:1x128 has one for each length bucket", path, out[0].in.inputs)
+		return nil, inputError("%s: its shapes are all alike, %v: --shape INPUT=1x32:1x128 has one for each length bucket", path, out[0].info.inputs)
 	}
-	if r.o.Profile != nil && r.o.Profile.Find(name) != nil {
+	if r.o.Profile != nil && r.o.Profile.FindModel(name) != nil {
 		return nil, inputError("%s: the profile has it at one size, and several are asked for: write another profile (-o)", name)
 	}
-	return out, asBuckets(out, path)
+	return out, nameBuckets(out, path)
 }
 
 func sameInputs(a, b []engine.Spec) bool {
@@ -63,13 +63,13 @@ func sameInputs(a, b []engine.Spec) bool {
 }
 
 // nameBuckets names the variants of a model by their sizes, and records in which dimensions they differ.
-func asBuckets(list []variant, path string) error {
+func nameBuckets(list []modelVariant, path string) error {
 	// axes returns, for each tensor, the dimensions that differ between the sizes.
-	axes := func(of func(*modelInfo) []engine.Spec) [][]int {
-		out := make([][]int, len(of(&list[0].in)))
-		for i, first := range of(&list[0].in) {
+	axes := func(tensorsOf func(*modelInfo) []engine.Spec) [][]int {
+		out := make([][]int, len(tensorsOf(&list[0].info)))
+		for i, first := range tensorsOf(&list[0].info) {
 			for k := range first.Shape {
-				if slices.ContainsFunc(list, func(v variant) bool { return of(&v.in)[i].Shape[k] != first.Shape[k] }) {
+				if slices.ContainsFunc(list, func(v modelVariant) bool { return tensorsOf(&v.info)[i].Shape[k] != first.Shape[k] }) {
 					out[i] = append(out[i], k)
 				}
 			}
@@ -79,7 +79,7 @@ func asBuckets(list []variant, path string) error {
 
 	// All sizes must have the same tensors.
 	for i := range list {
-		a, b := &list[0].in, &list[i].in
+		a, b := &list[0].info, &list[i].info
 		if len(a.inputs) != len(b.inputs) || len(a.outputs) != len(b.outputs) || a.batch != b.batch {
 			return inputError("%s: at some sizes its batch is free, at others not: profile them one by one, each into a profile of its own", path)
 		}
@@ -96,9 +96,9 @@ func asBuckets(list []variant, path string) error {
 	in, out := axes(func(m *modelInfo) []engine.Spec { return m.inputs }), axes(func(m *modelInfo) []engine.Spec { return m.outputs })
 	names := map[string]bool{}
 	for i := range list {
-		m := &list[i].in
-		m.inputAxes, m.outputAxes, m.bucket = in, out, &formats.Bucket{Of: m.base}
-		m.name = formats.BucketName(m.base, inputInfos(m))
+		m := &list[i].info
+		m.inputAxes, m.outputAxes, m.bucket = in, out, &formats.Bucket{BaseModel: m.baseModel}
+		m.name = formats.BucketName(m.baseModel, inputInfos(m))
 		if names[m.name] {
 			return inputError("%s: two of its sizes would be called %s", path, m.name)
 		}
@@ -112,37 +112,37 @@ func (o *Options) profileBuckets(name string) []*formats.ProfileModel {
 	if o.Profile == nil {
 		return nil
 	}
-	return o.Profile.Buckets(name)
+	return o.Profile.BucketsOf(name)
 }
 
 // optionsBySize returns options to open a model with, one for each size.
-func (o *Options) sizes(name string) []*Options {
-	given := o.Buckets[name]
-	if given == nil {
-		given = o.Buckets[""]
+func (o *Options) optionsBySize(name string) []*Options {
+	requested := o.Buckets[name]
+	if requested == nil {
+		requested = o.Buckets[""]
 	}
-	have := o.profileBuckets(name)
+	known := o.profileBuckets(name)
 	var out []*Options
-	for _, dims := range given {
-		with := *o
-		with.Dims = maps.Clone(o.Dims)
-		if with.Dims == nil {
-			with.Dims = map[string]map[string][]int64{}
+	for _, dims := range requested {
+		sized := *o
+		sized.Dims = maps.Clone(o.Dims)
+		if sized.Dims == nil {
+			sized.Dims = map[string]map[string][]int64{}
 		}
 		merged := maps.Clone(dims)
 		for input, shape := range o.Dims[name] {
 			merged[input] = shape
 		}
-		with.Dims[name] = merged
-		out = append(out, &with)
+		sized.Dims[name] = merged
+		out = append(out, &sized)
 	}
-	if len(given) == 0 && (len(have) == 0 || len(o.Dims[name])+len(o.Dims[""]) > 0) {
+	if len(requested) == 0 && (len(known) == 0 || len(o.Dims[name])+len(o.Dims[""]) > 0) {
 		out = append(out, o)
 	}
-	for _, m := range have {
-		with := *o
-		with.like, with.Dims = m, nil
-		out = append(out, &with)
+	for _, m := range known {
+		sized := *o
+		sized.basedOn, sized.Dims = m, nil
+		out = append(out, &sized)
 	}
 	return out
 }
@@ -153,19 +153,19 @@ const maxPaddingDiff = 1e-3
 
 // checkPadding finds out for each model with buckets whether shorter requests may be padded: whether the answers
 // of each bucket stay the same in the next larger one.
-func padding(ctx context.Context, r *runner) error {
-	var all []*family
+func checkPadding(ctx context.Context, r *runner) error {
+	var families []*bucketFamily
 	for _, j := range r.jobs {
-		switch n := len(all); {
-		case j.in.bucket == nil:
-		case n > 0 && all[n-1].name == j.in.base: // the buckets of a model follow each other
-			all[n-1].list = append(all[n-1].list, j)
+		switch n := len(families); {
+		case j.info.bucket == nil:
+		case n > 0 && families[n-1].name == j.info.baseModel: // the buckets of a model follow each other
+			families[n-1].buckets = append(families[n-1].buckets, j)
 		default:
-			all = append(all, &family{r, j.in.base, []*job{j}})
+			families = append(families, &bucketFamily{r, j.info.baseModel, []*modelJob{j}})
 		}
 	}
-	for _, f := range all {
-		if err := f.pad(ctx); err != nil {
+	for _, f := range families {
+		if err := f.setPadding(ctx); err != nil {
 			return err
 		}
 	}
@@ -173,66 +173,66 @@ func padding(ctx context.Context, r *runner) error {
 }
 
 // bucketFamily is all buckets of a model, the smallest first.
-type family struct {
-	r    *runner
-	name string
-	list []*job
+type bucketFamily struct {
+	r       *runner
+	name    string
+	buckets []*modelJob
 }
 
 // setPadding records in the buckets how requests are padded, or warns that they must not be.
-func (f *family) pad(ctx context.Context) error {
-	list := f.list
-	exact := func(why string) {
-		f.r.warn(f.name, fmt.Sprintf("%s: requests must have exactly the size of a bucket (%s)", f.name, why))
+func (f *bucketFamily) setPadding(ctx context.Context) error {
+	list := f.buckets
+	warnExact := func(reason string) {
+		f.r.warn(f.name, fmt.Sprintf("%s: requests must have exactly the size of a bucket (%s)", f.name, reason))
 	}
 
 	// Find the mask: an input with such a name whose size changes with the bucket.
 	mask := -1
-	for i, t := range list[0].in.inputs {
-		if strings.Contains(strings.ToLower(t.Name), "mask") && len(list[0].in.inputAxes[i]) > 0 {
+	for i, t := range list[0].info.inputs {
+		if strings.Contains(strings.ToLower(t.Name), "mask") && len(list[0].info.inputAxes[i]) > 0 {
 			mask = i
 			break
 		}
 	}
 	for _, j := range list {
-		in := inputInfos(&j.in)
-		if formats.BucketLength(append(in, outputInfos(&j.in)...)) == 0 || formats.BucketLength(in) == 0 {
-			exact("they differ in more than a length")
+		in := inputInfos(&j.info)
+		if formats.BucketLength(append(in, outputInfos(&j.info)...)) == 0 || formats.BucketLength(in) == 0 {
+			warnExact("they differ in more than a length")
 			return nil
 		}
 	}
 	if mask < 0 {
-		exact("no input with mask in its name says what is filled up")
+		warnExact("no input with mask in its name says what is filled up")
 		return nil
 	}
 
 	// Compare the answers of each size with those of the next larger one, padded.
-	p := &formats.Padding{Mask: list[0].in.inputs[mask].Name}
+	p := &formats.Padding{Mask: list[0].info.inputs[mask].Name}
 	for k := range len(list) - 1 {
-		d, err := f.padded(ctx, list[k], list[k+1], mask)
+		d, err := f.paddingDiff(ctx, list[k], list[k+1], mask)
 		if err != nil {
 			return err
 		}
 		if d > maxPaddingDiff {
-			exact(fmt.Sprintf("filled up from %s to %s with zeros of %s, its answers change by %.2g", list[k].in.name, list[k+1].in.name, p.Mask, d))
+			warnExact(fmt.Sprintf("filled up from %s to %s with zeros of %s, its answers change by %.2g", list[k].info.name, list[k+1].info.name, p.Mask, d))
 			return nil
 		}
 		p.MaxDiff = max(p.MaxDiff, d)
 	}
 	for _, j := range list {
-		j.in.bucket.Padding = p // the profile's entry points to the same bucket
+		j.info.bucket.Padding = p // the profile's entry points to the same bucket
 	}
 	return nil
 }
 
 // paddingDiff returns the largest difference between the answers of a bucket and those of a larger one for the
 // same request, padded with zeros.
-func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst float64, err error) {
+func (f *bucketFamily) paddingDiff(ctx context.Context, smaller, larger *modelJob, mask int) (maxDiff float64, err error) {
 	// Load both buckets.
 	var bound [2]engine.Binding
-	for k, j := range []*job{short, long} {
-		whole := j.m.whole()
-		blk, err := f.r.here().loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{})
+	for k, j := range []*modelJob{smaller, larger} {
+		uncut := j.m.wholeModel()
+		blk, err := f.r.target().loadSlice(ctx, uncut, 0, uncut.Len(), graph.SliceOptions{})
 		if err != nil {
 			return 0, err
 		}
@@ -242,7 +242,7 @@ func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst 
 		}
 		defer func() { err = errors.Join(err, bound[k].Close()) }()
 	}
-	if err := short.in.values.fillAll(bound[0].Inputs(), 0); err != nil {
+	if err := smaller.info.values.fillAll(bound[0].Inputs(), 0); err != nil {
 		return 0, err
 	}
 
@@ -261,9 +261,9 @@ func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst 
 		} else if err := t.Read(data); err != nil {
 			return 0, err
 		}
-		filled := make([]byte, to.Spec().BytesAt(to.Batch()))
-		engine.CopyCorner(filled, to.Spec().ShapeAt(to.Batch()), data, spec.ShapeAt(t.Batch()), spec.Type.Size())
-		if err := to.Write(filled); err != nil {
+		padded := make([]byte, to.Spec().BytesAt(to.Batch()))
+		engine.CopyCorner(padded, to.Spec().ShapeAt(to.Batch()), data, spec.ShapeAt(t.Batch()), spec.Type.Size())
+		if err := to.Write(padded); err != nil {
 			return 0, err
 		}
 	}
@@ -275,13 +275,13 @@ func (f *family) padded(ctx context.Context, short, long *job, mask int) (worst 
 		}
 	}
 	for i, t := range bound[0].Outputs() {
-		spec, from := t.Spec(), bound[1].Outputs()[i]
-		want, got := make([]byte, spec.BytesAt(t.Batch())), make([]byte, from.Spec().BytesAt(from.Batch()))
-		if err := errors.Join(t.Read(want), from.Read(got)); err != nil {
+		spec, answer := t.Spec(), bound[1].Outputs()[i]
+		want, got := make([]byte, spec.BytesAt(t.Batch())), make([]byte, answer.Spec().BytesAt(answer.Batch()))
+		if err := errors.Join(t.Read(want), answer.Read(got)); err != nil {
 			return 0, err
 		}
-		engine.CopyCorner(got, spec.ShapeAt(t.Batch()), got, from.Spec().ShapeAt(from.Batch()), spec.Type.Size())
-		worst = max(worst, relativeDiff(spec.Type, got[:len(want)], want))
+		engine.CopyCorner(got, spec.ShapeAt(t.Batch()), got, answer.Spec().ShapeAt(answer.Batch()), spec.Type.Size())
+		maxDiff = max(maxDiff, maxRelativeDiff(spec.Type, got[:len(want)], want))
 	}
-	return worst, nil
+	return maxDiff, nil
 }

@@ -33,10 +33,10 @@ type CompletionOptions struct {
 	Score   string   // the formula of certainty; if empty, certainty.Default
 	Seed    uint64   // the seed of the shuffle
 
-	Key      string        // bearer token of the servers
-	Top      int           // number of logprobs to request; 0 means 5, the maximum of OpenAI's API
-	Parallel int           // concurrent requests per model; 0 means 4
-	Patience time.Duration // the time for which busy servers are tried again
+	Key         string        // bearer token of the servers
+	TopLogprobs int           // number of logprobs to request; 0 means 5, the maximum of OpenAI's API
+	Parallel    int           // concurrent requests per model; 0 means 4
+	Patience    time.Duration // the time for which busy servers are tried again
 
 	Progress func(model string, done, samples int) // one call at a time
 }
@@ -50,23 +50,23 @@ func RecordCompletions(ctx context.Context, o CompletionOptions) (*formats.Recor
 		return nil, inputError("no model given")
 	}
 	out := &formats.Records{Source: o.Source, Score: o.Score, Seed: o.Seed, Samples: len(o.Prompts.Labels)}
-	order, score, err := divide(out, o.HeldOut)
+	sampleOrder, score, err := splitSamples(out, o.HeldOut)
 	if err != nil {
 		return nil, err
 	}
-	o.Top, o.Parallel = cmp.Or(o.Top, 5), cmp.Or(o.Parallel, 4)
-	if err := o.options(); err != nil {
+	o.TopLogprobs, o.Parallel = cmp.Or(o.TopLogprobs, 5), cmp.Or(o.Parallel, 4)
+	if err := o.completeOptions(); err != nil {
 		return nil, err
 	}
 	for _, m := range o.Models {
-		if slices.ContainsFunc(out.Models, func(have formats.ModelRecords) bool { return have.Model == m.Name }) {
+		if slices.ContainsFunc(out.Models, func(records formats.ModelRecords) bool { return records.Model == m.Name }) {
 			return nil, inputError("model %s: given twice", m.Name)
 		}
 		client, err := llm.New(m.Base, llm.WithKey(o.Key))
 		if err != nil {
 			return nil, fmt.Errorf("%w: model %s: %w", ErrInput, m.Name, err)
 		}
-		rec, err := o.ask(ctx, client, m, order, score)
+		rec, err := o.askModel(ctx, client, m, sampleOrder, score)
 		if err != nil {
 			return nil, fmt.Errorf("recording %s: %w", m.Name, err)
 		}
@@ -76,7 +76,7 @@ func RecordCompletions(ctx context.Context, o CompletionOptions) (*formats.Recor
 }
 
 // completeOptions sets the possible answers by default, and checks them.
-func (o *CompletionOptions) options() error {
+func (o *CompletionOptions) completeOptions() error {
 	if len(o.Options) == 0 {
 		o.Options = slices.Compact(slices.Sorted(slices.Values(o.Prompts.Labels)))
 	}
@@ -84,7 +84,7 @@ func (o *CompletionOptions) options() error {
 		return inputError("the answers are %q: expected at least two", o.Options)
 	}
 	for i, option := range o.Options {
-		if bare(option) == "" || slices.ContainsFunc(o.Options[:i], func(have string) bool { return bare(have) == bare(option) }) {
+		if trimmedToken(option) == "" || slices.ContainsFunc(o.Options[:i], func(known string) bool { return trimmedToken(known) == trimmedToken(option) }) {
 			return inputError("answer %q: expected answers that differ in more than spaces", option)
 		}
 	}
@@ -96,32 +96,32 @@ func (o *CompletionOptions) options() error {
 	return nil
 }
 
-func (o *CompletionOptions) ask(ctx context.Context, client *llm.Client, m Endpoint, order []int, score certainty.Func) (*formats.ModelRecords, error) {
-	rec := &formats.ModelRecords{Model: m.Name, Certainty: make([]float64, len(order))}
-	correct := make([]byte, len(order))
+func (o *CompletionOptions) askModel(ctx context.Context, client *llm.Client, m Endpoint, sampleOrder []int, score certainty.Func) (*formats.ModelRecords, error) {
+	rec := &formats.ModelRecords{Model: m.Name, Certainty: make([]float64, len(sampleOrder))}
+	correct := make([]byte, len(sampleOrder))
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var mu sync.Mutex
-	next, done := 0, 0
+	nextSample, answered := 0, 0
 	var wg sync.WaitGroup
 
 	// Each worker takes the next sample until none is left.
-	for range min(o.Parallel, len(order)) {
+	for range min(o.Parallel, len(sampleOrder)) {
 		wg.Go(func() {
 			for {
 				mu.Lock()
-				row := next
-				next++
+				row := nextSample
+				nextSample++
 				mu.Unlock()
-				if row >= len(order) || ctx.Err() != nil {
+				if row >= len(sampleOrder) || ctx.Err() != nil {
 					return
 				}
-				tokens, err := client.First(ctx, m.Model, o.Prompts.Texts[order[row]], o.Top, o.Patience)
+				tokens, err := client.FirstTokenProbabilities(ctx, m.Model, o.Prompts.Texts[sampleOrder[row]], o.TopLogprobs, o.Patience)
 				if err != nil {
 					cancel(err) // only the first error counts
 					return
 				}
-				p := likely(tokens, o.Options)
+				p := optionProbabilities(tokens, o.Options)
 				class := -1
 				if slices.Max(p) > 0 {
 					class = slices.Index(p, slices.Max(p))
@@ -129,13 +129,13 @@ func (o *CompletionOptions) ask(ctx context.Context, client *llm.Client, m Endpo
 				correct[row] = '0'
 				if class >= 0 {
 					rec.Certainty[row] = score(p)
-					if o.Options[class] == o.Prompts.Labels[order[row]] {
+					if o.Options[class] == o.Prompts.Labels[sampleOrder[row]] {
 						correct[row] = '1'
 					}
 				}
 				mu.Lock()
-				if done++; o.Progress != nil {
-					o.Progress(m.Name, done, len(order))
+				if answered++; o.Progress != nil {
+					o.Progress(m.Name, answered, len(sampleOrder))
 				}
 				mu.Unlock()
 			}
@@ -151,24 +151,24 @@ func (o *CompletionOptions) ask(ctx context.Context, client *llm.Client, m Endpo
 
 // optionProbabilities returns the probabilities of the options, scaled to sum to 1, or zeros if no token begins an
 // option. A token counts for the option that it equals, or for the only option that it begins.
-func likely(tokens map[string]float64, options []string) []float64 {
+func optionProbabilities(tokens map[string]float64, options []string) []float64 {
 	p := make([]float64, len(options))
 	for _, token := range slices.Sorted(maps.Keys(tokens)) {
-		text, at, begun := bare(token), -1, 0
+		text, index, begun := trimmedToken(token), -1, 0
 		if text == "" {
 			continue
 		}
 		for i, option := range options {
-			if option = bare(option); option == text {
-				at, begun = i, 1
+			if option = trimmedToken(option); option == text {
+				index, begun = i, 1
 				break
 			} else if strings.HasPrefix(option, text) {
-				at = i
+				index = i
 				begun++
 			}
 		}
 		if begun == 1 {
-			p[at] += tokens[token]
+			p[index] += tokens[token]
 		}
 	}
 	sum := 0.0
@@ -185,6 +185,6 @@ func likely(tokens map[string]float64, options []string) []float64 {
 
 // trimmedToken returns a token without the spaces around it, as text or as the characters that tokenizers write
 // for spaces.
-func bare(token string) string {
+func trimmedToken(token string) string {
 	return strings.Trim(token, " \t\r\n\u2581\u0120\u010a")
 }

@@ -78,8 +78,8 @@ func TestRecordCompletions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rec.Samples != 41 || rec.Planning != 31 || rec.Score != "top1-top2" || len(rec.Models) != 2 || last != 41 || calls != 82 {
-		t.Errorf("%d samples, %d to plan on, score %q, %d models; progress to %d in %d calls", rec.Samples, rec.Planning, rec.Score, len(rec.Models), last, calls)
+	if rec.Samples != 41 || rec.PlanningSamples != 31 || rec.Score != "top1-top2" || len(rec.Models) != 2 || last != 41 || calls != 82 {
+		t.Errorf("%d samples, %d to plan on, score %q, %d models; progress to %d in %d calls", rec.Samples, rec.PlanningSamples, rec.Score, len(rec.Models), last, calls)
 	}
 	for row, s := range SampleOrder(o.Seed, 41) {
 		for k, m := range rec.Models {
@@ -141,7 +141,7 @@ func TestRecordCompletionsRefuses(t *testing.T) {
 	}
 }
 
-func TestLikely(t *testing.T) {
+func TestOptionProbabilitiesAddUpTokens(t *testing.T) {
 	for name, c := range map[string]struct {
 		tokens  map[string]float64
 		options []string
@@ -153,7 +153,7 @@ func TestLikely(t *testing.T) {
 		"the whole answer first":      {map[string]float64{"yes": 1}, []string{"yes, always", "yes, never", "yes"}, []float64{0, 0, 1}},
 		"none":                        {map[string]float64{"The": .9, " ": .1}, []string{"A", "B"}, []float64{0, 0}},
 	} {
-		got := likely(c.tokens, c.options)
+		got := optionProbabilities(c.tokens, c.options)
 		for i := range c.want {
 			if math.Abs(got[i]-c.want[i]) > 1e-12 {
 				t.Errorf("%s: %v, expected %v", name, got, c.want)

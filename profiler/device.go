@@ -17,32 +17,32 @@ import (
 )
 
 // selectDevice returns the device of the engine that the user asked for.
-func selectDevice(eng engine.Engine, asked string) (engine.Device, error) {
+func selectDevice(eng engine.Engine, requested string) (engine.Device, error) {
 	devices, err := eng.Devices()
 	if err != nil {
 		return engine.Device{}, err
 	}
-	switch threads, isThreads := strings.CutPrefix(asked, "cpu-"); {
-	case asked == "auto":
+	switch threads, isThreads := strings.CutPrefix(requested, "cpu-"); {
+	case requested == "auto":
 		for _, d := range devices {
 			if !d.IsCPU() {
 				return d, nil
 			}
 		}
 		return cpuDevice(devices, 1)
-	case asked == "cpu":
+	case requested == "cpu":
 		return cpuDevice(devices, 1)
 	case isThreads:
 		n, err := strconv.Atoi(threads)
 		if err != nil || n < 1 {
-			return engine.Device{}, inputError("device %q: expected auto, cpu, cpu-<threads>, cuda:<n> or an ID that plan doctor lists", asked)
+			return engine.Device{}, inputError("device %q: expected auto, cpu, cpu-<threads>, cuda:<n> or an ID that plan doctor lists", requested)
 		}
 		return cpuDevice(devices, n)
 	}
-	d, err := engine.FindDevice(devices, asked)
-	if err != nil && strings.HasPrefix(asked, "cuda:") {
+	d, err := engine.FindDevice(devices, requested)
+	if err != nil && strings.HasPrefix(requested, "cuda:") {
 		// The engine knows why a GPU cannot be used, and says so when something is loaded onto it.
-		d = engine.Device{ID: asked, Kind: asked, Share: 1}
+		d = engine.Device{ID: requested, Kind: requested, Share: 1}
 		_, err = d.Index()
 	}
 	return d, err
@@ -59,9 +59,9 @@ func cpuDevice(devices []engine.Device, n int) (engine.Device, error) {
 		return engine.Device{}, inputError("device cpu-%d: this process may use %d CPUs (%v)", n, len(cpus), cpus)
 	}
 	d := engine.CPUDevice(cpus[len(cpus)-n:]...)
-	for _, have := range devices {
-		if have.IsCPU() {
-			d.Name, d.Driver, d.MemoryBytes = have.Name, have.Driver, have.MemoryBytes
+	for _, machine := range devices {
+		if machine.IsCPU() {
+			d.Name, d.Driver, d.MemoryBytes = machine.Name, machine.Driver, machine.MemoryBytes
 			break
 		}
 	}
@@ -74,7 +74,7 @@ func cpuDevice(devices []engine.Device, n int) (engine.Device, error) {
 		d.MemoryBytes = engine.MemoryBytes()
 	}
 	if d.Driver == "" {
-		d.Driver = kernel()
+		d.Driver = kernelVersion()
 	}
 	return d, nil
 }
@@ -83,7 +83,7 @@ func cpuDevice(devices []engine.Device, n int) (engine.Device, error) {
 func provenance(d engine.Device, info engine.Info, o *Options, now time.Time) formats.ProfileDevice {
 	p := formats.ProfileDevice{
 		Device: d.Kind, Name: d.Name, Driver: d.Driver, Engine: info.Name, EngineVersion: info.Version,
-		Provider: "cpu", Method: method(d, o), Date: now.UTC().Format(time.RFC3339), MemoryBytes: d.MemoryBytes,
+		Provider: "cpu", Method: measuringMethod(d, o), Date: now.UTC().Format(time.RFC3339), MemoryBytes: d.MemoryBytes,
 	}
 	if !d.IsCPU() {
 		p.Provider, _, _ = strings.Cut(d.ID, ":")
@@ -92,7 +92,7 @@ func provenance(d engine.Device, info engine.Info, o *Options, now time.Time) fo
 		}
 		p.Options = providerOptions(d, o)
 	}
-	if o.Half {
+	if o.FP16 {
 		p.Precision = formats.PrecisionFP16
 	}
 	return p
@@ -100,7 +100,7 @@ func provenance(d engine.Device, info engine.Info, o *Options, now time.Time) fo
 
 // measuringMethod returns a text that describes how numbers were measured. Profiles of one kind are comparable if
 // it is equal, so it names options and no results.
-func method(d engine.Device, o *Options) string {
+func measuringMethod(d engine.Device, o *Options) string {
 	s := "blocks as cut, tensors bound, runs interleaved in rounds over blocks, batches and models after warm-up; medians over the quieter half of the rounds, p99 over all"
 	switch n := len(d.CPUs); {
 	case d.IsCPU() && n > 1:
@@ -117,7 +117,7 @@ func method(d engine.Device, o *Options) string {
 	if e := o.EngineOptions; e.Optimization != "" && e.Optimization != "all" {
 		s += "; optimisation " + e.Optimization
 	}
-	if o.Half {
+	if o.FP16 {
 		s += "; models compute in float16"
 	}
 	if o.EngineOptions.CUDAGraph {
@@ -134,13 +134,13 @@ func method(d engine.Device, o *Options) string {
 }
 
 // optionReporter is an engine that can say which options a device's provider gets.
-type optionTeller interface {
+type optionReporter interface {
 	ProviderOptions(d engine.Device, o engine.Options) map[string]string
 }
 
 // providerOptions returns the options that measured numbers depend on. The index of the GPU is not one of them.
 func providerOptions(d engine.Device, o *Options) map[string]string {
-	t, ok := o.Engine.(optionTeller)
+	t, ok := o.Engine.(optionReporter)
 	if !ok || d.IsCPU() {
 		return nil
 	}
@@ -156,7 +156,7 @@ func sameProvenance(a, b formats.ProfileDevice) bool {
 }
 
 // prioritise gives the measuring thread priority over others.
-func goFirst(realTime bool) (undo func(), err error) {
+func prioritise(realTime bool) (undo func(), err error) {
 	if !realTime {
 		return raisePriority(), nil
 	}
@@ -171,13 +171,13 @@ func goFirst(realTime bool) (undo func(), err error) {
 // allows it (root, CAP_SYS_NICE). Other work on its CPU then interrupts fewer runs and empties its caches less
 // often. The returned function restores the old priority.
 func raisePriority() (undo func()) {
-	const raised = -10
-	was, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 0 stands for the calling thread
-	if err != nil || unix.Setpriority(unix.PRIO_PROCESS, 0, raised) != nil {
+	const raisedNice = -10
+	oldNice, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // 0 stands for the calling thread
+	if err != nil || unix.Setpriority(unix.PRIO_PROCESS, 0, raisedNice) != nil {
 		return func() {}
 	}
 	// The system call returns 20 minus the nice value.
-	return func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-was) }
+	return func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-oldNice) }
 }
 
 // cpuName reads the processor's name.
@@ -196,7 +196,7 @@ func cpuName() string {
 }
 
 // kernelVersion returns the name of the operating system's kernel, which is the driver of a CPU.
-func kernel() string {
+func kernelVersion() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
 		return ""
@@ -208,29 +208,29 @@ func kernel() string {
 // fit into its caches, in gigabits per second: the best of several copies from one
 // half of 64 MiB to the other.
 func hostCopyGbps() float64 {
-	const half = 32 << 20
-	memory := make([]byte, 2*half)
-	for i := 0; i < half; i += 4096 {
+	const halfBytes = 32 << 20
+	memory := make([]byte, 2*halfBytes)
+	for i := 0; i < halfBytes; i += 4096 {
 		memory[i] = byte(i >> 12)
 	}
-	return copyGbps(half, func() error { copy(memory[half:], memory[:half]); return nil })
+	return copyGbps(halfBytes, func() error { copy(memory[halfBytes:], memory[:halfBytes]); return nil })
 }
 
 // copyGbps times a copy of size bytes.
 func copyGbps(size int64, run func() error) float64 {
-	var best time.Duration
+	var fastest time.Duration
 	for i := range 6 {
 		begin := time.Now()
 		if run() != nil {
 			return 0
 		}
 		// The first copy is not timed, because it causes the page faults.
-		if d := time.Since(begin); i > 0 && (best == 0 || d < best) {
-			best = d
+		if d := time.Since(begin); i > 0 && (fastest == 0 || d < fastest) {
+			fastest = d
 		}
 	}
-	if best <= 0 {
+	if fastest <= 0 {
 		return 0
 	}
-	return float64(int64(float64(size)*8/best.Seconds()/1e7)) / 100
+	return float64(int64(float64(size)*8/fastest.Seconds()/1e7)) / 100
 }

@@ -11,21 +11,21 @@ import (
 // models does not exist or is empty, dir/*.onnx, by name. If both have models, or neither has, it returns an error
 // that says what to type.
 func FindModels(dir string) ([]string, error) {
-	under, err := onnxFiles(filepath.Join(dir, "models"))
+	inModels, err := onnxFiles(filepath.Join(dir, "models"))
 	if err != nil {
 		return nil, err
 	}
-	beside, err := onnxFiles(dir)
+	inFolder, err := onnxFiles(dir)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case len(under) > 0 && len(beside) > 0:
-		return nil, inputError("models in two places: %s and %s: name the ones to measure, for example plan profile models/*.onnx", under[0], beside[0])
-	case len(under) > 0:
-		return under, nil
-	case len(beside) > 0:
-		return beside, nil
+	case len(inModels) > 0 && len(inFolder) > 0:
+		return nil, inputError("models in two places: %s and %s: name the ones to measure, for example plan profile models/*.onnx", inModels[0], inFolder[0])
+	case len(inModels) > 0:
+		return inModels, nil
+	case len(inFolder) > 0:
+		return inFolder, nil
 	}
 	return nil, inputError("no ONNX model in %s or %s: name a file, plan profile MODEL.onnx", filepath.Join(dir, "models"), dir)
 }

@@ -13,38 +13,38 @@ import (
 )
 
 // quickBatch returns the batch size of quick runs.
-func (j *job) quickBatch() int { return max(1, j.in.batch) }
+func (j *modelJob) quickBatch() int { return max(1, j.info.batch) }
 
 // estimate runs every model once, and returns how long measuring will take.
-func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
+func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, error) {
 	est := Estimate{Device: r.dev.Kind, Name: r.dev.Name, Budget: r.o.Budget}
-	var least time.Duration // time of loading and of the fewest samples, which are taken whatever the budget
+	var minTime time.Duration // time of loading and of the fewest samples, which are taken whatever the budget
 	for _, j := range jobs {
-		if err := r.quick(ctx, j); err != nil {
-			if err := r.refused.refuse(r, err); err != nil {
+		if err := r.quickRun(ctx, j); err != nil {
+			if err := r.refusals.refuse(r, err); err != nil {
 				return est, err
 			}
-			r.jobs = slices.DeleteFunc(r.jobs, func(x *job) bool { return x == j })
+			r.jobs = slices.DeleteFunc(r.jobs, func(x *modelJob) bool { return x == j })
 			continue
 		}
 
 		// Count the runs of a round, in runs of the whole model at batch 1.
-		n := min(r.o.Blocks, j.m.atoms())
-		runs, rests := 0.0, time.Duration(0)
+		n := min(r.o.Blocks, j.m.atomCount())
+		runsAtBatch1, idleTime := 0.0, time.Duration(0)
 		for _, u := range j.todo {
-			wholes := 1.0
-			if j.base[u] {
-				wholes = 2 // the blocks
+			wholeRuns := 1.0
+			if j.measuresBlocks[u] {
+				wholeRuns = 2 // the blocks
 				if u.batch == j.batches(u.share)[0] {
-					wholes, rests = 3, rests+formats.IdleGap // the whole model after an idle time
+					wholeRuns, idleTime = 3, idleTime+formats.IdleGap // the whole model after an idle time
 				}
 			}
-			for _, b := range r.missing(j, u) {
-				wholes += float64(b[1]-b[0]) / float64(n)
+			for _, b := range r.missingRanges(j, u) {
+				wholeRuns += float64(b[1]-b[0]) / float64(n)
 			}
-			runs += wholes * float64(u.batch*u.share)
+			runsAtBatch1 += wholeRuns * float64(u.batch*u.share)
 		}
-		round := time.Duration(runs*float64(j.whole)/float64(j.quickBatch())) + rests
+		round := time.Duration(runsAtBatch1*float64(j.wholeTime)/float64(j.quickBatch())) + idleTime
 		rule := r.o.Precision
 		rounds := func(n int) time.Duration {
 			d := time.Duration(n) * round
@@ -53,59 +53,59 @@ func (r *runner) estimate(ctx context.Context, jobs []*job) (Estimate, error) {
 			}
 			return max(d, rule.MinSpan)
 		}
-		prepare := 2*j.load + 4*round
-		if !j.prior {
-			prepare += 2*j.load + time.Duration(j.rounds(r)+4)*j.whole
+		prepare := 2*j.loadTime + 4*round
+		if !j.hasProfileCut {
+			prepare += 2*j.loadTime + time.Duration(j.atomRounds(r)+4)*j.wholeTime
 		}
-		if r.wantsFP16(j) {
-			prepare += time.Duration(j.fp16Samples(r)) * j.fp16Sample(r.o)
+		if r.needsCutFP16Check(j) {
+			prepare += time.Duration(j.fp16Samples(r)) * j.fp16SampleTime(r.o)
 		}
-		j.expect = prepare + rounds((3*rule.MinRounds+1)/2)
-		least += prepare + budgetRounds*round
-		est.Models = append(est.Models, ModelEstimate{Model: j.in.name, Whole: j.whole, Measurements: len(j.todo), Blocks: n, Expected: j.expect})
-		est.Expected += j.expect
-		est.AtMost += prepare + rounds(rule.MaxRounds)
+		j.expectedTime = prepare + rounds((3*rule.MinRounds+1)/2)
+		minTime += prepare + budgetRounds*round
+		est.Models = append(est.Models, ModelEstimate{Model: j.info.name, WholeTime: j.wholeTime, Measurements: len(j.todo), Blocks: n, ExpectedTime: j.expectedTime})
+		est.ExpectedTime += j.expectedTime
+		est.MaxTime += prepare + rounds(rule.MaxRounds)
 	}
-	if bound := max(r.o.Budget, least); r.o.Budget > 0 {
-		est.Expected, est.AtMost = min(est.Expected, bound), min(est.AtMost, bound)
+	if bound := max(r.o.Budget, minTime); r.o.Budget > 0 {
+		est.ExpectedTime, est.MaxTime = min(est.ExpectedTime, bound), min(est.MaxTime, bound)
 	}
 	return est, nil
 }
 
 // cannotRun returns the error for a model that was loaded but does not run.
-func cannotRun(ctx context.Context, j *job, err error) error {
+func cannotRun(ctx context.Context, j *modelJob, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return fmt.Errorf("%w: %s: it does not run with the inputs %s; where values matter, give them (--input): %w", ErrInput, j.in.path, shapes(j.entry), err)
+	return fmt.Errorf("%w: %s: it does not run with the inputs %s; where values matter, give them (--input): %w", ErrInput, j.info.path, describeInputs(j.entry), err)
 }
 
 // quickRun loads the whole model and runs it twice, and times the second run. A model that the engine cannot
 // execute is found here, before the long work.
-func (r *runner) quick(ctx context.Context, j *job) error {
+func (r *runner) quickRun(ctx context.Context, j *modelJob) error {
 	begin := r.o.now()
-	whole := j.m.whole()
-	blk, err := r.here().loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{})
+	uncut := j.m.wholeModel()
+	blk, err := r.target().loadSlice(ctx, uncut, 0, uncut.Len(), graph.SliceOptions{})
 	if err != nil {
 		if errors.Is(err, engine.ErrModel) || errors.Is(err, engine.ErrFallback) {
-			return fmt.Errorf("%w: %s: %w", ErrInput, j.in.path, err)
+			return fmt.Errorf("%w: %s: %w", ErrInput, j.info.path, err)
 		}
 		return err
 	}
-	c := chain{blocks: []engine.Block{blk}}
+	c := loadedModel{blocks: []engine.Block{blk}}
 	defer c.close()
-	j.load = r.o.now().Sub(begin)
-	b, err := bindChain(c.blocks, j.quickBatch(), 0, j.in.values)
+	j.loadTime = r.o.now().Sub(begin)
+	b, err := bindChain(c.blocks, j.quickBatch(), 0, j.info.values)
 	if err != nil {
 		return cannotRun(ctx, j, err)
 	}
-	c.bound = map[int]*bound{1: {blocks: b}}
+	c.bound = map[int]*boundModel{1: {blocks: b}}
 	for range 2 {
 		t, err := b[0].RunN(1)
 		if err != nil {
 			return cannotRun(ctx, j, err)
 		}
-		_, j.whole = t.PerRun()
+		_, j.wholeTime = t.PerRun()
 	}
 	return nil
 }

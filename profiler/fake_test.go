@@ -69,9 +69,9 @@ func (m *fakeModel) info() modelInfo {
 	}
 }
 
-func (m *fakeModel) atoms() int       { return len(m.cost) }
-func (m *fakeModel) whole() blocks    { return &fakeBlocks{m, []int{0, len(m.cost)}} }
-func (m *fakeModel) eachAtom() blocks { return m.evenly(len(m.cost)) }
+func (m *fakeModel) atomCount() int       { return len(m.cost) }
+func (m *fakeModel) wholeModel() cutModel { return &fakeBlocks{m, []int{0, len(m.cost)}} }
+func (m *fakeModel) eachAtom() cutModel   { return m.evenly(len(m.cost)) }
 
 func (m *fakeModel) evenly(n int) *fakeBlocks {
 	b := &fakeBlocks{m: m}
@@ -81,14 +81,14 @@ func (m *fakeModel) evenly(n int) *fakeBlocks {
 	return b
 }
 
-func (m *fakeModel) partition(costs []float64, n int) (blocks, error) {
+func (m *fakeModel) partition(costs []float64, n int) (cutModel, error) {
 	if len(costs) != len(m.cost) {
 		return nil, fmt.Errorf("%d costs for %d atoms", len(costs), len(m.cost))
 	}
 	return m.evenly(n), nil
 }
 
-func (m *fakeModel) at(cuts [][]string) (blocks, error) {
+func (m *fakeModel) cutAt(cuts [][]string) (cutModel, error) {
 	b := &fakeBlocks{m, []int{0}}
 	for _, c := range cuts {
 		var i int
@@ -150,7 +150,7 @@ func newFakeEngine(list ...*fakeModel) *fakeEngine {
 
 // options are Options that use the fake.
 func (e *fakeEngine) options(names ...string) Options {
-	o := Options{Engine: e, Device: "cpu", now: e.clock.now, rest: func() { e.clock.advance(formats.IdleGap) }, Models: names, hostCopy: func() float64 { return 80 }}
+	o := Options{Engine: e, Device: "cpu", now: e.clock.now, letIdle: func() { e.clock.advance(formats.IdleGap) }, Models: names, hostCopy: func() float64 { return 80 }}
 	o.open = func(_ context.Context, path string, _ *Options) (model, error) {
 		m, ok := e.models[path]
 		if !ok {
@@ -255,7 +255,7 @@ func (x *fakeBinding) RunN(n int) (engine.Timing, error) {
 	if x.closed || x.b.closed {
 		return engine.Timing{}, engine.ErrClosed
 	}
-	in, _, err := floats(x.t[0][0])
+	in, _, err := readFloats(x.t[0][0])
 	if err != nil {
 		return engine.Timing{}, err
 	}

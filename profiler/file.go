@@ -47,15 +47,15 @@ func lockFile(path string) (unlock func(), err error) {
 
 // Update changes a profile's file while no other process does. It reads the file, or takes emptyProfile if there
 // is no file, applies change, and writes the result.
-func Update(path string, fresh *formats.Profile, change func(*formats.Profile) error) (*formats.Profile, error) {
+func Update(path string, emptyProfile *formats.Profile, change func(*formats.Profile) error) (*formats.Profile, error) {
 	unlock, err := lockFile(path)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
 	p, err := formats.ReadProfile(path)
-	if errors.Is(err, fs.ErrNotExist) && fresh != nil {
-		p, err = fresh, nil
+	if errors.Is(err, fs.ErrNotExist) && emptyProfile != nil {
+		p, err = emptyProfile, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("profile to extend: %w", err)
@@ -71,66 +71,66 @@ func Update(path string, fresh *formats.Profile, change func(*formats.Profile) e
 
 // save writes the profile, if it has a file, merged with what other processes wrote there.
 func (r *runner) save() error {
-	if r.o.Out == "" {
+	if r.o.OutPath == "" {
 		return nil
 	}
-	unlock, err := lockFile(r.o.Out)
+	unlock, err := lockFile(r.o.OutPath)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if now, err := os.Stat(r.o.Out); err == nil && !sameWrite(now, r.written) {
-		theirs, err := formats.ReadProfile(r.o.Out)
+	if current, err := os.Stat(r.o.OutPath); err == nil && !sameWrite(current, r.lastWrite) {
+		theirs, err := formats.ReadProfile(r.o.OutPath)
 		if err != nil {
 			return fmt.Errorf("profile that another process wrote: %w", err)
 		}
-		r.merge(theirs)
+		r.mergeFile(theirs)
 	}
-	if _, err := document.WriteFile(r.o.Out, r.profile, document.Force(true)); err != nil {
+	if _, err := document.WriteFile(r.o.OutPath, r.profile, document.Force(true)); err != nil {
 		return fmt.Errorf("write profile: %w", err)
 	}
-	r.written, _ = os.Stat(r.o.Out)
+	r.lastWrite, _ = os.Stat(r.o.OutPath)
 	return nil
 }
 
 // sameWrite reports whether a file was not written since it was last looked at. Every write makes a new file.
-func sameWrite(now, then fs.FileInfo) bool {
-	return then != nil && os.SameFile(now, then) && now.ModTime().Equal(then.ModTime()) && now.Size() == then.Size()
+func sameWrite(current, earlier fs.FileInfo) bool {
+	return earlier != nil && os.SameFile(current, earlier) && current.ModTime().Equal(earlier.ModTime()) && current.Size() == earlier.Size()
 }
 
 // mergeFile adds the measurements of this run to the profile that others wrote, and makes that the profile of this
 // run.
-func (r *runner) merge(theirs *formats.Profile) {
+func (r *runner) mergeFile(theirs *formats.Profile) {
 	// Add what this run recorded. Measurements that the other process took since are kept.
 	for _, j := range r.jobs {
-		if !j.recorded {
+		if !j.isRecorded {
 			continue
 		}
-		at := slices.IndexFunc(theirs.Models, func(m formats.ProfileModel) bool { return m.Model == j.entry.Model })
-		if at >= 0 {
-			have := &theirs.Models[at]
-			if sameSource(have, j.entry) && len(have.Blocks) == len(j.entry.Blocks) && formats.SameCuts(have.Blocks, j.entry.Blocks) {
-				for _, m := range have.Measurements {
-					old := slices.ContainsFunc(j.before, func(b formats.Measurement) bool { return reflect.DeepEqual(b, m) })
-					if !old && j.entry.At(m.Device, m.Share, m.Batch) == nil {
+		index := slices.IndexFunc(theirs.Models, func(m formats.ProfileModel) bool { return m.Model == j.entry.Model })
+		if index >= 0 {
+			known := &theirs.Models[index]
+			if sameSource(known, j.entry) && len(known.Blocks) == len(j.entry.Blocks) && formats.SameCuts(known.Blocks, j.entry.Blocks) {
+				for _, m := range known.Measurements {
+					isOld := slices.ContainsFunc(j.oldMeasurements, func(b formats.Measurement) bool { return reflect.DeepEqual(b, m) })
+					if !isOld && j.entry.FindMeasurement(m.Device, m.Share, m.Batch) == nil {
 						putMeasurement(j.entry, m)
 					}
 				}
-			} else if !j.replaces(have) {
-				r.warn(j.in.name, fmt.Sprintf("%s: another process measured it with other blocks or from another file at the same time: its numbers are replaced", j.in.name))
+			} else if !j.isReplacing(known) {
+				r.warn(j.info.name, fmt.Sprintf("%s: another process measured it with other blocks or from another file at the same time: its numbers are replaced", j.info.name))
 			}
 		}
 		c := *j.entry
 		c.Measurements = slices.Clone(j.entry.Measurements)
-		if at >= 0 {
-			theirs.Models[at] = c
+		if index >= 0 {
+			theirs.Models[index] = c
 		} else {
 			theirs.Models = append(theirs.Models, c)
 		}
 	}
 
 	// Add the device kind and the notes.
-	if i := slices.IndexFunc(r.profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == r.dev.Kind }); i >= 0 && r.counted > 0 {
+	if i := slices.IndexFunc(r.profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == r.dev.Kind }); i >= 0 && r.chargedTime > 0 {
 		putDevice(theirs, r.profile.Devices[i])
 	}
 	for _, n := range r.notes {
@@ -140,12 +140,12 @@ func (r *runner) merge(theirs *formats.Profile) {
 }
 
 // isReplacing reports whether a model of the file is the one that this run found there and has warned to replace.
-func (j *job) replaces(have *formats.ProfileModel) bool {
-	return !j.prior && reflect.DeepEqual(have.Measurements, j.before)
+func (j *modelJob) isReplacing(found *formats.ProfileModel) bool {
+	return !j.hasProfileCut && reflect.DeepEqual(found.Measurements, j.oldMeasurements)
 }
 
 // setNote keeps a note of this run, or removes it if the text is empty.
-func (r *runner) note(subject, text string) {
+func (r *runner) setNote(subject, text string) {
 	putNote(r.profile, subject, text)
 	i := slices.IndexFunc(r.notes, func(n subjectNote) bool { return n.subject == subject })
 	if i < 0 {

@@ -29,7 +29,7 @@ func TestRunsAtOnceKeepEachOthersNumbers(t *testing.T) {
 		wg.Go(func() {
 			eng := newFakeEngine(uniformModel(a.model, 6, 100*time.Microsecond))
 			o := eng.options(a.model)
-			o.Blocks, o.Batches, o.Precision, o.FP16Samples, o.Out = 3, []int{a.batch}, quickRule, -1, out
+			o.Blocks, o.Batches, o.Precision, o.FP16Samples, o.OutPath = 3, []int{a.batch}, quickRule, -1, out
 			// All have read the file before one of them writes it.
 			o.OnEstimate = func(Estimate) error { <-begin; return nil }
 			if _, err := Run(context.Background(), o); err != nil {
@@ -46,7 +46,7 @@ func TestRunsAtOnceKeepEachOthersNumbers(t *testing.T) {
 	}
 	for _, a := range asks {
 		i := slices.IndexFunc(p.Models, func(m formats.ProfileModel) bool { return m.Model == a.model })
-		if i < 0 || p.Models[i].At("cpu-1", 1, a.batch) == nil {
+		if i < 0 || p.Models[i].FindMeasurement("cpu-1", 1, a.batch) == nil {
 			t.Errorf("%s at batch %d is lost", a.model, a.batch)
 		}
 	}
@@ -65,7 +65,7 @@ func TestMergeLeavesOutWhatWasReplaced(t *testing.T) {
 		eng := newFakeEngine(uniformModel("net", 6, 100*time.Microsecond))
 		eng.version = version
 		o := eng.options("net")
-		o.Blocks, o.Batches, o.FP16Samples, o.Out = 3, batches, -1, out
+		o.Blocks, o.Batches, o.FP16Samples, o.OutPath = 3, batches, -1, out
 		o.OnEstimate = func(Estimate) error {
 			if meanwhile != nil {
 				meanwhile()
@@ -128,7 +128,7 @@ func TestABusyMachineIsSeenAndSaid(t *testing.T) {
 				return 1
 			}
 			o := eng.options("net")
-			o.Blocks, o.Batches, o.FP16Samples, o.Out = 3, []int{1}, -1, filepath.Join(t.TempDir(), "profile.json")
+			o.Blocks, o.Batches, o.FP16Samples, o.OutPath = 3, []int{1}, -1, filepath.Join(t.TempDir(), "profile.json")
 			var said []string
 			o.Progress = func(e Event) {
 				if e.Stage == StageWarning {
@@ -136,7 +136,7 @@ func TestABusyMachineIsSeenAndSaid(t *testing.T) {
 				}
 			}
 			p := mustRun(t, o)
-			if got := float64(p.Models[0].Measurements[0].Whole.WallUS) / 1e3; got != c.want {
+			if got := float64(p.Models[0].Measurements[0].WholeModel.WallUS) / 1e3; got != c.want {
 				t.Errorf("the whole takes %v us, want %v", got, c.want)
 			}
 			const want = "2.6 times its own CPU time"
@@ -146,7 +146,7 @@ func TestABusyMachineIsSeenAndSaid(t *testing.T) {
 			if got := fmt.Sprint(p.Notes); strings.Contains(got, want) != c.said {
 				t.Errorf("notes %v", got)
 			}
-			if _, err := os.Stat(o.Out); err != nil {
+			if _, err := os.Stat(o.OutPath); err != nil {
 				t.Error(err)
 			}
 		})

@@ -58,7 +58,7 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 			return nil, err
 		}
 		// Run exactly once, and keep the tensors at each cut.
-		kept := make([][][]byte, n)
+		exactCuts := make([][][]byte, n)
 		for i, b := range c.bindings {
 			if err := b.Run(ctx); err != nil {
 				return nil, err
@@ -71,7 +71,7 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 				if err := t.Read(data); err != nil {
 					return nil, err
 				}
-				kept[i] = append(kept[i], data)
+				exactCuts[i] = append(exactCuts[i], data)
 			}
 		}
 		exact, shape, err := c.logits()
@@ -83,7 +83,7 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 		for cut := range n - 1 {
 			crosses := false
 			for k, t := range c.bindings[cut].Outputs() {
-				data := append([]byte(nil), kept[cut][k]...)
+				data := append([]byte(nil), exactCuts[cut][k]...)
 				if t.Spec().Type == engine.F32 {
 					halfRoundBytes(data)
 					crosses = true
@@ -100,15 +100,15 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 					return nil, err
 				}
 			}
-			got, _, err := c.logits()
+			rounded, _, err := c.logits()
 			if err != nil {
 				return nil, err
 			}
 			if out[cut] == nil {
 				out[cut] = &formats.FP16Check{Samples: samples}
 			}
-			out[cut].MaxAbsDiff = max(out[cut].MaxAbsDiff, maxAbsDiff(exact, got))
-			a, t := top1(exact, got, shape)
+			out[cut].MaxAbsDiff = max(out[cut].MaxAbsDiff, maxAbsDiff(exact, rounded))
+			a, t := countTop1(exact, rounded, shape)
 			agree[cut] += a
 			total[cut] += t
 		}
@@ -126,7 +126,7 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 // maxAbsDiff returns the largest absolute difference. A value that is NaN in only one of the two counts as the
 // largest float32.
 func maxAbsDiff(a, b []float32) float64 {
-	worst := 0.0
+	maxDiff := 0.0
 	for i := range a {
 		d := math.Abs(float64(a[i]) - float64(b[i]))
 		if math.IsNaN(d) || math.IsInf(d, 0) {
@@ -135,15 +135,15 @@ func maxAbsDiff(a, b []float32) float64 {
 			}
 			d = math.MaxFloat32
 		}
-		worst = max(worst, d)
+		maxDiff = max(maxDiff, d)
 	}
-	return worst
+	return maxDiff
 }
 
 // countTop1 counts in how many places both have the largest entry at the same index. Classes are the last
 // dimension of outputs of up to three dimensions (classes, or classes at each position). Larger outputs are maps,
 // and compared as one place.
-func top1(a, b []float32, shape []int64) (agree, total int) {
+func countTop1(a, b []float32, shape []int64) (agree, total int) {
 	classes := len(a)
 	if n := len(shape); n >= 2 && n <= 3 && shape[n-1] > 1 {
 		classes = int(shape[n-1])
@@ -168,7 +168,7 @@ func argmax(v []float32) int {
 }
 
 // readFloats copies a float32 tensor into host memory, and returns its shape.
-func floats(t engine.Tensor) ([]float32, []int64, error) {
+func readFloats(t engine.Tensor) ([]float32, []int64, error) {
 	spec := t.Spec()
 	if spec.Type != engine.F32 {
 		return nil, nil, fmt.Errorf("tensor %s is %s, not float32", spec.Name, spec.Type)

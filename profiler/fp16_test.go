@@ -77,7 +77,7 @@ func TestHalfRoundTwice(t *testing.T) {
 	})
 }
 
-func TestTop1(t *testing.T) {
+func TestTop1ComparesClassOfEveryPosition(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		a, b         []float32
@@ -90,7 +90,7 @@ func TestTop1(t *testing.T) {
 		{"classes in four dimensions", []float32{1, 3, 2}, []float32{1, 3, 2}, []int64{1, 3, 1, 1}, 1, 1},
 		{"one number", []float32{1}, []float32{2}, []int64{1, 1}, 1, 1},
 	} {
-		if a, n := top1(c.a, c.b, c.shape); a != c.agree || n != c.total {
+		if a, n := countTop1(c.a, c.b, c.shape); a != c.agree || n != c.total {
 			t.Errorf("%s: %d of %d, expected %d of %d", c.name, a, n, c.agree, c.total)
 		}
 	}

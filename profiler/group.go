@@ -18,79 +18,79 @@ const (
 )
 
 // groupJobs divides the models into groups that are loaded together and sampled in turns.
-func (r *runner) groups(jobs []*job) [][]*job {
-	room := groupMemory
+func (r *runner) groupJobs(jobs []*modelJob) [][]*modelJob {
+	memoryLimit := groupMemory
 	if r.dev.MemoryBytes > 0 {
-		room = r.dev.MemoryBytes / 3
+		memoryLimit = r.dev.MemoryBytes / 3
 	}
 	if !r.dev.IsCPU() {
 		// A GPU holds the weights once per batch size, and activations of large batches need more memory than
 		// weights. So each model is a group by itself: a GPU that nobody else uses drifts little in time.
-		room = 0
+		memoryLimit = 0
 	}
-	var out [][]*job
-	var used int64
+	var out [][]*modelJob
+	var usedMemory int64
 	var span time.Duration
 	for _, j := range jobs {
-		need := memoryFactor * j.in.weightBytes
-		if n := len(out); n > 0 && used+need <= room && span+j.expect <= groupTime {
+		need := memoryFactor * j.info.weightBytes
+		if n := len(out); n > 0 && usedMemory+need <= memoryLimit && span+j.expectedTime <= groupTime {
 			out[n-1] = append(out[n-1], j)
-			used += need
-			span += j.expect
+			usedMemory += need
+			span += j.expectedTime
 			continue
 		}
-		out = append(out, []*job{j})
-		used, span = need, j.expect
+		out = append(out, []*modelJob{j})
+		usedMemory, span = need, j.expectedTime
 	}
 	return out
 }
 
 // deadline returns when the first of the remaining groups has to stop sampling. The remaining budget is split by
 // expected cost, so that all groups get as many rounds.
-func (r *runner) deadline(rest [][]*job) time.Time {
+func (r *runner) deadline(remaining [][]*modelJob) time.Time {
 	if r.o.Budget <= 0 {
 		return time.Time{}
 	}
-	var first, all time.Duration
-	for i, g := range rest {
+	var firstTime, totalTime time.Duration
+	for i, g := range remaining {
 		for _, j := range g {
-			all += j.expect
+			totalTime += j.expectedTime
 			if i == 0 {
-				first += j.expect
+				firstTime += j.expectedTime
 			}
 		}
 	}
 	now := r.o.now()
-	left := r.begun.Add(r.o.Budget).Sub(now)
-	return now.Add(time.Duration(float64(left) * float64(first) / math.Max(1, float64(all))))
+	remainingTime := r.begun.Add(r.o.Budget).Sub(now)
+	return now.Add(time.Duration(float64(remainingTime) * float64(firstTime) / math.Max(1, float64(totalTime))))
 }
 
 // jobGroup is the measuring of models that are loaded at the same time and sampled in turns.
-type group struct {
+type jobGroup struct {
 	*runner
-	members []*job
+	members []*modelJob
 	sampler sampler // template for the samplers of all passes
 }
 
 // newGroup makes a group whose sampling stops at a deadline.
-func (r *runner) newGroup(members []*job, deadline time.Time) *group {
+func (r *runner) newGroup(members []*modelJob, deadline time.Time) *jobGroup {
 	s := sampler{rule: r.o.Precision, now: r.o.now, turn: r.o.turn, deadline: deadline}
-	if countsCPU(r.dev) {
-		s.beside = newReference().took
+	if isTimedByCPU(r.dev) {
+		s.measureReference = newReference().measure
 	}
-	return &group{runner: r, members: members, sampler: s}
+	return &jobGroup{runner: r, members: members, sampler: s}
 }
 
 // measure prepares the models and takes their samples.
-func (g *group) measure(ctx context.Context) (err error) {
+func (g *jobGroup) measure(ctx context.Context) (err error) {
 	defer func() {
 		for _, j := range g.members {
-			for _, copies := range j.chains {
+			for _, copies := range j.loadedByShare {
 				for _, c := range copies {
 					err = errors.Join(err, c.close())
 				}
 			}
-			clear(j.chains)
+			clear(j.loadedByShare)
 		}
 	}()
 	for _, j := range g.members {
@@ -107,9 +107,9 @@ func (g *group) measure(ctx context.Context) (err error) {
 }
 
 // sampleShare samples all lanes at one share.
-func (g *group) sampleShare(ctx context.Context, share int) (err error) {
-	places := []place{g.here()}
-	if share > 1 && slices.ContainsFunc(g.members, func(j *job) bool { return len(j.batches(share)) > 0 }) {
+func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
+	places := []loadTarget{g.target()}
+	if share > 1 && slices.ContainsFunc(g.members, func(j *modelJob) bool { return len(j.batches(share)) > 0 }) {
 		sh, err := g.o.Sharer.Open(ctx, g.dev, share)
 		if err != nil {
 			return fmt.Errorf("split %s into %d shares: %w", g.dev.Kind, share, err)
@@ -117,23 +117,23 @@ func (g *group) sampleShare(ctx context.Context, share int) (err error) {
 		// The chains are closed before their workers.
 		defer func() {
 			for _, j := range g.members {
-				for _, c := range j.chains[share] {
+				for _, c := range j.loadedByShare[share] {
 					err = errors.Join(err, c.close())
 				}
-				delete(j.chains, share)
+				delete(j.loadedByShare, share)
 			}
 			err = errors.Join(err, sh.Close())
 		}()
-		g.shared = sh.Method()
+		g.shareMethod = sh.Method()
 		places = nil
 		for i, e := range sh.Engines() {
-			places = append(places, place{e, sh.Device(i), g.o.EngineOptions, g.o.Half})
+			places = append(places, loadTarget{e, sh.Device(i), g.o.EngineOptions, g.o.FP16})
 		}
 	}
 
 	// Load the models, and split their ranges into passes that fit into memory.
-	passes := map[*job][]pass{}
-	most := 0
+	passes := map[*modelJob][]rangePass{}
+	maxPasses := 0
 	for _, j := range g.members {
 		if len(j.batches(share)) == 0 {
 			continue
@@ -141,19 +141,19 @@ func (g *group) sampleShare(ctx context.Context, share int) (err error) {
 		if err := g.load(ctx, j, share, places); err != nil {
 			return err
 		}
-		passes[j] = g.passes(j, share)
-		most = max(most, len(passes[j]))
+		passes[j] = g.splitPasses(j, share)
+		maxPasses = max(maxPasses, len(passes[j]))
 	}
-	if most > 0 && g.copy == 0 {
+	if maxPasses > 0 && g.copy == 0 {
 		g.copy = g.copyRate()
 	}
-	for k := range most {
+	for k := range maxPasses {
 		s := g.sampler
 		if !s.deadline.IsZero() { // every pass gets an equal part of the remaining time
 			now := g.o.now()
-			s.deadline = now.Add(s.deadline.Sub(now) / time.Duration(most-k))
+			s.deadline = now.Add(s.deadline.Sub(now) / time.Duration(maxPasses-k))
 		}
-		if err := g.samplePass(ctx, &s, share, places, func(j *job) (pass, bool) {
+		if err := g.samplePass(ctx, &s, share, places, func(j *modelJob) (rangePass, bool) {
 			if k >= len(passes[j]) {
 				return nil, false
 			}
@@ -167,38 +167,38 @@ func (g *group) sampleShare(ctx context.Context, share int) (err error) {
 
 // samplePass samples the probe sets of one pass. passOf returns which ranges of a job belong to the pass, and
 // whether its blocks and the whole model do.
-func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []place, of func(*job) (p pass, base bool)) (err error) {
+func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places []loadTarget, passOf func(*modelJob) (p rangePass, base bool)) (err error) {
 	defer func() {
 		for _, j := range g.members {
-			for _, c := range j.chains[share] {
+			for _, c := range j.loadedByShare[share] {
 				err = errors.Join(err, c.closeRanges())
 			}
 		}
 	}()
 
 	// Load and warm up the ranges of every model. Each batch size that has something to measure gets a probe set.
-	var lanes []*lane
-	owner := map[*lane]*job{}
-	at := map[*lane]unit{}
+	var lanes []*probeSet
+	owner := map[*probeSet]*modelJob{}
+	keys := map[*probeSet]measurementKey{}
 	var expect time.Duration
 	for _, j := range g.members {
-		expect += j.expect
-		p, base := of(j)
+		expect += j.expectedTime
+		p, base := passOf(j)
 		if err := g.loadRanges(ctx, j, share, places, p); err != nil {
 			return err
 		}
 		for _, batch := range j.batches(share) {
-			u := unit{share, batch}
-			if !(base && j.base[u]) && len(p[u]) == 0 {
+			u := measurementKey{share, batch}
+			if !(base && j.measuresBlocks[u]) && len(p[u]) == 0 {
 				continue
 			}
-			l := j.lane(u, base && j.base[u], p[u], countsCPU(g.dev), g.o.rest)
-			g.event(Event{Stage: StageWarmUp, Model: j.in.name, Share: share, Batch: batch, Done: g.fraction(0)})
+			l := j.newProbeSet(u, base && j.measuresBlocks[u], p[u], isTimedByCPU(g.dev), g.o.letIdle)
+			g.event(Event{Stage: StageWarmUp, Model: j.info.name, Share: share, Batch: batch, DoneShare: g.fraction(0)})
 			if err := s.warmUp(ctx, l); err != nil {
 				return err
 			}
 			lanes = append(lanes, l)
-			owner[l], at[l] = j, u
+			owner[l], keys[l] = j, u
 		}
 	}
 	if len(lanes) == 0 {
@@ -207,22 +207,22 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 
 	// The sampler reports its progress, says when it repeats a disturbed probe set, and saves each one that is
 	// finished.
-	s.progress = func(done float64) {
-		g.event(Event{Stage: StageSample, Share: share, Done: g.fraction(done * float64(expect))})
+	s.progress = func(doneShare float64) {
+		g.event(Event{Stage: StageSample, Share: share, DoneShare: g.fraction(doneShare * float64(expect))})
 	}
-	s.again = func(l *lane) bool {
-		x := l.strain()
+	s.shouldRetry = func(l *probeSet) bool {
+		x := l.busyness()
 		if x.factor <= busyFactor {
 			return false
 		}
-		g.event(Event{Stage: StageSample, Model: owner[l].in.name, Share: share, Batch: at[l].batch, Text: "once more: other work had the processor", Done: g.fraction(s.share(lanes) * float64(expect))})
+		g.event(Event{Stage: StageSample, Model: owner[l].info.name, Share: share, Batch: keys[l].batch, Text: "once more: other work had the processor", DoneShare: g.fraction(s.finishedShare(lanes) * float64(expect))})
 		return true
 	}
-	s.finished = func(l *lane) error {
-		u := at[l]
-		g.record(owner[l], u, l)
-		g.event(Event{Stage: StageMeasured, Model: owner[l].in.name, Share: u.share, Batch: u.batch, Text: l.ended,
-			Done: g.fraction(s.share(lanes) * float64(expect))})
+	s.onFinished = func(l *probeSet) error {
+		u := keys[l]
+		g.recordResult(owner[l], u, l)
+		g.event(Event{Stage: StageMeasured, Model: owner[l].info.name, Share: u.share, Batch: u.batch, Text: l.stopReason,
+			DoneShare: g.fraction(s.finishedShare(lanes) * float64(expect))})
 		return g.save()
 	}
 
@@ -234,8 +234,8 @@ func (g *group) samplePass(ctx context.Context, s *sampler, share int, places []
 		// Keep the usable samples of interrupted probe sets. Finished ones are saved already.
 		usable := false
 		for _, l := range lanes {
-			if l.ended == endInterrupted && l.rounds >= interruptedRounds && l.loosest(g.o.Precision.Floor) <= interruptedLoose {
-				g.record(owner[l], at[l], l)
+			if l.stopReason == endInterrupted && l.roundCount >= interruptedRounds && l.loosestHalfWidth(g.o.Precision.Floor) <= interruptedLoose {
+				g.recordResult(owner[l], keys[l], l)
 				usable = true
 			}
 		}

@@ -13,30 +13,30 @@ import (
 
 // probeSet holds the probes of one Measurement: the blocks, ranges of blocks, and the whole model, all at one
 // batch size and share. Its probes always have the same number of samples.
-type lane struct {
-	name   string
-	onCPU  bool
-	probes []*probe // blocks, then ranges, then the whole model
-	blocks int      // number of probes that are blocks; 0 if only ranges are measured
-	ranges [][2]int
+type probeSet struct {
+	name       string
+	onCPU      bool
+	probes     []*probe // blocks, then ranges, then the whole model
+	blockCount int      // number of probes that are blocks; 0 if only ranges are measured
+	ranges     [][2]int
 
-	rounds int
-	begun  time.Time
-	round  time.Duration // duration of the latest round
-	ended  string        // why sampling stopped: tight, rounds, budget, interrupted
+	roundCount    int
+	begun         time.Time
+	lastRoundTime time.Duration // duration of the latest round
+	stopReason    string        // why sampling stopped: tight, rounds, budget, interrupted
 
 	reference []time.Duration // times of the reference work, one after each round
 
-	tries int        // number of tries that were repeated because the machine was busy
-	best  *laneTries // the least busy try so far
+	triesGivenUp int       // number of tries that were repeated because the machine was busy
+	bestTry      *savedTry // the least busy try so far
 }
 
 // savedTry holds the samples of one try.
-type laneTries struct {
-	factor                float64
-	rounds                int
-	cpu, wall, host, idle [][]time.Duration // times by probe, then round
-	ended                 string
+type savedTry struct {
+	factor                     float64
+	roundCount                 int
+	cpu, wall, host, afterIdle [][]time.Duration // times by probe, then round
+	stopReason                 string
 }
 
 // Reasons why sampling of a probe set stopped.
@@ -49,7 +49,7 @@ const (
 
 // decisiveTimes returns the samples that decide whether a probe is tight: CPU times if one thread did all the
 // work, else wall times.
-func (l *lane) series(p *probe) []time.Duration {
+func (l *probeSet) decisiveTimes(p *probe) []time.Duration {
 	if l.onCPU {
 		return p.cpu
 	}
@@ -57,35 +57,35 @@ func (l *lane) series(p *probe) []time.Duration {
 }
 
 // minRoundsToSelect is the number of rounds from which on medians use only the quieter half.
-const selectFrom = 6
+const minRoundsToSelect = 6
 
 // quietRounds returns the rounds that medians are taken over, in the order of time: the half that other work on
 // the machine disturbed least. A round is judged by its time relative to the medians of its probes. Only whole
 // rounds are chosen, so that no block is favoured and the scatter of each block remains.
-func (l *lane) quiet() []int {
-	all := make([]int, l.rounds)
-	for i := range all {
-		all[i] = i
+func (l *probeSet) quietRounds() []int {
+	rounds := make([]int, l.roundCount)
+	for i := range rounds {
+		rounds[i] = i
 	}
-	if l.rounds < selectFrom {
-		return all
+	if l.roundCount < minRoundsToSelect {
+		return rounds
 	}
-	took := make([]float64, l.rounds)
+	roundTimes := make([]float64, l.roundCount)
 	for _, p := range l.probes {
-		s := l.series(p)
+		s := l.decisiveTimes(p)
 		mid := float64(max(1, median(s)))
-		for i := range took {
+		for i := range roundTimes {
 			// Cap the ratio: a single sample that an interrupt hit says little about its round.
-			took[i] += min(2, float64(s[i])/mid) * mid
+			roundTimes[i] += min(2, float64(s[i])/mid) * mid
 		}
 	}
-	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(took[a], took[b]) })
-	half := all[:(l.rounds+1)/2]
-	slices.Sort(half)
-	return half
+	slices.SortStableFunc(rounds, func(a, b int) int { return cmp.Compare(roundTimes[a], roundTimes[b]) })
+	quieterHalf := rounds[:(l.roundCount+1)/2]
+	slices.Sort(quieterHalf)
+	return quieterHalf
 }
 
-func pick(s []time.Duration, rounds []int) []time.Duration {
+func pickRounds(s []time.Duration, rounds []int) []time.Duration {
 	out := make([]time.Duration, len(rounds))
 	for i, r := range rounds {
 		out[i] = s[r]
@@ -95,29 +95,29 @@ func pick(s []time.Duration, rounds []int) []time.Duration {
 
 // latency summarises a probe: medians and their interval over the quiet rounds; p99, means and the number of
 // samples over all rounds.
-func (l *lane) latency(p *probe, quiet []int) formats.Latency {
+func (l *probeSet) latency(p *probe, quiet []int) formats.Latency {
 	var cpu []time.Duration
 	if l.onCPU {
-		cpu = pick(p.cpu, quiet)
+		cpu = pickRounds(p.cpu, quiet)
 	}
-	lat := Summarize(cpu, pick(p.wall, quiet))
+	lat := Summarize(cpu, pickRounds(p.wall, quiet))
 	lat.Samples = len(p.wall)
 	if n := len(p.wall); n > 0 && len(p.host) == n {
-		lat.HostUS = document.Micros(median(pick(p.host, quiet)))
+		lat.HostUS = document.Micros(median(pickRounds(p.host, quiet)))
 	}
 	lat.P99US = document.Micros(report.Percentile(slices.Sorted(slices.Values(p.wall)), 0.99))
-	lat.MeanUS, lat.DriftUS, lat.IdleUS = mean(p.wall), drift(p.wall), mean(p.idle)
+	lat.MeanUS, lat.DriftUS, lat.IdleUS = mean(p.wall), drift(p.wall), mean(p.afterIdle)
 	return lat
 }
 
 // disturbance returns how much the last probe's median (that of the whole model) over all rounds exceeds the one
 // over the quiet rounds, as a share: the cost of other work on the machine.
-func (l *lane) disturbance(quiet []int) float64 {
-	s := l.series(l.probes[len(l.probes)-1])
+func (l *probeSet) disturbance(quiet []int) float64 {
+	s := l.decisiveTimes(l.probes[len(l.probes)-1])
 	if len(s) == 0 {
 		return 0
 	}
-	return float64(median(s))/float64(max(1, median(pick(s, quiet)))) - 1
+	return float64(median(s))/float64(max(1, median(pickRounds(s, quiet)))) - 1
 }
 
 // If the whole model takes more than busyFactor times the sum of its blocks, or its own CPU time, other work held
@@ -129,70 +129,70 @@ const (
 )
 
 // busyness says how busy the machine was while a probe set was sampled.
-type strain struct {
-	whole   time.Duration // wall time of the whole model
-	factor  float64       // wall time of the whole model, relative to what it should be
-	against string        // the time that factor compares with, as text
+type busyness struct {
+	wholeTime  time.Duration // wall time of the whole model
+	factor     float64       // wall time of the whole model, relative to what it should be
+	comparison string        // the time that factor compares with, as text
 }
 
 // busyness compares the wall time of the whole model, the last probe, with the sum of its blocks and, if one
 // thread did all the work, with its CPU time.
-func (l *lane) strain() strain {
-	quiet := l.quiet()
+func (l *probeSet) busyness() busyness {
+	quiet := l.quietRounds()
 	mid := func(s []time.Duration) time.Duration {
-		if len(s) < l.rounds || l.rounds == 0 {
+		if len(s) < l.roundCount || l.roundCount == 0 {
 			return 0
 		}
-		return median(pick(s, quiet))
+		return median(pickRounds(s, quiet))
 	}
 	n := len(l.probes) - 1
-	s := strain{whole: mid(l.probes[n].wall)}
+	s := busyness{wholeTime: mid(l.probes[n].wall)}
 	var sum time.Duration
-	for _, p := range l.probes[:l.blocks] {
+	for _, p := range l.probes[:l.blockCount] {
 		sum += mid(p.wall)
 	}
-	if f := float64(s.whole) / float64(max(sum, 1)); sum > 0 {
-		s.factor, s.against = f, fmt.Sprintf("%.1f times the sum of its blocks", f)
+	if f := float64(s.wholeTime) / float64(max(sum, 1)); sum > 0 {
+		s.factor, s.comparison = f, fmt.Sprintf("%.1f times the sum of its blocks", f)
 	}
 	if cpu := mid(l.probes[n].cpu); l.onCPU && cpu > 0 {
-		if f := float64(s.whole) / float64(cpu); f > s.factor {
-			s.factor, s.against = f, fmt.Sprintf("%.1f times its own CPU time", f)
+		if f := float64(s.wholeTime) / float64(cpu); f > s.factor {
+			s.factor, s.comparison = f, fmt.Sprintf("%.1f times its own CPU time", f)
 		}
 	}
 	return s
 }
 
 // restart saves the samples of a try if it is the least busy so far, and begins a new try.
-func (l *lane) giveUp(now time.Time) {
-	l.keep()
-	l.tries++
-	l.rounds, l.begun, l.ended, l.reference = 0, now, "", nil
+func (l *probeSet) restart(now time.Time) {
+	l.keepBetterTry()
+	l.triesGivenUp++
+	l.roundCount, l.begun, l.stopReason, l.reference = 0, now, "", nil
 	for _, p := range l.probes {
-		p.cpu, p.wall, p.host, p.idle = nil, nil, nil, nil
+		p.cpu, p.wall, p.host, p.afterIdle = nil, nil, nil, nil
 	}
 }
 
 // keepBetterTry saves the current samples if no earlier try was less busy. Otherwise it restores the saved ones.
-func (l *lane) keep() {
-	if f := l.strain().factor; l.best == nil || f <= l.best.factor {
-		l.best = &laneTries{factor: f, rounds: l.rounds, ended: l.ended}
+func (l *probeSet) keepBetterTry() {
+	if factor := l.busyness().factor; l.bestTry == nil || factor <= l.bestTry.factor {
+		l.bestTry = &savedTry{factor: factor, roundCount: l.roundCount, stopReason: l.stopReason}
 		for _, p := range l.probes {
-			l.best.cpu, l.best.wall = append(l.best.cpu, p.cpu), append(l.best.wall, p.wall)
-			l.best.host, l.best.idle = append(l.best.host, p.host), append(l.best.idle, p.idle)
+			l.bestTry.cpu, l.bestTry.wall = append(l.bestTry.cpu, p.cpu), append(l.bestTry.wall, p.wall)
+			l.bestTry.host, l.bestTry.afterIdle = append(l.bestTry.host, p.host), append(l.bestTry.afterIdle, p.afterIdle)
 		}
 		return
 	}
-	l.rounds, l.ended = l.best.rounds, l.best.ended
+	l.roundCount, l.stopReason = l.bestTry.roundCount, l.bestTry.stopReason
 	for i, p := range l.probes {
-		p.cpu, p.wall, p.host, p.idle = l.best.cpu[i], l.best.wall[i], l.best.host[i], l.best.idle[i]
+		p.cpu, p.wall, p.host, p.afterIdle = l.bestTry.cpu[i], l.bestTry.wall[i], l.bestTry.host[i], l.bestTry.afterIdle[i]
 	}
 }
 
 // loosestHalfWidth returns the largest half width of the probes relative to their medians, without those that are
 // within the floor.
-func (l *lane) loosest(floor time.Duration) float64 {
-	worst := 0.0
-	quiet := l.quiet()
+func (l *probeSet) loosestHalfWidth(floor time.Duration) float64 {
+	loosest := 0.0
+	quiet := l.quietRounds()
 	for _, p := range l.probes {
 		lat := l.latency(p, quiet)
 		mid := lat.WallUS
@@ -202,7 +202,7 @@ func (l *lane) loosest(floor time.Duration) float64 {
 		if lat.HalfWidthUS.D() <= floor || mid <= 0 {
 			continue
 		}
-		worst = max(worst, float64(lat.HalfWidthUS)/float64(mid))
+		loosest = max(loosest, float64(lat.HalfWidthUS)/float64(mid))
 	}
-	return worst
+	return loosest
 }

@@ -14,42 +14,42 @@ import (
 
 // loadedModel is a model loaded on one device (or one share of it): its blocks, which form a chain, and the whole
 // model.
-type chain struct {
-	blocks []engine.Block
-	whole  engine.Block
-	ranges map[[2]int]engine.Block // neighbouring blocks, loaded in one piece
+type loadedModel struct {
+	blocks     []engine.Block
+	wholeModel engine.Block
+	ranges     map[[2]int]engine.Block // neighbouring blocks, loaded in one piece
 	// bound holds the bindings by batch size. The outputs of a block are the inputs of the next, in the same
 	// tensors.
-	bound map[int]*bound
+	bound map[int]*boundModel
 }
 
-type bound struct {
-	blocks []engine.Binding
-	whole  engine.Binding
-	ranges map[[2]int]engine.Binding
+type boundModel struct {
+	blocks     []engine.Binding
+	wholeModel engine.Binding
+	ranges     map[[2]int]engine.Binding
 }
 
-func (c *chain) close() error {
+func (c *loadedModel) close() error {
 	var errs []error
 	errs = append(errs, c.closeRanges())
 	for _, b := range c.bound {
-		if b.whole != nil { // it reads the tensors of the blocks
-			errs = append(errs, b.whole.Close())
+		if b.wholeModel != nil { // it reads the tensors of the blocks
+			errs = append(errs, b.wholeModel.Close())
 		}
 		errs = append(errs, closeAll(b.blocks))
 	}
 	for _, b := range c.blocks {
 		errs = append(errs, b.Close())
 	}
-	if c.whole != nil {
-		errs = append(errs, c.whole.Close())
+	if c.wholeModel != nil {
+		errs = append(errs, c.wholeModel.Close())
 	}
-	*c = chain{}
+	*c = loadedModel{}
 	return errors.Join(errs...)
 }
 
 // closeRanges closes the ranges, which read the tensors of the blocks.
-func (c *chain) closeRanges() error {
+func (c *loadedModel) closeRanges() error {
 	var errs []error
 	for _, b := range c.bound {
 		for _, x := range b.ranges {
@@ -66,25 +66,25 @@ func (c *chain) closeRanges() error {
 
 // loadRange loads neighbouring blocks in one piece and binds them, at batch sizes, to the inputs of the first of
 // them.
-func (c *chain) loadRange(ctx context.Context, p place, cut blocks, r [2]int, batches []int) error {
-	blk, err := p.loadSlice(ctx, cut, r[0], r[1], graph.SliceOptions{})
+func (c *loadedModel) loadRange(ctx context.Context, p loadTarget, cut cutModel, blockRange [2]int, batches []int) error {
+	blk, err := p.loadSlice(ctx, cut, blockRange[0], blockRange[1], graph.SliceOptions{})
 	if err != nil {
 		return err
 	}
 	if c.ranges == nil {
 		c.ranges = map[[2]int]engine.Block{}
 	}
-	c.ranges[r] = blk
+	c.ranges[blockRange] = blk
 	for _, batch := range batches {
 		b := c.bound[batch]
-		x, err := blk.Bind(engine.BindOptions{Batch: batch, Inputs: b.blocks[r[0]].Inputs()})
+		x, err := blk.Bind(engine.BindOptions{Batch: batch, Inputs: b.blocks[blockRange[0]].Inputs()})
 		if err != nil {
-			return fmt.Errorf("bind %s blocks [%d,%d) at batch %d: %w", blk.Submodel().Model, r[0], r[1], batch, err)
+			return fmt.Errorf("bind %s blocks [%d,%d) at batch %d: %w", blk.Submodel().Model, blockRange[0], blockRange[1], batch, err)
 		}
 		if b.ranges == nil {
 			b.ranges = map[[2]int]engine.Binding{}
 		}
-		b.ranges[r] = x
+		b.ranges[blockRange] = x
 	}
 	return nil
 }
@@ -99,15 +99,15 @@ func closeAll(b []engine.Binding) error {
 
 // loadTarget is where and how a model is loaded: an engine, its device, the load options, and whether it computes
 // in float16.
-type place struct {
-	eng  engine.Engine
-	dev  engine.Device
-	opt  engine.Options
-	half bool
+type loadTarget struct {
+	eng     engine.Engine
+	dev     engine.Device
+	options engine.Options
+	fp16    bool
 }
 
 // loadSlices loads every block of a cut model.
-func (p place) loadSlices(ctx context.Context, b blocks) ([]engine.Block, error) {
+func (p loadTarget) loadSlices(ctx context.Context, b cutModel) ([]engine.Block, error) {
 	var out []engine.Block
 	for i := range b.Len() {
 		blk, err := p.loadSlice(ctx, b, i, i+1, graph.SliceOptions{})
@@ -122,16 +122,16 @@ func (p place) loadSlices(ctx context.Context, b blocks) ([]engine.Block, error)
 	return out, nil
 }
 
-func (p place) loadSlice(ctx context.Context, b blocks, i, j int, o graph.SliceOptions) (engine.Block, error) {
+func (p loadTarget) loadSlice(ctx context.Context, b cutModel, i, j int, o graph.SliceOptions) (engine.Block, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	o.Half = p.half
+	o.FP16 = p.fp16
 	sub, err := b.Slice(i, j, o)
 	if err != nil {
 		return nil, err
 	}
-	blk, err := p.eng.Load(ctx, sub, p.dev, p.opt)
+	blk, err := p.eng.Load(ctx, sub, p.dev, p.options)
 	if err != nil {
 		return nil, fmt.Errorf("load %s blocks [%d,%d): %w", sub.Model, i, j, err)
 	}
@@ -140,14 +140,14 @@ func (p place) loadSlice(ctx context.Context, b blocks, i, j int, o graph.SliceO
 
 // bindChain binds blocks at a batch size so that each reads the outputs of the block before, and fills the inputs
 // of the first.
-func bindChain(list []engine.Block, batch, sample int, v values) ([]engine.Binding, error) {
+func bindChain(list []engine.Block, batch, sample int, v inputValues) ([]engine.Binding, error) {
 	var out []engine.Binding
 	for i, b := range list {
 		o := engine.BindOptions{Batch: batch}
 		if i > 0 {
 			o.Inputs = out[i-1].Outputs()
-			if want := len(b.Submodel().Inputs); len(o.Inputs) > want {
-				o.Inputs = o.Inputs[:want] // the additional outputs are only for checks
+			if inputCount := len(b.Submodel().Inputs); len(o.Inputs) > inputCount {
+				o.Inputs = o.Inputs[:inputCount] // the additional outputs are only for checks
 			}
 		}
 		x, err := b.Bind(o)
@@ -175,7 +175,7 @@ func runOnce(ctx context.Context, list []engine.Binding) error {
 }
 
 // bindingBytes returns the memory of the tensors at all cuts of a chain.
-func boundBytes(list []engine.Binding) int64 {
+func bindingBytes(list []engine.Binding) int64 {
 	var sum int64
 	for i, b := range list {
 		if i == 0 {
@@ -191,7 +191,7 @@ func boundBytes(list []engine.Binding) int64 {
 }
 
 // residentMemory returns the process's resident memory in bytes, or 0 if it is not known.
-func resident() int64 {
+func residentMemory() int64 {
 	data, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0
@@ -204,23 +204,23 @@ func resident() int64 {
 }
 
 // Every atom is timed this many times, within these bounds, before the model is cut.
-const leastAtomRounds, mostAtomRounds = 5, 21
+const minAtomRounds, maxAtomRounds = 5, 21
 
 // timeAtoms times every atom at batch 1 (or the model's own), in rounds, and
 // returns the medians in nanoseconds.
-func timeAtoms(ctx context.Context, p place, m model, batch, rounds int, now func() time.Time) ([]float64, error) {
+func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, now func() time.Time) ([]float64, error) {
 	list, err := p.loadSlices(ctx, m.eachAtom())
 	if err != nil {
 		return nil, err
 	}
-	c := chain{blocks: list}
+	c := loadedModel{blocks: list}
 	defer c.close()
 	bindings, err := bindChain(list, batch, 0, m.info().values)
 	if err != nil {
 		return nil, err
 	}
-	c.bound = map[int]*bound{batch: {blocks: bindings}}
-	l := &lane{name: m.info().name + " atoms", onCPU: countsCPU(p.dev)}
+	c.bound = map[int]*boundModel{batch: {blocks: bindings}}
+	l := &probeSet{name: m.info().name + " atoms", onCPU: isTimedByCPU(p.dev)}
 	for i, b := range bindings {
 		l.probes = append(l.probes, &probe{name: fmt.Sprintf("atom %d", i), run: b.RunN})
 	}
@@ -228,16 +228,16 @@ func timeAtoms(ctx context.Context, p place, m model, batch, rounds int, now fun
 	if err := s.warmUp(ctx, l); err != nil {
 		return nil, err
 	}
-	if err := s.run(ctx, []*lane{l}); err != nil {
+	if err := s.run(ctx, []*probeSet{l}); err != nil {
 		return nil, err
 	}
 	costs := make([]float64, len(l.probes))
-	quiet := l.quiet()
+	quiet := l.quietRounds()
 	for i, pr := range l.probes {
-		costs[i] = float64(median(pick(l.series(pr), quiet)))
+		costs[i] = float64(median(pickRounds(l.decisiveTimes(pr), quiet)))
 	}
 	return costs, nil
 }
 
 // isTimedByCPU reports whether the cost of a run is the CPU time of the calling thread.
-func countsCPU(d engine.Device) bool { return d.IsCPU() && len(d.CPUs) <= 1 }
+func isTimedByCPU(d engine.Device) bool { return d.IsCPU() && len(d.CPUs) <= 1 }

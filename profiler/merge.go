@@ -19,11 +19,11 @@ const profileFormat = "inferplan.profile/v1"
 // replaced completely. A model that both have must be cut at the same places in both. src is not changed.
 func Merge(dst, src *formats.Profile) error {
 	for i := range src.Models {
-		from := &src.Models[i]
-		to := findModel(dst, from)
-		if to != nil && sameSource(to, from) && !formats.SameCuts(to.Blocks, from.Blocks) {
+		model := &src.Models[i]
+		to := findModel(dst, model)
+		if to != nil && sameSource(to, model) && !formats.SameCuts(to.Blocks, model.Blocks) {
 			return fmt.Errorf("%w: model %s: cut into %d blocks in one profile and into %d at other places in the other: measure one of them again with the other's cuts (plan profile -o the other's file)",
-				ErrInput, from.Model, len(to.Blocks), len(from.Blocks))
+				ErrInput, model.Model, len(to.Blocks), len(model.Blocks))
 		}
 	}
 	if dst.Format == "" {
@@ -33,9 +33,9 @@ func Merge(dst, src *formats.Profile) error {
 		putDevice(dst, d)
 	}
 	for i := range src.Models {
-		from := &src.Models[i]
-		to := putModel(dst, from)
-		for _, m := range from.Measurements {
+		model := &src.Models[i]
+		to := putModel(dst, model)
+		for _, m := range model.Measurements {
 			putMeasurement(to, m)
 		}
 	}
@@ -49,17 +49,17 @@ func Merge(dst, src *formats.Profile) error {
 
 // findModel returns dst's model with the same file as m or, if there is none, with the same name.
 func findModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileModel {
-	var named *formats.ProfileModel
+	var sameName *formats.ProfileModel
 	for i := range dst.Models {
-		have := &dst.Models[i]
-		if m.Source != nil && have.Source != nil && m.Source.SHA256 == have.Source.SHA256 && have.Model == m.Model {
-			return have
+		known := &dst.Models[i]
+		if m.Source != nil && known.Source != nil && m.Source.SHA256 == known.Source.SHA256 && known.Model == m.Model {
+			return known
 		}
-		if have.Model == m.Model {
-			named = have
+		if known.Model == m.Model {
+			sameName = known
 		}
 	}
-	return named
+	return sameName
 }
 
 // sameSource reports whether two models are the same file. Models without a source are the same if their names
@@ -74,21 +74,21 @@ func sameSource(a, b *formats.ProfileModel) bool {
 // putModel makes sure that dst has the model and its blocks, and returns dst's entry. The measurements of a model
 // that dst had before stay.
 func putModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileModel {
-	have := findModel(dst, m)
-	if have == nil {
+	known := findModel(dst, m)
+	if known == nil {
 		dst.Models = append(dst.Models, formats.ProfileModel{})
-		have = &dst.Models[len(dst.Models)-1]
+		known = &dst.Models[len(dst.Models)-1]
 	}
-	var keep []formats.Measurement
-	if have.Model != "" && sameSource(have, m) && formats.SameCuts(have.Blocks, m.Blocks) {
-		keep = have.Measurements
+	var kept []formats.Measurement
+	if known.Model != "" && sameSource(known, m) && formats.SameCuts(known.Blocks, m.Blocks) {
+		kept = known.Measurements
 	}
-	*have = *m
-	have.Measurements = keep
-	if have.Measurements == nil {
-		have.Measurements = []formats.Measurement{}
+	*known = *m
+	known.Measurements = kept
+	if known.Measurements == nil {
+		known.Measurements = []formats.Measurement{}
 	}
-	return have
+	return known
 }
 
 func putDevice(dst *formats.Profile, d formats.ProfileDevice) *formats.ProfileDevice {
@@ -167,20 +167,20 @@ func relativeTo(file, path string) string {
 
 // mergeLLMs adds the language models of a profile to another. An entry of the same model, device and tensor
 // parallelism is replaced.
-func mergeLLMs(into, from *formats.Profile) {
-	for _, m := range from.LLMs {
-		k := slices.IndexFunc(into.LLMs, func(o formats.LLMProfile) bool { return o.Model == m.Model })
+func mergeLLMs(dst, src *formats.Profile) {
+	for _, m := range src.LLMs {
+		k := slices.IndexFunc(dst.LLMs, func(o formats.LLMProfile) bool { return o.Model == m.Model })
 		if k < 0 {
-			into.LLMs = append(into.LLMs, m)
+			dst.LLMs = append(dst.LLMs, m)
 			continue
 		}
-		have := &into.LLMs[k]
-		have.WeightBytes, have.KVBytesPerToken, have.ContextTokens = max(have.WeightBytes, m.WeightBytes), max(have.KVBytesPerToken, m.KVBytesPerToken), max(have.ContextTokens, m.ContextTokens)
+		known := &dst.LLMs[k]
+		known.WeightBytes, known.KVBytesPerToken, known.ContextTokens = max(known.WeightBytes, m.WeightBytes), max(known.KVBytesPerToken, m.KVBytesPerToken), max(known.ContextTokens, m.ContextTokens)
 		for _, in := range m.Instances {
-			same := func(o formats.LLMInstance) bool {
+			isSame := func(o formats.LLMInstance) bool {
 				return o.Device == in.Device && o.TensorParallel == in.TensorParallel
 			}
-			have.Instances = append(slices.DeleteFunc(slices.Clone(have.Instances), same), in)
+			known.Instances = append(slices.DeleteFunc(slices.Clone(known.Instances), isSame), in)
 		}
 	}
 }

@@ -17,15 +17,15 @@ import (
 // model has the methods of an opened model that the profiler uses. engine/graph provides it, tests have their own.
 type model interface {
 	info() modelInfo
-	atoms() int
-	whole() blocks
-	eachAtom() blocks
-	partition(costs []float64, n int) (blocks, error)
-	at(cuts [][]string) (blocks, error)
+	atomCount() int
+	wholeModel() cutModel
+	eachAtom() cutModel
+	partition(costs []float64, n int) (cutModel, error)
+	cutAt(cuts [][]string) (cutModel, error)
 }
 
-// blocks is a model cut into blocks; *graph.Blocks is one.
-type blocks interface {
+// cutModel is a model cut into blocks; *graph.Blocks is one.
+type cutModel interface {
 	Len() int
 	Cut(i int) graph.Cut
 	WeightBytes(i, j int) int64
@@ -42,23 +42,23 @@ type modelInfo struct {
 	weightBytes        int64
 	// batch is 1 if the batch dimension cannot be made free. Then every request is one run with inputs of the
 	// file's shapes. Otherwise it is 0.
-	batch    int
-	weights  string // the source of the weights, if it is not the file
-	warnings []string
+	batch       int
+	weightsNote string // the source of the weights, if it is not the file
+	warnings    []string
 	// constants are inputs of the file that requests do not have. values are the values that the other inputs are
 	// measured with, if some are given.
 	constants []graph.Constant
-	values    values
+	values    inputValues
 	operators []modelfile.OperatorLibrary // libraries of custom operators
 	// For a bucket: the model that it is a bucket of, and the dimensions of inputs and outputs in which the sizes
 	// differ. baseModel is the name of the model, also if it has no buckets.
-	base                  string
+	baseModel             string
 	bucket                *formats.Bucket
 	inputAxes, outputAxes [][]int
 }
 
-// opener opens a model file for an engine.
-type opener func(ctx context.Context, path string, o *Options) (model, error)
+// openFunc opens a model file for an engine.
+type openFunc func(ctx context.Context, path string, o *Options) (model, error)
 
 // Prober is an engine that can run a model once to learn the shapes of its tensors, for engine/graph.
 type Prober interface {
@@ -81,24 +81,24 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	}
 
 	// Open the file, and try to free its batch dimension.
-	gm, how, err := o.read(path)
+	graphModel, options, err := o.readModel(path)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
 	var operators []modelfile.OperatorLibrary
-	if gm.Custom() {
+	if graphModel.Custom() {
 		operators = o.Operators
 	}
-	chain, err := gm.Chain(ctx, prober.Probe, graph.ChainOptions{AllShapes: true})
+	chain, err := graphModel.Chain(ctx, prober.Probe, graph.ChainOptions{AllShapes: true})
 	if err == nil {
 		var note string
-		if note, err = holdsBatch(ctx, o.Engine, chain, how.Values); note != "" {
+		if note, err = checkFreeBatch(ctx, o.Engine, chain, options.Values); note != "" {
 			chain.Model.Notes = append(chain.Model.Notes, note)
 		}
 	}
 	if err == nil {
-		m := onnxModel{chain: chain, values: how.Values, operators: operators}
-		if o.Seed != 0 && gm.Identity != gm.SHA256 && weightless(path, how) {
+		m := onnxModel{chain: chain, values: options.Values, operators: operators}
+		if o.Seed != 0 && graphModel.Identity != graphModel.SHA256 && lacksWeights(path, options) {
 			m.weights = fmt.Sprintf("random with seed %d, the file has none", o.Seed)
 		}
 		return m, nil
@@ -108,69 +108,69 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	}
 
 	// Otherwise the model runs at its own batch.
-	fixed, ferr := openFixed(ctx, gm, prober, how.Values)
-	if ferr != nil {
+	fixed, fixedErr := openFixed(ctx, graphModel, prober, options.Values)
+	if fixedErr != nil {
 		// The user can act on the reason why the batch cannot be free. That the model does not run at its own
 		// batch either is reported only if it says more.
-		if errors.Is(ferr, engine.ErrModel) || errors.Is(ferr, graph.ErrModel) {
-			err = ferr
+		if errors.Is(fixedErr, engine.ErrModel) || errors.Is(fixedErr, graph.ErrModel) {
+			err = fixedErr
 		}
 		return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, err)
 	}
-	fixed.in.operators = operators
-	fixed.in.warnings = append(fixed.in.warnings,
-		fmt.Sprintf("%s: its batch cannot be made free, so it is one block, and a request is one run with inputs of the file's shapes, %v (%v)", gm.Name, fixed.in.inputs, err))
+	fixed.details.operators = operators
+	fixed.details.warnings = append(fixed.details.warnings,
+		fmt.Sprintf("%s: its batch cannot be made free, so it is one block, and a request is one run with inputs of the file's shapes, %v (%v)", graphModel.Name, fixed.details.inputs, err))
 	return fixed, nil
 }
 
 // readModel opens a model with the dimensions and values that the options have for its inputs and, if that fails,
 // with those of the profile. It also returns the options that it used.
-func (o *Options) read(path string) (*graph.Model, graph.Options, error) {
+func (o *Options) readModel(path string) (*graph.Model, graph.Options, error) {
 	name := ModelName(path)
 
 	// Options for all models come first, then those of this one.
-	with := graph.Options{Name: name, Seed: o.Seed, Dims: maps.Clone(o.Dims[""]), Values: maps.Clone(o.Values[""]), OtherInputs: true}
-	if with.Dims == nil {
-		with.Dims = map[string][]int64{}
+	options := graph.Options{Name: name, Seed: o.Seed, Dims: maps.Clone(o.Dims[""]), Values: maps.Clone(o.Values[""]), OtherInputs: true}
+	if options.Dims == nil {
+		options.Dims = map[string][]int64{}
 	}
-	if with.Values == nil {
-		with.Values = map[string]graph.Literal{}
+	if options.Values == nil {
+		options.Values = map[string]graph.Literal{}
 	}
-	maps.Copy(with.Dims, o.Dims[name])
-	maps.Copy(with.Values, o.Values[name])
-	m, err := graph.Open(path, with)
+	maps.Copy(options.Dims, o.Dims[name])
+	maps.Copy(options.Values, o.Values[name])
+	m, err := graph.Open(path, options)
 
 	// If the model needs sizes or values that were not given, take those of the profile.
-	have := o.like
-	if have == nil && o.Profile != nil {
-		have = o.Profile.Find(name)
+	known := o.basedOn
+	if known == nil && o.Profile != nil {
+		known = o.Profile.FindModel(name)
 	}
-	if err == nil || have == nil || !errors.Is(err, graph.ErrModel) {
-		return m, with, err
+	if err == nil || known == nil || !errors.Is(err, graph.ErrModel) {
+		return m, options, err
 	}
-	again := with
-	again.Dims, again.Values = map[string][]int64{}, map[string]graph.Literal{}
-	for _, t := range have.Inputs {
-		again.Dims[t.Name] = t.Shape
+	knownOptions := options
+	knownOptions.Dims, knownOptions.Values = map[string][]int64{}, map[string]graph.Literal{}
+	for _, t := range known.Inputs {
+		knownOptions.Dims[t.Name] = t.Shape
 		if len(t.Value) > 0 {
-			again.Values[t.Name] = graph.Literal{Values: t.Value}
+			knownOptions.Values[t.Name] = graph.Literal{Values: t.Value}
 		}
 	}
-	for _, c := range have.Constants {
-		again.Values[c.Name] = graph.Literal{Shape: c.Shape, Values: c.Value}
+	for _, c := range known.Constants {
+		knownOptions.Values[c.Name] = graph.Literal{Shape: c.Shape, Values: c.Value}
 	}
-	maps.Copy(again.Dims, with.Dims)
-	maps.Copy(again.Values, with.Values)
-	if m, merr := graph.Open(path, again); merr == nil {
-		return m, again, nil
+	maps.Copy(knownOptions.Dims, options.Dims)
+	maps.Copy(knownOptions.Values, options.Values)
+	if m, merr := graph.Open(path, knownOptions); merr == nil {
+		return m, knownOptions, nil
 	}
-	return nil, with, err
+	return nil, options, err
 }
 
 // lacksWeights reports whether the file has no weights. A model that was read with a seed has random ones.
-func weightless(path string, how graph.Options) bool {
-	how.Seed = 0
-	m, err := graph.Open(path, how)
+func lacksWeights(path string, options graph.Options) bool {
+	options.Seed = 0
+	m, err := graph.Open(path, options)
 	return err == nil && m.Weightless()
 }
 
@@ -178,56 +178,56 @@ func weightless(path string, how graph.Options) bool {
 type onnxModel struct {
 	chain   *graph.Chain
 	weights string
-	values  values
+	values  inputValues
 
 	operators []modelfile.OperatorLibrary
 }
 
 func (m onnxModel) info() modelInfo {
 	c := m.chain
-	whole := c.Whole()
+	uncut := c.WholeModel()
 	return modelInfo{
-		operators: m.operators, weights: m.weights, constants: c.Model.Constants, values: m.values, warnings: notes(c.Model),
+		operators: m.operators, weightsNote: m.weights, constants: c.Model.Constants, values: m.values, warnings: namedNotes(c.Model),
 		name: c.Model.Name, path: c.Model.Path, sha256: c.Model.SHA256, files: c.Model.Weights,
 		inputs: c.Cuts[0].Tensors, outputs: c.Cuts[len(c.Cuts)-1].Tensors, logits: c.Model.Logits(),
-		weightBytes: whole.WeightBytes(0, whole.Len()),
+		weightBytes: uncut.WeightBytes(0, uncut.Len()),
 	}
 }
 
-func (m onnxModel) atoms() int       { return m.chain.Atoms() }
-func (m onnxModel) whole() blocks    { return m.chain.Whole() }
-func (m onnxModel) eachAtom() blocks { return m.chain.EachAtom() }
+func (m onnxModel) atomCount() int       { return m.chain.AtomCount() }
+func (m onnxModel) wholeModel() cutModel { return m.chain.WholeModel() }
+func (m onnxModel) eachAtom() cutModel   { return m.chain.EachAtom() }
 
-func (m onnxModel) partition(costs []float64, n int) (blocks, error) {
+func (m onnxModel) partition(costs []float64, n int) (cutModel, error) {
 	return m.chain.Partition(costs, n)
 }
 
-func (m onnxModel) count(ctx context.Context, p Prober) (*graph.Counts, error) {
-	return m.chain.Count(ctx, p.Probe)
+func (m onnxModel) countWork(ctx context.Context, p Prober) (*graph.WorkCounts, error) {
+	return m.chain.CountWork(ctx, p.Probe)
 }
 
-func (m onnxModel) at(cuts [][]string) (blocks, error) { return m.chain.At(cuts) }
+func (m onnxModel) cutAt(cuts [][]string) (cutModel, error) { return m.chain.CutAt(cuts) }
 
 // fixedModel is a model whose batch cannot be made free. It runs as its file is, one request at a time.
 type fixedModel struct {
-	in  modelInfo
-	sub *engine.Submodel
+	details modelInfo
+	sub     *engine.Submodel
 }
 
 // openFixed opens a model with the shapes of its file.
-func openFixed(ctx context.Context, gm *graph.Model, p Prober, v values) (*fixedModel, error) {
+func openFixed(ctx context.Context, gm *graph.Model, p Prober, v inputValues) (*fixedModel, error) {
 	sub, _, err := gm.Fixed(ctx, p.Probe)
 	if err != nil {
 		return nil, err
 	}
-	return &fixedModel{sub: sub, in: modelInfo{
+	return &fixedModel{sub: sub, details: modelInfo{
 		name: gm.Name, path: gm.Path, sha256: gm.SHA256, files: gm.Weights, inputs: sub.Inputs, outputs: sub.Outputs, logits: gm.Outputs, weightBytes: sub.WeightBytes,
-		batch: 1, warnings: notes(gm), constants: gm.Constants, values: v,
+		batch: 1, warnings: namedNotes(gm), constants: gm.Constants, values: v,
 	}}, nil
 }
 
 // namedNotes returns a model's notes, each after the model's name.
-func notes(m *graph.Model) []string {
+func namedNotes(m *graph.Model) []string {
 	var out []string
 	for _, n := range m.Notes {
 		out = append(out, m.Name+": "+n)
@@ -235,33 +235,33 @@ func notes(m *graph.Model) []string {
 	return out
 }
 
-func (m *fixedModel) info() modelInfo                          { return m.in }
-func (m *fixedModel) atoms() int                               { return 1 }
-func (m *fixedModel) whole() blocks                            { return m }
-func (m *fixedModel) eachAtom() blocks                         { return m }
-func (m *fixedModel) partition([]float64, int) (blocks, error) { return m, nil }
+func (m *fixedModel) info() modelInfo                            { return m.details }
+func (m *fixedModel) atomCount() int                             { return 1 }
+func (m *fixedModel) wholeModel() cutModel                       { return m }
+func (m *fixedModel) eachAtom() cutModel                         { return m }
+func (m *fixedModel) partition([]float64, int) (cutModel, error) { return m, nil }
 
-func (m *fixedModel) at(cuts [][]string) (blocks, error) {
+func (m *fixedModel) cutAt(cuts [][]string) (cutModel, error) {
 	if len(cuts) > 0 {
-		return nil, fmt.Errorf("%s: it runs at its own batch only and has no cuts", m.in.name)
+		return nil, fmt.Errorf("%s: it runs at its own batch only and has no cuts", m.details.name)
 	}
 	return m, nil
 }
 
 func (m *fixedModel) Len() int                   { return 1 }
-func (m *fixedModel) WeightBytes(_, _ int) int64 { return m.in.weightBytes }
+func (m *fixedModel) WeightBytes(_, _ int) int64 { return m.details.weightBytes }
 func (m *fixedModel) Nodes(_, _ int) int         { return m.sub.Nodes }
 
 func (m *fixedModel) Cut(i int) graph.Cut {
 	if i == 0 {
-		return graph.Cut{Tensors: m.in.inputs}
+		return graph.Cut{Tensors: m.details.inputs}
 	}
-	return graph.Cut{Tensors: m.in.outputs}
+	return graph.Cut{Tensors: m.details.outputs}
 }
 
 func (m *fixedModel) Slice(_, _ int, o graph.SliceOptions) (*engine.Submodel, error) {
-	if o.Half {
-		return nil, inputError("%s: a model whose batch cannot be made free runs as its file is, not in float16", m.in.path)
+	if o.FP16 {
+		return nil, inputError("%s: a model whose batch cannot be made free runs as its file is, not in float16", m.details.path)
 	}
 	sub := *m.sub
 	return &sub, nil

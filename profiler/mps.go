@@ -80,17 +80,17 @@ func StartMPS(dir string) (*MPS, error) {
 			return nil, fmt.Errorf("start MPS: %w", err)
 		}
 	}
-	if out, err := m.control(path, "-d", ""); err != nil {
+	if out, err := m.runControl(path, "-d", ""); err != nil {
 		return nil, fmt.Errorf("start MPS: %w: %s", err, out)
 	}
 	// The daemon answers as soon as it runs.
-	if out, err := m.control(path, "", "get_server_list\n"); err != nil {
+	if out, err := m.runControl(path, "", "get_server_list\n"); err != nil {
 		return nil, errors.Join(fmt.Errorf("start MPS: it does not answer: %w: %s", err, out), m.Stop())
 	}
 	return m, nil
 }
 
-func (m *MPS) control(path, flag, input string) (string, error) {
+func (m *MPS) runControl(path, flag, input string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	var args []string
@@ -126,7 +126,7 @@ func (m *MPS) Stop() error {
 	if err != nil {
 		return fmt.Errorf("stop MPS: %w", err)
 	}
-	if out, err := m.control(path, "", "quit\n"); err != nil {
+	if out, err := m.runControl(path, "", "quit\n"); err != nil {
 		return fmt.Errorf("stop MPS: %w: %s", err, out)
 	}
 	return nil

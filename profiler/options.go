@@ -38,12 +38,12 @@ type Options struct {
 
 	Engine        engine.Engine  // required
 	EngineOptions engine.Options // options of every Load
-	Sharer        Sharer         // makes the processes for shares above 1
+	Sharer        DeviceSharer   // makes the processes for shares above 1
 
 	// FP16 lets whole models compute in float16 (weights, and all that is float32 between the model's own inputs
 	// and outputs). The effect on their answers is checked on FP16Samples inputs, against the same device in
 	// float32.
-	Half bool
+	FP16 bool
 
 	// Watch, if given, opens a reader of a GPU's power and clocks.
 	Watch func(d engine.Device) (StateReader, error)
@@ -69,13 +69,13 @@ type Options struct {
 
 	// CutsFrom, if given, is a profile whose cuts are used for models that the profile to extend does not have.
 	// The two profiles can then be compared block by block.
-	Cuts *formats.Profile
+	CutsFrom *formats.Profile
 
 	FP16Samples int // inputs per check of float16; default 8, fewer where the budget is small, negative for none
 
 	// OutPath is the profile's file. Its contents are kept and extended, and it is written (by renaming) after
 	// every finished measurement. If empty, no file is read or written.
-	Out string
+	OutPath string
 	// Profile, if given, is used instead of the contents of OutPath.
 	Profile *formats.Profile
 	Force   bool // measure again what the profile has
@@ -83,16 +83,16 @@ type Options struct {
 	OnEstimate func(Estimate) error // called before the long work; if it returns an error, Run ends with it
 	Progress   func(Event)
 
-	like     *formats.ProfileModel // sizes and values are those of this model; if nil, of the profile's model of the same name
+	basedOn  *formats.ProfileModel // sizes and values are those of this model; if nil, of the profile's model of the same name
 	now      func() time.Time
-	open     opener
+	open     openFunc
 	hostCopy func() float64
-	ceilings func(ctx context.Context, p place) ceilings
+	ceilings func(ctx context.Context, p loadTarget) ceilings
 	// turn is called before every round of samples, and the function that it returns after the round. Two
 	// concurrent runs alternate by it.
 	turn func() (done func())
 	// letIdle leaves the device without work for a while.
-	rest func()
+	letIdle func()
 }
 
 // DefaultBatches are the batch sizes that Run measures if none are given.
@@ -103,12 +103,12 @@ const DefaultBlocks = 10
 
 // Event reports what Run is doing. DoneShare rises from 0 to 1 over the whole run.
 type Event struct {
-	Stage Stage
-	Model string
-	Share int
-	Batch int
-	Text  string
-	Done  float64
+	Stage     Stage
+	Model     string
+	Share     int
+	Batch     int
+	Text      string
+	DoneShare float64
 }
 
 // Stage is the kind of an Event.
@@ -129,24 +129,24 @@ const (
 
 // Estimate is the expected cost of a run.
 type Estimate struct {
-	Device  string // kind
-	Name    string // the name of the hardware
-	Models  []ModelEstimate
-	Skipped int // measurements that the profile holds already
+	Device              string // kind
+	Name                string // the name of the hardware
+	Models              []ModelEstimate
+	SkippedMeasurements int // measurements that the profile holds already
 
 	// ExpectedTime is for a quiet machine. MaxTime is for numbers that all need the largest number of samples.
 	// Budget bounds both.
-	Expected, AtMost time.Duration
-	Budget           time.Duration
+	ExpectedTime, MaxTime time.Duration
+	Budget                time.Duration
 }
 
 // ModelEstimate is one model's part of an Estimate.
 type ModelEstimate struct {
 	Model        string
-	Whole        time.Duration // one quick run at batch 1 (or the model's own batch)
+	WholeTime    time.Duration // one quick run at batch 1 (or the model's own batch)
 	Measurements int           // (share, batch) pairs to be measured
 	Blocks       int
-	Expected     time.Duration
+	ExpectedTime time.Duration
 }
 
 func inputError(format string, a ...any) error {
@@ -174,13 +174,13 @@ func (o *Options) normalize() error {
 
 	// Sort and check the lists.
 	for _, s := range []struct {
-		what string
-		list *[]int
-		most int
+		name     string
+		list     *[]int
+		maxValue int
 	}{{"shares", &o.Shares, 64}, {"batches", &o.Batches, 1 << 16}} {
 		*s.list = slices.Compact(slices.Sorted(slices.Values(*s.list)))
-		if lo, hi := (*s.list)[0], (*s.list)[len(*s.list)-1]; lo < 1 || hi > s.most {
-			return inputError("%s: %v: expected whole numbers from 1 to %d", s.what, *s.list, s.most)
+		if lo, hi := (*s.list)[0], (*s.list)[len(*s.list)-1]; lo < 1 || hi > s.maxValue {
+			return inputError("%s: %v: expected whole numbers from 1 to %d", s.name, *s.list, s.maxValue)
 		}
 	}
 	switch {
@@ -206,8 +206,8 @@ func (o *Options) normalize() error {
 	if o.now == nil {
 		o.now = time.Now
 	}
-	if o.rest == nil {
-		o.rest = func() { time.Sleep(formats.IdleGap) }
+	if o.letIdle == nil {
+		o.letIdle = func() { time.Sleep(formats.IdleGap) }
 	}
 	if o.open == nil {
 		o.open = openONNX
@@ -220,7 +220,7 @@ func (o *Options) normalize() error {
 	}
 	if o.ceilings == nil {
 		copyGbps := o.hostCopy
-		o.ceilings = func(ctx context.Context, p place) ceilings { return measureCeilings(ctx, p, copyGbps) }
+		o.ceilings = func(ctx context.Context, p loadTarget) ceilings { return measureCeilings(ctx, p, copyGbps) }
 	}
 	return nil
 }

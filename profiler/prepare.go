@@ -15,20 +15,20 @@ import (
 )
 
 // prepare cuts a model into blocks, unless it was cut before, and counts the work of its blocks.
-func (g *group) prepare(ctx context.Context, j *job) error {
+func (g *jobGroup) prepare(ctx context.Context, j *modelJob) error {
 	if j.cut == nil {
-		g.event(Event{Stage: StageCut, Model: j.in.name, Done: g.fraction(0)})
-		n := min(g.o.Blocks, j.m.atoms())
-		costs := make([]float64, j.m.atoms())
+		g.event(Event{Stage: StageCut, Model: j.info.name, DoneShare: g.fraction(0)})
+		n := min(g.o.Blocks, j.m.atomCount())
+		costs := make([]float64, j.m.atomCount())
 		if n < len(costs) && n > 1 {
 			var err error
-			if costs, err = timeAtoms(ctx, g.here(), j.m, j.quickBatch(), j.rounds(g.runner), g.o.now); err != nil {
-				return fmt.Errorf("time the parts of %s: %w", j.in.path, err)
+			if costs, err = timeAtoms(ctx, g.target(), j.m, j.quickBatch(), j.atomRounds(g.runner), g.o.now); err != nil {
+				return fmt.Errorf("time the parts of %s: %w", j.info.path, err)
 			}
 		}
 		cut, err := j.m.partition(costs, n)
 		if err != nil {
-			return fmt.Errorf("cut %s: %w", j.in.path, err)
+			return fmt.Errorf("cut %s: %w", j.info.path, err)
 		}
 		j.cut = cut
 		j.entry.Blocks = describeBlocks(cut)
@@ -37,7 +37,7 @@ func (g *group) prepare(ctx context.Context, j *job) error {
 }
 
 // describeBlocks returns the profile's entries for the blocks, without measurements.
-func describeBlocks(b blocks) []formats.Block {
+func describeBlocks(b cutModel) []formats.Block {
 	out := make([]formats.Block, b.Len())
 	for i := range out {
 		out[i] = formats.Block{Name: fmt.Sprintf("block%d", i), Nodes: b.Nodes(i, i+1), WeightBytes: b.WeightBytes(i, i+1)}
@@ -53,27 +53,27 @@ func describeBlocks(b blocks) []formats.Block {
 
 // load loads a model's blocks and the whole model at a share, and binds them at every batch that is to be measured
 // there. It also records the memory that each batch needs and, once per model, checks float16.
-func (g *group) load(ctx context.Context, j *job, share int, places []place) error {
-	g.event(Event{Stage: StageLoad, Model: j.in.name, Share: share, Done: g.fraction(0)})
+func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []loadTarget) error {
+	g.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.fraction(0)})
 	batches := j.batches(share)
 	debug.FreeOSMemory()
-	before := resident()
+	memoryBefore := residentMemory()
 
 	// At every place, load and bind the blocks. Memory and half precision are looked at on the first place only.
 	for k, p := range places {
-		c := &chain{bound: map[int]*bound{}}
-		j.chains[share] = append(j.chains[share], c) // closed with the job, also after an error
+		c := &loadedModel{bound: map[int]*boundModel{}}
+		j.loadedByShare[share] = append(j.loadedByShare[share], c) // closed with the job, also after an error
 		var err error
 		if c.blocks, err = p.loadSlices(ctx, j.cut); err != nil {
 			return err
 		}
 		debug.FreeOSMemory() // frees the bytes of the slices
 		for _, batch := range batches {
-			b, err := bindChain(c.blocks, batch, 0, j.in.values)
+			b, err := bindChain(c.blocks, batch, 0, j.info.values)
 			if err != nil {
 				return err
 			}
-			c.bound[batch] = &bound{blocks: b}
+			c.bound[batch] = &boundModel{blocks: b}
 			if err := runOnce(ctx, b); err != nil {
 				return err
 			}
@@ -83,52 +83,52 @@ func (g *group) load(ctx context.Context, j *job, share int, places []place) err
 
 			// The memory is that of tensors and weights or, on a CPU, what the process has grown by, if that is
 			// more.
-			need := boundBytes(b)
+			need := bindingBytes(b)
 			for _, blk := range c.blocks {
 				need += blk.Submodel().WeightBytes
 			}
-			if now := resident(); g.dev.IsCPU() && before > 0 {
-				need = max(need, now-before)
+			if memoryNow := residentMemory(); g.dev.IsCPU() && memoryBefore > 0 {
+				need = max(need, memoryNow-memoryBefore)
 			}
-			j.memory[unit{share, batch}] = need
+			j.memory[measurementKey{share, batch}] = need
 		}
 		switch {
 		case k > 0:
-		case g.wantsHalf(j):
-			if err := g.half(ctx, j, p); err != nil {
+		case g.needsModelFP16Check(j):
+			if err := g.checkModelFP16(ctx, j, p); err != nil {
 				return err
 			}
-		case g.wantsFP16(j):
-			if err := g.fp16(ctx, j, p, c); err != nil {
+		case g.needsCutFP16Check(j):
+			if err := g.checkCutsFP16(ctx, j, p, c); err != nil {
 				return err
 			}
 		}
 
 		// Load and bind the uncut model.
-		whole := j.m.whole()
-		if c.whole, err = p.loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{}); err != nil {
+		uncut := j.m.wholeModel()
+		if c.wholeModel, err = p.loadSlice(ctx, uncut, 0, uncut.Len(), graph.SliceOptions{}); err != nil {
 			return err
 		}
 		for _, batch := range batches {
 			// The whole model reads the same input tensors as the first block.
-			b, err := c.whole.Bind(engine.BindOptions{Batch: batch, Inputs: c.bound[batch].blocks[0].Inputs()})
+			b, err := c.wholeModel.Bind(engine.BindOptions{Batch: batch, Inputs: c.bound[batch].blocks[0].Inputs()})
 			if err != nil {
 				return err
 			}
-			c.bound[batch].whole = b
+			c.bound[batch].wholeModel = b
 		}
 	}
 	return nil
 }
 
 // needsCutFP16Check reports whether a model's cuts are still to be checked.
-func (r *runner) wantsFP16(j *job) bool {
+func (r *runner) needsCutFP16Check(j *modelJob) bool {
 	// A model that computes in float16 loses nothing by crossing in it.
-	if r.o.FP16Samples < 0 || j.in.batch > 0 || r.o.Half {
+	if r.o.FP16Samples < 0 || j.info.batch > 0 || r.o.FP16 {
 		return false
 	}
 	if j.cut == nil {
-		return j.m.atoms() > 1
+		return j.m.atomCount() > 1
 	}
 	for i := range max(0, j.cut.Len()-1) {
 		float := slices.ContainsFunc(j.cut.Cut(i+1).Tensors, func(s engine.Spec) bool { return s.Type == engine.F32 })
@@ -141,39 +141,43 @@ func (r *runner) wantsFP16(j *job) bool {
 
 // preparationShare is the largest share of the budget that timing the atoms may take, and likewise the checks of
 // float16.
-const asideShare = 0.25
+const preparationShare = 0.25
 
 // affordableRepeats returns how often something of a given duration is done before measuring: maxRepeats times, or
 // as often as a model's part of the preparation budget allows, but at least minRepeats times.
-func (r *runner) within(one time.Duration, least, most int) int {
-	if r.o.Budget <= 0 || one <= 0 {
-		return most
+func (r *runner) affordableRepeats(duration time.Duration, minRepeats, maxRepeats int) int {
+	if r.o.Budget <= 0 || duration <= 0 {
+		return maxRepeats
 	}
-	part := asideShare * float64(r.o.Budget) / float64(len(r.jobs))
-	return max(least, min(most, int(part/float64(one))))
+	available := preparationShare * float64(r.o.Budget) / float64(len(r.jobs))
+	return max(minRepeats, min(maxRepeats, int(available/float64(duration))))
 }
 
 // fp16Samples returns the number of inputs on which a model's cuts are checked.
-func (j *job) fp16Samples(r *runner) int { return r.within(j.fp16Sample(r.o), 1, r.o.FP16Samples) }
+func (j *modelJob) fp16Samples(r *runner) int {
+	return r.affordableRepeats(j.fp16SampleTime(r.o), 1, r.o.FP16Samples)
+}
 
 // atomRounds returns how often every atom of a model is timed before it is cut.
-func (j *job) rounds(r *runner) int { return r.within(j.whole, leastAtomRounds, mostAtomRounds) }
+func (j *modelJob) atomRounds(r *runner) int {
+	return r.affordableRepeats(j.wholeTime, minAtomRounds, maxAtomRounds)
+}
 
 // fp16SampleTime returns the time of checking one input: for every cut, the blocks behind it run once more.
-func (j *job) fp16Sample(o *Options) time.Duration {
+func (j *modelJob) fp16SampleTime(o *Options) time.Duration {
 	var n int
 	if j.cut != nil {
 		n = j.cut.Len()
 	} else {
-		n = min(o.Blocks, j.m.atoms())
+		n = min(o.Blocks, j.m.atomCount())
 	}
-	return time.Duration((float64(n)/2 + 1) * float64(j.whole))
+	return time.Duration((float64(n)/2 + 1) * float64(j.wholeTime))
 }
 
 // checkCutsFP16 checks the cuts of a loaded model. The last block is loaded once more with the tensor before its
 // closing softmax as an additional output, because softmax hides differences.
-func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error) {
-	g.event(Event{Stage: StageFP16, Model: j.in.name, Done: g.fraction(0)})
+func (g *jobGroup) checkCutsFP16(ctx context.Context, j *modelJob, p loadTarget, c *loadedModel) (err error) {
+	g.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.fraction(0)})
 	n := j.cut.Len()
 	list := slices.Clone(c.blocks)
 	compare := func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[0] }
@@ -181,16 +185,16 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 		if k := slices.IndexFunc(j.cut.Cut(n-1).Tensors, func(s engine.Spec) bool { return s.Name == name }); k >= 0 {
 			// The last block is only the softmax, so compare its input.
 			compare = func(b []engine.Binding) engine.Tensor { return b[n-1].Inputs()[k] }
-		} else if last, err := p.loadLogits(ctx, j, j.cut, name); err == nil {
-			list[n-1] = last
-			compare = func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[len(j.in.outputs)] }
-			defer func() { err = errors.Join(err, last.Close()) }()
+		} else if lastBlock, err := p.loadLogits(ctx, j, j.cut, name); err == nil {
+			list[n-1] = lastBlock
+			compare = func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[len(j.info.outputs)] }
+			defer func() { err = errors.Join(err, lastBlock.Close()) }()
 		} else if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		// If neither works, the outputs themselves are compared.
 	}
-	bindings, err := bindChain(list, 1, 0, j.in.values)
+	bindings, err := bindChain(list, 1, 0, j.info.values)
 	if err != nil {
 		return err
 	}
@@ -199,12 +203,12 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 	if answer.Spec().Type != engine.F32 {
 		return nil // not comparable as numbers
 	}
-	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return floats(answer) }}, j.fp16Samples(g.runner),
+	checks, err := checkFP16(ctx, fp16Chain{bindings, func() ([]float32, []int64, error) { return readFloats(answer) }}, j.fp16Samples(g.runner),
 		func(sample int) error {
-			return j.in.values.fillAll(bindings[0].Inputs(), sample)
+			return j.info.values.fillAll(bindings[0].Inputs(), sample)
 		})
 	if err != nil {
-		return fmt.Errorf("check float16 at the cuts of %s: %w", j.in.path, err)
+		return fmt.Errorf("check float16 at the cuts of %s: %w", j.info.path, err)
 	}
 	for i, check := range checks {
 		j.entry.Blocks[i].FP16 = check
@@ -213,34 +217,34 @@ func (g *group) fp16(ctx context.Context, j *job, p place, c *chain) (err error)
 }
 
 // logits returns the name of the tensor before the first output's closing softmax, or "" if there is none.
-func (j *job) logits() string {
-	if len(j.in.logits) == 0 || len(j.in.outputs) == 0 || j.in.logits[0] == j.in.outputs[0].Name {
+func (j *modelJob) logits() string {
+	if len(j.info.logits) == 0 || len(j.info.outputs) == 0 || j.info.logits[0] == j.info.outputs[0].Name {
 		return ""
 	}
-	return j.in.logits[0]
+	return j.info.logits[0]
 }
 
 // needsModelFP16Check reports whether the effect of computing in float16 on a model's answers is still to be
 // checked.
-func (r *runner) wantsHalf(j *job) bool {
-	return r.o.Half && r.o.FP16Samples > 0 && j.entry.FP16 == nil
+func (r *runner) needsModelFP16Check(j *modelJob) bool {
+	return r.o.FP16 && r.o.FP16Samples > 0 && j.entry.FP16 == nil
 }
 
 // checkModelFP16 compares a model's answers in float16 with those in float32 on the same device, before a closing
 // softmax if there is one.
-func (g *group) half(ctx context.Context, j *job, p place) (err error) {
-	g.event(Event{Stage: StageFP16, Model: j.in.name, Done: g.fraction(0)})
+func (g *jobGroup) checkModelFP16(ctx context.Context, j *modelJob, p loadTarget) (err error) {
+	g.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.fraction(0)})
 
 	// Load the model twice: in float32, and in float16.
-	full := p
-	full.half = false
+	float32Target := p
+	float32Target.fp16 = false
 	var bound [2]engine.Binding
 	var answer [2]engine.Tensor
-	for k, at := range []place{full, p} {
-		whole := j.m.whole()
-		blk, err := at.loadLogits(ctx, j, whole, j.logits())
+	for k, target := range []loadTarget{float32Target, p} {
+		uncut := j.m.wholeModel()
+		blk, err := target.loadLogits(ctx, j, uncut, j.logits())
 		if err != nil && j.logits() != "" && ctx.Err() == nil { // compare the outputs instead
-			blk, err = at.loadLogits(ctx, j, whole, "")
+			blk, err = target.loadLogits(ctx, j, uncut, "")
 		}
 		if err != nil {
 			return err
@@ -251,8 +255,8 @@ func (g *group) half(ctx context.Context, j *job, p place) (err error) {
 		}
 		outputs := bound[k].Outputs()
 		answer[k] = outputs[0]
-		if len(outputs) > len(j.in.outputs) {
-			answer[k] = outputs[len(j.in.outputs)]
+		if len(outputs) > len(j.info.outputs) {
+			answer[k] = outputs[len(j.info.outputs)]
 		}
 	}
 	if answer[0].Spec().Type != engine.F32 || answer[0].Spec().Name != answer[1].Spec().Name {
@@ -261,60 +265,60 @@ func (g *group) half(ctx context.Context, j *job, p place) (err error) {
 
 	// Compare the answers, sample by sample.
 	check := &formats.FP16Check{Samples: g.o.FP16Samples}
-	agree, total := 0, 0
+	agreeing, total := 0, 0
 	for sample := range g.o.FP16Samples {
-		var got [2][]float32
+		var answers [2][]float32
 		var shape []int64
 		for k, b := range bound {
-			if err := j.in.values.fillAll(b.Inputs(), sample); err != nil {
+			if err := j.info.values.fillAll(b.Inputs(), sample); err != nil {
 				return err
 			}
 			if err := b.Run(ctx); err != nil {
-				return fmt.Errorf("check float16 inside %s: %w", j.in.path, err)
+				return fmt.Errorf("check float16 inside %s: %w", j.info.path, err)
 			}
-			if got[k], shape, err = floats(answer[k]); err != nil {
+			if answers[k], shape, err = readFloats(answer[k]); err != nil {
 				return err
 			}
 		}
-		check.MaxAbsDiff = max(check.MaxAbsDiff, maxAbsDiff(got[0], got[1]))
-		a, t := top1(got[0], got[1], shape)
-		agree, total = agree+a, total+t
+		check.MaxAbsDiff = max(check.MaxAbsDiff, maxAbsDiff(answers[0], answers[1]))
+		a, t := countTop1(answers[0], answers[1], shape)
+		agreeing, total = agreeing+a, total+t
 	}
-	check.Top1Agreement = float64(agree) / float64(max(1, total))
+	check.Top1Agreement = float64(agreeing) / float64(max(1, total))
 	j.entry.FP16 = check
 	return nil
 }
 
 // loadLogits loads the last block with an additional output, if one is named.
-func (p place) loadLogits(ctx context.Context, j *job, b blocks, name string) (engine.Block, error) {
+func (p loadTarget) loadLogits(ctx context.Context, j *modelJob, b cutModel, name string) (engine.Block, error) {
 	n := b.Len()
 	if name == "" {
 		return p.loadSlice(ctx, b, n-1, n, graph.SliceOptions{})
 	}
-	sub, err := b.Slice(n-1, n, graph.SliceOptions{Extra: []string{name}, Half: p.half})
+	sub, err := b.Slice(n-1, n, graph.SliceOptions{Extra: []string{name}, FP16: p.fp16})
 	if err != nil {
 		return nil, err
 	}
-	if len(sub.Outputs) == len(j.in.outputs) {
+	if len(sub.Outputs) == len(j.info.outputs) {
 		// Softmax changes neither type nor shape.
-		spec := j.in.outputs[0]
+		spec := j.info.outputs[0]
 		spec.Name = name
 		s := *sub
 		s.Outputs = append(slices.Clone(sub.Outputs), spec)
 		sub = &s
 	}
-	return p.eng.Load(ctx, sub, p.dev, p.opt)
+	return p.eng.Load(ctx, sub, p.dev, p.options)
 }
 
 // copyRate measures the device's copy rate once per run: in host memory for a CPU, from host to device for a GPU,
 // with the largest input of the models.
-func (g *group) copyRate() float64 {
+func (g *jobGroup) copyRate() float64 {
 	if g.dev.IsCPU() {
 		return g.o.hostCopy()
 	}
 	var largest engine.Tensor
 	for _, j := range g.members {
-		for _, c := range j.chains[1] {
+		for _, c := range j.loadedByShare[1] {
 			for _, b := range c.bound {
 				for _, t := range b.blocks[0].Inputs() {
 					if largest == nil || t.Spec().BytesAt(t.Batch()) > largest.Spec().BytesAt(largest.Batch()) {
@@ -337,14 +341,14 @@ func (g *group) copyRate() float64 {
 
 // noteCutCost notes the ratio of the sum of a model's blocks to the whole model: the cost of the cuts in lost
 // fusions and layout changes.
-func (r *runner) additivity(j *job) {
+func (r *runner) noteCutCost(j *modelJob) {
 	var parts []string
 	for _, m := range j.entry.Measurements {
-		if m.Device != r.dev.Kind || m.Share != 1 || m.Whole == nil || len(m.Blocks) < 2 {
+		if m.Device != r.dev.Kind || m.Share != 1 || m.WholeModel == nil || len(m.Blocks) < 2 {
 			continue
 		}
 		cost := func(l formats.Latency) float64 {
-			if l.CPUUS > 0 && countsCPU(r.dev) {
+			if l.CPUUS > 0 && isTimedByCPU(r.dev) {
 				return float64(l.CPUUS)
 			}
 			return float64(l.WallUS)
@@ -353,14 +357,14 @@ func (r *runner) additivity(j *job) {
 		for _, b := range m.Blocks {
 			sum += cost(b)
 		}
-		if w := cost(*m.Whole); w > 0 {
+		if w := cost(*m.WholeModel); w > 0 {
 			parts = append(parts, fmt.Sprintf("%.2f (batch %d)", sum/w, m.Batch))
 		}
 	}
-	subject := fmt.Sprintf("cost of cutting %s on %s", j.in.name, r.dev.Kind)
+	subject := fmt.Sprintf("cost of cutting %s on %s", j.info.name, r.dev.Kind)
 	if len(parts) == 0 {
-		r.note(subject, "")
+		r.setNote(subject, "")
 		return
 	}
-	r.note(subject, fmt.Sprintf("%s: its blocks together take %s times as long as the model in one piece", subject, strings.Join(parts, ", ")))
+	r.setNote(subject, fmt.Sprintf("%s: its blocks together take %s times as long as the model in one piece", subject, strings.Join(parts, ", ")))
 }

@@ -32,9 +32,9 @@ type Processes struct {
 }
 
 // Open starts v processes.
-func (p Processes) Open(ctx context.Context, d engine.Device, v int) (Shares, error) {
-	method, env := division(d, v)
-	s := &processes{method: method, device: d}
+func (p Processes) Open(ctx context.Context, d engine.Device, v int) (SharedDevice, error) {
+	method, env := divideDevice(d, v)
+	s := &shareProcesses{method: method, device: d}
 	s.device.Share = v
 	s.device.MemoryBytes /= int64(v)
 	for i := range v {
@@ -49,7 +49,7 @@ func (p Processes) Open(ctx context.Context, d engine.Device, v int) (Shares, er
 
 // divideDevice returns how processes divide the device, and the variables that each needs in its environment for
 // that (CUDA's Multi-Process Service, "Environment Variables").
-func division(d engine.Device, v int) (method string, env []string) {
+func divideDevice(d engine.Device, v int) (method string, env []string) {
 	dir := mpsPipe()
 	if !mpsRuns(dir) {
 		return MethodTimeSlicing, nil
@@ -61,17 +61,17 @@ func division(d engine.Device, v int) (method string, env []string) {
 	return MethodMPS, env
 }
 
-type processes struct {
+type shareProcesses struct {
 	engines []engine.Engine
 	device  engine.Device
 	method  string
 }
 
-func (s *processes) Engines() []engine.Engine { return s.engines }
-func (s *processes) Device(int) engine.Device { return s.device }
-func (s *processes) Method() string           { return s.method }
+func (s *shareProcesses) Engines() []engine.Engine { return s.engines }
+func (s *shareProcesses) Device(int) engine.Device { return s.device }
+func (s *shareProcesses) Method() string           { return s.method }
 
-func (s *processes) Close() error {
+func (s *shareProcesses) Close() error {
 	var errs []error
 	for _, e := range s.engines {
 		errs = append(errs, e.Close())

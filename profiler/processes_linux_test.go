@@ -46,7 +46,7 @@ func TestProcessesComputeTheSame(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	even := make([]float64, atoms.Atoms())
+	even := make([]float64, atoms.AtomCount())
 	for i := range even {
 		even[i] = 1
 	}
@@ -73,17 +73,17 @@ func TestProcessesComputeTheSame(t *testing.T) {
 		if i > 0 {
 			d = shares.Device(i - 1)
 		}
-		list, err := place{eng: e, dev: d}.loadSlices(t.Context(), cut)
+		list, err := loadTarget{eng: e, dev: d}.loadSlices(t.Context(), cut)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &chain{blocks: list}
+		c := &loadedModel{blocks: list}
 		defer c.close()
 		bindings, err := bindChain(list, 2, 0, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.bound = map[int]*bound{2: {blocks: bindings}}
+		c.bound = map[int]*boundModel{2: {blocks: bindings}}
 		if err := runOnce(t.Context(), bindings); err != nil {
 			t.Fatal(err)
 		}
@@ -101,23 +101,23 @@ func TestProcessesComputeTheSame(t *testing.T) {
 		}
 		runs = append(runs, bindings[0].RunN)
 	}
-	timing, err := Together(runs)(3)
+	timing, err := RunTogether(runs)(3)
 	if err != nil || timing.Runs != 3 || timing.CPU <= 0 || timing.Wall < timing.CPU/2 {
 		t.Errorf("timing %+v, %v", timing, err)
 	}
 }
 
-func TestDivision(t *testing.T) {
+func TestGPUIsDividedByMPSWhereItRuns(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("CUDA_MPS_PIPE_DIRECTORY", dir)
 	gpu := engine.Device{ID: "cuda:1", Kind: "L4", MemoryBytes: 24 << 30}
-	if method, env := division(gpu, 3); method != MethodTimeSlicing || env != nil {
+	if method, env := divideDevice(gpu, 3); method != MethodTimeSlicing || env != nil {
 		t.Errorf("no service: %s, %v", method, env)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "control"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	method, env := division(gpu, 3)
+	method, env := divideDevice(gpu, 3)
 	want := []string{"CUDA_MPS_PIPE_DIRECTORY=" + dir, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=33", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=1=8192M"}
 	if method != MethodMPS || !slices.Equal(env, want) {
 		t.Errorf("%s, %v; want %s, %v", method, env, MethodMPS, want)

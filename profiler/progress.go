@@ -4,10 +4,10 @@ import "time"
 
 // progress reports to the caller of Run how far the run is. report may be nil.
 type progress struct {
-	report func(Event)
-	given  map[string]bool // warnings that were reported
-	done   time.Duration   // expected time of finished groups
-	total  time.Duration   // the expected time of all groups
+	report       func(Event)
+	warned       map[string]bool // warnings that were reported
+	finishedTime time.Duration   // expected time of finished groups
+	totalTime    time.Duration   // the expected time of all groups
 }
 
 func (p *progress) event(e Event) {
@@ -18,21 +18,21 @@ func (p *progress) event(e Event) {
 
 // warn reports each warning only once.
 func (p *progress) warn(model, text string) {
-	if p.given[text] {
+	if p.warned[text] {
 		return
 	}
-	if p.given == nil {
-		p.given = map[string]bool{}
+	if p.warned == nil {
+		p.warned = map[string]bool{}
 	}
-	p.given[text] = true
-	p.event(Event{Stage: StageWarning, Model: model, Text: text, Done: p.fraction(0)})
+	p.warned[text] = true
+	p.event(Event{Stage: StageWarning, Model: model, Text: text, DoneShare: p.fraction(0)})
 }
 
 // fraction returns the share of the run that is finished when `done` nanoseconds of the current group's expected
 // time are.
 func (p *progress) fraction(done float64) float64 {
-	if p.total <= 0 {
+	if p.totalTime <= 0 {
 		return 0
 	}
-	return min(1, (float64(p.done)+done)/float64(p.total))
+	return min(1, (float64(p.finishedTime)+done)/float64(p.totalTime))
 }

@@ -13,10 +13,10 @@ func TestModelsStandAsNamed(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2, 3}, {3, 2, 1, 0}, {2, 0, 3, 1}, {1, 1, 3, 0, 2, 3}} {
 		r := &runner{profile: &formats.Profile{Models: []formats.ProfileModel{{Model: "older"}, {Model: "c"}}}}
 		for _, name := range []string{"d", "b", "c", "a"} { // c was there
-			r.jobs = append(r.jobs, &job{entry: &formats.ProfileModel{Model: name}})
+			r.jobs = append(r.jobs, &modelJob{entry: &formats.ProfileModel{Model: name}})
 		}
 		for _, i := range order {
-			r.put(r.jobs[i])
+			r.insertModel(r.jobs[i])
 		}
 		var got []string
 		for _, m := range r.profile.Models {

@@ -14,15 +14,15 @@ import (
 type Ranges struct {
 	// List returns ranges [first, last) of a model at a device kind, share and batch. If it is nil, there are
 	// none. Ranges of fewer than two blocks or of all blocks are ignored.
-	Of func(m *formats.ProfileModel, device string, share, batch int) [][2]int
+	List func(m *formats.ProfileModel, device string, share, batch int) [][2]int
 	// OnlyRanges says that nothing but ranges is measured, at the shares and batches that the profile has.
-	Only bool
-	plan *formats.Plan
+	OnlyRanges bool
+	plan       *formats.Plan
 }
 
 // AllRanges selects all ranges of blocks.
 func AllRanges() Ranges {
-	return Ranges{Of: func(m *formats.ProfileModel, _ string, _, _ int) [][2]int {
+	return Ranges{List: func(m *formats.ProfileModel, _ string, _, _ int) [][2]int {
 		var out [][2]int
 		for i := range m.Blocks {
 			for j := i + 2; j <= len(m.Blocks); j++ {
@@ -36,12 +36,12 @@ func AllRanges() Ranges {
 // UsedRanges selects the ranges that the stages of a plan run, at the measured batch sizes that their times are
 // read from.
 func UsedRanges(plan *formats.Plan) Ranges {
-	out := Ranges{Only: true, plan: plan}
-	out.Of = func(m *formats.ProfileModel, device string, share, batch int) [][2]int {
+	out := Ranges{OnlyRanges: true, plan: plan}
+	out.List = func(m *formats.ProfileModel, device string, share, batch int) [][2]int {
 		var list [][2]int
 		for s := range plan.Stages() {
-			here := s.Deployed.Model == m.Model && s.Deployed.NumBlocks == len(m.Blocks) && s.Device == device && s.Share == share
-			if here && batch <= batchRead(m, device, share, s.Pipeline.Batch) {
+			isMeasured := s.Deployed.Model == m.Model && s.Deployed.NumBlocks == len(m.Blocks) && s.Device == device && s.Share == share
+			if isMeasured && batch <= nextMeasuredBatch(m, device, share, s.Pipeline.Batch) {
 				list = append(list, s.Blocks)
 			}
 		}
@@ -51,7 +51,7 @@ func UsedRanges(plan *formats.Plan) Ranges {
 }
 
 // sharesOn returns the shares that the plan uses on a kind of device.
-func (r *Ranges) shares(device string) []int {
+func (r *Ranges) sharesOn(device string) []int {
 	out := []int{1}
 	if r.plan == nil {
 		return out
@@ -66,32 +66,32 @@ func (r *Ranges) shares(device string) []int {
 }
 
 // nextMeasuredBatch returns the smallest measured batch size that is not below a batch, or 0 if there is none.
-func batchRead(m *formats.ProfileModel, device string, share, batch int) int {
-	best := 0
+func nextMeasuredBatch(m *formats.ProfileModel, device string, share, batch int) int {
+	next := 0
 	for i := range m.Measurements {
 		h := &m.Measurements[i]
-		if h.Device == device && h.Share == share && h.Batch >= batch && (best == 0 || h.Batch < best) {
-			best = h.Batch
+		if h.Device == device && h.Share == share && h.Batch >= batch && (next == 0 || h.Batch < next) {
+			next = h.Batch
 		}
 	}
-	return best
+	return next
 }
 
 // missingRanges returns the ranges of a job that are requested at a share and batch and not measured yet.
-func (r *runner) missing(j *job, u unit) [][2]int {
-	if r.o.Ranges.Of == nil {
+func (r *runner) missingRanges(j *modelJob, u measurementKey) [][2]int {
+	if r.o.Ranges.List == nil {
 		return nil
 	}
 	m := j.entry
 	if len(m.Blocks) == 0 { // the model is not cut yet
-		m = &formats.ProfileModel{Model: m.Model, Blocks: make([]formats.Block, min(r.o.Blocks, j.m.atoms()))}
+		m = &formats.ProfileModel{Model: m.Model, Blocks: make([]formats.Block, min(r.o.Blocks, j.m.atomCount()))}
 	}
-	asked := slices.Clone(r.o.Ranges.Of(m, r.dev.Kind, u.share, u.batch))
-	slices.SortFunc(asked, compareRanges)
-	have := j.entry.At(r.dev.Kind, u.share, u.batch)
-	return slices.DeleteFunc(slices.Compact(asked), func(b [2]int) bool {
+	requested := slices.Clone(r.o.Ranges.List(m, r.dev.Kind, u.share, u.batch))
+	slices.SortFunc(requested, compareRanges)
+	known := j.entry.FindMeasurement(r.dev.Kind, u.share, u.batch)
+	return slices.DeleteFunc(slices.Compact(requested), func(b [2]int) bool {
 		n := len(m.Blocks)
-		return b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n || !r.o.Force && !j.base[u] && have != nil && hasRange(have, b)
+		return b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n || !r.o.Force && !j.measuresBlocks[u] && known != nil && hasRange(known, b)
 	})
 }
 
@@ -105,11 +105,11 @@ func hasRange(m *formats.Measurement, b [2]int) bool {
 func putRanges(m *formats.Measurement, list []formats.RangeLatency) {
 	m.Ranges = slices.Clone(m.Ranges)
 	for _, l := range list {
-		at, found := slices.BinarySearchFunc(m.Ranges, l, func(a, b formats.RangeLatency) int { return compareRanges(a.Blocks, b.Blocks) })
+		index, found := slices.BinarySearchFunc(m.Ranges, l, func(a, b formats.RangeLatency) int { return compareRanges(a.Blocks, b.Blocks) })
 		if found {
-			m.Ranges[at] = l
+			m.Ranges[index] = l
 		} else {
-			m.Ranges = slices.Insert(m.Ranges, at, l)
+			m.Ranges = slices.Insert(m.Ranges, index, l)
 		}
 	}
 }
@@ -117,40 +117,40 @@ func putRanges(m *formats.Measurement, list []formats.RangeLatency) {
 // rescaledRange scales the time of a range by the ratio between the whole model's earlier time, which the profile
 // has, and its current time. Ranges that are measured later than the blocks stand beside them, and the machine may
 // have been less busy then.
-func asThen(l, now, then formats.Latency) formats.Latency {
-	ratio := func(now, then document.Micros) float64 {
-		if now <= 0 || then <= 0 {
+func rescaledRange(l, current, earlier formats.Latency) formats.Latency {
+	ratio := func(current, earlier document.Micros) float64 {
+		if current <= 0 || earlier <= 0 {
 			return 1
 		}
-		return float64(then) / float64(now)
+		return float64(earlier) / float64(current)
 	}
-	return l.Times(ratio(now.WallUS, then.WallUS), ratio(now.CPUUS, then.CPUUS))
+	return l.Scaled(ratio(current.WallUS, earlier.WallUS), ratio(current.CPUUS, earlier.CPUUS))
 }
 
 // rangeMemoryFactor is the number of bytes of a group's memory that a byte of a range's weights takes: a session has its own
 // copies, beside those of the blocks and of the whole model.
-const rangeMemory = 2 * memoryFactor
+const rangeMemoryFactor = 2 * memoryFactor
 
 // rangePass is the ranges that are loaded at the same time, by share and batch.
-type pass map[unit][][2]int
+type rangePass map[measurementKey][][2]int
 
 // splitPasses divides the missing ranges of a share into passes. The ranges of a pass are loaded at the same time,
 // beside the blocks and the whole model. There is at least one pass.
-func (g *group) passes(j *job, share int) []pass {
-	wanted := map[unit][][2]int{}
-	var all [][2]int
+func (g *jobGroup) splitPasses(j *modelJob, share int) []rangePass {
+	wanted := map[measurementKey][][2]int{}
+	var missing [][2]int
 	for _, u := range j.todo {
 		if u.share == share {
-			wanted[u] = g.missing(j, u)
-			all = append(all, wanted[u]...)
+			wanted[u] = g.missingRanges(j, u)
+			missing = append(missing, wanted[u]...)
 		}
 	}
-	slices.SortFunc(all, compareRanges)
-	room, used := groupMemory/rangeMemory, int64(0)
-	out := []pass{{}}
-	for i, b := range slices.Compact(all) {
-		if used += j.cut.WeightBytes(b[0], b[1]); i > 0 && used > room {
-			out, used = append(out, pass{}), j.cut.WeightBytes(b[0], b[1])
+	slices.SortFunc(missing, compareRanges)
+	memoryLimit, usedMemory := groupMemory/rangeMemoryFactor, int64(0)
+	out := []rangePass{{}}
+	for i, b := range slices.Compact(missing) {
+		if usedMemory += j.cut.WeightBytes(b[0], b[1]); i > 0 && usedMemory > memoryLimit {
+			out, usedMemory = append(out, rangePass{}), j.cut.WeightBytes(b[0], b[1])
 		}
 		for u, list := range wanted {
 			if slices.Contains(list, b) {
@@ -162,20 +162,20 @@ func (g *group) passes(j *job, share int) []pass {
 }
 
 // loadRanges loads and binds the ranges of a pass on every copy of the model.
-func (g *group) loadRanges(ctx context.Context, j *job, share int, places []place, p pass) error {
+func (g *jobGroup) loadRanges(ctx context.Context, j *modelJob, share int, places []loadTarget, p rangePass) error {
 	batches := map[[2]int][]int{}
-	var order [][2]int
+	var blockRanges [][2]int
 	for _, u := range j.todo {
 		for _, b := range p[u] {
 			if len(batches[b]) == 0 {
-				order = append(order, b)
+				blockRanges = append(blockRanges, b)
 			}
 			batches[b] = append(batches[b], u.batch)
 		}
 	}
-	for k, c := range j.chains[share] {
-		for _, b := range order {
-			g.event(Event{Stage: StageLoad, Model: j.in.name, Share: share, Done: g.fraction(0)})
+	for k, c := range j.loadedByShare[share] {
+		for _, b := range blockRanges {
+			g.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.fraction(0)})
 			if err := c.loadRange(ctx, places[k], j.cut, b, batches[b]); err != nil {
 				return err
 			}

@@ -14,7 +14,7 @@ import (
 
 func measuredRanges(p *formats.Profile, batch int) [][2]int {
 	var out [][2]int
-	for _, r := range p.Models[0].At("cpu-1", 1, batch).Ranges {
+	for _, r := range p.Models[0].FindMeasurement("cpu-1", 1, batch).Ranges {
 		out = append(out, r.Blocks)
 	}
 	return out
@@ -25,8 +25,8 @@ func measuredRanges(p *formats.Profile, batch int) [][2]int {
 func TestAllRanges(t *testing.T) {
 	eng := newFakeEngine(uniformModel("net", 8, 100*time.Microsecond))
 	o := eng.options("net")
-	o.Blocks, o.Batches, o.Out = 4, []int{1, 2}, filepath.Join(t.TempDir(), "profile.json")
-	o.Ranges = Ranges{Of: func(*formats.ProfileModel, string, int, int) [][2]int {
+	o.Blocks, o.Batches, o.OutPath = 4, []int{1, 2}, filepath.Join(t.TempDir(), "profile.json")
+	o.Ranges = Ranges{List: func(*formats.ProfileModel, string, int, int) [][2]int {
 		return [][2]int{{1, 3}, {0, 2}, {0, 4}, {2, 3}, {1, 3}, {-1, 3}, {3, 9}} // the whole, a block and nonsense are passed over
 	}}
 	p := mustRun(t, o)
@@ -36,7 +36,7 @@ func TestAllRanges(t *testing.T) {
 	if err := p.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	first := p.Models[0].At("cpu-1", 1, 2)
+	first := p.Models[0].FindMeasurement("cpu-1", 1, 2)
 	for _, r := range first.Ranges {
 		if r.Latency.WallUS != document.Micros(800*time.Microsecond) || r.Latency.Samples < quickRule.MinRounds || r.Latency.CPUUS == 0 {
 			t.Errorf("%v: %+v", r.Blocks, r.Latency)
@@ -50,7 +50,7 @@ func TestAllRanges(t *testing.T) {
 	if got, want := measuredRanges(p, 1), [][2]int{{0, 2}, {0, 3}, {1, 3}, {1, 4}, {2, 4}}; !slices.Equal(got, want) {
 		t.Errorf("ranges %v, expected %v", got, want)
 	}
-	if l := p.Models[0].At("cpu-1", 1, 1).Ranges[1].Latency; l.WallUS != document.Micros(600*time.Microsecond) || l.CPUUS != document.Micros(588*time.Microsecond) {
+	if l := p.Models[0].FindMeasurement("cpu-1", 1, 1).Ranges[1].Latency; l.WallUS != document.Micros(600*time.Microsecond) || l.CPUUS != document.Micros(588*time.Microsecond) {
 		t.Errorf("six atoms take %+v", l)
 	}
 	for _, run := range eng.log {
@@ -58,7 +58,7 @@ func TestAllRanges(t *testing.T) {
 			t.Fatalf("%s: measured already", run)
 		}
 	}
-	if now := p.Models[0].At("cpu-1", 1, 2); now.Blocks[0] != first.Blocks[0] || *now.Whole != *first.Whole || now.Ranges[0] != first.Ranges[0] {
+	if now := p.Models[0].FindMeasurement("cpu-1", 1, 2); now.Blocks[0] != first.Blocks[0] || *now.WholeModel != *first.WholeModel || now.Ranges[0] != first.Ranges[0] {
 		t.Error("blocks, whole and older ranges changed")
 	}
 	eng.log = nil
@@ -83,7 +83,7 @@ func planOf(first, last, batch int, device string, estimated bool) *formats.Plan
 func TestUsedRanges(t *testing.T) {
 	eng := newFakeEngine(uniformModel("net", 8, 100*time.Microsecond))
 	o := eng.options("net")
-	o.Blocks, o.Batches, o.Out = 4, []int{1, 4, 8}, filepath.Join(t.TempDir(), "profile.json")
+	o.Blocks, o.Batches, o.OutPath = 4, []int{1, 4, 8}, filepath.Join(t.TempDir(), "profile.json")
 	mustRun(t, o)
 	o.Batches = nil // what is asked for otherwise does not count
 	o.Ranges = UsedRanges(planOf(1, 4, 3, "cpu-1", true))
@@ -112,7 +112,7 @@ func TestUsedRanges(t *testing.T) {
 // the other.
 func TestRangesInPasses(t *testing.T) {
 	m := uniformModel("net", 4, 100*time.Microsecond)
-	m.weights = groupMemory / rangeMemory / 2 // a range of two blocks fills the room
+	m.weights = groupMemory / rangeMemoryFactor / 2 // a range of two blocks fills the room
 	eng := newFakeEngine(m)
 	most := 0
 	eng.onRun = func(int) { most = max(most, eng.open) }
@@ -128,10 +128,10 @@ func TestRangesInPasses(t *testing.T) {
 
 // A plan is solved and its ranges measured in turns, until no stage is estimated;
 // what is not here stays.
-func TestSettle(t *testing.T) {
+func TestSettleMeasuresUntilNothingIsEstimated(t *testing.T) {
 	eng := newFakeEngine(uniformModel("net", 8, 100*time.Microsecond))
 	o := eng.options("net")
-	o.Blocks, o.Batches, o.Out, o.Precision = 4, []int{1}, filepath.Join(t.TempDir(), "profile.json"), quickRule
+	o.Blocks, o.Batches, o.OutPath, o.Precision = 4, []int{1}, filepath.Join(t.TempDir(), "profile.json"), quickRule
 	mustRun(t, o)
 	open := o.open
 	o.open = func(ctx context.Context, path string, x *Options) (model, error) {
@@ -139,7 +139,7 @@ func TestSettle(t *testing.T) {
 	}
 	on := func(*formats.Plan, string) Options { return o }
 	held := func(first, last int) bool {
-		p, err := formats.ReadProfile(o.Out)
+		p, err := formats.ReadProfile(o.OutPath)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,11 +152,11 @@ func TestSettle(t *testing.T) {
 		solves++
 		return planOf(r[0], r[1], 1, "cpu-1", !held(r[0], r[1])), nil
 	})
-	if err != nil || s.Solves != 3 || s.Ranges != 2 || len(s.Left) != 0 {
+	if err != nil || s.Solves != 3 || s.Ranges != 2 || len(s.EstimatedKinds) != 0 {
 		t.Errorf("%+v, %v", s, err)
 	}
 	s, err = Settle(context.Background(), time.Hour, on, func() (*formats.Plan, error) { return planOf(0, 3, 1, "L4", true), nil })
-	if err != nil || s.Solves != 1 || !slices.Equal(s.Left, []string{"L4"}) {
+	if err != nil || s.Solves != 1 || !slices.Equal(s.EstimatedKinds, []string{"L4"}) {
 		t.Errorf("a device that is not here: %+v, %v", s, err)
 	}
 }

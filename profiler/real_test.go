@@ -64,7 +64,7 @@ func TestSqueezeNet(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "profile.json")
 	var est Estimate
 	o := Options{
-		Models: paths, Device: "cpu", Batches: []int{1, 2}, Engine: eng, Out: out, Precision: coarse,
+		Models: paths, Device: "cpu", Batches: []int{1, 2}, Engine: eng, OutPath: out, Precision: coarse,
 		OnEstimate: func(e Estimate) error { est = e; return nil },
 	}
 	begin := time.Now()
@@ -72,7 +72,7 @@ func TestSqueezeNet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("took %v, estimated %v, at most %v", time.Since(begin), est.Expected, est.AtMost)
+	t.Logf("took %v, estimated %v, at most %v", time.Since(begin), est.ExpectedTime, est.MaxTime)
 	m := p.Models[0]
 	if m.Model != "squeezenet" || len(m.Blocks) != 10 || len(m.Measurements) != 2 || m.Inputs[0].Shape[0] != -1 || m.Inputs[0].DType != "FP32" {
 		t.Fatalf("model %+v", m)
@@ -116,14 +116,14 @@ func TestSqueezeNet(t *testing.T) {
 			cpu += float64(l.CPUUS)
 		}
 		// Cuts cost something, but not a multiple.
-		if ratio := cpu / float64(x.Whole.CPUUS); ratio < 0.7 || ratio > 1.8 {
+		if ratio := cpu / float64(x.WholeModel.CPUUS); ratio < 0.7 || ratio > 1.8 {
 			t.Errorf("batch %d: the blocks are %.2f times the whole", x.Batch, ratio)
 		}
 		if x.MemoryBytes < weights || x.MemoryBytes > 1<<30 {
 			t.Errorf("batch %d: %d bytes of memory", x.Batch, x.MemoryBytes)
 		}
 	}
-	if a, b := m.Measurements[0].Whole.CPUUS, m.Measurements[1].Whole.CPUUS; float64(b) < 1.3*float64(a) || float64(b) > 3*float64(a) {
+	if a, b := m.Measurements[0].WholeModel.CPUUS, m.Measurements[1].WholeModel.CPUUS; float64(b) < 1.3*float64(a) || float64(b) > 3*float64(a) {
 		t.Errorf("batch 2 costs %v, batch 1 %v", b, a)
 	}
 	if d := p.Devices[0]; d.Device != "cpu-1" || d.Name == "" || d.Driver == "" || d.Engine != "onnxruntime" || d.EngineVersion == "" || d.CopyGbps < 1 {
@@ -254,7 +254,7 @@ func TestRealBadModels(t *testing.T) {
 		{"missing tensor", tinyModel(t, 1, []*onnxpb.Node{opNode("Add", []string{"x", "nowhere"}, "y")}), "nowhere"},
 	} {
 		out := filepath.Join(t.TempDir(), "profile.json")
-		_, err := Run(context.Background(), Options{Models: []string{c.path}, Device: "cpu", Engine: eng, Out: out, Precision: coarse})
+		_, err := Run(context.Background(), Options{Models: []string{c.path}, Device: "cpu", Engine: eng, OutPath: out, Precision: coarse})
 		if !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), filepath.Base(c.path)) {
 			t.Errorf("%s: %v", c.name, err)
 		} else {
@@ -289,7 +289,7 @@ func TestNoCUDA(t *testing.T) {
 }
 
 // Quick passes at several thread counts give device kinds of their own.
-func TestThreads(t *testing.T) {
+func TestThreadCountsAreDeviceKinds(t *testing.T) {
 	eng := realEngine(t)
 	cpus, err := engine.CPUs()
 	if err != nil {
@@ -301,7 +301,7 @@ func TestThreads(t *testing.T) {
 	path := tinyModel(t, 1, []*onnxpb.Node{opNode("Relu", []string{"x"}, "y")})
 	out := filepath.Join(t.TempDir(), "profile.json")
 	for _, d := range []string{"cpu-1", "cpu-2"} {
-		if _, err := Run(context.Background(), Options{Models: []string{path}, Device: d, Engine: eng, Out: out, Batches: []int{1}, Precision: coarse}); err != nil {
+		if _, err := Run(context.Background(), Options{Models: []string{path}, Device: d, Engine: eng, OutPath: out, Batches: []int{1}, Precision: coarse}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -322,8 +322,8 @@ func TestThreads(t *testing.T) {
 func TestHalfModel(t *testing.T) {
 	eng := realEngine(t)
 	paths := realModels(t, "squeezenet")
-	o := Options{Models: paths, Device: "cpu", Batches: []int{1}, Blocks: 2, Engine: eng, Precision: Precision{HalfWidth: 1, MinRounds: 2, MaxRounds: 2}, Half: true, FP16Samples: 4,
-		Out: filepath.Join(t.TempDir(), "profile.json")}
+	o := Options{Models: paths, Device: "cpu", Batches: []int{1}, Blocks: 2, Engine: eng, Precision: Precision{HalfWidth: 1, MinRounds: 2, MaxRounds: 2}, FP16: true, FP16Samples: 4,
+		OutPath: filepath.Join(t.TempDir(), "profile.json")}
 	p, err := Run(context.Background(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +339,7 @@ func TestHalfModel(t *testing.T) {
 		t.Errorf("a cut in float16 that loses nothing was checked: %+v", m.Blocks[0].FP16)
 	}
 	var warnings []string
-	o.Half = false
+	o.FP16 = false
 	o.Progress = func(e Event) {
 		if e.Stage == StageWarning {
 			warnings = append(warnings, e.Text)

@@ -19,7 +19,7 @@ import (
 // RecordOptions describes how a family of classifiers is recorded.
 type RecordOptions struct {
 	Models  []string // ONNX files, in the order of the family
-	Samples *samples.Set
+	Samples *samples.SampleSet
 	Source  string  // the source of the samples
 	HeldOut float64 // share of the samples that are held out, 0 to below 1
 	Score   string  // the formula of certainty; if empty, certainty.Default
@@ -30,7 +30,7 @@ type RecordOptions struct {
 	Values  map[string]map[string]graph.Literal
 	Profile *formats.Profile
 
-	Half     bool // the models compute in float16
+	FP16     bool // the models compute in float16
 	Engine   engine.Engine
 	Progress func(model string, done, samples int)
 }
@@ -46,12 +46,12 @@ func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 		return nil, inputError("no model given")
 	}
 	out := &formats.Records{Source: o.Source, Score: o.Score, Seed: o.Seed, Samples: len(o.Samples.Labels)}
-	order, score, err := divide(out, o.HeldOut)
+	order, score, err := splitSamples(out, o.HeldOut)
 	if err != nil {
 		return nil, err
 	}
 	for _, path := range o.Models {
-		m, err := o.record(ctx, path, order, score)
+		m, err := o.recordModel(ctx, path, order, score)
 		if err != nil {
 			return nil, err
 		}
@@ -65,16 +65,16 @@ func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 
 // splitSamples sets in the records which samples are planned on. It returns the order of the samples and the
 // function that computes certainties.
-func divide(r *formats.Records, heldOut float64) ([]int, certainty.Func, error) {
+func splitSamples(r *formats.Records, heldOut float64) ([]int, certainty.Func, error) {
 	if !(heldOut >= 0 && heldOut < 1) {
 		return nil, nil, inputError("held out: %v: expected a share from 0 to below 1", heldOut)
 	}
 	r.Score = cmp.Or(r.Score, certainty.Default)
-	score, err := certainty.Named(r.Score)
+	score, err := certainty.ByName(r.Score)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	r.Planning = r.Samples - int(heldOut*float64(r.Samples))
+	r.PlanningSamples = r.Samples - int(heldOut*float64(r.Samples))
 	return SampleOrder(r.Seed, r.Samples), score, nil
 }
 
@@ -89,7 +89,7 @@ func CheckSamples(ctx context.Context, o RecordOptions) error {
 			return err
 		}
 		in := m.info()
-		if err := o.fits(&in); err != nil {
+		if err := o.checkShapes(&in); err != nil {
 			return err
 		}
 	}
@@ -107,30 +107,30 @@ func SampleOrder(seed uint64, n int) []int {
 	return order
 }
 
-func (o *RecordOptions) record(ctx context.Context, path string, order []int, score certainty.Func) (*formats.ModelRecords, error) {
+func (o *RecordOptions) recordModel(ctx context.Context, path string, sampleOrder []int, score certainty.Func) (*formats.ModelRecords, error) {
 	// Load the model and check that it fits the samples.
 	m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed, Dims: o.Dims, Values: o.Values, Profile: o.Profile})
 	if err != nil {
 		return nil, err
 	}
 	in := m.info()
-	if err := o.fits(&in); err != nil {
+	if err := o.checkShapes(&in); err != nil {
 		return nil, err
 	}
 	device, err := selectDevice(o.Engine, "cpu")
 	if err != nil {
 		return nil, err
 	}
-	whole := m.whole()
-	blk, err := place{eng: o.Engine, dev: device, half: o.Half}.loadSlice(ctx, whole, 0, whole.Len(), graph.SliceOptions{})
+	uncut := m.wholeModel()
+	blk, err := loadTarget{eng: o.Engine, dev: device, fp16: o.FP16}.loadSlice(ctx, uncut, 0, uncut.Len(), graph.SliceOptions{})
 	if err != nil {
 		return nil, err
 	}
 	defer blk.Close()
 
 	// Bind it at the batch size of records.
-	rec := &formats.ModelRecords{Model: in.name, Certainty: make([]float64, len(order))}
-	correct := make([]byte, len(order))
+	rec := &formats.ModelRecords{Model: in.name, Certainty: make([]float64, len(sampleOrder))}
+	correct := make([]byte, len(sampleOrder))
 	size := recordBatch
 	if in.batch > 0 {
 		size = in.batch
@@ -144,8 +144,8 @@ func (o *RecordOptions) record(ctx context.Context, path string, order []int, sc
 	defer bound.Close()
 
 	// Run the samples batch by batch.
-	for from := 0; from < len(order); from += size {
-		part := order[from:min(from+size, len(order))]
+	for first := 0; first < len(sampleOrder); first += size {
+		part := sampleOrder[first:min(first+size, len(sampleOrder))]
 		dst := bound.Inputs()[0].Bytes()
 		clear(dst)
 		for k, s := range part {
@@ -164,14 +164,14 @@ func (o *RecordOptions) record(ctx context.Context, path string, order []int, sc
 				scores[i] = scoreAt(src, k*classes+i, in.outputs[0].Type)
 			}
 			class := certainty.Normalise(scores)
-			rec.Certainty[from+k] = score(scores)
-			correct[from+k] = '0'
+			rec.Certainty[first+k] = score(scores)
+			correct[first+k] = '0'
 			if class == o.Samples.Labels[s] {
-				correct[from+k] = '1'
+				correct[first+k] = '1'
 			}
 		}
 		if o.Progress != nil {
-			o.Progress(in.name, from+len(part), len(order))
+			o.Progress(in.name, first+len(part), len(sampleOrder))
 		}
 	}
 	rec.Correct = string(correct)
@@ -186,21 +186,21 @@ func scoreAt(b []byte, i int, t engine.DType) float64 {
 }
 
 // checkShapes checks that the samples fit a model's input and output.
-func (o *RecordOptions) fits(in *modelInfo) error {
+func (o *RecordOptions) checkShapes(in *modelInfo) error {
 	if len(in.inputs) != 1 || in.inputs[0].Type != engine.F32 {
 		return inputError("model %s: its inputs are %v: expected one of float32, for samples of %d values", in.name, in.inputs, o.Samples.Width)
 	}
-	if got := in.inputs[0].BytesAt(2) - in.inputs[0].BytesAt(1); in.batch == 0 && got != int64(4*o.Samples.Width) || in.batch > 0 && in.inputs[0].BytesAt(1) != int64(4*o.Samples.Width*in.batch) {
+	if elements := in.inputs[0].BytesAt(2) - in.inputs[0].BytesAt(1); in.batch == 0 && elements != int64(4*o.Samples.Width) || in.batch > 0 && in.inputs[0].BytesAt(1) != int64(4*o.Samples.Width*in.batch) {
 		return inputError("model %s: its input %s does not hold samples of %d values: a column per value is expected, behind the label", in.name, in.inputs[0], o.Samples.Width)
 	}
 	out := in.outputs[0]
-	most := slices.Max(o.Samples.Labels)
+	maxClasses := slices.Max(o.Samples.Labels)
 	if out.Type != engine.F32 && out.Type != engine.F64 {
 		return inputError("model %s: its first output is %s: expected scores of classes in float32 or float64", in.name, out)
 	}
 	size := max(in.batch, 1)
-	if classes := int(out.BytesAt(size)) / out.Type.Size() / size; classes < 2 || most >= classes {
-		return inputError("model %s: its first output has %d classes, the samples have labels up to %d", in.name, classes, most)
+	if classes := int(out.BytesAt(size)) / out.Type.Size() / size; classes < 2 || maxClasses >= classes {
+		return inputError("model %s: its first output has %d classes, the samples have labels up to %d", in.name, classes, maxClasses)
 	}
 	return nil
 }

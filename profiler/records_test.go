@@ -22,7 +22,7 @@ import (
 )
 
 // Records are what the models say, one sample at a time.
-func TestRecord(t *testing.T) {
+func TestRecordsAreWhatModelsAnswer(t *testing.T) {
 	eng, err := ort.Open("")
 	if errors.Is(err, engine.ErrNoLibrary) {
 		t.Skipf("ONNX Runtime is not here (make setup fetches it): %v", err)
@@ -32,7 +32,7 @@ func TestRecord(t *testing.T) {
 	}
 	defer eng.Close()
 	ctx, dir := context.Background(), t.TempDir()
-	set := &samples.Set{Width: 784}
+	set := &samples.SampleSet{Width: 784}
 	for i := range 70 { // two full batches and a part of one
 		for k := range set.Width {
 			set.Values = append(set.Values, float32((i*31+k*17)%101)/50-1)
@@ -80,7 +80,7 @@ func TestRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rec.Samples != 70 || rec.Planning != 56 || rec.Score != certainty.Default || len(rec.Models) != 2 {
+	if rec.Samples != 70 || rec.PlanningSamples != 56 || rec.Score != certainty.Default || len(rec.Models) != 2 {
 		t.Errorf("%+v", rec)
 	}
 	for _, m := range rec.Models {
@@ -93,8 +93,8 @@ func TestRecord(t *testing.T) {
 	if err := p.Validate(); err != nil || len(p.Records) != 1 {
 		t.Errorf("%d records, %v", len(p.Records), err)
 	}
-	narrow := &samples.Set{Width: 3, Labels: []int{1}, Values: []float32{1, 2, 3}}
-	far := &samples.Set{Width: 784, Labels: []int{10}, Values: make([]float32, 784)}
+	narrow := &samples.SampleSet{Width: 3, Labels: []int{1}, Values: []float32{1, 2, 3}}
+	far := &samples.SampleSet{Width: 784, Labels: []int{10}, Values: make([]float32, 784)}
 	for name, o := range map[string]RecordOptions{
 		"samples of 3 values": {Models: paths, Samples: narrow, Engine: eng}, "labels up to 10": {Models: paths, Samples: far, Engine: eng},
 		"given twice": {Models: []string{paths[0], paths[0]}, Samples: set, Engine: eng}, "share": {Models: paths, Samples: set, HeldOut: 1, Engine: eng},
@@ -130,7 +130,7 @@ func TestRecordFreeSizes(t *testing.T) {
 	if err := os.WriteFile(path, data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	set := &samples.Set{Width: 3, Labels: []int{0, 2, 1}, Values: []float32{3, 1, 2, 1, 2, 3, 3, 2, 1}}
+	set := &samples.SampleSet{Width: 3, Labels: []int{0, 2, 1}, Values: []float32{3, 1, 2, 1, 2, 3, 3, 2, 1}}
 	o := RecordOptions{Models: []string{path}, Samples: set, Seed: 1, Engine: eng}
 	if _, err := Record(context.Background(), o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "--shape x=1x128") {
 		t.Errorf("without a size: %v", err)

@@ -10,8 +10,8 @@ import (
 // or option. Half of it computes in the first cache. The other half reads memory that does not fit into the second
 // cache.
 type reference struct {
-	small, large []float32
-	sum          float32 // makes sure that the work is not optimised away
+	cached, large []float32
+	sum           float32 // makes sure that the work is not optimised away
 }
 
 const (
@@ -21,9 +21,9 @@ const (
 )
 
 func newReference() *reference {
-	r := &reference{small: make([]float32, referenceSmall), large: make([]float32, referenceLarge)}
-	for i := range r.small {
-		r.small[i] = float32(i&7) * 0.125
+	r := &reference{cached: make([]float32, referenceSmall), large: make([]float32, referenceLarge)}
+	for i := range r.cached {
+		r.cached[i] = float32(i&7) * 0.125
 	}
 	for i := range r.large {
 		r.large[i] = float32(i&7) * 0.125
@@ -32,18 +32,18 @@ func newReference() *reference {
 }
 
 // measure does the work once and returns the CPU time of the calling thread.
-func (r *reference) took() time.Duration {
+func (r *reference) measure() time.Duration {
 	begun := engine.ThreadCPU()
 	for range referencePasses {
-		r.sum += added(r.small)
+		r.sum += sumOfSquares(r.cached)
 	}
-	r.sum += added(r.large)
+	r.sum += sumOfSquares(r.large)
 	return engine.ThreadCPU() - begun
 }
 
 // sumOfSquares adds in eight independent chains. So the limit is the processor's arithmetic units, which other
 // threads share, and not the latency of one unit.
-func added(list []float32) float32 {
+func sumOfSquares(list []float32) float32 {
 	var a, b, c, d, e, f, g, h float32
 	for ; len(list) >= 8; list = list[8:] {
 		a += list[0] * list[0]

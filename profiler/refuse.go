@@ -34,31 +34,31 @@ func (l refusals) noModel() error {
 
 // checkAllUsed refuses dimensions and values of inputs that no model has. If a model was left out, they may belong
 // to it.
-func allUsed(r *runner) error {
-	if len(r.refused) > 0 {
+func checkAllUsed(r *runner) error {
+	if len(r.refusals) > 0 {
 		return nil
 	}
 
 	// Collect the names of all inputs, with and without their model.
-	known := map[string]bool{"": true}
+	knownInputs := map[string]bool{"": true}
 	models := map[string]bool{"": true}
 	for _, j := range r.jobs {
-		models[j.in.base] = true
-		for _, s := range j.in.inputs {
-			known[s.Name], known[j.in.base+":"+s.Name] = true, true
+		models[j.info.baseModel] = true
+		for _, s := range j.info.inputs {
+			knownInputs[s.Name], knownInputs[j.info.baseModel+":"+s.Name] = true, true
 		}
-		for _, c := range j.in.constants {
-			known[c.Name], known[j.in.base+":"+c.Name] = true, true
+		for _, c := range j.info.constants {
+			knownInputs[c.Name], knownInputs[j.info.baseModel+":"+c.Name] = true, true
 		}
 	}
 
 	// Collect the names that options give.
-	var asked []string
+	var requested []string
 	collect := func(model, input string) {
 		if model != "" {
 			input = model + ":" + input
 		}
-		asked = append(asked, input)
+		requested = append(requested, input)
 	}
 	for model, dims := range r.o.Dims {
 		for input := range dims {
@@ -77,13 +77,13 @@ func allUsed(r *runner) error {
 	}
 
 	// Refuse the first name that no model has.
-	slices.Sort(asked)
-	for _, name := range asked {
-		if _, input, ok := strings.Cut(name, ":"); known[name] || ok && input == "" {
+	slices.Sort(requested)
+	for _, name := range requested {
+		if _, input, ok := strings.Cut(name, ":"); knownInputs[name] || ok && input == "" {
 			continue
 		}
-		delete(known, "")
-		return inputError("a shape or value for the input %q, which no model has; there are %s", name, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		delete(knownInputs, "")
+		return inputError("a shape or value for the input %q, which no model has; there are %s", name, strings.Join(slices.Sorted(maps.Keys(knownInputs)), ", "))
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ type ceilings struct {
 
 // copyTimer is an engine that can time copies of its devices itself, in bytes per second: from pinned host memory,
 // to it, and inside the device (each byte counted once).
-type copier interface {
+type copyTimer interface {
 	CopyRates(d engine.Device) (toDevice, toHost, inDevice float64, err error)
 }
 
@@ -35,11 +35,11 @@ const (
 
 // measureCeilings measures the rates of a device. Those that it cannot measure stay 0. hostCopy returns the copy
 // rate of host memory, in gigabits per second.
-func measureCeilings(ctx context.Context, p place, hostCopy func() float64) (c ceilings) {
+func measureCeilings(ctx context.Context, p loadTarget, hostCopy func() float64) (c ceilings) {
 	if _, ok := p.eng.(Prober); !ok {
 		return c // an engine that does not execute models
 	}
-	if e, ok := p.eng.(copier); ok && !p.dev.IsCPU() {
+	if e, ok := p.eng.(copyTimer); ok && !p.dev.IsCPU() {
 		if _, _, in, err := e.CopyRates(p.dev); err == nil {
 			c.memoryGBps = round3(2 * in / 1e9)
 		}
@@ -71,11 +71,11 @@ func round3(x float64) float64 {
 // MatmulRate measures the floating-point operations per second of a large float32 matrix product on a device, the
 // best of several.
 func MatmulRate(ctx context.Context, eng engine.Engine, d engine.Device, o engine.Options) (float64, error) {
-	return matmulRate(ctx, place{eng: eng, dev: d, opt: o})
+	return matmulRate(ctx, loadTarget{eng: eng, dev: d, options: o})
 }
 
 // matmulRate does the same in the precision of a target.
-func matmulRate(ctx context.Context, p place) (float64, error) {
+func matmulRate(ctx context.Context, p loadTarget) (float64, error) {
 	prober, ok := p.eng.(Prober)
 	if !ok {
 		return 0, fmt.Errorf("engine %s cannot probe shapes", p.eng.Info().Name)
@@ -94,8 +94,8 @@ func matmulRate(ctx context.Context, p place) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	p.opt.CUDAGraph = false
-	blk, err := p.loadSlice(ctx, chain.Whole(), 0, 1, graph.SliceOptions{})
+	p.options.CUDAGraph = false
+	blk, err := p.loadSlice(ctx, chain.WholeModel(), 0, 1, graph.SliceOptions{})
 	if err != nil {
 		return 0, err
 	}
@@ -105,10 +105,10 @@ func matmulRate(ctx context.Context, p place) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	c.bound = map[int]*bound{size: {blocks: b}}
+	c.bound = map[int]*boundModel{size: {blocks: b}}
 
 	// Take the fastest of several runs, without the first two.
-	best := time.Duration(0)
+	fastest := time.Duration(0)
 	for i := range 8 {
 		if err := ctx.Err(); err != nil {
 			return 0, err
@@ -118,51 +118,51 @@ func matmulRate(ctx context.Context, p place) (float64, error) {
 			return 0, err
 		}
 		cpu, wall := t.PerRun()
-		if countsCPU(p.dev) {
+		if isTimedByCPU(p.dev) {
 			wall = cpu // time that other processes took is not the device's
 		}
-		if i > 1 && (best == 0 || wall < best) {
-			best = wall
+		if i > 1 && (fastest == 0 || wall < fastest) {
+			fastest = wall
 		}
 	}
-	if best <= 0 {
+	if fastest <= 0 {
 		return 0, fmt.Errorf("a product of %d x %d took no time", size, size)
 	}
-	return 2 * math.Pow(float64(size), 3) / best.Seconds(), nil
+	return 2 * math.Pow(float64(size), 3) / fastest.Seconds(), nil
 }
 
-func chainOf(b engine.Block) *chain { return &chain{blocks: []engine.Block{b}} }
+func chainOf(b engine.Block) *loadedModel { return &loadedModel{blocks: []engine.Block{b}} }
 
 // workCounter is a model that can count its own work.
-type counter interface {
-	count(ctx context.Context, p Prober) (*graph.Counts, error)
+type workCounter interface {
+	countWork(ctx context.Context, p Prober) (*graph.WorkCounts, error)
 }
 
 // countWork sets how many products a model's blocks compute and how many bytes they move.
-func (g *group) countWork(ctx context.Context, j *job) error {
-	m, ok := j.m.(counter)
+func (g *jobGroup) countWork(ctx context.Context, j *modelJob) error {
+	m, ok := j.m.(workCounter)
 	b, isGraph := j.cut.(*graph.Blocks)
 	p, probes := g.o.Engine.(Prober)
-	if !ok || !isGraph || !probes || j.counted(b.Len()) {
+	if !ok || !isGraph || !probes || j.countedWork(b.Len()) {
 		return nil
 	}
-	counts, err := m.count(ctx, p)
+	counts, err := m.countWork(ctx, p)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err != nil {
 		// The counts are only for information. A model without them is measured all the same.
-		g.warn(j.in.name, fmt.Sprintf("%s: its work is not counted: %v", j.in.name, err))
+		g.warn(j.info.name, fmt.Sprintf("%s: its work is not counted: %v", j.info.name, err))
 		return nil
 	}
 	for i := range j.entry.Blocks {
-		w := counts.Of(b, i, i+1)
+		w := counts.WorkOf(b, i, i+1)
 		j.entry.Blocks[i].MACs, j.entry.Blocks[i].TensorBytes = w.MACs, w.Bytes
 	}
 	return nil
 }
 
-func (j *job) counted(n int) bool {
+func (j *modelJob) countedWork(n int) bool {
 	return len(j.entry.Blocks) == n && slices.ContainsFunc(j.entry.Blocks, func(b formats.Block) bool { return b.TensorBytes > 0 })
 }
 
@@ -179,7 +179,7 @@ type RooflineRow struct {
 	Fraction float64         `json:"fraction"` // floor over wall
 	// Reason says why the block is far from the roofline, if it is: launch (the host is the bottleneck) or
 	// kernels.
-	Far string `json:"far,omitempty"`
+	Reason string `json:"far,omitempty"`
 }
 
 // A block is far from the roofline if it reaches less than this fraction, unless it is so short that no kernel of
@@ -190,9 +190,9 @@ const (
 	launchBound = 0.8 // share of host time in wall time from which on the device waits
 )
 
-// Roofline returns a row for every block and whole model of a profile, at share 1, on devices whose highest rates
+// RooflineRows returns a row for every block and whole model of a profile, at share 1, on devices whose highest rates
 // are known.
-func Roofline(p *formats.Profile) []RooflineRow {
+func RooflineRows(p *formats.Profile) []RooflineRow {
 	var out []RooflineRow
 	for i := range p.Models {
 		m := &p.Models[i]
@@ -214,8 +214,8 @@ func Roofline(p *formats.Profile) []RooflineRow {
 				row(b, l, x.MACs, x.TensorBytes, x.WeightBytes)
 				macs, tensors, weights = macs+x.MACs, tensors+x.TensorBytes, weights+x.WeightBytes
 			}
-			if s.Whole != nil {
-				row(-1, *s.Whole, macs, tensors, weights)
+			if s.WholeModel != nil {
+				row(-1, *s.WholeModel, macs, tensors, weights)
 			}
 		}
 	}
@@ -236,27 +236,27 @@ func rooflineRow(d *formats.ProfileDevice, model string, batch, block int, l for
 	r.Floor = document.Micros(floor)
 	r.Fraction = math.Round(1e4*float64(floor)/float64(l.WallUS.D())) / 1e4
 	if r.Fraction < farFraction && l.WallUS.D() > farFloor {
-		r.Far = "kernels"
+		r.Reason = "kernels"
 		if l.HostUS > 0 && float64(l.HostUS) >= launchBound*float64(l.WallUS) {
-			r.Far = "launch"
+			r.Reason = "launch"
 		}
 	}
 	return r
 }
 
-// roofline notes which of a model's blocks are far below the highest rates of the device.
-func (r *runner) roofline(j *job) {
-	one := &formats.Profile{Models: []formats.ProfileModel{*j.entry}}
+// noteRoofline notes which of a model's blocks are far below the highest rates of the device.
+func (r *runner) noteRoofline(j *modelJob) {
+	single := &formats.Profile{Models: []formats.ProfileModel{*j.entry}}
 	for _, d := range r.profile.Devices {
 		if d.Device == r.dev.Kind {
-			one.Devices = append(one.Devices, d)
+			single.Devices = append(single.Devices, d)
 		}
 	}
-	rows := Roofline(one)
-	rows = slices.DeleteFunc(rows, func(x RooflineRow) bool { return x.Far == "" || x.Block < 0 || x.Device != r.dev.Kind })
-	subject := fmt.Sprintf("blocks of %s far below the roofline of %s", j.in.name, r.dev.Kind)
+	rows := RooflineRows(single)
+	rows = slices.DeleteFunc(rows, func(x RooflineRow) bool { return x.Reason == "" || x.Block < 0 || x.Device != r.dev.Kind })
+	subject := fmt.Sprintf("blocks of %s far below the roofline of %s", j.info.name, r.dev.Kind)
 	if len(rows) == 0 {
-		r.note(subject, "")
+		r.setNote(subject, "")
 		return
 	}
 	slices.SortStableFunc(rows, func(a, b RooflineRow) int { return cmp.Compare(a.Fraction, b.Fraction) })
@@ -264,10 +264,10 @@ func (r *runner) roofline(j *job) {
 	for _, x := range rows[:min(4, len(rows))] {
 		parts = append(parts, fmt.Sprintf("block %d at batch %d reaches %.1f %% (%s)", x.Block, x.Batch, 100*x.Fraction, map[string]string{
 			"launch": "the host launches too slowly", "kernels": "small kernels, or tensors that change their layout",
-		}[x.Far]))
+		}[x.Reason]))
 	}
-	if more := len(rows) - 4; more > 0 {
-		parts = append(parts, fmt.Sprintf("%d more", more))
+	if omitted := len(rows) - 4; omitted > 0 {
+		parts = append(parts, fmt.Sprintf("%d more", omitted))
 	}
-	r.note(subject, subject+noteSep+strings.Join(parts, ", "))
+	r.setNote(subject, subject+noteSep+strings.Join(parts, ", "))
 }

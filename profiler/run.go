@@ -29,13 +29,13 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 	if o.DeviceName != "" {
 		dev.Kind = o.DeviceName
 	}
-	if o.RealTime && !countsCPU(dev) {
+	if o.RealTime && !isTimedByCPU(dev) {
 		return nil, inputError("real-time priority on %s: it is for CPUs of one thread", dev.Kind)
 	}
-	if o.Ranges.Only {
-		o.Shares = o.Ranges.shares(dev.Kind)
+	if o.Ranges.OnlyRanges {
+		o.Shares = o.Ranges.sharesOn(dev.Kind)
 	}
-	if most := o.Shares[len(o.Shares)-1]; most > 1 {
+	if maxShare := o.Shares[len(o.Shares)-1]; maxShare > 1 {
 		if dev.IsCPU() {
 			return nil, inputError("shares %v on %s: shares exist on GPUs only", o.Shares, dev.Kind)
 		}
@@ -44,38 +44,38 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 		}
 	}
 	// Look at the file before reading it, so that a write in between is noticed.
-	var written fs.FileInfo
-	if o.Out != "" {
-		written, _ = os.Stat(o.Out)
+	var lastWrite fs.FileInfo
+	if o.OutPath != "" {
+		lastWrite, _ = os.Stat(o.OutPath)
 	}
-	prof, err := existing(&o)
+	prof, err := profileToExtend(&o)
 	if err != nil {
 		return nil, err
 	}
 	o.Profile = prof
-	r := &runner{o: &o, dev: dev, profile: prof, begun: o.now(), written: written, progress: progress{report: o.Progress}}
+	r := &runner{o: &o, dev: dev, profile: prof, begun: o.now(), lastWrite: lastWrite, progress: progress{report: o.Progress}}
 	return prof, r.run(ctx)
 }
 
 // profileToExtend returns the profile that the run extends: that of the options, that of the file, or an empty
 // one.
-func existing(o *Options) (*formats.Profile, error) {
+func profileToExtend(o *Options) (*formats.Profile, error) {
 	if o.Profile != nil {
 		return o.Profile, nil
 	}
-	fresh := &formats.Profile{Format: profileFormat, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}
-	if o.Out == "" {
-		return fresh, nil
+	empty := &formats.Profile{Format: profileFormat, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}
+	if o.OutPath == "" {
+		return empty, nil
 	}
-	p, err := formats.ReadProfile(o.Out)
+	p, err := formats.ReadProfile(o.OutPath)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		// Check now, not after ten minutes of measuring, that the file can be written.
-		dir := filepath.Dir(o.Out)
+		dir := filepath.Dir(o.OutPath)
 		if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-			return nil, inputError("output %s: %s is not a folder", o.Out, dir)
+			return nil, inputError("output %s: %s is not a folder", o.OutPath, dir)
 		}
-		return fresh, nil
+		return empty, nil
 	case err != nil:
 		return nil, fmt.Errorf("profile to extend: %w", err)
 	}
@@ -83,46 +83,46 @@ func existing(o *Options) (*formats.Profile, error) {
 }
 
 // measurementKey identifies a Measurement of a model on the run's device.
-type unit struct{ share, batch int }
+type measurementKey struct{ share, batch int }
 
 // modelJob is the work of a run on one model.
-type job struct {
-	m      model
-	in     modelInfo
-	entry  *formats.ProfileModel // the model's entry, in the profile already or added later
-	prior  bool                  // the blocks are cut as in the profile
-	added  bool                  // this run added the model to the profile
-	before []formats.Measurement // measurements of the model in the profile when the run began
+type modelJob struct {
+	m               model
+	info            modelInfo
+	entry           *formats.ProfileModel // the model's entry, in the profile already or added later
+	hasProfileCut   bool                  // the blocks are cut as in the profile
+	isAdded         bool                  // this run added the model to the profile
+	oldMeasurements []formats.Measurement // measurements of the model in the profile when the run began
 	// isRecorded says that this run has measured the model.
-	recorded bool
-	todo     []unit
-	base     map[unit]bool // by key of todo, whether blocks and the uncut model are measured, and not only ranges
-	whole    time.Duration // the time of a quick run at batch 1
-	load     time.Duration // the time to load the uncut model
-	expect   time.Duration // the expected time of the complete job, on a quiet machine
+	isRecorded     bool
+	todo           []measurementKey
+	measuresBlocks map[measurementKey]bool // by key of todo, whether blocks and the uncut model are measured, and not only ranges
+	wholeTime      time.Duration           // the time of a quick run at batch 1
+	loadTime       time.Duration           // the time to load the uncut model
+	expectedTime   time.Duration           // the expected time of the complete job, on a quiet machine
 
-	cut    blocks
-	chains map[int][]*chain // the loaded copies of the model, by share
-	memory map[unit]int64
+	cut           cutModel
+	loadedByShare map[int][]*loadedModel // the loaded copies of the model, by share
+	memory        map[measurementKey]int64
 }
 
 // runner is the state of one call of Run.
 type runner struct {
-	o       *Options
-	dev     engine.Device
-	profile *formats.Profile
-	jobs    []*job
-	refused refusals
-	begun   time.Time
-	counted time.Duration // part of the time since begun that is in CostSeconds already
-	shared  string        // the method by which shares were made
-	copy    float64
+	o           *Options
+	dev         engine.Device
+	profile     *formats.Profile
+	jobs        []*modelJob
+	refusals    refusals
+	begun       time.Time
+	chargedTime time.Duration // part of the time since begun that is in CostSeconds already
+	shareMethod string        // the method by which shares were made
+	copy        float64
 	ceilings
-	watch *stateWatch
-	busy  float64       // largest disturbance of a probe set
-	notes []subjectNote // notes of this run
+	watch          *stateWatch
+	maxDisturbance float64       // largest disturbance of a probe set
+	notes          []subjectNote // notes of this run
 	// lastWrite is the state of the file when this run read or wrote it last.
-	written fs.FileInfo
+	lastWrite fs.FileInfo
 	progress
 }
 
@@ -133,7 +133,7 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		defer unpin()
-		undo, err := goFirst(r.o.RealTime)
+		undo, err := prioritise(r.o.RealTime)
 		if err != nil {
 			return err
 		}
@@ -145,14 +145,14 @@ func (r *runner) run(ctx context.Context) error {
 	}
 
 	// Open the models, and find out what is still to be measured.
-	if err := r.open(ctx); err != nil {
+	if err := r.openModels(ctx); err != nil {
 		return err
 	}
-	skipped := r.plan()
-	if r.o.Ranges.Only && skipped == 0 && !slices.ContainsFunc(r.jobs, func(j *job) bool { return len(j.todo) > 0 }) {
+	skipped := r.planMeasurements()
+	if r.o.Ranges.OnlyRanges && skipped == 0 && !slices.ContainsFunc(r.jobs, func(j *modelJob) bool { return len(j.todo) > 0 }) {
 		r.warn("", fmt.Sprintf("no range of blocks is asked for on %s, or the profile does not hold the blocks", r.dev.Kind))
 	}
-	todo := slices.DeleteFunc(slices.Clone(r.jobs), func(j *job) bool { return len(j.todo) == 0 })
+	todo := slices.DeleteFunc(slices.Clone(r.jobs), func(j *modelJob) bool { return len(j.todo) == 0 })
 	if len(todo) == 0 {
 		return r.save()
 	}
@@ -163,34 +163,34 @@ func (r *runner) run(ctx context.Context) error {
 		return err
 	}
 	if len(r.jobs) == 0 {
-		return r.refused.noModel()
+		return r.refusals.noModel()
 	}
-	todo = slices.DeleteFunc(todo, func(j *job) bool { return !slices.Contains(r.jobs, j) })
-	est.Skipped = skipped
+	todo = slices.DeleteFunc(todo, func(j *modelJob) bool { return !slices.Contains(r.jobs, j) })
+	est.SkippedMeasurements = skipped
 	if r.o.OnEstimate != nil {
 		if err := r.o.OnEstimate(est); err != nil {
 			return err
 		}
 	}
 	for _, j := range todo {
-		r.total += j.expect
+		r.totalTime += j.expectedTime
 	}
 	if !r.knowsCeilings() {
-		r.ceilings = r.o.ceilings(ctx, r.here())
+		r.ceilings = r.o.ceilings(ctx, r.target())
 	}
 	r.watch = watchDevice(r.o, r.dev)
 	defer r.watch.stop()
 
 	// Measure group by group, and save the profile after each.
-	groups := r.groups(todo)
+	groups := r.groupJobs(todo)
 	for i, members := range groups {
 		if err := r.newGroup(members, r.deadline(groups[i:])).measure(ctx); err != nil {
 			return err
 		}
 		for _, j := range members {
-			r.done += j.expect
-			r.additivity(j)
-			r.roofline(j)
+			r.finishedTime += j.expectedTime
+			r.noteCutCost(j)
+			r.noteRoofline(j)
 		}
 		if err := r.save(); err != nil {
 			return err
@@ -200,60 +200,60 @@ func (r *runner) run(ctx context.Context) error {
 }
 
 // openModels reads every model before anything is measured, so that a bad file is found at once.
-func (r *runner) open(ctx context.Context) error {
-	names := map[string]*job{}
+func (r *runner) openModels(ctx context.Context) error {
+	names := map[string]*modelJob{}
 
 	// Open every model at each of its sizes. Names must be unique.
 	for _, path := range r.o.Models {
 		r.event(Event{Stage: StageOpen, Model: path})
-		sizes, err := variants(ctx, r, path)
+		sizes, err := openVariants(ctx, r, path)
 		if err != nil {
-			if err := r.refused.refuse(r, err); err != nil {
+			if err := r.refusals.refuse(r, err); err != nil {
 				return err
 			}
 			continue
 		}
 		for _, v := range sizes {
-			if have, ok := names[v.in.name]; ok {
-				if have.in.sha256 == v.in.sha256 {
+			if sameName, ok := names[v.info.name]; ok {
+				if sameName.info.sha256 == v.info.sha256 {
 					continue // the same file, named twice
 				}
-				return inputError("two models are called %s: %s and %s: rename one file", v.in.name, have.in.path, v.in.path)
+				return inputError("two models are called %s: %s and %s: rename one file", v.info.name, sameName.info.path, v.info.path)
 			}
-			for _, w := range v.in.warnings {
-				r.warn(v.in.name, w)
+			for _, w := range v.info.warnings {
+				r.warn(v.info.name, w)
 			}
-			j := &job{m: v.m, in: v.in, base: map[unit]bool{}, chains: map[int][]*chain{}, memory: map[unit]int64{}}
-			names[v.in.name] = j
+			j := &modelJob{m: v.m, info: v.info, measuresBlocks: map[measurementKey]bool{}, loadedByShare: map[int][]*loadedModel{}, memory: map[measurementKey]int64{}}
+			names[v.info.name] = j
 			r.jobs = append(r.jobs, j)
 		}
 	}
 
 	// Check the options' names against the models, and take over what the profile has.
 	if len(r.jobs) == 0 {
-		return r.refused.noModel()
+		return r.refusals.noModel()
 	}
-	if err := allUsed(r); err != nil {
+	if err := checkAllUsed(r); err != nil {
 		return err
 	}
-	if err := r.adopt(); err != nil {
+	if err := r.adoptCuts(); err != nil {
 		return err
 	}
-	return padding(ctx, r)
+	return checkPadding(ctx, r)
 }
 
 // planMeasurements decides what is measured. It returns how many of the requested measurements the profile has
 // already.
-func (r *runner) plan() (skipped int) {
+func (r *runner) planMeasurements() (skipped int) {
 	for _, j := range r.jobs {
-		for _, u := range r.units(j) {
-			held := j.prior && j.entry.At(r.dev.Kind, u.share, u.batch) != nil
-			if j.base[u] = !r.o.Ranges.Only && (r.o.Force || !held); j.base[u] || len(r.missing(j, u)) > 0 {
+		for _, u := range r.requestedKeys(j) {
+			isHeld := j.hasProfileCut && j.entry.FindMeasurement(r.dev.Kind, u.share, u.batch) != nil
+			if j.measuresBlocks[u] = !r.o.Ranges.OnlyRanges && (r.o.Force || !isHeld); j.measuresBlocks[u] || len(r.missingRanges(j, u)) > 0 {
 				j.todo = append(j.todo, u)
 				continue
 			}
 			skipped++
-			r.event(Event{Stage: StageSkipped, Model: j.in.name, Share: u.share, Batch: u.batch, Text: "measured already"})
+			r.event(Event{Stage: StageSkipped, Model: j.info.name, Share: u.share, Batch: u.batch, Text: "measured already"})
 		}
 	}
 	return skipped
@@ -261,24 +261,24 @@ func (r *runner) plan() (skipped int) {
 
 // requestedKeys returns the measurements that are requested of a model: those of the options or, if only ranges
 // are requested, those that the profile has.
-func (r *runner) units(j *job) []unit {
-	var out []unit
-	if r.o.Ranges.Only {
+func (r *runner) requestedKeys(j *modelJob) []measurementKey {
+	var out []measurementKey
+	if r.o.Ranges.OnlyRanges {
 		for i := range j.entry.Measurements {
 			m := &j.entry.Measurements[i]
-			if m.Device == r.dev.Kind && len(r.o.Ranges.Of(j.entry, m.Device, m.Share, m.Batch)) > 0 {
-				out = append(out, unit{m.Share, m.Batch})
+			if m.Device == r.dev.Kind && len(r.o.Ranges.List(j.entry, m.Device, m.Share, m.Batch)) > 0 {
+				out = append(out, measurementKey{m.Share, m.Batch})
 			}
 		}
 		return out
 	}
 	batches := r.o.Batches
-	if j.in.batch > 0 {
-		batches = []int{j.in.batch}
+	if j.info.batch > 0 {
+		batches = []int{j.info.batch}
 	}
 	for _, share := range r.o.Shares {
 		for _, batch := range batches {
-			out = append(out, unit{share, batch})
+			out = append(out, measurementKey{share, batch})
 		}
 	}
 	return out
@@ -287,16 +287,18 @@ func (r *runner) units(j *job) []unit {
 // knowsCeilings reports whether the profile has the highest rates of the GPU, which take seconds to measure. Those
 // of a CPU are always measured anew, because others may be using it.
 func (r *runner) knowsCeilings() bool {
-	now := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
+	current := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
 	return !r.dev.IsCPU() && !r.o.Force && slices.ContainsFunc(r.profile.Devices, func(d formats.ProfileDevice) bool {
-		return d.Device == r.dev.Kind && d.MemoryGBps > 0 && d.MatmulGflops > 0 && sameProvenance(d, now)
+		return d.Device == r.dev.Kind && d.MemoryGBps > 0 && d.MatmulGflops > 0 && sameProvenance(d, current)
 	})
 }
 
-func (r *runner) here() place { return place{r.o.Engine, r.dev, r.o.EngineOptions, r.o.Half} }
+func (r *runner) target() loadTarget {
+	return loadTarget{r.o.Engine, r.dev, r.o.EngineOptions, r.o.FP16}
+}
 
 // batches returns the batch sizes that are to be measured at a share, ascending.
-func (j *job) batches(share int) []int {
+func (j *modelJob) batches(share int) []int {
 	var out []int
 	for _, u := range j.todo {
 		if u.share == share {

@@ -43,7 +43,7 @@ func mustRun(t *testing.T, o Options) *formats.Profile {
 func TestRunMeasuresBlocksAsCut(t *testing.T) {
 	eng := newFakeEngine(uniformModel("net", 12, 100*time.Microsecond))
 	o := eng.options("net")
-	o.Blocks, o.Batches, o.Out = 4, []int{2, 1}, filepath.Join(t.TempDir(), "profile.json")
+	o.Blocks, o.Batches, o.OutPath = 4, []int{2, 1}, filepath.Join(t.TempDir(), "profile.json")
 	var est Estimate
 	o.OnEstimate = func(e Estimate) error {
 		est = e
@@ -57,8 +57,8 @@ func TestRunMeasuresBlocksAsCut(t *testing.T) {
 		if s := string(e.Stage); len(stages) == 0 || stages[len(stages)-1] != s {
 			stages = append(stages, s)
 		}
-		if e.Done < 0 || e.Done > 1 {
-			t.Errorf("progress %v at %+v", e.Done, e)
+		if e.DoneShare < 0 || e.DoneShare > 1 {
+			t.Errorf("progress %v at %+v", e.DoneShare, e)
 		}
 	}
 	p := mustRun(t, o)
@@ -68,11 +68,11 @@ func TestRunMeasuresBlocksAsCut(t *testing.T) {
 	if got := strings.Join(stages, " "); got != "open cut load fp16 warm-up sample measured sample measured sample" && !strings.HasPrefix(got, "open cut load fp16 warm-up") {
 		t.Errorf("stages %s", got)
 	}
-	if est.Device != "cpu-1" || len(est.Models) != 1 || est.Models[0].Whole != 1200*time.Microsecond || est.Models[0].Measurements != 2 || est.Expected <= 0 || est.AtMost < est.Expected {
+	if est.Device != "cpu-1" || len(est.Models) != 1 || est.Models[0].WholeTime != 1200*time.Microsecond || est.Models[0].Measurements != 2 || est.ExpectedTime <= 0 || est.MaxTime < est.ExpectedTime {
 		t.Errorf("estimate %+v", est)
 	}
 	m := p.Models[0]
-	if m.Model != "net" || m.Source.Path != relativeTo(o.Out, "net.onnx") || len(m.Blocks) != 4 || len(m.Measurements) != 2 {
+	if m.Model != "net" || m.Source.Path != relativeTo(o.OutPath, "net.onnx") || len(m.Blocks) != 4 || len(m.Measurements) != 2 {
 		t.Fatalf("model %+v", m)
 	}
 	if b := m.Blocks[1]; b.Nodes != 3 || b.Cut[0].Name != "t6" || b.CutBytesFP32 != 16 || b.CutBytesFP16 != 8 || b.WeightBytes != 3<<20 || b.FP16 == nil || b.FP16.Samples != 8 || b.FP16.Top1Agreement != 1 || b.FP16.MaxAbsDiff == 0 {
@@ -92,15 +92,15 @@ func TestRunMeasuresBlocksAsCut(t *testing.T) {
 				t.Errorf("batch %d: %+v", batch, l)
 			}
 		}
-		if got.Whole.WallUS.D() != 4*want {
-			t.Errorf("whole: %+v", got.Whole)
+		if got.WholeModel.WallUS.D() != 4*want {
+			t.Errorf("whole: %+v", got.WholeModel)
 		}
 	}
 	d := p.Devices[0]
 	if d.Device != "cpu-1" || d.Engine != "fake" || d.EngineVersion != "1" || d.Name != "fake CPU 1" || d.CopyGbps <= 0 || d.CostSeconds <= 0 || !strings.HasPrefix(d.Date, "2026-11-21T12:00:0") {
 		t.Errorf("device %+v", d)
 	}
-	onDisk, err := formats.ReadProfile(o.Out)
+	onDisk, err := formats.ReadProfile(o.OutPath)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestRunMeasuresBlocksAsCut(t *testing.T) {
 func TestRunResumes(t *testing.T) {
 	eng := newFakeEngine(uniformModel("net", 12, 100*time.Microsecond), uniformModel("other", 5, time.Millisecond))
 	o := eng.options("net")
-	o.Blocks, o.Batches, o.Out = 4, []int{1, 2}, filepath.Join(t.TempDir(), "profile.json")
+	o.Blocks, o.Batches, o.OutPath = 4, []int{1, 2}, filepath.Join(t.TempDir(), "profile.json")
 	first := mustRun(t, o)
 	runs := len(eng.log)
 	again := mustRun(t, o)
@@ -170,9 +170,9 @@ func TestCeilingsOfAGPUAreMeasuredOnce(t *testing.T) {
 	eng := newFakeEngine(uniformModel("net", 12, 100*time.Microsecond))
 	eng.devices = append(eng.devices, engine.Device{ID: "cuda:0", Kind: "L4", Name: "NVIDIA L4", Share: 1, MemoryBytes: 24 << 30, Driver: "580"})
 	o := eng.options("net")
-	o.Device, o.Blocks, o.Batches, o.Out = "cuda:0", 4, []int{1}, filepath.Join(t.TempDir(), "profile.json")
+	o.Device, o.Blocks, o.Batches, o.OutPath = "cuda:0", 4, []int{1}, filepath.Join(t.TempDir(), "profile.json")
 	measured := 0
-	o.ceilings = func(context.Context, place) ceilings {
+	o.ceilings = func(context.Context, loadTarget) ceilings {
 		measured++
 		return ceilings{memoryGBps: 300, matmulGflops: 9000}
 	}
@@ -200,7 +200,7 @@ func TestSecondDeviceTakesOverCuts(t *testing.T) {
 	gpu := engine.Device{ID: "cuda:0", Kind: "L4", Name: "NVIDIA L4", Share: 1, MemoryBytes: 24 << 30, Driver: "580"}
 	eng.devices = append(eng.devices, gpu)
 	o := eng.options("net")
-	o.Blocks, o.Batches, o.Out = 4, []int{1}, filepath.Join(t.TempDir(), "profile.json")
+	o.Blocks, o.Batches, o.OutPath = 4, []int{1}, filepath.Join(t.TempDir(), "profile.json")
 	first := mustRun(t, o)
 
 	eng.log = nil
@@ -236,7 +236,7 @@ func TestSecondDeviceTakesOverCuts(t *testing.T) {
 func TestChangedFileAndChangedEngine(t *testing.T) {
 	eng := newFakeEngine(uniformModel("net", 12, 100*time.Microsecond))
 	o := eng.options("net")
-	o.Blocks, o.Batches, o.Out = 4, []int{1, 2}, filepath.Join(t.TempDir(), "profile.json")
+	o.Blocks, o.Batches, o.OutPath = 4, []int{1, 2}, filepath.Join(t.TempDir(), "profile.json")
 	mustRun(t, o)
 	var warnings []string
 	o.Progress = func(e Event) {
@@ -260,7 +260,7 @@ func TestChangedFileAndChangedEngine(t *testing.T) {
 }
 
 // Ctrl-C keeps what is finished, in memory and on disk, and closes everything.
-func TestInterrupted(t *testing.T) {
+func TestInterruptKeepsFinishedMeasurements(t *testing.T) {
 	for _, after := range []int{1, 30, 120, 150, 180, 210, 260, 400} {
 		eng := newFakeEngine(uniformModel("net", 6, 100*time.Microsecond), uniformModel("big", 6, 30*time.Second))
 		ctx, cancel := context.WithCancel(context.Background())
@@ -271,7 +271,7 @@ func TestInterrupted(t *testing.T) {
 		}
 		o := eng.options("net", "big")
 		o.Blocks, o.Batches, o.Precision, o.FP16Samples = 3, []int{1, 2}, quickRule, -1
-		o.Out = filepath.Join(t.TempDir(), "profile.json")
+		o.OutPath = filepath.Join(t.TempDir(), "profile.json")
 		p, err := Run(ctx, o)
 		cancel()
 		if err != nil && !errors.Is(err, context.Canceled) {
@@ -284,12 +284,12 @@ func TestInterrupted(t *testing.T) {
 		for _, m := range p.Models {
 			n += len(m.Measurements)
 			for _, x := range m.Measurements {
-				if len(x.Blocks) != 3 || x.Whole == nil {
+				if len(x.Blocks) != 3 || x.WholeModel == nil {
 					t.Errorf("half a measurement: %+v", x)
 				}
 			}
 		}
-		if onDisk, rerr := formats.ReadProfile(o.Out); rerr == nil {
+		if onDisk, rerr := formats.ReadProfile(o.OutPath); rerr == nil {
 			if diff := cmp.Diff(p, onDisk); diff != "" {
 				t.Errorf("after %d runs the file differs:\n%s", after, diff)
 			}
@@ -314,7 +314,7 @@ func TestBudgetNotesLooseNumbers(t *testing.T) {
 	eng.noise = jitter(1, 0.4)
 	o := eng.options("net", "big")
 	o.Blocks, o.Batches, o.Budget, o.Precision = 4, []int{1, 2}, 2*time.Second, DefaultPrecision
-	o.Out = filepath.Join(t.TempDir(), "profile.json")
+	o.OutPath = filepath.Join(t.TempDir(), "profile.json")
 	begin := eng.clock.now()
 	var est Estimate
 	o.OnEstimate = func(e Estimate) error { est = e; return nil }
@@ -322,7 +322,7 @@ func TestBudgetNotesLooseNumbers(t *testing.T) {
 	if took := eng.clock.now().Sub(begin); took > 2500*time.Millisecond {
 		t.Errorf("a budget of 2 s took %v", took)
 	}
-	if est.Expected > o.Budget || est.AtMost > o.Budget || est.Budget != o.Budget {
+	if est.ExpectedTime > o.Budget || est.MaxTime > o.Budget || est.Budget != o.Budget {
 		t.Errorf("estimate %+v", est)
 	}
 	samples := map[int]bool{}
@@ -342,7 +342,7 @@ func TestBudgetNotesLooseNumbers(t *testing.T) {
 	for n := range samples {
 		lo, hi = min(lo, n), max(hi, n)
 	}
-	if hi > mostTurns*(lo+1) {
+	if hi > maxTurns*(lo+1) {
 		t.Errorf("samples differ: %v", samples)
 	}
 
@@ -394,7 +394,7 @@ func TestBadInput(t *testing.T) {
 		{"cuda without CUDA", func(e *fakeEngine, o *Options) {
 			o.Device = "cuda:0"
 			e.loadErr = func(_ *engine.Submodel, d engine.Device) error {
-				return &engine.MissingError{What: "device " + d.ID, Missing: []string{"libcuda.so.1"}, Kind: engine.ErrNoDevice}
+				return &engine.MissingError{Wanted: "device " + d.ID, Missing: []string{"libcuda.so.1"}, Kind: engine.ErrNoDevice}
 			}
 		}, engine.ErrNoDevice, "device cuda:0: missing libcuda.so.1"},
 		{"fallback", func(e *fakeEngine, _ *Options) {
@@ -407,10 +407,10 @@ func TestBadInput(t *testing.T) {
 				return fmt.Errorf("%w: no operator Frobnicate (node frob_1)", engine.ErrModel)
 			}
 		}, ErrInput, "net.onnx: load net"},
-		{"no folder", func(_ *fakeEngine, o *Options) { o.Out = filepath.Join("nowhere", "at", "all.json") }, ErrInput, "nowhere/at"},
+		{"no folder", func(_ *fakeEngine, o *Options) { o.OutPath = filepath.Join("nowhere", "at", "all.json") }, ErrInput, "nowhere/at"},
 		{"bad file", func(_ *fakeEngine, o *Options) {
-			o.Out = filepath.Join(t.TempDir(), "profile.json")
-			if err := os.WriteFile(o.Out, []byte(`{"format": "inferplan.profile/v1", "device": []}`), 0o644); err != nil {
+			o.OutPath = filepath.Join(t.TempDir(), "profile.json")
+			if err := os.WriteFile(o.OutPath, []byte(`{"format": "inferplan.profile/v1", "device": []}`), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}, nil, "profile to extend"},
@@ -442,7 +442,7 @@ type fakeSharer struct {
 	closed int
 }
 
-func (s *fakeSharer) Open(_ context.Context, d engine.Device, v int) (Shares, error) {
+func (s *fakeSharer) Open(_ context.Context, d engine.Device, v int) (SharedDevice, error) {
 	s.opened = append(s.opened, v)
 	f := &fakeShares{s: s, d: d, v: v}
 	for range v {
@@ -479,7 +479,7 @@ func (f *fakeShares) Close() error {
 	return nil
 }
 
-func TestShares(t *testing.T) {
+func TestSharesAreMeasuredWithConcurrentProcesses(t *testing.T) {
 	eng := newFakeEngine(uniformModel("net", 6, time.Millisecond))
 	eng.devices = append(eng.devices, engine.Device{ID: "cuda:0", Kind: "L4", Name: "NVIDIA L4", Share: 1, MemoryBytes: 24 << 30, Driver: "580"})
 	sharer := &fakeSharer{eng: eng}
@@ -502,21 +502,21 @@ func TestShares(t *testing.T) {
 	}
 }
 
-func TestGroups(t *testing.T) {
-	mk := func(weights int64, expect time.Duration) *job {
-		return &job{in: modelInfo{weightBytes: weights}, expect: expect}
+func TestGroupsFitMemoryAndTime(t *testing.T) {
+	mk := func(weights int64, expect time.Duration) *modelJob {
+		return &modelJob{info: modelInfo{weightBytes: weights}, expectedTime: expect}
 	}
 	r := &runner{dev: engine.Device{ID: "cpu:0", MemoryBytes: 12 << 30}, o: &Options{}}
-	jobs := []*job{mk(1<<20, time.Minute), mk(1<<20, time.Minute), mk(900<<20, time.Minute), mk(1<<20, time.Minute), mk(1<<20, 4*time.Minute), mk(8<<30, time.Second)}
+	jobs := []*modelJob{mk(1<<20, time.Minute), mk(1<<20, time.Minute), mk(900<<20, time.Minute), mk(1<<20, time.Minute), mk(1<<20, 4*time.Minute), mk(8<<30, time.Second)}
 	var sizes []int
-	for _, g := range r.groups(jobs) {
+	for _, g := range r.groupJobs(jobs) {
 		sizes = append(sizes, len(g))
 	}
 	if !slices.Equal(sizes, []int{4, 1, 1}) {
 		t.Errorf("groups of %v", sizes)
 	}
 	r.dev.ID = "cuda:0" // on a GPU, every model has it to itself
-	if n := len(r.groups(jobs)); n != len(jobs) {
+	if n := len(r.groupJobs(jobs)); n != len(jobs) {
 		t.Errorf("%d groups of %d models on a GPU", n, len(jobs))
 	}
 }

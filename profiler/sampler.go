@@ -44,8 +44,8 @@ type probe struct {
 	reps      int
 	cpu, wall []time.Duration
 	host      []time.Duration // host times, as many as the others if the engine reports them, else none
-	rest      func()          // leaves the device idle before an additional sample; nil for none
-	idle      []time.Duration // wall times of runs after an idle time
+	idleFirst func()          // leaves the device idle before an additional sample; nil for none
+	afterIdle []time.Duration // wall times of runs after an idle time
 }
 
 // sample runs the probe once (reps times if it is short), and once more after an idle time if idleFirst is set.
@@ -54,14 +54,14 @@ func (p *probe) sample() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
-	if p.rest != nil {
-		p.rest()
-		after, err := p.run(1)
+	if p.idleFirst != nil {
+		p.idleFirst()
+		idleTiming, err := p.run(1)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		_, w := after.PerRun()
-		p.idle = append(p.idle, w)
+		_, w := idleTiming.PerRun()
+		p.afterIdle = append(p.afterIdle, w)
 	}
 	c, w := t.PerRun()
 	p.cpu = append(p.cpu, c)
@@ -76,14 +76,14 @@ func (p *probe) sample() error {
 // the order of the blocks. So a disturbance of the machine affects a few samples of each number instead of all
 // samples of one, and a block finds the caches as the block before leaves them.
 type sampler struct {
-	rule     Precision
-	now      func() time.Time
-	turn     func() (done func())
-	deadline time.Time            // zero for none
-	beside   func() time.Duration // does the reference work; nil for none
-	again    func(*lane) bool     // reports whether a finished probe set is to be sampled again
-	finished func(*lane) error
-	progress func(done float64)
+	rule             Precision
+	now              func() time.Time
+	turn             func() (done func())
+	deadline         time.Time            // zero for none
+	measureReference func() time.Duration // does the reference work; nil for none
+	shouldRetry      func(*probeSet) bool // reports whether a finished probe set is to be sampled again
+	onFinished       func(*probeSet) error
+	progress         func(done float64)
 }
 
 // longRun is the duration from which on one run that is not faster ends the warm-up: after so long a run, clock
@@ -92,15 +92,15 @@ const longRun = 2 * time.Millisecond
 
 // warmUp runs every probe until one or two runs are not faster than the fastest before (at least two runs, at most
 // ten), and sets the repetitions of short probes.
-func (s *sampler) warmUp(ctx context.Context, l *lane) error {
+func (s *sampler) warmUp(ctx context.Context, l *probeSet) error {
 	for _, p := range l.probes {
 		// Run until the time no longer falls.
-		best, worse := time.Duration(0), 0
-		for i := 0; i < 10 && (i < 2 || worse < 1 || worse < 2 && best < longRun); i++ {
+		fastest, slowerRuns := time.Duration(0), 0
+		for i := 0; i < 10 && (i < 2 || slowerRuns < 1 || slowerRuns < 2 && fastest < longRun); i++ {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if i >= 2 && s.spent() {
+			if i >= 2 && s.isOutOfTime() {
 				break
 			}
 			t, err := p.run(1)
@@ -111,30 +111,30 @@ func (s *sampler) warmUp(ctx context.Context, l *lane) error {
 			if l.onCPU {
 				w = c
 			}
-			if best == 0 || float64(w) < 0.98*float64(best) {
-				worse = 0
+			if fastest == 0 || float64(w) < 0.98*float64(fastest) {
+				slowerRuns = 0
 			} else {
-				worse++
+				slowerRuns++
 			}
-			if best == 0 || w < best {
-				best = w
+			if fastest == 0 || w < fastest {
+				fastest = w
 			}
 		}
 
 		// Repeat short runs so often that a sample takes at least minSample.
 		p.reps = 1
-		if best < minSample {
-			p.reps = int(minSample/max(best, minSample/64)) + 1
+		if fastest < minSample {
+			p.reps = int(minSample/max(fastest, minSample/64)) + 1
 		}
 	}
 	return nil
 }
 
-func (s *sampler) spent() bool { return !s.deadline.IsZero() && !s.now().Before(s.deadline) }
+func (s *sampler) isOutOfTime() bool { return !s.deadline.IsZero() && !s.now().Before(s.deadline) }
 
 // run samples the probe sets until all are finished. If the context ends first, it returns the context's error.
 // The open sets keep their samples, and their stop reason is that they were interrupted.
-func (s *sampler) run(ctx context.Context, lanes []*lane) error {
+func (s *sampler) run(ctx context.Context, lanes []*probeSet) error {
 	for _, l := range lanes {
 		l.begun = s.now()
 	}
@@ -142,45 +142,45 @@ func (s *sampler) run(ctx context.Context, lanes []*lane) error {
 	for open > 0 {
 		open = 0
 		for _, l := range lanes {
-			if l.ended != "" {
+			if l.stopReason != "" {
 				continue
 			}
 
 			// Sample the set for some rounds, until a rule stops it.
-			for range turns(l, lanes) {
-				if s.spent() && l.rounds >= budgetRounds {
-					l.ended = endBudget
+			for range roundsPerTurn(l, lanes) {
+				if s.isOutOfTime() && l.roundCount >= budgetRounds {
+					l.stopReason = endBudget
 				} else if err := s.oneRound(ctx, l); err != nil {
-					return interrupt(ctx, lanes, err)
+					return markInterrupted(ctx, lanes, err)
 				} else {
-					l.ended = s.verdict(l)
+					l.stopReason = s.stopReason(l)
 				}
-				if l.ended != "" {
+				if l.stopReason != "" {
 					break
 				}
 			}
-			if l.ended == "" {
+			if l.stopReason == "" {
 				open++
 				continue
 			}
 
 			// Repeat a set that a busy machine disturbed, and keep the best try.
-			if s.again != nil && l.tries < busyTries && !s.spent() && s.again(l) {
-				l.giveUp(s.now())
+			if s.shouldRetry != nil && l.triesGivenUp < busyTries && !s.isOutOfTime() && s.shouldRetry(l) {
+				l.restart(s.now())
 				open++
 				continue
 			}
-			if l.tries > 0 {
-				l.keep()
+			if l.triesGivenUp > 0 {
+				l.keepBetterTry()
 			}
-			if s.finished != nil {
-				if err := s.finished(l); err != nil {
+			if s.onFinished != nil {
+				if err := s.onFinished(l); err != nil {
 					return err
 				}
 			}
 		}
 		if s.progress != nil {
-			s.progress(s.share(lanes))
+			s.progress(s.finishedShare(lanes))
 		}
 	}
 	return nil
@@ -189,36 +189,36 @@ func (s *sampler) run(ctx context.Context, lanes []*lane) error {
 // A probe set with short rounds gets several in a row, until they take 1/turnDivisor of the longest round of all
 // sets. So small models are measured as well as large ones.
 const (
-	turnPart  = 5
-	mostTurns = 16
+	turnDivisor = 5
+	maxTurns    = 16
 )
 
 // roundsPerTurn returns how many rounds a probe set gets in a row.
-func turns(l *lane, lanes []*lane) int {
-	if l.round <= 0 {
+func roundsPerTurn(l *probeSet, lanes []*probeSet) int {
+	if l.lastRoundTime <= 0 {
 		return 1
 	}
-	longest := slices.MaxFunc(lanes, func(a, b *lane) int { return cmp.Compare(a.round, b.round) }).round
-	return min(mostTurns, max(1, int(longest/(turnPart*l.round))))
+	longest := slices.MaxFunc(lanes, func(a, b *probeSet) int { return cmp.Compare(a.lastRoundTime, b.lastRoundTime) }).lastRoundTime
+	return min(maxTurns, max(1, int(longest/(turnDivisor*l.lastRoundTime))))
 }
 
-func interrupt(ctx context.Context, lanes []*lane, err error) error {
+func markInterrupted(ctx context.Context, lanes []*probeSet, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
 	for _, l := range lanes {
-		if l.ended == "" {
-			if l.best != nil {
-				l.keep()
+		if l.stopReason == "" {
+			if l.bestTry != nil {
+				l.keepBetterTry()
 			}
-			l.ended = endInterrupted
+			l.stopReason = endInterrupted
 		}
 	}
 	return ctx.Err()
 }
 
 // oneRound runs every probe of the set once. An interrupted round leaves no sample behind.
-func (s *sampler) oneRound(ctx context.Context, l *lane) error {
+func (s *sampler) oneRound(ctx context.Context, l *probeSet) error {
 	if s.turn != nil {
 		defer s.turn()()
 	}
@@ -230,8 +230,8 @@ func (s *sampler) oneRound(ctx context.Context, l *lane) error {
 		}
 		if err != nil {
 			for _, q := range l.probes {
-				q.cpu, q.wall, q.host = q.cpu[:l.rounds], q.wall[:l.rounds], q.host[:min(len(q.host), l.rounds)]
-				q.idle = q.idle[:min(len(q.idle), l.rounds)]
+				q.cpu, q.wall, q.host = q.cpu[:l.roundCount], q.wall[:l.roundCount], q.host[:min(len(q.host), l.roundCount)]
+				q.afterIdle = q.afterIdle[:min(len(q.afterIdle), l.roundCount)]
 			}
 			if err == ctx.Err() {
 				return err
@@ -239,41 +239,41 @@ func (s *sampler) oneRound(ctx context.Context, l *lane) error {
 			return fmt.Errorf("%s: %w", l.name, err)
 		}
 	}
-	l.rounds++
-	l.round = s.now().Sub(begin)
-	if s.beside != nil {
-		l.reference = append(l.reference, s.beside())
+	l.roundCount++
+	l.lastRoundTime = s.now().Sub(begin)
+	if s.measureReference != nil {
+		l.reference = append(l.reference, s.measureReference())
 	}
 	return nil
 }
 
 // stopReason returns why the set has enough samples, or "" if it has not. Intervals are computed only every few
 // rounds, because that takes sorting.
-func (s *sampler) verdict(l *lane) string {
-	if l.rounds < s.rule.MinRounds || s.now().Sub(l.begun) < s.rule.MinSpan {
+func (s *sampler) stopReason(l *probeSet) string {
+	if l.roundCount < s.rule.MinRounds || s.now().Sub(l.begun) < s.rule.MinSpan {
 		return ""
 	}
-	if l.rounds >= s.rule.MaxRounds || s.rule.MaxSpan > 0 && s.now().Sub(l.begun) >= s.rule.MaxSpan {
-		if l.loosest(s.rule.Floor) <= s.rule.HalfWidth {
+	if l.roundCount >= s.rule.MaxRounds || s.rule.MaxSpan > 0 && s.now().Sub(l.begun) >= s.rule.MaxSpan {
+		if l.loosestHalfWidth(s.rule.Floor) <= s.rule.HalfWidth {
 			return endTight
 		}
 		return endRounds
 	}
-	if step := max(1, l.rounds/10); (l.rounds-s.rule.MinRounds)%step == 0 && l.loosest(s.rule.Floor) <= s.rule.HalfWidth {
+	if step := max(1, l.roundCount/10); (l.roundCount-s.rule.MinRounds)%step == 0 && l.loosestHalfWidth(s.rule.Floor) <= s.rule.HalfWidth {
 		return endTight
 	}
 	return ""
 }
 
 // finishedShare estimates the share of the work that is done, 0 to 1.
-func (s *sampler) share(lanes []*lane) float64 {
-	var all float64
+func (s *sampler) finishedShare(lanes []*probeSet) float64 {
+	var finished float64
 	for _, l := range lanes {
-		if l.ended != "" {
-			all++
+		if l.stopReason != "" {
+			finished++
 			continue
 		}
-		all += min(0.99, float64(l.rounds)/float64(max(1, s.rule.MaxRounds)))
+		finished += min(0.99, float64(l.roundCount)/float64(max(1, s.rule.MaxRounds)))
 	}
-	return all / float64(max(1, len(lanes)))
+	return finished / float64(max(1, len(lanes)))
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // fixedLane is a lane whose probes cost what is given on the clock.
-func fixedLane(name string, clock *fakeClock, log *[]string, noise func(time.Time) float64, costs ...time.Duration) *lane {
-	l := &lane{name: name, onCPU: true}
+func fixedLane(name string, clock *fakeClock, log *[]string, noise func(time.Time) float64, costs ...time.Duration) *probeSet {
+	l := &probeSet{name: name, onCPU: true}
 	for i, c := range costs {
 		l.probes = append(l.probes, &probe{name: fmt.Sprint("block ", i), reps: 1, run: func(n int) (engine.Timing, error) {
 			if log != nil {
@@ -34,13 +34,13 @@ func fixedLane(name string, clock *fakeClock, log *[]string, noise func(time.Tim
 func TestRoundsInterleave(t *testing.T) {
 	clock := newFakeClock()
 	var log []string
-	lanes := []*lane{
+	lanes := []*probeSet{
 		fixedLane("a", clock, &log, nil, time.Millisecond, 2*time.Millisecond),
 		fixedLane("b", clock, &log, nil, time.Millisecond),
 	}
 	var order []string
 	s := &sampler{rule: Precision{HalfWidth: 0.01, MinRounds: 3, MaxRounds: 5}, now: clock.now,
-		finished: func(l *lane) error { order = append(order, l.name+" "+l.ended); return nil }}
+		onFinished: func(l *probeSet) error { order = append(order, l.name+" "+l.stopReason); return nil }}
 	if err := s.run(context.Background(), lanes); err != nil {
 		t.Fatal(err)
 	}
@@ -61,16 +61,16 @@ func TestStopsWhenTight(t *testing.T) {
 	wild := fixedLane("wild", clock, nil, jitter(2, 0.5), time.Millisecond)
 	short := fixedLane("short", clock, nil, jitter(3, 0.5), time.Microsecond)
 	s := &sampler{rule: Precision{HalfWidth: rule.HalfWidth, MinRounds: 20, MaxRounds: 60, Floor: time.Microsecond}, now: clock.now}
-	if err := s.run(context.Background(), []*lane{still, little, wild, short}); err != nil {
+	if err := s.run(context.Background(), []*probeSet{still, little, wild, short}); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		l      *lane
+		l      *probeSet
 		ended  string
 		lo, hi int
 	}{{still, endTight, 20, 20}, {little, endTight, 20, 40}, {wild, endRounds, 60, 60}, {short, endTight, 20, 20}} {
-		if c.l.ended != c.ended || c.l.rounds < c.lo || c.l.rounds > c.hi {
-			t.Errorf("%s ended %q after %d rounds, expected %q after %d to %d", c.l.name, c.l.ended, c.l.rounds, c.ended, c.lo, c.hi)
+		if c.l.stopReason != c.ended || c.l.roundCount < c.lo || c.l.roundCount > c.hi {
+			t.Errorf("%s ended %q after %d rounds, expected %q after %d to %d", c.l.name, c.l.stopReason, c.l.roundCount, c.ended, c.lo, c.hi)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func TestBurstMovesNoMedian(t *testing.T) {
 		}
 		return 1
 	}
-	var lanes []*lane
+	var lanes []*probeSet
 	for i := range 4 {
 		lanes = append(lanes, fixedLane(fmt.Sprint("l", i), clock, nil, burst, time.Millisecond, 3*time.Millisecond))
 	}
@@ -99,7 +99,7 @@ func TestBurstMovesNoMedian(t *testing.T) {
 			t.Fatalf("sampled for %v only", got)
 		}
 		for i, want := range []time.Duration{time.Millisecond, 3 * time.Millisecond} {
-			if lat := l.latency(l.probes[i], l.quiet()); lat.CPUUS.D() != want {
+			if lat := l.latency(l.probes[i], l.quietRounds()); lat.CPUUS.D() != want {
 				t.Errorf("%s block %d: %v, expected %v", l.name, i, lat.CPUUS.D(), want)
 			}
 		}
@@ -120,11 +120,11 @@ func TestQuietHalf(t *testing.T) {
 	}
 	l := fixedLane("a", clock, nil, busy, time.Millisecond, 2*time.Millisecond, 300*time.Microsecond)
 	s := &sampler{rule: Precision{HalfWidth: 0.01, MinRounds: 800, MaxRounds: 800}, now: clock.now}
-	if err := s.run(context.Background(), []*lane{l}); err != nil {
+	if err := s.run(context.Background(), []*probeSet{l}); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []float64{1000, 2000, 300} {
-		lat := l.latency(l.probes[i], l.quiet())
+		lat := l.latency(l.probes[i], l.quietRounds())
 		if got := float64(lat.CPUUS) / 1000; got < 0.99*want || got > 1.01*want {
 			t.Errorf("block %d: %v us, expected %v", i, got, want)
 		}
@@ -139,7 +139,7 @@ func TestQuietHalf(t *testing.T) {
 func TestBudgetIsFair(t *testing.T) {
 	for _, budget := range []time.Duration{0, 10 * time.Millisecond, 150 * time.Millisecond, 400 * time.Millisecond} {
 		clock := newFakeClock()
-		lanes := []*lane{
+		lanes := []*probeSet{
 			fixedLane("light", clock, nil, jitter(1, 0.3), 200*time.Microsecond),
 			fixedLane("heavy", clock, nil, jitter(2, 0.3), 8*time.Millisecond, 4*time.Millisecond),
 		}
@@ -148,12 +148,12 @@ func TestBudgetIsFair(t *testing.T) {
 		if err := s.run(context.Background(), lanes); err != nil {
 			t.Fatal(err)
 		}
-		a, b := lanes[0].rounds, lanes[1].rounds
-		if a < budgetRounds || b < budgetRounds || b > a+1 || a > mostTurns*(b+1) {
+		a, b := lanes[0].roundCount, lanes[1].roundCount
+		if a < budgetRounds || b < budgetRounds || b > a+1 || a > maxTurns*(b+1) {
 			t.Errorf("budget %v: %d and %d rounds", budget, a, b)
 		}
-		if lanes[0].ended != endBudget {
-			t.Errorf("budget %v: ended %s", budget, lanes[0].ended)
+		if lanes[0].stopReason != endBudget {
+			t.Errorf("budget %v: ended %s", budget, lanes[0].stopReason)
 		}
 		if took := clock.now().Sub(begin); took > budget+100*time.Millisecond {
 			t.Errorf("budget %v: took %v", budget, took)
@@ -175,11 +175,11 @@ func TestInterruptedRoundLeavesNothing(t *testing.T) {
 		return 1
 	}, time.Millisecond, time.Millisecond, time.Millisecond)
 	s := &sampler{rule: Precision{HalfWidth: 0.01, MinRounds: 20, MaxRounds: 20}, now: clock.now}
-	if err := s.run(ctx, []*lane{l}); !errors.Is(err, context.Canceled) {
+	if err := s.run(ctx, []*probeSet{l}); !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v", err)
 	}
-	if l.ended != endInterrupted || l.rounds != 2 {
-		t.Errorf("ended %q after %d rounds", l.ended, l.rounds)
+	if l.stopReason != endInterrupted || l.roundCount != 2 {
+		t.Errorf("ended %q after %d rounds", l.stopReason, l.roundCount)
 	}
 	for _, p := range l.probes {
 		if len(p.cpu) != 2 || len(p.wall) != 2 {
@@ -194,7 +194,7 @@ func TestProbeErrorNamesIt(t *testing.T) {
 	boom := errors.New("device lost")
 	l.probes[0].run = func(int) (engine.Timing, error) { return engine.Timing{}, boom }
 	s := &sampler{rule: DefaultPrecision, now: clock.now}
-	err := s.run(context.Background(), []*lane{l})
+	err := s.run(context.Background(), []*probeSet{l})
 	if !errors.Is(err, boom) || !strings.Contains(err.Error(), "resnet50, share 1/1, batch 4: block 0") {
 		t.Errorf("error %v", err)
 	}
@@ -209,7 +209,7 @@ func TestWarmUp(t *testing.T) {
 	}, 100*time.Microsecond)
 	tiny := fixedLane("tiny", clock, nil, nil, 500*time.Nanosecond)
 	s := &sampler{rule: DefaultPrecision, now: clock.now}
-	for _, x := range []*lane{l, tiny} {
+	for _, x := range []*probeSet{l, tiny} {
 		if err := s.warmUp(context.Background(), x); err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +222,7 @@ func TestWarmUp(t *testing.T) {
 	}
 }
 
-func TestTogether(t *testing.T) {
+func TestTogetherGivesMeanTime(t *testing.T) {
 	var runs []func(int) (engine.Timing, error)
 	for _, ms := range []time.Duration{1, 2, 6} {
 		runs = append(runs, func(n int) (engine.Timing, error) {
@@ -230,13 +230,13 @@ func TestTogether(t *testing.T) {
 			return engine.Timing{Runs: n, CPU: d, Wall: d}, nil
 		})
 	}
-	got, err := Together(runs)(2)
+	got, err := RunTogether(runs)(2)
 	if _, wall := got.PerRun(); err != nil || wall != 3*time.Millisecond {
 		t.Errorf("%+v, %v: expected the mean, 3 ms", got, err)
 	}
 	boom := errors.New("worker lost")
 	runs = append(slices.Clone(runs), func(int) (engine.Timing, error) { return engine.Timing{}, boom })
-	if _, err := Together(runs)(1); !errors.Is(err, boom) {
+	if _, err := RunTogether(runs)(1); !errors.Is(err, boom) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -14,7 +14,7 @@ func TestMeansOfServing(t *testing.T) {
 	o := eng.options("net")
 	o.Blocks, o.Batches, o.Precision = 4, []int{1, 2}, Precision{HalfWidth: 1e-9, MinRounds: 40, MaxRounds: 40}
 	rests, rest := 0, false
-	o.rest = func() { rests, rest = rests+1, true }
+	o.letIdle = func() { rests, rest = rests+1, true }
 	runs := 0
 	eng.noise = func(time.Time) float64 {
 		runs++
@@ -32,7 +32,7 @@ func TestMeansOfServing(t *testing.T) {
 		t.Errorf("%d rests, expected one a round of the smallest batch, 40", rests)
 	}
 	for _, m := range p.Models[0].Measurements {
-		w := m.Whole
+		w := m.WholeModel
 		ratio := float64(w.MeanUS) / float64(w.WallUS)
 		t.Logf("batch %d: median %v, mean %v, after a rest %v", m.Batch, w.WallUS, w.MeanUS, w.IdleUS)
 		if ratio < 1.02 || ratio > 1.3 {

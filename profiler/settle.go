@@ -35,41 +35,41 @@ func PlannedModels(profilePath string, profile *formats.Profile, plan *formats.P
 }
 
 // SettleResult is the result of Settle.
-type Settled struct {
+type SettleResult struct {
 	Plan   *formats.Plan
 	Solves int
 	Ranges int // number of measurements with new ranges
 	// EstimatedKinds are the kinds of devices whose stages still have estimated times, because this machine has no
 	// such device or the budget is spent.
-	Left []string
+	EstimatedKinds []string
 }
 
 // Settle solves, measures the ranges whose times the plan's stages estimate, and solves again, until no stage of
 // the plan is estimated. It measures on the devices of this machine, within a budget of time. optionsFor returns
 // the options with which a kind is measured; their OutPath names the profile that solve reads.
-func Settle(ctx context.Context, budget time.Duration, on func(plan *formats.Plan, kind string) Options, solve func() (*formats.Plan, error)) (Settled, error) {
-	var s Settled
+func Settle(ctx context.Context, budget time.Duration, optionsFor func(plan *formats.Plan, kind string) Options, solve func() (*formats.Plan, error)) (SettleResult, error) {
+	var s SettleResult
 	begun := time.Now()
 	for {
 		plan, err := solve()
 		if err != nil {
 			return s, err
 		}
-		s.Plan, s.Left = plan, estimatedOn(plan)
+		s.Plan, s.EstimatedKinds = plan, estimatedOn(plan)
 		s.Solves++
-		before := s.Ranges
-		for _, kind := range s.Left {
-			one := on(plan, kind)
-			if one.Budget = budget - time.Since(begun); one.Budget <= 0 {
+		measurementsBefore := s.Ranges
+		for _, kind := range s.EstimatedKinds {
+			kindOptions := optionsFor(plan, kind)
+			if kindOptions.Budget = budget - time.Since(begun); kindOptions.Budget <= 0 {
 				return s, nil
 			}
-			n, err := measureUsed(ctx, one, plan)
+			n, err := measureUsed(ctx, kindOptions, plan)
 			if err != nil {
 				return s, fmt.Errorf("measuring the stages of the plan on %s: %w", kind, err)
 			}
 			s.Ranges += n
 		}
-		if s.Ranges == before {
+		if s.Ranges == measurementsBefore {
 			return s, nil
 		}
 	}
@@ -77,21 +77,21 @@ func Settle(ctx context.Context, budget time.Duration, on func(plan *formats.Pla
 
 // measureUsed measures the ranges that a plan uses. It returns the number of measurements that got new ranges.
 func measureUsed(ctx context.Context, o Options, plan *formats.Plan) (int, error) {
-	profile, err := formats.ReadProfile(o.Out)
+	profile, err := formats.ReadProfile(o.OutPath)
 	if err != nil {
 		return 0, fmt.Errorf("profile to extend: %w", err)
 	}
-	if o.Models, err = PlannedModels(o.Out, profile, plan); err != nil {
+	if o.Models, err = PlannedModels(o.OutPath, profile, plan); err != nil {
 		return 0, err
 	}
 	o.Ranges = UsedRanges(plan)
-	n, tell := 0, o.Progress
+	n, report := 0, o.Progress
 	o.Progress = func(e Event) {
 		if e.Stage == StageMeasured {
 			n++
 		}
-		if tell != nil {
-			tell(e)
+		if report != nil {
+			report(e)
 		}
 	}
 	_, err = Run(ctx, o)

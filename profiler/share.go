@@ -10,13 +10,13 @@ import (
 )
 
 // DeviceSharer splits a GPU into equal shares, each with its own worker process.
-type Sharer interface {
+type DeviceSharer interface {
 	// Open starts v workers on 1/v shares of the device.
-	Open(ctx context.Context, d engine.Device, v int) (Shares, error)
+	Open(ctx context.Context, d engine.Device, v int) (SharedDevice, error)
 }
 
 // SharedDevice is a device split into equal shares.
-type Shares interface {
+type SharedDevice interface {
 	// Engines returns one engine per share. A block that it loads runs on its share.
 	Engines() []engine.Engine
 	// Device returns the device to pass to Load of share i's engine.
@@ -29,7 +29,7 @@ type Shares interface {
 // RunTogether combines copies of the same block, one per share, into one run in which all copies run at the same
 // time. So a share is timed while its neighbours work: they share memory bandwidth and caches even if they share
 // no processor. The result is the mean over the copies.
-func Together(copies []func(n int) (engine.Timing, error)) func(n int) (engine.Timing, error) {
+func RunTogether(copies []func(n int) (engine.Timing, error)) func(n int) (engine.Timing, error) {
 	if len(copies) == 1 {
 		return copies[0]
 	}

@@ -11,15 +11,15 @@ import (
 )
 
 // GPUState holds what a GPU reports of itself at a moment. A value is 0 if it is not reported.
-type State struct {
+type GPUState struct {
 	Watts                        float64
 	ClockMHz, MemoryMHz, Celsius int
-	Lowered                      bool // the clocks are lowered for power or heat
+	ClocksLowered                bool // the clocks are lowered for power or heat
 }
 
 // StateReader reads a GPU's power and clocks.
 type StateReader interface {
-	Read() (State, error)
+	Read() (GPUState, error)
 	Close()
 }
 
@@ -30,10 +30,10 @@ const statePeriod = 100 * time.Millisecond
 type stateWatch struct {
 	reader StateReader
 	quit   chan struct{}
-	done   sync.WaitGroup
+	ended  sync.WaitGroup
 
-	mu   sync.Mutex
-	seen []State
+	mu       sync.Mutex
+	readings []GPUState
 }
 
 // watchDevice starts to read the state of a GPU. If the state cannot be read, the watch has no readings.
@@ -47,11 +47,11 @@ func watchDevice(o *Options, d engine.Device) *stateWatch {
 		return w
 	}
 	w.reader = r
-	w.done.Go(func() {
+	w.ended.Go(func() {
 		t := time.NewTicker(statePeriod)
 		defer t.Stop()
 		for {
-			w.take()
+			w.readOnce()
 			select {
 			case <-w.quit:
 				return
@@ -62,13 +62,13 @@ func watchDevice(o *Options, d engine.Device) *stateWatch {
 	return w
 }
 
-func (w *stateWatch) take() {
+func (w *stateWatch) readOnce() {
 	s, err := w.reader.Read()
 	if err != nil {
 		return
 	}
 	w.mu.Lock()
-	w.seen = append(w.seen, s)
+	w.readings = append(w.readings, s)
 	w.mu.Unlock()
 }
 
@@ -78,7 +78,7 @@ func (w *stateWatch) stop() {
 		return
 	}
 	close(w.quit)
-	w.done.Wait()
+	w.ended.Wait()
 	w.reader.Close()
 	w.reader = nil
 }
@@ -86,7 +86,7 @@ func (w *stateWatch) stop() {
 // summary summarises the readings so far. Without readings it returns nil.
 func (w *stateWatch) summary() *formats.DeviceState {
 	w.mu.Lock()
-	seen := slices.Clone(w.seen)
+	seen := slices.Clone(w.readings)
 	w.mu.Unlock()
 	if len(seen) == 0 {
 		return nil
@@ -94,21 +94,21 @@ func (w *stateWatch) summary() *formats.DeviceState {
 	out := &formats.DeviceState{Samples: len(seen)}
 	var watts []float64
 	var clocks, memory []int
-	lowered := 0
+	loweredReadings := 0
 	for _, s := range seen {
 		watts, clocks, memory = append(watts, s.Watts), append(clocks, s.ClockMHz), append(memory, s.MemoryMHz)
 		out.CelsiusMax = max(out.CelsiusMax, s.Celsius)
-		if s.Lowered {
-			lowered++
+		if s.ClocksLowered {
+			loweredReadings++
 		}
 	}
-	out.WattsMedian, out.WattsMax = middle(watts), slices.Max(watts)
-	out.ClockMHzMin, out.ClockMHzMedian, out.MemoryMHz = slices.Min(clocks), middle(clocks), middle(memory)
-	out.Throttled = float64(lowered*1000/len(seen)) / 1000
+	out.WattsMedian, out.WattsMax = medianOf(watts), slices.Max(watts)
+	out.ClockMHzMin, out.ClockMHzMedian, out.MemoryMHz = slices.Min(clocks), medianOf(clocks), medianOf(memory)
+	out.ThrottledShare = float64(loweredReadings*1000/len(seen)) / 1000
 	return out
 }
 
-func middle[T cmp.Ordered](list []T) T {
+func medianOf[T cmp.Ordered](list []T) T {
 	s := slices.Sorted(slices.Values(list))
 	return s[len(s)/2]
 }

@@ -13,12 +13,12 @@ type fakeReader struct {
 	closed atomic.Bool
 }
 
-func (f *fakeReader) Read() (State, error) {
+func (f *fakeReader) Read() (GPUState, error) {
 	n := f.reads.Add(1)
 	if n == 2 {
-		return State{}, errors.New("busy")
+		return GPUState{}, errors.New("busy")
 	}
-	return State{Watts: float64(100 * n), ClockMHz: int(2000 - 10*n), MemoryMHz: 2600, Celsius: int(40 + n), Lowered: n == 3}, nil
+	return GPUState{Watts: float64(100 * n), ClockMHz: int(2000 - 10*n), MemoryMHz: 2600, Celsius: int(40 + n), ClocksLowered: n == 3}, nil
 }
 
 func (f *fakeReader) Close() { f.closed.Store(true) }
@@ -38,10 +38,10 @@ func TestStateWatch(t *testing.T) {
 	// Whatever was read beside: three more readings of known content.
 	w = &stateWatch{reader: &fakeReader{}}
 	for range 3 {
-		w.take()
+		w.readOnce()
 	}
 	s := w.summary()
-	if s == nil || s.Samples != 2 || s.WattsMedian != 300 || s.WattsMax != 300 || s.ClockMHzMin != 1970 || s.CelsiusMax != 43 || s.Throttled != 0.5 || s.MemoryMHz != 2600 {
+	if s == nil || s.Samples != 2 || s.WattsMedian != 300 || s.WattsMax != 300 || s.ClockMHzMin != 1970 || s.CelsiusMax != 43 || s.ThrottledShare != 0.5 || s.MemoryMHz != 2600 {
 		t.Errorf("%+v", s)
 	}
 	for name, o := range map[string]*Options{

@@ -49,12 +49,12 @@ func drift(samples []time.Duration) document.Micros {
 	if len(samples) < 2*formats.Stretches {
 		return 0
 	}
-	means := stretches(samples, func(part []time.Duration) time.Duration { return mean(part).D() })
+	means := stretchFigures(samples, func(part []time.Duration) time.Duration { return mean(part).D() })
 	return document.Micros(stat.StdDev(means, nil))
 }
 
 // stretchFigures applies figure to each of eight consecutive parts of samples in time order.
-func stretches(samples []time.Duration, figure func([]time.Duration) time.Duration) []float64 {
+func stretchFigures(samples []time.Duration, figure func([]time.Duration) time.Duration) []float64 {
 	out, n := make([]float64, formats.Stretches), len(samples)
 	for k := range out {
 		out[k] = float64(figure(samples[k*n/formats.Stretches : (k+1)*n/formats.Stretches]))
@@ -80,11 +80,11 @@ func halfWidth(samples []time.Duration) time.Duration {
 		return 0
 	}
 	lo, hi, _ := report.MedianInterval(slices.Sorted(slices.Values(samples)), confidence)
-	half := (hi - lo) / 2
+	halfInterval := (hi - lo) / 2
 	if n < 2*formats.Stretches {
-		return half
+		return halfInterval
 	}
-	medians := stretches(samples, median)
-	_, left, right := report.MeanInterval(medians, confidence)
-	return max(half, time.Duration((right-left)/2))
+	medians := stretchFigures(samples, median)
+	_, lower, upper := report.MeanInterval(medians, confidence)
+	return max(halfInterval, time.Duration((upper-lower)/2))
 }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestSummarize(t *testing.T) {
+func TestSummarizeGivesMedianAndP99(t *testing.T) {
 	us := time.Microsecond
 	var wall, cpu []time.Duration
 	for i := range 101 { // 0..100 us in a scattered order
@@ -33,7 +33,7 @@ func TestSummarize(t *testing.T) {
 
 // Means of stretches that differ by what the machine's speed changes tell it; scatter within
 // stretches counts little, and few samples tell nothing.
-func TestDrift(t *testing.T) {
+func TestDriftIgnoresScatter(t *testing.T) {
 	const ms = time.Millisecond
 	var steady, drifting []time.Duration
 	for i := range 160 {

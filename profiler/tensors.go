@@ -25,7 +25,7 @@ func inputInfos(in *modelInfo) []formats.TensorInfo {
 		if in.inputAxes != nil {
 			out[i].DynamicAxes = in.inputAxes[i]
 		}
-		if v := in.values[out[i].Name].Values; len(v) <= mostValues {
+		if v := in.values[out[i].Name].Values; len(v) <= maxStoredValues {
 			out[i].Value = v
 		}
 	}
@@ -44,7 +44,7 @@ func outputInfos(in *modelInfo) []formats.TensorInfo {
 }
 
 // maxStoredValues is the largest number of values of an input that a profile stores.
-const mostValues = 1 << 16
+const maxStoredValues = 1 << 16
 
 // constantInfos returns the profile's entries for the inputs that became constants.
 func constantInfos(list []graph.Constant) []formats.TensorInfo {
@@ -64,10 +64,10 @@ func tensorInfos(specs []engine.Spec) []formats.TensorInfo {
 }
 
 // inputValues are the values that inputs are measured with in place of seeded ones, by the inputs' names.
-type values map[string]graph.Literal
+type inputValues map[string]graph.Literal
 
 // fill writes an input's given value or, if there is none, seeded values.
-func (v values) fill(t engine.Tensor, sample int) error {
+func (v inputValues) fill(t engine.Tensor, sample int) error {
 	spec := t.Spec()
 	value, ok := v[spec.Name]
 	if !ok {
@@ -82,7 +82,7 @@ func (v values) fill(t engine.Tensor, sample int) error {
 }
 
 // fillAll fills a model's inputs.
-func (v values) fillAll(inputs []engine.Tensor, sample int) error {
+func (v inputValues) fillAll(inputs []engine.Tensor, sample int) error {
 	for _, t := range inputs {
 		if err := v.fill(t, sample); err != nil {
 			return err

@@ -41,10 +41,10 @@ type TRTExecOptions struct {
 	Values map[string]map[string]graph.Literal
 	// Operators are the libraries of custom operators that the engine has.
 	Operators []modelfile.OperatorLibrary
-	Out       string // the profile's file, to which paths are relative
+	OutPath   string // the profile's file, to which paths are relative
 
 	// Profile is the profile that the numbers are added to, whose cuts are used. It may be nil.
-	Into *formats.Profile
+	Profile *formats.Profile
 }
 
 // ImportTRTExec makes a profile from the measurements of trtexec.
@@ -68,7 +68,7 @@ type TRTExecOptions struct {
 // A run without layers gives the whole model as one block.
 func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, error) {
 	im := &trtImport{o: o, notes: []string{}}
-	if err := im.check(); err != nil {
+	if err := im.checkInputs(); err != nil {
 		return nil, err
 	}
 	if o.File != "" {
@@ -78,7 +78,7 @@ func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, err
 	}
 	var err error
 	switch {
-	case !im.layered:
+	case !im.hasLayers:
 		err = im.asWhole()
 	case o.File == "":
 		err = im.byTime()
@@ -93,16 +93,16 @@ func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, err
 
 // trtImport is the state of an import.
 type trtImport struct {
-	o       TRTExecOptions
-	layered bool
-	model   model // the model of the file; nil without a file
-	chain   *graph.Chain
-	blocks  []formats.Block
-	times   [][]time.Duration // times by run and block, before scaling
-	notes   []string
+	o         TRTExecOptions
+	hasLayers bool
+	model     model // the model of the file; nil without a file
+	chain     *graph.Chain
+	blocks    []formats.Block
+	times     [][]time.Duration // times by run and block, before scaling
+	notes     []string
 }
 
-func (im *trtImport) check() error {
+func (im *trtImport) checkInputs() error {
 	o := &im.o
 	if o.Blocks == 0 {
 		o.Blocks = DefaultBlocks
@@ -143,15 +143,15 @@ func (im *trtImport) check() error {
 		case i > 0 && r.Batch == o.Runs[i-1].Batch && r.Share == o.Runs[i-1].Share:
 			return inputError("%s: batch %d on a share 1/%d a second time", r.Name, r.Batch, r.Share)
 		}
-		im.layered = im.layered || r.Layers != nil
+		im.hasLayers = im.hasLayers || r.Layers != nil
 	}
 
 	// Numbers of TensorRT do not mix with measured ones of the same device kind.
 	if h := im.device(); h != nil && (h.Engine != importedEngine || h.Provider != trtProvider) {
-		return inputError("the profile has %s from elsewhere (%s): import under another kind, such as %s-trt, or into another profile (-o)", h.Device, describe(*h), h.Device)
+		return inputError("the profile has %s from elsewhere (%s): import under another kind, such as %s-trt, or into another profile (-o)", h.Device, describeDevice(*h), h.Device)
 	}
 	for _, r := range o.Runs {
-		if im.layered && r.Layers == nil {
+		if im.hasLayers && r.Layers == nil {
 			return inputError("%s: no layers, which other runs have: export them too (--exportProfile), or give none", r.Name)
 		}
 	}
@@ -166,11 +166,11 @@ const (
 
 // device returns the kind in the profile that the numbers are added to, or nil.
 func (im *trtImport) device() *formats.ProfileDevice {
-	if im.o.Into == nil {
+	if im.o.Profile == nil {
 		return nil
 	}
-	for i := range im.o.Into.Devices {
-		if h := &im.o.Into.Devices[i]; h.Device == im.o.Device.Device {
+	for i := range im.o.Profile.Devices {
+		if h := &im.o.Profile.Devices[i]; h.Device == im.o.Device.Device {
 			return h
 		}
 	}
@@ -178,9 +178,9 @@ func (im *trtImport) device() *formats.ProfileDevice {
 }
 
 func (im *trtImport) open(ctx context.Context) error {
-	opt := &Options{Engine: im.o.Prober, Dims: im.o.Dims, Values: im.o.Values, Operators: im.o.Operators, Profile: im.o.Into}
-	if im.o.Into != nil {
-		opt.like = im.o.Into.Find(im.o.Model)
+	opt := &Options{Engine: im.o.Prober, Dims: im.o.Dims, Values: im.o.Values, Operators: im.o.Operators, Profile: im.o.Profile}
+	if im.o.Profile != nil {
+		opt.basedOn = im.o.Profile.FindModel(im.o.Model)
 	}
 	m, err := openONNX(ctx, im.o.File, opt)
 	if err != nil {
@@ -194,12 +194,12 @@ func (im *trtImport) open(ctx context.Context) error {
 }
 
 // profileModel returns the model in the profile that the numbers are added to, or nil.
-func (im *trtImport) have() *formats.ProfileModel {
-	if im.o.Into == nil {
+func (im *trtImport) profileModel() *formats.ProfileModel {
+	if im.o.Profile == nil {
 		return nil
 	}
 	e := &formats.ProfileModel{Model: im.o.Model, Source: im.source()}
-	if m := findModel(im.o.Into, e); m != nil && sameSource(m, e) {
+	if m := findModel(im.o.Profile, e); m != nil && sameSource(m, e) {
 		return m
 	}
 	return nil
@@ -210,17 +210,17 @@ func (im *trtImport) source() *formats.ModelSource {
 		return nil
 	}
 	in := im.model.info()
-	return &formats.ModelSource{Path: relativeTo(im.o.Out, in.path), SHA256: in.sha256, Weights: in.files}
+	return &formats.ModelSource{Path: relativeTo(im.o.OutPath, in.path), SHA256: in.sha256, Weights: in.files}
 }
 
 // asWhole makes the whole model one block.
 func (im *trtImport) asWhole() error {
-	if h := im.have(); h != nil && len(h.Blocks) != 1 {
+	if h := im.profileModel(); h != nil && len(h.Blocks) != 1 {
 		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.o.Model, len(h.Blocks))
 	}
 	im.blocks = []formats.Block{{Name: "block0"}}
 	if im.model != nil {
-		im.blocks = describeBlocks(im.model.whole())
+		im.blocks = describeBlocks(im.model.wholeModel())
 	}
 	for range im.o.Runs {
 		im.times = append(im.times, []time.Duration{0})
@@ -254,17 +254,17 @@ func (im *trtImport) profile() *formats.Profile {
 	var scales []string
 	for i, r := range o.Runs {
 		me := formats.Measurement{Device: d.Device, Share: r.Share, Batch: r.Batch}
-		whole := sumOf(im.times[i])
+		wholeTime := sumOf(im.times[i])
 		samples := 0
 		if r.Layers != nil {
 			samples = r.Layers.Count
 		}
-		me.Whole = &formats.Latency{WallUS: document.Micros(whole), Samples: samples}
+		me.WholeModel = &formats.Latency{WallUS: document.Micros(wholeTime), Samples: samples}
 		scale := 1.0
 		if r.Times != nil {
-			me.Whole = latencyOf(r.Times)
-			if whole > 0 {
-				scale = float64(me.Whole.WallUS) / float64(whole)
+			me.WholeModel = latencyOf(r.Times)
+			if wholeTime > 0 {
+				scale = float64(me.WholeModel.WallUS) / float64(wholeTime)
 				scales = append(scales, fmt.Sprintf("%.3f at batch %d", scale, r.Batch))
 			}
 			d.CostSeconds += sumOf(r.Times).Seconds()
@@ -272,7 +272,7 @@ func (im *trtImport) profile() *formats.Profile {
 		for _, t := range im.times[i] {
 			l := formats.Latency{WallUS: max(document.Micros(float64(t)*scale+0.5), 1), Samples: samples}
 			if r.Layers == nil {
-				l = *me.Whole
+				l = *me.WholeModel
 			}
 			me.Blocks = append(me.Blocks, l)
 		}

@@ -10,17 +10,17 @@ import (
 )
 
 // layersNameFormat makes the name of a block of layers, from which a later import learns where it was cut.
-const layersName = "layers %d-%d"
+const layersNameFormat = "layers %d-%d"
 
 // byTime groups the layers into blocks by time, the same in all runs.
 func (im *trtImport) byTime() error {
 	// All runs must have the same layers.
-	first := im.o.Runs[0].Layers.Layers
+	firstLayers := im.o.Runs[0].Layers.Layers
 	for _, r := range im.o.Runs[1:] {
-		for i := range max(len(first), len(r.Layers.Layers)) {
+		for i := range max(len(firstLayers), len(r.Layers.Layers)) {
 			a, b := "nothing", "nothing"
-			if i < len(first) {
-				a = first[i].Name
+			if i < len(firstLayers) {
+				a = firstLayers[i].Name
 			}
 			if i < len(r.Layers.Layers) {
 				b = r.Layers.Layers[i].Name
@@ -32,23 +32,23 @@ func (im *trtImport) byTime() error {
 	}
 
 	// Group by the layers' shares of the time, summed over the runs.
-	costs := make([]float64, len(first))
+	costs := make([]float64, len(firstLayers))
 	for _, r := range im.o.Runs {
 		for i, l := range r.Layers.Layers {
 			costs[i] += l.Time.Seconds() / r.Layers.Total().Seconds()
 		}
 	}
-	bounds := graph.Group(costs, make([]int64, len(costs)+1), im.o.Blocks)
-	if h := im.have(); h != nil {
+	bounds := graph.GroupParts(costs, make([]int64, len(costs)+1), im.o.Blocks)
+	if h := im.profileModel(); h != nil {
 		var err error
-		if bounds, err = layerBounds(h, len(first)); err != nil {
+		if bounds, err = layerBounds(h, len(firstLayers)); err != nil {
 			return err
 		}
 	}
 
 	// Sum the times by block.
 	for k := range bounds[1:] {
-		im.blocks = append(im.blocks, formats.Block{Name: fmt.Sprintf(layersName, bounds[k], bounds[k+1]-1)})
+		im.blocks = append(im.blocks, formats.Block{Name: fmt.Sprintf(layersNameFormat, bounds[k], bounds[k+1]-1)})
 	}
 	for _, r := range im.o.Runs {
 		times := make([]time.Duration, len(im.blocks))
@@ -59,7 +59,7 @@ func (im *trtImport) byTime() error {
 		}
 		im.times = append(im.times, times)
 	}
-	im.notes = append(im.notes, fmt.Sprintf("%d layers in %d blocks by time; what crosses between them is not known without the model's file", len(first), len(im.blocks)))
+	im.notes = append(im.notes, fmt.Sprintf("%d layers in %d blocks by time; what crosses between them is not known without the model's file", len(firstLayers), len(im.blocks)))
 	return nil
 }
 
@@ -67,8 +67,8 @@ func (im *trtImport) byTime() error {
 func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
 	bounds := []int{0}
 	for _, b := range m.Blocks {
-		var from, to int
-		if n, err := fmt.Sscanf(b.Name, layersName, &from, &to); n != 2 || err != nil || from != bounds[len(bounds)-1] || to < from {
+		var firstLayer, to int
+		if n, err := fmt.Sscanf(b.Name, layersNameFormat, &firstLayer, &to); n != 2 || err != nil || firstLayer != bounds[len(bounds)-1] || to < firstLayer {
 			return nil, inputError("%s is cut otherwise in the profile (block %s): give its file (--model), or write another profile (-o)", m.Model, b.Name)
 		}
 		bounds = append(bounds, to+1)
@@ -87,22 +87,22 @@ func (im *trtImport) byGraph() error {
 
 	// A layer forbids the cuts inside its span.
 	names := newOperators(im.chain)
-	spans := make([][]span, len(im.o.Runs))
-	free := make([]string, im.chain.Atoms()+1) // by cut: the name of the layer that forbids it
+	spans := make([][]atomSpan, len(im.o.Runs))
+	forbiddenBy := make([]string, im.chain.AtomCount()+1) // by cut: the name of the layer that forbids it
 	for i, r := range im.o.Runs {
 		var err error
 		if spans[i], err = names.match(r); err != nil {
 			return err
 		}
 		for _, s := range spans[i] {
-			for c := s.first + 1; c <= s.last; c++ {
-				free[c] = s.layer
+			for c := s.firstAtom + 1; c <= s.lastAtom; c++ {
+				forbiddenBy[c] = s.layer
 			}
 		}
 	}
 	var cuts []int // allowed cuts, with both ends
 	var cross []int64
-	for c, layer := range free {
+	for c, layer := range forbiddenBy {
 		if layer == "" {
 			cuts = append(cuts, c)
 			cross = append(cross, im.chain.Cuts[c].Bytes)
@@ -112,35 +112,35 @@ func (im *trtImport) byGraph() error {
 	// Group the parts between the allowed cuts.
 	costs := make([]float64, len(cuts)-1)
 	for i, r := range im.o.Runs {
-		for k, t := range between(cuts, spans[i]) {
+		for k, t := range sumByBlock(cuts, spans[i]) {
 			costs[k] += t.Seconds() / r.Layers.Total().Seconds()
 		}
 	}
-	bounds := graph.Group(costs, cross, im.o.Blocks)
+	bounds := graph.GroupParts(costs, cross, im.o.Blocks)
 	chosen := make([]int, len(bounds))
 	for k, b := range bounds {
 		chosen[k] = cuts[b]
 	}
 
 	// Cuts that the profile has already take precedence.
-	if h := im.have(); h != nil {
-		at, err := im.chain.At(cutNames(h.Blocks))
+	if h := im.profileModel(); h != nil {
+		knownBlocks, err := im.chain.CutAt(cutNames(h.Blocks))
 		if err != nil {
 			return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w", ErrInput, im.o.Model, err)
 		}
-		for _, c := range at.Bounds {
-			if free[c] != "" {
-				return inputError("%s is cut at %s in the profile, inside the layer %q: write another profile (-o)", im.o.Model, strings.Join(im.chain.Cuts[c].Names(), ", "), free[c])
+		for _, c := range knownBlocks.Bounds {
+			if forbiddenBy[c] != "" {
+				return inputError("%s is cut at %s in the profile, inside the layer %q: write another profile (-o)", im.o.Model, strings.Join(im.chain.Cuts[c].Names(), ", "), forbiddenBy[c])
 			}
 		}
-		chosen = at.Bounds
+		chosen = knownBlocks.Bounds
 	}
 
 	// Sum the times by block.
 	im.blocks = describeBlocks(&graph.Blocks{Chain: im.chain, Bounds: chosen})
 	for i := range im.o.Runs {
-		im.times = append(im.times, between(chosen, spans[i]))
+		im.times = append(im.times, sumByBlock(chosen, spans[i]))
 	}
-	im.notes = append(im.notes, fmt.Sprintf("%d layers in %d blocks at %d of the model's %d cuts", len(im.o.Runs[0].Layers.Layers), len(im.blocks), len(cuts)-2, im.chain.Atoms()-1))
+	im.notes = append(im.notes, fmt.Sprintf("%d layers in %d blocks at %d of the model's %d cuts", len(im.o.Runs[0].Layers.Layers), len(im.blocks), len(cuts)-2, im.chain.AtomCount()-1))
 	return nil
 }

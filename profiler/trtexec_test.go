@@ -52,7 +52,7 @@ func TestTRTExecByTime(t *testing.T) {
 	a := layersOf("in", 10, "conv1", 30, "relu", 0, "conv2", 40, "fc", 20)
 	b := layersOf("in", 20, "conv1", 90, "relu", 0, "conv2", 130, "fc", 60)
 	p, err := ImportTRTExec(context.Background(), TRTExecOptions{
-		Model: "net", Device: l4(), Blocks: 3, Out: "profile.json",
+		Model: "net", Device: l4(), Blocks: 3, OutPath: "profile.json",
 		Runs: []TRTExecRun{
 			{Share: 1, Batch: 4, Times: timesOf(280, 270, 240, 260, 250, 290, 275), Layers: b, Name: "t4 and p4"},
 			{Share: 1, Batch: 1, Layers: a, Name: "p1"},
@@ -72,14 +72,14 @@ func TestTRTExecByTime(t *testing.T) {
 	if m.Model != "net" || m.Source != nil || !slices.Equal(names, []string{"layers 0-1", "layers 2-3", "layers 4-4"}) {
 		t.Errorf("%s in %q", m.Model, names)
 	}
-	if one := &m.Measurements[0]; one.Batch != 1 || !slices.Equal(blockTimes(one), us(40, 40, 20)) || one.Whole.WallUS.D() != 100*time.Microsecond || one.Blocks[0].Samples != 100 {
-		t.Errorf("batch 1: %+v, whole %+v", one.Blocks, one.Whole)
+	if one := &m.Measurements[0]; one.Batch != 1 || !slices.Equal(blockTimes(one), us(40, 40, 20)) || one.WholeModel.WallUS.D() != 100*time.Microsecond || one.Blocks[0].Samples != 100 {
+		t.Errorf("batch 1: %+v, whole %+v", one.Blocks, one.WholeModel)
 	}
 	// At batch 4 the layers sum to 300 us, the inference takes 270.
 	four := &m.Measurements[1]
-	if four.Batch != 4 || !slices.Equal(blockTimes(four), us(99, 117, 54)) || four.Whole.WallUS.D() != 270*time.Microsecond ||
-		four.Whole.P99US.D() != 290*time.Microsecond || four.Whole.Samples != 7 || four.Whole.HalfWidthUS <= 0 {
-		t.Errorf("batch 4: %+v, whole %+v", four.Blocks, four.Whole)
+	if four.Batch != 4 || !slices.Equal(blockTimes(four), us(99, 117, 54)) || four.WholeModel.WallUS.D() != 270*time.Microsecond ||
+		four.WholeModel.P99US.D() != 290*time.Microsecond || four.WholeModel.Samples != 7 || four.WholeModel.HalfWidthUS <= 0 {
+		t.Errorf("batch 4: %+v, whole %+v", four.Blocks, four.WholeModel)
 	}
 	d := p.Devices[0]
 	if d.Engine != "imported" || d.Provider != "tensorrt" || d.Source != "p1, t4 and p4" || !strings.Contains(d.Method, "trtexec") {
@@ -90,7 +90,7 @@ func TestTRTExecByTime(t *testing.T) {
 	}
 
 	// Another batch of the same engine, later, goes to the same blocks.
-	more, err := ImportTRTExec(context.Background(), TRTExecOptions{Model: "net", Device: l4(), Blocks: 2, Into: p, Runs: []TRTExecRun{
+	more, err := ImportTRTExec(context.Background(), TRTExecOptions{Model: "net", Device: l4(), Blocks: 2, Profile: p, Runs: []TRTExecRun{
 		{Share: 2, Batch: 1, Layers: layersOf("in", 500, "conv1", 1, "relu", 1, "conv2", 1, "fc", 1), Name: "half"},
 	}})
 	if err != nil {
@@ -158,13 +158,13 @@ func TestTRTExecErrors(t *testing.T) {
 			o.Runs = append(o.Runs, TRTExecRun{Share: 1, Batch: 2, Layers: layersOf("a", 1), Name: "p2"})
 		}), `p2: layer 1 is "nothing"`},
 		{with(func(o *TRTExecOptions) {
-			o.Into = &formats.Profile{Devices: []formats.ProfileDevice{{Device: "L4", Engine: "onnxruntime", EngineVersion: "1.29"}}}
+			o.Profile = &formats.Profile{Devices: []formats.ProfileDevice{{Device: "L4", Engine: "onnxruntime", EngineVersion: "1.29"}}}
 		}), "the profile has L4 from elsewhere (onnxruntime 1.29)"},
-		{with(func(o *TRTExecOptions) { o.Into = into("layers 0-0", "layers 1-4") }), "net has 5 layers in the profile, 2 here"},
-		{with(func(o *TRTExecOptions) { o.Into = into("block0", "block1") }), "net is cut otherwise in the profile (block block0)"},
+		{with(func(o *TRTExecOptions) { o.Profile = into("layers 0-0", "layers 1-4") }), "net has 5 layers in the profile, 2 here"},
+		{with(func(o *TRTExecOptions) { o.Profile = into("block0", "block1") }), "net is cut otherwise in the profile (block block0)"},
 		{with(func(o *TRTExecOptions) {
 			o.Runs[0] = TRTExecRun{Share: 1, Batch: 2, Times: timesOf(3), Name: "t2"}
-			o.Into = into("layers 0-0", "layers 1-1")
+			o.Profile = into("layers 0-0", "layers 1-1")
 		}), "net is cut into 2 blocks in the profile, and the runs have no layers"},
 	} {
 		_, err := ImportTRTExec(context.Background(), c.o)
@@ -202,7 +202,7 @@ func TestOperatorNames(t *testing.T) {
 func trtLayers(c *graph.Chain, batch, fuse int) *trtexec.Layers {
 	l := &trtexec.Layers{Count: 10, Layers: []trtexec.Layer{{Name: "Reformatting CopyNode for Input Tensor 0 to x", Time: time.Duration(batch) * time.Microsecond}}}
 	var names []string
-	for i := range c.Atoms() {
+	for i := range c.AtomCount() {
 		names = append(names, c.AtomNodes(i)...)
 	}
 	for k := 0; k < len(names); k += fuse {
@@ -228,11 +228,11 @@ func TestTRTExecByGraph(t *testing.T) {
 	path := realModels(t, "squeezenet")[0]
 	c := graphChain(t, &Options{Engine: eng}, path)
 	operators := 0
-	for i := range c.Atoms() {
+	for i := range c.AtomCount() {
 		operators += len(c.AtomNodes(i))
 	}
 	o := TRTExecOptions{
-		Device: l4(), File: path, Prober: eng, Blocks: 4, Out: "profile.json",
+		Device: l4(), File: path, Prober: eng, Blocks: 4, OutPath: "profile.json",
 		Runs: []TRTExecRun{
 			{Share: 1, Batch: 1, Layers: trtLayers(c, 1, 1), Times: timesOf(operators + 1), Name: "one"},
 			{Share: 1, Batch: 2, Layers: trtLayers(c, 2, 3), Name: "two"},
@@ -273,7 +273,7 @@ func TestTRTExecByGraph(t *testing.T) {
 		for _, x := range b.Cut {
 			names = append(names, x.Name)
 		}
-		at, err := c.Find(names)
+		at, err := c.FindCut(names)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,7 +288,7 @@ func TestTRTExecByGraph(t *testing.T) {
 
 	// Into a profile that has other cuts, the numbers go to those; a layer over
 	// one of them is refused.
-	o.Into, o.Blocks = p, 7
+	o.Profile, o.Blocks = p, 7
 	o.Runs = o.Runs[:1]
 	if again, err := ImportTRTExec(context.Background(), o); err != nil || !formats.SameCuts(again.Models[0].Blocks, m.Blocks) {
 		t.Errorf("%v, cuts of the profile kept: %v", err, err == nil && formats.SameCuts(again.Models[0].Blocks, m.Blocks))
@@ -297,7 +297,7 @@ func TestTRTExecByGraph(t *testing.T) {
 	if _, err := ImportTRTExec(context.Background(), o); !errors.Is(err, ErrInput) || !strings.Contains(err.Error(), "inside the layer") {
 		t.Errorf("%v", err)
 	}
-	o.Into = nil
+	o.Profile = nil
 	if whole, err := ImportTRTExec(context.Background(), o); err != nil || len(whole.Models[0].Blocks) != 1 {
 		t.Errorf("one layer: %v", err)
 	}

@@ -9,28 +9,28 @@ import (
 )
 
 // atomSpan is the range of atoms that a layer's operators lie in, and the layer's time.
-type span struct {
-	layer       string
-	first, last int
-	time        time.Duration
+type atomSpan struct {
+	layer               string
+	firstAtom, lastAtom int
+	time                time.Duration
 }
 
 // sumByBlock sums the times of layers by the blocks that they lie in.
-func between(cuts []int, spans []span) []time.Duration {
-	out := make([]time.Duration, len(cuts)-1)
+func sumByBlock(bounds []int, spans []atomSpan) []time.Duration {
+	out := make([]time.Duration, len(bounds)-1)
 	for _, s := range spans {
-		k, _ := slices.BinarySearch(cuts, s.first+1)
+		k, _ := slices.BinarySearch(bounds, s.firstAtom+1)
 		out[k-1] += s.time
 	}
 	return out
 }
 
 // operatorIndex finds the atom of an operator by its name.
-type operators struct{ atom map[string]int }
+type operatorIndex struct{ atom map[string]int }
 
-func newOperators(c *graph.Chain) *operators {
-	o := &operators{map[string]int{}}
-	for i := range c.Atoms() {
+func newOperators(c *graph.Chain) *operatorIndex {
+	o := &operatorIndex{map[string]int{}}
+	for i := range c.AtomCount() {
 		for _, n := range c.AtomNodes(i) {
 			o.atom[n] = i
 		}
@@ -40,36 +40,36 @@ func newOperators(c *graph.Chain) *operators {
 
 // maxUnmatchedShare is the largest share of a run's time in layers without an operator's name, which are mostly
 // changes of layout.
-const strayShare = 0.25
+const maxUnmatchedShare = 0.25
 
 // match assigns the layers of a run to atoms of the model.
-func (o *operators) match(r TRTExecRun) ([]span, error) {
-	var out []span
-	stray, waiting := time.Duration(0), time.Duration(0)
+func (o *operatorIndex) match(r TRTExecRun) ([]atomSpan, error) {
+	var out []atomSpan
+	stray, unmatchedTime := time.Duration(0), time.Duration(0)
 	unknown := ""
 
 	// A layer spans the operators that its name lists. The time of one that lists none goes to the next that does.
 	for _, l := range r.Layers.Layers {
-		s := span{layer: l.Name, first: -1, time: l.Time}
+		s := atomSpan{layer: l.Name, firstAtom: -1, time: l.Time}
 		for _, n := range operatorNames(l.Name) {
-			at, ok := o.atom[n]
+			atom, ok := o.atom[n]
 			if !ok {
 				continue
 			}
-			if s.first < 0 {
-				s.first, s.last = at, at
+			if s.firstAtom < 0 {
+				s.firstAtom, s.lastAtom = atom, atom
 			}
-			s.first, s.last = min(s.first, at), max(s.last, at)
+			s.firstAtom, s.lastAtom = min(s.firstAtom, atom), max(s.lastAtom, atom)
 		}
-		if s.first < 0 {
-			waiting += l.Time
+		if s.firstAtom < 0 {
+			unmatchedTime += l.Time
 			if stray += l.Time; unknown == "" && l.Time > 0 {
 				unknown = l.Name
 			}
 			continue
 		}
-		s.time += waiting
-		waiting = 0
+		s.time += unmatchedTime
+		unmatchedTime = 0
 		out = append(out, s)
 	}
 
@@ -78,11 +78,11 @@ func (o *operators) match(r TRTExecRun) ([]span, error) {
 	switch {
 	case len(out) == 0:
 		return nil, inputError("%s: none of its %d layers has the name of an operator of the model, such as %q: is it the file that the engine was built from?", r.Name, len(r.Layers.Layers), r.Layers.Layers[0].Name)
-	case stray.Seconds() > strayShare*total.Seconds():
+	case stray.Seconds() > maxUnmatchedShare*total.Seconds():
 		return nil, inputError("%s: layers of no operator of the model, such as %q, take %.0f %% of the time (at most %.0f %%): is it the file that the engine was built from?",
-			r.Name, unknown, 100*stray.Seconds()/total.Seconds(), 100*strayShare)
+			r.Name, unknown, 100*stray.Seconds()/total.Seconds(), 100*maxUnmatchedShare)
 	}
-	out[len(out)-1].time += waiting
+	out[len(out)-1].time += unmatchedTime
 	return out, nil
 }
 

@@ -11,91 +11,91 @@ import (
 // that follow at once from others (a batch starts, a transfer within a node ends) wait in
 // two short queues instead of the heap, and so does the next arrival.
 type agenda struct {
-	now    time.Duration
-	heap   kernel.Queue[item]
-	moved  ring // transfers that ended in this instant
-	begun  ring // batches that started in this instant
-	ahead  bool // the next arrival is known; arrivalAt is its time
-	arrive time.Duration
-	placed int64 // number of entries so far that belong to no batch
+	now            time.Duration
+	heap           kernel.Queue[agendaEntry]
+	endedTransfers entryRing // transfers that ended in this instant
+	startedBatches entryRing // batches that started in this instant
+	arrivalPending bool      // the next arrival is known; arrivalAt is its time
+	arrivalAt      time.Duration
+	hostEntries    int64 // number of entries so far that belong to no batch
 }
 
 // schedule puts an entry on the agenda: when it is due, its order in that instant, and its
 // sequence number among those of the same order.
-func (g *agenda) at(when time.Duration, order policy.EventKind, sequence int64, it item) kernel.Handle {
-	return g.heap.Push(when, uint8(order), sequence, it)
+func (g *agenda) schedule(due time.Duration, order policy.EventKind, sequence int64, entry agendaEntry) kernel.Handle {
+	return g.heap.Push(due, uint8(order), sequence, entry)
 }
 
 // nextSequence returns a sequence number for an entry of no batch. It is larger than those of all batches.
-func (g *agenda) sequence() int64 {
-	g.placed++
-	return 1<<48 + g.placed
+func (g *agenda) nextSequence() int64 {
+	g.hostEntries++
+	return 1<<48 + g.hostEntries
 }
 
 // peek returns the time and order of the next entry of the heap or of the next arrival. If
 // there is none, both are larger than any real ones.
 func (g *agenda) peek() (time.Duration, uint8) {
-	at, order := time.Duration(1<<63-1), uint8(255)
+	nextAt, order := time.Duration(1<<63-1), uint8(255)
 	if g.heap.Len() > 0 {
-		at, order = g.heap.Next()
+		nextAt, order = g.heap.Peek()
 	}
-	if g.ahead && (g.arrive < at || g.arrive == at && uint8(policy.Arrival) < order) {
-		return g.arrive, uint8(policy.Arrival)
+	if g.arrivalPending && (g.arrivalAt < nextAt || g.arrivalAt == nextAt && uint8(policy.Arrival) < order) {
+		return g.arrivalAt, uint8(policy.Arrival)
 	}
-	return at, order
+	return nextAt, order
 }
 
 // popNext takes the next entry and moves the clock. It returns false if nothing is left.
-func (g *agenda) next(it *item) bool {
+func (g *agenda) popNext(entry *agendaEntry) bool {
 	// Transfers and starts of this instant go before what is later or has a higher order.
 	// Among transfers the serial number of the batch decides.
-	at, order := g.peek()
+	nextAt, order := g.peek()
 	switch {
-	case g.moved.n > 0 && (at > g.now || order > uint8(policy.TransferFinished) ||
-		order == uint8(policy.TransferFinished) && g.moved.front().serial < g.heap.NextSequence()):
-		g.moved.pop(it)
-	case g.begun.n > 0 && (at > g.now || order > uint8(policy.BatchStarted)):
-		g.begun.pop(it)
-	case g.ahead && order == uint8(policy.Arrival):
-		g.now, g.ahead = at, false
-		it.what = isArrival
+	case g.endedTransfers.n > 0 && (nextAt > g.now || order > uint8(policy.TransferFinished) ||
+		order == uint8(policy.TransferFinished) && g.endedTransfers.front().serial < g.heap.PeekSequence()):
+		g.endedTransfers.pop(entry)
+	case g.startedBatches.n > 0 && (nextAt > g.now || order > uint8(policy.BatchStarted)):
+		g.startedBatches.pop(entry)
+	case g.arrivalPending && order == uint8(policy.Arrival):
+		g.now, g.arrivalPending = nextAt, false
+		entry.kind = isArrival
 	case g.heap.Len() > 0:
-		g.now = g.heap.PopInto(it)
+		g.now = g.heap.PopInto(entry)
 	default:
 		return false
 	}
 	return true
 }
 
-// ring is a first-in first-out queue of items.
-type ring struct {
-	items []item // its length is a power of two
-	first int
+// entryRing is a first-in first-out queue of items.
+type entryRing struct {
+	items []agendaEntry // its length is a power of two
+	head  int
 	n     int
 }
 
 // push appends an item.
-func (r *ring) push(it item) { *r.add() = it }
+func (r *entryRing) push(entry agendaEntry) { *r.pushSlot() = entry }
 
 // pushSlot appends an item, which the caller fills in.
-func (r *ring) add() *item {
+func (r *entryRing) pushSlot() *agendaEntry {
 	if r.n == len(r.items) {
-		bigger := make([]item, max(16, 2*len(r.items)))
+		bigger := make([]agendaEntry, max(16, 2*len(r.items)))
 		for i := range r.n {
-			bigger[i] = r.items[(r.first+i)&(len(r.items)-1)]
+			bigger[i] = r.items[(r.head+i)&(len(r.items)-1)]
 		}
-		r.items, r.first = bigger, 0
+		r.items, r.head = bigger, 0
 	}
 	r.n++
-	return &r.items[(r.first+r.n-1)&(len(r.items)-1)]
+	return &r.items[(r.head+r.n-1)&(len(r.items)-1)]
 }
 
 // front returns the oldest item.
-func (r *ring) front() *item { return &r.items[r.first] }
+func (r *entryRing) front() *agendaEntry { return &r.items[r.head] }
 
 // pop removes the oldest item and copies it to it.
-func (r *ring) pop(it *item) {
-	*it = r.items[r.first]
-	r.first = (r.first + 1) & (len(r.items) - 1)
+func (r *entryRing) pop(entry *agendaEntry) {
+	*entry = r.items[r.head]
+	r.head = (r.head + 1) & (len(r.items) - 1)
 	r.n--
 }

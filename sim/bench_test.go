@@ -47,7 +47,7 @@ func BenchmarkHundred(b *testing.B) {
 		}
 		spent += cputime.Used() - start
 		events += r.Events
-		batches += r.Dispatched
+		batches += r.DispatchedBatches
 	}
 	b.StopTimer()
 	perEvent := float64(spent.Nanoseconds()) / float64(events)

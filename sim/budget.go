@@ -7,10 +7,10 @@ import (
 
 // Budget is the work that a series of runs may still take, in requests of a plan with few
 // devices. It counts requests instead of time, so that the same runs are made on every machine.
-type Budget struct{ Left float64 }
+type Budget struct{ Remaining float64 }
 
 // requestCost is the cost of simulating a request, in requests of a plan with few devices.
-type cost struct{ fixed, device float64 } // perDevice is added for each device
+type requestCost struct{ perRequest, perDevice float64 } // perDevice is added for each device
 
 // OverBudgetError is returned when runs would take more work than their budget allows. None of them was made.
 type OverBudgetError struct {
@@ -27,31 +27,31 @@ func (e *OverBudgetError) Error() string {
 
 // CheckBudget returns an *OverBudgetError if the budget does not allow a number of runs. Without a
 // budget all are allowed.
-func (sc *Scenario) Within(runs int) error {
-	requests := sc.requests() * float64(runs)
-	if sc.Budget == nil || sc.work(requests) <= sc.Budget.Left {
+func (sc *Scenario) CheckBudget(numRuns int) error {
+	requests := sc.expectedRequests() * float64(numRuns)
+	if sc.Budget == nil || sc.workOf(requests) <= sc.Budget.Remaining {
 		return nil
 	}
-	return &OverBudgetError{Runs: runs, Duration: sc.Duration, Requests: requests, Devices: len(sc.Tables.Devices)}
+	return &OverBudgetError{Runs: numRuns, Duration: sc.Duration, Requests: requests, Devices: len(sc.Tables.Devices)}
 }
 
 // spendBudget takes the work of a number of runs from the budget, if it allows them.
-func (sc *Scenario) spend(runs int) error {
-	if err := sc.Within(runs); err != nil || sc.Budget == nil {
+func (sc *Scenario) spendBudget(numRuns int) error {
+	if err := sc.CheckBudget(numRuns); err != nil || sc.Budget == nil {
 		return err
 	}
-	sc.Budget.Left -= sc.work(sc.requests() * float64(runs))
+	sc.Budget.Remaining -= sc.workOf(sc.expectedRequests() * float64(numRuns))
 	return nil
 }
 
 // workOf returns the cost of requests, in requests of a plan with few devices.
-func (sc *Scenario) work(requests float64) float64 {
-	each := costOf(sc.Tables)
-	return requests * (each.fixed + each.device*float64(len(sc.Tables.Devices)))
+func (sc *Scenario) workOf(requests float64) float64 {
+	cost := requestCostOf(sc.Tables)
+	return requests * (cost.perRequest + cost.perDevice*float64(len(sc.Tables.Devices)))
 }
 
 // expectedRequests returns about how many requests a run has.
-func (sc *Scenario) requests() float64 {
+func (sc *Scenario) expectedRequests() float64 {
 	rps := 0.0
 	for i := range sc.Tables.Models {
 		if sc.Rates != nil && i < len(sc.Rates) {

@@ -11,16 +11,16 @@ import (
 )
 
 // Runs have no more requests than their budget allows, and leave it as it is if they would.
-func TestBudget(t *testing.T) {
+func TestRunsStayWithinTheirBudget(t *testing.T) {
 	sc := scenario(t, policytest.Hundred().Plan(), 0.5, time.Second)
-	sc.Budget = &sim.Budget{Left: 1e5}
+	sc.Budget = &sim.Budget{Remaining: 1e5}
 	runs := &sim.Replications{Scenario: sc}
 	made, err := 0, error(nil)
 	for err == nil {
-		before := sc.Budget.Left
+		before := sc.Budget.Remaining
 		if err = runs.Extend(t.Context(), made+1); err != nil {
-			if sc.Budget.Left != before {
-				t.Errorf("%v left of %v, though nothing ran", sc.Budget.Left, before)
+			if sc.Budget.Remaining != before {
+				t.Errorf("%v left of %v, though nothing ran", sc.Budget.Remaining, before)
 			}
 			break
 		}
@@ -43,9 +43,9 @@ func TestBudget(t *testing.T) {
 func TestBudgetOfWorkflows(t *testing.T) {
 	within := func(fleet workflows.Fleet, requests float64) bool {
 		tables := fleet.Tables()
-		sc := &sim.Scenario{Tables: tables, Rates: make([]float64, len(tables.Models)), Load: 1, Duration: time.Second, Budget: &sim.Budget{Left: 10_000}}
+		sc := &sim.Scenario{Tables: tables, Rates: make([]float64, len(tables.Models)), Load: 1, Duration: time.Second, Budget: &sim.Budget{Remaining: 10_000}}
 		sc.Rates[0] = requests
-		return sc.Within(1) == nil
+		return sc.CheckBudget(1) == nil
 	}
 	batches, iterations := workflows.Fleet{Devices: 20, Gigabytes: 40}, workflows.Fleet{Devices: 20, Gigabytes: 40, Generations: true}
 	if !within(batches, 570) || within(batches, 610) || !within(iterations, 1050) || within(iterations, 1150) {

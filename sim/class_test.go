@@ -14,43 +14,43 @@ import (
 	"inferplan/testkit/policytest"
 )
 
-// watcher stands between simulator and policy and holds every request against
+// deadlineWatcher stands between simulator and policy and holds every request against
 // the class that it asked for.
-type watcher struct {
+type deadlineWatcher struct {
 	policy.Policy
-	t       *policy.Tables
-	fail    func(format string, args ...any)
-	asked   map[int32]policy.Event  // arrivals by request slot
-	batches map[int32][]int32       // requests by batch slot
-	stages  map[int32]int16         // last hop by batch slot
-	late    []int64                 // by model, of those answered
-	answers []int64                 // by model
-	worst   map[int32]time.Duration // latest answer after arrival, by model
+	t             *policy.Tables
+	fail          func(format string, args ...any)
+	arrivalEvents map[int32]policy.Event  // arrivals by request slot
+	batches       map[int32][]int32       // requests by batch slot
+	stages        map[int32]int16         // last hop by batch slot
+	lateAnswers   []int64                 // by model, of those answered
+	answers       []int64                 // by model
+	latestAnswers map[int32]time.Duration // latest answer after arrival, by model
 }
 
-func watch(inner policy.Policy, t *policy.Tables, fail func(string, ...any)) *watcher {
-	return &watcher{
-		Policy: inner, t: t, fail: fail, asked: map[int32]policy.Event{}, batches: map[int32][]int32{}, stages: map[int32]int16{},
-		late: make([]int64, len(t.Models)), answers: make([]int64, len(t.Models)), worst: map[int32]time.Duration{},
+func newDeadlineWatcher(inner policy.Policy, t *policy.Tables, fail func(string, ...any)) *deadlineWatcher {
+	return &deadlineWatcher{
+		Policy: inner, t: t, fail: fail, arrivalEvents: map[int32]policy.Event{}, batches: map[int32][]int32{}, stages: map[int32]int16{},
+		lateAnswers: make([]int64, len(t.Models)), answers: make([]int64, len(t.Models)), latestAnswers: map[int32]time.Duration{},
 	}
 }
 
-func (w *watcher) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (w *deadlineWatcher) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
-		if slo := w.t.Models[ev.Model].SLO; ev.Deadline-ev.Arrived != slo {
-			w.fail("a request for %s has %v to its deadline, its class has %v", w.t.Models[ev.Model].Key(), ev.Deadline-ev.Arrived, slo)
+		if slo := w.t.Models[ev.Model].SLO; ev.Deadline-ev.ArrivedAt != slo {
+			w.fail("a request for %s has %v to its deadline, its class has %v", w.t.Models[ev.Model].Key(), ev.Deadline-ev.ArrivedAt, slo)
 		}
-		w.asked[ev.Req] = *ev
+		w.arrivalEvents[ev.Req] = *ev
 	case policy.BatchFinished:
 		if ev.Hop == w.stages[ev.Batch] {
 			for _, r := range w.batches[ev.Batch] {
-				a := w.asked[r]
+				a := w.arrivalEvents[r]
 				w.answers[a.Model]++
-				if ev.End > a.Arrived+w.t.Models[a.Model].SLO {
-					w.late[a.Model]++
+				if ev.End > a.ArrivedAt+w.t.Models[a.Model].SLO {
+					w.lateAnswers[a.Model]++
 				}
-				w.worst[a.Model] = max(w.worst[a.Model], ev.End-a.Arrived)
+				w.latestAnswers[a.Model] = max(w.latestAnswers[a.Model], ev.End-a.ArrivedAt)
 			}
 		}
 	}
@@ -60,10 +60,10 @@ func (w *watcher) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 		if a.Kind != policy.Dispatch {
 			continue
 		}
-		reqs, hops := out.Dispatched(a)
+		reqs, hops := out.BatchOf(a)
 		w.batches[a.Batch], w.stages[a.Batch] = append([]int32(nil), reqs...), int16(len(hops)-1)
 		for _, r := range reqs {
-			if of := w.asked[r].Model; of != w.t.Pipelines[a.Pipeline].Model {
+			if of := w.arrivalEvents[r].Model; of != w.t.Pipelines[a.Pipeline].Model {
 				w.fail("a request for %s runs in a batch of %s", w.t.Models[of].Key(), w.t.Models[w.t.Pipelines[a.Pipeline].Model].Key())
 			}
 		}
@@ -105,13 +105,15 @@ func TestClassesKeepTheirDeadlines(t *testing.T) {
 		sc.Seed = rapid.Uint64Range(1, 1000).Draw(r, "seed")
 		sc.Duration, sc.Verify = 700*ms, true
 		if rapid.Bool().Draw(r, "jitter") {
-			sc.Service = func(seed uint64) (sim.Service, error) { return sim.Jitter(sc.Tables, sim.Lognormal, 0.5, seed), nil }
+			sc.Service = func(seed uint64) (sim.Service, error) {
+				return sim.JitterService(sc.Tables, sim.Lognormal, 0.5, seed), nil
+			}
 		}
 		cfg, err := sc.Config(0)
 		if err != nil {
 			r.Fatal(err)
 		}
-		w := watch(cfg.Policy, cfg.Tables, r.Fatalf)
+		w := newDeadlineWatcher(cfg.Policy, cfg.Tables, r.Fatalf)
 		cfg.Policy = w
 		res, err := sim.Run(context.Background(), cfg)
 		if err != nil {
@@ -121,12 +123,12 @@ func TestClassesKeepTheirDeadlines(t *testing.T) {
 			r.Fatal(err)
 		}
 		for i, m := range res.Report.Models {
-			if m.Key() != plan.Deployment[i].Key() || m.SLOUS != plan.Promised(i).SLOUS {
+			if m.Key() != plan.Deployment[i].Key() || m.SLOUS != plan.PromiseFor(i).SLOUS {
 				r.Fatalf("row %d is of %s with an SLO of %v", i, m.Key(), m.SLOUS)
 			}
-			if m.Completed != w.answers[i] || m.Late != w.late[i] || m.Latency.MaxUS.D() != w.worst[int32(i)] {
+			if m.Completed != w.answers[i] || m.Late != w.lateAnswers[i] || m.Latency.MaxUS.D() != w.latestAnswers[int32(i)] {
 				r.Fatalf("%s: %d answered, %d late, slowest %v; the report says %d, %d, %v",
-					m.Key(), w.answers[i], w.late[i], w.worst[int32(i)], m.Completed, m.Late, m.Latency.MaxUS)
+					m.Key(), w.answers[i], w.lateAnswers[i], w.latestAnswers[int32(i)], m.Completed, m.Late, m.Latency.MaxUS)
 			}
 		}
 	})

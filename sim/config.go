@@ -42,11 +42,11 @@ type Config struct {
 	// nil, it takes no time.
 	MoveTime func(service, from, to int32) time.Duration
 	// Slowdown is the share by which iterations of language models take longer than profiled.
-	Slower float64
+	Slowdown float64
 	// SearchWork bounds the work of a re-plan's search; 0 stands for 2^20. SearchTime returns
 	// how long a search with so much work takes. If nil, it takes no time.
 	SearchWork int64
-	SearchTime func(worked int64) time.Duration
+	SearchTime func(workDone int64) time.Duration
 	Faults     []Fault
 
 	// Control reveals the tasks of a request. If nil, a request has one. Truth knows what only
@@ -56,10 +56,10 @@ type Config struct {
 	Truth   Truth
 
 	// OnCompleted is called with every answered request, unless it is nil.
-	Completed CompletedFunc
+	OnCompleted CompletedFunc
 	// OnJudged is called with every answer of a language model to a request of its own, unless
 	// it is nil.
-	Judged JudgedFunc
+	OnJudged JudgedFunc
 
 	// Verify checks the invariants: conservation of requests, one batch at a time on a device,
 	// first-in first-out, causality, a monotone clock, valid paths.
@@ -83,26 +83,26 @@ type Config struct {
 
 // Fault makes a device fail, or come back, at a time.
 type Fault struct {
-	At     time.Duration
-	Device int32
-	Up     bool // the device comes back
+	At        time.Duration
+	Device    int32
+	ComesBack bool // the device comes back
 }
 
 // Result is the outcome of a run.
 type Result struct {
-	Report     *formats.Report
-	Events     int64             // events that the loop handled
-	Dispatched int64             // batches
-	Gears      *GearResult       // for gear plans, else nil
-	Flow       *FlowResult       // for plans of applications, else nil
-	Work       *WorkResult       // for plans of workflows, else nil
-	Sessions   *SessionResult    // if services keep session states, else nil
-	Generated  *GenerationResult // if language models are part of workflows, else nil
-	Tokens     *TokenResult      // for instances of language models, else nil
-	Transfers  Transfers         // between stages
-	Probes     int64             // paths that the policy looked for; 0 if it does not count them
-	crossed    transferTimes
-	acc        *report.Accumulator
+	Report            *formats.Report
+	Events            int64             // events that the loop handled
+	DispatchedBatches int64             // batches
+	Gears             *GearResult       // for gear plans, else nil
+	Flow              *FlowResult       // for plans of applications, else nil
+	Work              *WorkResult       // for plans of workflows, else nil
+	Sessions          *SessionResult    // if services keep session states, else nil
+	Generation        *GenerationResult // if language models are part of workflows, else nil
+	Tokens            *TokenResult      // for instances of language models, else nil
+	Transfers         Transfers         // between stages
+	Probes            int64             // paths that the policy looked for; 0 if it does not count them
+	transferTimes     transferTimes
+	acc               *report.Accumulator
 }
 
 // check returns an error if a needed field is missing, or a time or device is invalid.

@@ -14,27 +14,27 @@ import (
 	"inferplan/testkit/policytest"
 )
 
-// tossed is the truth of the diamond: every third request leaves out the right
+// coinTruth is the truth of the diamond: every third request leaves out the right
 // side, and lengths are of 6 to 10 tokens.
-type tossed struct{ came int64 }
+type coinTruth struct{ arrivals int64 }
 
-func (t *tossed) Arrive(int32, *arrivals.Request) { t.came++ }
+func (t *coinTruth) Arrive(int32, *arrivals.Request) { t.arrivals++ }
 
-func (t *tossed) Outcome(req, _, _ int32) (o policy.Outcome, level int64) {
+func (t *coinTruth) Outcome(req, _, _ int32) (o policy.Outcome, level int64) {
 	if req%3 == 0 {
 		o.Branch = 1
 	}
 	return o, 0
 }
 
-func (t *tossed) Tokens(task int32) int32 { return 6 + task%5 }
+func (t *coinTruth) Tokens(task int32) int32 { return 6 + task%5 }
 
-// lag is how long a search of the tests takes.
-func lag(worked int64) time.Duration {
+// searchLag is how long a search of the tests takes.
+func searchLag(worked int64) time.Duration {
 	return 3*time.Millisecond + time.Duration(worked)*time.Microsecond
 }
 
-func diamond(t *testing.T, pol policy.Policy, rate float64, length time.Duration, faults ...Fault) *Result {
+func runDiamond(t *testing.T, pol policy.Policy, rate float64, length time.Duration, faults ...Fault) *Result {
 	t.Helper()
 	tab := policytest.DiamondTables()
 	src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(3, "diamond"), 0, rate, length)
@@ -43,7 +43,7 @@ func diamond(t *testing.T, pol policy.Policy, rate float64, length time.Duration
 	}
 	res, err := Run(context.Background(), Config{
 		Tables: tab, Policy: pol, Source: src, Duration: length, Faults: faults, Verify: true,
-		Control: &policytest.DiamondControl{}, Truth: &tossed{}, instances: newInstances, SearchTime: lag,
+		Control: &policytest.DiamondControl{}, Truth: &coinTruth{}, instances: newInstances, SearchTime: searchLag,
 		PlaceTime: func(task, device int32) time.Duration { return time.Duration(device) * 200 * time.Microsecond },
 	})
 	if err != nil {
@@ -56,7 +56,7 @@ func diamond(t *testing.T, pol policy.Policy, rate float64, length time.Duration
 // merge, an instance beside devices, loads, places, evictions, re-plans, and
 // drops of requests whose tasks are in batches. Its log replays to the same
 // bytes.
-func TestDiamond(t *testing.T) {
+func TestDiamondReplaysToTheSameLog(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		rate   float64
@@ -65,15 +65,15 @@ func TestDiamond(t *testing.T) {
 		{"calm", 25, nil},
 		{"overload", 200, nil},
 		{"losses", 40, []Fault{
-			{At: time.Second, Device: 1}, {At: 1500 * time.Millisecond, Device: 1, Up: true}, {At: 2 * time.Second, Device: 2},
-			{At: 2300 * time.Millisecond, Device: 2, Up: true}, {At: 3 * time.Second, Device: 0}, {At: 3001 * time.Millisecond, Device: 0, Up: true},
+			{At: time.Second, Device: 1}, {At: 1500 * time.Millisecond, Device: 1, ComesBack: true}, {At: 2 * time.Second, Device: 2},
+			{At: 2300 * time.Millisecond, Device: 2, ComesBack: true}, {At: 3 * time.Second, Device: 0}, {At: 3001 * time.Millisecond, Device: 0, ComesBack: true},
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			pol := policytest.NewDiamond(policytest.DiamondTables())
 			var log bytes.Buffer
 			rec := conform.NewRecorder(pol, &log)
-			res := diamond(t, rec, c.rate, 5*time.Second, c.faults...)
+			res := runDiamond(t, rec, c.rate, 5*time.Second, c.faults...)
 			if err := rec.Close(); err != nil {
 				t.Fatal(err)
 			}
@@ -95,33 +95,33 @@ func TestDiamond(t *testing.T) {
 	}
 }
 
-// told keeps the events that a policy of a test is told.
-type told struct {
-	act  func(now time.Duration, ev *policy.Event, out *policy.Actions)
-	list []policy.Event
-	at   []time.Duration
+// eventLog keeps the events that a policy of a test is told.
+type eventLog struct {
+	act   func(now time.Duration, ev *policy.Event, out *policy.Actions)
+	list  []policy.Event
+	times []time.Duration
 }
 
-func (p *told) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	p.list, p.at = append(p.list, *ev), append(p.at, now)
+func (p *eventLog) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	p.list, p.times = append(p.list, *ev), append(p.times, now)
 	p.act(now, ev, out)
 }
 
-func (p *told) kinds(kind policy.EventKind) (list []policy.Event, at []time.Duration) {
+func (p *eventLog) eventKinds(kind policy.EventKind) (list []policy.Event, at []time.Duration) {
 	for i := range p.list {
 		if p.list[i].Kind == kind {
-			list, at = append(list, p.list[i]), append(at, p.at[i])
+			list, at = append(list, p.list[i]), append(at, p.times[i])
 		}
 	}
 	return list, at
 }
 
-// run runs a policy of a test over tables and arrivals.
-func (p *told) run(t *testing.T, change func(*Config), at ...time.Duration) *Result {
+// runPolicy runs a policy of a test over tables and arrivals.
+func (p *eventLog) runPolicy(t *testing.T, change func(*Config), at ...time.Duration) *Result {
 	t.Helper()
 	var list []arrivals.Request
 	for _, a := range at {
-		list = append(list, arrivals.Request{At: a})
+		list = append(list, arrivals.Request{ArrivedAt: a})
 	}
 	cfg := Config{Tables: policytest.DiamondTables(), Policy: p, Source: arrivals.Slice(list), Verify: true}
 	if change != nil {
@@ -140,9 +140,9 @@ func drop(ev *policy.Event, out *policy.Actions) {
 
 // Loads of a device come one after the other. One that the memory has no room
 // for says so; one that has not begun can be taken back.
-func TestLoads(t *testing.T) {
+func TestLoadsOfADeviceComeOneByOne(t *testing.T) {
 	ms := time.Millisecond
-	p := &told{}
+	p := &eventLog{}
 	p.act = func(_ time.Duration, ev *policy.Event, out *policy.Actions) {
 		if ev.Kind != policy.Arrival {
 			return
@@ -154,29 +154,29 @@ func TestLoads(t *testing.T) {
 		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: policytest.Merge, Device: 1},
 			policy.Action{Kind: policy.Load, Network: -1, Device: 1, Key: 77})
 	}
-	p.run(t, nil, 0)
-	loaded, at := p.kinds(policy.NetworkLoaded)
+	p.runPolicy(t, nil, 0)
+	loaded, at := p.eventKinds(policy.NetworkLoaded)
 	if len(loaded) != 3 || at[0] != 3*ms || at[1] != 6*ms || at[2] != 6*ms {
 		t.Fatalf("loads %+v at %v", loaded, at)
 	}
-	if loaded[0].Network != policytest.Left || loaded[0].Value != 0 || loaded[1].Start != 3*ms || policy.Return(loaded[1].Value) != policy.ReturnFull {
+	if loaded[0].Network != policytest.Left || loaded[0].Value != 0 || loaded[1].Start != 3*ms || policy.ReturnReason(loaded[1].Value) != policy.ReturnFull {
 		t.Errorf("loads %+v: expected the left network, then no room for the right one", loaded)
 	}
 	if loaded[2].Network != -1 || loaded[2].Key != 77 {
 		t.Errorf("the state of a session: %+v", loaded[2])
 	}
-	if gone, _ := p.kinds(policy.NetworkUnloaded); len(gone) != 1 || gone[0].Network != policytest.Merge {
+	if gone, _ := p.eventKinds(policy.NetworkUnloaded); len(gone) != 1 || gone[0].Network != policytest.Merge {
 		t.Errorf("unloads %+v", gone)
 	}
 }
 
-// finder searches for as long as it is told.
-type finder struct {
-	told
+// testSearcher searches for as long as it is told.
+type testSearcher struct {
+	eventLog
 	work []int64
 }
 
-func (p *finder) Search(now time.Duration, tag int32) func(context.Context, int64, []int32) ([]int32, int64) {
+func (p *testSearcher) Search(now time.Duration, tag int32) func(context.Context, int64, []int32) ([]int32, int64) {
 	return func(_ context.Context, work int64, dst []int32) ([]int32, int64) {
 		p.work = append(p.work, work)
 		return append(dst, tag, int32(now/time.Millisecond)), 5
@@ -185,9 +185,9 @@ func (p *finder) Search(now time.Duration, tag int32) func(context.Context, int6
 
 // A re-plan comes back after its modelled time; a further one with the same tag
 // takes its place.
-func TestReplans(t *testing.T) {
+func TestReplanReplacesThatOfItsTag(t *testing.T) {
 	ms := time.Millisecond
-	p := &finder{}
+	p := &testSearcher{}
 	p.act = func(_ time.Duration, ev *policy.Event, out *policy.Actions) {
 		if ev.Kind == policy.Arrival {
 			drop(ev, out)
@@ -196,14 +196,14 @@ func TestReplans(t *testing.T) {
 	}
 	var list []arrivals.Request
 	for _, a := range []time.Duration{0, 4 * ms, 20 * ms} {
-		list = append(list, arrivals.Request{At: a})
+		list = append(list, arrivals.Request{ArrivedAt: a})
 	}
 	_, err := Run(context.Background(), Config{Tables: policytest.DiamondTables(), Policy: conform.NewRecorder(p, &bytes.Buffer{}), Source: arrivals.Slice(list), Verify: true,
 		SearchWork: 9, SearchTime: func(worked int64) time.Duration { return time.Duration(worked) * ms }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, at := p.kinds(policy.ReplanResult)
+	got, at := p.eventKinds(policy.ReplanResult)
 	if len(got) != 4 || at[0] != 9*ms || at[3] != 25*ms || got[0].Value != 1 || got[1].Value != 2 || p.work[0] != 9 {
 		t.Errorf("results %+v at %v, work %v", got, at, p.work)
 	}
@@ -213,7 +213,7 @@ func TestReplans(t *testing.T) {
 // once, the batch runs on, and the slot is another's only after that.
 func TestDropWhileItRuns(t *testing.T) {
 	ms := time.Millisecond
-	p := &told{}
+	p := &eventLog{}
 	p.act = func(now time.Duration, ev *policy.Event, out *policy.Actions) {
 		switch ev.Kind {
 		case policy.Arrival:
@@ -226,28 +226,28 @@ func TestDropWhileItRuns(t *testing.T) {
 			}
 		}
 	}
-	res := p.run(t, nil, 0, ms, 10*ms)
+	res := p.runPolicy(t, nil, 0, ms, 10*ms)
 	if m := res.Report.Models[0]; m.Dropped != 1 || m.Completed != 2 {
 		t.Errorf("%d dropped, %d completed, expected 1 and 2", m.Dropped, m.Completed)
 	}
-	came, _ := p.kinds(policy.Arrival)
+	came, _ := p.eventKinds(policy.Arrival)
 	if came[1].Req != 1 || came[2].Req > 1 {
 		t.Errorf("slots %d, %d, %d: expected a new one while the first is in a batch", came[0].Req, came[1].Req, came[2].Req)
 	}
-	if ended, at := p.kinds(policy.BatchFinished); len(ended) != 3 || at[0] != 4*ms {
+	if ended, at := p.eventKinds(policy.BatchFinished); len(ended) != 3 || at[0] != 4*ms {
 		t.Errorf("ends %+v at %v: expected that of the dropped request's batch, too", ended, at)
 	}
 }
 
 // A policy is told what it wants to hear.
-func TestHears(t *testing.T) {
-	p := &told{act: func(_ time.Duration, ev *policy.Event, out *policy.Actions) {
+func TestPolicyHearsOnlyTheKindsItWants(t *testing.T) {
+	p := &eventLog{act: func(_ time.Duration, ev *policy.Event, out *policy.Actions) {
 		if ev.Kind == policy.Arrival {
 			drop(ev, out)
 		}
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: ev.Start})
 	}}
-	p.run(t, func(cfg *Config) { cfg.Tables.Hears = 1 << policy.Arrival }, 0, time.Millisecond)
+	p.runPolicy(t, func(cfg *Config) { cfg.Tables.HandledEvents = 1 << policy.Arrival }, 0, time.Millisecond)
 	if len(p.list) != 2 {
 		t.Errorf("events %+v, expected the two arrivals", p.list)
 	}

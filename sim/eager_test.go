@@ -17,7 +17,7 @@ func TestEagerPaysOnSharedDevices(t *testing.T) {
 			policytest.Model{Batch: 4, First: 9 * ms, More: 8 * ms, SLO: 100 * ms, RPS: 60},
 			policytest.Model{Batch: 2, First: 40 * ms, More: 38 * ms, SLO: 250 * ms, RPS: 12})
 		plan.Policy = formats.PolicySpec{Name: "reserve", Params: map[string]float64{"eager": eager}}
-		r := run(t, scenario(t, plan, load, 30*time.Second)).Report
+		r := replicateOnce(t, scenario(t, plan, load, 30*time.Second)).Report
 		t.Logf("load %.2f, eager %v: attainment %.4f, p50 %v", load, eager, r.Attainment, r.Latency.P50US.D())
 		return r.Attainment, r.Latency.P50US.D()
 	}

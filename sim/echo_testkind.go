@@ -9,139 +9,141 @@ import (
 	"inferplan/policy"
 )
 
-func init() { instanceHost = newEchoes }
+func init() { newTestInstanceHost = newEchoHost }
 
 // echoHost is the host of instances of the kind echo: every batch on one makes a token per
 // millisecond, eight of them if no truth says otherwise.
-type echoes struct {
+type echoHost struct {
 	*loop
-	speaking []int64         // by batch slot: the serial of its use; 0 if it is not here
-	made     []int32         // tokens by task, as far as they are kept
-	down     []bool          // by device
-	ran      []time.Duration // by device
+	activeSerials []int64         // by batch slot: the serial of its use; 0 if it is not here
+	tokensMade    []int32         // tokens by task, as far as they are kept
+	isDown        []bool          // by device
+	busyTimes     []time.Duration // by device
 }
 
 // Kinds of agenda entries of echoHost.
 const (
-	isEchoBegun uint8 = ofHost + iota
+	isEchoStarted uint8 = firstHostKind + iota
 	isEchoToken
-	isEchoSent // a batch returns to the policy
+	isEchoReturned // a batch returns to the policy
 )
 
 // newEchoHost returns the host of the kind echo.
-func newEchoes(l *loop) host {
-	return &echoes{loop: l, down: make([]bool, len(l.t.Devices)), ran: make([]time.Duration, len(l.t.Devices))}
+func newEchoHost(l *loop) host {
+	return &echoHost{loop: l, isDown: make([]bool, len(l.t.Devices)), busyTimes: make([]time.Duration, len(l.t.Devices))}
 }
 
 // tokensOf returns the token counter of a batch's task.
-func (h *echoes) tokensOf(slot int32) *int32 {
+func (h *echoHost) tokensOf(slot int32) *int32 {
 	t := h.members(slot)[0]
-	for int(t) >= len(h.made) {
-		h.made = append(h.made, 0)
+	for int(t) >= len(h.tokensMade) {
+		h.tokensMade = append(h.tokensMade, 0)
 	}
-	return &h.made[t]
+	return &h.tokensMade[t]
 }
 
 // batchEntry returns an agenda entry of a batch.
-func (h *echoes) entry(slot int32, what uint8) item {
-	return item{what: what, host: 1, serial: h.batches[slot].serial, batch: slot, device: h.hop(slot, 0).Device, start: h.now}
+func (h *echoHost) batchEntry(slot int32, kind uint8) agendaEntry {
+	return agendaEntry{kind: kind, host: 1, serial: h.batches[slot].serial, batch: slot, device: h.hopAt(slot, 0).Device, start: h.now}
 }
 
 // dispatch implements host.
-func (h *echoes) dispatch(slot int32) {
-	if h.down[h.hop(slot, 0).Device] {
+func (h *echoHost) dispatch(slot int32) {
+	if h.isDown[h.hopAt(slot, 0).Device] {
 		return
 	}
-	for int(slot) >= len(h.speaking) {
-		h.speaking = append(h.speaking, 0)
+	for int(slot) >= len(h.activeSerials) {
+		h.activeSerials = append(h.activeSerials, 0)
 	}
-	h.speaking[slot] = h.batches[slot].serial
-	h.begun.push(h.entry(slot, isEchoBegun))
-	h.next(slot)
+	h.activeSerials[slot] = h.batches[slot].serial
+	h.startedBatches.push(h.batchEntry(slot, isEchoStarted))
+	h.scheduleToken(slot)
 }
 
 // scheduleToken schedules the next token of a batch.
-func (h *echoes) next(slot int32) {
-	h.at(h.now+time.Millisecond, policy.TokenProgress, h.sequence(), h.entry(slot, isEchoToken))
+func (h *echoHost) scheduleToken(slot int32) {
+	h.schedule(h.now+time.Millisecond, policy.TokenProgress, h.nextSequence(), h.batchEntry(slot, isEchoToken))
 }
 
 // handleEntry implements host. An entry of an ended batch is void.
-func (h *echoes) due(it *item) {
-	b := &h.batches[it.batch]
-	switch here := b.live && b.serial == it.serial; {
-	case !here:
-	case it.what == isEchoBegun:
-		h.beginBatch(policy.BatchStarted, it.batch, it.device).Start = it.start
-		h.tell()
-	case it.what == isEchoSent:
-		h.returned(it.batch, it.device, policy.ReturnEvicted, []int32{*h.tokensOf(it.batch)})
-	case h.speaking[it.batch] == it.serial:
-		h.ran[it.device] += h.now - it.start
-		h.token(it.batch, it.device)
+func (h *echoHost) handleEntry(entry *agendaEntry) {
+	b := &h.batches[entry.batch]
+	switch isCurrent := b.live && b.serial == entry.serial; {
+	case !isCurrent:
+	case entry.kind == isEchoStarted:
+		h.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device).Start = entry.start
+		h.tellPolicy()
+	case entry.kind == isEchoReturned:
+		h.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnEvicted, []int32{*h.tokensOf(entry.batch)})
+	case h.activeSerials[entry.batch] == entry.serial:
+		h.busyTimes[entry.device] += h.now - entry.start
+		h.makeToken(entry.batch, entry.device)
 	}
 }
 
 // makeToken gives a batch its next token. The last one ends the batch.
-func (h *echoes) token(slot, device int32) {
-	n, most := h.tokensOf(slot), int32(8)
+func (h *echoHost) makeToken(slot, device int32) {
+	n, maxTokens := h.tokensOf(slot), int32(8)
 	if h.truth != nil {
-		most = h.truth.Tokens(h.members(slot)[0])
+		maxTokens = h.truth.Tokens(h.members(slot)[0])
 	}
 	*n++
-	if *n >= most {
-		*n, h.speaking[slot], h.batches[slot].live = 0, 0, false
-		h.ending.ran(slot, device)
-		h.beginBatch(policy.BatchFinished, slot, device).End = h.now
-		h.tell()
+	if *n >= maxTokens {
+		*n, h.activeSerials[slot], h.batches[slot].live = 0, 0, false
+		h.ending.batchRan(slot, device)
+		h.beginBatchEvent(policy.BatchFinished, slot, device).End = h.now
+		h.tellPolicy()
 		return
 	}
-	h.next(slot)
-	if *n == 1 || *n%h.t.Instances[h.t.InstanceOf(device)].Progress == 0 {
-		h.beginBatch(policy.TokenProgress, slot, device).Tokens = *n
-		h.tell()
+	h.scheduleToken(slot)
+	if *n == 1 || *n%h.t.Instances[h.t.InstanceOf(device)].ProgressTokens == 0 {
+		h.beginBatchEvent(policy.TokenProgress, slot, device).Tokens = *n
+		h.tellPolicy()
 	}
 }
 
 // abort implements host. The tokens of the task are lost.
-func (h *echoes) abort(slot int32) {
-	if int(slot) < len(h.speaking) {
-		h.speaking[slot] = 0
+func (h *echoHost) abort(slot int32) {
+	if int(slot) < len(h.activeSerials) {
+		h.activeSerials[slot] = 0
 	}
 	*h.tokensOf(slot) = 0
 }
 
 // evict implements host.
-func (h *echoes) evict(slot int32, keep bool) {
-	if h.speaking[slot] = 0; !keep {
+func (h *echoHost) evict(slot int32, keepTokens bool) {
+	if h.activeSerials[slot] = 0; !keepTokens {
 		*h.tokensOf(slot) = 0
 	}
-	h.at(h.now, policy.BatchReturned, h.batches[slot].serial, h.entry(slot, isEchoSent))
+	h.schedule(h.now, policy.BatchReturned, h.batches[slot].serial, h.batchEntry(slot, isEchoReturned))
 }
 
-func (h *echoes) load(o order) { h.fail(fmt.Errorf("network %d: instances load none", o.network)) }
+func (h *echoHost) handleOrder(o networkOrder) {
+	h.failRun(fmt.Errorf("network %d: instances load none", o.network))
+}
 
-func (h *echoes) place(task, device int32) { h.hosts[0].place(task, device) }
+func (h *echoHost) bringInputs(task, device int32) { h.hosts[0].bringInputs(task, device) }
 
 // setDeviceUp implements host. The policy takes back the batches of a failed device.
-func (h *echoes) fault(device int32, back bool) {
-	if h.down[device] != back {
+func (h *echoHost) setDeviceUp(device int32, up bool) {
+	if h.isDown[device] != up {
 		return
 	}
-	h.down[device] = !back
+	h.isDown[device] = !up
 	in, kind := &h.t.Instances[h.t.InstanceOf(device)], policy.WorkerBack
-	if !back {
+	if !up {
 		kind = policy.WorkerLost
 	}
-	ev := h.begin(kind)
-	ev.Device, ev.Value, ev.Limit = device, int64(in.Sequences), int32(in.KV)
-	h.tell()
+	ev := h.beginEvent(kind)
+	ev.Device, ev.Value, ev.Limit = device, int64(in.MaxSequences), int32(in.KVTokens)
+	h.tellPolicy()
 }
 
-func (h *echoes) running(device int32) time.Duration { return h.ran[device] }
+func (h *echoHost) busyTime(device int32) time.Duration { return h.busyTimes[device] }
 
 // checkIdle implements host.
-func (h *echoes) finish() error {
-	for slot, serial := range h.speaking {
+func (h *echoHost) checkIdle() error {
+	for slot, serial := range h.activeSerials {
 		if serial != 0 {
 			return fmt.Errorf("batch slot %d still speaks when nothing is left to happen", slot)
 		}

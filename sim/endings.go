@@ -20,83 +20,83 @@ type Truth interface {
 }
 
 // endingRule says what the end of a batch means to its requests.
-type ending interface {
+type endingRule interface {
 	// batchRan is called after the last hop of a batch on a device, which has taken its
 	// next batch already. The policy hears of BatchFinished later.
-	ran(slot, device int32)
+	batchRan(slot, device int32)
 	// completeRequest answers a request with its latest answer.
-	complete(req int32) error
+	completeRequest(req int32) error
 	// switchMode makes a mode effective from now on.
-	mode(tag int32) error
+	switchMode(tag int32) error
 	// addResult adds the figures of the rule to the result of the run.
-	result(r *Result)
+	addResult(r *Result)
 }
 
 // endings lists the rules beside the direct one. make returns nil if a run is of another
 // kind, pool adds up runs.
 var endings = []struct {
-	make func(l *loop) ending
-	pool func(out *Result, runs []*Result)
+	make func(l *loop) endingRule
+	pool func(out *Result, results []*Result)
 }{
-	{make: newCascade, pool: poolCascades},
-	{make: newFlow, pool: func(out *Result, runs []*Result) {
-		poolFlows(out, runs)
-		poolWork(out, runs)
-		poolSessions(out, runs)
-		poolGenerated(out, runs)
+	{make: newCascadeEnding, pool: poolCascades},
+	{make: newFlowEnding, pool: func(out *Result, results []*Result) {
+		poolFlows(out, results)
+		poolWork(out, results)
+		poolSessions(out, results)
+		poolGenerated(out, results)
 	}},
-	{make: newTokens, pool: poolTokens},
+	{make: newTokenEnding, pool: poolTokens},
 }
 
 // endingOf returns the ending rule of a run.
-func endingOf(l *loop) ending {
+func endingOf(l *loop) endingRule {
 	for _, e := range endings {
-		if made := e.make(l); made != nil {
-			return made
+		if rule := e.make(l); rule != nil {
+			return rule
 		}
 	}
-	return direct{l}
+	return directEnding{l}
 }
 
 // directEnding answers a request when the batch of its only task ends.
-type direct struct{ l *loop }
+type directEnding struct{ l *loop }
 
 // batchRan answers the requests of a batch. Each has one task, in its own slot.
-func (e direct) ran(slot, _ int32) {
+func (e directEnding) batchRan(slot, _ int32) {
 	l := e.l
-	answered := l.now + l.cfg.Egress
+	answeredAt := l.now + l.cfg.Egress
 	for _, t := range l.members(slot) {
 		q := &l.requests[t]
-		if q.state == waiting {
-			l.answered(q, answered)
-			if l.cfg.Completed != nil {
-				l.cfg.Completed(q.arrived, answered)
+		if q.state == requestOpen {
+			l.recordAnswer(q, answeredAt)
+			if l.cfg.OnCompleted != nil {
+				l.cfg.OnCompleted(q.arrivedAt, answeredAt)
 			}
 		}
-		l.tasks.List[t].State, q.running = policy.TaskUnused, 0
-		l.release(t)
+		l.tasks.List[t].State, q.batchedTasks = policy.TaskUnused, 0
+		l.freeSlot(t)
 	}
 }
 
 // completeRequest implements endingRule. Such requests end with their batch, so it fails.
-func (direct) complete(req int32) error {
+func (directEnding) completeRequest(req int32) error {
 	return fmt.Errorf("the policy completes request slot %d, which the end of its batch answers", req)
 }
 
 // switchMode implements endingRule. Such plans have no modes, so it fails.
-func (direct) mode(tag int32) error {
+func (directEnding) switchMode(tag int32) error {
 	return fmt.Errorf("the policy switches to mode %d, which the plan does not have", tag)
 }
 
-func (direct) result(*Result) {}
+func (directEnding) addResult(*Result) {}
 
 // answerRequest answers a request now, and closes it.
-func (l *loop) answer(req int32) {
+func (l *loop) answerRequest(req int32) {
 	q := &l.requests[req]
-	answered := l.now + l.cfg.Egress
-	l.answered(q, answered)
-	if l.cfg.Completed != nil {
-		l.cfg.Completed(q.arrived, answered)
+	answeredAt := l.now + l.cfg.Egress
+	l.recordAnswer(q, answeredAt)
+	if l.cfg.OnCompleted != nil {
+		l.cfg.OnCompleted(q.arrivedAt, answeredAt)
 	}
-	l.end(req)
+	l.closeRequest(req)
 }

@@ -13,166 +13,166 @@ import (
 // too. A device runs one or the other at a time. Sequences of the model that runs join its
 // next iteration, as long as nothing else waits for the device. A waiting batch begins when
 // the last sequence has ended.
-type engines struct {
-	*devices
-	own    *flows.Workflows
-	by     []engine // by device
-	counts *generated
+type llmEngines struct {
+	*deviceHost
+	workflows *flows.WorkflowTables
+	engines   []llmEngine // by device
+	stats     *generationStats
 }
 
 // llmEngine is the language model that a device runs.
-type engine struct {
-	in      llm.Instance
-	service int32         // service whose model runs, or -1
-	since   time.Duration // when the model began to run
-	starts  bool          // an iteration is scheduled in this instant
-	before  llm.Counts    // the counts of instance at startedAt
+type llmEngine struct {
+	instance        llm.Instance
+	service         int32         // service whose model runs, or -1
+	startedAt       time.Duration // when the model began to run
+	iterationQueued bool          // an iteration is scheduled in this instant
+	countsAtStart   llm.Counts    // the counts of instance at startedAt
 }
 
 // newLLMEngines returns nil if no service of the tables is a language model.
-func newEngines(h *devices) *engines {
-	own := flows.WorkflowsOf(h.t)
-	if own == nil || len(own.Generations) == 0 {
+func newLLMEngines(h *deviceHost) *llmEngines {
+	workflows := flows.WorkflowTablesOf(h.t)
+	if workflows == nil || len(workflows.LanguageModels) == 0 {
 		return nil
 	}
-	g := &engines{devices: h, own: own, by: make([]engine, len(h.list))}
-	for d := range g.by {
-		g.by[d].service = -1
+	g := &llmEngines{deviceHost: h, workflows: workflows, engines: make([]llmEngine, len(h.devices))}
+	for d := range g.engines {
+		g.engines[d].service = -1
 	}
-	g.counts = newGenerated(h.loop, own)
+	g.stats = newGenerationStats(h.loop, workflows)
 	return g
 }
 
 // tryJoin adds a sequence to the language model that runs on a device. It returns false if
 // another model or none runs there, or if batches wait for the device.
-func (g *engines) joins(slot, d int32) bool {
-	if g.by[d].service < 0 || g.by[d].service != g.batches[slot].service || g.list[d].head >= 0 {
+func (g *llmEngines) tryJoin(slot, d int32) bool {
+	if g.engines[d].service < 0 || g.engines[d].service != g.batches[slot].service || g.devices[d].firstWaiting >= 0 {
 		return false
 	}
-	g.admit(slot, d)
+	g.addSequence(slot, d)
 	return true
 }
 
 // startModel makes a device run the language model of a batch, with the batches next in its
 // queue that use the same model. It returns false if the batch uses none.
-func (g *engines) begin(slot, d int32) bool {
+func (g *llmEngines) startModel(slot, d int32) bool {
 	b := &g.batches[slot]
-	model := g.own.GenerationOf(b.service)
+	model := g.workflows.LanguageModelOf(b.service)
 	if model == nil {
 		return false
 	}
-	dev, e, on := &g.list[d], &g.by[d], &model.On[g.t.Devices[d].Kind]
-	dev.busy, dev.current = true, -1
-	e.service, e.since, e.before = b.service, g.now, e.in.Counts()
-	e.in.Reset(llm.Options{Budget: on.Budget, Block: on.Block}, llm.Model{Iteration: on.Iteration.Slower(g.cfg.Slower), KV: on.KV, Sequences: on.Sequences, KVBytes: model.KVBytes})
+	dev, e, generation := &g.devices[d], &g.engines[d], &model.Engines[g.t.Devices[d].Kind]
+	dev.busy, dev.runningBatch = true, -1
+	e.service, e.startedAt, e.countsAtStart = b.service, g.now, e.instance.Counts()
+	e.instance.Reset(llm.Options{TokenBudget: generation.TokenBudget, BlockTokens: generation.BlockTokens}, llm.Model{Iteration: generation.Iteration.SlowedDown(g.cfg.Slowdown), KVTokens: generation.KVTokens, MaxSequences: generation.MaxSequences, TokenBytes: model.KVBytes})
 
 	// Take the batches of the same model that are next in the queue.
-	g.admit(slot, d)
-	for dev.head >= 0 && g.batches[dev.head].service == e.service {
-		next := dev.head
-		g.leaveDevice(d, next)
-		g.admit(next, d)
+	g.addSequence(slot, d)
+	for dev.firstWaiting >= 0 && g.batches[dev.firstWaiting].service == e.service {
+		nextSlot := dev.firstWaiting
+		g.removeFromQueue(d, nextSlot)
+		g.addSequence(nextSlot, d)
 	}
 	return true
 }
 
 // addSequence makes a sequence wait for the next iteration.
-func (g *engines) admit(slot, d int32) {
-	b, e := &g.batches[slot], &g.by[d]
-	b.at = generates
+func (g *llmEngines) addSequence(slot, d int32) {
+	b, e := &g.batches[slot], &g.engines[d]
+	b.place = generatesTokens
 	task := g.members(slot)[0]
-	prompt, output := g.lengths(task, slot)
-	if err := e.in.Add(llm.Sequence{ID: slot, Prompt: prompt, Output: output}); err != nil {
-		g.fail(fmt.Errorf("device %d: %w", d, err))
+	prompt, output := g.tokenCounts(task, slot)
+	if err := e.instance.Add(llm.Sequence{ID: slot, Prompt: prompt, Output: output}); err != nil {
+		g.failRun(fmt.Errorf("device %d: %w", d, err))
 		return
 	}
-	g.counts.admitted(task)
-	g.goOn(d)
+	g.stats.sequenceReady(task)
+	g.queueIteration(d)
 }
 
 // tokenCounts returns the tokens of a task's prompt and answer. If the state of its session is
 // not on the device, it is computed anew and counts as prompt. Both are cut to the KV memory.
-func (g *engines) lengths(task, slot int32) (prompt, output int32) {
-	fa := &g.flow.facts[task]
-	model := g.own.GenerationOf(g.batches[slot].service)
-	prompt, output = fa.prompt, fa.output
+func (g *llmEngines) tokenCounts(task, slot int32) (prompt, output int32) {
+	record := &g.flow.records[task]
+	model := g.workflows.LanguageModelOf(g.batches[slot].service)
+	prompt, output = record.prompt, record.output
 	if prompt == 0 {
-		prompt = int32(flows.Part(int64(model.Prompt+.5), fa.work))
+		prompt = int32(flows.ScaleByWork(int64(model.Prompt+.5), record.work))
 	}
 	if output == 0 {
-		output = int32(flows.Part(int64(model.Output+.5), fa.work))
+		output = int32(flows.ScaleByWork(int64(model.Output+.5), record.work))
 	}
-	if g.flow.kept != nil {
-		prompt += int32(g.flow.kept.anew(slot) / max(1, model.KVBytes))
+	if g.flow.sessions != nil {
+		prompt += int32(g.flow.sessions.recomputedBytes(slot) / max(1, model.KVBytes))
 	}
 
 	// The KV memory holds whole blocks, and an answer has at least one token.
-	on := &model.On[g.t.Devices[g.hop(slot, 0).Device].Kind]
-	block := max(1, int64(on.Block))
-	most := int32(min(on.KV/block*block, 1<<30))
-	prompt = max(1, min(prompt, most-1))
-	return prompt, max(1, min(output, most-prompt))
+	generation := &model.Engines[g.t.Devices[g.hopAt(slot, 0).Device].Kind]
+	block := max(1, int64(generation.BlockTokens))
+	maxTokens := int32(min(generation.KVTokens/block*block, 1<<30))
+	prompt = max(1, min(prompt, maxTokens-1))
+	return prompt, max(1, min(output, maxTokens-prompt))
 }
 
 // queueIteration schedules the next iteration after everything else of this instant, unless one runs or is scheduled.
-func (g *engines) goOn(d int32) {
-	if e := &g.by[d]; !e.in.Busy() && !e.starts {
-		e.starts = true
-		g.at(g.now, policy.NumEvents, g.sequence(), item{what: isGenerating, device: d, epoch: g.list[d].epoch})
+func (g *llmEngines) queueIteration(d int32) {
+	if e := &g.engines[d]; !e.instance.Busy() && !e.iterationQueued {
+		e.iterationQueued = true
+		g.schedule(g.now, policy.NumEvents, g.nextSequence(), agendaEntry{kind: isGenerationStart, device: d, epoch: g.devices[d].epoch})
 	}
 }
 
 // startIteration starts the next iteration of a device. If there is no sequence, the device is free.
-func (g *engines) start(d int32) {
-	e := &g.by[d]
-	e.starts = false
-	took, _, ok := e.in.Begin()
+func (g *llmEngines) startIteration(d int32) {
+	e := &g.engines[d]
+	e.iterationQueued = false
+	duration, _, ok := e.instance.Begin()
 	if !ok {
-		dev := &g.list[d]
-		dev.ran(g.cfg, e.since, g.now)
-		g.counts.ran(e, d)
-		e.service, dev.busy, dev.ranUntil = -1, false, g.now
-		g.startRun(d)
+		dev := &g.devices[d]
+		dev.addBusyTime(g.cfg, e.startedAt, g.now)
+		g.stats.engineStopped(e, d)
+		e.service, dev.busy, dev.lastRunEnd = -1, false, g.now
+		g.startNextRun(d)
 		return
 	}
-	g.counts.iteration(e, took)
-	g.at(g.now+took, policy.BatchFinished, g.sequence(), item{what: isIterated, device: d, epoch: g.list[d].epoch})
+	g.stats.addIteration(e, duration)
+	g.schedule(g.now+duration, policy.BatchFinished, g.nextSequence(), agendaEntry{kind: isGenerationEnd, device: d, epoch: g.devices[d].epoch})
 }
 
 // endIteration ends an iteration, and the batches whose sequences are finished.
-func (g *engines) iterated(d int32) {
-	e := g.by[d].in.End()
-	for _, slot := range e.First {
-		g.counts.first(g.members(slot)[0])
+func (g *llmEngines) endIteration(d int32) {
+	ended := g.engines[d].instance.End()
+	for _, slot := range ended.First {
+		g.stats.firstToken(g.members(slot)[0])
 	}
-	for _, slot := range e.Finished {
+	for _, slot := range ended.Finished {
 		b := &g.batches[slot]
 		service := b.service
-		b.live, b.at = false, nowhere
-		g.counts.ended(g.members(slot)[0])
-		g.ending.ran(slot, d)
-		ev := g.loop.begin(policy.BatchFinished)
+		b.live, b.place = false, atNoPlace
+		g.stats.sequenceEnded(g.members(slot)[0])
+		g.ending.batchRan(slot, d)
+		ev := g.loop.beginEvent(policy.BatchFinished)
 		ev.Model, ev.Service, ev.Batch, ev.Device, ev.End = -1, service, slot, d, g.now
-		g.tell()
-		g.freed(d)
+		g.tellPolicy()
+		g.onBatchEnd(d)
 	}
-	g.goOn(d)
+	g.queueIteration(d)
 }
 
 // removeSequence takes an aborted sequence off its device.
-func (g *engines) remove(slot, d int32) {
-	if e := &g.by[d]; e.service >= 0 {
-		e.in.Remove(slot, false)
-		g.goOn(d)
+func (g *llmEngines) removeSequence(slot, d int32) {
+	if e := &g.engines[d]; e.service >= 0 {
+		e.instance.Remove(slot, false)
+		g.queueIteration(d)
 	}
 }
 
 // loseDevice empties a device that failed.
-func (g *engines) lost(d int32) {
-	e := &g.by[d]
+func (g *llmEngines) loseDevice(d int32) {
+	e := &g.engines[d]
 	if e.service >= 0 {
-		g.counts.ran(e, d)
+		g.stats.engineStopped(e, d)
 	}
-	e.service, e.starts = -1, false
-	e.in.Reset(llm.Options{}, llm.Model{})
+	e.service, e.iterationQueued = -1, false
+	e.instance.Reset(llm.Options{}, llm.Model{})
 }

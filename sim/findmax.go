@@ -17,7 +17,7 @@ const LoadStep = 0.05
 const maxLoadPoint = 100
 
 // MaxSearchLoad is the highest load factor that a search simulates.
-const MostLoad = maxLoadPoint * LoadStep
+const MaxSearchLoad = maxLoadPoint * LoadStep
 
 // MaxLoad is the result of FindMaxLoad.
 type MaxLoad struct {
@@ -41,7 +41,7 @@ type LoadPoint struct {
 }
 
 // PointAt returns the point of a load, or nil if the load was not simulated.
-func (m *MaxLoad) At(load float64) *LoadPoint {
+func (m *MaxLoad) PointAt(load float64) *LoadPoint {
 	for i := range m.Points {
 		if gridIndex(m.Points[i].Load) == gridIndex(load) {
 			return &m.Points[i]
@@ -67,123 +67,123 @@ func gridIndex(load float64) int { return int(math.Round(load / LoadStep)) }
 //
 // If ctx is cancelled, FindMaxLoad returns the error together with what the complete points
 // showed, or nil if there are none.
-func FindMaxLoad(ctx context.Context, sc *Scenario, shares []float64, runs int, most float64) (*MaxLoad, error) {
-	s, err := newLoadSearch(ctx, sc, shares, runs, most)
+func FindMaxLoad(ctx context.Context, sc *Scenario, shares []float64, numRuns int, maxLoad float64) (*MaxLoad, error) {
+	s, err := newLoadSearch(ctx, sc, shares, numRuns, maxLoad)
 	if err != nil {
 		return nil, err
 	}
 	models := make([]float64, len(sc.Tables.Models))
 	for m := range models {
-		if models[m], err = s.highest(func(r *formats.Report) bool { return r.Models[m].Attainment >= shares[m] }); err != nil {
-			return s.interrupted(err), err
+		if models[m], err = s.highestLoad(func(r *formats.Report) bool { return r.Models[m].Attainment >= shares[m] }); err != nil {
+			return s.interruptedResult(err), err
 		}
 	}
-	return s.overall(models)
+	return s.overallLoad(models)
 }
 
 // FindOverallLoad is FindMaxLoad without the highest load of each model, which takes more
 // points to find.
-func FindOverallLoad(ctx context.Context, sc *Scenario, shares []float64, runs int) (*MaxLoad, error) {
-	s, err := newLoadSearch(ctx, sc, shares, runs, MostLoad)
+func FindOverallLoad(ctx context.Context, sc *Scenario, shares []float64, numRuns int) (*MaxLoad, error) {
+	s, err := newLoadSearch(ctx, sc, shares, numRuns, MaxSearchLoad)
 	if err != nil {
 		return nil, err
 	}
-	return s.overall(nil)
+	return s.overallLoad(nil)
 }
 
 // loadSearch simulates points of the grid, each once.
 type loadSearch struct {
-	ctx    context.Context
-	sc     *Scenario
-	shares []float64 // share of requests in time that is asked, by model
-	runs   int
-	most   int // last point of the grid that is searched
-	points map[int]LoadPoint
+	ctx          context.Context
+	sc           *Scenario
+	shares       []float64 // share of requests in time that is asked, by model
+	runsPerPoint int
+	maxPoint     int // last point of the grid that is searched
+	points       map[int]LoadPoint
 }
 
 // newLoadSearch checks the shares and the highest load.
-func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, runs int, most float64) (*loadSearch, error) {
+func newLoadSearch(ctx context.Context, sc *Scenario, shares []float64, numRuns int, maxLoad float64) (*loadSearch, error) {
 	if len(shares) != len(sc.Tables.Models) {
 		return nil, fmt.Errorf("simulating: %d shares of requests in time, expected one for each of %d models", len(shares), len(sc.Tables.Models))
 	}
 	if i := slices.IndexFunc(shares, func(share float64) bool { return !(share > 0 && share <= 1) }); i >= 0 {
 		return nil, fmt.Errorf("simulating: attainment %v, expected more than 0 and at most 1", shares[i])
 	}
-	if !(most >= LoadStep && most <= MostLoad) {
-		return nil, fmt.Errorf("simulating: loads up to %v, expected from %v to %v", most, LoadStep, MostLoad)
+	if !(maxLoad >= LoadStep && maxLoad <= MaxSearchLoad) {
+		return nil, fmt.Errorf("simulating: loads up to %v, expected from %v to %v", maxLoad, LoadStep, MaxSearchLoad)
 	}
-	last := int(math.Floor(most/LoadStep + 1e-9))
-	return &loadSearch{ctx, sc, shares, runs, last, map[int]LoadPoint{}}, nil
+	maxPoint := int(math.Floor(maxLoad/LoadStep + 1e-9))
+	return &loadSearch{ctx, sc, shares, numRuns, maxPoint, map[int]LoadPoint{}}, nil
 }
 
 // reportAt returns the report of a point. It simulates the point if that was not done before.
-func (s *loadSearch) report(i int) (*formats.Report, error) {
+func (s *loadSearch) reportAt(i int) (*formats.Report, error) {
 	if p, ok := s.points[i]; ok {
 		return p.Report, nil
 	}
-	at := *s.sc
-	at.Load = gridLoad(i)
-	res, err := Replicate(s.ctx, &at, s.runs)
+	scenario := *s.sc
+	scenario.Load = gridLoad(i)
+	res, err := Replicate(s.ctx, &scenario, s.runsPerPoint)
 	if err != nil {
-		return nil, fmt.Errorf("load %.2f: %w", at.Load, err)
+		return nil, fmt.Errorf("load %.2f: %w", scenario.Load, err)
 	}
-	s.points[i] = LoadPoint{Load: at.Load, Report: res.Report, Events: res.Events}
+	s.points[i] = LoadPoint{Load: scenario.Load, Report: res.Report, Events: res.Events}
 	return res.Report, nil
 }
 
 // highestLoad returns the highest load that passes, found by doubling steps from load 1 (or
 // the last point) and bisection.
-func (s *loadSearch) highest(passes func(*formats.Report) bool) (float64, error) {
-	b := bracket{at: min(gridIndex(1), s.most), fails: s.most + 1}
-	for !b.closed() {
-		r, err := s.report(b.at)
+func (s *loadSearch) highestLoad(passes func(*formats.Report) bool) (float64, error) {
+	search := gridBracket{candidate: min(gridIndex(1), s.maxPoint), lowestFail: s.maxPoint + 1}
+	for !search.isClosed() {
+		r, err := s.reportAt(search.candidate)
 		if err != nil {
 			return 0, err
 		}
-		b.saw(passes(r))
+		search.observe(passes(r))
 	}
-	return gridLoad(b.passes), nil
+	return gridLoad(search.highestPass), nil
 }
 
 // gridBracket searches for the highest point of a grid that passes. Point 0 passes by definition.
-type bracket struct {
-	at, passes, fails int     // point to simulate next, highest that passes, lowest that fails
-	step              int     // latest step, which doubles until both ends were seen
-	both              [2]bool // whether a point passed, and whether one failed
+type gridBracket struct {
+	candidate, highestPass, lowestFail int     // point to simulate next, highest that passes, lowest that fails
+	step                               int     // latest step, which doubles until both ends were seen
+	seen                               [2]bool // whether a point passed, and whether one failed
 }
 
 // isClosed reports whether the search is done.
-func (b *bracket) closed() bool { return b.fails-b.passes <= 1 }
+func (b *gridBracket) isClosed() bool { return b.lowestFail-b.highestPass <= 1 }
 
 // observe takes in whether the candidate passed, and chooses the next candidate.
-func (b *bracket) saw(pass bool) {
+func (b *gridBracket) observe(pass bool) {
 	if pass {
-		b.passes, b.both[0] = max(b.passes, b.at), true
+		b.highestPass, b.seen[0] = max(b.highestPass, b.candidate), true
 	} else {
-		b.fails, b.both[1] = min(b.fails, b.at), true
+		b.lowestFail, b.seen[1] = min(b.lowestFail, b.candidate), true
 	}
 	b.step = max(1, 2*b.step)
 	switch {
-	case b.both[0] && b.both[1]:
-		b.at = (b.passes + b.fails) / 2
+	case b.seen[0] && b.seen[1]:
+		b.candidate = (b.highestPass + b.lowestFail) / 2
 	case pass:
-		b.at = min(b.passes+b.step, b.fails-1)
+		b.candidate = min(b.highestPass+b.step, b.lowestFail-1)
 	default:
-		b.at = max(b.fails-b.step, b.passes+1)
+		b.candidate = max(b.lowestFail-b.step, b.highestPass+1)
 	}
 }
 
 // overallLoad completes a search with the highest load of all models.
-func (s *loadSearch) overall(models []float64) (*MaxLoad, error) {
-	highest, err := s.highest(s.passes)
+func (s *loadSearch) overallLoad(models []float64) (*MaxLoad, error) {
+	highest, err := s.highestLoad(s.allAttain)
 	if err != nil {
-		return s.interrupted(err), err
+		return s.interruptedResult(err), err
 	}
-	return &MaxLoad{Overall: highest, Models: models, Points: s.inOrder()}, nil
+	return &MaxLoad{Overall: highest, Models: models, Points: s.pointsInOrder()}, nil
 }
 
 // allAttain returns whether every model attains its share.
-func (s *loadSearch) passes(r *formats.Report) bool {
+func (s *loadSearch) allAttain(r *formats.Report) bool {
 	for i := range r.Models {
 		if r.Models[i].Attainment < s.shares[i] {
 			return false
@@ -193,56 +193,56 @@ func (s *loadSearch) passes(r *formats.Report) bool {
 }
 
 // pointsInOrder returns the simulated points in order of load.
-func (s *loadSearch) inOrder() []LoadPoint {
-	var out []LoadPoint
+func (s *loadSearch) pointsInOrder() []LoadPoint {
+	var points []LoadPoint
 	for i := 1; i <= maxLoadPoint; i++ {
 		if p, ok := s.points[i]; ok {
-			out = append(out, p)
+			points = append(points, p)
 		}
 	}
-	return out
+	return points
 }
 
 // interruptedResult returns what the points so far show if the search was cancelled, else nil.
-func (s *loadSearch) interrupted(err error) *MaxLoad {
+func (s *loadSearch) interruptedResult(err error) *MaxLoad {
 	if !errors.Is(err, context.Canceled) || len(s.points) == 0 {
 		return nil
 	}
-	out := &MaxLoad{Points: s.inOrder(), Interrupted: true}
-	for _, p := range out.Points {
-		if s.passes(p.Report) {
-			out.Overall = p.Load
+	result := &MaxLoad{Points: s.pointsInOrder(), Interrupted: true}
+	for _, p := range result.Points {
+		if s.allAttain(p.Report) {
+			result.Overall = p.Load
 		}
 	}
-	return out
+	return result
 }
 
 // Sweep simulates the given loads, in order, and searches nothing. If ctx is cancelled, it
 // returns the error together with the complete loads, or nil if there are none.
-func Sweep(ctx context.Context, sc *Scenario, loads []float64, runs int) (*MaxLoad, error) {
-	out := &MaxLoad{}
+func Sweep(ctx context.Context, sc *Scenario, loads []float64, numRuns int) (*MaxLoad, error) {
+	result := &MaxLoad{}
 	for _, load := range loads {
 		if !(load > 0) || math.IsInf(load, 0) {
 			return nil, fmt.Errorf("simulating: load %v, expected more than 0", load)
 		}
-		at := *sc
-		at.Load = load
-		res, err := Replicate(ctx, &at, runs)
+		scenario := *sc
+		scenario.Load = load
+		res, err := Replicate(ctx, &scenario, numRuns)
 		if err != nil {
 			err = fmt.Errorf("load %g: %w", load, err)
-			if out.Interrupted = errors.Is(err, context.Canceled); !out.Interrupted || len(out.Points) == 0 {
+			if result.Interrupted = errors.Is(err, context.Canceled); !result.Interrupted || len(result.Points) == 0 {
 				return nil, err
 			}
-			return out, err
+			return result, err
 		}
-		out.Points = append(out.Points, LoadPoint{Load: load, Report: res.Report, Events: res.Events})
+		result.Points = append(result.Points, LoadPoint{Load: load, Report: res.Report, Events: res.Events})
 	}
-	return out, nil
+	return result, nil
 }
 
 // loadCurve returns what every model attained at the simulated loads.
-func (m *MaxLoad) curve() []formats.LoadReport {
-	var out []formats.LoadReport
+func (m *MaxLoad) loadCurve() []formats.LoadReport {
+	var curve []formats.LoadReport
 	for _, p := range m.Points {
 		l := formats.LoadReport{Load: p.Load, Attainment: p.Report.Attainment, AttainmentCI: p.Report.AttainmentCI}
 		for i := range p.Report.Models {
@@ -252,9 +252,9 @@ func (m *MaxLoad) curve() []formats.LoadReport {
 				GoodputRPS: x.GoodputRPS, P99US: x.Latency.P99US,
 			})
 		}
-		out = append(out, l)
+		curve = append(curve, l)
 	}
-	return out
+	return curve
 }
 
 // SweepReport returns the report of the last load of a sweep with the curve of all loads, and the number of events.
@@ -263,7 +263,7 @@ func (m *MaxLoad) SweepReport() (*formats.Report, int64) {
 		return nil, 0
 	}
 	rep := *m.Points[len(m.Points)-1].Report
-	rep.Curve = m.curve()
+	rep.Curve = m.loadCurve()
 	rep.Interrupted = m.Interrupted
 	var events int64
 	for _, p := range m.Points {
@@ -279,7 +279,7 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 	if len(m.Points) == 0 {
 		return nil, 0
 	}
-	point := m.At(m.Overall)
+	point := m.PointAt(m.Overall)
 	if point == nil {
 		point = &m.Points[0]
 	}
@@ -287,7 +287,7 @@ func (m *MaxLoad) Report() (*formats.Report, int64) {
 	// Add the curve and the highest loads to a copy of its report.
 	rep := *point.Report
 	rep.Models = slices.Clone(rep.Models)
-	rep.Curve = m.curve()
+	rep.Curve = m.loadCurve()
 	if rep.Interrupted = m.Interrupted; !m.Interrupted {
 		overall := m.Overall
 		rep.MaxLoadFactor = &overall

@@ -10,42 +10,42 @@ import (
 // all devices for the next batch. The policy of workflows plans the devices of every task,
 // and language models run iteration by iteration.
 var (
-	plainCost    = cost{1, 1. / 2000}
-	workflowCost = cost{16, 1. / 20}
-	languageCost = cost{8, 1. / 20}
+	plainCost    = requestCost{1, 1. / 2000}
+	workflowCost = requestCost{16, 1. / 20}
+	languageCost = requestCost{8, 1. / 20}
 )
 
 // Divisors of the number of requests: that of workflows, and the number of devices from which
 // on cascades have one.
 const (
-	workflowsFewer = 4
-	manyDevices    = 250
+	workflowDivisor = 4
+	cascadeDevices  = 250
 )
 
 // RequestDivisor returns by how much a test of what a plan sustains divides its number of
 // requests, because each costs much. Those to language models are never divided: among fewer
 // requests, too few would have long answers.
-func Fewer(t *policy.Tables) float64 {
+func RequestDivisor(t *policy.Tables) float64 {
 	switch {
-	case gears.Of(t) != nil:
-		return FewerOn(len(t.Devices))
-	case costOf(t) == workflowCost:
-		return workflowsFewer
+	case gears.TablesOf(t) != nil:
+		return CascadeRequestDivisor(len(t.Devices))
+	case requestCostOf(t) == workflowCost:
+		return workflowDivisor
 	}
 	return 1
 }
 
 // CascadeRequestDivisor returns the same for a cascade on a number of devices, all of which
 // take part in every request.
-func FewerOn(devices int) float64 { return max(1, float64(devices)/manyDevices) }
+func CascadeRequestDivisor(devices int) float64 { return max(1, float64(devices)/cascadeDevices) }
 
 // requestCostOf returns the cost of a request of a plan.
-func costOf(t *policy.Tables) cost {
-	own := flows.WorkflowsOf(t)
+func requestCostOf(t *policy.Tables) requestCost {
+	workflows := flows.WorkflowTablesOf(t)
 	switch {
-	case own == nil:
+	case workflows == nil:
 		return plainCost
-	case len(own.Generations) > 0:
+	case len(workflows.LanguageModels) > 0:
 		return languageCost
 	}
 	return workflowCost

@@ -20,110 +20,110 @@ func (r *Result) setFlow(f *FlowResult) {
 	}
 
 	// Report the modules, and the part of their time that was in vain.
-	running, invalid := time.Duration(0), time.Duration(0)
+	runTime, invalid := time.Duration(0), time.Duration(0)
 	for i := range f.Modules {
 		m := &f.Modules[i]
-		running, invalid = running+m.Running, invalid+m.Invalid
-		r.Report.Modules = append(r.Report.Modules, m.report(f.Seen, i))
+		runTime, invalid = runTime+m.RunTime, invalid+m.InvalidTime
+		r.Report.Modules = append(r.Report.Modules, m.moduleReport(f.DropStats, i))
 	}
-	out := &formats.FlowReport{Invalid: part(invalid, running), DeviceUS: document.Micros(f.DeviceTime), Overloaded: f.overloaded()}
+	report := &formats.FlowReport{Invalid: timeShare(invalid, runTime), DeviceUS: document.Micros(f.DeviceTime), Overload: f.overloadReport()}
 
 	// The worst windows of several widths, in seconds.
 	for _, width := range []int{1, 2, 5, 10, 20, 60} {
-		out.Windows = append(out.Windows, f.worst(width))
+		report.Windows = append(report.Windows, f.worstWindow(width))
 	}
 
 	// The changes between low-budget-first (lbf) and high-budget-first (hbf) order.
-	if f.Seen != nil {
-		for _, m := range f.Seen.Modes {
+	if f.DropStats != nil {
+		for _, m := range f.DropStats.OrderChanges {
 			order := "lbf"
-			if m.High {
+			if m.HighestFirst {
 				order = "hbf"
 			}
-			out.Modes = append(out.Modes, formats.FlowModeChange{AtUS: document.Micros(m.At), Module: f.Modules[m.Module].Name, Order: order})
+			report.Modes = append(report.Modes, formats.FlowModeChange{AtUS: document.Micros(m.ChangedAt), Module: f.Modules[m.Module].Name, ServiceOrder: order})
 		}
 	}
-	r.Report.Flow = out
+	r.Report.Flow = report
 }
 
 // timeShare returns part / total, at most 1, or 0 if total is 0.
-func part(a, of time.Duration) float64 {
-	if of == 0 {
+func timeShare(part, total time.Duration) float64 {
+	if total == 0 {
 		return 0
 	}
-	return min(1, a.Seconds()/of.Seconds())
+	return min(1, part.Seconds()/total.Seconds())
 }
 
 // moduleReport returns the module's part of a report. i is its index in stats.
-func (m *FlowModule) report(seen *dropping.Seen, i int) formats.ModuleReport {
-	out := formats.ModuleReport{Module: m.Name, Requests: m.Requests, Dropped: m.Dropped, Invalid: part(m.Invalid, m.Running)}
+func (m *FlowModule) moduleReport(stats *dropping.RunStatistics, i int) formats.ModuleReport {
+	report := formats.ModuleReport{Module: m.Name, Requests: m.Requests, Dropped: m.Dropped, InvalidShare: timeShare(m.InvalidTime, m.RunTime)}
 	batches, tasks := int64(0), int64(0)
-	for size, n := range m.Runs {
+	for size, n := range m.BatchesBySize {
 		batches, tasks = batches+n, tasks+int64(size)*n
 	}
 	if batches > 0 {
-		out.RunUS, out.Batch = document.Micros(m.Running/time.Duration(batches)), float64(tasks)/float64(batches)
+		report.RunUS, report.Batch = document.Micros(m.RunTime/time.Duration(batches)), float64(tasks)/float64(batches)
 	}
-	if m.Ended > 0 {
-		out.Consumed = m.Consumed / float64(m.Ended)
+	if m.EndedTasks > 0 {
+		report.ConsumedShare = m.ConsumedSLO / float64(m.EndedTasks)
 	}
-	if seen != nil {
-		out.Queued, out.Waited = quantiles(seen.Queued[i]), quantiles(seen.Waited[i])
+	if stats != nil {
+		report.QueueTime, report.WaitTime = millisecondQuantiles(stats.QueueTimes[i]), millisecondQuantiles(stats.BatchWaits[i])
 	}
-	return out
+	return report
 }
 
 // millisecondQuantiles returns quantiles of counts by whole milliseconds, or nil if all counts
 // are 0.
-func quantiles(counts []int64) *formats.TimeQuantiles {
-	all := int64(0)
+func millisecondQuantiles(counts []int64) *formats.TimeQuantiles {
+	total := int64(0)
 	for _, n := range counts {
-		all += n
+		total += n
 	}
-	if all == 0 {
+	if total == 0 {
 		return nil
 	}
-	at := func(share float64) document.Micros {
+	quantile := func(share float64) document.Micros {
 		sum := int64(0)
 		for ms, n := range counts {
-			if sum += n; float64(sum) >= share*float64(all) {
+			if sum += n; float64(sum) >= share*float64(total) {
 				return document.Micros(time.Duration(ms) * time.Millisecond)
 			}
 		}
 		return 0
 	}
-	return &formats.TimeQuantiles{P50US: at(.5), P90US: at(.9), P99US: at(.99)}
+	return &formats.TimeQuantiles{P50US: quantile(.5), P90US: quantile(.9), P99US: quantile(.99)}
 }
 
 // worstWindow returns the least goodput and the largest drop rate of the windows with a width
 // in seconds. Windows with fewer than five requests per second do not count.
-func (f *FlowResult) worst(width int) formats.FlowWindow {
-	out := formats.FlowWindow{WidthUS: document.Micros(time.Duration(width) * time.Second), Goodput: 1}
+func (f *FlowResult) worstWindow(width int) formats.FlowWindow {
+	worst := formats.FlowWindow{WidthUS: document.Micros(time.Duration(width) * time.Second), Goodput: 1}
 	for s := 0; s+width <= len(f.Seconds); s += width {
-		if w := f.window(s, width); int(w.Arrived) >= 5*width {
-			good := float64(w.Good) / float64(w.Arrived)
-			out.Goodput, out.Drop = min(out.Goodput, good), max(out.Drop, 1-good)
+		if w := f.windowSum(s, width); int(w.Arrived) >= 5*width {
+			goodput := float64(w.Good) / float64(w.Arrived)
+			worst.Goodput, worst.Drop = min(worst.Goodput, goodput), max(worst.Drop, 1-goodput)
 		}
 	}
-	return out
+	return worst
 }
 
-// window adds up the seconds of a window.
-func (f *FlowResult) window(from, width int) FlowSecond {
+// windowSum adds up the seconds of a window.
+func (f *FlowResult) windowSum(first, width int) FlowSecond {
 	var w FlowSecond
-	for _, s := range f.Seconds[from : from+width] {
-		w.Arrived, w.Good, w.Bound, w.Carried = w.Arrived+s.Arrived, w.Good+s.Good, w.Bound+s.Bound, w.Carried+s.Carried
+	for _, s := range f.Seconds[first : first+width] {
+		w.Arrived, w.Good, w.Bound, w.Capacity = w.Arrived+s.Arrived, w.Good+s.Good, w.Bound+s.Bound, w.Capacity+s.Capacity
 	}
 	return w
 }
 
-// Overload adds up the windows of ten seconds in which more requests arrived than the workers
+// OverloadedWindows adds up the windows of ten seconds in which more requests arrived than the workers
 // could serve, and returns the number of these windows.
-func (f *FlowResult) Overload() (w FlowSecond, windows int) {
+func (f *FlowResult) OverloadedWindows() (w FlowSecond, windows int) {
 	const width = 10
 	for s := 0; s+width <= len(f.Seconds); s += width {
-		if x := f.window(s, width); float64(x.Arrived) > x.Carried {
-			w.Arrived, w.Good, w.Bound, w.Carried = w.Arrived+x.Arrived, w.Good+x.Good, w.Bound+x.Bound, w.Carried+x.Carried
+		if x := f.windowSum(s, width); float64(x.Arrived) > x.Capacity {
+			w.Arrived, w.Good, w.Bound, w.Capacity = w.Arrived+x.Arrived, w.Good+x.Good, w.Bound+x.Bound, w.Capacity+x.Capacity
 			windows++
 		}
 	}
@@ -131,46 +131,46 @@ func (f *FlowResult) Overload() (w FlowSecond, windows int) {
 }
 
 // overloadReport returns the report of Overload, or nil if no window was overloaded.
-func (f *FlowResult) overloaded() *formats.FlowOverload {
-	w, n := f.Overload()
+func (f *FlowResult) overloadReport() *formats.FlowOverload {
+	w, n := f.OverloadedWindows()
 	if n == 0 {
 		return nil
 	}
-	out := &formats.FlowOverload{Windows: n, Requests: int64(w.Arrived), Goodput: float64(w.Good) / float64(w.Arrived)}
+	report := &formats.FlowOverload{Windows: n, Requests: int64(w.Arrived), Goodput: float64(w.Good) / float64(w.Arrived)}
 	if f.Bound > 0 && w.Bound > 0 {
 		share := float64(w.Good) / float64(w.Bound)
-		out.ShareOfBound = &share
+		report.ShareOfBound = &share
 	}
-	return out
+	return report
 }
 
 // poolFlows adds up the figures of runs.
-func poolFlows(out *Result, runs []*Result) {
-	if runs[0].Flow == nil {
+func poolFlows(pooled *Result, results []*Result) {
+	if results[0].Flow == nil {
 		return
 	}
-	all := &FlowResult{Modules: make([]FlowModule, len(runs[0].Flow.Modules))}
-	if runs[0].Flow.Seen != nil {
-		all.Seen = dropping.NewSeen(len(all.Modules))
-		all.Seen.Modes = runs[0].Flow.Seen.Modes
+	total := &FlowResult{Modules: make([]FlowModule, len(results[0].Flow.Modules))}
+	if results[0].Flow.DropStats != nil {
+		total.DropStats = dropping.NewRunStatistics(len(total.Modules))
+		total.DropStats.OrderChanges = results[0].Flow.DropStats.OrderChanges
 	}
-	for _, r := range runs {
-		all.add(r.Flow)
+	for _, r := range results {
+		total.addRun(r.Flow)
 	}
-	out.setFlow(all)
+	pooled.setFlow(total)
 }
 
-// add adds the figures of a run. The workers by second are those of the latest run.
-func (f *FlowResult) add(o *FlowResult) {
+// addRun adds the figures of a run. The workers by second are those of the latest run.
+func (f *FlowResult) addRun(o *FlowResult) {
 	f.Requests, f.Good, f.Late, f.Dropped = f.Requests+o.Requests, f.Good+o.Good, f.Late+o.Late, f.Dropped+o.Dropped
 	f.DeviceTime += o.DeviceTime
 	if f.Bound += o.Bound; o.Bound < 0 {
 		f.Bound = -1
 	}
 	for i := range o.Modules {
-		f.Modules[i].add(&o.Modules[i])
-		if f.Seen != nil && o.Seen != nil {
-			f.Seen.Add(i, o.Seen)
+		f.Modules[i].addRun(&o.Modules[i])
+		if f.DropStats != nil && o.DropStats != nil {
+			f.DropStats.Add(i, o.DropStats)
 		}
 	}
 	for s, x := range o.Seconds {
@@ -178,19 +178,19 @@ func (f *FlowResult) add(o *FlowResult) {
 			f.Seconds = append(f.Seconds, FlowSecond{})
 		}
 		w := &f.Seconds[s]
-		w.Arrived, w.Good, w.Bound, w.Carried = w.Arrived+x.Arrived, w.Good+x.Good, w.Bound+x.Bound, w.Carried+x.Carried
+		w.Arrived, w.Good, w.Bound, w.Capacity = w.Arrived+x.Arrived, w.Good+x.Good, w.Bound+x.Bound, w.Capacity+x.Capacity
 	}
 }
 
-// add adds the figures of a run of a module. The workers by second are those of the latest run.
-func (m *FlowModule) add(x *FlowModule) {
+// addRun adds the figures of a run of a module. The workers by second are those of the latest run.
+func (m *FlowModule) addRun(x *FlowModule) {
 	m.Name, m.Workers = x.Name, x.Workers
-	m.Requests, m.Dropped, m.Ended = m.Requests+x.Requests, m.Dropped+x.Dropped, m.Ended+x.Ended
-	m.Running, m.Invalid, m.Consumed = m.Running+x.Running, m.Invalid+x.Invalid, m.Consumed+x.Consumed
-	for len(m.Runs) < len(x.Runs) {
-		m.Runs = append(m.Runs, 0)
+	m.Requests, m.Dropped, m.EndedTasks = m.Requests+x.Requests, m.Dropped+x.Dropped, m.EndedTasks+x.EndedTasks
+	m.RunTime, m.InvalidTime, m.ConsumedSLO = m.RunTime+x.RunTime, m.InvalidTime+x.InvalidTime, m.ConsumedSLO+x.ConsumedSLO
+	for len(m.BatchesBySize) < len(x.BatchesBySize) {
+		m.BatchesBySize = append(m.BatchesBySize, 0)
 	}
-	for size, n := range x.Runs {
-		m.Runs[size] += n
+	for size, n := range x.BatchesBySize {
+		m.BatchesBySize[size] += n
 	}
 }

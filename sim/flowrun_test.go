@@ -42,17 +42,19 @@ func flowConfig(t interface{ Fatal(...any) }, plan *formats.Plan, rate float64, 
 		sources = append(sources, src)
 	}
 	src := arrivals.Merge(sources...)
-	return Config{Tables: tab, Policy: pol, Source: src, Control: policies.Control(tab), Duration: length, Verify: true, Seed: seed, PolicyName: plan.Policy.Name}
+	return Config{Tables: tab, Policy: pol, Source: src, Control: policies.NewControl(tab), Duration: length, Verify: true, Seed: seed, PolicyName: plan.Policy.Name}
 }
 
-// tardy has the policy hear of runs some time after their end.
-type tardy struct {
+// lateService has the policy hear of runs some time after their end.
+type lateService struct {
 	Service
 	rng *rand.Rand
 }
 
-func (s *tardy) Told() time.Duration            { return time.Duration(s.rng.IntN(3)) * 5 * time.Millisecond }
-func (*tardy) Load(int32) (time.Duration, bool) { return 0, false }
+func (s *lateService) ReportDelay() time.Duration {
+	return time.Duration(s.rng.IntN(3)) * 5 * time.Millisecond
+}
+func (*lateService) LoadTime(int32) (time.Duration, bool) { return 0, false }
 
 // What a run ends comes when the policy hears of it. Its device has nothing to do
 // meanwhile, unless more waits there.
@@ -62,10 +64,10 @@ func TestLateNews(t *testing.T) {
 		policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms}, Workers: 1},
 		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{10 * ms}, Workers: 1})
 	cfg := flowConfig(t, plan, 1, time.Second, 1)
-	cfg.Source, cfg.Egress = arrivals.Slice([]arrivals.Request{{At: 0}, {At: 100 * ms}, {At: 101 * ms}}), ms
-	cfg.Service, _ = Empirical(cfg.Tables, Samples{Runs: [][][]time.Duration{{{10 * ms}}, {{20 * ms}}}, Told: [][][]time.Duration{{{2 * ms}}, {{3 * ms}}}}, false, 1)
+	cfg.Source, cfg.Egress = arrivals.Slice([]arrivals.Request{{ArrivedAt: 0}, {ArrivedAt: 100 * ms}, {ArrivedAt: 101 * ms}}), ms
+	cfg.Service, _ = RecordedService(cfg.Tables, Samples{Runs: [][][]time.Duration{{{10 * ms}}, {{20 * ms}}}, ReportDelays: [][][]time.Duration{{{2 * ms}}, {{3 * ms}}}}, false, 1)
 	var took []time.Duration
-	cfg.Completed = func(arrived, answered time.Duration) { took = append(took, answered-arrived) }
+	cfg.OnCompleted = func(arrived, answered time.Duration) { took = append(took, answered-arrived) }
 	res, err := Run(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +76,7 @@ func TestLateNews(t *testing.T) {
 	if want := []time.Duration{36 * ms, 36 * ms, 58 * ms}; !slices.Equal(took, want) {
 		t.Errorf("requests took %v, expected %v", took, want)
 	}
-	if r := res.Flow.Modules[1].Running; r != 60*ms {
+	if r := res.Flow.Modules[1].RunTime; r != 60*ms {
 		t.Errorf("module b ran %v, expected 60ms", r)
 	}
 }
@@ -96,10 +98,10 @@ func TestFlowsEndOnce(t *testing.T) {
 		cfg := flowConfig(t, plan, 30+float64(rng.IntN(400)), 2*time.Second, rng.Uint64())
 		for range rng.IntN(3) {
 			d, at := int32(rng.IntN(len(cfg.Tables.Devices))), time.Duration(rng.IntN(1500))*time.Millisecond
-			cfg.Faults = append(cfg.Faults, Fault{At: at, Device: d}, Fault{At: at + 300*time.Millisecond, Device: d, Up: true})
+			cfg.Faults = append(cfg.Faults, Fault{At: at, Device: d}, Fault{At: at + 300*time.Millisecond, Device: d, ComesBack: true})
 		}
 		if rng.IntN(2) == 0 {
-			cfg.Service = &tardy{Service: Exact(cfg.Tables), rng: rng}
+			cfg.Service = &lateService{Service: ExactService(cfg.Tables), rng: rng}
 		}
 		var log bytes.Buffer
 		rec := conform.NewRecorder(cfg.Policy, &log)
@@ -118,8 +120,8 @@ func TestFlowsEndOnce(t *testing.T) {
 		drops := int64(0)
 		for i := range f.Modules {
 			mod := &f.Modules[i]
-			if drops += mod.Dropped; mod.Invalid > mod.Running || mod.Invalid < 0 {
-				t.Fatalf("module %d ran %v, %v of it invalid", i, mod.Running, mod.Invalid)
+			if drops += mod.Dropped; mod.InvalidTime > mod.RunTime || mod.InvalidTime < 0 {
+				t.Fatalf("module %d ran %v, %v of it invalid", i, mod.RunTime, mod.InvalidTime)
 			}
 		}
 		if drops != f.Dropped {
@@ -147,19 +149,19 @@ func TestBoundIsOptimal(t *testing.T) {
 			last += time.Duration(rng.IntN(120)) * time.Millisecond
 			at[i] = last
 		}
-		slo := f.after[0] + time.Duration(50+rng.IntN(250))*time.Millisecond
+		slo := f.timeAfter[0] + time.Duration(50+rng.IntN(250))*time.Millisecond
 		got, best := 0, 0
 		for _, a := range at {
-			if f.accept(a, slo) {
+			if f.acceptIfInTime(a, slo) {
 				got++
 			}
 		}
 		for set := range 1 << len(at) {
 			g, ok, size := *f, true, 0
-			g.free, g.next = make([]time.Duration, modules), make([]time.Duration, modules)
+			g.freeAt, g.nextFreeAt = make([]time.Duration, modules), make([]time.Duration, modules)
 			for i, a := range at {
 				if set>>i&1 == 1 {
-					ok = ok && g.accept(a, slo)
+					ok = ok && g.acceptIfInTime(a, slo)
 					size++
 				}
 			}
@@ -174,8 +176,8 @@ func TestBoundIsOptimal(t *testing.T) {
 }
 
 // drawFluid draws modules in a row whose capacity changes by the second.
-func drawFluid(rng *rand.Rand, modules int) *fluid {
-	f := &fluid{rate: make([][]float64, modules), before: make([]time.Duration, modules), after: make([]time.Duration, modules), free: make([]time.Duration, modules), next: make([]time.Duration, modules)}
+func drawFluid(rng *rand.Rand, modules int) *fluidRelaxation {
+	f := &fluidRelaxation{rate: make([][]float64, modules), timeBefore: make([]time.Duration, modules), timeAfter: make([]time.Duration, modules), freeAt: make([]time.Duration, modules), nextFreeAt: make([]time.Duration, modules)}
 	one := make([]time.Duration, modules)
 	for m := range modules {
 		one[m] = time.Duration(5+rng.IntN(30)) * time.Millisecond
@@ -183,12 +185,12 @@ func drawFluid(rng *rand.Rand, modules int) *fluid {
 			f.rate[m] = append(f.rate[m], 3+float64(rng.IntN(20)))
 		}
 		for k := range m {
-			f.before[m] += one[k]
+			f.timeBefore[m] += one[k]
 		}
 	}
 	for m := range modules {
 		for k := m + 1; k < modules; k++ {
-			f.after[m] += one[k]
+			f.timeAfter[m] += one[k]
 		}
 	}
 	return f
@@ -202,9 +204,9 @@ func TestFlowTimes(t *testing.T) {
 		policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms, 12 * ms}, Workers: 1},
 		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{5 * ms, 6 * ms}, Workers: 1})
 	cfg := flowConfig(t, plan, 1, time.Second, 1)
-	cfg.Source = arrivals.Slice([]arrivals.Request{{At: 0}, {At: 3 * ms}, {At: 4 * ms}})
+	cfg.Source = arrivals.Slice([]arrivals.Request{{ArrivedAt: 0}, {ArrivedAt: 3 * ms}, {ArrivedAt: 4 * ms}})
 	var ends []time.Duration
-	cfg.Completed = func(_, answered time.Duration) { ends = append(ends, answered) }
+	cfg.OnCompleted = func(_, answered time.Duration) { ends = append(ends, answered) }
 	res, err := Run(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +214,7 @@ func TestFlowTimes(t *testing.T) {
 	if want := []time.Duration{15 * ms, 27 * ms, 32 * ms}; !slices.Equal(ends, want) {
 		t.Errorf("answers at %v, want %v", ends, want)
 	}
-	if a := &res.Flow.Modules[0]; a.Running != 22*ms || a.Invalid != 0 || !slices.Equal(a.Runs, []int64{0, 1, 1}) {
+	if a := &res.Flow.Modules[0]; a.RunTime != 22*ms || a.InvalidTime != 0 || !slices.Equal(a.BatchesBySize, []int64{0, 1, 1}) {
 		t.Errorf("module a %+v", a)
 	}
 }
@@ -223,7 +225,7 @@ func TestBranchesAreDrawn(t *testing.T) {
 	var first string
 	for _, name := range []string{"pard", "feas"} {
 		plan := policytest.FlowPlan(time.Second, name,
-			policytest.FlowStage{Name: "a", Infer: []time.Duration{ms, ms, ms}, Workers: 2, Branches: []formats.Branch{{To: []string{"b"}, Probability: .3}, {To: []string{"c"}, Probability: .7}}},
+			policytest.FlowStage{Name: "a", Infer: []time.Duration{ms, ms, ms}, Workers: 2, Branches: []formats.Branch{{Targets: []string{"b"}, Probability: .3}, {Targets: []string{"c"}, Probability: .7}}},
 			policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: []time.Duration{ms}, Workers: 2},
 			policytest.FlowStage{Name: "c", After: []string{"a"}, Infer: []time.Duration{ms}, Workers: 2})
 		res, err := Run(context.Background(), flowConfig(t, plan, 300, 10*time.Second, 1))

@@ -22,248 +22,250 @@ type FlowResult struct {
 	// DeviceTime is the sum over the workers of the time from the decision for a worker to
 	// its removal.
 	DeviceTime time.Duration
-	Seen       *dropping.Seen // nil if the policy has no such figures
+	DropStats  *dropping.RunStatistics // nil if the policy has no such figures
 }
 
 // FlowModule holds the figures of a module.
 type FlowModule struct {
-	Name     string
-	Requests int64         // tasks of the module
-	Dropped  int64         // requests that were dropped because of a task of the module
-	Running  time.Duration // time of its devices on requests
-	Invalid  time.Duration // the part of RunTime on requests that were not answered in time
-	Consumed float64       // sum over the ended tasks of (end - arrival) / SLO
-	Ended    int64
-	Runs     []int64 // number of batches, by size
-	Workers  []int32 // number of workers at the end of every second
+	Name          string
+	Requests      int64         // tasks of the module
+	Dropped       int64         // requests that were dropped because of a task of the module
+	RunTime       time.Duration // time of its devices on requests
+	InvalidTime   time.Duration // the part of RunTime on requests that were not answered in time
+	ConsumedSLO   float64       // sum over the ended tasks of (end - arrival) / SLO
+	EndedTasks    int64
+	BatchesBySize []int64 // number of batches, by size
+	Workers       []int32 // number of workers at the end of every second
 }
 
 // FlowSecond holds the figures of the requests that arrived within a second.
 type FlowSecond struct {
 	Arrived, Good int32
 	Bound         int32   // how many of them the bound answers in time
-	Carried       float64 // requests that the workers can serve in the second, with the planned batch sizes
+	Capacity      float64 // requests that the workers can serve in the second, with the planned batch sizes
 }
 
 // flowStats collects the FlowResult of a run.
 type flowStats struct {
-	l       *loop
-	own     *flows.Tables
-	n       int32           // number of services
-	spent   []time.Duration // run time by request and service
-	sums    FlowResult
-	came    []time.Duration // arrival times of all requests
-	up      []int32         // number of workers, by service
-	modules [][]int32       // services that run on a device, by device
-	there   []bool          // the worker serves, by device
-	coming  []bool          // the worker is decided for and not loaded yet, by device
-	since   []time.Duration // when the worker was decided for, by device, or -1 if there is none
+	l            *loop
+	tables       *flows.GraphTables
+	services     int32           // number of services
+	runTimes     []time.Duration // run time by request and service
+	totals       FlowResult
+	arrivalTimes []time.Duration // arrival times of all requests
+	workersUp    []int32         // number of workers, by service
+	modules      [][]int32       // services that run on a device, by device
+	serving      []bool          // the worker serves, by device
+	loadOrdered  []bool          // the worker is decided for and not loaded yet, by device
+	presentSince []time.Duration // when the worker was decided for, by device, or -1 if there is none
 }
 
 // newFlowStats returns nil for plans of other kinds. It also draws the branches, if the
 // applications have some and the run has no truth.
 func newFlowStats(l *loop) *flowStats {
-	own := flows.Of(l.t)
-	if own == nil {
+	tables := flows.GraphTablesOf(l.t)
+	if tables == nil {
 		return nil
 	}
-	f := &flowStats{l: l, own: own, n: int32(len(l.t.Services)), up: make([]int32, len(l.t.Services)), modules: make([][]int32, len(l.t.Devices)), there: make([]bool, len(l.t.Devices)), coming: make([]bool, len(l.t.Devices)), since: make([]time.Duration, len(l.t.Devices))}
+	stats := &flowStats{l: l, tables: tables, services: int32(len(l.t.Services)), workersUp: make([]int32, len(l.t.Services)), modules: make([][]int32, len(l.t.Devices)), serving: make([]bool, len(l.t.Devices)), loadOrdered: make([]bool, len(l.t.Devices)), presentSince: make([]time.Duration, len(l.t.Devices))}
 
 	// Count the workers that are loaded from the start.
 	for s := range l.t.Services {
-		f.sums.Modules = append(f.sums.Modules, FlowModule{Name: l.t.Services[s].Name})
-		for _, d := range own.Modules[s].Workers {
-			f.modules[d], f.since[d] = append(f.modules[d], int32(s)), -1
+		stats.totals.Modules = append(stats.totals.Modules, FlowModule{Name: l.t.Services[s].Name})
+		for _, d := range tables.Modules[s].Workers {
+			stats.modules[d], stats.presentSince[d] = append(stats.modules[d], int32(s)), -1
 			if len(l.t.Resident[d]) > 0 {
-				f.since[d], f.there[d] = 0, true
-				f.up[s]++
+				stats.presentSince[d], stats.serving[d] = 0, true
+				stats.workersUp[s]++
 			}
 		}
 	}
-	if l.truth == nil && hasWays(own) {
-		l.truth = newWays(l.t, own, l.cfg.Seed)
+	if l.truth == nil && hasBranches(tables) {
+		l.truth = newBranchTruth(l.t, tables, l.cfg.Seed)
 	}
-	return f
+	return stats
 }
 
 // addRequest counts a new request.
-func (f *flowStats) arrive(req int32) {
-	for int(req+1)*int(f.n) > len(f.spent) {
-		f.spent = append(f.spent, 0)
+func (f *flowStats) addRequest(req int32) {
+	for int(req+1)*int(f.services) > len(f.runTimes) {
+		f.runTimes = append(f.runTimes, 0)
 	}
-	clear(f.spent[req*f.n : (req+1)*f.n])
-	at := f.l.requests[req].arrived
-	f.came = append(f.came, at)
-	if f.l.acc.Counted(at) {
-		f.sums.Requests++
-		f.second(at).Arrived++
+	clear(f.runTimes[req*f.services : (req+1)*f.services])
+	arrivedAt := f.l.requests[req].arrivedAt
+	f.arrivalTimes = append(f.arrivalTimes, arrivedAt)
+	if f.l.acc.IsCounted(arrivedAt) {
+		f.totals.Requests++
+		f.secondOf(arrivedAt).Arrived++
 	}
 }
 
 // secondOf returns the figures of the second that contains an instant.
-func (f *flowStats) second(at time.Duration) *FlowSecond {
+func (f *flowStats) secondOf(at time.Duration) *FlowSecond {
 	s := int(at / time.Second)
-	for len(f.sums.Seconds) <= s {
-		f.sums.Seconds = append(f.sums.Seconds, FlowSecond{})
+	for len(f.totals.Seconds) <= s {
+		f.totals.Seconds = append(f.totals.Seconds, FlowSecond{})
 	}
-	return &f.sums.Seconds[s]
+	return &f.totals.Seconds[s]
 }
 
 // addBatch counts a batch of a module with its duration.
-func (f *flowStats) ran(service int32, took time.Duration, members []int32) {
-	m := &f.sums.Modules[service]
-	for len(m.Runs) <= len(members) {
-		m.Runs = append(m.Runs, 0)
+func (f *flowStats) addBatch(service int32, duration time.Duration, members []int32) {
+	m := &f.totals.Modules[service]
+	for len(m.BatchesBySize) <= len(members) {
+		m.BatchesBySize = append(m.BatchesBySize, 0)
 	}
-	m.Runs[len(members)]++
-	m.Running += took
-	each := took / time.Duration(len(members))
+	m.BatchesBySize[len(members)]++
+	m.RunTime += duration
+	perTask := duration / time.Duration(len(members))
 	for _, t := range members {
 		req := f.l.tasks.List[t].Req
 		q := &f.l.requests[req]
-		if q.state != waiting { // dropped while it ran
-			m.Invalid += each
+		if q.state != requestOpen { // dropped while it ran
+			m.InvalidTime += perTask
 			continue
 		}
-		f.spent[req*f.n+service] += each
-		m.Consumed += float64(f.l.now-q.arrived) / float64(q.deadline-q.arrived)
-		m.Ended++
+		f.runTimes[req*f.services+service] += perTask
+		m.ConsumedSLO += float64(f.l.now-q.arrivedAt) / float64(q.deadline-q.arrivedAt)
+		m.EndedTasks++
 	}
 }
 
 // addDrop counts a dropped request, at the module of the task that caused the drop. A task
 // of -1 stands for the entry.
-func (f *flowStats) dropped(req, task int32) {
+func (f *flowStats) addDrop(req, task int32) {
 	q := &f.l.requests[req]
-	service := f.own.Apps[q.model].Nodes[0].Service
+	service := f.tables.Apps[q.model].Nodes[0].Service
 	if task >= 0 && int(task) < len(f.l.tasks.List) && f.l.tasks.List[task].Req == req {
 		service = f.l.tasks.List[task].Service
 	}
-	if f.l.acc.Counted(q.arrived) {
-		f.sums.Dropped++
-		f.sums.Modules[service].Dropped++
+	if f.l.acc.IsCounted(q.arrivedAt) {
+		f.totals.Dropped++
+		f.totals.Modules[service].Dropped++
 	}
-	f.void(req)
+	f.markInvalid(req)
 }
 
 // markInvalid counts the run time of a request as invalid.
-func (f *flowStats) void(req int32) {
-	for s, d := range f.spent[req*f.n : (req+1)*f.n] {
-		f.sums.Modules[s].Invalid += d
+func (f *flowStats) markInvalid(req int32) {
+	for s, d := range f.runTimes[req*f.services : (req+1)*f.services] {
+		f.totals.Modules[s].InvalidTime += d
 	}
 }
 
 // addAnswer counts the answer to a request.
-func (f *flowStats) answered(req int32) {
+func (f *flowStats) addAnswer(req int32) {
 	q := &f.l.requests[req]
-	late := f.l.now+f.l.cfg.Egress > q.deadline
-	if late {
-		f.void(req)
+	isLate := f.l.now+f.l.cfg.Egress > q.deadline
+	if isLate {
+		f.markInvalid(req)
 	}
 	switch {
-	case !f.l.acc.Counted(q.arrived):
-	case late:
-		f.sums.Late++
+	case !f.l.acc.IsCounted(q.arrivedAt):
+	case isLate:
+		f.totals.Late++
 	default:
-		f.sums.Good++
-		f.second(q.arrived).Good++
+		f.totals.Good++
+		f.secondOf(q.arrivedAt).Good++
 	}
 }
 
 // workerOrdered notes the decision for a worker.
-func (f *flowStats) ordered(device int32) {
-	f.coming[device] = true
-	if f.since[device] < 0 {
-		f.since[device] = f.l.now
+func (f *flowStats) workerOrdered(device int32) {
+	f.loadOrdered[device] = true
+	if f.presentSince[device] < 0 {
+		f.presentSince[device] = f.l.now
 	}
 }
 
 // workerChanged notes that a worker was loaded, or unloaded.
-func (f *flowStats) change(device int32, up bool) {
-	f.serves(device, up)
+func (f *flowStats) workerChanged(device int32, isLoaded bool) {
+	f.setServing(device, isLoaded)
 	switch {
-	case up:
-		f.coming[device] = false
-	case f.since[device] >= 0:
-		f.sums.DeviceTime += f.l.now - f.since[device]
-		if f.since[device] = f.l.now; !f.coming[device] {
-			f.since[device] = -1
+	case isLoaded:
+		f.loadOrdered[device] = false
+	case f.presentSince[device] >= 0:
+		f.totals.DeviceTime += f.l.now - f.presentSince[device]
+		if f.presentSince[device] = f.l.now; !f.loadOrdered[device] {
+			f.presentSince[device] = -1
 		}
 	}
 }
 
 // setServing notes that a worker serves, or no longer does.
-func (f *flowStats) serves(device int32, up bool) {
-	f.known(f.l.now)
-	if f.there[device] == up {
+func (f *flowStats) setServing(device int32, isServing bool) {
+	f.fillWorkerCounts(f.l.now)
+	if f.serving[device] == isServing {
 		return
 	}
-	f.there[device] = up
+	f.serving[device] = isServing
 	for _, s := range f.modules[device] {
-		if up {
-			f.up[s]++
+		if isServing {
+			f.workersUp[s]++
 		} else {
-			f.up[s]--
+			f.workersUp[s]--
 		}
 	}
 }
 
 // deviceFault notes that a device failed, or came back with the networks of the plan. The
 // time of a failed device counts as device time.
-func (f *flowStats) fault(device int32, back bool) {
-	if !back || len(f.l.t.Resident[device]) > 0 {
-		f.serves(device, back)
+func (f *flowStats) deviceFault(device int32, up bool) {
+	if !up || len(f.l.t.Resident[device]) > 0 {
+		f.setServing(device, up)
 	}
 }
 
 // fillWorkerCounts stores the current number of workers for all seconds before now that have none.
-func (f *flowStats) known(now time.Duration) {
-	for s := range f.sums.Modules {
-		m := &f.sums.Modules[s]
+func (f *flowStats) fillWorkerCounts(now time.Duration) {
+	for s := range f.totals.Modules {
+		m := &f.totals.Modules[s]
 		for len(m.Workers) < int(now/time.Second) {
-			m.Workers = append(m.Workers, f.up[s])
+			m.Workers = append(m.Workers, f.workersUp[s])
 		}
 	}
 }
 
 // addResult completes the figures and puts them into the result.
-func (f *flowStats) result(r *Result) {
-	f.known(f.l.now + time.Second)
+func (f *flowStats) addResult(r *Result) {
+	f.fillWorkerCounts(f.l.now + time.Second)
 	end := f.l.now
 	if f.l.cfg.Duration > 0 {
 		end = f.l.cfg.Duration
 	}
-	for _, at := range f.since {
-		if at >= 0 {
-			f.sums.DeviceTime += max(0, end-at)
+	for _, since := range f.presentSince {
+		if since >= 0 {
+			f.totals.DeviceTime += max(0, end-since)
 		}
 	}
-	f.sums.Bound = f.bound()
-	if p, ok := policy.As[interface{ Seen() *dropping.Seen }](f.l.cfg.Policy); ok {
-		f.sums.Seen = p.Seen()
+	f.totals.Bound = f.maxGoodRequests()
+	if p, ok := policy.FindExtension[interface {
+		Seen() *dropping.RunStatistics
+	}](f.l.cfg.Policy); ok {
+		f.totals.DropStats = p.Seen()
 	}
-	for s := range f.sums.Seconds {
-		f.sums.Seconds[s].Carried = f.carried(s)
+	for s := range f.totals.Seconds {
+		f.totals.Seconds[s].Capacity = f.capacityIn(s)
 	}
-	r.setFlow(&f.sums)
+	r.setFlow(&f.totals)
 }
 
 // capacityIn returns the requests that the workers can serve in a second: the least over
 // the modules that every request visits.
-func (f *flowStats) carried(second int) float64 {
-	least, one := 0.0, false
-	for a := range f.own.Apps {
-		for i := range f.own.Apps[a].Nodes {
-			n := &f.own.Apps[a].Nodes[i]
-			if !n.Always {
+func (f *flowStats) capacityIn(second int) float64 {
+	minRate, found := 0.0, false
+	for a := range f.tables.Apps {
+		for i := range f.tables.Apps[a].Nodes {
+			n := &f.tables.Apps[a].Nodes[i]
+			if !n.AlwaysReached {
 				continue
 			}
-			w, p := f.sums.Modules[n.Service].Workers, &f.l.t.Pipelines[f.l.t.Services[n.Service].FirstPipeline]
-			rate := float64(w[min(second, len(w)-1)]) * f.own.Modules[n.Service].Parts[0] * float64(p.Batch) / f.l.t.Stages[p.FirstStage].Infer[p.Batch-1].Seconds()
-			if !one || rate < least {
-				least, one = rate, true
+			w, p := f.totals.Modules[n.Service].Workers, &f.l.t.Pipelines[f.l.t.Services[n.Service].FirstPipeline]
+			rate := float64(w[min(second, len(w)-1)]) * f.tables.Modules[n.Service].DeviceShares[0] * float64(p.Batch) / f.l.t.Stages[p.FirstStage].Infer[p.Batch-1].Seconds()
+			if !found || rate < minRate {
+				minRate, found = rate, true
 			}
 		}
 	}
-	return least
+	return minRate
 }

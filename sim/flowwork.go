@@ -9,106 +9,106 @@ import (
 
 // WorkResult holds what the devices did in a run of workflows, in the counted time.
 type WorkResult struct {
-	Services []FlowModule
-	Loads    int64
-	Counted  time.Duration // of each device
-	Devices  int
+	Services    []FlowModule
+	Loads       int64
+	CountedTime time.Duration // of each device
+	Devices     int
 
 	// Sums over the devices. overlapTime is part of both others.
-	run, load, both time.Duration
+	runTime, loadTime, overlapTime time.Duration
 }
 
 // workflowStats collects the WorkResult of a run.
-type flowWork struct {
-	l        *loop
-	sums     WorkResult
-	from, to time.Duration
-	loaded   [][]stretch     // by device: loads that ended after its latest batch
-	loading  []time.Duration // by device: when its current load began, or -1
+type workflowStats struct {
+	l                  *loop
+	totals             WorkResult
+	countFrom, countTo time.Duration
+	endedLoads         [][]timeSpan    // by device: loads that ended after its latest batch
+	loadStart          []time.Duration // by device: when its current load began, or -1
 }
 
 // timeSpan is a span of time.
-type stretch struct{ from, to time.Duration }
+type timeSpan struct{ start, end time.Duration }
 
 // overlap returns how long two spans overlap.
-func (s stretch) shared(o stretch) time.Duration {
-	return max(0, min(s.to, o.to)-max(s.from, o.from))
+func (s timeSpan) overlap(o timeSpan) time.Duration {
+	return max(0, min(s.end, o.end)-max(s.start, o.start))
 }
 
 // newWorkflowStats returns nil if the plan has no workflows.
-func newFlowWork(l *loop) *flowWork {
-	own := flows.WorkflowsOf(l.t)
-	if own == nil || len(own.Apps) == 0 {
+func newWorkflowStats(l *loop) *workflowStats {
+	workflows := flows.WorkflowTablesOf(l.t)
+	if workflows == nil || len(workflows.Apps) == 0 {
 		return nil
 	}
-	w := &flowWork{l: l, from: l.cfg.Warmup, to: 1 << 62, loaded: make([][]stretch, len(l.t.Devices))}
+	w := &workflowStats{l: l, countFrom: l.cfg.Warmup, countTo: 1 << 62, endedLoads: make([][]timeSpan, len(l.t.Devices))}
 	for range l.t.Devices {
-		w.loading = append(w.loading, -1)
+		w.loadStart = append(w.loadStart, -1)
 	}
 	if l.cfg.Duration > 0 {
-		w.to = l.cfg.Duration
+		w.countTo = l.cfg.Duration
 	}
 	for s := range l.t.Services {
-		w.sums.Services = append(w.sums.Services, FlowModule{Name: l.t.Services[s].Name})
+		w.totals.Services = append(w.totals.Services, FlowModule{Name: l.t.Services[s].Name})
 	}
-	w.sums.Devices = len(l.t.Devices)
+	w.totals.Devices = len(l.t.Devices)
 	return w
 }
 
 // countedSpan returns the part of a span that lies in the counted time.
-func (w *flowWork) counted(from, to time.Duration) stretch {
-	return stretch{max(from, w.from), min(to, w.to)}
+func (w *workflowStats) countedSpan(from, to time.Duration) timeSpan {
+	return timeSpan{max(from, w.countFrom), min(to, w.countTo)}
 }
 
 // addBatch counts a batch of a service that ran from start to end.
-func (w *flowWork) batch(service, device int32, start, end time.Duration, size int) {
-	if m := &w.sums.Services[service]; start >= w.from && start < w.to {
-		for len(m.Runs) <= size {
-			m.Runs = append(m.Runs, 0)
+func (w *workflowStats) addBatch(service, device int32, start, end time.Duration, size int) {
+	if m := &w.totals.Services[service]; start >= w.countFrom && start < w.countTo {
+		for len(m.BatchesBySize) <= size {
+			m.BatchesBySize = append(m.BatchesBySize, 0)
 		}
-		m.Runs[size]++
-		m.Running += end - start
+		m.BatchesBySize[size]++
+		m.RunTime += end - start
 	}
-	w.ran(device, start, end)
+	w.addRunTime(device, start, end)
 }
 
 // addRunTime counts the time in which a device ran, and how much of it overlaps with loads.
-func (w *flowWork) ran(device int32, start, end time.Duration) {
-	s := w.counted(start, end)
-	w.sums.run += max(0, s.to-s.from)
-	for _, o := range w.loaded[device] {
-		w.sums.both += s.shared(o)
+func (w *workflowStats) addRunTime(device int32, start, end time.Duration) {
+	span := w.countedSpan(start, end)
+	w.totals.runTime += max(0, span.end-span.start)
+	for _, load := range w.endedLoads[device] {
+		w.totals.overlapTime += span.overlap(load)
 	}
-	w.loaded[device] = w.loaded[device][:0]
-	if began := w.loading[device]; began >= 0 {
-		w.sums.both += s.shared(w.counted(began, end))
+	w.endedLoads[device] = w.endedLoads[device][:0]
+	if loadBegan := w.loadStart[device]; loadBegan >= 0 {
+		w.totals.overlapTime += span.overlap(w.countedSpan(loadBegan, end))
 	}
 }
 
 // loadBegun notes that a load begins now.
-func (w *flowWork) begun(device int32) { w.loading[device] = w.l.now }
+func (w *workflowStats) loadBegun(device int32) { w.loadStart[device] = w.l.now }
 
 // deviceLost notes that a device failed, and its load with it.
-func (w *flowWork) lost(device int32) { w.loading[device] = -1 }
+func (w *workflowStats) deviceLost(device int32) { w.loadStart[device] = -1 }
 
 // loadEnded counts a load that ends now.
-func (w *flowWork) load(device int32, start time.Duration) {
-	s := w.counted(start, w.l.now)
-	if start >= w.from && start < w.to {
-		w.sums.Loads++
+func (w *workflowStats) loadEnded(device int32, start time.Duration) {
+	span := w.countedSpan(start, w.l.now)
+	if start >= w.countFrom && start < w.countTo {
+		w.totals.Loads++
 	}
-	w.sums.load += max(0, s.to-s.from)
-	w.loading[device] = -1
-	w.loaded[device] = append(w.loaded[device], s)
+	w.totals.loadTime += max(0, span.end-span.start)
+	w.loadStart[device] = -1
+	w.endedLoads[device] = append(w.endedLoads[device], span)
 }
 
 // countTask counts a task of a service.
-func (w *flowWork) asked(service int32) { w.sums.Services[service].Requests++ }
+func (w *workflowStats) countTask(service int32) { w.totals.Services[service].Requests++ }
 
 // addResult puts the figures into the result.
-func (w *flowWork) result(r *Result) {
-	w.sums.Counted = max(0, min(w.to, w.l.now)-w.from)
-	r.setWork(&w.sums)
+func (w *workflowStats) addResult(r *Result) {
+	w.totals.CountedTime = max(0, min(w.countTo, w.l.now)-w.countFrom)
+	r.setWork(&w.totals)
 }
 
 // setWork puts the figures of devices into the result and its report.
@@ -122,56 +122,56 @@ func (r *Result) setWork(w *WorkResult) {
 	batches, tasks := int64(0), int64(0)
 	for i := range w.Services {
 		m := &w.Services[i]
-		r.Report.Modules = append(r.Report.Modules, m.report(nil, i))
-		for size, n := range m.Runs {
+		r.Report.Modules = append(r.Report.Modules, m.moduleReport(nil, i))
+		for size, n := range m.BatchesBySize {
 			batches, tasks = batches+n, tasks+int64(size)*n
 		}
 	}
 	r.Report.Loads = &w.Loads
-	out := &formats.WorkflowReport{}
+	report := &formats.WorkflowReport{}
 
 	// Divide the time of all devices into running, loading, both and idle.
-	if w.Counted > 0 {
-		out.LoadsPerMinute = float64(w.Loads) / w.Counted.Minutes()
-		all := float64(w.Counted) * float64(w.Devices)
-		both := float64(w.both) / all
-		d := &formats.DeviceTime{Running: float64(w.run)/all - both, Loading: float64(w.load)/all - both, Both: both}
-		d.Idle = max(0, 1-d.Running-d.Loading-both)
+	if w.CountedTime > 0 {
+		report.LoadsPerMinute = float64(w.Loads) / w.CountedTime.Minutes()
+		deviceTime := float64(w.CountedTime) * float64(w.Devices)
+		overlap := float64(w.overlapTime) / deviceTime
+		d := &formats.DeviceTime{Running: float64(w.runTime)/deviceTime - overlap, Loading: float64(w.loadTime)/deviceTime - overlap, RunningAndLoading: overlap}
+		d.Idle = max(0, 1-d.Running-d.Loading-overlap)
 		r.Report.DeviceTime = d
 	}
 	if batches > 0 {
-		out.Batch = float64(tasks) / float64(batches)
+		report.Batch = float64(tasks) / float64(batches)
 	}
-	r.Report.Workflow = out
+	r.Report.Workflow = report
 }
 
 // poolWork adds up the figures of runs.
-func poolWork(out *Result, runs []*Result) {
-	if runs[0].Work == nil {
+func poolWork(pooled *Result, results []*Result) {
+	if results[0].Work == nil {
 		return
 	}
-	all := &WorkResult{Services: make([]FlowModule, len(runs[0].Work.Services)), Devices: runs[0].Work.Devices}
-	for _, r := range runs {
+	total := &WorkResult{Services: make([]FlowModule, len(results[0].Work.Services)), Devices: results[0].Work.Devices}
+	for _, r := range results {
 		w := r.Work
-		all.Loads, all.Counted = all.Loads+w.Loads, all.Counted+w.Counted
-		all.run, all.load, all.both = all.run+w.run, all.load+w.load, all.both+w.both
+		total.Loads, total.CountedTime = total.Loads+w.Loads, total.CountedTime+w.CountedTime
+		total.runTime, total.loadTime, total.overlapTime = total.runTime+w.runTime, total.loadTime+w.loadTime, total.overlapTime+w.overlapTime
 		for i := range w.Services {
-			all.Services[i].add(&w.Services[i])
+			total.Services[i].addRun(&w.Services[i])
 		}
 	}
-	out.setWork(all)
+	pooled.setWork(total)
 }
 
 // addWorkflowParts adds to the configuration what workflows need beside the tables: the
 // times of transfers between devices, and the draws of their branches.
-func (cfg *Config) workflows() {
-	own := flows.WorkflowsOf(cfg.Tables)
-	if own == nil {
+func (cfg *Config) addWorkflowParts() {
+	workflows := flows.WorkflowTablesOf(cfg.Tables)
+	if workflows == nil {
 		return
 	}
 	t := cfg.Tables
-	cfg.MoveTime = func(service, from, to int32) time.Duration { return own.MoveTime(t, service, from, to) }
-	if walk, ok := cfg.Control.(*flows.Walk); ok {
-		walk.Choose(flows.NewDraws(own, t, cfg.Seed))
+	cfg.MoveTime = func(service, from, to int32) time.Duration { return workflows.OutputTransferTime(t, service, from, to) }
+	if walk, ok := cfg.Control.(*flows.WorkflowControl); ok {
+		walk.SetChoices(flows.NewRandomChoices(workflows, t, cfg.Seed))
 	}
 }

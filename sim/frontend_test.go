@@ -14,18 +14,18 @@ func TestRequestsWaitAtTheFrontEnd(t *testing.T) {
 	for _, load := range []float64{.3, .6, .8} {
 		sc := scenario(t, plan, load, 200*time.Second)
 		sc.FrontEnd = ms
-		r := run(t, sc).Report
+		r := replicateOnce(t, sc).Report
 		expected := load / (2 * (1 - load)) // ms
 		if got := r.Latency.MeanUS.D().Seconds() * 1e3; math.Abs(got-.01-expected) > .05*expected {
 			t.Errorf("at %v of its rate requests wait %.3f ms for the front end, expected %.3f", load, got-.01, expected)
 		}
 	}
 	sc := scenario(t, plan, 1.5, 30*time.Second)
-	if r := run(t, sc).Report; r.Attainment < 1 {
+	if r := replicateOnce(t, sc).Report; r.Attainment < 1 {
 		t.Errorf("without a front end %v are in time", r.Attainment)
 	}
 	sc.FrontEnd = ms
-	if r := run(t, sc).Report; r.Attainment > .2 {
+	if r := replicateOnce(t, sc).Report; r.Attainment > .2 {
 		t.Errorf("at 1.5 times the front end's rate %v are in time", r.Attainment)
 	}
 }

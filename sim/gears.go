@@ -12,10 +12,10 @@ import (
 // GearResult holds the figures of a run of a gear plan beside its report. Only requests that
 // the report counts count here.
 type GearResult struct {
-	Answered int64
-	Correct  int64   // answers that are correct, by the plan's records
-	Switches int64   // changes of the gear, in the whole run
-	Under    []int64 // requests by the gear at their arrival, in the whole run
+	Answered       int64
+	Correct        int64   // answers that are correct, by the plan's records
+	Switches       int64   // changes of the gear, in the whole run
+	RequestsByGear []int64 // requests by the gear at their arrival, in the whole run
 }
 
 // Accuracy returns the share of correct answers, or 0 if there are no answers.
@@ -28,25 +28,25 @@ func (g *GearResult) Accuracy() float64 {
 
 // ExpectedAccuracy returns the mean accuracy of the gears on all samples, weighted by the
 // requests that arrived under each. It does not depend on which samples a run drew.
-func (g *GearResult) Expected(own *gear.Tables) float64 {
-	all, right := 0.0, 0.0
-	for k, accuracy := range own.Accuracies() {
-		n := float64(g.Under[k])
-		all, right = all+n, right+n*accuracy
+func (g *GearResult) ExpectedAccuracy(tables *gear.Tables) float64 {
+	total, correct := 0.0, 0.0
+	for k, accuracy := range tables.GearAccuracies() {
+		n := float64(g.RequestsByGear[k])
+		total, correct = total+n, correct+n*accuracy
 	}
-	return right / max(1, all)
+	return correct / max(1, total)
 }
 
 // GearShares returns the shares of the requests that arrived under each gear.
-func (g *GearResult) Shares() []float64 {
-	all, out := 0.0, make([]float64, len(g.Under))
-	for _, n := range g.Under {
-		all += float64(n)
+func (g *GearResult) GearShares() []float64 {
+	total, shares := 0.0, make([]float64, len(g.RequestsByGear))
+	for _, n := range g.RequestsByGear {
+		total += float64(n)
 	}
-	for k, n := range g.Under {
-		out[k] = float64(n) / max(1, all)
+	for k, n := range g.RequestsByGear {
+		shares[k] = float64(n) / max(1, total)
 	}
-	return out
+	return shares
 }
 
 // setGears puts the figures into the result and its report.
@@ -60,126 +60,126 @@ func (r *Result) setGears(g GearResult) {
 
 // cascadeEnding is the ending of gear plans: a batch answers no request, and the policy is
 // told the level of each answer.
-type cascade struct {
-	records
-	l    *loop
-	gear int32 // the gear that is in force
-	sums GearResult
+type cascadeEnding struct {
+	recordTruth
+	l      *loop
+	gear   int32 // the gear that is in force
+	totals GearResult
 }
 
 // newCascadeEnding returns nil for plans of other kinds. It is also the truth of the run.
-func newCascade(l *loop) ending {
-	own := gear.Of(l.t)
-	if own == nil {
+func newCascadeEnding(l *loop) endingRule {
+	tables := gear.TablesOf(l.t)
+	if tables == nil {
 		return nil
 	}
-	c := &cascade{l: l, records: records{own: &own.Records, by: make([]sample, 0, usual)}, sums: GearResult{Under: make([]int64, len(own.Gears))}}
+	c := &cascadeEnding{l: l, recordTruth: recordTruth{records: &tables.Records, samples: make([]requestSample, 0, typicalOpenRequests)}, totals: GearResult{RequestsByGear: make([]int64, len(tables.Gears))}}
 	l.truth = c
 	return c
 }
 
 // batchRan reveals the levels of a batch's answers; its requests wait again. One event is
 // reused for all of them, because no action of a gear's policy tells another event.
-func (c *cascade) ran(slot, device int32) {
+func (c *cascadeEnding) batchRan(slot, device int32) {
 	l := c.l
 	pipeline := l.batches[slot].pipeline
-	levels := c.own.Levels[pipeline]
-	ev := l.beginBatch(policy.ControlRevealed, slot, device)
+	levels := c.records.Levels[pipeline]
+	ev := l.beginBatchEvent(policy.ControlRevealed, slot, device)
 	for _, r := range l.members(slot) {
-		if !l.leave(r, policy.TaskWaiting) {
+		if !l.leaveBatch(r, policy.TaskWaiting) {
 			continue
 		}
-		s := &c.by[r]
-		s.answer = pipeline
-		ev.Req, ev.Task, ev.Value = r, r, int64(levels[s.of])
-		l.tell()
+		s := &c.samples[r]
+		s.answeredBy = pipeline
+		ev.Req, ev.Task, ev.Value = r, r, int64(levels[s.index])
+		l.tellPolicy()
 	}
 }
 
 // completeRequest answers a request with its latest answer.
-func (c *cascade) complete(req int32) error {
+func (c *cascadeEnding) completeRequest(req int32) error {
 	l := c.l
-	if uint(req) >= uint(len(l.requests)) || l.requests[req].running > 0 || l.requests[req].state != waiting || c.by[req].answer < 0 {
+	if uint(req) >= uint(len(l.requests)) || l.requests[req].batchedTasks > 0 || l.requests[req].state != requestOpen || c.samples[req].answeredBy < 0 {
 		return fmt.Errorf("the policy completes request slot %d, which has no answer", req)
 	}
-	if l.requests[req].arrived >= l.cfg.Warmup {
-		c.sums.Answered++
-		if s := &c.by[req]; c.own.Correct[s.answer][s.of] {
-			c.sums.Correct++
+	if l.requests[req].arrivedAt >= l.cfg.Warmup {
+		c.totals.Answered++
+		if s := &c.samples[req]; c.records.Correct[s.answeredBy][s.index] {
+			c.totals.Correct++
 		}
 	}
-	l.answer(req)
+	l.answerRequest(req)
 	return nil
 }
 
 // switchMode makes a gear effective from now on.
-func (c *cascade) mode(tag int32) error {
-	if tag < 0 || int(tag) >= len(c.sums.Under) {
+func (c *cascadeEnding) switchMode(tag int32) error {
+	if tag < 0 || int(tag) >= len(c.totals.RequestsByGear) {
 		return fmt.Errorf("the policy switches to gear %d, which the plan does not have", tag)
 	}
 	c.gear = tag
-	c.sums.Switches++
+	c.totals.Switches++
 	return nil
 }
 
 // Arrive implements Truth.
-func (c *cascade) Arrive(req int32, r *arrivals.Request) {
-	c.sums.Under[c.gear]++
-	c.records.Arrive(req, r)
+func (c *cascadeEnding) Arrive(req int32, r *arrivals.Request) {
+	c.totals.RequestsByGear[c.gear]++
+	c.recordTruth.Arrive(req, r)
 }
 
-func (c *cascade) result(r *Result) { r.setGears(c.sums) }
+func (c *cascadeEnding) addResult(r *Result) { r.setGears(c.totals) }
 
 // poolCascades adds up the figures of runs.
-func poolCascades(out *Result, runs []*Result) {
-	if runs[0].Gears == nil {
+func poolCascades(pooled *Result, results []*Result) {
+	if results[0].Gears == nil {
 		return
 	}
-	all := GearResult{Under: make([]int64, len(runs[0].Gears.Under))}
-	for _, r := range runs {
-		all.Answered += r.Gears.Answered
-		all.Correct += r.Gears.Correct
-		all.Switches += r.Gears.Switches
-		for k, n := range r.Gears.Under {
-			all.Under[k] += n
+	total := GearResult{RequestsByGear: make([]int64, len(results[0].Gears.RequestsByGear))}
+	for _, r := range results {
+		total.Answered += r.Gears.Answered
+		total.Correct += r.Gears.Correct
+		total.Switches += r.Gears.Switches
+		for k, n := range r.Gears.RequestsByGear {
+			total.RequestsByGear[k] += n
 		}
 	}
-	out.setGears(all)
+	pooled.setGears(total)
 }
 
 // recordTruth is the truth of gear plans: request i of the run carries sample i modulo the
 // number of recorded samples.
-type records struct {
-	own   *gear.Records
-	by    []sample // by request
-	count int64
+type recordTruth struct {
+	records *gear.SampleRecords
+	samples []requestSample // by request
+	count   int64
 }
 
 // requestSample is the sample that a request carries.
-type sample struct {
-	of     int32
-	answer int32 // pipeline that answered last, or -1
+type requestSample struct {
+	index      int32
+	answeredBy int32 // pipeline that answered last, or -1
 }
 
 // Arrive implements Truth.
-func (r *records) Arrive(req int32, _ *arrivals.Request) {
-	for int(req) >= len(r.by) {
-		r.by = append(r.by, sample{})
+func (r *recordTruth) Arrive(req int32, _ *arrivals.Request) {
+	for int(req) >= len(r.samples) {
+		r.samples = append(r.samples, requestSample{})
 	}
-	r.by[req] = sample{int32(r.count % int64(r.own.Samples)), -1}
+	r.samples[req] = requestSample{int32(r.count % int64(r.records.Samples)), -1}
 	r.count++
 }
 
 // Outcome implements Truth.
-func (r *records) Outcome(req, _, pipeline int32) (policy.Outcome, int64) {
-	return policy.Outcome{}, int64(r.own.Levels[pipeline][r.by[req].of])
+func (r *recordTruth) Outcome(req, _, pipeline int32) (policy.Outcome, int64) {
+	return policy.Outcome{}, int64(r.records.Levels[pipeline][r.samples[req].index])
 }
 
 // Tokens implements Truth. Cascades have no tokens.
-func (r *records) Tokens(int32) int32 { return 0 }
+func (r *recordTruth) Tokens(int32) int32 { return 0 }
 
 // CompletedFunc is called with every answered request.
-type CompletedFunc func(arrived, answered time.Duration)
+type CompletedFunc func(arrivedAt, answeredAt time.Duration)
 
 // JudgedFunc is called with every answer and whether it is late.
-type JudgedFunc func(model int32, arrived, answered time.Duration, late bool)
+type JudgedFunc func(model int32, arrivedAt, answeredAt time.Duration, isLate bool)

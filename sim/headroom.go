@@ -13,7 +13,7 @@ import (
 )
 
 // ModelLoads is the result of FindModelLoads.
-type OwnLoads struct {
+type ModelLoads struct {
 	// Loads are multiples of each model's own rate. 0 means that none was found.
 	Loads []float64
 	// Report is that of the runs at these loads, or nil if some model has no load.
@@ -23,17 +23,17 @@ type OwnLoads struct {
 }
 
 // ModelLoadSearch says which loads are searched.
-type OwnSearch struct {
-	Shares     []float64 // share of requests in time that is asked, by model
-	Runs       int
-	Step, Most float64   // loads are those of a LoadGrid with this step, up to MaxLoad
-	From       []float64 // guesses of the result; if nil, 1
+type ModelLoadSearch struct {
+	Shares        []float64 // share of requests in time that is asked, by model
+	Runs          int
+	Step, MaxLoad float64   // loads are those of a LoadGrid with this step, up to MaxLoad
+	StartLoads    []float64 // guesses of the result; if nil, 1
 	// MinLoads are loads that the result must reach. If a model fails at them, the search
 	// ends without a result. If nil, there are none.
-	Least []float64
+	MinLoads []float64
 	// SameLoad gives all models the same load. It is for models that share devices: there
 	// one with too much load makes the others fail, so that loads of their own cannot be found.
-	Together bool
+	SameLoad bool
 }
 
 // LoadGrid numbers loads from 1. From a half on they lie a step apart. Below a half each is
@@ -42,91 +42,91 @@ type OwnSearch struct {
 type LoadGrid struct{ Step float64 }
 
 // halfNumber returns the number of the load 0.5.
-func (g LoadGrid) half() float64 {
+func (g LoadGrid) halfNumber() float64 {
 	return 1 + math.Floor(math.Log(0.5/g.Step)/math.Log1p(2*g.Step))
 }
 
 // Load returns the load with a number.
 func (g LoadGrid) Load(number int) float64 {
-	above := float64(number) - g.half()
-	if above >= 0 {
-		return 0.5 + above*g.Step
+	aboveHalf := float64(number) - g.halfNumber()
+	if aboveHalf >= 0 {
+		return 0.5 + aboveHalf*g.Step
 	}
-	return 0.5 * math.Pow(1+2*g.Step, above)
+	return 0.5 * math.Pow(1+2*g.Step, aboveHalf)
 }
 
 // Position returns the number of a load, with a fraction. For loads below the grid it returns 0.
 func (g LoadGrid) Position(load float64) float64 {
 	if load >= 0.5 {
-		return g.half() + (load-0.5)/g.Step
+		return g.halfNumber() + (load-0.5)/g.Step
 	}
-	return max(0, g.half()+math.Log(load/0.5)/math.Log1p(2*g.Step))
+	return max(0, g.halfNumber()+math.Log(load/0.5)/math.Log1p(2*g.Step))
 }
 
 // NearestNumber returns the number of the load of the grid that is nearest to load, at least 1.
-func (g LoadGrid) Nearest(load float64) int { return max(1, int(math.Round(g.Position(load)))) }
+func (g LoadGrid) NearestNumber(load float64) int { return max(1, int(math.Round(g.Position(load)))) }
 
 // FindModelLoads searches for the highest load of every model at which the model attains its
 // share while the others have theirs. All models are searched in the same runs, with the
 // same random numbers at every point.
-func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, error) {
-	rates := sc.rates()
+func FindModelLoads(ctx context.Context, sc *Scenario, o ModelLoadSearch) (*ModelLoads, error) {
+	rates := sc.modelRates()
 	grid := LoadGrid{o.Step}
-	seen := map[string][]*Result{} // by the text of the points
+	resultsByPoints := map[string][]*Result{} // by the text of the points
 	events := int64(0)
 
 	// simulate returns the result at the points of all models. Earlier runs at the same points are reused.
-	at := func(ctx context.Context, points []int, runs int) (*shown, error) {
+	simulate := func(ctx context.Context, points []int, numRuns int) (*pointResult, error) {
 		key := fmt.Sprint(points)
-		if done := seen[key]; len(done) >= runs {
-			return show(done[:runs], len(rates)), nil
+		if results := resultsByPoints[key]; len(results) >= numRuns {
+			return newPointResult(results[:numRuns], len(rates)), nil
 		}
-		offered := make([]float64, len(rates))
+		offeredRates := make([]float64, len(rates))
 		for i := range rates {
-			offered[i] = rates[i] * grid.Load(points[i])
+			offeredRates[i] = rates[i] * grid.Load(points[i])
 		}
-		done, err := sc.AtRates(offered, 0).replicate(ctx, seen[key], runs)
+		results, err := sc.AtRates(offeredRates, 0).replicate(ctx, resultsByPoints[key], numRuns)
 		if err != nil {
 			return nil, err
 		}
-		for _, run := range done[len(seen[key]):] {
+		for _, run := range results[len(resultsByPoints[key]):] {
 			events += run.Events
 		}
-		seen[key] = done
-		return show(done, len(rates)), nil
+		resultsByPoints[key] = results
+		return newPointResult(results, len(rates)), nil
 	}
 
 	// Start every model at its guess.
-	end := grid.Nearest(o.Most)
-	search := make([]expecting, len(rates))
+	maxPoint := grid.NearestNumber(o.MaxLoad)
+	search := make([]guidedBracket, len(rates))
 	for i := range search {
 		guess := 1.
-		if o.From != nil {
-			guess = o.From[i]
+		if o.StartLoads != nil {
+			guess = o.StartLoads[i]
 		}
-		search[i].bracket = bracket{at: min(grid.Nearest(guess), end), fails: end + 1}
+		search[i].gridBracket = gridBracket{candidate: min(grid.NearestNumber(guess), maxPoint), lowestFail: maxPoint + 1}
 	}
 
 	// Begin above the loads that must be reached, if there are any.
-	if o.Least != nil {
-		points, r, err := o.least(ctx, at, end)
-		if r == nil || err != nil {
-			return &OwnLoads{Loads: make([]float64, len(rates)), Events: events}, err
+	if o.MinLoads != nil {
+		points, result, err := o.checkMinLoads(ctx, simulate, maxPoint)
+		if result == nil || err != nil {
+			return &ModelLoads{Loads: make([]float64, len(rates)), Events: events}, err
 		}
 		for i := range search {
-			search[i].at = points[i]
-			search[i].look(true, o.lost(r, i), o.Step)
-			if o.From != nil && search[i].at < search[i].fails {
-				search[i].at = max(search[i].at, min(grid.Nearest(o.From[i]), end))
+			search[i].candidate = points[i]
+			search[i].observeLoss(true, o.lossRatio(result, i), o.Step)
+			if o.StartLoads != nil && search[i].candidate < search[i].lowestFail {
+				search[i].candidate = max(search[i].candidate, min(grid.NearestNumber(o.StartLoads[i]), maxPoint))
 			}
 		}
 	}
 
 	// With one load for all models, start at the lowest.
-	if o.Together {
-		least := slices.MinFunc(search, func(a, b expecting) int { return cmp.Compare(a.at, b.at) })
+	if o.SameLoad {
+		lowest := slices.MinFunc(search, func(a, b guidedBracket) int { return cmp.Compare(a.candidate, b.candidate) })
 		for i := range search {
-			search[i].at = least.at
+			search[i].candidate = lowest.candidate
 		}
 	}
 
@@ -135,33 +135,33 @@ func FindOwnLoads(ctx context.Context, sc *Scenario, o OwnSearch) (*OwnLoads, er
 	for {
 		open := false
 		for i := range search {
-			open = open || !search[i].closed()
-			if points[i] = search[i].at; search[i].closed() {
-				points[i] = max(1, search[i].passes)
+			open = open || !search[i].isClosed()
+			if points[i] = search[i].candidate; search[i].isClosed() {
+				points[i] = max(1, search[i].highestPass)
 			}
 		}
 		if !open {
-			found, err := o.jointly(ctx, points, at)
+			found, err := o.lowerUntilJoint(ctx, points, simulate)
 			if found != nil {
 				found.Events = events
 			}
 			return found, err
 		}
-		r, err := at(ctx, points, o.Runs)
+		result, err := simulate(ctx, points, o.Runs)
 		if err != nil {
 			return nil, err
 		}
-		all := r.attain(o.Shares)
+		allPass := result.allAttain(o.Shares)
 		for i := range search {
-			if !search[i].closed() {
-				search[i].look(all || !o.Together && r.attained[i] >= o.Shares[i], o.lost(r, i), o.Step)
+			if !search[i].isClosed() {
+				search[i].observeLoss(allPass || !o.SameLoad && result.attainments[i] >= o.Shares[i], o.lossRatio(result, i), o.Step)
 			}
 		}
 	}
 }
 
-// rates returns the requests per second of every model at load 1.
-func (s *Scenario) rates() []float64 {
+// modelRates returns the requests per second of every model at load 1.
+func (s *Scenario) modelRates() []float64 {
 	if s.Rates != nil {
 		return s.Rates
 	}
@@ -182,39 +182,39 @@ func (s *Scenario) AtRates(rates []float64, longest time.Duration) *Scenario {
 		}
 		return rps
 	}
-	at := *s
-	at.Load, at.Rates = 1, rates
-	if more := sum(s.rates()) / sum(rates); more > 1 && s.Recorded == nil && longest > s.Duration {
-		at.Duration = min(longest, time.Duration(more*float64(s.Duration))).Round(time.Millisecond)
-		at.Warmup = time.Duration(float64(s.Warmup) * float64(at.Duration) / float64(s.Duration))
+	scaled := *s
+	scaled.Load, scaled.Rates = 1, rates
+	if stretch := sum(s.modelRates()) / sum(rates); stretch > 1 && s.RecordedArrivals == nil && longest > s.Duration {
+		scaled.Duration = min(longest, time.Duration(stretch*float64(s.Duration))).Round(time.Millisecond)
+		scaled.Warmup = time.Duration(float64(s.Warmup) * float64(scaled.Duration) / float64(s.Duration))
 	}
-	return &at
+	return &scaled
 }
 
 // pointSimulator simulates the models at points of the grid.
-type look func(ctx context.Context, points []int, runs int) (*shown, error)
+type pointSimulator func(ctx context.Context, points []int, numRuns int) (*pointResult, error)
 
 // pointResult holds runs at the same points. A search needs the attainments, and a report only
 // in the end, because its percentiles take long.
-type shown struct {
-	runs     []*Result
-	attained []float64 // by model
+type pointResult struct {
+	results     []*Result
+	attainments []float64 // by model
 }
 
 // newPointResult computes the attainment of every model.
-func show(runs []*Result, models int) *shown {
-	s := &shown{runs: runs, attained: make([]float64, models)}
-	accs := accumulators(runs)
-	for m := range s.attained {
-		s.attained[m] = report.Attained(accs, m)
+func newPointResult(results []*Result, models int) *pointResult {
+	s := &pointResult{results: results, attainments: make([]float64, models)}
+	accs := accumulators(results)
+	for m := range s.attainments {
+		s.attainments[m] = report.Attained(accs, m)
 	}
 	return s
 }
 
 // allAttain returns whether all models attain their shares.
-func (s *shown) attain(shares []float64) bool {
-	for i := range s.attained {
-		if s.attained[i] < shares[i] {
+func (s *pointResult) allAttain(shares []float64) bool {
+	for i := range s.attainments {
+		if s.attainments[i] < shares[i] {
 			return false
 		}
 	}
@@ -223,127 +223,127 @@ func (s *shown) attain(shares []float64) bool {
 
 // lossRatio returns the share of requests that a model loses, divided by the share that it may
 // lose. With SameLoad it is the largest of all models.
-func (o *OwnSearch) lost(r *shown, model int) float64 {
-	share := func(i int) float64 { return (1 - r.attained[i]) / max(1-o.Shares[i], leastAllowed) }
-	most := share(model)
-	for i := range r.attained {
-		if o.Together {
-			most = max(most, share(i))
+func (o *ModelLoadSearch) lossRatio(result *pointResult, model int) float64 {
+	lossOf := func(i int) float64 { return (1 - result.attainments[i]) / max(1-o.Shares[i], minAllowedLoss) }
+	maxLoss := lossOf(model)
+	for i := range result.attainments {
+		if o.SameLoad {
+			maxLoss = max(maxLoss, lossOf(i))
 		}
 	}
-	return most
+	return maxLoss
 }
 
 // Constants of the search.
 const (
-	leastAllowed = 1e-4    // share of requests that every model may lose, for the division
-	leastLost    = 1.0 / 8 // loss ratios below it are taken as equal to it
-	lossGrowth   = 25      // assumed slope of log(loss ratio) over the load
+	minAllowedLoss = 1e-4    // share of requests that every model may lose, for the division
+	minLossRatio   = 1.0 / 8 // loss ratios below it are taken as equal to it
+	lossGrowth     = 25      // assumed slope of log(loss ratio) over the load
 )
 
 // guidedBracket is a gridBracket that chooses its candidates by the losses at both ends. Near
 // the highest passing point the logarithm of the loss grows linearly with the load.
-type expecting struct {
-	bracket
-	over [2]float64 // log of the loss ratio at highestPass and at lowestFail; it is 0 at the allowed loss
+type guidedBracket struct {
+	gridBracket
+	logLoss [2]float64 // log of the loss ratio at highestPass and at lowestFail; it is 0 at the allowed loss
 }
 
 // observeLoss takes in the result of the candidate and chooses the next one. If the last
 // interpolation narrowed the bracket by less than half, the next step bisects.
-func (b *expecting) look(pass bool, lost, step float64) {
-	over, before := math.Log(max(lost, leastLost)), b.fails-b.passes
+func (b *guidedBracket) observeLoss(pass bool, loss, step float64) {
+	logLoss, previousGap := math.Log(max(loss, minLossRatio)), b.lowestFail-b.highestPass
 	if pass {
-		b.over[0] = min(over, 0)
+		b.logLoss[0] = min(logLoss, 0)
 	} else {
-		b.over[1] = max(over, 0)
+		b.logLoss[1] = max(logLoss, 0)
 	}
-	known := b.both[0] && b.both[1]
-	b.saw(pass)
-	switch left := b.fails - b.passes; {
-	case b.closed():
-	case !b.both[0] || !b.both[1]:
+	bothSeen := b.seen[0] && b.seen[1]
+	b.observe(pass)
+	switch gap := b.lowestFail - b.highestPass; {
+	case b.isClosed():
+	case !b.seen[0] || !b.seen[1]:
 		// Only one end was seen: go as far as the slope says.
-		far := math.Abs(over) / (lossGrowth * step)
+		steps := math.Abs(logLoss) / (lossGrowth * step)
 		if pass {
-			b.at = min(b.passes+max(1, b.step/2, int(far)), b.fails-1)
+			b.candidate = min(b.highestPass+max(1, b.step/2, int(steps)), b.lowestFail-1)
 		} else {
-			b.at = max(b.fails-max(1, b.step/2, int(math.Ceil(far))), b.passes+1)
+			b.candidate = max(b.lowestFail-max(1, b.step/2, int(math.Ceil(steps))), b.highestPass+1)
 		}
-	case !known || 2*left <= before+1:
+	case !bothSeen || 2*gap <= previousGap+1:
 		// Both were seen: interpolate linearly to a loss ratio of 1.
-		part := -b.over[0] / max(b.over[1]-b.over[0], 1e-9)
-		b.at = b.passes + min(max(1, int(float64(left)*part)), left-1)
+		share := -b.logLoss[0] / max(b.logLoss[1]-b.logLoss[0], 1e-9)
+		b.candidate = b.highestPass + min(max(1, int(float64(gap)*share)), gap-1)
 	}
 }
 
 // checkMinLoads simulates the loads that must be reached. It returns their points and result,
 // or no result if a model fails. The first run alone decides if a model loses more in it than
 // it may lose in all runs.
-func (o *OwnSearch) least(ctx context.Context, at look, end int) (points []int, known *shown, err error) {
-	for _, load := range o.Least {
+func (o *ModelLoadSearch) checkMinLoads(ctx context.Context, simulate pointSimulator, maxPoint int) (points []int, result *pointResult, err error) {
+	for _, load := range o.MinLoads {
 		points = append(points, max(1, int(LoadGrid{o.Step}.Position(load)+1e-9)))
 	}
 
 	// The points of the grid at or below these loads.
-	if o.Together {
-		for i, most := 0, slices.Max(points); i < len(points); i++ {
-			points[i] = most
+	if o.SameLoad {
+		for i, maxNumber := 0, slices.Max(points); i < len(points); i++ {
+			points[i] = maxNumber
 		}
 	}
-	if slices.Max(points) > end {
+	if slices.Max(points) > maxPoint {
 		return nil, nil, nil
 	}
 
 	// Simulate one run with what all runs may lose, then all runs.
-	for _, runs := range slices.Compact([]int{1, o.Runs}) {
-		r, err := at(ctx, points, runs)
+	for _, numRuns := range slices.Compact([]int{1, o.Runs}) {
+		r, err := simulate(ctx, points, numRuns)
 		if err != nil {
 			return nil, nil, err
 		}
 		shares := slices.Clone(o.Shares)
 		for i, share := range shares {
-			shares[i] = 1 - (1-share)*float64(o.Runs)/float64(runs)
+			shares[i] = 1 - (1-share)*float64(o.Runs)/float64(numRuns)
 		}
-		if !r.attain(shares) {
+		if !r.allAttain(shares) {
 			return nil, nil, nil
 		}
-		known = r
+		result = r
 	}
-	return points, known, nil
+	return points, result, nil
 }
 
 // lowerUntilJoint lowers loads that were found one by one until all models attain their shares
 // together, by steps that double every second round.
-func (o *OwnSearch) jointly(ctx context.Context, points []int, at look) (*OwnLoads, error) {
-	out := &OwnLoads{Loads: make([]float64, len(points))}
+func (o *ModelLoadSearch) lowerUntilJoint(ctx context.Context, points []int, simulate pointSimulator) (*ModelLoads, error) {
+	found := &ModelLoads{Loads: make([]float64, len(points))}
 	for round := 0; ; round++ {
-		r, err := at(ctx, points, o.Runs)
+		r, err := simulate(ctx, points, o.Runs)
 		if err != nil {
 			return nil, err
 		}
 
 		// Lower the models that fail.
-		holds, lower := true, false
+		allHold, lowered := true, false
 		for i := range points {
-			if r.attained[i] >= o.Shares[i] {
+			if r.attainments[i] >= o.Shares[i] {
 				continue
 			}
-			holds = false
+			allHold = false
 			if points[i] > 1 {
 				points[i] = max(1, points[i]-1<<(round/2))
-				lower = true
+				lowered = true
 			}
 		}
 
 		// Stop if all hold, or no model can be lowered.
-		if holds {
+		if allHold {
 			for i := range points {
-				out.Loads[i] = LoadGrid{o.Step}.Load(points[i])
+				found.Loads[i] = LoadGrid{o.Step}.Load(points[i])
 			}
-			out.Report = pool(r.runs).Report
+			found.Report = poolResults(r.results).Report
 		}
-		if !lower {
-			return out, nil
+		if !lowered {
+			return found, nil
 		}
 	}
 }

@@ -15,94 +15,94 @@ type host interface {
 	// abort ends a batch. A device that works on it goes on to the end.
 	abort(slot int32)
 	// evict takes a batch off its instance. With keepKV its KV memory goes to the host's memory.
-	evict(slot int32, keep bool)
+	evict(slot int32, keepKV bool)
 	// handleOrder loads a network onto a device, or unloads it. The same holds for session states.
-	load(o order)
+	handleOrder(order networkOrder)
 	// bringInputs brings the inputs of a task, all of which are ready, to a device.
-	place(task, device int32)
+	bringInputs(task, device int32)
 	// setDeviceUp makes a device fail, or come back.
-	fault(device int32, back bool)
+	setDeviceUp(device int32, up bool)
 	// handleEntry handles an entry of the agenda. The pointer is valid only during the call.
-	due(it *item)
+	handleEntry(entry *agendaEntry)
 	// checkIdle returns an error if something is still under way.
-	finish() error
+	checkIdle() error
 	// busyTime returns how long a device was at work in the counted time.
-	running(device int32) time.Duration
+	busyTime(device int32) time.Duration
 }
 
 // newTestInstanceHost returns a host for the instances of plans of a test kind. It is nil
 // unless a build tag sets it.
-var instanceHost func(l *loop) host
+var newTestInstanceHost func(l *loop) host
 
 // networkOrder is an order of the policy to load or unload a network or a session state.
-type order struct {
+type networkOrder struct {
 	network, device int32
 	key             int64 // the task whose session state is meant, if network is -1
-	up              bool
+	load            bool
 }
 
 // Kinds of agenda entries. Their order within an instant is another number. Those from
 // firstHostKind on belong to hosts, which number them.
 const (
-	isArrival  uint8 = iota // a request arrives
-	isTimer                 // a timer of the policy is due
-	isLoss                  // a device fails
-	isBack                  // a device comes back
-	isSearched              // a search of the policy has ended
-	ofHost
+	isArrival    uint8 = iota // a request arrives
+	isTimer                   // a timer of the policy is due
+	isDeviceLost              // a device fails
+	isDeviceBack              // a device comes back
+	isSearchDone              // a search of the policy has ended
+	firstHostKind
 )
 
 // agendaEntry is the content of an entry of the agenda. Its order among the events of an
 // instant is another number: what happens within a host is no event of the policy and
 // still has its place.
-type item struct {
-	start  time.Duration
-	serial int64 // serial number of the batch: an entry with another one belongs to an earlier use of the slot
-	batch  int32 // slot of the batch, or a task, network or tag, depending on the kind
-	device int32
-	epoch  int32 // of the device or task; an entry of an earlier epoch is void
-	hop    int16
-	what   uint8
-	host   uint8 // index into loop.hosts
-	up     int32 // uplink of a transfer, or -1; a code whose meaning depends on the kind
-	down   int32 // downlink of a transfer, or -1
+type agendaEntry struct {
+	start    time.Duration
+	serial   int64 // serial number of the batch: an entry with another one belongs to an earlier use of the slot
+	batch    int32 // slot of the batch, or a task, network or tag, depending on the kind
+	device   int32
+	epoch    int32 // of the device or task; an entry of an earlier epoch is void
+	hopIndex int16
+	kind     uint8
+	host     uint8 // index into loop.hosts
+	arg      int32 // uplink of a transfer, or -1; a code whose meaning depends on the kind
+	downlink int32 // downlink of a transfer, or -1
 }
 
 // batch is a batch of the policy, by its slot. The fields after live belong to the host.
 type batch struct {
-	serial   int64
-	model    int32
-	service  int32
-	pipeline int32
-	size     int32
-	stages   int32 // number of stages of its pipeline
-	numHops  int16
-	hop      int16 // index of the current hop
-	first    int16 // stage of its first hop within the pipeline; earlier stages ran in another batch
-	live     bool
-	at       place
-	from     int32         // device that holds its tensors, if firstStage > 0
-	readyAt  time.Duration // when its tensors were ready to cross to its hop
-	late     time.Duration // time from the end of its run until the policy hears of it
-	nextRun  int32         // next batch in the device's queue
-	nextUp   int32         // next batches in the links' queues
-	nextDown int32
-	tag      int32 // tag of the dispatch; for an instance it is the priority
+	serial         int64
+	model          int32
+	service        int32
+	pipeline       int32
+	size           int32
+	stages         int32 // number of stages of its pipeline
+	numHops        int16
+	hopIndex       int16 // index of the current hop
+	firstStage     int16 // stage of its first hop within the pipeline; earlier stages ran in another batch
+	live           bool
+	place          batchPlace
+	sourceDevice   int32         // device that holds its tensors, if firstStage > 0
+	readyAt        time.Duration // when its tensors were ready to cross to its hop
+	reportDelay    time.Duration // time from the end of its run until the policy hears of it
+	nextInDevice   int32         // next batch in the device's queue
+	nextInUplink   int32         // next batches in the links' queues
+	nextInDownlink int32
+	tag            int32 // tag of the dispatch; for an instance it is the priority
 }
 
 // batchTable holds the batches that are under way, with their hops and tasks.
 type batchTable struct {
-	batches []batch // by slot
-	hops    []policy.Hop
-	inside  []int32 // tasks of all batches; each slot has maxBatch of them
-	stride  int32   // stages of the longest pipeline
-	most    int32   // size of the largest batch
-	serial  int64   // number so far
+	batches           []batch // by slot
+	hops              []policy.Hop
+	memberTasks       []int32 // tasks of all batches; each slot has maxBatch of them
+	maxStages         int32   // stages of the longest pipeline
+	maxBatch          int32   // size of the largest batch
+	dispatchedBatches int64   // number so far
 }
 
 // init allocates slots for about four batches per device.
 func (u *batchTable) init(t *policy.Tables) {
-	u.stride, u.most = t.MaxStages(), t.MaxBatch()
+	u.maxStages, u.maxBatch = t.MaxStages(), t.MaxBatch()
 	u.grow(64 + 4*int32(len(t.Devices)))
 }
 
@@ -110,28 +110,28 @@ func (u *batchTable) init(t *policy.Tables) {
 func (u *batchTable) grow(n int32) {
 	batches := make([]batch, n)
 	copy(batches, u.batches)
-	hops := make([]policy.Hop, n*u.stride)
+	hops := make([]policy.Hop, n*u.maxStages)
 	copy(hops, u.hops)
-	inside := make([]int32, n*u.most)
-	copy(inside, u.inside)
-	u.batches, u.hops, u.inside = batches, hops, inside
+	inside := make([]int32, n*u.maxBatch)
+	copy(inside, u.memberTasks)
+	u.batches, u.hops, u.memberTasks = batches, hops, inside
 }
 
 // hopAt returns a hop of a batch.
-func (u *batchTable) hop(b int32, h int16) *policy.Hop { return &u.hops[b*u.stride+int32(h)] }
+func (u *batchTable) hopAt(b int32, h int16) *policy.Hop { return &u.hops[b*u.maxStages+int32(h)] }
 
 // members returns the tasks of a batch.
 func (u *batchTable) members(b int32) []int32 {
-	return u.inside[b*u.most : b*u.most+u.batches[b].size]
+	return u.memberTasks[b*u.maxBatch : b*u.maxBatch+u.batches[b].size]
 }
 
 // addBatch enters a batch that the policy dispatches, with its hops.
-func (u *batchTable) put(a *policy.Action, pl *policy.Pipeline, hops []policy.Hop) {
-	u.serial++
+func (u *batchTable) addBatch(a *policy.Action, pl *policy.Pipeline, hops []policy.Hop) {
+	u.dispatchedBatches++
 	b := &u.batches[a.Batch]
 	*b = batch{}
-	b.serial, b.model, b.service, b.pipeline, b.stages = u.serial, a.Model, pl.Service, a.Pipeline, pl.NumStages
+	b.serial, b.model, b.service, b.pipeline, b.stages = u.dispatchedBatches, a.Model, pl.Service, a.Pipeline, pl.NumStages
 	b.size, b.numHops, b.live = a.Size, a.HopCount, true
 	b.tag = a.Tag
-	copy(u.hops[a.Batch*u.stride:], hops)
+	copy(u.hops[a.Batch*u.maxStages:], hops)
 }

@@ -36,51 +36,51 @@ import (
 // The last two carry most of the variance of the wait in heavy traffic. They
 // say nothing about the mean wait itself, which the run must show.
 
-// station serves one model first come, first served, and takes its waits.
-type station struct {
-	idle    []int32
-	devices int
-	queue   []int32 // ring of request slots, length a power of two
-	first   int
-	n       int
-	arrived []time.Duration // by request slot
-	serial  []int64         // by request slot
-	stats   *waitStats
-	batch   []int32 // by device: request slot
-	lastAt  time.Duration
-	count   int64
+// queueStation serves one model first come, first served, and takes its waits.
+type queueStation struct {
+	idleDevices []int32
+	devices     int
+	queue       []int32 // ring of request slots, length a power of two
+	head        int
+	n           int
+	arrivedAt   []time.Duration // by request slot
+	serial      []int64         // by request slot
+	stats       *waitStats
+	batch       []int32 // by device: request slot
+	lastAt      time.Duration
+	count       int64
 }
 
-func newStation(k int, stats *waitStats) *station {
-	s := &station{devices: k, queue: make([]int32, 1<<16), arrived: make([]time.Duration, 1<<17), serial: make([]int64, 1<<17), stats: stats, batch: make([]int32, k)}
+func newStation(k int, stats *waitStats) *queueStation {
+	s := &queueStation{devices: k, queue: make([]int32, 1<<16), arrivedAt: make([]time.Duration, 1<<17), serial: make([]int64, 1<<17), stats: stats, batch: make([]int32, k)}
 	for d := k - 1; d >= 0; d-- {
-		s.idle = append(s.idle, int32(d))
+		s.idleDevices = append(s.idleDevices, int32(d))
 	}
 	return s
 }
 
-func (s *station) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (s *queueStation) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
-		s.arrived[ev.Req], s.serial[ev.Req] = now, s.count
+		s.arrivedAt[ev.Req], s.serial[ev.Req] = now, s.count
 		s.stats.gap(s.count-1, now-s.lastAt)
 		s.lastAt = now
 		s.count++
-		s.queue[(s.first+s.n)&(len(s.queue)-1)] = ev.Req
+		s.queue[(s.head+s.n)&(len(s.queue)-1)] = ev.Req
 		s.n++
 	case policy.BatchFinished:
 		s.stats.service(s.serial[s.batch[ev.Device]], ev.End-ev.Start)
-		s.idle = append(s.idle, ev.Device)
+		s.idleDevices = append(s.idleDevices, ev.Device)
 	default:
 		return
 	}
-	for s.n > 0 && len(s.idle) > 0 {
-		r, d := s.queue[s.first], s.idle[len(s.idle)-1]
-		s.first = (s.first + 1) & (len(s.queue) - 1)
+	for s.n > 0 && len(s.idleDevices) > 0 {
+		r, d := s.queue[s.head], s.idleDevices[len(s.idleDevices)-1]
+		s.head = (s.head + 1) & (len(s.queue) - 1)
 		s.n--
-		s.idle = s.idle[:len(s.idle)-1]
+		s.idleDevices = s.idleDevices[:len(s.idleDevices)-1]
 		s.batch[d] = r
-		s.stats.wait(s.serial[r], now-s.arrived[r])
+		s.stats.wait(s.serial[r], now-s.arrivedAt[r])
 		out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Batch: d, Size: 1, HopCount: 1, TaskFirst: int32(len(out.Tasks)), HopFirst: int32(len(out.Hops))})
 		out.Tasks = append(out.Tasks, r)
 		out.Hops = append(out.Hops, policy.Hop{Device: d, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: now + 1})
@@ -95,19 +95,19 @@ const (
 
 // waitStats gathers batch means of waits and controls, by the customer's number.
 type waitStats struct {
-	skip, length   int64 // customers of the warm-up and of each batch
-	meanS, meanA   float64
-	sums           [batches][1 + controls]float64
-	waits, gaps    []float64
-	waited, gapped []int64 // which customer's
+	skip, length                int64 // customers of the warm-up and of each batch
+	meanS, meanA                float64
+	sums                        [batches][1 + controls]float64
+	waits, gaps                 []float64
+	waitCustomers, gapCustomers []int64 // which customer's
 }
 
 func newWaitStats(skip, customers int64, meanS, meanA float64) *waitStats {
 	return &waitStats{skip: skip, length: customers / batches, meanS: meanS, meanA: meanA,
-		waits: make([]float64, recent), gaps: make([]float64, recent), waited: make([]int64, recent), gapped: make([]int64, recent)}
+		waits: make([]float64, recent), gaps: make([]float64, recent), waitCustomers: make([]int64, recent), gapCustomers: make([]int64, recent)}
 }
 
-func (w *waitStats) of(n int64) *[1 + controls]float64 {
+func (w *waitStats) sumsOf(n int64) *[1 + controls]float64 {
 	if n < w.skip || (n-w.skip)/w.length >= batches {
 		return nil
 	}
@@ -116,10 +116,10 @@ func (w *waitStats) of(n int64) *[1 + controls]float64 {
 
 func (w *waitStats) wait(n int64, d time.Duration) {
 	i := n & (recent - 1)
-	w.waits[i], w.waited[i] = d.Seconds(), n+1
-	if b := w.of(n); b != nil {
+	w.waits[i], w.waitCustomers[i] = d.Seconds(), n+1
+	if b := w.sumsOf(n); b != nil {
 		b[0] += w.waits[i]
-		if w.gapped[i] == n+1 {
+		if w.gapCustomers[i] == n+1 {
 			b[4] += w.waits[i] * w.gaps[i]
 		}
 	}
@@ -131,10 +131,10 @@ func (w *waitStats) gap(n int64, d time.Duration) {
 		return
 	}
 	i := n & (recent - 1)
-	w.gaps[i], w.gapped[i] = d.Seconds()-w.meanA, n+1
-	if b := w.of(n); b != nil {
+	w.gaps[i], w.gapCustomers[i] = d.Seconds()-w.meanA, n+1
+	if b := w.sumsOf(n); b != nil {
 		b[2] += w.gaps[i]
-		if w.waited[i] == n+1 {
+		if w.waitCustomers[i] == n+1 {
 			b[4] += w.waits[i] * w.gaps[i]
 		}
 	}
@@ -142,7 +142,7 @@ func (w *waitStats) gap(n int64, d time.Duration) {
 
 // service is known after the wait.
 func (w *waitStats) service(n int64, d time.Duration) {
-	if b := w.of(n); b != nil {
+	if b := w.sumsOf(n); b != nil {
 		s := d.Seconds() - w.meanS
 		b[1] += s
 		b[3] += w.waits[n&(recent-1)] * s
@@ -206,12 +206,12 @@ var queueCases = []queueCase{
 	{"M/M/1", 1, exponential, 1},
 	{"M/M/2", 2, exponential, 1},
 	{"M/M/8", 8, exponential, 1},
-	{"M/D/1", 1, func(t *policy.Tables, _ uint64) sim.Service { return sim.Exact(t) }, 0},
-	{"M/G/1", 1, func(t *policy.Tables, seed uint64) sim.Service { return sim.Jitter(t, sim.Lognormal, 0.7, seed) }, 0.7},
+	{"M/D/1", 1, func(t *policy.Tables, _ uint64) sim.Service { return sim.ExactService(t) }, 0},
+	{"M/G/1", 1, func(t *policy.Tables, seed uint64) sim.Service { return sim.JitterService(t, sim.Lognormal, 0.7, seed) }, 0.7},
 }
 
 func exponential(t *policy.Tables, seed uint64) sim.Service {
-	return sim.Jitter(t, sim.Exponential, 1, seed)
+	return sim.JitterService(t, sim.Exponential, 1, seed)
 }
 
 // meanWait is the closed form: Erlang's C for M/M/k, Pollaczek-Khinchine for

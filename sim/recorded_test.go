@@ -10,27 +10,27 @@ import (
 	"inferplan/testkit/policytest"
 )
 
-// fixed are arrivals at given times.
-type fixed struct {
-	at   []time.Duration
-	next int
+// fixedArrivals are arrivals at given times.
+type fixedArrivals struct {
+	times     []time.Duration
+	nextIndex int
 }
 
-func (f *fixed) Next(r *arrivals.Request) bool {
-	if f.next == len(f.at) {
+func (f *fixedArrivals) Peek(r *arrivals.Request) bool {
+	if f.nextIndex == len(f.times) {
 		return false
 	}
-	*r = arrivals.Request{At: f.at[f.next]}
-	f.next++
+	*r = arrivals.Request{ArrivedAt: f.times[f.nextIndex]}
+	f.nextIndex++
 	return true
 }
 
 // A recorded trace comes at the rate asked for, with the gaps it had relative
 // to one another, whatever the load; the first run starts where it does.
-func TestRecorded(t *testing.T) {
+func TestTraceIsPlayedAtTheRate(t *testing.T) {
 	sc := scenario(t, policytest.Hundred().Plan(), 1, 20*time.Second)
 	var err error
-	if sc.Recorded, err = sim.Record(&fixed{at: []time.Duration{0, 1 * ms, 2 * ms, 30 * ms, 60 * ms}}, len(sc.Tables.Models)); err != nil {
+	if sc.RecordedArrivals, err = sim.RecordArrivals(&fixedArrivals{times: []time.Duration{0, 1 * ms, 2 * ms, 30 * ms, 60 * ms}}, len(sc.Tables.Models)); err != nil {
 		t.Fatal(err)
 	}
 	times := func(load float64, run int) []time.Duration {
@@ -42,11 +42,11 @@ func TestRecorded(t *testing.T) {
 		}
 		var out []time.Duration
 		var r arrivals.Request
-		for cfg.Source.Next(&r) {
-			if len(out) > 0 && r.At < out[len(out)-1] {
-				t.Fatalf("load %v, run %d: %v after %v", load, run, r.At, out[len(out)-1])
+		for cfg.Source.Peek(&r) {
+			if len(out) > 0 && r.ArrivedAt < out[len(out)-1] {
+				t.Fatalf("load %v, run %d: %v after %v", load, run, r.ArrivedAt, out[len(out)-1])
 			}
-			out = append(out, r.At)
+			out = append(out, r.ArrivedAt)
 		}
 		return out
 	}
@@ -71,7 +71,7 @@ func TestRecorded(t *testing.T) {
 	if c := times(1, 1); c[0] != 0 || len(c) == len(b) && c[1] == b[1] && c[3] == b[3] && times(1, 2)[1] == b[1] && times(1, 2)[3] == b[3] {
 		t.Errorf("further runs start as the first does")
 	}
-	if _, err := sim.Record(&fixed{at: []time.Duration{0}}, 0); err == nil {
+	if _, err := sim.RecordArrivals(&fixedArrivals{times: []time.Duration{0}}, 0); err == nil {
 		t.Error("a request of a model that is not there was recorded")
 	}
 }

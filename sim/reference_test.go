@@ -115,7 +115,7 @@ func (b *bundle) plan(t *testing.T, r *reference.Plan, dnn int) *formats.Plan {
 			}
 			per := r.PerNode[part.GPU]
 			first := (free[part.GPU] + per - 1) / per * per
-			s.Placement = []formats.Placement{{First: first, PerDevice: part.Share, Replicas: part.Replicas}}
+			s.Placement = []formats.Placement{{FirstDevice: first, PerDevice: part.Share, Replicas: part.Replicas}}
 			free[part.GPU] = first + (part.Replicas+part.Share-1)/part.Share
 			pl.Stages = append(pl.Stages, s)
 		}
@@ -145,36 +145,36 @@ func readGaps(t *testing.T, path string) []arrivals.Request {
 			t.Fatal(err)
 		}
 		at += time.Duration(us) * time.Microsecond
-		out = append(out, arrivals.Request{At: at})
+		out = append(out, arrivals.Request{ArrivedAt: at})
 	}
 	return out
 }
 
-// outcome is what a policy lost on a stream.
-type outcome struct{ dropped, late int64 }
+// streamLosses is what a policy lost on a stream.
+type streamLosses struct{ dropped, late int64 }
 
-func (o outcome) lost() int64 { return o.dropped + o.late }
+func (o streamLosses) totalLost() int64 { return o.dropped + o.late }
 
-// stream is a recorded stream of arrivals, the plan that it was recorded for
+// recordedStream is a recorded stream of arrivals, the plan that it was recorded for
 // and what the artifact counted on it.
-type stream struct {
-	name     string
-	plan     *reference.Plan
-	dnn      int
-	requests []arrivals.Request
-	counted  int64
-	artifact outcome
+type recordedStream struct {
+	name            string
+	plan            *reference.Plan
+	dnn             int
+	requests        []arrivals.Request
+	countedRequests int64
+	artifact        streamLosses
 }
 
-func (b *bundle) streams(t *testing.T, dir string) []stream {
+func (b *bundle) streams(t *testing.T, dir string) []recordedStream {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "arrivals", "*.txt.gz"))
 	if err != nil || len(files) == 0 {
 		t.Skipf("no recorded arrivals in %s (%v)", dir, err)
 	}
-	var out []stream
+	var out []recordedStream
 	for _, file := range files {
-		st := stream{name: strings.TrimSuffix(filepath.Base(file), ".txt.gz"), requests: readGaps(t, file)}
+		st := recordedStream{name: strings.TrimSuffix(filepath.Base(file), ".txt.gz"), requests: readGaps(t, file)}
 		parts := strings.Split(st.name, "_")
 		lf := 0
 		if _, err := fmt.Sscanf(parts[2]+" "+parts[3], "dnn%d lf%d", &st.dnn, &lf); err != nil {
@@ -189,11 +189,11 @@ func (b *bundle) streams(t *testing.T, dir string) []stream {
 			t.Fatalf("%s: no such plan", file)
 		}
 		for _, r := range st.requests {
-			if r.At >= time.Millisecond {
-				st.counted++
+			if r.ArrivedAt >= time.Millisecond {
+				st.countedRequests++
 			}
 		}
-		if !b.find(&st, parts[0], parts[1], lf) {
+		if !b.setArtifactCounts(&st, parts[0], parts[1], lf) {
 			t.Fatalf("%s: the artifact's counts of this stream are not there", file)
 		}
 		out = append(out, st)
@@ -201,22 +201,22 @@ func (b *bundle) streams(t *testing.T, dir string) []stream {
 	return out
 }
 
-// find looks up what the artifact counted on a stream: the repetition with as
+// setArtifactCounts looks up what the artifact counted on a stream: the repetition with as
 // many requests.
-func (b *bundle) find(st *stream, group, cluster string, lf int) bool {
+func (b *bundle) setArtifactCounts(st *recordedStream, group, cluster string, lf int) bool {
 	number := func(text string) int64 { n, _ := strconv.ParseInt(text, 10, 64); return n }
 	for _, peer := range b.peers {
 		load, _ := strconv.ParseFloat(peer["load_factor"], 64)
 		if peer["group"] == group && peer["cluster"] == cluster && peer["model"] == st.plan.DNNs[st.dnn].Model && peer["algorithm"] == "PPipe" &&
-			load == float64(lf)/100 && number(peer["requests_counted"]) == st.counted {
-			st.artifact = outcome{number(peer["dropped"]), number(peer["late"])}
+			load == float64(lf)/100 && number(peer["requests_counted"]) == st.countedRequests {
+			st.artifact = streamLosses{number(peer["dropped"]), number(peer["late"])}
 			return true
 		}
 	}
 	return false
 }
 
-func (b *bundle) replay(t *testing.T, st *stream, spec formats.PolicySpec, network policy.Topology) outcome {
+func (b *bundle) replay(t *testing.T, st *recordedStream, spec formats.PolicySpec, network policy.Topology) streamLosses {
 	t.Helper()
 	tables, err := policies.CompileOn(b.plan(t, st.plan, st.dnn), network)
 	if err != nil {
@@ -232,10 +232,10 @@ func (b *bundle) replay(t *testing.T, st *stream, spec formats.PolicySpec, netwo
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Report.Requests != st.counted {
-		t.Fatalf("%s: %d requests counted, the stream has %d", st.name, r.Report.Requests, st.counted)
+	if r.Report.Requests != st.countedRequests {
+		t.Fatalf("%s: %d requests counted, the stream has %d", st.name, r.Report.Requests, st.countedRequests)
 	}
-	return outcome{r.Report.Dropped, r.Report.Late}
+	return streamLosses{r.Report.Dropped, r.Report.Late}
 }
 
 // On the arrivals that the PPipe artifact's simulator recorded, on its plans and
@@ -252,14 +252,14 @@ func TestAgainstArtifactOnItsArrivals(t *testing.T) {
 			t.Errorf("%s: the artifact's policy drops %d and has %d late, the artifact itself %d and %d", st.name, got.dropped, got.late, st.artifact.dropped, st.artifact.late)
 		}
 		same := b.replay(t, &st, ours, policy.TopologyStages)
-		if same.lost() > st.artifact.lost() {
-			t.Errorf("%s: reserve loses %d on the artifact's network, the artifact %d", st.name, same.lost(), st.artifact.lost())
+		if same.totalLost() > st.artifact.totalLost() {
+			t.Errorf("%s: reserve loses %d on the artifact's network, the artifact %d", st.name, same.totalLost(), st.artifact.totalLost())
 		}
 		nodes, nodesTheirs := b.replay(t, &st, ours, policy.TopologyNodes), b.replay(t, &st, theirs, policy.TopologyNodes)
 		// A push that is for the better of most may cost one.
-		if nodes.lost() > nodesTheirs.lost()+1 {
-			t.Errorf("%s: reserve loses %d on shared NICs, the artifact's dispatch %d", st.name, nodes.lost(), nodesTheirs.lost())
+		if nodes.totalLost() > nodesTheirs.totalLost()+1 {
+			t.Errorf("%s: reserve loses %d on shared NICs, the artifact's dispatch %d", st.name, nodes.totalLost(), nodesTheirs.totalLost())
 		}
-		t.Logf("%-20s %5d requests: artifact loses %3d, reserve %3d on its network; on shared NICs %3d and %3d", st.name, st.counted, st.artifact.lost(), same.lost(), nodesTheirs.lost(), nodes.lost())
+		t.Logf("%-20s %5d requests: artifact loses %3d, reserve %3d on its network; on shared NICs %3d and %3d", st.name, st.countedRequests, st.artifact.totalLost(), same.totalLost(), nodesTheirs.totalLost(), nodes.totalLost())
 	}
 }

@@ -11,26 +11,26 @@ import (
 const searchWork = 1 << 20
 
 // policySearch is the search of a re-plan, by its tag.
-type search struct {
-	pending kernel.Handle // agenda entry of its result; None if no search is under way
-	result  []int32
+type policySearch struct {
+	resultEntry kernel.Handle // agenda entry of its result; None if no search is under way
+	result      []int32
 }
 
 // replan makes the policy search. The search runs at once, with bounded work, and the policy
 // hears of its result after the time that the search takes. It replaces an earlier search of the tag.
 func (l *loop) replan(tag int32) {
 	if l.searcher == nil || tag < 0 {
-		l.fail(fmt.Errorf("the policy asks for re-plan %d and has no search for it", tag))
+		l.failRun(fmt.Errorf("the policy asks for re-plan %d and has no search for it", tag))
 		return
 	}
 	for int(tag) >= len(l.searches) {
-		l.searches = append(l.searches, search{pending: kernel.None})
+		l.searches = append(l.searches, policySearch{resultEntry: kernel.None})
 	}
 
 	// Drop the pending result of an earlier search.
 	s := &l.searches[tag]
-	if s.pending != kernel.None {
-		l.heap.Remove(s.pending)
+	if s.resultEntry != kernel.None {
+		l.heap.Remove(s.resultEntry)
 	}
 
 	// Search now, and tell the result later.
@@ -38,20 +38,20 @@ func (l *loop) replan(tag int32) {
 	if work == 0 {
 		work = searchWork
 	}
-	var worked int64
-	s.result, worked = l.searcher.Search(l.now, tag)(l.ctx, work, s.result[:0])
-	at := l.now
+	var workDone int64
+	s.result, workDone = l.searcher.Search(l.now, tag)(l.ctx, work, s.result[:0])
+	doneAt := l.now
 	if l.cfg.SearchTime != nil {
-		at += l.cfg.SearchTime(worked)
+		doneAt += l.cfg.SearchTime(workDone)
 	}
-	s.pending = l.at(at, policy.ReplanResult, int64(tag), item{what: isSearched, batch: tag})
+	s.resultEntry = l.schedule(doneAt, policy.ReplanResult, int64(tag), agendaEntry{kind: isSearchDone, batch: tag})
 }
 
 // tellSearchResult tells the policy the result of a search.
-func (l *loop) searched(it *item) {
-	s := &l.searches[it.batch]
-	s.pending = kernel.None
-	ev := l.begin(policy.ReplanResult)
-	ev.Value, ev.List = int64(it.batch), s.result
-	l.tell()
+func (l *loop) tellSearchResult(entry *agendaEntry) {
+	s := &l.searches[entry.batch]
+	s.resultEntry = kernel.None
+	ev := l.beginEvent(policy.ReplanResult)
+	ev.Value, ev.List = int64(entry.batch), s.result
+	l.tellPolicy()
 }

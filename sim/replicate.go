@@ -22,10 +22,10 @@ import (
 // Scenario is what runs of different seeds or loads have in common: enough to make the
 // policy, source and service of each run.
 type Scenario struct {
-	Tables   *policy.Tables
-	Policy   formats.PolicySpec
-	Arrivals *formats.Arrivals // process, nil for Poisson; a trace is replayed by Run or recorded
-	Recorded *Recorded         // arrivals of a trace, used instead of a process
+	Tables           *policy.Tables
+	Policy           formats.PolicySpec
+	Arrivals         *formats.Arrivals // process, nil for Poisson; a trace is replayed by Run or recorded
+	RecordedArrivals *RecordedArrivals // arrivals of a trace, used instead of a process
 	// Rates are requests per second of every model at load 1. If nil, the planned rates hold.
 	Rates []float64
 	Load  float64
@@ -42,8 +42,8 @@ type Scenario struct {
 	// Budget bounds the work of replications. If nil, it is unbounded. Copies of the scenario share it.
 	Budget *Budget
 
-	slower   float64                            // see WithSlowdown
-	profiled func(seed uint64) (Service, error) // Service before the slowdown; nil stands for the times of the tables
+	slowdown        float64                            // see WithSlowdown
+	profiledService func(seed uint64) (Service, error) // Service before the slowdown; nil stands for the times of the tables
 }
 
 // NewScenario returns the scenario of a plan: its tables, policy and arrivals, at load 1.
@@ -57,7 +57,7 @@ func NewScenarioOn(plan *formats.Plan, network policy.Topology) (*Scenario, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: plan.BesideRuns(), FrontEnd: plan.FrontEndTime()}, nil
+	return &Scenario{Tables: t, Policy: plan.Policy, Arrivals: plan.Arrivals, Load: 1, Seed: plan.Seed, Egress: plan.RequestOverhead(), FrontEnd: plan.FrontEndTime()}, nil
 }
 
 // Source returns the arrivals of a run. Every model has its own random stream, so that a
@@ -67,11 +67,11 @@ func (sc *Scenario) Source(seed uint64) (arrivals.Source, error) { return sc.sou
 
 // source returns the arrivals of a replication.
 func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
-	if sc.Recorded == nil && sc.Arrivals != nil && sc.Arrivals.Trace != "" {
+	if sc.RecordedArrivals == nil && sc.Arrivals != nil && sc.Arrivals.Trace != "" {
 		return nil, fmt.Errorf("simulating: arrivals come from the trace %q, which must be opened and given to Run", sc.Arrivals.Trace)
 	}
-	if sc.Recorded != nil && len(sc.Recorded.at) != len(sc.Tables.Models) {
-		return nil, fmt.Errorf("simulating: arrivals of %d models were recorded, the plan has %d", len(sc.Recorded.at), len(sc.Tables.Models))
+	if sc.RecordedArrivals != nil && len(sc.RecordedArrivals.times) != len(sc.Tables.Models) {
+		return nil, fmt.Errorf("simulating: arrivals of %d models were recorded, the plan has %d", len(sc.RecordedArrivals.times), len(sc.Tables.Models))
 	}
 	if sc.Rates != nil && len(sc.Rates) != len(sc.Tables.Models) {
 		return nil, fmt.Errorf("simulating: %d rates for %d models", len(sc.Rates), len(sc.Tables.Models))
@@ -85,8 +85,8 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 			rps = sc.Rates[m]
 		}
 		name := sc.Tables.Models[m].Key().String()
-		if sc.Recorded != nil {
-			sources[m] = sc.Recorded.source(int32(m), rps*sc.Load, sc.Duration, run, seed, name)
+		if sc.RecordedArrivals != nil {
+			sources[m] = sc.RecordedArrivals.playModel(int32(m), rps*sc.Load, sc.Duration, run, seed, name)
 			continue
 		}
 		rng := seeded.New(seed, "arrivals/"+name)
@@ -100,7 +100,7 @@ func (sc *Scenario) source(run int, seed uint64) (arrivals.Source, error) {
 	// Add lengths and sessions to the requests to language models.
 	for i, src := range sources {
 		m := &sc.Tables.Models[i]
-		if serves(sc.Tables) && (m.Prompt == nil || m.Output == nil) {
+		if hasLLMInstances(sc.Tables) && (m.Prompt == nil || m.Output == nil) {
 			return nil, fmt.Errorf("simulating: %w", &document.Error{Path: fmt.Sprintf("queue.classes[%d]", i), Found: "no distribution of prompt or output for " + m.Key().String(),
 				Expected: "both", Hint: "or give a trace with prompt_tokens and output_tokens"})
 		}
@@ -152,14 +152,14 @@ func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 	cfg := Config{
 		Tables: sc.Tables, Policy: pol, Source: src, Duration: sc.Duration, Warmup: sc.Warmup,
 		Ingress: sc.Ingress, Egress: sc.Egress, FrontEnd: sc.FrontEnd, Window: sc.Window, Faults: sc.Faults, Verify: sc.Verify,
-		PolicyName: name, Seed: seed, Load: sc.Load, Slower: sc.slower, Control: policies.Control(sc.Tables),
+		PolicyName: name, Seed: seed, Load: sc.Load, Slowdown: sc.slowdown, Control: policies.NewControl(sc.Tables),
 	}
 	if sc.Service != nil {
 		if cfg.Service, err = sc.Service(seed); err != nil {
 			return Config{}, err
 		}
 	}
-	cfg.workflows()
+	cfg.addWorkflowParts()
 	return cfg, nil
 }
 
@@ -169,21 +169,21 @@ func (sc *Scenario) config(src arrivals.Source, seed uint64) (Config, error) {
 // If ctx is cancelled, Replicate returns the error together with the pooled result of the
 // first runs, as many as were complete, marked as interrupted. The result is nil if not even
 // the first run was complete.
-func Replicate(ctx context.Context, sc *Scenario, runs int) (*Result, error) {
-	if runs < 1 {
-		return nil, fmt.Errorf("simulating: %d runs, expected at least 1", runs)
+func Replicate(ctx context.Context, sc *Scenario, numRuns int) (*Result, error) {
+	if numRuns < 1 {
+		return nil, fmt.Errorf("simulating: %d runs, expected at least 1", numRuns)
 	}
-	results, err := sc.replicate(ctx, nil, runs)
+	results, err := sc.replicate(ctx, nil, numRuns)
 	if err == nil {
-		return pool(results), nil
+		return poolResults(results), nil
 	}
 	complete := slices.Index(results, nil)
 	if !errors.Is(err, context.Canceled) || complete == 0 {
 		return nil, err
 	}
-	out := pool(results[:complete])
-	out.Report.Interrupted = true
-	return out, err
+	pooled := poolResults(results[:complete])
+	pooled.Report.Interrupted = true
+	return pooled, err
 }
 
 // Replications holds runs of one scenario under different seeds, and can be extended.
@@ -193,8 +193,8 @@ type Replications struct {
 }
 
 // Extend runs the scenario under further seeds until there are as many runs as given.
-func (r *Replications) Extend(ctx context.Context, runs int) error {
-	results, err := r.Scenario.replicate(ctx, r.results, runs)
+func (r *Replications) Extend(ctx context.Context, numRuns int) error {
+	results, err := r.Scenario.replicate(ctx, r.results, numRuns)
 	if err == nil {
 		r.results = results
 	}
@@ -202,35 +202,35 @@ func (r *Replications) Extend(ctx context.Context, runs int) error {
 }
 
 // AttainmentPerRun returns for each run the attainment of some models together.
-func (r *Replications) Attained(models ...int) []float64 {
-	attained := make([]float64, 0, len(r.results))
+func (r *Replications) AttainmentPerRun(models ...int) []float64 {
+	attainments := make([]float64, 0, len(r.results))
 	for _, acc := range accumulators(r.results) {
-		attained = append(attained, report.Attained([]*report.Accumulator{acc}, models...))
+		attainments = append(attainments, report.Attained([]*report.Accumulator{acc}, models...))
 	}
-	return attained
+	return attainments
 }
 
 // Pool returns the result of all runs together.
-func (r *Replications) Pool() *Result { return pool(r.results) }
+func (r *Replications) Pool() *Result { return poolResults(r.results) }
 
 // replicate runs a scenario under as many seeds as given, in parallel. The first results are
 // taken from earlier. If it returns an error, some results are nil. If the budget does not
 // allow all runs, none is made.
-func (sc *Scenario) replicate(ctx context.Context, done []*Result, runs int) ([]*Result, error) {
-	if err := sc.spend(max(0, runs-len(done))); err != nil {
+func (sc *Scenario) replicate(ctx context.Context, earlier []*Result, numRuns int) ([]*Result, error) {
+	if err := sc.spendBudget(max(0, numRuns-len(earlier))); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	results, errs := make([]*Result, runs), make([]error, runs)
+	results, errs := make([]*Result, numRuns), make([]error, numRuns)
 
 	// Workers take the numbers of the runs; the first error cancels the others.
-	first := copy(results, done)
-	next := make(chan int)
+	firstNew := copy(results, earlier)
+	runNumbers := make(chan int)
 	var wg sync.WaitGroup
-	for range min(runs-first, runtime.GOMAXPROCS(0)) {
+	for range min(numRuns-firstNew, runtime.GOMAXPROCS(0)) {
 		wg.Go(func() {
-			for run := range next {
+			for run := range runNumbers {
 				results[run], errs[run] = sc.run(ctx, run)
 				if errs[run] != nil {
 					cancel()
@@ -239,32 +239,32 @@ func (sc *Scenario) replicate(ctx context.Context, done []*Result, runs int) ([]
 		})
 	}
 feed:
-	for run := first; run < runs; run++ {
+	for run := firstNew; run < numRuns; run++ {
 		select {
-		case next <- run:
+		case runNumbers <- run:
 		case <-ctx.Done():
 			errs[run] = ctx.Err()
 			break feed
 		}
 	}
-	close(next)
+	close(runNumbers)
 	wg.Wait()
 	return results, firstCause(errs)
 }
 
 // firstCause returns an error that is no cancellation, if there is one, else the cancellation.
 func firstCause(errs []error) error {
-	var cancelled error
+	var cancelErr error
 	for run, err := range errs {
 		switch {
 		case err == nil:
 		case errors.Is(err, context.Canceled):
-			cancelled = err
+			cancelErr = err
 		default:
 			return fmt.Errorf("run %d: %w", run, err)
 		}
 	}
-	return cancelled
+	return cancelErr
 }
 
 // run makes one replication.
@@ -278,23 +278,23 @@ func (sc *Scenario) run(ctx context.Context, run int) (*Result, error) {
 }
 
 // poolResults adds up the results of runs.
-func pool(results []*Result) *Result {
-	out := &Result{}
+func poolResults(results []*Result) *Result {
+	pooled := &Result{}
 	for _, r := range results {
-		out.Events += r.Events
-		out.Dispatched += r.Dispatched
-		out.Probes += r.Probes
-		out.crossed.merge(&r.crossed)
+		pooled.Events += r.Events
+		pooled.DispatchedBatches += r.DispatchedBatches
+		pooled.Probes += r.Probes
+		pooled.transferTimes.merge(&r.transferTimes)
 	}
-	out.Report = report.Merge(accumulators(results))
-	out.Transfers = out.crossed.summary()
-	out.dispatching()
+	pooled.Report = report.Merge(accumulators(results))
+	pooled.Transfers = pooled.transferTimes.summary()
+	pooled.addDispatchFigures()
 	for _, e := range endings {
 		if e.pool != nil {
-			e.pool(out, results)
+			e.pool(pooled, results)
 		}
 	}
-	return out
+	return pooled
 }
 
 // accumulators returns the accumulators of the reports of runs.
@@ -308,13 +308,13 @@ func accumulators(results []*Result) []*report.Accumulator {
 
 // addDispatchFigures puts into the report how many paths the policy probed per batch, and how
 // long batches were under way between stages.
-func (r *Result) dispatching() {
+func (r *Result) addDispatchFigures() {
 	if r.Transfers.Count > 0 {
 		r.Report.TransferTimes = &formats.TransferTimes{
 			Count: r.Transfers.Count, MeanUS: document.Micros(r.Transfers.Mean), P99US: document.Micros(r.Transfers.P99),
 		}
 	}
-	if r.Dispatched > 0 {
-		r.Report.ProbesPerBatch = math.Round(1e3*float64(r.Probes)/float64(r.Dispatched)) / 1e3
+	if r.DispatchedBatches > 0 {
+		r.Report.ProbesPerBatch = math.Round(1e3*float64(r.Probes)/float64(r.DispatchedBatches)) / 1e3
 	}
 }

@@ -36,7 +36,7 @@ func scenario(t testing.TB, plan *formats.Plan, load float64, d time.Duration) *
 	return sc
 }
 
-func run(t testing.TB, sc *sim.Scenario) *sim.Result {
+func replicateOnce(t testing.TB, sc *sim.Scenario) *sim.Result {
 	t.Helper()
 	r, err := sim.Replicate(context.Background(), sc, 1)
 	if err != nil {
@@ -48,7 +48,7 @@ func run(t testing.TB, sc *sim.Scenario) *sim.Result {
 // With exact service times no dispatched batch is late, at any load.
 func TestExactTimesNeverLate(t *testing.T) {
 	for _, load := range []float64{0.3, 0.95, 1.3, 3} {
-		r := run(t, scenario(t, policytest.Hundred().Plan(), load, 5*time.Second)).Report
+		r := replicateOnce(t, scenario(t, policytest.Hundred().Plan(), load, 5*time.Second)).Report
 		if r.Late != 0 {
 			t.Errorf("load %.2f: %d of %d requests late", load, r.Late, r.Requests)
 		}
@@ -65,7 +65,9 @@ func TestReportBytesDependOnTheSeedOnly(t *testing.T) {
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 		sc := scenario(t, policytest.Hundred().Plan(), 0.98, time.Second)
 		sc.Seed, sc.Warmup, sc.Window = seed, 100*ms, 250*ms
-		sc.Service = func(seed uint64) (sim.Service, error) { return sim.Jitter(sc.Tables, sim.Normal, 0.1, seed), nil }
+		sc.Service = func(seed uint64) (sim.Service, error) {
+			return sim.JitterService(sc.Tables, sim.Normal, 0.1, seed), nil
+		}
 		r, err := sim.Replicate(context.Background(), sc, 5)
 		if err != nil {
 			t.Fatal(err)
@@ -91,7 +93,7 @@ func TestWarmupAndDrain(t *testing.T) {
 	plan := policytest.Single(1, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: time.Second, RPS: 10})
 	var requests []arrivals.Request
 	for i := range 10 {
-		requests = append(requests, arrivals.Request{At: time.Duration(i) * 10 * ms})
+		requests = append(requests, arrivals.Request{ArrivedAt: time.Duration(i) * 10 * ms})
 	}
 	tables := policytest.Compile(t, plan)
 	pol, err := policies.New(plan.Policy, tables)
@@ -119,7 +121,7 @@ func TestIngressAndEgress(t *testing.T) {
 	plan := policytest.Single(1, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: time.Second, RPS: 10})
 	tables := policytest.Compile(t, plan)
 	pol, _ := policies.New(plan.Policy, tables)
-	r, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice([]arrivals.Request{{At: 5 * ms}}),
+	r, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice([]arrivals.Request{{ArrivedAt: 5 * ms}}),
 		Ingress: 2 * ms, Egress: 3 * ms, Verify: true})
 	if err != nil {
 		t.Fatal(err)
@@ -130,11 +132,11 @@ func TestIngressAndEgress(t *testing.T) {
 }
 
 // Utilisation is of all devices of a kind, and shares count by their size.
-func TestUtilisation(t *testing.T) {
+func TestUtilisationCountsSharesBySize(t *testing.T) {
 	hundred := policytest.Hundred()
 	hundred.Params = map[string]float64{"eager": 0} // batches are full
 	plan := hundred.Plan()
-	r := run(t, scenario(t, plan, 0.8, 20*time.Second)).Report
+	r := replicateOnce(t, scenario(t, plan, 0.8, 20*time.Second)).Report
 	for i, want := range []float64{0.8, 0.8} { // the stages balance
 		if d := r.Devices[i]; math.Abs(d.Utilisation-want) > 0.02 || d.Count != plan.Pools[i].Count {
 			t.Errorf("%s: utilisation %.3f of %d, want %.2f of %d", d.Device, d.Utilisation, d.Count, want, plan.Pools[i].Count)
@@ -144,20 +146,20 @@ func TestUtilisation(t *testing.T) {
 
 // A lost device's batches run elsewhere; while none is left requests wait and
 // are then dropped with the reason.
-func TestFaults(t *testing.T) {
+func TestBatchesOfALostDeviceRunElsewhere(t *testing.T) {
 	plan := policytest.Single(2, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: 50 * ms, RPS: 100})
 	sc := scenario(t, plan, 0.5, 4*time.Second)
-	calm := run(t, sc).Report
+	calm := replicateOnce(t, sc).Report
 	if calm.Dropped != 0 {
 		t.Fatalf("%d dropped without a fault", calm.Dropped)
 	}
-	sc.Faults = []sim.Fault{{At: time.Second, Device: 0}, {At: 3 * time.Second, Device: 0, Up: true}}
-	one := run(t, sc).Report
+	sc.Faults = []sim.Fault{{At: time.Second, Device: 0}, {At: 3 * time.Second, Device: 0, ComesBack: true}}
+	one := replicateOnce(t, sc).Report
 	if one.Late > 0 || one.Attainment < 0.95 {
 		t.Errorf("one of two devices lost at half load: attainment %.3f, %d late", one.Attainment, one.Late)
 	}
-	sc.Faults = []sim.Fault{{At: time.Second, Device: 0}, {At: time.Second, Device: 1}, {At: 2 * time.Second, Device: 1, Up: true}}
-	both := run(t, sc).Report
+	sc.Faults = []sim.Fault{{At: time.Second, Device: 0}, {At: time.Second, Device: 1}, {At: 2 * time.Second, Device: 1, ComesBack: true}}
+	both := replicateOnce(t, sc).Report
 	if n := both.DroppedByReason[policy.ReasonWorkerLost.String()]; n < 30 || n > 70 {
 		t.Errorf("both devices lost for a second at 50 rps: %v dropped, want about 48 of reason worker_lost", both.DroppedByReason)
 	}
@@ -167,29 +169,29 @@ func TestFaults(t *testing.T) {
 }
 
 // The services' means and variations are what they say.
-func TestServices(t *testing.T) {
+func TestServicesHaveTheirMeanAndVariation(t *testing.T) {
 	tables := policytest.Compile(t, policytest.Hundred().Plan())
 	mean := tables.Stages[1].Infer[1].Seconds()
 	for name, c := range map[string]struct {
 		s  sim.Service
 		cv float64
 	}{
-		"exact":       {sim.Exact(tables), 0},
-		"lognormal":   {sim.Jitter(tables, sim.Lognormal, 0.3, 1), 0.3},
-		"normal":      {sim.Jitter(tables, sim.Normal, 0.1, 1), 0.1},
-		"exponential": {sim.Jitter(tables, sim.Exponential, 1, 1), 1},
+		"exact":       {sim.ExactService(tables), 0},
+		"lognormal":   {sim.JitterService(tables, sim.Lognormal, 0.3, 1), 0.3},
+		"normal":      {sim.JitterService(tables, sim.Normal, 0.1, 1), 0.1},
+		"exponential": {sim.JitterService(tables, sim.Exponential, 1, 1), 1},
 	} {
 		const n = 200_000
 		var sum, sq float64
 		for range n {
-			x := c.s.Run(1, 2).Seconds() / mean
+			x := c.s.RunTime(1, 2).Seconds() / mean
 			sum, sq = sum+x, sq+x*x
 		}
 		m := sum / n
 		if cv := math.Sqrt(sq/n - m*m); math.Abs(m-1) > 0.01 || math.Abs(cv-c.cv) > 0.01 {
 			t.Errorf("%s: mean %.4f of the table's, variation %.4f, want 1 and %.2f", name, m, cv, c.cv)
 		}
-		if got := c.s.Transfer(1, 2, 5*ms); got != 5*ms {
+		if got := c.s.TransferTime(1, 2, 5*ms); got != 5*ms {
 			t.Errorf("%s: transfer %v, want as planned", name, got)
 		}
 	}
@@ -197,42 +199,42 @@ func TestServices(t *testing.T) {
 
 // Recorded times come back in order, from the start when they run out, and are
 // scaled for batches without any.
-func TestEmpirical(t *testing.T) {
+func TestRecordedTimesComeInOrder(t *testing.T) {
 	tables := policytest.Compile(t, policytest.Hundred().Plan())
 	recorded := sim.Samples{Runs: [][][]time.Duration{{{7 * ms, 8 * ms, 9 * ms}}}}
-	s, err := sim.Empirical(tables, recorded, false, 1)
+	s, err := sim.RecordedService(tables, recorded, false, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []time.Duration{7 * ms, 8 * ms, 9 * ms, 7 * ms} {
-		if got := s.Run(0, 1); got != want {
+		if got := s.RunTime(0, 1); got != want {
 			t.Errorf("draw %d: %v, want %v", i, got, want)
 		}
 	}
 	// A batch of two costs 1.6 times one: the next sample, 8 ms, scaled.
-	if got := s.Run(0, 2); got != 12800*time.Microsecond {
+	if got := s.RunTime(0, 2); got != 12800*time.Microsecond {
 		t.Errorf("batch of two: %v, want 12.8ms", got)
 	}
-	if got := s.Run(1, 1); got != tables.Stages[1].Infer[0] {
+	if got := s.RunTime(1, 1); got != tables.Stages[1].Infer[0] {
 		t.Errorf("stage without samples: %v, want the table's %v", got, tables.Stages[1].Infer[0])
 	}
-	drawn, err := sim.Empirical(tables, recorded, true, 1)
+	drawn, err := sim.RecordedService(tables, recorded, true, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	seen := map[time.Duration]int{}
 	for range 3000 {
-		seen[drawn.Run(0, 1)]++
+		seen[drawn.RunTime(0, 1)]++
 	}
 	for _, d := range recorded.Runs[0][0] {
 		if seen[d] < 900 || seen[d] > 1100 {
 			t.Errorf("%v drawn %d times of 3000, want about a third", d, seen[d])
 		}
 	}
-	if _, err := sim.Empirical(tables, sim.Samples{Runs: [][][]time.Duration{{{-1}}}}, false, 1); err == nil {
+	if _, err := sim.RecordedService(tables, sim.Samples{Runs: [][][]time.Duration{{{-1}}}}, false, 1); err == nil {
 		t.Error("a negative time is accepted")
 	}
-	if _, err := sim.Empirical(tables, sim.Samples{Transfers: make([][][]time.Duration, 3)}, false, 1); err == nil {
+	if _, err := sim.RecordedService(tables, sim.Samples{Transfers: make([][][]time.Duration, 3)}, false, 1); err == nil {
 		t.Error("more stages than the plan has are accepted")
 	}
 }
@@ -242,35 +244,35 @@ func TestEmpirical(t *testing.T) {
 func TestEmpiricalOfServing(t *testing.T) {
 	tables := policytest.Compile(t, policytest.Hundred().Plan())
 	runs, none := [][][]time.Duration{{{7 * ms, 9 * ms}, nil}}, []time.Duration(nil)
-	service, err := sim.Empirical(tables, sim.Samples{Runs: runs, Starts: [][][]time.Duration{{{0, 50 * ms}, nil}}, Told: [][][]time.Duration{{{ms, 2 * ms}, nil}},
+	service, err := sim.RecordedService(tables, sim.Samples{Runs: runs, Starts: [][][]time.Duration{{{0, 50 * ms}, nil}}, ReportDelays: [][][]time.Duration{{{ms, 2 * ms}, nil}},
 		Loads: [][]time.Duration{{30 * ms, 40 * ms}}, LoadStarts: [][]time.Duration{{0, time.Second}}}, false, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	served := service.(sim.Served)
+	served := service.(sim.ServingTimes)
 	for _, c := range []struct{ at, told, load time.Duration }{{0, ms, 30 * ms}, {40 * ms, 2 * ms, 30 * ms}, {600 * ms, 2 * ms, 40 * ms}} {
-		service.(sim.Clocked).Tick(c.at)
-		service.Run(0, 2) // borrowed of batches of one
-		load, ok := served.Load(0)
-		if told := served.Told(); told != c.told || load != c.load || !ok {
+		service.(sim.TickObserver).ObserveTime(c.at)
+		service.RunTime(0, 2) // borrowed of batches of one
+		load, ok := served.LoadTime(0)
+		if told := served.ReportDelay(); told != c.told || load != c.load || !ok {
 			t.Errorf("at %v: told %v, load %v, expected %v and %v", c.at, told, load, c.told, c.load)
 		}
 	}
-	if service.Run(1, 1); served.Told() != 0 {
+	if service.RunTime(1, 1); served.ReportDelay() != 0 {
 		t.Error("a run that was not recorded is told of late")
 	}
-	if _, ok := served.Load(1); ok {
+	if _, ok := served.LoadTime(1); ok {
 		t.Error("a load that was not recorded has a time")
 	}
 	for name, bad := range map[string]sim.Samples{
-		"told of fewer runs":    {Runs: runs, Told: [][][]time.Duration{{{ms}, nil}}},
-		"told of other batches": {Runs: runs, Told: [][][]time.Duration{{{ms, ms}}}},
-		"told before":           {Runs: runs, Told: [][][]time.Duration{{{ms, -1}, nil}}},
+		"told of fewer runs":    {Runs: runs, ReportDelays: [][][]time.Duration{{{ms}, nil}}},
+		"told of other batches": {Runs: runs, ReportDelays: [][][]time.Duration{{{ms, ms}}}},
+		"told before":           {Runs: runs, ReportDelays: [][][]time.Duration{{{ms, -1}, nil}}},
 		"negative loads":        {Loads: [][]time.Duration{{-1}}},
 		"unordered loads":       {Loads: [][]time.Duration{{1, 1}}, LoadStarts: [][]time.Duration{{2, 1}}},
 		"networks of others":    {Loads: [][]time.Duration{none, none, none, none, none, none, none, none, none}},
 	} {
-		if _, err := sim.Empirical(tables, bad, false, 1); err == nil {
+		if _, err := sim.RecordedService(tables, bad, false, 1); err == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
@@ -281,25 +283,25 @@ func TestEmpiricalOfServing(t *testing.T) {
 func TestEmpiricalByStart(t *testing.T) {
 	tables := policytest.Compile(t, policytest.Hundred().Plan())
 	recorded := sim.Samples{Runs: [][][]time.Duration{{{7 * ms, 9 * ms}, nil}}, Starts: [][][]time.Duration{{{0, 50 * ms}, nil}}}
-	service, err := sim.Empirical(tables, recorded, false, 1)
+	service, err := sim.RecordedService(tables, recorded, false, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	clocked := service.(sim.Clocked)
+	clocked := service.(sim.TickObserver)
 	for _, c := range []struct{ at, want time.Duration }{{0, 7 * ms}, {24 * ms, 7 * ms}, {26 * ms, 9 * ms}, {time.Second, 9 * ms}, {0, 7 * ms}} {
-		clocked.Tick(c.at)
-		if got := clocked.Run(0, 1); got != c.want {
+		clocked.ObserveTime(c.at)
+		if got := clocked.RunTime(0, 1); got != c.want {
 			t.Errorf("a run at %v takes %v, expected %v", c.at, got, c.want)
 		}
 	}
-	clocked.Tick(60 * ms)
-	if got := clocked.Run(0, 2); got != 14400*time.Microsecond {
+	clocked.ObserveTime(60 * ms)
+	if got := clocked.RunTime(0, 2); got != 14400*time.Microsecond {
 		t.Errorf("batch of two at 60 ms: %v, expected 9 ms scaled by 1.6", got)
 	}
 	for name, bad := range map[string][][][]time.Duration{
 		"fewer": {{{0}, nil}}, "unordered": {{{5, 0}, nil}}, "other batches": {{{0, 50 * ms}}}, "no stage": {},
 	} {
-		if _, err := sim.Empirical(tables, sim.Samples{Runs: recorded.Runs, Starts: bad}, false, 1); err == nil {
+		if _, err := sim.RecordedService(tables, sim.Samples{Runs: recorded.Runs, Starts: bad}, false, 1); err == nil {
 			t.Errorf("%s starts are accepted", name)
 		}
 	}
@@ -309,8 +311,8 @@ func TestEmpiricalByStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &ticks{Clocked: clocked}
-	list := []arrivals.Request{{At: 3 * time.Second}, {At: 4 * time.Second}}
+	log := &ticks{TickObserver: clocked}
+	list := []arrivals.Request{{ArrivedAt: 3 * time.Second}, {ArrivedAt: 4 * time.Second}}
 	if _, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice(list), Service: log}); err != nil {
 		t.Fatal(err)
 	}
@@ -321,13 +323,13 @@ func TestEmpiricalByStart(t *testing.T) {
 
 // ticks notes when runs start.
 type ticks struct {
-	sim.Clocked
+	sim.TickObserver
 	at []time.Duration
 }
 
-func (l *ticks) Tick(now time.Duration) {
+func (l *ticks) ObserveTime(now time.Duration) {
 	l.at = append(l.at, now)
-	l.Clocked.Tick(now)
+	l.TickObserver.ObserveTime(now)
 }
 
 // The trace is JSON with a span for every run and both ends of every transfer.
@@ -364,8 +366,8 @@ func TestChromeTrace(t *testing.T) {
 		}
 		last[at] = e.Ts + e.Dur
 	}
-	if int64(spans) != 4*r.Dispatched {
-		t.Errorf("%d spans for %d batches, want two runs and two link ends each", spans, r.Dispatched)
+	if int64(spans) != 4*r.DispatchedBatches {
+		t.Errorf("%d spans for %d batches, want two runs and two link ends each", spans, r.DispatchedBatches)
 	}
 	cfg, _ = sc.Config(0)
 	cfg.ChromeTrace = broken{}
@@ -386,20 +388,20 @@ func TestFindMaxLoad(t *testing.T) {
 		policytest.Model{Batch: 1, First: 10 * ms, SLO: 200 * ms, RPS: 200})
 	sc := scenario(t, plan, 1, 20*time.Second)
 	sc.Arrivals = &formats.Arrivals{Process: "uniform"}
-	found, err := sim.FindMaxLoad(context.Background(), sc, shares(sc, 0.999), 1, sim.MostLoad)
+	found, err := sim.FindMaxLoad(context.Background(), sc, shares(sc, 0.999), 1, sim.MaxSearchLoad)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if found.Models[0] != 2 || found.Models[1] != 0.5 || found.Overall != 0.5 {
 		t.Errorf("found %v and %v overall, want 2, 0.5 and 0.5", found.Models, found.Overall)
 	}
-	if p := found.At(0.5); p == nil || p.Report.Attainment < 0.999 || p.Report.Load != 0.5 {
+	if p := found.PointAt(0.5); p == nil || p.Report.Attainment < 0.999 || p.Report.Load != 0.5 {
 		t.Errorf("point at 0.5: %+v", p)
 	}
-	if p := found.At(0.55); p == nil || p.Report.Models[1].Attainment >= 0.999 {
+	if p := found.PointAt(0.55); p == nil || p.Report.Models[1].Attainment >= 0.999 {
 		t.Errorf("point at 0.55: %+v, want one that fails", p)
 	}
-	if _, err := sim.FindMaxLoad(context.Background(), sc, shares(sc, 1.5), 1, sim.MostLoad); err == nil {
+	if _, err := sim.FindMaxLoad(context.Background(), sc, shares(sc, 1.5), 1, sim.MaxSearchLoad); err == nil {
 		t.Error("an attainment of 1.5 is accepted")
 	}
 	// Up to a load: nothing beyond is simulated, and what passes there has it.
@@ -432,15 +434,15 @@ func TestLoadGrid(t *testing.T) {
 		}
 		for n := 1; grid.Load(n) < 1.5; n++ {
 			at, next := grid.Load(n), grid.Load(n+1)
-			if got := grid.Nearest(at); got != n {
+			if got := grid.NearestNumber(at); got != n {
 				t.Errorf("step %g: load %g of number %d is nearest to number %d", step, at, n, got)
 			}
 			if more := next - at; more > 2*step*at+1e-9 || more > step+1e-9 || more < step*min(1, 2*at)-1e-9 {
 				t.Errorf("step %g: %g follows %g", step, next, at)
 			}
 		}
-		if grid.Nearest(1) == 0 || grid.Load(grid.Nearest(1)) != 1 || grid.Nearest(0) != 1 || grid.Position(0) != 0 {
-			t.Errorf("step %g: load 1 has number %d, load 0 number %d", step, grid.Nearest(1), grid.Nearest(0))
+		if grid.NearestNumber(1) == 0 || grid.Load(grid.NearestNumber(1)) != 1 || grid.NearestNumber(0) != 1 || grid.Position(0) != 0 {
+			t.Errorf("step %g: load 1 has number %d, load 0 number %d", step, grid.NearestNumber(1), grid.NearestNumber(0))
 		}
 	}
 }
@@ -473,7 +475,7 @@ func TestFindOwnLoads(t *testing.T) {
 		policytest.Model{Batch: 1, First: 10 * ms, SLO: 200 * ms, RPS: 200})
 	sc := scenario(t, plan, 1, 20*time.Second)
 	sc.Arrivals = &formats.Arrivals{Process: "uniform"}
-	search := sim.OwnSearch{Shares: shares(sc, 0.999), Runs: 1, Step: 0.05, Most: 1.5}
+	search := sim.ModelLoadSearch{Shares: shares(sc, 0.999), Runs: 1, Step: 0.05, MaxLoad: 1.5}
 	for _, c := range []struct {
 		name     string
 		from     []float64
@@ -485,8 +487,8 @@ func TestFindOwnLoads(t *testing.T) {
 		{"together", nil, true, []float64{0.5, 0.5}},
 	} {
 		o := search
-		o.From, o.Together = c.from, c.together
-		found, err := sim.FindOwnLoads(t.Context(), sc, o)
+		o.StartLoads, o.SameLoad = c.from, c.together
+		found, err := sim.FindModelLoads(t.Context(), sc, o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -502,21 +504,21 @@ func TestFindOwnLoads(t *testing.T) {
 	// Least loads: where one fails at them there is no search, else the same is found.
 	for _, c := range []struct{ first, second, want float64 }{{1.25, 0.5, 1.25}, {0.3, 0.2, 1.25}, {1.3, 0.2, 0}, {0.3, 0.55, 0}, {1.6, 0.2, 0}} {
 		o := search
-		o.Runs, o.Least = 2, []float64{c.first, c.second}
-		found, err := sim.FindOwnLoads(t.Context(), sc, o)
+		o.Runs, o.MinLoads = 2, []float64{c.first, c.second}
+		found, err := sim.FindModelLoads(t.Context(), sc, o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if math.Abs(found.Loads[0]-c.want) > 1e-9 || (found.Report == nil) != (c.want == 0) {
-			t.Errorf("at least %v: loads %v, want %v of the first", o.Least, found.Loads, c.want)
+			t.Errorf("at least %v: loads %v, want %v of the first", o.MinLoads, found.Loads, c.want)
 		}
 	}
-	search.Most = 1
-	if found, err := sim.FindOwnLoads(t.Context(), sc, search); err != nil || found.Loads[0] != 1 {
+	search.MaxLoad = 1
+	if found, err := sim.FindModelLoads(t.Context(), sc, search); err != nil || found.Loads[0] != 1 {
 		t.Errorf("at most 1: %+v, %v", found, err)
 	}
 	search.Shares, search.Step = shares(sc, 2), 0.5
-	if found, err := sim.FindOwnLoads(t.Context(), sc, search); err != nil || found.Report != nil || found.Loads[0] != 0 {
+	if found, err := sim.FindModelLoads(t.Context(), sc, search); err != nil || found.Report != nil || found.Loads[0] != 0 {
 		t.Errorf("what no load attains: %+v, %v", found, err)
 	}
 }
@@ -527,7 +529,7 @@ func TestOwnLoadsReport(t *testing.T) {
 	plan := policytest.Single(2, false, policytest.Model{Batch: 2, First: 10 * ms, More: 5 * ms, SLO: 60 * ms, RPS: 100})
 	sc := scenario(t, plan, 1, 10*time.Second)
 	for _, least := range [][]float64{nil, {0.5}} {
-		found, err := sim.FindOwnLoads(t.Context(), sc, sim.OwnSearch{Shares: shares(sc, 0.95), Runs: 3, Step: 0.05, Most: 3, Least: least})
+		found, err := sim.FindModelLoads(t.Context(), sc, sim.ModelLoadSearch{Shares: shares(sc, 0.95), Runs: 3, Step: 0.05, MaxLoad: 3, MinLoads: least})
 		if err != nil || found.Report == nil {
 			t.Fatal(found, err)
 		}
@@ -618,7 +620,7 @@ func TestVerifyCatches(t *testing.T) {
 			out.List = append(out.List, policy.Action{Kind: policy.SwitchMode})
 		}, "does not have"},
 	} {
-		src := arrivals.Slice([]arrivals.Request{{At: 0}, {At: ms}, {At: 2 * ms}})
+		src := arrivals.Slice([]arrivals.Request{{ArrivedAt: 0}, {ArrivedAt: ms}, {ArrivedAt: 2 * ms}})
 		_, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: c.p, Source: src, Verify: true})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want an error with %q", name, err, c.want)
@@ -635,7 +637,7 @@ func TestBadInput(t *testing.T) {
 		"negative warm-up":   func(c *sim.Config) { c.Warmup = -1 },
 		"fault on no device": func(c *sim.Config) { c.Faults = []sim.Fault{{Device: 100}} },
 		"unknown model":      func(c *sim.Config) { c.Source = arrivals.Slice([]arrivals.Request{{Model: 1}}) },
-		"out of order":       func(c *sim.Config) { c.Source = arrivals.Slice([]arrivals.Request{{At: 5}, {At: 3}}) },
+		"out of order":       func(c *sim.Config) { c.Source = arrivals.Slice([]arrivals.Request{{ArrivedAt: 5}, {ArrivedAt: 3}}) },
 	} {
 		c := good
 		change(&c)
@@ -674,7 +676,7 @@ func TestInterruptedRuns(t *testing.T) {
 			if n--; n == 0 {
 				cancel()
 			}
-			return sim.Exact(sc.Tables), nil
+			return sim.ExactService(sc.Tables), nil
 		}
 		return ctx, sc
 	}
@@ -710,7 +712,7 @@ func TestInterruptedRuns(t *testing.T) {
 	}
 
 	ctx, sc = after(3)
-	found, err = sim.FindMaxLoad(ctx, sc, shares(sc, .99), 1, sim.MostLoad)
+	found, err = sim.FindMaxLoad(ctx, sc, shares(sc, .99), 1, sim.MaxSearchLoad)
 	if !errors.Is(err, context.Canceled) || found == nil {
 		t.Fatalf("search: %v, %v", found, err)
 	}

@@ -27,10 +27,10 @@ func TestServedTimes(t *testing.T) {
 		at := []time.Duration{100 * ms, 101 * ms, 200 * ms, 213 * ms} // idle, busy, idle, 1 ms after the third's end
 		var list []arrivals.Request
 		for _, a := range at {
-			list = append(list, arrivals.Request{At: a})
+			list = append(list, arrivals.Request{ArrivedAt: a})
 		}
 		_, err = sim.Run(context.Background(), sim.Config{Tables: sc.Tables, Policy: pol, Source: arrivals.Slice(list), Verify: true,
-			Completed: func(arrived, answered time.Duration) { out = append(out, answered-arrived) }})
+			OnCompleted: func(arrived, answered time.Duration) { out = append(out, answered-arrived) }})
 		if err != nil {
 			t.Fatal(err)
 		}

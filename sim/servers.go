@@ -12,85 +12,85 @@ import (
 
 // Kinds of agenda entries of instances of language models.
 const (
-	isStep     uint8 = ofHost + iota // an iteration ends
-	isStart                          // the next iteration begins, after everything else of this instant
-	isAdmitted                       // a sequence took part in its first iteration
-	isLeft                           // a batch returns to the policy without a result
-	isSwapped                        // a load or an unload of a network ends
+	isIterationEnd     uint8 = firstHostKind + iota // an iteration ends
+	isIterationStart                                // the next iteration begins, after everything else of this instant
+	isSequenceAdmitted                              // a sequence took part in its first iteration
+	isSequenceReturned                              // a batch returns to the policy without a result
+	isNetworkChange                                 // a load or an unload of a network ends
 )
 
 // llmHost is the host of instances of language models. Package llm runs their
 // iterations. This type dispatches and evicts sequences; its swapper loads and unloads
 // networks.
-type servers struct {
-	*rack
-	swaps swaps
-	lives []life   // by task
-	kept  [1]int32 // tokens of the task that BatchReturned is about
+type llmHost struct {
+	*llmInstances
+	swapper        networkSwapper
+	sequences      []sequenceState // by task
+	returnedTokens [1]int32        // tokens of the task that BatchReturned is about
 }
 
 // llmInstances holds the instances. The parts of the host share it.
-type rack struct {
+type llmInstances struct {
 	*loop
-	list []server // by device
-	ends *tokens  // nil if the run has another ending
+	instances   []llmInstance // by device
+	tokenEnding *tokenEnding  // nil if the run has another ending
 }
 
 // llmInstance is an instance with the network that it runs.
-type server struct {
-	in      llm.Instance
-	network int32 // the network that it runs, or -1
-	last    int32 // the network that it ran before, or -1
-	down    bool
-	starts  bool          // an iteration is scheduled in this instant
-	leaving bool          // its network is unloaded as soon as its sequences have ended
-	loading int32         // network that is being loaded or unloaded, or -1
-	since   time.Duration // when the load or unload began
-	epoch   int32         // counts the faults; an agenda entry of an earlier epoch is void
-	waiting []order       // loads that have not begun
-	warm    warm
+type llmInstance struct {
+	instance        llm.Instance
+	network         int32 // the network that it runs, or -1
+	previousNetwork int32 // the network that it ran before, or -1
+	isDown          bool
+	startQueued     bool           // an iteration is scheduled in this instant
+	unloadPending   bool           // its network is unloaded as soon as its sequences have ended
+	changingNetwork int32          // network that is being loaded or unloaded, or -1
+	changeStart     time.Duration  // when the load or unload began
+	epoch           int32          // counts the faults; an agenda entry of an earlier epoch is void
+	pendingLoads    []networkOrder // loads that have not begun
+	warmNetworks    warmSet
 
 	// Both in the counted time.
-	ran, loaded time.Duration
+	busyTime, loadTime time.Duration
 }
 
 // sequenceState holds what the host knows of a task beside its batch.
-type life struct {
+type sequenceState struct {
 	// In tokens: the prompt, the answer, and what was generated so far.
-	prompt, output, made int32
-	session              int64
-	ran                  time.Duration // when its first iteration began, below 0 before that
-	kept                 int32         // device whose host memory holds its KV, plus one; 0 if none does
+	prompt, output, generated int32
+	session                   int64
+	firstIterationAt          time.Duration // when its first iteration began, below 0 before that
+	swapDevice                int32         // device whose host memory holds its KV, plus one; 0 if none does
 }
 
 // newLLMHost returns a host for the instances of the tables.
-func newServers(l *loop) host {
-	r := &rack{loop: l, list: make([]server, len(l.t.Devices))}
-	for d := range r.list {
+func newLLMHost(l *loop) host {
+	r := &llmInstances{loop: l, instances: make([]llmInstance, len(l.t.Devices))}
+	for d := range r.instances {
 		if i := l.t.InstanceOf(int32(d)); i >= 0 {
-			r.start(int32(d))
+			r.runResident(int32(d))
 		}
 	}
-	return &servers{rack: r, swaps: swaps{r}}
+	return &llmHost{llmInstances: r, swapper: networkSwapper{r}}
 }
 
 // hasLLMInstances reports whether the tables have instances with the costs of a server.
-func serves(t *policy.Tables) bool {
+func hasLLMInstances(t *policy.Tables) bool {
 	return slices.ContainsFunc(t.Instances, func(in policy.Instance) bool { return in.Server != nil })
 }
 
 // runResident makes an instance run the network that the plan puts on its device.
-func (h *rack) start(d int32) {
-	s := &h.list[d]
-	s.network, s.last, s.loading, s.leaving = -1, -1, -1, false
-	s.waiting, s.warm = s.waiting[:0], s.warm[:0]
+func (h *llmInstances) runResident(d int32) {
+	s := &h.instances[d]
+	s.network, s.previousNetwork, s.changingNetwork, s.unloadPending = -1, -1, -1, false
+	s.pendingLoads, s.warmNetworks = s.pendingLoads[:0], s.warmNetworks[:0]
 	if int(d) < len(h.t.Resident) && len(h.t.Resident[d]) > 0 {
-		s.run(h.t, d, h.t.Resident[d][0], h.cfg.Slower)
+		s.runNetwork(h.t, d, h.t.Resident[d][0], h.cfg.Slowdown)
 	}
 }
 
 // countedTime returns the part of a time span that lies in the counted time.
-func (h *rack) counted(from, to time.Duration) time.Duration {
+func (h *llmInstances) countedTime(from, to time.Duration) time.Duration {
 	from = max(from, h.cfg.Warmup)
 	if h.cfg.Duration > 0 {
 		to = min(to, h.cfg.Duration)
@@ -99,27 +99,29 @@ func (h *rack) counted(from, to time.Duration) time.Duration {
 }
 
 // serverOf returns the server that the tables have for the instance on a device.
-func (h *rack) server(d int32) *policy.Server { return h.t.Instances[h.t.InstanceOf(d)].Server }
+func (h *llmInstances) serverOf(d int32) *policy.Server {
+	return h.t.Instances[h.t.InstanceOf(d)].Server
+}
 
 // runNetwork makes an instance run a network. Its iterations take longer than profiled by
 // the share slowdown.
-func (s *server) run(t *policy.Tables, d, network int32, slower float64) {
+func (s *llmInstance) runNetwork(t *policy.Tables, d, network int32, slowdown float64) {
 	in := &t.Instances[t.InstanceOf(d)]
 	v := in.Server
 	c := &v.Costs[network]
 	s.network = network
-	s.in.Reset(llm.Options{
-		Budget: in.Budget, Block: v.Block, Priority: v.Priority, Reserve: v.Reserve, Swap: v.Swap,
-		SwapRate: v.SwapGBps * 1e9, Hidden: v.Hidden, Prefix: v.Prefix, Progress: in.Progress,
-	}, llm.Model{Iteration: c.Iteration.Slower(slower), KV: c.KV, Sequences: c.Sequences, KVBytes: c.KVBytes})
-	s.warm.keep(network, t.Networks, v.Warm)
+	s.instance.Reset(llm.Options{
+		TokenBudget: in.TokenBudget, BlockTokens: v.BlockTokens, ByPriority: v.ByPriority, ReserveAnswer: v.ReserveAnswer, SwapOut: v.SwapKV,
+		SwapBytesPerSecond: v.SwapGBps * 1e9, HiddenShare: v.HiddenSwapShare, PrefixCache: v.PrefixCache, ProgressTokens: in.ProgressTokens,
+	}, llm.Model{Iteration: c.Iteration.SlowedDown(slowdown), KVTokens: c.KVTokens, MaxSequences: c.MaxSequences, TokenBytes: c.KVTokenBytes})
+	s.warmNetworks.markUsed(network, t.Networks, v.WarmBytes)
 }
 
 // dispatch implements host. If the network is not loaded or the instance refuses the sequence, the batch returns.
-func (h *servers) dispatch(slot int32) {
-	d := h.hop(slot, 0).Device
-	s := &h.list[d]
-	if s.down {
+func (h *llmHost) dispatch(slot int32) {
+	d := h.hopAt(slot, 0).Device
+	s := &h.instances[d]
+	if s.isDown {
 		return
 	}
 	b := &h.batches[slot]
@@ -129,236 +131,236 @@ func (h *servers) dispatch(slot int32) {
 
 	// The sequence needs the network, and a prompt and an answer of at least one token.
 	if s.network < 0 || s.network != h.t.Pipelines[b.pipeline].Network {
-		h.handBack(slot, d, policy.ReturnNotLoaded)
+		h.returnBatch(slot, d, policy.ReturnNotLoaded)
 		return
 	}
 	task := h.members(slot)[0]
-	f := h.lifeOf(task)
-	if f.prompt < 1 || f.output < 1 {
-		h.fail(&document.Error{
-			Path: "prompt_tokens", Found: fmt.Sprintf("a request for %s with a prompt of %d tokens and an answer of %d", h.t.Models[h.requests[h.tasks.List[task].Req].model].Key(), f.prompt, f.output),
+	sequence := h.sequenceOf(task)
+	if sequence.prompt < 1 || sequence.output < 1 {
+		h.failRun(&document.Error{
+			Path: "prompt_tokens", Found: fmt.Sprintf("a request for %s with a prompt of %d tokens and an answer of %d", h.t.Models[h.requests[h.tasks.List[task].Req].model].Key(), sequence.prompt, sequence.output),
 			Expected: "at least one token each", Hint: "a trace needs the columns prompt_tokens and output_tokens",
 		})
 		return
 	}
 
 	// Hand the sequence to the instance, which starts after everything else of this instant.
-	seq := llm.Sequence{ID: slot, Prompt: f.prompt, Output: f.output, Made: f.made, Priority: b.tag, Session: f.session, Swapped: f.kept == d+1}
-	f.kept = 0
-	if err := s.in.Add(seq); err != nil {
-		h.handBack(slot, d, policy.ReturnRefused)
+	seq := llm.Sequence{ID: slot, Prompt: sequence.prompt, Output: sequence.output, Generated: sequence.generated, Priority: b.tag, Session: sequence.session, InHostMemory: sequence.swapDevice == d+1}
+	sequence.swapDevice = 0
+	if err := s.instance.Add(seq); err != nil {
+		h.returnBatch(slot, d, policy.ReturnRefused)
 		return
 	}
-	if !s.in.Busy() && !s.starts {
-		s.starts = true
-		h.at(h.now, policy.NumEvents, h.sequence(), item{what: isStart, host: 1, device: d, epoch: s.epoch})
+	if !s.instance.Busy() && !s.startQueued {
+		s.startQueued = true
+		h.schedule(h.now, policy.NumEvents, h.nextSequence(), agendaEntry{kind: isIterationStart, host: 1, device: d, epoch: s.epoch})
 	}
 }
 
 // sequenceOf returns the state of a task. The first dispatch of the task begins it.
-func (h *servers) lifeOf(task int32) *life {
-	for int(task) >= len(h.lives) {
-		h.lives = append(h.lives, life{})
+func (h *llmHost) sequenceOf(task int32) *sequenceState {
+	for int(task) >= len(h.sequences) {
+		h.sequences = append(h.sequences, sequenceState{})
 	}
-	f := &h.lives[task]
-	if t := &h.spots[task]; !t.begun {
-		t.begun = true
-		*f = life{output: h.truth.Tokens(task), ran: -1}
+	sequence := &h.sequences[task]
+	if t := &h.locations[task]; !t.seenByInstance {
+		t.seenByInstance = true
+		*sequence = sequenceState{output: h.truth.Tokens(task), firstIterationAt: -1}
 		if p, ok := h.truth.(Prompter); ok {
-			f.prompt, f.session = p.Prompt(task)
+			sequence.prompt, sequence.session = p.Prompt(task)
 		}
 	}
-	return f
+	return sequence
 }
 
 // returnBatch ends a batch without a result, later in this instant.
-func (h *servers) handBack(slot, d int32, why policy.Return) {
+func (h *llmHost) returnBatch(slot, d int32, reason policy.ReturnReason) {
 	b := &h.batches[slot]
-	h.at(h.now, policy.BatchReturned, b.serial, item{what: isLeft, host: 1, serial: b.serial, batch: slot, device: d, up: int32(why)})
+	h.schedule(h.now, policy.BatchReturned, b.serial, agendaEntry{kind: isSequenceReturned, host: 1, serial: b.serial, batch: slot, device: d, arg: int32(reason)})
 }
 
 // startIteration starts the next iteration of an instance, if it has a sequence.
-func (h *servers) step(d int32) {
-	s := &h.list[d]
-	took, began, ok := s.in.Begin()
+func (h *llmHost) startIteration(d int32) {
+	s := &h.instances[d]
+	duration, admittedSlots, ok := s.instance.Begin()
 	if !ok {
-		h.swaps.idle(d)
+		h.swapper.continuePending(d)
 		return
 	}
-	s.ran += h.counted(h.now, h.now+took)
-	for _, slot := range began {
-		if f := h.lifeOf(h.members(slot)[0]); f.ran < 0 {
-			f.ran = h.now
+	s.busyTime += h.countedTime(h.now, h.now+duration)
+	for _, slot := range admittedSlots {
+		if f := h.sequenceOf(h.members(slot)[0]); f.firstIterationAt < 0 {
+			f.firstIterationAt = h.now
 		}
-		h.begun.push(item{what: isAdmitted, host: 1, serial: h.batches[slot].serial, batch: slot, device: d, start: h.now})
+		h.startedBatches.push(agendaEntry{kind: isSequenceAdmitted, host: 1, serial: h.batches[slot].serial, batch: slot, device: d, start: h.now})
 	}
-	h.at(h.now+took, policy.TokenProgress, h.sequence(), item{what: isStep, host: 1, device: d, epoch: s.epoch})
+	h.schedule(h.now+duration, policy.TokenProgress, h.nextSequence(), agendaEntry{kind: isIterationEnd, host: 1, device: d, epoch: s.epoch})
 }
 
 // handleEntry implements host.
-func (h *servers) due(it *item) {
-	switch it.what {
-	case isStep:
-		if h.list[it.device].epoch == it.epoch {
-			h.stepped(it.device)
+func (h *llmHost) handleEntry(entry *agendaEntry) {
+	switch entry.kind {
+	case isIterationEnd:
+		if h.instances[entry.device].epoch == entry.epoch {
+			h.endIteration(entry.device)
 		}
-	case isStart:
-		if s := &h.list[it.device]; s.epoch == it.epoch {
-			if s.starts = false; !s.in.Busy() {
-				h.step(it.device)
+	case isIterationStart:
+		if s := &h.instances[entry.device]; s.epoch == entry.epoch {
+			if s.startQueued = false; !s.instance.Busy() {
+				h.startIteration(entry.device)
 			}
 		}
-	case isSwapped:
-		if h.list[it.device].epoch == it.epoch {
-			h.swaps.changed(it)
+	case isNetworkChange:
+		if h.instances[entry.device].epoch == entry.epoch {
+			h.swapper.finishChange(entry)
 		}
-	case isAdmitted, isLeft:
+	case isSequenceAdmitted, isSequenceReturned:
 		// The policy may have aborted the batch meanwhile.
-		b := &h.batches[it.batch]
-		if !b.live || b.serial != it.serial {
+		b := &h.batches[entry.batch]
+		if !b.live || b.serial != entry.serial {
 			return
 		}
-		if it.what == isAdmitted {
-			h.beginBatch(policy.BatchStarted, it.batch, it.device).Start = it.start
-			h.tell()
+		if entry.kind == isSequenceAdmitted {
+			h.beginBatchEvent(policy.BatchStarted, entry.batch, entry.device).Start = entry.start
+			h.tellPolicy()
 			return
 		}
-		h.kept[0] = h.lifeOf(h.members(it.batch)[0]).made
-		h.returned(it.batch, it.device, policy.Return(it.up), h.kept[:])
+		h.returnedTokens[0] = h.sequenceOf(h.members(entry.batch)[0]).generated
+		h.returnBatchToPolicy(entry.batch, entry.device, policy.ReturnReason(entry.arg), h.returnedTokens[:])
 	}
 }
 
 // endIteration ends an iteration. The instance starts the next one before the policy hears of anything.
-func (h *servers) stepped(d int32) {
-	s := &h.list[d]
-	e := s.in.End()
+func (h *llmHost) endIteration(d int32) {
+	s := &h.instances[d]
+	ended := s.instance.End()
 
 	// Note the first tokens, and go on.
-	for _, slot := range e.First {
-		if h.ends != nil {
-			h.ends.first(h.members(slot)[0])
+	for _, slot := range ended.First {
+		if h.tokenEnding != nil {
+			h.tokenEnding.firstToken(h.members(slot)[0])
 		}
 	}
-	h.step(d)
+	h.startIteration(d)
 
 	// Answer the requests whose sequences are finished.
-	for _, slot := range e.Finished {
+	for _, slot := range ended.Finished {
 		b, task := &h.batches[slot], h.members(slot)[0]
-		f := h.lifeOf(task)
-		f.made = f.output
-		if h.ends != nil {
-			h.ends.last(task, f.made)
+		f := h.sequenceOf(task)
+		f.generated = f.output
+		if h.tokenEnding != nil {
+			h.tokenEnding.judgeAnswer(task, f.generated)
 		}
 		b.live = false
-		h.ending.ran(slot, d)
-		ev := h.beginBatch(policy.BatchFinished, slot, d)
-		ev.End, ev.Tokens = h.now, f.made
-		h.tell()
+		h.ending.batchRan(slot, d)
+		ev := h.beginBatchEvent(policy.BatchFinished, slot, d)
+		ev.End, ev.Tokens = h.now, f.generated
+		h.tellPolicy()
 	}
 
 	// Report the progress of the others.
-	for _, list := range [2][]int32{e.First, e.Progress} {
+	for _, list := range [2][]int32{ended.First, ended.Progress} {
 		for _, slot := range list {
-			if h.batches[slot].live && s.in.Made(slot) > 0 {
-				h.beginBatch(policy.TokenProgress, slot, d).Tokens = s.in.Made(slot)
-				h.tell()
+			if h.batches[slot].live && s.instance.GeneratedTokens(slot) > 0 {
+				h.beginBatchEvent(policy.TokenProgress, slot, d).Tokens = s.instance.GeneratedTokens(slot)
+				h.tellPolicy()
 			}
 		}
 	}
 }
 
 // abort implements host. The request keeps the tokens that were generated; their KV is lost.
-func (h *servers) abort(slot int32) { h.remove(slot, false) }
+func (h *llmHost) abort(slot int32) { h.removeSequence(slot, false) }
 
 // removeSequence takes a sequence off its instance. With keepKV its KV goes to the host's
 // memory, if that is possible.
-func (h *servers) remove(slot int32, keep bool) {
-	d := h.hop(slot, 0).Device
-	s := &h.list[d]
-	f := h.lifeOf(h.members(slot)[0])
-	made, swapped := s.in.Remove(slot, keep)
-	f.made = max(f.made, made)
+func (h *llmHost) removeSequence(slot int32, keepKV bool) {
+	d := h.hopAt(slot, 0).Device
+	s := &h.instances[d]
+	f := h.sequenceOf(h.members(slot)[0])
+	generated, swapped := s.instance.Remove(slot, keepKV)
+	f.generated = max(f.generated, generated)
 	if swapped {
-		f.kept = d + 1
+		f.swapDevice = d + 1
 	}
-	if all, _ := s.in.Holds(); all == 0 && !s.in.Busy() {
-		h.swaps.idle(d)
+	if sequences, _ := s.instance.SequenceCounts(); sequences == 0 && !s.instance.Busy() {
+		h.swapper.continuePending(d)
 	}
 }
 
 // evict implements host.
-func (h *servers) evict(slot int32, keep bool) {
-	h.remove(slot, keep)
-	if h.ends != nil {
-		h.ends.res.Evictions++
+func (h *llmHost) evict(slot int32, keepKV bool) {
+	h.removeSequence(slot, keepKV)
+	if h.tokenEnding != nil {
+		h.tokenEnding.totals.Evictions++
 	}
-	h.handBack(slot, h.hop(slot, 0).Device, policy.ReturnEvicted)
+	h.returnBatch(slot, h.hopAt(slot, 0).Device, policy.ReturnEvicted)
 }
 
-// load implements host.
-func (h *servers) load(o order) { h.swaps.load(o) }
+// handleOrder implements host.
+func (h *llmHost) handleOrder(o networkOrder) { h.swapper.handleOrder(o) }
 
-// place implements host.
-func (h *servers) place(task, device int32) { h.base.place(task, device) }
+// bringInputs implements host.
+func (h *llmHost) bringInputs(task, device int32) { h.baseHost.bringInputs(task, device) }
 
-// fault implements host.
-func (h *servers) fault(d int32, back bool) {
-	s := &h.list[d]
-	if s.down != back {
+// setDeviceUp implements host.
+func (h *llmHost) setDeviceUp(d int32, up bool) {
+	s := &h.instances[d]
+	if s.isDown != up {
 		return
 	}
-	s.down = !back
+	s.isDown = !up
 	s.epoch++
 	kind := policy.WorkerBack
-	if !back {
+	if !up {
 		kind = policy.WorkerLost
-		h.lose(d)
+		h.clearInstance(d)
 	} else {
-		h.start(d)
+		h.runResident(d)
 	}
-	ev := h.loop.begin(kind)
+	ev := h.loop.beginEvent(kind)
 	ev.Device = d
 	if s.network >= 0 {
-		c := &h.server(d).Costs[s.network]
-		ev.Value, ev.Limit = int64(c.Sequences), int32(c.KV)
+		c := &h.serverOf(d).Costs[s.network]
+		ev.Value, ev.Limit = int64(c.MaxSequences), int32(c.KVTokens)
 	}
-	h.tell()
+	h.tellPolicy()
 }
 
 // clearInstance empties an instance. The requests keep the tokens that were generated; the
 // KV memory and what the host's memory held are lost.
-func (h *servers) lose(d int32) {
-	s := &h.list[d]
+func (h *llmHost) clearInstance(d int32) {
+	s := &h.instances[d]
 	for slot := range h.batches {
-		if b := int32(slot); h.batches[b].live && h.hop(b, 0).Device == d {
-			f := h.lifeOf(h.members(b)[0])
-			f.made = max(f.made, s.in.Made(b))
+		if b := int32(slot); h.batches[b].live && h.hopAt(b, 0).Device == d {
+			f := h.sequenceOf(h.members(b)[0])
+			f.generated = max(f.generated, s.instance.GeneratedTokens(b))
 		}
 	}
-	for i := range h.lives {
-		if h.lives[i].kept == d+1 {
-			h.lives[i].kept = 0
+	for i := range h.sequences {
+		if h.sequences[i].swapDevice == d+1 {
+			h.sequences[i].swapDevice = 0
 		}
 	}
-	s.in.Reset(llm.Options{}, llm.Model{})
-	s.network, s.loading, s.leaving, s.starts, s.waiting = -1, -1, false, false, s.waiting[:0]
+	s.instance.Reset(llm.Options{}, llm.Model{})
+	s.network, s.changingNetwork, s.unloadPending, s.startQueued, s.pendingLoads = -1, -1, false, false, s.pendingLoads[:0]
 }
 
 // busyTime implements host.
-func (h *servers) running(d int32) time.Duration { return h.list[d].ran }
+func (h *llmHost) busyTime(d int32) time.Duration { return h.instances[d].busyTime }
 
 // loadTime returns how long networks were loaded and unloaded in the counted time.
-func (h *servers) loading(d int32) time.Duration { return h.list[d].loaded }
+func (h *llmHost) loadTime(d int32) time.Duration { return h.instances[d].loadTime }
 
-// finish implements host.
-func (h *servers) finish() error {
-	for d := range h.list {
-		s := &h.list[d]
-		if all, _ := s.in.Holds(); all > 0 || s.in.Busy() || s.loading >= 0 {
+// checkIdle implements host.
+func (h *llmHost) checkIdle() error {
+	for d := range h.instances {
+		s := &h.instances[d]
+		if sequences, _ := s.instance.SequenceCounts(); sequences > 0 || s.instance.Busy() || s.changingNetwork >= 0 {
 			return fmt.Errorf("the instance on device %d still works when nothing is left to happen", d)
 		}
-		if s.in.UsedKV() > 0 {
-			return fmt.Errorf("the instance on device %d is empty and uses %d tokens of KV memory", d, s.in.UsedKV())
+		if s.instance.UsedKV() > 0 {
+			return fmt.Errorf("the instance on device %d is empty and uses %d tokens of KV memory", d, s.instance.UsedKV())
 		}
 	}
 	return nil

@@ -16,243 +16,245 @@ import (
 // the policy drops it, a task continues it, or its request ends. A task that continues it on
 // another device, or after it was dropped, takes longer by the time to compute it anew.
 // Within a batch these times add up.
-type sessions struct {
-	f      *flow
-	own    *flows.Workflows
-	store  *storage
-	counts SessionResult
+type sessionStore struct {
+	flow      *flowEnding
+	workflows *flows.WorkflowTables
+	loader    *networkLoader
+	counts    SessionResult
 }
 
 // SessionResult counts the fates of session states.
 type SessionResult struct {
-	Reused, Recomputed int64         // tasks that found the state on their device, and tasks that did not
-	Moved, Dropped     int64         // states that were moved by the policy, and states that were dropped, by it or for lack of memory
-	Recomputing        time.Duration // sum over the tasks that did not find theirs
+	ReusedStates, RecomputedStates int64         // tasks that found the state on their device, and tasks that did not
+	MovedStates, DroppedStates     int64         // states that were moved by the policy, and states that were dropped, by it or for lack of memory
+	RecomputeTime                  time.Duration // sum over the tasks that did not find theirs
 }
 
 // sessionState is the state that a task leaves behind.
 type sessionState struct { // that holds it, or -1
-	device int32 // task whose state this one continues, or -1
-	from   int32 // first task that continues this state, or -1
-	next   int32 // device to which it is being moved, or -1
-	to     int32 // device to which it is being moved, or -1
-	bytes  int64
-	price  time.Duration // time to compute it anew
+	device        int32 // task whose state this one continues, or -1
+	previousTask  int32 // first task that continues this state, or -1
+	nextTask      int32 // device to which it is being moved, or -1
+	moveTarget    int32 // device to which it is being moved, or -1
+	bytes         int64
+	recomputeTime time.Duration // time to compute it anew
 }
 
 // newSessionStore returns nil if no service keeps states.
-func newSessions(f *flow) *sessions {
-	own := flows.WorkflowsOf(f.l.t)
-	if own == nil || !slices.ContainsFunc(own.Sessions, func(s flows.Session) bool { return s.Bytes > 0 }) {
+func newSessions(f *flowEnding) *sessionStore {
+	workflows := flows.WorkflowTablesOf(f.l.t)
+	if workflows == nil || !slices.ContainsFunc(workflows.SessionStates, func(s flows.SessionState) bool { return s.Bytes > 0 }) {
 		return nil
 	}
-	h := f.l.base
-	if h.storage == nil {
-		h.storage = newStorage(h)
+	h := f.l.baseHost
+	if h.loader == nil {
+		h.loader = newNetworkLoader(h)
 	}
-	return &sessions{f: f, own: own, store: h.storage}
+	return &sessionStore{flow: f, workflows: workflows, loader: h.loader}
 }
 
 // stateOf returns the state of a task.
-func (k *sessions) of(t int32) *sessionState { return &k.f.facts[t].state }
+func (k *sessionStore) stateOf(t int32) *sessionState { return &k.flow.records[t].state }
 
 // taskRevealed notes which state a new task continues, and how large its own will be.
-func (k *sessions) revealed(t int32) {
-	l, fa := k.f.l, &k.f.facts[t]
+func (k *sessionStore) taskRevealed(t int32) {
+	l, record := k.flow.l, &k.flow.records[t]
 	service := l.tasks.List[t].Service
-	fa.state = sessionState{device: -1, from: -1, next: -1, to: -1}
-	s := k.own.SessionOf(service)
+	record.state = sessionState{device: -1, previousTask: -1, nextTask: -1, moveTarget: -1}
+	s := k.workflows.SessionStateOf(service)
 	if s.Bytes == 0 {
 		return
 	}
 
 	// A task continues the state of an input of the same service, preferably one that no task continues yet.
-	from := flows.Continued(l.tasks.List[t].Inputs, func(in int32) bool { return l.tasks.List[in].Service == service }, func(in int32) bool { return k.of(in).next < 0 })
-	fa.state.bytes, fa.state.price = flows.Part(s.Bytes, fa.work), time.Duration(flows.Part(int64(s.Recompute), fa.work))
-	if from < 0 {
+	previous := flows.ContinuedTask(l.tasks.List[t].Inputs, func(in int32) bool { return l.tasks.List[in].Service == service }, func(in int32) bool { return k.stateOf(in).nextTask < 0 })
+	record.state.bytes, record.state.recomputeTime = flows.ScaleByWork(s.Bytes, record.work), time.Duration(flows.ScaleByWork(int64(s.Recompute), record.work))
+	if previous < 0 {
 		return
 
 		// Its own state contains that one.
 	}
-	u := k.of(from)
-	if u.next < 0 {
-		u.next = t
+	previousState := k.stateOf(previous)
+	if previousState.nextTask < 0 {
+		previousState.nextTask = t
 	}
-	fa.state.from = from
-	fa.state.bytes, fa.state.price = fa.state.bytes+u.bytes, fa.state.price+u.price
+	record.state.previousTask = previous
+	record.state.bytes, record.state.recomputeTime = record.state.bytes+previousState.bytes, record.state.recomputeTime+previousState.recomputeTime
 }
 
 // countRecomputed counts the states that the tasks of a starting batch find or not, and
 // returns the time to compute the missing ones.
-func (k *sessions) recomputed(slot int32) (sum time.Duration) {
-	l := k.f.l
-	device := l.hop(slot, 0).Device
+func (k *sessionStore) countRecomputed(slot int32) (sum time.Duration) {
+	l := k.flow.l
+	device := l.hopAt(slot, 0).Device
 	for _, t := range l.members(slot) {
-		from := k.of(t).from
+		previous := k.stateOf(t).previousTask
 		switch {
-		case from < 0:
-		case k.of(from).device == device:
-			k.counts.Reused++
+		case previous < 0:
+		case k.stateOf(previous).device == device:
+			k.counts.ReusedStates++
 		default:
-			k.counts.Recomputed++
-			sum += k.of(from).price
+			k.counts.RecomputedStates++
+			sum += k.stateOf(previous).recomputeTime
 		}
 	}
-	k.counts.Recomputing += sum
+	k.counts.RecomputeTime += sum
 	return sum
 }
 
 // recomputedBytes returns the bytes of the states that a starting batch computes anew. It
 // counts them, too.
-func (k *sessions) anew(slot int32) (bytes int64) {
-	for _, t := range k.f.l.members(slot) {
-		if from := k.of(t).from; from >= 0 && k.of(from).device != k.f.l.hop(slot, 0).Device {
-			bytes += k.of(from).bytes
+func (k *sessionStore) recomputedBytes(slot int32) (bytes int64) {
+	for _, t := range k.flow.l.members(slot) {
+		if previous := k.stateOf(t).previousTask; previous >= 0 && k.stateOf(previous).device != k.flow.l.hopAt(slot, 0).Device {
+			bytes += k.stateOf(previous).bytes
 		}
 	}
-	k.recomputed(slot)
+	k.countRecomputed(slot)
 	return bytes
 }
 
 // storeState puts the state of an ended task onto its device. The state that the task
 // continued is discarded, unless another task was the first to continue it.
-func (k *sessions) leave(t, device int32) {
-	s := k.of(t)
-	if s.from >= 0 && k.of(s.from).next == t {
-		k.forget(s.from)
+func (k *sessionStore) storeState(t, device int32) {
+	s := k.stateOf(t)
+	if s.previousTask >= 0 && k.stateOf(s.previousTask).nextTask == t {
+		k.discard(s.previousTask)
 	}
 	if s.bytes > 0 {
-		k.put(t, device)
+		k.putOnDevice(t, device)
 	}
 }
 
 // putOnDevice notes that a state is on a device.
-func (k *sessions) put(t, device int32) {
-	ld := &k.store.by[device]
-	ld.states = append(ld.states, t)
-	ld.taken += k.of(t).bytes
-	k.of(t).device = device
+func (k *sessionStore) putOnDevice(t, device int32) {
+	memory := &k.loader.memories[device]
+	memory.sessionTasks = append(memory.sessionTasks, t)
+	memory.usedBytes += k.stateOf(t).bytes
+	k.stateOf(t).device = device
 }
 
 // removeFromDevice notes that a state is on no device any more.
-func (k *sessions) take(t int32) {
-	s := k.of(t)
+func (k *sessionStore) removeFromDevice(t int32) {
+	s := k.stateOf(t)
 	if s.device < 0 {
 		return
 	}
-	ld := &k.store.by[s.device]
-	at := slices.Index(ld.states, t)
-	ld.states = slices.Delete(ld.states, at, at+1)
-	ld.taken -= s.bytes
+	memory := &k.loader.memories[s.device]
+	position := slices.Index(memory.sessionTasks, t)
+	memory.sessionTasks = slices.Delete(memory.sessionTasks, position, position+1)
+	memory.usedBytes -= s.bytes
 	s.device = -1
 }
 
 // discard ends a state that no task needs any more, and its move.
-func (k *sessions) forget(t int32) {
-	if int(t) >= len(k.f.facts) {
+func (k *sessionStore) discard(t int32) {
+	if int(t) >= len(k.flow.records) {
 		return
 	}
-	s := k.of(t)
-	k.take(t)
-	if s.to >= 0 {
-		ld := &k.store.by[s.to]
-		ld.waiting = slices.DeleteFunc(ld.waiting, func(o order) bool { return o.network < 0 && o.key == int64(t) })
-		if ld.brings == t {
-			ld.brings = -1
+	s := k.stateOf(t)
+	k.removeFromDevice(t)
+	if s.moveTarget >= 0 {
+		memory := &k.loader.memories[s.moveTarget]
+		memory.pendingLoads = slices.DeleteFunc(memory.pendingLoads, func(o networkOrder) bool { return o.network < 0 && o.key == int64(t) })
+		if memory.incomingState == t {
+			memory.incomingState = -1
 		}
-		s.to = -1
+		s.moveTarget = -1
 	}
 }
 
 // dropState removes a state from a device, on order of the policy or for lack of memory.
-func (k *sessions) drop(t, device int32) {
-	if int(t) < len(k.f.facts) && k.of(t).device == device {
-		k.take(t)
-		k.counts.Dropped++
+func (k *sessionStore) dropState(t, device int32) {
+	if int(t) < len(k.flow.records) && k.stateOf(t).device == device {
+		k.removeFromDevice(t)
+		k.counts.DroppedStates++
 	}
 }
 
 // dropOverflow drops the states that do not fit the memory of a device, the latest ones
 // first, and tells the policy.
-func (k *sessions) fit(device int32) {
-	ld := &k.store.by[device]
-	for bounded(k.f.l.t, device) && ld.taken > k.f.l.t.Memory[device] && len(ld.states) > 0 {
-		t := ld.states[len(ld.states)-1]
-		k.drop(t, device)
-		ev := k.f.l.begin(policy.NetworkUnloaded)
+func (k *sessionStore) dropOverflow(device int32) {
+	memory := &k.loader.memories[device]
+	for hasMemoryLimit(k.flow.l.t, device) && memory.usedBytes > k.flow.l.t.Memory[device] && len(memory.sessionTasks) > 0 {
+		t := memory.sessionTasks[len(memory.sessionTasks)-1]
+		k.dropState(t, device)
+		ev := k.flow.l.beginEvent(policy.NetworkUnloaded)
 		ev.Network, ev.Device, ev.Key = -1, device, int64(t)
-		k.f.l.tell()
+		k.flow.l.tellPolicy()
 	}
 }
 
 // moveOrdered notes that a state is to be moved to a device.
-func (k *sessions) asked(o order) {
-	if t := int32(o.key); int(t) < len(k.f.facts) {
-		k.of(t).to = o.device
+func (k *sessionStore) moveOrdered(o networkOrder) {
+	if t := int32(o.key); int(t) < len(k.flow.records) {
+		k.stateOf(t).moveTarget = o.device
 	}
 }
 
 // moveBegun notes that a move begins.
-func (k *sessions) begun(o order) { k.store.by[o.device].brings = int32(o.key) }
+func (k *sessionStore) moveBegun(o networkOrder) {
+	k.loader.memories[o.device].incomingState = int32(o.key)
+}
 
 // moveTime returns how long a move takes from now on: in proportion to its bytes, and less
 // within a node.
-func (k *sessions) takes(o order) time.Duration {
-	t, tab := int32(o.key), k.f.l.t
-	if int(t) >= len(k.f.facts) || k.of(t).device < 0 {
+func (k *sessionStore) moveTime(o networkOrder) time.Duration {
+	t, tables := int32(o.key), k.flow.l.t
+	if int(t) >= len(k.flow.records) || k.stateOf(t).device < 0 {
 		return 0
 	}
-	s := k.own.SessionOf(k.f.l.tasks.List[t].Service)
-	whole := s.Far
-	if tab.Devices[k.of(t).device].Node == tab.Devices[o.device].Node {
-		whole = s.Near
+	s := k.workflows.SessionStateOf(k.flow.l.tasks.List[t].Service)
+	fullTime := s.OtherNode
+	if tables.Devices[k.stateOf(t).device].Node == tables.Devices[o.device].Node {
+		fullTime = s.SameNode
 	}
-	return time.Duration(float64(whole) * float64(k.of(t).bytes) / float64(s.Bytes))
+	return time.Duration(float64(fullTime) * float64(k.stateOf(t).bytes) / float64(s.Bytes))
 }
 
 // finishMove ends a move. The state is then on the new device only. If it was dropped
 // meanwhile or does not fit, finishMove returns the reason.
-func (k *sessions) moved(ld *loader, it *item) policy.Return {
-	t := ld.brings
-	ld.brings = -1
-	if t < 0 || k.of(t).to != it.device {
-		it.serial = -1 // it is nobody's any more
+func (k *sessionStore) finishMove(memory *deviceMemory, entry *agendaEntry) policy.ReturnReason {
+	t := memory.incomingState
+	memory.incomingState = -1
+	if t < 0 || k.stateOf(t).moveTarget != entry.device {
+		entry.serial = -1 // it is nobody's any more
 		return policy.ReturnNotLoaded
 	}
-	s := k.of(t)
-	s.to = -1
-	switch tab := k.f.l.t; {
+	s := k.stateOf(t)
+	s.moveTarget = -1
+	switch tables := k.flow.l.t; {
 	case s.device < 0:
 		return policy.ReturnNotLoaded
-	case s.device == it.device:
+	case s.device == entry.device:
 		return 0
-	case bounded(tab, it.device) && ld.taken+s.bytes > tab.Memory[it.device]:
+	case hasMemoryLimit(tables, entry.device) && memory.usedBytes+s.bytes > tables.Memory[entry.device]:
 		return policy.ReturnFull
 	}
-	k.take(t)
-	k.put(t, it.device)
-	k.counts.Moved++
+	k.removeFromDevice(t)
+	k.putOnDevice(t, entry.device)
+	k.counts.MovedStates++
 	return 0
 }
 
 // deviceLost removes all states from a device that failed.
-func (k *sessions) lost(device int32) {
-	ld := &k.store.by[device]
-	for _, t := range ld.states {
-		k.of(t).device = -1
+func (k *sessionStore) deviceLost(device int32) {
+	memory := &k.loader.memories[device]
+	for _, t := range memory.sessionTasks {
+		k.stateOf(t).device = -1
 	}
-	ld.states = ld.states[:0]
-	for t := range k.f.facts {
-		if s := k.of(int32(t)); s.to == device {
-			s.to = -1
+	memory.sessionTasks = memory.sessionTasks[:0]
+	for t := range k.flow.records {
+		if s := k.stateOf(int32(t)); s.moveTarget == device {
+			s.moveTarget = -1
 		}
 	}
 }
 
 // checkEmpty returns an error if a device still holds states.
-func (k *sessions) finish() error {
-	for d := range k.store.by {
-		if n := len(k.store.by[d].states); n > 0 {
+func (k *sessionStore) checkEmpty() error {
+	for d := range k.loader.memories {
+		if n := len(k.loader.memories[d].sessionTasks); n > 0 {
 			return fmt.Errorf("device %d holds %d states of sessions when no request is left", d, n)
 		}
 	}
@@ -260,7 +262,7 @@ func (k *sessions) finish() error {
 }
 
 // addResult puts the counts into the result.
-func (k *sessions) result(r *Result) { r.setSessions(&k.counts) }
+func (k *sessionStore) addResult(r *Result) { r.setSessions(&k.counts) }
 
 // setSessions puts the counts of session states into the result and its report.
 func (r *Result) setSessions(s *SessionResult) {
@@ -268,19 +270,19 @@ func (r *Result) setSessions(s *SessionResult) {
 	if r.Report == nil || r.Report.Workflow == nil {
 		return
 	}
-	r.Report.Workflow.Sessions = &formats.SessionReport{Reused: s.Reused, Recomputed: s.Recomputed, Moved: s.Moved, Dropped: s.Dropped, RecomputingUS: document.Micros(s.Recomputing)}
+	r.Report.Workflow.Sessions = &formats.SessionReport{ReusedStates: s.ReusedStates, RecomputedStates: s.RecomputedStates, MovedStates: s.MovedStates, DroppedStates: s.DroppedStates, RecomputingUS: document.Micros(s.RecomputeTime)}
 }
 
 // poolSessions adds up the counts of runs.
-func poolSessions(out *Result, runs []*Result) {
-	if runs[0].Sessions == nil {
+func poolSessions(pooled *Result, results []*Result) {
+	if results[0].Sessions == nil {
 		return
 	}
-	all := &SessionResult{}
-	for _, r := range runs {
+	total := &SessionResult{}
+	for _, r := range results {
 		s := r.Sessions
-		all.Reused, all.Recomputed, all.Moved = all.Reused+s.Reused, all.Recomputed+s.Recomputed, all.Moved+s.Moved
-		all.Dropped, all.Recomputing = all.Dropped+s.Dropped, all.Recomputing+s.Recomputing
+		total.ReusedStates, total.RecomputedStates, total.MovedStates = total.ReusedStates+s.ReusedStates, total.RecomputedStates+s.RecomputedStates, total.MovedStates+s.MovedStates
+		total.DroppedStates, total.RecomputeTime = total.DroppedStates+s.DroppedStates, total.RecomputeTime+s.RecomputeTime
 	}
-	out.setSessions(all)
+	pooled.setSessions(total)
 }

@@ -97,12 +97,12 @@ func clientBeside(t *testing.T, plan *formats.Plan, greedy int, load float64) (i
 		source := arrivals.Poisson(seeded.New(7, name), 0, rate, until)
 		var r arrivals.Request
 		var all []arrivals.Request
-		for source.Next(&r) {
+		for source.Peek(&r) {
 			if r.Client = name; name != "steady" {
-				r.At += flood // a client is known once it has sent
+				r.ArrivedAt += flood // a client is known once it has sent
 			}
-			if name == "steady" && (r.At < flood || r.At > flood+500*time.Millisecond) {
-				steady[r.At] = false // gears take some SLOs to follow a flood
+			if name == "steady" && (r.ArrivedAt < flood || r.ArrivedAt > flood+500*time.Millisecond) {
+				steady[r.ArrivedAt] = false // gears take some SLOs to follow a flood
 			}
 			all = append(all, r)
 		}
@@ -117,7 +117,7 @@ func clientBeside(t *testing.T, plan *formats.Plan, greedy int, load float64) (i
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Completed = func(arrived, at time.Duration) {
+	cfg.OnCompleted = func(arrived, at time.Duration) {
 		if _, ok := steady[arrived]; !ok {
 			answered++
 		} else if at <= arrived+slo {

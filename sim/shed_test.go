@@ -17,7 +17,7 @@ func TestSheddingPays(t *testing.T) {
 	attained := func(shed, load float64) float64 {
 		plan := policytest.Single(devices, false, policytest.Model{Batch: batch, First: first, More: more, SLO: 100 * time.Millisecond, RPS: rps})
 		plan.Policy = formats.PolicySpec{Name: "reserve", Params: map[string]float64{"shed": shed}}
-		r := run(t, scenario(t, plan, load, 20*time.Second)).Report
+		r := replicateOnce(t, scenario(t, plan, load, 20*time.Second)).Report
 		t.Logf("load %.2f, shed %v: attainment %.4f, p50 %v, batches %v", load, shed, r.Attainment, r.Latency.P50US.D(), r.Models[0].BatchSizes)
 		return r.Attainment
 	}

@@ -12,8 +12,8 @@ import (
 	"inferplan/policy/balance"
 )
 
-// served runs requests on one instance behind a balancer.
-func served(t *testing.T, tables *policy.Tables, list []arrivals.Request) *Result {
+// runBalanced runs requests on one instance behind a balancer.
+func runBalanced(t *testing.T, tables *policy.Tables, list []arrivals.Request) *Result {
 	t.Helper()
 	res, err := Run(context.Background(), Config{Tables: tables, Policy: balance.New(tables), Source: arrivals.Slice(list), Verify: true})
 	if err != nil {
@@ -26,7 +26,7 @@ func served(t *testing.T, tables *policy.Tables, list []arrivals.Request) *Resul
 // by how long it waited; the report has the figure at the percentile.
 func TestEachFigureIsJudged(t *testing.T) {
 	list := drawnRequests(200, 6, 1, 4)
-	slices.SortFunc(list, func(a, b arrivals.Request) int { return int(a.At - b.At) })
+	slices.SortFunc(list, func(a, b arrivals.Request) int { return int(a.ArrivedAt - b.ArrivedAt) })
 	// One after the other: those behind wait.
 	for _, c := range []struct {
 		of      string
@@ -34,20 +34,20 @@ func TestEachFigureIsJudged(t *testing.T) {
 		waiting time.Duration
 		some    bool // some are late, and some are not
 	}{
-		{formats.OfE2E, 20 * time.Second, 0, true},
-		{formats.OfTTFT, 20 * time.Second, 0, true},
-		{formats.OfTPOT, 14 * time.Millisecond, 0, true},
-		{formats.OfTPOT, time.Second, 0, false},
-		{formats.OfTPOT, time.Second, 20 * time.Second, true},
-		{formats.OfE2E, time.Hour, 20 * time.Second, true},
+		{formats.FigureE2E, 20 * time.Second, 0, true},
+		{formats.FigureTTFT, 20 * time.Second, 0, true},
+		{formats.FigureTPOT, 14 * time.Millisecond, 0, true},
+		{formats.FigureTPOT, time.Second, 0, false},
+		{formats.FigureTPOT, time.Second, 20 * time.Second, true},
+		{formats.FigureE2E, time.Hour, 20 * time.Second, true},
 	} {
-		tables := fleet(1, 100_000, 2, policy.Model{Name: "a", Class: "x", SLO: c.slo, Of: c.of, Waiting: c.waiting, Percentile: 0.9})
-		res := served(t, tables, list)
+		tables := instanceTables(1, 100_000, 2, policy.Model{Name: "a", Class: "x", SLO: c.slo, SLOFigure: c.of, WaitSLO: c.waiting, Percentile: 0.9})
+		res := runBalanced(t, tables, list)
 		k := &res.Report.Classes[0]
 		if late := res.Report.Late; c.some != (late > 0 && late < int64(len(list))) {
 			t.Errorf("%+v: %d of %d are late", c, late, len(list))
 		}
-		if k.Of != c.of || k.SLOUS.D() != c.slo || k.Percentile != "p90" || k.WaitingSLOUS.D() != c.waiting {
+		if k.Figure != c.of || k.SLOUS.D() != c.slo || k.Percentile != "p90" || k.WaitingSLOUS.D() != c.waiting {
 			t.Errorf("%+v: the report says %+v", c, *k)
 		}
 		// At least nine of ten are in time just where the figures at the percentile are.
@@ -63,8 +63,8 @@ func TestEachFigureIsJudged(t *testing.T) {
 
 // TestClassOfSeveralSLOs has no figure at a percentile.
 func TestClassOfSeveralSLOs(t *testing.T) {
-	tables := fleet(1, 100_000, 8, policy.Model{Name: "a", Class: "x", SLO: time.Second, Percentile: 0.9}, policy.Model{Name: "b", Class: "x", SLO: time.Minute, Percentile: 0.9})
-	if k := served(t, tables, drawnRequests(20, 1, 2, 1)).Report.Classes[0]; k.Of != "" || k.AtPercentileUS != 0 || k.Requests != 20 {
+	tables := instanceTables(1, 100_000, 8, policy.Model{Name: "a", Class: "x", SLO: time.Second, Percentile: 0.9}, policy.Model{Name: "b", Class: "x", SLO: time.Minute, Percentile: 0.9})
+	if k := runBalanced(t, tables, drawnRequests(20, 1, 2, 1)).Report.Classes[0]; k.Figure != "" || k.AtPercentileUS != 0 || k.Requests != 20 {
 		t.Errorf("%+v", k)
 	}
 }

@@ -9,98 +9,98 @@ import (
 )
 
 // testSlowdowns are the shares by which SimulateSlowdowns makes runs longer than profiled.
-var lengthenings = []float64{0.05, 0.1}
+var testSlowdowns = []float64{0.05, 0.1}
 
 // SimulateSlowdowns simulates a scenario with runs that take longer, by each share of
 // testSlowdowns, and returns for every model what it attains then. run simulates a scenario
 // once.
-func Lengthened(sc *Scenario, run func(*Scenario) (*formats.Report, error)) ([][]formats.Slower, error) {
-	out := make([][]formats.Slower, len(sc.Tables.Models))
-	for _, by := range lengthenings {
-		report, err := run(sc.Slower(by))
+func SimulateSlowdowns(sc *Scenario, run func(*Scenario) (*formats.Report, error)) ([][]formats.Slower, error) {
+	slowedByModel := make([][]formats.Slower, len(sc.Tables.Models))
+	for _, slowdown := range testSlowdowns {
+		report, err := run(sc.WithSlowdown(slowdown))
 		if err != nil {
-			return nil, fmt.Errorf("simulating runs that take %g %% longer: %w", 100*by, err)
+			return nil, fmt.Errorf("simulating runs that take %g %% longer: %w", 100*slowdown, err)
 		}
-		for i := range out {
+		for i := range slowedByModel {
 			m := &report.Models[i]
-			out[i] = append(out[i], formats.Slower{By: by, Attainment: m.Attainment, P50US: m.Latency.P50US, P99US: m.Latency.P99US})
+			slowedByModel[i] = append(slowedByModel[i], formats.Slower{ExtraShare: slowdown, Attainment: m.Attainment, P50US: m.Latency.P50US, P99US: m.Latency.P99US})
 		}
 	}
-	return out, nil
+	return slowedByModel, nil
 }
 
 // WithSlowdown returns the scenario with runs of batches and iterations of language models
 // that take longer than profiled by a share.
-func (sc *Scenario) Slower(by float64) *Scenario {
+func (sc *Scenario) WithSlowdown(slowdown float64) *Scenario {
 	slow := *sc
-	if sc.slower == 0 {
-		slow.profiled = sc.Service
+	if sc.slowdown == 0 {
+		slow.profiledService = sc.Service
 	}
-	slow.slower, slow.Service = by, slow.profiled
-	if by == 0 {
+	slow.slowdown, slow.Service = slowdown, slow.profiledService
+	if slowdown == 0 {
 		return &slow
 	}
 	slow.Service = func(seed uint64) (Service, error) {
-		service := Exact(sc.Tables)
-		if slow.profiled != nil {
+		service := ExactService(sc.Tables)
+		if slow.profiledService != nil {
 			var err error
-			if service, err = slow.profiled(seed); err != nil {
+			if service, err = slow.profiledService(seed); err != nil {
 				return nil, err
 			}
 		}
-		return SlowerService(service, by), nil
+		return SlowedService(service, slowdown), nil
 	}
 	return &slow
 }
 
 // SlowedService returns a service whose runs take longer than those of another one by a share.
-func SlowerService(service Service, by float64) Service {
-	s := &slower{Service: service, by: by}
-	s.clock, _ = service.(Clocked)
-	s.rested, _ = service.(Rested)
-	s.served, _ = service.(Served)
+func SlowedService(service Service, slowdown float64) Service {
+	s := &slowService{Service: service, slowdown: slowdown}
+	s.tickObserver, _ = service.(TickObserver)
+	s.idleObserver, _ = service.(IdleObserver)
+	s.servingTimes, _ = service.(ServingTimes)
 	return s
 }
 
 // slowService is the service of SlowedService.
-type slower struct {
+type slowService struct {
 	Service
-	by     float64
-	clock  Clocked // the other service, if it implements this; likewise below
-	rested Rested
-	served Served
+	slowdown     float64
+	tickObserver TickObserver // the other service, if it implements this; likewise below
+	idleObserver IdleObserver
+	servingTimes ServingTimes
 }
 
-func (s *slower) Run(stage, batch int32) time.Duration {
-	return time.Duration(math.Round(float64(s.Service.Run(stage, batch)) * (1 + s.by)))
+func (s *slowService) RunTime(stage, batch int32) time.Duration {
+	return time.Duration(math.Round(float64(s.Service.RunTime(stage, batch)) * (1 + s.slowdown)))
 }
 
-// Tick implements TickObserver.
-func (s *slower) Tick(now time.Duration) {
-	if s.clock != nil {
-		s.clock.Tick(now)
+// ObserveTime implements TickObserver.
+func (s *slowService) ObserveTime(elapsed time.Duration) {
+	if s.tickObserver != nil {
+		s.tickObserver.ObserveTime(elapsed)
 	}
 }
 
-// Idle implements IdleObserver.
-func (s *slower) Idle(since time.Duration) {
-	if s.rested != nil {
-		s.rested.Idle(since)
+// ObserveIdle implements IdleObserver.
+func (s *slowService) ObserveIdle(idleTime time.Duration) {
+	if s.idleObserver != nil {
+		s.idleObserver.ObserveIdle(idleTime)
 	}
 }
 
 // ReportDelay implements ServingTimes.
-func (s *slower) Told() time.Duration {
-	if s.served == nil {
+func (s *slowService) ReportDelay() time.Duration {
+	if s.servingTimes == nil {
 		return 0
 	}
-	return s.served.Told()
+	return s.servingTimes.ReportDelay()
 }
 
 // LoadTime implements ServingTimes.
-func (s *slower) Load(network int32) (time.Duration, bool) {
-	if s.served == nil {
+func (s *slowService) LoadTime(network int32) (time.Duration, bool) {
+	if s.servingTimes == nil {
 		return 0, false
 	}
-	return s.served.Load(network)
+	return s.servingTimes.LoadTime(network)
 }

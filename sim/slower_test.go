@@ -10,7 +10,7 @@ import (
 )
 
 // Runs that take no longer change nothing; those that take longer make devices busier by as much.
-func TestSlower(t *testing.T) {
+func TestSlowerRunsMakeDevicesBusier(t *testing.T) {
 	plan := policytest.Single(1, false, policytest.Model{Batch: 4, First: 10 * time.Millisecond, More: 5 * time.Millisecond, SLO: 200 * time.Millisecond, RPS: 80})
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
@@ -22,7 +22,7 @@ func TestSlower(t *testing.T) {
 	for _, by := range []float64{-1, 0, 0.1} {
 		one := sc
 		if by >= 0 {
-			one = sc.Slower(0.05).Slower(by) // the last share counts, from what was profiled
+			one = sc.WithSlowdown(0.05).WithSlowdown(by) // the last share counts, from what was profiled
 		}
 		res, err := sim.Replicate(context.Background(), one, 1)
 		if err != nil {

@@ -22,7 +22,7 @@ func TestReportOfDispatching(t *testing.T) {
 	if tt == nil || tt.Count != res.Transfers.Count || tt.P99US.D() != res.Transfers.P99 || tt.MeanUS < 1 {
 		t.Errorf("transfer times %+v, want %+v", tt, res.Transfers)
 	}
-	if want := float64(res.Probes) / float64(res.Dispatched); want < 1 || math.Abs(res.Report.ProbesPerBatch-want) > 1e-3 {
+	if want := float64(res.Probes) / float64(res.DispatchedBatches); want < 1 || math.Abs(res.Report.ProbesPerBatch-want) > 1e-3 {
 		t.Errorf("%v probes per batch, want %v", res.Report.ProbesPerBatch, want)
 	}
 	swept, err := sim.Sweep(context.Background(), sc, []float64{0.5, 0.9, 1.6}, 2)

@@ -43,134 +43,134 @@ func (r *requestTokens) Prompt(task int32) (int32, int64) {
 
 // TokenResult holds the figures of a run of language models beside its report.
 type TokenResult struct {
-	Swaps     int64 // loads of a model onto an instance that ran another one before
-	Loads     int64
-	Evictions int64 // sequences that the policy evicted
-	Preempted int64 // sequences that instances preempted for lack of KV memory
-	Cached    int64 // tokens of prompts that were found in a prefix cache
-	Prompt    int64 // tokens of prompts that were computed
-	PeakKV    int64 // most tokens of KV memory in use on an instance
+	Swaps          int64 // loads of a model onto an instance that ran another one before
+	Loads          int64
+	Evictions      int64 // sequences that the policy evicted
+	Preempted      int64 // sequences that instances preempted for lack of KV memory
+	CachedPrompt   int64 // tokens of prompts that were found in a prefix cache
+	ComputedPrompt int64 // tokens of prompts that were computed
+	PeakKV         int64 // most tokens of KV memory in use on an instance
 	// KVUseTime is the sum over the iterations of their time multiplied by the share of KV
 	// memory in use. InstanceTime is the time of all instances.
-	HeldKV, Whole time.Duration
-	classes       []tokenClass
-	kinds         []policy.Model
+	KVUseTime, InstanceTime time.Duration
+	classes                 []latencySamples
+	models                  []policy.Model
 }
 
 // latencySamples holds the latencies of one model, or of one class of it.
-type tokenClass struct {
+type latencySamples struct {
 	e2e, ttft, tpot, waits []time.Duration
 }
 
 // tokenEnding is the ending of requests that have one task each on an instance.
-type tokens struct {
-	direct
-	host *servers
-	seen []time.Duration // by task
-	res  TokenResult
+type tokenEnding struct {
+	directEnding
+	host         *llmHost
+	firstTokenAt []time.Duration // by task
+	totals       TokenResult
 }
 
-// add appends the latencies of another class.
-func (c *tokenClass) add(o *tokenClass) {
+// addSamples appends the latencies of another class.
+func (c *latencySamples) addSamples(o *latencySamples) {
 	c.e2e, c.ttft, c.tpot, c.waits = append(c.e2e, o.e2e...), append(c.ttft, o.ttft...), append(c.tpot, o.tpot...), append(c.waits, o.waits...)
 }
 
 // newTokenEnding returns nil if the run has no instances of language models.
-func newTokens(l *loop) ending {
+func newTokenEnding(l *loop) endingRule {
 	if len(l.hosts) < 2 || l.flow != nil || l.cfg.Control != nil {
 		return nil
 	}
-	h, ok := l.hosts[1].(*servers)
+	h, ok := l.hosts[1].(*llmHost)
 	if !ok {
 		return nil
 	}
-	e := &tokens{direct: direct{l}, host: h}
-	e.res.classes, e.res.kinds = make([]tokenClass, len(l.t.Models)), l.t.Models
-	h.ends = e
+	e := &tokenEnding{directEnding: directEnding{l}, host: h}
+	e.totals.classes, e.totals.models = make([]latencySamples, len(l.t.Models)), l.t.Models
+	h.tokenEnding = e
 	return e
 }
 
 // firstToken notes the time of a task's first token.
-func (e *tokens) first(task int32) {
-	for int(task) >= len(e.seen) {
-		e.seen = append(e.seen, 0)
+func (e *tokenEnding) firstToken(task int32) {
+	for int(task) >= len(e.firstTokenAt) {
+		e.firstTokenAt = append(e.firstTokenAt, 0)
 	}
-	e.seen[task] = e.l.now
+	e.firstTokenAt[task] = e.l.now
 }
 
 // judgeAnswer judges a finished answer by the figure that its SLO is on. Late answers get a
 // deadline that they miss, so that the report counts them as late.
-func (e *tokens) last(task, made int32) {
+func (e *tokenEnding) judgeAnswer(task, tokens int32) {
 	q := &e.l.requests[task]
-	if q.state != waiting {
+	if q.state != requestOpen {
 		return
 	}
 	m := &e.l.t.Models[q.model]
-	answered := e.l.now + e.l.cfg.Egress
+	answeredAt := e.l.now + e.l.cfg.Egress
 	a := formats.Answer{
-		E2E: answered - q.arrived, TTFT: e.seen[task] + e.l.cfg.Egress - q.arrived,
-		TPOT: formats.TimePerToken(e.seen[task], e.l.now, int(made)), Waited: e.host.lifeOf(task).ran - q.arrived,
+		E2E: answeredAt - q.arrivedAt, TTFT: e.firstTokenAt[task] + e.l.cfg.Egress - q.arrivedAt,
+		TPOT: formats.TimePerToken(e.firstTokenAt[task], e.l.now, int(tokens)), WaitTime: e.host.sequenceOf(task).firstIterationAt - q.arrivedAt,
 	}
 
 	// Judge the answer, and make a late one miss its deadline.
-	late := a.Late(m.Of, q.deadline-q.arrived, m.Waiting)
-	if q.deadline = answered; late {
+	isLate := a.IsLate(m.SLOFigure, q.deadline-q.arrivedAt, m.WaitSLO)
+	if q.deadline = answeredAt; isLate {
 		q.deadline--
 	}
-	if e.l.cfg.Judged != nil {
-		e.l.cfg.Judged(q.model, q.arrived, answered, late)
+	if e.l.cfg.OnJudged != nil {
+		e.l.cfg.OnJudged(q.model, q.arrivedAt, answeredAt, isLate)
 	}
 
 	// Keep its latencies, if the request is counted.
-	if !e.l.acc.Counted(q.arrived) {
+	if !e.l.acc.IsCounted(q.arrivedAt) {
 		return
 	}
-	c := &e.res.classes[q.model]
-	c.e2e, c.ttft, c.waits = append(c.e2e, a.E2E), append(c.ttft, a.TTFT), append(c.waits, a.Waited)
-	if made > 1 {
+	c := &e.totals.classes[q.model]
+	c.e2e, c.ttft, c.waits = append(c.e2e, a.E2E), append(c.ttft, a.TTFT), append(c.waits, a.WaitTime)
+	if tokens > 1 {
 		c.tpot = append(c.tpot, a.TPOT)
 	}
 }
 
 // networkLoaded counts the load of a network. swap says that the instance ran another one before.
-func (e *tokens) loaded(swap bool) {
-	if e.res.Loads++; swap {
-		e.res.Swaps++
+func (e *tokenEnding) networkLoaded(swap bool) {
+	if e.totals.Loads++; swap {
+		e.totals.Swaps++
 	}
 }
 
 // addResult completes the figures and puts them into the result.
-func (e *tokens) result(r *Result) {
-	res := &e.res
-	for d := range e.host.list {
-		c := e.host.list[d].in.Counts()
+func (e *tokenEnding) addResult(r *Result) {
+	res := &e.totals
+	for d := range e.host.instances {
+		c := e.host.instances[d].instance.Counts()
 		res.Preempted += c.Preempted
-		res.Cached += c.Cached
-		res.Prompt += c.Prompt
+		res.CachedPrompt += c.CachedPrompt
+		res.ComputedPrompt += c.ComputedPrompt
 		res.PeakKV = max(res.PeakKV, c.PeakKV)
-		res.HeldKV += c.HeldKV
+		res.KVUseTime += c.KVUseTime
 	}
-	res.Whole = e.l.now * time.Duration(len(e.host.list))
+	res.InstanceTime = e.l.now * time.Duration(len(e.host.instances))
 	r.setTokens(res)
 }
 
 // poolTokens adds up the figures of runs.
-func poolTokens(out *Result, runs []*Result) {
-	if runs[0].Tokens == nil {
+func poolTokens(pooled *Result, results []*Result) {
+	if results[0].Tokens == nil {
 		return
 	}
-	all := &TokenResult{kinds: runs[0].Tokens.kinds, classes: make([]tokenClass, len(runs[0].Tokens.classes))}
-	for _, r := range runs {
+	total := &TokenResult{models: results[0].Tokens.models, classes: make([]latencySamples, len(results[0].Tokens.classes))}
+	for _, r := range results {
 		t := r.Tokens
-		all.Swaps, all.Loads, all.Evictions, all.Preempted = all.Swaps+t.Swaps, all.Loads+t.Loads, all.Evictions+t.Evictions, all.Preempted+t.Preempted
-		all.Cached, all.Prompt, all.PeakKV = all.Cached+t.Cached, all.Prompt+t.Prompt, max(all.PeakKV, t.PeakKV)
-		all.HeldKV, all.Whole = all.HeldKV+t.HeldKV, all.Whole+t.Whole
+		total.Swaps, total.Loads, total.Evictions, total.Preempted = total.Swaps+t.Swaps, total.Loads+t.Loads, total.Evictions+t.Evictions, total.Preempted+t.Preempted
+		total.CachedPrompt, total.ComputedPrompt, total.PeakKV = total.CachedPrompt+t.CachedPrompt, total.ComputedPrompt+t.ComputedPrompt, max(total.PeakKV, t.PeakKV)
+		total.KVUseTime, total.InstanceTime = total.KVUseTime+t.KVUseTime, total.InstanceTime+t.InstanceTime
 		for i := range t.classes {
-			a, c := &all.classes[i], &t.classes[i]
-			a.add(c)
+			a, c := &total.classes[i], &t.classes[i]
+			a.addSamples(c)
 		}
 	}
-	out.setTokens(all)
+	pooled.setTokens(total)
 }
 
 // setTokens puts the figures into the result, and into its report if there is one.
@@ -180,65 +180,65 @@ func (r *Result) setTokens(t *TokenResult) {
 		return
 	}
 	r.Report.Swaps, r.Report.Evictions, r.Report.Loads = &t.Swaps, &t.Evictions, &t.Loads
-	hits := float64(t.Cached) / float64(max(1, t.Cached+t.Prompt))
+	hits := float64(t.CachedPrompt) / float64(max(1, t.CachedPrompt+t.ComputedPrompt))
 	used := t.UsedKV()
 	r.Report.PrefixHits, r.Report.KVInUse = &hits, &used
 	r.Report.DeviceTime = deviceTime(r.Report.Devices)
 	var names []string
-	for i := range t.kinds {
-		if name := t.kinds[i].Class; !slices.Contains(names, name) {
+	for i := range t.models {
+		if name := t.models[i].Class; !slices.Contains(names, name) {
 			names = append(names, name)
-			r.Report.Classes = append(r.Report.Classes, t.class(name, r.Report.Models))
+			r.Report.Classes = append(r.Report.Classes, t.classReport(name, r.Report.Models))
 		}
 	}
 }
 
 // UsedKV returns the share of KV memory in use, as the mean over instances and time.
 func (t *TokenResult) UsedKV() float64 {
-	return min(1, float64(t.HeldKV)/float64(max(t.Whole, 1)))
+	return min(1, float64(t.KVUseTime)/float64(max(t.InstanceTime, 1)))
 }
 
 // classReport returns the report of a class over all models that have it.
-func (t *TokenResult) class(name string, models []formats.ModelReport) formats.ClassReport {
-	var all tokenClass
-	var o report.Outcomes
-	for i := range t.kinds {
-		if t.kinds[i].Class == name {
+func (t *TokenResult) classReport(name string, models []formats.ModelReport) formats.ClassReport {
+	var samples latencySamples
+	var outcomes report.Outcomes
+	for i := range t.models {
+		if t.models[i].Class == name {
 			c, m := &t.classes[i], &models[i]
-			all.add(c)
-			o.Add(report.Outcomes{Requests: m.Requests, Completed: m.Completed, Late: m.Late})
+			samples.addSamples(c)
+			outcomes.Add(report.Outcomes{Requests: m.Requests, Completed: m.Completed, Late: m.Late})
 		}
 	}
-	at := func(list []time.Duration, share float64) document.Micros {
+	percentile := func(list []time.Duration, share float64) document.Micros {
 		slices.Sort(list)
 		return document.Micros(report.Percentile(list, share))
 	}
-	out := formats.ClassReport{Class: name, Requests: o.Requests, Attainment: o.Attained(), E2EP99US: at(all.e2e, 0.99), TTFTP99US: at(all.ttft, 0.99), TPOTP99US: at(all.tpot, 0.99)}
+	summary := formats.ClassReport{Class: name, Requests: outcomes.Requests, Attainment: outcomes.Attainment(), E2EP99US: percentile(samples.e2e, 0.99), TTFTP99US: percentile(samples.ttft, 0.99), TPOTP99US: percentile(samples.tpot, 0.99)}
 
 	// If all models of the class have the same SLO, report the figure that it is on.
-	if m := t.asked(name); m != nil && m.Percentile > 0 {
-		figure := map[string][]time.Duration{"": all.e2e, formats.OfE2E: all.e2e, formats.OfTTFT: all.ttft, formats.OfTPOT: all.tpot}[m.Of]
-		out.Of, out.SLOUS, out.Percentile, out.AtPercentileUS = cmp.Or(m.Of, formats.OfE2E), document.Micros(m.SLO), document.PercentileName(m.Percentile), at(figure, m.Percentile)
-		if m.Waiting > 0 {
-			out.WaitingSLOUS, out.WaitingAtPercentileUS = document.Micros(m.Waiting), at(all.waits, m.Percentile)
+	if m := t.commonSLO(name); m != nil && m.Percentile > 0 {
+		figure := map[string][]time.Duration{"": samples.e2e, formats.FigureE2E: samples.e2e, formats.FigureTTFT: samples.ttft, formats.FigureTPOT: samples.tpot}[m.SLOFigure]
+		summary.Figure, summary.SLOUS, summary.Percentile, summary.AtPercentileUS = cmp.Or(m.SLOFigure, formats.FigureE2E), document.Micros(m.SLO), document.PercentileName(m.Percentile), percentile(figure, m.Percentile)
+		if m.WaitSLO > 0 {
+			summary.WaitingSLOUS, summary.WaitingAtPercentileUS = document.Micros(m.WaitSLO), percentile(samples.waits, m.Percentile)
 		}
 	}
-	return out
+	return summary
 }
 
 // commonSLO returns a model of a class if all models of the class have the same SLO, else
 // nil.
-func (t *TokenResult) asked(name string) *policy.Model {
+func (t *TokenResult) commonSLO(name string) *policy.Model {
 	var first *policy.Model
-	for i := range t.kinds {
-		m := &t.kinds[i]
+	for i := range t.models {
+		m := &t.models[i]
 		if m.Class != name {
 			continue
 		}
 		if first == nil {
 			first = m
 		}
-		if m.SLO != first.SLO || m.Of != first.Of || m.Percentile != first.Percentile || m.Waiting != first.Waiting {
+		if m.SLO != first.SLO || m.SLOFigure != first.SLOFigure || m.Percentile != first.Percentile || m.WaitSLO != first.WaitSLO {
 			return nil
 		}
 	}
@@ -254,6 +254,6 @@ func deviceTime(devices []formats.DeviceReport) *formats.DeviceTime {
 		both += float64(d.BothUS)
 		idle += float64(d.IdleUS)
 	}
-	all := max(running+loading+both+idle, 1)
-	return &formats.DeviceTime{Running: running / all, Loading: loading / all, Both: both / all, Idle: idle / all}
+	total := max(running+loading+both+idle, 1)
+	return &formats.DeviceTime{Running: running / total, Loading: loading / total, RunningAndLoading: both / total, Idle: idle / total}
 }

@@ -12,21 +12,21 @@ import (
 // chromeTrace writes the Trace Event Format: a complete event per run and per transfer.
 // Processes are device kinds, threads are devices. Links have a process of their own.
 type chromeTrace struct {
-	w     *bufio.Writer
-	t     *policy.Tables
-	first bool
+	w       *bufio.Writer
+	t       *policy.Tables
+	isFirst bool
 }
 
 // newChromeTrace begins the document and names all processes and threads.
 func newChromeTrace(w io.Writer, t *policy.Tables) *chromeTrace {
-	c := &chromeTrace{w: bufio.NewWriter(w), t: t, first: true}
+	c := &chromeTrace{w: bufio.NewWriter(w), t: t, isFirst: true}
 	c.w.WriteString("[")
 
 	// The processes: device kinds, and links.
 	for k, name := range t.Kinds {
-		c.name("process_name", k, 0, name)
+		c.writeName("process_name", k, 0, name)
 	}
-	c.name("process_name", len(t.Kinds), 0, "links")
+	c.writeName("process_name", len(t.Kinds), 0, "links")
 
 	// The threads: devices, then links.
 	for d := range t.Devices {
@@ -35,50 +35,50 @@ func newChromeTrace(w io.Writer, t *policy.Tables) *chromeTrace {
 		if dev.Share > 1 {
 			name += fmt.Sprintf(" share %d of %d", dev.Slot+1, dev.Share)
 		}
-		c.name("thread_name", int(dev.Kind), d, name)
+		c.writeName("thread_name", int(dev.Kind), d, name)
 	}
 	for l := range t.Links {
-		way := "downlink"
-		if t.Links[l].Up {
-			way = "uplink"
+		direction := "downlink"
+		if t.Links[l].IsUplink {
+			direction = "uplink"
 		}
-		c.name("thread_name", len(t.Kinds), l, fmt.Sprintf("%s node %d %s", t.Kinds[t.Links[l].Kind], t.Links[l].Node, way))
+		c.writeName("thread_name", len(t.Kinds), l, fmt.Sprintf("%s node %d %s", t.Kinds[t.Links[l].Kind], t.Links[l].Node, direction))
 	}
 	return c
 }
 
 // writeSeparator separates two events.
-func (c *chromeTrace) next() {
-	if !c.first {
+func (c *chromeTrace) writeSeparator() {
+	if !c.isFirst {
 		c.w.WriteByte(',')
 	}
-	c.first = false
+	c.isFirst = false
 	c.w.WriteByte('\n')
 }
 
 // writeName names a process or a thread.
-func (c *chromeTrace) name(what string, pid, tid int, name string) {
-	c.next()
-	fmt.Fprintf(c.w, `{"ph":"M","name":%q,"pid":%d,"tid":%d,"args":{"name":%q}}`, what, pid, tid, name)
+func (c *chromeTrace) writeName(metadata string, pid, tid int, name string) {
+	c.writeSeparator()
+	fmt.Fprintf(c.w, `{"ph":"M","name":%q,"pid":%d,"tid":%d,"args":{"name":%q}}`, metadata, pid, tid, name)
 }
 
 // writeSpan writes an event with a start and an end.
-func (c *chromeTrace) span(pid, tid int, model, size int32, from, to time.Duration) {
-	c.next()
+func (c *chromeTrace) writeSpan(pid, tid int, model, size int32, from, to time.Duration) {
+	c.writeSeparator()
 	fmt.Fprintf(c.w, `{"ph":"X","name":%q,"cat":"batch","pid":%d,"tid":%d,"ts":%.3f,"dur":%.3f,"args":{"batch":%d}}`,
 		c.t.Models[model].Key().String(), pid, tid, float64(from)/1e3, float64(to-from)/1e3, size)
 }
 
 // writeRun writes the run of a batch on a device.
-func (c *chromeTrace) run(device, model, size int32, from, to time.Duration) {
-	c.span(int(c.t.Devices[device].Kind), int(device), model, size, from, to)
+func (c *chromeTrace) writeRun(device, model, size int32, from, to time.Duration) {
+	c.writeSpan(int(c.t.Devices[device].Kind), int(device), model, size, from, to)
 }
 
 // writeTransfer writes a transfer on both of its links.
-func (c *chromeTrace) transfer(up, down, model, size int32, from, to time.Duration) {
-	for _, l := range [2]int32{up, down} {
+func (c *chromeTrace) writeTransfer(uplink, downlink, model, size int32, from, to time.Duration) {
+	for _, l := range [2]int32{uplink, downlink} {
 		if l >= 0 {
-			c.span(len(c.t.Kinds), int(l), model, size, from, to)
+			c.writeSpan(len(c.t.Kinds), int(l), model, size, from, to)
 		}
 	}
 }

@@ -41,8 +41,8 @@ func binMiddle(bin int) time.Duration {
 		return time.Duration(bin)
 	}
 	shift := bin/transferBins - 1
-	low := uint64(transferBins+bin%transferBins) << shift
-	return time.Duration(low + uint64(1)<<shift/2)
+	lower := uint64(transferBins+bin%transferBins) << shift
+	return time.Duration(lower + uint64(1)<<shift/2)
 }
 
 // grow allocates the bins.
@@ -78,15 +78,15 @@ func (t *transferTimes) summary() Transfers {
 	if t.count == 0 {
 		return Transfers{}
 	}
-	out := Transfers{Count: t.count, Mean: t.sum / time.Duration(t.count)}
+	summary := Transfers{Count: t.count, Mean: t.sum / time.Duration(t.count)}
 
 	// The 99th percentile is the bin that contains the transfer with this rank.
 	rank := int64(math.Ceil(0.99 * float64(t.count)))
 	for bin, n := range t.bins {
 		if rank -= n; rank <= 0 {
-			out.P99 = binMiddle(bin)
+			summary.P99 = binMiddle(bin)
 			break
 		}
 	}
-	return out
+	return summary
 }

@@ -22,19 +22,19 @@ func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop)
 	}
 
 	// The stages must be consecutive stages of the pipeline.
-	first := hops[0].Stage
-	if first < pl.FirstStage || first+int32(len(hops)) > pl.FirstStage+pl.NumStages {
-		return fmt.Errorf("the policy dispatches a batch to %d stages from %d on, pipeline %d has those from %d to %d", len(hops), first, a.Pipeline, pl.FirstStage, pl.FirstStage+pl.NumStages-1)
+	firstStage := hops[0].Stage
+	if firstStage < pl.FirstStage || firstStage+int32(len(hops)) > pl.FirstStage+pl.NumStages {
+		return fmt.Errorf("the policy dispatches a batch to %d stages from %d on, pipeline %d has those from %d to %d", len(hops), firstStage, a.Pipeline, pl.FirstStage, pl.FirstStage+pl.NumStages-1)
 	}
 
 	// The tasks must wait for these stages.
-	left := int32(-1)
-	if first > pl.FirstStage {
-		left = first - 1
+	previousStage := int32(-1)
+	if firstStage > pl.FirstStage {
+		previousStage = firstStage - 1
 	}
 	for _, t := range tasks {
-		if t < 0 || int(t) >= len(l.tasks.List) || !mayRun(l, t, pl.Service, left) || a.Model >= 0 && l.requests[l.tasks.List[t].Req].model != a.Model {
-			return fmt.Errorf("the policy dispatches task slot %d of model %d to stage %d, which is not a waiting task of it that left stage %d", t, a.Model, first, left)
+		if t < 0 || int(t) >= len(l.tasks.List) || !mayRun(l, t, pl.Service, previousStage) || a.Model >= 0 && l.requests[l.tasks.List[t].Req].model != a.Model {
+			return fmt.Errorf("the policy dispatches task slot %d of model %d to stage %d, which is not a waiting task of it that left stage %d", t, a.Model, firstStage, previousStage)
 		}
 		l.tasks.List[t].State = policy.TaskBatched // so that the same task twice is seen
 	}
@@ -43,7 +43,7 @@ func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop)
 	end := l.now
 	for h := range hops {
 		hop := &hops[h]
-		if hop.Stage != first+int32(h) || !onStage(l.t, hop) {
+		if hop.Stage != firstStage+int32(h) || !onStage(l.t, hop) {
 			return fmt.Errorf("hop %d of pipeline %d goes to device %d of stage %d, which is not on it", h, a.Pipeline, hop.Device, hop.Stage)
 		}
 		if hop.XferStart < end || hop.XferEnd < hop.XferStart || hop.Start < hop.XferEnd || hop.End <= hop.Start {
@@ -56,9 +56,9 @@ func verifyDispatch(l *loop, a *policy.Action, tasks []int32, hops []policy.Hop)
 
 // mayRun reports whether a task waits for a service, has left previousStage last, and has
 // all of its inputs.
-func mayRun(l *loop, t, service, left int32) bool {
+func mayRun(l *loop, t, service, previousStage int32) bool {
 	k := &l.tasks.List[t]
-	return k.State == policy.TaskWaiting && l.requests[k.Req].state == waiting && k.Service == service && l.spots[t].stage == left && l.tasks.Ready(t)
+	return k.State == policy.TaskWaiting && l.requests[k.Req].state == requestOpen && k.Service == service && l.locations[t].lastStage == previousStage && l.tasks.InputsReady(t)
 }
 
 // onStage reports whether the device of a hop belongs to its stage.
@@ -71,9 +71,9 @@ func onStage(t *policy.Tables, hop *policy.Hop) bool {
 	return false
 }
 
-// finish ends the run: it checks that no request is lost, and adds the use of devices to the report.
-func (l *loop) finish() error {
-	if open := l.open(); open > 0 {
+// closeRun ends the run: it checks that no request is lost, and adds the use of devices to the report.
+func (l *loop) closeRun() error {
+	if open := l.openRequests(); open > 0 {
 		return fmt.Errorf("%d requests were neither answered nor dropped when nothing was left to happen", open)
 	}
 	if l.cfg.Verify {
@@ -82,7 +82,7 @@ func (l *loop) finish() error {
 		}
 	}
 	l.acc.AddEvents(l.events)
-	addDevices(l)
+	addDeviceUse(l)
 	return l.trace.close()
 }
 
@@ -94,18 +94,18 @@ func verifyEnd(l *loop) error {
 		}
 	}
 	for _, h := range l.hosts {
-		if err := h.finish(); err != nil {
+		if err := h.checkIdle(); err != nil {
 			return err
 		}
 	}
 	if l.flow != nil {
-		return l.flow.finish()
+		return l.flow.checkIdle()
 	}
 	return nil
 }
 
 // addDeviceUse reports the use of each device kind. A share 1/v of a device counts as 1/v.
-func addDevices(l *loop) {
+func addDeviceUse(l *loop) {
 	span := l.cfg.Duration
 	if span == 0 {
 		span = l.now
@@ -117,10 +117,10 @@ func addDevices(l *loop) {
 		busy, loads := 0.0, 0.0
 		for d := range l.t.Devices {
 			if l.t.Devices[d].Kind == int32(kind) {
-				h, takes := l.hosts[l.of[d]], l.t.Takes(int32(d))
-				busy += float64(h.running(int32(d))) * takes
-				if s, ok := h.(*servers); ok {
-					loads += float64(s.loading(int32(d))) * takes
+				h, deviceShare := l.hosts[l.hostByDevice[d]], l.t.PhysicalDevices(int32(d))
+				busy += float64(h.busyTime(int32(d))) * deviceShare
+				if s, ok := h.(*llmHost); ok {
+					loads += float64(s.loadTime(int32(d))) * deviceShare
 				}
 			}
 		}
@@ -132,17 +132,17 @@ func addDevices(l *loop) {
 	}
 }
 
-// result returns the outcome of the run.
-func (l *loop) result() *Result {
-	crossed := l.base.crossed
-	res := &Result{Events: l.events, Dispatched: l.serial, Transfers: crossed.summary(), crossed: crossed, acc: l.acc}
-	if p, ok := policy.As[policy.Prober](l.cfg.Policy); ok {
+// buildResult returns the outcome of the run.
+func (l *loop) buildResult() *Result {
+	transfers := l.baseHost.transferTimes
+	res := &Result{Events: l.events, DispatchedBatches: l.dispatchedBatches, Transfers: transfers.summary(), transferTimes: transfers, acc: l.acc}
+	if p, ok := policy.FindExtension[policy.Prober](l.cfg.Policy); ok {
 		res.Probes = p.Probes()
 	}
 	if !l.cfg.NoReport {
 		res.Report = l.acc.Build()
-		res.dispatching()
+		res.addDispatchFigures()
 	}
-	l.ending.result(res)
+	l.ending.addResult(res)
 	return res
 }

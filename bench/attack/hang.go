@@ -151,7 +151,7 @@ func modelsOn(plan *formats.Plan, device int) map[string]bool {
 		for j := range d.Pipelines {
 			for k := range d.Pipelines[j].Stages {
 				for _, p := range d.Pipelines[j].Stages[k].Placement {
-					if device >= p.First && device < p.First+(p.Replicas+p.PerDevice-1)/max(p.PerDevice, 1) {
+					if device >= p.FirstDevice && device < p.FirstDevice+(p.Replicas+p.PerDevice-1)/max(p.PerDevice, 1) {
 						out[d.Model] = true
 					}
 				}

@@ -117,7 +117,7 @@ func (a *attack) bothProtocols(ctx context.Context, s *server, rate float64, hal
 		go func() {
 			var err error
 			src := arrivals.Merge(arrivals.Poisson(seeded.New(a.seed, "soak m "+url[:4]), 0, rate/4, a.soak), arrivals.Poisson(seeded.New(a.seed, "soak words "+url[:4]), 1, rate/4, a.soak))
-			out[i], err = load.Run(ctx, load.Config{URL: url, Models: models, Duration: a.soak, Seed: a.seed, Ended: ended}, src)
+			out[i], err = load.Run(ctx, load.Config{URL: url, Models: models, Duration: a.soak, Seed: a.seed, OnOutcome: ended}, src)
 			errs <- err
 		}()
 	}

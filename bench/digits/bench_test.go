@@ -68,10 +68,10 @@ func TestArrivals(t *testing.T) {
 	list := arrive([]float64{.5, 0, 1}, 4000, 1)
 	var by [3]int
 	for i, r := range list {
-		if i > 0 && r.At < list[i-1].At {
-			t.Fatalf("arrival %d at %v, after %v", i, r.At, list[i-1].At)
+		if i > 0 && r.ArrivedAt < list[i-1].ArrivedAt {
+			t.Fatalf("arrival %d at %v, after %v", i, r.ArrivedAt, list[i-1].ArrivedAt)
 		}
-		by[int(r.At.Seconds())]++
+		by[int(r.ArrivedAt.Seconds())]++
 	}
 	if math.Abs(float64(by[0])-2000) > 150 || by[1] != 0 || math.Abs(float64(by[2])-4000) > 200 {
 		t.Errorf("%v arrivals by second, expected about 2000, 0 and 4000", by)
@@ -82,8 +82,8 @@ func TestArrivals(t *testing.T) {
 		t.Errorf("%d arrivals at 2/s in 2000 s", len(even))
 	}
 	all, lead := led(list)
-	if lead == 0 || all[lead].At-list[0].At != leadIn || all[lead-1].At >= leadIn {
-		t.Errorf("a lead-in of %d requests until %v before %v", lead, all[lead-1].At, all[lead].At)
+	if lead == 0 || all[lead].ArrivedAt-list[0].ArrivedAt != leadIn || all[lead-1].ArrivedAt >= leadIn {
+		t.Errorf("a lead-in of %d requests until %v before %v", lead, all[lead-1].ArrivedAt, all[lead].ArrivedAt)
 	}
 }
 

@@ -48,10 +48,10 @@ func openFamily(dir string) (*family, error) {
 		return nil, fmt.Errorf("%s: profile.json has no records of digits.csv.gz: plan profile --records makes them", dir)
 	}
 	f.records = &f.profile.Records[0]
-	if f.records.Planning == f.records.Samples {
+	if f.records.PlanningSamples == f.records.Samples {
 		return nil, fmt.Errorf("%s: profile.json holds no sample out: plan profile --held-out", dir)
 	}
-	for row := f.records.Planning; row < f.records.Samples; row++ {
+	for row := f.records.PlanningSamples; row < f.records.Samples; row++ {
 		f.held = append(f.held, row)
 	}
 	f.inputs, f.labels = make([][]byte, f.records.Samples), make([]int, f.records.Samples)
@@ -127,7 +127,7 @@ func (f *family) cheapest(plan *formats.Plan, accuracy float64) string {
 	for i := range f.records.Models {
 		r := &f.records.Models[i]
 		m := slices.IndexFunc(plan.Deployment, func(m formats.Deployed) bool { return m.Model == r.Model })
-		if m < 0 || share(r.Correct[f.records.Planning:]) < accuracy {
+		if m < 0 || share(r.Correct[f.records.PlanningSamples:]) < accuracy {
 			continue
 		}
 		infer := plan.Deployment[m].Pipelines[0].Stages[0].InferUS
@@ -145,9 +145,9 @@ func (f *family) cheapest(plan *formats.Plan, accuracy float64) string {
 // rowsAs gives tables the records of the rows that requests carry, in their
 // order, so that the simulator's request i has the answers of row rows[i].
 func (f *family) rowsAs(t *policy.Tables, rows []int) {
-	g := *policygear.Of(t)
-	g.Records = policygear.Records{Samples: len(rows)}
-	for p, name := range g.Family {
+	g := *policygear.TablesOf(t)
+	g.Records = policygear.SampleRecords{Samples: len(rows)}
+	for p, name := range g.PipelineModels {
 		at := slices.IndexFunc(f.records.Models, func(m formats.ModelRecords) bool { return m.Model == name })
 		m := &f.records.Models[at]
 		levels, correct := make([]uint8, len(rows)), make([]bool, len(rows))
@@ -156,17 +156,17 @@ func (f *family) rowsAs(t *policy.Tables, rows []int) {
 		}
 		g.Records.Levels, g.Records.Correct = append(g.Records.Levels, levels), append(g.Records.Correct, correct)
 	}
-	t.Own = &g
+	t.KindTables = &g
 }
 
 // expected is whether the cascade of a gear answers a row right, by the
 // records, and which model answers.
 func (f *family) expected(t *policy.Tables, gear int, row int) (correct bool, by int32) {
-	own := policygear.Of(t)
+	own := policygear.TablesOf(t)
 	for _, s := range own.Gears[gear].Stages {
-		m := f.model(own.Family[s.Pipeline])
+		m := f.model(own.PipelineModels[s.Pipeline])
 		correct, by = m.Correct[row] == '1', s.Pipeline
-		if own.Level(s.Pipeline, m.Certainty[row]) >= int64(s.Below) {
+		if own.Level(s.Pipeline, m.Certainty[row]) >= int64(s.ForwardBelow) {
 			break
 		}
 	}

@@ -73,7 +73,7 @@ func (f *family) judge(plan *formats.Plan, t *policy.Tables, run *served) verdic
 		}
 		residual[a.row][0] += d
 		residual[a.row][1]++
-		if correct, by := f.expected(t, a.gear, a.row); correct == a.correct && policygear.Of(t).Family[by] == a.model {
+		if correct, by := f.expected(t, a.gear, a.row); correct == a.correct && policygear.TablesOf(t).PipelineModels[by] == a.model {
 			known++
 		}
 	}

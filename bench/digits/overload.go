@@ -149,7 +149,7 @@ func (b *bench) untilAlarm(ctx context.Context, x *executor.Executor, rows []int
 	start := time.Now()
 	for i, r := range list {
 		answers[i].row = order[i]
-		send.at(ctx, start, r.At, &answers[i])
+		send.at(ctx, start, r.ArrivedAt, &answers[i])
 		if i%100 > 0 {
 			continue
 		}

@@ -55,11 +55,11 @@ const (
 // led puts the lead-in before arrivals.
 func led(list []arrivals.Request) (out []arrivals.Request, lead int) {
 	for at := time.Duration(0); at < leadIn-5*leadEvery; at += leadEvery {
-		out = append(out, arrivals.Request{At: at})
+		out = append(out, arrivals.Request{ArrivedAt: at})
 	}
 	lead = len(out)
 	for _, r := range list {
-		r.At += leadIn
+		r.ArrivedAt += leadIn
 		out = append(out, r)
 	}
 	return out, lead
@@ -74,7 +74,7 @@ func (f *family) open(ctx context.Context, plan *formats.Plan, cpus []int) (*exe
 	if err != nil {
 		return nil, fmt.Errorf("starting to serve: %w", err)
 	}
-	if info := x.Models().All()[0]; len(info.Inputs) != 1 {
+	if info := x.Models().Models()[0]; len(info.Inputs) != 1 {
 		return nil, errors.Join(fmt.Errorf("model %s has %d inputs, expected one", info.Name, len(info.Inputs)), x.Close())
 	}
 	return x, nil
@@ -92,7 +92,7 @@ func (s *sending) at(ctx context.Context, start time.Time, due time.Duration, a 
 	time.Sleep(time.Until(start.Add(due)))
 	sent := time.Now()
 	a.arrived = sent.Sub(start)
-	s.wait.Go(func() { s.f.ask(ctx, s.x, s.x.Models().All()[0], a, sent) })
+	s.wait.Go(func() { s.f.ask(ctx, s.x, s.x.Models().Models()[0], a, sent) })
 	return a.arrived - due
 }
 
@@ -117,7 +117,7 @@ func (f *family) serve(ctx context.Context, plan *formats.Plan, list []arrivals.
 			return nil, err
 		}
 		out.answers[i].row = order[max(0, i-out.lead)]
-		late[i] = send.at(ctx, start, r.At, &out.answers[i])
+		late[i] = send.at(ctx, start, r.ArrivedAt, &out.answers[i])
 	}
 	send.wait.Wait()
 	out.service, out.switches = x.Service(), x.Report().Gears.Switches

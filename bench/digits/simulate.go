@@ -29,19 +29,19 @@ type started struct {
 
 // logService notes the batches that the simulator starts.
 type logService struct {
-	sim.Clocked
+	sim.TickObserver
 	now time.Duration
 	log []started
 }
 
-func (l *logService) Tick(now time.Duration) {
+func (l *logService) ObserveTime(now time.Duration) {
 	l.now = now
-	l.Clocked.Tick(now)
+	l.TickObserver.ObserveTime(now)
 }
 
-func (l *logService) Run(stage, batch int32) time.Duration {
+func (l *logService) RunTime(stage, batch int32) time.Duration {
 	l.log = append(l.log, started{l.now, int(stage), int(batch)})
-	return l.Clocked.Run(stage, batch)
+	return l.TickObserver.RunTime(stage, batch)
 }
 
 // log lists the batches that were run for real.
@@ -116,13 +116,13 @@ func (f *family) replay(ctx context.Context, plan *formats.Plan, run *served, ho
 	cfg := sim.Config{Tables: tables, Policy: pol, Source: arrivals.Slice(list), NoReport: true}
 	recorded := sim.Samples{Runs: run.service.Runs}
 	if how == exactly {
-		recorded.Starts = since(run.service.Starts, list[0].At-run.service.First)
+		recorded.Starts = since(run.service.Starts, list[0].ArrivedAt-run.service.FirstArrival)
 	}
-	service, err := sim.Empirical(tables, recorded, how == drawn, 1)
+	service, err := sim.RecordedService(tables, recorded, how == drawn, 1)
 	if err != nil {
 		return nil, err
 	}
-	log := &logService{Clocked: service.(sim.Clocked)}
+	log := &logService{TickObserver: service.(sim.TickObserver)}
 	switch how {
 	case exactly:
 		cfg.Service, cfg.Egress = log, run.service.Egress
@@ -131,8 +131,8 @@ func (f *family) replay(ctx context.Context, plan *formats.Plan, run *served, ho
 	}
 	var took []time.Duration
 	counted := run.answers[run.lead].arrived - run.answers[0].arrived
-	cfg.Completed = func(heard, answered time.Duration) {
-		if arrived := heard - early[heard]; arrived-(list[0].At-early[list[0].At]) >= counted {
+	cfg.OnCompleted = func(heard, answered time.Duration) {
+		if arrived := heard - early[heard]; arrived-(list[0].ArrivedAt-early[list[0].ArrivedAt]) >= counted {
 			took = append(took, answered-arrived)
 		}
 	}
@@ -167,7 +167,7 @@ func (f *family) heard(run *served, how replay) (list []arrivals.Request, rows [
 	early = map[time.Duration]time.Duration{}
 	if how != exactly {
 		for _, a := range run.answers {
-			list, rows = append(list, arrivals.Request{At: a.arrived - first}), append(rows, a.row)
+			list, rows = append(list, arrivals.Request{ArrivedAt: a.arrived - first}), append(rows, a.row)
 		}
 		return list, rows, early, nil
 	}
@@ -175,17 +175,17 @@ func (f *family) heard(run *served, how replay) (list []arrivals.Request, rows [
 	for _, a := range run.answers {
 		row[a.arrived-first] = a.row
 	}
-	for i, arrived := range run.service.Arrived {
-		at := run.service.First + arrived + run.service.Heard[i]
-		if n := len(list); n > 0 && at <= list[n-1].At {
-			at = list[n-1].At + 1
+	for i, arrived := range run.service.Arrivals {
+		at := run.service.FirstArrival + arrived + run.service.ArrivalDelays[i]
+		if n := len(list); n > 0 && at <= list[n-1].ArrivedAt {
+			at = list[n-1].ArrivedAt + 1
 		}
 		r, ok := row[arrived]
 		if !ok {
 			return nil, nil, nil, fmt.Errorf("the server knows of a request at %v that nobody sent", arrived)
 		}
-		list, rows = append(list, arrivals.Request{At: at}), append(rows, r)
-		early[at] = at - run.service.First - arrived
+		list, rows = append(list, arrivals.Request{ArrivedAt: at}), append(rows, r)
+		early[at] = at - run.service.FirstArrival - arrived
 	}
 	return list, rows, early, nil
 }

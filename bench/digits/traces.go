@@ -99,7 +99,7 @@ func arrive(rates []float64, peak float64, seed uint64) []arrivals.Request {
 				break
 			}
 			at += left / rate
-			out = append(out, arrivals.Request{At: time.Duration((float64(sec) + at) * 1e9)})
+			out = append(out, arrivals.Request{ArrivedAt: time.Duration((float64(sec) + at) * 1e9)})
 		}
 	}
 	return out

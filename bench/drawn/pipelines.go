@@ -114,7 +114,7 @@ func Applications(seed uint64) Problem {
 		name := fmt.Sprint("m", i)
 		model, alone := Model(r, name, cluster, speeds)
 		profile.Models = append(profile.Models, model)
-		application.Modules = append(application.Modules, formats.Module{Name: name, Model: name, After: after})
+		application.Modules = append(application.Modules, formats.Module{Name: name, Model: name, Predecessors: after})
 		before := time.Duration(0)
 		for _, other := range after {
 			before = max(before, took[other])
@@ -124,7 +124,7 @@ func Applications(seed uint64) Problem {
 	}
 	if graph.name == "branch" {
 		chance := 0.2 + 0.6*r.Float64()
-		application.Modules[0].Branches = []formats.Branch{{To: []string{"m1"}, Probability: chance}, {To: []string{"m2"}, Probability: 1 - chance}}
+		application.Modules[0].Branches = []formats.Branch{{Targets: []string{"m1"}, Probability: chance}, {Targets: []string{"m2"}, Probability: 1 - chance}}
 	}
 	times := []float64{3, 5, 8, 12}[r.IntN(4)]
 	application.SLO = document.SLO{Duration: time.Duration(times * float64(longest)).Round(time.Microsecond)}
@@ -171,7 +171,7 @@ func Model(r *rand.Rand, name string, cluster *formats.Cluster, speeds []float64
 				one.Blocks = append(one.Blocks, formats.Latency{WallUS: us})
 				whole += us
 			}
-			one.Whole = &formats.Latency{WallUS: whole}
+			one.WholeModel = &formats.Latency{WallUS: whole}
 			m.Measurements = append(m.Measurements, one)
 		}
 	}

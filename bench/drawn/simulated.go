@@ -25,7 +25,7 @@ func Cascades(seed uint64) Problem {
 		profile.Devices = append(profile.Devices, formats.ProfileDevice{Device: pool.Device})
 	}
 	const samples = 6000
-	records := formats.Records{Samples: samples, Planning: samples}
+	records := formats.Records{Samples: samples, PlanningSamples: samples}
 	models := 2 + r.IntN(3)
 	slowest, whole := 1+4*r.Float64(), 0.0 // ms of one sample, of the smallest model first
 	var family []string
@@ -103,9 +103,9 @@ func Queues(seed uint64) Problem {
 		case 1:
 			c.SLO, c.WaitingSLO = seconds(30+60*r.Float64()), seconds(5+10*r.Float64())
 		case 2:
-			c.SLO, c.Of = seconds(2+6*r.Float64()), formats.OfTTFT
+			c.SLO, c.Figure = seconds(2+6*r.Float64()), formats.FigureTTFT
 		case 3:
-			c.SLO, c.Of, c.WaitingSLO = seconds(0.04+0.04*r.Float64()), formats.OfTPOT, seconds(5+10*r.Float64())
+			c.SLO, c.Figure, c.WaitingSLO = seconds(0.04+0.04*r.Float64()), formats.FigureTPOT, seconds(5+10*r.Float64())
 		}
 		asked.Classes = append(asked.Classes, c)
 	}

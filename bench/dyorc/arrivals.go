@@ -123,11 +123,11 @@ func (t trace) requests(r rates, length time.Duration, seed uint64) []arrivals.R
 			for at := rng.ExpFloat64() / rate; at < 60; at += rng.ExpFloat64() / rate {
 				when := time.Duration((float64(minute)*60 + at) * 1e9)
 				if when < length {
-					list = append(list, arrivals.Request{At: when, Model: int32(m)})
+					list = append(list, arrivals.Request{ArrivedAt: when, Model: int32(m)})
 				}
 			}
 		}
 	}
-	slices.SortStableFunc(list, func(a, b arrivals.Request) int { return int(a.At - b.At) })
+	slices.SortStableFunc(list, func(a, b arrivals.Request) int { return int(a.ArrivedAt - b.ArrivedAt) })
 	return list
 }

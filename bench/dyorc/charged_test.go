@@ -15,7 +15,7 @@ import (
 // A policy whose time passes, alone or in groups behind a balancer, answers every
 // request, and its time is counted.
 func TestChargedAndBalanced(t *testing.T) {
-	opt, err := workflow.Named("dyorc")
+	opt, err := workflow.OptionsByName("dyorc")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,11 +27,11 @@ func TestChargedAndBalanced(t *testing.T) {
 		pol, all := sc.served(tab, fleet, opt)
 		var list []arrivals.Request
 		for i := range 300 {
-			list = append(list, arrivals.Request{At: time.Duration(i) * 160 * time.Millisecond, Model: int32(i % 3), SLO: time.Hour})
+			list = append(list, arrivals.Request{ArrivedAt: time.Duration(i) * 160 * time.Millisecond, Model: int32(i % 3), SLO: time.Hour})
 		}
 		answered := 0
 		_, err := sim.Run(context.Background(), sim.Config{Tables: tab, Policy: pol, Source: arrivals.Slice(list), Verify: true, NoReport: true,
-			Control: &workflows.Control{Draw: workflows.NewApps(1).Draw}, MoveTime: workflows.Move(tab), Completed: func(_, _ time.Duration) { answered++ }})
+			Control: &workflows.Control{Draw: workflows.NewApps(1).Draw}, MoveTime: workflows.Move(tab), OnCompleted: func(_, _ time.Duration) { answered++ }})
 		if err != nil {
 			t.Fatalf("groups of %d: %v", group, err)
 		}

@@ -158,7 +158,7 @@ func (b *bench) accuracyTable() error {
 	var accuracies []float64
 	for m, name := range workflows.Names {
 		var next, whole [3]float64
-		for i, opt := range []predict.Options{{}, {Sampled: true, Seed: 1}, {LastOnly: true}} {
+		for i, opt := range []predict.Options{{}, {Sampled: true, Seed: 1}, {LastTokenOnly: true}} {
 			next[i], whole[i] = accuracy(int32(m), opt, 20_000)
 		}
 		b.line(name, fmt.Sprintf("%.3f", next[0]), fmt.Sprintf("%.3f", next[1]), fmt.Sprintf("%.3f", next[2]), fmt.Sprintf("%.3f", whole[0]), fmt.Sprintf("%.3f", whole[1]), fmt.Sprintf("%.3f", whole[2]))
@@ -188,13 +188,13 @@ func accuracy(model int32, opt predict.Options, requests int) (next, whole float
 			for _, in := range k.Reads {
 				inputs = append(inputs, int32(i)-in)
 			}
-			path = append(path, t.Number(k.Service, k.Work, inputs))
+			path = append(path, t.TokenNumber(k.Service, k.Work, inputs))
 		}
 		known := int(w.Ends[0])
-		c := t.Begin(model, predict.NoFeature)
+		c := t.CursorAtStart(model, predict.NoFeature)
 		for i := 0; i <= len(path); i++ {
 			if i >= known {
-				ahead = t.Ahead(c, 16-i, ahead[:0])
+				ahead = t.PredictTokens(c, 16-i, ahead[:0])
 				if i == known && slices.Equal(ahead, path[i:]) {
 					all++
 				}

@@ -25,7 +25,7 @@ func (sc *scene) withWays(t *policy.Tables) *policy.Tables {
 	if !sc.Prior {
 		return t
 	}
-	flow.WorkflowsOf(t).Ways = workflows.Ways(flow.DrawnRequests, chances)
+	flow.WorkflowTablesOf(t).Paths = workflows.Ways(flow.DrawnRequests, chances)
 	for m := range t.Models {
 		t.Models[m].RPS = sc.Rates.rps[m]
 	}

@@ -36,7 +36,7 @@ type scene struct {
 	// 0: there are none.
 	Scale float64
 	// Session is what the language model keeps of requests.
-	Session flow.Session
+	Session flow.SessionState
 	// Generations has the language models run iteration by iteration, with answers whose
 	// lengths deviate by so much of their mean.
 	Generations bool
@@ -117,7 +117,7 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 	}
 	place := map[time.Duration]int{}
 	for i := range list {
-		place[list[i].At] = i
+		place[list[i].ArrivedAt] = i
 	}
 	var scales []float64
 	var took []float64
@@ -125,7 +125,7 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 	res, err := sim.Run(ctx, sim.Config{
 		Tables: t, Policy: w, Source: arrivals.Slice(list), Duration: length, Verify: x.verify,
 		Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(t), NoReport: true,
-		Completed: func(at, answered time.Duration) {
+		OnCompleted: func(at, answered time.Duration) {
 			if at >= sc.Warmup {
 				took, arrived = append(took, (answered-at).Seconds()), append(arrived, at)
 				scales = append(scales, (answered-at).Seconds()/alone[place[at]])
@@ -140,15 +140,15 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 	}
 	asked := 0
 	for i := range list {
-		if list[i].At >= sc.Warmup {
+		if list[i].ArrivedAt >= sc.Warmup {
 			asked++
 		}
 	}
 	r.InTime /= float64(asked)
 	r.Events, r.Think = res.Events, thought(schedulers, len(list))
 	if s := res.Sessions; s != nil {
-		all := float64(max(1, s.Reused+s.Recomputed))
-		r.Anew, r.Moved = float64(s.Recomputed)/all, float64(s.Moved)/all
+		all := float64(max(1, s.ReusedStates+s.RecomputedStates))
+		r.Anew, r.Moved = float64(s.RecomputedStates)/all, float64(s.MovedStates)/all
 	}
 	r.Bound, r.Offered = unloaded/float64(len(alone)), work/(length.Seconds()*float64(sc.Devices))
 	r.answers(sc, took, scales, arrived)
@@ -156,7 +156,7 @@ func (x *runner) play(ctx context.Context, sc *scene, opt workflow.Options, seed
 	if w.timely != nil {
 		r.Timely = w.timely.saved(sc.Warmup, length).Seconds() / float64(len(took))
 	}
-	if g := res.Generated; g != nil {
+	if g := res.Generation; g != nil {
 		r.generated(g)
 	}
 	r.Resident = w.longest(t, length)
@@ -191,9 +191,9 @@ func (r *outcome) generated(g *sim.GenerationResult) {
 	ran, area, tokens := time.Duration(0), time.Duration(0), int64(0)
 	for i := range g.Models {
 		m := &g.Models[i]
-		ran, area, tokens = ran+m.Ran, area+m.Area, tokens+m.Tokens
+		ran, area, tokens = ran+m.IterationTime, area+m.SequenceTime, tokens+m.AnswerTokens
 	}
-	r.Running, r.Rate = float64(area)/float64(max(1, ran)), float64(tokens)/g.Counted.Seconds()
+	r.Running, r.Rate = float64(area)/float64(max(1, ran)), float64(tokens)/g.CountedTime.Seconds()
 }
 
 // devices takes in what devices did.

@@ -17,10 +17,10 @@ var keepers = []string{"dyorc", "dyorc-keep-state", "dyorc-drop-state"}
 // 13,000 tokens per second; states move at 25 GB/s within a node, 12.5 GB/s across.
 var contexts = []int{1024, 4096}
 
-func sessionOf(tokens int) flow.Session {
+func sessionOf(tokens int) flow.SessionState {
 	bytes := int64(tokens) << 19
 	at := func(perSecond float64, n float64) time.Duration { return time.Duration(n / perSecond * 1e9) }
-	return flow.Session{Bytes: bytes, Recompute: at(13_000, float64(tokens)), Near: at(25e9, float64(bytes)), Far: at(12.5e9, float64(bytes))}
+	return flow.SessionState{Bytes: bytes, Recompute: at(13_000, float64(tokens)), SameNode: at(25e9, float64(bytes)), OtherNode: at(12.5e9, float64(bytes))}
 }
 
 // sessionTable compares rules for states of sessions.

@@ -92,7 +92,7 @@ func (x *runner) run(ctx context.Context, a *ask) (*outcome, error) {
 		return nil, err
 	}
 	var resident [][]int32
-	if opt.Static {
+	if opt.StaticNetworks {
 		of := *a.sc
 		of.Scale, of.Oracle = 0, 0 // its policy knows no deadlines
 		if sc := a.sc; sc.Oracle > 0 {

@@ -142,7 +142,7 @@ func (x *loader) loaded(i int) time.Duration {
 	}
 	x.held[k] = true
 	x.free -= need
-	x.engine = start + x.s.t.Networks[k].Load[0][0]
+	x.engine = start + x.s.t.Networks[k].LoadTimes[0][0]
 	return x.engine
 }
 

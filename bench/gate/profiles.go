@@ -95,7 +95,7 @@ func add(path string, more []string) error {
 
 // slower is a profile in which a model (-1: every one) takes longer by a factor.
 func slower(p *formats.Profile, model int, factor float64) *formats.Profile {
-	scaled := func(l *formats.Latency) { *l = l.Times(factor, factor) }
+	scaled := func(l *formats.Latency) { *l = l.Scaled(factor, factor) }
 	return p.WithTimes(func(m int, _ *formats.Measurement) func(*formats.Latency) {
 		if model >= 0 && m != model {
 			return nil

@@ -32,7 +32,7 @@ func why(r *check.Result) (out []string) {
 	}
 	for i := range r.Metrics {
 		if c := &r.Metrics[i]; c.Failed {
-			out = append(out, c.Failure())
+			out = append(out, c.FailureText())
 		}
 	}
 	return out
@@ -119,8 +119,8 @@ func spread(list []*formats.Profile) float64 {
 			var logs []float64
 			mean := 0.0
 			for _, p := range list {
-				if ms := p.Models[m].Measurements; i < len(ms) && ms[i].Whole != nil {
-					logs = append(logs, math.Log(float64(ms[i].Whole.WallUS)))
+				if ms := p.Models[m].Measurements; i < len(ms) && ms[i].WholeModel != nil {
+					logs = append(logs, math.Log(float64(ms[i].WholeModel.WallUS)))
 					mean += logs[len(logs)-1]
 				}
 			}

@@ -46,7 +46,7 @@ func (b *bench) fresh(f *published.Family, t *table.Table) error {
 				return nil, err
 			}
 			out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
-			if _, inf := errors.AsType[*gear.Infeasible](err); inf {
+			if _, inf := errors.AsType[*gear.InfeasibleError](err); inf {
 				return &fresher{}, nil
 			}
 			if err != nil {
@@ -56,7 +56,7 @@ func (b *bench) fresh(f *published.Family, t *table.Table) error {
 			for r := range out.Gears {
 				failed, late, worst := 0, 0, 0.0
 				for k := range b.trials {
-					trial, err := out.Again(ctx, r, uint64(1_000_000*d+1000*r+k))
+					trial, err := out.RetryGear(ctx, r, uint64(1_000_000*d+1000*r+k))
 					if err != nil {
 						return nil, err
 					}

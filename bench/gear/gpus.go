@@ -20,7 +20,7 @@ func (b *runs) leastSingle(f *published.Family, slo time.Duration, on []stream, 
 		return nil, err
 	}
 	for m := range prob.Models {
-		if !reaches(baseline.Single(prob, m), targets[0]) || prob.Models[m].Times[0] > slo || prob.Kinds[0].Memory > 0 && prob.Models[m].On[0].Memory > prob.Kinds[0].Memory {
+		if !reaches(baseline.Single(prob, m), targets[0]) || prob.Models[m].FastestTimes[0] > slo || prob.Kinds[0].Memory > 0 && prob.Models[m].Variants[0].Memory > prob.Kinds[0].Memory {
 			continue
 		}
 		accuracy := make([]float64, most+1)

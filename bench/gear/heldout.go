@@ -52,14 +52,14 @@ func (b *bench) heldout(f *published.Family, t *table.Table) error {
 					return nil, err
 				}
 				out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
-				if _, inf := errors.AsType[*gear.Infeasible](err); inf {
+				if _, inf := errors.AsType[*gear.InfeasibleError](err); inf {
 					return &drawnPlan{}, nil
 				}
 				if err != nil {
 					return nil, err
 				}
-				h, ok := out.HeldOut()
-				return &drawnPlan{ok, out.Accuracy, h.Accuracy, h.Low, h.High, p.Planned.N, p.HeldOut.N}, nil
+				h, ok := out.HeldOutAccuracy()
+				return &drawnPlan{ok, out.Accuracy, h.Accuracy, h.Low, h.High, p.PlanningSamples.N, p.HeldOutSamples.N}, nil
 			}, func(v *drawnPlan) string { return fmt.Sprintf("planned %.4f, held out %.4f", v.Planned, v.HeldOut) })
 			if err != nil {
 				return err

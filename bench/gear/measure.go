@@ -258,7 +258,7 @@ type plan struct {
 
 // fingerprint is a short hash of what a system does.
 func fingerprint(t *policy.Tables) (string, error) {
-	text, err := json.Marshal([]any{t.Models, t.Pipelines, t.Stages, t.StageDevices, policygear.Of(t).Gears})
+	text, err := json.Marshal([]any{t.Models, t.Pipelines, t.Stages, t.StageDevices, policygear.TablesOf(t).Gears})
 	if err != nil {
 		return "", fmt.Errorf("telling plans apart: %w", err)
 	}
@@ -271,7 +271,7 @@ func fingerprint(t *policy.Tables) (string, error) {
 func (b *runs) planned(p place, name string, problem func() (*gear.Problem, error)) (*plan, error) {
 	return b.plannedBy(p, name, problem, func(ctx context.Context, p *gear.Problem) (*gear.Outcome, error) {
 		out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
-		if _, none := errors.AsType[*gear.Infeasible](err); none {
+		if _, none := errors.AsType[*gear.InfeasibleError](err); none {
 			return nil, nil
 		}
 		return out, err
@@ -297,7 +297,7 @@ func (b *runs) plannedBy(p place, name string, problem func() (*gear.Problem, er
 			made.Models[0].SLO = out.Problem.SLO
 		}
 		short, err := fingerprint(made)
-		return &plan{OK: true, Accuracy: out.Accuracy, Bound: out.Bound, Simulations: out.Runs, Tables: short}, err
+		return &plan{OK: true, Accuracy: out.Accuracy, Bound: out.Bound, Simulations: out.RunCount, Tables: short}, err
 	}
 	v, err := memo(b, fmt.Sprintf("%s/%v/plan", p, name), perPlan, func() *plan { return &plan{OK: true} }, solve,
 		func(v *plan) string { return fmt.Sprintf("planned accuracy %.4f, bound %.4f", v.Accuracy, v.Bound) })
@@ -327,7 +327,7 @@ func (b *runs) measured(p place) (*gear.Problem, error) {
 	if err != nil {
 		return nil, err
 	}
-	prob.Either, prob.Measured = true, p.f.Rates
+	prob.ScopeUnspecified, prob.MeasuredRates = true, p.f.Rates
 	return prob, nil
 }
 
@@ -344,7 +344,7 @@ func (b *runs) overall(p place) (*plan, error) {
 		if err != nil {
 			return nil, err
 		}
-		prob.Overall, prob.Measured = true, p.f.Rates
+		prob.OverRequests, prob.MeasuredRates = true, p.f.Rates
 		return prob, nil
 	})
 	if err != nil || !v.OK {
@@ -386,7 +386,7 @@ func (b *runs) tuned(p place, on []stream, tune tuner) (*baseline.Tuned, error) 
 		return nil, err
 	}
 	t, err := tune(b, p, prob, b.runner(p, on))
-	if _, inf := errors.AsType[*gear.Infeasible](err); inf {
+	if _, inf := errors.AsType[*gear.InfeasibleError](err); inf {
 		return nil, nil
 	}
 	return t, err

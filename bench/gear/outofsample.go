@@ -100,9 +100,9 @@ func (b *runs) onOthers(make func(place) (*plan, error)) func(place) (*plan, err
 			if err != nil {
 				return nil, err
 			}
-			changed, own := *t, *policygear.Of(t)
-			own.Records = policygear.Records{Samples: prob.HeldOut.N, Levels: prob.HeldOut.Levels, Correct: prob.HeldOut.Correct}
-			changed.Own = &own
+			changed, own := *t, *policygear.TablesOf(t)
+			own.Records = policygear.SampleRecords{Samples: prob.HeldOutSamples.N, Levels: prob.HeldOutSamples.Levels, Correct: prob.HeldOutSamples.Correct}
+			changed.KindTables = &own
 			return &changed, nil
 		}}
 		return &out, nil

@@ -180,7 +180,7 @@ func (b *bench) planningTime(f *published.Family, t *table.Table) error {
 				if err != nil {
 					return nil, err
 				}
-				return &timed{cputime.Used().Seconds() - before, out.Runs, out.Accuracy}, nil
+				return &timed{cputime.Used().Seconds() - before, out.RunCount, out.Accuracy}, nil
 			}, func(v *timed) string { return fmt.Sprintf("%.2f s", v.CPU) })
 			if err != nil {
 				return err
@@ -229,13 +229,13 @@ func (b *bench) goals(f *published.Family, t *table.Table) error {
 			name, over string
 			set        func(*gear.Problem)
 		}
-		list := []goal{{"accuracy", "ranges", func(*gear.Problem) {}}, {"accuracy", "requests", func(p *gear.Problem) { p.Overall, p.Measured = true, f.Rates }}}
+		list := []goal{{"accuracy", "ranges", func(*gear.Problem) {}}, {"accuracy", "requests", func(p *gear.Problem) { p.OverRequests, p.MeasuredRates = true, f.Rates }}}
 		for _, target := range c.targets {
 			list = append(list,
-				goal{fmt.Sprintf("latency for %g", target), "ranges", func(p *gear.Problem) { p.SLO, p.Target = 0, target }},
-				goal{fmt.Sprintf("devices for %g", target), "ranges", func(p *gear.Problem) { p.Target, p.Kinds[0].Devices = target, c.devices+4 }},
+				goal{fmt.Sprintf("latency for %g", target), "ranges", func(p *gear.Problem) { p.SLO, p.TargetAccuracy = 0, target }},
+				goal{fmt.Sprintf("devices for %g", target), "ranges", func(p *gear.Problem) { p.TargetAccuracy, p.Kinds[0].Devices = target, c.devices+4 }},
 				goal{fmt.Sprintf("devices for %g", target), "requests", func(p *gear.Problem) {
-					p.Target, p.Kinds[0].Devices, p.Overall, p.Measured = target, c.devices+4, true, f.Rates
+					p.TargetAccuracy, p.Kinds[0].Devices, p.OverRequests, p.MeasuredRates = target, c.devices+4, true, f.Rates
 				}})
 		}
 		for _, g := range list {
@@ -250,7 +250,7 @@ func (b *bench) goals(f *published.Family, t *table.Table) error {
 					before := cputime.Used().Seconds()
 					out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
 					v.CPU = append(v.CPU, cputime.Used().Seconds()-before)
-					if _, inf := errors.AsType[*gear.Infeasible](err); inf {
+					if _, inf := errors.AsType[*gear.InfeasibleError](err); inf {
 						return v, nil
 					}
 					if err != nil {
@@ -259,7 +259,7 @@ func (b *bench) goals(f *published.Family, t *table.Table) error {
 					if v.OK, v.Value, v.Bound = true, out.Value, out.ValueBound; g.name == "accuracy" {
 						v.Bound, v.Gap = out.Bound, out.Bound-out.Accuracy // of mixtures, whatever the SLO is over
 					}
-					v.Accuracy, v.Simulations, v.Tried = out.Accuracy, float64(out.Runs), out.TriedBound
+					v.Accuracy, v.Simulations, v.Tried = out.Accuracy, float64(out.RunCount), out.TrialBound
 				}
 				return v, nil
 			}, func(v *reachedGoal) string { return fmt.Sprintf("%v s", v.CPU) })
@@ -371,7 +371,7 @@ func evenSplit(v *plan) *plan {
 		if err != nil {
 			return nil, err
 		}
-		own := policygear.Of(t)
+		own := policygear.TablesOf(t)
 		if own == nil {
 			return nil, errors.New("tables without gears")
 		}
@@ -380,15 +380,15 @@ func evenSplit(v *plan) *plan {
 		for g := range gears.Gears {
 			stages := slices.Clone(gears.Gears[g].Stages)
 			for k := range stages {
-				split := make([]float64, len(stages[k].Split))
+				split := make([]float64, len(stages[k].ReplicaShares))
 				for i := range split {
 					split[i] = 1 / float64(len(split))
 				}
-				stages[k].Split = split
+				stages[k].ReplicaShares = split
 			}
 			gears.Gears[g].Stages = stages
 		}
-		changed.Own = &gears
+		changed.KindTables = &gears
 		return &changed, nil
 	}}
 	return &out

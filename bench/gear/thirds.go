@@ -46,10 +46,10 @@ func judgedOn(ctx context.Context, f *published.Family, dir string, draw uint64,
 	}
 	samples := regrade(third, f.ModelNames(), p.Thresholds)
 	if !heldOut {
-		p.HeldOut = nil
+		p.HeldOutSamples = nil
 	}
 	out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: planSeed})
-	if _, none := errors.AsType[*gear.Infeasible](err); none {
+	if _, none := errors.AsType[*gear.InfeasibleError](err); none {
 		return &judgedPlan{}, nil
 	}
 	if err != nil {
@@ -57,10 +57,10 @@ func judgedOn(ctx context.Context, f *published.Family, dir string, draw uint64,
 	}
 	v := &judgedPlan{OK: true, Accuracy: out.Accuracy}
 	for r := range out.Gears {
-		if t := &out.Gears[r].Trial; float64(max(t.Latency, t.HeldOut)) < nearSLO*float64(f.SLO) {
+		if t := &out.Gears[r].Trial; float64(max(t.Latency, t.HeldOutLatency)) < nearSLO*float64(f.SLO) {
 			continue
 		}
-		trial, err := gear.AgainOn(ctx, out, samples, r, uint64(1_000_000*devices+1000*r))
+		trial, err := gear.RetryGearOn(ctx, out, samples, r, uint64(1_000_000*devices+1000*r))
 		if err != nil {
 			return nil, err
 		}
@@ -145,7 +145,7 @@ func (j *judgedPlans) figure(draws int) figures.Figure {
 func regrade(r *formats.Records, family []string, thresholds [][]float64) *gear.Samples {
 	s := &gear.Samples{N: r.Samples}
 	for k, name := range family {
-		m := r.Find(name)
+		m := r.FindModel(name)
 		levels, correct := make([]uint8, r.Samples), make([]bool, r.Samples)
 		for i, c := range m.Certainty[:r.Samples] {
 			for l, t := range thresholds[k] {

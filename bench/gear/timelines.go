@@ -61,7 +61,7 @@ func (b *bench) accuracySLO(f *published.Family, t *table.Table) error {
 			if err != nil {
 				return nil, err
 			}
-			prob.SLO, prob.Target = 0, s.accuracySLO
+			prob.SLO, prob.TargetAccuracy = 0, s.accuracySLO
 			return prob, nil
 		})
 	})

@@ -113,12 +113,12 @@ func graphs(ctx context.Context, c *check, r *StepResult) error {
 	for _, m := range a.Models {
 		for _, s := range m.Measurements {
 			g := find(b, m.Model, s.Device, s.Share, s.Batch)
-			if g == nil || s.Whole == nil || g.Whole == nil {
+			if g == nil || s.WholeModel == nil || g.WholeModel == nil {
 				continue
 			}
 			x, y := sum(s.Blocks), sum(g.Blocks)
-			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprint(s.Batch), micros(s.Whole.WallUS), micros(x), fmt.Sprintf("%.3f", float64(x)/float64(s.Whole.WallUS)),
-				micros(g.Whole.WallUS), micros(y), fmt.Sprintf("%.3f", float64(y)/float64(g.Whole.WallUS)), fmt.Sprintf("%.2fx", float64(s.Whole.WallUS)/float64(g.Whole.WallUS))})
+			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprint(s.Batch), micros(s.WholeModel.WallUS), micros(x), fmt.Sprintf("%.3f", float64(x)/float64(s.WholeModel.WallUS)),
+				micros(g.WholeModel.WallUS), micros(y), fmt.Sprintf("%.3f", float64(y)/float64(g.WholeModel.WallUS)), fmt.Sprintf("%.2fx", float64(s.WholeModel.WallUS)/float64(g.WholeModel.WallUS))})
 		}
 	}
 	r.Tables = append(r.Tables, t)
@@ -152,10 +152,10 @@ func half(ctx context.Context, c *check, r *StepResult) error {
 	for _, m := range b.Models {
 		for _, s := range m.Measurements {
 			f := find(a, m.Model, s.Device, s.Share, s.Batch)
-			if f == nil || f.Whole == nil || s.Whole == nil || m.FP16 == nil {
+			if f == nil || f.WholeModel == nil || s.WholeModel == nil || m.FP16 == nil {
 				continue
 			}
-			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprint(s.Batch), micros(f.Whole.WallUS), micros(s.Whole.WallUS), fmt.Sprintf("%.2fx", float64(f.Whole.WallUS)/float64(s.Whole.WallUS)),
+			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprint(s.Batch), micros(f.WholeModel.WallUS), micros(s.WholeModel.WallUS), fmt.Sprintf("%.2fx", float64(f.WholeModel.WallUS)/float64(s.WholeModel.WallUS)),
 				fmt.Sprintf("%.0f %% of %d", 100*m.FP16.Top1Agreement, m.FP16.Samples), fmt.Sprintf("%.2g", m.FP16.MaxAbsDiff)})
 		}
 	}
@@ -183,7 +183,7 @@ func roofline(_ context.Context, c *check, r *StepResult) error {
 	if err != nil {
 		return fmt.Errorf("the step needs the profile of step profile: %w", err)
 	}
-	rows := profiler.Roofline(p)
+	rows := profiler.RooflineRows(p)
 	if len(rows) == 0 {
 		return errors.New("the profile holds no ceilings of the device, or no work of the blocks")
 	}
@@ -214,9 +214,9 @@ func roofline(_ context.Context, c *check, r *StepResult) error {
 			continue
 		}
 		a.lo, a.hi = min(a.lo, x.Fraction), max(a.hi, x.Fraction)
-		if x.Far != "" {
+		if x.Reason != "" {
 			a.far++
-			a.launch += count(x.Far == "launch")
+			a.launch += count(x.Reason == "launch")
 		}
 	}
 	for _, k := range order {

@@ -57,7 +57,7 @@ func (c *check) model(ctx context.Context, name string) (path string, sub *engin
 	if err != nil {
 		return "", nil, err
 	}
-	sub, err = chain.Whole().Slice(0, 1, graph.SliceOptions{})
+	sub, err = chain.WholeModel().Slice(0, 1, graph.SliceOptions{})
 	return paths[0], sub, err
 }
 
@@ -68,12 +68,12 @@ func (c *device) logits(ctx context.Context, path string) (*engine.Submodel, err
 	if err != nil {
 		return nil, err
 	}
-	sub, err := chain.Whole().Slice(0, 1, graph.SliceOptions{Extra: chain.Model.Logits()[:1]})
+	sub, err := chain.WholeModel().Slice(0, 1, graph.SliceOptions{Extra: chain.Model.Logits()[:1]})
 	if err != nil {
 		return nil, err
 	}
 	if n := len(sub.Outputs); n > 1 && len(sub.Outputs[n-1].Shape) == 0 { // its shape is not known
-		return chain.Whole().Slice(0, 1, graph.SliceOptions{})
+		return chain.WholeModel().Slice(0, 1, graph.SliceOptions{})
 	}
 	return sub, nil
 }

@@ -237,7 +237,7 @@ func (c *check) oneStage(name, path string, sub *engine.Submodel, batch int, inf
 			Model: name, SHA256: sum, NumBlocks: 1,
 			Pipelines: []formats.Pipeline{{Batch: batch, RPS: rate, LatencyUS: times[batch-1], Stages: []formats.Stage{{
 				Blocks: [2]int{0, 1}, Device: c.kind(), Share: 1, Replicas: 1, GPUs: 1, RPS: rate, InferUS: times,
-				Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: 1}},
+				Placement: []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: 1}},
 			}}}}}},
 		Section: &formats.PoolPlan{Models: []formats.Served{{Model: name, SLOUS: us(slo), Percentile: "p99", Weight: 1, RPS: rate}}},
 		Policy:  formats.PolicySpec{Name: "reserve", Params: map[string]float64{"guard_us": float64(slo/time.Microsecond) / 5}},

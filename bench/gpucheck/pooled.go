@@ -169,7 +169,7 @@ func (c *check) onlyShare(file, to, name string, share int) (slo string, err err
 		return "", err
 	}
 	one := find(p, name, c.kind(), 1, 1)
-	if one == nil || one.Whole == nil {
+	if one == nil || one.WholeModel == nil {
 		return "", fmt.Errorf("%s has no measurement of %s at batch 1", file, name)
 	}
 	for i := range p.Models {
@@ -177,7 +177,7 @@ func (c *check) onlyShare(file, to, name string, share int) (slo string, err err
 		m.Measurements = slices.DeleteFunc(m.Measurements, func(s formats.Measurement) bool { return s.Share != share })
 	}
 	_, err = document.WriteFile(to, p, document.Force(true))
-	return fmt.Sprintf("%dus", 20*one.Whole.WallUS.D().Microseconds()), err
+	return fmt.Sprintf("%dus", 20*one.WholeModel.WallUS.D().Microseconds()), err
 }
 
 // transferTable tells by which tiers tensors went.

@@ -39,7 +39,7 @@ func profileOnce(ctx context.Context, c *check, r *StepResult) error {
 		}
 		state := ""
 		if s := p.Devices[0].State; s != nil {
-			state = fmt.Sprintf("%.0f W (most %.0f), %d MHz (least %d), %d C, clocks lowered in %.0f %% of readings", s.WattsMedian, s.WattsMax, s.ClockMHzMedian, s.ClockMHzMin, s.CelsiusMax, 100*s.Throttled)
+			state = fmt.Sprintf("%.0f W (most %.0f), %d MHz (least %d), %d C, clocks lowered in %.0f %% of readings", s.WattsMedian, s.WattsMax, s.ClockMHzMedian, s.ClockMHzMin, s.CelsiusMax, 100*s.ThrottledShare)
 		}
 		t := r.table(what, "model", "batches", "blocks", "seconds", "device state")
 		t.Rows = append(t.Rows, []string{name, fmt.Sprint(len(c.batches())), fmt.Sprint(c.blocks()), fmt.Sprintf("%.1f", took.Seconds()), state})
@@ -65,11 +65,11 @@ func additivity(p *formats.Profile, title string) Table {
 	t := Table{Title: title, Header: []string{"model", "share", "batch", "whole us", "half width", "p99 us", "host us", "chain us", "chain/whole"}}
 	for _, m := range p.Models {
 		for _, s := range m.Measurements {
-			if s.Whole == nil {
+			if s.WholeModel == nil {
 				continue
 			}
 			chain := sum(s.Blocks)
-			w := *s.Whole
+			w := *s.WholeModel
 			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprintf("1/%d", s.Share), fmt.Sprint(s.Batch), micros(w.WallUS), fmt.Sprintf("%.1f %%", 100*float64(w.HalfWidthUS)/float64(w.WallUS)),
 				micros(w.P99US), micros(w.HostUS), micros(chain), fmt.Sprintf("%.3f", float64(chain)/float64(w.WallUS))})
 		}

@@ -140,7 +140,7 @@ func (c *check) asServed(ctx context.Context, r *StepResult, from, to, name stri
 			if c.rehearsal() {
 				continue // a CPU copies nothing, and its profile counts CPU time
 			}
-			for _, l := range []*formats.Latency{&s.Blocks[0], s.Whole} {
+			for _, l := range []*formats.Latency{&s.Blocks[0], s.WholeModel} {
 				if l == nil {
 					continue
 				}
@@ -164,7 +164,7 @@ func planTable(p *formats.Plan) Table {
 			for _, s := range pl.Stages {
 				stages = append(stages, fmt.Sprintf("[%d,%d) on %d of 1/%d %s", s.Blocks[0], s.Blocks[1], s.Replicas, s.Share, s.Device))
 			}
-			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprintf("%.1f", pl.RPS), fmt.Sprint(pl.Batch), strings.Join(stages, ", "), fmt.Sprintf("%.1f", p.Promised(i).SLOUS.D().Seconds()*1e3)})
+			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprintf("%.1f", pl.RPS), fmt.Sprint(pl.Batch), strings.Join(stages, ", "), fmt.Sprintf("%.1f", p.PromiseFor(i).SLOUS.D().Seconds()*1e3)})
 		}
 	}
 	return t

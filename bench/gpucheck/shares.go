@@ -37,12 +37,12 @@ func shares(ctx context.Context, c *check, r *StepResult) error {
 	for _, m := range p.Models {
 		for _, s := range m.Measurements {
 			one := find(p, m.Model, s.Device, 1, s.Batch)
-			if s.Whole == nil || one == nil || one.Whole == nil || (s.Batch != 1 && s.Batch != 8) {
+			if s.WholeModel == nil || one == nil || one.WholeModel == nil || (s.Batch != 1 && s.Batch != 8) {
 				continue
 			}
-			ratio := float64(s.Whole.WallUS) / float64(one.Whole.WallUS)
-			rate := float64(s.Share*s.Batch) / s.Whole.WallUS.D().Seconds()
-			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprint(s.Batch), fmt.Sprintf("1/%d", s.Share), micros(s.Whole.WallUS), fmt.Sprintf("%.2f", ratio), fmt.Sprintf("%.0f", rate), fmt.Sprintf("%.2f", float64(s.Share)/ratio)})
+			ratio := float64(s.WholeModel.WallUS) / float64(one.WholeModel.WallUS)
+			rate := float64(s.Share*s.Batch) / s.WholeModel.WallUS.D().Seconds()
+			t.Rows = append(t.Rows, []string{m.Model, fmt.Sprint(s.Batch), fmt.Sprintf("1/%d", s.Share), micros(s.WholeModel.WallUS), fmt.Sprintf("%.2f", ratio), fmt.Sprintf("%.0f", rate), fmt.Sprintf("%.2f", float64(s.Share)/ratio)})
 		}
 	}
 	r.Tables = append(r.Tables, t)
@@ -78,7 +78,7 @@ func (c *check) rehearseShares(ctx context.Context, r *StepResult) error {
 	if err != nil {
 		return err
 	}
-	both, err := profiler.Together(runs)(5)
+	both, err := profiler.RunTogether(runs)(5)
 	if err != nil {
 		return err
 	}

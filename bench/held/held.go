@@ -31,7 +31,7 @@ const step = 0.0025
 // Rate returns the highest rps per weight that a plan holds.
 func (h *Tester) Rate(ctx context.Context, plan *formats.Plan) (float64, error) {
 	lo, hi, at := 0.0, math.Inf(1), plan.Objective.Value
-	if c := plan.Certified; c != nil && c.LoadFactor > 0 {
+	if c := plan.Certificate; c != nil && c.LoadFactor > 0 {
 		at *= c.LoadFactor
 	}
 	width := 0.02
@@ -63,7 +63,7 @@ func (h *Tester) Rate(ctx context.Context, plan *formats.Plan) (float64, error) 
 // rps.
 func (h *Tester) misses(ctx context.Context, plan *formats.Plan, perWeight float64) (float64, error) {
 	var rates []float64
-	for _, served := range plan.Served() {
+	for _, served := range plan.ServedModels() {
 		rates = append(rates, perWeight*max(served.Weight, 1e-9))
 	}
 	return h.missed(ctx, plan, rates)
@@ -73,7 +73,7 @@ func (h *Tester) misses(ctx context.Context, plan *formats.Plan, perWeight float
 // that is missing.
 func (h *Tester) MissedAsStated(ctx context.Context, plan *formats.Plan) (float64, error) {
 	var rates []float64
-	for _, served := range plan.Served() {
+	for _, served := range plan.ServedModels() {
 		rates = append(rates, served.RPS)
 	}
 	return h.missed(ctx, plan, rates)
@@ -109,13 +109,13 @@ func (h *Tester) missed(ctx context.Context, plan *formats.Plan, rates []float64
 	if plan.Objective.Name == "goodput" {
 		goodput := 0.0
 		for i, rps := range rates {
-			goodput += rps * stat.Mean(runs.Attained(i), nil)
+			goodput += rps * stat.Mean(runs.AttainmentPerRun(i), nil)
 		}
 		return 1 - goodput/plan.Objective.Value, nil
 	}
-	worst, shares := math.Inf(-1), plan.Shares()
-	for _, pooled := range plan.Pooled() {
-		worst = max(worst, shares[pooled[0]]-stat.Mean(runs.Attained(pooled...), nil))
+	worst, shares := math.Inf(-1), plan.AttainmentShares()
+	for _, pooled := range plan.AttainmentGroups() {
+		worst = max(worst, shares[pooled[0]]-stat.Mean(runs.AttainmentPerRun(pooled...), nil))
 	}
 	return worst, nil
 }

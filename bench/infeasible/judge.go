@@ -50,7 +50,7 @@ func judge(ctx context.Context, x *instance) *verdict {
 		return v
 	}
 	v.Told = append(v.Told, inf.Constraint)
-	for _, f := range inf.Further {
+	for _, f := range inf.OtherCauses {
 		v.Told = append(v.Told, f.Constraint)
 	}
 	dropped := x.again()
@@ -60,11 +60,11 @@ func judge(ctx context.Context, x *instance) *verdict {
 	if err := solve(ctx, dropped.in, dropped.opt); err != nil {
 		v.fail("without %s there is no plan either: %v", strings.Join(v.Told, ", "), err)
 	}
-	all := inf.Or
+	all := inf.Alternatives
 	if inf.Nearest.String() == "" || inf.Nearest.NotSolved {
 		v.fail("nothing is nearest: %v", inf)
 	} else {
-		all = append([]kind.Nearest{inf.Nearest}, all...)
+		all = append([]kind.NearestFeasible{inf.Nearest}, all...)
 	}
 	for i := range all {
 		v.Near++
@@ -75,14 +75,14 @@ func judge(ctx context.Context, x *instance) *verdict {
 
 // nearest holds that something is feasible, and that a hundredth less is not: of
 // each of its parts by itself.
-func (v *verdict) nearest(ctx context.Context, x *instance, inf *planner.InfeasibleError, near *kind.Nearest) {
+func (v *verdict) nearest(ctx context.Context, x *instance, inf *planner.InfeasibleError, near *kind.NearestFeasible) {
 	at := x.again()
 	at.take(near, inf.Model, 1, 1)
 	if err := solve(ctx, at.in, at.opt); err != nil {
 		v.fail("nearest %s: %v", near, err)
 		return
 	}
-	nearer := func(what string, near *kind.Nearest, slo, load float64) {
+	nearer := func(what string, near *kind.NearestFeasible, slo, load float64) {
 		c := x.again()
 		c.take(near, inf.Model, slo, load)
 		if err := solve(ctx, c.in, c.opt); err == nil {
@@ -117,7 +117,7 @@ const anyPlan = 0.95
 // again is an instance that may be changed, of which only the verdict is asked.
 func (x *instance) again() *instance {
 	c := *x
-	c.opt.NearestUntold = true
+	c.opt.SkipNearest = true
 	if strings.HasPrefix(x.name, "pool ") {
 		c.opt.Set("gap", anyPlan)
 	}
@@ -163,7 +163,7 @@ func (x *instance) drop(cause string) {
 
 // take does what is nearest as a person would, with SLOs shorter and rates higher by
 // factors.
-func (x *instance) take(near *kind.Nearest, model string, tighter, load float64) {
+func (x *instance) take(near *kind.NearestFeasible, model string, tighter, load float64) {
 	less := func(us float64) document.SLO {
 		return document.SLO{Duration: time.Duration(us/tighter) * time.Microsecond}
 	}

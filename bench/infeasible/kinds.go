@@ -65,7 +65,7 @@ func gear(r *rand.Rand) *instance {
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "T4"}}}
 	c := &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "T4", Count: 1 + r.IntN(4)}}}
 	const samples = 1500
-	rec := formats.Records{Samples: samples, Planning: samples}
+	rec := formats.Records{Samples: samples, PlanningSamples: samples}
 	family := []string{"small", "middle", "large"}
 	for k, name := range family {
 		m := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all", WeightBytes: 1000}}}

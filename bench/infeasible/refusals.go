@@ -22,7 +22,7 @@ import (
 type refusal struct {
 	seed         uint64
 	name         string
-	near         kind.Nearest
+	near         kind.NearestFeasible
 	cut          string
 	no, solution float64 // seconds of CPU: of the answer, and of solving what is nearest
 }
@@ -64,7 +64,7 @@ func overloaded(r *rand.Rand) *instance {
 		case 0:
 			k.WaitingSLO = seconds(between(r, 5, 15))
 		case 1:
-			k.SLO, k.Of = seconds(between(r, 2, 8)), formats.OfTTFT
+			k.SLO, k.Figure = seconds(between(r, 2, 8)), formats.FigureTTFT
 		}
 		offered += k.RPS
 		l.Classes = append(l.Classes, k)
@@ -72,7 +72,7 @@ func overloaded(r *rand.Rand) *instance {
 	load, way := between(r, 1.2, 5), one(r, "rates", "rates", "rates", "slo")
 	if way == "slo" {
 		load = 0.5
-		l.Classes[0].SLO, l.Classes[0].Of = seconds(between(r, 0.2, 2)), ""
+		l.Classes[0].SLO, l.Classes[0].Figure = seconds(between(r, 0.2, 2)), ""
 	}
 	for i := range l.Classes {
 		l.Classes[i].RPS *= load * does / offered

@@ -52,7 +52,7 @@ func measured(r *rand.Rand, name string, kinds []string, blocks int, memory int6
 		speed := between(r, 0.7, 1.4) * float64(1+k)
 		for _, batch := range batches {
 			whole := speed * (fixed + each*float64(batch))
-			me := formats.Measurement{Device: kind, Share: 1, Batch: batch, MemoryBytes: memory, Whole: &formats.Latency{WallUS: micros(whole)}}
+			me := formats.Measurement{Device: kind, Share: 1, Batch: batch, MemoryBytes: memory, WholeModel: &formats.Latency{WallUS: micros(whole)}}
 			for _, part := range parts {
 				me.Blocks = append(me.Blocks, formats.Latency{WallUS: micros(whole * part / sum)})
 			}

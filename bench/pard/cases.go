@@ -115,7 +115,7 @@ func (b *bench) cells(part string, seed uint64, more []string) ([]work, error) {
 				noisy, lost, late, later := b.job(p, t, false), b.job(p, t, false), b.job(p, t, false), b.job(p, t, false)
 				noisy.noise, late.wrong, later.wrong = .1, 1.2, 1.5
 				// A worker of the module with most of them, while the load is highest.
-				lost.fault = []sim.Fault{{At: 1050 * time.Second, Device: 0}, {At: 1080 * time.Second, Device: 0, Up: true}}
+				lost.fault = []sim.Fault{{At: 1050 * time.Second, Device: 0}, {At: 1080 * time.Second, Device: 0, ComesBack: true}}
 				add("trouble/lv-tweet-noise-0.1", t.name, noisy, list...)
 				add("trouble/lv-tweet-worker-lost-30s", t.name, lost, list...)
 				add("trouble/lv-tweet-profiles-wrong-1.2", t.name, late, list...)

@@ -73,9 +73,9 @@ type slow struct {
 	factor float64
 }
 
-// Run implements sim.Service.
-func (s slow) Run(stage, batch int32) time.Duration {
-	return time.Duration(s.factor * float64(s.Service.Run(stage, batch)))
+// RunTime implements sim.Service.
+func (s slow) RunTime(stage, batch int32) time.Duration {
+	return time.Duration(s.factor * float64(s.Service.RunTime(stage, batch)))
 }
 
 // spec is a policy of a table by its name: a policy of the plan, with parameters
@@ -134,11 +134,11 @@ func (j *job) run(ctx context.Context, policy formats.PolicySpec, seed uint64) (
 	if err != nil {
 		return nil, err
 	}
-	cfg := sim.Config{Tables: t, Policy: pol, Source: newPoisson(j.rates, seed), Control: policies.Control(t), NoReport: true, Faults: j.fault,
+	cfg := sim.Config{Tables: t, Policy: pol, Source: newPoisson(j.rates, seed), Control: policies.NewControl(t), NoReport: true, Faults: j.fault,
 		Duration: time.Duration(len(j.rates)) * time.Second}
 	if j.spans != nil {
 		j.spans.Policy = pol
-		cfg.Policy, cfg.Completed = j.spans, j.spans.completed
+		cfg.Policy, cfg.OnCompleted = j.spans, j.spans.completed
 	}
 	if j.pipe.stages[0].ways != nil {
 		f := newForks(cfg.Source, j.pipe, seed)
@@ -148,10 +148,10 @@ func (j *job) run(ctx context.Context, policy formats.PolicySpec, seed uint64) (
 		}
 	}
 	if j.noise > 0 {
-		cfg.Service = sim.Jitter(t, sim.Lognormal, j.noise, seed)
+		cfg.Service = sim.JitterService(t, sim.Lognormal, j.noise, seed)
 	}
 	if j.wrong > 0 {
-		cfg.Service = slow{sim.Exact(t), j.wrong}
+		cfg.Service = slow{sim.ExactService(t), j.wrong}
 	}
 	res, err := sim.Run(ctx, cfg)
 	if err != nil {
@@ -166,10 +166,10 @@ func (j *job) kept(f *sim.FlowResult) outcome {
 	run, invalid := time.Duration(0), time.Duration(0)
 	for i := range f.Modules {
 		m := &f.Modules[i]
-		run, invalid = run+m.Running, invalid+m.Invalid
+		run, invalid = run+m.RunTime, invalid+m.InvalidTime
 		out.Drops = append(out.Drops, m.Dropped)
 		out.Tasks += m.Requests
-		for _, n := range m.Runs {
+		for _, n := range m.BatchesBySize {
 			out.Batches += n
 		}
 		sum := int64(0)
@@ -190,7 +190,7 @@ func (j *job) kept(f *sim.FlowResult) outcome {
 			out.Min10 = min(out.Min10, float64(good)/float64(arrived))
 		}
 	}
-	over, _ := f.Overload()
+	over, _ := f.OverloadedWindows()
 	out.Over, out.OverGood, out.OverBound = int64(over.Arrived), int64(over.Good), int64(over.Bound)
 	return out
 }

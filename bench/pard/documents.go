@@ -19,7 +19,7 @@ func (p *pipeline) inputs(rate float64) planner.Inputs {
 	for i := range p.stages {
 		s := &p.stages[i]
 		in.Profile.Models = append(in.Profile.Models, measuredModel(s.name, s.ms))
-		app.Modules = append(app.Modules, formats.Module{Name: s.name, After: s.after})
+		app.Modules = append(app.Modules, formats.Module{Name: s.name, Predecessors: s.after})
 	}
 	in.Workload = &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}
 	return in
@@ -64,7 +64,7 @@ func measuredModel(name string, ms []float64) formats.ProfileModel {
 			break
 		}
 		took := formats.Latency{WallUS: document.Micros(math.Round(ms[b-1] * 1e6))}
-		out.Measurements = append(out.Measurements, formats.Measurement{Device: "gpu", Share: 1, Batch: b, Whole: &took, Blocks: []formats.Latency{took}})
+		out.Measurements = append(out.Measurements, formats.Measurement{Device: "gpu", Share: 1, Batch: b, WholeModel: &took, Blocks: []formats.Latency{took}})
 	}
 	return out
 }

@@ -39,13 +39,13 @@ func (d *dropped) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 		for int(ev.Req) >= len(d.budget) {
 			d.budget, d.runs = append(d.budget, 0), append(d.runs, false)
 		}
-		d.budget[ev.Req], d.runs[ev.Req] = ev.Deadline-ev.Arrived, false
+		d.budget[ev.Req], d.runs[ev.Req] = ev.Deadline-ev.ArrivedAt, false
 	}
 	d.Policy.Handle(now, ev, out)
 	for i := range out.List {
 		switch a := &out.List[i]; a.Kind {
 		case policy.Dispatch:
-			tasks, _ := out.Dispatched(a)
+			tasks, _ := out.BatchOf(a)
 			for _, t := range tasks {
 				d.runs[d.of[t]] = true
 			}
@@ -76,7 +76,7 @@ func hopeless(ctx context.Context, length time.Duration) ([]time.Duration, error
 		return nil, err
 	}
 	defer x.Close()
-	info := x.Models().All()[0]
+	info := x.Models().Models()[0]
 	in := info.Inputs[0]
 	var mu sync.Mutex
 	var wg sync.WaitGroup

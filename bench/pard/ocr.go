@@ -69,7 +69,7 @@ func byCPU(p *formats.Profile) {
 	for m := range p.Models {
 		for i := range p.Models[m].Measurements {
 			x := &p.Models[m].Measurements[i]
-			x.Whole.WallUS = x.Whole.CPUUS
+			x.WholeModel.WallUS = x.WholeModel.CPUUS
 			for b := range x.Blocks {
 				x.Blocks[b].WallUS = x.Blocks[b].CPUUS
 			}
@@ -79,10 +79,10 @@ func byCPU(p *formats.Profile) {
 
 // solve plans one worker for each model.
 func (o *ocr) solve(ctx context.Context, times float64) (*formats.Plan, error) {
-	app := formats.Application{Name: "ocr", SLO: document.SLO{Times: times}, Modules: []formats.Module{
+	app := formats.Application{Name: "ocr", SLO: document.SLO{Factor: times}, Modules: []formats.Module{
 		{Name: "detect", Model: "ocr_det", Pre: "ocr-image", Post: "ocr-box"},
-		{Name: "orient", Model: "ocr_cls", After: []string{"detect"}, Pre: "ocr-line"},
-		{Name: "read", Model: "ocr_rec", After: []string{"detect", "orient"}, Pre: "ocr-upright", Post: "ocr-text"}}}
+		{Name: "orient", Model: "ocr_cls", Predecessors: []string{"detect"}, Pre: "ocr-line"},
+		{Name: "read", Model: "ocr_rec", Predecessors: []string{"detect", "orient"}, Pre: "ocr-upright", Post: "ocr-text"}}}
 	res, err := planner.Solve(ctx, planner.Inputs{Profile: o.profile,
 		Cluster:  &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: o.profile.Devices[0].Device, Count: 3}}},
 		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}}, planner.Options{}, highs.Solver{}, nil)
@@ -149,7 +149,7 @@ func (o *ocr) serve(ctx context.Context, policy string, due []time.Duration) (*r
 	for _, at := range due {
 		out.list = append(out.list, asked{at: leadIn + at})
 	}
-	info, start := x.Models().All()[0], time.Now()
+	info, start := x.Models().Models()[0], time.Now()
 	var wg sync.WaitGroup
 	for i := range out.list {
 		if ctx.Err() != nil {
@@ -210,16 +210,16 @@ func (o *ocr) again(ctx context.Context, r *realRun) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	service, err := sim.Empirical(t, sim.Samples{Runs: r.service.Runs, Starts: r.service.Starts, Told: r.service.Told}, false, 1)
+	service, err := sim.RecordedService(t, sim.Samples{Runs: r.service.Runs, Starts: r.service.Starts, ReportDelays: r.service.ReportDelays}, false, 1)
 	if err != nil {
 		return 0, err
 	}
 	var list []arrivals.Request
-	for i, at := range r.service.Arrived {
-		list = append(list, arrivals.Request{At: at + r.service.Heard[i]})
+	for i, at := range r.service.Arrivals {
+		list = append(list, arrivals.Request{ArrivedAt: at + r.service.ArrivalDelays[i]})
 	}
-	slices.SortFunc(list, func(a, b arrivals.Request) int { return int(a.At - b.At) })
-	cfg := sim.Config{Tables: t, Policy: pol, Source: arrivals.Slice(list), Control: policies.Control(t), Service: service, Egress: r.service.Egress,
+	slices.SortFunc(list, func(a, b arrivals.Request) int { return int(a.ArrivedAt - b.ArrivedAt) })
+	cfg := sim.Config{Tables: t, Policy: pol, Source: arrivals.Slice(list), Control: policies.NewControl(t), Service: service, Egress: r.service.Egress,
 		Warmup: leadIn - leadEvery/2, NoReport: true}
 	res, err := sim.Run(ctx, cfg)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 func forked(da *pipeline, first float64) *pipeline {
 	out := &pipeline{name: "db", slo: da.slo, stages: slices.Clone(da.stages)}
 	s := out.stages
-	s[0].ways = []formats.Branch{{To: []string{s[1].name}, Probability: first}, {To: []string{s[2].name}, Probability: 1 - first}}
+	s[0].ways = []formats.Branch{{Targets: []string{s[1].name}, Probability: first}, {Targets: []string{s[2].name}, Probability: 1 - first}}
 	s[1].share, s[2].share = first, 1-first
 	return out
 }
@@ -28,7 +28,7 @@ func forked(da *pipeline, first float64) *pipeline {
 func skipping(da *pipeline, takes float64) *pipeline {
 	out := &pipeline{name: "ds", slo: da.slo, stages: slices.Delete(slices.Clone(da.stages), 1, 2)}
 	s := out.stages
-	s[0].ways = []formats.Branch{{To: []string{s[1].name}, Probability: takes}, {To: []string{s[2].name}, Probability: 1 - takes}}
+	s[0].ways = []formats.Branch{{Targets: []string{s[1].name}, Probability: takes}, {Targets: []string{s[2].name}, Probability: 1 - takes}}
 	s[1].share, s[2].after = takes, []string{s[0].name, s[1].name}
 	return out
 }
@@ -59,21 +59,21 @@ func byWay(app *formats.FlowApplication) []formats.FlowApplication {
 	var out []formats.FlowApplication
 	for _, way := range app.Modules[0].Branches {
 		one := *app
-		one.Model, one.RPS, one.Modules = app.Model+"-"+way.To[0], way.Probability*app.RPS, nil
+		one.Model, one.RPS, one.Modules = app.Model+"-"+way.Targets[0], way.Probability*app.RPS, nil
 		var has []string
 		for _, m := range app.Modules {
 			m.Branches = nil
-			after := slices.DeleteFunc(slices.Clone(m.After), func(name string) bool { return !slices.Contains(has, name) })
-			if !slices.Contains(way.To, m.Name) {
-				other := slices.ContainsFunc(app.Modules[0].Branches, func(b formats.Branch) bool { return slices.Contains(b.To, m.Name) })
+			after := slices.DeleteFunc(slices.Clone(m.Predecessors), func(name string) bool { return !slices.Contains(has, name) })
+			if !slices.Contains(way.Targets, m.Name) {
+				other := slices.ContainsFunc(app.Modules[0].Branches, func(b formats.Branch) bool { return slices.Contains(b.Targets, m.Name) })
 				if other { // what comes from the first module goes the other way
 					after = slices.DeleteFunc(after, func(name string) bool { return name == app.Modules[0].Name })
 				}
 			}
-			if len(m.After) > 0 && len(after) == 0 {
+			if len(m.Predecessors) > 0 && len(after) == 0 {
 				continue
 			}
-			m.After = after
+			m.Predecessors = after
 			has, one.Modules = append(has, m.Name), append(one.Modules, m)
 		}
 		out = append(out, one)
@@ -103,9 +103,9 @@ func (f *forks) way() int32 {
 	return 1
 }
 
-// Next implements arrivals.Source.
-func (f *forks) Next(r *arrivals.Request) bool {
-	ok := f.Source.Next(r)
+// Peek implements arrivals.Source.
+func (f *forks) Peek(r *arrivals.Request) bool {
+	ok := f.Source.Peek(r)
 	if ok && f.known {
 		r.Model = f.way()
 	}

@@ -189,7 +189,7 @@ func (p *pipeline) table(top float64, rule *scaling) []formats.FlowRate {
 		for i := range p.stages {
 			carries = append(carries, p.stages[i].carries())
 		}
-		return flow.Scaling(carries, rule.headroom, rule.spread, top)
+		return flow.ScalingTable(carries, rule.headroom, rule.spread, top)
 	}
 	rates := []float64{0}
 	for i := range p.stages {
@@ -229,12 +229,12 @@ func (p *pipeline) deploy(policy string, params map[string]float64, rule *scalin
 	f := &formats.FlowPlan{Lambda: .1, WindowUS: document.Micros(5 * time.Second)}
 	app := formats.FlowApplication{Served: formats.Served{Model: p.name, SLOUS: document.Micros(p.slo), Percentile: "p99", Weight: 1, RPS: p.capacity(64)}}
 	out := &formats.Plan{Format: formats.FormatPlan, Kind: formats.PlanFlow, Seed: 1, Algorithm: "given", Objective: formats.Objective{Name: "throughput", Value: p.capacity(64)},
-		StoppedBy: "work", Options: document.NewValues(formats.PlanOptions(formats.PlanFlow)).Kept(), Policy: formats.PolicySpec{Name: policy, Params: params}, Section: f}
+		StoppedBy: "work", Options: document.NewValues(formats.PlanOptions(formats.PlanFlow)).PlanForm(), Policy: formats.PolicySpec{Name: policy, Params: params}, Section: f}
 	first := 0
 	for i := range p.stages {
 		s := &p.stages[i]
 		st := formats.Stage{Blocks: [2]int{0, 1}, Device: "gpu", Share: 1, Replicas: most[i], GPUs: float64(most[i]),
-			Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: most[i]}}}
+			Placement: []formats.Placement{{FirstDevice: first, PerDevice: 1, Replicas: most[i]}}}
 		for b := 1; b <= s.batch; b++ {
 			st.InferUS = append(st.InferUS, s.micros(b))
 		}
@@ -247,7 +247,7 @@ func (p *pipeline) deploy(policy string, params map[string]float64, rule *scalin
 			m.ColdStartUS = document.Micros(rule.cold[i])
 		}
 		f.Modules = append(f.Modules, m)
-		app.Modules = append(app.Modules, formats.Module{Name: s.name, Model: m.Model, After: s.after, Branches: s.ways})
+		app.Modules = append(app.Modules, formats.Module{Name: s.name, Model: m.Model, Predecessors: s.after, Branches: s.ways})
 	}
 	f.Applications = []formats.FlowApplication{app}
 	if p.known {

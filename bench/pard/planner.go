@@ -37,8 +37,8 @@ func (p *pipeline) kinds(rate float64) planner.Inputs {
 		for k, d := range in.Profile.Devices {
 			slow := 1 + float64(k)*(.5+.1*float64(u))
 			for _, x := range one {
-				took := formats.Latency{WallUS: document.Micros(math.Round(slow * float64(x.Whole.WallUS)))}
-				m.Measurements = append(m.Measurements, formats.Measurement{Device: d.Device, Share: 1, Batch: x.Batch, Whole: &took, Blocks: []formats.Latency{took}})
+				took := formats.Latency{WallUS: document.Micros(math.Round(slow * float64(x.WholeModel.WallUS)))}
+				m.Measurements = append(m.Measurements, formats.Measurement{Device: d.Device, Share: 1, Batch: x.Batch, WholeModel: &took, Blocks: []formats.Latency{took}})
 			}
 		}
 	}
@@ -141,18 +141,18 @@ func (x *small) inputs() planner.Inputs {
 		for k := range 2 {
 			for i, b := range smallBatches {
 				took := formats.Latency{WallUS: document.Micros(x.took[m][k][i])}
-				one.Measurements = append(one.Measurements, formats.Measurement{Device: in.Profile.Devices[k].Device, Share: 1, Batch: b, Whole: &took, Blocks: []formats.Latency{took}})
+				one.Measurements = append(one.Measurements, formats.Measurement{Device: in.Profile.Devices[k].Device, Share: 1, Batch: b, WholeModel: &took, Blocks: []formats.Latency{took}})
 			}
 		}
 		in.Profile.Models = append(in.Profile.Models, one)
 		module := formats.Module{Name: one.Model}
 		if m > 0 {
-			module.After = []string{fmt.Sprint("m", m-1)}
+			module.Predecessors = []string{fmt.Sprint("m", m-1)}
 		}
 		if x.fork {
-			module.After = module.After[:min(m, 1)]
+			module.Predecessors = module.Predecessors[:min(m, 1)]
 			if m == 2 {
-				module.After = []string{"m0"}
+				module.Predecessors = []string{"m0"}
 			}
 		}
 		app.Modules = append(app.Modules, module)

@@ -177,7 +177,7 @@ func (p *pipeline) sized(ctx context.Context, algorithm string, rate float64) (o
 		if err != nil {
 			return best, err
 		}
-		plan, err := flow.Sized(problem, plans, algorithm == flow.AlgorithmPaths, attained, func(plan *formats.Plan, hint bool) (float64, error) {
+		plan, err := flow.SizeBySimulation(problem, plans, algorithm == flow.AlgorithmPaths, attained, func(plan *formats.Plan, hint bool) (float64, error) {
 			if hint {
 				f, err := constant(ctx, plan, rate, 1, 20*time.Second)
 				if err != nil {
@@ -227,7 +227,7 @@ func constant(ctx context.Context, plan *formats.Plan, rate float64, seed uint64
 	if err != nil {
 		return nil, err
 	}
-	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: newPoisson(slices.Repeat([]float64{rate}, int(length/time.Second)), seed), Control: policies.Control(t), NoReport: true, Duration: length})
+	res, err := sim.Run(ctx, sim.Config{Tables: t, Policy: pol, Source: newPoisson(slices.Repeat([]float64{rate}, int(length/time.Second)), seed), Control: policies.NewControl(t), NoReport: true, Duration: length})
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func (b *bench) carried(ctx context.Context, p *pipeline, floor float64, with bo
 	app := formats.Application{Name: p.name, SLO: document.SLO{Duration: p.slo}}
 	for i := range p.stages {
 		s := &p.stages[i]
-		m := formats.Module{Name: s.name, After: s.after}
+		m := formats.Module{Name: s.name, Predecessors: s.after}
 		list := []formats.Variant{{Model: s.profile, Accuracy: 1}}
 		switch {
 		case strings.Contains(s.profile, "yolo"):

@@ -92,8 +92,8 @@ func drawQueries(t *trace, mean float64, seed uint64) []query {
 	}
 	var out []query
 	src := newPoisson(rates, seed)
-	for r := (arrivals.Request{}); len(out) < queries && src.Next(&r); {
-		out = append(out, drawQuery(r.At, rng, mids))
+	for r := (arrivals.Request{}); len(out) < queries && src.Peek(&r); {
+		out = append(out, drawQuery(r.ArrivedAt, rng, mids))
 	}
 	return out
 }
@@ -103,14 +103,14 @@ func drawQuery(at time.Duration, rng *rand.Rand, mids []float64) query {
 	q.Deadline, q.Kind = at+ttftSLO, rng.IntN(kinds)
 	q.Output = int32(min(600, max(8, mids[q.Kind]*math.Exp(.35*rng.NormFloat64()))))
 	q.searching = time.Duration(searchMid * math.Exp(searchVar*rng.NormFloat64()) * float64(time.Second))
-	q.Prefill = instance.Mistral7B.Iteration.Prefill(q.context, 0)
+	q.Prefill = instance.Mistral7B.Iteration.PrefillTime(q.context, 0)
 	return q
 }
 
 // newRAG makes a run of a policy.
 func newRAG(list []query, pol *ttft.Policy) *rag {
-	o := llm.Options{Budget: 2048}
-	return &rag{pol: pol, list: list, rewrite: llm.New(o, instance.Mistral7B), answers: llm.New(o, instance.Mistral7B), stages: make([][4]float64, len(list))}
+	o := llm.Options{TokenBudget: 2048}
+	return &rag{pol: pol, list: list, rewrite: llm.NewInstance(o, instance.Mistral7B), answers: llm.NewInstance(o, instance.Mistral7B), stages: make([][4]float64, len(list))}
 }
 
 func (r *rag) push(at time.Duration, what ttft.Stage, id int32) {

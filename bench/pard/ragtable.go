@@ -44,7 +44,7 @@ func (b *bench) ragCells(seeds int, have results, lines *kept.Lines) error {
 }
 
 func ragRun(t *trace, rate float64, name string, seed uint64) (outcome, error) {
-	pol, err := ttft.New(name, ttftSLO, instance.Mistral7B.Iteration.PerToken(1, 200), kinds, ragQuantile, seed)
+	pol, err := ttft.New(name, ttftSLO, instance.Mistral7B.Iteration.TokenTime(1, 200), kinds, ragQuantile, seed)
 	if err != nil {
 		return outcome{}, err
 	}

@@ -43,8 +43,8 @@ func (s *spans) Handle(now time.Duration, ev *policy.Event, out *policy.Actions)
 		for int(ev.Req) >= len(s.arrived) {
 			s.arrived = append(s.arrived, 0)
 		}
-		s.arrived[ev.Req] = ev.Arrived
-		s.reveals[ev.Arrived] = make([]time.Duration, len(s.pipe.stages))
+		s.arrived[ev.Req] = ev.ArrivedAt
+		s.reveals[ev.ArrivedAt] = make([]time.Duration, len(s.pipe.stages))
 	case policy.TaskRevealed:
 		if reveals := s.reveals[s.arrived[ev.Req]]; reveals != nil {
 			reveals[ev.Service] = now

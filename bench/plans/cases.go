@@ -151,9 +151,9 @@ func bursts(dir string, seed uint64) (drawn.Problem, error) {
 	if err := os.WriteFile(filepath.Join(dir, name), []byte(text.String()), 0o644); err != nil {
 		return p, fmt.Errorf("writing measured rates: %w", err)
 	}
-	cascade.QPS = formats.CascadeQPS{Measured: name, Ranges: 4}
+	cascade.QPS = formats.CascadeQPS{MeasuredFile: name, Ranges: 4}
 	if seed%2 == 0 {
-		cascade.SLO.Over = formats.OverRequests
+		cascade.SLO.Scope = formats.ScopeRequests
 	}
 	p.Inputs.WorkloadDir = dir
 	p.Name = fmt.Sprintf("bursts %d on %s", seed, p.Name)

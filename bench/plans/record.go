@@ -36,7 +36,7 @@ var costs = map[string]bool{"cost": true, "power": true, "gpus": true, "latency"
 func solve(ctx context.Context, c *planCase) (*record, error) {
 	r := &record{Set: c.set, Case: c.Name}
 	before := cputime.Used()
-	res, err := planner.Solve(ctx, c.Inputs, planner.Options{Values: c.Values, NearestUntold: true}, highs.Solver{}, nil)
+	res, err := planner.Solve(ctx, c.Inputs, planner.Options{Values: c.Values, SkipNearest: true}, highs.Solver{}, nil)
 	r.Seconds = (cputime.Used() - before).Seconds()
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -57,7 +57,7 @@ func solve(ctx context.Context, c *planCase) (*record, error) {
 	r.SHA256 = fmt.Sprintf("%x", sha256.Sum256(text))
 	for _, f := range check.Recompute(res.Plan, c.Inputs.Profile, c.Inputs.Cluster, c.Inputs.Workload) {
 		if f.Severity == check.Error {
-			r.Errors = append(r.Errors, f.Where+": "+f.Message)
+			r.Errors = append(r.Errors, f.Path+": "+f.Message)
 		}
 	}
 	return r, nil

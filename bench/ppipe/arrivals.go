@@ -152,14 +152,14 @@ func newCycle(rng *rand.Rand, times []float64, model int32, rps float64, until t
 	return c
 }
 
-func (c *cycle) Next(r *arrivals.Request) bool {
+func (c *cycle) Peek(r *arrivals.Request) bool {
 	c.at += c.gaps[c.next]
 	c.next = (c.next + 1) % len(c.gaps)
 	at := time.Duration(c.at / c.rps * float64(time.Second))
 	if !(c.rps > 0) || at >= c.until {
 		return false
 	}
-	*r = arrivals.Request{At: at, Model: c.model}
+	*r = arrivals.Request{ArrivedAt: at, Model: c.model}
 	return true
 }
 
@@ -247,7 +247,7 @@ func newVarying(rng *rand.Rand, counts []float64, model int32, rps float64, unti
 	return v
 }
 
-func (v *varying) Next(r *arrivals.Request) bool {
+func (v *varying) Peek(r *arrivals.Request) bool {
 	if !(v.rps > 0) {
 		return false
 	}
@@ -265,7 +265,7 @@ func (v *varying) Next(r *arrivals.Request) bool {
 	if at >= v.until {
 		return false
 	}
-	*r = arrivals.Request{At: at, Model: v.model}
+	*r = arrivals.Request{ArrivedAt: at, Model: v.model}
 	return true
 }
 

@@ -49,7 +49,7 @@ func (s *scene) rates(ctx context.Context) (map[string]float64, error) {
 		return nil, err
 	}
 	out := map[string]float64{}
-	for _, served := range p.Served() {
+	for _, served := range p.ServedModels() {
 		out[served.Model] = served.RPS
 		if s.whole {
 			out[served.Model] = math.Floor(served.RPS)

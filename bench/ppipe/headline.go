@@ -88,7 +88,7 @@ type headlined struct {
 // simulation chooses, and without any.
 func (b *bench) certify(ctx context.Context, ref *reference.Plan) (*headlined, error) {
 	in, opt := b.inputs(ref)
-	cert := kind.Asked{Attainment: asked, Runs: b.runs, Duration: b.duration, Seed: 1}
+	cert := kind.TestSettings{Attainment: asked, Runs: b.runs, Duration: b.duration, Seed: 1}
 	scenes := b.recorded()
 	at := slices.IndexFunc(scenes, func(s scene) bool { return s.name == ref.Case })
 	s, err := b.subject(ctx, &scenes[at], "PPipe", reserve.Name, policy.TopologyNodes, process{name: "poisson", spec: poisson})
@@ -107,7 +107,7 @@ func (b *bench) certify(ctx context.Context, ref *reference.Plan) (*headlined, e
 		}
 		tuned := opt
 		tuned.Set("margin", planner.Auto)
-		tuned.Asked = cert
+		tuned.TestSettings = cert
 		cpu := cputime.Used()
 		if res, err = planner.Solve(ctx, in, tuned, highs.Solver{}, nil); err != nil {
 			return nil, err
@@ -133,7 +133,7 @@ func (b *bench) finely(ctx context.Context, s *scene, ref *reference.Plan) (floa
 		return 0, err
 	}
 	of.sc.Arrivals = poisson
-	found, err := sim.FindOwnLoads(ctx, of.sc, sim.OwnSearch{Shares: slices.Repeat([]float64{asked}, len(of.sc.Tables.Models)), Runs: b.runs, Step: .01, Most: 1.5})
+	found, err := sim.FindModelLoads(ctx, of.sc, sim.ModelLoadSearch{Shares: slices.Repeat([]float64{asked}, len(of.sc.Tables.Models)), Runs: b.runs, Step: .01, MaxLoad: 1.5})
 	if err != nil {
 		return 0, err
 	}
@@ -148,8 +148,8 @@ func (b *bench) finely(ctx context.Context, s *scene, ref *reference.Plan) (floa
 // certified is a plan's certified rps per weight, the least over models.
 func certified(p *formats.Plan) float64 {
 	least := math.Inf(1)
-	for i, m := range p.Certified.Models {
-		least = min(least, m.RPS/p.Promised(i).Weight)
+	for i, m := range p.Certificate.Models {
+		least = min(least, m.RPS/p.PromiseFor(i).Weight)
 	}
 	return least
 }

@@ -148,7 +148,7 @@ func (b *bench) latencyOf(ctx context.Context, s *scene, p process, eager float6
 		}
 	}
 	of.sc.Arrivals = p.spec
-	found, err := sim.FindOwnLoads(ctx, of.sc, sim.OwnSearch{Shares: slices.Repeat([]float64{asked}, len(of.sc.Tables.Models)), Runs: b.runs, Step: .005, Most: 1.5})
+	found, err := sim.FindModelLoads(ctx, of.sc, sim.ModelLoadSearch{Shares: slices.Repeat([]float64{asked}, len(of.sc.Tables.Models)), Runs: b.runs, Step: .005, MaxLoad: 1.5})
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (b *planning) replanned(times float64) []scene {
 					models[k].SLO.Duration = time.Duration(math.Round(times * float64(models[k].SLO.Duration)))
 				}
 				opt.Set("margin", planner.Auto)
-				opt.Asked = kind.Asked{Attainment: asked, Runs: 3, Duration: 10 * time.Second, Seed: 1}
+				opt.TestSettings = kind.TestSettings{Attainment: asked, Runs: 3, Duration: 10 * time.Second, Seed: 1}
 				return b.store.plan(fmt.Sprintf("latency-%s-%s", keyOf(in.Cluster, in.Workload, b.profileKey), keyOf(fmt.Sprintf("%+v", opt))), func() (*formats.Plan, error) {
 					res, err := planner.Solve(ctx, in, opt, highs.Solver{}, nil)
 					if err != nil {

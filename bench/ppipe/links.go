@@ -33,7 +33,7 @@ func (b *bench) links(ctx context.Context, w *tabwriter.Writer) error {
 				return err
 			}
 			of.sc.Arrivals = poisson
-			found, err := sim.FindOwnLoads(ctx, of.sc, sim.OwnSearch{Shares: slices.Repeat([]float64{asked}, len(of.sc.Tables.Models)), Runs: b.runs, Step: .01, Most: 1.5})
+			found, err := sim.FindModelLoads(ctx, of.sc, sim.ModelLoadSearch{Shares: slices.Repeat([]float64{asked}, len(of.sc.Tables.Models)), Runs: b.runs, Step: .01, MaxLoad: 1.5})
 			if err != nil {
 				return fmt.Errorf("%s: %w", all[i].name, err)
 			}

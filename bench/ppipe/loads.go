@@ -241,7 +241,7 @@ func (c *compared) byDNN(ctx context.Context, w *tabwriter.Writer, of []string) 
 			}
 			for k := range plan.Deployment {
 				if plan.Deployment[k].Model == d.model {
-					promised = append(promised, fmt.Sprintf("%.3f, %.2f", plan.Promised(k).RPS/rates[d.model], d.load[a]))
+					promised = append(promised, fmt.Sprintf("%.3f, %.2f", plan.PromiseFor(k).RPS/rates[d.model], d.load[a]))
 				}
 			}
 		}
@@ -273,7 +273,7 @@ func shape(p *formats.Plan, model string) string {
 				}
 				stages = append(stages, text)
 			}
-			all = append(all, fmt.Sprintf("%s b%d %.0f/s %.0f%%", strings.Join(stages, " > "), pipe.Batch, pipe.RPS, 100*float64(pipe.LatencyUS)/float64(p.Promised(i).SLOUS)))
+			all = append(all, fmt.Sprintf("%s b%d %.0f/s %.0f%%", strings.Join(stages, " > "), pipe.Batch, pipe.RPS, 100*float64(pipe.LatencyUS)/float64(p.PromiseFor(i).SLOUS)))
 		}
 	}
 	return strings.Join(all, "; ")

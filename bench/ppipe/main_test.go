@@ -136,14 +136,14 @@ func TestTraceRates(t *testing.T) {
 			var r arrivals.Request
 			src := p.model(rand.New(rand.NewPCG(1, 2)), 1, 3, rps, seconds*time.Second)
 			last := time.Duration(0)
-			for src.Next(&r) {
-				if r.At < last || r.Model != 1 {
+			for src.Peek(&r) {
+				if r.ArrivedAt < last || r.Model != 1 {
 					t.Fatalf("%s: request %+v after %v", p.name, r, last)
 				}
 				if n == 0 {
-					first = r.At
+					first = r.ArrivedAt
 				}
-				last = r.At
+				last = r.ArrivedAt
 				n++
 			}
 			return n, first

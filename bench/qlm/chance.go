@@ -18,12 +18,12 @@ var plans = []struct {
 	name string
 	vqueue.Objective
 }{
-	{"z 0 (means only)", vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-4}},
-	{"z 0.84", vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-4, Z: 0.84, Common: 0.08}},
-	{"z 1.28", vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-4, Z: 1.28, Common: 0.08}},
-	{"z 1.645", vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-4, Z: 1.645, Common: 0.08}},
-	{"z 2.33", vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-4, Z: 2.33, Common: 0.08}},
-	{"expected count (smooth)", vqueue.Recommended},
+	{"z 0 (means only)", vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4}},
+	{"z 0.84", vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 0.84, CommonSD: 0.08}},
+	{"z 1.28", vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 1.28, CommonSD: 0.08}},
+	{"z 1.645", vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 1.645, CommonSD: 0.08}},
+	{"z 2.33", vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 2.33, CommonSD: 0.08}},
+	{"expected count (smooth)", vqueue.RecommendedObjective},
 }
 
 // drawn is what a plan leaves late: requests, and requests in groups that end late.
@@ -36,8 +36,8 @@ func (b *bench) draw(c fleetCase, o vqueue.Objective) (drawn, error) {
 	p := queuetest.Instance(c.groups, c.queues, c.models, c.load, 11)
 	queuetest.Vary(p, variation)
 	p.Objective = o
-	s := vqueue.NewState(p)
-	s.Greedy()
+	s := vqueue.NewAssignment(p)
+	s.InsertGreedily()
 	var x vqueue.Search
 	x.Run(b.ctx, s, seeded.New(1, "search"), 10_000_000)
 	var out drawn
@@ -54,18 +54,18 @@ func (b *bench) draw(c fleetCase, o vqueue.Objective) (drawn, error) {
 
 // lateIn is the number of late requests in one future, and of requests in groups
 // that end late. Members of a group end evenly over its work.
-func lateIn(p *vqueue.Problem, s *vqueue.State, rng *rand.Rand) (late, whole float64) {
-	future := stoch.Sample(rng, 1, len(p.Queues), 0.08, nil)
+func lateIn(p *vqueue.Problem, s *vqueue.Assignment, rng *rand.Rand) (late, whole float64) {
+	future := stoch.SampleScenarios(rng, 1, len(p.Queues), 0.08, nil)
 	for q := range p.Queues {
 		def := &p.Queues[q]
 		t, model := def.Start, def.Model
-		for _, i := range s.Order(int32(q), nil) {
+		for _, i := range s.AppendOrder(int32(q), nil) {
 			g, c := &p.Groups[i], p.Cost(i, def.Kind)
 			if g.Model != model {
 				t, model = t+def.Setup[g.Model], g.Model
 			}
 			own := stoch.Normal{Mu: c.Work, Sigma: c.Work * variation / math.Sqrt(g.Size)}
-			took := max(0, own.Quantile(rng.Float64())) * future.Queue[0][q]
+			took := max(0, own.Quantile(rng.Float64())) * future.QueueFactors[0][q]
 			t += took
 			if after := t + c.Residence - g.Deadline[vqueue.Quantiles-1]; after > 0 {
 				late += g.Size * min(after/took, 1)

@@ -59,7 +59,7 @@ type watched struct {
 	base, bare, now      vqueue.RCT // as calibrated; as followed; and with the pace of starts
 	works, lengths, pace vqueue.Follower
 	starts               vqueue.Forecast
-	cover                vqueue.Coverage
+	cover                vqueue.WaitQuantile
 	list                 []llm.Request
 	out                  []llm.Outcome
 	byStart, byEnd       []int // requests in these orders
@@ -76,15 +76,15 @@ func newWatched(r *vqueue.RCT, list []llm.Request, out []llm.Outcome) *watched {
 	for i := range list {
 		w.byStart, w.byEnd = append(w.byStart, i), append(w.byEnd, i)
 	}
-	slices.SortStableFunc(w.byStart, func(a, b int) int { return cmp.Compare(out[a].Start, out[b].Start) })
-	slices.SortStableFunc(w.byEnd, func(a, b int) int { return cmp.Compare(out[a].End, out[b].End) })
-	w.full = out[w.byEnd[0]].End
+	slices.SortStableFunc(w.byStart, func(a, b int) int { return cmp.Compare(out[a].FirstIteration, out[b].FirstIteration) })
+	slices.SortStableFunc(w.byEnd, func(a, b int) int { return cmp.Compare(out[a].LastToken, out[b].LastToken) })
+	w.full = out[w.byEnd[0]].LastToken
 	return w
 }
 
 // serve goes through the time in which requests wait.
 func (w *watched) serve() {
-	last := w.out[w.byStart[len(w.byStart)-1]].Start
+	last := w.out[w.byStart[len(w.byStart)-1]].FirstIteration
 	for at := time.Second; at < last; at += time.Second {
 		w.hear(at)
 		if at >= w.full && at%foretellEvery == 0 {
@@ -97,15 +97,15 @@ func (w *watched) serve() {
 
 // hear takes in what happened in the second up to a time, as the policy does: answers, starts, tokens.
 func (w *watched) hear(at time.Duration) {
-	for ; w.ended < len(w.byEnd) && w.out[w.byEnd[w.ended]].End <= at; w.ended++ {
+	for ; w.ended < len(w.byEnd) && w.out[w.byEnd[w.ended]].LastToken <= at; w.ended++ {
 		r := &w.list[w.byEnd[w.ended]]
-		w.lengths.Answered(float64(r.Prompt), float64(r.Output))
+		w.lengths.AddAnswer(float64(r.Prompt), float64(r.Output))
 	}
-	prices := []vqueue.Price{w.now.Price()}
-	for ; w.started < len(w.byStart) && w.out[w.byStart[w.started]].Start <= at; w.started++ {
+	prices := []vqueue.RequestPrice{w.now.Price()}
+	for ; w.started < len(w.byStart) && w.out[w.byStart[w.started]].FirstIteration <= at; w.started++ {
 		i := w.byStart[w.started]
-		if start := w.out[i].Start; start >= w.full {
-			w.starts.Started(start.Seconds(), len(w.running), 0, float64(w.list[i].Prompt), w.bare.Price(), prices, vqueue.Recommended.Common)
+		if start := w.out[i].FirstIteration; start >= w.full {
+			w.starts.ObserveStart(start.Seconds(), len(w.running), 0, float64(w.list[i].Prompt), w.bare.Price(), prices, vqueue.RecommendedObjective.CommonSD)
 		}
 		w.running = append(w.running, i)
 	}
@@ -118,24 +118,24 @@ func (w *watched) hear(at time.Duration) {
 			}
 			w.made[i] = made
 		}
-		return w.out[i].End <= at
+		return w.out[i].LastToken <= at
 	})
 	if at-time.Second >= w.full {
-		w.works.Worked(1, work)
+		w.works.AddWork(1, work)
 	}
 	w.bare = w.lengths.Adjust(w.works.Adjust(w.base))
-	w.now = w.pace.Paced(w.bare)
+	w.now = w.pace.WithPace(w.bare)
 }
 
 // tokens is how many a request has made by a time.
 func (w *watched) tokens(i int, at time.Duration) float64 {
 	switch o, most := w.out[i], float64(w.list[i].Output); {
-	case at < o.First:
+	case at < o.FirstToken:
 		return 0
-	case at >= o.End:
+	case at >= o.LastToken:
 		return most
 	default:
-		return math.Floor(1 + (most-1)*(at-o.First).Seconds()/(o.End-o.First).Seconds())
+		return math.Floor(1 + (most-1)*(at-o.FirstToken).Seconds()/(o.LastToken-o.FirstToken).Seconds())
 	}
 }
 
@@ -146,20 +146,20 @@ func (w *watched) foretell(at time.Duration, place int) {
 	before, now := w.base.Price(), w.now.Price()
 	for ; k < len(w.byStart) && fixed < depth; k++ {
 		prompt := float64(w.list[w.byStart[k]].Prompt)
-		fixed += before.Prompt*prompt + before.Rest
-		moved += now.Prompt*prompt + now.Rest
+		fixed += before.PerPromptToken*prompt + before.PerRequest
+		moved += now.PerPromptToken*prompt + now.PerRequest
 		variance += now.Variance
 	}
 	if k == len(w.byStart) {
 		return
 	}
 	began, o := at.Seconds(), w.out[w.byStart[k]]
-	sigma := math.Hypot(math.Sqrt(variance), vqueue.Recommended.Common*moved)
-	calibrated := stoch.Normal{Mu: began + fixed, Sigma: math.Sqrt(w.base.Strays(fixed))}
+	sigma := math.Hypot(math.Sqrt(variance), vqueue.RecommendedObjective.CommonSD*moved)
+	calibrated := stoch.Normal{Mu: began + fixed, Sigma: math.Sqrt(w.base.WaitVariance(fixed))}
 	followed := stoch.Normal{Mu: began + moved, Sigma: sigma}
 	adapted := stoch.Normal{Mu: began + moved, Sigma: sigma * w.cover.Scale()}
 	w.Asked++
-	if w.Ahead[place]++; o.Start.Seconds() <= adapted.Quantile(0.9) {
+	if w.Ahead[place]++; o.FirstIteration.Seconds() <= adapted.Quantile(0.9) {
 		w.Covered[place]++
 	}
 	for _, x := range []struct {
@@ -167,8 +167,8 @@ func (w *watched) foretell(at time.Duration, place int) {
 		by   stoch.Dist
 		came time.Duration
 	}{
-		{&w.Calibrated, calibrated, o.Start}, {&w.Followed, followed, o.Start}, {&w.Adapted, adapted, o.Start},
-		{&w.AnswersCalibrated, stoch.Plus(calibrated, w.base.Stays), o.End}, {&w.Answers, stoch.Plus(adapted, w.base.Stays), o.End},
+		{&w.Calibrated, calibrated, o.FirstIteration}, {&w.Followed, followed, o.FirstIteration}, {&w.Adapted, adapted, o.FirstIteration},
+		{&w.AnswersCalibrated, stoch.NormalPlusValue(calibrated, w.base.Residences), o.LastToken}, {&w.Answers, stoch.NormalPlusValue(adapted, w.base.Residences), o.LastToken},
 	} {
 		if x.came.Seconds() <= x.by.Quantile(0.9) {
 			*x.n++

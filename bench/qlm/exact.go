@@ -34,16 +34,16 @@ var programs = []program{
 	{8, 2, 3, 0.9, queue.Tardiness, 0, 0, false},
 	{10, 2, 4, 0.9, queue.Tardiness, 0, 0, false},
 	{12, 3, 4, 0.9, queue.Tardiness, 0, 0, false},
-	{6, 2, 3, 0.9, queue.Late, 0, 0, true},
-	{8, 2, 3, 0.9, queue.Late, 0, 0, true},
-	{10, 2, 4, 0.9, queue.Late, 0, 0, false},
-	{12, 3, 4, 0.9, queue.Late, 0, 0, false},
-	{16, 4, 4, 0.9, queue.Late, 0, 0, false},
-	{8, 2, 3, 0.9, queue.Late, 1.28, 0, true},
-	{6, 2, 3, 0.9, queue.Late, 0, 5, true},
-	{6, 2, 3, 0.9, queue.Late, 0, 10, false},
-	{8, 2, 3, 0.9, queue.Late, 0, 5, false},
-	{8, 2, 3, 0.9, queue.Late, 0, 10, false},
+	{6, 2, 3, 0.9, queue.LateRequests, 0, 0, true},
+	{8, 2, 3, 0.9, queue.LateRequests, 0, 0, true},
+	{10, 2, 4, 0.9, queue.LateRequests, 0, 0, false},
+	{12, 3, 4, 0.9, queue.LateRequests, 0, 0, false},
+	{16, 4, 4, 0.9, queue.LateRequests, 0, 0, false},
+	{8, 2, 3, 0.9, queue.LateRequests, 1.28, 0, true},
+	{6, 2, 3, 0.9, queue.LateRequests, 0, 5, true},
+	{6, 2, 3, 0.9, queue.LateRequests, 0, 10, false},
+	{8, 2, 3, 0.9, queue.LateRequests, 0, 5, false},
+	{8, 2, 3, 0.9, queue.LateRequests, 0, 10, false},
 }
 
 func (c program) String() string {
@@ -73,9 +73,9 @@ func (c program) problem() *vqueue.Problem {
 	p := queuetest.Instance(c.groups, c.queues, c.models, c.load, 11)
 	switch {
 	case c.goal == queue.Completion:
-		p.Objective = vqueue.Objective{Judge: vqueue.ByCompletion, Late: 1e5}
+		p.Objective = vqueue.Objective{Judge: vqueue.ByCompletion, LateWeight: 1e5}
 	case c.goal == queue.Tardiness:
-		p.Objective = vqueue.Objective{Judge: vqueue.ByMeans, Tardy: 1}
+		p.Objective = vqueue.Objective{Judge: vqueue.ByMeans, TardyWeight: 1}
 	case c.z > 0:
 		queuetest.Vary(p, variation)
 		p.Z = c.z
@@ -94,14 +94,14 @@ func (b *bench) solve(c program) (out solved, err error) {
 		for i := range cv {
 			cv[i] = variation / math.Sqrt(p.Groups[i].Size)
 		}
-		o.Scenarios = stoch.Sample(seeded.New(1, "scenarios"), c.scenarios, c.queues, 0.08, cv)
+		o.Scenarios = stoch.SampleScenarios(seeded.New(1, "scenarios"), c.scenarios, c.queues, 0.08, cv)
 	}
 	m, err := queue.NewProgram(p, o)
 	if err != nil {
 		return out, err
 	}
-	s, began := vqueue.NewState(p), cputime.Used()
-	s.Greedy()
+	s, began := vqueue.NewAssignment(p), cputime.Used()
+	s.InsertGreedily()
 	var x vqueue.Search
 	x.Run(b.ctx, s, seeded.New(1, "search"), 300_000)
 	out.SearchSeconds = (cputime.Used() - began).Seconds()
@@ -117,7 +117,7 @@ func (b *bench) solve(c program) (out solved, err error) {
 	out.Searched = m.Value(s)
 	if c.z > 0 { // both under the exact constraint
 		out.Searched = s.Total()
-		out.Value = queue.State(p, e.Order).Total()
+		out.Value = queue.StateFromOrder(p, e.Order).Total()
 	}
 	return out, nil
 }

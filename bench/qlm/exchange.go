@@ -38,7 +38,7 @@ func rings(b *bench, t *table.Table) error {
 		return err
 	}
 	t.Columns = []string{"network", "GPUs", "a node", "GB/s", "a step", "mean error", "95 % below"}
-	links, worst := map[network]llmruns.Links{}, 0.0
+	links, worst := map[network]llmruns.LinkSpecs{}, 0.0
 	for _, n := range slices.SortedFunc(maps.Keys(measured), byNetwork) {
 		list := measured[n]
 		var fitted, tested []measuredRing
@@ -68,7 +68,7 @@ func rings(b *bench, t *table.Table) error {
 }
 
 // exchanged holds iterations of Llama-2-70B on A100s, put together from kernels, against a measured server.
-func exchanged(b *bench, links map[network]llmruns.Links) error {
+func exchanged(b *bench, links map[network]llmruns.LinkSpecs) error {
 	var kernels, servers llmruns.Set
 	for file, set := range map[string]*llmruns.Set{"vidur_dense_part.csv.gz": &kernels, "splitwise_measured.csv": &servers} {
 		path := filepath.Join(b.data, "llm-profiles", file)
@@ -89,7 +89,7 @@ func exchanged(b *bench, links map[network]llmruns.Links) error {
 		for _, phase := range []llmruns.Phase{llmruns.Prefill, llmruns.Decode} {
 			name := map[llmruns.Phase]string{llmruns.Prefill: "prompts", llmruns.Decode: "decoding"}[phase]
 			var without, with []float64
-			for _, m := range servers.Measured {
+			for _, m := range servers.Steps {
 				if m.Model != "llama2-70b" || m.Device != "A100" || m.TensorParallel != gpus || m.Phase != phase {
 					continue
 				}
@@ -97,13 +97,13 @@ func exchanged(b *bench, links map[network]llmruns.Links) error {
 				if phase == llmruns.Prefill {
 					tokens *= m.Tokens
 				}
-				dense, ok := denseOf(kernels.Measured, gpus, tokens)
+				dense, ok := denseOf(kernels.Steps, gpus, tokens)
 				if !ok {
 					continue
 				}
 				dense += time.Duration(float64(m.Batch) * m.Context * contextBytes / float64(gpus) / a100GBps)
 				exchange := link.AllReduce(layers, gpus, tokens)
-				without, with = append(without, float64(dense)/float64(m.Took)-1), append(with, float64(dense+exchange)/float64(m.Took)-1)
+				without, with = append(without, float64(dense)/float64(m.Elapsed)-1), append(with, float64(dense+exchange)/float64(m.Elapsed)-1)
 			}
 			if len(with) == 0 {
 				return fmt.Errorf("no measurement of Llama-2-70B on %d A100s", gpus)
@@ -124,11 +124,11 @@ const (
 )
 
 // denseOf returns what an iteration of so many tokens takes without attention: of the next larger number measured.
-func denseOf(list []llmruns.Measured, gpus, tokens int) (took time.Duration, ok bool) {
+func denseOf(list []llmruns.MeasuredStep, gpus, tokens int) (took time.Duration, ok bool) {
 	least := math.MaxInt
 	for _, m := range list {
 		if m.Model == "Llama-2-70b-hf" && m.Device == "A100" && m.TensorParallel == gpus && m.Batch >= tokens && m.Batch < least {
-			least, took, ok = m.Batch, m.Took, true
+			least, took, ok = m.Batch, m.Elapsed, true
 		}
 	}
 	return took, ok
@@ -151,7 +151,7 @@ func allReduces(path string) (map[network][]measuredRing, error) {
 			return nil, fmt.Errorf("%s: no column %s", path, column)
 		}
 	}
-	err = t.Each(func() error {
+	err = t.EachRow(func() error {
 		var x [4]float64
 		for i, column := range []string{"num_workers", "devices_per_node", "size_field", "latency_ms"} {
 			value, err := strconv.ParseFloat(t.Row[slices.Index(t.Header, column)], 64)
@@ -171,7 +171,7 @@ func allReduces(path string) (map[network][]measuredRing, error) {
 }
 
 // fitRing returns the links with the least squares of relative errors.
-func fitRing(gpus int, list []measuredRing) llmruns.Links {
+func fitRing(gpus int, list []measuredRing) llmruns.LinkSpecs {
 	steps := float64(2 * (gpus - 1))
 	var ll, lb, bb, l, c float64
 	for _, m := range list {
@@ -180,7 +180,7 @@ func fitRing(gpus int, list []measuredRing) llmruns.Links {
 		ll, lb, bb, l, c = ll+x*x, lb+x*y, bb+y*y, l+x, c+y
 	}
 	d := ll*bb - lb*lb
-	return llmruns.Links{Latency: time.Duration((l*bb - c*lb) / d), GBps: d / (c*ll - l*lb)}
+	return llmruns.LinkSpecs{Latency: time.Duration((l*bb - c*lb) / d), GBps: d / (c*ll - l*lb)}
 }
 
 func byNetwork(a, b network) int {

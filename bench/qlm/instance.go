@@ -21,7 +21,7 @@ func (b *bench) instances(t *table.Table) error {
 	t.Columns = []string{"constants", "run", "per iteration", "per sequence", "mean real/model s", "mean", "p99", "R2", "MAPE", "TPOT", "TPOT p99", "TTFT", "R2 queued", "makespan", "preempted"}
 	for _, c := range []struct {
 		name      string
-		fit       func(...*llmrun.Run) (llmrun.CPU, error)
+		fit       func(...*llmrun.Run) (llmrun.CPUCost, error)
 		on, tests []*llmrun.Run
 		off       float64 // asked of mean, p99 and time per token
 		mean, r2  float64
@@ -30,8 +30,8 @@ func (b *bench) instances(t *table.Table) error {
 		{"one set for both", llmrun.Calibrate, runs, runs, 0.02, 0.02, 0.99, 0.02},
 		{"fitted on the RTX PRO 6000", llmrun.Calibrate, []*llmrun.Run{big}, []*llmrun.Run{small}, 0, 0.04, 0.98, 0},
 		{"fitted on the RTX 4090", llmrun.Calibrate, []*llmrun.Run{small}, []*llmrun.Run{big}, 0, 0, 0, 0},
-		{"both constants free, fitted on the RTX PRO 6000", llmrun.Free, []*llmrun.Run{big}, []*llmrun.Run{small}, 0, 0, 0, 0},
-		{"both constants free, fitted on the RTX 4090", llmrun.Free, []*llmrun.Run{small}, []*llmrun.Run{big}, 0, 0, 0, 0},
+		{"both constants free, fitted on the RTX PRO 6000", llmrun.FitCPU, []*llmrun.Run{big}, []*llmrun.Run{small}, 0, 0, 0, 0},
+		{"both constants free, fitted on the RTX 4090", llmrun.FitCPU, []*llmrun.Run{small}, []*llmrun.Run{big}, 0, 0, 0, 0},
 	} {
 		cpu, err := c.fit(c.on...)
 		if err != nil {
@@ -43,8 +43,8 @@ func (b *bench) instances(t *table.Table) error {
 				return err
 			}
 			t.Add(
-				c.name, r.Name, fmt.Sprint(cpu.Iteration), fmt.Sprint(cpu.Sequence), fmt.Sprintf("%.2f / %.2f", x.E2E.Real, x.E2E.Model), percent(x.E2E.Off()), percent(x.E2EP99.Off()),
-				fmt.Sprintf("%.4f", x.R2), percent(x.MAPE), percent(x.TPOT.Off()), percent(x.TPOTP99.Off()), percent(x.TTFT.Off()), fmt.Sprintf("%.4f", x.QueuedR2), percent(x.Makespan.Off()), x.Preempted,
+				c.name, r.Name, fmt.Sprint(cpu.Iteration), fmt.Sprint(cpu.Sequence), fmt.Sprintf("%.2f / %.2f", x.E2E.Measured, x.E2E.Model), percent(x.E2E.RelativeError()), percent(x.E2EP99.RelativeError()),
+				fmt.Sprintf("%.4f", x.R2), percent(x.MAPE), percent(x.TPOT.RelativeError()), percent(x.TPOTP99.RelativeError()), percent(x.TTFT.RelativeError()), fmt.Sprintf("%.4f", x.QueuedR2), percent(x.Makespan.RelativeError()), x.Preemptions,
 			)
 			name := fmt.Sprintf("instance model, %s, %s: ", c.name, r.Name)
 			add := func(what, unit string, measured, asked float64, atLeast bool) {
@@ -57,9 +57,9 @@ func (b *bench) instances(t *table.Table) error {
 				}
 				b.figures = append(b.figures, f)
 			}
-			add("mean of end-to-end latency", "share off", x.E2E.Off(), c.mean, false)
-			add("p99 of end-to-end latency", "share off", x.E2EP99.Off(), c.off, false)
-			add("time per token", "share off", x.TPOT.Off(), c.off, false)
+			add("mean of end-to-end latency", "share off", x.E2E.RelativeError(), c.mean, false)
+			add("p99 of end-to-end latency", "share off", x.E2EP99.RelativeError(), c.off, false)
+			add("time per token", "share off", x.TPOT.RelativeError(), c.off, false)
 			add("MAPE of end-to-end latency", "share", x.MAPE, c.mape, false)
 			add("R2 of end-to-end latency", "", x.R2, c.r2, true)
 		}

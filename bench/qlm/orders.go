@@ -82,14 +82,14 @@ func (b *bench) order(c fleetCase) (out ordered, err error) {
 		}
 		out.Apart, out.ApartSeconds = apart.Late, apart.Stats.CPU.Seconds()
 	}
-	s := vqueue.NewState(p)
-	s.ListEDF()
-	out.EDF = s.Late()
+	s := vqueue.NewAssignment(p)
+	s.AppendByDeadline()
+	out.EDF = s.LateRequests()
 	s.Reset(p)
 	began := cputime.Used()
-	s.Greedy()
-	out.GreedySeconds, out.Greedy = (cputime.Used() - began).Seconds(), s.Late()
-	greedy := vqueue.NewState(p)
+	s.InsertGreedily()
+	out.GreedySeconds, out.Greedy = (cputime.Used() - began).Seconds(), s.LateRequests()
+	greedy := vqueue.NewAssignment(p)
 	greedy.CopyFrom(s)
 	for _, work := range works {
 		var x vqueue.Search
@@ -97,7 +97,7 @@ func (b *bench) order(c fleetCase) (out ordered, err error) {
 		began := cputime.Used()
 		x.Run(b.ctx, s, seeded.New(1, "search"), work)
 		out.Seconds = append(out.Seconds, (cputime.Used() - began).Seconds())
-		out.Late = append(out.Late, s.Late())
+		out.Late = append(out.Late, s.LateRequests())
 	}
 	return out, b.ctx.Err()
 }

@@ -29,15 +29,15 @@ func (b *bench) replans(groups int) (again, error) {
 	rng := seeded.New(1, "replan")
 	p := queuetest.Instance(groups, 100, 16, 0.9, 11)
 	queuetest.Vary(p, variation)
-	p.Objective = vqueue.Recommended
+	p.Objective = vqueue.RecommendedObjective
 	scale := 400_000 / queuetest.Requests(p)
 	for i := range p.Groups {
 		p.Groups[i].Size *= scale
 	}
-	s := vqueue.NewState(p)
-	s.Greedy()
+	s := vqueue.NewAssignment(p)
+	s.InsertGreedily()
 	var x vqueue.Search
-	plan, out := vqueue.NewState(p), again{Groups: groups}
+	plan, out := vqueue.NewAssignment(p), again{Groups: groups}
 	var took []float64
 	for range rounds {
 		p.Now++
@@ -63,7 +63,7 @@ func (b *bench) replans(groups int) (again, error) {
 			g.Size = size
 		}
 		plan.Refresh()
-		plan.Greedy()
+		plan.InsertGreedily()
 		out.Before += plan.Total() / rounds / 400_000
 		x.Run(b.ctx, plan, rng, 1_000_000)
 		out.After += plan.Total() / rounds / 400_000

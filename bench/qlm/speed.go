@@ -28,13 +28,13 @@ type fast struct {
 // equals is a fleet of instances of Vicuna-13B.
 func equals(instances int) (*policy.Tables, error) {
 	m := instance.Vicuna13B
-	server := formats.LLMInstance{Device: "A100", TensorParallel: 1, Iteration: m.Iteration, KVTokens: m.KV, KVSource: formats.KVMeasured, BlockTokens: 16}
+	server := formats.LLMInstance{Device: "A100", TensorParallel: 1, Iteration: m.Iteration, KVTokens: m.KVTokens, KVSource: formats.KVMeasured, BlockTokens: 16}
 	plan := &formats.QueuePlan{
-		Classes: []formats.QueueClass{{Served: formats.Served{Model: "vicuna", SLOUS: document.Micros(time.Minute)}, Of: formats.OfE2E, PromptMean: 500, OutputMean: 200}},
-		Models:  []formats.LLMProfile{{Model: "vicuna", WeightBytes: 26e9, KVBytesPerToken: m.KVBytes, Instances: []formats.LLMInstance{server}}},
+		Classes: []formats.QueueClass{{Served: formats.Served{Model: "vicuna", SLOUS: document.Micros(time.Minute)}, Figure: formats.FigureE2E, PromptMean: 500, OutputMean: 200}},
+		Models:  []formats.LLMProfile{{Model: "vicuna", WeightBytes: 26e9, KVBytesPerToken: m.TokenBytes, Instances: []formats.LLMInstance{server}}},
 	}
 	for d := range instances {
-		plan.Instances = append(plan.Instances, formats.QueueInstance{Device: "A100", First: d, TensorParallel: 1, Model: "vicuna", Models: []string{"vicuna"}, Sequences: []int{64}, TokenBudget: 2048})
+		plan.Instances = append(plan.Instances, formats.QueueInstance{Device: "A100", FirstDevice: d, TensorParallel: 1, Model: "vicuna", Models: []string{"vicuna"}, Sequences: []int{64}, TokenBudget: 2048})
 	}
 	t := &policy.Tables{Models: []policy.Model{{Name: "vicuna", SLO: time.Minute}}, Kinds: []string{"A100"}, KindCounts: []int32{int32(instances)}}
 	return t, t.AddInstances(plan, []formats.Pool{{Device: "A100", Count: instances}})
@@ -51,7 +51,7 @@ func measureFast(ctx context.Context, instances int) (fast, error) {
 	list := make([]arrivals.Request, 20000)
 	for i := range list {
 		at += rng.ExpFloat64() / (2.5 * float64(instances))
-		list[i] = arrivals.Request{At: time.Duration(at * 1e9), PromptTokens: 1 + rng.Int32N(1000), OutputTokens: 1 + rng.Int32N(400)}
+		list[i] = arrivals.Request{ArrivedAt: time.Duration(at * 1e9), PromptTokens: 1 + rng.Int32N(1000), OutputTokens: 1 + rng.Int32N(400)}
 	}
 	out := fast{Requests: int64(len(list))}
 	for round := range 3 {

@@ -92,8 +92,8 @@ func foretold(q *instance.Queue, draw drawing, seed uint64) (known, error) {
 	var starts, waits, ends, completions []float64
 	work := 0.0
 	for _, s := range instance.Timed(lists[1], out) {
-		c := r.Answered(work)
-		starts, waits = append(starts, s.Start), append(waits, r.Wait(work))
+		c := r.AnswerTime(work)
+		starts, waits = append(starts, s.Start), append(waits, r.MeanWait(work))
 		ends, completions = append(ends, s.End), append(completions, c.Mean())
 		if s.End <= c.Quantile(0.9) {
 			k.Covered++
@@ -108,7 +108,7 @@ func foretold(q *instance.Queue, draw drawing, seed uint64) (known, error) {
 
 // grouped parts a queue into groups of a batch each, and counts those whose last
 // answer comes before the 90 % quantile of that.
-func (k *known) grouped(r *vqueue.RCT, served []vqueue.Served) {
+func (k *known) grouped(r *vqueue.RCT, served []vqueue.CalibrationRequest) {
 	size, ahead := int(math.Ceil(r.Batch)), 0.0
 	for group := range slices.Chunk(served, size) {
 		work, last := float64(len(group))*r.Beta*r.OutputMean, 0.0
@@ -116,7 +116,7 @@ func (k *known) grouped(r *vqueue.RCT, served []vqueue.Served) {
 			work, last = work+r.Alpha*s.Prompt, max(last, s.End)
 		}
 		k.Groups++
-		if last <= r.Ended(0.9, r.Intercept+ahead, work, math.Sqrt(r.Strays(ahead+work)), len(group)) {
+		if last <= r.AllAnsweredBy(0.9, r.Intercept+ahead, work, math.Sqrt(r.WaitVariance(ahead+work)), len(group)) {
 			k.Ended++
 		}
 		ahead += work

@@ -76,7 +76,7 @@ func (b *bench) plan(seed uint64, a *workflows.RAG) (row, error) {
 		return row{}, err
 	}
 	r := row{seed: seed, cpu: (cputime.Used() - begun).Seconds(), dedicated: plan.Options.Word("dedicated")}
-	if plan.Certified != nil {
+	if plan.Certificate != nil {
 		r.stated = plan.Objective.Value
 	}
 	r.attained, err = held(b.ctx, plan)

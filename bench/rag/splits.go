@@ -117,7 +117,7 @@ func best(ctx context.Context, a *workflows.RAG) (dedicated string, rate float64
 		if err != nil {
 			return "", 0, 0, err
 		}
-		if plan.Certified != nil && plan.Objective.Value > rate {
+		if plan.Certificate != nil && plan.Objective.Value > rate {
 			dedicated, rate = s.dedicated, plan.Objective.Value
 		}
 	}
@@ -137,11 +137,11 @@ func sustained(ctx context.Context, a *workflows.RAG, dedicated string, least fl
 	if carried < least {
 		return 0, nil
 	}
-	test, err := certify.New(plan, kind.Asked{})
+	test, err := certify.NewTest(plan, kind.TestSettings{})
 	if err != nil {
 		return 0, err
 	}
-	found, err := sim.FindOwnLoads(ctx, test.Scenario, sim.OwnSearch{Shares: test.Shares, Runs: 3, Step: certify.Step, Most: 1, Together: true, Least: []float64{least / carried}, From: []float64{.6}})
+	found, err := sim.FindModelLoads(ctx, test.Scenario, sim.ModelLoadSearch{Shares: test.Shares, Runs: 3, Step: certify.Step, MaxLoad: 1, SameLoad: true, MinLoads: []float64{least / carried}, StartLoads: []float64{.6}})
 	if err != nil {
 		return 0, fmt.Errorf("simulating: %w", err)
 	}

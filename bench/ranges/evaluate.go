@@ -31,7 +31,7 @@ func compare(p *formats.Profile) ([]compared, error) {
 		for k := range m.Measurements {
 			m.Measurements[k] = inCPU(&m.Measurements[k])
 		}
-		costs, err := stages.Costs(&m, []formats.Pool{{Device: p.Devices[0].Device, MaxShares: 1}}, 0, "", "")
+		costs, err := stages.MeasuredCosts(&m, []formats.Pool{{Device: p.Devices[0].Device, MaxShares: 1}}, 0, "", "")
 		if err != nil {
 			return nil, err
 		}
@@ -42,7 +42,7 @@ func compare(p *formats.Profile) ([]compared, error) {
 				for _, b := range ms.Blocks[r.Blocks[0]:r.Blocks[1]] {
 					sum += b.WallUS
 				}
-				est := document.Micros(stages.Infer(&costs[0][0], ms.Batch, r.Blocks[0], r.Blocks[1]))
+				est := document.Micros(stages.MaxTime(&costs[0][0], ms.Batch, r.Blocks[0], r.Blocks[1]))
 				out = append(out, compared{m.Model, ms.Batch, r.Blocks, float64(est)/float64(took) - 1, float64(sum)/float64(took) - 1, took, est})
 			}
 		}
@@ -57,10 +57,10 @@ func inCPU(ms *formats.Measurement) formats.Measurement {
 	for b := range out.Blocks {
 		out.Blocks[b].WallUS = out.Blocks[b].CPUUS
 	}
-	if ms.Whole != nil {
-		w := *ms.Whole
+	if ms.WholeModel != nil {
+		w := *ms.WholeModel
 		w.WallUS = w.CPUUS
-		out.Whole = &w
+		out.WholeModel = &w
 	}
 	return out
 }

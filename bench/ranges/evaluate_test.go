@@ -22,7 +22,7 @@ func TestCompare(t *testing.T) {
 		Models: []formats.ProfileModel{{
 			Model: "m", Blocks: []formats.Block{{CutBytesFP32: 10}, {CutBytesFP32: 20}, {}},
 			Measurements: []formats.Measurement{{
-				Device: "cpu-1", Share: 1, Batch: 2, Whole: &whole, Blocks: []formats.Latency{latency(100), latency(100), latency(100)},
+				Device: "cpu-1", Share: 1, Batch: 2, WholeModel: &whole, Blocks: []formats.Latency{latency(100), latency(100), latency(100)},
 				Ranges: []formats.RangeLatency{{Blocks: [2]int{0, 2}, Latency: latency(200)}, {Blocks: [2]int{1, 3}, Latency: latency(180)}},
 			}},
 		}},

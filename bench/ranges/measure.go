@@ -55,9 +55,9 @@ func measure(ctx context.Context, o *options, log io.Writer) (*formats.Profile, 
 			return nil, err
 		}
 		p, err = profiler.Run(ctx, profiler.Options{
-			Models: paths, Device: "cpu", Batches: o.batches, Engine: eng, Seed: o.seed, Dims: ocrDims, FP16Samples: -1, Out: o.out,
+			Models: paths, Device: "cpu", Batches: o.batches, Engine: eng, Seed: o.seed, Dims: ocrDims, FP16Samples: -1, OutPath: o.out,
 			Budget: o.budget / time.Duration(len(o.models)), Precision: profiler.Precision{HalfWidth: 0.01, MinRounds: o.rounds, MaxRounds: o.rounds},
-			Ranges: profiler.Ranges{Of: func(m *formats.ProfileModel, _ string, _, _ int) [][2]int {
+			Ranges: profiler.Ranges{List: func(m *formats.ProfileModel, _ string, _, _ int) [][2]int {
 				return drawn(m.Model, len(m.Blocks), each, o.seed)
 			}},
 			Progress: func(e profiler.Event) {

@@ -41,7 +41,7 @@ func (h *tester) smallGap(ctx context.Context, seed uint64, devices int, times f
 	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "gpu"}}, Models: []formats.ProfileModel{model}}
 	slo := document.SLO{Duration: time.Duration(times * float64(alone)).Round(time.Microsecond)}
 	workload := &formats.Workload{Format: formats.FormatWorkload, Section: formats.WorkloadModels{{Model: "model", SLO: slo, Percentile: "p99", Weight: 1}}}
-	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Cluster: cluster, Workload: workload}, planner.Options{Values: drawn.Default, NearestUntold: true}, highs.Solver{}, nil)
+	res, err := planner.Solve(ctx, planner.Inputs{Profile: profile, Cluster: cluster, Workload: workload}, planner.Options{Values: drawn.Default, SkipNearest: true}, highs.Solver{}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("model %d on %d devices, SLO %v: %w", seed, devices, slo, err)
 	}

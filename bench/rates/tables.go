@@ -32,7 +32,7 @@ type planned struct {
 // plan solves a problem and simulates the plan; it returns nil if there is no plan.
 func (h *tester) plan(ctx context.Context, p *drawn.Problem, flags string, values map[string]any) (*planned, error) {
 	before := cputime.Used()
-	res, err := planner.Solve(ctx, p.Inputs, planner.Options{Values: values, NearestUntold: true}, highs.Solver{}, nil)
+	res, err := planner.Solve(ctx, p.Inputs, planner.Options{Values: values, SkipNearest: true}, highs.Solver{}, nil)
 	if _, infeasible := errors.AsType[*planner.InfeasibleError](err); infeasible {
 		return nil, nil
 	}

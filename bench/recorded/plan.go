@@ -50,20 +50,20 @@ func Plan(ref *reference.Plan, profile *formats.Profile) (*formats.Plan, error) 
 			return nil, fail("options", "options of a plan", "ones that can be", err.Error())
 		}
 	}
-	var given []pool.Given
+	var given []pool.InputPipeline
 	for d := range ref.DNNs {
 		for i := range ref.DNNs[d].Pipelines {
-			g := pool.Given{Model: d}
+			g := pool.InputPipeline{Model: d}
 			for _, part := range ref.DNNs[d].Pipelines[i].Partitions {
 				g.Batch = part.Batch
 				k := slices.IndexFunc(in.Cluster.Pools, func(p formats.Pool) bool { return p.Device == part.GPU })
-				g.Stages = append(g.Stages, pool.GivenStage{First: part.Blocks[0], Last: part.Blocks[1], Pool: k, Share: part.Share, Replicas: part.Replicas})
+				g.Stages = append(g.Stages, pool.InputStage{First: part.Blocks[0], Last: part.Blocks[1], Pool: k, Share: part.Share, Replicas: part.Replicas})
 			}
 			given = append(given, g)
 		}
 	}
 	// What the replicas carry comes first: recorded rates are rounded.
-	_, carried, err := pool.Planned(in, kind.NewRun(nil), given)
+	_, carried, err := pool.AdoptDocuments(in, kind.NewRun(nil), given)
 	if err == nil {
 		err = promised(ref, carried, given, fail)
 	}
@@ -72,7 +72,7 @@ func Plan(ref *reference.Plan, profile *formats.Profile) (*formats.Plan, error) 
 	}
 	run := kind.NewRun(nil)
 	run.Assume("recorded: the pipelines and replicas of %s, %s, are as recorded; costs, cuts and placement are ours", ref.Case, ref.Algorithm)
-	out, _, err := pool.Planned(in, run, given)
+	out, _, err := pool.AdoptDocuments(in, run, given)
 	if err != nil {
 		return nil, fmt.Errorf("recorded plan %s (%s): %w", ref.Case, ref.Algorithm, err)
 	}
@@ -93,7 +93,7 @@ const otherProfile = "the profile is not the one that the plan was made from"
 
 // promised sets the rates of the given pipelines: as recorded, or what their
 // replicas carry where the two differ by no more than the record's rounding.
-func promised(ref *reference.Plan, carry []float64, given []pool.Given, fail failure) error {
+func promised(ref *reference.Plan, carry []float64, given []pool.InputPipeline, fail failure) error {
 	i := 0
 	for d := range ref.DNNs {
 		for j := range ref.DNNs[d].Pipelines {
@@ -131,7 +131,7 @@ func recomputes(ref *reference.Plan, plan *formats.Plan, fail failure) error {
 		}
 	}
 	for d := range ref.DNNs {
-		dnn, m, served := &ref.DNNs[d], &plan.Deployment[d], plan.Promised(d)
+		dnn, m, served := &ref.DNNs[d], &plan.Deployment[d], plan.PromiseFor(d)
 		at := fmt.Sprintf("dnns[%d]", d)
 		us(at+".slo_us", dnn.SLOUS, served.SLOUS)
 		us(at+".slo_margin_us", dnn.MarginUS, served.MarginUS)

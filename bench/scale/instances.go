@@ -83,7 +83,7 @@ func spread(p *formats.Profile, seed uint64) *formats.Profile {
 				s.Blocks = slices.Clone(s.Blocks)
 				for b := range s.Blocks {
 					along := times * (1 + tilt*(float64(b)/float64(len(s.Blocks))-0.5))
-					s.Blocks[b] = s.Blocks[b].Times(along, along)
+					s.Blocks[b] = s.Blocks[b].Scaled(along, along)
 				}
 				m.Measurements = append(m.Measurements, s)
 			}

@@ -102,7 +102,7 @@ func (b *bench) replan(ctx context.Context, t *table.Table) ([]figures.Figure, e
 			}
 			for _, change := range changes {
 				next := changed(in, change, seed)
-				next.Running = before.plan
+				next.RunningPlan = before.plan
 				r, err := solve(ctx, next, opt, b.limit)
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", change, err)
@@ -130,7 +130,7 @@ func (b *bench) four(ctx context.Context, t *table.Table) ([]figures.Figure, err
 		}
 		var list formats.WorkloadModels
 		for i, m := range models {
-			list = append(list, formats.WorkloadModel{Model: m, SLO: slo(b.profile.Find(m), classes[0].times), Weight: []float64{0.3, 0.33, 0.37}[i]})
+			list = append(list, formats.WorkloadModel{Model: m, SLO: slo(b.profile.FindModel(m), classes[0].times), Weight: []float64{0.3, 0.33, 0.37}[i]})
 		}
 		in := planner.Inputs{Profile: b.profile, Cluster: cluster, Workload: &formats.Workload{Format: formats.FormatWorkload, Section: list}}
 		r, err := solve(ctx, in, planner.Options{Values: map[string]any{"margin": margin, "batch-build": 1.3, "gap": fourGap}}, b.limit)

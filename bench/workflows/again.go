@@ -19,7 +19,7 @@ type found struct {
 	of   []int // request of the list, by slot
 }
 
-func (c *found) Begin(req, _ int32) {
+func (c *found) BeginRequest(req, _ int32) {
 	for int(req) >= len(c.of) {
 		c.of = append(c.of, 0)
 	}
@@ -27,12 +27,12 @@ func (c *found) Begin(req, _ int32) {
 	c.next++
 }
 
-func (c *found) Items(req, _, _, _, _ int32) int32 { return int32(c.list[c.of[req]].found) }
+func (c *found) ItemCount(req, _, _, _, _ int32) int32 { return int32(c.list[c.of[req]].found) }
 
-func (*found) Route(_, _, _, _, _, _ int32) int32 { return 0 }
+func (*found) ChooseRoute(_, _, _, _, _, _ int32) int32 { return 0 }
 
-// Way: the first leads to the lines, the second ends a request without one.
-func (c *found) Way(req, _, _, _ int32, _ []bool) int32 {
+// ChooseNext: the first leads to the lines, the second ends a request without one.
+func (c *found) ChooseNext(req, _, _, _ int32, _ []bool) int32 {
 	if c.list[c.of[req]].found > 0 {
 		return 0
 	}
@@ -63,23 +63,23 @@ func (b *ocr) again(ctx context.Context, r *served) error {
 		return err
 	}
 	s := r.service
-	times, err := sim.Empirical(t, sim.Samples{Runs: s.Runs, Starts: s.Starts, Told: s.Told, Loads: s.Loads, LoadStarts: s.LoadStarts}, false, 1)
+	times, err := sim.RecordedService(t, sim.Samples{Runs: s.Runs, Starts: s.Starts, ReportDelays: s.ReportDelays, Loads: s.Loads, LoadStarts: s.LoadStarts}, false, 1)
 	if err != nil {
 		return err
 	}
-	walk, ok := policies.Control(t).(*flow.Walk)
+	walk, ok := policies.NewControl(t).(*flow.WorkflowControl)
 	if !ok {
 		return fmt.Errorf("the plan has no workflows")
 	}
-	walk.Choose(&found{list: r.list})
+	walk.SetChoices(&found{list: r.list})
 	var list []arrivals.Request
 	for _, a := range r.list {
-		list = append(list, arrivals.Request{At: a.at, Model: int32(a.app)})
+		list = append(list, arrivals.Request{ArrivedAt: a.at, Model: int32(a.app)})
 	}
 	heard := &loadsHeard{Policy: pol}
 	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: heard, Source: arrivals.Slice(list), Service: times, Control: walk,
 		Ingress: s.Ingress, Egress: s.Egress, Verify: true, NoReport: true,
-		Completed: func(arrived, answered time.Duration) {
+		OnCompleted: func(arrived, answered time.Duration) {
 			if arrived >= leadIn {
 				r.virtual = append(r.virtual, answered-arrived)
 			}

@@ -104,7 +104,7 @@ func widen(d *formats.Deployed, profile *formats.Profile) error {
 	for size := 1; size <= batch; size++ {
 		for _, x := range profile.Models[i].Measurements {
 			if x.Batch >= size {
-				stage.InferUS = append(stage.InferUS, x.Whole.WallUS)
+				stage.InferUS = append(stage.InferUS, x.WholeModel.WallUS)
 				break
 			}
 		}

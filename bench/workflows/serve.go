@@ -109,7 +109,7 @@ func (b *ocr) arrivals(rate float64, length time.Duration) []asked {
 
 // ask asks for the text of a page.
 func (b *ocr) ask(ctx context.Context, x *executor.Executor, a *asked) {
-	p, info := &b.pages[a.page], x.Models().All()[a.app]
+	p, info := &b.pages[a.page], x.Models().Models()[a.app]
 	sent := time.Now()
 	resp, err := x.Infer(ctx, &oip.Request{Model: info.Name, Info: info, Batch: 1, Received: sent,
 		Inputs: []oip.Tensor{{Name: info.Inputs[0].Name, Datatype: oip.Uint8, Shape: []int64{1, pageHeight, pageWidth, 3}, Data: p.image}}})

@@ -19,7 +19,7 @@ type agentOptions struct {
 
 // newAgentCommand makes the verb for the process beside a server of language models when several machines share a
 // queue.
-func newAgentCommand(g *globals) *cobra.Command {
+func newAgentCommand(g *globalFlags) *cobra.Command {
 	o := &agentOptions{}
 	cmd := &cobra.Command{
 		Use:   "agent --queue nats://HOST:PORT[,…] --server URL",
@@ -46,38 +46,38 @@ back what it has not finished.`,
 
 func runAgent(cmd *cobra.Command, p *printer, o *agentOptions) error {
 	// Read the flags.
-	servers, err := o.list()
+	servers, err := o.parseList()
 	if err != nil {
 		return err
 	}
 	if len(servers) == 0 {
 		return usageErrorf("--server: expected the server that this agent is for, N=URL")
 	}
-	adapters, err := o.adapted()
+	adapters, err := o.readAdapters()
 	if err != nil {
 		return err
 	}
-	if !o.queue.shared() {
-		return usageErrorf("--queue: found %q, expected nats://HOST:PORT: a file is for one process", o.queue.place)
+	if !o.queue.isShared() {
+		return usageErrorf("--queue: found %q, expected nats://HOST:PORT: a file is for one process", o.queue.location)
 	}
-	sealer, err := o.queue.check()
+	sealer, err := o.queue.readKey()
 	if err != nil {
 		return err
 	}
-	if err := longer("store-text", o.store); err != nil {
+	if err := checkPositiveDuration("store-text", o.store); err != nil {
 		return err
 	}
 
 	// Join the queue and serve until a signal.
 	log := p.logger()
 	o.queue.warnKeyless(log)
-	store, err := o.queue.share(cmd.Context(), sealer, log)
+	store, err := o.queue.openShared(cmd.Context(), sealer, log)
 	if err != nil {
 		return err
 	}
 	endsWellOnInterrupt(cmd.Context())
-	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, Adapters: adapters, StoreText: o.store, Metrics: o.metrics, Log: log,
-		Ready: func() { p.note("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.place) }})
+	err = executor.ServeAgent(cmd.Context(), executor.AgentOptions{Store: store, Servers: servers, Adapters: adapters, TextStoreInterval: o.store, Metrics: o.metrics, Log: log,
+		OnReady: func() { p.printNote("serving %d servers for %s; SIGTERM ends", len(servers), o.queue.location) }})
 	if errors.Is(err, executor.ErrPlan) {
 		err = withCode(exitUsage, err)
 	}

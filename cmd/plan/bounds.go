@@ -11,21 +11,21 @@ import (
 )
 
 // firstError returns the first error of several checks, or nil.
-func first(checks ...error) error { return cmp.Or(checks...) }
+func firstError(checks ...error) error { return cmp.Or(checks...) }
 
 // checkRange returns an error unless v is a number in [minValue, maxValue].
-func number(flag string, v, least, most float64) error {
-	if v >= least && v <= most {
+func checkRange(flag string, v, minValue, maxValue float64) error {
+	if v >= minValue && v <= maxValue {
 		return nil
 	}
-	if math.IsInf(most, 1) || most == math.MaxFloat64 {
-		return usageErrorf("--%s: found %g, expected a finite number of at least %g", flag, v, least)
+	if math.IsInf(maxValue, 1) || maxValue == math.MaxFloat64 {
+		return usageErrorf("--%s: found %g, expected a finite number of at least %g", flag, v, minValue)
 	}
-	return usageErrorf("--%s: found %g, expected %g to %g", flag, v, least, most)
+	return usageErrorf("--%s: found %g, expected %g to %g", flag, v, minValue, maxValue)
 }
 
 // checkPositive returns an error unless v is a finite number above 0.
-func positive(flag string, v float64) error {
+func checkPositive(flag string, v float64) error {
 	if v > 0 && v <= math.MaxFloat64 {
 		return nil
 	}
@@ -33,7 +33,7 @@ func positive(flag string, v float64) error {
 }
 
 // checkShare returns an error unless v is in (0, 1].
-func share(flag string, v float64) error {
+func checkShare(flag string, v float64) error {
 	if v > 0 && v <= 1 {
 		return nil
 	}
@@ -41,31 +41,31 @@ func share(flag string, v float64) error {
 }
 
 // checkTypedShare checks a share only if its flag was typed. The value of other flags means that none is set.
-func shareTyped(flag string, v float64, typed bool) error {
-	if !typed {
+func checkTypedShare(flag string, v float64, isTyped bool) error {
+	if !isTyped {
 		return nil
 	}
-	return share(flag, v)
+	return checkShare(flag, v)
 }
 
 // checkWhole returns an error unless v is in [minValue, maxValue].
-func whole(flag string, v, least, most int) error {
-	if v >= least && v <= most {
+func checkWhole(flag string, v, minValue, maxValue int) error {
+	if v >= minValue && v <= maxValue {
 		return nil
 	}
-	return usageErrorf("--%s: found %d, expected %d to %d", flag, v, least, most)
+	return usageErrorf("--%s: found %d, expected %d to %d", flag, v, minValue, maxValue)
 }
 
 // checkMinDuration returns an error if v is below minValue.
-func atLeast(flag string, v, least time.Duration) error {
-	if v >= least {
+func checkMinDuration(flag string, v, minValue time.Duration) error {
+	if v >= minValue {
 		return nil
 	}
-	return usageErrorf("--%s: found %s, expected at least %s", flag, v, document.Duration(least))
+	return usageErrorf("--%s: found %s, expected at least %s", flag, v, document.Duration(minValue))
 }
 
 // checkPositiveDuration returns an error unless v is above zero.
-func longer(flag string, v time.Duration) error {
+func checkPositiveDuration(flag string, v time.Duration) error {
 	if v > 0 {
 		return nil
 	}
@@ -73,15 +73,15 @@ func longer(flag string, v time.Duration) error {
 }
 
 // checkWord returns an error unless word is one of words. The error suggests the word that was probably meant.
-func oneOf(flag, word string, words ...string) error {
+func checkWord(flag, word string, words ...string) error {
 	if slices.Contains(words, word) {
 		return nil
 	}
-	return usageErrorf("--%s: found %q, expected %s%s", flag, word, strings.Join(words, ", "), meant(word, words))
+	return usageErrorf("--%s: found %q, expected %s%s", flag, word, strings.Join(words, ", "), suggestion(word, words))
 }
 
 // suggestion returns a hint at the word that was probably meant, or "" if none is similar.
-func meant(word string, words []string) string {
+func suggestion(word string, words []string) string {
 	if hint := document.DidYouMean(word, words); hint != "" {
 		return "\n  hint: " + hint
 	}

@@ -19,15 +19,15 @@ import (
 )
 
 type checkOptions struct {
-	against           string
-	profiles, was     []string
-	cluster, workload string
-	regression        string
-	format            string
-	noSolve           bool
+	againstName           string
+	profiles, oldProfiles []string
+	cluster, workload     string
+	regression            string
+	format                string
+	noSolve               bool
 }
 
-func newCheckCommand(g *globals) *cobra.Command {
+func newCheckCommand(g *globalFlags) *cobra.Command {
 	o := &checkOptions{}
 	var metrics []string
 	for _, m := range check.Metrics() {
@@ -67,15 +67,15 @@ Exit codes: 0 the gate passes; 1 it fails, and says by what; 2 bad input.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.against, "against", "", "plan that was promised: a file, or a git revision of this one (default: the merge base in CI, else git HEAD, else the plan itself)")
+	f.StringVar(&o.againstName, "against", "", "plan that was promised: a file, or a git revision of this one (default: the merge base in CI, else git HEAD, else the plan itself)")
 	f.StringArrayVar(&o.profiles, "profile", nil, "today's profile; several times: profiles taken at different times (default: the plan's input)")
-	f.StringArrayVar(&o.was, "was", nil, "profile of the promised plan; several times: taken at different times (default: its input)")
+	f.StringArrayVar(&o.oldProfiles, "was", nil, "profile of the promised plan; several times: taken at different times (default: its input)")
 	f.StringVar(&o.cluster, "cluster", "", "today's cluster (default: the plan's input, else the cluster inside the plan)")
 	f.StringVar(&o.workload, "workload", "", "today's workload (default: the plan's input, else the targets inside the plan)")
 	f.StringVar(&o.regression, "max-regression", "", "tolerances, such as rps=1%,p99=2%,cost=1%")
 	f.StringVar(&o.format, "format", "text", strings.Join(gateFormatNames, ", "))
 	f.BoolVar(&o.noSolve, "no-solve", false, "only validate; do not plan again")
-	complete(cmd, "format", gateFormatNames...)
+	completeFlag(cmd, "format", gateFormatNames...)
 	return cmd
 }
 
@@ -92,7 +92,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	in := check.GateInput{Plan: plan, Tolerances: tolerances, Serves: refusedByServe}
+	in := check.GateInput{Plan: plan, Tolerances: tolerances, ServerFindings: refusedByServe}
 	if !o.noSolve {
 		solver, err := newSolver()
 		if err != nil {
@@ -103,16 +103,16 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	}
 
 	// Read today's documents, and the plan to compare with.
-	if err := o.today(&in, path); err != nil {
+	if err := o.readToday(&in, path); err != nil {
 		return err
 	}
-	if err := o.promised(ctx, p, &in, path); err != nil {
+	if err := o.findPromised(ctx, p, &in, path); err != nil {
 		return err
 	}
 
 	// Plan again, and judge.
-	bar := p.meter(100, "planning again")
-	in.Progress = func(u planner.Progress) { bar.set(int64(100*u.Fraction), 0, u.Phase) }
+	bar := p.newProgressBar(100, "planning again")
+	in.Progress = func(u planner.Progress) { bar.setProgress(int64(100*u.Fraction), 0, u.Phase) }
 	res, err := check.Gate(ctx, in)
 	bar.finish()
 	if errors.Is(err, context.Canceled) {
@@ -121,7 +121,7 @@ func runCheck(ctx context.Context, p *printer, o *checkOptions, path string) err
 	if err != nil {
 		return err
 	}
-	res.Notes = append(res.Notes, o.changed(&in)...)
+	res.Notes = append(res.Notes, o.changeNotes(&in)...)
 	if err := write(p, res, path); err != nil {
 		return err
 	}
@@ -152,20 +152,20 @@ func refusedByServe(plan *formats.Plan) []check.Finding {
 // refusal makes a finding about a plan that cannot be served.
 func refusal(severity check.Severity, message string, err error) check.Finding {
 	f := check.Finding{Severity: severity, Constraint: "serve", Found: err.Error(), Message: message}
-	if found := document.Findings(err); len(found) > 0 {
-		f.Where, f.Found, f.Expected = found[0].Path, found[0].Found, found[0].Expected
+	if findings := document.Findings(err); len(findings) > 0 {
+		f.Path, f.Found, f.Expected = findings[0].Path, findings[0].Found, findings[0].Expected
 	}
 	return f
 }
 
 // changeNotes returns a note for each input whose file is not the one that the plan was made from, and one if
 // another version of the program made the plan.
-func (o *checkOptions) changed(in *check.GateInput) []string {
+func (o *checkOptions) changeNotes(in *check.GateInput) []string {
 	var notes []string
-	given := map[string]bool{"profile": len(o.profiles) > 0, "cluster": o.cluster != "", "workload": o.workload != ""}
+	isGiven := map[string]bool{"profile": len(o.profiles) > 0, "cluster": o.cluster != "", "workload": o.workload != ""}
 	for _, i := range in.Plan.Inputs {
-		if now := todays(in, i.Role); !given[i.Role] && now != "" && now != i.SHA256 {
-			notes = append(notes, fmt.Sprintf("%s is not the file that the plan says it was made from: sha256 %.12s, and now %.12s", i.Path, i.SHA256, now))
+		if current := todaysHash(in, i.Role); !isGiven[i.Role] && current != "" && current != i.SHA256 {
+			notes = append(notes, fmt.Sprintf("%s is not the file that the plan says it was made from: sha256 %.12s, and now %.12s", i.Path, i.SHA256, current))
 		}
 	}
 	if t := in.Plan.Tool; t.Version != kind.Version {
@@ -176,9 +176,9 @@ func (o *checkOptions) changed(in *check.GateInput) []string {
 
 // readToday reads today's documents: the files that the flags name or, without a flag, the inputs that the plan
 // names.
-func (o *checkOptions) today(in *check.GateInput, planPath string) error {
+func (o *checkOptions) readToday(in *check.GateInput, planPath string) error {
 	// find returns the path that a flag gives, or else that of the plan's input.
-	find := func(role, flag string) string {
+	pathOf := func(role, flag string) string {
 		if flag != "" {
 			return flag
 		}
@@ -191,7 +191,7 @@ func (o *checkOptions) today(in *check.GateInput, planPath string) error {
 	}
 	paths := o.profiles
 	if len(paths) == 0 {
-		path := find("profile", "")
+		path := pathOf("profile", "")
 		if path == "" {
 			return usageErrorf("%s names no profile; give today's with --profile", planPath)
 		}
@@ -199,21 +199,21 @@ func (o *checkOptions) today(in *check.GateInput, planPath string) error {
 	}
 
 	// Read today's documents.
-	r := &reading{of: planPath}
-	if err := r.profile(paths[0]); err != nil {
+	r := &inputReader{planPath: planPath}
+	if err := r.readProfile(paths[0]); err != nil {
 		return err
 	}
 	var err error
 	if in.Profiles, err = readProfiles(paths[1:]); err != nil {
 		return err
 	}
-	if path := find("cluster", o.cluster); path != "" {
-		if err := r.cluster(path); err != nil {
+	if path := pathOf("cluster", o.cluster); path != "" {
+		if err := r.readCluster(path); err != nil {
 			return err
 		}
 	}
-	if path := find("workload", o.workload); path != "" {
-		if err := r.workload(path); err != nil {
+	if path := pathOf("workload", o.workload); path != "" {
+		if err := r.readWorkload(path); err != nil {
 			return err
 		}
 	}

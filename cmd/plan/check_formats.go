@@ -20,7 +20,7 @@ var gateFormatNames = []string{"text", "json", "junit", "github", "gitlab", "mar
 // gateFormats write a verdict on the plan at a path, one function per format.
 var gateFormats = map[string]func(p *printer, r *check.Result, path string) error{
 	"text":     gateText,
-	"json":     func(p *printer, r *check.Result, _ string) error { return p.document(r) },
+	"json":     func(p *printer, r *check.Result, _ string) error { return p.printJSON(r) },
 	"junit":    gateJUnit,
 	"github":   gateGitHub,
 	"gitlab":   gateGitLab,
@@ -41,8 +41,8 @@ func comparisonRows(r *check.Result) [][]string {
 		case c.Noise > 0:
 			chance = fmt.Sprintf("± %.1f %%", 100*c.Noise)
 		}
-		old, now, unit := c.Shown()
-		rows = append(rows, []string{state, c.Metric, c.What, old, now, unit,
+		oldText, newText, unit := c.FormattedValues()
+		rows = append(rows, []string{state, c.Metric, c.Subject, oldText, newText, unit,
 			fmt.Sprintf("%+.2f %%", 100*c.Worse), fmt.Sprintf("%g %%", 100*c.Tolerance), chance})
 	}
 	return rows
@@ -51,10 +51,10 @@ func comparisonRows(r *check.Result) [][]string {
 var comparisonColumns = []string{"", "figure", "of", "promised", "today", "unit", "worse", "allowed", "chance"}
 
 func gateText(p *printer, r *check.Result, _ string) error {
-	if err := p.table("lllrrlrrr", comparisonColumns, comparisonRows(r)); err != nil {
+	if err := p.printTable("lllrrlrrr", comparisonColumns, comparisonRows(r)); err != nil {
 		return err
 	}
-	p.lines(r.Explanation())
+	p.printLines(r.Explanation())
 	fmt.Fprintln(p.out, "verdict:", r.Verdict)
 	return nil
 }
@@ -82,52 +82,52 @@ func markdownVerdict(r *check.Result) []byte {
 }
 
 // annotation is one line of a verdict that a CI system shows beside the code.
-type problem struct {
+type annotation struct {
 	level string // error, warning, notice
 	name  string // the name of the constraint or the figure
 	text  string
 }
 
 // annotationsOf returns the annotations of a verdict, failures first.
-func problems(r *check.Result) []problem {
-	var failures, warnings []problem
+func annotationsOf(r *check.Result) []annotation {
+	var failures, warnings []annotation
 	for _, f := range r.Findings {
 		if f.Severity == check.Error {
-			failures = append(failures, problem{"error", f.Constraint, f.String()})
+			failures = append(failures, annotation{"error", f.Constraint, f.String()})
 		} else {
-			warnings = append(warnings, problem{"warning", f.Constraint, f.String()})
+			warnings = append(warnings, annotation{"warning", f.Constraint, f.String()})
 		}
 	}
 	for i := range r.Metrics {
 		if c := &r.Metrics[i]; c.Failed {
-			failures = append(failures, problem{"error", c.Metric, c.Failure()})
+			failures = append(failures, annotation{"error", c.Metric, c.FailureText()})
 		}
 	}
 	out := append(failures, warnings...)
 	for _, line := range r.Advice {
-		out = append(out, problem{"notice", "advice", line})
+		out = append(out, annotation{"notice", "advice", line})
 	}
 	return out
 }
 
 // maxShownPerLevel is the number of annotations of a level that GitHub shows for a step.
-const shownOfALevel = 10
+const maxShownPerLevel = 10
 
 // gateGitHub writes workflow commands, which GitHub shows as annotations, and adds the whole verdict to the
 // summary of the step.
 func gateGitHub(p *printer, r *check.Result, path string) error {
 	escape := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A")
 	property := strings.NewReplacer("%", "%25", "\r", "%0D", "\n", "%0A", ":", "%3A", ",", "%2C")
-	shown, left := map[string]int{}, 0
-	for _, x := range problems(r) {
-		if shown[x.level]++; shown[x.level] > shownOfALevel {
-			left++
+	shownByLevel, notShown := map[string]int{}, 0
+	for _, x := range annotationsOf(r) {
+		if shownByLevel[x.level]++; shownByLevel[x.level] > maxShownPerLevel {
+			notShown++
 			continue
 		}
 		fmt.Fprintf(p.out, "::%s file=%s,title=plan check::%s\n", x.level, property.Replace(filepath.ToSlash(path)), escape.Replace(x.text))
 	}
-	if left > 0 {
-		fmt.Fprintf(p.out, "%d more are in the summary of the step\n", left)
+	if notShown > 0 {
+		fmt.Fprintf(p.out, "%d more are in the summary of the step\n", notShown)
 	}
 	if summary := os.Getenv("GITHUB_STEP_SUMMARY"); summary != "" {
 		if err := appendFile(summary, markdownVerdict(r)); err != nil {
@@ -164,7 +164,7 @@ type codeQuality struct {
 func gateGitLab(p *printer, r *check.Result, path string) error {
 	severity := map[string]string{"error": "major", "warning": "minor", "notice": "info"}
 	list := []codeQuality{}
-	for _, x := range problems(r) {
+	for _, x := range annotationsOf(r) {
 		e := codeQuality{Description: x.text, CheckName: "plan check: " + x.name, Severity: severity[x.level]}
 		e.Fingerprint = fmt.Sprintf("%x", sha256.Sum256([]byte(path+"\n"+x.name+"\n"+x.text)))
 		e.Location.Path, e.Location.Lines.Begin = filepath.ToSlash(path), 1
@@ -179,12 +179,12 @@ func gateGitLab(p *printer, r *check.Result, path string) error {
 }
 
 type junitSuite struct {
-	XMLName  xml.Name    `xml:"testsuite"`
-	Name     string      `xml:"name,attr"`
-	Tests    int         `xml:"tests,attr"`
-	Failures int         `xml:"failures,attr"`
-	Cases    []junitCase `xml:"testcase"`
-	Out      string      `xml:"system-out,omitempty"`
+	XMLName   xml.Name    `xml:"testsuite"`
+	Name      string      `xml:"name,attr"`
+	Tests     int         `xml:"tests,attr"`
+	Failures  int         `xml:"failures,attr"`
+	Cases     []junitCase `xml:"testcase"`
+	SystemOut string      `xml:"system-out,omitempty"`
 }
 
 type junitCase struct {
@@ -198,7 +198,7 @@ type junitFailure struct {
 }
 
 func gateJUnit(p *printer, r *check.Result, _ string) error {
-	s := junitSuite{Name: "plan check", Out: strings.Join(r.Advice, "\n")}
+	s := junitSuite{Name: "plan check", SystemOut: strings.Join(r.Advice, "\n")}
 	add := func(class, name, failure string) {
 		c := junitCase{Class: class, Name: name}
 		if failure != "" {
@@ -211,13 +211,13 @@ func gateJUnit(p *printer, r *check.Result, _ string) error {
 	for i := range r.Metrics {
 		c, failure := &r.Metrics[i], ""
 		if c.Failed {
-			failure = c.Failure()
+			failure = c.FailureText()
 		}
-		add(c.Metric, c.What, failure)
+		add(c.Metric, c.Subject, failure)
 	}
 	for _, f := range r.Findings {
 		if f.Severity == check.Error {
-			add(f.Constraint, f.Where, f.Message)
+			add(f.Constraint, f.Path, f.Message)
 		}
 	}
 	out, err := xml.MarshalIndent(s, "", "  ")

@@ -11,7 +11,7 @@ import (
 // A model's name cannot break the table of a comment on a change.
 func TestMarkdownCells(t *testing.T) {
 	var out bytes.Buffer
-	r := &check.Result{Metrics: []check.Comparison{{Metric: "rps", What: "a|b_<c>", Unit: "rps"}}}
+	r := &check.Result{Metrics: []check.Comparison{{Metric: "rps", Subject: "a|b_<c>", Unit: "rps"}}}
 	if err := gateMarkdown(&printer{out: &out}, r, "plan.json"); err != nil {
 		t.Fatal(err)
 	}

@@ -14,32 +14,32 @@ func printClasses(p *printer, t *formats.TokenReport) error {
 	}
 	var rows [][]string
 	for _, k := range t.Classes {
-		rows = append(rows, []string{cmp.Or(k.Class, "-"), fmt.Sprint(k.Requests), percent(k.Attainment), ms(k.E2EP99US.D()), ms(k.TTFTP99US.D()), ms(k.TPOTP99US.D()), askedOf(&k)})
+		rows = append(rows, []string{cmp.Or(k.Class, "-"), fmt.Sprint(k.Requests), formatPercent(k.Attainment), formatMillis(k.E2EP99US.D()), formatMillis(k.TTFTP99US.D()), formatMillis(k.TPOTP99US.D()), askedOf(&k)})
 	}
-	if err := p.table("lrrrrrl", []string{"class", "requests", "attainment", "e2e p99 ms", "TTFT p99 ms", "TPOT p99 ms", "asked"}, rows); err != nil {
+	if err := p.printTable("lrrrrrl", []string{"class", "requests", "attainment", "e2e p99 ms", "TTFT p99 ms", "TPOT p99 ms", "asked"}, rows); err != nil {
 		return err
 	}
 	if t.Swaps != nil && t.Loads != nil && t.Evictions != nil {
-		fmt.Fprintf(p.out, "%s, %s, %s\n", plural(int(*t.Swaps), "model swap"), plural(int(*t.Loads), "load"), plural(int(*t.Evictions), "eviction"))
+		fmt.Fprintf(p.out, "%s, %s, %s\n", countOf(int(*t.Swaps), "model swap"), countOf(int(*t.Loads), "load"), countOf(int(*t.Evictions), "eviction"))
 	}
 	if t.PrefixHits != nil && *t.PrefixHits > 0 {
-		fmt.Fprintf(p.out, "prefix cache: %s of the prompts' tokens\n", percent(*t.PrefixHits))
+		fmt.Fprintf(p.out, "prefix cache: %s of the prompts' tokens\n", formatPercent(*t.PrefixHits))
 	}
 	if d := t.DeviceTime; d != nil {
-		fmt.Fprintf(p.out, "device time: running %s, loading %s, idle %s\n", percent(d.Running), percent(d.Loading), percent(d.Idle))
+		fmt.Fprintf(p.out, "device time: running %s, loading %s, idle %s\n", formatPercent(d.Running), formatPercent(d.Loading), formatPercent(d.Idle))
 	}
 	return nil
 }
 
 // askedOf returns the SLO of a class beside the value that it attained, as text.
 func askedOf(k *formats.ClassReport) string {
-	if k.Of == "" {
+	if k.Figure == "" {
 		return ""
 	}
-	name := map[string]string{formats.OfE2E: "e2e", formats.OfTTFT: "TTFT", formats.OfTPOT: "TPOT"}[k.Of]
-	text := fmt.Sprintf("%s %s: %s of %s ms", name, k.Percentile, ms(k.AtPercentileUS.D()), ms(k.SLOUS.D()))
+	name := map[string]string{formats.FigureE2E: "e2e", formats.FigureTTFT: "TTFT", formats.FigureTPOT: "TPOT"}[k.Figure]
+	text := fmt.Sprintf("%s %s: %s of %s ms", name, k.Percentile, formatMillis(k.AtPercentileUS.D()), formatMillis(k.SLOUS.D()))
 	if k.WaitingSLOUS > 0 {
-		text += fmt.Sprintf(", waiting %s of %s ms", ms(k.WaitingAtPercentileUS.D()), ms(k.WaitingSLOUS.D()))
+		text += fmt.Sprintf(", waiting %s of %s ms", formatMillis(k.WaitingAtPercentileUS.D()), formatMillis(k.WaitingSLOUS.D()))
 	}
 	return text
 }

@@ -74,7 +74,7 @@ func cliReference() []byte {
 	out.WriteString("# Command line\n\nEvery verb of `plan` with its flags, as `--help` has them. Made by `go test ./cmd/plan -run TestReference -record-guards`.\n")
 	for _, c := range verbsOf(newRootCommand()) {
 		fmt.Fprintf(&out, "\n## %s\n\n%s.\n", c.CommandPath(), c.Short)
-		common, of := byKind(c.LocalFlags())
+		common, of := flagsByKind(c.LocalFlags())
 		writeFlags(&out, "", common)
 		for _, kind := range planner.Kinds() {
 			if of[kind] != nil {

@@ -23,7 +23,7 @@ import (
 // loadConfig sets flags that the command line did not set: first from INFERPLAN_<FLAG>, then from the
 // configuration file, where the verb's section comes before the top level. A key that is no flag of any verb is an
 // error.
-func loadConfig(cmd *cobra.Command, g *globals) error {
+func loadConfig(cmd *cobra.Command, g *globalFlags) error {
 	v := viper.New()
 	path := g.config
 	if path == "" {
@@ -37,17 +37,17 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 	if filepath.Ext(path) == "" {
 		v.SetConfigType("yaml")
 	}
-	info, missing := os.Stat(path)
-	if missing != nil && (explicit || !errors.Is(missing, fs.ErrNotExist)) {
-		return usageErrorf("reading configuration: %w", missing)
+	info, statErr := os.Stat(path)
+	if statErr != nil && (explicit || !errors.Is(statErr, fs.ErrNotExist)) {
+		return usageErrorf("reading configuration: %w", statErr)
 	}
-	if missing != nil {
+	if statErr != nil {
 		// without a file there is no configuration
 	} else if info.IsDir() {
 		return usageErrorf("reading configuration %s: found a folder, expected a file", path)
 	} else if err := v.ReadInConfig(); err != nil {
 		return usageErrorf("reading configuration %s: %w", path, err)
-	} else if err := knownKeys(cmd.Root(), v, path); err != nil {
+	} else if err := checkKeys(cmd.Root(), v, path); err != nil {
 		return err
 	}
 	g.unknown = unknownVariables(cmd.Root(), os.Environ())
@@ -58,25 +58,25 @@ func loadConfig(cmd *cobra.Command, g *globals) error {
 	env.SetEnvKeyReplacer(strings.NewReplacer("-", "_", ".", "_"))
 	env.AutomaticEnv()
 
-	var failed error
+	var firstErr error
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" || f.Name == "config" || failed != nil {
+		if f.Changed || f.Name == "help" || f.Name == "config" || firstErr != nil {
 			return
 		}
 		for _, key := range keysOf(cmd, f.Name) {
 			if env.IsSet(key) {
-				failed = setFlag(cmd, f.Name, env.Get(key), variable(key))
+				firstErr = setFlag(cmd, f.Name, env.Get(key), variableName(key))
 				return
 			}
 		}
 		for _, key := range keysOf(cmd, f.Name) {
 			if v.IsSet(key) {
-				failed = setFlag(cmd, f.Name, v.Get(key), path+": "+key)
+				firstErr = setFlag(cmd, f.Name, v.Get(key), path+": "+key)
 				return
 			}
 		}
 	})
-	return failed
+	return firstErr
 }
 
 // keysOf returns the keys that a flag of a verb may have, the most specific first: import.blocks.models,
@@ -93,15 +93,15 @@ func keysOf(cmd *cobra.Command, flag string) []string {
 	return keys
 }
 
-func setFlag(cmd *cobra.Command, flag string, value any, from string) error {
+func setFlag(cmd *cobra.Command, flag string, value any, source string) error {
 	text := flagText(value)
-	if c, ok := cmd.Flags().Lookup(flag).Value.(*choice); ok {
-		if err := c.taken(text); err != nil {
-			return usageErrorf("%s: %w", from, err)
+	if c, ok := cmd.Flags().Lookup(flag).Value.(*optionFlag); ok {
+		if err := c.parseError(text); err != nil {
+			return usageErrorf("%s: %w", source, err)
 		}
 	}
 	if err := cmd.Flags().Set(flag, text); err != nil {
-		return usageErrorf("%s: %w", from, err)
+		return usageErrorf("%s: %w", source, err)
 	}
 	return nil
 }
@@ -120,7 +120,7 @@ func flagText(value any) string {
 }
 
 // variableName returns the environment variable of a configuration key.
-func variable(key string) string {
+func variableName(key string) string {
 	return "INFERPLAN_" + strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(key))
 }
 
@@ -134,18 +134,18 @@ var otherVariables = []string{
 // unknownVariables returns a line for each variable of the environment that nothing reads, with the similar name
 // that was probably meant.
 func unknownVariables(root *cobra.Command, environ []string) (out []string) {
-	known := slices.Clone(otherVariables)
+	knownNames := slices.Clone(otherVariables)
 	for _, key := range allKeys(root) {
-		known = append(known, variable(key))
+		knownNames = append(knownNames, variableName(key))
 	}
 	for _, kv := range environ {
 		name, value, _ := strings.Cut(kv, "=")
-		if !strings.HasPrefix(name, "INFERPLAN_") || strings.HasPrefix(name, "INFERPLAN_TEST_") || value == "" || slices.Contains(known, name) {
+		if !strings.HasPrefix(name, "INFERPLAN_") || strings.HasPrefix(name, "INFERPLAN_TEST_") || value == "" || slices.Contains(knownNames, name) {
 			continue
 		}
 		text := name + ": found a variable that is no flag's; it does nothing"
-		if near := document.Nearest(name, known); near != "" {
-			text += ": did you mean " + near + "?"
+		if similarName := document.Nearest(name, knownNames); similarName != "" {
+			text += ": did you mean " + similarName + "?"
 		}
 		out = append(out, text)
 	}
@@ -153,13 +153,13 @@ func unknownVariables(root *cobra.Command, environ []string) (out []string) {
 }
 
 // checkKeys refuses a configuration key that nothing reads.
-func knownKeys(root *cobra.Command, v *viper.Viper, path string) error {
-	all := allKeys(root)
+func checkKeys(root *cobra.Command, v *viper.Viper, path string) error {
+	allKeys := allKeys(root)
 	keys := v.AllKeys()
 	slices.Sort(keys)
 	for _, key := range keys {
-		if _, known := slices.BinarySearch(all, key); !known {
-			return usageErrorf("%s: %s: found a key that is no flag; expected a flag's name, or a verb with its flags under it%s", path, key, meant(key, all))
+		if _, isKnown := slices.BinarySearch(allKeys, key); !isKnown {
+			return usageErrorf("%s: %s: found a key that is no flag; expected a flag's name, or a verb with its flags under it%s", path, key, suggestion(key, allKeys))
 		}
 	}
 	return nil
@@ -167,12 +167,12 @@ func knownKeys(root *cobra.Command, v *viper.Viper, path string) error {
 
 // allKeys returns the keys of the flags of all verbs, sorted.
 func allKeys(root *cobra.Command) []string {
-	known := map[string]bool{}
+	seenKeys := map[string]bool{}
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		add := func(f *pflag.Flag) {
 			for _, key := range keysOf(cmd, f.Name) {
-				known[key] = true
+				seenKeys[key] = true
 			}
 		}
 		cmd.Flags().VisitAll(add)
@@ -182,5 +182,5 @@ func allKeys(root *cobra.Command) []string {
 		}
 	}
 	visit(root)
-	return slices.Sorted(maps.Keys(known))
+	return slices.Sorted(maps.Keys(seenKeys))
 }

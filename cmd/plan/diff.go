@@ -8,7 +8,7 @@ import (
 	"inferplan/planner"
 )
 
-func newDiffCommand(g *globals) *cobra.Command {
+func newDiffCommand(g *globalFlags) *cobra.Command {
 	var tolerance float64
 	var format string
 	cmd := &cobra.Command{
@@ -36,19 +36,19 @@ Exit code 0: nothing differs; 1: something does.`,
 			default:
 				return usageErrorf("--format %q: expected text or markdown", format)
 			}
-			d, err := compare(args[0], args[1], tolerance)
+			d, err := compareDocuments(args[0], args[1], tolerance)
 			if err != nil {
 				return err
 			}
 			if g.json {
-				if err := p.document(d); err != nil {
+				if err := p.printJSON(d); err != nil {
 					return err
 				}
 			} else {
-				p.lines(lines(d))
+				p.printLines(lines(d))
 			}
 			if d.Empty() {
-				p.note("no difference")
+				p.printNote("no difference")
 				return nil
 			}
 			return &exitError{code: exitGate}
@@ -56,26 +56,26 @@ Exit code 0: nothing differs; 1: something does.`,
 	}
 	cmd.Flags().Float64Var(&tolerance, "tolerance", 0.02, "of profiles: share by which a latency may move without being told")
 	cmd.Flags().StringVar(&format, "format", "text", "text or markdown")
-	complete(cmd, "format", "text", "markdown")
+	completeFlag(cmd, "format", "text", "markdown")
 	return cmd
 }
 
 // compareDocuments reads two documents of one kind and returns their differences.
-func compare(a, b string, tolerance float64) (*diff.Result, error) {
-	if err := number("tolerance", tolerance, 0, 1); err != nil {
+func compareDocuments(a, b string, tolerance float64) (*diff.Result, error) {
+	if err := checkRange("tolerance", tolerance, 0, 1); err != nil {
 		return nil, err
 	}
 	switch kindAt(a) {
 	case formats.KindProfile:
-		return between(a, b, formats.ReadProfile, func(x, y *formats.Profile) *diff.Result { return diff.Profiles(x, y, tolerance) })
+		return compareFiles(a, b, formats.ReadProfile, func(x, y *formats.Profile) *diff.Result { return diff.Profiles(x, y, tolerance) })
 	case formats.KindReport:
-		return between(a, b, formats.ReadReport, diff.Reports)
+		return compareFiles(a, b, formats.ReadReport, diff.Reports)
 	}
-	return between(a, b, readPlan, planner.Diff)
+	return compareFiles(a, b, readPlan, planner.Diff)
 }
 
 // compareFiles reads two documents with read and compares them.
-func between[T any](a, b string, read func(string) (T, error), compare func(x, y T) *diff.Result) (*diff.Result, error) {
+func compareFiles[T any](a, b string, read func(string) (T, error), compare func(x, y T) *diff.Result) (*diff.Result, error) {
 	x, err := read(a)
 	if err != nil {
 		return nil, withCode(exitUsage, err)

@@ -15,14 +15,14 @@ import (
 )
 
 // doctorLine is one line of the doctor's report.
-type finding struct {
-	What  string `json:"what"`
-	State string `json:"state"` // ok, missing, none
-	Found string `json:"found"`
-	Type  string `json:"type,omitempty"` // the command that mends it
+type doctorLine struct {
+	Subject string `json:"what"`
+	State   string `json:"state"` // ok, missing, none
+	Value   string `json:"found"`
+	Type    string `json:"type,omitempty"` // the command that mends it
 }
 
-func newDoctorCommand(g *globals) *cobra.Command {
+func newDoctorCommand(g *globalFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "doctor",
 		Short: "What was found on this machine, what is missing, what to type",
@@ -33,15 +33,15 @@ func newDoctorCommand(g *globals) *cobra.Command {
 			p := newPrinter(cmd, g)
 			found, ok := diagnose()
 			if g.json {
-				if err := p.document(found); err != nil {
+				if err := p.printJSON(found); err != nil {
 					return err
 				}
 			} else {
 				var rows [][]string
 				for _, f := range found {
-					rows = append(rows, []string{f.What, f.State, f.Found, f.Type})
+					rows = append(rows, []string{f.Subject, f.State, f.Value, f.Type})
 				}
-				if err := p.table("llll", []string{"what", "state", "found", "to type"}, rows); err != nil {
+				if err := p.printTable("llll", []string{"what", "state", "found", "to type"}, rows); err != nil {
 					return err
 				}
 			}
@@ -54,10 +54,10 @@ func newDoctorCommand(g *globals) *cobra.Command {
 }
 
 // diagnose looks for all that the verbs need. ok is also true on a machine without a GPU.
-func diagnose() (found []finding, ok bool) {
+func diagnose() (lines []doctorLine, ok bool) {
 	ok = true
-	add := func(what, state, text, hint string) {
-		found = append(found, finding{what, state, text, hint})
+	add := func(subject, state, text, hint string) {
+		lines = append(lines, doctorLine{subject, state, text, hint})
 		ok = ok && state != "missing"
 	}
 
@@ -117,7 +117,7 @@ func diagnose() (found []finding, ok bool) {
 			add("mps", "ok", text, "")
 		}
 	}
-	return found, ok
+	return lines, ok
 }
 
 // describeGPU returns a GPU's description in one line.

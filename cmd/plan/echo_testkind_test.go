@@ -102,7 +102,7 @@ func (c *census) add(call *conform.Call) error {
 		c.actions[a.Kind]++
 		switch a.Kind {
 		case policy.Dispatch:
-			tasks, _ := out.Dispatched(a)
+			tasks, _ := out.BatchOf(a)
 			c.batches[a.Batch] = slices.Clone(tasks)
 		case policy.Abort:
 			delete(c.batches, a.Batch)

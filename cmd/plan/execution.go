@@ -38,9 +38,9 @@ func (o *executionOptions) flags(f *pflag.FlagSet, otherwise string) {
 // completeExecution lets the shell complete these flags.
 func completeExecution(cmd *cobra.Command) {
 	for _, name := range []string{"tf32", "cuda-graph", "fp16"} {
-		complete(cmd, name, "on", "off")
+		completeFlag(cmd, name, "on", "off")
 	}
-	complete(cmd, "conv-search", "exhaustive", "heuristic", "default")
+	completeFlag(cmd, "conv-search", "exhaustive", "heuristic", "default")
 }
 
 // Keys of the provider's options that the flags set.
@@ -51,7 +51,7 @@ const (
 )
 
 // applySwitch calls set with the value of an on/off flag, if the flag was given.
-func onOff(name, value string, set func(on bool) error) error {
+func applySwitch(name, value string, set func(on bool) error) error {
 	switch value {
 	case "":
 		return nil
@@ -62,21 +62,21 @@ func onOff(name, value string, set func(on bool) error) error {
 }
 
 // changeExecution returns the execution with the changes that the flags name.
-func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
+func (o *executionOptions) changeExecution(x worker.Execution) (worker.Execution, error) {
 	// Collect the provider's options. A flag must not contradict an option that was given by name.
 	set := map[string]string{}
 	maps.Copy(set, o.provider)
 	key := func(flag, name, value string) error {
-		if have, twice := set[name]; twice && have != value {
-			return usageErrorf("--%s and --provider-option %s=%s: expected one of them", flag, name, have)
+		if knownKey, isDuplicate := set[name]; isDuplicate && knownKey != value {
+			return usageErrorf("--%s and --provider-option %s=%s: expected one of them", flag, name, knownKey)
 		}
 		set[name] = value
 		return nil
 	}
-	if err := first(
-		onOff("tf32", o.tf32, func(on bool) error { return key("tf32", keyTF32, map[bool]string{true: "1", false: "0"}[on]) }),
-		onOff("cuda-graph", o.graphs, func(on bool) error { x.Options.CUDAGraph = on; return nil }),
-		onOff("fp16", o.fp16, func(on bool) error { x.Half = on; return nil }),
+	if err := firstError(
+		applySwitch("tf32", o.tf32, func(on bool) error { return key("tf32", keyTF32, map[bool]string{true: "1", false: "0"}[on]) }),
+		applySwitch("cuda-graph", o.graphs, func(on bool) error { x.Options.CUDAGraph = on; return nil }),
+		applySwitch("fp16", o.fp16, func(on bool) error { x.FP16 = on; return nil }),
 	); err != nil {
 		return x, err
 	}
@@ -115,7 +115,7 @@ func (o *executionOptions) apply(x worker.Execution) (worker.Execution, error) {
 
 // forProfile returns the options of this process's engine.
 func (o *executionOptions) forProfile() (engine.Options, bool, error) {
-	x, err := o.apply(worker.Execution{})
+	x, err := o.changeExecution(worker.Execution{})
 	if err != nil {
 		return engine.Options{}, false, err
 	}
@@ -125,23 +125,23 @@ func (o *executionOptions) forProfile() (engine.Options, bool, error) {
 			return engine.Options{}, false, err
 		}
 	}
-	return x.Options, x.Half, nil
+	return x.Options, x.FP16, nil
 }
 
 // forServe returns a function that changes the plan's execution on a kind by the flags, and notes each difference.
 func (o *executionOptions) forServe(note func(format string, a ...any)) (func(kind string, x worker.Execution) worker.Execution, error) {
-	if _, err := o.apply(worker.Execution{}); err != nil {
+	if _, err := o.changeExecution(worker.Execution{}); err != nil {
 		return nil, err
 	}
-	told := map[string]bool{}
-	return func(kind string, planned worker.Execution) worker.Execution {
-		x, _ := o.apply(planned) // the flags were checked above
-		if formats.IsCPU(kind) { // of the options only the precision concerns CPUs
-			x.Options = planned.Options
+	noted := map[string]bool{}
+	return func(kind string, plannedExecution worker.Execution) worker.Execution {
+		x, _ := o.changeExecution(plannedExecution) // the flags were checked above
+		if formats.IsCPU(kind) {                    // of the options only the precision concerns CPUs
+			x.Options = plannedExecution.Options
 		}
-		if was, is := planned.String(), x.String(); was != is && !told[kind] {
-			told[kind] = true
-			note("warning: %s executes with %s; the plan's times were measured with %s", kind, is, was)
+		if planned, chosen := plannedExecution.String(), x.String(); planned != chosen && !noted[kind] {
+			noted[kind] = true
+			note("warning: %s executes with %s; the plan's times were measured with %s", kind, chosen, planned)
 		}
 		return x
 	}, nil

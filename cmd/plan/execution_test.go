@@ -15,13 +15,13 @@ import (
 func TestExecutionFlags(t *testing.T) {
 	planned := worker.Execution{Options: engine.Options{CUDAGraph: true, Provider: map[string]string{"use_tf32": "0", "prefer_nhwc": "1"}}}
 	o := executionOptions{}
-	if got, err := o.apply(planned); err != nil || !reflect.DeepEqual(got, planned) {
+	if got, err := o.changeExecution(planned); err != nil || !reflect.DeepEqual(got, planned) {
 		t.Errorf("no flags: %+v, %v", got, err)
 	}
 	o = executionOptions{tf32: "on", graphs: "off", fp16: "on", search: "heuristic", memory: "2GiB", provider: map[string]string{"prefer_nhwc": "0"}}
-	want := worker.Execution{Half: true, Options: engine.Options{Provider: map[string]string{
+	want := worker.Execution{FP16: true, Options: engine.Options{Provider: map[string]string{
 		"use_tf32": "1", "prefer_nhwc": "0", "cudnn_conv_algo_search": "HEURISTIC", "gpu_mem_limit": "2147483648"}}}
-	if got, err := o.apply(planned); err != nil || !reflect.DeepEqual(got, want) {
+	if got, err := o.changeExecution(planned); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v (%v)", got, want, err)
 	}
 	if planned.Options.Provider["use_tf32"] != "0" {
@@ -31,7 +31,7 @@ func TestExecutionFlags(t *testing.T) {
 		{tf32: "maybe"}, {graphs: "1"}, {fp16: "yes"}, {search: "best"}, {memory: "much"}, {memory: "0B"},
 		{tf32: "on", provider: map[string]string{"use_tf32": "0"}},
 	} {
-		_, err := bad.apply(worker.Execution{})
+		_, err := bad.changeExecution(worker.Execution{})
 		var code *exitError
 		if !errors.As(err, &code) || code.code != exitUsage {
 			t.Errorf("%+v: %v", bad, err)

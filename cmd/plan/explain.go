@@ -8,7 +8,7 @@ import (
 	"inferplan/planner/explain"
 )
 
-func newExplainCommand(g *globals) *cobra.Command {
+func newExplainCommand(g *globalFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [plan.json]",
 		Short: "Why a plan is what it is: bound, gap, what limits it, what more would buy",
@@ -22,12 +22,12 @@ func newExplainCommand(g *globals) *cobra.Command {
 				return withCode(exitUsage, err)
 			}
 			if g.json {
-				return p.document(map[string]any{
+				return p.printJSON(map[string]any{
 					"objective": plan.Objective, "stopped_by": plan.StoppedBy, "limits": plan.Limits,
 					"assumptions": plan.Assumptions, "warnings": plan.Warnings,
 				})
 			}
-			p.lines(explain.Lines(plan))
+			p.printLines(explain.PlanLines(plan))
 			for _, a := range plan.Assumptions {
 				fmt.Fprintln(p.out, "assumed: "+a)
 			}

@@ -15,7 +15,7 @@ const helpColumns = 110
 // cobra has one table of template functions for all commands, which has no lock.
 func init() {
 	cobra.AddTemplateFunc("flagSections", flagSections)
-	cobra.AddTemplateFunc("wrapped", wrapped)
+	cobra.AddTemplateFunc("wrapped", wrapText)
 }
 
 // useFlagSections prints flags wrapped, and those of one kind of plan below the kind's name.
@@ -28,40 +28,40 @@ func useFlagSections(root *cobra.Command) {
 }
 
 // flagsByKind divides the flags of a verb into those that every kind of plan has, and the others by kind.
-func byKind(flags *pflag.FlagSet) (common *pflag.FlagSet, of map[string]*pflag.FlagSet) {
-	common, of = pflag.NewFlagSet("", pflag.ContinueOnError), map[string]*pflag.FlagSet{}
+func flagsByKind(flags *pflag.FlagSet) (common *pflag.FlagSet, byKindName map[string]*pflag.FlagSet) {
+	common, byKindName = pflag.NewFlagSet("", pflag.ContinueOnError), map[string]*pflag.FlagSet{}
 	flags.VisitAll(func(f *pflag.Flag) {
 		if len(f.Annotations[kindsOfFlag]) == 0 {
 			common.AddFlag(f)
 			return
 		}
 		for i, kind := range f.Annotations[kindsOfFlag] {
-			copied := *f
-			copied.Usage = f.Annotations[helpOfFlag][i]
-			if of[kind] == nil {
-				of[kind] = pflag.NewFlagSet("", pflag.ContinueOnError)
+			copyOfFlag := *f
+			copyOfFlag.Usage = f.Annotations[helpOfFlag][i]
+			if byKindName[kind] == nil {
+				byKindName[kind] = pflag.NewFlagSet("", pflag.ContinueOnError)
 			}
-			of[kind].AddFlag(&copied)
+			byKindName[kind].AddFlag(&copyOfFlag)
 		}
 	})
-	return common, of
+	return common, byKindName
 }
 
 // flagSections returns the help of a verb's flags, those that every kind of plan has first.
 func flagSections(flags *pflag.FlagSet) string {
-	common, of := byKind(flags)
+	common, of := flagsByKind(flags)
 	var b strings.Builder
 	if common.HasAvailableFlags() {
-		b.WriteString("\n\nFlags:\n" + wrapped(common))
+		b.WriteString("\n\nFlags:\n" + wrapText(common))
 	}
 	for _, kind := range planner.Kinds() {
 		if of[kind] != nil {
-			b.WriteString("\n\nFlags of " + kind + " plans (" + planner.MethodOf(kind).About + "):\n" + wrapped(of[kind]))
+			b.WriteString("\n\nFlags of " + kind + " plans (" + planner.MethodOf(kind).Summary + "):\n" + wrapText(of[kind]))
 		}
 	}
 	return b.String()
 }
 
-func wrapped(flags *pflag.FlagSet) string {
+func wrapText(flags *pflag.FlagSet) string {
 	return strings.TrimRight(flags.FlagUsagesWrapped(helpColumns), " \n")
 }

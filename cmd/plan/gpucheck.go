@@ -12,9 +12,9 @@ import (
 )
 
 // newGPUCheckCommand makes the verb that `make gpu-check` and gpu-check.sh start.
-func newGPUCheckCommand(g *globals) *cobra.Command {
+func newGPUCheckCommand(g *globalFlags) *cobra.Command {
 	o := gpucheck.Options{}
-	var one string
+	var onlyCheck string
 	cmd := &cobra.Command{
 		Use:    "gpu-check",
 		Short:  "Try out everything that needs a GPU, step by step, and write what came out",
@@ -25,7 +25,7 @@ func newGPUCheckCommand(g *globals) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			for _, step := range o.Steps {
-				if err := oneOf("steps", step, gpucheck.Names()...); err != nil {
+				if err := checkWord("steps", step, gpucheck.Names()...); err != nil {
 					return err
 				}
 			}
@@ -43,8 +43,8 @@ func newGPUCheckCommand(g *globals) *cobra.Command {
 				}
 			}
 			o.Log = p.err
-			if one != "" {
-				return gpucheck.RunOne(cmd.Context(), o, one)
+			if onlyCheck != "" {
+				return gpucheck.RunOne(cmd.Context(), o, onlyCheck)
 			}
 			ok, err := gpucheck.Run(cmd.Context(), o)
 			if err != nil {
@@ -67,9 +67,9 @@ func newGPUCheckCommand(g *globals) *cobra.Command {
 	f.BoolVar(&o.Again, "again", false, "do again what is done")
 	f.BoolVar(&o.Quick, "quick", false, "small sizes")
 	f.StringVar(&o.Mirror, "mirror", "", "folder that gets a copy of the results again and again")
-	f.StringVar(&one, "one", "", "run one step in this process")
+	f.StringVar(&onlyCheck, "one", "", "run one step in this process")
 	_ = f.MarkHidden("one")
-	complete(cmd, "device", "cuda:0", "cpu")
-	complete(cmd, "steps", gpucheck.Names()...)
+	completeFlag(cmd, "device", "cuda:0", "cpu")
+	completeFlag(cmd, "steps", gpucheck.Names()...)
 	return cmd
 }

@@ -33,7 +33,7 @@ func guardDir(t *testing.T) string {
 func planDone(t *testing.T, args ...string) {
 	t.Helper()
 	var out, stderr bytes.Buffer
-	if code := execute(context.Background(), args, &out, &stderr); code != exitDone {
+	if code := executeCommand(context.Background(), args, &out, &stderr); code != exitDone {
 		t.Fatalf("plan %v: exit %d: %s", args, code, stderr.String())
 	}
 }

@@ -17,29 +17,29 @@ import (
 
 // importer describes a verb of plan import: its name, its flags and its function.
 type importer struct {
-	use, short, long, example string
+	use, summary, description, example string
 
-	args     cobra.PositionalArgs
-	out      string // file that is written by default
-	kind     string // kind of document that it writes
-	extends  bool   // it adds numbers to a profile
-	flags    func(f *pflag.FlagSet)
-	required []string
-	words    map[string][]string // words that the value of a flag may be, for completion
-	run      func(r *importRun) error
+	args          cobra.PositionalArgs
+	defaultOutput string // file that is written by default
+	kind          string // kind of document that it writes
+	extends       bool   // it adds numbers to a profile
+	flags         func(f *pflag.FlagSet)
+	requiredFlags []string
+	flagWords     map[string][]string // words that the value of a flag may be, for completion
+	runImport     func(r *importRun) error
 }
 
 // importRun is one run of an importer.
 type importRun struct {
 	*printer
-	ctx  context.Context
-	set  *pflag.FlagSet
-	args []string
-	path string // the path of the document that is written
-	into string // profile that numbers are added to; if empty, the output file if it exists
+	ctx         context.Context
+	flagSet     *pflag.FlagSet
+	args        []string
+	path        string // the path of the document that is written
+	profilePath string // profile that numbers are added to; if empty, the output file if it exists
 }
 
-func newImportCommand(g *globals) *cobra.Command {
+func newImportCommand(g *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import KIND",
 		Short: "Turn others' measurements into our documents",
@@ -55,73 +55,73 @@ func newImportCommand(g *globals) *cobra.Command {
 }
 
 // command makes the verb.
-func (i importer) command(g *globals) *cobra.Command {
+func (i importer) command(g *globalFlags) *cobra.Command {
 	r := &importRun{}
-	cmd := &cobra.Command{Use: i.use, Short: i.short, Long: i.long, Example: i.example, Args: i.args}
-	r.set = cmd.Flags()
-	i.flags(r.set)
+	cmd := &cobra.Command{Use: i.use, Short: i.summary, Long: i.description, Example: i.example, Args: i.args}
+	r.flagSet = cmd.Flags()
+	i.flags(r.flagSet)
 	if i.extends {
-		r.set.StringVar(&r.into, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
+		r.flagSet.StringVar(&r.profilePath, "profile", "", "profile that the numbers are added to (default: the output file, if it exists)")
 	}
-	r.set.StringVarP(&r.path, "output", "o", i.out, i.kind+" to write")
-	for _, name := range i.required {
+	r.flagSet.StringVarP(&r.path, "output", "o", i.defaultOutput, i.kind+" to write")
+	for _, name := range i.requiredFlags {
 		_ = cmd.MarkFlagRequired(name)
 	}
-	for name, words := range i.words {
-		complete(cmd, name, words...)
+	for name, words := range i.flagWords {
+		completeFlag(cmd, name, words...)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		r.printer, r.ctx, r.args = newPrinter(cmd, g), cmd.Context(), args
-		if err := r.output("output", r.path, i.kind); err != nil {
+		if err := r.checkOutput("output", r.path, i.kind); err != nil {
 			return err
 		}
-		return i.run(r)
+		return i.runImport(r)
 	}
 	return cmd
 }
 
 // saveAndShow writes the document, and then prints a summary: values as JSON, or a line.
-func (r *importRun) done(doc any, values map[string]any, format string, args ...any) error {
-	if err := r.save(r.path, doc, true); err != nil {
+func (r *importRun) saveAndShow(doc any, values map[string]any, format string, args ...any) error {
+	if err := r.saveDocument(r.path, doc, true); err != nil {
 		return err
 	}
-	return r.show(values, format, args...)
+	return r.printResult(values, format, args...)
 }
 
-// show prints values, the output among them, as JSON, or a line.
-func (r *importRun) show(values map[string]any, format string, args ...any) error {
+// printResult prints values, the output among them, as JSON, or a line.
+func (r *importRun) printResult(values map[string]any, format string, args ...any) error {
 	if r.json {
 		values["output"] = r.path
-		return r.document(values)
+		return r.printJSON(values)
 	}
 	fmt.Fprintf(r.out, format+"\n", args...)
 	return nil
 }
 
 // mergeProfile adds a profile to the one that is extended, and writes the result.
-func (r *importRun) merge(profile *formats.Profile) error {
-	_, err := r.extend(r.into, r.path, func(into *formats.Profile) error {
-		if err := profiler.Merge(into, profile); err != nil {
+func (r *importRun) mergeProfile(profile *formats.Profile) error {
+	_, err := r.extendProfile(r.profilePath, r.path, func(target *formats.Profile) error {
+		if err := profiler.Merge(target, profile); err != nil {
 			return withCode(exitUsage, err)
 		}
-		return withCode(exitUsage, into.Validate())
+		return withCode(exitUsage, target.Validate())
 	})
 	return err
 }
 
 // badInput returns the error with the exit code of bad usage, if the input files cause it.
 func badInput(err error) error {
-	if _, missing := errors.AsType[*os.PathError](err); missing || errors.Is(err, profiler.ErrInput) || len(document.Findings(err)) > 0 {
+	if _, isPathError := errors.AsType[*os.PathError](err); isPathError || errors.Is(err, profiler.ErrInput) || len(document.Findings(err)) > 0 {
 		return withCode(exitUsage, err)
 	}
 	return err
 }
 
 // readFile opens a file and passes it to read. content names the file's content in errors.
-func readFile(path, what string, read func(*os.File) error) error {
+func readFile(path, content string, read func(*os.File) error) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return withCode(exitUsage, fmt.Errorf("opening %s: %w", what, err))
+		return withCode(exitUsage, fmt.Errorf("opening %s: %w", content, err))
 	}
 	defer f.Close()
 	return withCode(exitUsage, read(f))
@@ -130,12 +130,12 @@ func readFile(path, what string, read func(*os.File) error) error {
 // profileToExtend returns the profile that numbers or records are added to: the one named, else the output file if
 // it exists, else a new one.
 func profileToExtend(path, out string) (*formats.Profile, error) {
-	named := path != ""
-	if !named {
+	isNamed := path != ""
+	if !isNamed {
 		path = out
 	}
 	profile, err := formats.ReadProfile(path)
-	if !named && errors.Is(err, fs.ErrNotExist) {
+	if !isNamed && errors.Is(err, fs.ErrNotExist) {
 		return emptyProfile(), nil
 	}
 	return profile, withCode(exitUsage, err)
@@ -143,7 +143,7 @@ func profileToExtend(path, out string) (*formats.Profile, error) {
 
 // extendProfile adds to the profile named or else to the output file, and writes the output file. If both are the
 // same file, it is locked, so that no other process writes it meanwhile.
-func (p *printer) extend(path, out string, add func(*formats.Profile) error) (*formats.Profile, error) {
+func (p *printer) extendProfile(path, out string, add func(*formats.Profile) error) (*formats.Profile, error) {
 	if info, err := os.Stat(out); out != toStdout && path == "" && (err != nil || info.Mode().IsRegular()) {
 		return profiler.Update(out, emptyProfile(), add)
 	}
@@ -154,7 +154,7 @@ func (p *printer) extend(path, out string, add func(*formats.Profile) error) (*f
 	if err := add(profile); err != nil {
 		return nil, err
 	}
-	return profile, p.save(out, profile, true)
+	return profile, p.saveDocument(out, profile, true)
 }
 
 func emptyProfile() *formats.Profile {

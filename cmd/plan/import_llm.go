@@ -29,14 +29,14 @@ func (o *exchangeOptions) flags(f *pflag.FlagSet) {
 }
 
 // exchange returns the exchange that the flags describe, or nil if none was given.
-func (o *exchangeOptions) read(f *pflag.FlagSet) (*llmrun.Exchange, error) {
+func (o *exchangeOptions) exchange(f *pflag.FlagSet) (*llmrun.Exchange, error) {
 	if !f.Changed("link-gbps") && !f.Changed("link-us") && o.config == "" {
 		return nil, nil
 	}
 	if !(o.gbps >= 1e-3 && o.gbps < 1e6) || !(o.step >= 0 && o.step <= 1e6) || o.config == "" {
 		return nil, usageErrorf("--link-gbps %g --link-us %g --model-config %q: expected --link-gbps from .001 to 1e6, --link-us from 0 to 1e6, and a file: all-reduces take the three together", o.gbps, o.step, o.config)
 	}
-	x := &llmrun.Exchange{Links: llmruns.Links{GBps: o.gbps, Latency: time.Duration(o.step * 1e3)}}
+	x := &llmrun.Exchange{Links: llmruns.LinkSpecs{GBps: o.gbps, Latency: time.Duration(o.step * 1e3)}}
 	err := readFile(o.config, "the model's config", func(f *os.File) (err error) { x.Layers, err = llmruns.ReadLayers(f, o.config); return err })
 	return x, err
 }
@@ -49,9 +49,9 @@ type llmImport struct {
 func importLLM() importer {
 	o := &llmImport{}
 	return importer{
-		use:   "llm FILE...",
-		short: "Others' measurements of language models into a profile",
-		long: `Others' measurements of language models into a profile.
+		use:     "llm FILE...",
+		summary: "Others' measurements of language models into a profile",
+		description: `Others' measurements of language models into a profile.
 
 What a file is follows from its columns: iterations of an engine, prompt phase and time
 per token (Splitwise), batches from start to end (LLM-Inference-Bench), servers under closed
@@ -65,7 +65,7 @@ The profile says how far they are from what was measured. The numbers are added 
 		example: `  plan import llm splitwise_measured.csv model_sizes.csv --model llama2-70b --kv-tokens 433000
   plan import llm steps.csv --model Qwen3-32B --link-gbps 16 --link-us 20 --model-config config.json
   plan import llm c1.json c8.json c64.json --device L40S --kv-tokens 41408 -o profile.json`,
-		args: cobra.MinimumNArgs(1), out: "profile.json", kind: formats.KindProfile, extends: true,
+		args: cobra.MinimumNArgs(1), defaultOutput: "profile.json", kind: formats.KindProfile, extends: true,
 		flags: func(f *pflag.FlagSet) {
 			f.StringSliceVar(&o.Models, "model", nil, "models to take (default all)")
 			f.StringVar(&o.Rename, "name", "", "name of the one model that is taken")
@@ -78,24 +78,24 @@ The profile says how far they are from what was measured. The numbers are added 
 			f.Float64Var(&o.Output, "answer", 200, "mean answer of the one-batch profile")
 			o.exchange.flags(f)
 		},
-		run: o.run,
+		runImport: o.importLLMs,
 	}
 }
 
-func (o *llmImport) run(r *importRun) error {
-	x, err := o.exchange.read(r.set)
+func (o *llmImport) importLLMs(r *importRun) error {
+	x, err := o.exchange.exchange(r.flagSet)
 	if err != nil {
 		return err
 	}
 	if x != nil {
 		if len(o.Models) != 1 {
-			return usageErrorf("--model-config is of one model: found --model %s, expected one", list(o.Models))
+			return usageErrorf("--model-config is of one model: found --model %s, expected one", joinList(o.Models))
 		}
 		o.Links, o.Layers = &x.Links, &x.Layers
 	}
 	const most = 1e15
-	if err := first(number("kv-tokens", float64(o.KVTokens), 0, most), number("swap-gbps", o.SwapGBps, 0, most), whole("one-batch", o.Batch, 0, most),
-		number("prompt", o.Prompt, 1, most), number("answer", o.Output, 1, most)); err != nil {
+	if err := firstError(checkRange("kv-tokens", float64(o.KVTokens), 0, most), checkRange("swap-gbps", o.SwapGBps, 0, most), checkWhole("one-batch", o.Batch, 0, most),
+		checkRange("prompt", o.Prompt, 1, most), checkRange("answer", o.Output, 1, most)); err != nil {
 		return err
 	}
 	var set llmruns.Set
@@ -108,7 +108,7 @@ func (o *llmImport) run(r *importRun) error {
 	if err != nil {
 		return badInput(err)
 	}
-	if err := r.merge(profile); err != nil {
+	if err := r.mergeProfile(profile); err != nil {
 		return err
 	}
 	return printLLMs(r.printer, r.path, profile)
@@ -117,10 +117,10 @@ func (o *llmImport) run(r *importRun) error {
 // printLLMs prints the language models that were imported.
 func printLLMs(p *printer, out string, profile *formats.Profile) error {
 	if p.json {
-		return p.document(map[string]any{"output": out, "models": len(profile.LLMs), "llms": profile.LLMs, "notes": profile.Notes})
+		return p.printJSON(map[string]any{"output": out, "models": len(profile.LLMs), "llms": profile.LLMs, "notes": profile.Notes})
 	}
 	for _, n := range profile.Notes {
-		p.note("note: %s", n)
+		p.printNote("note: %s", n)
 	}
 	var rows [][]string
 	for i := range profile.LLMs {
@@ -128,7 +128,7 @@ func printLLMs(p *printer, out string, profile *formats.Profile) error {
 		for k := range m.Instances {
 			in := &m.Instances[k]
 			it := &in.Iteration
-			row := []string{m.Model, fmt.Sprintf("%d x %s", in.TensorParallel, in.Device), ms3(it.BaseNS + it.CPUNS), ms3(it.SequenceNS + it.CPUSequenceNS), ms3(it.ContextNS * 1000), ms3(it.PromptNS), fmt.Sprint(it.HingeTokens), "", "", fmt.Sprint(in.KVTokens)}
+			row := []string{m.Model, fmt.Sprintf("%d x %s", in.TensorParallel, in.Device), formatNanosAsMillis(it.BaseNS + it.CPUNS), formatNanosAsMillis(it.SequenceNS + it.CPUSequenceNS), formatNanosAsMillis(it.ContextNS * 1000), formatNanosAsMillis(it.PromptNS), fmt.Sprint(it.HingeTokens), "", "", fmt.Sprint(in.KVTokens)}
 			if f := in.Fit; f != nil {
 				row[7] = fmt.Sprintf("%.1f %% (%.0f %%)", 100*f.DecodeMAPE, 100*f.DecodeMax)
 				if f.PrefillMax > 0 {
@@ -138,7 +138,7 @@ func printLLMs(p *printer, out string, profile *formats.Profile) error {
 			rows = append(rows, row)
 		}
 	}
-	if err := p.table("llrrrrrrrr", []string{"model", "devices", "base ms", "+ sequence", "+ 1000 context", "+ prompt token", "hinge", "decode off (max)", "prefill off (max)", "KV tokens"}, rows); err != nil {
+	if err := p.printTable("llrrrrrrrr", []string{"model", "devices", "base ms", "+ sequence", "+ 1000 context", "+ prompt token", "hinge", "decode off (max)", "prefill off (max)", "KV tokens"}, rows); err != nil {
 		return err
 	}
 	fmt.Fprintf(p.out, "wrote %s\n", out)
@@ -146,4 +146,4 @@ func printLLMs(p *printer, out string, profile *formats.Profile) error {
 }
 
 // formatNanosAsMillis writes nanoseconds as milliseconds with four digits.
-func ms3(ns float64) string { return fmt.Sprintf("%.4g", ns/1e6) }
+func formatNanosAsMillis(ns float64) string { return fmt.Sprintf("%.4g", ns/1e6) }

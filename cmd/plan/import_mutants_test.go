@@ -123,7 +123,7 @@ func TestImportersUnderMutants(t *testing.T) {
 				}()
 				var out, stderr bytes.Buffer
 				began := cputime.Used()
-				code = execute(context.Background(), args, &out, &stderr)
+				code = executeCommand(context.Background(), args, &out, &stderr)
 				if took := cputime.Used() - began; took > dearest {
 					dearest = took
 				}

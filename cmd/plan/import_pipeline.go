@@ -20,15 +20,15 @@ func importPipeline() importer {
 	var rps float64
 	return importer{
 		use:     "pipeline FILE --slo 400ms",
-		short:   "A list of modules (JSON: name, id, pres, subs) into an application of a workload",
+		summary: "A list of modules (JSON: name, id, pres, subs) into an application of a workload",
 		example: `  plan import pipeline traffic.json --slo 400ms --rps 120 -o workload.json`,
-		args:    cobra.ExactArgs(1), out: "workload.json", kind: formats.KindWorkload,
+		args:    cobra.ExactArgs(1), defaultOutput: "workload.json", kind: formats.KindWorkload,
 		flags: func(f *pflag.FlagSet) {
 			f.StringVar(&name, "name", "", "name of the application (default: the file's, without its ending)")
 			f.StringVar(&slo, "slo", "", "latency SLO of the whole, such as 400ms or 5x")
 			f.Float64Var(&rps, "rps", 0, "rate to be carried")
 		},
-		run: func(r *importRun) error {
+		runImport: func(r *importRun) error {
 			file := r.args[0]
 			var app formats.Application
 			err := readFile(file, "the list of modules", func(f *os.File) (err error) { app, err = flowgraph.Read(f, file); return err })
@@ -45,7 +45,7 @@ func importPipeline() importer {
 			if err := doc.Validate(); err != nil {
 				return withCode(exitUsage, fmt.Errorf("the application of %s: %w", file, err))
 			}
-			return r.done(doc, map[string]any{"application": app.Name, "modules": len(app.Modules)}, "%s: application %s of %d modules", r.path, app.Name, len(app.Modules))
+			return r.saveAndShow(doc, map[string]any{"application": app.Name, "modules": len(app.Modules)}, "%s: application %s of %d modules", r.path, app.Name, len(app.Modules))
 		},
 	}
 }

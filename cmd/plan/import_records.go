@@ -25,9 +25,9 @@ type recordsImport struct {
 func importRecords() importer {
 	o := &recordsImport{}
 	return importer{
-		use:   "records FILE [--models a,b] [--profile F]",
-		short: "Per-sample answers of a family of models (CSV) into the records of a profile",
-		long: `Per-sample answers of a family of models (CSV, plain or .gz) into the records of a profile:
+		use:     "records FILE [--models a,b] [--profile F]",
+		summary: "Per-sample answers of a family of models (CSV) into the records of a profile",
+		description: `Per-sample answers of a family of models (CSV, plain or .gz) into the records of a profile:
 what a cascade of these models is planned on.
 
   sample_id,model,correct,certainty     one row per sample and model; correct is 0 or 1,
@@ -43,8 +43,8 @@ output file, where it exists) and replace records of the same models there.`,
 		example: `  plan import records answers.csv.gz --models small,base,large -o profile.json
   plan import records frugalml_imdb.csv.gz --models 'small=GitHub(Vader),base=Amazon,large=Google' --held-out 0.25 --calibrate
   plan import records answers.csv --profile measured.json -o profile.json`,
-		args: cobra.ExactArgs(1), out: "profile.json", kind: formats.KindProfile, extends: true,
-		words: map[string][]string{"score": certainty.Names()},
+		args: cobra.ExactArgs(1), defaultOutput: "profile.json", kind: formats.KindProfile, extends: true,
+		flagWords: map[string][]string{"score": certainty.Names()},
 		flags: func(f *pflag.FlagSet) {
 			f.StringSliceVar(&o.models, "models", nil, "models to take, in this order, or NEW=OLD (default all, as they appear)")
 			f.Float64Var(&o.HeldOut, "held-out", 0.25, "share of the samples to keep apart, from 0 to below 1")
@@ -53,11 +53,11 @@ output file, where it exists) and replace records of the same models there.`,
 			f.BoolVar(&o.Calibrate, "calibrate", false, "replace certainties by the share of right answers at them")
 			f.StringVar(&o.score, "score", "", "what the certainty in the file is, such as top1-top2, for the profile")
 		},
-		run: o.run,
+		runImport: o.importRecords,
 	}
 }
 
-func (o *recordsImport) run(r *importRun) error {
+func (o *recordsImport) importRecords(r *importRun) error {
 	if !(o.HeldOut >= 0 && o.HeldOut < 1) {
 		return usageErrorf("--held-out %v: expected a share from 0 to below 1, such as 0.25", o.HeldOut)
 	}
@@ -76,7 +76,7 @@ func (o *recordsImport) run(r *importRun) error {
 	}
 	rec.Score = o.score
 	replaced := false
-	profile, err := r.extend(r.into, r.path, func(profile *formats.Profile) error {
+	profile, err := r.extendProfile(r.profilePath, r.path, func(profile *formats.Profile) error {
 		replaced = profiler.PutRecords(profile, rec)
 		if err := profile.Validate(); err != nil {
 			return withCode(exitUsage, fmt.Errorf("the records do not fit the profile; --models NEW=OLD gives a model the profile's name: %w", err))
@@ -87,7 +87,7 @@ func (o *recordsImport) run(r *importRun) error {
 		return err
 	}
 	if len(profile.Models) == 0 {
-		r.note("note: %s holds records alone; a plan needs latencies too: plan profile, or plan import, with the same -o", r.path)
+		r.printNote("note: %s holds records alone; a plan needs latencies too: plan profile, or plan import, with the same -o", r.path)
 	}
 	return printRecords(r.printer, rec, r.path, replaced)
 }
@@ -95,17 +95,17 @@ func (o *recordsImport) run(r *importRun) error {
 // names divides --models into names of the profile and names of the rows. Both are nil if all models are taken.
 func (o *recordsImport) names() (names, rows []string, err error) {
 	for _, m := range o.models {
-		as, of, both := strings.Cut(m, "=")
-		if !both {
-			of = as
+		profileName, rowName, hasBoth := strings.Cut(m, "=")
+		if !hasBoth {
+			rowName = profileName
 		}
-		if as == "" || of == "" {
+		if profileName == "" || rowName == "" {
 			return nil, nil, usageErrorf("--models %q: expected NAME or NEW=OLD", m)
 		}
-		if slices.Contains(names, as) || slices.Contains(rows, of) {
+		if slices.Contains(names, profileName) || slices.Contains(rows, rowName) {
 			return nil, nil, usageErrorf("--models %q: expected each model once", m)
 		}
-		names, rows = append(names, as), append(rows, of)
+		names, rows = append(names, profileName), append(rows, rowName)
 	}
 	return names, rows, nil
 }
@@ -121,10 +121,10 @@ func recordsJSON(rec *formats.Records) []recordsModelJSON {
 	var out []recordsModelJSON
 	for i := range rec.Models {
 		m := &rec.Models[i]
-		right := func(s string) float64 { return float64(strings.Count(s, "1")) / float64(len(s)) }
-		j := recordsModelJSON{Model: m.Model, Accuracy: right(m.Correct[:rec.Planning])}
-		if rec.Planning < rec.Samples {
-			v := right(m.Correct[rec.Planning:])
+		correctShare := func(s string) float64 { return float64(strings.Count(s, "1")) / float64(len(s)) }
+		j := recordsModelJSON{Model: m.Model, Accuracy: correctShare(m.Correct[:rec.PlanningSamples])}
+		if rec.PlanningSamples < rec.Samples {
+			v := correctShare(m.Correct[rec.PlanningSamples:])
 			j.AccuracyHeldOut = &v
 		}
 		distinct := slices.Clone(m.Certainty)
@@ -138,23 +138,23 @@ func recordsJSON(rec *formats.Records) []recordsModelJSON {
 // printRecords shows records that were put into the profile at a path.
 func printRecords(p *printer, rec *formats.Records, path string, replaced bool) error {
 	if p.json {
-		return p.document(map[string]any{"output": path, "samples": rec.Samples, "planning": rec.Planning, "models": recordsJSON(rec), "replaced": replaced})
+		return p.printJSON(map[string]any{"output": path, "samples": rec.Samples, "planning": rec.PlanningSamples, "models": recordsJSON(rec), "replaced": replaced})
 	}
 	var rows [][]string
 	for _, m := range recordsJSON(rec) {
-		held := "-"
+		heldOut := "-"
 		if m.AccuracyHeldOut != nil {
-			held = fmt.Sprintf("%.4f", *m.AccuracyHeldOut)
+			heldOut = fmt.Sprintf("%.4f", *m.AccuracyHeldOut)
 		}
-		rows = append(rows, []string{m.Model, fmt.Sprintf("%.4f", m.Accuracy), held, fmt.Sprint(m.Levels)})
+		rows = append(rows, []string{m.Model, fmt.Sprintf("%.4f", m.Accuracy), heldOut, fmt.Sprint(m.Levels)})
 	}
-	if err := p.table("lrrr", []string{"model", "accuracy", "held out", "distinct certainties"}, rows); err != nil {
+	if err := p.printTable("lrrr", []string{"model", "accuracy", "held out", "distinct certainties"}, rows); err != nil {
 		return err
 	}
 	verb := "added to"
 	if replaced {
 		verb = "replaced in"
 	}
-	fmt.Fprintf(p.out, "%s %s: %s, %d to plan on, %d held out\n", verb, path, plural(rec.Samples, "sample"), rec.Planning, rec.Samples-rec.Planning)
+	fmt.Fprintf(p.out, "%s %s: %s, %d to plan on, %d held out\n", verb, path, countOf(rec.Samples, "sample"), rec.PlanningSamples, rec.Samples-rec.PlanningSamples)
 	return nil
 }

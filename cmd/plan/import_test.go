@@ -29,7 +29,7 @@ func TestImportsAtOnce(t *testing.T) {
 		}
 		wg.Go(func() {
 			var said bytes.Buffer
-			if code := execute(context.Background(), []string{"import", "records", csv, "-o", out}, &said, &said); code != exitDone {
+			if code := executeCommand(context.Background(), []string{"import", "records", csv, "-o", out}, &said, &said); code != exitDone {
 				t.Errorf("%d: code %d: %s", i, code, &said)
 			}
 		})

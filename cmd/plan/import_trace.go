@@ -14,7 +14,7 @@ import (
 
 type traceImport struct {
 	arrivals.CountsOptions
-	spread       string
+	spreadWithin string
 	model, class string
 	seed         uint64
 }
@@ -22,9 +22,9 @@ type traceImport struct {
 func importTrace() importer {
 	o := &traceImport{}
 	return importer{
-		use:   "trace FILE [--counts 1s|60s] [--spread uniform|gamma:CV]",
-		short: "Others' arrivals (CSV) into a request trace",
-		long: `Others' arrivals (CSV, plain or .gz) into a request trace of ours, packed where its name
+		use:     "trace FILE [--counts 1s|60s] [--spread uniform|gamma:CV]",
+		summary: "Others' arrivals (CSV) into a request trace",
+		description: `Others' arrivals (CSV, plain or .gz) into a request trace of ours, packed where its name
 ends in .gz.
 
 With --counts every row stands for an interval: a column of requests (or of requests per
@@ -33,25 +33,25 @@ every row is a request: t_us or t_s, and input_tokens and output_tokens where th
 		example: `  plan import trace invocations.csv --counts 60s --spread gamma:2 --scale 0.1 -o trace.csv.gz
   plan import trace requests.csv -o trace.csv.gz
   plan simulate plan.json --trace trace.csv.gz`,
-		args: cobra.ExactArgs(1), out: "trace.csv.gz", kind: "trace",
-		words: map[string][]string{"counts": {"1s", "60s"}, "spread": {"uniform", "gamma:1", "gamma:2"}},
+		args: cobra.ExactArgs(1), defaultOutput: "trace.csv.gz", kind: "trace",
+		flagWords: map[string][]string{"counts": {"1s", "60s"}, "spread": {"uniform", "gamma:1", "gamma:2"}},
 		flags: func(f *pflag.FlagSet) {
 			f.DurationVar(&o.Interval, "counts", 0, "the rows are counts per interval of this length, such as 1s or 60s")
-			f.StringVar(&o.spread, "spread", "uniform", "of the arrivals within an interval: uniform, or gamma:CV")
+			f.StringVar(&o.spreadWithin, "spread", "uniform", "of the arrivals within an interval: uniform, or gamma:CV")
 			f.StringVar(&o.Column, "column", "", "column of the counts (default: the only one)")
 			f.Float64Var(&o.Scale, "scale", 1, "multiplies the counts")
-			f.DurationVar(&o.Until, "duration", 0, "stop there (default: all)")
+			f.DurationVar(&o.End, "duration", 0, "stop there (default: all)")
 			f.StringVar(&o.model, "model", "", "model that the requests ask for")
 			f.StringVar(&o.class, "class", "", "SLO class of the model that they ask for")
 			f.Uint64Var(&o.seed, "seed", 1, "seed of the arrivals")
 		},
-		run: o.run,
+		runImport: o.importTrace,
 	}
 }
 
-func (o *traceImport) run(r *importRun) error {
+func (o *traceImport) importTrace(r *importRun) error {
 	for _, name := range []string{"spread", "column", "scale"} {
-		if o.Interval == 0 && r.set.Changed(name) {
+		if o.Interval == 0 && r.flagSet.Changed(name) {
 			return usageErrorf("--%s says how counts become arrivals: it needs --counts, such as --counts 60s", name)
 		}
 	}
@@ -73,8 +73,8 @@ func (o *traceImport) run(r *importRun) error {
 		columns = append(columns, "class")
 		src = arrivals.OfClass(src, o.class)
 	}
-	if o.Until > 0 {
-		src = arrivals.Until(src, o.Until)
+	if o.End > 0 {
+		src = arrivals.Until(src, o.End)
 	}
 
 	// Write the trace.
@@ -86,14 +86,14 @@ func (o *traceImport) run(r *importRun) error {
 	if err != nil {
 		return writeError(err)
 	}
-	return r.show(map[string]any{"requests": n}, "wrote %s: %s", r.path, plural(int(n), "request"))
+	return r.printResult(map[string]any{"requests": n}, "wrote %s: %s", r.path, countOf(int(n), "request"))
 }
 
 // open opens the file as counts or as requests. It also returns the columns that its requests have.
 func (o *traceImport) open(file string) (arrivals.Source, []string, error) {
 	if o.Interval != 0 {
 		var err error
-		if o.CV, err = arrivals.ParseSpread(o.spread); err != nil {
+		if o.CV, err = arrivals.ParseSpread(o.spreadWithin); err != nil {
 			return nil, nil, fmt.Errorf("--spread: %w", err)
 		}
 		if !(o.Scale > 0) {

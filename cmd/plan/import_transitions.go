@@ -19,7 +19,7 @@ import (
 )
 
 type transitionsImport struct {
-	from        string
+	sourceKind  string
 	plan        string
 	application string
 	gap         time.Duration
@@ -28,9 +28,9 @@ type transitionsImport struct {
 func importTransitions() importer {
 	o := &transitionsImport{}
 	return importer{
-		use:   "transitions FILE... --from log|spans|sessions",
-		short: "Recorded requests of workflows into the ways that they took",
-		long: `Recorded requests of workflows into the ways that they took, which prediction learns from.
+		use:     "transitions FILE... --from log|spans|sessions",
+		summary: "Recorded requests of workflows into the ways that they took",
+		description: `Recorded requests of workflows into the ways that they took, which prediction learns from.
 
 log:      event logs of 'plan serve --event-log' or 'plan simulate --event-log', over --plan
 spans:    OpenTelemetry spans in JSON (OTLP), a document or one per line; a trace is a request,
@@ -42,25 +42,25 @@ sessions: a request trace of agents in CSV: t_us or t_s, session, model; also ap
 Name the file in an application's transitions in the workload.`,
 		example: `  plan import transitions events.log --from log --plan plan.json
   plan import transitions spans.jsonl --from spans --application chat -o transitions.json`,
-		args: cobra.MinimumNArgs(1), out: "transitions.json", kind: formats.KindTransitions, required: []string{"from"},
-		words: map[string][]string{"from": {"log", "spans", "sessions"}},
+		args: cobra.MinimumNArgs(1), defaultOutput: "transitions.json", kind: formats.KindTransitions, requiredFlags: []string{"from"},
+		flagWords: map[string][]string{"from": {"log", "spans", "sessions"}},
 		flags: func(f *pflag.FlagSet) {
-			f.StringVar(&o.from, "from", "", "what was recorded: log, spans or sessions (required)")
+			f.StringVar(&o.sourceKind, "from", "", "what was recorded: log, spans or sessions (required)")
 			f.StringVar(&o.plan, "plan", "plan.json", "plan of the runs that event logs are of")
 			f.StringVar(&o.application, "application", "", "application of what does not say it (default: the name of a trace's first span; sessions)")
 			f.DurationVar(&o.gap, "gap", 10*time.Second, "pause of a session after which its next call begins another request")
 		},
-		run: o.run,
+		runImport: o.importTransitions,
 	}
 }
 
-func (o *transitionsImport) run(r *importRun) error {
-	if err := first(oneOf("from", o.from, "log", "spans", "sessions"), longer("gap", o.gap)); err != nil {
+func (o *transitionsImport) importTransitions(r *importRun) error {
+	if err := firstError(checkWord("from", o.sourceKind, "log", "spans", "sessions"), checkPositiveDuration("gap", o.gap)); err != nil {
 		return err
 	}
 	rec, requests := ways.NewRecorder(), 0
 	for _, path := range r.args {
-		n, err := o.file(path, rec)
+		n, err := o.readLogFile(path, rec)
 		if err != nil {
 			return withCode(exitUsage, err)
 		}
@@ -70,41 +70,41 @@ func (o *transitionsImport) run(r *importRun) error {
 	if err := doc.Validate(); err != nil {
 		return withCode(exitUsage, err)
 	}
-	if err := r.save(r.path, doc, true); err != nil {
+	if err := r.saveDocument(r.path, doc, true); err != nil {
 		return err
 	}
 	if !r.json {
 		for _, a := range doc.Applications {
-			fmt.Fprintf(r.out, "%s: %s\n", a.Application, plural(len(a.Ways), "way"))
+			fmt.Fprintf(r.out, "%s: %s\n", a.Application, countOf(len(a.Paths), "way"))
 		}
 	}
-	return r.show(map[string]any{"requests": requests, "applications": len(doc.Applications)}, "wrote %s: %s", r.path, plural(requests, "request"))
+	return r.printResult(map[string]any{"requests": requests, "applications": len(doc.Applications)}, "wrote %s: %s", r.path, countOf(requests, "request"))
 }
 
 // readLogFile reads a file, which may be compressed with gzip.
-func (o *transitionsImport) file(path string, into *ways.Recorder) (n int, err error) {
-	if o.from == "log" {
+func (o *transitionsImport) readLogFile(path string, recorder *ways.Recorder) (n int, err error) {
+	if o.sourceKind == "log" {
 		f, err := openLog(path)
 		if err != nil {
 			return 0, err
 		}
-		n, err := o.logs(f, path, into)
+		n, err := o.readEventLog(f, path, recorder)
 		return n, errors.Join(err, f.Close())
 	}
 	f, err := csvfile.Open(path)
 	if err != nil {
 		return 0, err
 	}
-	if o.from == "spans" {
-		n, err = ways.ReadSpans(f, path, o.application, into)
+	if o.sourceKind == "spans" {
+		n, err = ways.ReadSpans(f, path, o.application, recorder)
 	} else {
-		n, err = ways.ReadSessions(f, o.application, o.gap, into)
+		n, err = ways.ReadSessions(f, o.application, o.gap, recorder)
 	}
 	return n, errors.Join(err, f.Close())
 }
 
 // readEventLog reads an event log of a run of the plan.
-func (o *transitionsImport) logs(r io.Reader, path string, into *ways.Recorder) (int, error) {
+func (o *transitionsImport) readEventLog(r io.Reader, path string, recorder *ways.Recorder) (int, error) {
 	plan, err := readPlan(o.plan)
 	if err != nil {
 		return 0, err
@@ -114,15 +114,15 @@ func (o *transitionsImport) logs(r io.Reader, path string, into *ways.Recorder) 
 		return 0, err
 	}
 	requests := 0
-	rec := flow.NewRecorder(t, func(application string, way formats.Way) {
+	rec := flow.NewPathRecorder(t, func(application string, path formats.Way) {
 		requests++
-		into.Add(application, way)
+		recorder.Add(application, path)
 	})
 	l, err := conform.OpenLog(r)
 	for err == nil {
 		var c conform.Call
 		if c, err = l.Next(); err == nil {
-			rec.Hear(&c.Event)
+			rec.HandleEvent(&c.Event)
 		}
 	}
 	if !errors.Is(err, io.EOF) {

@@ -25,9 +25,9 @@ type trtexecImport struct {
 func importTRTExec() importer {
 	o := &trtexecImport{}
 	return importer{
-		use:   "trtexec --device KIND --run batch=B,times=F,profile=F [--model FILE.onnx | --name NAME]",
-		short: "Times and layers that TensorRT's trtexec exported into a profile",
-		long: `Times and layers that TensorRT's trtexec exported into a profile.
+		use:     "trtexec --device KIND --run batch=B,times=F,profile=F [--model FILE.onnx | --name NAME]",
+		summary: "Times and layers that TensorRT's trtexec exported into a profile",
+		description: `Times and layers that TensorRT's trtexec exported into a profile.
 
 Every --run is what trtexec exported of one batch size, as comma-separated KEY=VALUE:
   batch    the batch size (default 1)
@@ -45,7 +45,7 @@ The numbers are added to --profile (default: the output file, where it exists).`
 		example: `  trtexec --onnx=resnet50.onnx --shapes=data:4x3x224x224 --exportTimes=t4.json --exportProfile=p4.json --separateProfileRun
   plan import trtexec --model resnet50.onnx --device L4 --run batch=1,times=t1.json,profile=p1.json --run batch=4,times=t4.json,profile=p4.json
   plan import trtexec --name resnet50 --device L4 --tensorrt 10.3.0 --run batch=1,times=t1.json -o profile.json`,
-		args: noArguments, out: "profile.json", kind: formats.KindProfile, extends: true, required: []string{"device", "run"},
+		args: noArguments, defaultOutput: "profile.json", kind: formats.KindProfile, extends: true, requiredFlags: []string{"device", "run"},
 		flags: func(f *pflag.FlagSet) {
 			f.StringVar(&o.Model, "name", "", "name of the model (default that of --model)")
 			f.StringVar(&o.File, "model", "", "ONNX file that the engines were built from")
@@ -57,11 +57,11 @@ The numbers are added to --profile (default: the output file, where it exists).`
 			f.StringArrayVar(&o.runs, "run", nil, "batch=B,share=V,times=FILE,profile=FILE of one batch size (repeatable)")
 			f.IntVar(&o.Blocks, "blocks", profiler.DefaultBlocks, "blocks to group the layers into")
 		},
-		run: o.run,
+		runImport: o.importRuns,
 	}
 }
 
-func (o *trtexecImport) run(r *importRun) error {
+func (o *trtexecImport) importRuns(r *importRun) error {
 	if o.Blocks < 1 {
 		return usageErrorf("--blocks %d: expected at least 1", o.Blocks)
 	}
@@ -73,7 +73,7 @@ func (o *trtexecImport) run(r *importRun) error {
 		o.Runs = append(o.Runs, *run)
 	}
 	inputs := profiler.Options{Models: []string{o.File}}
-	if err := o.fill(&inputs); err != nil {
+	if err := o.setModelOptions(&inputs); err != nil {
 		return err
 	}
 	switch {
@@ -84,18 +84,18 @@ func (o *trtexecImport) run(r *importRun) error {
 	}
 
 	// With the model's file, the engine finds the cuts.
-	into, err := profileToExtend(r.into, r.path)
+	extended, err := profileToExtend(r.profilePath, r.path)
 	if err != nil {
 		return err
 	}
-	o.Out, o.Dims, o.Values, o.Into = r.path, inputs.Dims, inputs.Values, into
+	o.OutPath, o.Dims, o.Values, o.Profile = r.path, inputs.Dims, inputs.Values, extended
 	if o.File != "" {
 		eng, err := ort.Open("")
 		if err != nil {
 			return fmt.Errorf("opening the engine, which finds the cuts of --model: %w", err)
 		}
 		defer eng.Close()
-		if o.Operators, err = o.register(eng, into); err != nil {
+		if o.Operators, err = o.registerOperators(eng, extended); err != nil {
 			return err
 		}
 		o.Prober = eng
@@ -104,7 +104,7 @@ func (o *trtexecImport) run(r *importRun) error {
 	// Import, and merge into the profile.
 	profile, err := profiler.ImportTRTExec(r.ctx, o.TRTExecOptions)
 	if err == nil {
-		err = r.merge(profile)
+		err = r.mergeProfile(profile)
 	}
 	if errors.Is(err, profiler.ErrInput) {
 		return withCode(exitUsage, err)
@@ -116,38 +116,38 @@ func (o *trtexecImport) run(r *importRun) error {
 	// Print a summary.
 	m := &profile.Models[0]
 	if r.json {
-		return r.show(map[string]any{"model": m.Model, "blocks": len(m.Blocks), "measurements": len(m.Measurements)}, "")
+		return r.printResult(map[string]any{"model": m.Model, "blocks": len(m.Blocks), "measurements": len(m.Measurements)}, "")
 	}
 	for _, n := range profile.Notes {
-		r.note("note: %s", n)
+		r.printNote("note: %s", n)
 	}
 	var rows [][]string
 	for _, me := range m.Measurements {
-		least, most := me.Blocks[0].WallUS, me.Blocks[0].WallUS
+		minTime, maxTime := me.Blocks[0].WallUS, me.Blocks[0].WallUS
 		for _, b := range me.Blocks {
-			least, most = min(least, b.WallUS), max(most, b.WallUS)
+			minTime, maxTime = min(minTime, b.WallUS), max(maxTime, b.WallUS)
 		}
 		rows = append(rows, []string{
-			m.Model, me.Device, fmt.Sprintf("1/%d", me.Share), fmt.Sprint(me.Batch), ms(me.Whole.WallUS.D()), fmt.Sprint(len(me.Blocks)), ms(least.D()) + ".." + ms(most.D()),
+			m.Model, me.Device, fmt.Sprintf("1/%d", me.Share), fmt.Sprint(me.Batch), formatMillis(me.WholeModel.WallUS.D()), fmt.Sprint(len(me.Blocks)), formatMillis(minTime.D()) + ".." + formatMillis(maxTime.D()),
 		})
 	}
-	if err := r.table("llrrrrr", []string{"model", "device", "share", "batch", "whole ms", "blocks", "ms each"}, rows); err != nil {
+	if err := r.printTable("llrrrrr", []string{"model", "device", "share", "batch", "whole ms", "blocks", "ms each"}, rows); err != nil {
 		return err
 	}
-	return r.show(nil, "wrote %s", r.path)
+	return r.printResult(nil, "wrote %s", r.path)
 }
 
 // readTRTExecRun reads one value of --run, and the files that it names.
 func readTRTExecRun(text string) (*profiler.TRTExecRun, error) {
 	r := &profiler.TRTExecRun{Share: 1, Batch: 1}
 	var sources []string
-	seen := map[string]bool{}
+	seenKeys := map[string]bool{}
 	for part := range strings.SplitSeq(text, ",") {
 		key, value, ok := strings.Cut(part, "=")
-		if !ok || value == "" || seen[key] {
+		if !ok || value == "" || seenKeys[key] {
 			return nil, usageErrorf("--run %q: expected batch=B,share=V,times=FILE,profile=FILE, each once; found %q", text, part)
 		}
-		seen[key] = true
+		seenKeys[key] = true
 		var err error
 		switch key {
 		case "batch":

@@ -14,7 +14,7 @@ import (
 
 type vllmImport struct {
 	steps, meta, requests, trace string
-	cpu                          llmrun.CPU
+	cpu                          llmrun.CPUCost
 	kvTokens                     int64
 	exchange                     exchangeOptions
 }
@@ -22,9 +22,9 @@ type vllmImport struct {
 func importVLLM() importer {
 	o := &vllmImport{}
 	return importer{
-		use:   "vllm-run --steps F --meta F --requests F",
-		short: "A run of a vLLM server into a profile, with the model of it beside",
-		long: `A run of a vLLM server into a profile, with the model of it beside.
+		use:     "vllm-run --steps F --meta F --requests F",
+		summary: "A run of a vLLM server into a profile, with the model of it beside",
+		description: `A run of a vLLM server into a profile, with the model of it beside.
 
 steps:    what an iteration takes, as plan import llm reads it
 meta:     meta.json of the server; the KV capacity is taken from there
@@ -35,7 +35,7 @@ The run is simulated with the fitted iteration and what the server's CPU adds to
 --cpu per iteration and --cpu-sequence per sequence in it. Without them they are fitted to
 this run, which is then no test of them.`,
 		example: `  plan import vllm-run --steps steps.csv --meta meta.json --requests requests.jsonl --cpu 706us --cpu-sequence 20us -o profile.json`,
-		args:    noArguments, out: "profile.json", kind: formats.KindProfile, extends: true, required: []string{"steps", "meta", "requests"},
+		args:    noArguments, defaultOutput: "profile.json", kind: formats.KindProfile, extends: true, requiredFlags: []string{"steps", "meta", "requests"},
 		flags: func(f *pflag.FlagSet) {
 			f.StringVar(&o.steps, "steps", "", "measured iterations (required)")
 			f.StringVar(&o.meta, "meta", "", "what the server says of itself (required)")
@@ -46,21 +46,21 @@ this run, which is then no test of them.`,
 			o.exchange.flags(f)
 			f.StringVar(&o.trace, "trace", "", "request trace to write as well")
 		},
-		run: o.run,
+		runImport: o.importVLLM,
 	}
 }
 
-func (o *vllmImport) run(r *importRun) error {
+func (o *vllmImport) importVLLM(r *importRun) error {
 	// Check the flags.
-	exchange, err := o.exchange.read(r.set)
+	exchange, err := o.exchange.exchange(r.flagSet)
 	if err != nil {
 		return err
 	}
-	cpu, given := o.cpu, r.set.Changed("cpu") || r.set.Changed("cpu-sequence")
+	cpu, cpuGiven := o.cpu, r.flagSet.Changed("cpu") || r.flagSet.Changed("cpu-sequence")
 	if min(cpu.Iteration, cpu.Sequence) < 0 || max(cpu.Iteration, cpu.Sequence) > time.Second {
 		return usageErrorf("--cpu %v --cpu-sequence %v: expected 0 to 1s", cpu.Iteration, cpu.Sequence)
 	}
-	if err := whole("kv-tokens", int(o.kvTokens), 0, 1<<30); err != nil {
+	if err := checkWhole("kv-tokens", int(o.kvTokens), 0, 1<<30); err != nil {
 		return err
 	}
 
@@ -69,7 +69,7 @@ func (o *vllmImport) run(r *importRun) error {
 	if err != nil {
 		return badInput(err)
 	}
-	if !given {
+	if !cpuGiven {
 		if cpu, err = llmrun.Calibrate(run); err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (o *vllmImport) run(r *importRun) error {
 	}
 
 	// Write the profile and the trace.
-	if err := r.merge(run.Profile(cpu, given, x)); err != nil {
+	if err := r.mergeProfile(run.Profile(cpu, cpuGiven, x)); err != nil {
 		return err
 	}
 	if o.trace != "" {
@@ -88,40 +88,40 @@ func (o *vllmImport) run(r *importRun) error {
 			return err
 		}
 	}
-	return printComparison(r, run, cpu, given, x)
+	return printComparison(r, run, cpu, cpuGiven, x)
 }
 
 func writeRunTrace(path string, run *llmrun.Run) error {
 	list := make([]arrivals.Request, len(run.Requests))
 	for i, q := range run.Requests {
-		list[i] = arrivals.Request{At: time.Duration(q.Queued * 1e9), ID: q.ID, PromptTokens: int32(q.Prompt), OutputTokens: int32(q.Output)}
+		list[i] = arrivals.Request{ArrivedAt: time.Duration(q.QueuedAt * 1e9), ID: q.ID, PromptTokens: int32(q.Prompt), OutputTokens: int32(q.Output)}
 	}
 	_, _, err := arrivals.WriteTraceFile(path, arrivals.Slice(list), []string{run.Meta.Model}, []string{"id", "prompt_tokens", "output_tokens"}, document.Force(true))
 	return writeError(err)
 }
 
 // printComparison prints the times of a run beside those of its model.
-func printComparison(r *importRun, run *llmrun.Run, cpu llmrun.CPU, given bool, x *llmrun.Comparison) error {
+func printComparison(r *importRun, run *llmrun.Run, cpu llmrun.CPUCost, cpuGiven bool, x *llmrun.Comparison) error {
 	if r.json {
-		return r.show(map[string]any{"run": run.Name, "fit": run.Fit, "cpu_us": document.Micros(cpu.Iteration), "cpu_sequence_us": document.Micros(cpu.Sequence), "cpu_fitted": !given, "comparison": x, "warnings": run.Doubts(cpu, given, x)}, "")
+		return r.printResult(map[string]any{"run": run.Name, "fit": run.Fit, "cpu_us": document.Micros(cpu.Iteration), "cpu_sequence_us": document.Micros(cpu.Sequence), "cpu_fitted": !cpuGiven, "comparison": x, "warnings": run.Doubts(cpu, cpuGiven, x)}, "")
 	}
-	if !given {
-		r.note("assumed: --cpu %v --cpu-sequence %v, fitted to this run", cpu.Iteration, cpu.Sequence)
+	if !cpuGiven {
+		r.printNote("assumed: --cpu %v --cpu-sequence %v, fitted to this run", cpu.Iteration, cpu.Sequence)
 	}
-	row := func(what, unit string, f llmrun.Figure, scale float64) []string {
-		return []string{what, fmt.Sprintf("%.3f", f.Real*scale), fmt.Sprintf("%.3f", f.Model*scale), unit, fmt.Sprintf("%+.2f %%", 100*f.Off())}
+	row := func(label, unit string, f llmrun.Figure, scale float64) []string {
+		return []string{label, fmt.Sprintf("%.3f", f.Measured*scale), fmt.Sprintf("%.3f", f.Model*scale), unit, fmt.Sprintf("%+.2f %%", 100*f.RelativeError())}
 	}
 	rows := [][]string{
 		row("end to end, mean", "s", x.E2E, 1), row("end to end, p99", "s", x.E2EP99, 1), row("time to first token, mean", "s", x.TTFT, 1), row("time to first token, p99", "s", x.TTFTP99, 1),
-		row("time per token, mean", "ms", x.TPOT, 1e3), row("time per token, p99", "ms", x.TPOTP99, 1e3), row("until scheduled, mean", "s", x.Queued, 1), row("makespan", "s", x.Makespan, 1),
+		row("time per token, mean", "ms", x.TPOT, 1e3), row("time per token, p99", "ms", x.TPOTP99, 1e3), row("until scheduled, mean", "s", x.QueueTime, 1), row("makespan", "s", x.Makespan, 1),
 	}
-	if err := r.table("lrrlr", []string{run.Name, "real", "model", "", "off"}, rows); err != nil {
+	if err := r.printTable("lrrlr", []string{run.Name, "real", "model", "", "off"}, rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(r.out, "end to end, request by request: R2 %.4f, mean error %.2f %%; until scheduled: R2 %.4f; %s, %s pre-empted by the model\n", x.R2, 100*x.MAPE, x.QueuedR2, plural(x.Requests, "request"), plural(int(x.Preempted), "sequence"))
+	fmt.Fprintf(r.out, "end to end, request by request: R2 %.4f, mean error %.2f %%; until scheduled: R2 %.4f; %s, %s pre-empted by the model\n", x.R2, 100*x.MAPE, x.QueuedR2, countOf(x.Requests, "request"), countOf(int(x.Preemptions), "sequence"))
 	fmt.Fprintf(r.out, "wrote %s\n", r.path)
-	for _, doubt := range run.Doubts(cpu, given, x) {
-		r.note("warning: %s", doubt)
+	for _, doubt := range run.Doubts(cpu, cpuGiven, x) {
+		r.printNote("warning: %s", doubt)
 	}
 	return nil
 }

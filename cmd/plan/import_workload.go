@@ -23,9 +23,9 @@ type workloadImport struct {
 func importWorkload() importer {
 	o := &workloadImport{}
 	return importer{
-		use:   "workload TRACE --slo 30s",
-		short: "A trace of requests to language models (CSV) into a workload",
-		long: `A trace of requests to language models (CSV, plain or .gz) into a workload: rate,
+		use:     "workload TRACE --slo 30s",
+		summary: "A trace of requests to language models (CSV) into a workload",
+		description: `A trace of requests to language models (CSV, plain or .gz) into a workload: rate,
 variation of the gaps, lengths of prompts and answers, sessions and what they share, per
 model and class.
 
@@ -34,20 +34,20 @@ class, session, and cached_tokens or prefix_hit_tokens_infinite_cache: tokens of
 were sent before. Others are skipped. Without times the rate stays open.`,
 		example: `  plan import workload azure_llm.csv.gz --model m7 --slo 30s -o workload.json
   plan import workload sharegpt.csv.gz --consecutive --model m7 --slo 500ms --of ttft`,
-		args: cobra.ExactArgs(1), out: "workload.json", kind: formats.KindWorkload, required: []string{"slo"},
-		words: map[string][]string{"of": {formats.OfE2E, formats.OfTTFT, formats.OfTPOT}},
+		args: cobra.ExactArgs(1), defaultOutput: "workload.json", kind: formats.KindWorkload, requiredFlags: []string{"slo"},
+		flagWords: map[string][]string{"of": {formats.FigureE2E, formats.FigureTTFT, formats.FigureTPOT}},
 		flags: func(f *pflag.FlagSet) {
 			f.StringVar(&o.model, "model", "", "model that the requests ask for, where the trace has no column model")
 			f.StringVar(&o.slo, "slo", "", "SLO of every class, such as 30s (required)")
-			f.StringVar(&o.Of, "of", "", "what the SLO is of: e2e (default), ttft or tpot")
+			f.StringVar(&o.Figure, "of", "", "what the SLO is of: e2e (default), ttft or tpot")
 			f.StringVar(&o.Percentile, "percentile", "", "percentile of the SLO (default p99)")
 			f.BoolVar(&o.Consecutive, "consecutive", false, "the rows of a conversation follow each other; one whose prompt is shorter than the one before begins another")
 		},
-		run: o.run,
+		runImport: o.importWorkload,
 	}
 }
 
-func (o *workloadImport) run(r *importRun) (err error) {
+func (o *workloadImport) importWorkload(r *importRun) (err error) {
 	path := r.args[0]
 	if o.SLO, err = document.ParseSLO(o.slo); err != nil {
 		return usageErrorf("--slo %s: %w", o.slo, err)
@@ -68,7 +68,7 @@ func (o *workloadImport) run(r *importRun) (err error) {
 	if err != nil {
 		return withCode(exitUsage, fmt.Errorf("the workload of %s: %w", path, err))
 	}
-	if err := r.save(r.path, doc, true); err != nil {
+	if err := r.saveDocument(r.path, doc, true); err != nil {
 		return err
 	}
 	return printTraceClasses(r, trace, classes)
@@ -81,10 +81,10 @@ func printTraceClasses(r *importRun, trace *llmtrace.Trace, classes []llmtrace.C
 		for i := range classes {
 			list[i] = classes[i].LLMClass
 		}
-		return r.show(map[string]any{"requests": len(trace.Rows), "classes": list}, "")
+		return r.printResult(map[string]any{"requests": len(trace.Rows), "classes": list}, "")
 	}
-	if !trace.Timed {
-		r.note("note: the trace has no times: set the rate (rps) of its classes")
+	if !trace.HasTimes {
+		r.printNote("note: the trace has no times: set the rate (rps) of its classes")
 	}
 	var rows [][]string
 	for i := range classes {
@@ -98,8 +98,8 @@ func printTraceClasses(r *importRun, trace *llmtrace.Trace, classes []llmtrace.C
 		}
 		rows = append(rows, []string{c.Model, c.Class, fmt.Sprint(c.Rows), fmt.Sprint(c.RPS), cv, fmt.Sprint(c.Prompt.Tokens[len(c.Prompt.Tokens)/2]), fmt.Sprint(c.Output.Tokens[len(c.Output.Tokens)/2]), turns})
 	}
-	if err := r.table("llrrrrrl", []string{"model", "class", "requests", "rps", "cv of gaps", "median new prompt", "median answer", "sessions"}, rows); err != nil {
+	if err := r.printTable("llrrrrrl", []string{"model", "class", "requests", "rps", "cv of gaps", "median new prompt", "median answer", "sessions"}, rows); err != nil {
 		return err
 	}
-	return r.show(nil, "wrote %s", r.path)
+	return r.printResult(nil, "wrote %s", r.path)
 }

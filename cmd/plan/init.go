@@ -15,15 +15,15 @@ import (
 )
 
 // starterDocument is a document for a person to edit, with comments that explain the choices.
-type starter struct{ name, text string }
+type starterDocument struct{ name, text string }
 
 // starterDocuments returns documents that fit what a profile has measured. If profile is nil, they are examples.
-func starters(profile *formats.Profile) []starter {
+func starterDocuments(profile *formats.Profile) []starterDocument {
 	models, pools := []string{"resnet50"}, []formats.Pool{{Device: "cpu-1", Count: 1, Sharing: formats.SharingTime}}
 	if profile != nil {
-		models = profile.Requested()
-		if here, _, err := planner.LocalCluster(profile, thisMachine()); err == nil {
-			pools = here.Pools
+		models = profile.RequestedModels()
+		if thisCluster, _, err := planner.LocalCluster(profile, thisMachine()); err == nil {
+			pools = thisCluster.Pools
 		} else {
 			pools = nil
 			for i := range profile.Devices {
@@ -31,7 +31,7 @@ func starters(profile *formats.Profile) []starter {
 			}
 		}
 	}
-	return []starter{{"cluster.yaml", clusterStarter(pools)}, {"workload.yaml", workloadStarter(models)}, {"inferplan.yaml", configStarter}}
+	return []starterDocument{{"cluster.yaml", clusterStarter(pools)}, {"workload.yaml", workloadStarter(models)}, {"inferplan.yaml", configStarter}}
 }
 
 func clusterStarter(pools []formats.Pool) string {
@@ -76,7 +76,7 @@ simulate:
   duration: 30s
 `
 
-func newInitCommand(g *globals) *cobra.Command {
+func newInitCommand(g *globalFlags) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "init",
@@ -97,13 +97,13 @@ models and devices of the profile that is here. A file that is there stays as it
 				if profile, err = formats.ReadProfile(path); err != nil {
 					return withCode(exitUsage, err)
 				}
-				p.assumed([]string{"models and devices: those of " + path})
+				p.printAssumptions([]string{"models and devices: those of " + path})
 			}
 			written := []string{}
-			for _, s := range starters(profile) {
+			for _, s := range starterDocuments(profile) {
 				_, err := os.Stat(s.name)
 				if err == nil && !force {
-					p.note("%s is there already; --force replaces it", s.name)
+					p.printNote("%s is there already; --force replaces it", s.name)
 					continue
 				}
 				if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -114,7 +114,7 @@ models and devices of the profile that is here. A file that is there stays as it
 				}
 				written = append(written, s.name)
 			}
-			return p.wrote(written)
+			return p.printWritten(written)
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "replace files that are there")

@@ -40,51 +40,51 @@ func documentFile(role, flag string) (string, error) {
 }
 
 // inputReader reads documents, and records each as an input of the plan that is written to planPath.
-type reading struct {
+type inputReader struct {
 	planner.Inputs
-	of string
+	planPath string
 }
 
-func (r *reading) add(role, path string) error {
-	f, err := input(role, path, r.of)
+func (r *inputReader) addFile(role, path string) error {
+	f, err := describeInput(role, path, r.planPath)
 	if err == nil {
 		r.Files = append(r.Files, f)
 	}
 	return err
 }
 
-func (r *reading) profile(path string) (err error) {
+func (r *inputReader) readProfile(path string) (err error) {
 	r.ProfileDir = filepath.Dir(path)
 	if r.Profile, err = formats.ReadProfile(path); err != nil {
 		return withCode(exitUsage, err)
 	}
-	return r.add("profile", path)
+	return r.addFile("profile", path)
 }
 
-func (r *reading) cluster(path string) (err error) {
+func (r *inputReader) readCluster(path string) (err error) {
 	if r.Cluster, err = formats.ReadCluster(path); err != nil {
 		return withCode(exitUsage, err)
 	}
-	return r.add("cluster", path)
+	return r.addFile("cluster", path)
 }
 
 // readWorkload reads a workload and records it with the files that it names. It leaves out files that do not
 // exist: the planner then reports the field that names them.
-func (r *reading) workload(path string) (err error) {
+func (r *inputReader) readWorkload(path string) (err error) {
 	r.WorkloadDir = filepath.Dir(path)
 	if r.Workload, err = formats.ReadWorkload(path); err != nil {
 		return withCode(exitUsage, err)
 	}
-	if err := r.add("workload", path); err != nil {
+	if err := r.addFile("workload", path); err != nil {
 		return err
 	}
 	for _, f := range r.Workload.Section.Files() {
-		named := filepath.FromSlash(f.Path)
-		if !filepath.IsAbs(named) {
-			named = filepath.Join(r.WorkloadDir, named)
+		path := filepath.FromSlash(f.Path)
+		if !filepath.IsAbs(path) {
+			path = filepath.Join(r.WorkloadDir, path)
 		}
-		if _, err := os.Stat(named); err == nil {
-			if err := r.add(f.Role, named); err != nil {
+		if _, err := os.Stat(path); err == nil {
+			if err := r.addFile(f.Role, path); err != nil {
 				return err
 			}
 		}
@@ -114,7 +114,7 @@ func missingPlan(path string) error {
 }
 
 // describeInput describes a file that a plan was made from. The path is relative to the folder of the plan.
-func input(role, path, planPath string) (formats.Input, error) {
+func describeInput(role, path, planPath string) (formats.Input, error) {
 	sum, err := document.Digest(path)
 	if err != nil {
 		return formats.Input{}, fmt.Errorf("the plan names its %s, to be checked and made again: %w", role, err)

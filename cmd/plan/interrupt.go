@@ -11,12 +11,12 @@ import (
 )
 
 // interruptHandling is set from when on the verb ends well by itself after its context is cancelled.
-type heeds struct{ set atomic.Bool }
+type interruptHandling struct{ set atomic.Bool }
 
 type heedsKey struct{}
 
 // signalWindow is the time within which several signals count as one.
-const together = time.Second
+const signalWindow = time.Second
 
 // interruptible returns a context. After endsWellOnInterrupt was called, Ctrl-C and SIGTERM cancel it: long work
 // then stops and keeps its results. A second signal ends the process at once, unless it arrives within
@@ -24,12 +24,12 @@ const together = time.Second
 // call there is nothing to keep (documents are read, maybe from a pipe that nobody writes to), and the first
 // signal ends the process.
 func interruptible(parent context.Context) (ctx context.Context, stop func()) {
-	state := &heeds{}
+	state := &interruptHandling{}
 	ctx, cancel := context.WithCancel(context.WithValue(parent, heedsKey{}, state))
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
-		var first time.Time
+		var firstSignal time.Time
 		for {
 			select {
 			case <-signals:
@@ -40,10 +40,10 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 			case !state.set.Load():
 				fmt.Fprintln(os.Stderr, "plan: interrupted; nothing was written")
 				os.Exit(exitInterrupted)
-			case first.IsZero():
-				first = time.Now()
+			case firstSignal.IsZero():
+				firstSignal = time.Now()
 				cancel()
-			case time.Since(first) > together:
+			case time.Since(firstSignal) > signalWindow:
 				os.Exit(exitInterrupted)
 			}
 		}
@@ -53,7 +53,7 @@ func interruptible(parent context.Context) (ctx context.Context, stop func()) {
 
 // endsWellOnInterrupt says that from now on the verb ends well by itself when its context is cancelled.
 func endsWellOnInterrupt(ctx context.Context) {
-	if state, ok := ctx.Value(heedsKey{}).(*heeds); ok {
+	if state, ok := ctx.Value(heedsKey{}).(*interruptHandling); ok {
 		state.set.Store(true)
 	}
 }

@@ -33,14 +33,14 @@ func planned(t *testing.T) (out, stderr *bytes.Buffer) {
 		t.Fatal(err)
 	}
 	out, stderr = new(bytes.Buffer), new(bytes.Buffer)
-	if code := execute(context.Background(), []string{"solve", "--slo", "100ms"}, out, stderr); code != exitDone {
+	if code := executeCommand(context.Background(), []string{"solve", "--slo", "100ms"}, out, stderr); code != exitDone {
 		t.Fatalf("solve: exit %d: %s", code, stderr.String())
 	}
 	return out, stderr
 }
 
 // Ctrl-C in the middle of long work ends it with code 4 and writes nothing half.
-func TestInterrupt(t *testing.T) {
+func TestInterruptWritesNothingHalf(t *testing.T) {
 	out, stderr := planned(t)
 	for _, c := range []struct {
 		after time.Duration
@@ -58,7 +58,7 @@ func TestInterrupt(t *testing.T) {
 		out.Reset()
 		stderr.Reset()
 		// Were the interrupt not heeded, this would last until the test's time-out.
-		if code := execute(ctx, c.args, out, stderr); code != exitInterrupted {
+		if code := executeCommand(ctx, c.args, out, stderr); code != exitInterrupted {
 			t.Errorf("%v: exit %d, expected %d: %s", c.args, code, exitInterrupted, stderr.String())
 		}
 		if !bytes.Contains(stderr.Bytes(), []byte("interrupted")) {
@@ -84,7 +84,7 @@ func TestInterruptKeepsRuns(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			time.AfterFunc(after, cancel)
 			stderr.Reset()
-			if code := execute(ctx, args, out, stderr); code != exitInterrupted {
+			if code := executeCommand(ctx, args, out, stderr); code != exitInterrupted {
 				t.Fatalf("%v: exit %d, expected %d: %s", args, code, exitInterrupted, stderr.String())
 			}
 			rep, err := formats.ReadReport("report.json")
@@ -107,7 +107,7 @@ func TestInterruptKeepsRuns(t *testing.T) {
 func cascade(t *testing.T) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(7, 7))
-	rec := formats.Records{Samples: 2000, Planning: 2000}
+	rec := formats.Records{Samples: 2000, PlanningSamples: 2000}
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
 	for k, name := range []string{"small", "large"} {
 		p.Models = append(p.Models, formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all"}}, Measurements: []formats.Measurement{
@@ -153,7 +153,7 @@ func TestInterruptKeepsGears(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		time.AfterFunc(after, cancel)
 		stderr.Reset()
-		if code := execute(ctx, []string{"solve"}, out, stderr); code != exitInterrupted {
+		if code := executeCommand(ctx, []string{"solve"}, out, stderr); code != exitInterrupted {
 			t.Fatalf("after %v: exit %d, expected %d: %s", after, code, exitInterrupted, stderr.String())
 		}
 		plan, err := formats.ReadPlan("plan.json")
@@ -165,7 +165,7 @@ func TestInterruptKeepsGears(t *testing.T) {
 		}
 		break
 	}
-	if code := execute(context.Background(), []string{"check", "plan.json", "--no-solve"}, out, stderr); code != exitDone {
+	if code := executeCommand(context.Background(), []string{"check", "plan.json", "--no-solve"}, out, stderr); code != exitDone {
 		t.Errorf("check: exit %d: %s", code, stderr.String())
 	}
 }

@@ -14,33 +14,33 @@ import (
 // kindFlags are flags of a verb that concern only some kinds of plans. Flags that are not in the table concern
 // all. The options of solve have their own kinds, see optionFlag.
 type kindFlags struct {
-	verb  string
-	flags []string
-	of    func(kind string) bool
+	verb      string
+	flags     []string
+	appliesTo func(kind string) bool
 }
 
 // flagsOfKinds is the table of these flags.
 var flagsOfKinds = []kindFlags{
-	{"serve", []string{"server", "server-key", "server-silence"}, ofServers},
-	{"serve", []string{"adapter", "queue", "queue-replicas", "queue-key", "queue-keyless", "queue-creds", "queue-silence"}, ofText},
+	{"serve", []string{"server", "server-key", "server-silence"}, mayUseServers},
+	{"serve", []string{"adapter", "queue", "queue-replicas", "queue-key", "queue-keyless", "queue-creds", "queue-silence"}, answersWithText},
 	{"serve", []string{"grpc", "models", "engine", "record", "share-cpus", "model-cache", "place", "remote", "join-listen", "join-token", "join-cert", "join-silence",
-		"tf32", "cuda-graph", "fp16", "conv-search", "gpu-memory", "provider-option"}, ofTensors},
-	{"load", []string{"inputs", "noise", "no-timeout"}, ofTensors},
-	{"simulate", []string{"network", "service", "jitter", "chrome-trace"}, ofTensors},
-	{"replay", []string{"network"}, ofTensors},
+		"tf32", "cuda-graph", "fp16", "conv-search", "gpu-memory", "provider-option"}, answersWithTensors},
+	{"load", []string{"inputs", "noise", "no-timeout"}, answersWithTensors},
+	{"simulate", []string{"network", "service", "jitter", "chrome-trace"}, answersWithTensors},
+	{"replay", []string{"network"}, answersWithTensors},
 }
 
 // answersWithText reports whether the models of a kind are language models on servers of their own.
-func ofText(kind string) bool    { return kind == formats.PlanQueue }
-func ofTensors(kind string) bool { return !ofText(kind) }
+func answersWithText(kind string) bool    { return kind == formats.PlanQueue }
+func answersWithTensors(kind string) bool { return !answersWithText(kind) }
 
 // mayUseServers reports whether plans of a kind may have language models, which servers run.
-func ofServers(kind string) bool { return ofText(kind) || kind == formats.PlanFlow }
+func mayUseServers(kind string) bool { return answersWithText(kind) || kind == formats.PlanFlow }
 
 // annotateKinds annotates flags that only one kind of plan has, so that the help shows them below its name.
-func tellKinds(cmd *cobra.Command) {
+func annotateKinds(cmd *cobra.Command) {
 	for _, row := range flagsOfKinds {
-		kinds := slices.DeleteFunc(planner.Kinds(), func(k string) bool { return !row.of(k) })
+		kinds := slices.DeleteFunc(planner.Kinds(), func(k string) bool { return !row.appliesTo(k) })
 		if row.verb != cmd.Name() || len(kinds) != 1 {
 			continue
 		}
@@ -53,27 +53,27 @@ func tellKinds(cmd *cobra.Command) {
 
 // noteTyped records the flags on the command line. It runs before the configuration is read, because the
 // configuration may set flags for all plans that only some use.
-func (g *globals) noteTyped(cmd *cobra.Command) {
-	g.typed = typedFlags{}
-	cmd.Flags().Visit(func(f *pflag.Flag) { g.typed[f.Name] = f.Value.String() })
+func (g *globalFlags) noteTyped(cmd *cobra.Command) {
+	g.typedFlags = typedFlags{}
+	cmd.Flags().Visit(func(f *pflag.Flag) { g.typedFlags[f.Name] = f.Value.String() })
 }
 
 // checkTypedFlags refuses a typed flag that does nothing for a kind of plan.
-func (p *printer) acts(kind string) error { return p.typed.act(p.verb, kind) }
+func (p *printer) checkTypedFlags(kind string) error { return p.typedFlags.checkKind(p.verb, kind) }
 
 // typedFlags are the flags on the command line, with their values.
 type typedFlags map[string]string
 
-func (t typedFlags) act(verb, kind string) error {
+func (t typedFlags) checkKind(verb, kind string) error {
 	for _, row := range flagsOfKinds {
-		if row.verb != verb || row.of(kind) {
+		if row.verb != verb || row.appliesTo(kind) {
 			continue
 		}
 		for _, name := range row.flags {
 			if value, typed := t[name]; !typed || name == "grpc" && value == "off" {
 				continue
 			}
-			kinds := slices.DeleteFunc(planner.Kinds(), func(k string) bool { return !row.of(k) })
+			kinds := slices.DeleteFunc(planner.Kinds(), func(k string) bool { return !row.appliesTo(k) })
 			return usageErrorf("--%s: found a flag that does nothing for a plan of kind %s, expected it with %s only", name, kind, strings.Join(kinds, ", "))
 		}
 	}

@@ -68,8 +68,8 @@ func TestEveryFlagActsOrIsRefused(t *testing.T) {
 			}
 			for _, kind := range planner.Kinds() {
 				typed := typedFlags{f.Name: cmp.Or(values[f.Name], "x")}
-				acts := row < 0 || flagsOfKinds[row].of(kind)
-				if err := typed.act(verb, kind); (err == nil) != acts {
+				acts := row < 0 || flagsOfKinds[row].appliesTo(kind)
+				if err := typed.checkKind(verb, kind); (err == nil) != acts {
 					t.Errorf("plan %s --%s of a plan of kind %s: %v", verb, f.Name, kind, err)
 				}
 				if acts {
@@ -81,7 +81,7 @@ func TestEveryFlagActsOrIsRefused(t *testing.T) {
 					flag += "=" + typed[f.Name]
 				}
 				var out, stderr bytes.Buffer
-				code := execute(context.Background(), append(append([]string{verb}, args(planOf(t, kind))...), flag), &out, &stderr)
+				code := executeCommand(context.Background(), append(append([]string{verb}, args(planOf(t, kind))...), flag), &out, &stderr)
 				if want := fmt.Sprintf("--%s: found a flag that does nothing for a plan of kind %s, expected it with ", f.Name, kind); code != exitUsage || !strings.Contains(stderr.String(), want) {
 					t.Errorf("plan %s %s of a plan of kind %s: exit %d, %s", verb, flag, kind, code, stderr.String())
 				}
@@ -110,7 +110,7 @@ func planOf(t *testing.T, kind string) string {
 func TestConfiguredFlagsOfOtherKinds(t *testing.T) {
 	t.Setenv("INFERPLAN_JITTER", "0.1")
 	var out, stderr bytes.Buffer
-	if code := execute(context.Background(), []string{"simulate", planOf(t, "queue"), "--duration", "2s"}, &out, &stderr); strings.Contains(stderr.String(), "does nothing") {
+	if code := executeCommand(context.Background(), []string{"simulate", planOf(t, "queue"), "--duration", "2s"}, &out, &stderr); strings.Contains(stderr.String(), "does nothing") {
 		t.Errorf("exit %d: %s", code, stderr.String())
 	}
 }
@@ -120,7 +120,7 @@ func TestUnknownVariables(t *testing.T) {
 	t.Setenv("INFERPLAN_MARGN", "0.1")
 	var out, stderr bytes.Buffer
 	want := "INFERPLAN_MARGN: found a variable that is no flag's; it does nothing: did you mean INFERPLAN_MARGIN?"
-	if code := execute(context.Background(), []string{"version"}, &out, &stderr); code != exitDone || !strings.Contains(stderr.String(), want) {
+	if code := executeCommand(context.Background(), []string{"version"}, &out, &stderr); code != exitDone || !strings.Contains(stderr.String(), want) {
 		t.Errorf("exit %d: %s", code, stderr.String())
 	}
 	if known := unknownVariables(newRootCommand(), []string{"INFERPLAN_MARGIN=1", "INFERPLAN_SOLVE_GAP=2", "INFERPLAN_IMPORT_BLOCKS_MODELS=x", "INFERPLAN_EMPTY=", "HOME=/"}); len(known) > 0 {

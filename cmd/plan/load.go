@@ -22,7 +22,7 @@ import (
 )
 
 type loadOptions struct {
-	schedule
+	arrivalOptions
 	plan             string
 	protocol         string
 	duration, warmup time.Duration
@@ -35,7 +35,7 @@ type loadOptions struct {
 	noise            bool
 }
 
-func newLoadCommand(g *globals) *cobra.Command {
+func newLoadCommand(g *globalFlags) *cobra.Command {
 	o := &loadOptions{}
 	cmd := &cobra.Command{
 		Use:   "load URL",
@@ -64,7 +64,7 @@ a request of a cascade depends on its input, so a cascade needs --inputs, or --n
 		},
 	}
 	f := cmd.Flags()
-	o.schedule.flags(f)
+	o.arrivalOptions.flags(f)
 	f.StringVar(&o.plan, "plan", "plan.json", "plan that says models, SLOs and rates")
 	f.StringVar(&o.protocol, "protocol", "", "http-binary, http-json, grpc or completions (default by the URL and the plan)")
 	f.DurationVar(&o.duration, "duration", 30*time.Second, "how long to send")
@@ -77,43 +77,43 @@ a request of a cascade depends on its input, so a cascade needs --inputs, or --n
 	f.BoolVar(&o.noise, "noise", false, "send random numbers to a cascade, too")
 	f.StringVar(&o.outcomes, "outcomes", "", "CSV to write with what became of every request: when it fell due, its latency, or why it was dropped")
 	f.StringVarP(&o.out, "output", "o", "", "report to write; - is stdout, instead of the tables")
-	complete(cmd, "protocol", protocols()...)
+	completeFlag(cmd, "protocol", protocols()...)
 	return cmd
 }
 
 func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error {
-	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("outcomes", o.outcomes, "table")); err != nil {
+	if err := errors.Join(p.checkOutput("output", o.out, formats.KindReport), p.checkOutput("outcomes", o.outcomes, "table")); err != nil {
 		return err
 	}
-	if err := o.bounds(); err != nil {
+	if err := o.checkFlags(); err != nil {
 		return err
 	}
 	plan, err := readPlan(o.plan)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	if err := p.acts(plan.Kind); err != nil {
+	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return err
 	}
-	text, err := writes(plan)
+	text, err := textTables(plan)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
 	if isText := o.protocol == string(load.Completions); o.protocol != "" && isText != (text != nil) {
 		return usageErrorf("--protocol %s: a plan of kind %s is not served over it", o.protocol, plan.Kind)
 	}
-	var what *load.Samples
+	var samples *load.Samples
 	if text == nil {
-		if what, err = o.samples(p, plan); err != nil {
+		if samples, err = o.readSamples(p, plan); err != nil {
 			return err
 		}
 	}
-	if !o.given() {
-		p.assumed([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})
+	if !o.isGiven() {
+		p.printAssumptions([]string{fmt.Sprintf("load: %g of the planned rate", o.load)})
 	}
 
 	// Prepare the arrivals and the requests.
-	src, closeSource, err := o.source(plan)
+	src, closeSource, err := o.openArrivals(plan)
 	if err != nil {
 		return err
 	}
@@ -124,20 +124,20 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	}
 	cfg := load.Config{
 		URL: url, Protocol: load.Protocol(o.protocol), Seed: o.seed, Warmup: o.warmup, Duration: o.duration,
-		MaxInFlight: o.inflight, Grace: o.grace, NoTimeout: o.noTimeout, Token: token, Models: asked(plan, text, what),
+		MaxInFlight: o.inflight, Grace: o.grace, NoTimeout: o.noTimeout, Token: token, Models: loadModels(plan, text, samples),
 	}
 	if text != nil {
 		cfg.Protocol = load.Completions
 	}
-	var ended []load.Outcome
+	var outcomes []load.Outcome
 	if o.outcomes != "" {
-		cfg.Ended = func(out load.Outcome) { ended = append(ended, out) }
+		cfg.OnOutcome = func(out load.Outcome) { outcomes = append(outcomes, out) }
 	}
 	endsWellOnInterrupt(ctx)
 
 	// Send the requests.
-	bar := p.meter(int64(o.duration/time.Millisecond), "sending")
-	stop := tick(func(passed time.Duration) { bar.set(int64(passed/time.Millisecond), 0, "sending") })
+	bar := p.newProgressBar(int64(o.duration/time.Millisecond), "sending")
+	stop := every(func(elapsed time.Duration) { bar.setProgress(int64(elapsed/time.Millisecond), 0, "sending") })
 	res, err := load.Run(ctx, cfg, src)
 	stop()
 	bar.finish()
@@ -151,9 +151,9 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 	// Report the results.
 	res.Report.Interrupted = res.Interrupted
 	if o.outcomes != "" {
-		err = writeOutcomes(o.outcomes, cfg.Models, ended)
+		err = writeOutcomes(o.outcomes, cfg.Models, outcomes)
 	}
-	if err := errors.Join(o.show(p, res), err); err != nil {
+	if err := errors.Join(o.showResult(p, res), err); err != nil {
 		return err
 	}
 	if res.Interrupted {
@@ -163,30 +163,30 @@ func runLoad(ctx context.Context, p *printer, o *loadOptions, url string) error 
 }
 
 // openArrivals opens recorded arrivals, or draws them. The caller closes them with the function that it returns.
-func (o *loadOptions) source(plan *formats.Plan) (arrivals.Source, func(), error) {
-	rates, err := o.rates(plan)
+func (o *loadOptions) openArrivals(plan *formats.Plan) (arrivals.Source, func(), error) {
+	rates, err := o.entryRates(plan)
 	if err != nil {
 		return nil, nil, err
 	}
-	src, closeSource, err := o.open(plan)
+	src, closeSource, err := o.openRecorded(plan)
 	if err != nil || src != nil {
 		return src, closeSource, err
 	}
-	if err := first(longer("duration", o.duration), o.few(rates, o.duration)); err != nil {
+	if err := firstError(checkPositiveDuration("duration", o.duration), o.checkRequestCount(rates, o.duration)); err != nil {
 		return nil, nil, err
 	}
-	src, err = o.process(plan, rates, document.Duration(o.duration))
+	src, err = o.drawArrivals(plan, rates, document.Duration(o.duration))
 	return src, func() {}, err
 }
 
 // loadModels returns the models of a plan, each with the samples that are sent to it or, for text, with the
 // lengths in the tables.
-func asked(plan *formats.Plan, text *policy.Tables, what *load.Samples) []load.Model {
+func loadModels(plan *formats.Plan, text *policy.Tables, samples *load.Samples) []load.Model {
 	var out []load.Model
-	for i, m := range plan.Served() {
-		model := load.Model{Name: m.Model, Class: m.Class, SLO: m.SLOUS.D(), Samples: what}
+	for i, m := range plan.ServedModels() {
+		model := load.Model{Name: m.Model, Class: m.Class, SLO: m.SLOUS.D(), Samples: samples}
 		if text != nil {
-			model.Prompt, model.Output, model.Of = text.Models[i].Prompt, text.Models[i].Output, text.Models[i].Of
+			model.Prompt, model.Output, model.SLOOf = text.Models[i].Prompt, text.Models[i].Output, text.Models[i].SLOFigure
 		}
 		out = append(out, model)
 	}
@@ -194,7 +194,7 @@ func asked(plan *formats.Plan, text *policy.Tables, what *load.Samples) []load.M
 }
 
 // textTables returns the tables of a plan whose models answer with text. For other plans it returns nil.
-func writes(plan *formats.Plan) (*policy.Tables, error) {
+func textTables(plan *formats.Plan) (*policy.Tables, error) {
 	t, err := policies.Compile(plan)
 	if err != nil || len(t.Instances) == 0 || len(t.Instances) < len(t.Devices) {
 		return nil, err
@@ -203,16 +203,16 @@ func writes(plan *formats.Plan) (*policy.Tables, error) {
 }
 
 // showResult writes and prints the results.
-func (o *loadOptions) show(p *printer, res *load.Result) error {
-	if err := p.report(o.out, &res.Report, res.Warnings, res); err != nil || p.json {
+func (o *loadOptions) showResult(p *printer, res *load.Result) error {
+	if err := p.writeReport(o.out, &res.Report, res.Warnings, res); err != nil || p.json {
 		return err
 	}
-	p.note("generator lag p99 %s ms, at most %d requests in flight", ms(res.GeneratorLag.P99US.D()), res.PeakInFlight)
+	p.printNote("generator lag p99 %s ms, at most %d requests in flight", formatMillis(res.GeneratorLag.P99US.D()), res.PeakInFlight)
 	return nil
 }
 
 // readSamples returns the samples to send, or nil if random numbers are sent.
-func (o *loadOptions) samples(p *printer, plan *formats.Plan) (*load.Samples, error) {
+func (o *loadOptions) readSamples(p *printer, plan *formats.Plan) (*load.Samples, error) {
 	switch {
 	case o.inputs != "" && o.noise:
 		return nil, usageErrorf("--inputs and --noise: found both, expected one: --noise is for random numbers")
@@ -221,43 +221,43 @@ func (o *loadOptions) samples(p *printer, plan *formats.Plan) (*load.Samples, er
 		if err != nil {
 			return nil, withCode(exitUsage, err)
 		}
-		p.note("sends the %d samples of %s in turn, shuffled", s.Len(), o.inputs)
+		p.printNote("sends the %d samples of %s in turn, shuffled", s.Len(), o.inputs)
 		return s, nil
 	case plan.AnswersByInput() && !o.noise:
 		return nil, usageErrorf("%s: who answers a request of this plan depends on its input, and random numbers are not what it was planned for: give --inputs (samples such as the records are of), or --noise", o.plan)
 	case o.noise || plan.AnswersByInput():
-		p.note("sends random numbers: who answers them says nothing of real inputs")
+		p.printNote("sends random numbers: who answers them says nothing of real inputs")
 	default:
-		p.assumed([]string{"inputs: random numbers"})
+		p.printAssumptions([]string{"inputs: random numbers"})
 	}
 	return nil, nil
 }
 
 // checkFlags checks the numbers of flags before any file is read.
-func (o *loadOptions) bounds() error {
+func (o *loadOptions) checkFlags() error {
 	if o.warmup > 0 && o.warmup >= o.duration {
 		return usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
 	}
 	if o.protocol != "" {
-		if err := oneOf("protocol", o.protocol, protocols()...); err != nil {
+		if err := checkWord("protocol", o.protocol, protocols()...); err != nil {
 			return err
 		}
 	}
-	return first(atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("grace", o.grace, 0), whole("max-in-flight", o.inflight, 1, 1<<20))
+	return firstError(checkMinDuration("duration", o.duration, 0), checkMinDuration("warmup", o.warmup, 0), checkMinDuration("grace", o.grace, 0), checkWhole("max-in-flight", o.inflight, 1, 1<<20))
 }
 
-func protocols() []string { return words(load.Protocols) }
+func protocols() []string { return textsOf(load.Protocols) }
 
 // writeOutcomes writes the outcome of every request, in the order in which they were due.
-func writeOutcomes(path string, models []load.Model, ended []load.Outcome) error {
-	slices.SortStableFunc(ended, func(a, b load.Outcome) int {
+func writeOutcomes(path string, models []load.Model, outcomes []load.Outcome) error {
+	slices.SortStableFunc(outcomes, func(a, b load.Outcome) int {
 		return cmp.Or(cmp.Compare(a.Due, b.Due), cmp.Compare(a.Model, b.Model))
 	})
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
 	row := func(cells ...string) { _ = w.Write(cells) } // Flush reports the error
 	row("t_s", "model", "class", "outcome", "latency_us", "reason")
-	for _, o := range ended {
+	for _, o := range outcomes {
 		m := &models[o.Model]
 		outcome := "in_time"
 		switch {
@@ -276,19 +276,19 @@ func writeOutcomes(path string, models []load.Model, ended []load.Outcome) error
 }
 
 // every calls f a few times a second until the returned function is called.
-func tick(f func(passed time.Duration)) func() {
+func every(f func(elapsed time.Duration)) func() {
 	t := time.NewTicker(250 * time.Millisecond)
-	done := make(chan struct{})
+	stopped := make(chan struct{})
 	began := time.Now()
 	go func() {
 		for {
 			select {
 			case <-t.C:
 				f(time.Since(began))
-			case <-done:
+			case <-stopped:
 				return
 			}
 		}
 	}()
-	return func() { t.Stop(); close(done) }
+	return func() { t.Stop(); close(stopped) }
 }

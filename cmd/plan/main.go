@@ -14,5 +14,5 @@ func main() {
 func run() int {
 	ctx, stop := interruptible(context.Background())
 	defer stop()
-	return execute(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	return executeCommand(ctx, os.Args[1:], os.Stdout, os.Stderr)
 }

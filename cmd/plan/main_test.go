@@ -205,7 +205,7 @@ func answers(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // Every verb has help with an example, and completion works.
-func TestHelp(t *testing.T) {
+func TestEveryVerbHasHelpAndExample(t *testing.T) {
 	for _, c := range newRootCommand().Commands() {
 		if c.Hidden || c.Name() == "help" || c.Name() == "completion" || c.Name() == "import" {
 			continue
@@ -216,14 +216,14 @@ func TestHelp(t *testing.T) {
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		var out, stderr bytes.Buffer
-		if code := execute(context.Background(), []string{"completion", shell}, &out, &stderr); code != 0 || out.Len() == 0 {
+		if code := executeCommand(context.Background(), []string{"completion", shell}, &out, &stderr); code != 0 || out.Len() == 0 {
 			t.Errorf("completion %s: exit %d, %s", shell, code, stderr.String())
 		}
 	}
 }
 
 // Flags whose values are a fixed set complete to that set, and to no file.
-func TestCompletion(t *testing.T) {
+func TestFlagsCompleteToTheirValues(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"solve --method", "gear"}, {"solve --algorithm", "dart-r"}, {"solve --objective", "power"}, {"solve --gpu-rounding", "fractional"},
 		{"solve --blocks-by", "bytes"}, {"solve --margin", "auto"},
@@ -235,7 +235,7 @@ func TestCompletion(t *testing.T) {
 	} {
 		var out, stderr bytes.Buffer
 		args := append(append([]string{"__complete"}, strings.Fields(c.line)...), "")
-		if code := execute(context.Background(), args, &out, &stderr); code != 0 || !strings.Contains(out.String(), c.want) {
+		if code := executeCommand(context.Background(), args, &out, &stderr); code != 0 || !strings.Contains(out.String(), c.want) {
 			t.Errorf("plan %s <tab>: exit %d, found %q, expected %s among them", c.line, code, out.String(), c.want)
 		}
 		if !strings.Contains(out.String(), ":4\n") { // cobra's directive: no file names
@@ -253,7 +253,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space left on 
 func TestFullStdout(t *testing.T) {
 	for _, args := range [][]string{{"version"}, {"version", "--json"}, {"models"}, {"schema", "plan"}} {
 		var stderr bytes.Buffer
-		if code := execute(context.Background(), args, full{}, &stderr); code != exitEnvironment || !strings.Contains(stderr.String(), "no space left") {
+		if code := executeCommand(context.Background(), args, full{}, &stderr); code != exitEnvironment || !strings.Contains(stderr.String(), "no space left") {
 			t.Errorf("%v: exit %d, expected %d: %s", args, code, exitEnvironment, stderr.String())
 		}
 	}

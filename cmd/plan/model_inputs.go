@@ -34,7 +34,7 @@ func opsFlag(f *pflag.FlagSet, paths *[]string, help string) {
 
 // registerOperators gives an engine the custom operators of --ops or, without the flag, those of a profile, which
 // may be nil.
-func (o *inputOptions) register(eng *ort.Engine, profile *formats.Profile) ([]modelfile.OperatorLibrary, error) {
+func (o *inputOptions) registerOperators(eng *ort.Engine, profile *formats.Profile) ([]modelfile.OperatorLibrary, error) {
 	list, err := readOperators(o.ops)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func readOperators(paths []string) ([]modelfile.OperatorLibrary, error) {
 
 // splitInput splits MODEL:INPUT=VALUE. The part before a colon is the model only if a model of that name is
 // measured, because names of inputs contain colons, too.
-func target(text string, models []string) (model, input, value string) {
+func splitInput(text string, models []string) (model, input, value string) {
 	input, value, ok := strings.Cut(text, "=")
 	if !ok {
 		input, value = "", text
@@ -78,7 +78,7 @@ func target(text string, models []string) (model, input, value string) {
 }
 
 // setModelOptions sets the profiler's options from the flags. The models are those of the options' paths.
-func (o *inputOptions) fill(opt *profiler.Options) error {
+func (o *inputOptions) setModelOptions(opt *profiler.Options) error {
 	var models []string
 	for _, path := range opt.Models {
 		models = append(models, profiler.ModelName(path))
@@ -88,7 +88,7 @@ func (o *inputOptions) fill(opt *profiler.Options) error {
 	// Read the shapes. An input with several shapes makes buckets.
 	lists := map[string]map[string][][]int64{}
 	for _, text := range o.shapes {
-		model, input, value := target(text, models)
+		model, input, value := splitInput(text, models)
 		var list [][]int64
 		for part := range strings.SplitSeq(value, ":") {
 			dims, err := parseShape(part)
@@ -105,13 +105,13 @@ func (o *inputOptions) fill(opt *profiler.Options) error {
 		}
 		lists[model][input] = list
 	}
-	if err := o.buckets(opt, lists); err != nil {
+	if err := o.setBuckets(opt, lists); err != nil {
 		return err
 	}
 
 	// Read the values.
 	for _, text := range o.values {
-		model, input, value := target(text, models)
+		model, input, value := splitInput(text, models)
 		if input == "" {
 			return usageErrorf("--input %s: expected INPUT=VALUE", text)
 		}
@@ -132,7 +132,7 @@ func (o *inputOptions) fill(opt *profiler.Options) error {
 
 // setBuckets sets the sizes of inputs in the profiler's options: those that all buckets share, and those of each
 // bucket.
-func (o *inputOptions) buckets(opt *profiler.Options, lists map[string]map[string][][]int64) error {
+func (o *inputOptions) setBuckets(opt *profiler.Options, lists map[string]map[string][][]int64) error {
 	for model, inputs := range lists {
 		n, first := 1, ""
 		for _, input := range slices.Sorted(maps.Keys(inputs)) {

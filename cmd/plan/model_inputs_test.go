@@ -12,7 +12,7 @@ func TestInputFlags(t *testing.T) {
 	paths := []string{"models/det.onnx", "models/vad.onnx"}
 	opt := profiler.Options{Models: paths}
 	o := inputOptions{shapes: []string{"x=1x3x320x320", "vad:input=1x512", "input_1:0=1x8"}, values: []string{"vad:sr=16000", "mask=[1,1,0]"}}
-	if err := o.fill(&opt); err != nil {
+	if err := o.setModelOptions(&opt); err != nil {
 		t.Fatal(err)
 	}
 	if !slices.Equal(opt.Dims[""]["x"], []int64{1, 3, 320, 320}) || !slices.Equal(opt.Dims["vad"]["input"], []int64{1, 512}) ||
@@ -23,7 +23,7 @@ func TestInputFlags(t *testing.T) {
 		t.Errorf("values %v", opt.Values)
 	}
 	opt = profiler.Options{Models: paths[:1]}
-	if o := (inputOptions{shapes: []string{"1x3x320x320"}}); o.fill(&opt) != nil || !slices.Equal(opt.Dims[""][""], []int64{1, 3, 320, 320}) {
+	if o := (inputOptions{shapes: []string{"1x3x320x320"}}); o.setModelOptions(&opt) != nil || !slices.Equal(opt.Dims[""][""], []int64{1, 3, 320, 320}) {
 		t.Errorf("a shape alone: %v", opt.Dims)
 	}
 	for _, c := range []struct {
@@ -38,7 +38,7 @@ func TestInputFlags(t *testing.T) {
 		{inputOptions{values: []string{"sr=1", "sr=2"}}, "the input has a value already"},
 	} {
 		opt := profiler.Options{Models: paths}
-		if err := c.o.fill(&opt); err == nil || !strings.Contains(err.Error(), c.says) || exitCode(err) != exitUsage {
+		if err := c.o.setModelOptions(&opt); err == nil || !strings.Contains(err.Error(), c.says) || exitCode(err) != exitUsage {
 			t.Errorf("%+v: %v (exit %d) does not say %q", c.o, err, exitCode(err), c.says)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"inferplan/formats/importer/samples"
 )
 
-func newModelsCommand(g *globals) *cobra.Command {
+func newModelsCommand(g *globalFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "models",
 		Short: "List the models that set-up fetched, and write them: published architectures, seeded weights",
@@ -23,9 +23,9 @@ func newModelsCommand(g *globals) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			if g.json {
-				return p.document(models.Names())
+				return p.printJSON(models.Names())
 			}
-			p.lines(models.Names())
+			p.printLines(models.Names())
 			return nil
 		},
 	}
@@ -42,14 +42,14 @@ func newModelsCommand(g *globals) *cobra.Command {
 			p := newPrinter(cmd, g)
 			for _, name := range args {
 				if !slices.Contains(models.Names(), name) {
-					return usageErrorf("found the model %q, expected %s%s", name, list(models.Names()), meant(name, models.Names()))
+					return usageErrorf("found the model %q, expected %s%s", name, joinList(models.Names()), suggestion(name, models.Names()))
 				}
 			}
 			paths, err := models.Write(dir, seed, args...)
 			if err != nil {
 				return writeError(err)
 			}
-			return p.wrote(paths)
+			return p.printWritten(paths)
 		},
 	}
 	write.Flags().StringVar(&dir, "dir", "models", "folder to write to")
@@ -58,7 +58,7 @@ func newModelsCommand(g *globals) *cobra.Command {
 	return cmd
 }
 
-func newSamplesCommand(g *globals) *cobra.Command {
+func newSamplesCommand(g *globalFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:     "samples FILE",
 		Short:   "Write the labelled samples of the digits family, for plan profile --records (CSV, .gz by its name)",
@@ -66,14 +66,14 @@ func newSamplesCommand(g *globals) *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
-			if err := p.output("output", args[0], "table"); err != nil {
+			if err := p.checkOutput("output", args[0], "table"); err != nil {
 				return err
 			}
 			d, err := models.Digits()
 			if err != nil {
 				return withCode(exitUsage, err)
 			}
-			set := &samples.Set{Width: digits.Pixels}
+			set := &samples.SampleSet{Width: digits.Pixels}
 			for _, s := range d.Samples {
 				set.Labels = append(set.Labels, s.Label)
 				set.Values = append(set.Values, s.Pixels...)
@@ -81,7 +81,7 @@ func newSamplesCommand(g *globals) *cobra.Command {
 			if err := set.WriteFile(args[0]); err != nil {
 				return err
 			}
-			return p.wrote(args)
+			return p.printWritten(args)
 		},
 	}
 }

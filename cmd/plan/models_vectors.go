@@ -15,7 +15,7 @@ import (
 	"inferplan/executor/steps"
 )
 
-func newVectorsCommand(g *globals) *cobra.Command {
+func newVectorsCommand(g *globalFlags) *cobra.Command {
 	var model, out string
 	cmd := &cobra.Command{
 		Use:   "vectors PASSAGES.txt",
@@ -27,10 +27,10 @@ modules with the step passages read. The model takes counts of words (the step t
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p := newPrinter(cmd, g)
-			if err := p.output("output", out, "table"); err != nil {
+			if err := p.checkOutput("output", out, "table"); err != nil {
 				return err
 			}
-			return p.vectors(cmd.Context(), args[0], model, out)
+			return p.writeVectors(cmd.Context(), args[0], model, out)
 		},
 	}
 	cmd.Flags().StringVar(&model, "model", "models/embedder.onnx", "ONNX model that makes a vector of counts of words")
@@ -39,7 +39,7 @@ modules with the step passages read. The model takes counts of words (the step t
 }
 
 // writeVectors writes the passages of a file with their vectors.
-func (p *printer) vectors(ctx context.Context, passages, model, out string) (err error) {
+func (p *printer) writeVectors(ctx context.Context, passages, model, out string) (err error) {
 	// Open the passages, the engine and the model.
 	in, err := os.Open(passages)
 	if err != nil {
@@ -51,7 +51,7 @@ func (p *printer) vectors(ctx context.Context, passages, model, out string) (err
 		return fmt.Errorf("opening the engine: %w", err)
 	}
 	defer eng.Close()
-	run, err := bindOne(ctx, eng, model)
+	run, err := bindSingle(ctx, eng, model)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
@@ -85,12 +85,12 @@ func (p *printer) vectors(ctx context.Context, passages, model, out string) (err
 	if err := file.complete(nil); err != nil {
 		return writeError(err)
 	}
-	p.note("%d passages", n)
-	return p.wrote([]string{out})
+	p.printNote("%d passages", n)
+	return p.printWritten([]string{out})
 }
 
 // bindSingle loads a whole model on a CPU and binds it for one sample at a time.
-func bindOne(ctx context.Context, eng *ort.Engine, path string) (engine.Binding, error) {
+func bindSingle(ctx context.Context, eng *ort.Engine, path string) (engine.Binding, error) {
 	m, err := graph.Open(path, graph.Options{})
 	if err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func bindOne(ctx context.Context, eng *ort.Engine, path string) (engine.Binding,
 	if err != nil {
 		return nil, err
 	}
-	whole, err := chain.Whole().Slice(0, 1, graph.SliceOptions{})
+	uncut, err := chain.WholeModel().Slice(0, 1, graph.SliceOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func bindOne(ctx context.Context, eng *ort.Engine, path string) (engine.Binding,
 	if err != nil {
 		return nil, err
 	}
-	block, err := eng.Load(ctx, whole, engine.CPUDevice(cpus[0]), engine.Options{})
+	block, err := eng.Load(ctx, uncut, engine.CPUDevice(cpus[0]), engine.Options{})
 	if err != nil {
 		return nil, err
 	}

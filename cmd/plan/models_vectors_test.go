@@ -46,7 +46,7 @@ func TestQuestionsFindTheirPassages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer eng.Close()
-	run, err := bindOne(t.Context(), eng, path)
+	run, err := bindSingle(t.Context(), eng, path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +72,8 @@ func TestQuestionsFindTheirPassages(t *testing.T) {
 	row := func(size int64) []engine.Spec {
 		return []engine.Spec{{Name: "x", Type: engine.U8, Shape: []int64{engine.BatchDim, size}}}
 	}
-	pre, err := steps.BindPre("passages", &steps.Tensors{Takes: row(2048), Client: row(64), Passages: p, Nearest: 2,
-		Reads: []engine.Spec{{Name: "v", Type: engine.F32, Shape: []int64{engine.BatchDim, int64(len(questions[0]) / 4)}}}})
+	pre, err := steps.BindPre("passages", &steps.Tensors{ModelInputs: row(2048), ClientInputs: row(64), Passages: p, PassageCount: 2,
+		ModuleInputs: []engine.Spec{{Name: "v", Type: engine.F32, Shape: []int64{engine.BatchDim, int64(len(questions[0]) / 4)}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

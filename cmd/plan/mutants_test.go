@@ -38,8 +38,8 @@ func solved(t *testing.T, dir string, documents mutant.Problem) any {
 			t.Fatal(err)
 		}
 	}
-	r := &reading{}
-	if err := errors.Join(r.profile(filepath.Join(dir, "profile.json")), r.cluster(filepath.Join(dir, "cluster.json")), r.workload(filepath.Join(dir, "workload.json"))); err != nil {
+	r := &inputReader{}
+	if err := errors.Join(r.readProfile(filepath.Join(dir, "profile.json")), r.readCluster(filepath.Join(dir, "cluster.json")), r.readWorkload(filepath.Join(dir, "workload.json"))); err != nil {
 		t.Fatal(err)
 	}
 	res, err := planner.Solve(t.Context(), r.Inputs, planner.Options{}, highs.Solver{}, nil)
@@ -62,11 +62,11 @@ func solved(t *testing.T, dir string, documents mutant.Problem) any {
 // would. Verdicts on figures are none.
 func checked(t *testing.T, dir string, plan *formats.Plan) (path string, refused, asServe bool) {
 	t.Helper()
-	r := &reading{}
-	if err := errors.Join(r.profile(filepath.Join(dir, "profile.json")), r.cluster(filepath.Join(dir, "cluster.json")), r.workload(filepath.Join(dir, "workload.json"))); err != nil {
+	r := &inputReader{}
+	if err := errors.Join(r.readProfile(filepath.Join(dir, "profile.json")), r.readCluster(filepath.Join(dir, "cluster.json")), r.readWorkload(filepath.Join(dir, "workload.json"))); err != nil {
 		t.Fatal(err)
 	}
-	res, err := check.Gate(t.Context(), check.GateInput{Plan: plan, Today: r.Inputs, Serves: refusedByServe})
+	res, err := check.Gate(t.Context(), check.GateInput{Plan: plan, Today: r.Inputs, ServerFindings: refusedByServe})
 	if err != nil {
 		if found := document.Findings(err); len(found) > 0 {
 			return found[0].Path, true, false
@@ -76,7 +76,7 @@ func checked(t *testing.T, dir string, plan *formats.Plan) (path string, refused
 	}
 	for _, f := range res.Findings {
 		if f.Constraint == "serve" && f.Severity == check.Error {
-			return f.Where, true, true
+			return f.Path, true, true
 		}
 	}
 	return "", false, false
@@ -149,7 +149,7 @@ func startedAt(t *testing.T, plan *formats.Plan) (path string, why error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	opt := executor.Options{CoreOptions: executor.CoreOptions{Engine: "replay", Log: slog.New(slog.DiscardHandler)}, WorkerOptions: executor.WorkerOptions{Inside: true}}
+	opt := executor.Options{CoreOptions: executor.CoreOptions{Engine: "replay", Log: slog.New(slog.DiscardHandler)}, WorkerOptions: executor.WorkerOptions{InProcess: true}}
 	if q := formats.QueueOf(plan); q != nil {
 		for i := range q.Instances {
 			s, err := fake.Start(fake.Options{Models: q.Instances[i].Models, Slots: 4})

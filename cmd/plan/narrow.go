@@ -13,7 +13,7 @@ import (
 // terminalWidth returns the width of the terminal behind w, or 0 if there is none. Tables then have their full
 // width.
 func terminalWidth(w io.Writer) int {
-	if out, ok := w.(*witness); ok {
+	if out, ok := w.(*checkedWriter); ok {
 		w = out.w
 	}
 	f, ok := w.(*os.File)
@@ -45,7 +45,7 @@ func tableWidth(header []string, rows [][]string) int {
 // printNarrow prints a table that is too wide for the terminal row by row, as names and values, because a row that
 // the terminal breaks cannot be read. A column without a name belongs to the one before it. An empty one is left
 // out.
-func narrow(w io.Writer, width int, header []string, rows [][]string) error {
+func printNarrow(w io.Writer, width int, header []string, rows [][]string) error {
 	for _, row := range rows {
 		// Write each cell behind its column's name.
 		var items []string

@@ -8,7 +8,7 @@ import (
 )
 
 // On a terminal of 80 columns no line of a table is longer.
-func TestNarrow(t *testing.T) {
+func TestTablesFitNarrowTerminals(t *testing.T) {
 	header := []string{"model", "pipeline (blocks)", "batch", "devices", "rps", "whole ms", "", "certified rps", "service ms", "p99 ms", "SLO ms"}
 	rows := [][]string{
 		{"resnet50", "[0,5) > [5,10)", "1", "1 x cpu-1 (86 % of the time) > 2 x 1/2 L4", "8.71", "93.37", "±1.9 %", "7.40", "99.15", "929.7", "1000.0"},
@@ -16,7 +16,7 @@ func TestNarrow(t *testing.T) {
 	}
 	var out bytes.Buffer
 	p := &printer{out: &out, width: 80}
-	if err := p.table("llrlrrrrrrr", header, rows); err != nil {
+	if err := p.printTable("llrlrrrrrrr", header, rows); err != nil {
 		t.Fatal(err)
 	}
 	want := `resnet50
@@ -37,7 +37,7 @@ func TestNarrow(t *testing.T) {
 	}
 	out.Reset()
 	p.width = 0 // no terminal
-	if err := p.table("llrlrrrrrrr", header, rows); err != nil || !strings.Contains(out.String(), "───") {
+	if err := p.printTable("llrlrrrrrrr", header, rows); err != nil || !strings.Contains(out.String(), "───") {
 		t.Errorf("no table outside a terminal (%v):\n%s", err, out.String())
 	}
 }

@@ -17,21 +17,21 @@ import (
 
 // printer writes results to stdout and notes to stderr.
 type printer struct {
-	out, err io.Writer
-	json     bool
-	quiet    bool
-	width    int // the columns of the terminal, or 0 without one
-	verb     string
-	typed    typedFlags
-	log      *slog.Logger // receives notes if not nil, else they are lines on stderr
+	out, err   io.Writer
+	json       bool
+	quiet      bool
+	width      int // the columns of the terminal, or 0 without one
+	verb       string
+	typedFlags typedFlags
+	log        *slog.Logger // receives notes if not nil, else they are lines on stderr
 }
 
-func newPrinter(cmd *cobra.Command, g *globals) *printer {
-	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout()), cmd.Name(), g.typed, nil}
+func newPrinter(cmd *cobra.Command, g *globalFlags) *printer {
+	return &printer{cmd.OutOrStdout(), cmd.ErrOrStderr(), g.json, g.quiet, terminalWidth(cmd.OutOrStdout()), cmd.Name(), g.typedFlags, nil}
 }
 
 // printNote prints a line for the person at the terminal.
-func (p *printer) note(format string, args ...any) {
+func (p *printer) printNote(format string, args ...any) {
 	if p.log != nil {
 		p.log.Info(fmt.Sprintf(format, args...))
 		return
@@ -42,21 +42,21 @@ func (p *printer) note(format string, args ...any) {
 }
 
 // printAssumptions prints the defaults that mattered.
-func (p *printer) assumed(lines []string) {
+func (p *printer) printAssumptions(lines []string) {
 	for _, l := range lines {
-		p.note("assumed: %s", l)
+		p.printNote("assumed: %s", l)
 	}
 }
 
 // printWarnings prints doubts about a result that is valid all the same.
-func (p *printer) warned(lines []string) {
+func (p *printer) printWarnings(lines []string) {
 	for _, l := range lines {
-		p.note("warning: %s", l)
+		p.printNote("warning: %s", l)
 	}
 }
 
 // printJSON prints one JSON document.
-func (p *printer) document(v any) error {
+func (p *printer) printJSON(v any) error {
 	enc := json.NewEncoder(p.out)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
@@ -67,9 +67,9 @@ func (p *printer) document(v any) error {
 }
 
 // printTable prints rows under a header. align has a letter per column: 'r' aligns to the right, 'l' to the left.
-func (p *printer) table(align string, header []string, rows [][]string) error {
+func (p *printer) printTable(align string, header []string, rows [][]string) error {
 	if p.width > 0 && tableWidth(header, rows) > p.width {
-		return narrow(p.out, p.width, header, rows)
+		return printNarrow(p.out, p.width, header, rows)
 	}
 
 	// Align the columns.
@@ -106,7 +106,7 @@ func (p *printer) table(align string, header []string, rows [][]string) error {
 }
 
 // formatMillis writes a duration in milliseconds for a table.
-func ms(d time.Duration) string {
+func formatMillis(d time.Duration) string {
 	v := float64(d) / 1e6
 	switch {
 	case v == 0:
@@ -120,7 +120,7 @@ func ms(d time.Duration) string {
 }
 
 // formatRate writes requests per second for a table.
-func rate(v float64) string {
+func formatRate(v float64) string {
 	switch {
 	case v < 10:
 		return strconv.FormatFloat(v, 'f', 2, 64)
@@ -130,20 +130,20 @@ func rate(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-func percent(v float64) string { return strconv.FormatFloat(100*v, 'f', 2, 64) + " %" }
+func formatPercent(v float64) string { return strconv.FormatFloat(100*v, 'f', 2, 64) + " %" }
 
 // countOf returns "1 model" or "3 models".
-func plural(n int, what string) string {
+func countOf(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return strconv.Itoa(n) + " " + what + "s"
+	return strconv.Itoa(n) + " " + noun + "s"
 }
 
-func list(items []string) string { return strings.Join(items, ", ") }
+func joinList(items []string) string { return strings.Join(items, ", ") }
 
 // textsOf converts names of a type of their own to strings.
-func words[T ~string](names []T) []string {
+func textsOf[T ~string](names []T) []string {
 	var out []string
 	for _, n := range names {
 		out = append(out, string(n))
@@ -152,7 +152,7 @@ func words[T ~string](names []T) []string {
 }
 
 // printLines prints texts to stdout, one a line.
-func (p *printer) lines(texts []string) {
+func (p *printer) printLines(texts []string) {
 	for _, text := range texts {
 		fmt.Fprintln(p.out, text)
 	}

@@ -15,22 +15,22 @@ func parseCPUs(s string) ([]int, error) {
 	}
 	const most = 4096
 	var out []int
-	seen := map[int]bool{}
+	listed := map[int]bool{}
 	for part := range strings.SplitSeq(s, ",") {
-		first, last, isRange := strings.Cut(part, "-")
-		from, err := strconv.Atoi(first)
-		to := from
+		firstText, lastText, isRange := strings.Cut(part, "-")
+		firstCPU, err := strconv.Atoi(firstText)
+		to := firstCPU
 		if err == nil && isRange {
-			to, err = strconv.Atoi(last)
+			to, err = strconv.Atoi(lastText)
 		}
-		if err != nil || from < 0 || to < from || to >= most {
+		if err != nil || firstCPU < 0 || to < firstCPU || to >= most {
 			return nil, fmt.Errorf("found %q in %q, expected CPU numbers such as 0-3,8", part, s)
 		}
-		for c := from; c <= to; c++ {
-			if seen[c] {
+		for c := firstCPU; c <= to; c++ {
+			if listed[c] {
 				return nil, fmt.Errorf("CPU %d twice in %q", c, s)
 			}
-			seen[c] = true
+			listed[c] = true
 			out = append(out, c)
 		}
 	}

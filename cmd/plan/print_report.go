@@ -9,16 +9,16 @@ import (
 )
 
 // writeReport writes a report to a file, if one is named. It prints its warnings and then doc, which contains the
-// report, as JSON or as tables.
-func (p *printer) report(path string, rep *formats.Report, warnings []string, doc any) error {
+// writeReport, as JSON or as tables.
+func (p *printer) writeReport(path string, rep *formats.Report, warnings []string, doc any) error {
 	if path != "" {
-		if err := p.save(path, rep, true); err != nil {
+		if err := p.saveDocument(path, rep, true); err != nil {
 			return err
 		}
 	}
-	p.warned(warnings)
+	p.printWarnings(warnings)
 	if p.json {
-		return p.document(doc)
+		return p.printJSON(doc)
 	}
 	return printReport(p, rep)
 }
@@ -29,8 +29,8 @@ func printReport(p *printer, rep *formats.Report) error {
 	var rows [][]string
 	for _, m := range rep.Models {
 		row := []string{
-			m.Key().String(), rate(m.OfferedRPS), fmt.Sprint(m.Requests), percent(m.Attainment), interval(m.AttainmentCI), fmt.Sprint(m.Dropped),
-			fmt.Sprint(m.Late), rate(m.GoodputRPS), ms(m.Latency.P50US.D()), ms(m.Latency.P99US.D()), ms(m.SLOUS.D()),
+			m.Key().String(), formatRate(m.OfferedRPS), fmt.Sprint(m.Requests), formatPercent(m.Attainment), formatInterval(m.AttainmentCI), fmt.Sprint(m.Dropped),
+			fmt.Sprint(m.Late), formatRate(m.GoodputRPS), formatMillis(m.Latency.P50US.D()), formatMillis(m.Latency.P99US.D()), formatMillis(m.SLOUS.D()),
 		}
 		if m.MaxLoadFactor != nil {
 			row = append(row, fmt.Sprintf("%.2f", *m.MaxLoadFactor))
@@ -41,7 +41,7 @@ func printReport(p *printer, rep *formats.Report) error {
 	if rep.MaxLoadFactor != nil {
 		header = append(header, "max load")
 	}
-	if err := p.table("lrrrrrrrrrrr", header, rows); err != nil {
+	if err := p.printTable("lrrrrrrrrrrr", header, rows); err != nil {
 		return err
 	}
 
@@ -59,19 +59,19 @@ func printReport(p *printer, rep *formats.Report) error {
 	// Lines about devices, loads and accuracy.
 	var devices []string
 	for _, d := range rep.Devices {
-		devices = append(devices, fmt.Sprintf("%d x %s %s", d.Count, d.Device, percent(d.Utilisation)))
+		devices = append(devices, fmt.Sprintf("%d x %s %s", d.Count, d.Device, formatPercent(d.Utilisation)))
 	}
 	if len(devices) > 0 {
-		fmt.Fprintln(p.out, "utilisation:", list(devices))
+		fmt.Fprintln(p.out, "utilisation:", joinList(devices))
 	}
 	if w, d := rep.Workflow, rep.DeviceTime; w != nil && d != nil {
 		fmt.Fprintf(p.out, "loads: %.1f per minute; mean batch %.2f; device time %s running, %s loading, %s both, %s idle\n",
-			w.LoadsPerMinute, w.Batch, percent(d.Running), percent(d.Loading), percent(d.Both), percent(d.Idle))
+			w.LoadsPerMinute, w.Batch, formatPercent(d.Running), formatPercent(d.Loading), formatPercent(d.RunningAndLoading), formatPercent(d.Idle))
 		if err := printGenerations(p, w); err != nil {
 			return err
 		}
 	}
-	for _, line := range slower(rep) {
+	for _, line := range slowdownLines(rep) {
 		fmt.Fprintln(p.out, line)
 	}
 	if rep.Accuracy != nil {
@@ -84,13 +84,13 @@ func printReport(p *printer, rep *formats.Report) error {
 }
 
 // slowdownLines returns lines about the latencies of a report when runs take longer than profiled.
-func slower(rep *formats.Report) []string {
-	models := make([]explain.Latencies, len(rep.Models))
+func slowdownLines(rep *formats.Report) []string {
+	models := make([]explain.LatencyReport, len(rep.Models))
 	for i := range rep.Models {
 		m := &rep.Models[i]
-		models[i] = explain.Latencies{Key: m.Key(), P50US: m.Latency.P50US, P99US: m.Latency.P99US, Slower: m.Slower}
+		models[i] = explain.LatencyReport{Key: m.Key(), P50US: m.Latency.P50US, P99US: m.Latency.P99US, Slowdowns: m.Slower}
 	}
-	return explain.Slower(models)
+	return explain.SlowdownLines(models)
 }
 
 // printPlans prints the results of each of several plans of a server.
@@ -101,9 +101,9 @@ func printPlans(p *printer, plans []formats.PlanReport) error {
 	var rows [][]string
 	for i := range plans {
 		r := &plans[i]
-		rows = append(rows, []string{r.SHA256[:min(12, len(r.SHA256))], r.Kind, r.Policy, fmt.Sprintf("%.1f", r.StartUS.D().Seconds()), fmt.Sprintf("%.1f", r.DurationUS.D().Seconds()), fmt.Sprint(r.Requests), percent(r.Attainment), fmt.Sprint(r.Dropped), fmt.Sprint(r.Late), rate(r.GoodputRPS), ms(r.Latency.P99US.D())})
+		rows = append(rows, []string{r.SHA256[:min(12, len(r.SHA256))], r.Kind, r.Policy, fmt.Sprintf("%.1f", r.StartUS.D().Seconds()), fmt.Sprintf("%.1f", r.DurationUS.D().Seconds()), fmt.Sprint(r.Requests), formatPercent(r.Attainment), fmt.Sprint(r.Dropped), fmt.Sprint(r.Late), formatRate(r.GoodputRPS), formatMillis(r.Latency.P99US.D())})
 	}
-	return p.table("lllrrrrrrrr", []string{"plan", "kind", "policy", "from s", "for s", "requests", "attainment", "dropped", "late", "goodput", "p99 ms"}, rows)
+	return p.printTable("lllrrrrrrrr", []string{"plan", "kind", "policy", "from s", "for s", "requests", "attainment", "dropped", "late", "goodput", "p99 ms"}, rows)
 }
 
 // printGenerations prints the figures of the language models of workflows, and of each module that uses one.
@@ -111,7 +111,7 @@ func printGenerations(p *printer, w *formats.WorkflowReport) error {
 	for i := range w.Generations {
 		g := &w.Generations[i]
 		fmt.Fprintf(p.out, "%s: %.1f tokens/s; %.2f sequences at once; at most %d of %d tokens of KV memory, %d sequences preempted\n",
-			g.Model, g.TokensPerSecond, g.Running, g.PeakKVTokens, g.KVTokens, g.Preempted)
+			g.Model, g.TokensPerSecond, g.MeanRunning, g.PeakKVTokens, g.KVTokens, g.Preempted)
 	}
 	if len(w.Segments) == 0 {
 		return nil
@@ -119,9 +119,9 @@ func printGenerations(p *printer, w *formats.WorkflowReport) error {
 	var rows [][]string
 	for i := range w.Segments {
 		s := &w.Segments[i]
-		rows = append(rows, []string{s.Application, s.Segment, s.Module, s.Model, fmt.Sprint(s.Sequences), ms(s.TTFTP50US.D()), ms(s.TTFTP99US.D()), ms(s.TPOTP50US.D()), ms(s.TPOTP99US.D())})
+		rows = append(rows, []string{s.Application, s.Segment, s.Module, s.Model, fmt.Sprint(s.Sequences), formatMillis(s.TTFTP50US.D()), formatMillis(s.TTFTP99US.D()), formatMillis(s.TPOTP50US.D()), formatMillis(s.TPOTP99US.D())})
 	}
-	return p.table("llllrrrrr", []string{"application", "segment", "module", "model", "sequences", "ttft p50 ms", "ttft p99 ms", "tpot p50 ms", "tpot p99 ms"}, rows)
+	return p.printTable("llllrrrrr", []string{"application", "segment", "module", "model", "sequences", "ttft p50 ms", "ttft p99 ms", "tpot p50 ms", "tpot p99 ms"}, rows)
 }
 
 // printCurve shows what every model attained at several loads.
@@ -135,16 +135,16 @@ func printCurve(p *printer, curve []formats.LoadReport) error {
 	}
 	var rows [][]string
 	for _, l := range curve {
-		row := []string{fmt.Sprintf("%.4g", l.Load), percent(l.Attainment)}
+		row := []string{fmt.Sprintf("%.4g", l.Load), formatPercent(l.Attainment)}
 		for _, m := range l.Models {
-			row = append(row, percent(m.Attainment)+" "+interval(m.AttainmentCI))
+			row = append(row, formatPercent(m.Attainment)+" "+formatInterval(m.AttainmentCI))
 		}
 		rows = append(rows, row)
 	}
-	return p.table(strings.Repeat("r", len(header)), header, rows)
+	return p.printTable(strings.Repeat("r", len(header)), header, rows)
 }
 
-func interval(ci *[2]float64) string {
+func formatInterval(ci *[2]float64) string {
 	if ci == nil {
 		return "-"
 	}

@@ -27,11 +27,11 @@ type profileOptions struct {
 	repeat             int
 	budget             time.Duration
 	seed               uint64
-	out                string
+	outPath            string
 	force              bool
 	mps                bool
 	realTime           bool
-	cuts               string
+	cutsPath           string
 	ranges, plan       string
 	executionOptions
 	inputOptions
@@ -39,7 +39,7 @@ type profileOptions struct {
 	servedOptions
 }
 
-func newProfileCommand(g *globals) *cobra.Command {
+func newProfileCommand(g *globalFlags) *cobra.Command {
 	o := &profileOptions{}
 	cmd := &cobra.Command{
 		Use:   "profile [MODEL.onnx...]",
@@ -84,7 +84,7 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 				return profileServer(cmd.Context(), newPrinter(cmd, g), cmd, o, args)
 			}
 			if len(o.completions) > 0 {
-				return o.recordCompletions(cmd.Context(), newPrinter(cmd, g), args, o.out, o.seed)
+				return o.recordCompletions(cmd.Context(), newPrinter(cmd, g), args, o.outPath, o.seed)
 			}
 			return runProfile(cmd.Context(), newPrinter(cmd, g), o, args)
 		},
@@ -98,41 +98,41 @@ The samples stand beside the profile (.points.jsonl), and the same command goes 
 	f.DurationVar(&o.budget, "budget", 5*time.Minute, "time for everything together")
 	f.IntVar(&o.repeat, "repeat", 1, "measure all so many times, each within --budget, and keep how far the runs lie apart: plan check counts on it")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of the inputs, and of weights where a model has none")
-	f.StringVarP(&o.out, "output", "o", "profile.json", "profile to write or to extend")
+	f.StringVarP(&o.outPath, "output", "o", "profile.json", "profile to write or to extend")
 	f.BoolVar(&o.force, "force", false, "measure again what the profile holds")
 	f.StringVar(&o.ranges, "ranges", rangesNone, "ranges of blocks to measure in one piece: none, all, or used: by the stages of --plan")
 	f.StringVar(&o.plan, "plan", "", "plan whose stages --ranges used measures, at the batches that the profile holds")
-	f.StringVar(&o.cuts, "cuts", "", "profile whose cuts are taken: plan check can then compare the two block by block")
+	f.StringVar(&o.cutsPath, "cuts", "", "profile whose cuts are taken: plan check can then compare the two block by block")
 	f.BoolVar(&o.realTime, "realtime", false, "CPUs of one thread: no other work interrupts a sample (needs root or CAP_SYS_NICE): for a busy machine")
 	f.BoolVar(&o.mps, "mps", false, "GPUs: start CUDA's Multi-Process Service for the shares, and stop it afterwards, where none runs")
 	o.executionOptions.flags(f, "on")
 	o.inputOptions.flags(f)
 	o.recordsOptions.flags(f)
 	o.servedOptions.flags(f)
-	complete(cmd, "device", "auto", "cpu", "cuda:0")
-	complete(cmd, "ranges", rangesNone, rangesAll, rangesUsed)
+	completeFlag(cmd, "device", "auto", "cpu", "cuda:0")
+	completeFlag(cmd, "ranges", rangesNone, rangesAll, rangesUsed)
 	completeExecution(cmd)
-	complete(cmd, "score", certainty.Names()...)
+	completeFlag(cmd, "score", certainty.Names()...)
 	return cmd
 }
 
 func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []string) error {
-	if o.out == toStdout {
+	if o.outPath == toStdout {
 		return usageErrorf("--output -: a profile grows in its file while it is measured; name a file")
 	}
-	if err := p.output("output", o.out, formats.KindProfile); err != nil {
+	if err := p.checkOutput("output", o.outPath, formats.KindProfile); err != nil {
 		return err
 	}
-	if err := first(whole("blocks", o.blocks, 1, 100_000), whole("repeat", o.repeat, 1, 100), longer("budget", o.budget)); err != nil {
+	if err := firstError(checkWhole("blocks", o.blocks, 1, 100_000), checkWhole("repeat", o.repeat, 1, 100), checkPositiveDuration("budget", o.budget)); err != nil {
 		return err
 	}
 
 	// Read all inputs before the long work.
-	options, half, err := o.forProfile()
+	options, fp16, err := o.forProfile()
 	if err != nil {
 		return err
 	}
-	set, err := o.samples(paths)
+	set, err := o.readSamples(paths)
 	if err != nil {
 		return err
 	}
@@ -144,11 +144,11 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		if paths, err = profiler.FindModels("."); err != nil {
 			return withCode(exitUsage, err)
 		}
-		p.assumed([]string{"models: " + list(paths)})
+		p.printAssumptions([]string{"models: " + joinList(paths)})
 	}
-	var cuts *formats.Profile
-	if o.cuts != "" {
-		if cuts, err = formats.ReadProfile(o.cuts); err != nil {
+	var cutsProfile *formats.Profile
+	if o.cutsPath != "" {
+		if cutsProfile, err = formats.ReadProfile(o.cutsPath); err != nil {
 			return withCode(exitUsage, err)
 		}
 	}
@@ -160,15 +160,15 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		return fmt.Errorf("opening the engine: %w", err)
 	}
 	defer eng.Close()
-	have, operators, err := o.held(eng)
+	existing, operators, err := o.existingProfile(eng)
 	if err != nil {
 		return err
 	}
-	recording, err := o.recording(ctx, paths, set, eng, have)
+	recording, err := o.newRecordOptions(ctx, paths, set, eng, existing)
 	if err != nil {
 		return err
 	}
-	sharer, err := sharing()
+	sharer, err := shareProcesses()
 	if err != nil {
 		return err
 	}
@@ -181,15 +181,15 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 		defer stop()
 	}
 
-	progress, told, finish := profiling(p, o.out)
+	progress, shownWarnings, finish := showProgress(p, o.outPath)
 	opt := profiler.Options{
 		Models: paths, Device: o.device, DeviceName: o.deviceName, Shares: o.shares, Batches: o.batches, Blocks: o.blocks, Ranges: ranges,
-		Sharer: sharer, Cuts: cuts, RealTime: o.realTime, Operators: operators,
-		Budget: o.budget, Engine: eng, EngineOptions: options, Half: half, Watch: watchGPU, Seed: o.seed, Out: o.out, Force: o.force,
+		Sharer: sharer, CutsFrom: cutsProfile, RealTime: o.realTime, Operators: operators,
+		Budget: o.budget, Engine: eng, EngineOptions: options, FP16: fp16, Watch: watchGPU, Seed: o.seed, OutPath: o.outPath, Force: o.force,
 		OnEstimate: func(e profiler.Estimate) error { printEstimate(p, e, o); return nil },
 		Progress:   progress,
 	}
-	if err := o.fill(&opt); err != nil {
+	if err := o.setModelOptions(&opt); err != nil {
 		return err
 	}
 
@@ -197,63 +197,63 @@ func runProfile(ctx context.Context, p *printer, o *profileOptions, paths []stri
 	profile, err := profiler.Repeat(ctx, opt, o.repeat)
 	finish()
 	if err != nil {
-		return o.ended(err)
+		return o.endError(err)
 	}
 	if profile, err = measureRequests(ctx, o, profile); err != nil {
-		p.warned([]string{fmt.Sprintf("%v: plans will not count it", err)})
+		p.printWarnings([]string{fmt.Sprintf("%v: plans will not count it", err)})
 	}
 	var rec *formats.Records
 	if set != nil {
-		recording.Profile, recording.Half = profile, half
-		if rec, err = o.record(ctx, p, recording); err != nil {
+		recording.Profile, recording.FP16 = profile, fp16
+		if rec, err = o.recordModels(ctx, p, recording); err != nil {
 			return err
 		}
-		if profile, err = profiler.Update(o.out, profile, func(p *formats.Profile) error { profiler.PutRecords(p, rec); return nil }); err != nil {
+		if profile, err = profiler.Update(o.outPath, profile, func(p *formats.Profile) error { profiler.PutRecords(p, rec); return nil }); err != nil {
 			return err
 		}
 	}
 	if p.json {
-		return p.document(profile)
+		return p.printJSON(profile)
 	}
-	if err := printProfile(p, profile, o.out, told); err != nil || rec == nil {
+	if err := printProfile(p, profile, o.outPath, shownWarnings); err != nil || rec == nil {
 		return err
 	}
-	return printRecords(p, rec, o.out, false)
+	return printRecords(p, rec, o.outPath, false)
 }
 
 // existingProfile returns the profile to extend, or nil if there is none. It also registers the libraries of
 // custom operators with the engine and returns them.
-func (o *profileOptions) held(eng *ort.Engine) (*formats.Profile, []modelfile.OperatorLibrary, error) {
-	p, err := formats.ReadProfile(o.out)
+func (o *profileOptions) existingProfile(eng *ort.Engine) (*formats.Profile, []modelfile.OperatorLibrary, error) {
+	p, err := formats.ReadProfile(o.outPath)
 	if errors.Is(err, os.ErrNotExist) {
 		p, err = nil, nil
 	}
 	if err != nil {
 		return nil, nil, withCode(exitUsage, err)
 	}
-	operators, err := o.register(eng, p)
+	operators, err := o.registerOperators(eng, p)
 	return p, operators, err
 }
 
 // newRecordOptions returns the options for recording samples, after checking that the samples fit the models.
 // Without samples they are empty.
-func (o *profileOptions) recording(ctx context.Context, paths []string, set *samples.Set, eng *ort.Engine, have *formats.Profile) (r profiler.RecordOptions, err error) {
+func (o *profileOptions) newRecordOptions(ctx context.Context, paths []string, set *samples.SampleSet, eng *ort.Engine, existing *formats.Profile) (r profiler.RecordOptions, err error) {
 	if set == nil {
 		return r, nil
 	}
 	inputs := profiler.Options{Models: paths}
-	if err := o.fill(&inputs); err != nil {
+	if err := o.setModelOptions(&inputs); err != nil {
 		return r, err
 	}
 	if len(inputs.Buckets) > 0 {
 		return r, usageErrorf("--records: samples have one size, and --shape has several")
 	}
-	r = profiler.RecordOptions{Models: paths, Samples: set, Engine: eng, Seed: o.seed, Dims: inputs.Dims, Values: inputs.Values, Profile: have}
+	r = profiler.RecordOptions{Models: paths, Samples: set, Engine: eng, Seed: o.seed, Dims: inputs.Dims, Values: inputs.Values, Profile: existing}
 	return r, profiler.CheckSamples(ctx, r)
 }
 
 // shareProcesses returns a sharer that runs shares of a GPU in processes of this program.
-func sharing() (profiler.Processes, error) {
+func shareProcesses() (profiler.Processes, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return profiler.Processes{}, fmt.Errorf("find this program, which shares of a GPU run in: %w", err)
@@ -262,35 +262,35 @@ func sharing() (profiler.Processes, error) {
 }
 
 // endError returns the error of a measurement that ended early, and says what was saved.
-func (o *profileOptions) ended(err error) error {
+func (o *profileOptions) endError(err error) error {
 	if !errors.Is(err, context.Canceled) {
 		return err
 	}
-	if _, missing := os.Stat(o.out); missing != nil {
+	if _, missing := os.Stat(o.outPath); missing != nil {
 		return &exitError{exitInterrupted, fmt.Errorf("interrupted before the first measurement was complete; nothing was written")}
 	}
-	return &exitError{exitInterrupted, fmt.Errorf("interrupted; what was measured is in %s, and the same command goes on from there", o.out)}
+	return &exitError{exitInterrupted, fmt.Errorf("interrupted; what was measured is in %s, and the same command goes on from there", o.outPath)}
 }
 
 // showProgress returns functions that show the progress of measuring and end it, and the set of warnings shown.
-func profiling(p *printer, path string) (progress func(profiler.Event), told map[string]bool, finish func()) {
-	bar := p.meter(1000, "profiling")
-	told = map[string]bool{}
-	held := 0
+func showProgress(p *printer, path string) (progress func(profiler.Event), shownWarnings map[string]bool, finish func()) {
+	bar := p.newProgressBar(1000, "profiling")
+	shownWarnings = map[string]bool{}
+	skipped := 0
 	return func(e profiler.Event) {
 			switch e.Stage {
 			case profiler.StageWarning:
-				p.note("warning: %s", e.Text)
-				told[e.Text] = true
+				p.printNote("warning: %s", e.Text)
+				shownWarnings[e.Text] = true
 			case profiler.StageSkipped:
-				held++
+				skipped++
 			default:
-				bar.set(int64(1000*e.Done), 0, fmt.Sprintf("%s %s", e.Stage, e.Model))
+				bar.setProgress(int64(1000*e.DoneShare), 0, fmt.Sprintf("%s %s", e.Stage, e.Model))
 			}
-		}, told, func() {
+		}, shownWarnings, func() {
 			bar.finish()
-			if held > 0 {
-				p.note("already in %s, and not measured again: %s; --force measures anew, -o FILE into another profile", path, plural(held, "measurement"))
+			if skipped > 0 {
+				p.printNote("already in %s, and not measured again: %s; --force measures anew, -o FILE into another profile", path, countOf(skipped, "measurement"))
 			}
 		}
 }
@@ -301,22 +301,22 @@ func printEstimate(p *printer, e profiler.Estimate, o *profileOptions) {
 		n += m.Measurements
 	}
 	if n == 0 {
-		p.note("%s: everything asked for is in %s already; --force measures again", e.Device, o.out)
+		p.printNote("%s: everything asked for is in %s already; --force measures again", e.Device, o.outPath)
 		return
 	}
-	p.note("%s (%s): %s of %s, about %s, at most %s", e.Device, e.Name, plural(n, "measurement"), plural(len(e.Models), "model"),
-		e.Expected.Round(time.Second), min(e.AtMost, max(e.Budget, e.Expected)).Round(time.Second))
+	p.printNote("%s (%s): %s of %s, about %s, at most %s", e.Device, e.Name, countOf(n, "measurement"), countOf(len(e.Models), "model"),
+		e.ExpectedTime.Round(time.Second), min(e.MaxTime, max(e.Budget, e.ExpectedTime)).Round(time.Second))
 }
 
 // printProfile prints the contents of the profile. Notes that were shown as warnings already are left out.
-func printProfile(p *printer, profile *formats.Profile, path string, told map[string]bool) error {
+func printProfile(p *printer, profile *formats.Profile, path string, shownWarnings map[string]bool) error {
 	var rows [][]string
 
 	// Collect the fraction of the roofline that every whole model reaches.
-	reached := map[roofKey]float64{}
-	for _, r := range profiler.Roofline(profile) {
+	fractions := map[roofKey]float64{}
+	for _, r := range profiler.RooflineRows(profile) {
 		if r.Block < 0 {
-			reached[roofKey{r.Model, r.Device, 1, r.Batch}] = r.Fraction
+			fractions[roofKey{r.Model, r.Device, 1, r.Batch}] = r.Fraction
 		}
 	}
 
@@ -327,7 +327,7 @@ func printProfile(p *printer, profile *formats.Profile, path string, told map[st
 			x := &m.Measurements[j]
 			name := ""
 			if j == 0 {
-				name = fmt.Sprintf("%s (%s)", m.Model, plural(len(m.Blocks), "block"))
+				name = fmt.Sprintf("%s (%s)", m.Model, countOf(len(m.Blocks), "block"))
 			}
 			device := x.Device
 			if x.Share > 1 {
@@ -338,31 +338,31 @@ func printProfile(p *printer, profile *formats.Profile, path string, told map[st
 				chain += b.WallUS
 				slowest = max(slowest, b.WallUS)
 			}
-			whole, half := "-", "-"
-			if x.Whole != nil {
-				whole = ms(x.Whole.WallUS.D())
-				if x.Whole.WallUS > 0 {
-					half = fmt.Sprintf("±%.1f %%", 100*float64(x.Whole.HalfWidthUS)/float64(x.Whole.WallUS))
+			wholeTime, halfWidth := "-", "-"
+			if x.WholeModel != nil {
+				wholeTime = formatMillis(x.WholeModel.WallUS.D())
+				if x.WholeModel.WallUS > 0 {
+					halfWidth = fmt.Sprintf("±%.1f %%", 100*float64(x.WholeModel.HalfWidthUS)/float64(x.WholeModel.WallUS))
 				}
 			}
-			best := "-"
-			if f, ok := reached[roofKey{m.Model, x.Device, x.Share, x.Batch}]; ok {
-				best = fmt.Sprintf("%.0f %%", 100*f)
+			roofline := "-"
+			if f, ok := fractions[roofKey{m.Model, x.Device, x.Share, x.Batch}]; ok {
+				roofline = fmt.Sprintf("%.0f %%", 100*f)
 			}
-			rows = append(rows, []string{name, device, fmt.Sprint(x.Batch), whole, half, ms(chain.D()), ms(slowest.D()), best})
+			rows = append(rows, []string{name, device, fmt.Sprint(x.Batch), wholeTime, halfWidth, formatMillis(chain.D()), formatMillis(slowest.D()), roofline})
 		}
 	}
-	if err := p.table("llrrrrrr", []string{"model", "device", "batch", "whole ms", "", "blocks ms", "slowest block ms", "of roofline"}, rows); err != nil {
+	if err := p.printTable("llrrrrrr", []string{"model", "device", "batch", "whole ms", "", "blocks ms", "slowest block ms", "of roofline"}, rows); err != nil {
 		return err
 	}
 
 	// Print the notes that were not printed during the run.
 	for _, n := range profile.Notes {
-		if !told[n] {
-			p.note("note: %s", n)
+		if !shownWarnings[n] {
+			p.printNote("note: %s", n)
 		}
 	}
-	p.note("wrote %s; next: plan solve --slo 200ms", path)
+	p.printNote("wrote %s; next: plan solve --slo 200ms", path)
 	return nil
 }
 
@@ -414,9 +414,9 @@ func watchGPU(d engine.Device) (profiler.StateReader, error) {
 
 // loweredReasons are NVML's reasons for lowered clocks that are power or heat: power cap, slowdown, software and
 // hardware thermal limits, power brake.
-const lowered = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
+const loweredReasons = 0x4 | 0x8 | 0x20 | 0x40 | 0x80
 
-func (g gpuState) Read() (profiler.State, error) {
+func (g gpuState) Read() (profiler.GPUState, error) {
 	s, err := g.Watch.Read()
-	return profiler.State{Watts: s.Watts, ClockMHz: s.ClockMHz, MemoryMHz: s.MemoryMHz, Celsius: s.Celsius, Lowered: s.Throttled&lowered != 0}, err
+	return profiler.GPUState{Watts: s.Watts, ClockMHz: s.ClockMHz, MemoryMHz: s.MemoryMHz, Celsius: s.Celsius, ClocksLowered: s.Throttled&loweredReasons != 0}, err
 }

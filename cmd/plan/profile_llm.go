@@ -45,7 +45,7 @@ func (o *servedOptions) flags(f *pflag.FlagSet) {
 // profileServer measures a running server of language models.
 func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profileOptions, args []string) error {
 	if len(args) > 0 {
-		return usageErrorf("--llm and model files exclude each other: found %s", list(args))
+		return usageErrorf("--llm and model files exclude each other: found %s", joinList(args))
 	}
 
 	// Refuse flags that are about model files.
@@ -58,20 +58,20 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	if len(odd) > 0 {
 		return usageErrorf("%s: is about model files, and --llm measures a server", strings.Join(odd, ", "))
 	}
-	if o.out == toStdout {
+	if o.outPath == toStdout {
 		return usageErrorf("--output -: a profile grows in its file while it is measured; name a file")
 	}
-	if err := p.output("output", o.out, formats.KindProfile); err != nil {
+	if err := p.checkOutput("output", o.outPath, formats.KindProfile); err != nil {
 		return err
 	}
-	if err := first(whole("tensor-parallel", o.tensorParallel, 1, 1024), longer("budget", o.budget)); err != nil {
+	if err := firstError(checkWhole("tensor-parallel", o.tensorParallel, 1, 1024), checkPositiveDuration("budget", o.budget)); err != nil {
 		return err
 	}
 	device, err := o.servedDevice(p)
 	if err != nil {
 		return err
 	}
-	fresh, err := profileToExtend("", o.out)
+	newProfile, err := profileToExtend("", o.outPath)
 	if err != nil {
 		return err
 	}
@@ -83,32 +83,32 @@ func profileServer(ctx context.Context, p *printer, cmd *cobra.Command, o *profi
 	}
 	server, err := llm.Probe(ctx, o.address, llm.WithKey(os.Getenv("OPENAI_API_KEY")))
 	if err != nil {
-		return o.explained(err)
+		return o.explainError(err)
 	}
-	if o.model == "" && len(server.Can.Models) == 1 {
-		o.model = server.Can.Models[0]
-		p.assumed([]string{"--model " + o.model})
+	if o.model == "" && len(server.Abilities.Models) == 1 {
+		o.model = server.Abilities.Models[0]
+		p.printAssumptions([]string{"--model " + o.model})
 	}
 
 	// Measure, and merge the result into the profile.
-	bar := p.meter(1000, "profiling")
+	bar := p.newProgressBar(1000, "profiling")
 	result, err := llmserver.Run(ctx, llmserver.Options{
-		Server: server, Model: o.model, Name: o.name, Device: device, TensorParallel: o.tensorParallel, Budget: o.budget, Out: o.out, Force: o.force,
+		Server: server, Model: o.model, Name: o.name, Device: device, TensorParallel: o.tensorParallel, Budget: o.budget, OutPath: o.outPath, Force: o.force,
 		KeepLoaded: o.keepLoaded, SwapWith: o.swapWith,
 		OnEstimate: func(e llmserver.Estimate) error { o.printEstimate(p, &e, device); return nil },
-		Progress:   func(e llmserver.Event) { bar.set(int64(1000*e.Done), 0, e.What+" "+o.model) },
+		Progress:   func(e llmserver.Event) { bar.setProgress(int64(1000*e.DoneShare), 0, e.Activity+" "+o.model) },
 	})
 	bar.finish()
 	if result == nil {
-		return o.interrupted(o.explained(err), nil)
+		return o.interruptedError(o.explainError(err), nil)
 	}
-	if _, writeErr := profiler.Update(o.out, fresh, func(into *formats.Profile) error { return profiler.Merge(into, result.Profile) }); writeErr != nil {
+	if _, writeErr := profiler.Update(o.outPath, newProfile, func(target *formats.Profile) error { return profiler.Merge(target, result.Profile) }); writeErr != nil {
 		return errors.Join(writeErr, err)
 	}
 	if err != nil {
-		return o.interrupted(o.explained(err), result)
+		return o.interruptedError(o.explainError(err), result)
 	}
-	return printServed(p, o.out, result)
+	return printServed(p, o.outPath, result)
 }
 
 // servedDevice returns the kind of the server's devices. A server of this machine without a GPU runs on its CPUs.
@@ -123,7 +123,7 @@ func (o *profileOptions) servedDevice(p *printer) (string, error) {
 		cpus, err := engine.CPUs()
 		if (u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()) && gpu != nil && err == nil {
 			kind := engine.CPUDevice(cpus...).Kind
-			p.assumed([]string{"--device " + kind + ": the server is on this machine, which has no GPU"})
+			p.printAssumptions([]string{"--device " + kind + ": the server is on this machine, which has no GPU"})
 			return kind, nil
 		}
 	}
@@ -131,7 +131,7 @@ func (o *profileOptions) servedDevice(p *printer) (string, error) {
 }
 
 // explainError adds to the error of a server that cannot be measured what to do about it.
-func (o *servedOptions) explained(err error) error {
+func (o *servedOptions) explainError(err error) error {
 	switch {
 	case err == nil || errors.Is(err, context.Canceled):
 		return err
@@ -150,12 +150,12 @@ func (o *servedOptions) explained(err error) error {
 }
 
 // interruptedError returns the error of a measurement that ended early, and says what was saved.
-func (o *profileOptions) interrupted(err error, kept *llmserver.Result) error {
+func (o *profileOptions) interruptedError(err error, result *llmserver.Result) error {
 	switch {
-	case kept == nil && errors.Is(err, context.Canceled):
-		return &exitError{exitInterrupted, fmt.Errorf("interrupted before there was enough for a profile; the samples are in %s, and the same command goes on from there", llmserver.PointsFile(o.out))}
+	case result == nil && errors.Is(err, context.Canceled):
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted before there was enough for a profile; the samples are in %s, and the same command goes on from there", llmserver.PointsFile(o.outPath))}
 	case errors.Is(err, context.Canceled):
-		return &exitError{exitInterrupted, fmt.Errorf("interrupted; what %s tell is in %s, and the same command goes on from there", plural(kept.Samples, "sample"), o.out)}
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted; what %s tell is in %s, and the same command goes on from there", countOf(result.Samples, "sample"), o.outPath)}
 	}
 	return err
 }
@@ -172,30 +172,30 @@ func (o *profileOptions) printEstimate(p *printer, e *llmserver.Estimate, device
 	if engine == "" {
 		engine = "a server of unknown make"
 	}
-	p.note("%s on %d x %s: %s, %s, %s", engine, o.tensorParallel, device, open(f.KVTokens, "tokens of KV memory"), open(int64(f.Sequences), "sequences at once"), open(int64(f.Context), "tokens of context"))
-	text := fmt.Sprintf("%s of %s, about %s, at most %s", plural(e.Points, "measurement"), o.model, min(e.Expected, o.budget).Round(time.Second), o.budget)
-	if e.Have > 0 {
-		text += fmt.Sprintf("; %d are there already, --force measures them again", e.Have)
+	p.printNote("%s on %d x %s: %s, %s, %s", engine, o.tensorParallel, device, open(f.KVTokens, "tokens of KV memory"), open(int64(f.Sequences), "sequences at once"), open(int64(f.Context), "tokens of context"))
+	text := fmt.Sprintf("%s of %s, about %s, at most %s", countOf(e.Points, "measurement"), o.model, min(e.ExpectedTime, o.budget).Round(time.Second), o.budget)
+	if e.KnownPoints > 0 {
+		text += fmt.Sprintf("; %d are there already, --force measures them again", e.KnownPoints)
 	}
-	if e.Left > 0 {
-		text += fmt.Sprintf("; %d more would need a larger --budget", e.Left)
+	if e.OpenPoints > 0 {
+		text += fmt.Sprintf("; %d more would need a larger --budget", e.OpenPoints)
 	}
 	if e.Loads {
 		text += "; the model is unloaded and loaded, or sleeps and wakes, three times (--keep-loaded: not)"
 	}
-	p.note("%s", text)
+	p.printNote("%s", text)
 }
 
 // printServed prints the measurements of a server.
 func printServed(p *printer, out string, r *llmserver.Result) error {
 	if !p.json {
 		in := &r.Profile.LLMs[0].Instances[0]
-		p.note("%s; %s with an interval wider than 5 %%", plural(r.Samples, "sample"), plural(r.Loose, "point"))
+		p.printNote("%s; %s with an interval wider than 5 %%", countOf(r.Samples, "sample"), countOf(r.Loose, "point"))
 		if in.Loads != nil {
-			p.note("%s", in.Loads.Source)
+			p.printNote("%s", in.Loads.Source)
 		}
 		if b := in.OneBatch; b != nil {
-			p.note("one batch of %d: %.1f tokens a second; its time per token is %.1f %% off over all batches and contexts, the iteration's %.1f %%", b.Sequences, b.TokensPerSecond, 100*b.Error, 100*in.Fit.DecodeMAPE)
+			p.printNote("one batch of %d: %.1f tokens a second; its time per token is %.1f %% off over all batches and contexts, the iteration's %.1f %%", b.Sequences, b.TokensPerSecond, 100*b.Error, 100*in.Fit.DecodeMAPE)
 		}
 	}
 	return printLLMs(p, out, r.Profile)

@@ -37,7 +37,7 @@ func languageServer(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	ts.Check(err)
-	s := &simserver.Server{Model: llm.Model{KV: 8192, Sequences: 4, Iteration: formats.Iteration{BaseNS: 1e6, SequenceNS: 20000, ContextNS: 100, PromptNS: 5000}}}
+	s := &simserver.Server{Model: llm.Model{KVTokens: 8192, MaxSequences: 4, Iteration: formats.Iteration{BaseNS: 1e6, SequenceNS: 20000, ContextNS: 100, PromptNS: 5000}}}
 	ts.Defer(s.Serve(l))
 	ts.Setenv("LLM", "http://"+l.Addr().String())
 }

@@ -55,7 +55,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	case o.records == "":
 		return usageErrorf("--completions asks for answers to prompts: name their file with --records (CSV, label,prompt)")
 	case len(paths) > 0:
-		return usageErrorf("--completions and model files exclude each other: found %s", list(paths))
+		return usageErrorf("--completions and model files exclude each other: found %s", joinList(paths))
 	case len(o.completions) < 2:
 		return usageErrorf("--completions: name the models of the family in order of size, at least two")
 	case o.logprobs < 2 || o.logprobs > 100:
@@ -63,17 +63,17 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	case o.parallel < 1 || o.parallel > 1000:
 		return usageErrorf("--parallel %d: expected 1 to 1000", o.parallel)
 	}
-	if err := p.output("output", out, formats.KindProfile); err != nil {
+	if err := p.checkOutput("output", out, formats.KindProfile); err != nil {
 		return err
 	}
 
 	// Collect the servers, and read the questions.
 	c := profiler.CompletionOptions{Source: filepath.Base(o.records), Options: o.answers, HeldOut: o.heldOut, Score: o.score, Seed: seed,
-		Key: os.Getenv("OPENAI_API_KEY"), Top: o.logprobs, Parallel: o.parallel, Patience: patience}
+		Key: os.Getenv("OPENAI_API_KEY"), TopLogprobs: o.logprobs, Parallel: o.parallel, Patience: patience}
 	for _, text := range o.completions {
 		name, address, ok := strings.Cut(text, "=")
-		base, model, named := strings.Cut(address, "#")
-		if !named {
+		base, model, isNamed := strings.Cut(address, "#")
+		if !isNamed {
 			model = name
 		}
 		if !ok || name == "" || model == "" {
@@ -93,10 +93,10 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 
 	// Ask, with progress over all models.
 	n := len(c.Prompts.Labels)
-	bar := p.meter(int64(n*len(c.Models)), "asking")
+	bar := p.newProgressBar(int64(n*len(c.Models)), "asking")
 	c.Progress = func(name string, done, _ int) {
-		at := slices.IndexFunc(c.Models, func(m profiler.Endpoint) bool { return m.Name == name })
-		bar.set(int64(at*n+done), 0, "asking "+name)
+		colon := slices.IndexFunc(c.Models, func(m profiler.Endpoint) bool { return m.Name == name })
+		bar.setProgress(int64(colon*n+done), 0, "asking "+name)
 	}
 	rec, err := profiler.RecordCompletions(ctx, c)
 	bar.finish()
@@ -108,7 +108,7 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 	}
 
 	// Add the records to the profile.
-	o.raise(rec)
+	o.calibrateIfAsked(rec)
 	replaced := false
 	if _, err := profiler.Update(out, profile, func(p *formats.Profile) error {
 		replaced = profiler.PutRecords(p, rec)
@@ -123,14 +123,14 @@ func (o *recordsOptions) recordCompletions(ctx context.Context, p *printer, path
 }
 
 // readSamples reads the samples before the long work starts. Without --records it returns nil.
-func (o *recordsOptions) samples(paths []string) (*samples.Set, error) {
+func (o *recordsOptions) readSamples(paths []string) (*samples.SampleSet, error) {
 	if o.records == "" {
 		return nil, nil
 	}
 	if len(paths) < 2 {
 		return nil, usageErrorf("--records: name the models of the family in order of size, at least two")
 	}
-	if _, err := certainty.Named(o.score); err != nil {
+	if _, err := certainty.ByName(o.score); err != nil {
 		return nil, usageErrorf("--score: %w", err)
 	}
 	if !(o.heldOut >= 0 && o.heldOut < 1) {
@@ -140,17 +140,17 @@ func (o *recordsOptions) samples(paths []string) (*samples.Set, error) {
 	return set, withCode(exitUsage, err)
 }
 
-func (o *recordsOptions) record(ctx context.Context, p *printer, opt profiler.RecordOptions) (*formats.Records, error) {
-	bar := p.meter(int64(len(opt.Models)*len(opt.Samples.Labels)), "recording")
+func (o *recordsOptions) recordModels(ctx context.Context, p *printer, opt profiler.RecordOptions) (*formats.Records, error) {
+	bar := p.newProgressBar(int64(len(opt.Models)*len(opt.Samples.Labels)), "recording")
 	defer bar.finish()
-	model, before := "", int64(-1)
+	model, doneModels := "", int64(-1)
 	opt.Source, opt.HeldOut, opt.Score = filepath.Base(o.records), o.heldOut, o.score
 	opt.Progress = func(name string, done, samples int) {
 		if name != model {
 			model = name
-			before++
+			doneModels++
 		}
-		bar.set(before*int64(samples)+int64(done), 0, "recording "+name)
+		bar.setProgress(doneModels*int64(samples)+int64(done), 0, "recording "+name)
 	}
 	rec, err := profiler.Record(ctx, opt)
 	if errors.Is(err, context.Canceled) {
@@ -159,15 +159,15 @@ func (o *recordsOptions) record(ctx context.Context, p *printer, opt profiler.Re
 	if err != nil {
 		return nil, err
 	}
-	o.raise(rec)
+	o.calibrateIfAsked(rec)
 	return rec, nil
 }
 
 // calibrateIfAsked calibrates records if a flag asks for it.
-func (o *recordsOptions) raise(rec *formats.Records) {
+func (o *recordsOptions) calibrateIfAsked(rec *formats.Records) {
 	for i := range rec.Models {
 		if o.calibrate {
-			records.Calibrate(&rec.Models[i], rec.Planning)
+			records.Calibrate(&rec.Models[i], rec.PlanningSamples)
 		}
 	}
 }

@@ -9,16 +9,16 @@ import (
 )
 
 // progressBar shows the progress of long work on stderr, and only on a terminal.
-type meter struct{ bar *progressbar.ProgressBar }
+type progressBar struct{ bar *progressbar.ProgressBar }
 
-func (p *printer) meter(total int64, what string) *meter {
+func (p *printer) newProgressBar(total int64, label string) *progressBar {
 	f, ok := p.err.(*os.File)
 	if !ok || p.quiet || !term.IsTerminal(int(f.Fd())) {
-		return &meter{}
+		return &progressBar{}
 	}
-	return &meter{progressbar.NewOptions64(total,
+	return &progressBar{progressbar.NewOptions64(total,
 		progressbar.OptionSetWriter(f),
-		progressbar.OptionSetDescription(what),
+		progressbar.OptionSetDescription(label),
 		progressbar.OptionThrottle(100*time.Millisecond),
 		progressbar.OptionShowElapsedTimeOnFinish(),
 		progressbar.OptionClearOnFinish(),
@@ -32,18 +32,18 @@ func barWidth(columns int) int { return min(max(columns-50, 5), 30) }
 
 // setProgress moves the bar. A total of zero or less keeps the old total. Errors of drawing are ignored, because
 // they are no reason to stop the work.
-func (m *meter) set(done, total int64, what string) {
+func (m *progressBar) setProgress(done, total int64, label string) {
 	if m.bar == nil {
 		return
 	}
 	if total > 0 {
 		m.bar.ChangeMax64(total)
 	}
-	m.bar.Describe(what)
+	m.bar.Describe(label)
 	_ = m.bar.Set64(done)
 }
 
-func (m *meter) finish() {
+func (m *progressBar) finish() {
 	if m.bar != nil {
 		_ = m.bar.Finish()
 	}

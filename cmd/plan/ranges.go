@@ -36,38 +36,38 @@ func (o *profileOptions) measuredRanges(paths *[]string) (profiler.Ranges, error
 	if err != nil {
 		return profiler.Ranges{}, withCode(exitUsage, err)
 	}
-	profile, err := formats.ReadProfile(o.out)
+	profile, err := formats.ReadProfile(o.outPath)
 	if err != nil {
 		return profiler.Ranges{}, withCode(exitUsage, fmt.Errorf("--ranges used adds to a profile that holds the blocks: %w", err))
 	}
 	if len(*paths) == 0 {
-		*paths, err = profiler.PlannedModels(o.out, profile, plan)
+		*paths, err = profiler.PlannedModels(o.outPath, profile, plan)
 	}
 	return profiler.UsedRanges(plan), err
 }
 
 // settlePlan solves and measures in turns until no time of the plan is estimated.
-func settle(ctx context.Context, p *printer, profilePath string, budget time.Duration, seed uint64, solve func() (*formats.Plan, error)) error {
+func settlePlan(ctx context.Context, p *printer, profilePath string, budget time.Duration, seed uint64, solve func() (*formats.Plan, error)) error {
 	// Open the engine and the profile.
 	eng, err := ort.Open("")
 	if err != nil {
 		return fmt.Errorf("opening the engine: %w", err)
 	}
 	defer eng.Close()
-	sharer, err := sharing()
+	sharer, err := shareProcesses()
 	if err != nil {
 		return err
 	}
-	have, err := formats.ReadProfile(profilePath)
+	profile, err := formats.ReadProfile(profilePath)
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	if sharer.Operators, err = (&inputOptions{}).register(eng, have); err != nil {
+	if sharer.Operators, err = (&inputOptions{}).registerOperators(eng, profile); err != nil {
 		return err
 	}
 
 	// Solve and measure in turns.
-	progress, _, finish := profiling(p, profilePath)
+	progress, _, finish := showProgress(p, profilePath)
 	defer finish()
 	s, err := profiler.Settle(ctx, budget, func(plan *formats.Plan, kind string) profiler.Options {
 		x := workers.PlannedExecution(plan, kind)
@@ -75,15 +75,15 @@ func settle(ctx context.Context, p *printer, profilePath string, budget time.Dur
 		if formats.IsCPU(kind) {
 			device = kind
 		}
-		p.note("measuring the estimated stages of the plan on %s", kind)
+		p.printNote("measuring the estimated stages of the plan on %s", kind)
 		return profiler.Options{
-			Device: device, Engine: eng, EngineOptions: x.Options, Half: x.Half, Watch: watchGPU, Seed: seed, Out: profilePath, Progress: progress,
+			Device: device, Engine: eng, EngineOptions: x.Options, FP16: x.FP16, Watch: watchGPU, Seed: seed, OutPath: profilePath, Progress: progress,
 			Sharer: sharer, Operators: sharer.Operators,
 		}
 	}, solve)
 	if err != nil {
 		return err
 	}
-	p.note("solved %s", plural(s.Solves, "time"))
+	p.printNote("solved %s", countOf(s.Solves, "time"))
 	return nil
 }

@@ -26,7 +26,7 @@ type replayOptions struct {
 	plan, policy, network string
 }
 
-func newReplayCommand(g *globals) *cobra.Command {
+func newReplayCommand(g *globalFlags) *cobra.Command {
 	o := &replayOptions{}
 	cmd := &cobra.Command{
 		Use:   "replay LOG",
@@ -45,24 +45,24 @@ Exit code 0: the same actions; 1: others, the first of them is printed.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.plan, "plan", "plan.json", "plan of the run")
-	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.Help()+"; default the plan's)")
+	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.NamesByKind()+"; default the plan's)")
 	f.StringVar(&o.network, "network", "", "who shared links: nodes or stages, as 'plan simulate' has it")
-	complete(cmd, "policy", policies.Names()...)
-	complete(cmd, "network", networks()...)
+	completeFlag(cmd, "policy", policies.Names()...)
+	completeFlag(cmd, "network", networkNames()...)
 	return cmd
 }
 
 // replayResult is the result as JSON.
-type replayed struct {
-	Log   string `json:"log"`
-	Plan  string `json:"plan"`
-	Calls int64  `json:"calls"` // number of calls that agree, before the first difference
-	Same  bool   `json:"same"`
-	First *moved `json:"first_difference,omitempty"`
+type replayResult struct {
+	Log             string          `json:"log"`
+	Plan            string          `json:"plan"`
+	Calls           int64           `json:"calls"` // number of calls that agree, before the first difference
+	IsSame          bool            `json:"same"`
+	FirstDifference *callDifference `json:"first_difference,omitempty"`
 }
 
 // callDifference is a call for which log and policy have different actions.
-type moved struct {
+type callDifference struct {
 	Call   int64            `json:"call"` // number of the call, from 0
 	TimeNS int64            `json:"time_ns"`
 	Event  map[string]any   `json:"event"`
@@ -72,7 +72,7 @@ type moved struct {
 
 func runReplay(p *printer, o *replayOptions, path string) error {
 	// Replay the log.
-	list, err := o.policies(p)
+	list, err := o.candidatePolicies(p)
 	if err != nil {
 		return err
 	}
@@ -92,17 +92,17 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 
 	// Print the first difference.
 	if p.json {
-		out := replayed{Log: path, Plan: o.plan, Calls: calls, Same: !differs}
+		out := replayResult{Log: path, Plan: o.plan, Calls: calls, IsSame: !differs}
 		if differs {
-			out.First = &moved{d.Call, int64(d.Now), told(&d.Event).json(), actionsJSON(&d.Want), actionsJSON(&d.Got)}
+			out.FirstDifference = &callDifference{d.Call, int64(d.Time), valuesOf(&d.Event).jsonObject(), actionsJSON(&d.Logged), actionsJSON(&d.Given)}
 		}
-		if err := p.document(out); err != nil {
+		if err := p.printJSON(out); err != nil {
 			return err
 		}
 	} else if !differs {
 		fmt.Fprintf(p.out, "same actions (%d calls)\n", calls)
 	} else {
-		fmt.Fprintf(p.out, "call %d at %v differs: %s\n  the log:    %s\n  the policy: %s\n", d.Call, d.Now, told(&d.Event), actionsText(&d.Want), actionsText(&d.Got))
+		fmt.Fprintf(p.out, "call %d at %v differs: %s\n  the log:    %s\n  the policy: %s\n", d.Call, d.Time, valuesOf(&d.Event), actionsText(&d.Logged), actionsText(&d.Given))
 	}
 	if differs {
 		return &exitError{code: exitGate}
@@ -111,12 +111,12 @@ func runReplay(p *printer, o *replayOptions, path string) error {
 }
 
 // candidatePolicies returns the policies that may have written the log: as simulated, and as served.
-func (o *replayOptions) policies(p *printer) ([]policy.Policy, error) {
+func (o *replayOptions) candidatePolicies(p *printer) ([]policy.Policy, error) {
 	plan, err := readPlan(o.plan)
 	if err != nil {
 		return nil, withCode(exitUsage, err)
 	}
-	if err := p.acts(plan.Kind); err != nil {
+	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return nil, err
 	}
 
@@ -127,7 +127,7 @@ func (o *replayOptions) policies(p *printer) ([]policy.Policy, error) {
 			served = simulated
 		}
 	}
-	network, _, err := (&simulateOptions{network: o.network}).links(simulated.Name)
+	network, _, err := (&simulateOptions{network: o.network}).chooseNetwork(simulated.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (o *replayOptions) policies(p *printer) ([]policy.Policy, error) {
 
 	// A server may run another variant of the policy than a simulation: try both.
 	specs := []formats.PolicySpec{simulated}
-	if served = policies.Served(served); !reflect.DeepEqual(served, simulated) {
+	if served = policies.SpecForServing(served); !reflect.DeepEqual(served, simulated) {
 		specs = append(specs, served)
 	}
 	var list []policy.Policy
@@ -181,20 +181,20 @@ func openLog(path string) (io.ReadCloser, error) {
 }
 
 // namedValue is a field of an event or an action that is not zero.
-type field struct {
+type namedValue struct {
 	name  string // the name in JSON
 	value any
 }
 
-type fields []field
+type namedValues []namedValue
 
 // valuesOf returns the non-zero fields of an event, an action or a hop, in their order. Their names are those of
 // the Go fields, in snake case.
-func told(v any) fields {
-	var out fields
-	at := reflect.ValueOf(v).Elem()
-	for i := range at.NumField() {
-		x, name := at.Field(i), at.Type().Field(i).Name
+func valuesOf(v any) namedValues {
+	var out namedValues
+	object := reflect.ValueOf(v).Elem()
+	for i := range object.NumField() {
+		x, name := object.Field(i), object.Type().Field(i).Name
 		if x.IsZero() && name != "Kind" || strings.HasSuffix(name, "First") { // First is an index into a buffer
 			continue
 		}
@@ -202,13 +202,13 @@ func told(v any) fields {
 		if s, ok := value.(fmt.Stringer); ok && x.Kind() == reflect.Uint8 { // a kind or a reason
 			value = s.String()
 		}
-		out = append(out, field{snake(name), value})
+		out = append(out, namedValue{snakeCase(name), value})
 	}
 	return out
 }
 
 // snakeCase returns the JSON name of a Go field.
-func snake(name string) string {
+func snakeCase(name string) string {
 	var b strings.Builder
 	for i, r := range name {
 		if i > 0 && unicode.IsUpper(r) {
@@ -219,7 +219,7 @@ func snake(name string) string {
 	return b.String()
 }
 
-func (f fields) json() map[string]any {
+func (f namedValues) jsonObject() map[string]any {
 	out := map[string]any{}
 	for _, x := range f {
 		if d, ok := x.value.(time.Duration); ok {
@@ -232,7 +232,7 @@ func (f fields) json() map[string]any {
 }
 
 // String returns a line for a person, with the kind first.
-func (f fields) String() string {
+func (f namedValues) String() string {
 	words := make([]string, len(f))
 	for i, x := range f {
 		words[i] = fmt.Sprintf("%s %v", strings.ReplaceAll(x.name, "_", " "), x.value)
@@ -240,19 +240,19 @@ func (f fields) String() string {
 			words[i] = fmt.Sprint(x.value)
 		}
 	}
-	return list(words)
+	return joinList(words)
 }
 
 func actionsJSON(a *policy.Actions) []map[string]any {
 	out := []map[string]any{}
 	for i := range a.List {
 		act := &a.List[i]
-		m := told(act).json()
+		m := valuesOf(act).jsonObject()
 		if act.Kind == policy.Dispatch {
-			tasks, hops := a.Dispatched(act)
+			tasks, hops := a.BatchOf(act)
 			list := []map[string]any{}
 			for h := range hops {
-				list = append(list, told(&hops[h]).json())
+				list = append(list, valuesOf(&hops[h]).jsonObject())
 			}
 			m["tasks"], m["hops"] = tasks, list
 		}
@@ -268,12 +268,12 @@ func actionsText(a *policy.Actions) string {
 	var out []string
 	for i := range a.List {
 		act := &a.List[i]
-		text := told(act).String()
+		text := valuesOf(act).String()
 		if act.Kind == policy.Dispatch {
-			tasks, hops := a.Dispatched(act)
+			tasks, hops := a.BatchOf(act)
 			text += fmt.Sprintf(", tasks %v", tasks)
 			for h := range hops {
-				text += fmt.Sprintf(", hop %d (%s)", h, told(&hops[h]))
+				text += fmt.Sprintf(", hop %d (%s)", h, valuesOf(&hops[h]))
 			}
 		}
 		out = append(out, text)

@@ -11,7 +11,7 @@ import (
 	"inferplan/formats/document"
 )
 
-func newReportCommand(g *globals) *cobra.Command {
+func newReportCommand(g *globalFlags) *cobra.Command {
 	var attainment float64
 	cmd := &cobra.Command{
 		Use:   "report REPORT...",
@@ -38,26 +38,26 @@ Exit code 1: with --attainment, a model of a report is below it.`,
 			}
 			for i, r := range reports {
 				if r.Interrupted {
-					p.note("note: %s: interrupted; it is of what was complete until then", args[i])
+					p.printNote("note: %s: interrupted; it is of what was complete until then", args[i])
 				}
 			}
-			if err := shareTyped("attainment", attainment, cmd.Flags().Changed("attainment")); err != nil {
+			if err := checkTypedShare("attainment", attainment, cmd.Flags().Changed("attainment")); err != nil {
 				return err
 			}
 			var err error
 			if g.json {
-				err = p.document(reports)
+				err = p.printJSON(reports)
 			} else {
 				err = printReports(p, args, reports)
 			}
 			if err != nil {
 				return err
 			}
-			missed := missing(args, reports, attainment)
-			for _, line := range slices.Concat(missed, drifted(args, reports), slower(reports[0])) {
-				p.note("%s", line)
+			missedLines := missedTargets(args, reports, attainment)
+			for _, line := range slices.Concat(missedLines, medianWarnings(args, reports), slowdownLines(reports[0])) {
+				p.printNote("%s", line)
 			}
-			if cmd.Flags().Changed("attainment") && len(missed) > 0 {
+			if cmd.Flags().Changed("attainment") && len(missedLines) > 0 {
 				return &exitError{code: exitGate}
 			}
 			return nil
@@ -69,16 +69,16 @@ Exit code 1: with --attainment, a model of a report is below it.`,
 
 // missedTargets returns a line for each model of each report whose attainment is too low. If attainment is 0, each
 // model has to reach its percentile, as the first report that has it says.
-func missing(names []string, reports []*formats.Report, attainment float64) (out []string) {
+func missedTargets(names []string, reports []*formats.Report, attainment float64) (out []string) {
 	for j, r := range reports {
 		for i := range r.Models {
 			m := &r.Models[i]
-			least := attainment
-			if least == 0 {
-				least = shareOf(reports, m.Key())
+			minAttainment := attainment
+			if minAttainment == 0 {
+				minAttainment = shareOf(reports, m.Key())
 			}
-			if m.Requests > 0 && m.Attainment < least {
-				out = append(out, fmt.Sprintf("%s: %s answered %s in time, below %s", reportName(names[j]), m.Key(), percent(m.Attainment), percent(least)))
+			if m.Requests > 0 && m.Attainment < minAttainment {
+				out = append(out, fmt.Sprintf("%s: %s answered %s in time, below %s", reportName(names[j]), m.Key(), formatPercent(m.Attainment), formatPercent(minAttainment)))
 			}
 		}
 	}
@@ -99,15 +99,15 @@ func shareOf(reports []*formats.Report, key formats.ModelClass) float64 {
 const driftShare = 0.2
 
 // medianWarnings returns a line for each report whose median latency differs from that of the first report.
-func drifted(names []string, reports []*formats.Report) (out []string) {
-	first := reports[0]
+func medianWarnings(names []string, reports []*formats.Report) (out []string) {
+	reference := reports[0]
 	for j, r := range reports[1:] {
-		if first.Latency.P50US == 0 {
+		if reference.Latency.P50US == 0 {
 			break
 		}
-		if off := float64(r.Latency.P50US)/float64(first.Latency.P50US) - 1; off > driftShare || off < -driftShare {
+		if deviation := float64(r.Latency.P50US)/float64(reference.Latency.P50US) - 1; deviation > driftShare || deviation < -driftShare {
 			out = append(out, fmt.Sprintf("%s: the median is %+.0f %% of %s's; where a simulation by recorded times (plan simulate --service) agrees with it, the machine is no longer what the profile says",
-				reportName(names[j+1]), 100*off, reportName(names[0])))
+				reportName(names[j+1]), 100*deviation, reportName(names[0])))
 		}
 	}
 	return out
@@ -115,42 +115,42 @@ func drifted(names []string, reports []*formats.Report) (out []string) {
 
 // printReports prints the same model of each report in neighbouring rows.
 func printReports(p *printer, names []string, reports []*formats.Report) error {
-	first := reports[0]
+	reference := reports[0]
 	var rows [][]string
 	row := func(label, name string, slo document.Micros, c formats.Counts, l formats.LatencySummary, rps float64, ref *formats.LatencySummary, refAtt float64) {
 		diff50, diff99, diffAtt := "", "", ""
 		if ref != nil {
-			diff50, diff99 = relative(float64(l.P50US), float64(ref.P50US)), relative(float64(l.P99US), float64(ref.P99US))
+			diff50, diff99 = relativeTime(float64(l.P50US), float64(ref.P50US)), relativeTime(float64(l.P99US), float64(ref.P99US))
 			diffAtt = fmt.Sprintf("%+.2f pt", 100*(c.Attainment-refAtt))
 		}
 		target := ""
 		if slo > 0 {
-			target = ms(slo.D())
+			target = formatMillis(slo.D())
 		}
 		rows = append(rows, []string{
-			label, name, rate(rps), fmt.Sprint(c.Requests), percent(c.Attainment), diffAtt,
-			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), ms(l.P50US.D()), diff50, ms(l.P99US.D()), diff99, target,
+			label, name, formatRate(rps), fmt.Sprint(c.Requests), formatPercent(c.Attainment), diffAtt,
+			fmt.Sprint(c.Dropped), fmt.Sprint(c.Late), formatMillis(l.P50US.D()), diff50, formatMillis(l.P99US.D()), diff99, target,
 		})
 	}
 
 	// If there are several models, the first rows sum up all of them.
-	if len(first.Models) > 1 {
+	if len(reference.Models) > 1 {
 		for j, r := range reports {
 			label, ref := "all", (*formats.LatencySummary)(nil)
 			if j > 0 {
-				label, ref = "", &first.Latency
+				label, ref = "", &reference.Latency
 			}
-			offered := 0.0
+			offeredRate := 0.0
 			for i := range r.Models {
-				offered += r.Models[i].OfferedRPS
+				offeredRate += r.Models[i].OfferedRPS
 			}
-			row(label, reportName(names[j]), 0, r.Counts, r.Latency, offered, ref, first.Attainment)
+			row(label, reportName(names[j]), 0, r.Counts, r.Latency, offeredRate, ref, reference.Attainment)
 		}
 	}
 
 	// Then every model has a row for each report.
-	for i := range first.Models {
-		m := &first.Models[i]
+	for i := range reference.Models {
+		m := &reference.Models[i]
 		for j, r := range reports {
 			x := findModel(r, m.Key())
 			if x == nil {
@@ -167,7 +167,7 @@ func printReports(p *printer, names []string, reports []*formats.Report) error {
 			row(label, reportName(names[j]), x.SLOUS, x.Counts, x.Latency, x.OfferedRPS, ref, m.Attainment)
 		}
 	}
-	return p.table("llrrrrrrrrrrr", []string{
+	return p.printTable("llrrrrrrrrrrr", []string{
 		"model", "report", "offered rps", "requests", "attainment", "", "dropped", "late", "p50 ms", "", "p99 ms", "", "SLO ms",
 	}, rows)
 }
@@ -181,7 +181,7 @@ func findModel(r *formats.Report, key formats.ModelClass) *formats.ModelReport {
 	return nil
 }
 
-func relative(v, ref float64) string {
+func relativeTime(v, ref float64) string {
 	if ref == 0 {
 		return ""
 	}

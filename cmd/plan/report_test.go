@@ -9,7 +9,7 @@ import (
 
 // A model has to reach the percentile that a simulation of the compared reports says, else 99 %,
 // or what --attainment asks.
-func TestMissing(t *testing.T) {
+func TestMissedAttainmentsAreListed(t *testing.T) {
 	model := func(name, percentile string, attainment float64) formats.ModelReport {
 		return formats.ModelReport{Model: name, Percentile: percentile, Counts: formats.Counts{Requests: 100, Attainment: attainment}}
 	}
@@ -22,7 +22,7 @@ func TestMissing(t *testing.T) {
 		0:   {"promised: b answered 98.50 % in time, below 99.00 %", "measured: a answered 94.00 % in time, below 95.00 %"},
 		.95: {"measured: a answered 94.00 % in time, below 95.00 %"},
 	} {
-		if got := missing(names, reports, attainment); !slices.Equal(got, want) {
+		if got := missedTargets(names, reports, attainment); !slices.Equal(got, want) {
 			t.Errorf("attainment %v: %q, expected %q", attainment, got, want)
 		}
 	}

@@ -36,12 +36,12 @@ const (
 
 // The CPU time that a request costs the front end is measured at this rate of requests, lower for large requests.
 const (
-	costEvery  = 200 * time.Microsecond
-	costValues = 1 << 27 // input values a second, at most
-	costWarmup = 100     // requests that are not counted; a fifth of all if these are fewer
-	costCount  = 2000    // requests, or as many as half a second has
-	costLeast  = 20      // requests, even if they are large
-	costBatch  = 64      // largest batch of the device
+	costEvery       = 200 * time.Microsecond
+	costValues      = 1 << 27 // input values a second, at most
+	costWarmup      = 100     // requests that are not counted; a fifth of all if these are fewer
+	costCount       = 2000    // requests, or as many as half a second has
+	costMinRequests = 20      // requests, even if they are large
+	costBatch       = 64      // largest batch of the device
 )
 
 // measureRequests adds to a profile the times that requests take besides their runs: through a client, HTTP on
@@ -57,14 +57,14 @@ func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Pr
 	if len(models) == 0 {
 		return profile, nil
 	}
-	took, err := requestTimes(ctx, models)
+	times, err := requestTimes(ctx, models)
 	if err != nil {
 		return profile, fmt.Errorf("measuring what requests take beside their runs: %w", err)
 	}
-	return profiler.Update(o.out, profile, func(p *formats.Profile) error {
+	return profiler.Update(o.outPath, profile, func(p *formats.Profile) error {
 		for i, m := range models {
 			if k := slices.IndexFunc(p.Models, func(x formats.ProfileModel) bool { return x.Model == m.Model }); k >= 0 {
-				p.Models[k].RequestUS, p.Models[k].DispatchUS, p.Models[k].RequestCPUUS = took[i].beside, took[i].dispatch, took[i].cost
+				p.Models[k].RequestUS, p.Models[k].DispatchUS, p.Models[k].RequestCPUUS = times[i].overhead, times[i].dispatch, times[i].cost
 			}
 		}
 		p.FrontEnd = &formats.FrontEnd{Cores: runtime.GOMAXPROCS(0)}
@@ -74,7 +74,7 @@ func measureRequests(ctx context.Context, o *profileOptions, profile *formats.Pr
 
 // requestTime holds the times that a request for a model takes besides its run: outside the device, on the device
 // (with pauses between requests), and of the CPUs of client and front end.
-type requestTime struct{ beside, dispatch, cost document.Micros }
+type requestTime struct{ overhead, dispatch, cost document.Micros }
 
 // requestTimes serves models on a device that computes nothing. It sends requests evenly to measure median times,
 // and then faster to measure CPU time.
@@ -96,33 +96,33 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 	defer stop()
 
 	// Serve the plan in this process, and record the runs.
-	ready, ended := make(chan executor.Addresses, 1), make(chan error, 1)
+	started, finished := make(chan executor.Addresses, 1), make(chan error, 1)
 	record := filepath.Join(dir, "service.json")
 	go func() {
 		_, err := executor.Serve(ctx, executor.ServeOptions{
 			Options: executor.Options{CoreOptions: executor.CoreOptions{Engine: "replay", Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, WorkerOptions: executor.WorkerOptions{ShareCPUs: true}},
-			Plan:    plan, HTTP: "127.0.0.1:0", GRPC: executor.Off, Metrics: executor.Off, OIP: oip.Options{MaxBodyBytes: 1 << 30}, Record: record,
-			Ready: func(a executor.Addresses) { ready <- a },
+			Plan:    plan, HTTP: "127.0.0.1:0", GRPC: executor.AddressOff, Metrics: executor.AddressOff, OIP: oip.Options{MaxBodyBytes: 1 << 30}, Record: record,
+			OnReady: func(a executor.Addresses) { started <- a },
 		})
-		ended <- err
+		finished <- err
 	}()
-	var at executor.Addresses
+	var addresses executor.Addresses
 	select {
-	case at = <-ready:
-	case err := <-ended:
+	case addresses = <-started:
+	case err := <-finished:
 		return nil, err
 	}
-	url := "http://" + at.HTTP
+	url := "http://" + addresses.HTTP
 
 	// Measure latencies with even arrivals, and then CPU times.
-	took, err := drive(ctx, url, models)
+	latencies, err := sendEvenly(ctx, url, models)
 	for i := 0; err == nil && i < len(models); i++ {
-		var spent time.Duration
-		spent, err = requestCost(ctx, url, &models[i])
-		out = append(out, requestTime{cost: document.Micros(spent)})
+		var cpuTime time.Duration
+		cpuTime, err = requestCost(ctx, url, &models[i])
+		out = append(out, requestTime{cost: document.Micros(cpuTime)})
 	}
 	stop()
-	if err = errors.Join(err, <-ended); err != nil {
+	if err = errors.Join(err, <-finished); err != nil {
 		return nil, err
 	}
 
@@ -134,11 +134,11 @@ func requestTimes(ctx context.Context, models []formats.ProfileModel) (out []req
 	for i := range models {
 		runs := service.Runs[i][0]
 		runs = runs[:min(len(runs), requestsWarmup+requestsCount)] // the runs of even arrivals, which came first
-		if len(took[i]) == 0 || len(runs) == 0 {
+		if len(latencies[i]) == 0 || len(runs) == 0 {
 			return nil, fmt.Errorf("%s: no request was answered", models[i].Model)
 		}
 		run := medianOf(runs)
-		out[i].beside, out[i].dispatch = max(0, document.Micros(medianOf(took[i])-run)), max(0, document.Micros(run-emptyRun))
+		out[i].overhead, out[i].dispatch = max(0, document.Micros(medianOf(latencies[i])-run)), max(0, document.Micros(run-emptyRun))
 	}
 	return out, nil
 }
@@ -148,11 +148,11 @@ func medianOf(list []time.Duration) time.Duration {
 }
 
 // sendEvenly sends requests for the models in turn and returns their latencies by model.
-func drive(ctx context.Context, url string, models []formats.ProfileModel) ([][]time.Duration, error) {
-	took := make([][]time.Duration, len(models))
-	cfg := load.Config{URL: url, Warmup: time.Duration(requestsWarmup*len(models)) * requestEvery, Ended: func(o load.Outcome) {
+func sendEvenly(ctx context.Context, url string, models []formats.ProfileModel) ([][]time.Duration, error) {
+	latencies := make([][]time.Duration, len(models))
+	cfg := load.Config{URL: url, Warmup: time.Duration(requestsWarmup*len(models)) * requestEvery, OnOutcome: func(o load.Outcome) {
 		if o.Reason == "" {
-			took[o.Model] = append(took[o.Model], o.Latency)
+			latencies[o.Model] = append(latencies[o.Model], o.Latency)
 		}
 	}}
 	var list []arrivals.Request
@@ -160,10 +160,10 @@ func drive(ctx context.Context, url string, models []formats.ProfileModel) ([][]
 		cfg.Models = append(cfg.Models, load.Model{Name: m.Model, SLO: requestSLO})
 	}
 	for i := range (requestsWarmup + requestsCount) * len(models) {
-		list = append(list, arrivals.Request{At: time.Duration(i) * requestEvery, Model: int32(i % len(models))})
+		list = append(list, arrivals.Request{ArrivedAt: time.Duration(i) * requestEvery, Model: int32(i % len(models))})
 	}
 	_, err := load.Run(ctx, cfg, arrivals.Slice(list))
-	return took, err
+	return latencies, err
 }
 
 // requestCost sends many requests for a model. It returns the CPU time per request of this process, which is
@@ -178,33 +178,33 @@ func requestCost(ctx context.Context, url string, m *formats.ProfileModel) (time
 		}
 		values += size
 	}
-	every := max(costEvery, time.Duration(values/costValues*float64(time.Second)))
-	count := max(costLeast, min(costCount, int(time.Second/2/every)))
+	gap := max(costEvery, time.Duration(values/costValues*float64(time.Second)))
+	count := max(costMinRequests, min(costCount, int(time.Second/2/gap)))
 	warmup := min(costWarmup, count/5)
 
 	// Note the process's CPU time at the end of the warm-up and at the last answer.
-	ended := 0
-	var first, last time.Duration // CPU time used up to these answers
-	cfg := load.Config{URL: url, Models: []load.Model{{Name: m.Model, SLO: requestSLO}}, Ended: func(o load.Outcome) {
+	answered := 0
+	var cpuAtWarmup, cpuAtLast time.Duration // CPU time used up to these answers
+	cfg := load.Config{URL: url, Models: []load.Model{{Name: m.Model, SLO: requestSLO}}, OnOutcome: func(o load.Outcome) {
 		if o.Reason != "" {
 			return
 		}
-		last = cputime.Used()
-		if ended++; ended == warmup {
-			first = last
+		cpuAtLast = cputime.Used()
+		if answered++; answered == warmup {
+			cpuAtWarmup = cpuAtLast
 		}
 	}}
 	var list []arrivals.Request
 	for i := range count {
-		list = append(list, arrivals.Request{At: time.Duration(i) * every})
+		list = append(list, arrivals.Request{ArrivedAt: time.Duration(i) * gap})
 	}
 	if _, err := load.Run(ctx, cfg, arrivals.Slice(list)); err != nil {
 		return 0, err
 	}
-	if ended <= max(warmup, count/2) {
-		return 0, fmt.Errorf("%s: %d of %d requests were answered", m.Model, ended, count)
+	if answered <= max(warmup, count/2) {
+		return 0, fmt.Errorf("%s: %d of %d requests were answered", m.Model, answered, count)
 	}
-	return (last - first) / time.Duration(ended-warmup), nil
+	return (cpuAtLast - cpuAtWarmup) / time.Duration(answered-warmup), nil
 }
 
 // emptyPlan returns a plan with all models, whole and with runs of no length, on one device that they share in
@@ -215,7 +215,7 @@ func emptyPlan(ctx context.Context, models []formats.ProfileModel) (*formats.Pla
 	for _, m := range models {
 		empty := formats.ProfileModel{Model: m.Model, Inputs: m.Inputs, Outputs: m.Outputs, Blocks: []formats.Block{{Name: "all"}}}
 		for batch := 1; batch <= costBatch; batch *= 2 {
-			empty.Measurements = append(empty.Measurements, formats.Measurement{Device: kind, Share: 1, Batch: batch, Whole: &run, Blocks: []formats.Latency{run}})
+			empty.Measurements = append(empty.Measurements, formats.Measurement{Device: kind, Share: 1, Batch: batch, WholeModel: &run, Blocks: []formats.Latency{run}})
 		}
 		profile.Models = append(profile.Models, empty)
 	}

@@ -12,7 +12,7 @@ import (
 	"inferplan/executor/durable/bolt"
 )
 
-func newRescueCommand(g *globals) *cobra.Command {
+func newRescueCommand(g *globalFlags) *cobra.Command {
 	var out, key string
 	cmd := &cobra.Command{
 		Use:   "rescue FILE -o FILE",
@@ -36,11 +36,11 @@ Exit code 0: all could be read; 1: part of the file is lost, the rest is copied;
 	return cmd
 }
 
-func runRescue(p *printer, from, to, key string) error {
+func runRescue(p *printer, source, to, key string) error {
 	if to == "" {
 		return usageErrorf("-o: expected the file to write")
 	}
-	if _, err := os.Stat(from); err != nil {
+	if _, err := os.Stat(source); err != nil {
 		return withCode(exitUsage, err)
 	}
 
@@ -57,7 +57,7 @@ func runRescue(p *printer, from, to, key string) error {
 	}
 
 	// Copy what can be read, and print how much that is.
-	r, err := bolt.Rescue(from, to, bolt.Options{Sealer: sealer, Log: p.logger()})
+	r, err := bolt.Rescue(source, to, bolt.Options{Sealer: sealer, Log: p.logger()})
 	switch {
 	case errors.Is(err, bolt.ErrDamaged):
 		return withCode(exitEnvironment, err)
@@ -65,12 +65,12 @@ func runRescue(p *printer, from, to, key string) error {
 		return writeError(err)
 	}
 	if p.json {
-		err = p.document(r)
+		err = p.printJSON(r)
 	} else {
 		_, err = fmt.Fprintf(p.out, "%d requests, %d of them open, and %d pieces of files and batches\n", r.Records, r.Open, r.Values)
 	}
 	if err == nil && r.Partial {
-		p.note("part of %s could not be read and is not in %s", from, to)
+		p.printNote("part of %s could not be read and is not in %s", source, to)
 		return &exitError{code: exitGate}
 	}
 	return err

@@ -13,27 +13,27 @@ import (
 	"inferplan/formats/document"
 )
 
-// globals are the flags that every verb has.
-type globals struct {
+// globalFlags are the flags that every verb has.
+type globalFlags struct {
 	config string
 	json   bool
 	quiet  bool
 
 	maxDocument string
-	typed       typedFlags
+	typedFlags  typedFlags
 	unknown     []string // variables of the environment that nothing reads
 }
 
 // setDocumentLimit sets the largest size of documents.
-func (g *globals) limit() error {
-	most, err := document.ParseBytes(g.maxDocument)
+func (g *globalFlags) setDocumentLimit() error {
+	maxSize, err := document.ParseBytes(g.maxDocument)
 	if err != nil {
 		return usageErrorf("--max-document: %w", err)
 	}
-	if most < 1 || most > maxMaxDocument {
-		return usageErrorf("--max-document: found %s, expected 1 byte to %s", most, document.Bytes(maxMaxDocument))
+	if maxSize < 1 || maxSize > maxMaxDocument {
+		return usageErrorf("--max-document: found %s, expected 1 byte to %s", maxSize, document.Bytes(maxMaxDocument))
 	}
-	document.SetMaxDocument(int64(most))
+	document.SetMaxDocument(int64(maxSize))
 	return nil
 }
 
@@ -41,10 +41,10 @@ func (g *globals) limit() error {
 const maxMaxDocument = 1 << 30
 
 // executeCommand runs one command line and returns its exit code.
-func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func executeCommand(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
-	out := &witness{w: stdout}
+	out := &checkedWriter{w: stdout}
 	root.SetOut(out)
 	root.SetErr(stderr)
 	addCompletion(root)
@@ -57,8 +57,8 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	// Errors of cobra itself (an unknown verb or flag, a wrong number of arguments, a missing required flag) occur
 	// before any RunE, and are bad usage.
-	if _, ours := errors.AsType[*exitError](err); !ours && root.Annotations[running] == "" {
-		err = usageErrorf("%w\n  usage: %s%s", err, cmd.UseLine(), misspelt(cmd, err))
+	if _, ours := errors.AsType[*exitError](err); !ours && root.Annotations[runningAnnotation] == "" {
+		err = usageErrorf("%w\n  usage: %s%s", err, cmd.UseLine(), spellingHint(cmd, err))
 	}
 	if msg := err.Error(); msg != "" {
 		fmt.Fprintln(stderr, "plan: "+msg)
@@ -68,12 +68,12 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // checkedWriter keeps the first error of writing to stdout. Tables and lines are printed without checks, and a
 // full disk must not end with exit code 0.
-type witness struct {
+type checkedWriter struct {
 	w   io.Writer
 	err error
 }
 
-func (w *witness) Write(p []byte) (int, error) {
+func (w *checkedWriter) Write(p []byte) (int, error) {
 	n, err := w.w.Write(p)
 	if w.err == nil {
 		w.err = err
@@ -82,17 +82,17 @@ func (w *witness) Write(p []byte) (int, error) {
 }
 
 // runningAnnotation is set on the root command as soon as a verb runs.
-const running = "running"
+const runningAnnotation = "running"
 
 // spellingHint returns a hint at the verb or flag that was probably meant.
-func misspelt(cmd *cobra.Command, err error) string {
+func spellingHint(cmd *cobra.Command, err error) string {
 	if name, ok := strings.CutPrefix(err.Error(), "unknown flag: --"); ok {
 		var names []string
 		visit := func(f *pflag.Flag) { names = append(names, f.Name) }
 		cmd.Flags().VisitAll(visit)
 		cmd.InheritedFlags().VisitAll(visit)
-		if near := document.Nearest(name, names); near != "" {
-			return "\n  hint: did you mean --" + near + "?"
+		if similar := document.Nearest(name, names); similar != "" {
+			return "\n  hint: did you mean --" + similar + "?"
 		}
 		return "\n  hint: " + cmd.CommandPath() + " --help lists the flags"
 	}
@@ -104,8 +104,8 @@ func misspelt(cmd *cobra.Command, err error) string {
 				names = append(names, c.Name())
 			}
 		}
-		if near := document.Nearest(name, names); near != "" {
-			return "\n  hint: did you mean " + cmd.CommandPath() + " " + near + "?"
+		if similar := document.Nearest(name, names); similar != "" {
+			return "\n  hint: did you mean " + cmd.CommandPath() + " " + similar + "?"
 		}
 		return "\n  hint: " + cmd.CommandPath() + " --help lists the verbs"
 	}
@@ -116,7 +116,7 @@ func misspelt(cmd *cobra.Command, err error) string {
 func init() { cobra.EnableCommandSorting = false }
 
 func newRootCommand() *cobra.Command {
-	g := &globals{}
+	g := &globalFlags{}
 	root := &cobra.Command{
 		Use:   "plan",
 		Short: "Plan, simulate and serve ML inference on the devices you really have",
@@ -147,9 +147,9 @@ Exit codes: 0 done; 1 a gate failed or diff found differences; 2 bad usage or in
 			}
 			p := newPrinter(cmd, g)
 			for _, line := range g.unknown {
-				p.note("warning: %s", line)
+				p.printNote("warning: %s", line)
 			}
-			return g.limit()
+			return g.setDocumentLimit()
 		},
 	}
 	pf := root.PersistentFlags()
@@ -211,7 +211,7 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 				err = fmt.Errorf("unknown command %q for %q", rest[0], c.CommandPath())
 			}
 			if err != nil {
-				return usageErrorf("%w%s", err, misspelt(c, err))
+				return usageErrorf("%w%s", err, spellingHint(c, err))
 			}
 			c.InitDefaultHelpFlag()
 			return c.Help()
@@ -223,7 +223,7 @@ func newHelpCommand(root *cobra.Command) *cobra.Command {
 func markRunning(root, cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(c *cobra.Command, args []string) error {
-			root.Annotations[running] = "yes"
+			root.Annotations[runningAnnotation] = "yes"
 			return run(c, args)
 		}
 	}
@@ -241,7 +241,7 @@ func noArguments(_ *cobra.Command, args []string) error {
 }
 
 // completeFlag lets the shell complete a flag's values.
-func complete(cmd *cobra.Command, flag string, values ...string) {
+func completeFlag(cmd *cobra.Command, flag string, values ...string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	if err != nil { // no such flag, or a second completion: this program is wrong
 		panic(err)

@@ -20,7 +20,7 @@ const toStdout = "-"
 
 // checkOutput returns an error, before any work is done, if the file that a flag names cannot be written. A
 // document of another kind is not replaced, because nobody means to replace a profile with a plan.
-func (p *printer) output(flag, path, kind string) error {
+func (p *printer) checkOutput(flag, path, kind string) error {
 	switch {
 	case path == "":
 		return nil
@@ -71,7 +71,7 @@ func kindAt(path string) string {
 }
 
 // saveDocument writes a document to a file completely or not at all, or to stdout.
-func (p *printer) save(path string, doc any, force bool) error {
+func (p *printer) saveDocument(path string, doc any, force bool) error {
 	if path == toStdout {
 		if err := document.Write(p.out, doc); err != nil {
 			return fmt.Errorf("writing to stdout: %w", err)
@@ -87,9 +87,9 @@ func (p *printer) save(path string, doc any, force bool) error {
 }
 
 // printWritten prints the files that a verb wrote, if it has nothing else to print.
-func (p *printer) wrote(paths []string) error {
+func (p *printer) printWritten(paths []string) error {
 	if p.json {
-		return p.document(map[string][]string{"wrote": paths})
+		return p.printJSON(map[string][]string{"wrote": paths})
 	}
 	for _, path := range paths {
 		fmt.Fprintln(p.out, "wrote", path)
@@ -100,8 +100,8 @@ func (p *printer) wrote(paths []string) error {
 // partFile is a file that has a temporary name until it is complete. A pipe or a terminal is written directly.
 type partFile struct {
 	*os.File
-	path  string
-	whole bool
+	path       string
+	isComplete bool
 }
 
 func createPart(path string) (*partFile, error) {
@@ -115,10 +115,10 @@ func createPart(path string) (*partFile, error) {
 
 // complete gives the file its name, unless writing it failed.
 func (f *partFile) complete(err error) error {
-	if f.whole {
+	if f.isComplete {
 		err = errors.Join(err, f.Chmod(0o644))
 	}
-	if err = errors.Join(err, f.Close()); err == nil && f.whole {
+	if err = errors.Join(err, f.Close()); err == nil && f.isComplete {
 		err = os.Rename(f.Name(), f.path)
 	}
 	return err
@@ -126,7 +126,7 @@ func (f *partFile) complete(err error) error {
 
 // remove deletes the file if it was not completed.
 func (f *partFile) remove() {
-	if f.whole {
+	if f.isComplete {
 		os.Remove(f.Name())
 	}
 }

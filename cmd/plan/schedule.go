@@ -17,7 +17,7 @@ import (
 )
 
 // arrivalOptions are the flags of simulate and load about arrivals.
-type schedule struct {
+type arrivalOptions struct {
 	load    float64
 	poisson float64
 	trace   string
@@ -28,7 +28,7 @@ type schedule struct {
 	seed    uint64
 }
 
-func (s *schedule) flags(f *pflag.FlagSet) {
+func (s *arrivalOptions) flags(f *pflag.FlagSet) {
 	f.Float64Var(&s.load, "load", 1, "factor of the rate that the plan promises each model")
 	f.Float64Var(&s.poisson, "poisson", 0, "Poisson arrivals at this rate, for --model or for every model; its classes share it as planned, or by --mix")
 	f.StringVar(&s.trace, "trace", "", "request trace (CSV, .gz) instead of a process")
@@ -40,13 +40,13 @@ func (s *schedule) flags(f *pflag.FlagSet) {
 }
 
 // isGiven reports whether any of the flags is not at its default.
-func (s *schedule) given() bool {
+func (s *arrivalOptions) isGiven() bool {
 	return s.load != 1 || s.poisson != 0 || s.trace != "" || s.gaps != "" || s.mix != ""
 }
 
 // chosenEntries returns which entries of the plan --model and --class select.
-func (s *schedule) chosen(plan *formats.Plan) ([]bool, error) {
-	served := plan.Served()
+func (s *arrivalOptions) chosenEntries(plan *formats.Plan) ([]bool, error) {
+	served := plan.ServedModels()
 	out := make([]bool, len(served))
 	var models, classes []string
 	for i := range served {
@@ -66,30 +66,30 @@ func (s *schedule) chosen(plan *formats.Plan) ([]bool, error) {
 	case slices.Contains(out, true):
 		return out, nil
 	case s.model != "" && !slices.Contains(models, s.model):
-		return nil, usageErrorf("--model %q: the plan has %s", s.model, list(models))
+		return nil, usageErrorf("--model %q: the plan has %s", s.model, joinList(models))
 	case len(classes) == 0:
 		return nil, usageErrorf("--class %q: the plan has no classes there", s.class)
 	}
-	return nil, usageErrorf("--class %q: the plan has %s", s.class, list(classes))
+	return nil, usageErrorf("--class %q: the plan has %s", s.class, joinList(classes))
 }
 
 // entryRates returns the requests per second of each model, and of each of its classes, at load 1.
-func (s *schedule) rates(plan *formats.Plan) ([]float64, error) {
-	chosen, err := s.chosen(plan)
+func (s *arrivalOptions) entryRates(plan *formats.Plan) ([]float64, error) {
+	chosen, err := s.chosenEntries(plan)
 	if err != nil {
 		return nil, err
 	}
-	if err := first(positive("load", s.load), number("poisson", s.poisson, 0, math.MaxFloat64)); err != nil {
+	if err := firstError(checkPositive("load", s.load), checkRange("poisson", s.poisson, 0, math.MaxFloat64)); err != nil {
 		return nil, err
 	}
-	served := plan.Served()
+	served := plan.ServedModels()
 	out := make([]float64, len(served))
 	for i := range served {
 		if chosen[i] {
 			out[i] = served[i].RPS
 		}
 	}
-	if err := s.divide(served, chosen, out); err != nil {
+	if err := s.divideRates(served, chosen, out); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -99,7 +99,7 @@ func (s *schedule) rates(plan *formats.Plan) ([]float64, error) {
 const maxRequests = 1e12
 
 // checkRequestCount refuses rates at which a run would never end.
-func (s *schedule) few(rates []float64, d time.Duration) error {
+func (s *arrivalOptions) checkRequestCount(rates []float64, d time.Duration) error {
 	sum := 0.0
 	for _, r := range rates {
 		sum += r * s.load
@@ -111,7 +111,7 @@ func (s *schedule) few(rates []float64, d time.Duration) error {
 }
 
 // divideRates gives each model the rate of --poisson, and divides its rate among its classes by --mix.
-func (s *schedule) divide(served []formats.Served, chosen []bool, rates []float64) error {
+func (s *arrivalOptions) divideRates(served []formats.Served, chosen []bool, rates []float64) error {
 	shares, err := parseMix(s.mix)
 	if err != nil {
 		return err
@@ -122,29 +122,29 @@ func (s *schedule) divide(served []formats.Served, chosen []bool, rates []float6
 	}
 
 	// For each model, divide its rate among its classes.
-	for first := range served {
-		of := entriesOf(served, chosen, first)
-		if len(of) == 0 || of[0] != first {
+	for entry := range served {
+		entries := entriesOf(served, chosen, entry)
+		if len(entries) == 0 || entries[0] != entry {
 			continue
 		}
-		total, mixed := 0.0, 0.0
-		for _, i := range of {
+		total, mixSum := 0.0, 0.0
+		for _, i := range entries {
 			total += rates[i]
-			mixed += shares[served[i].Class]
+			mixSum += shares[served[i].Class]
 			delete(unknown, served[i].Class)
 		}
-		for _, i := range of {
-			share := rates[i] / total
+		for _, i := range entries {
+			entryShare := rates[i] / total
 			switch {
-			case mixed > 0:
-				share = shares[served[i].Class] / mixed
-			case len(of) == 1 || total == 0:
-				share = 1 / float64(len(of))
+			case mixSum > 0:
+				entryShare = shares[served[i].Class] / mixSum
+			case len(entries) == 1 || total == 0:
+				entryShare = 1 / float64(len(entries))
 			}
 			if s.poisson > 0 {
-				rates[i] = s.poisson / s.load * share
-			} else if mixed > 0 {
-				rates[i] = total * share
+				rates[i] = s.poisson / s.load * entryShare
+			} else if mixSum > 0 {
+				rates[i] = total * entryShare
 			}
 		}
 	}
@@ -155,10 +155,10 @@ func (s *schedule) divide(served []formats.Served, chosen []bool, rates []float6
 }
 
 // entriesOf returns the chosen entries of the same model as an entry.
-func entriesOf(served []formats.Served, chosen []bool, of int) []int {
+func entriesOf(served []formats.Served, chosen []bool, entry int) []int {
 	var out []int
 	for i := range served {
-		if chosen[i] && served[i].Model == served[of].Model {
+		if chosen[i] && served[i].Model == served[entry].Model {
 			out = append(out, i)
 		}
 	}
@@ -175,7 +175,7 @@ func parseMix(text string) (map[string]float64, error) {
 	for part := range strings.SplitSeq(text, ",") {
 		class, number, ok := strings.Cut(strings.TrimSpace(part), "=")
 		share, err := strconv.ParseFloat(number, 64)
-		if _, twice := out[class]; !ok || err != nil || class == "" || twice || !(share >= 0 && share < 1e12) {
+		if _, isDuplicate := out[class]; !ok || err != nil || class == "" || isDuplicate || !(share >= 0 && share < 1e12) {
 			return nil, usageErrorf("--mix %q: expected CLASS=SHARE, each class once, such as interactive=0.8,batch=0.2; found %q", text, part)
 		}
 		out[class] = share
@@ -188,12 +188,12 @@ func parseMix(text string) (map[string]float64, error) {
 }
 
 // openRecorded opens recorded arrivals. It returns nil if a process draws them.
-func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
-	chosen, err := s.chosen(plan)
+func (s *arrivalOptions) openRecorded(plan *formats.Plan) (arrivals.Source, func(), error) {
+	chosen, err := s.chosenEntries(plan)
 	if err != nil {
 		return nil, nil, err
 	}
-	only := slices.Index(chosen, true)
+	onlyEntry := slices.Index(chosen, true)
 	trace := s.trace
 	if trace == "" && s.gaps == "" && plan.Arrivals != nil && plan.Arrivals.Trace != "" && s.poisson == 0 {
 		trace = plan.Arrivals.Trace
@@ -206,12 +206,12 @@ func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
 		return nil, nil, usageErrorf("--mix divides drawn arrivals; recorded ones name their class in the column class")
 	case s.gaps != "" && s.model == "" && len(chosen) > 1:
 		return nil, nil, usageErrorf("--arrivals-gaps-us: say whose arrivals with --model")
-	case s.gaps != "" && slices.Contains(chosen[only+1:], true):
+	case s.gaps != "" && slices.Contains(chosen[onlyEntry+1:], true):
 		return nil, nil, usageErrorf("--arrivals-gaps-us: %s has several classes; say whose arrivals with --class", s.model)
 	case s.gaps != "":
-		src, err = arrivals.OpenGaps(s.gaps, int32(only))
+		src, err = arrivals.OpenGaps(s.gaps, int32(onlyEntry))
 	case trace != "":
-		src, err = s.openTrace(trace, plan.Served(), chosen)
+		src, err = s.openTrace(trace, plan.ServedModels(), chosen)
 	default:
 		return nil, nil, nil
 	}
@@ -222,7 +222,7 @@ func (s *schedule) open(plan *formats.Plan) (arrivals.Source, func(), error) {
 }
 
 // openTrace opens a trace of the plan's models, without the requests that --model and --class exclude.
-func (s *schedule) openTrace(path string, served []formats.Served, chosen []bool) (arrivals.Source, error) {
+func (s *arrivalOptions) openTrace(path string, served []formats.Served, chosen []bool) (arrivals.Source, error) {
 	names, classes := make([]string, len(served)), make([]string, len(served))
 	for i := range served {
 		names[i], classes[i] = served[i].Model, served[i].Class
@@ -235,12 +235,12 @@ func (s *schedule) openTrace(path string, served []formats.Served, chosen []bool
 	if err != nil || !slices.Contains(chosen, false) {
 		return src, err
 	}
-	return arrivals.Only(src, chosen), nil
+	return arrivals.OnlyModels(src, chosen), nil
 }
 
 // drawArrivals draws arrivals for a real run, each model's in a stream of its own.
-func (s *schedule) process(plan *formats.Plan, rates []float64, d document.Duration) (arrivals.Source, error) {
-	served := plan.Served()
+func (s *arrivalOptions) drawArrivals(plan *formats.Plan, rates []float64, d document.Duration) (arrivals.Source, error) {
+	served := plan.ServedModels()
 	sources := make([]arrivals.Source, len(served))
 	for i := range served {
 		src, err := arrivals.Process(plan.Arrivals, seeded.New(s.seed, "arrivals/"+served[i].Key().String()), int32(i), rates[i]*s.load, d.D())

@@ -9,7 +9,7 @@ import (
 	"inferplan/formats"
 )
 
-func newSchemaCommand(g *globals) *cobra.Command {
+func newSchemaCommand(g *globalFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema KIND",
 		Short: "Print the JSON Schema of a document kind",
@@ -20,7 +20,7 @@ func newSchemaCommand(g *globals) *cobra.Command {
 		ValidArgs: formats.Kinds(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !slices.Contains(formats.Kinds(), args[0]) {
-				return usageErrorf("found the kind %q, expected %s%s", args[0], list(formats.Kinds()), meant(args[0], formats.Kinds()))
+				return usageErrorf("found the kind %q, expected %s%s", args[0], joinList(formats.Kinds()), suggestion(args[0], formats.Kinds()))
 			}
 			s, err := formats.Schema(args[0])
 			if err != nil {

@@ -52,7 +52,7 @@ type serveOptions struct {
 	executionOptions
 }
 
-func newServeCommand(g *globals) *cobra.Command {
+func newServeCommand(g *globalFlags) *cobra.Command {
 	o := &serveOptions{}
 	cmd := &cobra.Command{
 		Use:   "serve [plan.json]",
@@ -81,7 +81,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.metrics, "metrics", ":8002", "address of the metrics, or off")
 	f.StringVar(&o.models, "models", "models", "folder with the models, NAME.onnx")
 	f.StringVar(&o.engine, "engine", "onnx", "onnx or replay")
-	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.Help()+"; default the plan's)")
+	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.NamesByKind()+"; default the plan's)")
 	f.StringVar(&o.record, "record", "", "write the actual service times at the end, for 'plan simulate --service'")
 	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy")
 	f.StringVarP(&o.out, "output", "o", "", "report to write at the end")
@@ -97,7 +97,7 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.StringVar(&o.keys, "keys", "", "file with the keys of clients, one a line: TOKEN [name=NAME] [class=CLASS] [rps=N] [burst=N] [open=N]; beside --token-file, or instead")
 	f.StringArrayVar(&o.places, "place", nil, "KIND=CPUS[/CPUS_PER_DEVICE]: CPUs of the devices of a kind, such as cpu-a=0-3 (repeatable)")
 	f.StringArrayVar(&o.remote, "remote", nil, "KIND=N: the plan's last N devices of a kind are those of other hosts (repeatable)")
-	f.StringVar(&o.join, "join-listen", executor.Off, "address at which workers of other hosts join, such as 0.0.0.0:8003")
+	f.StringVar(&o.join, "join-listen", executor.AddressOff, "address at which workers of other hosts join, such as 0.0.0.0:8003")
 	f.StringVar(&o.joinToken, "join-token", "", "file with the token that such workers must know, made where there is none")
 	f.StringVar(&o.joinCert, "join-cert", "", "file with a certificate and key for --join-listen alone, made where there is none; workers trust it by the pin that is printed")
 	f.DurationVar(&o.joinSilence, "join-silence", worker.DefaultSilence, "how long another host may be silent before it counts as lost")
@@ -107,18 +107,18 @@ again and switches. --engine replay serves a plan without its models: runs last 
 	f.DurationVar(&o.drain, "drain", 30*time.Second, "how long accepted requests may take at the end")
 	o.text.flags(f)
 	o.executionOptions.flags(f, "as the plan's numbers were measured")
-	tellKinds(cmd)
+	annotateKinds(cmd)
 	completeExecution(cmd)
-	complete(cmd, "engine", "onnx", "replay")
-	complete(cmd, "log-format", "text", "json")
-	complete(cmd, "policy", policies.Names()...)
+	completeFlag(cmd, "engine", "onnx", "replay")
+	completeFlag(cmd, "log-format", "text", "json")
+	completeFlag(cmd, "policy", policies.Names()...)
 	return cmd
 }
 
 // memoryLimits parses --max-body and --memory-limit. It returns the largest body, the memory for requests, and the
 // memory for tensors that wait between modules. It also sets the limit of Go's collector, from the memory for
 // requests.
-func (o *serveOptions) limits() (body, requests, store document.Bytes, err error) {
+func (o *serveOptions) memoryLimits() (body, requests, store document.Bytes, err error) {
 	if body, err = document.ParseBytes(o.maxBody); err != nil {
 		return 0, 0, 0, usageErrorf("--max-body: %w", err)
 	}
@@ -128,8 +128,8 @@ func (o *serveOptions) limits() (body, requests, store document.Bytes, err error
 		if err != nil {
 			return 0, 0, 0, usageErrorf("--memory-limit: %w", err)
 		}
-		if memory < leastMemory {
-			return 0, 0, 0, usageErrorf("--memory-limit: found %s, expected %s or more", memory, document.Bytes(leastMemory))
+		if memory < minMemory {
+			return 0, 0, 0, usageErrorf("--memory-limit: found %s, expected %s or more", memory, document.Bytes(minMemory))
 		}
 		if int64(body) > int64(memory)/4 {
 			return 0, 0, 0, usageErrorf("--max-body: found %s, expected at most a quarter of --memory-limit, %s", body, memory/4)
@@ -146,19 +146,19 @@ func (o *serveOptions) limits() (body, requests, store document.Bytes, err error
 // many bytes.
 func collectAt(bytes int64) {
 	if os.Getenv("GOMEMLIMIT") == "" {
-		debug.SetMemoryLimit(bytes + besideRequests)
+		debug.SetMemoryLimit(bytes + baseMemory)
 	}
 }
 
 func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (err error) {
-	body, requests, store, err := o.limits()
+	body, requests, store, err := o.memoryLimits()
 	if err != nil {
 		return err
 	}
-	if err := o.bounds(int64(body)); err != nil {
+	if err := o.checkFlags(int64(body)); err != nil {
 		return err
 	}
-	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("record", o.record, "record"), p.output("event-log", o.eventLog, "log")); err != nil {
+	if err := errors.Join(p.checkOutput("output", o.out, formats.KindReport), p.checkOutput("record", o.record, "record"), p.checkOutput("event-log", o.eventLog, "log")); err != nil {
 		return err
 	}
 
@@ -171,7 +171,7 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return usageErrorf("%w", err)
 	}
-	execute, err := o.forServe(p.note)
+	execute, err := o.forServe(p.printNote)
 	if err != nil {
 		return err
 	}
@@ -183,46 +183,46 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	if err := p.acts(plan.Kind); err != nil {
+	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return err
 	}
-	keys, err := o.keyring(plan)
+	keys, err := o.clientKeys(plan)
 	if err != nil {
 		return err
 	}
-	if o.joinCert != "" && o.join == executor.Off {
+	if o.joinCert != "" && o.join == executor.AddressOff {
 		return usageErrorf("--join-cert %s: expected --join-listen, too: it is for the workers of other hosts", o.joinCert)
 	}
-	joinToken, err := o.sharedToken(p)
+	joinToken, err := o.readJoinToken(p)
 	if err != nil {
 		return err
 	}
 	log := p.logAs(o.logFormat)
 
 	// Collect the options of the server.
-	so := executor.ServeOptions{
+	options := executor.ServeOptions{
 		Options: executor.Options{
 			CoreOptions:   executor.CoreOptions{Engine: o.engine, ModelsDir: o.models, Policy: o.policy, MaxQueue: o.maxQueue, Log: log},
-			WorkerOptions: executor.WorkerOptions{ShareCPUs: o.shareCPUs, Places: places, Remote: remote, Execute: execute, CacheBytes: cache},
-			TaskOptions:   executor.TaskOptions{StoreBytes: int64(store), Keeps: func(n int64) { collectAt(int64(requests) + n) }},
+			WorkerOptions: executor.WorkerOptions{ShareCPUs: o.shareCPUs, CPUPlaces: places, Remote: remote, OverrideExecution: execute, CacheBytes: cache},
+			TaskOptions:   executor.TaskOptions{StoreBytes: int64(store), OnStart: func(n int64) { collectAt(int64(requests) + n) }},
 		},
 		Join: o.join, JoinToken: joinToken, JoinSilence: o.joinSilence, JoinCert: o.joinCert,
-		Joinable: func(a executor.Addresses) { p.note("%s", o.howToJoin(a)) },
-		Plan:     path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
+		OnJoinable: func(a executor.Addresses) { p.printNote("%s", o.howToJoin(a)) },
+		Plan:       path, HTTP: o.http, GRPC: o.grpc, Metrics: o.metrics, TLSCert: o.tlsCert, TLSKey: o.tlsKey,
 		Door:         httplimit.Door{Keys: keys, Hosts: o.hosts, Budget: httplimit.NewBudget(int64(requests), log)},
 		OIP:          oip.Options{Version: kind.Version, MaxBodyBytes: int64(body)},
 		DrainTimeout: o.drain, DrainDelay: o.drainDelay, Record: o.record,
-		Ready: func(a executor.Addresses) {
-			p.note("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.Off), cmp.Or(a.GRPC, executor.Off), cmp.Or(a.Metrics, executor.Off))
+		OnReady: func(a executor.Addresses) {
+			p.printNote("serving %s: HTTP %s, gRPC %s, metrics %s; SIGTERM drains", path, cmp.Or(a.HTTP, executor.AddressOff), cmp.Or(a.GRPC, executor.AddressOff), cmp.Or(a.Metrics, executor.AddressOff))
 		},
 	}
 	if o.accessLog {
-		so.Door.Access = log
+		options.Door.Access = log
 	}
 	if o.maxBodyGiven {
-		so.Queue.Front.MaxBodyBytes = int64(body)
+		options.Queue.Front.MaxBodyBytes = int64(body)
 	}
-	if err := o.text.apply(&so); err != nil {
+	if err := o.text.setServeOptions(&options); err != nil {
 		return err
 	}
 	if o.eventLog != "" {
@@ -231,12 +231,12 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 			return withCode(exitUsage, fmt.Errorf("event log: %w", err))
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
-		so.EventLog = f
+		options.EventLog = f
 	}
 
 	// Serve until the end, and report.
 	endsWellOnInterrupt(ctx)
-	rep, err := executor.Serve(ctx, so)
+	rep, err := executor.Serve(ctx, options)
 	if errors.Is(err, executor.ErrPlan) || errors.Is(err, executor.ErrModelHash) {
 		err = withCode(exitUsage, err)
 	}
@@ -245,16 +245,16 @@ func runServe(ctx context.Context, p *printer, o *serveOptions, path string) (er
 		return err
 	}
 	if o.out != "" {
-		err = errors.Join(err, p.save(o.out, rep, true))
+		err = errors.Join(err, p.saveDocument(o.out, rep, true))
 	}
 	if p.json {
-		return errors.Join(err, p.document(rep))
+		return errors.Join(err, p.printJSON(rep))
 	}
 	return errors.Join(err, printReport(p, rep))
 }
 
 // clientKeys returns the keys that clients of a plan may send, or nil if no key is required.
-func (o *serveOptions) keyring(plan *formats.Plan) (*httplimit.Keyring, error) {
+func (o *serveOptions) clientKeys(plan *formats.Plan) (*httplimit.Keyring, error) {
 	token, err := readToken(o.token)
 	if err != nil {
 		return nil, err
@@ -271,18 +271,18 @@ func (o *serveOptions) keyring(plan *formats.Plan) (*httplimit.Keyring, error) {
 		if err != nil {
 			return nil, withCode(exitUsage, fmt.Errorf("--keys: %w", err))
 		}
-		more, err := httplimit.ParseKeys(data)
+		fileKeys, err := httplimit.ParseKeys(data)
 		if err != nil {
 			return nil, usageErrorf("%s: %w", o.keys, err)
 		}
-		keys = append(keys, more...)
+		keys = append(keys, fileKeys...)
 	}
 	ring, err := httplimit.NewKeyring(keys...)
 	if err != nil {
 		return nil, usageErrorf("--token-file, --keys: %w", err)
 	}
 	for _, c := range ring.Classes() {
-		if !slices.ContainsFunc(plan.Served(), func(m formats.Served) bool { return m.Class == c }) {
+		if !slices.ContainsFunc(plan.ServedModels(), func(m formats.Served) bool { return m.Class == c }) {
 			return nil, usageErrorf("--keys: found class=%s, which no model of the plan has", c)
 		}
 	}
@@ -290,19 +290,19 @@ func (o *serveOptions) keyring(plan *formats.Plan) (*httplimit.Keyring, error) {
 }
 
 // readJoinToken returns the token that workers of other hosts must know, or nil if none may join.
-func (o *serveOptions) sharedToken(p *printer) ([]byte, error) {
-	if o.join == executor.Off {
+func (o *serveOptions) readJoinToken(p *printer) ([]byte, error) {
+	if o.join == executor.AddressOff {
 		return nil, nil
 	}
 	if o.joinToken == "" {
 		return nil, usageErrorf("--join-listen needs --join-token FILE: workers of other hosts run models and see requests")
 	}
-	token, made, err := worker.Token(o.joinToken)
+	token, created, err := worker.Token(o.joinToken)
 	if err != nil {
 		return nil, withCode(exitUsage, err)
 	}
-	if made {
-		p.note("made %s: the other hosts need a copy", o.joinToken)
+	if created {
+		p.printNote("made %s: the other hosts need a copy", o.joinToken)
 	}
 	return token, nil
 }
@@ -343,18 +343,18 @@ func (p *printer) logAs(format string) *slog.Logger {
 
 // baseMemory is the memory of the front end besides that for requests, as Go's collector counts it: its own state,
 // and bodies that are not used any more.
-const besideRequests = 80 << 20
+const baseMemory = 80 << 20
 
 // minMemory is the smallest memory with which the front end works.
-const leastMemory = 256 << 20
+const minMemory = 256 << 20
 
 // checkFlags checks flags before any file is read.
-func (o *serveOptions) bounds(body int64) error {
+func (o *serveOptions) checkFlags(body int64) error {
 	if body < 1 || body > math.MaxInt32 {
 		return usageErrorf("--max-body: found %s, expected 1 byte to 2GiB, less one", document.Bytes(body))
 	}
 	for _, a := range []struct{ flag, address string }{{"http", o.http}, {"grpc", o.grpc}, {"metrics", o.metrics}, {"join-listen", o.join}} {
-		if err := address(a.flag, a.address); err != nil {
+		if err := checkAddress(a.flag, a.address); err != nil {
 			return err
 		}
 	}
@@ -369,12 +369,12 @@ func (o *serveOptions) bounds(body int64) error {
 			return usageErrorf("--tls-key: %w", err)
 		}
 	}
-	return first(oneOf("engine", o.engine, "onnx", "replay"), oneOf("log-format", o.logFormat, "text", "json"), atLeast("drain-delay", o.drainDelay, 0), whole("max-queue", o.maxQueue, 0, 1<<30), longer("drain", o.drain), longer("join-silence", o.joinSilence))
+	return firstError(checkWord("engine", o.engine, "onnx", "replay"), checkWord("log-format", o.logFormat, "text", "json"), checkMinDuration("drain-delay", o.drainDelay, 0), checkWhole("max-queue", o.maxQueue, 0, 1<<30), checkPositiveDuration("drain", o.drain), checkPositiveDuration("join-silence", o.joinSilence))
 }
 
 // checkAddress refuses texts other than HOST:PORT before anything is started.
-func address(flag, address string) error {
-	if address == executor.Off {
+func checkAddress(flag, address string) error {
+	if address == executor.AddressOff {
 		return nil
 	}
 	_, port, err := net.SplitHostPort(address)
@@ -382,7 +382,7 @@ func address(flag, address string) error {
 		_, err = net.LookupPort("tcp", port)
 	}
 	if err != nil {
-		return usageErrorf("--%s: found %q, expected HOST:PORT, :PORT or %s", flag, address, executor.Off)
+		return usageErrorf("--%s: found %q, expected HOST:PORT, :PORT or %s", flag, address, executor.AddressOff)
 	}
 	return nil
 }

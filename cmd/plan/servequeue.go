@@ -34,7 +34,7 @@ func (o *serverOptions) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.serverKey, "server-key", "", "file with the bearer token that these servers ask for")
 }
 
-func (o *serverOptions) list() ([]executor.InstanceServer, error) {
+func (o *serverOptions) parseList() ([]executor.InstanceServer, error) {
 	key, err := readToken(o.serverKey)
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (o *serverOptions) list() ([]executor.InstanceServer, error) {
 }
 
 // readAdapters reads MODEL=BASE and MODEL=BASE,PATH.
-func (o *serverOptions) adapted() ([]executor.ModelAdapter, error) {
+func (o *serverOptions) readAdapters() ([]executor.ModelAdapter, error) {
 	var out []executor.ModelAdapter
 	for _, text := range o.adapters {
 		model, of, _ := strings.Cut(text, "=")
@@ -65,7 +65,7 @@ func (o *serverOptions) adapted() ([]executor.ModelAdapter, error) {
 
 // queueOptions are the flags about the storage of accepted requests.
 type queueOptions struct {
-	place    string
+	location string
 	replicas int
 	key      string
 	creds    string
@@ -73,7 +73,7 @@ type queueOptions struct {
 }
 
 func (o *queueOptions) flags(f *pflag.FlagSet, place string) {
-	f.StringVar(&o.place, "queue", place, "where accepted requests of language models are kept: a file, or nats://HOST:PORT[,…] for several machines")
+	f.StringVar(&o.location, "queue", place, "where accepted requests of language models are kept: a file, or nats://HOST:PORT[,…] for several machines")
 	f.IntVar(&o.replicas, "queue-replicas", 3, "on how many nodes of NATS each request is kept")
 	f.StringVar(&o.key, "queue-key", "", "file with the key that encrypts what is kept (openssl rand -hex 32)")
 	f.StringVar(&o.creds, "queue-creds", "", "file with the credentials for NATS")
@@ -81,13 +81,13 @@ func (o *queueOptions) flags(f *pflag.FlagSet, place string) {
 }
 
 // isShared reports whether several machines use the queue.
-func (o *queueOptions) shared() bool {
-	return strings.HasPrefix(o.place, "nats://") || strings.HasPrefix(o.place, "tls://")
+func (o *queueOptions) isShared() bool {
+	return strings.HasPrefix(o.location, "nats://") || strings.HasPrefix(o.location, "tls://")
 }
 
 // readKey reads the key of the queue, and checks the other flags.
-func (o *queueOptions) check() (*durable.Sealer, error) {
-	if err := first(whole("queue-replicas", o.replicas, 1, 5), longer("queue-silence", o.silence)); err != nil {
+func (o *queueOptions) readKey() (*durable.Sealer, error) {
+	if err := firstError(checkWhole("queue-replicas", o.replicas, 1, 5), checkPositiveDuration("queue-silence", o.silence)); err != nil {
 		return nil, err
 	}
 	if o.key == "" {
@@ -107,24 +107,24 @@ func (o *queueOptions) check() (*durable.Sealer, error) {
 // warnKeyless logs to which attacks a queue of several machines without a key is open.
 func (o *queueOptions) warnKeyless(log *slog.Logger) {
 	if o.key == "" {
-		log.Warn("whoever may write to the stream can stop an agent, and reads all requests: give all processes the same --queue-key", "queue", o.place)
+		log.Warn("whoever may write to the stream can stop an agent, and reads all requests: give all processes the same --queue-key", "queue", o.location)
 	}
 }
 
 // isLoopback reports whether an address to listen on can only be reached from this machine.
-func loopback(address string) bool {
+func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err != nil || host == "" || host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // openShared opens a queue of several machines.
-func (o *queueOptions) share(ctx context.Context, sealer *durable.Sealer, log *slog.Logger) (durable.Shared, error) {
+func (o *queueOptions) openShared(ctx context.Context, sealer *durable.Sealer, log *slog.Logger) (durable.Shared, error) {
 	opt := jetstream.Options{Replicas: o.replicas, AckWait: o.silence, Sealer: sealer, Log: log}
 	if o.creds != "" {
 		opt.Connect = append(opt.Connect, nats.UserCredentials(o.creds))
 	}
-	s, err := jetstream.Open(ctx, o.place, opt)
+	s, err := jetstream.Open(ctx, o.location, opt)
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -152,47 +152,47 @@ func (o *textOptions) flags(f *pflag.FlagSet) {
 }
 
 // setServeOptions sets the options of serve that concern language models.
-func (o *textOptions) apply(so *executor.ServeOptions) error {
+func (o *textOptions) setServeOptions(options *executor.ServeOptions) error {
 	// Read the servers, the adapters and the queue's key.
 	var err error
-	if so.Servers, err = o.list(); err != nil {
+	if options.Servers, err = o.parseList(); err != nil {
 		return err
 	}
-	if so.Adapters, err = o.adapted(); err != nil {
+	if options.Adapters, err = o.readAdapters(); err != nil {
 		return err
 	}
-	sealer, err := o.queue.check()
+	sealer, err := o.queue.readKey()
 	if err != nil {
 		return err
 	}
-	if err := longer("server-silence", o.silence); err != nil {
+	if err := checkPositiveDuration("server-silence", o.silence); err != nil {
 		return err
 	}
-	so.Silence = o.silence
+	options.SilenceTimeout = o.silence
 
 	// A shared queue leaves the servers to agents, and needs a key where others can reach it.
-	if o.queue.shared() {
+	if o.queue.isShared() {
 		switch text := "with --queue %s: its servers are attached by 'plan agent', each beside its own: give the flag there"; {
-		case len(so.Servers) > 0:
-			return usageErrorf("--server "+text, o.queue.place)
-		case len(so.Adapters) > 0:
-			return usageErrorf("--adapter "+text, o.queue.place)
+		case len(options.Servers) > 0:
+			return usageErrorf("--server "+text, o.queue.location)
+		case len(options.Adapters) > 0:
+			return usageErrorf("--adapter "+text, o.queue.location)
 		}
-		for _, listen := range [][2]string{{"http", so.HTTP}, {"metrics", so.Metrics}} {
-			if o.queue.key == "" && !o.keyless && !loopback(listen[1]) {
+		for _, listen := range [][2]string{{"http", options.HTTP}, {"metrics", options.Metrics}} {
+			if o.queue.key == "" && !o.keyless && !isLoopback(listen[1]) {
 				return usageErrorf("--%s %s: found no --queue-key, without which whoever may write to the stream can stop an agent, expected an address of loopback; give --queue-key FILE, or --queue-keyless if the network is closed", listen[0], listen[1])
 			}
 		}
-		o.queue.warnKeyless(so.Log)
-		so.Queue.Share = func(ctx context.Context) (durable.Shared, error) { return o.queue.share(ctx, sealer, so.Log) }
+		o.queue.warnKeyless(options.Log)
+		options.Queue.OpenShared = func(ctx context.Context) (durable.Shared, error) { return o.queue.openShared(ctx, sealer, options.Log) }
 		return nil
 	}
 
 	// Any other queue is a file of this process.
-	so.Queue.Open = func() (durable.Store, error) {
-		s, err := bolt.Open(o.queue.place, bolt.Options{Sealer: sealer, Log: so.Log})
+	options.Queue.Open = func() (durable.Store, error) {
+		s, err := bolt.Open(o.queue.location, bolt.Options{Sealer: sealer, Log: options.Log})
 		if errors.Is(err, bolt.ErrDamaged) {
-			return nil, withCode(exitEnvironment, fmt.Errorf("--queue: %w; read out what is left with plan rescue %[2]s -o left.db, or move it away and begin with none", err, o.queue.place))
+			return nil, withCode(exitEnvironment, fmt.Errorf("--queue: %w; read out what is left with plan rescue %[2]s -o left.db, or move it away and begin with none", err, o.queue.location))
 		}
 		if err != nil {
 			return nil, writeError(fmt.Errorf("--queue: %w", err))
@@ -205,18 +205,18 @@ func (o *textOptions) apply(so *executor.ServeOptions) error {
 // parseServers reads URL, N=URL and N/MODEL=URL.
 func parseServers(list []string, key string) ([]executor.InstanceServer, error) {
 	var out []executor.InstanceServer
-	next := 0
+	nextIndex := 0
 	for _, text := range list {
-		s := executor.InstanceServer{Instance: next, URL: text, Key: key}
-		if who, url, named := strings.Cut(text, "="); named && !strings.Contains(who, "://") {
-			number, model, _ := strings.Cut(who, "/")
+		s := executor.InstanceServer{Instance: nextIndex, URL: text, Key: key}
+		if instance, url, isNumbered := strings.Cut(text, "="); isNumbered && !strings.Contains(instance, "://") {
+			number, model, _ := strings.Cut(instance, "/")
 			n, err := strconv.Atoi(number)
 			if err != nil || n < 0 {
 				return nil, fmt.Errorf("--server %s: expected URL, N=URL or N/MODEL=URL, with the number N of an instance from 0", text)
 			}
 			s.Instance, s.Model, s.URL = n, model, url
 		} else {
-			next++
+			nextIndex++
 		}
 		if _, err := llm.New(s.URL); err != nil {
 			return nil, fmt.Errorf("--server %s: %w", text, err)

@@ -24,7 +24,7 @@ import (
 )
 
 type simulateOptions struct {
-	schedule
+	arrivalOptions
 	findMaxLoad      bool
 	upTo             float64
 	attainment       float64   // share in time that is required; 0 means by percentile
@@ -39,16 +39,16 @@ type simulateOptions struct {
 	seedGiven        bool
 	meetsAll         bool // the policy looks at all open requests when one arrives
 	window           time.Duration
-	runs             int
+	runCount         int
 	service          string
 	jitter           float64
 	chromeTrace      string
 	eventLog         string
 	verify           bool
-	out              string
+	outPath          string
 }
 
-func newSimulateCommand(g *globals) *cobra.Command {
+func newSimulateCommand(g *globalFlags) *cobra.Command {
 	o := &simulateOptions{}
 	cmd := &cobra.Command{
 		Use:   "simulate [plan.json]",
@@ -77,25 +77,25 @@ models are decided are not simulated. Attainment is taken to fall with load.`,
 		},
 	}
 	f := cmd.Flags()
-	o.schedule.flags(f)
+	o.arrivalOptions.flags(f)
 	f.BoolVar(&o.findMaxLoad, "find-max-load", false, "highest load of a 0.05 grid that attains what is asked, per model and overall")
-	f.Float64Var(&o.upTo, "up-to", sim.MostLoad, "highest load that --find-max-load looks at, from 0.05 to 5")
+	f.Float64Var(&o.upTo, "up-to", sim.MaxSearchLoad, "highest load that --find-max-load looks at, from 0.05 to 5")
 	f.StringVar(&o.loads, "loads", "", "several loads, as 0.5,0.8,1 or FROM:TO:STEP, for a curve of each model's attainment; the rest of the report is of the last")
 	f.Float64Var(&o.attainment, "attainment", 0, "share of requests in time that --find-max-load asks for; default: what the percentile of each model or class says, .99 for p99")
-	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.Help()+"; default the plan's)")
+	f.StringVar(&o.policy, "policy", "", "run-time policy, by the kind of the plan ("+policies.NamesByKind()+"; default the plan's)")
 	f.StringVar(&o.network, "network", "", "who shares links: nodes (the cluster's NICs) or stages (as the PPipe artifact assumes; default with --policy artifact)")
 	f.DurationVar(&o.duration, "duration", 30*time.Second, "virtual time of arrivals")
 	f.DurationVar(&o.warmup, "warmup", 0, "virtual time at the start that is not counted")
 	f.DurationVar(&o.window, "window", 0, "width of the report's time windows (default none)")
-	f.IntVar(&o.runs, "runs", 1, "replications, for intervals")
+	f.IntVar(&o.runCount, "runs", 1, "replications, for intervals")
 	f.StringVar(&o.service, "service", "", "service times recorded by 'plan serve --record'")
 	f.Float64Var(&o.jitter, "jitter", 0, "coefficient of variation of service times (lognormal)")
 	f.StringVar(&o.chromeTrace, "chrome-trace", "", "write a trace of every device, for Perfetto")
 	f.StringVar(&o.eventLog, "event-log", "", "write every event and action of the policy, for 'plan replay'")
 	f.BoolVar(&o.verify, "verify", false, "check the simulator's invariants while running")
-	f.StringVarP(&o.out, "output", "o", "", "report to write; - is stdout, instead of the tables")
-	complete(cmd, "policy", policies.Names()...)
-	complete(cmd, "network", networks()...)
+	f.StringVarP(&o.outPath, "output", "o", "", "report to write; - is stdout, instead of the tables")
+	completeFlag(cmd, "policy", policies.Names()...)
+	completeFlag(cmd, "network", networkNames()...)
 	return cmd
 }
 
@@ -103,17 +103,17 @@ models are decided are not simulated. Attainment is taken to fall with load.`,
 // run it writes nothing, because its figures would look like those of a shorter run.
 func runSimulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
 	err := simulate(ctx, p, o, path)
-	if _, told := errors.AsType[*exitError](err); !told && errors.Is(err, context.Canceled) {
+	if _, hasCode := errors.AsType[*exitError](err); !hasCode && errors.Is(err, context.Canceled) {
 		return &exitError{exitInterrupted, errors.New("interrupted before a first run was complete; nothing was written")}
 	}
 	return err
 }
 
 func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) error {
-	if err := errors.Join(p.output("output", o.out, formats.KindReport), p.output("chrome-trace", o.chromeTrace, "trace"), p.output("event-log", o.eventLog, "log")); err != nil {
+	if err := errors.Join(p.checkOutput("output", o.outPath, formats.KindReport), p.checkOutput("chrome-trace", o.chromeTrace, "trace"), p.checkOutput("event-log", o.eventLog, "log")); err != nil {
 		return err
 	}
-	if err := o.bounds(); err != nil {
+	if err := o.checkFlags(); err != nil {
 		return err
 	}
 
@@ -122,30 +122,30 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 	if err != nil {
 		return withCode(exitUsage, err)
 	}
-	if err := p.acts(plan.Kind); err != nil {
+	if err := p.checkTypedFlags(plan.Kind); err != nil {
 		return err
 	}
-	o.repeat(p, plan)
+	o.repeatStatedRuns(p, plan)
 	o.meetsAll = formats.MeetsAllOpen(plan)
-	sc, err := o.scenario(p, plan)
+	sc, err := o.newScenario(p, plan)
 	if err != nil {
 		return err
 	}
-	src, closeSource, err := o.open(plan)
+	src, closeSource, err := o.openRecorded(plan)
 	if err != nil {
 		return err
 	}
 	if src != nil {
 		defer closeSource()
 	}
-	if src, err = o.arrivals(p, sc, src); err != nil {
+	if src, err = o.prepareArrivals(p, sc, src); err != nil {
 		return err
 	}
 	endsWellOnInterrupt(ctx)
 
 	// Simulate, and complete the report.
 	began := time.Now()
-	rep, events, done, err := o.run(ctx, sc, src)
+	rep, events, completed, err := o.runSimulation(ctx, sc, src)
 	if err != nil {
 		return err
 	}
@@ -153,54 +153,54 @@ func simulate(ctx context.Context, p *printer, o *simulateOptions, path string) 
 		rep.EventsPerSecond = float64(events) / seconds
 	}
 	rep.Events = events
-	if cut, err := o.lengthen(ctx, p, sc, plan, rep); err != nil {
+	if interrupted, err := o.lengthen(ctx, p, sc, plan, rep); err != nil {
 		return err
-	} else if cut {
-		done = "all runs, without what longer runs would change"
+	} else if interrupted {
+		completed = "all runs, without what longer runs would change"
 	}
-	if rep.Plan, err = o.simulated(path); err != nil {
+	if rep.Plan, err = o.planInput(path); err != nil {
 		return err
 	}
 	if plan.Objective.Name == "throughput" && plan.Objective.Bound != nil && *plan.Objective.Bound > 0 {
 		rep.BoundShare = boundShare(plan, rep)
 	}
-	if err := o.show(p, rep); err != nil {
+	if err := o.showReport(p, rep); err != nil {
 		return err
 	}
 	if rep.Interrupted {
-		return &exitError{exitInterrupted, errors.New("interrupted; the report is of " + done)}
+		return &exitError{exitInterrupted, errors.New("interrupted; the report is of " + completed)}
 	}
 	return nil
 }
 
 // repeatStatedRuns sets duration, runs and seed to those that a plan of queues states, unless a flag sets them.
 // The simulation then reproduces the plan's figures.
-func (o *simulateOptions) repeat(p *printer, plan *formats.Plan) {
+func (o *simulateOptions) repeatStatedRuns(p *printer, plan *formats.Plan) {
 	runs := formats.StatedRuns(plan)
-	if runs == nil || o.given() || o.findMaxLoad || o.loads != "" || o.chromeTrace != "" || o.eventLog != "" {
+	if runs == nil || o.isGiven() || o.findMaxLoad || o.loads != "" || o.chromeTrace != "" || o.eventLog != "" {
 		return
 	}
 	if !o.durationGiven {
 		o.duration = runs.DurationUS.D()
 	}
 	if !o.runsGiven {
-		o.runs = runs.Runs
+		o.runCount = runs.Runs
 	}
 	if !o.seedGiven {
 		o.seed = runs.Seed
 	}
 	if !o.durationGiven || !o.runsGiven || !o.seedGiven {
-		p.assumed([]string{fmt.Sprintf("runs: %d of %v of arrivals, from seed %d, as those of the plan's figures", o.runs, o.duration, o.seed)})
+		p.printAssumptions([]string{fmt.Sprintf("runs: %d of %v of arrivals, from seed %d, as those of the plan's figures", o.runCount, o.duration, o.seed)})
 	}
 }
 
 // newScenario returns the scenario of the plan under the flags, without arrivals.
-func (o *simulateOptions) scenario(p *printer, plan *formats.Plan) (*sim.Scenario, error) {
+func (o *simulateOptions) newScenario(p *printer, plan *formats.Plan) (*sim.Scenario, error) {
 	spec := plan.Policy
 	if o.policy != "" {
 		spec = formats.PolicySpec{Name: o.policy}
 	}
-	network, assumed, err := o.links(spec.Name)
+	network, assumed, err := o.chooseNetwork(spec.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -208,68 +208,68 @@ func (o *simulateOptions) scenario(p *printer, plan *formats.Plan) (*sim.Scenari
 	if err != nil {
 		return nil, err
 	}
-	if !o.given() {
+	if !o.isGiven() {
 		assumed = append(assumed, fmt.Sprintf("load: %g of the planned rate", o.load))
 	}
 	if _, err := policies.New(spec, sc.Tables); err != nil {
 		return nil, withCode(exitUsage, err)
 	}
-	p.assumed(assumed)
+	p.printAssumptions(assumed)
 	sc.Policy = spec
-	o.shares = kind.Asked{Attainment: o.attainment}.Shares(plan)
+	o.shares = kind.TestSettings{Attainment: o.attainment}.Shares(plan)
 	sc.Load, sc.Duration, sc.Warmup, sc.Window, sc.Seed, sc.Verify = o.load, o.duration, o.warmup, o.window, o.seed, o.verify
-	if sc.Rates, err = o.rates(plan); err != nil {
+	if sc.Rates, err = o.entryRates(plan); err != nil {
 		return nil, err
 	}
-	return sc, o.services(sc, plan)
+	return sc, o.setServiceTimes(sc, plan)
 }
 
 // prepareArrivals checks a source of arrivals against the flags. A trace that is replayed unchanged is returned. A
 // trace that is stretched to several loads is stored in the scenario. Without a trace arrivals are drawn, and it
 // returns nil.
-func (o *simulateOptions) arrivals(p *printer, sc *sim.Scenario, src arrivals.Source) (arrivals.Source, error) {
+func (o *simulateOptions) prepareArrivals(p *printer, sc *sim.Scenario, src arrivals.Source) (arrivals.Source, error) {
 	if src != nil && !o.findMaxLoad && o.loads == "" {
-		if o.runs > 1 {
-			return nil, usageErrorf("a trace is replayed once, as it is: --runs %d do not go with a trace but at --loads or with --find-max-load", o.runs)
+		if o.runCount > 1 {
+			return nil, usageErrorf("a trace is replayed once, as it is: --runs %d do not go with a trace but at --loads or with --find-max-load", o.runCount)
 		}
 		return src, nil
 	}
 	if src != nil {
 		var err error
-		if sc.Recorded, err = sim.Record(src, len(sc.Tables.Models)); err != nil {
+		if sc.RecordedArrivals, err = sim.RecordArrivals(src, len(sc.Tables.Models)); err != nil {
 			return nil, withCode(exitUsage, err)
 		}
-		p.assumed([]string{"trace: each model's requests stretched to its rate, round and round; each run but the first starts anywhere in it"})
+		p.printAssumptions([]string{"trace: each model's requests stretched to its rate, round and round; each run but the first starts anywhere in it"})
 	}
-	if err := first(longer("duration", o.duration), o.few(sc.Rates, o.duration)); err != nil {
+	if err := firstError(checkPositiveDuration("duration", o.duration), o.checkRequestCount(sc.Rates, o.duration)); err != nil {
 		return nil, err
 	}
 	if o.warmup >= o.duration {
 		return nil, usageErrorf("--warmup: found %s, expected less than --duration %s: nothing would be counted", o.warmup, o.duration)
 	}
 	if !o.durationGiven {
-		p.assumed(o.shorten(sc))
+		p.printAssumptions(o.shortenDuration(sc))
 	}
 	return nil, nil
 }
 
 // maxDefaultRequests is the number of requests that are simulated by default, so that a simulation ends within seconds.
-const mostRequests = 5e6
+const maxDefaultRequests = 5e6
 
 // maxDefaultMeetings is the same limit in pairs of requests that are open at the same time, for policies that look
 // at all open requests when one arrives.
-const mostMeetings = 3e8
+const maxDefaultMeetings = 3e8
 
 // searchedLoads is about how many loads --find-max-load tries, whose mean is about 1.
 const searchedLoads = 8
 
 // shortenDuration shortens the default duration if more than maxDefaultRequests would arrive. It returns a line
 // that says so.
-func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
+func (o *simulateOptions) shortenDuration(sc *sim.Scenario) []string {
 	loads := o.load
 	if o.findMaxLoad {
 		loads = searchedLoads
-	} else if list, err := o.sweep(); o.loads != "" && err == nil {
+	} else if list, err := o.parseLoads(); o.loads != "" && err == nil {
 		loads = 0
 		for _, load := range list {
 			loads += load
@@ -287,10 +287,10 @@ func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
 	}
 
 	// Find the longest duration within the limits, in seconds.
-	runs := float64(max(1, o.runs))
-	seconds := mostRequests / (rate * loads * runs)
+	runs := float64(max(1, o.runCount))
+	seconds := maxDefaultRequests / (rate * loads * runs)
 	if o.meetsAll {
-		meetings := mostMeetings / (rate * rate * loads * runs) // bound of duration times SLO, in seconds squared
+		meetings := maxDefaultMeetings / (rate * rate * loads * runs) // bound of duration times SLO, in seconds squared
 		seconds = min(seconds, max(meetings/slo.Seconds(), min(slo.Seconds(), math.Sqrt(meetings))))
 	}
 	if !(seconds < (sc.Duration - sc.Warmup).Seconds()) {
@@ -305,7 +305,7 @@ func (o *simulateOptions) shorten(sc *sim.Scenario) []string {
 }
 
 // runSimulation simulates what the flags ask for. completed says what is complete if an interrupt ended it.
-func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrivals.Source) (rep *formats.Report, events int64, done string, err error) {
+func (o *simulateOptions) runSimulation(ctx context.Context, sc *sim.Scenario, src arrivals.Source) (rep *formats.Report, events int64, completed string, err error) {
 	switch {
 	case src != nil:
 		// Replay a trace.
@@ -314,28 +314,28 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 		}
 		cfg, err := sc.Replay(src)
 		if err == nil {
-			rep, events, err = o.one(ctx, cfg, src)
+			rep, events, err = o.runOnce(ctx, cfg, src)
 		}
 		return rep, events, "", err
 	case o.loads != "":
 		// Simulate a list of loads.
-		loads, err := o.sweep()
+		loads, err := o.parseLoads()
 		if err != nil {
 			return nil, 0, "", err
 		}
-		found, err := sim.Sweep(ctx, sc, loads, o.runs)
-		if found == nil {
+		sweep, err := sim.Sweep(ctx, sc, loads, o.runCount)
+		if sweep == nil {
 			return nil, 0, "", err
 		}
-		rep, events = found.SweepReport()
-		return rep, events, fmt.Sprintf("the first %d of %d loads", len(found.Points), len(loads)), nil
+		rep, events = sweep.SweepReport()
+		return rep, events, fmt.Sprintf("the first %d of %d loads", len(sweep.Points), len(loads)), nil
 	case o.findMaxLoad:
 		// Search for the highest load.
-		found, err := sim.FindMaxLoad(ctx, sc, o.shares, o.runs, o.upTo)
-		if found == nil {
+		search, err := sim.FindMaxLoad(ctx, sc, o.shares, o.runCount, o.upTo)
+		if search == nil {
 			return nil, 0, "", err
 		}
-		if rep, events = found.Report(); rep == nil {
+		if rep, events = search.Report(); rep == nil {
 			return nil, 0, "", fmt.Errorf("no load was simulated")
 		}
 		return rep, events, "the loads that were tried so far, and the highest load is not known", nil
@@ -346,20 +346,20 @@ func (o *simulateOptions) run(ctx context.Context, sc *sim.Scenario, src arrival
 	if res == nil {
 		return nil, 0, "", err
 	}
-	return res.Report, res.Events, fmt.Sprintf("the first %d of %d runs", res.Report.Runs, o.runs), nil
+	return res.Report, res.Events, fmt.Sprintf("the first %d of %d runs", res.Report.Runs, o.runCount), nil
 }
 
 // showReport writes and prints the report.
-func (o *simulateOptions) show(p *printer, rep *formats.Report) error {
-	if err := p.report(o.out, rep, rep.Warnings, rep); err != nil || p.json {
+func (o *simulateOptions) showReport(p *printer, rep *formats.Report) error {
+	if err := p.writeReport(o.outPath, rep, rep.Warnings, rep); err != nil || p.json {
 		return err
 	}
-	p.note("%d events, %.2f million per second", rep.Events, rep.EventsPerSecond/1e6)
+	p.printNote("%d events, %.2f million per second", rep.Events, rep.EventsPerSecond/1e6)
 	return nil
 }
 
 // planInput describes the plan for the report. It returns nil if the plan was read from a pipe.
-func (o *simulateOptions) simulated(path string) (*formats.Input, error) {
+func (o *simulateOptions) planInput(path string) (*formats.Input, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, nil
 	}
@@ -367,8 +367,8 @@ func (o *simulateOptions) simulated(path string) (*formats.Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.out != "" {
-		if path, err = relativeTo(filepath.Dir(o.out), path); err != nil {
+	if o.outPath != "" {
+		if path, err = relativeTo(filepath.Dir(o.outPath), path); err != nil {
 			return nil, err
 		}
 	}
@@ -377,37 +377,37 @@ func (o *simulateOptions) simulated(path string) (*formats.Input, error) {
 
 // chooseNetwork returns the network to simulate, and what was assumed about it. Without a flag, the dispatch of
 // the PPipe artifact is simulated on the artifact's network.
-func (o *simulateOptions) links(policyName string) (policy.Topology, []string, error) {
+func (o *simulateOptions) chooseNetwork(policyName string) (policy.Topology, []string, error) {
 	switch n := policy.Topology(o.network); {
 	case n == "" && policyName == artifact.Name:
 		return policy.TopologyStages, []string{"network: stages, as the PPipe artifact has it (--network nodes for shared NICs)"}, nil
 	case n == "":
 		return policy.TopologyNodes, nil, nil
 	default:
-		return n, nil, oneOf("network", o.network, networks()...)
+		return n, nil, checkWord("network", o.network, networkNames()...)
 	}
 }
 
-func networks() []string { return words(policy.Topologies()) }
+func networkNames() []string { return textsOf(policy.Topologies()) }
 
 // runOnce runs once, with the arrivals of a trace or, if src is nil, drawn ones.
-func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.Source) (*formats.Report, int64, error) {
-	var kept []*partFile
-	keep := func(path, what string) (*os.File, error) {
+func (o *simulateOptions) runOnce(ctx context.Context, cfg sim.Config, src arrivals.Source) (*formats.Report, int64, error) {
+	var parts []*partFile
+	createFile := func(path, content string) (*os.File, error) {
 		f, err := createPart(path)
 		if err != nil {
-			return nil, fmt.Errorf("writing the %s: %w", what, err)
+			return nil, fmt.Errorf("writing the %s: %w", content, err)
 		}
-		kept = append(kept, f)
+		parts = append(parts, f)
 		return f.File, nil
 	}
 	defer func() {
-		for _, f := range kept {
+		for _, f := range parts {
 			f.remove()
 		}
 	}()
 	if o.chromeTrace != "" {
-		trace, err := keep(o.chromeTrace, "device trace")
+		trace, err := createFile(o.chromeTrace, "device trace")
 		if err != nil {
 			return nil, 0, err
 		}
@@ -415,7 +415,7 @@ func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.
 	}
 	var rec *conform.Recorder
 	if o.eventLog != "" {
-		log, err := keep(o.eventLog, "event log")
+		log, err := createFile(o.eventLog, "event log")
 		if err != nil {
 			return nil, 0, err
 		}
@@ -428,7 +428,7 @@ func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.
 	if rec != nil {
 		err = errors.Join(err, rec.Close())
 	}
-	for _, f := range kept {
+	for _, f := range parts {
 		err = f.complete(err)
 	}
 	if err != nil {
@@ -444,13 +444,13 @@ func (o *simulateOptions) one(ctx context.Context, cfg sim.Config, src arrivals.
 
 func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim.Result, error) {
 	if o.chromeTrace == "" && o.eventLog == "" {
-		return sim.Replicate(ctx, sc, o.runs)
+		return sim.Replicate(ctx, sc, o.runCount)
 	}
 	cfg, err := sc.Config(0)
 	if err != nil {
 		return nil, err
 	}
-	rep, events, err := o.one(ctx, cfg, nil)
+	rep, events, err := o.runOnce(ctx, cfg, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -458,7 +458,7 @@ func (o *simulateOptions) replicate(ctx context.Context, sc *sim.Scenario) (*sim
 }
 
 // setServiceTimes sets how long runs take: as recorded, with jitter around the plan's times, or as planned.
-func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
+func (o *simulateOptions) setServiceTimes(sc *sim.Scenario, plan *formats.Plan) error {
 	switch {
 	case o.service != "" && o.jitter != 0:
 		return usageErrorf("--service and --jitter exclude each other")
@@ -467,18 +467,18 @@ func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 		if err != nil {
 			return withCode(exitUsage, err)
 		}
-		samples := sim.Samples{Runs: rec.Runs, Transfers: rec.Transfers, Starts: rec.Starts, Told: rec.Told, Loads: rec.Loads, LoadStarts: rec.LoadStarts}
-		if _, err := sim.Empirical(sc.Tables, samples, true, 0); err != nil {
+		samples := sim.Samples{Runs: rec.Runs, Transfers: rec.Transfers, Starts: rec.Starts, ReportDelays: rec.ReportDelays, Loads: rec.Loads, LoadStarts: rec.LoadStarts}
+		if _, err := sim.RecordedService(sc.Tables, samples, true, 0); err != nil {
 			return usageErrorf("%s: %w", o.service, err)
 		}
 		sc.Ingress, sc.Egress = rec.Ingress, rec.Egress
 		// One run takes the recorded times at their moments, so that with the same arrivals it repeats the
 		// recorded run. Several replications draw from the recorded times.
-		draw := o.runs > 1 || o.findMaxLoad
-		sc.Service = func(seed uint64) (sim.Service, error) { return sim.Empirical(sc.Tables, samples, draw, seed) }
+		draw := o.runCount > 1 || o.findMaxLoad
+		sc.Service = func(seed uint64) (sim.Service, error) { return sim.RecordedService(sc.Tables, samples, draw, seed) }
 	case o.jitter > 0:
 		sc.Service = func(seed uint64) (sim.Service, error) {
-			return sim.Jitter(sc.Tables, sim.Lognormal, o.jitter, seed), nil
+			return sim.JitterService(sc.Tables, sim.Lognormal, o.jitter, seed), nil
 		}
 	}
 	return nil
@@ -487,7 +487,7 @@ func (o *simulateOptions) services(sc *sim.Scenario, plan *formats.Plan) error {
 // boundShare returns the smallest goodput / weight of a model, divided by the plan's bound.
 func boundShare(plan *formats.Plan, rep *formats.Report) *float64 {
 	share := -1.0
-	for _, m := range plan.Served() {
+	for _, m := range plan.ServedModels() {
 		r := findModel(rep, m.Key())
 		if r == nil || m.Weight <= 0 {
 			return nil

@@ -17,15 +17,15 @@ const (
 )
 
 // checkFlags checks the numbers of flags before any file is read.
-func (o *simulateOptions) bounds() error {
+func (o *simulateOptions) checkFlags() error {
 	if o.window > 0 && (o.duration/o.window >= maxWindows || o.trace != "" && !o.durationGiven && o.window < time.Second) {
 		return usageErrorf("--window: found %s, expected at most %d windows of the run, and at least 1s with a --trace that is played to its end", o.window, maxWindows)
 	}
-	if !(o.upTo >= sim.LoadStep && o.upTo <= sim.MostLoad) {
-		return usageErrorf("--up-to: found %v, expected a load from %v to %v", o.upTo, sim.LoadStep, sim.MostLoad)
+	if !(o.upTo >= sim.LoadStep && o.upTo <= sim.MaxSearchLoad) {
+		return usageErrorf("--up-to: found %v, expected a load from %v to %v", o.upTo, sim.LoadStep, sim.MaxSearchLoad)
 	}
-	return first(o.alone(), atLeast("duration", o.duration, 0), atLeast("warmup", o.warmup, 0), atLeast("window", o.window, 0), whole("runs", o.runs, 1, maxRuns),
-		shareTyped("attainment", o.attainment, o.attainmentGiven), number("jitter", o.jitter, 0, maxJitter))
+	return firstError(o.checkSingleRun(), checkMinDuration("duration", o.duration, 0), checkMinDuration("warmup", o.warmup, 0), checkMinDuration("window", o.window, 0), checkWhole("runs", o.runCount, 1, maxRuns),
+		checkTypedShare("attainment", o.attainment, o.attainmentGiven), checkRange("jitter", o.jitter, 0, maxJitter))
 }
 
 // maxJitter is the largest coefficient of variation. Beyond it service times have nothing in common, and the
@@ -36,9 +36,9 @@ const maxJitter = 100
 const maxLoads = 1000
 
 // parseLoads reads --loads.
-func (o *simulateOptions) sweep() ([]float64, error) {
-	bad := func(found string) error {
-		return usageErrorf("--loads %s: found %s, expected loads above 0 such as 0.5,0.8,1 or FROM:TO:STEP such as 0.1:1.2:0.1, at most %d", o.loads, found, maxLoads)
+func (o *simulateOptions) parseLoads() ([]float64, error) {
+	bad := func(wrongPart string) error {
+		return usageErrorf("--loads %s: found %s, expected loads above 0 such as 0.5,0.8,1 or FROM:TO:STEP such as 0.1:1.2:0.1, at most %d", o.loads, wrongPart, maxLoads)
 	}
 	switch {
 	case o.findMaxLoad:
@@ -81,21 +81,21 @@ func (o *simulateOptions) sweep() ([]float64, error) {
 }
 
 // checkSingleRun refuses flags that show one run if there are several.
-func (o *simulateOptions) alone() error {
-	of := ""
+func (o *simulateOptions) checkSingleRun() error {
+	flag := ""
 	switch {
 	case o.loads != "":
-		of = "--loads " + o.loads
+		flag = "--loads " + o.loads
 	case o.findMaxLoad:
-		of = "--find-max-load"
-	case o.runs > 1:
-		of = fmt.Sprintf("--runs %d", o.runs)
+		flag = "--find-max-load"
+	case o.runCount > 1:
+		flag = fmt.Sprintf("--runs %d", o.runCount)
 	default:
 		return nil
 	}
 	for _, f := range []struct{ flag, path string }{{"chrome-trace", o.chromeTrace}, {"event-log", o.eventLog}} {
 		if f.path != "" {
-			return usageErrorf("--%s shows one run; found %s", f.flag, of)
+			return usageErrorf("--%s shows one run; found %s", f.flag, flag)
 		}
 	}
 	return nil

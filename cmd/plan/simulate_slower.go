@@ -13,22 +13,22 @@ import (
 // end within seconds. The work is counted in events. For policies that look at all open requests when one arrives,
 // it is also counted in meetings: requests times the requests that are open.
 const (
-	mostLengthened = 5e6
-	mostMet        = 5e6
+	maxLengthenedEvents   = 5e6
+	maxLengthenedMeetings = 5e6
 )
 
 // whyNotLengthened returns why longer runs are not simulated besides those of a report, or "" if they are.
-func (o *simulateOptions) unlengthened(rep *formats.Report) string {
-	if rep.Events > mostLengthened {
-		return fmt.Sprintf("%d events, of at most %.0f", rep.Events, float64(mostLengthened))
+func (o *simulateOptions) whyNotLengthened(rep *formats.Report) string {
+	if rep.Events > maxLengthenedEvents {
+		return fmt.Sprintf("%d events, of at most %.0f", rep.Events, float64(maxLengthenedEvents))
 	}
-	requests, rps, open := 0.0, 0.0, 0.0
+	requests, rps, openRequests := 0.0, 0.0, 0.0
 	for i := range rep.Models {
 		m := &rep.Models[i]
-		requests, rps, open = requests+float64(m.Requests), rps+m.OfferedRPS, open+m.OfferedRPS*m.Latency.MeanUS.D().Seconds()
+		requests, rps, openRequests = requests+float64(m.Requests), rps+m.OfferedRPS, openRequests+m.OfferedRPS*m.Latency.MeanUS.D().Seconds()
 	}
-	if met := requests * min(open, requests); o.meetsAll && met > mostMet {
-		return fmt.Sprintf("%.0f requests at %.3g a second meet about %.0f each that are open, %.0f in all, of at most %.0f", requests, rps, min(open, requests), met, float64(mostMet))
+	if meetings := requests * min(openRequests, requests); o.meetsAll && meetings > maxLengthenedMeetings {
+		return fmt.Sprintf("%.0f requests at %.3g a second meet about %.0f each that are open, %.0f in all, of at most %.0f", requests, rps, min(openRequests, requests), meetings, float64(maxLengthenedMeetings))
 	}
 	return ""
 }
@@ -41,14 +41,14 @@ func (o *simulateOptions) lengthen(ctx context.Context, p *printer, sc *sim.Scen
 	if o.loads != "" || o.findMaxLoad || o.service != "" || rep.Interrupted {
 		return false, nil
 	}
-	if why := o.unlengthened(rep); why != "" {
-		p.assumed([]string{"longer runs: none are simulated beside these (" + why + "); a shorter --duration has them"})
+	if reason := o.whyNotLengthened(rep); reason != "" {
+		p.printAssumptions([]string{"longer runs: none are simulated beside these (" + reason + "); a shorter --duration has them"})
 		return false, nil
 	}
 
 	// Simulate each longer run with the same arrivals: a trace is read anew, others are drawn.
-	slower, err := sim.Lengthened(sc, func(slow *sim.Scenario) (*formats.Report, error) {
-		src, closeSource, err := o.open(plan)
+	slower, err := sim.SimulateSlowdowns(sc, func(slow *sim.Scenario) (*formats.Report, error) {
+		src, closeSource, err := o.openRecorded(plan)
 		if err != nil {
 			return nil, err
 		}

@@ -20,18 +20,18 @@ func TestFewerSecondsAtHighRates(t *testing.T) {
 		duration       time.Duration
 		shortened, few bool
 	}{
-		{"ordinary", 1000, simulateOptions{runs: 1}, 30 * time.Second, false, false},
-		{"a million", 1e6, simulateOptions{runs: 1}, 5 * time.Second, true, false},
-		{"in five runs", 1e6, simulateOptions{runs: 5}, time.Second, true, true},
-		{"at several loads", 1e6, simulateOptions{runs: 1, loads: "0.5,1,1"}, 2 * time.Second, true, false},
-		{"a search", 1e6, simulateOptions{runs: 1, findMaxLoad: true}, 625 * time.Millisecond, true, true},
-		{"of workflows", 1e6, simulateOptions{runs: 1, meetsAll: true}, 17321 * time.Microsecond, true, true},
-		{"ordinary ones of workflows", 1000, simulateOptions{runs: 1, meetsAll: true}, 30 * time.Second, false, false},
-		{"a billion", 1e9, simulateOptions{runs: 1}, 5 * time.Millisecond, true, true},
+		{"ordinary", 1000, simulateOptions{runCount: 1}, 30 * time.Second, false, false},
+		{"a million", 1e6, simulateOptions{runCount: 1}, 5 * time.Second, true, false},
+		{"in five runs", 1e6, simulateOptions{runCount: 5}, time.Second, true, true},
+		{"at several loads", 1e6, simulateOptions{runCount: 1, loads: "0.5,1,1"}, 2 * time.Second, true, false},
+		{"a search", 1e6, simulateOptions{runCount: 1, findMaxLoad: true}, 625 * time.Millisecond, true, true},
+		{"of workflows", 1e6, simulateOptions{runCount: 1, meetsAll: true}, 17321 * time.Microsecond, true, true},
+		{"ordinary ones of workflows", 1000, simulateOptions{runCount: 1, meetsAll: true}, 30 * time.Second, false, false},
+		{"a billion", 1e9, simulateOptions{runCount: 1}, 5 * time.Millisecond, true, true},
 	} {
 		c.o.load = 1
 		sc := &sim.Scenario{Duration: 30 * time.Second, Tables: &policy.Tables{Models: []policy.Model{{Name: "a", RPS: c.rps / 2, SLO: 150 * time.Millisecond}, {Name: "b", RPS: c.rps / 2, SLO: time.Millisecond}}}}
-		said := c.o.shorten(sc)
+		said := c.o.shortenDuration(sc)
 		if sc.Duration != c.duration || (len(said) > 0) != c.shortened {
 			t.Errorf("%s: %v, %q, expected %v", c.name, sc.Duration, said, c.duration)
 		}
@@ -63,7 +63,7 @@ func TestLongerRunsAreBounded(t *testing.T) {
 		{"a short run of them", report(1000, 542, time.Hour, 4000), true, false},
 	} {
 		o := simulateOptions{meetsAll: c.meetsAll}
-		if why := o.unlengthened(c.rep); (why != "") != c.without {
+		if why := o.whyNotLengthened(c.rep); (why != "") != c.without {
 			t.Errorf("%s: %q", c.name, why)
 		}
 	}

@@ -19,20 +19,20 @@ import (
 )
 
 type solveOptions struct {
-	profile, cluster, workload, out string
-	method                          string
-	choices                         *choices
-	requireGap                      float64
-	seed                            uint64
-	certify, force                  bool
-	from                            string
-	attainment                      float64
-	attainmentTyped, budgetTyped    bool
-	measure                         bool
-	budget                          time.Duration
+	profile, cluster, workload, outPath string
+	method                              string
+	choices                             *optionFlags
+	requireGap                          float64
+	seed                                uint64
+	certify, force                      bool
+	runningPlan                         string
+	attainment                          float64
+	attainmentTyped, budgetTyped        bool
+	measure                             bool
+	budget                              time.Duration
 }
 
-func newSolveCommand(g *globals) *cobra.Command {
+func newSolveCommand(g *globalFlags) *cobra.Command {
 	o := &solveOptions{}
 	cmd := &cobra.Command{
 		Use:   "solve",
@@ -63,7 +63,7 @@ far is written).`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("output") {
-				o.out = "plan.json"
+				o.outPath = "plan.json"
 			} else {
 				o.force = true
 			}
@@ -78,44 +78,44 @@ far is written).`,
 	f.StringVar(&o.cluster, "cluster", "", "cluster (default ./cluster.yaml or .json, else this machine)")
 	f.StringVar(&o.workload, "workload", "", "workload (default ./workload.yaml or .json, else all models alike)")
 	f.StringVar(&o.method, "method", planner.MethodAuto, "kind of plan: "+strings.Join(planner.Kinds(), ", ")+", or auto: the workload decides")
-	o.choices = newChoices(cmd)
+	o.choices = newOptionFlags(cmd)
 	f.Float64Var(&o.requireGap, "require-gap", 0, "exit with 4 unless the proven gap is at most this")
 	f.Uint64Var(&o.seed, "seed", 1, "seed of every random choice")
 	f.BoolVar(&o.certify, "certify", false, "simulate the workload's arrivals and store the highest rate that keeps the SLO")
 	f.Float64Var(&o.attainment, "attainment", 0, "share of the requests that must be in time; default: what the percentile of each model or class says, .99 for p99")
-	f.StringVarP(&o.out, "output", "o", "", "file to write the plan to; - writes it to stdout instead of the tables (default plan.json)")
-	f.StringVar(&o.from, "from", "", "plan currently deployed; keep its placement where that is within --gap of the optimum")
+	f.StringVarP(&o.outPath, "output", "o", "", "file to write the plan to; - writes it to stdout instead of the tables (default plan.json)")
+	f.StringVar(&o.runningPlan, "from", "", "plan currently deployed; keep its placement where that is within --gap of the optimum")
 	f.BoolVar(&o.force, "force", false, "replace an existing plan.json that differs (without it, the new plan is written to plan.new.json)")
 	f.BoolVar(&o.measure, "measure", false, "measure stages whose times are only estimated, on the devices of this machine, and solve again until the plan no longer changes")
 	f.DurationVar(&o.budget, "budget", 5*time.Minute, "total time for --measure")
-	complete(cmd, "method", append([]string{planner.MethodAuto}, planner.Kinds()...)...)
+	completeFlag(cmd, "method", append([]string{planner.MethodAuto}, planner.Kinds()...)...)
 	return cmd
 }
 
 func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
-	if err := p.output("output", o.out, formats.KindPlan); err != nil {
+	if err := p.checkOutput("output", o.outPath, formats.KindPlan); err != nil {
 		return err
 	}
-	if err := first(o.bounds(), o.together()); err != nil {
+	if err := firstError(o.checkFlags(), o.checkFlagPairs()); err != nil {
 		return err
 	}
 	var res *planner.Result
-	once := func() (plan *formats.Plan, err error) {
-		if res, err = o.once(ctx, p); err != nil {
+	solveOnce := func() (plan *formats.Plan, err error) {
+		if res, err = o.solveOnce(ctx, p); err != nil {
 			return nil, err
 		}
 		return res.Plan, nil
 	}
 
 	// Solve, and explain why if there is no plan.
-	err := o.solve(ctx, p, once)
+	err := o.solveOrSettle(ctx, p, solveOnce)
 	if err != nil {
 		if errors.Is(err, context.Canceled) {
 			return &exitError{exitInterrupted, errors.New("interrupted before a first plan was found; nothing was written")}
 		}
 		var inf *planner.InfeasibleError
 		if errors.As(err, &inf) && p.json {
-			if e := p.document(infeasibleJSON{"infeasible", inf.Error(), inf.Nearest, inf.Or, inf.CutShort}); e != nil {
+			if e := p.printJSON(infeasibleJSON{"infeasible", inf.Error(), inf.Nearest, inf.Alternatives, inf.CutShort}); e != nil {
 				return e
 			}
 		}
@@ -125,73 +125,73 @@ func runSolve(ctx context.Context, p *printer, o *solveOptions) error {
 	// Write and print the plan.
 	plan := res.Plan
 	interrupted := ctx.Err() != nil
-	if err := o.save(p, plan); err != nil {
+	if err := o.savePlan(p, plan); err != nil {
 		return err
 	}
-	p.assumed(plan.Assumptions)
-	p.warned(plan.Warnings)
+	p.printAssumptions(plan.Assumptions)
+	p.printWarnings(plan.Warnings)
 	if p.json {
-		if err := p.document(solveDocument(res)); err != nil {
+		if err := p.printJSON(solveDocument(res)); err != nil {
 			return err
 		}
-	} else if err := printPlan(p, plan, o.out); err != nil {
+	} else if err := printPlan(p, plan, o.outPath); err != nil {
 		return err
 	}
 	if interrupted {
-		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the best plan so far is in %s", o.out)}
+		return &exitError{exitInterrupted, fmt.Errorf("interrupted; the best plan so far is in %s", o.outPath)}
 	}
 	if o.requireGap > 0 && (plan.Objective.Gap == nil || *plan.Objective.Gap > o.requireGap) {
-		return &exitError{exitInterrupted, fmt.Errorf("--require-gap %g missed; the best plan so far is in %s", o.requireGap, o.out)}
+		return &exitError{exitInterrupted, fmt.Errorf("--require-gap %g missed; the best plan so far is in %s", o.requireGap, o.outPath)}
 	}
 	return nil
 }
 
 // infeasibleJSON is the stable document of `plan solve --json` if there is no plan.
 type infeasibleJSON struct {
-	Status   string         `json:"status"`
-	Reason   string         `json:"reason"`
-	Nearest  kind.Nearest   `json:"nearest"`
-	Or       []kind.Nearest `json:"or,omitempty"`        // other changes, each of which would also be enough
-	CutShort string         `json:"cut_short,omitempty"` // why the search for the nearest feasible problem ended early
+	Status       string                 `json:"status"`
+	Reason       string                 `json:"reason"`
+	Nearest      kind.NearestFeasible   `json:"nearest"`
+	Alternatives []kind.NearestFeasible `json:"or,omitempty"`        // other changes, each of which would also be enough
+	CutShort     string                 `json:"cut_short,omitempty"` // why the search for the nearest feasible problem ended early
 }
 
 // savePlan writes the plan. If plan.json exists and differs, it writes the new plan to plan.new.json, because the
 // old plan may be in force, and a solve may have taken long.
-func (o *solveOptions) save(p *printer, plan *formats.Plan) error {
-	err := p.save(o.out, plan, o.force)
+func (o *solveOptions) savePlan(p *printer, plan *formats.Plan) error {
+	err := p.saveDocument(o.outPath, plan, o.force)
 	if _, exists := errors.AsType[*document.ExistsError](err); !exists {
 		return err
 	}
-	kept := o.out
-	ext := filepath.Ext(kept)
-	o.out = strings.TrimSuffix(kept, ext) + ".new" + ext
-	if err := p.save(o.out, plan, true); err != nil {
+	existingPath := o.outPath
+	ext := filepath.Ext(existingPath)
+	o.outPath = strings.TrimSuffix(existingPath, ext) + ".new" + ext
+	if err := p.saveDocument(o.outPath, plan, true); err != nil {
 		return err
 	}
-	p.note("note: %s is there and differs, so the new plan is in %s; plan diff %[1]s %[2]s tells what moved, --force replaces", kept, o.out)
+	p.printNote("note: %s is there and differs, so the new plan is in %s; plan diff %[1]s %[2]s tells what moved, --force replaces", existingPath, o.outPath)
 	return nil
 }
 
 // solveOrSettle solves once. With --measure, it solves and measures until no time of the plan is estimated.
-func (o *solveOptions) solve(ctx context.Context, p *printer, once func() (*formats.Plan, error)) error {
+func (o *solveOptions) solveOrSettle(ctx context.Context, p *printer, solveOnce func() (*formats.Plan, error)) error {
 	if !o.measure {
-		_, err := once()
+		_, err := solveOnce()
 		return err
 	}
 	path, err := documentFile("profile", o.profile)
 	if err != nil {
 		return err
 	}
-	return settle(ctx, p, path, o.budget, o.seed, once)
+	return settlePlan(ctx, p, path, o.budget, o.seed, solveOnce)
 }
 
 // solveOnce reads the documents and solves.
-func (o *solveOptions) once(ctx context.Context, p *printer) (*planner.Result, error) {
+func (o *solveOptions) solveOnce(ctx context.Context, p *printer) (*planner.Result, error) {
 	in, assumed, err := solveInputs(o)
 	if err != nil {
 		return nil, err
 	}
-	opt, err := o.planner(&in)
+	opt, err := o.plannerOptions(&in)
 	if err != nil {
 		return nil, err
 	}
@@ -202,20 +202,20 @@ func (o *solveOptions) once(ctx context.Context, p *printer) (*planner.Result, e
 		return nil, err
 	}
 	defer solver.Close()
-	bar := p.meter(100, "solving")
+	bar := p.newProgressBar(100, "solving")
 	defer bar.finish()
 	return planner.Solve(ctx, in, opt, solver, func(u planner.Progress) {
-		bar.set(int64(100*u.Fraction), 0, u.Phase)
+		bar.setProgress(int64(100*u.Fraction), 0, u.Phase)
 	})
 }
 
-func (o *solveOptions) bounds() error {
-	return first(number("require-gap", o.requireGap, 0, 1), shareTyped("attainment", o.attainment, o.attainmentTyped), longer("budget", o.budget))
+func (o *solveOptions) checkFlags() error {
+	return firstError(checkRange("require-gap", o.requireGap, 0, 1), checkTypedShare("attainment", o.attainment, o.attainmentTyped), checkPositiveDuration("budget", o.budget))
 }
 
 // checkFlagPairs refuses flags that were typed without the flag that they need.
-func (o *solveOptions) together() error {
-	if margin := o.choices.word("margin"); o.attainmentTyped && !o.certify && margin != "" && margin != planner.Auto {
+func (o *solveOptions) checkFlagPairs() error {
+	if margin := o.choices.textOf("margin"); o.attainmentTyped && !o.certify && margin != "" && margin != planner.Auto {
 		return usageErrorf("--attainment is what the certified rate must reach: with --margin %s it needs --certify", margin)
 	}
 	if o.budgetTyped && !o.measure {
@@ -225,35 +225,35 @@ func (o *solveOptions) together() error {
 }
 
 // plannerOptions returns the planner's options from the flags.
-func (o *solveOptions) planner(in *planner.Inputs) (planner.Options, error) {
-	opt := planner.Options{Method: o.method, Seed: &o.seed, Certify: o.certify, Asked: kind.Asked{Attainment: o.attainment, Seed: o.seed, Dir: in.WorkloadDir}}
+func (o *solveOptions) plannerOptions(in *planner.Inputs) (planner.Options, error) {
+	opt := planner.Options{Method: o.method, Seed: &o.seed, Certify: o.certify, TestSettings: kind.TestSettings{Attainment: o.attainment, Seed: o.seed, TraceDir: in.WorkloadDir}}
 	m, err := planner.MethodFor(o.method, in)
 	if err != nil {
 		return opt, err
 	}
-	opt.Values, err = o.choices.values(m)
+	opt.Values, err = o.choices.methodOptions(m)
 	return opt, err
 }
 
 // solveInputs reads the documents. For a missing document it makes one from defaults, and returns a line that says
 // so.
 func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
-	r := &reading{of: o.out}
+	r := &inputReader{planPath: o.outPath}
 	path, err := documentFile("profile", o.profile)
 	if err == nil && path == "" {
 		err = usageErrorf("no profile here (profile.json); type: plan profile MODEL.onnx")
 	}
 	if err == nil {
-		err = r.profile(path)
+		err = r.readProfile(path)
 	}
 	if err != nil {
 		return r.Inputs, nil, err
 	}
-	if o.from != "" {
-		if r.Running, err = readPlan(o.from); err != nil {
+	if o.runningPlan != "" {
+		if r.RunningPlan, err = readPlan(o.runningPlan); err != nil {
 			return r.Inputs, nil, withCode(exitUsage, err)
 		}
-		if err := r.add("running", o.from); err != nil {
+		if err := r.addFile("running", o.runningPlan); err != nil {
 			return r.Inputs, nil, err
 		}
 	}
@@ -266,56 +266,56 @@ func solveInputs(o *solveOptions) (planner.Inputs, []string, error) {
 }
 
 // readCluster reads the cluster or, without one, takes this machine. assumptions says what was assumed.
-func (o *solveOptions) readCluster(r *reading) (why []string, err error) {
+func (o *solveOptions) readCluster(r *inputReader) (assumptions []string, err error) {
 	path, err := documentFile("cluster", o.cluster)
 	if err != nil {
 		return nil, err
 	}
 	if path != "" {
-		return nil, r.cluster(path)
+		return nil, r.readCluster(path)
 	}
-	r.Cluster, why, err = planner.LocalCluster(r.Profile, thisMachine())
-	return why, withCode(exitUsage, err)
+	r.Cluster, assumptions, err = planner.LocalCluster(r.Profile, thisMachine())
+	return assumptions, withCode(exitUsage, err)
 }
 
 // readWorkload reads the workload or, without one, makes one of all models with the SLO. assumptions says what was
 // assumed.
-func (o *solveOptions) readWorkload(r *reading) (why []string, err error) {
+func (o *solveOptions) readWorkload(r *inputReader) (assumptions []string, err error) {
 	path, err := documentFile("workload", o.workload)
 	if err != nil {
 		return nil, err
 	}
 	if path != "" {
-		return nil, r.workload(path)
+		return nil, r.readWorkload(path)
 	}
-	if o.from != "" && o.choices.word("slo") == "" {
-		if r.Workload = check.WorkloadOf(r.Running); r.Workload == nil {
-			return nil, usageErrorf("no workload here (workload.yaml), and %s does not tell what it was asked for", o.from)
+	if o.runningPlan != "" && o.choices.textOf("slo") == "" {
+		if r.Workload = check.WorkloadOf(r.RunningPlan); r.Workload == nil {
+			return nil, usageErrorf("no workload here (workload.yaml), and %s does not tell what it was asked for", o.runningPlan)
 		}
-		return []string{"workload: as " + o.from + " was asked for"}, nil
+		return []string{"workload: as " + o.runningPlan + " was asked for"}, nil
 	}
-	if o.choices.word("slo") == "" {
+	if o.choices.textOf("slo") == "" {
 		return nil, usageErrorf("no workload here (workload.yaml) and no --slo; type: plan solve --slo 200ms")
 	}
-	slo, err := document.ParseSLO(o.choices.word("slo"))
+	slo, err := document.ParseSLO(o.choices.textOf("slo"))
 	if err != nil {
 		return nil, usageErrorf("--slo: %w", err)
 	}
-	r.Workload, why = planner.AssumedWorkload(r.Profile, slo)
-	return why, nil
+	r.Workload, assumptions = planner.AssumedWorkload(r.Profile, slo)
+	return assumptions, nil
 }
 
 // solveJSON is the stable document of `plan solve --json`.
 type solveJSON struct {
-	Status     string               `json:"status"` // optimal, gap, trials, limit, interrupted
-	StoppedBy  string               `json:"stopped_by"`
-	Objective  formats.Objective    `json:"objective"`
-	Models     []solveModelJSON     `json:"models"`
-	Incumbents []planner.Incumbent  `json:"incumbents"`
-	Limits     []formats.Limit      `json:"limits,omitempty"`
-	Certified  *formats.Certificate `json:"certified,omitempty"`
-	Replan     *formats.Replan      `json:"replan,omitempty"`
-	WallMS     float64              `json:"wall_ms"`
+	Status      string               `json:"status"` // optimal, gap, trials, limit, interrupted
+	StoppedBy   string               `json:"stopped_by"`
+	Objective   formats.Objective    `json:"objective"`
+	Models      []solveModelJSON     `json:"models"`
+	Incumbents  []planner.Incumbent  `json:"incumbents"`
+	Limits      []formats.Limit      `json:"limits,omitempty"`
+	Certificate *formats.Certificate `json:"certified,omitempty"`
+	Replan      *formats.Replan      `json:"replan,omitempty"`
+	WallMS      float64              `json:"wall_ms"`
 }
 
 type solveModelJSON struct {
@@ -330,10 +330,10 @@ type solveModelJSON struct {
 func solveDocument(res *planner.Result) solveJSON {
 	d := solveJSON{
 		Status: res.Status, StoppedBy: res.Plan.StoppedBy, Objective: res.Plan.Objective, Incumbents: res.Incumbents,
-		Limits: res.Plan.Limits, Certified: res.Plan.Certified, Replan: res.Plan.Replan, WallMS: res.WallMS,
+		Limits: res.Plan.Limits, Certificate: res.Plan.Certificate, Replan: res.Plan.Replan, WallMS: res.WallMS,
 	}
 	for i, m := range res.Plan.Deployment {
-		promised := res.Plan.Promised(i)
+		promised := res.Plan.PromiseFor(i)
 		d.Models = append(d.Models, solveModelJSON{m.Model, m.Class, promised.RPS, promised.Weight, promised.SLOUS, m.Pipelines})
 	}
 	return d
@@ -343,8 +343,8 @@ func solveDocument(res *planner.Result) solveJSON {
 func printPlan(p *printer, plan *formats.Plan, path string) error {
 	// Find the certified rate of each model.
 	certified := map[formats.ModelClass]formats.CertifiedModel{}
-	if plan.Certified != nil {
-		for _, c := range plan.Certified.Models {
+	if plan.Certificate != nil {
+		for _, c := range plan.Certificate.Models {
 			certified[c.Key()] = c
 		}
 	}
@@ -352,13 +352,13 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 	// A row for every pipeline.
 	var rows [][]string
 	for d, m := range plan.Deployment {
-		promised := plan.Promised(d)
+		promised := plan.PromiseFor(d)
 		for i, pl := range m.Pipelines {
 			name, planned, cert, p99 := "", "", "", ""
 			if i == 0 {
-				name, planned = m.Key().String(), rate(promised.RPS)
+				name, planned = m.Key().String(), formatRate(promised.RPS)
 				if c, ok := certified[m.Key()]; ok {
-					cert, p99 = rate(c.RPS), ms(c.P99US.D())
+					cert, p99 = formatRate(c.RPS), formatMillis(c.P99US.D())
 				} else {
 					cert, p99 = "-", "-"
 				}
@@ -369,26 +369,26 @@ func printPlan(p *printer, plan *formats.Plan, path string) error {
 				devices = append(devices, deviceText(&s))
 			}
 			rows = append(rows, []string{
-				name, strings.Join(stages, " > "), fmt.Sprint(pl.Batch), strings.Join(devices, " > "), rate(pl.RPS),
-				planned, cert, ms(pl.LatencyUS.D()), p99, ms(promised.SLOUS.D()),
+				name, strings.Join(stages, " > "), fmt.Sprint(pl.Batch), strings.Join(devices, " > "), formatRate(pl.RPS),
+				planned, cert, formatMillis(pl.LatencyUS.D()), p99, formatMillis(promised.SLOUS.D()),
 			})
 		}
 	}
 	if len(rows) == 0 { // a kind that deploys no pipelines; printExplanation describes it
-		return explained(p, plan, path)
+		return printExplanation(p, plan, path)
 	}
-	err := p.table("llrlrrrrrr", []string{"model", "pipeline (blocks)", "batch", "devices", "rps", "planned rps", "certified rps", "service ms", "p99 ms", "SLO ms"}, rows)
+	err := p.printTable("llrlrrrrrr", []string{"model", "pipeline (blocks)", "batch", "devices", "rps", "planned rps", "certified rps", "service ms", "p99 ms", "SLO ms"}, rows)
 	if err != nil {
 		return err
 	}
-	return explained(p, plan, path)
+	return printExplanation(p, plan, path)
 }
 
 // printExplanation prints the explanation of a plan, and the next command.
-func explained(p *printer, plan *formats.Plan, path string) error {
-	p.lines(explain.Lines(plan))
+func printExplanation(p *printer, plan *formats.Plan, path string) error {
+	p.printLines(explain.PlanLines(plan))
 	if path != toStdout {
-		p.note("wrote %s; next: plan simulate %s%s", path, path, atHeldRate(plan))
+		p.printNote("wrote %s; next: plan simulate %s%s", path, path, atHeldRate(plan))
 	}
 	return nil
 }
@@ -396,7 +396,7 @@ func explained(p *printer, plan *formats.Plan, path string) error {
 // atHeldRate returns the flag of plan simulate for a rate that the plan sustains: none if the planned rates were
 // tested by simulation, else the certified load, else a load below the planned one.
 func atHeldRate(plan *formats.Plan) string {
-	switch c := plan.Certified; {
+	switch c := plan.Certificate; {
 	case plan.Objective.Basis == formats.BasisSimulation:
 		return ""
 	case c != nil && c.LoadFactor > 0:

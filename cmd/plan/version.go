@@ -10,7 +10,7 @@ import (
 	"inferplan/solver/highs"
 )
 
-func newVersionCommand(g *globals) *cobra.Command {
+func newVersionCommand(g *globalFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of plan and of its solver",
@@ -20,7 +20,7 @@ func newVersionCommand(g *globals) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p := newPrinter(cmd, g)
 			if g.json {
-				return p.document(map[string]string{
+				return p.printJSON(map[string]string{
 					"version": kind.Version, "solver": highs.Version(), "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
 				})
 			}

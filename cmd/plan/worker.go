@@ -30,7 +30,7 @@ type workerOptions struct {
 
 // newWorkerCommand makes the verb of the process that serve and profile start, and that a person starts on another
 // host to join a server.
-func newWorkerCommand(g *globals) *cobra.Command {
+func newWorkerCommand(g *globalFlags) *cobra.Command {
 	o := &workerOptions{}
 	cmd := &cobra.Command{
 		Use:   "worker --join HOST:PORT --token FILE --device KIND",
@@ -116,7 +116,7 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	if o.device == "" {
 		return usageErrorf("--device: expected the kind of this host's devices, as the plan names it")
 	}
-	if err := first(whole("count", o.count, 1, maxJoined), longer("silence", o.silence)); err != nil {
+	if err := firstError(checkWhole("count", o.count, 1, maxJoined), checkPositiveDuration("silence", o.silence)); err != nil {
 		return err
 	}
 	if _, _, err := net.SplitHostPort(o.join); err != nil {
@@ -134,7 +134,7 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 			return usageErrorf("--host: this host has no name: %w", err)
 		}
 	}
-	secure, err := o.tls()
+	secure, err := o.tlsConfig()
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func runWorker(cmd *cobra.Command, p *printer, o *workerOptions) error {
 	return err
 }
 
-func (o *workerOptions) tls() (*tls.Config, error) {
+func (o *workerOptions) tlsConfig() (*tls.Config, error) {
 	if o.tlsPin != "" {
 		if o.tlsCA != "" || o.useTLS {
 			return nil, usageErrorf("--tls-pin: expected no --tls-ca and no --tls beside it: the pin says which certificate is trusted")

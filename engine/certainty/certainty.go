@@ -32,7 +32,7 @@ func Names() []string {
 }
 
 // ByName returns the score of a name. The empty name means Default.
-func Named(name string) (Func, error) {
+func ByName(name string) (Func, error) {
 	if name == "" {
 		name = Default
 	}
@@ -46,24 +46,24 @@ func Named(name string) (Func, error) {
 
 // TopTwo returns the largest probability minus the second largest.
 func TopTwo(p []float64) float64 {
-	first, second := 0.0, 0.0
+	largest, second := 0.0, 0.0
 	for _, v := range p {
-		if v > first {
-			first, second = v, first
+		if v > largest {
+			largest, second = v, largest
 		} else if v > second {
 			second = v
 		}
 	}
-	return first - second
+	return largest - second
 }
 
 // Top returns the largest probability.
 func Top(p []float64) float64 {
-	first := 0.0
+	largest := 0.0
 	for _, v := range p {
-		first = max(first, v)
+		largest = max(largest, v)
 	}
-	return first
+	return largest
 }
 
 // Entropy returns 1 minus the entropy divided by its largest value, the logarithm of the number of classes. All
@@ -92,14 +92,14 @@ const tolerance = 1e-3
 // equal ones). Scores with a NaN or an infinity become zeros, whose certainty is 0, and the class is -1.
 func Normalise(scores []float64) (class int) {
 	class = -1
-	sum, most, valid := 0.0, math.Inf(-1), true
+	sum, largest, valid := 0.0, math.Inf(-1), true
 	for i, v := range scores {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			clear(scores)
 			return -1
 		}
-		if v > most {
-			class, most = i, v
+		if v > largest {
+			class, largest = i, v
 		}
 		valid = valid && v >= 0 && v <= 1
 		sum += v
@@ -109,7 +109,7 @@ func Normalise(scores []float64) (class int) {
 	}
 	sum = 0
 	for i, v := range scores {
-		scores[i] = math.Exp(v - most)
+		scores[i] = math.Exp(v - largest)
 		sum += scores[i]
 	}
 	for i := range scores {

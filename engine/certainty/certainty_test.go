@@ -7,13 +7,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestScores(t *testing.T) {
+func TestNamedScoresMatchFormulas(t *testing.T) {
 	p := []float64{.1, .6, .3}
 	for name, want := range map[string]float64{
 		"": .3, "top1-top2": .3, "top1": .6,
 		"entropy": 1 + (.1*math.Log(.1)+.6*math.Log(.6)+.3*math.Log(.3))/math.Log(3),
 	} {
-		f, err := Named(name)
+		f, err := ByName(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,12 +21,12 @@ func TestScores(t *testing.T) {
 			t.Errorf("%q: %v, expected %v", name, got, want)
 		}
 	}
-	if _, err := Named("topp"); err == nil {
+	if _, err := ByName("topp"); err == nil {
 		t.Error("an unknown name: no error")
 	}
 }
 
-func TestNormalise(t *testing.T) {
+func TestNormaliseMakesProbabilities(t *testing.T) {
 	nan := math.NaN()
 	for name, c := range map[string]struct {
 		in, want []float64
@@ -56,7 +56,7 @@ func TestNormalise(t *testing.T) {
 // What is no answer is uncertain by every score.
 func TestNoAnswerIsUncertain(t *testing.T) {
 	for _, name := range Names() {
-		f, err := Named(name)
+		f, err := ByName(name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func TestAnyScores(t *testing.T) {
 		p := append([]float64(nil), in...)
 		class := Normalise(p)
 		for _, name := range Names() {
-			f, err := Named(name)
+			f, err := ByName(name)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -18,6 +18,6 @@ func (c *Chain) AtomNodes(i int) []string {
 // GroupParts divides a list of parts into n runs (fewer if there are fewer parts) so that the largest cost is
 // smallest and, among these divisions, the fewest bytes cross. It is the rule of Partition, for parts other than
 // atoms. cross[i] is the bytes that cross before part i. The result holds the first part of each run, and the end.
-func Group(costs []float64, cross []int64, n int) []int {
-	return partition(costs, cross, min(n, len(costs)))
+func GroupParts(costs []float64, cross []int64, n int) []int {
+	return partitionAtoms(costs, cross, min(n, len(costs)))
 }

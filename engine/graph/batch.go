@@ -37,7 +37,7 @@ type Probe func(ctx context.Context, onnx []byte, inputs []engine.Spec, runs ...
 const probeA, probeB = 2, 1
 
 // symbolicReshapes makes constant Reshape targets of compute nodes that start with 1 copy the first dimension.
-func (n *net) symbolicReshapes() {
+func (n *sortedGraph) symbolicReshapes() {
 	for _, i := range n.compute {
 		nd := n.nodes[i]
 		if nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || n.isConst[nd.Input[0]] || attrInt(nd, "allowzero", 0) != 0 {
@@ -47,12 +47,12 @@ func (n *net) symbolicReshapes() {
 		if !ok || len(v) < 2 || v[0] != 1 {
 			continue
 		}
-		n.retarget(i, append([]int64{0}, v[1:]...))
+		n.setTarget(i, append([]int64{0}, v[1:]...))
 	}
 }
 
 // setTarget replaces a node's second input by a new constant of integers.
-func (n *net) retarget(i int, v []int64) {
+func (n *sortedGraph) setTarget(i int, v []int64) {
 	nd := proto.Clone(n.nodes[i]).(*onnxpb.Node)
 	name := nd.Output[0] + "/target"
 	for n.isConst[name] || n.hasTensor(name) {
@@ -64,38 +64,38 @@ func (n *net) retarget(i int, v []int64) {
 	n.nodes[i] = nd
 }
 
-func (n *net) hasTensor(name string) bool {
+func (n *sortedGraph) hasTensor(name string) bool {
 	_, ok := n.producer[name]
 	return ok
 }
 
 // shapeDerived returns the tensors that depend on inputs only through Shape and Size: their values follow from the
 // inputs' dimensions.
-func (n *net) shapeDerived() map[string]bool {
-	out := map[string]bool{}
+func (n *sortedGraph) shapeDerived() map[string]bool {
+	derived := map[string]bool{}
 	for _, i := range n.compute {
 		nd := n.nodes[i]
 		yes := nd.GetOpType() == "Shape" || nd.GetOpType() == "Size"
-		if !yes && !random(nd) {
+		if !yes && !isRandom(nd) {
 			yes = true
-			for _, in := range reads(nd) {
-				yes = yes && (in == "" || n.isConst[in] || out[in])
+			for _, in := range readTensors(nd) {
+				yes = yes && (in == "" || n.isConst[in] || derived[in])
 			}
 		}
 		if yes {
 			for _, o := range nd.Output {
-				out[o] = true
+				derived[o] = true
 			}
 		}
 	}
-	return out
+	return derived
 }
 
 // foldShapes replaces values that are computed from shapes by constants if they do not depend on the batch, and
 // makes Reshape targets follow the batch by themselves.
-func (m *Model) fold(ctx context.Context, probe Probe) error {
-	f := folding{n: m.net.clone(), derived: m.net.shapeDerived()}
-	names := f.leaving()
+func (m *Model) foldShapes(ctx context.Context, probe Probe) error {
+	f := shapeFolding{n: m.net.clone(), shapeDerived: m.net.shapeDerived()}
+	names := f.tensorsToProbe()
 	if len(names) == 0 {
 		return nil
 	}
@@ -107,8 +107,8 @@ func (m *Model) fold(ctx context.Context, probe Probe) error {
 		f.a[s.Name], f.b[s.Name] = Value{Shape: s.ShapeAt(probeA)}, Value{Shape: s.ShapeAt(probeB)}
 	}
 	f.followBatch()
-	f.fix(names)
-	if err := f.n.derive(); err != nil {
+	f.makeConstant(names)
+	if err := f.n.findComputeNodes(); err != nil {
 		return err
 	}
 	m.net = f.n
@@ -116,40 +116,40 @@ func (m *Model) fold(ctx context.Context, probe Probe) error {
 }
 
 // shapeFolding rewrites a graph by the values that were measured at two batch sizes.
-type folding struct {
-	n       *net
-	derived map[string]bool // tensors that depend only on shapes
-	a, b    map[string]Value
+type shapeFolding struct {
+	n            *sortedGraph
+	shapeDerived map[string]bool // tensors that depend only on shapes
+	a, b         map[string]Value
 }
 
 // tensorsToProbe returns, sorted, the shape-derived tensors that other operators read, and the data that these
 // operators reshape with them.
-func (f *folding) leaving() []string {
-	n, derived, out := f.n, f.derived, map[string]bool{}
+func (f *shapeFolding) tensorsToProbe() []string {
+	n, derived, leaving := f.n, f.shapeDerived, map[string]bool{}
 	for _, i := range n.compute {
 		nd := n.nodes[i]
 		if derived[nd.Output[0]] {
 			continue
 		}
-		for _, in := range reads(nd) {
+		for _, in := range readTensors(nd) {
 			if derived[in] {
-				out[in] = true
+				leaving[in] = true
 				if nd.GetOpType() == "Reshape" {
-					out[nd.Input[0]] = true
+					leaving[nd.Input[0]] = true
 				}
 			}
 		}
 	}
 	for _, in := range n.inputs {
-		delete(out, in)
+		delete(leaving, in)
 	}
-	return slices.Sorted(maps.Keys(out))
+	return slices.Sorted(maps.Keys(leaving))
 }
 
 // followBatch gives Reshapes with a shape-derived target a constant target that follows the batch, if the values
 // at the two batch sizes allow one.
-func (f *folding) followBatch() {
-	n, derived, a, b := f.n, f.derived, f.a, f.b
+func (f *shapeFolding) followBatch() {
+	n, derived, a, b := f.n, f.shapeDerived, f.a, f.b
 	for _, i := range n.compute {
 		nd := n.nodes[i]
 		if derived[nd.Output[0]] || nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || !derived[nd.Input[1]] || attrInt(nd, "allowzero", 0) != 0 {
@@ -162,30 +162,30 @@ func (f *folding) followBatch() {
 			continue
 		}
 		if target, ok := reshapeTarget(va, vb, a[data].Shape, b[data].Shape); ok {
-			n.retarget(i, target)
+			n.setTarget(i, target)
 		}
 	}
 }
 
 // makeConstant turns the shape-derived tensors that are the same at both batch sizes into constants. It removes
 // nodes whose outputs are all constant.
-func (f *folding) fix(names []string) {
+func (f *shapeFolding) makeConstant(names []string) {
 	n, constants := f.n, map[string]Value{}
 	for _, t := range names {
 		v, w := f.a[t], f.b[t]
-		if f.derived[t] && v.Data != nil && slices.Equal(v.Shape, w.Shape) && bytes.Equal(v.Data, w.Data) {
+		if f.shapeDerived[t] && v.Data != nil && slices.Equal(v.Shape, w.Shape) && bytes.Equal(v.Data, w.Data) {
 			constants[t] = v
 			n.inits[t] = &onnxpb.Tensor{Name: proto.String(t), DataType: proto.Int32(int32(v.Type)), Dims: v.Shape, RawData: v.Data}
 		}
 	}
-	other := func(t string) bool { return constants[t].Data == nil }
+	isOther := func(t string) bool { return constants[t].Data == nil }
 	var rest []*onnxpb.Node
 	for _, nd := range n.nodes {
-		if len(nd.Output) > 0 && !slices.ContainsFunc(nd.Output, other) {
+		if len(nd.Output) > 0 && !slices.ContainsFunc(nd.Output, isOther) {
 			continue
 		}
 		for k, o := range nd.Output {
-			if !other(o) { // one of several outputs: keep the node, and hide this output
+			if !isOther(o) { // one of several outputs: keep the node, and hide this output
 				nd = proto.Clone(nd).(*onnxpb.Node)
 				nd.Output[k] = o + "/unused"
 			}
@@ -198,7 +198,7 @@ func (f *folding) fix(names []string) {
 // reshapeTarget makes, from the targets seen at two batch sizes, one that needs no arithmetic. It is the same at
 // both sizes, or has the batch in only one place. If there is none, it returns false.
 func reshapeTarget(va, vb, da, db []int64) ([]int64, bool) {
-	out := append([]int64(nil), va...)
+	target := append([]int64(nil), va...)
 	differs := -1
 	for k := range va {
 		if va[k] != vb[k] {
@@ -210,25 +210,25 @@ func reshapeTarget(va, vb, da, db []int64) ([]int64, bool) {
 	}
 	switch {
 	case differs < 0:
-		return out, true
+		return target, true
 	case differs == 0 && len(da) > 0 && va[0] == probeA && vb[0] == probeB && da[0] == probeA && db[0] == probeB:
-		out[0] = 0
-		return out, true
+		target[0] = 0
+		return target, true
 	}
 	for k, v := range va {
 		if v == -1 || (v == 0 && k != differs) {
 			return nil, false
 		}
 	}
-	out[differs] = -1
-	return out, true
+	target[differs] = -1
+	return target, true
 }
 
 func valueInts(v Value) ([]int64, bool) {
 	if v.Data == nil {
 		return nil, false
 	}
-	return ints(&onnxpb.Tensor{DataType: proto.Int32(int32(v.Type)), Dims: v.Shape, RawData: v.Data})
+	return integersOf(&onnxpb.Tensor{DataType: proto.Int32(int32(v.Type)), Dims: v.Shape, RawData: v.Data})
 }
 
 // probePair measures the tensors atA at batch probeA, and the tensors atB at batch probeB.
@@ -243,7 +243,7 @@ func (m *Model) probePair(ctx context.Context, probe Probe, atA, atB []string) (
 // probeShapes runs the model with the tensors of the first run as outputs. If the probe
 // reports nothing about one of them, it returns an error.
 func (m *Model) probeShapes(ctx context.Context, probe Probe, runs ...ProbeRun) ([]map[string]Value, error) {
-	whole, err := m.encode(part{nodes: m.net.compute, inputs: m.Inputs, outputs: bareSpecs(runs[0].Names), light: true})
+	whole, err := m.encode(subgraph{nodes: m.net.compute, inputs: m.Inputs, outputs: bareSpecs(runs[0].Names), withoutWeights: true})
 	if err != nil {
 		return nil, err
 	}
@@ -262,7 +262,7 @@ func (m *Model) probeShapes(ctx context.Context, probe Probe, runs ...ProbeRun) 
 }
 
 // computedTensors returns the names of all tensors that compute nodes produce, sorted.
-func (n *net) computed() []string {
+func (n *sortedGraph) computedTensors() []string {
 	var names []string
 	for _, i := range n.compute {
 		for _, o := range n.nodes[i].Output {

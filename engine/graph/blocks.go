@@ -26,8 +26,8 @@ func (b *Blocks) Cut(i int) Cut { return b.Chain.Cuts[b.Bounds[i]] }
 // Partition groups the atoms into n blocks (fewer if there are fewer atoms) so that the largest cost is smallest
 // and, among these divisions, the fewest bytes cross. costs has one entry per atom: measured times, or bytes.
 func (c *Chain) Partition(costs []float64, n int) (*Blocks, error) {
-	if len(costs) != c.Atoms() {
-		return nil, fmt.Errorf("%s: %d costs for %d atoms", c.Model.Name, len(costs), c.Atoms())
+	if len(costs) != c.AtomCount() {
+		return nil, fmt.Errorf("%s: %d costs for %d atoms", c.Model.Name, len(costs), c.AtomCount())
 	}
 	if n < 1 {
 		return nil, fmt.Errorf("%s: %d blocks: expected at least 1", c.Model.Name, n)
@@ -41,12 +41,12 @@ func (c *Chain) Partition(costs []float64, n int) (*Blocks, error) {
 	for i := range c.Cuts {
 		cross[i] = c.Cuts[i].Bytes
 	}
-	return &Blocks{c, partition(costs, cross, min(n, len(costs)))}, nil
+	return &Blocks{c, partitionAtoms(costs, cross, min(n, len(costs)))}, nil
 }
 
 // partitionAtoms is the dynamic program behind Partition. It first finds the smallest possible largest cost, and
 // then the fewest crossing bytes at that cost.
-func partition(costs []float64, cross []int64, n int) []int {
+func partitionAtoms(costs []float64, cross []int64, n int) []int {
 	a := len(costs)
 	sum := make([]float64, a+1)
 	for i, v := range costs {
@@ -54,19 +54,19 @@ func partition(costs []float64, cross []int64, n int) []int {
 	}
 
 	// best[k][j] is the smallest possible largest cost of k blocks over the first j atoms.
-	best := make([][]float64, n+1)
-	for k := range best {
-		best[k] = make([]float64, a+1)
-		for j := range best[k] {
-			best[k][j] = math.Inf(1)
+	minLargest := make([][]float64, n+1)
+	for k := range minLargest {
+		minLargest[k] = make([]float64, a+1)
+		for j := range minLargest[k] {
+			minLargest[k][j] = math.Inf(1)
 		}
 	}
-	best[0][0] = 0
+	minLargest[0][0] = 0
 	for k := 1; k <= n; k++ {
 		for j := k; j <= a; j++ {
 			for i := k - 1; i < j; i++ {
-				if v := math.Max(best[k-1][i], sum[j]-sum[i]); v < best[k][j] {
-					best[k][j] = v
+				if v := math.Max(minLargest[k-1][i], sum[j]-sum[i]); v < minLargest[k][j] {
+					minLargest[k][j] = v
 				}
 			}
 		}
@@ -74,26 +74,26 @@ func partition(costs []float64, cross []int64, n int) []int {
 
 	// bytes[k][j] is the fewest bytes that cross the cuts of k blocks over the first j atoms, where no block costs
 	// more than the limit. from[k][j] is the first atom of the last of these blocks.
-	limit := best[n][a] * (1 + 1e-9)
-	const far = math.MaxInt64
+	limit := minLargest[n][a] * (1 + 1e-9)
+	const unreachable = math.MaxInt64
 	bytes := make([][]int64, n+1)
-	from := make([][]int, n+1)
+	lastStart := make([][]int, n+1)
 	for k := range bytes {
 		bytes[k] = make([]int64, a+1)
-		from[k] = make([]int, a+1)
+		lastStart[k] = make([]int, a+1)
 		for j := range bytes[k] {
-			bytes[k][j] = far
+			bytes[k][j] = unreachable
 		}
 	}
 	bytes[0][0] = 0
 	for k := 1; k <= n; k++ {
 		for j := k; j <= a; j++ {
 			for i := k - 1; i < j; i++ {
-				if bytes[k-1][i] == far || sum[j]-sum[i] > limit {
+				if bytes[k-1][i] == unreachable || sum[j]-sum[i] > limit {
 					continue
 				}
 				if v := bytes[k-1][i] + cross[j]; v < bytes[k][j] {
-					bytes[k][j], from[k][j] = v, i
+					bytes[k][j], lastStart[k][j] = v, i
 				}
 			}
 		}
@@ -103,26 +103,26 @@ func partition(costs []float64, cross []int64, n int) []int {
 	bounds := make([]int, n+1)
 	for k, j := n, a; k > 0; k-- {
 		bounds[k] = j
-		j = from[k][j]
+		j = lastStart[k][j]
 	}
 	return bounds
 }
 
 // CutAt makes blocks at given inner cuts, which are lists of the names of the tensors that cross, in the model's
 // order. So a plan or profile is turned back into blocks.
-func (c *Chain) At(cuts [][]string) (*Blocks, error) {
+func (c *Chain) CutAt(cuts [][]string) (*Blocks, error) {
 	b := &Blocks{Chain: c, Bounds: []int{0}}
 	for k, names := range cuts {
-		i, err := c.Find(names)
+		i, err := c.FindCut(names)
 		if err != nil {
 			return nil, fmt.Errorf("cut %d: %w", k+1, err)
 		}
-		if i <= b.Bounds[len(b.Bounds)-1] || i == c.Atoms() {
+		if i <= b.Bounds[len(b.Bounds)-1] || i == c.AtomCount() {
 			return nil, fmt.Errorf("cut %d: %s: cuts must lie inside the model and follow its order", k+1, c.Model.Name)
 		}
 		b.Bounds = append(b.Bounds, i)
 	}
-	b.Bounds = append(b.Bounds, c.Atoms())
+	b.Bounds = append(b.Bounds, c.AtomCount())
 	return b, nil
 }
 
@@ -136,30 +136,30 @@ func (c *Chain) EachAtom() *Blocks {
 }
 
 // WholeModel makes one block of the whole model.
-func (c *Chain) Whole() *Blocks { return &Blocks{c, []int{0, c.Atoms()}} }
+func (c *Chain) WholeModel() *Blocks { return &Blocks{c, []int{0, c.AtomCount()}} }
 
 // WeightBytes returns the size of the weights of the blocks [i,j).
 func (b *Blocks) WeightBytes(i, j int) int64 {
-	return b.Chain.Model.net.weightBytes(b.nodes(i, j), false)
+	return b.Chain.Model.net.weightBytes(b.nodesOf(i, j), false)
 }
 
 // Nodes returns the number of operators of the blocks [i,j).
-func (b *Blocks) Nodes(i, j int) int { return len(b.nodes(i, j)) }
+func (b *Blocks) Nodes(i, j int) int { return len(b.nodesOf(i, j)) }
 
-func (b *Blocks) nodes(i, j int) []int {
+func (b *Blocks) nodesOf(i, j int) []int {
 	c := b.Chain
 	return c.Model.net.compute[c.Cuts[b.Bounds[i]].pos:c.Cuts[b.Bounds[j]].pos]
 }
 
 // SliceOptions describe the boundary of a slice, and its precision.
 type SliceOptions struct {
-	// HalfIn and HalfOut let inner cuts cross in half precision: float32 as
+	// FP16In and HalfOut let inner cuts cross in half precision: float32 as
 	// float16, int64 as int32. The producer's end and the consumer's start
 	// convert. The model's own inputs and outputs stay as they are.
-	HalfIn, HalfOut bool
+	FP16In, FP16Out bool
 	// FP16 lets the slice compute in float16: its weights, and all that was float32 inside. Casts keep its
 	// boundary as it is.
-	Half bool
+	FP16 bool
 	// Extra names inner tensors that become additional outputs. Logits and tensors that cross a cut have a
 	// declared shape. Other tensors have none, and can only be used by runs that ask for outputs by name.
 	Extra []string
@@ -173,16 +173,16 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		return nil, fmt.Errorf("%s: blocks [%d,%d) of %d", b.Chain.Model.Name, i, j, b.Len())
 	}
 	m := b.Chain.Model
-	first, last := b.Cut(i), b.Cut(j)
-	p := part{name: fmt.Sprintf("%s/%d-%d", m.Name, i, j), nodes: b.nodes(i, j), rename: map[string]string{}, half: o.Half}
+	firstCut, lastCut := b.Cut(i), b.Cut(j)
+	p := subgraph{name: fmt.Sprintf("%s/%d-%d", m.Name, i, j), nodes: b.nodesOf(i, j), rename: map[string]string{}, fp16: o.FP16}
 	outgoing := map[string]bool{}
-	for _, s := range last.Tensors {
+	for _, s := range lastCut.Tensors {
 		outgoing[s.Name] = true
 	}
-	halfIn, halfOut := o.HalfIn && i > 0, o.HalfOut && j < b.Len()
+	halfIn, halfOut := o.FP16In && i > 0, o.FP16Out && j < b.Len()
 
 	// Declare the inputs, with a cast where the type outside differs from the type inside.
-	for _, s := range first.Tensors {
+	for _, s := range firstCut.Tensors {
 		outer := s
 		if halfIn {
 			outer.Type = crossType(s.Type)
@@ -191,7 +191,7 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 			outer.Name = s.Name + "@in"
 			p.rename[s.Name] = outer.Name
 		}
-		if inner := p.inner(s.Type); outer.Type != inner {
+		if inner := p.innerType(s.Type); outer.Type != inner {
 			inside := s.Name + "@full"
 			p.rename[s.Name] = inside
 			if b.startsNorm(p.nodes, s.Name) {
@@ -206,25 +206,25 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	}
 
 	// Declare the outputs, with a cast or a copy where needed.
-	for _, s := range last.Tensors {
+	for _, s := range lastCut.Tensors {
 		outer := s
 		if halfOut {
 			outer.Type = crossType(s.Type)
 		}
-		made := s.Name // name of the tensor inside
-		to, renamed := p.rename[s.Name]
-		if renamed {
-			made = to
+		inner := s.Name // name of the tensor inside
+		to, isRenamed := p.rename[s.Name]
+		if isRenamed {
+			inner = to
 		}
 		switch {
-		case outer.Type != p.inner(s.Type):
-			if !renamed {
-				made = p.inside(s.Name)
+		case outer.Type != p.innerType(s.Type):
+			if !isRenamed {
+				inner = p.innerName(s.Name)
 			}
-			p.after = append(p.after, castNode(made, outer.Name, outer.Type))
-		case renamed:
+			p.after = append(p.after, castNode(inner, outer.Name, outer.Type))
+		case isRenamed:
 			p.after = append(p.after, &onnxpb.Node{OpType: proto.String("Identity"), Name: proto.String(s.Name + "@copy"),
-				Input: []string{made}, Output: []string{s.Name}})
+				Input: []string{inner}, Output: []string{s.Name}})
 		}
 		p.outputs = append(p.outputs, outer)
 	}
@@ -232,7 +232,7 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	// Describe the slice.
 	sub := &engine.Submodel{
 		Model: m.Name, Identity: m.Identity, From: i, To: j, Blocks: b.Len(), Inputs: p.inputs, Outputs: p.outputs,
-		WeightBytes: m.net.weightBytes(p.nodes, o.Half), Nodes: len(p.nodes), Folder: m.folder,
+		WeightBytes: m.net.weightBytes(p.nodes, o.FP16), Nodes: len(p.nodes), Folder: m.folder,
 	}
 	if o.NoData {
 		return sub, nil
@@ -256,8 +256,8 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		if !ok {
 			spec = engine.Spec{Name: t}
 		}
-		if p.inner(spec.Type) != spec.Type {
-			p.after = append(p.after, castNode(p.inside(t), t, spec.Type))
+		if p.innerType(spec.Type) != spec.Type {
+			p.after = append(p.after, castNode(p.innerName(t), t, spec.Type))
 		}
 		p.outputs = append(p.outputs, spec)
 		outgoing[t] = true
@@ -269,13 +269,13 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 }
 
 // innerName gives a tensor that leaves the subgraph another name inside it.
-func (p *part) inside(name string) string {
+func (p *subgraph) innerName(name string) string {
 	p.rename[name] = name + "@full"
 	return p.rename[name]
 }
 
-func castNode(from, to string, t engine.DType) *onnxpb.Node {
-	return &onnxpb.Node{OpType: proto.String("Cast"), Name: proto.String(to + "@cast"), Input: []string{from}, Output: []string{to},
+func castNode(input, to string, t engine.DType) *onnxpb.Node {
+	return &onnxpb.Node{OpType: proto.String("Cast"), Name: proto.String(to + "@cast"), Input: []string{input}, Output: []string{to},
 		Attribute: []*onnxpb.Attribute{{Name: proto.String("to"), Type: onnxpb.Attribute_INT.Enum(), I: proto.Int64(int64(t))}}}
 }
 
@@ -293,6 +293,6 @@ func (b *Blocks) startsNorm(nodes []int, tensor string) bool {
 // barrierNode makes a node that passes a tensor on unchanged, by a reshape that moves no bytes. It separates a
 // cast from a decomposed layer normalisation: ONNX Runtime 1.29 takes such a cast for a part of the normalisation,
 // fuses both into one operator over mixed types, and then refuses that operator.
-func barrierNode(from, to string) *onnxpb.Node {
-	return &onnxpb.Node{OpType: proto.String("Reshape"), Name: proto.String(to + "@barrier"), Input: []string{from, to + "/target"}, Output: []string{to}}
+func barrierNode(input, to string) *onnxpb.Node {
+	return &onnxpb.Node{OpType: proto.String("Reshape"), Name: proto.String(to + "@barrier"), Input: []string{input, to + "/target"}, Output: []string{to}}
 }

@@ -55,29 +55,29 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 	if o.MaxLive < 0 || o.MaxLive > 64 {
 		return nil, fmt.Errorf("%s: MaxLive %d: expected 0 to 64", m.Name, o.MaxLive)
 	}
-	if m.bound != "" {
-		return nil, fmt.Errorf("%s: %s", m.Name, m.bound)
+	if m.boundReason != "" {
+		return nil, fmt.Errorf("%s: %s", m.Name, m.boundReason)
 	}
-	folded := *m
-	m = &folded
-	if err := m.fold(ctx, probe); err != nil {
+	foldedModel := *m
+	m = &foldedModel
+	if err := m.foldShapes(ctx, probe); err != nil {
 		return nil, err
 	}
-	first, limit := o.MaxLive, o.MaxLive
+	firstDim, limit := o.MaxLive, o.MaxLive
 	if limit == 0 {
-		first, limit = 1, 3
+		firstDim, limit = 1, 3
 	}
-	places := m.net.places(limit)
+	places := m.net.cutCandidates(limit)
 	var names []string
 	for _, p := range places {
 		names = append(names, p.live...)
 	}
 	c := &Chain{Model: m, specs: map[string]engine.Spec{}}
-	if err := c.measure(ctx, probe, slices.Concat(names, m.Outputs, m.Logits()), o.AllShapes); err != nil {
+	if err := c.measureSpecs(ctx, probe, slices.Concat(names, m.Outputs, m.Logits()), o.AllShapes); err != nil {
 		return nil, err
 	}
-	for most := first; most <= limit; most++ {
-		if c.cut(places, most); len(c.Cuts)-2 >= cmp.Or(o.MinCuts, 16) {
+	for maxLive := firstDim; maxLive <= limit; maxLive++ {
+		if c.setCuts(places, maxLive); len(c.Cuts)-2 >= cmp.Or(o.MinCuts, 16) {
 			break
 		}
 	}
@@ -86,19 +86,19 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 
 // measureSpecs finds the specs of tensors, with a probe for those that are not inputs. It returns an error if an
 // output has none.
-func (c *Chain) measure(ctx context.Context, probe Probe, names []string, all bool) error {
+func (c *Chain) measureSpecs(ctx context.Context, probe Probe, names []string, allTensors bool) error {
 	m := c.Model
 	for _, s := range m.Inputs {
 		c.specs[s.Name] = s
 	}
 	var ask []string
-	asked := map[string]bool{}
+	requested := map[string]bool{}
 	for _, t := range names {
-		if _, input := c.specs[t]; !input && !asked[t] {
-			ask, asked[t] = append(ask, t), true
+		if _, input := c.specs[t]; !input && !requested[t] {
+			ask, requested[t] = append(ask, t), true
 		}
 	}
-	a, b, complete, err := m.probeCuts(ctx, probe, ask, all)
+	a, b, complete, err := m.probeCuts(ctx, probe, ask, allTensors)
 	if err != nil {
 		return err
 	}
@@ -121,13 +121,13 @@ func (c *Chain) measure(ctx context.Context, probe Probe, names []string, all bo
 
 // setCuts sets the cuts: candidates at which at most maxLive tensors cross, all with a spec, and not the same
 // tensors as at the cut before.
-func (c *Chain) cut(places []place, most int) {
+func (c *Chain) setCuts(places []cutCandidate, maxLive int) {
 	c.Cuts = []Cut{newCut(c.Model.Inputs, 0)}
-	last := c.Cuts[0].Names()
+	lastNames := c.Cuts[0].Names()
 	for _, p := range places {
-		if specs, ok := c.specsOf(p.live); ok && len(p.live) <= most && !slices.Equal(p.live, last) {
+		if specs, ok := c.specsOf(p.live); ok && len(p.live) <= maxLive && !slices.Equal(p.live, lastNames) {
 			c.Cuts = append(c.Cuts, newCut(specs, p.pos))
-			last = p.live
+			lastNames = p.live
 		}
 	}
 	outputs, _ := c.specsOf(c.Model.Outputs)
@@ -149,11 +149,11 @@ func (c *Chain) specsOf(names []string) ([]engine.Spec, bool) {
 // probeCuts measures the named tensors at both probe batch sizes. If allTensors is set, it also measures every
 // tensor that the model computes, at batch probeA, and then returns complete as true. If the probe cannot report
 // all tensors (some are sequences, or they need too much memory), it measures only the named ones.
-func (m *Model) probeCuts(ctx context.Context, probe Probe, names []string, all bool) (a, b map[string]Value, complete bool, err error) {
-	if all {
-		more := append(m.net.computed(), names...)
-		slices.Sort(more)
-		a, b, err = m.probePair(ctx, probe, slices.Compact(more), names)
+func (m *Model) probeCuts(ctx context.Context, probe Probe, names []string, allTensors bool) (a, b map[string]Value, complete bool, err error) {
+	if allTensors {
+		otherTensors := append(m.net.computedTensors(), names...)
+		slices.Sort(otherTensors)
+		a, b, err = m.probePair(ctx, probe, slices.Compact(otherTensors), names)
 		if err == nil || ctx.Err() != nil {
 			return a, b, true, err
 		}
@@ -189,76 +189,76 @@ func batchSpec(name string, a, b Value) (engine.Spec, bool) {
 }
 
 // cutCandidate is a position between nodes with its live tensors, in the order in which they are produced.
-type place struct {
+type cutCandidate struct {
 	pos  int
 	live []string
 }
 
 // liveRange says where a tensor that something reads is live, by positions among the compute nodes.
-type tensor struct {
-	name   string
-	made   int  // first position at which it exists
-	used   int  // last position that reads it
-	reader int  // the only node that reads it; -1 if there are several, or if it is an output
-	sub    bool // a subgraph reads it
+type liveRange struct {
+	name     string
+	from     int  // first position at which it exists
+	lastRead int  // last position that reads it
+	reader   int  // the only node that reads it; -1 if there are several, or if it is an output
+	sub      bool // a subgraph reads it
 }
 
 // cutCandidates returns the positions at which at most maxLive tensors cross and no pair of operators is separated
 // that runtimes fuse.
-func (n *net) places(maxLive int) []place {
-	all := n.tensors()
+func (n *sortedGraph) cutCandidates(maxLive int) []cutCandidate {
+	ranges := n.liveRanges()
 	// Sweep over the positions, since live tensors change little from one to the next.
-	begins, ends := make([][]int, len(n.compute)+2), make([][]int, len(n.compute)+2)
-	for k, t := range all {
-		begins[t.made] = append(begins[t.made], k)
-		end := min(t.used+1, len(n.compute)+1)
-		ends[end] = append(ends[end], k)
+	beginsAt, endsAt := make([][]int, len(n.compute)+2), make([][]int, len(n.compute)+2)
+	for k, t := range ranges {
+		beginsAt[t.from] = append(beginsAt[t.from], k)
+		end := min(t.lastRead+1, len(n.compute)+1)
+		endsAt[end] = append(endsAt[end], k)
 	}
-	var out []place
+	var out []cutCandidate
 	var live []int
 	for p := range n.compute {
-		live = append(live, begins[p]...)
-		live = slices.DeleteFunc(live, func(k int) bool { return slices.Contains(ends[p], k) })
+		live = append(live, beginsAt[p]...)
+		live = slices.DeleteFunc(live, func(k int) bool { return slices.Contains(endsAt[p], k) })
 		if p == 0 || len(live) == 0 || len(live) > maxLive ||
-			slices.ContainsFunc(live, func(k int) bool { return all[k].sub || n.torn(all[k].name, all[k].reader) }) {
+			slices.ContainsFunc(live, func(k int) bool { return ranges[k].sub || n.splitsFusedPair(ranges[k].name, ranges[k].reader) }) {
 			continue
 		}
 		names := make([]string, len(live))
 		for i, k := range live {
-			names[i] = all[k].name
+			names[i] = ranges[k].name
 		}
-		out = append(out, place{p, names})
+		out = append(out, cutCandidate{p, names})
 	}
 	return out
 }
 
 // liveRanges returns the live ranges of the inputs and of all tensors that compute nodes produce, if something
 // reads them.
-func (n *net) tensors() []tensor {
+func (n *sortedGraph) liveRanges() []liveRange {
 	// Number the compute nodes in their order.
 	users := n.consumers()
-	order := map[int]int{} // from node to position among the compute nodes
+	positions := map[int]int{} // from node to position among the compute nodes
 	for p, i := range n.compute {
-		order[i] = p
+		positions[i] = p
 	}
-	var all []tensor
+	var ranges []liveRange
 
 	// add appends a tensor with the last position that reads it, if anything does.
-	add := func(name string, made int) {
-		t := tensor{name: name, made: made, used: -1, reader: -1}
+	add := func(name string, from int) {
+		t := liveRange{name: name, from: from, lastRead: -1, reader: -1}
 		for _, u := range users[name] {
 			if u < 0 {
-				t.used = len(n.compute)
+				t.lastRead = len(n.compute)
 				continue
 			}
-			t.used = max(t.used, order[u])
+			t.lastRead = max(t.lastRead, positions[u])
 			t.sub = t.sub || !slices.Contains(n.nodes[u].Input, name)
 		}
 		if len(users[name]) == 1 {
 			t.reader = users[name][0]
 		}
-		if t.used >= 0 {
-			all = append(all, t)
+		if t.lastRead >= 0 {
+			ranges = append(ranges, t)
 		}
 	}
 	for _, in := range n.inputs {
@@ -271,19 +271,19 @@ func (n *net) tensors() []tensor {
 			}
 		}
 	}
-	return all
+	return ranges
 }
 
 // Operators that runtimes fuse with the next, or with the one before.
 var (
-	fuseFirst = set("Conv ConvTranspose Gemm MatMul BatchNormalization Mul Add Sum Div Clip Sigmoid HardSigmoid Tanh")
-	fuseNext  = set("BatchNormalization Relu LeakyRelu PRelu Mul Add Sum Clip Sigmoid HardSigmoid Tanh")
+	fuseFirst = setOf("Conv ConvTranspose Gemm MatMul BatchNormalization Mul Add Sum Div Clip Sigmoid HardSigmoid Tanh")
+	fuseNext  = setOf("BatchNormalization Relu LeakyRelu PRelu Mul Add Sum Clip Sigmoid HardSigmoid Tanh")
 	// A cut inside a decomposed normalisation or activation is of no use.
-	innerFrom = set("Sub Pow ReduceMean Sqrt Reciprocal Erf")
-	innerTo   = set("Div Erf Sqrt Pow Reciprocal Dropout")
+	innerFrom = setOf("Sub Pow ReduceMean Sqrt Reciprocal Erf")
+	innerTo   = setOf("Div Erf Sqrt Pow Reciprocal Dropout")
 )
 
-func set(s string) map[string]bool {
+func setOf(s string) map[string]bool {
 	out := map[string]bool{}
 	for _, f := range strings.Fields(s) {
 		out[f] = true
@@ -293,26 +293,26 @@ func set(s string) map[string]bool {
 
 // splitsFusedPair reports whether a cut at this tensor would separate operators that belong together. A runtime
 // fuses a producer with its reader only if that is the only reader.
-func (n *net) torn(tensor string, reader int) bool {
-	from := ""
+func (n *sortedGraph) splitsFusedPair(tensor string, reader int) bool {
+	producerOp := ""
 	if i, ok := n.producer[tensor]; ok {
-		from = n.nodes[i].GetOpType()
+		producerOp = n.nodes[i].GetOpType()
 	}
-	if innerFrom[from] {
+	if innerFrom[producerOp] {
 		return true
 	}
 	if reader < 0 {
 		return false
 	}
 	to := n.nodes[reader].GetOpType()
-	return innerTo[to] || fuseFirst[from] && fuseNext[to]
+	return innerTo[to] || fuseFirst[producerOp] && fuseNext[to]
 }
 
 // AtomCount returns the number of atoms.
-func (c *Chain) Atoms() int { return len(c.Cuts) - 1 }
+func (c *Chain) AtomCount() int { return len(c.Cuts) - 1 }
 
 // FindCut returns the index of the cut with exactly these tensors, in any order.
-func (c *Chain) Find(names []string) (int, error) {
+func (c *Chain) FindCut(names []string) (int, error) {
 	for i, cut := range c.Cuts {
 		if slices.Equal(slices.Sorted(slices.Values(cut.Names())), slices.Sorted(slices.Values(names))) {
 			return i, nil

@@ -23,7 +23,7 @@ func (m *Model) opset() int64 {
 // fp16Clips replaces Clip in float16 by Max and Min: before operator set 12 it exists only in float32, also on
 // GPUs. Max and Min accept a scalar beside a tensor from operator set 8 on. It also returns the constants that
 // these need.
-func halfClips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Tensor) {
+func fp16Clips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Tensor) {
 	if opset < 8 || opset > 11 {
 		return nodes, nil
 	}
@@ -36,26 +36,26 @@ func halfClips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Ten
 		}
 
 		// Find the bounds, which are inputs or attributes.
-		last := nd.Output[0]
+		lastName := nd.Output[0]
 		bound := [2]string{} // names of the smallest and the largest value, empty without one
 		for i := 1; i < len(nd.Input) && i <= 2; i++ {
 			bound[i-1] = nd.Input[i]
 		}
 		for _, a := range nd.Attribute {
 			i := map[string]int{"min": 0, "max": 1}[a.GetName()]
-			if math.Abs(float64(a.GetF())) > largestHalf {
+			if math.Abs(float64(a.GetF())) > largestFP16 {
 				continue // no value is beyond the bound
 			}
-			bound[i] = last + "@" + a.GetName()
+			bound[i] = lastName + "@" + a.GetName()
 			inits = append(inits, &onnxpb.Tensor{Name: proto.String(bound[i]), DataType: proto.Int32(int32(engine.F16)),
-				RawData: binary.LittleEndian.AppendUint16(nil, Half(a.GetF()))})
+				RawData: binary.LittleEndian.AppendUint16(nil, ToFP16(a.GetF()))})
 		}
 
 		// Replace the node by Max, Min, both, or Identity.
 		x := nd.Input[0]
 		step := func(op, bound, to string) {
 			node := &onnxpb.Node{OpType: proto.String(op), Name: nd.Name, Input: []string{x}, Output: []string{to}}
-			if to != last && nd.GetName() != "" { // node names are unique
+			if to != lastName && nd.GetName() != "" { // node names are unique
 				node.Name = proto.String(nd.GetName() + "@above")
 			}
 			if bound != "" {
@@ -65,14 +65,14 @@ func halfClips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Ten
 			x = to
 		}
 		if bound[0] != "" && bound[1] != "" {
-			step("Max", bound[0], last+"@above")
-			step("Min", bound[1], last)
+			step("Max", bound[0], lastName+"@above")
+			step("Min", bound[1], lastName)
 		} else if bound[1] != "" {
-			step("Min", bound[1], last)
+			step("Min", bound[1], lastName)
 		} else if bound[0] != "" {
-			step("Max", bound[0], last)
+			step("Max", bound[0], lastName)
 		} else {
-			step("Identity", "", last)
+			step("Identity", "", lastName)
 		}
 	}
 	return out, inits

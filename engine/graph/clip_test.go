@@ -33,7 +33,7 @@ func TestHalfClips(t *testing.T) {
 		{"older", 7, &onnxpb.Node{Input: []string{"x"}, Attribute: bounds(0, 6)}, "Clip x y", ""},
 	} {
 		c.node.OpType, c.node.Name, c.node.Output = proto.String("Clip"), proto.String("c"), []string{"y"}
-		nodes, inits := halfClips([]*onnxpb.Node{c.node}, c.opset)
+		nodes, inits := fp16Clips([]*onnxpb.Node{c.node}, c.opset)
 		var got, consts []string
 		if len(nodes) == 2 && nodes[0].GetName() == nodes[1].GetName() {
 			t.Errorf("%s: two nodes of one name", c.name)

@@ -53,12 +53,12 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		blocks, err := chain.Partition(make([]float64, chain.Atoms()), 3)
+		blocks, err := chain.Partition(make([]float64, chain.AtomCount()), 3)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range blocks.Len() {
-			o := SliceOptions{HalfIn: i%2 == 0, HalfOut: i%2 == 1, NoData: blocks.WeightBytes(i, i+1) > 1<<16}
+			o := SliceOptions{FP16In: i%2 == 0, FP16Out: i%2 == 1, NoData: blocks.WeightBytes(i, i+1) > 1<<16}
 			sub, err := blocks.Slice(i, i+1, o)
 			if err != nil {
 				t.Fatalf("block %d: %v", i, err)

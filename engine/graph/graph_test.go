@@ -132,7 +132,7 @@ func TestReadErrors(t *testing.T) {
 
 // Whatever is cut off a file, reading says so or gives a smaller whole; it
 // never panics.
-func TestTruncations(t *testing.T) {
+func TestReadRefusesTruncatedFiles(t *testing.T) {
 	data := encoded(t, diamond())
 	for n := range data {
 		if m, err := Read("cut.onnx", data[:n], Options{}); err == nil {
@@ -207,7 +207,7 @@ func TestTornPairs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := chain.Find([]string{"a"}); (err != nil) != c.torn {
+		if _, err := chain.FindCut([]string{"a"}); (err != nil) != c.torn {
 			t.Errorf("a cut between %s and %s: %v", c.from, c.to, err)
 		}
 	}
@@ -225,7 +225,7 @@ func TestSlicesAreModels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	costs := make([]float64, chain.Atoms())
+	costs := make([]float64, chain.AtomCount())
 	for i := range costs {
 		costs[i] = float64(chain.EachAtom().Nodes(i, i+1))
 	}
@@ -266,7 +266,7 @@ func TestSlicesAreModels(t *testing.T) {
 			t.Errorf("block %d reads %v", i, a.Inputs)
 		}
 	}
-	whole, err := chain.Whole().Slice(0, 1, SliceOptions{})
+	whole, err := chain.WholeModel().Slice(0, 1, SliceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,15 +280,15 @@ func TestSlicesAreModels(t *testing.T) {
 		slices.Reverse(names)
 		cuts = append(cuts, names)
 	}
-	back, err := chain.At(cuts)
+	back, err := chain.CutAt(cuts)
 	if err != nil || !slices.Equal(back.Bounds, blocks.Bounds) {
 		t.Errorf("by names: %v, %v", back, err)
 	}
 	slices.Reverse(cuts)
-	if _, err := chain.At(cuts); err == nil {
+	if _, err := chain.CutAt(cuts); err == nil {
 		t.Error("cuts against the model's order pass")
 	}
-	if _, err := chain.At([][]string{{"nowhere"}}); err == nil || !strings.Contains(err.Error(), "nowhere") {
+	if _, err := chain.CutAt([][]string{{"nowhere"}}); err == nil || !strings.Contains(err.Error(), "nowhere") {
 		t.Errorf("an unknown cut: %v", err)
 	}
 	for _, r := range [][2]int{{0, 0}, {2, 1}, {-1, 1}, {0, 99}} {
@@ -307,7 +307,7 @@ func specsOf(s []engine.Spec) []string {
 }
 
 // The seed is part of a seeded model's identity, and only there.
-func TestIdentity(t *testing.T) {
+func TestIdentityFollowsSeedOfSeededModelsOnly(t *testing.T) {
 	id := func(seed uint64) string {
 		m, err := MLP(4, seed)
 		if err != nil {
@@ -337,8 +337,8 @@ func TestIdentity(t *testing.T) {
 
 // Seeded weights: pinned values, mean, deviation and the part of the mean that
 // is taken out.
-func TestWeights(t *testing.T) {
-	w := &weight{name: "w", dims: []int64{50, 40}, mean: 2, spread: 0.5, seed: 7}
+func TestSeededWeightsHaveGivenMeanAndSpread(t *testing.T) {
+	w := &seededWeight{name: "w", dims: []int64{50, 40}, mean: 2, deviation: 0.5, seed: 7}
 	v := float32s(w.tensor().RawData)
 	mean, dev := stats(v)
 	if math.Abs(mean-2) > 0.05 || math.Abs(dev-0.5) > 0.03 {
@@ -351,11 +351,11 @@ func TestWeights(t *testing.T) {
 	row := float32s(w.tensor().RawData)[:40]
 	centred, _ := stats(row)
 	plain, _ := stats(v[:40])
-	if math.Abs(centred-(1-centring)*plain) > 1e-5 {
+	if math.Abs(centred-(1-centredShare)*plain) > 1e-5 {
 		t.Errorf("a row's mean %v became %v", plain, centred)
 	}
 	odd := make([]byte, 12)
-	uniform(1, "odd", 1, 0, odd)
+	fillUniform(1, "odd", 1, 0, odd)
 	for _, x := range float32s(odd) {
 		if x != 1 {
 			t.Errorf("deviation 0 gives %v", x)
@@ -387,7 +387,7 @@ func TestPartitionIsOptimal(t *testing.T) {
 		costs := rapid.SliceOfN(rapid.Float64Range(0, 10), 1, 9).Draw(t, "costs")
 		n := rapid.IntRange(1, len(costs)).Draw(t, "blocks")
 		cross := rapid.SliceOfN(rapid.Int64Range(0, 5), len(costs)+1, len(costs)+1).Draw(t, "bytes")
-		got := partition(costs, cross, n)
+		got := partitionAtoms(costs, cross, n)
 		if len(got) != n+1 || got[0] != 0 || got[n] != len(costs) || !slices.IsSorted(got) || len(slices.Compact(slices.Clone(got))) != n+1 {
 			t.Fatalf("bounds %v", got)
 		}
@@ -443,7 +443,7 @@ func TestPartitionRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ok := make([]float64, chain.Atoms())
+	ok := make([]float64, chain.AtomCount())
 	bad := slices.Clone(ok)
 	bad[0] = math.NaN()
 	for name, f := range map[string]func() (*Blocks, error){
@@ -455,7 +455,7 @@ func TestPartitionRefuses(t *testing.T) {
 			t.Errorf("%s: passes", name)
 		}
 	}
-	if b, err := chain.Partition(ok, 99); err != nil || b.Len() != chain.Atoms() {
+	if b, err := chain.Partition(ok, 99); err != nil || b.Len() != chain.AtomCount() {
 		t.Errorf("more blocks than atoms: %v, %v", b, err)
 	}
 	if _, err := m.Chain(ctx, flat, ChainOptions{MaxLive: -1}); err == nil {
@@ -485,7 +485,7 @@ func TestOnlyBatchedTensorsCross(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "d"} {
-		if _, err := chain.Find([]string{name}); err == nil {
+		if _, err := chain.FindCut([]string{name}); err == nil {
 			t.Errorf("%s crosses", name)
 		}
 	}

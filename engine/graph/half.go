@@ -13,7 +13,7 @@ import (
 )
 
 // ToFP16 returns the bits of the float16 nearest to x (ties to even). Numbers that are too large become infinity.
-func Half(x float32) uint16 {
+func ToFP16(x float32) uint16 {
 	b := math.Float32bits(x)
 	sign, abs := uint16(b>>16)&0x8000, b&0x7fff_ffff
 	switch {
@@ -29,7 +29,7 @@ func Half(x float32) uint16 {
 }
 
 // FromFP16 returns the float32 for the bits of a float16.
-func FromHalf(h uint16) float32 {
+func FromFP16(h uint16) float32 {
 	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1f), uint32(h&0x3ff)
 	switch exponent {
 	case 0: // the step is 2^-24
@@ -42,10 +42,10 @@ func FromHalf(h uint16) float32 {
 }
 
 // largestFP16 is the largest number that float16 can hold.
-const largestHalf = 65504
+const largestFP16 = 65504
 
 // floatOnly are operators that ONNX defines for float32 but not for float16, or whose output type is an attribute.
-var floatOnly = set("Range CumSum NonMaxSuppression QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul " +
+var floatOnly = setOf("Range CumSum NonMaxSuppression QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearConv QLinearMatMul " +
 	"RandomNormal RandomNormalLike RandomUniform RandomUniformLike Multinomial Bernoulli EyeLike SequenceEmpty Optional " +
 	"HannWindow HammingWindow BlackmanWindow MelWeightMatrix DFT STFT")
 
@@ -62,41 +62,41 @@ func staysFloat(nd *onnxpb.Node, input int) bool {
 }
 
 // innerType returns the type that a tensor has inside a subgraph.
-func (p *part) inner(t engine.DType) engine.DType {
-	if p.half && t == engine.F32 {
+func (p *subgraph) innerType(t engine.DType) engine.DType {
+	if p.fp16 && t == engine.F32 {
 		return engine.F16
 	}
 	return t
 }
 
 // fp16Tensor returns a constant in float16, or unchanged if it is not float32.
-func halfTensor(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
+func fp16Tensor(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 	if engine.DType(t.GetDataType()) != engine.F32 {
 		return t, nil
 	}
 	n := len(t.FloatData)
-	at := func(i int) float32 { return t.FloatData[i] }
+	valueAt := func(i int) float32 { return t.FloatData[i] }
 	if t.RawData != nil {
 		n = len(t.RawData) / 4
-		at = func(i int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(t.RawData[4*i:])) }
+		valueAt = func(i int) float32 { return math.Float32frombits(binary.LittleEndian.Uint32(t.RawData[4*i:])) }
 	}
 	raw := make([]byte, 2*n)
 	for i := range n {
-		x := at(i)
-		if a := math.Abs(float64(x)); a > largestHalf && !math.IsInf(a, 0) {
-			return nil, bad("tensor %q holds %g: float16 ends at %d, this model cannot compute in it", t.GetName(), x, largestHalf)
+		x := valueAt(i)
+		if a := math.Abs(float64(x)); a > largestFP16 && !math.IsInf(a, 0) {
+			return nil, modelErrorf("tensor %q holds %g: float16 ends at %d, this model cannot compute in it", t.GetName(), x, largestFP16)
 		}
-		binary.LittleEndian.PutUint16(raw[2*i:], Half(x))
+		binary.LittleEndian.PutUint16(raw[2*i:], ToFP16(x))
 	}
 	return &onnxpb.Tensor{Name: t.Name, DataType: proto.Int32(int32(engine.F16)), Dims: t.Dims, RawData: raw}, nil
 }
 
 // fp16Node returns a node that computes in float16 what the given one computes in float32. It adds constants that
 // it needs to extra.
-func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxpb.Node, error) {
+func (n *sortedGraph) fp16Node(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxpb.Node, error) {
 	op := nd.GetOpType()
 	if floatOnly[op] {
-		return nil, bad("node %s: its operator exists in float32 only, this model cannot compute in float16", label(nd))
+		return nil, modelErrorf("node %s: its operator exists in float32 only, this model cannot compute in float16", nodeLabel(nd))
 	}
 
 	// Copy the node when it first changes, because the original stays in use.
@@ -116,7 +116,7 @@ func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxp
 		}
 		t := n.constTensor(name)
 		if t == nil {
-			return nil, bad("node %s: its factors are not constant, this model cannot compute in float16", label(nd))
+			return nil, modelErrorf("node %s: its factors are not constant, this model cannot compute in float16", nodeLabel(nd))
 		}
 		if engine.DType(t.GetDataType()) == engine.F32 {
 			c := proto.Clone(t).(*onnxpb.Tensor)
@@ -130,13 +130,13 @@ func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxp
 	for k, a := range nd.Attribute {
 		switch {
 		case a.G != nil || len(a.Graphs) > 0:
-			return nil, bad("node %s has a body, this model cannot compute in float16", label(nd))
+			return nil, modelErrorf("node %s has a body, this model cannot compute in float16", nodeLabel(nd))
 		case op == "Cast" && a.GetName() == "to" && a.GetI() == int64(engine.F32):
 			change().Attribute[k].I = proto.Int64(int64(engine.F16))
 		case a.T != nil:
-			t, err := halfTensor(a.T)
+			t, err := fp16Tensor(a.T)
 			if err != nil {
-				return nil, fmt.Errorf("node %s: %w", label(nd), err)
+				return nil, fmt.Errorf("node %s: %w", nodeLabel(nd), err)
 			}
 			if t != a.T {
 				change().Attribute[k].T = t
@@ -148,9 +148,9 @@ func (n *net) halfNode(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxp
 			} else {
 				t.Dims = []int64{int64(len(a.Floats))}
 			}
-			t, err := halfTensor(t)
+			t, err := fp16Tensor(t)
 			if err != nil {
-				return nil, fmt.Errorf("node %s: %w", label(nd), err)
+				return nil, fmt.Errorf("node %s: %w", nodeLabel(nd), err)
 			}
 			change().Attribute[k] = tensorAttribute(t)
 		}
@@ -168,19 +168,19 @@ func tensorAttribute(t *onnxpb.Tensor) *onnxpb.Attribute {
 }
 
 // convertToFP16 converts the nodes and constants of a written graph, except those of the boundary, to float16.
-func (n *net) halve(inits []*onnxpb.Tensor, nodes []*onnxpb.Node) ([]*onnxpb.Tensor, []*onnxpb.Node, error) {
+func (n *sortedGraph) convertToFP16(inits []*onnxpb.Tensor, nodes []*onnxpb.Node) ([]*onnxpb.Tensor, []*onnxpb.Node, error) {
 	extra := map[string]*onnxpb.Tensor{}
 	outNodes := make([]*onnxpb.Node, len(nodes))
 	for i, nd := range nodes {
 		var err error
-		if outNodes[i], err = n.halfNode(nd, extra); err != nil {
+		if outNodes[i], err = n.fp16Node(nd, extra); err != nil {
 			return nil, nil, err
 		}
 	}
 	outInits := make([]*onnxpb.Tensor, len(inits))
 	for i, t := range inits {
 		var err error
-		if outInits[i], err = halfTensor(t); err != nil {
+		if outInits[i], err = fp16Tensor(t); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -33,39 +33,39 @@ func fromHalf(h uint16) float64 {
 // FromHalf turns back what Half makes, of every float16.
 func TestFromHalf(t *testing.T) {
 	for h := range 1 << 16 {
-		x := FromHalf(uint16(h))
-		if back := Half(x); x == x && back != uint16(h) || x != x && h&0x7fff <= 0x7c00 {
+		x := FromFP16(uint16(h))
+		if back := ToFP16(x); x == x && back != uint16(h) || x != x && h&0x7fff <= 0x7c00 {
 			t.Fatalf("%#04x is %v, and back %#04x", h, x, back)
 		}
 	}
 }
 
-func TestHalf(t *testing.T) {
+func TestHalfRoundsToNearestEven(t *testing.T) {
 	for h := 0; h < 1<<16; h++ {
 		x := fromHalf(uint16(h))
 		if math.IsNaN(x) {
-			if got := Half(float32(x)); !math.IsNaN(fromHalf(got)) {
+			if got := ToFP16(float32(x)); !math.IsNaN(fromHalf(got)) {
 				t.Fatalf("no number becomes %#x", got)
 			}
 			continue
 		}
-		if got := Half(float32(x)); got != uint16(h) {
+		if got := ToFP16(float32(x)); got != uint16(h) {
 			t.Fatalf("%g (%#x) becomes %#x", x, h, got)
 		}
 		if next := fromHalf(uint16(h + 1)); h&0x7fff < 0x7bff {
 			middle := float32((x + next) / 2)
 			even := uint16(h + h&1)
-			if got := Half(middle); got != even {
+			if got := ToFP16(middle); got != even {
 				t.Fatalf("%g, between %#x and %#x, becomes %#x", middle, h, h+1, got)
 			}
 			up, down := math.Nextafter32(middle, float32(next)), math.Nextafter32(middle, float32(x))
-			if Half(up) != uint16(h+1) || Half(down) != uint16(h) {
-				t.Fatalf("beside the middle of %#x and %#x: %#x and %#x", h, h+1, Half(down), Half(up))
+			if ToFP16(up) != uint16(h+1) || ToFP16(down) != uint16(h) {
+				t.Fatalf("beside the middle of %#x and %#x: %#x and %#x", h, h+1, ToFP16(down), ToFP16(up))
 			}
 		}
 	}
 	for x, want := range map[float32]uint16{65519: 0x7bff, 65520: 0x7c00, -65520: 0xfc00, 1e-9: 0, -1e-9: 0x8000} {
-		if got := Half(x); got != want {
+		if got := ToFP16(x); got != want {
 			t.Errorf("%g becomes %#x, want %#x", x, got, want)
 		}
 	}
@@ -74,20 +74,20 @@ func TestHalf(t *testing.T) {
 // What cannot compute in float16 is refused by name; what an operator needs in
 // float32 stays.
 func TestHalfNode(t *testing.T) {
-	n := &net{inits: map[string]*onnxpb.Tensor{"scales": {Name: proto.String("scales"), DataType: proto.Int32(1), Dims: []int64{2}, FloatData: []float32{1, 1.0 / 3}}}}
+	n := &sortedGraph{inits: map[string]*onnxpb.Tensor{"scales": {Name: proto.String("scales"), DataType: proto.Int32(1), Dims: []int64{2}, FloatData: []float32{1, 1.0 / 3}}}}
 	for _, nd := range []*onnxpb.Node{
 		{OpType: proto.String("CumSum"), Name: proto.String("sum"), Input: []string{"x"}},
 		{OpType: proto.String("If"), Name: proto.String("sum"), Attribute: []*onnxpb.Attribute{{G: &onnxpb.Graph{}}}},
 		{OpType: proto.String("Resize"), Name: proto.String("sum"), Input: []string{"x", "", "computed"}},
 		{OpType: proto.String("Constant"), Name: proto.String("sum"), Attribute: []*onnxpb.Attribute{tensorAttribute(&onnxpb.Tensor{DataType: proto.Int32(1), FloatData: []float32{1e6}})}},
 	} {
-		if _, err := n.halfNode(nd, map[string]*onnxpb.Tensor{}); err == nil || !strings.Contains(err.Error(), "sum") || !strings.Contains(err.Error(), "float16") {
+		if _, err := n.fp16Node(nd, map[string]*onnxpb.Tensor{}); err == nil || !strings.Contains(err.Error(), "sum") || !strings.Contains(err.Error(), "float16") {
 			t.Errorf("%s: %v", nd.GetOpType(), err)
 		}
 	}
 	extra := map[string]*onnxpb.Tensor{}
 	nd := &onnxpb.Node{OpType: proto.String("Resize"), Input: []string{"x", "", "scales"}}
-	got, err := n.halfNode(nd, extra)
+	got, err := n.fp16Node(nd, extra)
 	if err != nil || got.Input[2] != "scales@float" || nd.Input[2] != "scales" {
 		t.Fatalf("%v, %v", got, err)
 	}
@@ -95,11 +95,11 @@ func TestHalfNode(t *testing.T) {
 		t.Errorf("%v", extra)
 	}
 	cast := &onnxpb.Node{OpType: proto.String("Cast"), Attribute: []*onnxpb.Attribute{{Name: proto.String("to"), I: proto.Int64(1)}}}
-	if got, err := n.halfNode(cast, extra); err != nil || got.Attribute[0].GetI() != 10 || cast.Attribute[0].GetI() != 1 {
+	if got, err := n.fp16Node(cast, extra); err != nil || got.Attribute[0].GetI() != 10 || cast.Attribute[0].GetI() != 1 {
 		t.Errorf("%v, %v", got, err)
 	}
 	zeros := &onnxpb.Node{OpType: proto.String("ConstantOfShape"), Input: []string{"s"}}
-	if got, err := n.halfNode(zeros, extra); err != nil || len(got.Attribute) != 1 || got.Attribute[0].T.GetDataType() != 10 {
+	if got, err := n.fp16Node(zeros, extra); err != nil || len(got.Attribute) != 1 || got.Attribute[0].T.GetDataType() != 10 {
 		t.Errorf("%v, %v", got, err)
 	}
 }

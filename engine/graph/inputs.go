@@ -24,20 +24,20 @@ func (m *Model) tensorsOnly(g *onnxpb.Graph) (*onnxpb.Graph, error) {
 	}
 	outputs := slices.Clone(g.Output)
 	for i, v := range outputs {
-		what := notTensor(v)
-		if what == "" {
+		kind := notTensor(v)
+		if kind == "" {
 			continue
 		}
 		nd := made[v.GetName()]
 		if nd.GetOpType() != "ZipMap" || len(nd.GetInput()) == 0 {
-			return nil, bad("output %q is %s, which no answer can carry: export the model with tensors as outputs only (sklearn: options={'zipmap': False})", v.GetName(), what)
+			return nil, modelErrorf("output %q is %s, which no answer can carry: export the model with tensors as outputs only (sklearn: options={'zipmap': False})", v.GetName(), kind)
 		}
 		m.Notes = append(m.Notes, fmt.Sprintf("output %q is a list of maps in the file: in its place stands the tensor %q that ZipMap makes it of", v.GetName(), nd.Input[0]))
 		outputs[i] = &onnxpb.ValueInfo{Name: proto.String(nd.Input[0])}
 	}
 	for _, v := range g.Input {
-		if what := notTensor(v); what != "" {
-			return nil, bad("input %q is %s, which no request can bring: export the model with tensors as inputs only", v.GetName(), what)
+		if kind := notTensor(v); kind != "" {
+			return nil, modelErrorf("input %q is %s, which no request can bring: export the model with tensors as inputs only", v.GetName(), kind)
 		}
 	}
 	if len(m.Notes) == 0 {
@@ -75,7 +75,7 @@ func notTensor(v *onnxpb.ValueInfo) string {
 }
 
 // makeConstants turns inputs without dimensions whose values are given into constants.
-func (m *Model) bake(g *onnxpb.Graph, values map[string]Literal) (*onnxpb.Graph, error) {
+func (m *Model) makeConstants(g *onnxpb.Graph, values map[string]Literal) (*onnxpb.Graph, error) {
 	inits := g.Initializer
 	for _, v := range g.Input {
 		value, ok := values[v.GetName()]
@@ -85,11 +85,11 @@ func (m *Model) bake(g *onnxpb.Graph, values map[string]Literal) (*onnxpb.Graph,
 		}
 		c := Constant{engine.Spec{Name: v.GetName(), Type: engine.DType(tt.GetElemType()), Shape: []int64{}}, Literal{[]int64{}, value.Values}}
 		if len(value.Values) != 1 {
-			return nil, bad("input %q is a single %s, %d values were given", c.Name, c.Type, len(value.Values))
+			return nil, modelErrorf("input %q is a single %s, %d values were given", c.Name, c.Type, len(value.Values))
 		}
 		data, err := value.Bytes(c.Type)
 		if err != nil {
-			return nil, bad("input %q: %v", c.Name, err)
+			return nil, modelErrorf("input %q: %v", c.Name, err)
 		}
 		inits = append(inits[:len(inits):len(inits)], &onnxpb.Tensor{Name: proto.String(c.Name), DataType: proto.Int32(int32(c.Type)), RawData: data})
 		m.Constants = append(m.Constants, c)
@@ -101,37 +101,37 @@ func (m *Model) bake(g *onnxpb.Graph, values map[string]Literal) (*onnxpb.Graph,
 }
 
 // declaredInput is an input as the file declares it, with the dimensions that it leaves free.
-type declared struct {
-	name  string
-	typ   engine.DType
-	dims  []*onnxpb.Shape_Dim
-	shape bool // the file declares dimensions
-	info  *onnxpb.ValueInfo
+type declaredInput struct {
+	name     string
+	typ      engine.DType
+	dims     []*onnxpb.Shape_Dim
+	hasShape bool // the file declares dimensions
+	info     *onnxpb.ValueInfo
 }
 
 // declareInputs reads the declared inputs, sets their dimensions, and makes the first dimension the batch.
 func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
-	var list []declared
+	var list []declaredInput
 	for _, v := range g.Input {
 		if m.net.isConst[v.GetName()] {
 			continue // an initialiser that old files list as an input too, or a constant
 		}
 		tt := v.GetType().GetTensorType()
 		if tt == nil {
-			return bad("input %q declares no type: export the model again, or run onnx.shape_inference over it", v.GetName())
+			return modelErrorf("input %q declares no type: export the model again, or run onnx.shape_inference over it", v.GetName())
 		}
-		list = append(list, declared{v.GetName(), engine.DType(tt.GetElemType()), tt.GetShape().GetDim(), tt.Shape != nil, v})
+		list = append(list, declaredInput{v.GetName(), engine.DType(tt.GetElemType()), tt.GetShape().GetDim(), tt.Shape != nil, v})
 	}
 	if len(list) == 0 {
-		return bad("the model has no input that requests could bring")
+		return modelErrorf("the model has no input that requests could bring")
 	}
 
 	// Find the sizes of dimensions: given ones, and those of the same name.
-	given, err := givenDims(list, o)
+	givenDims, err := givenDims(list, o)
 	if err != nil {
 		return err
 	}
-	named, err := namedSizes(list, given)
+	namedSizes, err := namedSizes(list, givenDims)
 	if err != nil {
 		return err
 	}
@@ -139,32 +139,32 @@ func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
 	// Declare each input, and collect what the user still has to give.
 	var open, flags []string
 	for _, d := range list {
-		spec, first, err := d.spec(given[d.name], named)
+		spec, firstDim, err := d.spec(givenDims[d.name], namedSizes)
 		if err != nil {
 			return err
 		}
 		if spec.Shape == nil {
-			what, flag := d.open(named)
-			open, flags = append(open, what), append(flags, flag)
+			missing, flag := d.missingDims(namedSizes)
+			open, flags = append(open, missing), append(flags, flag)
 			continue
 		}
 		if value, ok := o.Values[d.name]; ok {
-			per := spec.BytesAt(1) / int64(spec.Type.Size())
-			if _, err := value.Fill(spec.Type, per, per); err != nil {
-				return bad("input %q: %v", d.name, err)
+			elementsPerSample := spec.BytesAt(1) / int64(spec.Type.Size())
+			if _, err := value.Fill(spec.Type, elementsPerSample, elementsPerSample); err != nil {
+				return modelErrorf("input %q: %v", d.name, err)
 			}
 		}
-		m.Inputs, m.first, m.inFile = append(m.Inputs, spec), append(m.first, first), append(m.inFile, d.info)
+		m.Inputs, m.firstDims, m.inFile = append(m.Inputs, spec), append(m.firstDims, firstDim), append(m.inFile, d.info)
 	}
-	m.bound = boundBatch(list)
+	m.boundReason = boundBatch(list)
 	if len(open) > 0 {
-		return bad("%s: say what to plan for, sizes with the batch in front: %s", strings.Join(open, "; "), strings.Join(flags, " "))
+		return modelErrorf("%s: say what to plan for, sizes with the batch in front: %s", strings.Join(open, "; "), strings.Join(flags, " "))
 	}
 	return nil
 }
 
 // givenDims returns the dimensions in the options by the names of inputs.
-func givenDims(list []declared, o Options) (map[string][]int64, error) {
+func givenDims(list []declaredInput, o Options) (map[string][]int64, error) {
 	var names []string
 	for _, d := range list {
 		names = append(names, d.name)
@@ -191,53 +191,53 @@ func givenDims(list []declared, o Options) (map[string][]int64, error) {
 // namedSizes returns the sizes of dimensions by their names in the file, where the dimensions of one input with
 // that name are given. A dimension that is the batch of one input, in front, is 1 in others, unless its size is
 // given.
-func namedSizes(list []declared, given map[string][]int64) (map[string]int64, error) {
-	batch, named := map[string]bool{}, map[string]int64{}
+func namedSizes(list []declaredInput, givenDims map[string][]int64) (map[string]int64, error) {
+	batch, sizes := map[string]bool{}, map[string]int64{}
 	for _, d := range list {
 		if len(d.dims) > 0 && d.dims[0].GetDimParam() != "" {
-			batch[d.dims[0].GetDimParam()], named[d.dims[0].GetDimParam()] = true, 1
+			batch[d.dims[0].GetDimParam()], sizes[d.dims[0].GetDimParam()] = true, 1
 		}
 	}
 	for _, d := range list {
-		fixed := given[d.name]
-		if fixed == nil || !d.shape {
+		dims := givenDims[d.name]
+		if dims == nil || !d.hasShape {
 			continue
 		}
-		if len(d.dims) != len(fixed) {
-			return nil, bad("input %q has %d dimensions, %d were given (%v)", d.name, len(d.dims), len(fixed), fixed)
+		if len(d.dims) != len(dims) {
+			return nil, modelErrorf("input %q has %d dimensions, %d were given (%v)", d.name, len(d.dims), len(dims), dims)
 		}
-		for i, size := range fixed {
+		for i, size := range dims {
 			p := d.dims[i].GetDimParam()
 			if p == "" || size <= 0 {
 				continue
 			}
-			if have, ok := named[p]; ok && have != size && !batch[p] {
-				return nil, bad("input %q: dimension %d (%q) is given as %d, and as %d for another input", d.name, i, p, size, have)
+			if known, ok := sizes[p]; ok && known != size && !batch[p] {
+				return nil, modelErrorf("input %q: dimension %d (%q) is given as %d, and as %d for another input", d.name, i, p, size, known)
 			}
-			named[p] = size
+			sizes[p] = size
 		}
 	}
-	return named, nil
+	return sizes, nil
 }
 
 // boundBatch returns why the first dimensions of inputs cannot all be one batch, or "" if they can. A runtime that
 // gets such inputs at other sizes may read beyond their ends.
-func boundBatch(list []declared) string {
+func boundBatch(list []declaredInput) string {
 	for _, d := range list {
 		if len(d.dims) == 0 {
 			continue
 		}
 		size := d.dims[0].GetDimValue()
-		for _, other := range list {
-			if len(other.dims) == 0 {
+		for _, otherInput := range list {
+			if len(otherInput.dims) == 0 {
 				continue
 			}
-			if size > 1 && other.dims[0].GetDimValue() != size {
-				return fmt.Sprintf("the first dimension of input %q is always %d, and that of %q is not", d.name, size, other.name)
+			if size > 1 && otherInput.dims[0].GetDimValue() != size {
+				return fmt.Sprintf("the first dimension of input %q is always %d, and that of %q is not", d.name, size, otherInput.name)
 			}
-			for _, dim := range other.dims[1:] {
+			for _, dim := range otherInput.dims[1:] {
 				if p := dim.GetDimParam(); p != "" && p == d.dims[0].GetDimParam() {
-					return fmt.Sprintf("input %q has the batch %q in front, and input %q has not", d.name, p, other.name)
+					return fmt.Sprintf("input %q has the batch %q in front, and input %q has not", d.name, p, otherInput.name)
 				}
 			}
 		}
@@ -247,61 +247,61 @@ func boundBatch(list []declared) string {
 
 // dimSize returns a dimension's size: that in the file, the given one, or that of its name. It is 0 if the
 // dimension is free.
-func (d *declared) size(i int, fixed []int64, named map[string]int64) int64 {
+func (d *declaredInput) dimSize(i int, dims []int64, namedSizes map[string]int64) int64 {
 	size := d.dims[i].GetDimValue()
 	if size > 0 {
 		return size
 	}
-	if fixed != nil && fixed[i] > 0 {
-		return fixed[i]
+	if dims != nil && dims[i] > 0 {
+		return dims[i]
 	}
-	return max(0, named[d.dims[i].GetDimParam()])
+	return max(0, namedSizes[d.dims[i].GetDimParam()])
 }
 
 // spec returns the input as blocks declare it, and its first dimension, which is 0 if it is free. If other
 // dimensions are free, the shape is nil.
-func (d *declared) spec(fixed []int64, named map[string]int64) (s engine.Spec, first int64, err error) {
+func (d *declaredInput) spec(dims []int64, namedSizes map[string]int64) (s engine.Spec, firstDim int64, err error) {
 	s = engine.Spec{Name: d.name, Type: d.typ}
 	switch {
 	case s.Type == engine.String:
-		return s, 0, bad("input %q holds texts (strings), which no batch can hold: cut the encoder of texts off and feed the model numbers", d.name)
+		return s, 0, modelErrorf("input %q holds texts (strings), which no batch can hold: cut the encoder of texts off and feed the model numbers", d.name)
 	case s.Type.Size() == 0:
-		return s, 0, bad("input %q has elements of type %s, which cannot be fed: convert them inside the model (Cast)", d.name, s.Type)
-	case !d.shape && fixed == nil, d.shape && len(d.dims) == 0:
+		return s, 0, modelErrorf("input %q has elements of type %s, which cannot be fed: convert them inside the model (Cast)", d.name, s.Type)
+	case !d.hasShape && dims == nil, d.hasShape && len(d.dims) == 0:
 		return s, 0, nil
 	}
 
 	// Find the size of each dimension. The first is the batch.
-	if !d.shape {
-		d = &declared{d.name, d.typ, make([]*onnxpb.Shape_Dim, len(fixed)), true, d.info}
+	if !d.hasShape {
+		d = &declaredInput{d.name, d.typ, make([]*onnxpb.Shape_Dim, len(dims)), true, d.info}
 	}
 	elements := int64(1)
 	shape := make([]int64, len(d.dims))
 	for i, dim := range d.dims {
-		size := d.size(i, fixed, named)
-		if v := dim.GetDimValue(); i > 0 && v > 0 && fixed != nil && fixed[i] != v {
-			return s, 0, bad("input %q: dimension %d is %d in the model, %d was given", d.name, i, v, fixed[i])
+		size := d.dimSize(i, dims, namedSizes)
+		if v := dim.GetDimValue(); i > 0 && v > 0 && dims != nil && dims[i] != v {
+			return s, 0, modelErrorf("input %q: dimension %d is %d in the model, %d was given", d.name, i, v, dims[i])
 		}
 		switch {
 		case i == 0:
-			first, size = size, engine.BatchDim
+			firstDim, size = size, engine.BatchDim
 		case size == 0:
 			return s, 0, nil
 		default:
 			if elements *= size; elements > maxElements || size > maxElements {
-				return s, 0, bad("input %q is too large", d.name)
+				return s, 0, modelErrorf("input %q is too large", d.name)
 			}
 		}
 		shape[i] = size
 	}
 	s.Shape = shape
-	return s, first, nil
+	return s, firstDim, nil
 }
 
 // missingDims returns the dimensions that the user has to give, and the flag for that with a guess of the sizes.
-func (d *declared) open(named map[string]int64) (what, flag string) {
+func (d *declaredInput) missingDims(namedSizes map[string]int64) (missing, flag string) {
 	switch {
-	case !d.shape:
+	case !d.hasShape:
 		return fmt.Sprintf("input %q declares no dimensions", d.name), fmt.Sprintf("--shape %s=1x3x224x224 (or --input %s=VALUE where it is a single number)", d.name, d.name)
 	case len(d.dims) == 0:
 		return fmt.Sprintf("input %q is a single %s without a batch dimension, which requests cannot bring", d.name, d.typ), fmt.Sprintf("--input %s=VALUE", d.name)
@@ -310,23 +310,23 @@ func (d *declared) open(named map[string]int64) (what, flag string) {
 	if len(d.dims) == 4 {
 		guess = []int64{1, 3, 224, 224}
 	}
-	var names, free, sizes []string
+	var names, freeDims, sizes []string
 	for i, dim := range d.dims {
-		size := d.size(i, nil, named)
+		size := d.dimSize(i, nil, namedSizes)
 		name := cmp.Or(dim.GetDimParam(), "?")
 		if v := dim.GetDimValue(); v > 0 {
 			name = fmt.Sprint(v)
 		}
 		names = append(names, name)
 		if i > 0 && size == 0 {
-			free = append(free, fmt.Sprint(i))
+			freeDims = append(freeDims, fmt.Sprint(i))
 		}
 		sizes = append(sizes, fmt.Sprint(cmp.Or(size, guess[min(i, len(guess)-1)])))
 	}
 	verb := "dimension %s is not fixed"
-	if len(free) > 1 {
+	if len(freeDims) > 1 {
 		verb = "dimensions %s are not fixed"
 	}
-	return fmt.Sprintf("input %q is %s[%s], whose "+verb, d.name, d.typ, strings.Join(names, ", "), strings.Join(free, " and ")),
+	return fmt.Sprintf("input %q is %s[%s], whose "+verb, d.name, d.typ, strings.Join(names, ", "), strings.Join(freeDims, " and ")),
 		fmt.Sprintf("--shape %s=%s", d.name, strings.Join(sizes, "x"))
 }

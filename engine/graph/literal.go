@@ -25,7 +25,7 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 	le := binary.LittleEndian
 
 	// wholeNumber checks that a value is a whole number of the type's range.
-	whole := func(v, lo, hi float64) (int64, error) {
+	integer := func(v, lo, hi float64) (int64, error) {
 		lo, hi = max(lo, -exactWhole), min(hi, exactWhole)
 		if v != math.Trunc(v) || v < lo || v > hi {
 			return 0, fmt.Errorf("%v is no %s: expected a whole number from %.0f to %.0f", v, t, lo, hi)
@@ -46,37 +46,37 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 		case engine.F64:
 			out = le.AppendUint64(out, math.Float64bits(v))
 		case engine.F16:
-			out = le.AppendUint16(out, Half(float32(v)))
+			out = le.AppendUint16(out, ToFP16(float32(v)))
 		case engine.BF16:
 			// Round to nearest, ties to even.
 			b := math.Float32bits(float32(v))
 			out = le.AppendUint16(out, uint16((b+0x7fff+b>>16&1)>>16))
 		case engine.Bool:
-			n, err = whole(v, 0, 1)
+			n, err = integer(v, 0, 1)
 			out = append(out, byte(n))
 		case engine.U8:
-			n, err = whole(v, 0, math.MaxUint8)
+			n, err = integer(v, 0, math.MaxUint8)
 			out = append(out, byte(n))
 		case engine.I8:
-			n, err = whole(v, math.MinInt8, math.MaxInt8)
+			n, err = integer(v, math.MinInt8, math.MaxInt8)
 			out = append(out, byte(n))
 		case engine.U16:
-			n, err = whole(v, 0, math.MaxUint16)
+			n, err = integer(v, 0, math.MaxUint16)
 			out = le.AppendUint16(out, uint16(n))
 		case engine.I16:
-			n, err = whole(v, math.MinInt16, math.MaxInt16)
+			n, err = integer(v, math.MinInt16, math.MaxInt16)
 			out = le.AppendUint16(out, uint16(n))
 		case engine.U32:
-			n, err = whole(v, 0, math.MaxUint32)
+			n, err = integer(v, 0, math.MaxUint32)
 			out = le.AppendUint32(out, uint32(n))
 		case engine.I32:
-			n, err = whole(v, math.MinInt32, math.MaxInt32)
+			n, err = integer(v, math.MinInt32, math.MaxInt32)
 			out = le.AppendUint32(out, uint32(n))
 		case engine.U64:
-			n, err = whole(v, 0, exactWhole)
+			n, err = integer(v, 0, exactWhole)
 			out = le.AppendUint64(out, uint64(n))
 		case engine.I64:
-			n, err = whole(v, -exactWhole, exactWhole)
+			n, err = integer(v, -exactWhole, exactWhole)
 			out = le.AppendUint64(out, uint64(n))
 		default:
 			err = fmt.Errorf("values of %s cannot be given", t)
@@ -90,10 +90,10 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 
 // Fill returns the bytes of a tensor of n elements, of which one sample has perSample. A single value is used for
 // all elements. The values of some samples are repeated.
-func (l Literal) Fill(t engine.DType, n, per int64) ([]byte, error) {
+func (l Literal) Fill(t engine.DType, n, perSample int64) ([]byte, error) {
 	k := int64(len(l.Values))
-	if k != 1 && (k == 0 || per == 0 || k%per != 0) {
-		return nil, fmt.Errorf("%d values of shape %v, expected one, or %d for a sample", k, l.Shape, per)
+	if k != 1 && (k == 0 || perSample == 0 || k%perSample != 0) {
+		return nil, fmt.Errorf("%d values of shape %v, expected one, or %d for a sample", k, l.Shape, perSample)
 	}
 	values, err := l.Bytes(t)
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 )
 
 // sortedGraph is a graph in topological order, with all that cutting needs.
-type net struct {
+type sortedGraph struct {
 	name    string
 	nodes   []*onnxpb.Node // constants and compute nodes in topological order
 	inits   map[string]*onnxpb.Tensor
-	weights map[string]*weight // seeded weights, generated when they are written
-	inputs  []string           // without initialisers
+	weights map[string]*seededWeight // seeded weights, generated when they are written
+	inputs  []string                 // without initialisers
 	outputs []string
 
 	// The fields below are derived from those above.
@@ -27,14 +27,14 @@ type net struct {
 
 // newNet checks a graph's connections and sorts it. It keeps the graph's messages and never changes them. Seeded
 // weights count as initialisers.
-func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
-	n := &net{name: g.GetName(), inits: map[string]*onnxpb.Tensor{}, weights: weights}
+func newNet(g *onnxpb.Graph, weights map[string]*seededWeight) (*sortedGraph, error) {
+	n := &sortedGraph{name: g.GetName(), inits: map[string]*onnxpb.Tensor{}, weights: weights}
 	for _, t := range g.Initializer {
 		if t.GetName() == "" {
-			return nil, bad("an initialiser has no name")
+			return nil, modelErrorf("an initialiser has no name")
 		}
 		if n.inits[t.GetName()] != nil {
-			return nil, bad("initialiser %q occurs twice", t.GetName())
+			return nil, modelErrorf("initialiser %q occurs twice", t.GetName())
 		}
 		if !isOutside(t) {
 			if err := checkTensor(t, "initialiser "+t.GetName()); err != nil {
@@ -47,7 +47,7 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 	// Collect inputs and outputs.
 	for _, v := range g.Input {
 		if v.GetName() == "" {
-			return nil, bad("an input has no name")
+			return nil, modelErrorf("an input has no name")
 		}
 		if n.inits[v.GetName()] == nil {
 			n.inputs = append(n.inputs, v.GetName())
@@ -57,21 +57,21 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 		n.outputs = append(n.outputs, v.GetName())
 	}
 	if len(n.outputs) == 0 {
-		return nil, bad("the model has no output")
+		return nil, modelErrorf("the model has no output")
 	}
 
 	// Check every node before the graph is sorted.
 	n.nodes = g.Node
 	for i, nd := range n.nodes {
 		if nd.GetOpType() == "" {
-			return nil, bad("node %d (%q) names no operator", i, nd.GetName())
+			return nil, modelErrorf("node %d (%q) names no operator", i, nd.GetName())
 		}
 		if unary[nd.GetOpType()] && (len(nd.Input) == 0 || nd.Input[0] == "") {
-			return nil, bad("node %s has no input", label(nd))
+			return nil, modelErrorf("node %s has no input", nodeLabel(nd))
 		}
 		for _, a := range nd.Attribute {
 			if a.T != nil {
-				if err := checkTensor(a.T, "node "+label(nd)+", attribute "+a.GetName()); err != nil {
+				if err := checkTensor(a.T, "node "+nodeLabel(nd)+", attribute "+a.GetName()); err != nil {
 					return nil, err
 				}
 			}
@@ -80,17 +80,17 @@ func newNet(g *onnxpb.Graph, weights map[string]*weight) (*net, error) {
 			return nil, err
 		}
 	}
-	if err := n.sort(); err != nil {
+	if err := n.sortNodes(); err != nil {
 		return nil, err
 	}
-	return n, n.derive()
+	return n, n.findComputeNodes()
 }
 
 // unary are operators whose first input the analysis follows, so that it must exist.
-var unary = set("ConstantOfShape Softmax LogSoftmax Sigmoid Reshape Flatten Squeeze Unsqueeze Identity Transpose ReduceMean")
+var unary = setOf("ConstantOfShape Softmax LogSoftmax Sigmoid Reshape Flatten Squeeze Unsqueeze Identity Transpose ReduceMean")
 
 // nodeLabel returns the name of a node for errors.
-func label(nd *onnxpb.Node) string {
+func nodeLabel(nd *onnxpb.Node) string {
 	if nd.GetName() != "" {
 		return nd.GetOpType() + " " + nd.GetName()
 	}
@@ -101,7 +101,7 @@ func label(nd *onnxpb.Node) string {
 }
 
 // readTensors returns the tensors that a node reads, with the outer tensors that its subgraphs read.
-func reads(nd *onnxpb.Node) []string {
+func readTensors(nd *onnxpb.Node) []string {
 	sub, _ := subgraphReads(nd, 0) // checked in newNet
 	if len(sub) == 0 {
 		return nd.Input
@@ -119,7 +119,7 @@ func subgraphReads(nd *onnxpb.Node, depth int) ([]string, error) {
 		}
 		for _, g := range bodies {
 			if depth == maxSubgraphs {
-				return nil, bad("node %s: subgraphs are nested deeper than %d", label(nd), maxSubgraphs)
+				return nil, modelErrorf("node %s: subgraphs are nested deeper than %d", nodeLabel(nd), maxSubgraphs)
 			}
 
 			// Collect the names that the subgraph defines.
@@ -170,27 +170,27 @@ func (h *intHeap) Pop() any {
 }
 
 // sortNodes puts the nodes in topological order, and keeps the file's order where it can.
-func (n *net) sort() error {
-	made, err := makers(n.nodes)
+func (n *sortedGraph) sortNodes() error {
+	producers, err := producersOf(n.nodes)
 	if err != nil {
 		return err
 	}
-	given, err := n.given()
+	givenTensors, err := n.givenTensors()
 	if err != nil {
 		return err
 	}
-	for s := range given {
-		if j, ok := made[s]; ok {
-			return bad("tensor %q is an input or initialiser, and also made by %s", s, label(n.nodes[j]))
+	for s := range givenTensors {
+		if j, ok := producers[s]; ok {
+			return modelErrorf("tensor %q is an input or initialiser, and also made by %s", s, nodeLabel(n.nodes[j]))
 		}
 	}
-	order, err := topological(n.nodes, made, given)
+	order, err := topologicalOrder(n.nodes, producers, givenTensors)
 	if err != nil {
 		return err
 	}
 	for _, o := range n.outputs {
-		if _, ok := made[o]; !ok && !given[o] {
-			return bad("output %q is made by no node: the file is truncated or was written wrongly", o)
+		if _, ok := producers[o]; !ok && !givenTensors[o] {
+			return modelErrorf("output %q is made by no node: the file is truncated or was written wrongly", o)
 		}
 	}
 	n.nodes = order
@@ -198,82 +198,82 @@ func (n *net) sort() error {
 }
 
 // producersOf maps each tensor to the node that produces it.
-func makers(nodes []*onnxpb.Node) (map[string]int, error) {
-	made := map[string]int{}
+func producersOf(nodes []*onnxpb.Node) (map[string]int, error) {
+	producers := map[string]int{}
 	for i, nd := range nodes {
 		for _, o := range nd.Output {
 			if o == "" {
 				continue
 			}
-			if j, ok := made[o]; ok {
-				return nil, bad("tensor %q is made twice, by %s and by %s", o, label(nodes[j]), label(nd))
+			if j, ok := producers[o]; ok {
+				return nil, modelErrorf("tensor %q is made twice, by %s and by %s", o, nodeLabel(nodes[j]), nodeLabel(nd))
 			}
-			made[o] = i
+			producers[o] = i
 		}
 	}
-	return made, nil
+	return producers, nil
 }
 
 // givenTensors returns the tensors that no node produces: inputs, initialisers and weights.
-func (n *net) given() (map[string]bool, error) {
-	out := map[string]bool{}
+func (n *sortedGraph) givenTensors() (map[string]bool, error) {
+	given := map[string]bool{}
 	for _, s := range n.inputs {
-		if out[s] {
-			return nil, bad("input %q occurs twice", s)
+		if given[s] {
+			return nil, modelErrorf("input %q occurs twice", s)
 		}
-		out[s] = true
+		given[s] = true
 	}
 	for s := range n.inits {
-		out[s] = true
+		given[s] = true
 	}
 	for s := range n.weights {
-		out[s] = true
+		given[s] = true
 	}
-	return out, nil
+	return given, nil
 }
 
 // topologicalOrder orders nodes so that each comes after the producers of its inputs.
-func topological(nodes []*onnxpb.Node, made map[string]int, given map[string]bool) ([]*onnxpb.Node, error) {
+func topologicalOrder(nodes []*onnxpb.Node, producers map[string]int, givenTensors map[string]bool) ([]*onnxpb.Node, error) {
 	// Count the inputs that each node waits for.
 	waits := make([]int, len(nodes))
 	users := make([][]int, len(nodes))
-	ready := &intHeap{}
+	readyNodes := &intHeap{}
 	for i, nd := range nodes {
-		for _, in := range reads(nd) {
-			if in == "" || given[in] {
+		for _, in := range readTensors(nd) {
+			if in == "" || givenTensors[in] {
 				continue
 			}
-			j, ok := made[in]
+			j, ok := producers[in]
 			if !ok {
-				return nil, bad("node %s reads tensor %q, which nothing makes: the file is truncated or was written wrongly", label(nd), in)
+				return nil, modelErrorf("node %s reads tensor %q, which nothing makes: the file is truncated or was written wrongly", nodeLabel(nd), in)
 			}
 			waits[i]++
 			users[j] = append(users[j], i)
 		}
 		if waits[i] == 0 {
-			heap.Push(ready, i)
+			heap.Push(readyNodes, i)
 		}
 	}
 
 	// Take ready nodes, the earliest of the file first, and release those that read them.
 	order := make([]*onnxpb.Node, 0, len(nodes))
-	for ready.Len() > 0 {
-		i := heap.Pop(ready).(int)
+	for readyNodes.Len() > 0 {
+		i := heap.Pop(readyNodes).(int)
 		order = append(order, nodes[i])
 		for _, u := range users[i] {
 			if waits[u]--; waits[u] == 0 {
-				heap.Push(ready, u)
+				heap.Push(readyNodes, u)
 			}
 		}
 	}
 	if i := slices.IndexFunc(waits, func(w int) bool { return w > 0 }); i >= 0 {
-		return nil, bad("the nodes form a cycle through %s", label(nodes[i]))
+		return nil, modelErrorf("the nodes form a cycle through %s", nodeLabel(nodes[i]))
 	}
 	return order, nil
 }
 
 // findComputeNodes drops nodes that no output needs, and separates constants from compute nodes.
-func (n *net) derive() error {
+func (n *sortedGraph) findComputeNodes() error {
 	// Walk backwards and keep the nodes that some output needs.
 	need := map[string]bool{}
 	for _, o := range n.outputs {
@@ -282,14 +282,14 @@ func (n *net) derive() error {
 	var kept []*onnxpb.Node
 	for i := len(n.nodes) - 1; i >= 0; i-- {
 		nd := n.nodes[i]
-		used := false
+		needed := false
 		for _, o := range nd.Output {
-			used = used || need[o]
+			needed = needed || need[o]
 		}
-		if !used {
+		if !needed {
 			continue
 		}
-		for _, in := range reads(nd) {
+		for _, in := range readTensors(nd) {
 			need[in] = true
 		}
 		kept = append(kept, nd)
@@ -308,8 +308,8 @@ func (n *net) derive() error {
 		n.isConst[s] = true
 	}
 	for i, nd := range n.nodes {
-		con := !random(nd)
-		for _, in := range reads(nd) {
+		con := !isRandom(nd)
+		for _, in := range readTensors(nd) {
 			con = con && (in == "" || n.isConst[in])
 		}
 		for _, o := range nd.Output {
@@ -322,33 +322,33 @@ func (n *net) derive() error {
 	}
 	for _, o := range n.outputs {
 		if n.isConst[o] {
-			return bad("output %q does not depend on any input", o)
+			return modelErrorf("output %q does not depend on any input", o)
 		}
 	}
 	if len(n.compute) == 0 {
-		return bad("no node depends on an input")
+		return modelErrorf("no node depends on an input")
 	}
 	return nil
 }
 
 // isRandom reports whether an operator's outputs are not determined by its inputs.
-func random(nd *onnxpb.Node) bool { return strings.HasPrefix(nd.GetOpType(), "Random") }
+func isRandom(nd *onnxpb.Node) bool { return strings.HasPrefix(nd.GetOpType(), "Random") }
 
 // clone copies the net so that it can be rewritten; messages are shared.
-func (n *net) clone() *net {
+func (n *sortedGraph) clone() *sortedGraph {
 	c := *n
 	c.nodes, c.inits, c.weights, c.isConst = slices.Clone(n.nodes), maps.Clone(n.inits), maps.Clone(n.weights), maps.Clone(n.isConst)
 	return &c
 }
 
 // consumers maps each tensor to the compute nodes that read it. -1 stands for the outputs of the model.
-func (n *net) consumers() map[string][]int {
+func (n *sortedGraph) consumers() map[string][]int {
 	out := map[string][]int{}
 	for _, i := range n.compute {
-		seen := map[string]bool{}
-		for _, in := range reads(n.nodes[i]) {
-			if in != "" && !seen[in] {
-				seen[in] = true
+		isListed := map[string]bool{}
+		for _, in := range readTensors(n.nodes[i]) {
+			if in != "" && !isListed[in] {
+				isListed[in] = true
 				out[in] = append(out[in], i)
 			}
 		}
@@ -366,13 +366,13 @@ func (m *Model) Weightless() bool {
 	var constants, values int64
 	for _, nd := range m.net.nodes {
 		if nd.GetOpType() == "ConstantOfShape" && m.net.isConst[nd.Output[0]] {
-			if d, ok := m.net.constInts(nd.Input[0]); ok && elements(d) >= 64 {
-				constants += elements(d)
+			if d, ok := m.net.constInts(nd.Input[0]); ok && elementCount(d) >= 64 {
+				constants += elementCount(d)
 			}
 		}
 	}
 	for _, t := range m.net.inits {
-		values += max(0, elements(t.Dims))
+		values += max(0, elementCount(t.Dims))
 	}
 	return constants > values
 }
@@ -405,7 +405,7 @@ func (m *Model) Logits() []string {
 	return out
 }
 
-func elements(dims []int64) int64 {
+func elementCount(dims []int64) int64 {
 	n := int64(1)
 	for _, d := range dims {
 		if d < 0 || (d > 0 && n > maxElements/d) {
@@ -428,7 +428,7 @@ func crossType(t engine.DType) engine.DType {
 }
 
 // ownDomains are the operator domains of ONNX and ONNX Runtime.
-var ownDomains = set("ai.onnx ai.onnx.ml ai.onnx.training ai.onnx.preview.training com.microsoft com.microsoft.nchwc com.microsoft.experimental org.pytorch.aten")
+var ownDomains = setOf("ai.onnx ai.onnx.ml ai.onnx.training ai.onnx.preview.training com.microsoft com.microsoft.nchwc com.microsoft.experimental org.pytorch.aten")
 
 // Custom reports whether the model may have operators that neither ONNX nor ONNX Runtime has.
 func (m *Model) Custom() bool {

@@ -27,18 +27,18 @@ func isOutside(t *onnxpb.Tensor) bool {
 }
 
 // fileRegion is the part of a file that holds a tensor's values.
-type region struct {
+type fileRegion struct {
 	file           string // relative to the model's folder
 	offset, length int64
 }
 
 // fileRegionOf reads the region of a tensor's values.
-func outside(t *onnxpb.Tensor) (r region, err error) {
-	what := "initialiser " + t.GetName()
-	n := elements(t.Dims)
+func fileRegionOf(t *onnxpb.Tensor) (r fileRegion, err error) {
+	label := "initialiser " + t.GetName()
+	n := elementCount(t.Dims)
 	size := int64(engine.DType(t.GetDataType()).Size())
 	if n < 0 || n > maxElements {
-		return r, bad("%s has impossible dimensions %v", what, t.Dims)
+		return r, modelErrorf("%s has impossible dimensions %v", label, t.Dims)
 	}
 	r.length = -1
 	for _, p := range t.ExternalData {
@@ -51,7 +51,7 @@ func outside(t *onnxpb.Tensor) (r region, err error) {
 			r.length, err = strconv.ParseInt(p.GetValue(), 10, 64)
 		}
 		if err != nil {
-			return r, bad("%s: %s of its values is %q, expected a number", what, p.GetKey(), p.GetValue())
+			return r, modelErrorf("%s: %s of its values is %q, expected a number", label, p.GetKey(), p.GetValue())
 		}
 	}
 	if r.length < 0 && size > 0 {
@@ -59,9 +59,9 @@ func outside(t *onnxpb.Tensor) (r region, err error) {
 	}
 	switch {
 	case !filepath.IsLocal(r.file):
-		return r, bad("%s keeps its values in the file %q, expected one beside the model or below it", what, r.file)
+		return r, modelErrorf("%s keeps its values in the file %q, expected one beside the model or below it", label, r.file)
 	case r.offset < 0 || r.length < 0 || size > 0 && r.length != n*size:
-		return r, bad("%s has %d bytes at %d of %s, %d are expected for %s%v", what, r.length, r.offset, r.file, n*size, engine.DType(t.GetDataType()), t.Dims)
+		return r, modelErrorf("%s has %d bytes at %d of %s, %d are expected for %s%v", label, r.length, r.offset, r.file, n*size, engine.DType(t.GetDataType()), t.Dims)
 	}
 	return r, nil
 }
@@ -82,18 +82,18 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) 
 		}
 
 		// Open the file, and check that it holds the tensor.
-		r, err := outside(t)
+		r, err := fileRegionOf(t)
 		if err != nil {
 			return nil, err
 		}
 		if folder == "" {
-			return nil, bad("initialiser %s keeps its values in the file %s: open the model from its folder", t.GetName(), r.file)
+			return nil, modelErrorf("initialiser %s keeps its values in the file %s: open the model from its folder", t.GetName(), r.file)
 		}
 		f := files[r.file]
 		if f == nil {
 			switch f, err = os.Open(filepath.Join(folder, r.file)); {
 			case errors.Is(err, fs.ErrNotExist):
-				return nil, bad("its weights are in the file %s, which is not beside it: copy it there, too", r.file)
+				return nil, modelErrorf("its weights are in the file %s, which is not beside it: copy it there, too", r.file)
 			case err != nil:
 				return nil, fmt.Errorf("open the model's weights: %w", err)
 			}
@@ -103,8 +103,8 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) 
 		if err != nil {
 			return nil, fmt.Errorf("open the model's weights: %w", err)
 		}
-		if have := st.Size(); r.offset > have-r.length {
-			return nil, bad("initialiser %s ends at byte %d of %s, which has %d: the file is truncated or of another model", t.GetName(), r.offset+r.length, r.file, have)
+		if fileSize := st.Size(); r.offset > fileSize-r.length {
+			return nil, modelErrorf("initialiser %s ends at byte %d of %s, which has %d: the file is truncated or of another model", t.GetName(), r.offset+r.length, r.file, fileSize)
 		}
 		if r.length > smallOutside {
 			continue
@@ -129,11 +129,11 @@ func openWeights(g *onnxpb.Graph, folder string, h hash.Hash) ([]string, error) 
 }
 
 // readOutside returns a tensor with its values, which it reads if they are in another file.
-func (m *Model) inside(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
+func (m *Model) readOutside(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 	if !isOutside(t) {
 		return t, nil
 	}
-	r, err := outside(t)
+	r, err := fileRegionOf(t)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +151,7 @@ func (m *Model) inside(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 
 // placeholderNode returns the node that replaces a large tensor in a probe, and the constant shape that it reads.
 // The node makes a tensor of the same shape.
-func placeholder(name string, t engine.DType, dims []int64) (*onnxpb.Tensor, *onnxpb.Node) {
+func placeholderNode(name string, t engine.DType, dims []int64) (*onnxpb.Tensor, *onnxpb.Node) {
 	shape := name + "/shape"
 	value := make([]byte, t.Size())
 	if t == engine.F32 {

@@ -60,7 +60,7 @@ func TestRandomGraphs(t *testing.T) {
 		blocks, nodes := chain.EachAtom(), 0
 		var before []engine.Spec
 		for i := range blocks.Len() {
-			sub, err := blocks.Slice(i, i+1, SliceOptions{HalfIn: half, HalfOut: half})
+			sub, err := blocks.Slice(i, i+1, SliceOptions{FP16In: half, FP16Out: half})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -63,14 +63,14 @@ type Model struct {
 	// Notes say how the model differs from its file.
 	Notes []string
 
-	first    []int64             // per input: its first dimension as given or in the file, 0 if free
-	inFile   []*onnxpb.ValueInfo // inputs as the file declares them
-	bound    string              // why the batch cannot be free, if the inputs show that
-	asFile   *net                // the graph before its batch was made free
-	folder   string              // the folder of the files of weights; empty if there are none
-	net      *net
-	header   *onnxpb.Model // the model without its graph
-	declared []engine.Spec // outputs as the file declares them, with 0 for unknown dimensions
+	firstDims       []int64             // per input: its first dimension as given or in the file, 0 if free
+	inFile          []*onnxpb.ValueInfo // inputs as the file declares them
+	boundReason     string              // why the batch cannot be free, if the inputs show that
+	unchangedNet    *sortedGraph        // the graph before its batch was made free
+	folder          string              // the folder of the files of weights; empty if there are none
+	net             *sortedGraph
+	header          *onnxpb.Model // the model without its graph
+	declaredOutputs []engine.Spec // outputs as the file declares them, with 0 for unknown dimensions
 }
 
 // Constant is an input that always has the same value.
@@ -99,7 +99,7 @@ func Open(path string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read model: %w", err)
 	}
-	m, err := read(path, data, folder, o)
+	m, err := readModel(path, data, folder, o)
 	if err != nil {
 		return nil, err
 	}
@@ -108,27 +108,27 @@ func Open(path string, o Options) (*Model, error) {
 }
 
 // Read reads a model from bytes, which it does not keep. Errors use name for the model.
-func Read(name string, data []byte, o Options) (*Model, error) { return read(name, data, "", o) }
+func Read(name string, data []byte, o Options) (*Model, error) { return readModel(name, data, "", o) }
 
 // readModel reads a model from bytes. folder holds its files of weights, and is empty if there are none.
-func read(name string, data []byte, folder string, o Options) (*Model, error) {
+func readModel(name string, data []byte, folder string, o Options) (*Model, error) {
 	if o.Name == "" {
 		o.Name = name
 	}
-	m, err := parse(data, folder, o)
+	m, err := parseModel(data, folder, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return m, nil
 }
 
-func parse(data []byte, folder string, o Options) (*Model, error) {
-	if what := otherFormat(data); what != "" {
-		return nil, bad("%s", what)
+func parseModel(data []byte, folder string, o Options) (*Model, error) {
+	if content := otherFormat(data); content != "" {
+		return nil, modelErrorf("%s", content)
 	}
 	pm := new(onnxpb.Model)
 	if err := proto.Unmarshal(data, pm); err != nil {
-		return nil, bad("not an ONNX file, or a truncated one: copy or export it again")
+		return nil, modelErrorf("not an ONNX file, or a truncated one: copy or export it again")
 	}
 	h := sha256.New()
 	h.Write(data)
@@ -136,7 +136,7 @@ func parse(data []byte, folder string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModel(pm, map[string]*weight{}, hex.EncodeToString(h.Sum(nil)), o)
+	m, err := newModel(pm, map[string]*seededWeight{}, hex.EncodeToString(h.Sum(nil)), o)
 	if err == nil && len(outside) > 0 {
 		m.folder, m.Weights = folder, outside
 	}
@@ -145,7 +145,7 @@ func parse(data []byte, folder string, o Options) (*Model, error) {
 
 // otherFormat returns the format of a file that is not ONNX, or "" if it is not recognised.
 func otherFormat(data []byte) string {
-	for _, f := range []struct{ begins, what string }{
+	for _, f := range []struct{ begins, description string }{
 		{"version https://git-lfs", "a pointer of Git LFS, not the model: fetch the file itself with git lfs pull"},
 		{"PK\x03\x04", "a ZIP archive (PyTorch's .pt, .npz or a packed model), not an ONNX file: unpack it, or export with torch.onnx.export"},
 		{"<!DOCTYPE", "a web page, not a model: download the file itself"},
@@ -154,7 +154,7 @@ func otherFormat(data []byte) string {
 		{"{", "a JSON text, not an ONNX file: name the .onnx file"},
 	} {
 		if len(data) >= len(f.begins) && strings.EqualFold(string(data[:len(f.begins)]), f.begins) {
-			return f.what
+			return f.description
 		}
 	}
 	switch {
@@ -168,23 +168,23 @@ func otherFormat(data []byte) string {
 	return ""
 }
 
-func bad(format string, a ...any) error {
+func modelErrorf(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrModel, fmt.Sprintf(format, a...))
 }
 
-func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Options) (*Model, error) {
+func newModel(pm *onnxpb.Model, weights map[string]*seededWeight, sum string, o Options) (*Model, error) {
 	g := pm.GetGraph()
 	switch {
 	case g == nil:
-		return nil, bad("no graph inside: not an ONNX model, or a truncated one")
+		return nil, modelErrorf("no graph inside: not an ONNX model, or a truncated one")
 	case len(g.Node) == 0:
-		return nil, bad("the graph has no nodes")
+		return nil, modelErrorf("the graph has no nodes")
 	case len(g.Node) > maxNodes:
-		return nil, bad("%d nodes, at most %d are read", len(g.Node), maxNodes)
+		return nil, modelErrorf("%d nodes, at most %d are read", len(g.Node), maxNodes)
 	case len(pm.OpsetImport) == 0:
-		return nil, bad("no operator set is named (opset_import): the file is truncated or was written wrongly")
+		return nil, modelErrorf("no operator set is named (opset_import): the file is truncated or was written wrongly")
 	case len(g.SparseInitializer) > 0:
-		return nil, bad("sparse initialisers are not supported (the first: %q)", g.SparseInitializer[0].GetValues().GetName())
+		return nil, modelErrorf("sparse initialisers are not supported (the first: %q)", g.SparseInitializer[0].GetValues().GetName())
 	}
 	if err := namesAreText(g); err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 	if err != nil {
 		return nil, err
 	}
-	if g, err = m.bake(g, o.Values); err != nil {
+	if g, err = m.makeConstants(g, o.Values); err != nil {
 		return nil, err
 	}
 	n, err := newNet(g, weights)
@@ -222,7 +222,7 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 				spec.Shape = append(spec.Shape, size)
 			}
 		}
-		m.declared = append(m.declared, spec)
+		m.declaredOutputs = append(m.declaredOutputs, spec)
 	}
 	m.header = proto.Clone(&onnxpb.Model{
 		IrVersion: proto.Int64(max(pm.GetIrVersion(), 8)), OpsetImport: pm.OpsetImport,
@@ -232,28 +232,28 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 	m.header.ProtoReflect().SetUnknown(pm.ProtoReflect().GetUnknown())
 
 	// The identity covers all options that change what is computed.
-	var changed []string
+	var identityParts []string
 	if o.Seed != 0 && m.Weightless() {
-		if err := n.seed(o.Seed); err != nil {
+		if err := n.seedParameters(o.Seed); err != nil {
 			return nil, err
 		}
-		changed = append(changed, fmt.Sprintf("seed %d generator %d", o.Seed, generator))
+		identityParts = append(identityParts, fmt.Sprintf("seed %d generator %d", o.Seed, generatorVersion))
 	}
 	if len(o.Dims) > 0 {
 		for _, s := range m.Inputs {
-			changed = append(changed, "input "+s.String())
+			identityParts = append(identityParts, "input "+s.String())
 		}
 	}
 	for _, c := range m.Constants {
-		changed = append(changed, fmt.Sprintf("constant %s %v", c.Spec, c.Value.Values))
+		identityParts = append(identityParts, fmt.Sprintf("constant %s %v", c.Spec, c.Value.Values))
 	}
-	if len(changed) > 0 {
-		h := sha256.Sum256([]byte(strings.Join(append([]string{sum}, changed...), "\n")))
+	if len(identityParts) > 0 {
+		h := sha256.Sum256([]byte(strings.Join(append([]string{sum}, identityParts...), "\n")))
 		m.Identity = hex.EncodeToString(h[:])
 	}
 
 	// Free the batch in a copy of the graph.
-	m.asFile = n.clone()
+	m.unchangedNet = n.clone()
 	n.symbolicReshapes()
 	return m, nil
 }
@@ -261,11 +261,11 @@ func newModel(pm *onnxpb.Model, weights map[string]*weight, sum string, o Option
 // namesAreText refuses names that are not UTF-8. Profiles and plans, which are texts, could not hold them, and
 // that would show only after minutes of measuring.
 func namesAreText(g *onnxpb.Graph) error {
-	check := func(what, name string) error {
+	check := func(kind, name string) error {
 		if utf8.ValidString(name) {
 			return nil
 		}
-		return bad("%s is called %q, which is not UTF-8: rename it", what, name)
+		return modelErrorf("%s is called %q, which is not UTF-8: rename it", kind, name)
 	}
 	for _, v := range g.Input {
 		if err := check("an input", v.GetName()); err != nil {

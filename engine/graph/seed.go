@@ -13,42 +13,42 @@ import (
 
 // generatorVersion is the version of the random weights. It is part of a seeded model's identity, and grows
 // whenever the same seed gives other weights.
-const generator = 1
+const generatorVersion = 1
 
 // seededWeight is an initialiser with random values. They are generated when it is written, so that a model of
 // half a gigabyte is not in memory between slices.
-type weight struct {
-	name   string
-	dims   []int64
-	mean   float64
-	spread float64 // standard deviation
-	seed   uint64
-	row    int64 // consecutive values that one output sums; a part of their mean is subtracted
+type seededWeight struct {
+	name      string
+	dims      []int64
+	mean      float64
+	deviation float64 // standard deviation
+	seed      uint64
+	row       int64 // consecutive values that one output sums; a part of their mean is subtracted
 }
 
 // fillUniform fills out with values of the given mean and deviation, from the random stream of the seed and the
 // name.
-func uniform(seed uint64, name string, mean, dev float64, out []byte) {
+func fillUniform(seed uint64, name string, mean, dev float64, raw []byte) {
 	rng := seeded.New(seed, "weights/"+name)
 	width := dev * math.Sqrt(12)
 	lo, step := float32(mean-width/2), float32(width/(1<<24))
-	for i := 0; i+4 <= len(out); i += 8 {
+	for i := 0; i+4 <= len(raw); i += 8 {
 		r := rng.Uint64()
-		binary.LittleEndian.PutUint32(out[i:], math.Float32bits(lo+step*float32(r>>40)))
-		if i+8 <= len(out) {
-			binary.LittleEndian.PutUint32(out[i+4:], math.Float32bits(lo+step*float32(r&(1<<24-1))))
+		binary.LittleEndian.PutUint32(raw[i:], math.Float32bits(lo+step*float32(r>>40)))
+		if i+8 <= len(raw) {
+			binary.LittleEndian.PutUint32(raw[i+4:], math.Float32bits(lo+step*float32(r&(1<<24-1))))
 		}
 	}
 }
 
-func (w *weight) bytes() int64 { return 4 * elements(w.dims) }
+func (w *seededWeight) bytes() int64 { return 4 * elementCount(w.dims) }
 
-func (w *weight) tensor() *onnxpb.Tensor {
+func (w *seededWeight) tensor() *onnxpb.Tensor {
 	raw := make([]byte, w.bytes())
-	uniform(w.seed, w.name, w.mean, w.spread, raw)
+	fillUniform(w.seed, w.name, w.mean, w.deviation, raw)
 	if w.row > 1 {
-		for at := int64(0); at < int64(len(raw)); at += 4 * w.row {
-			centre(raw[at : at+4*w.row])
+		for offset := int64(0); offset < int64(len(raw)); offset += 4 * w.row {
+			subtractMean(raw[offset : offset+4*w.row])
 		}
 	}
 	return &onnxpb.Tensor{Name: proto.String(w.name), DataType: proto.Int32(int32(engine.F32)), Dims: w.dims, RawData: raw}
@@ -57,15 +57,15 @@ func (w *weight) tensor() *onnxpb.Tensor {
 // centredShare is the part of the mean that is subtracted from the weights of one output. Without subtraction, the
 // common positive mean that rectifiers leave grows from layer to layer, until all inputs give nearly the same
 // output. With full subtraction, a deep network is chaotic and amplifies rounding errors as much as inputs.
-const centring = 0.5
+const centredShare = 0.5
 
 // subtractMean subtracts that part of the mean.
-func centre(raw []byte) {
+func subtractMean(raw []byte) {
 	sum := 0.0
 	for i := 0; i < len(raw); i += 4 {
 		sum += float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[i:])))
 	}
-	mean := float32(centring * sum / float64(len(raw)/4))
+	mean := float32(centredShare * sum / float64(len(raw)/4))
 	for i := 0; i < len(raw); i += 4 {
 		binary.LittleEndian.PutUint32(raw[i:], math.Float32bits(math.Float32frombits(binary.LittleEndian.Uint32(raw[i:]))-mean))
 	}
@@ -74,7 +74,7 @@ func centre(raw []byte) {
 // moments are the expected mean and variance of a tensor.
 type moments struct{ mean, variance float64 }
 
-func (m moments) second() float64 { return m.variance + m.mean*m.mean }
+func (m moments) secondMoment() float64 { return m.variance + m.mean*m.mean }
 
 // seedParameters replaces every float parameter of the compute nodes by a seeded one.
 //
@@ -82,17 +82,17 @@ func (m moments) second() float64 { return m.variance + m.mean*m.mean }
 // variance through the graph. So every convolution and matrix product gives values with a variance of about one,
 // whatever the depth; residual sums grow linearly and not exponentially; and logits neither vanish nor saturate.
 // Normalisation parameters are near the values that keep this.
-func (n *net) seed(seed uint64) error {
+func (n *sortedGraph) seedParameters(seed uint64) error {
 	s := &seeder{n: n, seed: seed, est: map[string]moments{}}
 	for _, i := range n.compute {
 		nd := n.nodes[i]
-		y := s.node(nd)
+		y := s.seedNode(nd)
 		for _, o := range nd.Output {
 			s.est[o] = y
 		}
 	}
-	if s.failed != nil {
-		return s.failed
+	if s.err != nil {
+		return s.err
 	}
 	// The seeded parameters replace the nodes that made them.
 	var kept []*onnxpb.Node
@@ -105,20 +105,20 @@ func (n *net) seed(seed uint64) error {
 	for name := range n.weights {
 		delete(n.inits, name)
 	}
-	return n.derive()
+	return n.findComputeNodes()
 }
 
 // seeder goes through a network and estimates the moments of its tensors.
 type seeder struct {
-	n      *net
-	seed   uint64
-	est    map[string]moments
-	total  int64 // bytes of the seeded parameters
-	failed error
+	n     *sortedGraph
+	seed  uint64
+	est   map[string]moments
+	total int64 // bytes of the seeded parameters
+	err   error
 }
 
 // momentsOf returns the moments of a tensor. For an unknown tensor they are those of standard normal values.
-func (s *seeder) moments(name string) moments {
+func (s *seeder) momentsOf(name string) moments {
 	if m, ok := s.est[name]; ok {
 		return m
 	}
@@ -127,17 +127,17 @@ func (s *seeder) moments(name string) moments {
 
 // setParameter makes the parameter behind a constant input seeded, and returns it with the dimensions that the
 // node sees. If there is none, it returns nil.
-func (s *seeder) set(nd *onnxpb.Node, k int, mean, dev float64) *weight {
+func (s *seeder) setParameter(nd *onnxpb.Node, k int, mean, dev float64) *seededWeight {
 	if k >= len(nd.Input) || !s.n.isConst[nd.Input[k]] {
 		return nil
 	}
-	base, dims, ok := s.n.parameter(nd.Input[k])
+	base, dims, ok := s.n.floatParameter(nd.Input[k])
 	if !ok || s.n.weights[base] != nil {
 		return nil
 	}
-	w := &weight{name: base, dims: dims, mean: mean, spread: dev, seed: s.seed}
+	w := &seededWeight{name: base, dims: dims, mean: mean, deviation: dev, seed: s.seed}
 	if s.total += w.bytes(); s.total > maxFile {
-		s.failed = bad("weights of more than 2 GiB: ONNX files cannot hold them")
+		s.err = modelErrorf("weights of more than 2 GiB: ONNX files cannot hold them")
 		return nil
 	}
 	s.n.weights[base] = w
@@ -145,26 +145,26 @@ func (s *seeder) set(nd *onnxpb.Node, k int, mean, dev float64) *weight {
 }
 
 // seedNode seeds the parameters of a node, and returns the moments of its output.
-func (s *seeder) node(nd *onnxpb.Node) moments {
+func (s *seeder) seedNode(nd *onnxpb.Node) moments {
 	x := moments{0, 1}
 	if len(nd.Input) > 0 {
-		x = s.moments(nd.Input[0])
+		x = s.momentsOf(nd.Input[0])
 	}
 	switch nd.GetOpType() {
 	case "Conv", "ConvTranspose", "Gemm", "MatMul":
-		return s.product(nd, x)
+		return s.seedProduct(nd, x)
 	case "BatchNormalization":
-		s.set(nd, 1, 1, 0.1)
-		s.set(nd, 2, 0, 0.1)
-		s.set(nd, 3, x.mean, 0.1*math.Sqrt(x.variance))
-		s.set(nd, 4, math.Max(x.variance, 1e-6), 0.1*math.Max(x.variance, 1e-6))
+		s.setParameter(nd, 1, 1, 0.1)
+		s.setParameter(nd, 2, 0, 0.1)
+		s.setParameter(nd, 3, x.mean, 0.1*math.Sqrt(x.variance))
+		s.setParameter(nd, 4, math.Max(x.variance, 1e-6), 0.1*math.Max(x.variance, 1e-6))
 		return moments{0, 1}
 	case "Mul":
-		return s.scaled(nd)
+		return s.seedScaled(nd)
 	case "Add", "Sum", "Sub":
-		return s.added(nd)
+		return s.seedAdded(nd)
 	case "Relu":
-		return rectified(x)
+		return rectifiedMoments(x)
 	case "Sigmoid", "HardSigmoid":
 		return moments{0.5, 0.05}
 	case "MaxPool":
@@ -174,83 +174,83 @@ func (s *seeder) node(nd *onnxpb.Node) moments {
 	case "Concat":
 		y := moments{}
 		for _, in := range nd.Input {
-			m := s.moments(in)
+			m := s.momentsOf(in)
 			y.mean += m.mean / float64(len(nd.Input))
 			y.variance += m.variance / float64(len(nd.Input))
 		}
 		return y
 	case "PRelu":
-		s.set(nd, 1, 0.25, 0.05)
+		s.setParameter(nd, 1, 0.25, 0.05)
 	}
 	return x
 }
 
 // seedProduct seeds a layer that multiplies by a matrix so that its outputs are standard normal.
-func (s *seeder) product(nd *onnxpb.Node, x moments) moments {
+func (s *seeder) seedProduct(nd *onnxpb.Node, x moments) moments {
 	fan := 0.0
 	if len(nd.Input) > 1 {
-		if _, _, ok := s.n.parameter(nd.Input[1]); ok {
+		if _, _, ok := s.n.floatParameter(nd.Input[1]); ok {
 			fan = s.n.fanIn(nd)
 		}
 	}
 	y := x
 	if fan > 0 {
-		energy := x.second()
+		energy := x.secondMoment()
 		rows := nd.GetOpType() == "Conv" || nd.GetOpType() == "Gemm" && attrInt(nd, "transB", 0) == 1
 		if rows = rows && fan > 1; rows {
-			energy = x.variance + (1-centring)*(1-centring)*x.mean*x.mean
+			energy = x.variance + (1-centredShare)*(1-centredShare)*x.mean*x.mean
 		}
-		if w := s.set(nd, 1, 0, math.Sqrt(1/(fan*math.Max(energy, 1e-6)))); w != nil && rows && elements(w.dims)%int64(fan) == 0 {
+		if w := s.setParameter(nd, 1, 0, math.Sqrt(1/(fan*math.Max(energy, 1e-6)))); w != nil && rows && elementCount(w.dims)%int64(fan) == 0 {
 			w.row = int64(fan)
 		}
 		y = moments{0, 1}
 	}
-	s.set(nd, 2, 0, 0.1)
+	s.setParameter(nd, 2, 0, 0.1)
 	return y
 }
 
 // seedScaled returns the moments of a product of tensors. It seeds constants around 1.
-func (s *seeder) scaled(nd *onnxpb.Node) moments {
+func (s *seeder) seedScaled(nd *onnxpb.Node) moments {
 	y := moments{1, 0}
 	for k, in := range nd.Input {
 		if s.n.isConst[in] {
-			s.set(nd, k, 1, 0.1)
+			s.setParameter(nd, k, 1, 0.1)
 			continue
 		}
-		m := s.moments(in)
-		y = moments{y.mean * m.mean, y.second()*m.second() - y.mean*y.mean*m.mean*m.mean}
+		m := s.momentsOf(in)
+		y = moments{y.mean * m.mean, y.secondMoment()*m.secondMoment() - y.mean*y.mean*m.mean*m.mean}
 	}
 	return y
 }
 
 // seedAdded returns the moments of a sum of tensors. It seeds constants around 0.
-func (s *seeder) added(nd *onnxpb.Node) moments {
+func (s *seeder) seedAdded(nd *onnxpb.Node) moments {
 	y := moments{}
 	for k, in := range nd.Input {
 		if s.n.isConst[in] {
-			s.set(nd, k, 0, 0.1)
+			s.setParameter(nd, k, 0, 0.1)
 			continue
 		}
-		m := s.moments(in)
+		m := s.momentsOf(in)
 		y = moments{y.mean + m.mean, y.variance + m.variance}
 	}
 	return y
 }
 
 // rectifiedMoments returns the moments of max(0, x) for a normal x.
-func rectified(x moments) moments {
+func rectifiedMoments(x moments) moments {
 	sd := math.Sqrt(math.Max(x.variance, 1e-12))
 	z := x.mean / sd
 	cdf := 0.5 * math.Erfc(-z/math.Sqrt2)
 	pdf := math.Exp(-z*z/2) / math.Sqrt(2*math.Pi)
 	mean := x.mean*cdf + sd*pdf
-	second := x.second()*cdf + x.mean*sd*pdf
+	second := x.secondMoment()*cdf + x.mean*sd*pdf
 	return moments{mean, second - mean*mean}
 }
 
 // floatParameter follows a constant through Unsqueeze, Reshape and Identity to the float tensor behind it. It
 // returns the name and the dimensions of that tensor.
-func (n *net) parameter(name string) (base string, dims []int64, ok bool) {
+func (n *sortedGraph) floatParameter(name string) (base string, dims []int64, ok bool) {
 	for hops := 0; hops < 8; hops++ {
 		if t := n.inits[name]; t != nil {
 			return name, t.Dims, t.GetDataType() == int32(engine.F32)
@@ -258,8 +258,8 @@ func (n *net) parameter(name string) (base string, dims []int64, ok bool) {
 		if w := n.weights[name]; w != nil {
 			return name, w.dims, true
 		}
-		i, made := n.producer[name]
-		if !made || !n.isConst[name] {
+		i, isMade := n.producer[name]
+		if !isMade || !n.isConst[name] {
 			return "", nil, false
 		}
 		nd := n.nodes[i]
@@ -271,7 +271,7 @@ func (n *net) parameter(name string) (base string, dims []int64, ok bool) {
 					ok = false
 				}
 			}
-			return name, d, ok && elements(d) >= 0
+			return name, d, ok && elementCount(d) >= 0
 		case "Constant":
 			t := n.constTensor(name)
 			if t == nil {
@@ -288,10 +288,10 @@ func (n *net) parameter(name string) (base string, dims []int64, ok bool) {
 }
 
 // fanIn returns how many values each output of a Conv, Gemm or MatMul sums.
-func (n *net) fanIn(nd *onnxpb.Node) float64 {
-	_, dims, _ := n.parameter(nd.Input[1])
+func (n *sortedGraph) fanIn(nd *onnxpb.Node) float64 {
+	_, dims, _ := n.floatParameter(nd.Input[1])
 	if i, ok := n.producer[nd.Input[1]]; ok && n.nodes[i].GetOpType() == "Reshape" && len(n.nodes[i].Input) > 1 {
-		if d, ok := n.constInts(n.nodes[i].Input[1]); ok && elements(d) > 0 {
+		if d, ok := n.constInts(n.nodes[i].Input[1]); ok && elementCount(d) > 0 {
 			dims = d
 		}
 	}
@@ -300,9 +300,9 @@ func (n *net) fanIn(nd *onnxpb.Node) float64 {
 	}
 	switch {
 	case nd.GetOpType() == "Conv":
-		return float64(elements(dims[1:]))
+		return float64(elementCount(dims[1:]))
 	case nd.GetOpType() == "ConvTranspose":
-		return float64(dims[0] * elements(dims[2:]))
+		return float64(dims[0] * elementCount(dims[2:]))
 	case nd.GetOpType() == "Gemm" && attrInt(nd, "transB", 0) == 1:
 		return float64(dims[len(dims)-1])
 	}

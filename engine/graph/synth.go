@@ -15,7 +15,7 @@ import (
 // builder makes graphs of our own. Their weights are seeded, and generated when a slice is written.
 type builder struct {
 	g       *onnxpb.Graph
-	weights map[string]*weight
+	weights map[string]*seededWeight
 	seed    uint64
 	n       int
 }
@@ -24,15 +24,15 @@ func newBuilder(seed uint64) *builder {
 	if seed == 0 {
 		seed = 1
 	}
-	return &builder{g: &onnxpb.Graph{}, weights: map[string]*weight{}, seed: seed}
+	return &builder{g: &onnxpb.Graph{}, weights: map[string]*seededWeight{}, seed: seed}
 }
 
 // finishModel returns the model. description describes the graph and becomes its identity.
-func (b *builder) model(name, what string) (*Model, error) {
+func (b *builder) finishModel(name, description string) (*Model, error) {
 	b.g.Name = proto.String(name)
 	pm := &onnxpb.Model{IrVersion: proto.Int64(8), Graph: b.g,
 		OpsetImport: []*onnxpb.OperatorSet{{Domain: proto.String(""), Version: proto.Int64(17)}}}
-	h := sha256.Sum256(fmt.Appendf(nil, "%s %s seed %d generator %d", name, what, b.seed, generator))
+	h := sha256.Sum256(fmt.Appendf(nil, "%s %s seed %d generator %d", name, description, b.seed, generatorVersion))
 	m, err := newModel(pm, b.weights, hex.EncodeToString(h[:]), Options{Name: name})
 	if err != nil {
 		return nil, fmt.Errorf("build %s: %w", name, err)
@@ -50,8 +50,8 @@ func (b *builder) output(name string, t engine.DType, dims ...int64) {
 }
 
 // addWeight adds a seeded weight.
-func (b *builder) param(name string, mean, dev float64, dims ...int64) string {
-	b.weights[name] = &weight{name: name, dims: dims, mean: mean, spread: dev, seed: b.seed}
+func (b *builder) addWeight(name string, mean, dev float64, dims ...int64) string {
+	b.weights[name] = &seededWeight{name: name, dims: dims, mean: mean, deviation: dev, seed: b.seed}
 	return name
 }
 
@@ -63,7 +63,7 @@ func (b *builder) ints(v ...int64) string {
 }
 
 // scalarInt adds a constant integer without dimensions.
-func (b *builder) index(v int64) string {
+func (b *builder) scalarInt(v int64) string {
 	b.n++
 	name := fmt.Sprintf("index_%d", b.n)
 	b.g.Initializer = append(b.g.Initializer, int64Tensor(name, []int64{v}, nil))
@@ -78,7 +78,7 @@ func (b *builder) scalar(v float32) string {
 }
 
 // addNode adds a node with one output, which has the node's name.
-func (b *builder) op(kind, name string, in []string, attrs ...*onnxpb.Attribute) string {
+func (b *builder) addNode(kind, name string, in []string, attrs ...*onnxpb.Attribute) string {
 	b.g.Node = append(b.g.Node, &onnxpb.Node{OpType: proto.String(kind), Name: proto.String(name), Input: in, Output: []string{name}, Attribute: attrs})
 	return name
 }
@@ -92,65 +92,65 @@ func intsAttr(name string, v ...int64) *onnxpb.Attribute {
 }
 
 // linear adds a matrix product with bias over the last dimension. A gain of 1 keeps the variance.
-func (b *builder) linear(name, x string, in, out int64, gain float64) string {
-	w := b.param(name+".weight", 0, gain/math.Sqrt(float64(in)), in, out)
-	return b.op("Add", name, []string{b.op("MatMul", name+".product", []string{x, w}), b.param(name+".bias", 0, 0.02, out)})
+func (b *builder) linear(name, x string, inputs, outputs int64, gain float64) string {
+	w := b.addWeight(name+".weight", 0, gain/math.Sqrt(float64(inputs)), inputs, outputs)
+	return b.addNode("Add", name, []string{b.addNode("MatMul", name+".product", []string{x, w}), b.addWeight(name+".bias", 0, 0.02, outputs)})
 }
 
 // gemm does the same for a matrix of samples.
-func (b *builder) gemm(name, x string, in, out int64) string {
-	w := b.param(name+".weight", 0, 1/math.Sqrt(float64(in)), out, in)
-	return b.op("Gemm", name, []string{x, w, b.param(name+".bias", 0, 0.02, out)}, intAttr("transB", 1))
+func (b *builder) gemm(name, x string, inputs, outputs int64) string {
+	w := b.addWeight(name+".weight", 0, 1/math.Sqrt(float64(inputs)), outputs, inputs)
+	return b.addNode("Gemm", name, []string{x, w, b.addWeight(name+".bias", 0, 0.02, outputs)}, intAttr("transB", 1))
 }
 
-func (b *builder) norm(name, x string, width int64, decomposed bool) string {
-	scale, bias := b.param(name+".scale", 1, 0.1, width), b.param(name+".bias", 0, 0.1, width)
-	if !decomposed {
-		return b.op("LayerNormalization", name, []string{x, scale, bias}, intAttr("axis", -1))
+func (b *builder) norm(name, x string, width int64, isDecomposed bool) string {
+	scale, bias := b.addWeight(name+".scale", 1, 0.1, width), b.addWeight(name+".bias", 0, 0.1, width)
+	if !isDecomposed {
+		return b.addNode("LayerNormalization", name, []string{x, scale, bias}, intAttr("axis", -1))
 	}
-	mean := b.op("ReduceMean", name+".mean", []string{x}, intsAttr("axes", -1), intAttr("keepdims", 1))
-	d := b.op("Sub", name+".centred", []string{x, mean})
-	sq := b.op("Pow", name+".square", []string{d, b.scalar(2)})
-	v := b.op("ReduceMean", name+".variance", []string{sq}, intsAttr("axes", -1), intAttr("keepdims", 1))
-	sd := b.op("Sqrt", name+".deviation", []string{b.op("Add", name+".safe", []string{v, b.scalar(1e-5)})})
-	y := b.op("Div", name+".normal", []string{d, sd})
-	return b.op("Add", name, []string{b.op("Mul", name+".scaled", []string{y, scale}), bias})
+	mean := b.addNode("ReduceMean", name+".mean", []string{x}, intsAttr("axes", -1), intAttr("keepdims", 1))
+	d := b.addNode("Sub", name+".centred", []string{x, mean})
+	sq := b.addNode("Pow", name+".square", []string{d, b.scalar(2)})
+	v := b.addNode("ReduceMean", name+".variance", []string{sq}, intsAttr("axes", -1), intAttr("keepdims", 1))
+	sd := b.addNode("Sqrt", name+".deviation", []string{b.addNode("Add", name+".safe", []string{v, b.scalar(1e-5)})})
+	y := b.addNode("Div", name+".normal", []string{d, sd})
+	return b.addNode("Add", name, []string{b.addNode("Mul", name+".scaled", []string{y, scale}), bias})
 }
 
 // gelu adds the exact form of the activation, by the error function.
 func (b *builder) gelu(name, x string) string {
-	e := b.op("Erf", name+".erf", []string{b.op("Div", name+".div", []string{x, b.scalar(math.Sqrt2)})})
-	y := b.op("Mul", name+".mul", []string{x, b.op("Add", name+".add", []string{e, b.scalar(1)})})
-	return b.op("Mul", name, []string{y, b.scalar(0.5)})
+	e := b.addNode("Erf", name+".erf", []string{b.addNode("Div", name+".div", []string{x, b.scalar(math.Sqrt2)})})
+	y := b.addNode("Mul", name+".mul", []string{x, b.addNode("Add", name+".add", []string{e, b.scalar(1)})})
+	return b.addNode("Mul", name, []string{y, b.scalar(0.5)})
 }
 
 // batchOf returns the batch of x as a vector of one element, computed from its shape as exporters do.
 func (b *builder) batchOf(name, x string) string {
-	n := b.op("Gather", name+".n", []string{b.op("Shape", name+".shape", []string{x}), b.index(0)}, intAttr("axis", 0))
-	return b.op("Unsqueeze", name+".batch", []string{n, b.ints(0)})
+	n := b.addNode("Gather", name+".n", []string{b.addNode("Shape", name+".shape", []string{x}), b.scalarInt(0)}, intAttr("axis", 0))
+	return b.addNode("Unsqueeze", name+".batch", []string{n, b.ints(0)})
 }
 
 // reshape gives x the shape [batch, dims...].
 func (b *builder) reshape(name, x string, dims ...int64) string {
-	target := b.op("Concat", name+".target", []string{b.batchOf(name, x), b.ints(dims...)}, intAttr("axis", 0))
-	return b.op("Reshape", name, []string{x, target})
+	target := b.addNode("Concat", name+".target", []string{b.batchOf(name, x), b.ints(dims...)}, intAttr("axis", 0))
+	return b.addNode("Reshape", name, []string{x, target})
 }
 
 // attention adds multi-head self-attention. mask, if not empty, is added to the scores.
 func (b *builder) attention(name, x, mask string, seq, width, heads int64) string {
-	each := width / heads
+	headWidth := width / heads
 	part := func(p string, perm ...int64) string {
-		y := b.reshape(name+"."+p+".heads", b.linear(name+"."+p, x, width, width, 1), seq, heads, each)
-		return b.op("Transpose", name+"."+p+".turned", []string{y}, intsAttr("perm", perm...))
+		y := b.reshape(name+"."+p+".heads", b.linear(name+"."+p, x, width, width, 1), seq, heads, headWidth)
+		return b.addNode("Transpose", name+"."+p+".turned", []string{y}, intsAttr("perm", perm...))
 	}
 	q, k := part("query", 0, 2, 1, 3), part("key", 0, 2, 3, 1)
-	s := b.op("Mul", name+".scores", []string{b.op("MatMul", name+".dots", []string{q, k}), b.scalar(float32(1 / math.Sqrt(float64(each))))})
+	s := b.addNode("Mul", name+".scores", []string{b.addNode("MatMul", name+".dots", []string{q, k}), b.scalar(float32(1 / math.Sqrt(float64(headWidth))))})
 	if mask != "" {
-		s = b.op("Add", name+".masked", []string{s, mask})
+		s = b.addNode("Add", name+".masked", []string{s, mask})
 	}
-	p := b.op("Softmax", name+".weights", []string{s}, intAttr("axis", -1))
-	y := b.op("MatMul", name+".context", []string{p, part("value", 0, 2, 1, 3)})
-	y = b.op("Transpose", name+".turned", []string{y}, intsAttr("perm", 0, 2, 1, 3))
+	p := b.addNode("Softmax", name+".weights", []string{s}, intAttr("axis", -1))
+	y := b.addNode("MatMul", name+".context", []string{p, part("value", 0, 2, 1, 3)})
+	y = b.addNode("Transpose", name+".turned", []string{y}, intsAttr("perm", 0, 2, 1, 3))
 	return b.linear(name+".out", b.reshape(name+".joined", y, seq, width), width, width, 1)
 }
 
@@ -207,22 +207,22 @@ func BERT(c TransformerConfig) (*Model, error) {
 	width, seq, heads := int64(c.Hidden), int64(c.Seq), int64(c.Heads)
 	ids := b.input("input_ids", engine.I64, seq)
 	mask := b.input("attention_mask", engine.I64, seq)
-	m := b.op("Unsqueeze", "mask.wide", []string{b.op("Cast", "mask.float", []string{mask}, intAttr("to", int64(engine.F32))), b.ints(1, 2)})
-	m = b.op("Mul", "mask.added", []string{b.op("Sub", "mask.inverse", []string{b.scalar(1), m}), b.scalar(-10000)})
-	words := b.op("Gather", "words", []string{b.param("words.table", 0, 1, int64(c.Vocab), width), ids})
-	x := b.op("Add", "embedded", []string{words, b.param("positions", 0, 0.5, 1, seq, width)})
+	m := b.addNode("Unsqueeze", "mask.wide", []string{b.addNode("Cast", "mask.float", []string{mask}, intAttr("to", int64(engine.F32))), b.ints(1, 2)})
+	m = b.addNode("Mul", "mask.added", []string{b.addNode("Sub", "mask.inverse", []string{b.scalar(1), m}), b.scalar(-10000)})
+	words := b.addNode("Gather", "words", []string{b.addWeight("words.table", 0, 1, int64(c.Vocab), width), ids})
+	x := b.addNode("Add", "embedded", []string{words, b.addWeight("positions", 0, 0.5, 1, seq, width)})
 	x = b.norm("embedded.norm", x, width, true)
 	for i := range c.Layers {
 		l := fmt.Sprintf("layer%d", i)
 		y := b.attention(l+".attention", x, m, seq, width, heads)
-		x = b.norm(l+".norm1", b.op("Add", l+".sum1", []string{y, x}), width, true)
+		x = b.norm(l+".norm1", b.addNode("Add", l+".sum1", []string{y, x}), width, true)
 		y = b.feedForward(l+".mlp", x, width, int64(c.Inner))
-		x = b.norm(l+".norm2", b.op("Add", l+".sum2", []string{y, x}), width, true)
+		x = b.norm(l+".norm2", b.addNode("Add", l+".sum2", []string{y, x}), width, true)
 	}
-	first := b.op("Gather", "first", []string{x, b.index(0)}, intAttr("axis", 1))
-	pooled := b.op("Tanh", "pooled", []string{b.gemm("pooler", first, width, width)})
-	b.output(b.gemm("logits", pooled, width, int64(c.Classes)), engine.F32, int64(c.Classes))
-	return b.model("bert", fmt.Sprintf("%+v", c))
+	firstToken := b.addNode("Gather", "first", []string{x, b.scalarInt(0)}, intAttr("axis", 1))
+	pooledToken := b.addNode("Tanh", "pooled", []string{b.gemm("pooler", firstToken, width, width)})
+	b.output(b.gemm("logits", pooledToken, width, int64(c.Classes)), engine.F32, int64(c.Classes))
+	return b.finishModel("bert", fmt.Sprintf("%+v", c))
 }
 
 // ViT returns a vision transformer with the layer shapes of ViT-B/16 at 224x224 (12 layers of width 768, 12 heads,
@@ -239,26 +239,26 @@ func ViT(c TransformerConfig) (*Model, error) {
 	patches := int64(c.Image/c.Patch) * int64(c.Image/c.Patch)
 	seq := patches + 1
 	image := b.input("image", engine.F32, 3, int64(c.Image), int64(c.Image))
-	w := b.param("patches.weight", 0, 1/math.Sqrt(float64(3*patch*patch)), width, 3, patch, patch)
-	x := b.op("Conv", "patches", []string{image, w, b.param("patches.bias", 0, 0.02, width)},
+	w := b.addWeight("patches.weight", 0, 1/math.Sqrt(float64(3*patch*patch)), width, 3, patch, patch)
+	x := b.addNode("Conv", "patches", []string{image, w, b.addWeight("patches.bias", 0, 0.02, width)},
 		intsAttr("kernel_shape", patch, patch), intsAttr("strides", patch, patch))
-	x = b.op("Transpose", "tokens", []string{b.reshape("patches.flat", x, width, patches)}, intsAttr("perm", 0, 2, 1))
+	x = b.addNode("Transpose", "tokens", []string{b.reshape("patches.flat", x, width, patches)}, intsAttr("perm", 0, 2, 1))
 	n := b.batchOf("class", x)
-	class := b.op("Expand", "class.batch_tokens", []string{b.param("class.token", 0, 1, 1, 1, width),
-		b.op("Concat", "class.target", []string{n, b.ints(1, width)}, intAttr("axis", 0))})
-	x = b.op("Concat", "sequence", []string{class, x}, intAttr("axis", 1))
-	x = b.op("Add", "embedded", []string{x, b.param("positions", 0, 0.5, 1, seq, width)})
+	class := b.addNode("Expand", "class.batch_tokens", []string{b.addWeight("class.token", 0, 1, 1, 1, width),
+		b.addNode("Concat", "class.target", []string{n, b.ints(1, width)}, intAttr("axis", 0))})
+	x = b.addNode("Concat", "sequence", []string{class, x}, intAttr("axis", 1))
+	x = b.addNode("Add", "embedded", []string{x, b.addWeight("positions", 0, 0.5, 1, seq, width)})
 	for i := range c.Layers {
 		l := fmt.Sprintf("layer%d", i)
 		y := b.attention(l+".attention", b.norm(l+".norm1", x, width, false), "", seq, width, heads)
-		x = b.op("Add", l+".sum1", []string{x, y})
+		x = b.addNode("Add", l+".sum1", []string{x, y})
 		y = b.feedForward(l+".mlp", b.norm(l+".norm2", x, width, false), width, int64(c.Inner))
-		x = b.op("Add", l+".sum2", []string{x, y})
+		x = b.addNode("Add", l+".sum2", []string{x, y})
 	}
 	x = b.norm("final", x, width, false)
-	x = b.op("Gather", "first", []string{x, b.index(0)}, intAttr("axis", 1))
+	x = b.addNode("Gather", "first", []string{x, b.scalarInt(0)}, intAttr("axis", 1))
 	b.output(b.gemm("logits", x, width, int64(c.Classes)), engine.F32, int64(c.Classes))
-	return b.model("vit", fmt.Sprintf("%+v", c))
+	return b.finishModel("vit", fmt.Sprintf("%+v", c))
 }
 
 // MLP returns a tiny 784-hidden-10 classifier, for measuring the cost of a request besides the model.
@@ -268,21 +268,21 @@ func MLP(hidden int, seed uint64) (*Model, error) {
 	}
 	b := newBuilder(seed)
 	x := b.input("x", engine.F32, 784)
-	x = b.op("Relu", "hidden", []string{b.gemm("layer1", x, 784, int64(hidden))})
+	x = b.addNode("Relu", "hidden", []string{b.gemm("layer1", x, 784, int64(hidden))})
 	b.output(b.gemm("logits", x, int64(hidden), 10), engine.F32, 10)
-	return b.model(fmt.Sprintf("mlp-%d", hidden), fmt.Sprintf("784-%d-10", hidden))
+	return b.finishModel(fmt.Sprintf("mlp-%d", hidden), fmt.Sprintf("784-%d-10", hidden))
 }
 
 // Projection returns a model that maps vectors at random to fewer numbers, which keeps the angles between them
 // (Johnson and Lindenstrauss 1984). From counts of words it makes an embedding of a text.
-func Projection(from, to int, seed uint64) (*Model, error) {
-	if from < 1 || to < 1 || from > 1<<16 || to > 1<<12 {
-		return nil, fmt.Errorf("build projection: from %d to %d numbers: expected 1 to %d and 1 to %d", from, to, 1<<16, 1<<12)
+func Projection(inputs, outputs int, seed uint64) (*Model, error) {
+	if inputs < 1 || outputs < 1 || inputs > 1<<16 || outputs > 1<<12 {
+		return nil, fmt.Errorf("build projection: from %d to %d numbers: expected 1 to %d and 1 to %d", inputs, outputs, 1<<16, 1<<12)
 	}
 	b := newBuilder(seed)
-	x := b.input("words", engine.F32, int64(from))
-	b.output(b.op("MatMul", "vector", []string{x, b.param("matrix", 0, 1/math.Sqrt(float64(to)), int64(from), int64(to))}), engine.F32, int64(to))
-	return b.model("embedder", fmt.Sprintf("%d-%d", from, to))
+	x := b.input("words", engine.F32, int64(inputs))
+	b.output(b.addNode("MatMul", "vector", []string{x, b.addWeight("matrix", 0, 1/math.Sqrt(float64(outputs)), int64(inputs), int64(outputs))}), engine.F32, int64(outputs))
+	return b.finishModel("embedder", fmt.Sprintf("%d-%d", inputs, outputs))
 }
 
 // MatMul returns a model with one product of a batch of rows and a square matrix, to find the highest rate of a
@@ -294,6 +294,6 @@ func MatMul(size int, seed uint64) (*Model, error) {
 	b := newBuilder(seed)
 	x := b.input("x", engine.F32, int64(size))
 	n := int64(size)
-	b.output(b.op("MatMul", "product", []string{x, b.param("matrix", 0, 1/math.Sqrt(float64(size)), n, n)}), engine.F32, n)
-	return b.model(fmt.Sprintf("matmul-%d", size), fmt.Sprintf("%d", size))
+	b.output(b.addNode("MatMul", "product", []string{x, b.addWeight("matrix", 0, 1/math.Sqrt(float64(size)), n, n)}), engine.F32, n)
+	return b.finishModel(fmt.Sprintf("matmul-%d", size), fmt.Sprintf("%d", size))
 }

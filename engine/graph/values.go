@@ -10,32 +10,32 @@ import (
 )
 
 // checkTensor returns an error if a tensor's data is in another file, or its length differs from its dimensions.
-func checkTensor(t *onnxpb.Tensor, what string) error {
+func checkTensor(t *onnxpb.Tensor, label string) error {
 	if isOutside(t) {
-		return bad("%s keeps its values in another file, which only initialisers may: save the model again with onnx.save", what)
+		return modelErrorf("%s keeps its values in another file, which only initialisers may: save the model again with onnx.save", label)
 	}
-	n := elements(t.Dims)
+	n := elementCount(t.Dims)
 	if n < 0 || n > maxElements {
-		return bad("%s has impossible dimensions %v", what, t.Dims)
+		return modelErrorf("%s has impossible dimensions %v", label, t.Dims)
 	}
 	dt := engine.DType(t.GetDataType())
 	if t.RawData != nil && dt.Size() > 0 {
-		if got, want := int64(len(t.RawData)), n*int64(dt.Size()); got != want {
-			return bad("%s holds %d bytes, %d are expected for %s%v: the file is truncated or was written wrongly", what, got, want, dt, t.Dims)
+		if foundBytes, wantedBytes := int64(len(t.RawData)), n*int64(dt.Size()); foundBytes != wantedBytes {
+			return modelErrorf("%s holds %d bytes, %d are expected for %s%v: the file is truncated or was written wrongly", label, foundBytes, wantedBytes, dt, t.Dims)
 		}
 	}
 	if t.RawData == nil {
 		for _, f := range []struct {
-			have bool
-			len  int
+			isSet bool
+			len   int
 		}{
 			{dt == engine.F32, len(t.FloatData)}, {dt == engine.F64, len(t.DoubleData)}, {dt == engine.I64, len(t.Int64Data)},
 			{dt == engine.U64 || dt == engine.U32, len(t.Uint64Data)},
 			{dt == engine.I32 || dt == engine.I16 || dt == engine.I8 || dt == engine.U16 || dt == engine.U8 || dt == engine.Bool ||
 				dt == engine.F16 || dt == engine.BF16, len(t.Int32Data)},
 		} {
-			if f.have && int64(f.len) != n {
-				return bad("%s holds %d values, %d are expected for %s%v: the file is truncated or was written wrongly", what, f.len, n, dt, t.Dims)
+			if f.isSet && int64(f.len) != n {
+				return modelErrorf("%s holds %d values, %d are expected for %s%v: the file is truncated or was written wrongly", label, f.len, n, dt, t.Dims)
 			}
 		}
 	}
@@ -45,14 +45,14 @@ func checkTensor(t *onnxpb.Tensor, what string) error {
 // tensorBytes returns the size of a tensor's values.
 func tensorBytes(t *onnxpb.Tensor) int64 {
 	if s := engine.DType(t.GetDataType()).Size(); s > 0 {
-		return elements(t.Dims) * int64(s)
+		return elementCount(t.Dims) * int64(s)
 	}
 	return int64(proto.Size(t))
 }
 
 // integersOf returns the values of a small integer tensor.
-func ints(t *onnxpb.Tensor) ([]int64, bool) {
-	if n := elements(t.Dims); n < 0 || n > 1<<16 {
+func integersOf(t *onnxpb.Tensor) ([]int64, bool) {
+	if n := elementCount(t.Dims); n < 0 || n > 1<<16 {
 		return nil, false
 	}
 	switch engine.DType(t.GetDataType()) {
@@ -83,7 +83,7 @@ func ints(t *onnxpb.Tensor) ([]int64, bool) {
 }
 
 // constTensor returns the value of a constant, which is an initialiser or the output of a Constant node.
-func (n *net) constTensor(name string) *onnxpb.Tensor {
+func (n *sortedGraph) constTensor(name string) *onnxpb.Tensor {
 	if t := n.inits[name]; t != nil {
 		return t
 	}
@@ -104,12 +104,12 @@ func (n *net) constTensor(name string) *onnxpb.Tensor {
 	return nil
 }
 
-func (n *net) constInts(name string) ([]int64, bool) {
+func (n *sortedGraph) constInts(name string) ([]int64, bool) {
 	t := n.constTensor(name)
 	if t == nil {
 		return nil, false
 	}
-	return ints(t)
+	return integersOf(t)
 }
 
 func int64Tensor(name string, v []int64, dims []int64) *onnxpb.Tensor {

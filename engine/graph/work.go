@@ -24,72 +24,72 @@ type Work struct {
 // nodeWork is a compute node's part of the counts.
 type nodeWork struct{ macs, bytes int64 }
 
-// Counts holds the work of every node of a chain.
-type Counts struct {
+// WorkCounts holds the work of every node of a chain.
+type WorkCounts struct {
 	chain *Chain
 	nodes []nodeWork // the nodes' work, in the order of net.compute
 }
 
 // viewOps are operators that pass a tensor on without moving it.
-var viewOps = set("Reshape Flatten Squeeze Unsqueeze Identity Dropout")
+var viewOps = setOf("Reshape Flatten Squeeze Unsqueeze Identity Dropout")
 
 // CountWork counts the work of every operator. If Chain did not measure the shapes of all tensors
 // (ChainOptions.AllShapes), it measures them with one run of the probe.
-func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
+func (c *Chain) CountWork(ctx context.Context, probe Probe) (*WorkCounts, error) {
 	m := c.Model
 	n := m.net
-	given := map[string]engine.Spec{}
+	inputSpecs := map[string]engine.Spec{}
 	for _, s := range m.Inputs {
-		given[s.Name] = s
+		inputSpecs[s.Name] = s
 	}
 
 	// Measure the shapes of all tensors, unless Chain did.
-	measured := c.values
-	if measured == nil {
-		found, err := m.probeShapes(ctx, probe, ProbeRun{probeA, n.computed()})
+	measuredValues := c.values
+	if measuredValues == nil {
+		results, err := m.probeShapes(ctx, probe, ProbeRun{probeA, n.computedTensors()})
 		if err != nil {
 			return nil, err
 		}
-		measured = found[0]
+		measuredValues = results[0]
 	}
-	values := maps.Clone(measured)
-	for name, s := range given {
+	values := maps.Clone(measuredValues)
+	for name, s := range inputSpecs {
 		values[name] = Value{Type: s.Type, Shape: s.ShapeAt(probeA)}
 	}
 
 	// Count each node, at first with all its inputs and outputs in memory.
-	count := &Counts{chain: c, nodes: make([]nodeWork, len(n.compute))}
+	count := &WorkCounts{chain: c, nodes: make([]nodeWork, len(n.compute))}
 	users := n.consumers()
 	size := func(t string) int64 { // bytes of a tensor that depends on an input, for one sample
 		v, ok := values[t]
 		if !ok || t == "" {
 			return 0
 		}
-		return max(0, elements(v.Shape)) * int64(v.Type.Size()) / probeA
+		return max(0, elementCount(v.Shape)) * int64(v.Type.Size()) / probeA
 	}
 	registers := map[string]bool{} // tensors that are never written to memory
-	at := map[int]int{}
+	positions := map[int]int{}
 	for p, i := range n.compute {
-		at[i] = p
+		positions[i] = p
 	}
 	for p, i := range n.compute {
 		nd := n.nodes[i]
 		w := &count.nodes[p]
-		w.macs = n.macs(nd, values)
+		w.macs = n.countMACs(nd, values)
 		if viewOps[nd.GetOpType()] {
 			continue
 		}
 
 		// Count the bytes of each input once, except those that stay in registers.
-		seen := map[string]bool{}
+		counted := map[string]bool{}
 		for _, in := range nd.Input {
-			if in == "" || n.isConst[in] || seen[in] {
+			if in == "" || n.isConst[in] || counted[in] {
 				continue
 			}
-			seen[in] = true
-			if n.fused(nd, in, users) {
+			counted[in] = true
+			if n.isFused(nd, in, users) {
 				// The producer does not write it, and this node does not read it.
-				if q, ok := at[n.producer[in]]; ok && !registers[in] {
+				if q, ok := positions[n.producer[in]]; ok && !registers[in] {
 					count.nodes[q].bytes -= size(in)
 					registers[in] = true
 				}
@@ -105,7 +105,7 @@ func (c *Chain) Count(ctx context.Context, probe Probe) (*Counts, error) {
 }
 
 // isFused reports whether runtimes compute nd together with the producer of its input in.
-func (n *net) fused(nd *onnxpb.Node, in string, users map[string][]int) bool {
+func (n *sortedGraph) isFused(nd *onnxpb.Node, in string, users map[string][]int) bool {
 	i, ok := n.producer[in]
 	if !ok || len(users[in]) != 1 || users[in][0] < 0 {
 		return false
@@ -114,7 +114,7 @@ func (n *net) fused(nd *onnxpb.Node, in string, users map[string][]int) bool {
 }
 
 // countMACs returns a node's multiplications for one sample.
-func (n *net) macs(nd *onnxpb.Node, values map[string]Value) int64 {
+func (n *sortedGraph) countMACs(nd *onnxpb.Node, values map[string]Value) int64 {
 	if len(nd.Input) < 2 || len(nd.Output) == 0 {
 		return 0
 	}
@@ -133,12 +133,12 @@ func (n *net) macs(nd *onnxpb.Node, values map[string]Value) int64 {
 		if len(b) < 3 || b[0] == 0 {
 			return 0
 		}
-		return elements(out) * (elements(b) / b[0]) / probeA
+		return elementCount(out) * (elementCount(b) / b[0]) / probeA
 	case "ConvTranspose": // b is [in, out/groups, kernel...]: every input goes into that many products
 		if len(b) < 3 || b[0] == 0 {
 			return 0
 		}
-		return elements(a) * (elements(b) / b[0]) / probeA
+		return elementCount(a) * (elementCount(b) / b[0]) / probeA
 	case "Gemm":
 		if len(a) != 2 {
 			return 0
@@ -147,18 +147,18 @@ func (n *net) macs(nd *onnxpb.Node, values map[string]Value) int64 {
 		if attrInt(nd, "transA", 0) != 0 {
 			k = a[0]
 		}
-		return elements(out) * k / probeA
+		return elementCount(out) * k / probeA
 	case "MatMul":
 		if len(a) == 0 {
 			return 0
 		}
-		return elements(out) * a[len(a)-1] / probeA
+		return elementCount(out) * a[len(a)-1] / probeA
 	}
 	return 0
 }
 
 // constDims returns the dimensions of a constant if they are known without running the model.
-func (n *net) constDims(t string) []int64 {
+func (n *sortedGraph) constDims(t string) []int64 {
 	if w := n.weights[t]; w != nil {
 		return w.dims
 	}
@@ -188,7 +188,7 @@ func (n *net) constDims(t string) []int64 {
 }
 
 // WorkOf returns the work of the blocks [i,j) of a cut of the same chain.
-func (c *Counts) Of(b *Blocks, i, j int) Work {
+func (c *WorkCounts) WorkOf(b *Blocks, i, j int) Work {
 	chain := c.chain
 	lo, hi := chain.Cuts[b.Bounds[i]].pos, chain.Cuts[b.Bounds[j]].pos
 	w := Work{WeightBytes: b.WeightBytes(i, j)}
@@ -200,4 +200,4 @@ func (c *Counts) Of(b *Blocks, i, j int) Work {
 }
 
 // WholeWork returns the work of the whole model.
-func (c *Counts) WholeWork() Work { return c.Of(c.chain.Whole(), 0, 1) }
+func (c *WorkCounts) WholeWork() Work { return c.WorkOf(c.chain.WholeModel(), 0, 1) }

@@ -14,29 +14,29 @@ import (
 )
 
 // subgraph is a range of compute nodes that is written as a model.
-type part struct {
+type subgraph struct {
 	name            string
 	nodes           []int // indexes of compute nodes, in order
 	inputs, outputs []engine.Spec
 	rename          map[string]string // tensors that have another name inside
 	before, after   []*onnxpb.Node    // nodes at the boundary: casts and copies
 	inits           []*onnxpb.Tensor  // constants of before and after
-	light           bool              // write weights as ConstantOfShape, for probes
-	half            bool              // float32 inside becomes float16
+	withoutWeights  bool              // write weights as ConstantOfShape, for probes
+	fp16            bool              // float32 inside becomes float16
 	asFile          bool              // the nodes are those of Model.unchangedNet
-	open            bool              // declare the inputs as the file does
+	declaredInputs  bool              // declare the inputs as the file does
 }
 
 // constants returns what the nodes need that depends on no input: the names of initialisers, and constant nodes in
 // order.
-func (n *net) constants(nodes []int) (names []string, nodeIdx []int) {
-	seen := map[string]bool{}
+func (n *sortedGraph) constants(nodes []int) (names []string, nodeIdx []int) {
+	visited := map[string]bool{}
 	seenNode := map[int]bool{}
 	var stack []string
 	visit := func(nd *onnxpb.Node) {
-		for _, in := range reads(nd) {
-			if in != "" && n.isConst[in] && !seen[in] {
-				seen[in] = true
+		for _, in := range readTensors(nd) {
+			if in != "" && n.isConst[in] && !visited[in] {
+				visited[in] = true
 				stack = append(stack, in)
 			}
 		}
@@ -63,19 +63,19 @@ func (n *net) constants(nodes []int) (names []string, nodeIdx []int) {
 }
 
 // weightBytes returns the size of the constants that nodes need, in float16 if fp16 is set.
-func (n *net) weightBytes(nodes []int, half bool) int64 {
+func (n *sortedGraph) weightBytes(nodes []int, fp16 bool) int64 {
 	names, idx := n.constants(nodes)
 	total := int64(0)
 
 	// In half precision, float32 values take half their bytes.
 	tensorBytes := func(t *onnxpb.Tensor) int64 {
-		if half && engine.DType(t.GetDataType()) == engine.F32 {
+		if fp16 && engine.DType(t.GetDataType()) == engine.F32 {
 			return tensorBytes(t) / 2
 		}
 		return tensorBytes(t)
 	}
 	float := int64(4)
-	if half {
+	if fp16 {
 		float = 2
 	}
 
@@ -95,8 +95,8 @@ func (n *net) weightBytes(nodes []int, half bool) int64 {
 			}
 		}
 		if nd.GetOpType() == "ConstantOfShape" {
-			if d, ok := n.constInts(nd.Input[0]); ok && elements(d) > 0 {
-				total += float * elements(d)
+			if d, ok := n.constInts(nd.Input[0]); ok && elementCount(d) > 0 {
+				total += float * elementCount(d)
 			}
 		}
 	}
@@ -104,10 +104,10 @@ func (n *net) weightBytes(nodes []int, half bool) int64 {
 }
 
 // encode writes a subgraph as ONNX.
-func (m *Model) encode(p part) ([]byte, error) {
+func (m *Model) encode(p subgraph) ([]byte, error) {
 	n := m.net
 	if p.asFile {
-		n = m.asFile
+		n = m.unchangedNet
 	}
 	names, idx := n.constants(p.nodes)
 	g := &onnxpb.Graph{Name: proto.String(p.name)}
@@ -120,23 +120,23 @@ func (m *Model) encode(p part) ([]byte, error) {
 	for _, t := range names {
 		w := n.weights[t]
 		switch {
-		case w != nil && p.light, p.light && isOutside(n.inits[t]) && engine.DType(n.inits[t].GetDataType()).Size() > 0:
+		case w != nil && p.withoutWeights, p.withoutWeights && isOutside(n.inits[t]) && engine.DType(n.inits[t].GetDataType()).Size() > 0:
 			typ, dims := engine.F32, []int64(nil)
 			if w != nil {
 				dims = w.dims
 			} else {
 				typ, dims = engine.DType(n.inits[t].GetDataType()), n.inits[t].Dims
 			}
-			shape, node := placeholder(t, typ, dims)
+			shape, node := placeholderNode(t, typ, dims)
 			g.Initializer, g.Node = append(g.Initializer, shape), append(g.Node, node)
 		case w != nil:
 			size += w.bytes()
 			g.Initializer = append(g.Initializer, w.tensor())
 		default:
 			x := n.inits[t]
-			if p.half {
+			if p.fp16 {
 				var err error
-				if x, err = m.inside(x); err != nil {
+				if x, err = m.readOutside(x); err != nil {
 					return nil, err
 				}
 			}
@@ -157,17 +157,17 @@ func (m *Model) encode(p part) ([]byte, error) {
 	}
 	inner := constant[len(idx):]
 	for _, i := range p.nodes {
-		inner = append(inner, renamed(n.nodes[i], p.rename))
+		inner = append(inner, renamedNode(n.nodes[i], p.rename))
 	}
-	if p.half {
+	if p.fp16 {
 		var nodes []*onnxpb.Node
 		var err error
-		if g.Initializer, nodes, err = n.halve(g.Initializer, append(constant, inner...)); err != nil {
+		if g.Initializer, nodes, err = n.convertToFP16(g.Initializer, append(constant, inner...)); err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Name, err)
 		}
 		var bounds []*onnxpb.Tensor
 		constant = nodes[:len(idx)]
-		inner, bounds = halfClips(nodes[len(idx):], m.opset())
+		inner, bounds = fp16Clips(nodes[len(idx):], m.opset())
 		g.Initializer = append(g.Initializer, bounds...)
 	}
 
@@ -178,7 +178,7 @@ func (m *Model) encode(p part) ([]byte, error) {
 	g.Node = append(g.Node, inner...)
 	g.Node = append(g.Node, p.after...)
 	for i, s := range p.inputs {
-		if p.open {
+		if p.declaredInputs {
 			g.Input = append(g.Input, m.inFile[i])
 			continue
 		}
@@ -205,7 +205,7 @@ func (m *Model) encode(p part) ([]byte, error) {
 	return data, nil
 }
 
-func renamed(nd *onnxpb.Node, names map[string]string) *onnxpb.Node {
+func renamedNode(nd *onnxpb.Node, names map[string]string) *onnxpb.Node {
 	hit := false
 	for _, t := range nd.Input {
 		_, ok := names[t]
@@ -258,7 +258,7 @@ func valueInfo(s engine.Spec) *onnxpb.ValueInfo {
 
 // Encode writes the whole model, seeded weights included.
 func (m *Model) Encode() ([]byte, error) {
-	return m.encode(part{nodes: m.net.compute, inputs: m.Inputs, outputs: m.declared})
+	return m.encode(subgraph{nodes: m.net.compute, inputs: m.Inputs, outputs: m.declaredOutputs})
 }
 
 // WriteFile writes the whole model to a file, completely or not at all.

@@ -48,10 +48,10 @@ func New(address string, options ...Option) (*Client, error) {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("%q: expected the address of an OpenAI-compatible server, such as http://host:8000", address)
 	}
-	c := &Client{http: &http.Client{Transport: transport, CheckRedirect: stay}}
-	full := strings.TrimRight(u.String(), "/")
-	c.root = strings.TrimSuffix(full, "/v1")
-	c.prefix = full[len(c.root):]
+	c := &Client{http: &http.Client{Transport: transport, CheckRedirect: refuseRedirect}}
+	fullAddress := strings.TrimRight(u.String(), "/")
+	c.root = strings.TrimSuffix(fullAddress, "/v1")
+	c.prefix = fullAddress[len(c.root):]
 	for _, o := range options {
 		o(c)
 	}
@@ -59,7 +59,7 @@ func New(address string, options ...Option) (*Client, error) {
 }
 
 // refuseRedirect follows no redirect: prompts and keys are only for the server that the user named.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Address returns the address of the server, without /v1.
 func (c *Client) Address() string { return c.root }
@@ -111,7 +111,7 @@ func (c *Client) Call(ctx context.Context, method, path string, body any) ([]byt
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
 	switch {
 	case err != nil:
-		return nil, c.lost(ctx, err)
+		return nil, c.connectionError(ctx, err)
 	case len(data) > maxBody:
 		return nil, &Error{Kind: ErrBroken, Status: resp.StatusCode, Text: fmt.Sprintf("%s: an answer of more than %d bytes", path, maxBody)}
 	}
@@ -140,14 +140,14 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.lost(ctx, err)
+		return nil, c.connectionError(ctx, err)
 	}
 	if resp.StatusCode >= 200 && resp.StatusCode <= 299 {
 		return resp, nil
 	}
 	defer resp.Body.Close()
 	data, _ := io.ReadAll(io.LimitReader(resp.Body, maxError))
-	e := &Error{Kind: meaning(resp.StatusCode, data), Status: resp.StatusCode, Text: said(data)}
+	e := &Error{Kind: errorKind(resp.StatusCode, data), Status: resp.StatusCode, Text: errorText(data)}
 	if seconds, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && seconds > 0 && seconds < 3600 {
 		e.RetryAfter = time.Duration(seconds) * time.Second
 	}
@@ -155,7 +155,7 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 }
 
 // connectionError returns the error of a broken connection, or the context's error if the caller ended it.
-func (c *Client) lost(ctx context.Context, err error) error {
+func (c *Client) connectionError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -168,7 +168,7 @@ func (c *Client) lost(ctx context.Context, err error) error {
 
 // errorKind returns the kind of an error answer. Servers answer 429 or 503 when they are overloaded, and 404 when
 // something does not exist; llama-server's router answers 400 for an unknown model.
-func meaning(status int, body []byte) error {
+func errorKind(status int, body []byte) error {
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
 		return ErrUnauthorized
@@ -186,7 +186,7 @@ func meaning(status int, body []byte) error {
 
 // aboutModel reports whether an error says that the model does not exist.
 func aboutModel(body []byte) bool {
-	text := strings.ToLower(said(body))
+	text := strings.ToLower(errorText(body))
 	if !strings.Contains(text, "model") {
 		return false
 	}
@@ -199,7 +199,7 @@ func aboutModel(body []byte) bool {
 }
 
 // errorText returns the message in an error's body, which may be JSON.
-func said(data []byte) string {
+func errorText(data []byte) string {
 	var body struct {
 		Error   json.RawMessage `json:"error"`
 		Message string          `json:"message"`
@@ -227,10 +227,10 @@ func said(data []byte) string {
 
 // excerpt returns the beginning of a text, for errors.
 func excerpt(text string) string {
-	const most = 200
+	const maxLength = 200
 	s := strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "?")
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
+	if len(s) > maxLength {
+		s = strings.ToValidUTF8(s[:maxLength], "") + "…"
 	}
 	return s
 }

@@ -47,7 +47,7 @@ func factsOfModel(ctx context.Context, s *Server, model string, f *Facts) error 
 			} `json:"meta"`
 		} `json:"data"`
 	}
-	if _, err := s.has(ctx, s.inModel("/v1/models", model), &list); err != nil {
+	if _, err := s.getIfPresent(ctx, s.inModel("/v1/models", model), &list); err != nil {
 		return err
 	}
 	for _, m := range list.Data {
@@ -68,13 +68,13 @@ func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error 
 			Context float64 `json:"n_ctx"`
 		} `json:"default_generation_settings"`
 	}
-	ok, err := s.has(ctx, s.inModel("/props", model), &props)
+	ok, err := s.getIfPresent(ctx, s.inModel("/props", model), &props)
 	if !ok || props.Build == "" {
 		return err
 	}
 	f.Engine, f.Sequences = "llama-server "+props.Build, count(props.Slots)
 	slot := count(props.Settings.Context)
-	f.Context, f.KVTokens = least(f.Context, slot), int64(slot)*int64(max(1, f.Sequences))
+	f.Context, f.KVTokens = minKnown(f.Context, slot), int64(slot)*int64(max(1, f.Sequences))
 	args, err := startedWith(ctx, s, model)
 	switch {
 	case err != nil:
@@ -89,7 +89,7 @@ func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error 
 
 // startedWith returns the arguments of a model's server behind a router, or nil if there is no router.
 func startedWith(ctx context.Context, s *Server, model string) ([]string, error) {
-	if s.Can.Switch != Router {
+	if s.Abilities.Switch != Router {
 		return nil, nil
 	}
 	var list struct {
@@ -100,7 +100,7 @@ func startedWith(ctx context.Context, s *Server, model string) ([]string, error)
 			} `json:"status"`
 		} `json:"data"`
 	}
-	_, err := s.has(ctx, "/models", &list)
+	_, err := s.getIfPresent(ctx, "/models", &list)
 	for _, m := range list.Data {
 		if m.ID == model {
 			return m.Status.Args, err
@@ -127,12 +127,12 @@ func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 		return nil
 	}
 	f.Engine = "vllm"
-	if ok, err := s.has(ctx, "/version", &version); ok && version.Version != "" {
+	if ok, err := s.getIfPresent(ctx, "/version", &version); ok && version.Version != "" {
 		f.Engine += " " + version.Version
 	} else if err != nil {
 		return err
 	}
-	blocks, block := whole(labels["num_gpu_blocks"]), whole(labels["block_size"])
+	blocks, block := parseWhole(labels["num_gpu_blocks"]), parseWhole(labels["block_size"])
 	f.KVTokens, f.BlockTokens = blocks*block, int(block)
 
 	// The scheduler's limits are known in development mode only.
@@ -144,7 +144,7 @@ func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 			} `json:"scheduler_config"`
 		} `json:"vllm_config"`
 	}
-	_, err = s.has(ctx, "/server_info?config_format=json", &info)
+	_, err = s.getIfPresent(ctx, "/server_info?config_format=json", &info)
 	f.Sequences, f.Budget = count(info.Config.Scheduler.Sequences), count(info.Config.Scheduler.Budget)
 	return err
 }
@@ -158,7 +158,7 @@ func factsOfSGLang(ctx context.Context, s *Server, _ string, f *Facts) error {
 		Chunk     float64 `json:"chunked_prefill_size"`
 		Page      float64 `json:"page_size"`
 	}
-	ok, err := s.has(ctx, "/get_server_info", &info)
+	ok, err := s.getIfPresent(ctx, "/get_server_info", &info)
 	if ok && info.Path != "" {
 		f.Engine = strings.TrimSpace("sglang " + info.Version)
 		f.KVTokens, f.Sequences, f.Budget, f.BlockTokens = int64(count(info.Tokens)), count(info.Sequences), count(info.Chunk), count(info.Page)
@@ -167,13 +167,13 @@ func factsOfSGLang(ctx context.Context, s *Server, _ string, f *Facts) error {
 }
 
 func factsOfOllama(ctx context.Context, s *Server, _ string, f *Facts) error {
-	if s.Can.Switch != KeepAlive {
+	if s.Abilities.Switch != KeepAlive {
 		return nil
 	}
 	var version struct {
 		Version string `json:"version"`
 	}
-	_, err := s.has(ctx, "/api/version", &version)
+	_, err := s.getIfPresent(ctx, "/api/version", &version)
 	f.Engine = strings.TrimSpace("ollama " + version.Version)
 	return err
 }
@@ -188,32 +188,32 @@ func labelsOf(text, name string) map[string]string {
 		}
 		out := map[string]string{}
 		for {
-			key, after, ok := strings.Cut(rest, "=")
-			quoted, err := strconv.QuotedPrefix(after)
+			key, behindEqual, ok := strings.Cut(rest, "=")
+			isQuoted, err := strconv.QuotedPrefix(behindEqual)
 			if !ok || err != nil {
 				return out
 			}
-			if value, err := strconv.Unquote(quoted); err == nil {
+			if value, err := strconv.Unquote(isQuoted); err == nil {
 				out[strings.Trim(key, ", ")] = value
 			}
-			rest = after[len(quoted):]
+			rest = behindEqual[len(isQuoted):]
 		}
 	}
 	return nil
 }
 
 // maxReported is the largest number of a server that is believed.
-const mostTold = 1 << 40
+const maxReported = 1 << 40
 
 func count(x float64) int {
-	if !(x > 0 && x <= mostTold) {
+	if !(x > 0 && x <= maxReported) {
 		return 0
 	}
 	return int(math.Round(x))
 }
 
 // parseWhole reads a whole number. For texts that are none, such as None, it returns 0.
-func whole(text string) int64 {
+func parseWhole(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > 1<<20 {
 		return 0
@@ -222,7 +222,7 @@ func whole(text string) int64 {
 }
 
 // minKnown returns the smaller of two numbers, where 0 means unknown.
-func least(a, b int) int {
+func minKnown(a, b int) int {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}

@@ -15,7 +15,7 @@ vllm:num_requests_running{engine="0",model_name="m"} 0.0
 `
 
 // Every server's own way of saying what it holds is read, and nothing is made up.
-func TestFacts(t *testing.T) {
+func TestFactsOfEveryServerAreRead(t *testing.T) {
 	models := `{"data":[{"id":"m","max_model_len":8192,"owned_by":"x"},{"id":"n","max_model_len":9}]}`
 	for name, c := range map[string]struct {
 		answers map[string]string
@@ -66,7 +66,7 @@ func FuzzLabels(f *testing.F) {
 	f.Add(`vllm:cache_config_info{a=`)
 	f.Fuzz(func(t *testing.T, text string) {
 		labels := labelsOf(text, "vllm:cache_config_info")
-		if n := whole(labels["num_gpu_blocks"]); n < 0 || n > 1<<20 {
+		if n := parseWhole(labels["num_gpu_blocks"]); n < 0 || n > 1<<20 {
 			t.Fatal(n)
 		}
 	})

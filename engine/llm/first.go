@@ -16,9 +16,9 @@ var ErrNoLogprobs = errors.New("the answer holds no logprobs")
 // FirstTokenProbabilities returns the most likely first tokens after a prompt, at most top of them, with their
 // probabilities. If the server is busy or does not answer, it tries again until patience has passed. Cascades of
 // language models are planned on these probabilities (CascadeServe, section 2).
-func (c *Client) First(ctx context.Context, model, prompt string, top int, patience time.Duration) (map[string]float64, error) {
+func (c *Client) FirstTokenProbabilities(ctx context.Context, model, prompt string, top int, patience time.Duration) (map[string]float64, error) {
 	body := map[string]any{"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": top}
-	until := time.Now().Add(patience)
+	deadline := time.Now().Add(patience)
 	for pause := 100 * time.Millisecond; ; pause *= 2 {
 		data, err := c.Call(ctx, http.MethodPost, c.prefix+"/completions", body)
 		var tokens map[string]float64
@@ -28,12 +28,12 @@ func (c *Client) First(ctx context.Context, model, prompt string, top int, patie
 		if err == nil {
 			return tokens, nil
 		}
-		retry, after := retryable(err)
+		retry, retryAfter := retryable(err)
 		err = fmt.Errorf("asking %s for a completion of %s: %w", c.root+c.prefix, model, err)
-		if !retry || ctx.Err() != nil || time.Now().After(until) {
+		if !retry || ctx.Err() != nil || time.Now().After(deadline) {
 			return nil, err
 		}
-		wait := time.NewTimer(max(pause, after))
+		wait := time.NewTimer(max(pause, retryAfter))
 		select {
 		case <-wait.C:
 		case <-ctx.Done():

@@ -51,7 +51,7 @@ const (
 )
 
 // Both forms of logprobs are read; what is asked is what the API documents.
-func TestFirst(t *testing.T) {
+func TestFirstTokenReadsBothFormsOfLogprobs(t *testing.T) {
 	for name, text := range map[string]string{"completions": completionsForm, "chat": chatForm} {
 		c, _ := completing(t, func(r *http.Request, q map[string]any) {
 			if r.Method != http.MethodPost || r.URL.Path != "/v1/completions" || r.Header.Get("Authorization") != "Bearer secret" {
@@ -64,7 +64,7 @@ func TestFirst(t *testing.T) {
 				}
 			}
 		}, text)
-		got, err := c.First(context.Background(), "m", "2+2=?", 5, 0)
+		got, err := c.FirstTokenProbabilities(context.Background(), "m", "2+2=?", 5, 0)
 		if err != nil || len(got) != 2 || math.Abs(got[" A"]-.9) > 1e-4 || math.Abs(got["B"]-.05) > 1e-4 {
 			t.Errorf("%s: %v, %v", name, got, err)
 		}
@@ -84,37 +84,37 @@ func TestBadAnswers(t *testing.T) {
 		"other content": {`{"choices":[{"logprobs":{"content":[{"top_logprobs":[]}]}}]}`, "no logprobs"},
 	} {
 		client, _ := completing(t, nil, c.text)
-		if _, err := client.First(context.Background(), "m", "x", 5, 0); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "/v1") || strings.Contains(err.Error(), "secret") {
+		if _, err := client.FirstTokenProbabilities(context.Background(), "m", "x", 5, 0); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "/v1") || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %v, expected %q and the address", name, err, c.want)
 		}
 	}
 	client, _ := completing(t, nil, `{"choices":[{"logprobs":null}]}`)
-	if _, err := client.First(context.Background(), "m", "x", 5, 0); !errors.Is(err, ErrNoLogprobs) {
+	if _, err := client.FirstTokenProbabilities(context.Background(), "m", "x", 5, 0); !errors.Is(err, ErrNoLogprobs) {
 		t.Errorf("%v", err)
 	}
 }
 
 // A busy server is asked again while there is patience, and no longer than the
 // context lasts.
-func TestPatience(t *testing.T) {
+func TestBusyServerIsAskedAgainWhilePatient(t *testing.T) {
 	client, n := completing(t, nil, "429 busy", "429 busy", completionsForm)
-	if _, err := client.First(context.Background(), "m", "x", 5, time.Minute); err != nil || *n != 3 {
+	if _, err := client.FirstTokenProbabilities(context.Background(), "m", "x", 5, time.Minute); err != nil || *n != 3 {
 		t.Errorf("%d requests, %v", *n, err)
 	}
 	client, n = completing(t, nil, "429 busy")
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := client.First(ctx, "m", "x", 5, time.Hour); err == nil {
+	if _, err := client.FirstTokenProbabilities(ctx, "m", "x", 5, time.Hour); err == nil {
 		t.Errorf("%d requests and no error", *n)
 	}
 	client, n = completing(t, nil, `{"choices":[]}`)
-	if _, err := client.First(context.Background(), "m", "x", 5, time.Hour); err == nil || *n != 1 {
+	if _, err := client.FirstTokenProbabilities(context.Background(), "m", "x", 5, time.Hour); err == nil || *n != 1 {
 		t.Errorf("a wrong answer was asked for %d times, %v", *n, err)
 	}
 }
 
 // An address is one of a server, and its path is asked as it is.
-func TestAddresses(t *testing.T) {
+func TestClientTakesOnlyServerAddresses(t *testing.T) {
 	for _, good := range []string{"http://localhost:8000/v1", "https://api.example.com"} {
 		if _, err := New(good); err != nil {
 			t.Error(err)
@@ -136,7 +136,7 @@ func TestAddresses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := client.First(context.Background(), "m", "x", 5, 0); err != nil {
+	if _, err := client.FirstTokenProbabilities(context.Background(), "m", "x", 5, 0); err != nil {
 		t.Error(err)
 	}
 }

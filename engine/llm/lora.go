@@ -17,24 +17,24 @@ type LoRA uint8
 // LoRANamed and LoRABesideModel were implemented from documentation only. LoRAWeighted was tested with
 // llama-server.
 const (
-	NoLoRA LoRA = iota
-	Named       // vLLM: /v1/load_lora_adapter; requests name an adapter like a model
-	Beside      // SGLang: /load_lora_adapter; requests name an adapter beside the model
-	Scaled      // llama-server: /lora-adapters; it has those it was started with, each with a weight
+	NoLoRA          LoRA = iota
+	LoRANamed            // vLLM: /v1/load_lora_adapter; requests name an adapter like a model
+	LoRABesideModel      // SGLang: /load_lora_adapter; requests name an adapter beside the model
+	LoRAWeighted         // llama-server: /lora-adapters; it has those it was started with, each with a weight
 )
 
 var loraNames = [...]string{"none", "named", "beside", "scaled"}
 
 // endpoint returns the path to which loading and unloading is posted.
-func (l LoRA) path(what string) string {
-	if l == Beside {
-		return "/" + what + "_lora_adapter"
+func (l LoRA) endpoint(action string) string {
+	if l == LoRABesideModel {
+		return "/" + action + "_lora_adapter"
 	}
-	return "/v1/" + what + "_lora_adapter"
+	return "/v1/" + action + "_lora_adapter"
 }
 
 // CanLoad reports whether adapters can be loaded while the server runs.
-func (l LoRA) Loads() bool { return l == Named || l == Beside }
+func (l LoRA) CanLoad() bool { return l == LoRANamed || l == LoRABesideModel }
 
 func (l LoRA) String() string { return loraNames[l] }
 
@@ -46,14 +46,14 @@ type Adapter struct {
 }
 
 // findAdapters finds out whether a server has weighted adapters.
-func (s probe) adapters(ctx context.Context) error {
-	if s.Can.LoRA != NoLoRA || s.Can.Switch == Router { // a router's adapters belong to its models
+func (s probe) findAdapters(ctx context.Context) error {
+	if s.Abilities.LoRA != NoLoRA || s.Abilities.Switch == Router { // a router's adapters belong to its models
 		return nil
 	}
-	list, err := s.Adapters().scaled(ctx)
+	list, err := s.Adapters().weightedAdapters(ctx)
 	switch {
 	case err == nil && len(list) > 0:
-		s.Can.LoRA = Scaled
+		s.Abilities.LoRA = LoRAWeighted
 	case errors.Is(err, ErrGone) || ctx.Err() != nil:
 		return err
 	}
@@ -68,22 +68,22 @@ func (s *Server) Adapters() Adapters { return Adapters{s} }
 
 // List returns the adapters that requests may ask for.
 func (a Adapters) List(ctx context.Context) ([]Adapter, error) {
-	switch a.server.Can.LoRA {
-	case Scaled:
-		return a.scaled(ctx)
-	case Named, Beside:
-		return a.named(ctx)
+	switch a.server.Abilities.LoRA {
+	case LoRAWeighted:
+		return a.weightedAdapters(ctx)
+	case LoRANamed, LoRABesideModel:
+		return a.namedAdapters(ctx)
 	}
 	return nil, nil
 }
 
 // weightedAdapters returns llama-server's adapters.
-func (a Adapters) scaled(ctx context.Context) ([]Adapter, error) {
+func (a Adapters) weightedAdapters(ctx context.Context) ([]Adapter, error) {
 	var list []struct {
 		ID   int    `json:"id"`
 		Path string `json:"path"`
 	}
-	if err := a.server.get(ctx, "/lora-adapters", &list); err != nil {
+	if err := a.server.getJSON(ctx, "/lora-adapters", &list); err != nil {
 		return nil, err
 	}
 	var out []Adapter
@@ -94,7 +94,7 @@ func (a Adapters) scaled(ctx context.Context) ([]Adapter, error) {
 }
 
 // namedAdapters returns the adapters among the models in the server's list. Models have no parent, adapters do.
-func (a Adapters) named(ctx context.Context) ([]Adapter, error) {
+func (a Adapters) namedAdapters(ctx context.Context) ([]Adapter, error) {
 	var list struct {
 		Data []struct {
 			ID     string  `json:"id"`
@@ -102,7 +102,7 @@ func (a Adapters) named(ctx context.Context) ([]Adapter, error) {
 			Parent *string `json:"parent"`
 		} `json:"data"`
 	}
-	err := a.server.get(ctx, "/v1/models", &list)
+	err := a.server.getJSON(ctx, "/v1/models", &list)
 	var out []Adapter
 	for _, m := range list.Data {
 		if m.Parent != nil {
@@ -114,57 +114,57 @@ func (a Adapters) named(ctx context.Context) ([]Adapter, error) {
 
 // matches reports whether a listed adapter is the wanted one. Weighted adapters are compared by their files,
 // because their names are made from these.
-func (l LoRA) is(listed, meant Adapter) bool {
-	if l == Scaled && meant.Path != "" {
-		return listed.Path == meant.Path
+func (l LoRA) matches(listed, wanted Adapter) bool {
+	if l == LoRAWeighted && wanted.Path != "" {
+		return listed.Path == wanted.Path
 	}
-	return listed.Name == meant.Name
+	return listed.Name == wanted.Name
 }
 
 // Has reports whether requests may ask for an adapter now.
-func (a Adapters) Has(ctx context.Context, meant Adapter) (bool, error) {
+func (a Adapters) Has(ctx context.Context, wanted Adapter) (bool, error) {
 	list, err := a.List(ctx)
-	return slices.ContainsFunc(list, func(l Adapter) bool { return a.server.Can.LoRA.is(l, meant) }), err
+	return slices.ContainsFunc(list, func(l Adapter) bool { return a.server.Abilities.LoRA.matches(l, wanted) }), err
 }
 
 // Offers returns nil if the server has an adapter, or can load it. Otherwise it returns ErrNoAdapter, which says
 // what the server has instead.
-func (a Adapters) Offers(ctx context.Context, meant Adapter) error {
-	can := a.server.Can.LoRA
-	if can == NoLoRA {
-		return a.lacks(meant, "it takes no adapters: start llama-server with --lora FILE and a model of its own, vLLM or SGLang with --enable-lora")
+func (a Adapters) Offers(ctx context.Context, wanted Adapter) error {
+	ability := a.server.Abilities.LoRA
+	if ability == NoLoRA {
+		return a.adapterError(wanted, "it takes no adapters: start llama-server with --lora FILE and a model of its own, vLLM or SGLang with --enable-lora")
 	}
 	list, err := a.List(ctx)
 	switch {
-	case err != nil || slices.ContainsFunc(list, func(l Adapter) bool { return can.is(l, meant) }):
+	case err != nil || slices.ContainsFunc(list, func(l Adapter) bool { return ability.matches(l, wanted) }):
 		return err
-	case can == Scaled:
-		return a.lacks(meant, "found %v, expected %s: start llama-server with --lora and its file", shown(list, meant.Path != ""), cmp.Or(meant.Path, meant.Name))
-	case meant.Path == "":
-		return a.lacks(meant, "found %v: say where its files are, or start the server with it", shown(list, false))
+	case ability == LoRAWeighted:
+		return a.adapterError(wanted, "found %v, expected %s: start llama-server with --lora and its file", displayNames(list, wanted.Path != ""), cmp.Or(wanted.Path, wanted.Name))
+	case wanted.Path == "":
+		return a.adapterError(wanted, "found %v: say where its files are, or start the server with it", displayNames(list, false))
 	}
-	return a.loads(ctx, meant)
+	return a.canLoad(ctx, wanted)
 }
 
 // canLoad finds out whether the server can load adapters while it runs. Loading is a POST, so a server that has
 // the path refuses a GET of it.
-func (a Adapters) loads(ctx context.Context, meant Adapter) error {
-	can := a.server.Can.LoRA
-	_, err := a.server.Call(ctx, http.MethodGet, can.path("load"), nil)
-	var said *Error
+func (a Adapters) canLoad(ctx context.Context, wanted Adapter) error {
+	ability := a.server.Abilities.LoRA
+	_, err := a.server.Call(ctx, http.MethodGet, ability.endpoint("load"), nil)
+	var refusal *Error
 	switch {
-	case !errors.As(err, &said) || said.Status == 0:
+	case !errors.As(err, &refusal) || refusal.Status == 0:
 		return err
-	case said.Status != http.StatusNotFound:
+	case refusal.Status != http.StatusNotFound:
 		return nil
-	case can == Beside:
-		return a.lacks(meant, "it loads none while it runs: expected a version of SGLang that has %s", can.path("load"))
+	case ability == LoRABesideModel:
+		return a.adapterError(wanted, "it loads none while it runs: expected a version of SGLang that has %s", ability.endpoint("load"))
 	}
-	return a.lacks(meant, "it loads none while it runs: start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
+	return a.adapterError(wanted, "it loads none while it runs: start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
 }
 
 // displayNames returns the names of adapters, or their files.
-func shown(list []Adapter, files bool) []string {
+func displayNames(list []Adapter, files bool) []string {
 	out := make([]string, len(list))
 	for i, l := range list {
 		if out[i] = l.Name; files {
@@ -175,26 +175,26 @@ func shown(list []Adapter, files bool) []string {
 }
 
 // adapterError returns ErrNoAdapter with a text that says what the server lacks.
-func (a Adapters) lacks(meant Adapter, format string, args ...any) error {
-	return &Error{Kind: ErrNoAdapter, Text: fmt.Sprintf("%s at %s: ", meant.Name, a.server.Address()) + fmt.Sprintf(format, args...)}
+func (a Adapters) adapterError(wanted Adapter, format string, args ...any) error {
+	return &Error{Kind: ErrNoAdapter, Text: fmt.Sprintf("%s at %s: ", wanted.Name, a.server.Address()) + fmt.Sprintf(format, args...)}
 }
 
 // Load loads an adapter from the path at which the server finds its files.
-func (a Adapters) Load(ctx context.Context, meant Adapter) error {
-	err := a.post(ctx, "load", map[string]any{"lora_name": meant.Name, "lora_path": meant.Path}, "already")
-	var said *Error
-	if errors.As(err, &said) && said.Status == http.StatusNotFound { // its files were not found, not the path
-		said.Kind = ErrNoAdapter
+func (a Adapters) Load(ctx context.Context, wanted Adapter) error {
+	err := a.postChange(ctx, "load", map[string]any{"lora_name": wanted.Name, "lora_path": wanted.Path}, "already")
+	var refusal *Error
+	if errors.As(err, &refusal) && refusal.Status == http.StatusNotFound { // its files were not found, not the path
+		refusal.Kind = ErrNoAdapter
 	}
 	if err != nil {
-		return fmt.Errorf("loading the adapter %s at %s: %w", meant.Name, a.server.Address(), err)
+		return fmt.Errorf("loading the adapter %s at %s: %w", wanted.Name, a.server.Address(), err)
 	}
 	return nil
 }
 
 // Unload unloads an adapter.
 func (a Adapters) Unload(ctx context.Context, name string) error {
-	err := a.post(ctx, "unload", map[string]any{"lora_name": name}, "not found", "cannot be found")
+	err := a.postChange(ctx, "unload", map[string]any{"lora_name": name}, "not found", "cannot be found")
 	if err != nil {
 		return fmt.Errorf("unloading the adapter %s at %s: %w", name, a.server.Address(), err)
 	}
@@ -202,13 +202,13 @@ func (a Adapters) Unload(ctx context.Context, name string) error {
 }
 
 // postChange posts a change. A refusal that contains one of some words means that the change was made before.
-func (a Adapters) post(ctx context.Context, what string, body map[string]any, done ...string) error {
-	can := a.server.Can.LoRA
-	if !can.Loads() {
+func (a Adapters) postChange(ctx context.Context, action string, body map[string]any, doneWords ...string) error {
+	ability := a.server.Abilities.LoRA
+	if !ability.CanLoad() {
 		return fmt.Errorf("%w: and its adapters", ErrStays)
 	}
-	_, err := a.server.Call(ctx, http.MethodPost, can.path(what), body)
-	if slices.ContainsFunc(done, func(word string) bool { return aboutState(err, word) }) {
+	_, err := a.server.Call(ctx, http.MethodPost, ability.endpoint(action), body)
+	if slices.ContainsFunc(doneWords, func(word string) bool { return aboutState(err, word) }) {
 		return nil
 	}
 	return err

@@ -14,7 +14,7 @@ var ErrNotResumed = errors.New("the server cannot continue an answer that was be
 // ResumeRequest returns a request for the rest of an answer of which a part is known. For a completion, the prompt
 // gets the part appended, which is exact if text always maps to the same tokens. A chat is rendered as a prompt by
 // the server, or is sent with the part as a last message that is to be continued.
-func (s *Server) Resumed(ctx context.Context, r Request, partial string) (*Request, error) {
+func (s *Server) ResumeRequest(ctx context.Context, r Request, partial string) (*Request, error) {
 	if partial == "" {
 		return &r, nil
 	}
@@ -34,27 +34,27 @@ func (s *Server) Resumed(ctx context.Context, r Request, partial string) (*Reque
 		}
 		r.Prompt += partial
 		return &r, nil
-	case s.Can.Template:
-		return s.rendered(ctx, r, fields, partial)
-	case s.Can.ContinueChat:
+	case s.Abilities.Template:
+		return s.renderedPrompt(ctx, r, fields, partial)
+	case s.Abilities.ContinueChat:
 		var messages []json.RawMessage
 		if err := json.Unmarshal(fields["messages"], &messages); err != nil {
 			return nil, &Error{Kind: ErrRefused, Text: fmt.Sprintf("messages: %v", err)}
 		}
-		last, _ := json.Marshal(map[string]string{"role": "assistant", "content": partial})
-		own := map[string]any{}
+		lastMessage, _ := json.Marshal(map[string]string{"role": "assistant", "content": partial})
+		fields := map[string]any{}
 		for k, v := range r.Fields {
-			own[k] = v
+			fields[k] = v
 		}
-		own["messages"], own["add_generation_prompt"], own["continue_final_message"] = append(messages, last), false, true
-		r.Fields = own
+		fields["messages"], fields["add_generation_prompt"], fields["continue_final_message"] = append(messages, lastMessage), false, true
+		r.Fields = fields
 		return &r, nil
 	}
 	return nil, fmt.Errorf("%w: it neither renders chats nor continues their last message", ErrNotResumed)
 }
 
 // renderedPrompt turns a chat into a completion of the prompt that the server makes of it.
-func (s *Server) rendered(ctx context.Context, r Request, fields map[string]json.RawMessage, partial string) (*Request, error) {
+func (s *Server) renderedPrompt(ctx context.Context, r Request, fields map[string]json.RawMessage, partial string) (*Request, error) {
 	ask := map[string]any{"model": r.Model}
 	for _, k := range []string{"messages", "tools", "chat_template_kwargs"} {
 		if v, ok := fields[k]; ok {
@@ -65,10 +65,10 @@ func (s *Server) rendered(ctx context.Context, r Request, fields map[string]json
 	if err != nil {
 		return nil, err
 	}
-	var made struct {
+	var rendered struct {
 		Prompt string `json:"prompt"`
 	}
-	if err := json.Unmarshal(data, &made); err != nil || made.Prompt == "" {
+	if err := json.Unmarshal(data, &rendered); err != nil || rendered.Prompt == "" {
 		return nil, fmt.Errorf("%w: /apply-template answers %s", ErrNotResumed, excerpt(string(data)))
 	}
 	for _, k := range []string{"messages", "tools", "tool_choice", "chat_template_kwargs"} {
@@ -77,6 +77,6 @@ func (s *Server) rendered(ctx context.Context, r Request, fields map[string]json
 	if r.Body, err = json.Marshal(fields); err != nil {
 		return nil, err
 	}
-	r.Chat, r.Prompt = false, made.Prompt+partial
+	r.Chat, r.Prompt = false, rendered.Prompt+partial
 	return &r, nil
 }

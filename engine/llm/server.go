@@ -18,12 +18,12 @@ type Switch uint8
 // The ways were tested with a real server (llama-server, Ollama), or implemented from documentation only (vLLM,
 // SGLang, llama-swap).
 const (
-	Fixed     Switch = iota // it has the models that it was started with
-	Router                  // llama-server without a model: /models/load, /models/unload
-	Sleeper                 // vLLM in sleep mode: /sleep, /wake_up
-	Releaser                // SGLang with its memory saver: /release_memory_occupation, /resume_memory_occupation
-	KeepAlive               // Ollama: a keep_alive of 0 unloads
-	Swapper                 // llama-swap: /upstream/MODEL/ loads, /api/models/unload/MODEL unloads
+	FixedModels Switch = iota // it has the models that it was started with
+	Router                    // llama-server without a model: /models/load, /models/unload
+	Sleeper                   // vLLM in sleep mode: /sleep, /wake_up
+	Releaser                  // SGLang with its memory saver: /release_memory_occupation, /resume_memory_occupation
+	KeepAlive                 // Ollama: a keep_alive of 0 unloads
+	Swapper                   // llama-swap: /upstream/MODEL/ loads, /api/models/unload/MODEL unloads
 )
 
 var switchNames = [...]string{"fixed", "router", "sleeper", "releaser", "keep-alive", "swapper"}
@@ -45,11 +45,11 @@ type Abilities struct {
 // Server is a server with its abilities.
 type Server struct {
 	*Client
-	Can Abilities
+	Abilities Abilities
 
-	mu     sync.Mutex
-	canary map[Adapter]string // the answer to the canary before the first sleep, by model or adapter
-	wrong  bool               // the canary failed after the last wake
+	mu           sync.Mutex
+	canary       map[Adapter]string // the answer to the canary before the first sleep, by model or adapter
+	canaryFailed bool               // the canary failed after the last wake
 }
 
 // Probe finds out the abilities of a server. It judges by the server's answers, not by its name.
@@ -59,15 +59,15 @@ func Probe(ctx context.Context, address string, options ...Option) (*Server, err
 		return nil, err
 	}
 	s := &Server{Client: c, canary: map[Adapter]string{}}
-	models, err := s.models(ctx, "/v1/models")
+	models, err := s.listModels(ctx, "/v1/models")
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its models: %w", c.Address(), err)
 	}
 	for _, m := range models {
-		s.Can.Models = append(s.Can.Models, m.ID)
+		s.Abilities.Models = append(s.Abilities.Models, m.ID)
 	}
 	p := probe{s}
-	for _, ask := range []func(context.Context) error{p.llama, p.vLLM, p.sgLang, p.ollama, p.swap, p.metrics, p.adapters} {
+	for _, ask := range []func(context.Context) error{p.findLlamaServer, p.vLLM, p.sgLang, p.findOllama, p.findLlamaSwap, p.findMetrics, p.findAdapters} {
 		if err := ask(ctx); err != nil {
 			return nil, fmt.Errorf("asking %s what it can do: %w", c.Address(), err)
 		}
@@ -78,8 +78,8 @@ func Probe(ctx context.Context, address string, options ...Option) (*Server, err
 // probe finds out of which kind a server is.
 type probe struct{ *Server }
 
-// listed is a model in a server's list.
-type listed struct {
+// listedModel is a model in a server's list.
+type listedModel struct {
 	ID     string `json:"id"`
 	Status *struct {
 		Value  string `json:"value"`
@@ -88,20 +88,20 @@ type listed struct {
 }
 
 // listModels returns the models listed at a path.
-func (s *Server) models(ctx context.Context, path string) ([]listed, error) {
+func (s *Server) listModels(ctx context.Context, path string) ([]listedModel, error) {
 	var list struct {
-		Data []listed `json:"data"`
+		Data []listedModel `json:"data"`
 	}
-	return list.Data, s.get(ctx, path, &list)
+	return list.Data, s.getJSON(ctx, path, &list)
 }
 
 // getJSON reads JSON from a path.
-func (s *Server) get(ctx context.Context, path string, into any) error {
+func (s *Server) getJSON(ctx context.Context, path string, result any) error {
 	data, err := s.Call(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, into); err != nil {
+	if err := json.Unmarshal(data, result); err != nil {
 		return &Error{Kind: ErrBroken, Status: http.StatusOK, Text: fmt.Sprintf("%s: %v", path, err)}
 	}
 	return nil
@@ -109,8 +109,8 @@ func (s *Server) get(ctx context.Context, path string, into any) error {
 
 // getIfPresent reads JSON from a path that only some servers have, and reports whether it is there. An answer that
 // is not JSON, such as a web page, means that it is not.
-func (s *Server) has(ctx context.Context, path string, into any) (bool, error) {
-	err := s.get(ctx, path, into)
+func (s *Server) getIfPresent(ctx context.Context, path string, result any) (bool, error) {
+	err := s.getJSON(ctx, path, result)
 	switch {
 	case err == nil:
 		return true, nil
@@ -121,22 +121,22 @@ func (s *Server) has(ctx context.Context, path string, into any) (bool, error) {
 }
 
 // findLlamaServer recognises llama-server, with a model of its own or as a router.
-func (s probe) llama(ctx context.Context) error {
+func (s probe) findLlamaServer(ctx context.Context) error {
 	var props struct {
 		Slots    int    `json:"total_slots"`
 		Template string `json:"chat_template"`
 		Role     string `json:"role"`
 	}
-	ok, err := s.has(ctx, "/props", &props)
+	ok, err := s.getIfPresent(ctx, "/props", &props)
 	if err != nil {
 		return err
 	}
 	if ok && (props.Slots > 0 || props.Template != "" || props.Role != "") {
-		s.Can.Slots, s.Can.Template = props.Slots, true
+		s.Abilities.Slots, s.Abilities.Template = props.Slots, true
 	}
-	list, err := s.models(ctx, "/models")
-	if err == nil && slices.ContainsFunc(list, func(m listed) bool { return m.Status != nil }) {
-		s.Can.Switch, s.Can.Template = Router, true
+	list, err := s.listModels(ctx, "/models")
+	if err == nil && slices.ContainsFunc(list, func(m listedModel) bool { return m.Status != nil }) {
+		s.Abilities.Switch, s.Abilities.Template = Router, true
 	}
 	if errors.Is(err, ErrGone) {
 		return err
@@ -148,9 +148,9 @@ func (s probe) vLLM(ctx context.Context) error {
 	var sleep struct {
 		Sleeping *bool `json:"is_sleeping"`
 	}
-	ok, err := s.has(ctx, "/is_sleeping", &sleep)
+	ok, err := s.getIfPresent(ctx, "/is_sleeping", &sleep)
 	if ok && sleep.Sleeping != nil {
-		s.Can.Switch = Sleeper
+		s.Abilities.Switch = Sleeper
 	}
 	return err
 }
@@ -162,46 +162,46 @@ func (s probe) sgLang(ctx context.Context) error {
 		Path  string `json:"model_path"`
 		LoRA  bool   `json:"enable_lora"`
 	}
-	ok, err := s.has(ctx, "/get_server_info", &info)
+	ok, err := s.getIfPresent(ctx, "/get_server_info", &info)
 	if !ok || info.Path == "" {
 		return err
 	}
-	s.Can.Slots, s.Can.ContinueChat = info.Most, true
+	s.Abilities.Slots, s.Abilities.ContinueChat = info.Most, true
 	if info.LoRA {
-		s.Can.LoRA = Beside
+		s.Abilities.LoRA = LoRABesideModel
 	}
 	if info.Saver {
-		s.Can.Switch = Releaser
+		s.Abilities.Switch = Releaser
 	}
 	return nil
 }
 
-func (s probe) ollama(ctx context.Context) error {
+func (s probe) findOllama(ctx context.Context) error {
 	var running struct {
 		Models *[]json.RawMessage `json:"models"`
 	}
-	ok, err := s.has(ctx, "/api/ps", &running)
+	ok, err := s.getIfPresent(ctx, "/api/ps", &running)
 	if ok && running.Models != nil {
-		s.Can.Switch = KeepAlive
+		s.Abilities.Switch = KeepAlive
 	}
 	return err
 }
 
-func (s probe) swap(ctx context.Context) error {
+func (s probe) findLlamaSwap(ctx context.Context) error {
 	var running struct {
 		Running *[]json.RawMessage `json:"running"`
 	}
-	ok, err := s.has(ctx, "/running", &running)
+	ok, err := s.getIfPresent(ctx, "/running", &running)
 	if ok && running.Running != nil {
-		s.Can.Switch = Swapper
+		s.Abilities.Switch = Swapper
 	}
 	return err
 }
 
 // findMetrics finds out whether the server has metrics that State can read.
-func (s probe) metrics(ctx context.Context) error {
-	if s.Can.Switch == Router { // a router's metrics are those of a loaded model
-		s.Can.Metrics = true
+func (s probe) findMetrics(ctx context.Context) error {
+	if s.Abilities.Switch == Router { // a router's metrics are those of a loaded model
+		s.Abilities.Metrics = true
 		return nil
 	}
 	data, err := s.Call(ctx, http.MethodGet, "/metrics", nil)
@@ -212,9 +212,9 @@ func (s probe) metrics(ctx context.Context) error {
 		return nil
 	}
 	text := string(data)
-	s.Can.Metrics = strings.Contains(text, "llamacpp:") || strings.Contains(text, "vllm:") || strings.Contains(text, "sglang:")
+	s.Abilities.Metrics = strings.Contains(text, "llamacpp:") || strings.Contains(text, "vllm:") || strings.Contains(text, "sglang:")
 	if strings.Contains(text, "vllm:") {
-		s.Can.LoRA, s.Can.ContinueChat = Named, true
+		s.Abilities.LoRA, s.Abilities.ContinueChat = LoRANamed, true
 	}
 	return nil
 }
@@ -230,7 +230,7 @@ func (s *Server) Alive(ctx context.Context) error {
 
 // inModel returns a path with the model as a query, which a router needs.
 func (s *Server) inModel(path, model string) string {
-	if s.Can.Switch != Router {
+	if s.Abilities.Switch != Router {
 		return path
 	}
 	return path + "?model=" + url.QueryEscape(model) + "&autoload=false"

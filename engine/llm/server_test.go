@@ -83,7 +83,7 @@ const routerLoading = `{"data":[{"id":"s5","object":"model","status":{"value":"u
 const routerLoaded = `{"data":[{"id":"s5","object":"model","status":{"value":"unloaded"}},{"id":"m20","object":"model","status":{"value":"loaded"}}]}`
 
 // llama-server's router: the answers are those of build 11669.
-func TestRouter(t *testing.T) {
+func TestLlamaRouterLoadsAndUnloads(t *testing.T) {
 	ctx := context.Background()
 	s, r := probed(t, map[string][]string{
 		"GET /v1/models":                        {routerUnloaded},
@@ -94,8 +94,8 @@ func TestRouter(t *testing.T) {
 		"GET /props?model=m20&autoload=false":   {`{"total_slots":4,"chat_template":"x"}`},
 		"POST /apply-template":                  {`{"prompt":"<user>hi<assistant>"}`},
 	})
-	if s.Can.Switch != Router || !s.Can.Template || !s.Can.Metrics || !slices.Equal(s.Can.Models, []string{"s5", "m20"}) {
-		t.Fatalf("it can %+v", s.Can)
+	if s.Abilities.Switch != Router || !s.Abilities.Template || !s.Abilities.Metrics || !slices.Equal(s.Abilities.Models, []string{"s5", "m20"}) {
+		t.Fatalf("it can %+v", s.Abilities)
 	}
 	if there, err := s.Loaded(ctx); err != nil || !slices.Equal(there, []string{"s5"}) {
 		t.Fatalf("loaded: %v, %v", there, err)
@@ -110,7 +110,7 @@ func TestRouter(t *testing.T) {
 	if err != nil || state != (State{Running: 3, Waiting: 1, Slots: 4}) {
 		t.Errorf("state %+v, %v", state, err)
 	}
-	q, err := s.Resumed(ctx, Request{Model: "m20", Chat: true, Body: json.RawMessage(`{"messages":[{"role":"user","content":"hi"}],"temperature":0}`)}, "so far")
+	q, err := s.ResumeRequest(ctx, Request{Model: "m20", Chat: true, Body: json.RawMessage(`{"messages":[{"role":"user","content":"hi"}],"temperature":0}`)}, "so far")
 	if err != nil || q.Chat || q.Prompt != "<user>hi<assistant>so far" || strings.Contains(string(q.Body), "messages") || !strings.Contains(string(q.Body), "temperature") {
 		t.Errorf("resumed: %+v, %v", q, err)
 	}
@@ -120,7 +120,7 @@ func TestRouter(t *testing.T) {
 }
 
 // vLLM in sleep mode. The answers are those of its documentation, not of a run.
-func TestSleeper(t *testing.T) {
+func TestVLLMSleepsAndWakes(t *testing.T) {
 	ctx := context.Background()
 	s, r := probed(t, map[string][]string{
 		"GET /v1/models":             {`{"object":"list","data":[{"id":"qwen","object":"model","owned_by":"vllm","max_model_len":4096}]}`},
@@ -131,8 +131,8 @@ func TestSleeper(t *testing.T) {
 		"POST /v1/completions":       {streamed(" dog and runs"), streamed(" dog and runs"), streamed(" dog and xxxx")},
 		"POST /v1/load_lora_adapter": {"Success: LoRA adapter 'sql' added successfully."},
 	})
-	if s.Can.Switch != Sleeper || s.Can.LoRA != Named || !s.Can.ContinueChat || s.Can.Template {
-		t.Fatalf("it can %+v", s.Can)
+	if s.Abilities.Switch != Sleeper || s.Abilities.LoRA != LoRANamed || !s.Abilities.ContinueChat || s.Abilities.Template {
+		t.Fatalf("it can %+v", s.Abilities)
 	}
 	if state, err := s.State(ctx, "qwen"); err != nil || state != (State{Running: 3, KV: .25}) {
 		t.Errorf("state %+v, %v", state, err)
@@ -152,7 +152,7 @@ func TestSleeper(t *testing.T) {
 	if n := strings.Count(r.heard(), "POST /v1/completions"); n != 3 {
 		t.Errorf("%d canaries, expected one before the first sleep and one after each wake", n)
 	}
-	q, err := s.Resumed(ctx, Request{Model: "qwen", Chat: true, Body: json.RawMessage(`{"messages":[{"role":"user","content":"hi"}]}`)}, "so far")
+	q, err := s.ResumeRequest(ctx, Request{Model: "qwen", Chat: true, Body: json.RawMessage(`{"messages":[{"role":"user","content":"hi"}]}`)}, "so far")
 	body, _ := json.Marshal(q.Fields)
 	if want := `{"add_generation_prompt":false,"continue_final_message":true,"messages":[{"role":"user","content":"hi"},{"content":"so far","role":"assistant"}]}`; err != nil || string(body) != want {
 		t.Errorf("resumed: %s, %v, expected %s", body, err, want)
@@ -199,7 +199,7 @@ func TestSleeperWithAdapters(t *testing.T) {
 }
 
 // SGLang with its memory saver. The answers are those of its documentation, not of a run.
-func TestReleaser(t *testing.T) {
+func TestSGLangReleasesMemory(t *testing.T) {
 	ctx := context.Background()
 	s, r := probed(t, map[string][]string{
 		"GET /v1/models":                  {`{"object":"list","data":[{"id":"qwen","owned_by":"sglang"}]}`},
@@ -208,8 +208,8 @@ func TestReleaser(t *testing.T) {
 		"POST /release_memory_occupation": {""}, "POST /resume_memory_occupation": {""},
 		"POST /v1/completions": {streamed(" dog")},
 	})
-	if s.Can.Switch != Releaser || s.Can.Slots != 48 || !s.Can.ContinueChat {
-		t.Fatalf("it can %+v", s.Can)
+	if s.Abilities.Switch != Releaser || s.Abilities.Slots != 48 || !s.Abilities.ContinueChat {
+		t.Fatalf("it can %+v", s.Abilities)
 	}
 	if state, err := s.State(ctx, "qwen"); err != nil || state != (State{Running: 5, Waiting: 2, Slots: 48, KV: .97}) {
 		t.Errorf("state %+v, %v", state, err)
@@ -231,8 +231,8 @@ func TestKeepAlive(t *testing.T) {
 		"GET /api/ps":        {running, running, running, `{"models":[]}`},
 		"POST /api/generate": {`{"model":"s5","response":"","done":true,"done_reason":"load"}`},
 	})
-	if s.Can.Switch != KeepAlive || s.Can.Metrics || s.Can.ContinueChat {
-		t.Fatalf("it can %+v", s.Can)
+	if s.Abilities.Switch != KeepAlive || s.Abilities.Metrics || s.Abilities.ContinueChat {
+		t.Fatalf("it can %+v", s.Abilities)
 	}
 	if there, err := s.Loaded(ctx); err != nil || !slices.Equal(there, []string{"s5"}) {
 		t.Errorf("loaded: %v, %v", there, err)
@@ -243,15 +243,15 @@ func TestKeepAlive(t *testing.T) {
 }
 
 // llama-swap. The answers are those of its documentation, not of a run.
-func TestSwapper(t *testing.T) {
+func TestLlamaSwapLoadsAndUnloads(t *testing.T) {
 	ctx := context.Background()
 	s, r := probed(t, map[string][]string{
 		"GET /v1/models":             {`{"object":"list","data":[{"id":"q/3","owned_by":"llama-swap"},{"id":"g"}]}`},
 		"GET /running":               {`{"running":[]}`, `{"running":[{"model":"q/3","state":"ready"},{"model":"g","state":"starting"}]}`, `{"running":[]}`},
 		"GET /upstream/q%2F3/health": {`{"status":"ok"}`}, "POST /api/models/unload/q%2F3": {"OK"},
 	})
-	if s.Can.Switch != Swapper {
-		t.Fatalf("it can %+v", s.Can)
+	if s.Abilities.Switch != Swapper {
+		t.Fatalf("it can %+v", s.Abilities)
 	}
 	if there, err := s.Loaded(ctx); err != nil || !slices.Equal(there, []string{"q/3"}) {
 		t.Errorf("loaded: %v, %v", there, err)
@@ -262,11 +262,11 @@ func TestSwapper(t *testing.T) {
 }
 
 // A server with nothing but completions has what it has.
-func TestFixed(t *testing.T) {
+func TestPlainServerCannotSwitch(t *testing.T) {
 	ctx := context.Background()
 	s, _ := probed(t, map[string][]string{"GET /v1/models": {`{"data":[{"id":"m"}]}`}, "GET /running": {`"<html>"`}})
-	if s.Can.Switch != Fixed || s.Can.Metrics || s.Can.Template {
-		t.Fatalf("it can %+v", s.Can)
+	if s.Abilities.Switch != FixedModels || s.Abilities.Metrics || s.Abilities.Template {
+		t.Fatalf("it can %+v", s.Abilities)
 	}
 	if err := s.Load(ctx, "m"); err != nil {
 		t.Error(err)
@@ -280,10 +280,10 @@ func TestFixed(t *testing.T) {
 	if err := s.Alive(ctx); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Resumed(ctx, Request{Chat: true, Body: json.RawMessage(`{"messages":[]}`)}, "x"); !errors.Is(err, ErrNotResumed) {
+	if _, err := s.ResumeRequest(ctx, Request{Chat: true, Body: json.RawMessage(`{"messages":[]}`)}, "x"); !errors.Is(err, ErrNotResumed) {
 		t.Error(err)
 	}
-	if _, err := s.Resumed(ctx, Request{Body: json.RawMessage(`{"prompt":[1,2]}`)}, "x"); !errors.Is(err, ErrNotResumed) {
+	if _, err := s.ResumeRequest(ctx, Request{Body: json.RawMessage(`{"prompt":[1,2]}`)}, "x"); !errors.Is(err, ErrNotResumed) {
 		t.Error(err)
 	}
 }
@@ -302,7 +302,7 @@ func TestProbeErrors(t *testing.T) {
 }
 
 // How many requests a server should have of ours.
-func TestRoom(t *testing.T) {
+func TestServerTakesOurShareOfSlots(t *testing.T) {
 	for _, c := range []struct {
 		state State
 		ours  int
@@ -318,7 +318,7 @@ func TestRoom(t *testing.T) {
 		{State{Running: 4, Slots: 4}, 0, 0},
 		{State{Waiting: 1}, 1, 1}, // it is empty but for what comes
 	} {
-		if got := c.state.Room(c.ours); got != c.want {
+		if got := c.state.MaxOwnRequests(c.ours); got != c.want {
 			t.Errorf("%+v with %d of ours: room for %d, expected %d", c.state, c.ours, got, c.want)
 		}
 	}

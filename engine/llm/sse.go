@@ -9,9 +9,9 @@ import (
 
 // eventReader reads server-sent events (WHATWG's HTML standard, section 9.2): lines "data: …" up to an empty line.
 // Comments and other fields are skipped.
-type events struct {
-	in   *bufio.Reader
-	data []byte
+type eventReader struct {
+	reader *bufio.Reader
+	data   []byte
 }
 
 // maxEvent bounds one event, in bytes.
@@ -19,29 +19,31 @@ const maxEvent = 4 << 20
 
 var errEventSize = errors.New("an event of more than 4 MiB")
 
-func newEvents(in io.Reader) *events { return &events{in: bufio.NewReaderSize(in, 16<<10)} }
+func newEvents(in io.Reader) *eventReader {
+	return &eventReader{reader: bufio.NewReaderSize(in, 16<<10)}
+}
 
 // nextEvent returns the data of the next event, which is valid until the next call. At the end of the stream it
 // returns io.EOF. An event that the end cuts off is dropped.
-func (e *events) next() ([]byte, error) {
+func (e *eventReader) nextEvent() ([]byte, error) {
 	e.data = e.data[:0]
-	found := false
+	hasData := false
 	for {
-		line, err := e.line()
+		line, err := e.nextLine()
 		if err != nil {
 			return nil, err
 		}
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch {
-		case len(line) == 0 && found:
+		case len(line) == 0 && hasData:
 			return e.data, nil
 		case len(line) == 0:
 		case string(name) == "data":
-			if found {
+			if hasData {
 				e.data = append(e.data, '\n')
 			}
-			found = true
+			hasData = true
 			if e.data = append(e.data, value...); len(e.data) > maxEvent {
 				return nil, errEventSize
 			}
@@ -50,18 +52,18 @@ func (e *events) next() ([]byte, error) {
 }
 
 // nextLine returns the next line without its end.
-func (e *events) line() ([]byte, error) {
-	line, err := e.in.ReadSlice('\n')
+func (e *eventReader) nextLine() ([]byte, error) {
+	line, err := e.reader.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) {
-		long := bytes.Clone(line)
-		for errors.Is(err, bufio.ErrBufferFull) && len(long) <= maxEvent {
-			line, err = e.in.ReadSlice('\n')
-			long = append(long, line...)
+		assembled := bytes.Clone(line)
+		for errors.Is(err, bufio.ErrBufferFull) && len(assembled) <= maxEvent {
+			line, err = e.reader.ReadSlice('\n')
+			assembled = append(assembled, line...)
 		}
-		if len(long) > maxEvent {
+		if len(assembled) > maxEvent {
 			return nil, errEventSize
 		}
-		line = long
+		line = assembled
 	}
 	if err != nil {
 		return nil, err

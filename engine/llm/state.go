@@ -17,32 +17,32 @@ type State struct {
 }
 
 // fullKVShare is the share of used KV memory from which on more requests would evict others.
-const crowded = 0.95
+const fullKVShare = 0.95
 
 // MaxOwnRequests returns how many requests of ours the server should have in all, of which it has ownRequests
 // already. That is the number of slots that others do not use. If requests wait inside the server or its KV memory
 // is full, it is at most the number of ours that run now. It is -1 if there is no bound.
-func (s State) Room(ours int) int {
-	others := max(0, s.Running+s.Waiting-ours)
-	room := -1
+func (s State) MaxOwnRequests(ownRequests int) int {
+	otherRequests := max(0, s.Running+s.Waiting-ownRequests)
+	limit := -1
 	if s.Slots > 0 {
-		room = max(0, s.Slots-others)
+		limit = max(0, s.Slots-otherRequests)
 	}
-	if s.Waiting > 0 || s.KV >= crowded {
-		now := max(0, min(s.Running, ours))
-		if room < 0 || now < room {
-			room = now
+	if s.Waiting > 0 || s.KV >= fullKVShare {
+		runningOwn := max(0, min(s.Running, ownRequests))
+		if limit < 0 || runningOwn < limit {
+			limit = runningOwn
 		}
 	}
-	if room == 0 && others == 0 {
+	if limit == 0 && otherRequests == 0 {
 		return 1 // an empty server always takes one request
 	}
-	return room
+	return limit
 }
 
 // stateMetrics maps the names of metrics to the fields of State that they fill: llama-server's, vLLM's (two
 // generations), SGLang's.
-var series = map[string]func(s *State, v float64){
+var stateMetrics = map[string]func(s *State, v float64){
 	"llamacpp:requests_processing": func(s *State, v float64) { s.Running += int(v) },
 	"llamacpp:requests_deferred":   func(s *State, v float64) { s.Waiting += int(v) },
 	"vllm:num_requests_running":    func(s *State, v float64) { s.Running += int(v) },
@@ -61,11 +61,11 @@ func (s *Server) State(ctx context.Context, model string) (State, error) {
 		return State{}, err
 	}
 	out := readState(string(data))
-	if out.Slots = s.Can.Slots; s.Can.Switch == Router {
+	if out.Slots = s.Abilities.Slots; s.Abilities.Switch == Router {
 		var props struct {
 			Slots int `json:"total_slots"`
 		}
-		if ok, _ := s.has(ctx, s.inModel("/props", model), &props); ok {
+		if ok, _ := s.getIfPresent(ctx, s.inModel("/props", model), &props); ok {
 			out.Slots = props.Slots
 		}
 	}
@@ -84,7 +84,7 @@ func readState(text string) State {
 			// A label's value may hold spaces.
 			name, rest = key, line[strings.LastIndex(line, "}")+1:]
 		}
-		add := series[name]
+		add := stateMetrics[name]
 		if add == nil {
 			continue
 		}

@@ -31,9 +31,9 @@ type Request struct {
 
 // Token is a piece of an answer.
 type Token struct {
-	At    time.Duration // since the request was sent
-	Text  string
-	Count int // tokens of the answer so far, as the server counts, else pieces
+	Elapsed time.Duration // since the request was sent
+	Text    string
+	Count   int // tokens of the answer so far, as the server counts, else pieces
 	// Choices are the choices of the event, as the server wrote them, if Request.Events is set.
 	Choices json.RawMessage
 }
@@ -46,18 +46,18 @@ type Usage struct {
 
 // Answer is the result of a request, or the part of it before an error.
 type Answer struct {
-	Text   string
-	Finish string        // stop, length, …; empty if the answer broke off
-	Usage  Usage         // if HasUsage is false, OutputTokens counts pieces
-	Told   bool          // the server reported its usage
-	First  time.Duration // the time of the first piece; 0 if none came
-	Last   time.Duration // the time of the last piece
+	Text           string
+	Finish         string        // stop, length, …; empty if the answer broke off
+	Usage          Usage         // if HasUsage is false, OutputTokens counts pieces
+	HasUsage       bool          // the server reported its usage
+	FirstTokenTime time.Duration // the time of the first piece; 0 if none came
+	LastTokenTime  time.Duration // the time of the last piece
 }
 
 // Complete sends a request and returns its answer. It calls onToken, if not nil, for each piece when it arrives.
 // An error of onToken ends the request. If Complete returns an error, the answer holds the part before it.
-func (c *Client) Complete(ctx context.Context, r *Request, each func(Token) error) (*Answer, error) {
-	body, err := r.body()
+func (c *Client) Complete(ctx context.Context, r *Request, onToken func(Token) error) (*Answer, error) {
+	body, err := r.requestBody()
 	if err != nil {
 		return &Answer{}, err
 	}
@@ -67,7 +67,7 @@ func (c *Client) Complete(ctx context.Context, r *Request, each func(Token) erro
 	}
 	ctx, cancel := context.WithCancel(ctx) // so that an early return closes the connection
 	defer cancel()
-	sent := time.Now()
+	sentAt := time.Now()
 	resp, err := c.send(ctx, http.MethodPost, path, body)
 	if err != nil {
 		return &Answer{}, err
@@ -76,19 +76,19 @@ func (c *Client) Complete(ctx context.Context, r *Request, each func(Token) erro
 	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
 		return &Answer{}, &Error{Kind: ErrNoStream, Status: resp.StatusCode, Text: fmt.Sprintf("%s answers with %q, expected text/event-stream", path, excerpt(kind))}
 	}
-	s := &stream{sent: sent, each: each, events: r.Events}
-	if err := s.read(newEvents(resp.Body)); err != nil {
+	s := &stream{sentAt: sentAt, onToken: onToken, events: r.Events}
+	if err := s.readEvents(newEvents(resp.Body)); err != nil {
 		var e *Error
-		if s.stopped == nil && !errors.As(err, &e) {
-			err = c.lost(ctx, err)
+		if s.callbackErr == nil && !errors.As(err, &e) {
+			err = c.connectionError(ctx, err)
 		}
-		return s.end(), err
+		return s.isComplete(), err
 	}
-	return s.end(), nil
+	return s.isComplete(), nil
 }
 
 // requestBody returns the body to send: the client's fields, overridden by ours.
-func (r *Request) body() (map[string]any, error) {
+func (r *Request) requestBody() (map[string]any, error) {
 	body := map[string]any{}
 	if len(r.Body) > 0 {
 		var fields map[string]json.RawMessage
@@ -143,18 +143,18 @@ type chunk struct {
 
 // stream reads one answer.
 type stream struct {
-	sent    time.Time
-	each    func(Token) error
-	stopped error // returned by onToken
-	text    strings.Builder
-	answer  Answer
-	count   int
-	events  bool
-	counts  []int // tokens by choice, if whole events are passed on
-	ended   int   // number of ended choices, if whole events are passed on
+	sentAt       time.Time
+	onToken      func(Token) error
+	callbackErr  error // returned by onToken
+	text         strings.Builder
+	answer       Answer
+	count        int
+	events       bool
+	counts       []int // tokens by choice, if whole events are passed on
+	endedChoices int   // number of ended choices, if whole events are passed on
 }
 
-func (s *stream) end() *Answer {
+func (s *stream) isComplete() *Answer {
 	s.answer.Text = s.text.String()
 	if s.answer.Usage.OutputTokens == 0 {
 		s.answer.Usage.OutputTokens = s.count
@@ -164,11 +164,11 @@ func (s *stream) end() *Answer {
 
 // readEvents reads events until the answer is complete: the server says so, or the stream ends after a finish
 // reason.
-func (s *stream) read(in *events) error {
+func (s *stream) readEvents(in *eventReader) error {
 	for {
-		data, err := in.next()
+		data, err := in.nextEvent()
 		switch {
-		case errors.Is(err, io.EOF) && s.answer.Finish != "" && s.ended >= len(s.counts):
+		case errors.Is(err, io.EOF) && s.answer.Finish != "" && s.endedChoices >= len(s.counts):
 			return nil
 		case errors.Is(err, io.EOF):
 			return fmt.Errorf("the stream ended before the answer: %w", io.ErrUnexpectedEOF)
@@ -176,7 +176,7 @@ func (s *stream) read(in *events) error {
 			return &Error{Kind: ErrBroken, Text: err.Error()}
 		case err != nil:
 			return err
-		case string(data) == "[DONE]" && s.answer.Finish == "" && s.answer.First == 0:
+		case string(data) == "[DONE]" && s.answer.Finish == "" && s.answer.FirstTokenTime == 0:
 			return &Error{Kind: ErrBroken, Text: "the stream has neither text nor a reason why it ended"}
 		case string(data) == "[DONE]":
 			if s.answer.Finish == "" {
@@ -184,29 +184,29 @@ func (s *stream) read(in *events) error {
 			}
 			return nil
 		}
-		if err := s.take(data); err != nil {
+		if err := s.addEvent(data); err != nil {
 			return err
 		}
 	}
 }
 
 // addEvent adds an event to the answer.
-func (s *stream) take(data []byte) error {
-	at := time.Since(s.sent)
+func (s *stream) addEvent(data []byte) error {
+	elapsed := time.Since(s.sentAt)
 	var c chunk
 	if err := json.Unmarshal(data, &c); err != nil {
 		return &Error{Kind: ErrBroken, Text: fmt.Sprintf("an event that is no JSON: %s", excerpt(string(data)))}
 	}
 	if len(c.Error) > 0 && string(c.Error) != "null" {
-		return failure(data)
+		return streamError(data)
 	}
 
 	// Pass the event on as it is, if the caller wants events.
-	counted := c.counted(&s.answer)
+	tokenCount := c.addCounts(&s.answer)
 	if len(c.Choices) > 0 && s.events {
-		return s.event(at, data, &c, counted)
+		return s.passEvent(elapsed, data, &c, tokenCount)
 	}
-	s.count = max(s.count, counted)
+	s.count = max(s.count, tokenCount)
 	if len(c.Choices) == 0 {
 		return nil
 	}
@@ -214,9 +214,9 @@ func (s *stream) take(data []byte) error {
 	// Otherwise pass on the text of the first choice, with the number of tokens so far.
 	choice := &c.Choices[0]
 	text := choice.Text
-	for _, more := range []*string{choice.Delta.Reasoning, choice.Delta.Content} {
-		if more != nil {
-			text += *more
+	for _, reasoning := range []*string{choice.Delta.Reasoning, choice.Delta.Content} {
+		if reasoning != nil {
+			text += *reasoning
 		}
 	}
 	if choice.Finish != nil && *choice.Finish != "" {
@@ -225,86 +225,86 @@ func (s *stream) take(data []byte) error {
 	if text == "" {
 		return nil
 	}
-	if counted == 0 {
+	if tokenCount == 0 {
 		s.count++
 	}
-	return s.piece(Token{At: at, Text: text, Count: s.count})
+	return s.passToken(Token{Elapsed: elapsed, Text: text, Count: s.count})
 }
 
 // maxChoices bounds the choices of an answer.
-const mostChoices = 1 << 10
+const maxChoices = 1 << 10
 
 // passEvent passes on a whole event. Its token count is that of its first choice, because servers send each choice
 // in an event of its own.
-func (s *stream) event(at time.Duration, data []byte, c *chunk, counted int) error {
+func (s *stream) passEvent(elapsed time.Duration, data []byte, c *chunk, tokenCount int) error {
 	var raw struct {
 		Choices json.RawMessage `json:"choices"`
 	}
-	first := &c.Choices[0]
-	if err := json.Unmarshal(data, &raw); err != nil || first.Index < 0 || first.Index >= mostChoices {
-		return &Error{Kind: ErrBroken, Text: fmt.Sprintf("an event with a choice of number %d", first.Index)}
+	firstChoice := &c.Choices[0]
+	if err := json.Unmarshal(data, &raw); err != nil || firstChoice.Index < 0 || firstChoice.Index >= maxChoices {
+		return &Error{Kind: ErrBroken, Text: fmt.Sprintf("an event with a choice of number %d", firstChoice.Index)}
 	}
-	for len(s.counts) <= first.Index {
+	for len(s.counts) <= firstChoice.Index {
 		s.counts = append(s.counts, 0)
 	}
-	switch d := &first.Delta; {
-	case counted > 0:
-		counted -= s.counts[first.Index]
-	case first.Text != "" || d.Content != nil && *d.Content != "" || d.Reasoning != nil && *d.Reasoning != "" || len(d.Calls) > 0:
-		counted = 1
+	switch d := &firstChoice.Delta; {
+	case tokenCount > 0:
+		tokenCount -= s.counts[firstChoice.Index]
+	case firstChoice.Text != "" || d.Content != nil && *d.Content != "" || d.Reasoning != nil && *d.Reasoning != "" || len(d.Calls) > 0:
+		tokenCount = 1
 	}
-	s.counts[first.Index] += max(counted, 0)
-	s.count += max(counted, 0)
+	s.counts[firstChoice.Index] += max(tokenCount, 0)
+	s.count += max(tokenCount, 0)
 	for i := range c.Choices {
 		if f := c.Choices[i].Finish; f != nil && *f != "" {
-			s.ended++
+			s.endedChoices++
 			s.answer.Finish = cmp.Or(s.answer.Finish, *f)
 		}
 	}
-	return s.piece(Token{At: at, Count: s.count, Choices: raw.Choices})
+	return s.passToken(Token{Elapsed: elapsed, Count: s.count, Choices: raw.Choices})
 }
 
 // passToken passes a piece of the answer to the caller.
-func (s *stream) piece(t Token) error {
+func (s *stream) passToken(t Token) error {
 	s.text.WriteString(t.Text)
-	if s.answer.First == 0 {
-		s.answer.First = t.At
+	if s.answer.FirstTokenTime == 0 {
+		s.answer.FirstTokenTime = t.Elapsed
 	}
-	s.answer.Last = t.At
-	if s.each == nil {
+	s.answer.LastTokenTime = t.Elapsed
+	if s.onToken == nil {
 		return nil
 	}
-	s.stopped = s.each(t)
-	return s.stopped
+	s.callbackErr = s.onToken(t)
+	return s.callbackErr
 }
 
 // maxTokenCount is larger than the number of tokens of any answer or prompt.
-const mostCounted = 1 << 24
+const maxTokenCount = 1 << 24
 
 // clampCount bounds a server's count, because others add and divide it.
-func credible(n int) int { return max(0, min(n, mostCounted)) }
+func clampCount(n int) int { return max(0, min(n, maxTokenCount)) }
 
 // addCounts copies the server's counts into the answer, and returns the number of output tokens so far. Ollama's
 // pieces have a usage of zeros, which is ignored.
-func (c *chunk) counted(a *Answer) int {
+func (c *chunk) addCounts(a *Answer) int {
 	n := 0
 	if t := c.Timings; t != nil && t.Output > 0 {
-		a.Told, n = true, credible(t.Output)
+		a.HasUsage, n = true, clampCount(t.Output)
 		a.Usage.OutputTokens = max(a.Usage.OutputTokens, n)
-		a.Usage.PromptTokens, a.Usage.CachedTokens = max(a.Usage.PromptTokens, credible(t.Prompt)+credible(t.Cached)), max(a.Usage.CachedTokens, credible(t.Cached))
+		a.Usage.PromptTokens, a.Usage.CachedTokens = max(a.Usage.PromptTokens, clampCount(t.Prompt)+clampCount(t.Cached)), max(a.Usage.CachedTokens, clampCount(t.Cached))
 	}
 	if u := c.Usage; u != nil && (u.Output > 0 || u.Prompt > 0) {
-		a.Told, n = true, max(n, credible(u.Output))
-		a.Usage.PromptTokens, a.Usage.OutputTokens = max(a.Usage.PromptTokens, credible(u.Prompt)), max(a.Usage.OutputTokens, credible(u.Output))
+		a.HasUsage, n = true, max(n, clampCount(u.Output))
+		a.Usage.PromptTokens, a.Usage.OutputTokens = max(a.Usage.PromptTokens, clampCount(u.Prompt)), max(a.Usage.OutputTokens, clampCount(u.Output))
 		if u.Details != nil {
-			a.Usage.CachedTokens = max(a.Usage.CachedTokens, credible(u.Details.Cached))
+			a.Usage.CachedTokens = max(a.Usage.CachedTokens, clampCount(u.Details.Cached))
 		}
 	}
 	return n
 }
 
 // streamError returns the error in an event of the stream.
-func failure(data []byte) error {
+func streamError(data []byte) error {
 	var body struct {
 		Error struct {
 			Code json.RawMessage `json:"code"`
@@ -312,7 +312,7 @@ func failure(data []byte) error {
 	}
 	status := 0
 	if json.Unmarshal(data, &body) == nil && json.Unmarshal(body.Error.Code, &status) == nil && status >= 400 && status <= 599 {
-		return &Error{Kind: meaning(status, data), Status: status, Text: said(data)}
+		return &Error{Kind: errorKind(status, data), Status: status, Text: errorText(data)}
 	}
-	return &Error{Kind: ErrBroken, Text: said(data)}
+	return &Error{Kind: ErrBroken, Text: errorText(data)}
 }

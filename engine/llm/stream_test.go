@@ -37,7 +37,7 @@ func streaming(events ...string) http.HandlerFunc {
 
 // Pieces come with the server's counts where it counts, else one by one, and the
 // usage at the end counts for the whole.
-func TestComplete(t *testing.T) {
+func TestCompleteCountsTokensOfPieces(t *testing.T) {
 	for name, c := range map[string]struct {
 		chat   bool
 		events []string
@@ -47,13 +47,13 @@ func TestComplete(t *testing.T) {
 		"llama-server": {events: []string{
 			`{"choices":[{"text":"a","finish_reason":null}]}`, `{"choices":[{"text":"b","finish_reason":null}]}`, `{"choices":[{"text":"","finish_reason":"length"}]}`,
 			`{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":3}},"timings":{"prompt_n":4,"cache_n":3,"predicted_n":2}}`, `[DONE]`},
-			pieces: "a1 b2", want: Answer{Text: "ab", Finish: "length", Told: true, Usage: Usage{7, 2, 3}}},
+			pieces: "a1 b2", want: Answer{Text: "ab", Finish: "length", HasUsage: true, Usage: Usage{7, 2, 3}}},
 		"vLLM, two tokens in a piece": {events: []string{
 			`{"choices":[{"text":"ab"}],"usage":{"prompt_tokens":7,"completion_tokens":2}}`, `{"choices":[{"text":"c","finish_reason":"stop"}],"usage":{"prompt_tokens":7,"completion_tokens":3}}`, `[DONE]`},
-			pieces: "ab2 c3", want: Answer{Text: "abc", Finish: "stop", Told: true, Usage: Usage{7, 3, 0}}},
+			pieces: "ab2 c3", want: Answer{Text: "abc", Finish: "stop", HasUsage: true, Usage: Usage{7, 3, 0}}},
 		"Ollama, usage of zeros": {events: []string{
 			`{"choices":[{"text":"a"}],"usage":{"prompt_tokens":0,"completion_tokens":0}}`, `{"choices":[{"text":"b","finish_reason":"stop"}],"usage":{"prompt_tokens":0,"completion_tokens":0}}`, `{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}`, `[DONE]`},
-			pieces: "a1 b2", want: Answer{Text: "ab", Finish: "stop", Told: true, Usage: Usage{5, 2, 0}}},
+			pieces: "a1 b2", want: Answer{Text: "ab", Finish: "stop", HasUsage: true, Usage: Usage{5, 2, 0}}},
 		"chat, without usage": {chat: true, events: []string{
 			`{"choices":[{"delta":{"role":"assistant","content":null}}]}`, `{"choices":[{"delta":{"reasoning_content":"r"}}]}`, `{"choices":[{"delta":{"content":"c"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`},
 			pieces: "r1 c2", want: Answer{Text: "rc", Finish: "stop", Usage: Usage{0, 2, 0}}},
@@ -70,8 +70,8 @@ func TestComplete(t *testing.T) {
 		})
 		var pieces []string
 		a, err := client.Complete(context.Background(), &Request{Model: "m", Chat: c.chat, Prompt: "p"}, func(tok Token) error {
-			if tok.At <= 0 {
-				t.Errorf("%s: a piece at %v", name, tok.At)
+			if tok.Elapsed <= 0 {
+				t.Errorf("%s: a piece at %v", name, tok.Elapsed)
 			}
 			pieces = append(pieces, fmt.Sprint(tok.Text, tok.Count))
 			return nil
@@ -79,10 +79,10 @@ func TestComplete(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if a.First <= 0 || a.Last < a.First {
-			t.Errorf("%s: first %v, last %v", name, a.First, a.Last)
+		if a.FirstTokenTime <= 0 || a.LastTokenTime < a.FirstTokenTime {
+			t.Errorf("%s: first %v, last %v", name, a.FirstTokenTime, a.LastTokenTime)
 		}
-		a.First, a.Last = 0, 0
+		a.FirstTokenTime, a.LastTokenTime = 0, 0
 		if *a != c.want || strings.Join(pieces, " ") != c.pieces {
 			t.Errorf("%s: %+v %q, want %+v %q", name, *a, pieces, c.want, c.pieces)
 		}
@@ -90,7 +90,7 @@ func TestComplete(t *testing.T) {
 }
 
 // The client's own fields are passed on under ours.
-func TestBody(t *testing.T) {
+func TestBodyFieldsGoUnderOurs(t *testing.T) {
 	var got map[string]any
 	client := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		data, _ := io.ReadAll(r.Body)
@@ -114,7 +114,7 @@ func TestBody(t *testing.T) {
 }
 
 // Every way of failing is told apart, and what came before it is kept.
-func TestFailures(t *testing.T) {
+func TestFailuresAreToldApart(t *testing.T) {
 	status := func(code int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "3")
@@ -181,7 +181,7 @@ func TestHarmfulServers(t *testing.T) {
 	}
 	for _, counts := range []string{`"usage":{"prompt_tokens":-1,"completion_tokens":9000000000000000000}`, `"timings":{"prompt_n":9000000000000000000,"cache_n":9000000000000000000,"predicted_n":9000000000000000000}`} {
 		a, err := ask(streaming(`{"choices":[{"text":"a","finish_reason":"stop"}],`+counts+`}`, `[DONE]`))
-		if err != nil || a.Usage.OutputTokens > mostCounted || a.Usage.PromptTokens < 0 || a.Usage.PromptTokens > 2*mostCounted {
+		if err != nil || a.Usage.OutputTokens > maxTokenCount || a.Usage.PromptTokens < 0 || a.Usage.PromptTokens > 2*maxTokenCount {
 			t.Errorf("%s: %+v, %v", counts, a, err)
 		}
 	}
@@ -198,7 +198,7 @@ func TestHarmfulServers(t *testing.T) {
 }
 
 // A request that is ended closes the connection at once, and keeps what came.
-func TestCancel(t *testing.T) {
+func TestCancelClosesConnectionAndKeepsText(t *testing.T) {
 	left := make(chan struct{}, 2)
 	client := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		streaming(`{"choices":[{"text":"a"}]}`)(w, r)
@@ -218,12 +218,12 @@ func TestCancel(t *testing.T) {
 	<-left
 }
 
-func TestEvents(t *testing.T) {
+func TestEventsJoinDataLines(t *testing.T) {
 	long := strings.Repeat("x", 40_000)
 	in := newEvents(strings.NewReader(": hello\n\nevent: x\r\ndata: one\r\n\r\ndata:two\ndata: three\n\n\ndata: " + long + "\n\ndata: cut"))
 	var got []string
 	for {
-		data, err := in.next()
+		data, err := in.nextEvent()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
 				t.Error(err)
@@ -235,7 +235,7 @@ func TestEvents(t *testing.T) {
 	if len(got) != 3 || got[0] != "one" || got[1] != "two\nthree" || got[2] != long {
 		t.Errorf("%.60q", got)
 	}
-	if _, err := newEvents(strings.NewReader("data: " + strings.Repeat("x", maxEvent+1) + "\n\n")).next(); !errors.Is(err, errEventSize) {
+	if _, err := newEvents(strings.NewReader("data: " + strings.Repeat("x", maxEvent+1) + "\n\n")).nextEvent(); !errors.Is(err, errEventSize) {
 		t.Error(err)
 	}
 }
@@ -246,15 +246,15 @@ func FuzzStream(f *testing.F) {
 	f.Add("data: {\"timings\":{\"predicted_n\":-1}}\n\ndata: {\"usage\":{\"completion_tokens\":-5,\"prompt_tokens\":1}}\n\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		last := 0
-		s := &stream{sent: time.Now(), each: func(tok Token) error {
+		s := &stream{sentAt: time.Now(), onToken: func(tok Token) error {
 			if tok.Count < last || tok.Text == "" {
 				t.Fatalf("%+v after %d", tok, last)
 			}
 			last = tok.Count
 			return nil
 		}}
-		err := s.read(newEvents(strings.NewReader(text)))
-		if a := s.end(); err == nil && a.Finish == "" || a.Usage.OutputTokens < 0 {
+		err := s.readEvents(newEvents(strings.NewReader(text)))
+		if a := s.isComplete(); err == nil && a.Finish == "" || a.Usage.OutputTokens < 0 {
 			t.Fatalf("%+v", a)
 		}
 	})

@@ -23,9 +23,9 @@ const pollEvery = 20 * time.Millisecond
 
 // Loaded returns the models that accept requests now.
 func (s *Server) Loaded(ctx context.Context) ([]string, error) {
-	switch s.Can.Switch {
+	switch s.Abilities.Switch {
 	case Router:
-		list, err := s.models(ctx, "/models")
+		list, err := s.listModels(ctx, "/models")
 		var out []string
 		for _, m := range list {
 			if m.Status != nil && m.Status.Value == "loaded" {
@@ -34,7 +34,7 @@ func (s *Server) Loaded(ctx context.Context) ([]string, error) {
 		}
 		return out, err
 	case Sleeper:
-		if asleep, err := s.asleep(ctx); asleep || err != nil {
+		if asleep, err := s.isAsleep(ctx); asleep || err != nil {
 			return nil, err
 		}
 	case KeepAlive:
@@ -44,7 +44,7 @@ func (s *Server) Loaded(ctx context.Context) ([]string, error) {
 				Model string `json:"model"`
 			} `json:"models"`
 		}
-		err := s.get(ctx, "/api/ps", &list)
+		err := s.getJSON(ctx, "/api/ps", &list)
 		var out []string
 		for _, m := range list.Models {
 			out = append(out, strings.TrimSuffix(max(m.Model, m.Name), ":latest"))
@@ -54,7 +54,7 @@ func (s *Server) Loaded(ctx context.Context) ([]string, error) {
 		var list struct {
 			Running []struct{ Model, State string }
 		}
-		err := s.get(ctx, "/running", &list)
+		err := s.getJSON(ctx, "/running", &list)
 		var out []string
 		for _, m := range list.Running {
 			if m.State == "" || m.State == "ready" {
@@ -63,13 +63,13 @@ func (s *Server) Loaded(ctx context.Context) ([]string, error) {
 		}
 		return out, err
 	}
-	return s.Can.Models, nil
+	return s.Abilities.Models, nil
 }
 
 // Load loads a model, and returns when it accepts requests.
 func (s *Server) Load(ctx context.Context, model string) error {
 	var err error
-	switch s.Can.Switch {
+	switch s.Abilities.Switch {
 	case Router:
 		err = s.loadRouted(ctx, model)
 	case Sleeper:
@@ -81,7 +81,7 @@ func (s *Server) Load(ctx context.Context, model string) error {
 	case Swapper:
 		_, err = s.Call(ctx, http.MethodGet, "/upstream/"+url.PathEscape(model)+"/health", nil)
 	default:
-		if !slices.Contains(s.Can.Models, model) {
+		if !slices.Contains(s.Abilities.Models, model) {
 			err = fmt.Errorf("%w: %w", ErrStays, ErrUnknownModel)
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Server) Load(ctx context.Context, model string) error {
 // Unload unloads a model, and returns when its memory is free.
 func (s *Server) Unload(ctx context.Context, model string) error {
 	var err error
-	switch s.Can.Switch {
+	switch s.Abilities.Switch {
 	case Router:
 		err = s.unloadRouted(ctx, model)
 	case Sleeper:
@@ -103,11 +103,11 @@ func (s *Server) Unload(ctx context.Context, model string) error {
 		err = s.sleep(ctx, model, "/release_memory_occupation")
 	case KeepAlive:
 		if _, err = s.Call(ctx, http.MethodPost, "/api/generate", map[string]any{"model": model, "keep_alive": 0, "stream": false}); err == nil {
-			err = s.until(ctx, model, false)
+			err = s.waitLoaded(ctx, model, false)
 		}
 	case Swapper:
 		if _, err = s.Call(ctx, http.MethodPost, "/api/models/unload/"+url.PathEscape(model), nil); err == nil {
-			err = s.until(ctx, model, false)
+			err = s.waitLoaded(ctx, model, false)
 		}
 	default:
 		err = ErrStays
@@ -119,22 +119,22 @@ func (s *Server) Unload(ctx context.Context, model string) error {
 }
 
 // waitLoaded waits until a model is loaded or, if loaded is false, until it is not.
-func (s *Server) until(ctx context.Context, model string, there bool) error {
+func (s *Server) waitLoaded(ctx context.Context, model string, loaded bool) error {
 	for {
 		list, err := s.Loaded(ctx)
 		if err != nil {
 			return err
 		}
-		if slices.Contains(list, model) == there {
+		if slices.Contains(list, model) == loaded {
 			return nil
 		}
-		if err := pause(ctx); err != nil {
+		if err := waitPoll(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-func pause(ctx context.Context) error {
+func waitPoll(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -154,12 +154,12 @@ func (s *Server) loadRouted(ctx context.Context, model string) error {
 		if !aboutState(err, "limit") {
 			return err
 		}
-		if err := pause(ctx); err != nil {
+		if err := waitPoll(ctx); err != nil {
 			return err
 		}
 	}
 	for {
-		m, err := s.routed(ctx, model)
+		m, err := s.routerModel(ctx, model)
 		switch {
 		case err != nil:
 			return err
@@ -168,7 +168,7 @@ func (s *Server) loadRouted(ctx context.Context, model string) error {
 		case m.Status.Failed || m.Status.Value == "failed":
 			return &Error{Kind: ErrBroken, Text: "the model's process ended while it was loaded"}
 		}
-		if err := pause(ctx); err != nil {
+		if err := waitPoll(ctx); err != nil {
 			return err
 		}
 	}
@@ -179,19 +179,19 @@ func (s *Server) unloadRouted(ctx context.Context, model string) error {
 		return err
 	}
 	for {
-		m, err := s.routed(ctx, model)
+		m, err := s.routerModel(ctx, model)
 		if err != nil || m.Status.Value == "unloaded" || m.Status.Value == "failed" {
 			return err
 		}
-		if err := pause(ctx); err != nil {
+		if err := waitPoll(ctx); err != nil {
 			return err
 		}
 	}
 }
 
 // routerModel returns a model's entry in a router's list.
-func (s *Server) routed(ctx context.Context, model string) (*listed, error) {
-	list, err := s.models(ctx, "/models")
+func (s *Server) routerModel(ctx context.Context, model string) (*listedModel, error) {
+	list, err := s.listModels(ctx, "/models")
 	if err != nil {
 		return nil, err
 	}
@@ -210,11 +210,11 @@ func aboutState(err error, word string) bool {
 	return errors.As(err, &e) && e.Status > 0 && strings.Contains(strings.ToLower(e.Text), word)
 }
 
-func (s *Server) asleep(ctx context.Context) (bool, error) {
+func (s *Server) isAsleep(ctx context.Context) (bool, error) {
 	var sleep struct {
 		Sleeping bool `json:"is_sleeping"`
 	}
-	err := s.get(ctx, "/is_sleeping", &sleep)
+	err := s.getJSON(ctx, "/is_sleeping", &sleep)
 	return sleep.Sleeping, err
 }
 
@@ -229,19 +229,19 @@ func (s *Server) Canary(ctx context.Context, u Use, tokens int) (string, error) 
 const canaryTokens = 8
 
 // canaryCheck is a model, or an adapter of it on the server, whose canary is compared after a sleep.
-type witness struct {
+type canaryCheck struct {
 	Adapter
 	use Use
 }
 
 // canaryChecks returns the model and its adapters.
-func (s *Server) witnesses(ctx context.Context, model string) ([]witness, error) {
-	out := []witness{{Adapter{Name: model}, Use{Model: model}}}
+func (s *Server) canaryChecks(ctx context.Context, model string) ([]canaryCheck, error) {
+	out := []canaryCheck{{Adapter{Name: model}, Use{Model: model}}}
 	list, err := s.Adapters().List(ctx)
 	for _, a := range list {
 		if err == nil {
-			out = append(out, witness{Adapter: a})
-			out[len(out)-1].use, err = s.Adapters().Using(ctx, model, &a)
+			out = append(out, canaryCheck{Adapter: a})
+			out[len(out)-1].use, err = s.Adapters().RequestUse(ctx, model, &a)
 		}
 	}
 	return out, err
@@ -252,7 +252,7 @@ func (s *Server) witnesses(ctx context.Context, model string) ([]witness, error)
 func (s *Server) sleep(ctx context.Context, model, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	list, err := s.witnesses(ctx, model)
+	list, err := s.canaryChecks(ctx, model)
 	for _, w := range list {
 		if _, ok := s.canary[w.Adapter]; !ok && err == nil {
 			var text string
@@ -273,9 +273,9 @@ func (s *Server) wake(ctx context.Context, model, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	asleep := true
-	if s.Can.Switch == Sleeper {
+	if s.Abilities.Switch == Sleeper {
 		var err error
-		if asleep, err = s.asleep(ctx); err != nil || !asleep && !s.wrong {
+		if asleep, err = s.isAsleep(ctx); err != nil || !asleep && !s.canaryFailed {
 			return err
 		}
 	}
@@ -284,19 +284,19 @@ func (s *Server) wake(ctx context.Context, model, path string) error {
 			return err
 		}
 	}
-	err := s.same(ctx, model)
-	s.wrong = errors.Is(err, ErrCanary)
+	err := s.checkCanary(ctx, model)
+	s.canaryFailed = errors.Is(err, ErrCanary)
 	return err
 }
 
 // checkCanary compares the canaries of a model and its adapters with the recorded ones.
-func (s *Server) same(ctx context.Context, model string) error {
-	list, err := s.witnesses(ctx, model)
+func (s *Server) checkCanary(ctx context.Context, model string) error {
+	list, err := s.canaryChecks(ctx, model)
 	if err != nil {
 		return err
 	}
 	for i, w := range list {
-		before, ok := s.canary[w.Adapter]
+		earlier, ok := s.canary[w.Adapter]
 		if !ok && i > 0 { // an adapter that was loaded after the sleep
 			continue
 		}
@@ -304,8 +304,8 @@ func (s *Server) same(ctx context.Context, model string) error {
 		if err != nil {
 			return err
 		}
-		if ok && text != before {
-			return fmt.Errorf("%w: %s writes %q, before it slept %q", ErrCanary, w.Name, excerpt(text), excerpt(before))
+		if ok && text != earlier {
+			return fmt.Errorf("%w: %s writes %q, before it slept %q", ErrCanary, w.Name, excerpt(text), excerpt(earlier))
 		}
 	}
 	return nil

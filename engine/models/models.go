@@ -53,18 +53,18 @@ var catalogue = []entry{
 	{"mlp-16", "", nil, mlp(16)},
 	{"mlp-64", "", nil, mlp(64)},
 	{"mlp-256", "", nil, mlp(256)},
-	{"digits-4", "", nil, trained("digits-4")},
-	{"digits-16", "", nil, trained("digits-16")},
-	{"digits-64", "", nil, trained("digits-64")},
-	{"digits-256", "", nil, trained("digits-256")},
-	{"digits-conv", "", nil, trained("digits-conv")},
+	{"digits-4", "", nil, trainDigits("digits-4")},
+	{"digits-16", "", nil, trainDigits("digits-16")},
+	{"digits-64", "", nil, trainDigits("digits-64")},
+	{"digits-256", "", nil, trainDigits("digits-256")},
+	{"digits-conv", "", nil, trainDigits("digits-conv")},
 }
 
 // Digits loads the images that the digits family is trained on, and its labelled samples.
 func Digits() (*digits.Data, error) {
 	dir := os.Getenv(DigitsEnv)
 	if dir == "" {
-		top, err := root()
+		top, err := sourceRoot()
 		if err != nil {
 			return nil, err
 		}
@@ -79,7 +79,7 @@ func Digits() (*digits.Data, error) {
 
 // trainDigits returns a function that trains a member of the digits family. That takes seconds, for the
 // convolutional one up to a minute.
-func trained(name string) func(uint64) (*graph.Model, error) {
+func trainDigits(name string) func(uint64) (*graph.Model, error) {
 	return func(seed uint64) (*graph.Model, error) {
 		d, err := Digits()
 		if err != nil {
@@ -113,7 +113,7 @@ func Dir() (string, error) {
 	if d := os.Getenv(DirEnv); d != "" {
 		return d, nil
 	}
-	root, err := root()
+	root, err := sourceRoot()
 	if err != nil {
 		return "", err
 	}
@@ -121,7 +121,7 @@ func Dir() (string, error) {
 }
 
 // sourceRoot returns the root of the source tree.
-func root() (string, error) {
+func sourceRoot() (string, error) {
 	var starts []string
 	if exe, err := os.Executable(); err == nil {
 		starts = append(starts, filepath.Dir(exe))
@@ -134,11 +134,11 @@ func root() (string, error) {
 			if st, err := os.Stat(filepath.Join(dir, "third_party", "models")); err == nil && st.IsDir() {
 				return dir, nil
 			}
-			up := filepath.Dir(dir)
-			if up == dir {
+			parent := filepath.Dir(dir)
+			if parent == dir {
 				break
 			}
-			dir = up
+			dir = parent
 		}
 	}
 	return "", ErrAbsent

@@ -10,7 +10,7 @@ import (
 	"inferplan/engine/graph"
 )
 
-func TestCatalogue(t *testing.T) {
+func TestEveryModelOfCatalogueOpens(t *testing.T) {
 	nodes := map[string]int{"squeezenet": 66, "shufflenet": 203, "resnet50": 176, "inception_v1": 143, "inception_v2": 371, "densenet121": 668,
 		"bvlc_alexnet": 24, "zfnet512": 22, "vgg19": 46, "ocr_det": 330, "ocr_rec": 425}
 	for _, name := range Names() {
@@ -38,7 +38,7 @@ func TestCatalogue(t *testing.T) {
 
 // What Write leaves are ordinary ONNX files with weights, the same for the
 // same seed.
-func TestWrite(t *testing.T) {
+func TestWriteIsTheSameForTheSameSeed(t *testing.T) {
 	bytesOf := func(seed uint64) []byte {
 		paths, err := Write(filepath.Join(t.TempDir(), "models"), seed, "squeezenet")
 		if errors.Is(err, ErrAbsent) {
@@ -66,7 +66,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-func TestUnknown(t *testing.T) {
+func TestUnknownAndAbsentModelsAreErrors(t *testing.T) {
 	if _, err := Open("lenet", Options{}); err == nil || !strings.Contains(err.Error(), "squeezenet") {
 		t.Errorf("%v", err)
 	}

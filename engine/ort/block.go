@@ -32,45 +32,45 @@ type block struct {
 	device engine.Device
 	o      engine.Options
 
-	mu       sync.Mutex
-	s        *C.ip_session         // the session for any batch size; on a GPU, the one for firstBatch
-	first    int                   // 0 until the first Bind
-	static   bool                  // sessions run only at their batch size; s is for 1 until the first Bind
-	more     map[int]*C.ip_session // on a GPU, the sessions of the other batch sizes
-	onnx     []byte                // the model, kept on a GPU to make more sessions
-	bindings map[*binding]struct{}
-	cores    map[int]*binding // the bindings behind staged ones, by batch size
-	fedFrom  map[feedKey]*tensor
-	turns    map[int]*sync.Mutex // locks for bindings that share tensors, by batch size
-	nextID   int                 // number of the next CUDA graph
+	mu            sync.Mutex
+	s             *C.ip_session         // the session for any batch size; on a GPU, the one for firstBatch
+	firstBatch    int                   // 0 until the first Bind
+	static        bool                  // sessions run only at their batch size; s is for 1 until the first Bind
+	otherSessions map[int]*C.ip_session // on a GPU, the sessions of the other batch sizes
+	onnx          []byte                // the model, kept on a GPU to make more sessions
+	bindings      map[*binding]struct{}
+	stagedCores   map[int]*binding // the bindings behind staged ones, by batch size
+	deviceInputs  map[feedKey]*tensor
+	runLocks      map[int]*sync.Mutex // locks for bindings that share tensors, by batch size
+	nextID        int                 // number of the next CUDA graph
 }
 
 // sessionFor returns the session for a batch size. The caller holds b.mu.
-func (b *block) at(batch int) (*C.ip_session, error) {
-	if b.onnx == nil || b.first == batch {
+func (b *block) sessionFor(batch int) (*C.ip_session, error) {
+	if b.onnx == nil || b.firstBatch == batch {
 		return b.s, nil
 	}
-	if b.first == 0 && (!b.static || batch == 1) {
-		b.first = batch
+	if b.firstBatch == 0 && (!b.static || batch == 1) {
+		b.firstBatch = batch
 		return b.s, nil
 	}
-	if s := b.more[batch]; s != nil {
+	if s := b.otherSessions[batch]; s != nil {
 		return s, nil
 	}
-	fixed := 0
+	fixedBatch := 0
 	if b.static {
-		fixed = batch
+		fixedBatch = batch
 	}
-	s, err := b.e.session(b.onnx, b.device, b.o, fixed)
+	s, err := b.e.session(b.onnx, b.device, b.o, fixedBatch)
 	if err != nil {
 		return nil, err
 	}
-	if b.first == 0 { // the session for batch size 1 is not used yet
+	if b.firstBatch == 0 { // the session for batch size 1 is not used yet
 		freeSession(b.s)
-		b.s, b.first = s, batch
+		b.s, b.firstBatch = s, batch
 		return s, nil
 	}
-	b.more[batch] = s
+	b.otherSessions[batch] = s
 	return s, nil
 }
 
@@ -79,29 +79,29 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	what := fmt.Sprintf("load %s blocks [%d,%d)", m.Model, m.From, m.To)
+	action := fmt.Sprintf("load %s blocks [%d,%d)", m.Model, m.From, m.To)
 	if m.Folder != "" {
 		entries := map[string]string{folderEntry: m.Folder}
 		maps.Copy(entries, o.Session)
 		o.Session = entries
 	}
-	s, static, err := e.strict(m.ONNX, d, o)
+	s, static, err := e.strictSession(m.ONNX, d, o)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 	if err := sameBoundary(s, m, static); err != nil {
 		freeSession(s)
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 	b := &block{e: e, sub: m, device: d, o: o, s: s, static: static, bindings: map[*binding]struct{}{}}
 	if !d.IsCPU() || e.perBatch || static {
-		b.onnx, b.more = m.ONNX, map[int]*C.ip_session{}
+		b.onnx, b.otherSessions = m.ONNX, map[int]*C.ip_session{}
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		freeSession(s)
-		return nil, fmt.Errorf("%s: engine: %w", what, engine.ErrClosed)
+		return nil, fmt.Errorf("%s: engine: %w", action, engine.ErrClosed)
 	}
 	e.blocks[b] = struct{}{}
 	return b, nil
@@ -111,25 +111,25 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 // differ from those that the submodel declares.
 func sameBoundary(s *C.ip_session, m *engine.Submodel, static bool) error {
 	for k, specs := range [][]engine.Spec{m.Inputs, m.Outputs} {
-		side := [2]string{"input", "output"}[k]
+		sideName := [2]string{"input", "output"}[k]
 		if n := int(C.ip_session_count(s, C.int(k))); n != len(specs) {
-			return fmt.Errorf("%w: %d %ss in the model, %d declared", engine.ErrModel, n, side, len(specs))
+			return fmt.Errorf("%w: %d %ss in the model, %d declared", engine.ErrModel, n, sideName, len(specs))
 		}
-		for i, want := range specs {
+		for i, declared := range specs {
 			var typ, rank C.int
 			var dims [64]C.int64_t
 			if err := goError(C.ip_session_info(s, C.int(k), C.int(i), &typ, &dims[0], 64, &rank)); err != nil {
-				return fmt.Errorf("%w: %s %s: %v", engine.ErrModel, side, want.Name, err)
+				return fmt.Errorf("%w: %s %s: %v", engine.ErrModel, sideName, declared.Name, err)
 			}
-			got := engine.Spec{Name: C.GoString(C.ip_session_name(s, C.int(k), C.int(i))), Type: engine.DType(typ)}
-			same := got.Name == want.Name && got.Type == want.Type && int(rank) == len(want.Shape)
+			actual := engine.Spec{Name: C.GoString(C.ip_session_name(s, C.int(k), C.int(i))), Type: engine.DType(typ)}
+			isSame := actual.Name == declared.Name && actual.Type == declared.Type && int(rank) == len(declared.Shape)
 			for j := range int(rank) {
-				got.Shape = append(got.Shape, int64(dims[j]))
-				fixed := static && got.Shape[j] == 1 && want.Shape[j] == engine.BatchDim
-				same = same && (got.Shape[j] < 0 || got.Shape[j] == want.Shape[j] || fixed)
+				actual.Shape = append(actual.Shape, int64(dims[j]))
+				isFixed := static && actual.Shape[j] == 1 && declared.Shape[j] == engine.BatchDim
+				isSame = isSame && (actual.Shape[j] < 0 || actual.Shape[j] == declared.Shape[j] || isFixed)
 			}
-			if !same {
-				return fmt.Errorf("%w: %s %d is %s in the model, declared is %s", engine.ErrModel, side, i, got, want)
+			if !isSame {
+				return fmt.Errorf("%w: %s %d is %s in the model, declared is %s", engine.ErrModel, sideName, i, actual, declared)
 			}
 		}
 	}
@@ -142,26 +142,26 @@ func (b *block) Device() engine.Device      { return b.device }
 // Close frees the sessions, and the bindings that are still open.
 func (b *block) Close() error {
 	b.mu.Lock()
-	var left []*binding
+	var openBindings []*binding
 	for x := range b.bindings {
-		left = append(left, x)
+		openBindings = append(openBindings, x)
 	}
 	b.mu.Unlock()
 	var errs []error
-	for _, x := range left {
+	for _, x := range openBindings {
 		errs = append(errs, x.Close())
 	}
 	b.mu.Lock()
-	for _, t := range b.fedFrom {
-		t.free()
+	for _, t := range b.deviceInputs {
+		t.release()
 	}
-	b.fedFrom = nil
+	b.deviceInputs = nil
 	if b.s != nil {
 		freeSession(b.s)
-		for _, s := range b.more {
+		for _, s := range b.otherSessions {
 			freeSession(s)
 		}
-		b.s, b.more, b.onnx, b.cores = nil, nil, nil, nil
+		b.s, b.otherSessions, b.onnx, b.stagedCores = nil, nil, nil, nil
 	}
 	b.mu.Unlock()
 	b.e.mu.Lock()
@@ -172,52 +172,52 @@ func (b *block) Close() error {
 
 // binding is a block with its tensors.
 type binding struct {
-	b       *block
-	s       *C.ip_session
-	c       *C.ip_binding
-	batch   int
-	in, out []engine.Tensor
-	own     []*tensor        // tensors that Bind allocated
-	values  []unsafe.Pointer // values over the caller's memory
-	pins    runtime.Pinner
-	mu      sync.Mutex // two Closes may run at once
+	b               *block
+	s               *C.ip_session
+	c               *C.ip_binding
+	batch           int
+	inputs, outputs []engine.Tensor
+	ownTensors      []*tensor        // tensors that Bind allocated
+	values          []unsafe.Pointer // values over the caller's memory
+	pins            runtime.Pinner
+	mu              sync.Mutex // two Closes may run at once
 }
 
 // Bind allocates the tensors that the caller does not pass, and binds all of them.
 func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
-	if o.Batch > 0 && b.stages(o) {
+	if o.Batch > 0 && b.needsStaging(o) {
 		return b.bindStaged(o)
 	}
-	if o.Batch > 0 && b.feeds(o) {
-		return b.bindFed(o)
+	if o.Batch > 0 && b.needsInputCopies(o) {
+		return b.bindWithInputCopies(o)
 	}
-	x, err := b.bind(o)
+	x, err := b.bindDirect(o)
 	if err != nil {
 		return nil, err
 	}
 	return x, nil
 }
 
-func (b *block) bind(o engine.BindOptions) (*binding, error) {
-	what := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
+func (b *block) bindDirect(o engine.BindOptions) (*binding, error) {
+	action := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
 	if o.Batch < 1 {
-		return nil, fmt.Errorf("%s: %w: the batch must be at least 1", what, engine.ErrShape)
+		return nil, fmt.Errorf("%s: %w: the batch must be at least 1", action, engine.ErrShape)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.s == nil {
-		return nil, fmt.Errorf("%s: block: %w", what, engine.ErrClosed)
+		return nil, fmt.Errorf("%s: block: %w", action, engine.ErrClosed)
 	}
 	x := &binding{b: b, batch: o.Batch}
 	var err error
-	if x.s, err = b.at(o.Batch); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+	if x.s, err = b.sessionFor(o.Batch); err != nil {
+		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 
 	// Collect the tensors, and bind them in C.
-	var in, out []unsafe.Pointer
-	if x.in, in, err = x.tensors("input", b.sub.Inputs, o.Inputs, o); err == nil {
-		x.out, out, err = x.tensors("output", b.sub.Outputs, o.Outputs, o)
+	var inputValues, outputValues []unsafe.Pointer
+	if x.inputs, inputValues, err = x.collectTensors("input", b.sub.Inputs, o.Inputs, o); err == nil {
+		x.outputs, outputValues, err = x.collectTensors("output", b.sub.Outputs, o.Outputs, o)
 	}
 	if err == nil {
 		graph := 0
@@ -225,15 +225,15 @@ func (b *block) bind(o engine.BindOptions) (*binding, error) {
 			b.nextID++
 			graph = b.nextID
 		}
-		err = withArray(in, func(pi *unsafe.Pointer) error {
-			return withArray(out, func(po *unsafe.Pointer) error {
+		err = withArray(inputValues, func(pi *unsafe.Pointer) error {
+			return withArray(outputValues, func(po *unsafe.Pointer) error {
 				return goError(C.ip_binding_new(x.s, pi, po, C.int(graph), &x.c))
 			})
 		})
 	}
 	if err != nil {
 		x.release()
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 	live.bindings.Add(1)
 	b.bindings[x] = struct{}{}
@@ -251,15 +251,15 @@ func withArray(p []unsafe.Pointer, f func(*unsafe.Pointer) error) error {
 	return f((*unsafe.Pointer)(a))
 }
 
-func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tensor, o engine.BindOptions) ([]engine.Tensor, []unsafe.Pointer, error) {
-	if given != nil && len(given) != len(specs) {
-		return nil, nil, fmt.Errorf("%w: %d %ss given, the block has %d", engine.ErrShape, len(given), side, len(specs))
+func (x *binding) collectTensors(sideName string, specs []engine.Spec, givenTensors []engine.Tensor, o engine.BindOptions) ([]engine.Tensor, []unsafe.Pointer, error) {
+	if givenTensors != nil && len(givenTensors) != len(specs) {
+		return nil, nil, fmt.Errorf("%w: %d %ss given, the block has %d", engine.ErrShape, len(givenTensors), sideName, len(specs))
 	}
 	tensors := make([]engine.Tensor, len(specs))
 	values := make([]unsafe.Pointer, len(specs))
 	for i, spec := range specs {
 		// Make a tensor where the caller gives none.
-		if given == nil || given[i] == nil {
+		if givenTensors == nil || givenTensors[i] == nil {
 			var t *tensor
 			var err error
 			if x.b.device.IsCPU() || o.HostIO {
@@ -268,22 +268,22 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 				t, err = newDevice(x.s, x.b.device, spec, o.Batch)
 			}
 			if err != nil {
-				return nil, nil, fmt.Errorf("%s %s: %w", side, spec, err)
+				return nil, nil, fmt.Errorf("%s %s: %w", sideName, spec, err)
 			}
-			x.own = append(x.own, t)
+			x.ownTensors = append(x.ownTensors, t)
 			tensors[i], values[i] = t, t.value
 			continue
 		}
-		t := given[i]
+		t := givenTensors[i]
 
 		// Check the given tensor. One of this engine has a value of the runtime already.
-		if err := engine.Fits(t, spec, o.Batch); err != nil {
-			return nil, nil, fmt.Errorf("%s %d: %w", side, i, err)
+		if err := engine.CheckFits(t, spec, o.Batch); err != nil {
+			return nil, nil, fmt.Errorf("%s %d: %w", sideName, i, err)
 		}
 		tensors[i] = t
 		if ours, ok := t.(*tensor); ok {
 			if ours.value == nil {
-				return nil, nil, fmt.Errorf("%s %d: tensor %s: %w", side, i, spec.Name, engine.ErrClosed)
+				return nil, nil, fmt.Errorf("%s %d: tensor %s: %w", sideName, i, spec.Name, engine.ErrClosed)
 			}
 			values[i] = ours.value
 			continue
@@ -292,15 +292,15 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 		// Make a value of the runtime over other memory of the host, pinned against Go's garbage collector.
 		data := t.Bytes()
 		if data == nil {
-			return nil, nil, fmt.Errorf("%s %d: %w: memory of another engine's device", side, i, engine.ErrShape)
+			return nil, nil, fmt.Errorf("%s %d: %w: memory of another engine's device", sideName, i, engine.ErrShape)
 		}
 		if a := uintptr(min(spec.Type.Size(), 8)); uintptr(unsafe.Pointer(&data[0]))%a != 0 {
-			return nil, nil, fmt.Errorf("%s %d: %w: memory for %s must be aligned to %d bytes", side, i, engine.ErrShape, spec.Type, a)
+			return nil, nil, fmt.Errorf("%s %d: %w: memory for %s must be aligned to %d bytes", sideName, i, engine.ErrShape, spec.Type, a)
 		}
 		x.pins.Pin(&data[0])
 		v, err := hostValue(data, spec, o.Batch)
 		if err != nil {
-			return nil, nil, fmt.Errorf("%s %d: %w", side, i, err)
+			return nil, nil, fmt.Errorf("%s %d: %w", sideName, i, err)
 		}
 		x.values = append(x.values, v)
 		values[i] = v
@@ -309,10 +309,10 @@ func (x *binding) tensors(side string, specs []engine.Spec, given []engine.Tenso
 }
 
 func (x *binding) Batch() int               { return x.batch }
-func (x *binding) Inputs() []engine.Tensor  { return x.in }
-func (x *binding) Outputs() []engine.Tensor { return x.out }
+func (x *binding) Inputs() []engine.Tensor  { return x.inputs }
+func (x *binding) Outputs() []engine.Tensor { return x.outputs }
 
-func (x *binding) fail(err error) error {
+func (x *binding) runError(err error) error {
 	return fmt.Errorf("run %s blocks [%d,%d) at batch %d: %w", x.b.sub.Model, x.b.sub.From, x.b.sub.To, x.batch, err)
 }
 
@@ -322,10 +322,10 @@ func (x *binding) Run(ctx context.Context) error {
 		return err
 	}
 	if x.c == nil {
-		return x.fail(engine.ErrClosed)
+		return x.runError(engine.ErrClosed)
 	}
 	if m := C.ip_run_once(x.c); m != nil {
-		return x.fail(goError(m))
+		return x.runError(goError(m))
 	}
 	return nil
 }
@@ -333,14 +333,14 @@ func (x *binding) Run(ctx context.Context) error {
 // RunN executes n times in C.
 func (x *binding) RunN(n int) (engine.Timing, error) {
 	if x.c == nil {
-		return engine.Timing{}, x.fail(engine.ErrClosed)
+		return engine.Timing{}, x.runError(engine.ErrClosed)
 	}
 	if n < 1 {
-		return engine.Timing{}, x.fail(fmt.Errorf("%d runs: expected at least 1", n))
+		return engine.Timing{}, x.runError(fmt.Errorf("%d runs: expected at least 1", n))
 	}
 	var cpu, wall, host C.int64_t
 	if m := C.ip_run(x.c, C.int(n), &cpu, &wall, &host); m != nil {
-		return engine.Timing{}, x.fail(goError(m))
+		return engine.Timing{}, x.runError(goError(m))
 	}
 	return engine.Timing{Runs: n, CPU: time.Duration(cpu), Wall: time.Duration(wall), Host: time.Duration(host)}, nil
 }
@@ -363,12 +363,12 @@ func (x *binding) Close() error {
 }
 
 func (x *binding) release() {
-	for _, t := range x.own {
-		t.free()
+	for _, t := range x.ownTensors {
+		t.release()
 	}
 	for _, v := range x.values {
 		freeValue(v)
 	}
-	x.own, x.values = nil, nil
+	x.ownTensors, x.values = nil, nil
 	x.pins.Unpin()
 }

@@ -216,7 +216,7 @@ func chainOf(t testing.TB, e *Engine, m *graph.Model, n int) *graph.Blocks {
 	if err != nil {
 		t.Fatal(err)
 	}
-	costs := make([]float64, c.Atoms())
+	costs := make([]float64, c.AtomCount())
 	for i := range costs {
 		costs[i] = float64(c.EachAtom().Nodes(i, i+1))
 	}
@@ -329,7 +329,7 @@ func checkChain(t *testing.T, e *Engine, m *graph.Model, n int) chainResult {
 // wholeWith loads the whole model with more outputs.
 func wholeWith(t *testing.T, e *Engine, blocks *graph.Blocks, extra []string) engine.Block {
 	t.Helper()
-	whole, err := blocks.Chain.Whole().Slice(0, 1, graph.SliceOptions{Extra: extra})
+	whole, err := blocks.Chain.WholeModel().Slice(0, 1, graph.SliceOptions{Extra: extra})
 	if err != nil {
 		t.Fatal(err)
 	}

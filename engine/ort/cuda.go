@@ -33,7 +33,7 @@ func openDriver() error {
 	name := C.CString(driverLibrary)
 	defer C.free(unsafe.Pointer(name))
 	if err := goError(C.ip_cuda_open(name)); err != nil {
-		return &engine.MissingError{What: "the GPU driver", Missing: []string{err.Error()}, Hint: "install NVIDIA's driver; in a container, start it with the GPU", Kind: engine.ErrNoDevice}
+		return &engine.MissingError{Wanted: "the GPU driver", Missing: []string{err.Error()}, Hint: "install NVIDIA's driver; in a container, start it with the GPU", Kind: engine.ErrNoDevice}
 	}
 	return nil
 }
@@ -149,12 +149,12 @@ func (m *Memory) Close() error {
 		return nil
 	}
 	m.closeViews()
-	at := m.at
+	address := m.at
 	m.at = 0
 	if m.mapped {
-		return goError(C.ip_cuda_unmap(C.int(m.index), at))
+		return goError(C.ip_cuda_unmap(C.int(m.index), address))
 	}
-	return goError(C.ip_cuda_free(C.int(m.index), at))
+	return goError(C.ip_cuda_free(C.int(m.index), address))
 }
 
 // Write copies from the host's memory, Read to it.
@@ -189,8 +189,8 @@ func timeCopies(index int, dst, src C.uint64_t, size, kind, n int) (time.Duratio
 
 // CopyTime returns the time of one copy of m's bytes from another piece (which may be another process's), by the
 // device's clock, as the mean of n copies.
-func (m *Memory) CopyTime(from *Memory, n int) (time.Duration, error) {
-	return timeCopies(m.index, m.at, from.at, min(m.size, from.size), onDevice, n)
+func (m *Memory) CopyTime(source *Memory, n int) (time.Duration, error) {
+	return timeCopies(m.index, m.at, source.at, min(m.size, source.size), onDevice, n)
 }
 
 // CopyRates are rates in bytes per second, by the device's own clock. InDevice
@@ -223,20 +223,20 @@ func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 	for i := 0; i < size; i++ {
 		host[i] = byte(i*7 + i>>11)
 	}
-	at := C.uint64_t(uintptr(p))
-	rate := func(into *float64, dst, src C.uint64_t, kind int) {
+	address := C.uint64_t(uintptr(p))
+	rate := func(result *float64, dst, src C.uint64_t, kind int) {
 		if err != nil {
 			return
 		}
-		var each time.Duration
-		if each, err = timeCopies(index, dst, src, size, kind, n); err == nil && each > 0 {
-			*into = float64(size) / each.Seconds()
+		var duration time.Duration
+		if duration, err = timeCopies(index, dst, src, size, kind, n); err == nil && duration > 0 {
+			*result = float64(size) / duration.Seconds()
 		}
 	}
 
 	// Copy from and to pageable memory, then the same memory pinned.
-	rate(&r.ToDevicePaged, a.at, at, toDevice)
-	rate(&r.FromPaged, at, a.at, toHost)
+	rate(&r.ToDevicePaged, a.at, address, toDevice)
+	rate(&r.FromPaged, address, a.at, toHost)
 	if err != nil {
 		return r, err
 	}
@@ -244,8 +244,8 @@ func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 	if err != nil {
 		return r, err
 	}
-	rate(&r.ToDevice, a.at, at, toDevice)
-	rate(&r.ToHost, at, a.at, toHost)
+	rate(&r.ToDevice, a.at, address, toDevice)
+	rate(&r.ToHost, address, a.at, toHost)
 	rate(&r.InDevice, b.at, a.at, onDevice)
 	if e := unpin(); err == nil {
 		err = e
@@ -311,19 +311,19 @@ func (w *Watch) Close() {
 func GPUs() ([]engine.Device, error) { return gpusOf(nvmlLibrary) }
 
 func gpusOf(nvml string) ([]engine.Device, error) {
-	const most = 64
+	const maxGPUs = 64
 	lib := C.CString(nvml)
 	defer C.free(unsafe.Pointer(lib))
-	list := (*[most]C.ip_gpu)(C.calloc(most, C.sizeof_ip_gpu))
+	list := (*[maxGPUs]C.ip_gpu)(C.calloc(maxGPUs, C.sizeof_ip_gpu))
 	defer C.free(unsafe.Pointer(list))
 	version := (*C.char)(C.calloc(1, 96))
 	defer C.free(unsafe.Pointer(version))
 	var n C.int
-	if err := goError(C.ip_gpus(lib, &list[0], most, &n, version, 96)); err != nil {
+	if err := goError(C.ip_gpus(lib, &list[0], maxGPUs, &n, version, 96)); err != nil {
 		return nil, fmt.Errorf("list GPUs: %w", err)
 	}
 	if n == 0 && openDriver() == nil {
-		if err := goError(C.ip_cuda_list(&list[0], most, &n)); err != nil {
+		if err := goError(C.ip_cuda_list(&list[0], maxGPUs, &n)); err != nil {
 			return nil, fmt.Errorf("list GPUs: %w", err)
 		}
 	}

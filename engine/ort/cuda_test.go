@@ -73,7 +73,7 @@ func fakeDriver(t *testing.T) (calls func() []string) {
 	}
 }
 
-func TestDriver(t *testing.T) {
+func TestDriverReportsGPU(t *testing.T) {
 	calls := fakeDriver(t)
 	d, err := AboutGPU(0)
 	if err != nil {
@@ -166,7 +166,7 @@ func TestDriverMemory(t *testing.T) {
 	}
 }
 
-func TestPin(t *testing.T) {
+func TestPinRegistersMemoryOnce(t *testing.T) {
 	calls := fakeDriver(t)
 	data := make([]byte, 1<<16)
 	unpin, err := Pin(0, data)
@@ -261,7 +261,7 @@ func TestDriverErrors(t *testing.T) {
 	}
 }
 
-func TestWatch(t *testing.T) {
+func TestWatchReadsGPUState(t *testing.T) {
 	calls := fakeDriver(t)
 	w, err := OpenWatch(0)
 	if err != nil {
@@ -387,7 +387,7 @@ func TestRunsWaitForTheDevice(t *testing.T) {
 
 // A block whose tensors have addresses of their own, as with CUDA graphs: many
 // bindings to memory of callers share one per batch size, and answer the same.
-func TestStaged(t *testing.T) {
+func TestStagedBindingsAnswerTheSame(t *testing.T) {
 	e := open(t)
 	sub := mlpSlice(t, e, 4)
 	b, err := e.Load(ctx, sub, engine.CPUDevice(0), engine.Options{})
@@ -515,7 +515,7 @@ func TestGPUsOfTheDriver(t *testing.T) {
 }
 
 // Which provider executes what can be asked; on the CPU it is the CPU's.
-func TestAssignment(t *testing.T) {
+func TestAssignmentNamesProviderOfOperators(t *testing.T) {
 	e := open(t)
 	got, err := e.Assignment(mlpSlice(t, e, 4), engine.CPUDevice(0), engine.Options{})
 	if err != nil {
@@ -547,7 +547,7 @@ func TestProviderOptions(t *testing.T) {
 
 // The runtime takes an input of the host's memory to a GPU when it is bound. What
 // is written there later must be read all the same.
-func TestFed(t *testing.T) {
+func TestInputsWrittenAfterBindAreRead(t *testing.T) {
 	e := open(t)
 	sub := mlpSlice(t, e, 4)
 	b, err := e.Load(ctx, sub, engine.CPUDevice(0), engine.Options{})
@@ -591,8 +591,8 @@ func TestFed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, ok := x.(*staged)
-			if !ok || s.core.in[0] == s.in[0] {
+			s, ok := x.(*stagedBinding)
+			if !ok || s.core.inputs[0] == s.inputs[0] {
 				t.Fatalf("a binding of type %T, whose engine reads the caller's memory", x)
 			}
 			if given && x.Outputs()[0] != o.Outputs[0] {
@@ -684,7 +684,7 @@ func runAtOnce(t *testing.T, b engine.Block) {
 // A model that computes with its own shapes is loaded on a GPU at one batch size
 // per session. The same on the CPU, to be seen here: the answers are those of a
 // session of any batch size, and what Load made for the check is not kept beside.
-func TestStatic(t *testing.T) {
+func TestFixedBatchSessionsAnswerTheSame(t *testing.T) {
 	e := open(t)
 	sub := mlpSlice(t, e, 4)
 	free, err := e.Load(ctx, sub, engine.CPUDevice(0), engine.Options{})

@@ -30,7 +30,7 @@ type Output struct {
 
 // Eval runs a model once on the CPU and returns the named outputs, whose shapes need not be known. Outputs of more
 // than limit bytes have no data. A negative limit means no limit.
-func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor, want []string, o engine.Options, limit int) (map[string]Output, error) {
+func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor, wanted []string, o engine.Options, limit int) (map[string]Output, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -39,11 +39,11 @@ func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor,
 		return nil, err
 	}
 	defer freeSession(s)
-	return evaluate(s, inputs, want, limit)
+	return runSession(s, inputs, wanted, limit)
 }
 
-// evaluate runs a session once, as Eval does.
-func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int) (map[string]Output, error) {
+// runSession runs a session once, as Eval does.
+func runSession(s *C.ip_session, inputs []engine.Tensor, wanted []string, limit int) (map[string]Output, error) {
 	byName := map[string]engine.Tensor{}
 	for _, t := range inputs {
 		byName[t.Spec().Name] = t
@@ -63,13 +63,13 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 			return nil, fmt.Errorf("%w: no value for input %q", engine.ErrShape, name)
 		}
 		// The values are in C memory, because the run keeps pointers to them.
-		own, err := newHost(t.Spec(), t.Batch())
+		hostTensors, err := newHost(t.Spec(), t.Batch())
 		if err != nil {
 			return nil, err
 		}
-		defer C.free(own.data)
-		values = append(values, own.value)
-		if err := t.Read(own.bytes); err != nil {
+		defer C.free(hostTensors.data)
+		values = append(values, hostTensors.value)
+		if err := t.Read(hostTensors.bytes); err != nil {
 			return nil, err
 		}
 	}
@@ -77,12 +77,12 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 	// Run, with the names of the outputs in C memory.
 	var texts cStrings
 	defer texts.free()
-	n := len(want)
+	n := len(wanted)
 	size := C.size_t(max(n, 1)) * C.size_t(unsafe.Sizeof(uintptr(0)))
 	names, outs := C.malloc(size), C.calloc(1, size)
 	defer C.free(names)
 	defer C.free(outs)
-	for i, w := range want {
+	for i, w := range wanted {
 		unsafe.Slice((**C.char)(names), n)[i] = texts.add(w)
 	}
 	results := unsafe.Slice((*unsafe.Pointer)(outs), n)
@@ -99,8 +99,8 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 	}
 
 	// Copy the outputs.
-	got := map[string]Output{}
-	for i, w := range want {
+	outputs := map[string]Output{}
+	for i, w := range wanted {
 		var typ, rank C.int
 		var dims [64]C.int64_t
 		var bytes C.size_t
@@ -121,9 +121,9 @@ func evaluate(s *C.ip_session, inputs []engine.Tensor, want []string, limit int)
 				copy(out.Data, unsafe.Slice((*byte)(p), int(bytes)))
 			}
 		}
-		got[w] = out
+		outputs[w] = out
 	}
-	return got, nil
+	return outputs, nil
 }
 
 // Probe measures shapes; it is a graph.Probe.
@@ -136,26 +136,26 @@ func (e *Engine) Probe(ctx context.Context, model []byte, inputs []engine.Spec, 
 		return nil, err
 	}
 	defer freeSession(s)
-	var found []map[string]graph.Value
+	var results []map[string]graph.Value
 	for _, r := range runs {
 		if err := ctx.Err(); err != nil {
-			return found, err
+			return results, err
 		}
 		feeds := make([]engine.Tensor, len(inputs))
 		for i, spec := range inputs {
 			if feeds[i], err = engine.NewHostTensor(spec, r.Batch, nil); err != nil {
-				return found, err
+				return results, err
 			}
 		}
-		outputs, err := evaluate(s, feeds, r.Names, smallValue)
+		outputs, err := runSession(s, feeds, r.Names, smallValue)
 		if err != nil {
-			return found, err
+			return results, err
 		}
 		values := make(map[string]graph.Value, len(outputs))
 		for name, o := range outputs {
 			values[name] = graph.Value(o)
 		}
-		found = append(found, values)
+		results = append(results, values)
 	}
-	return found, nil
+	return results, nil
 }

@@ -23,19 +23,19 @@ var (
 )
 
 // searchRoot is the file system and environment that is searched. Tests use their own.
-type host struct {
+type searchRoot struct {
 	root string // prefix of every absolute pattern
 	env  func(string) string
 }
 
-func thisHost() host { return host{env: os.Getenv} }
+func thisHost() searchRoot { return searchRoot{env: os.Getenv} }
 
 // folders returns every folder that may hold CUDA's libraries, the user's most specific choice first.
-func (h host) folders() []string {
+func (h searchRoot) folders() []string {
 	var out []string
 	add := func(pattern string) {
-		found, _ := filepath.Glob(pattern) // the patterns are well formed, so there is no error
-		for _, f := range found {
+		matches, _ := filepath.Glob(pattern) // the patterns are well formed, so there is no error
+		for _, f := range matches {
 			if st, err := os.Stat(f); err == nil && st.IsDir() && !slices.Contains(out, f) {
 				out = append(out, f)
 			}
@@ -79,7 +79,7 @@ func (h host) folders() []string {
 }
 
 // folderOf returns the folder that holds a library.
-func where(name string, folders []string) string {
+func folderOf(name string, folders []string) string {
 	for _, f := range folders {
 		if st, err := os.Stat(filepath.Join(f, name)); err == nil && !st.IsDir() {
 			return f
@@ -96,8 +96,8 @@ func LibraryPath() []string {
 	if err != nil {
 		return nil
 	}
-	if real, err := filepath.EvalSymlinks(lib); err == nil {
-		lib = real
+	if resolved, err := filepath.EvalSymlinks(lib); err == nil {
+		lib = resolved
 	}
 	if _, err := os.Stat(filepath.Join(filepath.Dir(lib), "libonnxruntime_providers_cuda.so")); err != nil {
 		return nil
@@ -105,26 +105,26 @@ func LibraryPath() []string {
 	return libraryPath(thisHost(), tryLibrary, os.TempDir())
 }
 
-func libraryPath(h host, try func(string) error, scratch string) []string {
+func libraryPath(h searchRoot, try func(string) error, scratch string) []string {
 	var out []string
 	folders := h.folders()
 	for _, n := range slices.Concat(cudaNeeds, cudaOpens, tensorrtNeeds) {
 		if try(n[0]) == nil {
 			continue
 		}
-		if f := where(n[0], folders); f != "" && !slices.Contains(out, f) {
+		if f := folderOf(n[0], folders); f != "" && !slices.Contains(out, f) {
 			out = append(out, f)
 		}
 	}
 	// The provider asks for cuDNN also by its name without a version, which
 	// Python packages do not have.
-	const plain, versioned = "libcudnn.so", "libcudnn.so.9"
-	if try(plain) != nil && where(plain, folders) == "" {
-		if f := where(versioned, folders); f != "" {
+	const unversioned, versioned = "libcudnn.so", "libcudnn.so.9"
+	if try(unversioned) != nil && folderOf(unversioned, folders) == "" {
+		if f := folderOf(versioned, folders); f != "" {
 			dir := filepath.Join(scratch, fmt.Sprintf("inferplan-cuda-%d", os.Getuid()))
-			link := filepath.Join(dir, plain)
+			link := filepath.Join(dir, unversioned)
 			if err := os.MkdirAll(dir, 0o700); err == nil {
-				if old, _ := os.Readlink(link); old != filepath.Join(f, versioned) {
+				if oldPath, _ := os.Readlink(link); oldPath != filepath.Join(f, versioned) {
 					_ = os.Remove(link)
 					err = os.Symlink(filepath.Join(f, versioned), link)
 				}
@@ -134,14 +134,14 @@ func libraryPath(h host, try func(string) error, scratch string) []string {
 			}
 		}
 	}
-	have := filepath.SplitList(h.env("LD_LIBRARY_PATH"))
-	return slices.DeleteFunc(out, func(f string) bool { return slices.Contains(have, f) })
+	oldFolders := filepath.SplitList(h.env("LD_LIBRARY_PATH"))
+	return slices.DeleteFunc(out, func(f string) bool { return slices.Contains(oldFolders, f) })
 }
 
 // JoinPath puts folders before those of an LD_LIBRARY_PATH.
-func JoinPath(folders []string, old string) string {
-	if old != "" {
-		folders = append(slices.Clone(folders), old)
+func JoinPath(folders []string, oldPath string) string {
+	if oldPath != "" {
+		folders = append(slices.Clone(folders), oldPath)
 	}
 	return strings.Join(folders, string(filepath.ListSeparator))
 }

@@ -32,7 +32,7 @@ func TestLibraryPath(t *testing.T) {
 		site+"/nvidia/cudnn/lib/libcudnn.so.9", "usr/local/cuda/lib64/libcudart.so.13",
 	)
 	var libraryPathEnv string
-	h := host{root: root, env: func(name string) string {
+	h := searchRoot{root: root, env: func(name string) string {
 		switch name {
 		case "PATH":
 			return "/opt/torch/.venv/bin:/usr/bin"
@@ -91,7 +91,7 @@ func TestJoinPath(t *testing.T) {
 	}
 }
 
-func TestMultiprocessors(t *testing.T) {
+func TestMultiprocessorsFollowArchitecture(t *testing.T) {
 	for _, c := range []struct {
 		name                string
 		cores, major, minor int

@@ -41,9 +41,9 @@ func TestHalf(t *testing.T) {
 			o     graph.SliceOptions
 			worst float64
 		}{
-			{"cuts", graph.SliceOptions{HalfIn: true, HalfOut: true}, 2e-2},
-			{"inside", graph.SliceOptions{Half: true}, 5e-2},
-			{"both", graph.SliceOptions{Half: true, HalfIn: true, HalfOut: true}, 5e-2},
+			{"cuts", graph.SliceOptions{FP16In: true, FP16Out: true}, 2e-2},
+			{"inside", graph.SliceOptions{FP16: true}, 5e-2},
+			{"both", graph.SliceOptions{FP16: true, FP16In: true, FP16Out: true}, 5e-2},
 		} {
 			t.Run(m.Name+"/"+mode.name, func(t *testing.T) {
 				mode.o.Extra = logits
@@ -63,16 +63,16 @@ func checkHalf(t *testing.T, m *graph.Model, blocks *graph.Blocks, full, half *l
 		cut, bytes := blocks.Cut(i), int64(0)
 		for k, s := range half.blocks[i].Submodel().Inputs {
 			bytes += s.BytesAt(1)
-			if o.HalfIn && (cut.Tensors[k].Type == engine.F32 && s.Type != engine.F16 || cut.Tensors[k].Type == engine.I64 && s.Type != engine.I32) {
+			if o.FP16In && (cut.Tensors[k].Type == engine.F32 && s.Type != engine.F16 || cut.Tensors[k].Type == engine.I64 && s.Type != engine.I32) {
 				t.Errorf("cut %d: %s crosses as %s", i, cut.Tensors[k], s)
 			}
 		}
-		if want := map[bool]int64{false: cut.Bytes, true: cut.HalfBytes}[o.HalfIn]; bytes != want || cut.HalfBytes >= cut.Bytes {
+		if want := map[bool]int64{false: cut.Bytes, true: cut.HalfBytes}[o.FP16In]; bytes != want || cut.HalfBytes >= cut.Bytes {
 			t.Errorf("cut %d: %d bytes cross, %d of %d were announced", i, bytes, want, cut.Bytes)
 		}
 	}
 	for i, b := range half.blocks {
-		if a, h := full.blocks[i].Submodel().WeightBytes, b.Submodel().WeightBytes; o.Half && a > 1<<16 && (h < a/2 || h > 6*a/10) || !o.Half && h != a {
+		if a, h := full.blocks[i].Submodel().WeightBytes, b.Submodel().WeightBytes; o.FP16 && a > 1<<16 && (h < a/2 || h > 6*a/10) || !o.FP16 && h != a {
 			t.Errorf("block %d: %d bytes of weights, %d in full precision", i, h, a)
 		}
 	}

@@ -20,26 +20,26 @@ const libraryName = "libonnxruntime.so.1"
 func FindLibrary() (string, error) {
 	if p := os.Getenv(LibraryEnv); p != "" {
 		if st, err := os.Stat(p); err != nil || st.IsDir() {
-			return "", &engine.MissingError{What: "ONNX Runtime", Missing: []string{p + " (named by " + LibraryEnv + ")"},
+			return "", &engine.MissingError{Wanted: "ONNX Runtime", Missing: []string{p + " (named by " + LibraryEnv + ")"},
 				Hint: "let " + LibraryEnv + " name the file " + libraryName + ", or unset it and type `make setup`", Kind: engine.ErrNoLibrary}
 		}
 		return p, nil
 	}
-	var tried []string
+	var triedPaths []string
 	try := func(p string) bool {
-		for _, t := range tried {
+		for _, t := range triedPaths {
 			if t == p {
 				return false
 			}
 		}
-		tried = append(tried, p)
+		triedPaths = append(triedPaths, p)
 		st, err := os.Stat(p)
 		return err == nil && !st.IsDir()
 	}
 	var starts []string
 	if exe, err := os.Executable(); err == nil {
-		if real, err := filepath.EvalSymlinks(exe); err == nil {
-			exe = real
+		if resolved, err := filepath.EvalSymlinks(exe); err == nil {
+			exe = resolved
 		}
 		dir := filepath.Dir(exe)
 		for _, p := range []string{filepath.Join(dir, libraryName), filepath.Join(dir, "lib", libraryName)} {
@@ -60,14 +60,14 @@ func FindLibrary() (string, error) {
 					return p, nil
 				}
 			}
-			up := filepath.Dir(dir)
-			if up == dir {
+			parent := filepath.Dir(dir)
+			if parent == dir {
 				break
 			}
-			dir = up
+			dir = parent
 		}
 	}
-	return "", &engine.MissingError{What: "ONNX Runtime", Missing: []string{libraryName + " (looked for " + strings.Join(tried, ", ") + ")"},
+	return "", &engine.MissingError{Wanted: "ONNX Runtime", Missing: []string{libraryName + " (looked for " + strings.Join(triedPaths, ", ") + ")"},
 		Hint: "type `make setup` in the source tree, or set " + LibraryEnv + " to the file", Kind: engine.ErrNoLibrary}
 }
 
@@ -93,14 +93,14 @@ func architecture(major, minor int) string {
 // multiprocessors computes the number of multiprocessors from that of the cores, which NVML reports: each has 64
 // or 128, depending on the architecture (CUDA C++ Programming Guide, "Compute Capabilities").
 func multiprocessors(cores, major, minor int) int {
-	per := 128
+	coresEach := 128
 	switch {
 	case cores == 0 || major == 0:
 		return 0
 	case major == 7, major == 6 && minor == 0, major == 8 && minor == 0:
-		per = 64
+		coresEach = 64
 	}
-	return cores / per
+	return cores / coresEach
 }
 
 // The libraries that ONNX Runtime's CUDA provider needs, by the names that
@@ -148,7 +148,7 @@ func (r Requirement) Hint() string {
 	}
 }
 
-func missing(what string, reqs []Requirement, hint string, kind error) error {
+func missingError(wanted string, reqs []Requirement, hint string, kind error) error {
 	var list []string
 	for _, r := range reqs {
 		if r.Err != nil {
@@ -158,5 +158,5 @@ func missing(what string, reqs []Requirement, hint string, kind error) error {
 	if list == nil {
 		return nil
 	}
-	return &engine.MissingError{What: what, Missing: list, Hint: hint, Kind: kind}
+	return &engine.MissingError{Wanted: wanted, Missing: list, Hint: hint, Kind: kind}
 }

@@ -30,7 +30,7 @@ func goError(m *C.char) error {
 		return nil
 	}
 	defer C.free(unsafe.Pointer(m))
-	return errors.New(plainly(C.GoString(m)))
+	return errors.New(plainMessage(C.GoString(m)))
 }
 
 var (
@@ -44,7 +44,7 @@ var (
 )
 
 // plainMessage returns the library's message without references to its source code.
-func plainly(text string) string {
+func plainMessage(text string) string {
 	text = innerNode.ReplaceAllString(text, `the operator $1 "$2" fails: `)
 	text = sourceCode.ReplaceAllString(text, "")
 	text = sourceFile.ReplaceAllString(text, "")
@@ -56,7 +56,7 @@ func plainly(text string) string {
 }
 
 // openLibrary is the library that this process has opened. It is opened once and never closed.
-var opened struct {
+var openLibrary struct {
 	sync.Mutex
 	path, version string
 }
@@ -98,11 +98,11 @@ func Open(path string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open ONNX Runtime: %w", err)
 	}
-	opened.Lock()
-	defer opened.Unlock()
-	if opened.path == "" {
+	openLibrary.Lock()
+	defer openLibrary.Unlock()
+	if openLibrary.path == "" {
 		if _, err := os.Stat(path); err != nil {
-			return nil, &engine.MissingError{What: "ONNX Runtime", Missing: []string{path}, Hint: "type `make setup`, or set " + LibraryEnv, Kind: engine.ErrNoLibrary}
+			return nil, &engine.MissingError{Wanted: "ONNX Runtime", Missing: []string{path}, Hint: "type `make setup`, or set " + LibraryEnv, Kind: engine.ErrNoLibrary}
 		}
 		if err := noTelemetry(); err != nil {
 			return nil, err
@@ -113,13 +113,13 @@ func Open(path string) (*Engine, error) {
 		if err := goError(C.ip_open(p, &v)); err != nil {
 			return nil, fmt.Errorf("open ONNX Runtime %s: %w: %v", path, engine.ErrNoLibrary, err)
 		}
-		opened.version = C.GoString(v)
+		openLibrary.version = C.GoString(v)
 		C.free(unsafe.Pointer(v))
-		opened.path = path
-	} else if opened.path != path {
-		return nil, fmt.Errorf("open ONNX Runtime %s: this process has already opened %s, and can hold one only", path, opened.path)
+		openLibrary.path = path
+	} else if openLibrary.path != path {
+		return nil, fmt.Errorf("open ONNX Runtime %s: this process has already opened %s, and can hold one only", path, openLibrary.path)
 	}
-	return &Engine{info: engine.Info{Name: "onnxruntime", Version: opened.version, Library: path}, blocks: map[*block]struct{}{}}, nil
+	return &Engine{info: engine.Info{Name: "onnxruntime", Version: openLibrary.version, Library: path}, blocks: map[*block]struct{}{}}, nil
 }
 
 // telemetryEnv is ONNX Runtime's own switch. From release 1.29 on, its builds for Linux identify the machine (with
@@ -189,13 +189,13 @@ func cpuName() string {
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
-	var left []*block
+	var openBlocks []*block
 	for b := range e.blocks {
-		left = append(left, b)
+		openBlocks = append(openBlocks, b)
 	}
 	e.mu.Unlock()
 	var errs []error
-	for _, b := range left {
+	for _, b := range openBlocks {
 		errs = append(errs, b.Close())
 	}
 	return errors.Join(errs...)
@@ -217,18 +217,18 @@ func CUDA() []Requirement {
 	return requirements(lib, "cuda", cudaNeeds)
 }
 
-func requirements(lib, provider string, needs [][2]string) []Requirement {
+func requirements(lib, provider string, libraries [][2]string) []Requirement {
 	var out []Requirement
 	dir := filepath.Dir(lib)
-	if real, err := filepath.EvalSymlinks(lib); err == nil {
-		dir = filepath.Dir(real)
+	if resolved, err := filepath.EvalSymlinks(lib); err == nil {
+		dir = filepath.Dir(resolved)
 	}
 	for _, p := range []string{"shared", provider} {
 		f := filepath.Join(dir, "libonnxruntime_providers_"+p+".so")
 		_, err := os.Stat(f)
 		out = append(out, Requirement{Name: f, Purpose: "ONNX Runtime's provider for GPUs, beside its library", Err: err})
 	}
-	for _, n := range needs {
+	for _, n := range libraries {
 		out = append(out, Requirement{Name: n[0], Purpose: n[1], Err: tryLibrary(n[0])})
 	}
 	return out
@@ -239,9 +239,9 @@ func requirements(lib, provider string, needs [][2]string) []Requirement {
 func (e *Engine) checkGPU(d engine.Device, tensorrt bool) error {
 	key := fmt.Sprint(d.ID, tensorrt)
 	e.mu.Lock()
-	ready := e.ready[key]
+	isChecked := e.ready[key]
 	e.mu.Unlock()
-	if ready {
+	if isChecked {
 		return nil
 	}
 	if err := e.lookForGPU(d, tensorrt); err != nil {
@@ -262,7 +262,7 @@ func (e *Engine) lookForGPU(d engine.Device, tensorrt bool) error {
 	if tensorrt {
 		reqs = append(reqs, requirements(e.info.Library, "tensorrt", tensorrtNeeds)[1:]...)
 	}
-	if err := missing("device "+d.ID, reqs, hint, engine.ErrNoDevice); err != nil {
+	if err := missingError("device "+d.ID, reqs, hint, engine.ErrNoDevice); err != nil {
 		return err
 	}
 	gpus, err := GPUs()

@@ -44,14 +44,14 @@ func mlpSlice(t testing.TB, e *Engine, hidden int) *engine.Submodel {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sub, err := c.Whole().Slice(0, 1, graph.SliceOptions{})
+	sub, err := c.WholeModel().Slice(0, 1, graph.SliceOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return sub
 }
 
-func TestDevices(t *testing.T) {
+func TestDevicesListEveryCPU(t *testing.T) {
 	e := open(t)
 	devices, err := e.Devices()
 	if err != nil {
@@ -73,7 +73,7 @@ func TestDevices(t *testing.T) {
 }
 
 // What is asked for and what is there must match, and errors must say what.
-func TestRefuses(t *testing.T) {
+func TestLoadAndBindRefuseMismatches(t *testing.T) {
 	e := open(t)
 	cpu := engine.CPUDevice(0)
 	good := mlpSlice(t, e, 4)
@@ -393,7 +393,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 
 // The clocks of RunN: a pinned thread's CPU time cannot exceed the wall time
 // by more than the clocks' grain, and both grow with the number of runs.
-func TestTiming(t *testing.T) {
+func TestCPUTimeStaysWithinWallTime(t *testing.T) {
 	e := open(t)
 	cpus, err := engine.CPUs()
 	if err != nil {

@@ -528,16 +528,16 @@ func convolutionsOnProvider(t *testing.T, g *gpu) {
 		// What ONNX Runtime calls an exhaustive search is cuDNN's heuristics B: nothing
 		// is timed. Heuristics A are 3, the fallback 2.
 		{graph.SliceOptions{}, engine.Options{}, "cudnn heuristics 1", "engine 0"},
-		{graph.SliceOptions{Half: true}, engine.Options{}, "cudnn heuristics 1", "engine 0"},
+		{graph.SliceOptions{FP16: true}, engine.Options{}, "cudnn heuristics 1", "engine 0"},
 		{graph.SliceOptions{}, engine.Options{CUDAGraph: true}, "cudnn heuristics 1", "engine 0"},
 		{graph.SliceOptions{}, options("prefer_nhwc", "1"), "cudnn heuristics 1", "engine 0"},
 		{graph.SliceOptions{}, options("cudnn_conv_algo_search", "HEURISTIC"), "cudnn heuristics 3", "engine 0"},
 		{graph.SliceOptions{}, options("cudnn_conv_algo_search", "DEFAULT"), "cudnn heuristics 2", "engine 0"},
 		// Without TF32 no engine with tensor cores is taken.
 		{graph.SliceOptions{}, options("use_tf32", "0"), "cudnn heuristics 1", "engine 1"},
-		{graph.SliceOptions{Half: true}, options("use_tf32", "0"), "cudnn heuristics 1", "engine 1"},
+		{graph.SliceOptions{FP16: true}, options("use_tf32", "0"), "cudnn heuristics 1", "engine 1"},
 	} {
-		sub, err := c.Whole().Slice(0, 1, o.slice)
+		sub, err := c.WholeModel().Slice(0, 1, o.slice)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -613,14 +613,14 @@ func modelsOnProvider(t *testing.T, g *gpu) {
 			t.Fatal(err)
 		}
 		cuts := c.EachAtom()
-		if c.Whole().WeightBytes(0, 1) > 700<<20 {
-			cuts = c.Whole()
+		if c.WholeModel().WeightBytes(0, 1) > 700<<20 {
+			cuts = c.WholeModel()
 		}
 		for _, half := range []bool{false, true} {
 			loaded, refused := 0, 0
-			for k, blocks := range []*graph.Blocks{c.Whole(), cuts} {
+			for k, blocks := range []*graph.Blocks{c.WholeModel(), cuts} {
 				for i := range blocks.Len() {
-					sub, err := blocks.Slice(i, i+1, graph.SliceOptions{Half: half})
+					sub, err := blocks.Slice(i, i+1, graph.SliceOptions{FP16: half})
 					if half && err != nil && strings.Contains(err.Error(), "float16 ends at") {
 						refused++
 						continue

@@ -166,10 +166,10 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 		return s, nil
 	}
 	if m := unknownOperator.FindStringSubmatch(err.Error()); m != nil {
-		return nil, e.unknown(m[1], m[2])
+		return nil, e.unknownOperatorError(m[1], m[2])
 	}
 	if m := noOperator.FindStringSubmatch(err.Error()); m != nil {
-		return nil, e.unknown("", m[1])
+		return nil, e.unknownOperatorError("", m[1])
 	}
 	kind := engine.ErrModel
 	if strings.Contains(err.Error(), "fallback to CPU EP has been explicitly disabled") {
@@ -184,21 +184,21 @@ var unknownOperator = regexp.MustCompile(`(\S*?):?(\w+)\(-?\d+\) is not a regist
 var noOperator = regexp.MustCompile(`No Op registered for (\w+) with domain_version`)
 
 // unknownOperatorError returns the error for an operator that no library has.
-func (e *Engine) unknown(domain, operator string) error {
+func (e *Engine) unknownOperatorError(domain, operator string) error {
 	if domain == "" {
 		return fmt.Errorf("%w: operator %s of ONNX is unknown to this ONNX Runtime (%s) at the model's operator set: export it with another one (opset)", engine.ErrModel, operator, e.info.Version)
 	}
-	who := "ONNX Runtime does not have"
+	library := "ONNX Runtime does not have"
 	if len(e.operators) > 0 {
-		who = "neither ONNX Runtime nor " + strings.Join(e.operators, ", ") + " has"
+		library = "neither ONNX Runtime nor " + strings.Join(e.operators, ", ") + " has"
 	}
-	return fmt.Errorf("%w: operator %s of the domain %s is a custom one, which %s: name the library that has it with --ops LIBRARY.so", engine.ErrModel, operator, domain, who)
+	return fmt.Errorf("%w: operator %s of the domain %s is a custom one, which %s: name the library that has it with --ops LIBRARY.so", engine.ErrModel, operator, domain, library)
 }
 
 // strictSession makes a session, and its error names the operators that the device cannot execute. A graph may
 // compute with its own shapes, for which the CUDA provider has no kernels. If the batch size is fixed, these are
 // constants. So if the device refuses a model of any batch size, it is tried at batch size 1; static is then true.
-func (e *Engine) strict(model []byte, d engine.Device, o engine.Options) (s *C.ip_session, static bool, err error) {
+func (e *Engine) strictSession(model []byte, d engine.Device, o engine.Options) (s *C.ip_session, static bool, err error) {
 	if e.static {
 		s, err = e.session(model, d, o, 1)
 		return s, true, err
@@ -206,14 +206,14 @@ func (e *Engine) strict(model []byte, d engine.Device, o engine.Options) (s *C.i
 	if s, err = e.session(model, d, o, 0); err == nil || !errors.Is(err, engine.ErrFallback) {
 		return s, false, err
 	}
-	if s, again := e.session(model, d, o, 1); again == nil {
+	if s, secondErr := e.session(model, d, o, 1); secondErr == nil {
 		return s, true, nil
 	}
-	nodes, again := e.assignmentOf(model, d, o)
-	if list := nodes[cpuProvider]; again == nil && len(list) > 0 {
+	nodes, secondErr := e.assignmentOf(model, d, o)
+	if list := nodes[cpuProvider]; secondErr == nil && len(list) > 0 {
 		text := strings.Join(list[:min(len(list), 8)], ", ")
-		if more := len(list) - 8; more > 0 {
-			text += fmt.Sprintf(" and %d more", more)
+		if omitted := len(list) - 8; omitted > 0 {
+			text += fmt.Sprintf(" and %d more", omitted)
 		}
 		err = fmt.Errorf("device %s: %w: %d operators would run on the CPU: %s", d.ID, engine.ErrFallback, len(list), text)
 	}

@@ -25,21 +25,21 @@ import (
 // bindings, which copy into and out of the core's tensors.
 
 // stagedBinding is a binding that copies its inputs, and if it has a captured graph its outputs, at each run.
-type staged struct {
-	core    *binding
-	own     bool        // no other binding uses the core
-	turn    *sync.Mutex // held while a binding that shares the tensors runs
-	in, out []engine.Tensor
-	closed  bool
+type stagedBinding struct {
+	core            *binding
+	ownsCore        bool        // no other binding uses the core
+	runLock         *sync.Mutex // held while a binding that shares the tensors runs
+	inputs, outputs []engine.Tensor
+	isClosed        bool
 }
 
 // needsInputCopies reports whether some input lies in host memory while the device has other memory.
-func (b *block) feeds(o engine.BindOptions) bool {
+func (b *block) needsInputCopies(o engine.BindOptions) bool {
 	if b.device.IsCPU() && !b.e.fed {
 		return false
 	}
 	for i := range b.sub.Inputs {
-		if b.fed(o, i) {
+		if b.needsInputCopy(o, i) {
 			return true
 		}
 	}
@@ -47,7 +47,7 @@ func (b *block) feeds(o engine.BindOptions) bool {
 }
 
 // needsInputCopy reports that for one input.
-func (b *block) fed(o engine.BindOptions, i int) bool {
+func (b *block) needsInputCopy(o engine.BindOptions, i int) bool {
 	if i >= len(o.Inputs) || o.Inputs[i] == nil {
 		return o.HostIO
 	}
@@ -55,30 +55,30 @@ func (b *block) fed(o engine.BindOptions, i int) bool {
 }
 
 // runLock returns the lock that a running binding of a batch size holds.
-func (b *block) turn(batch int) *sync.Mutex {
+func (b *block) runLock(batch int) *sync.Mutex {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.turns == nil {
-		b.turns = map[int]*sync.Mutex{}
+	if b.runLocks == nil {
+		b.runLocks = map[int]*sync.Mutex{}
 	}
-	if b.turns[batch] == nil {
-		b.turns[batch] = &sync.Mutex{}
+	if b.runLocks[batch] == nil {
+		b.runLocks[batch] = &sync.Mutex{}
 	}
-	return b.turns[batch]
+	return b.runLocks[batch]
 }
 
 // deviceInput returns the tensor on the device from which input i is read at a batch size.
-func (b *block) feed(batch, i int) (engine.Tensor, error) {
+func (b *block) deviceInput(batch, i int) (engine.Tensor, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.s == nil {
 		return nil, fmt.Errorf("block: %w", engine.ErrClosed)
 	}
 	key := feedKey{batch, i}
-	if t := b.fedFrom[key]; t != nil {
+	if t := b.deviceInputs[key]; t != nil {
 		return t, nil
 	}
-	s, err := b.at(batch)
+	s, err := b.sessionFor(batch)
 	if err != nil {
 		return nil, err
 	}
@@ -91,10 +91,10 @@ func (b *block) feed(batch, i int) (engine.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if b.fedFrom == nil {
-		b.fedFrom = map[feedKey]*tensor{}
+	if b.deviceInputs == nil {
+		b.deviceInputs = map[feedKey]*tensor{}
 	}
-	b.fedFrom[key] = t
+	b.deviceInputs[key] = t
 	return t, nil
 }
 
@@ -102,63 +102,63 @@ type feedKey struct{ batch, input int }
 
 // bindWithInputCopies binds a block whose inputs lie in host memory. Outputs are bound directly, because the
 // runtime copies them at each run.
-func (b *block) bindFed(o engine.BindOptions) (engine.Binding, error) {
-	what := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
+func (b *block) bindWithInputCopies(o engine.BindOptions) (engine.Binding, error) {
+	action := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
 	if o.Inputs != nil && len(o.Inputs) != len(b.sub.Inputs) {
-		return nil, fmt.Errorf("%s: %w: %d inputs given, the block has %d", what, engine.ErrShape, len(o.Inputs), len(b.sub.Inputs))
+		return nil, fmt.Errorf("%s: %w: %d inputs given, the block has %d", action, engine.ErrShape, len(o.Inputs), len(b.sub.Inputs))
 	}
 
 	// Give the runtime a tensor on the device for each fed input. The caller writes to host memory, which is
 	// copied before a run.
-	s := &staged{own: true, turn: b.turn(o.Batch)}
+	s := &stagedBinding{ownsCore: true, runLock: b.runLock(o.Batch)}
 	inner := o
 	inner.Inputs = make([]engine.Tensor, len(b.sub.Inputs))
 	for i, spec := range b.sub.Inputs {
-		var given engine.Tensor
+		var givenTensor engine.Tensor
 		if o.Inputs != nil {
-			given = o.Inputs[i]
+			givenTensor = o.Inputs[i]
 		}
-		if given != nil {
-			if err := engine.Fits(given, spec, o.Batch); err != nil {
-				return nil, fmt.Errorf("%s: input %d: %w", what, i, err)
+		if givenTensor != nil {
+			if err := engine.CheckFits(givenTensor, spec, o.Batch); err != nil {
+				return nil, fmt.Errorf("%s: input %d: %w", action, i, err)
 			}
 		}
-		if !b.fed(o, i) {
-			inner.Inputs[i] = given // if it is nil, bindDirect makes one on the device
-			s.in = append(s.in, given)
+		if !b.needsInputCopy(o, i) {
+			inner.Inputs[i] = givenTensor // if it is nil, bindDirect makes one on the device
+			s.inputs = append(s.inputs, givenTensor)
 			continue
 		}
-		if given == nil {
+		if givenTensor == nil {
 			h, err := engine.NewHostTensor(spec, o.Batch, nil)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %w", what, err)
+				return nil, fmt.Errorf("%s: %w", action, err)
 			}
-			given = h
+			givenTensor = h
 		}
-		t, err := b.feed(o.Batch, i)
+		t, err := b.deviceInput(o.Batch, i)
 		if err != nil {
-			return nil, fmt.Errorf("%s: input %s: %w", what, spec, err)
+			return nil, fmt.Errorf("%s: input %s: %w", action, spec, err)
 		}
 		inner.Inputs[i] = t
-		s.in = append(s.in, given)
+		s.inputs = append(s.inputs, givenTensor)
 	}
 
 	// Bind, and return the tensors that the runtime made for the inputs that the caller left out.
 	var err error
-	if s.core, err = b.bind(inner); err != nil {
+	if s.core, err = b.bindDirect(inner); err != nil {
 		return nil, err
 	}
-	for i, t := range s.in {
+	for i, t := range s.inputs {
 		if t == nil {
-			s.in[i] = s.core.in[i]
+			s.inputs[i] = s.core.inputs[i]
 		}
 	}
-	s.out = s.core.out
+	s.outputs = s.core.outputs
 	return s, nil
 }
 
 // needsStaging reports whether a binding needs the tensors of a captured graph.
-func (b *block) stages(o engine.BindOptions) bool {
+func (b *block) needsStaging(o engine.BindOptions) bool {
 	if b.e.staged {
 		return true
 	}
@@ -180,30 +180,30 @@ func (b *block) stages(o engine.BindOptions) bool {
 func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
 	// All bindings of a batch size share one to the runtime. The first makes it.
 	b.mu.Lock()
-	core := b.cores[o.Batch]
+	core := b.stagedCores[o.Batch]
 	b.mu.Unlock()
 	if core == nil {
-		x, err := b.bind(engine.BindOptions{Batch: o.Batch})
+		x, err := b.bindDirect(engine.BindOptions{Batch: o.Batch})
 		if err != nil {
 			return nil, err
 		}
 		core = x
 		b.mu.Lock()
-		if b.cores == nil {
-			b.cores = map[int]*binding{}
+		if b.stagedCores == nil {
+			b.stagedCores = map[int]*binding{}
 		}
-		b.cores[o.Batch] = core
+		b.stagedCores[o.Batch] = core
 		b.mu.Unlock()
 	}
 
 	// Take the caller's tensors, new ones of the host if that is asked for, or else the shared ones.
-	s := &staged{core: core, turn: b.turn(o.Batch)}
+	s := &stagedBinding{core: core, runLock: b.runLock(o.Batch)}
 	for _, side := range []struct {
 		what  string
 		given []engine.Tensor
 		own   []engine.Tensor
 		into  *[]engine.Tensor
-	}{{"input", o.Inputs, core.in, &s.in}, {"output", o.Outputs, core.out, &s.out}} {
+	}{{"input", o.Inputs, core.inputs, &s.inputs}, {"output", o.Outputs, core.outputs, &s.outputs}} {
 		if side.given != nil && len(side.given) != len(side.own) {
 			return nil, fmt.Errorf("bind %s at batch %d: %w: %d %ss given, the block has %d", b.sub.Model, o.Batch, engine.ErrShape, len(side.given), side.what, len(side.own))
 		}
@@ -211,7 +211,7 @@ func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
 			x := t
 			if side.given != nil && side.given[i] != nil {
 				x = side.given[i]
-				if err := engine.Fits(x, t.Spec(), o.Batch); err != nil {
+				if err := engine.CheckFits(x, t.Spec(), o.Batch); err != nil {
 					return nil, fmt.Errorf("bind %s at batch %d: %s %d: %w", b.sub.Model, o.Batch, side.what, i, err)
 				}
 			} else if o.HostIO {
@@ -246,37 +246,37 @@ func copyTensor(dst, src engine.Tensor) error {
 	return copyBytes(d.device, d.data, s.data, d.size, onDevice)
 }
 
-func (s *staged) Batch() int               { return s.core.batch }
-func (s *staged) Inputs() []engine.Tensor  { return s.in }
-func (s *staged) Outputs() []engine.Tensor { return s.out }
+func (s *stagedBinding) Batch() int               { return s.core.batch }
+func (s *stagedBinding) Inputs() []engine.Tensor  { return s.inputs }
+func (s *stagedBinding) Outputs() []engine.Tensor { return s.outputs }
 
 // Run copies in, runs and copies out.
-func (s *staged) Run(ctx context.Context) error {
-	if s.closed {
-		return s.core.fail(engine.ErrClosed)
+func (s *stagedBinding) Run(ctx context.Context) error {
+	if s.isClosed {
+		return s.core.runError(engine.ErrClosed)
 	}
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	for i, t := range s.in {
-		if err := copyTensor(s.core.in[i], t); err != nil {
-			return s.core.fail(err)
+	s.runLock.Lock()
+	defer s.runLock.Unlock()
+	for i, t := range s.inputs {
+		if err := copyTensor(s.core.inputs[i], t); err != nil {
+			return s.core.runError(err)
 		}
 	}
 	if err := s.core.Run(ctx); err != nil {
 		return err
 	}
-	for i, t := range s.out {
-		if err := copyTensor(t, s.core.out[i]); err != nil {
-			return s.core.fail(err)
+	for i, t := range s.outputs {
+		if err := copyTensor(t, s.core.outputs[i]); err != nil {
+			return s.core.runError(err)
 		}
 	}
 	return nil
 }
 
 // RunN times runs with their copies.
-func (s *staged) RunN(n int) (engine.Timing, error) {
+func (s *stagedBinding) RunN(n int) (engine.Timing, error) {
 	if n < 1 {
-		return engine.Timing{}, s.core.fail(fmt.Errorf("%d runs: expected at least 1", n))
+		return engine.Timing{}, s.core.runError(fmt.Errorf("%d runs: expected at least 1", n))
 	}
 	sum := engine.Timing{Runs: n}
 	begin := time.Now()
@@ -290,9 +290,9 @@ func (s *staged) RunN(n int) (engine.Timing, error) {
 }
 
 // Close leaves a shared core to the block.
-func (s *staged) Close() error {
-	s.closed = true
-	if s.own {
+func (s *stagedBinding) Close() error {
+	s.isClosed = true
+	if s.ownsCore {
 		return s.core.Close()
 	}
 	return nil
@@ -300,21 +300,21 @@ func (s *staged) Close() error {
 
 // Tensor returns a tensor in m, from an offset on. It becomes invalid when m is closed, so its bindings must be
 // closed before.
-func (m *Memory) Tensor(spec engine.Spec, batch int, off int64) (engine.Tensor, error) {
+func (m *Memory) Tensor(spec engine.Spec, batch int, offset int64) (engine.Tensor, error) {
 	size := spec.BytesAt(batch)
 	if m.at == 0 {
 		return nil, fmt.Errorf("tensor %s: GPU memory: %w", spec, engine.ErrClosed)
 	}
-	if off < 0 || size < 0 || size > int64(m.size)-off {
-		return nil, fmt.Errorf("tensor %s: %w: %d bytes from %d on in %d bytes of GPU memory", spec, engine.ErrShape, size, off, m.size)
+	if offset < 0 || size < 0 || size > int64(m.size)-offset {
+		return nil, fmt.Errorf("tensor %s: %w: %d bytes from %d on in %d bytes of GPU memory", spec, engine.ErrShape, size, offset, m.size)
 	}
 	t := &tensor{spec: spec, batch: batch, size: int(size), device: m.index, view: true}
 	var err error
-	if t.value, err = deviceValue(m.index, m.at+C.uint64_t(off), t.size, spec, batch); err != nil {
+	if t.value, err = deviceValue(m.index, m.at+C.uint64_t(offset), t.size, spec, batch); err != nil {
 		return nil, err
 	}
 	if err := goError(C.ip_value_data(t.value, &t.data)); err != nil {
-		t.free()
+		t.release()
 		return nil, err
 	}
 	m.views = append(m.views, t)
@@ -324,7 +324,7 @@ func (m *Memory) Tensor(spec engine.Spec, batch int, off int64) (engine.Tensor, 
 // closeViews frees the tensors in m.
 func (m *Memory) closeViews() {
 	for _, t := range m.views {
-		t.free()
+		t.release()
 	}
 	m.views = nil
 }

@@ -49,10 +49,10 @@ func hostValue(data []byte, spec engine.Spec, batch int) (unsafe.Pointer, error)
 }
 
 // deviceValue wraps memory of a GPU that outlives the value.
-func deviceValue(index int, at C.uint64_t, size int, spec engine.Spec, batch int) (unsafe.Pointer, error) {
+func deviceValue(index int, address C.uint64_t, size int, spec engine.Spec, batch int) (unsafe.Pointer, error) {
 	shape := spec.ShapeAt(batch)
 	var v unsafe.Pointer
-	if err := goError(C.ip_value_on(C.int(index), at, C.size_t(size), shapeC(shape), C.int(len(shape)), C.int(spec.Type), &v)); err != nil {
+	if err := goError(C.ip_value_on(C.int(index), address, C.size_t(size), shapeC(shape), C.int(len(shape)), C.int(spec.Type), &v)); err != nil {
 		return nil, fmt.Errorf("tensor %s on cuda:%d: %w", spec, index, err)
 	}
 	live.values.Add(1)
@@ -95,13 +95,13 @@ func newDevice(s *C.ip_session, d engine.Device, spec engine.Spec, batch int) (*
 	}
 	live.values.Add(1)
 	if err := goError(C.ip_value_data(t.value, &t.data)); err != nil {
-		t.free()
+		t.release()
 		return nil, err
 	}
 	return t, nil
 }
 
-func (t *tensor) free() {
+func (t *tensor) release() {
 	if t.value == nil {
 		return
 	}
@@ -117,10 +117,10 @@ func (t *tensor) Spec() engine.Spec { return t.spec }
 func (t *tensor) Batch() int        { return t.batch }
 func (t *tensor) Bytes() []byte     { return t.bytes }
 
-func (t *tensor) Write(src []byte) error { return t.move(src, false) }
-func (t *tensor) Read(dst []byte) error  { return t.move(dst, true) }
+func (t *tensor) Write(src []byte) error { return t.copyData(src, false) }
+func (t *tensor) Read(dst []byte) error  { return t.copyData(dst, true) }
 
-func (t *tensor) move(host []byte, reading bool) error {
+func (t *tensor) copyData(host []byte, isRead bool) error {
 	if t.value == nil {
 		return fmt.Errorf("tensor %s: %w", t.spec.Name, engine.ErrClosed)
 	}
@@ -130,7 +130,7 @@ func (t *tensor) move(host []byte, reading bool) error {
 
 	// Memory of the host is copied by Go, that of a GPU by the driver.
 	switch {
-	case t.device < 0 && reading:
+	case t.device < 0 && isRead:
 		copy(host, t.bytes)
 	case t.device < 0:
 		copy(t.bytes, host)
@@ -140,7 +140,7 @@ func (t *tensor) move(host []byte, reading bool) error {
 		pin.Pin(h)
 		defer pin.Unpin()
 		var err error
-		if reading {
+		if isRead {
 			err = copyBytes(t.device, h, t.data, t.size, toHost)
 		} else {
 			err = copyBytes(t.device, t.data, h, t.size, toDevice)

@@ -38,7 +38,7 @@ func TestWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		counts, err := chain.Count(ctx, e.Probe)
+		counts, err := chain.CountWork(ctx, e.Probe)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +50,7 @@ func TestWork(t *testing.T) {
 		}
 		// The blocks' work adds up to the whole's; every byte at a cut is moved.
 		n := 10
-		costs := make([]float64, chain.Atoms())
+		costs := make([]float64, chain.AtomCount())
 		for i := range costs {
 			costs[i] = 1
 		}
@@ -60,7 +60,7 @@ func TestWork(t *testing.T) {
 		}
 		var macs, bytes, cuts int64
 		for i := range blocks.Len() {
-			w := counts.Of(blocks, i, i+1)
+			w := counts.WorkOf(blocks, i, i+1)
 			macs += w.MACs
 			bytes += w.Bytes
 			cuts += blocks.Cut(i + 1).Bytes
@@ -82,7 +82,7 @@ func TestWorkByHand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	counts, err := chain.Count(ctx, e.Probe)
+	counts, err := chain.CountWork(ctx, e.Probe)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestWorkByHand(t *testing.T) {
 	unprobed := func(context.Context, []byte, []engine.Spec, ...graph.ProbeRun) ([]map[string]graph.Value, error) {
 		return nil, errors.New("probed once more")
 	}
-	if again, err := measured.Count(ctx, unprobed); err != nil || again.WholeWork() != counts.WholeWork() {
+	if again, err := measured.CountWork(ctx, unprobed); err != nil || again.WholeWork() != counts.WholeWork() {
 		t.Errorf("a chain of all shapes counts %+v (%v), want %+v", again, err, counts.WholeWork())
 	}
 	// Where the first probe cannot report all tensors, the cuts are found all the same.
@@ -106,10 +106,10 @@ func TestWorkByHand(t *testing.T) {
 		return e.Probe(ctx, onnx, in, runs...)
 	}
 	retried, err := m.Chain(ctx, partial, graph.ChainOptions{AllShapes: true})
-	if err != nil || retried.Atoms() != chain.Atoms() {
+	if err != nil || retried.AtomCount() != chain.AtomCount() {
 		t.Fatalf("after a probe that failed: %v", err)
 	}
-	if again, err := retried.Count(ctx, e.Probe); err != nil || again.WholeWork() != counts.WholeWork() {
+	if again, err := retried.CountWork(ctx, e.Probe); err != nil || again.WholeWork() != counts.WholeWork() {
 		t.Errorf("after a probe that failed: counts %+v (%v), want %+v", again, err, counts.WholeWork())
 	}
 	w := counts.WholeWork()

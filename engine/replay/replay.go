@@ -62,8 +62,8 @@ type block struct {
 	sub    *engine.Submodel
 	device engine.Device
 
-	mu     sync.Mutex
-	closed bool
+	mu       sync.Mutex
+	isClosed bool
 }
 
 func (b *block) Submodel() *engine.Submodel { return b.sub }
@@ -72,42 +72,42 @@ func (b *block) Device() engine.Device      { return b.device }
 func (b *block) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed = true
+	b.isClosed = true
 	return nil
 }
 
 func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
-	what := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
+	action := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
 	b.mu.Lock()
-	closed := b.closed
+	isClosed := b.isClosed
 	b.mu.Unlock()
-	if closed {
-		return nil, fmt.Errorf("%s: block: %w", what, engine.ErrClosed)
+	if isClosed {
+		return nil, fmt.Errorf("%s: block: %w", action, engine.ErrClosed)
 	}
 	if o.Batch < 1 {
-		return nil, fmt.Errorf("%s: %w: the batch must be at least 1", what, engine.ErrShape)
+		return nil, fmt.Errorf("%s: %w: the batch must be at least 1", action, engine.ErrShape)
 	}
 	d, err := b.e.cost(b.sub.Model, b.sub.From, b.sub.To, b.device, o.Batch)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", action, err)
 	}
-	x := &binding{b: b, batch: o.Batch, took: d, digests: make([]uint64, o.Batch)}
-	if x.in, err = tensors("input", b.sub.Inputs, o.Inputs, o.Batch); err == nil {
-		x.out, err = tensors("output", b.sub.Outputs, o.Outputs, o.Batch)
+	x := &binding{b: b, batch: o.Batch, runTime: d, digests: make([]uint64, o.Batch)}
+	if x.inputs, err = boundTensors("input", b.sub.Inputs, o.Inputs, o.Batch); err == nil {
+		x.outputs, err = boundTensors("output", b.sub.Outputs, o.Outputs, o.Batch)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 	return x, nil
 }
 
-func tensors(side string, specs []engine.Spec, given []engine.Tensor, batch int) ([]engine.Tensor, error) {
-	if given != nil && len(given) != len(specs) {
-		return nil, fmt.Errorf("%w: %d %ss given, the block has %d", engine.ErrShape, len(given), side, len(specs))
+func boundTensors(sideName string, specs []engine.Spec, givenTensors []engine.Tensor, batch int) ([]engine.Tensor, error) {
+	if givenTensors != nil && len(givenTensors) != len(specs) {
+		return nil, fmt.Errorf("%w: %d %ss given, the block has %d", engine.ErrShape, len(givenTensors), sideName, len(specs))
 	}
 	out := make([]engine.Tensor, len(specs))
 	for i, s := range specs {
-		if given == nil || given[i] == nil {
+		if givenTensors == nil || givenTensors[i] == nil {
 			t, err := engine.NewHostTensor(s, batch, nil)
 			if err != nil {
 				return nil, err
@@ -115,33 +115,33 @@ func tensors(side string, specs []engine.Spec, given []engine.Tensor, batch int)
 			out[i] = t
 			continue
 		}
-		if err := engine.Fits(given[i], s, batch); err != nil {
-			return nil, fmt.Errorf("%s %d: %w", side, i, err)
+		if err := engine.CheckFits(givenTensors[i], s, batch); err != nil {
+			return nil, fmt.Errorf("%s %d: %w", sideName, i, err)
 		}
-		if given[i].Bytes() == nil {
-			return nil, fmt.Errorf("%s %d: %w: not host memory", side, i, engine.ErrShape)
+		if givenTensors[i].Bytes() == nil {
+			return nil, fmt.Errorf("%s %d: %w: not host memory", sideName, i, engine.ErrShape)
 		}
-		out[i] = given[i]
+		out[i] = givenTensors[i]
 	}
 	return out, nil
 }
 
 type binding struct {
-	b       *block
-	batch   int
-	took    time.Duration
-	in, out []engine.Tensor
-	digests []uint64
-	timer   *time.Timer
-	closed  bool
+	b               *block
+	batch           int
+	runTime         time.Duration
+	inputs, outputs []engine.Tensor
+	digests         []uint64
+	timer           *time.Timer
+	isClosed        bool
 }
 
 func (x *binding) Batch() int               { return x.batch }
-func (x *binding) Inputs() []engine.Tensor  { return x.in }
-func (x *binding) Outputs() []engine.Tensor { return x.out }
+func (x *binding) Inputs() []engine.Tensor  { return x.inputs }
+func (x *binding) Outputs() []engine.Tensor { return x.outputs }
 
 func (x *binding) Close() error {
-	x.closed = true
+	x.isClosed = true
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (x *binding) Run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if x.closed {
+	if x.isClosed {
 		return fmt.Errorf("run %s blocks [%d,%d): %w", x.b.sub.Model, x.b.sub.From, x.b.sub.To, engine.ErrClosed)
 	}
 	begin := time.Now()
@@ -161,18 +161,18 @@ func (x *binding) Run(ctx context.Context) error {
 
 func (x *binding) wait(ctx context.Context, begin time.Time) error {
 	if !x.b.e.o.Spin {
-		left := x.took - time.Since(begin)
-		if left <= 0 {
+		remaining := x.runTime - time.Since(begin)
+		if remaining <= 0 {
 			return nil
 		}
 		if ctx.Done() == nil {
-			time.Sleep(left)
+			time.Sleep(remaining)
 			return nil
 		}
 		if x.timer == nil {
-			x.timer = time.NewTimer(left)
+			x.timer = time.NewTimer(remaining)
 		} else {
-			x.timer.Reset(left)
+			x.timer.Reset(remaining)
 		}
 		select {
 		case <-x.timer.C:
@@ -182,7 +182,7 @@ func (x *binding) wait(ctx context.Context, begin time.Time) error {
 			return ctx.Err()
 		}
 	}
-	for n := 0; time.Since(begin) < x.took; n++ {
+	for n := 0; time.Since(begin) < x.runTime; n++ {
 		if n%1024 == 1023 && ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -210,36 +210,36 @@ func (x *binding) RunN(n int) (engine.Timing, error) {
 func (x *binding) answer() {
 	if x.b.sub.From > 0 {
 		for s := range x.digests {
-			x.digests[s] = first(x.in[0], x.batch, s)
+			x.digests[s] = readDigest(x.inputs[0], x.batch, s)
 		}
 	} else {
 		for s := range x.digests {
-			x.digests[s] = digest(x.in, x.batch, s)
+			x.digests[s] = sampleDigest(x.inputs, x.batch, s)
 		}
 	}
-	for _, t := range x.out {
+	for _, t := range x.outputs {
 		data := t.Bytes()
-		per := len(data) / x.batch
+		elementsPerSample := len(data) / x.batch
 		for s, d := range x.digests {
-			write(data[s*per:(s+1)*per], t.Spec().Type, d)
+			writeDigest(data[s*elementsPerSample:(s+1)*elementsPerSample], t.Spec().Type, d)
 		}
 	}
 }
 
 // sampleDigest computes a digest of one sample of the inputs, from a few hundred bytes spread over each tensor, so
 // that a large image does not cost more than the block.
-func digest(in []engine.Tensor, batch, sample int) uint64 {
+func sampleDigest(in []engine.Tensor, batch, sample int) uint64 {
 	h := uint64(14695981039346656037)
 	for _, t := range in {
 		data := t.Bytes()
-		per := len(data) / batch
-		part := data[sample*per : (sample+1)*per]
+		bytesPerSample := len(data) / batch
+		part := data[sample*bytesPerSample : (sample+1)*bytesPerSample]
 		step := max(1, len(part)/512)
 		for i := 0; i < len(part); i += step {
 			h = (h ^ uint64(part[i])) * 1099511628211
 		}
 	}
-	return (h ^ h>>32) & (1<<(bitsEach*places) - 1)
+	return (h ^ h>>32) & (1<<(bitsEach*digestElements) - 1)
 }
 
 // Every output element holds 7 bits of the digest, the lowest first and then repeated, as a number that survives
@@ -247,41 +247,41 @@ func digest(in []engine.Tensor, batch, sample int) uint64 {
 const bitsEach = 7
 
 // digestElements is the number of elements that hold a whole digest of 28 bits.
-const places = 4
+const digestElements = 4
 
-func write(data []byte, t engine.DType, d uint64) {
+func writeDigest(data []byte, t engine.DType, d uint64) {
 	size := t.Size()
 	n := len(data) / size
 	for i := range n {
-		v := byte(d >> (bitsEach * (i % places)) & (1<<bitsEach - 1))
-		put(data[i*size:], t, v)
+		v := byte(d >> (bitsEach * (i % digestElements)) & (1<<bitsEach - 1))
+		putValue(data[i*size:], t, v)
 	}
 }
 
 // readDigest reads a digest from a block's input. Inputs with fewer elements than a digest needs hold its low
 // bits.
-func first(t engine.Tensor, batch, sample int) uint64 {
+func readDigest(t engine.Tensor, batch, sample int) uint64 {
 	data := t.Bytes()
-	per := len(data) / batch
-	return read(data[sample*per:(sample+1)*per], t.Spec().Type)
+	elementsPerSample := len(data) / batch
+	return readSample(data[sample*elementsPerSample:(sample+1)*elementsPerSample], t.Spec().Type)
 }
 
-func read(data []byte, t engine.DType) uint64 {
+func readSample(data []byte, t engine.DType) uint64 {
 	d, size := uint64(0), t.Size()
-	for i := 0; i < places && (i+1)*size <= len(data); i++ {
-		d |= uint64(get(data[i*size:], t)) << (bitsEach * i)
+	for i := 0; i < digestElements && (i+1)*size <= len(data); i++ {
+		d |= uint64(getValue(data[i*size:], t)) << (bitsEach * i)
 	}
 	return d
 }
 
-func put(p []byte, t engine.DType, v byte) {
+func putValue(p []byte, t engine.DType, v byte) {
 	switch t {
 	case engine.F32:
 		binary.LittleEndian.PutUint32(p, math.Float32bits(float32(v)))
 	case engine.F64:
 		binary.LittleEndian.PutUint64(p, math.Float64bits(float64(v)))
 	case engine.F16:
-		binary.LittleEndian.PutUint16(p, half(v))
+		binary.LittleEndian.PutUint16(p, toFP16(v))
 	case engine.I32:
 		binary.LittleEndian.PutUint32(p, uint32(v))
 	case engine.I64:
@@ -291,20 +291,20 @@ func put(p []byte, t engine.DType, v byte) {
 	}
 }
 
-func get(p []byte, t engine.DType) byte {
+func getValue(p []byte, t engine.DType) byte {
 	switch t {
 	case engine.F32:
 		return byte(math.Float32frombits(binary.LittleEndian.Uint32(p)))
 	case engine.F64:
 		return byte(math.Float64frombits(binary.LittleEndian.Uint64(p)))
 	case engine.F16:
-		return unhalf(binary.LittleEndian.Uint16(p))
+		return fromFP16(binary.LittleEndian.Uint16(p))
 	}
 	return p[0] &^ 0x80
 }
 
 // toFP16 converts a number from 0 to 127 to float16, exactly.
-func half(v byte) uint16 {
+func toFP16(v byte) uint16 {
 	if v == 0 {
 		return 0
 	}
@@ -315,7 +315,7 @@ func half(v byte) uint16 {
 	return uint16(e+15)<<10 | uint16(v)<<(10-e)&0x3ff
 }
 
-func unhalf(h uint16) byte {
+func fromFP16(h uint16) byte {
 	if h == 0 {
 		return 0
 	}

@@ -115,7 +115,7 @@ func TestRunAllocatesNothing(t *testing.T) {
 	}
 }
 
-func TestRefuses(t *testing.T) {
+func TestReplayRefusesWrongBindings(t *testing.T) {
 	e := New(fixed(0), Options{})
 	ctx := context.Background()
 	x := shape("x", engine.F32, 4)
@@ -155,14 +155,14 @@ func check(inputs, outputs []engine.Tensor) error {
 	}
 	batch := inputs[0].Batch()
 	for s := range batch {
-		want := digest(inputs, batch, s)
+		want := sampleDigest(inputs, batch, s)
 		for _, t := range outputs {
 			data := t.Bytes()
 			per := len(data) / batch
 			part := data[s*per : (s+1)*per]
 			// An output of fewer elements carries the low bits.
-			mask := uint64(1)<<(min(per/t.Spec().Type.Size(), places)*bitsEach) - 1
-			if read(part, t.Spec().Type) != want&mask {
+			mask := uint64(1)<<(min(per/t.Spec().Type.Size(), digestElements)*bitsEach) - 1
+			if readSample(part, t.Spec().Type) != want&mask {
 				return fmt.Errorf("sample %d, output %s: %w", s, t.Spec().Name, errForeign)
 			}
 		}

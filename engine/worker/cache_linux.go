@@ -16,9 +16,9 @@ import (
 type Cache struct {
 	limit int64
 
-	mu     sync.Mutex
-	used   int64
-	models map[string]*cachedModel
+	mu        sync.Mutex
+	usedBytes int64
+	models    map[string]*cachedModel
 }
 
 type cachedModel struct {
@@ -37,10 +37,10 @@ func NewCache(limit int64) *Cache {
 }
 
 // Usage returns the number of models in the cache, and their bytes.
-func (c *Cache) Used() (models int, bytes int64) {
+func (c *Cache) Usage() (models int, bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.models), c.used
+	return len(c.models), c.usedBytes
 }
 
 // Close frees the memory. Workers that have mapped a model keep it until they end.
@@ -50,66 +50,66 @@ func (c *Cache) Close() {
 	for _, m := range c.models {
 		unix.Close(m.fd)
 	}
-	c.models, c.used = map[string]*cachedModel{}, 0
+	c.models, c.usedBytes = map[string]*cachedModel{}, 0
 }
 
 // keepStage has a worker keep a stage. The worker cuts the stage itself, or maps the model that another worker cut
 // before.
-func (c *Cache) keep(ctx context.Context, p *Process, spec *StageSpec, half bool) (*Loaded, error) {
+func (c *Cache) keepStage(ctx context.Context, p *Process, spec *StageSpec, fp16 bool) (*LoadedStage, error) {
 	key, err := json.Marshal(struct {
 		Stage StageSpec
 		Half  bool
-	}{contentOf(spec), half})
+	}{contentOf(spec), fp16})
 	if err != nil {
 		return nil, fmt.Errorf("name the model of stage %d: %w", spec.ID, err)
 	}
 	c.mu.Lock()
 	m := c.models[string(key)]
-	if m == nil && c.limit > c.used {
+	if m == nil && c.limit > c.usedBytes {
 		defer c.mu.Unlock() // other workers wait until the model is cut
-		return c.fill(ctx, p, spec, string(key))
+		return c.cutIntoCache(ctx, p, spec, string(key))
 	}
 	c.mu.Unlock()
-	q, with := Keep{Stage: *spec}, []*Segment(nil)
+	request, segments := KeepRequest{Stage: *spec}, []*Segment(nil)
 	if m != nil {
-		q.Size, q.Submodel, with = m.size, m.sub, []*Segment{{fd: m.fd}}
+		request.Size, request.Submodel, segments = m.size, m.sub, []*Segment{{fd: m.fd}}
 	}
-	var r Kept
-	if err := call(ctx, p, TypeKeep, q, TypeKept, &r, with...); err != nil {
+	var reply KeptStage
+	if err := call(ctx, p, TypeKeep, request, TypeKept, &reply, segments...); err != nil {
 		return nil, err
 	}
-	return &r.Loaded, nil
+	return &reply.Stage, nil
 }
 
 // cutIntoCache has a worker cut a stage into the cache. The caller holds c.mu.
-func (c *Cache) fill(ctx context.Context, p *Process, spec *StageSpec, key string) (*Loaded, error) {
+func (c *Cache) cutIntoCache(ctx context.Context, p *Process, spec *StageSpec, key string) (*LoadedStage, error) {
 	fd, err := unix.MemfdCreate("inferplan-model", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return nil, fmt.Errorf("memory for the model %s: %w", spec.Model, err)
 	}
-	var r Kept
-	err = call(ctx, p, TypeKeep, Keep{Stage: *spec, Room: c.limit - c.used}, TypeKept, &r, &Segment{fd: fd})
-	if err == nil && r.Size > 0 {
-		err = sealModel(fd, r.Size, c.limit-c.used)
+	var reply KeptStage
+	err = call(ctx, p, TypeKeep, KeepRequest{Stage: *spec, FreeBytes: c.limit - c.usedBytes}, TypeKept, &reply, &Segment{fd: fd})
+	if err == nil && reply.Size > 0 {
+		err = sealModel(fd, reply.Size, c.limit-c.usedBytes)
 	}
-	if err != nil || r.Size == 0 {
+	if err != nil || reply.Size == 0 {
 		unix.Close(fd)
-		return &r.Loaded, err
+		return &reply.Stage, err
 	}
-	c.models[key] = &cachedModel{fd, r.Size, r.Submodel}
-	c.used += r.Size
-	return &r.Loaded, nil
+	c.models[key] = &cachedModel{fd, reply.Size, reply.Submodel}
+	c.usedBytes += reply.Size
+	return &reply.Stage, nil
 }
 
 // sealModel seals the memory of a model, so that no process can change it any more. It returns an error if the
 // memory has not the announced size, or more bytes than were free.
-func sealModel(fd int, size, room int64) error {
+func sealModel(fd int, size, freeBytes int64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("memory of a model: %w", err)
 	}
-	if st.Size != size || size > room {
-		return fmt.Errorf("%w: a model of %d bytes, announced %d, with room for %d", ErrProtocol, st.Size, size, room)
+	if st.Size != size || size > freeBytes {
+		return fmt.Errorf("%w: a model of %d bytes, announced %d, with room for %d", ErrProtocol, st.Size, size, freeBytes)
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_WRITE|unix.F_SEAL_SEAL); err != nil {
 		return fmt.Errorf("seal the memory of a model: %w", err)

@@ -13,23 +13,23 @@ import (
 
 // control is a worker's end of the control socket.
 type control struct {
-	fd      int
-	dec     Decoder
-	oob     []byte
-	fds     []int // descriptors received and not yet claimed by a frame
-	out     []byte
-	sending sync.Mutex
+	fd            int
+	dec           Decoder
+	descriptorBuf []byte
+	fds           []int // descriptors received and not yet claimed by a frame
+	outFrame      []byte
+	writeMu       sync.Mutex
 
 	// ownsProcess says that the process does nothing but serve this socket. Once runs begin, it waits for commands
 	// without telling Go's scheduler, see beSteady.
-	alone, steady bool
-	msg           unix.Msghdr
-	iov           unix.Iovec
+	ownsProcess, steady bool
+	msg                 unix.Msghdr
+	iov                 unix.Iovec
 }
 
 func (s *control) receive() error {
-	if s.oob == nil {
-		s.oob = make([]byte, unix.CmsgSpace(16*4))
+	if s.descriptorBuf == nil {
+		s.descriptorBuf = make([]byte, unix.CmsgSpace(16*4))
 	}
 	for {
 		n, oobn, flags, err := s.recvmsg(s.dec.Space())
@@ -46,28 +46,28 @@ func (s *control) receive() error {
 			if flags&unix.MSG_CTRUNC != 0 {
 				return fmt.Errorf("%w: too many descriptors at once", ErrProtocol)
 			}
-			if err := s.takeDescriptors(s.oob[:oobn]); err != nil {
+			if err := s.takeDescriptors(s.descriptorBuf[:oobn]); err != nil {
 				return err
 			}
 		}
 		if n == 0 {
 			return io.EOF
 		}
-		s.dec.Filled(n)
+		s.dec.MarkFilled(n)
 		return nil
 	}
 }
 
-func (s *control) recvmsg(into []byte) (n, oobn, flags int, err error) {
+func (s *control) recvmsg(buf []byte) (n, oobn, flags int, err error) {
 	if !s.steady {
-		n, oobn, flags, _, err = unix.Recvmsg(s.fd, into, s.oob, unix.MSG_CMSG_CLOEXEC)
+		n, oobn, flags, _, err = unix.Recvmsg(s.fd, buf, s.descriptorBuf, unix.MSG_CMSG_CLOEXEC)
 		return n, oobn, flags, err
 	}
-	s.iov.Base = &into[0]
-	s.iov.SetLen(len(into))
-	s.msg = unix.Msghdr{Iov: &s.iov, Control: &s.oob[0]}
+	s.iov.Base = &buf[0]
+	s.iov.SetLen(len(buf))
+	s.msg = unix.Msghdr{Iov: &s.iov, Control: &s.descriptorBuf[0]}
 	s.msg.SetIovlen(1)
-	s.msg.SetControllen(len(s.oob))
+	s.msg.SetControllen(len(s.descriptorBuf))
 	r, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.msg)), unix.MSG_CMSG_CLOEXEC)
 	if errno != 0 {
 		return 0, 0, 0, errno
@@ -83,8 +83,8 @@ func (s *control) recvmsg(into []byte) (n, oobn, flags int, err error) {
 // run. So the loop blocks in a raw system call, during which the scheduler takes it for running. Such a goroutine
 // cannot be stopped for a garbage collection. Hence the collector is off, unless memory grows far beyond what
 // set-up took. Runs allocate nothing.
-func (s *control) beSteady(clean bool) {
-	if !clean {
+func (s *control) beSteady(collected bool) {
+	if !collected {
 		runtime.GC()
 	}
 	debug.SetGCPercent(-1)
@@ -127,15 +127,15 @@ func (s *control) descriptor(t Type) (int, error) {
 	return fd, nil
 }
 
-func (s *control) send() error {
-	err := s.write(s.out)
-	s.out = s.out[:0]
+func (s *control) sendFrame() error {
+	err := s.write(s.outFrame)
+	s.outFrame = s.outFrame[:0]
 	return err
 }
 
 func (s *control) write(b []byte) error {
-	s.sending.Lock()
-	defer s.sending.Unlock()
+	s.writeMu.Lock()
+	defer s.writeMu.Unlock()
 	for len(b) > 0 {
 		n, err := unix.Write(s.fd, b)
 		if err == unix.EINTR {
@@ -154,8 +154,8 @@ func (s *control) write(b []byte) error {
 
 func (s *control) answer(t Type, doc any) error {
 	var err error
-	if s.out, err = appendJSON(s.out[:0], t, doc); err != nil {
+	if s.outFrame, err = appendJSON(s.outFrame[:0], t, doc); err != nil {
 		return err
 	}
-	return s.send()
+	return s.sendFrame()
 }

@@ -13,11 +13,11 @@ type DeviceMemory interface {
 }
 
 // memorySharer is a Loader whose device has memory that other processes of this machine can map (CUDA IPC).
-type sharer interface {
+type memorySharer interface {
 	// ShareMemory allocates memory and returns a handle to it. MapMemory maps the memory behind another process's
 	// handle.
-	Share(size int64) (m DeviceMemory, handle []byte, err error)
-	Map(handle []byte, size int64) (DeviceMemory, error)
+	ShareMemory(size int64) (m DeviceMemory, handle []byte, err error)
+	MapMemory(handle []byte, size int64) (DeviceMemory, error)
 }
 
 // DeviceSpec asks a worker to allocate memory of its device beside a segment, with the same layout as the segment.
@@ -29,15 +29,15 @@ type DeviceSpec struct {
 }
 
 // shareMemory allocates or maps memory of the device beside a segment.
-func (s *server) share(p []byte) (*DeviceSpec, error) {
+func (s *server) shareMemory(p []byte) (*DeviceSpec, error) {
 	spec, err := parseJSON[DeviceSpec](TypeShare, p)
 	if err != nil {
 		return nil, err
 	}
 	seg := s.segments[spec.ID]
-	l, can := s.loader.(sharer)
+	l, sharesMemory := s.loader.(memorySharer)
 	switch {
-	case !can:
+	case !sharesMemory:
 		return nil, fmt.Errorf("%w: this device has no memory that processes share", engine.ErrNoDevice)
 	case seg == nil:
 		return nil, fmt.Errorf("segment %d is not attached", spec.ID)
@@ -46,9 +46,9 @@ func (s *server) share(p []byte) (*DeviceSpec, error) {
 	case spec.Size != int64(len(seg.Data)):
 		return nil, fmt.Errorf("%w: %d bytes of the device beside %d of segment %d", ErrProtocol, spec.Size, len(seg.Data), spec.ID)
 	case len(spec.Handle) == 0:
-		seg.device, spec.Handle, err = l.Share(spec.Size)
+		seg.device, spec.Handle, err = l.ShareMemory(spec.Size)
 	default:
-		seg.device, err = l.Map(spec.Handle, spec.Size)
+		seg.device, err = l.MapMemory(spec.Handle, spec.Size)
 	}
 	if err != nil {
 		seg.device = nil
@@ -59,22 +59,22 @@ func (s *server) share(p []byte) (*DeviceSpec, error) {
 
 // placedTensors returns tensors for specs, which lie side by side from offset on, in the device's memory if
 // onDevice is set and otherwise in the host's.
-func (s *Segment) place(onDevice bool, specs []engine.Spec, batch int, off int64) ([]engine.Tensor, error) {
+func (s *Segment) placedTensors(onDevice bool, specs []engine.Spec, batch int, offset int64) ([]engine.Tensor, error) {
 	if !onDevice {
-		return s.tensors(specs, batch, off)
+		return s.hostTensors(specs, batch, offset)
 	}
 	if s.device == nil {
 		return nil, fmt.Errorf("%w: segment %d has no memory of the device here", ErrProtocol, s.ID)
 	}
-	if err := s.holds(specs, batch, off); err != nil {
+	if err := s.checkBounds(specs, batch, offset); err != nil {
 		return nil, err
 	}
-	out := make([]engine.Tensor, len(specs))
+	tensors := make([]engine.Tensor, len(specs))
 	for i := range specs {
 		var err error
-		if out[i], err = s.device.Tensor(specs[i], batch, off+Span(specs[:i], batch)); err != nil {
+		if tensors[i], err = s.device.Tensor(specs[i], batch, offset+Span(specs[:i], batch)); err != nil {
 			return nil, err
 		}
 	}
-	return out, nil
+	return tensors, nil
 }

@@ -17,7 +17,7 @@ import (
 type Engine struct {
 	p      *Process
 	device engine.Device
-	last   atomic.Uint32 // the number given last to a block or binding
+	lastID atomic.Uint32 // the number given last to a block or binding
 
 	mu     sync.Mutex
 	broken error
@@ -35,27 +35,27 @@ func StartEngine(ctx context.Context, d engine.Device, c Config) (*Engine, error
 }
 
 // runProbe has the worker do one probe. data goes to the worker, or is filled by it if the probe reads.
-func (e *Engine) step(ctx context.Context, q Probe, data []byte) (t engine.Timing, err error) {
+func (e *Engine) runProbe(ctx context.Context, probe Probe, data []byte) (t engine.Timing, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err := cmp.Or(e.broken, ctx.Err()); err != nil {
 		return t, err
 	}
-	var with []*Segment
-	if q.Size = int64(len(data)); q.Size > 0 {
-		seg, err := NewSegment(0, q.Size)
+	var segments []*Segment
+	if probe.Size = int64(len(data)); probe.Size > 0 {
+		seg, err := NewSegment(0, probe.Size)
 		if err != nil {
 			return t, err
 		}
 		defer seg.Close()
-		with = append(with, seg)
-		if q.Do != "read" {
+		segments = append(segments, seg)
+		if probe.Operation != "read" {
 			copy(seg.Data, data)
 		}
 	}
-	err = call(ctx, e.p, TypeProbe, q, TypeProbe, &t, with...)
-	if err == nil && q.Do == "read" && with != nil {
-		copy(data, with[0].Data)
+	err = call(ctx, e.p, TypeProbe, probe, TypeProbe, &t, segments...)
+	if err == nil && probe.Operation == "read" && segments != nil {
+		copy(data, segments[0].Data)
 	}
 	if answer := (*RemoteError)(nil); err != nil && !errors.As(err, &answer) {
 		e.broken = err
@@ -65,8 +65,8 @@ func (e *Engine) step(ctx context.Context, q Probe, data []byte) (t engine.Timin
 
 // releaseRemote sends a probe that closes something. It ignores errors that say that this was closed before, or
 // ended with the process.
-func (e *Engine) drop(q Probe) error {
-	_, err := e.step(context.Background(), q, nil)
+func (e *Engine) releaseRemote(q Probe) error {
+	_, err := e.runProbe(context.Background(), q, nil)
 	if answer := (*RemoteError)(nil); errors.As(err, &answer) && !errors.Is(err, engine.ErrClosed) {
 		return err
 	}
@@ -83,13 +83,13 @@ func (e *Engine) Devices() ([]engine.Device, error) { return []engine.Device{e.d
 
 // Load sends the submodel over and loads it there, on the worker's device.
 func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, o engine.Options) (engine.Block, error) {
-	b := &workerBlock{e, e.last.Add(1), m, d}
-	q := Probe{Do: "load", Block: b.id, Submodel: *m, Options: o}
+	b := &workerBlock{e, e.lastID.Add(1), m, d}
+	q := Probe{Operation: "load", Block: b.id, Submodel: *m, Options: o}
 	q.Submodel.ONNX = nil
 	if d.ID != e.device.ID {
 		return nil, fmt.Errorf("load onto %s: %w: the worker's is %s", d.ID, engine.ErrNoDevice, e.device.ID)
 	}
-	if _, err := e.step(ctx, q, m.ONNX); err != nil {
+	if _, err := e.runProbe(ctx, q, m.ONNX); err != nil {
 		return nil, err
 	}
 	return b, nil
@@ -120,19 +120,21 @@ type workerBlock struct {
 
 func (b *workerBlock) Submodel() *engine.Submodel { return b.model }
 func (b *workerBlock) Device() engine.Device      { return b.device }
-func (b *workerBlock) Close() error               { return b.e.drop(Probe{Do: "unload", Block: b.id}) }
+func (b *workerBlock) Close() error {
+	return b.e.releaseRemote(Probe{Operation: "unload", Block: b.id})
+}
 
 func (b *workerBlock) Bind(o engine.BindOptions) (engine.Binding, error) {
-	x := &workerBinding{e: b.e, id: b.e.last.Add(1), batch: o.Batch}
-	q := Probe{Do: "bind", Block: b.id, Binding: x.id, Batch: o.Batch, HostIO: o.HostIO}
+	x := &workerBinding{e: b.e, id: b.e.lastID.Add(1), batch: o.Batch}
+	q := Probe{Operation: "bind", Block: b.id, Binding: x.id, Batch: o.Batch, HostIO: o.HostIO}
 	var err error
-	if x.inputs, q.Inputs, err = x.side(false, b.model.Inputs, o.Inputs); err != nil {
+	if x.inputs, q.Inputs, err = x.listTensors(false, b.model.Inputs, o.Inputs); err != nil {
 		return nil, err
 	}
-	if x.outputs, q.Outputs, err = x.side(true, b.model.Outputs, o.Outputs); err != nil {
+	if x.outputs, q.Outputs, err = x.listTensors(true, b.model.Outputs, o.Outputs); err != nil {
 		return nil, err
 	}
-	if _, err := b.e.step(context.Background(), q, nil); err != nil {
+	if _, err := b.e.runProbe(context.Background(), q, nil); err != nil {
 		return nil, err
 	}
 	return x, nil
@@ -147,12 +149,12 @@ type workerBinding struct {
 
 // listTensors returns the inputs or outputs of a binding and their references. Tensors in boundTensors, if not
 // nil, take the place of new ones.
-func (x *workerBinding) side(output bool, specs []engine.Spec, given []engine.Tensor) (list []engine.Tensor, refs []TensorRef, err error) {
+func (x *workerBinding) listTensors(output bool, specs []engine.Spec, boundTensors []engine.Tensor) (list []engine.Tensor, refs []TensorRef, err error) {
 	for i, s := range specs {
 		list = append(list, &workerTensor{x.e, TensorRef{x.id, output, i}, s, x.batch})
 	}
-	refs = make([]TensorRef, len(given))
-	for i, g := range given {
+	refs = make([]TensorRef, len(boundTensors))
+	for i, g := range boundTensors {
 		if g == nil {
 			continue
 		}
@@ -171,15 +173,17 @@ func (x *workerBinding) side(output bool, specs []engine.Spec, given []engine.Te
 func (x *workerBinding) Batch() int               { return x.batch }
 func (x *workerBinding) Inputs() []engine.Tensor  { return x.inputs }
 func (x *workerBinding) Outputs() []engine.Tensor { return x.outputs }
-func (x *workerBinding) Close() error             { return x.e.drop(Probe{Do: "unbind", Binding: x.id}) }
+func (x *workerBinding) Close() error {
+	return x.e.releaseRemote(Probe{Operation: "unbind", Binding: x.id})
+}
 
 func (x *workerBinding) Run(ctx context.Context) error {
-	_, err := x.e.step(ctx, Probe{Do: "run", Binding: x.id, Runs: 1}, nil)
+	_, err := x.e.runProbe(ctx, Probe{Operation: "run", Binding: x.id, RunCount: 1}, nil)
 	return err
 }
 
 func (x *workerBinding) RunN(n int) (engine.Timing, error) {
-	return x.e.step(context.Background(), Probe{Do: "run", Binding: x.id, Runs: n}, nil)
+	return x.e.runProbe(context.Background(), Probe{Operation: "run", Binding: x.id, RunCount: n}, nil)
 }
 
 // workerTensor is a tensor in the worker's memory. Bytes returns nil, as for a tensor on a GPU.
@@ -193,10 +197,10 @@ type workerTensor struct {
 func (t *workerTensor) Spec() engine.Spec      { return t.spec }
 func (t *workerTensor) Batch() int             { return t.batch }
 func (t *workerTensor) Bytes() []byte          { return nil }
-func (t *workerTensor) Write(src []byte) error { return t.copy("write", src) }
-func (t *workerTensor) Read(dst []byte) error  { return t.copy("read", dst) }
+func (t *workerTensor) Write(src []byte) error { return t.copyData("write", src) }
+func (t *workerTensor) Read(dst []byte) error  { return t.copyData("read", dst) }
 
-func (t *workerTensor) copy(do string, data []byte) error {
-	_, err := t.e.step(context.Background(), Probe{Do: do, Tensor: t.ref}, data)
+func (t *workerTensor) copyData(operation string, data []byte) error {
+	_, err := t.e.runProbe(context.Background(), Probe{Operation: operation, Tensor: t.ref}, data)
 	return err
 }

@@ -281,14 +281,14 @@ func FuzzServe(f *testing.F) {
 	sub := submodel(0, 1)
 	sub.ONNX = nil
 	f.Add([]byte("\x03\x01\x02"))
-	f.Add(frame(TypeProbe, Probe{Do: "load", Block: 1}))
+	f.Add(frame(TypeProbe, Probe{Operation: "load", Block: 1}))
 	f.Add(bytes.Join([][]byte{
-		hello, frame(TypeProbe, Probe{Do: "load", Block: 1, Submodel: *sub}),
-		frame(TypeProbe, Probe{Do: "bind", Block: 1, Binding: 2, Batch: 2, Inputs: []TensorRef{{}}}),
-		frame(TypeProbe, Probe{Do: "bind", Block: 1, Binding: 2, Batch: 1, Inputs: []TensorRef{{Binding: 2, Index: -1}}}),
-		frame(TypeProbe, Probe{Do: "run", Binding: 2, Runs: 2}), frame(TypeProbe, Probe{Do: "write"}),
-		frame(TypeProbe, Probe{Do: "read", Size: 9, Tensor: TensorRef{Binding: 2, Output: true}}), frame(TypeProbe, Probe{Do: "unbind", Binding: 2}),
-		frame(TypeProbe, Probe{Do: "run", Binding: 2}), frame(TypeProbe, Probe{Do: "unload", Block: 1}), frame(TypeProbe, Probe{Do: "sing"}),
+		hello, frame(TypeProbe, Probe{Operation: "load", Block: 1, Submodel: *sub}),
+		frame(TypeProbe, Probe{Operation: "bind", Block: 1, Binding: 2, Batch: 2, Inputs: []TensorRef{{}}}),
+		frame(TypeProbe, Probe{Operation: "bind", Block: 1, Binding: 2, Batch: 1, Inputs: []TensorRef{{Binding: 2, Index: -1}}}),
+		frame(TypeProbe, Probe{Operation: "run", Binding: 2, RunCount: 2}), frame(TypeProbe, Probe{Operation: "write"}),
+		frame(TypeProbe, Probe{Operation: "read", Size: 9, Tensor: TensorRef{Binding: 2, Output: true}}), frame(TypeProbe, Probe{Operation: "unbind", Binding: 2}),
+		frame(TypeProbe, Probe{Operation: "run", Binding: 2}), frame(TypeProbe, Probe{Operation: "unload", Block: 1}), frame(TypeProbe, Probe{Operation: "sing"}),
 	}, nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if bytes.Contains(data, []byte(`"runs":`)) && bytes.Contains(data, []byte("000")) {

@@ -13,7 +13,7 @@ import (
 // and whether whole models compute in float16.
 type Execution struct {
 	Options engine.Options `json:"options"`
-	Half    bool           `json:"half,omitempty"`
+	FP16    bool           `json:"half,omitempty"`
 }
 
 // check refuses options that another host may not set: those that are addresses, and entries of the session, which
@@ -46,7 +46,7 @@ func (x Execution) String() string {
 	if x.Options.TensorRT {
 		parts = append(parts, "TensorRT")
 	}
-	if x.Half {
+	if x.FP16 {
 		parts = append(parts, "float16")
 	}
 	if x.Options.CUDAGraph {

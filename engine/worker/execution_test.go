@@ -10,8 +10,8 @@ import (
 )
 
 // The environment of a worker follows its execution; over the wire nothing is lost.
-func TestExecution(t *testing.T) {
-	got := Execution{Half: true, Options: engine.Options{CUDAGraph: true, Provider: map[string]string{"use_tf32": "0", "gpu_mem_limit": "1073741824"}}}
+func TestExecutionSetsEnvironment(t *testing.T) {
+	got := Execution{FP16: true, Options: engine.Options{CUDAGraph: true, Provider: map[string]string{"use_tf32": "0", "gpu_mem_limit": "1073741824"}}}
 	if text := got.String(); text != "float16, CUDA graphs, gpu_mem_limit=1073741824, use_tf32=0" {
 		t.Errorf("%q", text)
 	}

@@ -76,32 +76,32 @@ const (
 	resultSize = 48
 )
 
-// Run is the command to run a stage once.
-type Run struct {
-	ID      uint64 // echoed in the Result
-	Stage   uint32
-	Batch   uint32
-	Segment uint32 // number of the segment that the input lies in
-	In      uint64 // offset of the input in that segment
-	Out     uint64 // offset of the output in the worker's own segment
+// RunCommand is the command to run a stage once.
+type RunCommand struct {
+	ID           uint64 // echoed in the Result
+	Stage        uint32
+	Batch        uint32
+	Segment      uint32 // number of the segment that the input lies in
+	InputOffset  uint64 // offset of the input in that segment
+	OutputOffset uint64 // offset of the output in the worker's own segment
 	// InputOnDevice and OutputOnDevice say that the tensors lie at their offsets in the device's memory beside the
 	// segment, rather than in the segment.
-	InDevice, OutDevice bool
+	InputOnDevice, OutputOnDevice bool
 }
 
 // The bits of a run's flags.
 const (
-	flagIn = 1 << iota
-	flagOut
+	flagInputOnDevice = 1 << iota
+	flagOutputOnDevice
 	allFlags = 1<<iota - 1
 )
 
-func (r *Run) flags() (f uint32) {
-	if r.InDevice {
-		f |= flagIn
+func (r *RunCommand) flags() (f uint32) {
+	if r.InputOnDevice {
+		f |= flagInputOnDevice
 	}
-	if r.OutDevice {
-		f |= flagOut
+	if r.OutputOnDevice {
+		f |= flagOutputOnDevice
 	}
 	return f
 }
@@ -124,14 +124,14 @@ type Code uint32
 // The codes. All but the first are failures.
 const (
 	OK Code = iota
-	Failed
+	OtherFailure
 	NoLibrary
 	NoDevice
-	Fallback
+	CPUFallback
 	BadModel
 	BadShape
 	BadHash
-	Closed
+	EngineClosed
 	NoMemory
 	numCodes
 )
@@ -148,35 +148,35 @@ func appendHeader(dst []byte, t Type, n int) []byte {
 }
 
 // AppendRun appends a run frame.
-func AppendRun(dst []byte, r *Run) []byte {
+func AppendRun(dst []byte, r *RunCommand) []byte {
 	dst = appendHeader(dst, TypeRun, runSize)
 	dst = binary.LittleEndian.AppendUint64(dst, r.ID)
 	dst = binary.LittleEndian.AppendUint32(dst, r.Stage)
 	dst = binary.LittleEndian.AppendUint32(dst, r.Batch)
 	dst = binary.LittleEndian.AppendUint32(dst, r.Segment)
 	dst = binary.LittleEndian.AppendUint32(dst, r.flags())
-	dst = binary.LittleEndian.AppendUint64(dst, r.In)
-	return binary.LittleEndian.AppendUint64(dst, r.Out)
+	dst = binary.LittleEndian.AppendUint64(dst, r.InputOffset)
+	return binary.LittleEndian.AppendUint64(dst, r.OutputOffset)
 }
 
 // ParseRun reads the payload of a run frame.
-func ParseRun(p []byte) (Run, error) {
+func ParseRun(p []byte) (RunCommand, error) {
 	if len(p) != runSize {
-		return Run{}, fmt.Errorf("%w: run frame of %d bytes, expected %d", ErrProtocol, len(p), runSize)
+		return RunCommand{}, fmt.Errorf("%w: run frame of %d bytes, expected %d", ErrProtocol, len(p), runSize)
 	}
 	flags := binary.LittleEndian.Uint32(p[20:])
-	r := Run{
-		InDevice: flags&flagIn != 0, OutDevice: flags&flagOut != 0,
+	r := RunCommand{
+		InputOnDevice: flags&flagInputOnDevice != 0, OutputOnDevice: flags&flagOutputOnDevice != 0,
 		ID: binary.LittleEndian.Uint64(p), Stage: binary.LittleEndian.Uint32(p[8:]), Batch: binary.LittleEndian.Uint32(p[12:]),
-		Segment: binary.LittleEndian.Uint32(p[16:]), In: binary.LittleEndian.Uint64(p[24:]), Out: binary.LittleEndian.Uint64(p[32:]),
+		Segment: binary.LittleEndian.Uint32(p[16:]), InputOffset: binary.LittleEndian.Uint64(p[24:]), OutputOffset: binary.LittleEndian.Uint64(p[32:]),
 	}
 	switch {
 	case flags&^allFlags != 0:
-		return Run{}, fmt.Errorf("%w: run frame with reserved bits set", ErrProtocol)
+		return RunCommand{}, fmt.Errorf("%w: run frame with reserved bits set", ErrProtocol)
 	case r.Batch == 0 || r.Batch > MaxBatch:
-		return Run{}, fmt.Errorf("%w: run of batch %d, expected 1 to %d", ErrProtocol, r.Batch, MaxBatch)
-	case r.In > math.MaxInt64 || r.Out > math.MaxInt64:
-		return Run{}, fmt.Errorf("%w: run with offsets %d and %d", ErrProtocol, r.In, r.Out)
+		return RunCommand{}, fmt.Errorf("%w: run of batch %d, expected 1 to %d", ErrProtocol, r.Batch, MaxBatch)
+	case r.InputOffset > math.MaxInt64 || r.OutputOffset > math.MaxInt64:
+		return RunCommand{}, fmt.Errorf("%w: run with offsets %d and %d", ErrProtocol, r.InputOffset, r.OutputOffset)
 	}
 	return r, nil
 }
@@ -271,20 +271,20 @@ func (d *Decoder) Space() []byte {
 		} else {
 			// One frame fills the buffer: Next has checked its length, so this
 			// stops at MaxFrame.
-			next := make([]byte, 2*len(d.buf))
-			copy(next, d.buf)
-			d.buf = next
+			larger := make([]byte, 2*len(d.buf))
+			copy(larger, d.buf)
+			d.buf = larger
 		}
 	}
 	return d.buf[d.end:]
 }
 
 // MarkFilled says that the caller has written n bytes to Space.
-func (d *Decoder) Filled(n int) { d.end += n }
+func (d *Decoder) MarkFilled(n int) { d.end += n }
 
 // NextFrame returns the next whole frame. If more bytes are needed, ok is false. The payload is valid until the
 // next call of Space.
-func (d *Decoder) Next() (t Type, payload []byte, ok bool, err error) {
+func (d *Decoder) NextFrame() (t Type, payload []byte, ok bool, err error) {
 	b := d.buf[d.start:d.end]
 	if len(b) < HeaderSize {
 		return 0, nil, false, nil

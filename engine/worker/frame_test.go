@@ -10,9 +10,9 @@ import (
 
 func TestRunAndResultRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		run := Run{
+		run := RunCommand{
 			ID: rapid.Uint64().Draw(t, "id"), Stage: rapid.Uint32().Draw(t, "stage"), Batch: rapid.Uint32Range(1, MaxBatch).Draw(t, "batch"),
-			Segment: rapid.Uint32().Draw(t, "segment"), In: rapid.Uint64Range(0, 1<<63-1).Draw(t, "in"), Out: rapid.Uint64Range(0, 1<<63-1).Draw(t, "out"),
+			Segment: rapid.Uint32().Draw(t, "segment"), InputOffset: rapid.Uint64Range(0, 1<<63-1).Draw(t, "in"), OutputOffset: rapid.Uint64Range(0, 1<<63-1).Draw(t, "out"),
 		}
 		res := Result{
 			ID: run.ID, Stage: run.Stage, Code: Code(rapid.Uint32Range(0, uint32(numCodes)-1).Draw(t, "code")), Start: rapid.Int64().Draw(t, "start"),
@@ -23,14 +23,14 @@ func TestRunAndResultRoundTrip(t *testing.T) {
 		var d Decoder
 		var types []Type
 		for len(stream) > 0 || len(types) < 2 {
-			typ, p, ok, err := d.Next()
+			typ, p, ok, err := d.NextFrame()
 			if err != nil {
 				t.Fatal(err)
 			}
 			if !ok {
 				n := min(rapid.IntRange(1, 60).Draw(t, "read"), len(stream))
 				n = copy(d.Space(), stream[:n])
-				d.Filled(n)
+				d.MarkFilled(n)
 				stream = stream[n:]
 				continue
 			}
@@ -60,8 +60,8 @@ func TestDecoderRefuses(t *testing.T) {
 		"length": spoil(2, 0xff), "type 0": spoil(4, 0), "type": spoil(4, 99), "version": spoil(5, 2), "reserved": spoil(6, 1),
 	} {
 		var d Decoder
-		d.Filled(copy(d.Space(), b))
-		if _, _, _, err := d.Next(); !errors.Is(err, ErrProtocol) {
+		d.MarkFilled(copy(d.Space(), b))
+		if _, _, _, err := d.NextFrame(); !errors.Is(err, ErrProtocol) {
 			t.Errorf("%s: %v, want a protocol error", name, err)
 		}
 	}
@@ -71,14 +71,14 @@ func TestDecoderTakesTheLargestFrame(t *testing.T) {
 	b := AppendFrame(nil, TypeLoad, bytes.Repeat([]byte{7}, MaxFrame))
 	var d Decoder
 	for len(b) > 0 {
-		if _, _, ok, err := d.Next(); ok || err != nil {
+		if _, _, ok, err := d.NextFrame(); ok || err != nil {
 			t.Fatalf("frame before its end: %v %v", ok, err)
 		}
 		n := copy(d.Space(), b)
-		d.Filled(n)
+		d.MarkFilled(n)
 		b = b[n:]
 	}
-	if _, p, ok, err := d.Next(); !ok || err != nil || len(p) != MaxFrame {
+	if _, p, ok, err := d.NextFrame(); !ok || err != nil || len(p) != MaxFrame {
 		t.Fatalf("%d bytes, %v, %v", len(p), ok, err)
 	}
 }
@@ -87,8 +87,8 @@ func TestDecoderTakesTheLargestFrame(t *testing.T) {
 // return, take no more memory than the limits allow, and what parses encodes
 // to the same bytes.
 func FuzzDecoder(f *testing.F) {
-	f.Add(AppendRun(nil, &Run{ID: 1, Batch: 2, In: 64, Out: 128}))
-	f.Add(AppendResult(nil, &Result{ID: 1, Code: Failed, Text: "x"}))
+	f.Add(AppendRun(nil, &RunCommand{ID: 1, Batch: 2, InputOffset: 64, OutputOffset: 128}))
+	f.Add(AppendResult(nil, &Result{ID: 1, Code: OtherFailure, Text: "x"}))
 	load, _ := appendJSON(nil, TypeLoad, StageSpec{Model: "m", To: 1, Blocks: 1, MaxBatch: 1})
 	f.Add(load)
 	hello, _ := appendJSON(nil, TypeHello, Hello{Engine: "replay"})
@@ -96,7 +96,7 @@ func FuzzDecoder(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var d Decoder
 		for {
-			typ, p, ok, err := d.Next()
+			typ, p, ok, err := d.NextFrame()
 			if err != nil {
 				return
 			}
@@ -105,7 +105,7 @@ func FuzzDecoder(f *testing.F) {
 					return
 				}
 				n := copy(d.Space(), data)
-				d.Filled(n)
+				d.MarkFilled(n)
 				data = data[n:]
 				continue
 			}

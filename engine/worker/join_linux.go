@@ -38,16 +38,16 @@ type JoinConfig struct {
 	Env     []string
 	Log     *slog.Logger
 
-	cache *Cache     // made by Join
-	mute  *sync.Once // logs the hint on a silent server once
+	cache    *Cache     // made by Join
+	hintOnce *sync.Once // logs the hint on a silent server once
 }
 
 const (
 	// offersPerDevice is the number of offers for each device: while one offer serves the plan in force, the other can
 	// load the next plan.
-	offers = 2
+	offersPerDevice = 2
 	// agentSlots is the number of batches of a stage that this host holds at once.
-	farSlots = 8
+	agentSlots = 8
 
 	firstRetry   = 100 * time.Millisecond
 	longestRetry = 2 * time.Second
@@ -77,13 +77,13 @@ func Join(ctx context.Context, c JoinConfig) error {
 	}
 
 	// Offer every device more than once, and end if an offer fails for good.
-	c.cache, c.mute = NewCache(c.CacheBytes), new(sync.Once)
+	c.cache, c.hintOnce = NewCache(c.CacheBytes), new(sync.Once)
 	defer c.cache.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup
 	for i := range c.Count {
-		for range offers {
+		for range offersPerDevice {
 			wg.Go(func() {
 				if err := c.offer(ctx, i); err != nil {
 					cancel(err)
@@ -103,14 +103,14 @@ func Join(ctx context.Context, c JoinConfig) error {
 func (c *JoinConfig) offer(ctx context.Context, index int) error {
 	pause := firstRetry
 	for ctx.Err() == nil {
-		joined, err := c.session(ctx, index)
+		admitted, err := c.session(ctx, index)
 		if errors.Is(err, ErrToken) || errors.Is(err, ErrCertificate) {
 			return fmt.Errorf("join %s: %w", c.Address, err)
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		if joined {
+		if admitted {
 			pause = firstRetry
 		}
 		c.Log.Info("not joined", "server", c.Address, "kind", c.Kind, "index", index, "error", err, "again_in", pause)
@@ -124,13 +124,13 @@ func (c *JoinConfig) offer(ctx context.Context, index int) error {
 }
 
 // session runs one connection to the server until it ends. admitted says whether the server took the offer.
-func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err error) {
+func (c *JoinConfig) session(ctx context.Context, index int) (admitted bool, err error) {
 	// Connect.
 	dialer := &net.Dialer{Timeout: handshakeTime}
 	var conn net.Conn
 	if c.TLS != nil {
 		conn, err = (&tls.Dialer{NetDialer: dialer, Config: c.TLS}).DialContext(ctx, "tcp", c.Address)
-		err = secureError(err)
+		err = untrustedError(err)
 	} else {
 		conn, err = dialer.DialContext(ctx, "tcp", c.Address)
 	}
@@ -139,28 +139,28 @@ func (c *JoinConfig) session(ctx context.Context, index int) (joined bool, err e
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	a := &agent{config: c, index: index, link: link{conn: conn, silence: handshakeTime}, setUps: make(chan step, 16)}
+	a := &agent{config: c, index: index, link: link{conn: conn, silence: handshakeTime}, setUps: make(chan setUpStep, 16)}
 
 	// A server that expects TLS says nothing to a plain connection: log a hint, once.
-	waits := func() bool { return true }
+	stopHint := func() bool { return true }
 	if c.TLS == nil {
-		waits = time.AfterFunc(time.Second, func() {
-			c.mute.Do(func() {
+		stopHint = time.AfterFunc(time.Second, func() {
+			c.hintOnce.Do(func() {
 				c.Log.Info("connected, and the server says nothing: one that was started with --join-cert or --tls-cert waits for TLS (--tls-pin as it printed it, --tls-ca or --tls)", "server", c.Address)
 			})
 		}).Stop
-		defer waits()
+		defer stopHint()
 	}
 
 	// Offer this host's device and serve until the connection ends.
-	if err := a.apply(c.Token, offer{Host: c.Host, Kind: c.Kind, Index: index}); err != nil {
+	if err := a.proveToServer(c.Token, offer{Host: c.Host, Kind: c.Kind, Index: index}); err != nil {
 		if errors.Is(err, errUnanswered) && c.TLS == nil {
 			err = fmt.Errorf("%w; does it expect TLS?", err)
 		}
 		return false, err
 	}
 	a.silence = c.Silence
-	waits()
+	stopHint()
 	c.Log.Info("joined", "server", c.Address, "kind", c.Kind, "index", index)
-	return true, a.live(ctx)
+	return true, a.serve(ctx)
 }

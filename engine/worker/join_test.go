@@ -23,7 +23,7 @@ import (
 const testToken = "0123456789abcdef-test"
 
 // lobby is one that a busy machine does not lose, unless told otherwise.
-func lobby(t testing.TB, silence time.Duration) *Lobby {
+func lobby(t testing.TB, silence time.Duration) *JoinServer {
 	t.Helper()
 	if silence == 0 {
 		silence = patient
@@ -32,7 +32,7 @@ func lobby(t testing.TB, silence time.Duration) *Lobby {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := NewLobby(l, []byte(testToken), silence, slog.New(slog.DiscardHandler))
+	b, err := NewJoinServer(l, []byte(testToken), silence, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func lobby(t testing.TB, silence time.Duration) *Lobby {
 	return b
 }
 
-func joinConfig(b *Lobby) JoinConfig {
+func joinConfig(b *JoinServer) JoinConfig {
 	return JoinConfig{
 		Address: b.listener.Addr().String(), Token: []byte(testToken), Host: "far", Kind: "L4", Models: ".", Silence: patient,
 		Command: []string{os.Args[0]}, Env: []string{asWorker + "=1"}, Log: slog.New(slog.DiscardHandler),
@@ -77,7 +77,7 @@ func TestFarWorkerAnswersAsANearOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		layout := layoutOf(p.Loaded[0], 2, 4)
+		layout := layoutOf(p.Stages[0], 2, 4)
 		seg, err := NewSegment(7, layout.Stride*4)
 		if err != nil {
 			t.Fatal(err)
@@ -91,12 +91,12 @@ func TestFarWorkerAnswersAsANearOne(t *testing.T) {
 		}
 		for slot := range 4 {
 			for k := range layout.InBytes {
-				seg.Data[layout.In(slot)+k] = byte(int(k)*7 + slot)
+				seg.Data[layout.InputOffset(slot)+k] = byte(int(k)*7 + slot)
 			}
 		}
 		before := monotonic()
 		for slot := range 4 {
-			if err := p.Send(Run{ID: uint64(slot), Batch: uint32(1 + slot%2), Segment: 7, In: uint64(layout.In(slot)), Out: uint64(layout.Out(slot))}); err != nil {
+			if err := p.Send(RunCommand{ID: uint64(slot), Batch: uint32(1 + slot%2), Segment: 7, InputOffset: uint64(layout.InputOffset(slot)), OutputOffset: uint64(layout.OutputOffset(slot))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -114,8 +114,8 @@ func TestFarWorkerAnswersAsANearOne(t *testing.T) {
 		}
 		var out []byte
 		for slot := range 4 {
-			at := layout.Out(slot)
-			out = append(out, seg.Data[at:at+Span(p.Loaded[0].Outputs, 1+slot%2)]...)
+			at := layout.OutputOffset(slot)
+			out = append(out, seg.Data[at:at+Span(p.Stages[0].Outputs, 1+slot%2)]...)
 		}
 		if err := p.Shutdown(ctx); err != nil {
 			t.Error(err)
@@ -138,7 +138,7 @@ func TestOneOwnerGetsADeviceOnce(t *testing.T) {
 	ctx := context.Background()
 	got := map[int]int{}
 	for range 2 {
-		g, err := b.take(ctx, "plan", "L4")
+		g, err := b.takeWorker(ctx, "plan", "L4")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,10 +150,10 @@ func TestOneOwnerGetsADeviceOnce(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
-	if _, err := b.take(short, "plan", "L4"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := b.takeWorker(short, "plan", "L4"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a third device for one plan: %v", err)
 	}
-	if _, err := b.take(ctx, "next plan", "L4"); err != nil {
+	if _, err := b.takeWorker(ctx, "next plan", "L4"); err != nil {
 		t.Errorf("the next plan: %v", err)
 	}
 }
@@ -171,8 +171,8 @@ func TestWrongTokenIsRefused(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.joined) != 0 {
-		t.Errorf("%d workers joined", len(b.joined))
+	if len(b.workers) != 0 {
+		t.Errorf("%d workers joined", len(b.workers))
 	}
 }
 
@@ -196,7 +196,7 @@ func TestReplayedAndGarbledJoins(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := offer{Host: "far", Kind: "L4", Nonce: newNonce()}
-		o.MAC = mac([]byte(testToken), "worker", c.Nonce, &o)
+		o.MAC = proofMAC([]byte(testToken), "worker", c.Nonce, &o)
 		frame, err := appendJSON(nil, TypeOffer, o)
 		if err != nil {
 			t.Fatal(err)
@@ -209,7 +209,7 @@ func TestReplayedAndGarbledJoins(t *testing.T) {
 			return sent, false
 		}
 		p, err := expect[proof](l, TypeProof)
-		return sent, err == nil && proves([]byte(testToken), "server", c.Nonce, &o, p.MAC)
+		return sent, err == nil && provesToken([]byte(testToken), "server", c.Nonce, &o, p.MAC)
 	}
 	same := func(b []byte) []byte { return b }
 	first, admitted := said(same)
@@ -288,7 +288,7 @@ func TestServerMustKnowTheToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	b, err := NewLobby(l, []byte("a token of its own, guessed"), 0, slog.New(slog.DiscardHandler))
+	b, err := NewJoinServer(l, []byte("a token of its own, guessed"), 0, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestServerMustKnowTheToken(t *testing.T) {
 		s.writeJSON(TypeProof, proof{"00"})
 	}()
 	w := &link{conn: far, silence: patient}
-	if err := w.apply([]byte(testToken), offer{Host: "h", Kind: "k"}); !errors.Is(err, ErrToken) {
+	if err := w.proveToServer([]byte(testToken), offer{Host: "h", Kind: "k"}); !errors.Is(err, ErrToken) {
 		t.Errorf("a server without the token: %v", err)
 	}
 }
@@ -321,7 +321,7 @@ func TestSilentHostIsLost(t *testing.T) {
 				continue
 			}
 			l := &link{conn: conn, silence: patient}
-			if l.apply([]byte(testToken), offer{Host: "h", Kind: "L4"}) == nil {
+			if l.proveToServer([]byte(testToken), offer{Host: "h", Kind: "L4"}) == nil {
 				io.Copy(io.Discard, conn) // until the server closes
 			}
 			conn.Close()
@@ -345,11 +345,11 @@ func TestPatientServerBeats(t *testing.T) {
 	}
 	defer conn.Close()
 	l := &link{conn: conn, silence: patient}
-	if err := l.apply([]byte(testToken), offer{Host: "h", Kind: "L4"}); err != nil {
+	if err := l.proveToServer([]byte(testToken), offer{Host: "h", Kind: "L4"}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if ty, _, err := l.next(); err != nil || ty != TypeBeat {
+		if ty, _, err := l.nextFrame(); err != nil || ty != TypeBeat {
 			t.Fatalf("%v frame, %v; want a beat", ty, err)
 		}
 	}
@@ -400,31 +400,31 @@ func FuzzLink(f *testing.F) {
 		return b
 	}
 	out := []engine.Spec{{Name: "z", Type: engine.F32, Shape: []int64{-1, 3}}}
-	loaded := frame(TypeLoaded, Loaded{Inputs: out, Outputs: out})
+	loaded := frame(TypeLoaded, LoadedStage{Inputs: out, Outputs: out})
 	f.Add(frame(TypeOffer, offer{Host: "h", Kind: "L4", Nonce: "n", MAC: "m"}))
 	f.Add(append(loaded, AppendFrame(nil, TypeDone, appendDone(nil, 64, &Result{ID: 1}))...))
 	f.Add(append(AppendFrame(nil, TypeDone, appendDone(nil, 64, &Result{ID: 1})), make([]byte, 64)...))
 	f.Add(AppendFrame(nil, TypeBeat, appendBeat(nil, 1, 2)))
-	f.Add(AppendFrame(nil, TypePush, AppendRun(nil, &Run{ID: 1, Batch: 1, In: 64})[HeaderSize:]))
+	f.Add(AppendFrame(nil, TypePush, AppendRun(nil, &RunCommand{ID: 1, Batch: 1, InputOffset: 64})[HeaderSize:]))
 	f.Add(append(frame(TypeHello, Hello{Engine: "replay"}), frame(TypeLoad, StageSpec{Model: "m", To: 1, Blocks: 1, MaxBatch: 1})...))
-	f.Add(frame(TypeLoaded, Loaded{Inputs: []engine.Spec{{Type: engine.F32, Shape: []int64{1 << 40, 1 << 40}}}}))
+	f.Add(frame(TypeLoaded, LoadedStage{Inputs: []engine.Spec{{Type: engine.F32, Shape: []int64{1 << 40, 1 << 40}}}}))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		stranger := &link{conn: &bytesConn{in: data}}
-		if _, err := stranger.admit([]byte(testToken)); err == nil {
+		if _, err := stranger.admitWorker([]byte(testToken)); err == nil {
 			t.Error("admitted without the token")
 		}
 		// A joined host may say anything: at most 64 bytes are asked of it.
 		seg := &Segment{Data: make([]byte, 4096)}
-		g := &joinedWorker{link: link{conn: &bytesConn{in: data}}, own: seg, maxBatch: map[uint32]int{0: 4}, pending: []sent{{run: Run{ID: 1, Out: 4032}, out: 64}}}
+		g := &joinedWorker{link: link{conn: &bytesConn{in: data}}, outputSegment: seg, maxBatch: map[uint32]int{0: 4}, pendingRuns: []pendingRun{{run: RunCommand{ID: 1, OutputOffset: 4032}, outputBytes: 64}}}
 		for {
-			ty, p, err := g.next()
+			ty, p, err := g.nextFrame()
 			if err != nil {
 				break
 			}
-			_ = g.frame(ty, p) // replies fail: nobody listens
+			_ = g.handleFrame(ty, p) // replies fail: nobody listens
 		}
-		a := &agent{link: link{conn: &bytesConn{in: data}, silence: time.Millisecond}, config: &JoinConfig{Models: "."}, setUps: make(chan step, 4)}
-		if err := a.read(); err == nil {
+		a := &agent{link: link{conn: &bytesConn{in: data}, silence: time.Millisecond}, config: &JoinConfig{Models: "."}, setUps: make(chan setUpStep, 4)}
+		if err := a.readFrames(); err == nil {
 			t.Error("the stream ended without error")
 		}
 		for len(a.setUps) > 0 {
@@ -437,7 +437,7 @@ func FuzzLink(f *testing.F) {
 		}
 		for _, st := range g.stages.list {
 			if st != nil {
-				if in, out, ok := st.spans(4); ok && (in < 0 || out < 0) {
+				if in, out, ok := st.tensorBytes(4); ok && (in < 0 || out < 0) {
 					t.Errorf("sizes %d and %d of %+v", in, out, st)
 				}
 			}
@@ -449,11 +449,11 @@ func FuzzLink(f *testing.F) {
 func TestOperatorsOfAHost(t *testing.T) {
 	mine := modelfile.OperatorLibrary{Path: "/srv/ops.so", SHA256: strings.Repeat("a", 64)}
 	c := &JoinConfig{Operators: []modelfile.OperatorLibrary{mine}}
-	got, err := c.own([]modelfile.OperatorLibrary{{Path: "/elsewhere/other.so", SHA256: mine.SHA256}})
+	got, err := c.localOperators([]modelfile.OperatorLibrary{{Path: "/elsewhere/other.so", SHA256: mine.SHA256}})
 	if err != nil || len(got) != 1 || got[0] != mine {
 		t.Errorf("found %v, %v", got, err)
 	}
-	_, err = c.own([]modelfile.OperatorLibrary{{Path: "/srv/ops.so", SHA256: strings.Repeat("b", 64)}})
+	_, err = c.localOperators([]modelfile.OperatorLibrary{{Path: "/srv/ops.so", SHA256: strings.Repeat("b", 64)}})
 	if !errors.Is(err, engine.ErrModel) || !strings.Contains(err.Error(), "the models need ops.so, a library of custom operators with SHA-256 bbbb") {
 		t.Errorf("another library: %v", err)
 	}

@@ -22,39 +22,39 @@ type agent struct {
 	link
 	config *JoinConfig
 	index  int
-	setUps chan step
+	setUps chan setUpStep
 	wg     sync.WaitGroup
 
-	mu      sync.Mutex
-	proc    *Process
-	segment *Segment
-	stages  farStages
-	layouts map[uint32]*farLayout
-	loaded  []uint32
-	half    bool
-	running bool // a goroutine forwards the results
-	pending []farRun
+	mu           sync.Mutex
+	proc         *Process
+	segment      *Segment
+	stages       linkStages
+	layouts      map[uint32]*agentLayout
+	loadedIDs    []uint32
+	fp16         bool
+	readsResults bool // a goroutine forwards the results
+	pendingRuns  []forwardedRun
 }
 
-type step struct {
+type setUpStep struct {
 	t       Type
 	payload []byte
 }
 
-type farLayout struct {
+type agentLayout struct {
 	Layout
-	free chan int32
+	freeSlots chan int32
 }
 
-type farRun struct {
+type forwardedRun struct {
 	id     uint64
-	stage  *farStage
-	layout *farLayout
+	stage  *linkStage
+	layout *agentLayout
 	slot   int32
 	batch  uint32
 }
 
-func (a *agent) live(ctx context.Context) error {
+func (a *agent) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	a.wg.Go(func() {
 		for s := range a.setUps {
@@ -64,7 +64,7 @@ func (a *agent) live(ctx context.Context) error {
 			}
 		}
 	})
-	err := a.read()
+	err := a.readFrames()
 	cancel()
 	a.conn.Close()
 	close(a.setUps)
@@ -85,10 +85,10 @@ func (a *agent) live(ctx context.Context) error {
 	return err
 }
 
-func (a *agent) read() error {
+func (a *agent) readFrames() error {
 	var buf [beatSize]byte
 	for {
-		t, p, err := a.next()
+		t, p, err := a.nextFrame()
 		if err != nil {
 			return err
 		}
@@ -102,12 +102,12 @@ func (a *agent) read() error {
 				return err
 			}
 		case TypePush:
-			if err := a.push(p); err != nil {
+			if err := a.forwardRun(p); err != nil {
 				return err
 			}
 		case TypeHello, TypeLoad, TypePrepare, TypeKeep, TypeSwap:
 			select {
-			case a.setUps <- step{t, append([]byte(nil), p...)}:
+			case a.setUps <- setUpStep{t, append([]byte(nil), p...)}:
 			default:
 				return fmt.Errorf("%w: %s before the last set-up step was answered", ErrProtocol, t)
 			}
@@ -118,7 +118,7 @@ func (a *agent) read() error {
 }
 
 // setUp does one step of the set-up and sends the answer.
-func (a *agent) setUp(ctx context.Context, s step) error {
+func (a *agent) setUp(ctx context.Context, s setUpStep) error {
 	var reply any
 	var err error
 	answer := TypeReady
@@ -133,12 +133,12 @@ func (a *agent) setUp(ctx context.Context, s step) error {
 		reply, err = a.prepare(ctx, s.payload)
 	case TypeKeep:
 		answer = TypeKept
-		reply, err = a.keep(ctx, s.payload)
+		reply, err = a.keepStage(ctx, s.payload)
 	case TypeSwap:
 		return a.swap(ctx, s.payload)
 	}
 	if err != nil {
-		return a.writeJSON(TypeError, Failure{For: s.t.String(), Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
+		return a.writeJSON(TypeError, Failure{Answers: s.t.String(), Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
 	}
 	return a.writeJSON(answer, reply)
 }
@@ -153,12 +153,12 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	}
 	c := a.config
 	h.Device.Kind, h.Device.Index, h.Library = c.Kind, a.index, c.Library
-	each := len(c.CPUs) / c.Count
-	h.Device.CPUs, h.Device.Threads = c.CPUs[a.index*each:(a.index+1)*each], each
+	cpusPerDevice := len(c.CPUs) / c.Count
+	h.Device.CPUs, h.Device.Threads = c.CPUs[a.index*cpusPerDevice:(a.index+1)*cpusPerDevice], cpusPerDevice
 	if err := h.Execution.check(); err != nil {
 		return nil, err
 	}
-	if h.Operators, err = c.own(h.Operators); err != nil {
+	if h.Operators, err = c.localOperators(h.Operators); err != nil {
 		return nil, err
 	}
 	proc, err := Start(ctx, Config{Hello: h, Command: c.Command, Env: slices.Concat(c.Env, h.Env())})
@@ -166,40 +166,40 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 		return nil, err
 	}
 	a.mu.Lock()
-	a.proc, a.half = proc, h.Execution.Half
+	a.proc, a.fp16 = proc, h.Execution.FP16
 	a.mu.Unlock()
 	return &proc.Welcome, nil
 }
 
 // localOperators returns this host's paths of the libraries that the server names by hash.
-func (c *JoinConfig) own(named []modelfile.OperatorLibrary) (out []modelfile.OperatorLibrary, err error) {
-	for _, l := range named {
+func (c *JoinConfig) localOperators(wanted []modelfile.OperatorLibrary) (found []modelfile.OperatorLibrary, err error) {
+	for _, l := range wanted {
 		i := slices.IndexFunc(c.Operators, func(o modelfile.OperatorLibrary) bool { return o.SHA256 == l.SHA256 })
 		if i < 0 {
 			return nil, fmt.Errorf("%w: the models need %s, a library of custom operators with SHA-256 %s: name it with --ops on this host", engine.ErrModel, filepath.Base(l.Path), l.SHA256)
 		}
-		out = append(out, c.Operators[i])
+		found = append(found, c.Operators[i])
 	}
-	return out, nil
+	return found, nil
 }
 
-func (a *agent) load(ctx context.Context, p []byte) (*Loaded, error) {
+func (a *agent) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	spec, err := parseJSON[StageSpec](TypeLoad, p)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.find(&spec); err != nil {
+	if err := a.locateModel(&spec); err != nil {
 		return nil, err
 	}
-	var l Loaded
+	var l LoadedStage
 	if err := call(ctx, a.proc, TypeLoad, spec, TypeLoaded, &l); err != nil {
 		return nil, err
 	}
-	return a.note(&spec, &l)
+	return a.addStage(&spec, &l)
 }
 
 // locateModel checks a stage that the server asks for, and sets the path of its model's file on this host.
-func (a *agent) find(spec *StageSpec) error {
+func (a *agent) locateModel(spec *StageSpec) error {
 	if err := spec.check(); err != nil {
 		return err
 	}
@@ -216,12 +216,12 @@ func (a *agent) find(spec *StageSpec) error {
 }
 
 // addStage records a stage that the worker has loaded, or keeps.
-func (a *agent) note(spec *StageSpec, l *Loaded) (*Loaded, error) {
+func (a *agent) addStage(spec *StageSpec, l *LoadedStage) (*LoadedStage, error) {
 	if err := errors.Join(checkSpecs(l.Inputs, spec.MaxBatch), checkSpecs(l.Outputs, spec.MaxBatch)); err != nil {
 		return nil, err
 	}
-	a.stages.set(spec.ID, &farStage{spec.MaxBatch, l.Inputs, l.Outputs})
-	a.loaded = append(a.loaded, spec.ID)
+	a.stages.setStage(spec.ID, &linkStage{spec.MaxBatch, l.Inputs, l.Outputs})
+	a.loadedIDs = append(a.loadedIDs, spec.ID)
 	return l, nil
 }
 
@@ -229,15 +229,15 @@ func (a *agent) note(spec *StageSpec, l *Loaded) (*Loaded, error) {
 // inputs come from the server.
 func (a *agent) layOut(ctx context.Context) error {
 	var base int64
-	layouts := map[uint32]*farLayout{}
-	for _, id := range a.loaded {
-		st := a.stages.get(id)
-		in, out, _ := st.spans(uint32(st.maxBatch))
-		l := &farLayout{Layout{ID: id, Base: base, InBytes: in, Stride: (in + out + 4095) &^ 4095, Slots: farSlots}, make(chan int32, farSlots)}
-		for s := range farSlots {
-			l.free <- int32(s)
+	layouts := map[uint32]*agentLayout{}
+	for _, id := range a.loadedIDs {
+		st := a.stages.stage(id)
+		inputBytes, outputBytes, _ := st.tensorBytes(uint32(st.maxBatch))
+		l := &agentLayout{Layout{ID: id, Base: base, InBytes: inputBytes, Stride: (inputBytes + outputBytes + 4095) &^ 4095, Slots: agentSlots}, make(chan int32, agentSlots)}
+		for s := range agentSlots {
+			l.freeSlots <- int32(s)
 		}
-		base += farSlots * l.Stride
+		base += agentSlots * l.Stride
 		layouts[id] = l
 	}
 	seg, err := NewSegment(0, max(base, 4096))
@@ -254,58 +254,58 @@ func (a *agent) layOut(ctx context.Context) error {
 	return nil
 }
 
-func (a *agent) prepare(ctx context.Context, p []byte) (*Ready, error) {
-	want, err := parseJSON[Layout](TypePrepare, p)
+func (a *agent) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
+	wanted, err := parseJSON[Layout](TypePrepare, p)
 	if err != nil {
 		return nil, err
 	}
-	if a.stages.get(want.ID) == nil {
-		return nil, fmt.Errorf("%w: stage %d is not loaded", ErrProtocol, want.ID)
+	if a.stages.stage(wanted.ID) == nil {
+		return nil, fmt.Errorf("%w: stage %d is not loaded", ErrProtocol, wanted.ID)
 	}
 	if a.segment == nil {
 		if err := a.layOut(ctx); err != nil {
 			return nil, err
 		}
 	}
-	l := a.layouts[want.ID].Layout
-	l.Warm = min(max(want.Warm, 0), farSlots)
+	l := a.layouts[wanted.ID].Layout
+	l.WarmSlots = min(max(wanted.WarmSlots, 0), agentSlots)
 	warm, err := a.proc.Prepare(ctx, l)
-	return &Ready{For: TypePrepare.String(), ID: want.ID, WarmNS: int64(warm)}, err
+	return &ReadyReply{Answers: TypePrepare.String(), ID: wanted.ID, WarmNS: int64(warm)}, err
 }
 
 // forwardRun reads a run's input into a free slot and passes the run to the worker.
-func (a *agent) push(p []byte) error {
+func (a *agent) forwardRun(p []byte) error {
 	r, err := ParseRun(p)
 	if err != nil {
 		return err
 	}
-	st := a.stages.get(r.Stage)
-	in, _, ok := st.spans(r.Batch)
+	st := a.stages.stage(r.Stage)
+	in, _, ok := st.tensorBytes(r.Batch)
 	a.mu.Lock()
 	layout, proc, segment := a.layouts[r.Stage], a.proc, a.segment
 	a.mu.Unlock()
-	if !ok || layout == nil || r.In != uint64(in) {
-		return fmt.Errorf("%w: run of stage %d, batch %d, with %d bytes of input", ErrProtocol, r.Stage, r.Batch, r.In)
+	if !ok || layout == nil || r.InputOffset != uint64(in) {
+		return fmt.Errorf("%w: run of stage %d, batch %d, with %d bytes of input", ErrProtocol, r.Stage, r.Batch, r.InputOffset)
 	}
-	a.listen()
+	a.startResults()
 	var slot int32
 	select {
-	case slot = <-layout.free:
+	case slot = <-layout.freeSlots:
 	case <-time.After(a.silence):
-		return fmt.Errorf("%w: more than %d runs of a stage at once", ErrProtocol, farSlots)
+		return fmt.Errorf("%w: more than %d runs of a stage at once", ErrProtocol, agentSlots)
 	}
-	at := layout.In(int(slot))
-	if err := a.data(segment.Data[at : at+in]); err != nil {
+	offset := layout.InputOffset(int(slot))
+	if err := a.readData(segment.Data[offset : offset+in]); err != nil {
 		return err
 	}
 	a.mu.Lock()
-	a.pending = append(a.pending, farRun{r.ID, st, layout, slot, r.Batch})
+	a.pendingRuns = append(a.pendingRuns, forwardedRun{r.ID, st, layout, slot, r.Batch})
 	a.mu.Unlock()
-	return proc.Send(Run{ID: r.ID, Stage: r.Stage, Batch: r.Batch, Segment: segment.ID, In: uint64(at), Out: uint64(layout.Out(int(slot)))})
+	return proc.Send(RunCommand{ID: r.ID, Stage: r.Stage, Batch: r.Batch, Segment: segment.ID, InputOffset: uint64(offset), OutputOffset: uint64(layout.OutputOffset(int(slot)))})
 }
 
 // forwardResults sends the results of the worker to the server until the worker ends.
-func (a *agent) results(proc *Process, segment *Segment) error {
+func (a *agent) forwardResults(proc *Process, segment *Segment) error {
 	var buf []Result
 	for {
 		var err error
@@ -314,7 +314,7 @@ func (a *agent) results(proc *Process, segment *Segment) error {
 		}
 
 		// Pass swaps on.
-		for _, s := range proc.Swapped() {
+		for _, s := range proc.SwapResults() {
 			if err := a.writeJSON(TypeSwapped, s); err != nil {
 				return err
 			}
@@ -324,23 +324,23 @@ func (a *agent) results(proc *Process, segment *Segment) error {
 		for i := range buf {
 			r := &buf[i]
 			a.mu.Lock()
-			if len(a.pending) == 0 || a.pending[0].id != r.ID {
+			if len(a.pendingRuns) == 0 || a.pendingRuns[0].id != r.ID {
 				a.mu.Unlock()
 				return fmt.Errorf("%w: the worker answered out of order", ErrProtocol)
 			}
-			run := a.pending[0]
-			a.pending = a.pending[:copy(a.pending, a.pending[1:])]
+			run := a.pendingRuns[0]
+			a.pendingRuns = a.pendingRuns[:copy(a.pendingRuns, a.pendingRuns[1:])]
 			a.mu.Unlock()
-			var out []byte
+			var output []byte
 			if r.Code == OK {
-				_, n, _ := run.stage.spans(run.batch)
-				at := run.layout.Out(int(run.slot))
-				out = segment.Data[at : at+n]
+				_, n, _ := run.stage.tensorBytes(run.batch)
+				offset := run.layout.OutputOffset(int(run.slot))
+				output = segment.Data[offset : offset+n]
 			}
-			if err := a.write(TypeDone, appendDone(nil, int64(len(out)), r), out); err != nil {
+			if err := a.write(TypeDone, appendDone(nil, int64(len(output)), r), output); err != nil {
 				return err
 			}
-			run.layout.free <- run.slot
+			run.layout.freeSlots <- run.slot
 		}
 		if err != nil {
 			return nil

@@ -12,34 +12,34 @@ import (
 // the worker. To the host it acts as the parent.
 type joinedWorker struct {
 	link
-	lobby *Lobby
+	lobby *JoinServer
 	offer *offer
 	owner any // the owner that started it, or nil while it is idle; guarded by lobby.mu
 
-	sleeping chan struct{} // closed when serve has ended
-	cause    error         // why serve ended, valid once ended is closed
+	ended chan struct{} // closed when serve has ended
+	cause error         // why serve ended, valid once ended is closed
 
-	stages farStages
+	stages linkStages
 	ctlMu  sync.Mutex
 	ctl    *net.UnixConn // nil until a Process is started on it
 
-	mu       sync.Mutex
-	own      *Segment
-	pending  []sent
-	maxBatch map[uint32]int
-	attached map[uint32]*Segment
-	clock    skew  // estimates how far the host's clock is ahead of ours
-	swapped  int64 // our clock when the last swap was sent
+	mu               sync.Mutex
+	outputSegment    *Segment
+	pendingRuns      []pendingRun
+	maxBatch         map[uint32]int
+	attachedSegments map[uint32]*Segment
+	hostClock        clockSkew // estimates how far the host's clock is ahead of ours
+	swapSentAt       int64     // our clock when the last swap was sent
 }
 
-type sent struct {
-	run Run
-	out int64 // bytes of output that the host returns
-	at  int64
+type pendingRun struct {
+	run         RunCommand
+	outputBytes int64 // bytes of output that the host returns
+	sentAt      int64
 }
 
 // serve handles the frames of the host, and sends beats to it, until the connection ends.
-func (g *joinedWorker) live() (err error) {
+func (g *joinedWorker) serve() (err error) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -64,7 +64,7 @@ func (g *joinedWorker) live() (err error) {
 		close(stop)
 		wg.Wait()
 		g.cause = err
-		close(g.sleeping)
+		close(g.ended)
 		g.ctlMu.Lock()
 		if g.ctl != nil {
 			g.ctl.Close()
@@ -72,57 +72,57 @@ func (g *joinedWorker) live() (err error) {
 		g.ctlMu.Unlock()
 	}()
 	for {
-		t, p, err := g.next()
+		t, p, err := g.nextFrame()
 		if err != nil {
 			return err
 		}
-		if err := g.frame(t, p); err != nil {
+		if err := g.handleFrame(t, p); err != nil {
 			return err
 		}
 	}
 }
 
-func (g *joinedWorker) frame(t Type, p []byte) error {
+func (g *joinedWorker) handleFrame(t Type, p []byte) error {
 	switch t {
 	case TypeBeat:
-		return g.beat(p)
+		return g.updateClock(p)
 	case TypeLoaded:
-		l, err := parseJSON[Loaded](t, p)
+		l, err := parseJSON[LoadedStage](t, p)
 		if err == nil {
-			err = g.note(&l)
+			err = g.addStage(&l)
 		}
 		if err != nil {
 			return err
 		}
 		return g.reply(AppendFrame(nil, t, p))
 	case TypeKept:
-		k, err := parseJSON[Kept](t, p)
+		k, err := parseJSON[KeptStage](t, p)
 		if err == nil {
-			err = g.note(&k.Loaded)
+			err = g.addStage(&k.Stage)
 		}
 		if err != nil {
 			return err
 		}
-		return g.replyJSON(t, Kept{Loaded: k.Loaded}) // the model is in that host's memory
+		return g.replyJSON(t, KeptStage{Stage: k.Stage}) // the model is in that host's memory
 	case TypeSwapped:
-		a, err := parseJSON[Swapped](t, p)
+		a, err := parseJSON[SwapResult](t, p)
 		if err != nil {
 			return err
 		}
 		g.mu.Lock()
-		a.Start, a.End = g.clock.here(g.swapped, monotonic(), a.Start, a.End)
+		a.Start, a.End = g.hostClock.toLocal(g.swapSentAt, monotonic(), a.Start, a.End)
 		g.mu.Unlock()
 		return g.replyJSON(t, a)
 	case TypeWelcome, TypeReady, TypeError:
 		return g.reply(AppendFrame(nil, t, p))
 	case TypeDone:
-		return g.done(p)
+		return g.storeOutput(p)
 	}
 	return fmt.Errorf("%w: %s frame from a worker's host", ErrProtocol, t)
 }
 
 // addStage records a stage that the host has loaded.
-func (g *joinedWorker) note(l *Loaded) error {
+func (g *joinedWorker) addStage(l *LoadedStage) error {
 	g.mu.Lock()
 	batch := g.maxBatch[l.ID]
 	g.mu.Unlock()
@@ -132,12 +132,12 @@ func (g *joinedWorker) note(l *Loaded) error {
 	if err := errors.Join(checkSpecs(l.Inputs, batch), checkSpecs(l.Outputs, batch)); err != nil {
 		return err
 	}
-	g.stages.set(l.ID, &farStage{batch, l.Inputs, l.Outputs})
+	g.stages.setStage(l.ID, &linkStage{batch, l.Inputs, l.Outputs})
 	return nil
 }
 
 // expectStage records that the parent asks for a stage.
-func (g *joinedWorker) expect(s *StageSpec) {
+func (g *joinedWorker) expectStage(s *StageSpec) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.maxBatch == nil {
@@ -167,46 +167,46 @@ func (g *joinedWorker) reply(frame []byte) error {
 }
 
 // updateClock takes an answered beat into the estimate of the host's clock.
-func (g *joinedWorker) beat(p []byte) error {
-	mine, theirs, err := parseBeat(p)
+func (g *joinedWorker) updateClock(p []byte) error {
+	sentAt, hostTime, err := parseBeat(p)
 	if err != nil {
 		return err
 	}
 	now := monotonic()
-	if mine > now {
+	if sentAt > now {
 		return fmt.Errorf("%w: a beat from the future", ErrProtocol)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.clock.see(mine, now, theirs, theirs)
+	g.hostClock.update(sentAt, now, hostTime, hostTime)
 	return nil
 }
 
 // storeOutput reads a run's output into shared memory and sends the result to the parent.
-func (g *joinedWorker) done(p []byte) error {
+func (g *joinedWorker) storeOutput(p []byte) error {
 	n, r, err := parseDone(p)
 	if err != nil {
 		return err
 	}
 	g.mu.Lock()
-	if len(g.pending) == 0 || g.pending[0].run.ID != r.ID {
+	if len(g.pendingRuns) == 0 || g.pendingRuns[0].run.ID != r.ID {
 		g.mu.Unlock()
 		return fmt.Errorf("%w: result of run %d, which is not the next", ErrProtocol, r.ID)
 	}
-	s := g.pending[0]
-	g.pending = g.pending[:copy(g.pending, g.pending[1:])]
-	own := g.own
+	run := g.pendingRuns[0]
+	g.pendingRuns = g.pendingRuns[:copy(g.pendingRuns, g.pendingRuns[1:])]
+	segment := g.outputSegment
 	g.mu.Unlock()
 	if r.Code == OK {
-		if n != s.out {
-			return fmt.Errorf("%w: output of %d bytes, expected %d", ErrProtocol, n, s.out)
+		if n != run.outputBytes {
+			return fmt.Errorf("%w: output of %d bytes, expected %d", ErrProtocol, n, run.outputBytes)
 		}
-		if err := g.data(own.Data[s.run.Out : int64(s.run.Out)+n]); err != nil {
+		if err := g.readData(segment.Data[run.run.OutputOffset : int64(run.run.OutputOffset)+n]); err != nil {
 			return err
 		}
 	}
 	g.mu.Lock()
-	r.Start, r.End = g.clock.here(s.at, monotonic(), r.Start, r.End)
+	r.Start, r.End = g.hostClock.toLocal(run.sentAt, monotonic(), r.Start, r.End)
 	g.mu.Unlock()
 	return g.reply(AppendResult(nil, &r))
 }

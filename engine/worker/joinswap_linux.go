@@ -6,23 +6,23 @@ import (
 	"fmt"
 )
 
-// keep has the worker keep a stage in this host's memory.
-func (a *agent) keep(ctx context.Context, p []byte) (*Kept, error) {
-	q, err := parseJSON[Keep](TypeKeep, p)
+// keepStage has the worker keep a stage in this host's memory.
+func (a *agent) keepStage(ctx context.Context, p []byte) (*KeptStage, error) {
+	q, err := parseJSON[KeepRequest](TypeKeep, p)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.find(&q.Stage); err != nil {
+	if err := a.locateModel(&q.Stage); err != nil {
 		return nil, err
 	}
-	l, err := a.config.cache.keep(ctx, a.proc, &q.Stage, a.half)
+	l, err := a.config.cache.keepStage(ctx, a.proc, &q.Stage, a.fp16)
 	if err != nil {
 		return nil, err
 	}
-	if l, err = a.note(&q.Stage, l); err != nil {
+	if l, err = a.addStage(&q.Stage, l); err != nil {
 		return nil, err
 	}
-	return &Kept{Loaded: *l}, nil
+	return &KeptStage{Stage: *l}, nil
 }
 
 // swap passes a swap on to the worker, with slots of this host's segment. forwardResults sends the answer.
@@ -43,26 +43,26 @@ func (a *agent) swap(ctx context.Context, p []byte) error {
 			err = cmp.Or(err, fmt.Errorf("stage %d was not kept", q.Stages[i].ID))
 			continue
 		}
-		warm := q.Stages[i].Warm
+		warm := q.Stages[i].WarmSlots
 		q.Stages[i] = l.Layout
-		q.Stages[i].Warm = min(max(warm, 0), farSlots)
+		q.Stages[i].WarmSlots = min(max(warm, 0), agentSlots)
 	}
 	if err != nil {
-		return a.writeJSON(TypeSwapped, Swapped{ID: q.ID, Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
+		return a.writeJSON(TypeSwapped, SwapResult{ID: q.ID, Code: codeOf(err), Text: fmt.Sprintf("host %s: %v", a.config.Host, err)})
 	}
-	a.listen()
+	a.startResults()
 	return a.proc.SendSwap(q)
 }
 
 // startResults starts to forward the worker's results, if that has not begun yet.
-func (a *agent) listen() {
+func (a *agent) startResults() {
 	a.mu.Lock()
-	first, proc, segment := !a.running, a.proc, a.segment
-	a.running = true
+	isFirst, proc, segment := !a.readsResults, a.proc, a.segment
+	a.readsResults = true
 	a.mu.Unlock()
-	if first {
+	if isFirst {
 		a.wg.Go(func() {
-			err := a.results(proc, segment)
+			err := a.forwardResults(proc, segment)
 			a.config.Log.Debug("worker's results ended", "error", err)
 			a.conn.Close()
 		})

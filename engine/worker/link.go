@@ -67,14 +67,14 @@ func newNonce() string {
 
 // proofMAC returns what proves that a role (worker or server) knows the token. It binds the proof to both nonces
 // and to the offered device.
-func mac(token []byte, side, nonce string, o *offer) string {
+func proofMAC(token []byte, role, nonce string, o *offer) string {
 	h := hmac.New(sha256.New, token)
-	fmt.Fprintf(h, "inferplan %s %d %q %q %q %q %d", side, Version, nonce, o.Nonce, o.Host, o.Kind, o.Index)
+	fmt.Fprintf(h, "inferplan %s %d %q %q %q %q %d", role, Version, nonce, o.Nonce, o.Host, o.Kind, o.Index)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-func proves(token []byte, side, nonce string, o *offer, got string) bool {
-	return hmac.Equal([]byte(mac(token, side, nonce, o)), []byte(got))
+func provesToken(token []byte, role, nonce string, o *offer, givenMAC string) bool {
+	return hmac.Equal([]byte(proofMAC(token, role, nonce, o)), []byte(givenMAC))
 }
 
 // link is a connection between two hosts. It carries the frames of the control protocol, some of them followed by
@@ -84,26 +84,26 @@ type link struct {
 	silence time.Duration // the time that the other side may be silent
 	dec     Decoder
 
-	mu  sync.Mutex
-	out []byte
+	mu       sync.Mutex
+	outFrame []byte
 }
 
 // nextFrame waits for a frame. Its payload is valid until the next call.
-func (l *link) next() (Type, []byte, error) {
+func (l *link) nextFrame() (Type, []byte, error) {
 	for {
-		t, p, ok, err := l.dec.Next()
+		t, p, ok, err := l.dec.NextFrame()
 		if err != nil || ok {
 			return t, p, err
 		}
-		n, err := l.read(l.dec.Space())
+		n, err := l.readSome(l.dec.Space())
 		if err != nil {
 			return 0, nil, err
 		}
-		l.dec.Filled(n)
+		l.dec.MarkFilled(n)
 	}
 }
 
-func (l *link) read(b []byte) (int, error) {
+func (l *link) readSome(b []byte) (int, error) {
 	if err := l.conn.SetReadDeadline(time.Now().Add(l.silence)); err != nil {
 		return 0, err
 	}
@@ -115,12 +115,12 @@ func (l *link) read(b []byte) (int, error) {
 }
 
 // readData reads the bytes that follow a frame.
-func (l *link) data(dst []byte) error {
+func (l *link) readData(dst []byte) error {
 	n := copy(dst, l.dec.buf[l.dec.start:l.dec.end])
 	l.dec.start += n
 	for dst = dst[n:]; len(dst) > 0; dst = dst[n:] {
 		var err error
-		if n, err = l.read(dst); err != nil {
+		if n, err = l.readSome(dst); err != nil {
 			return err
 		}
 	}
@@ -131,17 +131,17 @@ func (l *link) data(dst []byte) error {
 func (l *link) write(t Type, payload, data []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.out = AppendFrame(l.out[:0], t, payload)
+	l.outFrame = AppendFrame(l.outFrame[:0], t, payload)
 	if len(data) > 0 && len(data) <= decoderSize { // one packet rather than two
-		l.out = append(l.out, data...)
+		l.outFrame = append(l.outFrame, data...)
 		data = nil
 	}
-	if err := l.piece(l.out); err != nil {
+	if err := l.writePiece(l.outFrame); err != nil {
 		return err
 	}
 	for len(data) > 0 {
 		n := min(len(data), pieceSize)
-		if err := l.piece(data[:n]); err != nil {
+		if err := l.writePiece(data[:n]); err != nil {
 			return err
 		}
 		data = data[n:]
@@ -149,7 +149,7 @@ func (l *link) write(t Type, payload, data []byte) error {
 	return nil
 }
 
-func (l *link) piece(b []byte) error {
+func (l *link) writePiece(b []byte) error {
 	if err := l.conn.SetWriteDeadline(time.Now().Add(l.silence)); err != nil {
 		return err
 	}
@@ -166,27 +166,27 @@ func (l *link) writeJSON(t Type, doc any) error {
 }
 
 // expect waits for one frame of the handshake and decodes it. Any other frame is an error.
-func expect[T any](l *link, want Type) (T, error) {
-	var none T
-	t, p, err := l.next()
+func expect[T any](l *link, wanted Type) (T, error) {
+	var zero T
+	t, p, err := l.nextFrame()
 	if err != nil {
-		return none, fmt.Errorf("wait for %s: %w", want, err)
+		return zero, fmt.Errorf("wait for %s: %w", wanted, err)
 	}
 	if t == TypeError {
 		f, err := parseJSON[Failure](t, p)
 		if err != nil {
-			return none, err
+			return zero, err
 		}
-		return none, fmt.Errorf("%w: %s", ErrToken, f.Text)
+		return zero, fmt.Errorf("%w: %s", ErrToken, f.Text)
 	}
-	if t != want {
-		return none, fmt.Errorf("%w: %s, expected %s", ErrProtocol, t, want)
+	if t != wanted {
+		return zero, fmt.Errorf("%w: %s, expected %s", ErrProtocol, t, wanted)
 	}
 	return parseJSON[T](t, p)
 }
 
 // admitWorker does the server's side of the handshake and returns what the host offers.
-func (l *link) admit(token []byte) (*offer, error) {
+func (l *link) admitWorker(token []byte) (*offer, error) {
 	c := challenge{newNonce()}
 	if err := l.writeJSON(TypeChallenge, c); err != nil {
 		return nil, err
@@ -195,24 +195,24 @@ func (l *link) admit(token []byte) (*offer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !proves(token, "worker", c.Nonce, &o, o.MAC) {
-		_ = l.writeJSON(TypeError, Failure{For: TypeOffer.String(), Code: Failed, Text: "the worker's token is not the server's"})
+	if !provesToken(token, "worker", c.Nonce, &o, o.MAC) {
+		_ = l.writeJSON(TypeError, Failure{Answers: TypeOffer.String(), Code: OtherFailure, Text: "the worker's token is not the server's"})
 		return nil, ErrToken
 	}
 	if o.Kind == "" || o.Host == "" || o.Index < 0 || len(o.Kind)+len(o.Host) > 512 {
 		return nil, fmt.Errorf("%w: offer of device %q %d by host %q", ErrProtocol, o.Kind, o.Index, o.Host)
 	}
-	return &o, l.writeJSON(TypeProof, proof{mac(token, "server", c.Nonce, &o)})
+	return &o, l.writeJSON(TypeProof, proof{proofMAC(token, "server", c.Nonce, &o)})
 }
 
 // proveToServer does the worker's side of the handshake.
-func (l *link) apply(token []byte, o offer) error {
+func (l *link) proveToServer(token []byte, o offer) error {
 	c, err := expect[challenge](l, TypeChallenge)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnanswered, err)
 	}
 	o.Nonce = newNonce()
-	o.MAC = mac(token, "worker", c.Nonce, &o)
+	o.MAC = proofMAC(token, "worker", c.Nonce, &o)
 	if err := l.writeJSON(TypeOffer, o); err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (l *link) apply(token []byte, o offer) error {
 	if err != nil {
 		return err
 	}
-	if !proves(token, "server", c.Nonce, &o, p.MAC) {
+	if !provesToken(token, "server", c.Nonce, &o, p.MAC) {
 		return fmt.Errorf("%w: the server does not know it", ErrToken)
 	}
 	return nil
@@ -259,13 +259,13 @@ func parseDone(p []byte) (int64, Result, error) {
 }
 
 // linkStage describes the tensors of a stage, as both ends of a link need them.
-type farStage struct {
+type linkStage struct {
 	maxBatch        int
 	inputs, outputs []engine.Spec
 }
 
 // tensorBytes returns the bytes of a batch's inputs and outputs. ok is false if there is no such stage or batch.
-func (s *farStage) spans(batch uint32) (in, out int64, ok bool) {
+func (s *linkStage) tensorBytes(batch uint32) (inputBytes, outputBytes int64, ok bool) {
 	if s == nil || batch == 0 || int64(batch) > int64(s.maxBatch) {
 		return 0, 0, false
 	}
@@ -273,12 +273,12 @@ func (s *farStage) spans(batch uint32) (in, out int64, ok bool) {
 }
 
 // linkStages holds the stages of a link by ID.
-type farStages struct {
+type linkStages struct {
 	mu   sync.Mutex
-	list []*farStage
+	list []*linkStage
 }
 
-func (f *farStages) get(id uint32) *farStage {
+func (f *linkStages) stage(id uint32) *linkStage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if int64(id) >= int64(len(f.list)) {
@@ -287,7 +287,7 @@ func (f *farStages) get(id uint32) *farStage {
 	return f.list[id]
 }
 
-func (f *farStages) set(id uint32, s *farStage) {
+func (f *linkStages) setStage(id uint32, s *linkStage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for len(f.list) <= int(id) {

@@ -106,32 +106,32 @@ func Span(specs []engine.Spec, batch int) int64 {
 }
 
 // TensorAt returns the memory of tensor i of specs, where all of them lie side by side from offset on.
-func (s *Segment) TensorAt(specs []engine.Spec, i, batch int, off int64) []byte {
-	off += Span(specs[:i], batch)
+func (s *Segment) TensorAt(specs []engine.Spec, i, batch int, offset int64) []byte {
+	offset += Span(specs[:i], batch)
 	n := specs[i].BytesAt(batch)
-	return s.Data[off : off+n : off+n]
+	return s.Data[offset : offset+n : offset+n]
 }
 
 // hostTensors returns tensors for specs, which lie side by side in the segment from offset on.
-func (s *Segment) tensors(specs []engine.Spec, batch int, off int64) ([]engine.Tensor, error) {
-	if err := s.holds(specs, batch, off); err != nil {
+func (s *Segment) hostTensors(specs []engine.Spec, batch int, offset int64) ([]engine.Tensor, error) {
+	if err := s.checkBounds(specs, batch, offset); err != nil {
 		return nil, err
 	}
-	out := make([]engine.Tensor, len(specs))
+	tensors := make([]engine.Tensor, len(specs))
 	for i := range specs {
-		t, err := engine.NewHostTensor(specs[i], batch, s.TensorAt(specs, i, batch, off))
+		t, err := engine.NewHostTensor(specs[i], batch, s.TensorAt(specs, i, batch, offset))
 		if err != nil {
 			return nil, err
 		}
-		out[i] = t
+		tensors[i] = t
 	}
-	return out, nil
+	return tensors, nil
 }
 
 // checkBounds returns an error if the tensors of specs do not lie inside the segment.
-func (s *Segment) holds(specs []engine.Spec, batch int, off int64) error {
-	if off < 0 || off%align != 0 || Span(specs, batch) > int64(len(s.Data))-off {
-		return fmt.Errorf("%w: tensors of %d bytes at offset %d of segment %d (%d bytes)", ErrProtocol, Span(specs, batch), off, s.ID, len(s.Data))
+func (s *Segment) checkBounds(specs []engine.Spec, batch int, offset int64) error {
+	if offset < 0 || offset%align != 0 || Span(specs, batch) > int64(len(s.Data))-offset {
+		return fmt.Errorf("%w: tensors of %d bytes at offset %d of segment %d (%d bytes)", ErrProtocol, Span(specs, batch), offset, s.ID, len(s.Data))
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ type StageSpec struct {
 	CutOut []string `json:"cut_out,omitempty"`
 	// FixedShapes says that every run takes inputs of exactly the shapes of Dims, first dimension included. It is
 	// set for a model whose batch dimension cannot be made free.
-	Whole bool `json:"whole,omitempty"`
+	FixedShapes bool `json:"whole,omitempty"`
 	// Seed, Dims and Values are options of reading the model (engine/graph). An input that has a value and
 	// dimensions is warmed up with that value.
 	Seed   uint64                   `json:"seed,omitempty"`
@@ -110,7 +110,7 @@ func (s *StageSpec) check() error {
 		return fmt.Errorf("stage %d of %s: blocks [%d,%d) of %d", s.ID, s.Model, s.From, s.To, s.Blocks)
 	case s.MaxBatch < 1 || s.MaxBatch > MaxBatch:
 		return fmt.Errorf("stage %d of %s: max_batch %d, expected 1 to %d", s.ID, s.Model, s.MaxBatch, MaxBatch)
-	case s.Whole && (s.MaxBatch > 1 || s.From > 0 || s.To < s.Blocks):
+	case s.FixedShapes && (s.MaxBatch > 1 || s.From > 0 || s.To < s.Blocks):
 		return fmt.Errorf("stage %d of %s: blocks [%d,%d) of %d at batches up to %d, but the model runs whole, one request at a time", s.ID, s.Model, s.From, s.To, s.Blocks, s.MaxBatch)
 	case len(s.Sizes) > 0 && (s.Sizes[0] < 1 || s.Sizes[len(s.Sizes)-1] != s.MaxBatch || !slices.IsSorted(s.Sizes)):
 		return fmt.Errorf("stage %d of %s: sizes %v, expected them ascending up to max_batch %d", s.ID, s.Model, s.Sizes, s.MaxBatch)
@@ -118,8 +118,8 @@ func (s *StageSpec) check() error {
 	return nil
 }
 
-// Loaded answers a load frame.
-type Loaded struct {
+// LoadedStage answers a load frame.
+type LoadedStage struct {
 	ID          uint32        `json:"id"`
 	Inputs      []engine.Spec `json:"inputs"`
 	Outputs     []engine.Spec `json:"outputs"`
@@ -129,9 +129,9 @@ type Loaded struct {
 
 // SegmentSpec announces shared memory; its descriptor comes with the frame.
 type SegmentSpec struct {
-	ID   uint32 `json:"id"`
-	Size int64  `json:"size"`
-	Own  bool   `json:"own"` // this worker writes its outputs there
+	ID        uint32 `json:"id"`
+	Size      int64  `json:"size"`
+	ForOutput bool   `json:"own"` // this worker writes its outputs there
 }
 
 // Layout says where the slots of a stage lie in the worker's own segment. Slot i starts at Base + i*Stride. It has
@@ -144,21 +144,21 @@ type Layout struct {
 	Slots   int    `json:"slots"`
 	// WarmSlots is the number of slots that are bound in advance for every batch size. The others are bound when first used.
 	// If it is above zero, the stage also runs once at every batch size.
-	Warm int `json:"warm"`
+	WarmSlots int `json:"warm"`
 }
 
 // InputOffset returns the offset of the slot's input in the segment.
-func (l Layout) In(slot int) int64 { return l.Base + int64(slot)*l.Stride }
+func (l Layout) InputOffset(slot int) int64 { return l.Base + int64(slot)*l.Stride }
 
 // OutputOffset returns the offset of the slot's output in the segment.
-func (l Layout) Out(slot int) int64 { return l.In(slot) + l.InBytes }
+func (l Layout) OutputOffset(slot int) int64 { return l.InputOffset(slot) + l.InBytes }
 
 // ReadyReply answers segment, prepare and unload frames.
-type Ready struct {
-	For    string `json:"for"` // name of the frame that this answers
-	ID     uint32 `json:"id"`
-	WarmNS int64  `json:"warm_ns,omitempty"`
-	Pinned bool   `json:"pinned,omitempty"` // the device copies directly from and to the segment
+type ReadyReply struct {
+	Answers string `json:"for"` // name of the frame that this answers
+	ID      uint32 `json:"id"`
+	WarmNS  int64  `json:"warm_ns,omitempty"`
+	Pinned  bool   `json:"pinned,omitempty"` // the device copies directly from and to the segment
 }
 
 // Unload asks the worker to free a stage's memory.
@@ -168,9 +168,9 @@ type Unload struct {
 
 // Failure answers a set-up frame whose step failed.
 type Failure struct {
-	For  string `json:"for"`
-	Code Code   `json:"code"`
-	Text string `json:"text"`
+	Answers string `json:"for"`
+	Code    Code   `json:"code"`
+	Text    string `json:"text"`
 }
 
 // ErrHash is returned when the model file is not the one that the plan was made for.
@@ -196,8 +196,8 @@ func (e *RemoteError) Unwrap() error {
 }
 
 var codeErrors = [numCodes]error{
-	NoLibrary: engine.ErrNoLibrary, NoDevice: engine.ErrNoDevice, Fallback: engine.ErrFallback, BadModel: engine.ErrModel,
-	BadShape: engine.ErrShape, BadHash: ErrHash, Closed: engine.ErrClosed, NoMemory: ErrMemory,
+	NoLibrary: engine.ErrNoLibrary, NoDevice: engine.ErrNoDevice, CPUFallback: engine.ErrFallback, BadModel: engine.ErrModel,
+	BadShape: engine.ErrShape, BadHash: ErrHash, EngineClosed: engine.ErrClosed, NoMemory: ErrMemory,
 }
 
 // codeOf returns the code that stands for an error on the wire.
@@ -207,5 +207,5 @@ func codeOf(err error) Code {
 			return Code(c)
 		}
 	}
-	return Failed
+	return OtherFailure
 }

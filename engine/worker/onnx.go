@@ -25,43 +25,43 @@ func openONNX(_ context.Context, h *Hello) (Loader, error) {
 		eng.Close()
 		return nil, err
 	}
-	return &onnx{eng: eng, device: dev, threads: h.Device.Threads, execution: h.Execution, models: map[modelKey]*opened{}}, nil
+	return &onnx{eng: eng, device: dev, threads: h.Device.Threads, execution: h.Execution, models: map[modelKey]*openModel{}}, nil
 }
 
 // findDevice returns the device of this machine that the plan asks for.
-func findDevice(eng engine.Engine, want *Device) (engine.Device, error) {
-	if len(want.CPUs) > 0 {
-		return engine.CPUDevice(want.CPUs...), nil
+func findDevice(eng engine.Engine, wanted *Device) (engine.Device, error) {
+	if len(wanted.CPUs) > 0 {
+		return engine.CPUDevice(wanted.CPUs...), nil
 	}
-	all, err := eng.Devices()
+	devices, err := eng.Devices()
 	if err != nil {
 		return engine.Device{}, err
 	}
 	n := 0
-	for _, d := range all {
-		if d.Kind != want.Kind && d.ID != want.Kind {
+	for _, d := range devices {
+		if d.Kind != wanted.Kind && d.ID != wanted.Kind {
 			continue
 		}
-		if n == want.Index {
-			d.Share = max(want.Share, 1)
+		if n == wanted.Index {
+			d.Share = max(wanted.Share, 1)
 			return d, nil
 		}
 		n++
 	}
-	return engine.Device{}, fmt.Errorf("%w: the plan wants device %d of kind %s, this machine has %d of that kind", engine.ErrNoDevice, want.Index, want.Kind, n)
+	return engine.Device{}, fmt.Errorf("%w: the plan wants device %d of kind %s, this machine has %d of that kind", engine.ErrNoDevice, wanted.Index, wanted.Kind, n)
 }
 
 // modelKey identifies a model that is cut in one way.
 type modelKey struct {
-	path, model string // one file may have several models, each with fixed sizes
-	live        int
+	path, model    string // one file may have several models, each with fixed sizes
+	maxLiveTensors int
 }
 
 // openModel is a model that was read: a chain that can be cut into stages or, if its batch dimension cannot be
 // made free, the whole file as one submodel.
-type opened struct {
-	chain *graph.Chain
-	fixed *engine.Submodel
+type openModel struct {
+	chain      *graph.Chain
+	fixedModel *engine.Submodel
 }
 
 type onnx struct {
@@ -72,13 +72,13 @@ type onnx struct {
 	execution Execution
 	// models holds the models read so far, because the stages of one model follow each other. They hold weights
 	// and are dropped when the set-up is done.
-	models map[modelKey]*opened
+	models map[modelKey]*openModel
 }
 
 func (o *onnx) Info() engine.Info     { return o.eng.Info() }
 func (o *onnx) Device() engine.Device { return o.device }
 func (o *onnx) Close() error          { return o.eng.Close() }
-func (o *onnx) Loaded()               { o.models = map[modelKey]*opened{} }
+func (o *onnx) Loaded()               { o.models = map[modelKey]*openModel{} }
 
 // Pin locks shared memory for copies by a GPU. On a CPU it does nothing.
 func (o *onnx) Pin(data []byte) (unpin func() error, err error) {
@@ -93,7 +93,7 @@ func (o *onnx) Pin(data []byte) (unpin func() error, err error) {
 }
 
 // ShareMemory allocates memory of the GPU that other processes can map.
-func (o *onnx) Share(size int64) (DeviceMemory, []byte, error) {
+func (o *onnx) ShareMemory(size int64) (DeviceMemory, []byte, error) {
 	i, err := o.gpu()
 	if err != nil {
 		return nil, nil, err
@@ -106,7 +106,7 @@ func (o *onnx) Share(size int64) (DeviceMemory, []byte, error) {
 }
 
 // MapMemory maps memory that another process has allocated.
-func (o *onnx) Map(handle []byte, size int64) (DeviceMemory, error) {
+func (o *onnx) MapMemory(handle []byte, size int64) (DeviceMemory, error) {
 	i, err := o.gpu()
 	if err != nil {
 		return nil, err
@@ -135,24 +135,24 @@ func (o *onnx) Cut(ctx context.Context, s *StageSpec) (*engine.Submodel, error) 
 	if err != nil {
 		return nil, err
 	}
-	if m.fixed != nil {
-		if o.execution.Half {
+	if m.fixedModel != nil {
+		if o.execution.FP16 {
 			return nil, fmt.Errorf("%w: %s: a model whose batch cannot be made free runs as its file is, not in float16", engine.ErrModel, s.Path)
 		}
-		sub := *m.fixed
+		sub := *m.fixedModel
 		return &sub, nil
 	}
 	chain := m.chain
 	// The plan names the tensors at its cuts. They define where the range of blocks begins and ends, whatever the
 	// number of blocks that the model is cut into today.
 	var cuts [][]string
-	from, to := 0, 1
+	firstBlock, endBlock := 0, 1
 	if s.From > 0 {
 		if len(s.CutIn) == 0 {
 			return nil, fmt.Errorf("%w: the plan names no tensors at the cut before block %d", engine.ErrModel, s.From)
 		}
 		cuts = append(cuts, s.CutIn)
-		from, to = 1, 2
+		firstBlock, endBlock = 1, 2
 	}
 	if s.To < s.Blocks {
 		if len(s.CutOut) == 0 {
@@ -160,11 +160,11 @@ func (o *onnx) Cut(ctx context.Context, s *StageSpec) (*engine.Submodel, error) 
 		}
 		cuts = append(cuts, s.CutOut)
 	}
-	blocks, err := chain.At(cuts)
+	blocks, err := chain.CutAt(cuts)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)
 	}
-	return blocks.Slice(from, to, graph.SliceOptions{HalfIn: s.FP16In, HalfOut: s.FP16Out, Half: o.execution.Half})
+	return blocks.Slice(firstBlock, endBlock, graph.SliceOptions{FP16In: s.FP16In, FP16Out: s.FP16Out, FP16: o.execution.FP16})
 }
 
 // Load loads a stage that Cut has cut.
@@ -186,7 +186,7 @@ func (o *onnx) LoadBlock(ctx context.Context, m *engine.Submodel, x engine.Optio
 
 // open reads a model as the profiler does: with a free batch dimension or, if the plan says that the model runs at
 // fixed shapes, as its file is.
-func (o *onnx) open(ctx context.Context, s *StageSpec) (*opened, error) {
+func (o *onnx) open(ctx context.Context, s *StageSpec) (*openModel, error) {
 	key := modelKey{s.Path, s.Model, max(1, len(s.CutIn), len(s.CutOut))}
 	if m := o.models[key]; m != nil {
 		return m, nil
@@ -198,15 +198,15 @@ func (o *onnx) open(ctx context.Context, s *StageSpec) (*opened, error) {
 	if s.SHA256 != "" && s.SHA256 != m.SHA256 {
 		return nil, fmt.Errorf("%w: %s has SHA-256 %s, the plan was made for %s; profile and solve again, or serve the file of the plan", ErrHash, s.Path, m.SHA256, s.SHA256)
 	}
-	found := new(opened)
-	if s.Whole {
-		found.fixed, _, err = m.Fixed(ctx, o.eng.Probe)
+	model := new(openModel)
+	if s.FixedShapes {
+		model.fixedModel, _, err = m.Fixed(ctx, o.eng.Probe)
 	} else {
-		found.chain, err = m.Chain(ctx, o.eng.Probe, graph.ChainOptions{MaxLive: key.live})
+		model.chain, err = m.Chain(ctx, o.eng.Probe, graph.ChainOptions{MaxLive: key.maxLiveTensors})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", engine.ErrModel, err)
 	}
-	o.models[key] = found
-	return found, nil
+	o.models[key] = model
+	return model, nil
 }

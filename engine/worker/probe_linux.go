@@ -11,10 +11,10 @@ import (
 // Probe asks for one step of measuring blocks that the parent has cut. The parent numbers blocks and bindings,
 // from 1.
 type Probe struct {
-	Do      string `json:"do"` // load, unload, bind, unbind, run, write or read
-	Block   uint32 `json:"block,omitempty"`
-	Binding uint32 `json:"binding,omitempty"`
-	Size    int64  `json:"size,omitempty"` // bytes of the memory whose descriptor comes with the frame: an ONNX model or a tensor
+	Operation string `json:"do"` // load, unload, bind, unbind, run, write or read
+	Block     uint32 `json:"block,omitempty"`
+	Binding   uint32 `json:"binding,omitempty"`
+	Size      int64  `json:"size,omitempty"` // bytes of the memory whose descriptor comes with the frame: an ONNX model or a tensor
 
 	Submodel engine.Submodel `json:"submodel,omitzero"` // for load
 	Options  engine.Options  `json:"options,omitzero"`
@@ -22,7 +22,7 @@ type Probe struct {
 	HostIO   bool            `json:"host_io,omitempty"`
 	Inputs   []TensorRef     `json:"inputs,omitempty"`
 	Outputs  []TensorRef     `json:"outputs,omitempty"`
-	Runs     int             `json:"runs,omitempty"`  // for run
+	RunCount int             `json:"runs,omitempty"`  // for run
 	Tensor   TensorRef       `json:"tensor,omitzero"` // for write and read
 }
 
@@ -34,22 +34,22 @@ type TensorRef struct {
 }
 
 // probeBinding is a binding of a block that the parent has cut.
-type probed struct {
+type probeBinding struct {
 	engine.Binding
 	block uint32
 }
 
 // probe does one step. The engine times runs itself, so that their time does not include the socket.
 func (s *server) probe(ctx context.Context, p []byte) (t engine.Timing, err error) {
-	q, err := parseJSON[Probe](TypeProbe, p)
+	request, err := parseJSON[Probe](TypeProbe, p)
 	if err != nil {
 		return t, err
 	}
 
 	// Data travel in a shared segment beside the frame.
 	var data []byte
-	if q.Size > 0 {
-		seg, err := s.received(TypeProbe, 0, q.Size)
+	if request.Size > 0 {
+		seg, err := s.mapReceived(TypeProbe, 0, request.Size)
 		if err != nil {
 			return t, err
 		}
@@ -58,61 +58,61 @@ func (s *server) probe(ctx context.Context, p []byte) (t engine.Timing, err erro
 	}
 
 	// Carry out the command on the block or the binding.
-	block, loaded := s.blocks[q.Block]
-	b, bound := s.probed[q.Binding]
+	block, isLoaded := s.blocks[request.Block]
+	b, isBound := s.probeBindings[request.Binding]
 	switch {
-	case q.Do == "load":
+	case request.Operation == "load":
 		// Engines keep the model if every batch size needs its own session.
-		q.Submodel.ONNX = slices.Clone(data)
-		block, err := s.loader.LoadBlock(ctx, &q.Submodel, q.Options)
-		if q.Submodel.ONNX = nil; err == nil {
-			s.blocks[q.Block] = block
+		request.Submodel.ONNX = slices.Clone(data)
+		block, err := s.loader.LoadBlock(ctx, &request.Submodel, request.Options)
+		if request.Submodel.ONNX = nil; err == nil {
+			s.blocks[request.Block] = block
 		}
 		return t, err
-	case q.Do == "unload" && loaded:
-		for i, x := range s.probed {
-			if x.block == q.Block {
-				return t, fmt.Errorf("block %d is closed before its binding %d", q.Block, i)
+	case request.Operation == "unload" && isLoaded:
+		for i, x := range s.probeBindings {
+			if x.block == request.Block {
+				return t, fmt.Errorf("block %d is closed before its binding %d", request.Block, i)
 			}
 		}
-		delete(s.blocks, q.Block)
+		delete(s.blocks, request.Block)
 		return t, block.Close()
-	case q.Do == "bind" && loaded:
-		return t, s.bindBlock(block, &q)
-	case q.Do == "unbind" && bound:
-		delete(s.probed, q.Binding)
+	case request.Operation == "bind" && isLoaded:
+		return t, s.bindBlock(block, &request)
+	case request.Operation == "unbind" && isBound:
+		delete(s.probeBindings, request.Binding)
 		return t, b.Close()
-	case q.Do == "run" && bound:
-		return b.RunN(q.Runs)
-	case q.Do == "write", q.Do == "read":
-		x, err := s.tensor(q.Tensor)
-		if err == nil && q.Do == "write" {
+	case request.Operation == "run" && isBound:
+		return b.RunN(request.RunCount)
+	case request.Operation == "write", request.Operation == "read":
+		x, err := s.tensor(request.Tensor)
+		if err == nil && request.Operation == "write" {
 			err = x.Write(data)
 		} else if err == nil {
 			err = x.Read(data)
 		}
 		return t, err
 	}
-	return t, fmt.Errorf("%q of block %d, binding %d: %w", q.Do, q.Block, q.Binding, engine.ErrClosed)
+	return t, fmt.Errorf("%q of block %d, binding %d: %w", request.Operation, request.Block, request.Binding, engine.ErrClosed)
 }
 
 func (s *server) bindBlock(block engine.Block, q *Probe) (err error) {
 	o := engine.BindOptions{Batch: q.Batch, HostIO: q.HostIO}
-	if o.Inputs, err = s.given(q.Inputs); err != nil {
+	if o.Inputs, err = s.boundTensors(q.Inputs); err != nil {
 		return err
 	}
-	if o.Outputs, err = s.given(q.Outputs); err != nil {
+	if o.Outputs, err = s.boundTensors(q.Outputs); err != nil {
 		return err
 	}
 	b, err := block.Bind(o)
 	if err == nil {
-		s.probed[q.Binding] = probed{b, q.Block}
+		s.probeBindings[q.Binding] = probeBinding{b, q.Block}
 	}
 	return err
 }
 
 // boundTensors returns the tensors that a new binding is to use, nil for those that the engine makes.
-func (s *server) given(refs []TensorRef) (list []engine.Tensor, err error) {
+func (s *server) boundTensors(refs []TensorRef) (list []engine.Tensor, err error) {
 	for _, r := range refs {
 		var t engine.Tensor
 		if r.Binding != 0 {
@@ -126,14 +126,14 @@ func (s *server) given(refs []TensorRef) (list []engine.Tensor, err error) {
 }
 
 func (s *server) tensor(r TensorRef) (engine.Tensor, error) {
-	var side []engine.Tensor
-	if b, ok := s.probed[r.Binding]; ok && r.Output {
-		side = b.Outputs()
+	var tensors []engine.Tensor
+	if b, ok := s.probeBindings[r.Binding]; ok && r.Output {
+		tensors = b.Outputs()
 	} else if ok {
-		side = b.Inputs()
+		tensors = b.Inputs()
 	}
-	if r.Index < 0 || r.Index >= len(side) {
+	if r.Index < 0 || r.Index >= len(tensors) {
 		return nil, fmt.Errorf("tensor %d of binding %d: %w", r.Index, r.Binding, engine.ErrClosed)
 	}
-	return side[r.Index], nil
+	return tensors[r.Index], nil
 }

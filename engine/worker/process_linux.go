@@ -35,17 +35,17 @@ type Config struct {
 // Wait.
 type Process struct {
 	Welcome Welcome
-	Loaded  []Loaded // the loaded stages, in the order of Config.Stages
+	Stages  []LoadedStage // the loaded stages, in the order of Config.Stages
 
-	conn     *net.UnixConn
-	cmd      *exec.Cmd // nil for a worker inside this process
-	dec      Decoder
-	out      []byte
-	exited   chan struct{}
-	exitErr  error
-	once     sync.Once
-	swapped  []Swapped // received by the last Receive
-	pageable int       // number of attached segments that are not locked for the device
+	conn        *net.UnixConn
+	cmd         *exec.Cmd // nil for a worker inside this process
+	dec         Decoder
+	outFrame    []byte
+	exited      chan struct{}
+	exitErr     error
+	closeOnce   sync.Once
+	swapResults []SwapResult // received by the last Receive
+	pageable    int          // number of attached segments that are not locked for the device
 }
 
 // ErrGone is returned when the worker has ended, or was killed.
@@ -91,15 +91,15 @@ func Start(ctx context.Context, c Config) (*Process, error) {
 }
 
 // startMu is held while a process is started, see startAlone.
-var forking sync.Mutex
+var startMu sync.Mutex
 
 // startAlone starts a process while no other worker is being started. Until it runs its own program
 // a new process shares the memory of this one. If two are started at once, the runtime of Go 1.26
 // resets signal handlers of one on the stack of the scheduler (runtime.sigaction), and if that one
 // is killed there, this process ends with "morestack on g0".
 func startAlone(cmd *exec.Cmd) error {
-	forking.Lock()
-	defer forking.Unlock()
+	startMu.Lock()
+	defer startMu.Unlock()
 	return cmd.Start()
 }
 
@@ -156,17 +156,17 @@ func (p *Process) setUp(ctx context.Context, c Config) error {
 	if err := call(ctx, p, TypeHello, c.Hello, TypeWelcome, &p.Welcome); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	p.Loaded = make([]Loaded, len(c.Stages))
+	p.Stages = make([]LoadedStage, len(c.Stages))
 	for i := range c.Stages {
 		if c.Cache != nil {
-			l, err := c.Cache.keep(ctx, p, &c.Stages[i], c.Hello.Execution.Half)
+			l, err := c.Cache.keepStage(ctx, p, &c.Stages[i], c.Hello.Execution.FP16)
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
-			p.Loaded[i] = *l
+			p.Stages[i] = *l
 			continue
 		}
-		if err := call(ctx, p, TypeLoad, c.Stages[i], TypeLoaded, &p.Loaded[i]); err != nil {
+		if err := call(ctx, p, TypeLoad, c.Stages[i], TypeLoaded, &p.Stages[i]); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
@@ -187,9 +187,9 @@ func (p *Process) CPU() time.Duration {
 }
 
 // Attach gives the worker a segment to read from or, with forOutput, to write its outputs to.
-func (p *Process) Attach(ctx context.Context, s *Segment, own bool) error {
-	var r Ready
-	err := call(ctx, p, TypeSegment, SegmentSpec{s.ID, int64(len(s.Data)), own}, TypeReady, &r, s)
+func (p *Process) Attach(ctx context.Context, s *Segment, forOutput bool) error {
+	var r ReadyReply
+	err := call(ctx, p, TypeSegment, SegmentSpec{s.ID, int64(len(s.Data)), forOutput}, TypeReady, &r, s)
 	if !r.Pinned {
 		p.pageable++
 	}
@@ -197,11 +197,11 @@ func (p *Process) Attach(ctx context.Context, s *Segment, own bool) error {
 }
 
 // AllPinned reports whether the device copies directly from and to all attached segments.
-func (p *Process) Pinned() bool { return p.pageable == 0 }
+func (p *Process) AllPinned() bool { return p.pageable == 0 }
 
 // ShareMemory, without a handle, allocates memory of the worker's device beside a segment and returns its handle.
 // With a handle, it maps the memory of the worker that returned the handle.
-func (p *Process) Share(ctx context.Context, s *Segment, handle []byte) ([]byte, error) {
+func (p *Process) ShareMemory(ctx context.Context, s *Segment, handle []byte) ([]byte, error) {
 	var r DeviceSpec
 	err := call(ctx, p, TypeShare, DeviceSpec{s.ID, int64(len(s.Data)), handle}, TypeShare, &r)
 	return r.Handle, err
@@ -209,21 +209,21 @@ func (p *Process) Share(ctx context.Context, s *Segment, handle []byte) ([]byte,
 
 // Prepare lays out the slots of a stage, binds them and warms the stage up.
 func (p *Process) Prepare(ctx context.Context, l Layout) (warm time.Duration, err error) {
-	var r Ready
+	var r ReadyReply
 	err = call(ctx, p, TypePrepare, l, TypeReady, &r)
 	return time.Duration(r.WarmNS), err
 }
 
 // Unload frees the memory of a stage. It is for the set-up only: no run may be under way.
 func (p *Process) Unload(ctx context.Context, stage uint32) error {
-	var r Ready
+	var r ReadyReply
 	return call(ctx, p, TypeUnload, Unload{stage}, TypeReady, &r)
 }
 
 // Swap has the worker do a swap and waits for the result. It is for the set-up. The error is that of the
 // communication; that of the swap is in the result.
-func (p *Process) Swap(ctx context.Context, q Swap) (Swapped, error) {
-	var a Swapped
+func (p *Process) Swap(ctx context.Context, q Swap) (SwapResult, error) {
+	var a SwapResult
 	err := call(ctx, p, TypeSwap, q, TypeSwapped, &a)
 	return a, err
 }
@@ -241,56 +241,56 @@ func (p *Process) SendSwap(q Swap) error {
 }
 
 // SwapResults returns the results of swaps that the last Receive has received.
-func (p *Process) Swapped() []Swapped { return p.swapped }
+func (p *Process) SwapResults() []SwapResult { return p.swapResults }
 
 // call sends a set-up frame, with the descriptors of segments, and waits for its answer.
-func call(ctx context.Context, p *Process, t Type, doc any, want Type, reply any, with ...*Segment) error {
+func call(ctx context.Context, p *Process, t Type, doc any, wantedType Type, reply any, segments ...*Segment) error {
 	b, err := appendJSON(nil, t, doc)
 	if err != nil {
 		return err
 	}
-	for _, s := range with { // the descriptors travel with the first bytes of the frame
+	for _, s := range segments { // the descriptors travel with the first bytes of the frame
 		if _, _, err := p.conn.WriteMsgUnix(b[:1], unix.UnixRights(s.fd), nil); err != nil {
-			return p.gone(err)
+			return p.exitError(err)
 		}
 		b = b[1:]
 	}
 	if _, err := p.conn.Write(b); err != nil {
-		return p.gone(err)
+		return p.exitError(err)
 	}
-	return p.await(ctx, want, reply)
+	return p.awaitReply(ctx, wantedType, reply)
 }
 
-func (p *Process) await(ctx context.Context, want Type, reply any) error {
+func (p *Process) awaitReply(ctx context.Context, wantedType Type, reply any) error {
 	// End a blocked read when the context ends, and allow reads again afterwards.
-	cut := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { p.conn.SetReadDeadline(time.Unix(1, 0)); close(cut) })
+	deadlineSet := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { p.conn.SetReadDeadline(time.Unix(1, 0)); close(deadlineSet) })
 	defer func() {
 		if !stop() {
-			<-cut
+			<-deadlineSet
 			p.conn.SetReadDeadline(time.Time{})
 		}
 	}()
 
 	// Read frames until the expected one comes.
 	for {
-		t, payload, ok, err := p.dec.Next()
+		t, payload, ok, err := p.dec.NextFrame()
 		if err != nil {
 			return err
 		}
 		if !ok {
 			n, err := p.conn.Read(p.dec.Space())
 			if ctx.Err() != nil {
-				return fmt.Errorf("wait for the worker's %s: %w", want, ctx.Err())
+				return fmt.Errorf("wait for the worker's %s: %w", wantedType, ctx.Err())
 			}
 			if err != nil {
-				return p.gone(err)
+				return p.exitError(err)
 			}
-			p.dec.Filled(n)
+			p.dec.MarkFilled(n)
 			continue
 		}
 		switch {
-		case t == want:
+		case t == wantedType:
 			return decodeJSON(t, payload, reply)
 		case t == TypeError:
 			f, err := parseJSON[Failure](t, payload)
@@ -299,13 +299,13 @@ func (p *Process) await(ctx context.Context, want Type, reply any) error {
 			}
 			return &RemoteError{f.Code, f.Text}
 		default:
-			return fmt.Errorf("%w: %s from the worker, expected %s", ErrProtocol, t, want)
+			return fmt.Errorf("%w: %s from the worker, expected %s", ErrProtocol, t, wantedType)
 		}
 	}
 }
 
 // exitError says how the worker ended, if the connection broke because of that.
-func (p *Process) gone(err error) error {
+func (p *Process) exitError(err error) error {
 	select {
 	case <-p.exited:
 	case <-time.After(time.Second):
@@ -318,12 +318,12 @@ func (p *Process) gone(err error) error {
 }
 
 // Send commands runs, in order. It does not wait for them. The socket can buffer thousands of commands.
-func (p *Process) Send(runs ...Run) error {
-	b := p.out[:0]
+func (p *Process) Send(runs ...RunCommand) error {
+	b := p.outFrame[:0]
 	for i := range runs {
 		b = AppendRun(b, &runs[i])
 	}
-	p.out = b
+	p.outFrame = b
 	if _, err := p.conn.Write(b); err != nil {
 		return fmt.Errorf("%w: %w", ErrGone, err)
 	}
@@ -333,16 +333,16 @@ func (p *Process) Send(runs ...Run) error {
 // Receive waits for results of runs or swaps, and appends the results of runs to buf. It returns io.EOF as soon as
 // the worker has ended or was killed.
 func (p *Process) Receive(buf []Result) ([]Result, error) {
-	got := len(buf)
-	p.swapped = p.swapped[:0]
+	before := len(buf)
+	p.swapResults = p.swapResults[:0]
 	for {
 		// Take the frames that have arrived. Wait for more only if there are none.
-		t, payload, ok, err := p.dec.Next()
+		t, payload, ok, err := p.dec.NextFrame()
 		if err != nil {
 			return buf, err
 		}
 		if !ok {
-			if len(buf) > got || len(p.swapped) > 0 {
+			if len(buf) > before || len(p.swapResults) > 0 {
 				return buf, nil
 			}
 			n, err := p.conn.Read(p.dec.Space())
@@ -352,7 +352,7 @@ func (p *Process) Receive(buf []Result) ([]Result, error) {
 				}
 				return buf, fmt.Errorf("read from worker %d: %w", p.PID(), err)
 			}
-			p.dec.Filled(n)
+			p.dec.MarkFilled(n)
 			continue
 		}
 		switch t {
@@ -363,11 +363,11 @@ func (p *Process) Receive(buf []Result) ([]Result, error) {
 			}
 			buf = append(buf, r)
 		case TypeSwapped:
-			a, err := parseJSON[Swapped](t, payload)
+			a, err := parseJSON[SwapResult](t, payload)
 			if err != nil {
 				return buf, err
 			}
-			p.swapped = append(p.swapped, a)
+			p.swapResults = append(p.swapResults, a)
 		default:
 			return buf, fmt.Errorf("%w: %s from the worker, expected a result", ErrProtocol, t)
 		}
@@ -379,7 +379,7 @@ func (p *Process) Kill() {
 	if p.cmd != nil && p.cmd.Process != nil {
 		p.cmd.Process.Kill()
 	}
-	p.once.Do(func() { p.conn.Close() })
+	p.closeOnce.Do(func() { p.conn.Close() })
 }
 
 // Shutdown lets the worker finish its commands and end. If ctx ends first, the worker is killed.
@@ -392,7 +392,7 @@ func (p *Process) Shutdown(ctx context.Context) error {
 		p.Kill()
 		<-p.exited
 	}
-	p.once.Do(func() { p.conn.Close() })
+	p.closeOnce.Do(func() { p.conn.Close() })
 	return p.exitErr
 }
 

@@ -14,10 +14,10 @@ func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 	g.ctlMu.Lock()
 	g.ctl = ctl
 	g.ctlMu.Unlock()
-	err := g.obey(ctl)
+	err := g.handleCommands(ctl)
 	g.conn.Close()
 	ctl.Close()
-	<-g.sleeping
+	<-g.ended
 	for _, s := range g.segments() {
 		s.Close()
 	}
@@ -31,9 +31,9 @@ func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 }
 
 // handleCommands handles the commands of the parent until the parent closes the socket.
-func (g *joinedWorker) obey(ctl *net.UnixConn) error {
+func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 	select {
-	case <-g.sleeping: // the connection ended while the worker was taken
+	case <-g.ended: // the connection ended while the worker was taken
 		return g.cause
 	default:
 	}
@@ -43,7 +43,7 @@ func (g *joinedWorker) obey(ctl *net.UnixConn) error {
 	defer func() { g.setSegments(&r) }()
 	for {
 		// Read frames, with the descriptors that come beside them, and carry them out.
-		t, p, ok, err := dec.Next()
+		t, p, ok, err := dec.NextFrame()
 		if err != nil {
 			return err
 		}
@@ -60,10 +60,10 @@ func (g *joinedWorker) obey(ctl *net.UnixConn) error {
 			if err != nil {
 				return fmt.Errorf("read control socket: %w", err)
 			}
-			dec.Filled(n)
+			dec.MarkFilled(n)
 			continue
 		}
-		if err := g.command(&r, t, p); err != nil {
+		if err := g.handleCommand(&r, t, p); err != nil {
 			return err
 		}
 	}
@@ -79,26 +79,26 @@ func (g *joinedWorker) setSegments(r *relayState) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.attached = r.segments
+	g.attachedSegments = r.segments
 }
 
 func (g *joinedWorker) segments() map[uint32]*Segment {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.attached
+	return g.attachedSegments
 }
 
-func (g *joinedWorker) command(r *relayState, t Type, p []byte) error {
+func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 	switch t {
 	case TypeRun:
-		return g.push(r, p)
+		return g.sendRun(r, p)
 	case TypeSegment:
 		ready, err := r.segment(p)
 		if err != nil {
 			return err
 		}
 		g.mu.Lock()
-		g.own = r.own
+		g.outputSegment = r.outputSegment
 		g.mu.Unlock()
 		return g.replyJSON(TypeReady, ready)
 	case TypeHello:
@@ -114,21 +114,21 @@ func (g *joinedWorker) command(r *relayState, t Type, p []byte) error {
 		if err != nil {
 			return err
 		}
-		g.expect(&s)
+		g.expectStage(&s)
 		return g.writeJSON(t, s)
 	case TypeKeep:
-		k, err := parseJSON[Keep](t, p)
+		k, err := parseJSON[KeepRequest](t, p)
 		if err != nil {
 			return err
 		}
-		if k.Size != 0 || k.Room != 0 {
+		if k.Size != 0 || k.FreeBytes != 0 {
 			return fmt.Errorf("%w: memory of this machine for a model of another host", ErrProtocol)
 		}
-		g.expect(&k.Stage)
+		g.expectStage(&k.Stage)
 		return g.writeJSON(t, k)
 	case TypeSwap:
 		g.mu.Lock()
-		g.swapped = monotonic()
+		g.swapSentAt = monotonic()
 		g.mu.Unlock()
 		return g.write(t, p, nil)
 	case TypePrepare, TypeUnload:
@@ -140,19 +140,19 @@ func (g *joinedWorker) command(r *relayState, t Type, p []byte) error {
 }
 
 // sendRun sends a run with its input to the host.
-func (g *joinedWorker) push(r *relayState, p []byte) error {
+func (g *joinedWorker) sendRun(r *relayState, p []byte) error {
 	run, err := ParseRun(p)
 	if err != nil {
 		return err
 	}
-	in, out, ok := g.stages.get(run.Stage).spans(run.Batch)
+	inputBytes, outputBytes, ok := g.stages.stage(run.Stage).tensorBytes(run.Batch)
 	seg := r.segments[run.Segment]
-	if !ok || seg == nil || r.own == nil || int64(run.In) > int64(len(seg.Data))-in || int64(run.Out) > int64(len(r.own.Data))-out {
+	if !ok || seg == nil || r.outputSegment == nil || int64(run.InputOffset) > int64(len(seg.Data))-inputBytes || int64(run.OutputOffset) > int64(len(r.outputSegment.Data))-outputBytes {
 		return fmt.Errorf("%w: run of stage %d, batch %d, in segment %d", ErrProtocol, run.Stage, run.Batch, run.Segment)
 	}
 	g.mu.Lock()
-	g.pending = append(g.pending, sent{run, out, monotonic()})
+	g.pendingRuns = append(g.pendingRuns, pendingRun{run, outputBytes, monotonic()})
 	g.mu.Unlock()
-	far := Run{ID: run.ID, Stage: run.Stage, Batch: run.Batch, In: uint64(in)}
-	return g.write(TypePush, AppendRun(nil, &far)[HeaderSize:], seg.Data[run.In:int64(run.In)+in])
+	remoteRun := RunCommand{ID: run.ID, Stage: run.Stage, Batch: run.Batch, InputOffset: uint64(inputBytes)}
+	return g.write(TypePush, AppendRun(nil, &remoteRun)[HeaderSize:], seg.Data[run.InputOffset:int64(run.InputOffset)+inputBytes])
 }

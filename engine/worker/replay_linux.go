@@ -21,8 +21,8 @@ func openReplay(_ context.Context, h *Hello) (Loader, error) {
 		return nil, fmt.Errorf("set the timer slack: %w", err)
 	}
 	d := engine.Device{ID: fmt.Sprintf("replay:%d", h.Device.Index), Kind: h.Device.Kind, Name: "replay", Share: max(h.Device.Share, 1)}
-	none := func(string, int, int, engine.Device, int) (time.Duration, error) { return 0, nil }
-	return &replayLoader{replay.New(none, replay.Options{Devices: []engine.Device{d}}), d}, nil
+	noTime := func(string, int, int, engine.Device, int) (time.Duration, error) { return 0, nil }
+	return &replayLoader{replay.New(noTime, replay.Options{Devices: []engine.Device{d}}), d}, nil
 }
 
 type replayLoader struct {
@@ -44,11 +44,11 @@ func (r *replayLoader) Cut(_ context.Context, s *StageSpec) (*engine.Submodel, e
 
 // Load takes as long as the plan says, which is less if the model is loaded from the host's memory.
 func (r *replayLoader) Load(ctx context.Context, s *StageSpec, m *engine.Submodel) (engine.Block, error) {
-	took := s.LoadNS[1]
+	loadTime := s.LoadNS[1]
 	if len(m.ONNX) > 0 {
-		took = s.LoadNS[0]
+		loadTime = s.LoadNS[0]
 	}
-	if err := sleepUntil(ctx, monotonic()+took); err != nil {
+	if err := sleepUntil(ctx, monotonic()+loadTime); err != nil {
 		return nil, err
 	}
 	b, err := r.Engine.Load(ctx, m, r.device, engine.Options{})
@@ -68,7 +68,7 @@ func (r *replayLoader) LoadBlock(ctx context.Context, m *engine.Submodel, o engi
 const ReplayMemoryEnv = "INFERPLAN_REPLAY_DEVICE_MEMORY"
 
 // ShareMemory makes a piece of such memory: a file in memory, whose handle is its path.
-func (r *replayLoader) Share(size int64) (DeviceMemory, []byte, error) {
+func (r *replayLoader) ShareMemory(size int64) (DeviceMemory, []byte, error) {
 	if os.Getenv(ReplayMemoryEnv) != "1" {
 		return nil, nil, fmt.Errorf("%w: a replayed device", engine.ErrNoDevice)
 	}
@@ -80,7 +80,7 @@ func (r *replayLoader) Share(size int64) (DeviceMemory, []byte, error) {
 }
 
 // MapMemory opens a piece of such memory.
-func (r *replayLoader) Map(handle []byte, size int64) (DeviceMemory, error) {
+func (r *replayLoader) MapMemory(handle []byte, size int64) (DeviceMemory, error) {
 	fd, err := unix.Open(string(handle), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("map a replayed device's memory: %w", err)
@@ -94,8 +94,8 @@ func (r *replayLoader) Map(handle []byte, size int64) (DeviceMemory, error) {
 
 type replayMemory struct{ *Segment }
 
-func (m replayMemory) Tensor(spec engine.Spec, batch int, off int64) (engine.Tensor, error) {
-	list, err := m.tensors([]engine.Spec{spec}, batch, off)
+func (m replayMemory) Tensor(spec engine.Spec, batch int, offset int64) (engine.Tensor, error) {
+	list, err := m.hostTensors([]engine.Spec{spec}, batch, offset)
 	if err != nil {
 		return nil, err
 	}
@@ -120,15 +120,15 @@ func (b *replayBlock) Bind(o engine.BindOptions) (engine.Binding, error) {
 
 type replayBinding struct {
 	engine.Binding
-	took int64
+	runTime int64
 }
 
 func (b *replayBinding) Run(ctx context.Context) error {
-	until := monotonic() + b.took
+	endAt := monotonic() + b.runTime
 	if err := b.Binding.Run(ctx); err != nil {
 		return err
 	}
-	return sleepUntil(ctx, until)
+	return sleepUntil(ctx, endAt)
 }
 
 func (b *replayBinding) RunN(n int) (engine.Timing, error) {

@@ -88,11 +88,11 @@ func Certificate(path string) (cert tls.Certificate, pin string, err error) {
 }
 
 // Token reads the token that both sides of a join know. If there is no file, it makes one, and created is true.
-func Token(path string) (token []byte, made bool, err error) {
+func Token(path string) (token []byte, created bool, err error) {
 	data, err := ReadSecret(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = writeSecret(path, []byte(newNonce()+"\n")); err == nil || errors.Is(err, fs.ErrExist) {
-			made = err == nil
+			created = err == nil
 			data, err = ReadSecret(path)
 		}
 	}
@@ -103,7 +103,7 @@ func Token(path string) (token []byte, made bool, err error) {
 	if err := CheckToken(token); err != nil {
 		return nil, false, fmt.Errorf("%s: %w", path, err)
 	}
-	return token, made, nil
+	return token, created, nil
 }
 
 func makeCertificate(now time.Time) ([]byte, error) {
@@ -125,17 +125,17 @@ func makeCertificate(now time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a certificate: %w", err)
 	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, fmt.Errorf("encode a key: %w", err)
 	}
-	var out bytes.Buffer
-	for _, b := range []*pem.Block{{Type: "CERTIFICATE", Bytes: der}, {Type: "PRIVATE KEY", Bytes: private}} {
-		if err := pem.Encode(&out, b); err != nil {
+	var certificatePEM bytes.Buffer
+	for _, b := range []*pem.Block{{Type: "CERTIFICATE", Bytes: der}, {Type: "PRIVATE KEY", Bytes: keyDER}} {
+		if err := pem.Encode(&certificatePEM, b); err != nil {
 			return nil, err
 		}
 	}
-	return out.Bytes(), nil
+	return certificatePEM.Bytes(), nil
 }
 
 // writeSecret writes a new file for its owner only. The file appears complete or not at all.
@@ -165,7 +165,7 @@ func PinnedTLS(pin string) (*tls.Config, error) {
 	if !ok || err != nil || len(sum) != sha256.Size {
 		return nil, fmt.Errorf("pin %q: expected sha256: and %d hexadecimal digits, as plan serve prints it", pin, 2*sha256.Size)
 	}
-	want := pinPrefix + hex.EncodeToString(sum)
+	wantedPin := pinPrefix + hex.EncodeToString(sum)
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		// Instead of names and authorities, VerifyConnection compares the certificate with its hash. TLS itself
@@ -175,8 +175,8 @@ func PinnedTLS(pin string) (*tls.Config, error) {
 			if len(s.PeerCertificates) == 0 {
 				return fmt.Errorf("%w: it has none", ErrCertificate)
 			}
-			if got := pinOf(s.PeerCertificates[0].Raw); got != want {
-				return fmt.Errorf("%w: its pin is %s, expected %s", ErrCertificate, got, want)
+			if actualPin := pinOf(s.PeerCertificates[0].Raw); actualPin != wantedPin {
+				return fmt.Errorf("%w: its pin is %s, expected %s", ErrCertificate, actualPin, wantedPin)
 			}
 			return nil
 		},
@@ -185,7 +185,7 @@ func PinnedTLS(pin string) (*tls.Config, error) {
 
 // untrustedError marks an error of a dial with ErrCertificate if trying again cannot help: the server is not
 // trusted, or does not speak TLS.
-func secureError(err error) error {
+func untrustedError(err error) error {
 	var verify *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	switch {

@@ -17,7 +17,7 @@ import (
 )
 
 // secure is a lobby behind TLS with a certificate of its own.
-func secure(t *testing.T) (b *Lobby, cert tls.Certificate, pin string) {
+func secure(t *testing.T) (b *JoinServer, cert tls.Certificate, pin string) {
 	t.Helper()
 	cert, pin, err := Certificate(filepath.Join(t.TempDir(), "join.pem"))
 	if err != nil {
@@ -27,7 +27,7 @@ func secure(t *testing.T) (b *Lobby, cert tls.Certificate, pin string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err = NewLobby(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}}), []byte(testToken), patient, slog.New(slog.DiscardHandler))
+	b, err = NewJoinServer(tls.NewListener(l, &tls.Config{Certificates: []tls.Certificate{cert}}), []byte(testToken), patient, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestJoinOverTLS(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			layout := layoutOf(p.Loaded[0], 1, 2)
+			layout := layoutOf(p.Stages[0], 1, 2)
 			seg, err := NewSegment(7, 2*layout.Stride)
 			if err != nil {
 				t.Fatal(err)
@@ -79,7 +79,7 @@ func TestJoinOverTLS(t *testing.T) {
 			if _, err := p.Prepare(ctx, layout); err != nil {
 				t.Fatal(err)
 			}
-			if err := p.Send(Run{ID: 5, Batch: 1, Segment: 7, In: uint64(layout.In(0)), Out: uint64(layout.Out(0))}); err != nil {
+			if err := p.Send(RunCommand{ID: 5, Batch: 1, Segment: 7, InputOffset: uint64(layout.InputOffset(0)), OutputOffset: uint64(layout.OutputOffset(0))}); err != nil {
 				t.Fatal(err)
 			}
 			if r := receive(t, p, 1)[0]; r.Code != OK || r.ID != 5 {
@@ -109,7 +109,7 @@ func TestJoinOverTLSIsRefused(t *testing.T) {
 		return c
 	}
 	for name, c := range map[string]struct {
-		at    *Lobby
+		at    *JoinServer
 		trust *tls.Config
 		token string
 		want  error
@@ -130,7 +130,7 @@ func TestJoinOverTLSIsRefused(t *testing.T) {
 			}
 			c.at.mu.Lock()
 			defer c.at.mu.Unlock()
-			if n := len(c.at.joined); n != 0 {
+			if n := len(c.at.workers); n != 0 {
 				t.Errorf("%d workers joined", n)
 			}
 		})
@@ -147,7 +147,7 @@ func TestPlainTextIsRefusedUnderTLS(t *testing.T) {
 	}
 	defer conn.Close()
 	o := offer{Host: "h", Kind: "L4", Nonce: newNonce()}
-	o.MAC = mac([]byte(testToken), "worker", "", &o)
+	o.MAC = proofMAC([]byte(testToken), "worker", "", &o)
 	frame, err := appendJSON(nil, TypeOffer, o)
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +161,8 @@ func TestPlainTextIsRefusedUnderTLS(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.joined) != 0 {
-		t.Errorf("%d workers joined", len(b.joined))
+	if len(b.workers) != 0 {
+		t.Errorf("%d workers joined", len(b.workers))
 	}
 }
 
@@ -242,7 +242,7 @@ func TestLooseSecretsAreRefused(t *testing.T) {
 	}
 }
 
-func TestPins(t *testing.T) {
+func TestPinsAreSHA256Only(t *testing.T) {
 	hash := strings.Repeat("aB", 32)
 	colons := strings.TrimSuffix(strings.Repeat("AB:", 32), ":")
 	for pin, ok := range map[string]bool{

@@ -31,7 +31,7 @@ type Loader interface {
 }
 
 // memoryPinner is a Loader that can lock memory of the host for direct copies by its device.
-type pinner interface {
+type memoryPinner interface {
 	Pin(data []byte) (unpin func() error, err error)
 }
 
@@ -59,14 +59,14 @@ func Serve(ctx context.Context, fd int, engines map[string]Opener) error {
 	return serve(ctx, fd, engines, false)
 }
 
-func serve(ctx context.Context, fd int, engines map[string]Opener, alone bool) error {
-	s := &server{control: control{fd: fd, alone: alone}, engines: engines, segments: map[uint32]*Segment{}, blocks: map[uint32]engine.Block{}, probed: map[uint32]probed{}}
+func serve(ctx context.Context, fd int, engines map[string]Opener, ownsProcess bool) error {
+	s := &server{control: control{fd: fd, ownsProcess: ownsProcess}, engines: engines, segments: map[uint32]*Segment{}, blocks: map[uint32]engine.Block{}, probeBindings: map[uint32]probeBinding{}}
 	// When the context ends, the shutdown makes recvmsg return end-of-file.
-	cut := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { unix.Shutdown(fd, unix.SHUT_RDWR); close(cut) })
+	socketShut := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() { unix.Shutdown(fd, unix.SHUT_RDWR); close(socketShut) })
 	defer func() {
 		if !stop() {
-			<-cut // never shut down a descriptor that was closed and used again
+			<-socketShut // never shut down a descriptor that was closed and used again
 		}
 		unix.Close(fd)
 	}()
@@ -86,18 +86,18 @@ type server struct {
 	loader  Loader
 	device  Device
 	unpin   func()
-	table
-	swaps    *swapper
-	segments map[uint32]*Segment
-	own      *Segment
-	blocks   map[uint32]engine.Block // cut by the parent
-	probed   map[uint32]probed
-	cpuClock int32
+	stageTable
+	swaps         *swapper
+	segments      map[uint32]*Segment
+	outputSegment *Segment
+	blocks        map[uint32]engine.Block // cut by the parent
+	probeBindings map[uint32]probeBinding
+	cpuClock      int32
 }
 
 func (s *server) loop(ctx context.Context) error {
 	for {
-		t, p, ok, err := s.dec.Next()
+		t, p, ok, err := s.dec.NextFrame()
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (s *server) loop(ctx context.Context) error {
 			continue
 		}
 		if t == TypeRun {
-			err = s.run(ctx, p)
+			err = s.executeRun(ctx, p)
 		} else {
 			err = s.command(ctx, t, p)
 		}
@@ -142,12 +142,12 @@ func (s *server) command(ctx context.Context, t Type, p []byte) error {
 		reply, err = s.unload(p)
 	case TypeKeep:
 		answer = TypeKept
-		reply, err = s.swaps.keep(ctx, p)
+		reply, err = s.swaps.keepStage(ctx, p)
 	case TypeSwap:
-		return s.swaps.begin(p)
+		return s.swaps.enqueue(p)
 	case TypeShare:
 		answer = TypeShare
-		reply, err = s.share(p)
+		reply, err = s.shareMemory(p)
 	case TypeProbe:
 		answer = TypeProbe
 		reply, err = s.probe(ctx, p)
@@ -157,7 +157,7 @@ func (s *server) command(ctx context.Context, t Type, p []byte) error {
 		return fmt.Errorf("%w: %s frame from the parent", ErrProtocol, t)
 	}
 	if err != nil {
-		return s.answer(TypeError, Failure{For: t.String(), Code: codeOf(err), Text: err.Error()})
+		return s.answer(TypeError, Failure{Answers: t.String(), Code: codeOf(err), Text: err.Error()})
 	}
 	return s.answer(answer, reply)
 }
@@ -196,7 +196,7 @@ func (s *server) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	return &Welcome{PID: os.Getpid(), Engine: info.Name, Version: info.Version, Device: loader.Device().ID}, nil
 }
 
-func (s *server) load(ctx context.Context, p []byte) (*Loaded, error) {
+func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	spec, err := parseJSON[StageSpec](TypeLoad, p)
 	if err != nil {
 		return nil, err
@@ -208,31 +208,31 @@ func (s *server) load(ctx context.Context, p []byte) (*Loaded, error) {
 		return nil, fmt.Errorf("stage %d is loaded already", spec.ID)
 	}
 	start := monotonic()
-	c := s.same(&spec)
+	c := s.sharedContent(&spec)
 	weights := int64(0)
 	if c == nil {
-		cut, err := s.loader.Cut(ctx, &spec)
+		submodel, err := s.loader.Cut(ctx, &spec)
 		var block engine.Block
 		if err == nil {
-			block, err = s.loader.Load(ctx, &spec, cut)
+			block, err = s.loader.Load(ctx, &spec, submodel)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("load blocks [%d,%d) of %s: %w", spec.From, spec.To, spec.Model, err)
 		}
-		c = &content{spec: contentOf(&spec), block: block}
+		c = &stageContent{spec: contentOf(&spec), block: block}
 		weights = block.Submodel().WeightBytes
 	}
 	sub := c.block.Submodel()
-	s.list(newStage(&spec, c))
-	return &Loaded{ID: spec.ID, Inputs: sub.Inputs, Outputs: sub.Outputs, WeightBytes: weights, LoadNS: monotonic() - start}, nil
+	s.addStage(newStage(&spec, c))
+	return &LoadedStage{ID: spec.ID, Inputs: sub.Inputs, Outputs: sub.Outputs, WeightBytes: weights, LoadNS: monotonic() - start}, nil
 }
 
-func (s *server) segment(p []byte) (*Ready, error) {
+func (s *server) segment(p []byte) (*ReadyReply, error) {
 	spec, err := parseJSON[SegmentSpec](TypeSegment, p)
 	if err != nil {
 		return nil, err
 	}
-	seg, err := s.received(TypeSegment, spec.ID, spec.Size)
+	seg, err := s.mapReceived(TypeSegment, spec.ID, spec.Size)
 	if err != nil {
 		return nil, err
 	}
@@ -242,20 +242,20 @@ func (s *server) segment(p []byte) (*Ready, error) {
 	}
 	// A GPU copies from and to locked memory directly. If the memory cannot be locked, copies go through the
 	// driver's own buffers, which is slower.
-	if p, ok := s.loader.(pinner); ok {
+	if p, ok := s.loader.(memoryPinner); ok {
 		if seg.unpin, err = p.Pin(seg.Data); err != nil {
 			fmt.Fprintf(os.Stderr, "worker: segment %d stays pageable, copies to the GPU are slower: %v\n", spec.ID, err)
 		}
 	}
 	s.segments[spec.ID] = seg
-	if spec.Own {
-		s.own = seg
+	if spec.ForOutput {
+		s.outputSegment = seg
 	}
-	return &Ready{For: TypeSegment.String(), ID: spec.ID, Pinned: seg.unpin != nil}, nil
+	return &ReadyReply{Answers: TypeSegment.String(), ID: spec.ID, Pinned: seg.unpin != nil}, nil
 }
 
 // mapReceived maps the memory whose descriptor came with a frame.
-func (s *server) received(t Type, id uint32, size int64) (*Segment, error) {
+func (s *server) mapReceived(t Type, id uint32, size int64) (*Segment, error) {
 	fd, err := s.descriptor(t)
 	if err != nil {
 		return nil, err
@@ -263,7 +263,7 @@ func (s *server) received(t Type, id uint32, size int64) (*Segment, error) {
 	return mapSegment(id, fd, size)
 }
 
-func (s *server) prepare(ctx context.Context, p []byte) (*Ready, error) {
+func (s *server) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	l, err := parseJSON[Layout](TypePrepare, p)
 	if err != nil {
 		return nil, err
@@ -273,45 +273,45 @@ func (s *server) prepare(ctx context.Context, p []byte) (*Ready, error) {
 		return nil, fmt.Errorf("stage %d is not loaded", l.ID)
 	}
 	start := monotonic()
-	if err := s.ready(ctx, st, l); err != nil {
+	if err := s.makeReady(ctx, st, l); err != nil {
 		return nil, err
 	}
 	// Collect the garbage of loading now rather than during a run.
 	runtime.GC()
 	debug.FreeOSMemory()
-	return &Ready{For: TypePrepare.String(), ID: l.ID, WarmNS: monotonic() - start}, nil
+	return &ReadyReply{Answers: TypePrepare.String(), ID: l.ID, WarmNS: monotonic() - start}, nil
 }
 
-func (s *server) unload(p []byte) (*Ready, error) {
+func (s *server) unload(p []byte) (*ReadyReply, error) {
 	u, err := parseJSON[Unload](TypeUnload, p)
 	if err != nil {
 		return nil, err
 	}
-	st := s.unlist(u.ID)
+	st := s.removeStage(u.ID)
 	if st == nil {
 		return nil, fmt.Errorf("stage %d is not loaded", u.ID)
 	}
 	if err := st.close(); err != nil {
 		return nil, fmt.Errorf("unload stage %d: %w", u.ID, err)
 	}
-	return &Ready{For: TypeUnload.String(), ID: u.ID}, nil
+	return &ReadyReply{Answers: TypeUnload.String(), ID: u.ID}, nil
 }
 
 // executeRun executes one run and sends its result.
-func (s *server) run(ctx context.Context, p []byte) error {
+func (s *server) executeRun(ctx context.Context, p []byte) error {
 	r, err := ParseRun(p)
 	if err != nil {
 		return err
 	}
-	if s.alone && !s.steady && s.swaps.idle() {
+	if s.ownsProcess && !s.steady && s.swaps.isIdle() {
 		s.beSteady(s.swaps.queue != nil) // a worker that swapped has collected memory already
 	}
 	res := Result{ID: r.ID, Stage: r.Stage, Start: monotonic()}
 
 	// Find the stage and the binding of its tensors, and run it.
 	if st := s.stage(r.Stage); st == nil {
-		res.Code, res.Text = Failed, fmt.Sprintf("stage %d is not loaded", r.Stage)
-	} else if b, err := s.bind(st, bindKey{uint32(st.size(int(r.Batch))), r.Segment, r.In, r.Out, r.InDevice, r.OutDevice}); err != nil {
+		res.Code, res.Text = OtherFailure, fmt.Sprintf("stage %d is not loaded", r.Stage)
+	} else if b, err := s.bind(st, bindingKey{uint32(st.executedBatch(int(r.Batch))), r.Segment, r.InputOffset, r.OutputOffset, r.InputOnDevice, r.OutputOnDevice}); err != nil {
 		res.Code, res.Text = codeOf(err), err.Error()
 	} else {
 		cpu := clock(s.cpuClock)
@@ -325,15 +325,15 @@ func (s *server) run(ctx context.Context, p []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	s.out = AppendResult(s.out[:0], &res)
-	return s.send()
+	s.outFrame = AppendResult(s.outFrame[:0], &res)
+	return s.sendFrame()
 }
 
 func (s *server) close() {
-	if s.swaps != nil && !s.swaps.close(s.alone) {
+	if s.swaps != nil && !s.swaps.close(s.ownsProcess) {
 		return
 	}
-	for _, st := range s.all() {
+	for _, st := range s.loadedStages() {
 		st.close()
 	}
 	// Free the device's memory before its engine.
@@ -352,14 +352,14 @@ func (s *server) close() {
 }
 
 // sleepUntil waits until a moment of CLOCK_MONOTONIC, in nanoseconds. It returns early if ctx ends.
-func sleepUntil(ctx context.Context, at int64) error {
+func sleepUntil(ctx context.Context, wakeAt int64) error {
 	for {
-		left := at - monotonic()
-		if left <= 0 {
+		remaining := wakeAt - monotonic()
+		if remaining <= 0 {
 			return nil
 		}
 		// Sleep in pieces of 100 ms, so that the end of the context is noticed.
-		ts := unix.NsecToTimespec(min(at, monotonic()+int64(100*time.Millisecond)))
+		ts := unix.NsecToTimespec(min(wakeAt, monotonic()+int64(100*time.Millisecond)))
 		if err := unix.ClockNanosleep(unix.CLOCK_MONOTONIC, unix.TIMER_ABSTIME, &ts, nil); err != nil && err != unix.EINTR {
 			return fmt.Errorf("sleep: %w", err)
 		}

@@ -91,8 +91,8 @@ func TestSameBlocksAreLoadedOnce(t *testing.T) {
 	}
 	var layouts []Layout
 	for i, id := range []int{1, 2} {
-		l := layoutOf(p.Loaded[id], c.Stages[id].MaxBatch, 1)
-		l.Base, l.Warm = int64(i)*4096, 1
+		l := layoutOf(p.Stages[id], c.Stages[id].MaxBatch, 1)
+		l.Base, l.WarmSlots = int64(i)*4096, 1
 		if _, err := p.Prepare(ctx, l); err != nil {
 			t.Fatal(err)
 		}
@@ -100,10 +100,10 @@ func TestSameBlocksAreLoadedOnce(t *testing.T) {
 	}
 	runs := func(want ...Code) {
 		t.Helper()
-		var all []Run
+		var all []RunCommand
 		for i, batch := range []uint32{2, 1, 2} {
 			l := layouts[min(i, 1)]
-			all = append(all, Run{ID: uint64(i), Stage: l.ID, Batch: batch, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))})
+			all = append(all, RunCommand{ID: uint64(i), Stage: l.ID, Batch: batch, Segment: seg.ID, InputOffset: uint64(l.InputOffset(0)), OutputOffset: uint64(l.OutputOffset(0))})
 		}
 		if err := p.Send(all...); err != nil {
 			t.Fatal(err)
@@ -114,7 +114,7 @@ func TestSameBlocksAreLoadedOnce(t *testing.T) {
 			}
 		}
 	}
-	runs(OK, OK, Failed)
+	runs(OK, OK, OtherFailure)
 	for i, id := range []uint32{0, 1} {
 		if err := p.Unload(ctx, id); err != nil {
 			t.Fatal(err)
@@ -123,7 +123,7 @@ func TestSameBlocksAreLoadedOnce(t *testing.T) {
 			t.Fatalf("%d sessions after %d of 3 stages went, want %d: the last one runs", n.open.Load(), i+1, different)
 		}
 	}
-	runs(Failed, OK, Failed)
+	runs(OtherFailure, OK, OtherFailure)
 	if err := p.Unload(ctx, 2); err != nil {
 		t.Fatal(err)
 	}

@@ -3,35 +3,35 @@ package worker
 // SlotPool hands out the slots of a stage. It hands out the slot that was returned last, so that few pages are
 // touched and stay in the CPU's cache.
 type SlotPool struct {
-	free []int32
-	size int
+	freeSlots []int32
+	size      int
 }
 
 // NewSlotPool makes a pool of n free slots.
 func NewSlotPool(n int) *SlotPool {
-	p := &SlotPool{free: make([]int32, n), size: n}
-	for i := range p.free {
-		p.free[i] = int32(n - 1 - i)
+	p := &SlotPool{freeSlots: make([]int32, n), size: n}
+	for i := range p.freeSlots {
+		p.freeSlots[i] = int32(n - 1 - i)
 	}
 	return p
 }
 
 // Take returns a free slot, or false if there is none.
 func (p *SlotPool) Take() (int32, bool) {
-	n := len(p.free)
+	n := len(p.freeSlots)
 	if n == 0 {
 		return 0, false
 	}
-	s := p.free[n-1]
-	p.free = p.free[:n-1]
+	s := p.freeSlots[n-1]
+	p.freeSlots = p.freeSlots[:n-1]
 	return s, true
 }
 
 // Give returns a slot.
-func (p *SlotPool) Give(s int32) { p.free = append(p.free, s) }
+func (p *SlotPool) Give(s int32) { p.freeSlots = append(p.freeSlots, s) }
 
 // InUse returns the number of slots taken.
-func (p *SlotPool) InUse() int { return p.size - len(p.free) }
+func (p *SlotPool) InUse() int { return p.size - len(p.freeSlots) }
 
 // IsFull reports whether no slot is free.
-func (p *SlotPool) Full() bool { return len(p.free) == 0 }
+func (p *SlotPool) IsFull() bool { return len(p.freeSlots) == 0 }

@@ -13,7 +13,7 @@ import (
 
 // stageContent is a loaded block. Stages that run the same block share it, as those of a model's SLO classes do:
 // runs take turns, so the weights need to be in memory only once.
-type content struct {
+type stageContent struct {
 	spec  StageSpec // without the fields that belong to one stage
 	block engine.Block
 	users int
@@ -28,23 +28,23 @@ func contentOf(s *StageSpec) StageSpec {
 
 // stage is a loaded block with its bindings.
 type stage struct {
-	spec     StageSpec
-	content  *content
-	inputs   []engine.Spec
-	outputs  []engine.Spec
-	bindings map[bindKey]engine.Binding
-	order    []bindKey // oldest first, for eviction
+	spec      StageSpec
+	content   *stageContent
+	inputs    []engine.Spec
+	outputs   []engine.Spec
+	bindings  map[bindingKey]engine.Binding
+	bindOrder []bindingKey // oldest first, for eviction
 }
 
-type bindKey struct {
-	batch, segment      uint32
-	in, out             uint64
-	inDevice, outDevice bool
+type bindingKey struct {
+	batch, segment                uint32
+	inputOffset, outputOffset     uint64
+	inputOnDevice, outputOnDevice bool
 }
 
 // executedBatch returns the batch size at which a batch runs. It may be larger than the batch only for a stage
 // with one input and one output: several tensors lie side by side, at offsets that depend on the batch size.
-func (st *stage) size(batch int) int {
+func (st *stage) executedBatch(batch int) int {
 	if len(st.inputs) != 1 || len(st.outputs) != 1 {
 		return batch
 	}
@@ -58,15 +58,15 @@ func (st *stage) size(batch int) int {
 const maxBindings = 4096
 
 // newStage makes a stage of loaded content.
-func newStage(spec *StageSpec, c *content) *stage {
+func newStage(spec *StageSpec, c *stageContent) *stage {
 	c.users++
 	sub := c.block.Submodel()
-	return &stage{spec: *spec, content: c, inputs: sub.Inputs, outputs: sub.Outputs, bindings: map[bindKey]engine.Binding{}}
+	return &stage{spec: *spec, content: c, inputs: sub.Inputs, outputs: sub.Outputs, bindings: map[bindingKey]engine.Binding{}}
 }
 
 func (st *stage) close() error {
 	var errs []error
-	for _, key := range st.order {
+	for _, key := range st.bindOrder {
 		errs = append(errs, st.bindings[key].Close())
 	}
 	if st.content.users--; st.content.users == 0 {
@@ -77,10 +77,10 @@ func (st *stage) close() error {
 
 // sharedContent returns the content that a stage with the same model and blocks has loaded, or nil if there is
 // none.
-func (t *table) same(spec *StageSpec) *content {
-	want := contentOf(spec)
-	for _, st := range t.all() {
-		if reflect.DeepEqual(st.content.spec, want) {
+func (t *stageTable) sharedContent(spec *StageSpec) *stageContent {
+	wantedContent := contentOf(spec)
+	for _, st := range t.loadedStages() {
+		if reflect.DeepEqual(st.content.spec, wantedContent) {
 			return st.content
 		}
 	}
@@ -88,12 +88,12 @@ func (t *table) same(spec *StageSpec) *content {
 }
 
 // stageTable holds the stages of a worker by ID. Entries of stages that are not loaded are nil.
-type table struct {
+type stageTable struct {
 	mu     sync.Mutex
 	stages []*stage
 }
 
-func (t *table) stage(id uint32) *stage {
+func (t *stageTable) stage(id uint32) *stage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if int64(id) >= int64(len(t.stages)) {
@@ -103,7 +103,7 @@ func (t *table) stage(id uint32) *stage {
 }
 
 // addStage enters a stage.
-func (t *table) list(st *stage) {
+func (t *stageTable) addStage(st *stage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for len(t.stages) <= int(st.spec.ID) {
@@ -113,7 +113,7 @@ func (t *table) list(st *stage) {
 }
 
 // removeStage removes a stage and returns it, or nil if it was not loaded.
-func (t *table) unlist(id uint32) *stage {
+func (t *stageTable) removeStage(id uint32) *stage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if int64(id) >= int64(len(t.stages)) {
@@ -125,36 +125,36 @@ func (t *table) unlist(id uint32) *stage {
 }
 
 // loadedStages returns the stages that are loaded.
-func (t *table) all() []*stage {
+func (t *stageTable) loadedStages() []*stage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(t.stages), func(st *stage) bool { return st == nil })
 }
 
 // makeReady binds slots of a stage and warms the stage up.
-func (s *server) ready(ctx context.Context, st *stage, l Layout) error {
+func (s *server) makeReady(ctx context.Context, st *stage, l Layout) error {
 	switch {
-	case s.own == nil:
+	case s.outputSegment == nil:
 		return fmt.Errorf("%w: slots before the worker's own segment", ErrProtocol)
-	case l.Slots < 1 || l.Stride < 0 || l.Base < 0 || l.Base+int64(l.Slots)*l.Stride > int64(len(s.own.Data)):
-		return fmt.Errorf("%w: %d slots of %d bytes from %d do not fit segment %d (%d bytes)", ErrProtocol, l.Slots, l.Stride, l.Base, s.own.ID, len(s.own.Data))
+	case l.Slots < 1 || l.Stride < 0 || l.Base < 0 || l.Base+int64(l.Slots)*l.Stride > int64(len(s.outputSegment.Data)):
+		return fmt.Errorf("%w: %d slots of %d bytes from %d do not fit segment %d (%d bytes)", ErrProtocol, l.Slots, l.Stride, l.Base, s.outputSegment.ID, len(s.outputSegment.Data))
 	}
 	if l, ok := s.loader.(interface{ Loaded() }); ok {
 		l.Loaded()
 	}
 	// Large batches first: the engine's memory then grows once.
-	for b := st.spec.MaxBatch; b >= 1 && l.Warm > 0; b-- {
+	for b := st.spec.MaxBatch; b >= 1 && l.WarmSlots > 0; b-- {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if st.size(b) != b {
+		if st.executedBatch(b) != b {
 			continue
 		}
-		for slot := range min(l.Warm, l.Slots) {
+		for slot := range min(l.WarmSlots, l.Slots) {
 			if l.InBytes == 0 {
 				break // the input's offset is known only when the batch arrives
 			}
-			key := bindKey{batch: uint32(b), segment: s.own.ID, in: uint64(l.In(slot)), out: uint64(l.Out(slot))}
+			key := bindingKey{batch: uint32(b), segment: s.outputSegment.ID, inputOffset: uint64(l.InputOffset(slot)), outputOffset: uint64(l.OutputOffset(slot))}
 			if _, err := s.bind(st, key); err != nil {
 				return err
 			}
@@ -171,7 +171,7 @@ func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error
 	o := engine.BindOptions{Batch: batch, HostIO: true}
 	var err error
 	if l.InBytes > 0 {
-		if o.Inputs, err = s.own.tensors(st.inputs, batch, l.In(0)); err != nil {
+		if o.Inputs, err = s.outputSegment.hostTensors(st.inputs, batch, l.InputOffset(0)); err != nil {
 			return err
 		}
 		for _, t := range o.Inputs {
@@ -188,7 +188,7 @@ func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error
 			}
 		}
 	}
-	if o.Outputs, err = s.own.tensors(st.outputs, batch, l.Out(0)); err != nil {
+	if o.Outputs, err = s.outputSegment.hostTensors(st.outputs, batch, l.OutputOffset(0)); err != nil {
 		return err
 	}
 	b, err := st.content.block.Bind(o)
@@ -203,7 +203,7 @@ func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error
 }
 
 // bind returns the binding of a batch size to an input and an output in shared memory.
-func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
+func (s *server) bind(st *stage, key bindingKey) (engine.Binding, error) {
 	if b := st.bindings[key]; b != nil {
 		return b, nil
 	}
@@ -213,7 +213,7 @@ func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	if seg == nil {
 		return nil, fmt.Errorf("segment %d is not attached", key.segment)
 	}
-	if s.own == nil {
+	if s.outputSegment == nil {
 		return nil, fmt.Errorf("%w: run before the worker's own segment", ErrProtocol)
 	}
 	if int(key.batch) > st.spec.MaxBatch {
@@ -223,10 +223,10 @@ func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	// Bind the tensors to the segments' memory.
 	o := engine.BindOptions{Batch: int(key.batch), HostIO: true}
 	var err error
-	if o.Inputs, err = seg.place(key.inDevice, st.inputs, int(key.batch), int64(key.in)); err != nil {
+	if o.Inputs, err = seg.placedTensors(key.inputOnDevice, st.inputs, int(key.batch), int64(key.inputOffset)); err != nil {
 		return nil, err
 	}
-	if o.Outputs, err = s.own.place(key.outDevice, st.outputs, int(key.batch), int64(key.out)); err != nil {
+	if o.Outputs, err = s.outputSegment.placedTensors(key.outputOnDevice, st.outputs, int(key.batch), int64(key.outputOffset)); err != nil {
 		return nil, err
 	}
 	b, err := st.content.block.Bind(o)
@@ -235,13 +235,13 @@ func (s *server) bind(st *stage, key bindKey) (engine.Binding, error) {
 	}
 
 	// Close the oldest binding if there are too many.
-	if len(st.order) >= maxBindings {
-		old := st.order[0]
-		st.order = append(st.order[:0], st.order[1:]...)
-		st.bindings[old].Close()
-		delete(st.bindings, old)
+	if len(st.bindOrder) >= maxBindings {
+		oldestKey := st.bindOrder[0]
+		st.bindOrder = append(st.bindOrder[:0], st.bindOrder[1:]...)
+		st.bindings[oldestKey].Close()
+		delete(st.bindings, oldestKey)
 	}
 	st.bindings[key] = b
-	st.order = append(st.order, key)
+	st.bindOrder = append(st.bindOrder, key)
 	return b, nil
 }

@@ -50,9 +50,9 @@ func startSwappingBy(t *testing.T, c Config, start func(context.Context, Config)
 	}
 	t.Cleanup(func() { p.Kill(); p.Wait() })
 	var layouts []Layout
-	for i := range p.Loaded {
-		l := layoutOf(p.Loaded[i], 2, 2)
-		l.Warm = 1
+	for i := range p.Stages {
+		l := layoutOf(p.Stages[i], 2, 2)
+		l.WarmSlots = 1
 		layouts = append(layouts, l)
 	}
 	last := layouts[len(layouts)-1]
@@ -69,7 +69,7 @@ func startSwappingBy(t *testing.T, c Config, start func(context.Context, Config)
 
 // swap does a swap at run time and waits for its answer, and for the results of
 // runs that come meanwhile.
-func swap(t *testing.T, p *Process, q Swap) (Swapped, []Result) {
+func swap(t *testing.T, p *Process, q Swap) (SwapResult, []Result) {
 	t.Helper()
 	if err := p.SendSwap(q); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func swap(t *testing.T, p *Process, q Swap) (Swapped, []Result) {
 		if got, err = p.Receive(got); err != nil {
 			t.Fatal(err)
 		}
-		if a := p.Swapped(); len(a) > 0 {
+		if a := p.SwapResults(); len(a) > 0 {
 			if a[0].ID != q.ID || a[0].End < a[0].Start {
 				t.Fatalf("%+v answers %+v", a[0], q)
 			}
@@ -92,18 +92,18 @@ func swap(t *testing.T, p *Process, q Swap) (Swapped, []Result) {
 // answerOf runs a stage on two samples and gives its output.
 func answerOf(t *testing.T, p *Process, seg *Segment, l Layout) []byte {
 	t.Helper()
-	loaded := p.Loaded[l.ID]
-	in := seg.TensorAt(loaded.Inputs, 0, 2, l.In(1))
+	loaded := p.Stages[l.ID]
+	in := seg.TensorAt(loaded.Inputs, 0, 2, l.InputOffset(1))
 	for i := range in {
 		in[i] = byte(i) ^ byte(l.ID)
 	}
-	if err := p.Send(Run{ID: 9, Stage: l.ID, Batch: 2, Segment: seg.ID, In: uint64(l.In(1)), Out: uint64(l.Out(1))}); err != nil {
+	if err := p.Send(RunCommand{ID: 9, Stage: l.ID, Batch: 2, Segment: seg.ID, InputOffset: uint64(l.InputOffset(1)), OutputOffset: uint64(l.OutputOffset(1))}); err != nil {
 		t.Fatal(err)
 	}
 	if r := receive(t, p, 1)[0]; r.Code != OK {
 		t.Fatalf("stage %d: %+v", l.ID, r)
 	}
-	return bytes.Clone(seg.TensorAt(loaded.Outputs, 0, 2, l.Out(1)))
+	return bytes.Clone(seg.TensorAt(loaded.Outputs, 0, 2, l.OutputOffset(1)))
 }
 
 // Services of other shapes take turns in the same bytes of shared memory, and
@@ -117,8 +117,8 @@ func TestServicesTakeTurns(t *testing.T) {
 		answers := make([][]byte, len(layouts))
 		for round := range 4 {
 			for i, l := range layouts {
-				a, _ := swap(t, p, Swap{ID: uint64(10*round + i), In: true, Bytes: 100, Stages: []Layout{l}})
-				if a.Code != OK || a.Cold != 0 {
+				a, _ := swap(t, p, Swap{ID: uint64(10*round + i), ToDevice: true, Bytes: 100, Stages: []Layout{l}})
+				if a.Code != OK || a.FromFile != 0 {
 					t.Fatalf("%+v", a)
 				}
 				got := answerOf(t, p, seg, l)
@@ -128,7 +128,7 @@ func TestServicesTakeTurns(t *testing.T) {
 					t.Errorf("round %d: service %d answers %x, expected %x", round, i, got, answers[i])
 				}
 				other := layouts[(i+1)%len(layouts)]
-				a, _ = swap(t, p, Swap{In: true, Bytes: 51, Stages: []Layout{other}})
+				a, _ = swap(t, p, Swap{ToDevice: true, Bytes: 51, Stages: []Layout{other}})
 				if !errors.Is(a.Err(), ErrMemory) || !strings.Contains(a.Text, "100 of 150") {
 					t.Errorf("loaded with full memory: %+v", a)
 				}
@@ -136,7 +136,7 @@ func TestServicesTakeTurns(t *testing.T) {
 				if a.Code != OK {
 					t.Fatalf("%+v", a)
 				}
-				if err := p.Send(Run{Stage: l.ID, Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}); err != nil {
+				if err := p.Send(RunCommand{Stage: l.ID, Batch: 1, Segment: seg.ID, InputOffset: uint64(l.InputOffset(0)), OutputOffset: uint64(l.OutputOffset(0))}); err != nil {
 					t.Fatal(err)
 				}
 				if r := receive(t, p, 1)[0]; r.Code == OK || !strings.Contains(r.Text, "not loaded") {
@@ -144,7 +144,7 @@ func TestServicesTakeTurns(t *testing.T) {
 				}
 			}
 		}
-		if models, used := cache.Used(); models != 3 || used != 3000 {
+		if models, used := cache.Usage(); models != 3 || used != 3000 {
 			t.Errorf("%d models with %d bytes in the host's memory", models, used)
 		}
 		if err := p.Shutdown(context.Background()); err != nil {
@@ -157,30 +157,30 @@ func TestServicesTakeTurns(t *testing.T) {
 func TestLoadsRunBesideBatches(t *testing.T) {
 	p, seg, layouts := startSwapping(t, swapConfig(0, 300*time.Millisecond, NewCache(1<<20)), false)
 	ctx := context.Background()
-	if a, err := p.Swap(ctx, Swap{In: true, Stages: layouts[:1]}); err != nil || a.Code != OK {
+	if a, err := p.Swap(ctx, Swap{ToDevice: true, Stages: layouts[:1]}); err != nil || a.Code != OK {
 		t.Fatal(err, a)
 	}
 	l := layouts[0]
-	runs := make([]Run, 20)
+	runs := make([]RunCommand, 20)
 	for i := range runs {
-		runs[i] = Run{ID: uint64(i), Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}
+		runs[i] = RunCommand{ID: uint64(i), Batch: 1, Segment: seg.ID, InputOffset: uint64(l.InputOffset(0)), OutputOffset: uint64(l.OutputOffset(0))}
 	}
 	next := layouts[1]
 	next.Base = l.Base + int64(l.Slots)*l.Stride
-	if err := p.SendSwap(Swap{ID: 1, In: true, Stages: []Layout{next}}); err != nil {
+	if err := p.SendSwap(Swap{ID: 1, ToDevice: true, Stages: []Layout{next}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Send(runs...); err != nil {
 		t.Fatal(err)
 	}
 	results := receive(t, p, len(runs))
-	if len(p.Swapped()) > 0 {
+	if len(p.SwapResults()) > 0 {
 		t.Fatal("the load ended before the batches")
 	}
-	if _, err := p.Receive(nil); err != nil || len(p.Swapped()) != 1 {
-		t.Fatal(err, p.Swapped())
+	if _, err := p.Receive(nil); err != nil || len(p.SwapResults()) != 1 {
+		t.Fatal(err, p.SwapResults())
 	}
-	a := p.Swapped()[0]
+	a := p.SwapResults()[0]
 	if took := time.Duration(a.End - a.Start); a.Code != OK || took < 300*time.Millisecond {
 		t.Errorf("the load took %v: %+v", took, a)
 	}
@@ -199,13 +199,13 @@ func TestCacheHasABound(t *testing.T) {
 	for range 2 {
 		p, _, layouts := startSwapping(t, swapConfig(0, time.Millisecond, cache), true)
 		for i, l := range layouts {
-			a, _ := swap(t, p, Swap{In: true, Stages: []Layout{l}})
-			if cold := i == 2; a.Code != OK || (a.Cold == 1) != cold || cold && a.End-a.Start < int64(3*time.Millisecond) {
+			a, _ := swap(t, p, Swap{ToDevice: true, Stages: []Layout{l}})
+			if cold := i == 2; a.Code != OK || (a.FromFile == 1) != cold || cold && a.End-a.Start < int64(3*time.Millisecond) {
 				t.Errorf("service %d: %+v", i, a)
 			}
 			swap(t, p, Swap{Stages: []Layout{l}})
 		}
-		if models, used := cache.Used(); models != 2 || used != 2000 {
+		if models, used := cache.Usage(); models != 2 || used != 2000 {
 			t.Errorf("%d models with %d bytes", models, used)
 		}
 	}
@@ -218,10 +218,10 @@ func TestLoadThatNeverEnds(t *testing.T) {
 		c := swapConfig(0, time.Hour, NewCache(1<<20))
 		c.Stages[0].LoadNS = [2]int64{}
 		p, seg, layouts := startSwapping(t, c, false)
-		if a, err := p.Swap(context.Background(), Swap{In: true, Stages: layouts[:1]}); err != nil || a.Code != OK {
+		if a, err := p.Swap(context.Background(), Swap{ToDevice: true, Stages: layouts[:1]}); err != nil || a.Code != OK {
 			t.Fatal(err, a)
 		}
-		if err := p.SendSwap(Swap{ID: 1, In: true, Stages: layouts[2:]}); err != nil {
+		if err := p.SendSwap(Swap{ID: 1, ToDevice: true, Stages: layouts[2:]}); err != nil {
 			t.Fatal(err)
 		}
 		answerOf(t, p, seg, layouts[0])
@@ -234,7 +234,7 @@ func TestLoadThatNeverEnds(t *testing.T) {
 			}
 			continue
 		}
-		p.once.Do(func() { p.conn.Close() })
+		p.closeOnce.Do(func() { p.conn.Close() })
 		<-p.Exited() // or the test's time-out
 		if err := p.Wait(); err != nil {
 			t.Errorf("a worker whose parent is gone: %v", err)
@@ -248,17 +248,17 @@ func TestBadSwapsAreAnswered(t *testing.T) {
 	unknown, beyond := layouts[0], layouts[0]
 	unknown.ID, beyond.Base = 77, int64(len(seg.Data))
 	for _, l := range []Layout{unknown, beyond} {
-		if a, _ := swap(t, p, Swap{In: true, Stages: []Layout{layouts[1], l}}); a.Code == OK || a.Text == "" {
+		if a, _ := swap(t, p, Swap{ToDevice: true, Stages: []Layout{layouts[1], l}}); a.Code == OK || a.Text == "" {
 			t.Errorf("%+v", a)
 		}
 		if a, _ := swap(t, p, Swap{Stages: []Layout{l}}); a.Code == OK {
 			t.Errorf("%+v", a)
 		}
 	}
-	if a, _ := swap(t, p, Swap{In: true, Stages: layouts[1:2]}); a.Code != OK {
+	if a, _ := swap(t, p, Swap{ToDevice: true, Stages: layouts[1:2]}); a.Code != OK {
 		t.Errorf("what came with a bad one stayed: %+v", a)
 	}
-	if a, _ := swap(t, p, Swap{In: true, Stages: layouts[1:2]}); a.Code == OK {
+	if a, _ := swap(t, p, Swap{ToDevice: true, Stages: layouts[1:2]}); a.Code == OK {
 		t.Errorf("loaded twice: %+v", a)
 	}
 }
@@ -275,14 +275,14 @@ func TestFarWorkerSwaps(t *testing.T) {
 	p, seg, layouts := startSwappingBy(t, c, func(ctx context.Context, c Config) (*Process, error) { return b.Start(ctx, t, c) })
 	for i, l := range layouts {
 		before := monotonic()
-		a, _ := swap(t, p, Swap{ID: uint64(i), In: true, Bytes: 100, Stages: []Layout{l}})
-		if cold := i == 2; a.Code != OK || (a.Cold == 1) != cold || a.Start < before || a.End > monotonic() || a.End-a.Start < int64(time.Millisecond) {
+		a, _ := swap(t, p, Swap{ID: uint64(i), ToDevice: true, Bytes: 100, Stages: []Layout{l}})
+		if cold := i == 2; a.Code != OK || (a.FromFile == 1) != cold || a.Start < before || a.End > monotonic() || a.End-a.Start < int64(time.Millisecond) {
 			t.Errorf("service %d: %+v", i, a)
 		}
-		if a, _ := swap(t, p, Swap{In: true, Bytes: 100, Stages: layouts[(i+1)%3 : (i+1)%3+1]}); !errors.Is(a.Err(), ErrMemory) {
+		if a, _ := swap(t, p, Swap{ToDevice: true, Bytes: 100, Stages: layouts[(i+1)%3 : (i+1)%3+1]}); !errors.Is(a.Err(), ErrMemory) {
 			t.Errorf("loaded with full memory: %+v", a)
 		}
-		if a, _ := swap(t, near, Swap{In: true, Stages: nearLayouts[i : i+1]}); a.Code != OK {
+		if a, _ := swap(t, near, Swap{ToDevice: true, Stages: nearLayouts[i : i+1]}); a.Code != OK {
 			t.Fatal(a)
 		}
 		if want, got := answerOf(t, near, nearSeg, nearLayouts[i]), answerOf(t, p, seg, l); !bytes.Equal(got, want) {
@@ -295,7 +295,7 @@ func TestFarWorkerSwaps(t *testing.T) {
 			t.Errorf("service %d is not taken away: %+v", i, a)
 		}
 	}
-	if a, _ := swap(t, p, Swap{In: true, Stages: []Layout{{ID: 50}}}); a.Code == OK {
+	if a, _ := swap(t, p, Swap{ToDevice: true, Stages: []Layout{{ID: 50}}}); a.Code == OK {
 		t.Errorf("a service that is not there: %+v", a)
 	}
 }

@@ -76,8 +76,8 @@ func openEnd(b *testing.B, p *Process, err error, id uint32) *end {
 	b.Cleanup(func() { p.Kill(); p.Wait() })
 	e := &end{p: p}
 	base := int64(0)
-	for i := range p.Loaded {
-		l := layoutOf(p.Loaded[i], messageTensors, 2)
+	for i := range p.Stages {
+		l := layoutOf(p.Stages[i], messageTensors, 2)
 		l.Base = base
 		base += l.Stride * int64(l.Slots)
 		e.layouts = append(e.layouts, l)
@@ -98,7 +98,7 @@ func openEnd(b *testing.B, p *Process, err error, id uint32) *end {
 }
 
 // run runs a stage and waits for its end.
-func (e *end) run(b *testing.B, r Run) {
+func (e *end) run(b *testing.B, r RunCommand) {
 	r.Batch = messageTensors
 	if err := e.p.Send(r); err != nil {
 		b.Fatal(err)
@@ -110,9 +110,11 @@ func (e *end) run(b *testing.B, r Run) {
 }
 
 func (e *end) made() []byte {
-	return e.seg.TensorAt(message, 0, messageTensors, e.layouts[0].Out(0))
+	return e.seg.TensorAt(message, 0, messageTensors, e.layouts[0].OutputOffset(0))
 }
-func (e *end) read() []byte { return e.seg.TensorAt(message, 0, messageTensors, e.layouts[1].In(0)) }
+func (e *end) read() []byte {
+	return e.seg.TensorAt(message, 0, messageTensors, e.layouts[1].InputOffset(0))
+}
 
 // BenchmarkMessage is what a message of 32 tensors of (128, 768) costs from the
 // stage that made it until one that reads it has run, by the way that it takes:
@@ -143,7 +145,7 @@ func BenchmarkMessage(b *testing.B) {
 	}
 	b.Run("reference", func(b *testing.B) {
 		e := from(b)
-		r := Run{Stage: 1, Segment: 1, In: uint64(e.layouts[0].Out(0)), Out: uint64(e.layouts[1].Out(0))}
+		r := RunCommand{Stage: 1, Segment: 1, InputOffset: uint64(e.layouts[0].OutputOffset(0)), OutputOffset: uint64(e.layouts[1].OutputOffset(0))}
 		measure(b, func() { e.run(b, r) })
 	})
 	b.Run("shm", func(b *testing.B) {
@@ -153,13 +155,13 @@ func BenchmarkMessage(b *testing.B) {
 		if err := to.p.Attach(ctx, e.seg, false); err != nil {
 			b.Fatal(err)
 		}
-		r := Run{Stage: 1, Segment: 1, In: uint64(e.layouts[0].Out(0)), Out: uint64(to.layouts[1].Out(0))}
+		r := RunCommand{Stage: 1, Segment: 1, InputOffset: uint64(e.layouts[0].OutputOffset(0)), OutputOffset: uint64(to.layouts[1].OutputOffset(0))}
 		measure(b, func() { to.run(b, r) })
 	})
 	b.Run("store", func(b *testing.B) {
 		e := from(b)
 		store := make([]byte, size)
-		r := Run{Stage: 1, Segment: 1, In: uint64(e.layouts[1].In(0)), Out: uint64(e.layouts[1].Out(0))}
+		r := RunCommand{Stage: 1, Segment: 1, InputOffset: uint64(e.layouts[1].InputOffset(0)), OutputOffset: uint64(e.layouts[1].OutputOffset(0))}
 		measure(b, func() {
 			copy(store, e.made())
 			copy(e.read(), store)
@@ -173,7 +175,7 @@ func BenchmarkMessage(b *testing.B) {
 		join(b, c)
 		p, err := lob.Start(ctx, b, idleConfig())
 		e := openEnd(b, p, err, 1)
-		r := Run{Stage: 1, Segment: 1, In: uint64(e.layouts[1].In(0)), Out: uint64(e.layouts[1].Out(0))}
+		r := RunCommand{Stage: 1, Segment: 1, InputOffset: uint64(e.layouts[1].InputOffset(0)), OutputOffset: uint64(e.layouts[1].OutputOffset(0))}
 		measure(b, func() { e.run(b, r) })
 	})
 	b.Run("general", func(b *testing.B) { measure(b, general(b, from(b))) })
@@ -205,7 +207,7 @@ func general(b *testing.B, e *end) func() {
 		out.Data = append(out.Data, e.made()[i*each:(i+1)*each])
 	}
 	out.Shape = []int64{128, 768}
-	r := Run{Stage: 1, Segment: 1, In: uint64(e.layouts[1].In(0)), Out: uint64(e.layouts[1].Out(0))}
+	r := RunCommand{Stage: 1, Segment: 1, InputOffset: uint64(e.layouts[1].InputOffset(0)), OutputOffset: uint64(e.layouts[1].OutputOffset(0))}
 	return func() {
 		sent := make(chan error, 1)
 		go func() {

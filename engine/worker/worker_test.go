@@ -61,7 +61,7 @@ func replayConfig(infer ...time.Duration) Config {
 	}
 }
 
-func layoutOf(l Loaded, maxBatch, slots int) Layout {
+func layoutOf(l LoadedStage, maxBatch, slots int) Layout {
 	in := Span(l.Inputs, maxBatch)
 	return Layout{ID: l.ID, Stride: (in + Span(l.Outputs, maxBatch) + 4095) &^ 4095, InBytes: in, Slots: slots}
 }
@@ -82,7 +82,7 @@ func setUp(t *testing.T, c Config, inside bool) (*Process, *Segment, Layout) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Kill(); p.Wait() })
-	l := layoutOf(p.Loaded[0], c.Stages[0].MaxBatch, 4)
+	l := layoutOf(p.Stages[0], c.Stages[0].MaxBatch, 4)
 	seg, err := NewSegment(7, int64(l.Slots)*l.Stride)
 	if err != nil {
 		t.Fatal(err)
@@ -114,9 +114,9 @@ func TestRunsAreFIFOAndLastAsPlanned(t *testing.T) {
 		t.Run(fmt.Sprintf("inside=%v", inside), func(t *testing.T) {
 			p, seg, l := setUp(t, replayConfig(2*time.Millisecond, 3*time.Millisecond), inside)
 			before := monotonic()
-			var runs []Run
+			var runs []RunCommand
 			for i := range 6 {
-				runs = append(runs, Run{ID: uint64(i), Batch: uint32(1 + i%2), Segment: seg.ID, In: uint64(l.In(i % 4)), Out: uint64(l.Out(i % 4))})
+				runs = append(runs, RunCommand{ID: uint64(i), Batch: uint32(1 + i%2), Segment: seg.ID, InputOffset: uint64(l.InputOffset(i % 4)), OutputOffset: uint64(l.OutputOffset(i % 4))})
 			}
 			if err := p.Send(runs...); err != nil {
 				t.Fatal(err)
@@ -149,25 +149,25 @@ func TestBatchesRunAtReadySizes(t *testing.T) {
 	var answers [2][]byte
 	for i, sizes := range [][]int{nil, {1, 4}} {
 		p, seg, l := setUp(t, config(sizes...), true)
-		data := seg.TensorAt(p.Loaded[0].Inputs, 0, 2, l.In(0))
+		data := seg.TensorAt(p.Stages[0].Inputs, 0, 2, l.InputOffset(0))
 		for k := range data {
 			data[k] = byte(k)
 		}
-		if err := p.Send(Run{Batch: 2, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}); err != nil {
+		if err := p.Send(RunCommand{Batch: 2, Segment: seg.ID, InputOffset: uint64(l.InputOffset(0)), OutputOffset: uint64(l.OutputOffset(0))}); err != nil {
 			t.Fatal(err)
 		}
 		r := receive(t, p, 1)[0]
 		if r.Code != OK || sizes != nil && time.Duration(r.End-r.Start) < long {
 			t.Errorf("sizes %v: %+v", sizes, r)
 		}
-		answers[i] = append([]byte(nil), seg.TensorAt(p.Loaded[0].Outputs, 0, 2, l.Out(0))...)
+		answers[i] = append([]byte(nil), seg.TensorAt(p.Stages[0].Outputs, 0, 2, l.OutputOffset(0))...)
 	}
 	if string(answers[0]) != string(answers[1]) {
 		t.Error("another answer at the larger size")
 	}
 	// Several tensors lie at places that follow from the batch: it stays as it is.
 	st := &stage{spec: StageSpec{Sizes: []int{1, 4}}, inputs: make([]engine.Spec, 2), outputs: make([]engine.Spec, 1)}
-	if st.size(2) != 2 {
+	if st.executedBatch(2) != 2 {
 		t.Error("a batch of two tensors was moved")
 	}
 	for _, bad := range [][]int{{0, 4}, {4, 1}, {1, 2}} {
@@ -180,14 +180,14 @@ func TestBatchesRunAtReadySizes(t *testing.T) {
 
 func TestBadRunsAreAnswered(t *testing.T) {
 	p, seg, l := setUp(t, replayConfig(0), true)
-	good := Run{Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}
-	cases := map[string]func(r *Run){
-		"stage":      func(r *Run) { r.Stage = 9 },
-		"segment":    func(r *Run) { r.Segment = 9 },
-		"batch":      func(r *Run) { r.Batch = 2 },
-		"in beyond":  func(r *Run) { r.In = uint64(len(seg.Data)) },
-		"out beyond": func(r *Run) { r.Out = 1 << 62 },
-		"unaligned":  func(r *Run) { r.In++ },
+	good := RunCommand{Batch: 1, Segment: seg.ID, InputOffset: uint64(l.InputOffset(0)), OutputOffset: uint64(l.OutputOffset(0))}
+	cases := map[string]func(r *RunCommand){
+		"stage":      func(r *RunCommand) { r.Stage = 9 },
+		"segment":    func(r *RunCommand) { r.Segment = 9 },
+		"batch":      func(r *RunCommand) { r.Batch = 2 },
+		"in beyond":  func(r *RunCommand) { r.InputOffset = uint64(len(seg.Data)) },
+		"out beyond": func(r *RunCommand) { r.OutputOffset = 1 << 62 },
+		"unaligned":  func(r *RunCommand) { r.InputOffset++ },
 	}
 	for name, spoil := range cases {
 		r := good
@@ -210,7 +210,7 @@ func TestBadRunsAreAnswered(t *testing.T) {
 // A killed worker is noticed without waiting for what it runs.
 func TestKillIsNoticedAtOnce(t *testing.T) {
 	p, seg, l := setUp(t, replayConfig(time.Hour), false)
-	if err := p.Send(Run{Batch: 1, Segment: seg.ID, In: uint64(l.In(0)), Out: uint64(l.Out(0))}); err != nil {
+	if err := p.Send(RunCommand{Batch: 1, Segment: seg.ID, InputOffset: uint64(l.InputOffset(0)), OutputOffset: uint64(l.OutputOffset(0))}); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Kill(p.PID(), syscall.SIGKILL); err != nil {
@@ -226,7 +226,7 @@ func TestKillIsNoticedAtOnce(t *testing.T) {
 
 func TestWorkerEndsWithItsParent(t *testing.T) {
 	p, _, _ := setUp(t, replayConfig(0), false)
-	p.once.Do(func() { p.conn.Close() })
+	p.closeOnce.Do(func() { p.conn.Close() })
 	<-p.Exited() // or the test's time-out
 	if err := p.Wait(); err != nil {
 		t.Errorf("a worker whose parent is gone: %v", err)
@@ -277,7 +277,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer func() { p.Kill(); p.Wait() }()
-	l := layoutOf(p.Loaded[0], 1, 2)
+	l := layoutOf(p.Stages[0], 1, 2)
 	seg, err := NewSegment(1, int64(l.Slots)*l.Stride)
 	if err != nil {
 		b.Fatal(err)
@@ -289,7 +289,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	if _, err := p.Prepare(ctx, l); err != nil {
 		b.Fatal(err)
 	}
-	run := []Run{{Batch: 1, Segment: 1, In: uint64(l.In(0)), Out: uint64(l.Out(0))}}
+	run := []RunCommand{{Batch: 1, Segment: 1, InputOffset: uint64(l.InputOffset(0)), OutputOffset: uint64(l.OutputOffset(0))}}
 	var res []Result
 	b.ReportAllocs()
 	for b.Loop() {

@@ -29,11 +29,11 @@ type models struct {
 
 func newModels() *models { return &models{open: map[string]chan struct{}{}} }
 
-func (m *models) MessageBytes() int64 { return 0 }
+func (m *models) MaxMessageBytes() int64 { return 0 }
 
-func (m *models) Begin(request string, open *form.Open) (time.Duration, error) {
+func (m *models) BeginRequest(request string, open *form.Open) (time.Duration, error) {
 	if open.Application == "full" {
-		return 0, &calls.Refused{Reason: "overload", Retry: 1500 * time.Millisecond}
+		return 0, &calls.RefusedError{Reason: "overload", RetryAfter: 1500 * time.Millisecond}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (m *models) Begin(request string, open *form.Open) (time.Duration, error) {
 	return time.Minute, nil
 }
 
-func (m *models) End(request string) {
+func (m *models) EndRequest(request string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	close(m.open[request])
@@ -57,7 +57,7 @@ func (m *models) left() int {
 	return len(m.open)
 }
 
-func (m *models) Enqueue(request string, tasks []calls.Task, news calls.News) error {
+func (m *models) Enqueue(request string, tasks []calls.Task, news calls.TaskListener) error {
 	m.mu.Lock()
 	over := m.open[request]
 	m.most = max(m.most, len(tasks))
@@ -75,7 +75,7 @@ func (m *models) Enqueue(request string, tasks []calls.Task, news calls.News) er
 
 // run answers with a text that depends on what was read: agents agree once they
 // have read each other.
-func run(t calls.Task, news calls.News, over chan struct{}) {
+func run(t calls.Task, news calls.TaskListener, over chan struct{}) {
 	select {
 	case <-over:
 		return
@@ -83,7 +83,7 @@ func run(t calls.Task, news calls.News, over chan struct{}) {
 	}
 	switch t.Model {
 	case "broken":
-		news.Ended(t.Handle, nil, errors.New("no memory"))
+		news.TaskEnded(t.Handle, nil, errors.New("no memory"))
 		return
 	case "slow":
 		<-over
@@ -94,7 +94,7 @@ func run(t calls.Task, news calls.News, over chan struct{}) {
 	if len(t.Reads) > 0 {
 		text = "tea"
 	}
-	news.Ended(t.Handle, form.Outputs{"text": text}, nil)
+	news.TaskEnded(t.Handle, form.Outputs{"text": text}, nil)
 }
 
 // cut ends what is open at once.
@@ -167,7 +167,7 @@ func TestProgramAgainstServer(t *testing.T) {
 }
 
 // What fails is told, and the request is ended all the same.
-func TestFailures(t *testing.T) {
+func TestFailuresEndTheRequest(t *testing.T) {
 	m, h, c := serve(t, calls.Limits{})
 	for _, x := range []struct {
 		call form.Call
@@ -192,7 +192,7 @@ func TestFailures(t *testing.T) {
 		}
 	}
 	_, err := c.Run(t.Context(), form.Open{Application: "full"}, debate)
-	if r, ok := errors.AsType[*calls.Refused](err); !ok || r.Reason != "overload" || r.Retry != 2*time.Second {
+	if r, ok := errors.AsType[*calls.RefusedError](err); !ok || r.Reason != "overload" || r.RetryAfter != 2*time.Second {
 		t.Errorf("a refused request: %v", err)
 	}
 	if h.Open() != 0 || m.left() != 0 {
@@ -207,7 +207,7 @@ func TestFailures(t *testing.T) {
 // A client that goes away leaves nothing behind: its program is cancelled, or it is
 // not heard of any more. Requests are bounded.
 func TestClientsThatGo(t *testing.T) {
-	m, h, c := serve(t, calls.Limits{Idle: 50 * time.Millisecond, Requests: 20})
+	m, h, c := serve(t, calls.Limits{IdleTimeout: 50 * time.Millisecond, MaxRequests: 20})
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := c.Run(ctx, form.Open{Application: "a"}, func(s *program.Session) (form.Outputs, error) {
 		task, err := s.Enqueue(form.Call{Model: "slow"})
@@ -255,14 +255,14 @@ func TestForgottenRequestsHoldNoStop(t *testing.T) {
 }
 
 func TestStoreIsEmptyAtTheEnd(t *testing.T) {
-	m, h, _ := serve(t, calls.Limits{Requests: 100})
+	m, h, _ := serve(t, calls.Limits{MaxRequests: 100})
 	do := func(method, path, body string) *httptest.ResponseRecorder {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, request(method, path, strings.NewReader(body)))
 		return w
 	}
 	for i := range 10_000 {
-		var opened form.Opened
+		var opened form.OpenReply
 		if err := json.NewDecoder(do("POST", form.Path, `{"application":"a"}`).Body).Decode(&opened); err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +295,7 @@ func FuzzEnqueue(f *testing.F) {
 		h := calls.NewHandler(m, nil, calls.Limits{})
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, request("POST", form.Path, strings.NewReader(`{"application":"a"}`)))
-		var opened form.Opened
+		var opened form.OpenReply
 		if err := json.NewDecoder(w.Body).Decode(&opened); err != nil {
 			t.Fatal(err)
 		}
@@ -316,7 +316,7 @@ func FuzzEnqueue(f *testing.F) {
 }
 
 // The Python client and its example run against the handler.
-func TestPythonClient(t *testing.T) {
+func TestPythonClientRunsOnHandler(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("python3 is not on this machine: the Python client is not tried")

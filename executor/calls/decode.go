@@ -13,26 +13,26 @@ import (
 )
 
 // minMessageBytes is the bound of a message if all tensors of the plan are smaller.
-const smallMessage = 1 << 20
+const minMessageBytes = 1 << 20
 
 // maxInputs bounds the inputs of an application or task.
-const mostInputs = 128
+const maxInputs = 128
 
 // readFields reads an object whose members have known names, each at most once. read is called at each value.
-func fields(c *jsonscan.Cursor, path string, known []string, read func(name string) *httplimit.Error) *httplimit.Error {
-	var seen uint64
+func readFields(c *jsonscan.Cursor, path string, names []string, read func(name string) *httplimit.Error) *httplimit.Error {
+	var seenFields uint64
 	return c.Object(func(key []byte) *httplimit.Error {
-		at := slices.Index(known, string(key))
-		if at < 0 {
-			return httplimit.Invalid(path+httplimit.Clip(string(key)), "found a field that is not known, expected one of %v", known)
+		index := slices.Index(names, string(key))
+		if index < 0 {
+			return httplimit.Invalid(path+httplimit.Clip(string(key)), "found a field that is not known, expected one of %v", names)
 		}
-		if seen&(1<<at) != 0 {
-			return httplimit.Invalid(path+known[at], "given twice")
+		if seenFields&(1<<index) != 0 {
+			return httplimit.Invalid(path+names[index], "given twice")
 		}
-		seen |= 1 << at
-		err := read(known[at])
+		seenFields |= 1 << index
+		err := read(names[index])
 		if err != nil && err.Field == "" {
-			err.Field = path + known[at]
+			err.Field = path + names[index]
 		}
 		return err
 	})
@@ -41,14 +41,14 @@ func fields(c *jsonscan.Cursor, path string, known []string, read func(name stri
 // readOpen returns the reader of the message that begins a request.
 func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
 	return func(c *jsonscan.Cursor) *httplimit.Error {
-		err := fields(c, "", []string{"application", "timeout_ms", "inputs", "parameters"}, func(name string) (err *httplimit.Error) {
+		err := readFields(c, "", []string{"application", "timeout_ms", "inputs", "parameters"}, func(name string) (err *httplimit.Error) {
 			switch name {
 			case "application":
-				o.Application, err = text(c)
+				o.Application, err = readText(c)
 			case "timeout_ms":
-				o.TimeoutMS, err = number(c, 1e9)
+				o.TimeoutMS, err = readNumber(c, 1e9)
 			case "inputs":
-				o.Inputs, err = inputs(c, "inputs")
+				o.Inputs, err = readInputs(c, "inputs")
 			case "parameters":
 				err = c.Object(func(key []byte) *httplimit.Error {
 					return httplimit.Invalid("parameters."+httplimit.Clip(string(key)), "no application declares parameters: they stay with the program")
@@ -66,7 +66,7 @@ func readOpen(o *calls.Open) func(*jsonscan.Cursor) *httplimit.Error {
 // readEnqueue returns the reader of the message that asks for tasks.
 func readEnqueue(e *calls.Enqueue) func(*jsonscan.Cursor) *httplimit.Error {
 	return func(c *jsonscan.Cursor) *httplimit.Error {
-		return fields(c, "", []string{"tasks"}, func(string) *httplimit.Error {
+		return readFields(c, "", []string{"tasks"}, func(string) *httplimit.Error {
 			return c.Array(func(i int) *httplimit.Error {
 				if i == calls.MaxTasks {
 					return httplimit.Invalid("tasks", "found more than %d", calls.MaxTasks)
@@ -82,52 +82,52 @@ func readEnqueue(e *calls.Enqueue) func(*jsonscan.Cursor) *httplimit.Error {
 
 // readCall reads one task.
 func readCall(c *jsonscan.Cursor, t *calls.Call, path string) *httplimit.Error {
-	return fields(c, path, []string{"model", "work", "reads", "inputs"}, func(name string) (err *httplimit.Error) {
+	return readFields(c, path, []string{"model", "work", "reads", "inputs"}, func(name string) (err *httplimit.Error) {
 		switch name {
 		case "model":
-			t.Model, err = text(c)
+			t.Model, err = readText(c)
 		case "work":
-			t.Work, err = number(c, 1e3)
+			t.Work, err = readNumber(c, 1e3)
 		case "reads":
 			err = c.Array(func(i int) *httplimit.Error {
 				if i == calls.MaxTasks {
 					return httplimit.Invalid("", "found more than %d tasks", calls.MaxTasks)
 				}
-				h, err := text(c)
+				h, err := readText(c)
 				t.Reads = append(t.Reads, calls.Handle(h))
 				return err
 			})
 		case "inputs":
-			t.Inputs, err = inputs(c, path+"inputs")
+			t.Inputs, err = readInputs(c, path+"inputs")
 		}
 		return err
 	})
 }
 
 // readInputs reads an object of values. Each value stays as it was sent (json.RawMessage) until its tensor is known.
-func inputs(c *jsonscan.Cursor, path string) (map[string]any, *httplimit.Error) {
-	out := map[string]any{}
+func readInputs(c *jsonscan.Cursor, path string) (map[string]any, *httplimit.Error) {
+	values := map[string]any{}
 	err := c.Object(func(key []byte) *httplimit.Error {
-		if _, twice := out[string(key)]; twice {
+		if _, repeated := values[string(key)]; repeated {
 			return httplimit.Invalid(path+"."+httplimit.Clip(string(key)), "given twice")
 		}
-		if len(out) == mostInputs {
-			return httplimit.TooLarge(path, "more than %d inputs", mostInputs)
+		if len(values) == maxInputs {
+			return httplimit.TooLarge(path, "more than %d inputs", maxInputs)
 		}
 		c.Peek()
-		at := c.I
-		if err := skip(c); err != nil {
+		start := c.I
+		if err := skipValue(c); err != nil {
 			err.Field = path + "." + httplimit.Clip(string(key))
 			return err
 		}
-		out[string(key)] = json.RawMessage(c.B[at:c.I])
+		values[string(key)] = json.RawMessage(c.B[start:c.I])
 		return nil
 	})
-	return out, err
+	return values, err
 }
 
 // skipValue skips the value of a tensor, a text or a boolean.
-func skip(c *jsonscan.Cursor) (err *httplimit.Error) {
+func skipValue(c *jsonscan.Cursor) (err *httplimit.Error) {
 	switch c.Peek() {
 	case '[':
 		return c.SkipArray(1)
@@ -142,20 +142,20 @@ func skip(c *jsonscan.Cursor) (err *httplimit.Error) {
 }
 
 // readText reads a string. It does not alias the message.
-func text(c *jsonscan.Cursor) (string, *httplimit.Error) {
+func readText(c *jsonscan.Cursor) (string, *httplimit.Error) {
 	s, err := c.Str()
 	return string(bytes.Clone(s)), err
 }
 
 // readNumber reads a number from 0 to maxValue.
-func number(c *jsonscan.Cursor, most float64) (float64, *httplimit.Error) {
+func readNumber(c *jsonscan.Cursor, maxValue float64) (float64, *httplimit.Error) {
 	digits, _, err := c.Number()
 	if err != nil {
 		return 0, err
 	}
 	v, perr := strconv.ParseFloat(string(digits), 64)
-	if perr != nil || !(v >= 0 && v <= most) || math.IsInf(v, 0) {
-		return 0, httplimit.Invalid("", "found %s, expected a number from 0 to %v", httplimit.Clip(string(digits)), most)
+	if perr != nil || !(v >= 0 && v <= maxValue) || math.IsInf(v, 0) {
+		return 0, httplimit.Invalid("", "found %s, expected a number from 0 to %v", httplimit.Clip(string(digits)), maxValue)
 	}
 	return v, nil
 }

@@ -16,7 +16,7 @@ import (
 
 // Handler serves the HTTP form over a backend.
 type Handler struct {
-	store
+	requestStore
 	door *httplimit.Door
 	mux  *http.ServeMux
 }
@@ -24,18 +24,18 @@ type Handler struct {
 // NewHandler returns a handler behind a door. If the door is nil, no key is required. It must be mounted at
 // calls.Path.
 func NewHandler(b Backend, door *httplimit.Door, limits Limits) *Handler {
-	h := &Handler{store: store{limits: limits.withDefaults(), backend: b, requests: map[string]*request{}, clients: map[string]int{}}, door: door.Open(), mux: http.NewServeMux()}
-	for pattern, serve := range map[string]httplimit.Serving{
-		"POST " + calls.Path:                                   h.begin,
+	h := &Handler{requestStore: requestStore{limits: limits.withDefaults(), backend: b, requests: map[string]*openRequest{}, clients: map[string]int{}}, door: door.WithDefaults(), mux: http.NewServeMux()}
+	for pattern, serve := range map[string]httplimit.HolderHandler{
+		"POST " + calls.Path:                                   h.beginRequest,
 		"POST " + calls.Path + "/{request}/tasks":              h.enqueue,
-		"GET " + calls.Path + "/{request}/tasks/{task}":        h.result,
-		"GET " + calls.Path + "/{request}/tasks/{task}/stream": h.stream,
-		"DELETE " + calls.Path + "/{request}":                  h.delete,
+		"GET " + calls.Path + "/{request}/tasks/{task}":        h.getResult,
+		"GET " + calls.Path + "/{request}/tasks/{task}/stream": h.streamResult,
+		"DELETE " + calls.Path + "/{request}":                  h.deleteRequest,
 		"/": func(_ http.ResponseWriter, r *http.Request, _ *httplimit.Holder) error {
 			return httplimit.NotFound("no such path: %s %s", httplimit.Clip(r.Method), httplimit.Clip(r.URL.Path))
 		},
 	} {
-		h.mux.HandleFunc(pattern, h.door.Handler(fail, serve))
+		h.mux.HandleFunc(pattern, h.door.Handler(writeError, serve))
 	}
 	return h
 }
@@ -55,57 +55,57 @@ func (h *Handler) Open() int {
 func (h *Handler) Drain(ctx context.Context) { h.drain(ctx) }
 
 // beginRequest opens a request.
-func (h *Handler) begin(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
+func (h *Handler) beginRequest(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	var o calls.Open
-	var hold httplimit.Hold
-	defer hold.Close()
-	if err := h.read(w, r, from, &hold, readOpen(&o)); err != nil {
+	var memoryHold httplimit.MemoryHold
+	defer memoryHold.Close()
+	if err := h.readMessage(w, r, holder, &memoryHold, readOpen(&o)); err != nil {
 		return err
 	}
-	o.Client = from.Client(r.RemoteAddr)
-	q, err := h.open(&o, from, o.Client)
+	o.Client = holder.Client(r.RemoteAddr)
+	q, err := h.admit(&o, holder, o.Client)
 	if err != nil {
 		return err
 	}
-	write(w, http.StatusCreated, calls.Opened{Request: q.name})
+	writeMessage(w, http.StatusCreated, calls.OpenReply{Request: q.name})
 	return nil
 }
 
 // enqueue adds tasks to a request.
-func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
-	q, err := h.find(r, from)
+func (h *Handler) enqueue(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
+	q, err := h.acquireRequest(r, holder)
 	if err != nil {
 		return err
 	}
 	defer h.release(q)
 	var e calls.Enqueue
-	var hold httplimit.Hold
-	defer hold.Close()
-	if err := h.read(w, r, from, &hold, readEnqueue(&e)); err != nil {
+	var memoryHold httplimit.MemoryHold
+	defer memoryHold.Close()
+	if err := h.readMessage(w, r, holder, &memoryHold, readEnqueue(&e)); err != nil {
 		return err
 	}
 	tasks, err := q.add(&e)
 	if err == nil {
 		if err = h.backend.Enqueue(q.name, tasks, q); err != nil {
-			q.undo(len(tasks))
+			q.removeLast(len(tasks))
 		}
 	}
 	if err != nil {
 		return err
 	}
-	out := calls.Enqueued{}
+	answer := calls.EnqueueReply{}
 	for i := range tasks {
-		out.Tasks = append(out.Tasks, tasks[i].Handle)
+		answer.Tasks = append(answer.Tasks, tasks[i].Handle)
 	}
-	write(w, http.StatusCreated, out)
+	writeMessage(w, http.StatusCreated, answer)
 	return nil
 }
 
 var errNoRequest = httplimit.NotFound("no such request: it was never opened, or has ended")
 
 // acquireRequest returns the request of a path, if it belongs to the sender. The caller must release it.
-func (h *Handler) find(r *http.Request, from *httplimit.Holder) (*request, error) {
-	q := h.use(r.PathValue("request"), from.Name)
+func (h *Handler) acquireRequest(r *http.Request, holder *httplimit.Holder) (*openRequest, error) {
+	q := h.acquire(r.PathValue("request"), holder.Name)
 	if q == nil {
 		return nil, errNoRequest
 	}
@@ -114,8 +114,8 @@ func (h *Handler) find(r *http.Request, from *httplimit.Holder) (*request, error
 
 // getResult answers with the state of a task. With the parameter wait it waits for the end of the task, at most that
 // long.
-func (h *Handler) result(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
-	q, err := h.find(r, from)
+func (h *Handler) getResult(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
+	q, err := h.acquireRequest(r, holder)
 	if err != nil {
 		return err
 	}
@@ -126,17 +126,17 @@ func (h *Handler) result(w http.ResponseWriter, r *http.Request, from *httplimit
 		if err != nil || d < 0 {
 			return httplimit.Invalid("wait", "found %q, expected a duration such as 5s", httplimit.Clip(text))
 		}
-		wait = min(d, h.limits.Wait)
+		wait = min(d, h.limits.MaxWait)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), wait)
 	defer cancel()
 	for {
-		res, changed, err := q.look(calls.Handle(r.PathValue("task")))
+		res, changed, err := q.taskResult(calls.Handle(r.PathValue("task")))
 		if err != nil {
 			return err
 		}
-		if res.State != calls.Running || ctx.Err() != nil {
-			write(w, http.StatusOK, res)
+		if res.State != calls.StatusRunning || ctx.Err() != nil {
+			writeMessage(w, http.StatusOK, res)
 			return nil
 		}
 		select {
@@ -147,24 +147,24 @@ func (h *Handler) result(w http.ResponseWriter, r *http.Request, from *httplimit
 }
 
 // streamResult sends the result of a task as an event once there is one.
-func (h *Handler) stream(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
-	q, err := h.find(r, from)
+func (h *Handler) streamResult(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
+	q, err := h.acquireRequest(r, holder)
 	if err != nil {
 		return err
 	}
 	defer h.release(q)
 	name := calls.Handle(r.PathValue("task"))
-	res, changed, err := q.look(name)
+	res, changed, err := q.taskResult(name)
 	if err != nil {
 		return err
 	}
 	// A stream lasts as long as its task, but the client must read in time.
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{}) // the server of a test may have no deadlines
-	_ = control.SetWriteDeadline(time.Now().Add(h.limits.Wait))
+	_ = control.SetWriteDeadline(time.Now().Add(h.limits.MaxWait))
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
-	if res.State == calls.Running {
+	if res.State == calls.StatusRunning {
 		if control.Flush() != nil {
 			return nil
 		}
@@ -173,10 +173,10 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, from *httplimit
 		case <-r.Context().Done():
 			return nil
 		}
-		if res, _, err = q.look(name); err != nil {
+		if res, _, err = q.taskResult(name); err != nil {
 			return nil
 		}
-		_ = control.SetWriteDeadline(time.Now().Add(h.limits.Wait))
+		_ = control.SetWriteDeadline(time.Now().Add(h.limits.MaxWait))
 	}
 	if data, err := calls.Encode(res); err == nil {
 		_, _ = fmt.Fprintf(w, "event: %s\ndata: %s\n", calls.ResultEvent, data)
@@ -185,12 +185,12 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, from *httplimit
 }
 
 // deleteRequest ends a request.
-func (h *Handler) delete(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
-	q, err := h.find(r, from)
+func (h *Handler) deleteRequest(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
+	q, err := h.acquireRequest(r, holder)
 	if err != nil {
 		return err
 	}
-	h.end(q)
+	h.endRequest(q)
 	h.release(q)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -198,19 +198,19 @@ func (h *Handler) delete(w http.ResponseWriter, r *http.Request, from *httplimit
 
 // readMessage reads a message within the memory for requests. What decode keeps of the body stays booked until the
 // hold is closed.
-func (h *Handler) read(w http.ResponseWriter, r *http.Request, from *httplimit.Holder, hold *httplimit.Hold, decode func(*jsonscan.Cursor) *httplimit.Error) error {
-	limit := min(max(smallMessage, h.backend.MessageBytes()), h.limits.Body)
+func (h *Handler) readMessage(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder, memoryHold *httplimit.MemoryHold, decode func(*jsonscan.Cursor) *httplimit.Error) error {
+	limit := min(max(minMessageBytes, h.backend.MaxMessageBytes()), h.limits.MaxBodyBytes)
 	if err := httplimit.CheckBody(r, limit, "application/json"); err != nil {
-		httplimit.Unread(w, r)
+		httplimit.CloseIfUnread(w, r)
 		return err
 	}
-	body, err := h.door.ReadBody(w, r, from.Client(r.RemoteAddr), hold, limit)
+	body, err := h.door.ReadBody(w, r, holder.Client(r.RemoteAddr), memoryHold, limit)
 	if err != nil {
 		return err
 	}
-	c := jsonscan.Cursor{B: body.Own(), Progress: jsonscan.Progress{Ctx: r.Context(), Hold: hold}}
+	c := jsonscan.Cursor{B: body.TakeBytes(), Progress: jsonscan.Progress{Ctx: r.Context(), MemoryHold: memoryHold}}
 	if err = decode(&c); err == nil {
-		err = c.End()
+		err = c.CheckEnd()
 	}
 	if err != nil {
 		return err
@@ -219,14 +219,14 @@ func (h *Handler) read(w http.ResponseWriter, r *http.Request, from *httplimit.H
 }
 
 // writeError answers with an error.
-func fail(w http.ResponseWriter, err error) {
-	e, known := errors.AsType[*httplimit.Error](err)
-	if !known { // an error of the backend or the store: the client's fault
+func writeError(w http.ResponseWriter, err error) {
+	e, isHTTPError := errors.AsType[*httplimit.Error](err)
+	if !isHTTPError { // an error of the backend or the store: the client's fault
 		e = httplimit.Invalid("", "%v", err)
 		e.Reason = ""
 	}
-	if refused, ok := errors.AsType[*Refused](err); ok {
-		e.Code, e.Reason, e.RetryAfter = httplimit.CodeDropped, refused.Reason, refused.Retry
+	if refusedErr, ok := errors.AsType[*RefusedError](err); ok {
+		e.Code, e.Reason, e.RetryAfter = httplimit.CodeDropped, refusedErr.Reason, refusedErr.RetryAfter
 	}
 	status := e.Code.HTTPStatus()
 	switch {
@@ -240,11 +240,11 @@ func fail(w http.ResponseWriter, err error) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
-	write(w, status, calls.Failure{Error: err.Error(), Reason: e.Reason})
+	writeMessage(w, status, calls.Failure{Error: err.Error(), Reason: e.Reason})
 }
 
 // writeMessage answers with a message.
-func write(w http.ResponseWriter, status int, message any) {
+func writeMessage(w http.ResponseWriter, status int, message any) {
 	data, err := calls.Encode(message)
 	if err != nil {
 		status, data = http.StatusInternalServerError, []byte(`{"error":"an output that JSON cannot hold"}`+"\n")

@@ -27,32 +27,32 @@ func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
 	answers := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "answers_total", Help: "Requests (samples) answered, by the gear under which they came and the model that answered."}, []string{"gear", "model"})
 	batch := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: series.Prefix + "family_batch_size", Help: "Samples per batch of a model of the family.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128}}, []string{"model"})
 	samples := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "family_samples_total", Help: "Samples that a model of the family has run."}, []string{"model"})
-	running := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "family_running_seconds_total", Help: "Device time of a model of the family."}, []string{"model"})
-	r.MustRegister(m.gear, switches, answers, batch, samples, running)
+	runTimes := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "family_running_seconds_total", Help: "Device time of a model of the family."}, []string{"model"})
+	r.MustRegister(m.gear, switches, answers, batch, samples, runTimes)
 	m.up, m.down = switches.WithLabelValues("up"), switches.WithLabelValues("down")
 	for i := range t.Gears {
 		gear := strconv.Itoa(i)
-		row := make([]prometheus.Counter, len(t.Family))
+		row := make([]prometheus.Counter, len(t.PipelineModels))
 		for _, s := range t.Gears[i].Stages {
-			for _, p := range s.Pipelines() {
-				row[p] = answers.WithLabelValues(gear, t.Family[p])
+			for _, p := range s.AllPipelines() {
+				row[p] = answers.WithLabelValues(gear, t.PipelineModels[p])
 			}
 		}
 		m.answers = append(m.answers, row)
 	}
-	for _, name := range t.Family {
+	for _, name := range t.PipelineModels {
 		m.batch = append(m.batch, batch.WithLabelValues(name))
 		m.samples = append(m.samples, samples.WithLabelValues(name))
-		m.running = append(m.running, running.WithLabelValues(name))
+		m.running = append(m.running, runTimes.WithLabelValues(name))
 	}
 	return m
 }
 
 // countAnswer counts an answer of a model.
-func (m *gearMetrics) answer(gear, pipeline int32) { m.answers[gear][pipeline].Inc() }
+func (m *gearMetrics) countAnswer(gear, pipeline int32) { m.answers[gear][pipeline].Inc() }
 
 // countSwitch counts a change of the gear.
-func (m *gearMetrics) shift(from, to int32) {
+func (m *gearMetrics) countSwitch(from, to int32) {
 	m.gear.Set(float64(to))
 	if to > from {
 		m.up.Inc()
@@ -62,8 +62,8 @@ func (m *gearMetrics) shift(from, to int32) {
 }
 
 // countBatch counts a batch of a model.
-func (m *gearMetrics) ran(pipeline int32, size int, took time.Duration) {
+func (m *gearMetrics) countBatch(pipeline int32, size int, duration time.Duration) {
 	m.batch[pipeline].Observe(float64(size))
 	m.samples[pipeline].Add(float64(size))
-	m.running[pipeline].Add(took.Seconds())
+	m.running[pipeline].Add(duration.Seconds())
 }

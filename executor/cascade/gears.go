@@ -20,38 +20,38 @@ import (
 
 // CascadeAnswerer answers the requests of gear plans. After every batch it tells the policy how certain the answers are.
 // It belongs to the core's turn, except the counters of metrics.
-type Cascade struct {
-	turn.Single
-	turn.OneTask
-	gears   *gear.Tables
-	score   certainty.Func        // computes a certainty from scores
-	raised  []formats.Calibration // by pipeline: turns certainties into calibrated ones
-	metrics *gearMetrics
-	replay  bool  // certainties come from the plan's records
-	arrived int64 // samples so far
-	gear    int32 // the gear in force
-	ranges  *drift.Ranges
-	forward *drift.Forwards
+type CascadeAnswerer struct {
+	turn.OneTaskPerRequest
+	turn.OneTaskAtATime
+	gears        *gear.Tables
+	certaintyOf  certainty.Func        // computes a certainty from scores
+	calibrations []formats.Calibration // by pipeline: turns certainties into calibrated ones
+	metrics      *gearMetrics
+	replay       bool  // certainties come from the plan's records
+	arrivals     int64 // samples so far
+	gear         int32 // the gear in force
+	ranges       *drift.RateDrift
+	forwards     *drift.ForwardDrift
 
-	asked   []asked       // by request slot
-	scores  []float64     // scratch: scores of one sample
-	levels  []int64       // of the latest batch, by request: level of the certainty
-	certain []float64     // of the latest batch, by request; empty if the records have them
-	gearOf  []oip.Param   // by gear: value of the response parameter
-	nameOf  []oip.Param   // by pipeline: value of the response parameter
-	Models  []memberCount // by pipeline
-	counts  gearCounts
+	requests        []cascadeRequest // by request slot
+	scores          []float64        // scratch: scores of one sample
+	certaintyLevels []int64          // of the latest batch, by request: level of the certainty
+	certainties     []float64        // of the latest batch, by request; empty if the records have them
+	gearParams      []oip.Param      // by gear: value of the response parameter
+	modelParams     []oip.Param      // by pipeline: value of the response parameter
+	Models          []modelCounts    // by pipeline
+	counts          gearCounts
 
-	since time.Duration // when the answers of a batch were last told to the policy
+	revealedAt time.Duration // when the answers of a batch were last told to the policy
 }
 
 // cascadeRequest is a request of a gear plan.
-type asked struct {
-	record    int32 // row of the plan's records, for an engine without models
-	answer    int32 // pipeline whose answer it has; -1 if none yet
-	certainty float64
-	infer     time.Duration // sum over the batches that it was in
-	gather    time.Duration // likewise
+type cascadeRequest struct {
+	record     int32 // row of the plan's records, for an engine without models
+	answer     int32 // pipeline whose answer it has; -1 if none yet
+	certainty  float64
+	inferTime  time.Duration // sum over the batches that it was in
+	gatherTime time.Duration // likewise
 }
 
 // cascadeJob is the part of a job that a gear plan needs.
@@ -63,107 +63,107 @@ type cascadeJob struct {
 }
 
 // modelCounts counts what a model of the family did.
-type memberCount struct {
+type modelCounts struct {
 	batches, samples, Answers int64
-	running                   time.Duration
+	runTime                   time.Duration
 }
 
 // gearCounts are sums over the run.
 type gearCounts struct {
-	switches int64
-	requests []int64   // by gear
-	answers  [][]int64 // by gear at arrival, and pipeline
-	answered int64     // with records: samples answered, and of them correctly
-	correct  int64
+	switches        int64
+	requests        []int64   // by gear
+	answers         [][]int64 // by gear at arrival, and pipeline
+	recordedAnswers int64     // with records: samples answered, and of them correctly
+	correctAnswers  int64
 }
 
 // New returns the answerer of a gear plan.
-func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, m *turn.Metrics) (*Cascade, error) {
-	own := gear.Of(t)
-	g := &Cascade{gears: own, score: o.Certainty, replay: core.MadeUp(), Models: make([]memberCount, len(t.Pipelines))}
-	if g.score == nil && !g.replay {
+func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, m *turn.Metrics) (*CascadeAnswerer, error) {
+	gears := gear.TablesOf(t)
+	g := &CascadeAnswerer{gears: gears, certaintyOf: o.Certainty, replay: core.HasRandomOutputs(), Models: make([]modelCounts, len(t.Pipelines))}
+	if g.certaintyOf == nil && !g.replay {
 		var err error
-		if g.score, err = certainty.Named(formats.GearOf(plan).Score); err != nil {
+		if g.certaintyOf, err = certainty.ByName(formats.GearOf(plan).Score); err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: "gear.score", Found: fmt.Sprintf("%q", formats.GearOf(plan).Score),
 				Expected: "one of " + strings.Join(certainty.Names(), ", "), Hint: "the thresholds of the plan are certainties of this kind, which this server cannot compute"})
 		}
 	}
 
 	// Counters and response parameters, by gear.
-	g.counts.requests = make([]int64, len(own.Gears))
-	for i := range own.Gears {
-		g.counts.answers = append(g.counts.answers, make([]int64, len(own.Family)))
-		g.gearOf = append(g.gearOf, oip.Param(int64(i)))
+	g.counts.requests = make([]int64, len(gears.Gears))
+	for i := range gears.Gears {
+		g.counts.answers = append(g.counts.answers, make([]int64, len(gears.PipelineModels)))
+		g.gearParams = append(g.gearParams, oip.Param(int64(i)))
 	}
 
 	// Response parameters and calibrations, by model.
-	for _, name := range own.Family {
-		g.nameOf = append(g.nameOf, oip.Param(name))
-		var raise formats.Calibration
-		if at := slices.IndexFunc(formats.GearOf(plan).Models, func(m formats.GearModel) bool { return m.Model == name }); at >= 0 {
-			raise = formats.GearOf(plan).Models[at].Calibration
+	for _, name := range gears.PipelineModels {
+		g.modelParams = append(g.modelParams, oip.Param(name))
+		var calibration formats.Calibration
+		if modelIndex := slices.IndexFunc(formats.GearOf(plan).Models, func(m formats.GearModel) bool { return m.Model == name }); modelIndex >= 0 {
+			calibration = formats.GearOf(plan).Models[modelIndex].Calibration
 		}
-		g.raised = append(g.raised, raise)
+		g.calibrations = append(g.calibrations, calibration)
 	}
-	g.metrics = newGearMetrics(m.Registry, own)
-	g.ranges = drift.NewRanges(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, core.RatesURL, m.Registry)
-	g.forward = drift.NewForwards(plan, own.Family, drift.Limit{Distance: o.ForwardLimit, Windows: o.ForwardWindows}, m.Registry)
+	g.metrics = newGearMetrics(m.Registry, gears)
+	g.ranges = drift.NewRateDrift(plan, drift.Limit{Distance: o.DriftLimit, Windows: o.DriftWindows}, core.RatesURL, m.Registry)
+	g.forwards = drift.NewForwardDrift(plan, gears.PipelineModels, drift.Limit{Distance: o.ForwardLimit, Windows: o.ForwardWindows}, m.Registry)
 	return g, nil
 }
 
 // Answer returns the answerer of a core's plan. If it is no gear plan, it returns nil.
-func (o *Options) Answer(c *turn.Core, plan *formats.Plan) (turn.Answer, error) {
-	if gear.Of(c.Tables) == nil {
+func (o *Options) Answer(c *turn.Core, plan *formats.Plan) (turn.Answerer, error) {
+	if gear.TablesOf(c.Tables) == nil {
 		return nil, nil
 	}
 	g, err := o.New(plan, c.Tables, c.Options, c.Metrics)
 	if err != nil {
 		return nil, err
 	}
-	g.Single = turn.Single{Core: c}
+	g.OneTaskPerRequest = turn.OneTaskPerRequest{Core: c}
 	return g, nil
 }
 
-func (g *Cascade) OneFamily() bool { return true }
+func (g *CascadeAnswerer) IsOneFamily() bool { return true }
 
 // EverySecond implements turn.Answerer: it compares rates and answers with the plan's.
-func (g *Cascade) Tick(now time.Duration) {
-	g.ranges.Window(now, g.arrived, g.Core.Options.Log)
-	g.forward.Window(g.counts.answers, g.Core.Options.Log)
+func (g *CascadeAnswerer) EverySecond(now time.Duration) {
+	g.ranges.Window(now, g.arrivals, g.Core.Options.Log)
+	g.forwards.Window(g.counts.answers, g.Core.Options.Log)
 }
 
 // SeenRates returns the rates that were seen.
-func (g *Cascade) Rates() *drift.Rates { return &g.ranges.Rates }
+func (g *CascadeAnswerer) SeenRates() *drift.RateHistory { return &g.ranges.Rates }
 
 // Admit prepares the job's record of which models answer its samples.
-func (g *Cascade) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error {
-	side, ok := j.Side.(*cascadeJob)
+func (g *CascadeAnswerer) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error {
+	state, ok := j.AnswerState.(*cascadeJob)
 	if !ok {
-		side = &cascadeJob{params: map[string]oip.Param{}}
-		j.Side = side
+		state = &cascadeJob{params: map[string]oip.Param{}}
+		j.AnswerState = state
 	}
-	side.gear, side.certainty, side.answers = 0, 0, side.answers[:0]
+	state.gear, state.certainty, state.answers = 0, 0, state.answers[:0]
 	for range j.Samples {
-		side.answers = append(side.answers, 0)
+		state.answers = append(state.answers, 0)
 	}
 	return nil
 }
 
 // JobArrived records the gear in force for a job, and the records of its samples.
-func (g *Cascade) Arrive(j *turn.Job) {
+func (g *CascadeAnswerer) JobArrived(j *turn.Job) {
 	for _, slot := range j.Slots {
-		for int(slot) >= len(g.asked) {
-			g.asked = append(g.asked, asked{})
+		for int(slot) >= len(g.requests) {
+			g.requests = append(g.requests, cascadeRequest{})
 		}
-		g.asked[slot] = asked{record: int32(g.arrived % int64(g.gears.Records.Samples)), answer: -1}
-		g.arrived++
+		g.requests[slot] = cascadeRequest{record: int32(g.arrivals % int64(g.gears.Records.Samples)), answer: -1}
+		g.arrivals++
 	}
-	j.Side.(*cascadeJob).gear = g.gear
+	j.AnswerState.(*cascadeJob).gear = g.gear
 	g.counts.requests[g.gear] += int64(j.Samples)
 }
 
 // CheckOutputs returns an error if no certainty can be computed from the family's first output.
-func (g *Cascade) Check(m *turn.Model) error {
+func (g *CascadeAnswerer) CheckOutputs(m *turn.Model) error {
 	if g.replay {
 		return nil
 	}
@@ -178,13 +178,13 @@ func (g *Cascade) Check(m *turn.Model) error {
 }
 
 // TakeOutputs computes the certainties of a batch's answers. The policy decides which of them are final.
-func (g *Cascade) Ran(b *turn.Batch, out turn.Outputs) {
-	g.Scatter(b, out)
-	g.metrics.ran(b.Pipeline, len(b.Tasks), b.Infer)
-	g.levels, g.certain = g.levels[:0], g.certain[:0]
+func (g *CascadeAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
+	g.CopyOutputs(b, out)
+	g.metrics.countBatch(b.Pipeline, len(b.Tasks), b.InferTime)
+	g.certaintyLevels, g.certainties = g.certaintyLevels[:0], g.certainties[:0]
 	if g.replay {
 		for _, req := range b.Tasks {
-			g.levels = append(g.levels, int64(g.gears.Records.Levels[b.Pipeline][g.asked[req].record]))
+			g.certaintyLevels = append(g.certaintyLevels, int64(g.gears.Records.Levels[b.Pipeline][g.requests[req].record]))
 		}
 		return
 	}
@@ -192,9 +192,9 @@ func (g *Cascade) Ran(b *turn.Batch, out turn.Outputs) {
 	for k := range b.Tasks {
 		readScores(g.scores, src[k*first.Bytes:], first.Datatype)
 		certainty.Normalise(g.scores)
-		sure := g.raised[b.Pipeline].At(g.score(g.scores))
-		g.certain = append(g.certain, sure)
-		g.levels = append(g.levels, g.gears.Level(b.Pipeline, sure))
+		calibrated := g.calibrations[b.Pipeline].Calibrated(g.certaintyOf(g.scores))
+		g.certainties = append(g.certainties, calibrated)
+		g.certaintyLevels = append(g.certaintyLevels, g.gears.Level(b.Pipeline, calibrated))
 	}
 }
 
@@ -213,14 +213,14 @@ func readScores(dst []float64, src []byte, t oip.Datatype) {
 
 // BatchEnded tells the policy, request by request, how certain the answers of a finished batch are. The policy completes
 // a request or keeps it for the next model. Requests that nobody waits for are cancelled first.
-func (g *Cascade) Ended(b *turn.Batch, dev int32) {
+func (g *CascadeAnswerer) BatchEnded(b *turn.Batch, dev int32) {
 	c := g.Core
-	g.since = c.Now()
-	if !b.Failed {
+	g.revealedAt = c.Now()
+	if !b.HasFailed {
 		m := &g.Models[b.Pipeline]
 		m.batches++
 		m.samples += int64(len(b.Tasks))
-		m.running += b.Infer
+		m.runTime += b.InferTime
 	}
 
 	// All requests of the batch wait again.
@@ -228,89 +228,91 @@ func (g *Cascade) Ended(b *turn.Batch, dev int32) {
 	b.Service.Running.Add(-n)
 	b.Service.Waiting.Add(n)
 	for _, req := range b.Tasks {
-		c.Request(req).Batch = -1
+		c.RequestIn(req).Batch = -1
 	}
 
 	// Tell the policy the level of each.
 	for k, req := range b.Tasks {
-		q := c.Request(req)
-		if q.Gone { // the policy has dropped it meanwhile
-			c.Settle(req)
+		q := c.RequestIn(req)
+		if q.IsDropped { // the policy has dropped it meanwhile
+			c.FreeRequest(req)
 			continue
 		}
 		level := int64(0)
-		if b.Failed || q.Job.Answered {
-			c.Tell(policy.Event{Kind: policy.Cancel, Model: b.Model, Service: b.Service.Index, Req: req, Task: req})
+		if b.HasFailed || q.Job.Answered {
+			c.TellPolicy(policy.Event{Kind: policy.Cancel, Model: b.Model, Service: b.Service.Index, Req: req, Task: req})
 		} else {
-			level = g.note(req, k, b)
+			level = g.keepAnswer(req, k, b)
 		}
-		c.Tell(policy.Event{Kind: policy.ControlRevealed, Model: b.Model, Service: b.Service.Index, Req: req, Task: req, Batch: b.Slot, Device: dev, Value: level})
+		c.TellPolicy(policy.Event{Kind: policy.ControlRevealed, Model: b.Model, Service: b.Service.Index, Req: req, Task: req, Batch: b.Slot, Device: dev, Value: level})
 	}
 }
 
 // keepAnswer keeps the answer of the k-th request of a batch, and returns its level.
-func (g *Cascade) note(req int32, k int, b *turn.Batch) int64 {
-	a := &g.asked[req]
+func (g *CascadeAnswerer) keepAnswer(req int32, k int, b *turn.Batch) int64 {
+	a := &g.requests[req]
 	a.answer = b.Pipeline
-	a.infer += b.Infer
-	a.gather += b.Gather
+	a.inferTime += b.InferTime
+	a.gatherTime += b.GatherTime
 	if !g.replay {
-		a.certainty = g.certain[k]
+		a.certainty = g.certainties[k]
 	}
-	return g.levels[k]
+	return g.certaintyLevels[k]
 }
 
 // HoldsDevice returns true if batches of a pipeline keep their only device until their answers were told. A batch on a
 // chain leaves its devices earlier.
-func (g *Cascade) Holds(pipeline int32) bool { return g.Core.Tables.Pipelines[pipeline].NumStages == 1 }
+func (g *CascadeAnswerer) HoldsDevice(pipeline int32) bool {
+	return g.Core.Tables.Pipelines[pipeline].NumStages == 1
+}
 
 // PolicyTold records how long, as the policy saw it, a batch kept its device: from its dispatch until the next batch
 // could be dispatched.
-func (g *Cascade) Told(b *turn.Batch) {
-	if s := g.Core.Stats.Service; s != nil && !b.Failed && g.Holds(b.Pipeline) {
-		s.Ran(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.Dispatched, g.Core.Last()-b.Dispatched)
+func (g *CascadeAnswerer) PolicyTold(b *turn.Batch) {
+	if s := g.Core.Stats.Recorder; s != nil && !b.HasFailed && g.HoldsDevice(b.Pipeline) {
+		s.RecordRun(g.Core.Tables.Pipelines[b.Pipeline].FirstStage, len(b.Tasks), b.DispatchedAt, g.Core.LastEventTime()-b.DispatchedAt)
 	}
 }
 
 // CompleteRequest makes a request's latest answer its final one.
-func (g *Cascade) Complete(slot int32) {
+func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 	c := g.Core
-	if c.Request(slot) == nil || g.asked[slot].answer < 0 {
+	if c.RequestIn(slot) == nil || g.requests[slot].answer < 0 {
 		c.Options.Log.Error("the policy completed a request that has no answer", "request", slot)
 		return
 	}
 
 	// Count the answer, and answer the job with its last sample.
-	q, a := c.Request(slot), &g.asked[slot]
+	q, a := c.RequestIn(slot), &g.requests[slot]
 	if j := q.Job; !j.Answered {
-		side := j.Side.(*cascadeJob)
+		state := j.AnswerState.(*cascadeJob)
 		g.Models[a.answer].Answers++
-		g.counts.answers[side.gear][a.answer]++
-		g.metrics.answer(side.gear, a.answer)
+		g.counts.answers[state.gear][a.answer]++
+		g.metrics.countAnswer(state.gear, a.answer)
 		if g.replay {
-			g.counts.answered++
+			g.counts.recordedAnswers++
 			if g.gears.Records.Correct[a.answer][a.record] {
-				g.counts.correct++
+				g.counts.correctAnswers++
 			}
 		}
-		side.answers[q.Sample] = a.answer
-		side.certainty = a.certainty
-		if j.Left--; j.Left == 0 {
+		state.answers[q.Sample] = a.answer
+		state.certainty = a.certainty
+		if j.RemainingSamples--; j.RemainingSamples == 0 {
 			now := c.Now()
-			j.Outcome, j.Late = turn.Served, now > j.Deadline
-			c.Stats.ServedBy(j, a.infer, a.gather, now, g.since)
-			c.Answer(j)
+			j.Outcome, j.IsLate = turn.OutcomeServed, now > j.Deadline
+			c.Stats.RecordServedTasks(j, a.inferTime, a.gatherTime, now, g.revealedAt)
+			c.AnswerJob(j)
 		}
 	}
-	c.Settle(slot)
+	c.FreeRequest(slot)
 }
 
 // SwitchMode puts a gear into force for the requests that arrive from now on.
-func (g *Cascade) Mode(to int32) bool {
+func (g *CascadeAnswerer) SwitchMode(to int32) bool {
 	if to < 0 || int(to) >= len(g.counts.requests) {
 		return false
 	}
-	g.metrics.shift(g.gear, to)
+	g.metrics.countSwitch(g.gear, to)
 	g.counts.switches++
 	g.gear = to
 	return true
@@ -318,44 +320,44 @@ func (g *Cascade) Mode(to int32) bool {
 
 // ResponseParameters returns the gear in force at the job's arrival and the model that answered (with several samples,
 // the models in their order). For a single sample it also returns the certainty.
-func (g *Cascade) Parameters(j *turn.Job) map[string]oip.Param {
-	side := j.Side.(*cascadeJob)
-	clear(side.params)
-	side.params["gear"] = g.gearOf[side.gear]
+func (g *CascadeAnswerer) ResponseParameters(j *turn.Job) map[string]oip.Param {
+	state := j.AnswerState.(*cascadeJob)
+	clear(state.params)
+	state.params["gear"] = g.gearParams[state.gear]
 	if j.Samples == 1 {
-		side.params["model"] = g.nameOf[side.answers[0]]
+		state.params["model"] = g.modelParams[state.answers[0]]
 		if !g.replay {
-			side.params["certainty"] = side.certainty
+			state.params["certainty"] = state.certainty
 		}
-		return side.params
+		return state.params
 	}
 	var names strings.Builder
-	for k, a := range side.answers {
+	for k, a := range state.answers {
 		if k > 0 {
 			names.WriteByte(',')
 		}
-		names.WriteString(g.gears.Family[a])
+		names.WriteString(g.gears.PipelineModels[a])
 	}
-	side.params["model"] = names.String()
-	return side.params
+	state.params["model"] = names.String()
+	return state.params
 }
 
 // Report adds the cascade's part to a report.
-func (g *Cascade) Report(r *formats.Report) {
-	if g.counts.answered > 0 {
-		accuracy := float64(g.counts.correct) / float64(g.counts.answered)
+func (g *CascadeAnswerer) Report(r *formats.Report) {
+	if g.counts.recordedAnswers > 0 {
+		accuracy := float64(g.counts.correctAnswers) / float64(g.counts.recordedAnswers)
 		r.Accuracy = &accuracy
 	}
-	out := &formats.GearReport{Switches: g.counts.switches, Requests: append([]int64(nil), g.counts.requests...)}
-	for p, name := range g.gears.Family {
-		if p == 0 || name != g.gears.Family[p-1] { // else the same model on another kind of devices
+	out := &formats.GearReport{Switches: g.counts.switches, RequestsByGear: append([]int64(nil), g.counts.requests...)}
+	for p, name := range g.gears.PipelineModels {
+		if p == 0 || name != g.gears.PipelineModels[p-1] { // else the same model on another kind of devices
 			out.Models = append(out.Models, formats.GearModelReport{Model: name})
 		}
 		m, sum := &g.Models[p], &out.Models[len(out.Models)-1]
 		sum.Batches, sum.Samples, sum.Answers = sum.Batches+m.batches, sum.Samples+m.samples, sum.Answers+m.Answers
-		sum.RunningUS += document.Micros(m.running)
+		sum.RunningUS += document.Micros(m.runTime)
 	}
 	r.Gears = out
 	g.ranges.Report(r)
-	g.forward.Report(r)
+	g.forwards.Report(r)
 }

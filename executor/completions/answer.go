@@ -18,7 +18,9 @@ type usage struct {
 }
 
 // usage returns the token counts of a result.
-func (x *end) usage() *usage { return &usage{x.Prompt, x.Output, x.Prompt + x.Output} }
+func (result *requestResult) usage() *usage {
+	return &usage{result.PromptTokens, result.OutputTokens, result.PromptTokens + result.OutputTokens}
+}
 
 type message struct {
 	Role    string  `json:"role,omitempty"`
@@ -34,23 +36,23 @@ type choice struct {
 	Logprobs *int     `json:"logprobs"`
 	Finish   *string  `json:"finish_reason"`
 
-	raw json.RawMessage // the choice as a server wrote it, in place of the fields above; nil if there is none
+	rawJSON json.RawMessage // the choice as a server wrote it, in place of the fields above; nil if there is none
 }
 
 // MarshalJSON implements json.Marshaler.
 func (c choice) MarshalJSON() ([]byte, error) {
-	if c.raw != nil {
-		return c.raw, nil
+	if c.rawJSON != nil {
+		return c.rawJSON, nil
 	}
-	type plain choice
-	return json.Marshal(plain(c))
+	type choiceFields choice
+	return json.Marshal(choiceFields(c))
 }
 
 // rawChoices returns choices that are written as a server wrote them.
-func raw(list []json.RawMessage) []choice {
+func rawChoices(list []json.RawMessage) []choice {
 	out := make([]choice, len(list))
 	for i := range list {
-		out[i].raw = list[i]
+		out[i].rawJSON = list[i]
 	}
 	return out
 }
@@ -74,7 +76,7 @@ type chunk struct {
 }
 
 // completionHead returns an answer without choices. chunk says that it is a part of a stream.
-func (r *record) head(id string, part bool) completion {
+func (r *requestRecord) completionHead(id string, part bool) completion {
 	object := "text_completion"
 	if r.Chat {
 		object = "chat.completion"
@@ -86,13 +88,13 @@ func (r *record) head(id string, part bool) completion {
 }
 
 // fullCompletion returns the whole answer. result is nil while the request runs.
-func (r *record) whole(id, text string, x *end) completion {
-	out := r.head(id, false)
-	if x != nil {
-		out.Usage = x.usage()
+func (r *requestRecord) fullCompletion(id, text string, result *requestResult) completion {
+	out := r.completionHead(id, false)
+	if result != nil {
+		out.Usage = result.usage()
 	}
 	if r.Events {
-		out.Choices = raw(deltas.Whole(text, r.Chat))
+		out.Choices = rawChoices(deltas.CompleteChoices(text, r.Chat))
 		return out
 	}
 	c := choice{}
@@ -101,8 +103,8 @@ func (r *record) whole(id, text string, x *end) completion {
 	} else {
 		c.Text = &text
 	}
-	if x != nil && x.Finish != "" {
-		c.Finish = &x.Finish
+	if result != nil && result.Finish != "" {
+		c.Finish = &result.Finish
 	}
 	out.Choices = append(out.Choices, c)
 	return out
@@ -110,49 +112,49 @@ func (r *record) whole(id, text string, x *end) completion {
 
 // showsPartialText reports whether text may be shown before the end. Events are shown early only if the client
 // streams them, because they may be written anew.
-func (r *record) visible() bool { return !r.Events || r.Shown }
+func (r *requestRecord) showsPartialText() bool { return !r.Events || r.Streamed }
 
 // chunkCompletion returns the part of a stream with a text. isFirst says that nothing was sent before. result is nil
 // in all parts but the last.
-func (r *record) part(id, text string, first bool, x *end) completion {
-	out := r.head(id, true)
+func (r *requestRecord) chunkCompletion(id, text string, isFirst bool, result *requestResult) completion {
+	out := r.completionHead(id, true)
 	c := choice{}
 	if r.Chat {
 		c.Delta = &message{}
-		if first {
+		if isFirst {
 			c.Delta.Role = "assistant"
 		}
-		if text != "" || first {
+		if text != "" || isFirst {
 			c.Delta.Content = &text
 		}
 	} else {
 		c.Text = &text
 	}
-	if x != nil {
-		c.Finish = &x.Finish
+	if result != nil {
+		c.Finish = &result.Finish
 	}
 	out.Choices = append(out.Choices, c)
 	return out
 }
 
 // statusCompletion returns the answer to a client that asks for the request by its id.
-func (e *entry) found() completion {
-	n := e.look(0)
-	if n.end == nil && !e.rec.visible() { // it may be withdrawn
-		n.text = ""
+func (e *trackedRequest) statusCompletion() completion {
+	update := e.snapshot(0)
+	if update.result == nil && !e.record.showsPartialText() { // it may be withdrawn
+		update.text = ""
 	}
-	out := e.rec.whole(e.id, n.text, n.end)
+	out := e.record.fullCompletion(e.id, update.text, update.result)
 	switch {
-	case n.end == nil && n.at == 0:
+	case update.result == nil && update.textBytes == 0:
 		out.Status = "queued"
-	case n.end == nil:
+	case update.result == nil:
 		out.Status = "in_progress"
-	case n.end.Error == nil:
+	case update.result.Error == nil:
 		out.Status = "completed"
-	case n.end.Error.Code == errCancelled.Reason:
-		out.Status, out.Error = "cancelled", n.end.Error.api()
+	case update.result.Error.Code == errCancelled.Reason:
+		out.Status, out.Error = "cancelled", update.result.Error.toAPIError()
 	default:
-		out.Status, out.Error = "failed", n.end.Error.api()
+		out.Status, out.Error = "failed", update.result.Error.toAPIError()
 	}
 	return out
 }
@@ -171,27 +173,27 @@ type errorBody struct {
 }
 
 // toAPIError returns the error in the form of the protocol.
-func (f *failure) api() *apiError {
-	some := func(s string) *string {
+func (f *clientError) toAPIError() *apiError {
+	orNull := func(s string) *string {
 		if s == "" {
 			return nil
 		}
 		return &s
 	}
-	return &apiError{f.Message, f.kind(), some(f.Param), some(f.Code)}
+	return &apiError{f.Message, f.openAIType(), orNull(f.Param), orNull(f.Code)}
 }
 
 // writeError answers with an error, and says when to retry if that is known.
-func fail(w http.ResponseWriter, f *failure) {
+func writeError(w http.ResponseWriter, f *clientError) {
 	if f.Retry > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(f.Retry.Seconds()))))
 		w.Header().Set("Retry-After-Ms", strconv.FormatInt(f.Retry.Milliseconds(), 10))
 	}
-	answer(w, f.Status, errorBody{f.api()})
+	writeJSON(w, f.Status, errorBody{f.toAPIError()})
 }
 
 // writeJSON answers with a status and a value as JSON.
-func answer(w http.ResponseWriter, status int, v any) {
+func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
 	if err != nil {
 		status, body = http.StatusInternalServerError, []byte(`{"error":{"message":"the answer could not be written","type":"server_error","param":null,"code":null}}`)

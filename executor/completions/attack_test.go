@@ -28,14 +28,14 @@ func (r *rig) raw(text string) net.Conn {
 const head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 8000000\r\n\r\n"
 
 // What clients promise books nothing, and bodies that do not come are cut off.
-func TestSlowBodies(t *testing.T) {
+func TestSlowBodiesAreCutOff(t *testing.T) {
 	budget := httplimit.NewBudget(1<<20, quiet)
 	r := start(t, &fake{}, Options{Door: &httplimit.Door{Budget: budget, ReadTimeout: 500 * time.Millisecond, Log: quiet}})
 	for range 64 {
 		defer r.raw(head).Close()
 	}
-	settles(t, "the heads have not come", func() bool { return budget.Used() >= 64*4<<10 })
-	if used := budget.Used(); used > 64*8<<10 {
+	settles(t, "the heads have not come", func() bool { return budget.UsedBytes() >= 64*4<<10 })
+	if used := budget.UsedBytes(); used > 64*8<<10 {
 		t.Errorf("64 heads book %d bytes", used)
 	}
 	body, want := prompt("hello", 5, "")
@@ -58,7 +58,7 @@ func TestMemoryIsFull(t *testing.T) {
 }
 
 // Bodies that are much work for a decoder are refused in few words.
-func TestHostileBodies(t *testing.T) {
+func TestHostileBodiesAreRefused(t *testing.T) {
 	r := start(t, &fake{}, Options{})
 	many := func(n int, part func(i int) string) string {
 		var b strings.Builder
@@ -85,7 +85,7 @@ func TestHostileBodies(t *testing.T) {
 }
 
 // Many clients at once, each in a hurry to go: nothing stays behind.
-func TestHastyClients(t *testing.T) {
+func TestHastyClientsLeaveNothingBehind(t *testing.T) {
 	f := &fake{every: time.Millisecond}
 	r := start(t, f, Options{})
 	client := &http.Client{Timeout: 20 * time.Millisecond}

@@ -52,7 +52,7 @@ func TestClientGoesAway(t *testing.T) {
 }
 
 // A client with a key comes again and finds its request, which was served once.
-func TestComesAgain(t *testing.T) {
+func TestIdempotencyKeyFindsRequest(t *testing.T) {
 	f := &fake{hold: make(chan struct{})}
 	r := start(t, f, Options{})
 	body, want := prompt("x", 6, "")
@@ -129,10 +129,10 @@ func TestCancelByID(t *testing.T) {
 }
 
 // After a restart every request goes on where its stored text ends.
-func TestRestart(t *testing.T) {
+func TestRequestsContinueAfterRestart(t *testing.T) {
 	const n = 20
 	f := &fake{every: 2 * time.Millisecond, evict: 3}
-	r := start(t, f, Options{StoreText: 5 * time.Millisecond})
+	r := start(t, f, Options{TextStoreInterval: 5 * time.Millisecond})
 	want := map[string]string{}
 	ctx, leave := context.WithCancel(t.Context())
 	defer leave()
@@ -163,17 +163,17 @@ func TestRestart(t *testing.T) {
 	if f.partials == 0 || f.evicted == 0 {
 		t.Errorf("%d requests went on with text, %d evictions: the test does not test", f.partials, f.evicted)
 	}
-	seen := map[string]bool{}
+	seenNames := map[string]bool{}
 	for _, q := range f.served {
-		seen[q.ID] = true
+		seenNames[q.ID] = true
 	}
-	if len(seen) != n {
-		t.Errorf("%d requests, %d ids", n, len(seen))
+	if len(seenNames) != n {
+		t.Errorf("%d requests, %d ids", n, len(seenNames))
 	}
 }
 
 // A drain refuses what is new and answers what is inside.
-func TestDrain(t *testing.T) {
+func TestDrainAnswersAcceptedRequests(t *testing.T) {
 	f := &fake{hold: make(chan struct{})}
 	r := start(t, f, Options{})
 	body, want := prompt("x", 3, "")
@@ -229,10 +229,10 @@ func TestClientDoesNotRead(t *testing.T) {
 }
 
 // Two front ends share a store; one of them serves.
-func TestElsewhere(t *testing.T) {
+func TestFrontEndsShareStore(t *testing.T) {
 	f := &fake{every: time.Millisecond}
-	r := start(t, f, Options{StoreText: 5 * time.Millisecond})
-	other, err := New(Options{Store: r.store, Server: &fake{}, Elsewhere: true, Log: quiet})
+	r := start(t, f, Options{TextStoreInterval: 5 * time.Millisecond})
+	other, err := New(Options{Store: r.store, Server: &fake{}, ServedElsewhere: true, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,14 +280,14 @@ func TestElsewhere(t *testing.T) {
 // taken is a store in which another process has stored text of every request.
 type taken struct{ durable.Store }
 
-func (taken) Append(context.Context, string, int, []byte, int) error { return durable.ErrMoved }
+func (taken) Append(context.Context, string, int, []byte, int) error { return durable.ErrConflict }
 
 // A request that another process has taken over is stopped here. Its client gets what
 // that process makes of it.
-func TestTakenOver(t *testing.T) {
+func TestTakenOverRequestIsFollowed(t *testing.T) {
 	f := &fake{hold: make(chan struct{})}
 	r := start(t, f, Options{})
-	front, err := New(Options{Store: taken{r.store}, Server: f, StoreText: 5 * time.Millisecond, Log: quiet})
+	front, err := New(Options{Store: taken{r.store}, Server: f, TextStoreInterval: 5 * time.Millisecond, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ func batchBody(file, window string) string {
 func (r *rig) over(id string) *batchState {
 	r.t.Helper()
 	var s batchState
-	settles(r.t, "the batch does not end", func() bool { r.ok(&s, "GET", "/v1/batches/"+id, ""); return s.over() })
+	settles(r.t, "the batch does not end", func() bool { r.ok(&s, "GET", "/v1/batches/"+id, ""); return s.hasEnded() })
 	settles(r.t, "something is left", r.idle)
 	return &s
 }
@@ -85,7 +85,7 @@ func (r *rig) results(id *string) map[string]resultLine {
 // answers holds the results of n lines against what they should be.
 func (r *rig) answers(s *batchState, n, tokens int) {
 	r.t.Helper()
-	got := r.results(s.Output)
+	got := r.results(s.OutputFile)
 	for i := range n {
 		_, want := line(i, tokens)
 		res, ok := got[fmt.Sprint("c", i)]
@@ -98,7 +98,7 @@ func (r *rig) answers(s *batchState, n, tokens int) {
 	}
 }
 
-func TestBatch(t *testing.T) {
+func TestBatchAnswersEveryLine(t *testing.T) {
 	const n = 300
 	f := &fake{evict: 4}
 	r := start(t, f, Options{})
@@ -115,7 +115,7 @@ func TestBatch(t *testing.T) {
 		t.Errorf("created: %+v", s)
 	}
 	done := r.over(s.ID)
-	if done.Status != "completed" || done.Counts != (batchCounts{n, n, 0}) || done.ErrorFile != nil || done.Completed == nil || done.InProgress == nil || done.Finalizing == nil {
+	if done.Status != "completed" || done.RequestCounts != (batchCounts{n, n, 0}) || done.ErrorFile != nil || done.Completed == nil || done.InProgress == nil || done.Finalizing == nil {
 		t.Errorf("done: %+v", done)
 	}
 	r.answers(done, n, 8)
@@ -124,13 +124,13 @@ func TestBatch(t *testing.T) {
 	}
 	var l list
 	r.ok(&l, "GET", "/v1/batches?limit=1", "")
-	if len(l.Data) != 1 || l.HasMore || l.First != s.ID {
+	if len(l.Data) != 1 || l.HasMore || l.FirstID != s.ID {
 		t.Errorf("list: %+v", l)
 	}
 	if r.ok(&l, "GET", "/v1/files", ""); len(l.Data) != 2 {
 		t.Errorf("files: %+v", l)
 	}
-	if r.ok(&l, "GET", "/v1/files?purpose=batch", ""); len(l.Data) != 1 || l.First != id {
+	if r.ok(&l, "GET", "/v1/files?purpose=batch", ""); len(l.Data) != 1 || l.FirstID != id {
 		t.Errorf("files of a purpose: %+v", l)
 	}
 	if resp, text := r.do("POST", "/v1/batches/"+s.ID+"/cancel", ""); resp.StatusCode != 400 || !strings.Contains(text, "batch_over") {
@@ -145,7 +145,7 @@ func TestBatch(t *testing.T) {
 }
 
 // Lines that fail are in the error file.
-func TestBatchErrors(t *testing.T) {
+func TestFailedLinesAreInErrorFile(t *testing.T) {
 	f := &fake{end: func(r *Request) error {
 		if strings.Contains(string(r.Body), "line 1") {
 			return &ServerError{Status: 400, Code: "context_length_exceeded", Msg: "too long"}
@@ -158,7 +158,7 @@ func TestBatchErrors(t *testing.T) {
 	var s batchState
 	r.ok(&s, "POST", "/v1/batches", batchBody(r.uploaded(a+b), "1h"))
 	done := r.over(s.ID)
-	if done.Status != "completed" || done.Counts != (batchCounts{2, 1, 1}) {
+	if done.Status != "completed" || done.RequestCounts != (batchCounts{2, 1, 1}) {
 		t.Errorf("done: %+v", done)
 	}
 	r.answers(done, 1, 3)
@@ -167,8 +167,8 @@ func TestBatchErrors(t *testing.T) {
 	}
 }
 
-func TestBatchInputs(t *testing.T) {
-	r := start(t, &fake{}, Options{MaxLines: 3, MaxBodyBytes: 1 << 20, MaxFileBytes: 3 << 20, MaxStoredBytes: 4 << 20})
+func TestBadBatchInputsAreRefused(t *testing.T) {
+	r := start(t, &fake{}, Options{MaxBatchLines: 3, MaxBodyBytes: 1 << 20, MaxFileBytes: 3 << 20, MaxStoredBytes: 4 << 20})
 	good, _ := line(0, 3)
 	for _, c := range []struct{ lines, code, message string }{
 		{"\n", "empty_file", "no requests"},
@@ -254,17 +254,17 @@ func TestBatchEndsEarly(t *testing.T) {
 		}
 		var s batchState
 		r.ok(&s, "POST", "/v1/batches", batchBody(r.uploaded(in.String()), c.window))
-		settles(t, "no line ends", func() bool { r.ok(&s, "GET", "/v1/batches/"+s.ID, ""); return s.Counts.Completed == 1 })
+		settles(t, "no line ends", func() bool { r.ok(&s, "GET", "/v1/batches/"+s.ID, ""); return s.RequestCounts.Completed == 1 })
 		if c.status == "cancelled" {
 			if r.ok(&s, "POST", "/v1/batches/"+s.ID+"/cancel", ""); s.Status != "cancelling" {
 				t.Errorf("cancelled: %+v", s)
 			}
 		}
 		done := r.over(s.ID)
-		if done.Status != c.status || done.Counts != (batchCounts{10, 1, 9}) {
+		if done.Status != c.status || done.RequestCounts != (batchCounts{10, 1, 9}) {
 			t.Errorf("%s: %+v", c.status, done)
 		}
-		if got := r.results(done.Output); len(got) != 1 || got["c3"].Response == nil {
+		if got := r.results(done.OutputFile); len(got) != 1 || got["c3"].Response == nil {
 			t.Errorf("%s: output %+v", c.status, got)
 		}
 		bad := r.results(done.ErrorFile)
@@ -290,10 +290,10 @@ func TestBatchHasItsWindow(t *testing.T) {
 }
 
 // A batch goes on after restarts, and every line is answered once.
-func TestBatchRestart(t *testing.T) {
+func TestBatchContinuesAfterRestart(t *testing.T) {
 	const n = 100
 	f := &fake{every: time.Millisecond}
-	r := start(t, f, Options{StoreText: 5 * time.Millisecond})
+	r := start(t, f, Options{TextStoreInterval: 5 * time.Millisecond})
 	var in strings.Builder
 	for i := range n {
 		l, _ := line(i, 60)
@@ -304,13 +304,13 @@ func TestBatchRestart(t *testing.T) {
 	for range 4 {
 		settles(t, "no request has begun", func() bool {
 			r.ok(&s, "GET", "/v1/batches/"+s.ID, "")
-			return s.Counts.Completed == n || slices.ContainsFunc(r.front.held(), func(e *entry) bool { return e.look(0).tokens > 0 })
+			return s.RequestCounts.Completed == n || slices.ContainsFunc(r.front.servedRequests(), func(e *trackedRequest) bool { return e.snapshot(0).tokens > 0 })
 		})
 		r.down()
 		r.up(Options{})
 	}
 	done := r.over(s.ID)
-	if done.Status != "completed" || done.Counts != (batchCounts{n, n, 0}) {
+	if done.Status != "completed" || done.RequestCounts != (batchCounts{n, n, 0}) {
 		t.Errorf("done: %+v", done)
 	}
 	r.answers(done, n, 60)
@@ -337,18 +337,18 @@ func TestBatchWaitsForRoom(t *testing.T) {
 	var s batchState
 	r.ok(&s, "POST", "/v1/batches", batchBody(r.uploaded(a+b), "1h"))
 	done := r.over(s.ID)
-	if done.Counts != (batchCounts{2, 2, 0}) || refuse >= 0 {
+	if done.RequestCounts != (batchCounts{2, 2, 0}) || refuse >= 0 {
 		t.Errorf("done: %+v", done)
 	}
 	r.answers(done, 2, 3)
 }
 
 // What is too old is deleted, and uploads that never ended.
-func TestExpireFiles(t *testing.T) {
-	r := start(t, &fake{}, Options{KeepFiles: 2 * time.Hour})
+func TestOldFilesAreDeleted(t *testing.T) {
+	r := start(t, &fake{}, Options{FileRetention: 2 * time.Hour})
 	r.uploaded("x\n")
-	fs := files{r.front}
-	half, err := fs.begin(t.Context(), "", "half", "batch")
+	fs := fileService{r.front}
+	half, err := fs.createFile(t.Context(), "", "half", "batch")
 	if err == nil {
 		_, err = half.Write(make([]byte, 600<<10))
 	}
@@ -359,7 +359,7 @@ func TestExpireFiles(t *testing.T) {
 		after time.Duration
 		left  int
 	}{{time.Minute, 2}, {90 * time.Minute, 1}, {3 * time.Hour, 0}} {
-		if err := fs.expire(t.Context(), time.Now().Add(c.after)); err != nil {
+		if err := fs.expireFiles(t.Context(), time.Now().Add(c.after)); err != nil {
 			t.Error(err)
 		}
 		metas, err1 := r.store.Keys(context.Background(), fileKeys)

@@ -15,7 +15,7 @@ import (
 
 // batchService has the methods of the front end for batches: files of requests that are to be answered by the end of
 // a window.
-type batches struct{ *Front }
+type batchService struct{ *Front }
 
 // Prefixes of the keys of batches, and of requests to cancel them, in the store.
 const (
@@ -25,9 +25,9 @@ const (
 
 // Bounds on a batch. The end of its window is the deadline of its requests.
 const (
-	shortestWindow = time.Second
-	longestWindow  = 7 * day
-	mostMetadata   = 16
+	minWindow        = time.Second
+	maxWindow        = 7 * day
+	maxMetadataPairs = 16
 )
 
 // The states of a batch.
@@ -45,28 +45,28 @@ const (
 // batchState is a batch as the store holds it and as clients see it. Times are Unix times in seconds; nil if the
 // state was not reached.
 type batchState struct {
-	ID         string            `json:"id"`
-	Object     string            `json:"object"`
-	Endpoint   string            `json:"endpoint"`
-	Errors     *batchErrors      `json:"errors"`
-	Input      string            `json:"input_file_id"`
-	Window     string            `json:"completion_window"`
-	Status     string            `json:"status"`
-	Output     *string           `json:"output_file_id"`
-	ErrorFile  *string           `json:"error_file_id"`
-	Created    int64             `json:"created_at"`
-	InProgress *int64            `json:"in_progress_at"`
-	Expires    int64             `json:"expires_at"`
-	Finalizing *int64            `json:"finalizing_at"`
-	Completed  *int64            `json:"completed_at"`
-	Failed     *int64            `json:"failed_at"`
-	Expired    *int64            `json:"expired_at"`
-	Cancelling *int64            `json:"cancelling_at"`
-	Cancelled  *int64            `json:"cancelled_at"`
-	Counts     batchCounts       `json:"request_counts"`
-	Metadata   map[string]string `json:"metadata"`
-	Class      string            `json:"slo_class,omitempty"`
-	Owner      string            `json:"owner,omitempty"`
+	ID            string            `json:"id"`
+	Object        string            `json:"object"`
+	Endpoint      string            `json:"endpoint"`
+	Errors        *batchErrors      `json:"errors"`
+	InputFile     string            `json:"input_file_id"`
+	Window        string            `json:"completion_window"`
+	Status        string            `json:"status"`
+	OutputFile    *string           `json:"output_file_id"`
+	ErrorFile     *string           `json:"error_file_id"`
+	Created       int64             `json:"created_at"`
+	InProgress    *int64            `json:"in_progress_at"`
+	Expires       int64             `json:"expires_at"`
+	Finalizing    *int64            `json:"finalizing_at"`
+	Completed     *int64            `json:"completed_at"`
+	Failed        *int64            `json:"failed_at"`
+	Expired       *int64            `json:"expired_at"`
+	Cancelling    *int64            `json:"cancelling_at"`
+	Cancelled     *int64            `json:"cancelled_at"`
+	RequestCounts batchCounts       `json:"request_counts"`
+	Metadata      map[string]string `json:"metadata"`
+	Class         string            `json:"slo_class,omitempty"`
+	Owner         string            `json:"owner,omitempty"`
 }
 
 type batchCounts struct {
@@ -88,16 +88,16 @@ type batchError struct {
 }
 
 // hasEnded reports whether the batch is in a final state.
-func (s *batchState) over() bool {
+func (s *batchState) hasEnded() bool {
 	return slices.Contains([]string{batchFailed, batchCompleted, batchExpired, batchCancelled}, s.Status)
 }
 
 // setStatus changes the state of the batch and notes the time.
-func (s *batchState) move(status string, now time.Time) {
+func (s *batchState) setStatus(status string, now time.Time) {
 	s.Status = status
-	at := now.Unix()
+	seconds := now.Unix()
 	*map[string]**int64{batchInProgress: &s.InProgress, batchFinalizing: &s.Finalizing, batchCompleted: &s.Completed, batchFailed: &s.Failed,
-		batchExpired: &s.Expired, batchCancelling: &s.Cancelling, batchCancelled: &s.Cancelled}[status] = &at
+		batchExpired: &s.Expired, batchCancelling: &s.Cancelling, batchCancelled: &s.Cancelled}[status] = &seconds
 }
 
 // deadline returns the end of the second in which the window ends. expires_at has whole seconds, and a batch that was
@@ -105,7 +105,7 @@ func (s *batchState) move(status string, now time.Time) {
 func (s *batchState) deadline() time.Time { return time.Unix(s.Expires, int64(time.Second-1)) }
 
 // saveState stores the state of a batch.
-func (f batches) save(ctx context.Context, s *batchState) error {
+func (f batchService) saveState(ctx context.Context, s *batchState) error {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return err
@@ -114,13 +114,13 @@ func (f batches) save(ctx context.Context, s *batchState) error {
 }
 
 // createBatch handles the request for a new batch: it checks and stores it.
-func (f batches) create(x *inside) error {
-	if err := x.from.Take(); err != nil {
+func (f batchService) createBatch(req *apiRequest) error {
+	if err := req.holder.CountRequest(); err != nil {
 		return err
 	}
-	var hold httplimit.Hold
-	defer hold.Close()
-	body, err := newAPI(f.Front).readBody(x, &hold)
+	var memoryHold httplimit.MemoryHold
+	defer memoryHold.Close()
+	body, err := newAPI(f.Front).readBody(req, &memoryHold)
 	if err != nil {
 		return err
 	}
@@ -130,33 +130,33 @@ func (f batches) create(x *inside) error {
 	}
 
 	// Find its SLO class, and make sure that its input file exists.
-	q := question{class: s.Class}
-	if err := q.classes(x); err != nil {
+	q := parsedRequest{class: s.Class}
+	if err := q.resolveClass(req); err != nil {
 		return err
 	}
-	if _, err := files(f).find(x.r.Context(), s.Input, x.from.Name); err != nil {
+	if _, err := fileService(f).findFile(req.r.Context(), s.InputFile, req.holder.Name); err != nil {
 		return err
 	}
 
 	// Store its state, and then a record, so that a process takes the batch over and runs it.
-	s.ID, s.Owner, s.Class = newID("batch_"), x.from.Name, q.class
-	ctx := context.WithoutCancel(x.r.Context())
-	if err := f.save(ctx, s); err != nil {
+	s.ID, s.Owner, s.Class = newID("batch_"), req.holder.Name, q.class
+	ctx := context.WithoutCancel(req.r.Context())
+	if err := f.saveState(ctx, s); err != nil {
 		return fmt.Errorf("store a batch: %w", err)
 	}
-	stored, err := (&record{Owner: s.Owner, Batch: s.ID, Body: []byte("null")}).stored(s.ID)
+	durableRec, err := (&requestRecord{Owner: s.Owner, Batch: s.ID, Body: []byte("null")}).durableRecord(s.ID)
 	if err == nil {
-		_, err = f.opt.Store.Accept(ctx, stored)
+		_, err = f.opt.Store.Accept(ctx, durableRec)
 	}
 	if err != nil {
 		return fmt.Errorf("store a batch: %w", err)
 	}
-	return f.reply(x, s)
+	return f.reply(req, s)
 }
 
 // decodeBatch reads the body of the request for a batch that comes at the time now.
 func decodeBatch(body []byte, now time.Time) (*batchState, *httplimit.Error) {
-	list, err := fields(body)
+	list, err := parseObject(body)
 	if err != nil {
 		return nil, err
 	}
@@ -166,15 +166,15 @@ func decodeBatch(body []byte, now time.Time) (*batchState, *httplimit.Error) {
 	for _, f := range list {
 		switch f.name {
 		case "input_file_id":
-			err = read(f.value, &s.Input, "the id of a file")
+			err = decodeValue(f.value, &s.InputFile, "the id of a file")
 		case "endpoint":
-			err = read(f.value, &s.Endpoint, "a path")
+			err = decodeValue(f.value, &s.Endpoint, "a path")
 		case "completion_window":
-			err = read(f.value, &s.Window, "a time such as 24h")
+			err = decodeValue(f.value, &s.Window, "a time such as 24h")
 		case "slo_class":
-			err = read(f.value, &s.Class, "the name of an SLO class")
+			err = decodeValue(f.value, &s.Class, "the name of an SLO class")
 		case "metadata":
-			err = read(f.value, &s.Metadata, "an object of texts")
+			err = decodeValue(f.value, &s.Metadata, "an object of texts")
 		}
 		if err != nil {
 			err.Field = f.name
@@ -186,12 +186,12 @@ func decodeBatch(body []byte, now time.Time) (*batchState, *httplimit.Error) {
 	if s.Endpoint != "/v1/completions" && s.Endpoint != "/v1/chat/completions" {
 		return nil, httplimit.Invalid("endpoint", "found %q, expected /v1/completions or /v1/chat/completions", httplimit.Clip(s.Endpoint))
 	}
-	window, perr := time.ParseDuration(s.Window)
-	if perr != nil || window < shortestWindow || window > longestWindow {
-		return nil, httplimit.Invalid("completion_window", "found %q, expected a time from %v to %v, such as 24h", httplimit.Clip(s.Window), shortestWindow, longestWindow)
+	window, windowErr := time.ParseDuration(s.Window)
+	if windowErr != nil || window < minWindow || window > maxWindow {
+		return nil, httplimit.Invalid("completion_window", "found %q, expected a time from %v to %v, such as 24h", httplimit.Clip(s.Window), minWindow, maxWindow)
 	}
-	if len(s.Metadata) > mostMetadata {
-		return nil, httplimit.TooLarge("metadata", "%d pairs, at most %d are taken", len(s.Metadata), mostMetadata)
+	if len(s.Metadata) > maxMetadataPairs {
+		return nil, httplimit.TooLarge("metadata", "%d pairs, at most %d are taken", len(s.Metadata), maxMetadataPairs)
 	}
 	for k, v := range s.Metadata {
 		if len(k) > 64 || len(v) > 512 {
@@ -203,39 +203,39 @@ func decodeBatch(body []byte, now time.Time) (*batchState, *httplimit.Error) {
 }
 
 // reply answers with a batch.
-func (f batches) reply(x *inside, s *batchState) error {
-	answer(x.w, http.StatusOK, shown(s))
+func (f batchService) reply(req *apiRequest, s *batchState) error {
+	writeJSON(req.w, http.StatusOK, withoutOwner(s))
 	return nil
 }
 
 // withoutOwner returns a copy of the batch for clients, who know who they are.
-func shown(s *batchState) *batchState {
+func withoutOwner(s *batchState) *batchState {
 	out := *s
 	out.Owner = ""
 	return &out
 }
 
 // findBatch returns the batch whose id is in the path, with current counts, if it belongs to the sender.
-func (f batches) find(x *inside) (*batchState, error) {
-	id := x.r.PathValue("id")
-	missing := httplimit.NotFound("no such batch %q", httplimit.Clip(id))
+func (f batchService) findBatch(req *apiRequest) (*batchState, error) {
+	id := req.r.PathValue("id")
+	notFound := httplimit.NotFound("no such batch %q", httplimit.Clip(id))
 	if durable.CheckKey(batchKeys+id) != nil {
-		return nil, missing
+		return nil, notFound
 	}
-	s, err := stored[batchState](x.r.Context(), f.opt.Store, batchKeys+id)
-	if errors.Is(err, durable.ErrNotFound) || err == nil && s.Owner != x.from.Name {
-		return nil, missing
+	s, err := readValue[batchState](req.r.Context(), f.opt.Store, batchKeys+id)
+	if errors.Is(err, durable.ErrNotFound) || err == nil && s.Owner != req.holder.Name {
+		return nil, notFound
 	}
 	if err != nil {
 		return nil, err
 	}
-	return f.current(s), nil
+	return f.withCurrentCounts(s), nil
 }
 
 // withCurrentCounts returns a batch as it is now: if it runs here, the stored state is older.
-func (f batches) current(s *batchState) *batchState {
+func (f batchService) withCurrentCounts(s *batchState) *batchState {
 	f.mu.Lock()
-	b := f.running[s.ID]
+	b := f.runningBatches[s.ID]
 	f.mu.Unlock()
 	if b == nil {
 		return s
@@ -247,44 +247,44 @@ func (f batches) current(s *batchState) *batchState {
 }
 
 // getBatch answers with one batch.
-func (f batches) show(x *inside) error {
-	s, err := f.find(x)
+func (f batchService) getBatch(req *apiRequest) error {
+	s, err := f.findBatch(req)
 	if err != nil {
 		return err
 	}
-	return f.reply(x, s)
+	return f.reply(req, s)
 }
 
 // listBatches answers with the sender's batches, newest first.
-func (f batches) list(x *inside) error {
-	list, err := all[batchState](x.r.Context(), f.opt.Store, batchKeys)
+func (f batchService) listBatches(req *apiRequest) error {
+	list, err := readAllValues[batchState](req.r.Context(), f.opt.Store, batchKeys)
 	if err != nil {
 		return err
 	}
-	list = slices.DeleteFunc(list, func(s *batchState) bool { return s.Owner != x.from.Name })
-	return page(x, list, func(s *batchState) string { return s.ID }, func(s *batchState) any { return shown(f.current(s)) })
+	list = slices.DeleteFunc(list, func(s *batchState) bool { return s.Owner != req.holder.Name })
+	return writePage(req, list, func(s *batchState) string { return s.ID }, func(s *batchState) any { return withoutOwner(f.withCurrentCounts(s)) })
 }
 
 // cancelBatch requests that a batch stop. The process that runs it reads the request from the store.
-func (f batches) cancel(x *inside) error {
-	s, err := f.find(x)
+func (f batchService) cancelBatch(req *apiRequest) error {
+	s, err := f.findBatch(req)
 	if err != nil {
 		return err
 	}
-	if s.over() {
+	if s.hasEnded() {
 		return &httplimit.Error{Code: httplimit.CodeInvalid, Reason: "batch_over", Msg: fmt.Sprintf("the batch is %s", s.Status)}
 	}
-	if err := f.opt.Store.Put(x.r.Context(), cancelKeys+s.ID, []byte("cancel")); err != nil {
+	if err := f.opt.Store.Put(req.r.Context(), cancelKeys+s.ID, []byte("cancel")); err != nil {
 		return err
 	}
 	f.mu.Lock()
-	b := f.running[s.ID]
+	b := f.runningBatches[s.ID]
 	f.mu.Unlock()
 	if b != nil {
 		b.cancel()
 	}
-	if s = f.current(s); s.Cancelling == nil {
-		s.move(batchCancelling, f.opt.Now())
+	if s = f.withCurrentCounts(s); s.Cancelling == nil {
+		s.setStatus(batchCancelling, f.opt.Now())
 	}
-	return f.reply(x, s)
+	return f.reply(req, s)
 }

@@ -12,26 +12,26 @@ import (
 )
 
 // runningBatch is a batch that runs in this process.
-type batch struct {
+type runningBatch struct {
 	front *Front
 	ctx   context.Context // ends when the batch is cancelled, expires or the front end closes
 
-	mu       sync.Mutex
-	state    *batchState
-	marks    []mark        // by line
-	left     int           // lines that are still open
-	none     chan struct{} // closed when no line is open
-	stop     context.CancelCauseFunc
-	failures map[int]*failure // by line, of lines that were not accepted
+	mu            sync.Mutex
+	state         *batchState
+	marks         []lineMark    // by line
+	unmarkedLines int           // lines that are still open
+	allMarked     chan struct{} // closed when no line is open
+	stop          context.CancelCauseFunc
+	lineErrors    map[int]*clientError // by line, of lines that were not accepted
 }
 
 // lineMark is the state of a line.
-type mark byte
+type lineMark byte
 
 const (
-	unmarked mark = iota
-	answered
-	unanswered
+	lineOpen lineMark = iota
+	lineAnswered
+	lineFailed
 )
 
 var (
@@ -45,9 +45,9 @@ func lineID(batch string, line int) string { return fmt.Sprintf("%s-%06d", batch
 // runBatch runs a batch until it is over or the front end closes. Lines that were answered in an earlier run are not
 // run again.
 func (f *Front) runBatch(id string) {
-	s, err := stored[batchState](f.ctx, f.opt.Store, batchKeys+id)
-	if err == nil && !s.over() {
-		b := &batch{front: f, state: s, none: make(chan struct{}), failures: map[int]*failure{}}
+	s, err := readValue[batchState](f.ctx, f.opt.Store, batchKeys+id)
+	if err == nil && !s.hasEnded() {
+		b := &runningBatch{front: f, state: s, allMarked: make(chan struct{}), lineErrors: map[int]*clientError{}}
 		err = b.run()
 	}
 	if f.ctx.Err() != nil {
@@ -58,7 +58,7 @@ func (f *Front) runBatch(id string) {
 		pause(f, time.Second)
 		err = f.opt.Store.Release(f.ctx, id)
 	} else {
-		_, _, err = f.storeEnd(id, &end{})
+		_, _, err = f.storeResult(id, &requestResult{})
 	}
 	if err != nil && f.ctx.Err() == nil {
 		f.opt.Log.Error("a batch was not given back", "batch", id, "error", err)
@@ -66,92 +66,92 @@ func (f *Front) runBatch(id string) {
 }
 
 // run checks the input, submits all lines, waits for their ends, and writes the result files.
-func (b *batch) run() error {
+func (b *runningBatch) run() error {
 	f, s := b.front, b.state
-	var end context.CancelFunc
+	var cancelTimeout context.CancelFunc
 
 	// The batch ends by its deadline at the latest.
 	b.ctx, b.stop = context.WithCancelCause(f.ctx)
-	b.ctx, end = context.WithTimeoutCause(b.ctx, s.deadline().Sub(f.opt.Now()), errBatchExpired)
-	defer end()
+	b.ctx, cancelTimeout = context.WithTimeoutCause(b.ctx, s.deadline().Sub(f.opt.Now()), errBatchExpired)
+	defer cancelTimeout()
 	defer b.stop(nil)
 
 	// Check the input. If a line is invalid the batch fails and nothing is submitted.
-	total, bad, err := b.validate(f.ctx)
+	total, inputErrors, err := b.validateInput(f.ctx)
 	if err != nil {
 		return err
 	}
 	b.mu.Lock()
-	b.marks, b.left = make([]mark, total), total
-	s.Counts = batchCounts{Total: total}
-	if bad != nil {
-		s.Errors = &batchErrors{"list", bad}
-		s.move(batchFailed, f.opt.Now())
+	b.marks, b.unmarkedLines = make([]lineMark, total), total
+	s.RequestCounts = batchCounts{Total: total}
+	if inputErrors != nil {
+		s.Errors = &batchErrors{"list", inputErrors}
+		s.setStatus(batchFailed, f.opt.Now())
 	} else if s.InProgress == nil {
-		s.move(batchInProgress, f.opt.Now())
+		s.setStatus(batchInProgress, f.opt.Now())
 	}
 	b.mu.Unlock()
-	if err := b.save(f.ctx); err != nil || bad != nil {
+	if err := b.save(f.ctx); err != nil || inputErrors != nil {
 		return err
 	}
 
 	// From here on requests of this batch mark their lines.
 	f.mu.Lock()
-	f.running[s.ID] = b
+	f.runningBatches[s.ID] = b
 	f.mu.Unlock()
 	defer func() {
 		f.mu.Lock()
-		delete(f.running, s.ID)
+		delete(f.runningBatches, s.ID)
 		f.mu.Unlock()
 	}()
 
 	// Watch for a request to cancel, and store the counts meanwhile.
-	watch := make(chan struct{})
-	defer close(watch)
-	f.begin(func() { b.watch(watch) })
+	watchDone := make(chan struct{})
+	defer close(watchDone)
+	f.startBackground(func() { b.watch(watchDone) })
 
 	// Submit the lines, and wait until all have ended. At a cancel or the deadline, end those that are open.
 	if err := b.submitAll(); err != nil && b.ctx.Err() == nil {
 		return err
 	}
 	select {
-	case <-b.none:
+	case <-b.allMarked:
 	case <-b.ctx.Done():
 		if f.ctx.Err() != nil {
 			return f.ctx.Err()
 		}
-		if err := b.giveUp(context.Cause(b.ctx)); err != nil {
+		if err := b.failRemaining(context.Cause(b.ctx)); err != nil {
 			return err
 		}
 	}
-	return b.finalize()
+	return b.writeResults()
 }
 
 // save stores the batch as it is now.
-func (b *batch) save(ctx context.Context) error {
+func (b *runningBatch) save(ctx context.Context) error {
 	b.mu.Lock()
 	s := *b.state
 	b.mu.Unlock()
-	return batches{b.front}.save(ctx, &s)
+	return batchService{b.front}.saveState(ctx, &s)
 }
 
 // watchInterval is the time between two looks at the store for a request to cancel. The counts are stored as often.
-const watchEvery = 2 * time.Second
+const watchInterval = 2 * time.Second
 
 // watch cancels the batch when another process requests it, and stores its counts from time to time, until done is
 // closed.
-func (b *batch) watch(end <-chan struct{}) {
+func (b *runningBatch) watch(done <-chan struct{}) {
 	for {
 		_, err := b.front.opt.Store.Value(b.ctx, cancelKeys+b.state.ID)
 		if err == nil {
 			b.cancel()
 		}
 		select {
-		case <-end:
+		case <-done:
 			return
 		case <-b.ctx.Done():
 			return
-		case <-time.After(watchEvery):
+		case <-time.After(watchInterval):
 		}
 		if err := b.save(b.ctx); err != nil && b.ctx.Err() == nil {
 			b.front.opt.Log.Warn("the counts of a batch were not stored", "batch", b.state.ID, "error", err)
@@ -160,63 +160,63 @@ func (b *batch) watch(end <-chan struct{}) {
 }
 
 // cancel stops the batch.
-func (b *batch) cancel() {
+func (b *runningBatch) cancel() {
 	b.mu.Lock()
 	if b.state.Cancelling == nil && b.state.Finalizing == nil {
-		b.state.move(batchCancelling, b.front.opt.Now())
+		b.state.setStatus(batchCancelling, b.front.opt.Now())
 	}
 	b.mu.Unlock()
 	b.stop(errBatchCancelled)
 }
 
 // markLine records that a line has ended. ok says that it was answered.
-func (b *batch) mark(line int, ok bool) {
+func (b *runningBatch) markLine(line int, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if line >= len(b.marks) || b.marks[line] != unmarked {
+	if line >= len(b.marks) || b.marks[line] != lineOpen {
 		return
 	}
 	if ok {
-		b.marks[line] = answered
-		b.state.Counts.Completed++
+		b.marks[line] = lineAnswered
+		b.state.RequestCounts.Completed++
 	} else {
-		b.marks[line] = unanswered
-		b.state.Counts.Failed++
+		b.marks[line] = lineFailed
+		b.state.RequestCounts.Failed++
 	}
-	if b.left--; b.left == 0 {
-		close(b.none)
+	if b.unmarkedLines--; b.unmarkedLines == 0 {
+		close(b.allMarked)
 	}
 }
 
 // submitAll submits all lines, several at once, and returns when all are accepted or have failed.
-func (b *batch) submitAll() error {
+func (b *runningBatch) submitAll() error {
 	type job struct {
 		n   int
-		rec *record
+		rec *requestRecord
 	}
 	jobs := make(chan job)
 	var wg sync.WaitGroup
-	for range atOnce {
+	for range storeConcurrency {
 		wg.Go(func() {
 			for j := range jobs {
-				b.submit(j.n, j.rec)
+				b.submitLine(j.n, j.rec)
 			}
 		})
 	}
 
 	// Hand the lines to the submitters.
-	err := b.lines(b.ctx, func(n int, line []byte) error {
-		_, q, refusal := b.question(line)
+	err := b.forEachLine(b.ctx, func(n int, line []byte) error {
+		_, parsed, refusal := b.parseLine(line)
 		if refusal != nil {
 			return refusal // validateInput accepted it, so the file has changed
 		}
-		rec, err := b.record(n, q)
+		record, err := b.newRecord(n, parsed)
 		if err != nil {
-			b.fail(n, err) // the model is no longer served
+			b.failLine(n, err) // the model is no longer served
 			return nil
 		}
 		select {
-		case jobs <- job{n, rec}:
+		case jobs <- job{n, record}:
 			return nil
 		case <-b.ctx.Done():
 			return b.ctx.Err()
@@ -228,74 +228,74 @@ func (b *batch) submitAll() error {
 }
 
 // submitLine submits the request of a line. While it is refused for load, it waits and tries again.
-func (b *batch) submit(n int, rec *record) {
+func (b *runningBatch) submitLine(n int, record *requestRecord) {
 	id := lineID(b.state.ID, n)
 	for b.ctx.Err() == nil {
 		// A request that was accepted in an earlier run needs no admission.
 		_, err := b.front.opt.Store.Get(b.ctx, id)
 		if err != nil {
-			err = b.front.admit(httplimit.Anybody, rec.request(id, "", 0))
+			err = b.front.admit(httplimit.AnyClient, record.serverRequest(id, "", 0))
 		}
 		var refusal *Refusal
-		wait := time.Second
+		retryAfter := time.Second
 		switch {
 		case err == nil:
-			if _, err = b.front.submit(id, rec); err == nil {
+			if _, err = b.front.submit(id, record); err == nil {
 				return
 			}
 		case errors.As(err, &refusal):
-			wait = min(max(refusal.RetryAfter, wait), time.Minute)
+			retryAfter = min(max(refusal.RetryAfter, retryAfter), time.Minute)
 		default:
-			b.fail(n, err)
+			b.failLine(n, err)
 			return
 		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(retryAfter):
 		case <-b.ctx.Done():
 		}
 	}
 }
 
 // failLine ends a line whose request was not accepted.
-func (b *batch) fail(n int, err error) {
+func (b *runningBatch) failLine(n int, err error) {
 	b.mu.Lock()
-	b.failures[n] = failed(err)
+	b.lineErrors[n] = toClientError(err)
 	b.mu.Unlock()
-	b.mark(n, false)
+	b.markLine(n, false)
 }
 
 // failRemaining ends the lines that are open with the error cause, and waits until they have ended.
-func (b *batch) giveUp(why error) error {
+func (b *runningBatch) failRemaining(cause error) error {
 	f := b.front
 	b.mu.Lock()
-	var rest []int
+	var openLines []int
 	for n, m := range b.marks {
-		if m == unmarked {
-			rest = append(rest, n)
+		if m == lineOpen {
+			openLines = append(openLines, n)
 		}
 	}
 	b.mu.Unlock()
-	for _, n := range rest {
+	for _, n := range openLines {
 		id := lineID(b.state.ID, n)
 		f.mu.Lock()
-		e := f.entries[id]
+		e := f.requests[id]
 		f.mu.Unlock()
 		if e != nil {
-			f.cancel(e, why)
+			f.cancelRequest(e, cause)
 			continue
 		}
 		// The request was not accepted, or no process has taken it over, or it has ended.
-		x, _, err := f.storeEnd(id, &end{Error: failed(why)})
+		result, _, err := f.storeResult(id, &requestResult{Error: toClientError(cause)})
 		if errors.Is(err, durable.ErrNotFound) {
-			b.fail(n, why)
+			b.failLine(n, cause)
 		} else if err != nil {
 			return err
 		} else {
-			b.mark(n, x.Error == nil)
+			b.markLine(n, result.Error == nil)
 		}
 	}
 	select {
-	case <-b.none:
+	case <-b.allMarked:
 		return nil
 	case <-f.ctx.Done():
 		return f.ctx.Err()

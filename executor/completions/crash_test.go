@@ -39,7 +39,7 @@ func serveChild(path string) error {
 	if err != nil {
 		return err
 	}
-	front, err := New(Options{Store: store, Server: &fake{every: time.Millisecond, evict: 7}, StoreText: 10 * time.Millisecond, Log: quiet})
+	front, err := New(Options{Store: store, Server: &fake{every: time.Millisecond, evict: 7}, TextStoreInterval: 10 * time.Millisecond, Log: quiet})
 	if err != nil {
 		return err
 	}

@@ -16,37 +16,37 @@ import (
 
 // Bounds on the form of a request.
 const (
-	mostFields   = 200
-	mostMessages = 10_000
-	mostTokens   = 1 << 24
-	mostChoices  = 128 // answers to one request
-	longestName  = 256 // bytes of a name
+	maxFields        = 200
+	maxMessages      = 10_000
+	maxRequestTokens = 1 << 24
+	maxChoices       = 128 // answers to one request
+	maxNameBytes     = 256 // bytes of a name
 )
 
 // parsedRequest is the body of a completion request, as the front end understands it.
-type question struct {
+type parsedRequest struct {
 	chat         bool
 	model, class string
 	body         []byte // JSON for the server, without the fields that only the front end reads
-	prompt       int    // tokens of the prompt, estimated
+	promptTokens int    // tokens of the prompt, estimated
 	maxTokens    int
 	choices      int  // number of answers that the client wants
 	events       bool // the answer is more than one text, or cannot be continued
-	seeded       bool // the client gave a seed
+	hasSeed      bool // the client gave a seed
 	stream       bool
-	usage        bool // the last chunk has the token counts
-	store        bool // the client may come again for the result
+	wantsUsage   bool // the last chunk has the token counts
+	keepResult   bool // the client may come again for the result
 }
 
 // objectField is a member of a JSON object.
-type field struct {
+type objectField struct {
 	name  string
 	value json.RawMessage
 }
 
 // parseObject splits a JSON object into its members, in order. Values stay as the client wrote them. It returns an
 // error for a duplicate or for too many members.
-func fields(body []byte) ([]field, *httplimit.Error) {
+func parseObject(body []byte) ([]objectField, *httplimit.Error) {
 	bad := func(err error) *httplimit.Error {
 		return httplimit.Invalid("", "the body is not a JSON object: %v", err)
 	}
@@ -60,23 +60,23 @@ func fields(body []byte) ([]field, *httplimit.Error) {
 		}
 		return nil, bad(err)
 	}
-	var out []field
-	seen := map[string]bool{}
+	var out []objectField
+	seenNames := map[string]bool{}
 	for d.More() {
 		t, err := d.Token()
 		if err != nil {
 			return nil, bad(err)
 		}
-		f := field{name: t.(string)}
+		f := objectField{name: t.(string)}
 		if err := d.Decode(&f.value); err != nil {
 			return nil, bad(err)
 		}
-		if seen[f.name] {
+		if seenNames[f.name] {
 			return nil, httplimit.Invalid(httplimit.Clip(f.name), "given twice")
 		}
-		seen[f.name] = true
-		if out = append(out, f); len(out) > mostFields {
-			return nil, httplimit.TooLarge("", "more than %d fields", mostFields)
+		seenNames[f.name] = true
+		if out = append(out, f); len(out) > maxFields {
+			return nil, httplimit.TooLarge("", "more than %d fields", maxFields)
 		}
 	}
 	if _, err := d.Token(); err != nil {
@@ -89,64 +89,64 @@ func fields(body []byte) ([]field, *httplimit.Error) {
 }
 
 // parseCompletion reads the body of a completion, or of a chat completion.
-func decode(body []byte, chat bool) (*question, *httplimit.Error) {
-	list, err := fields(body)
+func parseCompletion(body []byte, chat bool) (*parsedRequest, *httplimit.Error) {
+	list, err := parseObject(body)
 	if err != nil {
 		return nil, err
 	}
 
 	// Read each member. The server gets those that are not for the front end only.
-	q := &question{chat: chat, choices: 1}
-	kept := list[:0:0]
+	parsed := &parsedRequest{chat: chat, choices: 1}
+	serverFields := list[:0:0]
 	for _, f := range list {
-		ours, err := q.take(f)
+		frontEndOnly, err := parsed.readField(f)
 		if err != nil {
 			if err.Field == "" {
 				err.Field = f.name
 			}
 			return nil, err
 		}
-		if !ours {
-			kept = append(kept, f)
+		if !frontEndOnly {
+			serverFields = append(serverFields, f)
 		}
 	}
 
 	// Check what only all members together show.
-	if q.model == "" {
+	if parsed.model == "" {
 		return nil, httplimit.Invalid("model", "missing: expected the name of a model")
 	}
-	if q.prompt == 0 {
-		return nil, httplimit.Invalid(q.textField(), "missing")
+	if parsed.promptTokens == 0 {
+		return nil, httplimit.Invalid(parsed.textField(), "missing")
 	}
-	if q.choices > mostChoices {
-		return nil, httplimit.Invalid("n", "%d answers are asked for, at most %d are made", q.choices, mostChoices)
+	if parsed.choices > maxChoices {
+		return nil, httplimit.Invalid("n", "%d answers are asked for, at most %d are made", parsed.choices, maxChoices)
 	}
 
 	// A stream of events that has to be written again must come out the same.
-	if q.events && q.stream && !q.seeded {
-		kept = q.seed(kept)
+	if parsed.events && parsed.stream && !parsed.hasSeed {
+		serverFields = parsed.addSeed(serverFields)
 	}
-	q.body = object(kept)
-	return q, nil
+	parsed.body = encodeObject(serverFields)
+	return parsed, nil
 }
 
 // addSeed adds a random seed, so that a server that has to write the answer again writes the same one, as far as
 // servers do.
-func (q *question) seed(list []field) []field {
-	list = slices.DeleteFunc(list, func(f field) bool { return f.name == "seed" }) // its value is null
-	return append(list, field{"seed", strconv.AppendUint(nil, uint64(rand.Uint32()>>1), 10)})
+func (parsed *parsedRequest) addSeed(list []objectField) []objectField {
+	list = slices.DeleteFunc(list, func(f objectField) bool { return f.name == "seed" }) // its value is null
+	return append(list, objectField{"seed", strconv.AppendUint(nil, uint64(rand.Uint32()>>1), 10)})
 }
 
 // textField returns the name of the member that holds the prompt or the messages.
-func (q *question) textField() string {
-	if q.chat {
+func (parsed *parsedRequest) textField() string {
+	if parsed.chat {
 		return "messages"
 	}
 	return "prompt"
 }
 
 // encodeObject writes members as a JSON object.
-func object(list []field) []byte {
+func encodeObject(list []objectField) []byte {
 	out := []byte{'{'}
 	for i, f := range list {
 		if i > 0 {
@@ -159,48 +159,48 @@ func object(list []field) []byte {
 }
 
 // readField reads a member. frontEndOnly reports that the server does not get it.
-func (q *question) take(f field) (ours bool, err *httplimit.Error) {
-	null := string(f.value) == "null"
-	if f.name == q.textField() {
-		return false, q.takeText(f.value)
+func (parsed *parsedRequest) readField(f objectField) (frontEndOnly bool, err *httplimit.Error) {
+	isNull := string(f.value) == "null"
+	if f.name == parsed.textField() {
+		return false, parsed.readText(f.value)
 	}
 	switch f.name {
 	case "model":
-		err = read(f.value, &q.model, "the name of a model")
-		if err == nil && len(q.model) > longestName {
-			err = httplimit.Invalid("", "longer than %d characters", longestName)
+		err = decodeValue(f.value, &parsed.model, "the name of a model")
+		if err == nil && len(parsed.model) > maxNameBytes {
+			err = httplimit.Invalid("", "longer than %d characters", maxNameBytes)
 		}
 	case "max_tokens", "max_completion_tokens":
-		if !null {
-			err = q.takeMax(f.value)
+		if !isNull {
+			err = parsed.readMaxTokens(f.value)
 		}
 	case "stream":
-		return true, read(f.value, &q.stream, "true or false")
+		return true, decodeValue(f.value, &parsed.stream, "true or false")
 	case "stream_options":
-		var o struct {
+		var options struct {
 			Usage bool `json:"include_usage"`
 		}
-		err = read(f.value, &o, "an object")
-		q.usage = o.Usage
+		err = decodeValue(f.value, &options, "an object")
+		parsed.wantsUsage = options.Usage
 		return true, err
 	case "slo_class":
-		return true, read(f.value, &q.class, "the name of an SLO class")
+		return true, decodeValue(f.value, &parsed.class, "the name of an SLO class")
 	case "store":
-		return true, read(f.value, &q.store, "true or false")
+		return true, decodeValue(f.value, &parsed.keepResult, "true or false")
 	case "metadata":
 		return true, nil
 	case "n":
-		err = q.takeChoices(f.value)
+		err = parsed.readChoices(f.value)
 	case "best_of":
-		err = only(f.value, "servers do not stream the best of several answers", "null", "1")
+		err = requireOneOf(f.value, "servers do not stream the best of several answers", "null", "1")
 	case "seed":
-		q.seeded = !null
+		parsed.hasSeed = !isNull
 	case "response_format":
-		var o struct{ Type string }
-		err = read(f.value, &o, "an object with a type")
-		q.events = q.events || o.Type != "" && o.Type != "text"
+		var options struct{ Type string }
+		err = decodeValue(f.value, &options, "an object with a type")
+		parsed.events = parsed.events || options.Type != "" && options.Type != "text"
 	default:
-		q.events = q.events || beyondText[f.name] && !slices.Contains(nothing, string(f.value))
+		parsed.events = parsed.events || eventFields[f.name] && !slices.Contains(neutralValues, string(f.value))
 	}
 	return false, err
 }
@@ -208,7 +208,7 @@ func (q *question) take(f field) (ours bool, err *httplimit.Error) {
 // eventFields are members whose answers are more than one text, or texts that cannot be continued: a server that
 // continues a text does not know what the grammar still allows. The members for constraints are those of vLLM, SGLang
 // and llama.cpp.
-var beyondText = map[string]bool{
+var eventFields = map[string]bool{
 	"tools": true, "functions": true, "logprobs": true, "top_logprobs": true, "echo": true, "suffix": true, "modalities": true, "audio": true,
 	"reasoning_effort": true, "reasoning_format": true, "include_reasoning": true, "return_token_ids": true,
 	"grammar": true, "json_schema": true, "structured_outputs": true, "guided_json": true, "guided_regex": true, "guided_choice": true,
@@ -216,50 +216,50 @@ var beyondText = map[string]bool{
 }
 
 // neutralValues are values of such a member that ask for nothing.
-var nothing = []string{"null", "false", `""`, "[]", "{}"}
+var neutralValues = []string{"null", "false", `""`, "[]", "{}"}
 
 // decodeValue decodes a value into target. It returns an error that names what was expected. null leaves target
 // unchanged.
-func read(raw json.RawMessage, to any, expected string) *httplimit.Error {
-	if err := json.Unmarshal(raw, to); err != nil {
+func decodeValue(raw json.RawMessage, target any, expected string) *httplimit.Error {
+	if err := json.Unmarshal(raw, target); err != nil {
 		return httplimit.Invalid("", "found %s, expected %s", httplimit.Clip(string(raw)), expected)
 	}
 	return nil
 }
 
 // requireOneOf returns an error with a reason if raw is not one of the values.
-func only(raw json.RawMessage, why string, values ...string) *httplimit.Error {
+func requireOneOf(raw json.RawMessage, reason string, values ...string) *httplimit.Error {
 	if slices.Contains(values, string(raw)) {
 		return nil
 	}
 	return &httplimit.Error{Code: httplimit.CodeInvalid, Reason: "unsupported_value",
-		Msg: fmt.Sprintf("found %s, expected %s: %s", httplimit.Clip(string(raw)), strings.Join(values, " or "), why)}
+		Msg: fmt.Sprintf("found %s, expected %s: %s", httplimit.Clip(string(raw)), strings.Join(values, " or "), reason)}
 }
 
 // readMaxTokens reads the bound on the tokens of an answer.
-func (q *question) takeMax(raw json.RawMessage) *httplimit.Error {
+func (parsed *parsedRequest) readMaxTokens(raw json.RawMessage) *httplimit.Error {
 	n, err := strconv.Atoi(string(raw))
-	if err != nil || n < 1 || n > mostTokens {
-		return httplimit.Invalid("", "found %s, expected a number of tokens from 1 to %d", httplimit.Clip(string(raw)), mostTokens)
+	if err != nil || n < 1 || n > maxRequestTokens {
+		return httplimit.Invalid("", "found %s, expected a number of tokens from 1 to %d", httplimit.Clip(string(raw)), maxRequestTokens)
 	}
-	if q.maxTokens != 0 && q.maxTokens != n {
-		return httplimit.Invalid("max_tokens", "found %d and %d in max_completion_tokens: give one of them", n, q.maxTokens)
+	if parsed.maxTokens != 0 && parsed.maxTokens != n {
+		return httplimit.Invalid("max_tokens", "found %d and %d in max_completion_tokens: give one of them", n, parsed.maxTokens)
 	}
-	q.maxTokens = n
+	parsed.maxTokens = n
 	return nil
 }
 
 // readChoices reads how many answers to each prompt the client wants.
-func (q *question) takeChoices(raw json.RawMessage) *httplimit.Error {
+func (parsed *parsedRequest) readChoices(raw json.RawMessage) *httplimit.Error {
 	if string(raw) == "null" {
 		return nil
 	}
 	n, err := strconv.Atoi(string(raw))
-	if err != nil || n < 1 || n > mostChoices {
-		return httplimit.Invalid("", "found %s, expected a number of answers from 1 to %d", httplimit.Clip(string(raw)), mostChoices)
+	if err != nil || n < 1 || n > maxChoices {
+		return httplimit.Invalid("", "found %s, expected a number of answers from 1 to %d", httplimit.Clip(string(raw)), maxChoices)
 	}
-	q.choices *= n
-	q.events = q.events || n > 1
+	parsed.choices *= n
+	parsed.events = parsed.events || n > 1
 	return nil
 }
 
@@ -267,9 +267,9 @@ func (q *question) takeChoices(raw json.RawMessage) *httplimit.Error {
 const bytesPerToken = 4
 
 // readText checks a prompt or messages and estimates the number of tokens.
-func (q *question) takeText(raw json.RawMessage) *httplimit.Error {
-	q.prompt = (len(raw) + bytesPerToken - 1) / bytesPerToken
-	if q.chat {
+func (parsed *parsedRequest) readText(raw json.RawMessage) *httplimit.Error {
+	parsed.promptTokens = (len(raw) + bytesPerToken - 1) / bytesPerToken
+	if parsed.chat {
 		return checkMessages(raw)
 	}
 	var text string
@@ -277,7 +277,7 @@ func (q *question) takeText(raw json.RawMessage) *httplimit.Error {
 		return nil
 	}
 	var prompts []json.RawMessage
-	if json.Unmarshal(raw, &prompts) == nil && len(prompts) > 0 && q.takePrompts(prompts) {
+	if json.Unmarshal(raw, &prompts) == nil && len(prompts) > 0 && parsed.readPrompts(prompts) {
 		return nil
 	}
 	return httplimit.Invalid("", "found %s, expected a text, an array of texts, or tokens", httplimit.Clip(string(raw)))
@@ -285,7 +285,7 @@ func (q *question) takeText(raw json.RawMessage) *httplimit.Error {
 
 // readPrompts reads a list of texts, a list of lists of tokens, or a list of tokens. It returns false if the list is
 // none of them.
-func (q *question) takePrompts(list []json.RawMessage) bool {
+func (parsed *parsedRequest) readPrompts(list []json.RawMessage) bool {
 	tokens := 0
 	var text string
 	var ids []int
@@ -296,8 +296,8 @@ func (q *question) takePrompts(list []json.RawMessage) bool {
 				return false
 			}
 		}
-		q.choices *= len(list)
-		q.events = q.events || len(list) > 1
+		parsed.choices *= len(list)
+		parsed.events = parsed.events || len(list) > 1
 		return true
 	case json.Unmarshal(list[0], &ids) == nil && list[0][0] == '[':
 		for _, raw := range list {
@@ -306,7 +306,7 @@ func (q *question) takePrompts(list []json.RawMessage) bool {
 			}
 			tokens += len(ids)
 		}
-		q.choices *= len(list)
+		parsed.choices *= len(list)
 	default:
 		for _, raw := range list {
 			if _, err := strconv.ParseUint(string(raw), 10, 31); err != nil {
@@ -315,7 +315,7 @@ func (q *question) takePrompts(list []json.RawMessage) bool {
 		}
 		tokens = len(list)
 	}
-	q.prompt, q.events = tokens, true
+	parsed.promptTokens, parsed.events = tokens, true
 	return true
 }
 
@@ -328,8 +328,8 @@ func checkMessages(raw json.RawMessage) *httplimit.Error {
 	if err := json.Unmarshal(raw, &list); err != nil || len(list) == 0 {
 		return httplimit.Invalid("", "found %s, expected an array of messages, each an object with a role and content", httplimit.Clip(string(raw)))
 	}
-	if len(list) > mostMessages {
-		return httplimit.TooLarge("", "%d messages, at most %d are taken", len(list), mostMessages)
+	if len(list) > maxMessages {
+		return httplimit.TooLarge("", "%d messages, at most %d are taken", len(list), maxMessages)
 	}
 	for i, m := range list {
 		if m.Role == nil || *m.Role == "" {

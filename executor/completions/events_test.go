@@ -11,7 +11,7 @@ import (
 )
 
 // What a request asks for decides whether its answer is one text that can be continued.
-func TestDecodeEvents(t *testing.T) {
+func TestFieldsDecideWhetherAnswerIsEvents(t *testing.T) {
 	for _, c := range []struct {
 		body    string
 		events  bool
@@ -31,16 +31,16 @@ func TestDecodeEvents(t *testing.T) {
 		{`"prompt":"x","response_format":{"type":"json_object"}`, true, 1, 1},
 		{`"prompt":"x","grammar":"root ::= \"a\""`, true, 1, 1},
 	} {
-		q, err := decode([]byte(`{"model":"m",`+c.body+`}`), false)
-		if err != nil || q.events != c.events || q.choices != c.choices || q.prompt != c.prompt {
-			t.Errorf("%s: %+v, %v", c.body, q, err)
+		parsed, err := parseCompletion([]byte(`{"model":"m",`+c.body+`}`), false)
+		if err != nil || parsed.events != c.events || parsed.choices != c.choices || parsed.promptTokens != c.prompt {
+			t.Errorf("%s: %+v, %v", c.body, parsed, err)
 		}
 	}
 	chat := `{"model":"m","messages":[{"role":"user","content":"x"}],"stream":true,"tools":[{}]`
 	for more, seeds := range map[string]int{"": 1, `,"seed":null`: 1, `,"seed":5`: 1} {
-		q, err := decode([]byte(chat+more+"}"), true)
-		if err != nil || !q.events || strings.Count(string(q.body), `"seed":`) != seeds || strings.Contains(string(q.body), "null") {
-			t.Errorf("%s: %s, %v", more, q.body, err)
+		parsed, err := parseCompletion([]byte(chat+more+"}"), true)
+		if err != nil || !parsed.events || strings.Count(string(parsed.body), `"seed":`) != seeds || strings.Contains(string(parsed.body), "null") {
+			t.Errorf("%s: %s, %v", more, parsed.body, err)
 		}
 	}
 }
@@ -66,7 +66,7 @@ func two(t *testing.T, wrote chan<- string) *fake {
 		if r.Partial != "" {
 			list = lines(2)
 			if !r.Shown {
-				out.Text(deltas.Anew, 0)
+				out.Text(deltas.RestartLine, 0)
 			} else if list = list[strings.Count(r.Partial, "\n"):]; len(list) != 1 {
 				t.Errorf("the server goes on behind %q", r.Partial)
 			}
@@ -115,7 +115,7 @@ type rawAnswer struct {
 
 // An answer of several choices, with calls of tools and probabilities, comes as the
 // server wrote it: in one, streamed, by its id, and in a batch.
-func TestEventsAnswers(t *testing.T) {
+func TestEventAnswersComeAsServerWroteThem(t *testing.T) {
 	r := start(t, two(t, nil), Options{})
 	var c rawAnswer
 	r.ok(&c, "POST", "/v1/chat/completions", chatOfTwo+"}")
@@ -154,7 +154,7 @@ func TestEventsAnswers(t *testing.T) {
 
 // What a client may have seen goes on after a restart; what none has seen is taken back,
 // and not shown before the end.
-func TestEventsRestart(t *testing.T) {
+func TestShownEventsContinueAfterRestart(t *testing.T) {
 	for _, shown := range []bool{false, true} {
 		wrote := make(chan string, 1)
 		r := start(t, two(t, wrote), Options{})

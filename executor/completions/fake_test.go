@@ -351,7 +351,7 @@ func settles(t *testing.T, what string, ok func() bool) {
 func (r *rig) idle() bool {
 	r.front.mu.Lock()
 	defer r.front.mu.Unlock()
-	return len(r.front.entries) == 0 && len(r.front.open) == 0 && len(r.front.running) == 0 && r.front.opt.Door.Budget.Used() == 0
+	return len(r.front.requests) == 0 && len(r.front.openBySender) == 0 && len(r.front.runningBatches) == 0 && r.front.opt.Door.Budget.UsedBytes() == 0
 }
 
 // ring is a keyring.

@@ -30,15 +30,15 @@ type file struct {
 }
 
 // fileService has the methods of the front end for files, which clients have uploaded or batches have written.
-type files struct{ *Front }
+type fileService struct{ *Front }
 
 // Prefixes of the keys of files in the store.
 const (
 	fileKeys  = "file/"         // followed by the id
 	chunkKeys = "file-content/" // followed by the id and the number of the chunk
-	mostFiles = 10_000
+	maxFiles  = 10_000
 	// uploadTimeout is the age at which an upload that did not end is deleted.
-	unfinishedFile = time.Hour
+	uploadTimeout = time.Hour
 )
 
 const (
@@ -50,7 +50,7 @@ const (
 func chunkKey(id string, n int) string { return fmt.Sprintf("%s%s/%06d", chunkKeys, id, n) }
 
 // save stores what is known about a file.
-func (f files) save(ctx context.Context, m *file) error {
+func (f fileService) save(ctx context.Context, m *file) error {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -59,54 +59,54 @@ func (f files) save(ctx context.Context, m *file) error {
 }
 
 // findFile returns a file that belongs to the owner and is complete.
-func (f files) find(ctx context.Context, id, owner string) (*file, error) {
-	missing := httplimit.NotFound("no such file %q", httplimit.Clip(id))
+func (f fileService) findFile(ctx context.Context, id, owner string) (*file, error) {
+	notFound := httplimit.NotFound("no such file %q", httplimit.Clip(id))
 	if durable.CheckKey(fileKeys+id) != nil {
-		return nil, missing
+		return nil, notFound
 	}
-	m, err := stored[file](ctx, f.opt.Store, fileKeys+id)
+	m, err := readValue[file](ctx, f.opt.Store, fileKeys+id)
 	if errors.Is(err, durable.ErrNotFound) || err == nil && (m.Owner != owner || m.Status != statusProcessed) {
-		return nil, missing
+		return nil, notFound
 	}
 	return m, err
 }
 
 // readValue reads a value of the store that is JSON.
-func stored[T any](ctx context.Context, s durable.Store, key string) (*T, error) {
+func readValue[T any](ctx context.Context, s durable.Store, key string) (*T, error) {
 	data, err := s.Value(ctx, key)
 	if err != nil {
 		return nil, err
 	}
-	out := new(T)
-	if err := json.Unmarshal(data, out); err != nil {
+	value := new(T)
+	if err := json.Unmarshal(data, value); err != nil {
 		return nil, fmt.Errorf("%s of the store: %w", key, err)
 	}
-	return out, nil
+	return value, nil
 }
 
 // readAllValues reads all values under a prefix, the newest first.
-func all[T any](ctx context.Context, s durable.Store, prefix string) ([]*T, error) {
+func readAllValues[T any](ctx context.Context, s durable.Store, prefix string) ([]*T, error) {
 	keys, err := s.Keys(ctx, prefix)
 	if err != nil {
 		return nil, err
 	}
-	var out []*T
+	var values []*T
 	for _, key := range slices.Backward(keys) {
-		v, err := stored[T](ctx, s, key)
+		v, err := readValue[T](ctx, s, key)
 		if errors.Is(err, durable.ErrNotFound) {
 			continue // deleted in the meantime
 		}
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, v)
+		values = append(values, v)
 	}
-	return out, nil
+	return values, nil
 }
 
 // checkSpace returns an error if no further file may be stored.
-func (f files) room(ctx context.Context) error {
-	list, err := all[file](ctx, f.opt.Store, fileKeys)
+func (f fileService) checkSpace(ctx context.Context) error {
+	list, err := readAllValues[file](ctx, f.opt.Store, fileKeys)
 	if err != nil {
 		return err
 	}
@@ -114,37 +114,37 @@ func (f files) room(ctx context.Context) error {
 	for _, m := range list {
 		total += m.Bytes
 	}
-	if total >= f.opt.MaxStoredBytes || len(list) >= mostFiles {
-		return httplimit.TooLarge("file", "%d files take %d bytes; at most %d files and %d bytes are kept: delete some", len(list), total, mostFiles, f.opt.MaxStoredBytes)
+	if total >= f.opt.MaxStoredBytes || len(list) >= maxFiles {
+		return httplimit.TooLarge("file", "%d files take %d bytes; at most %d files and %d bytes are kept: delete some", len(list), total, maxFiles, f.opt.MaxStoredBytes)
 	}
 	return nil
 }
 
 // fileWriter writes the content of a file into the store, in chunks of durable.MaxValue bytes.
-type chunks struct {
-	files files
-	ctx   context.Context
-	file  *file
-	buf   []byte
-	n     int
-	limit int64
+type fileWriter struct {
+	files      fileService
+	ctx        context.Context
+	file       *file
+	buf        []byte
+	chunkCount int
+	maxBytes   int64
 }
 
 // createFile stores a new file without content and returns its writer.
-func (f files) begin(ctx context.Context, owner, name, purpose string) (*chunks, error) {
+func (f fileService) createFile(ctx context.Context, owner, name, purpose string) (*fileWriter, error) {
 	m := &file{ID: newID("file-"), Object: "file", Created: f.opt.Now().Unix(), Name: name, Purpose: purpose, Status: statusUploading, Owner: owner}
-	return &chunks{files: f, ctx: ctx, file: m, buf: make([]byte, 0, durable.MaxValue), limit: 1 << 62}, f.save(ctx, m)
+	return &fileWriter{files: f, ctx: ctx, file: m, buf: make([]byte, 0, durable.MaxValueBytes), maxBytes: 1 << 62}, f.save(ctx, m)
 }
 
 // Write implements io.Writer. It returns an error if the file becomes longer than maxBytes.
-func (c *chunks) Write(p []byte) (int, error) {
-	if c.file.Bytes += int64(len(p)); c.file.Bytes > c.limit {
-		return 0, httplimit.TooLarge("file", "more than %d bytes", c.limit)
+func (c *fileWriter) Write(p []byte) (int, error) {
+	if c.file.Bytes += int64(len(p)); c.file.Bytes > c.maxBytes {
+		return 0, httplimit.TooLarge("file", "more than %d bytes", c.maxBytes)
 	}
-	for rest := p; len(rest) > 0; {
-		n := min(len(rest), cap(c.buf)-len(c.buf))
-		c.buf = append(c.buf, rest[:n]...)
-		rest = rest[n:]
+	for unwritten := p; len(unwritten) > 0; {
+		n := min(len(unwritten), cap(c.buf)-len(c.buf))
+		c.buf = append(c.buf, unwritten[:n]...)
+		unwritten = unwritten[n:]
 		if len(c.buf) == cap(c.buf) {
 			if err := c.flush(); err != nil {
 				return 0, err
@@ -155,18 +155,18 @@ func (c *chunks) Write(p []byte) (int, error) {
 }
 
 // flush stores the buffer as a chunk.
-func (c *chunks) flush() error {
+func (c *fileWriter) flush() error {
 	if len(c.buf) == 0 {
 		return nil
 	}
-	err := c.files.opt.Store.Put(c.ctx, chunkKey(c.file.ID, c.n), c.buf)
-	c.n++
+	err := c.files.opt.Store.Put(c.ctx, chunkKey(c.file.ID, c.chunkCount), c.buf)
+	c.chunkCount++
 	c.buf = c.buf[:0]
 	return err
 }
 
 // close stores the last chunk and marks the file as complete.
-func (c *chunks) close() error {
+func (c *fileWriter) close() error {
 	if err := c.flush(); err != nil {
 		return err
 	}
@@ -175,33 +175,33 @@ func (c *chunks) close() error {
 }
 
 // contentReader reads the content of a file from the store.
-type content struct {
-	store durable.Store
-	ctx   context.Context
-	id    string
-	n     int
-	rest  []byte
+type contentReader struct {
+	store     durable.Store
+	ctx       context.Context
+	id        string
+	nextChunk int
+	unread    []byte
 }
 
 // Read implements io.Reader.
-func (c *content) Read(p []byte) (int, error) {
-	if len(c.rest) == 0 {
-		chunk, err := c.store.Value(c.ctx, chunkKey(c.id, c.n))
+func (c *contentReader) Read(p []byte) (int, error) {
+	if len(c.unread) == 0 {
+		chunk, err := c.store.Value(c.ctx, chunkKey(c.id, c.nextChunk))
 		if errors.Is(err, durable.ErrNotFound) {
 			return 0, io.EOF
 		}
 		if err != nil {
 			return 0, err
 		}
-		c.n, c.rest = c.n+1, chunk
+		c.nextChunk, c.unread = c.nextChunk+1, chunk
 	}
-	n := copy(p, c.rest)
-	c.rest = c.rest[n:]
+	n := copy(p, c.unread)
+	c.unread = c.unread[n:]
 	return n, nil
 }
 
 // deleteFile deletes a file and its content.
-func (f files) drop(ctx context.Context, id string) error {
+func (f fileService) deleteFile(ctx context.Context, id string) error {
 	keys, err := f.opt.Store.Keys(ctx, chunkKeys+id+"/")
 	for _, key := range keys {
 		err = errors.Join(err, f.opt.Store.Delete(ctx, key))
@@ -213,38 +213,38 @@ func (f files) drop(ctx context.Context, id string) error {
 }
 
 // upload handles the upload of a file of lines for a batch.
-func (f files) upload(x *inside) error {
-	if err := x.from.Take(); err != nil {
+func (f fileService) upload(req *apiRequest) error {
+	if err := req.holder.CountRequest(); err != nil {
 		return err
 	}
-	if err := httplimit.CheckContentType(x.r, "multipart/form-data"); err != nil {
+	if err := httplimit.CheckContentType(req.r, "multipart/form-data"); err != nil {
 		return err
 	}
-	if err := f.room(x.r.Context()); err != nil {
+	if err := f.checkSpace(req.r.Context()); err != nil {
 		return err
 	}
 
 	// Reserve the memory for one chunk.
-	var hold httplimit.Hold
-	defer hold.Close()
-	hold.Open(f.opt.Door.Budget, x.from.Client(x.r.RemoteAddr), nil)
-	if err := hold.Grow(durable.MaxValue); err != nil {
+	var memoryHold httplimit.MemoryHold
+	defer memoryHold.Close()
+	memoryHold.Open(f.opt.Door.Budget, req.holder.Client(req.r.RemoteAddr), nil)
+	if err := memoryHold.Grow(durable.MaxValueBytes); err != nil {
 		return err
 	}
 
 	// Read the form. The content is stored as it comes.
-	form, err := x.r.MultipartReader()
+	form, err := req.r.MultipartReader()
 	if err != nil {
 		return httplimit.Invalid("", "expected a form with the fields purpose and file: %v", err)
 	}
-	var into *chunks
+	var writer *fileWriter
 	purpose := ""
 	for {
 		part, perr := form.NextPart()
 		if perr == io.EOF {
 			break
 		}
-		if err = f.takePart(x, part, perr, &into, &purpose); err != nil {
+		if err = f.readFormPart(req, part, perr, &writer, &purpose); err != nil {
 			break
 		}
 	}
@@ -252,27 +252,27 @@ func (f files) upload(x *inside) error {
 	// Check the form. What was stored of an invalid one is deleted.
 	switch {
 	case err != nil:
-	case into == nil:
+	case writer == nil:
 		err = httplimit.Invalid("file", "missing")
 	case purpose != "batch":
 		err = httplimit.Invalid("purpose", "found %q, expected batch", httplimit.Clip(purpose))
 	default:
-		err = into.close()
+		err = writer.close()
 	}
 	if err != nil {
-		if into != nil {
-			err = errors.Join(err, f.drop(context.WithoutCancel(x.r.Context()), into.file.ID))
+		if writer != nil {
+			err = errors.Join(err, f.deleteFile(context.WithoutCancel(req.r.Context()), writer.file.ID))
 		}
 		return err
 	}
-	into.file.Owner = ""
-	answer(x.w, http.StatusOK, into.file)
+	writer.file.Owner = ""
+	writeJSON(req.w, http.StatusOK, writer.file)
 	return nil
 }
 
 // readFormPart reads a part of the form: the purpose, or the file, for which it sets *writer. Each chunk of the file
 // gets the full read timeout.
-func (f files) takePart(x *inside, part *multipart.Part, err error, into **chunks, purpose *string) error {
+func (f fileService) readFormPart(req *apiRequest, part *multipart.Part, err error, writer **fileWriter, purpose *string) error {
 	if err != nil {
 		return httplimit.Invalid("", "the form was cut off: %v", err)
 	}
@@ -288,19 +288,19 @@ func (f files) takePart(x *inside, part *multipart.Part, err error, into **chunk
 	default:
 		return nil // other fields, such as expires_after, have no meaning here
 	}
-	if *into != nil {
+	if *writer != nil {
 		return httplimit.Invalid("file", "given twice")
 	}
-	c, err := f.begin(x.r.Context(), x.from.Name, clipName(part.FileName()), "batch")
+	c, err := f.createFile(req.r.Context(), req.holder.Name, clipName(part.FileName()), "batch")
 	if err != nil {
 		return err
 	}
-	c.limit = f.opt.MaxFileBytes
-	*into = c
-	ctl := http.NewResponseController(x.w)
+	c.maxBytes = f.opt.MaxFileBytes
+	*writer = c
+	ctl := http.NewResponseController(req.w)
 	for err == nil {
 		_ = ctl.SetReadDeadline(time.Now().Add(f.opt.Door.ReadTimeout)) // the writer of a test has no deadlines
-		_, err = io.CopyN(c, part, durable.MaxValue)
+		_, err = io.CopyN(c, part, durable.MaxValueBytes)
 	}
 	var refusal *httplimit.Error
 	switch {
@@ -308,24 +308,24 @@ func (f files) takePart(x *inside, part *multipart.Part, err error, into **chunk
 		return nil
 	case errors.As(err, &refusal):
 		return refusal
-	case x.r.Context().Err() != nil:
-		return gone(x.r.Context().Err())
+	case req.r.Context().Err() != nil:
+		return clientGoneError(req.r.Context().Err())
 	}
 	return httplimit.Invalid("file", "cut off: %v", err)
 }
 
 // clipName shortens the name of a file to what may be stored.
 func clipName(name string) string {
-	if len(name) > longestName {
-		name = strings.ToValidUTF8(name[:longestName], "")
+	if len(name) > maxNameBytes {
+		name = strings.ToValidUTF8(name[:maxNameBytes], "")
 	}
 	return name
 }
 
 // writePage answers with a page of a list that is sorted newest first. The query's limit and after choose the page;
 // an unknown after chooses the first one.
-func page[T any](x *inside, items []*T, id func(*T) string, show func(*T) any) error {
-	query := x.r.URL.Query()
+func writePage[T any](req *apiRequest, items []*T, idOf func(*T) string, present func(*T) any) error {
+	query := req.r.URL.Query()
 	limit := 20
 	if s := query.Get("limit"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -335,93 +335,93 @@ func page[T any](x *inside, items []*T, id func(*T) string, show func(*T) any) e
 		limit = n
 	}
 	if after := query.Get("after"); after != "" {
-		at := slices.IndexFunc(items, func(v *T) bool { return id(v) == after })
-		items = items[at+1:] // if none has this id, the index is -1, and all items are left
+		index := slices.IndexFunc(items, func(v *T) bool { return idOf(v) == after })
+		items = items[index+1:] // if none has this id, the index is -1, and all items are left
 	}
 	out := list{Object: "list", Data: []any{}, HasMore: len(items) > limit}
 	for _, v := range items[:min(limit, len(items))] {
-		if out.First == "" {
-			out.First = id(v)
+		if out.FirstID == "" {
+			out.FirstID = idOf(v)
 		}
-		out.Last = id(v)
-		out.Data = append(out.Data, show(v))
+		out.LastID = idOf(v)
+		out.Data = append(out.Data, present(v))
 	}
-	answer(x.w, http.StatusOK, out)
+	writeJSON(req.w, http.StatusOK, out)
 	return nil
 }
 
 // listFiles answers with the sender's files, newest first.
-func (f files) list(x *inside) error {
-	list, err := all[file](x.r.Context(), f.opt.Store, fileKeys)
+func (f fileService) listFiles(req *apiRequest) error {
+	list, err := readAllValues[file](req.r.Context(), f.opt.Store, fileKeys)
 	if err != nil {
 		return err
 	}
-	purpose := x.r.URL.Query().Get("purpose")
+	purpose := req.r.URL.Query().Get("purpose")
 	list = slices.DeleteFunc(list, func(m *file) bool {
-		return m.Owner != x.from.Name || m.Status != statusProcessed || purpose != "" && m.Purpose != purpose
+		return m.Owner != req.holder.Name || m.Status != statusProcessed || purpose != "" && m.Purpose != purpose
 	})
-	return page(x, list, func(m *file) string { return m.ID }, func(m *file) any { m.Owner = ""; return m })
+	return writePage(req, list, func(m *file) string { return m.ID }, func(m *file) any { m.Owner = ""; return m })
 }
 
 // getFile answers with one file, without its content.
-func (f files) show(x *inside) error {
-	m, err := f.find(x.r.Context(), x.r.PathValue("id"), x.from.Name)
+func (f fileService) getFile(req *apiRequest) error {
+	m, err := f.findFile(req.r.Context(), req.r.PathValue("id"), req.holder.Name)
 	if err != nil {
 		return err
 	}
 	m.Owner = ""
-	answer(x.w, http.StatusOK, m)
+	writeJSON(req.w, http.StatusOK, m)
 	return nil
 }
 
 // serveContent answers with the content of a file.
-func (f files) content(x *inside) error {
-	m, err := f.find(x.r.Context(), x.r.PathValue("id"), x.from.Name)
+func (f fileService) serveContent(req *apiRequest) error {
+	m, err := f.findFile(req.r.Context(), req.r.PathValue("id"), req.holder.Name)
 	if err != nil {
 		return err
 	}
-	x.w.Header().Set("Content-Type", "application/octet-stream")
-	x.w.Header().Set("Content-Length", strconv.FormatInt(m.Bytes, 10))
-	from := &content{store: f.opt.Store, ctx: x.r.Context(), id: m.ID}
-	ctl := http.NewResponseController(x.w)
+	req.w.Header().Set("Content-Type", "application/octet-stream")
+	req.w.Header().Set("Content-Length", strconv.FormatInt(m.Bytes, 10))
+	reader := &contentReader{store: f.opt.Store, ctx: req.r.Context(), id: m.ID}
+	ctl := http.NewResponseController(req.w)
 	for err == nil {
 		_ = ctl.SetWriteDeadline(time.Now().Add(f.opt.StallTimeout))
-		_, err = io.CopyN(x.w, from, durable.MaxValue)
+		_, err = io.CopyN(req.w, reader, durable.MaxValueBytes)
 	}
 	if err != io.EOF {
-		return fmt.Errorf("%w: %w", errGone, err)
+		return fmt.Errorf("%w: %w", errClientGone, err)
 	}
 	return nil
 }
 
 // removeFile deletes a file of the sender.
-func (f files) remove(x *inside) error {
-	m, err := f.find(x.r.Context(), x.r.PathValue("id"), x.from.Name)
+func (f fileService) removeFile(req *apiRequest) error {
+	m, err := f.findFile(req.r.Context(), req.r.PathValue("id"), req.holder.Name)
 	if err == nil {
-		err = f.drop(x.r.Context(), m.ID)
+		err = f.deleteFile(req.r.Context(), m.ID)
 	}
 	if err != nil {
 		return err
 	}
-	answer(x.w, http.StatusOK, map[string]any{"id": m.ID, "object": "file", "deleted": true})
+	writeJSON(req.w, http.StatusOK, map[string]any{"id": m.ID, "object": "file", "deleted": true})
 	return nil
 }
 
 // expireFiles deletes files and batches whose retention has ended, and uploads that did not end.
-func (f files) expire(ctx context.Context, now time.Time) error {
-	files, err := all[file](ctx, f.opt.Store, fileKeys)
+func (f fileService) expireFiles(ctx context.Context, now time.Time) error {
+	files, err := readAllValues[file](ctx, f.opt.Store, fileKeys)
 	for _, m := range files {
-		keep := f.opt.KeepFiles
+		retention := f.opt.FileRetention
 		if m.Status == statusUploading {
-			keep = unfinishedFile
+			retention = uploadTimeout
 		}
-		if now.Sub(time.Unix(m.Created, 0)) > keep {
-			err = errors.Join(err, f.drop(ctx, m.ID))
+		if now.Sub(time.Unix(m.Created, 0)) > retention {
+			err = errors.Join(err, f.deleteFile(ctx, m.ID))
 		}
 	}
-	batches, berr := all[batchState](ctx, f.opt.Store, batchKeys)
+	batches, berr := readAllValues[batchState](ctx, f.opt.Store, batchKeys)
 	for _, b := range batches {
-		if now.Sub(time.Unix(b.Created, 0)) > f.opt.KeepFiles+longestWindow {
+		if now.Sub(time.Unix(b.Created, 0)) > f.opt.FileRetention+maxWindow {
 			err = errors.Join(err, f.opt.Store.Delete(ctx, batchKeys+b.ID), f.opt.Store.Delete(ctx, cancelKeys+b.ID))
 		}
 	}

@@ -20,27 +20,27 @@ import (
 
 // Front is the front end. Its goroutines run until Close.
 type Front struct {
-	opt    Options
-	gate   httplimit.Gate
-	hidden atomic.Bool // its health check answers that it is not ready
-	server *http.Server
-	routes *http.ServeMux
+	opt      Options
+	gate     httplimit.Gate
+	notReady atomic.Bool // its health check answers that it is not ready
+	server   *http.Server
+	routes   *http.ServeMux
 
-	ctx        context.Context // ends at Close
-	stop       context.CancelFunc
-	closing    <-chan struct{} // done channel of ctx
-	background sync.WaitGroup
+	ctx         context.Context // ends at Close
+	stop        context.CancelFunc
+	closeSignal <-chan struct{} // done channel of ctx
+	background  sync.WaitGroup
 
-	mu      sync.Mutex
-	entries map[string]*entry // by id: the requests that have not ended
-	closed  bool              // no background work may start any more
-	open    map[string]int    // number of requests that have not ended, by sender
-	running map[string]*batch // by id: the batches that run here
+	mu             sync.Mutex
+	requests       map[string]*trackedRequest // by id: the requests that have not ended
+	closed         bool                       // no background work may start any more
+	openBySender   map[string]int             // number of requests that have not ended, by sender
+	runningBatches map[string]*runningBatch   // by id: the batches that run here
 
-	room room
+	space storeSpace
 }
 
-var errLeaves = httplimit.Unavailable("draining", "the server is shutting down; the request is kept, ask for its id later")
+var errDraining = httplimit.Unavailable("draining", "the server is shutting down; the request is kept, ask for its id later")
 
 // New makes a front end and takes over what its store has not finished. It does not listen until Serve. The caller
 // closes the store, after Close.
@@ -49,23 +49,23 @@ func New(opt Options) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &Front{opt: opt, entries: map[string]*entry{}, open: map[string]int{}, running: map[string]*batch{}}
-	f.room.log = rate.Sometimes{First: 1, Interval: time.Minute}
+	f := &Front{opt: opt, requests: map[string]*trackedRequest{}, openBySender: map[string]int{}, runningBatches: map[string]*runningBatch{}}
+	f.space.log = rate.Sometimes{First: 1, Interval: time.Minute}
 	f.ctx, f.stop = context.WithCancel(context.Background())
-	f.closing = f.ctx.Done()
-	f.routes = newAPI(f).paths()
+	f.closeSignal = f.ctx.Done()
+	f.routes = newAPI(f).newMux()
 	f.server = opt.Door.Server(f)
 
 	// Background work: claim stored requests, store texts, delete what has expired.
-	if !opt.Elsewhere {
-		f.background.Go(f.claim)
+	if !opt.ServedElsewhere {
+		f.background.Go(f.claimRequests)
 	}
 	f.background.Go(f.storeTexts)
 	f.background.Go(f.cleanUp)
 
 	// Learn of requests that other processes end.
-	if shared, ok := opt.Store.(durable.Shared); ok && !opt.Elsewhere {
-		if err := shared.Ends(f.ctx, away{f}.endedElsewhere); err != nil {
+	if sharedStore, ok := opt.Store.(durable.Shared); ok && !opt.ServedElsewhere {
+		if err := sharedStore.FollowEnds(f.ctx, remoteRequests{f}.handleRemoteEnd); err != nil {
 			return nil, errors.Join(err, f.Close())
 		}
 	}
@@ -78,7 +78,7 @@ func (f *Front) Serve(l net.Listener) error {
 }
 
 // MarkNotReady makes the health check answer "not ready". Requests are still served.
-func (f *Front) Hide() { f.hidden.Store(true) }
+func (f *Front) MarkNotReady() { f.notReady.Store(true) }
 
 // Drain refuses new requests and waits for those whose clients wait. If ctx ends first, it returns an error, and
 // Close then tells those clients to try again later.
@@ -104,16 +104,16 @@ func (f *Front) Close() error {
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
-	f.storeAll(ctx)
-	for _, e := range f.held() {
+	f.storeAllTexts(ctx)
+	for _, e := range f.servedRequests() {
 		if err := f.opt.Store.Release(ctx, e.id); err != nil && !errors.Is(err, durable.ErrFinished) {
 			f.opt.Log.Warn("a request was not given back to the store", "id", e.id, "error", err)
 		}
 	}
 	// Tell clients that the server leaves before their connections are cut.
-	leave, end := context.WithTimeout(ctx, time.Second)
-	defer end()
-	err := f.server.Shutdown(leave)
+	shutdownCtx, cancelShutdown := context.WithTimeout(ctx, time.Second)
+	defer cancelShutdown()
+	err := f.server.Shutdown(shutdownCtx)
 	if err != nil {
 		err = f.server.Close()
 	}
@@ -123,13 +123,13 @@ func (f *Front) Close() error {
 
 // servedRequests lists the requests that are served here and have not ended. An entry's lock is never taken while
 // f.mu is held, because requests that end take the two locks in the other order.
-func (f *Front) held() (out []*entry) {
+func (f *Front) servedRequests() (out []*trackedRequest) {
 	f.mu.Lock()
-	every := slices.Collect(maps.Values(f.entries))
+	tracked := slices.Collect(maps.Values(f.requests))
 	f.mu.Unlock()
-	for _, e := range every {
+	for _, e := range tracked {
 		e.mu.Lock()
-		if e.served && !e.ending {
+		if e.handedToServer && !e.resultKnown {
 			out = append(out, e)
 		}
 		e.mu.Unlock()
@@ -138,19 +138,19 @@ func (f *Front) held() (out []*entry) {
 }
 
 // claimRequests takes over requests from the store and has them served, until the front end closes.
-func (f *Front) claim() {
+func (f *Front) claimRequests() {
 	for {
 		st, err := f.opt.Store.Claim(f.ctx)
 		if err == nil {
-			err = f.Take(st)
+			err = f.TakeOver(st)
 		}
 		switch {
 		case err == nil:
 		case f.ctx.Err() != nil || errors.Is(err, durable.ErrClosed):
 			return
-		case errors.Is(err, errRecord), errors.Is(err, durable.ErrRecord): // it would be claimed again and again
+		case errors.Is(err, errUnreadableRecord), errors.Is(err, durable.ErrDamagedRecord): // it would be claimed again and again
 			f.opt.Log.Error("a request in the store is given up", "error", err)
-			if _, _, err := f.storeEnd(st.ID, &end{Error: failed(err)}); err != nil {
+			if _, _, err := f.storeResult(st.ID, &requestResult{Error: toClientError(err)}); err != nil {
 				f.opt.Log.Error("the end of a request was not stored", "id", st.ID, "error", err)
 			}
 		default:
@@ -164,101 +164,101 @@ func (f *Front) claim() {
 func pause(f *Front, d time.Duration) {
 	select {
 	case <-time.After(d):
-	case <-f.closing:
+	case <-f.closeSignal:
 	}
 }
 
 // TakeOver starts to serve a claimed request: it runs a batch, or hands a request to the server with the text that
 // was stored. It returns an error if the record cannot be read.
-func (f *Front) Take(st *durable.State) error {
-	rec, _, err := readRecord(st)
+func (f *Front) TakeOver(st *durable.State) error {
+	record, _, err := readRecord(st)
 	if err != nil {
 		return err
 	}
-	if rec.Batch == st.ID {
-		f.begin(func() { f.runBatch(st.ID) })
+	if record.Batch == st.ID {
+		f.startBackground(func() { f.runBatch(st.ID) })
 		return nil
 	}
-	e, _ := f.entry(st.ID, rec)
-	e.restore(st)
+	e, _ := f.track(st.ID, record)
+	e.adoptStoredText(st)
 	e.mu.Lock()
-	r := rec.request(st.ID, string(e.text), e.tokens)
-	over := e.ending
-	e.served = !over
+	r := record.serverRequest(st.ID, string(e.text), e.tokens)
+	ended := e.resultKnown
+	e.handedToServer = !ended
 	e.mu.Unlock()
-	if !over {
+	if !ended {
 		f.opt.Server.Serve(r, e)
 	}
 	return nil
 }
 
 // track returns the request with an id. If there is none, it starts to track one with this record, and isNew is true.
-func (f *Front) entry(id string, rec *record) (e *entry, fresh bool) {
+func (f *Front) track(id string, record *requestRecord) (e *trackedRequest, isNew bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e = f.entries[id]; e != nil {
+	if e = f.requests[id]; e != nil {
 		return e, false
 	}
-	e = &entry{front: f, id: id, rec: rec}
-	f.entries[id] = e
-	f.open[rec.sender()]++
+	e = &trackedRequest{front: f, id: id, record: record}
+	f.requests[id] = e
+	f.openBySender[record.sender()]++
 	return e, true
 }
 
 // finishTracking stops tracking a request that has ended; its readers still hold it. It marks the request's line if
 // it belongs to a batch, and calls Options.OnRequestGone.
-func (f *Front) ended(e *entry) {
-	f.drop(e)
+func (f *Front) finishTracking(e *trackedRequest) {
+	f.untrack(e)
 	f.mu.Lock()
-	b := f.running[e.rec.Batch]
+	b := f.runningBatches[e.record.Batch]
 	f.mu.Unlock()
 	if b != nil {
-		b.mark(e.rec.Line, e.end.Error == nil)
+		b.markLine(e.record.Line, e.result.Error == nil)
 	}
-	if f.opt.Gone != nil {
+	if f.opt.OnRequestGone != nil {
 		e.mu.Lock()
-		stored := !e.failed
+		resultStored := !e.storeFailed
 		e.mu.Unlock()
-		f.opt.Gone(e.id, stored)
+		f.opt.OnRequestGone(e.id, resultStored)
 	}
 }
 
 // submit stores a request and returns it. If a request with this id was accepted before, submit returns that one.
-func (f *Front) submit(id string, rec *record) (*entry, error) {
-	e, fresh := f.entry(id, rec)
-	if !fresh {
+func (f *Front) submit(id string, record *requestRecord) (*trackedRequest, error) {
+	e, isNew := f.track(id, record)
+	if !isNew {
 		return e, nil
 	}
-	stored, err := rec.stored(id)
+	durableRec, err := record.durableRecord(id)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-		fresh, err = f.opt.Store.Accept(ctx, stored)
+		isNew, err = f.opt.Store.Accept(ctx, durableRec)
 		cancel()
 	}
 
 	// If it was not stored, end it with the error. If it was stored before or is served elsewhere, follow it in the
 	// store.
-	switch full := f.took(err); {
-	case full:
-		e.settle(&end{Error: failed(errFull)}, nil)
-		return nil, errFull
+	switch storeFull := f.noteWriteResult(err); {
+	case storeFull:
+		e.publishResult(&requestResult{Error: toClientError(errStoreFull)}, nil)
+		return nil, errStoreFull
 	case err != nil:
 		if errors.Is(err, durable.ErrTooLarge) {
 			err = httplimit.TooLarge("", "the request is larger than the store takes")
-			e.settle(&end{Error: failed(err)}, nil)
+			e.publishResult(&requestResult{Error: toClientError(err)}, nil)
 			return nil, err
 		}
 		f.opt.Log.Error("a request was not stored", "id", id, "error", err)
-		e.settle(&end{Error: failed(errNotStored)}, nil)
+		e.publishResult(&requestResult{Error: toClientError(errNotStored)}, nil)
 		return nil, errNotStored
-	case !fresh || f.opt.Elsewhere:
-		f.begin(func() { away{f}.follow(e) })
+	case !isNew || f.opt.ServedElsewhere:
+		f.startBackground(func() { remoteRequests{f}.followRequest(e) })
 	}
 	return e, nil
 }
 
 // startBackground runs work in a goroutine. It returns false, without running it, if the front end closes.
-func (f *Front) begin(work func()) bool {
+func (f *Front) startBackground(work func()) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {

@@ -12,7 +12,7 @@ import (
 	"inferplan/executor/httplimit"
 )
 
-func TestAnswers(t *testing.T) {
+func TestCompletionsAreAnswered(t *testing.T) {
 	r := start(t, &fake{}, Options{})
 	body, want := prompt("hello", 5, "")
 	var c completion
@@ -50,7 +50,7 @@ func TestAnswers(t *testing.T) {
 	settles(t, "something is left", r.idle)
 }
 
-func TestChatStream(t *testing.T) {
+func TestChatIsStreamed(t *testing.T) {
 	r := start(t, &fake{every: time.Millisecond}, Options{})
 	body := `{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true}`
 	resp, err := http.DefaultClient.Do(r.request("POST", "/v1/chat/completions", body))
@@ -68,7 +68,7 @@ func TestChatStream(t *testing.T) {
 	}
 }
 
-func TestModels(t *testing.T) {
+func TestModelsAreListed(t *testing.T) {
 	r := start(t, &fake{}, Options{})
 	_, text := r.do("GET", "/v1/models", "")
 	want := `{"object":"list","data":[{"id":"m","object":"model","created":1700000000,"owned_by":"inferplan","max_model_len":4096,"slo_classes":["chat","batch"]},` +
@@ -88,7 +88,7 @@ func TestModels(t *testing.T) {
 }
 
 // What is refused, with OpenAI's form of errors.
-func TestRefusals(t *testing.T) {
+func TestRefusalsHaveOpenAIErrors(t *testing.T) {
 	r := start(t, &fake{}, Options{MaxBodyBytes: 4096})
 	good := `"model":"m","prompt":"x"`
 	for _, c := range []struct {
@@ -196,7 +196,7 @@ func TestAdmissionAndFailures(t *testing.T) {
 	settles(t, "something is left", r.idle)
 }
 
-func TestKeys(t *testing.T) {
+func TestKeysLimitTheirHolders(t *testing.T) {
 	keys, err := httplimit.ParseKeys([]byte("# keys\nsecret-of-the-first name=a class=batch rps=2 burst=3\n\nsecret-of-the-second name=b open=2\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -240,7 +240,7 @@ func TestKeys(t *testing.T) {
 	for range 2 {
 		wg.Go(func() { r.do("POST", "/v1/completions", body) })
 	}
-	settles(t, "two wait", func() bool { r.front.mu.Lock(); defer r.front.mu.Unlock(); return r.front.open["b"] == 2 })
+	settles(t, "two wait", func() bool { r.front.mu.Lock(); defer r.front.mu.Unlock(); return r.front.openBySender["b"] == 2 })
 	if resp, text := r.do("POST", "/v1/completions", body); resp.StatusCode != 429 || !strings.Contains(text, "of this key") {
 		t.Errorf("a third: %d %s", resp.StatusCode, text)
 	}
@@ -249,7 +249,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestBadKeys(t *testing.T) {
+func TestBadKeysAreRefused(t *testing.T) {
 	for _, text := range []string{"short", "long-enough-token rps=x", "long-enough-token rps=-1", "long-enough-token rps=NaN", "long-enough-token what=1", "long-enough-token\nlong-enough-token"} {
 		if keys, err := httplimit.ParseKeys([]byte(text)); err == nil {
 			t.Errorf("%q was taken: %+v", text, keys)
@@ -263,23 +263,23 @@ func FuzzDecode(f *testing.F) {
 		f.Add([]byte(s), false)
 	}
 	f.Fuzz(func(t *testing.T, body []byte, chat bool) {
-		q, err := decode(body, chat)
+		parsed, err := parseCompletion(body, chat)
 		if err != nil {
-			if q != nil || err.Code.HTTPStatus()/100 != 4 {
+			if parsed != nil || err.Code.HTTPStatus()/100 != 4 {
 				t.Errorf("%q: %v", body, err)
 			}
 			return
 		}
-		if q.model == "" || !json.Valid(q.body) {
-			t.Errorf("%q: %+v", body, q)
+		if parsed.model == "" || !json.Valid(parsed.body) {
+			t.Errorf("%q: %+v", body, parsed)
 		}
 		// What the server is given means the same when it is read again.
-		again, err := decode(q.body, chat)
-		if err != nil || again.model != q.model || again.maxTokens != q.maxTokens || string(again.body) != string(q.body) {
-			t.Errorf("%q: %+v, then %+v, %v", body, q, again, err)
+		again, err := parseCompletion(parsed.body, chat)
+		if err != nil || again.model != parsed.model || again.maxTokens != parsed.maxTokens || string(again.body) != string(parsed.body) {
+			t.Errorf("%q: %+v, then %+v, %v", body, parsed, again, err)
 		}
-		b := &batch{front: &Front{}, state: &batchState{Endpoint: "/v1/completions"}}
-		if _, _, err := b.question(body); err == nil && !json.Valid(body) {
+		b := &runningBatch{front: &Front{}, state: &batchState{Endpoint: "/v1/completions"}}
+		if _, _, err := b.parseLine(body); err == nil && !json.Valid(body) {
 			t.Errorf("%q was taken as a line", body)
 		}
 	})
@@ -293,7 +293,7 @@ func FuzzKeys(f *testing.F) {
 			return
 		}
 		for _, k := range keys {
-			if len(k.Token) < 16 || k.RPS < 0 || k.Burst < 0 || k.Open < 0 {
+			if len(k.Token) < 16 || k.RPS < 0 || k.Burst < 0 || k.MaxOpen < 0 {
 				t.Errorf("%q: %+v", text, k)
 			}
 		}

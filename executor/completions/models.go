@@ -8,22 +8,22 @@ import (
 )
 
 // modelListing is a model in the form of the protocol.
-type listed struct {
-	ID      string   `json:"id"`
-	Object  string   `json:"object"`
-	Created int64    `json:"created"`
-	OwnedBy string   `json:"owned_by"`
-	Context int      `json:"max_model_len,omitempty"` // in tokens; the name is vLLM's
-	Classes []string `json:"slo_classes,omitempty"`   // an extension of ours
+type modelListing struct {
+	ID          string   `json:"id"`
+	Object      string   `json:"object"`
+	Created     int64    `json:"created"`
+	OwnedBy     string   `json:"owned_by"`
+	MaxModelLen int      `json:"max_model_len,omitempty"` // in tokens; the name is vLLM's
+	Classes     []string `json:"slo_classes,omitempty"`   // an extension of ours
 }
 
 // listing returns the model in the form of the protocol.
-func (m *Model) listed() listed {
-	out := listed{m.ID, "model", m.Created.Unix(), m.OwnedBy, m.ContextTokens, m.Classes}
+func (m *Model) listing() modelListing {
+	out := modelListing{m.ID, "model", m.Created.Unix(), m.OwnedBy, m.ContextTokens, m.Classes}
 	if m.Created.IsZero() {
 		out.Created = 0
 	}
-	set(&out.OwnedBy, "inferplan")
+	setDefault(&out.OwnedBy, "inferplan")
 	return out
 }
 
@@ -31,27 +31,27 @@ func (m *Model) listed() listed {
 type list struct {
 	Object  string `json:"object"`
 	Data    []any  `json:"data"`
-	First   string `json:"first_id,omitempty"`
-	Last    string `json:"last_id,omitempty"`
+	FirstID string `json:"first_id,omitempty"`
+	LastID  string `json:"last_id,omitempty"`
 	HasMore bool   `json:"has_more"`
 }
 
 // listModels answers with all models.
-func (f *api) models(x *inside) error {
+func (f *apiHandlers) listModels(req *apiRequest) error {
 	out := list{Object: "list", Data: []any{}}
 	for _, m := range f.opt.Server.Models() {
-		out.Data = append(out.Data, m.listed())
+		out.Data = append(out.Data, m.listing())
 	}
-	answer(x.w, http.StatusOK, out)
+	writeJSON(req.w, http.StatusOK, out)
 	return nil
 }
 
 // getModel answers with the model whose id is in the path.
-func (f *api) model(x *inside) error {
-	id := x.r.PathValue("id")
+func (f *apiHandlers) getModel(req *apiRequest) error {
+	id := req.r.PathValue("id")
 	for _, m := range f.opt.Server.Models() {
 		if m.ID == id {
-			answer(x.w, http.StatusOK, m.listed())
+			writeJSON(req.w, http.StatusOK, m.listing())
 			return nil
 		}
 	}

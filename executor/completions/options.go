@@ -15,10 +15,10 @@ type Options struct {
 	Server Server        // required
 	// ServedElsewhere says that another process, which shares the store, serves the requests that are accepted here.
 	// This process asks Server only for its models and for admission, and serves only what TakeOver gets.
-	Elsewhere bool
+	ServedElsewhere bool
 	// OnRequestGone is called when a request that TakeOver was given is over in this process. ended says that its
 	// result is stored; otherwise another process has taken the request over. OnRequestGone must not block.
-	Gone func(id string, ended bool)
+	OnRequestGone func(id string, ended bool)
 
 	// Door checks every HTTP request first; several servers may share one. If it is nil, the front end makes its own,
 	// which asks for no key.
@@ -29,19 +29,19 @@ type Options struct {
 	MaxBodyBytes, MaxFileBytes, MaxStoredBytes int64
 	// MaxOpenRequests bounds the requests that were accepted and have not ended, MaxBatchLines the lines of a batch.
 	// The defaults are 200,000 and 50,000.
-	MaxOpen, MaxLines int
+	MaxOpenRequests, MaxBatchLines int
 	// StallTimeout is how long a client may leave sent data unread before it is cut off. The default is 30 s.
 
 	StallTimeout time.Duration
 
 	// ResultRetention is, by class, how long results are kept for clients that fetch them later; "" stands for all
 	// other classes. The default is a day. FileRetention is the same for files, by default 30 days.
-	Keep      map[string]time.Duration
-	KeepFiles time.Duration
+	ResultRetention map[string]time.Duration
+	FileRetention   time.Duration
 	// BatchClass is the class of requests in batches that name none. The default is "batch".
 	BatchClass string
 	// TextStoreInterval is the time between two writes of the text that has come. The default is 2 s.
-	StoreText time.Duration
+	TextStoreInterval time.Duration
 
 	// Now is the clock of all times that are stored. The default is durable.Steady of the machine's clock.
 	Now func() time.Time
@@ -56,17 +56,17 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Store == nil || o.Server == nil {
 		return o, errors.New("a front end needs a store and a server")
 	}
-	set(&o.MaxBodyBytes, 8<<20)
-	set(&o.MaxFileBytes, 100<<20)
-	set(&o.MaxStoredBytes, 4<<30)
-	set(&o.MaxOpen, 200_000)
-	set(&o.MaxLines, 50_000)
-	set(&o.StallTimeout, 30*time.Second)
-	set(&o.KeepFiles, 30*day)
-	set(&o.BatchClass, "batch")
-	set(&o.StoreText, 2*time.Second)
+	setDefault(&o.MaxBodyBytes, 8<<20)
+	setDefault(&o.MaxFileBytes, 100<<20)
+	setDefault(&o.MaxStoredBytes, 4<<30)
+	setDefault(&o.MaxOpenRequests, 200_000)
+	setDefault(&o.MaxBatchLines, 50_000)
+	setDefault(&o.StallTimeout, 30*time.Second)
+	setDefault(&o.FileRetention, 30*day)
+	setDefault(&o.BatchClass, "batch")
+	setDefault(&o.TextStoreInterval, 2*time.Second)
 	if o.Now == nil {
-		o.Now = durable.Steady(time.Now)
+		o.Now = durable.SteadyClock(time.Now)
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -74,12 +74,12 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Door == nil {
 		o.Door = &httplimit.Door{Log: o.Log}
 	}
-	o.Door = o.Door.Open()
+	o.Door = o.Door.WithDefaults()
 	return o, nil
 }
 
 // setDefault sets a field to a value if it is zero.
-func set[T comparable](field *T, value T) {
+func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value
@@ -87,14 +87,14 @@ func set[T comparable](field *T, value T) {
 }
 
 // retention returns how long records of a class are kept once they have ended.
-func (o *Options) kept(class string) time.Duration {
-	d, ok := o.Keep[class]
+func (o *Options) retention(class string) time.Duration {
+	d, ok := o.ResultRetention[class]
 	if !ok {
-		d = o.Keep[""]
+		d = o.ResultRetention[""]
 	}
-	set(&d, day)
+	setDefault(&d, day)
 	if class == batchRecords {
-		d += longestWindow // the lines of a batch are read when the last one has ended
+		d += maxWindow // the lines of a batch are read when the last one has ended
 	}
 	return d
 }

@@ -16,43 +16,43 @@ import (
 )
 
 // requestRecord is a request as the store holds it, in JSON.
-type record struct {
-	Owner    string          `json:"owner,omitempty"` // name of the client's key
-	Sum      string          `json:"sum,omitempty"`   // SHA-256 of the body, if the client sent an idempotency key
-	Chat     bool            `json:"chat,omitempty"`
-	Keep     bool            `json:"keep,omitempty"` // the client may come again for the result, so it survives a disconnect
-	Model    string          `json:"model"`
-	Class    string          `json:"class,omitempty"`
-	Max      int             `json:"max_tokens,omitempty"`    // bound on the tokens of a choice; 0: none
-	Prompt   int             `json:"prompt_tokens,omitempty"` // estimated from the body's bytes
-	Choices  int             `json:"choices,omitempty"`       // 0 stands for one
-	Events   bool            `json:"events,omitempty"`        // the answer is more than one text
-	Shown    bool            `json:"shown,omitempty"`         // the client sees the answer as it comes
-	Accepted time.Time       `json:"accepted"`
-	Deadline time.Time       `json:"deadline,omitzero"`
-	Batch    string          `json:"batch,omitempty"` // id of the batch that it is a line of, or of the batch that it is
-	Line     int             `json:"line,omitempty"`  // number of the line in the batch, from 0
-	Body     json.RawMessage `json:"body"`
+type requestRecord struct {
+	Owner        string          `json:"owner,omitempty"` // name of the client's key
+	BodySum      string          `json:"sum,omitempty"`   // SHA-256 of the body, if the client sent an idempotency key
+	Chat         bool            `json:"chat,omitempty"`
+	Resumable    bool            `json:"keep,omitempty"` // the client may come again for the result, so it survives a disconnect
+	Model        string          `json:"model"`
+	Class        string          `json:"class,omitempty"`
+	MaxTokens    int             `json:"max_tokens,omitempty"`    // bound on the tokens of a choice; 0: none
+	PromptTokens int             `json:"prompt_tokens,omitempty"` // estimated from the body's bytes
+	Choices      int             `json:"choices,omitempty"`       // 0 stands for one
+	Events       bool            `json:"events,omitempty"`        // the answer is more than one text
+	Streamed     bool            `json:"shown,omitempty"`         // the client sees the answer as it comes
+	Accepted     time.Time       `json:"accepted"`
+	Deadline     time.Time       `json:"deadline,omitzero"`
+	Batch        string          `json:"batch,omitempty"` // id of the batch that it is a line of, or of the batch that it is
+	Line         int             `json:"line,omitempty"`  // number of the line in the batch, from 0
+	Body         json.RawMessage `json:"body"`
 
 	address string // the client's, without a port; not stored
 }
 
 // requestResult is how a request ended, as the store holds it, in JSON.
-type end struct {
-	Finish string   `json:"finish,omitempty"`
-	Prompt int      `json:"prompt_tokens,omitempty"`
-	Output int      `json:"output_tokens,omitempty"`
-	Tail   string   `json:"tail,omitempty"` // text that follows what was stored before
-	Error  *failure `json:"error,omitempty"`
+type requestResult struct {
+	Finish       string       `json:"finish,omitempty"`
+	PromptTokens int          `json:"prompt_tokens,omitempty"`
+	OutputTokens int          `json:"output_tokens,omitempty"`
+	Tail         string       `json:"tail,omitempty"` // text that follows what was stored before
+	Error        *clientError `json:"error,omitempty"`
 }
 
 // fullText returns the whole text of a record that has ended: the stored text and the tail. It does not change st.
-func (x *end) text(st *durable.State) []byte {
-	return append(st.Text[:len(st.Text):len(st.Text)], x.Tail...)
+func (result *requestResult) fullText(st *durable.State) []byte {
+	return append(st.Text[:len(st.Text):len(st.Text)], result.Tail...)
 }
 
 // clientError is an error as clients see it, and as the store holds it.
-type failure struct {
+type clientError struct {
 	Status  int           `json:"status"`
 	Type    string        `json:"type,omitempty"`
 	Code    string        `json:"code,omitempty"`
@@ -66,28 +66,28 @@ var errCancelled = &httplimit.Error{Code: httplimit.CodeCancelled, Reason: "canc
 
 // toClientError converts an error to what clients see. Overload always becomes 429, because proxies take a server
 // that answers 503 out of service.
-func failed(err error) *failure {
-	if noRoom(err) {
-		err = errFull
+func toClientError(err error) *clientError {
+	if isDiskFull(err) {
+		err = errStoreFull
 	}
 	var refusal *Refusal
-	var server *ServerError
+	var serverErr *ServerError
 	switch {
 	case errors.As(err, &refusal):
-		return &failure{Status: 429, Code: refusal.Reason, Message: refusal.Msg, Retry: max(refusal.RetryAfter, time.Second)}
-	case errors.As(err, &server):
-		return &failure{Status: server.Status, Type: server.Type, Code: server.Code, Param: server.Param, Message: server.Msg}
+		return &clientError{Status: 429, Code: refusal.Reason, Message: refusal.Msg, Retry: max(refusal.RetryAfter, time.Second)}
+	case errors.As(err, &serverErr):
+		return &clientError{Status: serverErr.Status, Type: serverErr.Type, Code: serverErr.Code, Param: serverErr.Param, Message: serverErr.Msg}
 	}
 	e := httplimit.AsError(err)
-	out := &failure{Status: e.Code.HTTPStatus(), Code: e.Reason, Param: e.Field, Message: e.Error(), Retry: e.RetryAfter}
+	clientErr := &clientError{Status: e.Code.HTTPStatus(), Code: e.Reason, Param: e.Field, Message: e.Error(), Retry: e.RetryAfter}
 	if e.Code == httplimit.CodeUnavailable && e.Reason == "memory" {
-		out.Status, out.Retry = 429, max(out.Retry, time.Second)
+		clientErr.Status, clientErr.Retry = 429, max(clientErr.Retry, time.Second)
 	}
-	return out
+	return clientErr
 }
 
 // openAIType returns the "type" that the OpenAI protocol gives the error.
-func (f *failure) kind() string {
+func (f *clientError) openAIType() string {
 	switch {
 	case f.Type != "":
 		return f.Type
@@ -115,7 +115,7 @@ func newID(prefix string) string {
 }
 
 // idempotentID returns the id of a request with an idempotency key. The same sender and key give the same id.
-func keyID(prefix, owner, key string) string {
+func idempotentID(prefix, owner, key string) string {
 	sum := sha256.Sum256([]byte(owner + "\x00" + key))
 	return prefix + hex.EncodeToString(sum[:16])
 }
@@ -125,7 +125,7 @@ const batchRecords = "lines of batches"
 
 // durableRecord returns the record in the form that the store takes. Lines of batches, and batches, get the class
 // batchRecords.
-func (r *record) stored(id string) (*durable.Record, error) {
+func (r *requestRecord) durableRecord(id string) (*durable.Record, error) {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("write a record: %w", err)
@@ -138,30 +138,30 @@ func (r *record) stored(id string) (*durable.Record, error) {
 }
 
 // errUnreadableRecord is returned when a record of the store is not a request of this front end.
-var errRecord = errors.New("a record of the store cannot be read")
+var errUnreadableRecord = errors.New("a record of the store cannot be read")
 
 // readRecord decodes a stored request and its result. If the request has not ended, the result is nil.
-func readRecord(st *durable.State) (*record, *end, error) {
-	r := &record{}
-	if err := json.Unmarshal(st.Data, r); err != nil {
-		return nil, nil, fmt.Errorf("%w: %s: %w", errRecord, st.ID, err)
+func readRecord(st *durable.State) (*requestRecord, *requestResult, error) {
+	record := &requestRecord{}
+	if err := json.Unmarshal(st.Data, record); err != nil {
+		return nil, nil, fmt.Errorf("%w: %s: %w", errUnreadableRecord, st.ID, err)
 	}
-	if st.End == nil {
-		return r, nil, nil
+	if st.Result == nil {
+		return record, nil, nil
 	}
-	e := &end{}
-	if err := json.Unmarshal(st.End, e); err != nil {
+	result := &requestResult{}
+	if err := json.Unmarshal(st.Result, result); err != nil {
 		return nil, nil, fmt.Errorf("end of record %s of the store: %w", st.ID, err)
 	}
-	return r, e, nil
+	return record, result, nil
 }
 
 // sender returns whose request it is: the name of its key, else its address, which is not stored.
-func (r *record) sender() string { return cmp.Or(r.Owner, r.address) }
+func (r *requestRecord) sender() string { return cmp.Or(r.Owner, r.address) }
 
 // serverRequest returns the record as servers see it, to be continued after partial, which has the given number of
 // tokens.
-func (r *record) request(id, partial string, tokens int) *Request {
+func (r *requestRecord) serverRequest(id, partial string, tokens int) *Request {
 	return &Request{ID: id, Model: r.Model, Class: r.Class, Chat: r.Chat, Body: r.Body, Partial: partial, PartialTokens: tokens,
-		PromptTokens: r.Prompt, MaxTokens: r.Max, Choices: max(r.Choices, 1), Events: r.Events, Shown: r.Shown, Accepted: r.Accepted, Deadline: r.Deadline, Client: r.sender()}
+		PromptTokens: r.PromptTokens, MaxTokens: r.MaxTokens, Choices: max(r.Choices, 1), Events: r.Events, Shown: r.Streamed, Accepted: r.Accepted, Deadline: r.Deadline, Client: r.sender()}
 }

@@ -14,30 +14,32 @@ import (
 
 // storeSpace says whether the disk of the store is full. While it is, new requests are refused for a while, and the
 // front end is not ready.
-type room struct {
+type storeSpace struct {
 	full atomic.Bool
 	log  rate.Sometimes // one line a minute, however many requests are refused
 }
 
 // storeFullRetryAfter is the time that clients are told to wait: somebody has to free space first.
-const fullRetry = 5 * time.Second
+const storeFullRetryAfter = 5 * time.Second
 
-var errFull = &httplimit.Error{Code: httplimit.CodeUnavailable, Reason: "store_full", Msg: "the disk of the requests is full; come again later", RetryAfter: fullRetry}
+var errStoreFull = &httplimit.Error{Code: httplimit.CodeUnavailable, Reason: "store_full", Msg: "the disk of the requests is full; come again later", RetryAfter: storeFullRetryAfter}
 
 // isDiskFull reports whether an error of the store says that its disk is full.
-func noRoom(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
+func isDiskFull(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
 
 // noteWriteResult updates the state of the store's space from the error of a write. It reports whether the write
 // failed because the disk is full.
-func (f *Front) took(err error) bool {
+func (f *Front) noteWriteResult(err error) bool {
 	switch {
-	case noRoom(err):
-		f.room.full.Store(true)
-		f.room.log.Do(func() {
+	case isDiskFull(err):
+		f.space.full.Store(true)
+		f.space.log.Do(func() {
 			f.opt.Log.Error("the disk of the requests is full: they are refused until there is room", "error", err)
 		})
 		return true
-	case err == nil && f.room.full.CompareAndSwap(true, false):
+	case err == nil && f.space.full.CompareAndSwap(true, false):
 		f.opt.Log.Info("the disk of the requests has room again")
 	}
 	return false
@@ -45,8 +47,8 @@ func (f *Front) took(err error) bool {
 
 // StoreFull reports whether the store's disk is full. If the last write found it full, StoreFull tries another one of
 // 64 KiB.
-func (f *Front) Full() bool {
-	if !f.room.full.Load() {
+func (f *Front) StoreFull() bool {
+	if !f.space.full.Load() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(f.ctx, storeTimeout)
@@ -56,6 +58,6 @@ func (f *Front) Full() bool {
 	if err == nil {
 		err = f.opt.Store.Delete(ctx, key)
 	}
-	f.took(err)
+	f.noteWriteResult(err)
 	return err != nil
 }

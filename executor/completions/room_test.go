@@ -55,7 +55,7 @@ func (l *logged) Write(b []byte) (int, error) {
 
 // On a full disk requests are told to come again, the front end is not ready and says so
 // once; with room it goes on by itself.
-func TestFullDisk(t *testing.T) {
+func TestFullDiskRefusesRequests(t *testing.T) {
 	var full atomic.Bool
 	r := &rig{t: t, path: t.TempDir() + "/store", fake: &fake{}, wrap: func(s durable.Store) durable.Store { return crowded{s, &full} }}
 	r.up(Options{})

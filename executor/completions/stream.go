@@ -11,97 +11,97 @@ import (
 )
 
 // eventStream is an answer that is sent as server-sent events.
-type stream struct{ *httplimit.Events }
+type eventStream struct{ *httplimit.Events }
 
 // firstEventTimeout is how long the head of the answer waits for the first event, so that an early failure can have
 // its own status. keepAliveInterval is the time between comments that show that the stream lives.
 const (
-	patience = 5 * time.Second
-	beat     = 15 * time.Second
+	firstEventTimeout = 5 * time.Second
+	keepAliveInterval = 15 * time.Second
 )
 
 // streamAnswer answers with events as text comes. wantsUsage adds the token counts at the end.
-func (f *api) stream(x *inside, e *entry, usage bool) error {
-	s := &stream{httplimit.NewEvents(x.w, f.opt.StallTimeout)}
+func (f *apiHandlers) streamAnswer(req *apiRequest, e *trackedRequest, wantsUsage bool) error {
+	s := &eventStream{httplimit.NewEvents(req.w, f.opt.StallTimeout)}
 	var err error
 
 	// Send what has come since the last event, until the request has ended or sending fails.
-	for at, first := 0, true; err == nil; {
-		n := e.look(at)
+	for sentBytes, isFirst := 0, true; err == nil; {
+		update := e.snapshot(sentBytes)
 
 		// Only whole lines of a log of events can be sent.
-		if e.rec.Events {
-			n.text = n.text[:deltas.Complete(n.text)]
-			n.at = at + len(n.text)
+		if e.record.Events {
+			update.text = update.text[:deltas.CompleteBytes(update.text)]
+			update.textBytes = sentBytes + len(update.text)
 		}
 		switch {
-		case n.end != nil && n.end.Error != nil && !s.Begun():
-			fail(x.w, n.end.Error)
+		case update.result != nil && update.result.Error != nil && !s.HasBegun():
+			writeError(req.w, update.result.Error)
 			return nil
-		case n.end != nil:
-			err = s.last(e, n, first, usage)
+		case update.result != nil:
+			err = s.sendEnd(e, update, isFirst, wantsUsage)
 			if err == nil {
 				return nil
 			}
-		case n.at > at && e.rec.visible():
-			err = s.sendText(e, n.text, first, usage)
-			at, first = n.at, false
+		case update.textBytes > sentBytes && e.record.showsPartialText():
+			err = s.sendText(e, update.text, isFirst, wantsUsage)
+			sentBytes, isFirst = update.textBytes, false
 		default:
-			err = s.idle(x.r.Context(), n.changed, f.closing)
+			err = s.waitForChange(req.r.Context(), update.nextChange, f.closeSignal)
 		}
 	}
 
 	// The client is gone, or the server leaves: in that case the client is told.
-	if !errors.Is(err, errLeaves) {
-		return fmt.Errorf("%w: %w", errGone, err)
+	if !errors.Is(err, errDraining) {
+		return fmt.Errorf("%w: %w", errClientGone, err)
 	}
-	if s.Begun() {
-		_ = s.Send(errorBody{failed(err).api()})
+	if s.HasBegun() {
+		_ = s.Send(errorBody{toClientError(err).toAPIError()})
 		return nil
 	}
 	return err
 }
 
 // errClientGone is returned when the client has disconnected or does not read. No error can be sent to it.
-var errGone = errors.New("the client is gone")
+var errClientGone = errors.New("the client is gone")
 
 // clientGoneError converts the error of a request's context to errClientGone if the client has disconnected.
-func gone(err error) error {
+func clientGoneError(err error) error {
 	if errors.Is(err, context.Canceled) {
-		return fmt.Errorf("%w: %w", errGone, err)
+		return fmt.Errorf("%w: %w", errClientGone, err)
 	}
 	return err
 }
 
 // waitForChange waits for more text, and meanwhile sends a comment to show that the stream lives.
-func (s *stream) idle(ctx context.Context, changed, closing <-chan struct{}) error {
-	wait := beat
-	if !s.Begun() {
-		wait = patience
+func (s *eventStream) waitForChange(ctx context.Context, nextChange, closing <-chan struct{}) error {
+	wait := keepAliveInterval
+	if !s.HasBegun() {
+		wait = firstEventTimeout
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case <-changed:
+	case <-nextChange:
 		return nil
 	case <-timer.C:
-		return s.Line(":", []byte(" waiting"))
+		return s.SendLine(":", []byte(" waiting"))
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-closing:
-		return errLeaves
+		return errDraining
 	}
 }
 
 // sendText sends text that has come: a text as one chunk, a log of events as one chunk per line.
-func (s *stream) sendText(e *entry, text string, first, usage bool) error {
-	if !e.rec.Events {
-		return s.sendPart(e.rec.part(e.id, text, first, nil), nil, usage)
+func (s *eventStream) sendText(e *trackedRequest, text string, isFirst, wantsUsage bool) error {
+	if !e.record.Events {
+		return s.sendChunk(e.record.chunkCompletion(e.id, text, isFirst, nil), nil, wantsUsage)
 	}
-	for choices := range deltas.Lines(text) {
-		c := e.rec.head(e.id, true)
-		c.Choices = raw(choices)
-		if err := s.sendPart(c, nil, usage); err != nil {
+	for choices := range deltas.LoggedEvents(text) {
+		c := e.record.completionHead(e.id, true)
+		c.Choices = rawChoices(choices)
+		if err := s.sendChunk(c, nil, wantsUsage); err != nil {
 			return err
 		}
 	}
@@ -109,31 +109,31 @@ func (s *stream) sendText(e *entry, text string, first, usage bool) error {
 }
 
 // sendChunk sends one chunk, with the field usage if withUsage is set.
-func (s *stream) sendPart(c completion, u *usage, all bool) error {
-	if !all {
+func (s *eventStream) sendChunk(c completion, tokenUsage *usage, withUsage bool) error {
+	if !withUsage {
 		return s.Send(c)
 	}
-	return s.Send(chunk{c, u})
+	return s.Send(chunk{c, tokenUsage})
 }
 
 // sendEnd sends the rest of the text and the end of the stream.
-func (s *stream) last(e *entry, n news, first, usage bool) error {
-	if n.end.Error != nil {
-		return s.Send(errorBody{n.end.Error.api()})
+func (s *eventStream) sendEnd(e *trackedRequest, update requestUpdate, isFirst, wantsUsage bool) error {
+	if update.result.Error != nil {
+		return s.Send(errorBody{update.result.Error.toAPIError()})
 	}
 	var err error
-	if n.text != "" {
-		err = s.sendText(e, n.text, first, usage)
-		first = false
+	if update.text != "" {
+		err = s.sendText(e, update.text, isFirst, wantsUsage)
+		isFirst = false
 	}
-	if err == nil && !e.rec.Events { // events contain the reason why a choice ends
-		err = s.sendPart(e.rec.part(e.id, "", first, n.end), nil, usage)
+	if err == nil && !e.record.Events { // events contain the reason why a choice ends
+		err = s.sendChunk(e.record.chunkCompletion(e.id, "", isFirst, update.result), nil, wantsUsage)
 	}
-	if err == nil && usage {
-		err = s.sendPart(e.rec.head(e.id, true), n.end.usage(), true)
+	if err == nil && wantsUsage {
+		err = s.sendChunk(e.record.completionHead(e.id, true), update.result.usage(), true)
 	}
 	if err == nil {
-		err = s.Line("data: ", []byte("[DONE]"))
+		err = s.SendLine("data: ", []byte("[DONE]"))
 	}
 	return err
 }

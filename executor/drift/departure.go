@@ -15,26 +15,26 @@ type Limit struct {
 
 // Alarm is raised while a distance is above its limit.
 type Alarm struct {
-	Gauge prometheus.Gauge // 1 while the alarm is raised, else 0
-	Back  string           // message of the log when the alarm ends
-	on    bool
+	Gauge      prometheus.Gauge // 1 while the alarm is raised, else 0
+	EndMessage string           // message of the log when the alarm ends
+	raised     bool
 }
 
 // alarmEndFraction is the fraction of the limit below which an alarm ends.
-const alarmEnds = 0.8
+const alarmEndFraction = 0.8
 
 // Update raises the alarm if the distance is above limit + margin, and logs the notice. It ends the alarm if the
 // distance is well below the limit.
 func (a *Alarm) Update(distance, limit, margin float64, notice func() string, log *slog.Logger) {
 	switch {
-	case !a.on && distance > limit+margin:
-		a.on = true
+	case !a.raised && distance > limit+margin:
+		a.raised = true
 		a.Gauge.Set(1)
 		log.Warn(notice())
-	case a.on && distance < alarmEnds*limit:
-		a.on = false
+	case a.raised && distance < alarmEndFraction*limit:
+		a.raised = false
 		a.Gauge.Set(0)
-		log.Info(a.Back, "distance", math.Round(distance*1000)/1000)
+		log.Info(a.EndMessage, "distance", math.Round(distance*1000)/1000)
 	}
 }
 
@@ -42,69 +42,69 @@ func (a *Alarm) Update(distance, limit, margin float64, notice func() string, lo
 // made for. Parts are ranges of rates, models or members of a cascade.
 //
 // A window is about a second. Older windows fade, so that about the last limit.Windows of them count.
-type departure struct {
+type shareDrift struct {
 	Alarm
-	limit    Limit
-	random   bool             // the observations are requests drawn at random, not times
-	distance prometheus.Gauge // gauge of the distance after the last window
-	planned  []float64        // by part
-	seen     []float64        // by part: faded sum of the windows
-	windows  int              // number of windows so far
+	limit         Limit
+	randomDraws   bool             // the observations are requests drawn at random, not times
+	distance      prometheus.Gauge // gauge of the distance after the last window
+	plannedShares []float64        // by part
+	recent        []float64        // by part: faded sum of the windows
+	windows       int              // number of windows so far
 }
 
 // newShareDrift returns a drift from planned amounts in any unit.
-func newDeparture(planned []float64, l Limit, random bool, a Alarm, distance prometheus.Gauge) departure {
-	return departure{Alarm: a, limit: l, random: random, distance: distance, planned: normal(planned), seen: make([]float64, len(planned))}
+func newShareDrift(plannedAmounts []float64, l Limit, random bool, a Alarm, distance prometheus.Gauge) shareDrift {
+	return shareDrift{Alarm: a, limit: l, randomDraws: random, distance: distance, plannedShares: sharesOf(plannedAmounts), recent: make([]float64, len(plannedAmounts))}
 }
 
 // addWindow adds a window with the amounts by part, and updates the alarm once there are enough windows.
-func (d *departure) add(parts []float64, notice func() string, log *slog.Logger) {
-	d.fade(d.seen, parts)
+func (d *shareDrift) addWindow(parts []float64, notice func() string, log *slog.Logger) {
+	d.addFaded(d.recent, parts)
 	d.windows++
-	distance := d.variation()
+	distance := d.totalVariation()
 	d.distance.Set(distance)
-	if d.on || 2*d.windows >= d.limit.Windows {
-		d.Update(distance, d.limit.Distance, d.chance(), notice, log)
+	if d.raised || 2*d.windows >= d.limit.Windows {
+		d.Update(distance, d.limit.Distance, d.chanceDistance(), notice, log)
 	}
 }
 
 // chanceDistance returns a bound of the distance that chance alone explains. With n draws over k parts, the total
 // variation between the draws and their distribution has a mean of at most sqrt(k/n)/2, and exceeds it by
 // sqrt(ln(1/p)/(2n)) with probability at most p (McDiarmid). Here p is 1/10,000.
-func (d *departure) chance() float64 {
-	if !d.random {
+func (d *shareDrift) chanceDistance() float64 {
+	if !d.randomDraws {
 		return 0
 	}
-	n := sum(d.seen)
-	return math.Sqrt(float64(len(d.seen))/n)/2 + math.Sqrt(math.Log(1e4)/(2*n))
+	n := sum(d.recent)
+	return math.Sqrt(float64(len(d.recent))/n)/2 + math.Sqrt(math.Log(1e4)/(2*n))
 }
 
 // totalVariation returns the total variation between the observed and the planned shares: the share that is in the
 // wrong part.
-func (d *departure) variation() float64 {
+func (d *shareDrift) totalVariation() float64 {
 	total := 0.0
-	for i, s := range normal(d.seen) {
-		total += math.Abs(s - d.planned[i])
+	for i, s := range sharesOf(d.recent) {
+		total += math.Abs(s - d.plannedShares[i])
 	}
 	return total / 2
 }
 
 // addFaded multiplies earlier observations by 1 - 1/Windows and adds a window.
-func (d *departure) fade(seen, window []float64) {
-	for i := range seen {
-		seen[i] = (1-1/float64(d.limit.Windows))*seen[i] + window[i]
+func (d *shareDrift) addFaded(faded, window []float64) {
+	for i := range faded {
+		faded[i] = (1-1/float64(d.limit.Windows))*faded[i] + window[i]
 	}
 }
 
 // sharesOf returns the amounts divided by their sum. If the sum is 0, all shares are 0.
-func normal(v []float64) []float64 {
-	out, all := make([]float64, len(v)), sum(v)
+func sharesOf(v []float64) []float64 {
+	shares, total := make([]float64, len(v)), sum(v)
 	for i, x := range v {
-		if all > 0 {
-			out[i] = x / all
+		if total > 0 {
+			shares[i] = x / total
 		}
 	}
-	return out
+	return shares
 }
 
 func sum(v []float64) float64 {

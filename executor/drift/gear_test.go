@@ -26,13 +26,13 @@ func gearPlan() *formats.Plan {
 
 // Rates other than those planned for raise the metric and a notice with the
 // command that plans anew.
-func TestDrift(t *testing.T) {
+func TestUnplannedRatesRaiseAlarm(t *testing.T) {
 	var text bytes.Buffer
 	p := gearPlan()
 	p.Seed = 1
 	p.Inputs = []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "workload", Path: "w.yaml"}}
 	log := slog.New(slog.NewTextHandler(&text, nil))
-	d, now, sent := NewRanges(p, Limit{Distance: .25, Windows: 20}, "", prometheus.NewRegistry()), time.Duration(0), int64(0)
+	d, now, sent := NewRateDrift(p, Limit{Distance: .25, Windows: 20}, "", prometheus.NewRegistry()), time.Duration(0), int64(0)
 	windows := func(n int, rate int64) {
 		for range n {
 			now += time.Second
@@ -44,16 +44,16 @@ func TestDrift(t *testing.T) {
 		windows(1, 40)
 		windows(1, 150)
 	}
-	if d.on || d.variation() > .1 || text.Len() > 0 {
-		t.Fatalf("distance %v as planned; %s", d.variation(), text.String())
+	if d.raised || d.totalVariation() > .1 || text.Len() > 0 {
+		t.Fatalf("distance %v as planned; %s", d.totalVariation(), text.String())
 	}
 	windows(100, 0) // idle says nothing
-	if d.variation() > .1 {
-		t.Errorf("distance %v after idling", d.variation())
+	if d.totalVariation() > .1 {
+		t.Errorf("distance %v after idling", d.totalVariation())
 	}
 	windows(40, 290)
-	if got := text.String(); !d.on || strings.Count(got, "\n") != 1 {
-		t.Fatalf("after 40 s at 290 rps: distance %v, log %q", d.variation(), got)
+	if got := text.String(); !d.raised || strings.Count(got, "\n") != 1 {
+		t.Fatalf("after 40 s at 290 rps: distance %v, log %q", d.totalVariation(), got)
 	}
 	for _, want := range []string{"plan solve --method gear --profile p.json --workload w.yaml -o plan.json", "max: 300", "histogram: [0.0", "SIGHUP", "in w.yaml"} {
 		if !strings.Contains(text.String(), want) {
@@ -64,17 +64,17 @@ func TestDrift(t *testing.T) {
 		windows(1, 40)
 		windows(1, 150)
 	}
-	if d.on {
-		t.Errorf("distance %v: still drifted after two minutes as planned", d.variation())
+	if d.raised {
+		t.Errorf("distance %v: still drifted after two minutes as planned", d.totalVariation())
 	}
 }
 
 // Samples of the hard half raise the alarm within a minute, those that the plan was made
 // for do not, at low rates too.
-func TestForwardDrift(t *testing.T) {
+func TestHarderSamplesRaiseAlarm(t *testing.T) {
 	for _, rate := range []int64{20, 150} {
 		var text bytes.Buffer
-		f := NewForwards(gearPlan(), []string{"small", "large"}, Limit{Distance: .1, Windows: 30}, prometheus.NewRegistry())
+		f := NewForwardDrift(gearPlan(), []string{"small", "large"}, Limit{Distance: .1, Windows: 30}, prometheus.NewRegistry())
 		answers := [][]int64{{0, 0}, {0, 0}}
 		rng, log := rand.New(rand.NewPCG(1, 1)), slog.New(slog.NewTextHandler(&text, nil))
 		second := func(large float64) {
@@ -90,24 +90,24 @@ func TestForwardDrift(t *testing.T) {
 		for range 300 {
 			second(.5) // of the plan: half of the samples go on
 		}
-		if f.on || text.Len() > 0 {
-			t.Fatalf("%d rps as planned: distance %v, %s", rate, f.variation(), &text)
+		if f.raised || text.Len() > 0 {
+			t.Fatalf("%d rps as planned: distance %v, %s", rate, f.totalVariation(), &text)
 		}
 		took := 0
-		for !f.on && took < 200 {
+		for !f.raised && took < 200 {
 			second(.9)
 			took++
 		}
 		if took > 60 || !strings.Contains(text.String(), "plan profile --records") {
-			t.Errorf("%d rps: the alarm after %d s at a distance of %v: %s", rate, took, f.variation(), &text)
+			t.Errorf("%d rps: the alarm after %d s at a distance of %v: %s", rate, took, f.totalVariation(), &text)
 		}
-		if got := f.passed[0][0] / f.reached[0][0]; math.Abs(got-.5) > 1e-9 {
+		if got := f.forwarded[0][0] / f.arrivals[0][0]; math.Abs(got-.5) > 1e-9 {
 			t.Errorf("%v of the samples forwarded as planned, expected .5", got)
 		}
 		for range 120 {
 			second(.5)
 		}
-		if f.on {
+		if f.raised {
 			t.Errorf("%d rps: still drifted after two minutes as planned", rate)
 		}
 	}
@@ -121,12 +121,12 @@ func TestDriftOfMeasuredRates(t *testing.T) {
 	for i, share := range []float64{.4, .6} { // 80 and 120 rps in turn
 		formats.GearOf(p).Gears[i].Weight, formats.GearOf(p).Gears[i].RateShare = []float64{.02, .98}[i], share
 	}
-	d, sent := NewRanges(p, Limit{Distance: .25, Windows: 20}, "", prometheus.NewRegistry()), int64(0)
+	d, sent := NewRateDrift(p, Limit{Distance: .25, Windows: 20}, "", prometheus.NewRegistry()), int64(0)
 	for i := range 60 {
 		sent += []int64{80, 120}[i%2]
 		d.Window(time.Duration(i+1)*time.Second, sent, slog.New(slog.DiscardHandler))
 	}
-	if d.on || d.variation() > .05 {
-		t.Errorf("distance %v at the rates that were measured", d.variation())
+	if d.raised || d.totalVariation() > .05 {
+		t.Errorf("distance %v at the rates that were measured", d.totalVariation())
 	}
 }

@@ -20,99 +20,99 @@ import (
 //
 // Windows without requests do not count, because nothing was asked of the plan. Rates above the plan's largest fall
 // into further ranges of the same width.
-type Ranges struct {
-	departure
-	Rates    Rates // the rates in the order of time
-	url      string
-	plan     *formats.Plan
-	seenBy   []prometheus.Gauge // by planned range: share of the requests
-	width    float64            // of a range, in requests per second
-	byTime   bool               // the planned shares are of the time, not of the requests
-	requests []float64          // by range, faded
-	last     time.Duration
-	counted  int64 // number of requests until lastWindowEnd
+type RateDrift struct {
+	shareDrift
+	Rates           RateHistory // the rates in the order of time
+	ratesURL        string
+	plan            *formats.Plan
+	rangeGauges     []prometheus.Gauge // by planned range: share of the requests
+	width           float64            // of a range, in requests per second
+	byTime          bool               // the planned shares are of the time, not of the requests
+	recentRequests  []float64          // by range, faded
+	lastWindowEnd   time.Duration
+	countedRequests int64 // number of requests until lastWindowEnd
 }
 
 // maxRangeFactor is the multiple of the planned largest rate up to which ranges are distinguished.
-const rangesBeyond = 4
+const maxRangeFactor = 4
 
 // NewRateDrift returns the watch of a gear plan. The notice names url, from which the rates can be fetched. If url is
 // empty, they cannot.
-func NewRanges(plan *formats.Plan, l Limit, url string, reg prometheus.Registerer) *Ranges {
+func NewRateDrift(plan *formats.Plan, l Limit, url string, reg prometheus.Registerer) *RateDrift {
 	g := formats.GearOf(plan)
 	n := len(g.Gears)
 	// Windows are classified by their rates, so they are compared with the shares of the rates. If the plan was made
 	// from measured rates, its weights are of the gears in force instead.
-	measured := slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.RateShare > 0 })
-	planned := make([]float64, rangesBeyond*n)
+	isMeasured := slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.RateShare > 0 })
+	plannedAmounts := make([]float64, maxRangeFactor*n)
 	for i := range g.Gears {
-		if planned[i] = g.Gears[i].Weight; measured {
-			planned[i] = g.Gears[i].RateShare
+		if plannedAmounts[i] = g.Gears[i].Weight; isMeasured {
+			plannedAmounts[i] = g.Gears[i].RateShare
 		}
 	}
 	distance := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "qps_drift", Help: "How far the rates seen are from those planned for: total variation, 0 to 1."})
-	drifted := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "qps_drifted", Help: "1 while qps_drift is so large that another plan is due; the log tells the command."})
-	seen := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "qps_share", Help: "Share of the recent requests that came at the rates of a gear."}, []string{"gear"})
-	reg.MustRegister(distance, drifted, seen)
-	r := &Ranges{
-		departure: newDeparture(planned, l, false, Alarm{Gauge: drifted, Back: "the rates seen are again those planned for"}, distance),
-		url:       url, plan: plan, width: g.MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform",
-		requests: make([]float64, len(planned)),
+	alarmGauge := prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "qps_drifted", Help: "1 while qps_drift is so large that another plan is due; the log tells the command."})
+	seenGauges := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: series.Prefix + "qps_share", Help: "Share of the recent requests that came at the rates of a gear."}, []string{"gear"})
+	reg.MustRegister(distance, alarmGauge, seenGauges)
+	r := &RateDrift{
+		shareDrift: newShareDrift(plannedAmounts, l, false, Alarm{Gauge: alarmGauge, EndMessage: "the rates seen are again those planned for"}, distance),
+		ratesURL:   url, plan: plan, width: g.MaxQPS / float64(n), byTime: g.Weights == "zipf" || g.Weights == "uniform",
+		recentRequests: make([]float64, len(plannedAmounts)),
 	}
 	for i := range g.Gears {
-		r.seenBy = append(r.seenBy, seen.WithLabelValues(strconv.Itoa(i)))
+		r.rangeGauges = append(r.rangeGauges, seenGauges.WithLabelValues(strconv.Itoa(i)))
 	}
 	return r
 }
 
 // Window takes the number of requests until now.
-func (r *Ranges) Window(now time.Duration, arrived int64, log *slog.Logger) {
-	n, took := arrived-r.counted, now-r.last
-	r.counted, r.last = arrived, now
-	if took > 0 {
-		r.Rates.Add(n, took)
+func (r *RateDrift) Window(now time.Duration, requestsSoFar int64, log *slog.Logger) {
+	n, duration := requestsSoFar-r.countedRequests, now-r.lastWindowEnd
+	r.countedRequests, r.lastWindowEnd = requestsSoFar, now
+	if duration > 0 {
+		r.Rates.Add(n, duration)
 	}
-	if n == 0 || took <= 0 {
+	if n == 0 || duration <= 0 {
 		return
 	}
 
 	// The window falls into one range.
-	window := make([]float64, len(r.planned))
-	at := min(int(float64(n)/took.Seconds()/r.width), len(window)-1)
-	window[at] = float64(n)
-	r.fade(r.requests, window)
-	for i, s := range r.shares()[:len(r.seenBy)] {
-		r.seenBy[i].Set(s)
+	window := make([]float64, len(r.plannedShares))
+	rangeIndex := min(int(float64(n)/duration.Seconds()/r.width), len(window)-1)
+	window[rangeIndex] = float64(n)
+	r.addFaded(r.recentRequests, window)
+	for i, s := range r.shares()[:len(r.rangeGauges)] {
+		r.rangeGauges[i].Set(s)
 	}
 	if r.byTime {
-		window[at] = took.Seconds()
+		window[rangeIndex] = duration.Seconds()
 	}
-	r.add(window, func() string { return r.notice(r.url) }, log)
+	r.addWindow(window, func() string { return r.notice(r.ratesURL) }, log)
 }
 
 // Report adds the drift to the report of a server that has ended. Its rates cannot be fetched any more.
-func (r *Ranges) Report(out *formats.Report) {
+func (r *RateDrift) Report(out *formats.Report) {
 	if r.windows > 0 {
-		out.Gears.Drift, out.Gears.Observed = r.variation(), r.shares()
+		out.Gears.Drift, out.Gears.ObservedShares = r.totalVariation(), r.shares()
 	}
-	if r.on {
+	if r.raised {
 		out.Warnings = append(out.Warnings, r.notice(""))
 	}
 }
 
 // shares returns the shares of the requests by range.
-func (r *Ranges) shares() []float64 { return normal(r.requests) }
+func (r *RateDrift) shares() []float64 { return sharesOf(r.recentRequests) }
 
 // notice returns what differs and what to type. The rates themselves, in their order, make the better plan, because a
 // histogram does not show which gear answers when rates stay near the edge of two ranges. If url is empty, the
 // histogram is used.
-func (r *Ranges) notice(url string) string {
-	n := len(r.seenBy)
+func (r *RateDrift) notice(url string) string {
+	n := len(r.rangeGauges)
 	shares := r.shares()
 	for n < len(shares) && sum(shares[n:]) > 0.001 { // rates above the plan's ranges
 		n++
 	}
-	files, workload := Inputs(r.plan.Inputs)
+	files, workload := InputFlags(r.plan.Inputs)
 	largest := strconv.FormatFloat(r.width*float64(n), 'g', 6, 64)
 	fetch, qps := "", ""
 	if url != "" {
@@ -128,24 +128,24 @@ func (r *Ranges) notice(url string) string {
 	}
 	return fmt.Sprintf("the rates seen are not those planned for (%.2f of the %s in other ranges, limit %.2f): to re-plan, %swrite under cascade in %s `qps: %s`, "+
 		"type `plan solve --method gear%s%s -o plan.json` in the plan's folder, and send SIGHUP",
-		r.variation(), map[bool]string{true: "time", false: "requests"}[r.byTime], r.limit.Distance, fetch, workload, qps, files, choices(r.plan))
+		r.totalVariation(), map[bool]string{true: "time", false: "requests"}[r.byTime], r.limit.Distance, fetch, workload, qps, files, optionFlags(r.plan))
 }
 
 // optionFlags returns the flags with which a gear plan was made, except for its documents.
-func choices(p *formats.Plan) string {
-	var out strings.Builder
-	add := func(name string, value any) { fmt.Fprintf(&out, " --%s %v", name, value) }
+func optionFlags(p *formats.Plan) string {
+	var flags strings.Builder
+	add := func(name string, value any) { fmt.Fprintf(&flags, " --%s %v", name, value) }
 	if p.Objective.Name == "cost" || p.Objective.Name == "power" { // other objectives follow from the SLO
 		add("objective", p.Objective.Name)
 	}
-	kept := p.Options.Kept()
-	for _, o := range kept.Options() {
-		if kept.Chosen(o.Name) && kept.Get(o.Name) != o.Initial() {
-			add(o.Name, o.Text(kept.Get(o.Name)))
+	options := p.Options.PlanForm()
+	for _, o := range options.Options() {
+		if options.IsChosen(o.Name) && options.Get(o.Name) != o.Initial() {
+			add(o.Name, o.Text(options.Get(o.Name)))
 		}
 	}
 	if p.Seed != 1 {
 		add("seed", p.Seed)
 	}
-	return out.String()
+	return flags.String()
 }

@@ -19,33 +19,33 @@ import (
 )
 
 func TestRatesKeepTheirOrder(t *testing.T) {
-	var r Rates
-	if r.Add(3, time.Second); len(r.last(0)) != 1 || len(r.last(5)) != 1 {
-		t.Fatalf("one second: %v", r.last(0))
+	var r RateHistory
+	if r.Add(3, time.Second); len(r.latest(0)) != 1 || len(r.latest(5)) != 1 {
+		t.Fatalf("one second: %v", r.latest(0))
 	}
 	r.Add(30, 3*time.Second) // a loop that was held up
 	r.Add(1, time.Second/2)
-	for range 2 * idleKept { // of a long night an evening is kept
+	for range 2 * maxIdleSeconds { // of a long night an evening is kept
 		r.Add(0, time.Second)
 	}
 	r.Add(7, time.Second)
-	want := append([]float32{3, 10, 10, 10, 2}, make([]float32, idleKept)...)
-	if want = append(want, 7); !slices.Equal(r.last(0), want) {
-		t.Errorf("%v, expected %v", r.last(0), want)
+	want := append([]float32{3, 10, 10, 10, 2}, make([]float32, maxIdleSeconds)...)
+	if want = append(want, 7); !slices.Equal(r.latest(0), want) {
+		t.Errorf("%v, expected %v", r.latest(0), want)
 	}
-	if got := r.last(2); !slices.Equal(got, []float32{0, 7}) {
+	if got := r.latest(2); !slices.Equal(got, []float32{0, 7}) {
 		t.Errorf("the last two: %v", got)
 	}
 	r.Add(0, time.Hour) // one window that took long is no more than a night
-	if n := len(r.last(0)); n != len(want)+idleKept {
-		t.Errorf("%d seconds after an idle hour, expected %d", n, len(want)+idleKept)
+	if n := len(r.latest(0)); n != len(want)+maxIdleSeconds {
+		t.Errorf("%d seconds after an idle hour, expected %d", n, len(want)+maxIdleSeconds)
 	}
-	for i := range int64(ratesKept + 10) {
+	for i := range int64(maxRates + 10) {
 		r.Add(i+1, time.Second)
 	}
-	got := r.last(0)
-	if len(got) != ratesKept || got[0] != 11 || got[ratesKept-1] != ratesKept+10 || !slices.IsSorted(got) {
-		t.Errorf("%d seconds from %v to %v, expected the last %d in order", len(got), got[0], got[len(got)-1], ratesKept)
+	got := r.latest(0)
+	if len(got) != maxRates || got[0] != 11 || got[maxRates-1] != maxRates+10 || !slices.IsSorted(got) {
+		t.Errorf("%d seconds from %v to %v, expected the last %d in order", len(got), got[0], got[len(got)-1], maxRates)
 	}
 }
 
@@ -63,7 +63,7 @@ func TestNoticeCarriesTheRates(t *testing.T) {
 	// Rates hover at an edge for a while, then lie beyond the plan's largest.
 	var log bytes.Buffer
 	var sent []float64
-	d, total := NewRanges(p, Limit{Distance: .25, Windows: 20}, url, prometheus.NewRegistry()), int64(0)
+	d, total := NewRateDrift(p, Limit{Distance: .25, Windows: 20}, url, prometheus.NewRegistry()), int64(0)
 	for i := range 40 {
 		n := []int64{90, 110}[i%2]
 		if i >= 20 {
@@ -105,7 +105,7 @@ func TestNoticeCarriesTheRates(t *testing.T) {
 	if err := os.WriteFile(w, []byte(doc), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := formats.ReadWorkload(w); err != nil || formats.CascadeOf(got).QPS.Measured != "rates.csv" || formats.CascadeOf(got).QPS.Max != 300 || formats.CascadeOf(got).QPS.Ranges != 3 {
+	if got, err := formats.ReadWorkload(w); err != nil || formats.CascadeOf(got).QPS.MeasuredFile != "rates.csv" || formats.CascadeOf(got).QPS.Max != 300 || formats.CascadeOf(got).QPS.Ranges != 3 {
 		t.Errorf("%+v %v", got, err)
 	}
 

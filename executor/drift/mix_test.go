@@ -14,13 +14,13 @@ import (
 	"inferplan/policy"
 )
 
-func mixOf(windows int) *Mix {
+func mixOf(windows int) *MixDrift {
 	plan := &formats.Plan{Inputs: []formats.Input{{Role: "profile", Path: "p.json"}, {Role: "workload", Path: "w.yaml"}}}
 	tables := &policy.Tables{Models: []policy.Model{{Name: "a", RPS: 100}, {Name: "b", RPS: 100}}}
-	return NewMix(plan, tables, Limit{Distance: .1, Windows: windows}, prometheus.NewRegistry())
+	return NewMixDrift(plan, tables, Limit{Distance: .1, Windows: windows}, prometheus.NewRegistry())
 }
 
-func TestMixNotice(t *testing.T) {
+func TestMixNoticeNamesCommand(t *testing.T) {
 	m := mixOf(20)
 	var log bytes.Buffer
 	to := slog.New(slog.NewTextHandler(&log, nil))
@@ -35,11 +35,11 @@ func TestMixNotice(t *testing.T) {
 		second(100, 100)
 		second(0, 0) // a silent second says nothing
 	}
-	if m.on || m.variation() > 1e-9 || log.Len() > 0 {
-		t.Fatalf("the planned mix: distance %g, log %s", m.variation(), log.String())
+	if m.raised || m.totalVariation() > 1e-9 || log.Len() > 0 {
+		t.Fatalf("the planned mix: distance %g, log %s", m.totalVariation(), log.String())
 	}
 	n := 0
-	for ; !m.on && n < 100; n++ {
+	for ; !m.raised && n < 100; n++ {
 		second(180, 20)
 	}
 	text := log.String()
@@ -55,8 +55,8 @@ func TestMixNotice(t *testing.T) {
 	for range 200 {
 		second(100, 100)
 	}
-	if m.on || !strings.Contains(log.String(), "again the planned one") {
-		t.Errorf("the mix came back: distance %g, shifted %v", m.variation(), m.on)
+	if m.raised || !strings.Contains(log.String(), "again the planned one") {
+		t.Errorf("the mix came back: distance %g, shifted %v", m.totalVariation(), m.raised)
 	}
 }
 
@@ -70,8 +70,8 @@ func TestMixTakesChanceIntoAccount(t *testing.T) {
 			for range rng.IntN(3) { // one a second
 				arrived[rng.IntN(2)]++
 			}
-			if m.Window(time.Duration(i+1)*time.Second, arrived, slog.New(slog.DiscardHandler)); m.on {
-				t.Fatalf("run %d: shifted after %d seconds at distance %g, %v requests", run, i, m.variation(), arrived)
+			if m.Window(time.Duration(i+1)*time.Second, arrived, slog.New(slog.DiscardHandler)); m.raised {
+				t.Fatalf("run %d: shifted after %d seconds at distance %g, %v requests", run, i, m.totalVariation(), arrived)
 			}
 		}
 	}

@@ -36,36 +36,36 @@ func NewSealer(file []byte) (*Sealer, error) {
 }
 
 // Seal encrypts data. Open needs the same location, so data that was moved to another one is refused.
-func (s *Sealer) Seal(place string, data []byte) ([]byte, error) {
+func (s *Sealer) Seal(location string, data []byte) ([]byte, error) {
 	if s == nil {
 		return data, nil
 	}
-	out := make([]byte, saltBytes, saltBytes+len(data)+64)
-	if _, err := rand.Read(out); err != nil {
+	sealed := make([]byte, saltBytes, saltBytes+len(data)+64)
+	if _, err := rand.Read(sealed); err != nil {
 		return nil, fmt.Errorf("random bytes: %w", err)
 	}
-	gcm, err := s.cipher(out)
+	gcm, err := s.cipher(sealed)
 	if err != nil {
 		return nil, err
 	}
-	return gcm.Seal(out, nil, data, []byte(place)), nil
+	return gcm.Seal(sealed, nil, data, []byte(location)), nil
 }
 
 // Open decrypts what Seal returned. It returns ErrWrongKey if the key or the location differs.
-func (s *Sealer) Open(place string, sealed []byte) ([]byte, error) {
+func (s *Sealer) Open(location string, sealed []byte) ([]byte, error) {
 	if s == nil {
 		return sealed, nil
 	}
 	if len(sealed) < saltBytes {
-		return nil, fmt.Errorf("%s: %w", place, ErrKey)
+		return nil, fmt.Errorf("%s: %w", location, ErrWrongKey)
 	}
 	gcm, err := s.cipher(sealed[:saltBytes])
 	if err != nil {
 		return nil, err
 	}
-	data, err := gcm.Open([]byte{}, nil, sealed[saltBytes:], []byte(place))
+	data, err := gcm.Open([]byte{}, nil, sealed[saltBytes:], []byte(location))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", place, ErrKey)
+		return nil, fmt.Errorf("%s: %w", location, ErrWrongKey)
 	}
 	return data, nil
 }

@@ -10,9 +10,9 @@ import (
 
 // SteadyClock returns a clock that starts at the time of wall and then never steps. Times that are stored and
 // compared later thus do not depend on corrections of the machine's clock while a process runs.
-func Steady(wall func() time.Time) func() time.Time {
-	start, began := wall(), time.Now()
-	return func() time.Time { return start.Add(time.Since(began)) }
+func SteadyClock(wall func() time.Time) func() time.Time {
+	wallStart, startedAt := wall(), time.Now()
+	return func() time.Time { return wallStart.Add(time.Since(startedAt)) }
 }
 
 // Record is a request as it was accepted.
@@ -28,30 +28,30 @@ type Record struct {
 // State is a record with its text and its result.
 type State struct {
 	Record
-	Text   []byte    // the text that was stored so far
-	Tokens int       // number of tokens of Text
-	End    []byte    // how it ended; nil if it has not
-	Ended  time.Time // when Result was stored
+	Text    []byte    // the text that was stored so far
+	Tokens  int       // number of tokens of Text
+	Result  []byte    // how it ended; nil if it has not
+	EndedAt time.Time // when Result was stored
 }
 
 // Store keeps requests. Several goroutines may call all methods at once. What a method has stored is durable when it
 // returns nil. After an error other than those below it is unknown whether it was stored.
 type Store interface {
 	// Accept stores a record. If there is one with the same ID already, that is unchanged, and isNew is false.
-	Accept(ctx context.Context, r *Record) (fresh bool, err error)
+	Accept(ctx context.Context, r *Record) (isNew bool, err error)
 	// Claim takes over the next record that has not ended and that no process holds, in the order of acceptance. It
 	// waits for one. The caller holds the record until it ends or is released, or until the caller's process is gone.
 	Claim(ctx context.Context) (*State, error)
 	// Release gives back a record that the caller cannot finish. It can be claimed again.
 	Release(ctx context.Context, id string) error
 	// Append adds text after the first offset bytes, which must be all that is stored; otherwise it returns ErrConflict.
-	Append(ctx context.Context, id string, at int, text []byte, tokens int) error
+	Append(ctx context.Context, id string, offset int, text []byte, tokens int) error
 	// Finish stores the result of a record. If there is one already, that stays, and Finish returns ErrFinished.
 	Finish(ctx context.Context, id string, end []byte) error
 	// Get returns a record with its text and result, or ErrNotFound.
 	Get(ctx context.Context, id string) (*State, error)
 	// Expire deletes the records that ended longer ago than the retention of their class, and returns their number.
-	Expire(ctx context.Context, now time.Time, keep func(class string) time.Duration) (int, error)
+	Expire(ctx context.Context, now time.Time, retention func(class string) time.Duration) (int, error)
 	Values
 	Close() error
 }
@@ -69,31 +69,31 @@ type Values interface {
 
 // Bounds on what a store takes, in bytes.
 const (
-	MaxValue = 512 << 10
-	maxID    = 64
-	maxKey   = 200
+	MaxValueBytes = 512 << 10
+	maxIDBytes    = 64
+	maxKeyBytes   = 200
 )
 
 // Errors that callers distinguish with errors.Is.
 var (
 	ErrNotFound = errors.New("not found in the store")
 	ErrFinished = errors.New("the request has ended")
-	ErrMoved    = errors.New("other text was stored meanwhile")
+	ErrConflict = errors.New("other text was stored meanwhile")
 	ErrClosed   = errors.New("the store is closed")
 	ErrTooLarge = errors.New("too large for the store")
 	// ErrDamagedRecord is returned when a record cannot be read because its part of the store is damaged.
-	ErrRecord = errors.New("the record is damaged")
+	ErrDamagedRecord = errors.New("the record is damaged")
 	// ErrWrongKey is returned when data is sealed with another key, or not at all.
-	ErrKey = errors.New("the store's key does not fit")
+	ErrWrongKey = errors.New("the store's key does not fit")
 )
 
 // Check returns an error if a store cannot take the record.
 func (r *Record) Check() error {
-	if !named(r.ID) {
-		return fmt.Errorf("record %.80q: expected 1 to %d letters, digits, dashes and underscores", r.ID, maxID)
+	if !isID(r.ID) {
+		return fmt.Errorf("record %.80q: expected 1 to %d letters, digits, dashes and underscores", r.ID, maxIDBytes)
 	}
-	if len(r.Class) > maxKey || strings.IndexByte(r.Class, 0) >= 0 {
-		return fmt.Errorf("record %s: class %.20q: expected at most %d bytes, none of them zero", r.ID, r.Class, maxKey)
+	if len(r.Class) > maxKeyBytes || strings.IndexByte(r.Class, 0) >= 0 {
+		return fmt.Errorf("record %s: class %.20q: expected at most %d bytes, none of them zero", r.ID, r.Class, maxKeyBytes)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func CheckKey(key string) error {
 	start := 0
 	for i := 0; i <= len(key); i++ {
 		if i == len(key) || key[i] == '/' {
-			if len(key) > maxKey || !named(key[start:i]) {
+			if len(key) > maxKeyBytes || !isID(key[start:i]) {
 				return fmt.Errorf("key %q: expected letters, digits, dashes and underscores, with slashes between parts", key)
 			}
 			start = i + 1
@@ -113,12 +113,12 @@ func CheckKey(key string) error {
 }
 
 // isID reports whether s has the form of an ID.
-func named(s string) bool {
+func isID(s string) bool {
 	for i := range len(s) {
 		c := s[i]
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '_' {
 			return false
 		}
 	}
-	return s != "" && len(s) <= maxID
+	return s != "" && len(s) <= maxIDBytes
 }

@@ -6,17 +6,17 @@ import (
 )
 
 // countedWriter is an http.ResponseWriter that records the status and counts the bytes of an answer.
-type answered struct {
+type countedWriter struct {
 	http.ResponseWriter
 	status int
 	bytes  int64
 }
 
 // Unwrap lets an http.ResponseController reach the connection.
-func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *countedWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // WriteHeader implements http.ResponseWriter.
-func (a *answered) WriteHeader(status int) {
+func (a *countedWriter) WriteHeader(status int) {
 	if a.status == 0 {
 		a.status = status
 	}
@@ -24,28 +24,28 @@ func (a *answered) WriteHeader(status int) {
 }
 
 // Write implements http.ResponseWriter.
-func (a *answered) Write(p []byte) (int, error) {
+func (a *countedWriter) Write(p []byte) (int, error) {
 	n, err := a.ResponseWriter.Write(p)
 	a.bytes += int64(n)
 	return n, err
 }
 
 // logHTTPAccess writes a request over HTTP to the log of accesses.
-func (d *Door) accessed(r *http.Request, a *answered, began time.Time) {
+func (d *Door) logHTTPAccess(r *http.Request, a *countedWriter, began time.Time) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	from := Anybody
+	holder := AnyClient
 	if h, err := d.Keys.Find(r.Header.Get("Authorization")); err == nil {
-		from = h
+		holder = h
 	}
-	d.Accessed(from.Client(r.RemoteAddr), r.Method+" "+Clip(r.URL.Path), a.status, a.bytes, began)
+	d.LogAccess(holder.Client(r.RemoteAddr), r.Method+" "+Clip(r.URL.Path), a.status, a.bytes, began)
 }
 
 // LogAccess writes a request to the log of accesses, if there is one. action names the request, such as its method
 // and path.
-func (d *Door) Accessed(client, what string, status any, bytes int64, began time.Time) {
+func (d *Door) LogAccess(client, action string, status any, bytes int64, startedAt time.Time) {
 	if d.Access != nil {
-		d.Access.Info("request", "client", client, "what", what, "status", status, "bytes", bytes, "ms", float64(time.Since(began).Microseconds())/1e3)
+		d.Access.Info("request", "client", client, "what", action, "status", status, "bytes", bytes, "ms", float64(time.Since(startedAt).Microseconds())/1e3)
 	}
 }

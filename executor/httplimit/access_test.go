@@ -23,13 +23,13 @@ func (w written) Write(p []byte) (int, error) {
 
 // Every request has a line in the log of accesses, refused ones and panics, too, and a
 // stream still reaches its connection.
-func TestAccessLog(t *testing.T) {
+func TestEveryRequestIsInAccessLog(t *testing.T) {
 	lines := make(written, 1)
 	ring, err := httplimit.NewKeyring(httplimit.Key{Token: "0123456789abcdef", Name: "team"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	door := (&httplimit.Door{Keys: ring, Log: slog.New(slog.DiscardHandler), Access: slog.New(slog.NewJSONHandler(lines, nil))}).Open()
+	door := (&httplimit.Door{Keys: ring, Log: slog.New(slog.DiscardHandler), Access: slog.New(slog.NewJSONHandler(lines, nil))}).WithDefaults()
 	refuse := func(w http.ResponseWriter, err error) { w.WriteHeader(httplimit.AsError(err).Code.HTTPStatus()) }
 	serve := door.Handler(refuse, func(w http.ResponseWriter, r *http.Request, _ *httplimit.Holder) error {
 		switch r.URL.Path {

@@ -26,36 +26,36 @@ func CheckBody(r *http.Request, limit int64, types ...string) *Error {
 
 // firstCapacity is the capacity of a body's buffer before its first byte has come. After that it grows with the
 // received bytes.
-const firstRoom = 1 << minClass
+const firstCapacity = 1 << minClass
 
 // ReadBody reads a whole body into a pooled buffer, within the memory for requests. The buffer's memory is booked in
 // hold until the buffer is released. If the client is cut off or the body is too large, it returns an error.
-func (d *Door) ReadBody(w http.ResponseWriter, r *http.Request, client string, hold *Hold, limit int64) (*Buffer, *Error) {
+func (d *Door) ReadBody(w http.ResponseWriter, r *http.Request, client string, hold *MemoryHold, limit int64) (*Buffer, *Error) {
 	length := r.ContentLength
 	hold.Open(d.Budget, client, w)
-	body := NewBuffer(firstRoom)
+	body := NewBuffer(firstCapacity)
 	body.hold = hold
 	err := hold.Grow(int64(cap(body.B)))
 
 	// Read until the end. The buffer grows when it is full.
 	for err == nil {
 		if len(body.B) == cap(body.B) && int64(len(body.B)) != length {
-			if err = body.widen(length); err != nil {
+			if err = body.grow(length); err != nil {
 				break
 			}
 		}
-		n, rerr := r.Body.Read(body.B[len(body.B):cap(body.B)])
+		n, readErr := r.Body.Read(body.B[len(body.B):cap(body.B)])
 		body.B = body.B[:len(body.B)+n]
 		switch {
 		case int64(len(body.B)) > limit:
 			err = TooLarge("body", "more than %d bytes", limit)
-		case rerr == io.EOF || int64(len(body.B)) == length:
-			if err = hold.Whole(); err == nil {
+		case readErr == io.EOF || int64(len(body.B)) == length:
+			if err = hold.MarkReceived(); err == nil {
 				return body, nil
 			}
-		case rerr != nil:
-			if err = hold.Whole(); err == nil {
-				err = Invalid("body", "cut off: %v", rerr)
+		case readErr != nil:
+			if err = hold.MarkReceived(); err == nil {
+				err = Invalid("body", "cut off: %v", readErr)
 			}
 		}
 	}
@@ -64,31 +64,31 @@ func (d *Door) ReadBody(w http.ResponseWriter, r *http.Request, client string, h
 	if err == ErrEvicted {
 		w.Header().Set("Connection", "close")
 	}
-	Unread(w, r)
+	CloseIfUnread(w, r)
 	body.Release()
 	return nil, err
 }
 
 // grow enlarges the buffer to four times its capacity, at least 64 KiB, but no more than the announced length if that
 // is known.
-func (b *Buffer) widen(length int64) *Error {
-	room := max(4*int64(cap(b.B)), 64<<10)
+func (b *Buffer) grow(length int64) *Error {
+	capacity := max(4*int64(cap(b.B)), 64<<10)
 	if length >= 0 {
-		room = min(room, length)
+		capacity = min(capacity, length)
 	}
-	room = int64(roundUp(int(room)))
-	if err := b.hold.Grow(room - int64(cap(b.B))); err != nil {
+	capacity = int64(pooledCapacity(int(capacity)))
+	if err := b.hold.Grow(capacity - int64(cap(b.B))); err != nil {
 		return err
 	}
-	b.resize(int(room))
+	b.resize(int(capacity))
 	return nil
 }
 
 // TakeBytes returns the bytes of a buffer and releases the buffer. The bytes stay valid, and booked in the hold that
 // was given to ReadBody, which the caller closes.
-func (b *Buffer) Own() []byte {
-	out := b.B
+func (b *Buffer) TakeBytes() []byte {
+	taken := b.B
 	b.hold, b.B, b.class = nil, nil, -1
 	b.Release()
-	return out
+	return taken
 }

@@ -26,17 +26,17 @@ type Budget struct {
 	limit int64
 	log   *slog.Logger
 
-	mu      sync.Mutex
-	used    int64
-	leaving int64 // part of usedBytes: of holds that were cut off and have not been closed
-	count   int   // number of holds with bytes
-	holds   Hold  // anchor of the ring of the holds with bytes
-	clients map[string]int64
-	freed   chan struct{} // closed when memory is freed; nil if nobody waits
-	warned  time.Time     // last line in the log
-	evicted time.Time     // when a client was cut off last
+	mu            sync.Mutex
+	usedBytes     int64
+	leavingBytes  int64      // part of usedBytes: of holds that were cut off and have not been closed
+	holdCount     int        // number of holds with bytes
+	ring          MemoryHold // anchor of the ring of the holds with bytes
+	bytesByClient map[string]int64
+	freed         chan struct{} // closed when memory is freed; nil if nobody waits
+	warnedAt      time.Time     // last line in the log
+	evictedAt     time.Time     // when a client was cut off last
 
-	full atomic.Bool
+	nearlyFull atomic.Bool
 }
 
 // DefaultMemory is the default of the memory for requests, in bytes.
@@ -44,8 +44,8 @@ const DefaultMemory = 1 << 30
 
 // Defaults of Budget.Patience, and the least time between two evictions.
 const (
-	patience         = 5 * time.Second
-	betweenEvictions = 100 * time.Millisecond
+	defaultPatience  = 5 * time.Second
+	evictionInterval = 100 * time.Millisecond
 )
 
 // NewBudget returns a budget of limit bytes, or DefaultMemory if limit is 0.
@@ -53,19 +53,19 @@ func NewBudget(limit int64, log *slog.Logger) *Budget {
 	if limit == 0 {
 		limit = DefaultMemory
 	}
-	b := &Budget{limit: limit, Patience: patience, log: log, clients: map[string]int64{}}
-	b.holds.prev, b.holds.next = &b.holds, &b.holds
+	b := &Budget{limit: limit, Patience: defaultPatience, log: log, bytesByClient: map[string]int64{}}
+	b.ring.prev, b.ring.next = &b.ring, &b.ring
 	return b
 }
 
 // Full reports whether so little memory is free that new requests may be refused: less than a sixteenth.
-func (b *Budget) Full() bool { return b.full.Load() }
+func (b *Budget) Full() bool { return b.nearlyFull.Load() }
 
 // UsedBytes returns the number of bytes in use, without those of clients that were cut off.
-func (b *Budget) Used() int64 {
+func (b *Budget) UsedBytes() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.used - b.leaving
+	return b.usedBytes - b.leavingBytes
 }
 
 // Sender is a request that is being received and can be cut off: the http.ResponseWriter of an HTTP request, or a
@@ -85,126 +85,126 @@ func evict(s Sender) {
 
 // MemoryHold is the memory that one request has booked, or the unfinished requests of one gRPC connection. Only the
 // budget accesses its fields.
-type Hold struct {
+type MemoryHold struct {
 	budget     *Budget
 	client     string // the client's name or host
-	n          int64
+	bytes      int64
 	sender     Sender // nil if the request has been received completely
-	gone       bool   // cut off or closed
-	prev, next *Hold
+	evicted    bool   // cut off or closed
+	prev, next *MemoryHold
 }
 
 // Open prepares a hold without bytes. If b is nil, nothing will be booked.
-func (h *Hold) Open(b *Budget, client string, sender Sender) {
+func (h *MemoryHold) Open(b *Budget, client string, sender Sender) {
 	h.budget, h.client, h.sender = b, client, sender
 }
 
 // Grow books n more bytes, or frees them if n is negative. While the request is being received it may wait for
 // memory. It returns an error if the client is refused or was cut off.
-func (h *Hold) Grow(n int64) *Error {
+func (h *MemoryHold) Grow(n int64) *Error {
 	b := h.budget
 	if b == nil {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.await(h, n); err != nil {
+	if err := b.waitForMemory(h, n); err != nil {
 		return err
 	}
 
 	// The first bytes bring the hold into the ring.
 	if h.next == nil {
-		h.prev, h.next = b.holds.prev, &b.holds
+		h.prev, h.next = b.ring.prev, &b.ring
 		h.prev.next, h.next.prev = h, h
-		b.count++
+		b.holdCount++
 	}
-	h.n += n
-	b.add(h.client, n)
-	b.look()
+	h.bytes += n
+	b.addBytes(h.client, n)
+	b.updateFull()
 	return nil
 }
 
 // waitForMemory waits until n more bytes may be booked. The caller holds b.mu, which is released while it waits.
-func (b *Budget) await(h *Hold, n int64) *Error {
-	var over, again *time.Timer
+func (b *Budget) waitForMemory(h *MemoryHold, n int64) *Error {
+	var patienceTimer, retryTimer *time.Timer
 	for {
 		// A request is small compared to the other clients, or to the other bodies, since clients may share an
 		// address.
-		total, clients := b.clients[h.client]+n, int64(len(b.clients))
-		body, bodies := h.n+n, int64(b.count)
+		total, clients := b.bytesByClient[h.client]+n, int64(len(b.bytesByClient))
+		body, bodies := h.bytes+n, int64(b.holdCount)
 		if total == n {
 			clients++
 		}
 		if h.next == nil {
 			bodies++
 		}
-		much := h.sender != nil && total > b.limit/8/clients && body > b.limit/8/bodies
+		isLarge := h.sender != nil && total > b.limit/8/clients && body > b.limit/8/bodies
 
 		// Decide whether it gets the memory, is refused, or gets that of others.
 		switch {
-		case h.gone:
+		case h.evicted:
 			return ErrEvicted
-		case n <= 0 || much && b.used+n <= b.limit-b.limit/8 || !much && b.used-b.leaving+n <= b.limit:
+		case n <= 0 || isLarge && b.usedBytes+n <= b.limit-b.limit/8 || !isLarge && b.usedBytes-b.leavingBytes+n <= b.limit:
 			return nil
 		case h.sender == nil || n > b.limit || b.Patience <= 0:
-			return b.orMakeRoom(h, n)
-		case (total <= b.limit/clients || body <= b.limit/bodies) && time.Since(b.evicted) >= betweenEvictions && b.makeRoom(h, n):
+			return b.evictOrRefuse(h, n)
+		case (total <= b.limit/clients || body <= b.limit/bodies) && time.Since(b.evictedAt) >= evictionInterval && b.evictOthers(h, n):
 			return nil
 		}
 
 		// Wait until memory is freed, an eviction is allowed again, or patience is over.
-		if over == nil {
-			over, again = time.NewTimer(b.Patience), time.NewTimer(betweenEvictions)
-			defer over.Stop()
-			defer again.Stop()
+		if patienceTimer == nil {
+			patienceTimer, retryTimer = time.NewTimer(b.Patience), time.NewTimer(evictionInterval)
+			defer patienceTimer.Stop()
+			defer retryTimer.Stop()
 		}
-		again.Reset(betweenEvictions)
+		retryTimer.Reset(evictionInterval)
 		if b.freed == nil {
 			b.freed = make(chan struct{})
 		}
-		freed, timely := b.freed, true
+		freed, withinPatience := b.freed, true
 		b.mu.Unlock()
 		select {
 		case <-freed:
-		case <-again.C:
-		case <-over.C:
-			timely = false
+		case <-retryTimer.C:
+		case <-patienceTimer.C:
+			withinPatience = false
 		}
 		b.mu.Lock()
-		if !timely && !h.gone {
+		if !withinPatience && !h.evicted {
 			b.warn()
-			return b.tooFull()
+			return b.fullError()
 		}
 	}
 }
 
 // evictOrRefuse makes n bytes free by cutting off others. If that fails, it returns an error.
-func (b *Budget) orMakeRoom(h *Hold, n int64) *Error {
-	if b.used-b.leaving+n <= b.limit || b.makeRoom(h, n) {
+func (b *Budget) evictOrRefuse(h *MemoryHold, n int64) *Error {
+	if b.usedBytes-b.leavingBytes+n <= b.limit || b.evictOthers(h, n) {
 		return nil
 	}
 	b.warn()
-	return b.tooFull()
+	return b.fullError()
 }
 
 // fullError returns the error for a client that gets no memory.
-func (b *Budget) tooFull() *Error {
-	return Unavailable("memory", "requests take %d bytes, at most %d are held; try again", b.used, b.limit)
+func (b *Budget) fullError() *Error {
+	return Unavailable("memory", "requests take %d bytes, at most %d are held; try again", b.usedBytes, b.limit)
 }
 
 // addBytes counts n bytes for a client. If n is negative, it wakes those that wait.
-func (b *Budget) add(client string, n int64) {
-	b.used += n
-	if b.clients[client] += n; b.clients[client] == 0 {
-		delete(b.clients, client)
+func (b *Budget) addBytes(client string, n int64) {
+	b.usedBytes += n
+	if b.bytesByClient[client] += n; b.bytesByClient[client] == 0 {
+		delete(b.bytesByClient, client)
 	}
 	if n < 0 {
-		b.wake()
+		b.wakeWaiters()
 	}
 }
 
 // wakeWaiters wakes those that wait for memory.
-func (b *Budget) wake() {
+func (b *Budget) wakeWaiters() {
 	if b.freed != nil {
 		close(b.freed)
 		b.freed = nil
@@ -213,14 +213,14 @@ func (b *Budget) wake() {
 
 // MarkReceived records that the request has been received completely, so that it cannot be cut off any more. It
 // returns an error if it was cut off before.
-func (h *Hold) Whole() *Error {
+func (h *MemoryHold) MarkReceived() *Error {
 	b := h.budget
 	if b == nil {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if h.gone {
+	if h.evicted {
 		return ErrEvicted
 	}
 	h.sender = nil
@@ -228,7 +228,7 @@ func (h *Hold) Whole() *Error {
 }
 
 // Close frees all bytes of the hold.
-func (h *Hold) Close() {
+func (h *MemoryHold) Close() {
 	b := h.budget
 	if b == nil {
 		return
@@ -238,85 +238,85 @@ func (h *Hold) Close() {
 	if h.next != nil {
 		h.prev.next, h.next.prev = h.next, h.prev
 		h.prev, h.next = nil, nil
-		b.count--
+		b.holdCount--
 	}
-	b.add(h.client, -h.n)
-	if h.gone {
-		b.leaving -= h.n
+	b.addBytes(h.client, -h.bytes)
+	if h.evicted {
+		b.leavingBytes -= h.bytes
 	}
-	h.n, h.sender, h.gone = 0, nil, true
-	b.look()
+	h.bytes, h.sender, h.evicted = 0, nil, true
+	b.updateFull()
 }
 
 // updateFull updates what Full returns.
-func (b *Budget) look() { b.full.Store(b.used-b.leaving > b.limit-b.limit/16) }
+func (b *Budget) updateFull() { b.nearlyFull.Store(b.usedBytes-b.leavingBytes > b.limit-b.limit/16) }
 
 // warn logs that the budget is full, at most every ten seconds.
 func (b *Budget) warn() {
-	if now := time.Now(); now.Sub(b.warned) > 10*time.Second {
-		b.warned = now
-		b.log.Warn("the memory for requests is full: clients are refused or cut off", "bytes", b.used, "limit", b.limit)
+	if now := time.Now(); now.Sub(b.warnedAt) > 10*time.Second {
+		b.warnedAt = now
+		b.log.Warn("the memory for requests is full: clients are refused or cut off", "bytes", b.usedBytes, "limit", b.limit)
 	}
 }
 
 // evictOthers cuts off senders until n more bytes are free, and some more, so that the next ones need no search. Only
 // senders of clients that take more than the requester would are cut off; of the requester's own client, those of
 // larger bodies. It returns false if that does not free enough.
-func (b *Budget) makeRoom(asking *Hold, n int64) bool {
+func (b *Budget) evictOthers(requester *MemoryHold, n int64) bool {
 	if n > b.limit {
 		return false
 	}
 
 	// What each client takes, without what is being freed.
-	clients := map[string]int64{asking.client: n}
-	for h := b.holds.next; h != &b.holds; h = h.next {
-		if !h.gone {
-			clients[h.client] += h.n
+	clients := map[string]int64{requester.client: n}
+	for h := b.ring.next; h != &b.ring; h = h.next {
+		if !h.evicted {
+			clients[h.client] += h.bytes
 		}
 	}
 
 	// The senders that may be cut off, those of the largest clients first.
-	var senders []*Hold
-	for h := b.holds.next; h != &b.holds; h = h.next {
-		if h.sender == nil || h.gone || h == asking {
+	var senders []*MemoryHold
+	for h := b.ring.next; h != &b.ring; h = h.next {
+		if h.sender == nil || h.evicted || h == requester {
 			continue
 		}
-		if h.client == asking.client && h.n > asking.n+n || h.client != asking.client && clients[h.client] > clients[asking.client] {
+		if h.client == requester.client && h.bytes > requester.bytes+n || h.client != requester.client && clients[h.client] > clients[requester.client] {
 			senders = append(senders, h)
 		}
 	}
-	slices.SortFunc(senders, func(x, y *Hold) int {
+	slices.SortFunc(senders, func(x, y *MemoryHold) int {
 		if c := clients[y.client] - clients[x.client]; c != 0 {
 			return int(max(min(c, 1), -1))
 		}
-		return int(max(min(y.n-x.n, 1), -1))
+		return int(max(min(y.bytes-x.bytes, 1), -1))
 	})
 
 	// Cut them off until there is enough.
-	free := b.limit - (b.used - b.leaving)
+	freeBytes := b.limit - (b.usedBytes - b.leavingBytes)
 	for _, h := range senders {
-		if free >= n+b.limit/64 {
+		if freeBytes >= n+b.limit/64 {
 			break
 		}
-		h.gone = true
-		b.leaving += h.n
-		free += h.n
+		h.evicted = true
+		b.leavingBytes += h.bytes
+		freeBytes += h.bytes
 		evict(h.sender)
 		h.sender = nil
 	}
 	if len(senders) > 0 {
 		b.warn()
-		b.evicted = time.Now()
-		b.wake() // senders that were cut off may be waiting for memory
+		b.evictedAt = time.Now()
+		b.wakeWaiters() // senders that were cut off may be waiting for memory
 	}
-	return free >= n
+	return freeBytes >= n
 }
 
 // ErrEvicted is returned to a client that was cut off for others.
 var ErrEvicted = Unavailable("memory", "the memory for requests is full, and this client took most of it; try again")
 
-// Host returns the host of an address, which identifies the client.
-func Host(address string) string {
+// HostOf returns the host of an address, which identifies the client.
+func HostOf(address string) string {
 	for i := len(address) - 1; i >= 0; i-- {
 		if address[i] == ':' {
 			return address[:i]

@@ -15,8 +15,8 @@ func TestBudgetIsFair(t *testing.T) {
 	b := NewBudget(1000, quiet)
 	b.Patience = 0
 	var out []string
-	open := func(client, name string, n int64) (*Hold, *Error) {
-		h := &Hold{}
+	open := func(client, name string, n int64) (*MemoryHold, *Error) {
+		h := &MemoryHold{}
 		h.Open(b, client, named{httptest.NewRecorder(), func() { out = append(out, name) }})
 		return h, h.Grow(n)
 	}
@@ -33,12 +33,12 @@ func TestBudgetIsFair(t *testing.T) {
 		t.Errorf("what was cut off grows: %v", err)
 	}
 	greedy.Close()
-	if b.Used() != 600 {
-		t.Errorf("%d bytes are used", b.Used())
+	if b.UsedBytes() != 600 {
+		t.Errorf("%d bytes are used", b.UsedBytes())
 	}
 	// What has come whole stays.
 	whole, _ := open("whole", "whole", 400)
-	whole.Whole()
+	whole.MarkReceived()
 	out = nil
 	if _, err := open("late", "late", 350); err == nil || !b.Full() {
 		t.Errorf("over the limit: %v, full: %v, cut off: %v", err, b.Full(), out)
@@ -58,8 +58,8 @@ func TestWhoTakesMuchWaits(t *testing.T) {
 	b := NewBudget(1000, quiet)
 	b.Patience = 10 * time.Second
 	out := make(chan string, 10)
-	open := func(client, name string) *Hold {
-		h := &Hold{}
+	open := func(client, name string) *MemoryHold {
+		h := &MemoryHold{}
 		h.Open(b, client, named{httptest.NewRecorder(), func() { out <- name }})
 		return h
 	}
@@ -83,8 +83,8 @@ func TestWhoTakesMuchWaits(t *testing.T) {
 	default:
 	}
 	first.Close()
-	if err := <-waited; err != nil || b.Used() != 700 {
-		t.Errorf("after there is room: %v, %d bytes", err, b.Used())
+	if err := <-waited; err != nil || b.UsedBytes() != 700 {
+		t.Errorf("after there is room: %v, %d bytes", err, b.UsedBytes())
 	}
 	// Who is cut off while it waits hears of it at once.
 	go func() { waited <- second.Grow(300) }()

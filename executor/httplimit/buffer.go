@@ -8,13 +8,13 @@ import (
 // Buffer is a byte buffer from a pool. Bodies are read into a buffer and tensors alias it, so that a large tensor is
 // not copied.
 type Buffer struct {
-	B     []byte
-	class int8
-	given bool
+	B        []byte
+	class    int8
+	released bool
 	// lender, if set, owns the bytes: they are a message as gRPC has received it.
 	lender interface{ Free() }
 	// hold, if set, is the memory that the request has booked. It is closed when the buffer is released.
-	hold *Hold
+	hold *MemoryHold
 }
 
 const (
@@ -25,7 +25,7 @@ const (
 var pools [maxClass + 1]sync.Pool
 
 // pooledCapacity returns the capacity of the buffer that NewBuffer returns for a wanted capacity.
-func roundUp(capacity int) int {
+func pooledCapacity(capacity int) int {
 	if class := max(minClass, bits.Len(uint(max(capacity, 1)-1))); class <= maxClass {
 		return 1 << class
 	}
@@ -42,22 +42,22 @@ func NewBuffer(capacity int) *Buffer {
 	if b == nil {
 		b = &Buffer{B: make([]byte, 0, 1<<class), class: int8(class)}
 	}
-	b.B, b.given = b.B[:0], false
+	b.B, b.released = b.B[:0], false
 	return b
 }
 
 // NewLentBuffer returns a buffer of bytes that belong to a lender until the buffer is released, and that are booked
 // in hold.
-func Lent(b []byte, lender interface{ Free() }, hold *Hold) *Buffer {
+func NewLentBuffer(b []byte, lender interface{ Free() }, hold *MemoryHold) *Buffer {
 	return &Buffer{B: b, class: -1, lender: lender, hold: hold}
 }
 
 // Release frees the memory. It panics if the buffer was released before.
 func (b *Buffer) Release() {
-	if b.given {
+	if b.released {
 		panic("httplimit: a request's data was released twice")
 	}
-	b.given = true
+	b.released = true
 	if b.hold != nil {
 		b.hold.Close()
 		b.hold = nil
@@ -72,9 +72,9 @@ func (b *Buffer) Release() {
 
 // resize moves the bytes to an array of at least the given capacity.
 func (b *Buffer) resize(capacity int) {
-	next := NewBuffer(capacity)
-	next.B = append(next.B, b.B...)
-	b.B, next.B = next.B, b.B
-	b.class, next.class = next.class, b.class
-	next.Release()
+	larger := NewBuffer(capacity)
+	larger.B = append(larger.B, b.B...)
+	b.B, larger.B = larger.B, b.B
+	b.class, larger.class = larger.class, b.class
+	larger.Release()
 }

@@ -53,8 +53,8 @@ func namedHost(name string, hosts []string) bool {
 
 // hostname returns a Host without its port and brackets.
 func hostname(host string) string {
-	if rest, ok := strings.CutPrefix(host, "["); ok {
-		name, _, _ := strings.Cut(rest, "]")
+	if bracketed, ok := strings.CutPrefix(host, "["); ok {
+		name, _, _ := strings.Cut(bracketed, "]")
 		return name
 	}
 	name, _, _ := strings.Cut(host, ":")

@@ -11,7 +11,7 @@ import (
 )
 
 // AddressOff as an address means that nothing listens.
-const Off = "off"
+const AddressOff = "off"
 
 // Door checks every request before its handler, whatever the protocol. The servers of a process share one. Each
 // field's comment says what its zero value stands for; WithDefaults sets the defaults.
@@ -40,22 +40,22 @@ type Door struct {
 
 // WithDefaults returns a copy of the door with defaults in place of zero fields. For a nil door it returns one that
 // requires no key.
-func (d *Door) Open() *Door {
-	var out Door
+func (d *Door) WithDefaults() *Door {
+	var door Door
 	if d != nil {
-		out = *d
+		door = *d
 	}
-	setDefault(&out.MaxHeaderBytes, 64<<10)
-	setDefault(&out.ReadTimeout, time.Minute)
-	setDefault(&out.IdleTimeout, 5*time.Minute)
-	setDefault(&out.WriteTimeout, 5*time.Minute)
-	if out.Log == nil {
-		out.Log = slog.Default()
+	setDefault(&door.MaxHeaderBytes, 64<<10)
+	setDefault(&door.ReadTimeout, time.Minute)
+	setDefault(&door.IdleTimeout, 5*time.Minute)
+	setDefault(&door.WriteTimeout, 5*time.Minute)
+	if door.Log == nil {
+		door.Log = slog.Default()
 	}
-	if out.Budget == nil {
-		out.Budget = NewBudget(0, out.Log)
+	if door.Budget == nil {
+		door.Budget = NewBudget(0, door.Log)
 	}
-	return &out
+	return &door
 }
 
 // setDefault sets a field to a value if it is zero.
@@ -85,7 +85,7 @@ func (d *Door) Server(h http.Handler) *http.Server {
 
 // Serve accepts connections of a server until it is shut down; it then returns nil. protocol names the server in
 // errors.
-func Serve(s *http.Server, l net.Listener, what string) error {
+func Serve(s *http.Server, l net.Listener, protocol string) error {
 	var err error
 	if s.TLSConfig != nil {
 		err = s.ServeTLS(l, "", "")
@@ -95,52 +95,52 @@ func Serve(s *http.Server, l net.Listener, what string) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
-	return fmt.Errorf("serving %s on %s: %w", what, l.Addr(), err)
+	return fmt.Errorf("serving %s on %s: %w", protocol, l.Addr(), err)
 }
 
 // HolderHandler answers a request of a holder. If it returns an error, the protocol's ErrorWriter answers that.
-type Serving func(w http.ResponseWriter, r *http.Request, from *Holder) error
+type HolderHandler func(w http.ResponseWriter, r *http.Request, holder *Holder) error
 
 // ErrorWriter answers an error in the form of a protocol.
-type Refuse func(w http.ResponseWriter, err error)
+type ErrorWriter func(w http.ResponseWriter, err error)
 
 // Handler returns a handler for requests that pass the door. A panic fails only its own request.
-func (d *Door) Handler(refuse Refuse, next Serving) http.HandlerFunc {
+func (d *Door) Handler(refuse ErrorWriter, next HolderHandler) http.HandlerFunc {
 	return d.Probe(refuse, func(w http.ResponseWriter, r *http.Request, _ *Holder) error {
-		from, err := d.pass(r)
+		holder, err := d.checkSender(r)
 		if err == nil {
-			return next(w, r, from)
+			return next(w, r, holder)
 		}
 		if err.Code == CodeUnauthenticated {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
-		Unread(w, r)
+		CloseIfUnread(w, r)
 		return err
 	})
 }
 
 // Probe is like Handler for paths that need no key, such as those of health checks.
-func (d *Door) Probe(refuse Refuse, next Serving) http.HandlerFunc {
+func (d *Door) Probe(refuse ErrorWriter, next HolderHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if d.Access != nil {
-			seen := &answered{ResponseWriter: w}
-			w = seen
-			defer d.accessed(r, seen, time.Now())
+			counted := &countedWriter{ResponseWriter: w}
+			w = counted
+			defer d.logHTTPAccess(r, counted, time.Now())
 		}
 		defer func() {
 			if p := recover(); p != nil {
-				Panicked(p, r, d.Log)
+				LogPanic(p, r, d.Log)
 				refuse(w, Internal(nil, "internal error"))
 			}
 		}()
-		if err := next(w, r, Anybody); err != nil {
+		if err := next(w, r, AnyClient); err != nil {
 			refuse(w, err)
 		}
 	}
 }
 
 // checkSender returns the holder of a request's key, or an error if the request may not pass.
-func (d *Door) pass(r *http.Request) (*Holder, *Error) {
+func (d *Door) checkSender(r *http.Request) (*Holder, *Error) {
 	if err := CheckCaller(r, d.Hosts, d.Keys != nil); err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (d *Door) pass(r *http.Request) (*Holder, *Error) {
 
 // CloseIfUnread closes the connection after the answer if the request was answered before its body was read and the
 // body is long or its length unknown. So the server need not wait for the rest.
-func Unread(w http.ResponseWriter, r *http.Request) {
+func CloseIfUnread(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength < 0 || r.ContentLength > 256<<10 {
 		w.Header().Set("Connection", "close")
 	}

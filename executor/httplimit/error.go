@@ -120,7 +120,7 @@ func AsError(err error) *Error {
 }
 
 // LogPanic logs a panic of a handler. The panic with which a handler closes its connection is passed on.
-func Panicked(p any, r *http.Request, log *slog.Logger) {
+func LogPanic(p any, r *http.Request, log *slog.Logger) {
 	if p == http.ErrAbortHandler {
 		panic(p) // net/http's own way to close a connection
 	}

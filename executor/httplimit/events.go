@@ -8,19 +8,19 @@ import (
 
 // Events writes server-sent events.
 type Events struct {
-	w     http.ResponseWriter
-	ctl   *http.ResponseController
-	stall time.Duration // time that a client may take to read an event
-	begun bool
+	w            http.ResponseWriter
+	ctl          *http.ResponseController
+	stallTimeout time.Duration // time that a client may take to read an event
+	begun        bool
 }
 
 // NewEvents returns a writer of events. A client that does not read for the stall timeout is cut off.
 func NewEvents(w http.ResponseWriter, stall time.Duration) *Events {
-	return &Events{w: w, ctl: http.NewResponseController(w), stall: stall}
+	return &Events{w: w, ctl: http.NewResponseController(w), stallTimeout: stall}
 }
 
 // HasBegun reports whether the head of the answer is written. Then an error can no longer have its own status.
-func (e *Events) Begun() bool { return e.begun }
+func (e *Events) HasBegun() bool { return e.begun }
 
 // Send writes an event with a value as JSON. It returns an error if the client has disconnected or does not read.
 func (e *Events) Send(v any) error {
@@ -28,11 +28,11 @@ func (e *Events) Send(v any) error {
 	if err != nil {
 		return err
 	}
-	return e.Line("data: ", body)
+	return e.SendLine("data: ", body)
 }
 
 // SendLine writes a line with a prefix, and an empty line after it.
-func (e *Events) Line(prefix string, body []byte) error {
+func (e *Events) SendLine(prefix string, body []byte) error {
 	if !e.begun {
 		e.begun = true
 		h := e.w.Header()
@@ -41,7 +41,7 @@ func (e *Events) Line(prefix string, body []byte) error {
 		h.Set("X-Accel-Buffering", "no")
 		e.w.WriteHeader(http.StatusOK)
 	}
-	_ = e.ctl.SetWriteDeadline(time.Now().Add(e.stall)) // the writer of a test has no deadlines
+	_ = e.ctl.SetWriteDeadline(time.Now().Add(e.stallTimeout)) // the writer of a test has no deadlines
 	if _, err := e.w.Write(append(append([]byte(prefix), body...), "\n\n"...)); err != nil {
 		return err
 	}

@@ -9,20 +9,20 @@ import (
 
 // Gate counts the requests that run and lets none in once it is closed. The zero value is open.
 type Gate struct {
-	mu     sync.Mutex
-	inside int // number of requests that run
-	shut   bool
-	idle   chan struct{} // made by Close, closed when no request runs any more
+	mu       sync.Mutex
+	requests int // number of requests that run
+	closed   bool
+	emptied  chan struct{} // made by Close, closed when no request runs any more
 }
 
 // Enter lets a request in and returns true, or returns false if the gate is closed. Leave must follow true.
 func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.shut {
+	if g.closed {
 		return false
 	}
-	g.inside++
+	g.requests++
 	return true
 }
 
@@ -30,30 +30,30 @@ func (g *Gate) Enter() bool {
 func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.inside--
-	if g.shut && g.inside == 0 {
-		close(g.idle)
+	g.requests--
+	if g.closed && g.requests == 0 {
+		close(g.emptied)
 	}
 }
 
 // IsClosed reports whether no request is let in any more.
-func (g *Gate) Closed() bool {
+func (g *Gate) IsClosed() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.shut
+	return g.closed
 }
 
 // Close refuses requests from now on, and waits until none runs. It returns an error if ctx ends before.
 func (g *Gate) Close(ctx context.Context) error {
 	g.mu.Lock()
-	if !g.shut {
-		g.shut = true
-		g.idle = make(chan struct{})
-		if g.inside == 0 {
-			close(g.idle)
+	if !g.closed {
+		g.closed = true
+		g.emptied = make(chan struct{})
+		if g.requests == 0 {
+			close(g.emptied)
 		}
 	}
-	idle := g.idle
+	idle := g.emptied
 	g.mu.Unlock()
 	select {
 	case <-idle:
@@ -61,6 +61,6 @@ func (g *Gate) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		return errors.Join(fmt.Errorf("%d requests still running", g.inside), ctx.Err())
+		return errors.Join(fmt.Errorf("%d requests still running", g.requests), ctx.Err())
 	}
 }

@@ -17,12 +17,12 @@ import (
 
 // Key is a bearer token with the limits of its holder.
 type Key struct {
-	Token string
-	Name  string  // the owner of the requests; holders of the same name are one client
-	Class string  // SLO class of requests that name none; if empty, the model's default
-	RPS   float64 // requests per second; 0 for no limit
-	Burst int     // most requests at once within RPS; 0 stands for those of a second, at least 1
-	Open  int     // most requests that have not ended, over all keys of the name; 0 for no limit
+	Token   string
+	Name    string  // the owner of the requests; holders of the same name are one client
+	Class   string  // SLO class of requests that name none; if empty, the model's default
+	RPS     float64 // requests per second; 0 for no limit
+	Burst   int     // most requests at once within RPS; 0 stands for those of a second, at least 1
+	MaxOpen int     // most requests that have not ended, over all keys of the name; 0 for no limit
 }
 
 // ParseKeys reads a file of keys, one per line:
@@ -40,7 +40,7 @@ func ParseKeys(file []byte) ([]Key, error) {
 		}
 		k := Key{Token: words[0], Name: fmt.Sprintf("key-%d", n)}
 		for _, w := range words[1:] {
-			if err := k.set(w); err != nil {
+			if err := k.setOption(w); err != nil {
 				return nil, fmt.Errorf("keys, line %d: %w", n, err)
 			}
 		}
@@ -56,7 +56,7 @@ func ParseKeys(file []byte) ([]Key, error) {
 }
 
 // setOption sets a field of a key from a word such as rps=10.
-func (k *Key) set(word string) (err error) {
+func (k *Key) setOption(word string) (err error) {
 	name, value, _ := strings.Cut(word, "=")
 	switch name {
 	case "name":
@@ -68,7 +68,7 @@ func (k *Key) set(word string) (err error) {
 	case "burst":
 		k.Burst, err = strconv.Atoi(value)
 	case "open":
-		k.Open, err = strconv.Atoi(value)
+		k.MaxOpen, err = strconv.Atoi(value)
 	default:
 		return fmt.Errorf("found %q, expected name=, class=, rps=, burst= or open=", name)
 	}
@@ -79,23 +79,23 @@ func (k *Key) set(word string) (err error) {
 }
 
 // minTokenLength is the shortest token that cannot be guessed.
-const shortestToken = 16
+const minTokenLength = 16
 
 // checkKeys returns an error if a token is short or occurs twice, or a limit is invalid.
 func checkKeys(keys []Key) error {
-	seen := map[string]bool{}
+	seenTokens := map[string]bool{}
 	for i, k := range keys {
 		switch {
-		case len(k.Token) < shortestToken:
-			return fmt.Errorf("key %d (%s): a token has at least %d characters", i+1, k.Name, shortestToken)
-		case seen[k.Token]:
+		case len(k.Token) < minTokenLength:
+			return fmt.Errorf("key %d (%s): a token has at least %d characters", i+1, k.Name, minTokenLength)
+		case seenTokens[k.Token]:
 			return fmt.Errorf("key %d (%s): the token was given twice", i+1, k.Name)
-		case !(k.RPS >= 0) || k.RPS > 1e9 || k.Burst < 0 || k.Open < 0:
+		case !(k.RPS >= 0) || k.RPS > 1e9 || k.Burst < 0 || k.MaxOpen < 0:
 			return fmt.Errorf("key %d (%s): expected rps, burst and open of 0 or more", i+1, k.Name)
 		case k.Burst > 0 && k.RPS == 0:
 			return fmt.Errorf("key %d (%s): burst=%d says nothing without rps=", i+1, k.Name, k.Burst)
 		}
-		seen[k.Token] = true
+		seenTokens[k.Token] = true
 	}
 	return nil
 }
@@ -118,16 +118,16 @@ func NewKeyring(keys ...Key) (*Keyring, error) {
 	k := &Keyring{}
 	open := map[string]*atomic.Int64{}
 	for _, key := range keys {
-		h := &Holder{Key: key, open: open[key.Name]}
-		if h.open == nil {
-			h.open = &atomic.Int64{}
-			open[key.Name] = h.open
+		h := &Holder{Key: key, openRequests: open[key.Name]}
+		if h.openRequests == nil {
+			h.openRequests = &atomic.Int64{}
+			open[key.Name] = h.openRequests
 		}
 		if h.RPS > 0 {
 			if h.Burst == 0 {
 				h.Burst = max(1, int(h.RPS))
 			}
-			h.limit = rate.NewLimiter(rate.Limit(h.RPS), h.Burst)
+			h.limiter = rate.NewLimiter(rate.Limit(h.RPS), h.Burst)
 		}
 		k.hashes, k.holders = append(k.hashes, sha256.Sum256([]byte(key.Token))), append(k.holders, h)
 	}
@@ -148,33 +148,33 @@ func (k *Keyring) Classes() (out []string) {
 }
 
 // AnyClient is the holder of requests if no key is required.
-var Anybody = &Holder{}
+var AnyClient = &Holder{}
 
 // Find returns the holder of the key in an Authorization header. It takes the same time for all tokens.
 func (k *Keyring) Find(header string) (*Holder, *Error) {
 	if k == nil {
-		return Anybody, nil
+		return AnyClient, nil
 	}
 	scheme, token, _ := strings.Cut(header, " ")
 	// The hash makes the comparison independent of the token's length.
-	got := sha256.Sum256([]byte(token))
-	at := -1
+	hash := sha256.Sum256([]byte(token))
+	found := -1
 	for i := range k.hashes {
-		if subtle.ConstantTimeCompare(got[:], k.hashes[i][:]) == 1 {
-			at = i
+		if subtle.ConstantTimeCompare(hash[:], k.hashes[i][:]) == 1 {
+			found = i
 		}
 	}
-	if !strings.EqualFold(scheme, "Bearer") || at < 0 {
+	if !strings.EqualFold(scheme, "Bearer") || found < 0 {
 		return nil, &Error{Code: CodeUnauthenticated, Reason: "unauthenticated", Msg: "a bearer token is needed"}
 	}
-	return k.holders[at], nil
+	return k.holders[found], nil
 }
 
 // Holder is the sender of requests with a key, with the use of its limits.
 type Holder struct {
 	Key
-	limit *rate.Limiter // nil if the rate is unlimited
-	open  *atomic.Int64 // number of requests of the name that have not ended; nil for AnyClient
+	limiter      *rate.Limiter // nil if the rate is unlimited
+	openRequests *atomic.Int64 // number of requests of the name that have not ended; nil for AnyClient
 }
 
 // Client returns the name under which a request from an address is counted: the name of its key, else the host.
@@ -182,15 +182,15 @@ func (h *Holder) Client(address string) string {
 	if h.Name != "" {
 		return h.Name
 	}
-	return Host(address)
+	return HostOf(address)
 }
 
 // CountRequest counts a request against the key's rate. It returns an error if the rate is exceeded.
-func (h *Holder) Take() *Error {
-	if h.limit == nil {
+func (h *Holder) CountRequest() *Error {
+	if h.limiter == nil {
 		return nil
 	}
-	r := h.limit.Reserve()
+	r := h.limiter.Reserve()
 	d := r.Delay()
 	if d == 0 {
 		return nil
@@ -202,24 +202,24 @@ func (h *Holder) Take() *Error {
 
 // BeginRequest counts a request against the key's rate, and as open until EndRequest. It returns an error if a limit
 // is exceeded.
-func (h *Holder) Begin() *Error {
-	if h.open != nil {
-		if n := h.open.Add(1); h.Open > 0 && n > int64(h.Open) {
-			h.open.Add(-1)
+func (h *Holder) BeginRequest() *Error {
+	if h.openRequests != nil {
+		if n := h.openRequests.Add(1); h.MaxOpen > 0 && n > int64(h.MaxOpen) {
+			h.openRequests.Add(-1)
 			return &Error{Code: CodeDropped, Reason: "too_many_requests", RetryAfter: time.Second,
-				Msg: fmt.Sprintf("%d requests of this key wait or run, at most %d are taken", n-1, h.Open)}
+				Msg: fmt.Sprintf("%d requests of this key wait or run, at most %d are taken", n-1, h.MaxOpen)}
 		}
 	}
-	if err := h.Take(); err != nil {
-		h.End()
+	if err := h.CountRequest(); err != nil {
+		h.EndRequest()
 		return err
 	}
 	return nil
 }
 
 // EndRequest must follow BeginRequest if that returned no error.
-func (h *Holder) End() {
-	if h.open != nil {
-		h.open.Add(-1)
+func (h *Holder) EndRequest() {
+	if h.openRequests != nil {
+		h.openRequests.Add(-1)
 	}
 }

@@ -29,7 +29,7 @@ func (c *Cursor) Syntax(format string, args ...any) *httplimit.Error {
 }
 
 // DescribeNext returns the next byte for a message.
-func (c *Cursor) Found() string {
+func (c *Cursor) DescribeNext() string {
 	if c.I >= len(c.B) {
 		return "the end of the text"
 	}
@@ -47,22 +47,22 @@ func (c *Cursor) Peek() byte {
 // Expect reads a given byte, after white space. It returns an error if another one is next.
 func (c *Cursor) Expect(ch byte) *httplimit.Error {
 	if c.Peek() != ch || c.I >= len(c.B) {
-		return c.Syntax("found %s where %q is expected", c.Found(), rune(ch))
+		return c.Syntax("found %s where %q is expected", c.DescribeNext(), rune(ch))
 	}
 	c.I++
 	return nil
 }
 
 // CheckEnd returns an error unless only white space follows.
-func (c *Cursor) End() *httplimit.Error {
+func (c *Cursor) CheckEnd() *httplimit.Error {
 	if c.Peek(); c.I < len(c.B) {
-		return c.Syntax("found %s after the end of the value", c.Found())
+		return c.Syntax("found %s after the end of the value", c.DescribeNext())
 	}
 	return nil
 }
 
 // ReadSeparator reads the comma or the closing bracket after a member. It returns true if another member follows.
-func (c *Cursor) More(closing byte) (bool, *httplimit.Error) {
+func (c *Cursor) ReadSeparator(closing byte) (bool, *httplimit.Error) {
 	switch c.Peek() {
 	case ',':
 		c.I++
@@ -71,7 +71,7 @@ func (c *Cursor) More(closing byte) (bool, *httplimit.Error) {
 		c.I++
 		return false, nil
 	}
-	return false, c.Syntax("found %s where ',' or %q is expected", c.Found(), rune(closing))
+	return false, c.Syntax("found %s where ',' or %q is expected", c.DescribeNext(), rune(closing))
 }
 
 // Object calls member with each key of an object; member reads the value. The key may alias the text.
@@ -85,7 +85,7 @@ func (c *Cursor) Object(member func(key []byte) *httplimit.Error) *httplimit.Err
 	}
 	for {
 		if c.Peek() != '"' {
-			return c.Syntax("found %s where a field name is expected", c.Found())
+			return c.Syntax("found %s where a field name is expected", c.DescribeNext())
 		}
 		key, err := c.Str()
 		if err != nil {
@@ -94,14 +94,14 @@ func (c *Cursor) Object(member func(key []byte) *httplimit.Error) *httplimit.Err
 		if err := c.Expect(':'); err != nil {
 			return err
 		}
-		at := c.I
+		start := c.I
 		if err := member(key); err != nil {
 			return err
 		}
-		if err := c.Read(c.I - at); err != nil {
+		if err := c.AddBytes(c.I - start); err != nil {
 			return err
 		}
-		if again, err := c.More('}'); err != nil || !again {
+		if hasMore, err := c.ReadSeparator('}'); err != nil || !hasMore {
 			return err
 		}
 	}
@@ -117,14 +117,14 @@ func (c *Cursor) Array(element func(i int) *httplimit.Error) *httplimit.Error {
 		return nil
 	}
 	for i := 0; ; i++ {
-		at := c.I
+		start := c.I
 		if err := element(i); err != nil {
 			return err
 		}
-		if err := c.Read(c.I - at); err != nil {
+		if err := c.AddBytes(c.I - start); err != nil {
 			return err
 		}
-		if again, err := c.More(']'); err != nil || !again {
+		if hasMore, err := c.ReadSeparator(']'); err != nil || !hasMore {
 			return err
 		}
 	}
@@ -133,25 +133,25 @@ func (c *Cursor) Array(element func(i int) *httplimit.Error) *httplimit.Error {
 // Str reads a string. The result aliases the text if the string has no escape.
 func (c *Cursor) Str() ([]byte, *httplimit.Error) {
 	if c.Peek() != '"' {
-		return nil, c.Syntax("found %s where a string is expected", c.Found())
+		return nil, c.Syntax("found %s where a string is expected", c.DescribeNext())
 	}
 	start := c.I + 1
-	end, plain, fault := jsontext.String(c.B, c.I)
+	end, hasNoEscape, fault := jsontext.String(c.B, c.I)
 	c.I = end
 	switch fault {
-	case jsontext.Unclosed:
+	case jsontext.UnclosedString:
 		return nil, c.Syntax("a string without its closing quote")
-	case jsontext.Control:
+	case jsontext.ControlCharacter:
 		return nil, c.Syntax("control character in a string")
 	}
 	s := c.B[start : end-1]
-	if !plain {
-		out, place, fault := jsontext.Unescape(make([]byte, 0, len(s)), s, false)
+	if !hasNoEscape {
+		unescaped, offset, fault := jsontext.Unescape(make([]byte, 0, len(s)), s, false)
 		if fault != jsontext.NoFault {
-			c.I = start + place
+			c.I = start + offset
 			return nil, c.Syntax("faulty escape in a string")
 		}
-		s = out
+		s = unescaped
 	}
 	if !utf8.Valid(s) {
 		return nil, c.Syntax("a string that is not UTF-8")
@@ -166,7 +166,7 @@ func (c *Cursor) Number() (text []byte, integer bool, err *httplimit.Error) {
 		if ch == 'N' || ch == 'I' {
 			return nil, false, c.Syntax("NaN and Infinity are not JSON; send the tensor as binary data")
 		}
-		return nil, false, c.Syntax("found %s where a number is expected", c.Found())
+		return nil, false, c.Syntax("found %s where a number is expected", c.DescribeNext())
 	}
 	start := c.I
 	end, integer, fault := jsontext.Number(c.B, start)
@@ -179,14 +179,14 @@ func (c *Cursor) Number() (text []byte, integer bool, err *httplimit.Error) {
 
 // Integer reads an integer of 64 bits.
 func (c *Cursor) Integer() (int64, *httplimit.Error) {
-	at := c.I
-	text, whole, err := c.Number()
+	start := c.I
+	text, isInteger, err := c.Number()
 	if err != nil {
 		return 0, err
 	}
 	v, perr := strconv.ParseInt(Alias(text), 10, 64)
-	if !whole || perr != nil {
-		c.I = at
+	if !isInteger || perr != nil {
+		c.I = start
 		return 0, c.Syntax("%s is not an integer of 64 bits", httplimit.Clip(string(text)))
 	}
 	return v, nil
@@ -210,7 +210,7 @@ func (c *Cursor) Boolean() (bool, *httplimit.Error) {
 	if c.literal("false") {
 		return false, nil
 	}
-	return false, c.Syntax("found %s where true or false is expected", c.Found())
+	return false, c.Syntax("found %s where true or false is expected", c.DescribeNext())
 }
 
 // Param reads the value of a parameter. The protocol allows only scalars.
@@ -220,31 +220,31 @@ func (c *Cursor) Param() (any, *httplimit.Error) {
 		s, err := c.Str()
 		return string(s), err
 	case ch == 't' || ch == 'f':
-		return asParam(c.Boolean())
+		return paramOf(c.Boolean())
 	case ch == '-' || ch >= '0' && ch <= '9':
-		text, whole, err := c.Number()
+		text, isInteger, err := c.Number()
 		if err != nil {
 			return nil, err
 		}
-		if whole {
-			if v, perr := strconv.ParseInt(Alias(text), 10, 64); perr == nil {
+		if isInteger {
+			if v, parseErr := strconv.ParseInt(Alias(text), 10, 64); parseErr == nil {
 				return v, nil
 			}
-			if v, perr := strconv.ParseUint(Alias(text), 10, 64); perr == nil {
+			if v, parseErr := strconv.ParseUint(Alias(text), 10, 64); parseErr == nil {
 				return v, nil
 			}
 		}
-		v, perr := strconv.ParseFloat(Alias(text), 64)
-		if perr != nil || math.IsInf(v, 0) {
+		v, parseErr := strconv.ParseFloat(Alias(text), 64)
+		if parseErr != nil || math.IsInf(v, 0) {
 			return nil, c.Syntax("%s does not fit in FP64", httplimit.Clip(string(text)))
 		}
 		return v, nil
 	}
-	return nil, c.Syntax("found %s; a parameter is a string, a number or a boolean", c.Found())
+	return nil, c.Syntax("found %s; a parameter is a string, a number or a boolean", c.DescribeNext())
 }
 
 // paramOf returns a value, or nil if there is an error.
-func asParam[T any](v T, err *httplimit.Error) (any, *httplimit.Error) {
+func paramOf[T any](v T, err *httplimit.Error) (any, *httplimit.Error) {
 	if err != nil {
 		return nil, err
 	}

@@ -48,7 +48,7 @@ type Model struct {
 	// nil stands for one token. SLOOf says what the SLO bounds: formats.OfTTFT, OfTPOT or, if it is empty, the time
 	// to the end of the answer.
 	Prompt, Output *formats.Lengths
-	Of             string
+	SLOOf          string
 }
 
 // Config is the configuration of a run.
@@ -80,7 +80,7 @@ type Config struct {
 	// TLS is the configuration for https and grpcs. If it is nil, the system's defaults apply.
 	TLS *tls.Config
 	// OnOutcome, if set, is called with the outcome of every counted request when it ends. Calls do not overlap.
-	Ended func(Outcome)
+	OnOutcome func(Outcome)
 }
 
 // Outcome is how one request ended.

@@ -24,9 +24,9 @@ import (
 
 // grpcTarget is a server over gRPC. It gets raw contents.
 type grpcTarget struct {
-	conn    *grpc.ClientConn
-	timeout bool
-	token   string
+	conn        *grpc.ClientConn
+	sendTimeout bool
+	token       string
 }
 
 // bufferBytes is the size of a connection's buffers. Requests are tensors, so it is large.
@@ -53,13 +53,13 @@ func newGRPCTarget(u *url.URL, cfg *Config) (*grpcTarget, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", u.Host, err)
 	}
-	return &grpcTarget{conn: conn, timeout: !cfg.NoTimeout, token: cfg.Token}, nil
+	return &grpcTarget{conn: conn, sendTimeout: !cfg.NoTimeout, token: cfg.Token}, nil
 }
 
 func (t *grpcTarget) close() { t.conn.Close() }
 
 // withToken adds the token to the metadata of a call.
-func (t *grpcTarget) authorised(ctx context.Context) context.Context {
+func (t *grpcTarget) withToken(ctx context.Context) context.Context {
 	if t.token == "" {
 		return ctx
 	}
@@ -68,7 +68,7 @@ func (t *grpcTarget) authorised(ctx context.Context) context.Context {
 
 // describe implements target.
 func (t *grpcTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, error) {
-	meta, err := oippb.NewGRPCInferenceServiceClient(t.conn).ModelMetadata(t.authorised(ctx), &oippb.ModelMetadataRequest{Name: m.Name, Version: m.Version})
+	meta, err := oippb.NewGRPCInferenceServiceClient(t.conn).ModelMetadata(t.withToken(ctx), &oippb.ModelMetadataRequest{Name: m.Name, Version: m.Version})
 	if err != nil {
 		return nil, err
 	}
@@ -97,14 +97,14 @@ type grpcCall struct {
 
 // send implements target.
 func (t *grpcTarget) send(ctx context.Context, pl payload, id requestID, timeout time.Duration) string {
-	var room [idDigits]byte
+	var buf [idDigits]byte
 	call := &grpcCall{wire: pl.(*grpcPayload).wire}
-	head := oip.Request{ID: string(id.append(room[:0]))}
-	if t.timeout {
+	head := oip.Request{ID: string(id.append(buf[:0]))}
+	if t.sendTimeout {
 		head.Timeout = timeout
 	}
 	call.head = oip.MarshalRequest(make([]byte, 0, 64), &head)
-	err := t.conn.Invoke(t.authorised(ctx), oippb.GRPCInferenceService_ModelInfer_FullMethodName, call, call)
+	err := t.conn.Invoke(t.withToken(ctx), oippb.GRPCInferenceService_ModelInfer_FullMethodName, call, call)
 	switch {
 	case err != nil:
 		return grpcReason(ctx, err)
@@ -153,9 +153,9 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if !ok {
 		return c.CodecV2.Unmarshal(data, v)
 	}
-	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	defer whole.Free()
-	call.err = oip.UnmarshalResponse(whole.ReadOnlyData(), &call.answer)
+	joined := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer joined.Free()
+	call.err = oip.UnmarshalResponse(joined.ReadOnlyData(), &call.answer)
 	// The buffer goes back to its pool, so nothing may alias it any more.
 	for i := range call.answer.Outputs {
 		call.answer.Outputs[i].Data = nil

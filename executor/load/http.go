@@ -21,19 +21,19 @@ const maxAnswer = 1 << 30
 
 // httpTarget is a server over REST. It gets JSON or binary tensors.
 type httpTarget struct {
-	client  *http.Client
-	base    *url.URL
-	binary  bool
-	timeout bool
-	token   string
-	bufs    sync.Pool // holds *[]byte
+	client      *http.Client
+	base        *url.URL
+	binary      bool
+	sendTimeout bool
+	token       string
+	bufs        sync.Pool // holds *[]byte
 }
 
 // httpPayload is a request without id and timeout.
 type httpPayload struct {
 	url    *url.URL
 	header http.Header // shared by all requests; not changed after prepare
-	text   *template
+	text   *requestTemplate
 	tail   [][]byte // the binary tensors
 	size   int64
 }
@@ -54,11 +54,11 @@ func newHTTPTarget(base *url.URL, cfg *Config) *httpTarget {
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-		base:    base,
-		binary:  cfg.Protocol == HTTPBinary,
-		timeout: !cfg.NoTimeout,
-		token:   cfg.Token,
-		bufs:    sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }},
+		base:        base,
+		binary:      cfg.Protocol == HTTPBinary,
+		sendTimeout: !cfg.NoTimeout,
+		token:       cfg.Token,
+		bufs:        sync.Pool{New: func() any { b := make([]byte, 0, 16<<10); return &b }},
 	}
 }
 
@@ -109,7 +109,7 @@ func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 
 // prepare implements target.
 func (t *httpTarget) prepare(m *Model, in Inputs) (payload, error) {
-	text, err := newTemplate(m.Class, in, t.binary, t.timeout)
+	text, err := newTemplate(m.Class, in, t.binary, t.sendTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -139,8 +139,8 @@ func (t *httpTarget) send(ctx context.Context, pl payload, id requestID, timeout
 	*head = p.text.fill((*head)[:0], id, timeout)
 	// The transport may read the body after Do has returned an error. It holds a copy of the slices only, and head
 	// goes back to the pool only after the body was closed.
-	body := &requestBody{rest: append(make([][]byte, 0, 4), *head), done: make(chan struct{})}
-	body.rest = append(body.rest, p.tail...)
+	body := &requestBody{unsent: append(make([][]byte, 0, 4), *head), closed: make(chan struct{})}
+	body.unsent = append(body.unsent, p.tail...)
 	req := (&http.Request{
 		Method: http.MethodPost, URL: p.url, Host: p.url.Host, Header: p.header,
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -150,17 +150,17 @@ func (t *httpTarget) send(ctx context.Context, pl payload, id requestID, timeout
 	// Send it and read the answer.
 	resp, err := t.client.Do(req)
 	if err != nil {
-		<-body.done // the transport closes it, also after errors
+		<-body.closed // the transport closes it, also after errors
 		return sendError(ctx, err)
 	}
 	defer resp.Body.Close()
 	answer := t.bufs.Get().(*[]byte)
 	defer t.bufs.Put(answer)
 	if *answer, err = readAll((*answer)[:0], resp); err != nil {
-		<-body.done
+		<-body.closed
 		return sendError(ctx, err)
 	}
-	<-body.done
+	<-body.closed
 
 	// Decode the answer and compare it with the request.
 	if resp.StatusCode != http.StatusOK {
@@ -183,26 +183,26 @@ func (t *httpTarget) send(ctx context.Context, pl payload, id requestID, timeout
 
 // requestBody is a body that consists of several slices.
 type requestBody struct {
-	rest [][]byte
-	once sync.Once
-	done chan struct{}
+	unsent    [][]byte
+	closeOnce sync.Once
+	closed    chan struct{}
 }
 
 // Read implements io.Reader.
 func (b *requestBody) Read(p []byte) (int, error) {
-	for len(b.rest) > 0 {
-		if n := copy(p, b.rest[0]); n > 0 {
-			b.rest[0] = b.rest[0][n:]
+	for len(b.unsent) > 0 {
+		if n := copy(p, b.unsent[0]); n > 0 {
+			b.unsent[0] = b.unsent[0][n:]
 			return n, nil
 		}
-		b.rest = b.rest[1:]
+		b.unsent = b.unsent[1:]
 	}
 	return 0, io.EOF
 }
 
 // Close implements io.Closer.
 func (b *requestBody) Close() error {
-	b.once.Do(func() { close(b.done) })
+	b.closeOnce.Do(func() { close(b.closed) })
 	return nil
 }
 

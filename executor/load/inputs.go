@@ -49,17 +49,17 @@ func hasInput(info *oip.ModelInfo, name string) bool {
 
 // concreteShape returns the shape of an input without open dimensions, and its number of elements.
 func concreteShape(in *oip.TensorInfo, m *Model) (shape []int64, n int64, err error) {
-	want, given := m.Shapes[in.Name]
-	if given && len(want) != len(in.Shape) {
-		return nil, 0, fmt.Errorf("got shape %v, the server has %v", want, in.Shape)
+	givenShape, isGiven := m.Shapes[in.Name]
+	if isGiven && len(givenShape) != len(in.Shape) {
+		return nil, 0, fmt.Errorf("got shape %v, the server has %v", givenShape, in.Shape)
 	}
 	n = 1
 	for k, d := range in.Shape {
 		switch {
-		case given && d >= 0 && want[k] != d, given && want[k] < 0:
-			return nil, 0, fmt.Errorf("got shape %v, the server has %v", want, in.Shape)
-		case given:
-			d = want[k]
+		case isGiven && d >= 0 && givenShape[k] != d, isGiven && givenShape[k] < 0:
+			return nil, 0, fmt.Errorf("got shape %v, the server has %v", givenShape, in.Shape)
+		case isGiven:
+			d = givenShape[k]
 		case d < 0 && k == 0:
 			d = int64(max(m.Batch, 1))
 		case d < 0:

@@ -108,20 +108,20 @@ type gated struct {
 	open     <-chan struct{}
 }
 
-func (g *gated) Next(r *arrivals.Request) bool {
+func (g *gated) Peek(r *arrivals.Request) bool {
 	if g.next == g.at {
 		g.reached()
 		<-g.open
 	}
 	g.next++
-	return g.Source.Next(r)
+	return g.Source.Peek(r)
 }
 
 // every makes n arrivals, one each interval.
 func every(interval time.Duration, n int, models int) arrivals.Source {
 	var list []arrivals.Request
 	for i := range n {
-		list = append(list, arrivals.Request{At: time.Duration(i) * interval, Model: int32(i % models)})
+		list = append(list, arrivals.Request{ArrivedAt: time.Duration(i) * interval, Model: int32(i % models)})
 	}
 	return arrivals.Slice(list)
 }
@@ -258,7 +258,7 @@ func TestOutcomesAreCountedOnceEach(t *testing.T) {
 			})
 			ended := map[string]int64{}
 			due := map[time.Duration]bool{}
-			res := mustRun(t, Config{URL: serve(t, f, p), Protocol: p, Models: []Model{{Name: "mlp"}}, Ended: func(o Outcome) {
+			res := mustRun(t, Config{URL: serve(t, f, p), Protocol: p, Models: []Model{{Name: "mlp"}}, OnOutcome: func(o Outcome) {
 				ended[o.Reason]++
 				due[o.Due] = true
 				if o.Model != 0 || o.Late || (o.Latency > 0) != (o.Reason == "") {
@@ -417,7 +417,7 @@ func TestServerGoneIsCounted(t *testing.T) {
 	}
 }
 
-func TestFaultyConfigurations(t *testing.T) {
+func TestFaultyConfigurationsAreRefused(t *testing.T) {
 	f := newFake(t, nil)
 	url := serve(t, f, HTTPBinary)
 	ok := []Model{{Name: "mlp"}}
@@ -438,7 +438,7 @@ func TestFaultyConfigurations(t *testing.T) {
 		{"shape of no input", Config{URL: url, Models: []Model{{Name: "mlp", Shapes: map[string][]int64{"z": {1}}}}}, nil, `no input "z"`},
 		{"huge shape", Config{URL: url, Models: []Model{{Name: "mlp", Batch: 1 << 40}}}, nil, "too large"},
 		{"model index", Config{URL: url, Models: ok}, arrivals.Slice([]arrivals.Request{{Model: 1}}), "arrival 0: model 1, expected 0 to 0"},
-		{"order", Config{URL: url, Models: ok}, arrivals.Slice([]arrivals.Request{{At: 2}, {At: 1}}), "arrival 1: time 1ns stands after 2ns"},
+		{"order", Config{URL: url, Models: ok}, arrivals.Slice([]arrivals.Request{{ArrivedAt: 2}, {ArrivedAt: 1}}), "arrival 1: time 1ns stands after 2ns"},
 		{"nobody there", Config{URL: "http://127.0.0.1:1", Models: ok}, nil, "asking http://127.0.0.1:1 for the metadata"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -456,7 +456,7 @@ func TestFaultyConfigurations(t *testing.T) {
 
 func TestSameSeedSameInputs(t *testing.T) {
 	f := newFake(t, nil)
-	info := f.catalog.All()[1]
+	info := f.catalog.Models()[1]
 	a, err := randomInputs(info, &Model{Name: "mix"}, 1, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -474,13 +474,13 @@ func TestSameSeedSameInputs(t *testing.T) {
 func TestPercentilesFromSamplesAndHistogramAgree(t *testing.T) {
 	r := newRecorder()
 	for i := 1; i <= 10000; i++ {
-		r.answered(time.Duration(i)*time.Microsecond, 0)
+		r.recordAnswer(time.Duration(i)*time.Microsecond, 0)
 	}
 	exact := r.latency()
 	if exact.P50US.D() != 5000*time.Microsecond || exact.P99US.D() != 9900*time.Microsecond || exact.MaxUS.D() != 10*time.Millisecond {
 		t.Errorf("exact: %+v", exact)
 	}
-	r.exact = nil
+	r.latencies = nil
 	near := r.latency()
 	for _, p := range [][2]time.Duration{{near.P50US.D(), exact.P50US.D()}, {near.P95US.D(), exact.P95US.D()}, {near.P99US.D(), exact.P99US.D()}} {
 		if d := (p[0] - p[1]).Abs(); d > p[1]/1000+time.Microsecond {

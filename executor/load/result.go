@@ -59,7 +59,7 @@ type recorder struct {
 	late      int64
 	reasons   map[string]int64
 	hist      *hdrhistogram.Histogram // in µs
-	exact     []time.Duration
+	latencies []time.Duration
 	sum       time.Duration
 	max       time.Duration
 	ttft      []time.Duration // of completions
@@ -72,31 +72,31 @@ func newRecorder() *recorder {
 }
 
 // recordScheduled counts a request that fell due.
-func (r *recorder) scheduled() {
+func (r *recorder) recordScheduled() {
 	r.mu.Lock()
 	r.requests++
 	r.mu.Unlock()
 }
 
 // recordDropped counts a request that was dropped for a reason.
-func (r *recorder) dropped(reason string) {
+func (r *recorder) recordDropped(reason string) {
 	r.mu.Lock()
 	r.reasons[reason]++
 	r.mu.Unlock()
 }
 
 // recordAnswer records an answer. It is late if it took longer than the SLO.
-func (r *recorder) answered(latency, slo time.Duration) {
+func (r *recorder) recordAnswer(latency, slo time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.took(latency, slo > 0 && latency > slo)
+	r.addAnswer(latency, slo > 0 && latency > slo)
 }
 
 // recordCompletion records a completion.
-func (r *recorder) wrote(latency time.Duration, f figures, late bool) {
+func (r *recorder) recordCompletion(latency time.Duration, f tokenTimes, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.took(latency, late)
+	r.addAnswer(latency, late)
 	if f.ttft > 0 {
 		r.ttft = append(r.ttft, f.ttft)
 	}
@@ -106,7 +106,7 @@ func (r *recorder) wrote(latency time.Duration, f figures, late bool) {
 }
 
 // addAnswer records an answer. The caller holds the lock.
-func (r *recorder) took(latency time.Duration, late bool) {
+func (r *recorder) addAnswer(latency time.Duration, late bool) {
 	r.completed++
 	if late {
 		r.late++
@@ -114,12 +114,12 @@ func (r *recorder) took(latency time.Duration, late bool) {
 	r.sum += latency
 	r.max = max(r.max, latency)
 	// A latency of more than an hour is counted as an hour.
-	us := min(max(latency.Microseconds(), 1), int64(time.Hour/time.Microsecond))
-	if err := r.hist.RecordValue(us); err != nil {
-		panic(fmt.Sprintf("load: a latency of %d us does not fit the histogram: %v", us, err))
+	micros := min(max(latency.Microseconds(), 1), int64(time.Hour/time.Microsecond))
+	if err := r.hist.RecordValue(micros); err != nil {
+		panic(fmt.Sprintf("load: a latency of %d us does not fit the histogram: %v", micros, err))
 	}
-	if len(r.exact) < exactSamples {
-		r.exact = append(r.exact, latency)
+	if len(r.latencies) < exactSamples {
+		r.latencies = append(r.latencies, latency)
 	}
 }
 
@@ -132,7 +132,7 @@ func (r *recorder) merge(o *recorder) {
 		r.reasons[k] += v
 	}
 	r.hist.Merge(o.hist)
-	r.exact = append(r.exact, o.exact...)
+	r.latencies = append(r.latencies, o.latencies...)
 	r.sum += o.sum
 	r.max = max(r.max, o.max)
 }
@@ -164,12 +164,12 @@ func (r *recorder) latency() formats.LatencySummary {
 // percentile returns the smallest latency that at least q percent do not exceed. It is exact if all latencies were
 // kept.
 func (r *recorder) percentile(q float64) document.Micros {
-	if int64(len(r.exact)) == r.completed {
-		if !slices.IsSorted(r.exact) {
-			slices.Sort(r.exact)
+	if int64(len(r.latencies)) == r.completed {
+		if !slices.IsSorted(r.latencies) {
+			slices.Sort(r.latencies)
 		}
-		i := int(math.Ceil(q/100*float64(len(r.exact)))) - 1
-		return document.Micros(r.exact[max(i, 0)])
+		i := int(math.Ceil(q/100*float64(len(r.latencies)))) - 1
+		return document.Micros(r.latencies[max(i, 0)])
 	}
 	return document.Micros(time.Duration(r.hist.ValueAtPercentile(q)) * time.Microsecond)
 }

@@ -37,7 +37,7 @@ func Run(ctx context.Context, cfg Config, schedule arrivals.Source) (*Result, er
 		t = newHTTPTarget(base, &cfg)
 	}
 	defer t.close()
-	return run(ctx, &cfg, t, schedule)
+	return runLoad(ctx, &cfg, t, schedule)
 }
 
 // prepareAll encodes the requests of each model. For completions it only checks that the server has the models.
@@ -83,47 +83,47 @@ func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error)
 
 // generator is a run in progress.
 type generator struct {
-	cfg       *Config
-	target    target
-	text      *textTarget // the target if it takes texts, else nil
-	payloads  [][]payload // by model
-	recorders []*recorder // by model
-	sent      []int       // by model: number of the payload that is sent next
-	lag       *hdrhistogram.Histogram
-	ignored   *recorder // outcomes of the warm-up
-	start     time.Time
-	telling   sync.Mutex // held while OnOutcome is called
-	inFlight  atomic.Int64
-	peak      int64 // most requests that were open at once
-	wg        sync.WaitGroup
+	cfg            *Config
+	target         target
+	completions    *textTarget // the target if it takes texts, else nil
+	payloads       [][]payload // by model
+	recorders      []*recorder // by model
+	nextPayload    []int       // by model: number of the payload that is sent next
+	lag            *hdrhistogram.Histogram
+	warmupRecorder *recorder // outcomes of the warm-up
+	start          time.Time
+	outcomeMu      sync.Mutex // held while OnOutcome is called
+	inFlight       atomic.Int64
+	peak           int64 // most requests that were open at once
+	wg             sync.WaitGroup
 }
 
 // runLoad sends the requests of a schedule to a target and returns the result.
-func run(ctx context.Context, cfg *Config, t target, schedule arrivals.Source) (*Result, error) {
+func runLoad(ctx context.Context, cfg *Config, t target, schedule arrivals.Source) (*Result, error) {
 	payloads, err := prepareAll(ctx, cfg, t)
 	if err != nil {
 		return nil, err
 	}
 	// The requests outlive the schedule but not the run.
-	requests, cancel := context.WithCancel(ctx)
+	requestCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g := &generator{
 		cfg: cfg, target: t, payloads: payloads,
-		sent:    make([]int, len(cfg.Models)),
-		lag:     hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
-		ignored: newRecorder(),
+		nextPayload:    make([]int, len(cfg.Models)),
+		lag:            hdrhistogram.New(1, int64(time.Hour/time.Microsecond), 3),
+		warmupRecorder: newRecorder(),
 	}
-	g.text, _ = t.(*textTarget)
+	g.completions, _ = t.(*textTarget)
 	for range cfg.Models {
 		g.recorders = append(g.recorders, newRecorder())
 	}
-	end, err := g.generate(ctx, requests, schedule)
+	end, err := g.generate(ctx, requestCtx, schedule)
 	if err != nil {
 		cancel()
 		g.wg.Wait()
 		return nil, err
 	}
-	g.await(cancel)
+	g.waitForAnswers(cancel)
 	return g.result(ctx, end), nil
 }
 
@@ -140,46 +140,46 @@ func (g *generator) generate(ctx, requests context.Context, schedule arrivals.So
 	}()
 	g.start = time.Now()
 	var a arrivals.Request
-	last := time.Duration(0)
-	for n := requestID(0); schedule.Next(&a); n++ {
+	lastArrival := time.Duration(0)
+	for n := requestID(0); schedule.Peek(&a); n++ {
 		switch {
-		case g.cfg.Duration > 0 && a.At >= g.cfg.Duration:
+		case g.cfg.Duration > 0 && a.ArrivedAt >= g.cfg.Duration:
 			return g.cfg.Duration, nil
 		case a.Model < 0 || int(a.Model) >= len(g.cfg.Models):
 			return 0, fmt.Errorf("arrival %d: model %d, expected 0 to %d", n, a.Model, len(g.cfg.Models)-1)
-		case a.At < last:
-			return 0, fmt.Errorf("arrival %d: time %v stands after %v", n, a.At, last)
+		case a.ArrivedAt < lastArrival:
+			return 0, fmt.Errorf("arrival %d: time %v stands after %v", n, a.ArrivedAt, lastArrival)
 		}
-		ok, err := p.sleep(a.At - time.Since(g.start))
+		ok, err := p.sleep(a.ArrivedAt - time.Since(g.start))
 		if err != nil {
 			return 0, err
 		}
 		if !ok || ctx.Err() != nil {
-			return last, nil
+			return lastArrival, nil
 		}
-		last = a.At
-		g.fire(requests, &a, n)
+		lastArrival = a.ArrivedAt
+		g.startRequest(requests, &a, n)
 	}
 	if err := arrivals.Err(schedule); err != nil {
 		return 0, fmt.Errorf("reading the schedule: %w", err)
 	}
-	return max(last, g.cfg.Duration), nil
+	return max(lastArrival, g.cfg.Duration), nil
 }
 
 // startRequest starts one request now, or counts it as overload.
-func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID) {
+func (g *generator) startRequest(ctx context.Context, a *arrivals.Request, id requestID) {
 	model := int(a.Model)
 	rec := g.recorders[model]
 
 	// Count it. Requests of the warm-up are counted separately.
-	if a.At < g.cfg.Warmup {
-		rec = g.ignored
+	if a.ArrivedAt < g.cfg.Warmup {
+		rec = g.warmupRecorder
 	}
-	rec.scheduled()
+	rec.recordScheduled()
 	open := g.inFlight.Load()
 	if open >= int64(g.cfg.MaxInFlight) {
-		rec.dropped(reasonOverload)
-		g.tell(rec, a, 0, false, reasonOverload)
+		rec.recordDropped(reasonOverload)
+		g.reportOutcome(rec, a, 0, false, reasonOverload)
 		return
 	}
 	g.peak = max(g.peak, open+1)
@@ -191,15 +191,15 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 		slo = g.cfg.Models[model].SLO
 	}
 	var p payload
-	if g.text != nil {
-		g.text.draw(a)
+	if g.completions != nil {
+		g.completions.drawLengths(a)
 	} else {
-		p = g.payloads[model][g.sent[model]%len(g.payloads[model])]
-		g.sent[model]++
+		p = g.payloads[model][g.nextPayload[model]%len(g.payloads[model])]
+		g.nextPayload[model]++
 	}
-	due := g.start.Add(a.At)
+	due := g.start.Add(a.ArrivedAt)
 	lag := time.Since(due)
-	if rec != g.ignored {
+	if rec != g.warmupRecorder {
 		// The lag is bounded by the range of the histogram, an hour.
 		_ = g.lag.RecordValue(min(max(lag.Microseconds(), 1), int64(time.Hour/time.Microsecond)))
 	}
@@ -210,8 +210,8 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 	go func() {
 		defer g.wg.Done()
 		defer g.inFlight.Add(-1)
-		if g.text != nil {
-			g.asked(ctx, rec, &arrival, id, due, slo)
+		if g.completions != nil {
+			g.sendCompletion(ctx, rec, &arrival, id, due, slo)
 			return
 		}
 		budget := time.Duration(0)
@@ -219,44 +219,44 @@ func (g *generator) fire(ctx context.Context, a *arrivals.Request, id requestID)
 			budget = max(slo-time.Since(due), time.Microsecond)
 		}
 		if reason := g.target.send(ctx, p, id, budget); reason != "" {
-			rec.dropped(reason)
-			g.tell(rec, &arrival, 0, false, reason)
+			rec.recordDropped(reason)
+			g.reportOutcome(rec, &arrival, 0, false, reason)
 			return
 		}
 		latency := time.Since(due)
-		rec.answered(latency, slo)
-		g.tell(rec, &arrival, latency, slo > 0 && latency > slo, "")
+		rec.recordAnswer(latency, slo)
+		g.reportOutcome(rec, &arrival, latency, slo > 0 && latency > slo, "")
 	}()
 }
 
 // sendCompletion sends a completion. Whether it is late depends on what its SLO bounds.
-func (g *generator) asked(ctx context.Context, rec *recorder, a *arrivals.Request, id requestID, due time.Time, slo time.Duration) {
+func (g *generator) sendCompletion(ctx context.Context, rec *recorder, a *arrivals.Request, id requestID, due time.Time, slo time.Duration) {
 	m := &g.cfg.Models[a.Model]
-	f, reason := g.text.ask(ctx, m, a, id, due)
+	times, reason := g.completions.complete(ctx, m, a, id, due)
 	if reason != "" {
-		rec.dropped(reason)
-		g.tell(rec, a, 0, false, reason)
+		rec.recordDropped(reason)
+		g.reportOutcome(rec, a, 0, false, reason)
 		return
 	}
 	latency := time.Since(due)
-	answer := formats.Answer{E2E: latency, TTFT: f.ttft, TPOT: f.tpot}
-	late := answer.Late(m.Of, slo, 0)
-	rec.wrote(latency, f, late)
-	g.tell(rec, a, latency, late, "")
+	answer := formats.Answer{E2E: latency, TTFT: times.ttft, TPOT: times.tpot}
+	late := answer.IsLate(m.SLOOf, slo, 0)
+	rec.recordCompletion(latency, times, late)
+	g.reportOutcome(rec, a, latency, late, "")
 }
 
 // reportOutcome calls OnOutcome for a counted request.
-func (g *generator) tell(rec *recorder, a *arrivals.Request, latency time.Duration, late bool, reason string) {
-	if g.cfg.Ended == nil || rec == g.ignored {
+func (g *generator) reportOutcome(rec *recorder, a *arrivals.Request, latency time.Duration, late bool, reason string) {
+	if g.cfg.OnOutcome == nil || rec == g.warmupRecorder {
 		return
 	}
-	g.telling.Lock()
-	defer g.telling.Unlock()
-	g.cfg.Ended(Outcome{Due: a.At, Model: int(a.Model), Latency: latency, Late: late, Reason: reason})
+	g.outcomeMu.Lock()
+	defer g.outcomeMu.Unlock()
+	g.cfg.OnOutcome(Outcome{Due: a.ArrivedAt, Model: int(a.Model), Latency: latency, Late: late, Reason: reason})
 }
 
 // waitForAnswers waits for the open requests, at most for the grace.
-func (g *generator) await(cancel context.CancelFunc) {
+func (g *generator) waitForAnswers(cancel context.CancelFunc) {
 	done := make(chan struct{})
 	go func() {
 		g.wg.Wait()
@@ -274,8 +274,8 @@ func (g *generator) await(cancel context.CancelFunc) {
 
 // result returns the result of a run that ended at end.
 func (g *generator) result(ctx context.Context, end time.Duration) *Result {
-	counted := max(end-g.cfg.Warmup, 0)
-	seconds := counted.Seconds()
+	countedTime := max(end-g.cfg.Warmup, 0)
+	seconds := countedTime.Seconds()
 	res := &Result{
 		Protocol:     g.cfg.Protocol,
 		Started:      g.start,
@@ -285,25 +285,25 @@ func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 	}
 	res.Format, res.Source = formats.FormatReport, "load"
 	res.Seed, res.Runs = g.cfg.Seed, 1
-	res.DurationUS, res.WarmupUS = document.Micros(counted), document.Micros(g.cfg.Warmup)
+	res.DurationUS, res.WarmupUS = document.Micros(countedTime), document.Micros(g.cfg.Warmup)
 
 	// The models, and the sum of them.
-	all := newRecorder()
+	total := newRecorder()
 	for i, rec := range g.recorders {
 		m := formats.ModelReport{Model: g.cfg.Models[i].Name, Class: g.cfg.Models[i].Class, SLOUS: document.Micros(g.cfg.Models[i].SLO), Counts: rec.counts(seconds), Latency: rec.latency()}
 		if seconds > 0 {
 			m.OfferedRPS = float64(rec.requests) / seconds
 		}
 		res.Models = append(res.Models, m)
-		all.merge(rec)
+		total.merge(rec)
 	}
-	if g.text != nil {
-		res.Classes = g.classes()
+	if g.completions != nil {
+		res.Classes = g.classReports()
 	}
-	res.Counts, res.Latency = all.counts(seconds), all.latency()
+	res.Counts, res.Latency = total.counts(seconds), total.latency()
 
 	// Drops that are the client's.
-	for reason, n := range all.reasons {
+	for reason, n := range total.reasons {
 		switch {
 		case reason == reasonOverload:
 			res.ClientOverload += n
@@ -324,8 +324,8 @@ func lagAt(h *hdrhistogram.Histogram, q float64) document.Micros {
 
 // warnings returns the warnings of a result.
 func (g *generator) warnings(res *Result) (out []string) {
-	if g.text != nil {
-		out = g.text.warnings()
+	if g.completions != nil {
+		out = g.completions.warnings()
 	}
 	if lag := time.Duration(res.GeneratorLag.P99US); lag > lagWarning {
 		out = append(out, fmt.Sprintf("the generator sent late (p99 %v): this machine is short of CPU, latencies include its lag", lag))

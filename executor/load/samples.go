@@ -17,9 +17,9 @@ import (
 // matter for cascades: which model of a cascade answers depends on the input, so random numbers do not show its load.
 type Samples struct {
 	source string
-	rows   *samples.Set // labelled samples, with one input each
-	bodies [][]byte     // or requests of the protocol
-	texts  []string     // or texts
+	rows   *samples.SampleSet // labelled samples, with one input each
+	bodies [][]byte           // or requests of the protocol
+	texts  []string           // or texts
 }
 
 // Bounds of a file of texts or a folder of requests.
@@ -32,15 +32,15 @@ const (
 // from a file *.txt, one per line, or requests of the protocol from the files *.json of a folder, in the order of
 // their names.
 func ReadSamples(path string) (*Samples, error) {
-	about, err := os.Stat(path)
+	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading inputs: %w", err)
 	}
 	s := &Samples{source: path}
-	if strings.HasSuffix(path, ".txt") && !about.IsDir() {
+	if strings.HasSuffix(path, ".txt") && !info.IsDir() {
 		return s, s.readTexts(path)
 	}
-	if !about.IsDir() {
+	if !info.IsDir() {
 		if s.rows, err = samples.ReadFile(path); err != nil {
 			return nil, err
 		}
@@ -102,9 +102,9 @@ func (s *Samples) Len() int {
 func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	switch {
 	case s.rows != nil:
-		return s.ofRows(info, m)
+		return s.inputsOfRows(info, m)
 	case s.texts != nil:
-		return s.ofTexts(info, m)
+		return s.inputsOfTexts(info, m)
 	}
 	var out []Inputs
 	for i, body := range s.bodies {
@@ -123,7 +123,7 @@ func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 }
 
 // inputsOfTexts returns an input for every text: a row of bytes padded with zeros.
-func (s *Samples) ofTexts(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
+func (s *Samples) inputsOfTexts(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	if len(info.Inputs) != 1 || info.Inputs[0].Datatype != oip.Uint8 || len(info.Inputs[0].Shape) != 2 {
 		return nil, fmt.Errorf("%s: model %q has %d inputs, the first of %s; texts are for models of one input, a row of UINT8: give a folder of requests", s.source, m.Name, len(info.Inputs), info.Inputs[0].Datatype)
 	}
@@ -142,14 +142,14 @@ func (s *Samples) ofTexts(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 }
 
 // inputsOfRows returns an input for every labelled sample.
-func (s *Samples) ofRows(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
+func (s *Samples) inputsOfRows(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	if len(info.Inputs) != 1 || info.Inputs[0].Datatype != oip.FP32 && info.Inputs[0].Datatype != oip.FP64 {
 		return nil, fmt.Errorf("%s: model %q has %d inputs, the first of %s; labelled samples are for models of one input in FP32 or FP64: give a folder of requests", s.source, m.Name, len(info.Inputs), info.Inputs[0].Datatype)
 	}
 	in := &info.Inputs[0]
-	one := *m
-	one.Batch = 1
-	shape, n, err := concreteShape(in, &one)
+	single := *m
+	single.Batch = 1
+	shape, n, err := concreteShape(in, &single)
 	if err != nil {
 		return nil, fmt.Errorf("model %q, input %q: %w", m.Name, in.Name, err)
 	}

@@ -23,7 +23,7 @@ type target interface {
 }
 
 // skippedParam is the parameter of an answer that names the modules that the request's path has skipped.
-const passedOver = "passed_over"
+const skippedParam = "passed_over"
 
 // payload is an encoded request. Each target has its own type.
 type payload any
@@ -43,18 +43,18 @@ func (id requestID) append(b []byte) []byte {
 }
 
 // matches reports whether s is the id.
-func (id requestID) is(s string) bool {
-	var room [idDigits]byte
-	return string(id.append(room[:0])) == s
+func (id requestID) matches(s string) bool {
+	var buf [idDigits]byte
+	return string(id.append(buf[:0])) == s
 }
 
 // checkAnswer compares a decoded answer with its request, and returns a reason if they differ. An answer without
 // outputs is correct if it says that the request skipped the modules that have some.
 func checkAnswer(resp *oip.Response, id requestID) (reason string) {
 	switch {
-	case !id.is(resp.ID):
+	case !id.matches(resp.ID):
 		return errorPrefix + "wrong_id"
-	case len(resp.Outputs) == 0 && resp.Params[passedOver] == nil:
+	case len(resp.Outputs) == 0 && resp.Params[skippedParam] == nil:
 		return errorPrefix + "no_outputs"
 	}
 	return ""
@@ -62,11 +62,11 @@ func checkAnswer(resp *oip.Response, id requestID) (reason string) {
 
 // requestTemplate is the JSON of a request with places of fixed width for the id and the timeout. JSON allows the
 // blanks behind a short timeout.
-type template struct {
-	text        []byte
-	idAt        int
-	timeoutAt   int // 0 if there is no timeout
-	timeoutRoom int
+type requestTemplate struct {
+	text          []byte
+	idOffset      int
+	timeoutOffset int // 0 if there is no timeout
+	timeoutWidth  int
 }
 
 // Values that mark the places in the JSON.
@@ -76,7 +76,7 @@ const (
 )
 
 // newTemplate encodes a request and finds the places of its id and timeout.
-func newTemplate(class string, in Inputs, binary, timeout bool) (*template, error) {
+func newTemplate(class string, in Inputs, binary, timeout bool) (*requestTemplate, error) {
 	r := &oip.Request{ID: idMark, Class: class, Inputs: in}
 	if timeout {
 		r.Timeout = timeoutMark
@@ -85,32 +85,32 @@ func newTemplate(class string, in Inputs, binary, timeout bool) (*template, erro
 	if err != nil {
 		return nil, fmt.Errorf("encoding a request: %w", err)
 	}
-	t := &template{text: text}
-	if t.idAt = bytes.Index(text, []byte(idMark)); t.idAt < 0 {
+	t := &requestTemplate{text: text}
+	if t.idOffset = bytes.Index(text, []byte(idMark)); t.idOffset < 0 {
 		return nil, fmt.Errorf("encoding a request: its id is not in %q", text)
 	}
 	if timeout {
 		mark := strconv.FormatInt(r.Timeout.Microseconds(), 10)
-		t.timeoutRoom = len(mark)
-		if t.timeoutAt = bytes.Index(text, []byte(`"timeout":`+mark)); t.timeoutAt < 0 {
+		t.timeoutWidth = len(mark)
+		if t.timeoutOffset = bytes.Index(text, []byte(`"timeout":`+mark)); t.timeoutOffset < 0 {
 			return nil, fmt.Errorf("encoding a request: its timeout is not in %q", text)
 		}
-		t.timeoutAt += len(`"timeout":`)
+		t.timeoutOffset += len(`"timeout":`)
 	}
 	return t, nil
 }
 
 // fill appends the JSON with an id and a timeout to b.
-func (t *template) fill(b []byte, id requestID, timeout time.Duration) []byte {
+func (t *requestTemplate) fill(b []byte, id requestID, timeout time.Duration) []byte {
 	start := len(b)
 	b = append(b, t.text...)
 	text := b[start:]
-	id.append(text[t.idAt:t.idAt])
-	if t.timeoutAt > 0 {
-		place := text[t.timeoutAt : t.timeoutAt+t.timeoutRoom]
-		n := len(strconv.AppendInt(place[:0], min(timeout, timeoutMark).Microseconds(), 10))
-		for i := n; i < len(place); i++ {
-			place[i] = ' '
+	id.append(text[t.idOffset:t.idOffset])
+	if t.timeoutOffset > 0 {
+		field := text[t.timeoutOffset : t.timeoutOffset+t.timeoutWidth]
+		n := len(strconv.AppendInt(field[:0], min(timeout, timeoutMark).Microseconds(), 10))
+		for i := n; i < len(field); i++ {
+			field[i] = ' '
 		}
 	}
 	return b

@@ -84,7 +84,7 @@ func (t *textTarget) measureTokens(ctx context.Context, m *Model) tokenSize {
 	defer cancel()
 	sample := wordsOf(seeded.New(t.seed, "load/sample"), sampleWords)
 	answer, err := t.client.Complete(ctx, &llm.Request{Model: m.Name, Prompt: sample, MaxTokens: 1, Fields: m.fields()}, nil)
-	if err != nil || !answer.Told || answer.Usage.PromptTokens <= 0 {
+	if err != nil || !answer.HasUsage || answer.Usage.PromptTokens <= 0 {
 		return tokenSize{perWord: 1, assumed: true}
 	}
 	tokens := float64(answer.Usage.PromptTokens)
@@ -101,7 +101,7 @@ func (m *Model) fields() map[string]any {
 }
 
 // drawLengths draws the lengths of a request that its trace does not have.
-func (t *textTarget) draw(a *arrivals.Request) {
+func (t *textTarget) drawLengths(a *arrivals.Request) {
 	if a.PromptTokens == 0 {
 		a.PromptTokens = t.lengths[a.Model][0]()
 	}
@@ -111,18 +111,18 @@ func (t *textTarget) draw(a *arrivals.Request) {
 }
 
 // tokenTimes are the TTFT and the TPOT of an answer.
-type figures struct{ ttft, tpot time.Duration }
+type tokenTimes struct{ ttft, tpot time.Duration }
 
 // complete sends a request that was scheduled at due, and waits for its answer.
-func (t *textTarget) ask(ctx context.Context, m *Model, a *arrivals.Request, id requestID, due time.Time) (f figures, reason string) {
-	sent := time.Now()
+func (t *textTarget) complete(ctx context.Context, m *Model, a *arrivals.Request, id requestID, due time.Time) (times tokenTimes, reason string) {
+	sentAt := time.Now()
 	answer, err := t.client.Complete(ctx, &llm.Request{Model: m.Name, Prompt: t.prompt(m.Name, a, id), MaxTokens: int(a.OutputTokens), Fields: m.fields()}, nil)
 	if err != nil {
-		return f, textReason(ctx, err)
+		return times, textReason(ctx, err)
 	}
-	f.ttft = sent.Sub(due) + answer.First
-	f.tpot = formats.TimePerToken(answer.First, answer.Last, answer.Usage.OutputTokens)
-	return f, ""
+	times.ttft = sentAt.Sub(due) + answer.FirstTokenTime
+	times.tpot = formats.TimePerToken(answer.FirstTokenTime, answer.LastTokenTime, answer.Usage.OutputTokens)
+	return times, ""
 }
 
 // textReason returns the reason for a request that failed, with the same words as for tensors.
@@ -140,10 +140,10 @@ func textReason(ctx context.Context, err error) string {
 }
 
 // promptWords are the words of prompts. Most tokenizers of large models have one token for each.
-var words = strings.Fields("the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what all were we when your can said there use an each which she do how their if will up other about out many then them these so some her would make like him into time has look two more write go see number no way could people my than first water been call who oil its now find long down day did get come made may part")
+var promptWords = strings.Fields("the of and to in is you that it he was for on are as with his they at be this have from or one had by word but not what all were we when your can said there use an each which she do how their if will up other about out many then them these so some her would make like him into time has look two more write go see number no way could people my than first water been call who oil its now find long down day did get come made may part")
 
 // maxTokensPerWord is the most tokens per word with which prompts are made of whole words.
-const mostPerWord = 1.5
+const maxTokensPerWord = 1.5
 
 // prompt returns a text with about as many tokens of the model as the arrival has. Requests of one session have the
 // same beginning.
@@ -153,7 +153,7 @@ func (t *textTarget) prompt(model string, a *arrivals.Request, id requestID) str
 		stream = "load/session/" + strconv.FormatInt(a.Session, 10)
 	}
 	rng, size := seeded.New(t.seed, stream), t.sizes[model]
-	if size.perWord <= mostPerWord {
+	if size.perWord <= maxTokensPerWord {
 		return wordsOf(rng, max(1, int(math.Round(float64(a.PromptTokens)/size.perWord))))
 	}
 	// Words have too many tokens for a short prompt, so the text is cut.
@@ -168,7 +168,7 @@ func wordsOf(rng *rand.Rand, count int) string {
 		if i > 0 {
 			b.WriteByte(' ')
 		}
-		b.WriteString(words[rng.IntN(len(words))])
+		b.WriteString(promptWords[rng.IntN(len(promptWords))])
 	}
 	return b.String()
 }
@@ -201,31 +201,31 @@ func (t *textTarget) close() {}
 var errTensors = errors.New("completions are no tensors")
 
 // classReports returns the figures of each class, over all models that have it.
-func (g *generator) classes() []formats.ClassReport {
+func (g *generator) classReports() []formats.ClassReport {
 	var out []formats.ClassReport
 	for i := range g.cfg.Models {
 		name := g.cfg.Models[i].Class
 		if slices.ContainsFunc(out, func(k formats.ClassReport) bool { return k.Class == name }) {
 			continue
 		}
-		var all textFigures
-		rec := newRecorder()
+		var times classTimes
+		classRecorder := newRecorder()
 		for k := range g.cfg.Models {
 			if g.cfg.Models[k].Class == name {
-				rec.merge(g.recorders[k])
-				all.ttft, all.tpot = append(all.ttft, g.recorders[k].ttft...), append(all.tpot, g.recorders[k].tpot...)
+				classRecorder.merge(g.recorders[k])
+				times.ttft, times.tpot = append(times.ttft, g.recorders[k].ttft...), append(times.tpot, g.recorders[k].tpot...)
 			}
 		}
-		out = append(out, formats.ClassReport{Class: name, Requests: rec.requests, Attainment: rec.counts(1).Attainment, E2EP99US: rec.latency().P99US, TTFTP99US: all.at(all.ttft), TPOTP99US: all.at(all.tpot)})
+		out = append(out, formats.ClassReport{Class: name, Requests: classRecorder.requests, Attainment: classRecorder.counts(1).Attainment, E2EP99US: classRecorder.latency().P99US, TTFTP99US: times.p99(times.ttft), TPOTP99US: times.p99(times.tpot)})
 	}
 	return out
 }
 
 // classTimes are the TTFT and the TPOT of the answers of a class.
-type textFigures struct{ ttft, tpot []time.Duration }
+type classTimes struct{ ttft, tpot []time.Duration }
 
 // p99 returns the 99th percentile of a list.
-func (textFigures) at(list []time.Duration) document.Micros {
+func (classTimes) p99(list []time.Duration) document.Micros {
 	if len(list) == 0 {
 		return 0
 	}

@@ -23,7 +23,7 @@ import (
 // listed is a schedule of requests.
 type listed struct{ list []arrivals.Request }
 
-func (l *listed) Next(r *arrivals.Request) bool {
+func (l *listed) Peek(r *arrivals.Request) bool {
 	if len(l.list) == 0 {
 		return false
 	}
@@ -33,7 +33,7 @@ func (l *listed) Next(r *arrivals.Request) bool {
 
 // Completions are sent with the lengths of the schedule, or else of the model, in tokens of the
 // server (the fake one's are characters), and judged by the figure that their SLO is of.
-func TestCompletions(t *testing.T) {
+func TestCompletionsHaveScheduledLengths(t *testing.T) {
 	s, err := fake.Start(fake.Options{Models: []string{"chat"}, Plain: true, Slots: 64, Token: 5 * time.Millisecond, Fault: func(n int, prompt string) fake.Fault {
 		return fake.Fault{Refuse: len(prompt) == 3}
 	}})
@@ -42,7 +42,7 @@ func TestCompletions(t *testing.T) {
 	}
 	t.Cleanup(s.Stop)
 	cfg := load.Config{URL: s.URL() + "/v1", Protocol: load.Completions, Models: []load.Model{
-		{Name: "chat", Class: "interactive", SLO: 2 * time.Second, Of: formats.OfTTFT},
+		{Name: "chat", Class: "interactive", SLO: 2 * time.Second, SLOOf: formats.FigureTTFT},
 		{Name: "chat", Class: "batch", SLO: 10 * time.Millisecond, Output: &formats.Lengths{Distribution: formats.LengthsEmpirical, Tokens: []int{20}}},
 	}}
 	res, err := load.Run(context.Background(), cfg, &listed{[]arrivals.Request{

@@ -22,7 +22,7 @@ type Host interface {
 	// Flush tells the policy what followed from its actions, until nothing more follows.
 	Flush()
 	// TimerFired is called when a timer of the host fires.
-	Woke(tag int32)
+	TimerFired(tag int32)
 }
 
 // Loop runs rounds of a host around a policy. New returns one.
@@ -32,7 +32,7 @@ type Loop struct {
 	// SearchFailed is called for a search that panicked, beside the loop. It may be nil, and must be set before Start.
 	SearchFailed func(tag int32, err error)
 	// IgnoredEvents has a bit (1 << kind) for every event that the policy is not told. It must be set before Start.
-	Deaf uint32
+	IgnoredEvents uint32
 
 	host     Host
 	policy   policy.Policy
@@ -42,34 +42,34 @@ type Loop struct {
 	epoch     time.Time
 	epochMono int64
 
-	news   atomic.Bool   // something has arrived, or a timer is due, since the last round
-	signal chan struct{} // makes takeTurns run a round
-	done   chan struct{} // closed when the last round is over
-	alarm  *alarm
-	wg     sync.WaitGroup
+	hasWork atomic.Bool   // something has arrived, or a timer is due, since the last round
+	signal  chan struct{} // makes takeTurns run a round
+	done    chan struct{} // closed when the last round is over
+	alarm   *alarm
+	wg      sync.WaitGroup
 
-	mu    sync.Mutex // guards what other goroutines leave
-	calls []func()
-	found []result // results of searches that no round has taken
+	mu         sync.Mutex // guards what other goroutines leave
+	calls      []func()
+	newResults []searchResult // results of searches that no round has taken
 
 	// The next fields belong to the goroutine that has the turn.
-	turn     sync.Mutex
-	ended    bool
-	last     time.Duration // the policy's latest time
-	event    policy.Event
-	actions  policy.Actions
-	told     int64 // number of events
-	wakes    []wakeup
-	searches []search
-	taken    []func() // scratch of RunCalls
-	results  []result // scratch of TellResults
+	turnLock   sync.Mutex
+	hasEnded   bool
+	lastTime   time.Duration // the policy's latest time
+	event      policy.Event
+	actions    policy.Actions
+	toldEvents int64 // number of events
+	timers     []timer
+	searches   []runningSearch
+	takenCalls []func()       // scratch of RunCalls
+	results    []searchResult // scratch of TellResults
 }
 
 // New returns a loop around a policy. If log is not nil, it receives all events and actions, and is complete after
 // Close. The loop's clock starts here.
 func New(p policy.Policy, host Host, log io.Writer) (*Loop, error) {
 	l := &Loop{host: host, policy: p, signal: make(chan struct{}, 1), done: make(chan struct{})}
-	l.searcher, _ = policy.As[policy.Searcher](p)
+	l.searcher, _ = policy.FindExtension[policy.Searcher](p)
 	if log != nil {
 		l.log = conform.NewRecorder(p, log)
 		l.policy = l.log
@@ -84,13 +84,13 @@ func New(p policy.Policy, host Host, log io.Writer) (*Loop, error) {
 
 // Start begins to run rounds that other goroutines leave. `first` runs before them; it tells the policy its first event.
 func (l *Loop) Start(first func()) {
-	l.turn.Lock()
+	l.turnLock.Lock()
 	first()
 	l.host.Flush()
-	l.arm()
-	l.turn.Unlock()
-	l.wg.Go(func() { l.alarm.run(l.Attend) })
-	l.wg.Go(l.run)
+	l.setAlarm()
+	l.turnLock.Unlock()
+	l.wg.Go(func() { l.alarm.callOnExpiry(l.Wake) })
+	l.wg.Go(l.takeTurns)
 }
 
 // Close releases the loop's resources after its last round, and completes the log.
@@ -111,38 +111,38 @@ func (l *Loop) Epoch() time.Time { return l.epoch }
 func (l *Loop) Now() time.Duration { return time.Since(l.epoch) }
 
 // AdvanceTime advances the policy's time to now, and returns it. The policy's time never goes back.
-func (l *Loop) Tick() time.Duration {
-	l.last = max(l.last, l.Now())
-	return l.last
+func (l *Loop) AdvanceTime() time.Duration {
+	l.lastTime = max(l.lastTime, l.Now())
+	return l.lastTime
 }
 
 // LastTime returns the policy's time.
-func (l *Loop) Last() time.Duration { return l.last }
+func (l *Loop) LastTime() time.Duration { return l.lastTime }
 
 // OnLoopClock converts a time of CLOCK_MONOTONIC, in ns, to the loop's clock.
-func (l *Loop) Since(mono int64) time.Duration { return time.Duration(mono - l.epochMono) }
+func (l *Loop) OnLoopClock(mono int64) time.Duration { return time.Duration(mono - l.epochMono) }
 
 // ToldEvents returns the number of events that the policy has been told.
-func (l *Loop) Told() int64 { return l.told }
+func (l *Loop) ToldEvents() int64 { return l.toldEvents }
 
 // Done returns a channel that is closed when the last round is over.
 func (l *Loop) Done() <-chan struct{} { return l.done }
 
 // Wake makes sure that a round handles what has arrived: this goroutine runs one at once if no other one has the turn.
 // Otherwise the goroutine that has it sees hasWork after its round.
-func (l *Loop) Attend() {
-	l.news.Store(true)
-	if !l.turn.TryLock() {
+func (l *Loop) Wake() {
+	l.hasWork.Store(true)
+	if !l.turnLock.TryLock() {
 		return // the goroutine that has the turn looks again after its round
 	}
 	l.runRound()
-	if l.news.Load() {
-		l.wake() // more has arrived; this goroutine's own work is done, so another one continues
+	if l.hasWork.Load() {
+		l.signalRun() // more has arrived; this goroutine's own work is done, so another one continues
 	}
 }
 
 // signalRun makes takeTurns run a round.
-func (l *Loop) wake() {
+func (l *Loop) signalRun() {
 	select {
 	case l.signal <- struct{}{}:
 	default:
@@ -150,15 +150,15 @@ func (l *Loop) wake() {
 }
 
 // takeTurns runs the rounds that other goroutines leave.
-func (l *Loop) run() {
+func (l *Loop) takeTurns() {
 	for {
 		select {
 		case <-l.signal:
 		case <-l.done:
 			return
 		}
-		for l.news.Load() {
-			l.turn.Lock()
+		for l.hasWork.Load() {
+			l.turnLock.Lock()
 			l.runRound()
 		}
 	}
@@ -167,50 +167,50 @@ func (l *Loop) run() {
 // runRound runs a round and releases the turn. A panic ends the process: transports, whose goroutine this may be, would
 // confine it to their one request.
 func (l *Loop) runRound() {
-	whole := false
+	completed := false
 	defer func() {
-		if p := recover(); !whole && p != nil {
+		if p := recover(); !completed && p != nil {
 			stack := debug.Stack()
 			go func() { panic(fmt.Sprintf("%v\n\n%s", p, stack)) }()
 			select {}
 		}
-		l.turn.Unlock()
+		l.turnLock.Unlock()
 	}()
-	l.news.Store(false)
-	if !l.ended {
+	l.hasWork.Store(false)
+	if !l.hasEnded {
 		l.host.Round()
-		l.arm()
+		l.setAlarm()
 	}
-	whole = true
+	completed = true
 }
 
 // EndAfterRound is called in a round and makes it the last.
-func (l *Loop) End() {
-	l.ended = true
+func (l *Loop) EndAfterRound() {
+	l.hasEnded = true
 	close(l.done)
 }
 
 // TellPolicy makes the policy handle an event, and carries out its actions. The event is copied to a field, because the
 // address of a parameter would have to be allocated.
-func (l *Loop) Tell(ev policy.Event) {
-	if l.Deaf>>ev.Kind&1 != 0 {
+func (l *Loop) TellPolicy(ev policy.Event) {
+	if l.IgnoredEvents>>ev.Kind&1 != 0 {
 		return
 	}
-	now := l.Tick()
+	now := l.AdvanceTime()
 	l.event = ev
 	l.actions.Reset()
 	l.policy.Handle(now, &l.event, &l.actions)
-	l.told++
+	l.toldEvents++
 	for i := range l.actions.List {
 		switch a := &l.actions.List[i]; a.Kind {
 		case policy.Wake:
-			at := a.At
-			if at >= 0 {
-				at = max(at, l.last+soonest)
+			firesAt := a.At
+			if firesAt >= 0 {
+				firesAt = max(firesAt, l.lastTime+minTimerDelay)
 			}
-			l.SetWake(a.Tag, at)
+			l.SetTimer(a.Tag, firesAt)
 		case policy.Replan:
-			l.replan(a.Tag)
+			l.startSearch(a.Tag)
 		default:
 			l.host.Act(a)
 		}
@@ -218,17 +218,17 @@ func (l *Loop) Tell(ev policy.Event) {
 }
 
 // Dispatched returns the tasks and hops of the Dispatch that is being carried out.
-func (l *Loop) Dispatched(a *policy.Action) ([]int32, []policy.Hop) { return l.actions.Dispatched(a) }
+func (l *Loop) Dispatched(a *policy.Action) ([]int32, []policy.Hop) { return l.actions.BatchOf(a) }
 
 // CallInRound runs f in a round and waits for its end. If the loop has ended, it returns false.
-func (l *Loop) Call(f func()) bool {
-	ran := make(chan struct{})
+func (l *Loop) CallInRound(f func()) bool {
+	finished := make(chan struct{})
 	l.mu.Lock()
-	l.calls = append(l.calls, func() { f(); close(ran) })
+	l.calls = append(l.calls, func() { f(); close(finished) })
 	l.mu.Unlock()
-	l.Attend()
+	l.Wake()
 	select {
-	case <-ran:
+	case <-finished:
 		return true
 	case <-l.done:
 		return false
@@ -236,13 +236,13 @@ func (l *Loop) Call(f func()) bool {
 }
 
 // RunCalls runs the functions that other goroutines passed to CallInRound. It is part of a round.
-func (l *Loop) Calls() {
-	clear(l.taken)
-	l.taken = l.taken[:0]
+func (l *Loop) RunCalls() {
+	clear(l.takenCalls)
+	l.takenCalls = l.takenCalls[:0]
 	l.mu.Lock()
-	l.taken, l.calls = l.calls, l.taken
+	l.takenCalls, l.calls = l.calls, l.takenCalls
 	l.mu.Unlock()
-	for _, f := range l.taken {
+	for _, f := range l.takenCalls {
 		f()
 	}
 }

@@ -13,123 +13,123 @@ import (
 	"inferplan/policy/conform"
 )
 
-// waker asks for a wake-up at every event.
-type waker struct{ told int64 }
+// wakingPolicy asks for a wake-up at every event.
+type wakingPolicy struct{ toldKinds int64 }
 
-func (w *waker) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	w.told += int64(ev.Kind)
+func (w *wakingPolicy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	w.toldKinds += int64(ev.Kind)
 	out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: 1, At: now + time.Hour})
 }
 
-// host is a host of tests: news are requests that have come.
-type host struct {
-	l     *Loop
-	mu    sync.Mutex
-	news  int32
-	acts  []policy.Action
-	woken []int32
-	stop  bool
+// testHost is a host of tests: news are requests that have come.
+type testHost struct {
+	loop        *Loop
+	mu          sync.Mutex
+	newRequests int32
+	actions     []policy.Action
+	firedTags   []int32
+	stop        bool
 }
 
-func (h *host) Round() {
+func (h *testHost) Round() {
 	h.mu.Lock()
-	n := h.news
-	h.news = 0
+	n := h.newRequests
+	h.newRequests = 0
 	h.mu.Unlock()
-	h.l.Found()
+	h.loop.TellResults()
 	for range n {
-		h.l.Timers()
-		h.l.Tell(policy.Event{Kind: policy.Arrival})
+		h.loop.FireTimers()
+		h.loop.TellPolicy(policy.Event{Kind: policy.Arrival})
 	}
-	h.l.Timers()
-	h.l.Calls()
+	h.loop.FireTimers()
+	h.loop.RunCalls()
 	if h.stop {
-		h.l.End()
+		h.loop.EndAfterRound()
 	}
 }
 
-func (h *host) Act(a *policy.Action) { h.acts = append(h.acts, *a) }
-func (h *host) Flush()               {}
-func (h *host) Woke(tag int32)       { h.woken = append(h.woken, tag) }
+func (h *testHost) Act(a *policy.Action) { h.actions = append(h.actions, *a) }
+func (h *testHost) Flush()               {}
+func (h *testHost) TimerFired(tag int32) { h.firedTags = append(h.firedTags, tag) }
 
-func (h *host) arrive() {
+func (h *testHost) arriveRequest() {
 	h.mu.Lock()
-	h.news++
+	h.newRequests++
 	h.mu.Unlock()
-	h.l.Attend()
+	h.loop.Wake()
 }
 
-func start(t *testing.T, p policy.Policy, log *bytes.Buffer) *host {
+func startLoop(t *testing.T, p policy.Policy, log *bytes.Buffer) *testHost {
 	t.Helper()
-	h := &host{}
+	h := &testHost{}
 	var err error
 	if log == nil {
-		h.l, err = New(p, h, nil)
+		h.loop, err = New(p, h, nil)
 	} else {
-		h.l, err = New(p, h, log)
+		h.loop, err = New(p, h, log)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.l.Start(func() { h.l.Tell(policy.Event{Kind: policy.PlanInstalled}) })
+	h.loop.Start(func() { h.loop.TellPolicy(policy.Event{Kind: policy.PlanInstalled}) })
 	return h
 }
 
-func (h *host) end(t *testing.T) {
+func (h *testHost) endLoop(t *testing.T) {
 	t.Helper()
-	h.l.Call(func() { h.stop = true })
-	<-h.l.Done()
-	if err := h.l.Close(); err != nil {
+	h.loop.CallInRound(func() { h.stop = true })
+	<-h.loop.Done()
+	if err := h.loop.Close(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // An event on its way to the policy takes no memory from the heap.
 func TestTellAllocatesNothing(t *testing.T) {
-	w := &waker{}
-	l, err := New(w, &host{}, nil)
+	w := &wakingPolicy{}
+	l, err := New(w, &testHost{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.alarm.close()
 	const runs = 1000
 	if n := testing.AllocsPerRun(runs, func() {
-		l.Tell(policy.Event{Kind: policy.Timer, Value: 1})
+		l.TellPolicy(policy.Event{Kind: policy.Timer, Value: 1})
 	}); n != 0 {
 		t.Errorf("%v allocations per event, expected none", n)
 	}
-	if want := int64(policy.Timer) * (runs + 1); w.told != want || l.Told() != runs+1 {
-		t.Errorf("the policy was told kinds that add up to %d, expected %d", w.told, want)
+	if want := int64(policy.Timer) * (runs + 1); w.toldKinds != want || l.ToldEvents() != runs+1 {
+		t.Errorf("the policy was told kinds that add up to %d, expected %d", w.toldKinds, want)
 	}
 }
 
 // A policy is not told what it does not want to hear.
-func TestDeaf(t *testing.T) {
-	w := &waker{}
-	h := &host{}
+func TestPolicyIsNotToldIgnoredEvents(t *testing.T) {
+	w := &wakingPolicy{}
+	h := &testHost{}
 	var err error
-	if h.l, err = New(w, h, nil); err != nil {
+	if h.loop, err = New(w, h, nil); err != nil {
 		t.Fatal(err)
 	}
-	h.l.Deaf = ^uint32(1 << policy.Arrival)
-	h.l.Start(func() { h.l.Tell(policy.Event{Kind: policy.PlanInstalled}) })
-	h.arrive()
-	h.end(t)
-	if h.l.Told() != 1 || w.told != int64(policy.Arrival) {
-		t.Errorf("told %d events, of kinds that add up to %d: expected the arrival alone", h.l.Told(), w.told)
+	h.loop.IgnoredEvents = ^uint32(1 << policy.Arrival)
+	h.loop.Start(func() { h.loop.TellPolicy(policy.Event{Kind: policy.PlanInstalled}) })
+	h.arriveRequest()
+	h.endLoop(t)
+	if h.loop.ToldEvents() != 1 || w.toldKinds != int64(policy.Arrival) {
+		t.Errorf("told %d events, of kinds that add up to %d: expected the arrival alone", h.loop.ToldEvents(), w.toldKinds)
 	}
 }
 
-// thinker asks for a re-plan at every arrival; its search waits until it is let
+// searchingPolicy asks for a re-plan at every arrival; its search waits until it is let
 // go, or until nobody wants it any more.
-type thinker struct {
+type searchingPolicy struct {
 	free  chan struct{}
 	kinds []policy.EventKind
 	lists [][]int32
 	asked int32
 }
 
-func (p *thinker) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (p *searchingPolicy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	p.kinds = append(p.kinds, ev.Kind)
 	switch ev.Kind {
 	case policy.Arrival:
@@ -140,7 +140,7 @@ func (p *thinker) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 	}
 }
 
-func (p *thinker) Search(_ time.Duration, tag int32) func(context.Context, int64, []int32) ([]int32, int64) {
+func (p *searchingPolicy) Search(_ time.Duration, tag int32) func(context.Context, int64, []int32) ([]int32, int64) {
 	n := p.asked // copied in the turn
 	return func(ctx context.Context, _ int64, dst []int32) ([]int32, int64) {
 		select {
@@ -155,20 +155,20 @@ func (p *thinker) Search(_ time.Duration, tag int32) func(context.Context, int64
 // A search runs beside the loop, which goes on meanwhile; its result is in an
 // event and so in the log. A further one takes the place of one under way.
 func TestSearchRunsBesideTheLoop(t *testing.T) {
-	p := &thinker{free: make(chan struct{})}
+	p := &searchingPolicy{free: make(chan struct{})}
 	var log bytes.Buffer
-	h := start(t, p, &log)
-	h.arrive()
-	h.arrive() // the loop is not held up by the first search
+	h := startLoop(t, p, &log)
+	h.arriveRequest()
+	h.arriveRequest() // the loop is not held up by the first search
 	close(p.free)
 	for done := false; !done; time.Sleep(time.Millisecond) {
-		h.l.Call(func() { done = len(p.lists) > 0 })
+		h.loop.CallInRound(func() { done = len(p.lists) > 0 })
 	}
-	h.end(t)
+	h.endLoop(t)
 	if len(p.lists) != 1 || !slices.Equal(p.lists[0], []int32{3, 2}) {
 		t.Errorf("results %v, expected that of the second search", p.lists)
 	}
-	again := &thinker{free: p.free}
+	again := &searchingPolicy{free: p.free}
 	if n, err := conform.Replay(&log, again); err != nil || n != int64(len(p.kinds)) || !slices.Equal(again.kinds, p.kinds) {
 		t.Errorf("replay of %d calls: %v", n, err)
 	}
@@ -176,72 +176,72 @@ func TestSearchRunsBesideTheLoop(t *testing.T) {
 
 // A search that takes too long comes back with nothing.
 func TestSearchLimit(t *testing.T) {
-	p := &thinker{free: make(chan struct{})}
-	h := &host{}
+	p := &searchingPolicy{free: make(chan struct{})}
+	h := &testHost{}
 	var err error
-	if h.l, err = New(p, h, nil); err != nil {
+	if h.loop, err = New(p, h, nil); err != nil {
 		t.Fatal(err)
 	}
-	h.l.SearchLimit = time.Millisecond
-	h.l.Start(func() {})
-	h.arrive()
+	h.loop.SearchLimit = time.Millisecond
+	h.loop.Start(func() {})
+	h.arriveRequest()
 	for done := false; !done; time.Sleep(time.Millisecond) {
-		h.l.Call(func() { done = len(p.lists) > 0 })
+		h.loop.CallInRound(func() { done = len(p.lists) > 0 })
 	}
-	h.arrive() // one under way does not keep the loop from ending
-	h.end(t)
+	h.arriveRequest() // one under way does not keep the loop from ending
+	h.endLoop(t)
 	if len(p.lists[0]) != 0 {
 		t.Errorf("results %v, expected an empty one", p.lists)
 	}
 }
 
-// panicker's searches fail.
-type panicker struct{ thinker }
+// panickingPolicy's searches fail.
+type panickingPolicy struct{ searchingPolicy }
 
-func (p *panicker) Search(time.Duration, int32) func(context.Context, int64, []int32) ([]int32, int64) {
+func (p *panickingPolicy) Search(time.Duration, int32) func(context.Context, int64, []int32) ([]int32, int64) {
 	return func(context.Context, int64, []int32) ([]int32, int64) { panic("no such order") }
 }
 
 // A search that panics ends neither the process nor the loop: it comes back with
 // nothing, and somebody hears why.
 func TestSearchFails(t *testing.T) {
-	p := &panicker{}
-	h := &host{}
+	p := &panickingPolicy{}
+	h := &testHost{}
 	var err error
-	if h.l, err = New(p, h, nil); err != nil {
+	if h.loop, err = New(p, h, nil); err != nil {
 		t.Fatal(err)
 	}
 	why := make(chan error, 1)
-	h.l.SearchFailed = func(_ int32, err error) { why <- err }
-	h.l.Start(func() {})
-	h.arrive()
+	h.loop.SearchFailed = func(_ int32, err error) { why <- err }
+	h.loop.Start(func() {})
+	h.arriveRequest()
 	if err := <-why; !strings.Contains(err.Error(), "no such order") {
 		t.Error(err)
 	}
 	for done := false; !done; time.Sleep(time.Millisecond) {
-		h.l.Call(func() { done = len(p.lists) > 0 })
+		h.loop.CallInRound(func() { done = len(p.lists) > 0 })
 	}
-	h.end(t)
+	h.endLoop(t)
 	if len(p.lists[0]) != 0 {
 		t.Errorf("results %v, expected an empty one", p.lists)
 	}
 }
 
 // Wake-ups of the host are the host's, those of the policy the policy's.
-func TestWakes(t *testing.T) {
-	p := &thinker{}
-	h := start(t, p, nil)
-	h.l.Call(func() {
-		h.l.SetWake(HostTag, h.l.Now()+time.Millisecond)
-		h.l.SetWake(9, h.l.Now()+2*time.Millisecond)
-		h.l.SetWake(8, h.l.Now()+time.Millisecond)
-		h.l.SetWake(8, -1)
+func TestTimersOfHostAndPolicyAreSeparate(t *testing.T) {
+	p := &searchingPolicy{}
+	h := startLoop(t, p, nil)
+	h.loop.CallInRound(func() {
+		h.loop.SetTimer(HostTag, h.loop.Now()+time.Millisecond)
+		h.loop.SetTimer(9, h.loop.Now()+2*time.Millisecond)
+		h.loop.SetTimer(8, h.loop.Now()+time.Millisecond)
+		h.loop.SetTimer(8, -1)
 	})
 	for done := false; !done; time.Sleep(time.Millisecond) {
-		h.l.Call(func() { done = len(h.woken) == 1 && len(p.kinds) == 2 })
+		h.loop.CallInRound(func() { done = len(h.firedTags) == 1 && len(p.kinds) == 2 })
 	}
-	h.end(t)
-	if h.woken[0] != HostTag || p.kinds[1] != policy.Timer {
-		t.Errorf("the host was woken by %v, the policy told %v", h.woken, p.kinds)
+	h.endLoop(t)
+	if h.firedTags[0] != HostTag || p.kinds[1] != policy.Timer {
+		t.Errorf("the host was woken by %v, the policy told %v", h.firedTags, p.kinds)
 	}
 }

@@ -12,14 +12,14 @@ import (
 )
 
 // runningSearch is a search of the policy that runs beside the loop.
-type search struct {
+type runningSearch struct {
 	tag    int32
 	number int64              // distinguishes it from earlier ones with the same tag
 	cancel context.CancelFunc // nil once its result was told
 }
 
 // searchResult is the result of a search.
-type result struct {
+type searchResult struct {
 	tag    int32
 	number int64
 	list   []int32
@@ -27,48 +27,48 @@ type result struct {
 
 // startSearch runs the policy's search, if it has one, beside the loop. A running search with the same tag is cancelled,
 // and its result is ignored.
-func (l *Loop) replan(tag int32) {
+func (l *Loop) startSearch(tag int32) {
 	if l.searcher == nil {
 		return
 	}
-	find := l.searcher.Search(l.last, tag)
+	searchFunc := l.searcher.Search(l.lastTime, tag)
 	ctx, cancel := searchContext(l.SearchLimit)
-	at := slices.IndexFunc(l.searches, func(s search) bool { return s.tag == tag })
-	if at < 0 {
-		at = len(l.searches)
-		l.searches = append(l.searches, search{tag: tag})
-	} else if l.searches[at].cancel != nil {
-		l.searches[at].cancel()
+	index := slices.IndexFunc(l.searches, func(s runningSearch) bool { return s.tag == tag })
+	if index < 0 {
+		index = len(l.searches)
+		l.searches = append(l.searches, runningSearch{tag: tag})
+	} else if l.searches[index].cancel != nil {
+		l.searches[index].cancel()
 	}
 
 	// Run it on a goroutine of its own, which leaves the result for a later round.
-	s := &l.searches[at]
+	s := &l.searches[index]
 	s.number++
 	s.cancel = cancel
 	number := s.number
 	l.wg.Go(func() {
-		list := found(ctx, find, func(err error) {
+		list := runSearch(ctx, searchFunc, func(err error) {
 			if l.SearchFailed != nil {
 				l.SearchFailed(tag, err)
 			}
 		})
 		l.mu.Lock()
-		l.found = append(l.found, result{tag, number, list})
+		l.newResults = append(l.newResults, searchResult{tag, number, list})
 		l.mu.Unlock()
-		l.Attend()
+		l.Wake()
 	})
 }
 
 // runSearch runs a search and returns its result. If the search panics, the result is empty: the policy keeps the order
 // that it has.
-func found(ctx context.Context, find func(context.Context, int64, []int32) ([]int32, int64), failed func(error)) (list []int32) {
+func runSearch(ctx context.Context, searchFunc func(context.Context, int64, []int32) ([]int32, int64), onPanic func(error)) (list []int32) {
 	defer func() {
 		if p := recover(); p != nil {
 			list = nil
-			failed(fmt.Errorf("%v\n%s", p, debug.Stack()))
+			onPanic(fmt.Errorf("%v\n%s", p, debug.Stack()))
 		}
 	}()
-	list, _ = find(ctx, math.MaxInt64, nil)
+	list, _ = searchFunc(ctx, math.MaxInt64, nil)
 	return list
 }
 
@@ -81,16 +81,16 @@ func searchContext(limit time.Duration) (context.Context, context.CancelFunc) {
 }
 
 // TellResults tells the policy the results of searches. It is part of a round.
-func (l *Loop) Found() {
+func (l *Loop) TellResults() {
 	l.mu.Lock()
-	l.results, l.found = l.found, l.results[:0]
+	l.results, l.newResults = l.newResults, l.results[:0]
 	l.mu.Unlock()
 	for _, r := range l.results {
-		at := slices.IndexFunc(l.searches, func(s search) bool { return s.tag == r.tag })
-		if s := &l.searches[at]; s.number == r.number {
+		index := slices.IndexFunc(l.searches, func(s runningSearch) bool { return s.tag == r.tag })
+		if s := &l.searches[index]; s.number == r.number {
 			s.cancel()
 			s.cancel = nil
-			l.Tell(policy.Event{Kind: policy.ReplanResult, Value: int64(r.tag), List: r.list})
+			l.TellPolicy(policy.Event{Kind: policy.ReplanResult, Value: int64(r.tag), List: r.list})
 			l.host.Flush()
 		}
 	}
@@ -98,8 +98,8 @@ func (l *Loop) Found() {
 
 // stopSearches cancels all running searches.
 func (l *Loop) stopSearches() {
-	l.turn.Lock()
-	defer l.turn.Unlock()
+	l.turnLock.Lock()
+	defer l.turnLock.Unlock()
 	for i := range l.searches {
 		if l.searches[i].cancel != nil {
 			l.searches[i].cancel()

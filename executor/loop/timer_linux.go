@@ -12,11 +12,11 @@ import (
 // alarm wakes the loop at a time of CLOCK_MONOTONIC. Go's own timers may be a millisecond late in an idle process; a
 // timerfd is not.
 type alarm struct {
-	f  *os.File
-	fd int
-	at int64 // time it is set for, in ns; 0 if none
+	f      *os.File
+	fd     int
+	setFor int64 // time it is set for, in ns; 0 if none
 
-	expired atomic.Bool
+	hasExpired atomic.Bool
 }
 
 // newAlarm returns an alarm that is not set.
@@ -30,27 +30,27 @@ func newAlarm() (*alarm, error) {
 
 // wakeBy makes sure that the loop wakes no later than `at`. An alarm that is set for an earlier time stays as it is:
 // policies move their timers with every arrival, and a needless wake-up costs less than a system call each time.
-func (a *alarm) before(at, now int64) {
-	if a.expired.Swap(false) {
-		a.at = 0
+func (a *alarm) wakeBy(latest, now int64) {
+	if a.hasExpired.Swap(false) {
+		a.setFor = 0
 	}
-	if a.at > now && a.at <= at {
+	if a.setFor > now && a.setFor <= latest {
 		return
 	}
-	a.at = at
-	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(at)}
+	a.setFor = latest
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(latest)}
 	// The arguments are valid by construction: this cannot fail.
 	_ = unix.TimerfdSettime(a.fd, unix.TFD_TIMER_ABSTIME, &spec, nil)
 }
 
 // callOnExpiry calls `wake` after every expiry, until the alarm is closed.
-func (a *alarm) run(wake func()) {
+func (a *alarm) callOnExpiry(wake func()) {
 	var b [8]byte
 	for {
 		if _, err := a.f.Read(b[:]); err != nil {
 			return
 		}
-		a.expired.Store(true)
+		a.hasExpired.Store(true)
 		wake()
 	}
 }

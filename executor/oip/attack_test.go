@@ -66,7 +66,7 @@ func repeatedContents(n int) []byte {
 
 func TestDecodingIsLinear(t *testing.T) {
 	c := testCatalog(t)
-	m := c.find("mlp")
+	m := c.lookup("mlp")
 	for _, tc := range []struct {
 		name string
 		n    int
@@ -107,7 +107,7 @@ func TestDecodingIsLinear(t *testing.T) {
 			bodies := map[int][]byte{tc.n: tc.make(tc.n), 4 * tc.n: tc.make(4 * tc.n)}
 			growth(t, tc.n, func(n int) {
 				if tc.wire {
-					unmarshalRequest(t.Context(), bodies[n], &Request{}, c.find)
+					unmarshalRequest(t.Context(), bodies[n], &Request{}, c.lookup)
 				} else {
 					decodeRequest(t.Context(), bodies[n], nil, m, &Request{})
 				}
@@ -115,7 +115,7 @@ func TestDecodingIsLinear(t *testing.T) {
 		})
 	}
 	r := &Request{}
-	if err := unmarshalRequest(t.Context(), repeatedContents(500), r, c.find); err != nil || len(r.Inputs[0].Data) != 500*40 {
+	if err := unmarshalRequest(t.Context(), repeatedContents(500), r, c.lookup); err != nil || len(r.Inputs[0].Data) != 500*40 {
 		t.Errorf("contents in pieces: %v, %d bytes", err, len(r.Inputs[0].Data))
 	}
 }
@@ -149,14 +149,14 @@ func TestParametersAreCounted(t *testing.T) {
 func TestDecodingStopsWhenTheClientIsGone(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	m := testCatalog(t).find("mlp")
+	m := testCatalog(t).lookup("mlp")
 	text := []byte(`{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1` + strings.Repeat(",1", 4<<20) + `]}]}`)
-	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: gone}}, model: m, room: (&Request{}).shape}
+	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: gone}}, model: m, newShape: (&Request{}).shape}
 	err := d.Object(func([]byte) *Error { _, err := d.tensors("inputs", nil); return err })
-	if err == nil || err.Code != CodeCancelled || d.I > 4*jsonscan.LookEvery {
+	if err == nil || err.Code != CodeCancelled || d.I > 4*jsonscan.CheckInterval {
 		t.Errorf("JSON: %v after %d bytes", err, d.I)
 	}
-	for _, b := range [][]byte{bytes.Repeat([]byte{15<<3 | 2, 0}, 2*jsonscan.LookEvery), repeatedContents(4 * jsonscan.LookEvery / 44)} {
+	for _, b := range [][]byte{bytes.Repeat([]byte{15<<3 | 2, 0}, 2*jsonscan.CheckInterval), repeatedContents(4 * jsonscan.CheckInterval / 44)} {
 		if err := unmarshalRequest(gone, b, &Request{}, func(string) *ModelInfo { return m }); err == nil || err.Code != CodeCancelled {
 			t.Errorf("protobuf: %v", err)
 		}
@@ -300,8 +300,8 @@ func TestPromisedBytesBookNothing(t *testing.T) {
 		defer c.Close()
 		io.WriteString(c, "POST /v2/models/mlp/infer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 67108864\r\n\r\n")
 	}
-	settles(t, "the heads have not come", func() bool { return b.Used() >= 64*4<<10 })
-	if used := b.Used(); used != 64*4<<10 {
+	settles(t, "the heads have not come", func() bool { return b.UsedBytes() >= 64*4<<10 })
+	if used := b.UsedBytes(); used != 64*4<<10 {
 		t.Errorf("64 heads book %d bytes", used)
 	}
 	inferOK(t, url)
@@ -352,7 +352,7 @@ func TestGreedyClientsMakeRoom(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				high.Store(max(high.Load(), b.Used()))
+				high.Store(max(high.Load(), b.UsedBytes()))
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -416,7 +416,7 @@ func TestMessagesThatNeverEndAreCutOff(t *testing.T) {
 	if !half.cut(10 * time.Second) {
 		t.Error("half a message: the connection stays")
 	}
-	settles(t, "memory is not given back", func() bool { return b.Used() <= 2*streamCost })
+	settles(t, "memory is not given back", func() bool { return b.UsedBytes() <= 2*streamCost })
 	none.Close()
 	// A connection on which calls go on is not cut off, nor one without calls.
 	cc := dialClient(t, address)
@@ -427,8 +427,8 @@ func TestMessagesThatNeverEndAreCutOff(t *testing.T) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
-	if settles(t, "calls that ended are still booked", func() bool { return b.Used() == 0 }); b.Used() != 0 {
-		t.Errorf("%d bytes are booked", b.Used())
+	if settles(t, "calls that ended are still booked", func() bool { return b.UsedBytes() == 0 }); b.UsedBytes() != 0 {
+		t.Errorf("%d bytes are booked", b.UsedBytes())
 	}
 }
 
@@ -452,19 +452,19 @@ func TestWatchedConnFollowsFrames(t *testing.T) {
 	cf.WritePing(false, [8]byte{})                           //
 	sf.WriteHeaders(http2.HeadersFrameParam{StreamID: 9, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
 	for step := 1; step < in.Len(); step = step*2 + 1 {
-		c := &watchedConn{streams: map[uint32]inbound{}, in: frames{skip: prefaceBytes}}
+		c := &watchedConn{streams: map[uint32]incomingCall{}, inFrames: frameReader{skip: prefaceBytes}}
 		for p := in.Bytes(); len(p) > 0; p = p[min(step, len(p)):] {
-			c.follow(&c.in, p[:min(step, len(p))], true)
+			c.followFrames(&c.inFrames, p[:min(step, len(p))], true)
 		}
 		for p := out.Bytes(); len(p) > 0; p = p[min(step, len(p)):] {
-			c.follow(&c.out, p[:min(step, len(p))], false)
+			c.followFrames(&c.outFrames, p[:min(step, len(p))], false)
 		}
 		one, three := c.streams[1], c.streams[3]
-		if len(c.streams) != 2 || one.left != 605 || one.done || three.left != 0 || !three.done {
+		if len(c.streams) != 2 || one.remaining != 605 || one.complete || three.remaining != 0 || !three.complete {
 			t.Fatalf("step %d: %+v", step, c.streams)
 		}
-		if want := int64(2*streamCost + 2*frameCost + 400 + 1005 + 201); c.total != want {
-			t.Errorf("step %d: %d bytes, want %d", step, c.total, want)
+		if want := int64(2*streamCost + 2*frameCost + 400 + 1005 + 201); c.totalBytes != want {
+			t.Errorf("step %d: %d bytes, want %d", step, c.totalBytes, want)
 		}
 	}
 }
@@ -540,22 +540,22 @@ func FuzzWatchedConn(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 1, 0, 0, 0, 0, 3, 0, 0, 0, 0, 8, 0, 0, 0, 3, 0, 0, 7, 0, 8, 0, 0, 0, 3, 1, 0, 0, 0, 0, 1, 9}, []byte{}, 3)
 	f.Fuzz(func(t *testing.T, in, out []byte, step int) {
 		step = max(step, 1)
-		c := &watchedConn{streams: map[uint32]inbound{}}
+		c := &watchedConn{streams: map[uint32]incomingCall{}}
 		for len(in) > 0 || len(out) > 0 {
 			n, m := min(step, len(in)), min(step, len(out))
-			c.follow(&c.in, in[:n], true)
-			c.follow(&c.out, out[:m], false)
+			c.followFrames(&c.inFrames, in[:n], true)
+			c.followFrames(&c.outFrames, out[:m], false)
 			in, out = in[n:], out[m:]
 		}
 		sum := int64(0)
 		for _, s := range c.streams {
-			if s.left < 0 || s.have > 4 {
+			if s.remaining < 0 || s.headBytes > 4 {
 				t.Errorf("%+v", s)
 			}
 			sum += streamCost + s.bytes
 		}
-		if sum != c.total {
-			t.Errorf("books %d bytes, the calls take %d", c.total, sum)
+		if sum != c.totalBytes {
+			t.Errorf("books %d bytes, the calls take %d", c.totalBytes, sum)
 		}
 	})
 }

@@ -81,11 +81,11 @@ type Request struct {
 	// binaryDefault is the parameter "binary_data_output".
 	binaryDefault bool
 	body          *httplimit.Buffer
-	hold          httplimit.Hold // memory booked for the request
+	memoryHold    httplimit.MemoryHold // memory booked for the request
 
 	// Buffers inside the request, so that a usual one costs a single allocation.
-	inputRoom [2]Tensor
-	shapeRoom [8]int64
+	inputBuf  [2]Tensor
+	shapeBuf  [8]int64
 	shapeUsed int
 }
 
@@ -101,8 +101,8 @@ func (r *Request) Input(name string) (*Tensor, bool) {
 
 // shape returns a slice of n dimensions, inside the request if its buffer has room.
 func (r *Request) shape(n int) []int64 {
-	if r.shapeUsed+n <= len(r.shapeRoom) {
-		s := r.shapeRoom[r.shapeUsed : r.shapeUsed+n : r.shapeUsed+n]
+	if r.shapeUsed+n <= len(r.shapeBuf) {
+		s := r.shapeBuf[r.shapeUsed : r.shapeUsed+n : r.shapeUsed+n]
 		r.shapeUsed += n
 		return s
 	}

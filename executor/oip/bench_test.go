@@ -55,7 +55,7 @@ func benchDecode(b *testing.B, r *Request, binary bool) {
 	if binary {
 		tail = r.Inputs[0].Data
 	}
-	m := benchBackend(b).catalog.All()[0]
+	m := benchBackend(b).catalog.Models()[0]
 	b.ReportAllocs()
 	for b.Loop() {
 		got := &Request{Model: "mlp"}
@@ -77,10 +77,10 @@ func BenchmarkDecodeGRPC784(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		got := &Request{}
-		if err := unmarshalRequest(context.Background(), wire, got, c.find); err != nil {
+		if err := unmarshalRequest(context.Background(), wire, got, c.lookup); err != nil {
 			b.Fatal(err)
 		}
-		if err := c.All()[0].validate(got); err != nil {
+		if err := c.Models()[0].validate(got); err != nil {
 			b.Fatal(err)
 		}
 	}

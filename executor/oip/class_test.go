@@ -22,7 +22,7 @@ import (
 func newClassed(t *testing.T) (*fake, **Request) {
 	f := newFake(t)
 	var infos []ModelInfo
-	for _, m := range f.catalog.All() {
+	for _, m := range f.catalog.Models() {
 		info := *m
 		if info.Name == "mlp" {
 			info.Classes = []string{"gold", "bulk"}

@@ -40,7 +40,7 @@ func BenchmarkCodec(b *testing.B) {
 		b.Run(name+"/ours", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := unmarshalRequest(context.Background(), wire, &Request{}, c.find); err != nil {
+				if err := unmarshalRequest(context.Background(), wire, &Request{}, c.lookup); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -90,7 +90,7 @@ func benchJSON(b *testing.B, r *Request, c *Catalog, binary bool) {
 	b.Run(name+"/ours", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := decodeRequest(context.Background(), text, tail, c.All()[0], &Request{Model: "mlp"}); err != nil {
+			if err := decodeRequest(context.Background(), text, tail, c.Models()[0], &Request{Model: "mlp"}); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -20,7 +20,7 @@ type core struct {
 
 // ready reports whether inferences are accepted.
 func (c *core) ready() bool {
-	return !c.gate.Closed() && !c.opt.Door.Budget.Full() && c.backend.Ready()
+	return !c.gate.IsClosed() && !c.opt.Door.Budget.Full() && c.backend.Ready()
 }
 
 // modelReady reports whether inferences of a model are accepted.
@@ -36,9 +36,9 @@ func (c *core) modelReady(model, version string) bool {
 
 // infer validates and runs a request of a holder of a key. The response has its identity filled in, and exactly the
 // requested outputs, in the requested order. Its Release is never nil.
-func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request, from *httplimit.Holder) (*Response, *Error) {
-	if r.Class == "" && slices.Contains(m.Classes, from.Class) {
-		r.Class = from.Class
+func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request, holder *httplimit.Holder) (*Response, *Error) {
+	if r.Class == "" && slices.Contains(m.Classes, holder.Class) {
+		r.Class = holder.Class
 	}
 	if len(r.Inputs) > c.opt.MaxTensors {
 		return nil, httplimit.TooLarge("inputs", "%d tensors, at most %d are taken", len(r.Inputs), c.opt.MaxTensors)
@@ -56,7 +56,7 @@ func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request, from *httpli
 	if resp.Release == nil {
 		resp.Release = func() {}
 	}
-	if err := c.finish(m, r, resp); err != nil {
+	if err := c.completeResponse(m, r, resp); err != nil {
 		resp.Release()
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error)
 }
 
 // completeResponse fills in the identity of a response, selects the requested outputs, and checks them.
-func (c *core) finish(m *ModelInfo, r *Request, resp *Response) *Error {
+func (c *core) completeResponse(m *ModelInfo, r *Request, resp *Response) *Error {
 	resp.ID = r.ID
 	if resp.Model == "" {
 		resp.Model = r.Model
@@ -92,7 +92,7 @@ func (c *core) finish(m *ModelInfo, r *Request, resp *Response) *Error {
 
 	// Select the outputs, unless they are the requested ones already.
 	if len(r.Outputs) > 0 && !sameOutputs(r.Outputs, resp.Outputs) {
-		picked := make([]Tensor, 0, len(r.Outputs))
+		requested := make([]Tensor, 0, len(r.Outputs))
 		for i := range r.Outputs {
 			j := findOutput(resp.Outputs, r.Outputs[i].Name)
 			if j < 0 && resp.Partial {
@@ -101,9 +101,9 @@ func (c *core) finish(m *ModelInfo, r *Request, resp *Response) *Error {
 			if j < 0 {
 				return Internal(nil, "model %q did not return output %q", r.Model, r.Outputs[i].Name)
 			}
-			picked = append(picked, resp.Outputs[j])
+			requested = append(requested, resp.Outputs[j])
 		}
-		resp.Outputs = picked
+		resp.Outputs = requested
 	}
 	for i := range resp.Outputs {
 		if err := checkData(&resp.Outputs[i]); err != nil {
@@ -114,12 +114,12 @@ func (c *core) finish(m *ModelInfo, r *Request, resp *Response) *Error {
 }
 
 // sameOutputs reports whether the outputs are the requested ones, in the requested order.
-func sameOutputs(want []OutputRequest, got []Tensor) bool {
-	if len(want) != len(got) {
+func sameOutputs(requested []OutputRequest, returned []Tensor) bool {
+	if len(requested) != len(returned) {
 		return false
 	}
-	for i := range want {
-		if want[i].Name != got[i].Name {
+	for i := range requested {
+		if requested[i].Name != returned[i].Name {
 			return false
 		}
 	}

@@ -51,7 +51,7 @@ func ReadSample(text []byte, dt Datatype, size int) ([]byte, *Error) {
 	d := decoder{Cursor: jsonscan.Cursor{B: text}}
 	data, err := d.sample(dt, make([]byte, 0, size), 0)
 	if err == nil {
-		err = d.End()
+		err = d.CheckEnd()
 	}
 	if err == nil && len(data) != size {
 		err = Invalid("", "found %d elements, expected %d of %s", len(data)/dt.Size(), size/dt.Size(), dt)
@@ -65,13 +65,13 @@ func (d *decoder) sample(dt Datatype, data []byte, depth int) ([]byte, *Error) {
 		if len(data)+dt.Size() > cap(data) {
 			return data, Invalid("", "found more than %d elements", cap(data)/dt.Size())
 		}
-		at := d.I
-		out, err := d.element(dt, data)
+		start := d.I
+		extended, err := d.element(dt, data)
 		if err != nil {
-			d.I = at
-			return data, Invalid("", "found %s, expected a number that %s holds", d.text40(), dt)
+			d.I = start
+			return data, Invalid("", "found %s, expected a number that %s holds", d.nextText(), dt)
 		}
-		return out, nil
+		return extended, nil
 	}
 	if depth == maxRank {
 		return data, Invalid("", "found lists nested deeper than %d", maxRank)
@@ -84,10 +84,10 @@ func (d *decoder) sample(dt Datatype, data []byte, depth int) ([]byte, *Error) {
 }
 
 // nextText returns the next value of the text, shortened for messages.
-func (d *decoder) text40() string {
-	rest := d.B[d.I:]
-	if end := bytes.IndexAny(rest, ",]"); end >= 0 {
-		rest = rest[:end]
+func (d *decoder) nextText() string {
+	remaining := d.B[d.I:]
+	if end := bytes.IndexAny(remaining, ",]"); end >= 0 {
+		remaining = remaining[:end]
 	}
-	return httplimit.Clip(string(rest))
+	return httplimit.Clip(string(remaining))
 }

@@ -15,27 +15,27 @@ import (
 // numbers. For large powers we divide integers instead, which costs one division.
 
 const (
-	mildExponent = 40  // up to this power of ten strconv is fast
-	mostDigits   = 800 // digits that can matter: the middle between two floats has at most 768 (FP64)
+	maxFastExponent = 40  // up to this power of ten strconv is fast
+	maxDigits       = 800 // digits that can matter: the middle between two floats has at most 768 (FP64)
 )
 
 // floatScratch holds the integers of one conversion.
-type scratch struct {
+type floatScratch struct {
 	num, den, q, r big.Int
 	digits         []byte
 }
 
-var scratches = sync.Pool{New: func() any { return new(scratch) }}
+var scratchPool = sync.Pool{New: func() any { return new(floatScratch) }}
 
 // powersOfTen are computed when they are first needed. The largest brings maxDigits digits below the smallest float.
-var tens [mostDigits + 400]struct {
+var powersOfTen [maxDigits + 400]struct {
 	once sync.Once
 	v    big.Int
 }
 
 // powerOfTen returns 10^n.
-func ten(n int) *big.Int {
-	t := &tens[n]
+func powerOfTen(n int) *big.Int {
+	t := &powersOfTen[n]
 	t.once.Do(func() { t.v.Exp(big.NewInt(10), big.NewInt(int64(n)), nil) })
 	return &t.v
 }
@@ -43,32 +43,32 @@ func ten(n int) *big.Int {
 // parseFloat returns the float of 32 or 64 bits that is nearest to a JSON number. It returns strconv.ErrRange if the
 // number is too large.
 func parseFloat(text []byte, size int) (float64, error) {
-	s := scratches.Get().(*scratch)
-	defer scratches.Put(s)
-	negative, exponent, more := s.split(text)
+	s := scratchPool.Get().(*floatScratch)
+	defer scratchPool.Put(s)
+	negative, exponent, hasMore := s.readDigits(text)
 	n := len(s.digits)
-	top := exponent + n // the number is less than 10^topExponent
-	v, least, most := 0.0, -324, 309
+	topExponent := exponent + n // the number is less than 10^topExponent
+	v, minExponent, maxExponent := 0.0, -324, 309
 	if size == 32 {
-		least, most = -46, 39
+		minExponent, maxExponent = -46, 39
 	}
 	switch {
 	// Far below the smallest float it is zero, far above the largest an error. Small powers go to strconv, the rest
 	// is divided.
-	case n == 0 || top < least:
-	case top > most:
+	case n == 0 || topExponent < minExponent:
+	case topExponent > maxExponent:
 		return 0, strconv.ErrRange
 	default:
-		if n <= 19 && top > -mildExponent && top < mildExponent {
+		if n <= 19 && topExponent > -maxFastExponent && topExponent < maxFastExponent {
 			x, err := strconv.ParseFloat(jsonscan.Alias(text), 64)
 			if err == nil && size == 64 {
 				return x, nil
 			}
-			if err == nil && narrows(x) {
+			if err == nil && roundsToFP32(x) {
 				return float64(float32(x)), nil
 			}
 		}
-		v = s.divide(exponent, more, size)
+		v = s.roundedQuotient(exponent, hasMore, size)
 	}
 	if negative {
 		v = -v
@@ -81,7 +81,7 @@ func parseFloat(text []byte, size int) (float64, error) {
 
 // readDigits reads the digits of a number without leading zeros, and returns the power of ten of the last one.
 // hasMore says that further digits follow that are not all zero.
-func (s *scratch) split(text []byte) (negative bool, exponent int, more bool) {
+func (s *floatScratch) readDigits(text []byte) (negative bool, exponent int, hasMore bool) {
 	s.digits = s.digits[:0]
 	point := false
 	for i, c := range text {
@@ -98,9 +98,9 @@ func (s *scratch) split(text []byte) (negative bool, exponent int, more bool) {
 					e = -e
 				}
 			}
-			return negative, exponent + e, more
-		case len(s.digits) == mostDigits:
-			more = more || c != '0'
+			return negative, exponent + e, hasMore
+		case len(s.digits) == maxDigits:
+			hasMore = hasMore || c != '0'
 			if !point {
 				exponent++
 			}
@@ -113,19 +113,19 @@ func (s *scratch) split(text []byte) (negative bool, exponent int, more bool) {
 			}
 		}
 	}
-	return negative, exponent, more
+	return negative, exponent, hasMore
 }
 
 // roundedQuotient returns digits * 10^exponent, rounded once. In the middle between two floats it rounds to even.
-func (s *scratch) divide(exponent int, more bool, size int) float64 {
-	precision, least := 53, -1074 // the lowest bit of a float
+func (s *floatScratch) roundedQuotient(exponent int, inexact bool, size int) float64 {
+	precision, lowestBit := 53, -1074 // the lowest bit of a float
 	if size == 32 {
-		precision, least = 24, -149
+		precision, lowestBit = 24, -149
 	}
-	s.integer()
-	den := ten(max(-exponent, 0))
+	s.setInteger()
+	den := powerOfTen(max(-exponent, 0))
 	if exponent > 0 {
-		s.q.Mul(&s.num, ten(exponent))
+		s.q.Mul(&s.num, powerOfTen(exponent))
 		s.num.Set(&s.q)
 	}
 	// Scale so that the quotient has 62 to 64 bits, of which a float keeps the first ones.
@@ -137,28 +137,28 @@ func (s *scratch) divide(exponent int, more bool, size int) float64 {
 	}
 	s.q.QuoRem(&s.num, den, &s.r)
 	q := s.q.Uint64()
-	more = more || s.r.Sign() != 0
+	inexact = inexact || s.r.Sign() != 0
 
 	// Round to the bits of the float.
-	drop := max(bits.Len64(q)-precision, least+shift)
-	if drop <= 0 {
+	droppedBits := max(bits.Len64(q)-precision, lowestBit+shift)
+	if droppedBits <= 0 {
 		return math.Ldexp(float64(q), -shift)
 	}
-	if drop > 64 {
+	if droppedBits > 64 {
 		return 0
 	}
-	kept, rest, half := uint64(0), q, uint64(1)<<(drop-1)
-	if drop < 64 {
-		kept, rest = q>>drop, q&(1<<drop-1)
+	mantissa, dropped, halfUnit := uint64(0), q, uint64(1)<<(droppedBits-1)
+	if droppedBits < 64 {
+		mantissa, dropped = q>>droppedBits, q&(1<<droppedBits-1)
 	}
-	if rest > half || rest == half && (more || kept&1 == 1) {
-		kept++
+	if dropped > halfUnit || dropped == halfUnit && (inexact || mantissa&1 == 1) {
+		mantissa++
 	}
-	return math.Ldexp(float64(kept), drop-shift)
+	return math.Ldexp(float64(mantissa), droppedBits-shift)
 }
 
 // setInteger sets num to the integer that the digits are.
-func (s *scratch) integer() {
+func (s *floatScratch) setInteger() {
 	if len(s.digits) <= 19 {
 		v := uint64(0)
 		for _, c := range s.digits {

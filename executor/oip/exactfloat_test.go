@@ -43,7 +43,7 @@ func hardNumbers() []string {
 	return out
 }
 
-func TestHardNumbers(t *testing.T) {
+func TestHardNumbersAreRoundedExactly(t *testing.T) {
 	for _, text := range hardNumbers() {
 		for _, size := range []int{32, 64} {
 			want, werr := strconv.ParseFloat(text, size)

@@ -46,7 +46,7 @@ func (f *fake) Infer(ctx context.Context, r *Request) (*Response, error) {
 
 func (f *fake) Statistics(model, version string) []ModelStatistics {
 	var out []ModelStatistics
-	for _, m := range f.catalog.All() {
+	for _, m := range f.catalog.Models() {
 		if model != "" && m.Name != model {
 			continue
 		}

@@ -3,7 +3,7 @@ package oip
 import "math"
 
 // exactPowers are the powers of ten that FP64 represents exactly.
-var powers = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
+var exactPowers = [...]float64{1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22}
 
 // fastFloat reads a JSON number at the start of b, and returns its length, if that takes no more than one exact
 // multiplication or division (Clinger 1990): at most 15 digits and a small exponent, as nearly all numbers in
@@ -16,31 +16,31 @@ func fastFloat(b []byte) (v float64, n int, ok bool) {
 	}
 
 	// The digits before the point.
-	first := i
+	firstDigit := i
 	var mantissa uint64
 	for i < len(b) && b[i]-'0' <= 9 {
 		mantissa = mantissa*10 + uint64(b[i]-'0')
 		i++
 	}
-	whole := i - first
-	if whole == 0 || whole > 1 && b[first] == '0' {
+	wholeDigits := i - firstDigit
+	if wholeDigits == 0 || wholeDigits > 1 && b[firstDigit] == '0' {
 		return 0, 0, false
 	}
 
 	// The digits after the point.
-	digits, scale := whole, 0
+	digits, scale := wholeDigits, 0
 	if i < len(b) && b[i] == '.' {
 		i++
-		from := i
+		start := i
 		for i < len(b) && b[i]-'0' <= 9 {
 			mantissa = mantissa*10 + uint64(b[i]-'0')
 			i++
 		}
-		if scale = i - from; scale == 0 {
+		if scale = i - start; scale == 0 {
 			return 0, 0, false
 		}
 		digits += scale
-		if mantissa < 1e15 && whole == 1 && b[first] == '0' && digits <= 19 {
+		if mantissa < 1e15 && wholeDigits == 1 && b[firstDigit] == '0' && digits <= 19 {
 			digits = 15 // leading zeros do not count as digits
 		}
 	}
@@ -49,20 +49,20 @@ func fastFloat(b []byte) (v float64, n int, ok bool) {
 	exponent := -scale
 	if i < len(b) && b[i]|0x20 == 'e' {
 		i++
-		minus := false
+		negativeExponent := false
 		if i < len(b) && (b[i] == '+' || b[i] == '-') {
-			minus = b[i] == '-'
+			negativeExponent = b[i] == '-'
 			i++
 		}
-		from, e := i, 0
-		for i < len(b) && b[i]-'0' <= 9 && i-from < 4 {
+		start, e := i, 0
+		for i < len(b) && b[i]-'0' <= 9 && i-start < 4 {
 			e = e*10 + int(b[i]-'0')
 			i++
 		}
-		if i == from || i-from == 4 {
+		if i == start || i-start == 4 {
 			return 0, 0, false
 		}
-		if minus {
+		if negativeExponent {
 			e = -e
 		}
 		exponent += e
@@ -74,9 +74,9 @@ func fastFloat(b []byte) (v float64, n int, ok bool) {
 	}
 	v = float64(mantissa)
 	if exponent < 0 {
-		v /= powers[-exponent]
+		v /= exactPowers[-exponent]
 	} else {
-		v *= powers[exponent]
+		v *= exactPowers[exponent]
 	}
 	if negative {
 		v = -v
@@ -86,7 +86,7 @@ func fastFloat(b []byte) (v float64, n int, ok bool) {
 
 // roundsToFP32 reports whether rounding v, itself rounded from a decimal, to FP32 gives the same as rounding the
 // decimal directly. It does not if v lies midway between two FP32 values, or where FP32 is subnormal or overflows.
-func narrows(v float64) bool {
+func roundsToFP32(v float64) bool {
 	const tail = 1<<29 - 1
 	if math.Float64bits(v)&tail == 1<<28 {
 		return false

@@ -32,13 +32,13 @@ type generateAnswer struct {
 // TextStream carries the text of an answer from the backend to the client while it is made. Several goroutines may
 // use it at once.
 type TextStream struct {
-	mu    sync.Mutex
-	text  []byte
-	read  int           // bytes of the text that nextPiece has returned
-	ready chan struct{} // has an element when text was added
+	mu        sync.Mutex
+	text      []byte
+	sentBytes int           // bytes of the text that nextPiece has returned
+	added     chan struct{} // has an element when text was added
 }
 
-func newTextStream() *TextStream { return &TextStream{ready: make(chan struct{}, 1)} }
+func newTextStream() *TextStream { return &TextStream{added: make(chan struct{}, 1)} }
 
 // Add adds a part of the answer that begins at byte from. It returns false if the part differs from the text that was
 // added before, or leaves a gap after it.
@@ -49,9 +49,9 @@ func (s *TextStream) Add(from int, part string) bool {
 	if n < 0 || part[:n] != string(s.text[from:][:n]) {
 		return false
 	}
-	if s.text = append(s.text, part[n:]...); len(s.text) > s.read {
+	if s.text = append(s.text, part[n:]...); len(s.text) > s.sentBytes {
 		select {
-		case s.ready <- struct{}{}:
+		case s.added <- struct{}{}:
 		default:
 		}
 	}
@@ -59,17 +59,17 @@ func (s *TextStream) Add(from int, part string) bool {
 }
 
 // nextPiece returns the text that was added since the last call.
-func (s *TextStream) piece() string {
+func (s *TextStream) nextPiece() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	text := string(s.text[s.read:])
-	s.read = len(s.text)
+	text := string(s.text[s.sentBytes:])
+	s.sentBytes = len(s.text)
 	return text
 }
 
 // textTensors returns the input and the output of a model that takes a text and returns one, as rows of bytes padded
 // with zeros. If the model lacks one of them, both are nil.
-func (m *ModelInfo) texts() (input, output *TensorInfo) {
+func (m *ModelInfo) textTensors() (input, output *TensorInfo) {
 	row := func(t TensorInfo) bool { return t.Text && t.Datatype == Uint8 && len(t.Shape) == 2 && t.Shape[1] > 0 }
 	i := slices.IndexFunc(m.Outputs, row)
 	if len(m.Inputs) != 1 || !row(m.Inputs[0]) || i < 0 {
@@ -79,57 +79,57 @@ func (m *ModelInfo) texts() (input, output *TensorInfo) {
 }
 
 // generate answers POST …/generate and …/generate_stream.
-func (s *HTTPServer) generate(w http.ResponseWriter, r *http.Request, model, version string, stream bool, from *httplimit.Holder) *Error {
-	return s.enter(w, r, model, version, from, func(m *ModelInfo, req *Request, split int64) *Error {
-		switch input, _ := m.texts(); {
+func (s *HTTPServer) generate(w http.ResponseWriter, r *http.Request, model, version string, stream bool, holder *httplimit.Holder) *Error {
+	return s.withRequest(w, r, model, version, holder, func(m *ModelInfo, req *Request, jsonLength int64) *Error {
+		switch input, _ := m.textTensors(); {
 		case input == nil:
 			return NotFound("model %q does not take a text and return one; ask it by …/infer", httplimit.Clip(model))
-		case split >= 0:
-			return Invalid(HeaderJSONLength, "found %d, expected a body of JSON alone", split)
+		case jsonLength >= 0:
+			return Invalid(HeaderJSONLength, "found %d, expected a body of JSON alone", jsonLength)
 		}
 		if err := decodeGenerate(r.Context(), req.body.B, m, req); err != nil {
 			return err
 		}
 		if stream {
-			return s.generateStream(w, r, m, req, from)
+			return s.generateStream(w, r, m, req, holder)
 		}
-		resp, err := s.core.infer(r.Context(), m, req, from)
+		resp, err := s.core.infer(r.Context(), m, req, holder)
 		if err != nil {
 			return err
 		}
 		defer resp.Release()
-		return s.json(w, generated(resp))
+		return s.writeJSON(w, generateAnswerOf(resp))
 	})
 }
 
 // decodeGenerate reads a body into a request for the model's input. The parameters are those of an inference.
 func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request) *Error {
-	d := decoder{Cursor: jsonscan.Cursor{B: body, Progress: jsonscan.Progress{Ctx: ctx, Hold: &req.hold}}, model: m, room: req.shape}
-	var seen fieldSet
+	d := decoder{Cursor: jsonscan.Cursor{B: body, Progress: jsonscan.Progress{Ctx: ctx, MemoryHold: &req.memoryHold}}, model: m, newShape: req.shape}
+	var seenFields fieldSet
 	text := ""
 	err := d.Object(func(key []byte) *Error {
 		switch string(key) {
 		case "id":
-			return d.once(&seen, 0, "id", func() (err *Error) { req.ID, err = d.text(); return })
+			return d.readOnce(&seenFields, 0, "id", func() (err *Error) { req.ID, err = d.text(); return })
 		case "text_input":
-			return d.once(&seen, 1, "text_input", func() (err *Error) { text, err = d.text(); return })
+			return d.readOnce(&seenFields, 1, "text_input", func() (err *Error) { text, err = d.text(); return })
 		case "parameters":
-			return d.once(&seen, 2, "parameters", func() *Error { return d.requestParams(req) })
+			return d.readOnce(&seenFields, 2, "parameters", func() *Error { return d.requestParams(req) })
 		}
 		return unknownField("", key, "id, text_input, parameters")
 	})
 
 	// Check the text.
 	if err == nil {
-		err = d.finish("inputs", nil)
+		err = d.checkEnd("inputs", nil)
 	}
 	if err != nil {
 		return err
 	}
-	input, output := m.texts()
+	input, output := m.textTensors()
 	size := int(input.Shape[1])
 	switch {
-	case !seen.has(1) || text == "":
+	case !seenFields.contains(1) || text == "":
 		return Invalid("text_input", "found nothing, expected a text")
 	case len(text) > size:
 		return Invalid("text_input", "found %d bytes, expected at most %d", len(text), size)
@@ -140,19 +140,19 @@ func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request
 	}
 
 	// Make the input and name the output.
-	if err := req.hold.Grow(int64(size)); err != nil {
+	if err := req.memoryHold.Grow(int64(size)); err != nil {
 		return err
 	}
 	data := make([]byte, size)
 	copy(data, text)
 	req.Batch = 1
-	req.Inputs = append(req.inputRoom[:0], Tensor{Name: input.Name, Datatype: Uint8, Shape: []int64{1, int64(size)}, Data: data})
+	req.Inputs = append(req.inputBuf[:0], Tensor{Name: input.Name, Datatype: Uint8, Shape: []int64{1, int64(size)}, Data: data})
 	req.Outputs = []OutputRequest{{Name: output.Name}}
 	return nil
 }
 
 // generateAnswerOf returns the answer in a response.
-func generated(resp *Response) generateAnswer {
+func generateAnswerOf(resp *Response) generateAnswer {
 	out := generateAnswer{ID: resp.ID, Model: resp.Model, Version: resp.Version, Parameters: resp.Params}
 	if len(resp.Outputs) > 0 {
 		text, _, _ := bytes.Cut(resp.Outputs[0].Data, []byte{0})
@@ -172,18 +172,18 @@ const stallTimeout = 30 * time.Second
 
 // generateStream answers with the pieces of the text as they come. The last event has the parameters of the answer.
 // If the request fails after the first piece, the last event is the error.
-func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *ModelInfo, req *Request, from *httplimit.Holder) *Error {
+func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *ModelInfo, req *Request, holder *httplimit.Holder) *Error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	req.Text = newTextStream()
 	done := make(chan generateResult, 1)
-	go func() { done <- s.generateOne(ctx, m, req, from) }()
+	go func() { done <- s.runGenerate(ctx, m, req, holder) }()
 	events := httplimit.NewEvents(w, stallTimeout)
 	piece := generateAnswer{ID: req.ID, Model: m.Name, Version: cmp.Or(req.Version, m.Versions[len(m.Versions)-1])}
 	for {
 		select {
-		case <-req.Text.ready:
-			piece.Text = req.Text.piece()
+		case <-req.Text.added:
+			piece.Text = req.Text.nextPiece()
 			if piece.Text != "" && events.Send(piece) != nil {
 				cancel() // the client is gone, so the request is cancelled
 			}
@@ -192,13 +192,13 @@ func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *M
 				end.err = Internal(nil, "the answer differs from the pieces that were sent")
 			}
 			if end.err != nil {
-				if !events.Begun() {
+				if !events.HasBegun() {
 					return end.err
 				}
 				_ = events.Send(map[string]string{"error": end.err.Error()})
 				return nil
 			}
-			end.answer.Text = req.Text.piece()
+			end.answer.Text = req.Text.nextPiece()
 			_ = events.Send(end.answer)
 			return nil
 		}
@@ -206,17 +206,17 @@ func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *M
 }
 
 // runGenerate runs a request. A panic fails only this request.
-func (s *HTTPServer) generateOne(ctx context.Context, m *ModelInfo, req *Request, from *httplimit.Holder) (out generateResult) {
+func (s *HTTPServer) runGenerate(ctx context.Context, m *ModelInfo, req *Request, holder *httplimit.Holder) (out generateResult) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.core.opt.Door.Log.Error("panic in an inference", "model", req.Model, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			out = generateResult{err: Internal(nil, "internal error while running model %q", req.Model)}
 		}
 	}()
-	resp, err := s.core.infer(ctx, m, req, from)
+	resp, err := s.core.infer(ctx, m, req, holder)
 	if err != nil {
 		return generateResult{err: err}
 	}
 	defer resp.Release()
-	return generateResult{answer: generated(resp)}
+	return generateResult{answer: generateAnswerOf(resp)}
 }

@@ -70,8 +70,8 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 		grpc.WriteBufferSize(bufferBytes),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: opt.Door.IdleTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.UnaryInterceptor(s.unary),
-		grpc.StreamInterceptor(s.stream),
+		grpc.UnaryInterceptor(s.interceptUnary),
+		grpc.StreamInterceptor(s.interceptStream),
 	}
 	creds := insecure.NewCredentials()
 	if opt.Door.TLS != nil {
@@ -83,7 +83,7 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	}
 	s.server = grpc.NewServer(options...)
 	s.server.RegisterService(serviceDesc(), s)
-	s.server.RegisterService(faultsAreTheClients(healthpb.Health_ServiceDesc), (*health)(s))
+	s.server.RegisterService(withClientParseErrors(healthpb.Health_ServiceDesc), (*health)(s))
 	reflection.Register(s.server)
 	return s
 }
@@ -91,7 +91,7 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 // serviceDesc returns the generated description with our own handler for ModelInfer, whose messages are read and
 // written by our codec.
 func serviceDesc() *grpc.ServiceDesc {
-	d := faultsAreTheClients(oippb.GRPCInferenceService_ServiceDesc)
+	d := withClientParseErrors(oippb.GRPCInferenceService_ServiceDesc)
 	d.HandlerType = (*any)(nil)
 	for i := range d.Methods {
 		if d.Methods[i].MethodName == "ModelInfer" {
@@ -103,12 +103,12 @@ func serviceDesc() *grpc.ServiceDesc {
 
 // withClientParseErrors returns a service that answers INVALID_ARGUMENT to messages that cannot be parsed. The
 // library answers INTERNAL.
-func faultsAreTheClients(d grpc.ServiceDesc) *grpc.ServiceDesc {
+func withClientParseErrors(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
 		handle := d.Methods[i].Handler
 		d.Methods[i].Handler = func(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
-			return handle(srv, ctx, func(msg any) error { return attempt(msg, dec) }, interceptor)
+			return handle(srv, ctx, func(msg any) error { return parseMessage(msg, dec) }, interceptor)
 		}
 	}
 	return &d
@@ -116,14 +116,14 @@ func faultsAreTheClients(d grpc.ServiceDesc) *grpc.ServiceDesc {
 
 // parseAttempt is a message that the codec may fail to parse. The library would answer an error of its codec before a
 // handler sees it, so the codec stores the error here.
-type attempted struct {
+type parseAttempt struct {
 	msg any
 	err error
 }
 
 // parseMessage reads a message. If it cannot be parsed, the error is the client's.
-func attempt(msg any, read func(any) error) error {
-	a := attempted{msg: msg}
+func parseMessage(msg any, read func(any) error) error {
+	a := parseAttempt{msg: msg}
 	if err := read(&a); err != nil || a.err == nil {
 		return err
 	}
@@ -131,10 +131,10 @@ func attempt(msg any, read func(any) error) error {
 }
 
 // parsingStream is a stream that answers INVALID_ARGUMENT to messages that cannot be parsed.
-type parsing struct{ grpc.ServerStream }
+type parsingStream struct{ grpc.ServerStream }
 
 // RecvMsg implements grpc.ServerStream.
-func (p parsing) RecvMsg(msg any) error { return attempt(msg, p.ServerStream.RecvMsg) }
+func (p parsingStream) RecvMsg(msg any) error { return parseMessage(msg, p.ServerStream.RecvMsg) }
 
 // Serve accepts connections until Drain or Close; it then returns nil.
 func (s *GRPCServer) Serve(l net.Listener) error {
@@ -176,21 +176,21 @@ func (s *GRPCServer) Close() error {
 }
 
 // interceptUnary logs a call, and turns a panic into an error of this call only.
-func (s *GRPCServer) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
-	defer s.accessed(ctx, info.FullMethod, &err, time.Now())
-	defer s.recovered(info.FullMethod, &err)
+func (s *GRPCServer) interceptUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	defer s.logAccess(ctx, info.FullMethod, &err, time.Now())
+	defer s.recoverPanic(info.FullMethod, &err)
 	return handler(ctx, req)
 }
 
 // interceptStream does the same for a stream.
-func (s *GRPCServer) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
-	defer s.accessed(ss.Context(), info.FullMethod, &err, time.Now())
-	defer s.recovered(info.FullMethod, &err)
-	return handler(srv, parsing{ss})
+func (s *GRPCServer) interceptStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	defer s.logAccess(ss.Context(), info.FullMethod, &err, time.Now())
+	defer s.recoverPanic(info.FullMethod, &err)
+	return handler(srv, parsingStream{ss})
 }
 
 // logAccess writes a call to the log of accesses.
-func (s *GRPCServer) accessed(ctx context.Context, method string, err *error, began time.Time) {
+func (s *GRPCServer) logAccess(ctx context.Context, method string, err *error, began time.Time) {
 	if s.core.opt.Door.Access == nil {
 		return
 	}
@@ -198,11 +198,11 @@ func (s *GRPCServer) accessed(ctx context.Context, method string, err *error, be
 	if p, ok := peer.FromContext(ctx); ok {
 		address = p.Addr.String()
 	}
-	s.core.opt.Door.Accessed(holderOf(ctx).Client(address), method, status.Code(*err).String(), 0, began)
+	s.core.opt.Door.LogAccess(holderOf(ctx).Client(address), method, status.Code(*err).String(), 0, began)
 }
 
 // recoverPanic turns a panic into an internal error. It must be deferred.
-func (s *GRPCServer) recovered(method string, err *error) {
+func (s *GRPCServer) recoverPanic(method string, err *error) {
 	if p := recover(); p != nil {
 		s.core.opt.Door.Log.Error("panic in a gRPC handler", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 		*err = toStatus(Internal(nil, "internal error"))
@@ -210,7 +210,7 @@ func (s *GRPCServer) recovered(method string, err *error) {
 }
 
 // openMethods are the methods that need no key: the probes of an orchestrator have none.
-var open = map[string]bool{
+var openMethods = map[string]bool{
 	healthpb.Health_Check_FullMethodName:                  true,
 	healthpb.Health_Watch_FullMethodName:                  true,
 	oippb.GRPCInferenceService_ServerLive_FullMethodName:  true,
@@ -222,26 +222,26 @@ type holderKey struct{}
 
 // holderOf returns the holder of the key that a call was made with.
 func holderOf(ctx context.Context) *httplimit.Holder {
-	if from, ok := ctx.Value(holderKey{}).(*httplimit.Holder); ok {
-		return from
+	if holder, ok := ctx.Value(holderKey{}).(*httplimit.Holder); ok {
+		return holder
 	}
-	return httplimit.Anybody
+	return httplimit.AnyClient
 }
 
 // authorise checks the key of a call when its header has come. No message of a call that it refuses is read.
 func (s *GRPCServer) authorise(ctx context.Context, call *tap.Info) (context.Context, error) {
-	if open[call.FullMethodName] {
+	if openMethods[call.FullMethodName] {
 		return ctx, nil
 	}
 	header := ""
 	if v := call.Header["authorization"]; len(v) == 1 {
 		header = v[0]
 	}
-	from, err := s.core.opt.Door.Keys.Find(header)
+	holder, err := s.core.opt.Door.Keys.Find(header)
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	return context.WithValue(ctx, holderKey{}, from), nil
+	return context.WithValue(ctx, holderKey{}, holder), nil
 }
 
 // toStatus converts an error to a gRPC status with reason, field, and when to retry.
@@ -260,8 +260,8 @@ func toStatus(e *Error) error {
 		if e.RetryAfter > 0 {
 			details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
 		}
-		if with, err := st.WithDetails(details...); err == nil {
-			st = with
+		if detailed, err := st.WithDetails(details...); err == nil {
+			st = detailed
 		}
 	}
 	return st.Err()
@@ -338,7 +338,7 @@ func (s *GRPCServer) ModelStatistics(_ context.Context, in *oippb.ModelStatistic
 // RepositoryIndex lists the models and their states.
 func (s *GRPCServer) RepositoryIndex(_ context.Context, in *oippb.RepositoryIndexRequest) (*oippb.RepositoryIndexResponse, error) {
 	out := &oippb.RepositoryIndexResponse{}
-	for _, row := range s.core.index(in.GetReady()) {
+	for _, row := range s.core.repositoryIndex(in.GetReady()) {
 		out.Models = append(out.Models, &oippb.RepositoryIndexResponse_ModelIndex{Name: row.Name, Version: row.Version, State: row.State, Reason: row.Reason})
 	}
 	return out, nil
@@ -352,15 +352,15 @@ func (s *GRPCServer) ModelInfer(ctx context.Context, in *oippb.ModelInferRequest
 		return nil, toStatus(Internal(err, "encoding the request: %v", err))
 	}
 	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now(), body: httplimit.NewBuffer(0)}}
-	call.err = unmarshalRequest(ctx, wire, &call.req, s.core.backend.Models().find)
+	call.err = unmarshalRequest(ctx, wire, &call.req, s.core.backend.Models().lookup)
 	reply, err := s.modelInfer(ctx, call)
 	if err != nil {
 		return nil, err
 	}
-	done := reply.(*inferReply)
-	defer done.release()
+	inferred := reply.(*inferReply)
+	defer inferred.release()
 	out := &oippb.ModelInferResponse{}
-	if err := proto.Unmarshal(marshalResponse(nil, done.resp), out); err != nil {
+	if err := proto.Unmarshal(marshalResponse(nil, inferred.resp), out); err != nil {
 		return nil, toStatus(Internal(err, "decoding the response: %v", err))
 	}
 	return out, nil

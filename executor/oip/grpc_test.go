@@ -292,7 +292,7 @@ func TestGRPCDrainRefusesWhileFinishing(t *testing.T) {
 	<-entered
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(t.Context()) }()
-	for !s.core.gate.Closed() {
+	for !s.core.gate.IsClosed() {
 		time.Sleep(time.Millisecond)
 	}
 	if _, err := c.ModelInfer(t.Context(), goodPB()); status.Code(err) != codes.Unavailable {
@@ -332,7 +332,7 @@ func FuzzUnmarshalRequest(f *testing.F) {
 		var want oippb.ModelInferRequest
 		perr := proto.Unmarshal(b, &want)
 		got := &Request{}
-		if err := unmarshalRequest(context.Background(), b, got, c.find); err != nil {
+		if err := unmarshalRequest(context.Background(), b, got, c.lookup); err != nil {
 			return
 		}
 		if perr != nil {
@@ -359,7 +359,7 @@ func FuzzUnmarshalRequest(f *testing.F) {
 				t.Fatalf("input %d: data %v, want %v", i, g.Data, in.GetContents())
 			}
 		}
-		if m := c.find(got.Model); m != nil {
+		if m := c.lookup(got.Model); m != nil {
 			_ = m.validate(got) // must not panic
 		}
 	})
@@ -368,8 +368,8 @@ func FuzzUnmarshalRequest(f *testing.F) {
 func TestOurResponseIsProtobuf(t *testing.T) {
 	resp := &Response{ID: "a", Model: "m", Version: "1", Params: map[string]Param{"k": int64(-3)}, Outputs: []Tensor{{"y", FP32, []int64{1, 300}, make([]byte, 1200)}, {"z", Bytes, nil, []byte{0, 0, 0, 0}}}}
 	wire := marshalResponse(nil, resp)
-	if len(wire) > responseRoom(resp) {
-		t.Errorf("%d bytes, room for %d", len(wire), responseRoom(resp))
+	if len(wire) > maxResponseBytes(resp) {
+		t.Errorf("%d bytes, room for %d", len(wire), maxResponseBytes(resp))
 	}
 	var pb oippb.ModelInferResponse
 	if err := proto.Unmarshal(wire, &pb); err != nil {

@@ -47,19 +47,19 @@ func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.H
 }
 
 // watchInterval is the time between two looks at a watched status.
-const watchEvery = 200 * time.Millisecond
+const watchInterval = 200 * time.Millisecond
 
 // Watch sends the status now and whenever it changes, until the client or the server is gone.
 func (h *health) Watch(in *healthpb.HealthCheckRequest, out healthpb.Health_WatchServer) error {
-	tick := time.NewTicker(watchEvery)
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
-	last := healthpb.HealthCheckResponse_ServingStatus(-1)
+	lastStatus := healthpb.HealthCheckResponse_ServingStatus(-1)
 	for {
-		if st, _ := h.status(in.GetService()); st != last {
+		if st, _ := h.status(in.GetService()); st != lastStatus {
 			if err := out.Send(&healthpb.HealthCheckResponse{Status: st}); err != nil {
 				return err
 			}
-			last = st
+			lastStatus = st
 		}
 		select {
 		case <-tick.C:

@@ -59,9 +59,9 @@ func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor
 func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	call := msg.(*inferCall)
 	req := &call.req
-	sent := false
+	handedOver := false
 	defer func() {
-		if !sent {
+		if !handedOver {
 			discard(call)
 		}
 	}()
@@ -80,20 +80,20 @@ func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 	}
 
 	// Count the request for its holder, and let it in.
-	from := holderOf(ctx)
-	if err := from.Begin(); err != nil {
+	holder := holderOf(ctx)
+	if err := holder.BeginRequest(); err != nil {
 		return nil, toStatus(err)
 	}
-	defer from.End()
+	defer holder.EndRequest()
 	if !s.core.gate.Enter() {
 		return nil, toStatus(errDraining)
 	}
 	defer s.core.gate.Leave()
-	resp, err := s.core.infer(ctx, m, req, from)
+	resp, err := s.core.infer(ctx, m, req, holder)
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	sent = true // the codec frees the body from here on
+	handedOver = true // the codec frees the body from here on
 	return &inferReply{resp, req.body}, nil
 }
 
@@ -108,14 +108,14 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	}
 	defer reply.release()
 	pool := mem.DefaultBufferPool()
-	buf := pool.Get(responseRoom(reply.resp))
+	buf := pool.Get(maxResponseBytes(reply.resp))
 	*buf = marshalResponse((*buf)[:0], reply.resp)
 	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
 }
 
 // Unmarshal implements encoding.CodecV2. Errors of parsing are stored in the message, so that a handler answers them.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
-	if a, ok := v.(*attempted); ok {
+	if a, ok := v.(*parseAttempt); ok {
 		a.err = c.CodecV2.Unmarshal(data, a.msg)
 		return nil
 	}
@@ -136,12 +136,12 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 		}
 	}
 	req.Client = cmp.Or(holderOf(call.ctx).Name, client)
-	req.hold.Open(call.core.opt.Door.Budget, req.Client, nil)
-	if call.err = req.hold.Grow(int64(data.Len())); call.err != nil {
+	req.memoryHold.Open(call.core.opt.Door.Budget, req.Client, nil)
+	if call.err = req.memoryHold.Grow(int64(data.Len())); call.err != nil {
 		return nil
 	}
-	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
-	req.body = httplimit.Lent(whole.ReadOnlyData(), whole, &req.hold)
-	call.err = unmarshalRequest(call.ctx, req.body.B, req, call.core.backend.Models().find)
+	joined := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	req.body = httplimit.NewLentBuffer(joined.ReadOnlyData(), joined, &req.memoryHold)
+	call.err = unmarshalRequest(call.ctx, req.body.B, req, call.core.backend.Models().lookup)
 	return nil
 }

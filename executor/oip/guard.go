@@ -8,7 +8,7 @@ import (
 
 // Guard puts a door in front of a handler. Refusals have the form of this protocol.
 func Guard(door *httplimit.Door, next http.Handler) http.Handler {
-	return door.Handler(fail, func(w http.ResponseWriter, r *http.Request, _ *httplimit.Holder) error {
+	return door.Handler(writeError, func(w http.ResponseWriter, r *http.Request, _ *httplimit.Holder) error {
 		next.ServeHTTP(w, r)
 		return nil
 	})

@@ -32,8 +32,8 @@ func toHalf(f float64) (uint16, bool) {
 // roundShift returns v / 2^n, rounded to nearest, ties to even.
 func roundShift(v uint64, n uint) uint64 {
 	q := v >> n
-	rest := v & (1<<n - 1)
-	if mid := uint64(1) << (n - 1); rest > mid || rest == mid && q&1 == 1 {
+	remainder := v & (1<<n - 1)
+	if mid := uint64(1) << (n - 1); remainder > mid || remainder == mid && q&1 == 1 {
 		q++
 	}
 	return q

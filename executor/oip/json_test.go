@@ -34,7 +34,7 @@ func TestFastFloatIsExact(t *testing.T) {
 		if err != nil || n != len(s) || math.Float64bits(v) != math.Float64bits(want) {
 			t.Fatalf("%s: got %v in %d bytes, want %v (%v)", s, v, n, want, err)
 		}
-		if narrows(v) {
+		if roundsToFP32(v) {
 			if want, _ := strconv.ParseFloat(s, 32); float32(v) != float32(want) {
 				t.Fatalf("%s as FP32: got %v, want %v", s, float32(v), float32(want))
 			}
@@ -89,7 +89,7 @@ func FuzzDecodeRequestJSON(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	m := testCatalog(f).All()[0]
+	m := testCatalog(f).Models()[0]
 	f.Fuzz(func(t *testing.T, text []byte) {
 		r := &Request{}
 		if err := decodeRequest(context.Background(), text, nil, m, r); err != nil {
@@ -132,7 +132,7 @@ func FuzzDecodeRequestBinary(f *testing.F) {
 	text := `{"inputs":[{"name":"text","shape":[2],"datatype":"BYTES","parameters":{"binary_data_size":9}},{"name":"u8","shape":[1],"datatype":"UINT8","data":[3]}]}`
 	f.Add([]byte(text+"\x01\x00\x00\x00a\x00\x00\x00\x00"), len(text))
 	f.Add([]byte(head), 3)
-	m := testCatalog(f).All()[1]
+	m := testCatalog(f).Models()[1]
 	f.Fuzz(func(t *testing.T, body []byte, split int) {
 		if split < 0 || split > len(body) {
 			return

@@ -26,38 +26,38 @@ func DecodeRequest(text, tail []byte, m *ModelInfo, r *Request) error {
 
 // decodeRequest does the work of DecodeRequest. It stops when ctx ends.
 func decodeRequest(ctx context.Context, text, tail []byte, m *ModelInfo, r *Request) *Error {
-	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: ctx, Hold: &r.hold}}, model: m, tail: tail, room: r.shape}
-	var seen fieldSet
-	r.Inputs = r.inputRoom[:0]
+	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: ctx, MemoryHold: &r.memoryHold}}, model: m, tail: tail, newShape: r.shape}
+	var seenFields fieldSet
+	r.Inputs = r.inputBuf[:0]
 	err := d.Object(func(key []byte) *Error {
 		switch string(key) {
 		case "id":
-			return d.once(&seen, 0, "id", func() (err *Error) { r.ID, err = d.text(); return })
+			return d.readOnce(&seenFields, 0, "id", func() (err *Error) { r.ID, err = d.text(); return })
 		case "model_name":
-			return d.once(&seen, 1, "model_name", func() *Error { return d.same("model_name", r.Model) })
+			return d.readOnce(&seenFields, 1, "model_name", func() *Error { return d.requireSame("model_name", r.Model) })
 		case "model_version":
-			return d.once(&seen, 2, "model_version", func() *Error { return d.same("model_version", r.Version) })
+			return d.readOnce(&seenFields, 2, "model_version", func() *Error { return d.requireSame("model_version", r.Version) })
 		case "parameters":
-			return d.once(&seen, 3, "parameters", func() *Error { return d.requestParams(r) })
+			return d.readOnce(&seenFields, 3, "parameters", func() *Error { return d.requestParams(r) })
 		case "inputs":
-			return d.once(&seen, 4, "inputs", func() (err *Error) { r.Inputs, err = d.tensors("inputs", r.Inputs); return })
+			return d.readOnce(&seenFields, 4, "inputs", func() (err *Error) { r.Inputs, err = d.tensors("inputs", r.Inputs); return })
 		case "outputs":
-			return d.once(&seen, 5, "outputs", func() *Error { return d.outputRequests(r) })
+			return d.readOnce(&seenFields, 5, "outputs", func() *Error { return d.outputRequests(r) })
 		}
 		return unknownField("", key, "id, parameters, inputs, outputs")
 	})
 	if err != nil {
 		return err
 	}
-	if err := d.finish("inputs", r.Inputs); err != nil {
+	if err := d.checkEnd("inputs", r.Inputs); err != nil {
 		return err
 	}
-	if !seen.has(4) {
+	if !seenFields.contains(4) {
 		return Invalid("inputs", "missing")
 	}
 	// The parameter binary_data_output may come after the outputs.
 	for i := range r.Outputs {
-		if !d.explicit[i] {
+		if !d.explicitBinary[i] {
 			r.Outputs[i].Binary = r.binaryDefault
 		}
 	}
@@ -74,18 +74,18 @@ func DecodeResponse(text, tail []byte, resp *Response) error {
 
 // decodeResponse does the work of DecodeResponse.
 func decodeResponse(text, tail []byte, resp *Response) *Error {
-	d := decoder{Cursor: jsonscan.Cursor{B: text}, tail: tail, room: func(n int) []int64 { return make([]int64, n) }}
-	var seen fieldSet
+	d := decoder{Cursor: jsonscan.Cursor{B: text}, tail: tail, newShape: func(n int) []int64 { return make([]int64, n) }}
+	var seenFields fieldSet
 	err := d.Object(func(key []byte) *Error {
 		switch string(key) {
 		case "id":
-			return d.once(&seen, 0, "id", func() (err *Error) { resp.ID, err = d.text(); return })
+			return d.readOnce(&seenFields, 0, "id", func() (err *Error) { resp.ID, err = d.text(); return })
 		case "model_name":
-			return d.once(&seen, 1, "model_name", func() (err *Error) { resp.Model, err = d.text(); return })
+			return d.readOnce(&seenFields, 1, "model_name", func() (err *Error) { resp.Model, err = d.text(); return })
 		case "model_version":
-			return d.once(&seen, 2, "model_version", func() (err *Error) { resp.Version, err = d.text(); return })
+			return d.readOnce(&seenFields, 2, "model_version", func() (err *Error) { resp.Version, err = d.text(); return })
 		case "parameters":
-			return d.once(&seen, 3, "parameters", func() *Error {
+			return d.readOnce(&seenFields, 3, "parameters", func() *Error {
 				return d.params("parameters", func(name []byte, v Param) *Error {
 					if resp.Params == nil {
 						resp.Params = map[string]Param{}
@@ -95,44 +95,44 @@ func decodeResponse(text, tail []byte, resp *Response) *Error {
 				})
 			})
 		case "outputs":
-			return d.once(&seen, 4, "outputs", func() (err *Error) { resp.Outputs, err = d.tensors("outputs", resp.Outputs[:0]); return })
+			return d.readOnce(&seenFields, 4, "outputs", func() (err *Error) { resp.Outputs, err = d.tensors("outputs", resp.Outputs[:0]); return })
 		}
 		return unknownField("", key, "model_name, model_version, id, parameters, outputs")
 	})
 	if err != nil {
 		return err
 	}
-	return d.finish("outputs", resp.Outputs)
+	return d.checkEnd("outputs", resp.Outputs)
 }
 
 // fieldSet is the set of the members of an object that were read, by number.
 type fieldSet uint8
 
-func (s fieldSet) has(i int) bool { return s&(1<<i) != 0 }
+func (s fieldSet) contains(i int) bool { return s&(1<<i) != 0 }
 
 // decoder reads the objects of the protocol.
 type decoder struct {
 	jsonscan.Cursor
-	model    *ModelInfo
-	tail     []byte
-	used     int                 // bytes of the tail that were assigned to tensors
-	room     func(n int) []int64 // allocates a shape
-	shapeBuf [maxRank]int64
-	explicit []bool // by output: the client gave "binary_data" for it
+	model          *ModelInfo
+	tail           []byte
+	tailUsed       int                 // bytes of the tail that were assigned to tensors
+	newShape       func(n int) []int64 // allocates a shape
+	shapeBuf       [maxRank]int64
+	explicitBinary []bool // by output: the client gave "binary_data" for it
 }
 
 // unknownField returns the error for a member that is not known.
-func unknownField(prefix string, key []byte, known string) *Error {
-	return Invalid(prefix+httplimit.Clip(string(key)), "unknown field; known: %s", known)
+func unknownField(prefix string, key []byte, knownNames string) *Error {
+	return Invalid(prefix+httplimit.Clip(string(key)), "unknown field; known: %s", knownNames)
 }
 
 // readOnce reads a member of an object and notes its number. It returns an error if the member was read before.
-func (d *decoder) once(seen *fieldSet, i int, field string, read func() *Error) *Error {
-	if seen.has(i) {
+func (d *decoder) readOnce(seenFields *fieldSet, i int, field string, readValue func() *Error) *Error {
+	if seenFields.contains(i) {
 		return Invalid(field, "given twice")
 	}
-	*seen |= 1 << i
-	err := read()
+	*seenFields |= 1 << i
+	err := readValue()
 	// An error that names a member of this object already is not changed.
 	if err != nil && (err.Field == "" || err.Field[0] == '[') {
 		err.Field = field + err.Field
@@ -141,7 +141,7 @@ func (d *decoder) once(seen *fieldSet, i int, field string, read func() *Error) 
 }
 
 // prefixField puts the path of a field in front of the path of an error.
-func within(field string, err *Error) *Error {
+func prefixField(field string, err *Error) *Error {
 	switch {
 	case err == nil:
 		return nil
@@ -160,10 +160,10 @@ func (d *decoder) text() (string, *Error) {
 }
 
 // requireSame reads a string and returns an error if it differs from the one in the URL.
-func (d *decoder) same(field, want string) *Error {
+func (d *decoder) requireSame(field, expected string) *Error {
 	s, err := d.Str()
-	if err == nil && want != "" && string(s) != want {
-		return Invalid(field, "the body says %q, the address %q", httplimit.Clip(string(s)), want)
+	if err == nil && expected != "" && string(s) != expected {
+		return Invalid(field, "the body says %q, the address %q", httplimit.Clip(string(s)), expected)
 	}
 	return err
 }
@@ -173,24 +173,24 @@ const maxParams = 256
 
 // params reads an object of parameters and calls set for each.
 func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *Error {
-	var room [8][]byte
-	names := room[:0]
-	var more map[string]struct{} // names after the eighth
+	var nameBuf [8][]byte
+	names := nameBuf[:0]
+	var furtherNames map[string]struct{} // names after the eighth
 	return d.Object(func(name []byte) *Error {
-		_, twice := more[string(name)]
-		if twice || slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
+		_, repeated := furtherNames[string(name)]
+		if repeated || slices.ContainsFunc(names, func(n []byte) bool { return bytes.Equal(n, name) }) {
 			return Invalid(field+"."+httplimit.Clip(string(name)), "given twice")
 		}
 		switch {
-		case len(names) < len(room):
+		case len(names) < len(nameBuf):
 			names = append(names, name)
-		case len(more) == maxParams-len(room):
+		case len(furtherNames) == maxParams-len(nameBuf):
 			return httplimit.TooLarge(field, "more than %d parameters", maxParams)
 		default:
-			if more == nil {
-				more = map[string]struct{}{}
+			if furtherNames == nil {
+				furtherNames = map[string]struct{}{}
 			}
-			more[string(name)] = struct{}{}
+			furtherNames[string(name)] = struct{}{}
 		}
 		v, err := d.Param()
 		if err == nil {
@@ -212,11 +212,11 @@ func (d *decoder) requestParams(r *Request) *Error {
 func (r *Request) setParam(name string, v Param) *Error {
 	switch name {
 	case "timeout":
-		us, ok := paramInt(v)
-		if !ok || us > math.MaxInt64/int64(time.Microsecond) {
+		micros, ok := paramInt(v)
+		if !ok || micros > math.MaxInt64/int64(time.Microsecond) {
 			return Invalid("parameters.timeout", "got %s, expected microseconds as a non-negative integer", httplimit.Clip(fmt.Sprint(v)))
 		}
-		r.Timeout = time.Duration(us) * time.Microsecond
+		r.Timeout = time.Duration(micros) * time.Microsecond
 	case "priority":
 		p, ok := paramInt(v)
 		if !ok {
@@ -247,9 +247,9 @@ func (r *Request) setParam(name string, v Param) *Error {
 }
 
 // setClass sets the class from a parameter or a header. If both name one, they must agree.
-func (r *Request) setClass(where, class string) *Error {
+func (r *Request) setClass(field, class string) *Error {
 	if r.Class != "" && class != "" && class != r.Class {
-		return Invalid(where, "got %q, and %q elsewhere: parameter and %s must agree", httplimit.Clip(class), httplimit.Clip(r.Class), HeaderClass)
+		return Invalid(field, "got %q, and %q elsewhere: parameter and %s must agree", httplimit.Clip(class), httplimit.Clip(r.Class), HeaderClass)
 	}
 	if class != "" {
 		r.Class = class
@@ -277,18 +277,18 @@ func paramInt(v Param) (int64, bool) {
 func (d *decoder) outputRequests(r *Request) *Error {
 	return d.Array(func(i int) *Error {
 		var o OutputRequest
-		var seen fieldSet
+		var seenFields fieldSet
 		explicit := false
 		err := d.Object(func(key []byte) *Error {
 			switch string(key) {
 			case "name":
-				return d.once(&seen, 0, ".name", func() *Error {
+				return d.readOnce(&seenFields, 0, ".name", func() *Error {
 					s, err := d.Str()
 					o.Name = d.model.intern(s)
 					return err
 				})
 			case "parameters":
-				return d.once(&seen, 1, ".parameters", func() *Error {
+				return d.readOnce(&seenFields, 1, ".parameters", func() *Error {
 					return d.params(".parameters", func(name []byte, v Param) *Error {
 						if string(name) == "binary_data" {
 							b, ok := v.(bool)
@@ -304,14 +304,14 @@ func (d *decoder) outputRequests(r *Request) *Error {
 			}
 			return unknownField(".", key, "name, parameters")
 		})
-		if err == nil && !seen.has(0) {
+		if err == nil && !seenFields.contains(0) {
 			err = Invalid(".name", "missing")
 		}
 		if err != nil {
-			return within(fmt.Sprintf("[%d]", i), err)
+			return prefixField(fmt.Sprintf("[%d]", i), err)
 		}
 		r.Outputs = append(r.Outputs, o)
-		d.explicit = append(d.explicit, explicit)
+		d.explicitBinary = append(d.explicitBinary, explicit)
 		return nil
 	})
 }

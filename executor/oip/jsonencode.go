@@ -158,7 +158,7 @@ func (e *encoder) fail(format string, args ...any) {
 
 // failNotJSON sets the error of an answer that JSON cannot represent. It is the client's, who has to ask for binary
 // data.
-func (e *encoder) ask(format string, args ...any) {
+func (e *encoder) failNotJSON(format string, args ...any) {
 	if e.err == nil {
 		e.err = &Error{Code: CodeInvalid, Reason: "not_json", Field: "outputs", Msg: fmt.Sprintf(format, args...)}
 	}
@@ -210,7 +210,7 @@ func (e *encoder) data(t *Tensor) {
 				break
 			}
 			if !utf8.Valid(data[4:n]) {
-				e.ask("tensor %q holds bytes that are not UTF-8, which JSON cannot carry; ask for binary_data", t.Name)
+				e.failNotJSON("tensor %q holds bytes that are not UTF-8, which JSON cannot carry; ask for binary_data", t.Name)
 				break
 			}
 			e.comma()
@@ -218,14 +218,14 @@ func (e *encoder) data(t *Tensor) {
 			data = data[n:]
 		}
 	case BF16:
-		e.ask("tensor %q is BF16, which travels as binary data only; ask for binary_data", t.Name)
+		e.failNotJSON("tensor %q is BF16, which travels as binary data only; ask for binary_data", t.Name)
 	default:
 		for data := t.Data; len(data) >= size; data = data[size:] {
 			if len(data) < len(t.Data) {
 				e.dst = append(e.dst, ',')
 			}
 			if !e.element(t.Datatype, data) {
-				e.ask("tensor %q holds NaN or infinity, which JSON cannot carry; ask for binary_data", t.Name)
+				e.failNotJSON("tensor %q holds NaN or infinity, which JSON cannot carry; ask for binary_data", t.Name)
 				break
 			}
 		}

@@ -15,7 +15,7 @@ func (d *decoder) tensors(list string, ts []Tensor) ([]Tensor, *Error) {
 	err := d.Array(func(i int) *Error {
 		ts = append(ts, Tensor{})
 		if err := d.tensor(&ts[i]); err != nil {
-			return within(fmt.Sprintf("[%d]", i), err)
+			return prefixField(fmt.Sprintf("[%d]", i), err)
 		}
 		return nil
 	})
@@ -24,21 +24,21 @@ func (d *decoder) tensors(list string, ts []Tensor) ([]Tensor, *Error) {
 
 // tensor reads one tensor. Its data may be JSON, or a number of bytes of the tail.
 func (d *decoder) tensor(t *Tensor) *Error {
-	var seen fieldSet
+	var seenFields fieldSet
 	var size int64 = -1
-	deferred := -1 // position of data that came before its shape or datatype; -1 if there is none
+	dataStart := -1 // position of data that came before its shape or datatype; -1 if there is none
 	err := d.Object(func(key []byte) *Error {
 		switch string(key) {
 		case "name":
-			return d.once(&seen, 0, ".name", func() *Error {
+			return d.readOnce(&seenFields, 0, ".name", func() *Error {
 				s, err := d.Str()
 				t.Name = d.model.intern(s)
 				return err
 			})
 		case "shape":
-			return d.once(&seen, 1, ".shape", func() *Error { return d.shape(t) })
+			return d.readOnce(&seenFields, 1, ".shape", func() *Error { return d.shape(t) })
 		case "datatype":
-			return d.once(&seen, 2, ".datatype", func() *Error {
+			return d.readOnce(&seenFields, 2, ".datatype", func() *Error {
 				s, err := d.Str()
 				if err != nil {
 					return err
@@ -50,14 +50,14 @@ func (d *decoder) tensor(t *Tensor) *Error {
 				return nil
 			})
 		case "parameters":
-			return d.once(&seen, 3, ".parameters", func() *Error { return d.tensorParams(&size) })
+			return d.readOnce(&seenFields, 3, ".parameters", func() *Error { return d.tensorParams(&size) })
 		case "data":
-			return d.once(&seen, 4, ".data", func() *Error {
-				if seen.has(1) && seen.has(2) {
+			return d.readOnce(&seenFields, 4, ".data", func() *Error {
+				if seenFields.contains(1) && seenFields.contains(2) {
 					return d.data(t)
 				}
 				d.Peek()
-				deferred = d.I
+				dataStart = d.I
 				return d.SkipArray(1)
 			})
 		}
@@ -68,29 +68,29 @@ func (d *decoder) tensor(t *Tensor) *Error {
 	switch {
 	case err != nil:
 		return err
-	case !seen.has(0):
+	case !seenFields.contains(0):
 		return Invalid(".name", "missing")
-	case !seen.has(1):
+	case !seenFields.contains(1):
 		return Invalid(".shape", "missing")
-	case !seen.has(2):
+	case !seenFields.contains(2):
 		return Invalid(".datatype", "missing")
-	case seen.has(4) && size >= 0:
+	case seenFields.contains(4) && size >= 0:
 		return Invalid(".data", "given together with parameters.binary_data_size")
 	case size >= 0:
-		if size > int64(len(d.tail)-d.used) {
-			return Invalid(".parameters.binary_data_size", "%d bytes, but %d are left in the body behind the JSON", size, len(d.tail)-d.used)
+		if size > int64(len(d.tail)-d.tailUsed) {
+			return Invalid(".parameters.binary_data_size", "%d bytes, but %d are left in the body behind the JSON", size, len(d.tail)-d.tailUsed)
 		}
-		t.Data = d.tail[d.used : d.used+int(size) : d.used+int(size)]
-		d.used += int(size)
-	case !seen.has(4):
+		t.Data = d.tail[d.tailUsed : d.tailUsed+int(size) : d.tailUsed+int(size)]
+		d.tailUsed += int(size)
+	case !seenFields.contains(4):
 		return Invalid(".data", "missing, and no parameters.binary_data_size")
-	case deferred >= 0:
-		at := d.I
-		d.I = deferred
-		if err := within(".data", d.data(t)); err != nil {
+	case dataStart >= 0:
+		end := d.I
+		d.I = dataStart
+		if err := prefixField(".data", d.data(t)); err != nil {
 			return err
 		}
-		d.I = at
+		d.I = end
 	}
 	return nil
 }
@@ -98,7 +98,7 @@ func (d *decoder) tensor(t *Tensor) *Error {
 // tensorParams reads the parameters of a tensor, and sets size if there is one.
 func (d *decoder) tensorParams(size *int64) *Error {
 	// It does not use params, because this object is in every binary request.
-	seen := false
+	sizeSeen := false
 	return d.Object(func(key []byte) *Error {
 		if string(key) != "binary_data_size" {
 			name := string(key)
@@ -107,16 +107,16 @@ func (d *decoder) tensorParams(size *int64) *Error {
 			}
 			return outputParam(name)
 		}
-		if seen {
+		if sizeSeen {
 			return Invalid(".parameters.binary_data_size", "given twice")
 		}
-		seen = true
+		sizeSeen = true
 		n, err := d.Integer()
 		if err == nil && n < 0 {
 			err = Invalid("", "got %d, expected a size in bytes", n)
 		}
 		*size = n
-		return within(".parameters.binary_data_size", err)
+		return prefixField(".parameters.binary_data_size", err)
 	})
 }
 
@@ -140,25 +140,25 @@ func (d *decoder) shape(t *Tensor) *Error {
 	if err != nil {
 		return err
 	}
-	t.Shape = d.room(len(dims))
+	t.Shape = d.newShape(len(dims))
 	copy(t.Shape, dims)
 	return nil
 }
 
 // checkEnd returns an error unless text and tail were used completely.
-func (d *decoder) finish(list string, ts []Tensor) *Error {
-	if err := d.End(); err != nil {
-		return within("body", err)
+func (d *decoder) checkEnd(list string, ts []Tensor) *Error {
+	if err := d.CheckEnd(); err != nil {
+		return prefixField("body", err)
 	}
-	if d.used != len(d.tail) {
-		return Invalid("body", "%d bytes of binary data behind the JSON, the %s account for %d", len(d.tail), list, d.used)
+	if d.tailUsed != len(d.tail) {
+		return Invalid("body", "%d bytes of binary data behind the JSON, the %s account for %d", len(d.tail), list, d.tailUsed)
 	}
 	return nil
 }
 
 // data reads a tensor's JSON elements, which may be flat or nested exactly like the shape.
 func (d *decoder) data(t *Tensor) *Error {
-	n, ok := elements(t.Shape)
+	n, ok := elementCount(t.Shape)
 	if !ok {
 		return Invalid(".shape", "%v is not a shape that fits in memory", t.Shape)
 	}
@@ -168,7 +168,7 @@ func (d *decoder) data(t *Tensor) *Error {
 	// An element and its comma take at least two bytes of text, so a shape alone cannot make the server allocate.
 	if limit := int64(len(d.B)-d.I)/2 + 1; n <= limit {
 		size := int(n) * max(t.Datatype.Size(), 4)
-		if err := d.Book(size); err != nil {
+		if err := d.BookMemory(size); err != nil {
 			return err
 		}
 		t.Data = make([]byte, 0, size)
@@ -176,16 +176,16 @@ func (d *decoder) data(t *Tensor) *Error {
 
 	// Find out whether the elements are nested.
 	if d.Peek() != '[' {
-		return d.Syntax("found %s where an array is expected", d.Found())
+		return d.Syntax("found %s where an array is expected", d.DescribeNext())
 	}
-	at := d.I
+	start := d.I
 	d.I++
-	nested := d.Peek() == '['
-	d.I = at
-	if nested {
-		return d.nested(t, t.Shape)
+	isNested := d.Peek() == '['
+	d.I = start
+	if isNested {
+		return d.nestedData(t, t.Shape)
 	}
-	count, err := d.flat(t)
+	count, err := d.flatData(t)
 	if err == nil && count != n {
 		err = Invalid("", "got %d elements, shape %v has %d", count, t.Shape, n)
 	}
@@ -193,16 +193,16 @@ func (d *decoder) data(t *Tensor) *Error {
 }
 
 // nestedData reads elements that are nested like shape.
-func (d *decoder) nested(t *Tensor, shape []int64) *Error {
+func (d *decoder) nestedData(t *Tensor, shape []int64) *Error {
 	if d.Peek() != '[' {
-		return d.Syntax("found %s where shape %v wants an array", d.Found(), t.Shape)
+		return d.Syntax("found %s where shape %v wants an array", d.DescribeNext(), t.Shape)
 	}
 	var count int64
 	var err *Error
 	if len(shape) <= 1 {
-		count, err = d.flat(t)
+		count, err = d.flatData(t)
 	} else {
-		err = d.Array(func(int) *Error { count++; return d.nested(t, shape[1:]) })
+		err = d.Array(func(int) *Error { count++; return d.nestedData(t, shape[1:]) })
 	}
 	if err == nil && (len(shape) == 0 || count != shape[0]) {
 		err = Invalid("", "an array of %d elements where shape %v wants another count; flat data is taken too", count, t.Shape)
@@ -211,7 +211,7 @@ func (d *decoder) nested(t *Tensor, shape []int64) *Error {
 }
 
 // flatData reads an array of elements and returns their number.
-func (d *decoder) flat(t *Tensor) (int64, *Error) {
+func (d *decoder) flatData(t *Tensor) (int64, *Error) {
 	d.I++ // the caller has seen the bracket
 	if d.Peek() == ']' {
 		d.I++
@@ -220,14 +220,14 @@ func (d *decoder) flat(t *Tensor) (int64, *Error) {
 	dt, data := t.Datatype, t.Data
 	// data has room for the elements of the shape. More are an error, which the caller reports: they are counted and
 	// not kept.
-	last := cap(data) - dt.Size()
+	lastRoom := cap(data) - dt.Size()
 	if dt == Bytes {
-		last = math.MaxInt
+		lastRoom = math.MaxInt
 	}
 	var n int64
-	at := d.I
+	readFrom := d.I
 	for {
-		if len(data) > last {
+		if len(data) > lastRoom {
 			data = data[:0]
 		}
 		var err *Error
@@ -240,16 +240,16 @@ func (d *decoder) flat(t *Tensor) (int64, *Error) {
 
 		// Report the progress from time to time.
 		if n++; n%1024 == 0 {
-			if err := d.Read(d.I - at); err != nil {
+			if err := d.AddBytes(d.I - readFrom); err != nil {
 				return n, err
 			}
-			at = d.I
+			readFrom = d.I
 		}
-		again, err := d.More(']')
+		hasMore, err := d.ReadSeparator(']')
 		if err != nil {
 			return n, err
 		}
-		if !again {
+		if !hasMore {
 			t.Data = data
 			return n, nil
 		}
@@ -276,7 +276,7 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 	// Most floats are read fast.
 	case FP32:
 		d.Peek()
-		if v, n, ok := fastFloat(d.B[d.I:]); ok && narrows(v) {
+		if v, n, ok := fastFloat(d.B[d.I:]); ok && roundsToFP32(v) {
 			d.I += n
 			return binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v))), nil
 		}
@@ -289,43 +289,43 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 	}
 
 	// All other numbers are parsed from their text.
-	text, whole, err := d.Number()
+	text, isInteger, err := d.Number()
 	if err != nil {
 		return data, err
 	}
-	var fail error
+	var parseErr error
 	switch dt {
 	case FP32:
 		var v float64
-		v, fail = parseFloat(text, 32)
+		v, parseErr = parseFloat(text, 32)
 		data = binary.LittleEndian.AppendUint32(data, math.Float32bits(float32(v)))
 	case FP64:
 		var v float64
-		v, fail = parseFloat(text, 64)
+		v, parseErr = parseFloat(text, 64)
 		data = binary.LittleEndian.AppendUint64(data, math.Float64bits(v))
 	case FP16:
 		var v float64
-		v, fail = parseFloat(text, 64)
+		v, parseErr = parseFloat(text, 64)
 		h, ok := toHalf(v)
 		if !ok {
-			fail = strconv.ErrRange
+			parseErr = strconv.ErrRange
 		}
 		data = binary.LittleEndian.AppendUint16(data, h)
 	case Int8, Int16, Int32, Int64:
 		var v int64
-		v, fail = strconv.ParseInt(jsonscan.Alias(text), 10, 8*dt.Size())
+		v, parseErr = strconv.ParseInt(jsonscan.Alias(text), 10, 8*dt.Size())
 		data = appendUint(data, dt.Size(), uint64(v))
 	default:
 		var v uint64
-		v, fail = strconv.ParseUint(jsonscan.Alias(text), 10, 8*dt.Size())
+		v, parseErr = strconv.ParseUint(jsonscan.Alias(text), 10, 8*dt.Size())
 		data = appendUint(data, dt.Size(), v)
 	}
-	if fail != nil {
-		what := "is out of range for"
-		if dt < FP16 && !whole {
-			what = "is not an integer, as needed for"
+	if parseErr != nil {
+		problem := "is out of range for"
+		if dt < FP16 && !isInteger {
+			problem = "is not an integer, as needed for"
 		}
-		return data, Invalid("", "%s %s %s", httplimit.Clip(string(text)), what, dt)
+		return data, Invalid("", "%s %s %s", httplimit.Clip(string(text)), problem, dt)
 	}
 	return data, nil
 }

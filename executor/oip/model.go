@@ -76,12 +76,12 @@ func NewCatalog(models ...ModelInfo) (*Catalog, error) {
 
 // checkTensors returns an error if the description of an input or output is faulty.
 func checkTensors(kind string, tensors []TensorInfo, maxBatch int) error {
-	seen := map[string]bool{}
+	seenNames := map[string]bool{}
 	for i, t := range tensors {
 		switch {
 		case t.Name == "":
 			return fmt.Errorf("%s %d has no name", kind, i)
-		case seen[t.Name]:
+		case seenNames[t.Name]:
 			return fmt.Errorf("%s %q stands twice", kind, t.Name)
 		case t.Datatype == 0 || int(t.Datatype) >= len(datatypes):
 			return fmt.Errorf("%s %q has no datatype", kind, t.Name)
@@ -95,10 +95,10 @@ func checkTensors(kind string, tensors []TensorInfo, maxBatch int) error {
 				return fmt.Errorf("%s %q has dimension %d in shape %v; -1 stands for any", kind, t.Name, d, t.Shape)
 			}
 		}
-		if n, ok := elements(fixed(t.Shape)); !ok || n > maxTensorBytes/int64(max(t.Datatype.Size(), 1)) {
+		if n, ok := elementCount(sampleShape(t.Shape)); !ok || n > maxTensorBytes/int64(max(t.Datatype.Size(), 1)) {
 			return fmt.Errorf("%s %q has shape %v: its %s would take more than %d bytes", kind, t.Name, t.Shape, t.Datatype, int64(maxTensorBytes))
 		}
-		seen[t.Name] = true
+		seenNames[t.Name] = true
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func checkTensors(kind string, tensors []TensorInfo, maxBatch int) error {
 const maxTensorBytes = 1 << 31
 
 // sampleShape returns the shape of one sample, with 1 for dimensions of any size.
-func fixed(shape []int64) []int64 {
+func sampleShape(shape []int64) []int64 {
 	out := slices.Clone(shape)
 	for i, d := range out {
 		if d < 0 {
@@ -118,7 +118,7 @@ func fixed(shape []int64) []int64 {
 }
 
 // Models returns the models. The slice and the models must not be changed.
-func (c *Catalog) All() []*ModelInfo { return c.models }
+func (c *Catalog) Models() []*ModelInfo { return c.models }
 
 // Find returns the model with a name. It returns an error if there is none, or if it does not have the version, which
 // may be empty.
@@ -188,7 +188,7 @@ func tensorNames(ts []TensorInfo) string {
 func (m *ModelInfo) validate(r *Request) *Error {
 	r.Info, r.Batch = m, 1
 	if r.Class != "" && !slices.Contains(m.Classes, r.Class) {
-		return m.noClass(r.Class)
+		return m.unknownClass(r.Class)
 	}
 
 	// Check the inputs that there are.
@@ -208,18 +208,18 @@ func (m *ModelInfo) validate(r *Request) *Error {
 			return Invalid(field(" datatype"), "got %s, the model takes %s", t.Datatype, info.Datatype)
 		}
 		if len(t.Shape) != len(info.Shape) {
-			return Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.want(info))
+			return Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.shapeText(info))
 		}
 
 		// The shape must agree except for the batch.
-		for k, want := range info.Shape {
-			got := t.Shape[k]
+		for k, expected := range info.Shape {
+			found := t.Shape[k]
 			batch := k == 0 && m.MaxBatch > 0
-			if got < 0 || !batch && want >= 0 && got != want {
-				return Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.want(info))
+			if found < 0 || !batch && expected >= 0 && found != expected {
+				return Invalid(field(" shape"), "got %v, the model takes %s", t.Shape, m.shapeText(info))
 			}
-			if batch && (got < 1 || got > int64(m.MaxBatch)) {
-				return Invalid(field(" shape"), "got batch %d, the model takes 1 to %d", got, m.MaxBatch)
+			if batch && (found < 1 || found > int64(m.MaxBatch)) {
+				return Invalid(field(" shape"), "got batch %d, the model takes 1 to %d", found, m.MaxBatch)
 			}
 		}
 		if m.MaxBatch > 0 {
@@ -239,7 +239,7 @@ func (m *ModelInfo) validate(r *Request) *Error {
 	for i := range m.Inputs {
 		if !m.Inputs[i].Optional {
 			if _, ok := r.Input(m.Inputs[i].Name); !ok {
-				return Invalid("inputs", "input %q is missing (%s %s)", m.Inputs[i].Name, m.Inputs[i].Datatype, m.want(&m.Inputs[i]))
+				return Invalid("inputs", "input %q is missing (%s %s)", m.Inputs[i].Name, m.Inputs[i].Datatype, m.shapeText(&m.Inputs[i]))
 			}
 		}
 	}
@@ -260,7 +260,7 @@ func (m *ModelInfo) validate(r *Request) *Error {
 }
 
 // unknownClass returns the error for a class that the model does not have.
-func (m *ModelInfo) noClass(class string) *Error {
+func (m *ModelInfo) unknownClass(class string) *Error {
 	var names []string
 	for _, c := range m.Classes {
 		if c != "" {
@@ -274,7 +274,7 @@ func (m *ModelInfo) noClass(class string) *Error {
 }
 
 // shapeText returns the shape that the model takes, such as [1..8, 3, *].
-func (m *ModelInfo) want(t *TensorInfo) string {
+func (m *ModelInfo) shapeText(t *TensorInfo) string {
 	var b strings.Builder
 	b.WriteByte('[')
 	for i, d := range t.Shape {
@@ -296,7 +296,7 @@ func (m *ModelInfo) want(t *TensorInfo) string {
 
 // elementCount returns the product of the dimensions. It returns false if one is negative or the product is too
 // large.
-func elements(shape []int64) (int64, bool) {
+func elementCount(shape []int64) (int64, bool) {
 	n := int64(1)
 	zero := false
 	for _, d := range shape {
@@ -320,22 +320,22 @@ func elements(shape []int64) (int64, bool) {
 
 // checkData returns an error if the bytes of a tensor do not fit its shape and datatype.
 func checkData(t *Tensor) *Error {
-	n, ok := elements(t.Shape)
+	n, ok := elementCount(t.Shape)
 	if !ok {
 		return Invalid(" shape", "%v is not a shape that fits in memory", t.Shape)
 	}
 	if t.Datatype == Bytes {
-		got, ok := countBytesElements(t.Data)
+		found, ok := countBytesElements(t.Data)
 		if !ok {
-			return Invalid(" data", "element %d of BYTES runs past the end of the %d bytes of data", got, len(t.Data))
+			return Invalid(" data", "element %d of BYTES runs past the end of the %d bytes of data", found, len(t.Data))
 		}
-		if got != n {
-			return Invalid(" data", "got %d elements, shape %v has %d", got, t.Shape, n)
+		if found != n {
+			return Invalid(" data", "got %d elements, shape %v has %d", found, t.Shape, n)
 		}
 		return nil
 	}
-	if want := n * int64(t.Datatype.Size()); int64(len(t.Data)) != want {
-		return Invalid(" data", "got %d bytes, shape %v of %s has %d", len(t.Data), t.Shape, t.Datatype, want)
+	if expectedBytes := n * int64(t.Datatype.Size()); int64(len(t.Data)) != expectedBytes {
+		return Invalid(" data", "got %d bytes, shape %v of %s has %d", len(t.Data), t.Shape, t.Datatype, expectedBytes)
 	}
 	if t.Datatype == Bool {
 		for i, v := range t.Data {
@@ -365,4 +365,4 @@ func countBytesElements(data []byte) (int64, bool) {
 }
 
 // lookup returns the model with a name, or nil.
-func (c *Catalog) find(name string) *ModelInfo { return c.byName[name] }
+func (c *Catalog) lookup(name string) *ModelInfo { return c.byName[name] }

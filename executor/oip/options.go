@@ -31,7 +31,7 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxBodyBytes, 64<<20)
 	setDefault(&o.MaxTensors, 128)
 	setDefault(&o.MaxStreams, 4096)
-	o.Door = o.Door.Open()
+	o.Door = o.Door.WithDefaults()
 	return o
 }
 

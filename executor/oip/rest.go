@@ -34,10 +34,10 @@ var Extensions = []string{"binary_tensor_data", "statistics", "model_repository"
 
 // HTTPServer serves the REST protocol.
 type HTTPServer struct {
-	core   core
-	server *http.Server
-	open   http.HandlerFunc // for paths that need no key
-	known  http.HandlerFunc // for all other paths
+	core         core
+	server       *http.Server
+	probeHandler http.HandlerFunc // for paths that need no key
+	keyedHandler http.HandlerFunc // for all other paths
 }
 
 // NewHTTPServer returns a server. It does not listen until Serve.
@@ -45,7 +45,7 @@ func NewHTTPServer(b Backend, opt Options) *HTTPServer {
 	opt = opt.withDefaults()
 	s := &HTTPServer{core: core{backend: b, opt: opt}}
 	s.server = opt.Door.Server(s)
-	s.open, s.known = opt.Door.Probe(fail, s.serve), opt.Door.Handler(fail, s.serve)
+	s.probeHandler, s.keyedHandler = opt.Door.Probe(writeError, s.serve), opt.Door.Handler(writeError, s.serve)
 	return s
 }
 
@@ -74,19 +74,19 @@ func (s *HTTPServer) Close() error { return s.server.Close() }
 func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.EscapedPath(); {
 	case strings.HasPrefix(path, "/v2/health/"):
-		s.open(w, r)
+		s.probeHandler(w, r)
 	case s.core.opt.Fallback != nil && strings.HasPrefix(path, s.core.opt.FallbackPath):
 		s.core.opt.Fallback.ServeHTTP(w, r)
 	default:
-		s.known(w, r)
+		s.keyedHandler(w, r)
 	}
 }
 
 // serve answers a request that has passed the door.
-func (s *HTTPServer) serve(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) error {
-	rest, ok := strings.CutPrefix(r.URL.EscapedPath(), "/v2")
-	if ok && (rest == "" || rest[0] == '/') {
-		if err := s.route(w, r, strings.TrimSuffix(rest, "/"), from); err != nil {
+func (s *HTTPServer) serve(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
+	subPath, ok := strings.CutPrefix(r.URL.EscapedPath(), "/v2")
+	if ok && (subPath == "" || subPath[0] == '/') {
+		if err := s.route(w, r, strings.TrimSuffix(subPath, "/"), holder); err != nil {
 			return err
 		}
 		return nil
@@ -95,23 +95,23 @@ func (s *HTTPServer) serve(w http.ResponseWriter, r *http.Request, from *httplim
 }
 
 // route answers the path after /v2, which is escaped and has no trailing slash.
-func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, from *httplimit.Holder) *Error {
+func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, holder *httplimit.Holder) *Error {
 	switch path {
 	case "":
-		return s.get(w, r, func() *Error { return s.json(w, s.metadata()) })
+		return s.serveGet(w, r, func() *Error { return s.writeJSON(w, s.metadata()) })
 	case "/health/live":
-		return s.get(w, r, func() *Error { return nil })
+		return s.serveGet(w, r, func() *Error { return nil })
 	case "/health/ready":
-		return s.get(w, r, func() *Error {
+		return s.serveGet(w, r, func() *Error {
 			if !s.core.ready() {
 				return s.notReady()
 			}
 			return nil
 		})
 	case "/models/stats":
-		return s.get(w, r, func() *Error { return s.stats(w, "", "") })
+		return s.serveGet(w, r, func() *Error { return s.writeStatistics(w, "", "") })
 	case "/repository/index":
-		return s.repositoryIndex(w, r, from)
+		return s.repositoryIndex(w, r, holder)
 	}
 	model, version, verb, ok := splitModelPath(path)
 	if !ok {
@@ -120,24 +120,24 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, 
 	switch verb {
 	case "infer":
 		if r.Method != http.MethodPost {
-			return method(w, r, http.MethodPost)
+			return methodNotAllowed(w, r, http.MethodPost)
 		}
-		return s.infer(w, r, model, version, from)
+		return s.infer(w, r, model, version, holder)
 	case "generate", "generate_stream":
 		if r.Method != http.MethodPost {
-			return method(w, r, http.MethodPost)
+			return methodNotAllowed(w, r, http.MethodPost)
 		}
-		return s.generate(w, r, model, version, verb == "generate_stream", from)
+		return s.generate(w, r, model, version, verb == "generate_stream", holder)
 	case "", "ready", "stats":
-		return s.get(w, r, func() *Error {
+		return s.serveGet(w, r, func() *Error {
 			m, err := s.core.backend.Models().Find(model, version)
 			switch {
 			case err != nil:
 				return err
 			case verb == "stats":
-				return s.stats(w, model, version)
+				return s.writeStatistics(w, model, version)
 			case verb == "":
-				return s.json(w, m)
+				return s.writeJSON(w, m)
 			case !s.core.modelReady(model, version):
 				return Unavailable("not_ready", "model %q is not ready", model)
 			}
@@ -149,7 +149,7 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, 
 
 // notReady returns the reason why the server is not ready.
 func (s *HTTPServer) notReady() *Error {
-	if s.core.gate.Closed() {
+	if s.core.gate.IsClosed() {
 		return errDraining
 	}
 	if s.core.opt.Door.Budget.Full() {
@@ -160,13 +160,13 @@ func (s *HTTPServer) notReady() *Error {
 
 // splitModelPath splits /models/M[/versions/V][/verb] into its parts. ok is false for other paths.
 func splitModelPath(path string) (model, version, verb string, ok bool) {
-	rest, ok := strings.CutPrefix(path, "/models/")
+	remaining, ok := strings.CutPrefix(path, "/models/")
 	if !ok {
 		return "", "", "", false
 	}
-	model, rest, _ = strings.Cut(rest, "/")
-	if v, is := strings.CutPrefix(rest, "versions/"); is {
-		version, rest, _ = strings.Cut(v, "/")
+	model, remaining, _ = strings.Cut(remaining, "/")
+	if v, hasVersion := strings.CutPrefix(remaining, "versions/"); hasVersion {
+		version, remaining, _ = strings.Cut(v, "/")
 		if version == "" {
 			return "", "", "", false
 		}
@@ -174,7 +174,7 @@ func splitModelPath(path string) (model, version, verb string, ok bool) {
 	var err1, err2 error
 	model, err1 = unescape(model)
 	version, err2 = unescape(version)
-	return model, version, rest, model != "" && err1 == nil && err2 == nil
+	return model, version, remaining, model != "" && err1 == nil && err2 == nil
 }
 
 // unescape decodes a part of a path.
@@ -186,21 +186,21 @@ func unescape(s string) (string, error) {
 }
 
 // serveGet answers a GET or HEAD request. It returns an error for other methods.
-func (s *HTTPServer) get(w http.ResponseWriter, r *http.Request, answer func() *Error) *Error {
+func (s *HTTPServer) serveGet(w http.ResponseWriter, r *http.Request, answer func() *Error) *Error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return method(w, r, "GET, HEAD")
+		return methodNotAllowed(w, r, "GET, HEAD")
 	}
 	return answer()
 }
 
 // methodNotAllowed returns the error for a method that a path does not have.
-func method(w http.ResponseWriter, r *http.Request, allowed string) *Error {
-	w.Header().Set("Allow", allowed)
-	return &Error{Code: CodeMethod, Reason: "method", Msg: fmt.Sprintf("method %s; this path takes %s", httplimit.Clip(r.Method), allowed)}
+func methodNotAllowed(w http.ResponseWriter, r *http.Request, allowedMethods string) *Error {
+	w.Header().Set("Allow", allowedMethods)
+	return &Error{Code: CodeMethod, Reason: "method", Msg: fmt.Sprintf("method %s; this path takes %s", httplimit.Clip(r.Method), allowedMethods)}
 }
 
 // writeJSON answers with a value as JSON.
-func (s *HTTPServer) json(w http.ResponseWriter, v any) *Error {
+func (s *HTTPServer) writeJSON(w http.ResponseWriter, v any) *Error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return Internal(err, "encoding the answer: %v", err)
@@ -213,7 +213,7 @@ func (s *HTTPServer) json(w http.ResponseWriter, v any) *Error {
 }
 
 // writeError answers with an error.
-func fail(w http.ResponseWriter, err error) {
+func writeError(w http.ResponseWriter, err error) {
 	e := httplimit.AsError(err)
 	body := append(jsontext.AppendQuoted([]byte(`{"error":`), e.Error()), '}')
 	h := w.Header()

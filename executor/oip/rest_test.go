@@ -300,15 +300,15 @@ func TestChunkedBodyIsCutAtTheLimit(t *testing.T) {
 func TestMemoryOfBodiesInFlightIsBounded(t *testing.T) {
 	h := NewHTTPServer(newFake(t), Options{Door: behind(httplimit.Door{Budget: httplimit.NewBudget(10, quiet)})})
 	w := do(h, "POST", "/v2/models/mlp/infer", `{"inputs":[`+goodInput+`]}`)
-	if w.Code != 503 || w.Header().Get(HeaderReason) != "memory" || h.core.opt.Door.Budget.Used() != 0 {
-		t.Errorf("got %d %s, %d bytes held", w.Code, w.Body, h.core.opt.Door.Budget.Used())
+	if w.Code != 503 || w.Header().Get(HeaderReason) != "memory" || h.core.opt.Door.Budget.UsedBytes() != 0 {
+		t.Errorf("got %d %s, %d bytes held", w.Code, w.Body, h.core.opt.Door.Budget.UsedBytes())
 	}
 	if w := do(h, "POST", "/v2/models/mlp/infer", `{}`, "Content-Encoding", "gzip"); w.Code != 415 {
 		t.Errorf("gzip: %d %s", w.Code, w.Body)
 	}
 }
 
-func TestBearerToken(t *testing.T) {
+func TestBearerTokenIsRequired(t *testing.T) {
 	h := NewHTTPServer(newFake(t), Options{Door: behind(httplimit.Door{Keys: ring("s3cret-s3cret-s3cret")})})
 	for _, tc := range []struct {
 		path, auth string
@@ -346,7 +346,7 @@ func TestDrainFinishesWhatWasAccepted(t *testing.T) {
 	<-entered
 	drained := make(chan error, 1)
 	go func() { drained <- s.Drain(t.Context()) }()
-	for !s.core.gate.Closed() {
+	for !s.core.gate.IsClosed() {
 		time.Sleep(time.Millisecond)
 	}
 	if code := post(); code != 503 {

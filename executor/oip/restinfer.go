@@ -14,71 +14,71 @@ import (
 var contentTypes = []string{"application/json", "application/octet-stream"}
 
 // infer answers POST …/infer.
-func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, version string, from *httplimit.Holder) *Error {
-	return s.enter(w, r, model, version, from, func(m *ModelInfo, req *Request, split int64) *Error {
+func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, version string, holder *httplimit.Holder) *Error {
+	return s.withRequest(w, r, model, version, holder, func(m *ModelInfo, req *Request, jsonLength int64) *Error {
 		text, tail := req.body.B, []byte(nil)
-		if split >= 0 {
-			if split > int64(len(text)) {
-				return Invalid(HeaderJSONLength, "%d is beyond the body's %d bytes", split, len(text))
+		if jsonLength >= 0 {
+			if jsonLength > int64(len(text)) {
+				return Invalid(HeaderJSONLength, "%d is beyond the body's %d bytes", jsonLength, len(text))
 			}
-			text, tail = text[:split], text[split:]
+			text, tail = text[:jsonLength], text[jsonLength:]
 		}
 		if err := decodeRequest(r.Context(), text, tail, m, req); err != nil {
 			return err
 		}
-		resp, err := s.core.infer(r.Context(), m, req, from)
+		resp, err := s.core.infer(r.Context(), m, req, holder)
 		if err != nil {
 			return err
 		}
 		defer resp.Release()
-		return s.answer(w, req, resp)
+		return s.writeResponse(w, req, resp)
 	})
 }
 
 // withRequest finds the model of a request, reads its body and calls answer. jsonLength is the length of the JSON at
 // the start of the body; it is -1 if all of the body is JSON.
-func (s *HTTPServer) enter(w http.ResponseWriter, r *http.Request, model, version string, from *httplimit.Holder, answer func(m *ModelInfo, req *Request, split int64) *Error) *Error {
-	req := &Request{Model: model, Version: version, Received: time.Now(), Client: from.Client(r.RemoteAddr)}
-	m, split, err := s.head(r, req)
+func (s *HTTPServer) withRequest(w http.ResponseWriter, r *http.Request, model, version string, holder *httplimit.Holder, answer func(m *ModelInfo, req *Request, jsonLength int64) *Error) *Error {
+	req := &Request{Model: model, Version: version, Received: time.Now(), Client: holder.Client(r.RemoteAddr)}
+	m, jsonLength, err := s.checkRequest(r, req)
 
 	// Count the request for its holder, and let it in.
 	if err == nil {
-		err = from.Begin()
+		err = holder.BeginRequest()
 	}
 	if err != nil {
-		httplimit.Unread(w, r)
+		httplimit.CloseIfUnread(w, r)
 		return err
 	}
-	defer from.End()
+	defer holder.EndRequest()
 	if !s.core.gate.Enter() {
-		httplimit.Unread(w, r)
+		httplimit.CloseIfUnread(w, r)
 		return errDraining
 	}
 	defer s.core.gate.Leave()
 
 	// Read the body and answer.
-	body, err := s.core.opt.Door.ReadBody(w, r, req.Client, &req.hold, s.core.opt.MaxBodyBytes)
+	body, err := s.core.opt.Door.ReadBody(w, r, req.Client, &req.memoryHold, s.core.opt.MaxBodyBytes)
 	if err != nil {
 		return err
 	}
 	defer body.Release()
 	req.body = body
-	return answer(m, req, split)
+	return answer(m, req, jsonLength)
 }
 
 // checkRequest finds the model and checks the headers of an inference.
-func (s *HTTPServer) head(r *http.Request, req *Request) (m *ModelInfo, split int64, err *Error) {
+func (s *HTTPServer) checkRequest(r *http.Request, req *Request) (m *ModelInfo, jsonLength int64, err *Error) {
 	if m, err = s.core.backend.Models().Find(req.Model, req.Version); err != nil {
 		return nil, 0, err
 	}
-	if split, err = s.checkHead(r); err != nil {
+	if jsonLength, err = s.checkHeaders(r); err != nil {
 		return nil, 0, err
 	}
-	return m, split, req.classHeader(r.Header[HeaderClass])
+	return m, jsonLength, req.classHeader(r.Header[HeaderClass])
 }
 
 // checkHeaders checks the headers and returns the length of the JSON in the body, or -1 if all of it is JSON.
-func (s *HTTPServer) checkHead(r *http.Request) (split int64, err *Error) {
+func (s *HTTPServer) checkHeaders(r *http.Request) (jsonLength int64, err *Error) {
 	if err := httplimit.CheckBody(r, s.core.opt.MaxBodyBytes, contentTypes...); err != nil {
 		return 0, err
 	}
@@ -86,16 +86,16 @@ func (s *HTTPServer) checkHead(r *http.Request) (split int64, err *Error) {
 	if len(v) == 0 {
 		return -1, nil
 	}
-	n, perr := strconv.ParseInt(v[0], 10, 64)
-	if len(v) > 1 || perr != nil || n < 0 {
+	n, parseErr := strconv.ParseInt(v[0], 10, 64)
+	if len(v) > 1 || parseErr != nil || n < 0 {
 		return 0, Invalid(HeaderJSONLength, "got %q, expected the length of the JSON in bytes", httplimit.Clip(strings.Join(v, ", ")))
 	}
 	return n, nil
 }
 
 // writeResponse writes a response. Binary outputs are written directly from their memory.
-func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response) *Error {
-	wanted := func(i int) bool {
+func (s *HTTPServer) writeResponse(w http.ResponseWriter, req *Request, resp *Response) *Error {
+	isBinary := func(i int) bool {
 		if len(req.Outputs) > 0 {
 			k := slices.IndexFunc(req.Outputs, func(o OutputRequest) bool { return o.Name == resp.Outputs[i].Name })
 			return req.Outputs[k].Binary
@@ -106,7 +106,7 @@ func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response)
 	// Encode the JSON.
 	buf := httplimit.NewBuffer(4 << 10)
 	defer buf.Release()
-	text, err := encodeResponse(buf.B, resp, wanted)
+	text, err := encodeResponse(buf.B, resp, isBinary)
 	if cap(text) == cap(buf.B) {
 		buf.B = text
 	}
@@ -115,7 +115,7 @@ func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response)
 	}
 	size, binary := len(text), false
 	for i := range resp.Outputs {
-		if wanted(i) {
+		if isBinary(i) {
 			binary = true
 			size += len(resp.Outputs[i].Data)
 		}
@@ -123,9 +123,9 @@ func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response)
 
 	// Write the headers, the JSON and the binary outputs.
 	h := w.Header()
-	lengths := strconv.Itoa(size)
+	contentLength := strconv.Itoa(size)
 	h["Content-Type"] = contentJSON
-	h["Content-Length"] = []string{lengths}
+	h["Content-Length"] = []string{contentLength}
 	if binary {
 		h["Content-Type"] = contentBinary
 		h[HeaderJSONLength] = []string{strconv.Itoa(len(text))}
@@ -135,7 +135,7 @@ func (s *HTTPServer) answer(w http.ResponseWriter, req *Request, resp *Response)
 		return nil
 	}
 	for i := range resp.Outputs {
-		if wanted(i) {
+		if isBinary(i) {
 			if _, werr := w.Write(resp.Outputs[i].Data); werr != nil {
 				return nil
 			}

@@ -70,7 +70,7 @@ func (m *ModelInfo) UnmarshalJSON(b []byte) error {
 }
 
 // writeStatistics answers with the statistics of a model and version, or of all.
-func (s *HTTPServer) stats(w http.ResponseWriter, model, version string) *Error {
+func (s *HTTPServer) writeStatistics(w http.ResponseWriter, model, version string) *Error {
 	list := s.core.backend.Statistics(model, version)
 	if list == nil {
 		list = []ModelStatistics{}
@@ -80,7 +80,7 @@ func (s *HTTPServer) stats(w http.ResponseWriter, model, version string) *Error 
 			list[i].Batches = []BatchStats{}
 		}
 	}
-	return s.json(w, struct {
+	return s.writeJSON(w, struct {
 		Models []ModelStatistics `json:"model_stats"`
 	}{list})
 }
@@ -94,9 +94,9 @@ type modelState struct {
 }
 
 // repositoryIndex lists models and versions with their states.
-func (c *core) index(onlyReady bool) []modelState {
+func (c *core) repositoryIndex(onlyReady bool) []modelState {
 	rows := []modelState{}
-	for _, m := range c.backend.Models().All() {
+	for _, m := range c.backend.Models().Models() {
 		for _, v := range m.Versions {
 			row := modelState{Name: m.Name, Version: v, State: "READY"}
 			if !c.modelReady(m.Name, v) {
@@ -104,7 +104,7 @@ func (c *core) index(onlyReady bool) []modelState {
 					continue
 				}
 				row.State, row.Reason = "UNAVAILABLE", "not ready"
-				if c.gate.Closed() {
+				if c.gate.IsClosed() {
 					row.Reason = "draining"
 				}
 			}
@@ -115,21 +115,21 @@ func (c *core) index(onlyReady bool) []modelState {
 }
 
 // repositoryIndex answers with the models and their states.
-func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request, from *httplimit.Holder) *Error {
+func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) *Error {
 	if r.Method != http.MethodPost {
-		return method(w, r, http.MethodPost)
+		return methodNotAllowed(w, r, http.MethodPost)
 	}
-	var ask struct {
+	var query struct {
 		Repository string `json:"repository_name"`
 		Ready      bool   `json:"ready"`
 	}
 	const limit = 64 << 10
 	if err := httplimit.CheckBody(r, limit, contentTypes...); err != nil {
-		httplimit.Unread(w, r)
+		httplimit.CloseIfUnread(w, r)
 		return err
 	}
-	var hold httplimit.Hold
-	body, err := s.core.opt.Door.ReadBody(w, r, from.Client(r.RemoteAddr), &hold, limit)
+	var memoryHold httplimit.MemoryHold
+	body, err := s.core.opt.Door.ReadBody(w, r, holder.Client(r.RemoteAddr), &memoryHold, limit)
 	if err != nil {
 		return err
 	}
@@ -137,9 +137,9 @@ func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request, fro
 	if len(body.B) > 0 {
 		dec := json.NewDecoder(bytes.NewReader(body.B))
 		dec.DisallowUnknownFields()
-		if err := dec.Decode(&ask); err != nil {
+		if err := dec.Decode(&query); err != nil {
 			return Invalid("body", "%v", err)
 		}
 	}
-	return s.json(w, s.core.index(ask.Ready))
+	return s.writeJSON(w, s.core.repositoryIndex(query.Ready))
 }

@@ -18,16 +18,16 @@ func (s *ModelStatistics) Merge(o *ModelStatistics) {
 		p[0].merge(p[1])
 	}
 	for i := range o.Batches {
-		from := &o.Batches[i]
-		at, found := slices.BinarySearchFunc(s.Batches, from.BatchSize, func(b BatchStats, size uint64) int { return cmp.Compare(b.BatchSize, size) })
+		source := &o.Batches[i]
+		index, found := slices.BinarySearchFunc(s.Batches, source.BatchSize, func(b BatchStats, size uint64) int { return cmp.Compare(b.BatchSize, size) })
 		if !found {
-			s.Batches = slices.Insert(s.Batches, at, *from)
+			s.Batches = slices.Insert(s.Batches, index, *source)
 			continue
 		}
-		to := &s.Batches[at]
-		to.ComputeInput.merge(&from.ComputeInput)
-		to.ComputeInfer.merge(&from.ComputeInfer)
-		to.ComputeOutput.merge(&from.ComputeOutput)
+		target := &s.Batches[index]
+		target.ComputeInput.merge(&source.ComputeInput)
+		target.ComputeInfer.merge(&source.ComputeInfer)
+		target.ComputeOutput.merge(&source.ComputeOutput)
 	}
 }
 

@@ -39,10 +39,10 @@ func (w watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials
 	if err != nil {
 		return nil, nil, err
 	}
-	c := &watchedConn{Conn: conn, timeout: w.door.ReadTimeout, streams: map[uint32]inbound{}}
-	c.in.skip = prefaceBytes
-	client := httplimit.Host(conn.RemoteAddr().String())
-	c.hold.Open(w.door.Budget, client, c)
+	c := &watchedConn{Conn: conn, timeout: w.door.ReadTimeout, streams: map[uint32]incomingCall{}}
+	c.inFrames.skip = prefaceBytes
+	client := httplimit.HostOf(conn.RemoteAddr().String())
+	c.memoryHold.Open(w.door.Budget, client, c)
 	return c, watchedInfo{info, client}, nil
 }
 
@@ -60,37 +60,37 @@ func (w watchedCredentials) Clone() credentials.TransportCredentials {
 // watchedConn is an HTTP/2 connection that reads along.
 type watchedConn struct {
 	net.Conn
-	timeout time.Duration
-	hold    httplimit.Hold
+	timeout    time.Duration
+	memoryHold httplimit.MemoryHold
 
-	mu      sync.Mutex // guards the fields below
-	in, out frames
-	streams map[uint32]inbound // calls that the client has not sent to their end
-	last    uint32             // highest stream number that the client has opened
-	total   int64              // memory that these calls cost
-	booked  int64              // memory that is booked
-	timer   *time.Timer        // runs while some streams may take too long
-	armed   bool
-	late    bool
-	closed  bool
+	mu                  sync.Mutex // guards the fields below
+	inFrames, outFrames frameReader
+	streams             map[uint32]incomingCall // calls that the client has not sent to their end
+	lastStream          uint32                  // highest stream number that the client has opened
+	totalBytes          int64                   // memory that these calls cost
+	bookedBytes         int64                   // memory that is booked
+	timer               *time.Timer             // runs while some streams may take too long
+	timerArmed          bool
+	timedOut            bool
+	closed              bool
 }
 
 // incomingCall is a call that is being received.
-type inbound struct {
-	since time.Time // when its message began, or the call itself
-	bytes int64     // including the cost of its frames
-	head  [5]byte   // head of the message: flag and length
-	have  int       // bytes of head that have come
-	left  int64     // bytes of the message that have not come
-	done  bool      // the message is complete, and no other has begun
+type incomingCall struct {
+	beganAt   time.Time // when its message began, or the call itself
+	bytes     int64     // including the cost of its frames
+	head      [5]byte   // head of the message: flag and length
+	headBytes int       // bytes of head that have come
+	remaining int64     // bytes of the message that have not come
+	complete  bool      // the message is complete, and no other has begun
 }
 
 // deadline returns the time at which the call counts as stuck. If it is zero, there is none.
-func (s *inbound) overdue(timeout time.Duration) time.Time {
-	if s.done && s.bytes <= smallMessages {
+func (s *incomingCall) deadline(timeout time.Duration) time.Time {
+	if s.complete && s.bytes <= smallMessages {
 		return time.Time{}
 	}
-	return s.since.Add(timeout)
+	return s.beganAt.Add(timeout)
 }
 
 var errSlowMessage = errors.New("a message took too long to come")
@@ -99,16 +99,16 @@ var errSlowMessage = errors.New("a message took too long to come")
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
-	if c.late {
+	if c.timedOut {
 		c.mu.Unlock()
 		return 0, errSlowMessage
 	}
 	if n > 0 {
-		c.follow(&c.in, p[:n], true)
+		c.followFrames(&c.inFrames, p[:n], true)
 	}
-	more := c.toBook()
+	unbooked := c.unbookedBytes()
 	c.mu.Unlock()
-	if berr := c.book(more); berr != nil {
+	if berr := c.bookBytes(unbooked); berr != nil {
 		return 0, berr
 	}
 	return n, err
@@ -117,10 +117,10 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 // Write implements net.Conn. The answers that it sees may end calls.
 func (c *watchedConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
-	c.follow(&c.out, p, false)
-	more := c.toBook() // memory that is freed by calls that ended
+	c.followFrames(&c.outFrames, p, false)
+	unbooked := c.unbookedBytes() // memory that is freed by calls that ended
 	c.mu.Unlock()
-	_ = c.book(more) // the next Read returns an error
+	_ = c.bookBytes(unbooked) // the next Read returns an error
 	return c.Conn.Write(p)
 }
 
@@ -131,70 +131,70 @@ func (c *watchedConn) Close() error {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	c.booked = 0
-	c.hold.Close()
+	c.bookedBytes = 0
+	c.memoryHold.Close()
 	c.mu.Unlock()
 	return c.Conn.Close()
 }
 
 // unbookedBytes returns the memory that the calls take beyond what is booked. The caller books it without the lock.
 // unbookedBytes also starts the timer.
-func (c *watchedConn) toBook() int64 {
+func (c *watchedConn) unbookedBytes() int64 {
 	if c.closed {
 		return 0
 	}
-	more := c.total - c.booked
-	c.booked = c.total
-	if c.total > 0 && !c.armed {
-		c.arm(c.timeout)
+	unbooked := c.totalBytes - c.bookedBytes
+	c.bookedBytes = c.totalBytes
+	if c.totalBytes > 0 && !c.timerArmed {
+		c.armTimer(c.timeout)
 	}
-	return more
+	return unbooked
 }
 
 // bookBytes books memory, or frees it if n is negative. Booking may wait.
-func (c *watchedConn) book(more int64) error {
-	if more == 0 {
+func (c *watchedConn) bookBytes(n int64) error {
+	if n == 0 {
 		return nil
 	}
-	if err := c.hold.Grow(more); err != nil {
+	if err := c.memoryHold.Grow(n); err != nil {
 		return err
 	}
 	return nil
 }
 
 // armTimer starts the timer.
-func (c *watchedConn) arm(d time.Duration) {
-	c.armed = true
+func (c *watchedConn) armTimer(d time.Duration) {
+	c.timerArmed = true
 	if c.timer == nil {
-		c.timer = time.AfterFunc(d, c.look)
+		c.timer = time.AfterFunc(d, c.checkCalls)
 	} else {
 		c.timer.Reset(d)
 	}
 }
 
 // checkCalls closes the connection if one of its calls is stuck. Otherwise it starts the timer for the next deadline.
-func (c *watchedConn) look() {
+func (c *watchedConn) checkCalls() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.armed = false
+	c.timerArmed = false
 	if c.closed {
 		return
 	}
-	var next time.Time
+	var nextDeadline time.Time
 	for _, s := range c.streams {
-		if t := s.overdue(c.timeout); !t.IsZero() && (next.IsZero() || t.Before(next)) {
-			next = t
+		if t := s.deadline(c.timeout); !t.IsZero() && (nextDeadline.IsZero() || t.Before(nextDeadline)) {
+			nextDeadline = t
 		}
 	}
-	switch wait := time.Until(next); {
-	case next.IsZero():
+	switch wait := time.Until(nextDeadline); {
+	case nextDeadline.IsZero():
 		if len(c.streams) > 0 {
-			c.arm(c.timeout)
+			c.armTimer(c.timeout)
 		}
 	case wait > 0:
-		c.arm(wait)
+		c.armTimer(wait)
 	default:
-		c.late = true
+		c.timedOut = true
 		c.Evict()
 	}
 }
@@ -216,56 +216,56 @@ const (
 )
 
 // frameReader is the state of reading one direction of a connection.
-type frames struct {
-	skip  int // bytes before the first frame
-	head  [frameHeader]byte
-	have  int // bytes of head that have come
-	left  int // bytes of the frame's payload that have not come
-	pad   int // last bytes of the payload that are padding
-	typ   byte
-	flags byte
-	id    uint32
+type frameReader struct {
+	skip      int // bytes before the first frame
+	head      [frameHeader]byte
+	headBytes int // bytes of head that have come
+	remaining int // bytes of the frame's payload that have not come
+	pad       int // last bytes of the payload that are padding
+	typ       byte
+	flags     byte
+	id        uint32
 	// padPending says that the first byte of the payload, which is the length of the padding, has not come.
-	padded bool
+	padPending bool
 }
 
 // followFrames reads the next bytes of one direction.
-func (c *watchedConn) follow(f *frames, p []byte, fromClient bool) {
+func (c *watchedConn) followFrames(f *frameReader, p []byte, fromClient bool) {
 	if n := min(f.skip, len(p)); n > 0 {
 		f.skip -= n
 		p = p[n:]
 	}
 	for len(p) > 0 {
 		// Between two frames: read the head of the next one.
-		if f.left == 0 {
-			n := copy(f.head[f.have:], p)
-			f.have += n
+		if f.remaining == 0 {
+			n := copy(f.head[f.headBytes:], p)
+			f.headBytes += n
 			p = p[n:]
-			if f.have < frameHeader {
+			if f.headBytes < frameHeader {
 				return
 			}
-			f.have = 0
-			f.left = int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
+			f.headBytes = 0
+			f.remaining = int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
 			f.typ, f.flags = f.head[3], f.head[4]
 			f.id = binary.BigEndian.Uint32(f.head[5:]) &^ (1 << 31)
-			f.pad, f.padded = 0, f.typ == frameData && f.flags&flagPadded != 0
+			f.pad, f.padPending = 0, f.typ == frameData && f.flags&flagPadded != 0
 			if fromClient {
-				c.opens(f)
+				c.noteFrame(f)
 			}
 		} else {
 			// Inside a frame: pass on the payload of data.
-			n := min(f.left, len(p))
+			n := min(f.remaining, len(p))
 			if fromClient && f.typ == frameData {
-				c.data(f, p[:n])
+				c.noteData(f, p[:n])
 			}
-			f.left -= n
+			f.remaining -= n
 			p = p[n:]
 		}
 
 		// The end of a frame may end its call.
-		if f.left == 0 && (f.typ == frameReset || f.flags&flagEndStream != 0 && f.typ <= frameHeaders) {
+		if f.remaining == 0 && (f.typ == frameReset || f.flags&flagEndStream != 0 && f.typ <= frameHeaders) {
 			if s, ok := c.streams[f.id]; ok {
-				c.total -= streamCost + s.bytes
+				c.totalBytes -= streamCost + s.bytes
 				delete(c.streams, f.id)
 			}
 		}
@@ -273,12 +273,12 @@ func (c *watchedConn) follow(f *frames, p []byte, fromClient bool) {
 }
 
 // noteFrame handles the beginning of a frame of the client.
-func (c *watchedConn) opens(f *frames) {
-	if f.typ == frameHeaders && f.id > c.last {
-		c.last = f.id
+func (c *watchedConn) noteFrame(f *frameReader) {
+	if f.typ == frameHeaders && f.id > c.lastStream {
+		c.lastStream = f.id
 		if f.flags&flagEndStream == 0 {
-			c.streams[f.id] = inbound{since: time.Now()}
-			c.total += streamCost
+			c.streams[f.id] = incomingCall{beganAt: time.Now()}
+			c.totalBytes += streamCost
 		}
 	}
 	if f.typ != frameData {
@@ -286,50 +286,50 @@ func (c *watchedConn) opens(f *frames) {
 	}
 	if s, ok := c.streams[f.id]; ok {
 		s.bytes += frameCost
-		c.total += frameCost
+		c.totalBytes += frameCost
 		c.streams[f.id] = s
 	}
 }
 
 // noteData handles a part of the payload of a data frame.
-func (c *watchedConn) data(f *frames, p []byte) {
+func (c *watchedConn) noteData(f *frameReader, p []byte) {
 	s, ok := c.streams[f.id]
 	if !ok {
 		return
 	}
 	s.bytes += int64(len(p))
-	c.total += int64(len(p))
-	left := f.left // of the frame, from the start of p
+	c.totalBytes += int64(len(p))
+	frameRemaining := f.remaining // of the frame, from the start of p
 
 	// Leave out the padding.
-	if f.padded {
-		f.pad, f.padded = int(p[0]), false
+	if f.padPending {
+		f.pad, f.padPending = int(p[0]), false
 		p = p[1:]
-		left--
+		frameRemaining--
 	}
-	if end := left - f.pad; end < len(p) {
+	if end := frameRemaining - f.pad; end < len(p) {
 		p = p[:max(end, 0)]
 	}
 
 	// Follow the messages in the data.
 	for len(p) > 0 {
-		if s.left > 0 {
-			n := min(s.left, int64(len(p)))
-			s.left -= n
+		if s.remaining > 0 {
+			n := min(s.remaining, int64(len(p)))
+			s.remaining -= n
 			p = p[n:]
-			s.done = s.left == 0
+			s.complete = s.remaining == 0
 			continue
 		}
-		if s.have == 0 && s.done {
-			s.since, s.done = time.Now(), false
+		if s.headBytes == 0 && s.complete {
+			s.beganAt, s.complete = time.Now(), false
 		}
-		n := copy(s.head[s.have:], p)
-		s.have += n
+		n := copy(s.head[s.headBytes:], p)
+		s.headBytes += n
 		p = p[n:]
-		if s.have == len(s.head) {
-			s.have = 0
-			s.left = int64(binary.BigEndian.Uint32(s.head[1:]))
-			s.done = s.left == 0
+		if s.headBytes == len(s.head) {
+			s.headBytes = 0
+			s.remaining = int64(binary.BigEndian.Uint32(s.head[1:]))
+			s.complete = s.remaining == 0
 		}
 	}
 	c.streams[f.id] = s

@@ -48,9 +48,9 @@ func wireError(n int) *Error { return Invalid("", "protobuf: %v", protowire.Pars
 
 // forEachField calls f for each field of a message. val is the content of a length-delimited field, and num the value
 // of any other one.
-func fields(b []byte, p *jsonscan.Progress, f func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error) *Error {
+func forEachField(b []byte, p *jsonscan.Progress, f func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error) *Error {
 	for len(b) > 0 {
-		left := len(b)
+		before := len(b)
 		field, typ, n := protowire.ConsumeTag(b)
 		if n < 0 {
 			return wireError(n)
@@ -79,7 +79,7 @@ func fields(b []byte, p *jsonscan.Progress, f func(field protowire.Number, typ p
 			return wireError(n)
 		}
 		b = b[n:]
-		if err := p.Read(left - len(b)); err != nil {
+		if err := p.AddBytes(before - len(b)); err != nil {
 			return err
 		}
 		if err := f(field, typ, val, num); err != nil {
@@ -90,7 +90,7 @@ func fields(b []byte, p *jsonscan.Progress, f func(field protowire.Number, typ p
 }
 
 // checkUTF8 returns an error if a string field is not UTF-8, as proto3 demands.
-func wireText(field string, val []byte) *Error {
+func checkUTF8(field string, val []byte) *Error {
 	if !utf8.Valid(val) {
 		return Invalid(field, "is not UTF-8")
 	}
@@ -100,76 +100,76 @@ func wireText(field string, val []byte) *Error {
 // wireTensor holds the contents of a tensor while its message is read.
 type wireTensor struct {
 	contents []byte // InferTensorContents, all pieces in order
-	has      bool
-	own      bool // contents does not alias the message any more
+	present  bool
+	copied   bool // contents does not alias the message any more
 }
 
 // add adds a piece of contents. A message field that occurs several times is merged, which means concatenated: the
 // first piece aliases the message, and further ones are appended to a copy.
 func (t *wireTensor) add(val []byte) {
 	switch {
-	case !t.has:
+	case !t.present:
 		t.contents = val
-	case !t.own:
-		t.contents, t.own = append(slices.Clip(t.contents), val...), true
+	case !t.copied:
+		t.contents, t.copied = append(slices.Clip(t.contents), val...), true
 	default:
 		t.contents = append(t.contents, val...)
 	}
-	t.has = true
+	t.present = true
 }
 
 // maxEntries bounds the tensors and raw contents of one message while it is read: an entry takes two bytes on the
 // wire but a hundred in memory.
-const maxListed = 1 << 12
+const maxEntries = 1 << 12
 
-func tooMany(list string) *Error { return httplimit.TooLarge(list, "more than %d entries", maxListed) }
+func tooMany(list string) *Error { return httplimit.TooLarge(list, "more than %d entries", maxEntries) }
 
 // unmarshalRequest reads a ModelInferRequest. Tensors alias b. lookup returns the model with a name, for its tensor
 // names; it may return nil.
-func unmarshalRequest(ctx context.Context, b []byte, r *Request, find func(model string) *ModelInfo) *Error {
-	p := jsonscan.Progress{Ctx: ctx, Hold: &r.hold}
+func unmarshalRequest(ctx context.Context, b []byte, r *Request, lookup func(model string) *ModelInfo) *Error {
+	p := jsonscan.Progress{Ctx: ctx, MemoryHold: &r.memoryHold}
 	var m *ModelInfo
 	var rawRoom [2][]byte
 	var wireRoom [2]wireTensor
 	raw, parts := rawRoom[:0], wireRoom[:0]
-	r.Inputs = r.inputRoom[:0]
-	err := fields(b, &p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+	r.Inputs = r.inputBuf[:0]
+	err := forEachField(b, &p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		if typ != protowire.BytesType {
 			return nil
 		}
 		switch field {
 		case fieldModelName:
-			if m = find(jsonscan.Alias(val)); m != nil {
+			if m = lookup(jsonscan.Alias(val)); m != nil {
 				r.Model = m.Name
 				return nil
 			}
 			r.Model = string(val)
-			return wireText("model_name", val)
+			return checkUTF8("model_name", val)
 		case fieldModelVersion:
 			r.Version = string(val)
-			return wireText("model_version", val)
+			return checkUTF8("model_version", val)
 		case fieldID:
 			r.ID = string(val)
-			return wireText("id", val)
+			return checkUTF8("id", val)
 		case fieldParameters:
 			return wireParam("parameters", val, &p, func(name string, v Param) *Error { return r.setParam(name, v) })
 		case requestInputs:
-			if len(parts) == maxListed {
+			if len(parts) == maxEntries {
 				return tooMany("inputs")
 			}
 			r.Inputs = append(r.Inputs, Tensor{})
 			parts = append(parts, wireTensor{})
 			i := len(r.Inputs) - 1
-			return within2("inputs", i, unmarshalTensor(val, &p, &r.Inputs[i], &parts[i], m, r.shape))
+			return prefixIndex("inputs", i, unmarshalTensor(val, &p, &r.Inputs[i], &parts[i], m, r.shape))
 		case requestOutputs:
-			if len(r.Outputs) == maxListed {
+			if len(r.Outputs) == maxEntries {
 				return tooMany("outputs")
 			}
 			o, err := unmarshalOutputRequest(val, &p, m)
 			r.Outputs = append(r.Outputs, o)
-			return within2("outputs", len(r.Outputs)-1, err)
+			return prefixIndex("outputs", len(r.Outputs)-1, err)
 		case requestRaw:
-			if len(raw) == maxListed {
+			if len(raw) == maxEntries {
 				return tooMany("raw_input_contents")
 			}
 			raw = append(raw, val)
@@ -183,11 +183,11 @@ func unmarshalRequest(ctx context.Context, b []byte, r *Request, find func(model
 }
 
 // prefixIndex puts an index of a list in front of the path of an error.
-func within2(list string, i int, err *Error) *Error {
+func prefixIndex(list string, i int, err *Error) *Error {
 	if err == nil {
 		return nil
 	}
-	return within(fmt.Sprintf("%s[%d]", list, i), err)
+	return prefixField(fmt.Sprintf("%s[%d]", list, i), err)
 }
 
 // joinContents sets the data of each tensor from the raw or the typed contents.
@@ -197,7 +197,7 @@ func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][
 			return Invalid(rawList, "%d entries for %d %s", len(raw), len(ts), list)
 		}
 		for i := range ts {
-			if parts[i].has {
+			if parts[i].present {
 				return Invalid(fmt.Sprintf("%s[%d].contents", list, i), "given together with %s", rawList)
 			}
 			ts[i].Data = raw[i]
@@ -205,12 +205,12 @@ func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][
 		return nil
 	}
 	for i := range ts {
-		if !parts[i].has {
+		if !parts[i].present {
 			continue
 		}
 		data, err := unmarshalContents(ts[i].Datatype, parts[i].contents, p)
 		if err != nil {
-			return within2(list, i, within(".contents", err))
+			return prefixIndex(list, i, prefixField(".contents", err))
 		}
 		ts[i].Data = data
 	}
@@ -218,15 +218,15 @@ func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][
 }
 
 // unmarshalTensor reads name, datatype and shape of a tensor, and collects its typed contents in part.
-func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor, m *ModelInfo, room func(int) []int64) *Error {
+func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor, m *ModelInfo, newShape func(int) []int64) *Error {
 	var dimRoom [maxRank]int64
 	dims := dimRoom[:0]
 	var datatype []byte
-	err := fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
+	err := forEachField(b, p, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
 		switch {
 		case field == tensorName && typ == protowire.BytesType:
 			t.Name = m.intern(val)
-			return wireText(".name", val)
+			return checkUTF8(".name", val)
 		case field == tensorDatatype && typ == protowire.BytesType:
 			datatype = val
 		case field == tensorShape && typ == protowire.VarintType:
@@ -238,7 +238,7 @@ func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor
 			for len(val) > 0 {
 				v, n := protowire.ConsumeVarint(val)
 				if n < 0 {
-					return within(".shape", wireError(n))
+					return prefixField(".shape", wireError(n))
 				}
 				if len(dims) == maxRank {
 					break
@@ -266,18 +266,18 @@ func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor
 	if t.Datatype, ok = parseDatatype(datatype); !ok {
 		return Invalid(".datatype", "unknown datatype %q", httplimit.Clip(string(datatype)))
 	}
-	t.Shape = room(len(dims))
+	t.Shape = newShape(len(dims))
 	copy(t.Shape, dims)
 	return nil
 }
 
 // unmarshalOutputRequest reads a requested output.
 func unmarshalOutputRequest(b []byte, p *jsonscan.Progress, m *ModelInfo) (o OutputRequest, err *Error) {
-	err = fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+	err = forEachField(b, p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		switch {
 		case field == 1 && typ == protowire.BytesType:
 			o.Name = m.intern(val)
-			return wireText(".name", val)
+			return checkUTF8(".name", val)
 		case field == 2 && typ == protowire.BytesType:
 			return wireParam(".parameters", val, p, func(name string, _ Param) *Error { return outputParam(name) })
 		}
@@ -287,16 +287,16 @@ func unmarshalOutputRequest(b []byte, p *jsonscan.Progress, m *ModelInfo) (o Out
 }
 
 // wireParam reads an entry of map<string, InferParameter> and calls set.
-func wireParam(where string, b []byte, p *jsonscan.Progress, set func(name string, v Param) *Error) *Error {
+func wireParam(path string, b []byte, p *jsonscan.Progress, set func(name string, v Param) *Error) *Error {
 	var name string
 	var value Param
-	err := fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+	err := forEachField(b, p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		switch {
 		case field == 1 && typ == protowire.BytesType:
 			name = string(val)
-			return wireText(where, val)
+			return checkUTF8(path, val)
 		case field == 2 && typ == protowire.BytesType:
-			return fields(val, p, func(choice protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
+			return forEachField(val, p, func(choice protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
 				switch {
 				case choice == 1 && typ == protowire.VarintType:
 					value = num != 0
@@ -304,7 +304,7 @@ func wireParam(where string, b []byte, p *jsonscan.Progress, set func(name strin
 					value = int64(num)
 				case choice == 3 && typ == protowire.BytesType:
 					value = string(val)
-					return wireText(where, val)
+					return checkUTF8(path, val)
 				case choice == 4 && typ == protowire.Fixed64Type:
 					value = math.Float64frombits(num)
 				case choice == 5 && typ == protowire.VarintType:
@@ -316,7 +316,7 @@ func wireParam(where string, b []byte, p *jsonscan.Progress, set func(name strin
 		return nil
 	})
 	if err == nil && value == nil {
-		err = Invalid(where+"."+httplimit.Clip(name), "has no value")
+		err = Invalid(path+"."+httplimit.Clip(name), "has no value")
 	}
 	if err != nil {
 		return err
@@ -326,12 +326,12 @@ func wireParam(where string, b []byte, p *jsonscan.Progress, set func(name strin
 
 // unmarshalContents converts typed contents to raw little-endian bytes.
 func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Error) {
-	want := contentsField[dt]
+	expectedField := contentsField[dt]
 	data := []byte{}
 	n := 0
 
 	// appendValue appends one integer after a check of its range.
-	put := func(num uint64) *Error {
+	appendValue := func(num uint64) *Error {
 		switch dt {
 		case Bool:
 			if num != 0 {
@@ -339,11 +339,11 @@ func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Er
 			}
 		case Int8, Int16:
 			if v := int64(int32(num)); v>>(8*dt.Size()-1) != v>>63 {
-				return Invalid("."+contentsNames[want], "element %d: %d is out of range for %s", n, v, dt)
+				return Invalid("."+contentsNames[expectedField], "element %d: %d is out of range for %s", n, v, dt)
 			}
 		case Uint8, Uint16:
 			if v := uint64(uint32(num)); v>>(8*dt.Size()) != 0 {
-				return Invalid("."+contentsNames[want], "element %d: %d is out of range for %s", n, v, dt)
+				return Invalid("."+contentsNames[expectedField], "element %d: %d is out of range for %s", n, v, dt)
 			}
 		}
 		data = appendUint(data, dt.Size(), num)
@@ -352,18 +352,18 @@ func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Er
 	}
 
 	// Read the field of the datatype; other fields must be empty.
-	err := fields(b, p, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
+	err := forEachField(b, p, func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error {
 		if field < 1 || int(field) >= len(contentsNames) {
 			return nil
 		}
-		if field != want {
+		if field != expectedField {
 			if typ == protowire.BytesType && len(val) == 0 && field != 8 {
 				return nil // a packed field without elements
 			}
-			if want == 0 {
+			if expectedField == 0 {
 				return Invalid("."+contentsNames[field], "%s travels in raw contents only", dt)
 			}
-			return Invalid("."+contentsNames[field], "does not hold %s; use %s", dt, contentsNames[want])
+			return Invalid("."+contentsNames[field], "does not hold %s; use %s", dt, contentsNames[expectedField])
 		}
 
 		// Strings and fixed-size numbers are copied.
@@ -382,31 +382,31 @@ func unmarshalContents(dt Datatype, b []byte, p *jsonscan.Progress) ([]byte, *Er
 			scalar = protowire.Fixed64Type
 		}
 		if typ == scalar {
-			return put(num)
+			return appendValue(num)
 		}
 		if typ != protowire.BytesType {
 			return nil
 		}
 		if size := dt.Size(); scalar != protowire.VarintType {
 			if len(val)%size != 0 {
-				return Invalid("."+contentsNames[want], "%d bytes are not a whole number of elements", len(val))
+				return Invalid("."+contentsNames[expectedField], "%d bytes are not a whole number of elements", len(val))
 			}
 			data = append(data, val...) // the wire is little endian too
 			return nil
 		}
 
 		// Packed varints.
-		if err := p.Book(len(val) * dt.Size()); err != nil {
+		if err := p.BookMemory(len(val) * dt.Size()); err != nil {
 			return err
 		}
 		data = slices.Grow(data, len(val)*min(dt.Size(), 4))
 		for len(val) > 0 {
 			v, k := protowire.ConsumeVarint(val)
 			if k < 0 {
-				return within("."+contentsNames[want], wireError(k))
+				return prefixField("."+contentsNames[expectedField], wireError(k))
 			}
 			val = val[k:]
-			if err := put(v); err != nil {
+			if err := appendValue(v); err != nil {
 				return err
 			}
 		}

@@ -50,8 +50,8 @@ func appendText(dst []byte, field protowire.Number, s string) []byte {
 
 // appendParam appends an entry of the parameters.
 func appendParam(dst []byte, name string, v Param) []byte {
-	var room [64]byte
-	value := room[:0]
+	var buf [64]byte
+	value := buf[:0]
 	switch v := v.(type) {
 	case bool:
 		value = protowire.AppendVarint(protowire.AppendTag(value, 1, protowire.VarintType), protowire.EncodeBool(v))
@@ -72,8 +72,8 @@ func appendParam(dst []byte, name string, v Param) []byte {
 
 // appendTensor appends name, datatype and shape. The data is sent as raw contents.
 func appendTensor(dst []byte, field protowire.Number, t *Tensor) []byte {
-	var room [192]byte
-	sub := appendText(room[:0], tensorName, t.Name)
+	var buf [192]byte
+	sub := appendText(buf[:0], tensorName, t.Name)
 	sub = appendText(sub, tensorDatatype, t.Datatype.String())
 	if len(t.Shape) > 0 {
 		var dimRoom [96]byte
@@ -87,7 +87,7 @@ func appendTensor(dst []byte, field protowire.Number, t *Tensor) []byte {
 }
 
 // maxResponseBytes returns an upper bound of a response's encoded size.
-func responseRoom(resp *Response) int {
+func maxResponseBytes(resp *Response) int {
 	n := 64 + len(resp.Model) + len(resp.Version) + len(resp.ID)
 	for i := range resp.Outputs {
 		t := &resp.Outputs[i]
@@ -134,7 +134,7 @@ func unmarshalResponse(b []byte, resp *Response) *Error {
 	raw, parts := rawRoom[:0], wireRoom[:0]
 	resp.Outputs = resp.Outputs[:0]
 	var p jsonscan.Progress
-	err := fields(b, &p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
+	err := forEachField(b, &p, func(field protowire.Number, typ protowire.Type, val []byte, _ uint64) *Error {
 		if typ != protowire.BytesType {
 			return nil
 		}
@@ -157,7 +157,7 @@ func unmarshalResponse(b []byte, resp *Response) *Error {
 			resp.Outputs = append(resp.Outputs, Tensor{})
 			parts = append(parts, wireTensor{})
 			i := len(resp.Outputs) - 1
-			return within2("outputs", i, unmarshalTensor(val, &p, &resp.Outputs[i], &parts[i], nil, func(n int) []int64 { return make([]int64, n) }))
+			return prefixIndex("outputs", i, unmarshalTensor(val, &p, &resp.Outputs[i], &parts[i], nil, func(n int) []int64 { return make([]int64, n) }))
 		case responseRaw:
 			raw = append(raw, val)
 		}

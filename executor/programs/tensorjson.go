@@ -12,11 +12,11 @@ import (
 
 // taskOutputs returns a task's tensors as programs see them. They become JSON when they are written, on the goroutine of
 // the caller.
-func outputsOf(list []turn.Tensor, made []byte) calls.Outputs {
+func taskOutputs(list []turn.Tensor, outputs []byte) calls.Outputs {
 	out := calls.Outputs{}
 	for i := range list {
-		out[list[i].Name] = sampleValue{&list[i], made[:list[i].Bytes]}
-		made = made[list[i].Bytes:]
+		out[list[i].Name] = sampleValue{&list[i], outputs[:list[i].Bytes]}
+		outputs = outputs[list[i].Bytes:]
 	}
 	return out
 }
@@ -29,7 +29,7 @@ type sampleValue struct {
 
 // MarshalJSON implements json.Marshaler.
 func (v sampleValue) MarshalJSON() ([]byte, error) {
-	out, err := json.Marshal(v.nested(v.Shape[1:], v.data))
+	out, err := json.Marshal(v.nestedValue(v.Shape[1:], v.data))
 	if err != nil {
 		return nil, fmt.Errorf("writing the tensor %s: %w", v.Name, err)
 	}
@@ -37,7 +37,7 @@ func (v sampleValue) MarshalJSON() ([]byte, error) {
 }
 
 // nestedValue returns the elements of a tensor as nested lists.
-func (v sampleValue) nested(shape []int64, data []byte) any {
+func (v sampleValue) nestedValue(shape []int64, data []byte) any {
 	if len(shape) == 0 {
 		x := oip.Element(v.Datatype, data, 0)
 		if f, ok := x.(float64); ok && (math.IsNaN(f) || math.IsInf(f, 0)) {
@@ -48,14 +48,14 @@ func (v sampleValue) nested(shape []int64, data []byte) any {
 	list := make([]any, shape[0])
 	part := len(data) / max(1, int(shape[0]))
 	for i := range list {
-		list[i] = v.nested(shape[1:], data[i*part:][:part])
+		list[i] = v.nestedValue(shape[1:], data[i*part:][:part])
 	}
 	return list
 }
 
 // parseSample returns a tensor's sample from a JSON value: a number, or lists of numbers, whose elements are taken one
 // after the other.
-func tensorSample(t *turn.Tensor, value any) ([]byte, error) {
+func parseSample(t *turn.Tensor, value any) ([]byte, error) {
 	raw, ok := value.(json.RawMessage)
 	if !ok {
 		var err error

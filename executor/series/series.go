@@ -19,17 +19,17 @@ func LabelsOf(models []policy.Model) Labels {
 }
 
 // Names returns the names of the labels, followed by extra.
-func (l Labels) Names(more ...string) []string {
+func (l Labels) Names(extra ...string) []string {
 	if l {
-		return append([]string{"model", "class"}, more...)
+		return append([]string{"model", "class"}, extra...)
 	}
-	return append([]string{"model"}, more...)
+	return append([]string{"model"}, extra...)
 }
 
 // Values returns the label values of a model, followed by extra.
-func (l Labels) Values(k formats.ModelClass, more ...string) []string {
+func (l Labels) Values(k formats.ModelClass, extra ...string) []string {
 	if l {
-		return append([]string{k.Model, k.Class}, more...)
+		return append([]string{k.Model, k.Class}, extra...)
 	}
-	return append([]string{k.Model}, more...)
+	return append([]string{k.Model}, extra...)
 }

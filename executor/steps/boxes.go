@@ -30,12 +30,12 @@ func (b *box) write(dst []byte) {
 // readBox reads a box from a tensor.
 func readBox(data []byte) box {
 	pixel := func(i int) int {
-		if v := float(data, i); v > 0 {
+		if v := floatAt(data, i); v > 0 {
 			return int(min(v, 1<<20))
 		}
 		return 0 // also for NaN
 	}
-	return box{pixel(0), pixel(1), pixel(2), pixel(3), float(data, 4)}
+	return box{pixel(0), pixel(1), pixel(2), pixel(3), floatAt(data, 4)}
 }
 
 // itemBox returns one of several boxes. If there are not so many, it returns an empty one.
@@ -47,7 +47,7 @@ func itemBox(data []byte, item int64) box {
 }
 
 // clipTo returns the part of a box inside an image of w by h pixels.
-func (b box) within(w, h int) box {
+func (b box) clipTo(w, h int) box {
 	b.x0, b.y0, b.x1, b.y1 = max(b.x0, 0), max(b.y0, 0), min(b.x1, w), min(b.y1, h)
 	return b
 }
@@ -55,52 +55,52 @@ func (b box) within(w, h int) box {
 // Parameters of PaddleOCR's DBPostProcess: the least score of a pixel of text, the least score of a box, the ratio by
 // which a box is enlarged, and the least side of a box in pixels.
 const (
-	pixelScore = .3
-	boxScore   = .6
-	unclip     = 1.5
-	leastSide  = 3
+	pixelScore  = .3
+	boxScore    = .6
+	unclipRatio = 1.5
+	minSide     = 3
 )
 
 // maxBoxes bounds the boxes of an image. If there are more, the largest are used.
-const mostBoxes = 16
+const maxBoxes = 16
 
 // The outputs of the step ocr-boxes: the boxes in reading order, followed by zeros, and their number.
 var (
-	boxesSpec = engine.Spec{Name: "boxes", Type: engine.F32, Shape: []int64{engine.BatchDim, mostBoxes, 5}}
+	boxesSpec = engine.Spec{Name: "boxes", Type: engine.F32, Shape: []int64{engine.BatchDim, maxBoxes, 5}}
 	countSpec = engine.Spec{Name: "count", Type: engine.I32, Shape: []int64{engine.BatchDim, 1}}
 )
 
 // bindBox binds the step that finds the line of text in a detector's map. It takes path 0 if there is one, else path
 // 1.
-func bindBox(t *Tensors) ([]engine.Spec, Post, error) {
-	f, err := newFinder("ocr-box", t)
+func bindBox(t *Tensors) ([]engine.Spec, BoundPost, error) {
+	f, err := newBoxFinder("ocr-box", t)
 	if err != nil {
 		return nil, nil, err
 	}
-	gives := []engine.Spec{{Name: "box", Type: engine.F32, Shape: []int64{engine.BatchDim, 5}}}
-	return gives, func(dst, made [][]byte) int32 {
-		r := f.find(made[0])
-		defer f.room.Put(r)
-		if len(r.found) == 0 {
+	specs := []engine.Spec{{Name: "box", Type: engine.F32, Shape: []int64{engine.BatchDim, 5}}}
+	return specs, func(dst, outputs [][]byte) int32 {
+		r := f.find(outputs[0])
+		defer f.regionPool.Put(r)
+		if len(r.boxes) == 0 {
 			clear(dst[0])
 			return 1
 		}
-		r.found[0].write(dst[0])
+		r.boxes[0].write(dst[0])
 		return 0
 	}, nil
 }
 
 // bindBoxes binds the step that finds all lines of text. Its paths are those of bindBox.
-func bindBoxes(t *Tensors) ([]engine.Spec, Post, error) {
-	f, err := newFinder("ocr-boxes", t)
+func bindBoxes(t *Tensors) ([]engine.Spec, BoundPost, error) {
+	f, err := newBoxFinder("ocr-boxes", t)
 	if err != nil {
 		return nil, nil, err
 	}
-	return []engine.Spec{boxesSpec, countSpec}, func(dst, made [][]byte) int32 {
-		r := f.find(made[0])
-		defer f.room.Put(r)
-		list := r.found[:min(len(r.found), mostBoxes)]
-		inReadingOrder(list)
+	return []engine.Spec{boxesSpec, countSpec}, func(dst, outputs [][]byte) int32 {
+		r := f.find(outputs[0])
+		defer f.regionPool.Put(r)
+		list := r.boxes[:min(len(r.boxes), maxBoxes)]
+		sortInReadingOrder(list)
 		clear(dst[0])
 		for i := range list {
 			list[i].write(dst[0][i*boxBytes:])
@@ -114,14 +114,14 @@ func bindBoxes(t *Tensors) ([]engine.Spec, Post, error) {
 }
 
 // boxFinder finds boxes in the maps of a detector.
-type finder struct {
-	w, h int
-	room sync.Pool // holds *regionSearch
+type boxFinder struct {
+	w, h       int
+	regionPool sync.Pool // holds *regionSearch
 }
 
 // newBoxFinder returns the finder for the map that a model of the named step gives.
-func newFinder(name string, t *Tensors) (*finder, error) {
-	in, err := one("the step "+name+": the model gives", t.Gives, engine.F32, 4)
+func newBoxFinder(name string, t *Tensors) (*boxFinder, error) {
+	in, err := singleTensor("the step "+name+": the model gives", t.ModelOutputs, engine.F32, 4)
 	if err != nil {
 		return nil, err
 	}
@@ -129,19 +129,19 @@ func newFinder(name string, t *Tensors) (*finder, error) {
 	if in.Shape[1] != 1 || h > 1<<14 || w > 1<<14 {
 		return nil, fmt.Errorf("the step %s: the model gives %v, expected one plane of at most 16384 either way", name, in)
 	}
-	return &finder{w: w, h: h, room: sync.Pool{New: func() any { return &regions{seen: make([]bool, w*h)} }}}, nil
+	return &boxFinder{w: w, h: h, regionPool: sync.Pool{New: func() any { return &regionSearch{visited: make([]bool, w*h)} }}}, nil
 }
 
 // find returns the boxes of a map, the largest first. The caller returns the result to the pool.
-func (f *finder) find(data []byte) *regions {
-	r := f.room.Get().(*regions)
+func (f *boxFinder) find(data []byte) *regionSearch {
+	r := f.regionPool.Get().(*regionSearch)
 	r.search(data, f.w, f.h)
 	return r
 }
 
 // sortInReadingOrder sorts boxes by line, and within a line from left to right. Boxes whose upper edges are less than
 // half a height apart are in one line (PaddleOCR's sorted_boxes).
-func inReadingOrder(list []box) {
+func sortInReadingOrder(list []box) {
 	slices.SortFunc(list, func(a, b box) int { return cmp.Or(cmp.Compare(a.y0, b.y0), cmp.Compare(a.x0, b.x0)) })
 	for i := 1; i < len(list); i++ {
 		for k := i; k > 0; k-- {
@@ -155,50 +155,50 @@ func inReadingOrder(list []box) {
 }
 
 // regionSearch is the memory of a search for boxes.
-type regions struct {
-	seen  []bool  // by pixel
-	stack []int32 // pixels whose neighbours have not been visited
-	found []box
+type regionSearch struct {
+	visited []bool  // by pixel
+	stack   []int32 // pixels whose neighbours have not been visited
+	boxes   []box
 }
 
 // area returns the number of pixels of the box.
 func (b *box) area() int { return (b.x1 - b.x0) * (b.y1 - b.y0) }
 
 // search finds the boxes of all regions of text, the largest first.
-func (r *regions) search(data []byte, w, h int) {
-	clear(r.seen)
-	r.found = r.found[:0]
+func (r *regionSearch) search(data []byte, w, h int) {
+	clear(r.visited)
+	r.boxes = r.boxes[:0]
 	for i := range w * h {
-		if r.seen[i] || !(float(data, i) > pixelScore) {
+		if r.visited[i] || !(floatAt(data, i) > pixelScore) {
 			continue
 		}
-		if b, ok := r.region(data, w, h, int32(i)); ok && b.area() > 0 {
-			r.found = append(r.found, b)
+		if b, ok := r.growRegion(data, w, h, int32(i)); ok && b.area() > 0 {
+			r.boxes = append(r.boxes, b)
 		}
 	}
-	slices.SortStableFunc(r.found, func(a, b box) int { return cmp.Compare(b.area(), a.area()) })
+	slices.SortStableFunc(r.boxes, func(a, b box) int { return cmp.Compare(b.area(), a.area()) })
 }
 
 // growRegion returns the box around the region of text that contains the pixel from. ok is false if it is too small
 // or its score too low.
-func (r *regions) region(data []byte, w, h int, from int32) (b box, ok bool) {
+func (r *regionSearch) growRegion(data []byte, w, h int, seed int32) (b box, ok bool) {
 	b = box{x0: w, y0: h}
 
 	// Visit all connected pixels of text.
 	sum, n := 0.0, 0
-	r.seen[from] = true
-	r.stack = append(r.stack[:0], from)
+	r.visited[seed] = true
+	r.stack = append(r.stack[:0], seed)
 	for len(r.stack) > 0 {
 		i := int(r.stack[len(r.stack)-1])
 		r.stack = r.stack[:len(r.stack)-1]
 		x, y := i%w, i/w
 		b.x0, b.y0, b.x1, b.y1 = min(b.x0, x), min(b.y0, y), max(b.x1, x+1), max(b.y1, y+1)
-		sum, n = sum+float64(float(data, i)), n+1
+		sum, n = sum+float64(floatAt(data, i)), n+1
 		for dy := -1; dy <= 1; dy++ {
 			for dx := -1; dx <= 1; dx++ {
 				if u, v := x+dx, y+dy; u >= 0 && v >= 0 && u < w && v < h {
-					if k := v*w + u; !r.seen[k] && float(data, k) > pixelScore {
-						r.seen[k] = true
+					if k := v*w + u; !r.visited[k] && floatAt(data, k) > pixelScore {
+						r.visited[k] = true
 						r.stack = append(r.stack, int32(k))
 					}
 				}
@@ -209,12 +209,12 @@ func (r *regions) region(data []byte, w, h int, from int32) (b box, ok bool) {
 	// Judge the region by its mean score and its size.
 	bw, bh := b.x1-b.x0, b.y1-b.y0
 	b.score = float32(sum / float64(n))
-	if !(b.score >= boxScore) || min(bw, bh) < leastSide {
+	if !(b.score >= boxScore) || min(bw, bh) < minSide {
 		return b, false
 	}
 	// Enlarge the box, because the detector is trained on boxes that are shrunk by their area over their perimeter
 	// (Liao et al., §3.3).
-	out := int(math.Round(float64(bw*bh) * unclip / float64(2*(bw+bh))))
-	b.x0, b.y0, b.x1, b.y1 = b.x0-out, b.y0-out, b.x1+out, b.y1+out
-	return b.within(w, h), true
+	margin := int(math.Round(float64(bw*bh) * unclipRatio / float64(2*(bw+bh))))
+	b.x0, b.y0, b.x1, b.y1 = b.x0-margin, b.y0-margin, b.x1+margin, b.y1+margin
+	return b.clipTo(w, h), true
 }

@@ -27,13 +27,13 @@ func (p *planes) set(c, x, y int, v float32) {
 
 // The mean and standard deviation of ImageNet, in the order in which PaddleOCR applies them to blue, green and red.
 var (
-	mean = [3]float32{0.485, 0.456, 0.406}
-	dev  = [3]float32{0.229, 0.224, 0.225}
+	mean      = [3]float32{0.485, 0.456, 0.406}
+	deviation = [3]float32{0.229, 0.224, 0.225}
 )
 
 // imageSpecs returns what the client sends to the step ocr-image: bytes, height by width by colour.
-func sentImage(t *Tensors) ([]engine.Spec, error) {
-	in, err := one("the step ocr-image: the model takes", t.Takes, engine.F32, 4)
+func imageSpecs(t *Tensors) ([]engine.Spec, error) {
+	in, err := singleTensor("the step ocr-image: the model takes", t.ModelInputs, engine.F32, 4)
 	if err != nil {
 		return nil, err
 	}
@@ -44,21 +44,21 @@ func sentImage(t *Tensors) ([]engine.Spec, error) {
 }
 
 // bindImage binds the step that normalises a whole image.
-func bindImage(t *Tensors) (Pre, error) {
-	want, err := sentImage(t)
+func bindImage(t *Tensors) (BoundPre, error) {
+	expected, err := imageSpecs(t)
 	if err != nil {
 		return nil, err
 	}
-	if len(t.Client) != 1 || !alike(t.Client[0], want[0]) {
-		return nil, fmt.Errorf("the step ocr-image: the client sends %v, expected %v", t.Client, want)
+	if len(t.ClientInputs) != 1 || !sameForm(t.ClientInputs[0], expected[0]) {
+		return nil, fmt.Errorf("the step ocr-image: the client sends %v, expected %v", t.ClientInputs, expected)
 	}
-	h, w := int(want[0].Shape[1]), int(want[0].Shape[2])
+	h, w := int(expected[0].Shape[1]), int(expected[0].Shape[2])
 
 	// The normalised value of each byte, by colour.
 	var table [3][256]float32
 	for c := range table {
 		for v := range table[c] {
-			table[c][v] = (float32(v)/255 - mean[c]) / dev[c]
+			table[c][v] = (float32(v)/255 - mean[c]) / deviation[c]
 		}
 	}
 	return func(_ int, _ int64, dst []byte, client, _ [][]byte) {
@@ -73,33 +73,33 @@ func bindImage(t *Tensors) (Pre, error) {
 }
 
 // upsideDownScore is the score from which on a line counts as upside down (PaddleOCR's cls_thresh).
-const upsideDown = .9
+const upsideDownScore = .9
 
 // bindLine binds the step that cuts the line of a box out of the client's image. If the module reads several boxes,
 // it is the box of the item.
-func bindLine(t *Tensors) (Pre, error) { return bindCut("ocr-line", t, false) }
+func bindLine(t *Tensors) (BoundPre, error) { return bindCrop("ocr-line", t, false) }
 
 // bindUpright binds the step that does the same and turns lines that the classifier of orientation calls upside down.
-func bindUpright(t *Tensors) (Pre, error) { return bindCut("ocr-upright", t, true) }
+func bindUpright(t *Tensors) (BoundPre, error) { return bindCrop("ocr-upright", t, true) }
 
 // bindCrop binds either step.
-func bindCut(name string, t *Tensors, turns bool) (Pre, error) {
-	in, err := one("the step "+name+": the model takes", t.Takes, engine.F32, 4)
+func bindCrop(name string, t *Tensors, turns bool) (BoundPre, error) {
+	in, err := singleTensor("the step "+name+": the model takes", t.ModelInputs, engine.F32, 4)
 	if err != nil {
 		return nil, err
 	}
-	client, err := one("the step "+name+": the client sends", t.Client, engine.U8, 4)
+	client, err := singleTensor("the step "+name+": the client sends", t.ClientInputs, engine.U8, 4)
 	if err != nil {
 		return nil, err
 	}
-	if in.Shape[1] != 3 || client.Shape[3] != 3 || !readsBoxes(t.Reads, turns) {
-		return nil, fmt.Errorf("the step %s: the module reads %v, expected a box or boxes (steps ocr-box, ocr-boxes) and, for ocr-upright, two scores of float32", name, t.Reads)
+	if in.Shape[1] != 3 || client.Shape[3] != 3 || !readsBoxes(t.ModuleInputs, turns) {
+		return nil, fmt.Errorf("the step %s: the module reads %v, expected a box or boxes (steps ocr-box, ocr-boxes) and, for ocr-upright, two scores of float32", name, t.ModuleInputs)
 	}
 	h, w := int(in.Shape[2]), int(in.Shape[3])
 	ih, iw := int(client.Shape[1]), int(client.Shape[2])
 	return func(_ int, item int64, dst []byte, client, read [][]byte) {
-		turn := turns && float(read[len(read)-1], 1) > upsideDown
-		cut(&planes{dst, w, h}, &image{client[0], iw, ih}, itemBox(read[0], item), turn)
+		turn := turns && floatAt(read[len(read)-1], 1) > upsideDownScore
+		cropLine(&planes{dst, w, h}, &image{client[0], iw, ih}, itemBox(read[0], item), turn)
 	}, nil
 }
 
@@ -117,29 +117,29 @@ func readsBoxes(reads []engine.Spec, turns bool) bool {
 	case 1:
 		return reads[0].Type == engine.F32 && reads[0].BytesAt(1) == boxBytes
 	case 2:
-		return alike(reads[0], boxesSpec) && alike(reads[1], countSpec)
+		return sameForm(reads[0], boxesSpec) && sameForm(reads[1], countSpec)
 	}
 	return false
 }
 
 // cropLine resizes a box of an image to the height of the planes, with the width that keeps its shape, but at most
 // theirs. Colours are between -1 and 1, and 0 right of the line.
-func cut(p *planes, im *image, b box, turn bool) {
+func cropLine(p *planes, im *image, b box, upsideDown bool) {
 	clear(p.dst)
-	b = b.within(im.w, im.h)
+	b = b.clipTo(im.w, im.h)
 	bw, bh := b.x1-b.x0, b.y1-b.y0
 	if bw <= 0 || bh <= 0 {
 		return
 	}
-	wide := min(p.w, max(1, int(math.Ceil(float64(p.h)*float64(bw)/float64(bh)))))
-	sx, sy := float32(bw)/float32(wide), float32(bh)/float32(p.h)
+	width := min(p.w, max(1, int(math.Ceil(float64(p.h)*float64(bw)/float64(bh)))))
+	sx, sy := float32(bw)/float32(width), float32(bh)/float32(p.h)
 	for y := range p.h {
-		for x := range wide {
+		for x := range width {
 			tx, ty := x, y
-			if turn {
-				tx, ty = wide-1-x, p.h-1-y
+			if upsideDown {
+				tx, ty = width-1-x, p.h-1-y
 			}
-			px := im.at(b, (float32(tx)+.5)*sx-.5, (float32(ty)+.5)*sy-.5)
+			px := im.colourAt(b, (float32(tx)+.5)*sx-.5, (float32(ty)+.5)*sy-.5)
 			for c := range 3 {
 				p.set(c, x, y, px[2-c]/127.5-1)
 			}
@@ -148,7 +148,7 @@ func cut(p *planes, im *image, b box, turn bool) {
 }
 
 // colourAt returns the colour at a point of a box, interpolated between its pixels.
-func (im *image) at(b box, x, y float32) (out [3]float32) {
+func (im *image) colourAt(b box, x, y float32) (colour [3]float32) {
 	x, y = min(max(x, 0), float32(b.x1-b.x0-1)), min(max(y, 0), float32(b.y1-b.y0-1))
 	x0, y0 := int(x), int(y)
 	x1, y1 := min(x0+1, b.x1-b.x0-1), min(y0+1, b.y1-b.y0-1)
@@ -156,13 +156,13 @@ func (im *image) at(b box, x, y float32) (out [3]float32) {
 	row0, row1 := (b.y0+y0)*im.w+b.x0, (b.y0+y1)*im.w+b.x0
 	for c := range 3 {
 		top := float32(im.pix[3*(row0+x0)+c])*(1-fx) + float32(im.pix[3*(row0+x1)+c])*fx
-		low := float32(im.pix[3*(row1+x0)+c])*(1-fx) + float32(im.pix[3*(row1+x1)+c])*fx
-		out[c] = top*(1-fy) + low*fy
+		bottom := float32(im.pix[3*(row1+x0)+c])*(1-fx) + float32(im.pix[3*(row1+x1)+c])*fx
+		colour[c] = top*(1-fy) + bottom*fy
 	}
-	return out
+	return colour
 }
 
 // floatAt returns the i-th number of a tensor.
-func float(data []byte, i int) float32 {
+func floatAt(data []byte, i int) float32 {
 	return math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 }

@@ -18,29 +18,29 @@ import (
 
 // Passages are the texts from which questions are answered, each with its vector.
 type Passages struct {
-	texts   []string
-	vectors []float32 // one after the other, each of length 1
-	size    int       // numbers of a vector
+	texts     []string
+	vectors   []float32 // one after the other, each of length 1
+	dimension int       // numbers of a vector
 }
 
 // passageLine is a line of a file of passages.
-type passage struct {
+type passageLine struct {
 	Text   string    `json:"text"`
 	Vector []float32 `json:"vector"`
 }
 
 // Bounds of a file of passages.
 const (
-	longestPassage = 1 << 20 // bytes of a line
-	mostNumbers    = 1 << 22 // numbers of all vectors; so many are searched in 5 ms
-	mostText       = 1 << 28 // bytes of all texts
+	maxLineBytes = 1 << 20 // bytes of a line
+	maxNumbers   = 1 << 22 // numbers of all vectors; so many are searched in 5 ms
+	maxTextBytes = 1 << 28 // bytes of all texts
 )
 
 // ReadPassages reads passages from JSON lines with a text and a vector each. Errors name the line.
 func ReadPassages(r io.Reader) (*Passages, error) {
 	p, number, bytesOf := &Passages{}, 0, 0
 	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, longestPassage)
+	lines.Buffer(nil, maxLineBytes)
 	for lines.Scan() {
 		if number++; len(bytes.TrimSpace(lines.Bytes())) == 0 {
 			continue
@@ -48,8 +48,8 @@ func ReadPassages(r io.Reader) (*Passages, error) {
 		if err := p.add(lines.Bytes()); err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		}
-		if bytesOf += len(p.texts[len(p.texts)-1]); bytesOf > mostText || len(p.vectors) > mostNumbers {
-			return nil, fmt.Errorf("line %d: found %d passages with vectors of %d numbers and texts of %d bytes, expected at most %d numbers and %d bytes in all", number, len(p.texts), p.size, bytesOf, mostNumbers, mostText)
+		if bytesOf += len(p.texts[len(p.texts)-1]); bytesOf > maxTextBytes || len(p.vectors) > maxNumbers {
+			return nil, fmt.Errorf("line %d: found %d passages with vectors of %d numbers and texts of %d bytes, expected at most %d numbers and %d bytes in all", number, len(p.texts), p.dimension, bytesOf, maxNumbers, maxTextBytes)
 		}
 	}
 	if err := lines.Err(); err != nil {
@@ -63,7 +63,7 @@ func ReadPassages(r io.Reader) (*Passages, error) {
 
 // add adds the passage of a line.
 func (p *Passages) add(line []byte) error {
-	var x passage
+	var x passageLine
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&x); err != nil {
@@ -72,14 +72,14 @@ func (p *Passages) add(line []byte) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("found more behind the JSON object, expected one object a line")
 	}
-	if p.size == 0 {
-		p.size = len(x.Vector)
+	if p.dimension == 0 {
+		p.dimension = len(x.Vector)
 	}
-	switch length := norm(x.Vector); {
+	switch length := vectorLength(x.Vector); {
 	case x.Text == "" || strings.IndexByte(x.Text, 0) >= 0:
 		return errors.New("text: found nothing, or a zero byte, expected a text")
-	case len(x.Vector) != p.size || p.size == 0:
-		return fmt.Errorf("vector: found %d numbers, expected %d as in the first line, at least 1", len(x.Vector), p.size)
+	case len(x.Vector) != p.dimension || p.dimension == 0:
+		return fmt.Errorf("vector: found %d numbers, expected %d as in the first line, at least 1", len(x.Vector), p.dimension)
 	case !(length > 0) || math.IsInf(length, 0):
 		return fmt.Errorf("vector: found a length of %v, expected a finite one above 0", length)
 	default:
@@ -92,7 +92,7 @@ func (p *Passages) add(line []byte) error {
 }
 
 // vectorLength returns the Euclidean length of a vector.
-func norm(v []float32) float64 {
+func vectorLength(v []float32) float64 {
 	sum := 0.0
 	for _, x := range v {
 		sum += float64(x) * float64(x)
@@ -106,7 +106,7 @@ func (p *Passages) nearest(vector []float32, list []int32, scores []float32) int
 	n := 0
 	for i := range p.texts {
 		score := float32(0)
-		for k, x := range p.vectors[i*p.size:][:len(vector)] {
+		for k, x := range p.vectors[i*p.dimension:][:len(vector)] {
 			score += x * vector[k]
 		}
 		if n == len(list) && !(score > scores[n-1]) {
@@ -115,11 +115,11 @@ func (p *Passages) nearest(vector []float32, list []int32, scores []float32) int
 		if n < len(list) {
 			n++
 		}
-		at := n - 1
-		for ; at > 0 && score > scores[at-1]; at-- {
-			list[at], scores[at] = list[at-1], scores[at-1]
+		rank := n - 1
+		for ; rank > 0 && score > scores[rank-1]; rank-- {
+			list[rank], scores[rank] = list[rank-1], scores[rank-1]
 		}
-		list[at], scores[at] = int32(i), score
+		list[rank], scores[rank] = int32(i), score
 	}
 	return n
 }
@@ -128,23 +128,23 @@ func (p *Passages) nearest(vector []float32, list []int32, scores []float32) int
 const TextBytes = 2048
 
 // textSpecs returns what the client sends to the step text-words: a text padded with zeros.
-func sentText(*Tensors) ([]engine.Spec, error) {
+func textSpecs(*Tensors) ([]engine.Spec, error) {
 	return []engine.Spec{{Name: "text", Type: engine.U8, Shape: []int64{engine.BatchDim, TextBytes}}}, nil
 }
 
 // bindWords binds the step that gives the model the word counts of the client's text, as a vector of length 1.
-func bindWords(t *Tensors) (Pre, error) {
-	in, err := one("the step text-words: the model takes", t.Takes, engine.F32, 2)
+func bindWords(t *Tensors) (BoundPre, error) {
+	in, err := singleTensor("the step text-words: the model takes", t.ModelInputs, engine.F32, 2)
 	if err == nil {
-		_, err = one("the step text-words: the client sends", t.Client, engine.U8, 2)
+		_, err = singleTensor("the step text-words: the client sends", t.ClientInputs, engine.U8, 2)
 	}
 	if err != nil {
 		return nil, err
 	}
-	size := int(in.Shape[1])
-	counts := make([]float32, size)
+	dimension := int(in.Shape[1])
+	counts := make([]float32, dimension)
 	return func(_ int, _ int64, dst []byte, client, _ [][]byte) {
-		WordCounts(Text(client[0]), counts)
+		WordCounts(TrimPadding(client[0]), counts)
 		putFloats(dst, counts)
 	}, nil
 }
@@ -159,8 +159,8 @@ func putFloats(dst []byte, numbers []float32) {
 // Words with fewer than minWordLetters letters are not counted. Words with the same first stemLetters letters are the
 // same.
 const (
-	shortestWord = 4
-	stem         = 6
+	minWordLetters = 4
+	stemLetters    = 6
 )
 
 // WordCounts sets counts to the counts of a text's words, by their hashes (Weinberger et al., ICML 2009), scaled to a
@@ -170,7 +170,7 @@ func WordCounts(text []byte, counts []float32) {
 	clear(counts)
 	hash, letters := uint32(offset32), 0
 	add := func() {
-		if letters >= shortestWord {
+		if letters >= minWordLetters {
 			counts[hash%uint32(len(counts))]++
 		}
 		hash, letters = offset32, 0
@@ -182,13 +182,13 @@ func WordCounts(text []byte, counts []float32) {
 		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
 			add()
 			continue
-		case letters < stem:
+		case letters < stemLetters:
 			hash = (hash ^ uint32(unicode.ToLower(r))) * prime32
 		}
 		letters++
 	}
 	add()
-	if length := norm(counts); length > 0 {
+	if length := vectorLength(counts); length > 0 {
 		for i := range counts {
 			counts[i] = float32(float64(counts[i]) / length)
 		}
@@ -201,8 +201,8 @@ const (
 	prime32  = 16777619
 )
 
-// Text returns the bytes of a text before the zeros that pad it.
-func Text(data []byte) []byte {
+// TrimPadding returns the bytes of a text before the zeros that pad it.
+func TrimPadding(data []byte) []byte {
 	data, _, _ = bytes.Cut(data, []byte{0})
 	return data
 }
@@ -216,50 +216,50 @@ const (
 
 // bindPassages binds the step that makes a prompt of the client's question and the passages nearest to the vector
 // that the module reads. Passages for which the prompt has no room are left out.
-func bindPassages(t *Tensors) (Pre, error) {
-	vector, err := one("the step passages: the module reads", t.Reads, engine.F32, 2)
+func bindPassages(t *Tensors) (BoundPre, error) {
+	vector, err := singleTensor("the step passages: the module reads", t.ModuleInputs, engine.F32, 2)
 	if err == nil {
-		_, err = one("the step passages: the client sends", t.Client, engine.U8, 2)
+		_, err = singleTensor("the step passages: the client sends", t.ClientInputs, engine.U8, 2)
 	}
 	if err == nil {
-		_, err = one("the step passages: the model takes", t.Takes, engine.U8, 2)
+		_, err = singleTensor("the step passages: the model takes", t.ModelInputs, engine.U8, 2)
 	}
 	switch {
 	case err != nil:
 		return nil, err
 	case t.Passages == nil:
 		return nil, fmt.Errorf("the step passages: the module names no passages")
-	case t.Passages.size > 0 && t.Passages.size != int(vector.Shape[1]):
-		return nil, fmt.Errorf("the step passages: the module reads vectors of %d numbers, the passages have %d", vector.Shape[1], t.Passages.size)
+	case t.Passages.dimension > 0 && t.Passages.dimension != int(vector.Shape[1]):
+		return nil, fmt.Errorf("the step passages: the module reads vectors of %d numbers, the passages have %d", vector.Shape[1], t.Passages.dimension)
 	}
-	if room, question := t.Takes[0].BytesAt(1), t.Client[0].BytesAt(1); room < int64(len(promptHead)+len(promptQuestion)+len(promptAnswer))+question {
-		return nil, fmt.Errorf("the step passages: a prompt has room for %d bytes, and a question of %d bytes alone needs more: a larger max of the module's prompt gives it more", room, question)
+	if freeBytes, question := t.ModelInputs[0].BytesAt(1), t.ClientInputs[0].BytesAt(1); freeBytes < int64(len(promptHead)+len(promptQuestion)+len(promptAnswer))+question {
+		return nil, fmt.Errorf("the step passages: a prompt has room for %d bytes, and a question of %d bytes alone needs more: a larger max of the module's prompt gives it more", freeBytes, question)
 	}
-	list, scores, question := make([]int32, t.Nearest), make([]float32, t.Nearest), make([]float32, vector.Shape[1])
-	if t.Passages.size == 0 {
+	list, scores, question := make([]int32, t.PassageCount), make([]float32, t.PassageCount), make([]float32, vector.Shape[1])
+	if t.Passages.dimension == 0 {
 		question = nil
 	}
 
 	// Find the passages, and add them while they fit.
 	return func(_ int, _ int64, dst []byte, client, read [][]byte) {
 		for i := range question {
-			question[i] = float(read[0], i)
+			question[i] = floatAt(read[0], i)
 		}
-		out, text := append(dst[:0:len(dst)], promptHead...), Text(client[0])
-		room := len(dst) - len(promptHead) - len(promptQuestion) - len(text) - len(promptAnswer)
+		prompt, text := append(dst[:0:len(dst)], promptHead...), TrimPadding(client[0])
+		freeBytes := len(dst) - len(promptHead) - len(promptQuestion) - len(text) - len(promptAnswer)
 		for _, i := range list[:t.Passages.nearest(question, list, scores)] {
-			if passage := t.Passages.texts[i]; len(passage)+2 <= room {
-				out = append(append(out, passage...), "\n\n"...)
-				room -= len(passage) + 2
+			if passage := t.Passages.texts[i]; len(passage)+2 <= freeBytes {
+				prompt = append(append(prompt, passage...), "\n\n"...)
+				freeBytes -= len(passage) + 2
 			}
 		}
-		out = append(append(append(out, promptQuestion...), text...), promptAnswer...)
-		clear(dst[len(out):])
+		prompt = append(append(append(prompt, promptQuestion...), text...), promptAnswer...)
+		clear(dst[len(prompt):])
 	}, nil
 }
 
 // SendsText reports whether clients send a text to the step.
-func SendsText(name string) bool { return pres[name].text }
+func SendsText(name string) bool { return preSteps[name].clientText }
 
 // NoPassages returns passages for an engine without models: prompts contain only the question.
 func NoPassages() *Passages { return &Passages{} }

@@ -14,7 +14,7 @@ import (
 )
 
 // What is wrong with a file of passages is said with its line.
-func TestReadPassages(t *testing.T) {
+func TestBadPassagesAreNamedByLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                     "found no passage",
 		`{"text": "a", "vector": [0, 0]}`:      "line 1: vector: found a length of 0",
@@ -34,8 +34,8 @@ func TestReadPassages(t *testing.T) {
 
 // prompt makes the prompt of a question whose vector is given.
 func prompt(t *rapid.T, p *steps.Passages, nearest, size int, question string, vector ...float32) string {
-	pre, err := steps.BindPre("passages", &steps.Tensors{Takes: spec("prompt", engine.U8, int64(size)), Reads: spec("v", engine.F32, int64(len(vector))),
-		Client: spec("text", engine.U8, 64), Passages: p, Nearest: nearest})
+	pre, err := steps.BindPre("passages", &steps.Tensors{ModelInputs: spec("prompt", engine.U8, int64(size)), ModuleInputs: spec("v", engine.F32, int64(len(vector))),
+		ClientInputs: spec("text", engine.U8, 64), Passages: p, PassageCount: nearest})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestPassagesHaveRoom(t *testing.T) {
 	}
 	const bare = "Answer the question from these passages.\n\nQuestion: why?\nAnswer:"
 	tensors := func(size int64) *steps.Tensors {
-		return &steps.Tensors{Takes: spec("prompt", engine.U8, size), Reads: spec("v", engine.F32, 1), Client: spec("text", engine.U8, 64), Passages: p, Nearest: 2}
+		return &steps.Tensors{ModelInputs: spec("prompt", engine.U8, size), ModuleInputs: spec("v", engine.F32, 1), ClientInputs: spec("text", engine.U8, 64), Passages: p, PassageCount: 2}
 	}
 	least := len(bare) + 64 - len("why?")
 	if _, err := steps.BindPre("passages", tensors(int64(least-1))); err == nil || !strings.Contains(err.Error(), "a larger max of the module's prompt") {
@@ -123,7 +123,7 @@ func TestPassagesHaveRoom(t *testing.T) {
 
 // Words count by their first letters in any case, short ones do not, and the counts have
 // length 1.
-func TestWordCounts(t *testing.T) {
+func TestWordCountsUseFirstLetters(t *testing.T) {
 	count := func(text string) []float32 {
 		out := make([]float32, 64)
 		steps.WordCounts([]byte(text), out)

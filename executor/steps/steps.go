@@ -10,67 +10,67 @@ import (
 // Tensors are the tensors of a module, without the size of the batch dimension: the inputs and outputs of its model,
 // what the client sends, and the outputs of other modules that it reads, in order.
 type Tensors struct {
-	Takes, Gives, Client, Reads []engine.Spec
+	ModelInputs, ModelOutputs, ClientInputs, ModuleInputs []engine.Spec
 	// Passages are the passages of a module with the step passages. PassageCount is the number of them in a prompt.
-	Passages *Passages
-	Nearest  int
+	Passages     *Passages
+	PassageCount int
 }
 
-// Pre computes the i-th input of a sample. If its module runs on several items, item is the number of the item; the
+// BoundPre computes the i-th input of a sample. If its module runs on several items, item is the number of the item; the
 // inputs that it reads may hold all items.
-type Pre func(i int, item int64, dst []byte, client, read [][]byte)
+type BoundPre func(i int, item int64, dst []byte, client, read [][]byte)
 
-// Post computes the outputs of a sample from those of the model, and returns the path that the request takes.
-type Post func(dst, made [][]byte) (way int32)
+// BoundPost computes the outputs of a sample from those of the model, and returns the path that the request takes.
+type BoundPost func(dst, outputs [][]byte) (path int32)
 
 // preStep is a step before a model.
-type pre struct {
+type preStep struct {
 	// clientSpecs returns what the client sends if the module is the first. If it is nil, the client sends the inputs
 	// of the model.
-	sent func(t *Tensors) ([]engine.Spec, error)
-	bind func(t *Tensors) (Pre, error)
-	text bool // the client sends a text
+	clientSpecs func(t *Tensors) ([]engine.Spec, error)
+	bind        func(t *Tensors) (BoundPre, error)
+	clientText  bool // the client sends a text
 }
 
 // postStep is a step after a model. bind returns the form of its outputs, which other modules read in place of the
 // model's.
-type post struct {
-	bind func(t *Tensors) ([]engine.Spec, Post, error)
-	ways int32 // number of paths that it distinguishes
+type postStep struct {
+	bind  func(t *Tensors) ([]engine.Spec, BoundPost, error)
+	paths int32 // number of paths that it distinguishes
 }
 
 // preSteps are the steps before models, by name.
-var pres = map[string]pre{
+var preSteps = map[string]preStep{
 	"client":      {bind: bindClient},
-	"ocr-image":   {sent: sentImage, bind: bindImage},
+	"ocr-image":   {clientSpecs: imageSpecs, bind: bindImage},
 	"ocr-line":    {bind: bindLine},
 	"ocr-upright": {bind: bindUpright},
 	"passages":    {bind: bindPassages},
-	"text-words":  {sent: sentText, bind: bindWords, text: true},
+	"text-words":  {clientSpecs: textSpecs, bind: bindWords, clientText: true},
 }
 
 // postSteps are the steps after models, by name.
-var posts = map[string]post{
-	"ocr-box":   {bind: bindBox, ways: 2},
-	"ocr-boxes": {bind: bindBoxes, ways: 2},
-	"ocr-text":  {bind: bindText, ways: 1},
+var postSteps = map[string]postStep{
+	"ocr-box":   {bind: bindBox, paths: 2},
+	"ocr-boxes": {bind: bindBoxes, paths: 2},
+	"ocr-text":  {bind: bindText, paths: 1},
 }
 
 // ClientSpecs returns what the client sends to a module at which requests enter, which has the named step.
-func Sent(name string, t *Tensors) ([]engine.Spec, error) {
-	s, ok := pres[name]
+func ClientSpecs(name string, t *Tensors) ([]engine.Spec, error) {
+	s, ok := preSteps[name]
 	switch {
-	case name == "" || ok && s.sent == nil:
-		return t.Takes, nil
+	case name == "" || ok && s.clientSpecs == nil:
+		return t.ModelInputs, nil
 	case !ok:
 		return nil, fmt.Errorf("the step %q is unknown", name)
 	}
-	return s.sent(t)
+	return s.clientSpecs(t)
 }
 
 // BindPre binds a step before a model. If name is empty, it returns nil.
-func BindPre(name string, t *Tensors) (Pre, error) {
-	s, ok := pres[name]
+func BindPre(name string, t *Tensors) (BoundPre, error) {
+	s, ok := preSteps[name]
 	switch {
 	case name == "":
 		return nil, nil
@@ -82,11 +82,11 @@ func BindPre(name string, t *Tensors) (Pre, error) {
 
 // BindPost binds a step after a model and returns the form of its outputs. If name is empty, the outputs are the
 // model's, and the Post is nil.
-func BindPost(name string, t *Tensors) ([]engine.Spec, Post, error) {
-	s, ok := posts[name]
+func BindPost(name string, t *Tensors) ([]engine.Spec, BoundPost, error) {
+	s, ok := postSteps[name]
 	switch {
 	case name == "":
-		return t.Gives, nil, nil
+		return t.ModelOutputs, nil, nil
 	case !ok:
 		return nil, nil, fmt.Errorf("the step %q is unknown", name)
 	}
@@ -94,25 +94,25 @@ func BindPost(name string, t *Tensors) ([]engine.Spec, Post, error) {
 }
 
 // PathCount returns the number of paths that a step after a model distinguishes.
-func Ways(name string) int32 { return max(1, posts[name].ways) }
+func PathCount(name string) int32 { return max(1, postSteps[name].paths) }
 
 // bindClient binds the step that gives the model what the client has sent.
-func bindClient(t *Tensors) (Pre, error) {
-	if !slices.EqualFunc(t.Client, t.Takes, alike) {
-		return nil, fmt.Errorf("the step client: the client sends %v, the model takes %v", t.Client, t.Takes)
+func bindClient(t *Tensors) (BoundPre, error) {
+	if !slices.EqualFunc(t.ClientInputs, t.ModelInputs, sameForm) {
+		return nil, fmt.Errorf("the step client: the client sends %v, the model takes %v", t.ClientInputs, t.ModelInputs)
 	}
 	return func(i int, _ int64, dst []byte, client, _ [][]byte) { copy(dst, client[i]) }, nil
 }
 
 // sameForm reports whether two tensors have the same type and shape, except for the batch.
-func alike(a, b engine.Spec) bool {
+func sameForm(a, b engine.Spec) bool {
 	return a.Type == b.Type && slices.Equal(a.Shape[1:], b.Shape[1:])
 }
 
 // singleTensor returns the only tensor of a list, which must have a type and a number of dimensions.
-func one(what string, list []engine.Spec, of engine.DType, dims int) (engine.Spec, error) {
-	if len(list) != 1 || list[0].Type != of || len(list[0].Shape) != dims {
-		return engine.Spec{}, fmt.Errorf("%s: found %v, expected one of %v with %d dimensions", what, list, of, dims)
+func singleTensor(context string, list []engine.Spec, datatype engine.DType, dims int) (engine.Spec, error) {
+	if len(list) != 1 || list[0].Type != datatype || len(list[0].Shape) != dims {
+		return engine.Spec{}, fmt.Errorf("%s: found %v, expected one of %v with %d dimensions", context, list, datatype, dims)
 	}
 	return list[0], nil
 }

@@ -35,7 +35,7 @@ func numbers(data []byte) []float32 {
 }
 
 // The names that documents may hold are those that can be bound.
-func TestNames(t *testing.T) {
+func TestDocumentNamesCanBeBound(t *testing.T) {
 	for _, name := range formats.PreSteps {
 		if _, err := steps.BindPre(name, &steps.Tensors{}); err != nil && strings.Contains(err.Error(), "unknown") {
 			t.Error(err)
@@ -51,10 +51,10 @@ func TestNames(t *testing.T) {
 		t    steps.Tensors
 	}{
 		{"upside-down", steps.Tensors{}},
-		{"ocr-image", steps.Tensors{Takes: spec("x", engine.F32, 1, 8, 8)}},
-		{"ocr-image", steps.Tensors{Takes: spec("x", engine.F32, 3, 8, 8), Client: spec("x", engine.U8, 9, 8, 3)}},
-		{"ocr-line", steps.Tensors{Takes: spec("x", engine.F32, 3, 8, 8), Client: spec("x", engine.U8, 9, 8, 3)}},
-		{"client", steps.Tensors{Takes: spec("x", engine.F32, 3, 8, 8), Client: spec("x", engine.U8, 3, 8, 8)}},
+		{"ocr-image", steps.Tensors{ModelInputs: spec("x", engine.F32, 1, 8, 8)}},
+		{"ocr-image", steps.Tensors{ModelInputs: spec("x", engine.F32, 3, 8, 8), ClientInputs: spec("x", engine.U8, 9, 8, 3)}},
+		{"ocr-line", steps.Tensors{ModelInputs: spec("x", engine.F32, 3, 8, 8), ClientInputs: spec("x", engine.U8, 9, 8, 3)}},
+		{"client", steps.Tensors{ModelInputs: spec("x", engine.F32, 3, 8, 8), ClientInputs: spec("x", engine.U8, 3, 8, 8)}},
 	} {
 		if _, err := steps.BindPre(c.name, &c.t); err == nil {
 			t.Errorf("%s is bound to %+v", c.name, c.t)
@@ -64,9 +64,9 @@ func TestNames(t *testing.T) {
 
 // The box of the largest region of text is pushed outwards by its area over its
 // perimeter; small, faint and missing regions are none.
-func TestBox(t *testing.T) {
+func TestBoxSurroundsLargestRegion(t *testing.T) {
 	const w, h = 60, 40
-	gives, post, err := steps.BindPost("ocr-box", &steps.Tensors{Gives: spec("map", engine.F32, 1, h, w)})
+	gives, post, err := steps.BindPost("ocr-box", &steps.Tensors{ModelOutputs: spec("map", engine.F32, 1, h, w)})
 	if err != nil || len(gives) != 1 || gives[0].BytesAt(1) != 20 {
 		t.Fatal(gives, err)
 	}
@@ -91,10 +91,10 @@ func TestBox(t *testing.T) {
 
 // All boxes of a page come in reading order, zeros behind the last, and a step that
 // cuts takes that of its item.
-func TestBoxes(t *testing.T) {
+func TestBoxesAreInReadingOrder(t *testing.T) {
 	const w, h = 64, 64
-	gives, post, err := steps.BindPost("ocr-boxes", &steps.Tensors{Gives: spec("map", engine.F32, 1, h, w)})
-	if err != nil || len(gives) != 2 || steps.Ways("ocr-boxes") != 2 {
+	gives, post, err := steps.BindPost("ocr-boxes", &steps.Tensors{ModelOutputs: spec("map", engine.F32, 1, h, w)})
+	if err != nil || len(gives) != 2 || steps.PathCount("ocr-boxes") != 2 {
 		t.Fatal(gives, err)
 	}
 	data, boxes, count := make([]byte, 4*w*h), make([]byte, gives[0].BytesAt(1)), make([]byte, gives[1].BytesAt(1))
@@ -121,7 +121,7 @@ func TestBoxes(t *testing.T) {
 		if turns {
 			name, reads = "ocr-upright", append(slices.Clone(gives), spec("scores", engine.F32, 2)...)
 		}
-		cut, err := steps.BindPre(name, &steps.Tensors{Takes: spec("x", engine.F32, 3, 3, 6), Client: spec("image", engine.U8, h, w, 3), Reads: reads})
+		cut, err := steps.BindPre(name, &steps.Tensors{ModelInputs: spec("x", engine.F32, 3, 3, 6), ClientInputs: spec("image", engine.U8, h, w, 3), ModuleInputs: reads})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,15 +136,15 @@ func TestBoxes(t *testing.T) {
 			}
 		}
 	}
-	if _, err := steps.BindPre("ocr-line", &steps.Tensors{Takes: spec("x", engine.F32, 3, 3, 6), Client: spec("image", engine.U8, h, w, 3), Reads: gives[:1]}); err == nil {
+	if _, err := steps.BindPre("ocr-line", &steps.Tensors{ModelInputs: spec("x", engine.F32, 3, 3, 6), ClientInputs: spec("image", engine.U8, h, w, 3), ModuleInputs: gives[:1]}); err == nil {
 		t.Error("boxes without their number are taken for a box")
 	}
 }
 
 // Places that repeat a class count once, blanks not at all, and a class that
 // comes again behind a blank twice.
-func TestText(t *testing.T) {
-	gives, post, err := steps.BindPost("ocr-text", &steps.Tensors{Gives: spec("scores", engine.F32, 6, 3)})
+func TestTextIsDecodedByCTC(t *testing.T) {
+	gives, post, err := steps.BindPost("ocr-text", &steps.Tensors{ModelOutputs: spec("scores", engine.F32, 6, 3)})
 	if err != nil || len(gives) != 2 {
 		t.Fatal(gives, err)
 	}
@@ -162,9 +162,9 @@ func TestText(t *testing.T) {
 
 // A line is cut out and resized to the height of the model, as wide as it is
 // then; upside down it is turned. The colours come as blue, green, red.
-func TestCut(t *testing.T) {
+func TestLineIsCroppedAndTurned(t *testing.T) {
 	const w, h = 8, 4
-	tensors := steps.Tensors{Takes: spec("x", engine.F32, 3, 2, 6), Client: spec("image", engine.U8, h, w, 3), Reads: append(spec("box", engine.F32, 5), spec("scores", engine.F32, 2)...)}
+	tensors := steps.Tensors{ModelInputs: spec("x", engine.F32, 3, 2, 6), ClientInputs: spec("image", engine.U8, h, w, 3), ModuleInputs: append(spec("box", engine.F32, 5), spec("scores", engine.F32, 2)...)}
 	cut, err := steps.BindPre("ocr-upright", &tensors)
 	if err != nil {
 		t.Fatal(err)
@@ -202,13 +202,13 @@ func TestCut(t *testing.T) {
 }
 
 // An image is normalised as PaddleOCR does.
-func TestImage(t *testing.T) {
+func TestImageIsNormalised(t *testing.T) {
 	takes := spec("x", engine.F32, 3, 1, 2)
-	sent, err := steps.Sent("ocr-image", &steps.Tensors{Takes: takes})
+	sent, err := steps.ClientSpecs("ocr-image", &steps.Tensors{ModelInputs: takes})
 	if err != nil || sent[0].BytesAt(1) != 6 {
 		t.Fatal(sent, err)
 	}
-	pre, err := steps.BindPre("ocr-image", &steps.Tensors{Takes: takes, Client: sent})
+	pre, err := steps.BindPre("ocr-image", &steps.Tensors{ModelInputs: takes, ClientInputs: sent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,14 +224,14 @@ func TestImage(t *testing.T) {
 
 // Whatever a detector and a classifier answer, no step fails, and what is behind
 // them is numbers.
-func TestNonsense(t *testing.T) {
+func TestNonsenseFailsNoStep(t *testing.T) {
 	const w, h = 12, 9
-	_, post, err := steps.BindPost("ocr-box", &steps.Tensors{Gives: spec("map", engine.F32, 1, h, w)})
+	_, post, err := steps.BindPost("ocr-box", &steps.Tensors{ModelOutputs: spec("map", engine.F32, 1, h, w)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cut, err := steps.BindPre("ocr-upright", &steps.Tensors{Takes: spec("x", engine.F32, 3, 4, 7), Client: spec("image", engine.U8, h, w, 3),
-		Reads: append(spec("box", engine.F32, 5), spec("scores", engine.F32, 2)...)})
+	cut, err := steps.BindPre("ocr-upright", &steps.Tensors{ModelInputs: spec("x", engine.F32, 3, 4, 7), ClientInputs: spec("image", engine.U8, h, w, 3),
+		ModuleInputs: append(spec("box", engine.F32, 5), spec("scores", engine.F32, 2)...)})
 	if err != nil {
 		t.Fatal(err)
 	}

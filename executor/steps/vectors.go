@@ -16,18 +16,18 @@ import (
 // counts. The output is the file that the step passages reads. The model is bound for one text at a time.
 // WriteVectors returns the number of passages.
 func WriteVectors(ctx context.Context, model engine.Binding, passages io.Reader, out io.Writer) (n int, err error) {
-	_, err = one("the model takes", specsOf(model.Inputs()), engine.F32, 2)
+	_, err = singleTensor("the model takes", specsOf(model.Inputs()), engine.F32, 2)
 	if err == nil {
-		_, err = one("the model gives", specsOf(model.Outputs()), engine.F32, 2)
+		_, err = singleTensor("the model gives", specsOf(model.Outputs()), engine.F32, 2)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("vectors of passages: %w", err)
 	}
 	input, output := model.Inputs()[0], model.Outputs()[0]
 	words := make([]float32, input.Spec().BytesAt(1)/4)
-	raw, made := make([]byte, 4*len(words)), make([]byte, output.Spec().BytesAt(1))
+	raw, vectorBytes := make([]byte, 4*len(words)), make([]byte, output.Spec().BytesAt(1))
 	encoder, lines := json.NewEncoder(out), bufio.NewScanner(passages)
-	lines.Buffer(nil, longestPassage/2) // the vector needs room in the line, too
+	lines.Buffer(nil, maxLineBytes/2) // the vector needs room in the line, too
 	line := 0
 	for lines.Scan() {
 		line++
@@ -37,17 +37,17 @@ func WriteVectors(ctx context.Context, model engine.Binding, passages io.Reader,
 		}
 		WordCounts([]byte(text), words)
 		putFloats(raw, words)
-		if err := errors.Join(input.Write(raw), model.Run(ctx), output.Read(made)); err != nil {
+		if err := errors.Join(input.Write(raw), model.Run(ctx), output.Read(vectorBytes)); err != nil {
 			return n, fmt.Errorf("line %d: %w", line, err)
 		}
-		vector := make([]float32, len(made)/4)
+		vector := make([]float32, len(vectorBytes)/4)
 		for i := range vector {
-			vector[i] = float(made, i)
+			vector[i] = floatAt(vectorBytes, i)
 		}
-		if !(norm(vector) > 0) {
-			return n, fmt.Errorf("line %d: found no word of %d letters, which leaves a vector of zeros, expected a text", line, shortestWord)
+		if !(vectorLength(vector) > 0) {
+			return n, fmt.Errorf("line %d: found no word of %d letters, which leaves a vector of zeros, expected a text", line, minWordLetters)
 		}
-		if err := encoder.Encode(passage{text, vector}); err != nil {
+		if err := encoder.Encode(passageLine{text, vector}); err != nil {
 			return n, &WriteError{err}
 		}
 		n++

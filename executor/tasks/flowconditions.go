@@ -14,60 +14,60 @@ import (
 )
 
 // declaredValue is an output that conditions use: a tensor of a module, with the type that the plan declares for it.
-type declared struct {
-	name   int32 // of the module
-	tensor int   // index of the output
-	typ    string
-	many   bool // the module runs on several items, so the value is a list
+type declaredValue struct {
+	name      int32 // of the module
+	tensor    int   // index of the output
+	valueType string
+	isList    bool // the module runs on several items, so the value is a list
 }
 
 // bindValues finds the tensors of the outputs that a module declares: by their names, or the only tensor that its model
 // has.
-func (s *applications) bindValues(m *module) error {
+func (s *applications) bindValues(m *moduleBinding) error {
 	if m.step == nil {
 		return nil
 	}
-	app, own := &s.list[m.app], s.c.Services[m.services[0]]
-	for _, name := range slices.Sorted(maps.Keys(m.asked.Outputs)) {
-		typ := m.asked.Outputs[name]
-		i := slices.IndexFunc(own.Outputs, func(t turn.Tensor) bool { return t.Name == name })
-		if i < 0 && len(own.Outputs) == 1 {
+	app, service := &s.apps[m.app], s.core.Services[m.services[0]]
+	for _, name := range slices.Sorted(maps.Keys(m.declaration.Outputs)) {
+		typ := m.declaration.Outputs[name]
+		i := slices.IndexFunc(service.Outputs, func(t turn.Tensor) bool { return t.Name == name })
+		if i < 0 && len(service.Outputs) == 1 {
 			i = 0
 		}
 		if i < 0 {
-			return fmt.Errorf("outputs.%s: found no tensor of that name among %v", name, turn.SpecsOf(own.Outputs))
+			return fmt.Errorf("outputs.%s: found no tensor of that name among %v", name, turn.SpecsOf(service.Outputs))
 		}
-		t := &own.Outputs[i]
+		t := &service.Outputs[i]
 		// A text can only be read as a string. With random outputs, no value is read at all.
-		if err := readable(typ, t.Shape[1:], t.Datatype); err != nil && !(t.Text && s.c.Options.MadeUp()) {
-			return fmt.Errorf("outputs.%s: the tensor %v is no %s: %w", name, turn.SpecsOf(own.Outputs[i : i+1])[0], typ, err)
+		if err := checkReadable(typ, t.Shape[1:], t.Datatype); err != nil && !(t.Text && s.core.Options.HasRandomOutputs()) {
+			return fmt.Errorf("outputs.%s: the tensor %v is no %s: %w", name, turn.SpecsOf(service.Outputs[i : i+1])[0], typ, err)
 		}
-		app.values[m.asked.Name+"."+name] = declared{name: m.step.Name, tensor: i, typ: typ, many: m.step.Counted || m.step.Each >= 0}
+		app.values[m.declaration.Name+"."+name] = declaredValue{name: m.step.Name, tensor: i, valueType: typ, isList: m.step.CountVaries || m.step.EachOf >= 0}
 	}
 	return nil
 }
 
 // listElement returns the type of a list's elements. If a type is no list, it returns false.
-func elementOf(typ string) (string, bool) {
-	rest, ok := strings.CutPrefix(typ, "list(")
-	return strings.TrimSuffix(rest, ")"), ok
+func listElement(typ string) (string, bool) {
+	element, ok := strings.CutPrefix(typ, "list(")
+	return strings.TrimSuffix(element, ")"), ok
 }
 
 // checkReadable returns an error if a tensor cannot be read as a type.
-func readable(typ string, shape []int64, dt oip.Datatype) error {
-	inner, list := elementOf(typ)
-	_, deeper := elementOf(inner)
+func checkReadable(typ string, shape []int64, dt oip.Datatype) error {
+	inner, isList := listElement(typ)
+	_, nestedList := listElement(inner)
 	n := int64(1)
 	for _, d := range shape {
 		n *= d
 	}
 	switch {
-	case list && len(shape) == 0:
+	case isList && len(shape) == 0:
 		return fmt.Errorf("it has no dimension for a list")
-	case list && deeper:
-		return readable(inner, shape[1:], dt)
-	case list:
-		return readable(inner, nil, dt)
+	case isList && nestedList:
+		return checkReadable(inner, shape[1:], dt)
+	case isList:
+		return checkReadable(inner, nil, dt)
 	case typ == "string" && dt != oip.Uint8:
 		return fmt.Errorf("a text is of bytes (UINT8), ended by a zero or its length")
 	case typ != "string" && n != 1:
@@ -77,31 +77,31 @@ func readable(typ string, shape []int64, dt oip.Datatype) error {
 }
 
 // conditionValue returns the value of a name in a condition. If it does not exist, it returns false.
-func (f *ensemble) value(req int32, name string) (any, bool) {
-	q := f.c.Request(req)
+func (f *applicationAnswerer) conditionValue(req int32, name string) (any, bool) {
+	q := f.core.RequestIn(req)
 	if q == nil {
 		return nil, false
 	}
-	if v, ok := q.Job.Brought[name]; ok {
+	if v, ok := q.Job.ConditionValues[name]; ok {
 		return v, true
 	}
 
 	// Otherwise it is an output of the module's latest run: of its task, or a list over its tasks.
-	s := &f.made.Apps
-	of, ok := s.list[q.Job.Model.Index].values[name]
+	s := &f.store.Apps
+	declared, ok := s.apps[q.Job.Model.Index].values[name]
 	if !ok {
 		return nil, false
 	}
-	tasks := s.walk.Latest(req, of.name)
-	if !of.many {
+	tasks := s.control.LatestTasks(req, declared.name)
+	if !declared.isList {
 		if len(tasks) != 1 {
 			return nil, false
 		}
-		return f.read(tasks[0], &of)
+		return f.outputValue(tasks[0], &declared)
 	}
 	list := make([]any, 0, len(tasks))
 	for _, t := range tasks {
-		v, ok := f.read(t, &of)
+		v, ok := f.outputValue(t, &declared)
 		if !ok {
 			return nil, false
 		}
@@ -111,30 +111,30 @@ func (f *ensemble) value(req int32, name string) (any, bool) {
 }
 
 // outputValue returns an output of a task as a value. If it does not exist, it returns false.
-func (f *ensemble) read(task int32, of *declared) (any, bool) {
-	data := f.made.output(task, of.tensor)
+func (f *applicationAnswerer) outputValue(task int32, declared *declaredValue) (any, bool) {
+	data := f.store.outputOf(task, declared.tensor)
 	if data == nil {
 		return nil, false
 	}
-	t := &f.c.Services[f.made.List[task].Service].Outputs[of.tensor]
-	return valueOf(of.typ, t.Shape[1:], t.Datatype, data), true
+	t := &f.core.Services[f.store.List[task].Service].Outputs[declared.tensor]
+	return tensorValue(declared.valueType, t.Shape[1:], t.Datatype, data), true
 }
 
 // tensorValue returns a tensor's sample as a value of a type. A list of plain values has all elements of the tensor,
 // whatever its dimensions.
-func valueOf(typ string, shape []int64, dt oip.Datatype, data []byte) any {
-	inner, list := elementOf(typ)
-	switch _, deeper := elementOf(inner); {
+func tensorValue(typ string, shape []int64, dt oip.Datatype, data []byte) any {
+	inner, list := listElement(typ)
+	switch _, deeper := listElement(inner); {
 	case list && deeper:
 		out := make([]any, 0, shape[0])
 		for part := range slices.Chunk(data, max(1, len(data)/max(1, int(shape[0])))) {
-			out = append(out, valueOf(inner, shape[1:], dt, part))
+			out = append(out, tensorValue(inner, shape[1:], dt, part))
 		}
 		return out
 	case list:
 		out := make([]any, 0, len(data)/dt.Size())
 		for part := range slices.Chunk(data, dt.Size()) {
-			out = append(out, valueOf(inner, nil, dt, part))
+			out = append(out, tensorValue(inner, nil, dt, part))
 		}
 		return out
 	case typ == "string":
@@ -174,37 +174,37 @@ func plainValue(typ string, v any) any {
 
 // Admit checks the parameters of a request against those of its workflow. Other parameters are ignored. Lists come as
 // JSON texts, because the protocol has none.
-func (f *ensemble) Admit(j *turn.Job, params map[string]oip.Param) *oip.Error {
+func (f *applicationAnswerer) Admit(j *turn.Job, params map[string]oip.Param) *oip.Error {
 	m := j.Model
 	if len(m.Parameters) == 0 {
 		return nil
 	}
-	j.Brought = make(map[string]any, len(m.Parameters))
+	j.ConditionValues = make(map[string]any, len(m.Parameters))
 	for _, name := range slices.Sorted(maps.Keys(m.Parameters)) {
-		given, ok := params[name]
+		value, ok := params[name]
 		if !ok {
 			return oip.Invalid("parameters."+name, "found nothing, expected the %s that model %q is asked with", m.Parameters[name], m.Name)
 		}
-		if text, is := given.(string); is && m.Parameters[name] != "string" {
-			given = nil
-			_ = json.Unmarshal([]byte(text), &given) // text that is no JSON has no type
+		if text, isText := value.(string); isText && m.Parameters[name] != "string" {
+			value = nil
+			_ = json.Unmarshal([]byte(text), &value) // text that is no JSON has no type
 		}
-		v, ok := typed(m.Parameters[name], given)
+		v, ok := parameterValue(m.Parameters[name], value)
 		if !ok {
 			return oip.Invalid("parameters."+name, "found %.40v, expected %s", params[name], m.Parameters[name])
 		}
-		j.Brought["parameters."+name] = v
+		j.ConditionValues["parameters."+name] = v
 	}
 	return nil
 }
 
 // parameterValue returns a parameter as a value of a type. If it has another type, it returns false.
-func typed(typ string, v any) (any, bool) {
-	if inner, ok := elementOf(typ); ok {
+func parameterValue(typ string, v any) (any, bool) {
+	if inner, ok := listElement(typ); ok {
 		list, ok := v.([]any)
 		out := make([]any, 0, len(list))
-		for _, one := range list {
-			x, ok := typed(inner, one)
+		for _, element := range list {
+			x, ok := parameterValue(inner, element)
 			if !ok {
 				return nil, false
 			}
@@ -225,7 +225,7 @@ func typed(typ string, v any) (any, bool) {
 		}
 		return v, typ == "int"
 	case uint64:
-		return typed(typ, float64(v))
+		return parameterValue(typ, float64(v))
 	case float64:
 		if typ == "int" {
 			return int64(v), v == math.Trunc(v) && math.Abs(v) <= 1<<53

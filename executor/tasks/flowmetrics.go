@@ -15,18 +15,18 @@ import (
 
 // moduleMetrics are the series of modules, by service. The zero value is for plans without modules.
 type moduleMetrics struct {
-	Of []moduleSeries
+	Series []moduleSeries
 }
 
 // moduleSeries is what is counted of a module. It is written in the core's turn.
 type moduleSeries struct {
-	name             string
-	Tasks, dropped   int64
-	ended, batches   int64
-	running          time.Duration
-	came, gone, done prometheus.Counter
-	queue, run       prometheus.Observer
-	waiting, inside  *atomic.Int64
+	name                                    string
+	Tasks, dropped                          int64
+	ended, batches                          int64
+	runTime                                 time.Duration
+	revealedTotal, droppedTotal, endedTotal prometheus.Counter
+	queue, run                              prometheus.Observer
+	waiting, inFlight                       *atomic.Int64
 }
 
 // newModuleMetrics returns the series of a core's services, registered.
@@ -37,7 +37,7 @@ func newModuleMetrics(c *turn.Core) moduleMetrics {
 	counter := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "module_tasks_total",
 		Help: "Tasks of modules: came, ended, or because of which their request was dropped."}, []string{"module", "outcome"})
 	times := func(name, help string) *prometheus.HistogramVec {
-		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: series.Prefix + name, Help: help, Buckets: turn.LatencyEdges(nil)}, []string{"module"})
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: series.Prefix + name, Help: help, Buckets: turn.LatencyBuckets(nil)}, []string{"module"})
 	}
 	queue := times("module_queue_seconds", "Time of tasks from when they were known until they were in a batch.")
 	run := times("module_run_seconds", "Time of batches on their devices.")
@@ -48,71 +48,71 @@ func newModuleMetrics(c *turn.Core) moduleMetrics {
 	c.Metrics.Registry.MustRegister(counter, queue, run, gauges)
 	out := moduleMetrics{}
 	for _, s := range c.Services {
-		out.Of = append(out.Of, moduleSeries{name: s.Name, waiting: &s.Waiting, inside: &s.Running,
-			came: counter.WithLabelValues(s.Name, "came"), gone: counter.WithLabelValues(s.Name, "dropped"), done: counter.WithLabelValues(s.Name, "ended"),
+		out.Series = append(out.Series, moduleSeries{name: s.Name, waiting: &s.Waiting, inFlight: &s.Running,
+			revealedTotal: counter.WithLabelValues(s.Name, "came"), droppedTotal: counter.WithLabelValues(s.Name, "dropped"), endedTotal: counter.WithLabelValues(s.Name, "ended"),
 			queue: queue.WithLabelValues(s.Name), run: run.WithLabelValues(s.Name)})
 	}
 	return out
 }
 
 // countWaiting counts a task that waits; with `again`, one that was in a batch.
-func (m *moduleMetrics) comes(service int32, again bool) {
-	s := &m.Of[service]
+func (m *moduleMetrics) countWaiting(service int32, wasInBatch bool) {
+	s := &m.Series[service]
 	s.waiting.Add(1)
-	if again {
-		s.inside.Add(-1)
+	if wasInBatch {
+		s.inFlight.Add(-1)
 		return
 	}
 	s.Tasks++
-	s.came.Inc()
+	s.revealedTotal.Inc()
 }
 
 // countEntered counts a task that is in a batch, and how long it waited.
-func (m *moduleMetrics) enters(service int32, waited time.Duration) {
-	s := &m.Of[service]
+func (m *moduleMetrics) countEntered(service int32, waitTime time.Duration) {
+	s := &m.Series[service]
 	s.waiting.Add(-1)
-	s.inside.Add(1)
-	s.queue.Observe(waited.Seconds())
+	s.inFlight.Add(1)
+	s.queue.Observe(waitTime.Seconds())
 }
 
 // countEnded counts a task whose batch has ended.
-func (m *moduleMetrics) ends(service int32) {
-	s := &m.Of[service]
-	s.inside.Add(-1)
+func (m *moduleMetrics) countEnded(service int32) {
+	s := &m.Series[service]
+	s.inFlight.Add(-1)
 	s.ended++
-	s.done.Inc()
+	s.endedTotal.Inc()
 }
 
 // countGivenUp counts a task that is given up while it waits.
-func (m *moduleMetrics) forsaken(service int32) { m.Of[service].waiting.Add(-1) }
+func (m *moduleMetrics) countGivenUp(service int32) { m.Series[service].waiting.Add(-1) }
 
 // countBatch counts a batch.
-func (m *moduleMetrics) ran(service int32, took time.Duration) {
-	s := &m.Of[service]
+func (m *moduleMetrics) countBatch(service int32, duration time.Duration) {
+	s := &m.Series[service]
 	s.batches++
-	s.running += took
-	s.run.Observe(took.Seconds())
+	s.runTime += duration
+	s.run.Observe(duration.Seconds())
 }
 
 // BlameTask counts the task because of which a request is dropped.
-func (f *ensemble) Blame(task int32) {
-	if task >= 0 && int(task) < len(f.made.List) && f.made.List[task].State != policy.TaskUnused {
-		s := &f.Modules.Of[f.made.List[task].Service]
+func (f *applicationAnswerer) BlameTask(task int32) {
+	if task >= 0 && int(task) < len(f.store.List) && f.store.List[task].State != policy.TaskUnused {
+		s := &f.Modules.Series[f.store.List[task].Service]
 		s.dropped++
-		s.gone.Inc()
+		s.droppedTotal.Inc()
 	}
 }
 
 // Report adds the statistics of modules to a report.
-func (f *ensemble) Report(r *formats.Report) {
-	if f.made.Apps.graphs == nil {
+func (f *applicationAnswerer) Report(r *formats.Report) {
+	if f.store.Apps.graphs == nil {
 		return
 	}
-	for i := range f.Modules.Of {
-		s := &f.Modules.Of[i]
+	for i := range f.Modules.Series {
+		s := &f.Modules.Series[i]
 		m := formats.ModuleReport{Module: s.name, Requests: s.Tasks, Dropped: s.dropped}
 		if s.batches > 0 {
-			m.RunUS, m.Batch = document.Micros(s.running/time.Duration(s.batches)), float64(s.ended)/float64(s.batches)
+			m.RunUS, m.Batch = document.Micros(s.runTime/time.Duration(s.batches)), float64(s.ended)/float64(s.batches)
 		}
 		r.Modules = append(r.Modules, m)
 	}

@@ -20,80 +20,80 @@ import (
 // modules (package steps). The zero value is for plans of other kinds, whose requests begin and end with the tensors of
 // their pipelines.
 type applications struct {
-	c         *turn.Core
-	list      []application              // by model; nil for plans of other kinds
-	graphs    *flows.Tables              // nil if they are workflows
-	workflows *flows.Workflows           // nil if they are graphs
-	walk      *flows.Walk                // of workflows
-	drawn     bool                       // conditions are not evaluated; requests follow the plan's chances
-	judged    bool                       // outcomes are computed from the outputs of tasks
-	broken    bool                       // a condition of the request in `advance` has no value
-	of        []serviceStep              // by service
-	draws     *rand.Rand                 // outcomes in graphs, for an engine without models
-	passages  map[string]*steps.Passages // by path
+	core             *turn.Core
+	apps             []application              // by model; nil for plans of other kinds
+	graphs           *flows.GraphTables         // nil if they are workflows
+	workflows        *flows.WorkflowTables      // nil if they are graphs
+	control          *flows.WorkflowControl     // of workflows
+	drawsPaths       bool                       // conditions are not evaluated; requests follow the plan's chances
+	computesOutcomes bool                       // outcomes are computed from the outputs of tasks
+	conditionFailed  bool                       // a condition of the request in `advance` has no value
+	serviceSteps     []boundSteps               // by service
+	outcomeDraws     *rand.Rand                 // outcomes in graphs, for an engine without models
+	passages         map[string]*steps.Passages // by path
 	// Scratch: the tensors of a sample.
-	client, read, made, dst [][]byte
+	clientTensors, readTensors, modelOutputs, stepOutputs [][]byte
 }
 
 // evaluatesConditions returns true if requests follow the outputs of models.
-func (s *applications) evaluates() bool { return s.workflows != nil && !s.drawn }
+func (s *applications) evaluatesConditions() bool { return s.workflows != nil && !s.drawsPaths }
 
 // boundSteps are the steps of a service. Modules that share a model share the step behind it. The step before it belongs
 // to the application.
-type serviceStep struct {
-	bound  bool
-	post   string
-	behind steps.Post
-	gives  []turn.Tensor // outputs of its model, if there is a step behind it
-	pres   []preStep     // by preStepIndex
+type boundSteps struct {
+	isBound      bool
+	postName     string
+	postStep     steps.BoundPost
+	modelOutputs []turn.Tensor // outputs of its model, if there is a step behind it
+	preSteps     []preStep     // by preStepIndex
 }
 
 // preStep is the step before a service's model in an application.
 type preStep struct {
-	bound    bool
-	pre      string
-	passages formats.Passages
-	before   steps.Pre // nil if the module has no step before its model
-	reads    []int     // bytes of the tensors that it reads
+	isBound   bool
+	name      string
+	passages  formats.Passages
+	run       steps.BoundPre // nil if the module has no step before its model
+	readBytes []int          // bytes of the tensors that it reads
 }
 
 // moduleBinding is a module of an application while its steps are bound: a node of a graph, or a step of a segment.
-type module struct {
-	app      int
-	path     string // field of the plan
-	asked    *formats.Module
-	services []int32                            // services one of which runs it
-	reads    []int32                            // a service of each module that it reads
-	fits     func(made, taken engine.Spec) bool // compares what it reads with its model's inputs; nil if that differs by request
-	ways     int                                // outcomes of a node
-	step     *flows.Step                        // nil for a graph
-	entry    bool                               // it takes the client's inputs
+type moduleBinding struct {
+	app          int
+	path         string // field of the plan
+	declaration  *formats.Module
+	services     []int32                            // services one of which runs it
+	readServices []int32                            // a service of each module that it reads
+	fitsInput    func(made, taken engine.Spec) bool // compares what it reads with its model's inputs; nil if that differs by request
+	outcomes     int                                // outcomes of a node
+	step         *flows.Step                        // nil for a graph
+	isEntry      bool                               // it takes the client's inputs
 }
 
 // listModules lists the modules of all applications, the one where requests enter first, and records the ends of the
 // applications.
-func (s *applications) compile() (out []module) {
-	for a, asked := range formats.FlowOf(s.c.Plan).Applications {
-		app := application{name: asked.Model, parameters: asked.Parameters, values: map[string]declared{}}
+func (s *applications) listModules() (out []moduleBinding) {
+	for a, declaration := range formats.FlowOf(s.core.Plan).Applications {
+		app := application{name: declaration.Model, parameters: declaration.Parameters, values: map[string]declaredValue{}}
 
 		// Nodes of a graph.
 		if s.graphs != nil {
 			nodes := s.graphs.Apps[a].Nodes
 			for i := range nodes {
 				n := &nodes[i]
-				m := module{app: a, path: fmt.Sprintf("flow.applications[%d].modules[%d]", a, i), asked: &asked.Modules[i], services: []int32{n.Service}, ways: len(n.Ways), entry: i == 0}
-				for _, e := range n.In {
-					m.reads = append(m.reads, nodes[e.From].Service)
+				m := moduleBinding{app: a, path: fmt.Sprintf("flow.applications[%d].modules[%d]", a, i), declaration: &declaration.Modules[i], services: []int32{n.Service}, outcomes: len(n.OutcomeChances), isEntry: i == 0}
+				for _, e := range n.Inputs {
+					m.readServices = append(m.readServices, nodes[e.From].Service)
 				}
-				if len(n.In) == 1 && i > 0 {
-					m.fits = sameSample
+				if len(n.Inputs) == 1 && i > 0 {
+					m.fitsInput = sameSample
 				}
-				if len(n.Out) == 0 {
-					app.ends = append(app.ends, end{service: n.Service, module: n.Name, items: 1})
+				if len(n.Outputs) == 0 {
+					app.answerParts = append(app.answerParts, answerPart{service: n.Service, module: n.Name, maxItems: 1})
 				}
 				out = append(out, m)
 			}
-			s.list = append(s.list, app)
+			s.apps = append(s.apps, app)
 			continue
 		}
 
@@ -102,21 +102,21 @@ func (s *applications) compile() (out []module) {
 		for g := range segments {
 			for k := range segments[g].Steps {
 				step := &segments[g].Steps[k]
-				m := module{app: a, path: fmt.Sprintf("flow.applications[%d].segments[%d].modules[%d]", a, g, k), asked: &asked.Segments[g].Modules[k], services: step.Services(), step: step, entry: g == 0 && k == 0, fits: holdsSample}
+				m := moduleBinding{app: a, path: fmt.Sprintf("flow.applications[%d].segments[%d].modules[%d]", a, g, k), declaration: &declaration.Segments[g].Modules[k], services: step.Services(), step: step, isEntry: g == 0 && k == 0, fitsInput: holdsSample}
 				for _, name := range step.Reads {
-					from := stepOf(segments, name)
-					m.reads = append(m.reads, from.Services()[0])
-					if name != step.Each && (from.Counted || from.Each >= 0) {
-						m.fits = nil
+					source := stepOf(segments, name)
+					m.readServices = append(m.readServices, source.Services()[0])
+					if name != step.EachOf && (source.CountVaries || source.EachOf >= 0) {
+						m.fitsInput = nil
 					}
 				}
 				if items := itemsAtEnd(segments, g, k); items > 0 {
-					app.ends = append(app.ends, end{segment: int32(g), name: step.Name, service: step.Services()[0], module: names[step.Name], items: items})
+					app.answerParts = append(app.answerParts, answerPart{segment: int32(g), name: step.Name, service: step.Services()[0], module: names[step.Name], maxItems: items})
 				}
 				out = append(out, m)
 			}
 		}
-		s.list = append(s.list, app)
+		s.apps = append(s.apps, app)
 	}
 	return out
 }
@@ -135,90 +135,90 @@ func stepOf(segments []flows.Segment, name int32) *flows.Step {
 // the step runs once. If requests do not end with the step, it is 0.
 func itemsAtEnd(segments []flows.Segment, g, k int) int32 {
 	segment, s := &segments[g], &segments[g].Steps[k]
-	read := func(o flows.Step) bool { return o.Each == s.Name || slices.Contains(o.Reads, s.Name) }
-	stays := func(to int32) bool { return to >= 0 && segments[to].Most == 0 }
-	ends := slices.Contains(segment.To, -1) || !slices.ContainsFunc(segment.To, stays) // branches to segments with MaxVisits close
+	isReadBy := func(o flows.Step) bool { return o.EachOf == s.Name || slices.Contains(o.Reads, s.Name) }
+	isOpen := func(to int32) bool { return to >= 0 && segments[to].MaxVisits == 0 }
+	mayEnd := slices.Contains(segment.BranchTargets, -1) || !slices.ContainsFunc(segment.BranchTargets, isOpen) // branches to segments with MaxVisits close
 	switch {
-	case !ends || slices.ContainsFunc(segment.Steps[k+1:], read):
+	case !mayEnd || slices.ContainsFunc(segment.Steps[k+1:], isReadBy):
 		return 0
-	case s.Each >= 0:
-		i := slices.IndexFunc(segment.Steps, func(o flows.Step) bool { return o.Name == s.Each })
-		return segment.Steps[i].MostItems()
+	case s.EachOf >= 0:
+		i := slices.IndexFunc(segment.Steps, func(o flows.Step) bool { return o.Name == s.EachOf })
+		return segment.Steps[i].MaxItems()
 	}
-	return s.MostItems()
+	return s.MaxItems()
 }
 
 // Join gives applications the tensors that their requests begin and end with, and binds the steps of their modules and
 // their conditions.
-func (f *ensemble) Join() error {
-	c, s := f.c, &f.made.Apps
-	s.c, s.graphs, s.workflows = c, flows.Of(c.Tables), flows.WorkflowsOf(c.Tables)
+func (f *applicationAnswerer) Join() error {
+	c, s := f.core, &f.store.Apps
+	s.core, s.graphs, s.workflows = c, flows.GraphTablesOf(c.Tables), flows.WorkflowTablesOf(c.Tables)
 	if s.workflows != nil {
-		s.walk, _ = c.Control.(*flows.Walk)
+		s.control, _ = c.Control.(*flows.WorkflowControl)
 	}
 
 	// Plans of other kinds.
-	if s.graphs == nil && s.walk == nil {
+	if s.graphs == nil && s.control == nil {
 		s.workflows = nil
-		c.Served.Join(c.Tables, c.Services)
+		c.ServedModels.JoinTensors(c.Tables, c.Services)
 		return nil
 	}
 
 	// Bind the steps before and behind the models, then the values of conditions.
-	s.of = make([]serviceStep, len(c.Services))
-	modules := s.compile()
-	for _, bind := range []func(m *module) error{s.bindBehind, s.bindBefore, s.bindValues} {
+	s.serviceSteps = make([]boundSteps, len(c.Services))
+	modules := s.listModules()
+	for _, bind := range []func(m *moduleBinding) error{s.bindPostStep, s.bindPreSteps, s.bindValues} {
 		for i := range modules {
 			m := &modules[i]
 			if err := bind(m); err != nil {
-				return &document.Error{Path: m.path, Found: fmt.Sprintf("application %s, module %s: %v", s.list[m.app].name, m.asked.Name, err)}
+				return &document.Error{Path: m.path, Found: fmt.Sprintf("application %s, module %s: %v", s.apps[m.app].name, m.declaration.Name, err)}
 			}
 		}
 	}
 
 	// Bind the answers.
-	for a := range s.list {
+	for a := range s.apps {
 		if err := s.bindAnswer(a); err != nil {
-			return &document.Error{Path: fmt.Sprintf("flow.applications[%d]", a), Found: fmt.Sprintf("application %s: %v", s.list[a].name, err)}
+			return &document.Error{Path: fmt.Sprintf("flow.applications[%d]", a), Found: fmt.Sprintf("application %s: %v", s.apps[a].name, err)}
 		}
 	}
 	// With an engine without models, requests follow the plan's chances.
-	s.drawn = c.Options.MadeUp()
+	s.drawsPaths = c.Options.HasRandomOutputs()
 	switch {
 	case s.graphs != nil && c.Options.Engine == "replay":
-		s.draws = seeded.New(c.Options.Seed, "executor/ways")
-	case s.workflows != nil && s.drawn:
-		s.walk.Choose(flows.NewDraws(s.workflows, c.Tables, c.Options.Seed))
+		s.outcomeDraws = seeded.New(c.Options.Seed, "executor/ways")
+	case s.workflows != nil && s.drawsPaths:
+		s.control.SetChoices(flows.NewRandomChoices(s.workflows, c.Tables, c.Options.Seed))
 	case s.workflows != nil:
-		s.walk.Choose(flows.NewEvaluated(s.workflows, f.value, f.astray))
+		s.control.SetChoices(flows.NewConditionChoices(s.workflows, f.conditionValue, f.failCondition))
 	}
 	return nil
 }
 
 // bindPostStep binds the step behind a module's models, once for each model.
-func (s *applications) bindBehind(m *module) error {
-	app := &s.list[m.app]
+func (s *applications) bindPostStep(m *moduleBinding) error {
+	app := &s.apps[m.app]
 	for _, service := range m.services {
 		if !slices.Contains(app.services, service) {
 			app.services = append(app.services, service)
 		}
-		own, to := s.c.Services[service], &s.of[service]
-		gives := own.Outputs
-		if to.gives != nil {
-			gives = to.gives
+		model, bound := s.core.Services[service], &s.serviceSteps[service]
+		modelOutputs := model.Outputs
+		if bound.modelOutputs != nil {
+			modelOutputs = bound.modelOutputs
 		}
-		made, behind, err := steps.BindPost(m.asked.Post, &steps.Tensors{Takes: turn.SpecsOf(own.Inputs), Gives: turn.SpecsOf(gives)})
-		if err == nil && behind != nil && to.behind == nil {
-			to.behind, to.gives = behind, own.Outputs
-			own.Outputs, err = turn.TensorsOf(made)
+		stepOutputs, postStep, err := steps.BindPost(m.declaration.Post, &steps.Tensors{ModelInputs: turn.SpecsOf(model.Inputs), ModelOutputs: turn.SpecsOf(modelOutputs)})
+		if err == nil && postStep != nil && bound.postStep == nil {
+			bound.postStep, bound.modelOutputs = postStep, model.Outputs
+			model.Outputs, err = turn.TensorsOf(stepOutputs)
 		}
 		if err != nil {
 			return err
 		}
 
 		// All routes must have the same tensors.
-		if first := s.c.Services[m.services[0]]; !sameShapes(first.Inputs, own.Inputs) || !sameShapes(first.Outputs, own.Outputs) {
-			return fmt.Errorf("its routes %s and %s take or give other tensors", first.Name, own.Name)
+		if first := s.core.Services[m.services[0]]; !sameShapes(first.Inputs, model.Inputs) || !sameShapes(first.Outputs, model.Outputs) {
+			return fmt.Errorf("its routes %s and %s take or give other tensors", first.Name, model.Name)
 		}
 	}
 	return nil
@@ -230,56 +230,56 @@ func sameShapes(a, b []turn.Tensor) bool {
 }
 
 // bindPreSteps binds the step before a module's models, and sets the inputs of requests.
-func (s *applications) bindBefore(m *module) error {
-	served, pre := s.c.Served.Models[m.app], m.asked.Pre
+func (s *applications) bindPreSteps(m *moduleBinding) error {
+	application, pre := s.core.ServedModels.Models[m.app], m.declaration.Pre
 	for _, service := range m.services {
-		inputs := s.c.Services[service].Inputs
-		t := steps.Tensors{Takes: turn.SpecsOf(inputs)}
+		inputs := s.core.Services[service].Inputs
+		t := steps.Tensors{ModelInputs: turn.SpecsOf(inputs)}
 
 		// The first module determines what clients send.
-		if m.entry {
-			sent, err := steps.Sent(pre, &t)
+		if m.isEntry {
+			clientInputs, err := steps.ClientSpecs(pre, &t)
 			if err == nil {
-				served.Inputs, err = turn.TensorsOf(sent)
+				application.Inputs, err = turn.TensorsOf(clientInputs)
 			}
 			if err != nil {
 				return err
 			}
 			if m.step != nil {
-				served.Inputs[0].Text = steps.SendsText(pre) || pre == "" && inputs[0].Text
-				served.Inputs = several(served.Inputs, m.step.MostItems())
+				application.Inputs[0].Text = steps.SendsText(pre) || pre == "" && inputs[0].Text
+				application.Inputs = withItems(application.Inputs, m.step.MaxItems())
 			}
-			served.Parameters = s.list[m.app].parameters
+			application.Parameters = s.apps[m.app].parameters
 		}
 
 		// What the module reads.
-		t.Client = turn.SpecsOf(served.Inputs)
+		t.ClientInputs = turn.SpecsOf(application.Inputs)
 		takesText := inputs[0].Text
-		texts, someText := len(m.reads) > 0 || served.Inputs[0].Text, takesText
-		for _, from := range m.reads {
-			made := s.c.Services[from].Outputs
-			texts, someText = texts && len(made) == 1 && made[0].Text, someText || made[0].Text
-			t.Reads = append(t.Reads, turn.SpecsOf(made)...)
+		texts, someText := len(m.readServices) > 0 || application.Inputs[0].Text, takesText
+		for _, source := range m.readServices {
+			outputs := s.core.Services[source].Outputs
+			texts, someText = texts && len(outputs) == 1 && outputs[0].Text, someText || outputs[0].Text
+			t.ModuleInputs = append(t.ModuleInputs, turn.SpecsOf(outputs)...)
 		}
-		reads := t.Reads
-		if len(m.reads) == 0 {
-			reads = t.Client
+		reads := t.ModuleInputs
+		if len(m.readServices) == 0 {
+			reads = t.ClientInputs
 		}
 		// Check that the tensors fit the model, or that a step makes them fit. A text may have any length. With random
 		// outputs tensors need not fit.
-		asText := texts && len(reads) == 1 && takesText || someText && s.c.Options.MadeUp()
+		asText := texts && len(reads) == 1 && takesText || someText && s.core.Options.HasRandomOutputs()
 		switch {
-		case m.ways > int(steps.Ways(m.asked.Post)) && !s.judged && !s.c.Options.MadeUp():
-			return fmt.Errorf("it has %d ways on, and no step behind its model that tells them apart", m.ways)
-		case pre == "" && m.fits != nil && !asText && !slices.EqualFunc(reads, t.Takes, m.fits):
-			return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", reads, t.Takes, formats.PreSteps)
+		case m.outcomes > int(steps.PathCount(m.declaration.Post)) && !s.computesOutcomes && !s.core.Options.HasRandomOutputs():
+			return fmt.Errorf("it has %d ways on, and no step behind its model that tells them apart", m.outcomes)
+		case pre == "" && m.fitsInput != nil && !asText && !slices.EqualFunc(reads, t.ModelInputs, m.fitsInput):
+			return fmt.Errorf("it reads %v and its model takes %v: name a step before it (%v)", reads, t.ModelInputs, formats.PreSteps)
 		}
 
 		// Bind the step.
-		if err := s.readPassages(m.asked, &t); err != nil {
+		if err := s.readPassages(m.declaration, &t); err != nil {
 			return err
 		}
-		if err := s.before(service, m, &t); err != nil {
+		if err := s.bindPreStep(service, m, &t); err != nil {
 			return err
 		}
 	}
@@ -287,49 +287,49 @@ func (s *applications) bindBefore(m *module) error {
 }
 
 // bindPreStep binds the step before a service's model, once for each index.
-func (s *applications) before(service int32, m *module, t *steps.Tensors) (err error) {
-	to, place, passages := &s.of[service], int32(m.app), formats.Passages{}
+func (s *applications) bindPreStep(service int32, m *moduleBinding, t *steps.Tensors) (err error) {
+	bound, index, passages := &s.serviceSteps[service], int32(m.app), formats.Passages{}
 	if m.step != nil {
-		place = s.place(place, m.step.Ask)
+		index = s.preStepIndex(index, m.step.GenerationStep)
 	}
-	for len(to.pres) <= int(place) {
-		to.pres = append(to.pres, preStep{})
+	for len(bound.preSteps) <= int(index) {
+		bound.preSteps = append(bound.preSteps, preStep{})
 	}
-	own, asked := &to.pres[place], m.asked
-	if asked.Passages != nil {
-		passages = *asked.Passages
+	preStep, declaration := &bound.preSteps[index], m.declaration
+	if declaration.Passages != nil {
+		passages = *declaration.Passages
 	}
 	switch {
-	case to.bound && to.post != asked.Post || own.bound && (own.pre != asked.Pre || own.passages != passages || asked.Pre != "" && len(own.reads) != len(t.Reads)):
-		return fmt.Errorf("another module of the model %s has other steps or passages, or reads otherwise", s.c.Services[service].Name)
-	case own.bound:
+	case bound.isBound && bound.postName != declaration.Post || preStep.isBound && (preStep.name != declaration.Pre || preStep.passages != passages || declaration.Pre != "" && len(preStep.readBytes) != len(t.ModuleInputs)):
+		return fmt.Errorf("another module of the model %s has other steps or passages, or reads otherwise", s.core.Services[service].Name)
+	case preStep.isBound:
 		return nil
 	}
 
 	// Bind it.
-	to.bound, to.post, own.bound, own.pre, own.passages = true, asked.Post, true, asked.Pre, passages
-	for i := range t.Reads {
-		own.reads = append(own.reads, int(t.Reads[i].BytesAt(1)))
+	bound.isBound, bound.postName, preStep.isBound, preStep.name, preStep.passages = true, declaration.Post, true, declaration.Pre, passages
+	for i := range t.ModuleInputs {
+		preStep.readBytes = append(preStep.readBytes, int(t.ModuleInputs[i].BytesAt(1)))
 	}
-	own.before, err = steps.BindPre(asked.Pre, t)
+	preStep.run, err = steps.BindPre(declaration.Pre, t)
 	return err
 }
 
 // preStepIndex returns the index of a step before a model among those of its service: one for each application, and one
 // for each generation step.
-func (s *applications) place(app, ask int32) int32 {
+func (s *applications) preStepIndex(app, ask int32) int32 {
 	if ask > 0 {
-		return int32(len(s.list)) + ask - 1
+		return int32(len(s.apps)) + ask - 1
 	}
 	return app
 }
 
 // preStepAt returns the step before a service's model at an index. If it has none, it returns nil.
-func (s *applications) preOf(service, place int32) *preStep {
-	if s.of == nil || int(place) >= len(s.of[service].pres) || s.of[service].pres[place].before == nil {
+func (s *applications) preStepAt(service, place int32) *preStep {
+	if s.serviceSteps == nil || int(place) >= len(s.serviceSteps[service].preSteps) || s.serviceSteps[service].preSteps[place].run == nil {
 		return nil
 	}
-	return &s.of[service].pres[place]
+	return &s.serviceSteps[service].preSteps[place]
 }
 
 // readPassages reads the passages of a module. The engine "replay" has none.
@@ -337,12 +337,12 @@ func (s *applications) readPassages(m *formats.Module, t *steps.Tensors) error {
 	if m.Passages == nil {
 		return nil
 	}
-	t.Nearest = m.Passages.Nearest
-	if s.c.Options.Engine == "replay" {
+	t.PassageCount = m.Passages.Nearest
+	if s.core.Options.Engine == "replay" {
 		t.Passages = steps.NoPassages()
 		return nil
 	}
-	path := filepath.Join(s.c.Options.ModelsDir, m.Passages.File)
+	path := filepath.Join(s.core.Options.ModelsDir, m.Passages.File)
 	if t.Passages = s.passages[path]; t.Passages != nil {
 		return nil
 	}
@@ -370,7 +370,7 @@ func holdsSample(a, b engine.Spec) bool {
 }
 
 // withItems returns tensors with a dimension of items, if there may be more than one.
-func several(list []turn.Tensor, items int32) []turn.Tensor {
+func withItems(list []turn.Tensor, items int32) []turn.Tensor {
 	if items <= 1 {
 		return list
 	}
@@ -384,36 +384,36 @@ func several(list []turn.Tensor, items int32) []turn.Tensor {
 
 // outcomeOf returns the outcome of a task: what the step behind its model returned, or a drawn one for an engine without
 // models.
-func (u *Tasks) way(task, app int32) int32 {
+func (u *TaskStore) outcomeOf(task, app int32) int32 {
 	s := &u.Apps
-	if s.draws == nil {
-		return u.facts[task].way
+	if s.outcomeDraws == nil {
+		return u.facts[task].outcome
 	}
 	for i := range s.graphs.Apps[app].Nodes {
 		n := &s.graphs.Apps[app].Nodes[i]
-		if n.Service == u.List[task].Service && len(n.Ways) > 0 {
-			return n.Way(s.draws.Float64())
+		if n.Service == u.List[task].Service && len(n.OutcomeChances) > 0 {
+			return n.OutcomeAt(s.outcomeDraws.Float64())
 		}
 	}
 	return 0
 }
 
 // runPostStep runs the step behind a task's model. If there is none, it returns false.
-func (s *applications) then(service int32, fa *facts, k int, out turn.Outputs, outs []turn.Tensor) bool {
-	if s.of == nil || s.of[service].behind == nil {
+func (s *applications) runPostStep(service int32, fa *taskFacts, k int, out turn.BatchOutputs, outputs []turn.Tensor) bool {
+	if s.serviceSteps == nil || s.serviceSteps[service].postStep == nil {
 		return false
 	}
-	own := &s.of[service]
-	s.made, s.dst = s.made[:0], s.dst[:0]
-	for i := range own.gives {
-		n := own.gives[i].Bytes
-		s.made = append(s.made, out.Output(i)[k*n:][:n])
+	bound := &s.serviceSteps[service]
+	s.modelOutputs, s.stepOutputs = s.modelOutputs[:0], s.stepOutputs[:0]
+	for i := range bound.modelOutputs {
+		n := bound.modelOutputs[i].Bytes
+		s.modelOutputs = append(s.modelOutputs, out.Output(i)[k*n:][:n])
 	}
-	to := fa.made
-	for i := range outs {
-		s.dst = append(s.dst, to[:outs[i].Bytes:outs[i].Bytes])
-		to = to[outs[i].Bytes:]
+	rest := fa.outputs
+	for i := range outputs {
+		s.stepOutputs = append(s.stepOutputs, rest[:outputs[i].Bytes:outputs[i].Bytes])
+		rest = rest[outputs[i].Bytes:]
 	}
-	fa.way = own.behind(s.dst, s.made)
+	fa.outcome = bound.postStep(s.stepOutputs, s.modelOutputs)
 	return true
 }

@@ -12,10 +12,10 @@ type Options struct {
 	// StoreBytes bounds its size in bytes. 0 stands for 1 GiB. A request whose outputs have no space is refused.
 	StoreBytes int64
 	// OnStart is called with StoreBytes when a plan with tasks is started. It may be nil.
-	Keeps func(bytes int64)
+	OnStart func(bytes int64)
 	// OutcomeOf computes the outcome of a task from its outputs, and so decides which tasks follow. If it is nil, outcomes
 	// do not depend on outputs.
-	Judge func(service int32, outputs [][]byte) policy.Outcome
+	OutcomeOf func(service int32, outputs [][]byte) policy.Outcome
 }
 
 // SetDefaults sets options that are zero to their defaults.
@@ -24,111 +24,111 @@ func (o *Options) SetDefaults() { turn.SetDefault(&o.StoreBytes, 1<<30) }
 // TaskStore holds the tasks of a core by their slots, and their outputs until no task will read them. Outputs are copied
 // out of the memory of the device, whose slot is then free: if a slot waited for a merge, devices could wait for each
 // other for ever.
-type Tasks struct {
+type TaskStore struct {
 	policy.TaskLedger
-	facts    []facts // by task
-	services []*turn.Model
-	Apps     applications
-	limit    int64 // bytes of outputs; 0 for no limit
-	Used     int64
-	given    map[int32]ownInputs // by slot: values of tasks that programs asked for
+	facts         []taskFacts // by task
+	services      []*turn.Model
+	Apps          applications
+	maxBytes      int64 // bytes of outputs; 0 for no limit
+	UsedBytes     int64
+	programInputs map[int32]programValues // by slot: values of tasks that programs asked for
 }
 
 // taskFacts holds what the ledger does not know of a task.
-type facts struct {
-	item  int64  // of a fan-out
-	made  []byte // its outputs, one after the other
-	since time.Duration
-	way   int32      // returned by the step behind its model
-	ask   int32      // number of its module's generation step, plus one; 0 if none
-	draft turn.Draft // text that a language model has produced so far
+type taskFacts struct {
+	item           int64  // of a fan-out
+	outputs        []byte // its outputs, one after the other
+	revealedAt     time.Duration
+	outcome        int32            // returned by the step behind its model
+	generationStep int32            // number of its module's generation step, plus one; 0 if none
+	draft          turn.AnswerDraft // text that a language model has produced so far
 }
 
 // programValues are the values that a program gave its task, by input; nil for inputs that it reads.
-type ownInputs struct {
+type programValues struct {
 	tensors [][]byte
 	bytes   int
 }
 
 // Ledger returns the tasks of the requests.
-func (u *Tasks) Ledger() *policy.TaskLedger { return &u.TaskLedger }
+func (u *TaskStore) Ledger() *policy.TaskLedger { return &u.TaskLedger }
 
 // ReserveBytes reserves bytes of the store for a program's values, or releases them if negative. If there is no space,
 // it reserves none and returns false.
-func (u *Tasks) Book(bytes int64) bool {
-	if bytes > 0 && u.limit > 0 && u.Used+bytes > u.limit {
+func (u *TaskStore) ReserveBytes(bytes int64) bool {
+	if bytes > 0 && u.maxBytes > 0 && u.UsedBytes+bytes > u.maxBytes {
 		return false
 	}
-	u.Used += bytes
+	u.UsedBytes += bytes
 	return true
 }
 
 // SetTaskValues keeps the values that a program gave a task. Their bytes are reserved.
-func (u *Tasks) Give(t int32, tensors [][]byte, bytes int) {
-	if u.given == nil {
-		u.given = map[int32]ownInputs{}
+func (u *TaskStore) SetTaskValues(t int32, tensors [][]byte, bytes int) {
+	if u.programInputs == nil {
+		u.programInputs = map[int32]programValues{}
 	}
-	u.given[t] = ownInputs{tensors, bytes}
+	u.programInputs[t] = programValues{tensors, bytes}
 }
 
 // Ask returns the number of a task's generation step, plus one. If it asks no language model, it returns 0.
-func (u *Tasks) Ask(task int32) int32 { return u.facts[task].ask }
+func (u *TaskStore) Ask(task int32) int32 { return u.facts[task].generationStep }
 
 // Draft returns the text that language models have produced so far for a task's answer.
-func (u *Tasks) Draft(task int32) *turn.Draft { return &u.facts[task].draft }
+func (u *TaskStore) Draft(task int32) *turn.AnswerDraft { return &u.facts[task].draft }
 
 // TaskOutputs returns the outputs of a task, one after the other; nil if it has none.
-func (u *Tasks) Made(task int32) []byte { return u.facts[task].made }
+func (u *TaskStore) TaskOutputs(task int32) []byte { return u.facts[task].outputs }
 
 // discardTask removes the outputs of a task and the values that it was given.
-func (u *Tasks) discard(t int32) {
+func (u *TaskStore) discardTask(t int32) {
 	if int(t) < len(u.facts) {
-		u.Used -= int64(len(u.facts[t].made))
-		u.facts[t].made = nil
+		u.UsedBytes -= int64(len(u.facts[t].outputs))
+		u.facts[t].outputs = nil
 	}
-	if own, ok := u.given[t]; ok {
-		u.Used -= int64(own.bytes)
-		delete(u.given, t)
+	if values, ok := u.programInputs[t]; ok {
+		u.UsedBytes -= int64(values.bytes)
+		delete(u.programInputs, t)
 	}
 }
 
 // storeOutputs copies the outputs of a task, the k-th of its batch, into the store, or what the step behind its model
 // makes of them. If there is no space, it returns false.
-func (u *Tasks) keep(t int32, k int, out turn.Outputs) bool {
+func (u *TaskStore) storeOutputs(t int32, k int, out turn.BatchOutputs) bool {
 	service := u.List[t].Service
-	outs, need := u.services[service].Outputs, 0
+	outs, neededBytes := u.services[service].Outputs, 0
 	for i := range outs {
-		need += outs[i].Bytes
+		neededBytes += outs[i].Bytes
 	}
-	if !u.Book(int64(need)) {
+	if !u.ReserveBytes(int64(neededBytes)) {
 		return false
 	}
 	fa := &u.facts[t]
-	fa.made = make([]byte, need)
-	if u.Apps.then(service, fa, k, out, outs) {
+	fa.outputs = make([]byte, neededBytes)
+	if u.Apps.runPostStep(service, fa, k, out, outs) {
 		return true
 	}
-	to := fa.made
+	rest := fa.outputs
 	for i := range outs {
 		n := outs[i].Bytes
-		copy(to, out.Output(i)[k*n:][:n])
-		to = to[n:]
+		copy(rest, out.Output(i)[k*n:][:n])
+		rest = rest[n:]
 	}
 	return true
 }
 
 // outputOf returns the i-th output of a task that has ended. If it does not exist, it returns nil.
-func (u *Tasks) output(t int32, i int) []byte {
-	made, from := u.facts[t].made, 0
-	outs := u.services[u.List[t].Service].Outputs
-	if i >= len(outs) {
+func (u *TaskStore) outputOf(t int32, i int) []byte {
+	outputs, offset := u.facts[t].outputs, 0
+	tensors := u.services[u.List[t].Service].Outputs
+	if i >= len(tensors) {
 		return nil
 	}
 	for k := range i {
-		from += outs[k].Bytes
+		offset += tensors[k].Bytes
 	}
-	if from+outs[i].Bytes > len(made) {
+	if offset+tensors[i].Bytes > len(outputs) {
 		return nil
 	}
-	return made[from:][:outs[i].Bytes]
+	return outputs[offset:][:tensors[i].Bytes]
 }

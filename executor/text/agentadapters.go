@@ -36,7 +36,7 @@ func adaptersOf(list []ModelAdapter) (map[string]*ModelAdapter, error) {
 }
 
 // baseOf returns the model that a server has in memory to serve a model: the base of an adapter, else the model.
-func (r *reach) base(model string) string {
+func (r *localServers) baseOf(model string) string {
 	if a := r.adapters[model]; a != nil {
 		return a.Base
 	}
@@ -44,8 +44,8 @@ func (r *reach) base(model string) string {
 }
 
 // sharesBase reports whether a model is an adapter or the base of one.
-func (r *reach) shares(model string) bool {
-	base := r.base(model)
+func (r *localServers) sharesBase(model string) bool {
+	base := r.baseOf(model)
 	for _, a := range r.adapters {
 		if a.Base == base {
 			return true
@@ -56,27 +56,27 @@ func (r *reach) shares(model string) bool {
 
 // checkAdapterSupport returns llm.ErrNoAdapter if a server that has answered neither has an adapter among the models
 // nor can load it, or lacks its base.
-func (r *reach) offered(ctx context.Context, models []string) error {
+func (r *localServers) checkAdapterSupport(ctx context.Context, models []string) error {
 	for _, name := range models {
-		a, s := r.adapters[name], r.of(name)
+		a, s := r.adapters[name], r.serverOf(name)
 		if a == nil || s == nil {
 			continue
 		}
-		if err := s.Adapters().Offers(ctx, a.Of()); err != nil {
+		if err := s.Adapters().Offers(ctx, a.LLMAdapter()); err != nil {
 			return err
 		}
-		if !slices.Contains(s.Can.Models, a.Base) {
-			return &llm.Error{Kind: llm.ErrNoAdapter, Text: fmt.Sprintf("%s at %s: found the models %v, expected its base %s", name, s.Address(), s.Can.Models, a.Base)}
+		if !slices.Contains(s.Abilities.Models, a.Base) {
+			return &llm.Error{Kind: llm.ErrNoAdapter, Text: fmt.Sprintf("%s at %s: found the models %v, expected its base %s", name, s.Address(), s.Abilities.Models, a.Base)}
 		}
 	}
 	return nil
 }
 
 // adaptersWithBase returns the adapters whose base a server here has, as far as the servers have answered.
-func (r *reach) fitting() []string {
+func (r *localServers) adaptersWithBase() []string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(r.adapters)) {
-		if s := r.of(name); s != nil && slices.Contains(s.Can.Models, r.adapters[name].Base) {
+		if s := r.serverOf(name); s != nil && slices.Contains(s.Abilities.Models, r.adapters[name].Base) {
 			out = append(out, name)
 		}
 	}
@@ -84,55 +84,55 @@ func (r *reach) fitting() []string {
 }
 
 // loadedModel is a model that shares its base, as it is loaded at its server.
-type heldModel struct {
-	model string  // empty if there is none
-	use   llm.Use // how requests name it
-	ready bool    // requests may use it
+type loadedModel struct {
+	model  string  // empty if there is none
+	use    llm.Use // how requests name it
+	usable bool    // requests may use it
 }
 
 // setLastLoaded sets the model that was loaded last.
-func (r *reach) hold(h heldModel) {
+func (r *localServers) setLastLoaded(h loadedModel) {
 	r.mu.Lock()
-	r.held = h
+	r.lastLoaded = h
 	r.mu.Unlock()
 }
 
 // getLastLoaded returns the model that was loaded last.
-func (r *reach) holds() heldModel {
+func (r *localServers) getLastLoaded() loadedModel {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.held
+	return r.lastLoaded
 }
 
 // loadModel loads a model at its server in place of the one that was loaded last.
-func (r *reach) bring(ctx context.Context, s *llm.Server, model string) error {
-	there, err := r.leave(ctx, model)
-	if err == nil && !there {
-		err = s.Load(ctx, r.base(model))
+func (r *localServers) loadModel(ctx context.Context, s *llm.Server, model string) error {
+	baseLoaded, err := r.unloadPrevious(ctx, model)
+	if err == nil && !baseLoaded {
+		err = s.Load(ctx, r.baseOf(model))
 	}
-	if err != nil || !r.shares(model) {
+	if err != nil || !r.sharesBase(model) {
 		return err
 	}
-	h := heldModel{model: model} // recorded even if its adapter fails to load, because the base is there
-	r.hold(h)
-	if h.use, err = r.equip(ctx, s, model); err == nil {
-		h.ready = true
-		r.hold(h)
+	h := loadedModel{model: model} // recorded even if its adapter fails to load, because the base is there
+	r.setLastLoaded(h)
+	if h.use, err = r.loadAdapter(ctx, s, model); err == nil {
+		h.usable = true
+		r.setLastLoaded(h)
 	}
 	return err
 }
 
 // loadAdapter loads the adapter of a model, if the model is one, and returns how requests name the model.
-func (r *reach) equip(ctx context.Context, s *llm.Server, model string) (llm.Use, error) {
+func (r *localServers) loadAdapter(ctx context.Context, s *llm.Server, model string) (llm.Use, error) {
 	a := r.adapters[model]
 	if a == nil {
-		return s.Adapters().Using(ctx, model, nil)
+		return s.Adapters().RequestUse(ctx, model, nil)
 	}
-	adapter := a.Of()
-	has, err := s.Adapters().Has(ctx, adapter)
+	adapter := a.LLMAdapter()
+	isLoaded, err := s.Adapters().Has(ctx, adapter)
 	switch {
-	case err != nil || has:
-	case a.Path != "" && s.Can.LoRA.Loads():
+	case err != nil || isLoaded:
+	case a.Path != "" && s.Abilities.LoRA.CanLoad():
 		err = s.Adapters().Load(ctx, adapter)
 	default:
 		err = s.Adapters().Offers(ctx, adapter) // returns an error that says what to do
@@ -140,16 +140,16 @@ func (r *reach) equip(ctx context.Context, s *llm.Server, model string) (llm.Use
 	if err != nil {
 		return llm.Use{}, err
 	}
-	return s.Adapters().Using(ctx, a.Base, &adapter)
+	return s.Adapters().RequestUse(ctx, a.Base, &adapter)
 }
 
 // unloadAdapter unloads an adapter. Adapters that the server was started with stay.
-func (r *reach) drop(ctx context.Context, model string) error {
-	a, s := r.adapters[model], r.of(model)
-	if a == nil || a.Path == "" || s == nil || !s.Can.LoRA.Loads() {
+func (r *localServers) unloadAdapter(ctx context.Context, model string) error {
+	a, s := r.adapters[model], r.serverOf(model)
+	if a == nil || a.Path == "" || s == nil || !s.Abilities.LoRA.CanLoad() {
 		return nil
 	}
-	if has, err := s.Adapters().Has(ctx, a.Of()); err != nil || !has {
+	if isLoaded, err := s.Adapters().Has(ctx, a.LLMAdapter()); err != nil || !isLoaded {
 		return err
 	}
 	return s.Adapters().Unload(ctx, model)
@@ -157,29 +157,29 @@ func (r *reach) drop(ctx context.Context, model string) error {
 
 // unloadPrevious unloads the model that was loaded last, except for what next shares with it. It reports whether the
 // base of next is still loaded.
-func (r *reach) leave(ctx context.Context, next string) (there bool, err error) {
-	held := r.holds().model
-	if held == "" {
+func (r *localServers) unloadPrevious(ctx context.Context, nextModel string) (baseLoaded bool, err error) {
+	previous := r.getLastLoaded().model
+	if previous == "" {
 		return false, nil
 	}
-	s := r.of(held)
+	s := r.serverOf(previous)
 	if s == nil { // the servers are being prepared again
-		return false, errUnreached
+		return false, errServerUnseen
 	}
-	if held != next {
-		err = r.drop(ctx, held)
+	if previous != nextModel {
+		err = r.unloadAdapter(ctx, previous)
 	}
-	if there = r.base(held) == r.base(next); err == nil && !there {
-		err = unload(ctx, s, r.base(held))
+	if baseLoaded = r.baseOf(previous) == r.baseOf(nextModel); err == nil && !baseLoaded {
+		err = unloadModel(ctx, s, r.baseOf(previous))
 	}
 	if err == nil {
-		r.hold(heldModel{})
+		r.setLastLoaded(loadedModel{})
 	}
-	return there, err
+	return baseLoaded, err
 }
 
 // unloadModel unloads a model. A server that keeps it in memory without cost to others is no error.
-func unload(ctx context.Context, s *llm.Server, model string) error {
+func unloadModel(ctx context.Context, s *llm.Server, model string) error {
 	if err := s.Unload(ctx, model); !errors.Is(err, llm.ErrStays) {
 		return err
 	}
@@ -188,15 +188,15 @@ func unload(ctx context.Context, s *llm.Server, model string) error {
 
 // ServerAndUse returns the server of a model and how requests name the model. A model that shares its base must have
 // been loaded by this process, because another one would answer otherwise.
-func (r *reach) Use(model string) (*llm.Server, llm.Use, error) {
-	s := r.of(model)
+func (r *localServers) ServerAndUse(model string) (*llm.Server, llm.Use, error) {
+	s := r.serverOf(model)
 	if s == nil {
-		return nil, llm.Use{}, errUnreached
+		return nil, llm.Use{}, errServerUnseen
 	}
-	if !r.shares(model) {
+	if !r.sharesBase(model) {
 		return s, llm.Use{Model: model}, nil
 	}
-	if h := r.holds(); h.model == model && h.ready {
+	if h := r.getLastLoaded(); h.model == model && h.usable {
 		return s, h.use, nil
 	}
 	return nil, llm.Use{}, &llm.Error{Kind: llm.ErrUnknownModel, Text: model + " has not been loaded by this process"}

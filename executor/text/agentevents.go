@@ -13,62 +13,62 @@ import (
 // maxEventBytes bounds the log of an answer that is more than a text. maxTokenEventBytes bounds the event of one
 // token, with its twenty likeliest alternatives.
 const (
-	mostEvents = 32 << 20
-	tokenEvent = 16 << 10
+	maxEventBytes      = 32 << 20
+	maxTokenEventBytes = 16 << 10
 )
 
 // eventRun is a run of an answer that is more than a text.
 type eventRun struct {
-	*writing
-	run     *deltas.Run
-	end     *streamEnd
-	counted int // tokens that the server has reported
-	written int // bytes of the log that this run has added
+	*answerRun
+	deltaRun      *deltas.AnswerRun
+	result        *runResult
+	countedTokens int // tokens that the server has reported
+	writtenBytes  int // bytes of the log that this run has added
 }
 
 // writeEventAnswer has an answer written that is more than a text. The server writes all of it in each run. What a
 // client may have seen must come again; what none has seen is withdrawn.
-func (r *reach) writeEvents(ctx context.Context, w *writing, partial string, end *streamEnd) {
-	server, use, err := r.Use(w.request.Model)
-	if end.err = err; err != nil {
+func (r *localServers) writeEventAnswer(ctx context.Context, w *answerRun, partial string, result *runResult) {
+	server, use, err := r.ServerAndUse(w.request.Model)
+	if result.err = err; err != nil {
 		return
 	}
-	x := &eventRun{writing: w, run: deltas.NewRun(""), end: end, counted: end.tokens}
+	x := &eventRun{answerRun: w, deltaRun: deltas.NewAnswerRun(""), result: result, countedTokens: result.tokens}
 
 	// Prepare the log: end a line that was cut off when its process died, and withdraw what no client has seen.
-	begin := ""
-	if deltas.Complete(partial) < len(partial) {
-		begin = "\n"
+	prefix := ""
+	if deltas.CompleteBytes(partial) < len(partial) {
+		prefix = "\n"
 	}
 	if w.request.Shown {
-		x.run = deltas.NewRun(partial)
+		x.deltaRun = deltas.NewAnswerRun(partial)
 	} else if partial != "" {
-		begin += deltas.Anew
+		prefix += deltas.RestartLine
 	}
-	if begin != "" {
-		if end.err = x.line([]byte(begin), 0); end.err != nil {
+	if prefix != "" {
+		if result.err = x.addLine([]byte(prefix), 0); result.err != nil {
 			return
 		}
 	}
 
 	// If the whole answer was written before, only its end is missing.
-	if w.request.Shown && x.run.Finished(max(w.request.Choices, 1)) {
-		end.result = completions.Result{Finish: "stop", PromptTokens: w.prompt, OutputTokens: end.tokens}
+	if w.request.Shown && x.deltaRun.HasFinished(max(w.request.Choices, 1)) {
+		result.result = completions.Result{Finish: "stop", PromptTokens: w.promptTokens, OutputTokens: result.tokens}
 		return
 	}
 
 	// Ask the server, and add its events to the log.
-	answer, err := server.Complete(ctx, &llm.Request{Model: use.Model, Chat: w.request.Chat, Body: w.request.Body, Fields: use.Fields, Events: true}, x.take)
-	if errors.Is(err, errEnough) {
-		answer.Finish, answer.Told, err = "length", false, nil
+	answer, err := server.Complete(ctx, &llm.Request{Model: use.Model, Chat: w.request.Chat, Body: w.request.Body, Fields: use.Fields, Events: true}, x.addEvent)
+	if errors.Is(err, errLengthReached) {
+		answer.Finish, answer.HasUsage, err = "length", false, nil
 	} else if err == nil {
-		err = x.run.Behind()
+		err = x.deltaRun.CheckComplete()
 	}
 
 	// Add the event that ends the choices, if the server has not sent one.
 	if err == nil {
-		if last := x.run.Ending(answer.Finish, w.request.Chat); last != nil {
-			err = x.line(append(last, '\n'), 0)
+		if ending := x.deltaRun.EndingEvent(answer.Finish, w.request.Chat); ending != nil {
+			err = x.addLine(append(ending, '\n'), 0)
 		}
 	}
 
@@ -79,22 +79,22 @@ func (r *reach) writeEvents(ctx context.Context, w *writing, partial string, end
 	case errors.Is(err, deltas.ErrDiffers):
 		err = fmt.Errorf("%w: %w", llm.ErrNotResumed, err)
 	}
-	end.err = err
-	end.result = completions.Result{Finish: answer.Finish, PromptTokens: answer.Usage.PromptTokens, OutputTokens: end.tokens}
-	if answer.Told {
-		end.result.OutputTokens = answer.Usage.OutputTokens
+	result.err = err
+	result.result = completions.Result{Finish: answer.Finish, PromptTokens: answer.Usage.PromptTokens, OutputTokens: result.tokens}
+	if answer.HasUsage {
+		result.result.OutputTokens = answer.Usage.OutputTokens
 	}
 }
 
 // addEvent adds an event of the server to the log, as far as it is new.
-func (x *eventRun) take(p llm.Token) error {
-	x.heard()
-	fresh := max(p.Count-x.counted, 0)
-	x.counted += fresh
-	choices, err := x.run.Fresh(p.Choices)
+func (x *eventRun) addEvent(token llm.Token) error {
+	x.onPiece()
+	newTokens := max(token.Count-x.countedTokens, 0)
+	x.countedTokens += newTokens
+	choices, err := x.deltaRun.UnsentPart(token.Choices)
 	var line []byte
 	if err == nil && choices != nil {
-		line, err = deltas.Line(choices)
+		line, err = deltas.LogLine(choices)
 	}
 	switch {
 	case errors.Is(err, deltas.ErrDiffers):
@@ -106,23 +106,23 @@ func (x *eventRun) take(p llm.Token) error {
 	}
 
 	// Stop a server that writes too much.
-	most := x.request.MaxTokens * max(x.request.Choices, 1)
-	if most > 0 && x.end.tokens+fresh > most+Overrun || x.written+len(line) > mostBytes(most, tokenEvent, mostEvents) {
-		return errEnough
+	maxTokens := x.request.MaxTokens * max(x.request.Choices, 1)
+	if maxTokens > 0 && x.result.tokens+newTokens > maxTokens+MaxOverrun || x.writtenBytes+len(line) > maxAnswerBytes(maxTokens, maxTokenEventBytes, maxEventBytes) {
+		return errLengthReached
 	}
-	return x.line(line, fresh)
+	return x.addLine(line, newTokens)
 }
 
 // addLine adds a line with so many tokens to the log. A line without tokens is no progress of the answer.
-func (x *eventRun) line(line []byte, tokens int) error {
-	x.written += len(line)
-	all, ok := x.add(x.number, string(line), tokens, x.now())
+func (x *eventRun) addLine(line []byte, tokens int) error {
+	x.writtenBytes += len(line)
+	totalTokens, ok := x.addPiece(x.runNumber, string(line), tokens, x.clock())
 	if !ok {
-		return errLeft
+		return errTakenOver
 	}
 	if tokens > 0 {
-		x.end.tokens, x.end.added = all, true
-		x.told(all)
+		x.result.tokens, x.result.addedTokens = totalTokens, true
+		x.onTokens(totalTokens)
 	}
 	return nil
 }

@@ -13,49 +13,49 @@ import (
 
 // serverControl does at an instance's servers what its agent decides: in this process (localServers), or in that of
 // plan agent (remoteServers).
-type hand interface {
+type serverControl interface {
 	// Status returns the state of the servers, given the model that should be loaded, or "" if there is none. ours
 	// returns the number of our requests that the servers have.
-	Look(ctx context.Context, model string, ours func() int) (sight, error)
+	Status(ctx context.Context, model string, ours func() int) (serverStatus, error)
 	// Prepare makes the servers ready with a model, or with none if model is empty: it unloads the others that the
 	// instance may run, and waits for a first token.
-	Prepare(ctx context.Context, model string, others []string) error
+	Prepare(ctx context.Context, model string, otherModels []string) error
 	// SetLoaded loads a model, or unloads it.
-	Change(ctx context.Context, model string, up bool) error
+	SetLoaded(ctx context.Context, model string, loaded bool) error
 	// writeAnswer has a request answered, starting from the text that it has.
-	write(ctx context.Context, w *writing) *streamEnd
+	writeAnswer(ctx context.Context, w *answerRun) *runResult
 }
 
 // serverStatus is the observed state of an instance's servers. Its fields are also the spelling between processes.
-type sight struct {
+type serverStatus struct {
 	Loaded bool // the servers have the model
 	Room   int  // number of our requests that they can hold in all; -1 if unbounded, roomUnknown if it was not asked
 }
 
 // roomUnknown is the Room of servers whose limit is not known.
-const roomUnseen = -2
+const roomUnknown = -2
 
 // localServers are the servers of an instance that this process calls. They implement serverControl.
-type reach struct {
+type localServers struct {
 	mu      sync.Mutex
 	Servers map[string]*endpoint // by model; "" is the server of all other models
 	// adapters are, by model, the models that are adapters and need their base at the same server.
 	adapters map[string]*ModelAdapter
 	// lastLoaded is the model that was loaded last, if it shares its base with another. The next load decides what of
 	// it is unloaded, even if the policy has unloaded it.
-	held heldModel
+	lastLoaded loadedModel
 }
 
 // endpoint is the address of a server. Server is nil until it has answered.
 type endpoint struct {
-	at     InstanceServer
-	Server *llm.Server
+	address InstanceServer
+	Server  *llm.Server
 }
 
 // NewLocalServers returns the servers of one instance from a list. It returns an error for a wrong URL or for two
 // servers of the same model.
-func NewReach(list []InstanceServer, adapters []ModelAdapter, instance int) (*reach, error) {
-	r := &reach{Servers: map[string]*endpoint{}}
+func NewLocalServers(list []InstanceServer, adapters []ModelAdapter, instance int) (*localServers, error) {
+	r := &localServers{Servers: map[string]*endpoint{}}
 	var err error
 	if r.adapters, err = adaptersOf(adapters); err != nil {
 		return nil, err
@@ -71,23 +71,23 @@ func NewReach(list []InstanceServer, adapters []ModelAdapter, instance int) (*re
 			return nil, fmt.Errorf("instance %d: a server of its own for %s, which is an adapter: expected that of its base %s", instance, a.Model, a.Base)
 		}
 		if r.Servers[s.Model] != nil {
-			return nil, fmt.Errorf("instance %d: two servers for the same models: %s and %s", instance, r.Servers[s.Model].at.URL, s.URL)
+			return nil, fmt.Errorf("instance %d: two servers for the same models: %s and %s", instance, r.Servers[s.Model].address.URL, s.URL)
 		}
-		r.Servers[s.Model] = &endpoint{at: s}
+		r.Servers[s.Model] = &endpoint{address: s}
 	}
 	return r, nil
 }
 
 // hasServer reports whether there is a server for a model.
-func (r *reach) has(model string) bool {
-	return r.Servers[r.base(model)] != nil || r.Servers[""] != nil
+func (r *localServers) hasServer(model string) bool {
+	return r.Servers[r.baseOf(model)] != nil || r.Servers[""] != nil
 }
 
 // serverOf returns the server of a model. It is nil if the server has not answered yet.
-func (r *reach) of(model string) *llm.Server {
+func (r *localServers) serverOf(model string) *llm.Server {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	f := r.Servers[r.base(model)]
+	f := r.Servers[r.baseOf(model)]
 	if f == nil {
 		f = r.Servers[""]
 	}
@@ -99,14 +99,14 @@ func (r *reach) of(model string) *llm.Server {
 
 // probeServers returns all servers. It asks those that have not answered yet what they can do, and returns an error
 // if one does not answer.
-func (r *reach) reached(ctx context.Context) ([]*llm.Server, error) {
+func (r *localServers) probeServers(ctx context.Context) ([]*llm.Server, error) {
 	var out []*llm.Server
 	for _, key := range slices.Sorted(maps.Keys(r.Servers)) {
 		r.mu.Lock()
 		f := *r.Servers[key]
 		r.mu.Unlock()
 		if f.Server == nil {
-			s, err := llm.Probe(ctx, f.at.URL, llm.WithKey(f.at.Key))
+			s, err := llm.Probe(ctx, f.address.URL, llm.WithKey(f.address.Key))
 			if err != nil {
 				return nil, err
 			}
@@ -121,47 +121,47 @@ func (r *reach) reached(ctx context.Context) ([]*llm.Server, error) {
 }
 
 // Status implements serverControl.
-func (r *reach) Look(ctx context.Context, model string, ours func() int) (sight, error) {
+func (r *localServers) Status(ctx context.Context, model string, ownRequests func() int) (serverStatus, error) {
 	// Without an answer, or without a model, there is nothing more to see.
-	if err := r.alive(ctx); err != nil {
-		return sight{}, err
+	if err := r.checkAlive(ctx); err != nil {
+		return serverStatus{}, err
 	}
-	out := sight{Loaded: true, Room: roomUnseen}
-	s := r.of(model)
+	status := serverStatus{Loaded: true, Room: roomUnknown}
+	s := r.serverOf(model)
 	if model == "" || s == nil {
-		return out, nil
+		return status, nil
 	}
 
 	// Ask whether the model is there.
-	before := ours()
-	there, err := r.there(ctx, s, model)
+	earlierRequests := ownRequests()
+	isLoaded, err := r.hasModel(ctx, s, model)
 	if err != nil {
-		return out, fmt.Errorf("%w: %w", errUnseen, err)
+		return status, fmt.Errorf("%w: %w", errStatusUnknown, err)
 	}
-	if out.Loaded = there; !there {
-		return out, nil
+	if status.Loaded = isLoaded; !isLoaded {
+		return status, nil
 	}
 
 	// Ask how many requests the server can hold. It is the slots if it has no metrics.
-	if !s.Can.Metrics {
-		if s.Can.Slots > 0 {
-			out.Room = s.Can.Slots
+	if !s.Abilities.Metrics {
+		if s.Abilities.Slots > 0 {
+			status.Room = s.Abilities.Slots
 		}
-		return out, nil
+		return status, nil
 	}
-	state, err := s.State(ctx, r.base(model))
+	state, err := s.State(ctx, r.baseOf(model))
 	if errors.Is(err, llm.ErrGone) {
-		return out, fmt.Errorf("%w: %w", errUnseen, err)
+		return status, fmt.Errorf("%w: %w", errStatusUnknown, err)
 	}
 	if err == nil { // requests that began or ended during the question are ours, too
-		out.Room = state.Room(max(before, ours()))
+		status.Room = state.MaxOwnRequests(max(earlierRequests, ownRequests()))
 	}
-	return out, nil
+	return status, nil
 }
 
-// alive returns an error if one of the servers does not answer.
-func (r *reach) alive(ctx context.Context) error {
-	servers, err := r.reached(ctx)
+// checkAlive returns an error if one of the servers does not answer.
+func (r *localServers) checkAlive(ctx context.Context) error {
+	servers, err := r.probeServers(ctx)
 	for _, s := range servers {
 		if err == nil {
 			err = s.Alive(ctx)
@@ -174,19 +174,19 @@ func (r *reach) alive(ctx context.Context) error {
 }
 
 // hasModel reports whether a server has a model, and its adapter if the model is one.
-func (r *reach) there(ctx context.Context, s *llm.Server, model string) (bool, error) {
+func (r *localServers) hasModel(ctx context.Context, s *llm.Server, model string) (bool, error) {
 	list, err := s.Loaded(ctx)
-	if err != nil || !slices.Contains(list, r.base(model)) {
+	if err != nil || !slices.Contains(list, r.baseOf(model)) {
 		return false, err
 	}
 	if a := r.adapters[model]; a != nil {
-		return s.Adapters().Has(ctx, a.Of())
+		return s.Adapters().Has(ctx, a.LLMAdapter())
 	}
 	return true, nil
 }
 
 // forgetServers makes the next probe ask all servers what they can do: after a restart they may be able to do more.
-func (r *reach) forget() {
+func (r *localServers) forgetServers() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.Servers {
@@ -195,16 +195,16 @@ func (r *reach) forget() {
 }
 
 // errStatusUnknown is returned when the servers answer but their state could not be read. The next check decides.
-var errUnseen = errors.New("the state of a server was not seen")
+var errStatusUnknown = errors.New("the state of a server was not seen")
 
 // Prepare implements serverControl.
-func (r *reach) Prepare(ctx context.Context, model string, others []string) error {
-	servers, err := r.reached(ctx)
+func (r *localServers) Prepare(ctx context.Context, model string, otherModels []string) error {
+	servers, err := r.probeServers(ctx)
 	if err == nil {
-		err = r.offered(ctx, others)
+		err = r.checkAdapterSupport(ctx, otherModels)
 	}
 	if errors.Is(err, llm.ErrNoAdapter) {
-		r.forget()
+		r.forgetServers()
 	}
 	if err != nil || model == "" {
 		return err
@@ -216,19 +216,19 @@ func (r *reach) Prepare(ctx context.Context, model string, others []string) erro
 			return err
 		}
 	}
-	if err := r.clear(ctx, servers, model, others); err != nil {
+	if err := r.unloadOthers(ctx, servers, model, otherModels); err != nil {
 		return err
 	}
 
 	// Load the model and make it write one token.
-	s := r.of(model)
+	s := r.serverOf(model)
 	if s == nil {
 		return fmt.Errorf("there is no server for %s", model)
 	}
-	if err := r.bring(ctx, s, model); err != nil {
+	if err := r.loadModel(ctx, s, model); err != nil {
 		return err
 	}
-	_, use, err := r.Use(model)
+	_, use, err := r.ServerAndUse(model)
 	if err == nil {
 		_, err = s.Canary(ctx, use, 1)
 	}
@@ -236,14 +236,14 @@ func (r *reach) Prepare(ctx context.Context, model string, others []string) erro
 }
 
 // unloadOthers unloads all of some models from the servers, except for one.
-func (r *reach) clear(ctx context.Context, servers []*llm.Server, but string, models []string) error {
-	r.hold(heldModel{})
+func (r *localServers) unloadOthers(ctx context.Context, servers []*llm.Server, exceptModel string, models []string) error {
+	r.setLastLoaded(loadedModel{})
 	bases := make([]string, len(models))
 
 	// Unload the adapters.
 	for i, model := range models {
-		if bases[i] = r.base(model); model != but {
-			if err := r.drop(ctx, model); err != nil {
+		if bases[i] = r.baseOf(model); model != exceptModel {
+			if err := r.unloadAdapter(ctx, model); err != nil {
 				return err
 			}
 		}
@@ -255,9 +255,9 @@ func (r *reach) clear(ctx context.Context, servers []*llm.Server, but string, mo
 		if err != nil {
 			return err
 		}
-		for _, other := range list {
-			if other != r.base(but) && r.of(other) == s && slices.Contains(bases, other) {
-				if err := unload(ctx, s, other); err != nil {
+		for _, name := range list {
+			if name != r.baseOf(exceptModel) && r.serverOf(name) == s && slices.Contains(bases, name) {
+				if err := unloadModel(ctx, s, name); err != nil {
 					return err
 				}
 			}
@@ -268,15 +268,15 @@ func (r *reach) clear(ctx context.Context, servers []*llm.Server, but string, mo
 
 // SetLoaded implements serverControl. A model that shares its base stays until the next load, because the next model
 // may share it, too.
-func (r *reach) Change(ctx context.Context, model string, up bool) error {
-	s := r.of(model)
+func (r *localServers) SetLoaded(ctx context.Context, model string, loaded bool) error {
+	s := r.serverOf(model)
 	switch {
 	case s == nil:
 		return errors.New("its server has not answered yet")
-	case up:
-		return r.bring(ctx, s, model)
-	case r.shares(model): // the next model may share it, too
+	case loaded:
+		return r.loadModel(ctx, s, model)
+	case r.sharesBase(model): // the next model may share it, too
 		return nil
 	}
-	return unload(ctx, s, model)
+	return unloadModel(ctx, s, model)
 }

@@ -23,130 +23,130 @@ type AgentOptions struct {
 	Adapters []ModelAdapter
 	// TextStoreInterval is the time between two writes of the text to the store, from where clients see it. The
 	// default is 250 ms.
-	StoreText time.Duration
-	Metrics   string // address of a server of metrics; there is none if it is empty
-	Ready     func() // called when the agent can be reached
-	Log       *slog.Logger
+	TextStoreInterval time.Duration
+	Metrics           string // address of a server of metrics; there is none if it is empty
+	OnReady           func() // called when the agent can be reached
+	Log               *slog.Logger
 }
 
 // agentProcess is the process of plan agent. It has the requests that it is given answered by its servers, and stores
 // their text and results itself. It makes no decisions.
 type agentProcess struct {
-	opt    AgentOptions
-	boot   string // random; differs after a restart
-	began  time.Time
-	front  *completions.Front
-	places map[int]*agentPlace // by the instance's number
-	ctx    context.Context
-	wg     sync.WaitGroup
-	kick   chan struct{} // has an element while updates wait
-	others refusals
+	opt            AgentOptions
+	bootID         string // random; differs after a restart
+	beganAt        time.Time
+	front          *completions.Front
+	instances      map[int]*servedInstance // by the instance's number
+	ctx            context.Context
+	wg             sync.WaitGroup
+	updatesPending chan struct{} // has an element while updates wait
+	refused        refusedMessages
 
-	line line
+	orders orderQueue
 
-	mu      sync.Mutex
-	term    uint64
-	runs    map[string]*agentRun // by id: the last run that was ordered of a request
-	serving map[string]*agentRun // by id: the run that has the request now
-	numbers map[uint64]*agentRun // runs of this term; nil if the run has ended
-	tell    map[uint64]RunNews   // by number, of this term
+	mu             sync.Mutex
+	term           uint64
+	runsByRequest  map[string]*agentRun // by id: the last run that was ordered of a request
+	servingRuns    map[string]*agentRun // by id: the run that has the request now
+	runsByNumber   map[uint64]*agentRun // runs of this term; nil if the run has ended
+	pendingUpdates map[uint64]RunUpdate // by number, of this term
 }
 
 // ServeAgent serves the instances of some servers until ctx ends. It returns an error if the options are wrong or an
 // instance has an agent already.
 func ServeAgent(ctx context.Context, o AgentOptions) error {
-	turn.SetDefault(&o.StoreText, 250*time.Millisecond)
+	turn.SetDefault(&o.TextStoreInterval, 250*time.Millisecond)
 	if o.Log == nil {
 		o.Log = slog.Default()
 	}
 
 	// The process, its front end and its metrics.
-	p := &agentProcess{opt: o, boot: rand.Text(), began: time.Now(), places: map[int]*agentPlace{}, kick: make(chan struct{}, 1),
-		line: line{unread: make(chan struct{}, 1)}, runs: map[string]*agentRun{}, serving: map[string]*agentRun{}, numbers: map[uint64]*agentRun{}, tell: map[uint64]RunNews{}}
+	p := &agentProcess{opt: o, bootID: rand.Text(), beganAt: time.Now(), instances: map[int]*servedInstance{}, updatesPending: make(chan struct{}, 1),
+		orders: orderQueue{termUnread: make(chan struct{}, 1)}, runsByRequest: map[string]*agentRun{}, servingRuns: map[string]*agentRun{}, runsByNumber: map[uint64]*agentRun{}, pendingUpdates: map[uint64]RunUpdate{}}
 	var stop context.CancelCauseFunc
 	p.ctx, stop = context.WithCancelCause(context.WithoutCancel(ctx))
-	defer stop(errLeft)
+	defer stop(errTakenOver)
 	var err error
-	if p.front, err = completions.New(completions.Options{Store: o.Store, Server: p, Elsewhere: true, Gone: p.gone, StoreText: o.StoreText, Log: o.Log}); err != nil {
+	if p.front, err = completions.New(completions.Options{Store: o.Store, Server: p, ServedElsewhere: true, OnRequestGone: p.requestGone, TextStoreInterval: o.TextStoreInterval, Log: o.Log}); err != nil {
 		return err
 	}
-	p.others.log, p.others.stores = o.Log, []durable.Shared{o.Store}
-	stats, err := p.others.serve(o.Metrics)
+	p.refused.log, p.refused.stores = o.Log, []durable.Shared{o.Store}
+	stats, err := p.refused.serve(o.Metrics)
 	if err != nil {
 		return errors.Join(err, p.front.Close())
 	}
 	defer stats()
 
 	// Answer orders until ctx ends.
-	p.wg.Go(p.readTerms)
-	stops, err := p.attach(ctx)
+	p.wg.Go(p.watchTerm)
+	stops, err := p.registerInstances(ctx)
 	defer func() {
 		for _, s := range stops {
 			s()
 		}
 	}()
 	if err == nil {
-		p.wg.Go(p.telling)
-		if o.Ready != nil {
-			o.Ready()
+		p.wg.Go(p.sendUpdates)
+		if o.OnReady != nil {
+			o.OnReady()
 		}
 		<-ctx.Done()
 	}
 
 	// End all runs. Their text is stored and their requests are given back.
-	p.close()
-	stop(errLeft)
+	p.closeOrders()
+	stop(errTakenOver)
 	p.wg.Wait()
 	return errors.Join(err, p.front.Close())
 }
 
 // registerInstances makes the instances reachable under their names. It returns functions that undo it.
-func (p *agentProcess) attach(ctx context.Context) (stops []func(), err error) {
-	var fitting []string // adapters whose base one of the servers has
-	seen := true         // all servers have answered
+func (p *agentProcess) registerInstances(ctx context.Context) (unregister []func(), err error) {
+	var adapters []string // adapters whose base one of the servers has
+	allAnswered := true   // all servers have answered
 	for _, s := range p.opt.Servers {
-		if p.places[s.Instance] != nil {
+		if p.instances[s.Instance] != nil {
 			continue
 		}
 
 		// Make sure that no other process serves the instance.
-		name := NameOfAgent(s.Instance)
-		try, cancel := context.WithTimeout(ctx, Resend)
-		_, err := p.opt.Store.Ask(try, name, Encode(AgentOrder{What: OrderLook}))
+		name := AgentName(s.Instance)
+		askCtx, cancel := context.WithTimeout(ctx, ResendInterval)
+		_, err := p.opt.Store.Ask(askCtx, name, Encode(AgentOrder{Kind: OrderLook}))
 		cancel()
 		if err == nil {
-			return stops, fmt.Errorf("%w: instance %d has an agent already", turn.ErrPlan, s.Instance)
+			return unregister, fmt.Errorf("%w: instance %d has an agent already", turn.ErrPlan, s.Instance)
 		}
 
 		// Connect to its servers, and check that they support their adapters.
-		place := &agentPlace{agentProcess: p, instance: s.Instance, looks: make(chan struct{}, mostLooks)}
-		if place.reach, err = NewReach(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
-			return stops, fmt.Errorf("%w: %w", turn.ErrPlan, err)
+		instance := &servedInstance{agentProcess: p, instance: s.Instance, statusSlots: make(chan struct{}, maxStatusRequests)}
+		if instance.servers, err = NewLocalServers(p.opt.Servers, p.opt.Adapters, s.Instance); err != nil {
+			return unregister, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
-		here, all, err := place.suits(ctx)
+		withBase, answered, err := instance.checkAdapters(ctx)
 		if err != nil {
-			return stops, fmt.Errorf("%w: instance %d: %w", turn.ErrPlan, s.Instance, err)
+			return unregister, fmt.Errorf("%w: instance %d: %w", turn.ErrPlan, s.Instance, err)
 		}
-		fitting, seen = append(fitting, here...), seen && all
+		adapters, allAnswered = append(adapters, withBase...), allAnswered && answered
 
 		// From here on it receives orders.
-		p.line.Lock()
-		p.places[s.Instance] = place
-		p.line.Unlock()
-		stop, err := p.opt.Store.Answer(name, place.take)
+		p.orders.Lock()
+		p.instances[s.Instance] = instance
+		p.orders.Unlock()
+		stop, err := p.opt.Store.Answer(name, instance.receive)
 		if err != nil {
-			return stops, err
+			return unregister, err
 		}
-		stops = append(stops, stop)
+		unregister = append(unregister, stop)
 	}
 
 	// Each adapter needs a server with its base.
 	for _, a := range p.opt.Adapters {
-		if seen && !slices.Contains(fitting, a.Model) {
-			return stops, fmt.Errorf("%w: adapter %s: found no server that has its base %s", turn.ErrPlan, a.Model, a.Base)
+		if allAnswered && !slices.Contains(adapters, a.Model) {
+			return unregister, fmt.Errorf("%w: adapter %s: found no server that has its base %s", turn.ErrPlan, a.Model, a.Base)
 		}
 	}
-	return stops, nil
+	return unregister, nil
 }
 
 // Models implements completions.Server. It is not called: clients ask other front ends.
@@ -156,32 +156,32 @@ func (p *agentProcess) Models() []completions.Model { return nil }
 func (p *agentProcess) Admit(*completions.Request) (time.Duration, error) { return 0, nil }
 
 // Serve implements completions.Server: it hands the request to the run that has claimed it.
-func (p *agentProcess) Serve(r *completions.Request, out completions.Output) {
-	if run := p.servingOf(r.ID); run != nil {
-		run.text = newText(nil, r, out)
+func (p *agentProcess) Serve(r *completions.Request, output completions.Output) {
+	if run := p.servingRun(r.ID); run != nil {
+		run.text = newRequestText(nil, r, output)
 	}
 }
 
 // Forget implements completions.Server: another process has the request, or has ended it.
 func (p *agentProcess) Forget(id string) {
-	if run := p.servingOf(id); run != nil {
-		run.cancel(errLeft)
+	if run := p.servingRun(id); run != nil {
+		run.cancel(errTakenOver)
 	}
 }
 
 // requestGone is called when the front end no longer has a request.
-func (p *agentProcess) gone(id string, ended bool) {
-	if run := p.servingOf(id); run != nil {
-		run.over(ended)
+func (p *agentProcess) requestGone(id string, resultStored bool) {
+	if run := p.servingRun(id); run != nil {
+		run.release(resultStored)
 	}
 }
 
 // servingRun returns the run that has a request. If there is none, it returns nil. A later run of the request waits
 // for the end of this one.
-func (p *agentProcess) servingOf(id string) *agentRun {
+func (p *agentProcess) servingRun(id string) *agentRun {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.serving[id]
+	return p.servingRuns[id]
 }
 
 var _ completions.Server = (*agentProcess)(nil)

@@ -21,54 +21,54 @@ import (
 
 // refusedMessages counts and logs the messages over a shared store that were refused. Anybody with access to the
 // store's servers may send some; they have no other effect.
-type refusals struct {
+type refusedMessages struct {
 	log    *slog.Logger
 	stores []durable.Shared
-	n      atomic.Uint64
+	count  atomic.Uint64
 
-	mu   sync.Mutex
-	told time.Time
+	mu       sync.Mutex
+	loggedAt time.Time
 }
 
 // refusedLogInterval is the least time between two lines in the log about refused messages.
-const tellRefusedAfter = 10 * time.Second
+const refusedLogInterval = 10 * time.Second
 
 // add counts a refused message and logs the reason from time to time.
-func (r *refusals) add(why error) {
-	n := r.n.Add(1)
+func (r *refusedMessages) add(reason error) {
+	n := r.count.Add(1)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Since(r.told) >= tellRefusedAfter {
-		r.told = time.Now()
-		r.log.Warn("a message is refused that is none of ours", "why", why, "so far", n)
+	if time.Since(r.loggedAt) >= refusedLogInterval {
+		r.loggedAt = time.Now()
+		r.log.Warn("a message is refused that is none of ours", "why", reason, "so far", n)
 	}
 }
 
 // series returns the counter of refused messages, which includes those that the stores themselves have refused.
-func (r *refusals) series() prometheus.Collector {
+func (r *refusedMessages) series() prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: series.Prefix + "refused_messages_total", Help: "Messages over the shared queue that were refused: they are none of ours, or of another key."}, func() float64 {
-		n := r.n.Load()
+		n := r.count.Load()
 		for _, s := range r.stores {
-			n += s.Refused()
+			n += s.RefusedMessages()
 		}
 		return float64(n)
 	})
 }
 
 // serve serves the metrics of an agent's process at an address. If the address is empty or "off", it does nothing.
-func (r *refusals) serve(address string) (stop func(), err error) {
-	if address == "" || address == httplimit.Off {
+func (r *refusedMessages) serve(address string) (stop func(), err error) {
+	if address == "" || address == httplimit.AddressOff {
 		return func() {}, nil
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
 	}
-	own := prometheus.NewRegistry()
-	own.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), r.series())
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), r.series())
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(own, promhttp.HandlerOpts{}))
-	door := (&httplimit.Door{Log: r.log}).Open()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	door := (&httplimit.Door{Log: r.log}).WithDefaults()
 	server := door.Server(oip.Guard(door, mux))
 	go server.Serve(l) //nolint:errcheck // it ends with Close
 	r.log.Info("metrics", "address", l.Addr().String())

@@ -15,47 +15,47 @@ import (
 )
 
 // agentBackend is the backend of instances: it has an agent for each. All its fields belong to the core's turn.
-type agents struct {
-	c      *turn.Core
-	opt    *Options
-	series *queueMetrics
-	list   []*agent // nil for devices that another backend executes
-	own    []int32
-	serverCalls
+type agentBackend struct {
+	c        *turn.Core
+	opt      *Options
+	series   *queueMetrics
+	byDevice []*instanceAgent // nil for devices that another backend executes
+	devices  []int32
+	serverRequests
 }
 
 // Kinds of events that agents post to the core.
 const (
-	streamEnded uint8 = iota
-	streamCame        // a run has made tokens that the policy wants to know of
-	orderDone
-	serverAnswers // a check found that the server answers
-	serverLost
-	serverReady
+	eventRunEnded uint8 = iota
+	eventProgress       // a run has made tokens that the policy wants to know of
+	eventOrderDone
+	eventServerAnswers // a check found that the server answers
+	eventServerLost
+	eventServerReady
 )
 
 // Instances returns the backend of the instances of a core's plan of queues, and their devices. If the plan is of
 // another kind, it returns nil.
 func (o *Options) Instances(c *turn.Core) (turn.Backend, []int32) {
-	k, ok := c.Answers.(*Tokens)
+	k, ok := c.Answerer.(*TextAnswers)
 	if !ok {
 		return nil, nil
 	}
-	a := &agents{c: c, opt: o, series: k.series, list: make([]*agent, len(c.Tables.Devices))}
-	a.open()
+	a := &agentBackend{c: c, opt: o, series: k.series, byDevice: make([]*instanceAgent, len(c.Tables.Devices))}
+	a.openRequests()
 	for d := range c.Tables.Devices {
 		if c.Tables.InstanceOf(int32(d)) >= 0 {
-			a.list[d] = newAgent(a, int32(d))
-			a.own = append(a.own, int32(d))
+			a.byDevice[d] = newAgent(a, int32(d))
+			a.devices = append(a.devices, int32(d))
 		}
 	}
-	return a, a.own
+	return a, a.devices
 }
 
 // Start checks the options and connects to the servers. A server that does not answer in time is waited for later,
 // while the others work. A server that lacks an adapter is an error.
-func (a *agents) Start(ctx context.Context) error {
-	if err := checkServers(a.opt.Servers, len(a.own)); err != nil {
+func (a *agentBackend) Start(ctx context.Context) error {
+	if err := checkServers(a.opt.Servers, len(a.devices)); err != nil {
 		return err
 	}
 	for _, m := range a.opt.Adapters {
@@ -63,26 +63,26 @@ func (a *agents) Start(ctx context.Context) error {
 			return fmt.Errorf("%w: adapter %s: found no model of this name in the plan", turn.ErrPlan, m.Model)
 		}
 	}
-	for _, d := range a.own {
-		if err := a.list[d].find(); err != nil {
+	for _, d := range a.devices {
+		if err := a.byDevice[d].bindServers(); err != nil {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
 	if a.opt.Agents != nil {
 		return nil // agents of other processes are waited for later
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.opt.Silence)
+	ctx, cancel := context.WithTimeout(ctx, a.opt.SilenceTimeout)
 	defer cancel()
 
 	// Prepare all servers at once.
 	var wg sync.WaitGroup
-	lacks := make([]error, len(a.own))
-	for i, d := range a.own {
+	adapterErrs := make([]error, len(a.devices))
+	for i, d := range a.devices {
 		wg.Go(func() {
-			g := a.list[d]
-			err := g.revive(ctx)
+			g := a.byDevice[d]
+			err := g.prepareServers(ctx)
 			if errors.Is(err, llm.ErrNoAdapter) {
-				lacks[i] = fmt.Errorf("%w: instance %s: %w", turn.ErrPlan, g.name, err)
+				adapterErrs[i] = fmt.Errorf("%w: instance %s: %w", turn.ErrPlan, g.name, err)
 				return
 			}
 			if err != nil {
@@ -93,155 +93,155 @@ func (a *agents) Start(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	return errors.Join(lacks...)
+	return errors.Join(adapterErrs...)
 }
 
-// Begin starts to watch the servers. The policy learns of those that do not answer yet.
-func (a *agents) Begin() {
-	for _, d := range a.own {
-		g := a.list[d]
-		a.gauge(g)
+// LoopStarted starts to watch the servers. The policy learns of those that do not answer yet.
+func (a *agentBackend) LoopStarted() {
+	for _, d := range a.devices {
+		g := a.byDevice[d]
+		a.updateGauges(g)
 		if !g.alive.Load() {
-			a.c.Post(turn.News{Kind: serverLost, Device: d, Gen: g.gen.Load()})
+			a.c.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: d, Generation: g.lossCount.Load()})
 		}
-		a.wg.Go(func() { g.watch(a.ctx, g.check, g.reviveOnce) })
+		a.wg.Go(func() { g.watch(a.ctx, g.checkStatus, g.tryRevive) })
 	}
 }
 
-// Up reports whether an instance works.
-func (a *agents) Up(device int32) bool { return a.list[device].alive.Load() }
+// IsUp reports whether an instance works.
+func (a *agentBackend) IsUp(device int32) bool { return a.byDevice[device].alive.Load() }
 
-// Run has an instance answer a request. If the instance cannot take it now, the batch goes back to the policy with
+// RunBatch has an instance answer a request. If the instance cannot take it now, the batch goes back to the policy with
 // the reason.
-func (a *agents) Run(b *turn.Batch) {
-	g := a.list[b.Device()]
-	q := a.c.Request(b.Tasks[0])
-	switch room := int(g.room.Load()); {
+func (a *agentBackend) RunBatch(b *turn.Batch) {
+	g := a.byDevice[b.Device()]
+	q := a.c.RequestIn(b.Tasks[0])
+	switch maxRequests := int(g.maxOwnRequests.Load()); {
 	case q == nil || q.Job.Text == nil:
 		a.c.Options.Log.Error("an instance was given what is no request for text", "instance", g.name)
-		a.c.HandBack(b, policy.ReturnRefused)
+		a.c.ReturnBatch(b, policy.ReturnRefused)
 	case !g.alive.Load(): // the event of the loss is under way
-	case g.loaded != a.c.Tables.Pipelines[b.Pipeline].Network || g.loading:
-		a.c.HandBack(b, policy.ReturnNotLoaded)
-	case room >= 0 && len(g.live) >= room:
-		a.c.HandBack(b, policy.ReturnFull)
+	case g.loadedNetwork != a.c.Tables.Pipelines[b.Pipeline].Network || g.orderRunning:
+		a.c.ReturnBatch(b, policy.ReturnNotLoaded)
+	case maxRequests >= 0 && len(g.running) >= maxRequests:
+		a.c.ReturnBatch(b, policy.ReturnFull)
 	default:
-		g.admit(b, q.Job)
-		a.c.Began(b, g.device, a.c.Now())
+		g.startRequest(b, q.Job)
+		a.c.TellStarted(b, g.device, a.c.Now())
 	}
-	a.gauge(g)
+	a.updateGauges(g)
 }
 
-// Abort stops the run of a batch. Text that it still gets is ignored.
-func (a *agents) Abort(b *turn.Batch) {
-	g := a.list[b.Device()]
-	if s := g.live[b.Serial]; s != nil {
-		delete(g.live, b.Serial)
-		s.text.stop(errLeft)
+// AbortBatch stops the run of a batch. Text that it still gets is ignored.
+func (a *agentBackend) AbortBatch(b *turn.Batch) {
+	g := a.byDevice[b.Device()]
+	if request := g.running[b.Serial]; request != nil {
+		delete(g.running, b.Serial)
+		request.text.revokeRun(errTakenOver)
 	}
-	a.gauge(g)
+	a.updateGauges(g)
 }
 
-// Evict ends the run of a batch, which goes back to the policy. The request keeps the text that was written. The
+// EvictBatch ends the run of a batch, which goes back to the policy. The request keeps the text that was written. The
 // server keeps only what its prefix cache holds.
-func (a *agents) Evict(b *turn.Batch, _ bool) {
-	g := a.list[b.Device()]
-	s := g.live[b.Serial]
+func (a *agentBackend) EvictBatch(b *turn.Batch, _ bool) {
+	g := a.byDevice[b.Device()]
+	s := g.running[b.Serial]
 	if s == nil {
-		a.c.Stats.Ignored++
+		a.c.Stats.IgnoredActions++
 		return
 	}
-	s.why = policy.ReturnEvicted
+	s.returnReason = policy.ReturnEvicted
 	a.series.evictions.WithLabelValues(g.name).Inc()
-	a.series.sums.evictions++
-	s.text.end(errEvicted)
+	a.series.totals.evictions++
+	s.text.cancelRun(errEvicted)
 }
 
-// Load takes an order to load or unload a model. The orders of an instance are executed one after the other, and an
+// LoadNetwork takes an order to load or unload a model. The orders of an instance are executed one after the other, and an
 // unload once nothing runs.
-func (a *agents) Load(o turn.Order) {
-	g := a.list[o.Device]
+func (a *agentBackend) LoadNetwork(o turn.LoadOrder) {
+	g := a.byDevice[o.Device]
 	if !g.alive.Load() {
 		return // when the instance returns, the policy learns what it holds
 	}
 	if o.Network < 0 {
 		now := a.c.Now()
-		a.c.Loaded(&o, now, now, policy.ReturnRefused)
+		a.c.TellLoaded(&o, now, now, policy.ReturnRefused)
 		return
 	}
-	g.orders = append(g.orders, o)
-	g.nextOrder()
+	g.pendingOrders = append(g.pendingOrders, o)
+	g.startNextOrder()
 }
 
-// Place answers at once, because requests bring all that they read.
-func (a *agents) Place(task, device, ticket int32) {
+// PlaceInputs answers at once, because requests bring all that they read.
+func (a *agentBackend) PlaceInputs(task, device, ticket int32) {
 	now := a.c.Now()
-	a.c.Placed(task, device, ticket, now, now)
+	a.c.TellPlaced(task, device, ticket, now, now)
 }
 
-// Took handles an event of an agent. Events from before the last loss of the server are ignored.
-func (a *agents) Took(n *turn.News) {
-	g := a.list[n.Device]
-	if n.Gen != g.gen.Load() {
+// HandleEvent handles an event of an agent. Events from before the last loss of the server are ignored.
+func (a *agentBackend) HandleEvent(n *turn.BackendEvent) {
+	g := a.byDevice[n.Device]
+	if n.Generation != g.lossCount.Load() {
 		return
 	}
 	switch n.Kind {
-	case streamCame:
-		if s := g.live[n.Id]; s != nil {
-			a.c.Progressed(s.b, n.Tokens)
+	case eventProgress:
+		if s := g.running[n.Id]; s != nil {
+			a.c.TellProgress(s.b, n.Tokens)
 		}
-	case streamEnded:
-		if s := g.live[n.Id]; s != nil {
-			g.ended(s, n.Back.(*streamEnd))
+	case eventRunEnded:
+		if s := g.running[n.Id]; s != nil {
+			g.finishRun(s, n.Result.(*runResult))
 		}
-		g.nextOrder()
-	case orderDone:
-		g.ordered(n)
-	case serverAnswers:
-		g.settle(n.Code == 1)
-	case serverLost:
-		g.lost(n.Text)
-	case serverReady:
-		g.ready()
+		g.startNextOrder()
+	case eventOrderDone:
+		g.finishOrder(n)
+	case eventServerAnswers:
+		g.resolveBroken(n.Code == 1)
+	case eventServerLost:
+		g.handleLoss(n.Text)
+	case eventServerReady:
+		g.handleReady()
 	}
-	a.gauge(g)
+	a.updateGauges(g)
 }
 
 // updateGauges shows the state of an instance in the metrics.
-func (a *agents) gauge(g *agent) {
-	up := 0.0
+func (a *agentBackend) updateGauges(g *instanceAgent) {
+	upValue := 0.0
 	if g.alive.Load() {
-		up = 1
+		upValue = 1
 	}
-	g.show[0].Set(up)
-	g.show[1].Set(float64(len(g.live)))
-	g.show[2].Set(float64(g.room.Load()))
+	g.gauges[0].Set(upValue)
+	g.gauges[1].Set(float64(len(g.running)))
+	g.gauges[2].Set(float64(g.maxOwnRequests.Load()))
 }
 
-// Room does nothing: batches do not wait for slots here.
-func (a *agents) Room() {}
+// SendWaiting does nothing: batches do not wait for slots here.
+func (a *agentBackend) SendWaiting() {}
 
-// Look gives up servers that stand still: one of their requests has got no piece for longer than its maxPause. paused
+// Watch gives up servers that stand still: one of their requests has got no piece for longer than its maxPause. paused
 // is added to the time of the last piece.
-func (a *agents) Look(now, paused time.Duration) {
-	for _, d := range a.own {
-		g := a.list[d]
-		for _, s := range g.live {
+func (a *agentBackend) Watch(now, paused time.Duration) {
+	for _, d := range a.devices {
+		g := a.byDevice[d]
+		for _, s := range g.running {
 			if paused > 0 {
-				s.heard.Add(int64(paused))
+				s.lastPieceAt.Add(int64(paused))
 			}
 		}
-		if s := g.stalled(now); s != nil && g.alive.Load() {
-			a.c.Options.Log.Error("a server stands still and is given up", "instance", g.name, "for", now-time.Duration(s.heard.Load()))
-			g.lost("it stands still")
+		if s := g.stalledRequest(now); s != nil && g.alive.Load() {
+			a.c.Options.Log.Error("a server stands still and is given up", "instance", g.name, "for", now-time.Duration(s.lastPieceAt.Load()))
+			g.handleLoss("it stands still")
 			a.c.Flush()
-			a.gauge(g)
+			a.updateGauges(g)
 		}
 	}
 }
 
 // Close ends all runs. The text that was written is stored.
-func (a *agents) Close(ctx context.Context) { a.end(ctx, a.c.Options.Log) }
+func (a *agentBackend) Close(ctx context.Context) { a.endRequests(ctx, a.c.Options.Log) }
 
 // nameOf returns the name of an instance in metrics and messages.
 func nameOf(c *turn.Core, device int32) string {

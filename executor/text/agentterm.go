@@ -13,97 +13,97 @@ import (
 // because anybody could send a greater term. An order of a term greater than the known one waits until the store has
 // been read after the order came: it may be the first of a new term, and a process that plans writes its term before
 // it sends any order.
-type line struct {
+type orderQueue struct {
 	sync.Mutex
-	closed bool
-	early  []earlyOrder
-	unread chan struct{} // has an element while early orders wait
+	closed      bool
+	earlyOrders []earlyOrder
+	termUnread  chan struct{} // has an element while early orders wait
 }
 
 // earlyOrder is an order of a term that is not known yet.
 type earlyOrder struct {
-	place *agentPlace
-	order *AgentOrder
-	reply func([]byte)
+	instance *servedInstance
+	order    *AgentOrder
+	reply    func([]byte)
 }
 
 // The store is read for the term at most once every termReadInterval, and may take termReadTimeout. At most
 // MaxEarlyOrders wait: further ones come from somebody else, or will be sent again.
 const (
-	termEvery  = 100 * time.Millisecond
-	termWithin = 5 * time.Second
-	MostEarly  = 1 << 10
+	termReadInterval = 100 * time.Millisecond
+	termReadTimeout  = 5 * time.Second
+	MaxEarlyOrders   = 1 << 10
 )
 
 // receive takes a message. It executes an order of the current term, keeps one of a later term until the store has
 // been read, and counts what is no order.
-func (p *agentPlace) take(message []byte, reply func([]byte)) {
+func (p *servedInstance) receive(message []byte, reply func([]byte)) {
 	o := &AgentOrder{}
 	if err := json.Unmarshal(message, o); err != nil {
-		p.others.add(err)
+		p.refused.add(err)
 		return
 	}
-	if !slices.Contains(orderKinds, o.What) {
-		p.others.add(fmt.Errorf("found %.40q, expected one of %v", o.What, orderKinds))
+	if !slices.Contains(orderKinds, o.Kind) {
+		p.refused.add(fmt.Errorf("found %.40q, expected one of %v", o.Kind, orderKinds))
 		return
 	}
-	p.line.Lock()
-	defer p.line.Unlock()
+	p.orders.Lock()
+	defer p.orders.Unlock()
 	switch {
-	case p.line.closed:
-	case o.Term <= p.inTerm():
-		p.order(o, reply)
-	case len(p.line.early) >= MostEarly:
-		p.others.add(fmt.Errorf("%d orders of terms that nobody has wait already", MostEarly))
+	case p.orders.closed:
+	case o.Term <= p.currentTerm():
+		p.execute(o, reply)
+	case len(p.orders.earlyOrders) >= MaxEarlyOrders:
+		p.refused.add(fmt.Errorf("%d orders of terms that nobody has wait already", MaxEarlyOrders))
 	default:
-		p.line.early = append(p.line.early, earlyOrder{p, o, reply})
-		p.readTerm()
+		p.orders.earlyOrders = append(p.orders.earlyOrders, earlyOrder{p, o, reply})
+		p.requestTermRead()
 	}
 }
 
 // requestTermRead requests that the term be read from the store.
-func (p *agentProcess) readTerm() {
+func (p *agentProcess) requestTermRead() {
 	select {
-	case p.line.unread <- struct{}{}:
+	case p.orders.termUnread <- struct{}{}:
 	default:
 	}
 }
 
 // currentTerm returns the term whose orders count.
-func (p *agentProcess) inTerm() uint64 {
+func (p *agentProcess) currentTerm() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.term
 }
 
 // watchTerm reads the term from the store while orders wait for it.
-func (p *agentProcess) readTerms() {
+func (p *agentProcess) watchTerm() {
 	for p.ctx.Err() == nil {
 		select {
-		case <-p.line.unread:
+		case <-p.orders.termUnread:
 		case <-p.ctx.Done():
 			return
 		}
 
 		// Orders that are here now came before the read.
-		p.line.Lock()
-		came := len(p.line.early)
-		p.line.Unlock()
-		ctx, cancel := context.WithTimeout(p.ctx, termWithin)
+		p.orders.Lock()
+		arrivedBefore := len(p.orders.earlyOrders)
+		p.orders.Unlock()
+		ctx, cancel := context.WithTimeout(p.ctx, termReadTimeout)
 		term, err := p.opt.Store.Term(ctx)
 		cancel()
 		if err != nil && p.ctx.Err() == nil {
 			p.opt.Log.Warn("whether another process plans is not known", "error", err)
-			came = 0 // they wait for the next read
+			arrivedBefore = 0 // they wait for the next read
 		}
 
 		// Orders of the new term count from now on.
-		p.line.Lock()
-		p.begin(term)
-		p.passEarly(came)
-		p.line.Unlock()
+		p.orders.Lock()
+		p.startTerm(term)
+		p.releaseEarly(arrivedBefore)
+		p.orders.Unlock()
 		select {
-		case <-time.After(termEvery):
+		case <-time.After(termReadInterval):
 		case <-p.ctx.Done():
 		}
 	}
@@ -111,52 +111,52 @@ func (p *agentProcess) readTerms() {
 
 // releaseEarly executes the early orders whose term is current by now. The caller holds the lock of the queue. Of the
 // first arrivedBefore orders, those of later terms are refused, because they came before the store was read.
-func (p *agentProcess) passEarly(came int) {
-	if p.line.closed {
+func (p *agentProcess) releaseEarly(arrivedBefore int) {
+	if p.orders.closed {
 		return
 	}
-	all, now := p.line.early, p.inTerm()
-	p.line.early = nil
-	for i, e := range all {
+	waiting, term := p.orders.earlyOrders, p.currentTerm()
+	p.orders.earlyOrders = nil
+	for i, e := range waiting {
 		switch {
-		case e.order.Term <= now:
-			e.place.order(e.order, e.reply)
-		case i < came:
-			p.others.add(fmt.Errorf("its term is %d, in term %d", e.order.Term, now))
+		case e.order.Term <= term:
+			e.instance.execute(e.order, e.reply)
+		case i < arrivedBefore:
+			p.refused.add(fmt.Errorf("its term is %d, in term %d", e.order.Term, term))
 		default:
-			p.line.early = append(p.line.early, e)
+			p.orders.earlyOrders = append(p.orders.earlyOrders, e)
 		}
 	}
-	if len(p.line.early) > 0 {
-		p.readTerm()
+	if len(p.orders.earlyOrders) > 0 {
+		p.requestTermRead()
 	}
 }
 
 // startTerm makes a later term the current one. The caller holds the lock of the queue. All earlier runs end, because
 // the process that plans now orders them again, with numbers of its own.
-func (p *agentProcess) begin(term uint64) {
+func (p *agentProcess) startTerm(term uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if term <= p.term {
 		return
 	}
 	p.term = term
-	for _, r := range p.runs {
-		r.cancel(errLeft)
+	for _, r := range p.runsByRequest {
+		r.cancel(errTakenOver)
 	}
-	clear(p.numbers)
-	clear(p.tell)
-	for _, place := range p.places {
-		if place.work != nil {
-			place.work.cancel()
-			place.work = nil
+	clear(p.runsByNumber)
+	clear(p.pendingUpdates)
+	for _, instance := range p.instances {
+		if instance.longOrder != nil {
+			instance.longOrder.cancel()
+			instance.longOrder = nil
 		}
 	}
 }
 
 // closeOrders stops executing orders.
-func (p *agentProcess) close() {
-	p.line.Lock()
-	defer p.line.Unlock()
-	p.line.closed, p.line.early = true, nil
+func (p *agentProcess) closeOrders() {
+	p.orders.Lock()
+	defer p.orders.Unlock()
+	p.orders.closed, p.orders.earlyOrders = true, nil
 }

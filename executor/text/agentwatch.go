@@ -13,31 +13,31 @@ import (
 )
 
 // bindServers sets the agent's control: the servers that this process calls, or those of an agent of another process.
-func (g *agent) find() (err error) {
-	at := int(g.c.Tables.InstanceOf(g.device))
+func (g *instanceAgent) bindServers() (err error) {
+	instance := int(g.c.Tables.InstanceOf(g.device))
 	if a := g.opt.Agents; a != nil {
-		g.hand = newAway(a, at)
+		g.control = newRemoteServers(a, instance)
 		return nil
 	}
-	r, err := NewReach(g.opt.Servers, g.opt.Adapters, at)
+	r, err := NewLocalServers(g.opt.Servers, g.opt.Adapters, instance)
 	if err != nil {
 		return err
 	}
-	for _, name := range g.models() {
-		if !r.has(name) {
-			return fmt.Errorf("instance %s has no server for %s (--server %d=URL)", g.name, name, at)
+	for _, name := range g.modelNames() {
+		if !r.hasServer(name) {
+			return fmt.Errorf("instance %s has no server for %s (--server %d=URL)", g.name, name, instance)
 		}
 	}
-	g.hand = r
+	g.control = r
 	return nil
 }
 
 // modelNames returns the models that the instance may run.
-func (g *agent) models() []string {
+func (g *instanceAgent) modelNames() []string {
 	var out []string
 	costs := g.c.Tables.Instances[g.c.Tables.InstanceOf(g.device)].Server.Costs
 	for n := range g.c.Tables.Networks {
-		if costs[n].KV > 0 {
+		if costs[n].KVTokens > 0 {
 			out = append(out, g.c.Tables.Networks[n].Name)
 		}
 	}
@@ -45,122 +45,122 @@ func (g *agent) models() []string {
 }
 
 // prepareServers makes the servers ready with the model that the instance begins with.
-func (g *agent) revive(ctx context.Context) error {
+func (g *instanceAgent) prepareServers(ctx context.Context) error {
 	model := ""
 	if r := g.c.Tables.Resident[g.device]; len(r) > 0 {
 		model = g.c.Tables.Networks[r[0]].Name
 	}
-	return g.hand.Prepare(ctx, model, g.models())
+	return g.control.Prepare(ctx, model, g.modelNames())
 }
 
 // tryRevive prepares the servers and posts an event if they are ready. A missing adapter is logged once.
-func (g *agent) reviveOnce(ctx context.Context) {
-	gen := g.gen.Load()
-	limit, cancel := context.WithTimeout(ctx, g.c.Options.LoadTimeout)
+func (g *instanceAgent) tryRevive(ctx context.Context) {
+	gen := g.lossCount.Load()
+	reviveCtx, cancel := context.WithTimeout(ctx, g.c.Options.LoadTimeout)
 	defer cancel()
-	err := g.revive(limit)
+	err := g.prepareServers(reviveCtx)
 	if err == nil {
-		g.lacks = ""
-		g.c.Post(turn.News{Kind: serverReady, Device: g.device, Gen: gen})
+		g.loggedLack = ""
+		g.c.PostEvents(turn.BackendEvent{Kind: eventServerReady, Device: g.device, Generation: gen})
 	}
-	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.lacks { // logged once, until the server is restarted
-		g.lacks = err.Error()
+	if errors.Is(err, llm.ErrNoAdapter) && err.Error() != g.loggedLack { // logged once, until the server is restarted
+		g.loggedLack = err.Error()
 		g.c.Options.Log.Error("an instance cannot work", "instance", g.name, "error", err)
 	}
 }
 
 // checkStatus checks that the servers answer and how many requests they can hold, and posts an event. A server that
 // refuses the connection is gone at once, one that does not answer is after Options.SilenceTimeout.
-func (g *agent) check(ctx context.Context) {
-	gen := g.gen.Load()
-	limit, cancel := context.WithTimeout(ctx, g.opt.Silence)
+func (g *instanceAgent) checkStatus(ctx context.Context) {
+	gen := g.lossCount.Load()
+	checkCtx, cancel := context.WithTimeout(ctx, g.opt.SilenceTimeout)
 	defer cancel()
-	model, _ := g.holds()
-	seen, err := g.hand.Look(limit, model, func() int { _, ours := g.holds(); return ours })
+	model, _ := g.modelAndRequests()
+	status, err := g.control.Status(checkCtx, model, func() int { _, ours := g.modelAndRequests(); return ours })
 	switch {
-	case ctx.Err() != nil || errors.Is(err, errUnseen):
+	case ctx.Err() != nil || errors.Is(err, errStatusUnknown):
 	case err != nil:
-		g.c.Post(turn.News{Kind: serverLost, Device: g.device, Gen: gen, Text: silent(err, g.opt.Silence).Error()})
+		g.c.PostEvents(turn.BackendEvent{Kind: eventServerLost, Device: g.device, Generation: gen, Text: describeTimeout(err, g.opt.SilenceTimeout).Error()})
 	default:
-		n := turn.News{Kind: serverAnswers, Device: g.device, Gen: gen, Code: 1}
-		if seen.Room != roomUnseen {
-			g.room.Store(int32(seen.Room))
+		n := turn.BackendEvent{Kind: eventServerAnswers, Device: g.device, Generation: gen, Code: 1}
+		if status.Room != roomUnknown {
+			g.maxOwnRequests.Store(int32(status.Room))
 		}
-		if !seen.Loaded {
+		if !status.Loaded {
 			n.Code = 0
 		}
-		g.c.Post(n)
+		g.c.PostEvents(n)
 	}
 }
 
 // modelAndRequests returns the loaded model, or "" if there is none or an order is running, and the number of our
 // requests that the server has.
-func (g *agent) holds() (model string, ours int) {
-	g.c.Call(func() {
-		if ours = len(g.live); g.loaded >= 0 && !g.loading {
-			model = g.c.Tables.Networks[g.loaded].Name
+func (g *instanceAgent) modelAndRequests() (model string, ours int) {
+	g.c.CallInRound(func() {
+		if ours = len(g.running); g.loadedNetwork >= 0 && !g.orderRunning {
+			model = g.c.Tables.Networks[g.loadedNetwork].Name
 		}
 	})
 	return model, ours
 }
 
 // startNextOrder starts the first order that waits, unless another is running. An unload waits until no request runs.
-func (g *agent) nextOrder() {
-	if g.loading || len(g.orders) == 0 || !g.alive.Load() {
+func (g *instanceAgent) startNextOrder() {
+	if g.orderRunning || len(g.pendingOrders) == 0 || !g.alive.Load() {
 		return
 	}
-	o := g.orders[0]
-	if !o.Load && len(g.live) > 0 {
+	o := g.pendingOrders[0]
+	if !o.Load && len(g.running) > 0 {
 		return
 	}
-	g.orders = g.orders[:copy(g.orders, g.orders[1:])]
-	g.loading, g.doing, g.began = true, o, g.c.Now()
-	gen := g.gen.Load()
+	g.pendingOrders = g.pendingOrders[:copy(g.pendingOrders, g.pendingOrders[1:])]
+	g.orderRunning, g.currentOrder, g.orderBeganAt = true, o, g.c.Now()
+	gen := g.lossCount.Load()
 
 	// Bound its time by a multiple of the planned load time.
-	planned := time.Duration(0)
-	if l := g.c.Tables.Networks[o.Network].Load; l != nil {
-		planned = l[g.c.Tables.Devices[g.device].Kind][1]
+	plannedTime := time.Duration(0)
+	if l := g.c.Tables.Networks[o.Network].LoadTimes; l != nil {
+		plannedTime = l[g.c.Tables.Devices[g.device].Kind][1]
 	}
-	limit := max(turn.HangsAfter*planned, g.c.Options.LoadTimeout)
+	limit := max(turn.HangFactor*plannedTime, g.c.Options.LoadTimeout)
 
 	// Execute it. Its end is an event.
 	g.wg.Go(func() {
 		ctx, cancel := context.WithTimeout(g.ctx, limit)
 		defer cancel()
-		n := turn.News{Kind: orderDone, Device: g.device, Gen: gen}
-		if err := g.hand.Change(ctx, g.c.Tables.Networks[o.Network].Name, o.Load); err != nil {
+		n := turn.BackendEvent{Kind: eventOrderDone, Device: g.device, Generation: gen}
+		if err := g.control.SetLoaded(ctx, g.c.Tables.Networks[o.Network].Name, o.Load); err != nil {
 			n.Code, n.Text = uint32(policy.ReturnFailed), err.Error()
 			if errors.Is(err, llm.ErrUnknownModel) {
 				n.Code = uint32(policy.ReturnRefused)
 			}
 		}
-		g.c.Post(n)
+		g.c.PostEvents(n)
 	})
 }
 
 // finishOrder handles the end of the current order: it updates the loaded model, reports to the core, and starts the
 // next one.
-func (g *agent) ordered(n *turn.News) {
-	o, now, why := g.doing, g.c.Now(), policy.Return(n.Code)
-	g.loading = false
+func (g *instanceAgent) finishOrder(n *turn.BackendEvent) {
+	o, now, reason := g.currentOrder, g.c.Now(), policy.ReturnReason(n.Code)
+	g.orderRunning = false
 	switch name := g.c.Tables.Networks[o.Network].Name; {
-	case why != 0:
-		what := map[bool]string{true: "loaded", false: "unloaded"}[o.Load]
-		g.c.Options.Log.Warn("a model is not "+what, "instance", g.name, "model", name, "error", strings.TrimSpace(n.Text))
-		g.lookNow()
+	case reason != 0:
+		action := map[bool]string{true: "loaded", false: "unloaded"}[o.Load]
+		g.c.Options.Log.Warn("a model is not "+action, "instance", g.name, "model", name, "error", strings.TrimSpace(n.Text))
+		g.requestCheck()
 	case !o.Load:
-		g.was, g.loaded = g.loaded, -1
+		g.previousNetwork, g.loadedNetwork = g.loadedNetwork, -1
 	default:
-		g.loaded = o.Network
+		g.loadedNetwork = o.Network
 		g.series.loads.WithLabelValues(g.name).Inc()
-		g.series.sums.loads++
-		if g.was >= 0 && g.was != o.Network {
+		g.series.totals.loads++
+		if g.previousNetwork >= 0 && g.previousNetwork != o.Network {
 			g.series.swaps.WithLabelValues(g.name).Inc()
-			g.series.sums.swaps++
+			g.series.totals.swaps++
 		}
 	}
-	g.c.Loaded(&o, g.began, now, why)
+	g.c.TellLoaded(&o, g.orderBeganAt, now, reason)
 	g.c.Flush()
-	g.nextOrder()
+	g.startNextOrder()
 }

@@ -25,50 +25,50 @@ var orderKinds = []string{OrderLook, OrderPrepare, OrderLoad, OrderUnload, Order
 
 // AgentOrder is an order of the process that plans in a term.
 type AgentOrder struct {
-	Term   uint64   `json:"term"`
-	What   string   `json:"what"`
-	Number uint64   `json:"number,omitempty"`
-	Model  string   `json:"model,omitempty"`
-	Others []string `json:"others,omitempty"`
-	ID     string   `json:"id,omitempty"`
-	Ticket string   `json:"ticket,omitempty"`
+	Term        uint64   `json:"term"`
+	Kind        string   `json:"what"`
+	Number      uint64   `json:"number,omitempty"`
+	Model       string   `json:"model,omitempty"`
+	OtherModels []string `json:"others,omitempty"`
+	ID          string   `json:"id,omitempty"`
+	Ticket      string   `json:"ticket,omitempty"`
 }
 
 // AgentAnswer is an agent's answer to an order. BootID differs after a restart of its process.
 type AgentAnswer struct {
-	Boot  string     `json:"boot"`
-	Done  bool       `json:"done,omitempty"`
-	Sight sight      `json:"sight,omitzero"`
-	Error *wireError `json:"error,omitempty"`
+	BootID string       `json:"boot"`
+	Done   bool         `json:"done,omitempty"`
+	Status serverStatus `json:"sight,omitzero"`
+	Error  *wireError   `json:"error,omitempty"`
 }
 
 // RunUpdate reports the progress or the end of a run.
-type RunNews struct {
-	Number uint64   `json:"number"`
-	Tokens int      `json:"tokens"`
-	Added  bool     `json:"added,omitempty"`
-	End    *WireEnd `json:"end,omitempty"`
+type RunUpdate struct {
+	Number      uint64      `json:"number"`
+	Tokens      int         `json:"tokens"`
+	AddedTokens bool        `json:"added,omitempty"`
+	Result      *WireResult `json:"end,omitempty"`
 }
 
 // AgentMessage is a message to the process that plans: updates of runs, or a question.
-type AgentNews struct {
-	Term uint64    `json:"term"`
-	Runs []RunNews `json:"runs,omitempty"`
+type AgentMessage struct {
+	Term uint64      `json:"term"`
+	Runs []RunUpdate `json:"runs,omitempty"`
 	// Admission asks whether a request may come in.
-	Ask *completions.Request `json:"ask,omitempty"`
+	Admission *completions.Request `json:"ask,omitempty"`
 }
 
 // PlannerAnswer is the answer of the process that plans.
-type NewsAnswer struct {
-	Refused *completions.Refusal `json:"refused,omitempty"`
+type PlannerAnswer struct {
+	Refusal *completions.Refusal `json:"refused,omitempty"`
 }
 
 // WireResult is how a run ended, in the form that is sent.
-type WireEnd struct {
-	Error  *wireError `json:"error,omitempty"`
-	Finish string     `json:"finish,omitempty"`
-	Prompt int        `json:"prompt,omitempty"`
-	Output int        `json:"output,omitempty"`
+type WireResult struct {
+	Error        *wireError `json:"error,omitempty"`
+	Finish       string     `json:"finish,omitempty"`
+	PromptTokens int        `json:"prompt,omitempty"`
+	OutputTokens int        `json:"output,omitempty"`
 }
 
 // wireError is an error in the form that is sent: its number in wireErrors, and its text.
@@ -81,30 +81,30 @@ type wireError struct {
 // wireErrors are the errors that callers distinguish, by number. If an error matches several, the first counts. All
 // others have number 0 and only their text. The numbers never change, because processes of several versions talk to
 // each other.
-var wireKinds = []error{nil, errUnseen, ErrOldTerm, errEvicted, errLeft, errOver, errDiverged, llm.ErrNotResumed,
+var wireErrors = []error{nil, errStatusUnknown, ErrOldTerm, errEvicted, errTakenOver, errNobodyWaits, errDiverged, llm.ErrNotResumed,
 	llm.ErrFull, llm.ErrUnknownModel, llm.ErrUnauthorized, llm.ErrRefused, llm.ErrNoStream, llm.ErrBroken, llm.ErrGone, llm.ErrNoSuchPath, llm.ErrNoAdapter}
 
 // firstLLMKind is the number of the first error that is the kind of an *llm.Error.
-const llmKind = 8
+const firstLLMKind = 8
 
 // ErrOldTerm is returned when another process plans.
 var ErrOldTerm = errors.New("another process plans")
 
 // toWireError converts an error to the form that is sent. It returns nil for nil.
-func toWire(err error) *wireError {
+func toWireError(err error) *wireError {
 	if err == nil {
 		return nil
 	}
 	w := &wireError{Text: err.Error()}
-	for kind, e := range wireKinds {
+	for kind, e := range wireErrors {
 		if kind > 0 && errors.Is(err, e) {
 			w.Kind = kind
 			break
 		}
 	}
-	var said *llm.Error
-	if errors.As(err, &said) {
-		w.Status, w.Text = said.Status, said.Text
+	var serverErr *llm.Error
+	if errors.As(err, &serverErr) {
+		w.Status, w.Text = serverErr.Status, serverErr.Text
 	}
 	return w
 }
@@ -114,20 +114,20 @@ func (w *wireError) Err() error {
 	switch {
 	case w == nil:
 		return nil
-	case w.Kind <= 0 || w.Kind >= len(wireKinds):
+	case w.Kind <= 0 || w.Kind >= len(wireErrors):
 		return errors.New(w.Text)
 	}
-	if w.Kind < llmKind {
-		return fmt.Errorf("%w (%s)", wireKinds[w.Kind], w.Text)
+	if w.Kind < firstLLMKind {
+		return fmt.Errorf("%w (%s)", wireErrors[w.Kind], w.Text)
 	}
-	return &llm.Error{Kind: wireKinds[w.Kind], Status: w.Status, Text: w.Text}
+	return &llm.Error{Kind: wireErrors[w.Kind], Status: w.Status, Text: w.Text}
 }
 
 // AgentName returns the name under which the agent of an instance can be asked over the store.
-func NameOfAgent(instance int) string { return "agent-" + strconv.Itoa(instance) }
+func AgentName(instance int) string { return "agent-" + strconv.Itoa(instance) }
 
 // PlannerName is the name under which the process that plans can be asked.
-const Planner = "planner"
+const PlannerName = "planner"
 
 // Encode returns a message as JSON.
 func Encode(v any) []byte {

@@ -11,29 +11,29 @@ import (
 
 // Errors mean the same in another process.
 func TestErrorsBetweenProcesses(t *testing.T) {
-	for kind, want := range wireKinds {
+	for kind, want := range wireErrors {
 		if want == nil {
 			continue
 		}
-		if _, is := errors.AsType[*llm.Error](toWire(&llm.Error{Kind: want}).Err()); is != (kind >= llmKind) {
+		if _, is := errors.AsType[*llm.Error](toWireError(&llm.Error{Kind: want}).Err()); is != (kind >= firstLLMKind) {
 			t.Errorf("%v: comes as an error of a server: %v", want, is)
 		}
 		var w *wireError
-		if err := json.Unmarshal(Encode(toWire(fmt.Errorf("more: %w", want))), &w); err != nil || !errors.Is(w.Err(), want) {
+		if err := json.Unmarshal(Encode(toWireError(fmt.Errorf("more: %w", want))), &w); err != nil || !errors.Is(w.Err(), want) {
 			t.Errorf("%v comes as %v, %v", want, w.Err(), err)
 		}
 	}
-	if err := toWire(nil).Err(); err != nil {
+	if err := toWireError(nil).Err(); err != nil {
 		t.Errorf("nothing comes as %v", err)
 	}
-	got := toWire(&llm.Error{Kind: llm.ErrRefused, Status: 400, Text: "too long"}).Err()
-	if said, ok := errors.AsType[*llm.Error](got); !ok || said.Status != 400 || said.Text != "too long" {
+	got := toWireError(&llm.Error{Kind: llm.ErrRefused, Status: 400, Text: "too long"}).Err()
+	if serverErr, ok := errors.AsType[*llm.Error](got); !ok || serverErr.Status != 400 || serverErr.Text != "too long" {
 		t.Errorf("a refusal comes as %+v", got)
 	}
-	if got := toWire(fmt.Errorf("%w: %w", errUnseen, llm.ErrGone)).Err(); !errors.Is(got, errUnseen) || errors.Is(got, llm.ErrGone) {
+	if got := toWireError(fmt.Errorf("%w: %w", errStatusUnknown, llm.ErrGone)).Err(); !errors.Is(got, errStatusUnknown) || errors.Is(got, llm.ErrGone) {
 		t.Errorf("a look that failed comes as %v", got)
 	}
-	for _, kind := range []int{-1, len(wireKinds), 1 << 30} {
+	for _, kind := range []int{-1, len(wireErrors), 1 << 30} {
 		if err := (&wireError{Kind: kind, Text: "x"}).Err(); err == nil || err.Error() != "x" {
 			t.Errorf("kind %d comes as %v", kind, err)
 		}

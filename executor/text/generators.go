@@ -18,35 +18,35 @@ import (
 // generatorBackend is the backend of devices that run a language model for modules of applications. The server of
 // each device (package engine/llm) answers prompts, which join and leave its batch one by one. Its fields belong to
 // the core's turn.
-type generators struct {
-	c         *turn.Core
-	opt       *Options
-	answers   modules
-	workflows *flows.Workflows
-	list      []*generator // nil for devices that another backend executes
-	devices   []int32      // devices of this backend, ascending; their positions are the instances of Options.Servers
-	prompt    []byte       // scratch of promptOf
-	serverCalls
+type generatorBackend struct {
+	c            *turn.Core
+	opt          *Options
+	answers      moduleAnswers
+	workflows    *flows.WorkflowTables
+	byDevice     []*generator // nil for devices that another backend executes
+	devices      []int32      // devices of this backend, ascending; their positions are the instances of Options.Servers
+	promptBuffer []byte       // scratch of promptOf
+	serverRequests
 }
 
 // moduleAnswers are the answers of applications with modules that ask language models.
-type modules interface {
-	turn.Answer
+type moduleAnswers interface {
+	turn.Answerer
 	// Ask returns the number of a task's module among those that ask a language model, plus one. If the module does
 	// not, it returns 0.
 	Ask(task int32) int32
 	// Draft returns the text of a task's answer that was made so far.
-	Draft(task int32) *turn.Draft
+	Draft(task int32) *turn.AnswerDraft
 	// Final reports whether a task makes the whole text of its request's answer.
 	Final(task int32) bool
 }
 
 // Kinds of events that generators post to the core.
 const (
-	generationEnded  uint8 = iota
-	generatorAnswers       // a check found that the server answers
-	generatorLost
-	generatorReady
+	eventGenerationEnded  uint8 = iota
+	eventGeneratorAnswers       // a check found that the server answers
+	eventGeneratorLost
+	eventGeneratorReady
 )
 
 // Bytes in the tensors of prompts and answers for each token of the longest one. A token has 4 bytes on average;
@@ -59,26 +59,26 @@ const (
 // Generators returns the backend of the devices that run language models in a plan of workflows, and these devices.
 // If there are none, it returns nil.
 func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
-	answers, ok := c.Answers.(modules)
-	workflows := flows.WorkflowsOf(c.Tables)
+	answers, ok := c.Answerer.(moduleAnswers)
+	workflows := flows.WorkflowTablesOf(c.Tables)
 	if !ok || workflows == nil {
 		return nil, nil
 	}
-	a := &generators{c: c, opt: o, answers: answers, workflows: workflows, list: make([]*generator, len(c.Tables.Devices))}
+	a := &generatorBackend{c: c, opt: o, answers: answers, workflows: workflows, byDevice: make([]*generator, len(c.Tables.Devices))}
 
 	// Give each service of a language model its tensors, and each of its devices a generator.
 	for s := range c.Services {
-		if workflows.GenerationOf(int32(s)) == nil {
+		if workflows.LanguageModelOf(int32(s)) == nil {
 			continue
 		}
-		prompt, answer := a.longest(int32(s))
+		prompt, answer := a.maxTokensOf(int32(s))
 		c.Services[s].Inputs = []turn.Tensor{textTensor("prompt", prompt*promptTokenBytes)}
 		c.Services[s].Outputs = []turn.Tensor{textTensor("text", answer*answerTokenBytes)}
 		service := &c.Tables.Services[s]
 		for p := range service.NumPipelines {
 			stage := c.Tables.Pipelines[service.FirstPipeline+p].FirstStage
 			for _, d := range c.Tables.DevicesOf(stage) {
-				a.list[d] = newGenerator(a, d, stage)
+				a.byDevice[d] = newGenerator(a, d, stage)
 				a.devices = append(a.devices, d)
 			}
 		}
@@ -87,7 +87,7 @@ func (o *Options) Generators(c *turn.Core) (turn.Backend, []int32) {
 		return nil, nil
 	}
 	slices.Sort(a.devices)
-	a.open()
+	a.openRequests()
 	return a, a.devices
 }
 
@@ -97,32 +97,32 @@ func textTensor(name string, size int) turn.Tensor {
 }
 
 // maxTokensOf returns the most tokens that a service's prompts and its answers may have.
-func (a *generators) longest(service int32) (prompt, answer int) {
-	for i := range a.workflows.Asks {
-		ask := &a.workflows.Asks[i]
+func (a *generatorBackend) maxTokensOf(service int32) (prompt, answer int) {
+	for i := range a.workflows.GenerationSteps {
+		ask := &a.workflows.GenerationSteps[i]
 		step := &a.workflows.Apps[ask.App].Segments[ask.Segment].Steps[ask.Step]
 		if slices.Contains(step.Services(), service) {
-			prompt, answer = max(prompt, ask.Prompt.Longest()), max(answer, ask.Output.Longest())
+			prompt, answer = max(prompt, ask.Prompt.MaxTokens()), max(answer, ask.Output.MaxTokens())
 		}
 	}
 	return prompt, answer
 }
 
 // Start connects to the servers. A server that does not answer in time is waited for later, while the others work.
-func (a *generators) Start(ctx context.Context) error {
+func (a *generatorBackend) Start(ctx context.Context) error {
 	if err := checkServers(a.opt.Servers, len(a.devices)); err != nil {
 		return err
 	}
 	for i, d := range a.devices {
-		if err := a.list[d].find(i); err != nil {
+		if err := a.byDevice[d].bindServer(i); err != nil {
 			return fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, a.opt.Silence)
+	ctx, cancel := context.WithTimeout(ctx, a.opt.SilenceTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, d := range a.devices {
-		g := a.list[d]
+		g := a.byDevice[d]
 		wg.Go(func() {
 			if err := g.prepare(ctx); err != nil {
 				a.c.Options.Log.Warn("the server of a language model does not answer yet", "instance", g.name, "error", err)
@@ -135,140 +135,140 @@ func (a *generators) Start(ctx context.Context) error {
 	return nil
 }
 
-// Begin starts to watch the servers. The policy learns of those that do not answer yet.
-func (a *generators) Begin() {
+// LoopStarted starts to watch the servers. The policy learns of those that do not answer yet.
+func (a *generatorBackend) LoopStarted() {
 	for _, d := range a.devices {
-		g := a.list[d]
-		a.c.Metrics.Up(d, g.alive.Load())
+		g := a.byDevice[d]
+		a.c.Metrics.SetUp(d, g.alive.Load())
 		if !g.alive.Load() {
-			a.c.Post(turn.News{Kind: generatorLost, Device: d, Gen: g.gen.Load()})
+			a.c.PostEvents(turn.BackendEvent{Kind: eventGeneratorLost, Device: d, Generation: g.lossCount.Load()})
 		}
-		a.wg.Go(func() { g.watch(a.ctx, g.check, g.revive) })
+		a.wg.Go(func() { g.watch(a.ctx, g.checkServers, g.tryRevive) })
 	}
 }
 
-// Up reports whether a device's server works.
-func (a *generators) Up(device int32) bool { return a.list[device].alive.Load() }
+// IsUp reports whether a device's server works.
+func (a *generatorBackend) IsUp(device int32) bool { return a.byDevice[device].alive.Load() }
 
-// Run has the server of a device answer the prompt of a batch, which has one task.
-func (a *generators) Run(b *turn.Batch) {
-	g, task := a.list[b.Device()], b.Tasks[0]
-	q := a.c.Request(a.answers.RequestOf(task))
+// RunBatch has the server of a device answer the prompt of a batch, which has one task.
+func (a *generatorBackend) RunBatch(b *turn.Batch) {
+	g, task := a.byDevice[b.Device()], b.Tasks[0]
+	q := a.c.RequestIn(a.answers.RequestOf(task))
 	switch {
 	case !g.alive.Load(): // the event of the loss is under way
 		return
 	case q == nil || q.Job.Answered: // nobody waits for the answer
-		a.c.Void(b)
+		a.c.EndUnwanted(b)
 		return
 	}
 
 	// Read the prompt. If it is invalid, the request fails.
 	prompt, err := a.promptOf(b.Service, task)
 	if err != nil && !q.Job.Answered {
-		a.c.Fail(q.Job, err)
+		a.c.FailJob(q.Job, err)
 	}
 	if q.Job.Answered {
-		a.c.Void(b)
+		a.c.EndUnwanted(b)
 		return
 	}
 
 	// Bound the answer, and stream it only if it is the whole answer of the request.
 	longest := b.Service.Outputs[0].Bytes / answerTokenBytes
 	if ask := a.answers.Ask(task); ask > 0 {
-		longest = a.workflows.Asks[ask-1].Output.Longest()
+		longest = a.workflows.GenerationSteps[ask-1].Output.MaxTokens()
 	}
 	stream := q.Job.Stream
 	if stream != nil && !a.answers.Final(task) {
 		stream = nil
 	}
-	g.admit(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, stream)
-	a.c.Began(b, g.device, a.c.Now())
+	g.startGeneration(b, &llm.Request{Prompt: prompt, MaxTokens: longest}, stream)
+	a.c.TellStarted(b, g.device, a.c.Now())
 }
 
 // promptOf returns the prompt of a task. It returns an error if the prompt is empty or longer than planned.
-func (a *generators) promptOf(service *turn.Model, task int32) (string, error) {
+func (a *generatorBackend) promptOf(service *turn.Model, task int32) (string, error) {
 	size := service.Inputs[0].Bytes
-	a.prompt = slices.Grow(a.prompt[:0], size)[:size]
-	if !a.answers.Fill(task, 0, a.prompt) {
-		made := steps.Text(a.answers.Input(task, 0))
-		if len(made) > size {
-			return "", oip.Invalid("", "the language model %s: found a prompt of %d bytes, expected at most %d, as was planned", service.Name, len(made), size)
+	a.promptBuffer = slices.Grow(a.promptBuffer[:0], size)[:size]
+	if !a.answers.FillInput(task, 0, a.promptBuffer) {
+		promptText := steps.TrimPadding(a.answers.TaskInput(task, 0))
+		if len(promptText) > size {
+			return "", oip.Invalid("", "the language model %s: found a prompt of %d bytes, expected at most %d, as was planned", service.Name, len(promptText), size)
 		}
-		clear(a.prompt[copy(a.prompt, made):])
+		clear(a.promptBuffer[copy(a.promptBuffer, promptText):])
 	}
-	prompt := string(steps.Text(a.prompt))
+	prompt := string(steps.TrimPadding(a.promptBuffer))
 	if prompt == "" {
 		return "", oip.Invalid("", "the language model %s: found an empty prompt, expected a text", service.Name)
 	}
 	return prompt, nil
 }
 
-// Abort ends the generation of a batch.
-func (a *generators) Abort(b *turn.Batch) {
-	g := a.list[b.Device()]
-	if r := g.live[b.Serial]; r != nil {
-		g.leave(r)
+// AbortBatch ends the generation of a batch.
+func (a *generatorBackend) AbortBatch(b *turn.Batch) {
+	g := a.byDevice[b.Device()]
+	if r := g.generations[b.Serial]; r != nil {
+		g.detach(r)
 	}
 }
 
-// Evict does nothing: the policies of workflows evict no sequence.
-func (a *generators) Evict(*turn.Batch, bool) { a.c.Stats.Ignored++ }
+// EvictBatch does nothing: the policies of workflows evict no sequence.
+func (a *generatorBackend) EvictBatch(*turn.Batch, bool) { a.c.Stats.IgnoredActions++ }
 
-// Load answers at once. A server holds its one language model from its start to its end, so any other order is
+// LoadNetwork answers at once. A server holds its one language model from its start to its end, so any other order is
 // refused.
-func (a *generators) Load(o turn.Order) {
-	why := policy.Return(0)
-	if network := a.c.Tables.Pipelines[a.c.Tables.Stages[a.list[o.Device].stage].Pipeline].Network; !o.Load || o.Network != network {
-		why = policy.ReturnRefused
+func (a *generatorBackend) LoadNetwork(o turn.LoadOrder) {
+	reason := policy.ReturnReason(0)
+	if network := a.c.Tables.Pipelines[a.c.Tables.Stages[a.byDevice[o.Device].stage].Pipeline].Network; !o.Load || o.Network != network {
+		reason = policy.ReturnRefused
 	}
 	now := a.c.Now()
-	a.c.Loaded(&o, now, now, why)
+	a.c.TellLoaded(&o, now, now, reason)
 }
 
-// Place answers at once, because a prompt is sent to its server with the request.
-func (a *generators) Place(task, device, ticket int32) {
+// PlaceInputs answers at once, because a prompt is sent to its server with the request.
+func (a *generatorBackend) PlaceInputs(task, device, ticket int32) {
 	now := a.c.Now()
-	a.c.Placed(task, device, ticket, now, now)
+	a.c.TellPlaced(task, device, ticket, now, now)
 }
 
-// Took handles an event of a generator. Events from before the last loss of the server are ignored.
-func (a *generators) Took(n *turn.News) {
-	g := a.list[n.Device]
-	if n.Gen != g.gen.Load() {
+// HandleEvent handles an event of a generator. Events from before the last loss of the server are ignored.
+func (a *generatorBackend) HandleEvent(n *turn.BackendEvent) {
+	g := a.byDevice[n.Device]
+	if n.Generation != g.lossCount.Load() {
 		return
 	}
 	switch n.Kind {
-	case generationEnded:
-		if r := g.live[n.Id]; r != nil {
-			g.ended(r, n.Back.(*generationEnd).err)
+	case eventGenerationEnded:
+		if r := g.generations[n.Id]; r != nil {
+			g.finishGeneration(r, n.Result.(*generationResult).err)
 		}
-	case generatorAnswers:
-		g.settle()
-	case generatorLost:
-		g.lost(n.Text)
-	case generatorReady:
-		g.ready()
+	case eventGeneratorAnswers:
+		g.retryBroken()
+	case eventGeneratorLost:
+		g.handleLoss(n.Text)
+	case eventGeneratorReady:
+		g.handleReady()
 	}
 }
 
-// Room does nothing: batches do not wait for slots here.
-func (a *generators) Room() {}
+// SendWaiting does nothing: batches do not wait for slots here.
+func (a *generatorBackend) SendWaiting() {}
 
-// Look ends generations that nobody waits for, and gives up servers that stand still. paused is added to the time of
+// Watch ends generations that nobody waits for, and gives up servers that stand still. paused is added to the time of
 // the last piece.
-func (a *generators) Look(now, paused time.Duration) {
+func (a *generatorBackend) Watch(now, paused time.Duration) {
 	for _, d := range a.devices {
-		g := a.list[d]
-		for _, r := range g.running() {
-			r.heard.Add(int64(paused))
-			q := a.c.Request(a.answers.RequestOf(r.b.Tasks[0]))
-			if q == nil || q.Gone || q.Job.Answered {
-				r.cancel(errOver)
+		g := a.byDevice[d]
+		for _, r := range g.runningGenerations() {
+			r.lastPieceAt.Add(int64(paused))
+			q := a.c.RequestIn(a.answers.RequestOf(r.b.Tasks[0]))
+			if q == nil || q.IsDropped || q.Job.Answered {
+				r.cancel(errNobodyWaits)
 				continue
 			}
-			if silent := now - time.Duration(r.heard.Load()); silent > r.limit && r.doubt == nil && g.alive.Load() {
+			if silent := now - time.Duration(r.lastPieceAt.Load()); silent > r.maxPause && r.brokenBy == nil && g.alive.Load() {
 				a.c.Options.Log.Error("a server stands still and is given up", "instance", g.name, "for", silent)
-				g.lost("it stands still")
+				g.handleLoss("it stands still")
 				a.c.Flush()
 				break
 			}
@@ -277,7 +277,7 @@ func (a *generators) Look(now, paused time.Duration) {
 }
 
 // Close ends all generations.
-func (a *generators) Close(ctx context.Context) { a.end(ctx, a.c.Options.Log) }
+func (a *generatorBackend) Close(ctx context.Context) { a.endRequests(ctx, a.c.Options.Log) }
 
 // answerTensor is the answer to a prompt as bytes. It implements turn.Outputs.
 type answerTensor []byte

@@ -13,7 +13,7 @@ type Options struct {
 	// Adapters are models of the plan that a server serves as adapters of another one.
 	Adapters []ModelAdapter
 	// SilenceTimeout is the time without an answer after which a server counts as gone. The default is 5 s.
-	Silence time.Duration
+	SilenceTimeout time.Duration
 	// Agents are the agents of other processes (ServeAgent), which serve in place of Servers. It is nil if there are
 	// none.
 	Agents *Agents
@@ -36,7 +36,7 @@ type ModelAdapter struct {
 }
 
 // LLMAdapter returns the adapter in the form that the client of the server takes.
-func (a *ModelAdapter) Of() llm.Adapter { return llm.Adapter{Name: a.Model, Path: a.Path} }
+func (a *ModelAdapter) LLMAdapter() llm.Adapter { return llm.Adapter{Name: a.Model, Path: a.Path} }
 
 // SetDefaults replaces zero values by the defaults.
-func (o *Options) SetDefaults() { turn.SetDefault(&o.Silence, 5*time.Second) }
+func (o *Options) SetDefaults() { turn.SetDefault(&o.SilenceTimeout, 5*time.Second) }

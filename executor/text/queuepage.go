@@ -31,31 +31,31 @@ type replanCounts struct {
 }
 
 type instanceState struct {
-	Instance string       `json:"instance"`
-	Up       bool         `json:"up"`
-	Model    string       `json:"model,omitempty"`
-	Coming   string       `json:"coming,omitempty"`
-	Running  int          `json:"running"`
-	Room     int          `json:"room"`
-	Groups   []groupState `json:"groups,omitempty"`
+	Instance       string       `json:"instance"`
+	Up             bool         `json:"up"`
+	Model          string       `json:"model,omitempty"`
+	LoadingModel   string       `json:"coming,omitempty"`
+	Running        int          `json:"running"`
+	MaxOwnRequests int          `json:"room"`
+	Groups         []groupState `json:"groups,omitempty"`
 }
 
 type groupState struct {
-	Of       string  `json:"of"`
+	Model    string  `json:"of"`
 	Requests int     `json:"requests"`
-	Start    float64 `json:"start_s"`
-	Due      float64 `json:"due_s"`
+	StartIn  float64 `json:"start_s"`
+	DueIn    float64 `json:"due_s"`
 }
 
 // queueViewPolicy is a policy that shows its queues.
-type viewer interface {
-	View() []vqueue.QueueView
-	Replans() vqueue.Replans
+type queueViewPolicy interface {
+	QueueViews() []vqueue.QueueView
+	Replans() vqueue.ReplanCounts
 }
 
 // queueStateOf returns the state of a core's queues. It returns false if the policy shows none.
-func stateOfQueues(c *turn.Core) (s QueueState, ok bool) {
-	p, shows := policy.As[viewer](c.Policy)
+func queueStateOf(c *turn.Core) (s QueueState, ok bool) {
+	p, shows := policy.FindExtension[queueViewPolicy](c.Policy)
 	if !shows {
 		return s, false
 	}
@@ -63,30 +63,30 @@ func stateOfQueues(c *turn.Core) (s QueueState, ok bool) {
 		now := c.Now()
 		s.Open = c.Pending()
 		s.Replans = replanCounts(p.Replans())
-		for _, q := range p.View() {
-			s.Instances = append(s.Instances, stateOfInstance(c, &q, now))
+		for _, q := range p.QueueViews() {
+			s.Instances = append(s.Instances, instanceStateOf(c, &q, now))
 		}
 	}
-	if !c.Call(read) {
+	if !c.CallInRound(read) {
 		read() // after the last round nobody writes the state any more
 	}
 	return s, true
 }
 
 // instanceStateOf returns the state of one instance and its queue.
-func stateOfInstance(c *turn.Core, q *vqueue.QueueView, now time.Duration) instanceState {
+func instanceStateOf(c *turn.Core, q *vqueue.QueueView, now time.Duration) instanceState {
 	name := func(network int32) string {
 		if network < 0 {
 			return ""
 		}
 		return c.Tables.Networks[network].Name
 	}
-	i := instanceState{Instance: nameOf(c, q.Device), Up: q.Up, Model: name(q.Loaded), Coming: name(q.Coming), Running: q.Running, Room: -1}
-	if a, ok := c.BackendOf(q.Device).(*agents); ok {
-		i.Room = int(a.list[q.Device].room.Load())
+	i := instanceState{Instance: nameOf(c, q.Device), Up: q.IsUp, Model: name(q.LoadedNetwork), LoadingModel: name(q.LoadingNetwork), Running: q.RunningRequests, MaxOwnRequests: -1}
+	if a, ok := c.BackendOf(q.Device).(*agentBackend); ok {
+		i.MaxOwnRequests = int(a.byDevice[q.Device].maxOwnRequests.Load())
 	}
 	for _, g := range q.Groups {
-		i.Groups = append(i.Groups, groupState{Of: c.Served.Models[g.Model].Label, Requests: g.Size, Start: (g.Start - now).Seconds(), Due: (g.Deadline - now).Seconds()})
+		i.Groups = append(i.Groups, groupState{Model: c.ServedModels.Models[g.Model].Label, Requests: g.Size, StartIn: (g.Start - now).Seconds(), DueIn: (g.Deadline - now).Seconds()})
 	}
 	return i
 }
@@ -95,7 +95,7 @@ func stateOfInstance(c *turn.Core, q *vqueue.QueueView, now time.Duration) insta
 var queuesPage []byte
 
 // pageInterval is the time between two updates of the page.
-const pageEvery = time.Second
+const pageInterval = time.Second
 
 // AddPages adds the page of the queues to the metrics server: /queues, its state as JSON, the events that it follows,
 // and the lengths of answered requests.
@@ -106,7 +106,7 @@ func AddPages(mux *http.ServeMux, inForce func() *turn.Core) {
 		w.Write(queuesPage)
 	})
 	mux.HandleFunc("GET /queues.json", func(w http.ResponseWriter, _ *http.Request) {
-		s, ok := stateOfQueues(inForce())
+		s, ok := queueStateOf(inForce())
 		if !ok {
 			http.Error(w, "the plan's policy shows no queues", http.StatusNotFound)
 			return
@@ -114,19 +114,19 @@ func AddPages(mux *http.ServeMux, inForce func() *turn.Core) {
 		w.Header().Set("Content-Type", "application/json")
 		json.NewEncoder(w).Encode(s)
 	})
-	mux.HandleFunc("GET /queues/events", func(w http.ResponseWriter, r *http.Request) { queueEvents(w, r, inForce) })
+	mux.HandleFunc("GET /queues/events", func(w http.ResponseWriter, r *http.Request) { streamQueueState(w, r, inForce) })
 	mux.HandleFunc("GET /lengths", func(w http.ResponseWriter, r *http.Request) { ServeLengths(w, r, inForce()) })
 }
 
 // streamQueueState sends the state of the queues as events until the client disconnects.
-func queueEvents(w http.ResponseWriter, r *http.Request, inForce func() *turn.Core) {
+func streamQueueState(w http.ResponseWriter, r *http.Request, inForce func() *turn.Core) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-store")
 	out := http.NewResponseController(w)
-	tick := time.NewTicker(pageEvery)
+	tick := time.NewTicker(pageInterval)
 	defer tick.Stop()
 	for {
-		s, ok := stateOfQueues(inForce())
+		s, ok := queueStateOf(inForce())
 		if !ok {
 			return
 		}
@@ -134,7 +134,7 @@ func queueEvents(w http.ResponseWriter, r *http.Request, inForce func() *turn.Co
 		if err != nil {
 			return
 		}
-		_ = out.SetWriteDeadline(time.Now().Add(10 * pageEvery))
+		_ = out.SetWriteDeadline(time.Now().Add(10 * pageInterval))
 		if _, err := fmt.Fprintf(w, "data: %s\n\n", data); err != nil || out.Flush() != nil {
 			return
 		}
@@ -171,7 +171,7 @@ func (g *groupGauges) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (g *groupGauges) Collect(ch chan<- prometheus.Metric) {
-	s, ok := stateOfQueues(g.c)
+	s, ok := queueStateOf(g.c)
 	if !ok {
 		return
 	}

@@ -24,50 +24,50 @@ type Queues struct {
 	host Host
 	wg   sync.WaitGroup // calls that wait for the front end's store
 
-	mu   sync.Mutex
-	open map[string]holding // by the request's id
+	mu           sync.Mutex
+	openRequests map[string]openRequest // by the request's id
 }
 
 // openRequest is a request that a core has. It holds a reference to the job.
-type holding struct {
+type openRequest struct {
 	core *turn.Core
 	job  *turn.Job
 }
 
 // admissionPolicy is a policy that predicts what happens to a request that comes now.
-type expecter interface {
+type admissionPolicy interface {
 	Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) vqueue.Expectation
 }
 
 // Host holds what requests for text need of the executor.
 type Host struct {
-	InForce  func() *turn.Core // returns the core of the plan in force
-	Draining func() bool       // reports whether no new request is accepted
-	Log      *slog.Logger
-	Registry *prometheus.Registry // of series that outlive plans
-	Plans    prometheus.Gauge     // 1 while this process plans a queue that it shares
-	Agents   *Agents              // agents of other processes, which serve in place of this one; nil if there are none
+	CurrentCore func() *turn.Core // returns the core of the plan in force
+	IsDraining  func() bool       // reports whether no new request is accepted
+	Log         *slog.Logger
+	Registry    *prometheus.Registry // of series that outlive plans
+	PlansGauge  prometheus.Gauge     // 1 while this process plans a queue that it shares
+	Agents      *Agents              // agents of other processes, which serve in place of this one; nil if there are none
 }
 
 // NewQueues returns the queues of an executor's plans.
-func NewQueues(h Host) *Queues { return &Queues{host: h, open: map[string]holding{}} }
+func NewQueues(h Host) *Queues { return &Queues{host: h, openRequests: map[string]openRequest{}} }
 
 // Wait returns when the front end has received all results. It is called after the executor has been closed.
 func (q *Queues) Wait() { q.wg.Wait() }
 
 // Models implements completions.Server: it returns each model of the plan in force once, with its classes.
 func (q *Queues) Models() []completions.Model {
-	c := q.host.InForce()
+	c := q.host.CurrentCore()
 	var out []completions.Model
-	seen := map[string]bool{}
-	for _, m := range c.Served.Models {
-		if seen[m.Name] {
+	seenNames := map[string]bool{}
+	for _, m := range c.ServedModels.Models {
+		if seenNames[m.Name] {
 			continue
 		}
-		seen[m.Name] = true
+		seenNames[m.Name] = true
 		o := completions.Model{ID: m.Name, OwnedBy: "inferplan", Created: c.Epoch()}
-		if c.Served.Named.Named(m.Name) {
-			o.Classes = c.Served.Named.Of(m.Name)
+		if c.ServedModels.ClassNames.HasNamedClasses(m.Name) {
+			o.Classes = c.ServedModels.ClassNames.ClassesOf(m.Name)
 		}
 		out = append(out, o)
 	}
@@ -76,12 +76,12 @@ func (q *Queues) Models() []completions.Model {
 
 // findModel returns the model and class of a request in a core's plan. It returns an error for the client if there is
 // none.
-func (q *Queues) find(c *turn.Core, r *completions.Request) (*turn.Model, error) {
-	if i, ok := c.Served.Named.Find(r.Model, r.Class); ok {
-		return c.Served.Models[i], nil
+func (q *Queues) findModel(c *turn.Core, r *completions.Request) (*turn.Model, error) {
+	if i, ok := c.ServedModels.ClassNames.Find(r.Model, r.Class); ok {
+		return c.ServedModels.Models[i], nil
 	}
 	e := &completions.ServerError{Status: http.StatusNotFound, Type: "invalid_request_error", Code: "model_not_found", Param: "model", Msg: fmt.Sprintf("the model %q does not exist", r.Model)}
-	if c.Served.Named.Of(r.Model) != nil {
+	if c.ServedModels.ClassNames.ClassesOf(r.Model) != nil {
 		e.Status, e.Code, e.Param, e.Msg = http.StatusBadRequest, "class_not_found", "class", fmt.Sprintf("the model %q has no class %q", r.Model, r.Class)
 	}
 	return nil, e
@@ -89,86 +89,86 @@ func (q *Queues) find(c *turn.Core, r *completions.Request) (*turn.Model, error)
 
 // ArrivalAndDeadline returns the arrival and the deadline of a request on a core's clock. A deadline may have passed
 // before the clock began.
-func Due(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline time.Duration) {
+func ArrivalAndDeadline(c *turn.Core, m *turn.Model, r *completions.Request) (arrived, deadline time.Duration) {
 	now, clock := c.Now(), c.Options.Clock()
-	came := now
+	arrivedAt := now
 	if !r.Accepted.IsZero() {
-		came = min(now-clock.Sub(r.Accepted), now)
+		arrivedAt = min(now-clock.Sub(r.Accepted), now)
 	}
-	deadline = came + m.Slo
+	deadline = arrivedAt + m.Slo
 	if !r.Deadline.IsZero() {
 		deadline = now + r.Deadline.Sub(clock)
 	}
-	return max(came, 0), deadline
+	return max(arrivedAt, 0), deadline
 }
 
 // Admit implements completions.Server. The policy decides, by when it expects the answer.
 func (q *Queues) Admit(r *completions.Request) (time.Duration, error) {
-	c := q.host.InForce()
-	m, err := q.find(c, r)
+	c := q.host.CurrentCore()
+	m, err := q.findModel(c, r)
 	if err != nil {
 		return 0, err
 	}
 	draining := &completions.Refusal{Reason: policy.ReasonDraining.String(), Msg: "the server is shutting down", RetryAfter: time.Second}
-	if q.host.Draining() {
+	if q.host.IsDraining() {
 		return draining.RetryAfter, draining
 	}
 
 	// Ask the policy, on the core's turn.
-	_, deadline := Due(c, m, r)
-	var e vqueue.Expectation
-	if !c.Call(func() {
-		if p, ok := policy.As[expecter](c.Policy); ok {
-			e = p.Expect(c.Now(), m.Index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
+	_, deadline := ArrivalAndDeadline(c, m, r)
+	var expectation vqueue.Expectation
+	if !c.CallInRound(func() {
+		if p, ok := policy.FindExtension[admissionPolicy](c.Policy); ok {
+			expectation = p.Expect(c.Now(), m.Index, int32(max(r.PromptTokens, 1)), policy.ClientNumber(r.Client), deadline)
 		}
-		if c.Full(1) {
-			e.Reason = policy.ReasonQueueFull
+		if c.IsFull(1) {
+			expectation.RefusalReason = policy.ReasonQueueFull
 		}
 	}) {
 		return draining.RetryAfter, draining
 	}
 
 	// Say why the request is refused.
-	if e.Reason == policy.ReasonNone {
+	if expectation.RefusalReason == policy.ReasonNone {
 		return 0, nil
 	}
-	again := max(e.Again, time.Second)
-	refusal := &completions.Refusal{Reason: e.Reason.String(), RetryAfter: again}
-	switch e.Reason {
+	retryAfter := max(expectation.RetryAfter, time.Second)
+	refusal := &completions.Refusal{Reason: expectation.RefusalReason.String(), RetryAfter: retryAfter}
+	switch expectation.RefusalReason {
 	case policy.ReasonQueueFull:
-		refusal.Msg = fmt.Sprintf("model %s: %d requests wait already", m.Label, e.Waiting)
+		refusal.Msg = fmt.Sprintf("model %s: %d requests wait already", m.Label, expectation.WaitingRequests)
 	default:
-		refusal.Msg = fmt.Sprintf("model %s: the answer is expected in %v, %v after its deadline", m.Label, (e.Answered - c.Now()).Round(time.Millisecond), (e.Answered - deadline).Round(time.Millisecond))
+		refusal.Msg = fmt.Sprintf("model %s: the answer is expected in %v, %v after its deadline", m.Label, (expectation.AnsweredAt - c.Now()).Round(time.Millisecond), (expectation.AnsweredAt - deadline).Round(time.Millisecond))
 	}
-	return again, refusal
+	return retryAfter, refusal
 }
 
 // Serve implements completions.Server: it submits the request to the core of the plan in force. If another plan comes
 // into force meanwhile, it submits the request to that one.
-func (q *Queues) Serve(r *completions.Request, out completions.Output) {
+func (q *Queues) Serve(r *completions.Request, output completions.Output) {
 	for {
-		c := q.host.InForce()
-		m, err := q.find(c, r)
+		c := q.host.CurrentCore()
+		m, err := q.findModel(c, r)
 		if err != nil {
-			q.wg.Go(func() { out.Done(completions.Result{Err: err}) })
+			q.wg.Go(func() { output.Done(completions.Result{Err: err}) })
 			return
 		}
 		j := turn.NewJob(m, 1)
-		j.Answers = c.Answers
-		j.Text = newText(q, r, out)
-		j.Arrived, j.Deadline = Due(c, m, r)
+		j.Answerer = c.Answerer
+		j.Text = newRequestText(q, r, output)
+		j.ArrivedAt, j.Deadline = ArrivalAndDeadline(c, m, r)
 		j.Client = policy.ClientNumber(r.Client)
 		q.mu.Lock()
-		q.open[r.ID] = holding{c, j}
+		q.openRequests[r.ID] = openRequest{c, j}
 		q.mu.Unlock()
-		if c.Submit(j) {
+		if c.SubmitJob(j) {
 			return
 		}
 		q.mu.Lock()
-		delete(q.open, r.ID)
+		delete(q.openRequests, r.ID)
 		q.mu.Unlock()
-		j.Forget()
-		if q.host.InForce() == c {
+		j.ReleaseUntaken()
+		if q.host.CurrentCore() == c {
 			return // the executor ends, and the store keeps the request
 		}
 	}
@@ -177,13 +177,13 @@ func (q *Queues) Serve(r *completions.Request, out completions.Output) {
 // Forget implements completions.Server: it cancels a request.
 func (q *Queues) Forget(id string) {
 	q.mu.Lock()
-	a, ok := q.open[id]
+	a, ok := q.openRequests[id]
 	if ok {
-		a.job.Refs.Add(1) // the job may end before the core learns of this
+		a.job.Holds.Add(1) // the job may end before the core learns of this
 	}
 	q.mu.Unlock()
 	if ok {
-		a.core.Cancel(a.job)
+		a.core.CancelJob(a.job)
 		a.job.Release()
 	}
 }
@@ -191,7 +191,7 @@ func (q *Queues) Forget(id string) {
 // forgetAll cancels all requests, because another process has them.
 func (q *Queues) forgetAll() {
 	q.mu.Lock()
-	ids := slices.Collect(maps.Keys(q.open))
+	ids := slices.Collect(maps.Keys(q.openRequests))
 	q.mu.Unlock()
 	for _, id := range ids {
 		q.Forget(id)
@@ -200,12 +200,12 @@ func (q *Queues) forgetAll() {
 
 // finishRequest gives the front end the result of a request, or hands the request to the next plan. It is called on
 // the core's turn; what may wait for the store is done on a goroutine of its own.
-func (q *Queues) finish(t *text, j *turn.Job, r completions.Result, draining bool) {
+func (q *Queues) finishRequest(t *requestText, j *turn.Job, r completions.Result, draining bool) {
 	q.mu.Lock()
-	was := q.open[t.request.ID]
-	last := was.job == j // false if the request has been served anew meanwhile
-	if last {
-		delete(q.open, t.request.ID)
+	open := q.openRequests[t.request.ID]
+	isCurrent := open.job == j // false if the request has been served anew meanwhile
+	if isCurrent {
+		delete(q.openRequests, t.request.ID)
 	}
 	q.mu.Unlock()
 	j.Release()
@@ -213,18 +213,18 @@ func (q *Queues) finish(t *text, j *turn.Job, r completions.Result, draining boo
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if !draining {
-			t.out.Done(r)
+			t.output.Done(r)
 			return
 		}
-		if err := t.out.Partial(); err != nil {
+		if err := t.output.Partial(); err != nil {
 			q.host.Log.Error("what a request has so far is not stored", "request", t.request.ID, "error", err)
 		}
 
 		// If another plan is in force, it continues the request.
-		if last && q.host.InForce() != was.core {
-			next := *t.request
-			next.Partial, next.PartialTokens = string(t.partial), t.tokens
-			q.Serve(&next, t.out)
+		if isCurrent && q.host.CurrentCore() != open.core {
+			continued := *t.request
+			continued.Partial, continued.PartialTokens = string(t.partial), t.tokens
+			q.Serve(&continued, t.output)
 		}
 	})
 }

@@ -23,27 +23,27 @@ type QueueOptions struct {
 	Open func() (durable.Store, error)
 	// OpenShared opens a store that several processes share, in place of Open. Agents serve the requests
 	// (ServeAgent), and one of the processes plans.
-	Share func(context.Context) (durable.Shared, error)
+	OpenShared func(context.Context) (durable.Shared, error)
 }
 
 // ServesText reports whether a plan's models answer with text. Such a plan is served only over the OpenAI protocol.
-func Writes(plan *formats.Plan) bool { return formats.QueueOf(plan) != nil }
+func ServesText(plan *formats.Plan) bool { return formats.QueueOf(plan) != nil }
 
 // Front is the front end of a plan of queues, with its store.
 type Front struct {
 	*completions.Front
-	queues *Queues
-	store  durable.Store
-	plans  *planning // nil if one process does all
+	queues  *Queues
+	store   durable.Store
+	planner *sharedPlanner // nil if one process does all
 }
 
 // NewFront starts the front end of a host's plan, behind a door. If the plan is not one of queues, it returns nil.
 func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door) (*Front, error) {
-	c := h.InForce()
-	if !Writes(c.Plan) {
+	c := h.CurrentCore()
+	if !ServesText(c.Plan) {
 		return nil, nil
 	}
-	if o.Open == nil && o.Share == nil {
+	if o.Open == nil && o.OpenShared == nil {
 		return nil, fmt.Errorf("%w: a plan of queues needs a store for the requests that it accepts", turn.ErrPlan)
 	}
 	f := &Front{queues: NewQueues(h)}
@@ -54,9 +54,9 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 	var err error
 	agents := h.Agents
 	if agents != nil {
-		f.plans = &planning{queues: f.queues, Agents: agents, front: front}
-		front.Server, front.Elsewhere = f.plans, true
-		f.store, err = o.Share(ctx)
+		f.planner = &sharedPlanner{queues: f.queues, Agents: agents, front: front}
+		front.Server, front.ServedElsewhere = f.planner, true
+		f.store, err = o.OpenShared(ctx)
 	} else {
 		f.store, err = o.Open()
 	}
@@ -72,15 +72,15 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 	h.Registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: series.Prefix + "store_full", Help: "1 while the disk of accepted requests is full and new ones are refused.",
 	}, func() float64 {
-		if f.Full() {
+		if f.StoreFull() {
 			return 1
 		}
 		return 0
 	}))
-	if f.plans != nil {
-		f.plans.others.log, f.plans.others.stores = h.Log, []durable.Shared{agents.store, f.store.(durable.Shared)}
-		h.Registry.MustRegister(f.plans.others.series())
-		f.plans.begin()
+	if f.planner != nil {
+		f.planner.refused.log, f.planner.refused.stores = h.Log, []durable.Shared{agents.store, f.store.(durable.Shared)}
+		h.Registry.MustRegister(f.planner.refused.series())
+		f.planner.startLeading()
 	}
 	return f, nil
 }
@@ -88,14 +88,14 @@ func NewFront(ctx context.Context, h Host, o *QueueOptions, door *httplimit.Door
 // Unready makes the health check of the front end answer "not ready". Requests are still served.
 func (f *Front) Unready() {
 	if f != nil {
-		f.Front.Hide()
+		f.Front.MarkNotReady()
 	}
 }
 
 // StopPlanning lets another process plan.
 func (f *Front) StopPlanning() {
-	if f != nil && f.plans != nil {
-		f.plans.end()
+	if f != nil && f.planner != nil {
+		f.planner.stopLeading()
 	}
 }
 
@@ -103,8 +103,8 @@ func (f *Front) StopPlanning() {
 func (f *Front) CloseAll() error {
 	f.queues.Wait()
 	err := errors.Join(f.Front.Close(), f.store.Close())
-	if f.plans != nil {
-		err = errors.Join(err, f.plans.Agents.store.Close())
+	if f.planner != nil {
+		err = errors.Join(err, f.planner.Agents.store.Close())
 	}
 	return err
 }

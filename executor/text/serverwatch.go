@@ -14,23 +14,23 @@ import (
 
 // A server that works is checked every checkInterval. Preparing one that is gone is tried every reviveInterval.
 const (
-	aliveEvery  = time.Second
-	reviveEvery = 250 * time.Millisecond
+	checkInterval  = time.Second
+	reviveInterval = 250 * time.Millisecond
 )
 
 // serverWatch watches the servers of a device.
 type serverWatch struct {
-	alive atomic.Bool
-	gen   atomic.Int32  // number of losses of the servers; events with an earlier number are ignored
-	ask   chan struct{} // has an element if a check was requested
+	alive          atomic.Bool
+	lossCount      atomic.Int32  // number of losses of the servers; events with an earlier number are ignored
+	checkRequested chan struct{} // has an element if a check was requested
 }
 
 // watch has servers that work checked and lost ones revived, until ctx ends.
 func (w *serverWatch) watch(ctx context.Context, check, revive func(context.Context)) {
 	for {
-		pause := aliveEvery
+		pause := checkInterval
 		if !w.alive.Load() {
-			pause = reviveEvery
+			pause = reviveInterval
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -38,7 +38,7 @@ func (w *serverWatch) watch(ctx context.Context, check, revive func(context.Cont
 			timer.Stop()
 			return
 		case <-timer.C:
-		case <-w.ask:
+		case <-w.checkRequested:
 			timer.Stop()
 		}
 		if w.alive.Load() {
@@ -50,26 +50,28 @@ func (w *serverWatch) watch(ctx context.Context, check, revive func(context.Cont
 }
 
 // requestCheck requests a check of the servers now.
-func (w *serverWatch) lookNow() {
+func (w *serverWatch) requestCheck() {
 	select {
-	case w.ask <- struct{}{}:
+	case w.checkRequested <- struct{}{}:
 	default:
 	}
 }
 
 // serverRequests are the requests that a backend has at its servers.
-type serverCalls struct {
+type serverRequests struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 }
 
 // openRequests allows requests.
-func (s *serverCalls) open() { s.ctx, s.cancel = context.WithCancelCause(context.Background()) }
+func (s *serverRequests) openRequests() {
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+}
 
 // endRequests cancels all requests and returns when they have ended, or when ctx ends.
-func (s *serverCalls) end(ctx context.Context, log *slog.Logger) {
-	s.cancel(errOver)
+func (s *serverRequests) endRequests(ctx context.Context, log *slog.Logger) {
+	s.cancel(errNobodyWaits)
 	done := make(chan struct{})
 	go func() {
 		s.wg.Wait()
@@ -93,7 +95,7 @@ func checkServers(list []InstanceServer, instances int) error {
 }
 
 // describeTimeout returns the error of a check. If the check has timed out, the error says so in words.
-func silent(err error, limit time.Duration) error {
+func describeTimeout(err error, limit time.Duration) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("no answer for %v", limit)
 	}

@@ -10,69 +10,69 @@ import (
 func (c *Core) Act(a *policy.Action) {
 	switch a.Kind {
 	case policy.Dispatch:
-		c.dispatch(a)
+		c.dispatchBatch(a)
 	case policy.Drop:
-		c.ledger.again(a.Req, a.At)
-		c.Answers.Blame(a.Task)
-		c.ledger.drop(a.Req, a.Reason)
+		c.requestLedger.setRetry(a.Req, a.At)
+		c.Answerer.BlameTask(a.Task)
+		c.requestLedger.dropRequest(a.Req, a.Reason)
 	case policy.Abort:
-		if b := c.Batch(a.Batch); b != nil {
-			c.abort(b)
+		if b := c.BatchIn(a.Batch); b != nil {
+			c.abortBatch(b)
 		}
 	case policy.Evict:
-		if b := c.Batch(a.Batch); b != nil {
-			c.BackendOf(b.Device()).Evict(b, a.Tag == 1)
+		if b := c.BatchIn(a.Batch); b != nil {
+			c.BackendOf(b.Device()).EvictBatch(b, a.Tag == 1)
 		} else {
-			c.Stats.Ignored++
+			c.Stats.IgnoredActions++
 		}
 	case policy.Complete:
-		c.Answers.Complete(a.Req)
+		c.Answerer.CompleteRequest(a.Req)
 	case policy.SwitchMode:
-		if !c.Answers.Mode(a.Tag) {
-			c.Stats.Ignored++
+		if !c.Answerer.SwitchMode(a.Tag) {
+			c.Stats.IgnoredActions++
 		}
 	case policy.Load, policy.Unload:
-		c.BackendOf(a.Device).Load(Order{Network: a.Network, Device: a.Device, Key: a.Key, Load: a.Kind == policy.Load})
+		c.BackendOf(a.Device).LoadNetwork(LoadOrder{Network: a.Network, Device: a.Device, Key: a.Key, Load: a.Kind == policy.Load})
 	case policy.Place:
-		c.Answers.Place(a.Task, a.Device)
+		c.Answerer.PlaceInputs(a.Task, a.Device)
 	default:
-		c.Stats.Ignored++
+		c.Stats.IgnoredActions++
 	}
 }
 
 // dispatchBatch hands a dispatched batch to the backend of its device. A dispatch that cannot be carried out drops its
 // requests.
-func (c *Core) dispatch(a *policy.Action) {
+func (c *Core) dispatchBatch(a *policy.Action) {
 	tasks, hops := c.loop.Dispatched(a)
-	if c.Batch(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {
-		c.Options.Log.Error("the policy dispatched a batch that cannot be", "batch", a.Batch, "requests", len(tasks), "stages", len(hops), "in_use", c.Batch(a.Batch) != nil)
+	if c.BatchIn(a.Batch) != nil || len(tasks) == 0 || len(hops) == 0 {
+		c.Options.Log.Error("the policy dispatched a batch that cannot be", "batch", a.Batch, "requests", len(tasks), "stages", len(hops), "in_use", c.BatchIn(a.Batch) != nil)
 		for _, t := range tasks {
-			c.ledger.drop(c.Answers.RequestOf(t), policy.ReasonFailed)
+			c.requestLedger.dropRequest(c.Answerer.RequestOf(t), policy.ReasonFailed)
 		}
 		return
 	}
-	b := c.batchTable.put(a, tasks, hops)
-	b.Service, b.Dispatched = c.Services[c.Tables.Pipelines[a.Pipeline].Service], c.loop.Last()
-	c.Answers.Enter(b)
-	c.Stats.dispatched(b)
-	c.BackendOf(b.Device()).Run(b)
+	b := c.batchTable.addBatch(a, tasks, hops)
+	b.Service, b.DispatchedAt = c.Services[c.Tables.Pipelines[a.Pipeline].Service], c.loop.LastTime()
+	c.Answerer.EnterBatch(b)
+	c.Stats.recordDispatch(b)
+	c.BackendOf(b.Device()).RunBatch(b)
 }
 
 // abortBatch ends a batch that the policy aborts. Its tasks wait with the policy again.
-func (c *Core) abort(b *Batch) {
-	c.Answers.Again(b)
-	c.Stats.Aborted++
-	c.BackendOf(b.Device()).Abort(b)
-	c.batchTable.take(b)
-	c.batchTable.give(b)
+func (c *Core) abortBatch(b *Batch) {
+	c.Answerer.RequeueBatch(b)
+	c.Stats.AbortedBatches++
+	c.BackendOf(b.Device()).AbortBatch(b)
+	c.batchTable.freeSlot(b)
+	c.batchTable.freeRecord(b)
 }
 
 // TellLoaded tells the policy the end of a load order, at the next Flush.
-func (c *Core) Loaded(o *Order, start, end time.Duration, why policy.Return) {
-	c.events = append(c.events, queued{ev: o.event(start, end, why)})
+func (c *Core) TellLoaded(o *LoadOrder, start, end time.Duration, reason policy.ReturnReason) {
+	c.events = append(c.events, pendingEvent{ev: o.event(start, end, reason)})
 }
 
 // TellPlaced tells the policy that the inputs of a task are at a device, at the next Flush.
-func (c *Core) Placed(task, device, ticket int32, start, end time.Duration) {
-	c.events = append(c.events, queued{ev: policy.Event{Kind: policy.TransferFinished, Req: task, Task: task, Batch: -1, Device: device, Start: start, End: end}, ticket: ticket})
+func (c *Core) TellPlaced(task, device, ticket int32, start, end time.Duration) {
+	c.events = append(c.events, pendingEvent{ev: policy.Event{Kind: policy.TransferFinished, Req: task, Task: task, Batch: -1, Device: device, Start: start, End: end}, ticket: ticket})
 }

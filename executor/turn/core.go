@@ -16,81 +16,81 @@ import (
 // Core is a plan in execution: a policy that one goroutine at a time calls (package loop), and the backends that execute
 // its decisions.
 type Core struct {
-	Options  *Options
-	Kinds    *Kinds
-	Plan     *formats.Plan
-	Sha      string             // SHA-256 of the plan's file
-	Spec     formats.PolicySpec // of the policy
-	Tables   *policy.Tables
-	Served   offer
-	Services []*Model // what tasks ask for; without a Control these are the models
-	execution
-	Answers Answer
-	Control policy.Control // nil if every request has one task
-	Policy  policy.Policy
-	mix     *drift.Mix // nil for plans with a single model
-	arrived []int64    // scratch: requests by model
-	Stats   *Stats
-	Metrics *Metrics
-	loop    *loop.Loop
+	Options      *Options
+	Factories    *Factories
+	Plan         *formats.Plan
+	PlanSHA      string             // SHA-256 of the plan's file
+	Spec         formats.PolicySpec // of the policy
+	Tables       *policy.Tables
+	ServedModels servedModels
+	Services     []*Model // what tasks ask for; without a Control these are the models
+	backendSet
+	Answerer      Answerer
+	Control       policy.Control // nil if every request has one task
+	Policy        policy.Policy
+	mix           *drift.MixDrift // nil for plans with a single model
+	requestCounts []int64         // scratch: requests by model
+	Stats         *Stats
+	Metrics       *Metrics
+	loop          *loop.Loop
 	inbox
 
 	// The next fields belong to the goroutine that has the turn.
-	ledger
+	requestLedger
 	batchTable
-	events   []queued
-	stopping bool
-	moving   bool          // unanswered requests go to another plan of this process
-	watched  time.Duration // when backends were last watched
-	watch    time.Duration // time between two watches
-	counted  time.Duration // when requests were last counted
+	events        []pendingEvent
+	isStopping    bool
+	isMoving      bool          // unanswered requests go to another plan of this process
+	watchedAt     time.Duration // when backends were last watched
+	watchInterval time.Duration // time between two watches
+	countedAt     time.Duration // when requests were last counted
 }
 
 // Prepare creates what a core has before anything executes.
 func (c *Core) Prepare() (err error) {
 	t := c.Tables
 	c.Metrics = NewMetrics(t.Models)
-	c.Metrics.plan.WithLabelValues(c.Sha, c.Plan.Kind, c.Spec.Name).Set(1)
+	c.Metrics.plan.WithLabelValues(c.PlanSHA, c.Plan.Kind, c.Spec.Name).Set(1)
 	if c.Control != nil {
 		c.Services = servicesOf(t, c.Metrics)
 	}
-	if c.Answers, err = newAnswer(c); err != nil {
+	if c.Answerer, err = newAnswerer(c); err != nil {
 		return err
 	}
-	c.Served = modelsOf(t, c.Metrics, c.Answers.OneFamily())
-	c.Served.sizes = bucketsOf(c.Plan, c.Served.Named)
+	c.ServedModels = modelsOf(t, c.Metrics, c.Answerer.IsOneFamily())
+	c.ServedModels.bucketSets = bucketsOf(c.Plan, c.ServedModels.ClassNames)
 	if c.Control == nil {
-		c.Services = c.Served.Models
+		c.Services = c.ServedModels.Models
 	}
-	c.Metrics.gauges.Models = c.Served.Models
-	c.mix, c.arrived = drift.NewMix(c.Plan, t, drift.Limit{Distance: c.Options.MixLimit, Windows: c.Options.MixWindows}, c.Metrics.Registry), make([]int64, len(t.Models))
+	c.Metrics.gauges.Models = c.ServedModels.Models
+	c.mix, c.requestCounts = drift.NewMixDrift(c.Plan, t, drift.Limit{Distance: c.Options.MixLimit, Windows: c.Options.MixWindows}, c.Metrics.Registry), make([]int64, len(t.Models))
 	c.Stats = &Stats{Core: c, Metrics: c.Metrics}
 	if c.Options.RecordService {
-		c.Stats.Service = NewRecorder(t)
+		c.Stats.Recorder = NewRecorder(t)
 	}
-	c.ledger.c, c.ledger.shares, c.batchTable.c = c, fair.New(t), c
-	c.watch = watchOf(t)
+	c.requestLedger.core, c.requestLedger.clientShares, c.batchTable.core = c, fair.New(t), c
+	c.watchInterval = watchIntervalOf(t)
 	return nil
 }
 
 // StartLoop starts the loop, with a log of its events if `log` is not nil. The first event says that the plan is in
 // force.
-func (c *Core) Begin(log io.Writer) (err error) {
+func (c *Core) StartLoop(log io.Writer) (err error) {
 	if c.loop, err = loop.New(c.Policy, c, log); err != nil {
 		return err
 	}
-	c.inbox.attend = c.loop.Attend
+	c.inbox.wakeLoop = c.loop.Wake
 	c.loop.SearchLimit = c.Options.SearchLimit
 	c.loop.SearchFailed = func(tag int32, err error) {
 		c.Options.Log.Error("a search of the policy failed", "tag", tag, "error", err)
 	}
-	if c.Tables.Hears != 0 {
-		c.loop.Deaf = ^c.Tables.Hears
+	if c.Tables.HandledEvents != 0 {
+		c.loop.IgnoredEvents = ^c.Tables.HandledEvents
 	}
-	c.loop.SetWake(watchTag, c.watch)
-	c.loop.Start(func() { c.Tell(policy.Event{Kind: policy.PlanInstalled}) })
+	c.loop.SetTimer(watchTag, c.watchInterval)
+	c.loop.Start(func() { c.TellPolicy(policy.Event{Kind: policy.PlanInstalled}) })
 	for _, b := range c.backends {
-		b.Begin()
+		b.LoopStarted()
 	}
 	return nil
 }
@@ -98,42 +98,42 @@ func (c *Core) Begin(log io.Writer) (err error) {
 func (c *Core) Now() time.Duration { return c.loop.Now() }
 
 // OnCoreClock converts a time of CLOCK_MONOTONIC to the core's clock.
-func (c *Core) Since(mono int64) time.Duration { return c.loop.Since(mono) }
+func (c *Core) OnCoreClock(mono int64) time.Duration { return c.loop.OnLoopClock(mono) }
 
 // LastEventTime returns when the policy was last told an event.
-func (c *Core) Last() time.Duration { return c.loop.Last() }
+func (c *Core) LastEventTime() time.Duration { return c.loop.LastTime() }
 
 // Epoch returns when the core's clock started.
 func (c *Core) Epoch() time.Time { return c.loop.Epoch() }
 
 // Events returns the number of events that the policy has handled.
-func (c *Core) Events() int64 { return c.loop.Told() }
+func (c *Core) Events() int64 { return c.loop.ToldEvents() }
 
 // CallInRound runs f in a round. If the core has ended, it returns false.
-func (c *Core) Call(f func()) bool { return c.loop.Call(f) }
+func (c *Core) CallInRound(f func()) bool { return c.loop.CallInRound(f) }
 
 // IsReady returns true if some pipeline of a model executes at every stage, and some pipeline of each service that its
 // requests may need.
-func (c *Core) Ready(m *Model) bool {
-	services := c.Answers.Needs(m.Index)
+func (c *Core) IsReady(m *Model) bool {
+	services := c.Answerer.ServicesNeeded(m.Index)
 	for _, s := range services {
-		own := &c.Tables.Services[s]
-		if !c.whole(own.FirstPipeline, own.FirstPipeline+own.NumPipelines) {
+		service := &c.Tables.Services[s]
+		if !c.hasFullPipeline(service.FirstPipeline, service.FirstPipeline+service.NumPipelines) {
 			return false
 		}
 	}
-	return services != nil || c.whole(c.Tables.PipelinesOf(m.Index))
+	return services != nil || c.hasFullPipeline(c.Tables.PipelinesOf(m.Index))
 }
 
 // hasFullPipeline returns true if one of a range of pipelines executes at every stage.
-func (c *Core) whole(first, last int32) bool {
+func (c *Core) hasFullPipeline(first, last int32) bool {
 	for p := first; p < last; p++ {
-		pl := &c.Tables.Pipelines[p]
-		whole := true
-		for s := pl.FirstStage; whole && s < pl.FirstStage+pl.NumStages; s++ {
-			whole = slices.ContainsFunc(c.Tables.DevicesOf(s), func(d int32) bool { return c.BackendOf(d).Up(d) })
+		pipeline := &c.Tables.Pipelines[p]
+		complete := true
+		for s := pipeline.FirstStage; complete && s < pipeline.FirstStage+pipeline.NumStages; s++ {
+			complete = slices.ContainsFunc(c.Tables.DevicesOf(s), func(d int32) bool { return c.BackendOf(d).IsUp(d) })
 		}
-		if whole {
+		if complete {
 			return true
 		}
 	}
@@ -149,15 +149,15 @@ func (c *Core) Report(r *formats.Report, elapsed time.Duration) {
 			reports.Report(r, elapsed)
 		}
 	}
-	r.Transfer = c.Stats.Tiers()
-	c.Answers.Report(r)
+	r.Transfer = c.Stats.TierReport()
+	c.Answerer.Report(r)
 }
 
 // Drain accepts no more jobs, and waits until all accepted ones are answered.
 func (c *Core) Drain(ctx context.Context) error {
-	c.inbox.shut()
+	c.inbox.refuseJobs()
 	idle := make(chan struct{})
-	if !c.Call(func() { c.ledger.idle = append(c.ledger.idle, idle) }) {
+	if !c.CallInRound(func() { c.requestLedger.idleWaiters = append(c.requestLedger.idleWaiters, idle) }) {
 		return nil
 	}
 	select {
@@ -171,17 +171,17 @@ func (c *Core) Drain(ctx context.Context) error {
 }
 
 // MoveRequests accepts no more jobs. Unanswered ones go to another plan of this process and do not count here.
-func (c *Core) Move() {
-	c.inbox.shut()
-	c.Call(func() { c.moving = true })
+func (c *Core) MoveRequests() {
+	c.inbox.refuseJobs()
+	c.CallInRound(func() { c.isMoving = true })
 }
 
 // Stop answers the remaining jobs, and ends the rounds and the backends.
 func (c *Core) Stop() error {
-	c.inbox.shut()
-	c.Call(func() {
-		c.ledger.refuseAll(policy.ReasonDraining)
-		c.stopping = true
+	c.inbox.refuseJobs()
+	c.CallInRound(func() {
+		c.requestLedger.refuseAll(policy.ReasonDraining)
+		c.isStopping = true
 	})
 	<-c.loop.Done()
 	c.CloseBackends()

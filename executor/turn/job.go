@@ -11,63 +11,63 @@ import (
 )
 
 // jobOutcome says how a job ended.
-type outcome uint8
+type jobOutcome uint8
 
 const (
-	pending outcome = iota
-	Served
-	Dropped
-	Failed
+	outcomePending jobOutcome = iota
+	OutcomeServed
+	OutcomeDropped
+	OutcomeFailed
 )
 
 // Job is a client's request inside the executor: n samples, each a request of the policy. Jobs are pooled. Each has two
 // holders: the goroutine that serves the client, until the response is written, and the core, until the last sample has
 // left the policy. A cancel message is a further holder.
 type Job struct {
-	Model    *Model
-	Samples  int
-	Arrived  time.Duration
-	Deadline time.Duration
-	Client   int32          // see policy.Event
-	Inputs   [][]byte       // in the model's order, n samples each
-	Brought  map[string]any // values for conditions, by parameters.NAME
-	Outputs  [][]byte       // in the model's order, n samples each
-	Without  []int          // by output: number of samples that have none
+	Model           *Model
+	Samples         int
+	ArrivedAt       time.Duration
+	Deadline        time.Duration
+	Client          int32          // see policy.Event
+	Inputs          [][]byte       // in the model's order, n samples each
+	ConditionValues map[string]any // values for conditions, by parameters.NAME
+	Outputs         [][]byte       // in the model's order, n samples each
+	MissingOutputs  []int          // by output: number of samples that have none
 
 	Done chan struct{} // capacity 1: receives when the job is answered
 
 	// The next fields belong to the core until the job is done.
-	Left       int // samples without a result
-	open       int // samples that the policy still knows
-	Outcome    outcome
-	Late       bool
-	Reason     policy.Reason
-	RetryAfter time.Duration // time until the request is worth sending again; 0 if unknown
-	Failure    error
-	Answered   bool
-	shared     bool    // it counts in its client's share
-	refused    bool    // it was refused because its client has used up its share
-	Slots      []int32 // request slot of each sample; -1 once it is freed
+	RemainingSamples int // samples without a result
+	openSamples      int // samples that the policy still knows
+	Outcome          jobOutcome
+	IsLate           bool
+	Reason           policy.DropReason
+	RetryAfter       time.Duration // time until the request is worth sending again; 0 if unknown
+	Failure          error
+	Answered         bool
+	inClientShare    bool    // it counts in its client's share
+	overClientShare  bool    // it was refused because its client has used up its share
+	Slots            []int32 // request slot of each sample; -1 once it is freed
 
-	Answers Answer
-	Program policy.Control  // control of its tasks; nil for the plan's Control
-	Side    any             // state that the answerer keeps with the job; a pooled job keeps it
-	Text    textRequest     // request to a language model, in place of tensors; nil for tensors
-	Stream  *oip.TextStream // receives the answer while it is produced; nil if only the whole answer is wanted
+	Answerer    Answerer
+	Program     policy.Control  // control of its tasks; nil for the plan's Control
+	AnswerState any             // state that the answerer keeps with the job; a pooled job keeps it
+	Text        textRequest     // request to a language model, in place of tensors; nil for tensors
+	Stream      *oip.TextStream // receives the answer while it is produced; nil if only the whole answer is wanted
 
-	Refs     atomic.Int32
-	response oip.Response
-	tensors  []oip.Tensor
-	shapes   []int64
-	store    []byte
+	Holds        atomic.Int32
+	response     oip.Response
+	tensors      []oip.Tensor
+	shapes       []int64
+	outputMemory []byte
 }
 
 // textRequest is a request to a language model, with text in place of tensors.
 type textRequest interface {
 	// TokenLengths returns the tokens of the prompt, and the most that may be written.
-	Lengths() (prompt, limit int32)
+	TokenLengths() (prompt, limit int32)
 	// JobAnswered is called after the job has been answered.
-	Over(j *Job)
+	JobAnswered(j *Job)
 }
 
 var jobs sync.Pool
@@ -79,30 +79,30 @@ func NewJob(m *Model, n int) *Job {
 		j = &Job{Done: make(chan struct{}, 1)}
 		j.response.Release = j.Release
 	}
-	j.Model, j.Samples, j.Left, j.open = m, n, n, n
-	j.Outcome, j.Late, j.Reason, j.RetryAfter, j.Failure, j.Answered, j.Text = pending, false, policy.ReasonNone, 0, nil, false, nil
-	j.Client, j.shared, j.refused = 0, false, false
-	j.Refs.Store(2)
+	j.Model, j.Samples, j.RemainingSamples, j.openSamples = m, n, n, n
+	j.Outcome, j.IsLate, j.Reason, j.RetryAfter, j.Failure, j.Answered, j.Text = outcomePending, false, policy.ReasonNone, 0, nil, false, nil
+	j.Client, j.inClientShare, j.overClientShare = 0, false, false
+	j.Holds.Store(2)
 	j.Inputs, j.Outputs, j.Slots = j.Inputs[:0], j.Outputs[:0], j.Slots[:0]
-	j.Without = slices.Grow(j.Without[:0], len(m.Outputs))[:len(m.Outputs)]
-	clear(j.Without)
+	j.MissingOutputs = slices.Grow(j.MissingOutputs[:0], len(m.Outputs))[:len(m.Outputs)]
+	clear(j.MissingOutputs)
 	for range n {
 		j.Slots = append(j.Slots, -1)
 	}
 
 	// All outputs share one piece of memory.
-	need := 0
+	neededBytes := 0
 	for i := range m.Outputs {
-		need += n * m.Outputs[i].Bytes
+		neededBytes += n * m.Outputs[i].Bytes
 	}
-	if cap(j.store) < need {
-		j.store = make([]byte, need)
+	if cap(j.outputMemory) < neededBytes {
+		j.outputMemory = make([]byte, neededBytes)
 	}
-	store := j.store[:need]
+	memory := j.outputMemory[:neededBytes]
 	for i := range m.Outputs {
 		size := n * m.Outputs[i].Bytes
-		j.Outputs = append(j.Outputs, store[:size:size])
-		store = store[size:]
+		j.Outputs = append(j.Outputs, memory[:size:size])
+		memory = memory[size:]
 	}
 	return j
 }
@@ -114,7 +114,7 @@ func (j *Job) Input(sample, i int) []byte {
 }
 
 // buildResponse fills the job's own response. An output that no sample has is left out.
-func (j *Job) respond() *oip.Response {
+func (j *Job) buildResponse() *oip.Response {
 	m := j.Model
 	j.tensors, j.shapes = j.tensors[:0], j.shapes[:0]
 	for i := range m.Outputs {
@@ -125,32 +125,32 @@ func (j *Job) respond() *oip.Response {
 		o := &m.Outputs[i]
 		shape := shapes[:len(o.Shape):len(o.Shape)]
 		shapes = shapes[len(o.Shape):]
-		if j.Without[i] == j.Samples {
+		if j.MissingOutputs[i] == j.Samples {
 			continue
 		}
-		if !m.runsWhole() {
+		if !m.hasNoBatchAxis() {
 			shape[0] = int64(j.Samples)
 		}
 		j.tensors = append(j.tensors, oip.Tensor{Name: o.Name, Datatype: o.Datatype, Shape: shape, Data: j.Outputs[i]})
 	}
 	release := j.response.Release
-	j.response = oip.Response{Outputs: j.tensors, Partial: len(j.tensors) < len(m.Outputs), Release: release, Params: j.Answers.Parameters(j)}
+	j.response = oip.Response{Outputs: j.tensors, Partial: len(j.tensors) < len(m.Outputs), Release: release, Params: j.Answerer.ResponseParameters(j)}
 	return &j.response
 }
 
 // ReleaseUntaken returns a job to the pool that no core has taken.
-func (j *Job) Forget() {
-	j.Refs.Store(1)
+func (j *Job) ReleaseUntaken() {
+	j.Holds.Store(1)
 	j.Release()
 }
 
 // Release gives up one hold. The last one returns the job to the pool.
 func (j *Job) Release() {
-	if j.Refs.Add(-1) > 0 {
+	if j.Holds.Add(-1) > 0 {
 		return
 	}
 	clear(j.Inputs)
-	j.Failure, j.Answers, j.Brought, j.Program, j.Stream = nil, nil, nil, nil, nil
+	j.Failure, j.Answerer, j.ConditionValues, j.Program, j.Stream = nil, nil, nil, nil, nil
 	select {
 	case <-j.Done:
 	default:

@@ -71,7 +71,7 @@ func NewMetrics(models []policy.Model) *Metrics {
 		requests: counter("requests_total", "Requests (samples) answered, by outcome: in_time, late, dropped or failed.", l.Names("outcome")...),
 		drops:    counter("drops_total", "Requests (samples) refused, by reason.", l.Names("reason")...),
 		latency: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: series.Prefix + "request_duration_seconds", Help: "Time from arrival to answer of completed requests; each SLO is a bucket edge.", Buckets: LatencyEdges(slos),
+			Name: series.Prefix + "request_duration_seconds", Help: "Time from arrival to answer of completed requests; each SLO is a bucket edge.", Buckets: LatencyBuckets(slos),
 		}, l.Names()),
 		batches: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: series.Prefix + "batch_size", Help: "Requests per dispatched batch.", Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128},
@@ -97,7 +97,7 @@ func NewMetrics(models []policy.Model) *Metrics {
 }
 
 // LatencyBuckets returns bucket edges in seconds, from 100 us to a minute, together with the SLOs.
-func LatencyEdges(slos []time.Duration) []float64 {
+func LatencyBuckets(slos []time.Duration) []float64 {
 	var out []float64
 	for e := 100 * time.Microsecond; e <= time.Minute; e *= 10 {
 		for _, f := range []float64{1, 2.5, 5} {
@@ -114,35 +114,35 @@ func LatencyEdges(slos []time.Duration) []float64 {
 }
 
 // newModelMetrics returns the series of a model and class.
-func (m *Metrics) model(k formats.ModelClass) *modelMetrics {
+func (m *Metrics) newModelMetrics(k formats.ModelClass) *modelMetrics {
 	outcome := func(o string) prometheus.Counter { return m.requests.WithLabelValues(m.Labels.Values(k, o)...) }
-	own := m.Labels.Values(k)
-	mm := &modelMetrics{
+	labels := m.Labels.Values(k)
+	metrics := &modelMetrics{
 		inTime: outcome("in_time"), late: outcome("late"), dropped: outcome("dropped"), failed: outcome("failed"),
-		reasons: make([]prometheus.Counter, len(policy.Reasons())+1),
-		latency: m.latency.WithLabelValues(own...), batch: m.batches.WithLabelValues(own...),
+		reasons: make([]prometheus.Counter, len(policy.DropReasons())+1),
+		latency: m.latency.WithLabelValues(labels...), batch: m.batches.WithLabelValues(labels...),
 	}
-	for _, r := range policy.Reasons() {
-		mm.reasons[r] = m.drops.WithLabelValues(m.Labels.Values(k, r.String())...)
+	for _, r := range policy.DropReasons() {
+		metrics.reasons[r] = m.drops.WithLabelValues(m.Labels.Values(k, r.String())...)
 	}
-	return mm
+	return metrics
 }
 
 // countAnswer counts a job's answer.
-func (m *modelMetrics) answered(j *Job, took time.Duration) {
+func (m *modelMetrics) countAnswer(j *Job, latency time.Duration) {
 	n := float64(j.Samples)
 	switch j.Outcome {
-	case Served:
-		if j.Late {
+	case OutcomeServed:
+		if j.IsLate {
 			m.late.Add(n)
 		} else {
 			m.inTime.Add(n)
 		}
 		for range j.Samples {
-			m.latency.Observe(took.Seconds())
+			m.latency.Observe(latency.Seconds())
 		}
 		return
-	case Failed:
+	case OutcomeFailed:
 		m.failed.Add(n)
 	default:
 		m.dropped.Add(n)
@@ -153,7 +153,7 @@ func (m *modelMetrics) answered(j *Job, took time.Duration) {
 }
 
 // AddDevice adds the series of a device.
-func (m *Metrics) Device(index int32, kind string) *DeviceMetrics {
+func (m *Metrics) AddDevice(index int32, kind string) *DeviceMetrics {
 	dev := strconv.Itoa(int(index))
 	d := &DeviceMetrics{
 		engineCPU: m.cpu.WithLabelValues(dev, kind, "engine"), overheadCPU: m.cpu.WithLabelValues(dev, kind, "overhead"),
@@ -167,22 +167,22 @@ func (m *Metrics) Device(index int32, kind string) *DeviceMetrics {
 }
 
 // AddCPUTime adds the CPU time of a run: of the engine, and of the whole process.
-func (d *DeviceMetrics) Ran(engine, process time.Duration) {
+func (d *DeviceMetrics) AddCPUTime(engine, process time.Duration) {
 	d.engineCPU.Add(max(engine, 0).Seconds())
 	d.overheadCPU.Add(max(process-engine, 0).Seconds())
 }
 
 // SetUp sets whether the worker of a device runs.
-func (m *Metrics) Up(device int32, up bool) {
+func (m *Metrics) SetUp(device int32, isUp bool) {
 	v := 0.0
-	if up {
+	if isUp {
 		v = 1
 	}
 	m.devices[device].up.Set(v)
 }
 
 // CountRestart counts a restart of a device's worker.
-func (m *Metrics) Restarted(device int32) { m.devices[device].restarts.Inc() }
+func (m *Metrics) CountRestart(device int32) { m.devices[device].restarts.Inc() }
 
 // queueGauges reads the models' queues when Prometheus scrapes.
 type queueGauges struct {
@@ -206,8 +206,8 @@ func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) { ch <- q.Waiting; ch
 // Collect implements prometheus.Collector.
 func (q *queueGauges) Collect(ch chan<- prometheus.Metric) {
 	for _, m := range q.Models {
-		own := q.labels.Values(formats.ModelClass{Model: m.Name, Class: m.Class})
-		ch <- prometheus.MustNewConstMetric(q.Waiting, prometheus.GaugeValue, float64(m.Waiting.Load()), own...)
-		ch <- prometheus.MustNewConstMetric(q.Running, prometheus.GaugeValue, float64(m.Running.Load()), own...)
+		labels := q.labels.Values(formats.ModelClass{Model: m.Name, Class: m.Class})
+		ch <- prometheus.MustNewConstMetric(q.Waiting, prometheus.GaugeValue, float64(m.Waiting.Load()), labels...)
+		ch <- prometheus.MustNewConstMetric(q.Running, prometheus.GaugeValue, float64(m.Running.Load()), labels...)
 	}
 }

@@ -21,7 +21,7 @@ type Model struct {
 	Inputs     []Tensor
 	Outputs    []Tensor
 	Parameters map[string]string // parameters of a workflow's requests, with their types
-	family     bool              // models of a family may name their tensors differently
+	inFamily   bool              // models of a family may name their tensors differently
 	Stats      *modelStats
 	metrics    *modelMetrics
 
@@ -63,9 +63,9 @@ func TensorsOf(specs []engine.Spec) (out []Tensor, err error) {
 func SpecsOf(list []Tensor) []engine.Spec {
 	out := make([]engine.Spec, len(list))
 	for i, t := range list {
-		for own, d := range oipTypes {
+		for engineType, d := range oipTypes {
 			if d == t.Datatype {
-				out[i] = engine.Spec{Name: t.Name, Type: own, Shape: t.Shape}
+				out[i] = engine.Spec{Name: t.Name, Type: engineType, Shape: t.Shape}
 			}
 		}
 	}
@@ -73,52 +73,54 @@ func SpecsOf(list []Tensor) []engine.Spec {
 }
 
 // SetTensors sets a model's inputs or outputs. It returns an error if a pipeline set before has others.
-func (m *Model) SetTensors(dst *[]Tensor, specs []engine.Spec, what string) error {
-	got, err := TensorsOf(specs)
+func (m *Model) SetTensors(dst *[]Tensor, specs []engine.Spec, direction string) error {
+	tensors, err := TensorsOf(specs)
 	if err != nil {
-		return fmt.Errorf("%w: model %s: %s %w", ErrPlan, m.Name, what, err)
+		return fmt.Errorf("%w: model %s: %s %w", ErrPlan, m.Name, direction, err)
 	}
-	first := slices.Concat(m.Inputs, got)[:1]
-	for i := range got {
-		if (got[i].Shape[0] == engine.BatchDim) != (first[0].Shape[0] == engine.BatchDim) {
+	first := slices.Concat(m.Inputs, tensors)[:1]
+	for i := range tensors {
+		if (tensors[i].Shape[0] == engine.BatchDim) != (first[0].Shape[0] == engine.BatchDim) {
 			return fmt.Errorf("%w: model %s: %s and %s: either all tensors have a batch dimension, or none", ErrPlan, m.Name, first[0].Name, specs[i])
 		}
 	}
 	if *dst == nil {
-		*dst = got
+		*dst = tensors
 		return nil
 	}
-	same := slices.EqualFunc(*dst, got, func(a, b Tensor) bool {
-		return (a.Name == b.Name || m.family) && a.Datatype == b.Datatype && slices.Equal(a.Shape, b.Shape)
+	equal := slices.EqualFunc(*dst, tensors, func(a, b Tensor) bool {
+		return (a.Name == b.Name || m.inFamily) && a.Datatype == b.Datatype && slices.Equal(a.Shape, b.Shape)
 	})
-	if !same {
-		if m.family {
-			return fmt.Errorf("%w: the models of the family differ in the type or shape of their %ss: requests must fit all of them", ErrPlan, what)
+	if !equal {
+		if m.inFamily {
+			return fmt.Errorf("%w: the models of the family differ in the type or shape of their %ss: requests must fit all of them", ErrPlan, direction)
 		}
-		return fmt.Errorf("%w: model %s: its pipelines differ in their %ss", ErrPlan, m.Name, what)
+		return fmt.Errorf("%w: model %s: its pipelines differ in their %ss", ErrPlan, m.Name, direction)
 	}
 	return nil
 }
 
 // hasNoBatchAxis returns true if a request is one whole run, whose tensors have no batch dimension.
-func (m *Model) runsWhole() bool { return len(m.Inputs) > 0 && m.Inputs[0].Shape[0] != engine.BatchDim }
+func (m *Model) hasNoBatchAxis() bool {
+	return len(m.Inputs) > 0 && m.Inputs[0].Shape[0] != engine.BatchDim
+}
 
 // BuildCatalog builds the catalog, which describes the models to clients.
-func (s *offer) Describe(o *Options) (err error) {
+func (s *servedModels) BuildCatalog(o *Options) (err error) {
 	var infos []oip.ModelInfo
 	for _, m := range s.Models {
-		if err := s.sameTensors(m); err != nil {
+		if err := s.checkSameTensors(m); err != nil {
 			return err
 		}
 		if slices.ContainsFunc(infos, func(i oip.ModelInfo) bool { return i.Name == m.Name }) {
 			continue // another class of the model
 		}
-		info := oip.ModelInfo{Name: m.Name, Versions: []string{version}, Platform: platform(o.Engine), MaxBatch: o.MaxRequestBatch}
-		if m.runsWhole() {
+		info := oip.ModelInfo{Name: m.Name, Versions: []string{modelVersion}, Platform: platformName(o.Engine), MaxBatch: o.MaxRequestBatch}
+		if m.hasNoBatchAxis() {
 			info.MaxBatch = 0
 		}
-		if s.Named.Named(m.Name) {
-			info.Classes = s.Named.Of(m.Name)
+		if s.ClassNames.HasNamedClasses(m.Name) {
+			info.Classes = s.ClassNames.ClassesOf(m.Name)
 		}
 		for _, t := range m.Inputs {
 			info.Inputs = append(info.Inputs, oip.TensorInfo{Name: t.Name, Datatype: t.Datatype, Shape: t.Shape, Text: t.Text})
@@ -130,10 +132,10 @@ func (s *offer) Describe(o *Options) (err error) {
 	}
 
 	// Names whose requests run in length buckets.
-	for _, name := range slices.Sorted(maps.Keys(s.sizes)) {
-		of := s.sizes[name]
-		like := infos[slices.IndexFunc(infos, func(i oip.ModelInfo) bool { return i.Name == of.buckets[0].model })]
-		info, err := of.describe(like, s)
+	for _, name := range slices.Sorted(maps.Keys(s.bucketSets)) {
+		set := s.bucketSets[name]
+		smallest := infos[slices.IndexFunc(infos, func(i oip.ModelInfo) bool { return i.Name == set.buckets[0].model })]
+		info, err := set.clientInfo(smallest, s)
 		if err != nil {
 			return err
 		}
@@ -144,10 +146,10 @@ func (s *offer) Describe(o *Options) (err error) {
 }
 
 // modelVersion is the only version that clients see: a plan serves one version of a model.
-const version = "1"
+const modelVersion = "1"
 
 // platformName returns the name under which clients see an engine.
-func platform(engine string) string {
+func platformName(engine string) string {
 	if engine == "onnx" {
 		return "onnxruntime_onnx"
 	}

@@ -45,16 +45,16 @@ type Options struct {
 	EventLog io.Writer
 
 	// NewPolicy creates the policy. If it is nil, the registry of package policies does.
-	NewPolicy func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
-	Control   func(t *policy.Tables) policy.Control // for tests; nil for that of the plan's kind
-	Clock     func() time.Time                      // clock of stored times; nil for durable.Steady
-	Evaluate  bool                                  // evaluate conditions even over the random outputs of the engine "replay"
+	NewPolicy      func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error)
+	Control        func(t *policy.Tables) policy.Control // for tests; nil for that of the plan's kind
+	Clock          func() time.Time                      // clock of stored times; nil for durable.Steady
+	EvaluateReplay bool                                  // evaluate conditions even over the random outputs of the engine "replay"
 
 	Log *slog.Logger // nil stands for slog.Default
 }
 
 // HasRandomOutputs returns true if outputs of models mean nothing: paths and certainties are drawn.
-func (o *Options) MadeUp() bool { return o.Engine == "replay" && !o.Evaluate }
+func (o *Options) HasRandomOutputs() bool { return o.Engine == "replay" && !o.EvaluateReplay }
 
 // SetDefaults sets options that are zero to their defaults.
 func (o *Options) SetDefaults() {
@@ -68,7 +68,7 @@ func (o *Options) SetDefaults() {
 	SetDefault(&o.MixLimit, 0.1)
 	SetDefault(&o.MixWindows, 120)
 	if o.Clock == nil {
-		o.Clock = durable.Steady(time.Now)
+		o.Clock = durable.SteadyClock(time.Now)
 	}
 	if o.Log == nil {
 		o.Log = slog.Default()
@@ -77,7 +77,7 @@ func (o *Options) SetDefaults() {
 		o.NewPolicy = func(t *policy.Tables, spec formats.PolicySpec) (policy.Policy, error) { return policies.New(spec, t) }
 	}
 	if o.Control == nil {
-		o.Control = policies.Control
+		o.Control = policies.NewControl
 	}
 }
 

@@ -11,5 +11,5 @@ func EffectivePolicy(spec formats.PolicySpec, override string) formats.PolicySpe
 	if override != "" && override != spec.Name {
 		spec = formats.PolicySpec{Name: override}
 	}
-	return policies.Served(spec)
+	return policies.SpecForServing(spec)
 }

@@ -9,20 +9,20 @@ import (
 )
 
 // serviceRecorder records the actual times of a run, for the simulator.
-type recorder struct {
-	runs    [][][]*RecordedRun // [stage][batch-1]
-	Arrived []time.Duration    // arrivals of requests, in the order in which the policy was told
-	ingress []time.Duration
-	egress  []time.Duration
-	Loads   [][]RecordedRun // by network
+type serviceRecorder struct {
+	runs         [][][]*RecordedRun // [stage][batch-1]
+	Arrivals     []time.Duration    // arrivals of requests, in the order in which the policy was told
+	ingressTimes []time.Duration
+	egressTimes  []time.Duration
+	Loads        [][]RecordedRun // by network
 }
 
 // RecordedRun is a run or a load. Start counts from the first request.
-type RecordedRun struct{ Start, Took, told time.Duration }
+type RecordedRun struct{ Start, Duration, toldAfter time.Duration }
 
 // NewRecorder returns a recorder for the tables of a plan.
-func NewRecorder(t *policy.Tables) *recorder {
-	r := &recorder{Loads: make([][]RecordedRun, len(t.Networks)), runs: make([][][]*RecordedRun, len(t.Stages))}
+func NewRecorder(t *policy.Tables) *serviceRecorder {
+	r := &serviceRecorder{Loads: make([][]RecordedRun, len(t.Networks)), runs: make([][][]*RecordedRun, len(t.Stages))}
 	for i := range r.runs {
 		r.runs[i] = make([][]*RecordedRun, len(t.Stages[i].Infer))
 	}
@@ -30,36 +30,36 @@ func NewRecorder(t *policy.Tables) *recorder {
 }
 
 // FirstArrival returns when the first request arrived, and 0 before that.
-func (r *recorder) First() time.Duration {
-	if len(r.Arrived) == 0 {
+func (r *serviceRecorder) FirstArrival() time.Duration {
+	if len(r.Arrivals) == 0 {
 		return 0
 	}
-	return r.Arrived[0]
+	return r.Arrivals[0]
 }
 
 // RecordRun records a run. When the policy is told of it is recorded later.
-func (r *recorder) Ran(stage int32, size int, start, took time.Duration) *RecordedRun {
+func (r *serviceRecorder) RecordRun(stage int32, size int, start, duration time.Duration) *RecordedRun {
 	if size > len(r.runs[stage]) {
 		return nil
 	}
-	run := &RecordedRun{Start: start - r.First(), Took: took}
+	run := &RecordedRun{Start: start - r.FirstArrival(), Duration: duration}
 	r.runs[stage][size-1] = append(r.runs[stage][size-1], run)
 	return run
 }
 
 // recordArrival records a request and when the policy is told of it.
-func (r *recorder) heard(arrived, now time.Duration) {
-	r.Arrived, r.ingress = append(r.Arrived, arrived), append(r.ingress, now-arrived)
+func (r *serviceRecorder) recordArrival(arrivedAt, now time.Duration) {
+	r.Arrivals, r.ingressTimes = append(r.Arrivals, arrivedAt), append(r.ingressTimes, now-arrivedAt)
 }
 
 // recordEgress records the time between the end of the last stage and the answer.
-func (r *recorder) overhead(b *Batch, ended, answered time.Duration) {
-	r.egress = append(r.egress, answered-ended)
+func (r *serviceRecorder) recordEgress(b *Batch, endedAt, answeredAt time.Duration) {
+	r.egressTimes = append(r.egressTimes, answeredAt-endedAt)
 }
 
 // ServiceTimes holds the actual times of a run, in the form that the simulator takes (sim.Samples, sim.Config.Ingress
 // and Egress). With them a simulation shows what the policy makes of this very run.
-type Service struct {
+type ServiceTimes struct {
 	// Runs[stage][batch-1] are the times of runs, in the order of their starts, with stages as in policy.Tables: from when
 	// the device was free and the run was sent until it ended.
 	Runs [][][]time.Duration `json:"runs_ns"`
@@ -69,17 +69,17 @@ type Service struct {
 	Transfers [][][]time.Duration `json:"transfers_ns,omitempty"`
 	// ReportDelays are the times from the end of a run until the policy was told of it, for plans whose requests have
 	// several tasks.
-	Told [][][]time.Duration `json:"told_ns,omitempty"`
+	ReportDelays [][][]time.Duration `json:"told_ns,omitempty"`
 	// Loads[network] are the times of loads at run time: from when they were ordered and the load before was over until the
 	// policy was told of their end. LoadStarts are when these began, as Starts.
 	Loads      [][]time.Duration `json:"loads_ns,omitempty"`
 	LoadStarts [][]time.Duration `json:"load_starts_ns,omitempty"`
 	// FirstArrival is when the first request arrived on the policy's clock. Its time windows begin at 0 of that clock.
-	First time.Duration `json:"first_ns,omitempty"`
+	FirstArrival time.Duration `json:"first_ns,omitempty"`
 	// Arrivals are counted from the first one, in the order in which the policy was told of them. ArrivalDelays are the
 	// times until it was told.
-	Arrived []time.Duration `json:"arrived_ns,omitempty"`
-	Heard   []time.Duration `json:"heard_ns,omitempty"`
+	Arrivals      []time.Duration `json:"arrived_ns,omitempty"`
+	ArrivalDelays []time.Duration `json:"heard_ns,omitempty"`
 	// Ingress is the median time from a request's arrival until the policy is told of it, Egress from the end of its batch
 	// until its answer is complete.
 	Ingress time.Duration `json:"ingress_ns"`
@@ -87,46 +87,46 @@ type Service struct {
 }
 
 // Snapshot returns a copy of the times recorded so far.
-func (r *recorder) Snapshot() *Service {
+func (r *serviceRecorder) Snapshot() *ServiceTimes {
 	n := len(r.runs)
-	s := &Service{Runs: make([][][]time.Duration, n), Starts: make([][][]time.Duration, n), Told: make([][][]time.Duration, n), Ingress: median(r.ingress), Egress: median(r.egress),
-		Arrived: make([]time.Duration, len(r.Arrived)), Heard: slices.Clone(r.ingress)}
-	for i, at := range r.Arrived {
-		s.First, s.Arrived[i] = r.First(), at-r.First()
+	s := &ServiceTimes{Runs: make([][][]time.Duration, n), Starts: make([][][]time.Duration, n), ReportDelays: make([][][]time.Duration, n), Ingress: median(r.ingressTimes), Egress: median(r.egressTimes),
+		Arrivals: make([]time.Duration, len(r.Arrivals)), ArrivalDelays: slices.Clone(r.ingressTimes)}
+	for i, arrival := range r.Arrivals {
+		s.FirstArrival, s.Arrivals[i] = r.FirstArrival(), arrival-r.FirstArrival()
 	}
 	for i := range r.runs {
-		s.Runs[i], s.Starts[i], s.Told[i] = make([][]time.Duration, len(r.runs[i])), make([][]time.Duration, len(r.runs[i])), make([][]time.Duration, len(r.runs[i]))
+		s.Runs[i], s.Starts[i], s.ReportDelays[i] = make([][]time.Duration, len(r.runs[i])), make([][]time.Duration, len(r.runs[i])), make([][]time.Duration, len(r.runs[i]))
 		for b, list := range r.runs[i] {
 			var runs []RecordedRun
 			for _, run := range list {
 				runs = append(runs, *run)
 			}
-			s.Runs[i][b], s.Starts[i][b], s.Told[i][b] = byStart(runs)
+			s.Runs[i][b], s.Starts[i][b], s.ReportDelays[i][b] = splitByStart(runs)
 		}
 	}
-	if !slices.ContainsFunc(r.runs, func(of [][]*RecordedRun) bool { return slices.ContainsFunc(of, anyTold) }) {
-		s.Told = nil
+	if !slices.ContainsFunc(r.runs, func(bySize [][]*RecordedRun) bool { return slices.ContainsFunc(bySize, hasReports) }) {
+		s.ReportDelays = nil
 	}
 	for _, list := range r.Loads {
-		took, starts, _ := byStart(slices.Clone(list))
-		s.Loads, s.LoadStarts = append(s.Loads, took), append(s.LoadStarts, starts)
+		durations, starts, _ := splitByStart(slices.Clone(list))
+		s.Loads, s.LoadStarts = append(s.Loads, durations), append(s.LoadStarts, starts)
 	}
 	return s
 }
 
 // hasReports returns true if it was recorded for one of the runs when the policy was told of it.
-func anyTold(list []*RecordedRun) bool {
-	return slices.ContainsFunc(list, func(run *RecordedRun) bool { return run.told > 0 })
+func hasReports(list []*RecordedRun) bool {
+	return slices.ContainsFunc(list, func(run *RecordedRun) bool { return run.toldAfter > 0 })
 }
 
 // splitByStart sorts runs by their starts and returns their fields as lists. Runs of several devices end in another
 // order.
-func byStart(list []RecordedRun) (took, starts, told []time.Duration) {
-	slices.SortStableFunc(list, func(a, b RecordedRun) int { return cmp.Compare(a.Start, b.Start) })
-	for _, run := range list {
-		took, starts, told = append(took, run.Took), append(starts, run.Start), append(told, run.told)
+func splitByStart(runs []RecordedRun) (durations, starts, delays []time.Duration) {
+	slices.SortStableFunc(runs, func(a, b RecordedRun) int { return cmp.Compare(a.Start, b.Start) })
+	for _, run := range runs {
+		durations, starts, delays = append(durations, run.Duration), append(starts, run.Start), append(delays, run.toldAfter)
 	}
-	return took, starts, told
+	return durations, starts, delays
 }
 
 // median returns the median; 0 for an empty list.

@@ -16,23 +16,23 @@ func (j *Job) Wait(ctx context.Context, c *Core) (*oip.Response, error) {
 	select {
 	case <-j.Done:
 	case <-ctx.Done():
-		c.Cancel(j)
+		c.CancelJob(j)
 		<-j.Done
 	}
-	if j.Outcome == Served {
-		return j.respond(), nil
+	if j.Outcome == OutcomeServed {
+		return j.buildResponse(), nil
 	}
-	err := j.Problem()
+	err := j.ClientError()
 	j.Release()
 	return nil, err
 }
 
 // ClientError returns the error that a client sees.
-func (j *Job) Problem() error {
-	if refusal, ok := errors.AsType[*oip.Error](j.Failure); ok && j.Outcome == Failed {
+func (j *Job) ClientError() error {
+	if refusal, ok := errors.AsType[*oip.Error](j.Failure); ok && j.Outcome == OutcomeFailed {
 		return refusal
 	}
-	if j.Outcome == Failed {
+	if j.Outcome == OutcomeFailed {
 		return oip.Internal(j.Failure, "model %q failed: %v", j.Model.Label, j.Failure)
 	}
 	switch j.Reason {
@@ -41,23 +41,23 @@ func (j *Job) Problem() error {
 	case policy.ReasonDraining:
 		return ErrDraining
 	case policy.ReasonDeadline:
-		return j.until(oip.Dropped(j.Reason.String(), "model %q: no batch can meet the deadline of %v any more", j.Model.Label, j.Deadline-j.Arrived))
+		return j.addRetry(oip.Dropped(j.Reason.String(), "model %q: no batch can meet the deadline of %v any more", j.Model.Label, j.Deadline-j.ArrivedAt))
 	case policy.ReasonQueueFull:
-		if j.refused {
+		if j.overClientShare {
 			return oip.Dropped(j.Reason.String(), "model %q: devices are short, and this client has had its share", j.Model.Label)
 		}
 		return oip.Dropped(j.Reason.String(), "model %q: too many requests are waiting", j.Model.Label)
 	case policy.ReasonWorkerLost:
-		return j.until(oip.Dropped(j.Reason.String(), "model %q: the workers that could have run it in time are gone", j.Model.Label))
+		return j.addRetry(oip.Dropped(j.Reason.String(), "model %q: the workers that could have run it in time are gone", j.Model.Label))
 	}
 	return oip.Dropped(j.Reason.String(), "model %q: dropped: %s", j.Model.Label, j.Reason)
 }
 
 // addRetry adds to an error when the request is worth sending again, and how long it would have taken, if the policy has
 // said so.
-func (j *Job) until(e *oip.Error) *oip.Error {
+func (j *Job) addRetry(e *oip.Error) *oip.Error {
 	if j.RetryAfter > 0 {
-		e.RetryAfter, e.Estimate = j.RetryAfter, j.Deadline-j.Arrived+j.RetryAfter
+		e.RetryAfter, e.Estimate = j.RetryAfter, j.Deadline-j.ArrivedAt+j.RetryAfter
 	}
 	return e
 }

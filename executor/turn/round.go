@@ -11,65 +11,65 @@ import (
 
 // inbox holds what other goroutines leave for the core.
 type inbox struct {
-	mu     sync.Mutex
-	closed bool   // no further job is accepted
-	attend func() // makes sure that a round looks at the inbox
+	mu       sync.Mutex
+	isClosed bool   // no further job is accepted
+	wakeLoop func() // makes sure that a round looks at the inbox
 	inboxContent
-	taken inboxContent // content of the last round; belongs to the turn
+	lastTaken inboxContent // content of the last round; belongs to the turn
 }
 
 // inboxContent is the content that a round takes from the inbox.
 type inboxContent struct {
-	news     []News
-	arrivals []*Job
-	cancels  []*Job
+	backendEvents []BackendEvent
+	arrivals      []*Job
+	cancels       []*Job
 }
 
 // SubmitJob hands over a job. It returns false once the core accepts no more.
-func (in *inbox) Submit(j *Job) bool {
+func (in *inbox) SubmitJob(j *Job) bool {
 	in.mu.Lock()
-	if in.closed {
+	if in.isClosed {
 		in.mu.Unlock()
 		return false
 	}
 	in.arrivals = append(in.arrivals, j)
 	in.mu.Unlock()
-	in.attend()
+	in.wakeLoop()
 	return true
 }
 
 // CancelJob says that nobody waits for a job any more. The message holds the job: it may have been answered, and be
 // another client's job by the time it is read.
-func (in *inbox) Cancel(j *Job) {
-	j.Refs.Add(1)
+func (in *inbox) CancelJob(j *Job) {
+	j.Holds.Add(1)
 	in.mu.Lock()
 	in.cancels = append(in.cancels, j)
 	in.mu.Unlock()
-	in.attend()
+	in.wakeLoop()
 }
 
 // PostEvents leaves events of backends.
-func (in *inbox) Post(n ...News) {
+func (in *inbox) PostEvents(n ...BackendEvent) {
 	in.mu.Lock()
-	in.news = append(in.news, n...)
+	in.backendEvents = append(in.backendEvents, n...)
 	in.mu.Unlock()
-	in.attend()
+	in.wakeLoop()
 }
 
 // refuseJobs refuses further jobs.
-func (in *inbox) shut() {
+func (in *inbox) refuseJobs() {
 	in.mu.Lock()
-	in.closed = true
+	in.isClosed = true
 	in.mu.Unlock()
 }
 
 // takeContent returns the content of the inbox, and leaves the emptied one of the last round in its place.
-func (in *inbox) take() *inboxContent {
-	t := &in.taken
-	clear(t.news)
+func (in *inbox) takeContent() *inboxContent {
+	t := &in.lastTaken
+	clear(t.backendEvents)
 	clear(t.arrivals)
 	clear(t.cancels)
-	t.news, t.arrivals, t.cancels = t.news[:0], t.arrivals[:0], t.cancels[:0]
+	t.backendEvents, t.arrivals, t.cancels = t.backendEvents[:0], t.arrivals[:0], t.cancels[:0]
 	in.mu.Lock()
 	*t, in.inboxContent = in.inboxContent, *t
 	in.mu.Unlock()
@@ -77,55 +77,55 @@ func (in *inbox) take() *inboxContent {
 }
 
 // UnhandledEvents returns the events that no round handled. It is called after the last one.
-func (in *inbox) LeftNews() []News {
+func (in *inbox) UnhandledEvents() []BackendEvent {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return append(in.taken.news, in.news...)
+	return append(in.lastTaken.backendEvents, in.backendEvents...)
 }
 
 // Round handles everything that has arrived: events of backends, results of searches, jobs, cancels, timers and calls.
 // It implements loop.Host.
 func (c *Core) Round() {
-	t := c.inbox.take()
-	for i := range t.news {
-		n := &t.news[i]
-		c.BackendOf(n.Device).Took(n)
+	t := c.inbox.takeContent()
+	for i := range t.backendEvents {
+		n := &t.backendEvents[i]
+		c.BackendOf(n.Device).HandleEvent(n)
 		c.Flush()
 	}
-	c.loop.Found()
+	c.loop.TellResults()
 	for _, j := range t.arrivals {
 		// Timers that are due fire before the policy is told of the job.
-		c.loop.Timers()
-		c.ledger.arrive(j)
+		c.loop.FireTimers()
+		c.requestLedger.addJob(j)
 		c.Flush()
 	}
 	for _, j := range t.cancels {
-		c.Refuse(j, policy.ReasonCancelled)
+		c.RefuseJob(j, policy.ReasonCancelled)
 		c.Flush()
 		j.Release()
 	}
-	c.loop.Timers()
+	c.loop.FireTimers()
 	for _, b := range c.backends {
-		b.Room()
+		b.SendWaiting()
 	}
-	c.loop.Calls()
-	c.ledger.tellIdle()
-	if c.stopping {
-		c.end()
+	c.loop.RunCalls()
+	c.requestLedger.notifyIdle()
+	if c.isStopping {
+		c.endRounds()
 	}
 }
 
 // endRounds refuses the jobs that came in meanwhile. There are no further rounds.
-func (c *Core) end() {
-	c.inbox.shut()
-	for _, j := range c.inbox.take().arrivals {
-		c.ledger.turnAway(j, policy.ReasonDraining)
+func (c *Core) endRounds() {
+	c.inbox.refuseJobs()
+	for _, j := range c.inbox.takeContent().arrivals {
+		c.requestLedger.refuseUntold(j, policy.ReasonDraining)
 	}
-	c.loop.End()
+	c.loop.EndAfterRound()
 }
 
 // TellPolicy makes the policy handle an event, and carries out its actions.
-func (c *Core) Tell(ev policy.Event) { c.loop.Tell(ev) }
+func (c *Core) TellPolicy(ev policy.Event) { c.loop.TellPolicy(ev) }
 
 // watchTag is the tag of the core's own timer, which no policy uses.
 const watchTag = loop.HostTag
@@ -133,52 +133,52 @@ const watchTag = loop.HostTag
 // WatchInterval is the time between two watches of the backends, unless an SLO is so short that watches have to be more
 // frequent (watchIntervalOf). countInterval is the time between two counts of requests.
 const (
-	WatchEvery    = 200 * time.Millisecond
-	shortestWatch = 10 * time.Millisecond
-	countEvery    = time.Second
+	WatchInterval    = 200 * time.Millisecond
+	minWatchInterval = 10 * time.Millisecond
+	countInterval    = time.Second
 )
 
 // watchIntervalOf returns half of the shortest SLO, at most WatchInterval: a request that waits for a worker that hangs
 // is answered one SLO after its deadline.
-func watchOf(t *policy.Tables) time.Duration {
-	every := WatchEvery
+func watchIntervalOf(t *policy.Tables) time.Duration {
+	interval := WatchInterval
 	for i := range t.Models {
-		every = min(every, max(t.Models[i].SLO/2, shortestWatch))
+		interval = min(interval, max(t.Models[i].SLO/2, minWatchInterval))
 	}
-	return every
+	return interval
 }
 
 // TimerFired implements loop.Host: the core's own timer watches the backends and counts requests. Time in which no round
 // ran, as on a machine that was suspended, says nothing about workers.
-func (c *Core) Woke(int32) {
+func (c *Core) TimerFired(int32) {
 	now := c.Now()
-	paused := max(0, now-c.watched-2*c.watch)
-	c.watched = now
+	paused := max(0, now-c.watchedAt-2*c.watchInterval)
+	c.watchedAt = now
 	for _, b := range c.backends {
-		b.Look(now, paused)
+		b.Watch(now, paused)
 	}
-	if now >= c.counted+countEvery {
-		c.counted = now
-		c.count(now)
+	if now >= c.countedAt+countInterval {
+		c.countedAt = now
+		c.countRates(now)
 	}
-	c.loop.SetWake(watchTag, now+c.watch)
+	c.loop.SetTimer(watchTag, now+c.watchInterval)
 }
 
 // countRates passes the requests of the last second on to the check of the mix and to the answerer.
-func (c *Core) count(now time.Duration) {
+func (c *Core) countRates(now time.Duration) {
 	if c.mix != nil {
-		for i, m := range c.Served.Models {
+		for i, m := range c.ServedModels.Models {
 			m.Stats.Mu.Lock()
-			c.arrived[i] = m.Stats.Requests
+			c.requestCounts[i] = m.Stats.Requests
 			m.Stats.Mu.Unlock()
 		}
-		c.mix.Window(now, c.arrived, c.Options.Log)
+		c.mix.Window(now, c.requestCounts, c.Options.Log)
 	}
-	c.Answers.Tick(now)
+	c.Answerer.EverySecond(now)
 }
 
 // pendingEvent is an event that follows from an action, or a batch whose hop is skipped.
-type queued struct {
+type pendingEvent struct {
 	ev     policy.Event
 	batch  *Batch // nil if the event is of none
 	serial uint64
@@ -186,7 +186,7 @@ type queued struct {
 }
 
 // hasEnded returns true if the batch has ended meanwhile.
-func (q *queued) gone() bool { return !q.batch.live || q.batch.Serial != q.serial }
+func (q *pendingEvent) hasEnded() bool { return !q.batch.isLive || q.batch.Serial != q.serial }
 
 // Flush tells the policy what followed from its actions, until nothing more follows. It implements loop.Host.
 func (c *Core) Flush() {
@@ -196,30 +196,30 @@ func (c *Core) Flush() {
 			q := c.events[0]
 			c.events = c.events[:copy(c.events, c.events[1:])]
 			switch {
-			case q.batch != nil && q.gone():
-			case q.ev.Kind == policy.TransferFinished && q.batch == nil && !c.Answers.Placed(&q.ev, q.ticket):
+			case q.batch != nil && q.hasEnded():
+			case q.ev.Kind == policy.TransferFinished && q.batch == nil && !c.Answerer.InputsPlaced(&q.ev, q.ticket):
 			default:
-				c.Tell(q.ev)
+				c.TellPolicy(q.ev)
 			}
-		case len(c.skips) > 0:
-			q := c.skips[0]
-			c.skips = c.skips[:copy(c.skips, c.skips[1:])]
+		case len(c.skippedRuns) > 0:
+			q := c.skippedRuns[0]
+			c.skippedRuns = c.skippedRuns[:copy(c.skippedRuns, c.skippedRuns[1:])]
 			switch {
-			case q.gone():
-			case q.batch.returns:
-				c.Returned(q.batch, cmp.Or(q.batch.Why, policy.ReturnFailed), nil)
+			case q.hasEnded():
+			case q.batch.goesBack:
+				c.TellReturned(q.batch, cmp.Or(q.batch.ReturnReason, policy.ReturnFailed), nil)
 			default:
 				now := c.Now()
-				c.FinishHop(q.batch, q.batch.Hops[q.batch.Hop].Device, now, now)
+				c.FinishHop(q.batch, q.batch.Hops[q.batch.CurrentHop].Device, now, now)
 			}
 		default:
 			// Requests that nobody waits for come last.
-			ev, more := c.ledger.forgo()
+			ev, more := c.requestLedger.nextUnwanted()
 			if !more {
 				return
 			}
 			if ev.Kind == policy.Cancel {
-				c.Tell(ev)
+				c.TellPolicy(ev)
 			}
 		}
 	}

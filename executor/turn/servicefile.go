@@ -10,7 +10,7 @@ import (
 )
 
 // WriteFile writes the times completely or not at all, replacing an existing file.
-func (s *Service) WriteFile(path string) error {
+func (s *ServiceTimes) WriteFile(path string) error {
 	data, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("recording service times: %w", err)
@@ -22,14 +22,14 @@ func (s *Service) WriteFile(path string) error {
 }
 
 // ReadServiceTimes reads a file written by WriteFile.
-func ReadService(path string) (*Service, error) {
+func ReadServiceTimes(path string) (*ServiceTimes, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading service times: %w", err)
 	}
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.DisallowUnknownFields()
-	s := &Service{}
+	s := &ServiceTimes{}
 	if err := d.Decode(s); err != nil {
 		return nil, &document.Error{File: path, Found: err.Error(), Expected: "service times as 'plan serve --record' writes them"}
 	}

@@ -4,40 +4,40 @@ import "slices"
 
 // arena hands out ranges of a worker's segment, so that slots are cut anew as networks come and go.
 type arena struct {
-	Free []extent // in order; no two of them touch
+	FreeExtents []extent // in order; no two of them touch
 }
 
 // extent is a range; To is not in it.
 type extent struct{ From, To int64 }
 
-func newArena(size int64) *arena { return &arena{Free: []extent{{0, size}}} }
+func newArena(size int64) *arena { return &arena{FreeExtents: []extent{{0, size}}} }
 
 // takeExtent returns the start of the first free range of n bytes, and takes it. If there is none, it returns false.
-func (a *arena) take(n int64) (from int64, ok bool) {
-	for i := range a.Free {
-		e := &a.Free[i]
+func (a *arena) takeExtent(n int64) (start int64, ok bool) {
+	for i := range a.FreeExtents {
+		e := &a.FreeExtents[i]
 		if e.To-e.From < n {
 			continue
 		}
-		from = e.From
+		start = e.From
 		if e.From += n; e.From == e.To {
-			a.Free = slices.Delete(a.Free, i, i+1)
+			a.FreeExtents = slices.Delete(a.FreeExtents, i, i+1)
 		}
-		return from, true
+		return start, true
 	}
 	return 0, false
 }
 
 // returnExtent returns a range, and merges it with the free ranges that it touches.
-func (a *arena) give(from, n int64) {
-	i, _ := slices.BinarySearchFunc(a.Free, from, func(e extent, at int64) int { return int(min(max(e.From-at, -1), 1)) })
-	a.Free = slices.Insert(a.Free, i, extent{from, from + n})
-	if i+1 < len(a.Free) && a.Free[i].To == a.Free[i+1].From {
-		a.Free[i].To = a.Free[i+1].To
-		a.Free = slices.Delete(a.Free, i+1, i+2)
+func (a *arena) returnExtent(start, n int64) {
+	i, _ := slices.BinarySearchFunc(a.FreeExtents, start, func(e extent, position int64) int { return int(min(max(e.From-position, -1), 1)) })
+	a.FreeExtents = slices.Insert(a.FreeExtents, i, extent{start, start + n})
+	if i+1 < len(a.FreeExtents) && a.FreeExtents[i].To == a.FreeExtents[i+1].From {
+		a.FreeExtents[i].To = a.FreeExtents[i+1].To
+		a.FreeExtents = slices.Delete(a.FreeExtents, i+1, i+2)
 	}
-	if i > 0 && a.Free[i-1].To == a.Free[i].From {
-		a.Free[i-1].To = a.Free[i].To
-		a.Free = slices.Delete(a.Free, i, i+1)
+	if i > 0 && a.FreeExtents[i-1].To == a.FreeExtents[i].From {
+		a.FreeExtents[i-1].To = a.FreeExtents[i].To
+		a.FreeExtents = slices.Delete(a.FreeExtents, i, i+1)
 	}
 }

@@ -10,37 +10,37 @@ import (
 )
 
 // Assume takes the tensors of models from the plan, as if workers had loaded them, and divides their memory.
-func (w *Workers) Assume() error {
-	k := w.Crew
-	for _, d := range k.own {
-		cfg := k.workerConfig(d, k.places[d.Index])
-		loaded := make([]worker.Loaded, len(cfg.Stages))
+func (w *WorkerBackend) Assume() error {
+	k := w.Supervisor
+	for _, d := range k.ownDevices {
+		cfg := k.workerConfig(d, k.workerDevices[d.Index])
+		loaded := make([]worker.LoadedStage, len(cfg.Stages))
 		for i := range cfg.Stages {
 			s := &cfg.Stages[i]
-			loaded[i] = worker.Loaded{ID: s.ID, Inputs: s.Inputs, Outputs: s.Outputs, WeightBytes: s.WeightBytes}
+			loaded[i] = worker.LoadedStage{ID: s.ID, Inputs: s.Inputs, Outputs: s.Outputs, WeightBytes: s.WeightBytes}
 		}
-		k.divide(d, loaded)
+		k.divideSegment(d, loaded)
 	}
-	if err := k.readModels(); err != nil {
+	if err := k.setModelTensors(); err != nil {
 		return err
 	}
-	_, err := k.settleAll()
+	_, err := k.cutAllResidentSlots()
 	return err
 }
 
 // cutAllResidentSlots cuts the slots of the networks that every device holds at the start. It returns, by device, the
 // commands that load them.
-func (k *crew) settleAll() ([][]worker.Swap, error) {
-	first := make([][]worker.Swap, len(k.own))
-	for i, d := range k.own {
-		if d.Home == nil {
+func (k *supervisor) cutAllResidentSlots() ([][]worker.Swap, error) {
+	first := make([][]worker.Swap, len(k.ownDevices))
+	for i, d := range k.ownDevices {
+		if d.Networks == nil {
 			continue
 		}
-		if err := k.loadsInTime(d); err != nil {
+		if err := k.checkLoadTimes(d); err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 		var err error
-		if first[i], err = homesOf(k).settle(d); err != nil {
+		if first[i], err = slotCutterOf(k).cutResidentSlots(d); err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, err)
 		}
 	}
@@ -49,18 +49,18 @@ func (k *crew) settleAll() ([][]worker.Swap, error) {
 
 // checkLoadTimes returns an error if a device that replays loads would not finish those at the start before its worker
 // has to be ready.
-func (k *crew) loadsInTime(d *Device) error {
-	if k.c.Options.Engine != "replay" {
+func (k *supervisor) checkLoadTimes(d *Device) error {
+	if k.core.Options.Engine != "replay" {
 		return nil
 	}
 	loads, names := time.Duration(0), []string(nil)
-	for _, n := range homesOf(k).residents(d) {
-		network := &k.c.Tables.Networks[n]
-		if names = append(names, network.Name); network.Load != nil {
-			loads += network.Load[k.c.Tables.Devices[d.Index].Kind][1]
+	for _, n := range slotCutterOf(k).residentNetworks(d) {
+		network := &k.core.Tables.Networks[n]
+		if names = append(names, network.Name); network.LoadTimes != nil {
+			loads += network.LoadTimes[k.core.Tables.Devices[d.Index].Kind][1]
 		}
-		if loads < 0 || loads > k.opt.StartTimeout {
-			return fmt.Errorf("device %d (%s) loads %s for more than the %v in which a worker has to start", d.Index, d.Kind, strings.Join(names, ", "), k.opt.StartTimeout)
+		if loads < 0 || loads > k.options.StartTimeout {
+			return fmt.Errorf("device %d (%s) loads %s for more than the %v in which a worker has to start", d.Index, d.Kind, strings.Join(names, ", "), k.options.StartTimeout)
 		}
 	}
 	return nil

@@ -19,16 +19,16 @@ type copyTask struct{ dst, src []byte }
 const (
 	// minProcessors is the number of processors from which on there are helpers. With fewer they would take the time of
 	// workers and transports.
-	fewestToCopy = 4
-	mostCopiers  = 3
+	minProcessors = 4
+	maxCopiers    = 3
 	// minHelperBytes is the size from which on a copy is worth waking a helper.
-	leastCopy = 128 << 10
+	minHelperBytes = 128 << 10
 )
 
 // helperCount returns the number of copiers for this machine.
-func helpers() int {
-	if n := runtime.GOMAXPROCS(0); n >= fewestToCopy {
-		return min(mostCopiers, n/4)
+func helperCount() int {
+	if n := runtime.GOMAXPROCS(0); n >= minProcessors {
+		return min(maxCopiers, n/4)
 	}
 	return 0
 }
@@ -52,7 +52,7 @@ func newCopiers(n int) *copiers {
 
 // copy copies, or lets an idle helper do it. wait returns when all copies are done.
 func (p *copiers) copy(dst, src []byte) {
-	if p == nil || len(dst) < leastCopy {
+	if p == nil || len(dst) < minHelperBytes {
 		copy(dst, src)
 		return
 	}

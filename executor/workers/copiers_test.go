@@ -6,8 +6,8 @@ import (
 )
 
 // Whoever copies, wait returns when everything is there.
-func TestCopiers(t *testing.T) {
-	src := bytes.Repeat([]byte("0123456789abcdef"), 3*leastCopy/16)
+func TestWaitReturnsWhenAllCopiesAreDone(t *testing.T) {
+	src := bytes.Repeat([]byte("0123456789abcdef"), 3*minHelperBytes/16)
 	for _, n := range []int{0, 1, 3} {
 		p := newCopiers(n)
 		dst := make([]byte, 8*len(src))

@@ -12,33 +12,33 @@ import (
 
 // Device is a worker with the queue in front of it. Everything here belongs to the core's turn.
 type Device struct {
-	Index   int32
-	Kind    string
-	remote  bool            // on another host
-	Proc    *worker.Process // nil while the worker is down
-	Gen     int32           // number of the process: 1 for the first
-	Up      atomic.Bool     // the process exists; for other goroutines
-	Segment *worker.Segment
+	Index      int32
+	Kind       string
+	isRemote   bool            // on another host
+	Process    *worker.Process // nil while the worker is down
+	Generation int32           // number of the process: 1 for the first
+	IsUp       atomic.Bool     // the process exists; for other goroutines
+	Segment    *worker.Segment
 	// sharesGPUMemory says that the worker has shared memory of its GPU besides the segment. mapsMemoryOf says, by device,
 	// whose GPU memory it has mapped. Both end with the first worker: one that is started again does without.
-	shares bool
-	maps   []bool
-	pinned bool             // the GPU copies directly from and to all segments that it sees
-	known  []*worker.Loaded // by stage; nil if the stage is not placed here
-	Slots  []*stageSlots    // by stage; nil if the stage is not placed here, or not loaded
-	Home   *home            // nil if what is placed here stays loaded
-	queue  []*run           // not sent yet, first in first out
-	Flight []*run           // sent, in order
-	full   bool             // a run in the queue waits for a slot
-	total  int64            // CPU time of the process so far, in ns
-	Busy   time.Duration
-	ended  time.Duration // latest end of a run
-	pulse  pulse
-	stats  *turn.DeviceMetrics
+	sharesGPUMemory bool
+	mapsMemoryOf    []bool
+	pinned          bool                  // the GPU copies directly from and to all segments that it sees
+	loadedStages    []*worker.LoadedStage // by stage; nil if the stage is not placed here
+	Slots           []*stageSlots         // by stage; nil if the stage is not placed here, or not loaded
+	Networks        *deviceNetworks       // nil if what is placed here stays loaded
+	queue           []*stageRun           // not sent yet, first in first out
+	InFlight        []*stageRun           // sent, in order
+	waitsForSlot    bool                  // a run in the queue waits for a slot
+	cpuTotal        int64                 // CPU time of the process so far, in ns
+	BusyTime        time.Duration
+	lastEnd         time.Duration // latest end of a run
+	pulse           cpuPulse
+	stats           *turn.DeviceMetrics
 }
 
 // hasNetwork returns true if the plan places a network on the device.
-func (d *Device) holds(t *policy.Tables, network int32) bool {
+func (d *Device) hasNetwork(t *policy.Tables, network int32) bool {
 	for s := range d.Slots {
 		if d.Slots[s] != nil && t.Pipelines[t.Stages[s].Pipeline].Network == network {
 			return true
@@ -48,32 +48,32 @@ func (d *Device) holds(t *policy.Tables, network int32) bool {
 }
 
 // RunBatch puts the batch's next run into the queue of its device.
-func (w *Workers) Run(b *turn.Batch) {
-	h := &b.Hops[b.Hop]
+func (w *WorkerBackend) RunBatch(b *turn.Batch) {
+	h := &b.Hops[b.CurrentHop]
 	d := w.Devices[h.Device]
-	if b.Hop > 0 {
-		from := w.Devices[b.Hops[b.Hop-1].Device]
-		moved(w.c, w.c.Tables.Stages[h.Stage].CutBytes*int64(len(b.Tasks)), from, d, batchRunOf(b).by, b.Handed)
+	if b.CurrentHop > 0 {
+		source := w.Devices[b.Hops[b.CurrentHop-1].Device]
+		recordTransfer(w.core, w.core.Tables.Stages[h.Stage].CutBytes*int64(len(b.Tasks)), source, d, batchRunOf(b).inputTier, b.HandOverTime)
 	}
 	r := w.newRun()
-	*r = run{id: w.nextRun, Batch: b, device: d, stage: h.Stage, size: len(b.Tasks)}
-	w.nextRun++
+	*r = stageRun{id: w.nextRunID, Batch: b, device: d, stage: h.Stage, size: len(b.Tasks)}
+	w.nextRunID++
 	batchRunOf(b).run = r
-	if loadsOf(w).lacks(d, r.stage) {
-		b.Why = policy.ReturnNotLoaded
-		w.c.FailBatch(b, policy.ReasonFailed, nil)
+	if orderRunnerOf(w).lacksNetwork(d, r.stage) {
+		b.ReturnReason = policy.ReturnNotLoaded
+		w.core.FailBatch(b, policy.ReasonFailed, nil)
 		w.freeRun(r)
 		return
 	}
 	d.queue = append(d.queue, r)
-	w.pump(d)
+	w.sendRuns(d)
 }
 
 // sendRuns sends runs of the queue to the worker, up to Options.Depth ahead.
-func (w *Workers) pump(d *Device) {
-	d.full = false
-	for d.Proc != nil && len(d.Flight) < w.Crew.opt.Depth {
-		i := d.sendable()
+func (w *WorkerBackend) sendRuns(d *Device) {
+	d.waitsForSlot = false
+	for d.Process != nil && len(d.InFlight) < w.Supervisor.options.Depth {
+		i := d.nextSendable()
 		if i < 0 {
 			return
 		}
@@ -83,124 +83,124 @@ func (w *Workers) pump(d *Device) {
 			w.freeRun(r)
 			continue
 		}
-		w.send(d, r)
+		w.sendRun(d, r)
 	}
 }
 
 // nextSendable returns the index of the run to send next: the first in the queue, or, if no slot is free for its output
 // because its reader is slow or gone, the first run that has one. If there is none, it returns -1. Outputs of last
 // stages always find a slot in time, so waiting for slots ends wherever the stages are placed.
-func (d *Device) sendable() int {
+func (d *Device) nextSendable() int {
 	for i, r := range d.queue {
-		if own := d.Slots[r.stage]; r.Batch == nil || own == nil || !own.Pool.Full() {
+		if slots := d.Slots[r.stage]; r.Batch == nil || slots == nil || !slots.Pool.IsFull() {
 			return i
 		}
-		d.full = true
+		d.waitsForSlot = true
 	}
 	return -1
 }
 
 // SendWaiting sends runs to the devices that waited for a slot.
-func (w *Workers) Room() {
-	for _, d := range w.Own {
-		if d.full {
-			w.pump(d)
-			w.c.Flush()
+func (w *WorkerBackend) SendWaiting() {
+	for _, d := range w.OwnDevices {
+		if d.waitsForSlot {
+			w.sendRuns(d)
+			w.core.Flush()
 		}
 	}
 }
 
 // sendRun sends a run to its worker: it takes a slot for the output, and finds or copies the input.
-func (w *Workers) send(d *Device, r *run) {
-	r.sent = w.c.Now()
+func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
+	r.sentAt = w.core.Now()
 	b := r.Batch
-	own := d.Slots[r.stage]
-	if own == nil {
-		if d.Home != nil { // the network was there before the worker was lost
-			b.Why = policy.ReturnNotLoaded
+	slots := d.Slots[r.stage]
+	if slots == nil {
+		if d.Networks != nil { // the network was there before the worker was lost
+			b.ReturnReason = policy.ReturnNotLoaded
 		}
-		w.c.FailBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.Index))
+		w.core.FailBatch(b, policy.ReasonFailed, fmt.Errorf("the policy sent stage %d to device %d, where it is not placed", r.stage, d.Index))
 		w.freeRun(r)
 		return
 	}
-	slot, ok := own.Pool.Take()
+	slot, ok := slots.Pool.Take()
 	if !ok {
-		w.c.FailBatch(b, policy.ReasonQueueFull, nil)
+		w.core.FailBatch(b, policy.ReasonQueueFull, nil)
 		w.freeRun(r)
 		return
 	}
 
 	// The command says where input and output are in the segment.
-	r.out = slotRef{own, slot}
-	cmd := worker.Run{
+	r.output = slotRef{slots, slot}
+	cmd := worker.RunCommand{
 		ID: r.id, Stage: uint32(r.stage), Batch: uint32(r.size), Segment: d.Segment.ID,
-		In: uint64(own.Layout.In(int(slot))), Out: uint64(own.Layout.Out(int(slot))),
+		InputOffset: uint64(slots.Layout.InputOffset(int(slot))), OutputOffset: uint64(slots.Layout.OutputOffset(int(slot))),
 	}
 
 	// The output goes to the next stage by the best tier.
-	if b.Hop+1 < len(b.Hops) {
-		r.to = tierBetween(d, w.Devices[b.Hops[b.Hop+1].Device])
-		r.to.made(&cmd)
+	if b.CurrentHop+1 < len(b.Hops) {
+		r.outputTier = tierBetween(d, w.Devices[b.Hops[b.CurrentHop+1].Device])
+		r.outputTier.setOutput(&cmd)
 	}
 
 	// The input of a first stage is copied from the requests; that of a later one is where the stage before left
 	// it.
-	if b.Hop == 0 {
-		start := w.c.Now()
-		w.gatherInputs(b, d, own, slot)
-		b.Gather = w.c.Now() - start
+	if b.CurrentHop == 0 {
+		start := w.core.Now()
+		w.gatherInputs(b, d, slots, slot)
+		b.GatherTime = w.core.Now() - start
 	} else {
-		held := batchRunOf(b)
-		r.in, held.in = held.in, slotRef{}
-		from := r.in.pool
-		cmd.Segment = w.Devices[from.device].Segment.ID
-		cmd.In = uint64(from.Layout.Out(int(r.in.slot)))
-		r.from = held.by
-		r.from.read(&cmd)
-		if !r.from.reaches(w.Devices[from.device], d) {
+		state := batchRunOf(b)
+		r.input, state.input = state.input, slotRef{}
+		source := r.input.pool
+		cmd.Segment = w.Devices[source.device].Segment.ID
+		cmd.InputOffset = uint64(source.Layout.OutputOffset(int(r.input.slot)))
+		r.inputTier = state.inputTier
+		r.inputTier.setInput(&cmd)
+		if !r.inputTier.canReach(w.Devices[source.device], d) {
 			// One of the two workers was lost, and the tensor with it.
-			w.c.FailBatch(b, policy.ReasonWorkerLost, nil)
+			w.core.FailBatch(b, policy.ReasonWorkerLost, nil)
 			w.freeRun(r)
 			return
 		}
 	}
 
 	// Send the command.
-	w.cmd[0] = cmd
+	w.command[0] = cmd
 	// If the send fails, the worker is gone, which postResults reports.
-	_ = d.Proc.Send(w.cmd[:]...)
-	d.Flight = append(d.Flight, r)
-	if len(d.Flight) == 1 {
+	_ = d.Process.Send(w.command[:]...)
+	d.InFlight = append(d.InFlight, r)
+	if len(d.InFlight) == 1 {
 		w.markStarted(r)
 	}
 }
 
 // markStarted records that a run is at the head of its worker, and tells the policy.
-func (w *Workers) markStarted(r *run) {
-	r.Started = w.c.Now()
+func (w *WorkerBackend) markStarted(r *stageRun) {
+	r.StartedAt = w.core.Now()
 	b := r.Batch
 	if b == nil {
 		return
 	}
-	if b.Hop == 0 {
-		b.Started = r.Started
+	if b.CurrentHop == 0 {
+		b.StartedAt = r.StartedAt
 	}
-	w.c.Began(b, r.device.Index, r.Started)
+	w.core.TellStarted(b, r.device.Index, r.StartedAt)
 }
 
 // gatherInputs copies the samples of a batch side by side into a slot.
-func (w *Workers) gatherInputs(b *turn.Batch, d *Device, own *stageSlots, slot int32) {
-	off := own.Layout.In(int(slot))
+func (w *WorkerBackend) gatherInputs(b *turn.Batch, d *Device, slots *stageSlots, slot int32) {
+	offset := slots.Layout.InputOffset(int(slot))
 	var bytes int64
 	for i := range b.Service.Inputs {
 		size := b.Service.Inputs[i].Bytes
-		dst := d.Segment.TensorAt(own.loaded.Inputs, i, len(b.Tasks), off)
+		dst := d.Segment.TensorAt(slots.loaded.Inputs, i, len(b.Tasks), offset)
 		for k, t := range b.Tasks {
 			part := dst[k*size : (k+1)*size]
-			if w.c.Answers.Fill(t, i, part) {
+			if w.core.Answerer.FillInput(t, i, part) {
 				continue
 			}
-			if src := w.c.Answers.Input(t, i); len(src) == size {
+			if src := w.core.Answerer.TaskInput(t, i); len(src) == size {
 				w.copiers.copy(part, src)
 			} else {
 				clear(part) // the sample is not wanted any more
@@ -209,23 +209,23 @@ func (w *Workers) gatherInputs(b *turn.Batch, d *Device, own *stageSlots, slot i
 		bytes += int64(len(dst))
 	}
 	w.copiers.wait()
-	w.c.Stats.Ingress.Add(bytes)
+	w.core.Stats.Ingress.Add(bytes)
 }
 
 // newRun returns a run, if possible one that is used again.
-func (w *Workers) newRun() *run {
+func (w *WorkerBackend) newRun() *stageRun {
 	if n := len(w.freeRuns); n > 0 {
 		r := w.freeRuns[n-1]
 		w.freeRuns = w.freeRuns[:n-1]
 		return r
 	}
-	return new(run)
+	return new(stageRun)
 }
 
 // freeRun releases the slots of a run and makes its record available.
-func (w *Workers) freeRun(r *run) {
-	r.in.give()
-	r.out.give()
-	*r = run{}
+func (w *WorkerBackend) freeRun(r *stageRun) {
+	r.input.release()
+	r.output.release()
+	*r = stageRun{}
 	w.freeRuns = append(w.freeRuns, r)
 }

@@ -19,7 +19,7 @@ func PlannedExecution(plan *formats.Plan, kind string) worker.Execution {
 		return worker.Execution{}
 	}
 	e := plan.Execution[i]
-	x := worker.Execution{Half: e.Precision == formats.PrecisionFP16}
+	x := worker.Execution{FP16: e.Precision == formats.PrecisionFP16}
 	x.Options.TensorRT = e.Provider == "tensorrt"
 	for _, k := range slices.Sorted(maps.Keys(e.Options)) {
 		if slices.Contains(graphKeys, k) {

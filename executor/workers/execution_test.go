@@ -15,7 +15,7 @@ func TestPlannedExecution(t *testing.T) {
 		{Device: "H100", Provider: "cuda", Precision: formats.PrecisionFP16, Options: map[string]string{"use_tf32": "0", "enable_cuda_graph": "1", "gpu_mem_limit": "1073741824"}},
 		{Device: "L4", Provider: "tensorrt", Options: map[string]string{"trt_cuda_graph_enable": "0"}},
 	}}
-	want := worker.Execution{Half: true, Options: engine.Options{CUDAGraph: true, Provider: map[string]string{"use_tf32": "0", "gpu_mem_limit": "1073741824"}}}
+	want := worker.Execution{FP16: true, Options: engine.Options{CUDAGraph: true, Provider: map[string]string{"use_tf32": "0", "gpu_mem_limit": "1073741824"}}}
 	got := PlannedExecution(plan, "H100")
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)

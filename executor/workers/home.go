@@ -14,46 +14,46 @@ import (
 
 // deviceNetworks holds the networks of a device on which networks come and go (Tables.Memory). The worker carries out
 // orders one after the other, beside its batches. It belongs to the core's turn.
-type home struct {
-	Loaded []bool       // by network
-	orders []turn.Order // waiting, first in first out
-	Busy   bool
-	Doing  turn.Order // while IsLoading
-	began  time.Duration
-	free   time.Duration // when the policy was told of its last load
-	lastID uint64
-	Arena  *arena
-	cut    []*stageSlots // slots of the networks that are being loaded or unloaded
+type deviceNetworks struct {
+	Loaded         []bool           // by network
+	waitingOrders  []turn.LoadOrder // waiting, first in first out
+	IsLoading      bool
+	CurrentOrder   turn.LoadOrder // while IsLoading
+	orderStartedAt time.Duration
+	lastLoadEnd    time.Duration // when the policy was told of its last load
+	lastID         uint64
+	Arena          *arena
+	newSlots       []*stageSlots // slots of the networks that are being loaded or unloaded
 
-	Loads   int64
-	refused int64 // loads that failed
-	loading time.Duration
-	both    time.Duration // the part of loadTime beside batches
-	ended   []extent      // loads that ended during a run whose result has not arrived, on the core's clock
+	Loads                 int64
+	refusedLoads          int64 // loads that failed
+	loadTime              time.Duration
+	loadTimeBesideBatches time.Duration // the part of loadTime beside batches
+	endedLoads            []extent      // loads that ended during a run whose result has not arrived, on the core's clock
 }
 
 // slotCutter is the view of a supervisor that cuts slots for the networks of devices.
-type homes struct{ *crew }
+type slotCutter struct{ *supervisor }
 
 // slotCutterOf returns that view.
-func homesOf(k *crew) homes { return homes{k} }
+func slotCutterOf(k *supervisor) slotCutter { return slotCutter{k} }
 
 // orderRunner is the view of the backend that carries out load orders.
-type loads struct{ *Workers }
+type orderRunner struct{ *WorkerBackend }
 
 // orderRunnerOf returns that view.
-func loadsOf(w *Workers) loads { return loads{w} }
+func orderRunnerOf(w *WorkerBackend) orderRunner { return orderRunner{w} }
 
 // swapsNetworks returns true if networks come and go on a device.
-func swaps(t *policy.Tables, device int32) bool {
+func swapsNetworks(t *policy.Tables, device int32) bool {
 	return int(device) < len(t.Memory) && t.Memory[device] > 0
 }
 
 // stagesOf returns a network's stages on a device.
-func (k homes) stagesOf(d *Device, network int32) []int32 {
+func (k slotCutter) stagesOf(d *Device, network int32) []int32 {
 	var out []int32
 	for s := range k.stages {
-		if d.known[s] != nil && k.c.Tables.Pipelines[k.c.Tables.Stages[s].Pipeline].Network == network {
+		if d.loadedStages[s] != nil && k.core.Tables.Pipelines[k.core.Tables.Stages[s].Pipeline].Network == network {
 			out = append(out, int32(s))
 		}
 	}
@@ -61,36 +61,36 @@ func (k homes) stagesOf(d *Device, network int32) []int32 {
 }
 
 // setLoadTimes sets how long loads take, for an engine that loads nothing.
-func (k *crew) loadTimes(spec *worker.StageSpec, stage int32, d *Device) {
-	t := k.c.Tables
+func (k *supervisor) setLoadTimes(spec *worker.StageSpec, stage int32, d *Device) {
+	t := k.core.Tables
 	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
-	if k.c.Options.Engine != "replay" || t.Stages[stage].Hop > 0 {
+	if k.core.Options.Engine != "replay" || t.Stages[stage].Hop > 0 {
 		return
 	}
 	spec.WeightBytes = n.Bytes
-	if n.Load != nil {
-		l := n.Load[t.Devices[d.Index].Kind]
+	if n.LoadTimes != nil {
+		l := n.LoadTimes[t.Devices[d.Index].Kind]
 		spec.LoadNS = [2]int64{int64(l[0]), int64(l[1])}
 	}
 }
 
 // slotsFor returns the layout of a stage's slots, which are yet to be cut.
-func (k *crew) slotsFor(d *Device, l *worker.Loaded) *stageSlots {
+func (k *supervisor) slotsFor(d *Device, l *worker.LoadedStage) *stageSlots {
 	st := &k.stages[l.ID]
 	s := &stageSlots{device: d.Index, loaded: l}
-	s.Layout = worker.Layout{ID: l.ID, Warm: 2}
-	if k.c.Options.Engine == "replay" {
-		s.Layout.Warm = 0
+	s.Layout = worker.Layout{ID: l.ID, WarmSlots: 2}
+	if k.core.Options.Engine == "replay" {
+		s.Layout.WarmSlots = 0
 	}
-	if st.first {
-		s.Layout.InBytes = worker.Span(l.Inputs, st.batches)
+	if st.isFirst {
+		s.Layout.InBytes = worker.Span(l.Inputs, st.maxBatch)
 	}
-	s.Layout.Stride = (s.Layout.InBytes + worker.Span(l.Outputs, st.batches) + page - 1) &^ (page - 1)
+	s.Layout.Stride = (s.Layout.InBytes + worker.Span(l.Outputs, st.maxBatch) + page - 1) &^ (page - 1)
 	return s
 }
 
 // loadResidents makes a worker load the networks that its device holds at the start.
-func (k *crew) moveIn(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
+func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
 	for i := range first {
 		a, err := p.Swap(ctx, first[i])
 		if err == nil {
@@ -105,20 +105,20 @@ func (k *crew) moveIn(ctx context.Context, d *Device, p *worker.Process, first [
 
 // cutSlots cuts the slots of a network's stages out of a device's segment: the usual number, or fewer if there is less
 // space.
-func (k homes) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
-	h, list := d.Home, k.stagesOf(d, network)
+func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
+	h, list := d.Networks, k.stagesOf(d, network)
 	if len(list) == 0 {
-		return nil, fmt.Errorf("device %d: network %s has no stage there", d.Index, k.c.Tables.Networks[network].Name)
+		return nil, fmt.Errorf("device %d: network %s has no stage there", d.Index, k.core.Tables.Networks[network].Name)
 	}
 	var out []*stageSlots
 	for _, st := range list {
-		s := k.slotsFor(d, d.known[st])
-		for n := k.slotsOf(d, s.Layout.Stride); ; n /= 2 {
+		s := k.slotsFor(d, d.loadedStages[st])
+		for n := k.slotCount(d, s.Layout.Stride); ; n /= 2 {
 			if n == 0 {
-				giveBack(out)
+				returnSlots(out)
 				return nil, fmt.Errorf("device %d: its shared memory has no room for slots of %d bytes", d.Index, s.Layout.Stride)
 			}
-			if base, ok := h.Arena.take(s.Layout.Stride * int64(n)); ok {
+			if base, ok := h.Arena.takeExtent(s.Layout.Stride * int64(n)); ok {
 				s.Layout.Base, s.Layout.Slots, s.Pool, s.arena = base, n, worker.NewSlotPool(n), h.Arena
 				break
 			}
@@ -129,17 +129,17 @@ func (k homes) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 }
 
 // returnSlots returns slots to the arena that they were cut from, once nobody reads them.
-func giveBack(list []*stageSlots) {
+func returnSlots(list []*stageSlots) {
 	for _, s := range list {
-		s.over = true
-		s.leave()
+		s.isRetired = true
+		s.returnIfUnused()
 	}
 }
 
 // swapCommand returns the worker's command for an order.
-func (k homes) swapOf(o *turn.Order, id uint64, cut []*stageSlots) worker.Swap {
-	q := worker.Swap{ID: id, In: o.Load, Bytes: k.c.Tables.Networks[o.Network].Bytes}
-	for _, s := range cut {
+func (k slotCutter) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlots) worker.Swap {
+	q := worker.Swap{ID: id, ToDevice: o.Load, Bytes: k.core.Tables.Networks[o.Network].Bytes}
+	for _, s := range slots {
 		q.Stages = append(q.Stages, s.Layout)
 	}
 	return q
@@ -147,61 +147,61 @@ func (k homes) swapOf(o *turn.Order, id uint64, cut []*stageSlots) worker.Swap {
 
 // cutResidentSlots cuts the slots of the networks that a device holds at the start, and returns the commands that load
 // them.
-func (k homes) settle(d *Device) ([]worker.Swap, error) {
-	h := d.Home
-	giveBack(h.cut)
-	h.cut = nil
+func (k slotCutter) cutResidentSlots(d *Device) ([]worker.Swap, error) {
+	h := d.Networks
+	returnSlots(h.newSlots)
+	h.newSlots = nil
 	var list []worker.Swap
-	for _, n := range k.residents(d) {
-		cut, err := k.cutSlots(d, n)
+	for _, n := range k.residentNetworks(d) {
+		slots, err := k.cutSlots(d, n)
 		if err != nil {
 			return nil, err
 		}
-		h.cut = append(h.cut, cut...)
-		list = append(list, k.swapOf(&turn.Order{Network: n, Load: true}, 0, cut))
+		h.newSlots = append(h.newSlots, slots...)
+		list = append(list, k.swapCommand(&turn.LoadOrder{Network: n, Load: true}, 0, slots))
 	}
 	return list, nil
 }
 
 // residentNetworks returns the networks that a device holds at the start.
-func (k homes) residents(d *Device) []int32 {
-	if int(d.Index) < len(k.c.Tables.Resident) {
-		return k.c.Tables.Resident[d.Index]
+func (k slotCutter) residentNetworks(d *Device) []int32 {
+	if int(d.Index) < len(k.core.Tables.Resident) {
+		return k.core.Tables.Resident[d.Index]
 	}
 	return nil
 }
 
 // markResidentsLoaded records that these networks are loaded.
-func (k homes) settled(d *Device) {
-	h := d.Home
-	for _, s := range h.cut {
+func (k slotCutter) markResidentsLoaded(d *Device) {
+	h := d.Networks
+	for _, s := range h.newSlots {
 		d.Slots[s.Layout.ID] = s
 	}
-	h.cut = nil
-	for _, n := range k.residents(d) {
+	h.newSlots = nil
+	for _, n := range k.residentNetworks(d) {
 		h.Loaded[n] = true
 	}
 }
 
 // forgetNetworks forgets what a lost device held.
-func (d *Device) leaveHome() {
-	h := d.Home
+func (d *Device) forgetNetworks() {
+	h := d.Networks
 	for i, s := range d.Slots {
 		if s != nil {
-			giveBack([]*stageSlots{s})
+			returnSlots([]*stageSlots{s})
 			d.Slots[i] = nil
 		}
 	}
-	giveBack(h.cut)
+	returnSlots(h.newSlots)
 	clear(h.Loaded)
-	h.orders, h.Busy, h.cut, h.ended = h.orders[:0], false, nil, h.ended[:0]
+	h.waitingOrders, h.IsLoading, h.newSlots, h.endedLoads = h.waitingOrders[:0], false, nil, h.endedLoads[:0]
 }
 
 // takeOrder takes an order for a device on which networks come and go. A load cancels a waiting unload of the same
 // network, and an unload a waiting load.
-func (w loads) swap(d *Device, o turn.Order) {
-	h := d.Home
-	if d.Proc == nil { // what it then holds follows from its start
+func (w orderRunner) takeOrder(d *Device, o turn.LoadOrder) {
+	h := d.Networks
+	if d.Process == nil { // what it then holds follows from its start
 		return
 	}
 	if o.Network < 0 {
@@ -210,157 +210,157 @@ func (w loads) swap(d *Device, o turn.Order) {
 	}
 
 	// An order for the same network waits.
-	if i := slices.IndexFunc(h.orders, o.Same); i >= 0 {
-		was := h.orders[i]
-		if was.Load == o.Load { // it is under way already
+	if i := slices.IndexFunc(h.waitingOrders, o.IsSame); i >= 0 {
+		waiting := h.waitingOrders[i]
+		if waiting.Load == o.Load { // it is under way already
 			return
 		}
-		h.orders = slices.Delete(h.orders, i, i+1)
+		h.waitingOrders = slices.Delete(h.waitingOrders, i, i+1)
 		w.answerOrder(&o, 0)
 		return
 	}
 
 	// Nothing has to be done if the network is, or will be, as ordered.
-	will := h.Loaded[o.Network]
-	if h.Busy && o.Same(h.Doing) {
-		if will = h.Doing.Load; will == o.Load {
+	willBeLoaded := h.Loaded[o.Network]
+	if h.IsLoading && o.IsSame(h.CurrentOrder) {
+		if willBeLoaded = h.CurrentOrder.Load; willBeLoaded == o.Load {
 			return
 		}
-	} else if will == o.Load {
+	} else if willBeLoaded == o.Load {
 		w.answerOrder(&o, 0)
 		return
 	}
-	o.Given = w.c.Last()
-	h.orders = append(h.orders, o)
-	w.nextOrder(d)
+	o.OrderedAt = w.core.LastEventTime()
+	h.waitingOrders = append(h.waitingOrders, o)
+	w.sendNextOrder(d)
 }
 
 // answerOrder answers an order for which nothing had to be done.
-func (w loads) answerOrder(o *turn.Order, why policy.Return) {
-	now := w.c.Now()
-	w.c.Loaded(o, now, now, why)
+func (w orderRunner) answerOrder(o *turn.LoadOrder, reason policy.ReturnReason) {
+	now := w.core.Now()
+	w.core.TellLoaded(o, now, now, reason)
 }
 
 // sendNextOrder sends the worker the first waiting order, unless it carries out another one, or batches still run the
 // network that is to be unloaded.
-func (w loads) nextOrder(d *Device) {
-	h := d.Home
-	for d.Proc != nil && !h.Busy && len(h.orders) > 0 {
-		o := h.orders[0]
-		if !o.Load && (w.uses(d.Flight, o.Network) || w.uses(d.queue, o.Network)) {
+func (w orderRunner) sendNextOrder(d *Device) {
+	h := d.Networks
+	for d.Process != nil && !h.IsLoading && len(h.waitingOrders) > 0 {
+		o := h.waitingOrders[0]
+		if !o.Load && (w.useNetwork(d.InFlight, o.Network) || w.useNetwork(d.queue, o.Network)) {
 			return
 		}
-		h.orders = h.orders[:copy(h.orders, h.orders[1:])]
+		h.waitingOrders = h.waitingOrders[:copy(h.waitingOrders, h.waitingOrders[1:])]
 		if o.Load {
-			cut, err := homesOf(w.Crew).cutSlots(d, o.Network)
+			slots, err := slotCutterOf(w.Supervisor).cutSlots(d, o.Network)
 			if err != nil {
-				h.refused++
-				w.c.Options.Log.Warn("network not loaded", "device", d.Index, "network", w.c.Tables.Networks[o.Network].Name, "error", err)
+				h.refusedLoads++
+				w.core.Options.Log.Warn("network not loaded", "device", d.Index, "network", w.core.Tables.Networks[o.Network].Name, "error", err)
 				w.answerOrder(&o, policy.ReturnFull)
 				continue
 			}
-			h.cut = cut
+			h.newSlots = slots
 		} else {
 			h.Loaded[o.Network] = false
-			for _, st := range homesOf(w.Crew).stagesOf(d, o.Network) {
+			for _, st := range slotCutterOf(w.Supervisor).stagesOf(d, o.Network) {
 				if s := d.Slots[st]; s != nil {
-					h.cut, d.Slots[st] = append(h.cut, s), nil
+					h.newSlots, d.Slots[st] = append(h.newSlots, s), nil
 				}
 			}
 		}
 		h.lastID++
-		h.Busy, h.Doing, h.began = true, o, w.c.Now()
+		h.IsLoading, h.CurrentOrder, h.orderStartedAt = true, o, w.core.Now()
 		// If the send fails, the worker is gone, which postResults reports.
-		_ = d.Proc.SendSwap(homesOf(w.Crew).swapOf(&o, h.lastID, h.cut))
+		_ = d.Process.SendSwap(slotCutterOf(w.Supervisor).swapCommand(&o, h.lastID, h.newSlots))
 	}
 }
 
 // useNetwork returns true if one of some runs uses a network.
-func (w loads) uses(runs []*run, network int32) bool {
-	return slices.ContainsFunc(runs, func(r *run) bool { return w.networkOf(r.stage) == network })
+func (w orderRunner) useNetwork(runs []*stageRun, network int32) bool {
+	return slices.ContainsFunc(runs, func(r *stageRun) bool { return w.networkOf(r.stage) == network })
 }
 
 // networkOf returns the network of a stage.
-func (w loads) networkOf(stage int32) int32 {
-	return w.c.Tables.Pipelines[w.c.Tables.Stages[stage].Pipeline].Network
+func (w orderRunner) networkOf(stage int32) int32 {
+	return w.core.Tables.Pipelines[w.core.Tables.Stages[stage].Pipeline].Network
 }
 
 // lacksNetwork returns true if the network of a stage is not loaded on a device.
-func (w loads) lacks(d *Device, stage int32) bool {
-	return d.Home != nil && d.Proc != nil && !d.Home.Loaded[w.networkOf(stage)]
+func (w orderRunner) lacksNetwork(d *Device, stage int32) bool {
+	return d.Networks != nil && d.Process != nil && !d.Networks.Loaded[w.networkOf(stage)]
 }
 
 // handleSwapResult handles a worker's answer to an order.
-func (w loads) swapped(d *Device, n *turn.News) {
-	h := d.Home
-	if h == nil || !h.Busy || n.Id != h.lastID {
-		w.c.Options.Log.Error("worker answered an order that it was not given", "device", d.Index, "order", n.Id)
-		d.Proc.Kill()
+func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
+	h := d.Networks
+	if h == nil || !h.IsLoading || n.Id != h.lastID {
+		w.core.Options.Log.Error("worker answered an order that it was not given", "device", d.Index, "order", n.Id)
+		d.Process.Kill()
 		return
 	}
-	o, cut, start, end := h.Doing, h.cut, w.c.Since(n.Start), w.c.Since(n.End)
-	h.Busy, h.cut = false, nil
+	o, slots, start, end := h.CurrentOrder, h.newSlots, w.core.OnCoreClock(n.Start), w.core.OnCoreClock(n.End)
+	h.IsLoading, h.newSlots = false, nil
 
 	// Take the slots into use, or return them.
-	why := policy.Return(0)
-	name := w.c.Tables.Networks[o.Network].Name
+	reason := policy.ReturnReason(0)
+	name := w.core.Tables.Networks[o.Network].Name
 	switch code := worker.Code(n.Code); {
 	case !o.Load:
-		giveBack(cut)
+		returnSlots(slots)
 		if code != worker.OK {
-			w.c.Options.Log.Error("network not unloaded cleanly", "device", d.Index, "network", name, "error", n.Text)
+			w.core.Options.Log.Error("network not unloaded cleanly", "device", d.Index, "network", name, "error", n.Text)
 		}
 	case code == worker.OK:
-		for _, s := range cut {
+		for _, s := range slots {
 			d.Slots[s.Layout.ID] = s
 		}
 		h.Loaded[o.Network] = true
 		h.Loads++
-		h.loading += end - start
-		h.ended = append(h.ended, extent{int64(start), int64(end)})
+		h.loadTime += end - start
+		h.endedLoads = append(h.endedLoads, extent{int64(start), int64(end)})
 		d.stats.Loads.Inc()
-		h.loaded(w.c, &o)
+		h.recordLoad(w.core, &o)
 	default:
-		giveBack(cut)
-		h.refused++
-		if why = policy.ReturnFailed; code == worker.NoMemory {
-			why = policy.ReturnFull
+		returnSlots(slots)
+		h.refusedLoads++
+		if reason = policy.ReturnFailed; code == worker.NoMemory {
+			reason = policy.ReturnFull
 		}
-		w.c.Options.Log.Warn("network not loaded", "device", d.Index, "network", name, "error", errors.New(n.Text))
+		w.core.Options.Log.Warn("network not loaded", "device", d.Index, "network", name, "error", errors.New(n.Text))
 	}
 
 	// Tell the policy.
-	w.c.Loaded(&o, start, end, why)
-	w.nextOrder(d)
+	w.core.TellLoaded(&o, start, end, reason)
+	w.sendNextOrder(d)
 }
 
 // addOverlap counts the time of a run during which the device also loaded.
-func (h *home) ranBeside(start, end time.Duration) {
+func (h *deviceNetworks) addOverlap(start, end time.Duration) {
 	overlap := func(from, to int64) {
-		h.both += time.Duration(max(0, min(int64(end), to)-max(int64(start), from)))
+		h.loadTimeBesideBatches += time.Duration(max(0, min(int64(end), to)-max(int64(start), from)))
 	}
-	kept := h.ended[:0]
-	for _, e := range h.ended {
+	laterLoads := h.endedLoads[:0]
+	for _, e := range h.endedLoads {
 		overlap(e.From, e.To)
 		if e.To > int64(end) {
-			kept = append(kept, e)
+			laterLoads = append(laterLoads, e)
 		}
 	}
-	h.ended = kept
-	if h.Busy && h.Doing.Load {
-		overlap(int64(h.began), int64(end))
+	h.endedLoads = laterLoads
+	if h.IsLoading && h.CurrentOrder.Load {
+		overlap(int64(h.orderStartedAt), int64(end))
 	}
 }
 
 // isLoadOverdue returns true if a load takes so long that the worker is assumed to hang.
-func (w loads) overdue(d *Device, now time.Duration) bool {
-	h := d.Home
-	if h == nil || !h.Busy {
+func (w orderRunner) isLoadOverdue(d *Device, now time.Duration) bool {
+	h := d.Networks
+	if h == nil || !h.IsLoading {
 		return false
 	}
 	planned := time.Duration(0)
-	if l := w.c.Tables.Networks[h.Doing.Network].Load; l != nil {
-		planned = l[w.c.Tables.Devices[d.Index].Kind][1]
+	if l := w.core.Tables.Networks[h.CurrentOrder.Network].LoadTimes; l != nil {
+		planned = l[w.core.Tables.Devices[d.Index].Kind][1]
 	}
-	return now-h.began > max(turn.HangsAfter*planned, w.c.Options.LoadTimeout)
+	return now-h.orderStartedAt > max(turn.HangFactor*planned, w.core.Options.LoadTimeout)
 }

@@ -17,16 +17,16 @@ type Options struct {
 	ShareCPUs bool
 	// CPUPlaces gives the devices of a kind CPUs of their own. Kinds whose name does not say how many CPUs they have, such
 	// as cpu-a and cpu-b, need one.
-	Places map[string]CPUPlace
+	CPUPlaces map[string]CPUPlace
 
 	// Remote is the number of devices of a kind, the last ones of the plan, that are on other hosts. Their workers wait in
 	// Lobby (worker.NewLobby).
 	Remote map[string]int
-	Lobby  *worker.Lobby
+	Lobby  *worker.JoinServer
 
 	// OverrideExecution changes how models are executed on the devices of a kind, compared to how the plan's numbers were
 	// measured. It may be nil.
-	Execute func(kind string, planned worker.Execution) worker.Execution
+	OverrideExecution func(kind string, planned worker.Execution) worker.Execution
 
 	// Depth is the number of runs that a worker is sent ahead, at most 8. 0 stands for 2: one runs, and one waits in the
 	// socket.
@@ -42,9 +42,9 @@ type Options struct {
 	HangTimeout  time.Duration // a worker is assumed to hang after this, and after ten times the planned time of its run; 0: 1 s
 
 	// Command and Env start workers; see worker.Config. InProcess runs the workers as goroutines of this process instead.
-	Command []string
-	Env     []string
-	Inside  bool
+	Command   []string
+	Env       []string
+	InProcess bool
 }
 
 // CPUPlace says where the devices of one CPU kind run: each takes Threads CPUs

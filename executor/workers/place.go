@@ -19,40 +19,40 @@ import (
 )
 
 // stageLoad describes what a worker loads for a stage.
-type stagePlan struct {
-	spec    worker.StageSpec
-	first   bool
-	last    bool
-	model   int32
-	batches int
+type stageLoad struct {
+	spec     worker.StageSpec
+	isFirst  bool
+	isLast   bool
+	model    int32
+	maxBatch int
 }
 
 // cpuSets hands out CPUs to the devices of a plan: to kinds with a CPUPlace from there, to others from one common list.
 type cpuSets struct {
-	opt    *Options
-	common []int
-	next   map[string]int // by kind; "" is the common list
+	options    *Options
+	commonCPUs []int
+	nextIndex  map[string]int // by kind; "" is the common list
 }
 
 // takeCPUs returns the CPUs of a device. If the kind is no CPU, it returns none.
-func (s *cpuSets) take(kind string, gpu int32) (cpus []int, threads int, err error) {
-	place, own := s.opt.Places[kind]
-	n, named := formats.CPUThreads(kind)
+func (s *cpuSets) takeCPUs(kind string, gpu int32) (cpus []int, threads int, err error) {
+	place, hasPlace := s.options.CPUPlaces[kind]
+	n, hasCount := formats.CPUThreads(kind)
 	key := kind
 	switch {
-	case own && place.Threads > 0:
+	case hasPlace && place.Threads > 0:
 		n = place.Threads
-	case own && !named:
+	case hasPlace && !hasCount:
 		n = 1
-	case own:
-	case named:
+	case hasPlace:
+	case hasCount:
 		key = ""
-		if s.common == nil {
-			if s.common, err = frontEndLeaves(s.opt.CPUs); err != nil {
+		if s.commonCPUs == nil {
+			if s.commonCPUs, err = workerCPUs(s.options.CPUs); err != nil {
 				return nil, 0, err
 			}
 		}
-		place.CPUs = s.common
+		place.CPUs = s.commonCPUs
 	case formats.IsCPU(kind):
 		return nil, 0, fmt.Errorf("%w: %w: device kind %s does not say how many CPUs it has: name them (--place %s=0-3)", turn.ErrPlan, engine.ErrNoDevice, kind, kind)
 	default:
@@ -60,35 +60,35 @@ func (s *cpuSets) take(kind string, gpu int32) (cpus []int, threads int, err err
 	}
 
 	// Take the next n of the list.
-	next := s.next[key]
-	if next+n > len(place.CPUs) && (!s.opt.ShareCPUs || len(place.CPUs) == 0) {
+	firstIndex := s.nextIndex[key]
+	if firstIndex+n > len(place.CPUs) && (!s.options.ShareCPUs || len(place.CPUs) == 0) {
 		return nil, 0, fmt.Errorf("%w: %w: the plan's device %d of kind %s needs %d more of this machine's CPUs, of which %d are left of %v",
-			turn.ErrPlan, engine.ErrNoDevice, gpu, kind, n, max(0, len(place.CPUs)-next), place.CPUs)
+			turn.ErrPlan, engine.ErrNoDevice, gpu, kind, n, max(0, len(place.CPUs)-firstIndex), place.CPUs)
 	}
 	for k := range n {
-		cpu := place.CPUs[(next+k)%len(place.CPUs)]
+		cpu := place.CPUs[(firstIndex+k)%len(place.CPUs)]
 		if !slices.Contains(cpus, cpu) {
 			cpus = append(cpus, cpu)
 		}
 	}
-	s.next[key] = next + n
+	s.nextIndex[key] = firstIndex + n
 	return cpus, n, nil
 }
 
 // workerCPUs returns the CPUs for workers: those given, or all of this process except the first, which is left to the
 // front end.
-func frontEndLeaves(given []int) ([]int, error) {
-	if given != nil {
-		return given, nil
+func workerCPUs(configured []int) ([]int, error) {
+	if configured != nil {
+		return configured, nil
 	}
-	all, err := engine.CPUs()
+	available, err := engine.CPUs()
 	if err != nil {
 		return nil, err
 	}
-	if len(all) > 1 {
-		all = all[1:]
+	if len(available) > 1 {
+		available = available[1:]
 	}
-	return all, nil
+	return available, nil
 }
 
 // isRemote returns true if a device of the plan is on another host.
@@ -114,20 +114,20 @@ func checkRemote(t *policy.Tables, o *Options) error {
 }
 
 // placeDevices maps those devices of the plan for which `ours` is true to this machine.
-func placeDevices(t *policy.Tables, o *Options, replay bool, ours []bool) ([]worker.Device, error) {
+func placeDevices(t *policy.Tables, o *Options, replay bool, isOurs []bool) ([]worker.Device, error) {
 	if err := checkRemote(t, o); err != nil {
 		return nil, err
 	}
 	out := make([]worker.Device, len(t.Devices))
-	sets := cpuSets{opt: o, next: map[string]int{}}
+	sets := cpuSets{options: o, nextIndex: map[string]int{}}
 	for i, d := range t.Devices {
 		kind := t.Kinds[d.Kind]
 		out[i] = worker.Device{Kind: kind, Index: int(d.GPU), Share: int(d.Share)}
-		if replay || !ours[i] || isRemote(t, i, o) {
+		if replay || !isOurs[i] || isRemote(t, i, o) {
 			continue
 		}
 		var err error
-		if out[i].CPUs, out[i].Threads, err = sets.take(kind, d.GPU); err != nil {
+		if out[i].CPUs, out[i].Threads, err = sets.takeCPUs(kind, d.GPU); err != nil {
 			return nil, err
 		}
 	}
@@ -136,12 +136,12 @@ func placeDevices(t *policy.Tables, o *Options, replay bool, ours []bool) ([]wor
 
 // planStages returns what each stage of the plan loads, in the order of Tables.Stages. Only stages on devices for which
 // `ours` is true need a file, because workers execute them.
-func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bool) ([]stagePlan, error) {
-	var out []stagePlan
+func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, isOurs []bool) ([]stageLoad, error) {
+	var out []stageLoad
 	for mi := range plan.Deployment {
 		m := &plan.Deployment[mi]
 		path := ""
-		if o.Engine != "replay" && hasWorkers(t, len(out), ours) {
+		if o.Engine != "replay" && hasWorkers(t, len(out), isOurs) {
 			var err error
 			if path, err = findModel(o.ModelsDir, m); err != nil {
 				return nil, err
@@ -149,12 +149,12 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bo
 		}
 
 		// The tensors of the model, and the shapes for which it is prepared.
-		runsWhole := runsWhole(m)
-		inputs, err := Specs(m.Inputs, runsWhole, "input")
+		runsWhole := hasNoBatchAxis(m)
+		inputs, err := TensorSpecs(m.Inputs, runsWhole, "input")
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: fmt.Sprintf("deployment[%d].inputs", mi), Found: err.Error()})
 		}
-		outputs, err := Specs(m.Outputs, runsWhole, "output")
+		outputs, err := TensorSpecs(m.Outputs, runsWhole, "output")
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", turn.ErrPlan, &document.Error{Path: fmt.Sprintf("deployment[%d].outputs", mi), Found: err.Error()})
 		}
@@ -167,23 +167,23 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bo
 		}
 
 		// One load per stage.
-		values := givenValues(m)
+		values := inputValues(m)
 		for pi := range m.Pipelines {
 			p := &m.Pipelines[pi]
-			var in *formats.Cut
+			var inputCut *formats.Cut
 			for si := range p.Stages {
 				s := &p.Stages[si]
-				sp := stagePlan{model: int32(mi), first: si == 0, last: si == len(p.Stages)-1, batches: p.Batch}
+				sp := stageLoad{model: int32(mi), isFirst: si == 0, isLast: si == len(p.Stages)-1, maxBatch: p.Batch}
 				sp.spec = worker.StageSpec{
 					ID: uint32(len(out)), Model: m.Model, Path: path, SHA256: m.SHA256,
 					From: s.Blocks[0], To: s.Blocks[1], Blocks: m.NumBlocks, MaxBatch: p.Batch,
-					Whole: runsWhole, Seed: o.Seed, Dims: dims, Values: values,
+					FixedShapes: runsWhole, Seed: o.Seed, Dims: dims, Values: values,
 				}
 				if m.Bucket != nil {
-					sp.spec.File = m.Bucket.Of
+					sp.spec.File = m.Bucket.BaseModel
 				}
-				if in != nil {
-					sp.spec.CutIn, sp.spec.FP16In = in.Tensors, in.DType == "FP16"
+				if inputCut != nil {
+					sp.spec.CutIn, sp.spec.FP16In = inputCut.Tensors, inputCut.DType == "FP16"
 				}
 				if s.Cut != nil {
 					sp.spec.CutOut, sp.spec.FP16Out = s.Cut.Tensors, s.Cut.DType == "FP16"
@@ -192,10 +192,10 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bo
 					for _, d := range s.InferUS {
 						sp.spec.InferNS = append(sp.spec.InferNS, int64(d.D()))
 					}
-					sp.spec.Inputs, sp.spec.Outputs = replayTensors(inputs, in), replayTensors(outputs, s.Cut)
+					sp.spec.Inputs, sp.spec.Outputs = replayTensors(inputs, inputCut), replayTensors(outputs, s.Cut)
 				}
 				out = append(out, sp)
-				in = s.Cut
+				inputCut = s.Cut
 			}
 		}
 	}
@@ -206,17 +206,17 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, ours []bo
 }
 
 // hasWorkers returns true if workers, and no other backend, execute a stage.
-func hasWorkers(t *policy.Tables, stage int, ours []bool) bool {
+func hasWorkers(t *policy.Tables, stage int, isOurs []bool) bool {
 	if stage >= len(t.Stages) {
 		return true
 	}
 	devices := t.DevicesOf(int32(stage))
-	return len(devices) == 0 || ours[devices[0]]
+	return len(devices) == 0 || isOurs[devices[0]]
 }
 
 // inputValues returns the plan's values of a model's inputs: of those that requests do not bring, and those with which
 // the others are warmed up.
-func givenValues(m *formats.Deployed) map[string]graph.Literal {
+func inputValues(m *formats.Deployed) map[string]graph.Literal {
 	out := map[string]graph.Literal{}
 	for _, t := range slices.Concat(m.Constants, m.Inputs) {
 		if len(t.Value) > 0 {
@@ -228,9 +228,9 @@ func givenValues(m *formats.Deployed) map[string]graph.Literal {
 
 // replayTensors returns a stage's boundary for an engine without models: the tensors of the model, or at a cut the bytes
 // that the plan counts.
-func replayTensors(own []engine.Spec, cut *formats.Cut) []engine.Spec {
+func replayTensors(modelTensors []engine.Spec, cut *formats.Cut) []engine.Spec {
 	if cut == nil {
-		return own
+		return modelTensors
 	}
 	name := "cut"
 	if len(cut.Tensors) > 0 {
@@ -246,7 +246,7 @@ var datatypes = map[string]engine.DType{
 
 // hasNoBatchAxis returns true if every run of a model is one request with inputs of exactly the declared shapes, because
 // none of its dimensions is the batch.
-func runsWhole(m *formats.Deployed) bool {
+func hasNoBatchAxis(m *formats.Deployed) bool {
 	for _, t := range m.Inputs {
 		if len(t.Shape) == 0 || t.Shape[0] < 1 {
 			return false
@@ -262,26 +262,26 @@ func runsWhole(m *formats.Deployed) bool {
 
 // TensorSpecs returns a plan's tensors in the form of the engine. A plan without tensors (its models were imported) is
 // replayed with one float per sample.
-func Specs(tensors []formats.TensorInfo, runsWhole bool, missing string) ([]engine.Spec, error) {
+func TensorSpecs(tensors []formats.TensorInfo, runsWhole bool, direction string) ([]engine.Spec, error) {
 	if len(tensors) == 0 {
-		return []engine.Spec{{Name: missing, Type: engine.F32, Shape: []int64{engine.BatchDim, 1}}}, nil
+		return []engine.Spec{{Name: direction, Type: engine.F32, Shape: []int64{engine.BatchDim, 1}}}, nil
 	}
 	out := make([]engine.Spec, len(tensors))
 	for i, t := range tensors {
 		d, ok := datatypes[t.DType]
 		if !ok {
-			return nil, fmt.Errorf("%s %q: datatype %q: expected one of %s", missing, t.Name, t.DType, strings.Join(slices.Sorted(maps.Keys(datatypes)), ", "))
+			return nil, fmt.Errorf("%s %q: datatype %q: expected one of %s", direction, t.Name, t.DType, strings.Join(slices.Sorted(maps.Keys(datatypes)), ", "))
 		}
 		shape := slices.Clone(t.Shape)
 		if len(shape) == 0 {
-			return nil, fmt.Errorf("%s %q has no batch dimension", missing, t.Name)
+			return nil, fmt.Errorf("%s %q has no batch dimension", direction, t.Name)
 		}
 		if !runsWhole {
 			shape[0] = engine.BatchDim
 		}
 		for k, n := range shape {
 			if n < 1 && (k > 0 || runsWhole) {
-				return nil, fmt.Errorf("%s %q: shape %v: dimension %d is not fixed", missing, t.Name, t.Shape, k)
+				return nil, fmt.Errorf("%s %q: shape %v: dimension %d is not fixed", direction, t.Name, t.Shape, k)
 			}
 		}
 		out[i] = engine.Spec{Name: t.Name, Type: d, Shape: shape}
@@ -312,7 +312,7 @@ func findOperators(plan *formats.Plan, o *turn.Options) ([]modelfile.OperatorLib
 func findModel(dir string, m *formats.Deployed) (string, error) {
 	name := m.Model
 	if m.Bucket != nil {
-		name = m.Bucket.Of
+		name = m.Bucket.BaseModel
 	}
 	path := filepath.Join(dir, name+".onnx")
 	if _, err := os.Stat(path); err == nil {

@@ -28,7 +28,7 @@ func TestPlacesOfCPUKinds(t *testing.T) {
 			for i := range int32(6) {
 				tables.Devices = append(tables.Devices, policy.Device{Kind: i / 3, GPU: i % 3, Share: 1})
 			}
-			got, err := placeDevices(tables, &Options{Places: c.places, ShareCPUs: c.share}, false, slices.Repeat([]bool{true}, len(tables.Devices)))
+			got, err := placeDevices(tables, &Options{CPUPlaces: c.places, ShareCPUs: c.share}, false, slices.Repeat([]bool{true}, len(tables.Devices)))
 			if c.ok != (err == nil) || err != nil && !errors.Is(err, turn.ErrPlan) {
 				t.Fatalf("placed as %+v, %v", got, err)
 			}

@@ -11,7 +11,7 @@ import (
 )
 
 // A process that gets CPU time has a pulse, one that is stopped has none.
-func TestPulse(t *testing.T) {
+func TestStoppedProcessHasNoPulse(t *testing.T) {
 	busy := exec.Command("sh", "-c", "while :; do :; done")
 	if err := busy.Start(); err != nil {
 		t.Skip("no shell (sh)")
@@ -19,13 +19,13 @@ func TestPulse(t *testing.T) {
 	defer busy.Wait()
 	defer busy.Process.Kill()
 	proc := &worker.Process{Welcome: worker.Welcome{PID: busy.Process.Pid}}
-	var p pulse
+	var p cpuPulse
 	began := time.Now()
 	look := func() bool {
-		time.Sleep(turn.WatchEvery + 10*time.Millisecond)
+		time.Sleep(turn.WatchInterval + 10*time.Millisecond)
 		now := time.Since(began)
-		p.look(now, proc)
-		return p.moved == now
+		p.check(now, proc)
+		return p.activeAt == now
 	}
 	look()
 	if moved := look(); !moved {

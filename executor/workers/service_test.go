@@ -17,11 +17,11 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 	tables := &policy.Tables{Stages: make([]policy.Stage, 1)}
 	tables.Stages[0].Infer = make([]time.Duration, 1)
 	m := turn.NewMetrics(nil)
-	c := &turn.Core{Answers: turn.Direct{}, Tables: tables, Metrics: m}
-	c.Stats = &turn.Stats{Core: c, Metrics: m, Service: turn.NewRecorder(tables)}
-	c.Stats.Service.Arrived = []time.Duration{0}
-	near := &Device{stats: m.Device(0, "H100")}
-	far := &Device{stats: m.Device(1, "H100"), remote: true}
+	c := &turn.Core{Answerer: turn.DirectAnswerer{}, Tables: tables, Metrics: m}
+	c.Stats = &turn.Stats{Core: c, Metrics: m, Recorder: turn.NewRecorder(tables)}
+	c.Stats.Recorder.Arrivals = []time.Duration{0}
+	near := &Device{stats: m.AddDevice(0, "H100")}
+	far := &Device{stats: m.AddDevice(1, "H100"), isRemote: true}
 	for _, x := range []struct {
 		d                *Device
 		sent, start, end time.Duration
@@ -31,10 +31,10 @@ func TestRecordedRunsTakeTheDevice(t *testing.T) {
 		{near, 40 * ms, 41 * ms, 50 * ms}, // again
 		{far, 60 * ms, 65 * ms, 70 * ms},  // its way is not known
 	} {
-		r := &run{Batch: &turn.Batch{Dispatched: x.sent}, size: 1, sent: x.sent}
-		x.d.count(c, r, &turn.News{}, x.start, x.end)
+		r := &stageRun{Batch: &turn.Batch{DispatchedAt: x.sent}, size: 1, sentAt: x.sent}
+		x.d.countRun(c, r, &turn.BackendEvent{}, x.start, x.end)
 	}
-	s := c.Stats.Service.Snapshot()
+	s := c.Stats.Recorder.Snapshot()
 	if want := []time.Duration{10 * ms, 10 * ms, 10 * ms, 5 * ms}; !slices.Equal(s.Runs[0][0], want) {
 		t.Errorf("runs took %v, want %v", s.Runs[0][0], want)
 	}

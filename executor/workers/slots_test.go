@@ -14,18 +14,18 @@ import (
 func TestSlotsOfAGPU(t *testing.T) {
 	o := &Options{}
 	o.SetDefaults()
-	c := &crew{c: &turn.Core{Options: &turn.Options{Engine: engineONNX}}, opt: o}
+	c := &supervisor{core: &turn.Core{Options: &turn.Options{Engine: engineONNX}}, options: o}
 	for _, x := range []struct {
 		kind   string
 		stride int64
 		want   int
 	}{{"H100", 1 << 20, 64}, {"H100", 16 << 20, 16}, {"H100", 1 << 30, 4}, {"cpu-1", 1 << 30, 64}} {
-		if got := c.slotsOf(&Device{Kind: x.kind}, x.stride); got != x.want {
+		if got := c.slotCount(&Device{Kind: x.kind}, x.stride); got != x.want {
 			t.Errorf("%s, %d bytes a batch: %d slots, want %d", x.kind, x.stride, got, x.want)
 		}
 	}
-	c.c.Options.Engine = "replay"
-	if got := c.slotsOf(&Device{Kind: "H100"}, 1<<30); got != 64 {
+	c.core.Options.Engine = "replay"
+	if got := c.slotCount(&Device{Kind: "H100"}, 1<<30); got != 64 {
 		t.Errorf("replayed: %d slots", got)
 	}
 }
@@ -41,7 +41,7 @@ func TestSizesOf(t *testing.T) {
 		{[]time.Duration{ms, 2 * ms, 4 * ms, 4 * ms}, nil, "[1 2 4]"}, {[]time.Duration{ms}, nil, "[1]"}, {[]time.Duration{ms, ms, ms}, nil, "[3]"},
 		{[]time.Duration{ms, 2 * ms, 3 * ms}, nil, "[1 2 3]"}, {[]time.Duration{ms, 2 * ms, 3 * ms, 4 * ms}, []int{1, 2, 4}, "[1 2 4]"},
 	} {
-		if got := fmt.Sprint(sizesOf(&policy.Stage{Infer: x.infer, Measured: x.measured}, len(x.infer))); got != x.want {
+		if got := fmt.Sprint(measuredSizes(&policy.Stage{Infer: x.infer, MeasuredBatches: x.measured}, len(x.infer))); got != x.want {
 			t.Errorf("%v: sizes %s, want %s", x.infer, got, x.want)
 		}
 	}

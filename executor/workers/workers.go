@@ -14,131 +14,131 @@ import (
 
 // WorkerBackend is the backend of worker processes: one per device, with a queue in front of each. It belongs to the
 // core's turn.
-type Workers struct {
-	c        *turn.Core
-	Devices  []*Device // nil if another backend executes there
-	Own      []*Device // the devices that workers execute
-	Crew     *crew
-	copiers  *copiers
-	freeRuns []*run
-	nextRun  uint64
-	cmd      [1]worker.Run // scratch
+type WorkerBackend struct {
+	core       *turn.Core
+	Devices    []*Device // nil if another backend executes there
+	OwnDevices []*Device // the devices that workers execute
+	Supervisor *supervisor
+	copiers    *copiers
+	freeRuns   []*stageRun
+	nextRunID  uint64
+	command    [1]worker.RunCommand // scratch
 }
 
 // Kinds of events of workers.
 const (
-	resultCame uint8 = iota
-	workerLost
-	workerBack
-	swapCame
+	eventResult uint8 = iota
+	eventLost
+	eventBack
+	eventSwapped
 )
 
 // Backend returns the backend of the devices for which `ours` is true.
-func (o *Options) Backend(c *turn.Core, ours []bool) (turn.Backend, error) {
-	w := &Workers{c: c, Devices: make([]*Device, len(c.Tables.Devices))}
-	w.Crew = &crew{cache: worker.NewCache(o.CacheBytes), c: c, opt: o, devices: w.Devices}
-	if !slices.Contains(ours, true) {
+func (o *Options) Backend(c *turn.Core, isOurs []bool) (turn.Backend, error) {
+	w := &WorkerBackend{core: c, Devices: make([]*Device, len(c.Tables.Devices))}
+	w.Supervisor = &supervisor{cache: worker.NewCache(o.CacheBytes), core: c, options: o, devices: w.Devices}
+	if !slices.Contains(isOurs, true) {
 		return w, nil
 	}
 	var err error
-	if w.Crew.stages, err = planStages(c.Plan, c.Tables, c.Options, ours); err != nil {
+	if w.Supervisor.stages, err = planStages(c.Plan, c.Tables, c.Options, isOurs); err != nil {
 		return nil, err
 	}
-	if w.Crew.operators, err = findOperators(c.Plan, c.Options); err != nil {
+	if w.Supervisor.operators, err = findOperators(c.Plan, c.Options); err != nil {
 		return nil, err
 	}
-	if w.Crew.places, err = placeDevices(c.Tables, o, c.Options.Engine == "replay", ours); err != nil {
+	if w.Supervisor.workerDevices, err = placeDevices(c.Tables, o, c.Options.Engine == "replay", isOurs); err != nil {
 		return nil, err
 	}
 
 	// Create the devices.
 	for i := range c.Tables.Devices {
-		if !ours[i] {
+		if !isOurs[i] {
 			continue
 		}
 		kind := c.Tables.Kinds[c.Tables.Devices[i].Kind]
-		w.Devices[i] = &Device{Index: int32(i), Kind: kind, remote: isRemote(c.Tables, i, o), stats: c.Metrics.Device(int32(i), kind)}
-		if swaps(c.Tables, int32(i)) {
-			w.Devices[i].Home = &home{Loaded: make([]bool, len(c.Tables.Networks))}
+		w.Devices[i] = &Device{Index: int32(i), Kind: kind, isRemote: isRemote(c.Tables, i, o), stats: c.Metrics.AddDevice(int32(i), kind)}
+		if swapsNetworks(c.Tables, int32(i)) {
+			w.Devices[i].Networks = &deviceNetworks{Loaded: make([]bool, len(c.Tables.Networks))}
 		}
-		w.Own = append(w.Own, w.Devices[i])
+		w.OwnDevices = append(w.OwnDevices, w.Devices[i])
 	}
-	w.Crew.own = w.Own
+	w.Supervisor.ownDevices = w.OwnDevices
 	return w, nil
 }
 
 // Start starts the processes, which load their models and share memory.
-func (w *Workers) Start(ctx context.Context) error { return w.Crew.startWorkers(ctx) }
+func (w *WorkerBackend) Start(ctx context.Context) error { return w.Supervisor.startWorkers(ctx) }
 
 // LoopStarted starts the helpers and the supervision.
-func (w *Workers) Begin() {
-	w.copiers = newCopiers(helpers())
-	for _, d := range w.Own {
+func (w *WorkerBackend) LoopStarted() {
+	w.copiers = newCopiers(helperCount())
+	for _, d := range w.OwnDevices {
 		w.setUp(d, true)
 	}
-	w.Crew.watchOver()
+	w.Supervisor.superviseAll()
 }
 
 // setUp records whether a device's worker runs.
-func (w *Workers) setUp(d *Device, up bool) {
-	d.Up.Store(up)
-	w.c.Metrics.Up(d.Index, up)
+func (w *WorkerBackend) setUp(d *Device, isUp bool) {
+	d.IsUp.Store(isUp)
+	w.core.Metrics.SetUp(d.Index, isUp)
 }
 
-func (w *Workers) Up(device int32) bool { return w.Devices[device].Up.Load() }
+func (w *WorkerBackend) IsUp(device int32) bool { return w.Devices[device].IsUp.Load() }
 
 // HandleEvent handles an event of a worker. Events of an earlier process of the device are ignored.
-func (w *Workers) Took(n *turn.News) {
+func (w *WorkerBackend) HandleEvent(n *turn.BackendEvent) {
 	d := w.Devices[n.Device]
 	switch n.Kind {
-	case resultCame:
-		if n.Gen == d.Gen && d.Proc != nil {
-			w.result(d, n)
+	case eventResult:
+		if n.Generation == d.Generation && d.Process != nil {
+			w.handleResult(d, n)
 		}
-	case workerLost:
-		if n.Gen == d.Gen && d.Proc != nil {
-			w.lost(d)
+	case eventLost:
+		if n.Generation == d.Generation && d.Process != nil {
+			w.handleLost(d)
 		}
-	case swapCame:
-		if n.Gen == d.Gen && d.Proc != nil {
-			loadsOf(w).swapped(d, n)
+	case eventSwapped:
+		if n.Generation == d.Generation && d.Process != nil {
+			orderRunnerOf(w).handleSwapResult(d, n)
 		}
-	case workerBack:
-		proc := n.Back.(*worker.Process)
-		d.Proc, d.Gen, d.total, d.pinned, d.pulse = proc, n.Gen, 0, proc.Pinned(), pulse{}
-		if d.Home != nil {
-			homesOf(w.Crew).settled(d)
+	case eventBack:
+		proc := n.Result.(*worker.Process)
+		d.Process, d.Generation, d.cpuTotal, d.pinned, d.pulse = proc, n.Generation, 0, proc.AllPinned(), cpuPulse{}
+		if d.Networks != nil {
+			slotCutterOf(w.Supervisor).markResidentsLoaded(d)
 		}
 		w.setUp(d, true)
-		w.c.Tell(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
-		w.c.Flush()
-		w.pump(d)
+		w.core.TellPolicy(policy.Event{Kind: policy.WorkerBack, Device: d.Index})
+		w.core.Flush()
+		w.sendRuns(d)
 	}
 }
 
 // handleResult handles a finished run: it sends the next runs, takes the outputs, and ends the batch's hop.
-func (w *Workers) result(d *Device, n *turn.News) {
-	c := w.c
-	if len(d.Flight) == 0 || d.Flight[0].id != n.Id {
+func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
+	c := w.core
+	if len(d.InFlight) == 0 || d.InFlight[0].id != n.Id {
 		// The worker answers a run that is not at its head: it cannot be trusted.
 		c.Options.Log.Error("worker answered out of order", "device", d.Index, "run", n.Id)
-		d.Proc.Kill()
+		d.Process.Kill()
 		return
 	}
 
 	// Count it; on return, mark the next run as started and send further ones.
-	r := d.Flight[0]
-	d.Flight = d.Flight[:copy(d.Flight, d.Flight[1:])]
-	start, end := c.Since(n.Start), c.Since(n.End)
-	d.count(c, r, n, start, end)
-	if len(d.Flight) > 0 {
-		defer w.markStarted(d.Flight[0])
+	r := d.InFlight[0]
+	d.InFlight = d.InFlight[:copy(d.InFlight, d.InFlight[1:])]
+	start, end := c.OnCoreClock(n.Start), c.OnCoreClock(n.End)
+	d.countRun(c, r, n, start, end)
+	if len(d.InFlight) > 0 {
+		defer w.markStarted(d.InFlight[0])
 	}
-	if d.Home != nil {
-		d.Home.ranBeside(start, end)
-		defer loadsOf(w).nextOrder(d)
+	if d.Networks != nil {
+		d.Networks.addOverlap(start, end)
+		defer orderRunnerOf(w).sendNextOrder(d)
 	}
-	defer w.pump(d)
+	defer w.sendRuns(d)
 	b := r.Batch
 	if b == nil {
 		w.freeRun(r)
@@ -146,13 +146,13 @@ func (w *Workers) result(d *Device, n *turn.News) {
 	}
 
 	// Add its times to the batch.
-	held := batchRunOf(b)
-	held.run = nil
-	if b.Hop == 0 {
-		b.Started = start
+	state := batchRunOf(b)
+	state.run = nil
+	if b.CurrentHop == 0 {
+		b.StartedAt = start
 	}
-	b.Infer += end - start
-	b.Ready = n.End
+	b.InferTime += end - start
+	b.ReadyAt = n.End
 	if worker.Code(n.Code) != worker.OK {
 		c.Options.Log.Error("run failed", "model", b.Service.Label, "stage", r.stage, "batch", r.size, "error", n.Text)
 		c.FailBatch(b, policy.ReasonFailed, errors.New(n.Text))
@@ -161,183 +161,183 @@ func (w *Workers) result(d *Device, n *turn.News) {
 	}
 
 	// The outputs go to the requests, or to the next stage.
-	r.in.give()
-	if b.Hop == len(b.Hops)-1 {
-		c.Answers.Ran(b, r)
+	r.input.release()
+	if b.CurrentHop == len(b.Hops)-1 {
+		c.Answerer.TakeOutputs(b, r)
 	} else {
-		held.in, held.by, r.out = r.out, r.to, slotRef{}
+		state.input, state.inputTier, r.output = r.output, r.outputTier, slotRef{}
 	}
 	w.freeRun(r)
 	c.FinishHop(b, d.Index, start, end)
 }
 
 // handleLost handles the loss of a device's worker, and of its runs.
-func (w *Workers) lost(d *Device) {
-	d.Proc = nil
+func (w *WorkerBackend) handleLost(d *Device) {
+	d.Process = nil
 	w.setUp(d, false)
 	w.forgetMemory(d)
-	if d.Home != nil {
-		d.leaveHome()
+	if d.Networks != nil {
+		d.forgetNetworks()
 	}
-	flight := d.Flight
-	d.Flight = nil
-	w.c.Tell(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
+	flight := d.InFlight
+	d.InFlight = nil
+	w.core.TellPolicy(policy.Event{Kind: policy.WorkerLost, Device: d.Index})
 	for _, r := range flight {
 		if r.Batch != nil { // the policy has not aborted it
-			w.c.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
+			w.core.FailBatch(r.Batch, policy.ReasonWorkerLost, nil)
 		}
 		w.freeRun(r)
 	}
 }
 
 // AbortBatch forgets a batch: its result, or its run in the queue, is ignored.
-func (w *Workers) Abort(b *turn.Batch) {
-	held := batchRunOf(b)
-	if held.run != nil {
-		held.run.Batch = nil
-		held.run = nil
+func (w *WorkerBackend) AbortBatch(b *turn.Batch) {
+	state := batchRunOf(b)
+	if state.run != nil {
+		state.run.Batch = nil
+		state.run = nil
 	}
-	held.in.give()
+	state.input.release()
 }
 
 // EvictBatch does nothing: workers have no instances that a batch could leave.
-func (w *Workers) Evict(*turn.Batch, bool) { w.c.Stats.Ignored++ }
+func (w *WorkerBackend) EvictBatch(*turn.Batch, bool) { w.core.Stats.IgnoredActions++ }
 
 // LoadNetwork carries out a load or unload. If the plan gives a device no memory size, its worker holds what is placed
 // there from its start to its end, including networks that the policy counts as not loaded at first. Then orders are
 // answered at once: they are refused unless they ask for what is the case.
-func (w *Workers) Load(o turn.Order) {
-	if d := w.Devices[o.Device]; d.Home != nil {
-		loadsOf(w).swap(d, o)
+func (w *WorkerBackend) LoadNetwork(o turn.LoadOrder) {
+	if d := w.Devices[o.Device]; d.Networks != nil {
+		orderRunnerOf(w).takeOrder(d, o)
 		return
 	}
-	why := policy.Return(0)
-	if w.Devices[o.Device].holds(w.c.Tables, o.Network) != o.Load {
-		why = policy.ReturnRefused
+	reason := policy.ReturnReason(0)
+	if w.Devices[o.Device].hasNetwork(w.core.Tables, o.Network) != o.Load {
+		reason = policy.ReturnRefused
 	}
-	now := w.c.Now()
-	w.c.Loaded(&o, now, now, why)
+	now := w.core.Now()
+	w.core.TellLoaded(&o, now, now, reason)
 }
 
 // PlaceInputs answers at once: the inputs of tasks are in the server's memory, from where they are copied with the
 // batch.
-func (w *Workers) Place(task, device, ticket int32) {
-	now := w.c.Now()
-	w.c.Placed(task, device, ticket, now, now)
+func (w *WorkerBackend) PlaceInputs(task, device, ticket int32) {
+	now := w.core.Now()
+	w.core.TellPlaced(task, device, ticket, now, now)
 }
 
 // Close ends the processes.
-func (w *Workers) Close(ctx context.Context) {
-	if w.Crew.cancel == nil { // supervision has not begun
-		w.Crew.kill()
-		w.Crew.freeMemory()
+func (w *WorkerBackend) Close(ctx context.Context) {
+	if w.Supervisor.cancel == nil { // supervision has not begun
+		w.Supervisor.killAll()
+		w.Supervisor.unmapMemory()
 		return
 	}
-	w.Crew.cancel()
+	w.Supervisor.cancel()
 	w.copiers.close()
 	var wg sync.WaitGroup
-	for _, d := range w.Own {
-		if d.Proc != nil {
-			wg.Go(func() { d.Proc.Shutdown(ctx) })
+	for _, d := range w.OwnDevices {
+		if d.Process != nil {
+			wg.Go(func() { d.Process.Shutdown(ctx) })
 		}
 	}
 	wg.Wait()
-	w.Crew.wg.Wait()
-	for _, n := range w.c.LeftNews() { // workers that came back after the last round
-		if proc, ok := n.Back.(*worker.Process); ok {
+	w.Supervisor.wg.Wait()
+	for _, n := range w.core.UnhandledEvents() { // workers that came back after the last round
+		if proc, ok := n.Result.(*worker.Process); ok {
 			proc.Kill()
 			proc.Wait()
 		}
 	}
-	w.Crew.freeMemory()
+	w.Supervisor.unmapMemory()
 }
 
 // slowFactor is by how much longer a worker may take that gets CPU time: it is slow, as on an overloaded machine.
-const slowFor = 10
+const slowFactor = 10
 
 // cpuPulse records when a worker's process last got CPU time.
-type pulse struct {
-	looked, moved time.Duration
-	used          time.Duration
+type cpuPulse struct {
+	checkedAt, activeAt time.Duration
+	cpuTime             time.Duration
 }
 
 // minActivePart is the reciprocal of the share of CPU time from which on a process counts as active.
-const beats = 50
+const minActivePart = 50
 
 // check measures the CPU time, at most once every turn.WatchInterval.
-func (p *pulse) look(now time.Duration, proc *worker.Process) {
-	if now < p.looked+turn.WatchEvery {
+func (p *cpuPulse) check(now time.Duration, proc *worker.Process) {
+	if now < p.checkedAt+turn.WatchInterval {
 		return
 	}
-	used := proc.CPU()
-	if used-p.used >= (now-p.looked)/beats {
-		p.moved = now
+	cpuTime := proc.CPU()
+	if cpuTime-p.cpuTime >= (now-p.checkedAt)/minActivePart {
+		p.activeAt = now
 	}
-	p.looked, p.used = now, used
+	p.checkedAt, p.cpuTime = now, cpuTime
 }
 
 // Watch kills workers that hang. Requests that have waited for one until an SLO past their deadline are answered
 // earlier.
-func (w *Workers) Look(now, paused time.Duration) {
-	for _, d := range w.Own {
-		if d.Proc == nil {
+func (w *WorkerBackend) Watch(now, paused time.Duration) {
+	for _, d := range w.OwnDevices {
+		if d.Process == nil {
 			continue
 		}
 
 		// Does a load hang? Time in which no round ran does not count.
-		if d.Home != nil {
-			if d.Home.began += paused; loadsOf(w).overdue(d, now) {
-				w.c.Options.Log.Error("worker hangs in a load and is killed", "device", d.Index, "kind", d.Kind, "network", w.c.Tables.Networks[d.Home.Doing.Network].Name, "for", now-d.Home.began)
-				d.Proc.Kill()
+		if d.Networks != nil {
+			if d.Networks.orderStartedAt += paused; orderRunnerOf(w).isLoadOverdue(d, now) {
+				w.core.Options.Log.Error("worker hangs in a load and is killed", "device", d.Index, "kind", d.Kind, "network", w.core.Tables.Networks[d.Networks.CurrentOrder.Network].Name, "for", now-d.Networks.orderStartedAt)
+				d.Process.Kill()
 				continue
 			}
 		}
-		if len(d.Flight) == 0 {
+		if len(d.InFlight) == 0 {
 			continue
 		}
 
 		// Does a run hang? How long should it take?
-		r := d.Flight[0]
-		r.Started += paused
+		r := d.InFlight[0]
+		r.StartedAt += paused
 		planned := time.Duration(0)
-		if infer := w.c.Tables.Stages[r.stage].Infer; r.size <= len(infer) {
+		if infer := w.core.Tables.Stages[r.stage].Infer; r.size <= len(infer) {
 			planned = infer[r.size-1]
 		}
 
 		// Answer requests that have waited too long.
-		took := now - r.Started
-		w.giveUp(d.Flight, now, took)
-		w.giveUp(d.queue, now, took)
+		elapsed := now - r.StartedAt
+		w.answerOverdue(d.InFlight, now, elapsed)
+		w.answerOverdue(d.queue, now, elapsed)
 
 		// Kill the worker after its patience, unless it still gets CPU time.
-		patience := w.Crew.opt.HangTimeout
-		if d.remote { // its host may be silent for a while
+		patience := w.Supervisor.options.HangTimeout
+		if d.isRemote { // its host may be silent for a while
 			patience += worker.DefaultSilence
 		} else {
-			d.pulse.look(now, d.Proc)
+			d.pulse.check(now, d.Process)
 		}
-		patience = max(patience, turn.HangsAfter*planned)
-		if took > patience && (now > d.pulse.moved+patience || took > slowFor*patience) {
-			w.c.Options.Log.Error("worker hangs and is killed", "device", d.Index, "kind", d.Kind, "stage", r.stage, "for", took)
-			d.Proc.Kill()
+		patience = max(patience, turn.HangFactor*planned)
+		if elapsed > patience && (now > d.pulse.activeAt+patience || elapsed > slowFactor*patience) {
+			w.core.Options.Log.Error("worker hangs and is killed", "device", d.Index, "kind", d.Kind, "stage", r.stage, "for", elapsed)
+			d.Process.Kill()
 		}
 	}
 }
 
 // answerOverdue answers the requests of runs that have waited too long for a worker whose run has taken `took`. A run
 // that lasts no longer than an SLO may be about to end.
-func (w *Workers) giveUp(runs []*run, now, took time.Duration) {
+func (w *WorkerBackend) answerOverdue(runs []*stageRun, now, elapsed time.Duration) {
 	for _, r := range runs {
 		if r.Batch == nil {
 			continue
 		}
 		for _, t := range r.Batch.Tasks {
-			q := w.c.Request(w.c.Answers.RequestOf(t))
+			q := w.core.RequestIn(w.core.Answerer.RequestOf(t))
 			if q == nil || q.Job.Answered {
 				continue
 			}
-			if slo := q.Job.Model.Slo; took > slo && now > q.Job.Deadline+slo {
-				w.c.Refuse(q.Job, policy.ReasonWorkerLost)
+			if slo := q.Job.Model.Slo; elapsed > slo && now > q.Job.Deadline+slo {
+				w.core.RefuseJob(q.Job, policy.ReasonWorkerLost)
 			}
 		}
 	}

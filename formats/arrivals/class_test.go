@@ -60,7 +60,7 @@ func TestTraceOfOneModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := arrivals.Collect(arrivals.Only(src, []bool{true, true, true, true}), 0)
+		got, err := arrivals.Collect(arrivals.OnlyModels(src, []bool{true, true, true, true}), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,8 +83,8 @@ func TestTraceOfOneModel(t *testing.T) {
 }
 
 func TestOnlyLeavesOut(t *testing.T) {
-	all := []arrivals.Request{{At: 1}, {At: 2, Model: 1}, {At: 3, Model: 2}, {At: 4, Model: 1}, {At: 5, Model: 7}}
-	got, err := arrivals.Collect(arrivals.Only(arrivals.Slice(all), []bool{false, true, false}), 0)
+	all := []arrivals.Request{{ArrivedAt: 1}, {ArrivedAt: 2, Model: 1}, {ArrivedAt: 3, Model: 2}, {ArrivedAt: 4, Model: 1}, {ArrivedAt: 5, Model: 7}}
+	got, err := arrivals.Collect(arrivals.OnlyModels(arrivals.Slice(all), []bool{false, true, false}), 0)
 	if err != nil || !slices.Equal(got, []arrivals.Request{all[1], all[3]}) {
 		t.Errorf("%+v, %v", got, err)
 	}

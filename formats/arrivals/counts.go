@@ -24,7 +24,7 @@ type CountsOptions struct {
 	CV       float64       // coefficient of variation of the gaps within an interval; with 0 or 1, times are uniformly random
 	Scale    float64       // multiplies the counts; 0 is 1
 	Model    int32         // model of the requests
-	Until    time.Duration // no arrivals from then on; 0 means up to the end of the file
+	End      time.Duration // no arrivals from then on; 0 means up to the end of the file
 }
 
 // ParseSpread parses a spread, "uniform" or "gamma:CV", and returns it as CountsOptions.CV.
@@ -48,7 +48,7 @@ func ParseSpread(text string) (cv float64, err error) {
 // given CV, scaled to the interval. With a CV of 1 they are n independent uniform times, in order. Scaled and
 // fractional counts are rounded so that the error of the running total never exceeds one half.
 type Counts struct {
-	in       *csvfile.Table
+	table    *csvfile.Table
 	opt      CountsOptions
 	rng      *rand.Rand
 	gap      func() float64
@@ -57,14 +57,14 @@ type Counts struct {
 	timeUnit time.Duration
 	rate     bool
 
-	base    time.Duration // time of the first row
-	rows    int64
-	start   time.Duration // the start of the current interval
-	offsets []float64     // ends of its gaps, as shares of the interval
-	next    int
-	total   float64 // expected arrivals so far
-	emitted float64 // arrivals so far
-	err     error
+	base           time.Duration // time of the first row
+	rows           int64
+	start          time.Duration // the start of the current interval
+	offsets        []float64     // ends of its gaps, as shares of the interval
+	nextInInterval int
+	total          float64 // expected arrivals so far
+	emittedTime    float64 // arrivals so far
+	err            error
 }
 
 // OpenCounts opens a file of counts, plain or gzip.
@@ -102,7 +102,7 @@ func newCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, err
 	if opt.Scale == 0 {
 		opt.Scale = 1
 	}
-	c := &Counts{in: tab, opt: opt, rng: rng, gap: rng.ExpFloat64, timeCol: -1, start: -opt.Interval}
+	c := &Counts{table: tab, opt: opt, rng: rng, gap: rng.ExpFloat64, timeCol: -1, start: -opt.Interval}
 	if cv := opt.CV; cv != 0 && cv != 1 {
 		c.gap = distuv.Gamma{Alpha: 1 / (cv * cv), Beta: 1, Src: rng}.Rand
 	}
@@ -111,43 +111,43 @@ func newCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, err
 
 func (c *Counts) columns() error {
 	var candidates []string
-	for i, name := range c.in.Header {
+	for i, name := range c.table.Header {
 		unit, isTime := timeColumns[name]
 		switch {
 		// Minutes may start anew each day. Rows then stand for one interval each.
-		case isTime && !slices.Contains(c.in.Header, "day") && c.timeCol < 0:
+		case isTime && !slices.Contains(c.table.Header, "day") && c.timeCol < 0:
 			c.timeCol, c.timeUnit = i, unit
 		case isTime || slices.Contains(otherColumns, name):
 		default:
 			candidates = append(candidates, name)
 		}
 	}
-	if slices.Contains(c.in.Header, "client") {
-		return &document.Error{File: c.in.Name, Line: 1, Column: 1, Found: "one row per client and interval", Expected: "one row per interval"}
+	if slices.Contains(c.table.Header, "client") {
+		return &document.Error{File: c.table.Name, Line: 1, Column: 1, Found: "one row per client and interval", Expected: "one row per interval"}
 	}
 	name := c.opt.Column
 	if name == "" {
 		if len(candidates) != 1 {
-			return &document.Error{File: c.in.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(c.in.Header, ", "), Expected: "one column of counts, or the name of one of them"}
+			return &document.Error{File: c.table.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(c.table.Header, ", "), Expected: "one column of counts, or the name of one of them"}
 		}
 		name = candidates[0]
 	}
-	c.column = slices.Index(c.in.Header, name)
+	c.column = slices.Index(c.table.Header, name)
 	if c.column < 0 {
-		return &document.Error{File: c.in.Name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.in.Header, ", "),
-			Hint: document.DidYouMean(name, c.in.Header)}
+		return &document.Error{File: c.table.Name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.table.Header, ", "),
+			Hint: document.DidYouMean(name, c.table.Header)}
 	}
 	c.rate = strings.HasSuffix(name, "_rps")
 	for unit, d := range map[string]time.Duration{"requests_per_second": time.Second, "requests_per_minute": time.Minute} {
 		if name == unit && c.opt.Interval != d {
-			return &document.Error{File: c.in.Name, Line: 1, Column: 1, Path: name, Found: "an interval of " + c.opt.Interval.String(), Expected: d.String(), Hint: "the name of the column tells the interval"}
+			return &document.Error{File: c.table.Name, Line: 1, Column: 1, Path: name, Found: "an interval of " + c.opt.Interval.String(), Expected: d.String(), Hint: "the name of the column tells the interval"}
 		}
 	}
 	return nil
 }
 
 // Close closes the file.
-func (c *Counts) Close() error { return c.in.Close() }
+func (c *Counts) Close() error { return c.table.Close() }
 
 // Err returns the error that stopped the stream early.
 func (c *Counts) Err() error {
@@ -157,21 +157,21 @@ func (c *Counts) Err() error {
 	return c.err
 }
 
-// Next returns the next arrival.
-func (c *Counts) Next(r *Request) bool {
-	for c.next >= len(c.offsets) {
+// Peek returns the next arrival.
+func (c *Counts) Peek(r *Request) bool {
+	for c.nextInInterval >= len(c.offsets) {
 		if c.err != nil || !c.interval() {
 			return false
 		}
 	}
-	at := c.start + time.Duration(c.offsets[c.next]*float64(c.opt.Interval))
-	c.next++
-	if c.opt.Until > 0 && at >= c.opt.Until {
+	arrivedAt := c.start + time.Duration(c.offsets[c.nextInInterval]*float64(c.opt.Interval))
+	c.nextInInterval++
+	if c.opt.End > 0 && arrivedAt >= c.opt.End {
 		c.offsets = c.offsets[:0]
 		c.err = io.EOF
 		return false
 	}
-	*r = Request{At: at, Model: c.opt.Model}
+	*r = Request{ArrivedAt: arrivedAt, Model: c.opt.Model}
 	return true
 }
 
@@ -183,7 +183,7 @@ const maxTime = 100 * 365 * 24 * time.Hour
 
 // interval draws the arrivals of the next row.
 func (c *Counts) interval() bool {
-	if err := c.in.Next(); err != nil {
+	if err := c.table.Next(); err != nil {
 		c.err = err
 		return false
 	}
@@ -194,21 +194,21 @@ func (c *Counts) interval() bool {
 		return false
 	}
 	c.start = start
-	v, err := strconv.ParseFloat(c.in.Row[c.column], 64)
+	v, err := strconv.ParseFloat(c.table.Row[c.column], 64)
 	if err != nil || !(v >= 0) || math.IsInf(v, 0) {
-		c.err = c.in.Cell(c.column, "a count of 0 or more")
+		c.err = c.table.CellError(c.column, "a count of 0 or more")
 		return false
 	}
 	if c.rate {
 		v *= c.opt.Interval.Seconds()
 	}
 	c.total += v * c.opt.Scale
-	n := math.Round(c.total) - c.emitted
+	n := math.Round(c.total) - c.emittedTime
 	if n > maxPerInterval {
-		c.err = c.in.Cell(c.column, fmt.Sprintf("at most %d requests per interval, after the scale", maxPerInterval))
+		c.err = c.table.CellError(c.column, fmt.Sprintf("at most %d requests per interval, after the scale", maxPerInterval))
 		return false
 	}
-	c.emitted += n
+	c.emittedTime += n
 	c.draw(int(n))
 	return true
 }
@@ -217,26 +217,26 @@ func (c *Counts) interval() bool {
 func (c *Counts) startOf() (time.Duration, *document.Error) {
 	if c.timeCol < 0 {
 		if c.start >= maxTime {
-			return 0, c.in.Cell(c.column, "at most a century of intervals")
+			return 0, c.table.CellError(c.column, "at most a century of intervals")
 		}
 		return c.start + c.opt.Interval, nil
 	}
-	v, err := strconv.ParseFloat(c.in.Row[c.timeCol], 64)
+	v, err := strconv.ParseFloat(c.table.Row[c.timeCol], 64)
 	if err != nil || !(v >= 0) || v*c.timeUnit.Seconds() > maxTime.Seconds() {
-		return 0, c.in.Cell(c.timeCol, "the start of an interval, 0 or more")
+		return 0, c.table.CellError(c.timeCol, "the start of an interval, 0 or more")
 	}
 	t := time.Duration(math.Round(v * float64(c.timeUnit)))
 	if c.rows == 1 {
 		c.base = t
 	}
 	if t -= c.base; t < c.start+c.opt.Interval {
-		return 0, c.in.Cell(c.timeCol, fmt.Sprintf("a start at least one interval of %v after that of the row above", c.opt.Interval))
+		return 0, c.table.CellError(c.timeCol, fmt.Sprintf("a start at least one interval of %v after that of the row above", c.opt.Interval))
 	}
 	return t, nil
 }
 
 func (c *Counts) draw(n int) {
-	c.offsets, c.next = slices.Grow(c.offsets[:0], n)[:n], 0
+	c.offsets, c.nextInInterval = slices.Grow(c.offsets[:0], n)[:n], 0
 	sum := 0.0
 	for i := range n {
 		sum += c.gap()

@@ -24,7 +24,7 @@ func counts(t *testing.T, text string, opt arrivals.CountsOptions) []arrivals.Re
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.IsSortedFunc(rs, func(a, b arrivals.Request) int { return int(a.At - b.At) }) {
+	if !slices.IsSortedFunc(rs, func(a, b arrivals.Request) int { return int(a.ArrivedAt - b.ArrivedAt) }) {
 		t.Error("the times are not in order")
 	}
 	return rs
@@ -34,10 +34,10 @@ func counts(t *testing.T, text string, opt arrivals.CountsOptions) []arrivals.Re
 func perInterval(rs []arrivals.Request, width time.Duration) []int {
 	var out []int
 	for _, r := range rs {
-		for len(out) <= int(r.At/width) {
+		for len(out) <= int(r.ArrivedAt/width) {
 			out = append(out, 0)
 		}
-		out[r.At/width]++
+		out[r.ArrivedAt/width]++
 	}
 	return out
 }
@@ -67,7 +67,7 @@ func TestCountsKeepEachInterval(t *testing.T) {
 	if got := perInterval(rs, time.Minute); !slices.Equal(got, []int{4, 2, 1}) || rs[0].Model != 3 {
 		t.Errorf("columns: got %v", got)
 	}
-	rs = counts(t, "count\n5\n5\n5\n", arrivals.CountsOptions{Interval: time.Second, Until: 2 * time.Second})
+	rs = counts(t, "count\n5\n5\n5\n", arrivals.CountsOptions{Interval: time.Second, End: 2 * time.Second})
 	if len(rs) != 10 {
 		t.Errorf("until: %d requests, want 10", len(rs))
 	}
@@ -78,7 +78,7 @@ func TestCountsHaveTheirSpread(t *testing.T) {
 		rs := counts(t, "count\n100000\n", arrivals.CountsOptions{Interval: 100 * time.Second, CV: c.cv})
 		var sum, sq float64
 		for i := 1; i < len(rs); i++ {
-			g := (rs[i].At - rs[i-1].At).Seconds()
+			g := (rs[i].ArrivedAt - rs[i-1].ArrivedAt).Seconds()
 			sum, sq = sum+g, sq+g*g
 		}
 		n := float64(len(rs) - 1)
@@ -144,8 +144,8 @@ func FuzzCounts(f *testing.F) {
 		}
 		rs, _ := arrivals.Collect(c, 2000)
 		for i := range rs {
-			if rs[i].At < 0 || i > 0 && rs[i].At < rs[i-1].At {
-				t.Fatalf("request %d at %d", i, rs[i].At)
+			if rs[i].ArrivedAt < 0 || i > 0 && rs[i].ArrivedAt < rs[i-1].ArrivedAt {
+				t.Fatalf("request %d at %d", i, rs[i].ArrivedAt)
 			}
 		}
 	})

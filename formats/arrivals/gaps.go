@@ -13,12 +13,12 @@ import (
 
 // Gaps reads a file of gaps between arrivals: one whole number of microseconds per line, the first from time 0.
 type Gaps struct {
-	file  *csvfile.File
-	lines *bufio.Scanner
-	line  int
-	model int32
-	at    time.Duration
-	err   error
+	file        *csvfile.File
+	lines       *bufio.Scanner
+	line        int
+	model       int32
+	lastArrival time.Duration
+	err         error
 }
 
 // OpenGaps opens a file of gaps, plain or gzip, of one model.
@@ -42,8 +42,8 @@ func (g *Gaps) Close() error { return g.file.Close() }
 // Err returns the error that stopped the stream early.
 func (g *Gaps) Err() error { return g.err }
 
-// Next reads the next gap.
-func (g *Gaps) Next(r *Request) bool {
+// Peek reads the next gap.
+func (g *Gaps) Peek(r *Request) bool {
 	if g.err != nil {
 		return false
 	}
@@ -56,13 +56,13 @@ func (g *Gaps) Next(r *Request) bool {
 		if len(b) == 0 {
 			continue // at the end of the file, or for a blank line before it
 		}
-		us, err := strconv.ParseUint(string(b), 10, 63) // refuses signs; its argument is not allocated
-		if err != nil || time.Duration(us) > (math.MaxInt64-g.at)/1000 {
+		gapMicros, err := strconv.ParseUint(string(b), 10, 63) // refuses signs; its argument is not allocated
+		if err != nil || time.Duration(gapMicros) > (math.MaxInt64-g.lastArrival)/1000 {
 			g.err = &document.Error{File: g.file.Name, Line: g.line, Column: 1, Found: csvfile.Quote(string(b)), Expected: "a gap: a whole number of microseconds"}
 			return false
 		}
-		g.at += time.Duration(us) * time.Microsecond
-		*r = Request{At: g.at, Model: g.model}
+		g.lastArrival += time.Duration(gapMicros) * time.Microsecond
+		*r = Request{ArrivedAt: g.lastArrival, Model: g.model}
 		return true
 	}
 	if err := g.lines.Err(); err != nil {

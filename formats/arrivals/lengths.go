@@ -17,12 +17,12 @@ const longest = 1 << 20
 // WithLengths gives the requests of a source lengths that are drawn from distributions, independently of each
 // other. A nil distribution means one token.
 func WithLengths(s Source, rng *rand.Rand, prompt, output *formats.Lengths) Source {
-	in, out := Lengths(prompt, rng), Lengths(output, rng)
-	return &changed{s, func(r *Request) bool {
-		if !s.Next(r) {
+	in, outputLength := Lengths(prompt, rng), Lengths(output, rng)
+	return &mappedSource{s, func(r *Request) bool {
+		if !s.Peek(r) {
 			return false
 		}
-		r.PromptTokens, r.OutputTokens = in(), out()
+		r.PromptTokens, r.OutputTokens = in(), outputLength()
 		return true
 	}}
 }
@@ -32,29 +32,29 @@ func Lengths(l *formats.Lengths, rng *rand.Rand) func() int32 {
 	if l == nil {
 		return func() int32 { return 1 }
 	}
-	most := float64(longest)
+	maxTokens := float64(longest)
 	if l.Max > 0 {
-		most = float64(l.Max)
+		maxTokens = float64(l.Max)
 	}
-	cut := func(x float64) int32 { return int32(min(max(math.Round(x), 1), most)) }
+	clamp := func(x float64) int32 { return int32(min(max(math.Round(x), 1), maxTokens)) }
 	switch l.Distribution {
 	case formats.LengthsNormal:
-		return func() int32 { return cut(l.Mean + l.SD*rng.NormFloat64()) }
+		return func() int32 { return clamp(l.Mean + l.SD*rng.NormFloat64()) }
 	case formats.LengthsLognormal:
 		variance := math.Log1p(l.SD * l.SD / (l.Mean * l.Mean))
 		location, scale := math.Log(l.Mean)-variance/2, math.Sqrt(variance)
-		return func() int32 { return cut(math.Exp(location + scale*rng.NormFloat64())) }
+		return func() int32 { return clamp(math.Exp(location + scale*rng.NormFloat64())) }
 	case formats.LengthsLogT:
 		t := distuv.StudentsT{Mu: l.Location, Sigma: l.Scale, Nu: l.Tail, Src: rng}
-		return func() int32 { return cut(math.Exp(min(t.Rand(), 40))) }
+		return func() int32 { return clamp(math.Exp(min(t.Rand(), 40))) }
 	case formats.LengthsEmpirical:
-		return empirical(l, rng, cut)
+		return empirical(l, rng, clamp)
 	}
-	return func() int32 { return cut(l.Mean) }
+	return func() int32 { return clamp(l.Mean) }
 }
 
 // empirical draws from a list of lengths by weight.
-func empirical(l *formats.Lengths, rng *rand.Rand, cut func(float64) int32) func() int32 {
+func empirical(l *formats.Lengths, rng *rand.Rand, clamp func(float64) int32) func() int32 {
 	sums := make([]float64, len(l.Tokens))
 	sum := 0.0
 	for i := range sums {
@@ -66,8 +66,8 @@ func empirical(l *formats.Lengths, rng *rand.Rand, cut func(float64) int32) func
 		sums[i] = sum
 	}
 	return func() int32 {
-		at, _ := slices.BinarySearch(sums, rng.Float64()*sum)
-		return cut(float64(l.Tokens[min(at, len(sums)-1)]))
+		index, _ := slices.BinarySearch(sums, rng.Float64()*sum)
+		return clamp(float64(l.Tokens[min(index, len(sums)-1)]))
 	}
 }
 
@@ -84,7 +84,7 @@ func MeanLength(l *formats.Lengths) float64 {
 	case l.Distribution == formats.LengthsFixed:
 		n = 1
 	case l.Distribution == formats.LengthsEmpirical:
-		whole := 0.0
+		totalWeight := 0.0
 		for i, tokens := range l.Tokens {
 			w := 1.0
 			if len(l.Weights) == len(l.Tokens) {
@@ -93,9 +93,9 @@ func MeanLength(l *formats.Lengths) float64 {
 			if l.Max > 0 {
 				tokens = min(tokens, l.Max)
 			}
-			whole, sum = whole+w, sum+w*float64(tokens)
+			totalWeight, sum = totalWeight+w, sum+w*float64(tokens)
 		}
-		return sum / whole
+		return sum / totalWeight
 	}
 	draw := Lengths(l, seeded.New(1, "mean length"))
 	for range n {
@@ -122,17 +122,17 @@ func ShareUpTo(l *formats.Lengths, n int64) float64 {
 	case formats.LengthsLogT:
 		return distuv.StudentsT{Mu: l.Location, Sigma: l.Scale, Nu: l.Tail}.CDF(math.Log(x))
 	case formats.LengthsEmpirical:
-		whole, sum := 0.0, 0.0
+		totalWeight, sum := 0.0, 0.0
 		for i, tokens := range l.Tokens {
 			w := 1.0
 			if len(l.Weights) == len(l.Tokens) {
 				w = l.Weights[i]
 			}
-			if whole += w; int64(tokens) <= n {
+			if totalWeight += w; int64(tokens) <= n {
 				sum += w
 			}
 		}
-		return sum / whole
+		return sum / totalWeight
 	}
 	if math.Round(l.Mean) <= float64(n) {
 		return 1

@@ -10,7 +10,7 @@ import (
 )
 
 // What is drawn has the moments that were asked for, and stays within its bounds.
-func TestLengths(t *testing.T) {
+func TestLengthsHaveGivenMoments(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		l        *formats.Lengths
@@ -50,9 +50,9 @@ func TestLengths(t *testing.T) {
 			t.Errorf("%s: %d of %d above the median", c.name, over, n)
 		}
 	}
-	s := WithLengths(Slice([]Request{{At: time.Second}}), seeded.New(1, "x"), &formats.Lengths{Distribution: "fixed", Mean: 7}, nil)
+	s := WithLengths(Slice([]Request{{ArrivedAt: time.Second}}), seeded.New(1, "x"), &formats.Lengths{Distribution: "fixed", Mean: 7}, nil)
 	var r Request
-	if !s.Next(&r) || r.PromptTokens != 7 || r.OutputTokens != 1 || r.At != time.Second || s.Next(&r) {
+	if !s.Peek(&r) || r.PromptTokens != 7 || r.OutputTokens != 1 || r.ArrivedAt != time.Second || s.Peek(&r) {
 		t.Errorf("%+v", r)
 	}
 }
@@ -70,16 +70,16 @@ func TestWithSessions(t *testing.T) {
 	seen := map[int64]turn{}
 	var r Request
 	requests, at := 0, time.Duration(0)
-	for ; src.Next(&r); requests++ {
+	for ; src.Peek(&r); requests++ {
 		was, again := seen[r.Session]
 		want := int32(70)
 		if again {
 			want = was.prompt + 150
 		}
-		if r.PromptTokens != want || r.At < at || r.Session <= 1000 {
+		if r.PromptTokens != want || r.ArrivedAt < at || r.Session <= 1000 {
 			t.Fatalf("turn %d of session %d: a prompt of %d, want %d", was.n+1, r.Session, r.PromptTokens, want)
 		}
-		seen[r.Session], at = turn{r.PromptTokens, was.n + 1}, r.At
+		seen[r.Session], at = turn{r.PromptTokens, was.n + 1}, r.ArrivedAt
 	}
 	if mean := float64(requests) / float64(len(seen)); math.Abs(mean-4) > 0.2 {
 		t.Errorf("%d requests in %d sessions: %.2f each, want 4", requests, len(seen), mean)

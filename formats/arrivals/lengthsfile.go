@@ -26,7 +26,7 @@ func ReadLengths(dir, path string) (rows [][2]int, err error) {
 	if in < 0 || out < 0 {
 		return nil, &document.Error{File: name, Line: 1, Found: fmt.Sprintf("the columns %v", t.Header), Expected: "prompt_tokens and output_tokens"}
 	}
-	if err := t.Each(func() error {
+	if err := t.EachRow(func() error {
 		rows = append(rows, [2]int{t.Whole(prompt, 1, math.MaxInt32), t.Whole(answer, 1, math.MaxInt32)})
 		return nil
 	}); err != nil {

@@ -10,12 +10,12 @@ func Merge(sources ...Source) Source {
 	}
 	m := &merge{sources: sources, head: make([]Request, len(sources))}
 	for i := range sources {
-		if sources[i].Next(&m.head[i]) {
+		if sources[i].Peek(&m.head[i]) {
 			m.heap = append(m.heap, int32(i))
 		}
 	}
 	for i := len(m.heap)/2 - 1; i >= 0; i-- {
-		m.down(i)
+		m.siftDown(i)
 	}
 	return m
 }
@@ -28,36 +28,36 @@ type merge struct {
 	heap    []int32
 }
 
-func (m *merge) Next(r *Request) bool {
+func (m *merge) Peek(r *Request) bool {
 	if len(m.heap) == 0 {
 		return false
 	}
 	i := m.heap[0]
 	*r = m.head[i]
-	if !m.sources[i].Next(&m.head[i]) {
-		last := len(m.heap) - 1
-		m.heap[0] = m.heap[last]
-		m.heap = m.heap[:last]
+	if !m.sources[i].Peek(&m.head[i]) {
+		lastIndex := len(m.heap) - 1
+		m.heap[0] = m.heap[lastIndex]
+		m.heap = m.heap[:lastIndex]
 	}
-	m.down(0)
+	m.siftDown(0)
 	return true
 }
 
-func (m *merge) before(a, b int32) bool {
-	x, y := m.head[a].At, m.head[b].At
+func (m *merge) isBefore(a, b int32) bool {
+	x, y := m.head[a].ArrivedAt, m.head[b].ArrivedAt
 	return x < y || x == y && a < b
 }
 
-func (m *merge) down(i int) {
+func (m *merge) siftDown(i int) {
 	for {
 		c := 2*i + 1
 		if c >= len(m.heap) {
 			return
 		}
-		if c+1 < len(m.heap) && m.before(m.heap[c+1], m.heap[c]) {
+		if c+1 < len(m.heap) && m.isBefore(m.heap[c+1], m.heap[c]) {
 			c++
 		}
-		if !m.before(m.heap[c], m.heap[i]) {
+		if !m.isBefore(m.heap[c], m.heap[i]) {
 			return
 		}
 		m.heap[i], m.heap[c] = m.heap[c], m.heap[i]
@@ -66,14 +66,14 @@ func (m *merge) down(i int) {
 }
 
 // Err joins the errors that stopped the sources.
-func (m *merge) Err() error { return m.join(Err) }
+func (m *merge) Err() error { return m.joinErrors(Err) }
 
 // Close closes all sources.
-func (m *merge) Close() error { return m.join(Close) }
+func (m *merge) Close() error { return m.joinErrors(Close) }
 
-func (m *merge) join(of func(Source) error) (err error) {
+func (m *merge) joinErrors(errOf func(Source) error) (err error) {
 	for _, s := range m.sources {
-		err = errors.Join(err, of(s))
+		err = errors.Join(err, errOf(s))
 	}
 	return err
 }

@@ -63,28 +63,28 @@ func readPerSecond(f *csvfile.File) ([]float64, error) {
 		case err != nil:
 			return nil, err
 		}
-		at := len(out)
+		secondIndex := len(out)
 		if second >= 0 {
 			v, err := strconv.ParseFloat(t.Row[second], 64)
 			if err != nil || !(v >= 0) || v != math.Trunc(v) || v > 1e12 {
-				return nil, t.Cell(second, "a whole second of 0 or more")
+				return nil, t.CellError(second, "a whole second of 0 or more")
 			}
 			if row == 0 {
 				base = v
 			}
 			if v-base < float64(len(out)) || v-base >= maxSeconds {
-				return nil, t.Cell(second, fmt.Sprintf("seconds that rise, within %d of the first", maxSeconds))
+				return nil, t.CellError(second, fmt.Sprintf("seconds that rise, within %d of the first", maxSeconds))
 			}
-			at = int(v - base)
+			secondIndex = int(v - base)
 		}
-		if at >= maxSeconds {
-			return nil, t.Cell(count, fmt.Sprintf("at most %d seconds", maxSeconds))
+		if secondIndex >= maxSeconds {
+			return nil, t.CellError(count, fmt.Sprintf("at most %d seconds", maxSeconds))
 		}
 		n, err := strconv.ParseFloat(t.Row[count], 64)
 		if err != nil || !(n >= 0) || math.IsInf(n, 0) {
-			return nil, t.Cell(count, "a count of 0 or more")
+			return nil, t.CellError(count, "a count of 0 or more")
 		}
-		out = append(slices.Grow(out, at+1-len(out)), make([]float64, at-len(out))...)
+		out = append(slices.Grow(out, secondIndex+1-len(out)), make([]float64, secondIndex-len(out))...)
 		out = append(out, n)
 	}
 }

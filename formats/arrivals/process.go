@@ -16,48 +16,48 @@ import (
 // is not positive gives no requests.
 
 // Poisson returns arrivals with exponential gaps.
-func Poisson(rng *rand.Rand, model int32, rps float64, until time.Duration) Source {
-	return newProcess(model, rps, until, rng.ExpFloat64)
+func Poisson(rng *rand.Rand, model int32, rps float64, end time.Duration) Source {
+	return newProcess(model, rps, end, rng.ExpFloat64)
 }
 
 // Gamma returns arrivals with gamma-distributed gaps of the given coefficient of variation: below 1 smoother than
 // Poisson, above 1 burstier. A cv of 0 gives even gaps, without the offset of Uniform.
-func Gamma(rng *rand.Rand, model int32, rps, cv float64, until time.Duration) Source {
+func Gamma(rng *rand.Rand, model int32, rps, cv float64, end time.Duration) Source {
 	switch {
 	case cv == 0:
-		return newProcess(model, rps, until, func() float64 { return 1 })
+		return newProcess(model, rps, end, func() float64 { return 1 })
 	case cv == 1:
-		return Poisson(rng, model, rps, until)
+		return Poisson(rng, model, rps, end)
 	}
 	shape := 1 / (cv * cv)
 	g := distuv.Gamma{Alpha: shape, Beta: shape, Src: rng}
-	return newProcess(model, rps, until, g.Rand)
+	return newProcess(model, rps, end, g.Rand)
 }
 
 // Uniform returns evenly spaced arrivals, the first after half a gap.
-func Uniform(model int32, rps float64, until time.Duration) Source {
-	p := newProcess(model, rps, until, func() float64 { return 1 }).(*process)
-	p.at = p.mean / 2
+func Uniform(model int32, rps float64, end time.Duration) Source {
+	p := newProcess(model, rps, end, func() float64 { return 1 }).(*process)
+	p.nextArrival = p.mean / 2
 	p.skip = true
 	return p
 }
 
 // Process returns the arrivals that a document describes. If spec is nil, they are Poisson. Traces are opened with
 // OpenTrace.
-func Process(spec *formats.Arrivals, rng *rand.Rand, model int32, rps float64, until time.Duration) (Source, error) {
+func Process(spec *formats.Arrivals, rng *rand.Rand, model int32, rps float64, end time.Duration) (Source, error) {
 	if spec == nil {
 		spec = &formats.Arrivals{}
 	}
 	switch spec.Process {
 	case "", "poisson":
-		return Poisson(rng, model, rps, until), nil
+		return Poisson(rng, model, rps, end), nil
 	case "gamma":
 		if !(spec.CV > 0) {
 			return nil, &document.Error{Path: "arrivals.cv", Found: fmt.Sprint(spec.CV), Expected: "a positive number with process gamma"}
 		}
-		return Gamma(rng, model, rps, spec.CV, until), nil
+		return Gamma(rng, model, rps, spec.CV, end), nil
 	case "uniform":
-		return Uniform(model, rps, until), nil
+		return Uniform(model, rps, end), nil
 	}
 	return nil, &document.Error{Path: "arrivals.process", Found: fmt.Sprintf("the text %q", spec.Process), Expected: "poisson, gamma or uniform"}
 }
@@ -66,42 +66,42 @@ func Process(spec *formats.Arrivals, rng *rand.Rand, model int32, rps float64, u
 // float of nanoseconds: 2^53 ns are 104 days, within which it is exact enough
 // for the gaps not to drift.
 type process struct {
-	gap   func() float64
-	at    float64 // ns
-	mean  float64 // ns
-	until float64 // ns
-	model int32
-	skip  bool // at is the first arrival already
+	gap         func() float64
+	nextArrival float64 // ns
+	mean        float64 // ns
+	end         float64 // ns
+	model       int32
+	skip        bool // at is the first arrival already
 }
 
-func newProcess(model int32, rps float64, until time.Duration, gap func() float64) Source {
-	p := &process{gap: gap, model: model, mean: 1e9 / rps, until: float64(until)}
-	if until <= 0 {
-		p.until = math.MaxInt64 / 2
+func newProcess(model int32, rps float64, end time.Duration, gap func() float64) Source {
+	p := &process{gap: gap, model: model, mean: 1e9 / rps, end: float64(end)}
+	if end <= 0 {
+		p.end = math.MaxInt64 / 2
 	}
 	if !(rps > 0) {
-		p.until = 0
+		p.end = 0
 	}
 	return p
 }
 
-func (p *process) Next(r *Request) bool {
-	if p.at >= p.until {
+func (p *process) Peek(r *Request) bool {
+	if p.nextArrival >= p.end {
 		return false
 	}
 	if p.skip {
 		p.skip = false
 	} else {
-		p.at += p.gap() * p.mean
+		p.nextArrival += p.gap() * p.mean
 	}
-	at := math.Floor(p.at) // math.Round for a number that is not negative, in fewer steps
-	if p.at-at >= 0.5 {
-		at++
+	arrivedAt := math.Floor(p.nextArrival) // math.Round for a number that is not negative, in fewer steps
+	if p.nextArrival-arrivedAt >= 0.5 {
+		arrivedAt++
 	}
-	if !(at < p.until) { // also when the sum is no number
-		p.at = p.until
+	if !(arrivedAt < p.end) { // also when the sum is no number
+		p.nextArrival = p.end
 		return false
 	}
-	*r = Request{At: time.Duration(at), Model: p.model}
+	*r = Request{ArrivedAt: time.Duration(arrivedAt), Model: p.model}
 	return true
 }

@@ -18,11 +18,11 @@ func gapStats(t *testing.T, s arrivals.Source) (n int, mean, cv float64) {
 	var sum, sq float64
 	last := time.Duration(0)
 	for _, r := range rs {
-		if r.At < last {
-			t.Fatalf("time goes back from %v to %v", last, r.At)
+		if r.ArrivedAt < last {
+			t.Fatalf("time goes back from %v to %v", last, r.ArrivedAt)
 		}
-		g := (r.At - last).Seconds()
-		sum, sq, last = sum+g, sq+g*g, r.At
+		g := (r.ArrivedAt - last).Seconds()
+		sum, sq, last = sum+g, sq+g*g, r.ArrivedAt
 	}
 	n = len(rs)
 	mean = sum / float64(n)
@@ -57,7 +57,7 @@ func TestUniformIsExact(t *testing.T) {
 		t.Fatalf("%d arrivals, want %d", len(rs), len(want))
 	}
 	for i, r := range rs {
-		if r.At != want[i]*time.Millisecond || r.Model != 7 {
+		if r.ArrivedAt != want[i]*time.Millisecond || r.Model != 7 {
 			t.Errorf("arrival %d is %+v, want at %v ms", i, r, want[i])
 		}
 	}
@@ -75,7 +75,7 @@ func TestMergeIsStable(t *testing.T) {
 	at := func(model int32, times ...time.Duration) arrivals.Source {
 		var rs []arrivals.Request
 		for _, x := range times {
-			rs = append(rs, arrivals.Request{At: x, Model: model})
+			rs = append(rs, arrivals.Request{ArrivedAt: x, Model: model})
 		}
 		return arrivals.Slice(rs)
 	}
@@ -91,7 +91,7 @@ func TestMergeIsStable(t *testing.T) {
 		t.Fatalf("%d requests, want %d", len(rs), len(want))
 	}
 	for i, r := range rs {
-		if r.At != want[i].at || r.Model != want[i].model {
+		if r.ArrivedAt != want[i].at || r.Model != want[i].model {
 			t.Errorf("request %d is %+v, want %+v", i, r, want[i])
 		}
 	}
@@ -104,7 +104,7 @@ func TestProcessesAllocateNothing(t *testing.T) {
 		arrivals.Gamma(seeded.New(1, "b"), 1, 100, 0.5, 0),
 		arrivals.Uniform(2, 100, 0))
 	var r arrivals.Request
-	if n := testing.AllocsPerRun(10000, func() { s.Next(&r) }); n != 0 {
+	if n := testing.AllocsPerRun(10000, func() { s.Peek(&r) }); n != 0 {
 		t.Errorf("%v allocations per request, want none", n)
 	}
 }
@@ -117,6 +117,6 @@ func BenchmarkMergedPoisson(b *testing.B) {
 	b.ReportAllocs()
 	var r arrivals.Request
 	for b.Loop() {
-		s.Next(&r)
+		s.Peek(&r)
 	}
 }

@@ -8,33 +8,33 @@ import (
 // Evenly yields request k, from 1, when the integral of rates, one a second, reaches
 // k - 0.5.
 func Evenly(rates []float64) Source {
-	return &ofRates{rates: rates, want: .5, gap: func() float64 { return 1 }}
+	return &rateSource{rates: rates, wantedRequests: .5, gap: func() float64 { return 1 }}
 }
 
 // PoissonOf yields a Poisson process with these rates, one a second.
 func PoissonOf(rates []float64, rng *rand.Rand) Source {
-	return &ofRates{rates: rates, want: rng.ExpFloat64(), gap: rng.ExpFloat64}
+	return &rateSource{rates: rates, wantedRequests: rng.ExpFloat64(), gap: rng.ExpFloat64}
 }
 
-// ofRates walks along the integral of the rates in steps of gap.
-type ofRates struct {
-	rates  []float64
-	second int
-	passed float64 // integral up to the second
-	want   float64
-	gap    func() float64
+// rateSource walks along the integral of the rates in steps of gap.
+type rateSource struct {
+	rates          []float64
+	second         int
+	passedRequests float64 // integral up to the second
+	wantedRequests float64
+	gap            func() float64
 }
 
-func (s *ofRates) Next(r *Request) bool {
-	for s.second < len(s.rates) && s.passed+s.rates[s.second] < s.want {
-		s.passed += s.rates[s.second]
+func (s *rateSource) Peek(r *Request) bool {
+	for s.second < len(s.rates) && s.passedRequests+s.rates[s.second] < s.wantedRequests {
+		s.passedRequests += s.rates[s.second]
 		s.second++
 	}
 	if s.second == len(s.rates) {
 		return false
 	}
-	at := float64(s.second) + (s.want-s.passed)/s.rates[s.second]
-	*r = Request{At: time.Duration(at * float64(time.Second))}
-	s.want += s.gap()
+	seconds := float64(s.second) + (s.wantedRequests-s.passedRequests)/s.rates[s.second]
+	*r = Request{ArrivedAt: time.Duration(seconds * float64(time.Second))}
+	s.wantedRequests += s.gap()
 	return true
 }

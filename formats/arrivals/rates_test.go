@@ -10,14 +10,14 @@ import (
 
 // Every second has the requests of its rate: exactly, where they come evenly, and on
 // average by a Poisson process, whose counts vary as much as they are large.
-func TestRates(t *testing.T) {
+func TestArrivalsFollowRatesOfSeconds(t *testing.T) {
 	rates := []float64{4, 0, 2.5, 8}
 	even, err := Collect(Evenly(rates), 0)
 	if err != nil || len(even) != 15 {
 		t.Fatalf("%d requests, %v, expected 15: the last when 14.5 is reached", len(even), err)
 	}
 	for i, want := range []time.Duration{125, 375, 625, 875, 2200, 2600} {
-		if got := even[i].At; got.Round(time.Microsecond) != want*time.Millisecond {
+		if got := even[i].ArrivedAt; got.Round(time.Microsecond) != want*time.Millisecond {
 			t.Errorf("request %d comes at %v, expected %v ms", i, got, int64(want))
 		}
 	}
@@ -30,7 +30,7 @@ func TestRates(t *testing.T) {
 		}
 		var count [4]float64
 		for _, r := range list {
-			count[int(r.At/time.Second)]++
+			count[int(r.ArrivedAt/time.Second)]++
 		}
 		for k, c := range count {
 			sums[k], squares[k] = sums[k]+c, squares[k]+c*c

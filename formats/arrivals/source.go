@@ -7,7 +7,7 @@ import (
 
 // Request is one request of a stream.
 type Request struct {
-	At           time.Duration // since the start of the stream
+	ArrivedAt    time.Duration // since the start of the stream
 	Model        int32         // index into the caller's models
 	SLO          time.Duration // 0 means the model's
 	ID           string
@@ -21,7 +21,7 @@ type Request struct {
 // Source yields requests in nondecreasing order of At. Next overwrites *r and
 // returns false at the end; it is called by one goroutine.
 type Source interface {
-	Next(r *Request) bool
+	Peek(r *Request) bool
 }
 
 // Err returns the error that stopped the source early, if it is a source that can fail.
@@ -41,15 +41,15 @@ func Close(s Source) error {
 }
 
 // Slice returns a source that yields the given requests, which are in order.
-func Slice(requests []Request) Source { return &slice{rest: requests} }
+func Slice(requests []Request) Source { return &sliceSource{remaining: requests} }
 
-type slice struct{ rest []Request }
+type sliceSource struct{ remaining []Request }
 
-func (s *slice) Next(r *Request) bool {
-	if len(s.rest) == 0 {
+func (s *sliceSource) Peek(r *Request) bool {
+	if len(s.remaining) == 0 {
 		return false
 	}
-	*r, s.rest = s.rest[0], s.rest[1:]
+	*r, s.remaining = s.remaining[0], s.remaining[1:]
 	return true
 }
 
@@ -58,27 +58,27 @@ func (s *slice) Next(r *Request) bool {
 func Collect(s Source, limit int) ([]Request, error) {
 	var out []Request
 	var r Request
-	for (limit <= 0 || len(out) < limit) && s.Next(&r) {
+	for (limit <= 0 || len(out) < limit) && s.Peek(&r) {
 		out = append(out, r)
 	}
 	return out, Err(s)
 }
 
-// changed is a source whose requests are those of another, after a function.
-type changed struct {
+// mappedSource is a source whose requests are those of another, after a function.
+type mappedSource struct {
 	Source
-	next func(r *Request) bool
+	transform func(r *Request) bool
 }
 
-func (c *changed) Next(r *Request) bool { return c.next(r) }
-func (c *changed) Err() error           { return Err(c.Source) }
-func (c *changed) Close() error         { return Close(c.Source) }
+func (c *mappedSource) Peek(r *Request) bool { return c.transform(r) }
+func (c *mappedSource) Err() error           { return Err(c.Source) }
+func (c *mappedSource) Close() error         { return Close(c.Source) }
 
-// Only leaves out the requests of models that are not wanted.
-func Only(s Source, wanted []bool) Source {
-	return &changed{s, func(r *Request) bool {
-		for s.Next(r) {
-			if int(r.Model) < len(wanted) && wanted[r.Model] {
+// OnlyModels leaves out the requests of models that are not wanted.
+func OnlyModels(s Source, isWanted []bool) Source {
+	return &mappedSource{s, func(r *Request) bool {
+		for s.Peek(r) {
+			if int(r.Model) < len(isWanted) && isWanted[r.Model] {
 				return true
 			}
 		}
@@ -88,8 +88,8 @@ func Only(s Source, wanted []bool) Source {
 
 // OfClass gives all requests of a source one class.
 func OfClass(s Source, class string) Source {
-	return &changed{s, func(r *Request) bool {
-		ok := s.Next(r)
+	return &mappedSource{s, func(r *Request) bool {
+		ok := s.Peek(r)
 		r.Class = class
 		return ok
 	}}
@@ -97,5 +97,5 @@ func OfClass(s Source, class string) Source {
 
 // Until ends a source before the first request at or after end.
 func Until(s Source, end time.Duration) Source {
-	return &changed{s, func(r *Request) bool { return s.Next(r) && r.At < end }}
+	return &mappedSource{s, func(r *Request) bool { return s.Peek(r) && r.ArrivedAt < end }}
 }

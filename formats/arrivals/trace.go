@@ -63,17 +63,17 @@ var traceNames = [numColumns]string{"t_us", "id", "model", "class", "prompt_toke
 // order, rows in order of time. t_s (seconds) may stand for t_us and
 // input_tokens for prompt_tokens.
 type Trace struct {
-	in      *csvfile.Table
-	models  *formats.Classes
-	names   []string // the models' names, each once
-	opt     traceOptions
-	at      [numColumns]int // index of each column, -1 where absent
-	seconds bool
-	keys    []formats.ModelClass
-	only    string // model of files without a column model, where classes choose
-	last    time.Duration
-	texts   map[string]string // names of classes and clients, shared by rows
-	err     error
+	table       *csvfile.Table
+	models      *formats.Classes
+	names       []string // the models' names, each once
+	opt         traceOptions
+	columnIndex [numColumns]int // index of each column, -1 where absent
+	seconds     bool
+	keys        []formats.ModelClass
+	onlyModel   string // model of files without a column model, where classes choose
+	lastArrival time.Duration
+	texts       map[string]string // names of classes and clients, shared by rows
+	err         error
 }
 
 // OpenTrace opens a request trace, plain or gzip. The column model holds names
@@ -96,7 +96,7 @@ func newTrace(f *csvfile.File, models []string, opts []TraceOption) (*Trace, err
 	if err != nil {
 		return nil, err
 	}
-	t := &Trace{in: tab, texts: map[string]string{}, opt: traceOptions{model: -1}}
+	t := &Trace{table: tab, texts: map[string]string{}, opt: traceOptions{model: -1}}
 	for _, o := range opts {
 		o(&t.opt)
 	}
@@ -118,36 +118,36 @@ func newTrace(f *csvfile.File, models []string, opts []TraceOption) (*Trace, err
 }
 
 func (t *Trace) columns() error {
-	for i := range t.at {
-		t.at[i] = -1
+	for i := range t.columnIndex {
+		t.columnIndex[i] = -1
 	}
 
 	// Find the columns by their names.
-	for i, name := range t.in.Header {
+	for i, name := range t.table.Header {
 		c, ok := traceColumns[name]
 		if !ok && t.opt.lenient {
 			continue
 		}
 		if !ok {
-			e := t.in.Fail(i, "", fmt.Sprintf("the column %q", name), "the columns "+strings.Join(traceNames[:], ", "))
+			e := t.table.Fail(i, "", fmt.Sprintf("the column %q", name), "the columns "+strings.Join(traceNames[:], ", "))
 			e.Hint = document.DidYouMean(name, traceNames[:])
 			return e
 		}
-		if t.at[c] >= 0 {
-			return t.in.Fail(i, "", fmt.Sprintf("the column %q beside %q", name, t.in.Header[t.at[c]]), "one of the two")
+		if t.columnIndex[c] >= 0 {
+			return t.table.Fail(i, "", fmt.Sprintf("the column %q beside %q", name, t.table.Header[t.columnIndex[c]]), "one of the two")
 		}
-		t.at[c] = i
+		t.columnIndex[c] = i
 		t.seconds = t.seconds || name == "t_s"
 	}
-	if t.at[colTime] < 0 {
-		return &document.Error{File: t.in.Name, Line: 1, Column: 1, Found: "no column t_us", Expected: "the columns " + strings.Join(traceNames[:], ", "),
+	if t.columnIndex[colTime] < 0 {
+		return &document.Error{File: t.table.Name, Line: 1, Column: 1, Found: "no column t_us", Expected: "the columns " + strings.Join(traceNames[:], ", "),
 			Hint: "counts per second or minute are converted by `plan import trace --counts`"}
 	}
 
 	// Without a column of models, all requests are for the only model.
-	if t.at[colModel] < 0 && t.opt.model < 0 {
+	if t.columnIndex[colModel] < 0 && t.opt.model < 0 {
 		if len(t.names) > 1 {
-			return &document.Error{File: t.in.Name, Line: 1, Column: 1, Found: "no column model", Expected: "one, because there are several models: " + strings.Join(t.names, ", ")}
+			return &document.Error{File: t.table.Name, Line: 1, Column: 1, Found: "no column model", Expected: "one, because there are several models: " + strings.Join(t.names, ", ")}
 		}
 		t.opt.model = 0
 		if len(t.names) == 1 {
@@ -155,14 +155,14 @@ func (t *Trace) columns() error {
 			t.opt.model = int32(m)
 		}
 	}
-	if m := t.opt.model; t.at[colModel] < 0 && t.at[colClass] >= 0 && int(m) < len(t.keys) {
-		t.only = t.keys[m].Model
+	if m := t.opt.model; t.columnIndex[colModel] < 0 && t.columnIndex[colClass] >= 0 && int(m) < len(t.keys) {
+		t.onlyModel = t.keys[m].Model
 	}
 	return nil
 }
 
 // Close closes the file.
-func (t *Trace) Close() error { return t.in.Close() }
+func (t *Trace) Close() error { return t.table.Close() }
 
 // Err returns what stopped the trace early.
 func (t *Trace) Err() error { return t.err }
@@ -170,20 +170,20 @@ func (t *Trace) Err() error { return t.err }
 // Columns names the columns beside the time that the file has.
 func (t *Trace) Columns() []string {
 	var out []string
-	for c, at := range t.at {
-		if c != colTime && at >= 0 {
+	for c, index := range t.columnIndex {
+		if c != colTime && index >= 0 {
 			out = append(out, traceNames[c])
 		}
 	}
 	return out
 }
 
-// Next reads the next request.
-func (t *Trace) Next(r *Request) bool {
+// Peek reads the next request.
+func (t *Trace) Peek(r *Request) bool {
 	if t.err != nil {
 		return false
 	}
-	if err := t.in.Next(); err != nil {
+	if err := t.table.Next(); err != nil {
 		if err != io.EOF {
 			t.err = err
 		}
@@ -198,36 +198,36 @@ func (t *Trace) Next(r *Request) bool {
 
 func (t *Trace) request(r *Request) *document.Error {
 	*r = Request{Model: t.opt.model}
-	at, e := t.time(t.at[colTime])
+	arrivedAt, e := t.time(t.columnIndex[colTime])
 	if e != nil {
 		return e
 	}
-	if at < t.last {
-		return t.in.Cell(t.at[colTime], "a time that is not before that of the row above: traces are in order")
+	if arrivedAt < t.lastArrival {
+		return t.table.CellError(t.columnIndex[colTime], "a time that is not before that of the row above: traces are in order")
 	}
-	r.At, t.last = at, at
-	if i := t.at[colID]; i >= 0 {
-		r.ID = strings.Clone(t.in.Row[i]) // the row is one string that would stay alive with it
+	r.ArrivedAt, t.lastArrival = arrivedAt, arrivedAt
+	if i := t.columnIndex[colID]; i >= 0 {
+		r.ID = strings.Clone(t.table.Row[i]) // the row is one string that would stay alive with it
 	}
-	if i := t.at[colClass]; i >= 0 {
-		r.Class = t.shared(t.in.Row[i])
+	if i := t.columnIndex[colClass]; i >= 0 {
+		r.Class = t.sharedPrefix(t.table.Row[i])
 	}
-	if i := t.at[colClient]; i >= 0 {
-		r.Client = t.shared(t.in.Row[i])
+	if i := t.columnIndex[colClient]; i >= 0 {
+		r.Client = t.sharedPrefix(t.table.Row[i])
 	}
 	if e := t.model(r); e != nil {
 		return e
 	}
-	if r.PromptTokens, e = t.tokens(t.at[colPrompt]); e != nil {
+	if r.PromptTokens, e = t.tokens(t.columnIndex[colPrompt]); e != nil {
 		return e
 	}
-	if r.OutputTokens, e = t.tokens(t.at[colOutput]); e != nil {
+	if r.OutputTokens, e = t.tokens(t.columnIndex[colOutput]); e != nil {
 		return e
 	}
-	if i := t.at[colSLO]; i >= 0 && t.in.Row[i] != "" {
-		m, err := document.ParseMicros(t.in.Row[i])
+	if i := t.columnIndex[colSLO]; i >= 0 && t.table.Row[i] != "" {
+		m, err := document.ParseMicros(t.table.Row[i])
 		if err != nil || m < 0 {
-			return t.in.Cell(i, "a number of microseconds, or nothing for the model's own SLO")
+			return t.table.CellError(i, "a number of microseconds, or nothing for the model's own SLO")
 		}
 		r.SLO = m.D()
 	}
@@ -237,16 +237,16 @@ func (t *Trace) request(r *Request) *document.Error {
 // model finds the model of a request, and the class of it that the request
 // names. Models without named classes take requests of any class.
 func (t *Trace) model(r *Request) *document.Error {
-	name := t.only
-	i := t.at[colModel]
+	name := t.onlyModel
+	i := t.columnIndex[colModel]
 	if i >= 0 {
-		name = t.in.Row[i]
+		name = t.table.Row[i]
 	}
 	if name == "" && i < 0 {
 		return nil // one for all
 	}
 	class := r.Class
-	if !t.models.Named(name) {
+	if !t.models.HasNamedClasses(name) {
 		class = ""
 	}
 	m, ok := t.models.Find(name, class)
@@ -255,10 +255,10 @@ func (t *Trace) model(r *Request) *document.Error {
 		return nil
 	}
 	expected, found := t.names, name
-	if known := t.models.Of(name); known != nil {
-		i, expected, found = t.at[colClass], known, class
+	if knownModels := t.models.ClassesOf(name); knownModels != nil {
+		i, expected, found = t.columnIndex[colClass], knownModels, class
 	}
-	e := t.in.Cell(i, "one of "+formats.ClassNames(expected))
+	e := t.table.CellError(i, "one of "+formats.ClassNames(expected))
 	e.Hint = document.DidYouMean(found, expected)
 	return e
 }
@@ -269,14 +269,14 @@ func (t *Trace) time(i int) (time.Duration, *document.Error) {
 	expected := "a number of microseconds with at most three decimals"
 	if t.seconds {
 		expected = "a number of seconds with at most nine decimals"
-		d, err = document.ParseSeconds(t.in.Row[i])
+		d, err = document.ParseSeconds(t.table.Row[i])
 	} else {
 		var m document.Micros
-		m, err = document.ParseMicros(t.in.Row[i])
+		m, err = document.ParseMicros(t.table.Row[i])
 		d = m.D()
 	}
 	if err != nil || d < 0 {
-		return 0, t.in.Cell(i, expected)
+		return 0, t.table.CellError(i, expected)
 	}
 	return d, nil
 }
@@ -285,7 +285,7 @@ func (t *Trace) time(i int) (time.Duration, *document.Error) {
 // text.
 const maxShared = 1000
 
-func (t *Trace) shared(s string) string {
+func (t *Trace) sharedPrefix(s string) string {
 	if c, ok := t.texts[s]; ok {
 		return c
 	}
@@ -297,12 +297,12 @@ func (t *Trace) shared(s string) string {
 }
 
 func (t *Trace) tokens(i int) (int32, *document.Error) {
-	if i < 0 || t.in.Row[i] == "" {
+	if i < 0 || t.table.Row[i] == "" {
 		return 0, nil
 	}
-	n, err := strconv.ParseInt(t.in.Row[i], 10, 32)
+	n, err := strconv.ParseInt(t.table.Row[i], 10, 32)
 	if err != nil || n < 0 {
-		return 0, t.in.Cell(i, "a whole number of tokens")
+		return 0, t.table.CellError(i, "a whole number of tokens")
 	}
 	return int32(n), nil
 }

@@ -18,10 +18,10 @@ import (
 func TestTraceReadsWhatItWrites(t *testing.T) {
 	models := []string{"resnet50", "bert,base"}
 	want := []arrivals.Request{
-		{At: 0, ID: "a", Class: "gold"},
-		{At: 1500 * time.Nanosecond, Model: 1, ID: "b", PromptTokens: 374, OutputTokens: 44, SLO: 200 * time.Millisecond},
-		{At: 1500 * time.Nanosecond, ID: "c \"quoted\"", SLO: 1},
-		{At: time.Hour, Model: 1, ID: "d", Class: "gold"},
+		{ArrivedAt: 0, ID: "a", Class: "gold"},
+		{ArrivedAt: 1500 * time.Nanosecond, Model: 1, ID: "b", PromptTokens: 374, OutputTokens: 44, SLO: 200 * time.Millisecond},
+		{ArrivedAt: 1500 * time.Nanosecond, ID: "c \"quoted\"", SLO: 1},
+		{ArrivedAt: time.Hour, Model: 1, ID: "d", Class: "gold"},
 	}
 	for _, name := range []string{"trace.csv", "trace.csv.gz"} {
 		path := filepath.Join(t.TempDir(), name)
@@ -52,7 +52,7 @@ func TestTraceColumnsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := arrivals.Collect(src, 0)
-	want := []arrivals.Request{{PromptTokens: 374, OutputTokens: 44}, {At: 4314600 * time.Microsecond, PromptTokens: 396, OutputTokens: 109}}
+	want := []arrivals.Request{{PromptTokens: 374, OutputTokens: 44}, {ArrivedAt: 4314600 * time.Microsecond, PromptTokens: 396, OutputTokens: 109}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -98,13 +98,13 @@ func TestTraceErrorsNameTheLine(t *testing.T) {
 	}
 }
 
-func TestGaps(t *testing.T) {
+func TestGapsAreReadAsArrivals(t *testing.T) {
 	g, err := arrivals.NewGaps(strings.NewReader("0\n830\r\n3730\n"), "g.txt", 2)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got, err := arrivals.Collect(g, 0)
-	want := []arrivals.Request{{Model: 2}, {Model: 2, At: 830 * time.Microsecond}, {Model: 2, At: 4560 * time.Microsecond}}
+	want := []arrivals.Request{{Model: 2}, {Model: 2, ArrivedAt: 830 * time.Microsecond}, {Model: 2, ArrivedAt: 4560 * time.Microsecond}}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
@@ -182,8 +182,8 @@ func FuzzGaps(f *testing.F) {
 		}
 		rs, _ := arrivals.Collect(g, 10000)
 		for i := range rs {
-			if rs[i].At < 0 || i > 0 && rs[i].At < rs[i-1].At {
-				t.Fatalf("request %d at %d", i, rs[i].At)
+			if rs[i].ArrivedAt < 0 || i > 0 && rs[i].ArrivedAt < rs[i-1].ArrivedAt {
+				t.Fatalf("request %d at %d", i, rs[i].ArrivedAt)
 			}
 		}
 	})
@@ -199,7 +199,7 @@ func TestOldTraceIsRead(t *testing.T) {
 	got, err := arrivals.Collect(src, 0)
 	want := []arrivals.Request{
 		{ID: "a", Class: "gold"},
-		{At: 1500125 * time.Nanosecond, Model: 1, ID: "b", PromptTokens: 374, OutputTokens: 44, SLO: 200 * time.Millisecond},
+		{ArrivedAt: 1500125 * time.Nanosecond, Model: 1, ID: "b", PromptTokens: 374, OutputTokens: 44, SLO: 200 * time.Millisecond},
 	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)

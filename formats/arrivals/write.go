@@ -34,26 +34,26 @@ func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n in
 			return 0, &document.Error{Found: fmt.Sprintf("the column %q", name), Expected: strings.Join(traceNames[:], ", ")}
 		}
 	}
-	out := csv.NewWriter(w)
-	if err := out.Write(header); err != nil {
+	writer := csv.NewWriter(w)
+	if err := writer.Write(header); err != nil {
 		return 0, fmt.Errorf("writing a trace: %w", err)
 	}
 
 	// Write a row for every request.
 	row := make([]string, len(header))
 	var r Request
-	for s.Next(&r) {
-		row[0] = document.Micros(r.At).String()
+	for s.Peek(&r) {
+		row[0] = document.Micros(r.ArrivedAt).String()
 		for k, c := range cols {
 			row[k+1] = cellOf(&r, c, models)
 		}
-		if err := out.Write(row); err != nil {
+		if err := writer.Write(row); err != nil {
 			return n, fmt.Errorf("writing a trace: %w", err)
 		}
 		n++
 	}
-	out.Flush()
-	if err := out.Error(); err != nil {
+	writer.Flush()
+	if err := writer.Error(); err != nil {
 		return n, fmt.Errorf("writing a trace: %w", err)
 	}
 	return n, Err(s)

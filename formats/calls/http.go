@@ -23,8 +23,8 @@ type Open struct {
 	Client string `json:"-"`
 }
 
-// Opened is the answer to Open.
-type Opened struct {
+// OpenReply is the answer to Open.
+type OpenReply struct {
 	Request string `json:"request"`
 }
 
@@ -34,16 +34,16 @@ type Enqueue struct {
 	Tasks []Call `json:"tasks"`
 }
 
-// Enqueued is the answer to Enqueue: the handles, in order.
-type Enqueued struct {
+// EnqueueReply is the answer to Enqueue: the handles, in order.
+type EnqueueReply struct {
 	Tasks []Handle `json:"tasks"`
 }
 
 // States of a task.
 const (
-	Running = "running"
-	Done    = "done"
-	Failed  = "failed"
+	StatusRunning = "running"
+	StatusDone    = "done"
+	StatusFailed  = "failed"
 )
 
 // Result is the state of a task, with its outputs if it has ended.

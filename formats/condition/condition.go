@@ -30,13 +30,13 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("column %d: %s", e.Column, e.Reason) }
 
 // ValueKind is the kind of value that an expression must have.
-type Want string
+type ValueKind string
 
 // The kinds of values.
 const (
-	Bool  Want = "bool"
-	Count Want = "int or list" // a number of items, or a list of them
-	Text  Want = "string"
+	Bool  ValueKind = "bool"
+	Count ValueKind = "int or list" // a number of items, or a list of them
+	Text  ValueKind = "string"
 )
 
 // Scope holds the names that expressions may use.
@@ -70,12 +70,12 @@ func typeOf(text string, depth int) *cel.Type {
 // NewScope makes a scope of names with their types. A name may contain dots.
 func NewScope(names map[string]string) (*Scope, error) {
 	options := []cel.EnvOption{cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50)}
-	var order []string
+	var sortedNames []string
 	for name := range names {
-		order = append(order, name)
+		sortedNames = append(sortedNames, name)
 	}
-	slices.Sort(order)
-	for _, name := range order {
+	slices.Sort(sortedNames)
+	for _, name := range sortedNames {
 		t := typeOf(names[name], 0)
 		if t == nil {
 			return nil, fmt.Errorf("the type %q of %s is not known", names[name], name)
@@ -91,24 +91,24 @@ func NewScope(names map[string]string) (*Scope, error) {
 
 // Expression is a checked expression.
 type Expression struct {
-	text    string
-	program cel.Program
-	fixed   ref.Val // its value if it depends on no name, else nil
+	text     string
+	program  cel.Program
+	constant ref.Val // its value if it depends on no name, else nil
 }
 
 // Compile checks an expression. Its error is an *Error.
-func (s *Scope) Compile(text string, want Want) (*Expression, error) {
+func (s *Scope) Compile(text string, wanted ValueKind) (*Expression, error) {
 	if len(text) > MaxLength {
 		return nil, &Error{1, fmt.Sprintf("%d bytes, expected at most %d", len(text), MaxLength)}
 	}
 	ast, issues := s.env.Compile(text)
 	if issues != nil && len(issues.Errors()) > 0 {
-		first := issues.Errors()[0]
-		reason, _, _ := strings.Cut(first.Message, "\n")
-		return nil, &Error{first.Location.Column() + 1, reason}
+		firstErr := issues.Errors()[0]
+		reason, _, _ := strings.Cut(firstErr.Message, "\n")
+		return nil, &Error{firstErr.Location.Column() + 1, reason}
 	}
-	if t := ast.OutputType(); !want.takes(t) {
-		return nil, &Error{1, fmt.Sprintf("its value is of type %s, expected %s", t, want)}
+	if t := ast.OutputType(); !wanted.accepts(t) {
+		return nil, &Error{1, fmt.Sprintf("its value is of type %s, expected %s", t, wanted)}
 	}
 	program, err := s.env.Program(ast, cel.CostLimit(maxCost))
 	if err != nil {
@@ -116,12 +116,12 @@ func (s *Scope) Compile(text string, want Want) (*Expression, error) {
 	}
 	x := &Expression{text: text, program: program}
 	if value, _, err := program.Eval(map[string]any{}); err == nil {
-		x.fixed = value
+		x.constant = value
 	}
 	return x, nil
 }
 
-func (w Want) takes(t *cel.Type) bool {
+func (w ValueKind) accepts(t *cel.Type) bool {
 	switch w {
 	case Bool:
 		return t.Kind() == types.BoolKind
@@ -132,19 +132,19 @@ func (w Want) takes(t *cel.Type) bool {
 }
 
 // Lookup returns the value of a name, or false if it has none.
-type Values func(name string) (any, bool)
+type Lookup func(name string) (any, bool)
 
 // ResolveName implements cel.Activation.
-func (v Values) ResolveName(name string) (any, bool) { return v(name) }
+func (v Lookup) ResolveName(name string) (any, bool) { return v(name) }
 
 // Parent implements cel.Activation.
-func (Values) Parent() cel.Activation { return nil }
+func (Lookup) Parent() cel.Activation { return nil }
 
 // evaluate returns the value of the expression. Any failure becomes an error, a panic too, because a server that
 // evaluates must survive any request.
-func (x *Expression) eval(values Values) (_ ref.Val, err error) {
-	if x.fixed != nil {
-		return x.fixed, nil
+func (x *Expression) evaluate(values Lookup) (_ ref.Val, err error) {
+	if x.constant != nil {
+		return x.constant, nil
 	}
 	defer func() {
 		if p := recover(); p != nil {
@@ -159,8 +159,8 @@ func (x *Expression) eval(values Values) (_ ref.Val, err error) {
 }
 
 // Holds evaluates a condition.
-func (x *Expression) Holds(values Values) (bool, error) {
-	value, err := x.eval(values)
+func (x *Expression) Holds(values Lookup) (bool, error) {
+	value, err := x.evaluate(values)
 	if err != nil {
 		return false, err
 	}
@@ -172,13 +172,13 @@ func (x *Expression) Holds(values Values) (bool, error) {
 }
 
 // Items evaluates a number of items: a number, or the length of a list.
-func (x *Expression) Items(values Values) (int64, error) {
-	value, err := x.eval(values)
+func (x *Expression) Items(values Lookup) (int64, error) {
+	value, err := x.evaluate(values)
 	if err != nil {
 		return 0, err
 	}
 	n, ok := value.(types.Int)
-	if list, of := value.(traits.Sizer); of {
+	if list, isList := value.(traits.Sizer); isList {
 		n, ok = list.Size().(types.Int)
 	}
 	if !ok || n < 0 {
@@ -188,8 +188,8 @@ func (x *Expression) Items(values Values) (int64, error) {
 }
 
 // Words evaluates a text.
-func (x *Expression) Words(values Values) (string, error) {
-	value, err := x.eval(values)
+func (x *Expression) Words(values Lookup) (string, error) {
+	value, err := x.evaluate(values)
 	if err != nil {
 		return "", err
 	}
@@ -201,8 +201,8 @@ func (x *Expression) Words(values Values) (string, error) {
 }
 
 // ConstantItems returns the number of items of an expression that depends on no name. Otherwise ok is false.
-func (x *Expression) Fixed() (n int64, ok bool) {
-	if x.fixed == nil {
+func (x *Expression) ConstantItems() (n int64, ok bool) {
+	if x.constant == nil {
 		return 0, false
 	}
 	n, err := x.Items(nil)

@@ -18,17 +18,17 @@ func scope(t testing.TB) *Scope {
 }
 
 // valuesOf are values from a table.
-func valuesOf(m map[string]any) Values {
+func valuesOf(m map[string]any) Lookup {
 	return func(name string) (any, bool) { v, ok := m[name]; return v, ok }
 }
 
 var values = valuesOf(map[string]any{"parameters.images": int64(2), "reply.text": "draw a cat", "agent.agrees": []bool{true, false}, "visit": int64(1), "box.sizes": [][]float64{{1}, {2, 3}}})
 
-func TestValues(t *testing.T) {
+func TestConditionsHaveExpectedValues(t *testing.T) {
 	s := scope(t)
 	for _, c := range []struct {
 		text string
-		want Want
+		want ValueKind
 		is   any
 	}{
 		{"parameters.images > 1 && visit < 3", Bool, true},
@@ -60,12 +60,12 @@ func TestValues(t *testing.T) {
 	}
 	if x, err := s.Compile("3", Count); err != nil {
 		t.Error(err)
-	} else if n, ok := x.Fixed(); !ok || n != 3 {
+	} else if n, ok := x.ConstantItems(); !ok || n != 3 {
 		t.Errorf("%d items, fixed: %v", n, ok)
 	}
 	if x, err := s.Compile("visit", Count); err != nil {
 		t.Error(err)
-	} else if _, ok := x.Fixed(); ok {
+	} else if _, ok := x.ConstantItems(); ok {
 		t.Error("what depends on the visit is said to be fixed")
 	}
 }
@@ -74,7 +74,7 @@ func TestMistakesHaveColumns(t *testing.T) {
 	s := scope(t)
 	for _, c := range []struct {
 		text   string
-		want   Want
+		want   ValueKind
 		column int
 		reason string
 	}{
@@ -104,7 +104,7 @@ func TestValuesThatAreMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, v := range []Values{valuesOf(nil), values} {
+	for i, v := range []Lookup{valuesOf(nil), values} {
 		if _, err := x.Items(v); err == nil {
 			t.Errorf("no error over values %d", i)
 		}
@@ -119,7 +119,7 @@ func FuzzCompile(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		s := scope(t)
-		for _, want := range []Want{Bool, Count, Text} {
+		for _, want := range []ValueKind{Bool, Count, Text} {
 			x, err := s.Compile(text, want)
 			if err != nil {
 				if e, ok := errors.AsType[*Error](err); !ok || e.Column < 1 {

@@ -24,7 +24,7 @@ type File struct {
 	*bufio.Reader
 	Name    string // the file's name in errors
 	MaxLine int    // largest length of a line in bytes; 0 means a mebibyte
-	plain   bool   // not gzip although its name ends like that
+	isPlain bool   // not gzip although its name ends like that
 	closes  []io.Closer
 }
 
@@ -57,10 +57,10 @@ func New(r io.Reader, name string) (*File, error) {
 		f.closes = append(f.closes, z)
 		return f, nil
 	}
-	f.plain = strings.HasSuffix(name, ".gz")
-	if head, _ := f.Peek(512); bytes.ContainsFunc(head, binary) {
+	f.isPlain = strings.HasSuffix(name, ".gz")
+	if head, _ := f.Peek(512); bytes.ContainsFunc(head, isBinary) {
 		e := &document.Error{File: name, Found: "binary data", Expected: "a text, plain or packed with gzip"}
-		if f.plain {
+		if f.isPlain {
 			e.Found = "binary data that is no gzip, in spite of the name"
 		}
 		return nil, e
@@ -72,7 +72,7 @@ func New(r io.Reader, name string) (*File, error) {
 const readPlain = "it is no gzip, in spite of its name, and was read as text"
 
 // isBinary reports whether a character is a control character that texts do not have.
-func binary(r rune) bool { return r < '\t' || r > '\r' && r < 0x1b }
+func isBinary(r rune) bool { return r < '\t' || r > '\r' && r < 0x1b }
 
 // Close closes the file, if this package opened it.
 func (f *File) Close() error {
@@ -113,10 +113,10 @@ func (g *lineGuard) Read(p []byte) (int, error) {
 // Table is a CSV file with a header.
 type Table struct {
 	*File
-	Header []string
-	Row    []string // the current row; its texts are valid until the next one
-	csv    *csv.Reader
-	wrong  error // the error of the row's first cell that could not be read, see Number
+	Header  []string
+	Row     []string // the current row; its texts are valid until the next one
+	csv     *csv.Reader
+	cellErr error // the error of the row's first cell that could not be read, see Number
 }
 
 // ReadTable reads the header of a text, plain or compressed. Errors use name for it.
@@ -144,7 +144,7 @@ func OpenTable(path string) (*Table, error) {
 // NewTable reads the header of a file.
 func NewTable(f *File) (*Table, error) {
 	t, err := newTable(f)
-	if e, ok := errors.AsType[*document.Error](err); ok && f.plain && e.Hint == "" {
+	if e, ok := errors.AsType[*document.Error](err); ok && f.isPlain && e.Hint == "" {
 		e.Hint = readPlain
 	}
 	return t, err
@@ -158,15 +158,15 @@ func newTable(f *File) (*Table, error) {
 		return nil, &document.Error{File: f.Name, Found: "an empty file", Expected: "a header line of column names"}
 	}
 	if err != nil {
-		return nil, t.wrap(err)
+		return nil, t.documentError(err)
 	}
-	seen := map[string]bool{}
+	seenNames := map[string]bool{}
 	for i, name := range header {
 		name = strings.TrimPrefix(name, "\ufeff")
-		if name = strings.TrimSpace(name); name == "" || seen[name] {
+		if name = strings.TrimSpace(name); name == "" || seenNames[name] {
 			return nil, t.Fail(i, "", fmt.Sprintf("the column name %q", name), "each column once, with a name")
 		}
-		seen[name] = true
+		seenNames[name] = true
 		t.Header = append(t.Header, strings.Clone(name))
 	}
 	return t, nil
@@ -178,7 +178,7 @@ func (t *Table) Expect(header ...string) error {
 		return nil
 	}
 	e := &document.Error{File: t.Name, Line: 1, Column: 1, Found: "the columns " + strings.Join(t.Header, ","), Expected: strings.Join(header, ",")}
-	if t.plain {
+	if t.isPlain {
 		e.Hint = readPlain
 	}
 	return e
@@ -191,14 +191,14 @@ func (t *Table) Next() error {
 		if errors.Is(err, io.EOF) {
 			return io.EOF
 		}
-		return t.wrap(err)
+		return t.documentError(err)
 	}
 	t.Row = row
 	return nil
 }
 
 // EachRow calls a function for every remaining row, until the function fails or reads a cell that is wrong.
-func (t *Table) Each(row func() error) error {
+func (t *Table) EachRow(row func() error) error {
 	for {
 		if err := t.Next(); errors.Is(err, io.EOF) {
 			return nil
@@ -206,8 +206,8 @@ func (t *Table) Each(row func() error) error {
 			return err
 		}
 		err := row()
-		if t.wrong != nil {
-			return t.wrong
+		if t.cellErr != nil {
+			return t.cellErr
 		}
 		if err != nil {
 			return err
@@ -226,7 +226,7 @@ func (t *Table) Column(names ...string) (string, int) {
 }
 
 // Require fails unless the table has these columns. A name may list alternatives with a | between them.
-func (t *Table) Need(names ...string) error {
+func (t *Table) Require(names ...string) error {
 	for _, name := range names {
 		if _, i := t.Column(strings.Split(name, "|")...); i < 0 {
 			expected := strings.ReplaceAll(strings.Join(names, ", "), "|", " or ") + " among them"
@@ -247,13 +247,13 @@ func (t *Table) Text(column string) string {
 
 // Number returns a cell of the row. If it is not a number within the bounds, Number returns minValue, and EachRow
 // fails.
-func (t *Table) Number(column string, least, most float64) float64 {
-	return number(t, column, least, most, "a number from %g to %g", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+func (t *Table) Number(column string, minValue, maxValue float64) float64 {
+	return number(t, column, minValue, maxValue, "a number from %g to %g", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
 }
 
 // Whole does the same for a whole number.
-func (t *Table) Whole(column string, least, most int) int {
-	return number(t, column, least, most, "a whole number from %d to %d", func(text string) (int, error) {
+func (t *Table) Whole(column string, minValue, maxValue int) int {
+	return number(t, column, minValue, maxValue, "a whole number from %d to %d", func(text string) (int, error) {
 		x, err := strconv.ParseFloat(text, 64) // accepts 4.0, too
 		if err == nil && (x != math.Trunc(x) || math.Abs(x) > 1<<53) {
 			err = strconv.ErrSyntax
@@ -264,7 +264,7 @@ func (t *Table) Whole(column string, least, most int) int {
 
 // Time does the same for a time from 0 to maxTime, in a column whose name ends in its unit: _us, _ms or else
 // seconds.
-func (t *Table) Time(column string, most time.Duration) time.Duration {
+func (t *Table) Time(column string, maxTime time.Duration) time.Duration {
 	unit := time.Second
 	switch {
 	case strings.HasSuffix(column, "_us"):
@@ -272,32 +272,32 @@ func (t *Table) Time(column string, most time.Duration) time.Duration {
 	case strings.HasSuffix(column, "_ms"):
 		unit = time.Millisecond
 	}
-	return time.Duration(math.Round(t.Number(column, 0, float64(most)/float64(unit)) * float64(unit)))
+	return time.Duration(math.Round(t.Number(column, 0, float64(maxTime)/float64(unit)) * float64(unit)))
 }
 
-func number[T int | float64](t *Table, column string, least, most T, expected string, parse func(string) (T, error)) T {
+func number[T int | float64](t *Table, column string, minValue, maxValue T, expected string, parse func(string) (T, error)) T {
 	i := slices.Index(t.Header, column)
 	if i < 0 {
-		t.Wrong(&document.Error{File: t.Name, Line: 1, Found: "no column " + column, Expected: "one"})
-		return least
+		t.SetError(&document.Error{File: t.Name, Line: 1, Found: "no column " + column, Expected: "one"})
+		return minValue
 	}
 	x, err := parse(strings.TrimSpace(t.Row[i]))
-	if err != nil || !(x >= least && x <= most) {
-		t.Wrong(t.Cell(i, fmt.Sprintf(expected, least, most)))
-		return least
+	if err != nil || !(x >= minValue && x <= maxValue) {
+		t.SetError(t.CellError(i, fmt.Sprintf(expected, minValue, maxValue)))
+		return minValue
 	}
 	return x
 }
 
 // SetError makes EachRow fail at the current row, unless an earlier error is set.
-func (t *Table) Wrong(err error) {
-	if t.wrong == nil {
-		t.wrong = err
+func (t *Table) SetError(err error) {
+	if t.cellErr == nil {
+		t.cellErr = err
 	}
 }
 
 // documentError turns an error of encoding/csv into the error type of documents.
-func (t *Table) wrap(err error) error {
+func (t *Table) documentError(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		if e, ok := errors.AsType[*document.Error](p.Err); ok {
 			return e
@@ -318,14 +318,14 @@ func (t *Table) wrap(err error) error {
 func (t *Table) Fail(i int, column, found, expected string) *document.Error {
 	line, col := t.csv.FieldPos(i)
 	e := &document.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
-	if t.plain && line == 1 {
+	if t.isPlain && line == 1 {
 		e.Hint = readPlain
 	}
 	return e
 }
 
 // CellError returns a finding about the text of field i.
-func (t *Table) Cell(i int, expected string) *document.Error {
+func (t *Table) CellError(i int, expected string) *document.Error {
 	return t.Fail(i, t.Header[i], Quote(t.Row[i]), expected)
 }
 

@@ -113,7 +113,7 @@ func TestCellsAndHeaders(t *testing.T) {
 	if err := in.Next(); err != nil {
 		t.Fatal(err)
 	}
-	if err := in.Cell(1, "a number"); err.Error() != `x.csv:2:3: b: found the text "oops", expected a number` {
+	if err := in.CellError(1, "a number"); err.Error() != `x.csv:2:3: b: found the text "oops", expected a number` {
 		t.Errorf("%v", err)
 	}
 	if got := Quote(strings.Repeat("é", 99)); len(got) > 90 || !strings.HasSuffix(got, "…\"") {
@@ -182,7 +182,7 @@ func TestTypedCells(t *testing.T) {
 		return tab
 	}
 	tab := open("name,n,share,wait_us,wait_ms,wait_s\n a ,4.0,0.5,1.5,1.5,1.5\n")
-	err := tab.Each(func() error {
+	err := tab.EachRow(func() error {
 		if tab.Text("name") != "a" || tab.Text("none") != "" || tab.Whole("n", 1, 4) != 4 || tab.Number("share", 0, 1) != .5 {
 			t.Errorf("%q is read otherwise", tab.Row)
 		}
@@ -204,15 +204,15 @@ func TestTypedCells(t *testing.T) {
 		"n\n1\n":           "found no column share",
 	} {
 		tab := open(text)
-		err := tab.Each(func() error { tab.Whole("n", 1, 4); tab.Number("share", 0, 1); return nil })
+		err := tab.EachRow(func() error { tab.Whole("n", 1, 4); tab.Number("share", 0, 1); return nil })
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
-	if err := open("b,a\n").Need("a|x", "b"); err != nil {
+	if err := open("b,a\n").Require("a|x", "b"); err != nil {
 		t.Error(err)
 	}
-	if err := open("b,c\n").Need("b", "a|x"); err == nil || !strings.Contains(err.Error(), "x.csv:1:1: found the columns b,c, expected b, a or x among them") {
+	if err := open("b,c\n").Require("b", "a|x"); err == nil || !strings.Contains(err.Error(), "x.csv:1:1: found the columns b,c, expected b, a or x among them") {
 		t.Error(err)
 	}
 }

@@ -21,7 +21,7 @@ const (
 // Change is one difference.
 type Change struct {
 	Section  string   `json:"section"`            // objective, models, pipelines, devices, policy, options, inputs, blocks, …
-	What     string   `json:"what"`               // added, removed, changed
+	Kind     string   `json:"what"`               // added, removed, changed
 	Path     string   `json:"path"`               // model resnet50 rps
 	Old      string   `json:"old,omitempty"`      // the old value as people read it, with its unit
 	New      string   `json:"new,omitempty"`      // the same on the other side
@@ -33,24 +33,24 @@ type Change struct {
 var marks = map[string]string{Added: "+ ", Removed: "- ", Changed: "~ "}
 
 // String returns the change on one line.
-func (c *Change) String() string { return marks[c.What] + c.detail() }
+func (c *Change) String() string { return marks[c.Kind] + c.detail() }
 
 // words returns the change as a sentence without a mark.
 func (c *Change) words() string {
-	if c.What == Changed {
+	if c.Kind == Changed {
 		return c.detail()
 	}
-	return c.What + " " + c.detail()
+	return c.Kind + " " + c.detail()
 }
 
 func (c *Change) detail() string {
 	s := c.Path
 	switch {
-	case c.What == Changed && c.Old != "":
+	case c.Kind == Changed && c.Old != "":
 		s += ": " + c.Old + " -> " + c.New
-	case c.What == Removed && c.Old != "":
+	case c.Kind == Removed && c.Old != "":
 		s += ": " + c.Old
-	case c.What != Removed && c.New != "":
+	case c.Kind != Removed && c.New != "":
 		s += ": " + c.New
 	}
 	if c.Relative != nil {
@@ -114,14 +114,14 @@ type Recorder struct {
 	section string
 }
 
-func (r *Recorder) add(what, path, old, new string, relative *float64, note string) {
-	r.Changes = append(r.Changes, Change{Section: r.section, What: what, Path: path, Old: old, New: new, Relative: relative, Note: note})
+func (r *Recorder) addChange(what, path, old, new string, relative *float64, note string) {
+	r.Changes = append(r.Changes, Change{Section: r.section, Kind: what, Path: path, Old: old, New: new, Relative: relative, Note: note})
 }
 
 // addText compares texts.
-func (r *Recorder) text(path, old, new string) {
+func (r *Recorder) addText(path, old, new string) {
 	if old != new {
-		r.add(Changed, path, cmp.Or(old, "none"), cmp.Or(new, "none"), nil, "")
+		r.addChange(Changed, path, cmp.Or(old, "none"), cmp.Or(new, "none"), nil, "")
 	}
 }
 
@@ -135,46 +135,46 @@ const (
 )
 
 // addFigure compares numbers. Differences within rounding are ignored.
-func (r *Recorder) figure(path string, old, new float64, unit string, d direction) {
+func (r *Recorder) addFigure(path string, old, new float64, unit string, d direction) {
 	if old == new || math.Abs(old-new) <= 1e-9*max(math.Abs(old), math.Abs(new)) {
 		return
 	}
-	r.add(Changed, path, figureText(old, unit), figureText(new, unit), relative(old, new), judge(old, new, d))
+	r.addChange(Changed, path, figureText(old, unit), figureText(new, unit), relative(old, new), verdictOf(old, new, d))
 }
 
 // addOptional compares numbers that may be absent.
-func (r *Recorder) optional(path string, old, new *float64, unit string, d direction) {
+func (r *Recorder) addOptional(path string, old, new *float64, unit string, d direction) {
 	text := func(x float64) string { return figureText(x, unit) }
-	r.present(path, old, new, text, func() { r.figure(path, *old, *new, unit, d) })
+	r.addPresence(path, old, new, text, func() { r.addFigure(path, *old, *new, unit, d) })
 }
 
 // addPresence records a number that only one side has. If both have it, it calls both to compare them.
-func (r *Recorder) present(path string, old, new *float64, text func(float64) string, both func()) {
+func (r *Recorder) addPresence(path string, old, new *float64, text func(float64) string, both func()) {
 	switch {
 	case old != nil && new != nil:
 		both()
 	case old != nil:
-		r.add(Removed, path, text(*old), "", nil, "")
+		r.addChange(Removed, path, text(*old), "", nil, "")
 	case new != nil:
-		r.add(Added, path, "", text(*new), nil, "")
+		r.addChange(Added, path, "", text(*new), nil, "")
 	}
 }
 
 // addTime compares times.
-func (r *Recorder) span(path string, old, new document.Micros, d direction) {
+func (r *Recorder) addTime(path string, old, new document.Micros, d direction) {
 	if old != new {
-		r.add(Changed, path, spanText(old), spanText(new), relative(float64(old), float64(new)), judge(float64(old), float64(new), d))
+		r.addChange(Changed, path, spanText(old), spanText(new), relative(float64(old), float64(new)), verdictOf(float64(old), float64(new), d))
 	}
 }
 
 // addCount compares whole numbers.
-func (r *Recorder) count(path string, old, new int, d direction) {
+func (r *Recorder) addCount(path string, old, new int, d direction) {
 	if old != new {
-		r.add(Changed, path, strconv.Itoa(old), strconv.Itoa(new), nil, judge(float64(old), float64(new), d))
+		r.addChange(Changed, path, strconv.Itoa(old), strconv.Itoa(new), nil, verdictOf(float64(old), float64(new), d))
 	}
 }
 
-func judge(old, new float64, d direction) string {
+func verdictOf(old, new float64, d direction) string {
 	switch {
 	case d == neutral || old == new:
 		return ""
@@ -195,12 +195,12 @@ func relative(old, new float64) *float64 {
 func percent(x float64) string { return fmt.Sprintf("%+.3g %%", 100*x) }
 
 // addShare compares shares, which are written as percentages. Differences below a millionth are ignored.
-func (r *Recorder) share(path string, old, new *float64, d direction) {
-	const least = 1e-6
+func (r *Recorder) addShare(path string, old, new *float64, d direction) {
+	const minDifference = 1e-6
 	text := func(x float64) string { return strconv.FormatFloat(100*x, 'g', 4, 64) + " %" }
-	r.present(path, old, new, text, func() {
-		if math.Abs(*old-*new) > least {
-			r.add(Changed, path, text(*old), text(*new), nil, judge(*old, *new, d))
+	r.addPresence(path, old, new, text, func() {
+		if math.Abs(*old-*new) > minDifference {
+			r.addChange(Changed, path, text(*old), text(*new), nil, verdictOf(*old, *new, d))
 		}
 	})
 }
@@ -226,23 +226,23 @@ type pair[T any] struct {
 }
 
 // pairByName pairs two lists by name: the entries of a, in its order, and then those that are only in b.
-func union[T any](a, b []T, name func(*T) string) []pair[T] {
+func pairByName[T any](a, b []T, name func(*T) string) []pair[T] {
 	var out []pair[T]
-	at := map[string]int{}
-	of := func(n string) *pair[T] {
-		if _, known := at[n]; !known {
-			at[n] = len(out)
+	index := map[string]int{}
+	pairFor := func(n string) *pair[T] {
+		if _, isKnown := index[n]; !isKnown {
+			index[n] = len(out)
 			out = append(out, pair[T]{name: n})
 		}
-		return &out[at[n]]
+		return &out[index[n]]
 	}
 	for i := range a {
-		if p := of(name(&a[i])); p.a == nil {
+		if p := pairFor(name(&a[i])); p.a == nil {
 			p.a = &a[i]
 		}
 	}
 	for i := range b {
-		if p := of(name(&b[i])); p.b == nil {
+		if p := pairFor(name(&b[i])); p.b == nil {
 			p.b = &b[i]
 		}
 	}
@@ -250,9 +250,9 @@ func union[T any](a, b []T, name func(*T) string) []pair[T] {
 }
 
 // commonNames iterates over the entries that are on both sides.
-func shared[T any](a, b []T, name func(*T) string) iter.Seq2[string, pair[T]] {
+func commonNames[T any](a, b []T, name func(*T) string) iter.Seq2[string, pair[T]] {
 	return func(yield func(string, pair[T]) bool) {
-		for _, p := range union(a, b, name) {
+		for _, p := range pairByName(a, b, name) {
 			if p.a != nil && p.b != nil && !yield(p.name, p) {
 				return
 			}
@@ -262,16 +262,16 @@ func shared[T any](a, b []T, name func(*T) string) iter.Seq2[string, pair[T]] {
 
 // eachPair walks two lists by name, in the order of pairByName. An entry on one side is recorded as removed or
 // added, with its text. Entries on both sides are compared.
-func matched[T any](r *Recorder, section string, a, b []T, name func(*T) string, label string, text func(*T) string, both func(name string, x, y *T)) {
-	for _, p := range union(a, b, name) {
+func eachPair[T any](r *Recorder, section string, a, b []T, name func(*T) string, label string, text func(*T) string, compareBoth func(name string, x, y *T)) {
+	for _, p := range pairByName(a, b, name) {
 		r.section = section
 		switch {
 		case p.b == nil:
-			r.add(Removed, label+p.name, text(p.a), "", nil, "")
+			r.addChange(Removed, label+p.name, text(p.a), "", nil, "")
 		case p.a == nil:
-			r.add(Added, label+p.name, "", text(p.b), nil, "")
+			r.addChange(Added, label+p.name, "", text(p.b), nil, "")
 		default:
-			both(p.name, p.a, p.b)
+			compareBoth(p.name, p.a, p.b)
 		}
 	}
 }
@@ -285,4 +285,4 @@ func orZero[T any](p *T) (x T) {
 }
 
 // isUnstated is the text for entries whose name says enough.
-func untold[T any](*T) string { return "" }
+func isUnstated[T any](*T) string { return "" }

@@ -47,13 +47,13 @@ func TestSameDocumentsDoNotDiffer(t *testing.T) {
 	}
 }
 
-// TestPlans changes one thing of everything and reads the whole answer.
-func TestPlans(t *testing.T) {
+// TestPlansListEveryChange changes one thing of everything and reads the whole answer.
+func TestPlansListEveryChange(t *testing.T) {
 	a, b := plan(t), plan(t)
 	bound := 1200.0
 	b.Algorithm, b.Seed, b.StoppedBy = "a2", 7, "proved"
 	b.Objective = formats.Objective{Name: "throughput", Value: 1100, Bound: &bound}
-	b.Certified.Models[0].RPS = 700
+	b.Certificate.Models[0].RPS = 700
 	m, promised := &b.Deployment[0], formats.PoolOf(b)
 	promised.Models[0].RPS, promised.Models[0].SLOUS, promised.Models[0].Weight = 880, 18_000_000, 0.7
 	l := &m.Pipelines[0]
@@ -96,7 +96,7 @@ func TestPlans(t *testing.T) {
 	}
 }
 
-func TestJudgement(t *testing.T) {
+func TestChangesAreJudgedBetterOrWorse(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		move func(p *formats.Plan)
@@ -190,7 +190,7 @@ func TestProfilesTellOneCauseOnce(t *testing.T) {
 	}
 }
 
-func TestReports(t *testing.T) {
+func TestReportsListChangedFigures(t *testing.T) {
 	report := func(late int64, p99 document.Micros) *formats.Report {
 		c := formats.Counts{Requests: 1000, Completed: 1000, Late: late, Attainment: 1 - float64(late)/1000, GoodputRPS: 50}
 		l := formats.LatencySummary{P50US: 10_000_000, P99US: p99}
@@ -221,7 +221,7 @@ func TestReports(t *testing.T) {
 }
 
 // The summary counts what a switch costs: the devices that load other blocks.
-func TestSummary(t *testing.T) {
+func TestSummaryCountsDevicesThatReload(t *testing.T) {
 	a, b := plan(t), plan(t)
 	b.Objective.Value *= 1.26
 	b.Deployment[0].Pipelines[0].Stages[0].Blocks[1], b.Deployment[0].Pipelines[0].Stages[1].Blocks[0] = 3, 3

@@ -8,5 +8,5 @@ import "inferplan/formats"
 func Echoes(a, b *formats.Plan, r *Recorder) {
 	r.section = "echo"
 	count := func(p *formats.Plan) int { return len(p.Section.(*formats.EchoPlan).Services) }
-	r.count("services", count(a), count(b), neutral)
+	r.addCount("services", count(a), count(b), neutral)
 }

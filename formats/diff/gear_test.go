@@ -8,7 +8,7 @@ import (
 )
 
 // Gears are matched by the rate at which they end, and told by what they do.
-func TestGears(t *testing.T) {
+func TestGearsAreMatchedByEndingRate(t *testing.T) {
 	plan := func() *formats.Plan {
 		return &formats.Plan{Kind: formats.PlanGear, Section: &formats.GearPlan{
 			SLOUS: 1e8, Percentile: "p95", MaxQPS: 200, Weights: "zipf", Samples: 2,

@@ -16,122 +16,122 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 
 	// Who made the plan.
 	r.section = "plan"
-	r.text("kind", a.Kind, b.Kind)
-	r.text("algorithm", a.Algorithm, b.Algorithm)
-	r.text("tool", a.Tool.Version, b.Tool.Version)
-	r.text("solver", a.Tool.Solver, b.Tool.Solver)
+	r.addText("kind", a.Kind, b.Kind)
+	r.addText("algorithm", a.Algorithm, b.Algorithm)
+	r.addText("tool", a.Tool.Version, b.Tool.Version)
+	r.addText("solver", a.Tool.Solver, b.Tool.Solver)
 	if a.Seed != b.Seed {
-		r.text("seed", fmt.Sprint(a.Seed), fmt.Sprint(b.Seed))
+		r.addText("seed", fmt.Sprint(a.Seed), fmt.Sprint(b.Seed))
 	}
 
 	// What it reaches. The objective's kind decides whether more is better.
 	r.section = "objective"
-	good := moreIsBetter
+	better := moreIsBetter
 	if n := b.Objective.Name; n == "cost" || n == "power" || n == "gpus" || n == "latency" {
-		good = lessIsBetter
+		better = lessIsBetter
 	}
-	if r.text("name", a.Objective.Name, b.Objective.Name); a.Objective.Name != b.Objective.Name {
-		good = neutral
+	if r.addText("name", a.Objective.Name, b.Objective.Name); a.Objective.Name != b.Objective.Name {
+		better = neutral
 	}
-	r.figure("value", a.Objective.Value, b.Objective.Value, "", good)
-	r.optional("bound", a.Objective.Bound, b.Objective.Bound, "", neutral)
-	r.share("gap", a.Objective.Gap, b.Objective.Gap, lessIsBetter)
-	r.text("stopped by", a.StoppedBy, b.StoppedBy)
-	r.certified(a.Certified, b.Certified)
+	r.addFigure("value", a.Objective.Value, b.Objective.Value, "", better)
+	r.addOptional("bound", a.Objective.Bound, b.Objective.Bound, "", neutral)
+	r.addShare("gap", a.Objective.Gap, b.Objective.Gap, lessIsBetter)
+	r.addText("stopped by", a.StoppedBy, b.StoppedBy)
+	r.addCertificate(a.Certificate, b.Certificate)
 
 	// What it deploys, where, and the part that only plans of this kind have.
-	r.models(a, b)
-	r.pipelines(a, b)
+	r.addModels(a, b)
+	r.addPipelines(a, b)
 	if section != nil {
 		section(a, b, r)
 	}
-	r.pools(a.Pools, b.Pools)
-	r.usage(a, b)
+	r.addPools(a.Pools, b.Pools)
+	r.addUsage(a, b)
 
 	// What it rests on.
 	r.section = "policy"
-	r.text("name", a.Policy.Name, b.Policy.Name)
-	r.params(a.Policy.Params, b.Policy.Params)
-	r.options(a.Options, b.Options)
-	r.arrivals(a.Arrivals, b.Arrivals)
-	r.inputs(a.Inputs, b.Inputs)
+	r.addText("name", a.Policy.Name, b.Policy.Name)
+	r.addParams(a.Policy.Params, b.Policy.Params)
+	r.addOptions(a.Options, b.Options)
+	r.addArrivals(a.Arrivals, b.Arrivals)
+	r.addInputs(a.Inputs, b.Inputs)
 	r.section = "assumptions"
-	r.lines(a.Assumptions, b.Assumptions)
+	r.addLines(a.Assumptions, b.Assumptions)
 	r.section = "warnings"
-	r.lines(a.Warnings, b.Warnings)
-	r.Summary = changes(r.Changes).summary(a, b)
+	r.addLines(a.Warnings, b.Warnings)
+	r.Summary = planChanges(r.Changes).summary(a, b)
 	return &r.Result
 }
 
-func (r *Recorder) certified(a, b *formats.Certificate) {
+func (r *Recorder) addCertificate(a, b *formats.Certificate) {
 	switch {
 	case a == nil && b == nil:
 	case b == nil:
-		r.add(Removed, "certificate", fmt.Sprintf("load factor %g", a.LoadFactor), "", nil, "")
+		r.addChange(Removed, "certificate", fmt.Sprintf("load factor %g", a.LoadFactor), "", nil, "")
 	case a == nil:
-		r.add(Added, "certificate", "", fmt.Sprintf("load factor %g", b.LoadFactor), nil, "")
+		r.addChange(Added, "certificate", "", fmt.Sprintf("load factor %g", b.LoadFactor), nil, "")
 	default:
-		r.figure("certified load factor", a.LoadFactor, b.LoadFactor, "", moreIsBetter)
-		for n, p := range shared(a.Models, b.Models, func(m *formats.CertifiedModel) string { return m.Key().String() }) {
-			r.figure("certified "+n, p.a.RPS, p.b.RPS, "rps", moreIsBetter)
-			r.span("certified "+n+" p99", p.a.P99US, p.b.P99US, lessIsBetter)
+		r.addFigure("certified load factor", a.LoadFactor, b.LoadFactor, "", moreIsBetter)
+		for n, p := range commonNames(a.Models, b.Models, func(m *formats.CertifiedModel) string { return m.Key().String() }) {
+			r.addFigure("certified "+n, p.a.RPS, p.b.RPS, "rps", moreIsBetter)
+			r.addTime("certified "+n+" p99", p.a.P99US, p.b.P99US, lessIsBetter)
 		}
 	}
 }
 
 func modelName(m *formats.Deployed) string { return m.Key().String() }
 
-func (r *Recorder) models(a, b *formats.Plan) {
+func (r *Recorder) addModels(a, b *formats.Plan) {
 	rate := func(m *formats.Deployed) string { return figureText(m.RPS(), "rps") }
-	matched(r, "models", a.Deployment, b.Deployment, modelName, "model ", rate, func(_ string, x, y *formats.Deployed) {
-		at, was, is := modelName(x)+" ", promised(a, x), promised(b, y)
-		r.figure(at+"rps", was.RPS, is.RPS, "rps", moreIsBetter)
-		r.span(at+"latency", slowest(x), slowest(y), lessIsBetter)
-		r.span(at+"slo", was.SLOUS, is.SLOUS, neutral)
-		r.span(at+"margin", was.MarginUS, is.MarginUS, neutral)
-		r.text(at+"percentile", was.Percentile, is.Percentile)
-		r.figure(at+"weight", was.Weight, is.Weight, "", neutral)
-		r.count(at+"blocks", x.NumBlocks, y.NumBlocks, neutral)
-		r.text(at+"file", short(x.SHA256), short(y.SHA256))
+	eachPair(r, "models", a.Deployment, b.Deployment, modelName, "model ", rate, func(_ string, x, y *formats.Deployed) {
+		path, oldModel, newModel := modelName(x)+" ", promiseText(a, x), promiseText(b, y)
+		r.addFigure(path+"rps", oldModel.RPS, newModel.RPS, "rps", moreIsBetter)
+		r.addTime(path+"latency", slowest(x), slowest(y), lessIsBetter)
+		r.addTime(path+"slo", oldModel.SLOUS, newModel.SLOUS, neutral)
+		r.addTime(path+"margin", oldModel.MarginUS, newModel.MarginUS, neutral)
+		r.addText(path+"percentile", oldModel.Percentile, newModel.Percentile)
+		r.addFigure(path+"weight", oldModel.Weight, newModel.Weight, "", neutral)
+		r.addCount(path+"blocks", x.NumBlocks, y.NumBlocks, neutral)
+		r.addText(path+"file", formatShort(x.SHA256), formatShort(y.SHA256))
 	})
 }
 
 // promiseText returns the promise for a deployed model.
-func promised(p *formats.Plan, d *formats.Deployed) formats.Served {
+func promiseText(p *formats.Plan, d *formats.Deployed) formats.Served {
 	if p.Section == nil {
 		return formats.Served{}
 	}
-	return p.Section.Promised(d)
+	return p.Section.PromiseFor(d)
 }
 
 // slowest returns the planned latency of a model: that of its slowest pipeline.
 func slowest(m *formats.Deployed) document.Micros {
-	worst := document.Micros(0)
+	maxLatency := document.Micros(0)
 	for i := range m.Pipelines {
-		worst = max(worst, m.Pipelines[i].LatencyUS+m.Pipelines[i].BatchBuildUS)
+		maxLatency = max(maxLatency, m.Pipelines[i].LatencyUS+m.Pipelines[i].BatchBuildUS)
 	}
-	return worst
+	return maxLatency
 }
 
 // addPipelines matches the pipelines of each model first by their form (cuts, devices, shares, batch), then the
 // rest by their device kinds. Pipelines without a match are recorded as added or removed.
-func (r *Recorder) pipelines(a, b *formats.Plan) {
+func (r *Recorder) addPipelines(a, b *formats.Plan) {
 	r.section = "pipelines"
-	for _, p := range union(a.Deployment, b.Deployment, modelName) {
+	for _, p := range pairByName(a.Deployment, b.Deployment, modelName) {
 		r.modelPipelines(p.name, orZero(p.a).Pipelines, orZero(p.b).Pipelines)
 	}
 }
 
 func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
-	partner, taken := slices.Repeat([]int{-1}, len(a)), make([]bool, len(b))
+	partner, isMatched := slices.Repeat([]int{-1}, len(a)), make([]bool, len(b))
 	for _, key := range []func(*formats.Pipeline) string{shape, devices} {
 		for i := range a {
 			if partner[i] >= 0 {
 				continue
 			}
 			for k := range b {
-				if !taken[k] && key(&a[i]) == key(&b[k]) {
-					partner[i], taken[k] = k, true
+				if !isMatched[k] && key(&a[i]) == key(&b[k]) {
+					partner[i], isMatched[k] = k, true
 					break
 				}
 			}
@@ -139,40 +139,40 @@ func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 	}
 	for i := range a {
 		if k := partner[i]; k >= 0 {
-			r.pipeline(model+" "+devices(&a[i]), &a[i], &b[k])
+			r.addPipeline(model+" "+devices(&a[i]), &a[i], &b[k])
 		} else {
-			r.add(Removed, model+" "+devices(&a[i]), describe(&a[i]), "", nil, "")
+			r.addChange(Removed, model+" "+devices(&a[i]), describe(&a[i]), "", nil, "")
 		}
 	}
 	for k := range b {
-		if !taken[k] {
-			r.add(Added, model+" "+devices(&b[k]), "", describe(&b[k]), nil, "")
+		if !isMatched[k] {
+			r.addChange(Added, model+" "+devices(&b[k]), "", describe(&b[k]), nil, "")
 		}
 	}
 }
 
-// pipeline compares two pipelines over the same device kinds.
-func (r *Recorder) pipeline(at string, a, b *formats.Pipeline) {
-	r.count(at+" batch", a.Batch, b.Batch, neutral)
-	r.figure(at+" rps", a.RPS, b.RPS, "rps", neutral)
-	r.span(at+" latency", a.LatencyUS, b.LatencyUS, lessIsBetter)
-	r.span(at+" batch building", a.BatchBuildUS, b.BatchBuildUS, neutral)
+// addPipeline compares two pipelines over the same device kinds.
+func (r *Recorder) addPipeline(path string, a, b *formats.Pipeline) {
+	r.addCount(path+" batch", a.Batch, b.Batch, neutral)
+	r.addFigure(path+" rps", a.RPS, b.RPS, "rps", neutral)
+	r.addTime(path+" latency", a.LatencyUS, b.LatencyUS, lessIsBetter)
+	r.addTime(path+" batch building", a.BatchBuildUS, b.BatchBuildUS, neutral)
 	for i := range a.Stages {
 		x, y := &a.Stages[i], &b.Stages[i]
-		where := fmt.Sprintf("%s stage %d", at, i)
+		stagePath := fmt.Sprintf("%s stage %d", path, i)
 		if x.Blocks != y.Blocks {
-			r.text(where+" blocks", blocks(x), blocks(y))
+			r.addText(stagePath+" blocks", blocks(x), blocks(y))
 		}
-		r.count(where+" share 1/", x.Share, y.Share, neutral)
-		r.count(where+" replicas", x.Replicas, y.Replicas, neutral)
+		r.addCount(stagePath+" share 1/", x.Share, y.Share, neutral)
+		r.addCount(stagePath+" replicas", x.Replicas, y.Replicas, neutral)
 		if a.Batch == b.Batch && x.Blocks == y.Blocks && len(x.InferUS) > 0 && len(y.InferUS) > 0 {
-			r.span(where+" inference", x.InferUS[len(x.InferUS)-1], y.InferUS[len(y.InferUS)-1], lessIsBetter)
+			r.addTime(stagePath+" inference", x.InferUS[len(x.InferUS)-1], y.InferUS[len(y.InferUS)-1], lessIsBetter)
 		}
 		if x.Blocks == y.Blocks && x.Replicas == y.Replicas && !slices.Equal(x.Placement, y.Placement) {
-			r.text(where+" placement", placement(x), placement(y))
+			r.addText(stagePath+" placement", placement(x), placement(y))
 		}
 		if x.Cut != nil && y.Cut != nil {
-			r.text(where+" cut dtype", x.Cut.DType, y.Cut.DType)
+			r.addText(stagePath+" cut dtype", x.Cut.DType, y.Cut.DType)
 		}
 	}
 }
@@ -203,9 +203,9 @@ func placement(s *formats.Stage) string {
 	var parts []string
 	for i := range s.Placement {
 		p := &s.Placement[i]
-		text := fmt.Sprintf("device %d", p.First)
-		if n := p.Count(); n > 1 {
-			text = fmt.Sprintf("devices %d to %d", p.First, p.First+n-1)
+		text := fmt.Sprintf("device %d", p.FirstDevice)
+		if n := p.DeviceCount(); n > 1 {
+			text = fmt.Sprintf("devices %d to %d", p.FirstDevice, p.FirstDevice+n-1)
 		}
 		if p.PerDevice > 1 {
 			text += fmt.Sprintf(", %d each", p.PerDevice)
@@ -224,21 +224,21 @@ func describe(p *formats.Pipeline) string {
 	return fmt.Sprintf("batch %d, %s, %s", p.Batch, figureText(p.RPS, "rps"), strings.Join(parts, ", "))
 }
 
-func (r *Recorder) pools(a, b []formats.Pool) {
+func (r *Recorder) addPools(a, b []formats.Pool) {
 	count := func(p *formats.Pool) string { return plural(p.Count, "device") }
-	matched(r, "devices", a, b, func(p *formats.Pool) string { return p.Device }, "pool ", count, func(n string, was, is *formats.Pool) {
-		x, y := was.WithDefaults(), is.WithDefaults()
-		at := "pool " + n + " "
-		r.count(at+"count", x.Count, y.Count, neutral)
-		r.count(at+"max_shares", x.MaxShares, y.MaxShares, neutral)
-		r.count(at+"per_node", x.PerNode, y.PerNode, neutral)
-		r.figure(at+"nic_gbps", x.NICGbps*x.NICEfficiency, y.NICGbps*y.NICEfficiency, "", neutral)
+	eachPair(r, "devices", a, b, func(p *formats.Pool) string { return p.Device }, "pool ", count, func(n string, oldPool, newPool *formats.Pool) {
+		x, y := oldPool.WithDefaults(), newPool.WithDefaults()
+		path := "pool " + n + " "
+		r.addCount(path+"count", x.Count, y.Count, neutral)
+		r.addCount(path+"max_shares", x.MaxShares, y.MaxShares, neutral)
+		r.addCount(path+"per_node", x.PerNode, y.PerNode, neutral)
+		r.addFigure(path+"nic_gbps", x.NICGbps*x.NICEfficiency, y.NICGbps*y.NICEfficiency, "", neutral)
 		if x.Memory != y.Memory {
-			r.text(at+"memory", bytesText(x.Memory), bytesText(y.Memory))
+			r.addText(path+"memory", bytesText(x.Memory), bytesText(y.Memory))
 		}
-		r.figure(at+"usd_per_hour", x.USDPerHour, y.USDPerHour, "", lessIsBetter)
-		r.figure(at+"watts", x.Watts, y.Watts, "", lessIsBetter)
-		r.text(at+"sharing", x.Sharing, y.Sharing)
+		r.addFigure(path+"usd_per_hour", x.USDPerHour, y.USDPerHour, "", lessIsBetter)
+		r.addFigure(path+"watts", x.Watts, y.Watts, "", lessIsBetter)
+		r.addText(path+"sharing", x.Sharing, y.Sharing)
 	})
 }
 
@@ -250,21 +250,21 @@ func bytesText(b document.Bytes) string {
 }
 
 // addUsage records how many devices of each kind each model gains or loses.
-func (r *Recorder) usage(a, b *formats.Plan) {
+func (r *Recorder) addUsage(a, b *formats.Plan) {
 	r.section = "devices"
 	x, y := gpus(a), gpus(b)
-	models := union(a.Deployment, b.Deployment, modelName)
-	for _, k := range union(a.Pools, b.Pools, func(p *formats.Pool) string { return p.Device }) {
+	models := pairByName(a.Deployment, b.Deployment, modelName)
+	for _, k := range pairByName(a.Pools, b.Pools, func(p *formats.Pool) string { return p.Device }) {
 		total := [2]float64{}
 		for _, m := range models {
 			key := [2]string{m.name, k.name}
 			total[0] += x[key]
 			total[1] += y[key]
 		}
-		r.figure(k.name+" used", total[0], total[1], "", neutral)
+		r.addFigure(k.name+" used", total[0], total[1], "", neutral)
 		for _, m := range models {
 			key := [2]string{m.name, k.name}
-			r.figure(k.name+" used by "+m.name, x[key], y[key], "", neutral)
+			r.addFigure(k.name+" used by "+m.name, x[key], y[key], "", neutral)
 		}
 	}
 }
@@ -277,8 +277,8 @@ func gpus(p *formats.Plan) map[[2]string]float64 {
 	return out
 }
 
-func (r *Recorder) params(a, b map[string]float64) {
-	of := func(m map[string]float64, name string) *float64 {
+func (r *Recorder) addParams(a, b map[string]float64) {
+	paramOf := func(m map[string]float64, name string) *float64 {
 		if v, ok := m[name]; ok {
 			return &v
 		}
@@ -287,12 +287,12 @@ func (r *Recorder) params(a, b map[string]float64) {
 	names := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
 	slices.Sort(names)
 	for _, n := range slices.Compact(names) {
-		r.optional(n, of(a, n), of(b, n), "", neutral)
+		r.addOptional(n, paramOf(a, n), paramOf(b, n), "", neutral)
 	}
 }
 
 // addOptions compares the options that both plans have, in the order of the first one's table.
-func (r *Recorder) options(a, b document.Values) {
+func (r *Recorder) addOptions(a, b document.Values) {
 	r.section = "options"
 	for _, o := range a.Options() {
 		if o.Key == "" || !b.Has(o.Name) {
@@ -301,46 +301,46 @@ func (r *Recorder) options(a, b document.Values) {
 		x, y := a.Get(o.Name), b.Get(o.Name)
 		switch o.Type {
 		case document.NumberOption:
-			r.figure(o.Key, a.Number(o.Name), b.Number(o.Name), "", neutral)
+			r.addFigure(o.Key, a.Number(o.Name), b.Number(o.Name), "", neutral)
 		case document.WholeOption:
-			r.count(o.Key, a.Whole(o.Name), b.Whole(o.Name), neutral)
+			r.addCount(o.Key, a.Whole(o.Name), b.Whole(o.Name), neutral)
 		default:
-			r.text(o.Key, o.Text(x), o.Text(y))
+			r.addText(o.Key, o.Text(x), o.Text(y))
 		}
 	}
 }
 
-func (r *Recorder) arrivals(a, b *formats.Arrivals) {
+func (r *Recorder) addArrivals(a, b *formats.Arrivals) {
 	r.section = "arrivals"
 	x, y := orZero(a), orZero(b)
-	r.text("process", x.Process, y.Process)
-	r.figure("cv", x.CV, y.CV, "", neutral)
-	r.text("trace", x.Trace, y.Trace)
+	r.addText("process", x.Process, y.Process)
+	r.addFigure("cv", x.CV, y.CV, "", neutral)
+	r.addText("trace", x.Trace, y.Trace)
 }
 
-func (r *Recorder) inputs(a, b []formats.Input) {
+func (r *Recorder) addInputs(a, b []formats.Input) {
 	path := func(in *formats.Input) string { return in.Path }
-	matched(r, "inputs", a, b, func(in *formats.Input) string { return in.Role }, "", path, func(role string, x, y *formats.Input) {
-		r.text(role+" path", x.Path, y.Path)
-		r.text(role+" content", short(x.SHA256), short(y.SHA256))
+	eachPair(r, "inputs", a, b, func(in *formats.Input) string { return in.Role }, "", path, func(role string, x, y *formats.Input) {
+		r.addText(role+" path", x.Path, y.Path)
+		r.addText(role+" content", formatShort(x.SHA256), formatShort(y.SHA256))
 	})
 }
 
 // addLines compares lists of sentences as sets.
-func (r *Recorder) lines(a, b []string) {
+func (r *Recorder) addLines(a, b []string) {
 	for _, s := range a {
 		if !slices.Contains(b, s) {
-			r.add(Removed, s, "", "", nil, "")
+			r.addChange(Removed, s, "", "", nil, "")
 		}
 	}
 	for _, s := range b {
 		if !slices.Contains(a, s) {
-			r.add(Added, s, "", "", nil, "")
+			r.addChange(Added, s, "", "", nil, "")
 		}
 	}
 }
 
 // formatShort returns the beginning of a digest, enough to see a difference.
-func short(sha string) string {
+func formatShort(sha string) string {
 	return sha[:min(len(sha), 12)]
 }

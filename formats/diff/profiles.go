@@ -10,7 +10,7 @@ import (
 )
 
 // WholeModel is the Block of a BlockChange about the whole model.
-const Whole = -1
+const WholeModel = -1
 
 // BlockChange is a block, or a whole model, whose latency changed.
 type BlockChange struct {
@@ -31,14 +31,14 @@ func (c *BlockChange) String() string {
 }
 
 func (c *BlockChange) path() string {
-	what := "whole"
-	if c.Block != Whole {
-		what = fmt.Sprintf("block %d", c.Block)
+	part := "whole"
+	if c.Block != WholeModel {
+		part = fmt.Sprintf("block %d", c.Block)
 		if c.Name != "" && c.Name != fmt.Sprint(c.Block) {
-			what += " (" + c.Name + ")"
+			part += " (" + c.Name + ")"
 		}
 	}
-	return fmt.Sprintf("model %s %s on %s share 1/%d batch %d", c.Model, what, c.Device, c.Share, c.Batch)
+	return fmt.Sprintf("model %s %s on %s share 1/%d batch %d", c.Model, part, c.Device, c.Share, c.Batch)
 }
 
 // Profiles returns the changes from profile a to profile b: added and removed models, devices and measurements,
@@ -46,60 +46,60 @@ func (c *BlockChange) path() string {
 // old one. Result.Blocks holds these latencies as numbers.
 func Profiles(a, b *formats.Profile, tolerance float64) *Result {
 	r := &Recorder{Result: Result{Kind: formats.KindProfile, Changes: []Change{}}}
-	matched(r, "devices", a.Devices, b.Devices, func(d *formats.ProfileDevice) string { return d.Device }, "device ", untold, func(n string, x, y *formats.ProfileDevice) {
-		r.text(n+" name", x.Name, y.Name)
-		r.text(n+" driver", x.Driver, y.Driver)
-		r.text(n+" engine", x.Engine, y.Engine)
-		r.text(n+" engine_version", x.EngineVersion, y.EngineVersion)
-		r.text(n+" provider", x.Provider, y.Provider)
+	eachPair(r, "devices", a.Devices, b.Devices, func(d *formats.ProfileDevice) string { return d.Device }, "device ", isUnstated, func(n string, x, y *formats.ProfileDevice) {
+		r.addText(n+" name", x.Name, y.Name)
+		r.addText(n+" driver", x.Driver, y.Driver)
+		r.addText(n+" engine", x.Engine, y.Engine)
+		r.addText(n+" engine_version", x.EngineVersion, y.EngineVersion)
+		r.addText(n+" provider", x.Provider, y.Provider)
 	})
-	matched(r, "models", a.Models, b.Models, func(m *formats.ProfileModel) string { return m.Model }, "model ", untold, func(_ string, x, y *formats.ProfileModel) {
+	eachPair(r, "models", a.Models, b.Models, func(m *formats.ProfileModel) string { return m.Model }, "model ", isUnstated, func(_ string, x, y *formats.ProfileModel) {
 		r.profileModel(x, y, tolerance)
 	})
 	return &r.Result
 }
 
 func (r *Recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
-	at := "model " + a.Model
+	path := "model " + a.Model
 	if a.Source != nil && b.Source != nil {
-		r.text(at+" file", short(a.Source.SHA256), short(b.Source.SHA256))
+		r.addText(path+" file", formatShort(a.Source.SHA256), formatShort(b.Source.SHA256))
 	}
-	r.count(at+" blocks", len(a.Blocks), len(b.Blocks), neutral)
+	r.addCount(path+" blocks", len(a.Blocks), len(b.Blocks), neutral)
 	sameBlocks := len(a.Blocks) == len(b.Blocks)
 	if sameBlocks {
 		for i := range a.Blocks {
 			x, y := &a.Blocks[i], &b.Blocks[i]
-			where := fmt.Sprintf("%s block %d", at, i)
-			r.text(where+" name", x.Name, y.Name)
-			r.figure(where+" cut_bytes_fp32", float64(x.CutBytesFP32.Bytes()), float64(y.CutBytesFP32.Bytes()), "", neutral)
-			r.figure(where+" cut_bytes_fp16", float64(x.CutBytesFP16.Bytes()), float64(y.CutBytesFP16.Bytes()), "", neutral)
-			r.figure(where+" weight_bytes", float64(x.WeightBytes), float64(y.WeightBytes), "", neutral)
+			measurementPath := fmt.Sprintf("%s block %d", path, i)
+			r.addText(measurementPath+" name", x.Name, y.Name)
+			r.addFigure(measurementPath+" cut_bytes_fp32", float64(x.CutBytesFP32.Bytes()), float64(y.CutBytesFP32.Bytes()), "", neutral)
+			r.addFigure(measurementPath+" cut_bytes_fp16", float64(x.CutBytesFP16.Bytes()), float64(y.CutBytesFP16.Bytes()), "", neutral)
+			r.addFigure(measurementPath+" weight_bytes", float64(x.WeightBytes), float64(y.WeightBytes), "", neutral)
 		}
 	}
 	point := func(m *formats.Measurement) string {
 		return fmt.Sprintf("%s share 1/%d batch %d", m.Device, m.Share, m.Batch)
 	}
-	before := len(r.Blocks)
-	matched(r, "measurements", a.Measurements, b.Measurements, point, at+" on ", untold, func(_ string, x, y *formats.Measurement) {
-		if x.Whole != nil && y.Whole != nil {
-			r.latency(a, x, Whole, x.Whole, y.Whole, tolerance)
+	changesBefore := len(r.Blocks)
+	eachPair(r, "measurements", a.Measurements, b.Measurements, point, path+" on ", isUnstated, func(_ string, x, y *formats.Measurement) {
+		if x.WholeModel != nil && y.WholeModel != nil {
+			r.addLatency(a, x, WholeModel, x.WholeModel, y.WholeModel, tolerance)
 		}
 		for n := range x.Blocks {
 			if sameBlocks && n < len(y.Blocks) {
-				r.latency(a, x, n, &x.Blocks[n], &y.Blocks[n], tolerance)
+				r.addLatency(a, x, n, &x.Blocks[n], &y.Blocks[n], tolerance)
 			}
 		}
 	})
-	r.latencies(r.Blocks[before:])
+	r.addLatencies(r.Blocks[changesBefore:])
 }
 
-func (r *Recorder) latency(m *formats.ProfileModel, p *formats.Measurement, block int, a, b *formats.Latency, tolerance float64) {
+func (r *Recorder) addLatency(m *formats.ProfileModel, p *formats.Measurement, block int, a, b *formats.Latency, tolerance float64) {
 	rel := relative(float64(a.WallUS), float64(b.WallUS))
 	if rel == nil || math.Abs(*rel) <= tolerance {
 		return
 	}
 	c := BlockChange{Model: m.Model, Device: p.Device, Share: p.Share, Batch: p.Batch, Block: block, OldUS: a.WallUS, NewUS: b.WallUS, Relative: *rel}
-	if block != Whole && block < len(m.Blocks) {
+	if block != WholeModel && block < len(m.Blocks) {
 		c.Name = m.Blocks[block].Name
 	}
 	r.Blocks = append(r.Blocks, c)
@@ -110,22 +110,22 @@ func (r *Recorder) latency(m *formats.ProfileModel, p *formats.Measurement, bloc
 const fewLatencies = 4
 
 // addLatencies adds the changed latencies of one model, device by device.
-func (r *Recorder) latencies(moved []BlockChange) {
+func (r *Recorder) addLatencies(blockChanges []BlockChange) {
 	var kinds []string
-	by := map[string][]BlockChange{}
-	for _, c := range moved {
-		if by[c.Device] == nil {
+	byText := map[string][]BlockChange{}
+	for _, c := range blockChanges {
+		if byText[c.Device] == nil {
 			kinds = append(kinds, c.Device)
 		}
-		by[c.Device] = append(by[c.Device], c)
+		byText[c.Device] = append(byText[c.Device], c)
 	}
 	r.section = "blocks"
 	for _, kind := range kinds {
-		list := by[kind]
+		list := byText[kind]
 		if len(list) <= fewLatencies {
 			for i := range list {
 				c := &list[i]
-				r.add(Changed, c.path(), spanText(c.OldUS), spanText(c.NewUS), &c.Relative, judge(float64(c.OldUS), float64(c.NewUS), lessIsBetter))
+				r.addChange(Changed, c.path(), spanText(c.OldUS), spanText(c.NewUS), &c.Relative, verdictOf(float64(c.OldUS), float64(c.NewUS), lessIsBetter))
 			}
 			continue
 		}
@@ -134,11 +134,11 @@ func (r *Recorder) latencies(moved []BlockChange) {
 			moves[i] = list[i].Relative
 		}
 		slices.Sort(moves)
-		low, high := moves[0], moves[len(moves)-1]
+		minRatio, maxRatio := moves[0], moves[len(moves)-1]
 		note := ""
-		if low > 0 || high < 0 {
-			note = judge(0, low, lessIsBetter)
+		if minRatio > 0 || maxRatio < 0 {
+			note = verdictOf(0, minRatio, lessIsBetter)
 		}
-		r.add(Changed, fmt.Sprintf("model %s on %s: %d latencies by %s to %s, median %s", list[0].Model, kind, len(list), percent(low), percent(high), percent(moves[len(moves)/2])), "", "", nil, note)
+		r.addChange(Changed, fmt.Sprintf("model %s on %s: %d latencies by %s to %s, median %s", list[0].Model, kind, len(list), percent(minRatio), percent(maxRatio), percent(moves[len(moves)/2])), "", "", nil, note)
 	}
 }

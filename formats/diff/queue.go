@@ -16,31 +16,31 @@ func Queues(a, b *formats.Plan, r *Recorder) {
 		return
 	}
 	r.section = "instances"
-	for _, p := range union(alike(x), alike(y), func(s *servers) string { return s.name }) {
-		r.count(p.name, orZero(p.a).count, orZero(p.b).count, neutral)
+	for _, p := range pairByName(identicalServers(x), identicalServers(y), func(s *serverGroup) string { return s.name }) {
+		r.addCount(p.name, orZero(p.a).count, orZero(p.b).count, neutral)
 	}
 	r.section = "classes"
-	for n, p := range shared(x.Classes, y.Classes, func(c *formats.QueueClass) string { return c.Key().String() }) {
+	for n, p := range commonNames(x.Classes, y.Classes, func(c *formats.QueueClass) string { return c.Key().String() }) {
 		c, d := p.a, p.b
-		r.text(n+" judged by", c.Of, d.Of)
-		r.figure(n+" attainment", c.Attainment, d.Attainment, "", moreIsBetter)
-		r.count(n+" priority", c.Priority, d.Priority, neutral)
-		r.figure(n+" mean prompt", c.PromptMean, d.PromptMean, "tokens", neutral)
-		r.figure(n+" mean answer", c.OutputMean, d.OutputMean, "tokens", neutral)
+		r.addText(n+" judged by", c.Figure, d.Figure)
+		r.addFigure(n+" attainment", c.Attainment, d.Attainment, "", moreIsBetter)
+		r.addCount(n+" priority", c.Priority, d.Priority, neutral)
+		r.addFigure(n+" mean prompt", c.PromptMean, d.PromptMean, "tokens", neutral)
+		r.addFigure(n+" mean answer", c.OutputMean, d.OutputMean, "tokens", neutral)
 	}
 	r.section = "groups"
-	r.count("first groups", len(x.Groups), len(y.Groups), neutral)
-	r.span("last first group ends", lastGroup(x), lastGroup(y), lessIsBetter)
+	r.addCount("first groups", len(x.Groups), len(y.Groups), neutral)
+	r.addTime("last first group ends", lastGroup(x), lastGroup(y), lessIsBetter)
 }
 
 // serverGroup is a group of identical instances.
-type servers struct {
+type serverGroup struct {
 	name  string
 	count int
 }
 
-func alike(q *formats.QueuePlan) []servers {
-	var out []servers
+func identicalServers(q *formats.QueuePlan) []serverGroup {
+	var out []serverGroup
 	for i := range q.Instances {
 		in := &q.Instances[i]
 		var models []string
@@ -51,23 +51,23 @@ func alike(q *formats.QueuePlan) []servers {
 		for _, c := range in.Caps {
 			name += fmt.Sprintf(" %s<=%d", c.Class, c.Sequences)
 		}
-		at := 0
-		for at < len(out) && out[at].name != name {
-			at++
+		index := 0
+		for index < len(out) && out[index].name != name {
+			index++
 		}
-		if at == len(out) {
-			out = append(out, servers{name: name})
+		if index == len(out) {
+			out = append(out, serverGroup{name: name})
 		}
-		out[at].count++
+		out[index].count++
 	}
 	return out
 }
 
 // lastGroup returns when the last of the first groups is expected to end.
 func lastGroup(q *formats.QueuePlan) document.Micros {
-	last := document.Micros(0)
+	latest := document.Micros(0)
 	for i := range q.Groups {
-		last = max(last, q.Groups[i].CompletionUS)
+		latest = max(latest, q.Groups[i].CompletionUS)
 	}
-	return last
+	return latest
 }

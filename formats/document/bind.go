@@ -21,7 +21,7 @@ type structInfo struct {
 }
 
 // NameSetter is a struct for which a document may have only a name.
-type Named interface{ SetName(name string) }
+type NameSetter interface{ SetName(name string) }
 
 // WholeNumber is an integer that has another form in memory than in documents.
 type WholeNumber interface {
@@ -88,7 +88,7 @@ type binder struct {
 }
 
 func (b *binder) fail(n *node, expected, hint string) {
-	if b.findings.full() {
+	if b.findings.isFull() {
 		return
 	}
 	b.findings.add(b.src.fail(n.pos, string(b.path), n.describe(), expected, hint))
@@ -137,8 +137,8 @@ func (b *binder) bind(n *node, v reflect.Value) {
 		v.Set(p)
 	case reflect.Struct:
 		if n.kind == stringNode {
-			if named, ok := v.Addr().Interface().(Named); ok {
-				named.SetName(n.text)
+			if setter, ok := v.Addr().Interface().(NameSetter); ok {
+				setter.SetName(n.text)
 				return
 			}
 		}
@@ -179,37 +179,37 @@ func (b *binder) object(n *node, v reflect.Value) {
 	}
 	info := infoOf(v.Type())
 	if info.section >= 0 {
-		b.ofKind(n, info)
+		b.findOptions(n, info)
 	}
-	var seen uint64 // a bit per field; no document type has more than 64
-	listed := false // whether seen has all fields
+	var seenFields uint64 // a bit per field; no document type has more than 64
+	allSeen := false      // whether seen has all fields
 	mark := len(b.path)
 
 	// Bind the fields that the type has, and report the others.
-	n.each(func(k *key, item *node) bool {
+	n.eachChild(func(k *key, item *node) bool {
 		f, ok := info.byName[k.name]
 		switch {
 		case ok:
-			seen |= 1 << f
+			seenFields |= 1 << f
 			b.member(item, v, &info.fields[f])
 		case info.section >= 0 && b.section(k, item, info, v), b.partial:
-		case b.findings.full():
+		case b.findings.isFull():
 			return false
 		default:
-			if !listed {
-				seen, listed = info.present(n), true
+			if !allSeen {
+				seenFields, allSeen = info.present(n), true
 			}
-			b.unknown(k, info, seen)
+			b.refuseUnknown(k, info, seenFields)
 		}
-		return !b.findings.cut
+		return !b.findings.hasMore
 	})
-	if b.findings.cut {
+	if b.findings.hasMore {
 		return
 	}
 
 	// Report the required fields that are absent.
 	for f := range info.fields {
-		if f != info.section && seen&(1<<f) == 0 && !info.fields[f].optional && !b.findings.full() {
+		if f != info.section && seenFields&(1<<f) == 0 && !info.fields[f].optional && !b.findings.isFull() {
 			b.field(info.fields[f].name)
 			b.findings.add(b.src.fail(n.pos, string(b.path), "nothing", describeType(info.fields[f].typ), ""))
 			b.path = b.path[:mark]
@@ -225,14 +225,14 @@ func (b *binder) member(n *node, object reflect.Value, f *fieldInfo) {
 	b.nullable = !f.optional
 	b.bind(n, v)
 	if f.def != "" && n.kind == numberNode && v.IsZero() {
-		b.zero(n, f.def)
+		b.refuseZero(n, f.def)
 	}
 	b.path = b.path[:mark]
 }
 
 // present returns the fields that an object has, one bit for each.
 func (info *structInfo) present(n *node) (fields uint64) {
-	n.each(func(k *key, _ *node) bool {
+	n.eachChild(func(k *key, _ *node) bool {
 		if f, ok := info.byName[k.name]; ok {
 			fields |= 1 << f
 		}
@@ -242,7 +242,7 @@ func (info *structInfo) present(n *node) (fields uint64) {
 }
 
 // refuseZero adds a finding for an explicit zero, unless the number failed to bind already.
-func (b *binder) zero(n *node, def string) {
+func (b *binder) refuseZero(n *node, def string) {
 	if f, err := strconv.ParseFloat(n.text, 64); err == nil && f == 0 {
 		b.fail(n, "a positive number", "leave the field out for the default: "+def)
 	}
@@ -262,7 +262,7 @@ func (b *binder) index(i int) {
 }
 
 // knownNames returns the names of the fields, and of the fields that a section may have.
-func (info *structInfo) known() []string {
+func (info *structInfo) knownNames() []string {
 	if info.section < 0 {
 		return info.names
 	}
@@ -270,9 +270,9 @@ func (info *structInfo) known() []string {
 }
 
 // refuseUnknown adds a finding for an unknown field. seenFields are the fields that the object has.
-func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
+func (b *binder) refuseUnknown(k *key, info *structInfo, seenFields uint64) {
 	mark := len(b.path)
-	b.field(shorten(k.name))
+	b.field(shortened(k.name))
 	e := b.src.fail(k.pos, string(b.path), "an unknown field", "", "")
 	b.path = b.path[:mark]
 	var absent []string // suggest only fields that are not there
@@ -280,10 +280,10 @@ func (b *binder) unknown(k *key, info *structInfo, seen uint64) {
 		switch name := info.fields[f].name; {
 		case f == info.section:
 			absent = append(absent, info.sectionNames()...)
-		case name != "" && seen&(1<<f) == 0:
+		case name != "" && seenFields&(1<<f) == 0:
 			absent = append(absent, name)
 		}
 	}
-	e.Hint = cmp.Or(DidYouMean(k.name, absent), "known here: "+strings.Join(info.known(), ", "))
+	e.Hint = cmp.Or(DidYouMean(k.name, absent), "known here: "+strings.Join(info.knownNames(), ", "))
 	b.findings.add(e)
 }

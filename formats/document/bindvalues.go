@@ -17,7 +17,7 @@ func (b *binder) slice(n *node, v reflect.Value) {
 	v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 	mark := len(b.path)
 	i := 0
-	n.each(func(_ *key, item *node) bool {
+	n.eachChild(func(_ *key, item *node) bool {
 		if i == v.Cap() {
 			v.Grow(max(i, 4))
 		}
@@ -26,7 +26,7 @@ func (b *binder) slice(n *node, v reflect.Value) {
 		b.bind(item, v.Index(i))
 		b.path = b.path[:mark]
 		i++
-		return !b.findings.cut
+		return !b.findings.hasMore
 	})
 }
 
@@ -37,7 +37,7 @@ func (b *binder) array(n *node, v reflect.Value) {
 	}
 	mark := len(b.path)
 	i := 0
-	n.each(func(_ *key, item *node) bool {
+	n.eachChild(func(_ *key, item *node) bool {
 		b.index(i)
 		b.bind(item, v.Index(i))
 		b.path = b.path[:mark]
@@ -53,13 +53,13 @@ func (b *binder) mapping(n *node, v reflect.Value) {
 	}
 	v.Set(reflect.MakeMap(v.Type()))
 	mark := len(b.path)
-	n.each(func(k *key, item *node) bool {
+	n.eachChild(func(k *key, item *node) bool {
 		b.field(k.name)
 		elem := reflect.New(v.Type().Elem()).Elem()
 		b.bind(item, elem)
 		v.SetMapIndex(reflect.ValueOf(k.name), elem)
 		b.path = b.path[:mark]
-		return !b.findings.cut
+		return !b.findings.hasMore
 	})
 }
 
@@ -77,9 +77,9 @@ func (b *binder) float(n *node, v reflect.Value) {
 }
 
 func (b *binder) integer(n *node, v reflect.Value) {
-	const whole = "a whole number"
+	const expected = "a whole number"
 	if n.kind != numberNode {
-		b.fail(n, whole, numberHint(n))
+		b.fail(n, expected, numberHint(n))
 		return
 	}
 	if v.CanUint() {
@@ -96,7 +96,7 @@ func (b *binder) integer(n *node, v reflect.Value) {
 		if errors.Is(err, strconv.ErrRange) {
 			b.fail(n, "a whole number that fits "+strconv.Itoa(v.Type().Bits())+" bits", "")
 		} else {
-			b.fail(n, whole, "")
+			b.fail(n, expected, "")
 		}
 		return
 	}

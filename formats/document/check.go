@@ -23,16 +23,16 @@ func (c *Checker) Fail(path, found, expected, hint string) {
 
 // FailIf adds a finding if isWrong is set, and returns isWrong. found is a number, a time, or a text that is used
 // as it is. expected is formatted with args if there are any.
-func (c *Checker) FailIf(wrong bool, path string, found any, expected string, args ...any) bool {
-	if !wrong || c.full() {
-		return wrong
+func (c *Checker) FailIf(isWrong bool, path string, found any, expected string, args ...any) bool {
+	if !isWrong || c.isFull() {
+		return isWrong
 	}
-	text, is := found.(string)
+	text, isText := found.(string)
 	switch x := found.(type) {
 	case float64:
 		text = Number(x)
 	default:
-		if !is {
+		if !isText {
 			text = fmt.Sprint("the number ", x)
 		}
 	}
@@ -87,8 +87,8 @@ func (c *Checker) numbers(v reflect.Value) {
 		info := infoOf(v.Type())
 		for i := range info.fields {
 			name := info.fields[i].name
-			if at := v.FieldByIndex(info.fields[i].index); i == info.section && !at.IsNil() {
-				name = info.sectionName(at.Elem().Type())
+			if value := v.FieldByIndex(info.fields[i].index); i == info.section && !value.IsNil() {
+				name = info.sectionName(value.Elem().Type())
 			}
 			c.path = append(append(c.path, '.'), name...)
 			if mark == 0 {
@@ -118,8 +118,8 @@ func (c *Checker) numbers(v reflect.Value) {
 }
 
 // Header checks the format field and the numbers of a document.
-func (c *Checker) Header(doc any, format, want string) {
-	c.FailIf(format != want, "format", "the text "+Quote(format), want)
+func (c *Checker) Header(doc any, format, wantedFormat string) {
+	c.FailIf(format != wantedFormat, "format", "the text "+Quote(format), wantedFormat)
 	c.numbers(reflect.ValueOf(doc).Elem())
 }
 
@@ -130,19 +130,19 @@ func (c *Checker) Failf(found, expected, hint, path string, args ...any) {
 }
 
 // NotEmpty checks that a list is not empty.
-func (c *Checker) Some(n int, path, expected string) {
+func (c *Checker) NotEmpty(n int, path, expected string) {
 	c.FailIf(n == 0, path, "an empty list", expected)
 }
 
 // AtLeast checks that a number is not below a minimum. The path has two parts, which are joined only for a
 // finding.
-func Least[T int | int64 | float64](c *Checker, x, least T, at, name string) {
-	if x < least {
+func AtLeast[T int | int64 | float64](c *Checker, x, minValue T, path, name string) {
+	if x < minValue {
 		found := fmt.Sprint("the number ", x)
-		if f, real := any(x).(float64); real {
+		if f, isReal := any(x).(float64); isReal {
 			found = Number(f)
 		}
-		c.Fail(at+name, found, fmt.Sprint(least)+" or more", "")
+		c.Fail(path+name, found, fmt.Sprint(minValue)+" or more", "")
 	}
 }
 
@@ -154,7 +154,7 @@ func (c *Checker) OneOf(path, word string, words ...string) {
 }
 
 // OptionalWord checks a word against a list, unless the word is empty.
-func (c *Checker) Word(path, word string, words ...string) {
+func (c *Checker) OptionalWord(path, word string, words ...string) {
 	if word != "" {
 		c.OneOf(path, word, words...)
 	}
@@ -184,17 +184,17 @@ func (c *Checker) SHA(path, s string) {
 }
 
 // Name checks that a name is not empty and occurs only once. seen holds the indexes of earlier names.
-func (c *Checker) Name(seen map[string]int, i int, name, path string, args ...any) {
-	first, dup := seen[name]
+func (c *Checker) Name(indexByName map[string]int, i int, name, path string, args ...any) {
+	firstIndex, dup := indexByName[name]
 	switch {
 	case name == "":
 		c.Failf("an empty name", "a name", "", path, args...)
 	case !Printable(name):
 		c.Failf("the name "+Quote(name), PrintableName, "", path, args...)
 	case dup:
-		c.Failf(Quote(name)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", first), path, args...)
+		c.Failf(Quote(name)+" a second time", "each name once", fmt.Sprintf("it stands at index %d already", firstIndex), path, args...)
 	default:
-		seen[name] = i
+		indexByName[name] = i
 	}
 }
 

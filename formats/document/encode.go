@@ -68,7 +68,7 @@ func toNode(v reflect.Value, path string) (node, error) {
 				return node{}, err
 			}
 		}
-		return node{kind: listNode, kids: &kids{items: items}}, nil
+		return node{kind: listNode, children: &nodeChildren{items: items}}, nil
 	case reflect.Map:
 		return mapNode(v, path)
 	case reflect.String:
@@ -110,7 +110,7 @@ func FormatFloat(f float64) string {
 
 func structNode(v reflect.Value, path string) (node, error) {
 	info := infoOf(v.Type())
-	k := &kids{keys: make([]key, 0, len(info.fields)), items: make([]node, 0, len(info.fields))}
+	k := &nodeChildren{keys: make([]key, 0, len(info.fields)), items: make([]node, 0, len(info.fields))}
 	for i := range info.fields {
 		f := &info.fields[i]
 		fv := v.FieldByIndex(f.index)
@@ -127,7 +127,7 @@ func structNode(v reflect.Value, path string) (node, error) {
 		}
 		k.keys, k.items = append(k.keys, key{name: name}), append(k.items, n)
 	}
-	return node{kind: objectNode, kids: k}, nil
+	return node{kind: objectNode, children: k}, nil
 }
 
 func mapNode(v reflect.Value, path string) (node, error) {
@@ -136,7 +136,7 @@ func mapNode(v reflect.Value, path string) (node, error) {
 		names = append(names, k.String())
 	}
 	slices.SortFunc(names, compareNames)
-	k := &kids{}
+	k := &nodeChildren{}
 	for _, name := range names {
 		if !utf8.ValidString(name) {
 			return node{}, fmt.Errorf("%s: the key %s is not UTF-8", path, Quote(name))
@@ -147,7 +147,7 @@ func mapNode(v reflect.Value, path string) (node, error) {
 		}
 		k.keys, k.items = append(k.keys, key{name: name}), append(k.items, n)
 	}
-	return node{kind: objectNode, kids: k}, nil
+	return node{kind: objectNode, children: k}, nil
 }
 
 // compareNames orders map keys: first numbers, such as batch sizes, by value, and then other texts.
@@ -209,7 +209,7 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 	}
 
 	// Write a flat node on one line if it fits.
-	if flat(n, 2) {
+	if isFlat(n, 2) {
 		mark := len(b)
 		b = appendLine(b, n, " ")
 		if column+utf8.RuneCount(b[mark:]) <= lineWidth {
@@ -220,12 +220,12 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 
 	// Otherwise every item begins a line. Lists of plain values fill their lines.
 	newline := "\n" + strings.Repeat("  ", indent+1)
-	open, shut := brackets(n)
-	fill := n.kind == listNode && flat(n, 1)
+	open, closing := brackets(n)
+	fill := n.kind == listNode && isFlat(n, 1)
 	b = append(b, open)
 	start := 0 // of the current line
 	for i := range n.len() {
-		item := &n.kids.items[i]
+		item := &n.children.items[i]
 		if i > 0 {
 			b = append(b, ',')
 		}
@@ -240,16 +240,16 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 		b = append(b, newline...)
 		start = len(b) - len(newline) + 1
 		if n.kind == objectNode {
-			b = append(jsontext.AppendQuoted(b, n.kids.keys[i].name), ':', ' ')
+			b = append(jsontext.AppendQuoted(b, n.children.keys[i].name), ':', ' ')
 		}
 		b = appendPretty(b, item, indent+1, utf8.RuneCount(b[start:]))
 	}
 	b = append(b, newline[:len(newline)-2]...)
-	return append(b, shut)
+	return append(b, closing)
 }
 
 // isFlat reports whether n has no object inside and at most depth-1 further levels.
-func flat(n *node, depth int) bool {
+func isFlat(n *node, depth int) bool {
 	if n.kind < listNode {
 		return true
 	}
@@ -257,8 +257,8 @@ func flat(n *node, depth int) bool {
 		return false
 	}
 	for i := range n.len() {
-		item := &n.kids.items[i]
-		if item.kind == objectNode && item.len() > 0 || !flat(item, depth-1) {
+		item := &n.children.items[i]
+		if item.kind == objectNode && item.len() > 0 || !isFlat(item, depth-1) {
 			return false
 		}
 	}
@@ -275,27 +275,27 @@ func appendLine(b []byte, n *node, space string) []byte {
 	case stringNode:
 		return jsontext.AppendQuoted(b, n.text)
 	}
-	if n.kids == nil && n.text != "" {
+	if n.children == nil && n.text != "" {
 		return appendCompactText(b, n.text)
 	}
-	open, shut := brackets(n)
+	open, closing := brackets(n)
 	b = append(b, open)
-	first := true
-	n.each(func(k *key, item *node) bool {
-		if !first {
+	isFirst := true
+	n.eachChild(func(k *key, item *node) bool {
+		if !isFirst {
 			b = append(append(b, ','), space...)
 		}
-		first = false
+		isFirst = false
 		if n.kind == objectNode {
 			b = append(append(jsontext.AppendQuoted(b, k.name), ':'), space...)
 		}
 		b = appendLine(b, item, space)
 		return true
 	})
-	return append(b, shut)
+	return append(b, closing)
 }
 
-func brackets(n *node) (open, shut byte) {
+func brackets(n *node) (open, closing byte) {
 	if n.kind == objectNode {
 		return '{', '}'
 	}

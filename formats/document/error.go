@@ -85,19 +85,19 @@ const maxFindings = 20
 
 // findings collects what is wrong with a document.
 type findings struct {
-	list Errors
-	cut  bool
+	list    Errors
+	hasMore bool
 }
 
 // isFull reports whether there are as many findings as are shown, and records that there are more. No more are
 // needed then, which saves the time of making and finding them.
-func (f *findings) full() bool {
-	f.cut = f.cut || len(f.list) >= maxFindings
-	return f.cut
+func (f *findings) isFull() bool {
+	f.hasMore = f.hasMore || len(f.list) >= maxFindings
+	return f.hasMore
 }
 
 func (f *findings) add(e *Error) {
-	if f.full() {
+	if f.isFull() {
 		return
 	}
 	f.list = append(f.list, e)
@@ -111,9 +111,9 @@ func (f *findings) err() error {
 	case 1:
 		return f.list[0]
 	}
-	if f.cut {
-		last := f.list[len(f.list)-1]
-		return append(f.list, &Error{File: last.File, Found: fmt.Sprintf("more than %d findings; the rest is left out", maxFindings)})
+	if f.hasMore {
+		lastFinding := f.list[len(f.list)-1]
+		return append(f.list, &Error{File: lastFinding.File, Found: fmt.Sprintf("more than %d findings; the rest is left out", maxFindings)})
 	}
 	return f.list
 }
@@ -130,37 +130,37 @@ func encodingHint(text string) string {
 }
 
 // Quote quotes a text of a document for a message, shortened if it is long.
-func Quote(s string) string { return fmt.Sprintf("%q", shorten(s)) }
+func Quote(s string) string { return fmt.Sprintf("%q", shortened(s)) }
 
-func shorten(s string) string {
-	const most = 60
-	if len(s) <= most {
+func shortened(s string) string {
+	const maxLength = 60
+	if len(s) <= maxLength {
 		return s
 	}
-	cut := most
-	for cut > 0 && s[cut]&0xC0 == 0x80 { // do not cut inside a character
-		cut--
+	end := maxLength
+	for end > 0 && s[end]&0xC0 == 0x80 { // do not cut inside a character
+		end--
 	}
-	return s[:cut] + "…"
+	return s[:end] + "…"
 }
 
 // DidYouMean returns a hint at the candidate that s was probably meant to be, or "".
 func DidYouMean(s string, candidates []string) string {
-	if near := Nearest(s, candidates); near != "" {
-		return "did you mean " + near + "?"
+	if similar := Nearest(s, candidates); similar != "" {
+		return "did you mean " + similar + "?"
 	}
 	return ""
 }
 
 // Nearest returns the candidate that s was probably meant to be, or "".
 func Nearest(s string, candidates []string) string {
-	best, bestDist := "", 1+max(1, (len(s)+1)/3)
+	nearest, bestDist := "", 1+max(1, (len(s)+1)/3)
 	for _, c := range candidates {
 		if d := editDistance(s, c, bestDist); d < bestDist {
-			best, bestDist = c, d
+			nearest, bestDist = c, d
 		}
 	}
-	return best
+	return nearest
 }
 
 // editDistance returns the Levenshtein distance, where a swap of neighbouring characters, the most frequent typing
@@ -169,21 +169,21 @@ func editDistance(a, b string, limit int) int {
 	if len(a) > 100 || len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit
 	}
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	previousRow, currentRow, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := 1; i <= len(a); i++ {
-		before, last, row = last, row, before
+		previousRow, currentRow, row = currentRow, row, previousRow
 		row[0] = i
 		for j := 1; j <= len(b); j++ {
 			cost := 1
 			if a[i-1] == b[j-1] {
 				cost = 0
 			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			row[j] = min(currentRow[j]+1, row[j-1]+1, currentRow[j-1]+cost)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
+				row[j] = min(row[j], previousRow[j-2]+1)
 			}
 		}
 	}

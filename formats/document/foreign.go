@@ -20,13 +20,13 @@ const (
 // types have json tags like those of documents: a field without omitempty is required. If target has a method
 // Validate, its findings get their line and column. Errors use name for the source, and expected for what it
 // should be.
-func ReadJSON(r io.Reader, name, expected string, most int64, fields Fields, into any) error {
+func ReadJSON(r io.Reader, name, expected string, maxBytes int64, fields Fields, target any) error {
 	var text strings.Builder
-	if _, err := io.Copy(&text, io.LimitReader(r, most+1)); err != nil {
+	if _, err := io.Copy(&text, io.LimitReader(r, maxBytes+1)); err != nil {
 		return fmt.Errorf("reading %s: %w", name, err)
 	}
-	if int64(text.Len()) > most {
-		return &Error{File: name, Found: "more than " + Bytes(most).String(), Expected: expected}
+	if int64(text.Len()) > maxBytes {
+		return &Error{File: name, Found: "more than " + Bytes(maxBytes).String(), Expected: expected}
 	}
 	src := &source{file: name, text: strings.TrimPrefix(text.String(), "\ufeff")}
 	root, e := scanJSON(src)
@@ -35,13 +35,13 @@ func ReadJSON(r io.Reader, name, expected string, most int64, fields Fields, int
 		return e
 	}
 	b := &binder{src: src, partial: fields == SomeFields}
-	b.bind(&root, reflect.ValueOf(into).Elem())
+	b.bind(&root, reflect.ValueOf(target).Elem())
 	if err := b.findings.err(); err != nil {
 		return err
 	}
-	if v, ok := into.(Document); ok {
+	if v, ok := target.(Document); ok {
 		if err := v.Validate(); err != nil {
-			return place(err, src, &root, func(path string) string { return path })
+			return placeFindings(err, src, &root, func(path string) string { return path })
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ func whole(n *node) (out []any) {
 		text = ""
 	}
 	out = append(out, n.kind, n.pos, text, string(appendCompact(nil, n)))
-	n.each(func(k *key, item *node) bool {
+	n.eachChild(func(k *key, item *node) bool {
 		out = append(out, *k, whole(item))
 		return true
 	})

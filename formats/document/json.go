@@ -129,9 +129,9 @@ func (p *jsonParser) object(n *node, depth int) {
 
 	// The parser's lists are stacks: this object's fields lie above those of the objects around it.
 	items, keys := len(p.items), len(p.keys)
-	for first := true; ; first = false {
+	for isFirst := true; ; isFirst = false {
 		p.space()
-		if first && p.i < len(p.s) && p.s[p.i] == '}' {
+		if isFirst && p.i < len(p.s) && p.s[p.i] == '}' {
 			p.i++
 			return
 		}
@@ -172,7 +172,7 @@ func (p *jsonParser) object(n *node, depth int) {
 			panic(p.src.fail(names[d].pos, "", "the field "+Quote(names[d].name)+" a second time", "each field once", ""))
 		}
 		if p.tree {
-			n.kids = &kids{keys: append([]key(nil), names...), items: append([]node(nil), p.items[items:]...)}
+			n.children = &nodeChildren{keys: append([]key(nil), names...), items: append([]node(nil), p.items[items:]...)}
 		}
 		p.items, p.keys = p.items[:items], p.keys[:keys]
 		return
@@ -182,10 +182,10 @@ func (p *jsonParser) object(n *node, depth int) {
 func (p *jsonParser) list(n *node, depth int) {
 	p.i++
 	items := len(p.items)
-	for first := true; ; first = false {
+	for isFirst := true; ; isFirst = false {
 		p.space()
 		if p.i < len(p.s) && p.s[p.i] == ']' {
-			if !first {
+			if !isFirst {
 				p.fail(p.i, "a value", "remove the comma before it")
 			}
 			p.i++
@@ -205,7 +205,7 @@ func (p *jsonParser) list(n *node, depth int) {
 		}
 		p.i++
 		if p.tree {
-			n.kids = &kids{items: append([]node(nil), p.items[items:]...)}
+			n.children = &nodeChildren{items: append([]node(nil), p.items[items:]...)}
 		}
 		p.items = p.items[:items]
 		return
@@ -298,33 +298,33 @@ func isNumber(s string) bool {
 // str reads a string. p.i is at its opening quote. A string without escapes is a part of the text.
 func (p *jsonParser) str() string {
 	start := p.i + 1
-	end, plain, fault := jsontext.String(p.s, p.i)
+	end, isPlain, fault := jsontext.String(p.s, p.i)
 	p.i = end
 	if fault != jsontext.NoFault {
 		p.failString(end, fault)
 	}
 	content := p.s[start : end-1]
-	if plain {
+	if isPlain {
 		return content
 	}
-	b, place, fault := jsontext.Unescape(nil, content, true)
+	b, position, fault := jsontext.Unescape(nil, content, true)
 	if fault != jsontext.NoFault {
-		p.failString(start+place, fault)
+		p.failString(start+position, fault)
 	}
 	return string(b)
 }
 
-func (p *jsonParser) failString(at int, fault jsontext.Fault) {
+func (p *jsonParser) failString(position int, fault jsontext.Fault) {
 	switch fault {
-	case jsontext.Control:
-		p.fail(at, "the end of the text that starts before", "line breaks and control characters in text are escaped, as \\n")
+	case jsontext.ControlCharacter:
+		p.fail(position, "the end of the text that starts before", "line breaks and control characters in text are escaped, as \\n")
 	case jsontext.BadEscape:
-		p.fail(at, `an escape that JSON knows: \" \\ \/ \b \f \n \r \t \uXXXX`, "")
+		p.fail(position, `an escape that JSON knows: \" \\ \/ \b \f \n \r \t \uXXXX`, "")
 	case jsontext.BadHex:
-		p.fail(at, `four hexadecimal digits after \u`, "")
-	case jsontext.HalfOfPair:
-		p.fail(at, "the second half of a surrogate pair", "")
+		p.fail(position, `four hexadecimal digits after \u`, "")
+	case jsontext.HalfSurrogate:
+		p.fail(position, "the second half of a surrogate pair", "")
 	default:
-		p.fail(at, "the closing quote of a text", "the file ends too early; was it cut off?")
+		p.fail(position, "the closing quote of a text", "the file ends too early; was it cut off?")
 	}
 }

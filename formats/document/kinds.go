@@ -21,17 +21,17 @@ type Document interface{ Validate() error }
 
 // Kind describes one kind of document.
 type Kind struct {
-	Name    string
-	Format  string // the value of the format field: inferplan.NAME/vVERSION
-	Version int
-	Make    func() Document
-	Older   []OlderForm
+	Name        string
+	Format      string // the value of the format field: inferplan.NAME/vVERSION
+	Version     int
+	NewDocument func() Document
+	Older       []OlderForm
 }
 
 // OlderForm is an older version of a document that can still be read.
 type OlderForm struct {
-	Format string
-	Make   func() Older
+	Format      string
+	NewDocument func() Older
 }
 
 // Older is a document of an older version.
@@ -46,13 +46,13 @@ type Older interface {
 type Kinds []Kind
 
 // Names returns the names of the kinds.
-func (t Kinds) Names() []string { return t.all(func(k *Kind) string { return k.Name }) }
+func (t Kinds) Names() []string { return t.textsOf(func(k *Kind) string { return k.Name }) }
 
 // textsOf returns a text for each kind.
-func (t Kinds) all(of func(*Kind) string) []string {
+func (t Kinds) textsOf(textOf func(*Kind) string) []string {
 	var out []string
 	for i := range t {
-		out = append(out, of(&t[i]))
+		out = append(out, textOf(&t[i]))
 	}
 	return out
 }
@@ -69,8 +69,8 @@ func (t Kinds) Find(name string) *Kind {
 func Read[T any](t Kinds, path, kind string) (T, error) {
 	text, err := readFile(path)
 	if err != nil {
-		var none T
-		return none, err
+		var zero T
+		return zero, err
 	}
 	return Decode[T](t, text, path, kind)
 }
@@ -79,8 +79,8 @@ func Read[T any](t Kinds, path, kind string) (T, error) {
 func Decode[T any](t Kinds, text, name, kind string) (T, error) {
 	_, doc, err := t.Decode(text, name, kind)
 	if err != nil {
-		var none T
-		return none, err
+		var zero T
+		return zero, err
 	}
 	return doc.(T), nil
 }
@@ -112,11 +112,11 @@ func readFile(path string) (string, error) {
 	if head = head[:n]; rerr == nil && !beginsText(head) {
 		return string(head), nil // decoding it will report what it is
 	}
-	most := maxDocument.Load()
-	tooLarge := &Error{File: path, Found: "more than " + Bytes(most).String(), Expected: "a document of no more than that", Hint: "--max-document raises the limit"}
+	maxBytes := maxDocument.Load()
+	tooLarge := &Error{File: path, Found: "more than " + Bytes(maxBytes).String(), Expected: "a document of no more than that", Hint: "--max-document raises the limit"}
 	switch {
 	case errors.Is(rerr, io.EOF), errors.Is(rerr, io.ErrUnexpectedEOF):
-		if int64(n) > most {
+		if int64(n) > maxBytes {
 			return "", tooLarge
 		}
 		return string(head), nil
@@ -125,16 +125,16 @@ func readFile(path string) (string, error) {
 	}
 	var text strings.Builder
 	if err == nil && info.Mode().IsRegular() {
-		if info.Size() > most {
+		if info.Size() > maxBytes {
 			return "", tooLarge
 		}
 		text.Grow(int(info.Size()) + 1)
 	}
 	text.Write(head)
-	if _, err := io.Copy(&text, io.LimitReader(f, most+1-int64(n))); err != nil {
+	if _, err := io.Copy(&text, io.LimitReader(f, maxBytes+1-int64(n))); err != nil {
 		return "", fmt.Errorf("reading %s: %w", path, err)
 	}
-	if int64(text.Len()) > most {
+	if int64(text.Len()) > maxBytes {
 		return "", tooLarge
 	}
 	return text.String(), nil
@@ -143,8 +143,8 @@ func readFile(path string) (string, error) {
 // beginsText reports whether the beginning of a file is UTF-8 without control characters that texts do not have.
 // The last character may be incomplete.
 func beginsText(head []byte) bool {
-	for cut := range utf8.UTFMax {
-		if cut <= len(head) && utf8.Valid(head[:len(head)-cut]) {
+	for end := range utf8.UTFMax {
+		if end <= len(head) && utf8.Valid(head[:len(head)-end]) {
 			return bytes.IndexByte(head, 0) < 0
 		}
 	}
@@ -154,8 +154,8 @@ func beginsText(head []byte) bool {
 // parse turns a text into nodes. The ending of name selects the syntax.
 func parse(text, name string) (*source, node, error) {
 	src := &source{file: name, text: strings.TrimPrefix(text, "\ufeff")}
-	if at := strings.IndexByte(src.text, 0); at >= 0 && utf8.ValidString(src.text) && encodingHint(src.text) == "" {
-		return src, node{}, src.fail(int64(at), "", "binary data (a zero byte)", "a text: JSON or YAML", "")
+	if lastDot := strings.IndexByte(src.text, 0); lastDot >= 0 && utf8.ValidString(src.text) && encodingHint(src.text) == "" {
+		return src, node{}, src.fail(int64(lastDot), "", "binary data (a zero byte)", "a text: JSON or YAML", "")
 	}
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".json":
@@ -180,48 +180,48 @@ func parse(text, name string) (*source, node, error) {
 // Decode decodes and validates a document of the wanted kind, or of any kind if wanted is empty. Errors use name
 // for the text. Its ending (.json, .yaml, .yml) selects the syntax. Without a known ending, text that starts with
 // a brace is read as JSON.
-func (t Kinds) Decode(text, name, want string) (kind string, doc Document, err error) {
+func (t Kinds) Decode(text, name, wanted string) (kind string, doc Document, err error) {
 	src, root, err := parse(text, name)
 	if err != nil {
 		return "", nil, err
 	}
-	info, e := t.formatOf(src, &root, want)
+	info, e := t.formatOf(src, &root, wanted)
 	if e != nil {
 		return "", nil, e
 	}
 	b := &binder{src: src}
-	here := func(path string) string { return path }
+	pathHere := func(path string) string { return path }
 	if i := slices.IndexFunc(info.Older, func(o OlderForm) bool { return o.Format == root.field("format").text }); i >= 0 {
-		old := info.Older[i].Make()
-		b.bind(&root, reflect.ValueOf(old).Elem())
+		older := info.Older[i].NewDocument()
+		b.bind(&root, reflect.ValueOf(older).Elem())
 		if err := b.findings.err(); err != nil {
 			return info.Name, nil, err
 		}
-		if doc, err = old.Upgrade(); err != nil {
-			return info.Name, nil, place(err, src, &root, here)
+		if doc, err = older.Upgrade(); err != nil {
+			return info.Name, nil, placeFindings(err, src, &root, pathHere)
 		}
-		here = old.Path
+		pathHere = older.Path
 	} else {
-		doc = info.Make()
+		doc = info.NewDocument()
 		b.bind(&root, reflect.ValueOf(doc).Elem())
 		if err := b.findings.err(); err != nil {
 			return info.Name, nil, err
 		}
 	}
 	if err := doc.Validate(); err != nil {
-		return info.Name, nil, place(err, src, &root, here)
+		return info.Name, nil, placeFindings(err, src, &root, pathHere)
 	}
 	return info.Name, doc, nil
 }
 
 // placeFindings adds file, line and column to the findings of Validate, and converts their paths to those in the
 // text.
-func place(err error, src *source, root *node, here func(path string) string) error {
+func placeFindings(err error, src *source, root *node, pathHere func(path string) string) error {
 	list := Findings(err)
 	for _, e := range list {
 		e.File = src.file
 		if e.Path != "" {
-			e.Path = here(e.Path)
+			e.Path = pathHere(e.Path)
 		}
 		e.Line, e.Column = src.locate(root.find(e.Path).pos)
 	}
@@ -231,11 +231,11 @@ func place(err error, src *source, root *node, here func(path string) string) er
 }
 
 // formatOf reads the format field and checks it against the wanted kind.
-func (t Kinds) formatOf(src *source, root *node, want string) (*Kind, *Error) {
+func (t Kinds) formatOf(src *source, root *node, wanted string) (*Kind, *Error) {
 	// Say what is expected, for the messages.
 	expected := "a document of inferplan: " + strings.Join(t.Names(), ", ")
 	hint := "start the file with its format, such as `format: " + t[0].Format + "`"
-	if w := t.Find(want); w != nil {
+	if w := t.Find(wanted); w != nil {
 		expected = "format: " + w.Format
 		hint = "start the file with the line `format: " + w.Format + "`"
 	}
@@ -252,13 +252,13 @@ func (t Kinds) formatOf(src *source, root *node, want string) (*Kind, *Error) {
 
 	// Find the kind by the format's name without its version.
 	unversioned := func(format string) string { base, _, _ := strings.Cut(format, "/v"); return base }
-	at := slices.IndexFunc(t, func(k Kind) bool { return unversioned(k.Format) == unversioned(f.text) })
-	if at < 0 {
-		return nil, src.fail(f.pos, "format", f.describe(), expected, DidYouMean(f.text, t.all(func(k *Kind) string { return k.Format })))
+	slash := slices.IndexFunc(t, func(k Kind) bool { return unversioned(k.Format) == unversioned(f.text) })
+	if slash < 0 {
+		return nil, src.fail(f.pos, "format", f.describe(), expected, DidYouMean(f.text, t.textsOf(func(k *Kind) string { return k.Format })))
 	}
-	info := &t[at]
-	if want != "" && info.Name != want {
-		return nil, src.fail(f.pos, "format", "a "+info.Name, expected, "this file is a "+info.Name+"; give a "+want+" here")
+	info := &t[slash]
+	if wanted != "" && info.Name != wanted {
+		return nil, src.fail(f.pos, "format", "a "+info.Name, expected, "this file is a "+info.Name+"; give a "+wanted+" here")
 	}
 
 	// Check the version.

@@ -11,13 +11,13 @@ import (
 // A node is one value of a document with its position, the common form of JSON and YAML. Everything after the
 // parsers (binding, locating findings, writing) uses only nodes.
 type node struct {
-	kind nodeKind
-	pos  int64  // JSON: byte offset; YAML: line<<32 | column
-	text string // the string, the number as written, or true and false; for lists and objects of scanJSON, their text
-	kids *kids  // the children of other lists and objects; nil if empty
+	kind     nodeKind
+	pos      int64         // JSON: byte offset; YAML: line<<32 | column
+	text     string        // the string, the number as written, or true and false; for lists and objects of scanJSON, their text
+	children *nodeChildren // the children of other lists and objects; nil if empty
 }
 
-type kids struct {
+type nodeChildren struct {
 	keys  []key // an object's keys, in the order of items
 	items []node
 }
@@ -60,35 +60,35 @@ func (n *node) describe() string {
 }
 
 func (n *node) len() int {
-	if n.kids != nil {
-		return len(n.kids.items)
+	if n.children != nil {
+		return len(n.children.items)
 	}
 	count := 0
-	n.each(func(*key, *node) bool { count++; return true })
+	n.eachChild(func(*key, *node) bool { count++; return true })
 	return count
 }
 
 // eachChild calls f with each value of a list or object, and its key, until f returns false. Both are valid only
 // during the call.
-func (n *node) each(f func(k *key, item *node) bool) {
+func (n *node) eachChild(f func(k *key, item *node) bool) {
 	if n.kind < listNode {
 		return
 	}
-	if n.kids == nil && n.text != "" {
+	if n.children == nil && n.text != "" {
 		p := jsonParser{s: n.text}
 		p.each(n.kind == objectNode, n.pos, f)
 		return
 	}
-	if n.kids == nil {
+	if n.children == nil {
 		return
 	}
-	var none key
-	for i := range n.kids.items {
-		k := &none
+	var noKey key
+	for i := range n.children.items {
+		k := &noKey
 		if n.kind == objectNode {
-			k = &n.kids.keys[i]
+			k = &n.children.keys[i]
 		}
-		if !f(k, &n.kids.items[i]) {
+		if !f(k, &n.children.items[i]) {
 			return
 		}
 	}
@@ -99,7 +99,7 @@ func (n *node) field(name string) (found *node) {
 	if n.kind != objectNode {
 		return nil
 	}
-	n.each(func(k *key, item *node) bool {
+	n.eachChild(func(k *key, item *node) bool {
 		if k.name == name {
 			found = new(*item)
 		}
@@ -113,7 +113,7 @@ func (n *node) item(i int) (found *node) {
 	if n.kind != listNode || i < 0 {
 		return nil
 	}
-	n.each(func(_ *key, item *node) bool {
+	n.eachChild(func(_ *key, item *node) bool {
 		if i == 0 {
 			found = new(*item)
 		}
@@ -130,27 +130,27 @@ type source struct {
 	yaml bool
 	// linesBefore holds the number of line ends before each stretch of the text. It is computed when the first
 	// finding is located.
-	before []int32
+	linesBefore []int32
 }
 
 // stretchLength is the length of the stretches of a source, in bytes.
-const stretch = 64 << 10
+const stretchLength = 64 << 10
 
 // locate converts a position into line and column, the column in characters.
 func (s *source) locate(pos int64) (line, column int) {
 	if s.yaml {
 		return int(pos >> 32), int(pos & 0xFFFFFFFF)
 	}
-	if s.before == nil {
-		s.before = []int32{0}
-		for at := 0; at+stretch <= len(s.text); at += stretch {
-			s.before = append(s.before, s.before[len(s.before)-1]+int32(strings.Count(s.text[at:at+stretch], "\n")))
+	if s.linesBefore == nil {
+		s.linesBefore = []int32{0}
+		for offset := 0; offset+stretchLength <= len(s.text); offset += stretchLength {
+			s.linesBefore = append(s.linesBefore, s.linesBefore[len(s.linesBefore)-1]+int32(strings.Count(s.text[offset:offset+stretchLength], "\n")))
 		}
 	}
-	before := s.text[:min(int(pos), len(s.text))]
-	whole := len(before) / stretch
-	line = 1 + int(s.before[whole]) + strings.Count(before[whole*stretch:], "\n")
-	return line, 1 + utf8.RuneCountInString(before[strings.LastIndexByte(before, '\n')+1:])
+	lineStart := s.text[:min(int(pos), len(s.text))]
+	stretches := len(lineStart) / stretchLength
+	line = 1 + int(s.linesBefore[stretches]) + strings.Count(lineStart[stretches*stretchLength:], "\n")
+	return line, 1 + utf8.RuneCountInString(lineStart[strings.LastIndexByte(lineStart, '\n')+1:])
 }
 
 // fail makes a finding at a position.
@@ -183,11 +183,11 @@ func (n *node) find(path string) *node {
 		if end < 0 {
 			end = len(path)
 		}
-		next := n.field(path[:end])
-		if next == nil {
+		child := n.field(path[:end])
+		if child == nil {
 			return n
 		}
-		n, path = next, strings.TrimPrefix(path[end:], ".")
+		n, path = child, strings.TrimPrefix(path[end:], ".")
 	}
 	return n
 }
@@ -208,18 +208,18 @@ func duplicateKey(keys []key) int {
 		return -1
 	}
 	// Sort an index by name, so that equal names are neighbours. This takes a fraction of the memory of a set.
-	order := make([]int32, len(keys))
-	for i := range order {
-		order[i] = int32(i)
+	byName := make([]int32, len(keys))
+	for i := range byName {
+		byName[i] = int32(i)
 	}
-	slices.SortFunc(order, func(x, y int32) int {
+	slices.SortFunc(byName, func(x, y int32) int {
 		return cmp.Or(cmp.Compare(keys[x].name, keys[y].name), cmp.Compare(x, y))
 	})
-	first := -1
-	for i, at := range order[1:] {
-		if keys[order[i]].name == keys[at].name && (first < 0 || int(at) < first) {
-			first = int(at)
+	duplicate := -1
+	for i, index := range byName[1:] {
+		if keys[byName[i]].name == keys[index].name && (duplicate < 0 || int(index) < duplicate) {
+			duplicate = int(index)
 		}
 	}
-	return first
+	return duplicate
 }

@@ -17,13 +17,13 @@ func (p *jsonParser) refuseNonFinite() {
 	}
 	switch strings.ToLower(strings.TrimLeft(word, "+-")) {
 	case "nan", "inf", "infinity":
-		panic(p.src.fail(int64(p.i), pathTo(p.s, p.i), word, "a finite number", "NaN and infinity are no JSON numbers: "+nonFiniteHint))
+		panic(p.src.fail(int64(p.i), pathAt(p.s, p.i), word, "a finite number", "NaN and infinity are no JSON numbers: "+nonFiniteHint))
 	}
 }
 
 // pathAt returns the path of the field whose value begins at a position of a JSON text that is well formed up to
 // there.
-func pathTo(s string, place int) string {
+func pathAt(s string, position int) string {
 	type container struct {
 		object bool
 		name   string // the name of the current field
@@ -32,7 +32,7 @@ func pathTo(s string, place int) string {
 
 	// Follow the text to the place with a stack of the open objects and lists.
 	var open []container
-	for i := 0; i < place; i++ {
+	for i := 0; i < position; i++ {
 		in := len(open) - 1
 		switch s[i] {
 		case '{', '[':

@@ -55,7 +55,7 @@ func TestPathTo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := pathTo(string(text), strings.Index(string(text), `"`+mark+`"`)); got != path {
+		if got := pathAt(string(text), strings.Index(string(text), `"`+mark+`"`)); got != path {
 			t.Fatalf("%s: %q, want %q", text, got, path)
 		}
 	})

@@ -35,23 +35,23 @@ type Option struct {
 	Recommended any
 	Min         float64 // the lower bound of numbers; for durations in seconds
 	Max         float64 // the upper bound of numbers; 0 without one
-	Below       bool    // Max itself is not allowed
+	MaxExcluded bool    // Max itself is not allowed
 	// Choices are the words that a choice may be. A number may be one of them instead of a figure (margin: auto).
-	Choices []string
-	Needs   []string // one of these options must be set as well
-	Help    string
+	Choices    []string
+	NeedsOneOf []string // one of these options must be set as well
+	Help       string
 }
 
 // zeros are the zero values of the types.
 var zeros = [...]any{FlagOption: false, WholeOption: 0, NumberOption: 0.0, ChoiceOption: "", DurationOption: time.Duration(0), SLOOption: SLO{}, TextOption: ""}
 
 // zeroValue returns the zero value of the option's Go type.
-func (o *Option) zero() any { return zeros[o.Type] }
+func (o *Option) zeroValue() any { return zeros[o.Type] }
 
 // Initial returns the value of the option if nobody sets it.
 func (o *Option) Initial() any {
 	if o.Default == nil {
-		return o.zero()
+		return o.zeroValue()
 	}
 	return o.Default
 }
@@ -102,32 +102,32 @@ func (o *Option) Accept(value any) (any, error) {
 
 // Wrong describes a value that the option does not accept. For an accepted value it returns "".
 func (o *Option) Wrong(value any) (found, hint string) {
-	right := reflect.TypeOf(value) == reflect.TypeOf(o.zero())
+	isRight := reflect.TypeOf(value) == reflect.TypeOf(o.zeroValue())
 	found = fmt.Sprint(value)
 	switch v := value.(type) {
 	case int:
-		right = right && o.within(float64(v))
+		isRight = isRight && o.isInRange(float64(v))
 	case float64:
-		right = right && o.within(v)
+		isRight = isRight && o.isInRange(v)
 	case time.Duration:
-		right = right && o.within(v.Seconds())
+		isRight = isRight && o.isInRange(v.Seconds())
 	case SLO:
-		again, err := o.parse(v.String())
-		right = right && err == nil && again == v
+		parsed, err := o.parse(v.String())
+		isRight = isRight && err == nil && parsed == v
 	case string:
-		right = o.Type == TextOption || slices.Contains(o.Choices, v) && (o.Type == ChoiceOption || o.Type == NumberOption)
+		isRight = o.Type == TextOption || slices.Contains(o.Choices, v) && (o.Type == ChoiceOption || o.Type == NumberOption)
 		if found = strconv.Quote(v); o.Type == ChoiceOption {
 			hint = DidYouMean(v, o.Choices)
 		}
 	}
-	if right {
+	if isRight {
 		return "", ""
 	}
 	return found, hint
 }
 
-func (o *Option) within(x float64) bool {
-	return x >= o.Min && !math.IsInf(x, 0) && (o.Max == 0 || x < o.Max || x == o.Max && !o.Below)
+func (o *Option) isInRange(x float64) bool {
+	return x >= o.Min && !math.IsInf(x, 0) && (o.Max == 0 || x < o.Max || x == o.Max && !o.MaxExcluded)
 }
 
 // Expected describes the values that the option accepts.
@@ -142,23 +142,23 @@ func (o *Option) Expected() string {
 	case TextOption:
 		return "a text"
 	}
-	what := map[OptionType]string{WholeOption: "a whole number", NumberOption: "a number", DurationOption: "a duration"}[o.Type]
+	text := map[OptionType]string{WholeOption: "a whole number", NumberOption: "a number", DurationOption: "a duration"}[o.Type]
 	unit := ""
 	if o.Type == DurationOption {
 		unit = "s"
 	}
 	switch {
 	case o.Max == 0:
-		what += fmt.Sprintf(" of at least %g%s", o.Min, unit)
-	case o.Below:
-		what += fmt.Sprintf(" from %g%s to less than %g%s", o.Min, unit, o.Max, unit)
+		text += fmt.Sprintf(" of at least %g%s", o.Min, unit)
+	case o.MaxExcluded:
+		text += fmt.Sprintf(" from %g%s to less than %g%s", o.Min, unit, o.Max, unit)
 	default:
-		what += fmt.Sprintf(" from %g%s to %g%s", o.Min, unit, o.Max, unit)
+		text += fmt.Sprintf(" from %g%s to %g%s", o.Min, unit, o.Max, unit)
 	}
 	if len(o.Choices) > 0 {
-		what += ", or " + strings.Join(o.Choices, ", ")
+		text += ", or " + strings.Join(o.Choices, ", ")
 	}
-	return what
+	return text
 }
 
 // Text returns a value as it would be typed for a flag.

@@ -24,7 +24,7 @@ func Schema(text, name string, list []Section) ([]byte, error) {
 		root.field("properties").put(e.Name, *part.field("section"))
 		if defs := part.field("$defs"); defs != nil {
 			for i := range defs.len() {
-				root.field("$defs").put(defs.kids.keys[i].name, defs.kids.items[i])
+				root.field("$defs").put(defs.children.keys[i].name, defs.children.items[i])
 			}
 		}
 		oneOf.add(sectionChoice(e.Name, options))
@@ -95,7 +95,7 @@ func (o *Option) schema() node {
 		out.put("type", textNode(map[OptionType]string{WholeOption: "integer", NumberOption: "number"}[o.Type]))
 		out.put("minimum", numberNodeOf(o.Min))
 		if o.Max > 0 {
-			out.put(map[bool]string{false: "maximum", true: "exclusiveMaximum"}[o.Below], numberNodeOf(o.Max))
+			out.put(map[bool]string{false: "maximum", true: "exclusiveMaximum"}[o.MaxExcluded], numberNodeOf(o.Max))
 		}
 	case ChoiceOption:
 		out.put("enum", words)
@@ -106,26 +106,28 @@ func (o *Option) schema() node {
 	return out
 }
 
-func textNode(s string) node        { return node{kind: stringNode, text: s} }
-func numberNodeOf(x float64) node   { return node{kind: numberNode, text: FormatFloat(x)} }
-func listNodeOf(items ...node) node { return node{kind: listNode, kids: &kids{items: items}} }
-func (n *node) add(item node)       { n.kids.items = append(n.kids.items, item) }
+func textNode(s string) node      { return node{kind: stringNode, text: s} }
+func numberNodeOf(x float64) node { return node{kind: numberNode, text: FormatFloat(x)} }
+func listNodeOf(items ...node) node {
+	return node{kind: listNode, children: &nodeChildren{items: items}}
+}
+func (n *node) add(item node) { n.children.items = append(n.children.items, item) }
 func (n *node) put(name string, item node) {
-	if n.kids == nil {
-		n.kids = &kids{}
+	if n.children == nil {
+		n.children = &nodeChildren{}
 	}
-	for i := range n.kids.keys {
-		if n.kids.keys[i].name == name {
-			n.kids.items[i] = item
+	for i := range n.children.keys {
+		if n.children.keys[i].name == name {
+			n.children.items[i] = item
 			return
 		}
 	}
-	n.kids.keys, n.kids.items = append(n.kids.keys, key{name: name}), append(n.kids.items, item)
+	n.children.keys, n.children.items = append(n.children.keys, key{name: name}), append(n.children.items, item)
 }
 
 // objectOf makes an object of names and values.
 func objectOf(pairs ...any) node {
-	n := node{kind: objectNode, kids: &kids{}}
+	n := node{kind: objectNode, children: &nodeChildren{}}
 	for i := 0; i+1 < len(pairs); i += 2 {
 		n.put(pairs[i].(string), pairs[i+1].(node))
 	}

@@ -38,7 +38,7 @@ func (info *structInfo) sectionName(typ reflect.Type) string {
 
 // findOptions finds the options of a plan before its fields are bound. They depend on its kind, which may stand
 // anywhere in the document. If the kind is unknown, that is the finding, and the options are not checked.
-func (b *binder) ofKind(n *node, info *structInfo) {
+func (b *binder) findOptions(n *node, info *structInfo) {
 	kind := n.field("kind")
 	if _, has := info.byName["kind"]; !has || kind == nil || kind.kind != stringNode {
 		return
@@ -58,12 +58,12 @@ func (b *binder) section(k *key, item *node, info *structInfo, v reflect.Value) 
 		if e.Name != k.name {
 			continue
 		}
-		at := v.FieldByIndex(f.index)
+		field := v.FieldByIndex(f.index)
 		mark := len(b.path)
-		if !at.IsNil() {
+		if !field.IsNil() {
 			b.field(k.name)
-			both := info.sectionName(at.Elem().Type()) + " and " + k.name
-			b.findings.add(b.src.fail(item.pos, string(b.path), both, "exactly one of "+List(info.sectionNames()), "make two "+f.table+"s"))
+			otherName := info.sectionName(field.Elem().Type()) + " and " + k.name
+			b.findings.add(b.src.fail(item.pos, string(b.path), otherName, "exactly one of "+List(info.sectionNames()), "make two "+f.table+"s"))
 			b.path = b.path[:mark]
 			return true
 		}
@@ -71,7 +71,7 @@ func (b *binder) section(k *key, item *node, info *structInfo, v reflect.Value) 
 		section := reflect.New(e.Type).Elem()
 		b.nullable = false // of the field before
 		b.bind(item, section)
-		at.Set(section)
+		field.Set(section)
 		b.path = b.path[:mark]
 		return true
 	}

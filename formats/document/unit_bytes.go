@@ -60,16 +60,16 @@ func ParseBytes(text string) (Bytes, error) {
 
 // String returns the shortest exact text: "24GiB", "512MB", "1234567".
 func (b Bytes) String() string {
-	best := strconv.FormatInt(int64(b), 10)
+	shortest := strconv.FormatInt(int64(b), 10)
 	if b <= 0 {
-		return best
+		return shortest
 	}
 	for _, u := range byteUnits {
 		if int64(b)%u.bytes == 0 {
-			if t := strconv.FormatInt(int64(b)/u.bytes, 10) + u.name; len(t) < len(best) {
-				best = t
+			if t := strconv.FormatInt(int64(b)/u.bytes, 10) + u.name; len(t) < len(shortest) {
+				shortest = t
 			}
 		}
 	}
-	return best
+	return shortest
 }

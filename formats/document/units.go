@@ -21,7 +21,7 @@ func (m Micros) D() time.Duration { return time.Duration(m) }
 // the whole model at batch 1 on the fastest device kind of the profile ("5x").
 type SLO struct {
 	Duration time.Duration // the time of an absolute target
-	Times    float64       // the factor of a target that is a multiple
+	Factor   float64       // the factor of a target that is a multiple
 }
 
 // IsZero reports whether no target was given.
@@ -136,7 +136,7 @@ func decimal(s string) (mantissa uint64, exponent int, err error) {
 			continue
 		}
 		if digits += zeros + 1; digits > 19 {
-			return 0, 0, tooLong(point)
+			return 0, 0, precisionError(point)
 		}
 		for ; zeros > 0; zeros-- {
 			mantissa *= 10
@@ -162,7 +162,7 @@ func decimal(s string) (mantissa uint64, exponent int, err error) {
 }
 
 // precisionError returns the error for a number with more than 19 significant digits.
-func tooLong(point int) error {
+func precisionError(point int) error {
 	if point > 0 {
 		return errPrecise
 	}
@@ -215,30 +215,30 @@ func integer(r *big.Rat, inexact error) (int64, error) {
 
 // parseSpan reads "200ms", or several such terms as in "1h30m".
 func parseSpan(text string) (time.Duration, error) {
-	rest := strings.TrimSpace(text)
+	remaining := strings.TrimSpace(text)
 	switch {
-	case rest == "":
+	case remaining == "":
 		return 0, errNotNumber
-	case len(rest) > maxText:
+	case len(remaining) > maxText:
 		return 0, errTooLarge
-	case rest[0] == '-':
+	case remaining[0] == '-':
 		return 0, errNegative
 	}
 	total := new(big.Rat)
 
 	// Add up the numbers with their units, as in 1m30s.
-	for rest != "" {
-		number, after := splitUnit(rest)
+	for remaining != "" {
+		number, behindUnit := splitUnit(remaining)
 		r, err := rational(number)
 		if err != nil {
 			return 0, err
 		}
-		end := strings.IndexAny(after, "0123456789.")
+		end := strings.IndexAny(behindUnit, "0123456789.")
 		if end < 0 {
-			end = len(after)
+			end = len(behindUnit)
 		}
-		unit := strings.TrimSpace(after[:end])
-		rest = after[end:]
+		unit := strings.TrimSpace(behindUnit[:end])
+		remaining = behindUnit[end:]
 		if unit == "" {
 			return 0, errNoUnit
 		}
@@ -267,19 +267,19 @@ func formatSpan(d time.Duration, largest int64) string {
 		if u.ns > largest || int64(d) < u.ns {
 			continue
 		}
-		whole, rest := int64(d)/u.ns, int64(d)%u.ns
+		integerPart, fraction := int64(d)/u.ns, int64(d)%u.ns
 		if u.ns >= int64(time.Minute) {
-			if rest == 0 {
-				return strconv.FormatInt(whole, 10) + u.name
+			if fraction == 0 {
+				return strconv.FormatInt(integerPart, 10) + u.name
 			}
 			continue
 		}
-		if rest != 0 && rest%max(u.ns/1000, 1) != 0 {
+		if fraction != 0 && fraction%max(u.ns/1000, 1) != 0 {
 			continue
 		}
-		text := strconv.FormatInt(whole, 10)
-		if rest != 0 {
-			text += strings.TrimRight(fmt.Sprintf(".%03d", rest/(u.ns/1000)), "0")
+		text := strconv.FormatInt(integerPart, 10)
+		if fraction != 0 {
+			text += strings.TrimRight(fmt.Sprintf(".%03d", fraction/(u.ns/1000)), "0")
 		}
 		return text + u.name
 	}
@@ -309,7 +309,7 @@ func ParseSLO(text string) (SLO, error) {
 		case v < 1e-6:
 			return fail(errors.New("not positive"))
 		}
-		return SLO{Times: v}, nil
+		return SLO{Factor: v}, nil
 	}
 	d, err := parseSpan(t)
 	if err != nil {
@@ -326,19 +326,19 @@ func (s SLO) String() string {
 	switch {
 	case s.IsZero():
 		return ""
-	case s.Times != 0:
-		return strconv.FormatFloat(s.Times, 'f', -1, 64) + "x"
+	case s.Factor != 0:
+		return strconv.FormatFloat(s.Factor, 'f', -1, 64) + "x"
 	}
 	return formatSpan(s.Duration, int64(time.Second))
 }
 
 // Resolve returns the target as a duration, where base is the latency that "x" multiplies. The product is rounded
 // to whole nanoseconds.
-func (s SLO) Of(base time.Duration) time.Duration {
-	if s.Times == 0 {
+func (s SLO) Resolve(base time.Duration) time.Duration {
+	if s.Factor == 0 {
 		return s.Duration
 	}
-	return time.Duration(math.Round(s.Times * float64(base)))
+	return time.Duration(math.Round(s.Factor * float64(base)))
 }
 
 // ParseDuration reads "30s", "200ms", "1h30m"; it is exact and never negative.

@@ -55,7 +55,7 @@ func TestMicrosRoundTrip(t *testing.T) {
 func TestUnitsOfPeople(t *testing.T) {
 	for text, want := range map[string]SLO{
 		"200ms": {Duration: 200 * time.Millisecond}, "165577.2us": {Duration: 165577200}, "165577.2µs": {Duration: 165577200}, " 1.5 s ": {Duration: 1500 * time.Millisecond},
-		"5x": {Times: 5}, "2.5 x": {Times: 2.5}, "1ns": {Duration: 1}, "2m": {Duration: 2 * time.Minute},
+		"5x": {Factor: 5}, "2.5 x": {Factor: 2.5}, "1ns": {Duration: 1}, "2m": {Duration: 2 * time.Minute},
 	} {
 		if got, err := ParseSLO(text); err != nil || got != want {
 			t.Errorf("%s is %+v (%v), want %+v", text, got, err, want)
@@ -86,7 +86,7 @@ func TestUnitsOfPeople(t *testing.T) {
 			t.Errorf("%d writes %s, want %s", int64(b), got, want)
 		}
 	}
-	for s, want := range map[SLO]string{{Duration: 165577200}: "165577.2us", {Duration: 200 * time.Millisecond}: "200ms", {Duration: 1500 * time.Millisecond}: "1.5s", {Times: 2.5}: "2.5x", {}: ""} {
+	for s, want := range map[SLO]string{{Duration: 165577200}: "165577.2us", {Duration: 200 * time.Millisecond}: "200ms", {Duration: 1500 * time.Millisecond}: "1.5s", {Factor: 2.5}: "2.5x", {}: ""} {
 		if got := s.String(); got != want {
 			t.Errorf("%+v writes %q, want %q", s, got, want)
 		}
@@ -96,7 +96,7 @@ func TestUnitsOfPeople(t *testing.T) {
 			t.Errorf("%d writes %q, want %q", d, got, want)
 		}
 	}
-	if got := (SLO{Times: 5}).Of(33115440 * time.Nanosecond); got != 165577200 {
+	if got := (SLO{Factor: 5}).Resolve(33115440 * time.Nanosecond); got != 165577200 {
 		t.Errorf("5x of 33115.44us is %v", got)
 	}
 }
@@ -120,8 +120,8 @@ func TestUnitsOfPeopleRoundTrip(t *testing.T) {
 			}
 		}
 		x := rapid.Float64Range(1e-6, 1e6).Draw(t, "times")
-		if s, err := ParseSLO(SLO{Times: x}.String()); len(SLO{Times: x}.String()) <= maxText && (err != nil || s.Times != x) {
-			t.Fatalf("%v times writes %s and reads %+v (%v)", x, SLO{Times: x}, s, err)
+		if s, err := ParseSLO(SLO{Factor: x}.String()); len(SLO{Factor: x}.String()) <= maxText && (err != nil || s.Factor != x) {
+			t.Fatalf("%v times writes %s and reads %+v (%v)", x, SLO{Factor: x}, s, err)
 		}
 		b := Bytes(ns)
 		data, err := json.Marshal(b)
@@ -139,7 +139,7 @@ func TestUnitsInsideOtherEncodings(t *testing.T) {
 		Memory   Bytes    `json:"memory"`
 		Micros   Micros   `json:"micros"`
 	}
-	want := doc{SLO{Times: 5}, Duration(30 * time.Second), 24 << 30, 1500}
+	want := doc{SLO{Factor: 5}, Duration(30 * time.Second), 24 << 30, 1500}
 	j, err := json.Marshal(want)
 	var got doc
 	if err != nil || string(j) != `{"slo":"5x","duration":"30s","memory":"24GiB","micros":1.5}` || json.Unmarshal(j, &got) != nil || got != want {
@@ -153,7 +153,7 @@ func TestUnitsInsideOtherEncodings(t *testing.T) {
 }
 
 // Two letters that changed places are one slip, not two.
-func TestNearest(t *testing.T) {
+func TestNearestCountsSwappedLettersOnce(t *testing.T) {
 	words := []string{"exclusive", "time", "solve", "serve"}
 	for found, want := range map[string]string{"tiem": "time", "slove": "solve", "sreve": "serve", "exclusiv": "exclusive", "tim": "time", "frobnicate": "", "": ""} {
 		if got := Nearest(found, words); got != want {

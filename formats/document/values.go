@@ -25,7 +25,7 @@ func (v Values) Options() []Option { return v.options }
 func (v Values) Has(name string) bool { return findOption(v.options, name) != nil }
 
 // IsChosen reports whether the option was set.
-func (v Values) Chosen(name string) bool { _, ok := v.chosen[name]; return ok }
+func (v Values) IsChosen(name string) bool { _, ok := v.chosen[name]; return ok }
 
 // Set chooses a value. For an unknown option, or a value that it does not accept, it returns an *Error that names
 // the flag.
@@ -70,28 +70,28 @@ func (v Values) Get(name string) any {
 	return nil
 }
 
-func get[T any](v Values, name string) T {
+func valueOf[T any](v Values, name string) T {
 	x, _ := v.Get(name).(T)
 	return x
 }
 
 // Flag returns the value of a flag, or false if there is no such option.
-func (v Values) Flag(name string) bool { return get[bool](v, name) }
+func (v Values) Flag(name string) bool { return valueOf[bool](v, name) }
 
 // Whole returns the value of a whole number, or 0 if there is no such option.
-func (v Values) Whole(name string) int { return get[int](v, name) }
+func (v Values) Whole(name string) int { return valueOf[int](v, name) }
 
 // Number returns the value of a number. It returns 0 if the value is a word, or if there is no such option.
-func (v Values) Number(name string) float64 { return get[float64](v, name) }
+func (v Values) Number(name string) float64 { return valueOf[float64](v, name) }
 
 // Word returns the value of a choice or text, or of a number that is given as a word. Otherwise it returns "".
-func (v Values) Word(name string) string { return get[string](v, name) }
+func (v Values) Word(name string) string { return valueOf[string](v, name) }
 
 // Time returns the value of a duration, or 0 if there is no such option.
-func (v Values) Time(name string) time.Duration { return get[time.Duration](v, name) }
+func (v Values) Time(name string) time.Duration { return valueOf[time.Duration](v, name) }
 
 // SLO returns the value of a latency target, which is zero if it is not set.
-func (v Values) SLO(name string) SLO { return get[SLO](v, name) }
+func (v Values) SLO(name string) SLO { return valueOf[SLO](v, name) }
 
 // Equal reports whether two sets of options have the same values.
 func (v Values) Equal(w Values) bool {
@@ -106,22 +106,22 @@ var valuesType = reflect.TypeFor[Values]()
 // isStored reports whether a plan stores the option. It has to have a key, and what it needs has to be set. A flag
 // that is off by default must be on. A number that is given as a word, or a text that is still to be found, is not
 // stored.
-func (v Values) kept(o *Option) bool {
-	if word, is := v.Get(o.Name).(string); is && (o.Type == NumberOption || o.Type == TextOption && slices.Contains(o.Choices, word)) {
+func (v Values) isStored(o *Option) bool {
+	if word, isText := v.Get(o.Name).(string); isText && (o.Type == NumberOption || o.Type == TextOption && slices.Contains(o.Choices, word)) {
 		return false
 	}
-	if o.Key == "" || v.Get(o.Name) == o.zero() && o.Initial() == o.zero() {
+	if o.Key == "" || v.Get(o.Name) == o.zeroValue() && o.Initial() == o.zeroValue() {
 		return false
 	}
-	return len(o.Needs) == 0 || slices.ContainsFunc(o.Needs, func(n string) bool { return v.Get(n) != findOption(v.options, n).zero() })
+	return len(o.NeedsOneOf) == 0 || slices.ContainsFunc(o.NeedsOneOf, func(n string) bool { return v.Get(n) != findOption(v.options, n).zeroValue() })
 }
 
 // PlanForm returns the values that a plan stores. All are chosen, so that a later change of a default does not
 // change their meaning.
-func (v Values) Kept() Values {
+func (v Values) PlanForm() Values {
 	out := NewValues(v.options)
 	for i := range v.options {
-		if o := &v.options[i]; v.kept(o) {
+		if o := &v.options[i]; v.isStored(o) {
 			out.Put(o.Name, v.Get(o.Name))
 		}
 	}
@@ -130,10 +130,10 @@ func (v Values) Kept() Values {
 
 // node writes the values that a plan stores, in the order of the table.
 func (v Values) node() node {
-	k := &kids{}
+	k := &nodeChildren{}
 	for i := range v.options {
 		o := &v.options[i]
-		if !v.kept(o) {
+		if !v.isStored(o) {
 			continue
 		}
 		n := node{kind: stringNode, text: o.Text(v.Get(o.Name))}
@@ -147,7 +147,7 @@ func (v Values) node() node {
 		}
 		k.keys, k.items = append(k.keys, key{name: o.Key}), append(k.items, n)
 	}
-	return node{kind: objectNode, kids: k}
+	return node{kind: objectNode, children: k}
 }
 
 // values binds the options of a plan against the table of its kind.
@@ -174,47 +174,47 @@ func (b *binder) values(n *node, v reflect.Value) {
 
 	// Read the value of each.
 	mark := len(b.path)
-	n.each(func(k *key, item *node) bool {
-		at, ok := info.byName[k.name]
+	n.eachChild(func(k *key, item *node) bool {
+		optionIndex, ok := info.byName[k.name]
 		if !ok {
-			b.unknown(k, info, 0)
-			return !b.findings.cut
+			b.refuseUnknown(k, info, 0)
+			return !b.findings.hasMore
 		}
 		b.field(k.name)
-		if value, ok := b.value(&b.options[at], item); ok {
-			out.Put(b.options[at].Name, value)
+		if value, ok := b.value(&b.options[optionIndex], item); ok {
+			out.Put(b.options[optionIndex].Name, value)
 		}
 		b.path = b.path[:mark]
-		return !b.findings.cut
+		return !b.findings.hasMore
 	})
-	v.Set(reflect.ValueOf(out.Kept()))
+	v.Set(reflect.ValueOf(out.PlanForm()))
 }
 
 // value binds one option.
 func (b *binder) value(o *Option, n *node) (any, bool) {
-	at := reflect.New(reflect.TypeOf(o.zero())).Elem()
+	bound := reflect.New(reflect.TypeOf(o.zeroValue())).Elem()
 	switch {
 	case o.Type == DurationOption:
 		d := reflect.New(durationType).Elem()
-		before := len(b.findings.list)
+		findingsBefore := len(b.findings.list)
 		b.bind(n, d)
-		return time.Duration(d.Int()), len(b.findings.list) == before
+		return time.Duration(d.Int()), len(b.findings.list) == findingsBefore
 	}
-	before := len(b.findings.list)
-	b.bind(n, at)
-	if len(b.findings.list) > before {
+	findingsBefore := len(b.findings.list)
+	b.bind(n, bound)
+	if len(b.findings.list) > findingsBefore {
 		return nil, false
 	}
-	if _, hint := o.Wrong(at.Interface()); !o.accepts(at.Interface()) {
-		b.fail(n, o.Kept().Expected(), hint)
+	if _, hint := o.Wrong(bound.Interface()); !o.accepts(bound.Interface()) {
+		b.fail(n, o.PlanForm().Expected(), hint)
 		return nil, false
 	}
-	return at.Interface(), true
+	return bound.Interface(), true
 }
 
 // PlanForm returns the option as plans store it: a number has to be a number there, even if a word may be typed
 // for it.
-func (o *Option) Kept() *Option {
+func (o *Option) PlanForm() *Option {
 	if o.Type != NumberOption {
 		return o
 	}
@@ -236,8 +236,8 @@ func (v Values) Check(c *Checker) {
 		if !set || o.Key == "" {
 			continue
 		}
-		if found, hint := o.Kept().Wrong(value); found != "" {
-			c.Fail("options."+o.Key, found, o.Kept().Expected(), hint)
+		if found, hint := o.PlanForm().Wrong(value); found != "" {
+			c.Fail("options."+o.Key, found, o.PlanForm().Expected(), hint)
 		}
 	}
 }

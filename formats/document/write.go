@@ -34,9 +34,9 @@ type writeOptions struct{ force bool }
 func Force(on bool) WriteOption { return func(o *writeOptions) { o.force = on } }
 
 // FileDocument is a document of which files have another form.
-type Stored interface {
+type FileDocument interface {
 	// FileForm returns the document that is written.
-	Stored() any
+	FileForm() any
 }
 
 // Write validates the document and writes it.
@@ -63,8 +63,8 @@ func marshalValid(doc any) ([]byte, error) {
 	if v := reflect.ValueOf(doc); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("there is no document (%T)", doc)
 	}
-	if s, ok := doc.(Stored); ok {
-		doc = s.Stored()
+	if s, ok := doc.(FileDocument); ok {
+		doc = s.FileForm()
 	}
 	if v, ok := doc.(interface{ Validate() error }); ok {
 		if err := v.Validate(); err != nil {
@@ -96,11 +96,11 @@ func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, er
 
 	// Leave an equal file alone, and refuse to replace another without force.
 	if exists {
-		old, err := os.ReadFile(target)
+		existing, err := os.ReadFile(target)
 		if err != nil {
 			return false, fmt.Errorf("comparing with what is there: %w", err)
 		}
-		if bytes.Equal(old, data) {
+		if bytes.Equal(existing, data) {
 			return false, nil
 		}
 		if !o.force {

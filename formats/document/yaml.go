@@ -116,9 +116,9 @@ func (y *yamlReader) node(a *yaml.Node, depth int) node {
 	case yaml.SequenceNode:
 		n.kind = listNode
 		if len(a.Content) > 0 {
-			n.kids = &kids{items: make([]node, len(a.Content))}
+			n.children = &nodeChildren{items: make([]node, len(a.Content))}
 			for i, item := range a.Content {
-				n.kids.items[i] = y.inside("["+strconv.Itoa(i)+"]", item, depth)
+				n.children.items[i] = y.partNode("["+strconv.Itoa(i)+"]", item, depth)
 			}
 		}
 	case yaml.MappingNode:
@@ -145,7 +145,7 @@ func (y *yamlReader) scalar(n *node, a *yaml.Node) {
 }
 
 // partNode returns the node of a part of a list or object.
-func (y *yamlReader) inside(part string, a *yaml.Node, depth int) node {
+func (y *yamlReader) partNode(part string, a *yaml.Node, depth int) node {
 	y.path = append(y.path, part)
 	n := y.node(a, depth+1)
 	y.path = y.path[:len(y.path)-1]
@@ -158,8 +158,8 @@ func (y *yamlReader) mapping(n *node, content []*yaml.Node, depth int) {
 	if len(content) == 0 {
 		return
 	}
-	n.kids = &kids{keys: make([]key, len(content)/2), items: make([]node, len(content)/2)}
-	for i := range n.kids.keys {
+	n.children = &nodeChildren{keys: make([]key, len(content)/2), items: make([]node, len(content)/2)}
+	for i := range n.children.keys {
 		name, value := content[2*i], content[2*i+1]
 		switch {
 		case name.Tag == "!!merge":
@@ -168,9 +168,9 @@ func (y *yamlReader) mapping(n *node, content []*yaml.Node, depth int) {
 			y.fail(name, Quote(name.Value)+" as a field name", "a name", "put it in quotes")
 		}
 		k := key{name: name.Value, pos: yamlPos(name)}
-		n.kids.keys[i], n.kids.items[i] = k, y.inside("."+k.name, value, depth)
+		n.children.keys[i], n.children.items[i] = k, y.partNode("."+k.name, value, depth)
 	}
-	if d := duplicateKey(n.kids.keys); d >= 0 {
-		panic(y.src.fail(n.kids.keys[d].pos, "", "the field "+Quote(n.kids.keys[d].name)+" a second time", "each field once", ""))
+	if d := duplicateKey(n.children.keys); d >= 0 {
+		panic(y.src.fail(n.children.keys[d].pos, "", "the field "+Quote(n.children.keys[d].name)+" a second time", "each field once", ""))
 	}
 }

@@ -38,21 +38,21 @@ func TestQuotedTextIsReadBack(t *testing.T) {
 	})
 }
 
-func TestFaults(t *testing.T) {
+func TestFaultsOfStringsAreLocated(t *testing.T) {
 	for _, c := range []struct {
 		text  string
 		place int
 		fault jsontext.Fault
 	}{
-		{`"a`, 2, jsontext.Unclosed},
-		{`"a\"`, 4, jsontext.Unclosed},
-		{`"a\`, 3, jsontext.Unclosed},
-		{"\"a\nb\"", 2, jsontext.Control},
+		{`"a`, 2, jsontext.UnclosedString},
+		{`"a\"`, 4, jsontext.UnclosedString},
+		{`"a\`, 3, jsontext.UnclosedString},
+		{"\"a\nb\"", 2, jsontext.ControlCharacter},
 		{`"a\x"`, 3, jsontext.BadEscape},
 		{`"\u12"`, 3, jsontext.BadHex},
 		{`"\u12G4"`, 3, jsontext.BadHex},
-		{`"\ud83d"`, 7, jsontext.HalfOfPair},
-		{`"\ud83d\u0041"`, 7, jsontext.HalfOfPair},
+		{`"\ud83d"`, 7, jsontext.HalfSurrogate},
+		{`"\ud83d\u0041"`, 7, jsontext.HalfSurrogate},
 		{`"\ud83d\u00"`, 9, jsontext.BadHex},
 		{`"\ud83d\ude00"`, 0, jsontext.NoFault},
 	} {

@@ -13,13 +13,13 @@ type Fault uint8
 
 // The faults. NoFault means that there is none.
 const (
-	NoFault    Fault = iota
-	NoDigit          // a digit is missing
-	Unclosed         // the text ends before the closing quote of a string
-	Control          // a control character inside a string
-	BadEscape        // an unknown escape; the index is behind the backslash
-	BadHex           // fewer than four hexadecimal digits after \u
-	HalfOfPair       // one half of a surrogate pair alone; the index is behind it
+	NoFault          Fault = iota
+	NoDigit                // a digit is missing
+	UnclosedString         // the text ends before the closing quote of a string
+	ControlCharacter       // a control character inside a string
+	BadEscape              // an unknown escape; the index is behind the backslash
+	BadHex                 // fewer than four hexadecimal digits after \u
+	HalfSurrogate          // one half of a surrogate pair alone; the index is behind it
 )
 
 // Space returns the index of the first byte from i that is not white space.
@@ -80,25 +80,25 @@ func digits[T Text](s T, i int) int {
 // String scans the string whose opening quote is s[i]. It returns the index behind the closing quote. The content
 // is s[i+1 : end-1]. If isPlain is false, it has escapes, which Unescape reads. It only finds UnclosedString and
 // ControlCharacter.
-func String[T Text](s T, i int) (end int, plain bool, fault Fault) {
-	plain = true
+func String[T Text](s T, i int) (end int, isPlain bool, fault Fault) {
+	isPlain = true
 	for i++; i < len(s); i++ {
 		switch c := s[i]; {
 		case c == '"':
-			return i + 1, plain, NoFault
+			return i + 1, isPlain, NoFault
 		case c == '\\':
-			plain = false
+			isPlain = false
 			i++
 		case c < ' ':
-			return i, plain, Control
+			return i, isPlain, ControlCharacter
 		}
 	}
-	return len(s), plain, Unclosed
+	return len(s), isPlain, UnclosedString
 }
 
 // Unescape appends the content of a string to dst with its escapes replaced. The position of a fault is an index
 // into content. Half of a surrogate pair is a fault if strict is set, and otherwise becomes U+FFFD.
-func Unescape[T Text](dst []byte, content T, strict bool) (out []byte, place int, fault Fault) {
+func Unescape[T Text](dst []byte, content T, strict bool) (out []byte, position int, fault Fault) {
 	for i := 0; i < len(content); {
 		if c := content[i]; c != '\\' {
 			dst = append(dst, c)
@@ -106,7 +106,7 @@ func Unescape[T Text](dst []byte, content T, strict bool) (out []byte, place int
 			continue
 		}
 		r, next, fault := escape(content, i)
-		if fault != NoFault && (strict || fault != HalfOfPair) {
+		if fault != NoFault && (strict || fault != HalfSurrogate) {
 			return dst, next, fault
 		}
 		dst = utf8.AppendRune(dst, r)
@@ -137,15 +137,15 @@ func escape[T Text](s T, i int) (r rune, next int, fault Fault) {
 		return r, i, NoFault
 	}
 	if i+1 < len(s) && s[i] == '\\' && s[i+1] == 'u' {
-		low, ok := hex4(s, i+2)
+		lowHalf, ok := hex4(s, i+2)
 		if !ok {
 			return 0, i + 2, BadHex
 		}
-		if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
+		if pair := utf16.DecodeRune(r, lowHalf); pair != utf8.RuneError {
 			return pair, i + 6, NoFault
 		}
 	}
-	return utf8.RuneError, i, HalfOfPair
+	return utf8.RuneError, i, HalfSurrogate
 }
 
 func hex4[T Text](s T, i int) (rune, bool) {

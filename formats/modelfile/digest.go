@@ -26,13 +26,13 @@ func Sample(f *os.File, name string, h hash.Hash) error {
 	h.Write(binary.LittleEndian.AppendUint64([]byte(name), uint64(st.Size())))
 	data := make([]byte, pieceBytes)
 	for k := range int64(pieces) {
-		at := (st.Size() - pieceBytes) / (pieces - 1) * k
-		n, err := f.ReadAt(data, max(0, at))
+		offset := (st.Size() - pieceBytes) / (pieces - 1) * k
+		n, err := f.ReadAt(data, max(0, offset))
 		if err != nil && err != io.EOF {
 			return err
 		}
 		h.Write(data[:n])
-		if at <= 0 && k == 0 && st.Size() <= pieceBytes {
+		if offset <= 0 && k == 0 && st.Size() <= pieceBytes {
 			break
 		}
 	}

@@ -46,22 +46,22 @@ func UniqueOperators(lists ...[]OperatorLibrary) []OperatorLibrary {
 // Find returns the library's file: the one at its path, else the one of its name in a folder. Its
 // hash must be the library's.
 func (l OperatorLibrary) Find(folder string) (string, error) {
-	beside := filepath.Join(folder, filepath.Base(l.Path))
-	other := ""
-	for _, path := range []string{l.Path, beside} {
+	besideProfile := filepath.Join(folder, filepath.Base(l.Path))
+	otherFile := ""
+	for _, path := range []string{l.Path, besideProfile} {
 		switch sum, err := document.Digest(path); {
 		case err == nil && sum == l.SHA256:
 			return filepath.Abs(path)
-		case err == nil && other == "":
-			other = fmt.Sprintf("%s has SHA-256 %s", path, sum)
+		case err == nil && otherFile == "":
+			otherFile = fmt.Sprintf("%s has SHA-256 %s", path, sum)
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			return "", err
 		}
 	}
 	e := &document.Error{File: l.Path, Found: "no such file, and none of its name beside the models", Expected: "the library of custom operators with SHA-256 " + l.SHA256,
-		Hint: "put it at " + beside + ", or profile again with --ops"}
-	if other != "" {
-		e.Found = other
+		Hint: "put it at " + besideProfile + ", or profile again with --ops"}
+	if otherFile != "" {
+		e.Found = otherFile
 	}
 	return "", e
 }

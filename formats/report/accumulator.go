@@ -31,22 +31,22 @@ type Config struct {
 
 // Accumulator collects the outcomes of one run. Only one goroutine may use it.
 type Accumulator struct {
-	cfg     Config
-	models  []modelCounts
-	devices []formats.DeviceReport
-	events  int64
-	last    time.Duration // latest counted arrival
+	cfg         Config
+	models      []modelCounts
+	devices     []formats.DeviceReport
+	events      int64
+	latestEvent time.Duration // latest counted arrival
 }
 
 type modelCounts struct {
-	counts
+	outcomeCounts
 	latencies []time.Duration // latencies of completed requests, in order of completion
 	windowOf  []int32         // the window of each latency; nil without windows
 	batches   []int64         // the number of batches by size
-	windows   []counts
+	windows   []outcomeCounts
 }
 
-type counts struct {
+type outcomeCounts struct {
 	Outcomes
 	dropped []int64 // the number of dropped requests by reason
 }
@@ -66,58 +66,58 @@ func New(cfg Config) *Accumulator {
 }
 
 // IsCounted reports whether a request with this arrival time is counted.
-func (a *Accumulator) Counted(arrived time.Duration) bool {
-	return arrived >= a.cfg.Warmup && (a.cfg.Duration <= 0 || arrived < a.cfg.Duration)
+func (a *Accumulator) IsCounted(arrivedAt time.Duration) bool {
+	return arrivedAt >= a.cfg.Warmup && (a.cfg.Duration <= 0 || arrivedAt < a.cfg.Duration)
 }
 
 // Arrive records the arrival of a request.
-func (a *Accumulator) Arrive(model int32, at time.Duration) {
-	if !a.Counted(at) {
+func (a *Accumulator) Arrive(model int32, arrivedAt time.Duration) {
+	if !a.IsCounted(arrivedAt) {
 		return
 	}
-	a.last = max(a.last, at)
+	a.latestEvent = max(a.latestEvent, arrivedAt)
 	m := &a.models[model]
 	m.Requests++
-	if w := a.window(m, at); w != nil {
+	if w := a.window(m, arrivedAt); w != nil {
 		w.Requests++
 	}
 }
 
 // Complete records that the request that arrived at arrivedAt was answered at completedAt, with its deadline.
-func (a *Accumulator) Complete(model int32, arrived, at, deadline time.Duration) {
-	if !a.Counted(arrived) {
+func (a *Accumulator) Complete(model int32, arrivedAt, completedAt, deadline time.Duration) {
+	if !a.IsCounted(arrivedAt) {
 		return
 	}
 	m := &a.models[model]
-	late := int64(0)
-	if at > deadline {
-		late = 1
+	isLate := int64(0)
+	if completedAt > deadline {
+		isLate = 1
 	}
 	m.Completed++
-	m.Late += late
-	m.latencies = append(m.latencies, at-arrived)
-	if w := a.window(m, arrived); w != nil {
+	m.Late += isLate
+	m.latencies = append(m.latencies, completedAt-arrivedAt)
+	if w := a.window(m, arrivedAt); w != nil {
 		w.Completed++
-		w.Late += late
-		m.windowOf = append(m.windowOf, a.windowIndex(arrived))
+		w.Late += isLate
+		m.windowOf = append(m.windowOf, a.windowIndex(arrivedAt))
 	}
 }
 
 // Drop records that the request that arrived at arrivedAt was dropped. reason is an index into Config.Reasons.
-func (a *Accumulator) Drop(model int32, arrived time.Duration, reason int) {
-	if !a.Counted(arrived) {
+func (a *Accumulator) Drop(model int32, arrivedAt time.Duration, reason int) {
+	if !a.IsCounted(arrivedAt) {
 		return
 	}
 	m := &a.models[model]
 	m.dropped[reason]++
-	if w := a.window(m, arrived); w != nil {
+	if w := a.window(m, arrivedAt); w != nil {
 		w.dropped[reason]++
 	}
 }
 
 // Batch records a batch that was dispatched at its first stage.
-func (a *Accumulator) Batch(model int32, size int, at time.Duration) {
-	if at < a.cfg.Warmup {
+func (a *Accumulator) Batch(model int32, size int, startedAt time.Duration) {
+	if startedAt < a.cfg.Warmup {
 		return
 	}
 	m := &a.models[model]
@@ -133,23 +133,23 @@ func (a *Accumulator) AddDevice(d formats.DeviceReport) { a.devices = append(a.d
 // AddEvents counts events of the simulator's loop.
 func (a *Accumulator) AddEvents(n int64) { a.events += n }
 
-func (a *Accumulator) windowIndex(at time.Duration) int32 {
-	return int32((at - a.cfg.Warmup) / a.cfg.Window)
+func (a *Accumulator) windowIndex(moment time.Duration) int32 {
+	return int32((moment - a.cfg.Warmup) / a.cfg.Window)
 }
 
 // window returns the window of an arrival, or nil without windows.
-func (a *Accumulator) window(m *modelCounts, at time.Duration) *counts {
+func (a *Accumulator) window(m *modelCounts, moment time.Duration) *outcomeCounts {
 	if a.cfg.Window <= 0 {
 		return nil
 	}
-	i := int(a.windowIndex(at))
+	i := int(a.windowIndex(moment))
 	for len(m.windows) <= i {
-		m.windows = append(m.windows, counts{dropped: make([]int64, len(a.cfg.Reasons))})
+		m.windows = append(m.windows, outcomeCounts{dropped: make([]int64, len(a.cfg.Reasons))})
 	}
 	return &m.windows[i]
 }
 
-func (c *counts) totalDropped() int64 {
+func (c *outcomeCounts) totalDropped() int64 {
 	n := int64(0)
 	for _, d := range c.dropped {
 		n += d
@@ -157,7 +157,7 @@ func (c *counts) totalDropped() int64 {
 	return n
 }
 
-func (c *counts) add(o *counts) {
+func (c *outcomeCounts) add(o *outcomeCounts) {
 	c.Add(o.Outcomes)
 	if c.dropped == nil {
 		c.dropped = slices.Clone(o.dropped)

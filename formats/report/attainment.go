@@ -36,7 +36,7 @@ func Rate(n int64, seconds float64) float64 {
 
 // Attainment returns the share of the requests that were answered in time: (completed - late) / requests, and 1
 // without requests. docs/formats.md defines it so, and simulator, server and client all use it.
-func (o *Outcomes) Attained() float64 {
+func (o *Outcomes) Attainment() float64 {
 	if o.Requests == 0 {
 		return 1
 	}
@@ -48,15 +48,15 @@ func (o *Outcomes) Attained() float64 {
 // value, which weighs runs by their requests. For one run, or runs that agree, it is Wilson's interval (E. B.
 // Wilson 1927), which is 0 to 1 without requests.
 func Attainment(runs ...Outcomes) (share float64, interval [2]float64) {
-	var all Outcomes
+	var total Outcomes
 	values := make([]float64, len(runs))
 	for i := range runs {
-		all.Add(runs[i])
-		values[i] = runs[i].Attained()
+		total.Add(runs[i])
+		values[i] = runs[i].Attainment()
 	}
-	share = all.Attained()
+	share = total.Attainment()
 	if slices.Min(values) == slices.Max(values) {
-		lo, hi := Wilson(all.InTime(), all.Requests, confidence)
+		lo, hi := Wilson(total.InTime(), total.Requests, confidence)
 		return share, [2]float64{lo, hi}
 	}
 	_, lo, hi := MeanInterval(values, confidence)
@@ -66,7 +66,7 @@ func Attainment(runs ...Outcomes) (share float64, interval [2]float64) {
 // SetAttainment sets the attainment and the goodput of the counts of one run of the given seconds.
 func SetAttainment(c *formats.Counts, seconds float64) {
 	var interval [2]float64
-	all := Outcomes{c.Requests, c.Completed, c.Late}
-	c.Attainment, interval = Attainment(all)
-	c.AttainmentCI, c.GoodputRPS = &interval, all.Goodput(seconds)
+	total := Outcomes{c.Requests, c.Completed, c.Late}
+	c.Attainment, interval = Attainment(total)
+	c.AttainmentCI, c.GoodputRPS = &interval, total.Goodput(seconds)
 }

@@ -19,8 +19,8 @@ func (a *Accumulator) Build() *formats.Report { return Merge([]*Accumulator{a}) 
 // Merge makes one report of replications: runs of the same configuration under different seeds. The report names
 // the seed of the first run. Counts and latencies are pooled; rates are means over the runs.
 func Merge(runs []*Accumulator) *formats.Report {
-	first := runs[0]
-	cfg := &first.cfg
+	firstRun := runs[0]
+	cfg := &firstRun.cfg
 	r := &formats.Report{
 		Format: formats.FormatReport, Source: cfg.Source, Policy: cfg.Policy, Seed: cfg.Seed,
 		Runs: len(runs), Load: cfg.Load, WarmupUS: document.Micros(cfg.Warmup),
@@ -29,21 +29,21 @@ func Merge(runs []*Accumulator) *formats.Report {
 	duration := cfg.Duration
 	for _, a := range runs {
 		if cfg.Duration <= 0 {
-			duration = max(duration, a.last)
+			duration = max(duration, a.latestEvent)
 		}
 		r.Events += a.events
 	}
 	r.DurationUS = document.Micros(duration)
-	b := &builder{cfg: cfg, runs: runs, counted: max(duration-cfg.Warmup, 0), report: r}
+	b := &builder{cfg: cfg, runs: runs, countedTime: max(duration-cfg.Warmup, 0), report: r}
 
-	totals := make([]counts, len(runs)) // per run, over all models
-	var all []time.Duration
+	totals := make([]outcomeCounts, len(runs)) // per run, over all models
+	var allLatencies []time.Duration
 	for i := range cfg.Models {
-		perRun := make([]counts, len(runs))
+		perRun := make([]outcomeCounts, len(runs))
 		var latencies []time.Duration
 		for k, a := range runs {
-			perRun[k].add(&a.models[i].counts)
-			totals[k].add(&a.models[i].counts)
+			perRun[k].add(&a.models[i].outcomeCounts)
+			totals[k].add(&a.models[i].outcomeCounts)
 			latencies = append(latencies, a.models[i].latencies...)
 		}
 		m := &r.Models[i]
@@ -54,11 +54,11 @@ func Merge(runs []*Accumulator) *formats.Report {
 		m.Counts = b.counts(perRun, true)
 		m.OfferedRPS = b.rate(m.Requests)
 		m.Latency = summarise(latencies)
-		all = append(all, latencies...) // each model's latencies are sorted already
+		allLatencies = append(allLatencies, latencies...) // each model's latencies are sorted already
 		m.BatchSizes = b.batchSizes(i)
 	}
 	r.Counts = b.counts(totals, true)
-	r.Latency = summarise(all)
+	r.Latency = summarise(allLatencies)
 	r.Devices = b.devices()
 	b.windows()
 	b.warn(totals)
@@ -68,55 +68,55 @@ func Merge(runs []*Accumulator) *formats.Report {
 // Attained returns the share of the counted requests of models that were answered in time over runs, as Merge
 // reports it.
 func Attained(runs []*Accumulator, models ...int) float64 {
-	var sum counts
+	var sum outcomeCounts
 	for _, a := range runs {
 		for _, model := range models {
-			sum.add(&a.models[model].counts)
+			sum.add(&a.models[model].outcomeCounts)
 		}
 	}
-	return sum.Attained()
+	return sum.Attainment()
 }
 
 // builder is the common state of the parts of Merge.
 type builder struct {
-	cfg     *Config
-	runs    []*Accumulator
-	counted time.Duration // counted time of one run
-	report  *formats.Report
+	cfg         *Config
+	runs        []*Accumulator
+	countedTime time.Duration // counted time of one run
+	report      *formats.Report
 }
 
 // rate returns n per second of counted time, as a mean over the runs.
-func (b *builder) rate(n int64) float64 { return b.rateOver(n, b.counted) }
+func (b *builder) rate(n int64) float64 { return b.rateOver(n, b.countedTime) }
 
 func (b *builder) rateOver(n int64, d time.Duration) float64 {
 	return Rate(n, d.Seconds()) / float64(len(b.runs))
 }
 
 // counts pools the runs.
-func (b *builder) counts(perRun []counts, interval bool) formats.Counts {
-	var sum counts
+func (b *builder) counts(perRun []outcomeCounts, interval bool) formats.Counts {
+	var sum outcomeCounts
 	for i := range perRun {
 		sum.add(&perRun[i])
 	}
-	out := b.poolOver(&sum, b.counted)
+	out := b.poolOver(&sum, b.countedTime)
 	if interval {
-		each := make([]Outcomes, len(perRun))
+		byRun := make([]Outcomes, len(perRun))
 		for i := range perRun {
-			each[i] = perRun[i].Outcomes
+			byRun[i] = perRun[i].Outcomes
 		}
-		_, ci := Attainment(each...)
+		_, ci := Attainment(byRun...)
 		out.AttainmentCI = &ci
 	}
 	return out
 }
 
-func (b *builder) poolOver(sum *counts, d time.Duration) formats.Counts {
+func (b *builder) poolOver(sum *outcomeCounts, d time.Duration) formats.Counts {
 	unfinished := max(sum.Requests-sum.Completed-sum.totalDropped(), 0)
 	out := formats.Counts{
 		Requests: sum.Requests, Completed: sum.Completed, Late: sum.Late,
 		Dropped:         sum.totalDropped() + unfinished,
 		DroppedByReason: map[string]int64{},
-		Attainment:      sum.Attained(),
+		Attainment:      sum.Attainment(),
 		GoodputRPS:      sum.Goodput(d.Seconds()) / float64(len(b.runs)),
 	}
 	for i, n := range sum.dropped {
@@ -196,12 +196,12 @@ func (b *builder) windows() {
 	// Report every window: all models together and, if there are several, each model.
 	for w := range n {
 		start := b.cfg.Warmup + time.Duration(w)*b.cfg.Window
-		width := min(b.cfg.Window, b.cfg.Warmup+b.counted-start)
-		var sum counts
-		var all []time.Duration
+		width := min(b.cfg.Window, b.cfg.Warmup+b.countedTime-start)
+		var sum outcomeCounts
+		var latencies []time.Duration
 		perModel := make([]formats.WindowReport, len(b.cfg.Models))
 		for i := range b.cfg.Models {
-			var c counts
+			var c outcomeCounts
 			for _, a := range b.runs {
 				if m := &a.models[i]; w < len(m.windows) {
 					c.add(&m.windows[w])
@@ -212,17 +212,17 @@ func (b *builder) windows() {
 			if w < len(samples[i]) {
 				lat = samples[i][w]
 			}
-			all = append(all, lat...)
+			latencies = append(latencies, lat...)
 			perModel[i] = b.window(b.cfg.Models[i], start, width, &c, lat)
 		}
-		b.report.Windows = append(b.report.Windows, b.window(Model{}, start, width, &sum, all))
+		b.report.Windows = append(b.report.Windows, b.window(Model{}, start, width, &sum, latencies))
 		if len(perModel) > 1 {
 			b.report.Windows = append(b.report.Windows, perModel...)
 		}
 	}
 }
 
-func (b *builder) window(model Model, start, width time.Duration, c *counts, lat []time.Duration) formats.WindowReport {
+func (b *builder) window(model Model, start, width time.Duration, c *outcomeCounts, lat []time.Duration) formats.WindowReport {
 	slices.Sort(lat)
 	return formats.WindowReport{
 		StartUS: document.Micros(start), Model: model.Name, Class: model.Class,
@@ -231,8 +231,8 @@ func (b *builder) window(model Model, start, width time.Duration, c *counts, lat
 }
 
 // warn adds warnings about figures that are doubtful.
-func (b *builder) warn(totals []counts) {
-	var sum counts
+func (b *builder) warn(totals []outcomeCounts) {
+	var sum outcomeCounts
 	for i := range totals {
 		sum.add(&totals[i])
 	}
@@ -256,10 +256,10 @@ func summarise(samples []time.Duration) formats.LatencySummary {
 	for _, s := range samples {
 		sum += float64(s)
 	}
-	at := func(p float64) document.Micros { return document.Micros(Percentile(samples, p)) }
+	percentile := func(p float64) document.Micros { return document.Micros(Percentile(samples, p)) }
 	return formats.LatencySummary{
 		MeanUS: document.Micros(sum/float64(len(samples)) + 0.5),
-		P50US:  at(0.5), P90US: at(0.9), P95US: at(0.95), P99US: at(0.99),
+		P50US:  percentile(0.5), P90US: percentile(0.9), P95US: percentile(0.95), P99US: percentile(0.99),
 		MaxUS: document.Micros(samples[len(samples)-1]),
 	}
 }

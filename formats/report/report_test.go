@@ -268,7 +268,7 @@ func BenchmarkOutcome(b *testing.B) {
 }
 
 // Simulator, server and client share these figures.
-func TestAttainment(t *testing.T) {
+func TestAttainmentHasConfidenceInterval(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		runs      []report.Outcomes

@@ -23,9 +23,9 @@ func PercentileReordering(samples []time.Duration, p float64) time.Duration {
 	if len(samples) == 0 {
 		return 0
 	}
-	at := Rank(len(samples), p) - 1
+	index := Rank(len(samples), p) - 1
 	for lo, hi := 0, len(samples)-1; lo < hi; {
-		pivot := middle(samples[lo], samples[lo+(hi-lo)/2], samples[hi])
+		pivot := middleRank(samples[lo], samples[lo+(hi-lo)/2], samples[hi])
 		i, j := lo, hi
 		for i <= j {
 			for samples[i] < pivot {
@@ -41,19 +41,19 @@ func PercentileReordering(samples []time.Duration, p float64) time.Duration {
 			}
 		}
 		switch {
-		case at <= j:
+		case index <= j:
 			hi = j
-		case at >= i:
+		case index >= i:
 			lo = i
 		default:
-			return samples[at]
+			return samples[index]
 		}
 	}
-	return samples[at]
+	return samples[index]
 }
 
 // middleRank returns the index of the median of three.
-func middle(a, b, c time.Duration) time.Duration {
+func middleRank(a, b, c time.Duration) time.Duration {
 	return max(min(a, b), min(max(a, b), c))
 }
 
@@ -82,14 +82,14 @@ func PercentileInterval(sorted []time.Duration, p, confidence float64) (lo, hi t
 	tail := (1 - confidence) / 2
 	// x(i) lies above the percentile with probability P(B <= i-1), and x(j)
 	// below it with P(B >= j) = 1 - P(B <= j-1).
-	i := search(n+1, func(k int) bool { return b.CDF(float64(k-1)) > tail }) - 1 // largest valid i
-	j := search(n+1, func(k int) bool { return 1-b.CDF(float64(k-1)) <= tail })  // smallest valid j
+	i := searchRank(n+1, func(k int) bool { return b.CDF(float64(k-1)) > tail }) - 1 // largest valid i
+	j := searchRank(n+1, func(k int) bool { return 1-b.CDF(float64(k-1)) <= tail })  // smallest valid j
 	ok = i >= 1 && j <= n
 	return sorted[max(i, 1)-1], sorted[min(j, n)-1], ok
 }
 
-// search returns the smallest k in 1..limit for which f holds, limit if none.
-func search(limit int, f func(int) bool) int {
+// searchRank returns the smallest k in 1..limit for which f holds, limit if none.
+func searchRank(limit int, f func(int) bool) int {
 	lo, hi := 1, limit
 	for lo < hi {
 		if mid := (lo + hi) / 2; f(mid) {
@@ -121,8 +121,8 @@ func Wilson(k, n int64, confidence float64) (lo, hi float64) {
 func WilsonOf(share, n, confidence float64) (lo, hi float64) {
 	z := distuv.UnitNormal.Quantile(1 - (1-confidence)/2)
 	mid := (share + z*z/(2*n)) / (1 + z*z/n)
-	half := z / (1 + z*z/n) * math.Sqrt(max(0, share*(1-share)/n+z*z/(4*n*n)))
-	return max(mid-half, 0), min(mid+half, 1)
+	halfWidth := z / (1 + z*z/n) * math.Sqrt(max(0, share*(1-share)/n+z*z/(4*n*n)))
+	return max(mid-halfWidth, 0), min(mid+halfWidth, 1)
 }
 
 // MeanInterval returns the mean of independent values and its Student-t interval. With fewer than two values, both
@@ -136,6 +136,6 @@ func MeanInterval(values []float64, confidence float64) (mean, lo, hi float64) {
 		return mean, mean, mean
 	}
 	t := distuv.StudentsT{Mu: 0, Sigma: 1, Nu: float64(len(values) - 1)}.Quantile(1 - (1-confidence)/2)
-	half := t * std / math.Sqrt(float64(len(values)))
-	return mean, mean - half, mean + half
+	halfWidth := t * std / math.Sqrt(float64(len(values)))
+	return mean, mean - halfWidth, mean + halfWidth
 }

@@ -10,18 +10,18 @@ import (
 
 // maxRequests bounds the requests in the simulations of a search for a plan, and in those of its
 // tests, each at --effort 1. Together they take about twenty seconds of CPU time at most.
-const mostRequests = 8_000_000
+const maxRequests = 8_000_000
 
 // Budgets bound the work of a search for a plan and of the tests that confirm it. A nil budget has no bound.
 type Budgets struct{ Search, Tests *sim.Budget }
 
 // NewBudgets returns the budgets for an effort. If a duration of the runs is set, there are no bounds.
-func NewBudgets(asked kind.Asked, effort int) Budgets {
-	if asked.Duration > 0 {
+func NewBudgets(settings kind.TestSettings, effort int) Budgets {
+	if settings.Duration > 0 {
 		return Budgets{}
 	}
-	most := float64(effort) * mostRequests
-	return Budgets{Search: &sim.Budget{Left: most}, Tests: &sim.Budget{Left: most}}
+	maxWork := float64(effort) * maxRequests
+	return Budgets{Search: &sim.Budget{Remaining: maxWork}, Tests: &sim.Budget{Remaining: maxWork}}
 }
 
 // OverBudget reports whether err says that runs would exceed their budget.
@@ -32,11 +32,11 @@ func OverBudget(err error) bool {
 
 // NoteUnconfirmed notes in the plan that no test confirmed its rates, if err says that the runs would
 // exceed their budget. It returns all other errors.
-func Unconfirmed(plan *formats.Plan, err error) error {
-	exceeded, ok := errors.AsType[*sim.OverBudgetError](err)
+func NoteUnconfirmed(plan *formats.Plan, err error) error {
+	overBudget, ok := errors.AsType[*sim.OverBudgetError](err)
 	if !ok {
 		return err
 	}
-	plan.Assumptions = append(plan.Assumptions, "rates are not confirmed by simulation: "+exceeded.Error())
+	plan.Assumptions = append(plan.Assumptions, "rates are not confirmed by simulation: "+overBudget.Error())
 	return nil
 }

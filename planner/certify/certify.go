@@ -20,94 +20,94 @@ import (
 // runs at high rates may be shorter than ten seconds: they have independentRequests, and last at
 // least minSLOs times the longest SLO.
 const (
-	requests            = 20_000
+	requestsPerRun      = 20_000
 	independentRequests = 60_000
-	fewestSLOs          = 3
+	minSLOs             = 3
 	longestRun          = 10 * time.Minute
 )
 
 // MinDuration returns the least duration of a run that certifies a plan.
-func LeastDuration(plan *formats.Plan) time.Duration {
-	const least = 10 * time.Second
+func MinDuration(plan *formats.Plan) time.Duration {
+	const minimum = 10 * time.Second
 	if a := plan.Arrivals; a != nil && (a.Trace != "" || a.Process == "gamma") {
-		return least
+		return minimum
 	}
 	var rps float64
 	var slo time.Duration
-	for _, m := range plan.Served() {
+	for _, m := range plan.ServedModels() {
 		rps, slo = rps+m.RPS, max(slo, m.SLOUS.D())
 	}
-	return min(least, max(fewestSLOs*slo, time.Duration(independentRequests/max(rps, 1)*float64(time.Second))))
+	return min(minimum, max(minSLOs*slo, time.Duration(independentRequests/max(rps, 1)*float64(time.Second))))
 }
 
 // Test is a plan with the arrivals of its workload, ready to be simulated.
 type Test struct {
-	Scenario *sim.Scenario // with runs longer by the plan's drift
-	Asked    kind.Asked
-	Shares   []float64 // share of requests that must be in time, by model or class
-	plan     *formats.Plan
-	longest  time.Duration // of a run at lower rates than the plan's; if 0, all runs last equally long
-	runs     int           // runs before each look of the sequential test
-	doubt    string        // for the plan if the test stores a certificate; may be empty
+	Scenario    *sim.Scenario // with runs longer by the plan's drift
+	Settings    kind.TestSettings
+	Shares      []float64 // share of requests that must be in time, by model or class
+	plan        *formats.Plan
+	maxDuration time.Duration // of a run at lower rates than the plan's; if 0, all runs last equally long
+	runsPerLook int           // runs before each look of the sequential test
+	warning     string        // for the plan if the test stores a certificate; may be empty
 }
 
 // NewTest prepares the test of a plan. Missing settings get defaults. Its runs have no budget.
-func New(plan *formats.Plan, asked kind.Asked) (*Test, error) {
+func NewTest(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
 		return nil, fmt.Errorf("certifying: %w", err)
 	}
-	filled, err := asked.Of(plan, requests/sim.Fewer(sc.Tables), LeastDuration(plan), longestRun)
+	complete, err := settings.WithDefaults(plan, requestsPerRun/sim.RequestDivisor(sc.Tables), MinDuration(plan), longestRun)
 	if err != nil {
 		return nil, err
 	}
-	t, err := on(sc, plan, filled)
-	if err == nil && asked.Duration == 0 {
-		t.longest = longestRun
+	t, err := newTestOn(sc, plan, complete)
+	if err == nil && settings.Duration == 0 {
+		t.maxDuration = longestRun
 	}
 	return t, err
 }
 
 // NewTestWith is NewTest with complete settings.
-func NewAsked(plan *formats.Plan, asked kind.Asked) (*Test, error) {
+func NewTestWith(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
 		return nil, fmt.Errorf("certifying: %w", err)
 	}
-	return on(sc, plan, asked)
+	return newTestOn(sc, plan, settings)
 }
 
 // newTestOn is NewTestWith on the plan's scenario.
-func on(sc *sim.Scenario, plan *formats.Plan, asked kind.Asked) (t *Test, err error) {
-	t = &Test{Scenario: sc, Asked: asked, Shares: asked.Shares(plan), plan: plan, runs: asked.Runs}
+func newTestOn(sc *sim.Scenario, plan *formats.Plan, settings kind.TestSettings) (t *Test, err error) {
+	t = &Test{Scenario: sc, Settings: settings, Shares: settings.Shares(plan), plan: plan, runsPerLook: settings.Runs}
 
 	// Replay the trace of the workload, if it has one.
 	if a := plan.Arrivals; a != nil && a.Trace != "" {
-		if sc.Recorded, err = record(plan, asked.Dir); err != nil {
+		if sc.RecordedArrivals, err = recordTrace(plan, settings.TraceDir); err != nil {
 			return nil, err
 		}
 		for i := range sc.Tables.Models {
-			if sc.Recorded.Requests(i) == 0 {
-				t.doubt = fmt.Sprintf("the trace of the workload has no request for %s: its certified rate says nothing", sc.Tables.Models[i].Key())
+			if sc.RecordedArrivals.Requests(i) == 0 {
+				t.warning = fmt.Sprintf("the trace of the workload has no request for %s: its certified rate says nothing", sc.Tables.Models[i].Key())
 			}
 		}
 	}
-	sc.Seed, sc.Duration, sc.Warmup = asked.Seed, asked.Duration, asked.Duration/10
-	t.Scenario = sc.Slower(plan.Drift)
+	sc.Seed, sc.Duration, sc.Warmup = settings.Seed, settings.Duration, settings.Duration/10
+	t.Scenario = sc.WithSlowdown(plan.Drift)
 	return t, nil
 }
 
 // recordTrace reads the trace of a plan's workload.
-func record(plan *formats.Plan, dir string) (_ *sim.Recorded, err error) {
+func recordTrace(plan *formats.Plan, dir string) (_ *sim.RecordedArrivals, err error) {
 	path := filepath.FromSlash(plan.Arrivals.Trace)
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(dir, path)
 	}
 	var models, classes []string
-	served := plan.Served()
-	for i := range served {
-		models = append(models, served[i].Model)
-		classes = append(classes, served[i].Class)
+	servedModels := plan.ServedModels()
+	for i := range servedModels {
+		models = append(models, servedModels[i].Model)
+		classes = append(classes, servedModels[i].Class)
 	}
 	t, err := arrivals.OpenTrace(path, models, arrivals.OfClasses(classes))
 	switch {
@@ -118,60 +118,60 @@ func record(plan *formats.Plan, dir string) (_ *sim.Recorded, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, t.Close()) }()
-	return sim.Record(t, len(served))
+	return sim.RecordArrivals(t, len(servedModels))
 }
 
 // CertifyPlan stores in a plan the highest load that it sustains, see StoreHighestLoad, with a warning
 // if that is less than promised. If ctx ends first, the plan is left as it was.
-func Plan(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
-	t, err := New(plan, asked)
+func CertifyPlan(ctx context.Context, plan *formats.Plan, settings kind.TestSettings) error {
+	t, err := NewTest(plan, settings)
 	if err != nil {
 		return err
 	}
-	b := NewBudgets(asked, 2) // there was no search
+	b := NewBudgets(settings, 2) // there was no search
 	t.Scenario.Budget = b.Tests
-	if err := t.Highest(ctx); err != nil {
-		return Unconfirmed(plan, err)
+	if err := t.StoreHighestLoad(ctx); err != nil {
+		return NoteUnconfirmed(plan, err)
 	}
-	switch load := plan.Certified.LoadFactor; {
+	switch load := plan.Certificate.LoadFactor; {
 	case load == 0:
-		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g at no load of the grid: the margin does not cover queueing; plan with a larger --margin or a longer SLO", plan.Certified.Attainment))
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g at no load of the grid: the margin does not cover queueing; plan with a larger --margin or a longer SLO", plan.Certificate.Attainment))
 	case load < 1:
-		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g only up to %.2f of the planned rates: a larger --margin trades planned rate for headroom", plan.Certified.Attainment, load))
+		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g only up to %.2f of the planned rates: a larger --margin trades planned rate for headroom", plan.Certificate.Attainment, load))
 	}
 	return nil
 }
 
 // StoreHighestLoad stores in the plan the highest load of a grid at which every model attains its
 // share, with the figures there. If there is none, it stores load 0 with the figures at the lowest.
-func (t *Test) Highest(ctx context.Context) error {
-	found, err := sim.FindOverallLoad(ctx, t.Scenario, t.Shares, t.Asked.Runs)
+func (t *Test) StoreHighestLoad(ctx context.Context) error {
+	search, err := sim.FindOverallLoad(ctx, t.Scenario, t.Shares, t.Settings.Runs)
 	if err != nil {
 		return fmt.Errorf("certifying: %w", err)
 	}
-	point := found.At(found.Overall)
-	if point == nil && len(found.Points) > 0 {
-		point = &found.Points[0]
+	point := search.PointAt(search.Overall)
+	if point == nil && len(search.Points) > 0 {
+		point = &search.Points[0]
 	}
 	var report *formats.Report
 	if point != nil {
 		report = point.Report
 	}
-	t.Store(found.Overall, report)
+	t.StoreCertificate(search.Overall, report)
 	return nil
 }
 
 // StoreCertificate stores in the plan that it holds at a load, with the figures of each model there, and
 // notes the drift for which the rates leave room.
-func (t *Test) Store(load float64, report *formats.Report) {
+func (t *Test) StoreCertificate(load float64, report *formats.Report) {
 	cert := &formats.Certificate{
-		LoadFactor: load, Attainment: slices.Min(t.Shares), Runs: t.Asked.Runs,
-		DurationUS: document.Micros(t.Asked.Duration), Seed: t.Asked.Seed, Models: []formats.CertifiedModel{},
+		LoadFactor: load, Attainment: slices.Min(t.Shares), Runs: t.Settings.Runs,
+		DurationUS: document.Micros(t.Settings.Duration), Seed: t.Settings.Seed, Models: []formats.CertifiedModel{},
 	}
 
 	// The figures of every model.
-	for i, served := range t.plan.Served() {
-		m := formats.CertifiedModel{Model: served.Model, Class: served.Class, RPS: load * served.RPS}
+	for i, model := range t.plan.ServedModels() {
+		m := formats.CertifiedModel{Model: model.Model, Class: model.Class, RPS: load * model.RPS}
 		if report != nil && i < len(report.Models) {
 			r := &report.Models[i]
 			m.Attainment, m.P50US, m.P99US = r.Attainment, r.Latency.P50US, r.Latency.P99US
@@ -184,27 +184,27 @@ func (t *Test) Store(load float64, report *formats.Report) {
 		}
 		cert.Models = append(cert.Models, m)
 	}
-	t.plan.Certified = cert
+	t.plan.Certificate = cert
 
 	// Note the drift, and the test's warning.
 	if t.plan.Drift > 0 {
-		room := fmt.Sprintf("certified rates leave room for runs that take %.1f %% longer than the profile's means: so far apart were stretches of its measurements", 100*t.plan.Drift)
-		if !slices.Contains(t.plan.Assumptions, room) {
-			t.plan.Assumptions = append(t.plan.Assumptions, room)
+		assumption := fmt.Sprintf("certified rates leave room for runs that take %.1f %% longer than the profile's means: so far apart were stretches of its measurements", 100*t.plan.Drift)
+		if !slices.Contains(t.plan.Assumptions, assumption) {
+			t.plan.Assumptions = append(t.plan.Assumptions, assumption)
 		}
 	}
-	if t.doubt != "" {
-		t.plan.Warnings = append(t.plan.Warnings, t.doubt)
+	if t.warning != "" {
+		t.plan.Warnings = append(t.plan.Warnings, t.warning)
 	}
 }
 
 // StoreSlowdowns adds to the certificate the latencies with runs as profiled and with slower runs. It
 // stores nothing if the budget does not allow these runs.
-func (t *Test) Strain(ctx context.Context) error {
+func (t *Test) StoreSlowdowns(ctx context.Context) error {
 	sc := *t.Scenario
 	sc.Load, sc.Rates = 1, nil
-	for _, served := range t.plan.Served() {
-		sc.Rates = append(sc.Rates, served.RPS)
+	for _, model := range t.plan.ServedModels() {
+		sc.Rates = append(sc.Rates, model.RPS)
 	}
 	run := func(sc *sim.Scenario) (*formats.Report, error) {
 		res, err := sim.Replicate(ctx, sc, 1)
@@ -215,10 +215,10 @@ func (t *Test) Strain(ctx context.Context) error {
 	}
 
 	// Simulate slower runs and, without the plan's drift, runs as profiled.
-	slower, err := sim.Lengthened(&sc, run)
-	var profiled *formats.Report
+	slower, err := sim.SimulateSlowdowns(&sc, run)
+	var undelayed *formats.Report
 	if err == nil && t.plan.Drift > 0 {
-		profiled, err = run(sc.Slower(0))
+		undelayed, err = run(sc.WithSlowdown(0))
 	}
 	if OverBudget(err) {
 		return nil
@@ -228,11 +228,11 @@ func (t *Test) Strain(ctx context.Context) error {
 	}
 
 	// Add the latencies to the certificate.
-	for i := range t.plan.Certified.Models {
-		m := &t.plan.Certified.Models[i]
+	for i := range t.plan.Certificate.Models {
+		m := &t.plan.Certificate.Models[i]
 		m.Slower = slower[i]
-		if profiled != nil {
-			m.P50US, m.P99US = profiled.Models[i].Latency.P50US, profiled.Models[i].Latency.P99US
+		if undelayed != nil {
+			m.P50US, m.P99US = undelayed.Models[i].Latency.P50US, undelayed.Models[i].Latency.P99US
 		}
 	}
 	return nil

@@ -20,23 +20,23 @@ func TestClimbFindsTheHighestLoads(t *testing.T) {
 			return loads
 		}
 		holds := numbers(1, 270, "holds")
-		c := &Climb{Together: rapid.Bool().Draw(t, "together"), From: numbers(1, 270, "from"), Carried: numbers(240, 300, "carried")}
-		if c.Together {
-			c.From = slices.Repeat(c.From[:1], n)
+		c := &LoadClimb{SameLoad: rapid.Bool().Draw(t, "together"), StartLoads: numbers(1, 270, "from"), MaxLoads: numbers(240, 300, "carried")}
+		if c.SameLoad {
+			c.StartLoads = slices.Repeat(c.StartLoads[:1], n)
 		}
-		c.start()
+		c.startSearch()
 		var passed []float64
 		tests := 0
-		for slices.Min(c.at) >= 1 {
+		for slices.Min(c.candidates) >= 1 {
 			tests++
-			loads, short := c.loads(c.at), make([]bool, n)
+			loads, short := c.loadsOf(c.candidates), make([]bool, n)
 			for i := range loads {
 				short[i] = loads[i] > holds[i]+1e-9
 			}
 			if !slices.Contains(short, true) {
 				passed = loads
 			}
-			if !c.next(short) {
+			if !c.advance(short) {
 				break
 			}
 		}
@@ -44,12 +44,12 @@ func TestClimbFindsTheHighestLoads(t *testing.T) {
 			t.Errorf("%d tests", tests)
 		}
 		for i := range holds {
-			want := min(holds[i], c.Carried[i])
-			if c.Together {
-				want = min(slices.Min(holds), slices.Min(c.Carried))
+			want := min(holds[i], c.MaxLoads[i])
+			if c.SameLoad {
+				want = min(slices.Min(holds), slices.Min(c.MaxLoads))
 			}
 			if passed == nil || passed[i] < want-1e-9 {
-				t.Fatalf("%v hold of %v carried; passed at %v", holds, c.Carried, passed)
+				t.Fatalf("%v hold of %v carried; passed at %v", holds, c.MaxLoads, passed)
 			}
 		}
 	})
@@ -57,13 +57,13 @@ func TestClimbFindsTheHighestLoads(t *testing.T) {
 
 // The nearest setting that was not tried comes next, until none is left.
 func TestGridGoesToTheNearest(t *testing.T) {
-	g := Grid{Costs: []int{2, 1}}
+	g := SettingGrid{Costs: []int{2, 1}}
 	at, ok := []int{0, 1}, true
 	var order [][]int
 	for {
-		g.Try(at)
+		g.MarkTried(at)
 		order = append(order, at)
-		if at, ok = g.Nearest([]int{0, 1}, []int{2, 3}); !ok {
+		if at, ok = g.NearestUntried([]int{0, 1}, []int{2, 3}); !ok {
 			break
 		}
 	}
@@ -71,7 +71,7 @@ func TestGridGoesToTheNearest(t *testing.T) {
 	if !slices.EqualFunc(order, want, slices.Equal) {
 		t.Errorf("tried %v, want %v", order, want)
 	}
-	if Halvings(8) != 4 || Halvings(0) != 0 {
-		t.Errorf("8 can be halved %d times, 0 %d times", Halvings(8), Halvings(0))
+	if CountHalvings(8) != 4 || CountHalvings(0) != 0 {
+		t.Errorf("8 can be halved %d times, 0 %d times", CountHalvings(8), CountHalvings(0))
 	}
 }

@@ -12,39 +12,39 @@ import (
 
 // SettingGrid is a search over settings, each a number of steps along some axes. It goes to the untried
 // setting that is nearest to the best one so far.
-type Grid struct {
-	Costs []int // of a step, by axis
-	tried map[string]bool
+type SettingGrid struct {
+	Costs         []int // of a step, by axis
+	triedSettings map[string]bool
 }
 
 // MarkTried notes that a setting was tried.
-func (g *Grid) Try(at []int) {
-	if g.tried == nil {
-		g.tried = map[string]bool{}
+func (g *SettingGrid) MarkTried(setting []int) {
+	if g.triedSettings == nil {
+		g.triedSettings = map[string]bool{}
 	}
-	g.tried[fmt.Sprint(at)] = true
+	g.triedSettings[fmt.Sprint(setting)] = true
 }
 
 // NearestUntried returns the untried setting that is nearest to best, among those with fewer steps than
 // sizes along each axis, or false if there is none. Among equally near ones it takes the one with
 // the fewest steps along the first axis, then the second, and so on.
-func (g *Grid) Nearest(to, sizes []int) ([]int, bool) {
+func (g *SettingGrid) NearestUntried(best, sizes []int) ([]int, bool) {
 	var nearest []int
 	shortest := math.MaxInt
-	at := make([]int, len(sizes))
+	setting := make([]int, len(sizes))
 	var walk func(axis, distance int)
 	walk = func(axis, distance int) {
 		if distance >= shortest {
 			return
 		}
 		if axis == len(sizes) {
-			if !g.tried[fmt.Sprint(at)] {
-				nearest, shortest = append([]int(nil), at...), distance
+			if !g.triedSettings[fmt.Sprint(setting)] {
+				nearest, shortest = append([]int(nil), setting...), distance
 			}
 			return
 		}
-		for at[axis] = 0; at[axis] < sizes[axis]; at[axis]++ {
-			walk(axis+1, distance+g.Costs[axis]*max(at[axis]-to[axis], to[axis]-at[axis]))
+		for setting[axis] = 0; setting[axis] < sizes[axis]; setting[axis]++ {
+			walk(axis+1, distance+g.Costs[axis]*max(setting[axis]-best[axis], best[axis]-setting[axis]))
 		}
 	}
 	walk(0, 0)
@@ -52,7 +52,7 @@ func (g *Grid) Nearest(to, sizes []int) ([]int, bool) {
 }
 
 // CountHalvings returns how often a batch size can be halved until it is 0.
-func Halvings(batch int) (n int) {
+func CountHalvings(batch int) (n int) {
 	for ; batch > 0; batch /= 2 {
 		n++
 	}
@@ -61,12 +61,12 @@ func Halvings(batch int) (n int) {
 
 // EqualPlans returns whether two plans of a problem behave the same in simulation: they have the same
 // deployment and promise the same rates.
-func Equal(p, q *formats.Plan) bool {
-	return reflect.DeepEqual(p.Deployment, q.Deployment) && slices.EqualFunc(p.Served(), q.Served(), func(a, b formats.Served) bool { return a.RPS == b.RPS })
+func EqualPlans(p, q *formats.Plan) bool {
+	return reflect.DeepEqual(p.Deployment, q.Deployment) && slices.EqualFunc(p.ServedModels(), q.ServedModels(), func(a, b formats.Served) bool { return a.RPS == b.RPS })
 }
 
 // SolveWork returns the cost of a solve in events of the simulator, each about .7 microseconds.
-func WorkOf(res *kind.Result) int64 {
+func SolveWork(res *kind.Result) int64 {
 	work := 30 * int64(res.Templates)
 	for _, phase := range res.Phases {
 		work += 40*phase.Iterations + 500*phase.Nodes

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	mostPlans = 4    // plans of a problem, each with more reserved misses
-	keepsBack = 0.15 // share of the requests that may miss, by which every further plan reserves more
+	maxPlans     = 4    // plans of a problem, each with more reserved misses
+	reservedStep = 0.15 // share of the requests that may miss, by which every further plan reserves more
 )
 
 // SolveUntilConfirmed makes a plan and tests, with random numbers that the search has not seen, whether
@@ -28,35 +28,35 @@ const (
 //  3. If no plan passes, the last one states the load at which it holds.
 //
 // If ctx ends once there is a plan, that plan is returned, marked as interrupted.
-func Hold(ctx context.Context, p *kind.Problem, solve kind.Solver, prepare func(*formats.Plan) (test *Test, untested string, err error)) (*kind.Result, error) {
-	q := *p
+func SolveUntilConfirmed(ctx context.Context, p *kind.Problem, solve kind.SolveFunc, prepare func(*formats.Plan) (test *Test, reason string, err error)) (*kind.Result, error) {
+	problem := *p
 
 	// Solve and test, until a plan passes.
 	var res *kind.Result
-	for range mostPlans {
-		next, err := solve(ctx, &q, p.Progress)
+	for range maxPlans {
+		planned, err := solve(ctx, &problem, p.Progress)
 		if _, infeasible := errors.AsType[*kind.InfeasibleError](err); res != nil && (infeasible || ctx.Err() != nil) {
 			break
 		}
 		if err != nil {
 			return nil, err
 		}
-		if res = next; ctx.Err() != nil {
-			return interrupted(ctx, res, nil)
+		if res = planned; ctx.Err() != nil {
+			return planOrError(ctx, res, nil)
 		}
-		test, untested, err := prepare(res.Plan)
+		test, reason, err := prepare(res.Plan)
 		if err != nil {
 			return nil, err
 		}
-		if untested != "" {
-			res.Plan.Assumptions = append(res.Plan.Assumptions, "rates are not tested by simulation: "+untested)
+		if reason != "" {
+			res.Plan.Assumptions = append(res.Plan.Assumptions, "rates are not tested by simulation: "+reason)
 			return res, nil
 		}
-		passes, err := test.pass(ctx)
+		passes, err := test.confirmPlan(ctx)
 		if passes || err != nil {
-			return interrupted(ctx, res, err)
+			return planOrError(ctx, res, err)
 		}
-		q.Surplus += keepsBack
+		problem.ReservedMisses += reservedStep
 	}
 
 	// No plan passed: find the load at which the last one holds.
@@ -64,38 +64,38 @@ func Hold(ctx context.Context, p *kind.Problem, solve kind.Solver, prepare func(
 	if err != nil {
 		return nil, err
 	}
-	if err := test.Highest(ctx); err != nil {
-		return interrupted(ctx, res, err)
+	if err := test.StoreHighestLoad(ctx); err != nil {
+		return planOrError(ctx, res, err)
 	}
 	res.Plan.Warnings = append(res.Plan.Warnings, fmt.Sprintf("simulation with other random numbers does not confirm the rates at a confidence of %g: the mean of its runs attains what is asked at %s of them",
-		confidence, kind.Percent(res.Plan.Certified.LoadFactor)))
+		confidence, kind.FormatPercent(res.Plan.Certificate.LoadFactor)))
 	return res, nil
 }
 
 // confirmPlan tests the plan at its rates. If the plan passes, confirmPlan stores the certificate and
 // returns true.
-func (t *Test) pass(ctx context.Context) (bool, error) {
+func (t *Test) confirmPlan(ctx context.Context) (bool, error) {
 	if t.plan.Objective.Name == "goodput" {
-		return true, t.restate(ctx)
+		return true, t.lowerGoodput(ctx)
 	}
-	result, short, err := t.Confirm(ctx, slices.Repeat([]float64{1}, len(t.Shares)))
-	if err != nil || slices.Contains(short, true) {
+	result, failed, err := t.Confirm(ctx, slices.Repeat([]float64{1}, len(t.Shares)))
+	if err != nil || slices.Contains(failed, true) {
 		return false, err
 	}
-	t.Store(1, result.Report)
+	t.StoreCertificate(1, result.Report)
 	t.plan.Objective.Basis = formats.BasisSimulation
-	return true, t.Strain(ctx)
+	return true, t.StoreSlowdowns(ctx)
 }
 
 // lowerGoodput lowers the goodput that the plan states to that of the runs of the test, if it is less.
-func (t *Test) restate(ctx context.Context) error {
-	result, err := sim.Replicate(ctx, t.Scenario, t.Asked.Runs)
+func (t *Test) lowerGoodput(ctx context.Context) error {
+	result, err := sim.Replicate(ctx, t.Scenario, t.Settings.Runs)
 	if err != nil {
 		return fmt.Errorf("certifying: %w", err)
 	}
 	goodput := 0.0
-	for i, served := range t.plan.Served() {
-		goodput += served.RPS * result.Report.Models[i].Attainment
+	for i, model := range t.plan.ServedModels() {
+		goodput += model.RPS * result.Report.Models[i].Attainment
 	}
 	o := &t.plan.Objective
 	if o.Basis = formats.BasisSimulation; goodput >= o.Value {
@@ -110,20 +110,20 @@ func (t *Test) restate(ctx context.Context) error {
 
 // planOrError returns the plan, marked as interrupted, if ctx has ended. Otherwise it returns the error,
 // or the plan if there is none.
-func interrupted(ctx context.Context, res *kind.Result, err error) (*kind.Result, error) {
+func planOrError(ctx context.Context, res *kind.Result, err error) (*kind.Result, error) {
 	if ctx.Err() == nil {
 		if err != nil {
 			return nil, err
 		}
 		return res, nil
 	}
-	res.StoppedBy, res.Status = string(milp.StoppedByInterrupt), kind.Status(milp.StoppedByInterrupt)
+	res.StoppedBy, res.Status = string(milp.StoppedByInterrupt), kind.StatusOf(milp.StoppedByInterrupt)
 	res.Plan.StoppedBy = res.StoppedBy
 	return res, nil
 }
 
 // WithFreshSeed returns the settings of a test with another seed than that of the search.
-func Fresh(asked kind.Asked) kind.Asked {
-	asked.Seed = cmp.Or(asked.Seed, 1) + 1
-	return asked
+func WithFreshSeed(settings kind.TestSettings) kind.TestSettings {
+	settings.Seed = cmp.Or(settings.Seed, 1) + 1
+	return settings
 }

@@ -23,13 +23,13 @@ func planAt(rps float64) *formats.Plan {
 	return plan
 }
 
-func prepared(plan *formats.Plan) (*Test, string, error) {
-	test, err := NewAsked(plan, Fresh(kind.Asked{Runs: 3, Duration: 20 * time.Second, Seed: 1}))
+func prepareTest(plan *formats.Plan) (*Test, string, error) {
+	test, err := NewTestWith(plan, WithFreshSeed(kind.TestSettings{Runs: 3, Duration: 20 * time.Second, Seed: 1}))
 	return test, "", err
 }
 
 // A plan that other random numbers refute is made anew with more kept back, until one passes.
-func TestHold(t *testing.T) {
+func TestRefutedPlanIsMadeAgain(t *testing.T) {
 	infeasible := &kind.InfeasibleError{Constraint: "devices"}
 	for _, c := range []struct {
 		name    string
@@ -47,19 +47,19 @@ func TestHold(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var surpluses []float64
 			solve := func(_ context.Context, p *kind.Problem, _ func(kind.Progress)) (*kind.Result, error) {
-				surpluses = append(surpluses, p.Surplus)
+				surpluses = append(surpluses, p.ReservedMisses)
 				rps := c.rates[len(surpluses)-1]
 				if rps == 0 {
 					return nil, infeasible
 				}
 				return &kind.Result{Plan: planAt(rps)}, nil
 			}
-			res, err := Hold(t.Context(), &kind.Problem{}, solve, prepared)
+			res, err := SolveUntilConfirmed(t.Context(), &kind.Problem{}, solve, prepareTest)
 			if !errors.Is(err, c.err) || len(surpluses) != len(c.rates) {
 				t.Fatalf("%d solves, expected %d: %v", len(surpluses), len(c.rates), err)
 			}
 			for i, surplus := range surpluses {
-				if math.Abs(surplus-keepsBack*float64(i)) > 1e-9 {
+				if math.Abs(surplus-reservedStep*float64(i)) > 1e-9 {
 					t.Errorf("solve %d keeps back %v", i, surplus)
 				}
 			}
@@ -67,8 +67,8 @@ func TestHold(t *testing.T) {
 				return
 			}
 			plan := res.Plan
-			if (plan.Objective.Basis == formats.BasisSimulation) != c.holds || plan.Certified == nil || c.holds != (plan.Certified.LoadFactor == 1) {
-				t.Errorf("basis %q, certified %+v", plan.Objective.Basis, plan.Certified)
+			if (plan.Objective.Basis == formats.BasisSimulation) != c.holds || plan.Certificate == nil || c.holds != (plan.Certificate.LoadFactor == 1) {
+				t.Errorf("basis %q, certified %+v", plan.Objective.Basis, plan.Certificate)
 			}
 			if text := strings.Join(plan.Warnings, " "); (c.warning == "") != (text == "") || !strings.Contains(text, c.warning) {
 				t.Errorf("warnings %q", plan.Warnings)
@@ -88,7 +88,7 @@ func TestHoldRestatesGoodput(t *testing.T) {
 			plan.Objective = formats.Objective{Name: "goodput", Value: c.stated, Bound: &bound}
 			return &kind.Result{Plan: plan}, nil
 		}
-		res, err := Hold(t.Context(), &kind.Problem{}, solve, prepared)
+		res, err := SolveUntilConfirmed(t.Context(), &kind.Problem{}, solve, prepareTest)
 		if err != nil || solves != 1 {
 			t.Fatalf("%d solves: %v", solves, err)
 		}
@@ -105,12 +105,12 @@ func TestHoldWithoutATest(t *testing.T) {
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	res, err := Hold(ended, &kind.Problem{}, solve, prepared)
-	if err != nil || res.StoppedBy != "interrupt" || res.Plan.StoppedBy != "interrupt" || res.Plan.Certified != nil {
+	res, err := SolveUntilConfirmed(ended, &kind.Problem{}, solve, prepareTest)
+	if err != nil || res.StoppedBy != "interrupt" || res.Plan.StoppedBy != "interrupt" || res.Plan.Certificate != nil {
 		t.Errorf("interrupted: %+v, %v", res, err)
 	}
-	res, err = Hold(t.Context(), &kind.Problem{}, solve, func(*formats.Plan) (*Test, string, error) { return nil, "of a reason", nil })
-	if err != nil || res.Plan.Certified != nil || !strings.Contains(strings.Join(res.Plan.Assumptions, " "), "not tested by simulation: of a reason") {
+	res, err = SolveUntilConfirmed(t.Context(), &kind.Problem{}, solve, func(*formats.Plan) (*Test, string, error) { return nil, "of a reason", nil })
+	if err != nil || res.Plan.Certificate != nil || !strings.Contains(strings.Join(res.Plan.Assumptions, " "), "not tested by simulation: of a reason") {
 		t.Errorf("untested: %+v, %v", res.Plan.Assumptions, err)
 	}
 }
@@ -121,11 +121,11 @@ func TestHoldWhereRunsTakeLonger(t *testing.T) {
 	confirmed := func(rps, drift float64) (*formats.Plan, bool) {
 		plan := planAt(rps)
 		plan.Drift = drift
-		test, _, err := prepared(plan)
+		test, _, err := prepareTest(plan)
 		if err != nil {
 			t.Fatal(err)
 		}
-		passes, err := test.pass(t.Context())
+		passes, err := test.confirmPlan(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func TestHoldWhereRunsTakeLonger(t *testing.T) {
 	}
 	room, passes := confirmed(20, .3)
 	none, _ := confirmed(20, 0)
-	with, without := room.Certified.Models[0].P50US, none.Certified.Models[0].P50US
+	with, without := room.Certificate.Models[0].P50US, none.Certificate.Models[0].P50US
 	if !passes || with != without {
 		t.Errorf("20 requests a second: passes %v, p50 %v with room for longer runs, %v without", passes, with, without)
 	}

@@ -9,15 +9,15 @@ import (
 	"inferplan/solver/milp"
 )
 
-const proved = 1e-6 // relative gap up to which a value counts as equal to its bound
+const proofGap = 1e-6 // relative gap up to which a value counts as equal to its bound
 
 // StateValue notes in a plan whose rates passed the test that simulation decided its value, and sets
 // the bound of all plans that hold. bound is NaN if it is unknown. A bound that is worse than the
 // value is left out, with a warning. planSet says for which plans the bound holds; if empty, for
 // all. gap is the relative gap that was asked.
-func State(res *kind.Result, sense milp.Sense, bound float64, among string, gap float64) {
+func StateValue(res *kind.Result, sense milp.Sense, bound float64, planSet string, gap float64) {
 	plan := res.Plan
-	if c := plan.Certified; c == nil || c.LoadFactor < 1 {
+	if c := plan.Certificate; c == nil || c.LoadFactor < 1 {
 		return
 	}
 	o := &plan.Objective
@@ -29,24 +29,24 @@ func State(res *kind.Result, sense milp.Sense, bound float64, among string, gap 
 
 	// A value beyond the bound refutes the bound, unless it is rounding.
 	if sense == milp.Maximize && o.Value > bound || sense == milp.Minimize && o.Value < bound {
-		if math.Abs(o.Value-bound) > proved*math.Abs(bound) {
+		if math.Abs(o.Value-bound) > proofGap*math.Abs(bound) {
 			plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation confirms %s, which is better than %s, the bound of all plans by the fluid program: the bound is left out",
-				kind.Number(o.Value), kind.Number(bound)))
+				kind.FormatNumber(o.Value), kind.FormatNumber(bound)))
 			return
 		}
 		bound = o.Value // a difference by rounding
 	}
-	distance := milp.RelativeGap(sense, o.Value, bound)
-	o.Bound, o.Gap, o.BoundAmong = &bound, &distance, among
+	reachedGap := milp.RelativeGap(sense, o.Value, bound)
+	o.Bound, o.Gap, o.BoundAmong = &bound, &reachedGap, planSet
 
 	// Say what stopped the search, by the gap that is left.
-	stopped := milp.StoppedByWork
+	stopReason := milp.StoppedByWork
 	switch {
-	case distance <= proved:
-		stopped = milp.StoppedByProof
-	case distance <= gap:
-		stopped = milp.StoppedByGap
+	case reachedGap <= proofGap:
+		stopReason = milp.StoppedByProof
+	case reachedGap <= gap:
+		stopReason = milp.StoppedByGap
 	}
-	plan.StoppedBy = string(stopped)
-	res.StoppedBy, res.Status = plan.StoppedBy, kind.Status(stopped)
+	plan.StoppedBy = string(stopReason)
+	res.StoppedBy, res.Status = plan.StoppedBy, kind.StatusOf(stopReason)
 }

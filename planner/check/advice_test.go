@@ -23,7 +23,7 @@ func TestAdviceOfABusyMachine(t *testing.T) {
 		{"no failure, busy", Comparison{Noise: 0.03}, busy, false},
 	} {
 		r := &Result{Metrics: []Comparison{c.fails}}
-		r.advise(&formats.Profile{Notes: c.notes})
+		r.addAdvice(&formats.Profile{Notes: c.notes})
 		if got := strings.Contains(strings.Join(r.Advice, "\n"), "--realtime --cuts"); got != c.want {
 			t.Errorf("%s: %q", c.name, r.Advice)
 		}
@@ -31,11 +31,11 @@ func TestAdviceOfABusyMachine(t *testing.T) {
 }
 
 func TestTimesAreShownInMilliseconds(t *testing.T) {
-	c := &Comparison{Metric: "p99", What: "a", Unit: "us", Old: 3839.07, New: 60852.1, Worse: 14.85, Tolerance: 0.02}
-	if got, want := c.Failure(), "p99 of a: 60.8521 ms, was 3.83907 (+1485.00 %, allowed 2 %)"; got != want {
+	c := &Comparison{Metric: "p99", Subject: "a", Unit: "us", Old: 3839.07, New: 60852.1, Worse: 14.85, Tolerance: 0.02}
+	if got, want := c.FailureText(), "p99 of a: 60.8521 ms, was 3.83907 (+1485.00 %, allowed 2 %)"; got != want {
 		t.Errorf("%q, expected %q", got, want)
 	}
-	if old, now, unit := (&Comparison{Unit: "rps", Old: 1, New: 2}).Shown(); old != "1" || now != "2" || unit != "rps" {
+	if old, now, unit := (&Comparison{Unit: "rps", Old: 1, New: 2}).FormattedValues(); old != "1" || now != "2" || unit != "rps" {
 		t.Error(old, now, unit)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // minBusyShare is the excess of the time of a thread over its CPU time from which on other work on
 // the machine must have caused it.
-const busyShare = 0.25
+const minBusyShare = 0.25
 
 // BusyBetweenRuns replaces BetweenRuns if CPU times of profiles of a busy machine are compared: other
 // work evicts its caches. With 20 to 37 waiting threads on two cores it was 3 % of ResNet-50 and up
@@ -18,12 +18,12 @@ const BusyBetweenRuns = 0.07
 
 // wasBusy reports whether a profile was taken while other work had the processor, by the work of a
 // plan: for a single thread on a quiet machine, time and CPU time are the same.
-func busy(plan *formats.Plan, p *formats.Profile) bool {
+func wasBusy(plan *formats.Plan, p *formats.Profile) bool {
 	if !slices.ContainsFunc(plan.Pools, func(q formats.Pool) bool { return oneThread(q.Device) }) {
 		return false
 	}
-	quiet := quieted(p)
-	return float64(recompute.Work(plan, p)) > (1+busyShare)*float64(recompute.Work(plan, quiet))
+	quiet := withCPUTimes(p)
+	return float64(recompute.TotalWork(plan, p)) > (1+minBusyShare)*float64(recompute.TotalWork(plan, quiet))
 }
 
 // oneThread reports whether a device is a CPU thread set of one thread.
@@ -33,8 +33,8 @@ func oneThread(device string) bool {
 }
 
 // withCPUTimes returns a profile in which single threads have their CPU times.
-func quieted(p *formats.Profile) *formats.Profile {
-	own := func(l *formats.Latency) {
+func withCPUTimes(p *formats.Profile) *formats.Profile {
+	useCPUTime := func(l *formats.Latency) {
 		if l.CPUUS > 0 && l.CPUUS < l.WallUS {
 			l.WallUS = l.CPUUS
 		}
@@ -43,22 +43,22 @@ func quieted(p *formats.Profile) *formats.Profile {
 		if !oneThread(m.Device) {
 			return nil
 		}
-		return own
+		return useCPUTime
 	})
 }
 
 // useCPUTimes makes profiles comparable if some were taken on a busy machine: all get their CPU
 // times.
-func (p *profiles) calmed(plan *formats.Plan) {
-	all := slices.Concat(p.old, p.now)
-	if p.same || !slices.ContainsFunc(all, func(one *formats.Profile) bool { return busy(plan, one) }) {
+func (p *profileSets) useCPUTimes(plan *formats.Plan) {
+	everyProfile := slices.Concat(p.promised, p.current)
+	if p.sameProfile || !slices.ContainsFunc(everyProfile, func(profile *formats.Profile) bool { return wasBusy(plan, profile) }) {
 		return
 	}
-	p.busy = true
-	p.old, p.now = slices.Clone(p.old), slices.Clone(p.now)
-	for _, list := range [][]*formats.Profile{p.old, p.now} {
+	p.cpuTimes = true
+	p.promised, p.current = slices.Clone(p.promised), slices.Clone(p.current)
+	for _, list := range [][]*formats.Profile{p.promised, p.current} {
 		for i := range list {
-			list[i] = quieted(list[i])
+			list[i] = withCPUTimes(list[i])
 		}
 	}
 }

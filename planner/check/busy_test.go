@@ -22,9 +22,9 @@ func TestGateOfABusyMachine(t *testing.T) {
 			for i := range p.Models[m].Measurements {
 				ms := &p.Models[m].Measurements[i]
 				for b := range ms.Blocks {
-					own(&ms.Blocks[b], factor)
+					slowByWaiting(&ms.Blocks[b], factor)
 				}
-				own(ms.Whole, factor)
+				slowByWaiting(ms.WholeModel, factor)
 			}
 		}
 		return p
@@ -44,7 +44,7 @@ func TestGateOfABusyMachine(t *testing.T) {
 			l := &today.Profile.Models[1].Measurements[i].Blocks[b]
 			l.CPUUS += l.CPUUS / 2
 		}
-		whole := today.Profile.Models[1].Measurements[i].Whole
+		whole := today.Profile.Models[1].Measurements[i].WholeModel
 		whole.CPUUS += whole.CPUUS / 2
 	}
 	if r := verdict(t, GateInput{Plan: plan, Today: today, OldProfiles: []*formats.Profile{old}}); r.Verdict != Fail {
@@ -52,8 +52,8 @@ func TestGateOfABusyMachine(t *testing.T) {
 	}
 }
 
-// own makes a time wait for the processor: so many times its CPU time.
-func own(l *formats.Latency, factor float64) {
+// slowByWaiting makes a time wait for the processor: so many times its CPU time.
+func slowByWaiting(l *formats.Latency, factor float64) {
 	l.CPUUS = l.WallUS
 	l.WallUS = document.Micros(float64(l.WallUS) * factor)
 }

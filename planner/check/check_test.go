@@ -61,13 +61,13 @@ func text(r *Result) string {
 	lines := []string{r.Verdict}
 	for i := range r.Metrics {
 		if c := &r.Metrics[i]; c.Failed {
-			lines = append(lines, c.Failure())
+			lines = append(lines, c.FailureText())
 		}
 	}
 	return strings.Join(append(lines, r.Explanation()...), "\n")
 }
 
-func TestGate(t *testing.T) {
+func TestGateFailsOnRegressions(t *testing.T) {
 	today, plan := planned(t)
 	r := verdict(t, GateInput{Plan: plan, Today: today})
 	if r.Verdict != Pass || len(r.Findings) > 0 || len(r.Blocks) > 0 || len(r.Metrics) < 6 {
@@ -149,7 +149,7 @@ func TestGateOfOtherInput(t *testing.T) {
 	poor := pooltest.Documents()
 	poor.Cluster.Pools[0].Count = 1
 	poorPlan := copyOf(t, solve(t, poor))
-	r := verdict(t, GateInput{Plan: poorPlan, Against: plan, Today: today})
+	r := verdict(t, GateInput{Plan: poorPlan, Promised: plan, Today: today})
 	says(t, r, "rps of resnet")
 
 	// Documents that the plan was made without come from the plan.
@@ -305,8 +305,8 @@ func TestGateOfABrokenPlan(t *testing.T) {
 		if c.Metric != "rps" {
 			continue
 		}
-		if c.What != "objective, planned again" || c.New != r.Planned.Value || !c.Failed {
-			t.Errorf("%s: %g (failed: %v), of a plan that no longer fits; planned again %g", c.What, c.New, c.Failed, r.Planned.Value)
+		if c.Subject != "objective, planned again" || c.New != r.Planned.Value || !c.Failed {
+			t.Errorf("%s: %g (failed: %v), of a plan that no longer fits; planned again %g", c.Subject, c.New, c.Failed, r.Planned.Value)
 		}
 	}
 }
@@ -320,7 +320,7 @@ func TestGateOfTheSameProfile(t *testing.T) {
 	for i := range formats.PoolOf(worse).Models {
 		formats.PoolOf(worse).Models[i].RPS *= 0.97
 	}
-	if r := verdict(t, GateInput{Plan: worse, Against: plan, Today: today, SameProfile: true}); r.Verdict != Fail {
+	if r := verdict(t, GateInput{Plan: worse, Promised: plan, Today: today, SameProfile: true}); r.Verdict != Fail {
 		t.Errorf("3 %% worse by the same profile: %s", text(r))
 	}
 }

@@ -19,7 +19,7 @@ import (
 func TestClassesAreCheckedEach(t *testing.T) {
 	in := pooltest.Documents()
 	in.Workload.Section = formats.WorkloadModels{
-		{Model: "resnet", Class: "interactive", SLO: document.SLO{Times: 5}, Weight: 0.3, Percentile: "p99"},
+		{Model: "resnet", Class: "interactive", SLO: document.SLO{Factor: 5}, Weight: 0.3, Percentile: "p99"},
 		{Model: "resnet", Class: "batch", SLO: document.SLO{Duration: 300 * time.Millisecond}, Weight: 0.3, Percentile: "p99"},
 		{Model: "ocr", SLO: document.SLO{Duration: 60 * time.Millisecond}, Weight: 0.4, Percentile: "p99"},
 	}
@@ -39,7 +39,7 @@ func TestClassesAreCheckedEach(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range r.Metrics {
 		if m.Metric == "rps" {
-			seen[m.What] = true
+			seen[m.Subject] = true
 		}
 	}
 	if !seen["resnet/interactive"] || !seen["resnet/batch"] || !seen["ocr"] {
@@ -66,7 +66,7 @@ func TestClassesAreCheckedEach(t *testing.T) {
 		}, []string{"the weight of resnet/interactive has changed"}},
 		{"a class gone", func(w formats.WorkloadModels) formats.WorkloadModels { return w[1:] }, []string{"the workload no longer asks for resnet/interactive"}},
 		{"a class more", func(w formats.WorkloadModels) formats.WorkloadModels {
-			return append(w, formats.WorkloadModel{Model: "ocr", Class: "bulk", SLO: document.SLO{Times: 50}})
+			return append(w, formats.WorkloadModel{Model: "ocr", Class: "bulk", SLO: document.SLO{Factor: 50}})
 		}, []string{"the workload asks for ocr/bulk, the plan does not serve it"}},
 		{"a floor", func(w formats.WorkloadModels) formats.WorkloadModels {
 			w[1].MinRPS = 1e6
@@ -96,7 +96,7 @@ func TestClassesAreCheckedEach(t *testing.T) {
 	}
 	other.Objective.Value = models[0].RPS / models[0].Weight
 	models[1].RPS, models[2].RPS = 1e9, 1e9
-	if lines := strings.Join(explain.Lines(&other), "\n"); !strings.Contains(lines, "resnet/interactive sets the objective") {
+	if lines := strings.Join(explain.PlanLines(&other), "\n"); !strings.Contains(lines, "resnet/interactive sets the objective") {
 		t.Errorf("no class in\n%s", lines)
 	}
 }

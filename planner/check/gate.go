@@ -17,8 +17,8 @@ import (
 
 // GateInput is the input of the gate.
 type GateInput struct {
-	Plan    *formats.Plan // the plan under check
-	Against *formats.Plan // what was promised before; if nil, Plan itself
+	Plan     *formats.Plan // the plan under check
+	Promised *formats.Plan // what was promised before; if nil, Plan itself
 	// Today holds the documents of today. If a cluster or workload is nil, it is taken from the
 	// plan.
 	Today planner.Inputs
@@ -34,7 +34,7 @@ type GateInput struct {
 	Tolerances  Tolerances
 	// ServerFindings returns what is wrong with a plan for the server that is to execute it. It
 	// may be nil.
-	Serves func(*formats.Plan) []Finding
+	ServerFindings func(*formats.Plan) []Finding
 	// Solver is used to solve again. If it is nil, that is left out, with a note.
 	Solver   milp.Solver
 	Progress func(planner.Progress)
@@ -61,7 +61,7 @@ type Result struct {
 // chance: beyond Noise, or, with several profiles on a side, with P below 5 %.
 type Comparison struct {
 	Metric    string   `json:"metric"`
-	What      string   `json:"what"`
+	Subject   string   `json:"what"`
 	Unit      string   `json:"unit"`
 	Old       float64  `json:"old"`
 	New       float64  `json:"new"`
@@ -74,7 +74,9 @@ type Comparison struct {
 
 // isWithinChance reports whether a figure is worse than the tolerance, but by no more than may be
 // chance.
-func (c *Comparison) byChance() bool { return !c.Failed && c.Worse > c.Tolerance+recompute.Rounding }
+func (c *Comparison) isWithinChance() bool {
+	return !c.Failed && c.Worse > c.Tolerance+recompute.Rounding
+}
 
 // ClusterOf returns the cluster for which a plan was made.
 func ClusterOf(p *formats.Plan) *formats.Cluster {
@@ -98,55 +100,55 @@ func Gate(ctx context.Context, in GateInput) (*Result, error) {
 		return nil, errors.New("checking a plan needs the plan and a profile")
 	}
 	if methodOf(in.Plan) == nil {
-		return nil, &document.Error{Path: "kind", Found: fmt.Sprintf("%q", in.Plan.Kind), Expected: checkable(), Hint: cannotCheck}
+		return nil, &document.Error{Path: "kind", Found: fmt.Sprintf("%q", in.Plan.Kind), Expected: checkableKinds(), Hint: cannotCheck}
 	}
-	if in.Against == nil {
-		in.Against = in.Plan
+	if in.Promised == nil {
+		in.Promised = in.Plan
 	}
 
 	// Plans of different kinds have no common figures.
-	if a, b := in.Against.Kind, in.Plan.Kind; a != b {
+	if a, b := in.Promised.Kind, in.Plan.Kind; a != b {
 		return nil, &document.Error{Path: "kind", Found: fmt.Sprintf("%q", b), Expected: fmt.Sprintf("%q, as promised", a), Hint: "plans of two kinds have no figures in common"}
 	}
 
 	// Replace what is missing, and make the profiles comparable.
-	notes, err := lowerUntested(ctx, &in)
+	notes, err := simulateUntested(ctx, &in)
 	if err != nil {
 		return nil, err
 	}
 	if in.Today.Cluster == nil {
 		in.Today.Cluster = ClusterOf(in.Plan)
 	}
-	g := &gate{in: &in, profiles: &profiles{old: in.OldProfiles, now: append([]*formats.Profile{in.Today.Profile}, in.Profiles...), same: in.SameProfile}}
-	g.notes = append(notes, g.profiles.comparable(in.Plan)...)
-	in.Today.Profile = g.profiles.now[middle(in.Plan, g.profiles.now)]
-	g.noise = g.profiles.noise(in.Plan)
-	return g.result(ctx)
+	g := &gateRun{in: &in, profiles: &profileSets{promised: in.OldProfiles, current: append([]*formats.Profile{in.Today.Profile}, in.Profiles...), sameProfile: in.SameProfile}}
+	g.notes = append(notes, g.profiles.makeComparable(in.Plan)...)
+	in.Today.Profile = g.profiles.current[middleProfile(in.Plan, g.profiles.current)]
+	g.noise = g.profiles.chanceOf(in.Plan)
+	return g.buildResult(ctx)
 }
 
-// gate is the state of a check.
-type gate struct {
+// gateRun is the state of a check.
+type gateRun struct {
 	in       *GateInput
-	profiles *profiles
-	noise    noise
+	profiles *profileSets
+	noise    chanceModel
 	notes    []string
 }
 
-// result evaluates the plan and compares all figures.
-func (g *gate) result(ctx context.Context) (*Result, error) {
+// buildResult evaluates the plan and compares all figures.
+func (g *gateRun) buildResult(ctx context.Context) (*Result, error) {
 	r := &Result{Verdict: Pass, Findings: []Finding{}, Metrics: []Comparison{}, Blocks: []BlockChange{}}
-	today, err := g.look(ctx, g.in.Plan, &g.in.Today)
+	today, err := g.evaluate(ctx, g.in.Plan, &g.in.Today)
 	if err != nil {
 		return nil, err
 	}
 	r.Findings, r.Notes = append(r.Findings, today.findings...), today.notes
-	if today.planned != nil {
-		r.Planned = &today.planned.Objective
+	if today.bestPlan != nil {
+		r.Planned = &today.bestPlan.Objective
 	}
-	if g.in.Serves != nil {
-		r.Findings = append(r.Findings, g.in.Serves(g.in.Plan)...)
+	if g.in.ServerFindings != nil {
+		r.Findings = append(r.Findings, g.in.ServerFindings(g.in.Plan)...)
 	}
-	now, old, err := g.others(ctx, today)
+	currentFigures, promisedFigures, err := g.figuresByProfile(ctx, today)
 	if err != nil {
 		// Compare the figures of every metric, over all profiles.
 		return nil, err
@@ -155,97 +157,97 @@ func (g *gate) result(ctx context.Context) (*Result, error) {
 		m := &metrics[i]
 		for k := range today.figures {
 			if s := &today.figures[k]; s.Metric == m.Name {
-				values := runs{}
-				values.of(s, now, old)
-				r.Metrics = append(r.Metrics, m.compare(s, g.in.Tolerances.of(m), &g.noise, &values))
+				values := figureValues{}
+				values.collect(s, currentFigures, promisedFigures)
+				r.Metrics = append(r.Metrics, m.compare(s, g.in.Tolerances.ToleranceOf(m), &g.noise, &values))
 			}
 		}
 	}
-	for i := range g.profiles.machine {
-		m := metric(machineMetric)
-		r.Metrics = append(r.Metrics, m.compare(&g.profiles.machine[i], g.in.Tolerances.of(m), &g.noise, nil))
+	for i := range g.profiles.machineFigures {
+		m := metricNamed(machineMetric)
+		r.Metrics = append(r.Metrics, m.compare(&g.profiles.machineFigures[i], g.in.Tolerances.ToleranceOf(m), &g.noise, nil))
 	}
 
 	// Decide, and explain the verdict.
 	if hasError(r.Findings) || slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed }) {
 		r.Verdict = Fail
 	}
-	var was *formats.Profile
-	if len(g.profiles.old) > 0 {
-		was = g.profiles.old[0]
+	var promisedProfile *formats.Profile
+	if len(g.profiles.promised) > 0 {
+		promisedProfile = g.profiles.promised[0]
 	}
-	r.listBlocks(recompute.BlockChanges(g.in.Against, was, g.in.Today.Profile), g.in.Tolerances.of(metric(blockMetric)))
-	r.advise(g.in.Today.Profile)
+	r.addSlowBlocks(recompute.BlockChanges(g.in.Promised, promisedProfile, g.in.Today.Profile), g.in.Tolerances.ToleranceOf(metricNamed(blockMetric)))
+	r.addAdvice(g.in.Today.Profile)
 	r.Notes = append(r.Notes, g.notes...)
-	if g.profiles.busy {
-		r.Notes = append(r.Notes, fmt.Sprintf("other work had the processor while a profile was taken: CPU times are compared, and less than %.0f %% is not found; measure again with --realtime, or on a quiet machine", 100*g.noise.least()))
+	if g.profiles.cpuTimes {
+		r.Notes = append(r.Notes, fmt.Sprintf("other work had the processor while a profile was taken: CPU times are compared, and less than %.0f %% is not found; measure again with --realtime, or on a quiet machine", 100*g.noise.minDifference()))
 	}
 	return r, nil
 }
 
 // figuresByProfile returns the figures by every profile of today, and those by every promised profile if
 // there are at least two, or if CPU times are compared.
-func (g *gate) others(ctx context.Context, today *view) (now, old [][]kind.Sample, err error) {
-	now = [][]kind.Sample{today.figures}
-	for _, profile := range g.profiles.now {
+func (g *gateRun) figuresByProfile(ctx context.Context, today *planView) (current, promised [][]kind.FigurePair, err error) {
+	current = [][]kind.FigurePair{today.figures}
+	for _, profile := range g.profiles.current {
 		if profile == g.in.Today.Profile {
 			continue
 		}
 		in := g.in.Today
 		in.Profile = profile
-		v, err := g.look(ctx, g.in.Plan, &in)
+		v, err := g.evaluate(ctx, g.in.Plan, &in)
 		if err != nil {
 			return nil, nil, err
 		}
-		now = append(now, v.figures)
+		current = append(current, v.figures)
 	}
 
 	// A single promised profile is represented by the figures of the plan.
-	if len(g.profiles.old) < 2 && !g.profiles.busy {
-		return now, nil, nil
+	if len(g.profiles.promised) < 2 && !g.profiles.cpuTimes {
+		return current, nil, nil
 	}
-	for _, profile := range g.profiles.old {
-		in := planner.Inputs{Profile: profile, Cluster: ClusterOf(g.in.Against), Workload: WorkloadOf(g.in.Against)}
-		v, err := g.look(ctx, g.in.Against, &in)
+	for _, profile := range g.profiles.promised {
+		in := planner.Inputs{Profile: profile, Cluster: ClusterOf(g.in.Promised), Workload: WorkloadOf(g.in.Promised)}
+		v, err := g.evaluate(ctx, g.in.Promised, &in)
 		if err != nil {
 			return nil, nil, fmt.Errorf("the promised plan by its own profiles: %w", err)
 		}
-		old = append(old, v.figures)
+		promised = append(promised, v.figures)
 	}
-	return now, old, nil
+	return current, promised, nil
 }
 
 // planView is the evaluation of a plan by some documents.
-type view struct {
+type planView struct {
 	findings []Finding
-	planned  *formats.Plan // best plan by the same documents, or nil
-	figures  []kind.Sample
+	bestPlan *formats.Plan // best plan by the same documents, or nil
+	figures  []kind.FigurePair
 	notes    []string
 }
 
 // evaluate evaluates a plan by some documents: its constraints, the best plan with its options, and its
 // figures.
-func (g *gate) look(ctx context.Context, plan *formats.Plan, in *planner.Inputs) (*view, error) {
+func (g *gateRun) evaluate(ctx context.Context, plan *formats.Plan, in *planner.Inputs) (*planView, error) {
 	// Check the constraints, and solve again.
 	documents := *in
-	if m := methodOf(plan); m != nil && m.Bucketed != nil {
-		if _, err := m.Bucketed(&documents); err != nil {
+	if m := methodOf(plan); m != nil && m.UseLengthBuckets != nil {
+		if _, err := m.UseLengthBuckets(&documents); err != nil {
 			return nil, err
 		}
 	}
-	v := &view{findings: Findings(&kind.Today{Plan: plan, Profile: in.Profile, Cluster: in.Cluster, Workload: documents.Workload, WorkloadDir: in.WorkloadDir})}
-	g.withinMargin(v.findings)
+	v := &planView{findings: FindingsOf(&kind.CheckInput{Plan: plan, Profile: in.Profile, Cluster: in.Cluster, Workload: documents.Workload, WorkloadDir: in.WorkloadDir})}
+	g.allowWithinMargin(v.findings)
 	if documents.Workload == nil {
 		documents.Workload = WorkloadOf(plan)
 	}
-	if err := v.planAgain(ctx, g.in, plan, documents); err != nil {
+	if err := v.solveAgain(ctx, g.in, plan, documents); err != nil {
 		return nil, err
 	}
 
 	// Collect the figures of the kind, and the costs.
-	t := &kind.Today{
-		Plan: plan, Against: g.in.Against, Profile: in.Profile, Cluster: in.Cluster, Workload: documents.Workload,
-		Planned: v.planned, Broken: hasError(v.findings),
+	t := &kind.CheckInput{
+		Plan: plan, Promised: g.in.Promised, Profile: in.Profile, Cluster: in.Cluster, Workload: documents.Workload,
+		BestPlan: v.bestPlan, BreaksConstraint: hasError(v.findings),
 	}
 	if m := methodOf(plan); m.Figures != nil {
 		figures, note, err := m.Figures(ctx, t)
@@ -258,25 +260,25 @@ func (g *gate) look(ctx context.Context, plan *formats.Plan, in *planner.Inputs)
 		}
 		v.figures = figures
 	}
-	v.figures = append(v.figures, recompute.Cost(t)...)
+	v.figures = append(v.figures, recompute.CostFigures(t)...)
 	for i := range v.figures {
-		if metric(v.figures[i].Metric) == nil {
-			return nil, fmt.Errorf("the figure of %s belongs to no metric: %q", v.figures[i].What, v.figures[i].Metric)
+		if metricNamed(v.figures[i].Metric) == nil {
+			return nil, fmt.Errorf("the figure of %s belongs to no metric: %q", v.figures[i].Subject, v.figures[i].Metric)
 		}
 	}
 	return v, nil
 }
 
 // solveAgain solves today's problem with the options of the plan.
-func (v *view) planAgain(ctx context.Context, in *GateInput, plan *formats.Plan, documents planner.Inputs) error {
+func (v *planView) solveAgain(ctx context.Context, in *GateInput, plan *formats.Plan, documents planner.Inputs) error {
 	if in.Solver == nil {
 		v.notes = append(v.notes, "not planned again: there is no solver")
 		return nil
 	}
-	if m := methodOf(plan); m.Reserved != nil {
-		documents.Workload = m.Reserved(documents.Workload, plan)
+	if m := methodOf(plan); m.WithReserves != nil {
+		documents.Workload = m.WithReserves(documents.Workload, plan)
 	}
-	res, err := planner.Solve(ctx, documents, planner.OptionsOf(plan), in.Solver, in.Progress)
+	res, err := planner.Solve(ctx, documents, planner.OptionsOfPlan(plan), in.Solver, in.Progress)
 	var inf *planner.InfeasibleError
 	switch {
 	case ctx.Err() != nil: // the best plan so far does not show what is reachable
@@ -292,13 +294,13 @@ func (v *view) planAgain(ctx context.Context, in *GateInput, plan *formats.Plan,
 	default:
 		return fmt.Errorf("planning again: %w", err)
 	}
-	v.planned = res.Plan
+	v.bestPlan = res.Plan
 	return nil
 }
 
 // addSlowBlocks adds the blocks that are slower than the tolerance. If the gate fails and there is none,
 // it adds the slowest others, so that a failure always says what changed.
-func (r *Result) listBlocks(blocks []BlockChange, tolerance float64) {
+func (r *Result) addSlowBlocks(blocks []BlockChange, tolerance float64) {
 	for _, b := range blocks {
 		if b.Change > tolerance+recompute.Rounding {
 			r.Blocks = append(r.Blocks, b)
@@ -316,7 +318,7 @@ func (r *Result) listBlocks(blocks []BlockChange, tolerance float64) {
 }
 
 // addAdvice says what to do next, after a comparison with today's profile.
-func (r *Result) advise(today *formats.Profile) {
+func (r *Result) addAdvice(today *formats.Profile) {
 	if slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed && (c.Noise > 0 || c.P != nil) }) {
 		if i := slices.IndexFunc(today.Notes, func(note string) bool { return strings.HasPrefix(note, formats.BusyNote) }); i >= 0 {
 			r.Advice = append(r.Advice, fmt.Sprintf("today's profile was taken beside other work (%s): before you believe it, measure again with plan profile --realtime --cuts and the profile of the plan", today.Notes[i]))
@@ -325,18 +327,18 @@ func (r *Result) advise(today *formats.Profile) {
 	if r.Verdict == Fail && r.Planned != nil {
 		r.Advice = append(r.Advice, fmt.Sprintf("the best plan of today reaches %s %.6g; take it with: plan solve", r.Planned.Name, r.Planned.Value))
 	}
-	if i := slices.IndexFunc(r.Metrics, func(c Comparison) bool { return c.byChance() }); i >= 0 {
+	if i := slices.IndexFunc(r.Metrics, func(c Comparison) bool { return c.isWithinChance() }); i >= 0 {
 		c := &r.Metrics[i]
 		r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is %.1f %% worse, but two profiles of the same models differ by up to %.1f %%: measure again, and give each with a --profile of its own",
-			c.Metric, c.What, 100*c.Worse, 100*c.Noise))
+			c.Metric, c.Subject, 100*c.Worse, 100*c.Noise))
 	}
 }
 
 // allowWithinMargin turns a latency error into a warning if the latency exceeds what the margin leaves by
 // no more than the tolerance or chance. Pipelines often fill what the SLO leaves, and a new measurement
 // never equals the old one.
-func (g *gate) withinMargin(findings []Finding) {
-	passes := max(g.in.Tolerances.of(metric("p99")), g.noise.least()) + recompute.Rounding
+func (g *gateRun) allowWithinMargin(findings []Finding) {
+	passes := max(g.in.Tolerances.ToleranceOf(metricNamed("p99")), g.noise.minDifference()) + recompute.Rounding
 	for i := range findings {
 		if f := &findings[i]; f.Constraint == "slo" && f.Excess > 0 && f.Excess <= passes {
 			f.Severity = Warning

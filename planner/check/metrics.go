@@ -14,20 +14,20 @@ import (
 // Metric is a kind of figures that the gate compares, promised before and found today. The methods'
 // figures name their metric. Some metrics exist only for some kinds.
 type Metric struct {
-	Name      string
-	Tolerance float64 // relative worsening that is allowed
-	Higher    bool    // more is better
-	Timed     bool    // figures rest on measured times, which differ between measurements
-	Help      string
+	Name           string
+	Tolerance      float64 // relative worsening that is allowed
+	HigherIsBetter bool    // more is better
+	RestsOnTimes   bool    // figures rest on measured times, which differ between measurements
+	Help           string
 }
 
 var metrics = []Metric{ // metrics is the table of metrics.
-	{Name: "rps", Tolerance: 0.01, Higher: true, Timed: true, Help: "rates that the plan carries today, and the objective that is reachable"},
-	{Name: "p99", Tolerance: 0.02, Timed: true, Help: "certified p99 where both plans have it, else the latency of the slowest pipeline; of a gear plan the simulated tail of every gear"},
-	{Name: "accuracy", Tolerance: 0.002, Higher: true, Help: "of a gear plan: right answers over all ranges, and the accuracy that is reachable"},
+	{Name: "rps", Tolerance: 0.01, HigherIsBetter: true, RestsOnTimes: true, Help: "rates that the plan carries today, and the objective that is reachable"},
+	{Name: "p99", Tolerance: 0.02, RestsOnTimes: true, Help: "certified p99 where both plans have it, else the latency of the slowest pipeline; of a gear plan the simulated tail of every gear"},
+	{Name: "accuracy", Tolerance: 0.002, HigherIsBetter: true, Help: "of a gear plan: right answers over all ranges, and the accuracy that is reachable"},
 	{Name: "cost", Tolerance: 0.01, Help: "USD per hour of the devices used"},
 	{Name: machineMetric, Tolerance: 0.1, Help: "what the reference takes that profiles of CPUs measure; other times are compared in relation to it"},
-	{Name: blockMetric, Tolerance: 0.04, Timed: true, Help: "blocks of the plan that are slower by more are named; they explain a failure, they do not make one"},
+	{Name: blockMetric, Tolerance: 0.04, RestsOnTimes: true, Help: "blocks of the plan that are slower by more are named; they explain a failure, they do not make one"},
 }
 
 // blockMetric decides only which blocks are named.
@@ -42,7 +42,7 @@ type Tolerances map[string]float64
 // ParseTolerances parses "rps=1%,p99=2%,cost=0.5%". A number without the percent sign is refused,
 // because it could mean a share or a percentage.
 func ParseTolerances(text string) (Tolerances, error) {
-	out := Tolerances{}
+	tolerances := Tolerances{}
 	var names []string
 	for _, m := range metrics {
 		names = append(names, m.Name)
@@ -71,16 +71,16 @@ func ParseTolerances(text string) (Tolerances, error) {
 			return nil, fail(value, "a percentage of at least 0 with its sign, such as 1%")
 		}
 		v /= 100
-		if _, twice := out[name]; twice {
+		if _, duplicate := tolerances[name]; duplicate {
 			return nil, fail(name+" a second time", "each metric once")
 		}
-		out[name] = v
+		tolerances[name] = v
 	}
-	return out, nil
+	return tolerances, nil
 }
 
 // metricNamed returns a metric, or nil if there is none of that name.
-func metric(name string) *Metric {
+func metricNamed(name string) *Metric {
 	if i := slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == name }); i >= 0 {
 		return &metrics[i]
 	}
@@ -88,7 +88,7 @@ func metric(name string) *Metric {
 }
 
 // ToleranceOf returns the tolerance of a metric.
-func (t Tolerances) of(m *Metric) float64 {
+func (t Tolerances) ToleranceOf(m *Metric) float64 {
 	if v, ok := t[m.Name]; ok {
 		return v
 	}
@@ -97,21 +97,21 @@ func (t Tolerances) of(m *Metric) float64 {
 
 // compare compares a figure of today with what was promised. values holds the figure by several
 // profiles.
-func (m *Metric) compare(s *kind.Sample, tolerance float64, n *noise, values *runs) Comparison {
-	c := Comparison{Metric: m.Name, What: s.What, Unit: s.Unit, Old: s.Old, New: s.New, Tolerance: tolerance}
+func (m *Metric) compare(s *kind.FigurePair, tolerance float64, n *chanceModel, values *figureValues) Comparison {
+	c := Comparison{Metric: m.Name, Subject: s.Subject, Unit: s.Unit, Old: s.Old, New: s.New, Tolerance: tolerance}
 
 	// Figures of times are medians over the profiles.
-	if m.Timed {
-		c.New = center(values.now)
-		if len(values.old) > 0 {
-			c.Old = center(values.old)
+	if m.RestsOnTimes {
+		c.New = median(values.current)
+		if len(values.promised) > 0 {
+			c.Old = median(values.promised)
 		}
 	}
 
 	// The relative worsening.
 	switch {
 	case c.Old == c.New:
-	case m.Higher:
+	case m.HigherIsBetter:
 		c.Worse = (c.Old - c.New) / c.Old
 	case c.Old == 0:
 		c.Worse = math.MaxFloat64
@@ -120,9 +120,9 @@ func (m *Metric) compare(s *kind.Sample, tolerance float64, n *noise, values *ru
 	}
 
 	// Beyond which difference it is no chance.
-	if m.Timed {
+	if m.RestsOnTimes {
 		var p float64
-		if c.Noise, p = n.differ(values.old, values.now, c.Worse); len(values.old)+len(values.now) > 2 {
+		if c.Noise, p = n.significance(values.promised, values.current, c.Worse); len(values.promised)+len(values.current) > 2 {
 			c.P = &p
 		}
 	}

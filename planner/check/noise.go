@@ -20,175 +20,175 @@ const BetweenRuns = 0.015
 
 // priorFreedom is the number of degrees of freedom of the known spread, beside that of the profiles at
 // hand (Smyth 2004, "Linear models and empirical Bayes methods", section 3: a moderated t-test).
-const knownSpread = 3
+const priorFreedom = 3
 
 // minProfiles is the number of profiles on a side from which on no single one of them decides.
-const enoughRuns = 3
+const minProfiles = 3
 
 // falseAlarmRate is how often a plan may fail though nothing has changed, over all its models
 // together.
-const alarms = 0.025
+const falseAlarmRate = 0.025
 
 // profileSets holds the profiles of the promise and of today. With several on a side, the plan is
 // evaluated by each.
-type profiles struct {
-	old, now []*formats.Profile // current has at least one
-	same     bool               // the plan was promised by the profile of today
-	busy     bool               // times are CPU times, see useCPUTimes
-	steady   bool               // times are as of one speed of the machine, see removeDrift
-	common   bool               // with driftRemoved: all models changed relative to the reference
-	machine  []kind.Sample      // speed of the machine before and now, if driftRemoved
+type profileSets struct {
+	promised, current []*formats.Profile // current has at least one
+	sameProfile       bool               // the plan was promised by the profile of today
+	cpuTimes          bool               // times are CPU times, see useCPUTimes
+	driftRemoved      bool               // times are as of one speed of the machine, see removeDrift
+	commonShift       bool               // with driftRemoved: all models changed relative to the reference
+	machineFigures    []kind.FigurePair  // speed of the machine before and now, if driftRemoved
 }
 
 // chanceModel says by how much figures of times differ by chance: two profiles of an unchanged model
 // never agree.
-type noise struct {
-	spread float64 // relative standard deviation of the figure of one profile
-	alpha  float64 // false alarm rate of one figure, one-sided
-	a, b   int     // numbers of profiles
-	known  bool    // the spread of the profiles at hand does not count
+type chanceModel struct {
+	spread                            float64 // relative standard deviation of the figure of one profile
+	alpha                             float64 // false alarm rate of one figure, one-sided
+	promisedProfiles, currentProfiles int     // numbers of profiles
+	spreadIsKnown                     bool    // the spread of the profiles at hand does not count
 }
 
 // chanceOf returns the chance model of a plan's figures. The variance of a profile is that of its
 // medians, by their half widths, and that between runs.
-func (p *profiles) noise(plan *formats.Plan) noise {
-	n := noise{alpha: alarms, a: max(1, len(p.old)), b: len(p.now)}
-	if p.same {
+func (p *profileSets) chanceOf(plan *formats.Plan) chanceModel {
+	n := chanceModel{alpha: falseAlarmRate, promisedProfiles: max(1, len(p.promised)), currentProfiles: len(p.current)}
+	if p.sameProfile {
 		return n
 	}
 	switch {
-	case p.common: // all models together are worse by more than chance
-		n.known = true
-	case p.steady: // each model has its own chance
+	case p.commonShift: // all models together are worse by more than chance
+		n.spreadIsKnown = true
+	case p.driftRemoved: // each model has its own chance
 		n.alpha /= float64(max(1, len(plan.Deployment)))
 	}
 
 	// Average the variances of all profiles.
-	sum, all := 0.0, slices.Concat(p.old, p.now)
-	for _, one := range all {
-		between, within := p.between(plan, one), recompute.HalfWidth(plan, one)/surely
+	sum, everyProfile := 0.0, slices.Concat(p.promised, p.current)
+	for _, profile := range everyProfile {
+		betweenRuns, withinRun := p.spreadBetweenRuns(plan, profile), recompute.RelativeHalfWidth(plan, profile)/quantile95
 		// The spread between runs, as it was measured, contains the usual half widths.
-		if p.steady {
-			sum += max(between*between, within*within/batches(one))
+		if p.driftRemoved {
+			sum += max(betweenRuns*betweenRuns, withinRun*withinRun/meanBatchSizes(profile))
 			continue
 		}
-		sum += between*between + within*within
+		sum += betweenRuns*betweenRuns + withinRun*withinRun
 	}
-	n.spread = math.Sqrt(sum / float64(len(all)))
+	n.spread = math.Sqrt(sum / float64(len(everyProfile)))
 	return n
 }
 
 // quantile95 is the normal quantile of the half widths, whose intervals hold with 95 %.
-const surely = 1.96
+const quantile95 = 1.96
 
 // spreadBetweenRuns returns the relative standard deviation from run to run.
-func (p *profiles) between(plan *formats.Plan, one *formats.Profile) float64 {
+func (p *profileSets) spreadBetweenRuns(plan *formats.Plan, profile *formats.Profile) float64 {
 	switch {
-	case p.busy:
+	case p.cpuTimes:
 		return BusyBetweenRuns
-	case p.common:
+	case p.commonShift:
 		return CommonBetweenRuns
-	case p.steady:
+	case p.driftRemoved:
 		return SteadyBetweenRuns
 	}
-	return betweenRuns(plan, one)
+	return kindSpread(plan, profile)
 }
 
 // significance returns the difference of two sides beyond which it is no chance, and the probability
 // that they differ as much as worse by chance.
-func (n *noise) differ(old, now []float64, worse float64) (least, p float64) {
+func (n *chanceModel) significance(promised, current []float64, worse float64) (minDifference, p float64) {
 	if n.spread == 0 {
 		return 0, 0
 	}
 
 	// Pool the known spread with that of the sides (moderated t-test).
-	free, squares := float64(knownSpread), knownSpread*n.spread*n.spread
-	for _, side := range [][]float64{old, now} {
-		if !n.known && len(side) > 1 && stat.Mean(side, nil) > 0 {
-			free += float64(len(side) - 1)
+	freedom, squares := float64(priorFreedom), priorFreedom*n.spread*n.spread
+	for _, side := range [][]float64{promised, current} {
+		if !n.spreadIsKnown && len(side) > 1 && stat.Mean(side, nil) > 0 {
+			freedom += float64(len(side) - 1)
 			squares += math.Pow(stat.StdDev(side, nil)/stat.Mean(side, nil), 2) * float64(len(side)-1)
 		}
 	}
-	scale := math.Sqrt(squares / free * (1/float64(n.a) + 1/float64(n.b)))
-	if free == knownSpread { // one profile on each side has no spread of its own
+	scale := math.Sqrt(squares / freedom * (1/float64(n.promisedProfiles) + 1/float64(n.currentProfiles)))
+	if freedom == priorFreedom { // one profile on each side has no spread of its own
 		return distuv.UnitNormal.Quantile(1-n.alpha) * scale, distuv.UnitNormal.Survival(worse / scale)
 	}
-	t := distuv.StudentsT{Sigma: 1, Nu: free}
+	t := distuv.StudentsT{Sigma: 1, Nu: freedom}
 	return t.Quantile(1-n.alpha) * scale, t.Survival(worse / scale)
 }
 
 // meanBatchSizes returns the mean number of batch sizes that a profile has for a model.
-func batches(p *formats.Profile) float64 {
-	all := 0
+func meanBatchSizes(p *formats.Profile) float64 {
+	count := 0
 	for i := range p.Models {
-		all += len(p.Models[i].Measurements)
+		count += len(p.Models[i].Measurements)
 	}
-	return max(1, float64(all)/float64(max(1, len(p.Models))))
+	return max(1, float64(count)/float64(max(1, len(p.Models))))
 }
 
 // kindSpread returns the spread between runs of the plan's device kind that varies most.
-func betweenRuns(plan *formats.Plan, profile *formats.Profile) float64 {
+func kindSpread(plan *formats.Plan, profile *formats.Profile) float64 {
 	spread := 0.0
 	for i := range plan.Pools {
-		at := slices.IndexFunc(profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == plan.Pools[i].Device })
-		if at < 0 || profile.Devices[at].BetweenRuns == nil {
+		device := slices.IndexFunc(profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == plan.Pools[i].Device })
+		if device < 0 || profile.Devices[device].BetweenRuns == nil {
 			return BetweenRuns
 		}
-		spread = max(spread, profile.Devices[at].BetweenRuns.Spread)
+		spread = max(spread, profile.Devices[device].BetweenRuns.Spread)
 	}
 	return spread
 }
 
 // middleProfile returns the index of the profile by which the plan's work is the median. It stands for
 // today.
-func middle(plan *formats.Plan, list []*formats.Profile) int {
-	order := make([]int, len(list))
+func middleProfile(plan *formats.Plan, list []*formats.Profile) int {
+	byWork := make([]int, len(list))
 	work := make([]time.Duration, len(list))
 	for i, p := range list {
-		order[i], work[i] = i, recompute.Work(plan, p)
+		byWork[i], work[i] = i, recompute.TotalWork(plan, p)
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(work[a], work[b]) })
-	return order[(len(order)-1)/2]
+	slices.SortStableFunc(byWork, func(a, b int) int { return cmp.Compare(work[a], work[b]) })
+	return byWork[(len(byWork)-1)/2]
 }
 
 // minDifference returns by how much figures must differ so that it is no chance, if the profiles have no
 // spread of their own.
-func (n *noise) least() float64 {
-	d, _ := n.differ(nil, nil, 0)
+func (n *chanceModel) minDifference() float64 {
+	d, _ := n.significance(nil, nil, 0)
 	return d
 }
 
 // makeComparable gives the profiles of both sides the same cuts, the same clock and the same speed of the
 // machine. It returns notes about the changes.
-func (p *profiles) comparable(plan *formats.Plan) (notes []string) {
-	if note := p.recut(); note != "" {
+func (p *profileSets) makeComparable(plan *formats.Plan) (notes []string) {
+	if note := p.useCutsOfPromise(); note != "" {
 		notes = append(notes, note)
 	}
-	p.calmed(plan)
-	p.steadied(plan)
+	p.useCPUTimes(plan)
+	p.removeDrift(plan)
 	return notes
 }
 
 // figureValues holds the values of one figure, one by each profile.
-type runs struct{ old, now []float64 }
+type figureValues struct{ promised, current []float64 }
 
 // median returns the median of some values.
-func center(v []float64) float64 {
+func median(v []float64) float64 {
 	s := slices.Sorted(slices.Values(v))
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
 // collect collects the values of one figure.
-func (r *runs) of(s *kind.Sample, now, old [][]kind.Sample) {
-	values := func(lists [][]kind.Sample) (out []float64) {
+func (r *figureValues) collect(s *kind.FigurePair, current, promised [][]kind.FigurePair) {
+	values := func(lists [][]kind.FigurePair) (collected []float64) {
 		for _, list := range lists {
 			for i := range list {
-				if list[i].Metric == s.Metric && list[i].What == s.What {
-					out = append(out, list[i].New)
+				if list[i].Metric == s.Metric && list[i].Subject == s.Subject {
+					collected = append(collected, list[i].New)
 				}
 			}
 		}
-		return out
+		return collected
 	}
-	r.now, r.old = values(now), values(old)
+	r.current, r.promised = values(current), values(promised)
 }

@@ -13,7 +13,7 @@ import (
 
 // The findings of a check, see package kind.
 type (
-	Severity = kind.Severity
+	Severity = kind.FindingSeverity
 	Finding  = kind.Finding
 )
 
@@ -29,22 +29,22 @@ type BlockChange = recompute.BlockChange
 // Recompute validates a plan against documents from first principles. workload may be nil: then the
 // plan's own targets hold. Without findings everything holds and nothing has changed.
 func Recompute(plan *formats.Plan, profile *formats.Profile, cluster *formats.Cluster, workload *formats.Workload) []Finding {
-	return Findings(&kind.Today{Plan: plan, Profile: profile, Cluster: cluster, Workload: workload})
+	return FindingsOf(&kind.CheckInput{Plan: plan, Profile: profile, Cluster: cluster, Workload: workload})
 }
 
 // FindingsOf returns the findings of Recompute for an input that may also have the folder of the
 // workload, whose files are then read.
-func Findings(t *kind.Today) []Finding {
+func FindingsOf(t *kind.CheckInput) []Finding {
 	m := methodOf(t.Plan)
 	if m == nil {
-		return []Finding{{Severity: Error, Constraint: "kind", Where: "kind", Found: strconv.Quote(t.Plan.Kind), Expected: checkable(), Message: cannotCheck}}
+		return []Finding{{Severity: Error, Constraint: "kind", Path: "kind", Found: strconv.Quote(t.Plan.Kind), Expected: checkableKinds(), Message: cannotCheck}}
 	}
-	if m.Bucketed == nil {
+	if m.UseLengthBuckets == nil {
 		return m.Check(t)
 	}
 	in := kind.Documents{Profile: t.Profile, Workload: t.Workload}
-	if _, err := m.Bucketed(&in); err != nil {
-		return []Finding{{Severity: Error, Constraint: "workload", Where: "workload", Message: err.Error()}}
+	if _, err := m.UseLengthBuckets(&in); err != nil {
+		return []Finding{{Severity: Error, Constraint: "workload", Path: "workload", Message: err.Error()}}
 	}
 	today := *t
 	today.Workload = in.Workload
@@ -62,7 +62,7 @@ func methodOf(plan *formats.Plan) *kind.Method {
 }
 
 // checkableKinds lists the kinds that can be checked.
-func checkable() string {
+func checkableKinds() string {
 	names := slices.DeleteFunc(planner.Kinds(), func(name string) bool { return planner.MethodOf(name).Check == nil })
 	return strings.Join(names, " or ")
 }

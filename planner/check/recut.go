@@ -11,73 +11,73 @@ import (
 // withCutsOf returns a profile with the cuts of another one. Models that it cuts elsewhere get the blocks
 // of the other; each block is assumed to have changed as the whole model has. A model that was not
 // measured whole in both stays as it is. names lists the models that got other blocks.
-func recut(p, like *formats.Profile) (out *formats.Profile, names []string) {
-	out = p
+func withCutsOf(p, target *formats.Profile) (result *formats.Profile, names []string) {
+	result = p
 	for i := range p.Models {
 		m := &p.Models[i]
-		other := like.Find(m.Model)
+		other := target.FindModel(m.Model)
 		if other == nil || formats.SameCuts(m.Blocks, other.Blocks) {
 			continue
 		}
-		measured := measuredAs(m, other)
-		if len(measured) == 0 {
+		measurements := measurementsAs(m, other)
+		if len(measurements) == 0 {
 			continue
 		}
-		if out == p {
-			copied := *p
-			copied.Models = slices.Clone(p.Models)
-			out = &copied
+		if result == p {
+			changed := *p
+			changed.Models = slices.Clone(p.Models)
+			result = &changed
 		}
-		out.Models[i].Blocks, out.Models[i].Measurements = other.Blocks, measured
+		result.Models[i].Blocks, result.Models[i].Measurements = other.Blocks, measurements
 		names = append(names, m.Model)
 	}
-	return out, names
+	return result, names
 }
 
 // measurementsAs returns the measurements of a model with the blocks of another profile.
-func measuredAs(m, other *formats.ProfileModel) (out []formats.Measurement) {
+func measurementsAs(m, other *formats.ProfileModel) (measurements []formats.Measurement) {
 	for k := range m.Measurements {
-		now := m.Measurements[k]
-		then := other.At(now.Device, now.Share, now.Batch)
-		if then == nil || now.Whole == nil || then.Whole == nil {
+		current := m.Measurements[k]
+		reference := other.FindMeasurement(current.Device, current.Share, current.Batch)
+		if reference == nil || current.WholeModel == nil || reference.WholeModel == nil {
 			continue
 		}
-		changed := func(l formats.Latency) formats.Latency {
-			return l.Times(float64(now.Whole.WallUS)/float64(then.Whole.WallUS), float64(now.Whole.CPUUS)/float64(max(then.Whole.CPUUS, 1)))
+		scaled := func(l formats.Latency) formats.Latency {
+			return l.Scaled(float64(current.WholeModel.WallUS)/float64(reference.WholeModel.WallUS), float64(current.WholeModel.CPUUS)/float64(max(reference.WholeModel.CPUUS, 1)))
 		}
-		now.Blocks, now.Ranges = nil, nil
-		for _, l := range then.Blocks {
-			now.Blocks = append(now.Blocks, changed(l))
+		current.Blocks, current.Ranges = nil, nil
+		for _, l := range reference.Blocks {
+			current.Blocks = append(current.Blocks, scaled(l))
 		}
-		for _, r := range then.Ranges {
-			now.Ranges = append(now.Ranges, formats.RangeLatency{Blocks: r.Blocks, Latency: changed(r.Latency)})
+		for _, r := range reference.Ranges {
+			current.Ranges = append(current.Ranges, formats.RangeLatency{Blocks: r.Blocks, Latency: scaled(r.Latency)})
 		}
-		out = append(out, now)
+		measurements = append(measurements, current)
 	}
-	return out
+	return measurements
 }
 
 // useCutsOfPromise gives all profiles the cuts of the first promised one, and returns a note if some had others.
-func (p *profiles) recut() (note string) {
-	if len(p.old) == 0 {
+func (p *profileSets) useCutsOfPromise() (note string) {
+	if len(p.promised) == 0 {
 		return ""
 	}
-	var all []string
-	to := func(list []*formats.Profile) []*formats.Profile {
+	var changedModels []string
+	recutAll := func(list []*formats.Profile) []*formats.Profile {
 		list = slices.Clone(list)
 		for i := range list {
 			var names []string
-			list[i], names = recut(list[i], p.old[0])
-			all = append(all, names...)
+			list[i], names = withCutsOf(list[i], p.promised[0])
+			changedModels = append(changedModels, names...)
 		}
 		return list
 	}
-	p.now = to(p.now)
-	p.old = append(p.old[:1:1], to(p.old[1:])...)
-	if len(all) == 0 {
+	p.current = recutAll(p.current)
+	p.promised = append(p.promised[:1:1], recutAll(p.promised[1:])...)
+	if len(changedModels) == 0 {
 		return ""
 	}
-	slices.Sort(all)
+	slices.Sort(changedModels)
 	return fmt.Sprintf("%s: cut at other tensors than for the plan, so each block is taken to have changed as the whole model did; plan profile --cuts FILE measures with the same cuts",
-		strings.Join(slices.Compact(all), ", "))
+		strings.Join(slices.Compact(changedModels), ", "))
 }

@@ -28,92 +28,92 @@ const batchLuck = 0.05
 const machineMetric = "machine"
 
 // profileDrift holds how a profile differs from the first promised one, as logarithms of ratios.
-type drift struct {
-	reference float64
-	models    map[string]float64         // mean over all batch sizes
-	batches   map[string]map[int]float64 // by model and batch
-	ratio     [2]float64                 // of the first promised profile and of this one, in microseconds
+type profileDrift struct {
+	reference      float64
+	models         map[string]float64         // mean over all batch sizes
+	batches        map[string]map[int]float64 // by model and batch
+	referenceTimes [2]float64                 // of the first promised profile and of this one, in microseconds
 }
 
 // removeDrift scales the profiles to one speed of the machine, that of the first promised profile. The
 // change of the speed is the median of the changes of the reference and of the models, so that a single
 // slower model stands out. If all models together changed relative to the reference by more than chance,
 // the reference alone decides.
-func (p *profiles) steadied(plan *formats.Plan) {
-	if p.same || len(p.old) == 0 || len(plan.Pools) != 1 || !oneThread(plan.Pools[0].Device) {
+func (p *profileSets) removeDrift(plan *formats.Plan) {
+	if p.sameProfile || len(p.promised) == 0 || len(plan.Pools) != 1 || !oneThread(plan.Pools[0].Device) {
 		return
 	}
 
 	// Compare each profile with the first one, and the sides with each other.
 	device := plan.Pools[0].Device
-	var drifts [2][]*drift
+	var drifts [2][]*profileDrift
 	shift := 0.0
-	for side, list := range [][]*formats.Profile{p.old, p.now} {
+	for sideIndex, list := range [][]*formats.Profile{p.promised, p.current} {
 		var common []float64
-		for _, one := range list {
-			d := driftOf(p.old[0], one, device)
+		for _, profile := range list {
+			d := driftOf(p.promised[0], profile, device)
 			if d == nil {
 				return
 			}
-			drifts[side] = append(drifts[side], d)
-			common = append(common, d.common())
+			drifts[sideIndex] = append(drifts[sideIndex], d)
+			common = append(common, d.commonShift())
 		}
 		shift = stat.Mean(common, nil) - shift
 	}
-	chance := noise{spread: CommonBetweenRuns, alpha: alarms, a: len(p.old), b: len(p.now)}
-	if min(chance.a, chance.b) < enoughRuns { // with a single profile, a busy neighbour may last for all of it
+	chance := chanceModel{spread: CommonBetweenRuns, alpha: falseAlarmRate, promisedProfiles: len(p.promised), currentProfiles: len(p.current)}
+	if min(chance.promisedProfiles, chance.currentProfiles) < minProfiles { // with a single profile, a busy neighbour may last for all of it
 		chance.alpha /= 5
 	}
 
 	// Scale all profiles, and note the speeds.
-	p.steady, p.common = true, math.Abs(shift) > chance.least()
-	s := kind.Sample{Metric: machineMetric, What: device + " (reference)", Unit: "us", Old: drifts[0][0].ratio[0]}
-	for side, list := range [][]*formats.Profile{p.old, p.now} {
-		steady := make([]*formats.Profile, len(list))
-		var took []float64
-		for i, one := range list {
-			d := drifts[side][i]
-			took = append(took, d.ratio[1])
-			steady[i] = d.undone(one, device, p.common)
+	p.driftRemoved, p.commonShift = true, math.Abs(shift) > chance.minDifference()
+	s := kind.FigurePair{Metric: machineMetric, Subject: device + " (reference)", Unit: "us", Old: drifts[0][0].referenceTimes[0]}
+	for sideIndex, list := range [][]*formats.Profile{p.promised, p.current} {
+		corrected := make([]*formats.Profile, len(list))
+		var referenceTimes []float64
+		for i, profile := range list {
+			d := drifts[sideIndex][i]
+			referenceTimes = append(referenceTimes, d.referenceTimes[1])
+			corrected[i] = d.withoutDrift(profile, device, p.commonShift)
 		}
-		if side == 0 {
-			p.old, s.Old = steady, center(took)
+		if sideIndex == 0 {
+			p.promised, s.Old = corrected, median(referenceTimes)
 			continue
 		}
-		p.now, s.New = steady, center(took)
+		p.current, s.New = corrected, median(referenceTimes)
 	}
-	p.machine = append(p.machine, s)
+	p.machineFigures = append(p.machineFigures, s)
 }
 
 // driftOf compares a profile with the first promised one. It returns nil if one of them has no reference,
 // or they have no model in common.
-func driftOf(first, one *formats.Profile, device string) *drift {
-	d := &drift{models: map[string]float64{}, batches: map[string]map[int]float64{}, ratio: [2]float64{reference(first, device), reference(one, device)}}
-	if d.ratio[0] == 0 || d.ratio[1] == 0 {
+func driftOf(first, profile *formats.Profile, device string) *profileDrift {
+	d := &profileDrift{models: map[string]float64{}, batches: map[string]map[int]float64{}, referenceTimes: [2]float64{referenceTime(first, device), referenceTime(profile, device)}}
+	if d.referenceTimes[0] == 0 || d.referenceTimes[1] == 0 {
 		return nil
 	}
-	d.reference = math.Log(d.ratio[1] / d.ratio[0])
+	d.reference = math.Log(d.referenceTimes[1] / d.referenceTimes[0])
 
 	// The changes of each model, by batch size and on average.
 	for i := range first.Models {
 		name := first.Models[i].Model
-		m := one.Find(name)
+		m := profile.FindModel(name)
 		if m == nil {
 			continue
 		}
-		at := map[int]float64{}
-		var all []float64
+		byBatch := map[int]float64{}
+		var changes []float64
 		for k := range first.Models[i].Measurements {
-			was := &first.Models[i].Measurements[k]
-			now := m.At(was.Device, was.Share, was.Batch)
-			if was.Device != device || now == nil || was.Whole == nil || now.Whole == nil {
+			firstMeasurement := &first.Models[i].Measurements[k]
+			measurement := m.FindMeasurement(firstMeasurement.Device, firstMeasurement.Share, firstMeasurement.Batch)
+			if firstMeasurement.Device != device || measurement == nil || firstMeasurement.WholeModel == nil || measurement.WholeModel == nil {
 				continue
 			}
-			at[was.Batch] = math.Log(float64(now.Whole.WallUS) / float64(was.Whole.WallUS))
-			all = append(all, at[was.Batch])
+			byBatch[firstMeasurement.Batch] = math.Log(float64(measurement.WholeModel.WallUS) / float64(firstMeasurement.WholeModel.WallUS))
+			changes = append(changes, byBatch[firstMeasurement.Batch])
 		}
-		if len(all) > 0 {
-			d.models[name], d.batches[name] = stat.Mean(all, nil), at
+		if len(changes) > 0 {
+			d.models[name], d.batches[name] = stat.Mean(changes, nil), byBatch
 		}
 	}
 	if len(d.models) == 0 {
@@ -123,59 +123,59 @@ func driftOf(first, one *formats.Profile, device string) *drift {
 }
 
 // commonShift returns the mean change of all models relative to the reference.
-func (d *drift) common() float64 {
-	return stat.Mean(d.changes(), nil) - d.reference
+func (d *profileDrift) commonShift() float64 {
+	return stat.Mean(d.modelChanges(), nil) - d.reference
 }
 
 // modelChanges returns the changes of the models in ascending order.
-func (d *drift) changes() []float64 {
-	var all []float64
+func (d *profileDrift) modelChanges() []float64 {
+	var changes []float64
 	for _, x := range d.models {
-		all = append(all, x)
+		changes = append(changes, x)
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(changes)
+	return changes
 }
 
 // machineChange returns the change of the machine's speed.
-func (d *drift) machine(byReference bool) float64 {
-	if all := d.changes(); !byReference && len(all) > 1 {
-		return center(append(all, d.reference))
+func (d *profileDrift) machineChange(byReference bool) float64 {
+	if changes := d.modelChanges(); !byReference && len(changes) > 1 {
+		return median(append(changes, d.reference))
 	}
 	return d.reference
 }
 
 // withoutDrift returns a profile without the change of the machine, and without differences between the
 // batch sizes of a model that may be chance.
-func (d *drift) undone(p *formats.Profile, device string, byReference bool) *formats.Profile {
-	machine := d.machine(byReference)
+func (d *profileDrift) withoutDrift(p *formats.Profile, device string, byReference bool) *formats.Profile {
+	machine := d.machineChange(byReference)
 	return p.WithTimes(func(i int, m *formats.Measurement) func(*formats.Latency) {
 		if m.Device != device {
 			return nil
 		}
 		change := -machine
 		name := p.Models[i].Model
-		if own, ok := d.batches[name][m.Batch]; ok && math.Abs(own-d.models[name]) <= batchLuck {
-			change += d.models[name] - own
+		if batchChange, ok := d.batches[name][m.Batch]; ok && math.Abs(batchChange-d.models[name]) <= batchLuck {
+			change += d.models[name] - batchChange
 		}
 		factor := math.Exp(change)
-		return func(l *formats.Latency) { *l = l.Times(factor, factor) }
+		return func(l *formats.Latency) { *l = l.Scaled(factor, factor) }
 	})
 }
 
 // referenceTime returns the time of the reference in a profile on a device kind, in microseconds, or 0 if
 // the profile has none.
-func reference(p *formats.Profile, device string) float64 {
-	var all []float64
+func referenceTime(p *formats.Profile, device string) float64 {
+	var times []float64
 	for i := range p.Models {
 		for k := range p.Models[i].Measurements {
 			if m := &p.Models[i].Measurements[k]; m.Device == device && m.ReferenceUS > 0 {
-				all = append(all, float64(m.ReferenceUS.D())/1000)
+				times = append(times, float64(m.ReferenceUS.D())/1000)
 			}
 		}
 	}
-	if len(all) == 0 {
+	if len(times) == 0 {
 		return 0
 	}
-	return center(all)
+	return median(times)
 }

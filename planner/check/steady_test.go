@@ -20,7 +20,7 @@ func measuredAt(machine, all, second float64) *formats.Profile {
 			factor *= second
 		}
 		m.ReferenceUS = document.Micros(1e6 * machine)
-		return func(l *formats.Latency) { *l = l.Times(factor, factor) }
+		return func(l *formats.Latency) { *l = l.Scaled(factor, factor) }
 	})
 }
 
@@ -65,8 +65,8 @@ func TestGateOfOtherCuts(t *testing.T) {
 		for i := range m.Measurements {
 			ms := &m.Measurements[i]
 			ms.Blocks = slices.Delete(ms.Blocks, 1, 2)
-			whole := ms.Whole.Times(factor, factor)
-			ms.Whole = &whole
+			whole := ms.WholeModel.Scaled(factor, factor)
+			ms.WholeModel = &whole
 		}
 		return p
 	}

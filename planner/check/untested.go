@@ -12,13 +12,13 @@ import (
 
 // simulateUntested makes two plans comparable if simulation decided the rates of only one of them: it
 // replaces the other in the input by what simulation shows it to hold. It returns a note about that.
-func lowerUntested(ctx context.Context, in *GateInput) (notes []string, err error) {
+func simulateUntested(ctx context.Context, in *GateInput) (notes []string, err error) {
 	pair := []struct {
 		name        string
 		plan, other **formats.Plan
-	}{{"the plan promised before", &in.Against, &in.Plan}, {"the plan under check", &in.Plan, &in.Against}}
+	}{{"the plan promised before", &in.Promised, &in.Plan}, {"the plan under check", &in.Plan, &in.Promised}}
 	for _, p := range pair {
-		if methodOf(*p.plan).Promise == nil || (*p.plan).Objective.Name != "throughput" || tested(*p.plan) || !tested(*p.other) {
+		if methodOf(*p.plan).ScalePromise == nil || (*p.plan).Objective.Name != "throughput" || isTested(*p.plan) || !isTested(*p.other) {
 			continue
 		}
 		counterpart, part, err := counterpartOf(ctx, *p.plan, in.Today.WorkloadDir)
@@ -38,7 +38,7 @@ func lowerUntested(ctx context.Context, in *GateInput) (notes []string, err erro
 // counterpartOf returns a copy of a plan that promises what simulation shows the plan to hold, and the
 // part of its rates that this is. If no part of them holds, it returns nil and 0.
 func counterpartOf(ctx context.Context, plan *formats.Plan, workloadDir string) (counterpart *formats.Plan, part float64, err error) {
-	part, err = certify.Part(ctx, plan, kind.Asked{Seed: plan.Seed, Dir: workloadDir})
+	part, err = certify.SustainedPart(ctx, plan, kind.TestSettings{Seed: plan.Seed, TraceDir: workloadDir})
 	if err != nil || part == 0 {
 		return nil, 0, err
 	}
@@ -49,9 +49,9 @@ func counterpartOf(ctx context.Context, plan *formats.Plan, workloadDir string) 
 	if counterpart, err = formats.DecodePlan(data, "plan"); err != nil {
 		return nil, 0, err
 	}
-	methodOf(plan).Promise(counterpart, part)
+	methodOf(plan).ScalePromise(counterpart, part)
 	return counterpart, part, nil
 }
 
 // isTested reports whether simulation decided the rates of a plan.
-func tested(p *formats.Plan) bool { return p.Objective.Fluid != nil }
+func isTested(p *formats.Plan) bool { return p.Objective.Fluid != nil }

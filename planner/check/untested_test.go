@@ -16,7 +16,7 @@ import (
 // confirmed is the plan of a world whose rates simulation confirms.
 func confirmed(t *testing.T, in planner.Inputs) *formats.Plan {
 	t.Helper()
-	opt := planner.Options{Asked: kind.Asked{Runs: 2, Duration: 2 * time.Second}}
+	opt := planner.Options{TestSettings: kind.TestSettings{Runs: 2, Duration: 2 * time.Second}}
 	opt.Set("gap", 0.05)
 	opt.Set("margin", planner.Auto)
 	res, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
@@ -33,7 +33,7 @@ func confirmed(t *testing.T, in planner.Inputs) *formats.Plan {
 func rates(t *testing.T, r *Result, what string) (promised, today float64) {
 	t.Helper()
 	for _, c := range r.Metrics {
-		if c.Metric == "rps" && c.What == what {
+		if c.Metric == "rps" && c.Subject == what {
 			return c.Old, c.New
 		}
 	}
@@ -49,14 +49,14 @@ func TestGateComparesWhatHolds(t *testing.T) {
 	stated := fluid.Objective.Value
 	const note = "states what its devices carry without queueing: compared is what simulation shows it to hold"
 
-	r := verdict(t, GateInput{Plan: tested, Against: fluid, Today: today})
+	r := verdict(t, GateInput{Plan: tested, Promised: fluid, Today: today})
 	says(t, r, "the plan promised before "+note)
 	before, now := rates(t, r, "resnet")
 	if before >= fluid.Deployment[0].RPS() || now != tested.Deployment[0].RPS() {
 		t.Errorf("%.4g promised before of %.4g stated, %.4g now of %.4g stated", before, fluid.Deployment[0].RPS(), now, tested.Deployment[0].RPS())
 	}
 
-	r = verdict(t, GateInput{Plan: fluid, Against: tested, Today: today})
+	r = verdict(t, GateInput{Plan: fluid, Promised: tested, Today: today})
 	says(t, r, "the plan under check "+note)
 	if was, after := rates(t, r, "resnet"); was != now || after != before {
 		t.Errorf("the other way round %.4g and %.4g, expected %.4g and %.4g", was, after, now, before)
@@ -67,7 +67,7 @@ func TestGateComparesWhatHolds(t *testing.T) {
 
 	// A machine that is slower by a fifth fails either way.
 	pooltest.Slower(today.Profile, 0, -1, 1.2)
-	says(t, verdict(t, GateInput{Plan: tested, Against: fluid, Today: today}), Fail)
+	says(t, verdict(t, GateInput{Plan: tested, Promised: fluid, Today: today}), Fail)
 
 	// Two plans of one sort are compared as they are.
 	today = pooltest.Documents()

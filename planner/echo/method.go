@@ -17,12 +17,12 @@ import (
 // Method puts all services but the last onto the same devices, and the last onto a device of its own. It
 // cannot certify, tune, or start from a running plan.
 var Method = kind.Method{
-	Kind: formats.PlanEcho, About: "every request answered by itself", Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: moved,
+	Kind: formats.PlanEcho, Summary: "every request answered by itself", Solve: solve, Check: check, Figures: figures, WorkloadOf: workloadOf, Explain: explain, Diff: moved,
 }
 
 // solve plans the services. It fails if the pool is not time-shared or has too few devices.
-func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
-	if err := p.Complete(); err != nil {
+func solve(_ context.Context, p *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
+	if err := p.CheckPresent(); err != nil {
 		return nil, err
 	}
 	asked, _ := p.Workload.Section.(formats.Echoes)
@@ -32,7 +32,7 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 	}
 	if missing := copies + 1 - pool.Count; missing > 0 {
 		return nil, &kind.InfeasibleError{Constraint: "devices", Reason: fmt.Sprintf("the services take %d devices", copies+1),
-			Nearest: kind.Nearest{Devices: []kind.MissingCount{{Device: pool.Device, Count: missing}}}}
+			Nearest: kind.NearestFeasible{Devices: []kind.MissingCount{{Device: pool.Device, Count: missing}}}}
 	}
 	run.Assume("%d devices hold all services but the last", copies)
 	section := &formats.EchoPlan{}
@@ -44,14 +44,14 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 
 	// Deploy one service after another.
 	for i, s := range asked {
-		at, err := p.Model(s.Model, fmt.Sprintf("echoes[%d].model", i))
+		at, err := p.ModelIndex(s.Model, fmt.Sprintf("echoes[%d].model", i))
 		if err != nil {
 			return nil, err
 		}
 		m := &p.Profile.Models[at]
 		took := document.Micros(time.Millisecond)
-		if len(m.Measurements) > 0 && m.Measurements[0].Whole != nil {
-			took = m.Measurements[0].Whole.WallUS
+		if len(m.Measurements) > 0 && m.Measurements[0].WholeModel != nil {
+			took = m.Measurements[0].WholeModel.WallUS
 		}
 		on, first, infer := copies, 0, []document.Micros{took, 2 * took} // nothing is gained by batches
 		gpus := float64(copies) / float64(len(asked)-1)                  // of the devices that services share
@@ -59,10 +59,10 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 			on, first, infer, gpus = 1, copies, infer[:1], 1
 		}
 		rate := gpus / took.D().Seconds()
-		of := m.Deployed()
+		of := m.NewDeployment()
 		of.Pipelines = []formats.Pipeline{{Batch: len(infer), RPS: s.RPS, LatencyUS: infer[len(infer)-1], Stages: []formats.Stage{{
 			Blocks: [2]int{0, len(m.Blocks)}, Device: pool.Device, Share: 1, Replicas: on, GPUs: gpus, RPS: rate, InferUS: infer,
-			Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: on}}}}}}
+			Placement: []formats.Placement{{FirstDevice: first, PerDevice: 1, Replicas: on}}}}}}
 		out.Deployment = append(out.Deployment, of)
 		section.Services = append(section.Services, formats.Served{Model: s.Model, SLOUS: document.Micros(s.SLO.Duration), Percentile: "p99", Weight: 1, RPS: s.RPS})
 	}
@@ -70,13 +70,13 @@ func solve(_ context.Context, p *kind.Problem, run *kind.Run) (*kind.Outcome, er
 }
 
 // check returns an error for every pipeline that exceeds its SLO.
-func check(t *kind.Today) []kind.Finding {
+func check(t *kind.CheckInput) []kind.Finding {
 	var out []kind.Finding
 	for i := range t.Plan.Deployment {
 		d := &t.Plan.Deployment[i]
 		for k := range d.Pipelines {
-			if took := d.Pipelines[k].LatencyUS; took > t.Plan.Promised(i).SLOUS {
-				out = append(out, kind.Finding{Severity: kind.Error, Constraint: "slo", Where: fmt.Sprintf("deployment[%d].pipelines[%d].latency_us", i, k),
+			if took := d.Pipelines[k].LatencyUS; took > t.Plan.PromiseFor(i).SLOUS {
+				out = append(out, kind.Finding{Severity: kind.Error, Constraint: "slo", Path: fmt.Sprintf("deployment[%d].pipelines[%d].latency_us", i, k),
 					Found: took.String(), Message: d.Model + " takes longer than its SLO"})
 			}
 		}
@@ -85,8 +85,8 @@ func check(t *kind.Today) []kind.Finding {
 }
 
 // figures compares the numbers of services.
-func figures(_ context.Context, t *kind.Today) ([]kind.Sample, string, error) {
-	return []kind.Sample{{Metric: "rps", What: "services", Old: float64(len(t.Against.Deployment)), New: float64(len(t.Plan.Deployment)), Unit: "services"}}, "", nil
+func figures(_ context.Context, t *kind.CheckInput) ([]kind.FigurePair, string, error) {
+	return []kind.FigurePair{{Metric: "rps", Subject: "services", Old: float64(len(t.Promised.Deployment)), New: float64(len(t.Plan.Deployment)), Unit: "services"}}, "", nil
 }
 
 // workloadOf returns the workload for which a plan was made.

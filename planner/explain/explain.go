@@ -17,98 +17,98 @@ import (
 const shownLimits = 5
 
 // PlanLines describes a plan, for the closing table of `plan solve` and for `plan explain`.
-func Lines(p *formats.Plan) []string {
-	var out []string
+func PlanLines(p *formats.Plan) []string {
+	var lines []string
 
 	// How good the plan is, and what it uses.
-	out = append(out, objective(p))
-	if l := tightest(p); l != "" {
-		out = append(out, l)
+	lines = append(lines, objectiveLine(p))
+	if l := limitingModels(p); l != "" {
+		lines = append(lines, l)
 	}
-	if l := devices(p); l != "" {
-		out = append(out, l)
+	if l := devicesLine(p); l != "" {
+		lines = append(lines, l)
 	}
 	if c := p.Replan; c != nil {
-		out = append(out, fmt.Sprintf("moved: %d of %d devices load something new (at most %s asked); the others go on as they are", c.MovedGPUs, c.GPUs, kind.Percent(c.MaxMoved)))
+		lines = append(lines, fmt.Sprintf("moved: %d of %d devices load something new (at most %s asked); the others go on as they are", c.MovedGPUs, c.GPUs, kind.FormatPercent(c.MaxMoved)))
 	}
 
 	// What limits it.
-	out = append(out, limits(p)...)
+	lines = append(lines, limitLines(p)...)
 	if m := planner.MethodOf(p.Kind); m != nil && m.Explain != nil {
-		out = append(out, m.Explain(p)...)
+		lines = append(lines, m.Explain(p)...)
 	}
 
 	// What simulation shows.
-	if c := p.Certified; c != nil && p.Objective.Basis == formats.BasisSimulation {
-		out = append(out, holds(p))
-		out = append(out, slower(c)...)
+	if c := p.Certificate; c != nil && p.Objective.Basis == formats.BasisSimulation {
+		lines = append(lines, simulationLine(p))
+		lines = append(lines, certificateSlowdowns(c)...)
 	} else if c != nil {
-		out = append(out, fmt.Sprintf("certified by simulation: load %.4g of the planned rates at attainment %.4g, %d runs of %s",
+		lines = append(lines, fmt.Sprintf("certified by simulation: load %.4g of the planned rates at attainment %.4g, %d runs of %s",
 			c.LoadFactor, c.Attainment, c.Runs, document.Duration(c.DurationUS)))
 	}
-	return out
+	return lines
 }
 
 // simulationLine says that simulation decided the value of a plan, and what the fluid program says.
-func holds(p *formats.Plan) string {
-	c := p.Certified
-	served := "model"
-	if slices.ContainsFunc(p.Served(), func(s formats.Served) bool { return s.Class != "" }) {
-		served = "class"
+func simulationLine(p *formats.Plan) string {
+	c := p.Certificate
+	unit := "model"
+	if slices.ContainsFunc(p.ServedModels(), func(s formats.Served) bool { return s.Class != "" }) {
+		unit = "class"
 	}
-	share := fmt.Sprintf("at least %s of the requests of every %s are in time", kind.Percent(c.Attainment), served)
-	if shares := p.Shares(); slices.Max(shares) > slices.Min(shares) {
-		share = fmt.Sprintf("every %s has as many requests in time as its percentile asks for", served)
+	inTime := fmt.Sprintf("at least %s of the requests of every %s are in time", kind.FormatPercent(c.Attainment), unit)
+	if shares := p.AttainmentShares(); slices.Max(shares) > slices.Min(shares) {
+		inTime = fmt.Sprintf("every %s has as many requests in time as its percentile asks for", unit)
 	}
-	s := fmt.Sprintf("holds in simulation: at these rates %s, %d runs of %s", share, c.Runs, document.Duration(c.DurationUS))
+	s := fmt.Sprintf("holds in simulation: at these rates %s, %d runs of %s", inTime, c.Runs, document.Duration(c.DurationUS))
 	if f := p.Objective.Fluid; f != nil {
-		s += fmt.Sprintf("; without queueing the devices of the plan would carry %s", kind.Number(*f))
+		s += fmt.Sprintf("; without queueing the devices of the plan would carry %s", kind.FormatNumber(*f))
 	}
 	return s
 }
 
 // certificateSlowdowns returns lines about the certified latencies if runs take longer than profiled.
-func slower(c *formats.Certificate) []string {
-	models := make([]Latencies, len(c.Models))
+func certificateSlowdowns(c *formats.Certificate) []string {
+	models := make([]LatencyReport, len(c.Models))
 	for i := range c.Models {
 		m := &c.Models[i]
-		models[i] = Latencies{Key: m.Key(), P50US: m.P50US, P99US: m.P99US, Slower: m.Slower}
+		models[i] = LatencyReport{Key: m.Key(), P50US: m.P50US, P99US: m.P99US, Slowdowns: m.Slower}
 	}
-	return Slower(models)
+	return SlowdownLines(models)
 }
 
 // LatencyReport holds the latencies of a model or class as profiled, and with slower runs.
-type Latencies struct {
+type LatencyReport struct {
 	Key          formats.ModelClass
 	P50US, P99US document.Micros
-	Slower       []formats.Slower
+	Slowdowns    []formats.Slower
 }
 
 // SlowdownLines says how latencies change if runs take longer than profiled: for the model whose
 // 50th percentile grows most. If no model has such figures, it returns nothing.
-func Slower(models []Latencies) []string {
-	var worst *Latencies
+func SlowdownLines(models []LatencyReport) []string {
+	var mostChanged *LatencyReport
 	growth := 0.0
 	for i := range models {
 		m := &models[i]
-		if n := len(m.Slower); n > 0 && m.P50US > 0 {
-			if g := float64(m.Slower[n-1].P50US) / float64(m.P50US); worst == nil || g > growth {
-				worst, growth = m, g
+		if n := len(m.Slowdowns); n > 0 && m.P50US > 0 {
+			if g := float64(m.Slowdowns[n-1].P50US) / float64(m.P50US); mostChanged == nil || g > growth {
+				mostChanged, growth = m, g
 			}
 		}
 	}
-	if worst == nil {
+	if mostChanged == nil {
 		return nil
 	}
-	parts := []string{fmt.Sprintf("as profiled p50 %s and p99 %s", rounded(worst.P50US), rounded(worst.P99US))}
-	for _, s := range worst.Slower {
-		parts = append(parts, fmt.Sprintf("by %s p50 %s, p99 %s, %s in time", kind.Percent(s.By), rounded(s.P50US), rounded(s.P99US), kind.Percent(s.Attainment)))
+	parts := []string{fmt.Sprintf("as profiled p50 %s and p99 %s", threeDigits(mostChanged.P50US), threeDigits(mostChanged.P99US))}
+	for _, s := range mostChanged.Slowdowns {
+		parts = append(parts, fmt.Sprintf("by %s p50 %s, p99 %s, %s in time", kind.FormatPercent(s.ExtraShare), threeDigits(s.P50US), threeDigits(s.P99US), kind.FormatPercent(s.Attainment)))
 	}
-	return []string{fmt.Sprintf("where runs take longer than profiled, %s changes most: %s", worst.Key, strings.Join(parts, "; "))}
+	return []string{fmt.Sprintf("where runs take longer than profiled, %s changes most: %s", mostChanged.Key, strings.Join(parts, "; "))}
 }
 
 // threeDigits returns a time with three significant digits.
-func rounded(t document.Micros) string {
+func threeDigits(t document.Micros) string {
 	d := t.D()
 	unit := time.Nanosecond
 	for d/unit >= 1000 {
@@ -118,7 +118,7 @@ func rounded(t document.Micros) string {
 }
 
 // stopReasons are the texts of what ended the search.
-var stops = map[string]string{
+var stopReasons = map[string]string{
 	"proved": "proven optimal", "gap": "stopped at the gap asked for", "trials": "better plans fail in simulation", "work": "stopped at the work limit",
 	"time": "stopped at the time limit", "interrupt": "interrupted",
 }
@@ -130,32 +130,32 @@ var units = map[string]string{
 }
 
 // isMaximised holds the objectives of which more is better.
-var maximised = map[string]bool{"throughput": true, "accuracy": true, "goodput": true}
+var isMaximised = map[string]bool{"throughput": true, "accuracy": true, "goodput": true}
 
 // objectiveLine returns the value of the objective, its bound and gap, and what ended the search.
-func objective(p *formats.Plan) string {
+func objectiveLine(p *formats.Plan) string {
 	o := p.Objective
-	s := fmt.Sprintf("%s: %s %s", o.Name, kind.Number(o.Value), units[o.Name])
+	s := fmt.Sprintf("%s: %s %s", o.Name, kind.FormatNumber(o.Value), units[o.Name])
 	if o.Bound != nil {
-		word := "below"
-		if maximised[o.Name] {
-			word = "above"
+		side := "below"
+		if isMaximised[o.Name] {
+			side = "above"
 		}
-		among := ""
+		planSet := ""
 		if o.BoundAmong != "" {
-			among = " " + o.BoundAmong
+			planSet = " " + o.BoundAmong
 		}
-		s += fmt.Sprintf("; no plan%s is %s %s", among, word, kind.Number(*o.Bound))
+		s += fmt.Sprintf("; no plan%s is %s %s", planSet, side, kind.FormatNumber(*o.Bound))
 	}
 	if o.Gap != nil && *o.Gap > 0 {
-		s += fmt.Sprintf(": within %s of the optimum", kind.Percent(*o.Gap))
+		s += fmt.Sprintf(": within %s of the optimum", kind.FormatPercent(*o.Gap))
 	}
 	// If there is no bound, as in a recorded plan of another planner, more work closes no gap.
-	if why, ok := stops[p.StoppedBy]; ok && (o.Bound != nil || p.StoppedBy != "work") {
+	if reason, ok := stopReasons[p.StoppedBy]; ok && (o.Bound != nil || p.StoppedBy != "work") {
 		if p.StoppedBy == "work" && hasEffort(p) {
-			why += "; a higher --effort may close the gap"
+			reason += "; a higher --effort may close the gap"
 		}
-		s += " (" + why + ")"
+		s += " (" + reason + ")"
 	}
 	return s
 }
@@ -166,19 +166,19 @@ func hasEffort(p *formats.Plan) bool {
 }
 
 // limitingModels returns the models whose rates set the objective, if they are not all.
-func tightest(p *formats.Plan) string {
-	served := p.Served()
-	if len(served) < 2 || p.Objective.Name != "throughput" {
+func limitingModels(p *formats.Plan) string {
+	servedModels := p.ServedModels()
+	if len(servedModels) < 2 || p.Objective.Name != "throughput" {
 		return ""
 	}
 	var names []string
-	for i := range served {
-		m := &served[i]
+	for i := range servedModels {
+		m := &servedModels[i]
 		if m.Weight > 0 && m.RPS/m.Weight <= p.Objective.Value*(1+1e-6) {
 			names = append(names, m.Key().String())
 		}
 	}
-	if len(names) == 0 || len(names) == len(served) {
+	if len(names) == 0 || len(names) == len(servedModels) {
 		return ""
 	}
 	verb := " sets"
@@ -189,14 +189,14 @@ func tightest(p *formats.Plan) string {
 }
 
 // devicesLine returns how much of each pool the plan uses.
-func devices(p *formats.Plan) string {
+func devicesLine(p *formats.Plan) string {
 	if !slices.ContainsFunc(p.Deployment, func(d formats.Deployed) bool { return len(d.Pipelines) > 0 }) {
 		return "" // this kind has another form of deployment, and its method describes it
 	}
 	var parts []string
 	for _, pool := range p.Pools {
 		if pool.Sharing != formats.SharingTime {
-			parts = append(parts, fmt.Sprintf("%d of %d %s", len(p.Touched(&pool)), pool.Count, pool.Device))
+			parts = append(parts, fmt.Sprintf("%d of %d %s", len(p.UsedDevices(&pool)), pool.Count, pool.Device))
 			continue
 		}
 		share := 0.0
@@ -215,49 +215,49 @@ func devices(p *formats.Plan) string {
 
 // boundRelaxations says for an objective what its limits count that a plan cannot have, and from
 // which relative difference to the proven bound on that is mentioned.
-var relaxations = map[string]struct {
-	what  string
-	above float64
+var boundRelaxations = map[string]struct {
+	fractions string
+	minExcess float64
 }{"throughput": {"fractions of devices", .005}, "accuracy": {"mixtures of cascades", 1e-4}}
 
 // limitLines returns by how much a little more of something would raise the bound.
-func limits(p *formats.Plan) []string {
-	ls := slices.Clone(p.Limits)
-	slices.SortStableFunc(ls, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })
-	var out []string
-	for i, l := range ls {
+func limitLines(p *formats.Plan) []string {
+	sorted := slices.Clone(p.Limits)
+	slices.SortStableFunc(sorted, func(a, b formats.Limit) int { return cmp.Compare(b.Gain, a.Gain) })
+	var lines []string
+	for i, l := range sorted {
 		if i == shownLimits {
-			out = append(out, fmt.Sprintf("  and %d smaller limits", len(ls)-i))
+			lines = append(lines, fmt.Sprintf("  and %d smaller limits", len(sorted)-i))
 			break
 		}
-		head := "bottleneck: "
+		heading := "bottleneck: "
 		if i > 0 {
-			head = strings.Repeat(" ", len(head))
+			heading = strings.Repeat(" ", len(heading))
 		}
-		of, name, _ := strings.Cut(l.What, " ")
-		what := name
-		if of == "slo" {
-			what = "the SLO of " + name
+		limitKind, name, _ := strings.Cut(l.Constraint, " ")
+		subject := name
+		if limitKind == "slo" {
+			subject = "the SLO of " + name
 		}
 		// The gain is that of the relaxation. If whole devices, or one cascade per range, made the
 		// proven bound lower than the relaxation, the line has both ends, because the rise is not
 		// one of the proven bound.
-		from := "to " + kind.Number(l.Value)
-		relaxed := relaxations[p.Objective.Name]
-		if now := l.Value / (1 + l.Gain); relaxed.what != "" && p.Objective.Bound != nil && now > *p.Objective.Bound*(1+relaxed.above) {
-			from = fmt.Sprintf("from %s to %s, counting %s", kind.Number(now), kind.Number(l.Value), relaxed.what)
+		effect := "to " + kind.FormatNumber(l.Value)
+		relaxation := boundRelaxations[p.Objective.Name]
+		if relaxedValue := l.Value / (1 + l.Gain); relaxation.fractions != "" && p.Objective.Bound != nil && relaxedValue > *p.Objective.Bound*(1+relaxation.minExcess) {
+			effect = fmt.Sprintf("from %s to %s, counting %s", kind.FormatNumber(relaxedValue), kind.FormatNumber(l.Value), relaxation.fractions)
 		}
-		out = append(out, fmt.Sprintf("%s%s. %s would raise the upper bound by %s (%s).", head, what, more(of, name, l.Change), kind.Percent(l.Gain), from))
+		lines = append(lines, fmt.Sprintf("%s%s. %s would raise the upper bound by %s (%s).", heading, subject, changeText(limitKind, name, l.Change), kind.FormatPercent(l.Gain), effect))
 	}
-	return out
+	return lines
 }
 
 // changeText returns the change of a limit as text.
-func more(of, name, change string) string {
+func changeText(limitKind, name, change string) string {
 	switch {
-	case of == "device" && change == "+1 device":
+	case limitKind == "device" && change == "+1 device":
 		return "One more " + name
-	case of == "slo":
+	case limitKind == "slo":
 		return strings.TrimPrefix(change, "+") + " more"
 	}
 	return change

@@ -11,23 +11,23 @@ import (
 	"inferplan/formats/document"
 )
 
-func TestLines(t *testing.T) {
+func TestPlanLinesExplainAPlan(t *testing.T) {
 	bound, gap := 2512.6, 0.012
 	p := &formats.Plan{
 		Kind:      formats.PlanPool,
 		Objective: formats.Objective{Name: "throughput", Value: 2482.3, Bound: &bound, Gap: &gap}, StoppedBy: "work",
 		Pools: []formats.Pool{{Device: "L4", Count: 25}, {Device: "cpu-1", Count: 2, Sharing: formats.SharingTime}},
 		Deployment: []formats.Deployed{{Model: "a", Pipelines: []formats.Pipeline{{Stages: []formats.Stage{
-			{Device: "L4", GPUs: 2.5, Placement: []formats.Placement{{First: 0, PerDevice: 2, Replicas: 5}}},
-			{Device: "cpu-1", GPUs: 1.25, Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: 2}}},
+			{Device: "L4", GPUs: 2.5, Placement: []formats.Placement{{FirstDevice: 0, PerDevice: 2, Replicas: 5}}},
+			{Device: "cpu-1", GPUs: 1.25, Placement: []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: 2}}},
 		}}},
 		}, {Model: "b"}},
 		Section: &formats.PoolPlan{Models: []formats.Served{{Model: "a", Weight: 0.5, RPS: 0.5 * 2482.3}, {Model: "b", Weight: 0.5, RPS: 0.6 * 2482.3}}},
 		Limits: []formats.Limit{
-			{What: "slo a", Change: "+10ms", Value: 2500, Gain: 0.0004},
-			{What: "device L4", Change: "+1 device", Value: 2550.2, Gain: 0.015},
+			{Constraint: "slo a", Change: "+10ms", Value: 2500, Gain: 0.0004},
+			{Constraint: "device L4", Change: "+1 device", Value: 2550.2, Gain: 0.015},
 		},
-		Certified: &formats.Certificate{LoadFactor: 0.9, Attainment: 0.99, Runs: 5, DurationUS: document.Micros(30e9)},
+		Certificate: &formats.Certificate{LoadFactor: 0.9, Attainment: 0.99, Runs: 5, DurationUS: document.Micros(30e9)},
 	}
 	want := []string{
 		"throughput: 2482 rps per unit of weight (worst-served model); no plan is above 2513: within 1.2 % of the optimum (stopped at the work limit; a higher --effort may close the gap)",
@@ -37,7 +37,7 @@ func TestLines(t *testing.T) {
 		"            the SLO of a. 10ms more would raise the upper bound by 0.04 % (to 2500).",
 		"certified by simulation: load 0.9 of the planned rates at attainment 0.99, 5 runs of 30s",
 	}
-	if d := cmp.Diff(want, Lines(p)); d != "" {
+	if d := cmp.Diff(want, PlanLines(p)); d != "" {
 		t.Error(d)
 	}
 }
@@ -48,10 +48,10 @@ func TestLimitsOfRelaxation(t *testing.T) {
 	bound := 1429.0
 	p := &formats.Plan{
 		Objective: formats.Objective{Name: "throughput", Value: 1429, Bound: &bound},
-		Limits:    []formats.Limit{{What: "device L4", Change: "+1 device", Value: 3056, Gain: 0.375}},
+		Limits:    []formats.Limit{{Constraint: "device L4", Change: "+1 device", Value: 3056, Gain: 0.375}},
 	}
 	want := "bottleneck: L4. One more L4 would raise the upper bound by 37.5 % (from 2223 to 3056, counting fractions of devices)."
-	if lines := Lines(p); !slices.Contains(lines, want) {
+	if lines := PlanLines(p); !slices.Contains(lines, want) {
 		t.Errorf("found %q, expected %q among them", lines, want)
 	}
 }
@@ -64,9 +64,9 @@ func TestLimitsOfMixtures(t *testing.T) {
 	} {
 		p := &formats.Plan{
 			Objective: formats.Objective{Name: "accuracy", Value: .89, Bound: &bound},
-			Limits:    []formats.Limit{{What: "device cpu-4", Change: "+1 device", Value: .94, Gain: .94/.92 - 1}},
+			Limits:    []formats.Limit{{Constraint: "device cpu-4", Change: "+1 device", Value: .94, Gain: .94/.92 - 1}},
 		}
-		if lines := Lines(p); !slices.Contains(lines, want) {
+		if lines := PlanLines(p); !slices.Contains(lines, want) {
 			t.Errorf("found %q, expected %q among them", lines, want)
 		}
 	}
@@ -75,7 +75,7 @@ func TestLimitsOfMixtures(t *testing.T) {
 // A plan with nothing but its name must not panic.
 func TestLinesOfLittle(t *testing.T) {
 	for _, p := range []*formats.Plan{{}, {Deployment: []formats.Deployed{{}, {}}, Section: &formats.PoolPlan{Models: []formats.Served{{}, {}}}, Pools: []formats.Pool{{}}}} {
-		if len(Lines(p)) == 0 {
+		if len(PlanLines(p)) == 0 {
 			t.Error("no line")
 		}
 	}
@@ -86,8 +86,8 @@ func TestEffortIsPromisedWhereItIsRead(t *testing.T) {
 	bound := 1.0
 	for kind, want := range map[string]bool{formats.PlanPool: true, formats.PlanGear: false} {
 		p := &formats.Plan{Kind: kind, Objective: formats.Objective{Name: "accuracy", Value: .9, Bound: &bound}, StoppedBy: "work"}
-		if got := strings.Contains(objective(p), "--effort"); got != want || !strings.Contains(objective(p), "stopped at the work limit") {
-			t.Errorf("%s: %s", kind, objective(p))
+		if got := strings.Contains(objectiveLine(p), "--effort"); got != want || !strings.Contains(objectiveLine(p), "stopped at the work limit") {
+			t.Errorf("%s: %s", kind, objectiveLine(p))
 		}
 	}
 }

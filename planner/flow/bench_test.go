@@ -9,9 +9,9 @@ import (
 	"inferplan/solver/highs"
 )
 
-// four is a pipeline of five modules like live video (PARD, section 5.1): device
+// fiveModuleProblem is a pipeline of five modules like live video (PARD, section 5.1): device
 // times a + c*b, over 64 devices of so many kinds, each slower than the last.
-func four(kinds int) *problem {
+func fiveModuleProblem(kinds int) *problem {
 	p := &problem{}
 	for k := range kinds {
 		p.pools = append(p.pools, pool{kind: string(rune('A' + k)), count: 64 / kinds, price: 1 / (1 + .6*float64(k))})
@@ -23,11 +23,11 @@ func four(kinds int) *problem {
 			slow := 1 + float64(k)*(.5+.1*float64(u))
 			for _, b := range []int{1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32} {
 				took := time.Duration(slow * (cost[0] + cost[1]*float64(b)) * 1e6)
-				byPool[k] = append(byPool[k], template{batch: b, share: 1, infer: took, worst: took, rate: float64(b) / took.Seconds()})
+				byPool[k] = append(byPool[k], template{batch: b, sharesPerDevice: 1, plannedTime: took, worstTime: took, rate: float64(b) / took.Seconds()})
 			}
 		}
 		p.models = append(p.models, model{name: fmt.Sprint("m", u), levels: levelsOf(byPool)})
-		app.nodes = append(app.nodes, node{name: fmt.Sprint("m", u), chance: 1, of: []choice{{model: u}}})
+		app.modules = append(app.modules, appModule{name: fmt.Sprint("m", u), visitShare: 1, choices: []choice{{model: u}}})
 	}
 	p.apps = append(p.apps, app)
 	return p
@@ -36,24 +36,24 @@ func four(kinds int) *problem {
 // Planning time of 64 devices of one and of four kinds at the default gap.
 func BenchmarkSolve(b *testing.B) {
 	for _, kinds := range []int{1, 4} {
-		p := four(kinds)
-		run := func(name string, weight float64, find func(*search) (*found, error)) {
+		p := fiveModuleProblem(kinds)
+		run := func(name string, weight float64, find func(*planSearch) (*solveResult, error)) {
 			b.Run(fmt.Sprintf("%d-kinds/%s", kinds, name), func(b *testing.B) {
 				p.apps[0].weight = weight
-				var out *found
+				var result *solveResult
 				for b.Loop() {
 					var err error
-					if out, err = find(&search{p: p, solver: highs.Solver{}, gap: .01}); err != nil {
+					if result, err = find(&planSearch{p: p, solver: highs.Solver{}, gap: .01}); err != nil {
 						b.Fatal(err)
 					}
 				}
-				b.ReportMetric(out.value, "value")
-				b.ReportMetric(out.bound, "bound")
-				b.ReportMetric(float64(out.used()), "devices")
+				b.ReportMetric(result.value, "value")
+				b.ReportMetric(result.bound, "bound")
+				b.ReportMetric(float64(result.deviceCount()), "devices")
 			})
 		}
-		run("throughput", 1, func(s *search) (*found, error) { return s.throughput(context.Background()) })
-		run("cost", 1000, func(s *search) (*found, error) { return s.cheapest(context.Background()) })
-		run("cost-of-most", 2000, func(s *search) (*found, error) { return s.cheapest(context.Background()) })
+		run("throughput", 1, func(s *planSearch) (*solveResult, error) { return s.throughput(context.Background()) })
+		run("cost", 1000, func(s *planSearch) (*solveResult, error) { return s.cheapest(context.Background()) })
+		run("cost-of-most", 2000, func(s *planSearch) (*solveResult, error) { return s.cheapest(context.Background()) })
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"inferplan/solver/highs"
 )
 
-// drawn is a tiny problem: up to three modules in one or two applications that
+// drawProblem is a tiny problem: up to three modules in one or two applications that
 // share models, variants, two pools.
-func drawn(t *rapid.T) *problem {
+func drawProblem(t *rapid.T) *problem {
 	p := &problem{pools: []pool{
 		{kind: "A", count: rapid.IntRange(1, 3).Draw(t, "A"), price: 2},
 		{kind: "B", count: rapid.IntRange(0, 2).Draw(t, "B"), price: 1},
@@ -25,7 +25,7 @@ func drawn(t *rapid.T) *problem {
 			took := time.Duration(rapid.IntRange(2, 9).Draw(t, "first")) * time.Millisecond
 			for _, b := range []int{1, 2, 4}[:rapid.IntRange(0, 3).Draw(t, "batches")] {
 				share := rapid.IntRange(1, 2).Draw(t, "share")
-				byPool[k] = append(byPool[k], template{batch: b, share: share, infer: took, worst: took, rate: float64(b*share) / took.Seconds()})
+				byPool[k] = append(byPool[k], template{batch: b, sharesPerDevice: share, plannedTime: took, worstTime: took, rate: float64(b*share) / took.Seconds()})
 				took += time.Duration(rapid.IntRange(1, 6).Draw(t, "more")) * time.Millisecond
 			}
 		}
@@ -33,14 +33,14 @@ func drawn(t *rapid.T) *problem {
 	}
 	for a := range rapid.IntRange(1, 2).Draw(t, "applications") {
 		app := app{name: string(rune('p' + a)), slo: time.Duration(rapid.IntRange(10, 90).Draw(t, "slo")) * time.Millisecond,
-			weight: rapid.Float64Range(20, 300).Draw(t, "weight"), floor: rapid.SampledFrom([]float64{0, .7, .9}).Draw(t, "floor")}
+			weight: rapid.Float64Range(20, 300).Draw(t, "weight"), accuracyFloor: rapid.SampledFrom([]float64{0, .7, .9}).Draw(t, "floor")}
 		n := rapid.IntRange(1, 3).Draw(t, "modules")
 		for i := range n {
-			node := node{name: string(rune('0' + i)), chance: rapid.SampledFrom([]float64{1, .4}).Draw(t, "chance"), of: []choice{{model: rapid.IntRange(0, 2).Draw(t, "model"), accuracy: .95}}}
+			node := appModule{name: string(rune('0' + i)), visitShare: rapid.SampledFrom([]float64{1, .4}).Draw(t, "chance"), choices: []choice{{model: rapid.IntRange(0, 2).Draw(t, "model"), accuracy: .95}}}
 			if rapid.Bool().Draw(t, "variant") {
-				node.of = append(node.of, choice{model: (node.of[0].model + 1) % 3, accuracy: .8})
+				node.choices = append(node.choices, choice{model: (node.choices[0].model + 1) % 3, accuracy: .8})
 			}
-			app.nodes = append(app.nodes, node)
+			app.modules = append(app.modules, node)
 		}
 		switch {
 		case n == 3 && rapid.Bool().Draw(t, "split"):
@@ -57,15 +57,15 @@ func drawn(t *rapid.T) *problem {
 	return p
 }
 
-// all visits every choice, level and number of devices that keeps deadlines,
+// visitSolutions visits every choice, level and number of devices that keeps deadlines,
 // floors and pools.
-func (p *problem) all(visit func(s *picked)) {
-	s := &picked{level: make([]int, len(p.models))}
+func (p *problem) visitSolutions(visit func(s *solution)) {
+	s := &solution{level: make([]int, len(p.models))}
 	for range p.models {
 		s.devices = append(s.devices, make([]int, len(p.pools)))
 	}
 	for a := range p.apps {
-		s.choice = append(s.choice, make([]int, len(p.apps[a].nodes)))
+		s.choice = append(s.choice, make([]int, len(p.apps[a].modules)))
 	}
 	var devices func(u int)
 	devices = func(u int) {
@@ -87,7 +87,7 @@ func (p *problem) all(visit func(s *picked)) {
 			for o := range u {
 				left -= s.devices[o][k]
 			}
-			if p.models[u].levels[s.level[u]].best[k].rate == 0 {
+			if p.models[u].levels[s.level[u]].templates[k].rate == 0 {
 				left = min(left, 0)
 			}
 			for n := 0; n <= left; n++ {
@@ -102,7 +102,7 @@ func (p *problem) all(visit func(s *picked)) {
 	levels = func(u int, used []bool) {
 		if u == len(p.models) {
 			for a := range p.apps {
-				if p.took(s, a) > p.apps[a].budget() {
+				if p.longestPathTime(s, a) > p.apps[a].budget() {
 					return
 				}
 			}
@@ -126,21 +126,21 @@ func (p *problem) all(visit func(s *picked)) {
 			for a := range p.apps {
 				accuracy := 1.0
 				for i, c := range s.choice[a] {
-					used[p.apps[a].nodes[i].of[c].model] = true
-					accuracy *= p.apps[a].nodes[i].of[c].accuracy
+					used[p.apps[a].modules[i].choices[c].model] = true
+					accuracy *= p.apps[a].modules[i].choices[c].accuracy
 				}
-				if accuracy < p.apps[a].floor-1e-12 {
+				if accuracy < p.apps[a].accuracyFloor-1e-12 {
 					return
 				}
 			}
 			levels(0, used)
 			return
 		}
-		if i == len(p.apps[a].nodes) {
+		if i == len(p.apps[a].modules) {
 			choices(a+1, 0)
 			return
 		}
-		for c := range p.apps[a].nodes[i].of {
+		for c := range p.apps[a].modules[i].choices {
 			s.choice[a][i] = c
 			choices(a, i+1)
 		}
@@ -150,41 +150,41 @@ func (p *problem) all(visit func(s *picked)) {
 
 // What the program finds is what trying everything finds: the rate with its
 // fewest devices, the price at given rates with its fewest devices.
-func TestBruteForce(t *testing.T) {
+func TestSearchFindsBruteForceOptimum(t *testing.T) {
 	solved := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawn(t)
+		p := drawProblem(t)
 		rate, price, fewestRate, fewestPrice := 0.0, math.Inf(1), 0, 0
-		p.all(func(s *picked) {
-			f := p.factor(s)
-			if n := s.used(); f > rate*(1+1e-9) || f > rate*(1-1e-9) && n < fewestRate {
+		p.visitSolutions(func(s *solution) {
+			f := p.rateFactor(s)
+			if n := s.deviceCount(); f > rate*(1+1e-9) || f > rate*(1-1e-9) && n < fewestRate {
 				rate, fewestRate = max(f, rate), n
 			}
-			if c, n := p.price(s), s.used(); f >= 1-1e-9 && (c < price-1e-9 || c < price+1e-9 && n < fewestPrice) {
+			if c, n := p.price(s), s.deviceCount(); f >= 1-1e-9 && (c < price-1e-9 || c < price+1e-9 && n < fewestPrice) {
 				price, fewestPrice = c, n
 			}
 		})
-		s := &search{p: p, solver: highs.Solver{}}
+		s := &planSearch{p: p, solver: highs.Solver{}}
 		got, err := s.throughput(context.Background())
 		switch {
-		case errors.Is(err, errNone) && rate == 0:
-			if err := s.explained(context.Background(), false); err == nil {
+		case errors.Is(err, errNoPlan) && rate == 0:
+			if err := s.explainInfeasible(context.Background(), false); err == nil {
 				t.Fatal("no reason")
 			}
 			return
 		case err != nil:
 			t.Fatalf("%v, trying everything gives %v", err, rate)
-		case math.Abs(got.value-rate) > 1e-6*rate || got.bound < rate*(1-1e-6) || got.used() != fewestRate:
-			t.Fatalf("rate %v (bound %v) on %d devices, trying everything gives %v on %d", got.value, got.bound, got.used(), rate, fewestRate)
+		case math.Abs(got.value-rate) > 1e-6*rate || got.bound < rate*(1-1e-6) || got.deviceCount() != fewestRate:
+			t.Fatalf("rate %v (bound %v) on %d devices, trying everything gives %v on %d", got.value, got.bound, got.deviceCount(), rate, fewestRate)
 		}
 		solved++
 		got, err = s.cheapest(context.Background())
 		switch {
-		case errors.Is(err, errNone) && math.IsInf(price, 1):
+		case errors.Is(err, errNoPlan) && math.IsInf(price, 1):
 		case err != nil:
 			t.Fatalf("%v, trying everything gives %v", err, price)
-		case math.Abs(got.value-price) > 1e-6*price || got.bound > price*(1+1e-6) || got.used() != fewestPrice:
-			t.Fatalf("price %v (bound %v) on %d devices, trying everything gives %v on %d", got.value, got.bound, got.used(), price, fewestPrice)
+		case math.Abs(got.value-price) > 1e-6*price || got.bound > price*(1+1e-6) || got.deviceCount() != fewestPrice:
+			t.Fatalf("price %v (bound %v) on %d devices, trying everything gives %v on %d", got.value, got.bound, got.deviceCount(), price, fewestPrice)
 		}
 	})
 	t.Logf("%d of them have plans", solved)
@@ -195,52 +195,52 @@ func TestBruteForce(t *testing.T) {
 
 // Of the plans of one price the one that carries most is taken: nearly the largest
 // factor that trying everything finds at that price and number of devices.
-func TestRoomiest(t *testing.T) {
+func TestCheapestPlanCarriesMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawn(t)
-		got, err := (&search{p: p, solver: highs.Solver{}}).cheapest(context.Background())
+		p := drawProblem(t)
+		got, err := (&planSearch{p: p, solver: highs.Solver{}}).cheapest(context.Background())
 		if err != nil {
 			return
 		}
 		most := 0.0
-		p.all(func(s *picked) {
-			if p.price(s) <= got.value*(1+1e-9) && s.used() <= got.used() {
-				most = max(most, p.factor(s))
+		p.visitSolutions(func(s *solution) {
+			if p.price(s) <= got.value*(1+1e-9) && s.deviceCount() <= got.deviceCount() {
+				most = max(most, p.rateFactor(s))
 			}
 		})
-		if f := p.factor(got.picked); f < min(most, 2)*.97 {
+		if f := p.rateFactor(got.solution); f < min(most, 2)*.97 {
 			t.Errorf("the plan carries %v times the rates, one of the same price %v times", f, most)
 		}
 	})
 }
 
 // What is left of the deadlines goes to batches that carry more, of no module less.
-func TestWiden(t *testing.T) {
+func TestLargerBatchesUseRestOfDeadlines(t *testing.T) {
 	more := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawn(t)
-		got, err := (&search{p: p, solver: highs.Solver{}}).cheapest(context.Background())
+		p := drawProblem(t)
+		got, err := (&planSearch{p: p, solver: highs.Solver{}}).cheapest(context.Background())
 		if err != nil {
 			return
 		}
 		before := make([]float64, len(p.models))
 		for u := range before {
-			before[u] = p.capacity(got.picked, u)
+			before[u] = p.capacity(got.solution, u)
 		}
-		p.widen(got.picked)
+		p.enlargeBatches(got.solution)
 		for u := range before {
-			if c := p.capacity(got.picked, u); c < before[u] {
+			if c := p.capacity(got.solution, u); c < before[u] {
 				t.Errorf("model %d carries %v, before %v", u, c, before[u])
 			} else if c > before[u] {
 				more++
 			}
 		}
 		for u, l := range got.level {
-			if l >= 0 && p.asked(got.picked)[u] > 0 && p.raised(got.picked, u) {
+			if l >= 0 && p.modelRates(got.solution)[u] > 0 && p.raiseLevel(got.solution, u) {
 				t.Errorf("model %d could carry more", u)
 			}
 		}
-		if !p.keeps(got.picked) {
+		if !p.keepsDeadlines(got.solution) {
 			t.Error("a deadline is missed")
 		}
 	})

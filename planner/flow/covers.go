@@ -10,67 +10,67 @@ import (
 // those deployments matter of which no device can be spared. All of them are listed here.
 
 // moduleSet is a set of modules that one model can serve together.
-type serving struct {
-	model  int
-	places uint64 // bits, by module
-	parts  []part
-	demand float64 // requests per second at rate factor 1
-	along  []along
-	loss   []float64 // by application: the set's loss of the logarithm of accuracy
-	covers []cover   // at the current rate factor, sorted by level
+type moduleSet struct {
+	model        int
+	modules      uint64 // bits, by module
+	members      []servedModule
+	demand       float64 // requests per second at rate factor 1
+	pathUses     []pathUse
+	accuracyLoss []float64    // by application: the set's loss of the logarithm of accuracy
+	deployments  []deployment // at the current rate factor, sorted by level
 }
 
 // servedModule is a module with the choice that serves it. The module's index counts the modules of all
 // applications, indexInApp those of its own application.
-type part struct{ place, app, node, choice int }
+type servedModule struct{ module, app, indexInApp, choice int }
 
 // pathUse says how many modules of a set lie on a path.
-type along struct {
-	path, times int
-	quick       time.Duration // the least time that they can take together, set by searchDeployments
+type pathUse struct {
+	path, modules int
+	minTime       time.Duration // the least time that they can take together, set by searchDeployments
 }
 
 // deployment is a level, and devices that together carry the rate of a module set.
-type cover struct {
-	level   int
-	devices []int32 // by pool
-	excess  float64 // a plan with this deployment costs at least lowerBound + reducedCost
+type deployment struct {
+	level       int
+	devices     []int32 // by pool
+	reducedCost float64 // a plan with this deployment costs at least lowerBound + reducedCost
 }
 
 // path is a path of an application, with the time that its modules may take together.
 type path struct {
-	places []int
-	budget time.Duration
+	modules []int
+	budget  time.Duration
 }
 
 // moduleLayout is a problem as modules to serve and module sets to choose from.
-type layout struct {
-	p     *problem
-	apps  []int // by module: its application
-	sets  []serving
-	paths []path
+type moduleLayout struct {
+	p          *problem
+	appOf      []int // by module: its application
+	moduleSets []moduleSet
+	paths      []path
 }
 
 // Larger problems than these are left to the mixed-integer program.
 const (
-	mostPlaces = 64
-	mostCovers = 400_000
+	maxModules     = 64
+	maxDeployments = 400_000
 )
 
 // moduleLayout returns the modules, paths and module sets of the problem. If there are too many to list, it
 // returns nil.
-func (p *problem) layout() *layout {
-	y := &layout{p: p}
+func (p *problem) moduleLayout() *moduleLayout {
+	y := &moduleLayout{p: p}
 
 	// Number the modules of all applications.
-	first := make([]int, len(p.apps))
+	firstModule := make([]int, len(p.apps))
 	for a := range p.apps {
-		first[a] = len(y.apps)
-		for range p.apps[a].nodes {
-			y.apps = append(y.apps, a)
+		firstModule[a] = len(y.appOf)
+		for range p.apps[a].modules {
+			y.appOf = append(y.appOf, a)
 		}
 	}
-	if len(y.apps) > mostPlaces {
+	if len(y.appOf) > maxModules {
 		return nil
 	}
 
@@ -79,7 +79,7 @@ func (p *problem) layout() *layout {
 		for _, list := range p.apps[a].paths {
 			w := path{budget: p.apps[a].budget()}
 			for _, i := range list {
-				w.places = append(w.places, first[a]+i)
+				w.modules = append(w.modules, firstModule[a]+i)
 			}
 			y.paths = append(y.paths, w)
 		}
@@ -87,19 +87,19 @@ func (p *problem) layout() *layout {
 
 	// List the module sets of each model: what it has to serve, with every subset of what it may serve.
 	for u := range p.models {
-		must, may := p.served(u, first)
-		if len(may) > 6 {
+		required, optional := p.modulesServedBy(u, firstModule)
+		if len(optional) > 6 {
 			return nil
 		}
-		for bits := range 1 << len(may) {
-			parts := slices.Clone(must)
-			for i := range may {
+		for bits := range 1 << len(optional) {
+			members := slices.Clone(required)
+			for i := range optional {
 				if bits>>i&1 == 1 {
-					parts = append(parts, may[i])
+					members = append(members, optional[i])
 				}
 			}
-			if len(parts) > 0 {
-				y.sets = append(y.sets, y.serving(u, parts))
+			if len(members) > 0 {
+				y.moduleSets = append(y.moduleSets, y.newModuleSet(u, members))
 			}
 		}
 	}
@@ -108,40 +108,40 @@ func (p *problem) layout() *layout {
 
 // modulesServedBy returns the modules that model u has to serve, because they have no other choice, and
 // those that it may serve. firstModule is the index of each application's first module.
-func (p *problem) served(u int, first []int) (must, may []part) {
+func (p *problem) modulesServedBy(u int, firstModule []int) (required, optional []servedModule) {
 	for a := range p.apps {
-		for i := range p.apps[a].nodes {
-			n := &p.apps[a].nodes[i]
-			for c := range n.of {
-				switch one := (part{first[a] + i, a, i, c}); {
-				case n.of[c].model != u:
-				case len(n.of) == 1:
-					must = append(must, one)
+		for i := range p.apps[a].modules {
+			n := &p.apps[a].modules[i]
+			for c := range n.choices {
+				switch member := (servedModule{firstModule[a] + i, a, i, c}); {
+				case n.choices[c].model != u:
+				case len(n.choices) == 1:
+					required = append(required, member)
 				default:
-					may = append(may, one)
+					optional = append(optional, member)
 				}
 			}
 		}
 	}
-	return must, may
+	return required, optional
 }
 
 // newModuleSet returns the set of some modules for model u, with its demand, accuracy losses and path uses.
-func (y *layout) serving(u int, parts []part) serving {
-	s := serving{model: u, parts: parts, loss: make([]float64, len(y.p.apps))}
-	for _, t := range parts {
-		n := &y.p.apps[t.app].nodes[t.node]
-		s.places |= 1 << t.place
-		s.demand += n.chance * y.p.apps[t.app].weight
-		s.loss[t.app] += n.of[t.choice].loss()
+func (y *moduleLayout) newModuleSet(u int, members []servedModule) moduleSet {
+	s := moduleSet{model: u, members: members, accuracyLoss: make([]float64, len(y.p.apps))}
+	for _, t := range members {
+		n := &y.p.apps[t.app].modules[t.indexInApp]
+		s.modules |= 1 << t.module
+		s.demand += n.visitShare * y.p.apps[t.app].weight
+		s.accuracyLoss[t.app] += n.choices[t.choice].accuracyLoss()
 	}
 	for w := range y.paths {
 		n := 0
-		for _, at := range y.paths[w].places {
-			n += int(s.places >> at & 1)
+		for _, module := range y.paths[w].modules {
+			n += int(s.modules >> module & 1)
 		}
 		if n > 0 {
-			s.along = append(s.along, along{path: w, times: n})
+			s.pathUses = append(s.pathUses, pathUse{path: w, modules: n})
 		}
 	}
 	return s
@@ -149,67 +149,67 @@ func (y *layout) serving(u int, parts []part) serving {
 
 // listDeployments lists the deployments of every module set at a rate factor. It returns false if there are
 // too many.
-func (y *layout) cover(factor float64) bool {
-	left := mostCovers
-	for i := range y.sets {
-		s := &y.sets[i]
-		l := lister{p: y.p, m: &y.p.models[s.model], need: factor * s.demand * (1 - 1e-9), devices: make([]int32, len(y.p.pools)), most: left, out: s.covers[:0]}
-		for l.at = range l.m.levels {
-			l.fill(0, l.need, false)
+func (y *moduleLayout) listDeployments(factor float64) bool {
+	remaining := maxDeployments
+	for i := range y.moduleSets {
+		s := &y.moduleSets[i]
+		l := deploymentLister{p: y.p, m: &y.p.models[s.model], requiredRate: factor * s.demand * (1 - 1e-9), devices: make([]int32, len(y.p.pools)), maxListed: remaining, listed: s.deployments[:0]}
+		for l.level = range l.m.levels {
+			l.chooseDevices(0, l.requiredRate, false)
 		}
-		if s.covers = l.out; len(l.out) > left {
+		if s.deployments = l.listed; len(l.listed) > remaining {
 			return false
 		}
-		left -= len(l.out)
+		remaining -= len(l.listed)
 	}
 	return true
 }
 
 // deploymentLister lists the deployments of one module set.
-type lister struct {
-	p       *problem
-	m       *model
-	need    float64 // requests per second
-	at      int     // level
-	devices []int32
-	most    int // the search stops when more deployments are listed
-	out     []cover
+type deploymentLister struct {
+	p            *problem
+	m            *model
+	requiredRate float64 // requests per second
+	level        int     // level
+	devices      []int32
+	maxListed    int // the search stops when more deployments are listed
+	listed       []deployment
 }
 
 // chooseDevices tries all numbers of devices of the pools from k on that may carry the missing rate, and
 // adds the resulting deployments. anyChosen says that some device is chosen already.
-func (l *lister) fill(k int, rate float64, some bool) {
-	if some && rate <= 0 {
-		l.add()
+func (l *deploymentLister) chooseDevices(k int, missingRate float64, anyChosen bool) {
+	if anyChosen && missingRate <= 0 {
+		l.addIfMinimal()
 		return
 	}
-	if k == len(l.devices) || len(l.out) > l.most {
+	if k == len(l.devices) || len(l.listed) > l.maxListed {
 		return
 	}
 
 	// If all devices of the remaining pools cannot carry the missing rate, there is nothing to list.
-	best, r := l.m.levels[l.at].best, 0.0
-	for i := k; i < len(best); i++ {
-		r += best[i].rate * float64(l.p.pools[i].count)
+	templates, r := l.m.levels[l.level].templates, 0.0
+	for i := k; i < len(templates); i++ {
+		r += templates[i].rate * float64(l.p.pools[i].count)
 	}
-	if r < rate {
+	if r < missingRate {
 		return
 	}
 
 	// The last pool needs at least as many devices as carry the rest; with any pool, more devices than that
 	// can be spared.
-	r = best[k].rate
-	least := 0
+	r = templates[k].rate
+	minDevices := 0
 	if k == len(l.devices)-1 && r > 0 {
-		least = int(math.Ceil(rate/r - 1e-12))
+		minDevices = int(math.Ceil(missingRate/r - 1e-12))
 	}
-	for n := least; n <= l.p.pools[k].count; n++ {
+	for n := minDevices; n <= l.p.pools[k].count; n++ {
 		if n > 0 && r == 0 {
 			break
 		}
 		l.devices[k] = int32(n)
-		l.fill(k+1, rate-float64(n)*r, some || n > 0)
-		if float64(n)*r >= rate && n > 0 {
+		l.chooseDevices(k+1, missingRate-float64(n)*r, anyChosen || n > 0)
+		if float64(n)*r >= missingRate && n > 0 {
 			break
 		}
 	}
@@ -218,31 +218,31 @@ func (l *lister) fill(k int, rate float64, some bool) {
 
 // addIfMinimal adds the chosen devices as a deployment, unless one of them can be spared or a faster level
 // carries the rate with the same devices.
-func (l *lister) add() {
-	if l.at > 0 && l.carries(l.at-1, -1) {
+func (l *deploymentLister) addIfMinimal() {
+	if l.level > 0 && l.carriesRate(l.level-1, -1) {
 		return
 	}
 	for k, n := range l.devices {
-		if n > 0 && l.carries(l.at, k) {
+		if n > 0 && l.carriesRate(l.level, k) {
 			return
 		}
 	}
-	l.out = append(l.out, cover{level: l.at, devices: slices.Clone(l.devices)})
+	l.listed = append(l.listed, deployment{level: l.level, devices: slices.Clone(l.devices)})
 }
 
 // carriesRate returns whether the devices carry the required rate at a level. One device of sparedPool is
 // left out of the count; if that is -1, none is.
-func (l *lister) carries(at, without int) bool {
-	sum, some := 0.0, false
+func (l *deploymentLister) carriesRate(level, sparedPool int) bool {
+	rate, anyDevice := 0.0, false
 	for k, n := range l.devices {
-		r := l.m.levels[at].best[k].rate
-		if k == without {
+		r := l.m.levels[level].templates[k].rate
+		if k == sparedPool {
 			n--
 		}
 		if n > 0 && r == 0 {
 			return false
 		}
-		sum, some = sum+float64(n)*r, some || n > 0
+		rate, anyDevice = rate+float64(n)*r, anyDevice || n > 0
 	}
-	return some && sum >= l.need
+	return anyDevice && rate >= l.requiredRate
 }

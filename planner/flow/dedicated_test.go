@@ -35,20 +35,20 @@ func ragOf(t *testing.T, a *workflows.RAG, dedicated string) *kind.Problem {
 func TestGroupsAreRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pools := []formats.Pool{{Device: "A100"}, {Device: "H100"}}[:rapid.IntRange(1, 2).Draw(t, "pools")]
-		var list []group
+		var list []modelGroup
 		for i := range rapid.IntRange(1, 3).Draw(t, "groups") {
-			g := group{models: []string{string(rune('a' + 2*i)), string(rune('b' + 2*i))}[:rapid.IntRange(1, 2).Draw(t, "models")]}
+			g := modelGroup{models: []string{string(rune('a' + 2*i)), string(rune('b' + 2*i))}[:rapid.IntRange(1, 2).Draw(t, "models")]}
 			for range pools {
 				g.devices = append(g.devices, rapid.IntRange(0, 9).Draw(t, "devices"))
 			}
-			if g.all() == 0 {
+			if g.deviceCount() == 0 {
 				g.devices[0] = 1
 			}
 			list = append(list, g)
 		}
 		text := groupsText(list, pools)
 		again, err := parseGroups(text, pools)
-		if err != nil || !slices.EqualFunc(list, again, func(a, b group) bool {
+		if err != nil || !slices.EqualFunc(list, again, func(a, b modelGroup) bool {
 			return slices.Equal(a.models, b.models) && slices.Equal(a.devices, b.devices)
 		}) {
 			t.Fatalf("%v is written %q and read %v: %v", list, text, again, err)
@@ -70,7 +70,7 @@ func TestGroupsAreRefused(t *testing.T) {
 		"chat=8":          "no devices that run it",
 		"chat=6,rewrite=": "no number of devices",
 	} {
-		_, err := plan(t.Context(), ragOf(t, workflows.ExampleRAG(), text), kind.NewRun(highs.Solver{}))
+		_, err := solvePlan(t.Context(), ragOf(t, workflows.ExampleRAG(), text), kind.NewRun(highs.Solver{}))
 		e, ok := err.(*document.Error)
 		if !ok || e.Path != "--dedicated" || !strings.Contains(e.Found, reason) {
 			t.Errorf("%q: %v, expected %q", text, err, reason)
@@ -89,7 +89,7 @@ func TestGroupsHaveDevices(t *testing.T) {
 		if expected[1] == 0 {
 			expected = [2]int{6, 2}
 		}
-		if place.First != expected[0] || place.Replicas != expected[1] {
+		if place.FirstDevice != expected[0] || place.Replicas != expected[1] {
 			t.Errorf("%s is on %+v, expected %v", d.Model, place, expected)
 		}
 		for _, dev := range formats.FlowOf(made).Modules[i].Resident {
@@ -101,8 +101,8 @@ func TestGroupsHaveDevices(t *testing.T) {
 	if o := made.Objective; o.Bound == nil || o.BoundAmong == "" || made.StoppedBy != "proved" {
 		t.Errorf("%+v, stopped by %s: expected a bound among such plans, as nothing drains", o, made.StoppedBy)
 	}
-	today := func(p *formats.Plan) *kind.Today {
-		return &kind.Today{Plan: p, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
+	today := func(p *formats.Plan) *kind.CheckInput {
+		return &kind.CheckInput{Plan: p, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
 	}
 	if found := verify.Check(today(made)); len(found) > 0 {
 		t.Errorf("%+v", found)
@@ -151,7 +151,7 @@ func TestDrainingLeavesRatesUnproven(t *testing.T) {
 func TestDevicesForLanguageModels(t *testing.T) {
 	a := workflows.ExampleRAG()
 	a.Devices = 4
-	asked := kind.Asked{Runs: 2, Duration: time.Minute}
+	asked := kind.TestSettings{Runs: 2, Duration: time.Minute}
 	rate := func(dedicated string) float64 {
 		p := ragOf(t, a, dedicated)
 		solve := func(_ context.Context, q *kind.Problem, _ func(kind.Progress)) (*kind.Result, error) {
@@ -161,15 +161,15 @@ func TestDevicesForLanguageModels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c := res.Plan.Certified; c == nil || c.LoadFactor != 1 || res.Plan.Objective.Basis != formats.BasisSimulation {
+		if c := res.Plan.Certificate; c == nil || c.LoadFactor != 1 || res.Plan.Objective.Basis != formats.BasisSimulation {
 			t.Fatalf("%q: certified %+v", dedicated, c)
 		}
-		if text := res.Plan.Options.Word("dedicated"); dedicated == simulated && text == "" {
+		if text := res.Plan.Options.Word("dedicated"); dedicated == dedicatedAuto && text == "" {
 			t.Error("all models are together")
 		}
 		return res.Plan.Objective.Value
 	}
-	ours, together, best := rate(simulated), rate(""), 0.0
+	ours, together, best := rate(dedicatedAuto), rate(""), 0.0
 	for _, split := range []string{"chat=2", "chat=3"} {
 		best = max(best, rate(split))
 	}

@@ -11,32 +11,32 @@ import (
 
 // modelNeeds says how much of the devices the models of a plan need. Divisions of the devices between model
 // groups are made from it.
-type division struct {
-	pools  []formats.Pool
-	need   map[string][]float64 // by model and pool: device time at the planned rates, in devices
-	llms   []string             // by falling need
-	others []string
+type modelNeeds struct {
+	pools          []formats.Pool
+	devicesNeeded  map[string][]float64 // by model and pool: device time at the planned rates, in devices
+	languageModels []string             // by falling need
+	otherModels    []string
 }
 
 // newModelNeeds reads the needs of a plan's models.
-func newDivision(plan *formats.Plan) *division {
-	y := &division{pools: plan.Pools, need: map[string][]float64{}}
+func newModelNeeds(plan *formats.Plan) *modelNeeds {
+	y := &modelNeeds{pools: plan.Pools, devicesNeeded: map[string][]float64{}}
 	for i := range plan.Deployment {
 		d := &plan.Deployment[i]
 		need := make([]float64, len(y.pools))
 		for k := range d.Pipelines {
 			s := &d.Pipelines[k].Stages[0]
-			if s.GPUs > rounding {
+			if s.GPUs > timeTolerance {
 				need[slices.IndexFunc(y.pools, func(p formats.Pool) bool { return p.Device == s.Device })] += s.GPUs
 			}
 		}
-		if y.need[d.Model] = need; formats.FlowOf(plan).Modules[i].Generation != nil {
-			y.llms = append(y.llms, d.Model)
+		if y.devicesNeeded[d.Model] = need; formats.FlowOf(plan).Modules[i].Generation != nil {
+			y.languageModels = append(y.languageModels, d.Model)
 		} else {
-			y.others = append(y.others, d.Model)
+			y.otherModels = append(y.otherModels, d.Model)
 		}
 	}
-	slices.SortStableFunc(y.llms, func(a, b string) int { return cmp.Compare(sum(y.need[b]), sum(y.need[a])) })
+	slices.SortStableFunc(y.languageModels, func(a, b string) int { return cmp.Compare(sumOf(y.devicesNeeded[b]), sumOf(y.devicesNeeded[a])) })
 	return y
 }
 
@@ -44,184 +44,184 @@ func newDivision(plan *formats.Plan) *division {
 // largest needs have devices alone, none to two of them or all. The other language models are one group,
 // together with the other models or not. A last division has two groups: all language models, and all other
 // models. The last group of each division has what the option dedicated does not name.
-func (y *division) candidates() (out [][]group) {
+func (y *modelNeeds) candidateDivisions() (divisions [][]modelGroup) {
 	add := func(sets ...[]string) {
 		sets = slices.DeleteFunc(sets, func(set []string) bool { return len(set) == 0 })
-		if list := y.apportioned(sets); list != nil && len(sets) > 1 && !slices.ContainsFunc(out, func(o []group) bool { return sameModels(o, list) }) {
-			out = append(out, list)
+		if list := y.apportionDevices(sets); list != nil && len(sets) > 1 && !slices.ContainsFunc(divisions, func(o []modelGroup) bool { return sameModels(o, list) }) {
+			divisions = append(divisions, list)
 		}
 	}
-	n := len(y.llms)
-	for _, alone := range slices.Compact([]int{n, min(1, n), min(2, n)}) {
+	n := len(y.languageModels)
+	for _, dedicatedModels := range slices.Compact([]int{n, min(1, n), min(2, n)}) {
 		var sets [][]string
-		for _, name := range y.llms[:alone] {
+		for _, name := range y.languageModels[:dedicatedModels] {
 			sets = append(sets, []string{name})
 		}
-		together := y.llms[alone:]
-		add(append(slices.Clone(sets), slices.Concat(together, y.others))...)
-		add(append(slices.Clone(sets), together, y.others)...)
+		otherLLMs := y.languageModels[dedicatedModels:]
+		add(append(slices.Clone(sets), slices.Concat(otherLLMs, y.otherModels))...)
+		add(append(slices.Clone(sets), otherLLMs, y.otherModels)...)
 	}
-	add(y.llms, y.others)
-	return out
+	add(y.languageModels, y.otherModels)
+	return divisions
 }
 
 // sameModels returns whether two divisions have the same models in each group.
-func sameModels(a, b []group) bool {
-	return slices.EqualFunc(a, b, func(x, y group) bool { return slices.Equal(x.models, y.models) })
+func sameModels(a, b []modelGroup) bool {
+	return slices.EqualFunc(a, b, func(x, y modelGroup) bool { return slices.Equal(x.models, y.models) })
 }
 
 // apportionDevices returns groups with devices of each pool in proportion to what their models need, so
 // that the least devices / need is as large as possible. If there are too few devices for all groups, it
 // returns nil.
-func (y *division) apportioned(sets [][]string) []group {
-	var list []group
+func (y *modelNeeds) apportionDevices(sets [][]string) []modelGroup {
+	var groups []modelGroup
 	for _, set := range sets {
-		list = append(list, group{models: set, devices: make([]int, len(y.pools))})
+		groups = append(groups, modelGroup{models: set, devices: make([]int, len(y.pools))})
 	}
 	for k := range y.pools {
 		for range y.pools[k].Count {
-			if next := y.poorest(list, k); next >= 0 {
-				list[next].devices[k]++
+			if neediest := y.neediestGroup(groups, k); neediest >= 0 {
+				groups[neediest].devices[k]++
 			}
 		}
 	}
-	if slices.ContainsFunc(list, func(g group) bool { return g.all() == 0 }) {
+	if slices.ContainsFunc(groups, func(g modelGroup) bool { return g.deviceCount() == 0 }) {
 		return nil
 	}
-	return list
+	return groups
 }
 
 // neediestGroup returns the index of the group with the least devices / need in a pool. Of groups without
 // devices it is the one with the largest need. If no group needs the pool, it returns -1.
-func (y *division) poorest(list []group, pool int) int {
-	best, least, most := -1, 0.0, 0.0
-	for i := range list {
-		need := y.needOf(&list[i], pool)
+func (y *modelNeeds) neediestGroup(groups []modelGroup, pool int) int {
+	neediest, minRatio, maxNeed := -1, 0.0, 0.0
+	for i := range groups {
+		need := y.groupNeed(&groups[i], pool)
 		if need == 0 {
 			continue
 		}
-		if has := float64(list[i].devices[pool]) / need; best < 0 || has < least || has == 0 && least == 0 && need > most {
-			best, least, most = i, has, need
+		if ratio := float64(groups[i].devices[pool]) / need; neediest < 0 || ratio < minRatio || ratio == 0 && minRatio == 0 && need > maxNeed {
+			neediest, minRatio, maxNeed = i, ratio, need
 		}
 	}
-	return best
+	return neediest
 }
 
 // groupNeed returns how much the models of a group need of a pool, in devices.
-func (y *division) needOf(g *group, pool int) (need float64) {
+func (y *modelNeeds) groupNeed(g *modelGroup, pool int) (need float64) {
 	for _, name := range g.models {
-		need += y.need[name][pool]
+		need += y.devicesNeeded[name][pool]
 	}
 	return need
 }
 
 // neighbours returns the divisions with one device moved from one group to another. Those come first whose
 // devices carry the highest rates without queueing.
-func (y *division) neighbours(list []group) (out [][]group) {
-	for from := range list {
-		for to := range list {
+func (y *modelNeeds) neighbours(groups []modelGroup) (divisions [][]modelGroup) {
+	for source := range groups {
+		for target := range groups {
 			for k := range y.pools {
-				if from == to || list[from].devices[k] == 0 || list[from].all() == 1 || y.needOf(&list[to], k) == 0 {
+				if source == target || groups[source].devices[k] == 0 || groups[source].deviceCount() == 1 || y.groupNeed(&groups[target], k) == 0 {
 					continue
 				}
-				moved := slices.Clone(list)
-				for i := range moved {
-					moved[i].devices = slices.Clone(moved[i].devices)
+				division := slices.Clone(groups)
+				for i := range division {
+					division[i].devices = slices.Clone(division[i].devices)
 				}
-				moved[from].devices[k]--
-				moved[to].devices[k]++
-				out = append(out, moved)
+				division[source].devices[k]--
+				division[target].devices[k]++
+				divisions = append(divisions, division)
 			}
 		}
 	}
-	slices.SortStableFunc(out, func(a, b []group) int { return cmp.Compare(y.carried(b), y.carried(a)) })
-	return out
+	slices.SortStableFunc(divisions, func(a, b []modelGroup) int { return cmp.Compare(y.rateFactor(b), y.rateFactor(a)) })
+	return divisions
 }
 
 // rateFactor returns which multiple of the planned rates the groups' devices carry without queueing: the
 // least devices / need of a group.
-func (y *division) carried(list []group) float64 {
-	least := math.Inf(1)
-	for i := range list {
-		has, need := 0.0, 0.0
+func (y *modelNeeds) rateFactor(groups []modelGroup) float64 {
+	minFactor := math.Inf(1)
+	for i := range groups {
+		devices, need := 0.0, 0.0
 		for k := range y.pools {
-			has, need = has+float64(list[i].devices[k]), need+y.needOf(&list[i], k)
+			devices, need = devices+float64(groups[i].devices[k]), need+y.groupNeed(&groups[i], k)
 		}
-		least = min(least, has/need)
+		minFactor = min(minFactor, devices/need)
 	}
-	return least
+	return minFactor
 }
 
 // maxDivisions limits how many divisions a search simulates.
-const mostDivisions = 16
+const maxDivisions = 16
 
 // divisionSearch looks for the division of the devices with which a plan sustains the highest rate.
-type dividing struct {
-	*tuning
-	*division
-	first setting         // setting of all plans, but for the dedicated devices
-	at    []group         // groups of the best plan. If it is nil, all models share all devices.
-	tried map[string]bool // by the text of the division
+type divisionSearch struct {
+	*tuner
+	*modelNeeds
+	baseSetting    tuneSetting     // setting of all plans, but for the dedicated devices
+	bestGroups     []modelGroup    // groups of the best plan. If it is nil, all models share all devices.
+	triedDivisions map[string]bool // by the text of the division
 }
 
 // searchDivisions finds the best plan among those that give language models devices alone and the one that
 // does not, if simulation is to choose the dedicated devices. All other options are those of baseSetting.
-func (t *tuning) divide(ctx context.Context, first setting) error {
-	if t.p.Values.Word("dedicated") != simulated || !asksLanguageModels(t.p.Workload) {
+func (t *tuner) searchDivisions(ctx context.Context, baseSetting tuneSetting) error {
+	if t.p.Values.Word("dedicated") != dedicatedAuto || !asksLanguageModels(t.p.Workload) {
 		return nil
 	}
 
 	// Simulate the candidate divisions, then the plan in which all models share the devices.
-	shared, err := t.plan(ctx, first)
-	if shared == nil || err != nil {
+	sharedAttempt, err := t.solveSetting(ctx, baseSetting)
+	if sharedAttempt == nil || err != nil {
 		return err
 	}
-	d := &dividing{tuning: t, division: newDivision(shared.res.Plan), first: first, tried: map[string]bool{}}
-	for _, list := range d.candidates() {
-		if goes, err := d.try(ctx, list); !goes || err != nil {
+	d := &divisionSearch{tuner: t, modelNeeds: newModelNeeds(sharedAttempt.result.Plan), baseSetting: baseSetting, triedDivisions: map[string]bool{}}
+	for _, groups := range d.candidateDivisions() {
+		if proceed, err := d.tryDivision(ctx, groups); !proceed || err != nil {
 			return err
 		}
 	}
-	if goes, err := t.consider(ctx, shared); !goes || err != nil {
+	if proceed, err := t.consider(ctx, sharedAttempt); !proceed || err != nil {
 		return err
 	}
 
 	// From the best division, move one device at a time from group to group, as long as that helps.
-	for better := t.best != shared; better; {
-		best := t.best
-		for _, list := range d.neighbours(d.at) {
-			if goes, err := d.try(ctx, list); !goes || err != nil {
+	for improved := t.bestAttempt != sharedAttempt; improved; {
+		previousBest := t.bestAttempt
+		for _, groups := range d.neighbours(d.bestGroups) {
+			if proceed, err := d.tryDivision(ctx, groups); !proceed || err != nil {
 				return err
 			}
-			if t.best != best {
+			if t.bestAttempt != previousBest {
 				break
 			}
 		}
-		better = t.best != best
+		improved = t.bestAttempt != previousBest
 	}
 	return nil
 }
 
 // tryDivision simulates the plan of a division, unless that was tried. proceed is false if the search
 // should end.
-func (d *dividing) try(ctx context.Context, list []group) (goes bool, err error) {
-	s := d.first
-	if s.dedicated = groupsText(list[:len(list)-1], d.pools); d.tried[s.dedicated] {
+func (d *divisionSearch) tryDivision(ctx context.Context, groups []modelGroup) (proceed bool, err error) {
+	s := d.baseSetting
+	if s.dedicatedDevices = groupsText(groups[:len(groups)-1], d.pools); d.triedDivisions[s.dedicatedDevices] {
 		return true, nil
 	}
-	if len(d.tried) == mostDivisions || ctx.Err() != nil || d.reached() {
+	if len(d.triedDivisions) == maxDivisions || ctx.Err() != nil || d.isGapReached() {
 		return false, nil
 	}
-	d.tried[s.dedicated] = true
-	one, err := d.plan(ctx, s)
-	if one == nil || err != nil {
+	d.triedDivisions[s.dedicatedDevices] = true
+	current, err := d.solveSetting(ctx, s)
+	if current == nil || err != nil {
 		return true, err
 	}
-	goes, err = d.consider(ctx, one)
-	if d.best == one {
-		d.at = list
+	proceed, err = d.consider(ctx, current)
+	if d.bestAttempt == current {
+		d.bestGroups = groups
 	}
-	return goes, err
+	return proceed, err
 }
 
 // asksLanguageModels returns whether some workflow of the workload has modules that generate text.

@@ -18,8 +18,8 @@ import (
 
 // A plan with a cold start has a table up to all its replicas. A check finds it sound,
 // and finds what was taken out of it.
-func TestElastic(t *testing.T) {
-	p := chained("gpus")
+func TestColdStartPlanHasScalingTable(t *testing.T) {
+	p := twoModuleProblem("gpus")
 	for name, value := range map[string]any{"cold-start": 5 * time.Second, "headroom": 1.2} {
 		if err := p.Values.Set(name, value); err != nil {
 			t.Fatal(err)
@@ -37,7 +37,7 @@ func TestElastic(t *testing.T) {
 	if err := plan.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	today := &kind.Today{Plan: plan, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}
+	today := &kind.CheckInput{Plan: plan, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}
 	for _, f := range verify.Check(today) {
 		t.Errorf("%+v", f)
 	}
@@ -66,7 +66,7 @@ func TestElastic(t *testing.T) {
 }
 
 // The pace follows how much the arrivals of a trace vary from second to second.
-func TestPace(t *testing.T) {
+func TestPaceFollowsArrivalVariation(t *testing.T) {
 	steady := func(int) int { return 20 }
 	bursty := func(s int) int { return []int{4, 60}[s%2] }
 	wild := func(s int) int { return []int{1, 1, 1, 80}[s%4] }
@@ -82,14 +82,14 @@ func TestPace(t *testing.T) {
 				fmt.Fprintf(&b, "%d,seen\n", s*1e6+i*1000)
 			}
 		}
-		p := chained("gpus")
+		p := twoModuleProblem("gpus")
 		p.WorkloadDir = t.TempDir()
 		p.Workload.Arrivals = &formats.Arrivals{Trace: "trace.csv"}
 		path := filepath.Join(p.WorkloadDir, "trace.csv")
 		if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if cv, err := variation(path, formats.ApplicationsOf(p.Workload)); err != nil || math.Abs(cv-c.cv) > .001 {
+		if cv, err := rateVariation(path, formats.ApplicationsOf(p.Workload)); err != nil || math.Abs(cv-c.cv) > .001 {
 			t.Errorf("varies by %v, expected %v (%v)", cv, c.cv, err)
 		}
 		if got := formats.FlowOf(planOf(t, p)).WindowUS.D(); got != c.want {

@@ -21,18 +21,18 @@ import (
 //	Σ over a path of maxTime(level)·f ≤ F·SLO;   Σ_k rate(template)·devices ≥ Σ f of that level
 //
 // For prices, F is the attainment, and the devices of each kind are whole.
-func (r *resolved) bound(ctx context.Context, solver milp.Solver, attainment float64) (float64, error) {
-	p, rates := r.problem, r.objective != "throughput"
+func (r *resolvedProblem) objectiveBound(ctx context.Context, solver milp.Solver, attainment float64) (float64, error) {
+	p, fixedRates := r.problem, r.objective != "throughput"
 	m := milp.New("bound of applications")
-	top := p.ceiling()
-	if rates {
-		top = 1
+	maxFactor := p.factorCeiling()
+	if fixedRates {
+		maxFactor = 1
 	}
-	if !(top > 0) {
+	if !(maxFactor > 0) {
 		return math.NaN(), nil
 	}
 	factor := m.AddVar("factor", 0, 1, 0)
-	if rates {
+	if fixedRates {
 		m.SetBounds(factor, attainment, attainment)
 	} else {
 		m.SetSense(milp.Maximize)
@@ -40,26 +40,26 @@ func (r *resolved) bound(ctx context.Context, solver milp.Solver, attainment flo
 	}
 
 	// Devices: those of a level carry its rates.
-	carried := make([][]milp.Row, len(p.models)) // by model and level
-	taken := make([]milp.Row, len(p.pools))
+	levelCapacity := make([][]milp.Row, len(p.models)) // by model and level
+	poolCapacity := make([]milp.Row, len(p.pools))
 	for k := range p.pools {
-		taken[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
-		if rates {
-			m.SetRowBounds(taken[k], -milp.Inf, 0)
-			m.AddTerm(taken[k], m.AddInt("whole devices", 0, float64(p.pools[k].count), p.pools[k].price), -1)
+		poolCapacity[k] = m.AddLE("devices "+p.pools[k].kind, float64(p.pools[k].count))
+		if fixedRates {
+			m.SetRowBounds(poolCapacity[k], -milp.Inf, 0)
+			m.AddTerm(poolCapacity[k], m.AddInt("whole devices", 0, float64(p.pools[k].count), p.pools[k].price), -1)
 		}
 	}
 	for u := range p.models {
 		for l := range p.models[u].levels {
 			row := m.AddGE("capacity of "+p.models[u].name, 0)
-			for k, t := range p.models[u].levels[l].best {
+			for k, t := range p.models[u].levels[l].templates {
 				if t.rate > 0 && p.pools[k].count > 0 {
 					n := m.AddVar("devices", 0, float64(p.pools[k].count), 0)
-					m.AddTerm(taken[k], n, 1)
-					m.AddTerm(row, n, t.rate/top)
+					m.AddTerm(poolCapacity[k], n, 1)
+					m.AddTerm(row, n, t.rate/maxFactor)
 				}
 			}
-			carried[u] = append(carried[u], row)
+			levelCapacity[u] = append(levelCapacity[u], row)
 		}
 	}
 
@@ -67,23 +67,23 @@ func (r *resolved) bound(ctx context.Context, solver milp.Solver, attainment flo
 	// its floor, on average.
 	for a := range p.apps {
 		app := &p.apps[a]
-		times := make([][]milp.Term, len(app.nodes)) // in batches, by module
+		times := make([][]milp.Term, len(app.modules)) // in batches, by module
 		var losses []milp.Term
-		for i := range app.nodes {
-			n := &app.nodes[i]
-			all := m.AddEQ("rate of "+n.name, 0, milp.Term{Var: factor, Coef: -1})
-			for c := range n.of {
-				for l, level := range p.models[n.of[c].model].levels {
+		for i := range app.modules {
+			n := &app.modules[i]
+			moduleRate := m.AddEQ("rate of "+n.name, 0, milp.Term{Var: factor, Coef: -1})
+			for c := range n.choices {
+				for l, level := range p.models[n.choices[c].model].levels {
 					f := m.AddVar("", 0, 1, 0)
-					m.AddTerm(all, f, 1)
-					m.AddTerm(carried[n.of[c].model][l], f, -n.chance*app.weight)
-					times[i] = append(times[i], milp.Term{Var: f, Coef: level.most.Seconds()})
-					losses = append(losses, milp.Term{Var: f, Coef: n.of[c].loss()})
+					m.AddTerm(moduleRate, f, 1)
+					m.AddTerm(levelCapacity[n.choices[c].model][l], f, -n.visitShare*app.weight)
+					times[i] = append(times[i], milp.Term{Var: f, Coef: level.maxTime.Seconds()})
+					losses = append(losses, milp.Term{Var: f, Coef: n.choices[c].accuracyLoss()})
 				}
 			}
 		}
 		for _, path := range app.paths {
-			if app.rare(path, 1-attainment) {
+			if app.isRarePath(path, 1-attainment) {
 				continue
 			}
 			row := m.AddLE("deadline of "+app.name, 0, milp.Term{Var: factor, Coef: -app.slo.Seconds()})
@@ -93,40 +93,40 @@ func (r *resolved) bound(ctx context.Context, solver milp.Solver, attainment flo
 				}
 			}
 		}
-		if app.floor > 0 {
-			m.AddLE("accuracy of "+app.name, 1e-9, append(losses, milp.Term{Var: factor, Coef: math.Log(app.floor)})...)
+		if app.accuracyFloor > 0 {
+			m.AddLE("accuracy of "+app.name, 1e-9, append(losses, milp.Term{Var: factor, Coef: math.Log(app.accuracyFloor)})...)
 		}
 	}
-	sol, err := solver.Solve(ctx, m, milp.Options{Gap: r.in.Values.Number("gap") / 4, Seed: int32(r.in.Seed % math.MaxInt32)})
+	sol, err := solver.Solve(ctx, m, milp.Options{Gap: r.input.Values.Number("gap") / 4, Seed: int32(r.input.Seed % math.MaxInt32)})
 	if err != nil {
 		return math.NaN(), fmt.Errorf("bounding applications: %w", err)
 	}
 	switch {
 	case sol.Status == milp.Infeasible || !sol.Feasible():
 		return math.NaN(), nil
-	case rates:
+	case fixedRates:
 		return sol.Bound, nil
 	}
-	return sol.Bound * top * (1 + 1e-7) / attainment, nil
+	return sol.Bound * maxFactor * (1 + 1e-7) / attainment, nil
 }
 
 // setObjectiveBound writes a bound of all plans, or of those that boundScope names, into an outcome. It
 // also says why the search stopped, by the distance to that bound: a plan that is proven to be the best
 // with its margin need not be the best of all.
-func bounded(o *kind.Outcome, among string, asked float64, bound func() (float64, error)) error {
-	b, err := bound()
+func setObjectiveBound(o *kind.Outcome, boundScope string, requestedGap float64, bound func() (float64, error)) error {
+	value, err := bound()
 	if err != nil {
 		return err
 	}
-	o.Objective.Bound, o.Objective.Gap, o.Objective.BoundAmong = nil, nil, among
+	o.Objective.Bound, o.Objective.Gap, o.Objective.BoundAmong = nil, nil, boundScope
 	distance := math.Inf(1)
-	if !math.IsNaN(b) {
-		distance = milp.RelativeGap(o.Sense, o.Objective.Value, b)
-		o.Objective.Bound, o.Objective.Gap = &b, &distance
+	if !math.IsNaN(value) {
+		distance = milp.RelativeGap(o.Sense, o.Objective.Value, value)
+		o.Objective.Bound, o.Objective.Gap = &value, &distance
 	}
 	switch {
-	case o.StoppedBy == milp.StoppedByInterrupt || distance <= proved:
-	case distance <= asked:
+	case o.StoppedBy == milp.StoppedByInterrupt || distance <= provenGap:
+	case distance <= requestedGap:
 		o.StoppedBy = milp.StoppedByGap
 	default:
 		o.StoppedBy = milp.StoppedByWork
@@ -135,13 +135,13 @@ func bounded(o *kind.Outcome, among string, asked float64, bound func() (float64
 }
 
 // provenGap is the relative gap below which a value counts as equal to its bound.
-const proved = 1e-6
+const provenGap = 1e-6
 
 // isRarePath returns whether at most a share maxShare of the requests takes the path, so that all of them
 // may be given up.
-func (a *app) rare(path []int, share float64) bool {
+func (a *app) isRarePath(path []int, maxShare float64) bool {
 	for _, i := range path {
-		if a.nodes[i].chance <= share+1e-12 {
+		if a.modules[i].visitShare <= maxShare+1e-12 {
 			return true
 		}
 	}
@@ -149,10 +149,10 @@ func (a *app) rare(path []int, share float64) bool {
 }
 
 // boundScope names the plans that the bound holds for. If it holds for all plans, it returns "".
-func (r *resolved) among() string {
+func (r *resolvedProblem) boundScope() string {
 	for a := range r.problem.apps {
-		for i := range r.problem.apps[a].nodes {
-			if r.problem.apps[a].nodes[i].chance < 1 {
+		for i := range r.problem.apps[a].modules {
+			if r.problem.apps[a].modules[i].visitShare < 1 {
 				return "whose batches do not depend on the way of a request"
 			}
 		}
@@ -163,9 +163,9 @@ func (r *resolved) among() string {
 // objectiveBound is the bound of resolvedProblem for workflows. Batches of any sizes may be mixed, there
 // are no waits, and the requests that are given up are those that take longest. If no bound is known, it
 // returns NaN.
-func (w *workflowProblem) fluidBound(ctx context.Context) (float64, error) {
+func (w *workflowProblem) objectiveBound(ctx context.Context) (float64, error) {
 	q := *w
-	q.fluid = true
+	q.withoutQueueing = true
 	q.apps = slices.Clone(w.apps)
 
 	// Without margins, and with the demand of the requests that count.
@@ -178,22 +178,22 @@ func (w *workflowProblem) fluidBound(ctx context.Context) (float64, error) {
 	for i := range q.apps {
 		a := &q.apps[i]
 		a.margin = 0
-		a.tasks, a.work = q.demand(a, a.visits)
+		a.meanTasks, a.meanWork = q.requestDemand(a, a.visits)
 	}
 
 	// Minimize the time of all devices, or the price of whole devices.
-	b := &batching{&q}
-	m, throughput := b.program(counts), w.objective == "throughput"
+	b := &batchChooser{&q}
+	m, throughput := b.newProgram(counts), w.objective == "throughput"
 	switch {
 	case len(counts) == 1:
 	case throughput:
 		time := m.AddVar("devices", 0, milp.Inf, 1)
 		for k, n := range counts {
-			b.busy(m, k, time, float64(n)/devices)
+			b.limitKindTime(m, k, time, float64(n)/devices)
 		}
 	default:
 		for k, n := range counts {
-			b.busy(m, k, m.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
+			b.limitKindTime(m, k, m.AddInt("devices of "+w.pools[k].Device, 0, float64(n), w.prices[k]), 1)
 		}
 	}
 	sol, err := w.run.Solver.Solve(ctx, m.Model, milp.Options{Gap: w.gap / 4, Seed: w.seed})
@@ -211,9 +211,9 @@ func (w *workflowProblem) fluidBound(ctx context.Context) (float64, error) {
 }
 
 // boundScope names the plans that the bound holds for. If it holds for all plans, it returns "".
-func (w *workflowProblem) among() string {
+func (w *workflowProblem) boundScope() string {
 	switch {
-	case len(w.llms) > 0:
+	case len(w.languageModels) > 0:
 		return "at the mean lengths of prompts and answers"
 	case len(w.apps) > 1:
 		return "with the same batches for all applications"

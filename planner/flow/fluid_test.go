@@ -17,7 +17,7 @@ func TestBoundOfAllPlansDecidesWhatIsProven(t *testing.T) {
 		want  milp.StoppedBy
 	}{{100, milp.StoppedByProof}, {100.5, milp.StoppedByGap}, {120, milp.StoppedByWork}, {math.NaN(), milp.StoppedByWork}} {
 		o := &kind.Outcome{Objective: formats.Objective{Value: 100}, Sense: milp.Maximize, StoppedBy: milp.StoppedByProof}
-		if err := bounded(o, "", 0.01, func() (float64, error) { return c.bound, nil }); err != nil {
+		if err := setObjectiveBound(o, "", 0.01, func() (float64, error) { return c.bound, nil }); err != nil {
 			t.Fatal(err)
 		}
 		if o.StoppedBy != c.want || (o.Objective.Bound == nil) != math.IsNaN(c.bound) {

@@ -9,36 +9,36 @@ import (
 	"inferplan/solver/milp"
 )
 
-// cancelling ends its context once so many programs were solved.
-type cancelling struct {
+// cancellingSolver ends its context once so many programs were solved.
+type cancellingSolver struct {
 	milp.Solver
-	left int
-	end  context.CancelFunc
+	remainingSolves int
+	cancel          context.CancelFunc
 }
 
-func (c *cancelling) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
+func (c *cancellingSolver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
 	sol, err := c.Solver.Solve(ctx, m, o)
-	if c.left--; c.left == 0 {
-		c.end()
+	if c.remainingSolves--; c.remainingSolves == 0 {
+		c.cancel()
 	}
 	return sol, err
 }
 
 // A search that ends early keeps the plan that it has, with a bound that holds of the plan
 // of the whole search, too.
-func TestInterrupted(t *testing.T) {
-	p := four(2)
-	whole, err := (&search{p: p, solver: highs.Solver{}, gap: .01}).throughput(t.Context())
+func TestInterruptedSearchKeepsPlanAndBound(t *testing.T) {
+	p := fiveModuleProblem(2)
+	whole, err := (&planSearch{p: p, solver: highs.Solver{}, gap: .01}).throughput(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	kept := 0
 	for n := 1; ; n++ {
 		ctx, end := context.WithCancel(t.Context())
-		solver := &cancelling{highs.Solver{}, n, end}
-		out, err := (&search{p: p, solver: solver, gap: .01}).throughput(ctx)
+		solver := &cancellingSolver{highs.Solver{}, n, end}
+		result, err := (&planSearch{p: p, solver: solver, gap: .01}).throughput(ctx)
 		end()
-		if solver.left > 0 {
+		if solver.remainingSolves > 0 {
 			break
 		}
 		if err != nil {
@@ -48,11 +48,11 @@ func TestInterrupted(t *testing.T) {
 			continue
 		}
 		kept++
-		if p.factor(out.picked) < out.value*(1-1e-9) || out.value > whole.value*(1+1e-9) || out.bound < whole.value*(1-1e-9) {
-			t.Errorf("after %d programs: %v within %v, the whole search finds %v", n, out.value, out.bound, whole.value)
+		if p.rateFactor(result.solution) < result.value*(1-1e-9) || result.value > whole.value*(1+1e-9) || result.bound < whole.value*(1-1e-9) {
+			t.Errorf("after %d programs: %v within %v, the whole search finds %v", n, result.value, result.bound, whole.value)
 		}
-		if out.stopped != milp.StoppedByInterrupt && out.value < whole.value*(1-1e-9) {
-			t.Errorf("after %d programs: stopped by %s", n, out.stopped)
+		if result.stoppedBy != milp.StoppedByInterrupt && result.value < whole.value*(1-1e-9) {
+			t.Errorf("after %d programs: stopped by %s", n, result.stoppedBy)
 		}
 	}
 	if t.Logf("%d plans kept", kept); kept < 5 {

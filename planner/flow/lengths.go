@@ -10,12 +10,12 @@ import (
 
 // withLengthSamples returns the problem with the rows of the length files that its modules name, as samples
 // in the modules. Of files with more than MostSample rows it takes some evenly spread ones.
-func sampled(in *kind.Problem, run *kind.Run) (*kind.Problem, error) {
-	list := slices.Clone(formats.ApplicationsOf(in.Workload))
-	for i := range list {
-		list[i].Segments = slices.Clone(list[i].Segments)
-		for g := range list[i].Segments {
-			modules := slices.Clone(list[i].Segments[g].Modules)
+func withLengthSamples(in *kind.Problem, run *kind.SolveRun) (*kind.Problem, error) {
+	applications := slices.Clone(formats.ApplicationsOf(in.Workload))
+	for i := range applications {
+		applications[i].Segments = slices.Clone(applications[i].Segments)
+		for g := range applications[i].Segments {
+			modules := slices.Clone(applications[i].Segments[g].Modules)
 			for k := range modules {
 				m := &modules[k]
 				if m.LengthsFile == "" {
@@ -28,22 +28,22 @@ func sampled(in *kind.Problem, run *kind.Run) (*kind.Problem, error) {
 					return nil, err
 				}
 				m.Sample = rows
-				if n := len(rows); n > formats.MostSample {
+				if n := len(rows); n > formats.MaxSampleRows {
 					m.Sample = nil
-					for row := range formats.MostSample {
-						m.Sample = append(m.Sample, rows[(2*row+1)*n/(2*formats.MostSample)])
+					for row := range formats.MaxSampleRows {
+						m.Sample = append(m.Sample, rows[(2*row+1)*n/(2*formats.MaxSampleRows)])
 					}
-					run.Assume("lengths of %s: %d rows of the %d of %s", m.Name, formats.MostSample, n, m.LengthsFile)
+					run.Assume("lengths of %s: %d rows of the %d of %s", m.Name, formats.MaxSampleRows, n, m.LengthsFile)
 				}
 			}
-			list[i].Segments[g].Modules = modules
+			applications[i].Segments[g].Modules = modules
 		}
 	}
 
 	// Return copies: the caller keeps its documents.
 	workload := *in.Workload
-	workload.Section = list
-	own := *in
-	own.Workload = &workload
-	return &own, nil
+	workload.Section = applications
+	copied := *in
+	copied.Workload = &workload
+	return &copied, nil
 }

@@ -17,8 +17,8 @@ import (
 	"inferplan/testkit/workflows"
 )
 
-// recorded is the problem of the example whose answering model has the lengths of a file.
-func recorded(t *testing.T, text string) *kind.Problem {
+// problemWithLengthsFile is the problem of the example whose answering model has the lengths of a file.
+func problemWithLengthsFile(t *testing.T, text string) *kind.Problem {
 	t.Helper()
 	p := ragOf(t, workflows.ExampleRAG(), "")
 	p.WorkloadDir = t.TempDir()
@@ -33,7 +33,7 @@ func recorded(t *testing.T, text string) *kind.Problem {
 // Tokens of prompts and answers come from a file together: a plan has rows of it, by which it is planned,
 // checked without the file, and simulated.
 func TestLengthsFile(t *testing.T) {
-	p := recorded(t, "prompt_tokens,output_tokens\n2000,20\n100,400\n900,120\n")
+	p := problemWithLengthsFile(t, "prompt_tokens,output_tokens\n2000,20\n100,400\n900,120\n")
 	rows := [][2]int{{2000, 20}, {100, 400}, {900, 120}}
 	if err := p.Workload.Validate(); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestLengthsFile(t *testing.T) {
 		t.Errorf("means of %v and %v tokens", g.PromptMean, g.OutputMean)
 	}
 	for _, workload := range []*formats.Workload{p.Workload, verify.WorkloadOf(made)} {
-		if found := verify.Check(&kind.Today{Plan: made, Profile: p.Profile, Cluster: p.Cluster, Workload: workload}); len(found) > 0 {
+		if found := verify.Check(&kind.CheckInput{Plan: made, Profile: p.Profile, Cluster: p.Cluster, Workload: workload}); len(found) > 0 {
 			t.Errorf("%+v", found)
 		}
 	}
@@ -58,12 +58,12 @@ func TestLengthsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := flow.WorkflowsOf(tables)
-	ask := slices.IndexFunc(own.Asks, func(a flow.Asking) bool { return len(a.Sample) > 0 })
-	draws, seen := flow.NewDraws(own, tables, 1), map[[2]int]int{}
-	draws.Begin(0, 0)
+	own := flow.WorkflowTablesOf(tables)
+	ask := slices.IndexFunc(own.GenerationSteps, func(a flow.GenerationStep) bool { return len(a.TokenSamples) > 0 })
+	draws, seen := flow.NewRandomChoices(own, tables, 1), map[[2]int]int{}
+	draws.BeginRequest(0, 0)
 	for range 300 {
-		prompt, output := draws.Lengths(0, int32(ask))
+		prompt, output := draws.TokenLengths(0, int32(ask))
 		seen[[2]int{int(prompt), int(output)}]++
 	}
 	for _, row := range rows {
@@ -81,12 +81,12 @@ func TestLongLengthsFile(t *testing.T) {
 		fmt.Fprintf(&text, "%d,%d\n", i+1, 5000-i)
 	}
 	run := kind.NewRun(highs.Solver{})
-	read, err := sampled(recorded(t, text.String()), run)
+	read, err := withLengthSamples(problemWithLengthsFile(t, text.String()), run)
 	if err != nil {
 		t.Fatal(err)
 	}
 	rows := formats.ApplicationsOf(read.Workload)[0].Segments[1].Modules[0].Sample
-	if len(rows) != formats.MostSample || len(run.Assumptions) != 1 {
+	if len(rows) != formats.MaxSampleRows || len(run.Assumptions) != 1 {
 		t.Fatalf("%d rows, %v", len(rows), run.Assumptions)
 	}
 	for i, row := range rows {
@@ -99,7 +99,7 @@ func TestLongLengthsFile(t *testing.T) {
 // Recorded lengths stand alone, and what is wrong with them is told.
 func TestWrongLengths(t *testing.T) {
 	for text, expected := range map[string]string{"prompt_tokens,output_tokens\n": "lengths of requests", "a,b\n1,2\n": "prompt_tokens and output_tokens", "prompt_tokens,output_tokens\n0,2\n": "expected a whole number from 1"} {
-		if _, err := plan(t.Context(), recorded(t, text), kind.NewRun(highs.Solver{})); err == nil || !strings.Contains(err.Error(), expected) {
+		if _, err := solvePlan(t.Context(), problemWithLengthsFile(t, text), kind.NewRun(highs.Solver{})); err == nil || !strings.Contains(err.Error(), expected) {
 			t.Errorf("%q: %v, expected %q", text, err, expected)
 		}
 	}
@@ -107,9 +107,9 @@ func TestWrongLengths(t *testing.T) {
 		"one of the two":     func(m *formats.Module) { m.Prompt = &formats.Lengths{Distribution: formats.LengthsFixed, Mean: 10} },
 		"prompt and answer":  func(m *formats.Module) { m.LengthsFile, m.Sample = "", [][2]int{{10, 0}} },
 		"nothing beside":     func(m *formats.Module) { m.Work = 2 },
-		"lengths_file takes": func(m *formats.Module) { m.Sample = slices.Repeat([][2]int{{1, 1}}, formats.MostSample+1) },
+		"lengths_file takes": func(m *formats.Module) { m.Sample = slices.Repeat([][2]int{{1, 1}}, formats.MaxSampleRows+1) },
 	} {
-		p := recorded(t, "")
+		p := problemWithLengthsFile(t, "")
 		spoil(&formats.ApplicationsOf(p.Workload)[0].Segments[1].Modules[0])
 		if err := p.Workload.Validate(); err == nil || !strings.Contains(err.Error(), expected) {
 			t.Errorf("%v, expected %q", err, expected)

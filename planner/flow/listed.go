@@ -10,235 +10,235 @@ import (
 
 // errTooManyDeployments is returned when there are too many deployments to list, or to search within the
 // allowed steps.
-var errMany = errors.New("too many covers")
+var errTooManyDeployments = errors.New("too many covers")
 
 // maxSearchSteps limits one search over deployments.
-const descentSteps = 6_000_000
+const maxSearchSteps = 6_000_000
 
 // deploymentSolver solves a problem by listing its deployments. rounds counts solves of linear programs,
 // steps those of searches.
-type listed struct {
-	*search
-	y             *layout
+type deploymentSolver struct {
+	*planSearch
+	layout        *moduleLayout
 	rounds, steps int64
 }
 
 // newDeploymentSolver returns a solver for the problem of s. If the problem is too large for it, it returns
 // nil.
-func (s *search) listed() *listed {
-	if y := s.p.layout(); y != nil {
-		return &listed{search: s, y: y}
+func (s *planSearch) newDeploymentSolver() *deploymentSolver {
+	if y := s.p.moduleLayout(); y != nil {
+		return &deploymentSolver{planSearch: s, layout: y}
 	}
 	return nil
 }
 
 // solveCoverProgram lists the deployments at a rate factor and solves the linear program over them.
-func (l *listed) bounded(ctx context.Context, factor float64, share bool) (*master, error) {
-	if !l.y.cover(factor) {
-		return nil, errMany
+func (l *deploymentSolver) solveCoverProgram(ctx context.Context, factor float64, minimizeShare bool) (*coverProgram, error) {
+	if !l.layout.listDeployments(factor) {
+		return nil, errTooManyDeployments
 	}
-	x := l.y.master(l.search, share)
+	x := l.layout.newCoverProgram(l.planSearch, minimizeShare)
 	err := x.solve(ctx)
 	l.rounds += x.rounds
 	return x, err
 }
 
 // searchDeployments looks for a plan and counts the steps.
-func (l *listed) descend(x *master, limit float64, first bool) (*descent, bool) {
-	d, done := x.descend(limit, first, descentSteps)
-	l.steps += descentSteps - max(0, d.steps)
+func (l *deploymentSolver) searchDeployments(x *coverProgram, maxPrice float64, stopAtFirst bool) (*deploymentSearch, bool) {
+	d, done := x.searchDeployments(maxPrice, stopAtFirst, maxSearchSteps)
+	l.steps += maxSearchSteps - max(0, d.remainingSteps)
 	return d, done
 }
 
 // rateSearch is a search for the largest rate factor.
-type climb struct {
-	*listed
-	best     *picked // carries foundFactor
-	low, top float64 // larger factors than maxFactor are not looked for
-	bound    float64 // no plan carries a larger factor
+type rateSearch struct {
+	*deploymentSolver
+	bestSolution           *solution // carries foundFactor
+	foundFactor, maxFactor float64   // larger factors than maxFactor are not looked for
+	provenBound            float64   // no plan carries a larger factor
 }
 
 // throughput finds the largest rate factor.
-func (l *listed) throughput(ctx context.Context) (*found, error) {
+func (l *deploymentSolver) throughput(ctx context.Context) (*solveResult, error) {
 	// Find any plan at all: at factor 0, one device per model is enough.
-	x, err := l.bounded(ctx, 0, true)
+	x, err := l.solveCoverProgram(ctx, 0, true)
 	if err != nil {
 		return nil, err
 	}
-	d, done := l.descend(x, 1, true)
+	d, done := l.searchDeployments(x, 1, true)
 	switch {
-	case d.best == nil && done:
-		return nil, errNone
-	case d.best == nil:
-		return nil, errMany
+	case d.bestSolution == nil && done:
+		return nil, errNoPlan
+	case d.bestSolution == nil:
+		return nil, errTooManyDeployments
 	}
 
 	// Narrow the range between that plan's factor and the bound, from above, then from below.
-	c := &climb{listed: l, best: d.best, low: l.p.factor(d.best), bound: l.p.ceiling()}
-	if err = c.lower(ctx); err == nil {
-		err = c.raise(ctx)
+	c := &rateSearch{deploymentSolver: l, bestSolution: d.bestSolution, foundFactor: l.p.rateFactor(d.bestSolution), provenBound: l.p.factorCeiling()}
+	if err = c.lowerProvenBound(ctx); err == nil {
+		err = c.raiseFoundFactor(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		return nil, err
 	}
 
 	// Say why the search ended.
-	c.bound = max(c.bound, c.low)
-	out := &found{picked: c.best, value: c.low, bound: c.bound, stopped: milp.StoppedByWork}
-	switch gap := (c.bound - c.low) / c.bound; {
+	c.provenBound = max(c.provenBound, c.foundFactor)
+	result := &solveResult{solution: c.bestSolution, value: c.foundFactor, bound: c.provenBound, stoppedBy: milp.StoppedByWork}
+	switch gap := (c.provenBound - c.foundFactor) / c.provenBound; {
 	case err != nil:
-		out.stopped = milp.StoppedByInterrupt
+		result.stoppedBy = milp.StoppedByInterrupt
 	case gap <= 1e-6:
-		out.stopped = milp.StoppedByProof
+		result.stoppedBy = milp.StoppedByProof
 	case gap <= l.gap:
-		out.stopped = milp.StoppedByGap
+		result.stoppedBy = milp.StoppedByGap
 	}
-	return out, nil
+	return result, nil
 }
 
 // factorCeiling returns an upper bound of the rate factor: no module can be served faster than by all
 // devices.
-func (p *problem) ceiling() float64 {
-	top := math.Inf(1)
+func (p *problem) factorCeiling() float64 {
+	ceiling := math.Inf(1)
 	for a := range p.apps {
-		for i := range p.apps[a].nodes {
-			n, sum := &p.apps[a].nodes[i], 0.0
+		for i := range p.apps[a].modules {
+			n, sum := &p.apps[a].modules[i], 0.0
 			for k := range p.pools {
-				sum += float64(p.pools[k].count) * p.fastest(n, k)
+				sum += float64(p.pools[k].count) * p.maxDeviceRate(n, k)
 			}
-			if n.chance > 0 {
-				top = min(top, sum/(n.chance*p.apps[a].weight))
+			if n.visitShare > 0 {
+				ceiling = min(ceiling, sum/(n.visitShare*p.apps[a].weight))
 			}
 		}
 	}
-	return top
+	return ceiling
 }
 
 // lowerProvenBound lowers the proven bound until the linear program over deployments is feasible there.
-func (c *climb) lower(ctx context.Context) error {
-	near, lo, f := max(c.gap/8, 2e-4), c.low, c.bound
+func (c *rateSearch) lowerProvenBound(ctx context.Context) error {
+	tolerance, feasibleFactor, f := max(c.gap/8, 2e-4), c.foundFactor, c.provenBound
 	for range 20 {
-		x, err := c.bounded(ctx, f, true)
+		x, err := c.solveCoverProgram(ctx, f, true)
 		if err != nil {
 			return err
 		}
 
 		// If the program takes more than all pools, the factor is out of reach.
-		if x.least > 1+1e-7 {
-			c.bound = f
+		if x.lowerBound > 1+1e-7 {
+			c.provenBound = f
 		} else {
-			lo = max(lo, f)
+			feasibleFactor = max(feasibleFactor, f)
 		}
-		if c.bound <= lo*(1+near) {
+		if c.provenBound <= feasibleFactor*(1+tolerance) {
 			break
 		}
 
 		// Try next where the share of the pools would be 1 if it grew in proportion to the factor. If that
 		// is outside of the range, take the geometric mean.
-		if f = f / max(x.least, .05) * (1 + near/2); f <= lo || f >= c.bound {
-			f = math.Sqrt(lo * c.bound)
+		if f = f / max(x.lowerBound, .05) * (1 + tolerance/2); f <= feasibleFactor || f >= c.provenBound {
+			f = math.Sqrt(feasibleFactor * c.provenBound)
 		}
 	}
-	c.top = c.bound
+	c.maxFactor = c.provenBound
 	return nil
 }
 
 // raiseFoundFactor looks for plans between the found factor and maxFactor until the gap is small enough.
-func (c *climb) raise(ctx context.Context) error {
-	step, some := max(c.gap/4, 1e-3), false
+func (c *rateSearch) raiseFoundFactor(ctx context.Context) error {
+	relativeStep, anyFound := max(c.gap/4, 1e-3), false
 	for range 200 {
 		// Choose the next factor: first just below maxFactor, in growing steps; once a plan was found
 		// there, halve the range.
-		next := max(c.low/(1-c.gap), c.low*(1+1e-7))
-		if next >= c.top {
+		nextFactor := max(c.foundFactor/(1-c.gap), c.foundFactor*(1+1e-7))
+		if nextFactor >= c.maxFactor {
 			return nil
 		}
-		f := max(next, c.top*(1-step))
-		if some {
-			f = max(next, math.Sqrt(c.low*c.top))
+		f := max(nextFactor, c.maxFactor*(1-relativeStep))
+		if anyFound {
+			f = max(nextFactor, math.Sqrt(c.foundFactor*c.maxFactor))
 		}
-		x, err := c.bounded(ctx, f, true)
+		x, err := c.solveCoverProgram(ctx, f, true)
 		if err != nil {
 			return err
 		}
 
 		// Found: the factor rises. Proven that there is none: the bound falls, if nothing above was left
 		// open. Else only maxFactor falls.
-		d, done := c.descend(x, 1, true)
+		d, done := c.searchDeployments(x, 1, true)
 		switch {
-		case d.best != nil:
-			c.best, c.low, some = d.best, max(c.low, c.p.factor(d.best)), true
-			if c.improved != nil {
-				c.improved(c.low, c.bound)
+		case d.bestSolution != nil:
+			c.bestSolution, c.foundFactor, anyFound = d.bestSolution, max(c.foundFactor, c.p.rateFactor(d.bestSolution)), true
+			if c.onImproved != nil {
+				c.onImproved(c.foundFactor, c.provenBound)
 			}
-		case done && c.bound == c.top:
-			c.bound, c.top = f, f
+		case done && c.provenBound == c.maxFactor:
+			c.provenBound, c.maxFactor = f, f
 		default:
-			c.top = f
+			c.maxFactor = f
 		}
-		step *= 2
+		relativeStep *= 2
 	}
 	return nil
 }
 
 // cheapest finds the least price at a rate factor and, at that price, the fewest devices.
-func (l *listed) cheapest(ctx context.Context, factor float64) (*found, error) {
-	x, err := l.bounded(ctx, factor, false)
+func (l *deploymentSolver) cheapest(ctx context.Context, factor float64) (*solveResult, error) {
+	x, err := l.solveCoverProgram(ctx, factor, false)
 	if err != nil {
 		return nil, err
 	}
 
 	// The linear program gives the bound. Allow more and more above it until a plan is found. A search that
 	// is done without a plan proves that there is none up to its limit, which is then the bound.
-	bound, most := x.least, x.most()*(1+1e-9)
-	for above := max(l.gap, .005) / 2 * max(x.least, most*1e-6); x.least <= most; above *= 2 {
-		limit := min(most, x.least+above)
-		d, done := l.descend(x, limit, false)
+	bound, maxPrice := x.lowerBound, x.maxCost()*(1+1e-9)
+	for priceAllowance := max(l.gap, .005) / 2 * max(x.lowerBound, maxPrice*1e-6); x.lowerBound <= maxPrice; priceAllowance *= 2 {
+		limit := min(maxPrice, x.lowerBound+priceAllowance)
+		d, done := l.searchDeployments(x, limit, false)
 		switch {
-		case d.best != nil:
-			out := &found{picked: d.best, value: l.p.price(d.best), bound: bound, stopped: milp.StoppedByWork}
+		case d.bestSolution != nil:
+			result := &solveResult{solution: d.bestSolution, value: l.p.price(d.bestSolution), bound: bound, stoppedBy: milp.StoppedByWork}
 			if done {
-				out.bound, out.stopped = out.value, milp.StoppedByProof
-			} else if out.value-out.bound <= l.gap*out.value {
-				out.stopped = milp.StoppedByGap
+				result.bound, result.stoppedBy = result.value, milp.StoppedByProof
+			} else if result.value-result.bound <= l.gap*result.value {
+				result.stoppedBy = milp.StoppedByGap
 			}
-			return out, nil
+			return result, nil
 		case !done:
-			return nil, errMany
-		case limit == most:
-			return nil, errNone
+			return nil, errTooManyDeployments
+		case limit == maxPrice:
+			return nil, errNoPlan
 		}
 		bound = limit
 	}
-	return nil, errNone
+	return nil, errNoPlan
 }
 
 // raiseRateAtSamePrice replaces a cheapest plan by the one with the highest rate of those that have no
 // higher price and no more devices, as far as a few tries find one. It halves the range of factors up to
 // twice the plan's own.
-func (l *listed) roomier(ctx context.Context, out *found) {
-	low := l.p.factor(out.picked)
-	for top := 2 * low; top > low*1.01; {
-		f := math.Sqrt(low * top)
-		x, err := l.bounded(ctx, f, false)
+func (l *deploymentSolver) raiseRateAtSamePrice(ctx context.Context, result *solveResult) {
+	carriedFactor := l.p.rateFactor(result.solution)
+	for maxFactor := 2 * carriedFactor; maxFactor > carriedFactor*1.01; {
+		f := math.Sqrt(carriedFactor * maxFactor)
+		x, err := l.solveCoverProgram(ctx, f, false)
 		if err != nil {
 			return
 		}
-		top = f
-		if x.least > out.value*(1+1e-9) {
+		maxFactor = f
+		if x.lowerBound > result.value*(1+1e-9) {
 			continue
 		}
-		d, _ := l.descend(x, out.value*(1+1e-9), false)
-		if d.best != nil && d.value <= out.value*(1+1e-9) && d.devices <= out.used() {
-			out.picked, low, top = d.best, l.p.factor(d.best), f*f/low
+		d, _ := l.searchDeployments(x, result.value*(1+1e-9), false)
+		if d.bestSolution != nil && d.bestPrice <= result.value*(1+1e-9) && d.bestDevices <= result.deviceCount() {
+			result.solution, carriedFactor, maxFactor = d.bestSolution, l.p.rateFactor(d.bestSolution), f*f/carriedFactor
 		}
 	}
 }
 
 // recordEffort writes the steps and rounds of the solver into a result.
-func (l *listed) counted(out *found) *found {
-	if out != nil {
-		out.nodes, out.iterations = l.steps, l.rounds
+func (l *deploymentSolver) recordEffort(result *solveResult) *solveResult {
+	if result != nil {
+		result.nodes, result.iterations = l.steps, l.rounds
 	}
-	return out
+	return result
 }

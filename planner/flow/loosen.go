@@ -8,11 +8,11 @@ import (
 )
 
 // loosenApplications returns the applications with the longer SLOs and lower rates of l.
-func loosened(asked formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
-	apps := slices.Clone(asked.(formats.Applications))
+func loosenApplications(section formats.WorkloadSection, l *kind.Relaxation) formats.WorkloadSection {
+	apps := slices.Clone(section.(formats.Applications))
 	for i := range apps {
 		a := &apps[i]
-		a.SLO, a.RPS = l.SLOOf(a.Name, a.SLO), l.Rate(a.RPS)
+		a.SLO, a.RPS = l.SLOOf(a.Name, a.SLO), l.ScaledRate(a.RPS)
 	}
 	return apps
 }

@@ -15,73 +15,73 @@ import (
 // The objective is the price or, with minimizeShare, the largest share of the pools that the rates take. A
 // share above 1 means that the rates are out of reach. The program starts with few deployments. Those whose
 // reduced cost is negative are added.
-type master struct {
-	*layout
-	solver milp.Solver
-	seed   int32
-	share  bool // the objective is the share of the pools, not the price
-	m      *milp.Model
-	serve  []milp.Row // by module
-	once   []milp.Row // by model
-	taken  []milp.Row // by pool
-	within []milp.Row // by path, in parts of its time budget
-	exact  []milp.Row // by application. If an application has no floor, it is -1.
-	least  float64    // no solution costs less
-	rounds int64      // solves of the program
+type coverProgram struct {
+	*moduleLayout
+	solver        milp.Solver
+	seed          int32
+	minimizeShare bool // the objective is the share of the pools, not the price
+	program       *milp.Model
+	servedOnce    []milp.Row // by module
+	deployedOnce  []milp.Row // by model
+	poolCapacity  []milp.Row // by pool
+	pathBudget    []milp.Row // by path, in parts of its time budget
+	accuracyFloor []milp.Row // by application. If an application has no floor, it is -1.
+	lowerBound    float64    // no solution costs less
+	rounds        int64      // solves of the program
 }
 
 // newCoverProgram returns the program without deployments.
-func (y *layout) master(s *search, share bool) *master {
-	x := &master{layout: y, solver: s.solver, seed: s.seed, share: share, m: milp.New("covers")}
+func (y *moduleLayout) newCoverProgram(s *planSearch, minimizeShare bool) *coverProgram {
+	x := &coverProgram{moduleLayout: y, solver: s.solver, seed: s.seed, minimizeShare: minimizeShare, program: milp.New("covers")}
 	p := y.p
 
 	// Every module is served once. Leaving it unserved is allowed at a prohibitive cost, so that the
 	// program is always feasible.
-	for range y.apps {
-		x.serve = append(x.serve, x.m.AddEQ("", 1, milp.Term{Var: x.m.AddVar("", 0, 1, x.dear()), Coef: 1}))
+	for range y.appOf {
+		x.servedOnce = append(x.servedOnce, x.program.AddEQ("", 1, milp.Term{Var: x.program.AddVar("", 0, 1, x.unservedCost()), Coef: 1}))
 	}
 
 	// Limits: one deployment per model, the devices of each pool, the budget of each path, the accuracy of
 	// each application.
 	for range p.models {
-		x.once = append(x.once, x.m.AddLE("", 1))
+		x.deployedOnce = append(x.deployedOnce, x.program.AddLE("", 1))
 	}
 	for k := range p.pools {
-		x.taken = append(x.taken, x.m.AddLE("", float64(p.pools[k].count)))
+		x.poolCapacity = append(x.poolCapacity, x.program.AddLE("", float64(p.pools[k].count)))
 	}
 	for range y.paths {
-		x.within = append(x.within, x.m.AddLE("", 1))
+		x.pathBudget = append(x.pathBudget, x.program.AddLE("", 1))
 	}
 	for a := range p.apps {
 		row := milp.Row(-1)
-		if p.apps[a].floor > 0 {
-			row = x.m.AddLE("", p.apps[a].allowance())
+		if p.apps[a].accuracyFloor > 0 {
+			row = x.program.AddLE("", p.apps[a].accuracyAllowance())
 		}
-		x.exact = append(x.exact, row)
+		x.accuracyFloor = append(x.accuracyFloor, row)
 	}
 
 	// In place of its devices, each pool is limited to the share that the objective minimizes.
-	if share {
-		v := x.m.AddVar("share", 0, milp.Inf, 1)
-		for k, row := range x.taken {
-			x.m.SetRowBounds(row, -milp.Inf, 0)
-			x.m.AddTerm(row, v, -float64(p.pools[k].count))
+	if minimizeShare {
+		v := x.program.AddVar("share", 0, milp.Inf, 1)
+		for k, row := range x.poolCapacity {
+			x.program.SetRowBounds(row, -milp.Inf, 0)
+			x.program.AddTerm(row, v, -float64(p.pools[k].count))
 		}
 	}
 	return x
 }
 
 // unservedCost returns the cost of leaving a module unserved: more than all devices cost.
-func (x *master) dear() float64 {
-	if x.share {
+func (x *coverProgram) unservedCost() float64 {
+	if x.minimizeShare {
 		return 10
 	}
-	return 2 * x.most()
+	return 2 * x.maxCost()
 }
 
 // maxCost returns a cost that no plan exceeds: that of all devices, or the share 1.
-func (x *master) most() float64 {
-	if x.share {
+func (x *coverProgram) maxCost() float64 {
+	if x.minimizeShare {
 		return 1
 	}
 	sum := 0.0
@@ -92,8 +92,8 @@ func (x *master) most() float64 {
 }
 
 // deploymentCost returns the cost of a deployment in the objective.
-func (x *master) price(c *cover) float64 {
-	if x.share {
+func (x *coverProgram) deploymentCost(c *deployment) float64 {
+	if x.minimizeShare {
 		return 0
 	}
 	sum := 0.0
@@ -104,39 +104,39 @@ func (x *master) price(c *cover) float64 {
 }
 
 // addDeployment adds a deployment of s as a column of the program.
-func (x *master) join(s *serving, c *cover) {
-	v := x.m.AddVar("", 0, milp.Inf, x.price(c))
-	for _, t := range s.parts {
-		x.m.AddTerm(x.serve[t.place], v, 1)
+func (x *coverProgram) addDeployment(s *moduleSet, c *deployment) {
+	v := x.program.AddVar("", 0, milp.Inf, x.deploymentCost(c))
+	for _, t := range s.members {
+		x.program.AddTerm(x.servedOnce[t.module], v, 1)
 	}
-	x.m.AddTerm(x.once[s.model], v, 1)
+	x.program.AddTerm(x.deployedOnce[s.model], v, 1)
 	for k, n := range c.devices {
 		if n > 0 {
-			x.m.AddTerm(x.taken[k], v, float64(n))
+			x.program.AddTerm(x.poolCapacity[k], v, float64(n))
 		}
 	}
-	for _, w := range s.along {
-		x.m.AddTerm(x.within[w.path], v, x.part(s, c.level, w))
+	for _, w := range s.pathUses {
+		x.program.AddTerm(x.pathBudget[w.path], v, x.budgetShare(s, c.level, w))
 	}
-	for a, row := range x.exact {
-		if row >= 0 && s.loss[a] > 0 {
-			x.m.AddTerm(row, v, s.loss[a])
+	for a, row := range x.accuracyFloor {
+		if row >= 0 && s.accuracyLoss[a] > 0 {
+			x.program.AddTerm(row, v, s.accuracyLoss[a])
 		}
 	}
 }
 
 // budgetShare returns the part of a path's budget that the modules of s on that path take at a level.
-func (x *master) part(s *serving, level int, w along) float64 {
-	most := x.p.models[s.model].levels[level].most
-	return float64(waiting*w.times) * most.Seconds() / max(x.paths[w.path].budget.Seconds(), 1e-9)
+func (x *coverProgram) budgetShare(s *moduleSet, level int, use pathUse) float64 {
+	maxTime := x.p.models[s.model].levels[level].maxTime
+	return float64(batchTimesPerModule*use.modules) * maxTime.Seconds() / max(x.paths[use.path].budget.Seconds(), 1e-9)
 }
 
 // solve adds deployments until none has a negative reduced cost. It sets lowerBound and the reduced cost of
 // every deployment.
-func (x *master) solve(ctx context.Context) error {
+func (x *coverProgram) solve(ctx context.Context) error {
 	var basis *milp.Basis
 	for {
-		sol, err := x.solver.Solve(ctx, x.m, milp.Options{Seed: x.seed, Basis: basis})
+		sol, err := x.solver.Solve(ctx, x.program, milp.Options{Seed: x.seed, Basis: basis})
 		if err != nil {
 			return fmt.Errorf("bounding with covers: %w", err)
 		}
@@ -148,7 +148,7 @@ func (x *master) solve(ctx context.Context) error {
 			return fmt.Errorf("bounding with covers: the solver ended with %v", sol.Status)
 		}
 		basis = sol.Basis
-		if x.priced(sol.RowDuals) == 0 {
+		if x.priceAll(sol.RowDuals) == 0 {
 			return nil
 		}
 	}
@@ -158,73 +158,73 @@ func (x *master) solve(ctx context.Context) error {
 // it adds the deployment with the most negative one to the program, and returns how many it added. It also
 // sets lowerBound, by Lagrange's relaxation: the bound is valid for any duals of the right sign, so rowDual
 // cuts off duals of the wrong sign.
-func (x *master) priced(duals []float64) int {
-	down := func(row milp.Row) float64 { return min(0, duals[row]) }
+func (x *coverProgram) priceAll(duals []float64) int {
+	rowDual := func(row milp.Row) float64 { return min(0, duals[row]) }
 
 	// Price of a device: the dual of its pool. Under the objective of a share the prices must sum to at
 	// most 1 over all pools (the dual constraint of the share). Otherwise the price in the objective comes
 	// on top.
-	weight, all := make([]float64, len(x.p.pools)), 0.0
-	for k, row := range x.taken {
-		weight[k] = -down(row)
-		all += weight[k] * float64(x.p.pools[k].count)
+	poolPrice, totalPrice := make([]float64, len(x.p.pools)), 0.0
+	for k, row := range x.poolCapacity {
+		poolPrice[k] = -rowDual(row)
+		totalPrice += poolPrice[k] * float64(x.p.pools[k].count)
 	}
-	x.least = 0
-	for k := range weight {
-		if x.share {
-			weight[k] /= max(1, all)
+	x.lowerBound = 0
+	for k := range poolPrice {
+		if x.minimizeShare {
+			poolPrice[k] /= max(1, totalPrice)
 		} else {
-			x.least -= weight[k] * float64(x.p.pools[k].count)
-			weight[k] += x.p.pools[k].price
+			x.lowerBound -= poolPrice[k] * float64(x.p.pools[k].count)
+			poolPrice[k] += x.p.pools[k].price
 		}
 	}
 
 	// Sum up the bound: right-hand sides times duals.
-	for _, row := range x.serve {
-		x.least += duals[row]
+	for _, row := range x.servedOnce {
+		x.lowerBound += duals[row]
 	}
-	for _, rows := range [][]milp.Row{x.once, x.within} {
+	for _, rows := range [][]milp.Row{x.deployedOnce, x.pathBudget} {
 		for _, row := range rows {
-			x.least += down(row)
+			x.lowerBound += rowDual(row)
 		}
 	}
-	for a, row := range x.exact {
+	for a, row := range x.accuracyFloor {
 		if row >= 0 {
-			x.least += down(row) * x.p.apps[a].allowance()
+			x.lowerBound += rowDual(row) * x.p.apps[a].accuracyAllowance()
 		}
 	}
 
 	// Price the deployments set by set. setDual collects the duals of the rows that all deployments of a
 	// set share.
-	below, joined := make([]float64, len(x.p.models)), 0
-	for i := range x.sets {
-		s := &x.sets[i]
-		base := -down(x.once[s.model])
-		for _, t := range s.parts {
-			base -= duals[x.serve[t.place]]
+	minReducedCost, added := make([]float64, len(x.p.models)), 0
+	for i := range x.moduleSets {
+		s := &x.moduleSets[i]
+		setDual := -rowDual(x.deployedOnce[s.model])
+		for _, t := range s.members {
+			setDual -= duals[x.servedOnce[t.module]]
 		}
-		for a, row := range x.exact {
+		for a, row := range x.accuracyFloor {
 			if row >= 0 {
-				base -= down(row) * s.loss[a]
+				setDual -= rowDual(row) * s.accuracyLoss[a]
 			}
 		}
-		joined += x.pricedOf(s, base, weight, down)
-		for c := range s.covers {
-			below[s.model] = min(below[s.model], s.covers[c].excess)
+		added += x.addViolated(s, setDual, poolPrice, rowDual)
+		for c := range s.deployments {
+			minReducedCost[s.model] = min(minReducedCost[s.model], s.deployments[c].reducedCost)
 		}
 	}
 
 	// A model has at most one deployment, so the bound falls by the least reduced cost of each model, if
 	// that is negative. The reduced costs are relative to that bound.
-	for _, b := range below {
-		x.least += b
+	for _, b := range minReducedCost {
+		x.lowerBound += b
 	}
-	for i := range x.sets {
-		for c := range x.sets[i].covers {
-			x.sets[i].covers[c].excess -= below[x.sets[i].model]
+	for i := range x.moduleSets {
+		for c := range x.moduleSets[i].deployments {
+			x.moduleSets[i].deployments[c].reducedCost -= minReducedCost[x.moduleSets[i].model]
 		}
 	}
-	return joined
+	return added
 }
 
 // addViolated computes the reduced cost of every deployment of s,
@@ -233,40 +233,40 @@ func (x *master) priced(duals []float64) int {
 //
 // and adds to the program, for every level, the deployment with the least of them if that is negative. It
 // returns how many it added. The deployments of s are sorted by level.
-func (x *master) pricedOf(s *serving, base float64, weight []float64, down func(milp.Row) float64) int {
-	joined, worst, level, late := 0, -1, -1, 0.0
-	end := func() {
-		if worst >= 0 {
-			x.join(s, &s.covers[worst])
-			joined++
+func (x *coverProgram) addViolated(s *moduleSet, setDual float64, poolPrice []float64, rowDual func(milp.Row) float64) int {
+	added, cheapest, level, levelCost := 0, -1, -1, 0.0
+	addCheapest := func() {
+		if cheapest >= 0 {
+			x.addDeployment(s, &s.deployments[cheapest])
+			added++
 		}
 	}
-	for i := range s.covers {
-		c := &s.covers[i]
+	for i := range s.deployments {
+		c := &s.deployments[i]
 
 		// A new level begins: add the best deployment of the last one. What the paths' budgets cost is the
 		// same for all deployments of a level.
 		if c.level != level {
-			end()
-			level, worst, late = c.level, -1, base
-			for _, w := range s.along {
-				late -= down(x.within[w.path]) * x.part(s, level, w)
+			addCheapest()
+			level, cheapest, levelCost = c.level, -1, setDual
+			for _, w := range s.pathUses {
+				levelCost -= rowDual(x.pathBudget[w.path]) * x.budgetShare(s, level, w)
 			}
 		}
 
 		// Price the devices, and remember the cheapest deployment of the level.
-		c.excess = late
+		c.reducedCost = levelCost
 		for k, n := range c.devices {
-			c.excess += weight[k] * float64(n)
+			c.reducedCost += poolPrice[k] * float64(n)
 		}
-		if c.excess < -1e-7*x.most() && (worst < 0 || c.excess < s.covers[worst].excess) {
-			worst = i
+		if c.reducedCost < -1e-7*x.maxCost() && (cheapest < 0 || c.reducedCost < s.deployments[cheapest].reducedCost) {
+			cheapest = i
 		}
 	}
-	end()
-	return joined
+	addCheapest()
+	return added
 }
 
 // accuracyAllowance returns how much of the logarithm of accuracy an application may lose: -ln(floor), with
 // a tolerance.
-func (a *app) allowance() float64 { return -math.Log(a.floor) + 1e-9 }
+func (a *app) accuracyAllowance() float64 { return -math.Log(a.accuracyFloor) + 1e-9 }

@@ -14,8 +14,8 @@ import (
 
 // Method is the entry of package planner to this package. It cannot start from a plan that runs.
 var Method = kind.Method{
-	Kind: formats.PlanFlow, About: "applications and workflows of several modules",
-	Solve: plan, Tune: tune, Certify: certify.Plan, Promise: promise, Loosened: loosened, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explain, Diff: diff.Flows,
+	Kind: formats.PlanFlow, Summary: "applications and workflows of several modules",
+	Solve: solvePlan, Tune: tune, Certify: certify.CertifyPlan, ScalePromise: scalePromise, RelaxWorkload: loosenApplications, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Explain: explainPlan, Diff: diff.Flows,
 }
 
 // The values of the option algorithm.
@@ -26,43 +26,43 @@ const (
 
 // solvePlan solves the problem of the documents and returns the parts of a plan. Workflows go to
 // planWorkflows.
-func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	if list := formats.ApplicationsOf(in.Workload); len(list) > 0 && len(list[0].Segments) > 0 {
 		if in.Values.Time("cold-start") > 0 {
-			return nil, in.Fail("workload", "applications", "segments", "modules: --cold-start is of graphs, workflows load what they need", "")
+			return nil, in.FieldError("workload", "applications", "segments", "modules: --cold-start is of graphs, workflows load what they need", "")
 		}
 		return planWorkflows(ctx, in, run)
 	}
 
 	// Refuse options that only workflows have.
 	if in.Values.Word("algorithm") == AlgorithmShares {
-		return nil, in.Fail("workload", "applications", "modules", "segments: --algorithm shares is of workflows", "")
+		return nil, in.FieldError("workload", "applications", "modules", "segments: --algorithm shares is of workflows", "")
 	}
-	if text := in.Values.Word("dedicated"); text != "" && text != simulated {
-		return nil, in.Fail("workload", "applications", "modules", "segments: --dedicated is of workflows", "modules of a graph have devices of their own")
+	if text := in.Values.Word("dedicated"); text != "" && text != dedicatedAuto {
+		return nil, in.FieldError("workload", "applications", "modules", "segments: --dedicated is of workflows", "modules of a graph have devices of their own")
 	}
-	r, err := resolve(in, run)
+	r, err := resolveProblem(in, run)
 	if err != nil {
 		return nil, err
 	}
-	var used []*formats.ProfileModel
-	for i := range r.measured {
-		used = append(used, r.measured[i].profile)
+	var usedModels []*formats.ProfileModel
+	for i := range r.measuredModels {
+		usedModels = append(usedModels, r.measuredModels[i].profile)
 	}
-	run.StaleModels(&in.Documents, used)
+	run.WarnStaleModels(&in.Documents, usedModels)
 	run.Progress(kind.Progress{Phase: "program", Value: math.NaN(), Bound: math.NaN()})
 
 	// Search for the highest rate, or for the lowest price at fixed rates. If there is no plan, say why.
-	s := &search{p: r.problem, solver: run.Solver, gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32), improved: run.Incumbent}
-	rates := r.objective != "throughput"
-	find := s.throughput
-	if rates {
-		find = s.cheapest
+	s := &planSearch{p: r.problem, solver: run.Solver, gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32), onImproved: run.Incumbent}
+	fixedRates := r.objective != "throughput"
+	findPlan := s.throughput
+	if fixedRates {
+		findPlan = s.cheapest
 	}
-	out, err := find(ctx)
-	if errors.Is(err, errNone) {
-		s.improved = nil
-		err = s.explained(ctx, rates)
+	result, err := findPlan(ctx)
+	if errors.Is(err, errNoPlan) {
+		s.onImproved = nil
+		err = s.explainInfeasible(ctx, fixedRates)
 	}
 	if err != nil {
 		return nil, err
@@ -70,12 +70,12 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 
 	// Spend what is left of the deadlines, write the plan, and replace its bound by that of all plans if
 	// that is asked for.
-	if out.time == nil {
-		r.problem.widen(out.picked)
+	if result.timeShares == nil {
+		r.problem.enlargeBatches(result.solution)
 	}
-	o := r.outcome(out)
-	if in.Attained > 0 {
-		err = bounded(o, r.among(), in.Values.Number("gap"), func() (float64, error) { return r.bound(ctx, run.Solver, in.Attained) })
+	o := r.outcome(result)
+	if in.BoundAttainment > 0 {
+		err = setObjectiveBound(o, r.boundScope(), in.Values.Number("gap"), func() (float64, error) { return r.objectiveBound(ctx, run.Solver, in.BoundAttainment) })
 	}
 	return o, err
 }

@@ -8,10 +8,10 @@ import (
 
 // problem is a planning problem as numbers. Rates are in requests per second.
 type problem struct {
-	apps    []app
-	models  []model
-	pools   []pool
-	longest time.Duration // the longest run B of any module that takes turns on devices, see turns.go
+	apps         []app
+	models       []model
+	pools        []pool
+	maxSharedRun time.Duration // the longest run B of any module that takes turns on devices, see turns.go
 }
 
 // pool is a number of devices of one kind.
@@ -20,19 +20,19 @@ type pool struct {
 	count int
 	price float64 // price of one device, in the unit of the objective
 	// timeShared says that modules may take turns on the devices.
-	time   bool
-	memory int64 // bytes of one device. If it is 0, memory is not limited.
+	timeShared bool
+	memory     int64 // bytes of one device. If it is 0, memory is not limited.
 }
 
 // app is an application. Its rate is its weight times the rate factor that all applications have in common.
 type app struct {
-	name   string
-	slo    time.Duration
-	margin time.Duration // kept back from the SLO
-	weight float64
-	floor  float64 // the least product of the modules' accuracies. If it is 0, there is no floor.
-	nodes  []node
-	paths  [][]int // from the entry to an exit, as indexes of modules
+	name          string
+	slo           time.Duration
+	margin        time.Duration // kept back from the SLO
+	weight        float64
+	accuracyFloor float64 // the least product of the modules' accuracies. If it is 0, there is no floor.
+	modules       []appModule
+	paths         [][]int // from the entry to an exit, as indexes of modules
 }
 
 // budget returns the time that a path of a request may take: the SLO less the margin.
@@ -40,10 +40,10 @@ func (a *app) budget() time.Duration { return a.slo - a.margin }
 
 // appModule is a module of an application. A share of the requests visits it, and one of its choices does
 // the task.
-type node struct {
-	name   string
-	chance float64
-	of     []choice
+type appModule struct {
+	name       string
+	visitShare float64
+	choices    []choice
 }
 
 // choice is a model that can do a module's task.
@@ -54,7 +54,7 @@ type choice struct {
 
 // accuracyLoss returns -ln(accuracy): what the choice takes from the logarithm of the application's
 // accuracy.
-func (c *choice) loss() float64 {
+func (c *choice) accuracyLoss() float64 {
 	if c.accuracy == 0 {
 		return 0
 	}
@@ -69,25 +69,25 @@ type model struct {
 
 // level is a time limit for the batches of a model, with the best template of each pool within that limit.
 type level struct {
-	most time.Duration // no batch takes longer, wherever it runs
-	best []template    // by pool. If the rate is 0, the pool has no template that is fast enough.
+	maxTime   time.Duration // no batch takes longer, wherever it runs
+	templates []template    // by pool. If the rate is 0, the pool has no template that is fast enough.
 	// timeShared says that on time-shared pools the model has parts of the devices' time, not devices of
 	// its own.
-	turns bool
+	timeShared bool
 }
 
 // template is a device that is divided into equal shares with a replica of one model in each.
 type template struct {
-	batch, share int           // shares per device, which is the number of its replicas
-	infer        time.Duration // time of a batch of the planned size
-	worst        time.Duration // longest time of any batch up to that size
-	rate         float64       // requests per second of all replicas of the device
-	memory       int64         // bytes of one replica
+	batch, sharesPerDevice int           // shares per device, which is the number of its replicas
+	plannedTime            time.Duration // time of a batch of the planned size
+	worstTime              time.Duration // longest time of any batch up to that size
+	rate                   float64       // requests per second of all replicas of the device
+	memory                 int64         // bytes of one replica
 }
 
 // batchTimesPerModule is how often a batch's time counts in each module. A request waits for the batch that
 // runs, then is in one itself (PARD, section 4.2).
-const waiting = 2
+const batchTimesPerModule = 2
 
 // levelsOf returns a level for every worst time of some template, with the fastest-serving template of each
 // pool that takes no longer. It leaves out levels that have the same templates as the level before.
@@ -95,42 +95,42 @@ func levelsOf(byPool [][]template) []level {
 	var times []time.Duration
 	for _, list := range byPool {
 		for _, t := range list {
-			times = append(times, t.worst)
+			times = append(times, t.worstTime)
 		}
 	}
 	slices.Sort(times)
-	var out []level
+	var levels []level
 
 	// Per time limit, choose the template of the highest rate in each pool.
-	for _, most := range slices.Compact(times) {
-		l := level{most: most, best: make([]template, len(byPool))}
+	for _, maxTime := range slices.Compact(times) {
+		l := level{maxTime: maxTime, templates: make([]template, len(byPool))}
 		for k, list := range byPool {
 			for _, t := range list {
-				if t.worst <= most && t.rate > l.best[k].rate {
-					l.best[k] = t
+				if t.worstTime <= maxTime && t.rate > l.templates[k].rate {
+					l.templates[k] = t
 				}
 			}
 		}
-		if n := len(out); n == 0 || !slices.Equal(out[n-1].best, l.best) {
-			out = append(out, l)
+		if n := len(levels); n == 0 || !slices.Equal(levels[n-1].templates, l.templates) {
+			levels = append(levels, l)
 		}
 	}
-	return out
+	return levels
 }
 
 // solution says which choice does every module's task, at which level each model runs, and on how many
 // devices.
-type picked struct {
+type solution struct {
 	choice  [][]int // index of the choice, by application and module
 	level   []int   // by model. If a model is not deployed, it is -1.
 	devices [][]int // by model and pool
 	// timeShares is the part of the devices' time that each model has on time-shared pools, by model and
 	// pool, in devices. If no module takes turns, it is nil.
-	time [][]float64
+	timeShares [][]float64
 }
 
 // deviceCount returns the number of all devices of the solution.
-func (s *picked) used() int {
+func (s *solution) deviceCount() int {
 	n := 0
 	for _, list := range s.devices {
 		for _, d := range list {
@@ -141,22 +141,22 @@ func (s *picked) used() int {
 }
 
 // price returns the price of the devices, in the unit of the objective.
-func (p *problem) price(s *picked) float64 {
-	sum := 0.0
+func (p *problem) price(s *solution) float64 {
+	total := 0.0
 	for u := range s.devices {
 		for k, d := range s.devices[u] {
-			sum += float64(d) * p.pools[k].price
+			total += float64(d) * p.pools[k].price
 		}
 	}
-	return sum
+	return total
 }
 
 // capacity returns the rate that the devices of model u carry, in requests per second.
-func (p *problem) capacity(s *picked, u int) float64 {
-	sum := s.carriedInTurns(p, u)
+func (p *problem) capacity(s *solution, u int) float64 {
+	sum := s.timeSharedRate(p, u)
 	for k, d := range s.devices[u] {
 		if d > 0 {
-			sum += float64(d) * p.models[u].levels[s.level[u]].best[k].rate
+			sum += float64(d) * p.models[u].levels[s.level[u]].templates[k].rate
 		}
 	}
 	return sum
@@ -164,43 +164,43 @@ func (p *problem) capacity(s *picked, u int) float64 {
 
 // modelRates returns the rate that each model has to carry if the rate factor is 1, so that every
 // application has its weight as its rate.
-func (p *problem) asked(s *picked) []float64 {
-	out := make([]float64, len(p.models))
+func (p *problem) modelRates(s *solution) []float64 {
+	rates := make([]float64, len(p.models))
 	for a := range p.apps {
-		for i := range p.apps[a].nodes {
-			n := &p.apps[a].nodes[i]
-			out[n.of[s.choice[a][i]].model] += n.chance * p.apps[a].weight
+		for i := range p.apps[a].modules {
+			n := &p.apps[a].modules[i]
+			rates[n.choices[s.choice[a][i]].model] += n.visitShare * p.apps[a].weight
 		}
 	}
-	return out
+	return rates
 }
 
 // rateFactor returns the largest rate factor that the devices carry.
-func (p *problem) factor(s *picked) float64 {
-	least := math.Inf(1)
-	for u, rate := range p.asked(s) {
+func (p *problem) rateFactor(s *solution) float64 {
+	minFactor := math.Inf(1)
+	for u, rate := range p.modelRates(s) {
 		if rate > 0 {
-			least = min(least, p.capacity(s, u)/rate)
+			minFactor = min(minFactor, p.capacity(s, u)/rate)
 		}
 	}
-	return least
+	return minFactor
 }
 
 // longestPathTime returns the longest time that a path of application a takes, waits included.
-func (p *problem) took(s *picked, a int) time.Duration {
-	most := time.Duration(0)
+func (p *problem) longestPathTime(s *solution, a int) time.Duration {
+	maxTime := time.Duration(0)
 	for _, path := range p.apps[a].paths {
-		most = max(most, p.along(s, a, path))
+		maxTime = max(maxTime, p.pathTime(s, a, path))
 	}
-	return most
+	return maxTime
 }
 
 // pathTime returns the time that one path takes, waits included.
-func (p *problem) along(s *picked, a int, path []int) time.Duration {
+func (p *problem) pathTime(s *solution, a int, path []int) time.Duration {
 	sum := time.Duration(0)
 	for _, i := range path {
-		u := p.apps[a].nodes[i].of[s.choice[a][i]].model
-		sum += p.step(&p.models[u].levels[s.level[u]])
+		u := p.apps[a].modules[i].choices[s.choice[a][i]].model
+		sum += p.moduleTime(&p.models[u].levels[s.level[u]])
 	}
 	return sum
 }

@@ -14,28 +14,28 @@ import (
 )
 
 // resolvedProblem is the problem that the documents describe, as numbers.
-type resolved struct {
-	in        *kind.Problem
-	run       *kind.Run
-	objective string
-	margin    float64 // share of the SLO that is kept back
-	turns     bool    // modules may take turns on the devices of time-shared pools
-	problem   *problem
-	asked     formats.Applications // applications of the workload, with defaults filled in
-	pools     []formats.Pool       // with defaults filled in
-	measured  []measured           // by model of the problem
+type resolvedProblem struct {
+	input            *kind.Problem
+	run              *kind.SolveRun
+	objective        string
+	margin           float64 // share of the SLO that is kept back
+	allowTimeSharing bool    // modules may take turns on the devices of time-shared pools
+	problem          *problem
+	applications     formats.Applications // applications of the workload, with defaults filled in
+	pools            []formats.Pool       // with defaults filled in
+	measuredModels   []measuredModel      // by model of the problem
 }
 
-// resolve reads the problem from the documents. It returns an error that names the place in a document if
+// resolveProblem reads the problem from the documents. It returns an error that names the place in a document if
 // something is missing or contradictory.
-func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
-	if err := in.Complete(); err != nil {
+func resolveProblem(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, error) {
+	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
-	r := &resolved{in: in, run: run, objective: in.Values.Word("objective"), margin: in.Values.Number("margin"), problem: &problem{}}
+	r := &resolvedProblem{input: in, run: run, objective: in.Values.Word("objective"), margin: in.Values.Number("margin"), problem: &problem{}}
 
 	// Turns are planned for throughput only, and only if replicas do not come and go.
-	r.turns = r.objective == "throughput" && in.Values.Time("cold-start") == 0
+	r.allowTimeSharing = r.objective == "throughput" && in.Values.Time("cold-start") == 0
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
@@ -43,30 +43,30 @@ func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
 	for i := range in.Profile.Models {
 		models = append(models, &in.Profile.Models[i])
 	}
-	if err := in.MeasuredPools(models); err != nil {
+	if err := in.CheckPools(models); err != nil {
 		return nil, err
 	}
 	for i, a := range formats.ApplicationsOf(in.Workload) {
-		if err := r.application(i, a.WithDefaults()); err != nil {
+		if err := r.addApplication(i, a.WithDefaults()); err != nil {
 			return nil, err
 		}
 	}
-	if len(r.asked) == 0 {
-		return nil, in.Fail("workload", "applications", "no application", "at least one", "")
+	if len(r.applications) == 0 {
+		return nil, in.FieldError("workload", "applications", "no application", "at least one", "")
 	}
 	return r, nil
 }
 
 // resolvePools reads the pools and the price of a device by the objective. A pool that the cluster shares
 // in time becomes exclusive if the plan is of a sort in which modules cannot take turns.
-func (r *resolved) resolvePools() error {
+func (r *resolvedProblem) resolvePools() error {
 	devices := 0
-	for i, pool := range r.in.Cluster.Pools {
+	for i, pool := range r.input.Cluster.Pools {
 		if slices.ContainsFunc(r.pools, func(o formats.Pool) bool { return o.Device == pool.Device }) {
-			return r.in.Fail("cluster", fmt.Sprintf("pools[%d].device", i), pool.Device+" a second time", "each device kind once", "add up the counts")
+			return r.input.FieldError("cluster", fmt.Sprintf("pools[%d].device", i), pool.Device+" a second time", "each device kind once", "add up the counts")
 		}
-		turns := pool.Sharing == formats.SharingTime && r.turns
-		if pool.TimeShared() && !turns {
+		timeShared := pool.Sharing == formats.SharingTime && r.allowTimeSharing
+		if pool.TimeShared() && !timeShared {
 			r.run.Assume("sharing: exclusive on %s: a module has devices of its own", pool.Device)
 			pool.Sharing = formats.SharingExclusive
 		}
@@ -81,46 +81,46 @@ func (r *resolved) resolvePools() error {
 			price, field = pool.Watts, "watts"
 		}
 		if !(price > 0) {
-			return r.in.Fail("cluster", fmt.Sprintf("pools[%d].%s", i, field), "nothing", "what a "+pool.Device+" takes, for --objective "+r.objective, "")
+			return r.input.FieldError("cluster", fmt.Sprintf("pools[%d].%s", i, field), "nothing", "what a "+pool.Device+" takes, for --objective "+r.objective, "")
 		}
 		devices += pool.Count
 		r.pools = append(r.pools, pool)
-		one := poolOf(&pool, price)
-		one.time, one.memory = turns, int64(pool.Memory)
-		r.problem.pools = append(r.problem.pools, one)
+		resolvedPool := newPool(&pool, price)
+		resolvedPool.timeShared, resolvedPool.memory = timeShared, int64(pool.Memory)
+		r.problem.pools = append(r.problem.pools, resolvedPool)
 	}
 	if devices == 0 {
-		return r.in.Fail("cluster", "pools", "no device", "at least one", "")
+		return r.input.FieldError("cluster", "pools", "no device", "at least one", "")
 	}
 	return nil
 }
 
 // newPool returns a pool of the problem.
-func poolOf(p *formats.Pool, price float64) pool {
+func newPool(p *formats.Pool, price float64) pool {
 	return pool{kind: p.Device, count: p.Count, price: price}
 }
 
 // addApplication adds an application of the workload to the problem.
-func (r *resolved) application(i int, w formats.Application) error {
-	at := fmt.Sprintf("applications[%d]", i)
-	graph, err := flow.Graph(w.Modules, at)
+func (r *resolvedProblem) addApplication(i int, w formats.Application) error {
+	docPath := fmt.Sprintf("applications[%d]", i)
+	graph, err := flow.CompileGraph(w.Modules, docPath)
 	if err != nil {
 		return err
 	}
 
 	// The rate at factor 1 is the weight or, for other objectives than throughput, the requested rate.
-	a := app{name: w.Name, weight: w.Weight, floor: w.Accuracy}
+	a := app{name: w.Name, weight: w.Weight, accuracyFloor: w.Accuracy}
 	if r.objective != "throughput" {
 		if a.weight = w.RPS; !(w.RPS > 0) {
-			return r.in.Fail("workload", at+".rps", "no rate to carry", "one of every application with --objective "+r.objective, "")
+			return r.input.FieldError("workload", docPath+".rps", "no rate to carry", "one of every application with --objective "+r.objective, "")
 		}
 	}
 
 	// Modules with their choices. A variant that runs on no device of the cluster is left out.
 	for k := range w.Modules {
-		n := node{name: w.Modules[k].Name, chance: graph.Nodes[k].Chance}
+		n := appModule{name: w.Modules[k].Name, visitShare: graph.Nodes[k].ReachChance}
 		for _, v := range w.Modules[k].Models() {
-			u, err := r.model(v.Model, fmt.Sprintf("%s.modules[%d]", at, k))
+			u, err := r.modelIndex(v.Model, fmt.Sprintf("%s.modules[%d]", docPath, k))
 			if err != nil {
 				return err
 			}
@@ -128,12 +128,12 @@ func (r *resolved) application(i int, w formats.Application) error {
 				r.run.Warn("%s was measured on no device of the cluster where it fits: it is not chosen", v.Model)
 				continue
 			}
-			n.of = append(n.of, choice{model: u, accuracy: v.Accuracy})
+			n.choices = append(n.choices, choice{model: u, accuracy: v.Accuracy})
 		}
-		if err := r.runs(&n, at, k); err != nil {
+		if err := r.checkModuleRuns(&n, docPath, k); err != nil {
 			return err
 		}
-		a.nodes = append(a.nodes, n)
+		a.modules = append(a.modules, n)
 	}
 
 	// Paths: the graph's are those that follow the entry.
@@ -144,28 +144,28 @@ func (r *resolved) application(i int, w formats.Application) error {
 		}
 		a.paths = append(a.paths, list)
 	}
-	if err := r.deadline(&a, &w, at); err != nil {
+	if err := r.setDeadline(&a, &w, docPath); err != nil {
 		return err
 	}
 	if w.Percentile == "" {
 		w.Percentile = "p99"
 	}
-	r.asked = append(r.asked, w)
+	r.applications = append(r.applications, w)
 	r.problem.apps = append(r.problem.apps, a)
-	return r.accurate(&a)
+	return r.checkAccuracyFloor(&a)
 }
 
 // checkModuleRuns returns an error if no choice of a module runs on a device of the cluster.
-func (r *resolved) runs(n *node, at string, k int) error {
-	if !slices.ContainsFunc(n.of, func(c choice) bool { return len(r.problem.models[c.model].levels) > 0 }) {
-		return r.in.Fail("workload", fmt.Sprintf("%s.modules[%d].model", at, k), "a model that was measured on no device of the cluster on which it fits", "one that was",
-			"the cluster has "+kindsOf(r.pools)+": measure the model there (plan profile --device …)")
+func (r *resolvedProblem) checkModuleRuns(module *appModule, docPath string, index int) error {
+	if !slices.ContainsFunc(module.choices, func(c choice) bool { return len(r.problem.models[c.model].levels) > 0 }) {
+		return r.input.FieldError("workload", fmt.Sprintf("%s.modules[%d].model", docPath, index), "a model that was measured on no device of the cluster on which it fits", "one that was",
+			"the cluster has "+deviceNames(r.pools)+": measure the model there (plan profile --device …)")
 	}
 	return nil
 }
 
 // deviceNames returns the device kinds of pools as text.
-func kindsOf(pools []formats.Pool) string {
+func deviceNames(pools []formats.Pool) string {
 	var names []string
 	for i := range pools {
 		names = append(names, pools[i].Device)
@@ -175,61 +175,61 @@ func kindsOf(pools []formats.Pool) string {
 
 // setDeadline sets the SLO and the margin of an application. "5x" is a multiple of the longest path in
 // batches of one on the fastest devices.
-func (r *resolved) deadline(a *app, w *formats.Application, at string) error {
+func (r *resolvedProblem) setDeadline(a *app, w *formats.Application, docPath string) error {
 	target := w.SLO
-	if slo := r.in.Values.SLO("slo"); !slo.IsZero() {
+	if slo := r.input.Values.SLO("slo"); !slo.IsZero() {
 		target = slo
 	}
 	if target.IsZero() {
-		return r.in.Fail("workload", at+".slo", "nothing", "a latency target such as 400ms or 5x", "--slo sets it for all applications")
+		return r.input.FieldError("workload", docPath+".slo", "nothing", "a latency target such as 400ms or 5x", "--slo sets it for all applications")
 	}
 	base := time.Duration(0)
-	if target.Times > 0 {
+	if target.Factor > 0 {
 		for _, path := range a.paths {
 			sum := time.Duration(0)
 			for _, i := range path {
-				sum += r.alone(&a.nodes[i])
+				sum += r.minSingleTime(&a.modules[i])
 			}
 			base = max(base, sum)
 		}
-		r.run.Assume("slo of %s: %s of the longest path in batches of one, %s, is %s", a.name, target, document.Duration(base), document.Duration(target.Of(base)))
+		r.run.Assume("slo of %s: %s of the longest path in batches of one, %s, is %s", a.name, target, document.Duration(base), document.Duration(target.Resolve(base)))
 	}
-	if a.slo = target.Of(base); a.slo <= 0 {
-		return r.in.Fail("workload", at+".slo", target.String(), "more than 0", "")
+	if a.slo = target.Resolve(base); a.slo <= 0 {
+		return r.input.FieldError("workload", docPath+".slo", target.String(), "more than 0", "")
 	}
 	a.margin = kind.Margin(a.slo, r.margin)
 	return nil
 }
 
 // minSingleTime returns the least time that a batch of one takes in a module.
-func (r *resolved) alone(n *node) time.Duration {
-	least := time.Duration(math.MaxInt64)
-	for _, c := range n.of {
-		least = min(least, r.measured[c.model].alone)
+func (r *resolvedProblem) minSingleTime(n *appModule) time.Duration {
+	minTime := time.Duration(math.MaxInt64)
+	for _, c := range n.choices {
+		minTime = min(minTime, r.measuredModels[c.model].minSingleTime)
 	}
-	return least
+	return minTime
 }
 
 // checkAccuracyFloor returns an error if even the most accurate variants miss an application's floor.
-func (r *resolved) accurate(a *app) error {
-	best, unknown := 1.0, []string(nil)
-	for i := range a.nodes {
-		top := 0.0
-		for _, c := range a.nodes[i].of {
+func (r *resolvedProblem) checkAccuracyFloor(a *app) error {
+	reachable, unknown := 1.0, []string(nil)
+	for i := range a.modules {
+		maxAccuracy := 0.0
+		for _, c := range a.modules[i].choices {
 			if c.accuracy == 0 {
 				c.accuracy = 1
-				unknown = append(unknown, a.nodes[i].name)
+				unknown = append(unknown, a.modules[i].name)
 			}
-			top = max(top, c.accuracy)
+			maxAccuracy = max(maxAccuracy, c.accuracy)
 		}
-		best *= top
+		reachable *= maxAccuracy
 	}
 	switch {
-	case a.floor == 0:
+	case a.accuracyFloor == 0:
 		return nil
-	case best < a.floor-1e-12:
+	case reachable < a.accuracyFloor-1e-12:
 		return &kind.InfeasibleError{Model: a.name, Constraint: "accuracy",
-			Reason: fmt.Sprintf("the most accurate variants of %s reach %.6g over all modules, and its floor is %.6g", a.name, best, a.floor)}
+			Reason: fmt.Sprintf("the most accurate variants of %s reach %.6g over all modules, and its floor is %.6g", a.name, reachable, a.accuracyFloor)}
 	case len(unknown) > 0:
 		r.run.Assume("accuracy 1 for %s of %s: no accuracy is given", strings.Join(unknown, ", "), a.name)
 	}

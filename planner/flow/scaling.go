@@ -10,7 +10,7 @@ import (
 // missedRateCost is the cost of one request per second that is not carried, as a multiple of the workers
 // that would carry it. With 2, the cheapest capacity, if it could be any number, would be the median of the
 // rate.
-const missed = 2
+const missedRateCost = 2
 
 // ScalingTable returns how many workers of each module serve at which rate, for rates up to maxRate.
 // workerRates has, by module, the rate at the entry of the application of which one worker carries the
@@ -23,91 +23,91 @@ const missed = 2
 //	workers + missedRateCost · workersPerRPS · E[rate above the capacity],
 //
 // which is the choice of a newsvendor. Only numbers of which no worker can be spared are considered.
-func Scaling(carries []float64, headroom, spread, top float64) []formats.FlowRate {
-	highest, most := headroom*top*(1+4*spread), slices.Max(carries)
-	steps := make([][]float64, len(carries))
-	for k, c := range carries {
-		for m := 1.0; m*c <= highest+most; m++ {
-			steps[k] = append(steps[k], m*c)
+func ScalingTable(workerRates []float64, headroom, relativeSD, maxRate float64) []formats.FlowRate {
+	maxDemand, maxWorkerRate := headroom*maxRate*(1+4*relativeSD), slices.Max(workerRates)
+	cumulativeRates := make([][]float64, len(workerRates))
+	for k, c := range workerRates {
+		for m := 1.0; m*c <= maxDemand+maxWorkerRate; m++ {
+			cumulativeRates[k] = append(cumulativeRates[k], m*c)
 		}
 	}
-	return scaled(steps, headroom, spread, top)
+	return tableFromRates(cumulativeRates, headroom, relativeSD, maxRate)
 }
 
 // tableFromRates is ScalingTable for workers that differ. cumulativeRates has, by module, the rate that its
 // first worker carries, its first two, and so on.
-func scaled(steps [][]float64, headroom, spread, top float64) []formats.FlowRate {
-	f := newFrontier(steps)
-	var out []formats.FlowRate
+func tableFromRates(cumulativeRates [][]float64, headroom, relativeSD, maxRate float64) []formats.FlowRate {
+	f := newCapacityFrontier(cumulativeRates)
+	var table []formats.FlowRate
 
 	// Walk through the rates in 4500 steps, and add a row wherever other numbers are best.
-	step, last := headroom*top/4500, -1
+	rateStep, lastIndex := headroom*maxRate/4500, -1
 	for i := range 4500 {
-		rate := float64(i) * step
-		at := f.best(rate, max(spread*rate, 1e-9), last)
-		if at == last {
+		rate := float64(i) * rateStep
+		index := f.bestCapacity(rate, max(relativeSD*rate, 1e-9), lastIndex)
+		if index == lastIndex {
 			continue
 		}
-		last = at
-		row := formats.FlowRate{AboveRPS: rate / headroom, Replicas: f.workers(at)}
-		if n := len(out); n == 0 || !slices.Equal(out[n-1].Replicas, row.Replicas) {
-			out = append(out, row)
+		lastIndex = index
+		row := formats.FlowRate{AboveRPS: rate / headroom, Replicas: f.workersFor(index)}
+		if n := len(table); n == 0 || !slices.Equal(table[n-1].Replicas, row.Replicas) {
+			table = append(table, row)
 		}
 	}
-	return out
+	return table
 }
 
 // capacityFrontier is the list of capacities at which no worker can be spared.
-type frontier struct {
-	steps   [][]float64 // by module and number of workers, less one
-	carried []float64   // requests per second, rising
-	needs   []int       // workers of all modules, by capacity
-	cost    float64     // workers of all modules that one request per second takes
-	most    float64     // the largest rate that one worker carries
+type capacityFrontier struct {
+	cumulativeRates [][]float64 // by module and number of workers, less one
+	capacities      []float64   // requests per second, rising
+	workerTotals    []int       // workers of all modules, by capacity
+	workersPerRPS   float64     // workers of all modules that one request per second takes
+	maxWorkerRate   float64     // the largest rate that one worker carries
 }
 
 // newCapacityFrontier returns the frontier of some cumulative rates.
-func newFrontier(steps [][]float64) *frontier {
-	f := &frontier{steps: steps}
-	for _, list := range steps {
-		f.cost += 1 / list[0]
-		f.most = max(f.most, list[0])
-		f.carried = append(f.carried, list...)
+func newCapacityFrontier(cumulativeRates [][]float64) *capacityFrontier {
+	f := &capacityFrontier{cumulativeRates: cumulativeRates}
+	for _, list := range cumulativeRates {
+		f.workersPerRPS += 1 / list[0]
+		f.maxWorkerRate = max(f.maxWorkerRate, list[0])
+		f.capacities = append(f.capacities, list...)
 	}
-	slices.Sort(f.carried)
-	f.carried = slices.Compact(f.carried)
-	for i := range f.carried {
+	slices.Sort(f.capacities)
+	f.capacities = slices.Compact(f.capacities)
+	for i := range f.capacities {
 		n := 0
-		for _, m := range f.workers(i) {
+		for _, m := range f.workersFor(i) {
 			n += m
 		}
-		f.needs = append(f.needs, n)
+		f.workerTotals = append(f.workerTotals, n)
 	}
 	return f
 }
 
 // workersFor returns the fewest workers of each module that carry a capacity, given by its index. A module
 // that cannot carry it has all of its workers.
-func (f *frontier) workers(at int) []int {
-	out := make([]int, len(f.steps))
-	for k, list := range f.steps {
-		n, _ := slices.BinarySearch(list, f.carried[at]-1e-9*list[0])
-		out[k] = min(n+1, len(list))
+func (f *capacityFrontier) workersFor(index int) []int {
+	workers := make([]int, len(f.cumulativeRates))
+	for k, list := range f.cumulativeRates {
+		n, _ := slices.BinarySearch(list, f.capacities[index]-1e-9*list[0])
+		workers[k] = min(n+1, len(list))
 	}
-	return out
+	return workers
 }
 
 // bestCapacity returns the index of the capacity that is cheapest for a normally distributed rate. It looks
 // from a few capacities below the last one upward.
-func (f *frontier) best(mean, sd float64, last int) int {
-	least, found := math.Inf(1), max(last, 0)
-	for i := max(0, last-5); i < len(f.carried) && f.carried[i] <= mean+4*sd+f.most; i++ {
+func (f *capacityFrontier) bestCapacity(mean, sd float64, lastIndex int) int {
+	minCost, bestIndex := math.Inf(1), max(lastIndex, 0)
+	for i := max(0, lastIndex-5); i < len(f.capacities) && f.capacities[i] <= mean+4*sd+f.maxWorkerRate; i++ {
 		// The expected rate above the capacity, sd · (φ(z) - z (1 - Φ(z))).
-		z := (f.carried[i] - mean) / sd
-		short := sd * (math.Exp(-z*z/2)/math.Sqrt(2*math.Pi) - z*math.Erfc(z/math.Sqrt2)/2)
-		if v := float64(f.needs[i]) + missed*f.cost*short; v < least {
-			least, found = v, i
+		z := (f.capacities[i] - mean) / sd
+		expectedMissed := sd * (math.Exp(-z*z/2)/math.Sqrt(2*math.Pi) - z*math.Erfc(z/math.Sqrt2)/2)
+		if v := float64(f.workerTotals[i]) + missedRateCost*f.workersPerRPS*expectedMissed; v < minCost {
+			minCost, bestIndex = v, i
 		}
 	}
-	return found
+	return bestIndex
 }

@@ -7,10 +7,10 @@ import (
 
 // Rates and workers rise, each row carries about its rates, and with fewer workers on
 // average than whole workers for every rate take.
-func TestScaling(t *testing.T) {
+func TestScalingTableCarriesItsRates(t *testing.T) {
 	carries := []float64{159, 295, 595, 828, 249}
 	const top = 4000.
-	rows := Scaling(carries, 1, .05, top)
+	rows := ScalingTable(carries, 1, .05, top)
 	capacity := func(at int) float64 {
 		least := math.Inf(1)
 		for k, n := range rows[at].Replicas {
@@ -40,7 +40,7 @@ func TestScaling(t *testing.T) {
 	if part := short / ((top - 70) / 5); part > .02 {
 		t.Errorf("%.3f of the rates are not carried", part)
 	}
-	more := Scaling(carries, 2, .05, top)
+	more := ScalingTable(carries, 2, .05, top)
 	sum := func(list []int) (n int) {
 		for _, x := range list {
 			n += x

@@ -16,15 +16,15 @@ import (
 	"inferplan/solver/highs"
 )
 
-// chained is a problem of two modules in a row on two kinds of devices.
-func chained(objective string) *kind.Problem {
+// twoModuleProblem is a problem of two modules in a row on two kinds of devices.
+func twoModuleProblem(objective string) *kind.Problem {
 	profile := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "new"}, {Device: "old"}}}
 	for m, name := range []string{"detect", "classify"} {
 		one := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all"}}}
 		for slow, device := range []string{"new", "old"} {
 			for _, b := range []int{1, 2, 4, 8} {
 				took := formats.Latency{WallUS: document.Micros(float64(slow+1) * float64(m+1) * float64(4+2*b) * 1e6)}
-				one.Measurements = append(one.Measurements, formats.Measurement{Device: device, Share: 1, Batch: b, Blocks: []formats.Latency{took}, Whole: &took})
+				one.Measurements = append(one.Measurements, formats.Measurement{Device: device, Share: 1, Batch: b, Blocks: []formats.Latency{took}, WholeModel: &took})
 			}
 		}
 		profile.Models = append(profile.Models, one)
@@ -39,8 +39,8 @@ func chained(objective string) *kind.Problem {
 	return p
 }
 
-// spare is the least that a model's devices carry over what is asked of it.
-func spare(plan *formats.Plan) float64 {
+// minSpareFactor is the least that a model's devices carry over what is asked of it.
+func minSpareFactor(plan *formats.Plan) float64 {
 	least, need := math.Inf(1), map[string]float64{}
 	for _, a := range formats.FlowOf(plan).Applications {
 		for _, m := range a.Modules {
@@ -59,28 +59,28 @@ func spare(plan *formats.Plan) float64 {
 
 // What is found attains what is asked, no device can be spared, and a check finds it
 // sound. With too few devices there is nothing.
-func TestSized(t *testing.T) {
+func TestSizedPlanAttainsWithoutSpareDevices(t *testing.T) {
 	for _, objective := range []string{"gpus", "cost"} {
-		p := chained(objective)
+		p := twoModuleProblem(objective)
 		first := planOf(t, p)
-		show := func(plan *formats.Plan, _ bool) (float64, error) { return spare(plan), nil }
+		show := func(plan *formats.Plan, _ bool) (float64, error) { return minSpareFactor(plan), nil }
 		for _, asked := range []float64{1, 1.1, 1.25} {
-			got, err := Sized(p, []*formats.Plan{first}, true, asked, show)
+			got, err := SizeBySimulation(p, []*formats.Plan{first}, true, asked, show)
 			if err != nil || got == nil {
 				t.Fatal(asked, err)
 			}
-			if spare(got) < asked {
-				t.Errorf("%s: %.2f to spare, asked %.2f", objective, spare(got), asked)
+			if minSpareFactor(got) < asked {
+				t.Errorf("%s: %.2f to spare, asked %.2f", objective, minSpareFactor(got), asked)
 			}
-			today := &kind.Today{Plan: got, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}
+			today := &kind.CheckInput{Plan: got, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}
 			for _, f := range verify.Check(today) {
 				t.Errorf("%s, %.2f: %+v", objective, asked, f)
 			}
-			if spare(first) < asked && got.Objective.Value <= first.Objective.Value {
+			if minSpareFactor(first) < asked && got.Objective.Value <= first.Objective.Value {
 				t.Errorf("%s: %v after %v, with more to spare", objective, got.Objective.Value, first.Objective.Value)
 			}
 		}
-		if got, err := Sized(p, []*formats.Plan{first}, true, 100, show); got != nil || err != nil {
+		if got, err := SizeBySimulation(p, []*formats.Plan{first}, true, 100, show); got != nil || err != nil {
 			t.Errorf("%s: %v and %v where the devices do not suffice", objective, got, err)
 		}
 	}
@@ -89,26 +89,26 @@ func TestSized(t *testing.T) {
 // From any start, what the search finds carries the rates on the devices there are and
 // keeps the deadlines and attains what is asked, and no device can be spared. Batches
 // change where they may.
-func TestSizing(t *testing.T) {
+func TestSizeSearchKeepsRatesAndDeadlines(t *testing.T) {
 	found, changed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawn(t)
-		start, err := (&search{p: p, solver: highs.Solver{}}).cheapest(t.Context())
+		p := drawProblem(t)
+		start, err := (&planSearch{p: p, solver: highs.Solver{}}).cheapest(t.Context())
 		if err != nil {
 			return
 		}
 		// Attainment falls with the load of the busiest model, and as batches fill the deadlines.
-		shown := func(s *picked, _ bool) (float64, error) {
-			x := min(1, p.factor(s)/1.2)
+		shown := func(s *solution, _ bool) (float64, error) {
+			x := min(1, p.rateFactor(s)/1.2)
 			for a := range p.apps {
-				x -= .3 * float64(p.took(s, a)) / float64(p.apps[a].budget())
+				x -= .3 * float64(p.longestPathTime(s, a)) / float64(p.apps[a].budget())
 			}
 			return x, nil
 		}
-		asked, _ := shown(start.picked, false)
+		asked, _ := shown(start.solution, false)
 		asked += rapid.Float64Range(0, .1).Draw(t, "more")
-		z := newSizing(p, asked, rapid.Bool().Draw(t, "batches"), shown)
-		z.begin(start.picked)
+		z := newSizeSearch(p, asked, rapid.Bool().Draw(t, "batches"), shown)
+		z.addStart(start.solution)
 		s, err := z.cheapest()
 		if s == nil || err != nil {
 			return
@@ -117,8 +117,8 @@ func TestSizing(t *testing.T) {
 		if !slices.Equal(s.level, start.level) {
 			changed++
 		}
-		if has, _ := shown(s, false); has < asked || !p.keeps(s) || p.factor(s) < 1-1e-6 {
-			t.Fatalf("attains %v of %v, carries %v", has, asked, p.factor(s))
+		if has, _ := shown(s, false); has < asked || !p.keepsDeadlines(s) || p.rateFactor(s) < 1-1e-6 {
+			t.Fatalf("attains %v of %v, carries %v", has, asked, p.rateFactor(s))
 		}
 		for k := range p.pools {
 			n := 0
@@ -129,7 +129,7 @@ func TestSizing(t *testing.T) {
 				t.Fatalf("%d of %d devices", n, p.pools[k].count)
 			}
 		}
-		for _, less := range z.resized(s, -1) {
+		for _, less := range z.neighbours(s, -1) {
 			if has, _ := shown(less, false); has >= asked {
 				t.Fatal("a device can be spared")
 			}
@@ -142,16 +142,16 @@ func TestSizing(t *testing.T) {
 
 // With the margin by simulation a plan is certified for its rates.
 func TestMarginBySimulation(t *testing.T) {
-	p := chained("gpus")
+	p := twoModuleProblem("gpus")
 	solve := func(_ context.Context, q *kind.Problem, _ func(kind.Progress)) (*kind.Result, error) {
 		return &kind.Result{Plan: planOf(t, q)}, nil
 	}
-	asked := kind.Asked{Runs: 2, Duration: 5 * time.Second}
+	asked := kind.TestSettings{Runs: 2, Duration: 5 * time.Second}
 	res, err := tune(t.Context(), p, asked, solve)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := res.Plan.Certified; c == nil || c.LoadFactor < 1 {
+	if c := res.Plan.Certificate; c == nil || c.LoadFactor < 1 {
 		t.Errorf("certified %+v", c)
 	}
 	for _, m := range []float64{.1, .2, .3} {
@@ -163,7 +163,7 @@ func TestMarginBySimulation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if has, err := (&tuning{}).surplusOf(t.Context(), one.Plan, asked); err != nil || has >= 0 && one.Plan.Objective.Value < res.Plan.Objective.Value {
+		if has, err := (&tuner{}).attainmentSurplus(t.Context(), one.Plan, asked); err != nil || has >= 0 && one.Plan.Objective.Value < res.Plan.Objective.Value {
 			t.Errorf("margin %v attains %v with %v devices, %v were taken (%v)", m, has, one.Plan.Objective.Value, res.Plan.Objective.Value, err)
 		}
 	}

@@ -11,151 +11,151 @@ import (
 // First, devices are added one by one, where each helps most (as in InferLine's planner, SoCC '20, section
 // 5.2). Then devices are removed, the dearest first. If none can be removed, batch sizes of the solution
 // with one device less change, until it attains enough or no change of one batch size helps.
-type sizing struct {
-	p       *problem
-	asked   float64                                     // share of the requests, from 0 to 1
-	batches bool                                        // batch sizes may change
-	shown   func(s *picked, hint bool) (float64, error) // returns the attainment; with hint, of the first arrivals only
-	starts  []*picked
-	hints   map[string]float64 // by mapKey of the solution
-	full    map[string]float64 // by mapKey, of all arrivals
-	best    *picked
-	failed  error // ends the search
+type sizeSearch struct {
+	p                   *problem
+	requestedAttainment float64                                       // share of the requests, from 0 to 1
+	changeBatches       bool                                          // batch sizes may change
+	simulate            func(s *solution, hint bool) (float64, error) // returns the attainment; with hint, of the first arrivals only
+	starts              []*solution
+	hintAttainments     map[string]float64 // by mapKey of the solution
+	fullAttainments     map[string]float64 // by mapKey, of all arrivals
+	bestSolution        *solution
+	simulationErr       error // ends the search
 }
 
 const (
 	// maxHintError is how far a hint may be below the attainment of all arrivals.
-	doubt = .005
+	maxHintError = .005
 	// maxBatchShortfall: if a hint falls short by more than this, other batch sizes are not tried.
-	far = .05
+	maxBatchShortfall = .05
 	// minHintGain is the least rise of the hint for which a batch size changes.
-	gain = 1e-4
+	minHintGain = 1e-4
 )
 
 // newSizeSearch returns a search without a solution to start from.
-func newSizing(p *problem, asked float64, batches bool, shown func(*picked, bool) (float64, error)) *sizing {
-	return &sizing{p: p, asked: asked, batches: batches, shown: shown, hints: map[string]float64{}, full: map[string]float64{}}
+func newSizeSearch(p *problem, requestedAttainment float64, changeBatches bool, simulate func(*solution, bool) (float64, error)) *sizeSearch {
+	return &sizeSearch{p: p, requestedAttainment: requestedAttainment, changeBatches: changeBatches, simulate: simulate, hintAttainments: map[string]float64{}, fullAttainments: map[string]float64{}}
 }
 
 // addStart adds a solution to start from, unless it is there.
-func (z *sizing) begin(s *picked) {
-	if !slices.ContainsFunc(z.starts, func(o *picked) bool { return o.key() == s.key() }) {
+func (z *sizeSearch) addStart(s *solution) {
+	if !slices.ContainsFunc(z.starts, func(o *solution) bool { return o.mapKey() == s.mapKey() }) {
 		z.starts = append(z.starts, s)
 	}
 }
 
 // mapKey returns a text that two solutions share only if they are equal.
-func (s *picked) key() string { return fmt.Sprint(s.choice, s.level, s.devices) }
+func (s *solution) mapKey() string { return fmt.Sprint(s.choice, s.level, s.devices) }
 
 // cheapest returns the best solution that the starts lead to. If none of them leads to one, it returns nil.
-func (z *sizing) cheapest() (*picked, error) {
+func (z *sizeSearch) cheapest() (*solution, error) {
 	for _, s := range z.starts {
-		if s = z.spared(z.joined(s)); s != nil && z.failed == nil {
-			z.best = s
+		if s = z.shrinkWhileEnough(z.growUntilEnough(s)); s != nil && z.simulationErr == nil {
+			z.bestSolution = s
 		}
 	}
-	return z.best, z.failed
+	return z.bestSolution, z.simulationErr
 }
 
 // isNoCheaper returns whether a solution costs at least as much as the best one.
-func (z *sizing) dear(s *picked) bool {
-	return z.best != nil && z.p.price(s) >= z.p.price(z.best)*(1-1e-9)
+func (z *sizeSearch) isNoCheaper(s *solution) bool {
+	return z.bestSolution != nil && z.p.price(s) >= z.p.price(z.bestSolution)*(1-1e-9)
 }
 
 // hintAttainment returns the attainment of a solution over the first arrivals.
-func (z *sizing) hint(s *picked) float64 {
-	has, ok := z.hints[s.key()]
-	if !ok && z.failed == nil {
-		has, z.failed = z.shown(s, true)
-		z.hints[s.key()] = has
+func (z *sizeSearch) hintAttainment(s *solution) float64 {
+	attained, ok := z.hintAttainments[s.mapKey()]
+	if !ok && z.simulationErr == nil {
+		attained, z.simulationErr = z.simulate(s, true)
+		z.hintAttainments[s.mapKey()] = attained
 	}
-	return has
+	return attained
 }
 
 // attainsEnough returns whether a solution attains the requested share over all arrivals. It asks the hint
 // first, which costs less.
-func (z *sizing) enough(s *picked) bool {
-	if z.hint(s) < z.asked-doubt || z.failed != nil {
+func (z *sizeSearch) attainsEnough(s *solution) bool {
+	if z.hintAttainment(s) < z.requestedAttainment-maxHintError || z.simulationErr != nil {
 		return false
 	}
-	has, ok := z.full[s.key()]
+	attained, ok := z.fullAttainments[s.mapKey()]
 	if !ok {
-		has, z.failed = z.shown(s, false)
-		z.full[s.key()] = has
+		attained, z.simulationErr = z.simulate(s, false)
+		z.fullAttainments[s.mapKey()] = attained
 	}
-	return z.failed == nil && has >= z.asked
+	return z.simulationErr == nil && attained >= z.requestedAttainment
 }
 
 // growUntilEnough adds devices or changes batch sizes until a solution attains enough, and returns it. It
 // returns nil once the solution would be no cheaper than the best.
-func (z *sizing) joined(s *picked) *picked {
-	for s != nil && z.failed == nil {
-		if z.dear(s) && len(z.resized(s, -1)) == 0 {
+func (z *sizeSearch) growUntilEnough(s *solution) *solution {
+	for s != nil && z.simulationErr == nil {
+		if z.isNoCheaper(s) && len(z.neighbours(s, -1)) == 0 {
 			return nil
 		}
-		if z.enough(s) {
+		if z.attainsEnough(s) {
 			return s
 		}
-		if z.dear(s) {
+		if z.isNoCheaper(s) {
 			return nil
 		}
-		if other := z.changed(s); other != nil {
-			return other
+		if rebatched := z.rebatchUntilEnough(s); rebatched != nil {
+			return rebatched
 		}
-		s = z.most(z.resized(s, 1))
+		s = z.bestByHint(z.neighbours(s, 1))
 	}
 	return nil
 }
 
 // shrinkWhileEnough removes devices as long as the solution attains enough. It returns nil if the result is
 // no cheaper than the best solution.
-func (z *sizing) spared(s *picked) *picked {
-	for s != nil && z.failed == nil {
-		less := z.resized(s, -1)
+func (z *sizeSearch) shrinkWhileEnough(s *solution) *solution {
+	for s != nil && z.simulationErr == nil {
+		smaller := z.neighbours(s, -1)
 
 		// Remove the dearest device that can be spared. If there is none, remove the device whose loss
 		// hurts least and try other batch sizes.
-		next := (*picked)(nil)
-		if i := slices.IndexFunc(less, z.enough); i >= 0 {
-			next = less[i]
-		} else if other := z.most(less); other != nil {
-			next = z.changed(other)
+		replacement := (*solution)(nil)
+		if i := slices.IndexFunc(smaller, z.attainsEnough); i >= 0 {
+			replacement = smaller[i]
+		} else if bestSmaller := z.bestByHint(smaller); bestSmaller != nil {
+			replacement = z.rebatchUntilEnough(bestSmaller)
 		}
-		if next == nil {
+		if replacement == nil {
 			break
 		}
-		s = next
+		s = replacement
 	}
-	if s == nil || z.dear(s) {
+	if s == nil || z.isNoCheaper(s) {
 		return nil
 	}
 	return s
 }
 
 // bestByHint returns the solution of a list with the highest hint. If the list is empty, it returns nil.
-func (z *sizing) most(list []*picked) *picked {
-	best, has := (*picked)(nil), math.Inf(-1)
+func (z *sizeSearch) bestByHint(list []*solution) *solution {
+	bestSolution, maxHint := (*solution)(nil), math.Inf(-1)
 	for _, s := range list {
-		if x := z.hint(s); x > has {
-			best, has = s, x
+		if x := z.hintAttainment(s); x > maxHint {
+			bestSolution, maxHint = s, x
 		}
 	}
-	return best
+	return bestSolution
 }
 
 // rebatchUntilEnough changes one batch size after another as long as the hint rises. It returns the first
 // solution that attains enough. If it finds none, it returns nil.
-func (z *sizing) changed(s *picked) *picked {
-	for rises := z.batches && z.hint(s) >= z.asked-far; rises && z.failed == nil; {
-		rises = false
+func (z *sizeSearch) rebatchUntilEnough(s *solution) *solution {
+	for improved := z.changeBatches && z.hintAttainment(s) >= z.requestedAttainment-maxBatchShortfall; improved && z.simulationErr == nil; {
+		improved = false
 		for u := range z.p.models {
-			for _, by := range []int{1, -1} {
-				for t := z.p.moved(s, u, by); t != nil && z.hint(t) > z.hint(s)+gain; t = z.p.moved(s, u, by) {
-					s, rises = t, true
+			for _, delta := range []int{1, -1} {
+				for t := z.p.withNeighbourBatch(s, u, delta); t != nil && z.hintAttainment(t) > z.hintAttainment(s)+minHintGain; t = z.p.withNeighbourBatch(s, u, delta) {
+					s, improved = t, true
 				}
 			}
 		}
-		if rises && z.enough(s) {
+		if improved && z.attainsEnough(s) {
 			return s
 		}
 	}
@@ -166,26 +166,26 @@ func (z *sizing) changed(s *picked) *picked {
 // of model u that keeps the deadlines and carries the rates. To make time for a larger one, the batches of
 // the other models shrink, that of the model with the most spare capacity first. If there is no such
 // solution, it returns nil.
-func (p *problem) moved(s *picked, u, by int) *picked {
-	t := p.stepped(s, u, by)
-	for t != nil && !p.keeps(t) {
-		next, most := (*picked)(nil), 0.
-		for v, rate := range p.asked(s) {
+func (p *problem) withNeighbourBatch(s *solution, u, delta int) *solution {
+	t := p.withNextLevel(s, u, delta)
+	for t != nil && !p.keepsDeadlines(t) {
+		shrunk, maxSpare := (*solution)(nil), 0.
+		for v, rate := range p.modelRates(s) {
 			if v == u || rate == 0 {
 				continue
 			}
-			if o := p.stepped(t, v, -1); o != nil && p.capacity(o, v)/rate > most {
-				next, most = o, p.capacity(o, v)/rate
+			if o := p.withNextLevel(t, v, -1); o != nil && p.capacity(o, v)/rate > maxSpare {
+				shrunk, maxSpare = o, p.capacity(o, v)/rate
 			}
 		}
-		t = next
+		t = shrunk
 	}
 	return t
 }
 
 // withNextLevel returns the solution with the next level of model u, up or down by delta, at which its
 // devices run other templates. If that level does not exist or does not carry the rate, it returns nil.
-func (p *problem) stepped(s *picked, u, by int) *picked {
+func (p *problem) withNextLevel(s *solution, u, delta int) *solution {
 	if s.level[u] < 0 {
 		return nil
 	}
@@ -193,18 +193,18 @@ func (p *problem) stepped(s *picked, u, by int) *picked {
 	t.level = slices.Clone(s.level)
 
 	// Skip levels that change nothing on the pools where the model has devices.
-	was := p.models[u].levels[s.level[u]].best
-	for t.level[u] += by; t.level[u] >= 0 && t.level[u] < len(p.models[u].levels); t.level[u] += by {
-		now := p.models[u].levels[t.level[u]].best
-		same := true
+	previousTemplates := p.models[u].levels[s.level[u]].templates
+	for t.level[u] += delta; t.level[u] >= 0 && t.level[u] < len(p.models[u].levels); t.level[u] += delta {
+		nextTemplates := p.models[u].levels[t.level[u]].templates
+		unchanged := true
 		for k, n := range s.devices[u] {
-			if n > 0 && now[k].rate == 0 {
+			if n > 0 && nextTemplates[k].rate == 0 {
 				return nil
 			}
-			same = same && (n == 0 || now[k] == was[k])
+			unchanged = unchanged && (n == 0 || nextTemplates[k] == previousTemplates[k])
 		}
-		if !same {
-			if p.carries(&t, u) {
+		if !unchanged {
+			if p.carriesRate(&t, u) {
 				return &t
 			}
 			return nil
@@ -214,15 +214,15 @@ func (p *problem) stepped(s *picked, u, by int) *picked {
 }
 
 // carriesRate returns whether the devices of model u carry its rate.
-func (p *problem) carries(s *picked, u int) bool {
-	return p.capacity(s, u) >= p.asked(s)[u]*(1-1e-9)
+func (p *problem) carriesRate(s *solution, u int) bool {
+	return p.capacity(s, u) >= p.modelRates(s)[u]*(1-1e-9)
 }
 
 // neighbours returns the solutions with one device more (delta 1) or less (delta -1) of a kind that a model
 // is on, as far as there are devices and the rates are carried. The dearest device comes first.
-func (z *sizing) resized(s *picked, by int) []*picked {
+func (z *sizeSearch) neighbours(s *solution, delta int) []*solution {
 	type change struct {
-		s     *picked
+		s     *solution
 		price float64
 	}
 
@@ -233,14 +233,14 @@ func (z *sizing) resized(s *picked, by int) []*picked {
 			if n == 0 {
 				continue
 			}
-			t, used := *s, 0
+			t, poolDevices := *s, 0
 			t.devices = slices.Clone(s.devices)
 			t.devices[u] = slices.Clone(s.devices[u])
-			t.devices[u][k] += by
+			t.devices[u][k] += delta
 			for v := range t.devices {
-				used += t.devices[v][k]
+				poolDevices += t.devices[v][k]
 			}
-			if used <= z.p.pools[k].count && z.p.carries(&t, u) {
+			if poolDevices <= z.p.pools[k].count && z.p.carriesRate(&t, u) {
 				list = append(list, change{&t, z.p.pools[k].price})
 			}
 		}
@@ -256,9 +256,9 @@ func (z *sizing) resized(s *picked, by int) []*picked {
 		}
 		return 0
 	})
-	var out []*picked
+	var solutions []*solution
 	for _, c := range list {
-		out = append(out, c.s)
+		solutions = append(solutions, c.s)
 	}
-	return out
+	return solutions
 }

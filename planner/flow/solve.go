@@ -10,189 +10,189 @@ import (
 )
 
 // errNoPlan is returned when a program has no solution.
-var errNone = errors.New("no plan")
+var errNoPlan = errors.New("no plan")
 
 // solveResult is a solution with its value, and the bound that is proven.
-type found struct {
-	*picked
-	p            *problem // the problem that the levels belong to. If it is nil, it is that of the documents.
+type solveResult struct {
+	*solution
+	problem      *problem // the problem that the levels belong to. If it is nil, it is that of the documents.
 	value, bound float64  // value and bound of the objective
-	stopped      milp.StoppedBy
+	stoppedBy    milp.StoppedBy
 	nodes        int64
 	iterations   int64
 }
 
 // planSearch solves planning problems.
-type search struct {
+type planSearch struct {
 	p      *problem
 	solver milp.Solver
 	gap    float64 // relative gap at which a solve may end
 	seed   int32
 	// onImproved is called with every better plan. It may be nil.
-	improved func(value, bound float64)
+	onImproved func(value, bound float64)
 }
 
 // maxTieNodes limits the branching when fewer devices are looked for at the same objective.
-const tieNodes = 2000
+const maxTieNodes = 2000
 
 // throughput finds the largest rate factor, then the fewest devices that carry it.
-func (s *search) throughput(ctx context.Context) (*found, error) {
-	if s.p.shares() {
-		return s.inTurns(ctx)
+func (s *planSearch) throughput(ctx context.Context) (*solveResult, error) {
+	if s.p.hasTimeSharedPool() {
+		return s.throughputWithSharing(ctx)
 	}
-	out, err := s.highest(ctx)
+	result, err := s.maxRateFactor(ctx)
 	if err != nil {
 		return nil, err
 	}
 
 	// Make that factor 1, and look for fewer devices.
-	scaled := *s.p
-	scaled.apps = append([]app(nil), s.p.apps...)
-	for a := range scaled.apps {
-		scaled.apps[a].weight *= out.value * (1 - 1e-9)
+	scaledProblem := *s.p
+	scaledProblem.apps = append([]app(nil), s.p.apps...)
+	for a := range scaledProblem.apps {
+		scaledProblem.apps[a].weight *= result.value * (1 - 1e-9)
 	}
-	s.fewer(ctx, &scaled, out)
-	if v := s.p.factor(out.picked); v > out.value {
-		out.value = v
+	s.useFewerDevices(ctx, &scaledProblem, result)
+	if v := s.p.rateFactor(result.solution); v > result.value {
+		result.value = v
 	}
-	out.bound = max(out.bound, out.value)
-	return out, nil
+	result.bound = max(result.bound, result.value)
+	return result, nil
 }
 
 // maxRateFactor finds the largest rate factor: by listed deployments, or, if there are too many, by the
 // mixed-integer program.
-func (s *search) highest(ctx context.Context) (*found, error) {
-	if l := s.listed(); l != nil {
-		out, err := l.throughput(ctx)
-		if !errors.Is(err, errMany) {
-			return l.counted(out), err
+func (s *planSearch) maxRateFactor(ctx context.Context) (*solveResult, error) {
+	if l := s.newDeploymentSolver(); l != nil {
+		result, err := l.throughput(ctx)
+		if !errors.Is(err, errTooManyDeployments) {
+			return l.recordEffort(result), err
 		}
 	}
-	top, err := s.top(ctx)
+	maxFactor, err := s.factorBound(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.one(ctx, ask{goal: most, top: top}, milp.Options{})
+	result, err := s.solveProgram(ctx, programQuery{goal: goalMaxRate, maxFactor: maxFactor}, milp.Options{})
 	if err != nil {
 		return nil, err
 	}
-	out.value, out.bound = s.p.factor(out.picked), out.bound*top
-	return out, nil
+	result.value, result.bound = s.p.rateFactor(result.solution), result.bound*maxFactor
+	return result, nil
 }
 
 // cheapest finds the least price at rate factor 1, then the fewest devices at that price, then the plan of
 // these that carries most. If there are too many deployments to list, the mixed-integer program finds the
 // first two.
-func (s *search) cheapest(ctx context.Context) (*found, error) {
-	if l := s.listed(); l != nil {
-		out, err := l.cheapest(ctx, 1)
+func (s *planSearch) cheapest(ctx context.Context) (*solveResult, error) {
+	if l := s.newDeploymentSolver(); l != nil {
+		result, err := l.cheapest(ctx, 1)
 		if err == nil {
-			l.roomier(ctx, out)
+			l.raiseRateAtSamePrice(ctx, result)
 		}
-		if !errors.Is(err, errMany) {
-			return l.counted(out), err
+		if !errors.Is(err, errTooManyDeployments) {
+			return l.recordEffort(result), err
 		}
 	}
-	out, err := s.one(ctx, ask{goal: least, top: 1}, milp.Options{})
+	result, err := s.solveProgram(ctx, programQuery{goal: goalMinPrice, maxFactor: 1}, milp.Options{})
 	if err != nil {
 		return nil, err
 	}
-	out.value = s.p.price(out.picked)
+	result.value = s.p.price(result.solution)
 
 	// Look for fewer devices at the same price.
-	quiet := *s
-	quiet.gap, quiet.improved = 0, nil
-	less, err := quiet.one(ctx, ask{goal: fewest, top: 1, spend: out.value * (1 + 1e-9)}, milp.Options{MaxNodes: tieNodes})
-	if err == nil && less.used() < out.used() {
-		out.picked = less.picked
+	silent := *s
+	silent.gap, silent.onImproved = 0, nil
+	smaller, err := silent.solveProgram(ctx, programQuery{goal: goalMinDevices, maxFactor: 1, maxPrice: result.value * (1 + 1e-9)}, milp.Options{MaxNodes: maxTieNodes})
+	if err == nil && smaller.deviceCount() < result.deviceCount() {
+		result.solution = smaller.solution
 	}
-	out.bound = min(out.bound, out.value)
-	return out, nil
+	result.bound = min(result.bound, result.value)
+	return result, nil
 }
 
 // useFewerDevices replaces the solution by one with fewer devices at the same rates, if it finds one.
-func (s *search) fewer(ctx context.Context, p *problem, out *found) {
-	quiet := *s
-	quiet.p, quiet.gap, quiet.improved = p, 0, nil
-	if l := quiet.listed(); l != nil {
+func (s *planSearch) useFewerDevices(ctx context.Context, p *problem, result *solveResult) {
+	silent := *s
+	silent.p, silent.gap, silent.onImproved = p, 0, nil
+	if l := silent.newDeploymentSolver(); l != nil {
 		// With a price of 1 for every device, the cheapest plan has the fewest.
 		p.pools = slices.Clone(p.pools)
 		for k := range p.pools {
 			p.pools[k].price = 1
 		}
-		less, err := l.cheapest(ctx, 1)
-		if err == nil && less.used() < out.used() {
-			out.picked = less.picked
+		smaller, err := l.cheapest(ctx, 1)
+		if err == nil && smaller.deviceCount() < result.deviceCount() {
+			result.solution = smaller.solution
 		}
-		if !errors.Is(err, errMany) {
+		if !errors.Is(err, errTooManyDeployments) {
 			return
 		}
 	}
-	less, err := quiet.one(ctx, ask{goal: fewest, top: 1}, milp.Options{MaxNodes: tieNodes})
-	if err == nil && less.used() < out.used() {
-		out.picked = less.picked
+	smaller, err := silent.solveProgram(ctx, programQuery{goal: goalMinDevices, maxFactor: 1}, milp.Options{MaxNodes: maxTieNodes})
+	if err == nil && smaller.deviceCount() < result.deviceCount() {
+		result.solution = smaller.solution
 	}
 }
 
 // factorBound returns an upper bound of the rate factor: the optimum with fractions of devices and mixed
 // levels. The bound is the unit of the program's rates, and a small one makes the program tight. So it
 // solves again with the new bound, until that stops falling.
-func (s *search) top(ctx context.Context) (float64, error) {
-	top := s.p.ceiling()
-	if !(top > 0) {
-		return 0, errNone
+func (s *planSearch) factorBound(ctx context.Context) (float64, error) {
+	bound := s.p.factorCeiling()
+	if !(bound > 0) {
+		return 0, errNoPlan
 	}
 	for range 12 {
-		sol, err := s.solver.Solve(ctx, s.p.program(ask{goal: most, top: top, relax: true}).m, milp.Options{Seed: s.seed})
+		sol, err := s.solver.Solve(ctx, s.p.newProgram(programQuery{goal: goalMaxRate, maxFactor: bound, relaxed: true}).m, milp.Options{Seed: s.seed})
 		switch {
 		case err != nil:
 			return 0, fmt.Errorf("bounding the rate: %w", err)
 		case sol.Status == milp.Infeasible || sol.Status == milp.Optimal && sol.Value <= 0:
-			return 0, errNone
+			return 0, errNoPlan
 		case sol.Status != milp.Optimal:
-			return top, ctx.Err()
+			return bound, ctx.Err()
 		}
-		was := top
-		top *= min(1, sol.Value*(1+1e-7))
-		if top > was*.995 {
+		previousBound := bound
+		bound *= min(1, sol.Value*(1+1e-7))
+		if bound > previousBound*.995 {
 			break
 		}
 	}
-	return top, nil
+	return bound, nil
 }
 
 // maxDeviceRate returns the largest rate that one device of pool k has for a module, in requests per
 // second, whatever time its batches take.
-func (p *problem) fastest(n *node, k int) float64 {
-	most := 0.0
-	for _, c := range n.of {
+func (p *problem) maxDeviceRate(n *appModule, k int) float64 {
+	maxRate := 0.0
+	for _, c := range n.choices {
 		for _, l := range p.models[c.model].levels {
-			most = max(most, l.best[k].rate)
+			maxRate = max(maxRate, l.templates[k].rate)
 		}
 	}
-	return most
+	return maxRate
 }
 
 // solveProgram solves the mixed-integer program of a query. It checks the deadlines exactly: paths that are
 // late by less than the solver's tolerance are excluded, and the program is solved again.
-func (s *search) one(ctx context.Context, q ask, o milp.Options) (*found, error) {
+func (s *planSearch) solveProgram(ctx context.Context, q programQuery, o milp.Options) (*solveResult, error) {
 	o.Gap, o.Seed = s.gap, s.seed
-	if s.improved != nil {
-		o.Incumbent = func(in milp.Incumbent) { s.improved(in.Value*q.top, in.Bound*q.top) }
+	if s.onImproved != nil {
+		o.Incumbent = func(in milp.Incumbent) { s.onImproved(in.Value*q.maxFactor, in.Bound*q.maxFactor) }
 	}
-	out := &found{}
+	result := &solveResult{}
 	for {
-		x := s.p.program(q)
+		x := s.p.newProgram(q)
 		sol, err := s.solver.Solve(ctx, x.m, o)
 		if err != nil {
 			return nil, fmt.Errorf("solving the program of applications: %w", err)
 		}
-		out.nodes, out.iterations = out.nodes+sol.Stats.Nodes, out.iterations+sol.Stats.Iterations
+		result.nodes, result.iterations = result.nodes+sol.Stats.Nodes, result.iterations+sol.Stats.Iterations
 
 		// Return errors of the solver, of an infeasible program, and of an interruption.
 		switch {
 		case sol.Status == milp.Infeasible:
-			return nil, errNone
+			return nil, errNoPlan
 		case !sol.Feasible() && ctx.Err() != nil:
 			return nil, ctx.Err()
 		case !sol.Feasible():
@@ -200,27 +200,27 @@ func (s *search) one(ctx context.Context, q ask, o milp.Options) (*found, error)
 		}
 
 		// Check the deadlines, and exclude what is late.
-		out.picked, out.value, out.bound, out.stopped = x.read(sol), sol.Value, sol.Bound, sol.StoppedBy
-		late := s.late(out.picked, q.goal)
-		if len(late) == 0 {
-			return out, nil
+		result.solution, result.value, result.bound, result.stoppedBy = x.readSolution(sol), sol.Value, sol.Bound, sol.StoppedBy
+		latePaths := s.latePaths(result.solution, q.goal)
+		if len(latePaths) == 0 {
+			return result, nil
 		}
-		q.barred = append(q.barred, late...)
+		q.excludedPaths = append(q.excludedPaths, latePaths...)
 	}
 }
 
 // latePaths returns the paths that exceed their budgets. Goals that give up the SLOs have none.
-func (s *search) late(x *picked, g goal) []barred {
-	var out []barred
-	if g == soonest || g == lacking {
+func (s *planSearch) latePaths(x *solution, g goal) []excludedPath {
+	var late []excludedPath
+	if g == goalMinStretch || g == goalMissingDevices {
 		return nil
 	}
 	for a := range s.p.apps {
 		for _, path := range s.p.apps[a].paths {
-			if s.p.along(x, a, path) > s.p.apps[a].budget() {
-				out = append(out, barred{a, path, x})
+			if s.p.pathTime(x, a, path) > s.p.apps[a].budget() {
+				late = append(late, excludedPath{a, path, x})
 			}
 		}
 	}
-	return out
+	return late
 }

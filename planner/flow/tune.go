@@ -22,47 +22,47 @@ import (
 var marginGrid = []float64{0, .05, .1, .2, .3, .4, .5}
 
 const (
-	startMargin   = 1         // index in marginGrid at which the search starts
-	trialBudget   = 1_500_000 // events of the simulator. The search starts no further trial once it has simulated so many.
-	certifyBudget = 3_000_000 // events of the simulator for the search for the load that passes the test
-	leastTrials   = 4
-	floorTries    = 4     // searches for a plan whose rates the test confirms
-	floorStep     = 0.001 // added to the attainment that a plan must show, in each next search
+	startMarginIndex = 1         // index in marginGrid at which the search starts
+	trialBudget      = 1_500_000 // events of the simulator. The search starts no further trial once it has simulated so many.
+	certifyBudget    = 3_000_000 // events of the simulator for the search for the load that passes the test
+	minTrials        = 4
+	maxSurplusTries  = 4     // searches for a plan whose rates the test confirms
+	surplusStep      = 0.001 // added to the attainment that a plan must show, in each next search
 )
 
 // tuneSetting is a choice of the options that the search varies.
-type setting struct {
-	margin    float64 // share of the SLO
-	batch     int     // the largest batch size
-	dedicated string  // devices for groups of models alone, as the option dedicated has them
+type tuneSetting struct {
+	margin           float64 // share of the SLO
+	maxBatch         int     // the largest batch size
+	dedicatedDevices string  // devices for groups of models alone, as the option dedicated has them
 }
 
 // attempt is a plan for one setting, with what simulation showed of it.
 type attempt struct {
-	setting
-	res   *kind.Result
-	load  float64 // the load that all applications sustained, as a factor on the planned rates. If it is 0, none was sustained.
-	trial float64 // the sustainedRate that short runs showed. If there were none, it is NaN.
+	tuneSetting
+	result        *kind.Result
+	sustainedLoad float64 // the load that all applications sustained, as a factor on the planned rates. If it is 0, none was sustained.
+	trialRate     float64 // the sustainedRate that short runs showed. If there were none, it is NaN.
 }
 
 // sustainedRate returns the value of the objective that the plan sustains.
-func (t *attempt) rate() float64 { return t.load * t.res.Plan.Objective.Value }
+func (t *attempt) sustainedRate() float64 { return t.sustainedLoad * t.result.Plan.Objective.Value }
 
 // tuner is a search by simulation for margin, largest batch and dedicated devices, or for the number of
 // devices.
-type tuning struct {
-	p      *kind.Problem
-	asked  kind.Asked // parameters of the simulations: attainment, seed, runs
-	solve  kind.Solver
-	all    []*attempt
-	best   *attempt
-	closed bool    // the best attempt cannot be tested: its simulation would take too long
-	work   int64   // events of all trials
-	wall   float64 // milliseconds of all solves
-	bound  float64 // bound of the objective, over all plans. If it is not known, it is NaN.
-	among  string  // names the plans that the bound holds for. If it is empty, it holds for all.
-	first  error   // why the first setting without a plan has none
-	bounds certify.Budgets
+type tuner struct {
+	p             *kind.Problem
+	requested     kind.TestSettings // parameters of the simulations: attainment, seed, runs
+	solve         kind.SolveFunc
+	attempts      []*attempt
+	bestAttempt   *attempt
+	untestable    bool    // the best attempt cannot be tested: its simulation would take too long
+	simulatedWork int64   // events of all trials
+	wallMS        float64 // milliseconds of all solves
+	planBound     float64 // bound of the objective, over all plans. If it is not known, it is NaN.
+	boundScope    string  // names the plans that the bound holds for. If it is empty, it holds for all.
+	firstErr      error   // why the first setting without a plan has none
+	budgets       certify.Budgets
 }
 
 // tune chooses the margin and the largest batch by the rate that a plan sustains in simulation.
@@ -71,50 +71,50 @@ type tuning struct {
 // promises. For other objectives, devices and batch sizes change until the plan attains enough at its rates
 // (see SizeBySimulation), and the cheapest plan that a test confirms is taken. All runs that compare plans
 // have the same random numbers. Those that test have others.
-func tune(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	t := &tuning{p: p, asked: asked, solve: solve, bound: math.NaN(), bounds: certify.NewBudgets(asked, 1)}
-	search := t.fastest
+func tune(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
+	t := &tuner{p: p, requested: requested, solve: solve, planBound: math.NaN(), budgets: certify.NewBudgets(requested, 1)}
+	search := t.searchThroughput
 	if p.Values.Word("objective") != "throughput" {
-		search = t.cheapest
+		search = t.searchCheapest
 	}
-	if err := search(ctx); err != nil && (t.best == nil || ctx.Err() == nil) {
+	if err := search(ctx); err != nil && (t.bestAttempt == nil || ctx.Err() == nil) {
 		return nil, err
 	}
-	if t.best == nil {
-		return nil, t.first
+	if t.bestAttempt == nil {
+		return nil, t.firstErr
 	}
 
 	// Write bound, status and what was tried into the best plan.
-	res := t.best.res
-	t.state(res)
+	result := t.bestAttempt.result
+	t.writeBound(result)
 	if ctx.Err() != nil {
-		res.StoppedBy, res.Status = string(milp.StoppedByInterrupt), kind.Status(milp.StoppedByInterrupt)
-		res.Plan.StoppedBy = res.StoppedBy
+		result.StoppedBy, result.Status = string(milp.StoppedByInterrupt), kind.StatusOf(milp.StoppedByInterrupt)
+		result.Plan.StoppedBy = result.StoppedBy
 	}
-	res.WallMS = t.wall
-	res.Plan.Assumptions = append(res.Plan.Assumptions, t.tried())
-	return res, nil
+	result.WallMS = t.wallMS
+	result.Plan.Assumptions = append(result.Plan.Assumptions, t.attemptSummary())
+	return result, nil
 }
 
 // solveSetting solves with one setting. If there is no plan, it returns nil. The first solve also brings
 // the bound of all plans.
-func (t *tuning) plan(ctx context.Context, s setting) (*attempt, error) {
+func (t *tuner) solveSetting(ctx context.Context, s tuneSetting) (*attempt, error) {
 	q := *t.p
 
 	// Solve a copy of the problem. As long as no bound is known, the method is asked for one at this
 	// attainment.
-	if math.IsNaN(t.bound) {
-		q.Attained = t.leastShare()
+	if math.IsNaN(t.planBound) {
+		q.BoundAttainment = t.minAttainment()
 	}
-	for name, value := range map[string]any{"margin": s.margin, "max-batch": s.batch, "dedicated": s.dedicated} {
+	for name, value := range map[string]any{"margin": s.margin, "max-batch": s.maxBatch, "dedicated": s.dedicatedDevices} {
 		if err := q.Values.Set(name, value); err != nil {
 			return nil, err
 		}
 	}
-	res, err := t.solve(ctx, &q, t.p.Progress)
+	result, err := t.solve(ctx, &q, t.p.Progress)
 	if _, infeasible := errors.AsType[*kind.InfeasibleError](err); infeasible {
-		if t.first == nil {
-			t.first = err
+		if t.firstErr == nil {
+			t.firstErr = err
 		}
 		return nil, nil
 	}
@@ -123,156 +123,156 @@ func (t *tuning) plan(ctx context.Context, s setting) (*attempt, error) {
 	}
 
 	// The bound is the lower of the method's and of what the front end can admit.
-	if o := &res.Plan.Objective; q.Attained > 0 && o.Bound != nil {
-		t.bound, t.among = *o.Bound, o.BoundAmong
-		if most := res.Plan.FrontEndBound() / q.Attained; o.Name == "throughput" && most < t.bound {
-			t.bound = most
+	if o := &result.Plan.Objective; q.BoundAttainment > 0 && o.Bound != nil {
+		t.planBound, t.boundScope = *o.Bound, o.BoundAmong
+		if frontEndBound := result.Plan.FrontEndBound() / q.BoundAttainment; o.Name == "throughput" && frontEndBound < t.planBound {
+			t.planBound = frontEndBound
 		}
 	}
-	t.wall += res.WallMS
-	t.work += certify.WorkOf(res)
-	return &attempt{setting: s, res: res}, nil
+	t.wallMS += result.WallMS
+	t.simulatedWork += certify.SolveWork(result)
+	return &attempt{tuneSetting: s, result: result}, nil
 }
 
 // minAttainment returns the least share of requests in time that some application has to attain.
-func (t *tuning) leastShare() float64 {
-	least := 1.0
+func (t *tuner) minAttainment() float64 {
+	minShare := 1.0
 	for _, a := range formats.ApplicationsOf(t.p.Workload) {
-		least = min(least, cmp.Or(t.asked.Attainment, document.ShareAt(a.Percentile)))
+		minShare = min(minShare, cmp.Or(t.requested.Attainment, document.ShareAt(a.Percentile)))
 	}
-	return least
+	return minShare
 }
 
 // startSetting returns the setting at which a search begins. If simulation is to choose the dedicated
 // devices, there are none at first.
-func (t *tuning) start() setting {
-	s := setting{margin: marginGrid[startMargin], batch: t.p.Values.Whole("max-batch"), dedicated: t.p.Values.Word("dedicated")}
-	if s.dedicated == simulated {
-		s.dedicated = ""
+func (t *tuner) startSetting() tuneSetting {
+	s := tuneSetting{margin: marginGrid[startMarginIndex], maxBatch: t.p.Values.Whole("max-batch"), dedicatedDevices: t.p.Values.Word("dedicated")}
+	if s.dedicatedDevices == dedicatedAuto {
+		s.dedicatedDevices = ""
 	}
 	return s
 }
 
 // searchThroughput looks for the plan that sustains the highest rate.
-func (t *tuning) fastest(ctx context.Context) error {
-	grid, at := certify.Grid{Costs: []int{1, 1}}, []int{0, startMargin} // halvings of the largest batch, index of the margin
-	first, n := t.start(), 0
+func (t *tuner) searchThroughput(ctx context.Context) error {
+	grid, position := certify.SettingGrid{Costs: []int{1, 1}}, []int{0, startMarginIndex} // halvings of the largest batch, index of the margin
+	baseSetting, trials := t.startSetting(), 0
 
 	// Choose the dedicated devices first, if simulation is to choose them. The plan for the start of the
 	// grid exists then.
-	if err := t.divide(ctx, first); err != nil {
+	if err := t.searchDivisions(ctx, baseSetting); err != nil {
 		return err
 	}
-	if t.best != nil {
-		first = t.best.setting
-		grid.Try(at)
-		n++
+	if t.bestAttempt != nil {
+		baseSetting = t.bestAttempt.tuneSetting
+		grid.MarkTried(position)
+		trials++
 	}
 
 	// From the best position of the grid, try the nearest one that was not tried, until nothing is left to
 	// try or the budget is spent.
-	for ; !t.closed && (n < leastTrials || t.work < trialBudget); n++ {
-		next, ok := at, n == 0
-		if n > 0 {
-			next, ok = grid.Nearest(at, []int{certify.Halvings(t.largestBatch()), len(marginGrid)})
+	for ; !t.untestable && (trials < minTrials || t.simulatedWork < trialBudget); trials++ {
+		nextPosition, ok := position, trials == 0
+		if trials > 0 {
+			nextPosition, ok = grid.NearestUntried(position, []int{certify.CountHalvings(t.largestBatch()), len(marginGrid)})
 		}
-		if !ok || ctx.Err() != nil || t.reached() {
+		if !ok || ctx.Err() != nil || t.isGapReached() {
 			break
 		}
-		grid.Try(next)
-		s := first
-		if s.margin = marginGrid[next[1]]; next[0] > 0 {
-			s.batch = t.largestBatch() >> next[0]
+		grid.MarkTried(nextPosition)
+		s := baseSetting
+		if s.margin = marginGrid[nextPosition[1]]; nextPosition[0] > 0 {
+			s.maxBatch = t.largestBatch() >> nextPosition[0]
 		}
-		one, err := t.plan(ctx, s)
+		current, err := t.solveSetting(ctx, s)
 		if err != nil {
 			return err
 		}
-		if one == nil {
+		if current == nil {
 			continue
 		}
-		goes, err := t.consider(ctx, one)
+		proceed, err := t.consider(ctx, current)
 		if err != nil {
 			return err
 		}
-		if !goes {
+		if !proceed {
 			break
 		}
-		if t.best == one {
-			at = next
+		if t.bestAttempt == current {
+			position = nextPosition
 		}
 	}
 
 	// Test the best plan, unless it cannot be simulated.
-	if t.best == nil || t.closed {
+	if t.bestAttempt == nil || t.untestable {
 		return nil
 	}
-	return t.confirm(ctx)
+	return t.confirmBest(ctx)
 }
 
 // consider simulates a plan and takes it as the best attempt if it sustains more than the best so far.
 // proceed is false if the search should end.
-func (t *tuning) consider(ctx context.Context, one *attempt) (goes bool, err error) {
+func (t *tuner) consider(ctx context.Context, current *attempt) (proceed bool, err error) {
 	// Workflows with too many requests at once would take too long to simulate: take the plan untested.
-	if n := crowd(one.res.Plan); n > mostCrowd {
-		one.trial = math.NaN()
-		t.best, t.all, t.closed = one, append(t.all, one), true
-		one.res.Plan.Assumptions = append(one.res.Plan.Assumptions, fmt.Sprintf("rates are not tested by simulation: about %.3g requests would be under way at once, and their schedule is made anew for every one", n))
+	if n := concurrentRequests(current.result.Plan); n > maxConcurrentRequests {
+		current.trialRate = math.NaN()
+		t.bestAttempt, t.attempts, t.untestable = current, append(t.attempts, current), true
+		current.result.Plan.Assumptions = append(current.result.Plan.Assumptions, fmt.Sprintf("rates are not tested by simulation: about %.3g requests would be under way at once, and their schedule is made anew for every one", n))
 		return false, nil
 	}
 
 	// A plan that was simulated already sustains the same. If a simulation exceeds its budget, the plan is
 	// not confirmed.
-	if same := slices.IndexFunc(t.all, func(o *attempt) bool { return certify.Equal(o.res.Plan, one.res.Plan) }); same >= 0 {
-		one.load = t.all[same].load
-	} else if err := t.sustain(ctx, one); certify.OverBudget(err) {
-		if t.best != nil {
+	if identical := slices.IndexFunc(t.attempts, func(o *attempt) bool { return certify.EqualPlans(o.result.Plan, current.result.Plan) }); identical >= 0 {
+		current.sustainedLoad = t.attempts[identical].sustainedLoad
+	} else if err := t.findSustainedLoad(ctx, current); certify.OverBudget(err) {
+		if t.bestAttempt != nil {
 			return false, nil
 		}
-		one.trial = math.NaN()
-		t.all, t.closed = append(t.all, one), true
-		return false, t.unconfirmed(one, err)
+		current.trialRate = math.NaN()
+		t.attempts, t.untestable = append(t.attempts, current), true
+		return false, t.takeUnconfirmed(current, err)
 	} else if err != nil {
-		if t.best == nil && ctx.Err() != nil { // better an uncertified plan than none
-			t.best = one
+		if t.bestAttempt == nil && ctx.Err() != nil { // better an uncertified plan than none
+			t.bestAttempt = current
 		}
 		return false, err
 	}
-	one.trial = one.rate()
-	t.all = append(t.all, one)
-	if t.best == nil || one.rate() > t.best.rate() {
-		t.best = one
+	current.trialRate = current.sustainedRate()
+	t.attempts = append(t.attempts, current)
+	if t.bestAttempt == nil || current.sustainedRate() > t.bestAttempt.sustainedRate() {
+		t.bestAttempt = current
 	}
 	return true, nil
 }
 
 // maxConcurrentRequests is how many requests of workflows may be in progress at once in a simulation. The
 // policy visits all of them at every arrival.
-const mostCrowd = 5000
+const maxConcurrentRequests = 5000
 
 // concurrentRequests returns how many requests of workflows are in progress at once if each takes its whole
 // SLO. For other applications it returns 0.
-func crowd(plan *formats.Plan) (n float64) {
+func concurrentRequests(plan *formats.Plan) (n float64) {
 	if !formats.FlowOf(plan).Workflow() {
 		return 0
 	}
-	for _, a := range plan.Served() {
+	for _, a := range plan.ServedModels() {
 		n += a.RPS * a.SLOUS.D().Seconds()
 	}
 	return n
 }
 
 // isGapReached returns whether the best plan is within the requested gap of the bound of all plans.
-func (t *tuning) reached() bool {
-	return t.best != nil && !math.IsNaN(t.bound) && milp.RelativeGap(milp.Maximize, t.best.rate(), t.bound) <= t.p.Values.Number("gap")
+func (t *tuner) isGapReached() bool {
+	return t.bestAttempt != nil && !math.IsNaN(t.planBound) && milp.RelativeGap(milp.Maximize, t.bestAttempt.sustainedRate(), t.planBound) <= t.p.Values.Number("gap")
 }
 
 // largestBatch returns the largest batch of the plans that were solved without halving the batches.
-func (t *tuning) largestBatch() int {
+func (t *tuner) largestBatch() int {
 	largest := 1
-	for _, one := range t.all {
-		if one.batch == t.p.Values.Whole("max-batch") {
-			for _, d := range one.res.Plan.Deployment {
+	for _, tried := range t.attempts {
+		if tried.maxBatch == t.p.Values.Whole("max-batch") {
+			for _, d := range tried.result.Plan.Deployment {
 				for _, l := range d.Pipelines {
 					largest = max(largest, l.Batch)
 				}
@@ -283,99 +283,99 @@ func (t *tuning) largestBatch() int {
 }
 
 // findSustainedLoad looks in short runs for the load that a plan sustains.
-func (t *tuning) sustain(ctx context.Context, one *attempt) error {
-	test, err := certify.New(one.res.Plan, t.asked)
+func (t *tuner) findSustainedLoad(ctx context.Context, current *attempt) error {
+	test, err := certify.NewTest(current.result.Plan, t.requested)
 	if err != nil {
 		return err
 	}
-	sc := test.Scenario
-	sc.Budget = t.bounds.Search
-	sc.Seed = seeded.Seed(test.Asked.Seed, "headroom")
-	search := sim.OwnSearch{Shares: test.Shares, Runs: (test.Asked.Runs + 1) / 2, Step: certify.Step, Most: 1, Together: true}
-	applications := len(one.res.Plan.Served())
+	scenario := test.Scenario
+	scenario.Budget = t.budgets.Search
+	scenario.Seed = seeded.Seed(test.Settings.Seed, "headroom")
+	search := sim.ModelLoadSearch{Shares: test.Shares, Runs: (test.Settings.Runs + 1) / 2, Step: certify.Step, MaxLoad: 1, SameLoad: true}
+	applications := len(current.result.Plan.ServedModels())
 
 	// Start just where the plan would beat the best one. Long answers of language models are late long
 	// before the devices are full, so with these the search starts lower.
 	switch {
-	case t.best != nil:
-		search.Least = slices.Repeat([]float64{t.best.rate() / one.res.Plan.Objective.Value}, applications)
+	case t.bestAttempt != nil:
+		search.MinLoads = slices.Repeat([]float64{t.bestAttempt.sustainedRate() / current.result.Plan.Objective.Value}, applications)
 	case asksLanguageModels(t.p.Workload):
-		search.From = slices.Repeat([]float64{.6}, applications)
+		search.StartLoads = slices.Repeat([]float64{.6}, applications)
 	}
-	found, err := sim.FindOwnLoads(ctx, sc, search)
+	loads, err := sim.FindModelLoads(ctx, scenario, search)
 	if err != nil {
 		return fmt.Errorf("simulating: %w", err)
 	}
-	t.work += found.Events
-	one.load = slices.Min(found.Loads)
+	t.simulatedWork += loads.Events
+	current.sustainedLoad = slices.Min(loads.Loads)
 	return nil
 }
 
 // confirmBest tests the load that the best plan sustained in short runs, lowers it until the test passes,
 // and lets the plan promise it.
-func (t *tuning) confirm(ctx context.Context) error {
-	plan := t.best.res.Plan
-	test, err := certify.New(plan, t.asked)
+func (t *tuner) confirmBest(ctx context.Context) error {
+	plan := t.bestAttempt.result.Plan
+	test, err := certify.NewTest(plan, t.requested)
 	if err != nil {
 		return err
 	}
-	test.Scenario.Budget = t.bounds.Tests
-	ones := slices.Repeat([]float64{1}, len(plan.Served()))
+	test.Scenario.Budget = t.budgets.Tests
+	ones := slices.Repeat([]float64{1}, len(plan.ServedModels()))
 
 	// Climb down from the load that short runs showed. If they showed none, halve from a small load.
-	c := &certify.Climb{Carried: ones, Together: true, Work: certifyBudget}
-	load := t.best.load
+	c := &certify.LoadClimb{MaxLoads: ones, SameLoad: true, MaxEvents: certifyBudget}
+	load := t.bestAttempt.sustainedLoad
 	if load < certify.Step {
-		load, c.Halve = 64*certify.Step, true
+		load, c.HalveUntilPass = 64*certify.Step, true
 	}
-	c.From = slices.Repeat([]float64{load}, len(ones))
-	loads, shown, err := c.Run(ctx, test)
+	c.StartLoads = slices.Repeat([]float64{load}, len(ones))
+	loads, simulated, err := c.Run(ctx, test)
 
 	// If the test exceeds its budget, the plan promises the load that short runs showed, unconfirmed.
-	if certify.OverBudget(err) && !c.Halve {
-		t.lower(t.best.load)
-		return certify.Unconfirmed(plan, err)
+	if certify.OverBudget(err) && !c.HalveUntilPass {
+		t.promiseLoad(t.bestAttempt.sustainedLoad)
+		return certify.NoteUnconfirmed(plan, err)
 	}
 	if err != nil && !certify.OverBudget(err) {
 		return err
 	}
 	if loads == nil {
-		return &kind.InfeasibleError{Constraint: "slo", Simulated: true, Reason: fmt.Sprintf(
-			"simulation shows no rate at which every application keeps its SLO: the best plan misses it at %s of what its devices carry, too", kind.Percent(certify.Step))}
+		return &kind.InfeasibleError{Constraint: "slo", RefutedBySimulation: true, Reason: fmt.Sprintf(
+			"simulation shows no rate at which every application keeps its SLO: the best plan misses it at %s of what its devices carry, too", kind.FormatPercent(certify.Step))}
 	}
-	t.lower(loads[0])
-	test.Store(1, shown.Report)
-	return test.Strain(ctx)
+	t.promiseLoad(loads[0])
+	test.StoreCertificate(1, simulated.Report)
+	return test.StoreSlowdowns(ctx)
 }
 
 // promiseLoad lets the best plan promise its rates times load.
-func (t *tuning) lower(load float64) {
-	t.best.load = 1
-	promise(t.best.res.Plan, load)
+func (t *tuner) promiseLoad(load float64) {
+	t.bestAttempt.sustainedLoad = 1
+	scalePromise(t.bestAttempt.result.Plan, load)
 }
 
 // scalePromise multiplies the promised rates of a plan by a factor, and records the rate without queueing.
-func promise(plan *formats.Plan, part float64) {
+func scalePromise(plan *formats.Plan, factor float64) {
 	fluid := plan.Objective.Value
 	plan.Objective.Fluid = &fluid
-	plan.Objective.Value *= part
+	plan.Objective.Value *= factor
 	for i := range formats.FlowOf(plan).Applications {
-		formats.FlowOf(plan).Applications[i].RPS *= part
+		formats.FlowOf(plan).Applications[i].RPS *= factor
 	}
 }
 
 // searchCheapest looks for the cheapest plan that carries the requested rates.
-func (t *tuning) cheapest(ctx context.Context) error {
+func (t *tuner) searchCheapest(ctx context.Context) error {
 	var starts []*attempt
 	for _, margin := range []float64{.1, .2, .3} {
-		s := t.start()
+		s := t.startSetting()
 		s.margin = margin
-		one, err := t.plan(ctx, s)
+		start, err := t.solveSetting(ctx, s)
 		if err != nil && (len(starts) == 0 || ctx.Err() == nil) {
 			return err
 		}
-		if one != nil {
-			starts = append(starts, one)
+		if start != nil {
+			starts = append(starts, start)
 		}
 	}
 	if len(starts) == 0 {
@@ -384,17 +384,17 @@ func (t *tuning) cheapest(ctx context.Context) error {
 
 	// One search for the number of devices starts from all plans. The devices of workflows follow from the
 	// plan, so each is tested as it is.
-	if !formats.FlowOf(starts[0].res.Plan).Workflow() {
-		return t.keep(ctx, starts...)
+	if !formats.FlowOf(starts[0].result.Plan).Workflow() {
+		return t.confirmCheapest(ctx, starts...)
 	}
-	for _, one := range starts {
-		if err := t.keep(ctx, one); err != nil {
+	for _, start := range starts {
+		if err := t.confirmCheapest(ctx, start); err != nil {
 			return err
 		}
 	}
-	if t.best == nil {
-		t.first = &kind.InfeasibleError{Constraint: "devices", Simulated: true, Reason: fmt.Sprintf(
-			"simulation shows no plan that attains %.4g at the rates of the applications: tried %s", t.leastShare(), t.tried())}
+	if t.bestAttempt == nil {
+		t.firstErr = &kind.InfeasibleError{Constraint: "devices", RefutedBySimulation: true, Reason: fmt.Sprintf(
+			"simulation shows no plan that attains %.4g at the rates of the applications: tried %s", t.minAttainment(), t.attemptSummary())}
 	}
 	return nil
 }
@@ -402,21 +402,21 @@ func (t *tuning) cheapest(ctx context.Context) error {
 // confirmCheapest makes the cheapest plan that the search by simulation finds from some attempts, tests it,
 // and keeps it if it passes and is the best so far. If the test fails, the next search has to show a larger
 // surplus.
-func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
-	one := list[0]
-	t.all = append(t.all, list...)
+func (t *tuner) confirmCheapest(ctx context.Context, starts ...*attempt) error {
+	current := starts[0]
+	t.attempts = append(t.attempts, starts...)
 	surplus := 0.0
-	for range floorTries {
-		plan, err := one.res.Plan, error(nil)
-		if n := crowd(plan); n > mostCrowd {
-			t.best = one
+	for range maxSurplusTries {
+		plan, err := current.result.Plan, error(nil)
+		if n := concurrentRequests(plan); n > maxConcurrentRequests {
+			t.bestAttempt = current
 			return nil
 		}
 
 		// Choose the number of devices by simulation.
 		if !formats.FlowOf(plan).Workflow() {
-			if plan, err = t.sized(ctx, list, surplus); certify.OverBudget(err) {
-				return t.unconfirmed(one, err)
+			if plan, err = t.sizePlans(ctx, starts, surplus); certify.OverBudget(err) {
+				return t.takeUnconfirmed(current, err)
 			}
 			if err != nil || plan == nil {
 				return err
@@ -424,120 +424,120 @@ func (t *tuning) keep(ctx context.Context, list ...*attempt) error {
 		}
 
 		// Test the rates.
-		test, err := certify.New(plan, t.asked)
+		test, err := certify.NewTest(plan, t.requested)
 		if err != nil {
 			return err
 		}
-		test.Scenario.Budget = t.bounds.Tests
-		shown, short, err := test.Confirm(ctx, slices.Repeat([]float64{1}, len(plan.Served())))
+		test.Scenario.Budget = t.budgets.Tests
+		simulated, missed, err := test.Confirm(ctx, slices.Repeat([]float64{1}, len(plan.ServedModels())))
 		if certify.OverBudget(err) {
-			one.res.Plan = plan
-			return t.unconfirmed(one, err)
+			current.result.Plan = plan
+			return t.takeUnconfirmed(current, err)
 		}
 		if err != nil {
 			return err
 		}
-		if !slices.Contains(short, true) {
-			one.res.Plan, one.load = plan, 1
-			if t.best == nil || plan.Objective.Value < t.best.res.Plan.Objective.Value {
-				t.best = one
-				test.Store(1, shown.Report)
-				return test.Strain(ctx)
+		if !slices.Contains(missed, true) {
+			current.result.Plan, current.sustainedLoad = plan, 1
+			if t.bestAttempt == nil || plan.Objective.Value < t.bestAttempt.result.Plan.Objective.Value {
+				t.bestAttempt = current
+				test.StoreCertificate(1, simulated.Report)
+				return test.StoreSlowdowns(ctx)
 			}
 			return nil
 		}
 		if formats.FlowOf(plan).Workflow() {
 			return nil
 		}
-		surplus = min(surplus+floorStep, 1-slices.Max(test.Shares))
+		surplus = min(surplus+surplusStep, 1-slices.Max(test.Shares))
 	}
 	return nil
 }
 
 // takeUnconfirmed takes a plan that no test confirms, with a note that says why, if there is no best
 // attempt yet.
-func (t *tuning) unconfirmed(one *attempt, err error) error {
-	if t.best != nil {
+func (t *tuner) takeUnconfirmed(current *attempt, err error) error {
+	if t.bestAttempt != nil {
 		return nil
 	}
-	t.best = one
-	return certify.Unconfirmed(one.res.Plan, err)
+	t.bestAttempt = current
+	return certify.NoteUnconfirmed(current.result.Plan, err)
 }
 
 // sizePlans returns the cheapest plan that SizeBySimulation finds from some attempts. The plan attains at
 // least surplus more than the applications' shares.
-func (t *tuning) sized(ctx context.Context, list []*attempt, least float64) (*formats.Plan, error) {
+func (t *tuner) sizePlans(ctx context.Context, starts []*attempt, surplus float64) (*formats.Plan, error) {
 	var plans []*formats.Plan
-	for _, one := range list {
-		plans = append(plans, one.res.Plan)
+	for _, start := range starts {
+		plans = append(plans, start.result.Plan)
 	}
-	return Sized(t.p, plans, true, least, func(plan *formats.Plan, hint bool) (float64, error) {
-		few := t.asked
+	return SizeBySimulation(t.p, plans, true, surplus, func(plan *formats.Plan, hint bool) (float64, error) {
+		shortened := t.requested
 		if hint {
-			few.Runs = 1
+			shortened.Runs = 1
 		}
-		return t.surplusOf(ctx, plan, few)
+		return t.attainmentSurplus(ctx, plan, shortened)
 	})
 }
 
 // attainmentSurplus returns the least amount, over all applications, by which the attainment at the planned
 // rates exceeds the share that the application has to attain.
-func (t *tuning) surplusOf(ctx context.Context, plan *formats.Plan, asked kind.Asked) (float64, error) {
-	test, err := certify.New(plan, asked)
+func (t *tuner) attainmentSurplus(ctx context.Context, plan *formats.Plan, requested kind.TestSettings) (float64, error) {
+	test, err := certify.NewTest(plan, requested)
 	if err != nil {
 		return 0, err
 	}
-	test.Scenario.Seed, test.Scenario.Budget = seeded.Seed(test.Asked.Seed, "headroom"), t.bounds.Search
-	res, err := sim.Replicate(ctx, test.Scenario, test.Asked.Runs)
+	test.Scenario.Seed, test.Scenario.Budget = seeded.Seed(test.Settings.Seed, "headroom"), t.budgets.Search
+	result, err := sim.Replicate(ctx, test.Scenario, test.Settings.Runs)
 	if err != nil {
 		return 0, fmt.Errorf("simulating a plan: %w", err)
 	}
-	least := 1.0
-	for i := range res.Report.Models {
-		least = min(least, res.Report.Models[i].Attainment-test.Shares[i])
+	minSurplus := 1.0
+	for i := range result.Report.Models {
+		minSurplus = min(minSurplus, result.Report.Models[i].Attainment-test.Shares[i])
 	}
-	return least, nil
+	return minSurplus, nil
 }
 
 // writeBound writes the bound and status of the search into the plan, see certify.State. If language models
 // drain and no test confirms the rates, the plan has neither a bound nor a gap.
-func (t *tuning) state(res *kind.Result) {
-	plan := res.Plan
-	if c := plan.Certified; (c == nil || c.LoadFactor < 1) && drains(plan.Deployment, formats.FlowOf(plan).Modules) {
+func (t *tuner) writeBound(result *kind.Result) {
+	plan := result.Plan
+	if c := plan.Certificate; (c == nil || c.LoadFactor < 1) && drainsLanguageModel(plan.Deployment, formats.FlowOf(plan).Modules) {
 		plan.Objective.Bound, plan.Objective.Gap, plan.Objective.BoundAmong = nil, nil, ""
 		plan.StoppedBy = string(milp.StoppedByWork)
-		res.StoppedBy, res.Status = plan.StoppedBy, kind.Status(milp.StoppedByWork)
+		result.StoppedBy, result.Status = plan.StoppedBy, kind.StatusOf(milp.StoppedByWork)
 	}
 	sense := milp.Minimize
-	if res.Plan.Objective.Name == "throughput" {
+	if result.Plan.Objective.Name == "throughput" {
 		sense = milp.Maximize
 	}
-	certify.State(res, sense, t.bound, t.among, t.p.Values.Number("gap"))
+	certify.StateValue(result, sense, t.planBound, t.boundScope, t.p.Values.Number("gap"))
 }
 
 // attemptSummary returns a text that lists the attempts and what each of them sustained.
-func (t *tuning) tried() string {
+func (t *tuner) attemptSummary() string {
 	var parts []string
-	for _, one := range t.all {
-		text := fmt.Sprintf("margin %.2g", one.margin)
-		if one.batch != t.p.Values.Whole("max-batch") {
-			text += fmt.Sprintf(" with batches up to %d", one.batch)
+	for _, tried := range t.attempts {
+		text := fmt.Sprintf("margin %.2g", tried.margin)
+		if tried.maxBatch != t.p.Values.Whole("max-batch") {
+			text += fmt.Sprintf(" with batches up to %d", tried.maxBatch)
 		}
-		if one.dedicated != "" {
-			text += " and " + one.dedicated
+		if tried.dedicatedDevices != "" {
+			text += " and " + tried.dedicatedDevices
 		}
 		switch {
-		case one.res.Plan.Objective.Name != "throughput":
-		case math.IsNaN(one.trial):
-		case one.trial > 0:
-			text += fmt.Sprintf(" sustains %.6g", one.trial)
+		case tried.result.Plan.Objective.Name != "throughput":
+		case math.IsNaN(tried.trialRate):
+		case tried.trialRate > 0:
+			text += fmt.Sprintf(" sustains %.6g", tried.trialRate)
 		default:
 			text += " sustains less"
 		}
 		parts = append(parts, text)
 	}
-	if t.best == nil {
+	if t.bestAttempt == nil {
 		return strings.Join(parts, ", ")
 	}
-	return fmt.Sprintf("margin %.2g chosen by simulation (short runs): %s", t.best.margin, strings.Join(parts, ", "))
+	return fmt.Sprintf("margin %.2g chosen by simulation (short runs): %s", t.bestAttempt.margin, strings.Join(parts, ", "))
 }

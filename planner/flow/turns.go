@@ -22,59 +22,59 @@ import (
 // runs. Values with the highest bounds come first.
 
 // maxRunLimits limits how many values of B are tried. Of more values, some evenly spread ones are tried.
-const mostRuns = 24
+const maxRunLimits = 24
 
 // hasTimeSharedPool returns whether modules may take turns on some pool.
-func (p *problem) shares() bool {
-	return slices.ContainsFunc(p.pools, func(k pool) bool { return k.time && k.count > 0 })
+func (p *problem) hasTimeSharedPool() bool {
+	return slices.ContainsFunc(p.pools, func(k pool) bool { return k.timeShared && k.count > 0 })
 }
 
 // sharedRunTimes returns the values that the longest run B can have. complete is false if only some of them
 // are returned.
-func (p *problem) runs() (list []time.Duration, all bool) {
+func (p *problem) sharedRunTimes() (times []time.Duration, complete bool) {
 	for u := range p.models {
 		for _, l := range p.models[u].levels {
-			for k, t := range l.best {
-				if p.pools[k].time && t.rate > 0 {
-					list = append(list, t.worst)
+			for k, t := range l.templates {
+				if p.pools[k].timeShared && t.rate > 0 {
+					times = append(times, t.worstTime)
 				}
 			}
 		}
 	}
-	slices.Sort(list)
-	list = slices.Compact(list)
-	if len(list) <= mostRuns {
-		return list, true
+	slices.Sort(times)
+	times = slices.Compact(times)
+	if len(times) <= maxRunLimits {
+		return times, true
 	}
-	some := make([]time.Duration, mostRuns)
-	for i := range some {
-		some[i] = list[i*(len(list)-1)/(mostRuns-1)]
+	spread := make([]time.Duration, maxRunLimits)
+	for i := range spread {
+		spread[i] = times[i*(len(times)-1)/(maxRunLimits-1)]
 	}
-	return some, false
+	return spread, false
 }
 
 // limitSharedRuns returns the problem in which every model has, beside its levels, levels at which it takes
 // turns, with runs of at most maxRun on time-shared devices. withoutWaits leaves out the wait for other
 // modules, which makes the problem a relaxation: no plan is better than its optimum.
-func (p *problem) within(longest time.Duration, free bool) *problem {
+func (p *problem) limitSharedRuns(maxRun time.Duration, withoutWaits bool) *problem {
 	q := *p
-	q.models, q.longest = slices.Clone(p.models), longest
-	if free {
-		q.longest = 0
+	q.models, q.maxSharedRun = slices.Clone(p.models), maxRun
+	if withoutWaits {
+		q.maxSharedRun = 0
 	}
 	for u := range q.models {
 		levels := slices.Clone(p.models[u].levels)
 		for _, l := range p.models[u].levels {
-			in := level{most: l.most, best: slices.Clone(l.best), turns: true}
-			some := false
-			for k := range in.best {
-				if p.pools[k].time && in.best[k].worst > longest {
-					in.best[k] = template{}
+			sharedLevel := level{maxTime: l.maxTime, templates: slices.Clone(l.templates), timeShared: true}
+			anyTemplate := false
+			for k := range sharedLevel.templates {
+				if p.pools[k].timeShared && sharedLevel.templates[k].worstTime > maxRun {
+					sharedLevel.templates[k] = template{}
 				}
-				some = some || p.pools[k].time && in.best[k].rate > 0
+				anyTemplate = anyTemplate || p.pools[k].timeShared && sharedLevel.templates[k].rate > 0
 			}
-			if some {
-				levels = append(levels, in)
+			if anyTemplate {
+				levels = append(levels, sharedLevel)
 			}
 		}
 		q.models[u].levels = levels
@@ -83,116 +83,116 @@ func (p *problem) within(longest time.Duration, free bool) *problem {
 }
 
 // sharedRunProblem is the problem for one value of the longest run.
-type variant struct {
-	p   *problem
-	top float64 // bound of the factor
+type sharedRunProblem struct {
+	p           *problem
+	factorBound float64 // bound of the factor
 }
 
 // sharedRunProblems returns the problems for all values of B, by falling bound. unlistedBound is a bound of
 // the rate factor for the values that are left out.
-func (s *search) variants(ctx context.Context) (list []variant, rest float64, err error) {
-	runs, all := s.p.runs()
-	for _, longest := range runs {
-		p := s.p.within(longest, false)
-		top, err := s.over(p).top(ctx)
-		if err != nil && !errors.Is(err, errNone) {
+func (s *planSearch) sharedRunProblems(ctx context.Context) (list []sharedRunProblem, unlistedBound float64, err error) {
+	maxRuns, complete := s.p.sharedRunTimes()
+	for _, maxRun := range maxRuns {
+		p := s.p.limitSharedRuns(maxRun, false)
+		factorBound, err := s.withProblem(p).factorBound(ctx)
+		if err != nil && !errors.Is(err, errNoPlan) {
 			return nil, 0, err
 		}
 		if err == nil {
-			list = append(list, variant{p, top})
+			list = append(list, sharedRunProblem{p, factorBound})
 		}
 	}
-	if !all {
-		if rest, err = s.over(s.p.within(runs[len(runs)-1], true)).top(ctx); err != nil {
+	if !complete {
+		if unlistedBound, err = s.withProblem(s.p.limitSharedRuns(maxRuns[len(maxRuns)-1], true)).factorBound(ctx); err != nil {
 			return nil, 0, err
 		}
 	}
-	slices.SortStableFunc(list, func(a, b variant) int { return cmp.Compare(b.top, a.top) })
-	return list, rest, nil
+	slices.SortStableFunc(list, func(a, b sharedRunProblem) int { return cmp.Compare(b.factorBound, a.factorBound) })
+	return list, unlistedBound, nil
 }
 
 // withProblem returns a search like s for another problem. It reports no progress.
-func (s *search) over(p *problem) *search {
-	quiet := *s
-	quiet.p, quiet.improved = p, nil
-	return &quiet
+func (s *planSearch) withProblem(p *problem) *planSearch {
+	silent := *s
+	silent.p, silent.onImproved = p, nil
+	return &silent
 }
 
 // throughputWithSharing finds the largest rate factor where modules may take turns.
-func (s *search) inTurns(ctx context.Context) (*found, error) {
-	list, bound, err := s.variants(ctx)
+func (s *planSearch) throughputWithSharing(ctx context.Context) (*solveResult, error) {
+	list, bound, err := s.sharedRunProblems(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var best *found
+	var bestResult *solveResult
 	nodes, iterations := int64(0), int64(0)
 
 	// Solve the problems by falling bound, until no other can be better than the best result.
 	for _, v := range list {
-		if best != nil && v.top <= best.value*(1+1e-9) {
-			bound = max(bound, v.top)
+		if bestResult != nil && v.factorBound <= bestResult.value*(1+1e-9) {
+			bound = max(bound, v.factorBound)
 			break // those that follow are no better
 		}
-		out, err := s.over(v.p).one(ctx, ask{goal: most, top: v.top}, milp.Options{})
+		result, err := s.withProblem(v.p).solveProgram(ctx, programQuery{goal: goalMaxRate, maxFactor: v.factorBound}, milp.Options{})
 		switch {
-		case errors.Is(err, errNone):
+		case errors.Is(err, errNoPlan):
 			continue
-		case err != nil && best != nil && ctx.Err() != nil:
-			best.bound, best.stopped = max(bound, v.top), milp.StoppedByInterrupt
-			return best, nil
+		case err != nil && bestResult != nil && ctx.Err() != nil:
+			bestResult.bound, bestResult.stoppedBy = max(bound, v.factorBound), milp.StoppedByInterrupt
+			return bestResult, nil
 		case err != nil:
 			return nil, err
 		}
-		nodes, iterations, bound = nodes+out.nodes, iterations+out.iterations, max(bound, out.bound*v.top)
-		if out.p, out.value = v.p, v.p.factor(out.picked); best == nil || out.value > best.value {
-			best = out
-			if s.improved != nil {
-				s.improved(best.value, list[0].top)
+		nodes, iterations, bound = nodes+result.nodes, iterations+result.iterations, max(bound, result.bound*v.factorBound)
+		if result.problem, result.value = v.p, v.p.rateFactor(result.solution); bestResult == nil || result.value > bestResult.value {
+			bestResult = result
+			if s.onImproved != nil {
+				s.onImproved(bestResult.value, list[0].factorBound)
 			}
 		}
 	}
-	if best == nil {
-		return nil, errNone
+	if bestResult == nil {
+		return nil, errNoPlan
 	}
 
 	// Add up the effort, and say why the search ended.
-	best.nodes, best.iterations, best.bound = nodes, iterations, max(bound, best.value)
-	switch gap := (best.bound - best.value) / best.bound; {
+	bestResult.nodes, bestResult.iterations, bestResult.bound = nodes, iterations, max(bound, bestResult.value)
+	switch gap := (bestResult.bound - bestResult.value) / bestResult.bound; {
 	case gap <= 1e-6:
-		best.stopped = milp.StoppedByProof
+		bestResult.stoppedBy = milp.StoppedByProof
 	case gap <= s.gap:
-		best.stopped = milp.StoppedByGap
+		bestResult.stoppedBy = milp.StoppedByGap
 	default:
-		best.stopped = milp.StoppedByWork
+		bestResult.stoppedBy = milp.StoppedByWork
 	}
-	return best, nil
+	return bestResult, nil
 }
 
 // minStretchPlan finds the plan that needs the least factor on all SLOs.
-func (s *search) soonest(ctx context.Context) (*found, error) {
-	if !s.p.shares() {
-		return s.one(ctx, ask{goal: soonest, top: 1}, milp.Options{})
+func (s *planSearch) minStretchPlan(ctx context.Context) (*solveResult, error) {
+	if !s.p.hasTimeSharedPool() {
+		return s.solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
 	}
-	best, runs := (*found)(nil), []time.Duration(nil)
-	runs, _ = s.p.runs()
-	for _, longest := range runs {
-		p := s.p.within(longest, false)
-		out, err := s.over(p).one(ctx, ask{goal: soonest, top: 1}, milp.Options{})
-		if err != nil && !errors.Is(err, errNone) {
+	bestResult, maxRuns := (*solveResult)(nil), []time.Duration(nil)
+	maxRuns, _ = s.p.sharedRunTimes()
+	for _, maxRun := range maxRuns {
+		p := s.p.limitSharedRuns(maxRun, false)
+		result, err := s.withProblem(p).solveProgram(ctx, programQuery{goal: goalMinStretch, maxFactor: 1}, milp.Options{})
+		if err != nil && !errors.Is(err, errNoPlan) {
 			return nil, err
 		}
-		if err == nil && (best == nil || out.value < best.value) {
-			best, out.p = out, p
+		if err == nil && (bestResult == nil || result.value < bestResult.value) {
+			bestResult, result.problem = result, p
 		}
 	}
-	if best == nil {
-		return nil, errNone
+	if bestResult == nil {
+		return nil, errNoPlan
 	}
-	return best, nil
+	return bestResult, nil
 }
 
 // sharedDevices returns how many devices of pool k are left for the modules that take turns there.
-func (s *picked) group(p *problem, k int) int {
+func (s *solution) sharedDevices(p *problem, k int) int {
 	n := p.pools[k].count
 	for u := range s.devices {
 		n -= s.devices[u][k]
@@ -202,16 +202,16 @@ func (s *picked) group(p *problem, k int) int {
 
 // fillSharedTime scales the time shares of every pool so that they use all of the time that its shared
 // devices have.
-func (s *picked) settle(p *problem) {
+func (s *solution) fillSharedTime(p *problem) {
 	for k := range p.pools {
 		sum := 0.0
-		for u := range s.time {
-			sum += s.time[u][k]
+		for u := range s.timeShares {
+			sum += s.timeShares[u][k]
 		}
 		if sum > 0 {
-			by := float64(s.group(p, k)) / sum
-			for u := range s.time {
-				s.time[u][k] *= by
+			scale := float64(s.sharedDevices(p, k)) / sum
+			for u := range s.timeShares {
+				s.timeShares[u][k] *= scale
 			}
 		}
 	}
@@ -221,77 +221,77 @@ func (s *picked) settle(p *problem) {
 // have a share there:
 //
 //	Σ_ul y_ulk ≤ G_k;   Σ over models with y_ulk > 0 of their memory ≤ that of a device
-func (x *program) share(u, l, k int, name string) milp.Var {
-	pool, t := &x.p.pools[k], &x.p.models[u].levels[l].best[k]
-	n := x.m.AddVar("time "+name+" "+pool.kind, 0, float64(pool.count), 0)
-	x.m.AddTerm(x.busy[k], n, 1)
+func (x *program) addTimeShare(u, l, k int, name string) milp.Var {
+	pool, t := &x.p.pools[k], &x.p.models[u].levels[l].templates[k]
+	timeShare := x.m.AddVar("time "+name+" "+pool.kind, 0, float64(pool.count), 0)
+	x.m.AddTerm(x.sharedTime[k], timeShare, 1)
 	if pool.memory > 0 {
-		on := x.whole("on "+name+" "+pool.kind, 1, 0)
-		x.m.AddLE("", 0, milp.Term{Var: n, Coef: 1}, milp.Term{Var: on, Coef: -float64(pool.count)})
-		x.m.AddTerm(x.held[k], on, float64(t.memory)/float64(pool.memory))
+		present := x.addInteger("on "+name+" "+pool.kind, 1, 0)
+		x.m.AddLE("", 0, milp.Term{Var: timeShare, Coef: 1}, milp.Term{Var: present, Coef: -float64(pool.count)})
+		x.m.AddTerm(x.sharedMemory[k], present, float64(t.memory)/float64(pool.memory))
 	}
-	return n
+	return timeShare
 }
 
 // addSharedDevices adds, for every time-shared pool, the number G of devices on which modules take turns,
 // with rows for their time and memory.
-func (x *program) together(taken []milp.Row) {
+func (x *program) addSharedDevices(poolCapacity []milp.Row) {
 	for k := range x.p.pools {
 		pool := &x.p.pools[k]
-		g, busy, held := milp.Var(-1), milp.Row(-1), milp.Row(-1)
-		if pool.time && pool.count > 0 && x.ask.goal != lacking {
-			g = x.whole("in turns "+pool.kind, float64(pool.count), 0)
-			x.m.AddTerm(taken[k], g, 1)
-			busy = x.m.AddLE("time "+pool.kind, 0, milp.Term{Var: g, Coef: -1})
-			held = x.m.AddLE("memory "+pool.kind, 1)
+		devices, timeRow, memoryRow := milp.Var(-1), milp.Row(-1), milp.Row(-1)
+		if pool.timeShared && pool.count > 0 && x.query.goal != goalMissingDevices {
+			devices = x.addInteger("in turns "+pool.kind, float64(pool.count), 0)
+			x.m.AddTerm(poolCapacity[k], devices, 1)
+			timeRow = x.m.AddLE("time "+pool.kind, 0, milp.Term{Var: devices, Coef: -1})
+			memoryRow = x.m.AddLE("memory "+pool.kind, 1)
 		}
-		x.group, x.busy, x.held = append(x.group, g), append(x.busy, busy), append(x.held, held)
+		x.sharedDevices, x.sharedTime, x.sharedMemory = append(x.sharedDevices, devices), append(x.sharedTime, timeRow), append(x.sharedMemory, memoryRow)
 	}
 }
 
 // minTimeShare is the least part of a device that counts as a time share. Smaller values come from the
 // solver's tolerance.
-const leastPart = 1e-7
+const minTimeShare = 1e-7
 
 // readTimeShares reads the time shares of a solution of the program.
-func (x *program) times(sol *milp.Solution, s *picked) {
-	s.time = nil
+func (x *program) readTimeShares(sol *milp.Solution, s *solution) {
+	s.timeShares = nil
 	for u, l := range s.level {
-		row := make([]float64, len(x.p.pools))
-		for k := range row {
-			if l < 0 || !x.p.inTurns(u, l, k) || x.devices[u][l][k] < 0 {
+		shares := make([]float64, len(x.p.pools))
+		for k := range shares {
+			if l < 0 || !x.p.isTimeShared(u, l, k) || x.devices[u][l][k] < 0 {
 				continue
 			}
-			if n := sol.At(x.devices[u][l][k]); n > leastPart {
-				row[k] = n
+			if n := sol.At(x.devices[u][l][k]); n > minTimeShare {
+				shares[k] = n
 			}
 		}
-		s.time = append(s.time, row)
+		s.timeShares = append(s.timeShares, shares)
 	}
-	s.settle(x.p)
+	s.fillSharedTime(x.p)
 }
 
 // isTimeShared returns whether model u at level l takes turns on the devices of pool k. Otherwise it has
 // devices of its own.
-func (p *problem) inTurns(u, l, k int) bool {
-	return p.models[u].levels[l].turns && p.pools[k].time
+func (p *problem) isTimeShared(u, l, k int) bool {
+	return p.models[u].levels[l].timeShared && p.pools[k].timeShared
 }
 
 // moduleTime returns what a module takes of the deadline at a level: the wait for its device, and a batch
 // of its own.
-func (p *problem) step(l *level) time.Duration {
-	if l.turns {
-		return max(l.most, p.longest) + l.most
+func (p *problem) moduleTime(l *level) time.Duration {
+	if l.timeShared {
+		return max(l.maxTime, p.maxSharedRun) + l.maxTime
 	}
-	return waiting * l.most
+	return batchTimesPerModule * l.maxTime
 }
 
 // timeSharedRate returns the rate that the time shares of model u carry, in requests per second.
-func (s *picked) carriedInTurns(p *problem, u int) float64 {
+func (s *solution) timeSharedRate(p *problem, u int) float64 {
 	sum := 0.0
-	if s.time != nil && s.level[u] >= 0 {
-		for k, n := range s.time[u] {
-			sum += n * p.models[u].levels[s.level[u]].best[k].rate
+	if s.timeShares != nil && s.level[u] >= 0 {
+		for k, n := range s.timeShares[u] {
+			sum += n * p.models[u].levels[s.level[u]].templates[k].rate
 		}
 	}
 	return sum

@@ -14,15 +14,15 @@ import (
 	"inferplan/solver/highs"
 )
 
-// drawnTurns is a tiny problem on one or two devices that modules may share in time.
-func drawnTurns(t *rapid.T) *problem {
-	p := drawn(t)
-	p.pools = []pool{{kind: "A", count: rapid.IntRange(1, 2).Draw(t, "devices"), price: 1, time: true}}
+// drawTimeSharedProblem is a tiny problem on one or two devices that modules may share in time.
+func drawTimeSharedProblem(t *rapid.T) *problem {
+	p := drawProblem(t)
+	p.pools = []pool{{kind: "A", count: rapid.IntRange(1, 2).Draw(t, "devices"), price: 1, timeShared: true}}
 	for u := range p.models {
 		var list []template
 		for _, l := range p.models[u].levels {
-			if one := l.best[0]; one.rate > 0 {
-				one.rate, one.share = one.rate/float64(one.share), 1
+			if one := l.templates[0]; one.rate > 0 {
+				one.rate, one.sharesPerDevice = one.rate/float64(one.sharesPerDevice), 1
 				list = append(list, one)
 			}
 		}
@@ -31,10 +31,10 @@ func drawnTurns(t *rapid.T) *problem {
 	return p
 }
 
-// placements visits the common factor of the rates of every choice and level, with every
+// visitSharedPlacements visits the common factor of the rates of every choice and level, with every
 // model on any of the devices. Where a model meets others a task may wait for the longest
 // run of any of them.
-func (p *problem) placements(visit func(factor float64)) {
+func (p *problem) visitSharedPlacements(visit func(factor float64)) {
 	on := make([]int, len(p.models)) // bits of devices
 	devices := p.pools[0].count
 	slow := *p
@@ -42,11 +42,11 @@ func (p *problem) placements(visit func(factor float64)) {
 	for a := range slow.apps {
 		slow.apps[a].slo, slow.apps[a].margin = time.Hour, 0 // deadlines are judged here
 	}
-	var put func(s *picked, u int)
-	put = func(s *picked, u int) {
+	var put func(s *solution, u int)
+	put = func(s *solution, u int) {
 		if u == len(p.models) {
-			if p.inTime(s, on) {
-				visit(p.carriedOn(s, on))
+			if p.keepsDeadlinesOn(s, on) {
+				visit(p.rateFactorOn(s, on))
 			}
 			return
 		}
@@ -61,26 +61,26 @@ func (p *problem) placements(visit func(factor float64)) {
 	}
 	slow.pools = []pool{{kind: "A", count: len(p.models)}}
 	seen := map[string]bool{}
-	slow.all(func(s *picked) {
-		if key := (&picked{choice: s.choice, level: s.level}).key(); !seen[key] {
+	slow.visitSolutions(func(s *solution) {
+		if key := (&solution{choice: s.choice, level: s.level}).mapKey(); !seen[key] {
 			seen[key] = true
 			put(s, 0)
 		}
 	})
 }
 
-// inTime returns whether all paths keep their deadlines with models on devices.
-func (p *problem) inTime(s *picked, on []int) bool {
+// keepsDeadlinesOn returns whether all paths keep their deadlines with models on devices.
+func (p *problem) keepsDeadlinesOn(s *solution, on []int) bool {
 	step := make([]time.Duration, len(p.models))
 	for u := range step {
 		if s.level[u] < 0 {
 			continue
 		}
-		took := p.models[u].levels[s.level[u]].most
+		took := p.models[u].levels[s.level[u]].maxTime
 		wait := took
 		for o := range step {
 			if s.level[o] >= 0 && on[u]&on[o] != 0 {
-				wait = max(wait, p.models[o].levels[s.level[o]].most)
+				wait = max(wait, p.models[o].levels[s.level[o]].maxTime)
 			}
 		}
 		step[u] = wait + took
@@ -89,7 +89,7 @@ func (p *problem) inTime(s *picked, on []int) bool {
 		for _, path := range p.apps[a].paths {
 			sum := time.Duration(0)
 			for _, i := range path {
-				sum += step[p.apps[a].nodes[i].of[s.choice[a][i]].model]
+				sum += step[p.apps[a].modules[i].choices[s.choice[a][i]].model]
 			}
 			if sum > p.apps[a].budget() {
 				return false
@@ -99,15 +99,15 @@ func (p *problem) inTime(s *picked, on []int) bool {
 	return true
 }
 
-// carriedOn is the common factor of the rates that devices carry: what models that are on
+// rateFactorOn is the common factor of the rates that devices carry: what models that are on
 // some of them alone ask for is at most their time.
-func (p *problem) carriedOn(s *picked, on []int) float64 {
-	asked, least := p.asked(s), 0.0
+func (p *problem) rateFactorOn(s *solution, on []int) float64 {
+	asked, least := p.modelRates(s), 0.0
 	for set := 1; set < 1<<p.pools[0].count; set++ {
 		time, devices := 0.0, 0.0
 		for u, rate := range asked {
 			if rate > 0 && on[u]&^set == 0 {
-				time += rate / p.models[u].levels[s.level[u]].best[0].rate
+				time += rate / p.models[u].levels[s.level[u]].templates[0].rate
 			}
 		}
 		for d := range p.pools[0].count {
@@ -125,12 +125,12 @@ func (p *problem) carriedOn(s *picked, on []int) float64 {
 func TestTurnsBruteForce(t *testing.T) {
 	solved, sum, worst := 0, 0.0, 1.0
 	rapid.Check(t, func(t *rapid.T) {
-		p := drawnTurns(t)
+		p := drawTimeSharedProblem(t)
 		best := 0.0
-		p.placements(func(f float64) { best = max(best, f) })
-		got, err := (&search{p: p, solver: highs.Solver{}}).throughput(context.Background())
+		p.visitSharedPlacements(func(f float64) { best = max(best, f) })
+		got, err := (&planSearch{p: p, solver: highs.Solver{}}).throughput(context.Background())
 		switch {
-		case errors.Is(err, errNone) && best == 0:
+		case errors.Is(err, errNoPlan) && best == 0:
 			return
 		case err != nil:
 			t.Fatalf("%v, trying everything gives %v", err, best)
@@ -140,8 +140,8 @@ func TestTurnsBruteForce(t *testing.T) {
 		}
 		in := &kind.Problem{}
 		in.Values = document.NewValues(formats.PlanOptions(formats.PlanFlow))
-		r := &resolved{in: in, objective: "throughput", problem: p}
-		bound, err := r.bound(context.Background(), highs.Solver{}, 1)
+		r := &resolvedProblem{input: in, objective: "throughput", problem: p}
+		bound, err := r.objectiveBound(context.Background(), highs.Solver{}, 1)
 		if err != nil || bound < best*(1-1e-6) {
 			t.Fatalf("the bound is %v (%v), trying everything gives %v", bound, err, best)
 		}

@@ -3,48 +3,48 @@ package flow
 // enlargeBatches spends the rest of the deadlines on larger batches on the same devices. Time after time,
 // it takes the model whose capacity is the smallest multiple of its rate, and raises its level to the next
 // one that carries more.
-func (p *problem) widen(s *picked) {
-	asked := p.asked(s)
-	done := make([]bool, len(p.models))
+func (p *problem) enlargeBatches(s *solution) {
+	rates := p.modelRates(s)
+	exhausted := make([]bool, len(p.models))
 	for {
 		// Find the model with the least spare capacity.
-		at, least := -1, 0.0
+		tightest, minSpare := -1, 0.0
 		for u := range p.models {
-			if s.level[u] < 0 || done[u] || asked[u] == 0 {
+			if s.level[u] < 0 || exhausted[u] || rates[u] == 0 {
 				continue
 			}
-			if spare := p.capacity(s, u) / asked[u]; at < 0 || spare < least {
-				at, least = u, spare
+			if spareFactor := p.capacity(s, u) / rates[u]; tightest < 0 || spareFactor < minSpare {
+				tightest, minSpare = u, spareFactor
 			}
 		}
-		if at < 0 {
+		if tightest < 0 {
 			return
 		}
-		done[at] = !p.raised(s, at)
+		exhausted[tightest] = !p.raiseLevel(s, tightest)
 	}
 }
 
 // raiseLevel raises the level of a model to the next one that carries more, and returns true, if all
 // deadlines hold with it.
-func (p *problem) raised(s *picked, u int) bool {
-	was, carried := s.level[u], p.capacity(s, u)
+func (p *problem) raiseLevel(s *solution, u int) bool {
+	previousLevel, previousCapacity := s.level[u], p.capacity(s, u)
 	for s.level[u]++; s.level[u] < len(p.models[u].levels); s.level[u]++ {
-		if p.capacity(s, u) <= carried {
+		if p.capacity(s, u) <= previousCapacity {
 			continue
 		}
-		if p.keeps(s) {
+		if p.keepsDeadlines(s) {
 			return true
 		}
 		break
 	}
-	s.level[u] = was
+	s.level[u] = previousLevel
 	return false
 }
 
 // keepsDeadlines returns whether every application keeps its deadline.
-func (p *problem) keeps(s *picked) bool {
+func (p *problem) keepsDeadlines(s *solution) bool {
 	for a := range p.apps {
-		if p.took(s, a) > p.apps[a].budget() {
+		if p.longestPathTime(s, a) > p.apps[a].budget() {
 			return false
 		}
 	}

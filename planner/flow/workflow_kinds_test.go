@@ -24,30 +24,30 @@ import (
 // after the other, on two kinds of devices.
 func twoKinds(rng *rand.Rand, services int) *workflowProblem {
 	w := &workflowProblem{objective: "throughput", prices: []float64{1, 1 + rng.Float64()}}
-	w.run, w.in = kind.NewRun(highs.Solver{}), &kind.Problem{Values: document.NewValues(formats.PlanOptions(formats.PlanFlow))}
+	w.run, w.input = kind.NewRun(highs.Solver{}), &kind.Problem{Values: document.NewValues(formats.PlanOptions(formats.PlanFlow))}
 	w.pools = []formats.Pool{{Device: "a", Count: 1 + rng.IntN(2), Memory: document.Bytes(4e9)}, {Device: "b", Count: 1 + rng.IntN(2), Memory: document.Bytes(int64(2+rng.IntN(3)) * 1e9)}}
-	app := workflow{weight: 1, visits: []flow.Visits{{Chance: 1, Times: []int32{1}}}}
-	var path []flow.Leg
+	app := workflow{weight: 1, visits: []flow.SegmentVisits{{Chance: 1, Counts: []int32{1}}}}
+	var path []flow.PathStep
 	var longest time.Duration
 	for s := range services {
-		sv := service{name: string(rune('s' + s)), weights: int64(1+rng.IntN(3)) * 1e9, on: make([]onKind, 2)}
+		sv := service{name: string(rune('s' + s)), weights: int64(1+rng.IntN(3)) * 1e9, byKind: make([]serviceOnKind, 2)}
 		alone := rng.IntN(5) // one of the kinds may not run it
-		for k := range sv.on {
+		for k := range sv.byKind {
 			if alone == k {
 				continue
 			}
 			took := time.Duration(100+rng.IntN(900)) * time.Millisecond
 			for batch := 1; batch <= 1+rng.IntN(3); batch++ {
-				sv.on[k].sizes = append(sv.on[k].sizes, size{batch: batch, run: took, worst: took})
+				sv.byKind[k].batches = append(sv.byKind[k].batches, usefulBatch{batch: batch, meanTime: took, worstTime: took})
 				took += time.Duration(rng.IntN(500)) * time.Millisecond
 			}
 		}
 		w.services = append(w.services, sv)
-		app.of, app.work = append(app.of, s), append(app.work, .2+rng.Float64())
-		path = append(path, flow.Leg{Services: []int32{int32(s)}, Work: 1})
-		longest += 2 * sv.slowest(nil, 0)
+		app.serviceOf, app.meanWork = append(app.serviceOf, s), append(app.meanWork, .2+rng.Float64())
+		path = append(path, flow.PathStep{Services: []int32{int32(s)}, Work: 1})
+		longest += 2 * sv.slowestBatch(nil, 0)
 	}
-	app.paths, app.slo = [][][]flow.Leg{{path}}, longest+time.Duration(rng.Int64N(int64(3*longest)))
+	app.paths, app.slo = [][][]flow.PathStep{{path}}, longest+time.Duration(rng.Int64N(int64(3*longest)))
 	w.apps = []workflow{app}
 	return w
 }
@@ -55,14 +55,14 @@ func twoKinds(rng *rand.Rand, services int) *workflowProblem {
 // eachChoice calls for all batches of all services on both kinds that keep the deadline.
 func eachChoice(w *workflowProblem, s int, chosen [][]int, call func()) {
 	if s == len(w.services) {
-		if w.keeps(chosen) {
+		if w.keepsDeadlines(chosen) {
 			call()
 		}
 		return
 	}
-	for i := nowhere; i < len(w.services[s].on[0].sizes); i++ {
-		for j := nowhere; j < len(w.services[s].on[1].sizes); j++ {
-			if i == nowhere && j == nowhere {
+	for i := notDeployed; i < len(w.services[s].byKind[0].batches); i++ {
+		for j := notDeployed; j < len(w.services[s].byKind[1].batches); j++ {
+			if i == notDeployed && j == notDeployed {
 				continue
 			}
 			chosen[s] = []int{i, j}
@@ -82,14 +82,14 @@ func leastTime(w *workflowProblem, chosen [][]int) float64 {
 	for s := range chosen {
 		took := [2]float64{}
 		for k, i := range chosen[s] {
-			if i != nowhere {
-				took[k] = w.load(s) * w.services[s].on[k].sizes[i].each()
+			if i != notDeployed {
+				took[k] = w.serviceLoad(s) * w.services[s].byKind[k].batches[i].secondsPerTask()
 			}
 		}
 		switch {
-		case chosen[s][0] == nowhere:
+		case chosen[s][0] == notDeployed:
 			fixed[1] += took[1]
-		case chosen[s][1] == nowhere:
+		case chosen[s][1] == notDeployed:
 			fixed[0] += took[0]
 		default:
 			both = append(both, onBoth{took[0], took[1]})
@@ -125,21 +125,21 @@ func TestKindsAgainstAllChoices(t *testing.T) {
 		w := twoKinds(rng, 1+rng.IntN(3))
 		best, chosen := math.Inf(1), make([][]int, len(w.services))
 		eachChoice(w, 0, chosen, func() { best = min(best, leastTime(w, chosen)) })
-		b, err := (&batching{w}).choose(context.Background())
+		b, err := (&batchChooser{w}).chooseDevices(context.Background())
 		if math.IsInf(best, 1) != (err != nil) {
 			t.Fatalf("%d: %v, and the best choice takes %v", i, err, best)
 		}
 		if err != nil {
 			continue
 		}
-		if math.Abs(b.value/best-1) > 1e-5 || b.bound > best*(1+1e-9) || b.bound < best*(1-w.gap-1e-5) {
-			t.Errorf("%d: %v devices with bound %v, the best choice takes %v", i, b.value, b.bound, best)
+		if math.Abs(b.deviceTime/best-1) > 1e-5 || b.deviceTimeBound > best*(1+1e-9) || b.deviceTimeBound < best*(1-w.gap-1e-5) {
+			t.Errorf("%d: %v devices with bound %v, the best choice takes %v", i, b.deviceTime, b.deviceTimeBound, best)
 		}
-		if !w.keeps(b.batch) {
+		if !w.keepsDeadlines(b.batch) {
 			t.Errorf("%d: %v is too slow", i, b.batch)
 		}
-		for s := range b.share {
-			if b.share[s][0] > 1e-6 && b.share[s][1] > 1e-6 {
+		for s := range b.workShare {
+			if b.workShare[s][0] > 1e-6 && b.workShare[s][1] > 1e-6 {
 				shared++
 			}
 		}
@@ -168,7 +168,7 @@ func TestCheapestKinds(t *testing.T) {
 			chosen := make([][]int, len(w.services))
 			eachChoice(w, 0, chosen, func() {
 				for s := range chosen {
-					if few.pools[0].Count == 0 && chosen[s][0] != nowhere || few.pools[1].Count == 0 && chosen[s][1] != nowhere {
+					if few.pools[0].Count == 0 && chosen[s][0] != notDeployed || few.pools[1].Count == 0 && chosen[s][1] != notDeployed {
 						return
 					}
 				}
@@ -177,14 +177,14 @@ func TestCheapestKinds(t *testing.T) {
 				}
 			})
 		}
-		b, err := (&batching{w}).choose(context.Background())
+		b, err := (&batchChooser{w}).chooseDevices(context.Background())
 		if math.IsInf(best, 1) != (err != nil) {
 			t.Fatalf("%d: %v, and the cheapest devices cost %v", i, err, best)
 		}
 		if err == nil {
 			found++
-			if math.Abs(b.price-best) > 1e-6*best || b.least > best*(1+1e-6) {
-				t.Errorf("%d: %v cost %v with bound %v, the cheapest %v", i, b.counts, b.price, b.least, best)
+			if math.Abs(b.price-best) > 1e-6*best || b.priceBound > best*(1+1e-6) {
+				t.Errorf("%d: %v cost %v with bound %v, the cheapest %v", i, b.counts, b.price, b.priceBound, best)
 			}
 		}
 	}
@@ -199,7 +199,7 @@ func leastTimeOn(w *workflowProblem, chosen [][]int) float64 {
 	for s := range chosen {
 		for k := range w.pools {
 			if w.pools[1-k].Count == 0 {
-				sum += w.load(s) * w.services[s].on[k].sizes[chosen[s][k]].each()
+				sum += w.serviceLoad(s) * w.services[s].byKind[k].batches[chosen[s][k]].secondsPerTask()
 			}
 		}
 	}
@@ -215,45 +215,45 @@ func TestPlacementOnKinds(t *testing.T) {
 	for i := range 25 {
 		w := twoKinds(rng, 3)
 		w.pools[0].Count, w.pools[1].Count = 1, 1
-		b, err := (&batching{w}).choose(context.Background())
+		b, err := (&batchChooser{w}).chooseDevices(context.Background())
 		if err != nil {
 			continue
 		}
-		p, err := (&placing{w}).place(context.Background(), b)
+		p, err := (&placer{w}).place(context.Background(), b)
 		if err != nil {
 			t.Fatal(err)
 		}
 		best := 0.0
 		for mask := range 1 << 6 {
-			best = max(best, servedOn(t, w, (&placing{w}).demands(b), mask))
+			best = max(best, servedOn(t, w, (&placer{w}).newPlacement(b), mask))
 		}
-		if p.served < best*(1-w.in.Values.Number("gap"))-1e-6 || p.bound < best-1e-6 {
-			t.Errorf("%d: %v served, bound %v, best %v", i, p.served, p.bound, best)
+		if p.servedTime < best*(1-w.input.Values.Number("gap"))-1e-6 || p.servedBound < best-1e-6 {
+			t.Errorf("%d: %v served, bound %v, best %v", i, p.servedTime, p.servedBound, best)
 		}
 	}
 }
 
 // servedOn is the most time that a placement serves, by a linear program; bit s+3d says
 // that device d holds service s.
-func servedOn(t *testing.T, w *workflowProblem, p *placed, mask int) float64 {
+func servedOn(t *testing.T, w *workflowProblem, p *placement, mask int) float64 {
 	t.Helper()
 	m := milp.New("served")
 	m.SetSense(milp.Maximize)
 	for s := range w.services {
-		m.AddLE("", p.busy[s])
+		m.AddLE("", p.totalTime[s])
 	}
-	for d, room := range (&placing{w}).room() {
+	for d, room := range (&placer{w}).modelBytes() {
 		time := m.AddLE("", 1)
 		for s := range w.services {
 			if mask>>(s+3*d)&1 == 0 {
 				continue
 			}
-			if room -= w.services[s].weights; room < 0 || p.value[s][d] == 0 {
+			if room -= w.services[s].weights; room < 0 || p.timeValue[s][d] == 0 {
 				return 0
 			}
-			u := m.AddVar("", 0, 1, p.value[s][d])
+			u := m.AddVar("", 0, 1, p.timeValue[s][d])
 			m.AddTerm(time, u, 1)
-			m.AddTerm(milp.Row(s), u, p.value[s][d])
+			m.AddTerm(milp.Row(s), u, p.timeValue[s][d])
 		}
 	}
 	sol, err := highs.Solver{}.Solve(context.Background(), m, milp.Options{})
@@ -272,8 +272,8 @@ func mixedProblem(objective string) *kind.Problem {
 	for i := range p.Profile.Models {
 		m := &p.Profile.Models[i]
 		for _, ms := range m.Measurements {
-			took := formats.Latency{WallUS: 2 * ms.Whole.WallUS}
-			ms.Device, ms.Whole, ms.Blocks = "board", &took, []formats.Latency{took}
+			took := formats.Latency{WallUS: 2 * ms.WholeModel.WallUS}
+			ms.Device, ms.WholeModel, ms.Blocks = "board", &took, []formats.Latency{took}
 			m.Measurements = append(m.Measurements, ms)
 		}
 		m.Loads = append(m.Loads, formats.DeviceLoad{Device: "board", ModelLoads: formats.ModelLoads{WarmUS: 3 * m.Loads[0].WarmUS}})
@@ -291,7 +291,7 @@ func TestPlanOnTwoKinds(t *testing.T) {
 	for _, objective := range []string{"throughput", "cost"} {
 		p := mixedProblem(objective)
 		made := planOf(t, p)
-		for _, f := range Method.Check(&kind.Today{Plan: made, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}) {
+		for _, f := range Method.Check(&kind.CheckInput{Plan: made, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}) {
 			t.Errorf("%s: %v", objective, f)
 		}
 		text := strings.Join(Method.Explain(made), "\n")

@@ -36,7 +36,7 @@ func problemOf(devices int, memory document.Bytes, slo time.Duration, rps [3]flo
 func planOf(t *testing.T, p *kind.Problem) *formats.Plan {
 	t.Helper()
 	run := kind.NewRun(highs.Solver{})
-	out, err := plan(context.Background(), p, run)
+	out, err := solvePlan(context.Background(), p, run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ type drawnWays struct {
 	ways []workflows.Way
 }
 
-func (d *drawnWays) Begin(req, _ int32) {
+func (d *drawnWays) BeginRequest(req, _ int32) {
 	for int(req) >= len(d.ways) {
 		d.ways = append(d.ways, workflows.Way{})
 	}
@@ -83,7 +83,7 @@ func (d *drawnWays) Begin(req, _ int32) {
 	d.apps.Draw(workflows.GILL, &d.ways[req])
 }
 
-func (d *drawnWays) Items(req, _, segment, _, _ int32) int32 {
+func (d *drawnWays) ItemCount(req, _, segment, _, _ int32) int32 {
 	w := &d.ways[req]
 	if segment == 0 {
 		return w.Ends[0] - 1
@@ -91,9 +91,9 @@ func (d *drawnWays) Items(req, _, segment, _, _ int32) int32 {
 	return w.Ends[1] - w.Ends[0]
 }
 
-func (d *drawnWays) Route(_, _, _, _, _, _ int32) int32 { return 0 }
+func (d *drawnWays) ChooseRoute(_, _, _, _, _, _ int32) int32 { return 0 }
 
-func (d *drawnWays) Way(req, _, _, _ int32, _ []bool) int32 {
+func (d *drawnWays) ChooseNext(req, _, _, _ int32, _ []bool) int32 {
 	if len(d.ways[req].Ends) > 1 {
 		return 0
 	}
@@ -105,7 +105,7 @@ func poisson(rps float64, length time.Duration) arrivals.Source {
 	var list []arrivals.Request
 	rng := seeded.New(1, "arrivals")
 	for at := rng.ExpFloat64() / rps; at < length.Seconds(); at += rng.ExpFloat64() / rps {
-		list = append(list, arrivals.Request{At: time.Duration(at * 1e9), SLO: time.Minute})
+		list = append(list, arrivals.Request{ArrivedAt: time.Duration(at * 1e9), SLO: time.Minute})
 	}
 	return arrivals.Slice(list)
 }
@@ -114,7 +114,7 @@ func poisson(rps float64, length time.Duration) arrivals.Source {
 func latencies(t *testing.T, cfg sim.Config) (out []time.Duration) {
 	t.Helper()
 	cfg.NoReport, cfg.Verify = true, true
-	cfg.Completed = func(arrived, answered time.Duration) { out = append(out, answered-arrived) }
+	cfg.OnCompleted = func(arrived, answered time.Duration) { out = append(out, answered-arrived) }
 	if _, err := sim.Run(context.Background(), cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -141,19 +141,19 @@ func TestPlanSimulatesAsTheFleet(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		own := flow.WorkflowsOf(tab)
-		own.Ways = nil // the fleet has learnt nothing
+		own := flow.WorkflowTablesOf(tab)
+		own.Paths = nil // the fleet has learnt nothing
 		pol, err := policies.New(formats.PolicySpec{Name: name}, tab)
 		if err != nil {
 			t.Fatal(err)
 		}
-		walk := flow.NewWalk(tab).(*flow.Walk)
-		walk.Choose(&drawnWays{apps: workflows.NewApps(1)})
+		walk := flow.NewWorkflowControl(tab).(*flow.WorkflowControl)
+		walk.SetChoices(&drawnWays{apps: workflows.NewApps(1)})
 		got := latencies(t, sim.Config{Tables: tab, Policy: pol, Source: poisson(8, 2*time.Minute), Control: walk,
-			MoveTime: func(service, from, to int32) time.Duration { return own.MoveTime(tab, service, from, to) }})
+			MoveTime: func(service, from, to int32) time.Duration { return own.OutputTransferTime(tab, service, from, to) }})
 
 		fleet := workflows.Fleet{Devices: 16, Gigabytes: 40, Resident: resident}.Tables()
-		opt, _ := dynamic.Named(name)
+		opt, _ := dynamic.OptionsByName(name)
 		apps := workflows.NewApps(1)
 		want := latencies(t, sim.Config{Tables: fleet, Policy: dynamic.New(fleet, opt), Source: poisson(8, 2*time.Minute),
 			Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(fleet)})
@@ -171,14 +171,14 @@ func TestWaysOfTheGraph(t *testing.T) {
 	for _, recorded := range []int{0, 7} {
 		section.Transitions = nil
 		if recorded > 0 {
-			section.Transitions = []formats.WaysOf{{Application: "gill", Ways: []formats.Way{{Count: recorded, Known: 1, Tasks: []formats.WayTask{{Model: "opt-6.7b"}}}}}}
+			section.Transitions = []formats.WaysOf{{Application: "gill", Paths: []formats.Way{{Count: recorded, KnownTasks: 1, Tasks: []formats.WayTask{{Model: "opt-6.7b"}}}}}}
 		}
 		tab, err := policies.Compile(made)
 		if err != nil {
 			t.Fatal(err)
 		}
 		all, drawn := int32(0), 0.0
-		for _, w := range flow.WorkflowsOf(tab).Ways[0] {
+		for _, w := range flow.WorkflowTablesOf(tab).Paths[0] {
 			if all += w.Count; w.Tasks[len(w.Tasks)-1].Service == 2 { // an image is drawn at the end
 				drawn += float64(w.Count)
 			}
@@ -215,7 +215,7 @@ func TestWorkflowPlan(t *testing.T) {
 	if tight.Deployment[2].Pipelines[0].Batch >= 8 || tight.Objective.Value >= made.Objective.Value {
 		t.Errorf("batch %d and factor %v at 14 s", tight.Deployment[2].Pipelines[0].Batch, tight.Objective.Value)
 	}
-	_, err := plan(context.Background(), problemOf(32, 40e9, 3*time.Second, [3]float64{12, 0, 0}), kind.NewRun(highs.Solver{}))
+	_, err := solvePlan(context.Background(), problemOf(32, 40e9, 3*time.Second, [3]float64{12, 0, 0}), kind.NewRun(highs.Solver{}))
 	if e, ok := err.(*kind.InfeasibleError); !ok || e.Constraint != "slo" || !(e.Nearest.SLOUS > 5.8e6 && e.Nearest.SLOUS < 5.9e6) {
 		t.Errorf("an SLO of 3 s: %v", err)
 	}
@@ -239,7 +239,7 @@ func TestScarceMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := res.Report
-		if d := r.DeviceTime; r.Workflow == nil || r.Workflow.Batch < 1 || d == nil || math.Abs(d.Running+d.Loading+d.Both+d.Idle-1) > 1e-9 || r.Dropped > 0 {
+		if d := r.DeviceTime; r.Workflow == nil || r.Workflow.Batch < 1 || d == nil || math.Abs(d.Running+d.Loading+d.RunningAndLoading+d.Idle-1) > 1e-9 || r.Dropped > 0 {
 			t.Errorf("%s: %+v, device time %+v, %d dropped", name, r.Workflow, d, r.Dropped)
 		}
 		if name != "static" && *r.Loads == 0 {
@@ -261,36 +261,36 @@ func TestPlacementIsBest(t *testing.T) {
 func placeSmall(t *testing.T, draw func(int) int) {
 	t.Helper()
 	w := &workflowProblem{}
-	w.run, w.in = kind.NewRun(highs.Solver{}), &kind.Problem{Values: document.NewValues(formats.PlanOptions(formats.PlanFlow))}
+	w.run, w.input = kind.NewRun(highs.Solver{}), &kind.Problem{Values: document.NewValues(formats.PlanOptions(formats.PlanFlow))}
 	w.objective, w.gap = "gpus", 0
 	w.pools = []formats.Pool{{Device: "card", Count: 2, Memory: document.Bytes(4e9)}}
 	const services = 4
 	b := chosenBatches{counts: []int{2}}
 	app := workflow{weight: 1}
 	for range services {
-		w.services = append(w.services, service{weights: int64(1+draw(3)) * 1e9, on: []onKind{{sizes: []size{{batch: 1, run: time.Second, worst: time.Second}}}}})
-		app.work = append(app.work, float64(draw(8))/10)
-		b.batch, b.share = append(b.batch, []int{0}), append(b.share, []float64{1})
+		w.services = append(w.services, service{weights: int64(1+draw(3)) * 1e9, byKind: []serviceOnKind{{batches: []usefulBatch{{batch: 1, meanTime: time.Second, worstTime: time.Second}}}}})
+		app.meanWork = append(app.meanWork, float64(draw(8))/10)
+		b.batch, b.workShare = append(b.batch, []int{0}), append(b.workShare, []float64{1})
 	}
 	w.apps = []workflow{app}
-	p, err := (&placing{w}).place(context.Background(), &b)
+	p, err := (&placer{w}).place(context.Background(), &b)
 	if err != nil {
 		t.Fatal(err)
 	}
 	best := 0.0
 	for mask := range 1 << (2 * services) {
-		best = max(best, servedBy(w.services, app.work, mask))
+		best = max(best, servedBy(w.services, app.meanWork, mask))
 	}
-	if p.served < best-1e-6 || p.bound < best-1e-6 {
-		t.Errorf("weights and work of %v: %v served, bound %v, best %v", app.work, p.served, p.bound, best)
+	if p.servedTime < best-1e-6 || p.servedBound < best-1e-6 {
+		t.Errorf("weights and work of %v: %v served, bound %v, best %v", app.meanWork, p.servedTime, p.servedBound, best)
 	}
-	for d := range p.held {
+	for d := range p.heldServices {
 		left := int64(4e9)
-		for _, s := range p.held[d] {
+		for _, s := range p.heldServices[d] {
 			left -= w.services[s].weights
 		}
 		if left < 0 {
-			t.Errorf("device %d holds %v", d, p.held[d])
+			t.Errorf("device %d holds %v", d, p.heldServices[d])
 		}
 	}
 }

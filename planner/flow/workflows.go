@@ -19,55 +19,55 @@ import (
 // workflowProblem is a planning problem of workflows as numbers. Services are the models of all
 // applications, which share them.
 type workflowProblem struct {
-	in         *kind.Problem
-	run        *kind.Run
-	objective  string
-	whole      []formats.Pool // pools of the cluster
-	partitions []partition    // parts of these pools, each for the same models
-	pools      []formats.Pool // the partitions as pools, which are the kinds of devices
-	prices     []float64      // price of a device, by kind, in the unit of the objective
-	apps       []workflow
-	services   []service
-	llms       map[string]*formats.FlowGeneration // by name: the language models among the services
-	gap        float64                            // relative gap at which a solve may end
-	seed       int32
-	fluid      bool // there are no waits, and batch sizes may be mixed: for a bound of all plans
+	input           *kind.Problem
+	run             *kind.SolveRun
+	objective       string
+	clusterPools    []formats.Pool // pools of the cluster
+	partitions      []partition    // parts of these pools, each for the same models
+	pools           []formats.Pool // the partitions as pools, which are the kinds of devices
+	prices          []float64      // price of a device, by kind, in the unit of the objective
+	apps            []workflow
+	services        []service
+	languageModels  map[string]*formats.FlowGeneration // by name: the language models among the services
+	gap             float64                            // relative gap at which a solve may end
+	seed            int32
+	withoutQueueing bool // there are no waits, and batch sizes may be mixed: for a bound of all plans
 }
 
 // workflow is an application whose requests take different paths, with its demand.
 type workflow struct {
-	asked       formats.Application
-	graph       *flow.Workflow
-	of          []int // service of the problem, by service of the graph
-	weight      float64
-	slo, margin time.Duration
-	visits      []flow.Visits  // visits of the fastest requests, as many as the percentile asks for
-	paths       [][][]flow.Leg // by segment
-	tasks, work []float64      // mean tasks of a request, by service; the same in tasks with the usual work
+	application         formats.Application
+	graph               *flow.Workflow
+	serviceOf           []int // service of the problem, by service of the graph
+	weight              float64
+	slo, margin         time.Duration
+	visits              []flow.SegmentVisits // visits of the fastest requests, as many as the percentile asks for
+	paths               [][][]flow.PathStep  // by segment
+	meanTasks, meanWork []float64            // mean tasks of a request, by service; the same in tasks with the usual work
 }
 
 // planWorkflows returns a plan of workflows. It chooses the batches first, then which services devices
 // hold.
-func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	w, err := resolveWorkflows(in, run)
 	if err != nil {
 		return nil, err
 	}
-	var used []*formats.ProfileModel
+	var usedModels []*formats.ProfileModel
 	for i := range w.services {
-		used = append(used, w.services[i].profile)
+		usedModels = append(usedModels, w.services[i].profile)
 	}
-	run.StaleModels(&in.Documents, used)
+	run.WarnStaleModels(&in.Documents, usedModels)
 	run.Progress(kind.Progress{Phase: "batches", Value: math.NaN(), Bound: math.NaN()})
 
 	// Divide the devices between groups of models if that is asked for, then choose batches.
-	d, err := w.divided()
+	d, err := w.withDedicatedDevices()
 	if err != nil {
 		return nil, err
 	}
-	b, err := (&batching{d}).choose(ctx)
-	if errors.Is(err, errNone) {
-		return nil, d.tooSoon()
+	b, err := (&batchChooser{d}).chooseDevices(ctx)
+	if errors.Is(err, errNoPlan) {
+		return nil, d.sloError()
 	}
 	if err != nil {
 		return nil, err
@@ -75,32 +75,32 @@ func planWorkflows(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.
 
 	// Place the services, and write the plan.
 	run.Progress(kind.Progress{Phase: "placement", Value: math.NaN(), Bound: math.NaN()})
-	p, err := (&placing{d}).place(ctx, b)
+	p, err := (&placer{d}).place(ctx, b)
 	if err != nil {
 		return nil, err
 	}
 	o, err := d.outcome(b, p)
-	if err == nil && in.Attained > 0 {
-		err = bounded(o, w.among(), w.gap, func() (float64, error) { return w.fluidBound(ctx) })
+	if err == nil && in.BoundAttainment > 0 {
+		err = setObjectiveBound(o, w.boundScope(), w.gap, func() (float64, error) { return w.objectiveBound(ctx) })
 	}
 	return o, err
 }
 
 // resolveWorkflows reads the problem from the documents.
-func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error) {
-	if err := in.Complete(); err != nil {
+func resolveWorkflows(in *kind.Problem, run *kind.SolveRun) (*workflowProblem, error) {
+	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
-	in, err := sampled(in, run)
+	in, err := withLengthSamples(in, run)
 	if err != nil {
 		return nil, err
 	}
-	in, llms, err := generating(in)
+	in, llms, err := withLanguageModels(in)
 	if err != nil {
 		return nil, err
 	}
-	w := &workflowProblem{in: in, run: run, llms: llms, objective: in.Values.Word("objective"), gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32)}
-	r := &resolved{in: in, run: run, objective: w.objective, problem: &problem{}}
+	w := &workflowProblem{input: in, run: run, languageModels: llms, objective: in.Values.Word("objective"), gap: in.Values.Number("gap"), seed: int32(in.Seed % math.MaxInt32)}
+	r := &resolvedProblem{input: in, run: run, objective: w.objective, problem: &problem{}}
 
 	// All models of workflows take turns on a device, so every pool is shared in time and has one share per
 	// device.
@@ -113,7 +113,7 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 			p.Sharing = formats.SharingExclusive
 		}
 	}
-	quiet.Cluster, r.in = &cluster, &quiet
+	quiet.Cluster, r.input = &cluster, &quiet
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
@@ -121,16 +121,16 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 		pool.Sharing, pool.MaxShares = formats.SharingTime, 1
 		w.partitions, w.pools, w.prices = append(w.partitions, partition{pool: i}), append(w.pools, pool), append(w.prices, r.problem.pools[i].price)
 	}
-	w.whole = w.pools
+	w.clusterPools = w.pools
 
 	// Read the applications, which adds their services.
 	for i, a := range formats.ApplicationsOf(in.Workload) {
-		if err := w.application(a.WithDefaults(), fmt.Sprintf("applications[%d]", i)); err != nil {
+		if err := w.addApplication(a.WithDefaults(), fmt.Sprintf("applications[%d]", i)); err != nil {
 			return nil, err
 		}
 	}
 	for k := range w.pools {
-		if !slices.ContainsFunc(w.services, func(s service) bool { return len(s.on[k].sizes) > 0 }) {
+		if !slices.ContainsFunc(w.services, func(s service) bool { return len(s.byKind[k].batches) > 0 }) {
 			run.Warn("%s: no model of the workflows runs there, and its devices stay idle", w.pools[k].Device)
 		}
 	}
@@ -139,57 +139,57 @@ func resolveWorkflows(in *kind.Problem, run *kind.Run) (*workflowProblem, error)
 
 // withLanguageModels returns the problem with the language models that the workflows ask for among the
 // models of its profile.
-func generating(in *kind.Problem) (*kind.Problem, map[string]*formats.FlowGeneration, error) {
-	profile, llms, err := flow.Measured(in.Profile, formats.ApplicationsOf(in.Workload), "applications")
+func withLanguageModels(in *kind.Problem) (*kind.Problem, map[string]*formats.FlowGeneration, error) {
+	profile, llms, err := flow.WithLanguageModels(in.Profile, formats.ApplicationsOf(in.Workload), "applications")
 	if e := (*document.Error)(nil); errors.As(err, &e) {
-		return nil, nil, in.Fail("workload", e.Path, e.Found, e.Expected, e.Hint)
+		return nil, nil, in.FieldError("workload", e.Path, e.Found, e.Expected, e.Hint)
 	}
-	own := *in
-	own.Profile = profile
-	return &own, llms, err
+	copied := *in
+	copied.Profile = profile
+	return &copied, llms, err
 }
 
 // addApplication adds an application of the workload, found at docPath, to the problem.
-func (w *workflowProblem) application(asked formats.Application, at string) error {
-	a := workflow{asked: asked, weight: asked.Weight}
+func (w *workflowProblem) addApplication(application formats.Application, docPath string) error {
+	a := workflow{application: application, weight: application.Weight}
 	if w.objective != "throughput" {
-		if a.weight = asked.RPS; !(asked.RPS > 0) {
-			return w.in.Fail("workload", at+".rps", "no rate to carry", "one of every application with --objective "+w.objective, "")
+		if a.weight = application.RPS; !(application.RPS > 0) {
+			return w.input.FieldError("workload", docPath+".rps", "no rate to carry", "one of every application with --objective "+w.objective, "")
 		}
 	}
 
 	// Services.
-	worked := asked
-	worked.Segments = flow.WithWork(asked.Segments, w.llms)
-	graph, names, err := flow.Segments(&worked, at)
+	withWork := application
+	withWork.Segments = flow.WithTokenWork(application.Segments, w.languageModels)
+	graph, names, err := flow.CompileSegments(&withWork, docPath)
 	if err != nil {
 		return err
 	}
 	a.graph = graph
 	for _, name := range names {
-		s, err := w.service(name, askedAt(&asked, name, at))
+		s, err := w.serviceIndex(name, modulePath(&application, name, docPath))
 		if err != nil {
 			return err
 		}
-		a.of = append(a.of, s)
+		a.serviceOf = append(a.serviceOf, s)
 	}
 
 	// Visits and paths, then the demand and the deadline of the requests that count.
-	percentile, err := document.ParsePercentile(asked.Percentile)
+	percentile, err := document.ParsePercentile(application.Percentile)
 	if err != nil {
 		return err
 	}
-	visits, err := graph.Visits()
+	visits, err := graph.VisitCounts()
 	for i := range graph.Segments {
-		paths, e := graph.Paths(i)
+		paths, e := graph.SegmentPaths(i)
 		a.paths, err = append(a.paths, paths), errors.Join(err, e)
 	}
 	if err != nil {
-		return w.in.Fail("workload", at+".segments", err.Error(), "a smaller workflow", "lower most, or use fewer segments")
+		return w.input.FieldError("workload", docPath+".segments", err.Error(), "a smaller workflow", "lower most, or use fewer segments")
 	}
-	a.tasks, a.work = w.demand(&a, visits)
-	a.visits = w.covered(&a, visits, percentile)
-	if err := w.deadline(&a, at); err != nil {
+	a.meanTasks, a.meanWork = w.requestDemand(&a, visits)
+	a.visits = w.coveredVisits(&a, visits, percentile)
+	if err := w.setDeadline(&a, docPath); err != nil {
 		return err
 	}
 	w.apps = append(w.apps, a)
@@ -198,15 +198,15 @@ func (w *workflowProblem) application(asked formats.Application, at string) erro
 
 // requestDemand returns how many tasks a request has on average, by service, and the same number in units
 // of tasks with the usual work.
-func (w *workflowProblem) demand(a *workflow, visits []flow.Visits) (tasks, work []float64) {
+func (w *workflowProblem) requestDemand(a *workflow, visits []flow.SegmentVisits) (tasks, work []float64) {
 	tasks, work = make([]float64, len(w.services)), make([]float64, len(w.services))
 	for g := range a.graph.Segments {
 		times := 0.0
 		for _, v := range visits {
-			times += v.Chance * float64(v.Times[g])
+			times += v.Chance * float64(v.Counts[g])
 		}
-		for _, ask := range a.graph.Asks(g) {
-			s := a.of[ask.Service]
+		for _, ask := range a.graph.ServiceDemands(g) {
+			s := a.serviceOf[ask.Service]
 			tasks[s] += times * ask.Tasks
 			work[s] += times * ask.Work
 		}
@@ -215,13 +215,13 @@ func (w *workflowProblem) demand(a *workflow, visits []flow.Visits) (tasks, work
 }
 
 // coveredVisits returns the visits of the fastest requests, whose share reaches the percentile.
-func (w *workflowProblem) covered(a *workflow, visits []flow.Visits, share float64) []flow.Visits {
-	alone := w.longest(a, nil)
+func (w *workflowProblem) coveredVisits(a *workflow, visits []flow.SegmentVisits, requiredShare float64) []flow.SegmentVisits {
+	segmentTimes := w.segmentTimes(a, nil)
 	visits = slices.Clone(visits)
-	slices.SortStableFunc(visits, func(x, y flow.Visits) int { return int(visitTime(alone, x) - visitTime(alone, y)) })
+	slices.SortStableFunc(visits, func(x, y flow.SegmentVisits) int { return int(visitTime(segmentTimes, x) - visitTime(segmentTimes, y)) })
 	sum := 0.0
 	for i := range visits {
-		if sum += visits[i].Chance; sum >= share-1e-12 {
+		if sum += visits[i].Chance; sum >= requiredShare-1e-12 {
 			return visits[:i+1]
 		}
 	}
@@ -230,10 +230,10 @@ func (w *workflowProblem) covered(a *workflow, visits []flow.Visits, share float
 
 // visitTime returns the time that a request with the given visits takes, if every visit of a segment takes
 // segmentTimes.
-func visitTime(segments []time.Duration, v flow.Visits) time.Duration {
+func visitTime(segmentTimes []time.Duration, v flow.SegmentVisits) time.Duration {
 	sum := time.Duration(0)
-	for g, n := range v.Times {
-		sum += time.Duration(n) * segments[g]
+	for g, n := range v.Counts {
+		sum += time.Duration(n) * segmentTimes[g]
 	}
 	return sum
 }
@@ -241,94 +241,94 @@ func visitTime(segments []time.Duration, v flow.Visits) time.Duration {
 // segmentTimes returns the time of the longest path through each segment, with the chosen batches, on the
 // slowest of the kinds that run each service. If chosen is nil, it is the time of batches of one on the
 // fastest kind.
-func (w *workflowProblem) longest(a *workflow, chosen [][]int) []time.Duration {
-	out := make([]time.Duration, len(a.paths))
+func (w *workflowProblem) segmentTimes(a *workflow, chosen [][]int) []time.Duration {
+	times := make([]time.Duration, len(a.paths))
 	for g := range a.paths {
 		for _, path := range a.paths[g] {
 			sum := time.Duration(0)
 			for i := range path {
-				most := time.Duration(0)
+				stepTime := time.Duration(0)
 				for _, id := range path[i].Services {
-					most = max(most, time.Duration(path[i].Work*float64(w.services[a.of[id]].slowest(chosen, a.of[id]))))
+					stepTime = max(stepTime, time.Duration(path[i].Work*float64(w.services[a.serviceOf[id]].slowestBatch(chosen, a.serviceOf[id]))))
 				}
-				sum += most
+				sum += stepTime
 			}
-			out[g] = max(out[g], sum)
+			times[g] = max(times[g], sum)
 		}
 	}
-	return out
+	return times
 }
 
 // longestVisitTime returns the longest time that a request of those that count takes, without waits.
-func (w *workflowProblem) took(a *workflow, chosen [][]int) time.Duration {
-	most, segments := time.Duration(0), w.longest(a, chosen)
+func (w *workflowProblem) longestVisitTime(a *workflow, chosen [][]int) time.Duration {
+	maxTime, segments := time.Duration(0), w.segmentTimes(a, chosen)
 	for _, v := range a.visits {
-		most = max(most, visitTime(segments, v))
+		maxTime = max(maxTime, visitTime(segments, v))
 	}
-	return most
+	return maxTime
 }
 
 // setDeadline sets the SLO and the margin of an application. "5x" is a multiple of its longest time in
 // batches of one on the fastest devices.
-func (w *workflowProblem) deadline(a *workflow, at string) error {
-	target := a.asked.SLO
-	if slo := w.in.Values.SLO("slo"); !slo.IsZero() {
+func (w *workflowProblem) setDeadline(a *workflow, docPath string) error {
+	target := a.application.SLO
+	if slo := w.input.Values.SLO("slo"); !slo.IsZero() {
 		target = slo
 	}
 	if target.IsZero() {
-		return w.in.Fail("workload", at+".slo", "nothing", "a latency target such as 30s or 5x", "--slo sets it for all applications")
+		return w.input.FieldError("workload", docPath+".slo", "nothing", "a latency target such as 30s or 5x", "--slo sets it for all applications")
 	}
-	base := w.took(a, nil)
-	if target.Times > 0 {
-		w.run.Assume("slo of %s: %s of the longest way at %s in batches of one, %s, is %s", a.asked.Name, target, a.asked.Percentile, document.Duration(base), document.Duration(target.Of(base)))
+	base := w.longestVisitTime(a, nil)
+	if target.Factor > 0 {
+		w.run.Assume("slo of %s: %s of the longest way at %s in batches of one, %s, is %s", a.application.Name, target, a.application.Percentile, document.Duration(base), document.Duration(target.Resolve(base)))
 	}
-	if a.slo = target.Of(base); a.slo <= 0 {
-		return w.in.Fail("workload", at+".slo", target.String(), "more than 0", "")
+	if a.slo = target.Resolve(base); a.slo <= 0 {
+		return w.input.FieldError("workload", docPath+".slo", target.String(), "more than 0", "")
 	}
-	a.margin = kind.Margin(a.slo, w.in.Values.Number("margin"))
+	a.margin = kind.Margin(a.slo, w.input.Values.Number("margin"))
 	return nil
 }
 
 // modulePath returns the place in the document of the first module that asks for a model.
-func askedAt(a *formats.Application, model, at string) string {
+func modulePath(a *formats.Application, model, docPath string) string {
 	for i := range a.Segments {
 		for k := range a.Segments[i].Modules {
 			if slices.Contains(a.Segments[i].Modules[k].Services(), model) {
-				return fmt.Sprintf("%s.segments[%d].modules[%d]", at, i, k)
+				return fmt.Sprintf("%s.segments[%d].modules[%d]", docPath, i, k)
 			}
 		}
 	}
-	return at + ".segments"
+	return docPath + ".segments"
 }
 
 // requestPaths returns the ways that an application's requests take: those that were recorded, or ways
 // drawn by the probabilities of its conditions.
-func (w *workflowProblem) ways(a *workflow) ([]formats.Way, error) {
+func (w *workflowProblem) requestPaths(a *workflow) ([]formats.Way, error) {
 	// Read the recorded ways, if the workload names a file of them.
-	if a.asked.Ways != "" {
-		path := filepath.FromSlash(a.asked.Ways)
+	if a.application.TransitionsFile != "" {
+		path := filepath.FromSlash(a.application.TransitionsFile)
 		if !filepath.IsAbs(path) {
-			path = filepath.Join(w.in.WorkloadDir, path)
+			path = filepath.Join(w.input.WorkloadDir, path)
 		}
 		doc, err := formats.ReadTransitions(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, w.in.Fail("workload", "applications", fmt.Sprintf("the transitions %q of %s, which are not there", path, a.asked.Name), "a file, from the folder of the workload", "plan import transitions writes one")
+			return nil, w.input.FieldError("workload", "applications", fmt.Sprintf("the transitions %q of %s, which are not there", path, a.application.Name), "a file, from the folder of the workload", "plan import transitions writes one")
 		}
 		if err != nil {
 			return nil, err
 		}
 		for i := range doc.Applications {
-			if doc.Applications[i].Application == a.asked.Name {
-				return doc.Applications[i].Ways, nil
+			if doc.Applications[i].Application == a.application.Name {
+				return doc.Applications[i].Paths, nil
 			}
 		}
-		return nil, w.in.Fail("workload", "applications", fmt.Sprintf("no ways of %s in %s", a.asked.Name, a.asked.Ways), "recorded ways of the application", "")
+		return nil, w.input.FieldError("workload", "applications", fmt.Sprintf("no ways of %s in %s", a.application.Name, a.application.TransitionsFile), "recorded ways of the application", "")
 	}
 
 	// Otherwise draw them.
 	var names []string
-	for _, s := range a.of {
+	for _, s := range a.serviceOf {
 		names = append(names, w.services[s].name)
 	}
-	return flow.DrawWays(a.graph, a.asked.Name, names, flow.DrawnRequests, w.in.Seed), nil
+	return flow.DrawPaths(a.graph, a.application.Name, names, flow.DrawnRequests, w.input.Seed), nil
 }

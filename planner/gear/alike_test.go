@@ -25,7 +25,7 @@ func newPlacement(models int, sets []uint32, counts []int) *placement {
 	pl := &placement{}
 	var groups []balance.Group
 	for i, n := range counts {
-		pl.Configs, groups = append(pl.Configs, Config{Set: sets[i], Count: n}), append(groups, balance.Group{Takes: sets[i], Count: n})
+		pl.Configs, groups = append(pl.Configs, Config{ModelSet: sets[i], Count: n}), append(groups, balance.Group{Takes: sets[i], Count: n})
 	}
 	pl.Machines = balance.NewMachines(models, groups)
 	return pl
@@ -36,18 +36,18 @@ func placementOf(p *Problem, configs []Config) *placement {
 	var sets []uint32
 	var counts []int
 	for _, c := range configs {
-		sets, counts = append(sets, c.Set), append(counts, c.Count)
+		sets, counts = append(sets, c.ModelSet), append(counts, c.Count)
 	}
 	return newPlacement(len(p.Models), sets, counts)
 }
 
-// works are the seconds that every model works per request of cascades where it is fastest: [cascade][model].
-func (p *Problem) works(list []Cascade) [][]float64 {
-	least, out := leastSeconds(p), make([][]float64, len(list))
+// minWork are the seconds that every model works per request of cascades where it is fastest: [cascade][model].
+func (p *Problem) minWork(list []Cascade) [][]float64 {
+	least, out := minSecondsPerSample(p), make([][]float64, len(list))
 	for i := range list {
 		out[i] = make([]float64, len(p.Models))
 		for k, m := range list[i].Models {
-			out[i][m] = least[m] * float64(list[i].Reach[k]) / float64(p.Planned.N)
+			out[i][m] = least[m] * float64(list[i].ReachCounts[k]) / float64(p.PlanningSamples.N)
 		}
 	}
 	return out
@@ -57,17 +57,17 @@ func (p *Problem) works(list []Cascade) [][]float64 {
 func memoryOf(p *Problem, kind int, set uint32) int64 {
 	total := int64(0)
 	for ; set > 0; set &= set - 1 {
-		total += p.Models[bits.TrailingZeros32(set)].On[kind].Memory
+		total += p.Models[bits.TrailingZeros32(set)].Variants[kind].Memory
 	}
 	return total
 }
 
 // configurationsOf are the maximal sets of models that fit on a device together.
 func configurationsOf(p *Problem) (sets []uint32) {
-	x := newFleet(p, nil, nil)
-	x.configurations()
-	for _, c := range x.configs {
-		sets = append(sets, c.Set)
+	space := newPlanSpace(p, nil, nil)
+	space.setConfigs()
+	for _, c := range space.configs {
+		sets = append(sets, c.ModelSet)
 	}
 	return sets
 }
@@ -76,22 +76,22 @@ func configurationsOf(p *Problem) (sets []uint32) {
 func usableOf(p *Problem) []bool {
 	usable := make([]bool, len(p.Models))
 	for m := range usable {
-		usable[m] = newFleet(p, nil, nil).whole(m)
+		usable[m] = newPlanSpace(p, nil, nil).runsWhole(m)
 	}
 	return usable
 }
 
 // fleetOf is a fleet with some cascades of whole models.
-func fleetOf(p *Problem, list []Cascade) *fleet {
-	x := newFleet(p, programs, nil)
-	x.take(list)
-	x.configurations()
-	return x
+func fleetOf(p *Problem, list []Cascade) *planSpace {
+	space := newPlanSpace(p, programs, nil)
+	space.setCascades(list)
+	space.setConfigs()
+	return space
 }
 
 // boundsOf are the bounds of a fleet, by range.
-func boundsOf(t interface{ Fatal(...any) }, x *fleet) []float64 {
-	bounds, _, err := x.bounds(context.Background())
+func boundsOf(t interface{ Fatal(...any) }, space *planSpace) []float64 {
+	bounds, _, err := space.rangeBounds(context.Background())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,12 +99,12 @@ func boundsOf(t interface{ Fatal(...any) }, x *fleet) []float64 {
 }
 
 // poolOf are the devices of a problem and some cascades as one kind.
-func poolOf(t interface{ Fatal(...any) }, p *Problem, list []Cascade) *pooled {
-	x := fleetOf(p, list)
+func poolOf(t interface{ Fatal(...any) }, p *Problem, list []Cascade) *pooledDevices {
+	space := fleetOf(p, list)
 	for i := range list {
-		x.late = append(x.late, lateAtLeast(p, &list[i]))
+		space.minLateShares = append(space.minLateShares, minLateShare(p, &list[i]))
 	}
-	pool, err := p.pool(context.Background(), x, x)
+	pool, err := p.poolDevices(context.Background(), space, space)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func poolOf(t interface{ Fatal(...any) }, p *Problem, list []Cascade) *pooled {
 
 // totalWorks are the seconds of work per request of cascades.
 func totalWorks(p *Problem, list []Cascade) (out []float64) {
-	for _, work := range p.works(list) {
+	for _, work := range p.minWork(list) {
 		out = append(out, sum(work))
 	}
 	return out
@@ -122,8 +122,8 @@ func totalWorks(p *Problem, list []Cascade) (out []float64) {
 // envelopeOf is the largest mean accuracy of a mixture of cascades by its mean work.
 func envelopeOf(p *Problem, list []Cascade) (e pareto.Envelope) {
 	cost := totalWorks(p, list)
-	for _, i := range Pareto(cost, list) {
-		e.Add(cost[i], accuracyOn(p, &list[i]))
+	for _, i := range ParetoFront(cost, list) {
+		e.Add(cost[i], plannedAccuracy(p, &list[i]))
 	}
 	return e
 }
@@ -131,14 +131,14 @@ func envelopeOf(p *Problem, list []Cascade) (e pareto.Envelope) {
 // freeBounds are what no plan exceeds on identical devices that never wait, by range: memory plays no part in it.
 func freeBounds(p *Problem, list []Cascade) (out []float64) {
 	e := envelopeOf(p, list)
-	for _, edge := range p.Edges {
+	for _, edge := range p.RangeEdges {
 		out = append(out, e.At(float64(p.Kinds[0].Devices)/edge))
 	}
 	return out
 }
 
-// differ tells whether numbers are further apart than a part of them, or one of them is none.
-func differ(a, b, part float64) bool {
+// differByPart tells whether numbers are further apart than a part of them, or one of them is none.
+func differByPart(a, b, part float64) bool {
 	return math.IsNaN(a) != math.IsNaN(b) || math.IsInf(a, 1) != math.IsInf(b, 1) || math.Abs(a-b) > part*max(1, math.Abs(a))
 }
 
@@ -148,34 +148,34 @@ func TestIdenticalDevices(t *testing.T) {
 	ctx := context.Background()
 	loads, unplaced, unserved := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := draw(t)
-		x, err := wholeFleet(t.Context(), p, programs, nil)
+		p := drawProblem(t)
+		space, err := wholeModelSpace(t.Context(), p, programs, nil)
 		if err != nil {
 			return
 		}
 		var placed [][]Config
-		x.placements(func(configs []Config) { placed = append(placed, configs) })
-		work := p.works(x.list)
+		space.eachPlacement(func(configs []Config) { placed = append(placed, configs) })
+		work := p.minWork(space.cascades)
 		for range 4 {
-			configs, i := rapid.SampledFrom(placed).Draw(t, "placement"), rapid.IntRange(0, len(x.list)-1).Draw(t, "cascade")
-			l := x.layoutOf(configs, nil)
-			got, err := l.split(ctx, i)
+			configs, i := rapid.SampledFrom(placed).Draw(t, "placement"), rapid.IntRange(0, len(space.cascades)-1).Draw(t, "cascade")
+			l := space.newLayout(configs, nil)
+			got, err := l.bestSplit(ctx, i)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if math.IsInf(got.taken, 1) {
+			if math.IsInf(got.maxLoad, 1) {
 				unplaced++
 			}
-			if want := placementOf(p, configs).Load(work[i]); differ(got.taken, want, 1e-9) {
-				t.Fatalf("load %v on %v, expected %v", got.taken, configs, want)
+			if want := placementOf(p, configs).Load(work[i]); differByPart(got.maxLoad, want, 1e-9) {
+				t.Fatalf("load %v on %v, expected %v", got.maxLoad, configs, want)
 			}
-			if loads++; l.atLeast(i) > got.taken+1e-9 {
-				t.Fatalf("load %v, bounded from below by %v", got.taken, l.atLeast(i))
+			if loads++; l.loadLowerBound(i) > got.maxLoad+1e-9 {
+				t.Fatalf("load %v, bounded from below by %v", got.maxLoad, l.loadLowerBound(i))
 			}
 		}
-		want, got := freeBounds(p, x.list), boundsOf(t, x)
+		want, got := freeBounds(p, space.cascades), boundsOf(t, space)
 		for r := range want {
-			if differ(want[r], got[r], 1e-6) {
+			if differByPart(want[r], got[r], 1e-6) {
 				t.Fatalf("bounds %v, expected %v", got, want)
 			}
 		}
@@ -196,11 +196,11 @@ func TestKindWithoutDevices(t *testing.T) {
 		seeds = 1000
 	}
 	for seed := 1; seed <= seeds; seed++ {
-		p := rapid.Custom(draw).Example(seed)
+		p := rapid.Custom(drawProblem).Example(seed)
 		one, err := Solve(ctx, p, programs, Options{Seed: 1})
-		two, other := Solve(ctx, mix(p, p.Kinds[0].Devices, 0, slices.Repeat([]float64{1}, len(p.Models))), programs, Options{Seed: 1})
-		_, none := errors.AsType[*Infeasible](err)
-		if _, also := errors.AsType[*Infeasible](other); none && also {
+		two, other := Solve(ctx, mixedKinds(p, p.Kinds[0].Devices, 0, slices.Repeat([]float64{1}, len(p.Models))), programs, Options{Seed: 1})
+		_, none := errors.AsType[*InfeasibleError](err)
+		if _, also := errors.AsType[*InfeasibleError](other); none && also {
 			continue
 		}
 		if err != nil || other != nil {
@@ -208,8 +208,8 @@ func TestKindWithoutDevices(t *testing.T) {
 			continue
 		}
 		plans++
-		if differ(two.Accuracy, one.Accuracy, 1e-9) || differ(two.GearBound, one.GearBound, 1e-9) || differ(two.Bound, one.Bound, 1e-6) {
-			t.Errorf("problem %d: accuracy %v of %v and %v, with another kind %v of %v and %v", seed, one.Accuracy, one.GearBound, one.Bound, two.Accuracy, two.GearBound, two.Bound)
+		if differByPart(two.Accuracy, one.Accuracy, 1e-9) || differByPart(two.SingleCascadeBound, one.SingleCascadeBound, 1e-9) || differByPart(two.Bound, one.Bound, 1e-6) {
+			t.Errorf("problem %d: accuracy %v of %v and %v, with another kind %v of %v and %v", seed, one.Accuracy, one.SingleCascadeBound, one.Bound, two.Accuracy, two.SingleCascadeBound, two.Bound)
 		}
 	}
 	if t.Logf("%d plans", plans); plans < seeds/4 {

@@ -28,17 +28,17 @@ func BenchmarkSolve(b *testing.B) {
 		slo := p.SLO
 		one := func(name string, slo time.Duration, target float64, devices int) {
 			b.Run(fmt.Sprintf("%s-%d/%s", c.name, c.devices, name), func(b *testing.B) {
-				p.SLO, p.Target, p.Kinds[0].Devices = slo, target, devices
+				p.SLO, p.TargetAccuracy, p.Kinds[0].Devices = slo, target, devices
 				start := cputime.Used()
 				for b.Loop() {
-					out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
+					plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 					if err != nil {
 						b.Fatal(err)
 					}
-					b.ReportMetric(100*(out.Bound-out.Accuracy), "gap-points")
-					b.ReportMetric(out.Value, "value")
-					b.ReportMetric(out.ValueBound, "bound")
-					b.ReportMetric(float64(out.Runs), "simulations")
+					b.ReportMetric(100*(plan.Bound-plan.Accuracy), "gap-points")
+					b.ReportMetric(plan.Value, "value")
+					b.ReportMetric(plan.ValueBound, "bound")
+					b.ReportMetric(float64(plan.RunCount), "simulations")
 				}
 				b.ReportMetric((cputime.Used()-start).Seconds()*1e3/float64(b.N), "cpu-ms")
 			})

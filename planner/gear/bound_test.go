@@ -21,10 +21,10 @@ import (
 func oneRangeByLP(t interface{ Fatalf(string, ...any) }, p *Problem, list []Cascade, work [][]float64, bounds []float64, solver milp.Solver) {
 	accuracy := make([]float64, len(list))
 	for i := range list {
-		accuracy[i] = float64(list[i].Correct) / float64(p.Planned.N)
+		accuracy[i] = float64(list[i].CorrectCount) / float64(p.PlanningSamples.N)
 	}
-	for r, edge := range p.Edges {
-		undominated, err := pareto.Undominated(context.Background(), work, rightAnswers(list))
+	for r, edge := range p.RangeEdges {
+		undominated, err := pareto.UndominatedPoints(context.Background(), work, correctCounts(list))
 		if err != nil {
 			t.Fatalf("%v", err)
 		}
@@ -41,8 +41,8 @@ func oneRangeByLP(t interface{ Fatalf(string, ...any) }, p *Problem, list []Casc
 func TestBoundOfPublishedFamilies(t *testing.T) {
 	for _, devices := range []int{1, 4, 6} {
 		p := llama4.problem(t, devices, 10)
-		list := p.Cascades()
-		work := p.works(list)
+		list := p.WholeCascades()
+		work := p.minWork(list)
 		oneRangeByLP(t, p, list, work, boundsOf(t, fleetOf(p, list)), solver(t))
 	}
 }
@@ -99,38 +99,38 @@ func (p *Problem) relaxation(ctx context.Context, best []int, accuracy []float64
 	return max(sol.Bound, sol.Value), nil
 }
 
-// enumerated is the most weighted accuracy of the plans that simulation shows stable on
+// bestByEnumeration is the most weighted accuracy of the plans that simulation shows stable on
 // any placement: every cascade in every range, of batches of any length where the SLO is
 // for all requests; -1 where there is none.
-func enumerated(t *rapid.T, p *Problem) float64 {
+func bestByEnumeration(t *rapid.T, p *Problem) float64 {
 	free := *p
 	usable := slices.Repeat([]bool{true}, len(p.Models))
-	if p.Overall {
+	if p.OverRequests {
 		free.SLO = time.Hour
 	} else {
 		usable = usableOf(p)
 	}
-	list := Enumerate(p.Planned, p.Grid, usable)
-	work, best := free.works(list), -1.0
+	list := Enumerate(p.PlanningSamples, p.Grid, usable)
+	work, best := free.minWork(list), -1.0
 	for _, pl := range everyPlacement(p) {
-		b := newBench(&free, pl.Configs, nil, 1)
-		options := make([][]knapsack.Choice, len(p.Edges))
-		for r, edge := range p.Edges {
+		b := newSimulator(&free, pl.Configs, nil, 1)
+		options := make([][]knapsack.Choice, len(p.RangeEdges))
+		for r, edge := range p.RangeEdges {
 			for i := range list {
 				if pl.Load(work[i])*edge > 1 {
 					continue
 				}
 				shares, _ := pl.Split(work[i])
-				got, err := b.run(context.Background(), &attempt{c: &list[i], minQueue: 1, shares: shares, rate: edge, length: runLength(p.SLO, edge), limit: p.SLO, most: 1})
+				got, err := b.simulateRun(context.Background(), &trialRun{cascade: &list[i], minQueue: 1, shares: shares, rate: edge, length: shortestRunLength(p.SLO, edge), latencyLimit: p.SLO, maxLateShare: 1})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.growth <= p.SLO/20 && (p.Overall || got.tail <= p.SLO) {
-					options[r] = append(options[r], knapsack.Choice{Value: p.Weights[r] * float64(list[i].Correct) / float64(p.Planned.N), Weight: p.Weights[r] * got.late})
+				if got.latencyGrowth <= p.SLO/20 && (p.OverRequests || got.tail <= p.SLO) {
+					options[r] = append(options[r], knapsack.Choice{Value: p.RangeWeights[r] * float64(list[i].CorrectCount) / float64(p.PlanningSamples.N), Weight: p.RangeWeights[r] * got.lateShare})
 				}
 			}
 		}
-		best = max(best, mostOf(options, 1-p.Percentile, p.Overall))
+		best = max(best, mostOf(options, 1-p.Percentile, p.OverRequests))
 	}
 	return best
 }
@@ -160,32 +160,32 @@ func TestNoPlanBeatsItsBound(t *testing.T) {
 	seen, beyond := map[bool]int{}, 0
 	for seed := 1; (seen[true] < 10 || seen[false] < 10 || beyond < 1) && seed < 300; seed++ {
 		rapid.Custom(func(t *rapid.T) int {
-			p := draw(t)
-			p.Overall = seed%2 == 0
-			if len(p.Models) > 3 || p.Kinds[0].Devices > 2 || seen[p.Overall] >= 10 && (!p.Overall || beyond > 0) {
+			p := drawProblem(t)
+			p.OverRequests = seed%2 == 0
+			if len(p.Models) > 3 || p.Kinds[0].Devices > 2 || seen[p.OverRequests] >= 10 && (!p.OverRequests || beyond > 0) {
 				return 0
 			}
 			p.SLO = time.Duration(rapid.IntRange(4, 30).Draw(t, "slo")) * time.Millisecond
 			p.Percentile = rapid.SampledFrom([]float64{.8, .95}).Draw(t, "percentile")
-			p.Weights = Shares([]float64{rapid.Float64Range(.01, .5).Draw(t, "weight"), .5})
-			best := enumerated(t, p)
-			usable := p.Cascades()
+			p.RangeWeights = HistogramWeights([]float64{rapid.Float64Range(.01, .5).Draw(t, "weight"), .5})
+			best := bestByEnumeration(t, p)
+			usable := p.WholeCascades()
 			if best < 0 || len(usable) == 0 {
 				return 0
 			}
-			seen[p.Overall]++
-			one := &search{p: p, o: &Options{Seed: 1}, known: newCatalogue(), solver: s}
-			bound, err := one.relaxed(context.Background(), p)
+			seen[p.OverRequests]++
+			one := &planSearch{problem: p, options: &Options{Seed: 1}, cache: newSolveCache(), solver: s}
+			bound, err := one.relaxedAccuracy(context.Background(), p)
 			if err != nil || !(best <= bound+1e-9) {
-				t.Fatalf("over all requests %v: a plan has %v, the bound is %v, %v", p.Overall, best, bound, err)
+				t.Fatalf("over all requests %v: a plan has %v, the bound is %v, %v", p.OverRequests, best, bound, err)
 			}
-			if alone := p.weighted(boundsOf(t, fleetOf(p, usable))); !(best <= alone+1e-9) {
+			if alone := p.weightedSum(boundsOf(t, fleetOf(p, usable))); !(best <= alone+1e-9) {
 				beyond++ // what keeps the SLO by itself does not bound it
 			}
-			q := mix(p, p.Kinds[0].Devices, 0, []float64{1, 1, 1, 1})
-			several := &search{p: q, o: &Options{Seed: 1}, known: newCatalogue(), solver: s}
-			if bound, err = several.relaxed(context.Background(), q); err != nil || !(best <= bound+1e-6) {
-				t.Fatalf("over all requests %v, by programs: a plan has %v, the bound is %v, %v", p.Overall, best, bound, err)
+			q := mixedKinds(p, p.Kinds[0].Devices, 0, []float64{1, 1, 1, 1})
+			several := &planSearch{problem: q, options: &Options{Seed: 1}, cache: newSolveCache(), solver: s}
+			if bound, err = several.relaxedAccuracy(context.Background(), q); err != nil || !(best <= bound+1e-6) {
+				t.Fatalf("over all requests %v, by programs: a plan has %v, the bound is %v, %v", p.OverRequests, best, bound, err)
 			}
 			return 0
 		}).Example(seed)
@@ -200,19 +200,19 @@ func TestNoPlanBeatsItsBound(t *testing.T) {
 // over all requests, so that the bound is not below its accuracy.
 func TestBoundOfRequestsTogether(t *testing.T) {
 	p := lateModel(t)
-	out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
+	plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	large := 0
-	for _, right := range p.Planned.Correct[1] {
+	for _, right := range p.PlanningSamples.Correct[1] {
 		if right {
 			large++
 		}
 	}
-	late := p.Weights[0] * float64(large) / float64(p.Planned.N)
-	if plan := late + p.Weights[1]*out.Gears[1].Accuracy; p.Weights[0] > 1-p.Percentile || !(plan > out.Accuracy+.01) || out.Bound < plan || out.Bound > plan+.005 {
-		t.Errorf("accuracy %.4f, bound %.4f, with the late model in a range of %.3f of the requests %.4f", out.Accuracy, out.Bound, p.Weights[0], plan)
+	late := p.RangeWeights[0] * float64(large) / float64(p.PlanningSamples.N)
+	if lateAccuracy := late + p.RangeWeights[1]*plan.Gears[1].Accuracy; p.RangeWeights[0] > 1-p.Percentile || !(lateAccuracy > plan.Accuracy+.01) || plan.Bound < lateAccuracy || plan.Bound > lateAccuracy+.005 {
+		t.Errorf("accuracy %.4f, bound %.4f, with the late model in a range of %.3f of the requests %.4f", plan.Accuracy, plan.Bound, p.RangeWeights[0], lateAccuracy)
 	}
 }
 
@@ -227,14 +227,14 @@ func lateModel(t *testing.T) *Problem {
 		return out
 	}
 	rng, n := rand.New(rand.NewPCG(1, 1)), 6400
-	p := &Problem{Grid: 10, Kinds: []Kind{{Devices: 1}}, SLO: 28 * time.Millisecond, Percentile: .95, Overall: true, Edges: []float64{20, 40}, Weights: []float64{.041, .959},
-		Models:  []Model{NewModel("small", Variant{Times: times(5*time.Millisecond, time.Millisecond/3, 16)}), NewModel("large", Variant{Times: times(30*time.Millisecond, 14*time.Millisecond/3, 4)})},
-		Planned: &Samples{N: n, Levels: make([][]uint8, 2), Correct: make([][]bool, 2)}, Thresholds: [][]float64{make([]float64, 9), make([]float64, 9)}}
+	p := &Problem{Grid: 10, Kinds: []Kind{{Devices: 1}}, SLO: 28 * time.Millisecond, Percentile: .95, OverRequests: true, RangeEdges: []float64{20, 40}, RangeWeights: []float64{.041, .959},
+		Models:          []Model{NewModel("small", Variant{MedianTimes: times(5*time.Millisecond, time.Millisecond/3, 16)}), NewModel("large", Variant{MedianTimes: times(30*time.Millisecond, 14*time.Millisecond/3, 4)})},
+		PlanningSamples: &Samples{N: n, Levels: make([][]uint8, 2), Correct: make([][]bool, 2)}, Thresholds: [][]float64{make([]float64, 9), make([]float64, 9)}}
 	for range n {
 		h := rng.NormFloat64()
 		for m, right := range []bool{h+rng.NormFloat64() > -.5, h+.2*rng.NormFloat64() > -2} {
-			p.Planned.Levels[m] = append(p.Planned.Levels[m], uint8(rng.IntN(10)))
-			p.Planned.Correct[m] = append(p.Planned.Correct[m], right)
+			p.PlanningSamples.Levels[m] = append(p.PlanningSamples.Levels[m], uint8(rng.IntN(10)))
+			p.PlanningSamples.Correct[m] = append(p.PlanningSamples.Correct[m], right)
 		}
 	}
 	return p

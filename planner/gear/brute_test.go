@@ -25,9 +25,9 @@ func everyPlacement(p *Problem) []*placement {
 	return out
 }
 
-// step is the largest difference in accuracy between two cascades that differ in
+// largestLevelStep is the largest difference in accuracy between two cascades that differ in
 // one threshold by one level.
-func step(list []Cascade, samples int) float64 {
+func largestLevelStep(list []Cascade, samples int) float64 {
 	most := int32(0)
 	for i := range list {
 		for k := range i {
@@ -40,7 +40,7 @@ func step(list []Cascade, samples int) float64 {
 				differ += max(int(a.Levels[l])-int(b.Levels[l]), int(b.Levels[l])-int(a.Levels[l]))
 			}
 			if differ == 1 {
-				most = max(most, a.Correct-b.Correct, b.Correct-a.Correct)
+				most = max(most, a.CorrectCount-b.CorrectCount, b.CorrectCount-a.CorrectCount)
 			}
 		}
 	}
@@ -55,29 +55,29 @@ func TestAgainstSimulatedBruteForce(t *testing.T) {
 		if held >= 12 { // every cascade is simulated: a few are enough
 			return
 		}
-		p := draw(t)
+		p := drawProblem(t)
 		if len(p.Models) > 3 || p.Kinds[0].Devices > 2 {
 			return
 		}
 		ctx := context.Background()
-		list := p.Cascades()
+		list := p.WholeCascades()
 		if len(list) == 0 || len(list) > 40 {
 			return
 		}
-		work := p.works(list)
+		work := p.minWork(list)
 		best := -1.0
 		for _, pl := range everyPlacement(p) {
-			b := newBench(p, pl.Configs, nil, 1)
+			b := newSimulator(p, pl.Configs, nil, 1)
 			value, ok := 0.0, true
-			for r, edge := range p.Edges {
+			for r, edge := range p.RangeEdges {
 				most := -1.0
 				for i := range list {
-					accuracy := float64(list[i].Correct) / float64(p.Planned.N)
+					accuracy := float64(list[i].CorrectCount) / float64(p.PlanningSamples.N)
 					if accuracy <= most || pl.Load(work[i])*edge > 1 {
 						continue
 					}
 					shares, _ := pl.Split(work[i])
-					trial, err := b.try(ctx, &stair{cascade: &list[i], shares: shares, taken: 1 / edge}, edge)
+					trial, err := b.tryCascade(ctx, &loadedCascade{cascade: &list[i], shares: shares, maxLoad: 1 / edge}, edge)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -89,14 +89,14 @@ func TestAgainstSimulatedBruteForce(t *testing.T) {
 					ok = false
 					break
 				}
-				value += p.Weights[r] * most
+				value += p.RangeWeights[r] * most
 			}
 			if ok {
 				best = max(best, value)
 			}
 		}
-		out, err := Solve(ctx, p, programs, Options{Seed: 1})
-		if _, none := errors.AsType[*Infeasible](err); none {
+		plan, err := Solve(ctx, p, programs, Options{Seed: 1})
+		if _, none := errors.AsType[*InfeasibleError](err); none {
 			if best >= 0 {
 				t.Fatalf("infeasible (%v), brute force has accuracy %v", err, best)
 			}
@@ -106,11 +106,11 @@ func TestAgainstSimulatedBruteForce(t *testing.T) {
 			t.Fatal(err)
 		}
 		held++
-		if out.Accuracy >= best-1e-12 {
+		if plan.Accuracy >= best-1e-12 {
 			equal++
 		}
-		if most := step(list, p.Planned.N); best > out.Accuracy+most+1e-12 {
-			t.Fatalf("accuracy %v, brute force %v: more than a step of %v above", out.Accuracy, best, most)
+		if most := largestLevelStep(list, p.PlanningSamples.N); best > plan.Accuracy+most+1e-12 {
+			t.Fatalf("accuracy %v, brute force %v: more than a step of %v above", plan.Accuracy, best, most)
 		}
 	})
 	t.Logf("%d instances, ours at least as accurate in %d", held, equal)

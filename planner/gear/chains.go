@@ -14,25 +14,25 @@ import (
 
 // Chain is a member cut into stages. A replica of it has one device per stage.
 type Chain struct {
-	Model   int           // index of the member
-	Batch   int           // largest batch
-	Latency time.Duration // of a batch of MaxBatch, with the transfers between stages
-	Stages  []Stage
+	Model    int           // index of the member
+	MaxBatch int           // largest batch
+	Latency  time.Duration // of a batch of MaxBatch, with the transfers between stages
+	Stages   []Stage
 }
 
 // Stage is a range of a member's blocks on a kind of devices.
 type Stage struct {
-	Kind        int             // index of the kind
-	First, Last int             // blocks, half-open
-	Memory      int64           // bytes on the device
-	Times       []time.Duration // [b-1]: undisturbed time of a batch of b
-	Means       []time.Duration // [b-1]: mean time of a batch of b
-	Bytes       int64           // per sample, to the next stage
-	Transfer    []time.Duration // [b-1]: to the next stage; nil for the last stage
+	Kind                 int             // index of the kind
+	FirstBlock, EndBlock int             // blocks, half-open
+	Memory               int64           // bytes on the device
+	MedianTimes          []time.Duration // [b-1]: undisturbed time of a batch of b
+	MeanTimes            []time.Duration // [b-1]: mean time of a batch of b
+	CutBytes             int64           // per sample, to the next stage
+	TransferTimes        []time.Duration // [b-1]: to the next stage; nil for the last stage
 
-	per      float64 // device seconds per sample, in the largest batch
-	wire     float64 // NIC seconds per sample, to the next stage
-	from, to bool    // whether the transfer occupies a NIC of this kind, and one of the next stage's kind
+	secondsPerSample             float64 // device seconds per sample, in the largest batch
+	nicSeconds                   float64 // NIC seconds per sample, to the next stage
+	usesSourceNIC, usesTargetNIC bool    // whether the transfer occupies a NIC of this kind, and one of the next stage's kind
 }
 
 // PlacedChain is a chain on devices. Devices[stage] are numbers within the stage's kind, ascending. The chain has
@@ -45,25 +45,25 @@ type PlacedChain struct {
 
 // key returns a text that is equal for chains of the same member, batch size, stages and devices.
 func (c *PlacedChain) key() string {
-	key := fmt.Sprint(c.Chain.Model, "x", c.Chain.Batch, c.Devices)
+	key := fmt.Sprint(c.Chain.Model, "x", c.Chain.MaxBatch, c.Devices)
 	for i := range c.Chain.Stages {
 		s := &c.Chain.Stages[i]
-		key += fmt.Sprint(" ", s.Kind, ":", s.First, "-", s.Last)
+		key += fmt.Sprint(" ", s.Kind, ":", s.FirstBlock, "-", s.EndBlock)
 	}
 	return key
 }
 
 // Replicas returns the number of the chain's replicas.
 func (c *PlacedChain) Replicas() int {
-	most := 0
+	replicas := 0
 	for _, list := range c.Devices {
-		most = max(most, len(list))
+		replicas = max(replicas, len(list))
 	}
-	return most
+	return replicas
 }
 
 // deviceOf returns the device that runs a stage of a replica.
-func (c *PlacedChain) device(stage, replica int) int {
+func (c *PlacedChain) deviceOf(stage, replica int) int {
 	list := c.Devices[stage]
 	return list[replica/(c.Replicas()/len(list))]
 }
@@ -73,53 +73,53 @@ var errTooManyChains = errors.New("too many ways to cut the members into stages:
 
 // enumerateChains returns the ways to run members in stages within the SLO, and by member the least time in which
 // one sample passes it in stages. That time is 0 if the member cannot be cut.
-func chainsOf(p *Problem) (list []*Chain, least []time.Duration, err error) {
-	least = make([]time.Duration, len(p.Models))
+func enumerateChains(p *Problem) (chains []*Chain, minTimes []time.Duration, err error) {
+	minTimes = make([]time.Duration, len(p.Models))
 	if p.Blocks == nil || p.Blocks.MaxPartitions < 2 {
-		return nil, least, nil
+		return nil, minTimes, nil
 	}
-	b := *p.Blocks
-	b.Models = slices.Clone(b.Models)
+	blocks := *p.Blocks
+	blocks.Models = slices.Clone(blocks.Models)
 
 	// Make the templates of each member, without a margin, and turn those of several stages into chains.
-	for m := range b.Models {
-		one := &b.Models[m]
-		one.SLO, one.Margin, one.Build, one.EveryBatch = p.SLO, 0, 0, false
-		if one.NumBlocks() < 2 {
+	for m := range blocks.Models {
+		model := &blocks.Models[m]
+		model.SLO, model.Margin, model.BatchWaitMicros, model.EveryBatch = p.SLO, 0, 0, false
+		if model.NumBlocks() < 2 {
 			continue
 		}
-		templates, _, err := b.Templates(m)
-		if errors.Is(err, stages.ErrTooMany) {
+		templates, _, err := blocks.ListTemplates(m)
+		if errors.Is(err, stages.ErrTooManyTemplates) {
 			return nil, nil, fmt.Errorf("%s: %w", p.Models[m].Name, errTooManyChains)
 		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("cutting members into stages: %w", err)
 		}
-		some := false
+		hasChain := false
 		for i := range templates {
-			if t := &templates[i]; len(t.Stages) > 1 && !needless(&b, t) {
-				list, some = append(list, newChain(&b, m, t)), true
+			if t := &templates[i]; len(t.Stages) > 1 && !hasNeedlessCut(&blocks, t) {
+				chains, hasChain = append(chains, newChain(&blocks, m, t)), true
 			}
 		}
-		if some {
-			if t, ok := b.Fastest(m, 1); ok {
-				least[m] = t
+		if hasChain {
+			if t, ok := blocks.MinLatency(m, 1); ok {
+				minTimes[m] = t
 			}
 		}
 	}
-	return list, least, nil
+	return chains, minTimes, nil
 }
 
 // hasNeedlessCut reports whether two consecutive stages could be one. On the same kind of devices a second stage
 // only helps if memory is short.
-func needless(b *stages.Problem, t *stages.Template) bool {
+func hasNeedlessCut(b *stages.Problem, t *stages.Template) bool {
 	for i := 1; i < len(t.Stages); i++ {
-		before, s := &t.Stages[i-1], &t.Stages[i]
-		if before.Pool != s.Pool {
+		previous, s := &t.Stages[i-1], &t.Stages[i]
+		if previous.Pool != s.Pool {
 			continue
 		}
-		own := b.Models[t.Model].WeightBytes(s.First, s.Last)
-		if limit := b.Pools[s.Pool].Memory; limit == 0 || before.Need+own <= limit {
+		weightBytes := b.Models[t.Model].WeightBytes(s.FirstBlock, s.EndBlock)
+		if limit := b.Pools[s.Pool].Memory; limit == 0 || previous.Memory+weightBytes <= limit {
 			return true
 		}
 	}
@@ -128,43 +128,43 @@ func needless(b *stages.Problem, t *stages.Template) bool {
 
 // newChain returns the chain of member m that a template describes.
 func newChain(b *stages.Problem, m int, t *stages.Template) *Chain {
-	c := &Chain{Model: m, Batch: t.Batch, Latency: t.Latency}
+	c := &Chain{Model: m, MaxBatch: t.Batch, Latency: t.Latency}
 	for i := range t.Stages {
-		ts := &t.Stages[i]
-		s := Stage{Kind: ts.Pool, First: ts.First, Last: ts.Last, Memory: ts.Need, per: ts.Run.Seconds() / float64(t.Batch)}
+		templateStage := &t.Stages[i]
+		stage := Stage{Kind: templateStage.Pool, FirstBlock: templateStage.FirstBlock, EndBlock: templateStage.EndBlock, Memory: templateStage.Memory, secondsPerSample: templateStage.MeanTime.Seconds() / float64(t.Batch)}
 		for n := 1; n <= t.Batch; n++ {
-			e := b.Models[m].Costs[ts.Pool][0].Expect(n)
-			s.Times, s.Means = append(s.Times, e.Median(ts.First, ts.Last)), append(s.Means, e.Mean(ts.First, ts.Last))
+			expected := b.Models[m].ShareCosts[templateStage.Pool][0].ExpectedTimes(n)
+			stage.MedianTimes, stage.MeanTimes = append(stage.MedianTimes, expected.Median(templateStage.FirstBlock, templateStage.EndBlock)), append(stage.MeanTimes, expected.Mean(templateStage.FirstBlock, templateStage.EndBlock))
 		}
 
 		// The transfer to the next stage.
 		if i+1 < len(t.Stages) {
 			next := t.Stages[i+1].Pool
-			s.Bytes = b.Models[m].CutBytes[ts.Last-1]
-			s.wire, s.from, s.to = b.LinkTime(ts.Pool, next, s.Bytes)
-			if ts.Pool == next && b.Pools[next].PerNode > 1 {
-				s.from, s.to = false, false // both devices may share one NIC
+			stage.CutBytes = b.Models[m].CutBytes[templateStage.EndBlock-1]
+			stage.nicSeconds, stage.usesSourceNIC, stage.usesTargetNIC = b.LinkTime(templateStage.Pool, next, stage.CutBytes)
+			if templateStage.Pool == next && b.Pools[next].PerNode > 1 {
+				stage.usesSourceNIC, stage.usesTargetNIC = false, false // both devices may share one NIC
 			}
 			for n := 1; n <= t.Batch; n++ {
-				s.Transfer = append(s.Transfer, b.XferTime(ts.Pool, next, s.Bytes, n))
+				stage.TransferTimes = append(stage.TransferTimes, b.TransferTime(templateStage.Pool, next, stage.CutBytes, n))
 			}
 		}
-		c.Stages = append(c.Stages, s)
+		c.Stages = append(c.Stages, stage)
 	}
 	return c
 }
 
 // sameRoute reports whether two chains are of one member and run over the same kinds in the same order.
-func (c *Chain) along(o *Chain) bool {
-	return c.Model == o.Model && slices.EqualFunc(c.Stages, o.Stages, func(a, b Stage) bool { return a.Kind == b.Kind })
+func (c *Chain) sameRoute(other *Chain) bool {
+	return c.Model == other.Model && slices.EqualFunc(c.Stages, other.Stages, func(a, b Stage) bool { return a.Kind == b.Kind })
 }
 
 // dominates reports whether no stage of c takes more time or memory than that of another chain, and no cut more
 // NIC time. The chains have the same route.
-func (c *Chain) replaces(o *Chain) bool {
+func (c *Chain) dominates(other *Chain) bool {
 	for i := range c.Stages {
-		a, b := &c.Stages[i], &o.Stages[i]
-		if a.per > b.per || a.Memory > b.Memory || a.wire > b.wire {
+		a, b := &c.Stages[i], &other.Stages[i]
+		if a.secondsPerSample > b.secondsPerSample || a.Memory > b.Memory || a.nicSeconds > b.nicSeconds {
 			return false
 		}
 	}
@@ -173,46 +173,46 @@ func (c *Chain) replaces(o *Chain) bool {
 
 // undominatedChains returns the chains of at most a latency that no other on their route dominates. Of equal
 // chains it keeps the one of least latency.
-func worthwhileChains(list []*Chain, within time.Duration) []*Chain {
+func undominatedChains(list []*Chain, maxLatency time.Duration) []*Chain {
 	// Group the chains by route.
 	var groups [][]*Chain
 	for _, c := range list {
-		if c.Latency > within {
+		if c.Latency > maxLatency {
 			continue
 		}
-		at := slices.IndexFunc(groups, func(g []*Chain) bool { return g[0].along(c) })
-		if at < 0 {
-			at, groups = len(groups), append(groups, nil)
+		group := slices.IndexFunc(groups, func(g []*Chain) bool { return g[0].sameRoute(c) })
+		if group < 0 {
+			group, groups = len(groups), append(groups, nil)
 		}
-		groups[at] = append(groups[at], c)
+		groups[group] = append(groups[group], c)
 	}
 
 	// In each group keep the undominated ones, by rising latency.
-	var out []*Chain
+	var undominated []*Chain
 	for _, g := range groups {
 		slices.SortStableFunc(g, func(a, b *Chain) int { return cmp.Compare(a.Latency, b.Latency) })
-		var kept []*Chain
+		var best []*Chain
 		for _, c := range g {
-			if !slices.ContainsFunc(kept, func(k *Chain) bool { return k.replaces(c) }) {
-				kept = append(slices.DeleteFunc(kept, c.replaces), c)
+			if !slices.ContainsFunc(best, func(k *Chain) bool { return k.dominates(c) }) {
+				best = append(slices.DeleteFunc(best, c.dominates), c)
 			}
 		}
-		out = append(out, kept...)
+		undominated = append(undominated, best...)
 	}
-	return out
+	return undominated
 }
 
 // Limits on the chains of one placement: stages that devices of a kind hold beside whole members, members and
 // stages from which the sets of a kind are made, and sets of all kinds.
 const (
-	maxParts = 6
-	maxItems = 14
-	maxSets  = 120
+	maxStagesPerKind = 6
+	maxSetItems      = 14
+	maxConfigs       = 120
 )
 
 // mostUsedChains returns, for every member and route, the chain that the relaxation uses most, by falling use.
 // chainUse is by chain.
-func (x *fleet) inUse(use []float64) []*Chain {
+func (space *planSpace) mostUsedChains(use []float64) []*Chain {
 	order := make([]int, 0, len(use))
 	for i, u := range use {
 		if u > 1e-6 {
@@ -220,112 +220,112 @@ func (x *fleet) inUse(use []float64) []*Chain {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(use[b], use[a]) })
-	var out []*Chain
+	var used []*Chain
 	for _, i := range order {
-		if c := x.chains[i]; !slices.ContainsFunc(out, c.along) {
-			out = append(out, c)
+		if c := space.chains[i]; !slices.ContainsFunc(used, c.sameRoute) {
+			used = append(used, c)
 		}
 	}
-	return out
+	return used
 }
 
 // chainsForMemory returns chains along which members use devices that they do not fit on whole: of every route the
 // chain with the highest throughput on all devices, by falling throughput. The relaxation knows fractions of
 // devices, so it does not use such a chain if the member fits on other devices but then leaves no room there.
-func (x *fleet) forMemory() []*Chain {
+func (space *planSpace) chainsForMemory() []*Chain {
 	// throughput returns the samples per second of a chain if it had all devices to itself.
-	carries := func(c *Chain) float64 {
-		parts := make([]int, len(x.p.Kinds))
+	throughput := func(c *Chain) float64 {
+		stageCounts := make([]int, len(space.problem.Kinds))
 		for s := range c.Stages {
-			parts[c.Stages[s].Kind]++
+			stageCounts[c.Stages[s].Kind]++
 		}
-		least := math.Inf(1)
+		minRate := math.Inf(1)
 		for s := range c.Stages {
 			k := c.Stages[s].Kind
-			least = min(least, float64(x.p.Kinds[k].Devices)/float64(parts[k])/c.Stages[s].per)
+			minRate = min(minRate, float64(space.problem.Kinds[k].Devices)/float64(stageCounts[k])/c.Stages[s].secondsPerSample)
 		}
-		return least
+		return minRate
 	}
 
 	// Keep the best chain of each route.
-	var out []*Chain
-	for _, c := range x.chains {
-		if !slices.ContainsFunc(c.Stages, func(s Stage) bool { return math.IsInf(x.per[s.Kind][c.Model], 1) }) {
+	var chains []*Chain
+	for _, c := range space.chains {
+		if !slices.ContainsFunc(c.Stages, func(s Stage) bool { return math.IsInf(space.secondsPerSample[s.Kind][c.Model], 1) }) {
 			continue
 		}
-		if at := slices.IndexFunc(out, c.along); at < 0 {
-			out = append(out, c)
-		} else if carries(c) > carries(out[at]) {
-			out[at] = c
+		if found := slices.IndexFunc(chains, c.sameRoute); found < 0 {
+			chains = append(chains, c)
+		} else if throughput(c) > throughput(chains[found]) {
+			chains[found] = c
 		}
 	}
-	slices.SortStableFunc(out, func(a, b *Chain) int { return cmp.Compare(carries(b), carries(a)) })
-	return out
+	slices.SortStableFunc(chains, func(a, b *Chain) int { return cmp.Compare(throughput(b), throughput(a)) })
+	return chains
 }
 
 // chooseChains sets chosenChains to the first of the candidates that keep the program of the placement small, at
 // most one for each route.
-func (x *fleet) useChains(list []*Chain) {
-	x.run = nil
-	for _, c := range list {
-		if slices.ContainsFunc(x.run, c.along) {
+func (space *planSpace) chooseChains(candidates []*Chain) {
+	space.chosenChains = nil
+	for _, c := range candidates {
+		if slices.ContainsFunc(space.chosenChains, c.sameRoute) {
 			continue
 		}
 
 		// Add the chain, and count the stages on each kind.
-		x.run = append(x.run, c)
-		parts, small := make([]int, len(x.p.Kinds)), true
-		for _, o := range x.run {
-			for s := range o.Stages {
-				k := o.Stages[s].Kind
-				parts[k]++
-				small = small && parts[k] <= max(2, min(maxParts, maxItems-len(x.p.Models)))
+		space.chosenChains = append(space.chosenChains, c)
+		stageCounts, fitsLimits := make([]int, len(space.problem.Kinds)), true
+		for _, chosen := range space.chosenChains {
+			for s := range chosen.Stages {
+				k := chosen.Stages[s].Kind
+				stageCounts[k]++
+				fitsLimits = fitsLimits && stageCounts[k] <= max(2, min(maxStagesPerKind, maxSetItems-len(space.problem.Models)))
 			}
 		}
 
 		// Take the chain back if there are too many stages or sets.
-		if small {
-			x.configurations()
-			small = len(x.configs) <= maxSets || len(x.run) == 1
+		if fitsLimits {
+			space.setConfigs()
+			fitsLimits = len(space.configs) <= maxConfigs || len(space.chosenChains) == 1
 		}
-		if !small {
-			x.run = x.run[:len(x.run)-1]
+		if !fitsLimits {
+			space.chosenChains = space.chosenChains[:len(space.chosenChains)-1]
 		}
 	}
-	x.configurations()
+	space.setConfigs()
 }
 
 // stageShapes returns the numbers of devices, by stage, that a chain may have. maxDevices limits each. Every
 // number divides that of the widest stage. A shape that is nowhere wider than another is left out. The shape of
 // the highest throughput is first.
-func (c *Chain) shapes(most []int) [][]int {
-	var out [][]int
+func (c *Chain) stageShapes(maxDevices []int) [][]int {
+	var shapes [][]int
 
 	// For each number of replicas, give every stage the largest divisor that its devices allow.
-	for n := slices.Max(most); n > 0; n-- {
-		shape := make([]int, len(most))
+	for n := slices.Max(maxDevices); n > 0; n-- {
+		shape := make([]int, len(maxDevices))
 		for s := range shape {
-			for k := min(n, most[s]); k > 0; k-- {
+			for k := min(n, maxDevices[s]); k > 0; k-- {
 				if n%k == 0 {
 					shape[s] = k
 					break
 				}
 			}
 		}
-		covered := func(o []int) bool { return pareto.NoMore(shape, o) }
-		if slices.Max(shape) == n && slices.Min(shape) > 0 && !slices.ContainsFunc(out, covered) {
-			out = append(out, shape)
+		dominated := func(o []int) bool { return pareto.AllAtMost(shape, o) }
+		if slices.Max(shape) == n && slices.Min(shape) > 0 && !slices.ContainsFunc(shapes, dominated) {
+			shapes = append(shapes, shape)
 		}
 	}
 
 	// Sort by the throughput of the slowest stage.
-	width := func(shape []int) float64 {
-		w := math.Inf(1)
+	throughput := func(shape []int) float64 {
+		rate := math.Inf(1)
 		for s, n := range shape {
-			w = min(w, float64(n)/c.Stages[s].per)
+			rate = min(rate, float64(n)/c.Stages[s].secondsPerSample)
 		}
-		return w
+		return rate
 	}
-	slices.SortStableFunc(out, func(a, b []int) int { return cmp.Compare(width(b), width(a)) })
-	return out
+	slices.SortStableFunc(shapes, func(a, b []int) int { return cmp.Compare(throughput(b), throughput(a)) })
+	return shapes
 }

@@ -28,8 +28,8 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 	q.Models = slices.Clone(p.Models)
 	for m := range q.Models {
 		one := &q.Models[m]
-		pm := stages.Model{Name: one.Name, Costs: make([][]stages.Share, len(counts))}
-		own, memory, on := one.Times, one.On[0].Memory, []Variant(nil)
+		pm := stages.Model{Name: one.Name, ShareCosts: make([][]stages.ShareCosts, len(counts))}
+		own, memory, on := one.FastestTimes, one.Variants[0].Memory, []Variant(nil)
 		left := memory
 		for i := range parts {
 			w := memory / int64(len(parts))
@@ -43,7 +43,7 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 		}
 		for k := range counts {
 			v := Variant{Memory: memory}
-			var share stages.Share
+			var share stages.ShareCosts
 			for n, t := range own {
 				cost := stages.BatchCost{Batch: n + 1}
 				whole := time.Duration(0)
@@ -54,9 +54,9 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 					}
 					cost.Blocks, whole = append(cost.Blocks, d), whole+d
 				}
-				share.Batches, v.Times = append(share.Batches, cost), append(v.Times, whole)
+				share.Batches, v.MedianTimes = append(share.Batches, cost), append(v.MedianTimes, whole)
 			}
-			pm.Costs[k] = []stages.Share{share}
+			pm.ShareCosts[k] = []stages.ShareCosts{share}
 			on = append(on, v)
 		}
 		*one = NewModel(one.Name, on...)
@@ -68,9 +68,9 @@ func inBlocks(p *Problem, counts, perNode []int, memory []int64, gbps float64, p
 
 // drawStaged is a small problem whose models may run in stages on two kinds.
 func drawStaged(t *rapid.T) *Problem {
-	p := draw(t)
+	p := drawProblem(t)
 	for m := range p.Models {
-		v := p.Models[m].On[0]
+		v := p.Models[m].Variants[0]
 		v.Memory *= 2
 		p.Models[m] = NewModel(p.Models[m].Name, v)
 	}
@@ -79,7 +79,7 @@ func drawStaged(t *rapid.T) *Problem {
 	if rapid.Bool().Draw(t, "first") {
 		slices.Reverse(factors)
 	}
-	p.Edges = Ranges(rapid.Float64Range(200, 5000).Draw(t, "staged peak"), 2)
+	p.RangeEdges = EqualRanges(rapid.Float64Range(200, 5000).Draw(t, "staged peak"), 2)
 	counts := []int{min(2, p.Kinds[0].Devices), rapid.IntRange(1, 2).Draw(t, "others")}
 	memory := []int64{0, 0}
 	if rapid.Bool().Draw(t, "limited") {
@@ -90,8 +90,8 @@ func drawStaged(t *rapid.T) *Problem {
 	return inBlocks(p, counts, perNode, memory, gbps, []float64{cut, 1 - cut}, factors)
 }
 
-// whole is a problem whose models do not run in stages.
-func (p *Problem) whole() *Problem {
+// withoutStages is a problem whose models do not run in stages.
+func (p *Problem) withoutStages() *Problem {
 	q := *p
 	q.Blocks = nil
 	return &q
@@ -108,9 +108,9 @@ func TestStagedProperties(t *testing.T) {
 			return
 		}
 		q := drawStaged(t)
-		out, err := Solve(context.Background(), q, s, Options{Seed: 1})
-		without, errWithout := Solve(context.Background(), q.whole(), s, Options{Seed: 1})
-		if inf, ok := errors.AsType[*Infeasible](err); ok {
+		plan, err := Solve(context.Background(), q, s, Options{Seed: 1})
+		without, errWithout := Solve(context.Background(), q.withoutStages(), s, Options{Seed: 1})
+		if inf, ok := errors.AsType[*InfeasibleError](err); ok {
 			if inf.Reason() == "" || errWithout == nil {
 				t.Fatalf("infeasible (%v), with whole models %v", err, errWithout)
 			}
@@ -120,16 +120,16 @@ func TestStagedProperties(t *testing.T) {
 			t.Fatal(err)
 		}
 		held++
-		if len(out.Chains) > 0 {
+		if len(plan.Chains) > 0 {
 			staged++
 		}
-		if errWithout == nil && (out.Accuracy < without.Accuracy-1e-12 || out.Bound < without.Bound-1e-7) {
-			t.Fatalf("%v of %v, with whole models %v of %v", out.Accuracy, out.Bound, without.Accuracy, without.Bound)
+		if errWithout == nil && (plan.Accuracy < without.Accuracy-1e-12 || plan.Bound < without.Bound-1e-7) {
+			t.Fatalf("%v of %v, with whole models %v of %v", plan.Accuracy, plan.Bound, without.Accuracy, without.Bound)
 		}
-		if g := out.GearBound; g > 0 && (out.Accuracy > g+1e-9 || g > out.Bound+1e-6 || errWithout == nil && without.Accuracy > g+1e-9) {
-			t.Fatalf("%v, with whole models %v, above the bound of one cascade per range %v, of mixtures %v", out.Accuracy, without, g, out.Bound)
+		if g := plan.SingleCascadeBound; g > 0 && (plan.Accuracy > g+1e-9 || g > plan.Bound+1e-6 || errWithout == nil && without.Accuracy > g+1e-9) {
+			t.Fatalf("%v, with whole models %v, above the bound of one cascade per range %v, of mixtures %v", plan.Accuracy, without, g, plan.Bound)
 		}
-		checkStaged(t, q, out)
+		checkStaged(t, q, plan)
 	}
 	rapid.Check(t, one)
 	for seed := 1; (held < 8 || staged < 2) && seed < 500; seed++ { // what the draws left out
@@ -142,17 +142,17 @@ func TestStagedProperties(t *testing.T) {
 }
 
 // checkStaged adds up what devices hold and are sent.
-func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
-	x := newFleet(q, nil, nil)
+func checkStaged(t *rapid.T, q *Problem, plan *Outcome) {
+	space := newPlanSpace(q, nil, nil)
 	memory := make([][]int64, len(q.Kinds))
 	for k := range memory {
-		for _, c := range out.Configs {
+		for _, c := range plan.Configs {
 			if c.Kind == k {
 				for range c.Count {
 					total := int64(0)
 					for m := range q.Models {
-						if c.Set&(1<<m) != 0 {
-							total += q.Models[m].On[k].Memory
+						if c.ModelSet&(1<<m) != 0 {
+							total += q.Models[m].Variants[k].Memory
 						}
 					}
 					memory[k] = append(memory[k], total)
@@ -163,15 +163,15 @@ func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
 			t.Fatalf("%d of %d devices of kind %d", len(memory[k]), q.Kinds[k].Devices, k)
 		}
 	}
-	for _, c := range out.Chains {
+	for _, c := range plan.Chains {
 		n := c.Replicas()
 		blocks := 0
 		for s, devices := range c.Devices {
 			st := &c.Chain.Stages[s]
-			if len(devices) == 0 || n%len(devices) != 0 || !slices.IsSorted(devices) || st.First != blocks || st.Last <= st.First {
+			if len(devices) == 0 || n%len(devices) != 0 || !slices.IsSorted(devices) || st.FirstBlock != blocks || st.EndBlock <= st.FirstBlock {
 				t.Fatalf("stage %d of %+v on %v, %d replicas", s, c.Chain, devices, n)
 			}
-			blocks = st.Last
+			blocks = st.EndBlock
 			for _, d := range devices {
 				memory[st.Kind][d] += st.Memory
 			}
@@ -187,35 +187,35 @@ func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
 			}
 		}
 	}
-	for r := range out.Gears {
-		g := &out.Gears[r]
-		reach, correct := q.Planned.Replay(g.Cascade.Models, g.Cascade.Levels)
-		if int32(correct) != g.Cascade.Correct {
-			t.Fatalf("range %d: %d right, the records say %d", r, g.Cascade.Correct, correct)
+	for r := range plan.Gears {
+		g := &plan.Gears[r]
+		reach, correct := q.PlanningSamples.Replay(g.Cascade.Models, g.Cascade.Levels)
+		if int32(correct) != g.Cascade.CorrectCount {
+			t.Fatalf("range %d: %d right, the records say %d", r, g.Cascade.CorrectCount, correct)
 		}
 		loads := make([][]float64, len(q.Kinds))
 		for k := range loads {
 			loads[k] = make([]float64, len(memory[k]))
 		}
 		for k, m := range g.Cascade.Models {
-			rate, i := q.Edges[r]*float64(reach[k])/float64(q.Planned.N), 0
+			rate, i := q.RangeEdges[r]*float64(reach[k])/float64(q.PlanningSamples.N), 0
 			if math.Abs(sum(g.Shares[m])-1) > 1e-9 {
 				t.Fatalf("range %d: shares %v of model %d", r, g.Shares[m], m)
 			}
 			for kind := range loads {
-				for _, d := range out.Replicas(int(m), kind) {
-					loads[kind][d] += g.Shares[m][i] * rate * x.per[kind][m]
+				for _, d := range plan.Replicas(int(m), kind) {
+					loads[kind][d] += g.Shares[m][i] * rate * space.secondsPerSample[kind][m]
 					i++
 				}
 			}
-			for _, c := range out.Chains {
+			for _, c := range plan.Chains {
 				if c.Chain.Model != int(m) {
 					continue
 				}
 				for n := range c.Replicas() {
 					for s := range c.Devices {
 						st := &c.Chain.Stages[s]
-						loads[st.Kind][c.device(s, n)] += g.Shares[m][i] * rate * st.Times[c.Chain.Batch-1].Seconds() / float64(c.Chain.Batch)
+						loads[st.Kind][c.deviceOf(s, n)] += g.Shares[m][i] * rate * st.MedianTimes[c.Chain.MaxBatch-1].Seconds() / float64(c.Chain.MaxBatch)
 					}
 					i++
 				}
@@ -228,8 +228,8 @@ func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
 		for k := range loads {
 			most = max(most, slices.Max(append(loads[k], 0)))
 		}
-		if most > 1+1e-6 || math.Abs(most-g.Load) > 1e-6 {
-			t.Fatalf("range %d: busiest device %v, said to be %v", r, most, g.Load)
+		if most > 1+1e-6 || math.Abs(most-g.BusiestLoad) > 1e-6 {
+			t.Fatalf("range %d: busiest device %v, said to be %v", r, most, g.BusiestLoad)
 		}
 		if g.Accuracy > g.Bound+1e-9 || !g.Trial.Passed {
 			t.Fatalf("range %d: accuracy %v, bound %v, trial %+v", r, g.Accuracy, g.Bound, g.Trial)
@@ -239,10 +239,10 @@ func checkStaged(t *rapid.T, q *Problem, out *Outcome) {
 
 // everyLayout visits all ways to put members, whole or as some of the chains with
 // one of each member's sequences of kinds, on the devices.
-func everyLayout(t rapid.TB, x *fleet, visit func(l *layout)) {
+func everyLayout(t rapid.TB, space *planSpace, visit func(l *deviceLayout)) {
 	var groups [][]*Chain
-	for _, c := range x.chains {
-		at := slices.IndexFunc(groups, func(g []*Chain) bool { return g[0].along(c) })
+	for _, c := range space.chains {
+		at := slices.IndexFunc(groups, func(g []*Chain) bool { return g[0].sameRoute(c) })
 		if at < 0 {
 			at, groups = len(groups), append(groups, nil)
 		}
@@ -250,25 +250,25 @@ func everyLayout(t rapid.TB, x *fleet, visit func(l *layout)) {
 	}
 	var choose func(at int)
 	place := func() {
-		x.configurations()
-		x.placements(func(placed []Config) {
+		space.setConfigs()
+		space.eachPlacement(func(placement []Config) {
 			var chains []PlacedChain
 			var options [][][]int
-			for c, chain := range x.run {
+			for c, chain := range space.chosenChains {
 				pc := PlacedChain{Chain: chain, Devices: make([][]int, len(chain.Stages))}
 				var most []int
 				for s := range chain.Stages {
-					pc.Devices[s] = devicesWith(placed, chain.Stages[s].Kind, x.bit[c][s])
+					pc.Devices[s] = devicesWith(placement, chain.Stages[s].Kind, space.stageBits[c][s])
 					most = append(most, len(pc.Devices[s]))
 				}
 				if slices.Min(most) > 0 {
-					chains, options = append(chains, pc), append(options, chain.shapes(most))
+					chains, options = append(chains, pc), append(options, chain.stageShapes(most))
 				}
 			}
 			var shape func(c int, out []PlacedChain)
 			shape = func(c int, out []PlacedChain) {
 				if c == len(chains) {
-					visit(x.layoutOf(slices.Clone(placed), slices.Clone(out)))
+					visit(space.newLayout(slices.Clone(placement), slices.Clone(out)))
 					return
 				}
 				for _, o := range options[c] {
@@ -289,9 +289,9 @@ func everyLayout(t rapid.TB, x *fleet, visit func(l *layout)) {
 		}
 		choose(at + 1)
 		for _, c := range groups[at] {
-			x.run = append(x.run, c)
+			space.chosenChains = append(space.chosenChains, c)
 			choose(at + 1)
-			x.run = x.run[:len(x.run)-1]
+			space.chosenChains = space.chosenChains[:len(space.chosenChains)-1]
 		}
 	}
 	choose(0)
@@ -304,26 +304,26 @@ func TestSingleGearsInStagesAgainstEveryLayout(t *testing.T) {
 	bounded, sharper := 0, 0
 	for seed := 1; bounded < 30 && seed < 400; seed++ {
 		p := rapid.Custom(drawStaged).Example(seed)
-		x := stagedOf(t, p, s, 100)
-		if x == nil {
+		space := stagedOf(t, p, s, 100)
+		if space == nil {
 			continue
 		}
-		x.configurations()
-		bound, err := singleGears(ctx, x)
+		space.setConfigs()
+		bound, err := boundSingleCascades(ctx, space)
 		if err != nil {
 			t.Fatal(err)
 		}
 		best, layouts := 0.0, 0
-		everyLayout(t, x, func(l *layout) {
+		everyLayout(t, space, func(l *deviceLayout) {
 			if layouts++; layouts > 200 {
 				return
 			}
-			ranges, err := l.fluidRanges(ctx, 0)
+			ranges, err := l.fluidAccuracies(ctx, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(ranges) == len(p.Edges) {
-				best = max(best, p.weighted(ranges))
+			if len(ranges) == len(p.RangeEdges) {
+				best = max(best, p.weightedSum(ranges))
 			}
 		})
 		if best > bound+1e-9 {
@@ -333,11 +333,11 @@ func TestSingleGearsInStagesAgainstEveryLayout(t *testing.T) {
 			continue
 		}
 		bounded++
-		mixtures, _, err := x.bounds(ctx)
+		mixtures, _, err := space.rangeBounds(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if bound < p.weighted(mixtures)-1e-6 {
+		if bound < p.weightedSum(mixtures)-1e-6 {
 			sharper++
 		}
 	}
@@ -351,47 +351,47 @@ func TestSingleGearsInStagesAgainstEveryLayout(t *testing.T) {
 // range's: with models of 18 and 8 on devices of 12 and 8, only the second one in stages
 // carries the higher rate, and then the first model has no room.
 func TestRangesShareCascadesOnWholeDevices(t *testing.T) {
-	p := &Problem{Grid: 4, Percentile: .95, SLO: 200 * time.Millisecond, Edges: []float64{1042, 2084}, Weights: []float64{2. / 3, 1. / 3},
+	p := &Problem{Grid: 4, Percentile: .95, SLO: 200 * time.Millisecond, RangeEdges: []float64{1042, 2084}, RangeWeights: []float64{2. / 3, 1. / 3},
 		Models: []Model{NewModel("large", Variant{Memory: 18}), NewModel("small", Variant{Memory: 8})}}
 	for n := 1; n <= 8; n++ {
-		p.Models[0].Times = append(p.Models[0].Times, time.Duration(n+1)*time.Millisecond)
-		p.Models[1].Times = append(p.Models[1].Times, 3*time.Millisecond+time.Duration(n)*750*time.Microsecond)
+		p.Models[0].FastestTimes = append(p.Models[0].FastestTimes, time.Duration(n+1)*time.Millisecond)
+		p.Models[1].FastestTimes = append(p.Models[1].FastestTimes, 3*time.Millisecond+time.Duration(n)*750*time.Microsecond)
 	}
-	p.Planned = &Samples{N: 20, Levels: [][]uint8{nil, make([]uint8, 20)}, Correct: make([][]bool, 2)}
+	p.PlanningSamples = &Samples{N: 20, Levels: [][]uint8{nil, make([]uint8, 20)}, Correct: make([][]bool, 2)}
 	for _, some := range []struct {
 		level        uint8
 		n            int
 		large, small int // of which so many are right
 	}{{0, 4, 1, 2}, {1, 7, 4, 5}, {3, 9, 6, 4}} {
 		for i := range some.n {
-			p.Planned.Levels[0] = append(p.Planned.Levels[0], some.level)
-			p.Planned.Correct[0] = append(p.Planned.Correct[0], i < some.large)
-			p.Planned.Correct[1] = append(p.Planned.Correct[1], i < some.small)
+			p.PlanningSamples.Levels[0] = append(p.PlanningSamples.Levels[0], some.level)
+			p.PlanningSamples.Correct[0] = append(p.PlanningSamples.Correct[0], i < some.large)
+			p.PlanningSamples.Correct[1] = append(p.PlanningSamples.Correct[1], i < some.small)
 		}
 	}
 	q := inBlocks(p, []int{2, 1}, []int{1, 1}, []int64{12, 8}, 1, []float64{.206, .794}, []float64{1, 5.79})
-	out, err := Solve(context.Background(), q, solver(t), Options{Seed: 1})
+	plan, err := Solve(context.Background(), q, solver(t), Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out.Accuracy < .55-1e-9 || len(out.Chains) == 0 {
-		t.Errorf("accuracy %v with %d chains, expected .55 in stages", out.Accuracy, len(out.Chains))
+	if plan.Accuracy < .55-1e-9 || len(plan.Chains) == 0 {
+		t.Errorf("accuracy %v with %d chains, expected .55 in stages", plan.Accuracy, len(plan.Chains))
 	}
 }
 
 // stagedOf is a small problem with members in stages; nil: it has too many cascades or ways to
 // place them.
-func stagedOf(t rapid.TB, p *Problem, s milp.Solver, cascades int) *fleet {
-	chains, least, err := chainsOf(p)
+func stagedOf(t rapid.TB, p *Problem, s milp.Solver, cascades int) *planSpace {
+	chains, least, err := enumerateChains(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := newFleet(p, s, nil)
-	x, err = x.inStages(context.Background(), p, worthwhileChains(chains, p.SLO), least)
-	if len(p.Models) > 2 || err != nil || len(x.chains) == 0 || len(x.chains) > 8 || len(x.list) > cascades {
+	space := newPlanSpace(p, s, nil)
+	space, err = space.withStages(context.Background(), p, undominatedChains(chains, p.SLO), least)
+	if len(p.Models) > 2 || err != nil || len(space.chains) == 0 || len(space.chains) > 8 || len(space.cascades) > cascades {
 		return nil
 	}
-	return x
+	return space
 }
 
 // A planner that simulates every cascade in every range on every way to place
@@ -404,32 +404,32 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 			return
 		}
 		p := drawStaged(t)
-		x, ctx := stagedOf(t, p, s, 12), context.Background()
-		if x == nil {
+		space, ctx := stagedOf(t, p, s, 12), context.Background()
+		if space == nil {
 			return
 		}
 		best, layouts := -1.0, 0
-		everyLayout(t, x, func(l *layout) {
+		everyLayout(t, space, func(l *deviceLayout) {
 			if layouts++; layouts > 200 {
 				return
 			}
-			b := newBench(p, l.configs, l.chains, 1)
+			b := newSimulator(p, l.configs, l.chains, 1)
 			value := 0.0
-			for r, edge := range p.Edges {
+			for r, edge := range p.RangeEdges {
 				most := -1.0
-				for i := range x.list {
-					accuracy := float64(x.list[i].Correct) / float64(p.Planned.N)
+				for i := range space.cascades {
+					accuracy := float64(space.cascades[i].CorrectCount) / float64(p.PlanningSamples.N)
 					if accuracy <= most {
 						continue
 					}
-					sp, err := l.split(ctx, i)
+					sp, err := l.bestSplit(ctx, i)
 					if err != nil {
 						t.Fatal(err)
 					}
-					if sp.taken*edge > 1 {
+					if sp.maxLoad*edge > 1 {
 						continue
 					}
-					trial, err := b.try(ctx, &stair{cascade: &x.list[i], shares: l.shares(sp), taken: sp.taken}, edge)
+					trial, err := b.tryCascade(ctx, &loadedCascade{cascade: &space.cascades[i], shares: l.replicaShares(sp), maxLoad: sp.maxLoad}, edge)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -440,15 +440,15 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 				if most < 0 {
 					return
 				}
-				value += p.Weights[r] * most
+				value += p.RangeWeights[r] * most
 			}
 			best = max(best, value)
 		})
 		if layouts > 200 {
 			return
 		}
-		out, err := Solve(ctx, p, s, Options{Seed: 1})
-		if _, none := errors.AsType[*Infeasible](err); none {
+		plan, err := Solve(ctx, p, s, Options{Seed: 1})
+		if _, none := errors.AsType[*InfeasibleError](err); none {
 			if best >= 0 {
 				t.Fatalf("infeasible (%v), brute force has accuracy %v", err, best)
 			}
@@ -458,17 +458,17 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 			t.Fatal(err)
 		}
 		held++
-		if len(out.Chains) > 0 {
+		if len(plan.Chains) > 0 {
 			staged++
 		}
-		if out.Accuracy >= best-1e-12 {
+		if plan.Accuracy >= best-1e-12 {
 			equal++
 		}
-		if most := step(x.list, p.Planned.N); best > out.Accuracy+most+1e-12 {
-			t.Fatalf("accuracy %v, brute force %v on one of %d layouts: more than a step of %v above; bound %v", out.Accuracy, best, layouts, most, out.Bound)
+		if most := largestLevelStep(space.cascades, p.PlanningSamples.N); best > plan.Accuracy+most+1e-12 {
+			t.Fatalf("accuracy %v, brute force %v on one of %d layouts: more than a step of %v above; bound %v", plan.Accuracy, best, layouts, most, plan.Bound)
 		}
-		if best > out.Bound+1e-7 {
-			t.Fatalf("brute force %v above the bound %v", best, out.Bound)
+		if best > plan.Bound+1e-7 {
+			t.Fatalf("brute force %v above the bound %v", best, plan.Bound)
 		}
 	})
 	t.Logf("%d instances, %d in stages, ours at least as accurate in %d", held, staged, equal)
@@ -480,24 +480,24 @@ func TestStagedAgainstSimulatedBruteForce(t *testing.T) {
 // Level loads would give a slow device whole batches that hold up the chains which
 // start there: the work is split so that it does not get them.
 func TestChainsAreNotHeldUp(t *testing.T) {
-	p := &Problem{Grid: 2, Kinds: []Kind{{Devices: 1}}, SLO: 200 * time.Millisecond, Percentile: .95, Edges: Ranges(4685, 2), Weights: Zipf(2),
-		Planned: &Samples{N: 40, Levels: [][]uint8{make([]uint8, 40)}, Correct: [][]bool{make([]bool, 40)}},
-		HeldOut: &Samples{Levels: make([][]uint8, 1), Correct: make([][]bool, 1)}, Thresholds: [][]float64{{0}}, Models: []Model{NewModel("a", Variant{Memory: 2})}}
+	p := &Problem{Grid: 2, Kinds: []Kind{{Devices: 1}}, SLO: 200 * time.Millisecond, Percentile: .95, RangeEdges: EqualRanges(4685, 2), RangeWeights: ZipfWeights(2),
+		PlanningSamples: &Samples{N: 40, Levels: [][]uint8{make([]uint8, 40)}, Correct: [][]bool{make([]bool, 40)}},
+		HeldOutSamples:  &Samples{Levels: make([][]uint8, 1), Correct: make([][]bool, 1)}, Thresholds: [][]float64{{0}}, Models: []Model{NewModel("a", Variant{Memory: 2})}}
 	for i := range 24 {
-		p.Planned.Correct[0][i] = true
+		p.PlanningSamples.Correct[0][i] = true
 	}
 	for b := 1; b <= 8; b++ {
-		p.Models[0].Times = append(p.Models[0].Times, time.Duration(2000+250*b)*time.Microsecond)
+		p.Models[0].FastestTimes = append(p.Models[0].FastestTimes, time.Duration(2000+250*b)*time.Microsecond)
 	}
 	q := inBlocks(p, []int{2, 1}, []int{1, 1}, []int64{0, 0}, 0, []float64{.21, .79}, []float64{.1, 6})
-	out, err := Solve(context.Background(), q, solver(t), Options{Seed: 1})
+	plan, err := Solve(context.Background(), q, solver(t), Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(out.Chains) != 1 || out.Accuracy != .6 {
-		t.Errorf("accuracy %v with %d chains, expected .6 with one", out.Accuracy, len(out.Chains))
+	if len(plan.Chains) != 1 || plan.Accuracy != .6 {
+		t.Errorf("accuracy %v with %d chains, expected .6 with one", plan.Accuracy, len(plan.Chains))
 	}
-	if _, err := Solve(context.Background(), q.whole(), solver(t), Options{Seed: 1}); err == nil {
+	if _, err := Solve(context.Background(), q.withoutStages(), solver(t), Options{Seed: 1}); err == nil {
 		t.Error("whole models do as well: the test shows nothing")
 	}
 }

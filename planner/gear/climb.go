@@ -11,97 +11,97 @@ import (
 // Limits of climbing: gears of a range that fail in a row, requests of all runs (or multiples of the measured
 // ones), and the chance that a fresh stream misses the SLO, at the confidence of trials.
 const (
-	climbFails   = 2
-	mostClimbing = 1_000_000
-	timesOver    = 20
-	mayMiss      = .05
+	maxClimbFails    = 2
+	maxClimbRequests = 1_000_000
+	maxClimbRepeats  = 20
+	maxMissChance    = .05
 )
 
 // climbRanges returns a plan whose ranges have more accurate gears that the measured rates allow as a whole,
 // though the upper edges, held forever, do not: rates may stay below an edge or pass it quickly. Only streams at
 // these rates can show that, with requests evenly spaced and at random. The accuracy of the plan and its weights
 // are what the streams showed.
-func (s *search) climbed(ctx context.Context, out *Outcome) (*Outcome, error) {
-	p := out.Problem
-	if !p.shown() || (p.Target > 0 || s.o.Any) && !p.misses(out.Accuracy) {
-		return out, nil
+func (s *planSearch) climbRanges(ctx context.Context, plan *Outcome) (*Outcome, error) {
+	p := plan.Problem
+	if !p.simulatesMeasured() || (p.TargetAccuracy > 0 || s.options.AnyPlan) && !p.missesTarget(plan.Accuracy) {
+		return plan, nil
 	}
 
 	// Climb on the rates, or on a sample if they are many.
-	c := newClimber(partOf(p), out, s.o.Seed)
-	err := c.upwards(ctx)
-	if s.runs += c.runs; !p.many() {
-		return kept(ctx, c.outcome(out), err)
+	partial := newClimber(sampleWindows(p), plan, s.options.Seed)
+	err := partial.climbAll(ctx)
+	if s.runCount += partial.runCount; !p.hasManyRequests() {
+		return planOrError(ctx, partial.climbedPlan(plan), err)
 	}
-	if err != nil || p.misses(out.Accuracy+c.now.accuracy-c.before.accuracy) {
-		return kept(ctx, out, err)
+	if err != nil || p.missesTarget(plan.Accuracy+partial.gateResult.accuracy-partial.planResult.accuracy) {
+		return planOrError(ctx, plan, err)
 	}
 
 	// Repeat the steps on all rates.
-	whole := newClimber(p, out, s.o.Seed)
-	err = whole.follow(ctx, c.steps)
-	s.runs += whole.runs
-	return kept(ctx, whole.outcome(out), err)
+	full := newClimber(p, plan, s.options.Seed)
+	err = full.repeatSteps(ctx, partial.steps)
+	s.runCount += full.runCount
+	return planOrError(ctx, full.climbedPlan(plan), err)
 }
 
 // gearClimber raises the gears of a plan on its placement, range by range.
-type climber struct {
-	*bench
-	layout  *layout
-	streams int       // number of random streams, each of which must keep the SLO
-	front   []stair   // by rising load
-	gears   []Planned // by range
-	gate    int       // stream on which gears are tried first: the one that failed last
-	before  onRates   // of the plan, on the first stream
-	now     onRates   // of the gears, on the gate stream
-	all     *onRates  // of the gears, on all streams; nil if none was raised
-	steps   []raised  // from the plan to the gears
+type gearClimber struct {
+	*gearSimulator
+	layout        *deviceLayout
+	streams       int             // number of random streams, each of which must keep the SLO
+	front         []loadedCascade // by rising load
+	gears         []PlannedGear   // by range
+	gateStream    int             // stream on which gears are tried first: the one that failed last
+	planResult    measuredResult  // of the plan, on the first stream
+	gateResult    measuredResult  // of the gears, on the gate stream
+	streamsResult *measuredResult // of the gears, on all streams; nil if none was raised
+	steps         []climbStep     // from the plan to the gears
 }
 
 // newClimber returns a climber from a plan at the measured rates of a problem: those of the plan or a sample of
 // them. On a sample one stream suffices, because the steps are repeated on all rates.
-func newClimber(p *Problem, out *Outcome, seed uint64) *climber {
-	l := out.design.layout
-	c := &climber{bench: newBench(p, l.configs, l.chains, seed), layout: l.x.within(p).layoutOf(l.configs, l.chains), streams: streams(p), gears: out.Gears, gate: noGate}
-	if p != out.Problem {
+func newClimber(p *Problem, plan *Outcome, seed uint64) *gearClimber {
+	l := plan.placement.deviceLayout
+	c := &gearClimber{gearSimulator: newSimulator(p, l.configs, l.chains, seed), layout: l.space.withLimits(p).newLayout(l.configs, l.chains), streams: streamCount(p), gears: plan.Gears, gateStream: noGate}
+	if p != plan.Problem {
 		c.streams = 1
 	}
 	return c
 }
 
 // noGate is the gate stream before anything was run.
-const noGate = evenly - 1
+const noGate = evenStream - 1
 
 // climbAll raises the gears of ranges until none can be raised.
-func (c *climber) upwards(ctx context.Context) error {
-	p := c.p
+func (c *gearClimber) climbAll(ctx context.Context) error {
+	p := c.problem
 	var err error
-	if c.front, err = c.layout.ladder(ctx, 0, -1); err != nil {
+	if c.front, err = c.layout.feasibleFront(ctx, 0, -1); err != nil {
 		return err
 	}
 
 	// What the plan shows.
-	c.gate = 0
-	if c.now, err = c.onMeasured(ctx, c.gears, c.gate, 1-p.Percentile); err != nil || !c.now.keeps(p) {
+	c.gateStream = 0
+	if c.gateResult, err = c.runMeasured(ctx, c.gears, c.gateStream, 1-p.Percentile); err != nil || !c.gateResult.keepsSLO(p) {
 		return err
 	}
-	c.before = c.now
-	order := upTo(len(p.Edges)) // the range of the most requests first
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p.Weights[b], p.Weights[a]) })
+	c.planResult = c.gateResult
+	byWeight := indices(len(p.RangeEdges)) // the range of the most requests first
+	slices.SortStableFunc(byWeight, func(a, b int) int { return cmp.Compare(p.RangeWeights[b], p.RangeWeights[a]) })
 
 	// Raise one range after another.
-	for news := true; news; {
-		news = false
-		for _, r := range order {
-			path, err := c.path(ctx, r)
+	for raisedAny := true; raisedAny; {
+		raisedAny = false
+		for _, r := range byWeight {
+			path, err := c.climbPath(ctx, r)
 			if err != nil {
 				return err
 			}
-			passed, err := c.highest(ctx, path)
+			passedSteps, err := c.climbHighest(ctx, path)
 			if err != nil {
 				return err
 			}
-			news = news || passed > 0
+			raisedAny = raisedAny || passedSteps > 0
 		}
 	}
 	return nil
@@ -109,45 +109,45 @@ func (c *climber) upwards(ctx context.Context) error {
 
 // climbStep is a set of gears in which one range was given a more accurate one, with the result on the gate
 // stream.
-type raised struct {
-	r     int
-	gears []Planned
-	now   onRates
+type climbStep struct {
+	rangeIndex int
+	gears      []PlannedGear
+	result     measuredResult
 }
 
 // climbPath returns ever more accurate gears for a range, as far as they keep the SLO on the gate stream. Steps
 // along the front double while they succeed.
-func (c *climber) path(ctx context.Context, r int) (path []raised, err error) {
-	p, from, best := c.p, &c.gears[r], c.now
-	first, _ := slices.BinarySearchFunc(c.front, from.Cascade.Correct, func(s stair, correct int32) int {
-		if s.cascade.Correct <= correct {
+func (c *gearClimber) climbPath(ctx context.Context, r int) (path []climbStep, err error) {
+	p, current, bestResult := c.problem, &c.gears[r], c.gateResult
+	first, _ := slices.BinarySearchFunc(c.front, current.Cascade.CorrectCount, func(s loadedCascade, correct int32) int {
+		if s.cascade.CorrectCount <= correct {
 			return -1
 		}
 		return 1
 	})
 
 	// Start at the first cascade that gains enough.
-	for first < len(c.front) && p.Weights[r]*(accuracyOn(p, c.front[first].cascade)-from.Accuracy) < worthwhile {
+	for first < len(c.front) && p.RangeWeights[r]*(plannedAccuracy(p, c.front[first].cascade)-current.Accuracy) < minAccuracyGain {
 		first++
 	}
 
 	// Try cascades, with growing steps, until some fail in a row.
-	step, fails, most := 1, 0, max(mostClimbing, timesOver*int(sum(p.Measured)))
-	for k := first; k < len(c.front) && fails < climbFails && c.requests < most; {
-		next := slices.Clone(c.gears)
-		next[r] = gearOf(p, &c.front[k], p.Edges[r], Trial{})
-		now, err := c.onMeasured(ctx, next, c.gate, 1-p.Percentile)
+	step, failures, maxRequests := 1, 0, max(maxClimbRequests, maxClimbRepeats*int(sum(p.MeasuredRates)))
+	for k := first; k < len(c.front) && failures < maxClimbFails && c.measuredRequests < maxRequests; {
+		gears := slices.Clone(c.gears)
+		gears[r] = newGear(p, &c.front[k], p.RangeEdges[r], Trial{})
+		result, err := c.runMeasured(ctx, gears, c.gateStream, 1-p.Percentile)
 		if err != nil {
 			return nil, err
 		}
-		switch ok := now.keeps(p) && now.accuracy > best.accuracy+worthwhile; {
+		switch ok := result.keepsSLO(p) && result.accuracy > bestResult.accuracy+minAccuracyGain; {
 		case ok:
-			path, best, fails = append(path, raised{r, next, now}), now, 0
+			path, bestResult, failures = append(path, climbStep{r, gears, result}), result, 0
 			first, step = k+1, 2*step
 		case step > 1:
 			step = 1
 		default:
-			fails++
+			failures++
 			first = k + 1
 		}
 		if k = first + step - 1; k >= len(c.front) {
@@ -159,27 +159,27 @@ func (c *climber) path(ctx context.Context, r int) (path []raised, err error) {
 
 // climbHighest takes the most accurate gears of a path that keep the SLO on all streams, and returns how many
 // steps of the path that is. If it returns an error, it has taken the best gears that were seen to keep it.
-func (c *climber) highest(ctx context.Context, path []raised) (passed int, err error) {
-	low, gate := 0, c.gate
-	for high, at := len(path), len(path)-1; low < high && err == nil; at = (low + high) / 2 {
-		all, failed, ended := c.onAll(ctx, &path[at])
-		if err = ended; all != nil {
-			c.all, low = all, at+1
+func (c *gearClimber) climbHighest(ctx context.Context, path []climbStep) (passedSteps int, err error) {
+	low, gate := 0, c.gateStream
+	for high, middle := len(path), len(path)-1; low < high && err == nil; middle = (low + high) / 2 {
+		worst, failedStream, runErr := c.runAllStreams(ctx, &path[middle])
+		if err = runErr; worst != nil {
+			c.streamsResult, low = worst, middle+1
 		} else {
-			high, gate = at, failed
+			high, gate = middle, failedStream
 		}
 	}
 
 	// Take the step.
 	if low > 0 {
-		c.gears, c.now = path[low-1].gears, path[low-1].now
+		c.gears, c.gateResult = path[low-1].gears, path[low-1].result
 		c.steps = append(c.steps, path[:low]...)
 	}
 
 	// The stream that failed becomes the gate.
-	if err == nil && gate != c.gate && c.gate != noGate {
-		c.gate = gate
-		c.now, err = c.onMeasured(ctx, c.gears, gate, 1)
+	if err == nil && gate != c.gateStream && c.gateStream != noGate {
+		c.gateStream = gate
+		c.gateResult, err = c.runMeasured(ctx, c.gears, gate, 1)
 	}
 	return low, err
 }
@@ -187,44 +187,44 @@ func (c *climber) highest(ctx context.Context, path []raised) (passed int, err e
 // runAllStreams returns the result of gears on all streams: the worst tail and late share, and the means over the
 // random streams of the rest. If a stream misses the SLO, or a fresh one might, the result is nil, and
 // failedStream is the stream that shows it.
-func (c *climber) onAll(ctx context.Context, up *raised) (all *onRates, failed int, err error) {
-	p, latest := c.p, 0
-	var random []onRates
-	var lates []float64
-	all = &onRates{}
+func (c *gearClimber) runAllStreams(ctx context.Context, step *climbStep) (worst *measuredResult, failedStream int, err error) {
+	p, worstStream := c.problem, 0
+	var random []measuredResult
+	var lateShares []float64
+	worst = &measuredResult{}
 
 	// Run the streams.
-	for k := evenly; k < c.streams; k++ {
-		now := up.now
-		if k != c.gate {
-			if now, err = c.onMeasured(ctx, up.gears, k, 1-p.Percentile); err != nil || !now.keeps(p) {
+	for k := evenStream; k < c.streams; k++ {
+		result := step.result
+		if k != c.gateStream {
+			if result, err = c.runMeasured(ctx, step.gears, k, 1-p.Percentile); err != nil || !result.keepsSLO(p) {
 				return nil, k, err
 			}
 		}
-		if all.worst(&now); k == evenly {
+		if worst.takeWorst(&result); k == evenStream {
 			continue
 		}
-		if lates = append(lates, now.late); now.late > lates[latest] {
-			latest = len(lates) - 1
+		if lateShares = append(lateShares, result.lateShare); result.lateShare > lateShares[worstStream] {
+			worstStream = len(lateShares) - 1
 		}
-		random = append(random, now)
+		random = append(random, result)
 	}
 
 	// A fresh stream may miss the SLO only with a small chance.
-	all.accuracy, all.under = meanOfStreams(random)
-	if len(lates) > 1 && !tolerance.Independent(lates).SeldomAbove(1-p.Percentile, 1, mayMiss, trialConfidence) {
-		return nil, latest, nil
+	worst.accuracy, worst.gearShares = meanOfStreams(random)
+	if len(lateShares) > 1 && !tolerance.IndependentValues(lateShares).SeldomAbove(1-p.Percentile, 1, maxMissChance, trialConfidence) {
+		return nil, worstStream, nil
 	}
-	return all, 0, nil
+	return worst, 0, nil
 }
 
 // climbedPlan returns the plan with the raised gears.
-func (c *climber) outcome(out *Outcome) *Outcome {
-	if c.all == nil {
-		return out
+func (c *gearClimber) climbedPlan(plan *Outcome) *Outcome {
+	if c.streamsResult == nil {
+		return plan
 	}
-	one := *out
-	one.Gears = c.gears
-	one.says(c.p, c.all)
-	return &one
+	climbed := *plan
+	climbed.Gears = c.gears
+	climbed.adoptMeasured(c.problem, c.streamsResult)
+	return &climbed
 }

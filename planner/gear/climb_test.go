@@ -11,34 +11,34 @@ import (
 	"inferplan/formats/seeded"
 )
 
-// bursts is a problem whose rates rise above what its gears could hold for ever, a few
+// burstyProblem is a problem whose rates rise above what its gears could hold for ever, a few
 // seconds at a time, every so many seconds.
-func bursts(t testing.TB, devices int, seed uint64, every int) *Problem {
+func burstyProblem(t testing.TB, devices int, seed uint64, every int) *Problem {
 	p := llama4.problem(t, devices, 10)
 	rng := seeded.New(seed, "bursts")
 	for range 600 / every {
 		for range every - 5 {
-			p.Measured = append(p.Measured, 20+6*rng.Float64())
+			p.MeasuredRates = append(p.MeasuredRates, 20+6*rng.Float64())
 		}
 		for range 5 {
-			p.Measured = append(p.Measured, 45+15*rng.Float64())
+			p.MeasuredRates = append(p.MeasuredRates, 45+15*rng.Float64())
 		}
 	}
-	peak := slices.Max(p.Measured)
-	p.Edges, p.Overall = Ranges(peak, 10), true
-	p.Weights = Served(p.Measured, peak, 10, seed)
+	peak := slices.Max(p.MeasuredRates)
+	p.RangeEdges, p.OverRequests = EqualRanges(peak, 10), true
+	p.RangeWeights = ServedWeights(p.MeasuredRates, peak, 10, seed)
 	return p
 }
 
 // freshAccuracy is what gears show on streams of the measured rates that the planner did
 // not see.
-func freshAccuracy(t testing.TB, out *Outcome, p *Problem) float64 {
-	q := *out.Problem
-	q.Measured, q.Overall = p.Measured, true
-	b, shown := newBench(&q, out.Configs, nil, 2000), 0.0
+func freshAccuracy(t testing.TB, plan *Outcome, p *Problem) float64 {
+	q := *plan.Problem
+	q.MeasuredRates, q.OverRequests = p.MeasuredRates, true
+	b, shown := newSimulator(&q, plan.Configs, nil, 2000), 0.0
 	const n = 6
 	for k := range n {
-		now, err := b.onMeasured(context.Background(), out.Gears, k, 1)
+		now, err := b.runMeasured(context.Background(), plan.Gears, k, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,48 +57,48 @@ func TestRangesClimb(t *testing.T) {
 		fleets = append(fleets, 6)
 	}
 	for _, devices := range fleets {
-		p := bursts(t, devices, 1, 30)
+		p := burstyProblem(t, devices, 1, 30)
 		without := *p
-		without.Measured = nil
+		without.MeasuredRates = nil
 		apart, err := Solve(context.Background(), &without, programs, Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
+		plan, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
 		load, late := 0.0, 0.0
-		for r := range out.Gears {
-			load, late = max(load, out.Gears[r].Load), late+out.Problem.Weights[r]*out.Gears[r].Late
-			if out.Gears[r].Bound < out.Gears[r].Accuracy {
+		for r := range plan.Gears {
+			load, late = max(load, plan.Gears[r].BusiestLoad), late+plan.Problem.RangeWeights[r]*plan.Gears[r].LateShare
+			if plan.Gears[r].Bound < plan.Gears[r].Accuracy {
 				t.Errorf("%d devices: range %d above its bound", devices, r)
 			}
 		}
-		before, after := freshAccuracy(t, apart, p), freshAccuracy(t, out, p)
-		t.Logf("%d devices: on fresh streams %.4f, with ranges that hold their edges %.4f; planned %.4f of %.4f at a load of %.2f", devices, after, before, out.Accuracy, out.Bound, load)
-		if load <= 1 || after <= before || out.Accuracy > out.Bound || late > 1-p.Percentile || out.Tail > p.SLO {
-			t.Errorf("%d devices: load %.2f, %.4f late, p95 %v, bound %.4f", devices, load, late, out.Tail, out.Bound)
+		before, after := freshAccuracy(t, apart, p), freshAccuracy(t, plan, p)
+		t.Logf("%d devices: on fresh streams %.4f, with ranges that hold their edges %.4f; planned %.4f of %.4f at a load of %.2f", devices, after, before, plan.Accuracy, plan.Bound, load)
+		if load <= 1 || after <= before || plan.Accuracy > plan.Bound || late > 1-p.Percentile || plan.TailLatency > p.SLO {
+			t.Errorf("%d devices: load %.2f, %.4f late, p95 %v, bound %.4f", devices, load, late, plan.TailLatency, plan.Bound)
 		}
-		if math.Abs(after-out.Accuracy) > .001 {
-			t.Errorf("%d devices: says %.4f, shows %.4f on fresh streams", devices, out.Accuracy, after)
+		if math.Abs(after-plan.Accuracy) > .001 {
+			t.Errorf("%d devices: says %.4f, shows %.4f on fresh streams", devices, plan.Accuracy, after)
 		}
-		onFreshStreams(t, out, 1)
+		onFreshStreams(t, plan, 1)
 	}
 }
 
 // An accuracy that gears which hold their ranges miss on two devices is reached there by
 // ranges that climb: what a target is held against is the plan after that.
 func TestTargetReachedByClimbing(t *testing.T) {
-	p := bursts(t, 4, 1, 60)
-	p.Target = .628
-	out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
+	p := burstyProblem(t, 4, 1, 60)
+	p.TargetAccuracy = .628
+	plan, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	above := slices.ContainsFunc(out.Gears, func(g Planned) bool { return g.Load > 1 })
-	if out.Value != 3 || out.Accuracy < p.Target || !above {
-		t.Errorf("%v devices for %.4f with a range above its devices' time: %v, expected 3 with one", out.Value, out.Accuracy, above)
+	above := slices.ContainsFunc(plan.Gears, func(g PlannedGear) bool { return g.BusiestLoad > 1 })
+	if plan.Value != 3 || plan.Accuracy < p.TargetAccuracy || !above {
+		t.Errorf("%v devices for %.4f with a range above its devices' time: %v, expected 3 with one", plan.Value, plan.Accuracy, above)
 	}
 }
 
@@ -107,12 +107,12 @@ func TestClimbIsTheSameAgain(t *testing.T) {
 	var first string
 	for _, n := range []int{1, 4} {
 		before := runtime.GOMAXPROCS(n)
-		out, err := Solve(context.Background(), bursts(t, 4, 1, 30), programs, Options{Seed: 7})
+		plan, err := Solve(context.Background(), burstyProblem(t, 4, 1, 30), programs, Options{Seed: 7})
 		runtime.GOMAXPROCS(before)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text := fmt.Sprintf("%v %v %v %v", out.Accuracy, out.Runs, out.Problem.Weights, out.Gears)
+		text := fmt.Sprintf("%v %v %v %v", plan.Accuracy, plan.RunCount, plan.Problem.RangeWeights, plan.Gears)
 		if first == "" {
 			first = text
 		}
@@ -127,9 +127,9 @@ func TestClimbIsTheSameAgain(t *testing.T) {
 func TestMeasuredBoundOfASteadyRate(t *testing.T) {
 	p := llama4.problem(t, 5, 10)
 	p.Percentile = .999999
-	list := p.Cascades()
+	list := p.WholeCascades()
 	for _, rate := range []float64{20, 40, 60} {
-		p.Measured = slices.Repeat([]float64{rate}, 1200)
+		p.MeasuredRates = slices.Repeat([]float64{rate}, 1200)
 		e := envelopeOf(p, list)
 		least, most := e.At(float64(p.Kinds[0].Devices)/rate), e.At(float64(p.Kinds[0].Devices)/rate*(1+p.SLO.Seconds()/1024)*1.001)
 		if got := poolOf(t, p, list).measuredBound(); got < least-1e-9 || got > most+1e-4 {
@@ -141,28 +141,28 @@ func TestMeasuredBoundOfASteadyRate(t *testing.T) {
 // The bound is above what exhaustive search finds of gears on a stream, whether they hold
 // their ranges or not.
 func TestMeasuredBoundAboveAllGears(t *testing.T) {
-	p := bursts(t, 4, 3, 30)
+	p := burstyProblem(t, 4, 3, 30)
 	p.Models, p.Grid = p.Models[1:], 3
 	pub := llama4.make()
 	var err error
-	if p.Thresholds, p.Planned, p.HeldOut, err = Grade(pub.Records, pub.ModelNames()[1:], p.Grid); err != nil {
+	if p.Thresholds, p.PlanningSamples, p.HeldOutSamples, err = GradeRecords(pub.Records, pub.ModelNames()[1:], p.Grid); err != nil {
 		t.Fatal(err)
 	}
-	p.Edges = Ranges(slices.Max(p.Measured), 2)
-	p.Weights = Served(p.Measured, slices.Max(p.Measured), 2, 1)
-	list := p.Cascades()
+	p.RangeEdges = EqualRanges(slices.Max(p.MeasuredRates), 2)
+	p.RangeWeights = ServedWeights(p.MeasuredRates, slices.Max(p.MeasuredRates), 2, 1)
+	list := p.WholeCascades()
 	l := bestLayout(t, fleetOf(p, list))
-	b, best, loads := newBench(p, l.configs, nil, 5), 0.0, 0.0
+	b, best, loads := newSimulator(p, l.configs, nil, 5), 0.0, 0.0
 	front := stairsOn(t, l, 0)
 	for _, low := range front {
 		for _, high := range front {
-			gears := []Planned{gearOf(p, &low, p.Edges[0], Trial{}), gearOf(p, &high, p.Edges[1], Trial{})}
-			now, err := b.onMeasured(context.Background(), gears, 0, 1-p.Percentile)
+			gears := []PlannedGear{newGear(p, &low, p.RangeEdges[0], Trial{}), newGear(p, &high, p.RangeEdges[1], Trial{})}
+			now, err := b.runMeasured(context.Background(), gears, 0, 1-p.Percentile)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if now.keeps(p) && now.accuracy > best {
-				best, loads = now.accuracy, max(gears[0].Load, gears[1].Load)
+			if now.keepsSLO(p) && now.accuracy > best {
+				best, loads = now.accuracy, max(gears[0].BusiestLoad, gears[1].BusiestLoad)
 			}
 		}
 	}

@@ -12,56 +12,56 @@ import (
 
 // concentratedSplit returns the shares, by model and replica, of a split that puts every model on few devices of
 // each group. Each group does the same work as before. If nothing changes, it returns nil.
-func (l *layout) onFewDevices(cascade int, shares [][]float64) [][]float64 {
-	out := make([][]float64, len(shares))
+func (l *deviceLayout) concentratedSplit(cascade int, shares [][]float64) [][]float64 {
+	concentrated := make([][]float64, len(shares))
 	for m := range shares {
-		out[m] = slices.Clone(shares[m])
+		concentrated[m] = slices.Clone(shares[m])
 	}
 
 	// Concentrate the work of each group.
-	first := make([]int, len(shares)) // replica of the model on the kind's first device
-	for k := range l.cellOf {
-		at := l.replicasOn(l.cellOf[k], first)
-		for g := range slices.Max(append(l.cellOf[k], -1)) + 1 {
-			l.wrap(cascade, k, l.cellOf[k], g, at, out)
+	firstReplica := make([]int, len(shares)) // replica of the model on the kind's first device
+	for k := range l.groupOf {
+		replicaAt := l.replicaIndexes(l.groupOf[k], firstReplica)
+		for g := range slices.Max(append(l.groupOf[k], -1)) + 1 {
+			l.wrapAround(cascade, k, l.groupOf[k], g, replicaAt, concentrated)
 		}
 	}
-	for m := range out {
-		toShares(out[m])
+	for m := range concentrated {
+		normaliseShares(concentrated[m])
 	}
 
 	// Compare with the even split.
-	same := func(a, b []float64) bool {
+	sameShares := func(a, b []float64) bool {
 		return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Abs(x-y) < 1e-9 })
 	}
-	if slices.EqualFunc(out, shares, same) {
+	if slices.EqualFunc(concentrated, shares, sameShares) {
 		return nil
 	}
-	return out
+	return concentrated
 }
 
 // replicaIndexes returns the index of the replica of a whole model, by model and device of a kind, or -1 if the
 // device does not hold the model. firstReplica, by model, is moved behind them.
-func (l *layout) replicasOn(group, first []int) [][]int {
-	at := make([][]int, len(first))
-	for m := range at {
-		for _, g := range group {
+func (l *deviceLayout) replicaIndexes(groups, firstReplica []int) [][]int {
+	replicaAt := make([][]int, len(firstReplica))
+	for m := range replicaAt {
+		for _, g := range groups {
 			n := -1
-			if l.cells[g].Set&(1<<m) != 0 {
-				n = first[m]
-				first[m]++
+			if l.deviceGroups[g].ModelSet&(1<<m) != 0 {
+				n = firstReplica[m]
+				firstReplica[m]++
 			}
-			at[m] = append(at[m], n)
+			replicaAt[m] = append(replicaAt[m], n)
 		}
 	}
-	return at
+	return replicaAt
 }
 
 // wrapAround fills the devices of group g one after another, model by model.
-func (l *layout) wrap(cascade, kind int, group []int, g int, at [][]int, shares [][]float64) {
+func (l *deviceLayout) wrapAround(cascade, kind int, groups []int, g int, replicaAt [][]int, shares [][]float64) {
 	var devices []int
-	for d := range group {
-		if group[d] == g {
+	for d := range groups {
+		if groups[d] == g {
 			devices = append(devices, d)
 		}
 	}
@@ -70,37 +70,37 @@ func (l *layout) wrap(cascade, kind int, group []int, g int, at [][]int, shares 
 	}
 
 	// Take the work of each model off the group.
-	c := &l.x.list[cascade]
+	c := &l.space.cascades[cascade]
 	work := make([]float64, len(c.Models)) // seconds per request, by model of the cascade
 	for k, m := range c.Models {
 		for _, d := range devices {
-			if n := at[m][d]; n >= 0 {
-				work[k] += shares[m][n] * l.seconds(cascade, kind, int(m))
+			if n := replicaAt[m][d]; n >= 0 {
+				work[k] += shares[m][n] * l.secondsPerRequest(cascade, kind, int(m))
 				shares[m][n] = 0
 			}
 		}
 	}
 
 	// Give every device an equal share of it.
-	each := sum(work) / float64(len(devices))
-	d, room := 0, each
+	deviceShare := sum(work) / float64(len(devices))
+	d, freeTime := 0, deviceShare
 	for k, m := range c.Models {
-		per := l.seconds(cascade, kind, int(m))
-		for left := work[k]; left > 0; {
-			part := left
-			if last := d == len(devices)-1; !last && part >= room {
-				part = room
+		seconds := l.secondsPerRequest(cascade, kind, int(m))
+		for remaining := work[k]; remaining > 0; {
+			moved := remaining
+			if isLast := d == len(devices)-1; !isLast && moved >= freeTime {
+				moved = freeTime
 			}
-			shares[m][at[m][devices[d]]] += part / per
-			left -= part
-			if room -= part; room <= 1e-12*each && d < len(devices)-1 {
-				d, room = d+1, each
+			shares[m][replicaAt[m][devices[d]]] += moved / seconds
+			remaining -= moved
+			if freeTime -= moved; freeTime <= 1e-12*deviceShare && d < len(devices)-1 {
+				d, freeTime = d+1, deviceShare
 			}
 		}
 	}
 }
 
 // secondsPerRequest returns the seconds of a model's work on a kind that a request of a cascade brings on average.
-func (l *layout) seconds(cascade, kind, model int) float64 {
-	return l.x.reach[cascade][model] * l.x.per[kind][model]
+func (l *deviceLayout) secondsPerRequest(cascade, kind, model int) float64 {
+	return l.space.reachShares[cascade][model] * l.space.secondsPerSample[kind][model]
 }

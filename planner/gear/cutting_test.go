@@ -15,9 +15,9 @@ import (
 // run in stages. Blocks are faster on one kind or on the other; in most, memory is short.
 func stagedInstance(seed uint64) *Problem {
 	rng := rand.New(rand.NewPCG(seed, 77))
-	p := instance(seed * 1000)
+	p := randomInstance(seed * 1000)
 	for k := seed*1000 + 1; len(p.Kinds) > 1; k++ {
-		p = instance(k)
+		p = randomInstance(k)
 	}
 	factors := make([]float64, 4)
 	for i := range factors {
@@ -27,19 +27,19 @@ func stagedInstance(seed uint64) *Problem {
 	if rng.IntN(3) > 0 {
 		total := int64(0)
 		for m := range p.Models {
-			p.Models[m].On[0].Memory *= 4
-			total += p.Models[m].On[0].Memory
+			p.Models[m].Variants[0].Memory *= 4
+			total += p.Models[m].Variants[0].Memory
 		}
 		for k := range memory {
-			memory[k] = p.Models[len(p.Models)-1].On[0].Memory/2 + rng.Int64N(total)
+			memory[k] = p.Models[len(p.Models)-1].Variants[0].Memory/2 + rng.Int64N(total)
 		}
 	}
 	q := inBlocks(p, counts, []int{1 + rng.IntN(2), 1}, memory, []float64{0, 1, 10}[rng.IntN(3)], []float64{.2, .3, .3, .2}, factors)
 	q.Blocks.MaxPartitions = 2 + rng.IntN(2)
 	q.SLO = time.Duration(float64(q.SLO) * (.7 + rng.Float64()))
-	q.Overall = rng.IntN(4) == 0
-	for i := range q.Edges {
-		q.Edges[i] *= .5 + 1.5*float64(counts[0]+counts[1])/4
+	q.OverRequests = rng.IntN(4) == 0
+	for i := range q.RangeEdges {
+		q.RangeEdges[i] *= .5 + 1.5*float64(counts[0]+counts[1])/4
 	}
 	return q
 }
@@ -50,7 +50,7 @@ func cuttingOnly(p *Problem, member int) *Problem {
 	b.Models = slices.Clone(b.Models)
 	for m := range b.Models {
 		if m != member {
-			b.Models[m] = stages.Model{Name: b.Models[m].Name, Costs: make([][]stages.Share, len(p.Kinds)), Weights: make([]int64, 1)}
+			b.Models[m] = stages.Model{Name: b.Models[m].Name, ShareCosts: make([][]stages.ShareCosts, len(p.Kinds)), Weights: make([]int64, 1)}
 		}
 	}
 	q.Blocks = &b
@@ -69,18 +69,18 @@ func TestFewerMembersInStagesAreNoBetter(t *testing.T) {
 	for _, seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			p, all := stagedInstance(seed), -1.0
-			if out, err := Solve(ctx, p, s, Options{Seed: 1}); err == nil {
-				all = out.Accuracy
-			} else if !none(err) {
+			if plan, err := Solve(ctx, p, s, Options{Seed: 1}); err == nil {
+				all = plan.Accuracy
+			} else if !isInfeasible(err) {
 				t.Fatal(err)
 			}
 			for m := range p.Models {
-				out, err := Solve(ctx, cuttingOnly(p, m), s, Options{Seed: 1})
-				if err != nil && !none(err) {
+				plan, err := Solve(ctx, cuttingOnly(p, m), s, Options{Seed: 1})
+				if err != nil && !isInfeasible(err) {
 					t.Fatal(err)
 				}
-				if err == nil && out.Accuracy > all+2*considerable {
-					t.Errorf("%s alone in stages: accuracy %v, where all members may %v (below 0: none)", p.Models[m].Name, out.Accuracy, all)
+				if err == nil && plan.Accuracy > all+2*nextPlacementGain {
+					t.Errorf("%s alone in stages: accuracy %v, where all members may %v (below 0: none)", p.Models[m].Name, plan.Accuracy, all)
 				}
 			}
 		})

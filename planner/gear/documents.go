@@ -20,7 +20,7 @@ import (
 
 // Method plans cascades of a family of models. The driver of package planner calls it.
 var Method = kind.Method{
-	Kind: formats.PlanGear, About: "cascades of models", Solve: plan, Hold: hold, Certify: certify.Plan, Loosened: loosened, OneSLO: true, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Kind: formats.PlanGear, Summary: "cascades of models", Solve: planCascades, SolveUntilConfirmed: planAndConfirm, Certify: certify.CertifyPlan, RelaxWorkload: loosenCascade, SingleSLO: true, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
 	Explain: explain, Diff: diff.Gears,
 }
 
@@ -35,7 +35,7 @@ const (
 const trialSeed = 1
 
 // solveOptions are the values of the method's options.
-type choices struct {
+type solveOptions struct {
 	Objective     string
 	MaxPartitions int
 	MaxBatch      int
@@ -47,55 +47,55 @@ type choices struct {
 }
 
 // solveOptionsOf returns the options' values.
-func choicesOf(v document.Values) choices {
-	return choices{
-		Objective: v.Word("objective"), MaxPartitions: v.Whole("max-partitions"), MaxBatch: v.Whole("max-batch"),
-		Blocks: v.Whole("blocks"), BlocksBy: v.Word("blocks-by"), Gap: v.Number("gap"), SLO: v.SLO("slo"), CutDType: v.Word("cut-dtype"),
+func solveOptionsOf(values document.Values) solveOptions {
+	return solveOptions{
+		Objective: values.Word("objective"), MaxPartitions: values.Whole("max-partitions"), MaxBatch: values.Whole("max-batch"),
+		Blocks: values.Whole("blocks"), BlocksBy: values.Word("blocks-by"), Gap: values.Number("gap"), SLO: values.SLO("slo"), CutDType: values.Word("cut-dtype"),
 	}
 }
 
 // resolvedWorkload is a cascade workload with what was read from the documents for it.
-type resolved struct {
-	in          *kind.Problem
-	run         *kind.Run
-	opt         choices
-	cascade     *formats.Cascade
-	problem     *Problem                       // the workload as numbers
-	pools       []formats.Pool                 // those with devices, defaults filled in
-	profile     []*formats.ProfileModel        // by model of the family
-	cuts        [][]stages.Cut                 // by model: cuts between its blocks
-	weights     string                         // where the ranges' weights come from, as the plan states it
-	requestCPU  time.Duration                  // CPU time of a request at the front end
-	score       string                         // certainty score of the records
-	calibration map[string]formats.Calibration // by model
+type resolvedWorkload struct {
+	input         *kind.Problem
+	run           *kind.SolveRun
+	options       solveOptions
+	cascade       *formats.Cascade
+	problem       *Problem                       // the workload as numbers
+	pools         []formats.Pool                 // those with devices, defaults filled in
+	modelProfiles []*formats.ProfileModel        // by model of the family
+	blockCuts     [][]stages.Cut                 // by model: cuts between its blocks
+	weightsSource string                         // where the ranges' weights come from, as the plan states it
+	requestCPU    time.Duration                  // CPU time of a request at the front end
+	recordScore   string                         // certainty score of the records
+	calibration   map[string]formats.Calibration // by model
 }
 
 // planCascades plans the workload's cascade. If ctx ends after a plan was found, it returns that plan.
-func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
-	if err := in.Complete(); err != nil {
+func planCascades(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
+	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
-	f := &resolved{in: in, run: run, opt: choicesOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &Problem{Surplus: in.Surplus, Drift: kind.Drift(in.Profile, in.Cluster)}}
+	workload := &resolvedWorkload{input: in, run: run, options: solveOptionsOf(in.Values), cascade: formats.CascadeOf(in.Workload), problem: &Problem{Surplus: in.ReservedMisses, Drift: kind.Drift(in.Profile, in.Cluster)}}
 
 	// Resolve the documents.
-	if f.cascade == nil {
-		return nil, in.Fail("workload", "cascade", "nothing", "a cascade, for the method gear", "")
+	if workload.cascade == nil {
+		return nil, in.FieldError("workload", "cascade", "nothing", "a cascade, for the method gear", "")
 	}
-	if err := f.resolve(); err != nil {
+	if err := workload.resolveDocuments(); err != nil {
 		return nil, err
 	}
-	if err := f.objective(); err != nil {
+	if err := workload.checkObjective(); err != nil {
 		return nil, err
 	}
-	run.StaleModels(&in.Documents, f.profile)
-	f.requests()
+	run.WarnStaleModels(&in.Documents, workload.modelProfiles)
+	workload.setRequestTimes()
 
 	// Search for a plan.
-	out, planned, err := SolveHeldOut(ctx, f.problem, run.Solver, Options{Seed: trialSeed, Any: in.Trial, Progress: func(done, ranges int) {
+	plan, plannedTarget, err := SolveHeldOut(ctx, workload.problem, run.Solver, Options{Seed: trialSeed, AnyPlan: in.FeasibilityOnly, Progress: func(done, ranges int) {
 		run.Progress(kind.Progress{Phase: "gears", Fraction: float64(done) / float64(ranges), Value: math.NaN(), Bound: math.NaN()})
 	}})
-	if inf, ok := errors.AsType[*Infeasible](err); ok {
-		return nil, f.noGears(inf)
+	if cause, ok := errors.AsType[*InfeasibleError](err); ok {
+		return nil, workload.infeasibleError(cause)
 	}
 	if err != nil {
 		if ctx.Err() != nil {
@@ -105,16 +105,16 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	}
 
 	// A trial of the driver only asks whether there is a plan.
-	if in.Trial {
-		return f.outcome(out), nil
+	if in.FeasibilityOnly {
+		return workload.planOutcome(plan), nil
 	}
 
 	// State assumptions and warnings, and make the plan's parts.
-	f.outOfSample(out, planned)
-	if out, err = kept(ctx, out, f.overRequests(ctx, out)); err != nil {
+	workload.reportHeldOut(plan, plannedTarget)
+	if plan, err = planOrError(ctx, plan, workload.adviseOverRequests(ctx, plan)); err != nil {
 		return nil, err
 	}
-	o := f.outcome(out)
+	o := workload.planOutcome(plan)
 	if ctx.Err() != nil { // the search was cut short, whatever was proved before
 		o.StoppedBy = milp.StoppedByInterrupt
 	}
@@ -123,28 +123,28 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 
 // reportHeldOut states how held-out samples changed the target, and warns if the planned accuracy is outside of
 // their interval.
-func (f *resolved) outOfSample(out *Outcome, planned float64) {
-	h, ok := out.HeldOut()
+func (f *resolvedWorkload) reportHeldOut(plan *Outcome, plannedTarget float64) {
+	h, ok := plan.HeldOutAccuracy()
 	if !ok {
 		return
 	}
-	if asked := f.problem.Target; asked > 0 {
-		f.run.Assume("accuracy %g is met by the lower end of the interval of the %d samples held out (%.4f); planned for %.4f", asked, f.problem.HeldOut.N, h.Low, planned)
+	if requested := f.problem.TargetAccuracy; requested > 0 {
+		f.run.Assume("accuracy %g is met by the lower end of the interval of the %d samples held out (%.4f); planned for %.4f", requested, f.problem.HeldOutSamples.N, h.Low, plannedTarget)
 	}
-	if out.Accuracy < h.Low || out.Accuracy > h.High {
-		f.run.Warn("the planned accuracy %.4f is outside the interval of the samples held out, %.4f to %.4f: believe these, and plan on more samples", out.Accuracy, h.Low, h.High)
+	if plan.Accuracy < h.Low || plan.Accuracy > h.High {
+		f.run.Warn("the planned accuracy %.4f is outside the interval of the samples held out, %.4f to %.4f: believe these, and plan on more samples", plan.Accuracy, h.Low, h.High)
 	}
 }
 
 // adviseOverRequests warns if one cascade for all measured rates would be more accurate with an SLO over all
 // requests together. If the plan is such a cascade, it states that as an assumption.
-func (f *resolved) overRequests(ctx context.Context, out *Outcome) error {
-	if p := out.Problem; p.Either && p.Overall {
+func (f *resolvedWorkload) adviseOverRequests(ctx context.Context, plan *Outcome) error {
+	if p := plan.Problem; p.ScopeUnspecified && p.OverRequests {
 		f.run.Assume("slo over requests: one cascade for all rates keeps the SLO over all of the measured requests together and is more accurate than a plan whose every range keeps it; `slo: {over: ranges}` plans for that")
 	}
-	accuracy, err := out.OverRequests(ctx, trialSeed)
+	accuracy, err := plan.SingleCascadeAccuracy(ctx, trialSeed)
 	if err == nil && accuracy > 0 {
-		f.run.Warn("on the measured rates one cascade for all rates would be more accurate: it is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, out.Accuracy)
+		f.run.Warn("on the measured rates one cascade for all rates would be more accurate: it is right in %.4f and keeps the SLO over all of the measured requests together, not in every range as this plan does (%.4f): `slo: {over: requests}` plans for that", accuracy, plan.Accuracy)
 	}
 	return err
 }
@@ -153,66 +153,66 @@ func (f *resolved) overRequests(ctx context.Context, out *Outcome) error {
 // devices are proposed for an infeasible problem. Beyond it a lower rate is proposed: safeRateShare of the rate
 // that the work of the cheapest cascade allows.
 const (
-	mostMore   = 64
-	partOfRoom = 0.8
+	maxMissingDevices = 64
+	safeRateShare     = 0.8
 )
 
 // infeasibleError returns the driver's error for an infeasible problem, with the nearest feasible devices, rate or
 // SLO. If there are several kinds of devices, it names no nearest problem, because it does not know which kind to
 // add.
-func (r *resolved) noGears(inf *Infeasible) *kind.InfeasibleError {
-	out := &kind.InfeasibleError{Model: inf.Model, Constraint: "slo", Reason: inf.Reason()}
-	if inf.Target > 0 {
-		out.Constraint = "accuracy"
+func (r *resolvedWorkload) infeasibleError(cause *InfeasibleError) *kind.InfeasibleError {
+	infeasible := &kind.InfeasibleError{Model: cause.Model, Constraint: "slo", Reason: cause.Reason()}
+	if cause.TargetAccuracy > 0 {
+		infeasible.Constraint = "accuracy"
 	}
 	if len(r.pools) > 1 {
-		return out // with several kinds it is not known which one is short
+		return infeasible // with several kinds it is not known which one is short
 	}
 	devices := r.pools[0].Count
-	if more := inf.Devices - devices; more > mostMore+3*devices && inf.Target == 0 {
-		out.Constraint = "devices"
-		out.Nearest.LoadFactor = partOfRoom * min(1, inf.MaxQPS/inf.Edge)
-	} else if more > 0 && inf.Target == 0 {
-		out.Constraint = "devices"
-		out.Nearest.Devices = []kind.MissingCount{{Device: r.pools[0].Device, Count: more}}
+	if missingDevices := cause.Devices - devices; missingDevices > maxMissingDevices+3*devices && cause.TargetAccuracy == 0 {
+		infeasible.Constraint = "devices"
+		infeasible.Nearest.LoadFactor = safeRateShare * min(1, cause.MaxQPS/cause.RangeEdge)
+	} else if missingDevices > 0 && cause.TargetAccuracy == 0 {
+		infeasible.Constraint = "devices"
+		infeasible.Nearest.Devices = []kind.MissingCount{{Device: r.pools[0].Device, Count: missingDevices}}
 	} else {
-		out.Nearest.SLOUS = float64(inf.SLO) / 1e3
+		infeasible.Nearest.SLOUS = float64(cause.SLO) / 1e3
 	}
-	return out
+	return infeasible
 }
 
 // checkObjective checks the option --objective against what the workload's SLO leaves to be optimised, and sets
 // the prices of devices. It fails if a price is missing.
-func (f *resolved) objective() error {
-	goal, asked := f.problem.Goal(), f.opt.Objective
-	fewest := asked == FewestDevices || asked == LeastCost || asked == LeastPower
+func (f *resolvedWorkload) checkObjective() error {
+	goal, requested := f.problem.Goal(), f.options.Objective
+	minimisesDevices := requested == FewestDevices || requested == LeastCost || requested == LeastPower
 	switch {
-	case asked == "" || asked == goal:
-		f.opt.Objective = goal
-	case fewest && goal == FewestDevices:
+	case requested == "" || requested == goal:
+		f.options.Objective = goal
+	case minimisesDevices && goal == FewestDevices:
 	default:
 		hint := "leave it out: a latency SLO leaves accuracy to be optimised, an accuracy SLO latency, both together the devices"
-		return &document.Error{Path: "--objective", Found: fmt.Sprintf("%q", asked), Expected: goal + " for this workload's cascade.slo", Hint: hint}
+		return &document.Error{Path: "--objective", Found: fmt.Sprintf("%q", requested), Expected: goal + " for this workload's cascade.slo", Hint: hint}
 	}
 	for i := range f.pools {
-		pool, price := &f.pools[i], f.price(i)
+		pool, price := &f.pools[i], f.devicePrice(i)
 		switch {
 		case price > 0:
-		case f.opt.Objective == LeastCost:
-			return f.in.Fail("cluster", "pools", "no usd_per_hour of "+pool.Device, "its price, for --objective cost", "")
+		case f.options.Objective == LeastCost:
+			return f.input.FieldError("cluster", "pools", "no usd_per_hour of "+pool.Device, "its price, for --objective cost", "")
 		default:
-			return f.in.Fail("cluster", "pools", "no watts of "+pool.Device, "its power, for --objective power", "")
+			return f.input.FieldError("cluster", "pools", "no watts of "+pool.Device, "its power, for --objective power", "")
 		}
 	}
 	for k := range f.problem.Kinds {
-		f.problem.Kinds[k].Price = f.price(k)
+		f.problem.Kinds[k].Price = f.devicePrice(k)
 	}
 	return nil
 }
 
 // devicePrice returns the price of a device of a pool under the objective. It is 1 if devices are counted.
-func (f *resolved) price(pool int) float64 {
-	switch f.opt.Objective {
+func (f *resolvedWorkload) devicePrice(pool int) float64 {
+	switch f.options.Objective {
 	case LeastCost:
 		return f.pools[pool].USDPerHour
 	case LeastPower:
@@ -222,56 +222,56 @@ func (f *resolved) price(pool int) float64 {
 }
 
 // objectiveSense returns whether the objective is maximised or minimised.
-func (f *resolved) sense() milp.Sense {
-	if f.opt.Objective == MostAccurate {
+func (f *resolvedWorkload) objectiveSense() milp.Sense {
+	if f.options.Objective == MostAccurate {
 		return milp.Maximize
 	}
 	return milp.Minimize
 }
 
 // objectiveOf returns the plan's objective with its bound and gap.
-func (f *resolved) value(out *Outcome) formats.Objective {
-	value, bound := out.Value, out.ValueBound
-	gap := max(0, milp.RelativeGap(f.sense(), value, bound))
-	return formats.Objective{Name: f.opt.Objective, Value: value, Bound: &bound, Gap: &gap}
+func (f *resolvedWorkload) objectiveOf(plan *Outcome) formats.Objective {
+	value, bound := plan.Value, plan.ValueBound
+	gap := max(0, milp.RelativeGap(f.objectiveSense(), value, bound))
+	return formats.Objective{Name: f.options.Objective, Value: value, Bound: &bound, Gap: &gap}
 }
 
 // planOutcome returns the parts of the plan for the driver.
-func (f *resolved) outcome(out *Outcome) *kind.Outcome {
-	f.problem = out.Problem // with the SLO or the devices that the search found
+func (f *resolvedWorkload) planOutcome(plan *Outcome) *kind.Outcome {
+	f.problem = plan.Problem // with the SLO or the devices that the search found
 	o := &kind.Outcome{
-		Algorithm: f.in.Values.Word("algorithm"), Values: f.in.Values, Objective: f.value(out), Sense: f.sense(), StoppedBy: milp.StoppedByWork,
-		Pools: f.pools, Considered: out.Cascades,
+		Algorithm: f.input.Values.Word("algorithm"), Values: f.input.Values, Objective: f.objectiveOf(plan), Sense: f.objectiveSense(), StoppedBy: milp.StoppedByWork,
+		Pools: f.pools, Candidates: plan.CascadeCount,
 	}
 
 	// Why the search stopped.
 	switch {
-	case out.Proved:
+	case plan.IsProved:
 		o.StoppedBy = milp.StoppedByProof
-	case *o.Objective.Gap <= f.opt.Gap:
+	case *o.Objective.Gap <= f.options.Gap:
 		o.StoppedBy = milp.StoppedByGap
-	case out.settled():
+	case plan.settledByTrials():
 		o.StoppedBy = kind.StoppedByTrials
 	}
 
 	// What one more device of each kind would bring.
-	for k, more := range out.MoreOf {
-		if more >= out.Bound {
-			o.Limits = append(o.Limits, formats.Limit{What: "device " + f.pools[k].Device, Change: "+1 device", Value: more, Gain: (more - out.Bound) / out.Bound})
+	for k, bound := range plan.OneMoreBounds {
+		if bound >= plan.Bound {
+			o.Limits = append(o.Limits, formats.Limit{Constraint: "device " + f.pools[k].Device, Change: "+1 device", Value: bound, Gain: (bound - plan.Bound) / plan.Bound})
 		}
 	}
 
 	// The section, the deployment and the policy.
-	g := out.Write(f.problem, f.weights)
-	g.Score, g.TriedBound = f.score, out.TriedBound
-	g.RequestUS, g.RequestCPUUS = document.Micros(f.problem.Beside), document.Micros(f.requestCPU)
-	for i := range g.Models {
-		g.Models[i].Calibration = f.calibration[g.Models[i].Model]
+	section := plan.Write(f.problem, f.weightsSource)
+	section.Score, section.TriedBound = f.recordScore, plan.TrialBound
+	section.RequestUS, section.RequestCPUUS = document.Micros(f.problem.RequestOverhead), document.Micros(f.requestCPU)
+	for i := range section.Models {
+		section.Models[i].Calibration = f.calibration[section.Models[i].Model]
 	}
-	o.Section = g
-	f.deploy(o, out)
-	window, hysteresis := policygear.WindowFor(f.problem.Edges[0])
-	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4, Shed: true}
-	o.Policy = formats.PolicySpec{Name: policygear.Name, Params: parameters.Params()}
+	o.Section = section
+	f.addDeployment(o, plan)
+	window, hysteresis := policygear.WindowFor(f.problem.RangeEdges[0])
+	parameters := policygear.Options{Window: window, Hysteresis: hysteresis, Alpha: 8, Flush: f.problem.SLO / 4, RefuseLate: true}
+	o.Policy = formats.PolicySpec{Name: policygear.Name, Params: parameters.Parameters()}
 	return o
 }

@@ -8,45 +8,45 @@ import "context"
 
 // minEarlyRequests is the number of simulated requests, with one trial per range, from which on an early plan is
 // made.
-const longTried = 500_000
+const minEarlyRequests = 500_000
 
 // earlyLoads are the loads of the busiest device that are tried: one at which a cascade almost surely passes, and
 // lower ones in case it does not.
 var earlyLoads = []float64{.75, .5, .25}
 
 // findEarlyPlan looks for an early plan on a placement.
-func (s *search) findEarly(ctx context.Context, c *laid) error {
-	x := c.l.x
-	p := x.p
-	r := len(p.Edges) - 1
-	top := p.Edges[r]
-	if s.early != nil || s.o.Any || p.Overall || top*runLength(p.SLO, top).Seconds()*float64(r+1) < longTried {
+func (s *planSearch) findEarlyPlan(ctx context.Context, ranked *rankedLayout) error {
+	space := ranked.layout.space
+	p := space.problem
+	r := len(p.RangeEdges) - 1
+	maxRate := p.RangeEdges[r]
+	if s.earlyPlan != nil || s.options.AnyPlan || p.OverRequests || maxRate*shortestRunLength(p.SLO, maxRate).Seconds()*float64(r+1) < minEarlyRequests {
 		return nil
 	}
 
 	// For each load try the most accurate cascade that stays below it.
-	d := c.l.design(s.o, nil)
+	placement := ranked.layout.newTrialPlacement(s.options, nil)
 	for _, load := range earlyLoads {
-		for _, i := range x.order {
-			if p.misses(accuracyOn(p, &x.list[i])) {
+		for _, cascade := range space.byAccuracy {
+			if p.missesTarget(plannedAccuracy(p, &space.cascades[cascade])) {
 				break
 			}
-			if d.atLeast(i)*top > load {
+			if placement.loadLowerBound(cascade)*maxRate > load {
 				continue
 			}
-			st, err := d.stair(ctx, i)
+			loaded, err := placement.loadCascade(ctx, cascade)
 			if err != nil {
 				return err
 			}
-			if st.taken*top > load {
+			if loaded.maxLoad*maxRate > load {
 				continue
 			}
-			trial, err := d.try(ctx, i, st, top)
+			trial, err := placement.tryCascade(ctx, cascade, loaded, maxRate)
 			if err != nil {
 				return err
 			}
 			if trial.Passed {
-				s.early = d.oneGear(st, trial)
+				s.earlyPlan = placement.singleCascadePlan(loaded, trial)
 				return nil
 			}
 			break // go on with less load
@@ -56,32 +56,32 @@ func (s *search) findEarly(ctx context.Context, c *laid) error {
 }
 
 // singleCascadePlan returns the plan in which a cascade that passed at the highest rate serves all ranges.
-func (d *design) oneGear(s *stair, trial Trial) *Outcome {
-	p := d.x.p
-	out := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, design: d, Front: 1}
-	for r, edge := range p.Edges {
-		out.Gears = append(out.Gears, gearOf(p, s, edge, trial))
-		out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
+func (d *trialPlacement) singleCascadePlan(s *loadedCascade, trial Trial) *Outcome {
+	p := d.space.problem
+	plan := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, placement: d, FrontSize: 1}
+	for r, edge := range p.RangeEdges {
+		plan.Gears = append(plan.Gears, newGear(p, s, edge, trial))
+		plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
 	}
-	return out
+	return plan
 }
 
 // improveFrom gives an early plan the gears of the ranges that are done in an interrupted plan on the same
 // placement. The receiver may be nil.
-func (out *Outcome) improve(d *design) {
-	if out == nil || out.design.layout != d.layout {
+func (plan *Outcome) improveFrom(placement *trialPlacement) {
+	if plan == nil || plan.placement.deviceLayout != placement.deviceLayout {
 		return
 	}
-	for r := range d.making.Gears {
-		out.Accuracy += out.Problem.Weights[r] * (d.making.Gears[r].Accuracy - out.Gears[r].Accuracy)
-		out.Gears[r] = d.making.Gears[r]
+	for r := range placement.partialPlan.Gears {
+		plan.Accuracy += plan.Problem.RangeWeights[r] * (placement.partialPlan.Gears[r].Accuracy - plan.Gears[r].Accuracy)
+		plan.Gears[r] = placement.partialPlan.Gears[r]
 	}
 }
 
 // orEarlyPlan returns a plan, or the early plan if the search was interrupted without one.
-func (s *search) orEarly(ctx context.Context, out *Outcome) *Outcome {
-	if out == nil && ctx.Err() != nil && s.early != nil {
-		return s.early
+func (s *planSearch) orEarlyPlan(ctx context.Context, plan *Outcome) *Outcome {
+	if plan == nil && ctx.Err() != nil && s.earlyPlan != nil {
+		return s.earlyPlan
 	}
-	return out
+	return plan
 }

@@ -15,8 +15,8 @@ func TestEnumeratePublishedCounts(t *testing.T) {
 		{&llama4, "llama4", 20, 8376, 98},
 	} {
 		p := c.f.problem(t, 1, c.grid)
-		got := Enumerate(p.Planned, c.grid, usableOf(p))
-		front := Pareto(totalWorks(p, got), got)
+		got := Enumerate(p.PlanningSamples, c.grid, usableOf(p))
+		front := ParetoFront(totalWorks(p, got), got)
 		if len(got) != c.cascades || len(front) != c.front {
 			t.Errorf("%s, grid %d: %d cascades, front of %d, expected %d and %d", c.name, c.grid, len(got), len(front), c.cascades, c.front)
 		}

@@ -12,46 +12,48 @@ import (
 )
 
 // eachDesign visits all placements of a problem's models.
-func eachDesign(t *testing.T, p *Problem, s milp.Solver, visit func(*design)) {
+func eachDesign(t *testing.T, p *Problem, s milp.Solver, visit func(*trialPlacement)) {
 	t.Helper()
-	x := newFleet(p, s, nil)
-	if err := x.cascades(t.Context()); err != nil {
+	space := newPlanSpace(p, s, nil)
+	if err := space.listCascades(t.Context()); err != nil {
 		return
 	}
-	x.configurations()
-	x.placements(func(placed []Config) { visit(x.layoutOf(placed, nil).design(&Options{Seed: 1}, nil)) })
+	space.setConfigs()
+	space.eachPlacement(func(placement []Config) {
+		visit(space.newLayout(placement, nil).newTrialPlacement(&Options{Seed: 1}, nil))
+	})
 }
 
 // mostAccurate returns the accuracy of the most accurate cascade that is accepted, of those that the devices have the time
 // for in a range; if there is none, -1.
-func mostAccurate(t *testing.T, d *design, r int, accept func(i int, s *stair) bool) float64 {
+func mostAccurate(t *testing.T, d *trialPlacement, r int, accept func(i int, s *loadedCascade) bool) float64 {
 	t.Helper()
-	edge, order := d.x.p.Edges[r], upTo(len(d.x.list))
-	slices.SortFunc(order, func(a, b int) int { return int(d.x.list[b].Correct - d.x.list[a].Correct) })
+	edge, order := d.space.problem.RangeEdges[r], indices(len(d.space.cascades))
+	slices.SortFunc(order, func(a, b int) int { return int(d.space.cascades[b].CorrectCount - d.space.cascades[a].CorrectCount) })
 	for _, i := range order {
-		if d.atLeast(i)*edge > 1 {
+		if d.loadLowerBound(i)*edge > 1 {
 			continue
 		}
-		s, err := d.stair(t.Context(), i)
+		s, err := d.loadCascade(t.Context(), i)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.taken*edge <= 1 && accept(i, s) {
-			return accuracyOn(d.x.p, s.cascade)
+		if s.maxLoad*edge <= 1 && accept(i, s) {
+			return plannedAccuracy(d.space.problem, s.cascade)
 		}
 	}
 	return -1
 }
 
-// passing returns the accuracy of the most accurate cascade in a range that the devices have
+// bestPassingAccuracy returns the accuracy of the most accurate cascade in a range that the devices have
 // the time for and, if asked to simulate, that passes its trial; if there is none, -1.
-func passing(t *testing.T, d *design, r int, simulate bool) float64 {
+func bestPassingAccuracy(t *testing.T, d *trialPlacement, r int, simulate bool) float64 {
 	t.Helper()
-	return mostAccurate(t, d, r, func(_ int, s *stair) bool {
+	return mostAccurate(t, d, r, func(_ int, s *loadedCascade) bool {
 		if !simulate {
 			return true
 		}
-		trial, err := d.bench.try(t.Context(), s, d.x.p.Edges[r])
+		trial, err := d.simulator.tryCascade(t.Context(), s, d.space.problem.RangeEdges[r])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,15 +67,15 @@ func passing(t *testing.T, d *design, r int, simulate bool) float64 {
 func bestOfAll(t *testing.T, p *Problem, s milp.Solver, above float64) (best, bound float64) {
 	t.Helper()
 	best, bound = -1, -1
-	eachDesign(t, p, s, func(d *design) {
+	eachDesign(t, p, s, func(d *trialPlacement) {
 		value := func(simulate bool) float64 {
 			total := 0.0
-			for r := range p.Edges {
-				a := passing(t, d, r, simulate)
+			for r := range p.RangeEdges {
+				a := bestPassingAccuracy(t, d, r, simulate)
 				if a < 0 {
 					return -1
 				}
-				total += p.Weights[r] * a
+				total += p.RangeWeights[r] * a
 			}
 			return total
 		}
@@ -85,8 +87,8 @@ func bestOfAll(t *testing.T, p *Problem, s milp.Solver, above float64) (best, bo
 	return best, bound
 }
 
-// devices is how many devices a problem has.
-func devices(p *Problem) int {
+// deviceTotal is how many devices a problem has.
+func deviceTotal(p *Problem) int {
 	n := 0
 	for k := range p.Kinds {
 		n += p.Kinds[k].Devices
@@ -94,8 +96,8 @@ func devices(p *Problem) int {
 	return n
 }
 
-// compared is what plans came to beside the best of any placement.
-type compared struct {
+// planComparison is what plans came to beside the best of any placement.
+type planComparison struct {
 	plans, infeasible, below, beaten, bounded int
 	gaps, printed                             []float64 // of GearBound, or what brute force says, and of Bound
 	tried                                     []float64 // of TriedBound
@@ -108,10 +110,10 @@ const (
 )
 
 // compare holds an instance's plan against every placement.
-func (c *compared) compare(t *testing.T, seed uint64, s milp.Solver) {
-	p, ctx := instance(seed), context.Background()
-	out, err := Solve(ctx, p, s, Options{Seed: 1})
-	if _, none := errors.AsType[*Infeasible](err); none {
+func (c *planComparison) compare(t *testing.T, seed uint64, s milp.Solver) {
+	p, ctx := randomInstance(seed), context.Background()
+	plan, err := Solve(ctx, p, s, Options{Seed: 1})
+	if _, none := errors.AsType[*InfeasibleError](err); none {
 		if best, _ := bestOfAll(t, p, s, -1); best >= 0 {
 			t.Errorf("instance %d: %v, a placement has a plan of accuracy %.4f", seed, err, best)
 		}
@@ -121,40 +123,40 @@ func (c *compared) compare(t *testing.T, seed uint64, s milp.Solver) {
 	if err != nil {
 		t.Fatalf("instance %d: %v", seed, err)
 	}
-	best, bound := bestOfAll(t, p, s, out.Accuracy+1e-9)
-	c.plans, c.gaps, c.printed = c.plans+1, append(c.gaps, max(0, bound-out.Accuracy)), append(c.printed, out.Bound-out.Accuracy)
-	if best > out.Accuracy+1e-9 {
+	best, bound := bestOfAll(t, p, s, plan.Accuracy+1e-9)
+	c.plans, c.gaps, c.printed = c.plans+1, append(c.gaps, max(0, bound-plan.Accuracy)), append(c.printed, plan.Bound-plan.Accuracy)
+	if best > plan.Accuracy+1e-9 {
 		c.beaten++
 	}
-	if best > out.Accuracy+noticeable {
+	if best > plan.Accuracy+noticeable {
 		c.below++
-		t.Errorf("instance %d: accuracy %.4f, a placement has a plan of %.4f", seed, out.Accuracy, best)
+		t.Errorf("instance %d: accuracy %.4f, a placement has a plan of %.4f", seed, plan.Accuracy, best)
 	}
-	if bound > out.Bound+1e-7 {
-		t.Errorf("instance %d: bound %.5f, a placement has the time for %.5f", seed, out.Bound, bound)
+	if bound > plan.Bound+1e-7 {
+		t.Errorf("instance %d: bound %.5f, a placement has the time for %.5f", seed, plan.Bound, bound)
 	}
-	if out.GearBound > 0 {
-		if c.bounded++; math.Abs(out.GearBound-bound) > 1e-9 {
-			t.Errorf("instance %d: bound of one gear per range %.6f, the best of all placements has the time for %.6f", seed, out.GearBound, bound)
+	if plan.SingleCascadeBound > 0 {
+		if c.bounded++; math.Abs(plan.SingleCascadeBound-bound) > 1e-9 {
+			t.Errorf("instance %d: bound of one gear per range %.6f, the best of all placements has the time for %.6f", seed, plan.SingleCascadeBound, bound)
 		}
 	}
-	if out.TriedBound == 0 || out.TriedBound > bound+1e-9 && out.TriedBound > out.Accuracy || best > out.TriedBound+1e-9 {
-		t.Errorf("instance %d: accuracy %.4f, bound by trials %.4f, by time %.4f, a placement has a plan of %.4f", seed, out.Accuracy, out.TriedBound, bound, best)
+	if plan.TrialBound == 0 || plan.TrialBound > bound+1e-9 && plan.TrialBound > plan.Accuracy || best > plan.TrialBound+1e-9 {
+		t.Errorf("instance %d: accuracy %.4f, bound by trials %.4f, by time %.4f, a placement has a plan of %.4f", seed, plan.Accuracy, plan.TrialBound, bound, best)
 	}
-	c.tried = append(c.tried, out.TriedBound-out.Accuracy)
-	if devices(p) > fewDevices {
+	c.tried = append(c.tried, plan.TrialBound-plan.Accuracy)
+	if deviceTotal(p) > fewDevices {
 		return
 	}
 	q := clonedKinds(p)
-	q.Target = out.Accuracy - .01
+	q.TargetAccuracy = plan.Accuracy - .01
 	cheap, err := Solve(ctx, q, s, Options{Seed: 1})
 	if err != nil {
-		t.Fatalf("instance %d: accuracy %.4f planned, for %.4f: %v", seed, out.Accuracy, q.Target, err)
+		t.Fatalf("instance %d: accuracy %.4f planned, for %.4f: %v", seed, plan.Accuracy, q.TargetAccuracy, err)
 	}
-	if c.priced++; cheap.Proved {
+	if c.priced++; cheap.IsProved {
 		c.proved++
 	}
-	if cheap.TriedBound == cheap.Value {
+	if cheap.TrialBound == cheap.Value {
 		c.settled++
 	}
 	if !long {
@@ -169,7 +171,7 @@ func noneCheaper(t *testing.T, seed uint64, p *Problem, cheap *Outcome, s milp.S
 	q := clonedKinds(p)
 	var try func(k int, price float64)
 	try = func(k int, price float64) {
-		if price >= cheap.TriedBound*(1-1e-9) {
+		if price >= cheap.TrialBound*(1-1e-9) {
 			return
 		}
 		if k < len(p.Kinds) {
@@ -179,15 +181,15 @@ func noneCheaper(t *testing.T, seed uint64, p *Problem, cheap *Outcome, s milp.S
 			}
 			return
 		}
-		if best, _ := bestOfAll(t, q, s, p.Target-1e-9); best >= p.Target {
-			t.Errorf("instance %d: price %v of at least %v, a placement has a plan of %.4f for %v", seed, cheap.Value, cheap.TriedBound, best, price)
+		if best, _ := bestOfAll(t, q, s, p.TargetAccuracy-1e-9); best >= p.TargetAccuracy {
+			t.Errorf("instance %d: price %v of at least %v, a placement has a plan of %.4f for %v", seed, cheap.Value, cheap.TrialBound, best, price)
 		}
 	}
 	try(0, 0)
 }
 
 // figures says what was reached.
-func (c *compared) figures() string {
+func (c *planComparison) figures() string {
 	slices.Sort(c.gaps)
 	at, n := 0, len(c.gaps)
 	for at < n && c.gaps[at] <= 1e-9 {
@@ -213,7 +215,7 @@ func TestInstancesAgainstEveryPlacement(t *testing.T) {
 			seeds = append(seeds, 1001+seed)
 		}
 	}
-	var c compared
+	var c planComparison
 	for s := solver(t); len(seeds) > 0; seeds = seeds[1:] {
 		c.compare(t, seeds[0], s)
 	}

@@ -18,32 +18,32 @@ func explain(p *formats.Plan) []string {
 	}
 
 	// Accuracy and bounds.
-	var out []string
+	var lines []string
 	if p.Objective.Name != "accuracy" || g.AccuracyHeldOut != nil {
-		out = append(out, accuracy(g))
+		lines = append(lines, accuracyLine(g))
 	}
 	if len(g.Models) > 0 {
 		line := fmt.Sprintf("bounds: of plans over these thresholds, %d quantiles per model; finer ones may exceed them", len(g.Models[0].Thresholds)+1)
-		if b := p.Objective.Bound; b != nil && p.Objective.Name == MostAccurate && g.Over != formats.OverRequests && *b < overRanges(g, func(r *formats.Gear) float64 { return r.Bound })-worthwhile {
+		if b := p.Objective.Bound; b != nil && p.Objective.Name == MostAccurate && g.SLOScope != formats.ScopeRequests && *b < weightedMean(g, func(r *formats.Gear) float64 { return r.Bound })-minAccuracyGain {
 			line += ". Those of ranges are of mixtures of cascades, too; that of the plan is of one cascade per range"
 		}
-		out = append(out, line)
+		lines = append(lines, line)
 	}
 	if t := g.TriedBound; t > 0 {
 		word := "below"
 		if p.Objective.Name == MostAccurate {
 			word = "above"
 		}
-		out = append(out, fmt.Sprintf("trials: no plan %s %s passes them, of one cascade per range on any placement of whole models, of the splits that were tried (least load, short batches, few devices) and by the streams of its trials", word, kind.Number(t)))
+		lines = append(lines, fmt.Sprintf("trials: no plan %s %s passes them, of one cascade per range on any placement of whole models, of the splits that were tried (least load, short batches, few devices) and by the streams of its trials", word, kind.FormatNumber(t)))
 	}
 
 	// Ranges that are not stable, and members in stages.
 	if slices.ContainsFunc(g.Gears, func(r formats.Gear) bool { return r.Utilisation > 1 }) {
-		out = append(out, "above 100 % busy: these ranges do not hold their upper edge for ever; streams of the measured rates have shown that all requests together keep the SLO")
+		lines = append(lines, "above 100 % busy: these ranges do not hold their upper edge for ever; streams of the measured rates have shown that all requests together keep the SLO")
 	}
 	for i := range p.Deployment {
-		if line := partsOf(&p.Deployment[i]); line != "" {
-			out = append(out, line)
+		if line := stagesLine(&p.Deployment[i]); line != "" {
+			lines = append(lines, line)
 		}
 	}
 
@@ -59,31 +59,31 @@ func explain(p *formats.Plan) []string {
 			}
 			stages = append(stages, text)
 		}
-		line := fmt.Sprintf("up to %s rps: %s: accuracy %.4f of at most %.4f, %s %s ms, busiest device %s", kind.Number(r.ToQPS), strings.Join(stages, " > "),
-			r.Accuracy, r.Bound, g.Percentile, kind.Number(float64(r.LatencyUS.D())/1e6), kind.Percent(r.Utilisation))
+		line := fmt.Sprintf("up to %s rps: %s: accuracy %.4f of at most %.4f, %s %s ms, busiest device %s", kind.FormatNumber(r.ToQPS), strings.Join(stages, " > "),
+			r.Accuracy, r.Bound, g.Percentile, kind.FormatNumber(float64(r.LatencyUS.D())/1e6), kind.FormatPercent(r.Utilisation))
 		if r.AccuracyHeldOut != nil && r.HeldOutInterval != nil {
 			line += fmt.Sprintf("; held out %.4f (%.4f to %.4f)", *r.AccuracyHeldOut, r.HeldOutInterval[0], r.HeldOutInterval[1])
 			if t := r.LatencyHeldOutUS; t > 0 {
-				line += fmt.Sprintf(", %s ms", kind.Number(float64(t.D())/1e6))
+				line += fmt.Sprintf(", %s ms", kind.FormatNumber(float64(t.D())/1e6))
 			}
 		}
-		out = append(out, line)
+		lines = append(lines, line)
 	}
-	return out
+	return lines
 }
 
 // weightedMean returns the mean of a value of the gears, by their weights.
-func overRanges(g *formats.GearPlan, of func(r *formats.Gear) float64) float64 {
+func weightedMean(g *formats.GearPlan, value func(r *formats.Gear) float64) float64 {
 	total := 0.0
 	for i := range g.Gears {
-		total += g.Gears[i].Weight * of(&g.Gears[i])
+		total += g.Gears[i].Weight * value(&g.Gears[i])
 	}
 	return total
 }
 
 // accuracyLine returns a line on the accuracy of the whole plan: planned, on held-out samples, and requested.
-func accuracy(g *formats.GearPlan) string {
-	planned := overRanges(g, func(r *formats.Gear) float64 { return r.Accuracy })
+func accuracyLine(g *formats.GearPlan) string {
+	planned := weightedMean(g, func(r *formats.Gear) float64 { return r.Accuracy })
 	line := fmt.Sprintf("accuracy: planned %.4f over the ranges by weight", planned)
 	if h := g.HeldOutInterval; g.AccuracyHeldOut != nil && h != nil {
 		line += fmt.Sprintf(", held out %.4f (%.4f to %.4f)", *g.AccuracyHeldOut, h[0], h[1])
@@ -96,12 +96,12 @@ func accuracy(g *formats.GearPlan) string {
 
 // stagesLine returns a line on where a member runs that is cut into stages. If it runs whole everywhere, the line
 // is empty.
-func partsOf(m *formats.Deployed) string {
-	var ways []string
-	cut := false
-	for i := range m.Pipelines {
-		l := &m.Pipelines[i]
-		cut = cut || len(l.Stages) > 1
+func stagesLine(model *formats.Deployed) string {
+	var pipelines []string
+	inStages := false
+	for i := range model.Pipelines {
+		l := &model.Pipelines[i]
+		inStages = inStages || len(l.Stages) > 1
 		var parts []string
 		for k := range l.Stages {
 			s := &l.Stages[k]
@@ -113,10 +113,10 @@ func partsOf(m *formats.Deployed) string {
 			}
 			parts = append(parts, part)
 		}
-		ways = append(ways, strings.Join(parts, " > "))
+		pipelines = append(pipelines, strings.Join(parts, " > "))
 	}
-	if !cut {
+	if !inStages {
 		return ""
 	}
-	return m.Model + ": " + strings.Join(ways, "; ")
+	return model.Model + ": " + strings.Join(pipelines, "; ")
 }

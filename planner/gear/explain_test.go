@@ -10,7 +10,7 @@ import (
 	"inferplan/formats"
 )
 
-func TestExplain(t *testing.T) {
+func TestExplainNamesModelsAndBounds(t *testing.T) {
 	held := 0.81
 	p := &formats.Plan{
 		Objective: formats.Objective{Name: "latency"},

@@ -21,159 +21,159 @@ type Kind struct {
 
 // Variant holds the times and the memory of a model on a kind of devices.
 type Variant struct {
-	Times  []time.Duration // [b-1]: undisturbed time of a batch of b; empty if it was not measured on the kind
-	Means  []time.Duration // [b-1]: mean time of a batch of b; if nil, MedianTimes are used
-	Memory int64           // bytes
+	MedianTimes []time.Duration // [b-1]: undisturbed time of a batch of b; empty if it was not measured on the kind
+	MeanTimes   []time.Duration // [b-1]: mean time of a batch of b; if nil, MedianTimes are used
+	Memory      int64           // bytes
 }
 
 // meanTime returns the mean time of a batch.
-func (v *Variant) run(batch int) time.Duration {
-	if v.Means != nil {
-		return v.Means[batch-1]
+func (v *Variant) meanTime(batch int) time.Duration {
+	if v.MeanTimes != nil {
+		return v.MeanTimes[batch-1]
 	}
-	return v.Times[batch-1]
+	return v.MedianTimes[batch-1]
 }
 
 // planSpace holds what plans are made from: the cascades of a problem, the times of its models on every kind of
 // devices, chains, and the configs of each kind. Times on different kinds are unrelated, so loads come from linear
 // programs. The duals of each program bound the loads of all other cascades on the placement from below, so few
 // programs are solved.
-type fleet struct {
-	p       *Problem
-	solver  milp.Solver
-	known   *catalogue  // shared by all solves of the problem
-	found   int         // cascades enumerated, before pruning
-	list    []Cascade   // those that can keep the SLO
-	order   []int       // indexes of cascades, the most accurate first
-	reach   [][]float64 // by cascade and model: share of the requests that reach the model
-	late    []float64   // by cascade: least share of late requests; nil if late requests are not allowed
-	per     [][]float64 // by kind and model; infinite if the model does not run on the kind
-	batch   [][]int     // by kind and model: largest batch
-	chains  []*Chain    // that members may run as
-	run     []*Chain    // chains that a placement is made for
-	bit     [][]int     // by chosen chain and stage: the bit of the stage in model sets
-	configs []Config    // maximal sets by kind, with counts of 0
-	all     []Config    // for the fluid model: of each kind one, with all models that fit on a device alone
+type planSpace struct {
+	problem          *Problem
+	solver           milp.Solver
+	cache            *solveCache // shared by all solves of the problem
+	enumeratedCount  int         // cascades enumerated, before pruning
+	cascades         []Cascade   // those that can keep the SLO
+	byAccuracy       []int       // indexes of cascades, the most accurate first
+	reachShares      [][]float64 // by cascade and model: share of the requests that reach the model
+	minLateShares    []float64   // by cascade: least share of late requests; nil if late requests are not allowed
+	secondsPerSample [][]float64 // by kind and model; infinite if the model does not run on the kind
+	maxBatch         [][]int     // by kind and model: largest batch
+	chains           []*Chain    // that members may run as
+	chosenChains     []*Chain    // chains that a placement is made for
+	stageBits        [][]int     // by chosen chain and stage: the bit of the stage in model sets
+	configs          []Config    // maximal sets by kind, with counts of 0
+	fluidConfigs     []Config    // for the fluid model: of each kind one, with all models that fit on a device alone
 }
 
 // newPlanSpace returns a space without cascades.
-func newFleet(p *Problem, solver milp.Solver, known *catalogue) *fleet {
-	x := &fleet{p: p, solver: solver, known: known}
-	x.batch, x.per = speedsOf(p)
-	return x
+func newPlanSpace(p *Problem, solver milp.Solver, cache *solveCache) *planSpace {
+	space := &planSpace{problem: p, solver: solver, cache: cache}
+	space.maxBatch, space.secondsPerSample = batchesAndSpeeds(p)
+	return space
 }
 
 // wholeModelSpace returns the space of the cascades that whole models answer in time.
-func wholeFleet(ctx context.Context, p *Problem, solver milp.Solver, known *catalogue) (*fleet, error) {
-	x := newFleet(p, solver, known)
-	x.configurations()
-	return x, x.cascades(ctx)
+func wholeModelSpace(ctx context.Context, p *Problem, solver milp.Solver, cache *solveCache) (*planSpace, error) {
+	space := newPlanSpace(p, solver, cache)
+	space.setConfigs()
+	return space, space.listCascades(ctx)
 }
 
 // withLimits returns the space for a problem with another limit on batches.
-func (x *fleet) within(p *Problem) *fleet {
-	y := *x
-	y.p = p
-	y.batch, y.per = speedsOf(p)
-	y.take(x.list)
-	y.configurations()
-	return &y
+func (space *planSpace) withLimits(p *Problem) *planSpace {
+	limited := *space
+	limited.problem = p
+	limited.maxBatch, limited.secondsPerSample = batchesAndSpeeds(p)
+	limited.setCascades(space.cascades)
+	limited.setConfigs()
+	return &limited
 }
 
 // setCascades sets the cascades, their order by accuracy, and the shares that reach their models.
-func (x *fleet) take(list []Cascade) {
-	x.list, x.order, x.reach = list, upTo(len(list)), make([][]float64, len(list))
-	slices.SortFunc(x.order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(list[b].Correct, list[a].Correct), cmp.Compare(a, b))
+func (space *planSpace) setCascades(list []Cascade) {
+	space.cascades, space.byAccuracy, space.reachShares = list, indices(len(list)), make([][]float64, len(list))
+	slices.SortFunc(space.byAccuracy, func(a, b int) int {
+		return cmp.Or(cmp.Compare(list[b].CorrectCount, list[a].CorrectCount), cmp.Compare(a, b))
 	})
-	flat := make([]float64, len(list)*len(x.p.Models))
+	flat := make([]float64, len(list)*len(space.problem.Models))
 	for i := range list {
-		x.reach[i], flat = flat[:len(x.p.Models):len(x.p.Models)], flat[len(x.p.Models):]
+		space.reachShares[i], flat = flat[:len(space.problem.Models):len(space.problem.Models)], flat[len(space.problem.Models):]
 		for k, m := range list[i].Models {
-			x.reach[i][m] = float64(list[i].Reach[k]) / float64(x.p.Planned.N)
+			space.reachShares[i][m] = float64(list[i].ReachCounts[k]) / float64(space.problem.PlanningSamples.N)
 		}
 	}
 }
 
 // solveProgram solves a program. If the context has ended, it returns the context's error.
-func solve(ctx context.Context, solver milp.Solver, m *milp.Model, o milp.Options) (*milp.Solution, error) {
+func solveProgram(ctx context.Context, solver milp.Solver, m *milp.Model, o milp.Options) (*milp.Solution, error) {
 	sol, err := solver.Solve(ctx, m, o)
 	return sol, cmp.Or(err, ctx.Err())
 }
 
 // indices returns the numbers from 0 to n-1.
-func upTo(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i
+func indices(n int) []int {
+	list := make([]int, n)
+	for i := range list {
+		list[i] = i
 	}
-	return out
+	return list
 }
 
 // listCascades sets the cascades that whole models or chains answer in time. It returns an InfeasibleError if
 // there are none.
-func (x *fleet) cascades(ctx context.Context) error {
-	p := x.p
+func (space *planSpace) listCascades(ctx context.Context) error {
+	p := space.problem
 	usable := make([]bool, len(p.Models))
 	for m := range usable {
-		usable[m] = x.whole(m) || slices.ContainsFunc(x.chains, func(c *Chain) bool { return c.Model == m })
+		usable[m] = space.runsWhole(m) || slices.ContainsFunc(space.chains, func(c *Chain) bool { return c.Model == m })
 	}
 	if !slices.Contains(usable, true) {
-		return &Infeasible{NoneUsable: true, SLO: p.shortest()}
+		return &InfeasibleError{NoneUsable: true, SLO: p.shortestSLO()}
 	}
-	all, err := x.known.of(ctx, p, usable)
+	pruned, err := space.cache.cascadesOf(ctx, p, usable)
 	if err != nil {
 		return err
 	}
-	list := p.inTime(all.list)
-	if len(list) == 0 {
-		return &Infeasible{NoneInTime: true, SLO: p.shortest()}
+	inTime := p.cascadesInTime(pruned.cascades)
+	if len(inTime) == 0 {
+		return &InfeasibleError{NoneInTime: true, SLO: p.shortestSLO()}
 	}
-	x.found = all.found
-	x.take(list)
+	space.enumeratedCount = pruned.enumeratedCount
+	space.setCascades(inTime)
 	return nil
 }
 
 // runsWhole reports whether a model runs whole on some kind.
-func (x *fleet) whole(m int) bool {
-	return slices.ContainsFunc(x.per, func(per []float64) bool { return !math.IsInf(per[m], 1) })
+func (space *planSpace) runsWhole(m int) bool {
+	return slices.ContainsFunc(space.secondsPerSample, func(speeds []float64) bool { return !math.IsInf(speeds[m], 1) })
 }
 
 // withStages returns the space in which members may also run as chains. minTimes is the least time of a sample in
 // stages, by model. The cascades are listed anew only if chains allow other ones than whole models.
-func (x *fleet) inStages(ctx context.Context, p *Problem, chains []*Chain, least []time.Duration) (*fleet, error) {
+func (space *planSpace) withStages(ctx context.Context, p *Problem, chains []*Chain, minTimes []time.Duration) (*planSpace, error) {
 	if len(chains) == 0 {
-		return x, nil
+		return space, nil
 	}
-	q, others := *p, x.list == nil
-	q.Models = slices.Clone(p.Models)
-	for m := range q.Models {
-		others = others || !x.whole(m)
-		if t := least[m]; t > 0 && t < q.Models[m].Times[0] {
-			q.Models[m].Times = slices.Clone(q.Models[m].Times)
-			q.Models[m].Times[0], others = t, true
+	staged, newCascades := *p, space.cascades == nil
+	staged.Models = slices.Clone(p.Models)
+	for m := range staged.Models {
+		newCascades = newCascades || !space.runsWhole(m)
+		if t := minTimes[m]; t > 0 && t < staged.Models[m].FastestTimes[0] {
+			staged.Models[m].FastestTimes = slices.Clone(staged.Models[m].FastestTimes)
+			staged.Models[m].FastestTimes[0], newCascades = t, true
 		}
 	}
-	y := *x
-	y.p, y.chains, y.run = &q, chains, nil
-	if others {
-		if err := y.cascades(ctx); err != nil {
+	stagedSpace := *space
+	stagedSpace.problem, stagedSpace.chains, stagedSpace.chosenChains = &staged, chains, nil
+	if newCascades {
+		if err := stagedSpace.listCascades(ctx); err != nil {
 			return nil, err
 		}
 	}
-	y.configurations()
-	return &y, nil
+	stagedSpace.setConfigs()
+	return &stagedSpace, nil
 }
 
 // fasterElsewhere reports whether one sample of a model takes longer than maxBatchTime on a kind, but not on
 // another kind that has devices and memory for it.
-func elsewhere(p *Problem, m, kind int) bool {
-	if times := p.Models[m].On[kind].Times; len(times) == 0 || times[0] <= p.longest {
+func fasterElsewhere(p *Problem, m, kind int) bool {
+	if times := p.Models[m].Variants[kind].MedianTimes; len(times) == 0 || times[0] <= p.maxBatchTime {
 		return false
 	}
 	for k := range p.Kinds {
-		v := p.Models[m].On[k]
-		if k != kind && p.Kinds[k].Devices > 0 && len(v.Times) > 0 && v.Times[0] <= p.longest && (p.Kinds[k].Memory == 0 || v.Memory <= p.Kinds[k].Memory) {
+		v := p.Models[m].Variants[k]
+		if k != kind && p.Kinds[k].Devices > 0 && len(v.MedianTimes) > 0 && v.MedianTimes[0] <= p.maxBatchTime && (p.Kinds[k].Memory == 0 || v.Memory <= p.Kinds[k].Memory) {
 			return true
 		}
 	}
@@ -182,26 +182,26 @@ func elsewhere(p *Problem, m, kind int) bool {
 
 // setConfigs sets the configs: the maximal sets of models, and of stages of the chosen chains, that fit into the
 // memory of a kind. Bits of stages are above those of models.
-func (x *fleet) configurations() {
-	p := x.p
-	x.configs, x.all, x.bit = nil, nil, make([][]int, len(x.run))
-	for c, chain := range x.run {
-		x.bit[c] = make([]int, len(chain.Stages))
+func (space *planSpace) setConfigs() {
+	p := space.problem
+	space.configs, space.fluidConfigs, space.stageBits = nil, nil, make([][]int, len(space.chosenChains))
+	for c, chain := range space.chosenChains {
+		space.stageBits[c] = make([]int, len(chain.Stages))
 	}
 
 	// For each kind list the memory of its models and stages; -1 if a model does not run on it.
 	for k, kind := range p.Kinds {
-		memory, some := slices.Repeat([]int64{-1}, len(p.Models)), uint32(0)
+		memory, usable := slices.Repeat([]int64{-1}, len(p.Models)), uint32(0)
 		for m := range p.Models {
-			if !math.IsInf(x.per[k][m], 1) {
-				memory[m] = p.Models[m].On[k].Memory
-				some |= 1 << m
+			if !math.IsInf(space.secondsPerSample[k][m], 1) {
+				memory[m] = p.Models[m].Variants[k].Memory
+				usable |= 1 << m
 			}
 		}
-		for c, chain := range x.run {
+		for c, chain := range space.chosenChains {
 			for s := range chain.Stages {
 				if chain.Stages[s].Kind == k {
-					x.bit[c][s] = len(memory)
+					space.stageBits[c][s] = len(memory)
 					memory = append(memory, chain.Stages[s].Memory)
 				}
 			}
@@ -209,12 +209,12 @@ func (x *fleet) configurations() {
 
 		// The maximal sets, and one config with all models for the fluid model.
 		for _, set := range maximalSets(memory, kind.Memory) {
-			x.configs = append(x.configs, Config{Kind: k, Set: set})
+			space.configs = append(space.configs, Config{Kind: k, ModelSet: set})
 		}
-		if some != 0 || slices.ContainsFunc(x.chains, func(c *Chain) bool {
+		if usable != 0 || slices.ContainsFunc(space.chains, func(c *Chain) bool {
 			return slices.ContainsFunc(c.Stages, func(s Stage) bool { return s.Kind == k })
 		}) {
-			x.all = append(x.all, Config{Kind: k, Set: some})
+			space.fluidConfigs = append(space.fluidConfigs, Config{Kind: k, ModelSet: usable})
 		}
 	}
 }
@@ -223,31 +223,31 @@ func (x *fleet) configurations() {
 // relaxation of all ranges together by column generation, and then the program in whole numbers over the cascades
 // found. With whole devices a range may need a cascade that only another range uses with fractions of devices, so
 // every range gets the cascades of all.
-func (x *fleet) place(ctx context.Context) (placed []Config, err error) {
-	p := x.p
-	ranges := upTo(len(p.Edges))
+func (space *planSpace) placeModels(ctx context.Context) (placement []Config, err error) {
+	p := space.problem
+	ranges := indices(len(p.RangeEdges))
 
 	// The relaxation.
-	relaxed := x.newProgram(x.configs, ranges, false)
-	relaxed.chains()
-	if _, _, err := relaxed.generate(ctx, nil); err != nil {
+	relaxation := space.newMixtureProgram(space.configs, ranges, false)
+	relaxation.addChosenChains()
+	if _, _, err := relaxation.generateColumns(ctx, nil); err != nil {
 		return nil, fmt.Errorf("placing models: %w", err)
 	}
 
 	// Whole numbers of devices.
-	g := x.newProgram(x.configs, ranges, true)
-	g.chains()
-	columns := slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxed.columns...))))
-	for at := range ranges {
-		for _, i := range columns {
-			g.column(at, i)
+	integral := space.newMixtureProgram(space.configs, ranges, true)
+	integral.addChosenChains()
+	cascades := slices.Compact(slices.Sorted(slices.Values(slices.Concat(relaxation.cascadeColumns...))))
+	for index := range ranges {
+		for _, cascade := range cascades {
+			integral.addCascade(index, cascade)
 		}
 	}
 	var limits milp.Options
-	if len(x.run) > 0 {
-		limits = milp.Options{Gap: chainsGap, MaxNodes: chainsNodes}
+	if len(space.chosenChains) > 0 {
+		limits = milp.Options{Gap: chainPlacementGap, MaxNodes: chainPlacementNodes}
 	}
-	sol, err := solve(ctx, x.solver, g.m, limits)
+	sol, err := solveProgram(ctx, space.solver, integral.model, limits)
 	if err != nil {
 		return nil, fmt.Errorf("placing models: %w", err)
 	}
@@ -256,32 +256,32 @@ func (x *fleet) place(ctx context.Context) (placed []Config, err error) {
 	}
 
 	// Read the counts.
-	out := slices.Clone(x.configs)
-	for c := range out {
-		out[c].Count = int(math.Round(sol.X[g.count[c]]))
+	configs := slices.Clone(space.configs)
+	for c := range configs {
+		configs[c].Count = int(math.Round(sol.X[integral.countVar[c]]))
 	}
-	return slices.DeleteFunc(out, func(c Config) bool { return c.Count == 0 }), nil
+	return slices.DeleteFunc(configs, func(c Config) bool { return c.Count == 0 }), nil
 }
 
 // Gap and number of nodes at which the program that places chains may stop.
 const (
-	chainsGap   = 1e-4
-	chainsNodes = 2000
+	chainPlacementGap   = 1e-4
+	chainPlacementNodes = 2000
 )
 
 // addChosenChains adds the chosen chains to all ranges. A stage may be on any config that holds it.
-func (g *program) chains() {
-	for at := range g.ranges {
-		for c, chain := range g.x.run {
-			cells := make([][]int, len(chain.Stages))
+func (g *mixtureProgram) addChosenChains() {
+	for index := range g.ranges {
+		for c, chain := range g.space.chosenChains {
+			stageConfigs := make([][]int, len(chain.Stages))
 			for s := range chain.Stages {
 				for i, conf := range g.configs {
-					if conf.Kind == chain.Stages[s].Kind && conf.Set&(1<<g.x.bit[c][s]) != 0 {
-						cells[s] = append(cells[s], i)
+					if conf.Kind == chain.Stages[s].Kind && conf.ModelSet&(1<<g.space.stageBits[c][s]) != 0 {
+						stageConfigs[s] = append(stageConfigs[s], i)
 					}
 				}
 			}
-			g.spread(at, chain, cells)
+			g.addSpreadChain(index, chain, stageConfigs)
 		}
 	}
 }

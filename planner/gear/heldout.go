@@ -11,55 +11,55 @@ import (
 
 // HeldOutAccuracy is the accuracy of a plan on the held-out samples, weighted over the ranges, with the ends of
 // its confidence interval.
-type HeldOut struct{ Accuracy, Low, High float64 }
+type HeldOutAccuracy struct{ Accuracy, Low, High float64 }
 
 // heldOutConfidence is the confidence of these intervals.
-const confidence = .95
+const heldOutConfidence = .95
 
 // HeldOutAccuracy returns the plan's accuracy on the held-out samples. It returns false if there are none.
-func (out *Outcome) HeldOut() (h HeldOut, ok bool) {
-	p := out.Problem
-	if p.HeldOut == nil || p.HeldOut.N == 0 {
-		return h, false
+func (plan *Outcome) HeldOutAccuracy() (heldOut HeldOutAccuracy, ok bool) {
+	p := plan.Problem
+	if p.HeldOutSamples == nil || p.HeldOutSamples.N == 0 {
+		return heldOut, false
 	}
-	right := make([]float64, p.HeldOut.N) // by sample: share of the requests, over the ranges, that would be answered correctly
+	correctShares := make([]float64, p.HeldOutSamples.N) // by sample: share of the requests, over the ranges, that would be answered correctly
 
 	// Replay the gear of each range.
-	for r := range out.Gears {
-		n, c := 0, &out.Gears[r].Cascade
-		p.HeldOut.each(c.Models, c.Levels, func(i, _ int, ok bool) {
+	for r := range plan.Gears {
+		n, c := 0, &plan.Gears[r].Cascade
+		p.HeldOutSamples.eachSample(c.Models, c.Levels, func(i, _ int, ok bool) {
 			if ok {
-				right[i] += p.Weights[r]
+				correctShares[i] += p.RangeWeights[r]
 				n++
 			}
 		})
-		h.Accuracy += p.Weights[r] * float64(n) / float64(len(right))
+		heldOut.Accuracy += p.RangeWeights[r] * float64(n) / float64(len(correctShares))
 	}
-	h.Accuracy = min(1, h.Accuracy) // more is rounding
+	heldOut.Accuracy = min(1, heldOut.Accuracy) // more is rounding
 
 	// The interval, by the variance between samples.
 	squares := 0.0
-	for _, x := range right {
-		squares += x * x / float64(len(right))
+	for _, x := range correctShares {
+		squares += x * x / float64(len(correctShares))
 	}
-	h.Low, h.High = interval(h.Accuracy, squares-h.Accuracy*h.Accuracy, float64(len(right)))
-	return h, true
+	heldOut.Low, heldOut.High = wilsonInterval(heldOut.Accuracy, squares-heldOut.Accuracy*heldOut.Accuracy, float64(len(correctShares)))
+	return heldOut, true
 }
 
 // wilsonInterval returns Wilson's interval of the mean of n values from 0 to 1. Values of less variance than zeros
 // and ones count as more values.
-func interval(mean, variance, n float64) (low, high float64) {
-	if most := mean * (1 - mean); variance > 1e-12 && variance < most {
-		n *= most / variance
+func wilsonInterval(mean, variance, n float64) (low, high float64) {
+	if binaryVariance := mean * (1 - mean); variance > 1e-12 && variance < binaryVariance {
+		n *= binaryVariance / variance
 	}
-	return report.WilsonOf(mean, n, confidence)
+	return report.WilsonOf(mean, n, heldOutConfidence)
 }
 
 // Limits of the search for a plan that keeps its accuracy on held-out samples: number of plans, and step of the
 // planned accuracy below which no other plan is made.
 const (
-	heldOutTries = 8
-	heldOutStep  = 2e-4
+	maxHeldOutPlans = 8
+	heldOutStep     = 2e-4
 )
 
 // SolveHeldOut returns a plan that reaches the target accuracy on the planning samples, and by the lower end of
@@ -69,92 +69,94 @@ const (
 // after a plan was found, it returns the best so far.
 func SolveHeldOut(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, float64, error) {
 	// Plan for the target itself.
-	known := newCatalogue()
-	out, err := solveWith(ctx, p, solver, o, known)
-	if err != nil || p.Target == 0 {
-		return out, p.Target, err
+	cache := newSolveCache()
+	plan, err := solveWithCache(ctx, p, solver, o, cache)
+	if err != nil || p.TargetAccuracy == 0 {
+		return plan, p.TargetAccuracy, err
 	}
-	h, ok := out.HeldOut()
-	if !ok || h.Low >= p.Target {
-		return out, p.Target, nil
+	heldOut, ok := plan.HeldOutAccuracy()
+	if !ok || heldOut.Low >= p.TargetAccuracy {
+		return plan, p.TargetAccuracy, nil
 	}
 
 	// Raise the planned accuracy until the held-out samples reach the target, and then bisect.
-	t := &outOfSample{first: out, last: out, closest: h, low: p.Target, high: math.Inf(1)}
-	next := p.Target + p.Target - h.Low
-	for try := 1; try < heldOutTries && t.high-t.low > heldOutStep && !t.proved(); try++ {
+	targets := &targetSearch{firstPlan: plan, lastTooLow: plan, closest: heldOut, lowTarget: p.TargetAccuracy, highTarget: math.Inf(1)}
+	next := p.TargetAccuracy + p.TargetAccuracy - heldOut.Low
+	for try := 1; try < maxHeldOutPlans && targets.highTarget-targets.lowTarget > heldOutStep && !targets.isProved(); try++ {
 		q := *p
-		q.Target = min(1, next)
-		o.startLatency = t.last.Problem.SLO
-		got, err := solveWith(ctx, &q, solver, o, known)
-		if err != nil && !none(err) {
-			if _, err = kept(ctx, t.best, err); err != nil {
+		q.TargetAccuracy = min(1, next)
+		o.startLatency = targets.lastTooLow.Problem.SLO
+		attempt, err := solveWithCache(ctx, &q, solver, o, cache)
+		if err != nil && !isInfeasible(err) {
+			if _, err = planOrError(ctx, targets.bestPlan, err); err != nil {
 				return nil, 0, err
 			}
 			break
 		}
-		next = t.nextTarget(p.Target, q.Target, got, err == nil)
+		next = targets.nextTarget(p.TargetAccuracy, q.TargetAccuracy, attempt, err == nil)
 	}
-	if t.best == nil {
-		return nil, 0, cmp.Or[error](ctx.Err(), &Infeasible{Target: p.Target, Best: t.closest.Low, HeldOut: &t.closest})
+	if targets.bestPlan == nil {
+		return nil, 0, cmp.Or[error](ctx.Err(), &InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: targets.closest.Low, ClosestHeldOut: &targets.closest})
 	}
-	return t.plan(p), t.planned, nil
+	return targets.finalPlan(p), targets.bestTarget, nil
 }
 
 // targetSearch searches for the accuracy to plan for, between one that is too low and one that suffices or is out
 // of reach.
-type outOfSample struct {
-	first     *Outcome // plan for the requested accuracy
-	last      *Outcome // latest plan whose held-out accuracy is too low
-	closest   HeldOut  // highest held-out accuracy that was too low
-	best      *Outcome // best plan that suffices; nil if there is none
-	planned   float64  // accuracy that bestPlan was planned for
-	low, high float64  // planned accuracies: too low, and high enough or out of reach
+type targetSearch struct {
+	firstPlan             *Outcome        // plan for the requested accuracy
+	lastTooLow            *Outcome        // latest plan whose held-out accuracy is too low
+	closest               HeldOutAccuracy // highest held-out accuracy that was too low
+	bestPlan              *Outcome        // best plan that suffices; nil if there is none
+	bestTarget            float64         // accuracy that bestPlan was planned for
+	lowTarget, highTarget float64         // planned accuracies: too low, and high enough or out of reach
 }
 
 // isProved reports whether no plan is better than the best.
-func (t *outOfSample) proved() bool { return t.best != nil && t.best.Value <= t.first.Value }
+func (t *targetSearch) isProved() bool {
+	return t.bestPlan != nil && t.bestPlan.Value <= t.firstPlan.Value
+}
 
 // nextTarget records the plan for a planned accuracy, and returns the accuracy to plan for next. ok is false if
 // there was no plan.
-func (t *outOfSample) nextTarget(target, planned float64, out *Outcome, ok bool) float64 {
+func (t *targetSearch) nextTarget(target, plannedTarget float64, plan *Outcome, ok bool) float64 {
 	if !ok {
-		t.high = planned
-		return (t.low + t.high) / 2
+		t.highTarget = plannedTarget
+		return (t.lowTarget + t.highTarget) / 2
 	}
 
 	// The plan suffices: try less.
-	h, _ := out.HeldOut()
-	if h.Low >= target {
-		if t.best == nil || out.Value < t.best.Value {
-			t.best, t.planned = out, planned
+	heldOut, _ := plan.HeldOutAccuracy()
+	if heldOut.Low >= target {
+		if t.bestPlan == nil || plan.Value < t.bestPlan.Value {
+			t.bestPlan, t.bestTarget = plan, plannedTarget
 		}
-		t.high = planned
-		return (t.low + t.high) / 2
+		t.highTarget = plannedTarget
+		return (t.lowTarget + t.highTarget) / 2
 	}
 
 	// It does not suffice: try more, or bisect if an upper end is known.
-	if t.low = planned; h.Low > t.closest.Low {
-		t.closest = h
+	if t.lowTarget = plannedTarget; heldOut.Low > t.closest.Low {
+		t.closest = heldOut
 	}
-	same := out.Value == t.last.Value && out.Accuracy == t.last.Accuracy
-	if t.last = out; math.IsInf(t.high, 1) {
-		if next := planned + max(heldOutStep, target-h.Low); !same || next > out.Accuracy {
+	unchanged := plan.Value == t.lastTooLow.Value && plan.Accuracy == t.lastTooLow.Accuracy
+	if t.lastTooLow = plan; math.IsInf(t.highTarget, 1) {
+		if next := plannedTarget + max(heldOutStep, target-heldOut.Low); !unchanged || next > plan.Accuracy {
 			return next
 		}
-		return out.Accuracy + heldOutStep // any target up to the plan's accuracy leads to the same plan
+		return plan.Accuracy + heldOutStep // any target up to the plan's accuracy leads to the same plan
 	}
-	return (t.low + t.high) / 2
+	return (t.lowTarget + t.highTarget) / 2
 }
 
 // finalPlan returns the best plan, with the requested accuracy as its target.
-func (t *outOfSample) plan(p *Problem) *Outcome {
-	out := t.best
-	q := *out.Problem
-	q.Target = p.Target
-	out.Problem = &q
-	out.ValueBound = min(t.first.ValueBound, out.Value)
-	out.Proved = out.Value <= out.ValueBound*(1+1e-9)
-	out.TriedBound = min(t.first.TriedBound, out.Value)
-	return out
+func (t *targetSearch) finalPlan(p *Problem) *Outcome {
+	plan := t.bestPlan
+	q := *plan.Problem
+	q.TargetAccuracy = p.TargetAccuracy
+	plan.Problem = &q
+	plan.ValueBound = min(t.firstPlan.ValueBound, plan.Value)
+	plan.IsProved = plan.Value <= plan.ValueBound*(1+1e-9)
+	plan.TrialBound = min(t.firstPlan.TrialBound, plan.Value)
+	return plan
 }

@@ -8,8 +8,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// forwarding returns samples of two models: every n-th is uncertain and wrong at the first.
-func forwarding(samples, n int) *Samples {
+// samplesForwarding returns samples of two models: every n-th is uncertain and wrong at the first.
+func samplesForwarding(samples, n int) *Samples {
 	s := &Samples{N: samples, Levels: [][]uint8{make([]uint8, samples), make([]uint8, samples)}, Correct: [][]bool{make([]bool, samples), make([]bool, samples)}}
 	for i := range samples {
 		if s.Levels[0][i] = 1; i%n == 0 {
@@ -23,12 +23,12 @@ func forwarding(samples, n int) *Samples {
 // twoModels returns a problem of a fast model and of one that takes fifteen times as long, on
 // one device, with one range.
 func twoModels(rate float64) *Problem {
-	p := &Problem{Grid: 2, Kinds: []Kind{{Devices: 1}}, SLO: 400 * time.Millisecond, Percentile: .95, Edges: []float64{rate}, Weights: []float64{1}, Planned: forwarding(2000, 20),
+	p := &Problem{Grid: 2, Kinds: []Kind{{Devices: 1}}, SLO: 400 * time.Millisecond, Percentile: .95, RangeEdges: []float64{rate}, RangeWeights: []float64{1}, PlanningSamples: samplesForwarding(2000, 20),
 		Thresholds: [][]float64{{.5}, {.5}}}
 	for _, per := range []time.Duration{time.Millisecond, 15 * time.Millisecond} {
 		var m Variant
 		for b := range 8 {
-			m.Times = append(m.Times, time.Millisecond+time.Duration(b+1)*per)
+			m.MedianTimes = append(m.MedianTimes, time.Millisecond+time.Duration(b+1)*per)
 		}
 		p.Models = append(p.Models, NewModel("m", m))
 	}
@@ -42,26 +42,26 @@ func TestGearsHoldOnSamplesHeldOut(t *testing.T) {
 	for _, c := range []struct {
 		heldOut *Samples
 		models  int
-	}{{nil, 2}, {forwarding(2000, 20), 2}, {forwarding(2000, 6), 1}} {
+	}{{nil, 2}, {samplesForwarding(2000, 20), 2}, {samplesForwarding(2000, 6), 1}} {
 		p := twoModels(rate)
-		p.HeldOut = c.heldOut
-		out, err := Solve(t.Context(), p, programs, Options{Seed: 1})
+		p.HeldOutSamples = c.heldOut
+		plan, err := Solve(t.Context(), p, programs, Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := &out.Gears[0]
+		g := &plan.Gears[0]
 		if len(g.Cascade.Models) != c.models {
 			t.Errorf("%d models, expected %d", len(g.Cascade.Models), c.models)
 		}
-		if held := g.Trial.HeldOut; (held > 0) != (c.heldOut != nil) || held > p.SLO {
+		if held := g.Trial.HeldOutLatency; (held > 0) != (c.heldOut != nil) || held > p.SLO {
 			t.Errorf("%v with the samples held out, within an SLO of %v", held, p.SLO)
 		}
-		if w := out.Write(p, "zipf").Gears[0]; w.LatencyHeldOutUS != document.Micros(g.Trial.HeldOut) {
-			t.Errorf("the plan says %v, the trial %v", w.LatencyHeldOutUS, g.Trial.HeldOut)
+		if w := plan.Write(p, "zipf").Gears[0]; w.LatencyHeldOutUS != document.Micros(g.Trial.HeldOutLatency) {
+			t.Errorf("the plan says %v, the trial %v", w.LatencyHeldOutUS, g.Trial.HeldOutLatency)
 		}
 		// The gear as planned is late on what was held out, if that was not tried.
 		if c.heldOut == nil {
-			again, err := AgainOn(t.Context(), out, forwarding(2000, 6), 0, 5)
+			again, err := RetryGearOn(t.Context(), plan, samplesForwarding(2000, 6), 0, 5)
 			if err != nil || again.Passed {
 				t.Errorf("passes with three times as many forwarded: %+v, %v", again, err)
 			}
@@ -72,19 +72,19 @@ func TestGearsHoldOnSamplesHeldOut(t *testing.T) {
 // Where no cascade holds on the samples held out, the reason says so.
 func TestReasonOfSamplesHeldOut(t *testing.T) {
 	p := twoModels(400)
-	x := forwarding(2000, 20)
-	c := Cascade{Models: []uint8{0, 1}, Levels: []uint8{1}, Reach: []int32{2000, 100}, Correct: 2000}
-	p.HeldOut = forwarding(2000, 6)
-	b := newBench(p, []Config{{Set: 3, Count: 1}}, nil, 1)
-	trial, err := b.try(t.Context(), &stair{cascade: &c, shares: [][]float64{{1}, {1}}, taken: 1. / 400}, 400)
+	x := samplesForwarding(2000, 20)
+	c := Cascade{Models: []uint8{0, 1}, Levels: []uint8{1}, ReachCounts: []int32{2000, 100}, CorrectCount: 2000}
+	p.HeldOutSamples = samplesForwarding(2000, 6)
+	b := newSimulator(p, []Config{{ModelSet: 3, Count: 1}}, nil, 1)
+	trial, err := b.tryCascade(t.Context(), &loadedCascade{cascade: &c, shares: [][]float64{{1}, {1}}, maxLoad: 1. / 400}, 400)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := noGear(p, 0, &c, 1./400, &trial).Error(); !trial.failsHeldOut || !strings.Contains(text, "where requests bring the samples held out") {
+	if text := noGearError(p, 0, &c, 1./400, &trial).Error(); !trial.failsHeldOut || !strings.Contains(text, "where requests bring the samples held out") {
 		t.Errorf("%+v: %s", trial, text)
 	}
-	p.HeldOut = x
-	if trial, err = newBench(p, []Config{{Set: 3, Count: 1}}, nil, 1).try(t.Context(), &stair{cascade: &c, shares: [][]float64{{1}, {1}}, taken: 1. / 400}, 400); err != nil || trial.failsHeldOut || !trial.Passed {
+	p.HeldOutSamples = x
+	if trial, err = newSimulator(p, []Config{{ModelSet: 3, Count: 1}}, nil, 1).tryCascade(t.Context(), &loadedCascade{cascade: &c, shares: [][]float64{{1}, {1}}, maxLoad: 1. / 400}, 400); err != nil || trial.failsHeldOut || !trial.Passed {
 		t.Errorf("samples like those planned on: %+v, %v", trial, err)
 	}
 }
@@ -93,30 +93,30 @@ func TestReasonOfSamplesHeldOut(t *testing.T) {
 // samples held out.
 func TestStreamsOfSamplesHeldOut(t *testing.T) {
 	p := twoModels(400)
-	for stream, other := range map[int]bool{evenly: false, 0: false, 1: true, 2: false, 3: true} {
-		p.HeldOut = nil
-		if b := newBench(p, nil, nil, 1); b.samplesOf(stream) != p.Planned {
+	for stream, other := range map[int]bool{evenStream: false, 0: false, 1: true, 2: false, 3: true} {
+		p.HeldOutSamples = nil
+		if b := newSimulator(p, nil, nil, 1); b.streamSamples(stream) != p.PlanningSamples {
 			t.Errorf("stream %d without samples held out", stream)
 		}
-		p.HeldOut = forwarding(2000, 6)
-		if b := newBench(p, nil, nil, 1); (b.samplesOf(stream) == p.HeldOut) != other {
+		p.HeldOutSamples = samplesForwarding(2000, 6)
+		if b := newSimulator(p, nil, nil, 1); (b.streamSamples(stream) == p.HeldOutSamples) != other {
 			t.Errorf("stream %d brings samples held out: %v, expected %v", stream, !other, other)
 		}
 	}
-	p.Overall, p.Measured = true, make([]float64, 60)
-	for i := range p.Measured {
-		p.Measured[i] = 400
+	p.OverRequests, p.MeasuredRates = true, make([]float64, 60)
+	for i := range p.MeasuredRates {
+		p.MeasuredRates[i] = 400
 	}
-	c := Cascade{Models: []uint8{0, 1}, Levels: []uint8{1}, Reach: []int32{2000, 100}, Correct: 2000}
-	gears := []Planned{gearOf(p, &stair{cascade: &c, shares: [][]float64{{1}, {1}}, load: 1. / 400}, 400, Trial{})}
-	b := newBench(p, []Config{{Set: 3, Count: 1}}, nil, 1)
-	shown, err := b.onStreams(t.Context(), gears, 2, .05)
-	if err != nil || shown.keeps(p) {
+	c := Cascade{Models: []uint8{0, 1}, Levels: []uint8{1}, ReachCounts: []int32{2000, 100}, CorrectCount: 2000}
+	gears := []PlannedGear{newGear(p, &loadedCascade{cascade: &c, shares: [][]float64{{1}, {1}}, deviceLoad: 1. / 400}, 400, Trial{})}
+	b := newSimulator(p, []Config{{ModelSet: 3, Count: 1}}, nil, 1)
+	shown, err := b.runStreams(t.Context(), gears, 2, .05)
+	if err != nil || shown.keepsSLO(p) {
 		t.Errorf("a plan that is late on samples held out: %+v, %v", shown, err)
 	}
-	p.HeldOut = forwarding(2000, 20)
-	shown, err = newBench(p, []Config{{Set: 3, Count: 1}}, nil, 1).onStreams(t.Context(), gears, 2, .05)
-	if err != nil || !shown.keeps(p) || shown.heldOut == 0 || shown.tail == 0 || shown.accuracy != 1 {
+	p.HeldOutSamples = samplesForwarding(2000, 20)
+	shown, err = newSimulator(p, []Config{{ModelSet: 3, Count: 1}}, nil, 1).runStreams(t.Context(), gears, 2, .05)
+	if err != nil || !shown.keepsSLO(p) || shown.heldOutTail == 0 || shown.tail == 0 || shown.accuracy != 1 {
 		t.Errorf("a plan that holds on both: %+v, %v", shown, err)
 	}
 }
@@ -124,16 +124,16 @@ func TestStreamsOfSamplesHeldOut(t *testing.T) {
 // Samples as hard as their interval allows lack some of those that end at the first model, and
 // nothing else: of 2000 of which a twentieth goes on, .8 points more do.
 func TestHardenedSamples(t *testing.T) {
-	s := forwarding(2000, 20)
+	s := samplesForwarding(2000, 20)
 	c := Cascade{Models: []uint8{0, 1}, Levels: []uint8{1}}
-	h := s.hardened(&c, []float64{.001, .015})
+	h := s.hardenedFor(&c, []float64{.001, .015})
 	reach, _ := h.Replay(c.Models, c.Levels)
 	if share := float64(reach[1]) / float64(h.N); reach[1] != 100 || share < .0575 || share > .0585 {
 		t.Errorf("%d of %d go on", reach[1], h.N)
 	}
 	for _, seconds := range [][]float64{{.001, .015}, {.0123, .0457}, {1. / 3, 1. / 7}} {
 		for m := range uint8(2) {
-			if one := (Cascade{Models: []uint8{m}}); s.hardened(&one, seconds) != s {
+			if one := (Cascade{Models: []uint8{m}}); s.hardenedFor(&one, seconds) != s {
 				t.Error("samples of one model are hardened")
 			}
 		}
@@ -150,10 +150,10 @@ func TestHardenedSamples(t *testing.T) {
 			all.Levels[m], all.Correct[m] = append(all.Levels[m], level), append(all.Correct[m], true)
 		}
 	}
-	if h := all.hardened(&three, []float64{.001, .002, .015}); h.N >= all.N {
+	if h := all.hardenedFor(&three, []float64{.001, .002, .015}); h.N >= all.N {
 		t.Errorf("%d of %d samples are left", h.N, all.N)
 	}
-	if none := forwarding(2000, 5000); none.hardened(&c, []float64{.001, .015}).N < 700 { // one goes on
+	if none := samplesForwarding(2000, 5000); none.hardenedFor(&c, []float64{.001, .015}).N < 700 { // one goes on
 		t.Error("samples of which one goes on are next to none")
 	}
 }

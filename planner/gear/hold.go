@@ -13,26 +13,26 @@ import (
 // A run of the confirming test has confirmRequests requests, but takes at most maxConfirmTime of simulated time.
 // Near the highest rate a rare burst causes long queues, which short runs seldom show.
 const (
-	heldRequests = 100_000
-	longestHeld  = 5 * time.Minute
+	confirmRequests = 100_000
+	maxConfirmTime  = 5 * time.Minute
 )
 
 // planAndConfirm plans a cascade and confirms it by a test at the highest rate of its ranges, with random numbers
 // that the search has not seen.
-func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	return certify.Hold(ctx, p, solve, func(plan *formats.Plan) (*certify.Test, string, error) {
-		if formats.GearOf(plan).Over == formats.OverRequests {
+func planAndConfirm(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
+	return certify.SolveUntilConfirmed(ctx, p, solve, func(plan *formats.Plan) (*certify.Test, string, error) {
+		if formats.GearOf(plan).SLOScope == formats.ScopeRequests {
 			return nil, "the SLO is one over all of the measured requests, and a range may miss it", nil
 		}
 		sc, err := sim.NewScenario(plan)
 		if err != nil {
 			return nil, "", err
 		}
-		fresh, err := certify.Fresh(asked).Of(plan, heldRequests/sim.Fewer(sc.Tables), certify.LeastDuration(plan), longestHeld)
+		freshTest, err := certify.WithFreshSeed(requested).WithDefaults(plan, confirmRequests/sim.RequestDivisor(sc.Tables), certify.MinDuration(plan), maxConfirmTime)
 		if err != nil {
 			return nil, "", err
 		}
-		test, err := certify.NewAsked(plan, fresh)
+		test, err := certify.NewTestWith(plan, freshTest)
 		return test, "", err
 	})
 }

@@ -12,75 +12,75 @@ import (
 
 // setBlocks sets the problem's blocks, so that members may run in stages over several devices. It does so only if
 // that can help: if there are several kinds of devices, or a member that does not fit on one device.
-func (f *resolved) inStages() error {
+func (f *resolvedWorkload) setBlocks() error {
 	p := f.problem
-	most := f.opt.MaxPartitions
-	if most == 1 {
+	maxStages := f.options.MaxPartitions
+	if maxStages == 1 {
 		return nil
 	}
-	var large []string // members that do not fit on a device, if there is one kind
+	var tooLarge []string // members that do not fit on a device, if there is one kind
 	for m := range p.Models {
-		if len(f.pools) == 1 && p.Kinds[0].Memory > 0 && p.Models[m].On[0].Memory > p.Kinds[0].Memory {
-			large = append(large, p.Models[m].Name)
+		if len(f.pools) == 1 && p.Kinds[0].Memory > 0 && p.Models[m].Variants[0].Memory > p.Kinds[0].Memory {
+			tooLarge = append(tooLarge, p.Models[m].Name)
 		}
 	}
-	if len(f.pools) == 1 && len(large) == 0 {
+	if len(f.pools) == 1 && len(tooLarge) == 0 {
 		return nil
 	}
 
 	// Pools.
-	b := &stages.Problem{MaxPartitions: most, Apart: f.in.Cluster.Host != formats.HostShared}
+	blocks := &stages.Problem{MaxPartitions: maxStages, SeparateHosts: f.input.Cluster.Host != formats.HostShared}
 	network := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.NICRate() > 0 })
 	for i := range f.pools {
-		at := &f.pools[i]
-		b.Pools = append(b.Pools, stages.Pool{Kind: at.Device, Count: at.Count, MaxShares: 1, PerNode: max(1, at.PerNode), Gbps: at.NICRate(), Memory: int64(at.Memory)})
+		pool := &f.pools[i]
+		blocks.Pools = append(blocks.Pools, stages.Pool{Kind: pool.Device, Count: pool.Count, MaxShares: 1, PerNode: max(1, pool.PerNode), Gbps: pool.NICRate(), Memory: int64(pool.Memory)})
 	}
 
 	// Models. One that was not measured block by block is a single block.
 	cuttable := false
-	for m, pm := range f.profile {
-		one := stages.Model{Name: pm.Model, Costs: make([][]stages.Share, len(f.pools))}
-		if len(pm.Blocks) > 1 && f.blockwise(pm) {
-			at := slices.IndexFunc(f.in.Profile.Models, func(o formats.ProfileModel) bool { return o.Model == pm.Model })
+	for m, pm := range f.modelProfiles {
+		model := stages.Model{Name: pm.Model, ShareCosts: make([][]stages.ShareCosts, len(f.pools))}
+		if len(pm.Blocks) > 1 && f.measuredByBlock(pm) {
+			index := slices.IndexFunc(f.input.Profile.Models, func(o formats.ProfileModel) bool { return o.Model == pm.Model })
 			var err error
-			if one.Costs, err = stages.Costs(pm, f.pools, f.opt.MaxBatch, f.in.File("profile"), fmt.Sprintf("models[%d]", at)); err != nil {
+			if model.ShareCosts, err = stages.MeasuredCosts(pm, f.pools, f.options.MaxBatch, f.input.FileName("profile"), fmt.Sprintf("models[%d]", index)); err != nil {
 				return err
 			}
 			for i := range pm.Blocks {
-				one.Weights = append(one.Weights, pm.Blocks[i].WeightBytes)
+				model.Weights = append(model.Weights, pm.Blocks[i].WeightBytes)
 				if i+1 < len(pm.Blocks) {
-					c := stages.CutAfter(&pm.Blocks[i], network, f.opt.CutDType)
-					f.cuts[m], one.CutBytes = append(f.cuts[m], c), append(one.CutBytes, c.Bytes)
+					c := stages.CutAfterBlock(&pm.Blocks[i], network, f.options.CutDType)
+					f.blockCuts[m], model.CutBytes = append(f.blockCuts[m], c), append(model.CutBytes, c.Bytes)
 				}
 			}
-			cuttable = cuttable || len(f.pools) > 1 || slices.Contains(large, pm.Model)
+			cuttable = cuttable || len(f.pools) > 1 || slices.Contains(tooLarge, pm.Model)
 		} else {
-			one.Weights = make([]int64, 1)
+			model.Weights = make([]int64, 1)
 		}
-		b.Models = append(b.Models, one)
+		blocks.Models = append(blocks.Models, model)
 	}
 	if !cuttable {
 		return nil
 	}
 
 	// Merge blocks, if the user asks for fewer.
-	if f.opt.Blocks > 0 {
+	if f.options.Blocks > 0 {
 		by := stages.ByTime
-		if f.opt.BlocksBy == "bytes" {
+		if f.options.BlocksBy == "bytes" {
 			by = stages.ByBytes
 		}
-		b.PrePartition(f.opt.Blocks, by)
+		blocks.PrePartition(f.options.Blocks, by)
 	}
-	p.Blocks = b
+	p.Blocks = blocks
 	return nil
 }
 
 // measuredByBlock reports whether every measurement of a model on the cluster's devices is by block.
-func (f *resolved) blockwise(pm *formats.ProfileModel) bool {
+func (f *resolvedWorkload) measuredByBlock(pm *formats.ProfileModel) bool {
 	for i := range pm.Measurements {
-		ms := &pm.Measurements[i]
-		here := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.Device == ms.Device })
-		if here && ms.Share <= 1 && len(ms.Blocks) != len(pm.Blocks) {
+		measurement := &pm.Measurements[i]
+		inCluster := slices.ContainsFunc(f.pools, func(p formats.Pool) bool { return p.Device == measurement.Device })
+		if inCluster && measurement.Share <= 1 && len(measurement.Blocks) != len(pm.Blocks) {
 			return false
 		}
 	}
@@ -88,29 +88,29 @@ func (f *resolved) blockwise(pm *formats.ProfileModel) bool {
 }
 
 // chainPipeline returns the pipeline of a placed chain that gets the given samples per second.
-func (f *resolved) chainPipeline(placement *PlacedChain, samples float64) formats.Pipeline {
-	c := placement.Chain
-	out := formats.Pipeline{Batch: c.Batch, RPS: math.Inf(1)}
+func (f *resolvedWorkload) chainPipeline(placement *PlacedChain, samples float64) formats.Pipeline {
+	chain := placement.Chain
+	pipeline := formats.Pipeline{Batch: chain.MaxBatch, RPS: math.Inf(1)}
 
 	// Each stage with its times, and the cut behind it.
-	for i := range c.Stages {
-		s, devices := &c.Stages[i], placement.Devices[i]
-		st := formats.Stage{Blocks: [2]int{s.First, s.Last}, Device: f.pools[s.Kind].Device, Share: 1, Replicas: len(devices), GPUs: samples * s.per, Placement: placed(devices)}
-		f.problem.Blocks.Models[c.Model].Costs[s.Kind][0].Write(&st, f.profile[c.Model], c.Batch)
-		st.BlockUS = nil
-		out.LatencyUS += st.InferUS[c.Batch-1]
-		st.RPS = min(float64(st.Replicas), st.GPUs) / s.per
-		out.RPS = min(out.RPS, st.RPS)
-		if s.Transfer != nil {
-			cut := f.cuts[c.Model][s.Last-1]
-			st.Cut = &formats.Cut{Tensors: cut.Tensors, DType: cut.DType, Bytes: cut.Bytes}
-			for _, t := range s.Transfer {
-				st.Cut.TransferUS = append(st.Cut.TransferUS, document.Micros(t))
+	for i := range chain.Stages {
+		chainStage, devices := &chain.Stages[i], placement.Devices[i]
+		stage := formats.Stage{Blocks: [2]int{chainStage.FirstBlock, chainStage.EndBlock}, Device: f.pools[chainStage.Kind].Device, Share: 1, Replicas: len(devices), GPUs: samples * chainStage.secondsPerSample, Placement: replicaPlacements(devices)}
+		f.problem.Blocks.Models[chain.Model].ShareCosts[chainStage.Kind][0].WriteStage(&stage, f.modelProfiles[chain.Model], chain.MaxBatch)
+		stage.BlockUS = nil
+		pipeline.LatencyUS += stage.InferUS[chain.MaxBatch-1]
+		stage.RPS = min(float64(stage.Replicas), stage.GPUs) / chainStage.secondsPerSample
+		pipeline.RPS = min(pipeline.RPS, stage.RPS)
+		if chainStage.TransferTimes != nil {
+			cut := f.blockCuts[chain.Model][chainStage.EndBlock-1]
+			stage.Cut = &formats.Cut{Tensors: cut.Tensors, DType: cut.DType, Bytes: cut.Bytes}
+			for _, t := range chainStage.TransferTimes {
+				stage.Cut.TransferUS = append(stage.Cut.TransferUS, document.Micros(t))
 			}
-			out.LatencyUS += st.Cut.TransferUS[c.Batch-1]
+			pipeline.LatencyUS += stage.Cut.TransferUS[chain.MaxBatch-1]
 		}
-		out.Stages = append(out.Stages, st)
+		pipeline.Stages = append(pipeline.Stages, stage)
 	}
-	f.run.AssumeHosts(f.in.Cluster)
-	return out
+	f.run.AssumeNetwork(f.input.Cluster)
+	return pipeline
 }

@@ -8,36 +8,36 @@ import (
 	"time"
 )
 
-// instance draws a problem of one to three kinds of devices, six devices in all at most:
+// randomInstance draws a problem of one to three kinds of devices, six devices in all at most:
 // two to four models of rising cost and accuracy, whose speeds on other kinds are
 // unrelated, and 400 samples whose certainty tells a little of whether they are right.
-func instance(seed uint64) *Problem {
+func randomInstance(seed uint64) *Problem {
 	rng := rand.New(rand.NewPCG(seed, 20240610))
 	between := func(low, high float64) float64 { return low * math.Exp(rng.Float64()*math.Log(high/low)) }
 	models, kinds, ranges := 2+rng.IntN(3), 1+rng.IntN(3), 2+rng.IntN(3)
-	p := &Problem{Grid: 5, Percentile: .95, Weights: Zipf(ranges)}
-	p.Planned, p.HeldOut = drawSamples(rng, models, p.Grid, 400), &Samples{Levels: make([][]uint8, models), Correct: make([][]bool, models)}
+	p := &Problem{Grid: 5, Percentile: .95, RangeWeights: ZipfWeights(ranges)}
+	p.PlanningSamples, p.HeldOutSamples = drawSamples(rng, models, p.Grid, 400), &Samples{Levels: make([][]uint8, models), Correct: make([][]bool, models)}
 	base, total, largest := between(1, 20), int64(0), int64(0)
 	for m := range models {
-		p.Models = append(p.Models, NewModel(fmt.Sprint("m", m), Variant{Times: affine(base*between(.5, 1.5), base*between(.1, .8), 1), Memory: 1 + rng.Int64N(8)}))
+		p.Models = append(p.Models, NewModel(fmt.Sprint("m", m), Variant{MedianTimes: affineTimes(base*between(.5, 1.5), base*between(.1, .8), 1), Memory: 1 + rng.Int64N(8)}))
 		base *= between(1.5, 4)
-		total, largest = total+p.Models[m].On[0].Memory, max(largest, p.Models[m].On[0].Memory)
+		total, largest = total+p.Models[m].Variants[0].Memory, max(largest, p.Models[m].Variants[0].Memory)
 		p.Thresholds = append(p.Thresholds, make([]float64, p.Grid-1))
 	}
 	memory := func() int64 { return largest - 2 + rng.Int64N(total-largest+4) }
-	p.Kinds = []Kind{{Name: "device", Devices: 1 + rng.IntN(4), Memory: max(memory(), p.Models[0].On[0].Memory), Price: 1}}
+	p.Kinds = []Kind{{Name: "device", Devices: 1 + rng.IntN(4), Memory: max(memory(), p.Models[0].Variants[0].Memory), Price: 1}}
 	if kinds > 1 {
 		addKinds(rng, p, kinds, memory)
 	}
-	last := p.Models[models-1].Times[0]
+	last := p.Models[models-1].FastestTimes[0]
 	p.SLO = time.Duration(between(3, 20) * float64(last))
-	p.Edges = Ranges(between(.25, .9)*capacity(p, rng.IntN(models)), ranges)
+	p.RangeEdges = EqualRanges(between(.25, .9)*modelCapacity(p, rng.IntN(models)), ranges)
 	return p
 }
 
-// affine are the times of batches up to eight: a fixed part and one per sample, in
+// affineTimes are the times of batches up to eight: a fixed part and one per sample, in
 // milliseconds.
-func affine(fixed, each, factor float64) []time.Duration {
+func affineTimes(fixed, each, factor float64) []time.Duration {
 	out := make([]time.Duration, 8)
 	for b := range out {
 		out[b] = time.Duration(factor * (fixed + each*float64(b+1)) * 1e6)
@@ -60,7 +60,7 @@ func drawSamples(rng *rand.Rand, models, grid, n int) *Samples {
 			correct[i] = own > .2-.45*float64(m)
 			certainty[i] = math.Abs(own-.2+.45*float64(m)) + .4*rng.Float64()
 		}
-		s.Levels = append(s.Levels, levelsOf(certainty, Thresholds(certainty, grid)))
+		s.Levels = append(s.Levels, certaintyLevels(certainty, Thresholds(certainty, grid)))
 		s.Correct = append(s.Correct, correct)
 	}
 	return s
@@ -72,12 +72,12 @@ func addKinds(rng *rand.Rand, p *Problem, kinds int, memory func() int64) {
 	on := make([][]Variant, len(own))
 	p.Kinds = nil
 	for k := range kinds {
-		p.Kinds = append(p.Kinds, Kind{Name: fmt.Sprint("k", k), Devices: 1 + rng.IntN(6/kinds), Memory: max(memory(), own[0].On[0].Memory), Price: float64(1+rng.IntN(40)) / 10})
+		p.Kinds = append(p.Kinds, Kind{Name: fmt.Sprint("k", k), Devices: 1 + rng.IntN(6/kinds), Memory: max(memory(), own[0].Variants[0].Memory), Price: float64(1+rng.IntN(40)) / 10})
 		for m := range p.Models {
 			factor := .4 + 2.6*rng.Float64()
-			v := Variant{Memory: own[m].On[0].Memory}
-			for _, t := range own[m].Times {
-				v.Times = append(v.Times, time.Duration(factor*float64(t)))
+			v := Variant{Memory: own[m].Variants[0].Memory}
+			for _, t := range own[m].FastestTimes {
+				v.MedianTimes = append(v.MedianTimes, time.Duration(factor*float64(t)))
 			}
 			on[m] = append(on[m], v)
 		}
@@ -87,11 +87,11 @@ func addKinds(rng *rand.Rand, p *Problem, kinds int, memory func() int64) {
 	}
 }
 
-// capacity is how many requests per second all devices hold of one model alone.
-func capacity(p *Problem, model int) float64 {
+// modelCapacity is how many requests per second all devices hold of one model alone.
+func modelCapacity(p *Problem, model int) float64 {
 	rate := 0.0
 	for k := range p.Kinds {
-		t := p.Models[model].On[k].Times
+		t := p.Models[model].Variants[k].MedianTimes
 		rate += float64(p.Kinds[k].Devices*len(t)) / t[len(t)-1].Seconds()
 	}
 	return rate

@@ -9,315 +9,317 @@ import (
 )
 
 // solveCache holds what is computed once for all latencies and devices of a problem.
-type catalogue struct {
-	lists  map[uint32]listed   // by set of usable models, as bits
-	trials map[string]*verdict // by placement, cascade and rate
+type solveCache struct {
+	cascades map[uint32]prunedCascades // by set of usable models, as bits
+	verdicts map[string]*trialVerdict  // by placement, cascade and rate
 }
 
 // newSolveCache returns an empty cache.
-func newCatalogue() *catalogue { return &catalogue{map[uint32]listed{}, map[string]*verdict{}} }
+func newSolveCache() *solveCache {
+	return &solveCache{map[uint32]prunedCascades{}, map[string]*trialVerdict{}}
+}
 
 // prunedCascades are the cascades of some models that are on some front.
-type listed struct {
-	list  []Cascade
-	found int // number before pruning
+type prunedCascades struct {
+	cascades        []Cascade
+	enumeratedCount int // number before pruning
 }
 
 // cascadesOf returns the pruned cascades of the usable models. c may be nil, which caches nothing.
-func (c *catalogue) of(ctx context.Context, p *Problem, usable []bool) (listed, error) {
-	set := uint32(0)
+func (c *solveCache) cascadesOf(ctx context.Context, p *Problem, usable []bool) (prunedCascades, error) {
+	usableBits := uint32(0)
 	for m, ok := range usable {
 		if ok {
-			set |= 1 << m
+			usableBits |= 1 << m
 		}
 	}
 	if c == nil {
-		c = newCatalogue()
+		c = newSolveCache()
 	}
-	got, ok := c.lists[set]
+	found, ok := c.cascades[usableBits]
 	if !ok {
-		all := Enumerate(p.Planned, p.Grid, usable)
-		pruned, err := prune(ctx, all, len(p.Models))
+		enumerated := Enumerate(p.PlanningSamples, p.Grid, usable)
+		pruned, err := pruneCascades(ctx, enumerated, len(p.Models))
 		if err != nil {
-			return got, err
+			return found, err
 		}
-		got = listed{pruned, len(all)}
-		c.lists[set] = got
+		found = prunedCascades{pruned, len(enumerated)}
+		c.cascades[usableBits] = found
 	}
-	return got, nil
+	return found, nil
 }
 
 // planInputs is what a problem is planned from: the space of whole models, and the one with members in stages.
-type ways struct {
-	p      *Problem
-	whole  *fleet
-	none   error // why no cascade of whole models is in time; nil if some is
-	staged *fleet
-	chains []*Chain
-	least  []time.Duration // by member: least time of a sample in stages; 0 if it cannot be cut
+type planInputs struct {
+	problem     *Problem
+	wholeModels *planSpace
+	wholeError  error // why no cascade of whole models is in time; nil if some is
+	withStages  *planSpace
+	chains      []*Chain
+	stagedTimes []time.Duration // by member: least time of a sample in stages; 0 if it cannot be cut
 }
 
 // planInputsFor returns the inputs of a problem. Those of the last SLO are kept, because numbers of devices do not
 // change them.
-func (s *search) waysOf(ctx context.Context, p *Problem) (*ways, error) {
-	if w := s.kinds; w != nil && w.p.SLO == p.SLO {
-		return w.on(p), nil
+func (s *planSearch) planInputsFor(ctx context.Context, p *Problem) (*planInputs, error) {
+	if inputs := s.lastInputs; inputs != nil && inputs.problem.SLO == p.SLO {
+		return inputs.forProblem(p), nil
 	}
-	chains, least, err := chainsOf(p)
+	chains, stagedTimes, err := enumerateChains(p)
 	if err != nil {
 		return nil, err
 	}
-	w := &ways{p: p, chains: chains, least: least}
-	if w.whole, w.none = wholeFleet(ctx, p, s.solver, s.known); w.none != nil && (len(chains) == 0 || !none(w.none)) {
-		return nil, w.none
+	inputs := &planInputs{problem: p, chains: chains, stagedTimes: stagedTimes}
+	if inputs.wholeModels, inputs.wholeError = wholeModelSpace(ctx, p, s.solver, s.cache); inputs.wholeError != nil && (len(chains) == 0 || !isInfeasible(inputs.wholeError)) {
+		return nil, inputs.wholeError
 	}
-	if w.staged, err = w.whole.inStages(ctx, p, worthwhileChains(chains, p.SLO), least); err != nil {
-		return nil, cmp.Or(w.none, err)
+	if inputs.withStages, err = inputs.wholeModels.withStages(ctx, p, undominatedChains(chains, p.SLO), stagedTimes); err != nil {
+		return nil, cmp.Or(inputs.wholeError, err)
 	}
-	s.kinds, s.enumerated = w, max(s.enumerated, w.staged.found)
-	return w.on(p), nil
+	s.lastInputs, s.enumeratedCount = inputs, max(s.enumeratedCount, inputs.withStages.enumeratedCount)
+	return inputs.forProblem(p), nil
 }
 
 // forProblem returns the inputs for a problem with other numbers of devices.
-func (w *ways) on(p *Problem) *ways {
-	out := *w
-	out.p, out.whole, out.staged = p, w.whole.on(p), w.staged.on(p)
-	return &out
+func (inputs *planInputs) forProblem(p *Problem) *planInputs {
+	adapted := *inputs
+	adapted.problem, adapted.wholeModels, adapted.withStages = p, inputs.wholeModels.forProblem(p), inputs.withStages.forProblem(p)
+	return &adapted
 }
 
 // forProblem returns the space for a problem with other numbers of devices. It keeps its own models, because those
 // of members in stages have other times than the problem's.
-func (x *fleet) on(p *Problem) *fleet {
-	y, q := *x, *p
-	q.Models, q.SLO = x.p.Models, x.p.SLO // the models of members in stages are not the problem's
-	y.p = &q
-	return &y
+func (space *planSpace) forProblem(p *Problem) *planSpace {
+	adapted, problem := *space, *p
+	problem.Models, problem.SLO = space.problem.Models, space.problem.SLO // the models of members in stages are not the problem's
+	adapted.problem = &problem
+	return &adapted
 }
 
 // boundSpace returns the space that bounds are computed in. If every range keeps the SLO, it is that of the
 // inputs. If all requests together keep it, the space has all cascades with any latency, with the least share of
 // late requests of each. A range then uses no cascade that makes more of all requests late than the percentile
 // allows.
-func (s *search) boundOf(ctx context.Context, p *Problem, w *ways) (*fleet, error) {
-	if !p.Overall {
-		return w.staged, nil
+func (s *planSearch) boundSpace(ctx context.Context, p *Problem, inputs *planInputs) (*planSpace, error) {
+	if !p.OverRequests {
+		return inputs.withStages, nil
 	}
 
 	// Make the space without an SLO once, and keep it.
-	if s.lax == nil {
-		q := *s.p
-		_, q.SLO = q.extremes()
-		own := s.kinds
-		s.kinds = nil
-		lax, err := s.waysOf(ctx, &q)
-		if s.kinds = own; err != nil {
+	if s.laxInputs == nil {
+		laxProblem := *s.problem
+		_, laxProblem.SLO = laxProblem.latencyExtremes()
+		lastInputs := s.lastInputs
+		s.lastInputs = nil
+		laxInputs, err := s.planInputsFor(ctx, &laxProblem)
+		if s.lastInputs = lastInputs; err != nil {
 			return nil, err
 		}
-		x := *lax.staged
-		in := *x.p
-		in.SLO = p.SLO
-		for i := range x.list {
-			x.late = append(x.late, lateAtLeast(&in, &x.list[i]))
+		space := *laxInputs.withStages
+		tight := *space.problem
+		tight.SLO = p.SLO
+		for i := range space.cascades {
+			space.minLateShares = append(space.minLateShares, minLateShare(&tight, &space.cascades[i]))
 		}
-		lax.staged, s.lax = &x, lax
+		laxInputs.withStages, s.laxInputs = &space, laxInputs
 	}
-	return s.lax.on(p).staged, nil
+	return s.laxInputs.forProblem(p).withStages, nil
 }
 
 // computeBounds returns the accuracies that no plan exceeds, by range and over all ranges, and the share of the
 // samples that each chain carries in the relaxation under the SLO.
-func (s *search) boundsOf(ctx context.Context, p *Problem, w *ways) (bounds []float64, total float64, use []float64, err error) {
-	x, err := s.boundOf(ctx, p, w)
+func (s *planSearch) computeBounds(ctx context.Context, p *Problem, inputs *planInputs) (bounds []float64, total float64, chainUse []float64, err error) {
+	space, err := s.boundSpace(ctx, p, inputs)
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	bounds, use, err = x.bounds(ctx)
-	if err == nil && x != w.staged && len(w.chains) > 0 {
-		_, use, err = w.staged.bounds(ctx)
+	bounds, chainUse, err = space.rangeBounds(ctx)
+	if err == nil && space != inputs.withStages && len(inputs.chains) > 0 {
+		_, chainUse, err = inputs.withStages.rangeBounds(ctx)
 	}
-	if total = p.weighted(bounds); err != nil || !p.Overall {
-		return bounds, total, use, err
+	if total = p.weightedSum(bounds); err != nil || !p.OverRequests {
+		return bounds, total, chainUse, err
 	}
 
 	// With an SLO over all requests ranges share the late ones.
-	pool, err := p.pool(ctx, w.staged, x)
+	pool, err := p.poolDevices(ctx, inputs.withStages, space)
 	if err != nil {
 		return nil, 0, nil, err
 	}
-	total = pool.laxBounds(bounds)
-	if p.shown() { // a plan on measured rates need not hold the highest rate
-		total = atLeast(total, pool.measuredBound())
+	total = pool.boundOverRequests(bounds)
+	if p.simulatesMeasured() { // a plan on measured rates need not hold the highest rate
+		total = largerBound(total, pool.measuredBound())
 	}
-	return bounds, total, use, nil
+	return bounds, total, chainUse, nil
 }
 
 // planMostAccurate returns the most accurate plan under an SLO. With an accuracy target it returns a plan that
 // reaches it. It plans with whole models first, and then with some in stages if the relaxation shows that this may
 // help. It also tries one cascade for all ranges, and climbing.
-func (s *search) once(ctx context.Context, p *Problem) (out *Outcome, err error) {
-	w, err := s.waysOf(ctx, p)
+func (s *planSearch) planMostAccurate(ctx context.Context, p *Problem) (plan *Outcome, err error) {
+	inputs, err := s.planInputsFor(ctx, p)
 	if err == nil {
-		out, err = s.from(ctx, p, w)
+		plan, err = s.planFrom(ctx, p, inputs)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
-	return out, nil
+	return plan, nil
 }
 
 // planFrom plans from the inputs.
-func (s *search) from(ctx context.Context, p *Problem, w *ways) (*Outcome, error) {
+func (s *planSearch) planFrom(ctx context.Context, p *Problem, inputs *planInputs) (*Outcome, error) {
 	// Bounds first: a target above them needs no search.
-	bounds, total, use, err := s.boundsOf(ctx, p, w)
+	bounds, total, chainUse, err := s.computeBounds(ctx, p, inputs)
 	if err != nil {
 		return nil, err
 	}
-	if p.misses(total + reaches) {
-		return nil, p.short(total)
+	if p.missesTarget(total + targetTolerance) {
+		return nil, p.targetError(total)
 	}
-	t := &tries{search: s, p: p, bounds: bounds, total: total, missing: w.none, wholeOnly: len(w.chains) == 0}
-	if !t.wholeOnly && !p.Overall && s.p.Goal() != LeastLatency {
-		if t.gears, err = singleGears(ctx, w.staged); err != nil {
+	attempts := &placementSearch{planSearch: s, problem: p, rangeBounds: bounds, totalBound: total, firstError: inputs.wholeError, wholeOnly: len(inputs.chains) == 0}
+	if !attempts.wholeOnly && !p.OverRequests && s.problem.Goal() != LeastLatency {
+		if attempts.singleCascadeBound, err = boundSingleCascades(ctx, inputs.withStages); err != nil {
 			return nil, err
 		}
-		if t.gears > 0 && p.misses(t.gears+reaches) {
-			return nil, p.short(t.gears)
+		if attempts.singleCascadeBound > 0 && p.missesTarget(attempts.singleCascadeBound+targetTolerance) {
+			return nil, p.targetError(attempts.singleCascadeBound)
 		}
 	}
 
 	// Plan with whole models, then in stages.
-	if w.none == nil {
-		err = t.wholeModels(ctx, w.whole)
+	if inputs.wholeError == nil {
+		err = attempts.planWholeModels(ctx, inputs.wholeModels)
 	}
-	if err == nil && len(w.chains) > 0 {
-		err = t.inStages(ctx, w, use)
+	if err == nil && len(inputs.chains) > 0 {
+		err = attempts.planWithStages(ctx, inputs, chainUse)
 	}
-	t.best = s.orEarly(ctx, t.best)
-	if _, err := kept(ctx, t.best, err); err != nil {
+	attempts.bestPlan = s.orEarlyPlan(ctx, attempts.bestPlan)
+	if _, err := planOrError(ctx, attempts.bestPlan, err); err != nil {
 		return nil, err
 	}
 
 	// If the SLO is over all requests, let some ranges be late, and try one cascade for all ranges.
-	out, err := t.best, t.missing
-	if p.Overall && out != nil {
-		err := out.allowLateRanges(ctx)
-		t.runs += out.design.bench.runs
-		if _, err := kept(ctx, out, err); err != nil {
+	plan, err := attempts.bestPlan, attempts.firstError
+	if p.OverRequests && plan != nil {
+		err := plan.allowLateRanges(ctx)
+		attempts.runCount += plan.placement.simulator.runCount
+		if _, err := planOrError(ctx, plan, err); err != nil {
 			return nil, err
 		}
 	}
-	if p.Overall && (out == nil || !s.o.Any || p.Target > 0) {
-		out, err = s.single(ctx, p, w.staged, out, err)
+	if p.OverRequests && (plan == nil || !s.options.AnyPlan || p.TargetAccuracy > 0) {
+		plan, err = s.trySingleCascade(ctx, p, inputs.withStages, plan, err)
 	}
-	if out == nil {
+	if plan == nil {
 		return nil, err
 	}
 
 	// Climb, if the measured rates allow it.
-	s.runs += t.runs
-	if out, err = s.climbed(ctx, out); err != nil {
+	s.runCount += attempts.runCount
+	if plan, err = s.climbRanges(ctx, plan); err != nil {
 		return nil, err
 	}
-	if p.misses(out.Accuracy) { // an interrupted search does not show what can be reached
-		return nil, cmp.Or[error](ctx.Err(), &Infeasible{Target: p.Target, Best: out.Accuracy})
+	if p.missesTarget(plan.Accuracy) { // an interrupted search does not show what can be reached
+		return nil, cmp.Or[error](ctx.Err(), &InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: plan.Accuracy})
 	}
 
 	// Fill in the outcome's figures.
-	out.leaveOut(out.Problem)
-	out.Cascades, out.Goal, out.Runs, out.GearBound = s.enumerated, s.p.Goal(), s.runs, t.gears
-	if out.TriedBound = 0; t.tried > 0 {
-		out.TriedBound = max(t.tried, out.Accuracy)
+	plan.removeIdlePipelines(plan.Problem)
+	plan.CascadeCount, plan.Goal, plan.RunCount, plan.SingleCascadeBound = s.enumeratedCount, s.problem.Goal(), s.runCount, attempts.singleCascadeBound
+	if plan.TrialBound = 0; attempts.trialBound > 0 {
+		plan.TrialBound = max(attempts.trialBound, plan.Accuracy)
 	}
-	out.bound(bounds, total)
-	out.valued()
-	return out, nil
+	plan.setBounds(bounds, total)
+	plan.setValue()
+	return plan, nil
 }
 
 // setBounds sets the bounds of the ranges and of the whole plan.
-func (out *Outcome) bound(bounds []float64, total float64) {
-	for r := range out.Gears {
-		out.Gears[r].Bound = max(bounds[r], out.Gears[r].Accuracy)
+func (plan *Outcome) setBounds(bounds []float64, total float64) {
+	for r := range plan.Gears {
+		plan.Gears[r].Bound = max(bounds[r], plan.Gears[r].Accuracy)
 	}
-	out.Bound = total
+	plan.Bound = total
 }
 
 // setValue sets the value to the accuracy. If the accuracy is the goal, the value's bound is the least known one.
-func (out *Outcome) valued() {
-	if out.Value, out.ValueBound = out.Accuracy, out.Bound; out.Goal != MostAccurate {
+func (plan *Outcome) setValue() {
+	if plan.Value, plan.ValueBound = plan.Accuracy, plan.Bound; plan.Goal != MostAccurate {
 		return
 	}
-	if out.GearBound > 0 {
-		out.ValueBound = min(out.Bound, out.GearBound)
+	if plan.SingleCascadeBound > 0 {
+		plan.ValueBound = min(plan.Bound, plan.SingleCascadeBound)
 	}
-	out.Proved = out.Value >= out.ValueBound-sumsRound
+	plan.IsProved = plan.Value >= plan.ValueBound-sumTolerance
 }
 
 // settledByTrials reports whether trials leave no plan that is better by nextPlacementGain or more.
-func (out *Outcome) settled() bool {
-	if out.Goal == MostAccurate {
-		return out.TriedBound > 0 && out.TriedBound < out.Value+considerable
+func (plan *Outcome) settledByTrials() bool {
+	if plan.Goal == MostAccurate {
+		return plan.TrialBound > 0 && plan.TrialBound < plan.Value+nextPlacementGain
 	}
-	return out.TriedBound > 0 && out.TriedBound >= out.Value
+	return plan.TrialBound > 0 && plan.TrialBound >= plan.Value
 }
 
 // boundsFor returns the accuracies that no plan of a problem exceeds, by range and over all ranges.
-func (s *search) boundsAt(ctx context.Context, p *Problem) (bounds []float64, total float64, err error) {
-	w, err := s.waysOf(ctx, p)
+func (s *planSearch) boundsFor(ctx context.Context, p *Problem) (bounds []float64, total float64, err error) {
+	inputs, err := s.planInputsFor(ctx, p)
 	if err == nil {
-		bounds, total, _, err = s.boundsOf(ctx, p, w)
+		bounds, total, _, err = s.computeBounds(ctx, p, inputs)
 	}
 	return bounds, total, err
 }
 
 // boundOneMoreDevice sets the bound of the accuracy with one more device of each kind.
-func (s *search) more(ctx context.Context, out *Outcome) error {
-	n := s.p.devices()
-	for k := range n {
-		one := slices.Clone(n)
-		one[k]++
-		p := s.p.on(one)
-		p.Overall = out.Problem.Overall
-		_, b, err := s.boundsAt(ctx, p)
+func (s *planSearch) boundOneMoreDevice(ctx context.Context, plan *Outcome) error {
+	available := s.problem.deviceCounts()
+	for k := range available {
+		counts := slices.Clone(available)
+		counts[k]++
+		p := s.problem.withDevices(counts)
+		p.OverRequests = plan.Problem.OverRequests
+		_, bound, err := s.boundsFor(ctx, p)
 		if err != nil {
 			return err
 		}
-		out.MoreOf = append(out.MoreOf, b)
+		plan.OneMoreBounds = append(plan.OneMoreBounds, bound)
 	}
 	return nil
 }
 
 // placementSearch plans on one placement after another and keeps the best plan.
-type tries struct {
-	*search
-	p       *Problem
-	bounds  []float64 // accuracy that no plan exceeds, by range
-	total   float64   // the same over all ranges
-	best    *Outcome  // nil before there is one
-	missing error     // why the first placement without a plan has none
-	runs    int       // simulated runs
+type placementSearch struct {
+	*planSearch
+	problem     *Problem
+	rangeBounds []float64 // accuracy that no plan exceeds, by range
+	totalBound  float64   // the same over all ranges
+	bestPlan    *Outcome  // nil before there is one
+	firstError  error     // why the first placement without a plan has none
+	runCount    int       // simulated runs
 
-	wholeOnly bool    // no member runs in stages
-	gears     float64 // accuracy that no plan of one cascade per range exceeds; 0 if not known
-	tried     float64 // accuracy that no plan exceeds that passes trials; 0 if not known
+	wholeOnly          bool    // no member runs in stages
+	singleCascadeBound float64 // accuracy that no plan of one cascade per range exceeds; 0 if not known
+	trialBound         float64 // accuracy that no plan exceeds that passes trials; 0 if not known
 }
 
 // isDone reports whether no other placement need be tried: there is a plan and any plan suffices, or no other plan
 // can be noticeably better.
-func (t *tries) enough() bool {
-	if t.best == nil || t.p.Target > 0 || t.o.Any {
-		return t.best != nil
+func (t *placementSearch) isDone() bool {
+	if t.bestPlan == nil || t.problem.TargetAccuracy > 0 || t.options.AnyPlan {
+		return t.bestPlan != nil
 	}
-	most := t.total
-	if t.gears > 0 {
-		most = t.gears
+	bound := t.totalBound
+	if t.singleCascadeBound > 0 {
+		bound = t.singleCascadeBound
 	}
-	return !(most > t.best.Accuracy+worthwhile)
+	return !(bound > t.bestPlan.Accuracy+minAccuracyGain)
 }
 
 // maxPlacements returns the largest number of placements that are tried. For the least latency it is small,
 // because then many plans are made and most of them fail.
-func (t *tries) most() int {
-	if t.search.p.Goal() == LeastLatency {
+func (t *placementSearch) maxPlacements() int {
+	if t.planSearch.problem.Goal() == LeastLatency {
 		return latencyPlacements
 	}
 	return fewPlacements
@@ -325,73 +327,73 @@ func (t *tries) most() int {
 
 // accuracyToExceed returns the accuracy that a plan must exceed, after some other placements were tried and with
 // the batch limit at an index of withBatchLimits. If any plan will do, it is 0.
-func (t *tries) toExceed(others, limit int) float64 {
+func (t *placementSearch) accuracyToExceed(triedBefore, limitIndex int) float64 {
 	switch {
-	case t.best == nil:
+	case t.bestPlan == nil:
 		return 0
-	case limit > 0:
-		return t.best.Accuracy + max(worthFurther(others)-worthwhile, worthShorter)
+	case limitIndex > 0:
+		return t.bestPlan.Accuracy + max(minPlacementGain(triedBefore)-minAccuracyGain, shorterBatchGain)
 	}
-	return t.best.Accuracy + worthFurther(others) - worthwhile
+	return t.bestPlan.Accuracy + minPlacementGain(triedBefore) - minAccuracyGain
 }
 
 // keepIfBetter keeps a plan that is better than the best so far. If the SLO is over all requests, it also keeps
 // one that is as good, because its batches are shorter. A plan below the target is kept only if it may still
 // climb.
-func (t *tries) keepIfBetter(out *Outcome, err error) error {
-	if none(err) {
-		t.missing = cmp.Or(t.missing, err)
+func (t *placementSearch) keepIfBetter(plan *Outcome, err error) error {
+	if isInfeasible(err) {
+		t.firstError = cmp.Or(t.firstError, err)
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	switch t.runs += out.Runs; {
-	case t.p.misses(out.Accuracy) && !t.p.shown():
-		t.missing = cmp.Or[error](t.missing, &Infeasible{Target: t.p.Target, Best: out.Accuracy})
-	case t.best == nil || out.Accuracy > t.best.Accuracy || t.p.Overall && out.Accuracy == t.best.Accuracy:
-		t.best = out
+	switch t.runCount += plan.RunCount; {
+	case t.problem.missesTarget(plan.Accuracy) && !t.problem.simulatesMeasured():
+		t.firstError = cmp.Or[error](t.firstError, &InfeasibleError{TargetAccuracy: t.problem.TargetAccuracy, BestAccuracy: plan.Accuracy})
+	case t.bestPlan == nil || plan.Accuracy > t.bestPlan.Accuracy || t.problem.OverRequests && plan.Accuracy == t.bestPlan.Accuracy:
+		t.bestPlan = plan
 	}
 	return nil
 }
 
 // planWithStages plans with members in stages, for chains as long as the SLO and half as long. It tries the best
 // placement of every choice of chains, and then the others that may be noticeably better.
-func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
-	y := w.staged
-	for _, within := range []time.Duration{t.p.SLO, t.p.SLO / 2} {
-		if t.enough() {
+func (t *placementSearch) planWithStages(ctx context.Context, inputs *planInputs, chainUse []float64) error {
+	space := inputs.withStages
+	for _, maxLatency := range []time.Duration{t.problem.SLO, t.problem.SLO / 2} {
+		if t.isDone() {
 			break
 		}
 
 		// The space with chains of at most half the SLO.
-		if within < t.p.SLO {
+		if maxLatency < t.problem.SLO {
 			var err error
-			if y, err = y.inStages(ctx, t.p, worthwhileChains(w.chains, within), w.least); err != nil {
-				t.missing = cmp.Or(t.missing, err)
+			if space, err = space.withStages(ctx, t.problem, undominatedChains(inputs.chains, maxLatency), inputs.stagedTimes); err != nil {
+				t.firstError = cmp.Or(t.firstError, err)
 				break // no chain is that fast
 			}
-			if _, use, err = y.bounds(ctx); err != nil {
+			if _, chainUse, err = space.rangeBounds(ctx); err != nil {
 				return err
 			}
 		}
 
 		// The best placement of each choice.
-		var top []*laid
-		for _, z := range y.withChains(use) {
-			list, _, err := z.ranked(ctx, t.most())
+		var others []*rankedLayout
+		for _, chosen := range space.chainChoices(chainUse) {
+			list, _, err := chosen.rankPlacements(ctx, t.maxPlacements())
 			if err == nil {
-				err = t.on(ctx, list[:1], 0)
+				err = t.planOn(ctx, list[:1], 0)
 			}
 			if err != nil {
 				return err
 			}
-			top = append(top, list[1:]...)
+			others = append(others, list[1:]...)
 		}
 
 		// The others, the best first.
-		slices.SortStableFunc(top, (*laid).compare)
-		if err := t.on(ctx, top[:min(len(top), t.most())], 0); err != nil {
+		slices.SortStableFunc(others, (*rankedLayout).compare)
+		if err := t.planOn(ctx, others[:min(len(others), t.maxPlacements())], 0); err != nil {
 			return err
 		}
 	}
@@ -400,19 +402,19 @@ func (t *tries) inStages(ctx context.Context, w *ways, use []float64) error {
 
 // chainChoices returns spaces with different chosen chains: those that the relaxation uses; these and the chains
 // over devices that a member does not fit on; and each chain alone.
-func (x *fleet) withChains(use []float64) (list []*fleet) {
-	used := x.inUse(use)
-	all := append(slices.Clone(used), x.forMemory()...)
-	lists := [][]*Chain{used, all}
-	for c := range all {
-		lists = append(lists, all[c:c+1])
+func (space *planSpace) chainChoices(chainUse []float64) (choices []*planSpace) {
+	usedChains := space.mostUsedChains(chainUse)
+	allChains := append(slices.Clone(usedChains), space.chainsForMemory()...)
+	chainLists := [][]*Chain{usedChains, allChains}
+	for c := range allChains {
+		chainLists = append(chainLists, allChains[c:c+1])
 	}
-	for _, chains := range lists {
-		y := *x
-		y.useChains(chains)
-		if len(y.run) > 0 && !slices.ContainsFunc(list, func(o *fleet) bool { return slices.Equal(o.run, y.run) }) {
-			list = append(list, &y)
+	for _, chains := range chainLists {
+		choice := *space
+		choice.chooseChains(chains)
+		if len(choice.chosenChains) > 0 && !slices.ContainsFunc(choices, func(other *planSpace) bool { return slices.Equal(other.chosenChains, choice.chosenChains) }) {
+			choices = append(choices, &choice)
 		}
 	}
-	return list
+	return choices
 }

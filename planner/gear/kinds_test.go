@@ -13,8 +13,8 @@ import (
 	"inferplan/cputime"
 )
 
-// priced is a problem whose devices cost something, by kind.
-func priced(p *Problem, prices ...float64) *Problem {
+// withPrices is a problem whose devices cost something, by kind.
+func withPrices(p *Problem, prices ...float64) *Problem {
 	for k := range p.Kinds {
 		p.Kinds[k].Price = prices[k]
 	}
@@ -46,10 +46,10 @@ func TestGoalsOnTheSameKinds(t *testing.T) {
 			near float64 // of the value
 		}{
 			{"accuracy", func(*Problem) {}, 3e-4},
-			{"accuracy of all requests", func(p *Problem) { p.Overall = true }, 3e-4},
-			{"devices", func(p *Problem) { p.Target = target }, 1e-9},
-			{"devices, all requests", func(p *Problem) { p.Target, p.Overall = target, true }, 1e-9},
-			{"latency", func(p *Problem) { p.Target, p.SLO = target, 0 }, .1},
+			{"accuracy of all requests", func(p *Problem) { p.OverRequests = true }, 3e-4},
+			{"devices", func(p *Problem) { p.TargetAccuracy = target }, 1e-9},
+			{"devices, all requests", func(p *Problem) { p.TargetAccuracy, p.OverRequests = target, true }, 1e-9},
+			{"latency", func(p *Problem) { p.TargetAccuracy, p.SLO = target, 0 }, .1},
 		} {
 			p := *one
 			if goal.set(&p); p.SLO == 0 && !long {
@@ -61,16 +61,16 @@ func TestGoalsOnTheSameKinds(t *testing.T) {
 				t.Fatal(err)
 			}
 			between := cputime.Used()
-			two, err := Solve(ctx, priced(mix(&p, first, second, []float64{1, 1, 1, 1, 1}), 1, 1), s, Options{Seed: 1})
+			two, err := Solve(ctx, withPrices(mixedKinds(&p, first, second, []float64{1, 1, 1, 1, 1}), 1, 1), s, Options{Seed: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%s: one kind %.5f of %.5f in %v of CPU, two %.5f of %.5f in %v, %d simulations", goal.name, alone.Value, alone.ValueBound, between-start, two.Value, two.ValueBound, cputime.Used()-between, two.Runs)
+			t.Logf("%s: one kind %.5f of %.5f in %v of CPU, two %.5f of %.5f in %v, %d simulations", goal.name, alone.Value, alone.ValueBound, between-start, two.Value, two.ValueBound, cputime.Used()-between, two.RunCount)
 			worse := alone.Value - two.Value
-			if p.Target > 0 {
+			if p.TargetAccuracy > 0 {
 				worse = -worse
 			}
-			if worse > goal.near*alone.Value || math.Abs(two.ValueBound-alone.ValueBound) > 1e-6*alone.ValueBound || two.Goal != alone.Goal || two.Accuracy < p.Target {
+			if worse > goal.near*alone.Value || math.Abs(two.ValueBound-alone.ValueBound) > 1e-6*alone.ValueBound || two.Goal != alone.Goal || two.Accuracy < p.TargetAccuracy {
 				t.Errorf("%s: one kind %v of %v, two %v of %v with accuracy %v", goal.name, alone.Value, alone.ValueBound, two.Value, two.ValueBound, two.Accuracy)
 			}
 		}
@@ -79,41 +79,41 @@ func TestGoalsOnTheSameKinds(t *testing.T) {
 
 // drawMixed is a small problem on two kinds whose speeds are unrelated.
 func drawMixed(t *rapid.T) *Problem {
-	p := draw(t)
+	p := drawProblem(t)
 	factors := make([]float64, len(p.Models))
 	for m := range factors {
 		factors[m] = rapid.Float64Range(.3, 4).Draw(t, "factor")
 	}
-	return priced(mix(p, min(2, p.Kinds[0].Devices), rapid.IntRange(1, 2).Draw(t, "others"), factors), 1, rapid.SampledFrom([]float64{.3, 1, 2.5}).Draw(t, "price"))
+	return withPrices(mixedKinds(p, min(2, p.Kinds[0].Devices), rapid.IntRange(1, 2).Draw(t, "others"), factors), 1, rapid.SampledFrom([]float64{.3, 1, 2.5}).Draw(t, "price"))
 }
 
-// tried are the accuracies, tails and lateness of every cascade in every range on a
+// simulatedCascades are the accuracies, tails and lateness of every cascade in every range on a
 // placement, by simulation; what its devices have no time for, or is not stable, is left
 // out.
-type tried struct {
+type simulatedCascades struct {
 	cascade int
 	trial   Trial
 }
 
-func tryAll(t *rapid.T, x *fleet, l *layout, late float64) [][]tried {
-	p := x.p
-	b := newBench(p, l.configs, l.chains, 1)
-	out := make([][]tried, len(p.Edges))
-	for r, edge := range p.Edges {
-		for i := range x.list {
-			s, err := l.split(context.Background(), i)
+func tryAll(t *rapid.T, space *planSpace, l *deviceLayout, late float64) [][]simulatedCascades {
+	p := space.problem
+	b := newSimulator(p, l.configs, l.chains, 1)
+	out := make([][]simulatedCascades, len(p.RangeEdges))
+	for r, edge := range p.RangeEdges {
+		for i := range space.cascades {
+			s, err := l.bestSplit(context.Background(), i)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.taken*edge > 1 {
+			if s.maxLoad*edge > 1 {
 				continue
 			}
-			trial, err := b.tryLate(context.Background(), &stair{cascade: &x.list[i], shares: l.shares(s), taken: s.taken}, edge, late)
+			trial, err := b.tryWithLateShare(context.Background(), &loadedCascade{cascade: &space.cascades[i], shares: l.replicaShares(s), maxLoad: s.maxLoad}, edge, late)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if trial.Stable {
-				out[r] = append(out[r], tried{i, trial})
+				out[r] = append(out[r], simulatedCascades{i, trial})
 			}
 		}
 	}
@@ -138,33 +138,33 @@ func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
 			return
 		}
 		goal := rapid.SampledFrom([]string{FewestDevices, LeastLatency, MostAccurate}).Draw(t, "goal")
-		x := newFleet(p, s, nil)
-		if err := x.cascades(context.Background()); err != nil || len(x.list) > 12 || held[goal] >= enough {
+		space := newPlanSpace(p, s, nil)
+		if err := space.listCascades(context.Background()); err != nil || len(space.cascades) > 12 || held[goal] >= enough {
 			return
 		}
 		most := int32(0)
-		for i := range x.list {
-			most = max(most, x.list[i].Correct)
+		for i := range space.cascades {
+			most = max(most, space.cascades[i].CorrectCount)
 		}
-		grid := step(Enumerate(p.Planned, p.Grid, slices.Repeat([]bool{true}, len(p.Models))), p.Planned.N)
+		grid := largestLevelStep(Enumerate(p.PlanningSamples, p.Grid, slices.Repeat([]bool{true}, len(p.Models))), p.PlanningSamples.N)
 		if grid == 0 {
 			return // every other cascade is more than a step away
 		}
-		target := float64(most)/float64(p.Planned.N) - rapid.Float64Range(0, .2).Draw(t, "below")
+		target := float64(most)/float64(p.PlanningSamples.N) - rapid.Float64Range(0, .2).Draw(t, "below")
 		switch goal {
 		case FewestDevices:
-			p.Target = target
+			p.TargetAccuracy = target
 		case LeastLatency:
-			p.Target = target
+			p.TargetAccuracy = target
 		default:
-			p.Overall = true
+			p.OverRequests = true
 		}
-		best, surely := goalByBruteForce(t, x, goal, grid)
+		best, surely := goalByBruteForce(t, space, goal, grid)
 		if goal == LeastLatency {
 			p.SLO = 0
 		}
-		out, err := Solve(context.Background(), p, s, Options{Seed: 1})
-		if inf, ok := errors.AsType[*Infeasible](err); ok {
+		plan, err := Solve(context.Background(), p, s, Options{Seed: 1})
+		if inf, ok := errors.AsType[*InfeasibleError](err); ok {
 			if inf.Reason() == "" || !math.IsInf(surely, 1) {
 				t.Fatalf("%s: infeasible (%v), brute force has %v", goal, err, surely)
 			}
@@ -174,7 +174,7 @@ func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
 			t.Fatal(err)
 		}
 		held[goal]++
-		value, bound := out.Value, out.ValueBound
+		value, bound := plan.Value, plan.ValueBound
 		if goal == MostAccurate {
 			value, bound = -value, -bound
 		}
@@ -200,8 +200,8 @@ func TestGoalsAgainstSimulatedBruteForce(t *testing.T) {
 // goalByBruteForce is the best value of a goal on any placement and, where devices are to
 // be few, on any number of them: by simulation, and with a step of the grid to spare. An
 // accuracy is negative.
-func goalByBruteForce(t *rapid.T, x *fleet, goal string, grid float64) (best, surely float64) {
-	p := x.p
+func goalByBruteForce(t *rapid.T, space *planSpace, goal string, grid float64) (best, surely float64) {
+	p := space.problem
 	best, surely = math.Inf(1), math.Inf(1)
 	take := func(v, spare float64) { best, surely = min(best, v), min(surely, spare) }
 	counts := make([]int, 2)
@@ -217,10 +217,10 @@ func goalByBruteForce(t *rapid.T, x *fleet, goal string, grid float64) (best, su
 				q.Kinds[k].Devices = counts[k]
 				price += float64(counts[k]) * q.Kinds[k].Price
 			}
-			y := x.on(&q)
-			y.p.SLO = p.SLO
-			y.configurations()
-			y.placements(func(placed []Config) { takeValues(t, y, y.layoutOf(placed, nil), goal, grid, price, take) })
+			y := space.forProblem(&q)
+			y.problem.SLO = p.SLO
+			y.setConfigs()
+			y.eachPlacement(func(placement []Config) { takeValues(t, y, y.newLayout(placement, nil), goal, grid, price, take) })
 		}
 	}
 	return best, surely
@@ -228,32 +228,32 @@ func goalByBruteForce(t *rapid.T, x *fleet, goal string, grid float64) (best, su
 
 // takeValues takes the values that a goal can have on a layout of some price, and those
 // that it can have with a step of the grid to spare.
-func takeValues(t *rapid.T, x *fleet, l *layout, goal string, grid, price float64, take func(v, spare float64)) {
-	p, none := x.p, math.Inf(1)
+func takeValues(t *rapid.T, space *planSpace, l *deviceLayout, goal string, grid, price float64, take func(v, spare float64)) {
+	p, none := space.problem, math.Inf(1)
 	late := 1.0
 	if goal == FewestDevices { // as ours: a run ends where more are late than may be
 		late = 1 - p.Percentile
 	}
-	all := tryAll(t, x, l, late)
+	all := tryAll(t, space, l, late)
 	reached := func(a, v float64) {
-		if a >= p.Target {
+		if a >= p.TargetAccuracy {
 			take(v, none)
 		}
-		if a >= p.Target+grid {
+		if a >= p.TargetAccuracy+grid {
 			take(none, v)
 		}
 	}
 	switch goal {
 	case FewestDevices:
-		reached(accuracyWithin(x, all, p.SLO), price)
+		reached(accuracyWithin(space, all, p.SLO), price)
 	case LeastLatency:
 		for _, list := range all {
 			for _, one := range list {
-				reached(accuracyWithin(x, all, one.trial.Latency), one.trial.Latency.Seconds()*1e3)
+				reached(accuracyWithin(space, all, one.trial.Latency), one.trial.Latency.Seconds()*1e3)
 			}
 		}
 	default:
-		if a := accuracyLate(x, all); a >= 0 {
+		if a := accuracyLate(space, all); a >= 0 {
 			take(-a, grid-a)
 		}
 	}
@@ -261,27 +261,27 @@ func takeValues(t *rapid.T, x *fleet, l *layout, goal string, grid, price float6
 
 // accuracyWithin is the weighted accuracy of the most accurate cascades that keep a
 // latency, negative where a range has none.
-func accuracyWithin(x *fleet, all [][]tried, within time.Duration) float64 {
+func accuracyWithin(space *planSpace, all [][]simulatedCascades, within time.Duration) float64 {
 	total := 0.0
 	for r, list := range all {
 		most := math.Inf(-1)
 		for _, one := range list {
 			if one.trial.Latency >= 0 && one.trial.Latency <= within {
-				most = max(most, float64(x.list[one.cascade].Correct)/float64(x.p.Planned.N))
+				most = max(most, float64(space.cascades[one.cascade].CorrectCount)/float64(space.problem.PlanningSamples.N))
 			}
 		}
-		total += x.p.Weights[r] * most
+		total += space.problem.RangeWeights[r] * most
 	}
 	return total
 }
 
 // accuracyLate is the most weighted accuracy with no more late requests over all ranges
 // than the percentile allows.
-func accuracyLate(x *fleet, all [][]tried) float64 {
+func accuracyLate(space *planSpace, all [][]simulatedCascades) float64 {
 	best := -1.0
 	var pick func(r int, accuracy, late float64)
 	pick = func(r int, accuracy, late float64) {
-		if late > 1-x.p.Percentile {
+		if late > 1-space.problem.Percentile {
 			return
 		}
 		if r == len(all) {
@@ -289,8 +289,8 @@ func accuracyLate(x *fleet, all [][]tried) float64 {
 			return
 		}
 		for _, one := range all[r] {
-			w := x.p.Weights[r]
-			pick(r+1, accuracy+w*float64(x.list[one.cascade].Correct)/float64(x.p.Planned.N), late+w*one.trial.late)
+			w := space.problem.RangeWeights[r]
+			pick(r+1, accuracy+w*float64(space.cascades[one.cascade].CorrectCount)/float64(space.problem.PlanningSamples.N), late+w*one.trial.lateShare)
 		}
 	}
 	pick(0, 0, 0)
@@ -302,21 +302,21 @@ func TestMixedOnMeasuredRates(t *testing.T) {
 	p := llama4.problem(t, 6, 5)
 	for _, rate := range []float64{15, 30, 55, 58, 12} {
 		for range 40 { // seconds
-			p.Measured = append(p.Measured, rate)
+			p.MeasuredRates = append(p.MeasuredRates, rate)
 		}
 	}
-	p.Weights, p.Overall = Measured(p.Measured, 60, 10), true
-	q := mix(p, 2, 4, []float64{1.5, 1, 1, .8})
-	out, err := Solve(context.Background(), q, solver(t), Options{Seed: 7})
+	p.RangeWeights, p.OverRequests = MeasuredWeights(p.MeasuredRates, 60, 10), true
+	q := mixedKinds(p, 2, 4, []float64{1.5, 1, 1, .8})
+	plan, err := Solve(context.Background(), q, solver(t), Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
 	late := 0.0
-	for r := range out.Gears {
-		late += q.Weights[r] * out.Gears[r].Late
+	for r := range plan.Gears {
+		late += q.RangeWeights[r] * plan.Gears[r].LateShare
 	}
-	t.Logf("accuracy %.4f of %.4f, %v at the percentile, %.4f late by the ranges", out.Accuracy, out.Bound, out.Tail, late)
-	if out.Tail == 0 || out.Tail > p.SLO || late > 1-p.Percentile || out.Accuracy > out.Bound {
-		t.Errorf("%v at the percentile of all requests, expected up to %v; %.4f late, accuracy %v of %v", out.Tail, p.SLO, late, out.Accuracy, out.Bound)
+	t.Logf("accuracy %.4f of %.4f, %v at the percentile, %.4f late by the ranges", plan.Accuracy, plan.Bound, plan.TailLatency, late)
+	if plan.TailLatency == 0 || plan.TailLatency > p.SLO || late > 1-p.Percentile || plan.Accuracy > plan.Bound {
+		t.Errorf("%v at the percentile of all requests, expected up to %v; %.4f late, accuracy %v of %v", plan.TailLatency, p.SLO, late, plan.Accuracy, plan.Bound)
 	}
 }

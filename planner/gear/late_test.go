@@ -14,34 +14,34 @@ var histogram = []float64{0, .024, .371, .134, 0, 0, 0, 0, .104, .367}
 // An SLO over all requests is at least as accurate as one in every range, keeps
 // the lateness that the percentile allows, and no range grows without end. On
 // eight devices with INFERPLAN_LONG.
-func TestTogether(t *testing.T) {
+func TestOverRequestsIsNoLessAccurate(t *testing.T) {
 	fleets := []int{2, 6}
 	if long {
 		fleets = append(fleets, 8)
 	}
 	for _, devices := range fleets {
 		p := llama4.problem(t, devices, 10)
-		p.Weights = Shares(histogram)
+		p.RangeWeights = HistogramWeights(histogram)
 		apart, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Overall = true
-		out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
+		p.OverRequests = true
+		plan, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 		if err != nil {
 			t.Fatal(err)
 		}
 		late := 0.0
-		for r := range out.Gears {
-			g := &out.Gears[r]
-			late += p.Weights[r] * g.Late
-			if g.Load > 1 || !g.Trial.Stable {
-				t.Errorf("%d devices, range %d: load %.3f, %+v", devices, r, g.Load, g.Trial)
+		for r := range plan.Gears {
+			g := &plan.Gears[r]
+			late += p.RangeWeights[r] * g.LateShare
+			if g.BusiestLoad > 1 || !g.Trial.Stable {
+				t.Errorf("%d devices, range %d: load %.3f, %+v", devices, r, g.BusiestLoad, g.Trial)
 			}
 		}
-		t.Logf("%d devices: every range %.4f, all requests %.4f with %.3f late, bound %.4f", devices, apart.Accuracy, out.Accuracy, late, out.Bound)
-		if out.Accuracy < apart.Accuracy || out.Accuracy > out.Bound+1e-9 || late > 1-p.Percentile {
-			t.Errorf("%d devices: accuracy %.4f with %.3f late, every range alone %.4f, bound %.4f", devices, out.Accuracy, late, apart.Accuracy, out.Bound)
+		t.Logf("%d devices: every range %.4f, all requests %.4f with %.3f late, bound %.4f", devices, apart.Accuracy, plan.Accuracy, late, plan.Bound)
+		if plan.Accuracy < apart.Accuracy || plan.Accuracy > plan.Bound+1e-9 || late > 1-p.Percentile {
+			t.Errorf("%d devices: accuracy %.4f with %.3f late, every range alone %.4f, bound %.4f", devices, plan.Accuracy, late, apart.Accuracy, plan.Bound)
 		}
 	}
 }
@@ -51,31 +51,31 @@ func TestTogetherOnMeasuredRates(t *testing.T) {
 	p := llama4.problem(t, 6, 10)
 	for _, rate := range []float64{15, 20, 30, 55, 58, 22, 12} {
 		for range 60 { // seconds
-			p.Measured = append(p.Measured, rate)
+			p.MeasuredRates = append(p.MeasuredRates, rate)
 		}
 	}
-	p.Weights, p.Overall = Measured(p.Measured, 60, 10), true
-	out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
+	p.RangeWeights, p.OverRequests = MeasuredWeights(p.MeasuredRates, 60, 10), true
+	plan, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out.Tail == 0 || out.Tail > p.SLO {
-		t.Errorf("%v at the percentile of all requests, expected up to %v", out.Tail, p.SLO)
+	if plan.TailLatency == 0 || plan.TailLatency > p.SLO {
+		t.Errorf("%v at the percentile of all requests, expected up to %v", plan.TailLatency, p.SLO)
 	}
-	onFreshStreams(t, out, 0)
+	onFreshStreams(t, plan, 0)
 }
 
 // onFreshStreams checks that no more than some of 20 streams of requests that the planner
 // did not see, at random instants of the measured rates, miss the SLO.
-func onFreshStreams(t *testing.T, out *Outcome, most int) {
+func onFreshStreams(t *testing.T, plan *Outcome, most int) {
 	t.Helper()
-	b, late := newBench(out.Problem, out.Configs, nil, 1000), 0
+	b, late := newSimulator(plan.Problem, plan.Configs, nil, 1000), 0
 	for k := range 20 {
-		shown, err := b.onMeasured(context.Background(), out.Gears, k, 1)
+		shown, err := b.runMeasured(context.Background(), plan.Gears, k, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !shown.keeps(out.Problem) {
+		if !shown.keepsSLO(plan.Problem) {
 			late++
 		}
 	}
@@ -88,18 +88,18 @@ func onFreshStreams(t *testing.T, out *Outcome, most int) {
 // room passes, one at the edge of its SLO or that its devices cannot hold does not.
 func TestTrendOfFewRequests(t *testing.T) {
 	p := llama4.problem(t, 8, 10)
-	p.Weights = Shares(histogram)
-	out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
+	p.RangeWeights = HistogramWeights(histogram)
+	plan, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// 13B and 70B for .6506 at a load of .84 come to 2.9 s of the 3 s: three in a hundred are late.
-	if top := out.Gears[9].Accuracy; math.Abs(top-.6473) > 1e-4 || out.Accuracy < .649 {
-		t.Errorf("accuracy %.4f, of the fastest gear %.4f, expected .6491 and .6473", out.Accuracy, top)
+	if top := plan.Gears[9].Accuracy; math.Abs(top-.6473) > 1e-4 || plan.Accuracy < .649 {
+		t.Errorf("accuracy %.4f, of the fastest gear %.4f, expected .6491 and .6473", plan.Accuracy, top)
 	}
-	b := newBench(out.Problem, out.Configs, nil, 7)
-	g := &out.Gears[9]
-	trial, err := b.try(context.Background(), &stair{cascade: &g.Cascade, shares: g.Shares, taken: g.Load / 60}, 1.05*60/g.Load)
+	b := newSimulator(plan.Problem, plan.Configs, nil, 7)
+	g := &plan.Gears[9]
+	trial, err := b.tryCascade(context.Background(), &loadedCascade{cascade: &g.Cascade, shares: g.Shares, maxLoad: g.BusiestLoad / 60}, 1.05*60/g.BusiestLoad)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,13 +133,13 @@ func (c *secondCanceled) Err() error {
 // Streams that are interrupted between two of them say so. The second one showed nothing,
 // not even that the SLO is kept.
 func TestInterruptedBetweenStreams(t *testing.T) {
-	p := bursts(t, 4, 1, 30)
-	out, err := Solve(context.Background(), p, programs, Options{Seed: 7})
+	p := burstyProblem(t, 4, 1, 30)
+	plan, err := Solve(context.Background(), p, programs, Options{Seed: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := newBench(p, out.Configs, nil, 7)
-	if _, err := b.onStreams(&secondCanceled{Context: context.Background()}, out.Gears, 3, 1); !errors.Is(err, context.Canceled) || b.runs != 2 {
-		t.Errorf("%v after %d runs, expected to be cancelled in the second", err, b.runs)
+	b := newSimulator(p, plan.Configs, nil, 7)
+	if _, err := b.runStreams(&secondCanceled{Context: context.Background()}, plan.Gears, 3, 1); !errors.Is(err, context.Canceled) || b.runCount != 2 {
+		t.Errorf("%v after %d runs, expected to be cancelled in the second", err, b.runCount)
 	}
 }

@@ -9,107 +9,109 @@ import (
 )
 
 // deviceLayout is a placement device by device. Devices are numbered within their kind, config by config.
-type layout struct {
-	x       *fleet
+type deviceLayout struct {
+	space   *planSpace
 	configs []Config // without those of no devices
 	chains  []PlacedChain
 
-	cells  []Config       // groups of identical devices: of one config, and with the same chains; without chains they are the configs
-	cellOf [][]int        // by kind and device
-	lanes  []lane         // groups of identical replicas of chains
-	loads  map[int]*split // best splits so far, by cascade
-	cuts   [][]float64    // by solved program and model: the least that a sample adds to the load (seconds)
+	deviceGroups  []Config           // groups of identical devices: of one config, and with the same chains; without chains they are the configs
+	groupOf       [][]int            // by kind and device
+	replicaGroups []replicaGroup     // groups of identical replicas of chains
+	splits        map[int]*workSplit // best splits so far, by cascade
+	loadCuts      [][]float64        // by solved program and model: the least that a sample adds to the load (seconds)
 }
 
 // replicaGroup is a set of identical replicas of a chain. Those of a stage lie evenly on devices of one group, so
 // one number says how many samples take each of them.
-type lane struct {
-	chain    int   // index in the layout's chains
-	cells    []int // device group, by stage
-	replicas []int // numbers within the chain
+type replicaGroup struct {
+	chain       int   // index in the layout's chains
+	stageGroups []int // device group, by stage
+	replicas    []int // numbers within the chain
 }
 
 // chainOfGroup returns the chain of a replica group.
-func (l *layout) chainOf(lane int) *Chain { return l.chains[l.lanes[lane].chain].Chain }
+func (l *deviceLayout) chainOfGroup(group int) *Chain {
+	return l.chains[l.replicaGroups[group].chain].Chain
+}
 
 // newLayout numbers the devices and finds the groups of identical devices and replicas, by colour refinement
 // (solver/refine). A linear program over groups has the same optimum as one over single devices.
-func (x *fleet) layoutOf(configs []Config, chains []PlacedChain) *layout {
-	l := &layout{x: x, configs: configs, chains: chains, loads: map[int]*split{}}
+func (space *planSpace) newLayout(configs []Config, chains []PlacedChain) *deviceLayout {
+	l := &deviceLayout{space: space, configs: configs, chains: chains, splits: map[int]*workSplit{}}
 
 	// Number the devices. Their first colour is their config.
-	first := make([]int, len(x.p.Kinds))
+	firstDevice := make([]int, len(space.problem.Kinds))
 	var colour []int
-	l.cellOf = make([][]int, len(x.p.Kinds))
-	for k := range x.p.Kinds {
-		first[k] = len(colour)
+	l.groupOf = make([][]int, len(space.problem.Kinds))
+	for k := range space.problem.Kinds {
+		firstDevice[k] = len(colour)
 		for c, conf := range configs {
 			if conf.Kind == k {
-				l.cellOf[k] = append(l.cellOf[k], slices.Repeat([]int{c}, conf.Count)...)
+				l.groupOf[k] = append(l.groupOf[k], slices.Repeat([]int{c}, conf.Count)...)
 				colour = append(colour, slices.Repeat([]int{c}, conf.Count)...)
 			}
 		}
 	}
 	if len(chains) == 0 {
-		l.cells = configs
+		l.deviceGroups = configs
 		return l
 	}
 
 	// List the replicas of all chains as tuples of devices, numbered over all kinds.
 	var replicas []refine.Tuple // by chain
-	var number []int            // of each replica, within its chain
+	var replicaNumbers []int    // of each replica, within its chain
 	for c := range chains {
 		for n := range chains[c].Replicas() {
-			r := refine.Tuple{Label: c}
+			replica := refine.Tuple{Label: c}
 			for s := range chains[c].Devices {
-				r.Nodes = append(r.Nodes, first[chains[c].Chain.Stages[s].Kind]+chains[c].device(s, n))
+				replica.Nodes = append(replica.Nodes, firstDevice[chains[c].Chain.Stages[s].Kind]+chains[c].deviceOf(s, n))
 			}
-			replicas, number = append(replicas, r), append(number, n)
+			replicas, replicaNumbers = append(replicas, replica), append(replicaNumbers, n)
 		}
 	}
 
 	// Refine the colours, and make a device group of each.
-	colour, alike := refine.Classes(colour, replicas)
-	for k := range l.cellOf {
-		for d := range l.cellOf[k] {
-			at, old := colour[first[k]+d], l.cellOf[k][d]
-			for at >= len(l.cells) { // colours are numbered in the order of the devices
-				l.cells = append(l.cells, Config{Kind: k, Set: configs[old].Set})
+	colour, replicaClass := refine.RefineColours(colour, replicas)
+	for k := range l.groupOf {
+		for d := range l.groupOf[k] {
+			group, config := colour[firstDevice[k]+d], l.groupOf[k][d]
+			for group >= len(l.deviceGroups) { // colours are numbered in the order of the devices
+				l.deviceGroups = append(l.deviceGroups, Config{Kind: k, ModelSet: configs[config].ModelSet})
 			}
-			l.cells[at].Count++
-			l.cellOf[k][d] = at
+			l.deviceGroups[group].Count++
+			l.groupOf[k][d] = group
 		}
 	}
 
 	// Make a group of each class of replicas.
-	for i, r := range replicas {
-		if alike[i] == len(l.lanes) { // classes are numbered in the order of the replicas
-			n := lane{chain: r.Label}
-			for _, d := range r.Nodes {
-				n.cells = append(n.cells, colour[d])
+	for i, replica := range replicas {
+		if replicaClass[i] == len(l.replicaGroups) { // classes are numbered in the order of the replicas
+			n := replicaGroup{chain: replica.Label}
+			for _, d := range replica.Nodes {
+				n.stageGroups = append(n.stageGroups, colour[d])
 			}
-			l.lanes = append(l.lanes, n)
+			l.replicaGroups = append(l.replicaGroups, n)
 		}
-		at := &l.lanes[alike[i]]
-		at.replicas = append(at.replicas, number[i])
+		group := &l.replicaGroups[replicaClass[i]]
+		group.replicas = append(group.replicas, replicaNumbers[i])
 	}
 	return l
 }
 
 // replicaShares turns a split over groups into one over replicas, by model: those of the whole model kind by kind,
 // and then those of its chains. Members of a group get equal shares.
-func (l *layout) shares(s *split) [][]float64 {
-	out := make([][]float64, len(l.x.p.Models))
-	for m := range out {
+func (l *deviceLayout) replicaShares(split *workSplit) [][]float64 {
+	shares := make([][]float64, len(l.space.problem.Models))
+	for m := range shares {
 		// Whole models.
-		for k := range l.cellOf {
-			for _, c := range l.cellOf[k] {
-				if cell := &l.cells[c]; cell.Set&(1<<m) != 0 {
+		for k := range l.groupOf {
+			for _, c := range l.groupOf[k] {
+				if group := &l.deviceGroups[c]; group.ModelSet&(1<<m) != 0 {
 					share := 0.0
-					if s.shares[c] != nil {
-						share = s.shares[c][m] / float64(cell.Count)
+					if split.groupShares[c] != nil {
+						share = split.groupShares[c][m] / float64(group.Count)
 					}
-					out[m] = append(out[m], share)
+					shares[m] = append(shares[m], share)
 				}
 			}
 		}
@@ -119,130 +121,130 @@ func (l *layout) shares(s *split) [][]float64 {
 			if l.chains[c].Chain.Model != m {
 				continue
 			}
-			one := make([]float64, l.chains[c].Replicas())
-			for at := range l.lanes {
-				if lane := &l.lanes[at]; lane.chain == c {
-					for _, n := range lane.replicas {
-						one[n] = s.lanes[at] / float64(len(lane.replicas))
+			chainShares := make([]float64, l.chains[c].Replicas())
+			for i := range l.replicaGroups {
+				if replicaGroup := &l.replicaGroups[i]; replicaGroup.chain == c {
+					for _, n := range replicaGroup.replicas {
+						chainShares[n] = split.replicaGroupShares[i] / float64(len(replicaGroup.replicas))
 					}
 				}
 			}
-			out[m] = append(out[m], one...)
+			shares[m] = append(shares[m], chainShares...)
 		}
-		toShares(out[m])
+		normaliseShares(shares[m])
 	}
-	return out
+	return shares
 }
 
 // runTimeTables returns the run-time tables of a placement and the pipelines of every model: one for each kind
 // that holds the model, and one for each chain.
-func tablesOf(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables, [][]int32) {
-	batch, _ := speedsOf(p)
-	var b policy.Builder
-	first := addDevices(&b, p, len(chains) > 0)
-	place := func(stage int32, kind int, devices []int) {
+func runTimeTables(p *Problem, configs []Config, chains []PlacedChain) (policy.Tables, [][]int32) {
+	maxBatch, _ := batchesAndSpeeds(p)
+	var builder policy.Builder
+	firstDevice := addDevices(&builder, p, len(chains) > 0)
+	placeStage := func(stage int32, kind int, devices []int) {
 		for _, d := range slices.Sorted(slices.Values(devices)) {
-			b.Place(stage, first[kind]+int32(d))
+			builder.PlaceStage(stage, firstDevice[kind]+int32(d))
 		}
 	}
 
 	// Pipelines of whole models, kind by kind, then those of chains.
 	for m := range p.Models {
-		b.Model(policy.Model{Name: p.Models[m].Name})
-		for k, n := range batch {
+		builder.AddModel(policy.Model{Name: p.Models[m].Name})
+		for k, n := range maxBatch {
 			if devices := devicesWith(configs, k, m); len(devices) > 0 {
-				b.Pipeline(n[m], 0)
-				v := p.Models[m].On[k]
-				st := policy.Stage{LastBlock: 1, Infer: v.Times[:n[m]]}
-				if v.Means != nil {
-					st.Mean = v.Means[:n[m]]
+				builder.AddPipeline(n[m], 0)
+				v := p.Models[m].Variants[k]
+				stage := policy.Stage{LastBlock: 1, Infer: v.MedianTimes[:n[m]]}
+				if v.MeanTimes != nil {
+					stage.Mean = v.MeanTimes[:n[m]]
 				}
-				place(b.Stage(st), k, devices)
+				placeStage(builder.AddStage(stage), k, devices)
 			}
 		}
 		for c := range chains {
 			if chains[c].Chain.Model == m {
-				addChain(&b, &chains[c], place)
+				addChainPipeline(&builder, &chains[c], placeStage)
 			}
 		}
 	}
-	t := b.Tables()
-	return *t, gear.ServeOne(t, p.SLO, p.Percentile, 0)
+	tables := builder.BuildTables()
+	return *tables, gear.MergeModels(tables, p.SLO, p.Percentile, 0)
 }
 
 // addDevices adds the devices, and, if withLinks is true, their nodes and links. It returns the number of the
 // first device of every kind.
-func addDevices(b *policy.Builder, p *Problem, linked bool) (first []int32) {
-	next := int32(0)
+func addDevices(b *policy.Builder, p *Problem, withLinks bool) (firstDevice []int32) {
+	nextDevice := int32(0)
 	for k, kind := range p.Kinds {
-		b.Kind(kind.Name, kind.Devices)
+		b.AddKind(kind.Name, kind.Devices)
 		link := int32(-1)
-		if linked {
-			b.Nodes(p.Blocks.Pools[k].PerNode, p.Blocks.Pools[k].Gbps)
+		if withLinks {
+			b.SetNodes(p.Blocks.Pools[k].PerNode, p.Blocks.Pools[k].Gbps)
 			link = 0
 		}
-		first = append(first, next)
+		firstDevice = append(firstDevice, nextDevice)
 		for d := range kind.Devices {
-			next = 1 + b.Device(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: link, Downlink: link})
+			nextDevice = 1 + b.AddDevice(policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: link, Downlink: link})
 		}
 	}
-	return first
+	return firstDevice
 }
 
 // addChainPipeline adds the pipeline of a chain.
-func addChain(b *policy.Builder, placed *PlacedChain, place func(stage int32, kind int, devices []int)) {
-	chain := placed.Chain
-	b.Pipeline(chain.Batch, 0)
+func addChainPipeline(b *policy.Builder, chainPlacement *PlacedChain, placeStage func(stage int32, kind int, devices []int)) {
+	chain := chainPlacement.Chain
+	b.AddPipeline(chain.MaxBatch, 0)
 	for s := range chain.Stages {
-		part := &chain.Stages[s]
-		st := policy.Stage{FirstBlock: int32(part.First), LastBlock: int32(part.Last), Infer: part.Times, Mean: part.Means}
+		stage := &chain.Stages[s]
+		tableStage := policy.Stage{FirstBlock: int32(stage.FirstBlock), LastBlock: int32(stage.EndBlock), Infer: stage.MedianTimes, Mean: stage.MeanTimes}
 		if s > 0 {
-			before := &chain.Stages[s-1]
-			if st.CutBytes = before.Bytes; len(before.Transfer) > 0 && slices.Max(before.Transfer) > 0 {
-				st.Xfer = before.Transfer
+			previous := &chain.Stages[s-1]
+			if tableStage.CutBytes = previous.CutBytes; len(previous.TransferTimes) > 0 && slices.Max(previous.TransferTimes) > 0 {
+				tableStage.Xfer = previous.TransferTimes
 			}
 		}
-		place(b.Stage(st), part.Kind, placed.Devices[s])
+		placeStage(b.AddStage(tableStage), stage.Kind, chainPlacement.Devices[s])
 	}
 }
 
 // chainLayouts returns the layouts of the chosen chains on devices that hold their stages. In the first layout all
 // chains have their widest shape. In each other layout one chain has another shape.
-func (x *fleet) layouts(configs []Config) []*layout {
+func (space *planSpace) chainLayouts(configs []Config) []*deviceLayout {
 	// List the chains whose stages all have a device, with their possible shapes.
 	var chains []PlacedChain
-	var options [][][]int
-	for c, chain := range x.run {
-		placed := PlacedChain{Chain: chain}
-		var most []int
+	var shapes [][][]int
+	for c, chain := range space.chosenChains {
+		chainPlacement := PlacedChain{Chain: chain}
+		var maxDevices []int
 		for s := range chain.Stages {
-			list := devicesWith(configs, chain.Stages[s].Kind, x.bit[c][s])
-			placed.Devices, most = append(placed.Devices, list), append(most, len(list))
+			list := devicesWith(configs, chain.Stages[s].Kind, space.stageBits[c][s])
+			chainPlacement.Devices, maxDevices = append(chainPlacement.Devices, list), append(maxDevices, len(list))
 		}
-		if slices.Min(most) > 0 {
-			chains, options = append(chains, placed), append(options, chain.shapes(most))
+		if slices.Min(maxDevices) > 0 {
+			chains, shapes = append(chains, chainPlacement), append(shapes, chain.stageShapes(maxDevices))
 		}
 	}
 
 	// layoutWith returns the layout in which one chain has the shape at an index and the others their widest.
-	shape := func(at, pick int) *layout {
-		var out []PlacedChain
+	layoutWith := func(changed, shapeIndex int) *deviceLayout {
+		var reshaped []PlacedChain
 		for c := range chains {
-			placed, counts := PlacedChain{Chain: chains[c].Chain}, options[c][0]
-			if c == at {
-				counts = options[c][pick]
+			chainPlacement, counts := PlacedChain{Chain: chains[c].Chain}, shapes[c][0]
+			if c == changed {
+				counts = shapes[c][shapeIndex]
 			}
 			for s, n := range counts {
-				placed.Devices = append(placed.Devices, chains[c].Devices[s][:n])
+				chainPlacement.Devices = append(chainPlacement.Devices, chains[c].Devices[s][:n])
 			}
-			out = append(out, placed)
+			reshaped = append(reshaped, chainPlacement)
 		}
-		return x.layoutOf(configs, out)
+		return space.newLayout(configs, reshaped)
 	}
-	list := []*layout{shape(-1, 0)}
+	list := []*deviceLayout{layoutWith(-1, 0)}
 	for c := range chains {
-		for n := 1; n < len(options[c]); n++ {
-			list = append(list, shape(c, n))
+		for n := 1; n < len(shapes[c]); n++ {
+			list = append(list, layoutWith(c, n))
 		}
 	}
 	return list

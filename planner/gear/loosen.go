@@ -6,11 +6,11 @@ import (
 )
 
 // loosenCascade returns the workload with the SLO or the rate that a looser problem has.
-func loosened(asked formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
-	out := *asked.(*formats.Cascade)
-	if !out.SLO.Latency.IsZero() {
-		out.SLO.Latency = l.LongestSLO(out.SLO.Latency)
+func loosenCascade(requested formats.WorkloadSection, looser *kind.Relaxation) formats.WorkloadSection {
+	looserCascade := *requested.(*formats.Cascade)
+	if !looserCascade.SLO.Latency.IsZero() {
+		looserCascade.SLO.Latency = looser.LongestSLO(looserCascade.SLO.Latency)
 	}
-	out.QPS.Max = l.Rate(out.QPS.Max)
-	return &out
+	looserCascade.QPS.Max = looser.ScaledRate(looserCascade.QPS.Max)
+	return &looserCascade
 }

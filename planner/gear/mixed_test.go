@@ -13,19 +13,19 @@ import (
 	"inferplan/cputime"
 )
 
-// mix turns a problem on identical devices into one on two kinds: some devices
+// mixedKinds turns a problem on identical devices into one on two kinds: some devices
 // as they are, others whose times are factors (by model) of them.
-func mix(p *Problem, first, second int, factors []float64) *Problem {
+func mixedKinds(p *Problem, first, second int, factors []float64) *Problem {
 	q := *p
 	q.Kinds = []Kind{{Name: "a", Devices: first, Memory: p.Kinds[0].Memory, Price: 1}, {Name: "b", Devices: second, Memory: p.Kinds[0].Memory, Price: 1}}
 	q.Models = slices.Clone(p.Models)
 	for m := range q.Models {
-		own := q.Models[m].Times
-		other, memory := make([]time.Duration, len(own)), q.Models[m].On[0].Memory
+		own := q.Models[m].FastestTimes
+		other, memory := make([]time.Duration, len(own)), q.Models[m].Variants[0].Memory
 		for b, t := range own {
 			other[b] = time.Duration(factors[m] * float64(t))
 		}
-		q.Models[m] = NewModel(q.Models[m].Name, Variant{Times: own, Memory: memory}, Variant{Times: other, Memory: memory})
+		q.Models[m] = NewModel(q.Models[m].Name, Variant{MedianTimes: own, Memory: memory}, Variant{MedianTimes: other, Memory: memory})
 	}
 	return &q
 }
@@ -46,11 +46,11 @@ func TestMixedOfOneKind(t *testing.T) {
 			t.Fatal(err)
 		}
 		start := cputime.Used()
-		two, err := Solve(context.Background(), mix(p, c.first, c.second, []float64{1, 1, 1, 1, 1}), solver(t), Options{Seed: 1})
+		two, err := Solve(context.Background(), mixedKinds(p, c.first, c.second, []float64{1, 1, 1, 1, 1}), solver(t), Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Logf("one kind %.4f of %.4f; two %.4f of %.4f, %d simulations, %v of CPU, %+v, one more device %.4f", one.Accuracy, one.Bound, two.Accuracy, two.Bound, two.Runs, cputime.Used()-start, two.Configs, two.MoreOf)
+		t.Logf("one kind %.4f of %.4f; two %.4f of %.4f, %d simulations, %v of CPU, %+v, one more device %.4f", one.Accuracy, one.Bound, two.Accuracy, two.Bound, two.RunCount, cputime.Used()-start, two.Configs, two.OneMoreBounds)
 		if math.Abs(one.Bound-two.Bound) > 1e-6 || two.Accuracy < one.Accuracy-.002 || two.Accuracy > two.Bound {
 			t.Errorf("one kind %.4f of %.5f; two %.4f of %.5f", one.Accuracy, one.Bound, two.Accuracy, two.Bound)
 		}
@@ -62,7 +62,7 @@ func TestMixedOfOneKind(t *testing.T) {
 func TestMixedUsesSpeeds(t *testing.T) {
 	p := bert5.problem(t, 2, 10)
 	factors := []float64{3, 2, 1.5, 1, .6} // the other kind is slow at small models and fast at the largest
-	two, err := Solve(context.Background(), mix(p, 1, 1, factors), solver(t), Options{Seed: 1})
+	two, err := Solve(context.Background(), mixedKinds(p, 1, 1, factors), solver(t), Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,15 +85,15 @@ func TestMixedProperties(t *testing.T) {
 		if held > 25 {
 			return
 		}
-		p := draw(t)
+		p := drawProblem(t)
 		factors := make([]float64, len(p.Models))
 		for m := range factors {
 			factors[m] = rapid.Float64Range(.3, 4).Draw(t, "factor")
 		}
-		q := mix(p, p.Kinds[0].Devices, rapid.IntRange(1, 2).Draw(t, "others"), factors)
+		q := mixedKinds(p, p.Kinds[0].Devices, rapid.IntRange(1, 2).Draw(t, "others"), factors)
 		q.Kinds[1].Memory = rapid.Int64Range(1, 12).Draw(t, "other memory")
-		out, err := Solve(context.Background(), q, s, Options{Seed: 1})
-		if inf, ok := errors.AsType[*Infeasible](err); ok {
+		plan, err := Solve(context.Background(), q, s, Options{Seed: 1})
+		if inf, ok := errors.AsType[*InfeasibleError](err); ok {
 			if inf.Reason() == "" {
 				t.Fatal("infeasible without a reason")
 			}
@@ -104,39 +104,39 @@ func TestMixedProperties(t *testing.T) {
 		}
 		held++
 		used := make([]int, len(q.Kinds))
-		for _, c := range out.Configs {
+		for _, c := range plan.Configs {
 			used[c.Kind] += c.Count
 			total := int64(0)
 			for m := range q.Models {
-				if c.Set&(1<<m) != 0 {
-					total += q.Models[m].On[c.Kind].Memory
+				if c.ModelSet&(1<<m) != 0 {
+					total += q.Models[m].Variants[c.Kind].Memory
 				}
 			}
 			if total > q.Kinds[c.Kind].Memory {
-				t.Fatalf("models %b take %d of %d bytes", c.Set, total, q.Kinds[c.Kind].Memory)
+				t.Fatalf("models %b take %d of %d bytes", c.ModelSet, total, q.Kinds[c.Kind].Memory)
 			}
 		}
-		x := newFleet(q, nil, nil)
+		space := newPlanSpace(q, nil, nil)
 		for k := range used {
 			if used[k] > q.Kinds[k].Devices {
 				t.Fatalf("%d of %d devices of kind %d", used[k], q.Kinds[k].Devices, k)
 			}
 		}
-		for r := range out.Gears {
-			g := &out.Gears[r]
-			reach, correct := q.Planned.Replay(g.Cascade.Models, g.Cascade.Levels)
-			if int32(correct) != g.Cascade.Correct {
-				t.Fatalf("range %d: %d right, the records say %d", r, g.Cascade.Correct, correct)
+		for r := range plan.Gears {
+			g := &plan.Gears[r]
+			reach, correct := q.PlanningSamples.Replay(g.Cascade.Models, g.Cascade.Levels)
+			if int32(correct) != g.Cascade.CorrectCount {
+				t.Fatalf("range %d: %d right, the records say %d", r, g.Cascade.CorrectCount, correct)
 			}
 			loads := [2][]float64{make([]float64, used[0]), make([]float64, used[1])}
 			for k, m := range g.Cascade.Models {
-				if int32(reach[k]) != g.Cascade.Reach[k] {
+				if int32(reach[k]) != g.Cascade.ReachCounts[k] {
 					t.Fatalf("range %d: %+v, the records say %v", r, g.Cascade, reach)
 				}
 				i := 0
 				for kind := range loads {
-					for _, d := range out.Replicas(int(m), kind) {
-						loads[kind][d] += g.Shares[m][i] * q.Edges[r] * float64(reach[k]) / float64(q.Planned.N) * x.per[kind][m]
+					for _, d := range plan.Replicas(int(m), kind) {
+						loads[kind][d] += g.Shares[m][i] * q.RangeEdges[r] * float64(reach[k]) / float64(q.PlanningSamples.N) * space.secondsPerSample[kind][m]
 						i++
 					}
 				}
@@ -144,8 +144,8 @@ func TestMixedProperties(t *testing.T) {
 					t.Fatalf("range %d: %d shares of model %d, %d replicas", r, len(g.Shares[m]), m, i)
 				}
 			}
-			if got := max(slices.Max(append(loads[0], 0)), slices.Max(append(loads[1], 0))); got > 1+1e-6 || math.Abs(got-g.Load) > 1e-6 {
-				t.Fatalf("range %d: busiest device %v, said to be %v", r, got, g.Load)
+			if got := max(slices.Max(append(loads[0], 0)), slices.Max(append(loads[1], 0))); got > 1+1e-6 || math.Abs(got-g.BusiestLoad) > 1e-6 {
+				t.Fatalf("range %d: busiest device %v, said to be %v", r, got, g.BusiestLoad)
 			}
 			if g.Accuracy > g.Bound+1e-9 || !g.Trial.Passed {
 				t.Fatalf("range %d: accuracy %v, bound %v, trial %+v", r, g.Accuracy, g.Bound, g.Trial)

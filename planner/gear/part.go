@@ -10,49 +10,49 @@ import (
 // If there are many measured rates, climbing uses a sample of windows, each windowLengthSLOs SLOs long, with about
 // maxSampledRequests requests together.
 const (
-	windowSLOs = 10
-	mostOfPart = 200_000
+	windowLengthSLOs   = 10
+	maxSampledRequests = 200_000
 )
 
 // sampleWindows returns the problem with a sample of its measured rates, if there are many. Windows are taken at
 // equal steps of their order by rate, the busiest included, so all rates occur about as often as before. They stay
 // in order of time.
-func partOf(p *Problem) *Problem {
-	if !p.many() {
+func sampleWindows(p *Problem) *Problem {
+	if !p.hasManyRequests() {
 		return p
 	}
-	windows := slices.Collect(slices.Chunk(p.Measured, int(math.Ceil(windowSLOs*p.SLO.Seconds()))))
-	order := upTo(len(windows))
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(sum(windows[b]), sum(windows[a])) })
-	var taken []int
-	for k := 0; k < len(order); k += int(math.Ceil(sum(p.Measured) / mostOfPart)) {
-		taken = append(taken, order[k])
+	windows := slices.Collect(slices.Chunk(p.MeasuredRates, int(math.Ceil(windowLengthSLOs*p.SLO.Seconds()))))
+	byRate := indices(len(windows))
+	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(sum(windows[b]), sum(windows[a])) })
+	var sampled []int
+	for k := 0; k < len(byRate); k += int(math.Ceil(sum(p.MeasuredRates) / maxSampledRequests)) {
+		sampled = append(sampled, byRate[k])
 	}
-	slices.Sort(taken)
+	slices.Sort(sampled)
 	q := *p
-	q.Measured = nil
-	for _, w := range taken {
-		q.Measured = append(q.Measured, windows[w]...)
+	q.MeasuredRates = nil
+	for _, w := range sampled {
+		q.MeasuredRates = append(q.MeasuredRates, windows[w]...)
 	}
 	return &q
 }
 
 // repeatSteps repeats the steps of a climb on a sample of the rates, as far as all rates allow them. If they
 // refuse a step, the steps of its range are left out.
-func (c *climber) follow(ctx context.Context, steps []raised) error {
+func (c *gearClimber) repeatSteps(ctx context.Context, steps []climbStep) error {
 	for len(steps) > 0 {
-		path, gears := make([]raised, len(steps)), c.gears
-		for k, up := range steps {
+		path, gears := make([]climbStep, len(steps)), c.gears
+		for k, step := range steps {
 			gears = slices.Clone(gears)
-			gears[up.r] = up.gears[up.r]
-			path[k] = raised{r: up.r, gears: gears}
+			gears[step.rangeIndex] = step.gears[step.rangeIndex]
+			path[k] = climbStep{rangeIndex: step.rangeIndex, gears: gears}
 		}
-		passed, err := c.highest(ctx, path)
-		if err != nil || passed == len(steps) {
+		passedSteps, err := c.climbHighest(ctx, path)
+		if err != nil || passedSteps == len(steps) {
 			return err
 		}
-		refused := steps[passed].r
-		steps = slices.DeleteFunc(steps[passed:], func(up raised) bool { return up.r == refused })
+		refusedRange := steps[passedSteps].rangeIndex
+		steps = slices.DeleteFunc(steps[passedSteps:], func(step climbStep) bool { return step.rangeIndex == refusedRange })
 	}
 	return nil
 }

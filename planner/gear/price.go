@@ -24,88 +24,88 @@ import (
 // targetTolerance is the distance below the target at which a relaxation still counts as reaching it, because
 // programs are only solved to that precision.
 const (
-	risingTried = 24
-	pricesTried = 36
-	reaches     = 1e-7
+	steppedAfter    = 24
+	maxPlansTried   = 36
+	targetTolerance = 1e-7
 )
 
 // deviceCut bounds the relaxation from above, by numbers of devices:
 //
 //	value(n) ≤ value + Σ_k gainPerDevice(k) · (n(k) - devices(k))
-type tangent struct {
-	at     []int     // by kind: counts at which it was computed
-	value  float64   // of the relaxation at these counts; if a range is not served, minus the unserved share
-	by     []float64 // by kind: value of one more device at most
-	least  float64   // the target is reached only if Σ_k gainPerDevice(k) · n(k) is at least this
-	served bool      // whether the relaxation serves all ranges
+type deviceCut struct {
+	devices         []int     // by kind: counts at which it was computed
+	value           float64   // of the relaxation at these counts; if a range is not served, minus the unserved share
+	gainPerDevice   []float64 // by kind: value of one more device at most
+	requiredGain    float64   // the target is reached only if Σ_k gainPerDevice(k) · n(k) is at least this
+	servesAllRanges bool      // whether the relaxation serves all ranges
 }
 
 // shortfall returns by how much the counts of the cut miss requiredGain.
-func (t *tangent) missing() float64 {
-	missing := t.least
-	for k, n := range t.at {
-		missing -= t.by[k] * float64(n)
+func (t *deviceCut) shortfall() float64 {
+	shortfall := t.requiredGain
+	for k, n := range t.devices {
+		shortfall -= t.gainPerDevice[k] * float64(n)
 	}
-	return missing
+	return shortfall
 }
 
 // deviceCut solves the relaxation of all ranges at the problem's counts and returns the cut. startCascades, by
 // range, are the cascades to start from, and are set to those used.
-func (x *fleet) tangent(ctx context.Context, seeds [][]int) (*tangent, error) {
-	p := x.p
-	t := &tangent{at: p.devices(), by: make([]float64, len(p.Kinds)), served: true}
+func (space *planSpace) deviceCut(ctx context.Context, seeds [][]int) (*deviceCut, error) {
+	p := space.problem
+	cut := &deviceCut{devices: p.deviceCounts(), gainPerDevice: make([]float64, len(p.Kinds)), servesAllRanges: true}
 	slack := 0.0 // by which the cut may be too low, because one NIC serves several devices
 
 	// addDuals adds the value and the duals of a range.
-	add := func(g *program, sol *milp.Solution, factor float64) {
-		t.value += factor * sol.Value
-		for k, row := range g.devices {
+	addDuals := func(g *mixtureProgram, sol *milp.Solution, factor float64) {
+		cut.value += factor * sol.Value
+		for k, row := range g.deviceRow {
 			if row >= 0 {
-				t.by[k] += factor * math.Abs(sol.RowDuals[row])
+				cut.gainPerDevice[k] += factor * math.Abs(sol.RowDuals[row])
 			}
 		}
 		for k := range p.Kinds {
-			for _, in := range []bool{false, true} {
-				if row, ok := g.nic[0][nic{k, in}]; ok {
-					price, each := factor*math.Abs(sol.RowDuals[row]), float64(max(1, p.Blocks.Pools[k].PerNode))
-					t.by[k] += price / each
-					slack += price * ((float64(t.at[k])+each-1)/each - x.nics(k))
+			for _, inbound := range []bool{false, true} {
+				if row, ok := g.nicRow[0][nicDirection{k, inbound}]; ok {
+					price, perNode := factor*math.Abs(sol.RowDuals[row]), float64(max(1, p.Blocks.Pools[k].PerNode))
+					cut.gainPerDevice[k] += price / perNode
+					slack += price * ((float64(cut.devices[k])+perNode-1)/perNode - space.nicCount(k))
 				}
 			}
 		}
 	}
 
 	// Solve range by range. If one cannot be served, the cut is that of its unserved share.
-	for r := range p.Edges {
-		g, sol, _, err := x.relax(ctx, r, false, seeds[r])
+	for r := range p.RangeEdges {
+		g, sol, _, err := space.solveRelaxation(ctx, r, false, seeds[r])
 		if err != nil {
 			return nil, err
 		}
-		seeds[r] = g.columns[0]
-		if sol.X[g.short[0]] > 1e-7 {
-			*t = tangent{at: t.at, by: make([]float64, len(p.Kinds))}
-			if g, sol, _, err = x.relax(ctx, r, true, seeds[r]); err != nil {
+		seeds[r] = g.cascadeColumns[0]
+		if sol.X[g.unservedVar[0]] > 1e-7 {
+			*cut = deviceCut{devices: cut.devices, gainPerDevice: make([]float64, len(p.Kinds))}
+			if g, sol, _, err = space.solveRelaxation(ctx, r, true, seeds[r]); err != nil {
 				return nil, err
 			}
 			slack = 0
-			add(g, sol, 1)
+			addDuals(g, sol, 1)
 			break
 		}
-		add(g, sol, p.Weights[r]/max(p.Weights[r], 1e-6))
+		addDuals(g, sol, p.RangeWeights[r]/max(p.RangeWeights[r], 1e-6))
 	}
 
 	// What the counts must add up to.
-	if t.least = -t.value - slack; t.served {
-		t.least += p.Target - reaches
+	if cut.requiredGain = -cut.value - slack; cut.servesAllRanges {
+		cut.requiredGain += p.TargetAccuracy - targetTolerance
 	}
-	for k, n := range t.at {
-		t.least += t.by[k] * float64(n)
+	for k, n := range cut.devices {
+		cut.requiredGain += cut.gainPerDevice[k] * float64(n)
 	}
-	return t, nil
+	return cut, nil
 }
 
 // deviceCounts returns the number of devices of every kind.
-func (p *Problem) devices() (n []int) {
+func (p *Problem) deviceCounts() (n []int) {
 	for k := range p.Kinds {
 		n = append(n, p.Kinds[k].Devices)
 	}
@@ -114,315 +114,317 @@ func (p *Problem) devices() (n []int) {
 
 // scaleHalvings is the number of halvings in the search for the least worth of pooled devices that reaches a
 // target.
-const scaleSteps = 8
+const scaleHalvings = 8
 
 // deviceCut returns the cut for an SLO over all requests: counts that reach the target are worth at least
 // requiredGain at the prices of pooled devices. available has the most devices of each kind.
-func (p *pooled) tangent(full []int) *tangent {
-	t, slack, low, high := &tangent{at: p.devices(), by: slices.Clone(p.seconds)}, 0.0, 1.0, 0.0
-	for n, price := range p.wires {
-		each := float64(max(1, p.Blocks.Pools[n.kind].PerNode))
-		t.by[n.kind] += price / each
-		slack += price * (each - 1) / each
+func (p *pooledDevices) deviceCut(available []int) *deviceCut {
+	cut, slack, low, high := &deviceCut{devices: p.deviceCounts(), gainPerDevice: slices.Clone(p.devicePrice)}, 0.0, 1.0, 0.0
+	for n, price := range p.nicPrice {
+		perNode := float64(max(1, p.Blocks.Pools[n.kind].PerNode))
+		cut.gainPerDevice[n.kind] += price / perNode
+		slack += price * (perNode - 1) / perNode
 	}
-	for k, n := range full {
-		high += t.by[k] * float64(n)
+	for k, n := range available {
+		high += cut.gainPerDevice[k] * float64(n)
 	}
-	if p.most(low) >= p.Target-reaches {
-		return t // fewer devices reach the target at these prices, so the cut rules nothing out
+	if p.boundAtScale(low) >= p.TargetAccuracy-targetTolerance {
+		return cut // fewer devices reach the target at these prices, so the cut rules nothing out
 	}
 
 	// Bisect the factor on the devices at which the bound reaches the target.
-	for range scaleSteps {
-		if mid := (low + high) / 2; p.most(mid) >= p.Target-reaches {
-			high = mid
+	for range scaleHalvings {
+		if middle := (low + high) / 2; p.boundAtScale(middle) >= p.TargetAccuracy-targetTolerance {
+			high = middle
 		} else {
-			low = mid
+			low = middle
 		}
 	}
-	t.least = low - slack
-	return t
+	cut.requiredGain = low - slack
+	return cut
 }
 
 // deviceSearch searches for the cheapest numbers of devices.
-type shop struct {
-	*search
-	price    []float64           // by kind
-	full     []int               // by kind: number of devices in the cluster
-	seeds    [][]int             // by range: cascades that relaxations used
-	tangents map[string]*tangent // by counts
-	order    []*tangent          // in the order in which they were computed
+type deviceSearch struct {
+	*planSearch
+	prices    []float64             // by kind
+	available []int                 // by kind: number of devices in the cluster
+	seeds     [][]int               // by range: cascades that relaxations used
+	cuts      map[string]*deviceCut // by counts
+	cutOrder  []*deviceCut          // in the order in which they were computed
 
-	tried   int      // plans that were simulated
-	best    *Outcome // cheapest plan so far
-	failed  [][]int  // counts without a plan
-	floor   float64  // only higher prices are tried
-	missing error    // why the last counts have no plan
-	whole   bool     // no member runs in stages
+	plansTried   int      // plans that were simulated
+	bestPlan     *Outcome // cheapest plan so far
+	failedCounts [][]int  // counts without a plan
+	minPrice     float64  // only higher prices are tried
+	lastError    error    // why the last counts have no plan
+	wholeOnly    bool     // no member runs in stages
 }
 
 // planCheapest returns a plan on the devices of least price that keeps target and SLO.
-func (s *search) cheapest(ctx context.Context) (*Outcome, error) {
-	c := &shop{search: s, tangents: map[string]*tangent{}, seeds: make([][]int, len(s.p.Edges))}
+func (s *planSearch) planCheapest(ctx context.Context) (*Outcome, error) {
+	c := &deviceSearch{planSearch: s, cuts: map[string]*deviceCut{}, seeds: make([][]int, len(s.problem.RangeEdges))}
 	smallest := math.Inf(1)
-	for _, kind := range s.p.Kinds {
-		c.price, c.full = append(c.price, kind.Price), append(c.full, kind.Devices)
+	for _, kind := range s.problem.Kinds {
+		c.prices, c.available = append(c.prices, kind.Price), append(c.available, kind.Devices)
 		smallest = min(smallest, kind.Price)
 	}
-	w, err := s.waysOf(ctx, s.p)
-	if err != nil || w.staged == nil {
+	inputs, err := s.planInputsFor(ctx, s.problem)
+	if err != nil || inputs.withStages == nil {
 		return nil, err
 	}
-	c.whole = len(w.chains) == 0
+	c.wholeOnly = len(inputs.chains) == 0
 
 	// All devices together must reach the target.
-	if t, err := c.at(ctx, c.full); err != nil {
+	if cut, err := c.cutAt(ctx, c.available); err != nil {
 		return nil, err
-	} else if !t.served {
-		return s.once(ctx, s.p) // fails, and names the range
-	} else if !c.reached(t) {
-		return nil, s.p.short(t.value)
+	} else if !cut.servesAllRanges {
+		return s.planMostAccurate(ctx, s.problem) // fails, and names the range
+	} else if !c.reachesTarget(cut) {
+		return nil, s.problem.targetError(cut.value)
 	}
 
 	// Search by rising price, with an early plan in case of an interrupt.
-	if err := c.earlyOnAll(ctx, w); err != nil {
+	if err := c.findEarlyOnAll(ctx, inputs); err != nil {
 		return nil, err
 	}
-	ends, err := c.byPrice(ctx, smallest)
-	if early := s.orEarly(ctx, c.best); c.best == nil && early != nil {
-		early.leaveOut(early.Problem)
-		if err := c.take(ctx, early, c.full); err != nil {
+	bounds, err := c.planByPrice(ctx, smallest)
+	if early := s.orEarlyPlan(ctx, c.bestPlan); c.bestPlan == nil && early != nil {
+		early.removeIdlePipelines(early.Problem)
+		if err := c.keepIfCheaper(ctx, early, c.available); err != nil {
 			return nil, err
 		}
 	}
 
 	// Set the bounds.
-	out, err := kept(ctx, c.best, err)
+	plan, err := planOrError(ctx, c.bestPlan, err)
 	if err != nil {
 		return nil, err
 	}
-	if out == nil {
-		return nil, c.missing
+	if plan == nil {
+		return nil, c.lastError
 	}
-	out.ValueBound, out.Proved = min(ends.least, out.Value), out.Value <= ends.least*(1+1e-9)
-	if out.TriedBound = 0; !c.p.Overall && c.whole {
-		out.TriedBound = min(ends.tried, out.Value)
+	plan.ValueBound, plan.IsProved = min(bounds.relaxed, plan.Value), plan.Value <= bounds.relaxed*(1+1e-9)
+	if plan.TrialBound = 0; !c.problem.OverRequests && c.wholeOnly {
+		plan.TrialBound = min(bounds.byTrials, plan.Value)
 	}
-	return out, nil
+	return plan, nil
 }
 
 // priceBounds are lower bounds of the price: of all plans, and of those that pass trials.
-type prices struct{ least, tried float64 }
+type priceBounds struct{ relaxed, byTrials float64 }
 
 // planByPrice plans on counts by rising price until there is a plan that no cheaper counts can beat. If many fail,
 // the price rises in steps. smallest is the price of the cheapest device, and the first step.
-func (c *shop) byPrice(ctx context.Context, smallest float64) (b prices, err error) {
-	low, all := 0.0, true // failedPrice failed last; allRuledOut: trials ruled out every plan so far
-	for step := smallest; c.best == nil || c.tried < pricesTried; {
+func (c *deviceSearch) planByPrice(ctx context.Context, smallest float64) (bounds priceBounds, err error) {
+	failedPrice, allRuledOut := 0.0, true // failedPrice failed last; allRuledOut: trials ruled out every plan so far
+	for step := smallest; c.bestPlan == nil || c.plansTried < maxPlansTried; {
 		// After many plans raise the least price: in doubling steps or, with a plan, by bisection.
-		if c.tried >= risingTried {
-			if c.floor = min(low+step, c.sum(c.full)*(1-1e-6)); c.best != nil { // the price of all devices is always tried
-				c.floor = (low + c.best.Value) / 2
+		if c.plansTried >= steppedAfter {
+			if c.minPrice = min(failedPrice+step, c.priceOf(c.available)*(1-1e-6)); c.bestPlan != nil { // the price of all devices is always tried
+				c.minPrice = (failedPrice + c.bestPlan.Value) / 2
 			}
 			step *= 2
 		}
 
 		// Plan on the next counts.
-		next, err := c.next(ctx)
+		counts, err := c.nextCounts(ctx)
 		if err != nil {
-			return b, err
+			return bounds, err
 		}
-		if next == nil || c.best != nil && c.sum(next) >= c.best.Value*(1-1e-9) {
+		if counts == nil || c.bestPlan != nil && c.priceOf(counts) >= c.bestPlan.Value*(1-1e-9) {
 			break
 		}
-		before := c.best
-		if all = all && c.floor == 0; all {
-			b.tried = c.sum(next)
+		previousBest := c.bestPlan
+		if allRuledOut = allRuledOut && c.minPrice == 0; allRuledOut {
+			bounds.byTrials = c.priceOf(counts)
 		}
-		ruledOut, failed, err := c.plan(ctx, next)
+		ruledOut, failedTrials, err := c.planOn(ctx, counts)
 		if err != nil {
-			return b, err
+			return bounds, err
 		}
-		all = all && (ruledOut || failed)
-		if c.best == before {
-			low = c.sum(next)
+		allRuledOut = allRuledOut && (ruledOut || failedTrials)
+		if c.bestPlan == previousBest {
+			failedPrice = c.priceOf(counts)
 		}
-		if b.least == 0 && !ruledOut { // the first price that the relaxation does not rule out
-			b.least = c.sum(next)
+		if bounds.relaxed == 0 && !ruledOut { // the first price that the relaxation does not rule out
+			bounds.relaxed = c.priceOf(counts)
 		}
 	}
-	return b, nil
+	return bounds, nil
 }
 
 // priceOf returns the price of numbers of devices.
-func (c *shop) sum(n []int) float64 {
+func (c *deviceSearch) priceOf(counts []int) float64 {
 	total := 0.0
-	for k := range n {
-		total += c.price[k] * float64(n[k])
+	for k := range counts {
+		total += c.prices[k] * float64(counts[k])
 	}
 	return total
 }
 
 // planOn plans on numbers of devices. It returns whether the relaxation rules out that any placement there reaches
 // the target, and whether trials do.
-func (c *shop) plan(ctx context.Context, n []int) (ruledOut, tried bool, err error) {
-	out, err := c.once(ctx, c.p.on(n))
-	if inf, none := errors.AsType[*Infeasible](err); none {
-		if c.missing, c.failed = err, append(c.failed, n); !inf.Fluid {
-			c.tried++
+func (c *deviceSearch) planOn(ctx context.Context, counts []int) (ruledOut, failedTrials bool, err error) {
+	plan, err := c.planMostAccurate(ctx, c.problem.withDevices(counts))
+	if infeasible, hasNoPlan := errors.AsType[*InfeasibleError](err); hasNoPlan {
+		if c.lastError, c.failedCounts = err, append(c.failedCounts, counts); !infeasible.ByRelaxation {
+			c.plansTried++
 		}
-		return inf.Fluid, inf.Tried, nil
+		return infeasible.ByRelaxation, infeasible.ByTrials, nil
 	}
 	if err != nil {
 		return false, false, err
 	}
-	c.tried++
-	return false, false, c.take(ctx, out, n)
+	c.plansTried++
+	return false, false, c.keepIfCheaper(ctx, plan, counts)
 }
 
 // keepIfCheaper keeps a plan if it is the cheapest so far. Devices that hold nothing are removed first.
-func (c *shop) take(ctx context.Context, out *Outcome, n []int) error {
-	if used := out.compact(); !slices.Equal(used, n) {
-		p, ctx := *out.Problem, context.WithoutCancel(ctx)
-		p.Kinds = c.p.on(used).Kinds
-		out.Problem = &p
-		w, err := c.waysOf(ctx, &p)
+func (c *deviceSearch) keepIfCheaper(ctx context.Context, plan *Outcome, counts []int) error {
+	if usedCounts := plan.removeIdleDevices(); !slices.Equal(usedCounts, counts) {
+		p, ctx := *plan.Problem, context.WithoutCancel(ctx)
+		p.Kinds = c.problem.withDevices(usedCounts).Kinds
+		plan.Problem = &p
+		inputs, err := c.planInputsFor(ctx, &p)
 		if err != nil {
 			return err
 		}
-		bounds, total, _, err := c.boundsOf(ctx, &p, w)
+		bounds, total, _, err := c.computeBounds(ctx, &p, inputs)
 		if err != nil {
 			return err
 		}
-		out.bound(bounds, total)
-		n = used
+		plan.setBounds(bounds, total)
+		counts = usedCounts
 	}
-	if out.Value = c.sum(n); c.best == nil || out.Value < c.best.Value {
-		c.best = out
+	if plan.Value = c.priceOf(counts); c.bestPlan == nil || plan.Value < c.bestPlan.Value {
+		c.bestPlan = plan
 	}
 	return nil
 }
 
 // findEarlyOnAll looks for an early plan on all devices.
-func (c *shop) earlyOnAll(ctx context.Context, w *ways) error {
-	if w.whole == nil || w.none != nil {
+func (c *deviceSearch) findEarlyOnAll(ctx context.Context, inputs *planInputs) error {
+	if inputs.wholeModels == nil || inputs.wholeError != nil {
 		return nil
 	}
-	top, _, err := w.whole.ranked(ctx, 1)
+	top, _, err := inputs.wholeModels.rankPlacements(ctx, 1)
 	if err != nil {
 		return err
 	}
-	return c.findEarly(ctx, top[0])
+	return c.findEarlyPlan(ctx, top[0])
 }
 
 // cutAt returns the cut at numbers of devices. Each is computed once.
-func (c *shop) at(ctx context.Context, n []int) (*tangent, error) {
-	key := fmt.Sprint(n)
-	if t := c.tangents[key]; t != nil {
-		return t, nil
+func (c *deviceSearch) cutAt(ctx context.Context, counts []int) (*deviceCut, error) {
+	key := fmt.Sprint(counts)
+	if cut := c.cuts[key]; cut != nil {
+		return cut, nil
 	}
-	w, err := c.waysOf(ctx, c.p.on(n))
+	inputs, err := c.planInputsFor(ctx, c.problem.withDevices(counts))
 	if err != nil {
 		return nil, err
 	}
-	x, err := c.boundOf(ctx, w.p, w)
+	space, err := c.boundSpace(ctx, inputs.problem, inputs)
 	if err != nil {
 		return nil, err
 	}
-	t, err := c.tangentOf(ctx, w, x)
+	cut, err := c.solveCut(ctx, inputs, space)
 	if err == nil {
-		c.tangents[key], c.order = t, append(c.order, t)
+		c.cuts[key], c.cutOrder = cut, append(c.cutOrder, cut)
 	}
-	return t, err
+	return cut, err
 }
 
 // solveCut computes the cut at the inputs' numbers of devices, with a space for bounds.
-func (c *shop) tangentOf(ctx context.Context, w *ways, x *fleet) (*tangent, error) {
-	if !c.p.Overall {
-		return x.tangent(ctx, c.seeds)
+func (c *deviceSearch) solveCut(ctx context.Context, inputs *planInputs, space *planSpace) (*deviceCut, error) {
+	if !c.problem.OverRequests {
+		return space.deviceCut(ctx, c.seeds)
 	}
-	_, total, _, err := c.boundsOf(ctx, w.p, w)
+	_, total, _, err := c.computeBounds(ctx, inputs.problem, inputs)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := w.p.pool(ctx, w.staged, x)
+	pool, err := inputs.problem.poolDevices(ctx, inputs.withStages, space)
 	if err != nil {
 		return nil, err
 	}
-	t := pool.tangent(c.full)
-	t.value, t.served = total, !math.IsNaN(total)
-	return t, nil
+	cut := pool.deviceCut(c.available)
+	cut.value, cut.servesAllRanges = total, !math.IsNaN(total)
+	return cut, nil
 }
 
 // reachesTarget reports whether the relaxation reaches the target at the counts of a cut.
-func (c *shop) reached(t *tangent) bool { return t.served && t.value >= c.p.Target-reaches }
+func (c *deviceSearch) reachesTarget(cut *deviceCut) bool {
+	return cut.servesAllRanges && cut.value >= c.problem.TargetAccuracy-targetTolerance
+}
 
 // countProgram returns the program over numbers of devices that minimises their price. Its rows rule out counts at
 // which the relaxation misses the target or a plan failed. Fewer devices never reach more, so all counts that
 // nowhere exceed such counts are ruled out, too.
-func (c *shop) numbers() (m *milp.Model, n []milp.Var) {
-	m = milp.New("devices")
-	var price, some []milp.Term
-	for k := range c.full {
-		n = append(n, m.AddInt("", 0, float64(c.full[k]), c.price[k]))
-		price, some = append(price, milp.Term{Var: n[k], Coef: c.price[k]}), append(some, milp.Term{Var: n[k], Coef: 1})
+func (c *deviceSearch) countProgram() (program *milp.Model, countVars []milp.Var) {
+	program = milp.New("devices")
+	var priceTerms, countTerms []milp.Term
+	for k := range c.available {
+		countVars = append(countVars, program.AddInt("", 0, float64(c.available[k]), c.prices[k]))
+		priceTerms, countTerms = append(priceTerms, milp.Term{Var: countVars[k], Coef: c.prices[k]}), append(countTerms, milp.Term{Var: countVars[k], Coef: 1})
 	}
-	m.AddGE("", 1, some...)
-	if c.floor > 0 {
-		m.AddGE("", c.floor*(1+1e-9), price...)
+	program.AddGE("", 1, countTerms...)
+	if c.minPrice > 0 {
+		program.AddGE("", c.minPrice*(1+1e-9), priceTerms...)
 	}
 
 	// addAbove requires that the count of some kind exceeds the given one.
-	above := func(at []int) {
-		var more []milp.Term
-		for k := range n {
-			if at[k] < c.full[k] {
-				z := m.AddBool("", 0)
-				more = append(more, milp.Term{Var: z, Coef: 1})
-				m.AddLE("", 0, milp.Term{Var: z, Coef: float64(at[k] + 1)}, milp.Term{Var: n[k], Coef: -1})
+	addAbove := func(counts []int) {
+		var raised []milp.Term
+		for k := range countVars {
+			if counts[k] < c.available[k] {
+				z := program.AddBool("", 0)
+				raised = append(raised, milp.Term{Var: z, Coef: 1})
+				program.AddLE("", 0, milp.Term{Var: z, Coef: float64(counts[k] + 1)}, milp.Term{Var: countVars[k], Coef: -1})
 			}
 		}
-		m.AddGE("", 1, more...)
+		program.AddGE("", 1, raised...)
 	}
 
 	// Counts without a plan, and cuts.
-	for _, at := range c.failed {
-		above(at)
+	for _, counts := range c.failedCounts {
+		addAbove(counts)
 	}
-	for _, t := range c.order {
-		if c.reached(t) {
+	for _, cut := range c.cutOrder {
+		if c.reachesTarget(cut) {
 			continue
 		}
-		if missing := t.missing(); missing > 0 {
+		if shortfall := cut.shortfall(); shortfall > 0 {
 			var terms []milp.Term
-			for k := range n {
-				terms = append(terms, milp.Term{Var: n[k], Coef: t.by[k] / missing})
+			for k := range countVars {
+				terms = append(terms, milp.Term{Var: countVars[k], Coef: cut.gainPerDevice[k] / shortfall})
 			}
-			m.AddGE("", t.least/missing, terms...)
+			program.AddGE("", cut.requiredGain/shortfall, terms...)
 		}
-		above(t.at)
+		addAbove(cut.devices)
 	}
-	return m, n
+	return program, countVars
 }
 
 // nextCounts returns the counts of least price that were not tried and at which the relaxation reaches the target.
 // If there are none, it returns nil.
-func (c *shop) next(ctx context.Context) (n []int, err error) {
+func (c *deviceSearch) nextCounts(ctx context.Context) (n []int, err error) {
 	for {
-		m, n := c.numbers()
-		sol, err := solve(ctx, c.solver, m, milp.Options{})
+		program, n := c.countProgram()
+		sol, err := solveProgram(ctx, c.solver, program, milp.Options{})
 		if err != nil {
 			return nil, fmt.Errorf("choosing devices: %w", err)
 		}
 		if sol.X == nil {
 			return nil, nil
 		}
-		var got []int
+		var counts []int
 		for k := range n {
-			got = append(got, int(math.Round(sol.X[n[k]])))
+			counts = append(counts, int(math.Round(sol.X[n[k]])))
 		}
-		if t, err := c.at(ctx, got); err != nil || c.reached(t) {
-			return got, err
+		if cut, err := c.cutAt(ctx, counts); err != nil || c.reachesTarget(cut) {
+			return counts, err
 		}
 	}
 }

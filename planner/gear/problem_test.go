@@ -22,12 +22,12 @@ var long = os.Getenv("INFERPLAN_LONG") != ""
 // with Zipf weights.
 func (f *family) problem(t testing.TB, devices, grid int) *Problem {
 	pub := f.make()
-	p := &Problem{Grid: grid, Kinds: []Kind{{Name: "device", Devices: devices, Memory: pub.Memory, Price: 1}}, SLO: pub.SLO, Percentile: .95, Edges: Ranges(pub.Peak, 10), Weights: Zipf(10)}
+	p := &Problem{Grid: grid, Kinds: []Kind{{Name: "device", Devices: devices, Memory: pub.Memory, Price: 1}}, SLO: pub.SLO, Percentile: .95, RangeEdges: EqualRanges(pub.Peak, 10), RangeWeights: ZipfWeights(10)}
 	for _, m := range pub.Models {
-		p.Models = append(p.Models, NewModel(m.Name, Variant{Times: m.Times, Memory: m.Memory}))
+		p.Models = append(p.Models, NewModel(m.Name, Variant{MedianTimes: m.Times, Memory: m.Memory}))
 	}
 	var err error
-	if p.Thresholds, p.Planned, p.HeldOut, err = Grade(pub.Records, pub.ModelNames(), grid); err != nil {
+	if p.Thresholds, p.PlanningSamples, p.HeldOutSamples, err = GradeRecords(pub.Records, pub.ModelNames(), grid); err != nil {
 		t.Fatal(err)
 	}
 	return p

@@ -18,87 +18,87 @@ import (
 // does not bound what devices can do.
 
 // maxProofRequests limits the simulated requests of all proofs of a solve.
-const provingRequests = 4_000_000
+const maxProofRequests = 4_000_000
 
 // candidatePlacements are placements that may have a better plan than the present one.
-type rivals struct {
-	list []*rival
-	rest float64 // bound of the placements that are not candidates
-	left *int    // number of requests that may still be simulated; nil if no proof is wanted
+type candidatePlacements struct {
+	candidates        []*candidatePlacement
+	otherBound        float64 // bound of the placements that are not candidates
+	remainingRequests *int    // number of requests that may still be simulated; nil if no proof is wanted
 }
 
 // candidatePlacement is a placement whose ranges are tried one by one.
-type rival struct {
-	*laid
-	design *design   // nil until a range is tried
-	at     []int     // by range: index, in the order by accuracy, of the most accurate cascade that is not ruled out
-	gears  []*passed // by range: that cascade, if it has passed; nil before it is tried
-	most   float64   // weighted accuracy that the ranges reach at most; below 0 if a range has no cascade
+type candidatePlacement struct {
+	*rankedLayout
+	trials        *trialPlacement  // nil until a range is tried
+	nextCascade   []int            // by range: index, in the order by accuracy, of the most accurate cascade that is not ruled out
+	gears         []*passedCascade // by range: that cascade, if it has passed; nil before it is tried
+	accuracyBound float64          // weighted accuracy that the ranges reach at most; below 0 if a range has no cascade
 }
 
 // passedCascade is a cascade that passed its trial.
-type passed struct {
-	stair *stair
-	trial Trial
+type passedCascade struct {
+	cascade *loadedCascade
+	trial   Trial
 }
 
 // add adds the placements that serve all ranges. They are sorted, the best first. If there are as many as were
 // requested, others may follow that are as good as the last one.
-func (l *rivals) add(top []*laid, most int) {
-	for _, c := range top {
-		x := c.l.x
-		if len(c.ranges) < len(x.p.Edges) {
+func (l *candidatePlacements) add(best []*rankedLayout, requested int) {
+	for _, ranked := range best {
+		space := ranked.layout.space
+		if len(ranked.rangeAccuracies) < len(space.problem.RangeEdges) {
 			return
 		}
-		v := &rival{laid: c, gears: make([]*passed, len(c.ranges)), most: c.accuracy}
-		for _, a := range c.ranges {
-			at, _ := slices.BinarySearchFunc(x.order, a, func(i int, a float64) int {
-				return cmp.Or(cmp.Compare(a, accuracyOn(x.p, &x.list[i])), 1)
+		candidate := &candidatePlacement{rankedLayout: ranked, gears: make([]*passedCascade, len(ranked.rangeAccuracies)), accuracyBound: ranked.accuracy}
+		for _, maxAccuracy := range ranked.rangeAccuracies {
+			index, _ := slices.BinarySearchFunc(space.byAccuracy, maxAccuracy, func(i int, maxAccuracy float64) int {
+				return cmp.Or(cmp.Compare(maxAccuracy, plannedAccuracy(space.problem, &space.cascades[i])), 1)
 			})
-			v.at = append(v.at, at)
+			candidate.nextCascade = append(candidate.nextCascade, index)
 		}
-		l.list = append(l.list, v)
+		l.candidates = append(l.candidates, candidate)
 	}
-	if len(top) == most {
-		l.rest = max(l.rest, top[most-1].accuracy)
+	if len(best) == requested {
+		l.otherBound = max(l.otherBound, best[requested-1].accuracy)
 	}
 }
 
 // maxRangeAccuracy returns the accuracy that a range has at most.
-func (v *rival) accuracyOf(r int) float64 {
-	x := v.l.x
-	return accuracyOn(x.p, &x.list[x.order[v.at[r]]])
+func (v *candidatePlacement) maxRangeAccuracy(r int) float64 {
+	space := v.layout.space
+	return plannedAccuracy(space.problem, &space.cascades[space.byAccuracy[v.nextCascade[r]]])
 }
 
 // mostPromisingRange returns the range without a trial that may add the most accuracy to a plan. If all ranges
 // were tried, it returns -1.
-func (v *rival) doubtful(plan *Outcome) int {
-	best, most := -1, math.Inf(-1)
-	for r := range v.at {
-		adds := v.accuracyOf(r)
+func (v *candidatePlacement) mostPromisingRange(plan *Outcome) int {
+	bestRange, maxGain := -1, math.Inf(-1)
+	for r := range v.nextCascade {
+		gain := v.maxRangeAccuracy(r)
 		if plan != nil {
-			adds -= plan.Gears[r].Accuracy
+			gain -= plan.Gears[r].Accuracy
 		}
-		if adds *= v.l.x.p.Weights[r]; v.gears[r] == nil && adds > most {
-			best, most = r, adds
+		if gain *= v.layout.space.problem.RangeWeights[r]; v.gears[r] == nil && gain > maxGain {
+			bestRange, maxGain = r, gain
 		}
 	}
-	return best
+	return bestRange
 }
 
 // tryNext tries the next cascade of range r. If the devices have no time for it, or it fails, the bound of the
 // range falls to the cascade after it. It returns the number of simulated requests.
-func (v *rival) tryNext(ctx context.Context, r int, o *Options) (simulated int, err error) {
-	if v.design == nil {
-		v.design = v.l.design(o, v.ranges)
+func (v *candidatePlacement) tryNext(ctx context.Context, r int, o *Options) (simulatedRequests int, err error) {
+	if v.trials == nil {
+		v.trials = v.layout.newTrialPlacement(o, v.rangeAccuracies)
 	}
-	x, before := v.l.x, v.design.bench.simulated
+	space, requestsBefore := v.layout.space, v.trials.simulator.trialRequests
 
 	// Try the cascade.
-	i, edge := x.order[v.at[r]], x.p.Edges[r]
-	fits, err := v.l.fits(ctx, i, edge)
-	if err == nil && fits {
-		v.gears[r], err = v.try(ctx, i, edge)
+	cascade, edge := space.byAccuracy[v.nextCascade[r]], space.problem.RangeEdges[r]
+	hasTime, err := v.layout.hasTimeFor(ctx, cascade, edge)
+	if err == nil && hasTime {
+		v.gears[r], err = v.tryCascade(ctx, cascade, edge)
 	}
 	if err != nil {
 		return 0, err
@@ -106,104 +106,104 @@ func (v *rival) tryNext(ctx context.Context, r int, o *Options) (simulated int, 
 
 	// It failed: lower the bound.
 	if v.gears[r] == nil {
-		v.at[r]++
-		v.most = -1
-		if v.at[r] < len(x.order) {
-			v.most = 0
-			for r := range v.at {
-				v.most += x.p.Weights[r] * v.accuracyOf(r)
+		v.nextCascade[r]++
+		v.accuracyBound = -1
+		if v.nextCascade[r] < len(space.byAccuracy) {
+			v.accuracyBound = 0
+			for r := range v.nextCascade {
+				v.accuracyBound += space.problem.RangeWeights[r] * v.maxRangeAccuracy(r)
 			}
 		}
 	}
-	return v.design.bench.simulated - before, nil
+	return v.trials.simulator.trialRequests - requestsBefore, nil
 }
 
 // tryCascade tries a cascade at a rate. If it fails, the result is nil.
-func (v *rival) try(ctx context.Context, i int, rate float64) (*passed, error) {
-	s, err := v.design.stair(ctx, i)
+func (v *candidatePlacement) tryCascade(ctx context.Context, cascade int, rate float64) (*passedCascade, error) {
+	s, err := v.trials.loadCascade(ctx, cascade)
 	if err != nil {
 		return nil, err
 	}
-	trial, err := v.design.try(ctx, i, s, rate)
+	trial, err := v.trials.tryCascade(ctx, cascade, s, rate)
 	if err != nil || !trial.Passed {
 		return nil, err
 	}
-	return &passed{s, trial}, nil
+	return &passedCascade{s, trial}, nil
 }
 
 // plan returns the plan of a placement whose ranges have all passed.
-func (v *rival) outcome() *Outcome {
-	p := v.l.x.p
-	out := &Outcome{Problem: p, Configs: v.l.configs, design: v.design}
+func (v *candidatePlacement) plan() *Outcome {
+	p := v.layout.space.problem
+	plan := &Outcome{Problem: p, Configs: v.layout.configs, placement: v.trials}
 	for r, g := range v.gears {
-		out.Gears = append(out.Gears, gearOf(p, g.stair, p.Edges[r], g.trial))
-		out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
+		plan.Gears = append(plan.Gears, newGear(p, g.cascade, p.RangeEdges[r], g.trial))
+		plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
 	}
-	return out
+	return plan
 }
 
 // findBetterPlan looks for a plan that is better than the present one by nextPlacementGain or, without one, that
 // reaches the target. It also returns a bound of all plans on these placements, as far as the trials went.
-func (l *rivals) better(ctx context.Context, plan *Outcome, target float64, o *Options) (best *Outcome, bound float64, err error) {
-	above := target - sumsRound
+func (l *candidatePlacements) findBetterPlan(ctx context.Context, plan *Outcome, target float64, o *Options) (best *Outcome, bound float64, err error) {
+	minAccuracy := target - sumTolerance
 	if plan != nil {
-		above = plan.Accuracy + considerable
+		minAccuracy = plan.Accuracy + nextPlacementGain
 	}
 	for {
 		// Stop if no placement can be better, or no requests are left.
-		v := l.first()
+		candidate := l.mostPromising()
 		switch {
-		case v == nil:
-			return nil, l.rest, nil
-		case v.most < above || *l.left <= 0:
-			return nil, max(l.rest, v.most), nil
+		case candidate == nil:
+			return nil, l.otherBound, nil
+		case candidate.accuracyBound < minAccuracy || *l.remainingRequests <= 0:
+			return nil, max(l.otherBound, candidate.accuracyBound), nil
 		}
 
 		// Try the most promising range of the most promising placement.
-		r := v.doubtful(plan)
+		r := candidate.mostPromisingRange(plan)
 		if r < 0 {
-			return v.outcome(), max(l.rest, v.most), nil
+			return candidate.plan(), max(l.otherBound, candidate.accuracyBound), nil
 		}
-		n, err := v.tryNext(ctx, r, o)
+		simulated, err := candidate.tryNext(ctx, r, o)
 		if err != nil {
 			return nil, 0, err
 		}
-		*l.left -= n
+		*l.remainingRequests -= simulated
 	}
 }
 
 // mostPromising returns the placement with the highest bound, or nil if there are none.
-func (l *rivals) first() (first *rival) {
-	for _, v := range l.list {
-		if first == nil || v.most > first.most {
-			first = v
+func (l *candidatePlacements) mostPromising() (best *candidatePlacement) {
+	for _, v := range l.candidates {
+		if best == nil || v.accuracyBound > best.accuracyBound {
+			best = v
 		}
 	}
-	return first
+	return best
 }
 
 // settleByTrials continues the search by trials of single ranges. It may find a better plan, or one that reaches
 // the target if there was none. It sets the bound of plans that pass trials. If there is no plan, the error
 // records whether trials rule one out.
-func (t *tries) settle(ctx context.Context, l *rivals) error {
-	if l.left == nil || !t.wholeOnly || t.p.Overall || t.best != nil && t.p.Target > 0 || math.IsInf(l.rest, 1) {
+func (t *placementSearch) settleByTrials(ctx context.Context, candidates *candidatePlacements) error {
+	if candidates.remainingRequests == nil || !t.wholeOnly || t.problem.OverRequests || t.bestPlan != nil && t.problem.TargetAccuracy > 0 || math.IsInf(candidates.otherBound, 1) {
 		return nil
 	}
-	best, bound, err := l.better(ctx, t.best, t.p.Target, t.o)
+	best, bound, err := candidates.findBetterPlan(ctx, t.bestPlan, t.problem.TargetAccuracy, t.options)
 	if err != nil {
 		return err
 	}
-	for _, v := range l.list {
-		if v.design != nil {
-			t.runs += v.design.bench.runs
+	for _, v := range candidates.candidates {
+		if v.trials != nil {
+			t.runCount += v.trials.simulator.runCount
 		}
 	}
 	if best != nil {
-		t.best = best
+		t.bestPlan = best
 	}
-	t.tried = bound
-	if inf, ok := errors.AsType[*Infeasible](t.missing); ok && t.best == nil {
-		inf.Tried = t.p.misses(bound)
+	t.trialBound = bound
+	if infeasible, ok := errors.AsType[*InfeasibleError](t.firstError); ok && t.bestPlan == nil {
+		infeasible.ByTrials = t.problem.missesTarget(bound)
 	}
 	return nil
 }

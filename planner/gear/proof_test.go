@@ -11,22 +11,22 @@ import (
 func TestTrialsLeaveLess(t *testing.T) {
 	ctx, s := context.Background(), solver(t)
 	for _, seed := range []uint64{1010, 1053, 1055} {
-		p, before := instance(seed), &Outcome{TriedBound: 1}
-		for _, left := range []int{0, 10_000, 100_000, provingRequests} {
-			out, err := (&search{p: p, o: &Options{Seed: 1}, solver: s, known: newCatalogue(), left: &left}).once(ctx, p)
+		p, before := randomInstance(seed), &Outcome{TrialBound: 1}
+		for _, left := range []int{0, 10_000, 100_000, maxProofRequests} {
+			plan, err := (&planSearch{problem: p, options: &Options{Seed: 1}, solver: s, cache: newSolveCache(), proofBudget: &left}).planMostAccurate(ctx, p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if out.TriedBound > before.TriedBound || out.TriedBound < out.Accuracy || out.Accuracy < before.Accuracy {
-				t.Errorf("instance %d: %.4f of at most %.4f, with less work %.4f of at most %.4f", seed, out.Accuracy, out.TriedBound, before.Accuracy, before.TriedBound)
+			if plan.TrialBound > before.TrialBound || plan.TrialBound < plan.Accuracy || plan.Accuracy < before.Accuracy {
+				t.Errorf("instance %d: %.4f of at most %.4f, with less work %.4f of at most %.4f", seed, plan.Accuracy, plan.TrialBound, before.Accuracy, before.TrialBound)
 			}
-			if before.Gears == nil && (out.TriedBound != out.GearBound || out.settled()) {
-				t.Errorf("instance %d: at most %.4f without trials, devices have the time for %.4f", seed, out.TriedBound, out.GearBound)
+			if before.Gears == nil && (plan.TrialBound != plan.SingleCascadeBound || plan.settledByTrials()) {
+				t.Errorf("instance %d: at most %.4f without trials, devices have the time for %.4f", seed, plan.TrialBound, plan.SingleCascadeBound)
 			}
-			before = out
+			before = plan
 		}
-		if !before.settled() || before.Proved {
-			t.Errorf("instance %d: %.4f of at most %.4f in trials, expected next to nothing between them; at most %.4f by time", seed, before.Accuracy, before.TriedBound, before.GearBound)
+		if !before.settledByTrials() || before.IsProved {
+			t.Errorf("instance %d: %.4f of at most %.4f in trials, expected next to nothing between them; at most %.4f by time", seed, before.Accuracy, before.TrialBound, before.SingleCascadeBound)
 		}
 	}
 }

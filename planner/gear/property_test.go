@@ -12,19 +12,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// draw makes a small problem: two to four models, few samples.
-func draw(t *rapid.T) *Problem {
+// drawProblem makes a small problem: two to four models, few samples.
+func drawProblem(t *rapid.T) *Problem {
 	m := rapid.IntRange(2, 4).Draw(t, "models")
 	p := &Problem{Grid: rapid.IntRange(2, 4).Draw(t, "grid"), Kinds: []Kind{{Name: "device", Devices: rapid.IntRange(1, 3).Draw(t, "devices"), Price: 1}},
-		SLO: 200 * time.Millisecond, Percentile: .95, Edges: Ranges(rapid.Float64Range(50, 1500).Draw(t, "peak"), 2), Weights: Zipf(2)}
+		SLO: 200 * time.Millisecond, Percentile: .95, RangeEdges: EqualRanges(rapid.Float64Range(50, 1500).Draw(t, "peak"), 2), RangeWeights: ZipfWeights(2)}
 	n := rapid.IntRange(20, 60).Draw(t, "samples")
-	p.Planned, p.HeldOut = &Samples{N: n}, &Samples{Levels: make([][]uint8, m), Correct: make([][]bool, m)}
+	p.PlanningSamples, p.HeldOutSamples = &Samples{N: n}, &Samples{Levels: make([][]uint8, m), Correct: make([][]bool, m)}
 	total := int64(0)
 	for k := range m {
 		base, slope := rapid.IntRange(1, 10).Draw(t, "base"), rapid.IntRange(1, 4*(k+1)).Draw(t, "slope")
 		model := Variant{Memory: rapid.Int64Range(1, 10).Draw(t, "memory")}
 		for b := 1; b <= 8; b++ {
-			model.Times = append(model.Times, time.Duration(base*1000+slope*250*b)*time.Microsecond)
+			model.MedianTimes = append(model.MedianTimes, time.Duration(base*1000+slope*250*b)*time.Microsecond)
 		}
 		total += model.Memory
 		p.Models = append(p.Models, NewModel(string(rune('a'+k)), model))
@@ -33,7 +33,7 @@ func draw(t *rapid.T) *Problem {
 			levels[i] = uint8(rapid.IntRange(0, p.Grid-1).Draw(t, "level"))
 			correct[i] = rapid.IntRange(0, 9).Draw(t, "luck") < 4+k+int(levels[i])
 		}
-		p.Planned.Levels, p.Planned.Correct = append(p.Planned.Levels, levels), append(p.Planned.Correct, correct)
+		p.PlanningSamples.Levels, p.PlanningSamples.Correct = append(p.PlanningSamples.Levels, levels), append(p.PlanningSamples.Correct, correct)
 		p.Thresholds = append(p.Thresholds, make([]float64, p.Grid-1))
 	}
 	p.Kinds[0].Memory = rapid.Int64Range(min(6, total), total+1).Draw(t, "device memory")
@@ -44,23 +44,23 @@ func draw(t *rapid.T) *Problem {
 // and no cascade of the definition is missing.
 func TestEnumerateAgainstReplay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := draw(t)
+		p := drawProblem(t)
 		usable := make([]bool, len(p.Models))
 		for m := range usable {
 			usable[m] = true
 		}
-		list := Enumerate(p.Planned, p.Grid, usable)
+		list := Enumerate(p.PlanningSamples, p.Grid, usable)
 		seen := map[string]bool{}
 		for _, c := range list {
 			seen[string(c.Models)+"/"+string(c.Levels)] = true
-			reach, correct := p.Planned.Replay(c.Models, c.Levels)
+			reach, correct := p.PlanningSamples.Replay(c.Models, c.Levels)
 			for k := range reach {
-				if int32(reach[k]) != c.Reach[k] {
-					t.Fatalf("%v %v: reach %v, replayed %v", c.Models, c.Levels, c.Reach, reach)
+				if int32(reach[k]) != c.ReachCounts[k] {
+					t.Fatalf("%v %v: reach %v, replayed %v", c.Models, c.Levels, c.ReachCounts, reach)
 				}
 			}
-			if int32(correct) != c.Correct {
-				t.Fatalf("%v %v: %d right, replayed %d", c.Models, c.Levels, c.Correct, correct)
+			if int32(correct) != c.CorrectCount {
+				t.Fatalf("%v %v: %d right, replayed %d", c.Models, c.Levels, c.CorrectCount, correct)
 			}
 		}
 		if len(seen) != len(list) {
@@ -78,7 +78,7 @@ func TestEnumerateAgainstReplay(t *testing.T) {
 				levels[i] = 1
 			}
 			for done := false; !done; {
-				reach, _ := p.Planned.Replay(models, levels)
+				reach, _ := p.PlanningSamples.Replay(models, levels)
 				idle := false
 				for k := 1; k < len(reach); k++ {
 					idle = idle || reach[k] == 0 || reach[k] == reach[k-1]
@@ -99,17 +99,17 @@ func TestEnumerateAgainstReplay(t *testing.T) {
 	})
 }
 
-// brute is the best weighted accuracy of the fluid model over every way to put
+// bruteForceAccuracy is the best weighted accuracy of the fluid model over every way to put
 // models on devices, not only maximal sets, with Hall's condition by hand; -1
 // where no placement holds all ranges.
-func brute(p *Problem, list []Cascade, work [][]float64) float64 {
+func bruteForceAccuracy(p *Problem, list []Cascade, work [][]float64) float64 {
 	var holds [][]uint32 // every multiset of subsets that fit
 	var fits []uint32
 	for set := uint32(0); set < 1<<len(p.Models); set++ {
 		total := int64(0)
 		for m := range p.Models {
 			if set&(1<<m) != 0 {
-				total += p.Models[m].On[0].Memory
+				total += p.Models[m].Variants[0].Memory
 			}
 		}
 		if total <= p.Kinds[0].Memory {
@@ -130,7 +130,7 @@ func brute(p *Problem, list []Cascade, work [][]float64) float64 {
 	most := -1.0
 	for _, devices := range holds {
 		value, ok := 0.0, true
-		for r, edge := range p.Edges {
+		for r, edge := range p.RangeEdges {
 			best := -1.0
 			for i := range list {
 				fine := true
@@ -149,11 +149,11 @@ func brute(p *Problem, list []Cascade, work [][]float64) float64 {
 					fine = w*edge <= float64(n)
 				}
 				if fine {
-					best = max(best, float64(list[i].Correct)/float64(p.Planned.N))
+					best = max(best, float64(list[i].CorrectCount)/float64(p.PlanningSamples.N))
 				}
 			}
 			ok = ok && best >= 0
-			value += p.Weights[r] * best
+			value += p.RangeWeights[r] * best
 		}
 		if ok {
 			most = max(most, value)
@@ -169,39 +169,39 @@ func TestAgainstBruteForce(t *testing.T) {
 	s := solver(t)
 	feasible := 0
 	rapid.Check(t, func(t *rapid.T) {
-		p := draw(t)
-		list := p.Cascades()
+		p := drawProblem(t)
+		list := p.WholeCascades()
 		if len(list) == 0 {
 			return
 		}
-		work := p.works(list)
-		best := brute(p, list, work)
+		work := p.minWork(list)
+		best := bruteForceAccuracy(p, list, work)
 		chosen := placementOf(p, bestLayout(t, fleetOf(p, list)).configs)
 		fluid := 0.0
-		for r, edge := range p.Edges {
+		for r, edge := range p.RangeEdges {
 			at := -1.0
 			for i := range list {
 				if chosen.Load(work[i])*edge <= 1 {
-					at = max(at, float64(list[i].Correct)/float64(p.Planned.N))
+					at = max(at, float64(list[i].CorrectCount)/float64(p.PlanningSamples.N))
 				}
 			}
 			if at < 0 {
 				fluid = -1
 				break
 			}
-			fluid += p.Weights[r] * at
+			fluid += p.RangeWeights[r] * at
 		}
 		if math.Abs(fluid-best) > 1e-9 {
 			t.Fatalf("the chosen placement allows %v, brute force %v", fluid, best)
 		}
-		bounds, _, err := fleetOf(p, list).bounds(t.Context())
+		bounds, _, err := fleetOf(p, list).rangeBounds(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		oneRangeByLP(t, p, list, work, bounds, s)
 		bound := 0.0
 		for r := range bounds {
-			bound += p.Weights[r] * bounds[r]
+			bound += p.RangeWeights[r] * bounds[r]
 		}
 		if best >= 0 && !(bound >= best-1e-7) {
 			t.Fatalf("bound %v below a plan with %v", bound, best)
@@ -209,8 +209,8 @@ func TestAgainstBruteForce(t *testing.T) {
 		if feasible > 25 { // simulations take time: a few are enough
 			return
 		}
-		out, err := Solve(context.Background(), p, s, Options{Seed: 1})
-		if inf, ok := errors.AsType[*Infeasible](err); ok {
+		plan, err := Solve(context.Background(), p, s, Options{Seed: 1})
+		if inf, ok := errors.AsType[*InfeasibleError](err); ok {
 			if inf.Reason() == "" {
 				t.Fatal("infeasible without a reason")
 			}
@@ -220,29 +220,29 @@ func TestAgainstBruteForce(t *testing.T) {
 			t.Fatal(err)
 		}
 		feasible++
-		if best < 0 || out.Accuracy > best+1e-9 {
-			t.Fatalf("accuracy %v, the fluid model allows %v", out.Accuracy, best)
+		if best < 0 || plan.Accuracy > best+1e-9 {
+			t.Fatalf("accuracy %v, the fluid model allows %v", plan.Accuracy, best)
 		}
-		for _, c := range out.Configs {
+		for _, c := range plan.Configs {
 			total := int64(0)
-			for rest := c.Set; rest > 0; rest &= rest - 1 {
-				total += p.Models[bits.TrailingZeros32(rest)].On[0].Memory
+			for rest := c.ModelSet; rest > 0; rest &= rest - 1 {
+				total += p.Models[bits.TrailingZeros32(rest)].Variants[0].Memory
 			}
 			if total > p.Kinds[0].Memory {
-				t.Fatalf("models %b take %d of %d bytes", c.Set, total, p.Kinds[0].Memory)
+				t.Fatalf("models %b take %d of %d bytes", c.ModelSet, total, p.Kinds[0].Memory)
 			}
 		}
-		for r := range out.Gears {
-			g := &out.Gears[r]
-			w := p.works([]Cascade{g.Cascade})[0]
+		for r := range plan.Gears {
+			g := &plan.Gears[r]
+			w := p.minWork([]Cascade{g.Cascade})[0]
 			loads := make([]float64, p.Kinds[0].Devices)
 			for m := range w {
-				for k, d := range out.Replicas(m, 0) {
-					loads[d] += w[m] * p.Edges[r] * g.Shares[m][k]
+				for k, d := range plan.Replicas(m, 0) {
+					loads[d] += w[m] * p.RangeEdges[r] * g.Shares[m][k]
 				}
 			}
-			if got := slices.Max(loads); got > 1+1e-6 || math.Abs(got-g.Load) > 1e-6 {
-				t.Fatalf("range %d: busiest device %v, said to be %v", r, got, g.Load)
+			if got := slices.Max(loads); got > 1+1e-6 || math.Abs(got-g.BusiestLoad) > 1e-6 {
+				t.Fatalf("range %d: busiest device %v, said to be %v", r, got, g.BusiestLoad)
 			}
 			if !g.Trial.Passed || g.Trial.Latency > p.SLO {
 				t.Fatalf("range %d: trial %+v", r, g.Trial)

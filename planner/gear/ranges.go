@@ -8,25 +8,25 @@ import (
 )
 
 // EqualRanges returns the upper edges of n equal ranges of rates up to a peak.
-func Ranges(peak float64, n int) []float64 {
-	out := make([]float64, n)
-	for i := range out {
-		out[i] = peak * float64(i+1) / float64(n)
+func EqualRanges(peak float64, n int) []float64 {
+	edges := make([]float64, n)
+	for i := range edges {
+		edges[i] = peak * float64(i+1) / float64(n)
 	}
-	return out
+	return edges
 }
 
 // ZipfWeights returns weights in proportion to 1, 1/2, 1/3, … that sum to 1, so low rates are common.
-func Zipf(n int) []float64 {
-	out := make([]float64, n)
-	for i := range out {
-		out[i] = 1 / float64(i+1)
+func ZipfWeights(n int) []float64 {
+	weights := make([]float64, n)
+	for i := range weights {
+		weights[i] = 1 / float64(i+1)
 	}
-	return normalise(out)
+	return normalise(weights)
 }
 
 // UniformWeights returns equal weights that sum to 1.
-func Uniform(n int) []float64 {
+func UniformWeights(n int) []float64 {
 	return normalise(slices.Repeat([]float64{1}, n))
 }
 
@@ -41,32 +41,32 @@ func normalise(list []float64) []float64 {
 
 // MeasuredWeights returns the share of the requests that arrive while the rate is in each range. rates are counts
 // per interval. Rates above the peak count in the last range.
-func Measured(rates []float64, peak float64, n int) []float64 {
-	out := make([]float64, n)
-	for _, q := range rates {
-		out[min(n-1, max(0, int(q/peak*float64(n))))] += q
+func MeasuredWeights(rates []float64, peak float64, n int) []float64 {
+	weights := make([]float64, n)
+	for _, rate := range rates {
+		weights[min(n-1, max(0, int(rate/peak*float64(n))))] += rate
 	}
-	if sum(out) == 0 {
-		return Uniform(n)
+	if sum(weights) == 0 {
+		return UniformWeights(n)
 	}
-	return normalise(out)
+	return normalise(weights)
 }
 
 // ServedWeights returns the share of the requests that the gear of each range serves when counts per second go
 // through the policy's switch rule. The rule is slow to leave a fast gear. So rates near the edge of two ranges
 // are mostly served by the faster, less accurate gear, which MeasuredWeights does not show. Queues are assumed to
 // be short enough to switch.
-func Served(rates []float64, peak float64, n int, seed uint64) []float64 {
+func ServedWeights(rates []float64, peak float64, n int, seed uint64) []float64 {
 	var o gear.Options
 	o.Window, o.Hysteresis = gear.WindowFor(peak / float64(n))
-	out := gear.Served(rates, Ranges(peak, n), o, seeded.New(seed, "gear/served"))
-	if sum(out) == 0 {
-		return Uniform(n)
+	weights := gear.RequestsByGear(rates, EqualRanges(peak, n), o, seeded.New(seed, "gear/served"))
+	if sum(weights) == 0 {
+		return UniformWeights(n)
 	}
-	return normalise(out)
+	return normalise(weights)
 }
 
 // HistogramWeights returns weights that sum to 1, from a histogram.
-func Shares(histogram []float64) []float64 {
+func HistogramWeights(histogram []float64) []float64 {
 	return normalise(slices.Clone(histogram))
 }

@@ -11,44 +11,44 @@ import (
 const fewPlacements = 1000
 
 // rankedLayout is a placement with the accuracies that the fluid model allows it.
-type laid struct {
-	l        *layout
-	ranges   []float64 // by range, up to the first range that cannot be served
-	accuracy float64   // weighted over these ranges
+type rankedLayout struct {
+	layout          *deviceLayout
+	rangeAccuracies []float64 // by range, up to the first range that cannot be served
+	accuracy        float64   // weighted over these ranges
 }
 
 // compare orders layouts, those first that serve more ranges, and then those of more accuracy.
-func (c *laid) compare(o *laid) int {
-	return cmp.Or(cmp.Compare(len(o.ranges), len(c.ranges)), cmp.Compare(o.accuracy, c.accuracy))
+func (c *rankedLayout) compare(o *rankedLayout) int {
+	return cmp.Or(cmp.Compare(len(o.rangeAccuracies), len(c.rangeAccuracies)), cmp.Compare(o.accuracy, c.accuracy))
 }
 
 // placementRanking holds the best placements so far.
-type ranking struct {
-	*fleet
-	keep int     // number of placements to keep
-	top  []*laid // the best first
+type placementRanking struct {
+	*planSpace
+	maxKept int             // number of placements to keep
+	top     []*rankedLayout // the best first
 }
 
 // score returns a layout with its fluid accuracies.
-func (g *ranking) lay(ctx context.Context, l *layout) (*laid, error) {
+func (g *placementRanking) score(ctx context.Context, layout *deviceLayout) (*rankedLayout, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	ranges, err := l.fluidRanges(ctx, 0)
-	return &laid{l, ranges, g.p.weighted(ranges)}, err
+	accuracies, err := layout.fluidAccuracies(ctx, 0)
+	return &rankedLayout{layout, accuracies, g.problem.weightedSum(accuracies)}, err
 }
 
 // add ranks a placement with every layout of its chains, and keeps those that are good enough. Of equal ones the
 // earlier is first.
-func (g *ranking) add(ctx context.Context, configs []Config) error {
-	for _, l := range g.layouts(configs) {
-		c, err := g.lay(ctx, l)
+func (g *placementRanking) add(ctx context.Context, configs []Config) error {
+	for _, layout := range g.chainLayouts(configs) {
+		ranked, err := g.score(ctx, layout)
 		if err != nil {
 			return err
 		}
-		at, _ := slices.BinarySearchFunc(g.top, c, func(a, b *laid) int { return cmp.Or(a.compare(b), -1) })
-		if at < g.keep {
-			g.top = slices.Insert(g.top, at, c)[:min(g.keep, len(g.top)+1)]
+		rank, _ := slices.BinarySearchFunc(g.top, ranked, func(a, b *rankedLayout) int { return cmp.Or(a.compare(b), -1) })
+		if rank < g.maxKept {
+			g.top = slices.Insert(g.top, rank, ranked)[:min(g.maxKept, len(g.top)+1)]
 		}
 	}
 	return nil
@@ -58,39 +58,39 @@ func (g *ranking) add(ctx context.Context, configs []Config) error {
 // plan of whole models is then more accurate than the first placement allows: a gear is one cascade, and a
 // placement's best one is the most accurate that it has time for. If there are too many placements, only that of
 // placeModels is ranked. On several kinds or with chains that placement is ranked first, before equal ones.
-func (x *fleet) ranked(ctx context.Context, keep int) (top []*laid, all bool, err error) {
-	g := &ranking{fleet: x, keep: keep}
-	var first []Config
-	if all = x.few(keep); !all || len(x.p.Kinds) > 1 || len(x.run) > 0 {
-		if first, err = x.place(ctx); err == nil {
-			err = g.add(ctx, first)
+func (space *planSpace) rankPlacements(ctx context.Context, maxKept int) (top []*rankedLayout, rankedAll bool, err error) {
+	ranking := &placementRanking{planSpace: space, maxKept: maxKept}
+	var best []Config
+	if rankedAll = space.canRankAll(maxKept); !rankedAll || len(space.problem.Kinds) > 1 || len(space.chosenChains) > 0 {
+		if best, err = space.placeModels(ctx); err == nil {
+			err = ranking.add(ctx, best)
 		}
 	}
-	if all {
-		x.placements(func(placed []Config) {
-			if err == nil && !slices.Equal(placed, first) {
-				err = g.add(ctx, placed)
+	if rankedAll {
+		space.eachPlacement(func(placement []Config) {
+			if err == nil && !slices.Equal(placement, best) {
+				err = ranking.add(ctx, placement)
 			}
 		})
 	}
-	return g.top, all, err
+	return ranking.top, rankedAll, err
 }
 
 // canRankAll reports whether there are few enough placements to rank all: up to fewPlacements or, with chains,
 // maxKept.
-func (x *fleet) few(keep int) bool {
-	total, most := 1.0, fewPlacements
-	if len(x.run) > 0 {
-		most = keep
+func (space *planSpace) canRankAll(maxKept int) bool {
+	placements, maxPlacements := 1.0, fewPlacements
+	if len(space.chosenChains) > 0 {
+		maxPlacements = maxKept
 	}
-	for k, kind := range x.p.Kinds {
-		total *= compositions(kind.Devices, len(ofKind(x.configs, k)))
+	for k, kind := range space.problem.Kinds {
+		placements *= compositions(kind.Devices, len(configsOfKind(space.configs, k)))
 	}
-	return total <= float64(most)
+	return placements <= float64(maxPlacements)
 }
 
 // configsOfKind returns the configs of a kind.
-func ofKind(configs []Config, kind int) (list []Config) {
+func configsOfKind(configs []Config, kind int) (list []Config) {
 	for _, c := range configs {
 		if c.Kind == kind {
 			list = append(list, c)
@@ -101,157 +101,157 @@ func ofKind(configs []Config, kind int) (list []Config) {
 
 // eachPlacement calls visit for every way to give the devices of all kinds maximal sets of models. The empty
 // placement is left out.
-func (x *fleet) placements(visit func(placed []Config)) {
-	kinds := x.p.Kinds
-	var fill func(kind int, placed []Config)
-	fill = func(kind int, placed []Config) {
+func (space *planSpace) eachPlacement(visit func(placement []Config)) {
+	kinds := space.problem.Kinds
+	var fill func(kind int, placement []Config)
+	fill = func(kind int, placement []Config) {
 		if kind == len(kinds) {
-			if len(placed) > 0 {
-				visit(placed)
+			if len(placement) > 0 {
+				visit(placement)
 			}
 			return
 		}
-		configs := ofKind(x.configs, kind)
+		configs := configsOfKind(space.configs, kind)
 		if len(configs) == 0 {
-			fill(kind+1, placed)
+			fill(kind+1, placement)
 			return
 		}
 		eachComposition(kinds[kind].Devices, len(configs), func(counts []int) {
-			fill(kind+1, append(slices.Clone(placed), counted(configs, counts)...))
+			fill(kind+1, append(slices.Clone(placement), withCounts(configs, counts)...))
 		})
 	}
 	fill(0, nil)
 }
 
 // withCounts returns configs with their numbers of devices, without those of none.
-func counted(configs []Config, counts []int) (placed []Config) {
+func withCounts(configs []Config, counts []int) (placement []Config) {
 	for i, n := range counts {
 		if n > 0 {
-			placed = append(placed, Config{configs[i].Kind, configs[i].Set, n})
+			placement = append(placement, Config{configs[i].Kind, configs[i].ModelSet, n})
 		}
 	}
-	return placed
+	return placement
 }
 
 // fluidLayout returns the layout of the fluid model: all devices of a kind hold every model and stage that fits on
 // one of them alone.
-func fluidLayout(x *fleet) *layout {
-	l, home := &layout{x: x, loads: map[int]*split{}}, slices.Repeat([]int{-1}, len(x.p.Kinds))
-	for _, c := range x.all {
-		if c.Count = x.p.Kinds[c.Kind].Devices; c.Count > 0 {
-			home[c.Kind] = len(l.cells)
-			l.cells = append(l.cells, c)
+func fluidLayout(space *planSpace) *deviceLayout {
+	layout, kindGroup := &deviceLayout{space: space, splits: map[int]*workSplit{}}, slices.Repeat([]int{-1}, len(space.problem.Kinds))
+	for _, c := range space.fluidConfigs {
+		if c.Count = space.problem.Kinds[c.Kind].Devices; c.Count > 0 {
+			kindGroup[c.Kind] = len(layout.deviceGroups)
+			layout.deviceGroups = append(layout.deviceGroups, c)
 		}
 	}
-	for _, c := range x.chains {
-		if cells := homes(c, home); !slices.Contains(cells, -1) {
-			l.lanes = append(l.lanes, lane{chain: len(l.chains), cells: cells})
-			l.chains = append(l.chains, PlacedChain{Chain: c})
+	for _, c := range space.chains {
+		if groups := stageConfigs(c, kindGroup); !slices.Contains(groups, -1) {
+			layout.replicaGroups = append(layout.replicaGroups, replicaGroup{chain: len(layout.chains), stageGroups: groups})
+			layout.chains = append(layout.chains, PlacedChain{Chain: c})
 		}
 	}
-	return l
+	return layout
 }
 
 // boundSingleCascades returns the accuracy that no plan exceeds whose ranges have one cascade each, of whole
 // models or in stages. If a range has none, it returns 0.
-func singleGears(ctx context.Context, x *fleet) (float64, error) {
-	ranges, err := fluidLayout(x).fluidRanges(ctx, reaches)
-	if err != nil || len(ranges) < len(x.p.Edges) {
+func boundSingleCascades(ctx context.Context, space *planSpace) (float64, error) {
+	ranges, err := fluidLayout(space).fluidAccuracies(ctx, targetTolerance)
+	if err != nil || len(ranges) < len(space.problem.RangeEdges) {
 		return 0, err
 	}
-	return x.p.weighted(ranges), nil
+	return space.problem.weightedSum(ranges), nil
 }
 
 // fluidAccuracies returns, range by range, the accuracy of the most accurate cascade that devices have time for at
 // the upper edge, up to the first range without one. The time may be exceeded by the tolerance, as a fraction.
-func (l *layout) fluidRanges(ctx context.Context, over float64) (ranges []float64, err error) {
-	x, at := l.x, 0
-	for _, edge := range x.p.Edges { // rates rise, so no range is more accurate than the one before
-		for ; at < len(x.order); at++ {
-			fits, err := l.fits(ctx, x.order[at], edge/(1+over))
+func (l *deviceLayout) fluidAccuracies(ctx context.Context, tolerance float64) (accuracies []float64, err error) {
+	space, next := l.space, 0
+	for _, edge := range space.problem.RangeEdges { // rates rise, so no range is more accurate than the one before
+		for ; next < len(space.byAccuracy); next++ {
+			hasTime, err := l.hasTimeFor(ctx, space.byAccuracy[next], edge/(1+tolerance))
 			if err != nil {
 				return nil, err
 			}
-			if fits {
+			if hasTime {
 				break
 			}
 		}
-		if at == len(x.order) {
+		if next == len(space.byAccuracy) {
 			break
 		}
-		ranges = append(ranges, accuracyOn(x.p, &x.list[x.order[at]]))
+		accuracies = append(accuracies, plannedAccuracy(space.problem, &space.cascades[space.byAccuracy[next]]))
 	}
-	return ranges, nil
+	return accuracies, nil
 }
 
 // hasTimeFor reports whether devices and NICs have time for a cascade at a rate.
-func (l *layout) fits(ctx context.Context, cascade int, rate float64) (bool, error) {
-	if l.atLeast(cascade)*rate > 1 {
+func (l *deviceLayout) hasTimeFor(ctx context.Context, cascade int, rate float64) (bool, error) {
+	if l.loadLowerBound(cascade)*rate > 1 {
 		return false, nil
 	}
-	s, err := l.split(ctx, cascade)
-	return err == nil && s.taken*rate <= 1, err
+	s, err := l.bestSplit(ctx, cascade)
+	return err == nil && s.maxLoad*rate <= 1, err
 }
 
 // planWholeModels plans without stages: on the best placements and with each of the limits of withBatchLimits,
 // until no other placement can be noticeably better by the fluid model.
-func (t *tries) wholeModels(ctx context.Context, x *fleet) error {
-	rest := rivals{left: t.left, rest: -1}
-	for n, q := range batchLimits(x.p) {
-		if n > 0 && t.enough() {
-			rest.rest = max(rest.rest, t.gears)
+func (t *placementSearch) planWholeModels(ctx context.Context, space *planSpace) error {
+	candidates := candidatePlacements{remainingRequests: t.proofBudget, otherBound: -1}
+	for n, limited := range withBatchLimits(space.problem) {
+		if n > 0 && t.isDone() {
+			candidates.otherBound = max(candidates.otherBound, t.singleCascadeBound)
 			break
 		}
 
 		// Rank the placements under this limit.
-		top, all, err := x.within(q).ranked(ctx, t.most())
+		top, rankedAll, err := space.withLimits(limited).rankPlacements(ctx, t.maxPlacements())
 		if err != nil {
 			return err
 		}
 
 		// If all are ranked, the first is a bound.
-		if all && n == 0 && t.wholeOnly && !t.p.Overall {
-			served := len(top[0].ranges) == len(t.p.Edges)
-			if t.p.Target > 0 && (!served || t.p.misses(top[0].accuracy+reaches)) {
-				return t.p.short(top[0].accuracy)
+		if rankedAll && n == 0 && t.wholeOnly && !t.problem.OverRequests {
+			servesAllRanges := len(top[0].rangeAccuracies) == len(t.problem.RangeEdges)
+			if t.problem.TargetAccuracy > 0 && (!servesAllRanges || t.problem.missesTarget(top[0].accuracy+targetTolerance)) {
+				return t.problem.targetError(top[0].accuracy)
 			}
-			if served {
-				t.gears = top[0].accuracy
+			if servesAllRanges {
+				t.singleCascadeBound = top[0].accuracy
 			}
 		}
 
 		// Look for an early plan, and try the placements.
 		if n == 0 {
-			if err := t.findEarly(ctx, top[0]); err != nil {
+			if err := t.findEarlyPlan(ctx, top[0]); err != nil {
 				return err
 			}
 		}
-		if rest.add(top, t.most()); !all {
-			rest.rest = math.Inf(1)
+		if candidates.add(top, t.maxPlacements()); !rankedAll {
+			candidates.otherBound = math.Inf(1)
 		}
-		if err := t.on(ctx, top, n); err != nil {
+		if err := t.planOn(ctx, top, n); err != nil {
 			return err
 		}
 	}
-	return t.settle(ctx, &rest)
+	return t.settleByTrials(ctx, &candidates)
 }
 
 // planOn plans on placements, the best first, until no further one is worth it. limitIndex is the index of the
 // batch limit.
-func (t *tries) on(ctx context.Context, top []*laid, limit int) error {
-	for k, c := range top {
-		if t.enough() || t.rulesOut(c, k) {
+func (t *placementSearch) planOn(ctx context.Context, top []*rankedLayout, limitIndex int) error {
+	for k, ranked := range top {
+		if t.isDone() || t.rulesOutRest(ranked, k) {
 			break
 		}
-		d := c.l.design(t.o, c.ranges)
-		out, err := d.plan(ctx, t.toExceed(k, limit), t.o)
+		placement := ranked.layout.newTrialPlacement(t.options, ranked.rangeAccuracies)
+		plan, err := placement.planRanges(ctx, t.accuracyToExceed(k, limitIndex), t.options)
 		if ctx.Err() != nil {
-			t.early.improve(d)
+			t.earlyPlan.improveFrom(placement)
 		}
-		if err == nil && len(c.l.x.run) > 0 {
-			out.Problem = t.p // the problem without the times of members in stages
+		if err == nil && len(ranked.layout.space.chosenChains) > 0 {
+			plan.Problem = t.problem // the problem without the times of members in stages
 		}
-		if err := t.keepIfBetter(out, err); err != nil {
+		if err := t.keepIfBetter(plan, err); err != nil {
 			return err
 		}
 	}
@@ -259,28 +259,28 @@ func (t *tries) on(ctx context.Context, top []*laid, limit int) error {
 }
 
 // rulesOutRest reports whether a placement and all behind it are not worth a try after some others.
-func (t *tries) rulesOut(c *laid, others int) bool {
+func (t *placementSearch) rulesOutRest(ranked *rankedLayout, triedBefore int) bool {
 	switch {
-	case t.missing != nil && len(c.ranges) < len(t.p.Edges):
+	case t.firstError != nil && len(ranked.rangeAccuracies) < len(t.problem.RangeEdges):
 		return true
-	case t.best == nil:
-		return t.missing != nil && t.p.misses(c.accuracy)
+	case t.bestPlan == nil:
+		return t.firstError != nil && t.problem.missesTarget(ranked.accuracy)
 	}
-	return c.accuracy <= t.best.Accuracy+worthFurther(others)
+	return ranked.accuracy <= t.bestPlan.Accuracy+minPlacementGain(triedBefore)
 }
 
 // Gains of weighted accuracy that are worth an effort: minAccuracyGain any simulation, shorterBatchGain shorter
 // batches, with which devices do less under overload, and nextPlacementGain the simulations of another placement.
 const (
-	worthwhile   = 5e-5
-	worthShorter = 2e-4
-	considerable = 1e-3
+	minAccuracyGain   = 5e-5
+	shorterBatchGain  = 2e-4
+	nextPlacementGain = 1e-3
 )
 
 // minPlacementGain returns the gain over the best plan that a placement must allow to be tried after some others.
-func worthFurther(others int) float64 {
-	if others > 0 {
-		return considerable
+func minPlacementGain(triedBefore int) float64 {
+	if triedBefore > 0 {
+		return nextPlacementGain
 	}
-	return worthwhile
+	return minAccuracyGain
 }

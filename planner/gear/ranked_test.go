@@ -9,19 +9,19 @@ import (
 	"inferplan/solver/milp"
 )
 
-// host is how many devices of a kind hold a set of models; times are by model what batches
+// deviceSet is how many devices of a kind hold a set of models; times are by model what batches
 // of 1, 2, … take there.
-type host struct {
+type deviceSet struct {
 	set   uint32
 	count int
 	kind  int
 }
 
 // eachHosting visits all ways to give devices sets of models that fit, maximal or not.
-func eachHosting(p *Problem, visit func([]host)) {
+func eachHosting(p *Problem, visit func([]deviceSet)) {
 	kinds := p.Kinds
-	var fill func(kind int, so []host)
-	fill = func(kind int, so []host) {
+	var fill func(kind int, so []deviceSet)
+	fill = func(kind int, so []deviceSet) {
 		if kind == len(kinds) {
 			visit(so)
 			return
@@ -36,7 +36,7 @@ func eachHosting(p *Problem, visit func([]host)) {
 			next := so[:len(so):len(so)]
 			for i, n := range counts {
 				if n > 0 {
-					next = append(next, host{fits[i], n, kind})
+					next = append(next, deviceSet{fits[i], n, kind})
 				}
 			}
 			fill(kind+1, next)
@@ -45,9 +45,9 @@ func eachHosting(p *Problem, visit func([]host)) {
 	fill(0, nil)
 }
 
-// holds tells whether devices have the time for a cascade at a rate: any split of its
+// devicesHaveTime tells whether devices have the time for a cascade at a rate: any split of its
 // samples over devices and over all batches that take no longer than the SLO.
-func holds(t *testing.T, p *Problem, s milp.Solver, hosts []host, c *Cascade, rate float64) bool {
+func devicesHaveTime(t *testing.T, p *Problem, s milp.Solver, hosts []deviceSet, c *Cascade, rate float64) bool {
 	m := milp.New("split")
 	busiest := m.AddVar("", 0, milp.Inf, 1)
 	time := make([][]milp.Term, len(hosts))
@@ -57,7 +57,7 @@ func holds(t *testing.T, p *Problem, s milp.Solver, hosts []host, c *Cascade, ra
 			if hosts[h].set&(1<<model) == 0 {
 				continue
 			}
-			for b, took := range p.Models[int(model)].On[hosts[h].kind].Times {
+			for b, took := range p.Models[int(model)].Variants[hosts[h].kind].MedianTimes {
 				if took <= p.SLO {
 					x := m.AddVar("", 0, milp.Inf, 0)
 					split = append(split, milp.Term{Var: x, Coef: 1})
@@ -68,7 +68,7 @@ func holds(t *testing.T, p *Problem, s milp.Solver, hosts []host, c *Cascade, ra
 		if len(split) == 0 {
 			return false
 		}
-		m.AddEQ("", float64(c.Reach[k])/float64(p.Planned.N), split...)
+		m.AddEQ("", float64(c.ReachCounts[k])/float64(p.PlanningSamples.N), split...)
 	}
 	for h := range hosts {
 		m.AddLE("", 0, append(time[h], milp.Term{Var: busiest, Coef: -1})...)
@@ -89,12 +89,12 @@ func TestGearBoundAgainstBruteForce(t *testing.T) {
 		want = 60
 	}
 	for seed := uint64(2001); checked < want; seed++ {
-		p := instance(seed)
-		if devices(p) > 3 || len(p.Models) > 3 {
+		p := randomInstance(seed)
+		if deviceTotal(p) > 3 || len(p.Models) > 3 {
 			continue
 		}
-		out, err := Solve(context.Background(), p, s, Options{Seed: 1})
-		if _, none := errors.AsType[*Infeasible](err); none {
+		plan, err := Solve(context.Background(), p, s, Options{Seed: 1})
+		if _, none := errors.AsType[*InfeasibleError](err); none {
 			continue
 		}
 		if err != nil {
@@ -104,30 +104,30 @@ func TestGearBoundAgainstBruteForce(t *testing.T) {
 		if len(p.Kinds) > 1 {
 			kinds++
 		}
-		list, best := Enumerate(p.Planned, p.Grid, usableOf(p)), -1.0
-		eachHosting(p, func(hosts []host) {
+		list, best := Enumerate(p.PlanningSamples, p.Grid, usableOf(p)), -1.0
+		eachHosting(p, func(hosts []deviceSet) {
 			total := 0.0
-			for r, edge := range p.Edges {
+			for r, edge := range p.RangeEdges {
 				most := -1.0
 				for i := range list {
-					if a := accuracyOn(p, &list[i]); a > most && p.alone(&list[i]) <= p.SLO && holds(t, p, s, hosts, &list[i], edge) {
+					if a := plannedAccuracy(p, &list[i]); a > most && p.minLatency(&list[i]) <= p.SLO && devicesHaveTime(t, p, s, hosts, &list[i], edge) {
 						most = a
 					}
 				}
 				if most < 0 {
 					return
 				}
-				total += p.Weights[r] * most
+				total += p.RangeWeights[r] * most
 			}
 			best = max(best, total)
 		})
-		if math.Abs(best-out.GearBound) > 1e-9 || out.GearBound > out.Bound+1e-7 || out.Accuracy > out.GearBound+1e-9 {
-			t.Errorf("instance %d: accuracy %.6f, bound of one gear per range %.6f, by brute force %.6f, of any mixture %.6f", seed, out.Accuracy, out.GearBound, best, out.Bound)
+		if math.Abs(best-plan.SingleCascadeBound) > 1e-9 || plan.SingleCascadeBound > plan.Bound+1e-7 || plan.Accuracy > plan.SingleCascadeBound+1e-9 {
+			t.Errorf("instance %d: accuracy %.6f, bound of one gear per range %.6f, by brute force %.6f, of any mixture %.6f", seed, plan.Accuracy, plan.SingleCascadeBound, best, plan.Bound)
 		}
-		if math.Abs(out.ValueBound-best) > 1e-7 || out.Proved != (out.Accuracy >= out.ValueBound-1e-9) {
-			t.Errorf("instance %d: accuracy %.6f of %.6f, proven best: %v", seed, out.Accuracy, out.ValueBound, out.Proved)
+		if math.Abs(plan.ValueBound-best) > 1e-7 || plan.IsProved != (plan.Accuracy >= plan.ValueBound-1e-9) {
+			t.Errorf("instance %d: accuracy %.6f of %.6f, proven best: %v", seed, plan.Accuracy, plan.ValueBound, plan.IsProved)
 		}
-		if out.Proved {
+		if plan.IsProved {
 			proved++
 		}
 	}
@@ -139,7 +139,7 @@ func TestGearBoundAgainstBruteForce(t *testing.T) {
 // What fails says something of cascades that ask the same models and more, for no fewer
 // samples or with more load, and nothing of others.
 func TestWhatAFailureRulesOut(t *testing.T) {
-	failed := miss{&Cascade{Models: []uint8{0, 1}, Reach: []int32{400, 160}}, .5}
+	failed := failedCascade{&Cascade{Models: []uint8{0, 1}, ReachCounts: []int32{400, 160}}, .5}
 	for _, c := range []struct {
 		models []uint8
 		reach  []int32
@@ -155,7 +155,7 @@ func TestWhatAFailureRulesOut(t *testing.T) {
 		{[]uint8{1}, []int32{400}, .9, false},
 		{[]uint8{0, 2}, []int32{400, 200}, .9, false},
 	} {
-		if got := failed.rulesOut(&Cascade{Models: c.models, Reach: c.reach}, c.taken); got != c.out {
+		if got := failed.rulesOut(&Cascade{Models: c.models, ReachCounts: c.reach}, c.taken); got != c.out {
 			t.Errorf("%v %v at load %v: ruled out %v, expected %v", c.models, c.reach, c.taken, got, c.out)
 		}
 	}

@@ -19,70 +19,70 @@ type Samples struct {
 // Thresholds returns the quantiles 1/grid, 2/grid, … of a model's certainties. Threshold j forwards about j/grid
 // of the samples. Equal ones are kept, so that a level is the same share for every model.
 func Thresholds(certainty []float64, grid int) []float64 {
-	sorted := slices.Clone(certainty)
-	slices.Sort(sorted)
-	out := make([]float64, 0, grid-1)
+	byCertainty := slices.Clone(certainty)
+	slices.Sort(byCertainty)
+	thresholds := make([]float64, 0, grid-1)
 	for j := 1; j < grid; j++ {
-		out = append(out, sorted[min(len(sorted)-1, j*len(sorted)/grid)])
+		thresholds = append(thresholds, byCertainty[min(len(byCertainty)-1, j*len(byCertainty)/grid)])
 	}
-	return out
+	return thresholds
 }
 
 // certaintyLevels returns, for every certainty, the number of thresholds that it reaches.
-func levelsOf(certainty, thresholds []float64) []uint8 {
-	out := make([]uint8, len(certainty))
+func certaintyLevels(certainty, thresholds []float64) []uint8 {
+	levels := make([]uint8, len(certainty))
 	for i, c := range certainty {
-		out[i] = uint8(sort.Search(len(thresholds), func(k int) bool { return thresholds[k] > c }))
+		levels[i] = uint8(sort.Search(len(thresholds), func(k int) bool { return thresholds[k] > c }))
 	}
-	return out
+	return levels
 }
 
 // GradeRecords turns records into levels. Thresholds come from the planning samples and apply to these and to the
 // held-out samples.
-func Grade(r *formats.Records, family []string, grid int) (thresholds [][]float64, planned, heldOut *Samples, err error) {
+func GradeRecords(r *formats.Records, family []string, grid int) (thresholds [][]float64, planning, heldOut *Samples, err error) {
 	if grid < 2 || grid > formats.MaxGrid {
 		return nil, nil, nil, fmt.Errorf("a grid of %d quantiles, expected 2 to %d", grid, formats.MaxGrid)
 	}
-	planned = &Samples{N: r.Planning}
-	heldOut = &Samples{N: r.Samples - r.Planning}
+	planning = &Samples{N: r.PlanningSamples}
+	heldOut = &Samples{N: r.Samples - r.PlanningSamples}
 	for _, name := range family {
-		m := r.Find(name)
+		m := r.FindModel(name)
 		if m == nil {
 			return nil, nil, nil, fmt.Errorf("the records have no model %q", name)
 		}
-		t := Thresholds(m.Certainty[:r.Planning], grid)
-		levels := levelsOf(m.Certainty, t)
+		modelThresholds := Thresholds(m.Certainty[:r.PlanningSamples], grid)
+		levels := certaintyLevels(m.Certainty, modelThresholds)
 		correct := make([]bool, r.Samples)
 		for i := range correct {
 			correct[i] = m.Correct[i] == '1'
 		}
-		thresholds = append(thresholds, t)
-		planned.Levels = append(planned.Levels, levels[:r.Planning])
-		planned.Correct = append(planned.Correct, correct[:r.Planning])
-		heldOut.Levels = append(heldOut.Levels, levels[r.Planning:])
-		heldOut.Correct = append(heldOut.Correct, correct[r.Planning:])
+		thresholds = append(thresholds, modelThresholds)
+		planning.Levels = append(planning.Levels, levels[:r.PlanningSamples])
+		planning.Correct = append(planning.Correct, correct[:r.PlanningSamples])
+		heldOut.Levels = append(heldOut.Levels, levels[r.PlanningSamples:])
+		heldOut.Correct = append(heldOut.Correct, correct[r.PlanningSamples:])
 	}
-	return thresholds, planned, heldOut, nil
+	return thresholds, planning, heldOut, nil
 }
 
 // Replay runs a cascade over samples. It returns how many reach each of its models, and how many are answered
 // correctly.
-func (s *Samples) Replay(models, levels []uint8) (reach []int, correct int) {
-	reach = make([]int, len(models))
-	s.each(models, levels, func(_, asked int, right bool) {
-		for k := range asked {
-			reach[k]++
+func (s *Samples) Replay(models, levels []uint8) (reachCounts []int, correct int) {
+	reachCounts = make([]int, len(models))
+	s.eachSample(models, levels, func(_, askedModels int, isCorrect bool) {
+		for k := range askedModels {
+			reachCounts[k]++
 		}
-		if right {
+		if isCorrect {
 			correct++
 		}
 	})
-	return reach, correct
+	return reachCounts, correct
 }
 
 // eachSample calls visit with every sample, the number of models of a cascade that it reaches, and whether the
 // last of them answers it correctly.
-func (s *Samples) each(models, levels []uint8, visit func(sample, asked int, right bool)) {
+func (s *Samples) eachSample(models, levels []uint8, visit func(sample, askedModels int, isCorrect bool)) {
 	for i := range s.N {
 		for k, m := range models {
 			if k == len(models)-1 || s.Levels[m][i] >= levels[k] {

@@ -26,29 +26,29 @@ const (
 func plansBySeed(t *testing.T, p *Problem, s milp.Solver, seeds int) (plans []*Outcome) {
 	t.Helper()
 	for seed := range seeds {
-		out, err := Solve(t.Context(), p, s, Options{Seed: uint64(seed + 1)})
-		if _, none := errors.AsType[*Infeasible](err); none {
+		plan, err := Solve(t.Context(), p, s, Options{Seed: uint64(seed + 1)})
+		if _, none := errors.AsType[*InfeasibleError](err); none {
 			return nil
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		plans = append(plans, out)
+		plans = append(plans, plan)
 	}
 	return plans
 }
 
-// broken returns how many gears of a plan miss the SLO in too many fresh runs.
-func broken(t *testing.T, out *Outcome, from uint64) (n int) {
+// gearsMissingSLO returns how many gears of a plan miss the SLO in too many fresh runs.
+func gearsMissingSLO(t *testing.T, plan *Outcome, from uint64) (n int) {
 	t.Helper()
-	for r := range out.Gears {
+	for r := range plan.Gears {
 		past := 0
 		for k := range freshOfGear {
-			trial, err := out.Again(t.Context(), r, from+uint64(100*r+k))
+			trial, err := plan.RetryGear(t.Context(), r, from+uint64(100*r+k))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if trial.Latency > out.Problem.SLO {
+			if trial.Latency > plan.Problem.SLO {
 				past++
 			}
 		}
@@ -68,17 +68,17 @@ func TestSeedsAgree(t *testing.T) {
 	s := solver(t)
 	apart, gears, bad, most, least := 0, 0, 0, 0.0, []float64{}
 	for n := range seededInstances {
-		p := instance(uint64(firstSeeded + n))
+		p := randomInstance(uint64(firstSeeded + n))
 		plans := plansBySeed(t, p, s, seedsOfEach)
 		if plans == nil {
 			continue
 		}
 		low, high := math.Inf(1), 0.0
-		for k, out := range plans {
-			low, high = min(low, out.Accuracy), max(high, out.Accuracy)
+		for k, plan := range plans {
+			low, high = min(low, plan.Accuracy), max(high, plan.Accuracy)
 			if k < 2 {
-				wrong := broken(t, out, uint64(1_000_000*(n+1)+10_000*k))
-				gears, bad = gears+len(out.Gears), bad+wrong
+				wrong := gearsMissingSLO(t, plan, uint64(1_000_000*(n+1)+10_000*k))
+				gears, bad = gears+len(plan.Gears), bad+wrong
 				if wrong > 0 {
 					t.Logf("instance %d, seed %d: %d gears break the promise", firstSeeded+n, k+1, wrong)
 				}
@@ -99,7 +99,7 @@ func TestSeedsAgree(t *testing.T) {
 
 // drawnSplit returns a split drawn at random that leaves every device time at a rate: as far
 // from the one of least load as that allows; nil: none does.
-func (d *design) drawnSplit(rng *rand.Rand, i int, base *stair, rate float64) *stair {
+func (d *trialPlacement) drawnSplit(rng *rand.Rand, i int, base *loadedCascade, rate float64) *loadedCascade {
 	drawn := make([][]float64, len(base.shares))
 	for m := range drawn {
 		total := 0.0
@@ -124,13 +124,13 @@ func (d *design) drawnSplit(rng *rand.Rand, i int, base *stair, rate float64) *s
 				shares[m] = append(shares[m], part*drawn[m][k]+(1-part)*base.shares[m][k])
 			}
 		}
-		_, each, _ := d.busy(i, shares)
+		_, each, _ := d.groupWork(i, shares)
 		most := 0.0
 		for _, w := range each {
 			most = max(most, w)
 		}
 		if most*rate < .98 {
-			return &stair{cascade: base.cascade, load: most, taken: most, shares: shares}
+			return &loadedCascade{cascade: base.cascade, deviceLoad: most, maxLoad: most, shares: shares}
 		}
 	}
 	return nil
@@ -141,11 +141,11 @@ const splitsDrawn = 6
 
 // passingSplit is passing where splits are drawn, too, and counted: a drawn split has to pass two trials, by
 // different seeds.
-func passingSplit(t *testing.T, d *design, rng *rand.Rand, r int, drawn *int) float64 {
+func passingSplit(t *testing.T, d *trialPlacement, rng *rand.Rand, r int, drawn *int) float64 {
 	t.Helper()
-	edge, last := d.x.p.Edges[r], r == len(d.x.p.Edges)-1
-	other := newBench(d.x.p, d.configs, d.chains, 77)
-	return mostAccurate(t, d, r, func(i int, s *stair) bool {
+	edge, last := d.space.problem.RangeEdges[r], r == len(d.space.problem.RangeEdges)-1
+	other := newSimulator(d.space.problem, d.configs, d.chains, 77)
+	return mostAccurate(t, d, r, func(i int, s *loadedCascade) bool {
 		trial, err := d.trySplits(t.Context(), i, s, edge)
 		if err != nil {
 			t.Fatal(err)
@@ -156,8 +156,8 @@ func passingSplit(t *testing.T, d *design, rng *rand.Rand, r int, drawn *int) fl
 				continue
 			}
 			*drawn++
-			for _, b := range []*bench{d.bench, other} {
-				if trial, err = b.try(t.Context(), split, edge); err != nil {
+			for _, b := range []*gearSimulator{d.simulator, other} {
+				if trial, err = b.tryCascade(t.Context(), split, edge); err != nil {
 					t.Fatal(err)
 				}
 				if !trial.Passed {
@@ -183,40 +183,40 @@ func TestNoDrawnSplitIsBetter(t *testing.T) {
 	}
 	s, below, plans, drawn, worst := solver(t), 0, 0, 0, 0.0
 	for n := range seeds {
-		p := instance(first + uint64(n))
+		p := randomInstance(first + uint64(n))
 		list := plansBySeed(t, p, s, 1)
 		if list == nil {
 			continue
 		}
 		plans++
-		out, best := list[0], -1.0
-		eachDesign(t, p, s, func(d *design) {
+		plan, best := list[0], -1.0
+		eachDesign(t, p, s, func(d *trialPlacement) {
 			fluid := 0.0
-			for r := range p.Edges {
-				a := passing(t, d, r, false)
+			for r := range p.RangeEdges {
+				a := bestPassingAccuracy(t, d, r, false)
 				if a < 0 {
 					return
 				}
-				fluid += p.Weights[r] * a
+				fluid += p.RangeWeights[r] * a
 			}
-			if fluid <= max(best, out.Accuracy+noticeable) {
+			if fluid <= max(best, plan.Accuracy+noticeable) {
 				return
 			}
 			rng, total := rand.New(rand.NewPCG(first+uint64(n), 5)), 0.0
-			for r := range p.Edges {
+			for r := range p.RangeEdges {
 				a := passingSplit(t, d, rng, r, &drawn)
 				if a < 0 {
 					return
 				}
-				total += p.Weights[r] * a
+				total += p.RangeWeights[r] * a
 			}
 			best = max(best, total)
 		})
-		if best > out.Accuracy+noticeable {
+		if best > plan.Accuracy+noticeable {
 			below++
-			t.Errorf("instance %d: accuracy %.4f, with splits drawn %.4f", first+uint64(n), out.Accuracy, best)
+			t.Errorf("instance %d: accuracy %.4f, with splits drawn %.4f", first+uint64(n), plan.Accuracy, best)
 		}
-		worst = max(worst, best-out.Accuracy)
+		worst = max(worst, best-plan.Accuracy)
 	}
 	if plans == 0 || drawn == 0 {
 		t.Errorf("%d plans and %d splits were compared", plans, drawn)
@@ -232,20 +232,20 @@ func TestLeastPrices(t *testing.T) {
 	s := solver(t)
 	var bounds, tried []float64
 	for n := range seededInstances {
-		p := instance(uint64(firstSeeded + n))
+		p := randomInstance(uint64(firstSeeded + n))
 		list := plansBySeed(t, p, s, 1)
 		if list == nil {
 			continue
 		}
 		q := clonedKinds(p)
-		q.Target = list[0].Accuracy - .01
-		out, err := Solve(t.Context(), q, s, Options{Seed: 1})
+		q.TargetAccuracy = list[0].Accuracy - .01
+		plan, err := Solve(t.Context(), q, s, Options{Seed: 1})
 		if err != nil {
 			t.Fatalf("instance %d: %v", firstSeeded+n, err)
 		}
-		bounds = append(bounds, out.Value/out.ValueBound)
-		if out.TriedBound > 0 {
-			tried = append(tried, out.Value/out.TriedBound)
+		bounds = append(bounds, plan.Value/plan.ValueBound)
+		if plan.TrialBound > 0 {
+			tried = append(tried, plan.Value/plan.TrialBound)
 		}
 	}
 	if len(bounds) == 0 || len(tried) == 0 {

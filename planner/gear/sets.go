@@ -7,9 +7,9 @@ import "math/bits"
 func maximalSets(sizes []int64, limit int64) (sets []uint32) {
 	fits := func(set uint32) bool {
 		total := int64(0)
-		for rest := set; rest > 0; rest &= rest - 1 {
-			one := sizes[bits.TrailingZeros32(rest)]
-			if total += one; one < 0 {
+		for remaining := set; remaining > 0; remaining &= remaining - 1 {
+			size := sizes[bits.TrailingZeros32(remaining)]
+			if total += size; size < 0 {
 				return false
 			}
 		}
@@ -23,7 +23,7 @@ func maximalSets(sizes []int64, limit int64) (sets []uint32) {
 		}
 		maximal := true
 		for m := range sizes {
-			if one := uint32(1) << m; set&one == 0 && fits(set|one) {
+			if size := uint32(1) << m; set&size == 0 && fits(set|size) {
 				maximal = false
 			}
 		}
@@ -36,43 +36,43 @@ func maximalSets(sizes []int64, limit int64) (sets []uint32) {
 
 // compositions returns the number of ways to give each of n machines one of k sets: C(n+k-1, k-1).
 func compositions(n, k int) float64 {
-	c := 1.0
+	ways := 1.0
 	for i := 1; i < k; i++ {
-		c = c * float64(n+i) / float64(i)
+		ways = ways * float64(n+i) / float64(i)
 	}
-	return c
+	return ways
 }
 
 // eachComposition calls visit for every way to give each of n machines one of k sets, k being at least 1. counts
 // has the number of machines by set, and is only valid during the call.
 func eachComposition(n, k int, visit func(counts []int)) {
 	counts := make([]int, k)
-	var fill func(at, left int)
-	fill = func(at, left int) {
-		if at == k-1 {
-			counts[at] = left
+	var assign func(set, remaining int)
+	assign = func(set, remaining int) {
+		if set == k-1 {
+			counts[set] = remaining
 			visit(counts)
 			return
 		}
-		for c := range left + 1 {
-			counts[at] = c
-			fill(at+1, left-c)
+		for c := range remaining + 1 {
+			counts[set] = c
+			assign(set+1, remaining-c)
 		}
 	}
-	fill(0, n)
+	assign(0, n)
 }
 
 // normaliseShares divides flows by their sum. The sum is 1 but for rounding. If it is 0, all flows become equal.
-func toShares(flows []float64) {
+func normaliseShares(shares []float64) {
 	total := 0.0
-	for _, f := range flows {
+	for _, f := range shares {
 		total += f
 	}
-	for k := range flows {
+	for k := range shares {
 		if total > 0 {
-			flows[k] /= total
+			shares[k] /= total
 		} else {
-			flows[k] = 1 / float64(len(flows))
+			shares[k] = 1 / float64(len(shares))
 		}
 	}
 }

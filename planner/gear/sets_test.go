@@ -11,8 +11,8 @@ import (
 // Flows become shares of their sum, none at all even parts.
 func TestToShares(t *testing.T) {
 	some, none := []float64{1, 3}, []float64{0, 0, 0, 0}
-	toShares(some)
-	toShares(none)
+	normaliseShares(some)
+	normaliseShares(none)
 	if !slices.Equal(some, []float64{.25, .75}) || !slices.Equal(none, []float64{.25, .25, .25, .25}) {
 		t.Errorf("%v and %v", some, none)
 	}
@@ -52,7 +52,7 @@ func TestMaximalSets(t *testing.T) {
 }
 
 // Every composition comes once, and as many as there are said to be.
-func TestCompositions(t *testing.T) {
+func TestEachCompositionComesOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, k := rapid.IntRange(0, 6).Draw(t, "machines"), rapid.IntRange(1, 5).Draw(t, "sets")
 		seen := map[string]bool{}

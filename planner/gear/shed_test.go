@@ -12,33 +12,33 @@ import (
 	"inferplan/sim"
 )
 
-// overloaded runs a plan at a multiple of its largest rate for 20 s, then at half of it
+// overloadGoodput runs a plan at a multiple of its largest rate for 20 s, then at half of it
 // for as long. It returns the requests answered in time per second of the first part, in
 // largest rates, and the shares in time of those that come in the first second that
 // begins one SLO after it, and in all the time from then on.
-func overloaded(t *testing.T, out *Outcome, load float64, shed bool) (goodput, soon, after float64) {
+func overloadGoodput(t *testing.T, plan *Outcome, load float64, shed bool) (goodput, soon, after float64) {
 	const long = 20 * time.Second
-	tab := out.Tables(out.Problem)
-	tab.Models[0].SLO = out.Problem.SLO
+	tab := plan.Tables(plan.Problem)
+	tab.Models[0].SLO = plan.Problem.SLO
 	o := gear.DefaultOptions(tab)
-	o.Shed = shed
+	o.RefuseLate = shed
 	pol, err := gear.New(tab, o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var list []arrivals.Request
-	most := out.Problem.Edges[len(out.Problem.Edges)-1]
+	most := plan.Problem.RangeEdges[len(plan.Problem.RangeEdges)-1]
 	for k, rate := range []float64{load * most, .5 * most} {
 		src, err := arrivals.Process(&formats.Arrivals{Process: "poisson"}, seeded.New(uint64(k), "test/overload"), 0, rate, long)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for r := (arrivals.Request{}); src.Next(&r); {
-			r.At += time.Duration(k) * long
+		for r := (arrivals.Request{}); src.Peek(&r); {
+			r.ArrivedAt += time.Duration(k) * long
 			list = append(list, r)
 		}
 	}
-	slo := out.Problem.SLO
+	slo := plan.Problem.SLO
 	inTime, came := make([]float64, 3), make([]float64, 3)
 	part := func(arrived time.Duration) []int {
 		switch {
@@ -52,11 +52,11 @@ func overloaded(t *testing.T, out *Outcome, load float64, shed bool) (goodput, s
 		return []int{2}
 	}
 	for i := range list {
-		for _, k := range part(list[i].At) {
+		for _, k := range part(list[i].ArrivedAt) {
 			came[k]++
 		}
 	}
-	_, err = sim.Run(context.Background(), sim.Config{Tables: tab, Policy: pol, Source: arrivals.Slice(list), NoReport: true, Verify: true, Completed: func(arrived, at time.Duration) {
+	_, err = sim.Run(context.Background(), sim.Config{Tables: tab, Policy: pol, Source: arrivals.Slice(list), NoReport: true, Verify: true, OnCompleted: func(arrived, at time.Duration) {
 		for _, k := range part(arrived) {
 			if at-arrived <= slo {
 				inTime[k]++
@@ -80,13 +80,13 @@ func TestShedding(t *testing.T) {
 			continue
 		}
 		p := c.f.problem(t, c.devices, 10)
-		out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
+		plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, load := range []float64{.9, 1, 1.2, 1.5, 2} {
-			with, soon, after := overloaded(t, out, load, true)
-			without, late, _ := overloaded(t, out, load, false)
+			with, soon, after := overloadGoodput(t, plan, load, true)
+			without, late, _ := overloadGoodput(t, plan, load, false)
 			t.Logf("%d devices, %v times the largest rate: goodput %.3f of it, in time %.3f in the second from one SLO after, %.3f then; without shedding %.3f, %.3f", c.devices, load, with, soon, after, without, late)
 			if with < min(.9, without-.03) || load > 1 && with < .95 || soon < .94 || after < .94 {
 				t.Errorf("%d devices, %v times the largest rate: goodput %.3f (without shedding %.3f), in time %.3f, %.3f after", c.devices, load, with, without, soon, after)

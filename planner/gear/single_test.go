@@ -12,15 +12,15 @@ import (
 
 // bestSingle is the most accurate cascade for all ranges on any placement that keeps
 // the SLO as plans have to; -1: there is none.
-func bestSingle(t interface{ Fatal(...any) }, p *Problem, places []laidAlone) float64 {
+func bestSingle(t interface{ Fatal(...any) }, p *Problem, places []singleLayout) float64 {
 	best := &Outcome{Accuracy: -1}
 	for _, l := range places {
-		for _, s := range slices.Backward(l.stairs) {
+		for _, s := range slices.Backward(l.cascades) {
 			one := &Outcome{Problem: p, Configs: l.configs}
-			if float64(s.cascade.Correct)/float64(p.Planned.N) <= best.Accuracy {
+			if float64(s.cascade.CorrectCount)/float64(p.PlanningSamples.N) <= best.Accuracy {
 				break
 			}
-			ok, err := one.everywhere(context.Background(), newBench(p, l.configs, nil, 1), &s, streams(p))
+			ok, err := one.useInAllRanges(context.Background(), newSimulator(p, l.configs, nil, 1), &s, streamCount(p))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -33,17 +33,17 @@ func bestSingle(t interface{ Fatal(...any) }, p *Problem, places []laidAlone) fl
 }
 
 // bestLayout is the placement that the fluid model allows most.
-func bestLayout(t interface{ Fatal(...any) }, x *fleet) *layout {
-	top, _, err := x.ranked(context.Background(), 1)
+func bestLayout(t interface{ Fatal(...any) }, space *planSpace) *deviceLayout {
+	top, _, err := space.rankPlacements(context.Background(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return top[0].l
+	return top[0].layout
 }
 
 // stairsOn are the cascades that a layout has the time for at a rate.
-func stairsOn(t interface{ Fatal(...any) }, l *layout, rate float64) []stair {
-	stairs, err := l.ladder(context.Background(), rate, -1)
+func stairsOn(t interface{ Fatal(...any) }, l *deviceLayout, rate float64) []loadedCascade {
+	stairs, err := l.feasibleFront(context.Background(), rate, -1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func stairsOn(t interface{ Fatal(...any) }, l *layout, rate float64) []stair {
 // bestOn is the most accurate single cascade on the placement that the fluid model allows most.
 func bestOn(t interface{ Fatal(...any) }, p *Problem, list []Cascade) float64 {
 	l := bestLayout(t, fleetOf(p, list))
-	return bestSingle(t, p, []laidAlone{{l, stairsOn(t, l, p.steady())}})
+	return bestSingle(t, p, []singleLayout{{l, stairsOn(t, l, p.steadyRate())}})
 }
 
 // Where rates hover, gears lose what switching costs: one cascade for all of them is
@@ -67,22 +67,22 @@ func TestNoSwitchingIsAPlan(t *testing.T) {
 		p := llama4.problem(t, 6, 10)
 		rng := rand.New(rand.NewPCG(1, 7))
 		for range 1200 {
-			p.Measured = append(p.Measured, max(0, 35.3*(1+spread*rng.NormFloat64())))
+			p.MeasuredRates = append(p.MeasuredRates, max(0, 35.3*(1+spread*rng.NormFloat64())))
 		}
-		peak := slices.Max(p.Measured)
-		p.Edges, p.Overall = Ranges(peak, 10), true
-		p.Weights = Served(p.Measured, peak, 10, 7)
-		out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
+		peak := slices.Max(p.MeasuredRates)
+		p.RangeEdges, p.OverRequests = EqualRanges(peak, 10), true
+		p.RangeWeights = ServedWeights(p.MeasuredRates, peak, 10, 7)
+		plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		list := p.Cascades()
+		list := p.WholeCascades()
 		best := bestOn(t, p, list)
-		t.Logf("peak over mean %.2f: accuracy %.4f of %.4f, the best single cascade %.4f", peak*1200/sum(p.Measured), out.Accuracy, out.Bound, best)
-		if out.Accuracy < best-worthwhile || best < .64 || out.Bound < out.Accuracy || out.Tail > p.SLO {
-			t.Errorf("spread %v: accuracy %.4f of %.4f at %v, the best single cascade %.4f", spread, out.Accuracy, out.Bound, out.Tail, best)
+		t.Logf("peak over mean %.2f: accuracy %.4f of %.4f, the best single cascade %.4f", peak*1200/sum(p.MeasuredRates), plan.Accuracy, plan.Bound, best)
+		if plan.Accuracy < best-minAccuracyGain || best < .64 || plan.Bound < plan.Accuracy || plan.TailLatency > p.SLO {
+			t.Errorf("spread %v: accuracy %.4f of %.4f at %v, the best single cascade %.4f", spread, plan.Accuracy, plan.Bound, plan.TailLatency, best)
 		}
-		onFreshStreams(t, out, 2)
+		onFreshStreams(t, plan, 2)
 	}
 }
 
@@ -93,36 +93,36 @@ func TestNoSwitchingOverRanges(t *testing.T) {
 	p := llama4.problem(t, 6, 10)
 	rng := rand.New(rand.NewPCG(1, 7))
 	for range 600 {
-		p.Measured = append(p.Measured, max(0, 35.3*(1+.2*rng.NormFloat64())))
+		p.MeasuredRates = append(p.MeasuredRates, max(0, 35.3*(1+.2*rng.NormFloat64())))
 	}
-	peak := slices.Max(p.Measured)
-	p.Edges = Ranges(peak, 10)
-	p.Weights = Served(p.Measured, peak, 10, 7)
-	out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
+	peak := slices.Max(p.MeasuredRates)
+	p.RangeEdges = EqualRanges(peak, 10)
+	p.RangeWeights = ServedWeights(p.MeasuredRates, peak, 10, 7)
+	plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	one, err := out.OverRequests(context.Background(), 1)
-	if err != nil || one <= out.Accuracy {
-		t.Fatalf("one cascade %.4f over requests, the plan %.4f over ranges: the case shows nothing (%v)", one, out.Accuracy, err)
+	one, err := plan.SingleCascadeAccuracy(context.Background(), 1)
+	if err != nil || one <= plan.Accuracy {
+		t.Fatalf("one cascade %.4f over requests, the plan %.4f over ranges: the case shows nothing (%v)", one, plan.Accuracy, err)
 	}
-	list, b := p.Cascades(), newBench(p, out.Configs, nil, 1)
-	for _, s := range stairsOn(t, fleetOf(p, list).layoutOf(out.Configs, nil), p.steady()) {
-		if accuracy := float64(s.cascade.Correct) / float64(p.Planned.N); accuracy <= out.Accuracy+worthwhile {
+	list, b := p.WholeCascades(), newSimulator(p, plan.Configs, nil, 1)
+	for _, s := range stairsOn(t, fleetOf(p, list).newLayout(plan.Configs, nil), p.steadyRate()) {
+		if accuracy := float64(s.cascade.CorrectCount) / float64(p.PlanningSamples.N); accuracy <= plan.Accuracy+minAccuracyGain {
 			continue
 		}
-		if ok, err := (&Outcome{Problem: p, Configs: out.Configs}).everywhere(context.Background(), b, &s, 1); ok || err != nil {
-			t.Errorf("a cascade with %d right holds every range, the plan has %.4f (%v)", s.cascade.Correct, out.Accuracy, err)
+		if ok, err := (&Outcome{Problem: p, Configs: plan.Configs}).useInAllRanges(context.Background(), b, &s, 1); ok || err != nil {
+			t.Errorf("a cascade with %d right holds every range, the plan has %.4f (%v)", s.cascade.CorrectCount, plan.Accuracy, err)
 		}
 	}
 	q := *p
-	q.Overall = true
+	q.OverRequests = true
 	together, err := Solve(context.Background(), &q, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("peak over mean %.2f: over ranges %.4f, one cascade over requests %.4f, the plan over requests %.4f", peak*600/sum(p.Measured), out.Accuracy, one, together.Accuracy)
-	if together.Accuracy < one-worthwhile {
+	t.Logf("peak over mean %.2f: over ranges %.4f, one cascade over requests %.4f, the plan over requests %.4f", peak*600/sum(p.MeasuredRates), plan.Accuracy, one, together.Accuracy)
+	if together.Accuracy < one-minAccuracyGain {
 		t.Errorf("over requests the plan has %.4f, one cascade %.4f", together.Accuracy, one)
 	}
 }
@@ -132,35 +132,35 @@ func TestNoSingleCascadeBeatsThePlan(t *testing.T) {
 	held := map[string]int{}
 	for seed := 1; (held["ranges"] < 10 || held["requests"] < 10 || held["measured"] < 10) && seed < 400; seed++ {
 		rapid.Custom(func(t *rapid.T) int {
-			p, over := draw(t), []string{"ranges", "requests", "measured"}[seed%3]
+			p, over := drawProblem(t), []string{"ranges", "requests", "measured"}[seed%3]
 			if len(p.Models) > 3 || p.Kinds[0].Devices > 2 || held[over] >= 10 {
 				return 0
 			}
-			if p.Overall = over != "ranges"; over == "measured" {
-				peak := p.Edges[len(p.Edges)-1]
+			if p.OverRequests = over != "ranges"; over == "measured" {
+				peak := p.RangeEdges[len(p.RangeEdges)-1]
 				for range 20 {
-					p.Measured = append(p.Measured, peak*rapid.Float64Range(.3, 1).Draw(t, "rate"))
+					p.MeasuredRates = append(p.MeasuredRates, peak*rapid.Float64Range(.3, 1).Draw(t, "rate"))
 				}
-				p.Weights = Served(p.Measured, peak, 2, 1)
+				p.RangeWeights = ServedWeights(p.MeasuredRates, peak, 2, 1)
 			}
-			list := p.Cascades()
+			list := p.WholeCascades()
 			if len(list) == 0 {
 				return 0
 			}
-			out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
-			if _, none := errors.AsType[*Infeasible](err); err != nil && !none {
+			plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
+			if _, none := errors.AsType[*InfeasibleError](err); err != nil && !none {
 				t.Fatal(err)
 			}
 			if err == nil {
 				held[over]++
 			}
-			places, errPlaces := singles{fleetOf(p, list)}.alone(context.Background(), nil)
+			places, errPlaces := singleCascades{fleetOf(p, list)}.layoutsFor(context.Background(), nil)
 			if errPlaces != nil {
 				t.Fatal(errPlaces)
 			}
 			best := bestSingle(t, p, places)
-			if best >= 0 && (err != nil || out.Accuracy < best-worthwhile || out.Bound < best-1e-9) {
-				t.Fatalf("over %s: %+v, %v, one cascade has %v", over, out, err, best)
+			if best >= 0 && (err != nil || plan.Accuracy < best-minAccuracyGain || plan.Bound < best-1e-9) {
+				t.Fatalf("over %s: %+v, %v, one cascade has %v", over, plan, err, best)
 			}
 			return 0
 		}).Example(seed)
@@ -179,29 +179,29 @@ func TestNoSwitchingInLongBatches(t *testing.T) {
 	for range 20 { // minutes
 		rate := 32 + 12*rng.Float64()
 		for range 60 {
-			p.Measured = append(p.Measured, rate)
+			p.MeasuredRates = append(p.MeasuredRates, rate)
 		}
 	}
-	p.Measured[600] = 60
-	p.Edges, p.Overall = Ranges(60, 10), true
-	p.Weights = Served(p.Measured, 60, 10, 7)
-	out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
+	p.MeasuredRates[600] = 60
+	p.RangeEdges, p.OverRequests = EqualRanges(60, 10), true
+	p.RangeWeights = ServedWeights(p.MeasuredRates, 60, 10, 7)
+	plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list := p.Cascades()
+	list := p.WholeCascades()
 	best, half := -1.0, -1.0
-	for i, limited := range batchLimits(p) {
+	for i, limited := range withBatchLimits(p) {
 		accuracy := bestOn(t, limited, list)
 		if best = max(best, accuracy); i == 1 {
 			half = accuracy
 		}
 	}
-	t.Logf("accuracy %.4f, the best single cascade %.4f, in batches of half the SLO %.4f", out.Accuracy, best, half)
-	if best <= half+worthwhile {
+	t.Logf("accuracy %.4f, the best single cascade %.4f, in batches of half the SLO %.4f", plan.Accuracy, best, half)
+	if best <= half+minAccuracyGain {
 		t.Error("the case shows nothing: batches of half the SLO do as well")
 	}
-	if shown := max(out.shown, out.Accuracy); shown < best-worthwhile {
+	if shown := max(plan.measuredAccuracy, plan.Accuracy); shown < best-minAccuracyGain {
 		t.Errorf("accuracy %.4f, the best single cascade %.4f", shown, best)
 	}
 }
@@ -214,23 +214,23 @@ func TestNoSwitchingOfManyRequests(t *testing.T) {
 	p := bert5.problem(t, 2, 10)
 	rng := rand.New(rand.NewPCG(1, 7))
 	for range 90 {
-		p.Measured = append(p.Measured, 5500*(1+.1*rng.NormFloat64()))
+		p.MeasuredRates = append(p.MeasuredRates, 5500*(1+.1*rng.NormFloat64()))
 	}
-	p.Measured[0] = 7600
-	p.Edges, p.Either = Ranges(7600, 10), true
-	p.Weights = Served(p.Measured, 7600, 10, 7)
-	out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
+	p.MeasuredRates[0] = 7600
+	p.RangeEdges, p.ScopeUnspecified = EqualRanges(7600, 10), true
+	p.RangeWeights = ServedWeights(p.MeasuredRates, 7600, 10, 7)
+	plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	q := *p
-	q.Either = false
+	q.ScopeUnspecified = false
 	ranges, err := Solve(context.Background(), &q, programs, Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("%.0f requests: accuracy %.4f, ranges alone %.4f, at %v", sum(p.Measured), out.Accuracy, ranges.Accuracy, out.Tail)
-	if !p.many() || out.Accuracy <= ranges.Accuracy+worthwhile || out.Tail == 0 || out.Tail > p.SLO {
-		t.Errorf("accuracy %.4f at %v, ranges alone %.4f: expected one cascade, run on the whole of the rates", out.Accuracy, out.Tail, ranges.Accuracy)
+	t.Logf("%.0f requests: accuracy %.4f, ranges alone %.4f, at %v", sum(p.MeasuredRates), plan.Accuracy, ranges.Accuracy, plan.TailLatency)
+	if !p.hasManyRequests() || plan.Accuracy <= ranges.Accuracy+minAccuracyGain || plan.TailLatency == 0 || plan.TailLatency > p.SLO {
+		t.Errorf("accuracy %.4f at %v, ranges alone %.4f: expected one cascade, run on the whole of the rates", plan.Accuracy, plan.TailLatency, ranges.Accuracy)
 	}
 }

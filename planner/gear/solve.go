@@ -13,7 +13,7 @@ import (
 type Options struct {
 	Seed uint64
 	// AnyPlan accepts the first plan, and does not compute what would make an infeasible problem feasible.
-	Any bool
+	AnyPlan bool
 	// Progress is called after every range that is done. It may be nil.
 	Progress func(done, ranges int)
 
@@ -27,76 +27,76 @@ type Outcome struct {
 	Problem  *Problem // as it was solved, with the least SLO or the fewest devices
 	Configs  []Config
 	Chains   []PlacedChain
-	Gears    []Planned
+	Gears    []PlannedGear
 	Accuracy float64 // weighted over the ranges
 	Bound    float64 // accuracy that no plan exceeds, even with mixtures of cascades
 	// SingleCascadeBound is the accuracy that no plan over the same thresholds exceeds whose ranges have one
 	// cascade each, on any placement, with batches of at most the SLO. It is 0 if it is not known.
-	GearBound float64
+	SingleCascadeBound float64
 	// TrialBound bounds the value of plans that pass trials, of one cascade per range on placements of whole
 	// models. It is 0 if it is not known.
-	TriedBound float64
+	TrialBound float64
 	// Value is the goal's value: accuracy, milliseconds, or price of the devices. No plan has a better value than
 	// ValueBound. For an accuracy that is SingleCascadeBound, if it is known. IsProved says that the value is
 	// optimal.
 	Goal              string
 	Value, ValueBound float64
-	Proved            bool
+	IsProved          bool
 	// OneMoreBounds is, by kind, Bound with one more device.
-	MoreOf []float64
+	OneMoreBounds []float64
 	// CascadeCount is the number of enumerated cascades, FrontSize that of the cascades on the front of the
 	// placement, and RunCount that of simulated runs.
-	Cascades, Front, Runs int
+	CascadeCount, FrontSize, RunCount int
 	// TailLatency is the latency at the percentile over all requests, simulated on the measured rates. It is 0 if
 	// it was not simulated.
-	Tail time.Duration
+	TailLatency time.Duration
 
-	shown  float64 // accuracy simulated on the measured rates; 0 if not known
-	design *design // on which the plan was made
+	measuredAccuracy float64         // accuracy simulated on the measured rates; 0 if not known
+	placement        *trialPlacement // on which the plan was made
 }
 
 // PlannedGear is the gear of a range.
-type Planned struct {
-	Cascade  Cascade
-	MinQueue int         // queue length at which the first model starts a batch
-	Shares   [][]float64 // by model: over the replicas of the whole model, kind by kind, and then those of its chains
-	Load     float64     // share of the time that the busiest device is busy at the upper edge
-	Trial    Trial
-	Late     float64 // share of late requests at the upper edge
-	Accuracy float64
-	Bound    float64 // accuracy that no plan exceeds in the range
+type PlannedGear struct {
+	Cascade     Cascade
+	MinQueue    int         // queue length at which the first model starts a batch
+	Shares      [][]float64 // by model: over the replicas of the whole model, kind by kind, and then those of its chains
+	BusiestLoad float64     // share of the time that the busiest device is busy at the upper edge
+	Trial       Trial
+	LateShare   float64 // share of late requests at the upper edge
+	Accuracy    float64
+	Bound       float64 // accuracy that no plan exceeds in the range
 }
 
 // InfeasibleError says which range cannot be served and what would change that.
-type Infeasible struct {
-	Range      int     // index of the range
-	Edge       float64 // its upper edge, in requests per second
-	Model      string  // first model of the cheapest cascade
-	Devices    int     // that the cascade's work would need at the highest rate of all ranges
-	MaxQPS     float64 // rate that the devices have time for with this cascade
-	LatencyMS  float64 // tail latency of the last trial; 0 if there was none
-	Unstable   bool    // the latency grew in the last trial, or too many requests were late
-	OnHeldOut  bool    // the cascade passes with the planning samples but not with the held-out ones
-	TooMany    bool    // a trial would have too many requests
-	NoneUsable bool    // no model fits on a device and answers in time
-	NoneInTime bool    // no cascade keeps the SLO even at batch 1
+type InfeasibleError struct {
+	Range           int     // index of the range
+	RangeEdge       float64 // its upper edge, in requests per second
+	Model           string  // first model of the cheapest cascade
+	Devices         int     // that the cascade's work would need at the highest rate of all ranges
+	MaxQPS          float64 // rate that the devices have time for with this cascade
+	LatencyMS       float64 // tail latency of the last trial; 0 if there was none
+	Unstable        bool    // the latency grew in the last trial, or too many requests were late
+	FailsHeldOut    bool    // the cascade passes with the planning samples but not with the held-out ones
+	TooManyRequests bool    // a trial would have too many requests
+	NoneUsable      bool    // no model fits on a device and answers in time
+	NoneInTime      bool    // no cascade keeps the SLO even at batch 1
 
 	SLO time.Duration // least SLO that some cascade keeps; 0 if not computed, or if no model fits into memory
 
-	Target float64 // accuracy that cannot be reached; 0 if that is not the reason
-	Best   float64 // accuracy that can be reached, by the relaxation if ByRelaxation is set
-	Fluid  bool    // even the relaxation misses the target
-	Tried  bool    // trials show that no plan on any placement of whole models reaches the target
+	TargetAccuracy float64 // accuracy that cannot be reached; 0 if that is not the reason
+	BestAccuracy   float64 // accuracy that can be reached, by the relaxation if ByRelaxation is set
+	ByRelaxation   bool    // even the relaxation misses the target
+	ByTrials       bool    // trials show that no plan on any placement of whole models reaches the target
 	// ClosestHeldOut is the held-out accuracy of the closest plan, if only the held-out samples miss the target.
 	// Else it is nil.
-	HeldOut *HeldOut
+	ClosestHeldOut *HeldOutAccuracy
 }
 
 // Error implements error.
-func (e *Infeasible) Error() string { return "infeasible: " + e.Reason() }
+func (e *InfeasibleError) Error() string { return "infeasible: " + e.Reason() }
 
 // Reason returns the error's text without its first word.
-func (e *Infeasible) Reason() string {
+func (e *InfeasibleError) Reason() string {
 	switch {
 	case e.NoneUsable && e.SLO == 0:
 		return "no model of the family fits on a device: give the devices more memory"
@@ -106,28 +106,28 @@ func (e *Infeasible) Reason() string {
 			text = "no model of the family that fits on a device answers a sample within the SLO"
 		}
 		return text + fmt.Sprintf(": raise the SLO to at least %v", e.SLO)
-	case e.HeldOut != nil:
+	case e.ClosestHeldOut != nil:
 		return fmt.Sprintf("accuracy %.4f is not reached out of sample: the plan that comes closest has %.4f on the samples held out, %.4f at the lower end of its interval: hold out more samples, add a device, raise the latency or lower the accuracy",
-			e.Target, e.HeldOut.Accuracy, e.HeldOut.Low)
-	case e.Target > 0 && e.Fluid:
-		return fmt.Sprintf("no plan over these thresholds reaches accuracy %.4f; at most %.4f can be: add a device, raise the latency or lower the accuracy", e.Target, e.Best)
-	case e.Target > 0:
-		return fmt.Sprintf("accuracy %.4f is not reached: the best plan that simulation shows stable has at most %.4f: add a device, raise the latency or lower the accuracy", e.Target, e.Best)
+			e.TargetAccuracy, e.ClosestHeldOut.Accuracy, e.ClosestHeldOut.Low)
+	case e.TargetAccuracy > 0 && e.ByRelaxation:
+		return fmt.Sprintf("no plan over these thresholds reaches accuracy %.4f; at most %.4f can be: add a device, raise the latency or lower the accuracy", e.TargetAccuracy, e.BestAccuracy)
+	case e.TargetAccuracy > 0:
+		return fmt.Sprintf("accuracy %.4f is not reached: the best plan that simulation shows stable has at most %.4f: add a device, raise the latency or lower the accuracy", e.TargetAccuracy, e.BestAccuracy)
 	}
 
 	// A range without a gear.
-	text := fmt.Sprintf("range %d, up to %.6g requests per second: ", e.Range+1, e.Edge)
+	text := fmt.Sprintf("range %d, up to %.6g requests per second: ", e.Range+1, e.RangeEdge)
 	switch {
 	case e.LatencyMS == 0 && !e.Unstable:
 		text += fmt.Sprintf("the work of the cheapest cascade, which starts with %s, leaves these devices room for %.6g", e.Model, e.MaxQPS)
-	case e.TooMany:
-		text += fmt.Sprintf("a trial of the cheapest cascade, which starts with %s, has more than the %d requests that are simulated: plan for a part of the devices and of the rate", e.Model, mostRequests)
+	case e.TooManyRequests:
+		text += fmt.Sprintf("a trial of the cheapest cascade, which starts with %s, has more than the %d requests that are simulated: plan for a part of the devices and of the rate", e.Model, maxTrialRequests)
 	case e.Unstable:
 		text += fmt.Sprintf("the cheapest cascade, which starts with %s, has room, but at that rate its latency grows or too many requests are late", e.Model)
 	default:
 		text += fmt.Sprintf("the cheapest cascade, which starts with %s, has room, but at that rate its tail latency is %.6g ms", e.Model, e.LatencyMS)
 	}
-	if e.OnHeldOut {
+	if e.FailsHeldOut {
 		text += " where requests bring the samples held out"
 	}
 	return text + fmt.Sprintf(": add devices, lower max to below %.6g or raise the SLO", e.MaxQPS)
@@ -136,12 +136,12 @@ func (e *Infeasible) Reason() string {
 // Solve plans for the most accuracy, the least latency or the fewest devices, by what the problem asks for. If ctx
 // ends after a plan was found, it returns the best so far, without the bounds for one more device.
 func Solve(ctx context.Context, p *Problem, solver milp.Solver, o Options) (*Outcome, error) {
-	return solveWith(ctx, p, solver, o, newCatalogue())
+	return solveWithCache(ctx, p, solver, o, newSolveCache())
 }
 
 // solveWithCache is Solve with a cache that several solves for different accuracies share.
-func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, known *catalogue) (*Outcome, error) {
-	if err := p.check(); err != nil {
+func solveWithCache(ctx context.Context, p *Problem, solver milp.Solver, o Options, cache *solveCache) (*Outcome, error) {
+	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("planning gears: %w", err)
 	}
 	if solver == nil {
@@ -149,39 +149,39 @@ func solveWith(ctx context.Context, p *Problem, solver milp.Solver, o Options, k
 	}
 
 	// A proof by trials needs a budget of requests.
-	s := &search{p: p, o: &o, solver: solver, known: known}
-	if left := provingRequests; !o.Any && p.Goal() != LeastLatency {
-		s.left = &left
+	s := &planSearch{problem: p, options: &o, solver: solver, cache: cache}
+	if budget := maxProofRequests; !o.AnyPlan && p.Goal() != LeastLatency {
+		s.proofBudget = &budget
 	}
 
 	// Search by the goal.
 	switch p.Goal() {
 	case LeastLatency:
-		return s.fastest(ctx)
+		return s.planFastest(ctx)
 	case FewestDevices:
-		return s.cheapest(ctx)
+		return s.planCheapest(ctx)
 	}
-	out, err := s.once(ctx, p)
+	plan, err := s.planMostAccurate(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	if o.Any {
-		return out, nil
+	if o.AnyPlan {
+		return plan, nil
 	}
 
 	// The other scope of the SLO, and the bounds for one more device.
-	if p.Either {
-		if out, err = s.either(ctx, out); err != nil {
+	if p.ScopeUnspecified {
+		if plan, err = s.tryOverRequests(ctx, plan); err != nil {
 			return nil, err
 		}
 	}
-	return kept(ctx, out, s.more(ctx, out))
+	return planOrError(ctx, plan, s.boundOneMoreDevice(ctx, plan))
 }
 
 // planOrError returns a plan without the error of what came after it, if that ended because the context did.
-func kept(ctx context.Context, out *Outcome, err error) (*Outcome, error) {
-	if out != nil && ctx.Err() != nil {
-		return out, nil
+func planOrError(ctx context.Context, plan *Outcome, err error) (*Outcome, error) {
+	if plan != nil && ctx.Err() != nil {
+		return plan, nil
 	}
-	return out, err
+	return plan, err
 }

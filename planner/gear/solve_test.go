@@ -44,29 +44,29 @@ func TestSolvePublishedAccuracies(t *testing.T) {
 		}
 		p := c.f.problem(t, c.devices, 10)
 		start := time.Now()
-		out, err := Solve(context.Background(), p, solver(t), Options{Seed: 1})
+		plan, err := Solve(context.Background(), p, solver(t), Options{Seed: 1})
 		if err != nil {
 			t.Errorf("%s on %d: %v", c.name, c.devices, err)
 			continue
 		}
-		t.Logf("%s on %d: accuracy %.4f, bound %.4f, front %d, %d simulations, %v, placement %v", c.name, c.devices, out.Accuracy, out.Bound, out.Front, out.Runs,
-			time.Since(start).Round(time.Millisecond), out.Configs)
-		if out.Accuracy < c.accuracy-5e-4 { // above: trials tell wandering latencies from growing ones, and half batches are tried
-			t.Errorf("%s on %d: accuracy %.4f, expected %.4f", c.name, c.devices, out.Accuracy, c.accuracy)
+		t.Logf("%s on %d: accuracy %.4f, bound %.4f, front %d, %d simulations, %v, placement %v", c.name, c.devices, plan.Accuracy, plan.Bound, plan.FrontSize, plan.RunCount,
+			time.Since(start).Round(time.Millisecond), plan.Configs)
+		if plan.Accuracy < c.accuracy-5e-4 { // above: trials tell wandering latencies from growing ones, and half batches are tried
+			t.Errorf("%s on %d: accuracy %.4f, expected %.4f", c.name, c.devices, plan.Accuracy, c.accuracy)
 		}
-		all := Enumerate(p.Planned, p.Grid, usableOf(p))
+		all := Enumerate(p.PlanningSamples, p.Grid, usableOf(p))
 		env := freeBounds(p, all)
 		free := 0.0
 		for r := range env {
-			free += p.Weights[r] * env[r]
+			free += p.RangeWeights[r] * env[r]
 		}
-		if math.Abs(free-c.bound) > 1e-4 || out.Bound > free+1e-9 || out.Accuracy > out.Bound+1e-9 {
-			t.Errorf("%s on %d: bound %.5f, without memory %.5f, expected the latter %.4f and both above %.5f", c.name, c.devices, out.Bound, free, c.bound, out.Accuracy)
+		if math.Abs(free-c.bound) > 1e-4 || plan.Bound > free+1e-9 || plan.Accuracy > plan.Bound+1e-9 {
+			t.Errorf("%s on %d: bound %.5f, without memory %.5f, expected the latter %.4f and both above %.5f", c.name, c.devices, plan.Bound, free, c.bound, plan.Accuracy)
 		}
-		if gap := out.Bound - out.Accuracy; c.f == &bert5 && gap > .001 {
+		if gap := plan.Bound - plan.Accuracy; c.f == &bert5 && gap > .001 {
 			t.Errorf("%s on %d: %.2f points below the bound, expected at most 0.1", c.name, c.devices, 100*gap)
 		}
-		if best := out.Gears[0].Accuracy; c.best > 0 && math.Abs(best-c.best) > 1e-4 {
+		if best := plan.Gears[0].Accuracy; c.best > 0 && math.Abs(best-c.best) > 1e-4 {
 			t.Errorf("%s on %d: the slowest gear has accuracy %.4f, expected %.4f", c.name, c.devices, best, c.best)
 		}
 	}

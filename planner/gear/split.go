@@ -11,246 +11,246 @@ import (
 )
 
 // workSplit is the best split of a cascade's work on a layout. Loads are in seconds per request.
-type split struct {
-	load   float64     // of the busiest device
-	taken  float64     // of the busiest device or NIC
-	shares [][]float64 // by device group and model: share of the model's samples
-	lanes  []float64   // by replica group: share of the member's samples
+type workSplit struct {
+	deviceLoad         float64     // of the busiest device
+	maxLoad            float64     // of the busiest device or NIC
+	groupShares        [][]float64 // by device group and model: share of the model's samples
+	replicaGroupShares []float64   // by replica group: share of the member's samples
 }
 
 // bestSplit returns the split of a cascade's work that loads the busiest device least. Each is solved once.
-func (l *layout) split(ctx context.Context, cascade int) (*split, error) {
-	if got, ok := l.loads[cascade]; ok {
-		return got, nil
+func (l *deviceLayout) bestSplit(ctx context.Context, cascade int) (*workSplit, error) {
+	if known, ok := l.splits[cascade]; ok {
+		return known, nil
 	}
-	out, err := l.splitLoad(ctx, cascade, 0)
+	split, err := l.solveSplit(ctx, cascade, 0)
 	if err == nil {
-		l.loads[cascade] = out
+		l.splits[cascade] = split
 	}
-	return out, err
+	return split, err
 }
 
 // solveSplit solves the program that splits a cascade's work. With a loadLimit of 0 it minimises the load of the
 // busiest device, so slow devices get all the work that they have time for, even if chains wait there. With a
 // limit, which no load may exceed, it minimises the time of batches. If then all batches take equally long, or if
 // the layout lacks a model, the loads of the split are infinite.
-func (l *layout) splitLoad(ctx context.Context, cascade int, within float64) (*split, error) {
-	g := newDivision(l, cascade, within)
-	g.addWhole()
-	g.addLanes()
-	if !g.addRows() || g.quick && !g.varied {
-		return &split{load: math.Inf(1), taken: math.Inf(1)}, nil
+func (l *deviceLayout) solveSplit(ctx context.Context, cascade int, loadLimit float64) (*workSplit, error) {
+	program := newSplitProgram(l, cascade, loadLimit)
+	program.addWholeModels()
+	program.addChains()
+	if !program.addRows() || program.shortBatches && !program.batchTimesVary {
+		return &workSplit{deviceLoad: math.Inf(1), maxLoad: math.Inf(1)}, nil
 	}
-	sol, err := solve(ctx, l.x.solver, g.m, milp.Options{})
+	sol, err := solveProgram(ctx, l.space.solver, program.model, milp.Options{})
 	if err == nil && sol.X == nil {
 		err = fmt.Errorf("no solution (%v)", sol.Status)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("splitting the work of a cascade: %w", err)
 	}
-	if within == 0 {
-		g.cut(sol)
+	if loadLimit == 0 {
+		program.addLoadCut(sol)
 	}
-	return g.read(sol), nil
+	return program.readSplit(sol), nil
 }
 
 // splitProgram is the linear program that splits a cascade's work over the groups of a layout.
-type division struct {
-	l           *layout
-	reach       []float64 // by model: share of the requests that reach it
-	m           *milp.Model
-	busiest     milp.Var            // load of the busiest device or NIC, in milliseconds
-	quick       bool                // the time of batches is minimised, and not the load
-	took        []float64           // by model: seconds of a batch of its first flow
-	varied      bool                // whether batches of some model take different times
-	flows       [][]milp.Var        // by device group and model: samples per request; -1 if the group lacks the model
-	along       []milp.Var          // by replica group: samples per request; -1 if the cascade does not ask the member
-	need        [][]milp.Term       // by model: flows, which sum to its reach share
-	time        [][]milp.Term       // by device group: work less what the busiest load allows, in milliseconds
-	wires       map[nic][]milp.Term // the same of NICs
-	nics        []nic               // keys of nicTerms, in the order in which chains need them
-	rows, links []milp.Row          // by device group, and by NIC
+type splitProgram struct {
+	layout            *deviceLayout
+	reachShares       []float64 // by model: share of the requests that reach it
+	model             *milp.Model
+	busiestLoad       milp.Var                     // load of the busiest device or NIC, in milliseconds
+	shortBatches      bool                         // the time of batches is minimised, and not the load
+	batchSeconds      []float64                    // by model: seconds of a batch of its first flow
+	batchTimesVary    bool                         // whether batches of some model take different times
+	groupFlows        [][]milp.Var                 // by device group and model: samples per request; -1 if the group lacks the model
+	chainFlows        []milp.Var                   // by replica group: samples per request; -1 if the cascade does not ask the member
+	demandTerms       [][]milp.Term                // by model: flows, which sum to its reach share
+	timeTerms         [][]milp.Term                // by device group: work less what the busiest load allows, in milliseconds
+	nicTerms          map[nicDirection][]milp.Term // the same of NICs
+	nics              []nicDirection               // keys of nicTerms, in the order in which chains need them
+	timeRows, nicRows []milp.Row                   // by device group, and by NIC
 }
 
 // newSplitProgram returns the program without flows.
-func newDivision(l *layout, cascade int, within float64) *division {
-	g := &division{l: l, reach: l.x.reach[cascade], m: milp.New("split"), quick: within > 0, flows: make([][]milp.Var, len(l.cells)), along: make([]milp.Var, len(l.lanes)),
-		took: make([]float64, len(l.x.p.Models)), need: make([][]milp.Term, len(l.x.p.Models)), time: make([][]milp.Term, len(l.cells)), wires: map[nic][]milp.Term{}}
-	g.busiest = g.m.AddVar("", 0, milp.Inf, 1)
-	if g.quick {
-		g.m.SetObj(g.busiest, 0)
-		g.m.SetBounds(g.busiest, 0, 1e3*within)
+func newSplitProgram(l *deviceLayout, cascade int, loadLimit float64) *splitProgram {
+	g := &splitProgram{layout: l, reachShares: l.space.reachShares[cascade], model: milp.New("split"), shortBatches: loadLimit > 0, groupFlows: make([][]milp.Var, len(l.deviceGroups)), chainFlows: make([]milp.Var, len(l.replicaGroups)),
+		batchSeconds: make([]float64, len(l.space.problem.Models)), demandTerms: make([][]milp.Term, len(l.space.problem.Models)), timeTerms: make([][]milp.Term, len(l.deviceGroups)), nicTerms: map[nicDirection][]milp.Term{}}
+	g.busiestLoad = g.model.AddVar("", 0, milp.Inf, 1)
+	if g.shortBatches {
+		g.model.SetObj(g.busiestLoad, 0)
+		g.model.SetBounds(g.busiestLoad, 0, 1e3*loadLimit)
 	}
 	return g
 }
 
 // addFlow adds a variable for samples of a model whose batch takes the given seconds.
-func (g *division) flow(model int, took float64) milp.Var {
-	if len(g.need[model]) == 0 {
-		g.took[model] = took
+func (g *splitProgram) addFlow(model int, seconds float64) milp.Var {
+	if len(g.demandTerms[model]) == 0 {
+		g.batchSeconds[model] = seconds
 	}
-	if g.varied = g.varied || took != g.took[model]; !g.quick {
-		took = 0
+	if g.batchTimesVary = g.batchTimesVary || seconds != g.batchSeconds[model]; !g.shortBatches {
+		seconds = 0
 	}
-	f := g.m.AddVar("", 0, milp.Inf, took)
-	g.need[model] = append(g.need[model], milp.Term{Var: f, Coef: 1})
-	return f
+	flow := g.model.AddVar("", 0, milp.Inf, seconds)
+	g.demandTerms[model] = append(g.demandTerms[model], milp.Term{Var: flow, Coef: 1})
+	return flow
 }
 
 // addWholeModels adds the flows of whole models and their work on every device group. Times are in milliseconds,
 // so that coefficients are near 1.
-func (g *division) addWhole() {
-	x := g.l.x
-	for c, conf := range g.l.cells {
-		g.time[c] = []milp.Term{{Var: g.busiest, Coef: -float64(conf.Count)}}
-		g.flows[c] = make([]milp.Var, len(x.p.Models))
-		for k, share := range g.reach {
-			if g.flows[c][k] = -1; share > 0 && conf.Set&(1<<k) != 0 {
-				f := g.flow(k, float64(x.batch[conf.Kind][k])*x.per[conf.Kind][k])
-				g.flows[c][k] = f
-				g.time[c] = append(g.time[c], milp.Term{Var: f, Coef: 1e3 * x.per[conf.Kind][k]})
+func (g *splitProgram) addWholeModels() {
+	space := g.layout.space
+	for c, conf := range g.layout.deviceGroups {
+		g.timeTerms[c] = []milp.Term{{Var: g.busiestLoad, Coef: -float64(conf.Count)}}
+		g.groupFlows[c] = make([]milp.Var, len(space.problem.Models))
+		for k, share := range g.reachShares {
+			if g.groupFlows[c][k] = -1; share > 0 && conf.ModelSet&(1<<k) != 0 {
+				flow := g.addFlow(k, float64(space.maxBatch[conf.Kind][k])*space.secondsPerSample[conf.Kind][k])
+				g.groupFlows[c][k] = flow
+				g.timeTerms[c] = append(g.timeTerms[c], milp.Term{Var: flow, Coef: 1e3 * space.secondsPerSample[conf.Kind][k]})
 			}
 		}
 	}
 }
 
 // addChains adds the flows of chains and their work on devices and NICs.
-func (g *division) addLanes() {
-	for i := range g.l.lanes {
-		c := g.l.chainOf(i)
-		if g.along[i] = -1; g.reach[c.Model] == 0 {
+func (g *splitProgram) addChains() {
+	for i := range g.layout.replicaGroups {
+		c := g.layout.chainOfGroup(i)
+		if g.chainFlows[i] = -1; g.reachShares[c.Model] == 0 {
 			continue
 		}
-		f := g.flow(c.Model, c.Latency.Seconds())
-		g.along[i] = f
-		for s, cell := range g.l.lanes[i].cells {
-			g.time[cell] = addTerm(g.time[cell], f, 1e3*c.Stages[s].per)
+		flow := g.addFlow(c.Model, c.Latency.Seconds())
+		g.chainFlows[i] = flow
+		for s, group := range g.layout.replicaGroups[i].stageGroups {
+			g.timeTerms[group] = addTerm(g.timeTerms[group], flow, 1e3*c.Stages[s].secondsPerSample)
 		}
-		g.l.x.eachNIC(c, func(n nic, seconds float64) {
-			if _, ok := g.wires[n]; !ok {
+		g.layout.space.eachNIC(c, func(n nicDirection, seconds float64) {
+			if _, ok := g.nicTerms[n]; !ok {
 				g.nics = append(g.nics, n)
-				g.wires[n] = []milp.Term{{Var: g.busiest, Coef: -g.l.x.nics(n.kind)}}
+				g.nicTerms[n] = []milp.Term{{Var: g.busiestLoad, Coef: -g.layout.space.nicCount(n.kind)}}
 			}
-			g.wires[n] = addTerm(g.wires[n], f, 1e3*seconds)
+			g.nicTerms[n] = addTerm(g.nicTerms[n], flow, 1e3*seconds)
 		})
 	}
 }
 
 // addRows adds the rows. It returns false if the layout lacks a model of the cascade.
-func (g *division) addRows() bool {
-	for c := range g.l.cells {
-		g.rows = append(g.rows, g.m.AddLE("", 0, g.time[c]...))
+func (g *splitProgram) addRows() bool {
+	for c := range g.layout.deviceGroups {
+		g.timeRows = append(g.timeRows, g.model.AddLE("", 0, g.timeTerms[c]...))
 	}
 	for _, n := range g.nics {
-		g.links = append(g.links, g.m.AddLE("", 0, g.wires[n]...))
+		g.nicRows = append(g.nicRows, g.model.AddLE("", 0, g.nicTerms[n]...))
 	}
-	for k, share := range g.reach {
-		if share > 0 && len(g.need[k]) == 0 {
+	for k, share := range g.reachShares {
+		if share > 0 && len(g.demandTerms[k]) == 0 {
 			return false
 		}
 		if share > 0 {
-			g.m.AddEQ("", share, g.need[k]...)
+			g.model.AddEQ("", share, g.demandTerms[k]...)
 		}
 	}
 	return true
 }
 
 // readSplit returns the split of a solution, with its loads.
-func (g *division) read(sol *milp.Solution) *split {
-	x, l := g.l.x, g.l
-	out := &split{shares: make([][]float64, len(l.cells)), lanes: make([]float64, len(l.lanes))}
-	busy, wired := make([]float64, len(l.cells)), map[nic]float64{}
+func (g *splitProgram) readSplit(sol *milp.Solution) *workSplit {
+	space, l := g.layout.space, g.layout
+	split := &workSplit{groupShares: make([][]float64, len(l.deviceGroups)), replicaGroupShares: make([]float64, len(l.replicaGroups))}
+	groupLoads, nicLoads := make([]float64, len(l.deviceGroups)), map[nicDirection]float64{}
 
 	// Whole models.
-	for c := range l.cells {
-		out.shares[c] = make([]float64, len(x.p.Models))
-		for k, f := range g.flows[c] {
-			if f >= 0 {
-				out.shares[c][k] = max(0, sol.X[f]) / g.reach[k]
-				busy[c] += max(0, sol.X[f]) * x.per[l.cells[c].Kind][k]
+	for c := range l.deviceGroups {
+		split.groupShares[c] = make([]float64, len(space.problem.Models))
+		for k, flowVar := range g.groupFlows[c] {
+			if flowVar >= 0 {
+				split.groupShares[c][k] = max(0, sol.X[flowVar]) / g.reachShares[k]
+				groupLoads[c] += max(0, sol.X[flowVar]) * space.secondsPerSample[l.deviceGroups[c].Kind][k]
 			}
 		}
 	}
 
 	// Chains.
-	for i, f := range g.along {
-		if f < 0 {
+	for i, flowVar := range g.chainFlows {
+		if flowVar < 0 {
 			continue
 		}
-		c, flow := l.chainOf(i), max(0, sol.X[f])
-		out.lanes[i] = flow / g.reach[c.Model]
-		for s, cell := range l.lanes[i].cells {
-			busy[cell] += flow * c.Stages[s].per
+		c, flow := l.chainOfGroup(i), max(0, sol.X[flowVar])
+		split.replicaGroupShares[i] = flow / g.reachShares[c.Model]
+		for s, group := range l.replicaGroups[i].stageGroups {
+			groupLoads[group] += flow * c.Stages[s].secondsPerSample
 		}
-		x.eachNIC(c, func(n nic, seconds float64) { wired[n] += flow * seconds })
+		space.eachNIC(c, func(n nicDirection, seconds float64) { nicLoads[n] += flow * seconds })
 	}
 
 	// Loads are per device. Level them on kinds with several groups.
-	for c := range l.cells {
-		busy[c] /= float64(l.cells[c].Count)
+	for c := range l.deviceGroups {
+		groupLoads[c] /= float64(l.deviceGroups[c].Count)
 	}
-	for k := range x.p.Kinds {
-		if len(ofKind(l.cells, k)) > 1 {
-			g.level(k, out.shares, busy)
+	for k := range space.problem.Kinds {
+		if len(configsOfKind(l.deviceGroups, k)) > 1 {
+			g.levelLoads(k, split.groupShares, groupLoads)
 		}
 	}
-	out.load = slices.Max(busy)
-	out.taken = out.load
+	split.deviceLoad = slices.Max(groupLoads)
+	split.maxLoad = split.deviceLoad
 	for _, n := range g.nics {
-		out.taken = max(out.taken, wired[n]/x.nics(n.kind))
+		split.maxLoad = max(split.maxLoad, nicLoads[n]/space.nicCount(n.kind))
 	}
-	return out
+	return split
 }
 
 // Levelling stops after maxLevelRounds rounds, or after a round that changes no load by levelTolerance (seconds
 // per request).
 const (
-	levelRounds = 200
-	levelled    = 1e-12
+	maxLevelRounds = 200
+	levelTolerance = 1e-12
 )
 
 // levelLoads evens out the loads of a kind's device groups, which the program may leave uneven. Model by model it
 // takes the work back and pours it again where the others leave the least load (cyclic water-filling). No load
 // rises above the largest.
-func (g *division) level(kind int, shares [][]float64, busy []float64) {
-	l := g.l
-	for range levelRounds {
-		moved := 0.0
-		for m, reach := range g.reach {
+func (g *splitProgram) levelLoads(kind int, shares [][]float64, groupLoads []float64) {
+	l := g.layout
+	for range maxLevelRounds {
+		maxChange := 0.0
+		for m, reach := range g.reachShares {
 			// Take the work of the model back.
-			var cells []int
-			seconds, work := reach*l.x.per[kind][m], 0.0
-			for c := range l.cells {
-				if l.cells[c].Kind == kind && g.flows[c][m] >= 0 {
-					n := float64(l.cells[c].Count)
-					cells, work = append(cells, c), work+shares[c][m]*seconds
-					busy[c] -= shares[c][m] * seconds / n
+			var groups []int
+			seconds, work := reach*l.space.secondsPerSample[kind][m], 0.0
+			for c := range l.deviceGroups {
+				if l.deviceGroups[c].Kind == kind && g.groupFlows[c][m] >= 0 {
+					n := float64(l.deviceGroups[c].Count)
+					groups, work = append(groups, c), work+shares[c][m]*seconds
+					groupLoads[c] -= shares[c][m] * seconds / n
 				}
 			}
 
 			// Find the surface: the load up to which its work fills the least loaded groups.
-			slices.SortFunc(cells, func(a, b int) int { return cmp.Or(cmp.Compare(busy[a], busy[b]), cmp.Compare(a, b)) })
-			room, devices, surface := work, 0.0, 0.0 // volume is the work and the loads below the surface
-			for i, c := range cells {
-				n := float64(l.cells[c].Count)
-				room, devices = room+n*busy[c], devices+n
-				if surface = room / devices; i+1 < len(cells) && surface <= busy[cells[i+1]] {
+			slices.SortFunc(groups, func(a, b int) int { return cmp.Or(cmp.Compare(groupLoads[a], groupLoads[b]), cmp.Compare(a, b)) })
+			volume, devices, surface := work, 0.0, 0.0 // volume is the work and the loads below the surface
+			for i, c := range groups {
+				n := float64(l.deviceGroups[c].Count)
+				volume, devices = volume+n*groupLoads[c], devices+n
+				if surface = volume / devices; i+1 < len(groups) && surface <= groupLoads[groups[i+1]] {
 					break
 				}
 			}
 
 			// Pour the work.
-			for _, c := range cells {
-				rise, n := max(0, surface-busy[c]), float64(l.cells[c].Count)
+			for _, c := range groups {
+				levelRise, n := max(0, surface-groupLoads[c]), float64(l.deviceGroups[c].Count)
 				share := 0.0
 				if work > 0 {
-					share = rise * n / seconds
+					share = levelRise * n / seconds
 				}
-				moved = max(moved, math.Abs(share-shares[c][m])*seconds)
-				shares[c][m], busy[c] = share, busy[c]+share*seconds/n
+				maxChange = max(maxChange, math.Abs(share-shares[c][m])*seconds)
+				shares[c][m], groupLoads[c] = share, groupLoads[c]+share*seconds/n
 			}
 		}
-		if moved < levelled {
+		if maxChange < levelTolerance {
 			break
 		}
 	}
@@ -269,68 +269,68 @@ func addTerm(terms []milp.Term, v milp.Var, coef float64) []milp.Term {
 // together cost 1. A sample costs at least what it costs where it is cheapest, so for every split
 //
 //	load ≥ Σ_m costs(m) · reachShares(m)
-func (g *division) cut(sol *milp.Solution) {
-	x, l := g.l.x, g.l
+func (g *splitProgram) addLoadCut(sol *milp.Solution) {
+	space, l := g.layout.space, g.layout
 	if len(sol.RowDuals) == 0 {
 		return
 	}
 
 	// Prices of device time and NIC time.
 	total := 0.0
-	price := make([]float64, len(l.cells))
-	for c, conf := range l.cells {
-		price[c] = math.Abs(sol.RowDuals[g.rows[c]])
+	price := make([]float64, len(l.deviceGroups))
+	for c, conf := range l.deviceGroups {
+		price[c] = math.Abs(sol.RowDuals[g.timeRows[c]])
 		total += float64(conf.Count) * price[c]
 	}
-	wire := map[nic]float64{}
+	nicPrice := map[nicDirection]float64{}
 	for i, n := range g.nics {
-		wire[n] = math.Abs(sol.RowDuals[g.links[i]])
-		total += x.nics(n.kind) * wire[n]
+		nicPrice[n] = math.Abs(sol.RowDuals[g.nicRows[i]])
+		total += space.nicCount(n.kind) * nicPrice[n]
 	}
 	if !(total > 0) {
 		return
 	}
 
 	// Costs of samples, scaled to a total price of 1.
-	cut := l.priced(price, wire)
-	for m := range cut {
-		cut[m] /= total
+	costs := l.cheapestCosts(price, nicPrice)
+	for m := range costs {
+		costs[m] /= total
 	}
-	l.cuts = append(l.cuts, cut)
+	l.loadCuts = append(l.loadCuts, costs)
 }
 
 // cheapestCosts returns by model the cost of a sample where it is cheapest, for prices of a second of a device, by
 // group, and of a NIC. It is infinite if the layout lacks the model.
-func (l *layout) priced(price []float64, wire map[nic]float64) []float64 {
-	x := l.x
-	costs := slices.Repeat([]float64{math.Inf(1)}, len(x.p.Models))
+func (l *deviceLayout) cheapestCosts(price []float64, nicPrice map[nicDirection]float64) []float64 {
+	space := l.space
+	costs := slices.Repeat([]float64{math.Inf(1)}, len(space.problem.Models))
 	for m := range costs {
-		for c, conf := range l.cells {
-			if conf.Set&(1<<m) != 0 {
-				costs[m] = min(costs[m], price[c]*x.per[conf.Kind][m])
+		for c, conf := range l.deviceGroups {
+			if conf.ModelSet&(1<<m) != 0 {
+				costs[m] = min(costs[m], price[c]*space.secondsPerSample[conf.Kind][m])
 			}
 		}
 	}
-	for i := range l.lanes {
-		c, along := l.chainOf(i), 0.0
-		for s, cell := range l.lanes[i].cells {
-			along += price[cell] * c.Stages[s].per
+	for i := range l.replicaGroups {
+		c, chainCost := l.chainOfGroup(i), 0.0
+		for s, group := range l.replicaGroups[i].stageGroups {
+			chainCost += price[group] * c.Stages[s].secondsPerSample
 		}
-		x.eachNIC(c, func(n nic, seconds float64) { along += wire[n] * seconds })
-		costs[c.Model] = min(costs[c.Model], along)
+		space.eachNIC(c, func(n nicDirection, seconds float64) { chainCost += nicPrice[n] * seconds })
+		costs[c.Model] = min(costs[c.Model], chainCost)
 	}
 	return costs
 }
 
 // loadLowerBound returns a lower bound of a cascade's load.
-func (l *layout) atLeast(cascade int) float64 {
-	most := 0.0
-	for _, cut := range l.cuts {
+func (l *deviceLayout) loadLowerBound(cascade int) float64 {
+	bound := 0.0
+	for _, costs := range l.loadCuts {
 		load := 0.0
-		for _, m := range l.x.list[cascade].Models {
-			load += cut[m] * l.x.reach[cascade][m]
+		for _, m := range l.space.cascades[cascade].Models {
+			load += costs[m] * l.space.reachShares[cascade][m]
 		}
-		most = max(most, load)
+		bound = max(bound, load)
 	}
-	return most
+	return bound
 }

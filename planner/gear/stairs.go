@@ -9,124 +9,124 @@ import (
 )
 
 // maxFilledShare is the part of the remaining time of a device that a split with shorter batches may use.
-const mostFilled = .7
+const maxFilledShare = .7
 
 // loadedCascade is a cascade on a placement with a split of its work. Loads are in seconds per request.
-type stair struct {
-	cascade     *Cascade
-	load, taken float64     // of the busiest device, and of the busiest device or NIC
-	shares      [][]float64 // by model and replica
+type loadedCascade struct {
+	cascade             *Cascade
+	deviceLoad, maxLoad float64     // of the busiest device, and of the busiest device or NIC
+	shares              [][]float64 // by model and replica
 }
 
 // trialPlacement is a placement on which cascades are tried.
-type design struct {
-	*layout
-	bench  *bench
-	ranges []float64 // by range: the accuracy that the fluid model allows
-	making *Outcome  // the plan so far, ranges in order
+type trialPlacement struct {
+	*deviceLayout
+	simulator     *gearSimulator
+	maxAccuracies []float64 // by range: the accuracy that the fluid model allows
+	partialPlan   *Outcome  // the plan so far, ranges in order
 }
 
 // planRanges gives every range the most accurate cascade that passes a trial. A gear that fails at a rate also
 // fails at a higher one, so each range starts where the range below ended. Cascades that a failed one rules out
 // are not tried. It returns an InfeasibleError as soon as the remaining ranges cannot reach the target and exceed
 // minAccuracy.
-func (d *design) plan(ctx context.Context, above float64, o *Options) (*Outcome, error) {
-	x, p, at := d.x, d.x.p, 0
-	out := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, design: d}
-	d.making = out
-	for r, edge := range p.Edges {
+func (d *trialPlacement) planRanges(ctx context.Context, minAccuracy float64, o *Options) (*Outcome, error) {
+	space, p, next := d.space, d.space.problem, 0
+	plan := &Outcome{Problem: p, Configs: d.configs, Chains: d.chains, placement: d}
+	d.partialPlan = plan
+	for r, edge := range p.RangeEdges {
 		// Look for the gear of range r.
-		var last *Trial
-		var failed []miss
-		hopeless := func(i int, taken float64) bool {
-			return taken*edge > 1 || slices.ContainsFunc(failed, func(f miss) bool { return f.rulesOut(&x.list[i], taken) })
+		var lastTrial *Trial
+		var failedCascades []failedCascade
+		hopeless := func(cascade int, maxLoad float64) bool {
+			return maxLoad*edge > 1 || slices.ContainsFunc(failedCascades, func(f failedCascade) bool { return f.rulesOut(&space.cascades[cascade], maxLoad) })
 		}
-		for ; ; at++ {
-			if at == len(x.order) {
-				return nil, d.infeasible(ctx, r, last)
+		for ; ; next++ {
+			if next == len(space.byAccuracy) {
+				return nil, d.infeasibleRange(ctx, r, lastTrial)
 			}
 
 			// Skip the cascade if the bound of its load, or a failed cascade, rules it out.
-			i := x.order[at]
-			if hopeless(i, d.atLeast(i)) {
+			cascade := space.byAccuracy[next]
+			if hopeless(cascade, d.loadLowerBound(cascade)) {
 				continue
 			}
 
 			// Give up if no plan with at most this accuracy is good enough.
-			if most := d.reachable(out, r, accuracyOn(p, &x.list[i])); !p.Overall && (p.misses(most) || above > 0 && most <= above) {
-				return nil, &Infeasible{Target: p.Target, Best: most} // with OverRequests, late ranges may still be allowed
+			if reachable := d.maxPlanAccuracy(plan, r, plannedAccuracy(p, &space.cascades[cascade])); !p.OverRequests && (p.missesTarget(reachable) || minAccuracy > 0 && reachable <= minAccuracy) {
+				return nil, &InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: reachable} // with OverRequests, late ranges may still be allowed
 			}
 
 			// Split its work, and try it.
-			s, err := d.stair(ctx, i)
+			s, err := d.loadCascade(ctx, cascade)
 			if err != nil {
 				return nil, err
 			}
-			if hopeless(i, s.taken) {
+			if hopeless(cascade, s.maxLoad) {
 				continue
 			}
-			trial, err := d.try(ctx, i, s, edge)
+			trial, err := d.tryCascade(ctx, cascade, s, edge)
 			if err != nil {
 				return nil, err
 			}
 
 			// Take it if it passes.
-			out.Front++
-			if last = &trial; trial.Passed {
-				out.Gears = append(out.Gears, gearOf(p, s, edge, trial))
-				out.Accuracy += p.Weights[r] * out.Gears[r].Accuracy
+			plan.FrontSize++
+			if lastTrial = &trial; trial.Passed {
+				plan.Gears = append(plan.Gears, newGear(p, s, edge, trial))
+				plan.Accuracy += p.RangeWeights[r] * plan.Gears[r].Accuracy
 				break
 			}
-			failed = append(failed, miss{&x.list[i], s.taken})
+			failedCascades = append(failedCascades, failedCascade{&space.cascades[cascade], s.maxLoad})
 		}
 		if o.Progress != nil {
-			o.Progress(r+1, len(p.Edges))
+			o.Progress(r+1, len(p.RangeEdges))
 		}
 	}
 
 	// Check the whole plan.
-	if err := d.lighten(ctx, out, above); err != nil {
+	if err := d.lightenLastRange(ctx, plan, minAccuracy); err != nil {
 		return nil, err
 	}
-	if p.misses(out.Accuracy) && !p.Overall || above > 0 && out.Accuracy <= above && !p.Overall {
-		return nil, &Infeasible{Target: p.Target, Best: out.Accuracy}
+	if p.missesTarget(plan.Accuracy) && !p.OverRequests || minAccuracy > 0 && plan.Accuracy <= minAccuracy && !p.OverRequests {
+		return nil, &InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: plan.Accuracy}
 	}
-	out.Runs, d.bench.runs = d.bench.runs, 0
-	return out, nil
+	plan.RunCount, d.simulator.runCount = d.simulator.runCount, 0
+	return plan, nil
 }
 
 // lightenLastRange gives the last range a cascade with less load if the plan loses less than nextPlacementGain by
 // it. The last range also serves all rates above it, and under overload a lighter cascade answers more requests in
 // time.
-func (d *design) lighten(ctx context.Context, out *Outcome, above float64) error {
-	p := d.x.p
-	r := len(p.Edges) - 1
-	most := out.Gears[r].Cascade.Correct
-	front, err := d.front(ctx, most-int32(math.Ceil(min(1, considerable/p.Weights[r])*float64(p.Planned.N))), most)
+func (d *trialPlacement) lightenLastRange(ctx context.Context, plan *Outcome, minAccuracy float64) error {
+	p := d.space.problem
+	r := len(p.RangeEdges) - 1
+	maxCorrect := plan.Gears[r].Cascade.CorrectCount
+	front, err := d.cascadeFront(ctx, maxCorrect-int32(math.Ceil(min(1, nextPlacementGain/p.RangeWeights[r])*float64(p.PlanningSamples.N))), maxCorrect)
 	if err != nil {
 		return err
 	}
 
 	// Try the cascades of the front, the most accurate first, until one passes or costs too much accuracy.
 	for _, i := range slices.Backward(front) {
-		lost := p.Weights[r] * (out.Gears[r].Accuracy - accuracyOn(p, &d.x.list[i]))
-		if lost == 0 || lost >= considerable || p.misses(out.Accuracy-lost) || out.Accuracy-lost <= above {
+		loss := p.RangeWeights[r] * (plan.Gears[r].Accuracy - plannedAccuracy(p, &d.space.cascades[i]))
+		if loss == 0 || loss >= nextPlacementGain || p.missesTarget(plan.Accuracy-loss) || plan.Accuracy-loss <= minAccuracy {
 			return nil
 		}
-		s, err := d.stair(ctx, i)
+		s, err := d.loadCascade(ctx, i)
 		if err != nil {
 			return err
 		}
-		if s.taken*p.Edges[r] > 1 {
+		if s.maxLoad*p.RangeEdges[r] > 1 {
 			continue
 		}
-		trial, err := d.try(ctx, i, s, p.Edges[r])
+		trial, err := d.tryCascade(ctx, i, s, p.RangeEdges[r])
 		if err != nil {
 			return err
 		}
 		if trial.Passed {
-			out.Gears[r] = gearOf(p, s, p.Edges[r], trial)
-			out.Accuracy -= lost
+			plan.Gears[r] = newGear(p, s, p.RangeEdges[r], trial)
+			plan.Accuracy -= loss
 			return nil
 		}
 	}
@@ -134,176 +134,178 @@ func (d *design) lighten(ctx context.Context, out *Outcome, above float64) error
 }
 
 // failedCascade is a cascade that failed its trial, with the load of the busiest device or NIC.
-type miss struct {
+type failedCascade struct {
 	cascade *Cascade
-	taken   float64
+	maxLoad float64
 }
 
 // rulesOut reports whether another cascade need not be tried after f failed: it asks all models of f, and either
 // each for as many samples or with more load. A cascade of other models may still pass, because it may use other
 // devices than those on which requests were late.
-func (f miss) rulesOut(c *Cascade, taken float64) bool {
-	at, fewer := 0, false
+func (f failedCascade) rulesOut(other *Cascade, maxLoad float64) bool {
+	position, reachesFewer := 0, false
 	for k, m := range f.cascade.Models {
-		for at < len(c.Models) && c.Models[at] < m {
-			at++
+		for position < len(other.Models) && other.Models[position] < m {
+			position++
 		}
-		if at == len(c.Models) || c.Models[at] != m {
+		if position == len(other.Models) || other.Models[position] != m {
 			return false
 		}
-		fewer = fewer || c.Reach[at] < f.cascade.Reach[k]
+		reachesFewer = reachesFewer || other.ReachCounts[position] < f.cascade.ReachCounts[k]
 	}
-	return !fewer || taken > f.taken*(1+1e-9)
+	return !reachesFewer || maxLoad > f.maxLoad*(1+1e-9)
 }
 
 // trialVerdict is what trials of a cascade, on a placement at a rate, showed for SLOs. A cascade that passes also
 // passes with a longer SLO, and one that fails also fails with a shorter one.
-type verdict struct {
-	fails, holds time.Duration // the longest SLO that failed and the shortest that passed; 0 if none did
-	stair        stair         // with the split that passed
-	held, failed Trial         // the trials at these SLOs
+type trialVerdict struct {
+	failingSLO, passingSLO   time.Duration // the longest SLO that failed and the shortest that passed; 0 if none did
+	passing                  loadedCascade // with the split that passed
+	passedTrial, failedTrial Trial         // the trials at these SLOs
 }
 
 // tryCascade tries a cascade at a rate, unless trials with another SLO have decided already. If it passes, s gets
 // the split that passed.
-func (d *design) try(ctx context.Context, i int, s *stair, rate float64) (t Trial, err error) {
-	k, slo := d.triedBefore(i, rate), d.x.p.SLO
+func (d *trialPlacement) tryCascade(ctx context.Context, cascade int, s *loadedCascade, rate float64) (t Trial, err error) {
+	known, slo := d.knownVerdict(cascade, rate), d.space.problem.SLO
 	switch {
-	case k.holds > 0 && slo >= k.holds:
-		*s = k.stair
-		return k.held, nil
-	case slo <= k.fails:
-		return k.failed, nil
+	case known.passingSLO > 0 && slo >= known.passingSLO:
+		*s = known.passing
+		return known.passedTrial, nil
+	case slo <= known.failingSLO:
+		return known.failedTrial, nil
 	}
-	if t, err = d.trySplits(ctx, i, s, rate); err != nil {
+	if t, err = d.trySplits(ctx, cascade, s, rate); err != nil {
 		return t, err
 	}
 	if t.Passed {
-		k.holds, k.stair, k.held = slo, *s, t
+		known.passingSLO, known.passing, known.passedTrial = slo, *s, t
 	} else {
-		k.fails, k.failed = slo, t
+		known.failingSLO, known.failedTrial = slo, t
 	}
 	return t, nil
 }
 
 // knownVerdict returns the verdict of earlier trials of a cascade at a rate, on devices with the same models,
 // stages and largest batches. If there were none, it returns an empty verdict to be filled in.
-func (d *design) triedBefore(i int, rate float64) *verdict {
-	if d.x.known == nil {
-		return &verdict{}
+func (d *trialPlacement) knownVerdict(i int, rate float64) *trialVerdict {
+	if d.space.cache == nil {
+		return &trialVerdict{}
 	}
-	c, known := &d.x.list[i], d.x.known.trials
-	key := fmt.Sprint(d.configs, c.Models, c.Levels, rate)
+	cascade, verdicts := &d.space.cascades[i], d.space.cache.verdicts
+	key := fmt.Sprint(d.configs, cascade.Models, cascade.Levels, rate)
 	for i := range d.chains {
 		key += " " + d.chains[i].key()
 	}
-	for _, batch := range d.x.batch {
-		for _, m := range c.Models {
+	for _, batch := range d.space.maxBatch {
+		for _, m := range cascade.Models {
 			key += fmt.Sprint(" ", batch[m])
 		}
 	}
-	if known[key] == nil {
-		known[key] = &verdict{}
+	if verdicts[key] == nil {
+		verdicts[key] = &trialVerdict{}
 	}
-	return known[key]
+	return verdicts[key]
 }
 
 // trySplits tries a cascade at a rate with several splits until one passes: the one of least load, the one with
 // short batches, and, below the highest rate, the one with every model on few devices. s gets the split that
 // passes.
-func (d *design) trySplits(ctx context.Context, i int, s *stair, rate float64) (Trial, error) {
-	t, err := d.bench.try(ctx, s, rate)
+func (d *trialPlacement) trySplits(ctx context.Context, cascade int, s *loadedCascade, rate float64) (Trial, error) {
+	t, err := d.simulator.tryCascade(ctx, s, rate)
 	if t.Passed || err != nil {
 		return t, err
 	}
 
 	// Short batches.
-	short, err := d.shortBatches(ctx, i, s.taken, 1/rate)
+	shortBatches, err := d.shortBatchSplit(ctx, cascade, s.maxLoad, 1/rate)
 	if err != nil {
 		return t, err
 	}
-	if short != nil && !slices.EqualFunc(short.shares, s.shares, slices.Equal[[]float64]) {
-		if t, err = d.bench.try(ctx, short, rate); t.Passed || err != nil {
-			*s = *short
+	if shortBatches != nil && !slices.EqualFunc(shortBatches.shares, s.shares, slices.Equal[[]float64]) {
+		if t, err = d.simulator.tryCascade(ctx, shortBatches, rate); t.Passed || err != nil {
+			*s = *shortBatches
 			return t, err
 		}
 	}
 
 	// Few devices per model.
-	few := *s
-	if edges := d.x.p.Edges; rate >= edges[len(edges)-1] {
+	concentrated := *s
+	if edges := d.space.problem.RangeEdges; rate >= edges[len(edges)-1] {
 		return t, nil // this gear also serves all higher rates, and under overload the even split answers more
 	}
-	if few.shares = d.onFewDevices(i, s.shares); few.shares == nil {
+	if concentrated.shares = d.concentratedSplit(cascade, s.shares); concentrated.shares == nil {
 		return t, nil
 	}
-	got, err := d.bench.try(ctx, &few, rate)
-	if got.Passed {
-		*s = few
-		return got, err
+	concentratedTrial, err := d.simulator.tryCascade(ctx, &concentrated, rate)
+	if concentratedTrial.Passed {
+		*s = concentrated
+		return concentratedTrial, err
 	}
 	return t, err
 }
 
 // maxPlanAccuracy returns the most accuracy that a plan can reach if its ranges from r on are at most as accurate
 // as given. Higher ranges are never more accurate than lower ones.
-func (d *design) reachable(out *Outcome, r int, accuracy float64) float64 {
-	most := out.Accuracy
-	for ; r < len(d.x.p.Edges); r++ {
-		if r < len(d.ranges) && d.ranges[r] < accuracy {
-			accuracy = d.ranges[r]
+func (d *trialPlacement) maxPlanAccuracy(plan *Outcome, rangeIndex int, accuracy float64) float64 {
+	total := plan.Accuracy
+	for ; rangeIndex < len(d.space.problem.RangeEdges); rangeIndex++ {
+		if rangeIndex < len(d.maxAccuracies) && d.maxAccuracies[rangeIndex] < accuracy {
+			accuracy = d.maxAccuracies[rangeIndex]
 		}
-		most += d.x.p.Weights[r] * accuracy
+		total += d.space.problem.RangeWeights[rangeIndex] * accuracy
 	}
-	return most
+	return total
 }
 
 // newGear returns a loaded cascade as the gear of a range with the given upper edge.
-func gearOf(p *Problem, s *stair, edge float64, t Trial) Planned {
-	return Planned{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, Load: s.load * edge, Trial: t, Accuracy: accuracyOn(p, s.cascade)}
+func newGear(p *Problem, s *loadedCascade, edge float64, t Trial) PlannedGear {
+	return PlannedGear{Cascade: *s.cascade, MinQueue: 1, Shares: s.shares, BusiestLoad: s.deviceLoad * edge, Trial: t, Accuracy: plannedAccuracy(p, s.cascade)}
 }
 
 // plannedAccuracy returns the share of the planning samples that a cascade answers correctly.
-func accuracyOn(p *Problem, c *Cascade) float64 { return float64(c.Correct) / float64(p.Planned.N) }
+func plannedAccuracy(p *Problem, c *Cascade) float64 {
+	return float64(c.CorrectCount) / float64(p.PlanningSamples.N)
+}
 
 // newTrialPlacement returns the layout as a placement to try cascades on.
-func (l *layout) design(o *Options, ranges []float64) *design {
-	return &design{layout: l, bench: newBench(l.x.p, l.configs, l.chains, o.Seed), ranges: ranges}
+func (l *deviceLayout) newTrialPlacement(o *Options, ranges []float64) *trialPlacement {
+	return &trialPlacement{deviceLayout: l, simulator: newSimulator(l.space.problem, l.configs, l.chains, o.Seed), maxAccuracies: ranges}
 }
 
 // loadCascade returns a cascade with the split that loads the busiest device least. If the layout lacks one of its
 // models, the loads are infinite.
-func (l *layout) stair(ctx context.Context, i int) (*stair, error) {
-	s, err := l.split(ctx, i)
-	if err != nil || s.shares == nil {
-		return &stair{load: math.Inf(1), taken: math.Inf(1)}, err
+func (l *deviceLayout) loadCascade(ctx context.Context, cascade int) (*loadedCascade, error) {
+	s, err := l.bestSplit(ctx, cascade)
+	if err != nil || s.groupShares == nil {
+		return &loadedCascade{deviceLoad: math.Inf(1), maxLoad: math.Inf(1)}, err
 	}
-	return &stair{&l.x.list[i], s.load, s.taken, l.shares(s)}, nil
+	return &loadedCascade{&l.space.cascades[cascade], s.deviceLoad, s.maxLoad, l.replicaShares(s)}, nil
 }
 
 // shortBatchSplit returns a cascade with a split that keeps batches short, within a part of the time that the
 // split of load maxLoad leaves free below loadLimit. If no such split exists, it returns nil.
-func (l *layout) shortBatches(ctx context.Context, i int, taken, below float64) (*stair, error) {
-	s, err := l.splitLoad(ctx, i, taken+mostFilled*(below-taken))
-	if err != nil || s.shares == nil || s.taken >= below {
+func (l *deviceLayout) shortBatchSplit(ctx context.Context, cascade int, maxLoad, loadLimit float64) (*loadedCascade, error) {
+	s, err := l.solveSplit(ctx, cascade, maxLoad+maxFilledShare*(loadLimit-maxLoad))
+	if err != nil || s.groupShares == nil || s.maxLoad >= loadLimit {
 		return nil, err
 	}
-	return &stair{&l.x.list[i], s.load, s.taken, l.shares(s)}, nil
+	return &loadedCascade{&l.space.cascades[cascade], s.deviceLoad, s.maxLoad, l.replicaShares(s)}, nil
 }
 
 // feasibleFront returns the cascades with more than minCorrect correct answers that are on the front and that
 // devices and NICs have time for at a rate, by rising load and accuracy.
-func (l *layout) ladder(ctx context.Context, rate float64, above int32) (list []stair, err error) {
-	front, err := l.front(ctx, above, math.MaxInt32)
+func (l *deviceLayout) feasibleFront(ctx context.Context, rate float64, minCorrect int32) (list []loadedCascade, err error) {
+	front, err := l.cascadeFront(ctx, minCorrect, math.MaxInt32)
 	if err != nil {
 		return nil, err
 	}
-	for _, i := range front {
-		if l.atLeast(i)*rate > 1 {
+	for _, cascade := range front {
+		if l.loadLowerBound(cascade)*rate > 1 {
 			break
 		}
-		s, err := l.stair(ctx, i)
-		if err != nil || s.taken*rate > 1 {
+		s, err := l.loadCascade(ctx, cascade)
+		if err != nil || s.maxLoad*rate > 1 {
 			return list, err
 		}
 		list = append(list, *s)
@@ -315,34 +317,34 @@ func (l *layout) ladder(ctx context.Context, rate float64, above int32) (list []
 // of these beats with less load, by rising load. Solved programs bound the other loads from below. Once all
 // cascades on the front of these bounds have been solved, it is the front of the loads: a cascade that its bound
 // excludes is also excluded by its load.
-func (l *layout) front(ctx context.Context, above, most int32) ([]int, error) {
-	x := l.x
-	least := make([]float64, len(x.list))
+func (l *deviceLayout) cascadeFront(ctx context.Context, minCorrect, maxCorrect int32) ([]int, error) {
+	space := l.space
+	loadBounds := make([]float64, len(space.cascades))
 	for {
 		// Take the load if it is known, else its bound.
-		for i := range x.list {
-			least[i] = math.Inf(1)
-			if correct := x.list[i].Correct; correct <= above || correct > most {
+		for i := range space.cascades {
+			loadBounds[i] = math.Inf(1)
+			if correct := space.cascades[i].CorrectCount; correct <= minCorrect || correct > maxCorrect {
 				continue
 			}
-			least[i] = l.atLeast(i)
-			if s, ok := l.loads[i]; ok {
-				least[i] = s.taken
+			loadBounds[i] = l.loadLowerBound(i)
+			if s, ok := l.splits[i]; ok {
+				loadBounds[i] = s.maxLoad
 			}
 		}
 
 		// Solve the programs of the cascades on this front.
-		front, news := Pareto(least, x.list), false
+		front, solvedMore := ParetoFront(loadBounds, space.cascades), false
 		for _, i := range front {
-			if _, ok := l.loads[i]; ok {
+			if _, ok := l.splits[i]; ok {
 				continue
 			}
-			news = true
-			if _, err := l.split(ctx, i); err != nil {
+			solvedMore = true
+			if _, err := l.bestSplit(ctx, i); err != nil {
 				return nil, err
 			}
 		}
-		if !news {
+		if !solvedMore {
 			return front, nil
 		}
 	}
@@ -350,50 +352,50 @@ func (l *layout) front(ctx context.Context, above, most int32) ([]int, error) {
 
 // infeasibleRange returns the error that range r has no gear. It names the lightest of the cascades that the
 // placement has the models for.
-func (l *layout) infeasible(ctx context.Context, r int, last *Trial) error {
-	x, i, n := l.x, l.lightest(), 0
-	if i < 0 {
-		return &Infeasible{Range: r, Edge: x.p.Edges[r], NoneUsable: true}
+func (l *deviceLayout) infeasibleRange(ctx context.Context, r int, lastTrial *Trial) error {
+	space, cascade, devices := l.space, l.lightestCascade(), 0
+	if cascade < 0 {
+		return &InfeasibleError{Range: r, RangeEdge: space.problem.RangeEdges[r], NoneUsable: true}
 	}
-	s, err := l.stair(ctx, i)
+	s, err := l.loadCascade(ctx, cascade)
 	if err != nil {
 		return err
 	}
-	inf, top := noGear(x.p, r, &x.list[i], s.taken, last), x.p.Edges[len(x.p.Edges)-1]
-	for k := range x.p.Kinds {
-		n += x.p.Kinds[k].Devices
+	infeasible, maxRate := noGearError(space.problem, r, &space.cascades[cascade], s.maxLoad, lastTrial), space.problem.RangeEdges[len(space.problem.RangeEdges)-1]
+	for k := range space.problem.Kinds {
+		devices += space.problem.Kinds[k].Devices
 	}
-	if last == nil {
-		inf.Devices = int(math.Ceil(float64(n) * top * s.taken))
+	if lastTrial == nil {
+		infeasible.Devices = int(math.Ceil(float64(devices) * maxRate * s.maxLoad))
 	}
-	return inf
+	return infeasible
 }
 
 // lightestCascade returns the cascade that takes the least device time, among those whose models the placement
 // has. If there is none, it returns -1.
-func (l *layout) lightest() int {
-	best, least := -1, math.Inf(1)
-	costs := l.priced(slices.Repeat([]float64{1}, len(l.cells)), nil)
-	for i := range l.x.list {
+func (l *deviceLayout) lightestCascade() int {
+	lightest, minWork := -1, math.Inf(1)
+	costs := l.cheapestCosts(slices.Repeat([]float64{1}, len(l.deviceGroups)), nil)
+	for i := range l.space.cascades {
 		work := 0.0
-		for _, m := range l.x.list[i].Models {
-			if share := l.x.reach[i][m]; share > 0 {
+		for _, m := range l.space.cascades[i].Models {
+			if share := l.space.reachShares[i][m]; share > 0 {
 				work += share * costs[m]
 			}
 		}
-		if work < least {
-			best, least = i, work
+		if work < minWork {
+			lightest, minWork = i, work
 		}
 	}
-	return best
+	return lightest
 }
 
 // noGearError returns the error that range r has no gear. c is the lightest cascade, and lastTrial the last trial,
 // or nil if there was none.
-func noGear(p *Problem, r int, c *Cascade, load float64, last *Trial) *Infeasible {
-	inf := &Infeasible{Range: r, Edge: p.Edges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
-	if last != nil {
-		inf.LatencyMS, inf.Unstable, inf.TooMany, inf.OnHeldOut = max(0, float64(max(last.Latency, last.HeldOut))/1e6), !last.Stable, last.tooMany, last.failsHeldOut
+func noGearError(p *Problem, r int, c *Cascade, load float64, lastTrial *Trial) *InfeasibleError {
+	infeasible := &InfeasibleError{Range: r, RangeEdge: p.RangeEdges[r], Model: p.Models[c.Models[0]].Name, MaxQPS: 1 / load}
+	if lastTrial != nil {
+		infeasible.LatencyMS, infeasible.Unstable, infeasible.TooManyRequests, infeasible.FailsHeldOut = max(0, float64(max(lastTrial.Latency, lastTrial.HeldOutLatency))/1e6), !lastTrial.Stable, lastTrial.tooManyRequests, lastTrial.failsHeldOut
 	}
-	return inf
+	return infeasible
 }

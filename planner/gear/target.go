@@ -19,7 +19,7 @@ const (
 // Goal returns what the problem optimises.
 func (p *Problem) Goal() string {
 	switch {
-	case p.Target == 0:
+	case p.TargetAccuracy == 0:
 		return MostAccurate
 	case p.SLO == 0:
 		return LeastLatency
@@ -28,29 +28,29 @@ func (p *Problem) Goal() string {
 }
 
 // planSearch holds what the solves of one problem with different SLOs or devices share.
-type search struct {
-	p      *Problem
-	o      *Options
-	solver milp.Solver // for linear programs
-	known  *catalogue
-	kinds  *ways // of the last SLO
+type planSearch struct {
+	problem    *Problem
+	options    *Options
+	solver     milp.Solver // for linear programs
+	cache      *solveCache
+	lastInputs *planInputs // of the last SLO
 
-	early      *Outcome // early plan; nil if there is none
-	left       *int     // number of requests that proofs may still simulate; nil if no proof is wanted
-	runs       int      // number of simulated runs
-	enumerated int      // largest number of cascades enumerated for any SLO
-	lax        *ways    // inputs without an SLO, for bounds
+	earlyPlan       *Outcome    // early plan; nil if there is none
+	proofBudget     *int        // number of requests that proofs may still simulate; nil if no proof is wanted
+	runCount        int         // number of simulated runs
+	enumeratedCount int         // largest number of cascades enumerated for any SLO
+	laxInputs       *planInputs // inputs without an SLO, for bounds
 }
 
 // withSLO returns the problem under another SLO.
-func (p *Problem) within(slo time.Duration) *Problem {
+func (p *Problem) withSLO(slo time.Duration) *Problem {
 	q := *p
 	q.SLO = slo
 	return &q
 }
 
 // withDevices returns the problem with other numbers of devices, by kind.
-func (p *Problem) on(n []int) *Problem {
+func (p *Problem) withDevices(n []int) *Problem {
 	q := *p
 	q.Kinds = slices.Clone(p.Kinds)
 	for k := range q.Kinds {
@@ -60,17 +60,17 @@ func (p *Problem) on(n []int) *Problem {
 }
 
 // relaxedAccuracy returns the bound on the weighted accuracy, or NaN if a range cannot be served at all.
-func (s *search) relaxed(ctx context.Context, p *Problem) (float64, error) {
-	_, total, err := s.boundsAt(ctx, p)
-	if none(err) {
+func (s *planSearch) relaxedAccuracy(ctx context.Context, p *Problem) (float64, error) {
+	_, total, err := s.boundsFor(ctx, p)
+	if isInfeasible(err) {
 		return math.NaN(), nil
 	}
-	return total + reaches, err
+	return total + targetTolerance, err
 }
 
 // largerBound returns the larger of two bounds. The first may be NaN, and the second below 0, if they are not
 // known.
-func atLeast(bound, other float64) float64 {
+func largerBound(bound, other float64) float64 {
 	if other >= 0 && !(bound >= other) {
 		return other
 	}
@@ -78,21 +78,23 @@ func atLeast(bound, other float64) float64 {
 }
 
 // sumTolerance is more than the rounding of sums of weighted accuracies.
-const sumsRound = 1e-12
+const sumTolerance = 1e-12
 
 // missesTarget reports whether an accuracy is below the target.
-func (p *Problem) misses(accuracy float64) bool { return accuracy < p.Target-sumsRound }
+func (p *Problem) missesTarget(accuracy float64) bool {
+	return accuracy < p.TargetAccuracy-sumTolerance
+}
 
 // weightedSum returns the sum of values of the ranges, by weight.
-func (p *Problem) weighted(list []float64) float64 {
+func (p *Problem) weightedSum(list []float64) float64 {
 	total := 0.0
 	for r := range list {
-		total += p.Weights[r] * list[r]
+		total += p.RangeWeights[r] * list[r]
 	}
 	return total
 }
 
 // targetError returns the error of a target that the relaxation does not reach.
-func (p *Problem) short(best float64) *Infeasible {
-	return &Infeasible{Target: p.Target, Best: max(0, best), Fluid: true}
+func (p *Problem) targetError(bestAccuracy float64) *InfeasibleError {
+	return &InfeasibleError{TargetAccuracy: p.TargetAccuracy, BestAccuracy: max(0, bestAccuracy), ByRelaxation: true}
 }

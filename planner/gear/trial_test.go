@@ -26,15 +26,15 @@ func TestFreshTrials(t *testing.T) {
 		}
 		for _, d := range c.devices {
 			p := c.f.problem(t, d, 10)
-			out, err := Solve(context.Background(), p, programs, Options{Seed: 1})
+			plan, err := Solve(context.Background(), p, programs, Options{Seed: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
 			most := 0
-			for r := range out.Gears {
+			for r := range plan.Gears {
 				fails := 0
 				for seed := range tries {
-					fresh, err := out.Again(context.Background(), r, uint64(1000+seed))
+					fresh, err := plan.RetryGear(context.Background(), r, uint64(1000+seed))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -42,11 +42,11 @@ func TestFreshTrials(t *testing.T) {
 						fails++
 					}
 				}
-				if most = max(most, fails); float64(fails) > mayFail*float64(tries) {
-					t.Errorf("%s on %d, range %d at load %.3f: %d of %d fresh trials fail", c.name, d, r+1, out.Gears[r].Load, fails, tries)
+				if most = max(most, fails); float64(fails) > maxFailChance*float64(tries) {
+					t.Errorf("%s on %d, range %d at load %.3f: %d of %d fresh trials fail", c.name, d, r+1, plan.Gears[r].BusiestLoad, fails, tries)
 				}
 			}
-			t.Logf("%s on %d: accuracy %.4f of %.4f in %d runs; at most %d of %d fresh trials of a gear fail", c.name, d, out.Accuracy, out.Bound, out.Runs, most, tries)
+			t.Logf("%s on %d: accuracy %.4f of %.4f in %d runs; at most %d of %d fresh trials of a gear fail", c.name, d, plan.Accuracy, plan.Bound, plan.RunCount, most, tries)
 		}
 	}
 }
@@ -58,19 +58,19 @@ func TestJudgedAtItsConfidence(t *testing.T) {
 	z := 2.3263 // of the chance that a fresh trial may fail with
 	for alike, most := range map[float64]float64{0: 1 - trialConfidence, .5: 1.5 * (1 - trialConfidence)} {
 		rng, passed, clear := rand.New(rand.NewPCG(1, 1)), 0, 0
-		long := dev * math.Sqrt((1+alike)/(1-alike)/(.75*freshRun*blocksPerRun)) // of a fresh trial's mean
+		long := dev * math.Sqrt((1+alike)/(1-alike)/(.75*freshTrialFactor*blocksPerRun)) // of a fresh trial's mean
 		judged := func(mean float64) bool {
-			var e evidence
-			for range mostStreams {
-				x, blocks := rng.NormFloat64()*dev, make([]block, longerRun*blocksPerRun)
+			var e trialEvidence
+			for range maxStreams {
+				x, blocks := rng.NormFloat64()*dev, make([]runBlock, streamRunFactor*blocksPerRun)
 				for i := range blocks {
 					x = alike*x + math.Sqrt(1-alike*alike)*dev*rng.NormFloat64()
-					blocks[i] = block{late: mean + x, tail: time.Millisecond}
+					blocks[i] = runBlock{lateShare: mean + x, tailLatency: time.Millisecond}
 				}
-				if e.add(blocks); !slices.Contains(looks, e.streams) {
+				if e.addStream(blocks); !slices.Contains(judgedAfterStreams, e.streams) {
 					continue
 				}
-				if keeps, hopeless := e.judge(time.Second, limit); keeps || hopeless {
+				if keeps, hopeless := e.judgeGear(time.Second, limit); keeps || hopeless {
 					return keeps
 				}
 			}
@@ -101,15 +101,15 @@ func TestWanderingMeans(t *testing.T) {
 		streams int
 		keeps   bool
 	}{{10 * time.Millisecond, .98, 8, true}, {100 * time.Millisecond, .98, 8, false}, {100 * time.Millisecond, .95, 3, false}, {100 * time.Millisecond, .95, 5, true}, {100 * time.Millisecond, .85, 1, true}} {
-		e := evidence{load: c.load}
+		e := trialEvidence{busiestLoad: c.load}
 		for range c.streams {
-			blocks := make([]block, longerRun*blocksPerRun)
+			blocks := make([]runBlock, streamRunFactor*blocksPerRun)
 			for i := range blocks {
-				blocks[i] = block{tail: 500 * time.Millisecond, mean: 300*time.Millisecond + time.Duration(rng.NormFloat64()*float64(c.dev))}
+				blocks[i] = runBlock{tailLatency: 500 * time.Millisecond, meanLatency: 300*time.Millisecond + time.Duration(rng.NormFloat64()*float64(c.dev))}
 			}
-			e.add(blocks)
+			e.addStream(blocks)
 		}
-		if keeps, _ := e.judge(time.Second, .05); keeps != c.keeps {
+		if keeps, _ := e.judgeGear(time.Second, .05); keeps != c.keeps {
 			t.Errorf("means that deviate by %v in %d streams at load %v: passed %v, expected %v", c.dev, c.streams, c.load, keeps, c.keeps)
 		}
 	}
@@ -117,12 +117,12 @@ func TestWanderingMeans(t *testing.T) {
 
 // Every stream has all samples once, whole, in an order of its own.
 func TestSamplesInAnOrderOfTheirOwn(t *testing.T) {
-	r := policygear.Records{Samples: 200, Levels: [][]uint8{make([]uint8, 200), make([]uint8, 200)}, Correct: [][]bool{make([]bool, 200), make([]bool, 200)}}
+	r := policygear.SampleRecords{Samples: 200, Levels: [][]uint8{make([]uint8, 200), make([]uint8, 200)}, Correct: [][]bool{make([]bool, 200), make([]bool, 200)}}
 	for i := range 200 {
 		r.Levels[0][i], r.Levels[1][i], r.Correct[1][i] = uint8(i), uint8(i), i%3 == 0
 	}
-	first := shuffled(&r, rand.New(rand.NewPCG(1, 1)))
-	second := shuffled(&r, rand.New(rand.NewPCG(1, 2)))
+	first := shuffleRecords(&r, rand.New(rand.NewPCG(1, 1)))
+	second := shuffleRecords(&r, rand.New(rand.NewPCG(1, 2)))
 	if slices.Equal(first.Levels[0], second.Levels[0]) || slices.Equal(first.Levels[0], r.Levels[0]) {
 		t.Error("two streams have one order")
 	}

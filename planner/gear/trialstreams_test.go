@@ -6,10 +6,10 @@ import (
 )
 
 // blocksOf returns the blocks of a stream with a share of late requests in each.
-func blocksOf(late float64) []block {
-	blocks := make([]block, longerRun*blocksPerRun)
+func blocksOf(late float64) []runBlock {
+	blocks := make([]runBlock, streamRunFactor*blocksPerRun)
 	for i := range blocks {
-		blocks[i] = block{late: late + .01*float64(1-2*(i%2)), tail: 500 * time.Millisecond}
+		blocks[i] = runBlock{lateShare: late + .01*float64(1-2*(i%2)), tailLatency: 500 * time.Millisecond}
 	}
 	return blocks
 }
@@ -19,11 +19,11 @@ func blocksOf(late float64) []block {
 func TestOneStreamDoesNotDecide(t *testing.T) {
 	const limit = .05
 	judged := func(lates ...float64) (keeps, hopeless bool) {
-		e := evidence{load: .8}
+		e := trialEvidence{busiestLoad: .8}
 		for _, late := range lates {
-			e.add(blocksOf(late))
+			e.addStream(blocksOf(late))
 		}
-		return e.judge(time.Second, limit)
+		return e.judgeGear(time.Second, limit)
 	}
 	if keeps, hopeless := judged(.055); keeps || hopeless {
 		t.Errorf("after one late stream: passed %v, hopeless %v", keeps, hopeless)

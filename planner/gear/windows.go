@@ -3,7 +3,7 @@ package gear
 import "math"
 
 // maxWindows limits the windows that measured rates are cut into. Of more seconds, several form one window.
-const mostWindows = 2048
+const maxWindows = 2048
 
 // measuredBound returns the accuracy that no plan exceeds on the measured rates, if all requests together keep the
 // SLO. It holds even for plans that could not hold a rate forever.
@@ -15,52 +15,52 @@ const mostWindows = 2048
 //
 // It also bounds the mean of random streams: the best of a window is concave in its requests and its work, so
 // chance in the arrivals does not raise it.
-func (p *pooled) measuredBound() float64 {
-	idle := make([]float64, len(p.Models)) // late requests are worked on when devices are idle
-	all, room := p.laxes(idle), 1-p.Percentile
-	each := (len(p.Measured) + mostWindows - 1) / mostWindows
-	came := []float64{0} // requests that arrived until the end of each basic window
-	for from := 0; from < len(p.Measured); from += each {
-		came = append(came, came[len(came)-1]+sum(p.Measured[from:min(from+each, len(p.Measured))]))
+func (p *pooledDevices) measuredBound() float64 {
+	freeCost := make([]float64, len(p.Models)) // late requests are worked on when devices are idle
+	options, maxLateShare := p.lateCascades(freeCost), 1-p.Percentile
+	windowSeconds := (len(p.MeasuredRates) + maxWindows - 1) / maxWindows
+	cumulativeRequests := []float64{0} // requests that arrived until the end of each basic window
+	for second := 0; second < len(p.MeasuredRates); second += windowSeconds {
+		cumulativeRequests = append(cumulativeRequests, cumulativeRequests[len(cumulativeRequests)-1]+sum(p.MeasuredRates[second:min(second+windowSeconds, len(p.MeasuredRates))]))
 	}
 
 	// The cheapest cut into windows, by dynamic programming over their ends.
-	requests := came[len(came)-1]
-	return leastAtPrice(func(price float64) float64 {
-		e, best := atPrice(all, price), make([]float64, len(came))
-		for to := 1; to < len(came); to++ {
-			best[to] = math.Inf(1)
+	requests := cumulativeRequests[len(cumulativeRequests)-1]
+	return minOverPrices(func(price float64) float64 {
+		envelope, bestUntil := envelopeAtPrice(options, price), make([]float64, len(cumulativeRequests))
+		for to := 1; to < len(cumulativeRequests); to++ {
+			bestUntil[to] = math.Inf(1)
 			for steps := 1; steps <= to; steps *= 2 {
-				n, value := came[to]-came[to-steps], best[to-steps]
+				n, value := cumulativeRequests[to]-cumulativeRequests[to-steps], bestUntil[to-steps]
 				if n > 0 {
-					value += n * e.At(p.scale*(float64(steps*each)+p.SLO.Seconds())/n)
+					value += n * envelope.At(p.deviceScale*(float64(steps*windowSeconds)+p.SLO.Seconds())/n)
 				}
-				best[to] = min(best[to], value)
+				bestUntil[to] = min(bestUntil[to], value)
 			}
 		}
-		return best[len(best)-1]/requests + price*room
+		return bestUntil[len(bestUntil)-1]/requests + price*maxLateShare
 	})
 }
 
 // The prices of lateness that the search covers, and its number of steps.
 const (
-	leastPrice, mostPrice = 1e-3, 1e3
-	priceSteps            = 40
+	minLatePrice, maxLatePrice = 1e-3, 1e3
+	priceSteps                 = 40
 )
 
 // minOverPrices returns the least bound over prices of lateness, by golden-section search on the logarithm, since
 // the bound is convex in the price. A price of 0 is tried, too.
-func leastAtPrice(at func(price float64) float64) float64 {
-	least := at(0)
-	low, high := math.Log(leastPrice), math.Log(mostPrice)
+func minOverPrices(boundAt func(price float64) float64) float64 {
+	lowest := boundAt(0)
+	low, high := math.Log(minLatePrice), math.Log(maxLatePrice)
 	for range priceSteps {
 		a, b := low+(high-low)*.382, low+(high-low)*.618
-		x, y := at(math.Exp(a)), at(math.Exp(b))
-		if least = min(least, x, y); x <= y {
+		x, y := boundAt(math.Exp(a)), boundAt(math.Exp(b))
+		if lowest = min(lowest, x, y); x <= y {
 			high = b
 		} else {
 			low = a
 		}
 	}
-	return least
+	return lowest
 }

@@ -11,10 +11,10 @@ import (
 )
 
 // usedModels returns the models that some gear asks, in the order of the family.
-func (out *Outcome) used(models int) []int {
+func (plan *Outcome) usedModels(models int) []int {
 	var list []int
 	for m := range models {
-		if slices.ContainsFunc(out.Gears, func(g Planned) bool { return slices.Contains(g.Cascade.Models, uint8(m)) }) {
+		if slices.ContainsFunc(plan.Gears, func(g PlannedGear) bool { return slices.Contains(g.Cascade.Models, uint8(m)) }) {
 			list = append(list, m)
 		}
 	}
@@ -24,37 +24,37 @@ func (out *Outcome) used(models int) []int {
 // addDeployment adds the used models to the plan, in the order of the family: a pipeline for each kind that holds
 // a model, and one for each chain. The device time of a pipeline is its mean over the ranges, half by weight and
 // half even, so that a model which is only asked in ranges without weight has some, too.
-func (f *resolved) deploy(o *kind.Outcome, out *Outcome) {
+func (f *resolvedWorkload) addDeployment(o *kind.Outcome, plan *Outcome) {
 	p := f.problem
-	batch, per := speedsOf(p)
-	for _, m := range out.used(len(p.Models)) {
-		at, first := f.profile[m].Deployed(), 0
-		at.Model = p.Models[m].Name
+	maxBatch, secondsPerSample := batchesAndSpeeds(p)
+	for _, m := range plan.usedModels(len(p.Models)) {
+		deployed, firstReplica := f.modelProfiles[m].NewDeployment(), 0
+		deployed.Model = p.Models[m].Name
 		for k := range p.Kinds {
-			if devices := out.Replicas(m, k); len(devices) > 0 {
-				gpus := out.samples(p, m, first, len(devices)) * per[k][m]
-				at.Pipelines, first = append(at.Pipelines, f.wholePipeline(m, k, batch[k][m], gpus, devices)), first+len(devices)
+			if devices := plan.Replicas(m, k); len(devices) > 0 {
+				gpus := plan.meanSampleRate(p, m, firstReplica, len(devices)) * secondsPerSample[k][m]
+				deployed.Pipelines, firstReplica = append(deployed.Pipelines, f.wholePipeline(m, k, maxBatch[k][m], gpus, devices)), firstReplica+len(devices)
 			}
 		}
-		for c := range out.Chains {
-			if chain := &out.Chains[c]; chain.Chain.Model == m {
-				samples := out.samples(p, m, first, chain.Replicas())
-				at.Pipelines, first = append(at.Pipelines, f.chainPipeline(chain, samples)), first+chain.Replicas()
+		for c := range plan.Chains {
+			if chain := &plan.Chains[c]; chain.Chain.Model == m {
+				samples := plan.meanSampleRate(p, m, firstReplica, chain.Replicas())
+				deployed.Pipelines, firstReplica = append(deployed.Pipelines, f.chainPipeline(chain, samples)), firstReplica+chain.Replicas()
 			}
 		}
-		o.Deployment = append(o.Deployment, at)
+		o.Deployment = append(o.Deployment, deployed)
 	}
 }
 
 // meanSampleRate returns the samples per second that n replicas of a model get, as a mean over the ranges.
-func (out *Outcome) samples(p *Problem, m, first, n int) float64 {
+func (plan *Outcome) meanSampleRate(p *Problem, model, firstReplica, n int) float64 {
 	total := 0.0
-	for r := range out.Gears {
-		c := &out.Gears[r].Cascade
-		weight := (p.Weights[r] + 1/float64(len(p.Edges))) / 2
+	for r := range plan.Gears {
+		c := &plan.Gears[r].Cascade
+		weight := (p.RangeWeights[r] + 1/float64(len(p.RangeEdges))) / 2
 		for k, member := range c.Models {
-			if int(member) == m {
-				total += weight * p.Edges[r] * float64(c.Reach[k]) / float64(p.Planned.N) * sum(out.Gears[r].Shares[m][first:first+n])
+			if int(member) == model {
+				total += weight * p.RangeEdges[r] * float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N) * sum(plan.Gears[r].Shares[model][firstReplica:firstReplica+n])
 			}
 		}
 	}
@@ -63,48 +63,48 @@ func (out *Outcome) samples(p *Problem, m, first, n int) float64 {
 
 // wholePipeline returns the pipeline of a model that runs whole on devices of a kind. gpus is the number of
 // devices that its work keeps busy.
-func (f *resolved) wholePipeline(m, k, batch int, gpus float64, devices []int) formats.Pipeline {
-	pm := f.profile[m]
-	s := formats.Stage{Blocks: [2]int{0, len(pm.Blocks)}, Device: f.pools[k].Device, Share: 1, Replicas: len(devices), GPUs: gpus, Placement: placed(devices)}
-	wholeOf(pm, s.Device).WriteTimes(&s, pm, batch, 0, 1)
-	s.RPS = min(float64(len(devices)), gpus) * float64(batch) / f.problem.Models[m].On[k].run(batch).Seconds()
+func (f *resolvedWorkload) wholePipeline(model, kindIndex, batch int, gpus float64, devices []int) formats.Pipeline {
+	modelProfile := f.modelProfiles[model]
+	s := formats.Stage{Blocks: [2]int{0, len(modelProfile.Blocks)}, Device: f.pools[kindIndex].Device, Share: 1, Replicas: len(devices), GPUs: gpus, Placement: replicaPlacements(devices)}
+	wholeModelCosts(modelProfile, s.Device).WriteTimes(&s, modelProfile, batch, 0, 1)
+	s.RPS = min(float64(len(devices)), gpus) * float64(batch) / f.problem.Models[model].Variants[kindIndex].meanTime(batch).Seconds()
 	return formats.Pipeline{Batch: batch, RPS: s.RPS, LatencyUS: s.InferUS[batch-1], Stages: []formats.Stage{s}}
 }
 
 // replicaPlacements returns the placements of one replica per device. Consecutive devices form one placement.
-func placed(devices []int) (list []formats.Placement) {
+func replicaPlacements(devices []int) (list []formats.Placement) {
 	for _, d := range devices {
-		if n := len(list); n > 0 && list[n-1].First+list[n-1].Replicas == d {
+		if n := len(list); n > 0 && list[n-1].FirstDevice+list[n-1].Replicas == d {
 			list[n-1].Replicas++
 		} else {
-			list = append(list, formats.Placement{First: d, PerDevice: 1, Replicas: 1})
+			list = append(list, formats.Placement{FirstDevice: d, PerDevice: 1, Replicas: 1})
 		}
 	}
 	return list
 }
 
 // Write returns the gear section of the plan.
-func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
+func (plan *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	g := &formats.GearPlan{
 		SLOUS: document.Micros(p.SLO), Percentile: "p" + strconv.FormatFloat(100*p.Percentile, 'g', 6, 64),
-		Accuracy: p.Target, MaxQPS: p.Edges[len(p.Edges)-1], Weights: weights, Samples: p.Planned.N, Models: []formats.GearModel{},
+		Accuracy: p.TargetAccuracy, MaxQPS: p.RangeEdges[len(p.RangeEdges)-1], Weights: weights, Samples: p.PlanningSamples.N, Models: []formats.GearModel{},
 	}
-	if p.Overall {
-		g.Over = formats.OverRequests
+	if p.OverRequests {
+		g.SLOScope = formats.ScopeRequests
 	}
-	if p.HeldOut != nil {
-		g.HeldOut = p.HeldOut.N
+	if p.HeldOutSamples != nil {
+		g.HeldOut = p.HeldOutSamples.N
 	}
-	if h, ok := out.HeldOut(); ok {
+	if h, ok := plan.HeldOutAccuracy(); ok {
 		g.AccuracyHeldOut, g.HeldOutInterval = &h.Accuracy, &[2]float64{h.Low, h.High}
 	}
 
 	// Models with the answers to the planning samples.
-	for _, m := range out.used(len(p.Models)) {
-		levels, correct := make([]byte, p.Planned.N), make([]byte, p.Planned.N)
+	for _, m := range plan.usedModels(len(p.Models)) {
+		levels, correct := make([]byte, p.PlanningSamples.N), make([]byte, p.PlanningSamples.N)
 		for i := range levels {
-			levels[i], correct[i] = formats.GearLevels[p.Planned.Levels[m][i]], '0'
-			if p.Planned.Correct[m][i] {
+			levels[i], correct[i] = formats.GearLevels[p.PlanningSamples.Levels[m][i]], '0'
+			if p.PlanningSamples.Correct[m][i] {
 				correct[i] = '1'
 			}
 		}
@@ -112,37 +112,37 @@ func (out *Outcome) Write(p *Problem, weights string) *formats.GearPlan {
 	}
 
 	// Gears.
-	from := 0.0
-	for r := range out.Gears {
-		g.Gears = append(g.Gears, out.Gears[r].write(p, from, p.Edges[r], p.Weights[r]))
-		if p.ByRate != nil {
-			g.Gears[r].RateShare = p.ByRate[r]
+	previousEdge := 0.0
+	for r := range plan.Gears {
+		g.Gears = append(g.Gears, plan.Gears[r].writeGear(p, previousEdge, p.RangeEdges[r], p.RangeWeights[r]))
+		if p.RateShares != nil {
+			g.Gears[r].RateShare = p.RateShares[r]
 		}
-		from = p.Edges[r]
+		previousEdge = p.RangeEdges[r]
 	}
 	return g
 }
 
 // writeGear returns the gear of a range between two rates as it is in the plan.
-func (t *Planned) write(p *Problem, from, to, weight float64) formats.Gear {
-	c, load := &t.Cascade, t.Load
-	if !p.Overall || p.Measured == nil {
+func (t *PlannedGear) writeGear(p *Problem, fromRate, toRate, weight float64) formats.Gear {
+	c, load := &t.Cascade, t.BusiestLoad
+	if !p.OverRequests || p.MeasuredRates == nil {
 		load = min(1, load) // more is rounding
 	}
-	g := formats.Gear{FromQPS: from, ToQPS: to, Weight: weight, Accuracy: t.Accuracy, Bound: t.Bound,
-		Utilisation: load, LatencyUS: document.Micros(t.Trial.Latency), LatencyHeldOutUS: document.Micros(t.Trial.HeldOut), Late: t.Late}
+	g := formats.Gear{FromQPS: fromRate, ToQPS: toRate, Weight: weight, Accuracy: t.Accuracy, Bound: t.Bound,
+		Utilisation: load, LatencyUS: document.Micros(t.Trial.Latency), LatencyHeldOutUS: document.Micros(t.Trial.HeldOutLatency), LateShare: t.LateShare}
 
 	// Accuracy on the held-out samples.
-	if p.HeldOut != nil && p.HeldOut.N > 0 {
-		_, right := p.HeldOut.Replay(c.Models, c.Levels)
-		share := float64(right) / float64(p.HeldOut.N)
-		lo, hi := report.Wilson(int64(right), int64(p.HeldOut.N), 0.95)
+	if p.HeldOutSamples != nil && p.HeldOutSamples.N > 0 {
+		_, correctCount := p.HeldOutSamples.Replay(c.Models, c.Levels)
+		share := float64(correctCount) / float64(p.HeldOutSamples.N)
+		lo, hi := report.Wilson(int64(correctCount), int64(p.HeldOutSamples.N), 0.95)
 		g.AccuracyHeldOut, g.HeldOutInterval = &share, &[2]float64{lo, hi}
 	}
 
 	// Stages.
 	for k, m := range c.Models {
-		s := formats.GearStage{Model: p.Models[m].Name, Fraction: float64(c.Reach[k]) / float64(p.Planned.N), MinQueue: 1, Split: t.Shares[m]}
+		s := formats.GearStage{Model: p.Models[m].Name, Fraction: float64(c.ReachCounts[k]) / float64(p.PlanningSamples.N), MinQueue: 1, Split: t.Shares[m]}
 		if k == 0 {
 			s.MinQueue = t.MinQueue
 		}

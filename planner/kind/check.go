@@ -5,22 +5,22 @@ import (
 )
 
 // FindingSeverity is the severity of a finding.
-type Severity string
+type FindingSeverity string
 
 // A plan with an error does not hold; a warning says what changed.
 const (
-	Error   Severity = "error"
-	Warning Severity = "warning"
+	Error   FindingSeverity = "error"
+	Warning FindingSeverity = "warning"
 )
 
 // Finding is a constraint that does not hold, or something that changed.
 type Finding struct {
-	Severity   Severity `json:"severity"`
-	Constraint string   `json:"constraint"` // slo, devices, pool, placement, memory, ...
-	Where      string   `json:"where"`      // field path in the plan
-	Found      string   `json:"found,omitempty"`
-	Expected   string   `json:"expected,omitempty"`
-	Message    string   `json:"message"`
+	Severity   FindingSeverity `json:"severity"`
+	Constraint string          `json:"constraint"` // slo, devices, pool, placement, memory, ...
+	Path       string          `json:"where"`      // field path in the plan
+	Found      string          `json:"found,omitempty"`
+	Expected   string          `json:"expected,omitempty"`
+	Message    string          `json:"message"`
 
 	// Excess is set for an SLO: the latency beyond what the SLO leaves, relative to that.
 	Excess float64 `json:"-"`
@@ -29,8 +29,8 @@ type Finding struct {
 // String returns the finding on one line.
 func (f Finding) String() string {
 	s := string(f.Severity) + ": " + f.Constraint + ": " + f.Message
-	if f.Where != "" {
-		s += " (" + f.Where
+	if f.Path != "" {
+		s += " (" + f.Path
 		if f.Found != "" {
 			s += ": " + f.Found
 		}
@@ -43,9 +43,9 @@ func (f Finding) String() string {
 }
 
 // CheckInput is a plan with what was promised before and the documents of today.
-type Today struct {
-	Plan    *formats.Plan // the plan under check
-	Against *formats.Plan // the plan promised before; nil if figures are not compared
+type CheckInput struct {
+	Plan     *formats.Plan // the plan under check
+	Promised *formats.Plan // the plan promised before; nil if figures are not compared
 	// Profile, Cluster and Workload are those of today. If the workload is nil, the plan's own
 	// targets hold.
 	Profile  *formats.Profile
@@ -55,29 +55,29 @@ type Today struct {
 	// taken. It is empty if unknown.
 	WorkloadDir string
 	// BestPlan is the best plan by the documents of today, or nil if there is none.
-	Planned *formats.Plan
+	BestPlan *formats.Plan
 	// BreaksConstraint says that the plan under check breaks a constraint, so that its rates
 	// are no figures.
-	Broken bool
+	BreaksConstraint bool
 }
 
 // Reachable returns the largest objective that is possible today: that of the plan under check,
 // unless it breaks a constraint, or that of the best plan of today. It returns false if there is
 // neither.
-func (t *Today) Reachable(kept float64) (float64, bool) {
+func (t *CheckInput) Reachable(current float64) (float64, bool) {
 	switch {
-	case t.Planned == nil:
-		return kept, !t.Broken
-	case t.Broken:
-		return t.Planned.Objective.Value, true
+	case t.BestPlan == nil:
+		return current, !t.BreaksConstraint
+	case t.BreaksConstraint:
+		return t.BestPlan.Objective.Value, true
 	}
-	return max(kept, t.Planned.Objective.Value), true
+	return max(current, t.BestPlan.Objective.Value), true
 }
 
 // FigurePair is a figure of a metric of the gate, before and now.
-type Sample struct {
+type FigurePair struct {
 	Metric   string // rps, p99, accuracy, cost, block
-	What     string
+	Subject  string
 	Old, New float64
 	Unit     string
 }

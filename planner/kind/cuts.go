@@ -10,25 +10,25 @@ import (
 type UnknownCuts struct{ models []string }
 
 // Add notes the blocks of a model after which there is no cut.
-func (u *UnknownCuts) Add(model string, after []int, blocks int) {
+func (u *UnknownCuts) Add(model string, blocksBefore []int, numBlocks int) {
 	switch {
-	case len(after) == 0:
-	case len(after) == blocks-1:
+	case len(blocksBefore) == 0:
+	case len(blocksBefore) == numBlocks-1:
 		u.models = append(u.models, model+" nowhere")
 	default:
-		u.models = append(u.models, fmt.Sprintf("%s not after %s of its %d blocks", model, numbers(after), blocks))
+		u.models = append(u.models, fmt.Sprintf("%s not after %s of its %d blocks", model, numberRanges(blocksBefore), numBlocks))
 	}
 }
 
 // Warn adds a warning with all models, in one line.
-func (u *UnknownCuts) Warn(r *Run) {
+func (u *UnknownCuts) Warn(r *SolveRun) {
 	if len(u.models) > 0 {
 		r.Warn("models are not cut where the profile has no size of what crosses: %s", strings.Join(u.models, ", "))
 	}
 }
 
 // numberRanges lists rising numbers. Three or more in a row are written as a range: 0 to 3, 7.
-func numbers(list []int) string {
+func numberRanges(list []int) string {
 	var parts []string
 	for i := 0; i < len(list); {
 		j := i

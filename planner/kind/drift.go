@@ -11,7 +11,7 @@ const (
 	// further stretch beside their mean: 1.895 sqrt(1 + 1/8) standard deviations.
 	driftQuantile = 2.01
 	// maxDrift is the largest drift for which rates leave room.
-	mostDrift = .1
+	maxDrift = .1
 )
 
 // Drift returns the share by which runs may take longer than the means of the profile, on the
@@ -24,7 +24,7 @@ func Drift(profile *formats.Profile, cluster *formats.Cluster) float64 {
 		for i := range profile.Models {
 			for j := range profile.Models[i].Measurements {
 				ms := &profile.Models[i].Measurements[j]
-				if w := ms.Whole; ms.Device == cluster.Pools[k].Device && w != nil && w.DriftUS > 0 && w.MeanUS > 0 {
+				if w := ms.WholeModel; ms.Device == cluster.Pools[k].Device && w != nil && w.DriftUS > 0 && w.MeanUS > 0 {
 					squares += math.Pow(float64(w.DriftUS)/float64(w.MeanUS), 2)
 					n++
 				}
@@ -34,5 +34,5 @@ func Drift(profile *formats.Profile, cluster *formats.Cluster) float64 {
 			largest = max(largest, driftQuantile*math.Sqrt(squares/float64(n)))
 		}
 	}
-	return math.Round(min(mostDrift, largest)*1e3) / 1e3
+	return math.Round(min(maxDrift, largest)*1e3) / 1e3
 }

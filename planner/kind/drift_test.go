@@ -9,9 +9,9 @@ import (
 
 // Rates leave room for two standard deviations of the stretches of a kind of devices, all its
 // models together; the kind in the cluster that changes most counts, up to a tenth.
-func TestDrift(t *testing.T) {
+func TestDriftTakesTheMostVariableKind(t *testing.T) {
 	measured := func(device string, mean, drift document.Micros) formats.ProfileModel {
-		return formats.ProfileModel{Measurements: []formats.Measurement{{Device: device, Batch: 1, Whole: &formats.Latency{MeanUS: mean, DriftUS: drift}}}}
+		return formats.ProfileModel{Measurements: []formats.Measurement{{Device: device, Batch: 1, WholeModel: &formats.Latency{MeanUS: mean, DriftUS: drift}}}}
 	}
 	cluster := &formats.Cluster{Pools: []formats.Pool{{Device: "a"}, {Device: "b"}}}
 	for _, c := range []struct {

@@ -14,18 +14,18 @@ type InfeasibleError struct {
 	Model      string // empty if no single model is the cause
 	Constraint string // slo, memory, devices, min_rps
 	Reason     string
-	Nearest    Nearest
+	Nearest    NearestFeasible
 	// OtherCauses hold when Constraint no longer does. Nearest is free of them, too.
-	Further []Cause
+	OtherCauses []Cause
 	// Alternatives are other changes, each of which alone makes the problem feasible.
-	Or       []Nearest
-	Conflict []string // limits that exclude each other, if a program was infeasible
+	Alternatives []NearestFeasible
+	Conflict     []string // limits that exclude each other, if a program was infeasible
 	// CutShort says what ended the search for the nearest problem early, such as "after 10s of
 	// CPU time". It is empty if nothing did.
 	CutShort string
 	// RefutedBySimulation says that plans were found and that none holds in simulation. Nearest
 	// is then what the best of them holds.
-	Simulated bool
+	RefutedBySimulation bool
 	// OnlyMinLoad says that only the option min-load asks for rates.
 	OnlyMinLoad bool
 }
@@ -37,7 +37,7 @@ type Cause struct {
 
 // NearestFeasible describes a change that makes a problem feasible. Only the fields that apply are
 // set, and all of them hold together.
-type Nearest struct {
+type NearestFeasible struct {
 	SLOUS       float64        `json:"slo_us,omitempty"`
 	SLOs        []ModelSLO     `json:"slos,omitempty"`         // the same, if several models need another SLO
 	SLOFactor   float64        `json:"slo_factor,omitempty"`   // factor on all SLOs
@@ -62,7 +62,7 @@ type MissingCount struct {
 }
 
 // String returns the change in words.
-func (n Nearest) String() string {
+func (n NearestFeasible) String() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
 	switch {
@@ -87,11 +87,11 @@ func (n Nearest) String() string {
 	case n.MinLoadRPS > 0:
 		add("--min-load %.6g", n.MinLoadRPS)
 	case n.LoadFactor > 0:
-		most := ""
+		atMost := ""
 		if n.NotSolved {
-			most = "at most "
+			atMost = "at most "
 		}
-		add("%s%s times the rates asked", most, Times(n.LoadFactor))
+		add("%s%s times the rates asked", atMost, LoadText(n.LoadFactor))
 	}
 	return strings.Join(parts, " and ")
 }
@@ -99,18 +99,18 @@ func (n Nearest) String() string {
 // Error returns the reason, the nearest problem and the alternatives in one line, and the conflict in another.
 func (e *InfeasibleError) Error() string {
 	s := "infeasible: " + e.Reason
-	for _, cause := range e.Further {
+	for _, cause := range e.OtherCauses {
 		s += "; then " + cause.Reason
 	}
-	if near := e.Nearest.String(); near != "" {
-		what := "nearest feasible"
+	if nearest := e.Nearest.String(); nearest != "" {
+		label := "nearest feasible"
 		if e.Nearest.NotSolved {
-			what = "necessary, but perhaps not enough"
+			label = "necessary, but perhaps not enough"
 		}
-		s += "; " + what + ": " + near
+		s += "; " + label + ": " + nearest
 	}
-	for _, or := range e.Or {
-		s += ", or " + or.String()
+	for _, alternative := range e.Alternatives {
+		s += ", or " + alternative.String()
 	}
 	if e.CutShort != "" {
 		s += "; the search for what is nearest was cut short " + e.CutShort + ": there may be something nearer"
@@ -123,24 +123,24 @@ func (e *InfeasibleError) Error() string {
 
 // LoadText writes a factor of the requested rates, rounded down so that it stays feasible. A factor
 // just below 1 is not written as 1.
-func Times(load float64) string {
+func LoadText(load float64) string {
 	digits := 4
 	if load > 0.9999 && load < 1 {
 		digits = 8
 	}
-	return fmt.Sprintf("%.*g", digits, RoundedDown(load, digits))
+	return fmt.Sprintf("%.*g", digits, RoundDown(load, digits))
 }
 
 // RoundDown rounds a positive number down to some significant digits.
-func RoundedDown(v float64, digits int) float64 {
+func RoundDown(v float64, digits int) float64 {
 	if !(v > 0) || math.IsInf(v, 0) {
 		return v
 	}
 	text := strconv.FormatFloat(v, 'e', digits-1, 64)
-	if up, _ := strconv.ParseFloat(text, 64); up <= v {
-		return up
+	if rounded, _ := strconv.ParseFloat(text, 64); rounded <= v {
+		return rounded
 	}
 	unit := math.Pow(10, math.Floor(math.Log10(v))-float64(digits-1))
-	down, _ := strconv.ParseFloat(strconv.FormatFloat(v-unit/2, 'e', digits-1, 64), 64)
-	return down
+	lower, _ := strconv.ParseFloat(strconv.FormatFloat(v-unit/2, 'e', digits-1, 64), 64)
+	return lower
 }

@@ -11,17 +11,17 @@ import (
 
 // Relaxation says by how much less is asked, or more given, than in a problem. The zero value
 // changes nothing.
-type Looser struct {
-	SLOs    map[string]time.Duration // by the model, application or class that infeasibility names
-	SLO     float64                  // factor on all SLOs; 0 stands for 1
-	Load    float64                  // factor on all requested rates; 0 stands for 1
-	Memory  int64                    // bytes that every device has at least
-	Devices map[string]int           // devices to add, by kind
+type Relaxation struct {
+	SLOs       map[string]time.Duration // by the model, application or class that infeasibility names
+	SLOFactor  float64                  // factor on all SLOs; 0 stands for 1
+	LoadFactor float64                  // factor on all requested rates; 0 stands for 1
+	MinMemory  int64                    // bytes that every device has at least
+	Devices    map[string]int           // devices to add, by kind
 }
 
 // WithDevices returns the relaxation with more devices of a kind.
-func (l Looser) With(device string, more int) Looser {
-	devices := map[string]int{device: more}
+func (l Relaxation) WithDevices(device string, added int) Relaxation {
+	devices := map[string]int{device: added}
 	for k, n := range l.Devices {
 		devices[k] += n
 	}
@@ -30,70 +30,70 @@ func (l Looser) With(device string, more int) Looser {
 }
 
 // RelaxProblem returns the relaxed problem.
-func (l *Looser) Problem(m *Method, p *Problem) (*Problem, error) {
-	q := *p
-	q.Cluster = l.cluster(p.Cluster)
+func (l *Relaxation) RelaxProblem(m *Method, p *Problem) (*Problem, error) {
+	relaxed := *p
+	relaxed.Cluster = l.relaxCluster(p.Cluster)
 	w := *p.Workload
-	w.Section = m.Loosened(p.Workload.Section, l)
-	q.Workload = &w
-	if v := &q.Values; v.Has("min-load") && v.Number("min-load") > 0 {
-		if err := v.Set("min-load", l.Rate(v.Number("min-load"))); err != nil {
+	w.Section = m.RelaxWorkload(p.Workload.Section, l)
+	relaxed.Workload = &w
+	if v := &relaxed.Values; v.Has("min-load") && v.Number("min-load") > 0 {
+		if err := v.Set("min-load", l.ScaledRate(v.Number("min-load"))); err != nil {
 			return nil, err
 		}
 	}
-	return &q, l.optionSLO(&q.Values)
+	return &relaxed, l.setSLOOption(&relaxed.Values)
 }
 
 // relaxCluster returns a cluster with more devices and memory.
-func (l *Looser) cluster(c *formats.Cluster) *formats.Cluster {
-	out := *c
-	out.Pools = slices.Clone(c.Pools)
-	for i := range out.Pools {
-		p := &out.Pools[i]
+func (l *Relaxation) relaxCluster(c *formats.Cluster) *formats.Cluster {
+	relaxed := *c
+	relaxed.Pools = slices.Clone(c.Pools)
+	for i := range relaxed.Pools {
+		p := &relaxed.Pools[i]
 		p.Count += l.Devices[p.Device]
 		if p.Memory > 0 {
-			p.Memory = max(p.Memory, document.Bytes(l.Memory))
+			p.Memory = max(p.Memory, document.Bytes(l.MinMemory))
 		}
 	}
-	return &out
+	return &relaxed
 }
 
 // SLOOf returns the relaxed SLO of a model: its own if the relaxation has one, else the requested
 // SLO times the factor. It is never shorter than the requested one.
-func (l *Looser) SLOOf(name string, asked document.SLO) document.SLO {
-	if own, ok := l.SLOs[name]; ok {
-		return document.SLO{Duration: max(own, asked.Duration)}
+func (l *Relaxation) SLOOf(name string, requested document.SLO) document.SLO {
+	if modelSLO, ok := l.SLOs[name]; ok {
+		return document.SLO{Duration: max(modelSLO, requested.Duration)}
 	}
-	if l.SLO <= 0 || l.SLO == 1 {
-		return asked
+	if l.SLOFactor <= 0 || l.SLOFactor == 1 {
+		return requested
 	}
 	return document.SLO{
-		Duration: time.Duration(math.Ceil(float64(asked.Duration)*l.SLO/1000)) * time.Microsecond,
-		Times:    asked.Times * l.SLO,
+		Duration: time.Duration(math.Ceil(float64(requested.Duration)*l.SLOFactor/1000)) * time.Microsecond,
+		Factor:   requested.Factor * l.SLOFactor,
 	}
 }
 
 // ScaledRate returns a requested rate times the factor.
-func (l *Looser) Rate(asked float64) float64 {
-	if l.Load <= 0 {
-		return asked
+func (l *Relaxation) ScaledRate(requested float64) float64 {
+	if l.LoadFactor <= 0 {
+		return requested
 	}
-	return asked * l.Load
+	return requested * l.LoadFactor
 }
 
 // LongestSLO returns the longest of the relaxed SLOs, for problems with one SLO.
-func (l *Looser) LongestSLO(asked document.SLO) document.SLO {
-	slo := l.SLOOf("", asked)
-	for _, own := range l.SLOs {
-		if slo.Times > 0 || own > slo.Duration {
-			slo = document.SLO{Duration: own}
+func (l *Relaxation) LongestSLO(requested document.SLO) document.SLO {
+	slo := l.SLOOf("", requested)
+	for _, modelSLO := range l.SLOs {
+		if slo.Factor > 0 || modelSLO > slo.Duration {
+			slo = document.SLO{Duration: modelSLO}
 		}
 	}
 	return slo
 }
 
 // setSLOOption relaxes the option slo, if it is set: it is the SLO of all models.
-func (l *Looser) optionSLO(v *document.Values) error {
+func (l *Relaxation) setSLOOption(v *document.Values) error {
 	if !v.Has("slo") || v.SLO("slo").IsZero() {
 		return nil
 	}

@@ -13,11 +13,11 @@ func Margin(slo time.Duration, share float64) time.Duration {
 
 // MinSLO returns the smallest SLO in whole microseconds, at least one, that leaves a needed time
 // after the margin.
-func LeastSLO(need time.Duration, share float64) time.Duration {
+func MinSLO(needed time.Duration, share float64) time.Duration {
 	// The time after the margin never falls from one microsecond to the next, so a binary search finds it.
 	us := sort.Search(1<<40, func(us int) bool {
 		slo := time.Duration(us) * time.Microsecond
-		return slo-Margin(slo, share) >= need
+		return slo-Margin(slo, share) >= needed
 	})
 	return time.Duration(max(us, 1)) * time.Microsecond
 }

@@ -18,46 +18,46 @@ var Version = "0.1.0"
 type Method struct {
 	Kind string
 	// Summary says in a few words what such plans deploy, for help.
-	About string
+	Summary string
 	// Workload returns the workload that is assumed if none is given, with the assumptions
 	// made. It is nil if the kind has none.
 	Workload func(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string)
 	// Solve makes a plan. If ctx ends after a plan was found, it returns that plan.
-	Solve func(ctx context.Context, p *Problem, run *Run) (*Outcome, error)
+	Solve func(ctx context.Context, p *Problem, run *SolveRun) (*Outcome, error)
 	// CheckRunning returns an error if the new plan cannot start from Problem.RunningPlan.
-	From func(p *Problem) error
+	CheckRunning func(p *Problem) error
 	// RelaxWorkload returns a workload section with less asked. Parts that stay the same are
 	// shared with the old one. If it is nil, the nearest feasible problem is not searched.
-	Loosened func(asked formats.WorkloadSection, l *Looser) formats.WorkloadSection
+	RelaxWorkload func(section formats.WorkloadSection, l *Relaxation) formats.WorkloadSection
 	// SingleSLO says that a workload has one SLO, for all of its models.
-	OneSLO bool
+	SingleSLO bool
 	// SimulationDecides says that simulation decides whether there is a plan. A problem that
 	// asks for a little more than an infeasible one may then be feasible.
-	Simulated bool
+	SimulationDecides bool
 	// Tune solves several times and returns the best plan. It is used if an option has the
 	// value "auto".
-	Tune func(ctx context.Context, p *Problem, asked Asked, solve Solver) (*Result, error)
+	Tune func(ctx context.Context, p *Problem, settings TestSettings, solve SolveFunc) (*Result, error)
 	// SolveUntilConfirmed solves until other random numbers confirm that the plan holds in
 	// simulation. Kinds whose search simulates have it.
-	Hold func(ctx context.Context, p *Problem, asked Asked, solve Solver) (*Result, error)
+	SolveUntilConfirmed func(ctx context.Context, p *Problem, settings TestSettings, solve SolveFunc) (*Result, error)
 	// Certify stores in the plan what simulation shows it to sustain.
-	Certify func(ctx context.Context, plan *formats.Plan, asked Asked) error
+	Certify func(ctx context.Context, plan *formats.Plan, settings TestSettings) error
 	// ScalePromise makes a plan promise a part of its rates, of what its devices carry without
 	// queueing. It is nil if other parts of the plan would have to change.
-	Promise func(plan *formats.Plan, part float64)
+	ScalePromise func(plan *formats.Plan, part float64)
 	// Check validates a plan against today's documents from first principles.
-	Check func(t *Today) []Finding
+	Check func(t *CheckInput) []Finding
 	// Figures returns the figures that the gate compares: promised before, and found today. If
 	// the plan does not fit the documents, note says so instead.
-	Figures func(ctx context.Context, t *Today) (list []Sample, note string, err error)
+	Figures func(ctx context.Context, t *CheckInput) (list []FigurePair, note string, err error)
 	// WorkloadOf returns the workload for which a plan was made, with its targets as times.
 	WorkloadOf func(plan *formats.Plan) *formats.Workload
 	// WithReserves returns a workload with what a plan keeps back of its promise, if the
 	// plan's options do not say it. It is nil if they do.
-	Reserved func(asked *formats.Workload, plan *formats.Plan) *formats.Workload
+	WithReserves func(requested *formats.Workload, plan *formats.Plan) *formats.Workload
 	// UseLengthBuckets replaces the models of the workload by their length buckets in the
 	// profile, and returns the assumptions made.
-	Bucketed func(d *Documents) (assumed []string, err error)
+	UseLengthBuckets func(d *Documents) (assumptions []string, err error)
 	// Explain returns the lines that the kind adds to the description of a plan.
 	Explain func(plan *formats.Plan) []string
 	// Diff adds what changed between the sections of two plans.
@@ -68,14 +68,14 @@ type Method struct {
 func (m *Method) Options() []document.Option { return formats.PlanOptions(m.Kind) }
 
 // SolveFunc makes one plan, of a problem with other values or another workload.
-type Solver func(ctx context.Context, p *Problem, progress func(Progress)) (*Result, error)
+type SolveFunc func(ctx context.Context, p *Problem, progress func(Progress)) (*Result, error)
 
 // UnsupportedOption returns the error of an option that a kind does not have. otherKinds lists the
 // kinds that have it.
-func Cannot(flag, kind string, others []string, hint string) error {
+func UnsupportedOption(flag, kind string, otherKinds []string, hint string) error {
 	expected := "no such option"
-	if len(others) > 0 {
-		expected = "it with the method " + strings.Join(others, " or ") + " only"
+	if len(otherKinds) > 0 {
+		expected = "it with the method " + strings.Join(otherKinds, " or ") + " only"
 	}
 	return &document.Error{Path: "--" + flag, Found: fmt.Sprintf("an option that the method %s does not have", kind), Expected: expected, Hint: hint}
 }

@@ -11,32 +11,32 @@ import (
 
 // Plan returns the plan document of an outcome: the header that all kinds share, and what the
 // method found.
-func Plan(p *Problem, run *Run, out *Outcome, kind, solver string) *formats.Plan {
+func Plan(p *Problem, run *SolveRun, outcome *Outcome, kind, solver string) *formats.Plan {
 	plan := &formats.Plan{
 		Format: formats.FormatPlan, Kind: kind,
-		Tool: formats.Tool{Version: Version, Solver: solver}, Seed: p.Seed, Algorithm: out.Algorithm,
-		Objective: out.Objective, StoppedBy: string(out.StoppedBy), Inputs: append([]formats.Input{}, p.Files...), Options: out.Values.Kept(), Pools: out.Pools, FrontEnd: formats.FrontEndOf(p.Cluster, p.Profile),
-		Deployment: append([]formats.Deployed{}, out.Deployment...), Section: out.Section, Policy: out.Policy, Execution: p.Profile.Execution(out.Pools),
-		Arrivals: cmp.Or(p.Workload.Arrivals, &formats.Arrivals{Process: "poisson"}), Replan: out.Replan, Limits: out.Limits, Assumptions: run.Assumptions,
+		Tool: formats.Tool{Version: Version, Solver: solver}, Seed: p.Seed, Algorithm: outcome.Algorithm,
+		Objective: outcome.Objective, StoppedBy: string(outcome.StoppedBy), Inputs: append([]formats.Input{}, p.Files...), Options: outcome.Values.PlanForm(), Pools: outcome.Pools, FrontEnd: formats.FrontEndOf(p.Cluster, p.Profile),
+		Deployment: append([]formats.Deployed{}, outcome.Deployment...), Section: outcome.Section, Policy: outcome.Policy, Execution: p.Profile.ExecutionFor(outcome.Pools),
+		Arrivals: cmp.Or(p.Workload.Arrivals, &formats.Arrivals{Process: "poisson"}), Replan: outcome.Replan, Limits: outcome.Limits, Assumptions: run.Assumptions,
 	}
-	run.times(plan)
+	run.noteRateTimes(plan)
 	if plan.RatesBy == formats.RatesByMean {
 		plan.Drift = Drift(p.Profile, p.Cluster)
 	}
-	run.estimates(plan)
-	run.frontEnd(plan)
+	run.warnEstimates(plan)
+	run.noteFrontEnd(plan)
 	plan.Assumptions = run.Assumptions
 	plan.Warnings = run.Warnings
 	return plan
 }
 
 // minNotedLoad is the load of the front end from which on plans mention it.
-const busyFrontEnd = .8
+const minNotedLoad = .8
 
 // noteFrontEnd notes whether the front end limits the rates of a plan, or nearly does.
-func (r *Run) frontEnd(plan *formats.Plan) {
+func (r *SolveRun) noteFrontEnd(plan *formats.Plan) {
 	load := plan.FrontEndLoad()
-	if load <= busyFrontEnd {
+	if load <= minNotedLoad {
 		return
 	}
 	rate := 1 / plan.FrontEndTime().Seconds()
@@ -50,7 +50,7 @@ func (r *Run) frontEnd(plan *formats.Plan) {
 }
 
 // warnEstimates warns of stages with estimated times, and says how to measure them.
-func (r *Run) estimates(plan *formats.Plan) {
+func (r *SolveRun) warnEstimates(plan *formats.Plan) {
 	var ranges []string
 	for s := range plan.Stages() {
 		text := fmt.Sprintf("[%d,%d) of %s on %s", s.Blocks[0], s.Blocks[1], s.Deployed.Model, s.Device)

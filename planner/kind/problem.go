@@ -20,7 +20,7 @@ type Documents struct {
 	Workload *formats.Workload
 	// RunningPlan is the plan that runs now. The changes to it must stay within the option
 	// max-moved. It is nil if none runs.
-	Running *formats.Plan
+	RunningPlan *formats.Plan
 	// Files names the documents, for error messages and for the plan. A document that was
 	// assumed has no entry.
 	Files []formats.Input
@@ -33,7 +33,7 @@ type Documents struct {
 }
 
 // FileName returns the name of a document for messages: its path, or else its role.
-func (d *Documents) File(role string) string {
+func (d *Documents) FileName(role string) string {
 	for _, f := range d.Files {
 		if f.Role == role {
 			return f.Path
@@ -43,18 +43,18 @@ func (d *Documents) File(role string) string {
 }
 
 // FieldError returns an error at a field of a document.
-func (d *Documents) Fail(role, path, found, expected, hint string) error {
-	return &document.Error{File: d.File(role), Path: path, Found: found, Expected: expected, Hint: hint}
+func (d *Documents) FieldError(role, path, found, expected, hint string) error {
+	return &document.Error{File: d.FileName(role), Path: path, Found: found, Expected: expected, Hint: hint}
 }
 
 // CheckPresent returns an error if a document is missing.
-func (d *Documents) Complete() error {
+func (d *Documents) CheckPresent() error {
 	for _, x := range []struct {
-		role string
-		set  bool
+		role    string
+		present bool
 	}{{"profile", d.Profile != nil}, {"cluster", d.Cluster != nil}, {"workload", d.Workload != nil}} {
-		if !x.set {
-			return d.Fail(x.role, "", "nothing", "a "+x.role, "")
+		if !x.present {
+			return d.FieldError(x.role, "", "nothing", "a "+x.role, "")
 		}
 	}
 	return nil
@@ -62,16 +62,16 @@ func (d *Documents) Complete() error {
 
 // ModelIndex returns the index of a model of the profile. If there is none, it returns an error at
 // a field of the workload.
-func (d *Documents) Model(name, path string) (at int, err error) {
-	at = slices.IndexFunc(d.Profile.Models, func(m formats.ProfileModel) bool { return m.Model == name })
-	if at >= 0 {
-		return at, nil
+func (d *Documents) ModelIndex(name, path string) (index int, err error) {
+	index = slices.IndexFunc(d.Profile.Models, func(m formats.ProfileModel) bool { return m.Model == name })
+	if index >= 0 {
+		return index, nil
 	}
 	var names []string
 	for _, m := range d.Profile.Models {
 		names = append(names, m.Model)
 	}
-	return at, d.Fail("workload", path, fmt.Sprintf("%q", name), "a model of "+d.File("profile"), "the profile has "+strings.Join(names, ", "))
+	return index, d.FieldError("workload", path, fmt.Sprintf("%q", name), "a model of "+d.FileName("profile"), "the profile has "+strings.Join(names, ", "))
 }
 
 // Problem is what a method plans.
@@ -81,27 +81,27 @@ type Problem struct {
 	Seed   uint64
 	// FeasibilityOnly asks only whether there is a plan, of any quality. If there is none, the
 	// reason is not needed.
-	Trial bool
+	FeasibilityOnly bool
 	// Quick asks for a good plan soon: steps that take long and mostly improve the bound are left out.
-	Hurry bool
+	Quick bool
 	// BoundAttainment is a share of requests in time. If it is set, the bound of the objective
 	// holds for every plan that attains it, so it leaves out the margin for waits. If it is 0, the
 	// bound holds for plans with the values of the options.
-	Attained float64
+	BoundAttainment float64
 	// ReservedMisses is a share of the requests that may miss their SLO, which the search keeps
 	// back because other random numbers refuted a plan. Queues then allow fewer late requests and
 	// simulate more runs; cascades run longer trials. Other kinds ignore it.
-	Surplus float64
+	ReservedMisses float64
 	// MinObjective is a value of a maximised objective below which a plan is useless. If no plan
 	// can reach it, any plan will do. If it is 0, there is no such value.
-	Least float64
+	MinObjective float64
 	// Progress is called with the state of the work. It may be nil.
 	Progress func(Progress)
 }
 
 // SolveRun is what the driver gives a method: the solver, and functions that take progress,
 // improvements, assumptions and warnings.
-type Run struct {
+type SolveRun struct {
 	Solver milp.Solver
 	// Progress is called with the state of the solve. It is never nil.
 	Progress func(Progress)
@@ -112,17 +112,17 @@ type Run struct {
 }
 
 // NewRun returns a run whose functions do nothing.
-func NewRun(solver milp.Solver) *Run {
-	return &Run{Solver: solver, Progress: func(Progress) {}, Incumbent: func(float64, float64) {}}
+func NewRun(solver milp.Solver) *SolveRun {
+	return &SolveRun{Solver: solver, Progress: func(Progress) {}, Incumbent: func(float64, float64) {}}
 }
 
 // Assume notes a default that mattered.
-func (r *Run) Assume(format string, args ...any) {
+func (r *SolveRun) Assume(format string, args ...any) {
 	r.Assumptions = append(r.Assumptions, fmt.Sprintf(format, args...))
 }
 
 // Warn notes a warning, unless it was noted before.
-func (r *Run) Warn(format string, args ...any) {
+func (r *SolveRun) Warn(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(r.Warnings, text) {
 		r.Warnings = append(r.Warnings, text)
 	}
@@ -130,7 +130,7 @@ func (r *Run) Warn(format string, args ...any) {
 
 // WarnInstance warns of a language model whose measured iterations lack the all-reduces between its
 // devices, or are known inexactly.
-func (r *Run) WarnInstance(model string, in *formats.LLMInstance) {
+func (r *SolveRun) WarnInstance(model string, in *formats.LLMInstance) {
 	if in == nil {
 		return
 	}
@@ -147,16 +147,16 @@ func (r *Run) WarnInstance(model string, in *formats.LLMInstance) {
 }
 
 // AssumeNetwork notes, once, the assumption about pools without a network rate.
-func (r *Run) AssumeHosts(c *formats.Cluster) {
-	without := 0
+func (r *SolveRun) AssumeNetwork(c *formats.Cluster) {
+	poolsWithoutNIC := 0
 	for i := range c.Pools {
 		if c.Pools[i].NICRate() > 0 {
 			return
 		}
-		without++
+		poolsWithoutNIC++
 	}
 	text := "one host: no pool has nic_gbps, so crossing between stages takes no network time"
-	if without > 1 && c.Host != formats.HostShared {
+	if poolsWithoutNIC > 1 && c.Host != formats.HostShared {
 		text = "hosts: no pool has nic_gbps, so devices of one kind are on one host and nothing passes between kinds (host: shared in the cluster says that all are on one host)"
 	}
 	if !slices.Contains(r.Assumptions, text) {
@@ -165,7 +165,7 @@ func (r *Run) AssumeHosts(c *formats.Cluster) {
 }
 
 // WarnStaleModels warns if a model file differs from the one that was measured.
-func (r *Run) StaleModels(d *Documents, models []*formats.ProfileModel) {
+func (r *SolveRun) WarnStaleModels(d *Documents, models []*formats.ProfileModel) {
 	if d.ProfileDir == "" {
 		return
 	}
@@ -213,7 +213,7 @@ type Outcome struct {
 	Replan     *formats.Replan
 	Limits     []formats.Limit
 	Phases     []Phase
-	Considered int // possible pipelines or cascades that were considered
+	Candidates int // possible pipelines or cascades that were considered
 }
 
 // Phase holds the work of one phase of a search.
@@ -242,7 +242,7 @@ type Result struct {
 const StoppedByTrials milp.StoppedBy = "trials"
 
 // StatusOf returns the status of a solve from what stopped it.
-func Status(s milp.StoppedBy) string {
+func StatusOf(s milp.StoppedBy) string {
 	switch s {
 	case milp.StoppedByProof:
 		return "optimal"
@@ -265,7 +265,7 @@ type Incumbent struct {
 
 // CheckPools returns an error if some pool is of a kind on which none of the models was
 // measured.
-func (d *Documents) MeasuredPools(models []*formats.ProfileModel) error {
+func (d *Documents) CheckPools(models []*formats.ProfileModel) error {
 	var kinds []string
 	for _, m := range models {
 		for i := range m.Measurements {
@@ -277,7 +277,7 @@ func (d *Documents) MeasuredPools(models []*formats.ProfileModel) error {
 	slices.Sort(kinds)
 	for k := range d.Cluster.Pools {
 		if device := d.Cluster.Pools[k].Device; !slices.Contains(kinds, device) {
-			return d.Fail("cluster", fmt.Sprintf("pools[%d].device", k), fmt.Sprintf("%q", device), "a device kind that "+d.File("profile")+" measured",
+			return d.FieldError("cluster", fmt.Sprintf("pools[%d].device", k), fmt.Sprintf("%q", device), "a device kind that "+d.FileName("profile")+" measured",
 				"the profile has "+strings.Join(kinds, ", ")+"; measure the device (plan profile) or leave the pool out")
 		}
 	}

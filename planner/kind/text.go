@@ -6,7 +6,7 @@ import (
 )
 
 // FormatNumber writes a number with as many digits as people read.
-func Number(v float64) string {
+func FormatNumber(v float64) string {
 	if a := math.Abs(v); a >= 1000 {
 		return fmt.Sprintf("%.0f", v)
 	} else if a >= 100 {
@@ -16,7 +16,7 @@ func Number(v float64) string {
 }
 
 // FormatPercent writes a share as a percentage with as many digits as people read.
-func Percent(v float64) string {
+func FormatPercent(v float64) string {
 	switch p := 100 * v; {
 	case p == 0:
 		return "0 %"

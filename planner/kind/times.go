@@ -11,11 +11,11 @@ import (
 
 // minDisturbance is the share by which runs take longer on average than undisturbed from which on
 // the plan says what that costs.
-const disturbed = .05
+const minDisturbance = .05
 
 // noteRateTimes notes by which times a plan's rates are computed, and which times were not measured.
-func (r *Run) times(plan *formats.Plan) {
-	var means, single, between, slow []string
+func (r *SolveRun) noteRateTimes(plan *formats.Plan) {
+	var withMeans, withoutMeans, interpolated, disturbedRuns []string
 	add := func(list *[]string, text string) {
 		if !slices.Contains(*list, text) {
 			*list = append(*list, text)
@@ -23,44 +23,44 @@ func (r *Run) times(plan *formats.Plan) {
 	}
 
 	// Sort the stages by the times that they have.
-	most := 0.0
+	maxExcess := 0.0
 	for s := range plan.Stages() {
 		name := s.Deployed.Model + " on " + s.Device
-		if sizes := unmeasured(s.InferRangeUS); len(sizes) > 0 {
-			add(&between, strings.Join(sizes, ", ")+" of "+name)
+		if sizes := unmeasuredSizes(s.InferRangeUS); len(sizes) > 0 {
+			add(&interpolated, strings.Join(sizes, ", ")+" of "+name)
 		}
 		if n := s.Pipeline.Batch; len(s.MeanUS) < n {
-			add(&single, name)
+			add(&withoutMeans, name)
 			continue
-		} else if more := float64(s.MeanUS[n-1])/float64(s.InferUS[n-1]) - 1; more > disturbed {
-			add(&slow, fmt.Sprintf("%s %.0f %%", name, 100*more))
-			most = max(most, more)
+		} else if excess := float64(s.MeanUS[n-1])/float64(s.InferUS[n-1]) - 1; excess > minDisturbance {
+			add(&disturbedRuns, fmt.Sprintf("%s %.0f %%", name, 100*excess))
+			maxExcess = max(maxExcess, excess)
 		}
-		add(&means, name)
+		add(&withMeans, name)
 	}
 
 	// Note what that means for the rates.
-	if len(means) > 0 {
+	if len(withMeans) > 0 {
 		plan.RatesBy = formats.RatesByMean
 	}
 	switch {
-	case len(single) > 0 && len(means) == 0:
+	case len(withoutMeans) > 0 && len(withMeans) == 0:
 		r.Assume("rates are computed with the one time of a run that the profile has: it has no means")
-	case len(single) > 0:
-		r.Assume("rates of %s are computed with the one time of a run that the profile has: it has no means there", strings.Join(single, ", "))
+	case len(withoutMeans) > 0:
+		r.Assume("rates of %s are computed with the one time of a run that the profile has: it has no means there", strings.Join(withoutMeans, ", "))
 	}
-	if len(between) > 0 {
-		r.Assume("times of batches that were not measured are on the line between those that were (estimated): %s; plan profile --batches measures them", strings.Join(between, "; "))
+	if len(interpolated) > 0 {
+		r.Assume("times of batches that were not measured are on the line between those that were (estimated): %s; plan profile --batches measures them", strings.Join(interpolated, "; "))
 	}
-	if len(slow) > 0 {
-		r.Warn("other work disturbed the profile: on average runs take longer than undisturbed, and rates count on that: %s; undisturbed the devices would carry up to %.0f %% more", strings.Join(slow, ", "), 100*most)
+	if len(disturbedRuns) > 0 {
+		r.Warn("other work disturbed the profile: on average runs take longer than undisturbed, and rates count on that: %s; undisturbed the devices would carry up to %.0f %% more", strings.Join(disturbedRuns, ", "), 100*maxExcess)
 	}
 }
 
 // unmeasuredSizes lists the batch sizes whose times lie between those of other sizes. Consecutive
 // sizes are written as first-last.
-func unmeasured(intervals [][2]document.Micros) []string {
-	var out []string
+func unmeasuredSizes(intervals [][2]document.Micros) []string {
+	var sizes []string
 	for first := 0; first < len(intervals); first++ {
 		last := first
 		for last < len(intervals) && intervals[last][0] < intervals[last][1] {
@@ -70,11 +70,11 @@ func unmeasured(intervals [][2]document.Micros) []string {
 		case 0:
 			continue
 		case 1:
-			out = append(out, fmt.Sprint(first+1))
+			sizes = append(sizes, fmt.Sprint(first+1))
 		default:
-			out = append(out, fmt.Sprintf("%d-%d", first+1, last))
+			sizes = append(sizes, fmt.Sprintf("%d-%d", first+1, last))
 		}
 		first = last
 	}
-	return out
+	return sizes
 }

@@ -10,137 +10,137 @@ import (
 )
 
 // InputPipeline is a pipeline with its replicas that was chosen elsewhere.
-type Given struct {
+type InputPipeline struct {
 	Model, Batch int
 	RPS          float64 // if 0, the rate that its replicas carry
-	Stages       []GivenStage
+	Stages       []InputStage
 }
 
 // InputStage is one stage of an InputPipeline: blocks [First, Last) on a share of the devices of a pool.
-type GivenStage struct{ First, Last, Pool, Share, Replicas int }
+type InputStage struct{ First, Last, Pool, Share, Replicas int }
 
 // AdoptedOutcome is the outcome of pipelines that were chosen elsewhere.
-type Adopted struct {
+type AdoptedOutcome struct {
 	Outcome
-	Carried []float64 // by input pipeline: requests/s that its replicas carry
+	CarriedRPS []float64 // by input pipeline: requests/s that its replicas carry
 }
 
 // AdoptDocuments returns the outcome of pipelines that were chosen elsewhere for the problem of the documents,
 // and the rate that the replicas of each carry. Batches take as long to fill as the workload's batch_build_rps
 // says.
-func Planned(in *kind.Problem, run *kind.Run, given []Given) (*kind.Outcome, []float64, error) {
-	r, err := resolve(in, run)
+func AdoptDocuments(in *kind.Problem, run *kind.SolveRun, pipelines []InputPipeline) (*kind.Outcome, []float64, error) {
+	r, err := resolveDocuments(in, run)
 	if err != nil {
 		return nil, nil, err
 	}
 	for d := range r.models {
 		if rps := r.models[d].workload.BatchBuildRPS; rps > 0 {
-			r.problem.Models[d].Build = r.opt.BatchBuild * 1e6 / rps
+			r.problem.Models[d].BatchWaitMicros = r.options.BatchBuild * 1e6 / rps
 		}
 	}
-	out, err := Adopt(r.problem, given)
+	adopted, err := Adopt(r.problem, pipelines)
 	if err != nil {
 		return nil, nil, err
 	}
-	return r.outcome(&out.Outcome), out.Carried, nil
+	return r.planOutcome(&adopted.Outcome), adopted.CarriedRPS, nil
 }
 
 // Adopt returns an outcome of pipelines that were chosen elsewhere. Their replicas stay as they are. What they
 // cost and carry is computed from the problem, and they are placed on devices as our own pipelines are. There is
 // no bound. Pools must be exclusive.
-func Adopt(p *Problem, given []Given) (*Adopted, error) {
+func Adopt(p *Problem, pipelines []InputPipeline) (*AdoptedOutcome, error) {
 	var templates []stages.Template
-	var carried []float64
-	plan := &counts{rps: make([]float64, len(p.Models)), value: math.Inf(1)}
+	var carriedRPS []float64
+	plan := &replicaPlan{modelRPS: make([]float64, len(p.Models)), value: math.Inf(1)}
 
 	// The template of each pipeline, with the rate that its replicas carry.
-	for i := range given {
-		t, err := p.template(&given[i])
+	for i := range pipelines {
+		t, err := p.templateOf(&pipelines[i])
 		if err != nil {
 			return nil, fmt.Errorf("pipeline %d: %w", i, err)
 		}
-		c := count{template: i, model: t.Model, rps: math.Inf(1)}
+		planned := planPipeline{template: i, model: t.Model, rps: math.Inf(1)}
 		for si := range t.Stages {
-			n := given[i].Stages[si].Replicas
-			c.replicas = append(c.replicas, n)
-			c.rps = min(c.rps, t.Stages[si].Rate*float64(n))
+			n := pipelines[i].Stages[si].Replicas
+			planned.replicas = append(planned.replicas, n)
+			planned.rps = min(planned.rps, t.Stages[si].Rate*float64(n))
 		}
-		carried = append(carried, c.rps)
-		if promised := given[i].RPS; promised > 0 {
-			if promised > c.rps*(1+1e-9) {
-				return nil, fmt.Errorf("pipeline %d: its replicas carry %.6g requests/s, not %.6g", i, c.rps, promised)
+		carriedRPS = append(carriedRPS, planned.rps)
+		if promisedRPS := pipelines[i].RPS; promisedRPS > 0 {
+			if promisedRPS > planned.rps*(1+1e-9) {
+				return nil, fmt.Errorf("pipeline %d: its replicas carry %.6g requests/s, not %.6g", i, planned.rps, promisedRPS)
 			}
-			c.rps = min(c.rps, promised)
+			planned.rps = min(planned.rps, promisedRPS)
 		}
-		plan.rps[t.Model] += c.rps
-		plan.list = append(plan.list, c)
+		plan.modelRPS[t.Model] += planned.rps
+		plan.pipelines = append(plan.pipelines, planned)
 		templates = append(templates, *t)
 	}
 
 	// The objective, the limits and the placement.
 	for d := range p.Models {
-		plan.value = min(plan.value, plan.rps[d]/p.Models[d].Weight)
-		plan.sum += plan.rps[d] * p.Models[d].Weight
+		plan.value = min(plan.value, plan.modelRPS[d]/p.Models[d].Weight)
+		plan.weightedSum += plan.modelRPS[d] * p.Models[d].Weight
 	}
-	c := &catalogue{Problem: p, templates: templates}
-	if why := c.excess(plan); why != "" {
-		return nil, fmt.Errorf("the pipelines take %s", why)
+	adopted := &templateCatalogue{Problem: p, templates: templates}
+	if broken := adopted.brokenLimit(plan); broken != "" {
+		return nil, fmt.Errorf("the pipelines take %s", broken)
 	}
-	where, stuck := (&packing{c, plan, nil}).try()
-	if stuck >= 0 {
-		return nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[stuck].Kind)
+	placement, fullPool := (&planPacking{adopted, plan, nil}).packAll()
+	if fullPool >= 0 {
+		return nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[fullPool].Kind)
 	}
-	return &Adopted{Carried: carried, Outcome: Outcome{
-		Pipelines: c.pipelines(plan, where), RPS: plan.rps, Value: plan.value, Bound: math.NaN(),
+	return &AdoptedOutcome{CarriedRPS: carriedRPS, Outcome: Outcome{
+		Pipelines: adopted.placedPipelines(plan, placement), RPS: plan.modelRPS, Value: plan.value, Bound: math.NaN(),
 		StoppedBy: milp.StoppedByWork, Templates: len(templates),
 	}}, nil
 }
 
 // templateOf returns the template of an input pipeline, with its times and rates.
-func (p *Problem) template(g *Given) (*stages.Template, error) {
-	if g.Model < 0 || g.Model >= len(p.Models) {
-		return nil, fmt.Errorf("model %d of %d", g.Model, len(p.Models))
+func (p *Problem) templateOf(pipeline *InputPipeline) (*stages.Template, error) {
+	if pipeline.Model < 0 || pipeline.Model >= len(p.Models) {
+		return nil, fmt.Errorf("model %d of %d", pipeline.Model, len(p.Models))
 	}
-	m := &p.Models[g.Model]
-	t := &stages.Template{Model: g.Model, Batch: g.Batch}
-	at := 0
+	m := &p.Models[pipeline.Model]
+	t := &stages.Template{Model: pipeline.Model, Batch: pipeline.Batch}
+	nextBlock := 0
 
 	// Check each stage and compute its times.
-	for i, s := range g.Stages {
+	for i, input := range pipeline.Stages {
 		switch {
-		case s.First != at || s.Last <= s.First || s.Last > m.NumBlocks():
-			return nil, fmt.Errorf("stage %d holds blocks [%d, %d), expected them from %d on, of %d", i, s.First, s.Last, at, m.NumBlocks())
-		case s.Pool < 0 || s.Pool >= len(p.Pools) || p.Pools[s.Pool].Time:
+		case input.First != nextBlock || input.Last <= input.First || input.Last > m.NumBlocks():
+			return nil, fmt.Errorf("stage %d holds blocks [%d, %d), expected them from %d on, of %d", i, input.First, input.Last, nextBlock, m.NumBlocks())
+		case input.Pool < 0 || input.Pool >= len(p.Pools) || p.Pools[input.Pool].TimeShared:
 			return nil, fmt.Errorf("stage %d is not on an exclusive pool", i)
-		case s.Share < 1 || s.Share > len(m.Costs[s.Pool]) || m.Costs[s.Pool][s.Share-1].At(g.Batch) == nil:
-			return nil, fmt.Errorf("stage %d: %s was not measured at batch %d on a share 1/%d of %s", i, m.Name, g.Batch, s.Share, p.Pools[s.Pool].Kind)
-		case s.Replicas < 1:
-			return nil, fmt.Errorf("stage %d has %d replicas", i, s.Replicas)
-		case s.Last < m.NumBlocks() && m.CutBytes[s.Last-1] < 0:
-			return nil, fmt.Errorf("stage %d: the size of the cut after block %d is not known", i, s.Last-1)
+		case input.Share < 1 || input.Share > len(m.ShareCosts[input.Pool]) || m.ShareCosts[input.Pool][input.Share-1].CostAt(pipeline.Batch) == nil:
+			return nil, fmt.Errorf("stage %d: %s was not measured at batch %d on a share 1/%d of %s", i, m.Name, pipeline.Batch, input.Share, p.Pools[input.Pool].Kind)
+		case input.Replicas < 1:
+			return nil, fmt.Errorf("stage %d has %d replicas", i, input.Replicas)
+		case input.Last < m.NumBlocks() && m.CutBytes[input.Last-1] < 0:
+			return nil, fmt.Errorf("stage %d: the size of the cut after block %d is not known", i, input.Last-1)
 		}
-		at = s.Last
-		st := stages.Stage{First: s.First, Last: s.Last, Pool: s.Pool, Share: s.Share}
-		costs := &m.Costs[s.Pool][s.Share-1]
-		expected := costs.Expect(g.Batch)
-		st.Infer, st.Run = stages.Infer(costs, g.Batch, s.First, s.Last), expected.Mean(s.First, s.Last)
+		nextBlock = input.Last
+		stage := stages.Stage{FirstBlock: input.First, EndBlock: input.Last, Pool: input.Pool, Share: input.Share}
+		costs := &m.ShareCosts[input.Pool][input.Share-1]
+		undisturbed := costs.ExpectedTimes(pipeline.Batch)
+		stage.MaxTime, stage.MeanTime = stages.MaxTime(costs, pipeline.Batch, input.First, input.Last), undisturbed.Mean(input.First, input.Last)
 		if i > 0 {
 			prev := &t.Stages[i-1]
-			prev.Xfer = p.XferTime(prev.Pool, s.Pool, m.CutBytes[s.First-1], g.Batch)
+			prev.TransferTime = p.TransferTime(prev.Pool, input.Pool, m.CutBytes[input.First-1], pipeline.Batch)
 		}
-		t.Stages = append(t.Stages, st)
+		t.Stages = append(t.Stages, stage)
 	}
-	if at != m.NumBlocks() {
-		return nil, fmt.Errorf("the stages hold %d of %d blocks", at, m.NumBlocks())
+	if nextBlock != m.NumBlocks() {
+		return nil, fmt.Errorf("the stages hold %d of %d blocks", nextBlock, m.NumBlocks())
 	}
 
 	// Latency, rates and the SLO.
 	for i := range t.Stages {
-		t.Latency += t.Stages[i].Infer + t.Stages[i].Xfer
+		t.Latency += t.Stages[i].MaxTime + t.Stages[i].TransferTime
 		t.Stages[i].Rate = p.StageRate(t, i)
 	}
-	if spent := t.Latency + m.BuildTime(g.Batch) + m.Margin; spent > m.SLO {
-		return nil, fmt.Errorf("it takes %v with margin and batch building, the SLO of %s is %v", spent, m.Name, m.SLO)
+	if totalTime := t.Latency + m.BatchWait(pipeline.Batch) + m.Margin; totalTime > m.SLO {
+		return nil, fmt.Errorf("it takes %v with margin and batch building, the SLO of %s is %v", totalTime, m.Name, m.SLO)
 	}
 	return t, nil
 }

@@ -15,7 +15,7 @@ import (
 
 // Limits of the search for minimal allotments.
 const (
-	allotmentRounds = 6         // throughputs that are tried
+	allotmentTrials = 6         // throughputs that are tried
 	allotmentPools  = 8         // most pools
 	allotmentParts  = 5040      // most parts of a device
 	allotmentSums   = 1_000_000 // most sums of replicas, for each unit of effort
@@ -26,7 +26,7 @@ const (
 type allotment [allotmentPools]int32
 
 // fitsWithin reports whether a takes no more than b of any pool.
-func (a *allotment) within(b *allotment) bool {
+func (a *allotment) fitsWithin(b *allotment) bool {
 	for k, v := range a {
 		if v > b[k] {
 			return false
@@ -36,145 +36,145 @@ func (a *allotment) within(b *allotment) bool {
 }
 
 // multiply returns n times the allotment.
-func (a *allotment) times(n int32) *allotment {
-	out := *a
-	for k := range out {
-		out[k] *= n
+func (a *allotment) multiply(n int32) *allotment {
+	product := *a
+	for k := range product {
+		product[k] *= n
 	}
-	return &out
+	return &product
 }
 
 // replicaSum is whole replicas of a template, or a sum of several such.
-type replicated struct {
-	takes allotment
+type replicaSum struct {
+	parts allotment
 	cost  float64
 	rate  float64 // requests/s
 }
 
 // allotmentSearch lists the minimal allotments of one model.
-type allotting struct {
-	perPart  []float64             // by pool: price of a part of a device
-	devices  []int                 // by pool: number of devices
-	parts    int32                 // parts that a device is counted in
-	target   float64               // requests/s that the model needs
-	cheapest float64               // lower bound on what an allotment costs
-	budget   float64               // sums that cost more are ignored
-	covers   *covers               // lower bounds on the cost of carrying a rate
-	singles  []replicated          // replicas of one template each
-	rates    map[allotment]float64 // by parts taken: highest rate of the sums seen
-	least    []allotment           // minimal allotments found, in devices
-	larger   map[allotment]bool    // by devices: whether they hold a minimal allotment
-	sums     int                   // number of sums seen
+type allotmentSearch struct {
+	partPrices     []float64             // by pool: price of a part of a device
+	poolSizes      []int                 // by pool: number of devices
+	partsPerDevice int32                 // parts that a device is counted in
+	targetRate     float64               // requests/s that the model needs
+	minCost        float64               // lower bound on what an allotment costs
+	maxCost        float64               // sums that cost more are ignored
+	covers         *coverTable           // lower bounds on the cost of carrying a rate
+	templateSums   []replicaSum          // replicas of one template each
+	bestRates      map[allotment]float64 // by parts taken: highest rate of the sums seen
+	minimal        []allotment           // minimal allotments found, in devices
+	holdsMinimal   map[allotment]bool    // by devices: whether they hold a minimal allotment
+	numSums        int                   // number of sums seen
 }
 
 // boundByAllotments lowers the bound of a search for the most throughput. If not even parts of minimal
-// allotments fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest
+// boundByAllotments fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest
 // throughput at which they do not fit. covers bound each model's costs from below.
-func (x *bundling) allotments(ctx context.Context, lists []*covers) error {
-	parts := partsOf(x.Problem)
-	if x.Rounding != Slot || x.timed() || parts == 0 || x.goal.cost() != nil || x.stay != nil || x.best == nil || x.sieves == nil && x.partial {
+func (x *bundleSearch) boundByAllotments(ctx context.Context, covers []*coverTable) error {
+	parts := partsPerDeviceOf(x.Problem)
+	if x.Rounding != Slot || x.hasTimeShared() || parts == 0 || x.goal.poolCosts() != nil || x.replan != nil || x.bestPlan == nil || x.tables == nil && x.incomplete {
 		return nil
 	}
-	work := allotmentSums * x.o.Effort
+	remainingSums := allotmentSums * x.options.Effort
 
 	// The throughput at which the best plan has just the gap that was asked for.
-	low := x.score() / (1 - x.o.Gap) * (1 - 1e-8)
-	for value, rounds := low, 0; value < x.inner && rounds < allotmentRounds && work > 0; rounds++ {
-		fit, err := x.allotted(ctx, lists, value, parts, &work)
+	fittingValue := x.bestScore() / (1 - x.options.Gap) * (1 - 1e-8)
+	for value, rounds := fittingValue, 0; value < x.choiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
+		fits, err := x.allotmentsFit(ctx, covers, value, parts, &remainingSums)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		if !fit {
-			x.inner = max(min(x.inner, value*(1+1e-9)), x.score())
+		if !fits {
+			x.choiceBound = max(min(x.choiceBound, value*(1+1e-9)), x.bestScore())
 		} else {
-			low = value
+			fittingValue = value
 		}
-		value = (low + x.inner) / 2
+		value = (fittingValue + x.choiceBound) / 2
 	}
 	return nil
 }
 
 // allotmentsFit reports whether parts of minimal allotments fit the devices at a throughput. If the listing
 // takes more than the remaining work, it returns true: they may fit.
-func (x *bundling) allotted(ctx context.Context, lists []*covers, value float64, parts int32, work *int) (bool, error) {
-	choices, fit := x.leastAllotments(ctx, lists, value, parts, work)
-	if !fit || choices == nil {
-		return fit, nil
+func (x *bundleSearch) allotmentsFit(ctx context.Context, covers []*coverTable, value float64, parts int32, remainingSums *int) (bool, error) {
+	choices, mayFit := x.minimalAllotments(ctx, covers, value, parts, remainingSums)
+	if !mayFit || choices == nil {
+		return mayFit, nil
 	}
-	picked, err := x.parts(ctx, x.picking(choices, &wish{idle: make([]float64, len(x.Pools))}))
-	return picked != nil, err
+	fittingParts, err := x.solveParts(ctx, x.newBundleProgram(choices, &bundleLimits{idleDevices: make([]float64, len(x.Pools))}))
+	return fittingParts != nil, err
 }
 
 // minimalAllotments lists, as bundles, the minimal allotments of every model that a plan of a throughput may
 // have. An allotment may cost so much more than the model's cheapest one as the cheapest ones of all models
 // leave of the worth of all devices. If the cheapest cost more than that, mayFit is false. If the listing is too
 // much work, the list is nil.
-func (x *bundling) leastAllotments(ctx context.Context, lists []*covers, value float64, parts int32, work *int) (list []bundle, fit bool) {
+func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTable, value float64, parts int32, remainingSums *int) (bundles []bundle, mayFit bool) {
 	// A search for each model. What all devices are worth, less the least cost of every model, is spare.
-	var models []*allotting
-	spare := sum(x.worth) * (1 + 1e-9)
-	for d, c := range lists {
-		a := &allotting{parts: parts, target: x.rate(d, value) * (1 - 1e-9), covers: c}
+	var searches []*allotmentSearch
+	spareValue := total(x.coverPrices) * (1 + 1e-9)
+	for d, c := range covers {
+		search := &allotmentSearch{partsPerDevice: parts, targetRate: x.requiredRate(d, value) * (1 - 1e-9), covers: c}
 		for k := range x.Pools {
-			a.perPart = append(a.perPart, x.worth[k]/float64(max(x.Pools[k].Count, 1)*int(parts)))
-			a.devices = append(a.devices, x.Pools[k].Count)
+			search.partPrices = append(search.partPrices, x.coverPrices[k]/float64(max(x.Pools[k].Count, 1)*int(parts)))
+			search.poolSizes = append(search.poolSizes, x.Pools[k].Count)
 		}
-		a.cheapest = a.rest(a.target)
-		spare -= a.cheapest
-		models = append(models, a)
+		search.minCost = search.coverCost(search.targetRate)
+		spareValue -= search.minCost
+		searches = append(searches, search)
 	}
 	// Budgets rise step by step. The more the cheapest allotments are known to cost, the less is spare.
-	for step := spare / allotmentSteps; ; step *= 2 {
-		last := true
+	for step := spareValue / allotmentSteps; ; step *= 2 {
+		complete := true
 
 		// Each search lists its minimal allotments within its budget.
-		for d, a := range models {
-			budget := a.cheapest + min(step, spare)
-			if budget <= a.budget {
+		for d, search := range searches {
+			budget := search.minCost + min(step, spareValue)
+			if budget <= search.maxCost {
 				continue
 			}
-			a.budget = budget
-			a.single(x.lists[d])
-			enough := a.sum(*work)
-			if *work -= a.sums; !enough || ctx.Err() != nil {
+			search.maxCost = budget
+			search.listTemplateSums(x.modelTables[d])
+			finished := search.listMinimal(*remainingSums)
+			if *remainingSums -= search.numSums; !finished || ctx.Err() != nil {
 				return nil, true
 			}
-			cheapest := a.budget
-			for i := range a.least {
-				cheapest = min(cheapest, a.cost(a.least[i].times(parts)))
+			cheapest := search.maxCost
+			for i := range search.minimal {
+				cheapest = min(cheapest, search.priceOf(search.minimal[i].multiply(parts)))
 			}
-			spare -= cheapest - a.cheapest
-			a.cheapest = cheapest
-			if spare < 0 {
+			spareValue -= cheapest - search.minCost
+			search.minCost = cheapest
+			if spareValue < 0 {
 				return nil, false
 			}
-			last = last && a.budget >= a.cheapest+spare
+			complete = complete && search.maxCost >= search.minCost+spareValue
 		}
-		if last {
+		if complete {
 			break
 		}
 	}
 
 	// Write the allotments as bundles.
-	for d, a := range models {
-		for _, n := range a.least {
-			b := bundle{model: d, use: make([]float64, len(x.Pools))}
-			for k := range b.use {
-				b.use[k] = float64(n[k])
+	for d, search := range searches {
+		for _, devices := range search.minimal {
+			b := bundle{model: d, devices: make([]float64, len(x.Pools))}
+			for k := range b.devices {
+				b.devices[k] = float64(devices[k])
 			}
-			list = append(list, b)
+			bundles = append(bundles, b)
 		}
 	}
-	return list, true
+	return bundles, true
 }
 
 // partsPerDeviceOf returns the least number of parts of a device in which all shares are whole numbers. If there
 // are too many parts, or too many pools, it returns 0.
-func partsOf(p *Problem) int32 {
+func partsPerDeviceOf(p *Problem) int32 {
 	parts := 1
 	for k := range p.Pools {
-		for share := 2; share <= p.Pools[k].MaxShares; share++ {
-			if parts = parts / gcd(parts, share) * share; parts > allotmentParts {
+		for divisor := 2; divisor <= p.Pools[k].MaxShares; divisor++ {
+			if parts = parts / gcd(parts, divisor) * divisor; parts > allotmentParts {
 				return 0
 			}
 		}
@@ -194,38 +194,38 @@ func gcd(a, b int) int {
 }
 
 // coverCost returns a lower bound on the cost of carrying a rate.
-func (a *allotting) rest(rate float64) float64 {
+func (a *allotmentSearch) coverCost(rate float64) float64 {
 	if rate <= 0 {
 		return 0
 	}
-	return a.covers.cost[a.covers.at(rate)]
+	return a.covers.costBySteps[a.covers.stepsFor(rate)]
 }
 
 // listTemplateSums lists the replicas of one template each that a sum within the cost limit may hold, the
 // highest rate first. It leaves out those that take at least as much of every pool as others of no lower rate.
-func (a *allotting) single(s *sieve) {
-	a.singles = a.singles[:0]
+func (a *allotmentSearch) listTemplateSums(table *templateTable) {
+	a.templateSums = a.templateSums[:0]
 
 	// The highest rate of every allotment.
-	best := map[allotment]float64{}
+	bestRates := map[allotment]float64{}
 
 	// For each stage, replicas of it set the rate, and the other stages take the fewest replicas that carry it.
-	for i := range s.len() {
-		stages := s.of(i)
+	for i := range table.len() {
+		stages := table.stagesOf(i)
 		for j := range stages {
 			if stages[j].share == 0 {
 				break
 			}
 			for replicas := 1; ; replicas++ {
-				rate := float64(replicas) / (stages[j].per * float64(stages[j].share))
-				takes, cost := a.takes(stages, rate)
-				if cost > a.budget {
+				rate := float64(replicas) / (stages[j].devicesPerRPS * float64(stages[j].share))
+				parts, cost := a.fewestParts(stages, rate)
+				if cost > a.maxCost {
 					break
 				}
-				if cost+a.rest(a.target-rate) <= a.budget && rate > best[takes] {
-					best[takes] = rate
+				if cost+a.coverCost(a.targetRate-rate) <= a.maxCost && rate > bestRates[parts] {
+					bestRates[parts] = rate
 				}
-				if rate >= a.target {
+				if rate >= a.targetRate {
 					break
 				}
 			}
@@ -233,108 +233,108 @@ func (a *allotting) single(s *sieve) {
 	}
 
 	// The highest rates first, and of those the ones that no other one undercuts.
-	all := make([]replicated, 0, len(best))
-	for takes, rate := range best {
-		all = append(all, replicated{takes, a.cost(&takes), rate})
+	sums := make([]replicaSum, 0, len(bestRates))
+	for parts, rate := range bestRates {
+		sums = append(sums, replicaSum{parts, a.priceOf(&parts), rate})
 	}
-	slices.SortFunc(all, func(x, y replicated) int {
-		return cmp.Or(cmp.Compare(y.rate, x.rate), cmp.Compare(x.cost, y.cost), slices.Compare(x.takes[:], y.takes[:]))
+	slices.SortFunc(sums, func(x, y replicaSum) int {
+		return cmp.Or(cmp.Compare(y.rate, x.rate), cmp.Compare(x.cost, y.cost), slices.Compare(x.parts[:], y.parts[:]))
 	})
-	for i := range all {
-		if !slices.ContainsFunc(a.singles, func(o replicated) bool { return o.takes.within(&all[i].takes) }) {
-			a.singles = append(a.singles, all[i])
+	for i := range sums {
+		if !slices.ContainsFunc(a.templateSums, func(o replicaSum) bool { return o.parts.fitsWithin(&sums[i].parts) }) {
+			a.templateSums = append(a.templateSums, sums[i])
 		}
 	}
 }
 
 // fewestParts returns the parts that the fewest replicas of a template take which carry a rate, and their cost.
 // If they need more devices than there are, the cost is infinite.
-func (a *allotting) takes(stages []part, rate float64) (takes allotment, cost float64) {
+func (a *allotmentSearch) fewestParts(stages []compactStage, rate float64) (parts allotment, cost float64) {
 	for i := range stages {
-		p := &stages[i]
-		if p.share == 0 {
+		stage := &stages[i]
+		if stage.share == 0 {
 			break
 		}
-		replicas := math.Ceil(rate*p.per*float64(p.share) - 1e-9)
-		if replicas > float64(a.devices[p.pool])*float64(p.share) {
-			return takes, math.Inf(1)
+		replicas := math.Ceil(rate*stage.devicesPerRPS*float64(stage.share) - 1e-9)
+		if replicas > float64(a.poolSizes[stage.pool])*float64(stage.share) {
+			return parts, math.Inf(1)
 		}
-		takes[p.pool] += int32(replicas) * (a.parts / int32(p.share))
+		parts[stage.pool] += int32(replicas) * (a.partsPerDevice / int32(stage.share))
 	}
-	return takes, a.cost(&takes)
+	return parts, a.priceOf(&parts)
 }
 
 // priceOf returns the price of the parts that an allotment takes.
-func (a *allotting) cost(takes *allotment) (cost float64) {
-	for k, price := range a.perPart {
-		cost += price * float64(takes[k])
+func (a *allotmentSearch) priceOf(parts *allotment) (cost float64) {
+	for k, price := range a.partPrices {
+		cost += price * float64(parts[k])
 	}
 	return cost
 }
 
 // listMinimal adds up replicas, the highest rates first, and collects the minimal allotments that hold enough of
 // them. If that takes more than maxSums sums, it returns false.
-func (a *allotting) sum(most int) bool {
+func (a *allotmentSearch) listMinimal(maxSums int) bool {
 	type step struct {
-		replicated
-		from int // index of the first element of templateSums to add: so each sum is made in one order only
+		replicaSum
+		firstSingle int // index of the first element of templateSums to add: so each sum is made in one order only
 	}
-	a.least, a.rates, a.larger, a.sums = nil, map[allotment]float64{}, map[allotment]bool{}, 0
-	stack := []step{{}}
-	for len(stack) > 0 {
-		at := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		if at.rate < a.rates[at.takes] {
+	a.minimal, a.bestRates, a.holdsMinimal, a.numSums = nil, map[allotment]float64{}, map[allotment]bool{}, 0
+	pending := []step{{}}
+	for len(pending) > 0 {
+		current := pending[len(pending)-1]
+		pending = pending[:len(pending)-1]
+		if current.rate < a.bestRates[current.parts] {
 			continue // another sum of the same parts has a higher rate
 		}
 
 		// Add each of the remaining templateSums once more.
-		for i := len(a.singles) - 1; i >= at.from; i-- {
-			s := &a.singles[i]
-			next := step{replicated{at.takes, at.cost + s.cost, at.rate + s.rate}, i}
-			if next.cost+a.rest(a.target-next.rate) > a.budget {
+		for i := len(a.templateSums) - 1; i >= current.firstSingle; i-- {
+			single := &a.templateSums[i]
+			next := step{replicaSum{current.parts, current.cost + single.cost, current.rate + single.rate}, i}
+			if next.cost+a.coverCost(a.targetRate-next.rate) > a.maxCost {
 				continue
 			}
 
 			// The whole devices that hold the sum.
-			var whole allotment
+			var wholeDevices allotment
 			cost := 0.0
-			for k, price := range a.perPart {
-				next.takes[k] += s.takes[k]
-				whole[k] = (next.takes[k] + a.parts - 1) / a.parts
-				cost += price * float64(whole[k]*a.parts)
+			for k, price := range a.partPrices {
+				next.parts[k] += single.parts[k]
+				wholeDevices[k] = (next.parts[k] + a.partsPerDevice - 1) / a.partsPerDevice
+				cost += price * float64(wholeDevices[k]*a.partsPerDevice)
 			}
-			if cost > a.budget || a.holdsLess(&whole) {
+			if cost > a.maxCost || a.containsMinimal(&wholeDevices) {
 				continue
 			}
 
 			// If it carries the rate, it is a minimal allotment and replaces those that hold it.
-			if next.rate >= a.target {
-				a.least = append(slices.DeleteFunc(a.least, func(o allotment) bool { return whole.within(&o) }), whole)
-				clear(a.larger)
+			if next.rate >= a.targetRate {
+				a.minimal = append(slices.DeleteFunc(a.minimal, func(o allotment) bool { return wholeDevices.fitsWithin(&o) }), wholeDevices)
+				clear(a.holdsMinimal)
 				continue
 			}
 
 			// Else go on from it, unless the same parts carried more before.
-			if before, ok := a.rates[next.takes]; ok && before >= next.rate {
+			if knownRate, ok := a.bestRates[next.parts]; ok && knownRate >= next.rate {
 				continue
 			}
-			a.rates[next.takes] = next.rate
-			if a.sums++; a.sums > most {
+			a.bestRates[next.parts] = next.rate
+			if a.numSums++; a.numSums > maxSums {
 				return false
 			}
-			stack = append(stack, next)
+			pending = append(pending, next)
 		}
 	}
 	return true
 }
 
 // containsMinimal reports whether devices hold a minimal allotment that was found.
-func (a *allotting) holdsLess(whole *allotment) bool {
-	holds, known := a.larger[*whole]
+func (a *allotmentSearch) containsMinimal(devices *allotment) bool {
+	contains, known := a.holdsMinimal[*devices]
 	if !known {
-		holds = slices.ContainsFunc(a.least, func(o allotment) bool { return o.within(whole) })
-		a.larger[*whole] = holds
+		contains = slices.ContainsFunc(a.minimal, func(o allotment) bool { return o.fitsWithin(devices) })
+		a.holdsMinimal[*devices] = contains
 	}
-	return holds
+	return contains
 }

@@ -17,30 +17,30 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 		p := drawProblem(t, size{models: 3, pools: 3, count: 4, shares: 4, blocks: 3, batches: 2, partitions: 2, memory: true, floors: true})
 		p.Rounding = Slot
 		ctx := context.Background()
-		out, err := Solve(ctx, p, highs.Solver{}, Options{Any: true})
+		outcome, err := Solve(ctx, p, highs.Solver{}, Options{NoPolish: true})
 		if err != nil {
 			return
 		}
-		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, throughput{})
+		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (&phases{x}).shrink(); x.best == nil {
+		if (&planImprover{x}).roundRelaxation(); x.bestPlan == nil {
 			return
 		}
-		b := &bundling{search: x}
-		if err := b.prepare(ctx); err != nil {
+		b := &bundleSearch{planSearch: x}
+		if err := b.prepareCovers(ctx); err != nil {
 			t.Fatal(err)
 		}
-		before := x.inner
-		if err := b.allotments(ctx, b.bounding); err != nil {
+		before := x.choiceBound
+		if err := b.boundByAllotments(ctx, b.boundTables); err != nil {
 			t.Fatal(err)
 		}
 		compared++
-		if bound := x.theta(x.inner); bound < out.Value*(1-1e-9) {
-			t.Fatalf("bound %v, a plan has %v", bound, out.Value)
+		if bound := x.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
+			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
-		if x.inner < before*(1-1e-6) {
+		if x.choiceBound < before*(1-1e-6) {
 			tighter++
 		}
 	})

@@ -75,7 +75,7 @@ func addPipeline(m *milp.Model, p *Problem, model *stages.Model, kinds []int, un
 			if !unified && v > 1 {
 				break
 			}
-			for _, cost := range model.Costs[k][v-1].Batches {
+			for _, cost := range model.ShareCosts[k][v-1].Batches {
 				for i := 0; i < end; i++ {
 					for j := i + 1; j <= end; j++ {
 						if (at == 0) != (i == 0) || (at == len(kinds)-1) != (j == end) || i > 0 && model.CutBytes[i-1] < 0 || j < end && model.CutBytes[j-1] < 0 {
@@ -94,7 +94,7 @@ func addPipeline(m *milp.Model, p *Problem, model *stages.Model, kinds []int, un
 							spent += math.Round(wire(kinds[at+1], j)*float64(cost.Batch)*1000) / 1e6
 						}
 						if at == 0 {
-							spent += float64(model.BuildTime(cost.Batch)) / 1e6
+							spent += float64(model.BatchWait(cost.Batch)) / 1e6
 						}
 						if p.Pools[k].Gbps > 0 {
 							per := float64(v * p.Pools[k].PerNode)
@@ -130,7 +130,7 @@ func addPipeline(m *milp.Model, p *Problem, model *stages.Model, kinds []int, un
 // On tiny instances the plan equals A.2's optimum where that has as many
 // pipelines as the plan, and is never below it; A.1 without shares is never
 // below the plan without shares, and what unified batches cost is logged.
-func TestAgainstAppendix(t *testing.T) {
+func TestPlansMatchAppendixProgram(t *testing.T) {
 	const copies = 2
 	compared, equal, unifiedCost, sharesGain := 0, 0, 0.0, 0.0
 	rapid.Check(t, func(t *rapid.T) {
@@ -141,9 +141,9 @@ func TestAgainstAppendix(t *testing.T) {
 		additive(p)             // as the paper has it
 		p.Rounding = Fractional // (23)
 		for d := range p.Models {
-			p.Models[d].EveryBatch, p.Models[d].Build = false, 0
+			p.Models[d].EveryBatch, p.Models[d].BatchWaitMicros = false, 0
 		}
-		out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
 		if err != nil {
 			return
 		}
@@ -156,12 +156,12 @@ func TestAgainstAppendix(t *testing.T) {
 			return
 		}
 		compared++
-		if two.Value > out.Value*(1+1e-5) {
-			t.Errorf("A.2 reaches %v, the plan %v (bound %v)", two.Value, out.Value, out.Bound)
+		if two.Value > outcome.Value*(1+1e-5) {
+			t.Errorf("A.2 reaches %v, the plan %v (bound %v)", two.Value, outcome.Value, outcome.Bound)
 		}
 		tuples := map[string]int{}
 		many := false
-		for _, pl := range out.Pipelines {
+		for _, pl := range outcome.Pipelines {
 			key := fmt.Sprint(pl.Model)
 			for _, s := range pl.Stages {
 				key += fmt.Sprint("/", s.Pool)
@@ -171,8 +171,8 @@ func TestAgainstAppendix(t *testing.T) {
 		}
 		if two.Status == milp.Optimal && !many {
 			equal++
-			if two.Value < out.Value*(1-1e-5) {
-				t.Errorf("A.2 proves %v, the plan claims %v", two.Value, out.Value)
+			if two.Value < outcome.Value*(1-1e-5) {
+				t.Errorf("A.2 proves %v, the plan claims %v", two.Value, outcome.Value)
 			}
 		}
 		whole := *p
@@ -193,7 +193,7 @@ func TestAgainstAppendix(t *testing.T) {
 				t.Errorf("A.1 proves %v, the plan of one batch size per pipeline claims %v", one.Value, plain.Value)
 			}
 			unifiedCost += 1 - plain.Value/one.Value
-			sharesGain += out.Value/one.Value - 1
+			sharesGain += outcome.Value/one.Value - 1
 		}
 	})
 	t.Logf("%d instances, %d solved to the end; one batch size per pipeline costs %.2f %% on average, with shares it brings %+.2f %%",

@@ -17,11 +17,11 @@ import (
 func oneBlock(name string, slo time.Duration, weight float64, ms ...float64) stages.Model {
 	m := stages.Model{Name: name, SLO: slo, Weight: weight, Weights: []int64{1}}
 	for _, v := range ms {
-		var s stages.Share
+		var s stages.ShareCosts
 		if v > 0 {
 			s.Batches = []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{time.Duration(v * 1e6)}}}
 		}
-		m.Costs = append(m.Costs, []stages.Share{s})
+		m.ShareCosts = append(m.ShareCosts, []stages.ShareCosts{s})
 	}
 	return m
 }
@@ -35,7 +35,7 @@ func TestNPUsesIdleDevices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	least, err := leastNP(context.Background(), p, highs.Solver{}, Options{})
+	least, err := fewestDevicesNP(context.Background(), p, highs.Solver{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func divideAll(t *rapid.T, p *Problem) (value, sum, devices float64) {
 	rate := make([][]float64, len(p.Models)) // of one whole device
 	for d := range p.Models {
 		rate[d] = make([]float64, len(p.Pools))
-		list, _, err := p.Templates(d)
+		list, _, err := p.ListTemplates(d)
 		if err != nil {
 			t.Fatal(err)
 		}

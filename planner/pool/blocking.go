@@ -23,92 +23,92 @@ import (
 // with a warning: it is served, but waits may make it late.
 
 // waitBounds is one choice of the longest inference on each time-shared pool. A nil pointer is no rule.
-type blocking struct {
-	longest []time.Duration // by pool: B_k; unused on exclusive pools
-	exempt  []bool          // by model
+type waitBounds struct {
+	longestInfer []time.Duration // by pool: B_k; unused on exclusive pools
+	exemptModels []bool          // by model
 }
 
 // allowsTemplate reports whether a template keeps the blocking rule under these bounds.
-func (b *blocking) allows(p *Problem, t *stages.Template) bool {
+func (b *waitBounds) allowsTemplate(p *Problem, t *stages.Template) bool {
 	if b == nil {
 		return true
 	}
 	m := &p.Models[t.Model]
-	total := t.Latency + m.BuildTime(t.Batch)
+	total := t.Latency + m.BatchWait(t.Batch)
 	for i := range t.Stages {
 		s := &t.Stages[i]
-		if !p.Pools[s.Pool].Time {
+		if !p.Pools[s.Pool].TimeShared {
 			continue
 		}
-		if s.Infer > b.longest[s.Pool] {
+		if s.MaxTime > b.longestInfer[s.Pool] {
 			return false
 		}
-		total += b.longest[s.Pool]
+		total += b.longestInfer[s.Pool]
 	}
-	return total <= m.SLO || b.exempt[t.Model]
+	return total <= m.SLO || b.exemptModels[t.Model]
 }
 
 // maxWaitBounds bounds the number of choices that are tried.
-const maxBlockings = 256
+const maxWaitBounds = 256
 
 // waitBoundChoices lists the choices of wait bounds. If the problem has no time-shared pool, or is a fluid one,
 // the only choice is nil: no rule. exact reports that no choice was left out.
-func (c *catalogue) blockings() (list []*blocking, exact bool) {
+func (c *templateCatalogue) waitBoundChoices() (list []*waitBounds, exact bool) {
 	// The time-shared pools with devices.
 	var pools []int
 	for k := range c.Pools {
-		if c.Pools[k].Time && c.Pools[k].Count > 0 {
+		if c.Pools[k].TimeShared && c.Pools[k].Count > 0 {
 			pools = append(pools, k)
 		}
 	}
 	if len(pools) == 0 || c.Fluid {
-		return []*blocking{nil}, true
+		return []*waitBounds{nil}, true
 	}
 
 	// How many values each pool may have.
 	exact = true
-	most := maxBlockings
+	maxValues := maxWaitBounds
 	for n := len(pools); n > 1; n-- {
 		// Every pool has an even share of the choices: the root of the number.
-		most = max(2, isqrt(most))
+		maxValues = max(2, intSqrt(maxValues))
 	}
 
 	// All combinations of the pools' values.
-	list = []*blocking{{longest: make([]time.Duration, len(c.Pools))}}
+	list = []*waitBounds{{longestInfer: make([]time.Duration, len(c.Pools))}}
 	for i := len(pools) - 1; i >= 0; i-- { // the values of the first pool change fastest
-		values := c.longest(pools[i])
-		if len(values) > most {
+		values := c.waitBoundValues(pools[i])
+		if len(values) > maxValues {
 			exact = false
-			values = thin(values, most)
+			values = evenSample(values, maxValues)
 		}
-		var wider []*blocking
-		for _, b := range list {
-			for _, v := range values {
-				next := slices.Clone(b.longest)
-				next[pools[i]] = v
-				wider = append(wider, &blocking{longest: next})
+		var extended []*waitBounds
+		for _, bounds := range list {
+			for _, value := range values {
+				longest := slices.Clone(bounds.longestInfer)
+				longest[pools[i]] = value
+				extended = append(extended, &waitBounds{longestInfer: longest})
 			}
 		}
-		list = wider
+		list = extended
 	}
-	return c.exempt(list), exact
+	return c.markExempt(list), exact
 }
 
 // waitBoundValues lists the inference times that may be the longest on pool k, by rising time.
-func (c *catalogue) longest(k int) []time.Duration {
+func (c *templateCatalogue) waitBoundValues(k int) []time.Duration {
 	// Below the smallest value that leaves every model a pipeline, no choice serves all models.
-	least := slices.Repeat([]time.Duration{-1}, len(c.Models))
+	minLongest := slices.Repeat([]time.Duration{-1}, len(c.Models))
 	for ti := range c.templates {
 		t := &c.templates[ti]
-		if l := longest(t, k); least[t.Model] < 0 || l < least[t.Model] {
-			least[t.Model] = l
+		if infer := longestInference(t, k); minLongest[t.Model] < 0 || infer < minLongest[t.Model] {
+			minLongest[t.Model] = infer
 		}
 	}
-	floor := slices.Max(least)
+	floor := slices.Max(minLongest)
 	values := []time.Duration{floor}
 	for ti := range c.templates {
-		if l := longest(&c.templates[ti], k); l > floor {
-			values = append(values, l)
+		if infer := longestInference(&c.templates[ti], k); infer > floor {
+			values = append(values, infer)
 		}
 	}
 	slices.Sort(values)
@@ -118,47 +118,47 @@ func (c *catalogue) longest(k int) []time.Duration {
 // markExempt marks in each choice the models that no choice serves. If every model alone is served by some
 // choice and no single choice serves all, it returns only the first choice that leaves the fewest models
 // unserved, and exempts those.
-func (c *catalogue) exempt(list []*blocking) []*blocking {
+func (c *templateCatalogue) markExempt(list []*waitBounds) []*waitBounds {
 	// Models that no choice serves are exempt in all of them.
-	exempt := slices.Repeat([]bool{true}, len(c.Models))
-	for _, b := range list {
-		b.exempt = make([]bool, len(c.Models))
+	neverServed := slices.Repeat([]bool{true}, len(c.Models))
+	for _, bounds := range list {
+		bounds.exemptModels = make([]bool, len(c.Models))
 		for ti := range c.templates {
-			if t := &c.templates[ti]; exempt[t.Model] && b.allows(c.Problem, t) {
-				exempt[t.Model] = false
+			if t := &c.templates[ti]; neverServed[t.Model] && bounds.allowsTemplate(c.Problem, t) {
+				neverServed[t.Model] = false
 			}
 		}
 	}
-	for _, b := range list {
-		copy(b.exempt, exempt)
+	for _, bounds := range list {
+		copy(bounds.exemptModels, neverServed)
 	}
 
 	// If some choice serves all others, no further model is exempt.
-	if slices.ContainsFunc(list, func(b *blocking) bool { return len(c.unserved(b)) == 0 }) {
+	if slices.ContainsFunc(list, func(bounds *waitBounds) bool { return len(c.unservedModels(bounds)) == 0 }) {
 		return list
 	}
 
 	// Else take the choice with the fewest unserved models and exempt these.
-	var best *blocking
-	var missing []int
-	for _, b := range list {
-		out := c.unserved(b)
-		relaxed := &blocking{longest: b.longest, exempt: slices.Repeat([]bool{true}, len(c.Models))}
-		if len(c.unserved(relaxed)) == 0 && (best == nil || len(out) < len(missing)) {
-			best, missing = b, out
+	var fewestUnserved *waitBounds
+	var unserved []int
+	for _, bounds := range list {
+		without := c.unservedModels(bounds)
+		allExempt := &waitBounds{longestInfer: bounds.longestInfer, exemptModels: slices.Repeat([]bool{true}, len(c.Models))}
+		if len(c.unservedModels(allExempt)) == 0 && (fewestUnserved == nil || len(without) < len(unserved)) {
+			fewestUnserved, unserved = bounds, without
 		}
 	}
-	for _, d := range missing {
-		best.exempt[d] = true
+	for _, d := range unserved {
+		fewestUnserved.exemptModels[d] = true
 	}
-	return []*blocking{best}
+	return []*waitBounds{fewestUnserved}
 }
 
 // templatesWithin lists the templates that keep the rule under some bounds.
-func (c *catalogue) under(b *blocking) []int {
+func (c *templateCatalogue) templatesWithin(b *waitBounds) []int {
 	var set []int
 	for i := range c.templates {
-		if b.allows(c.Problem, &c.templates[i]) {
+		if b.allowsTemplate(c.Problem, &c.templates[i]) {
 			set = append(set, i)
 		}
 	}
@@ -166,35 +166,35 @@ func (c *catalogue) under(b *blocking) []int {
 }
 
 // unservedModels lists the models that have no template under some bounds.
-func (c *catalogue) unserved(b *blocking) []int {
-	served := make([]bool, len(c.Models))
+func (c *templateCatalogue) unservedModels(b *waitBounds) []int {
+	isServed := make([]bool, len(c.Models))
 	for i := range c.templates {
-		if t := &c.templates[i]; !served[t.Model] && b.allows(c.Problem, t) {
-			served[t.Model] = true
+		if t := &c.templates[i]; !isServed[t.Model] && b.allowsTemplate(c.Problem, t) {
+			isServed[t.Model] = true
 		}
 	}
-	var out []int
-	for d, ok := range served {
+	var unserved []int
+	for d, ok := range isServed {
 		if !ok {
-			out = append(out, d)
+			unserved = append(unserved, d)
 		}
 	}
-	return out
+	return unserved
 }
 
 // longestInference returns the longest inference of t on pool k, 0 if it has no stage there.
-func longest(t *stages.Template, k int) time.Duration {
+func longestInference(t *stages.Template, k int) time.Duration {
 	var d time.Duration
 	for i := range t.Stages {
-		if s := &t.Stages[i]; s.Pool == k && s.Infer > d {
-			d = s.Infer
+		if s := &t.Stages[i]; s.Pool == k && s.MaxTime > d {
+			d = s.MaxTime
 		}
 	}
 	return d
 }
 
 // intSqrt returns the square root of n, rounded down.
-func isqrt(n int) int {
+func intSqrt(n int) int {
 	r := 1
 	for (r+1)*(r+1) <= n {
 		r++
@@ -203,10 +203,10 @@ func isqrt(n int) int {
 }
 
 // evenSample returns n values spread evenly over the list, both ends included.
-func thin(vs []time.Duration, n int) []time.Duration {
-	out := make([]time.Duration, n)
-	for i := range out {
-		out[i] = vs[i*(len(vs)-1)/(n-1)]
+func evenSample(values []time.Duration, n int) []time.Duration {
+	sample := make([]time.Duration, n)
+	for i := range sample {
+		sample[i] = values[i*(len(values)-1)/(n-1)]
 	}
-	return out
+	return sample
 }

@@ -19,7 +19,7 @@ func everyPipeline(p *Problem, d int) []stages.Template {
 	m := &p.Models[d]
 	var out []stages.Template
 	largest := 0
-	for _, pool := range m.Costs {
+	for _, pool := range m.ShareCosts {
 		for _, s := range pool {
 			for _, c := range s.Batches {
 				largest = max(largest, c.Batch)
@@ -30,7 +30,7 @@ func everyPipeline(p *Problem, d int) []stages.Template {
 	grow = func(t stages.Template) {
 		first := 0
 		if n := len(t.Stages); n > 0 {
-			first = t.Stages[n-1].Last
+			first = t.Stages[n-1].EndBlock
 		}
 		if first == m.NumBlocks() {
 			t.Stages = append([]stages.Stage(nil), t.Stages...)
@@ -46,7 +46,7 @@ func everyPipeline(p *Problem, d int) []stages.Template {
 			for k := range p.Pools {
 				for v := 1; v <= p.Pools[k].MaxShares; v++ {
 					next := t
-					next.Stages = append(t.Stages[:len(t.Stages):len(t.Stages)], stages.Stage{First: first, Last: last, Pool: k, Share: v})
+					next.Stages = append(t.Stages[:len(t.Stages):len(t.Stages)], stages.Stage{FirstBlock: first, EndBlock: last, Pool: k, Share: v})
 					grow(next)
 				}
 			}
@@ -66,16 +66,16 @@ func finishPipeline(p *Problem, m *stages.Model, t *stages.Template) bool {
 		s := &t.Stages[i]
 		pool := &p.Pools[s.Pool]
 		var cost *stages.BatchCost
-		for j := range m.Costs[s.Pool][s.Share-1].Batches {
-			if c := &m.Costs[s.Pool][s.Share-1].Batches[j]; c.Batch >= t.Batch && (cost == nil || c.Batch < cost.Batch) {
+		for j := range m.ShareCosts[s.Pool][s.Share-1].Batches {
+			if c := &m.ShareCosts[s.Pool][s.Share-1].Batches[j]; c.Batch >= t.Batch && (cost == nil || c.Batch < cost.Batch) {
 				cost = c
 			}
 		}
 		if cost == nil {
 			return false
 		}
-		infer := pieceTime(cost, m.CutBytes, s.First, s.Last)
-		s.Infer = time.Duration(math.Round(infer * 1000))
+		infer := pieceTime(cost, m.CutBytes, s.FirstBlock, s.EndBlock)
+		s.MaxTime = time.Duration(math.Round(infer * 1000))
 		s.Rate = 1e6 * float64(t.Batch) / infer
 		us += infer
 		link := func(a, b int, bytes int64) float64 {
@@ -90,12 +90,12 @@ func finishPipeline(p *Problem, m *stages.Model, t *stages.Template) bool {
 			return float64(bytes) * 8 / (g * 1000)
 		}
 		if i > 0 {
-			if x := link(t.Stages[i-1].Pool, s.Pool, m.CutBytes[s.First-1]); x > 0 && pool.Gbps > 0 {
+			if x := link(t.Stages[i-1].Pool, s.Pool, m.CutBytes[s.FirstBlock-1]); x > 0 && pool.Gbps > 0 {
 				s.Rate = math.Min(s.Rate, 1e6/x/float64(s.Share*pool.PerNode))
 			}
 		}
 		if i+1 < len(t.Stages) {
-			x := link(s.Pool, t.Stages[i+1].Pool, m.CutBytes[s.Last-1])
+			x := link(s.Pool, t.Stages[i+1].Pool, m.CutBytes[s.EndBlock-1])
 			us += math.Round(x*float64(t.Batch)*1000) / 1000
 			if x > 0 && pool.Gbps > 0 {
 				s.Rate = math.Min(s.Rate, 1e6/x/float64(s.Share*pool.PerNode))
@@ -104,15 +104,15 @@ func finishPipeline(p *Problem, m *stages.Model, t *stages.Template) bool {
 		var weights, whole int64
 		for b, w := range m.Weights {
 			whole += w
-			if b >= s.First && b < s.Last {
+			if b >= s.FirstBlock && b < s.EndBlock {
 				weights += w
 			}
 		}
-		s.Need = weights + max(0, cost.Memory-whole)
-		need := s.Need * int64(s.Share)
+		s.Memory = weights + max(0, cost.Memory-whole)
+		need := s.Memory * int64(s.Share)
 		for j := range i {
-			if pool.Time && t.Stages[j].Pool == s.Pool {
-				need += t.Stages[j].Need // every device holds all stages
+			if pool.TimeShared && t.Stages[j].Pool == s.Pool {
+				need += t.Stages[j].Memory // every device holds all stages
 			}
 		}
 		if pool.Memory > 0 && need > pool.Memory {
@@ -120,7 +120,7 @@ func finishPipeline(p *Problem, m *stages.Model, t *stages.Template) bool {
 		}
 	}
 	t.Latency = time.Duration(math.Round(us * 1000))
-	build := time.Duration(math.Round(m.Build * float64(t.Batch-1) * 1000))
+	build := time.Duration(math.Round(m.BatchWaitMicros * float64(t.Batch-1) * 1000))
 	return m.Margin+build+t.Latency <= m.SLO
 }
 
@@ -130,7 +130,7 @@ func near(list []stages.Template) float64 {
 	least := time.Hour
 	for i := range list {
 		for _, s := range list[i].Stages {
-			least = min(least, s.Infer)
+			least = min(least, s.MaxTime)
 		}
 	}
 	return 2 / float64(least)
@@ -205,7 +205,7 @@ func bruteForce(p *Problem, templates []stages.Template) (best float64, ok bool)
 
 // On problems small enough to try everything, the plan is the best one, and
 // the bound holds.
-func TestAgainstBruteForce(t *testing.T) {
+func TestPlansMatchBruteForce(t *testing.T) {
 	compared := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 2, pools: 2, count: 2, shares: 2, blocks: 2, batches: 2, partitions: 2, memory: true})
@@ -217,11 +217,11 @@ func TestAgainstBruteForce(t *testing.T) {
 		if !ok {
 			return
 		}
-		out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
 		var inf *Infeasible
 		if want == 0 {
 			if !errors.As(err, &inf) {
-				t.Fatalf("nothing serves every model, got %v, %v", out, err)
+				t.Fatalf("nothing serves every model, got %v, %v", outcome, err)
 			}
 			return
 		}
@@ -229,11 +229,11 @@ func TestAgainstBruteForce(t *testing.T) {
 			t.Fatal(err)
 		}
 		compared++
-		if math.Abs(out.Value-want) > (2e-6+near(all))*want {
-			t.Errorf("value %v, trying everything gives %v", out.Value, want)
+		if math.Abs(outcome.Value-want) > (2e-6+near(all))*want {
+			t.Errorf("value %v, trying everything gives %v", outcome.Value, want)
 		}
-		if out.Bound < want*(1-1e-9-near(all)) {
-			t.Errorf("bound %v is below a plan of value %v", out.Bound, want)
+		if outcome.Bound < want*(1-1e-9-near(all)) {
+			t.Errorf("bound %v is below a plan of value %v", outcome.Bound, want)
 		}
 	})
 	t.Logf("%d problems compared", compared)
@@ -250,7 +250,7 @@ func TestEnumerationLosesNothing(t *testing.T) {
 		var every []stages.Template
 		for d := range p.Models {
 			list := everyPipeline(p, d)
-			kept, _, err := p.enumerate(d)
+			kept, _, err := p.undominatedTemplates(d)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,14 +262,14 @@ func TestEnumerationLosesNothing(t *testing.T) {
 			}
 			every = append(every, list...)
 		}
-		few, err := p.list()
+		few, err := p.listTemplates()
 		if err != nil {
 			t.Fatal(err)
 		}
 		value := func(list []stages.Template) float64 {
 			c := *few // its units
 			c.templates = list
-			r, err := c.relax(context.Background(), highs.Solver{}, nil, all(len(list)), -1)
+			r, err := c.solveRelaxation(context.Background(), highs.Solver{}, nil, indexesBelow(len(list)), -1)
 			if err != nil {
 				t.Fatal(err)
 			}

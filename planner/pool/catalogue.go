@@ -9,48 +9,48 @@ import (
 
 // templateCatalogue holds the templates of a problem and the units in which programs over them count. Plans and programs
 // name a template by its index in templates.
-type catalogue struct {
+type templateCatalogue struct {
 	*Problem
-	u         units
-	templates []stages.Template
-	partial   bool // templates exist that were not generated
+	units      programUnits
+	templates  []stages.Template
+	incomplete bool // templates exist that were not generated
 }
 
 // programUnits scales the programs. One unit of throughput is about what a cluster of this size reaches, so that
 // all variables are near 1.
-type units struct {
-	theta float64   // requests/s per weight that one unit of throughput stands for
-	rps   []float64 // by model: throughput * weight
+type programUnits struct {
+	throughput float64   // requests/s per weight that one unit of throughput stands for
+	modelRPS   []float64 // by model: throughput * weight
 }
 
 // newCatalogue returns the catalogue of some templates, with units that fit them.
-func (p *Problem) catalogue(templates []stages.Template) *catalogue {
-	c := &catalogue{Problem: p, templates: templates}
+func (p *Problem) newCatalogue(templates []stages.Template) *templateCatalogue {
+	c := &templateCatalogue{Problem: p, templates: templates}
 	c.setUnits()
 	return c
 }
 
 // listTemplates enumerates the undominated templates of all models. If a model has none, it returns an
 // *Infeasible that explains why.
-func (p *Problem) list() (*catalogue, error) {
-	var all []stages.Template
+func (p *Problem) listTemplates() (*templateCatalogue, error) {
+	var templates []stages.Template
 	for d := range p.Models {
-		list, tooBig, err := p.enumerate(d)
+		modelTemplates, tooBig, err := p.undominatedTemplates(d)
 		if err != nil {
 			return nil, err
 		}
-		if len(list) == 0 {
+		if len(modelTemplates) == 0 {
 			return nil, p.noPipeline(d, tooBig)
 		}
-		if all = append(all, list...); len(all) > stages.MaxTemplates {
-			return nil, fmt.Errorf("%w: more than %d", stages.ErrTooMany, stages.MaxTemplates)
+		if templates = append(templates, modelTemplates...); len(templates) > stages.MaxTemplates {
+			return nil, fmt.Errorf("%w: more than %d", stages.ErrTooManyTemplates, stages.MaxTemplates)
 		}
 	}
-	return p.catalogue(all), nil
+	return p.newCatalogue(templates), nil
 }
 
 // withProblem returns the catalogue with the same templates for a problem with other device counts or floors.
-func (c *catalogue) on(p *Problem) *catalogue {
+func (c *templateCatalogue) withProblem(p *Problem) *templateCatalogue {
 	q := *c
 	q.Problem = p
 	return &q
@@ -58,31 +58,31 @@ func (c *catalogue) on(p *Problem) *catalogue {
 
 // setUnits sets the unit of throughput: the least rate per weight that any model has with the whole cluster to
 // itself, divided by the number of models.
-func (c *catalogue) setUnits() {
+func (c *templateCatalogue) setUnits() {
 	// The highest rate of each model with all devices to itself.
-	alone := make([]float64, len(c.Models))
+	loneRate := make([]float64, len(c.Models))
 	for i := range c.templates {
 		t := &c.templates[i]
-		if rate := c.fullRate(t); !math.IsInf(rate, 1) {
-			alone[t.Model] = max(alone[t.Model], rate)
+		if rate := c.maxRate(t); !math.IsInf(rate, 1) {
+			loneRate[t.Model] = max(loneRate[t.Model], rate)
 		}
 	}
-	u := units{theta: math.Inf(1), rps: make([]float64, len(c.Models))}
+	scale := programUnits{throughput: math.Inf(1), modelRPS: make([]float64, len(c.Models))}
 	for d := range c.Models {
-		u.theta = min(u.theta, alone[d]/c.Models[d].Weight)
+		scale.throughput = min(scale.throughput, loneRate[d]/c.Models[d].Weight)
 	}
-	u.theta /= float64(len(c.Models))
-	if !(u.theta > 0) || math.IsInf(u.theta, 0) {
-		u.theta = 1
+	scale.throughput /= float64(len(c.Models))
+	if !(scale.throughput > 0) || math.IsInf(scale.throughput, 0) {
+		scale.throughput = 1
 	}
 	for d := range c.Models {
-		u.rps[d] = u.theta * c.Models[d].Weight
+		scale.modelRPS[d] = scale.throughput * c.Models[d].Weight
 	}
-	c.u = u
+	c.units = scale
 }
 
 // maxRate returns the rate in requests/s that a template carries with all devices to itself.
-func (p *Problem) fullRate(t *stages.Template) float64 {
+func (p *Problem) maxRate(t *stages.Template) float64 {
 	rate := math.Inf(1)
 	for k := range p.Pools {
 		if c := t.DevicesPerRPS(k); c > 0 {
@@ -93,9 +93,9 @@ func (p *Problem) fullRate(t *stages.Template) float64 {
 }
 
 // hasTimeShared reports whether the problem has a time-shared pool.
-func (p *Problem) timed() bool {
+func (p *Problem) hasTimeShared() bool {
 	for k := range p.Pools {
-		if p.Pools[k].Time {
+		if p.Pools[k].TimeShared {
 			return true
 		}
 	}
@@ -103,10 +103,10 @@ func (p *Problem) timed() bool {
 }
 
 // usesBundles reports whether the models are so many that plans are looked for by bundles.
-func (p *Problem) many() bool { return len(p.Models) >= manyModels && !p.timed() }
+func (p *Problem) usesBundles() bool { return len(p.Models) >= manyModels && !p.hasTimeShared() }
 
 // totalDevices returns the number of devices of all pools.
-func (p *Problem) devices() (n int) {
+func (p *Problem) totalDevices() (n int) {
 	for k := range p.Pools {
 		n += p.Pools[k].Count
 	}
@@ -115,22 +115,22 @@ func (p *Problem) devices() (n int) {
 
 // withoutFloors returns the problem without floors under the models' rates.
 func (p *Problem) withoutFloors() *Problem {
-	free := *p
-	free.Models = append([]stages.Model(nil), p.Models...)
-	for d := range free.Models {
-		free.Models[d].MinRPS = 0
+	relaxed := *p
+	relaxed.Models = append([]stages.Model(nil), p.Models...)
+	for d := range relaxed.Models {
+		relaxed.Models[d].MinRPS = 0
 	}
-	return &free
+	return &relaxed
 }
 
 // unitCost returns the price of the devices that one unit of rate through t takes. poolPrice holds the price of
 // all devices of each pool together.
-func (c *catalogue) cost(t *stages.Template, price []float64) float64 {
+func (c *templateCatalogue) unitCost(t *stages.Template, poolPrice []float64) float64 {
 	sum := 0.0
 	for k := range c.Pools {
-		if price[k] != 0 {
+		if poolPrice[k] != 0 {
 			if v := t.DevicesPerRPS(k); v > 0 {
-				sum += price[k] * v * c.u.rps[t.Model] / float64(c.Pools[k].Count)
+				sum += poolPrice[k] * v * c.units.modelRPS[t.Model] / float64(c.Pools[k].Count)
 			}
 		}
 	}
@@ -140,13 +140,15 @@ func (c *catalogue) cost(t *stages.Template, price []float64) float64 {
 // floorShare returns one unit of model d's rate as a part of its floor. Rows of floors are counted in such
 // parts: a floor that is a millionth of what the cluster carries would else lie within the solver's tolerance
 // and be ignored.
-func (c *catalogue) ofFloor(d int) float64 { return c.u.rps[d] / c.Models[d].MinRPS }
+func (c *templateCatalogue) floorShare(d int) float64 {
+	return c.units.modelRPS[d] / c.Models[d].MinRPS
+}
 
 // indexesBelow returns 0, 1, ..., n-1.
-func all(n int) []int {
-	out := make([]int, n)
-	for i := range out {
-		out[i] = i
+func indexesBelow(n int) []int {
+	indexes := make([]int, n)
+	for i := range indexes {
+		indexes[i] = i
 	}
-	return out
+	return indexes
 }

@@ -20,134 +20,134 @@ const maxCandidates = 16
 // The search is that of Solve with another goal: the relaxation proves a least price and gives the values of the
 // models' rates. A plan that uses a template costs at least that template's loss more.
 func Cheapest(ctx context.Context, p *Problem, prices []float64, s milp.Solver, o Options) (*Outcome, error) {
-	return atFloors(p, func(p *Problem) (*Outcome, error) { return lowestPrice(ctx, p, prices, s, o) })
+	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return lowestPrice(ctx, p, prices, s, o) })
 }
 
 // lowestPrice is Cheapest with the floors as they are.
 func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solver, o Options) (*Outcome, error) {
-	g := newLeastPrice(p, prices)
-	if !(g.unit > 0) {
+	priceGoal := newMinPriceGoal(p, prices)
+	if !(priceGoal.totalPrice > 0) {
 		return nil, errors.New("planning for the least price: no device has a price")
 	}
-	x, err := newSearch(ctx, p, s, o, g)
+	x, err := newSearch(ctx, p, s, o, priceGoal)
 	if err != nil {
 		return nil, err
 	}
-	if err := x.each(ctx, maxCandidates*x.o.Effort); err != nil {
+	if err := x.planChoices(ctx, maxCandidates*x.options.Effort); err != nil {
 		return nil, err
 	}
-	if err := x.served(ctx); err != nil {
+	if err := x.requirePlan(ctx); err != nil {
 		return nil, err
 	}
-	c := &cheapest{polish{x}, g}
-	if !o.Any {
-		if err := c.most(ctx); err != nil {
+	priced := &priceSearch{planPolisher{x}, priceGoal}
+	if !o.NoPolish {
+		if err := priced.raiseThroughput(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return c.finish(ctx)
+	return priced.writePricedOutcome(ctx)
 }
 
 // priceSearch is a search for the least price.
-type cheapest struct {
-	polish
-	g *leastPrice
+type priceSearch struct {
+	planPolisher
+	priceGoal *minPriceGoal
 }
 
 // onPaidDevices returns the problem on the devices that a plan pays for.
-func (c *cheapest) within(plan *counts) *Problem {
-	q := *c.Problem
-	q.Pools = slices.Clone(c.Pools)
-	for k, n := range c.wholePools(plan) {
-		q.Pools[k].Count = n
+func (c *priceSearch) onPaidDevices(plan *replicaPlan) *Problem {
+	paid := *c.Problem
+	paid.Pools = slices.Clone(c.Pools)
+	for k, n := range c.wholeDevicesUsed(plan) {
+		paid.Pools[k].Count = n
 	}
-	return &q
+	return &paid
 }
 
 // raiseThroughput looks, on the devices paid for, for the plan of the most throughput.
-func (c *cheapest) most(ctx context.Context) error {
+func (c *priceSearch) raiseThroughput(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	p := c.within(c.best)
+	p := c.onPaidDevices(c.bestPlan)
 
 	// The templates on pools that are paid for.
-	var set []int
-	for _, i := range c.pick(c.ranked(), c.lp.used, poolPerModel) {
+	var templates []int
+	for _, i := range c.pickTemplates(c.templatesByLoss(), c.lp.usedTemplates, smallPerModel) {
 		if !slices.ContainsFunc(c.templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
-			set = append(set, i)
+			templates = append(templates, i)
 		}
 	}
 
 	// The program maximises the throughput on these devices, within the limit on moves.
-	q := c.on(p).program(with(set, c.best.list), 1e6, 0)
-	if c.partial || c.many() {
-		q.pin(c.best) // the plan stays as it is: only its idle devices are used
+	program := c.withProblem(p).newProgram(unionTemplates(templates, c.bestPlan.pipelines), 1e6, 0)
+	if c.incomplete || c.usesBundles() {
+		program.fixReplicas(c.bestPlan) // the plan stays as it is: only its idle devices are used
 	}
-	if c.stay != nil {
-		q.limitMoves(c.stay, c.stay.most)
+	if c.replan != nil {
+		program.limitMoves(c.replan, c.replan.maxMoved)
 	}
-	o := c.work(sumNodes)
-	o.Gap = 1e-3
-	plan, stats, err := c.solve(ctx, q, o, "the most throughput at the least price")
+	options := c.workLimits(sumNodes)
+	options.Gap = 1e-3
+	plan, stats, err := c.solveFromBest(ctx, program, options, "the most throughput at the least price")
 	if err != nil {
 		return err
 	}
 
 	// Keep the plan if it carries more at the same price.
-	if plan != nil && plan.value > c.best.value && c.g.score(c.catalogue, plan) >= c.score() && c.fits(plan) {
-		c.best = plan
+	if plan != nil && plan.value > c.bestPlan.value && c.priceGoal.scoreOf(c.templateCatalogue, plan) >= c.bestScore() && c.isPlaceable(plan) {
+		c.bestPlan = plan
 	}
-	c.phase("most throughput", len(q.set), stats)
+	c.recordPhase("most throughput", len(program.templateSet), stats)
 	return nil
 }
 
 // writePricedOutcome places the plan and returns the outcome. Time-shared pools are cut to the devices paid for,
 // exclusive ones are not, because shares may need more devices than their sum.
-func (c *cheapest) finish(ctx context.Context) (*Outcome, error) {
+func (c *priceSearch) writePricedOutcome(ctx context.Context) (*Outcome, error) {
 	// Place the plan, with time-shared pools cut to the devices paid for.
-	paid := c.within(c.best)
+	paidProblem := c.onPaidDevices(c.bestPlan)
 	p := *c.Problem
 	p.Pools = slices.Clone(c.Pools)
 	for k := range p.Pools {
-		if p.Pools[k].Time {
-			p.Pools[k].Count = paid.Pools[k].Count
+		if p.Pools[k].TimeShared {
+			p.Pools[k].Count = paidProblem.Pools[k].Count
 		}
 	}
-	on := c.on(&p)
-	plan, where, warnings := on.place(c.best, c.stay.holds())
+	placedOn := c.withProblem(&p)
+	plan, placement, warnings := placedOn.placePlan(c.bestPlan, c.replan.heldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(c.best.list))
+		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(c.bestPlan.pipelines))
 	}
 
 	// Write the outcome.
-	o := c.out
-	o.Warnings = append(o.Warnings, warnings...)
-	o.RPS = plan.rps
-	o.Pipelines = on.pipelines(plan, where)
-	if c.stay != nil {
-		o.Moved = c.stay.loads(o.Pipelines)
+	written := c.outcome
+	written.Warnings = append(written.Warnings, warnings...)
+	written.RPS = plan.modelRPS
+	written.Pipelines = placedOn.placedPipelines(plan, placement)
+	if c.replan != nil {
+		written.MovedDevices = c.replan.countLoading(written.Pipelines)
 	}
 
 	// The price counts the devices that are used in the end.
-	used := make([]int, len(p.Pools))
-	for i := range o.Pipelines {
-		for si, s := range o.Pipelines[i].Stages {
-			for _, r := range o.Pipelines[i].Placed[si] {
-				used[s.Pool] = max(used[s.Pool], r.First+(r.Replicas+r.PerDevice-1)/r.PerDevice)
+	usedDevices := make([]int, len(p.Pools))
+	for i := range written.Pipelines {
+		for si, s := range written.Pipelines[i].Stages {
+			for _, r := range written.Pipelines[i].Placement[si] {
+				usedDevices[s.Pool] = max(usedDevices[s.Pool], r.First+(r.Replicas+r.PerDevice-1)/r.PerDevice)
 			}
 		}
 	}
-	for k, n := range used {
-		o.Value += c.g.prices[k] * float64(n)
+	for k, n := range usedDevices {
+		written.Value += c.priceGoal.devicePrices[k] * float64(n)
 	}
-	o.Bound = min(c.shown(c.proven()), o.Value)
-	o.StoppedBy = c.stopped
-	if c.stopped == milp.StoppedByProof && o.Value > o.Bound*(1+10*proof) {
-		o.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
+	written.Bound = min(c.displayValue(c.provenBound()), written.Value)
+	written.StoppedBy = c.stoppedBy
+	if c.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*provenGap) {
+		written.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
 	}
 	if ctx.Err() != nil {
-		o.StoppedBy = milp.StoppedByInterrupt
+		written.StoppedBy = milp.StoppedByInterrupt
 	}
-	return o, nil
+	return written, nil
 }

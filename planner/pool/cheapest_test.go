@@ -17,7 +17,7 @@ import (
 // The least price is that of the cheapest set of devices on which a plan for
 // throughput carries the floors, over all sets; the bound never exceeds it, and
 // the plan keeps the rules.
-func TestCheapest(t *testing.T) {
+func TestCheapestMatchesEnumeration(t *testing.T) {
 	solved, infeasible := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 2, pools: 2, count: 3, shares: 2, blocks: 3, batches: 2, partitions: 2, timePools: rapid.Bool().Draw(t, "time")})
@@ -25,7 +25,7 @@ func TestCheapest(t *testing.T) {
 		// and planning for throughput is not exact: no comparison there.
 		exclusive := true
 		for k := range p.Pools {
-			exclusive = exclusive && !p.Pools[k].Time
+			exclusive = exclusive && !p.Pools[k].TimeShared
 		}
 		prices := make([]float64, len(p.Pools))
 		whole := rapid.Bool().Draw(t, "devices")
@@ -62,7 +62,7 @@ func checkCheapest(t *rapid.T, p *Problem, prices []float64, exclusive bool) boo
 	if exclusive {
 		least = leastByEnumeration(t, p, prices)
 	}
-	out, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{})
+	outcome, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{})
 	var inf *Infeasible
 	if errors.As(err, &inf) {
 		if !math.IsInf(least, 1) {
@@ -76,17 +76,17 @@ func checkCheapest(t *rapid.T, p *Problem, prices []float64, exclusive bool) boo
 	if err != nil {
 		t.Fatal(err)
 	}
-	if exclusive && math.Abs(out.Value-least) > 1e-9*least {
-		t.Errorf("price %v, enumeration has %v", out.Value, least)
+	if exclusive && math.Abs(outcome.Value-least) > 1e-9*least {
+		t.Errorf("price %v, enumeration has %v", outcome.Value, least)
 	}
-	if out.Bound > out.Value*(1+1e-9) || exclusive && out.Bound > least*(1+1e-6) {
-		t.Errorf("bound %v, price %v, enumeration %v", out.Bound, out.Value, least)
+	if outcome.Bound > outcome.Value*(1+1e-9) || exclusive && outcome.Bound > least*(1+1e-6) {
+		t.Errorf("bound %v, price %v, enumeration %v", outcome.Bound, outcome.Value, least)
 	}
 	min := math.Inf(1)
 	for d := range p.Models {
-		min = math.Min(min, out.RPS[d]/p.Models[d].Weight)
+		min = math.Min(min, outcome.RPS[d]/p.Models[d].Weight)
 	}
-	same := *out
+	same := *outcome
 	same.Value = min
 	holds(t, p, &same)
 	return true
@@ -125,14 +125,14 @@ func TestCheapestAtWholeReplicas(t *testing.T) {
 // floor of a is to the last bit what one device of that kind carries.
 func TestCheapestFromADearPlan(t *testing.T) {
 	us := func(n int) []time.Duration { return []time.Duration{time.Duration(n) * time.Microsecond} }
-	batches := func(one, two int) []stages.Share {
-		s := stages.Share{Batches: []stages.BatchCost{{Batch: 1, Blocks: us(one)}, {Batch: 2, Blocks: us(two)}}}
-		return []stages.Share{s, s}
+	batches := func(one, two int) []stages.ShareCosts {
+		s := stages.ShareCosts{Batches: []stages.BatchCost{{Batch: 1, Blocks: us(one)}, {Batch: 2, Blocks: us(two)}}}
+		return []stages.ShareCosts{s, s}
 	}
-	model := func(name string, other []stages.Share) stages.Model {
+	model := func(name string, other []stages.ShareCosts) stages.Model {
 		return stages.Model{
 			Name: name, SLO: time.Millisecond, Weight: 1, MinRPS: 500_000, Weights: []int64{1},
-			Costs: [][]stages.Share{batches(2, 2), other},
+			ShareCosts: [][]stages.ShareCosts{batches(2, 2), other},
 		}
 	}
 	p := &Problem{Problem: stages.Problem{
@@ -140,12 +140,12 @@ func TestCheapestFromADearPlan(t *testing.T) {
 		Pools:         []stages.Pool{{Kind: "A", Count: 1, MaxShares: 2, PerNode: 1}, {Kind: "B", Count: 2, MaxShares: 1, PerNode: 1}},
 		Models:        []stages.Model{model("a", batches(2, 4)), model("b", batches(1003, 1003))},
 	}}
-	out, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, Options{})
+	outcome, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out.Value != 2 || out.Bound != 2 || out.RPS[0] < 500_000 || out.RPS[1] < 500_000 {
-		t.Errorf("price %v, bound %v, rates %v; one A for b and one B for a carry the floors", out.Value, out.Bound, out.RPS)
+	if outcome.Value != 2 || outcome.Bound != 2 || outcome.RPS[0] < 500_000 || outcome.RPS[1] < 500_000 {
+		t.Errorf("price %v, bound %v, rates %v; one A for b and one B for a carry the floors", outcome.Value, outcome.Bound, outcome.RPS)
 	}
 }
 
@@ -192,23 +192,23 @@ func TestCheapestBesideTimeSharing(t *testing.T) {
 		}
 		return out
 	}
-	one := func(blocks []time.Duration) []stages.Share {
-		return []stages.Share{{Batches: []stages.BatchCost{{Batch: 1, Blocks: blocks}}}}
+	one := func(blocks []time.Duration) []stages.ShareCosts {
+		return []stages.ShareCosts{{Batches: []stages.BatchCost{{Batch: 1, Blocks: blocks}}}}
 	}
 	p := &Problem{Problem: stages.Problem{
 		MaxPartitions: 2,
-		Pools:         []stages.Pool{{Kind: "A", Count: 2, MaxShares: 1, PerNode: 2}, {Kind: "B", Count: 3, MaxShares: 1, PerNode: 1, Time: true}},
+		Pools:         []stages.Pool{{Kind: "A", Count: 2, MaxShares: 1, PerNode: 2}, {Kind: "B", Count: 3, MaxShares: 1, PerNode: 1, TimeShared: true}},
 		Models: []stages.Model{
-			{Name: "a", SLO: time.Second, Weight: 0.3, MinRPS: 20_000, Weights: []int64{1}, Costs: [][]stages.Share{one(us(3)), {{}}}},
-			{Name: "b", SLO: time.Second, Weight: 1, MinRPS: 87_000, Weights: []int64{1, 1}, CutBytes: []int64{1}, Costs: [][]stages.Share{one(us(16, 4)), one(us(24, 90))}},
+			{Name: "a", SLO: time.Second, Weight: 0.3, MinRPS: 20_000, Weights: []int64{1}, ShareCosts: [][]stages.ShareCosts{one(us(3)), {{}}}},
+			{Name: "b", SLO: time.Second, Weight: 1, MinRPS: 87_000, Weights: []int64{1, 1}, CutBytes: []int64{1}, ShareCosts: [][]stages.ShareCosts{one(us(16, 4)), one(us(24, 90))}},
 		},
 	}}
-	out, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, Options{})
+	outcome, err := Cheapest(context.Background(), p, []float64{1, 1}, highs.Solver{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out.RPS[0] < 20_000*(1-1e-6) || out.RPS[1] < 87_000*(1-1e-6) {
-		t.Errorf("rates %v", out.RPS)
+	if outcome.RPS[0] < 20_000*(1-1e-6) || outcome.RPS[1] < 87_000*(1-1e-6) {
+		t.Errorf("rates %v", outcome.RPS)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestEmptyPoolChangesNothing(t *testing.T) {
 		}
 		return out
 	}
-	costs := []stages.Share{
+	costs := []stages.ShareCosts{
 		{Batches: []stages.BatchCost{{Batch: 1, Blocks: us(30, 7, 96)}, {Batch: 2, Blocks: us(4, 1, 15)}}},
 		{Batches: []stages.BatchCost{{Batch: 1, Blocks: us(0, 20, 2)}, {Batch: 2, Blocks: us(2769, 84, 0)}}},
 	}
@@ -233,15 +233,15 @@ func TestEmptyPoolChangesNothing(t *testing.T) {
 		p := &Problem{Problem: stages.Problem{MaxPartitions: 2, Pools: pools}}
 		m := stages.Model{Name: "a", SLO: time.Millisecond, Weight: 1, Weights: []int64{20, 2, 24}, CutBytes: []int64{28, 7}}
 		for range pools {
-			m.Costs = append(m.Costs, costs)
+			m.ShareCosts = append(m.ShareCosts, costs)
 		}
 		p.Models = []stages.Model{m}
-		out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := 2 / 20e-6; math.Abs(out.Value-want) > 1 || out.Bound < want*(1-1e-9) {
-			t.Errorf("%d pools: %v rps with bound %v, expected %v", len(pools), out.Value, out.Bound, want)
+		if want := 2 / 20e-6; math.Abs(outcome.Value-want) > 1 || outcome.Bound < want*(1-1e-9) {
+			t.Errorf("%d pools: %v rps with bound %v, expected %v", len(pools), outcome.Value, outcome.Bound, want)
 		}
 	}
 }

@@ -12,157 +12,157 @@ import (
 const overPrice = 100
 
 // bundlePrice returns what a bundle costs under the limits, and whether bundles have prices at all.
-func (x *bundling) price(b *bundle, w *wish) (price float64, any bool) {
-	if w.moves {
-		return b.move / max(w.most, 1), true
+func (x *bundleSearch) bundlePrice(b *bundle, limits *bundleLimits) (price float64, hasPrice bool) {
+	if limits.fewestMoves {
+		return b.movedDevices / max(limits.maxMoved, 1), true
 	}
-	unit := x.goal.cost()
-	for k, v := range b.use {
-		if unit != nil {
-			price += unit[k] * v / float64(max(x.Pools[k].Count, 1))
+	poolCosts := x.goal.poolCosts()
+	for k, v := range b.devices {
+		if poolCosts != nil {
+			price += poolCosts[k] * v / float64(max(x.Pools[k].Count, 1))
 		}
 	}
-	return price, unit != nil
+	return price, poolCosts != nil
 }
 
 // chooseBundles picks one bundle per model and returns their plan. If no choice fits, it returns nil.
-func (x *bundling) choose(ctx context.Context, choices []bundle, w wish) (*counts, error) {
-	at, err := x.pick(ctx, choices, &w)
-	if at == nil || err != nil {
+func (x *bundleSearch) chooseBundles(ctx context.Context, choices []bundle, limits bundleLimits) (*replicaPlan, error) {
+	chosen, err := x.pickBundles(ctx, choices, &limits)
+	if chosen == nil || err != nil {
 		return nil, err
 	}
-	var list []count
-	for _, i := range at {
-		list = append(list, choices[i].list...)
+	var pipelines []planPipeline
+	for _, i := range chosen {
+		pipelines = append(pipelines, choices[i].pipelines...)
 	}
-	return x.recount(list), nil
+	return x.recomputePlan(pipelines), nil
 }
 
 // pickBundles returns the index of one bundle of each model. It rounds parts of bundles that fit by swaps. If
 // that finds no choice, it rounds the solution of the integer program over whole bundles. If that finds none
 // either, it returns nil.
-func (x *bundling) pick(ctx context.Context, choices []bundle, w *wish) ([]int, error) {
-	q := x.picking(choices, w)
-	parts, err := x.parts(ctx, q)
+func (x *bundleSearch) pickBundles(ctx context.Context, choices []bundle, limits *bundleLimits) ([]int, error) {
+	program := x.newBundleProgram(choices, limits)
+	parts, err := x.solveParts(ctx, program)
 	if parts == nil || err != nil {
 		return nil, err
 	}
-	s := x.settling(choices, parts, w)
-	if at := s.settle(); at != nil || x.stay != nil || x.o.Hurry || x.nodes <= 0 {
-		return at, nil
+	rounder := x.newBundleRounder(choices, parts, limits)
+	if chosen := rounder.round(); chosen != nil || x.replan != nil || x.options.Hurry || x.remainingNodes <= 0 {
+		return chosen, nil
 	}
-	parts, err = x.whole(ctx, q)
+	parts, err = x.solveWhole(ctx, program)
 	if parts == nil || err != nil {
 		return nil, err
 	}
-	return x.settling(choices, parts, w).settle(), nil
+	return x.newBundleRounder(choices, parts, limits).round(), nil
 }
 
 // bundleProgram picks one bundle of each model within the devices: the cheapest choice if bundles have prices,
 // else any.
-type picking struct {
-	m      *milp.Model
-	over   milp.Var // use beyond the devices that there are, in parts of them
-	priced bool
-	pools  []milp.Row // by pool; -1 for empty pools
-	z      []milp.Var // by bundle: the part of it that is picked
+type bundleProgram struct {
+	m           *milp.Model
+	overuse     milp.Var // use beyond the devices that there are, in parts of them
+	hasPrices   bool
+	poolRows    []milp.Row // by pool; -1 for empty pools
+	bundleParts []milp.Var // by bundle: the part of it that is picked
 }
 
 // newBundleProgram builds the program over some bundles. Rows: one bundle per model, the devices of each pool,
 // and the limit on moves.
-func (x *bundling) picking(choices []bundle, w *wish) *picking {
-	q := &picking{m: milp.New("bundles")}
-	_, q.priced = x.price(&bundle{}, w)
-	q.over = q.m.AddVar("over", -1, milp.Inf, 1)
-	if q.priced {
-		q.m.SetBounds(q.over, 0, milp.Inf)
-		q.m.SetObj(q.over, overPrice)
+func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) *bundleProgram {
+	program := &bundleProgram{m: milp.New("bundles")}
+	_, program.hasPrices = x.bundlePrice(&bundle{}, limits)
+	program.overuse = program.m.AddVar("over", -1, milp.Inf, 1)
+	if program.hasPrices {
+		program.m.SetBounds(program.overuse, 0, milp.Inf)
+		program.m.SetObj(program.overuse, overPrice)
 	}
-	one := make([]milp.Row, len(x.Models))
-	for d := range one {
-		one[d] = q.m.AddEQ("one "+x.Models[d].Name, 1)
+	oneBundle := make([]milp.Row, len(x.Models))
+	for d := range oneBundle {
+		oneBundle[d] = program.m.AddEQ("one "+x.Models[d].Name, 1)
 	}
 
 	// Rows of the pools and of the moves.
 	for k := range x.Pools {
-		q.pools = append(q.pools, -1)
+		program.poolRows = append(program.poolRows, -1)
 		if n := float64(x.Pools[k].Count); n > 0 {
-			q.pools[k] = q.m.AddLE("devices "+x.Pools[k].Kind, 1-w.idle[k]/n, milp.Term{Var: q.over, Coef: -1})
+			program.poolRows[k] = program.m.AddLE("devices "+x.Pools[k].Kind, 1-limits.idleDevices[k]/n, milp.Term{Var: program.overuse, Coef: -1})
 		}
 	}
-	moves := milp.Row(-1)
-	if x.stay != nil {
-		moves = q.m.AddLE("moves", w.most, milp.Term{Var: q.over, Coef: -max(w.most, 1)})
+	moveRow := milp.Row(-1)
+	if x.replan != nil {
+		moveRow = program.m.AddLE("moves", limits.maxMoved, milp.Term{Var: program.overuse, Coef: -max(limits.maxMoved, 1)})
 	}
 
 	// A column for each bundle.
 	for i := range choices {
 		b := &choices[i]
-		price, _ := x.price(b, w)
-		entries := []milp.Entry{{Row: one[b.model], Coef: 1}}
-		for k, v := range b.use {
+		price, _ := x.bundlePrice(b, limits)
+		entries := []milp.Entry{{Row: oneBundle[b.model], Coef: 1}}
+		for k, v := range b.devices {
 			if v > 0 {
-				entries = append(entries, milp.Entry{Row: q.pools[k], Coef: v / float64(x.Pools[k].Count)})
+				entries = append(entries, milp.Entry{Row: program.poolRows[k], Coef: v / float64(x.Pools[k].Count)})
 			}
 		}
-		if moves >= 0 && b.move > 0 {
-			entries = append(entries, milp.Entry{Row: moves, Coef: b.move})
+		if moveRow >= 0 && b.movedDevices > 0 {
+			entries = append(entries, milp.Entry{Row: moveRow, Coef: b.movedDevices})
 		}
-		q.z = append(q.z, q.m.AddColumn("", 0, 1, price, entries...))
+		program.bundleParts = append(program.bundleParts, program.m.AddColumn("", 0, 1, price, entries...))
 	}
-	return q
+	return program
 }
 
 // solveParts solves the program for parts of bundles and returns the part of each. If not even parts fit, it
 // returns nil, and scarcityPrices holds what the devices are worth then.
-func (x *bundling) parts(ctx context.Context, q *picking) ([]float64, error) {
-	sol, err := x.s.Solve(ctx, q.m, milp.Options{Seed: x.o.Seed})
+func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) ([]float64, error) {
+	sol, err := x.solver.Solve(ctx, program.m, milp.Options{Seed: x.options.Seed})
 	if err != nil {
-		return nil, fmt.Errorf("solving the relaxation over %d bundles: %w", len(q.z), err)
+		return nil, fmt.Errorf("solving the relaxation over %d bundles: %w", len(program.bundleParts), err)
 	}
-	x.spent.Iterations += sol.Stats.Iterations
-	if x.scarce = nil; !sol.Feasible() {
+	x.solverStats.Iterations += sol.Stats.Iterations
+	if x.scarcityPrices = nil; !sol.Feasible() {
 		return nil, nil
 	}
-	if sol.At(q.over) > 1e-9 {
-		for _, r := range q.pools {
-			worth := 0.0
+	if sol.At(program.overuse) > 1e-9 {
+		for _, r := range program.poolRows {
+			scarcity := 0.0
 			if r >= 0 {
-				worth = math.Abs(sol.RowDuals[r])
+				scarcity = math.Abs(sol.RowDuals[r])
 			}
-			x.scarce = append(x.scarce, worth)
+			x.scarcityPrices = append(x.scarcityPrices, scarcity)
 		}
 		return nil, nil
 	}
-	return q.picked(sol), nil
+	return program.partsOf(sol), nil
 }
 
 // solveWhole solves the program for whole bundles within the remaining nodes. If it finds none, it returns nil.
-func (x *bundling) whole(ctx context.Context, q *picking) ([]float64, error) {
-	for _, z := range q.z {
-		q.m.SetInteger(z, true)
+func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) ([]float64, error) {
+	for _, z := range program.bundleParts {
+		program.m.SetInteger(z, true)
 	}
-	o := milp.Options{Gap: x.o.Gap, MaxNodes: x.nodes, MaxIterations: x.nodes * iterationsPer, HeuristicEffort: heuristicEffort, Seed: x.o.Seed}
-	if !q.priced {
-		o.Enough = 1e-9 // any choice that fits
+	options := milp.Options{Gap: x.options.Gap, MaxNodes: x.remainingNodes, MaxIterations: x.remainingNodes * iterationsPerNode, HeuristicEffort: heuristicEffort, Seed: x.options.Seed}
+	if !program.hasPrices {
+		options.TargetValue = 1e-9 // any choice that fits
 	}
-	sol, err := x.s.Solve(ctx, q.m, o)
+	sol, err := x.solver.Solve(ctx, program.m, options)
 	if err != nil {
-		return nil, fmt.Errorf("solving the program over %d bundles: %w", len(q.z), err)
+		return nil, fmt.Errorf("solving the program over %d bundles: %w", len(program.bundleParts), err)
 	}
-	x.nodes -= max(sol.Stats.Nodes, pickLeast)
-	x.spent.Iterations += sol.Stats.Iterations
-	x.spent.Nodes += sol.Stats.Nodes
+	x.remainingNodes -= max(sol.Stats.Nodes, minProgramNodes)
+	x.solverStats.Iterations += sol.Stats.Iterations
+	x.solverStats.Nodes += sol.Stats.Nodes
 	if !sol.Feasible() {
 		return nil, nil
 	}
-	return q.picked(sol), nil
+	return program.partsOf(sol), nil
 }
 
 // partsOf returns the part of each bundle in a solution.
-func (q *picking) picked(sol *milp.Solution) []float64 {
-	parts := make([]float64, len(q.z))
-	for i, v := range q.z {
+func (q *bundleProgram) partsOf(sol *milp.Solution) []float64 {
+	parts := make([]float64, len(q.bundleParts))
+	for i, v := range q.bundleParts {
 		parts[i] = sol.At(v)
 	}
 	return parts

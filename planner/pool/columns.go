@@ -17,7 +17,7 @@ import (
 // would improve it.
 
 // maxEnumerated is the largest number of stage sequences for which all templates enter one linear program.
-const enumerable = 1_000_000
+const maxEnumerated = 1_000_000
 
 // largeCluster is the number of devices from which on rounding to whole replicas loses so little that the proof
 // over all templates is not worth listing them, unless they are ten times fewer. With many models the same
@@ -25,31 +25,31 @@ const enumerable = 1_000_000
 const largeCluster = 5000
 
 // countSequences estimates the number of templates, without regard to the SLO.
-func (p *Problem) sequences() float64 {
+func (p *Problem) countSequences() float64 {
 	total := 0.0
 	for d := range p.Models {
 		m := &p.Models[d]
 		for _, b := range m.BatchSizes() {
 			// The kinds and shares that a stage may run on at this batch size.
-			options := 0.0
-			for k := range m.Costs {
-				for v := range m.Costs[k] {
-					if p.Pools[k].Count > 0 && v < p.Pools[k].MaxShares && m.Costs[k][v].At(b) != nil {
-						options++
+			devicesAtBatch := 0.0
+			for k := range m.ShareCosts {
+				for v := range m.ShareCosts[k] {
+					if p.Pools[k].Count > 0 && v < p.Pools[k].MaxShares && m.ShareCosts[k][v].CostAt(b) != nil {
+						devicesAtBatch++
 					}
 				}
 			}
-			n, ways := 1.0, options // blocks that cuts can lie between
+			cutBlocks, stageChoices := 1.0, devicesAtBatch // blocks that cuts can lie between
 			for _, c := range m.CutBytes {
 				if c >= 0 {
-					n++
+					cutBlocks++
 				}
 			}
 
 			// With s stages: choose s-1 cuts, and a kind and share for each stage.
-			for s := 1; s <= p.MaxPartitions && ways > 0; s++ {
-				total += ways
-				ways *= options * max(n-float64(s), 0) / float64(s)
+			for s := 1; s <= p.MaxPartitions && stageChoices > 0; s++ {
+				total += stageChoices
+				stageChoices *= devicesAtBatch * max(cutBlocks-float64(s), 0) / float64(s)
 			}
 		}
 	}
@@ -60,134 +60,134 @@ func (p *Problem) sequences() float64 {
 // cross, so that the problem has at most maxSequences of them. It returns the number of blocks that a model then
 // counts as. If nothing is limited, it returns 0.
 func (p *Problem) limitBlocks() int {
-	if p.sequences() <= siftable {
+	if p.countSequences() <= maxSequences {
 		return 0
 	}
-	with := func(n int) *Problem {
+	withBlocks := func(n int) *Problem {
 		q := *p
 		q.Models = slices.Clone(p.Models)
 		q.PrePartition(n, stages.ByBytes)
 		return &q
 	}
-	most := 0
+	maxBlocks := 0
 	for d := range p.Models {
-		most = max(most, p.Models[d].NumBlocks())
+		maxBlocks = max(maxBlocks, p.Models[d].NumBlocks())
 	}
-	n := max(sort.Search(most, func(n int) bool { return with(n+1).sequences() > siftable }), 1)
-	p.Models = with(n).Models
+	n := max(sort.Search(maxBlocks, func(n int) bool { return withBlocks(n+1).countSequences() > maxSequences }), 1)
+	p.Models = withBlocks(n).Models
 	return n
 }
 
 // needsColumns reports whether the templates are too many for one program. With a time-shared pool all of them
 // enter one program, because the wait bounds need them.
-func (p *Problem) generates() bool {
-	most := float64(enumerable)
-	if p.devices() >= largeCluster || p.many() {
-		most /= 10
+func (p *Problem) needsColumns() bool {
+	maxTemplates := float64(maxEnumerated)
+	if p.totalDevices() >= largeCluster || p.usesBundles() {
+		maxTemplates /= 10
 	}
-	return p.sequences() > most && !p.timed()
+	return p.countSequences() > maxTemplates && !p.hasTimeShared()
 }
 
 // columnGeneration is the state of the column generation of one problem.
-type columns struct {
-	*catalogue
-	s      milp.Solver
-	prices []float64       // by pool: cost of all its devices; nil if throughput is maximised
-	sieves []*sieve        // by model
-	have   map[string]bool // keys of the templates in the program
-	rounds int
+type columnGeneration struct {
+	*templateCatalogue
+	solver    milp.Solver
+	poolCosts []float64        // by pool: cost of all its devices; nil if throughput is maximised
+	tables    []*templateTable // by model
+	knownKeys map[string]bool  // keys of the templates in the program
+	rounds    int
 }
 
 // generateColumns returns templates that hold an optimum of the linear program over all templates, and that
 // program's solution with its proven bound. For integer programs it adds other templates of little loss. extra
 // holds templates to include in any case.
-func (p *Problem) generate(ctx context.Context, s milp.Solver, prices []float64, extra []stages.Template) (*columns, *relaxation, error) {
-	c := &columns{catalogue: &catalogue{Problem: p, partial: true}, s: s, prices: prices, have: map[string]bool{}}
+func (p *Problem) generateColumns(ctx context.Context, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
+	generation := &columnGeneration{templateCatalogue: &templateCatalogue{Problem: p, incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
 	for d := range p.Models {
-		if err := c.begin(d); err != nil {
+		if err := generation.addModel(d); err != nil {
 			return nil, nil, err
 		}
 	}
-	for i := range extra {
-		c.add(&extra[i])
+	for i := range extraTemplates {
+		generation.addTemplate(&extraTemplates[i])
 	}
-	c.setUnits()
-	r, err := c.solve(ctx)
+	generation.setUnits()
+	solved, err := generation.solveMaster(ctx)
 	if err != nil {
-		return c, nil, err
+		return generation, nil, err
 	}
-	if p.many() {
-		return c, r, nil // bundles take the templates that they need from the tables
+	if p.usesBundles() {
+		return generation, solved, nil // bundles take the templates that they need from the tables
 	}
-	if err := c.enrich(r); err != nil {
+	if err := generation.addLowLoss(solved); err != nil {
 		return nil, nil, err
 	}
-	return c, r, nil
+	return generation, solved, nil
 }
 
 // addModel builds the table of a model's templates. Of each batch size it adds to the program the template that
 // is cheapest if all devices of a pool together cost the same.
-func (c *columns) begin(d int) error {
-	s, tooBig, err := sieveOf(c.Problem, d)
+func (c *columnGeneration) addModel(d int) error {
+	table, tooBig, err := newTemplateTable(c.Problem, d)
 	if err != nil {
 		return err
 	}
-	if s.len() == 0 {
+	if table.len() == 0 {
 		return c.noPipeline(d, tooBig)
 	}
-	c.sieves = append(c.sieves, s)
-	perDevice := make([]float64, len(c.Pools))
+	c.tables = append(c.tables, table)
+	evenPrices := make([]float64, len(c.Pools))
 	for k := range c.Pools {
-		perDevice[k] = 1 / float64(max(c.Pools[k].Count, 1))
+		evenPrices[k] = 1 / float64(max(c.Pools[k].Count, 1))
 	}
-	_, err = c.sift(d, perDevice, math.Inf(1))
+	_, err = c.addCheapest(d, evenPrices, math.Inf(1))
 	return err
 }
 
 // addCheapest adds, of each batch size of model d, the template that costs least at the given prices of a
 // device, if that is below a limit. It returns the least cost of any of the model's templates.
-func (c *columns) sift(d int, perDevice []float64, limit float64) (least float64, err error) {
-	least = math.Inf(1)
-	list, cost := c.sieves[d].cheapest(perDevice)
-	for i, v := range cost {
-		if least = min(least, v); v < limit {
-			t, err := c.sieves[d].template(c.Problem, list[i])
+func (c *columnGeneration) addCheapest(d int, devicePrices []float64, limit float64) (minCost float64, err error) {
+	minCost = math.Inf(1)
+	cheapest, costs := c.tables[d].cheapestByBatch(devicePrices)
+	for i, cost := range costs {
+		if minCost = min(minCost, cost); cost < limit {
+			t, err := c.tables[d].buildTemplate(c.Problem, cheapest[i])
 			if err != nil {
 				return 0, err
 			}
-			c.add(t)
+			c.addTemplate(t)
 		}
 	}
-	return least, nil
+	return minCost, nil
 }
 
 // addTemplate adds a template to the program and reports whether it is new.
-func (c *columns) add(t *stages.Template) bool {
+func (c *columnGeneration) addTemplate(t *stages.Template) bool {
 	k := t.Key()
-	if c.have[k] {
+	if c.knownKeys[k] {
 		return false
 	}
-	c.have[k] = true
+	c.knownKeys[k] = true
 	c.templates = append(c.templates, *t)
 	return true
 }
 
 // shortfallCost is the cost of one unit of a floor that is not reached.
-const shortfall = 1000
+const shortfallCost = 1000
 
 // solveMaster adds columns until none improves the program. It returns the solution with its bound, or
 // errInfeasible if the floors cannot all be met.
-func (c *columns) solve(ctx context.Context) (*relaxation, error) {
+func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error) {
 	// Floors may be missed at a high cost, so that the program over few templates is feasible.
-	l := c.master(c.prices, all(len(c.templates)), -1, true)
-	var short []milp.Var
+	restricted := c.newMaster(c.poolCosts, indexesBelow(len(c.templates)), -1, true)
+	var shortfalls []milp.Var
 	for d := range c.Models {
-		if l.floors[d] >= 0 {
-			worse := -float64(shortfall)
-			if c.prices != nil {
-				worse = shortfall
+		if restricted.floorRows[d] >= 0 {
+			penalty := -float64(shortfallCost)
+			if c.poolCosts != nil {
+				penalty = shortfallCost
 			}
-			short = append(short, l.m.AddColumn("", 0, milp.Inf, worse, milp.Entry{Row: l.floors[d], Coef: 1}))
+			shortfalls = append(shortfalls, restricted.m.AddColumn("", 0, milp.Inf, penalty, milp.Entry{Row: restricted.floorRows[d], Coef: 1}))
 		}
 	}
 
@@ -198,7 +198,7 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 			return nil, fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
 		}
 		c.rounds++
-		sol, err := c.s.Solve(ctx, l.m, milp.Options{Basis: basis})
+		sol, err := c.solver.Solve(ctx, restricted.m, milp.Options{Basis: basis})
 		if err != nil {
 			return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(c.templates), err)
 		}
@@ -208,69 +208,69 @@ func (c *columns) solve(ctx context.Context) (*relaxation, error) {
 		basis = sol.Basis
 
 		// Price the templates of every model by the duals.
-		w := l.weights(sol.RowDuals)
-		before := len(c.templates)
-		least := make([]float64, len(c.Models))
-		if w.scaled || c.prices != nil {
+		duals := restricted.readDuals(sol.RowDuals)
+		knownTemplates := len(c.templates)
+		minCost := make([]float64, len(c.Models))
+		if duals.normalised || c.poolCosts != nil {
 			for d := range c.Models {
-				if least[d], err = c.price(d, w.price, w.worth[d]*(1-paying)); err != nil {
+				if minCost[d], err = c.addImproving(d, duals.poolPrice, duals.rateDual[d]*(1-pricingTolerance)); err != nil {
 					return nil, err
 				}
 			}
 		}
 
 		// Templates joined: add their columns and solve again.
-		if len(c.templates) > before {
-			for i := before; i < len(c.templates); i++ {
-				l.add(&c.templates[i])
+		if len(c.templates) > knownTemplates {
+			for i := knownTemplates; i < len(c.templates); i++ {
+				restricted.addTemplate(&c.templates[i])
 			}
 			continue
 		}
 
 		// No template pays: the floors are met now, or never.
-		for _, v := range short {
+		for _, v := range shortfalls {
 			if sol.At(v) > 1e-7 {
 				return nil, errInfeasible
 			}
 		}
-		r := l.relaxation(sol, all(len(c.templates)))
-		l.prove(w, least, r)
-		return r, nil
+		solved := restricted.readSolution(sol, indexesBelow(len(c.templates)))
+		restricted.proveBound(duals, minCost, solved)
+		return solved, nil
 	}
 }
 
 // pricingTolerance is the part by which a template must cost less than its worth to join the program.
-const paying = 1e-9
+const pricingTolerance = 1e-9
 
 // addImproving adds, of each batch size of model d, the template that costs least, if that is below a limit.
-// price holds the price of all devices of each pool. It returns the least cost of any of the model's templates.
-func (c *columns) price(d int, price []float64, limit float64) (float64, error) {
-	return c.sift(d, c.perDevice(d, price), limit)
+// addImproving holds the price of all devices of each pool. It returns the least cost of any of the model's templates.
+func (c *columnGeneration) addImproving(d int, price []float64, limit float64) (float64, error) {
+	return c.addCheapest(d, c.unitDevicePrices(d, price), limit)
 }
 
 // unitDevicePrices returns what one device of each pool costs for a unit of model d's rate. price holds the
 // price of all devices of each pool.
-func (c *columns) perDevice(d int, price []float64) []float64 {
-	out := make([]float64, len(price))
+func (c *columnGeneration) unitDevicePrices(d int, price []float64) []float64 {
+	devicePrices := make([]float64, len(price))
 	for k := range price {
-		out[k] = price[k] * c.u.rps[d] / float64(max(c.Pools[k].Count, 1))
+		devicePrices[k] = price[k] * c.units.modelRPS[d] / float64(max(c.Pools[k].Count, 1))
 	}
-	return out
+	return devicePrices
 }
 
 // lowLossPerModel is the number of templates of each model that join for integer programs: those that cost least
 // at the prices of the optimum.
-const nearlyPaying = 2000
+const lowLossPerModel = 2000
 
 // addLowLoss adds the templates of each model that cost least at the prices of the relaxation.
-func (c *columns) enrich(r *relaxation) error {
+func (c *columnGeneration) addLowLoss(solved *relaxation) error {
 	for d := range c.Models {
-		for _, i := range c.sieves[d].least(c.perDevice(d, r.price), nearlyPaying) {
-			t, err := c.sieves[d].template(c.Problem, i)
+		for _, i := range c.tables[d].cheapestTemplates(c.unitDevicePrices(d, solved.poolPrice), lowLossPerModel) {
+			t, err := c.tables[d].buildTemplate(c.Problem, i)
 			if err != nil {
 				return err
 			}
-			c.add(t)
+			c.addTemplate(t)
 		}
 	}
 	return nil

@@ -20,26 +20,26 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 3, pools: 3, count: 6, shares: 3, blocks: 6, batches: 3, partitions: 3, memory: true, floors: true})
 		ctx := context.Background()
-		every, err := p.list()
+		every, err := p.listTemplates()
 		if err != nil {
-			if _, _, err := p.generate(ctx, highs.Solver{}, nil, nil); err == nil {
+			if _, _, err := p.generateColumns(ctx, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("column generation finds pipelines where there are none")
 			}
 			return
 		}
-		want, wantErr := every.relax(ctx, highs.Solver{}, nil, all(len(every.templates)), -1)
-		c, got, err := p.generate(ctx, highs.Solver{}, nil, nil)
+		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)), -1)
+		c, got, err := p.generateColumns(ctx, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
 		if err != nil {
 			return
 		}
-		a, b := want.value*every.u.theta, got.value*c.u.theta
+		a, b := want.value*every.units.throughput, got.value*c.units.throughput
 		if math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("column generation has %v, enumeration %v", b, a)
 		}
-		if bound := got.bound * c.u.theta; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+		if bound := got.bound * c.units.throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
 			t.Fatalf("bound %v of an optimum of %v", bound, a)
 		}
 	})
@@ -57,13 +57,13 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 		for range p.Pools {
 			prices = append(prices, float64(rapid.IntRange(1, 20).Draw(t, "price"))/4)
 		}
-		ctx, g := context.Background(), newLeastPrice(p, prices)
-		every, err := p.list()
+		ctx, g := context.Background(), newMinPriceGoal(p, prices)
+		every, err := p.listTemplates()
 		if err != nil {
 			return
 		}
-		want, wantErr := every.relax(ctx, highs.Solver{}, g.cost(), all(len(every.templates)), -1)
-		_, got, err := p.generate(ctx, highs.Solver{}, g.cost(), nil)
+		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)), -1)
+		_, got, err := p.generateColumns(ctx, highs.Solver{}, g.poolCosts(), nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -95,11 +95,11 @@ func TestCheapestAtScale(t *testing.T) {
 		}
 		t.Run(z.name, func(t *testing.T) {
 			p := z.problem()
-			_, r, err := p.generate(context.Background(), highs.Solver{}, nil, nil)
+			_, r, err := p.generateColumns(context.Background(), highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, _, err := p.generate(context.Background(), highs.Solver{}, nil, nil)
+			c, _, err := p.generateColumns(context.Background(), highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +108,7 @@ func TestCheapestAtScale(t *testing.T) {
 				prices[k] = 1 / (1 + float64(k)) // the slower the cheaper
 			}
 			for d := range p.Models {
-				p.Models[d].MinRPS = r.bound / 5 * c.u.rps[d]
+				p.Models[d].MinRPS = r.bound / 5 * c.units.modelRPS[d]
 			}
 			begin := cputime.Used()
 			o, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{Gap: 1e-3})
@@ -146,7 +146,7 @@ var scaleCases = []struct {
 	{"2500 layers, 2 kinds, 3 models, 3 partitions", synthetic{models: 3, classes: 1, kinds: 2, gpus: 1000, layers: 2500, partitions: 3, shares: 4, batches: 8}, 1e-2, 15 * time.Second},
 }
 
-func TestScale(t *testing.T) {
+func TestSolveEndsInTimeAtScale(t *testing.T) {
 	long := os.Getenv("INFERPLAN_LONG") != ""
 	for i, z := range scaleCases {
 		seeds := 1
@@ -188,29 +188,29 @@ func TestScale(t *testing.T) {
 // A floor of a millionth of what the cluster carries is carried all the same,
 // and by the cheaper of two pipelines.
 func TestTinyFloorIsKept(t *testing.T) {
-	costs := func(us time.Duration) []stages.Share {
-		return []stages.Share{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{us * time.Microsecond}}}}}
+	costs := func(us time.Duration) []stages.ShareCosts {
+		return []stages.ShareCosts{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{us * time.Microsecond}}}}}
 	}
 	p := &Problem{Problem: stages.Problem{
 		MaxPartitions: 1,
 		Pools:         []stages.Pool{{Kind: "dear", Count: 1000, MaxShares: 1, PerNode: 1}, {Kind: "cheap", Count: 1000, MaxShares: 1, PerNode: 1}},
-		Models:        []stages.Model{{Name: "m", Weight: 1, SLO: time.Second, Weights: []int64{1}, Costs: [][]stages.Share{costs(1000), costs(1000)}, MinRPS: 0.05}},
+		Models:        []stages.Model{{Name: "m", Weight: 1, SLO: time.Second, Weights: []int64{1}, ShareCosts: [][]stages.ShareCosts{costs(1000), costs(1000)}, MinRPS: 0.05}},
 	}}
-	g := newLeastPrice(p, []float64{3, 1})
+	g := newMinPriceGoal(p, []float64{3, 1})
 	const price = 0.05 / 1000 // of a device of price 1 that carries 1000 requests/s
-	every, err := p.list()
+	every, err := p.listTemplates()
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := every.relax(context.Background(), highs.Solver{}, g.cost(), all(len(every.templates)), -1)
+	r, err := every.solveRelaxation(context.Background(), highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)), -1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, c, err := p.generate(context.Background(), highs.Solver{}, g.cost(), nil)
+	_, c, err := p.generateColumns(context.Background(), highs.Solver{}, g.poolCosts(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, got := range []float64{-r.value * g.unit, -r.bound * g.unit, -c.value * g.unit, -c.bound * g.unit} {
+	for _, got := range []float64{-r.value * g.totalPrice, -r.bound * g.totalPrice, -c.value * g.totalPrice, -c.bound * g.totalPrice} {
 		if math.Abs(got-price) > 1e-6*price {
 			t.Errorf("price %v, expected %v", got, price)
 		}

@@ -15,176 +15,176 @@ import (
 // throughput (docs/methods.md, "Many models").
 
 // coverTable holds the covers of one model, by the rate that they carry, in steps of a grid.
-type covers struct {
-	step   float64      // requests/s of one step of the grid
-	cost   []float64    // by number of steps: cost of the cover
-	first  []int32      // by number of steps: the steps that one configuration of the cover carries, 0 without one
-	single []configured // by number of steps: the cheapest configuration that carries exactly so many
+type coverTable struct {
+	rateStep       float64     // requests/s of one step of the grid
+	costBySteps    []float64   // by number of steps: cost of the cover
+	firstItemSteps []int32     // by number of steps: the steps that one configuration of the cover carries, 0 without one
+	itemBySteps    []coverItem // by number of steps: the cheapest configuration that carries exactly so many
 
-	takes   float64   // cost of a unit of rate of the template under comparison
-	dearest []float64 // by number of steps: the highest cost of a unit of rate of any cover from there on
+	templateUnitCost float64   // cost of a unit of rate of the template under comparison
+	maxUnitCost      []float64 // by number of steps: the highest cost of a unit of rate of any cover from there on
 }
 
 // coverItem is a configuration: whole replicas of a template, at the rate that they carry.
-type configured struct {
+type coverItem struct {
 	template int32   // index in the model's templateTable, -1 if there is none
 	rate     float64 // requests/s
 	cost     float64 // of the devices that the replicas take, at the prices of the builder
 }
 
 // coverBuilder makes cover tables at given prices of devices.
-type covering struct {
-	perDevice []float64 // price of a device of each pool
-	counts    []int     // devices of each pool
-	slot      bool      // parts of devices count as whole ones
+type coverBuilder struct {
+	devicePrice  []float64 // price of a device of each pool
+	poolSizes    []int     // devices of each pool
+	wholeDevices bool      // parts of devices count as whole ones
 }
 
 // A configuration can only be part of a cover if its template, which costs at least its share of the rate, costs
 // no more than a cover of cheap templates does. So the cheap templates are listed first.
 const (
-	goodTemplate = 1.02 // a template is good up to this factor of the lowest cost per unit of rate
-	goodSteps    = 500  // grid of the table that the others are compared with
+	goodCostFactor = 1.02 // a template is good up to this factor of the lowest cost per unit of rate
+	goodGridSteps  = 500  // grid of the table that the others are compared with
 
-	nearlyGood = 1.02
+	nearlyGoodFactor = 1.02
 )
 
 // listItems lists the configurations of a model that a cover of a rate up to maxRate may hold.
-func (w *covering) configurations(s *sieve, most float64) []configured {
+func (builder *coverBuilder) listItems(table *templateTable, maxRate float64) []coverItem {
 	// The cost of a unit of rate through each template.
-	takes := make([]float64, s.len())
-	least := math.Inf(1)
-	for i := range takes {
-		for _, x := range s.of(i) {
-			takes[i] += w.perDevice[x.pool] * x.per
+	unitCosts := make([]float64, table.len())
+	minUnitCost := math.Inf(1)
+	for i := range unitCosts {
+		for _, stage := range table.stagesOf(i) {
+			unitCosts[i] += builder.devicePrice[stage.pool] * stage.devicesPerRPS
 		}
-		least = min(least, takes[i])
+		minUnitCost = min(minUnitCost, unitCosts[i])
 	}
-	var out []configured
+	var items []coverItem
 
 	// The good templates, with all their configurations.
-	for i, v := range takes {
-		if v <= least*goodTemplate {
-			out = w.configure(out, s, i, most, nil)
+	for i, cost := range unitCosts {
+		if cost <= minUnitCost*goodCostFactor {
+			items = builder.appendItems(items, table, i, maxRate, nil)
 		}
 	}
-	good := coversOf(out, most, goodSteps, false)
+	goodCovers := newCoverTable(items, maxRate, goodGridSteps, false)
 	// goodCovers.maxUnitCost: from each rate on, the highest cost of a unit of rate in a cover of good templates.
-	good.dearest = make([]float64, goodSteps+1)
-	good.dearest[goodSteps] = good.cost[goodSteps] / most // at a higher rate the cover costs more
-	for j := goodSteps - 1; j >= 0; j-- {
-		good.dearest[j] = max(good.dearest[j+1], good.cost[j+1]/(max(float64(j), 1e-9)*good.step))
+	goodCovers.maxUnitCost = make([]float64, goodGridSteps+1)
+	goodCovers.maxUnitCost[goodGridSteps] = goodCovers.costBySteps[goodGridSteps] / maxRate // at a higher rate the cover costs more
+	for steps := goodGridSteps - 1; steps >= 0; steps-- {
+		goodCovers.maxUnitCost[steps] = max(goodCovers.maxUnitCost[steps+1], goodCovers.costBySteps[steps+1]/(max(float64(steps), 1e-9)*goodCovers.rateStep))
 	}
 
 	// The other templates, with those configurations that cost hardly more than a cover of good ones.
-	for i, v := range takes {
-		if v > least*goodTemplate {
-			good.takes = v
-			out = w.configure(out, s, i, most, good)
+	for i, cost := range unitCosts {
+		if cost > minUnitCost*goodCostFactor {
+			goodCovers.templateUnitCost = cost
+			items = builder.appendItems(items, table, i, maxRate, goodCovers)
 		}
 	}
-	return out
+	return items
 }
 
 // appendItems appends the configurations of a template that carry up to maxRate. For each stage g replicas of it
 // set the rate, and the other stages have as many as that rate needs. With goodCovers it leaves out
 // configurations that cost clearly more than those covers.
-func (w *covering) configure(out []configured, s *sieve, template int, most float64, others *covers) []configured {
-	parts := s.of(template)
-	for i := range parts {
-		if parts[i].share == 0 {
+func (builder *coverBuilder) appendItems(items []coverItem, table *templateTable, template int, maxRate float64, goodCovers *coverTable) []coverItem {
+	stageRows := table.stagesOf(template)
+	for i := range stageRows {
+		if stageRows[i].share == 0 {
 			break
 		}
-		rate := 1 / (parts[i].per * float64(parts[i].share))
+		replicaRate := 1 / (stageRows[i].devicesPerRPS * float64(stageRows[i].share))
 	grow:
-		for g := 1; ; g++ {
-			x := configured{int32(template), rate * float64(g), 0}
-			if others != nil && others.takes >= nearlyGood*others.dearest[int(min(x.rate/others.step, goodSteps))] {
+		for replicas := 1; ; replicas++ {
+			item := coverItem{int32(template), replicaRate * float64(replicas), 0}
+			if goodCovers != nil && goodCovers.templateUnitCost >= nearlyGoodFactor*goodCovers.maxUnitCost[int(min(item.rate/goodCovers.rateStep, goodGridSteps))] {
 				break
 			}
 
 			// Price the devices that carry the rate.
-			for j := range parts {
-				p := &parts[j]
-				if p.share == 0 {
+			for j := range stageRows {
+				stage := &stageRows[j]
+				if stage.share == 0 {
 					break
 				}
-				part := math.Ceil(x.rate*p.per*float64(p.share)-1e-9) / float64(p.share)
-				if part > float64(w.counts[p.pool]) {
+				devices := math.Ceil(item.rate*stage.devicesPerRPS*float64(stage.share)-1e-9) / float64(stage.share)
+				if devices > float64(builder.poolSizes[stage.pool]) {
 					break grow
 				}
-				if w.slot {
-					part = math.Ceil(part - 1e-9)
+				if builder.wholeDevices {
+					devices = math.Ceil(devices - 1e-9)
 				}
-				x.cost += w.perDevice[p.pool] * part
+				item.cost += builder.devicePrice[stage.pool] * devices
 			}
-			if others == nil || x.cost < nearlyGood*others.cost[others.at(x.rate)] {
-				out = append(out, x)
+			if goodCovers == nil || item.cost < nearlyGoodFactor*goodCovers.costBySteps[goodCovers.stepsFor(item.rate)] {
+				items = append(items, item)
 			}
-			if x.rate >= most {
+			if item.rate >= maxRate {
 				break
 			}
 		}
 	}
-	return out
+	return items
 }
 
 // newCoverTable computes the covers of all rates up to maxRate on a grid of gridSteps steps. The rates of the
 // configurations are rounded up to the grid with roundUp, else down.
-func coversOf(list []configured, most float64, steps int, up bool) *covers {
-	c := &covers{step: most / float64(steps)}
+func newCoverTable(items []coverItem, maxRate float64, gridSteps int, roundUp bool) *coverTable {
+	table := &coverTable{rateStep: maxRate / float64(gridSteps)}
 
 	// The cheapest configuration of each number of steps.
-	c.single = slices.Repeat([]configured{{template: -1, cost: math.Inf(1)}}, steps+1)
-	for _, x := range list {
+	table.itemBySteps = slices.Repeat([]coverItem{{template: -1, cost: math.Inf(1)}}, gridSteps+1)
+	for _, item := range items {
 		// A replica may carry far more than maxRate, more steps than an int holds.
-		at := int(min(x.rate/c.step*(1+1e-12), float64(steps)))
-		if up {
-			at = int(min(math.Ceil(x.rate/c.step*(1-1e-12)), float64(steps)))
+		itemSteps := int(min(item.rate/table.rateStep*(1+1e-12), float64(gridSteps)))
+		if roundUp {
+			itemSteps = int(min(math.Ceil(item.rate/table.rateStep*(1-1e-12)), float64(gridSteps)))
 		}
-		if at > 0 && x.cost < c.single[at].cost {
-			c.single[at] = x
+		if itemSteps > 0 && item.cost < table.itemBySteps[itemSteps].cost {
+			table.itemBySteps[itemSteps] = item
 		}
 	}
-	c.cost, c.first = make([]float64, steps+1), make([]int32, steps+1)
+	table.costBySteps, table.firstItemSteps = make([]float64, gridSteps+1), make([]int32, gridSteps+1)
 	// The cheapest configuration that alone carries at least so many steps.
-	alone := make([]int32, steps+1)
-	for j := steps; j > 0; j-- {
-		alone[j] = int32(j)
-		if j < steps && c.single[alone[j+1]].cost <= c.single[j].cost {
-			alone[j] = alone[j+1]
+	cheapestAlone := make([]int32, gridSteps+1)
+	for j := gridSteps; j > 0; j-- {
+		cheapestAlone[j] = int32(j)
+		if j < gridSteps && table.itemBySteps[cheapestAlone[j+1]].cost <= table.itemBySteps[j].cost {
+			cheapestAlone[j] = cheapestAlone[j+1]
 		}
 	}
-	var useful []int32 // step counts of configurations that covers may hold
+	var usefulSteps []int32 // step counts of configurations that covers may hold
 
 	// Dynamic program: costBySteps[j] = min over q of costBySteps[j-q] + cost of the configuration of q steps.
-	for j := 1; j <= steps; j++ {
-		best, by := math.Inf(1), int32(0)
-		for _, q := range useful {
-			if v := c.cost[j-int(q)] + c.single[q].cost; v < best {
-				best, by = v, q
+	for j := 1; j <= gridSteps; j++ {
+		minCost, firstSteps := math.Inf(1), int32(0)
+		for _, stepsUsed := range usefulSteps {
+			if cost := table.costBySteps[j-int(stepsUsed)] + table.itemBySteps[stepsUsed].cost; cost < minCost {
+				minCost, firstSteps = cost, stepsUsed
 			}
 		}
-		if v := c.single[alone[j]].cost; v < best {
-			if best, by = v, alone[j]; int(by) == j {
-				useful = append(useful, by)
+		if cost := table.itemBySteps[cheapestAlone[j]].cost; cost < minCost {
+			if minCost, firstSteps = cost, cheapestAlone[j]; int(firstSteps) == j {
+				usefulSteps = append(usefulSteps, firstSteps)
 			}
 		}
-		c.cost[j], c.first[j] = best, by
+		table.costBySteps[j], table.firstItemSteps[j] = minCost, firstSteps
 	}
-	return c
+	return table
 }
 
 // stepsFor returns the number of steps that a rate needs.
-func (c *covers) at(rps float64) int {
-	return int(min(math.Ceil(rps/c.step*(1-1e-12)), float64(len(c.cost)-1)))
+func (c *coverTable) stepsFor(rps float64) int {
+	return int(min(math.Ceil(rps/c.rateStep*(1-1e-12)), float64(len(c.costBySteps)-1)))
 }
 
 // appendCover appends the configurations of the cover of so many steps.
-func (c *covers) trace(list []configured, steps int) []configured {
+func (c *coverTable) appendCover(items []coverItem, steps int) []coverItem {
 	for steps > 0 {
-		q := c.first[steps]
-		list = append(list, c.single[q])
-		steps -= int(q)
+		itemSteps := c.firstItemSteps[steps]
+		items = append(items, c.itemBySteps[itemSteps])
+		steps -= int(itemSteps)
 	}
-	return list
+	return items
 }

@@ -25,71 +25,71 @@ var ErrKinds = errors.New("DART-r pairs one device of each of two kinds")
 // of a kind than the fewest that it needs. It takes the best plan by objective, then by weighted sum of rates,
 // then by fewer devices.
 func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
-	return atFloors(p, func(p *Problem) (*Outcome, error) { return repeated(ctx, p, s, o) })
+	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return planDARTr(ctx, p, s, o) })
 }
 
 // planDARTr is DARTr with the floors as they are.
-func repeated(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	var kinds []int
-	for k := range p.Pools {
-		if p.Pools[k].Count > 0 {
-			kinds = append(kinds, k)
+	for pairing := range p.Pools {
+		if p.Pools[pairing].Count > 0 {
+			kinds = append(kinds, pairing)
 		}
-		if p.Pools[k].Time {
-			return nil, fmt.Errorf("%w: %s is shared in time", ErrKinds, p.Pools[k].Kind)
+		if p.Pools[pairing].TimeShared {
+			return nil, fmt.Errorf("%w: %s is shared in time", ErrKinds, p.Pools[pairing].Kind)
 		}
 	}
 	if len(kinds) > 2 {
 		return nil, fmt.Errorf("%w: the cluster has %d", ErrKinds, len(kinds))
 	}
-	x, err := newSearch(ctx, p, s, o, throughput{})
+	x, err := newSearch(ctx, p, s, o, maxThroughputGoal{})
 	if err != nil {
 		return nil, err
 	}
 
 	// Try the divisions of both plans without partitioning.
-	k := &pairing{x.catalogue}
-	var out *Adopted
-	var done []Phase
-	for i, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){leastNP, mostNP} {
+	pairing := &devicePairing{x.templateCatalogue}
+	var bestOutcome *AdoptedOutcome
+	var phasesDone []Phase
+	for i, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){fewestDevicesNP, largestSumNP} {
 		np, err := baseline(ctx, p, s, o)
 		if err != nil {
 			return nil, err
 		}
-		done = append(done, np.Phases...)
-		has := k.devicesOf(np)
-		splits := [][][]int{has}
+		phasesDone = append(phasesDone, np.Phases...)
+		npDevices := pairing.devicesOf(np)
+		divisions := [][][]int{npDevices}
 		if i == 0 {
-			splits = append(splits, k.more(has)...)
+			divisions = append(divisions, pairing.largerSplits(npDevices)...)
 		}
-		for _, split := range splits {
-			next, err := Adopt(p, k.pairs(k.deal(split)))
+		for _, division := range divisions {
+			adopted, err := Adopt(p, pairing.pairPipelines(pairing.dealIdle(division)))
 			if err != nil {
 				return nil, fmt.Errorf("repeating pairs of devices: %w", err)
 			}
-			if out == nil || k.better(&next.Outcome, &out.Outcome) {
-				out = next
+			if bestOutcome == nil || pairing.isBetter(&adopted.Outcome, &bestOutcome.Outcome) {
+				bestOutcome = adopted
 			}
 		}
 	}
 
 	// The bound of pooled pipelines, and the work of all solves.
-	out.Bound = max(x.theta(x.proven()), out.Value)
-	out.Templates, out.Phases = len(x.templates), append(done, x.out.Phases...)
-	out.StoppedBy = milp.StoppedByWork
+	bestOutcome.Bound = max(x.unitsToRate(x.provenBound()), bestOutcome.Value)
+	bestOutcome.Templates, bestOutcome.Phases = len(x.templates), append(phasesDone, x.outcome.Phases...)
+	bestOutcome.StoppedBy = milp.StoppedByWork
 	if ctx.Err() != nil {
-		out.StoppedBy = milp.StoppedByInterrupt
+		bestOutcome.StoppedBy = milp.StoppedByInterrupt
 	}
-	return &out.Outcome, nil
+	return &bestOutcome.Outcome, nil
 }
 
 // devicePairing divides devices among models, and repeats pairs of them.
-type pairing struct{ *catalogue }
+type devicePairing struct{ *templateCatalogue }
 
 // isBetter reports whether plan a is better than b by objective, weighted sum of rates and devices, in this
 // order.
-func (k *pairing) better(a, b *Outcome) bool {
-	sum := func(o *Outcome) (rps, devices float64) {
+func (k *devicePairing) isBetter(a, b *Outcome) bool {
+	totals := func(o *Outcome) (rps, devices float64) {
 		for d, v := range o.RPS {
 			rps += v * k.Models[d].Weight
 		}
@@ -100,98 +100,98 @@ func (k *pairing) better(a, b *Outcome) bool {
 		}
 		return rps, devices
 	}
-	if math.Abs(a.Value-b.Value) > sameValue*b.Value {
+	if math.Abs(a.Value-b.Value) > valueTolerance*b.Value {
 		return a.Value > b.Value
 	}
-	as, ad := sum(a)
-	bs, bd := sum(b)
-	if math.Abs(as-bs) > sameValue*bs {
-		return as > bs
+	sumA, devicesA := totals(a)
+	sumB, devicesB := totals(b)
+	if math.Abs(sumA-sumB) > valueTolerance*sumB {
+		return sumA > sumB
 	}
-	return ad < bd
+	return devicesA < devicesB
 }
 
 // devicesOf returns how many devices the models have in a plan: [model][pool].
-func (k *pairing) devicesOf(np *Outcome) [][]int {
-	out := make([][]int, len(k.Models))
-	for d := range out {
-		out[d] = make([]int, len(k.Pools))
+func (k *devicePairing) devicesOf(np *Outcome) [][]int {
+	devices := make([][]int, len(k.Models))
+	for d := range devices {
+		devices[d] = make([]int, len(k.Pools))
 	}
 	for i := range np.Pipelines {
-		pl := &np.Pipelines[i]
-		for si := range pl.Stages {
-			out[pl.Model][pl.Stages[si].Pool] += pl.Replicas[si]
+		pipeline := &np.Pipelines[i]
+		for si := range pipeline.Stages {
+			devices[pipeline.Model][pipeline.Stages[si].Pool] += pipeline.Replicas[si]
 		}
 	}
-	return out
+	return devices
 }
 
 // idleDevices returns how many devices of a pool no model has.
-func (k *pairing) idle(has [][]int, pool int) int {
-	n := k.Pools[pool].Count
-	for d := range has {
-		n -= has[d][pool]
+func (k *devicePairing) idleDevices(devices [][]int, pool int) int {
+	idle := k.Pools[pool].Count
+	for d := range devices {
+		idle -= devices[d][pool]
 	}
-	return n
+	return idle
 }
 
 // maxSplits bounds how many numbers of additional devices are tried for a model and kind.
-const mostSplits = 128
+const maxSplits = 128
 
 // largerSplits returns the divisions in which one model has more devices of a kind that it already uses. Any
 // plan without partitioning may give it these.
-func (k *pairing) more(has [][]int) [][][]int {
-	var out [][][]int
-	for d := range has {
-		for i, n := range has[d] {
+func (k *devicePairing) largerSplits(devices [][]int) [][][]int {
+	var splits [][][]int
+	for d := range devices {
+		for i, n := range devices[d] {
 			if n == 0 {
 				continue
 			}
-			idle := k.idle(has, i)
-			for step, extra := (idle+mostSplits-1)/mostSplits, 0; extra < idle; {
-				extra = min(extra+step, idle)
-				split := slices.Clone(has)
-				split[d] = slices.Clone(has[d])
-				split[d][i] += extra
-				out = append(out, split)
+			idleCount := k.idleDevices(devices, i)
+			for step, extra := (idleCount+maxSplits-1)/maxSplits, 0; extra < idleCount; {
+				extra = min(extra+step, idleCount)
+				division := slices.Clone(devices)
+				division[d] = slices.Clone(devices[d])
+				division[d][i] += extra
+				splits = append(splits, division)
 			}
 		}
 	}
-	return out
+	return splits
 }
 
 // dealIdle gives every model an even share of the devices that no model has, rounded down.
-func (k *pairing) deal(has [][]int) [][]int {
-	out := make([][]int, len(has))
-	for d := range out {
-		out[d] = slices.Clone(has[d])
+func (k *devicePairing) dealIdle(devices [][]int) [][]int {
+	dealt := make([][]int, len(devices))
+	for d := range dealt {
+		dealt[d] = slices.Clone(devices[d])
 		for i := range k.Pools {
-			out[d][i] += k.idle(has, i) / len(k.Models)
+			dealt[d][i] += k.idleDevices(devices, i) / len(k.Models)
 		}
 	}
-	return out
+	return dealt
 }
 
 // pairPipelines uses the devices of each model one pair at a time, and returns the pipelines.
-func (k *pairing) pairs(devices [][]int) []Given {
-	var out []Given
-	use := func(i, n int) {
+func (k *devicePairing) pairPipelines(devices [][]int) []InputPipeline {
+	var pipelines []InputPipeline
+	addReplicas := func(i, n int) {
 		if i < 0 || n == 0 {
 			return
 		}
 		t := &k.templates[i]
-		g := Given{Model: t.Model, Batch: t.Batch}
+		pipeline := InputPipeline{Model: t.Model, Batch: t.Batch}
 		for _, s := range t.Stages {
-			g.Stages = append(g.Stages, GivenStage{First: s.First, Last: s.Last, Pool: s.Pool, Share: 1, Replicas: n})
+			pipeline.Stages = append(pipeline.Stages, InputStage{First: s.FirstBlock, Last: s.EndBlock, Pool: s.Pool, Share: 1, Replicas: n})
 		}
-		out = append(out, g)
+		pipelines = append(pipelines, pipeline)
 	}
 	for d := range k.Models {
-		alone := slices.Repeat([]int{-1}, len(k.Pools)) // by pool: best whole model
-		chain := -1                                     // best chain of two kinds
-		better := func(at *int, i int) {
-			if *at < 0 || slowest(&k.templates[i]) > slowest(&k.templates[*at]) {
-				*at = i
+		bestAlone := slices.Repeat([]int{-1}, len(k.Pools)) // by pool: best whole model
+		bestChain := -1                                     // best chain of two kinds
+		keepFaster := func(bestIndex *int, i int) {
+			if *bestIndex < 0 || pipelineRate(&k.templates[i]) > pipelineRate(&k.templates[*bestIndex]) {
+				*bestIndex = i
 			}
 		}
 
@@ -203,37 +203,37 @@ func (k *pairing) pairs(devices [][]int) []Given {
 			}
 			switch {
 			case len(t.Stages) == 1:
-				better(&alone[t.Stages[0].Pool], i)
+				keepFaster(&bestAlone[t.Stages[0].Pool], i)
 			case len(t.Stages) == 2 && t.Stages[0].Pool != t.Stages[1].Pool:
-				better(&chain, i)
+				keepFaster(&bestChain, i)
 			}
 		}
 
 		// Use chains, if one carries more than its two devices do with whole models. Then whole models.
-		left := slices.Clone(devices[d])
-		if chain >= 0 {
-			a, b := k.templates[chain].Stages[0].Pool, k.templates[chain].Stages[1].Pool
-			apart := 0.0
+		remaining := slices.Clone(devices[d])
+		if bestChain >= 0 {
+			a, b := k.templates[bestChain].Stages[0].Pool, k.templates[bestChain].Stages[1].Pool
+			separateRate := 0.0
 			for _, i := range []int{a, b} {
-				if alone[i] >= 0 {
-					apart += slowest(&k.templates[alone[i]])
+				if bestAlone[i] >= 0 {
+					separateRate += pipelineRate(&k.templates[bestAlone[i]])
 				}
 			}
-			if n := min(left[a], left[b]); slowest(&k.templates[chain]) > apart {
-				use(chain, n)
-				left[a] -= n
-				left[b] -= n
+			if n := min(remaining[a], remaining[b]); pipelineRate(&k.templates[bestChain]) > separateRate {
+				addReplicas(bestChain, n)
+				remaining[a] -= n
+				remaining[b] -= n
 			}
 		}
-		for i, n := range left {
-			use(alone[i], n)
+		for i, n := range remaining {
+			addReplicas(bestAlone[i], n)
 		}
 	}
-	return out
+	return pipelines
 }
 
 // pipelineRate returns the rate that one replica of each stage carries.
-func slowest(t *stages.Template) float64 {
+func pipelineRate(t *stages.Template) float64 {
 	rate := t.Stages[0].Rate
 	for i := range t.Stages {
 		rate = min(rate, t.Stages[i].Rate)

@@ -16,20 +16,20 @@ import (
 // chains, and the largest weighted sum leaves it none.
 func TestDARTrDealsIdleDevices(t *testing.T) {
 	p := &Problem{Problem: stages.Problem{MaxPartitions: 2, Pools: []stages.Pool{{Kind: "H", Count: 2, MaxShares: 1}, {Kind: "L", Count: 10, MaxShares: 1}}}}
-	blocks := func(ms ...int) []stages.Share {
+	blocks := func(ms ...int) []stages.ShareCosts {
 		c := stages.BatchCost{Batch: 1}
 		for _, v := range ms {
 			c.Blocks = append(c.Blocks, time.Duration(v)*time.Millisecond)
 		}
-		return []stages.Share{{Batches: []stages.BatchCost{c}}}
+		return []stages.ShareCosts{{Batches: []stages.BatchCost{c}}}
 	}
-	slow := stages.Model{Name: "slow", SLO: 50 * time.Millisecond, Weight: 0.5, Weights: []int64{1, 1}, CutBytes: []int64{1}, Costs: [][]stages.Share{blocks(6, 4), blocks(53, 7)}}
+	slow := stages.Model{Name: "slow", SLO: 50 * time.Millisecond, Weight: 0.5, Weights: []int64{1, 1}, CutBytes: []int64{1}, ShareCosts: [][]stages.ShareCosts{blocks(6, 4), blocks(53, 7)}}
 	p.Models = []stages.Model{slow, oneBlock("quick", 50*time.Millisecond, 0.5, 5, 20)}
-	out, err := DARTr(context.Background(), p, highs.Solver{}, Options{})
+	outcome, err := DARTr(context.Background(), p, highs.Solver{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if slow, quick := out.RPS[0], out.RPS[1]; math.Abs(slow-2*1000/7.) > 1e-6 || math.Abs(quick-400) > 1e-6 {
+	if slow, quick := outcome.RPS[0], outcome.RPS[1]; math.Abs(slow-2*1000/7.) > 1e-6 || math.Abs(quick-400) > 1e-6 {
 		t.Errorf("rates %v and %v, expected two chains of 142.857 and eight L of 50", slow, quick)
 	}
 }

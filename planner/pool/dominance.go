@@ -9,82 +9,82 @@ import (
 
 // undominatedTemplates lists the templates of one model that no other one dominates, in a fixed order. tooBig is
 // the number of stages that were left out for lack of memory.
-func (p *Problem) enumerate(model int) (list []stages.Template, tooBig int, err error) {
-	if list, tooBig, err = p.Templates(model); err != nil {
+func (p *Problem) undominatedTemplates(model int) (list []stages.Template, tooBig int, err error) {
+	if list, tooBig, err = p.ListTemplates(model); err != nil {
 		return nil, 0, err
 	}
-	return p.undominated(list), tooBig, nil
+	return p.withoutDominated(list), tooBig, nil
 }
 
 // withoutDominated returns the templates of a list that no other one dominates. One template dominates another if
 // both take the same device kinds and shares at the same positions and none of its stages is slower or larger.
 // Then any plan with the other stays a plan with this one in its place, and gets no worse. On time-shared pools
 // its longest inference must not be longer either, because it holds up other pipelines.
-func (p *Problem) undominated(list []stages.Template) []stages.Template {
+func (p *Problem) withoutDominated(list []stages.Template) []stages.Template {
 	// Group the templates by the kinds and shares of their stages.
-	groups := map[string][]int{}
-	var keys []string
-	buf := make([]byte, 0, 16)
+	byShape := map[string][]int{}
+	var shapes []string
+	shapeKey := make([]byte, 0, 16)
 	for i := range list {
-		buf = buf[:0]
+		shapeKey = shapeKey[:0]
 		for _, s := range list[i].Stages {
-			buf = append(buf, byte(s.Pool), byte(s.Pool>>8), byte(s.Share))
+			shapeKey = append(shapeKey, byte(s.Pool), byte(s.Pool>>8), byte(s.Share))
 		}
-		k := string(buf)
-		if _, ok := groups[k]; !ok {
-			keys = append(keys, k)
+		shape := string(shapeKey)
+		if _, ok := byShape[shape]; !ok {
+			shapes = append(shapes, shape)
 		}
-		groups[k] = append(groups[k], i)
+		byShape[shape] = append(byShape[shape], i)
 	}
 
 	// Keep the templates of each group that no other one of it dominates.
-	var out []stages.Template
-	for _, k := range keys {
-		g := groups[k]
+	var remaining []stages.Template
+	for _, shape := range shapes {
+		group := byShape[shape]
 		// Of two templates that are equal in all that counts, the earlier in this order stays.
-		slices.SortFunc(g, func(a, b int) int { return cmp.Or(cmp.Compare(list[a].Latency, list[b].Latency), cmp.Compare(a, b)) })
-		var kept []int
-		for _, i := range g {
-			beaten := false
-			for _, j := range kept {
-				if p.replaces(&list[j], &list[i]) {
-					beaten = true
+		slices.SortFunc(group, func(a, b int) int { return cmp.Or(cmp.Compare(list[a].Latency, list[b].Latency), cmp.Compare(a, b)) })
+		var keptTemplates []int
+		for _, i := range group {
+			dominated := false
+			for _, j := range keptTemplates {
+				if p.dominates(&list[j], &list[i]) {
+					dominated = true
 					break
 				}
 			}
-			if beaten {
+			if dominated {
 				continue
 			}
-			kept = slices.DeleteFunc(kept, func(j int) bool { return p.replaces(&list[i], &list[j]) })
-			kept = append(kept, i)
+			keptTemplates = slices.DeleteFunc(keptTemplates, func(j int) bool { return p.dominates(&list[i], &list[j]) })
+			keptTemplates = append(keptTemplates, i)
 		}
-		slices.Sort(kept)
-		for _, i := range kept {
-			out = append(out, list[i])
+		slices.Sort(keptTemplates)
+		for _, i := range keptTemplates {
+			remaining = append(remaining, list[i])
 		}
 	}
-	return out
+	return remaining
 }
 
 // dominates reports whether a stage for stage replaces b, which has the same kinds and shares.
-func (p *Problem) replaces(a, b *stages.Template) bool {
-	shared := false
+func (p *Problem) dominates(a, b *stages.Template) bool {
+	onTimeShared := false
 	for i := range a.Stages {
-		x, y := &a.Stages[i], &b.Stages[i]
-		pool := &p.Pools[x.Pool]
-		if x.Rate < y.Rate || pool.Memory > 0 && x.Need > y.Need {
+		stageA, stageB := &a.Stages[i], &b.Stages[i]
+		pool := &p.Pools[stageA.Pool]
+		if stageA.Rate < stageB.Rate || pool.Memory > 0 && stageA.Memory > stageB.Memory {
 			return false
 		}
-		if pool.Time {
-			shared = true
-			if x.Infer > y.Infer || x.Run > y.Run {
+		if pool.TimeShared {
+			onTimeShared = true
+			if stageA.MaxTime > stageB.MaxTime || stageA.MeanTime > stageB.MeanTime {
 				return false
 			}
 			// A stage that is larger by itself may have its weights in memory already.
-			if pool.Memory > 0 && pool.OneCopy && (x.First != y.First || x.Last != y.Last) {
+			if pool.Memory > 0 && pool.SharedWeights && (stageA.FirstBlock != stageB.FirstBlock || stageA.EndBlock != stageB.EndBlock) {
 				return false
 			}
 		}
 	}
-	return !shared || a.Latency+p.Models[a.Model].BuildTime(a.Batch) <= b.Latency+p.Models[b.Model].BuildTime(b.Batch)
+	return !onTimeShared || a.Latency+p.Models[a.Model].BatchWait(a.Batch) <= b.Latency+p.Models[b.Model].BatchWait(b.Batch)
 }

@@ -22,7 +22,7 @@ func TestFloorAtTheEdge(t *testing.T) {
 	took := 1000 / carried // milliseconds
 	exact := 1e9 / math.Round(took*1e6)
 	h, l := stages.Pool{Kind: "H", Count: 1, MaxShares: 1}, stages.Pool{Kind: "L", Count: 1, MaxShares: 1}
-	cpu := stages.Pool{Kind: "cpu", Count: 1, MaxShares: 1, Time: true}
+	cpu := stages.Pool{Kind: "cpu", Count: 1, MaxShares: 1, TimeShared: true}
 	edge := oneBlock("edge", time.Second, 1, took)
 	for name, p := range map[string]*Problem{
 		"one kind":    {Problem: stages.Problem{Pools: []stages.Pool{h}, Models: []stages.Model{edge}}},
@@ -45,19 +45,19 @@ func TestFloorAtTheEdge(t *testing.T) {
 				},
 				"no partitioning": func() (*Outcome, error) { return NP(context.Background(), p, highs.Solver{}, Options{}) },
 			} {
-				out, err := solve()
+				outcome, err := solve()
 				var refused *Infeasible
 				if err != nil && !errors.As(err, &refused) {
 					t.Fatal(err)
 				}
-				if met := over <= tolerance; met != (err == nil) {
+				if met := over <= floorTolerance; met != (err == nil) {
 					t.Errorf("%s, %s, a floor %g above what is carried: %v", name, what, over, err)
 				}
 				if refused != nil && refused.Load >= 1 {
 					t.Errorf("%s, %s, a floor %g above what is carried is refused, nearest feasible is %v times it", name, what, over, refused.Load)
 				}
-				if out != nil {
-					bounded(t, out, what == "price")
+				if outcome != nil {
+					bounded(t, outcome, what == "price")
 				}
 			}
 		}
@@ -65,13 +65,13 @@ func TestFloorAtTheEdge(t *testing.T) {
 }
 
 // bounded checks that an outcome has a bound, and has it on the right side.
-func bounded(t interface{ Errorf(string, ...any) }, out *Outcome, least bool) {
-	above := out.Bound >= out.Value*(1-1e-9)
+func bounded(t interface{ Errorf(string, ...any) }, outcome *Outcome, least bool) {
+	above := outcome.Bound >= outcome.Value*(1-1e-9)
 	if least {
-		above = out.Bound <= out.Value*(1+1e-9)
+		above = outcome.Bound <= outcome.Value*(1+1e-9)
 	}
-	if math.IsNaN(out.Bound) || math.IsInf(out.Bound, 0) || !above {
-		t.Errorf("%s with value %v and bound %v", out.StoppedBy, out.Value, out.Bound)
+	if math.IsNaN(outcome.Bound) || math.IsInf(outcome.Bound, 0) || !above {
+		t.Errorf("%s with value %v and bound %v", outcome.StoppedBy, outcome.Value, outcome.Bound)
 	}
 }
 
@@ -87,12 +87,12 @@ func TestPlansHaveBounds(t *testing.T) {
 		for d := range p.Models {
 			p.Models[d].MinRPS = free.RPS[d] * (1 + rapid.SampledFrom([]float64{-0.5, 0, 1e-8, 8e-8, 2e-7, 6e-7}).Draw(t, "over"))
 		}
-		out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
 		if err != nil {
 			return
 		}
 		solved++
-		bounded(t, out, false)
+		bounded(t, outcome, false)
 	})
 	t.Logf("%d plans", solved)
 	if solved == 0 {
@@ -102,7 +102,7 @@ func TestPlansHaveBounds(t *testing.T) {
 
 // A bound that is not known proves nothing.
 func TestNoBoundIsNoProof(t *testing.T) {
-	if g := (throughput{}).gap(5, math.NaN()); !math.IsInf(g, 1) {
+	if g := (maxThroughputGoal{}).relativeGap(5, math.NaN()); !math.IsInf(g, 1) {
 		t.Errorf("the gap to an unknown bound is %v", g)
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // A search that was told what throughput is enough reaches it where the most is
 // enough, and does no more work than the search for the most.
-func TestEnough(t *testing.T) {
+func TestSearchStopsAtEnoughThroughput(t *testing.T) {
 	work := func(o *Outcome) (n int64) {
 		for _, p := range o.Phases {
 			n += p.Iterations
@@ -22,20 +22,20 @@ func TestEnough(t *testing.T) {
 	saved := int64(0)
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 3, pools: 2, count: 4, shares: 2, blocks: 3, batches: 2, partitions: 2, memory: true, timePools: true})
-		most, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3, Any: true})
+		most, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3, NoPolish: true})
 		if err != nil {
 			t.Skip("there is no plan")
 		}
 		enough := most.Value * rapid.Float64Range(0.2, 1).Draw(t, "part")
-		out, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3, Any: true, Untold: true, Enough: enough})
-		if err != nil || out.Value < enough*(1-1e-3) {
-			t.Fatalf("%v, %+v: %g is enough, and %g is the most", err, out, enough, most.Value)
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3, NoPolish: true, NoDiagnosis: true, EnoughRPS: enough})
+		if err != nil || outcome.Value < enough*(1-1e-3) {
+			t.Fatalf("%v, %+v: %g is enough, and %g is the most", err, outcome, enough, most.Value)
 		}
-		if work(out) > work(most) {
-			t.Fatalf("%d simplex iterations to reach %g, and %d to reach %g", work(out), enough, work(most), most.Value)
+		if work(outcome) > work(most) {
+			t.Fatalf("%d simplex iterations to reach %g, and %d to reach %g", work(outcome), enough, work(most), most.Value)
 		}
-		saved += work(most) - work(out)
-		none, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3, Any: true, Untold: true, Enough: most.Bound * 1.1})
+		saved += work(most) - work(outcome)
+		none, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3, NoPolish: true, NoDiagnosis: true, EnoughRPS: most.Bound * 1.1})
 		if err == nil && (none.Value >= most.Bound*1.1 || math.IsNaN(none.Bound)) {
 			t.Fatalf("%g with a bound of %g, and the bound of all plans is %g", none.Value, none.Bound, most.Bound)
 		}
@@ -47,7 +47,7 @@ func TestEnough(t *testing.T) {
 
 // A search that was told a throughput below which a plan is of no use makes the same plan
 // where there is that much, and ends with less work where it is proven that there is not.
-func TestLeast(t *testing.T) {
+func TestSearchStopsBelowLeastThroughput(t *testing.T) {
 	work := func(o *Outcome) (n int64) {
 		for _, p := range o.Phases {
 			n += p.Iterations
@@ -58,20 +58,20 @@ func TestLeast(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 3, pools: 2, count: 6, shares: 2, blocks: 3, batches: 3, partitions: 2})
 		// Nothing is polished: a poorer plan may take more of that than the best one.
-		o := Options{Gap: 1e-6, Hurry: true, Any: true}
+		o := Options{Gap: 1e-6, Hurry: true, NoPolish: true}
 		most, err := Solve(context.Background(), p, highs.Solver{}, o)
 		if err != nil {
 			t.Skip("there is no plan")
 		}
-		o.Least = most.Value * rapid.Float64Range(0.2, 1).Draw(t, "part")
+		o.LeastRPS = most.Value * rapid.Float64Range(0.2, 1).Draw(t, "part")
 		same, err := Solve(context.Background(), p, highs.Solver{}, o)
 		if err != nil || same.Value != most.Value || same.Bound != most.Bound {
-			t.Fatalf("%v, %+v: %g is the least, and there is %g within %g", err, same, o.Least, most.Value, most.Bound)
+			t.Fatalf("%v, %+v: %g is the least, and there is %g within %g", err, same, o.LeastRPS, most.Value, most.Bound)
 		}
-		o.Least = most.Bound * 1.1
+		o.LeastRPS = most.Bound * 1.1
 		none, err := Solve(context.Background(), p, highs.Solver{}, o)
 		if err != nil || work(none) > work(most) || none.Bound < most.Value*(1-1e-9) {
-			t.Fatalf("%v, %+v: %g is out of reach, and %g is the most", err, none, o.Least, most.Value)
+			t.Fatalf("%v, %+v: %g is out of reach, and %g is the most", err, none, o.LeastRPS, most.Value)
 		}
 		saved += work(most) - work(none)
 	})

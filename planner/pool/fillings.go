@@ -3,83 +3,83 @@ package pool
 import "math"
 
 // sumLabel is a sum of configurations of one model.
-type filling struct {
-	use    use     // devices taken
-	rate   float64 // in units
-	loss   float64 // sum over the configurations
-	parent int32   // label that was extended; -1 for the empty sum
-	item   int32   // index of the configuration that was added
+type sumLabel struct {
+	devices  deviceUse // devices taken
+	rate     float64   // in units
+	loss     float64   // sum over the configurations
+	parent   int32     // label that was extended; -1 for the empty sum
+	lastItem int32     // index of the configuration that was added
 }
 
 // labelSearch lists the sums of configurations of one model, by rising loss of the plans that they may be part
 // of. The search is a label-setting one, as Dijkstra's.
-type fillings struct {
-	k     *knapsack
-	model int
-	items []configuration // configurations, by rising loss
-	left  *leftover       // what a label leaves to lose; nil if nothing is known of it
-	list  []filling       // final ones and open ones
-	at    map[use]int32   // index of the label of each use
-	open  queue
-	done  []bool  // by label: it left the queue, and cannot get better
-	first float64 // a sum that is not listed loses at least so much
-	most  float64 // of the devices that the model may take
-	parts []int   // by item and dimension: parts that the item takes
-	base  []int   // scratch: parts that the label to extend takes, by dimension
-	whole []int   // scratch: whole devices of each pool; nil without leftover
+type labelSearch struct {
+	knapsack     *lossKnapsack
+	model        int
+	items        []lossItem          // configurations, by rising loss
+	leftover     *leftoverLoss       // what a label leaves to lose; nil if nothing is known of it
+	labels       []sumLabel          // final ones and open ones
+	labelByUse   map[deviceUse]int32 // index of the label of each use
+	openLabels   labelQueue
+	isFinal      []bool  // by label: it left the queue, and cannot get better
+	unlistedLoss float64 // a sum that is not listed loses at least so much
+	maxPrice     float64 // of the devices that the model may take
+	itemParts    []int   // by item and dimension: parts that the item takes
+	labelParts   []int   // scratch: parts that the label to extend takes, by dimension
+	wholeDevices []int   // scratch: whole devices of each pool; nil without leftover
 }
 
 // queuedLabel is a label as it was when it entered the queue. If a better sum of the same use is found, the
 // label enters again, and the older entry is skipped.
-type waiting struct {
-	ahead float64 // a plan with the label loses at least so much
-	label int32
+type queuedLabel struct {
+	minPlanLoss float64 // a plan with the label loses at least so much
+	label       int32
 }
 
 // precedes reports whether a leaves the queue before b.
-func (a waiting) before(b waiting) bool {
-	return a.ahead < b.ahead || a.ahead == b.ahead && a.label < b.label
+func (a queuedLabel) precedes(b queuedLabel) bool {
+	return a.minPlanLoss < b.minPlanLoss || a.minPlanLoss == b.minPlanLoss && a.label < b.label
 }
 
 // labelQueue is a binary heap of labels. It is written out because container/heap allocates with every call.
-type queue []waiting
+type labelQueue []queuedLabel
 
 // push adds an entry to the heap.
-func (q *queue) push(w waiting) {
-	*q = append(*q, w)
+func (q *labelQueue) push(entry queuedLabel) {
+	*q = append(*q, entry)
 	h, i := *q, len(*q)-1
 	for i > 0 {
 		parent := (i - 1) / 2
-		if !w.before(h[parent]) {
+		if !entry.precedes(h[parent]) {
 			break
 		}
 		h[i] = h[parent]
 		i = parent
 	}
-	h[i] = w
+	h[i] = entry
 }
 
 // pop removes the first entry of the heap and returns it. The heap must not be empty.
-func (q *queue) pop() waiting {
+func (q *labelQueue) pop() queuedLabel {
 	h := *q
-	first, last := h[0], len(h)-1
-	w := h[last]
-	h = h[:last]
+	top, size := h[0], len(h)-1
+	moved := h[size]
+	h = h[:size]
 	*q = h
 	for i := 0; ; {
 		child := 2*i + 1
-		if child >= last {
-			if last > 0 {
-				h[i] = w
+		if child >= size {
+			if size > 0 {
+				h[i] = moved
 			}
-			return first
+			return top
 		}
-		if child+1 < last && h[child+1].before(h[child]) {
+		if child+1 < size && h[child+1].precedes(h[child]) {
 			child++
 		}
-		if !h[child].before(w) {
-			h[i] = w
-			return first
+		if !h[child].precedes(moved) {
+			h[i] = moved
+			return top
 		}
 		h[i] = h[child]
 		i = child
@@ -88,127 +88,127 @@ func (q *queue) pop() waiting {
 
 // addLabel lists a sum, unless a sum of the same use loses no more. A plan with the sum loses at least
 // minPlanLoss.
-func (l *fillings) push(c *filling, ahead float64) {
-	i, ok := l.at[c.use]
+func (l *labelSearch) addLabel(label *sumLabel, minPlanLoss float64) {
+	i, ok := l.labelByUse[label.devices]
 	switch {
 	case !ok:
-		i = int32(len(l.list))
-		l.list, l.done = append(l.list, *c), append(l.done, false)
-		l.k.steps += lossLabel
-		l.at[c.use] = i
-	case l.done[i] || l.list[i].loss <= c.loss:
+		i = int32(len(l.labels))
+		l.labels, l.isFinal = append(l.labels, *label), append(l.isFinal, false)
+		l.knapsack.workSteps += stepsPerLabel
+		l.labelByUse[label.devices] = i
+	case l.isFinal[i] || l.labels[i].loss <= label.loss:
 		return
 	default:
-		l.list[i] = *c
+		l.labels[i] = *label
 	}
-	l.open.push(waiting{ahead, i})
+	l.openLabels.push(queuedLabel{minPlanLoss, i})
 }
 
 // nextLabel takes the open label of least loss from the queue. If none is left, it returns false.
-func (l *fillings) pop() (w waiting, ok bool) {
-	for len(l.open) > 0 {
-		if w = l.open.pop(); !l.done[w.label] {
-			return w, true
+func (l *labelSearch) nextLabel() (entry queuedLabel, ok bool) {
+	for len(l.openLabels) > 0 {
+		if entry = l.openLabels.pop(); !l.isFinal[entry.label] {
+			return entry, true
 		}
 	}
-	return w, false
+	return entry, false
 }
 
 // listSums lists the sums of model d's configurations that may be part of a better plan.
-func (k *knapsack) model(d int) *fillings {
-	x, p := k.x, k.x.Problem
-	l := &fillings{k: k, model: d, at: map[use]int32{}, first: math.Inf(1)}
-	var ok bool
-	if l.items, ok = k.configurations(d); !ok {
-		l.first = 0
-		return l
+func (k *lossKnapsack) listSums(d int) *labelSearch {
+	x, p := k.search, k.search.Problem
+	labels := &labelSearch{knapsack: k, model: d, labelByUse: map[deviceUse]int32{}, unlistedLoss: math.Inf(1)}
+	var complete bool
+	if labels.items, complete = k.listItems(d); !complete {
+		labels.unlistedLoss = 0
+		return labels
 	}
 	if k.bySlot {
-		l.left = k.leftover(d)
+		labels.leftover = k.newLeftoverLoss(d)
 	}
-	if l.left != nil {
-		l.whole = make([]int, len(p.Pools))
+	if labels.leftover != nil {
+		labels.wholeDevices = make([]int, len(p.Pools))
 	}
 
 	// The parts that each configuration takes.
-	l.base = make([]int, len(k.dims))
-	for i := range l.items {
-		for j := range k.dims {
-			l.parts = append(l.parts, k.dims[j].parts(l.items[i].use))
+	labels.labelParts = make([]int, len(k.dimensions))
+	for i := range labels.items {
+		for j := range k.dimensions {
+			labels.itemParts = append(labels.itemParts, k.dimensions[j].partsOf(labels.items[i].devices))
 		}
 	}
 	// Every other model needs devices that are worth at least the value of its rate.
-	l.most = x.lp.worth[d]*(x.lp.bound-k.budget) + k.budget
+	labels.maxPrice = x.lp.rateDual[d]*(x.lp.bound-k.lossBudget) + k.lossBudget
 	if len(p.Models) == 1 {
-		l.most = math.Inf(1)
+		labels.maxPrice = math.Inf(1)
 	}
 
 	// The model may use its part of the remaining steps.
-	share := k.steps + (k.limit-k.steps)/int64(len(p.Models)-d+1)
-	l.push(&filling{parent: -1}, 0)
+	stepLimit := k.workSteps + (k.maxSteps-k.workSteps)/int64(len(p.Models)-d+1)
+	labels.addLabel(&sumLabel{parent: -1}, 0)
 
 	// Settle labels by rising loss, until none is left or the work is done.
 	for {
-		w, ok := l.pop()
+		entry, ok := labels.nextLabel()
 		if !ok {
-			return l
+			return labels
 		}
-		if k.steps > share || len(l.list) > lossSums/len(p.Models) {
-			l.first = w.ahead
-			return l
+		if k.workSteps > stepLimit || len(labels.labels) > maxLabels/len(p.Models) {
+			labels.unlistedLoss = entry.minPlanLoss
+			return labels
 		}
-		l.done[w.label] = true
-		l.extend(w.label)
+		labels.isFinal[entry.label] = true
+		labels.extendLabel(entry.label)
 	}
 }
 
 // extendLabel adds each configuration to a label, and lists the sums that fit.
-func (l *fillings) extend(i int32) {
-	k, at := l.k, l.list[i]
-	var sum filling
-	price := at.loss + k.x.lp.worth[l.model]*at.rate
+func (l *labelSearch) extendLabel(i int32) {
+	k, label := l.knapsack, l.labels[i]
+	var extended sumLabel
+	labelPrice := label.loss + k.search.lp.rateDual[l.model]*label.rate
 
 	// What the label takes already.
-	for j := range k.dims {
-		l.base[j] = k.dims[j].parts(at.use)
+	for j := range k.dimensions {
+		l.labelParts[j] = k.dimensions[j].partsOf(label.devices)
 	}
 	for n := range l.items {
-		c := &l.items[n]
-		if at.loss+c.loss > k.budget {
+		item := &l.items[n]
+		if label.loss+item.loss > k.lossBudget {
 			break
 		}
-		k.steps++
-		if price+c.price > l.most || !l.fit(l.parts[n*len(k.dims):]) {
+		k.workSteps++
+		if labelPrice+item.price > l.maxPrice || !l.fitsDevices(l.itemParts[n*len(k.dimensions):]) {
 			continue
 		}
-		sum = filling{at.use.with(c.use), at.rate + c.rate, at.loss + c.loss, i, int32(n)}
-		ahead := sum.loss
-		if l.left != nil {
-			ahead += l.left.after(k.dims, sum.use)
+		extended = sumLabel{label.devices.plus(item.devices), label.rate + item.rate, label.loss + item.loss, i, int32(n)}
+		minPlanLoss := extended.loss
+		if l.leftover != nil {
+			minPlanLoss += l.leftover.minLossAfter(k.dimensions, extended.devices)
 		}
-		if ahead <= k.budget {
-			l.push(&sum, ahead)
+		if minPlanLoss <= k.lossBudget {
+			l.addLabel(&extended, minPlanLoss)
 		}
 	}
 }
 
 // fitsDevices reports whether there are devices for the label under extension and the given parts together. If
 // whole devices count, each stage position rounds its parts up to them.
-func (l *fillings) fit(parts []int) bool {
-	k := l.k
-	for i := range k.dims {
-		if uint64(l.base[i]+parts[i]) >= k.dims[i].size {
+func (l *labelSearch) fitsDevices(parts []int) bool {
+	k := l.knapsack
+	for i := range k.dimensions {
+		if uint64(l.labelParts[i]+parts[i]) >= k.dimensions[i].numValues {
 			return false
 		}
 	}
-	if l.whole == nil {
+	if l.wholeDevices == nil {
 		return true
 	}
-	clear(l.whole)
-	for i := range k.dims {
-		dim := &k.dims[i]
-		l.whole[dim.pool] += (l.base[i] + parts[i] + dim.unit - 1) / dim.unit
-		if l.whole[dim.pool] > k.x.Pools[dim.pool].Count {
+	clear(l.wholeDevices)
+	for i := range k.dimensions {
+		counted := &k.dimensions[i]
+		l.wholeDevices[counted.pool] += (l.labelParts[i] + parts[i] + counted.partsPerDevice - 1) / counted.partsPerDevice
+		if l.wholeDevices[counted.pool] > k.search.Pools[counted.pool].Count {
 			return false
 		}
 	}

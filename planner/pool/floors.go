@@ -7,10 +7,10 @@ import (
 
 // floorTolerance is the part by which a plan may miss a floor under a rate. Every search uses this one value, so
 // that all of them accept the same plans.
-const tolerance = 1e-6
+const floorTolerance = 1e-6
 
 // meetsFloor reports whether a rate reaches a floor, within the tolerance.
-func meets(rps, floor float64) bool { return rps >= floor*(1-tolerance) }
+func meetsFloor(rps, floor float64) bool { return rps >= floor*(1-floorTolerance) }
 
 // solverTolerance is the part by which a solver may miss the rates that it is asked for.
 const solverTolerance = 1e-7
@@ -22,33 +22,33 @@ const nearEdge = 1 - 2e-3
 // solveAtFloors solves a problem. If its floors are refused although the devices nearly carry them, it solves
 // again with floors lower by the tolerance. So the tolerance of the solver never decides at the edge: what
 // counts is whether the rates of the plan meet the floors.
-func atFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, error) {
-	out, err := solve(p)
-	var refused *Infeasible
-	if !errors.As(err, &refused) || refused.Constraint != "min_rps" || refused.Load < nearEdge {
-		return out, err
+func solveAtFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome, error) {
+	outcome, err := solve(p)
+	var infeasible *Infeasible
+	if !errors.As(err, &infeasible) || infeasible.Constraint != "min_rps" || infeasible.Load < nearEdge {
+		return outcome, err
 	}
 
 	// Solve again for lower floors.
-	lower := *p
-	lower.Models = slices.Clone(p.Models)
-	for d := range lower.Models {
-		lower.Models[d].MinRPS *= 1 - tolerance
+	lowered := *p
+	lowered.Models = slices.Clone(p.Models)
+	for d := range lowered.Models {
+		lowered.Models[d].MinRPS *= 1 - floorTolerance
 	}
-	again, againErr := solve(&lower)
-	if againErr != nil {
+	retried, retryErr := solve(&lowered)
+	if retryErr != nil {
 		return nil, err
 	}
 
 	// The rates of that plan decide.
-	slack := sameValue
-	if p.timed() {
-		slack = solverTolerance // there rates are the solver's; elsewhere they follow from whole replicas
+	rateTolerance := valueTolerance
+	if p.hasTimeShared() {
+		rateTolerance = solverTolerance // there rates are the solver's; elsewhere they follow from whole replicas
 	}
 	for d := range p.Models {
-		if !meets(again.RPS[d], p.Models[d].MinRPS*(1-slack)) {
+		if !meetsFloor(retried.RPS[d], p.Models[d].MinRPS*(1-rateTolerance)) {
 			return nil, err
 		}
 	}
-	return again, nil
+	return retried, nil
 }

@@ -31,7 +31,7 @@ func drawProblem(t *rapid.T, z size) *Problem {
 			Gbps: rapid.SampledFrom([]float64{0, 1, 10}).Draw(t, "gbps"),
 		}
 		if z.timePools && rapid.Bool().Draw(t, "time") {
-			pool.Time, pool.MaxShares = true, 1
+			pool.TimeShared, pool.MaxShares = true, 1
 		}
 		if z.memory && rapid.Bool().Draw(t, "limited") {
 			pool.Memory = int64(rapid.IntRange(50, 400).Draw(t, "memory"))
@@ -50,9 +50,9 @@ func drawProblem(t *rapid.T, z size) *Problem {
 		least := time.Duration(0)
 		for range p.Pools {
 			speed := rapid.IntRange(1, 5).Draw(t, "speed")
-			var shares []stages.Share
+			var shares []stages.ShareCosts
 			for v := 1; v <= z.shares; v++ {
-				var s stages.Share
+				var s stages.ShareCosts
 				for b := 1; b <= z.batches; b++ {
 					c := stages.BatchCost{Batch: b, Memory: int64(rapid.IntRange(0, 120).Draw(t, "used"))}
 					total := time.Duration(0)
@@ -64,17 +64,17 @@ func drawProblem(t *rapid.T, z size) *Problem {
 					if least == 0 || total < least {
 						least = total
 					}
-					c.Fit(drawPieces(t, blocks, c.Blocks), m.CutBytes)
+					c.SetPieces(drawPieces(t, blocks, c.Blocks), m.CutBytes)
 					s.Batches = append(s.Batches, c)
 				}
 				shares = append(shares, s)
 			}
-			m.Costs = append(m.Costs, shares)
+			m.ShareCosts = append(m.ShareCosts, shares)
 		}
 		m.SLO = least*time.Duration(rapid.IntRange(8, 60).Draw(t, "slo"))/10 + time.Millisecond
 		m.Margin = kind.Margin(m.SLO, p.MarginShare)
 		if rapid.Bool().Draw(t, "build") {
-			m.Build, m.EveryBatch = float64(rapid.IntRange(0, 500).Draw(t, "build us")), true
+			m.BatchWaitMicros, m.EveryBatch = float64(rapid.IntRange(0, 500).Draw(t, "build us")), true
 		}
 		if z.floors && rapid.Bool().Draw(t, "floor") {
 			m.MinRPS = float64(rapid.IntRange(1, 300).Draw(t, "min rps"))
@@ -86,14 +86,14 @@ func drawProblem(t *rapid.T, z size) *Problem {
 
 // drawPieces draws what was measured in one piece: nothing, the whole model, some
 // ranges. Pieces may take more than their blocks, or less than a part of them.
-func drawPieces(t *rapid.T, blocks int, times []time.Duration) []stages.Piece {
-	var out []stages.Piece
+func drawPieces(t *rapid.T, blocks int, times []time.Duration) []stages.MeasuredRange {
+	var out []stages.MeasuredRange
 	add := func(first, last int) {
 		sum := time.Duration(0)
 		for _, d := range times[first:last] {
 			sum += max(d, time.Microsecond)
 		}
-		out = append(out, stages.Piece{First: first, Last: last, Time: sum * time.Duration(rapid.IntRange(50, 120).Draw(t, "of the blocks")) / 100})
+		out = append(out, stages.MeasuredRange{FirstBlock: first, EndBlock: last, Time: sum * time.Duration(rapid.IntRange(50, 120).Draw(t, "of the blocks")) / 100})
 	}
 	if rapid.Bool().Draw(t, "whole") {
 		add(0, blocks)
@@ -122,13 +122,13 @@ func pieceTime(c *stages.BatchCost, bytes []int64, first, last int) float64 {
 		}
 		return s
 	}
-	var holder *stages.Piece
+	var holder *stages.MeasuredRange
 	for i := range c.Pieces {
 		p := &c.Pieces[i]
-		if p.First == first && p.Last == last {
+		if p.FirstBlock == first && p.EndBlock == last {
 			return math.Max(1, float64(p.Time)/1000)
 		}
-		if size := p.Last - p.First; p.First <= first && last <= p.Last && (holder == nil || size < holder.Last-holder.First || size == holder.Last-holder.First && p.First < holder.First) {
+		if size := p.EndBlock - p.FirstBlock; p.FirstBlock <= first && last <= p.EndBlock && (holder == nil || size < holder.EndBlock-holder.FirstBlock || size == holder.EndBlock-holder.FirstBlock && p.FirstBlock < holder.FirstBlock) {
 			holder = p
 		}
 	}
@@ -149,11 +149,11 @@ func pieceTime(c *stages.BatchCost, bytes []int64, first, last int) float64 {
 		}
 		return math.Min(s*w, math.Min(us(cut-1), us(cut)))
 	}
-	over := sum(holder.First, holder.Last) - math.Max(1, float64(holder.Time)/1000)
+	over := sum(holder.FirstBlock, holder.EndBlock) - math.Max(1, float64(holder.Time)/1000)
 	lo, hi := -1e9, 1e9
 	for range 200 {
 		s, got := (lo+hi)/2, 0.0
-		for cut := holder.First + 1; cut < holder.Last; cut++ {
+		for cut := holder.FirstBlock + 1; cut < holder.EndBlock; cut++ {
 			got += cost(cut, s)
 		}
 		if got < over {
@@ -178,19 +178,19 @@ func asClasses(t *rapid.T, p *Problem) {
 		if d == 0 || !rapid.Bool().Draw(t, "class of the first") {
 			continue
 		}
-		m.Network, m.Weights, m.CutBytes, m.Costs = first.Name, first.Weights, first.CutBytes, first.Costs
+		m.Network, m.Weights, m.CutBytes, m.ShareCosts = first.Name, first.Weights, first.CutBytes, first.ShareCosts
 		m.SLO = first.SLO * time.Duration(rapid.IntRange(5, 30).Draw(t, "of its SLO")) / 10
 		m.Margin = kind.Margin(m.SLO, p.MarginShare)
 	}
 	for k := range p.Pools {
-		p.Pools[k].OneCopy = p.Pools[k].Time && rapid.Bool().Draw(t, "one copy")
+		p.Pools[k].SharedWeights = p.Pools[k].TimeShared && rapid.Bool().Draw(t, "one copy")
 	}
 }
 
 // additive forgets what was measured in one piece.
 func additive(p *Problem) {
 	for d := range p.Models {
-		for _, shares := range p.Models[d].Costs {
+		for _, shares := range p.Models[d].ShareCosts {
 			for v := range shares {
 				for i := range shares[v].Batches {
 					shares[v].Batches[i].Pieces = nil

@@ -8,32 +8,36 @@ import (
 
 // planGoal is the goal of a search. Scores are in units, and a higher score is better for every goal, so that
 // bounds, losses and phases are the same for all goals.
-type goal interface {
+type planGoal interface {
 	// poolCosts returns the cost of all devices of each pool, in units. If devices cost nothing, it returns nil.
-	cost() []float64
-	score(c *catalogue, plan *counts) float64
+	poolCosts() []float64
+	scoreOf(c *templateCatalogue, plan *replicaPlan) float64
 	// noPlanScore returns the score of having no plan.
-	none() float64
+	noPlanScore() float64
 	// displayValue returns a score as users see it.
-	shown(c *catalogue, score float64) float64
+	displayValue(c *templateCatalogue, score float64) float64
 	// roundBound lowers a proven bound to the next score that a plan can have.
-	tighten(bound float64) float64
-	gap(score, bound float64) float64
+	roundBound(bound float64) float64
+	relativeGap(score, bound float64) float64
 	// newProgram builds the integer program for plans over a set of templates. No plan scores above bound.
-	program(c *catalogue, set []int, bound float64) *program
+	newProgram(c *templateCatalogue, set []int, bound float64) *integerProgram
 }
 
 // maxThroughputGoal maximises the least rps / weight over the models.
-type throughput struct{}
+type maxThroughputGoal struct{}
 
-func (throughput) cost() []float64                           { return nil }
-func (throughput) score(c *catalogue, plan *counts) float64  { return plan.value / c.u.theta }
-func (throughput) none() float64                             { return 0 }
-func (throughput) shown(c *catalogue, score float64) float64 { return score * c.u.theta }
-func (throughput) tighten(bound float64) float64             { return bound }
+func (maxThroughputGoal) poolCosts() []float64 { return nil }
+func (maxThroughputGoal) scoreOf(c *templateCatalogue, plan *replicaPlan) float64 {
+	return plan.value / c.units.throughput
+}
+func (maxThroughputGoal) noPlanScore() float64 { return 0 }
+func (maxThroughputGoal) displayValue(c *templateCatalogue, score float64) float64 {
+	return score * c.units.throughput
+}
+func (maxThroughputGoal) roundBound(bound float64) float64 { return bound }
 
 // relativeGap returns the relative distance of a score to a bound.
-func (throughput) gap(score, bound float64) float64 {
+func (maxThroughputGoal) relativeGap(score, bound float64) float64 {
 	if math.IsNaN(bound) {
 		return math.Inf(1) // nothing is proven
 	}
@@ -44,46 +48,48 @@ func (throughput) gap(score, bound float64) float64 {
 }
 
 // newProgram maximises the throughput within a bound that is the relaxation's.
-func (throughput) program(c *catalogue, set []int, bound float64) *program {
+func (maxThroughputGoal) newProgram(c *templateCatalogue, set []int, bound float64) *integerProgram {
 	// θ is bounded by the relaxation and not more tightly: at a tighter limit all solutions of the relaxation
 	// look alike, and the search for plans loses its way.
-	return c.program(set, bound, 0)
+	return c.newProgram(set, bound, 0)
 }
 
 // minPriceGoal minimises the price of the whole devices that carry the floors. A score is a price with its sign
 // turned, in parts of the price of all devices.
-type leastPrice struct {
-	prices []float64 // of one device of each pool
-	unit   float64   // price of all devices
-	whole  bool      // all prices of devices are whole numbers, and so is that of a plan
-	parts  []float64 // by pool: price of its devices in parts of totalPrice
+type minPriceGoal struct {
+	devicePrices []float64 // of one device of each pool
+	totalPrice   float64   // price of all devices
+	wholePrices  bool      // all prices of devices are whole numbers, and so is that of a plan
+	poolParts    []float64 // by pool: price of its devices in parts of totalPrice
 }
 
 // newMinPriceGoal returns the goal of the least price, for given prices of a device of each pool.
-func newLeastPrice(p *Problem, prices []float64) *leastPrice {
-	g := &leastPrice{prices: prices, whole: true, parts: make([]float64, len(prices))}
+func newMinPriceGoal(p *Problem, prices []float64) *minPriceGoal {
+	g := &minPriceGoal{devicePrices: prices, wholePrices: true, poolParts: make([]float64, len(prices))}
 	for k, v := range prices {
-		g.parts[k] = v * float64(p.Pools[k].Count)
-		g.unit += g.parts[k]
-		g.whole = g.whole && v == math.Trunc(v)
+		g.poolParts[k] = v * float64(p.Pools[k].Count)
+		g.totalPrice += g.poolParts[k]
+		g.wholePrices = g.wholePrices && v == math.Trunc(v)
 	}
-	for k := range g.parts {
-		g.parts[k] /= g.unit
+	for k := range g.poolParts {
+		g.poolParts[k] /= g.totalPrice
 	}
 	return g
 }
 
-func (g *leastPrice) cost() []float64 { return g.parts }
+func (g *minPriceGoal) poolCosts() []float64 { return g.poolParts }
 
 // scoreOf returns the price of a plan with its sign turned, in parts of the price of all devices.
-func (g *leastPrice) score(c *catalogue, plan *counts) float64 {
-	return -g.of(c, plan) / g.unit
+func (g *minPriceGoal) scoreOf(c *templateCatalogue, plan *replicaPlan) float64 {
+	return -g.planPrice(c, plan) / g.totalPrice
 }
-func (g *leastPrice) none() float64                             { return math.Inf(-1) }
-func (g *leastPrice) shown(_ *catalogue, score float64) float64 { return -score * g.unit }
+func (g *minPriceGoal) noPlanScore() float64 { return math.Inf(-1) }
+func (g *minPriceGoal) displayValue(_ *templateCatalogue, score float64) float64 {
+	return -score * g.totalPrice
+}
 
 // relativeGap returns the distance of a score to a bound in parts of the price. Without a plan it is infinite.
-func (g *leastPrice) gap(score, bound float64) float64 {
+func (g *minPriceGoal) relativeGap(score, bound float64) float64 {
 	if math.IsInf(score, -1) || score == 0 {
 		return math.Inf(1)
 	}
@@ -91,33 +97,33 @@ func (g *leastPrice) gap(score, bound float64) float64 {
 }
 
 // roundBound raises a least price to the next whole number, if all prices are whole.
-func (g *leastPrice) tighten(bound float64) float64 {
-	if !g.whole || math.IsInf(bound, 0) {
+func (g *minPriceGoal) roundBound(bound float64) float64 {
+	if !g.wholePrices || math.IsInf(bound, 0) {
 		return bound
 	}
-	return -math.Ceil(-bound*g.unit-1e-6) / g.unit
+	return -math.Ceil(-bound*g.totalPrice-1e-6) / g.totalPrice
 }
 
 // planPrice returns the price of the whole devices that a plan takes.
-func (g *leastPrice) of(c *catalogue, plan *counts) float64 {
+func (g *minPriceGoal) planPrice(c *templateCatalogue, plan *replicaPlan) float64 {
 	sum := 0.0
-	for k, n := range c.wholePools(plan) {
-		sum += g.prices[k] * float64(n)
+	for k, n := range c.wholeDevicesUsed(plan) {
+		sum += g.devicePrices[k] * float64(n)
 	}
 	return sum
 }
 
 // newProgram maximises the price of the idle devices: whole devices that stay idle are not paid for.
-func (g *leastPrice) program(c *catalogue, set []int, _ float64) *program {
-	q := c.program(set, 0, 0)
+func (g *minPriceGoal) newProgram(c *templateCatalogue, set []int, _ float64) *integerProgram {
+	q := c.newProgram(set, 0, 0)
 	q.m.SetObj(q.theta, 0)
 	q.m.SetOffset(-1)
-	q.idle = make([]milp.Var, len(c.Pools))
+	q.idleVars = make([]milp.Var, len(c.Pools))
 	for k := range c.Pools {
-		q.idle[k] = -1
+		q.idleVars[k] = -1
 		if n := c.Pools[k].Count; n > 0 {
-			q.idle[k] = q.m.AddInt("idle "+c.Pools[k].Kind, 0, float64(n), g.prices[k]/g.unit)
-			q.m.AddTerm(q.pools[k], q.idle[k], 1)
+			q.idleVars[k] = q.m.AddInt("idle "+c.Pools[k].Kind, 0, float64(n), g.devicePrices[k]/g.totalPrice)
+			q.m.AddTerm(q.poolRows[k], q.idleVars[k], 1)
 		}
 	}
 	return q

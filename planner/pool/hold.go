@@ -9,52 +9,52 @@ import (
 )
 
 // replicaContent is what a replica holds in a device: blocks of a network, on a share of a device of a pool.
-type content struct {
-	network     string
-	first, last int
-	pool, share int
+type replicaContent struct {
+	network               string
+	firstBlock, lastBlock int
+	pool, share           int
 }
 
 // contentOf returns the content of stage si of a template.
-func (p *Problem) content(t *stages.Template, si int) content {
+func (p *Problem) contentOf(t *stages.Template, si int) replicaContent {
 	s := &t.Stages[si]
-	return content{p.Models[t.Model].NetworkName(), s.First, s.Last, s.Pool, s.Share}
+	return replicaContent{p.Models[t.Model].NetworkName(), s.FirstBlock, s.EndBlock, s.Pool, s.Share}
 }
 
 // heldContents says what devices hold: the replicas of [pool][device][content].
-type held [][]map[content]int
+type heldContents [][]map[replicaContent]int
 
 // emptyContents returns the contents of devices before anything runs.
-func (p *Problem) nothingHeld() held {
-	h := make(held, len(p.Pools))
+func (p *Problem) emptyContents() heldContents {
+	h := make(heldContents, len(p.Pools))
 	for k := range h {
-		h[k] = make([]map[content]int, p.Pools[k].Count)
+		h[k] = make([]map[replicaContent]int, p.Pools[k].Count)
 	}
 	return h
 }
 
 // addRun puts replicas on the devices of a run, as far as the pool still has them. It returns how many it put.
-func (h held) put(what content, run Run) (n int) {
+func (h heldContents) addRun(stored replicaContent, run DeviceRun) (n int) {
 	for j := range run.Replicas {
-		at := run.First + j/run.PerDevice
-		if at >= len(h[what.pool]) {
+		device := run.First + j/run.PerDevice
+		if device >= len(h[stored.pool]) {
 			break
 		}
-		if h[what.pool][at] == nil {
-			h[what.pool][at] = map[content]int{}
+		if h[stored.pool][device] == nil {
+			h[stored.pool][device] = map[replicaContent]int{}
 		}
-		h[what.pool][at][what]++
+		h[stored.pool][device][stored]++
 		n++
 	}
 	return n
 }
 
 // devicesShortOf returns how many devices hold less of some content than they are wanted to hold.
-func (h held) short(of held) (n int) {
-	for k := range of {
-		for d, c := range of[k] {
-			for what, replicas := range c {
-				if h[k][d][what] < replicas {
+func (h heldContents) devicesShortOf(wanted heldContents) (n int) {
+	for k := range wanted {
+		for d, contents := range wanted[k] {
+			for stored, replicas := range contents {
+				if h[k][d][stored] < replicas {
 					n++
 					break
 				}
@@ -67,33 +67,33 @@ func (h held) short(of held) (n int) {
 // assignBins assigns the bins of a pool, given by their contents, to devices, and returns the device of each
 // bin. A bin goes to a device that holds just that content, else to one that holds it among other things, else
 // to one of the remaining devices, which has to load something.
-func (h held) settle(pool int, bins []map[content]int) (at []int) {
-	at = slices.Repeat([]int{-1}, len(bins))
+func (h heldContents) assignBins(pool int, bins []map[replicaContent]int) (assigned []int) {
+	assigned = slices.Repeat([]int{-1}, len(bins))
 
 	// Group the devices by what they hold.
 	groups := map[string][]int{} // devices by what they hold
-	var order []string
-	for d, c := range h[pool] {
-		k := name(c)
-		if _, ok := groups[k]; !ok {
-			order = append(order, k)
+	var names []string
+	for d, contents := range h[pool] {
+		contentKey := contentName(contents)
+		if _, ok := groups[contentKey]; !ok {
+			names = append(names, contentKey)
 		}
-		groups[k] = append(groups[k], d)
+		groups[contentKey] = append(groups[contentKey], d)
 	}
-	take := func(i int, k string) {
-		at[i] = groups[k][0]
-		groups[k] = groups[k][1:]
+	assign := func(i int, contentKey string) {
+		assigned[i] = groups[contentKey][0]
+		groups[contentKey] = groups[contentKey][1:]
 	}
 
 	// First the devices that hold just the content of the bin.
 	for i, b := range bins {
-		if k := name(b); len(groups[k]) > 0 {
-			take(i, k)
+		if contentKey := contentName(b); len(groups[contentKey]) > 0 {
+			assign(i, contentKey)
 		}
 	}
-	within := func(b, c map[content]int) bool {
-		for k, n := range b {
-			if c[k] < n {
+	isHeldBy := func(b, c map[replicaContent]int) bool {
+		for contentKey, n := range b {
+			if c[contentKey] < n {
 				return false
 			}
 		}
@@ -102,152 +102,152 @@ func (h held) settle(pool int, bins []map[content]int) (at []int) {
 
 	// Then those that hold it among other things.
 	for i, b := range bins {
-		if at[i] >= 0 {
+		if assigned[i] >= 0 {
 			continue
 		}
-		for _, k := range order {
-			if len(groups[k]) > 0 && within(b, h[pool][groups[k][0]]) {
-				take(i, k)
+		for _, contentKey := range names {
+			if len(groups[contentKey]) > 0 && isHeldBy(b, h[pool][groups[contentKey][0]]) {
+				assign(i, contentKey)
 				break
 			}
 		}
 	}
-	var left []int
-	for _, k := range order {
-		left = append(left, groups[k]...)
+	var remaining []int
+	for _, contentKey := range names {
+		remaining = append(remaining, groups[contentKey]...)
 	}
 	// Then idle devices first: what runs on the others may go on until they switch.
-	slices.SortFunc(left, func(a, b int) int {
+	slices.SortFunc(remaining, func(a, b int) int {
 		return cmp.Or(cmp.Compare(len(h[pool][a]), len(h[pool][b])), cmp.Compare(a, b))
 	})
 	for i := range bins {
-		if at[i] < 0 {
-			at[i], left = left[0], left[1:]
+		if assigned[i] < 0 {
+			assigned[i], remaining = remaining[0], remaining[1:]
 		}
 	}
-	return at
+	return assigned
 }
 
 // contentName returns a text that is equal for equal contents.
-func name(c map[content]int) string {
-	list := make([]string, 0, len(c))
+func contentName(c map[replicaContent]int) string {
+	parts := make([]string, 0, len(c))
 	for k, n := range c {
-		list = append(list, fmt.Sprintf("%s/%d-%d/%d*%d", k.network, k.first, k.last, k.share, n))
+		parts = append(parts, fmt.Sprintf("%s/%d-%d/%d*%d", k.network, k.firstBlock, k.lastBlock, k.share, n))
 	}
-	slices.Sort(list)
-	return fmt.Sprint(list)
+	slices.Sort(parts)
+	return fmt.Sprint(parts)
 }
 
 // assignToHolders orders the bins of a pool by the devices that they are assigned to. Devices between them get
 // empty bins.
-func (k *packing) settled(pool int, bins []bin) []bin {
-	holds := make([]map[content]int, len(bins))
+func (k *planPacking) assignToHolders(pool int, bins []deviceBin) []deviceBin {
+	wanted := make([]map[replicaContent]int, len(bins))
 	for i := range bins {
-		holds[i] = map[content]int{}
-		for _, part := range bins[i].parts {
-			holds[i][k.content(&k.templates[k.plan.list[part.count].template], part.stage)] += part.n
+		wanted[i] = map[replicaContent]int{}
+		for _, piece := range bins[i].pieces {
+			wanted[i][k.contentOf(&k.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)] += piece.replicas
 		}
 	}
-	out := make([]bin, k.Pools[pool].Count)
-	for i, at := range k.have.settle(pool, holds) {
-		out[at] = bins[i]
+	ordered := make([]deviceBin, k.Pools[pool].Count)
+	for i, device := range k.heldContents.assignBins(pool, wanted) {
+		ordered[device] = bins[i]
 	}
-	return out
+	return ordered
 }
 
 // wantedPiece is a piece with its slot and content.
-type want struct {
-	piece
-	key slotKey
-	id  content
+type wantedPiece struct {
+	replicaPiece
+	slot    slotKey
+	content replicaContent
 }
 
 // reusePacking packs one pool around what its devices hold.
-type keptPacking struct {
-	packing
-	holds []map[content]int // by device
-	wants []want
-	of    map[content][]int // indexes of wantedPieces
-	unit  int               // parts of a device that free space is counted in
-	bins  []bin             // by device
-	owner []slotKey         // by device: the slot whose pieces it has
-	empty []int
+type reusePacking struct {
+	planPacking
+	deviceContents  []map[replicaContent]int // by device
+	wantedPieces    []wantedPiece
+	wantedByContent map[replicaContent][]int // indexes of wantedPieces
+	partsPerDevice  int                      // parts of a device that free space is counted in
+	bins            []deviceBin              // by device
+	ownerSlots      []slotKey                // by device: the slot whose pieces it has
+	emptyDevices    []int
 }
 
 // packAroundHeld packs a pool so that devices keep the contents that they hold. First every device keeps what it
 // holds and the plan wants. Then the rest fills empty devices and free parts of the others. If that needs more
 // devices than there are, it returns nil.
-func (k *packing) around(pool int, groups []sharing) []bin {
+func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
 	n := k.Pools[pool].Count
-	s := &keptPacking{packing: *k, holds: k.have[pool], of: map[content][]int{}, unit: 1, bins: make([]bin, n), owner: make([]slotKey, n)}
+	reuse := &reusePacking{planPacking: *k, deviceContents: k.heldContents[pool], wantedByContent: map[replicaContent][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]slotKey, n)}
 
 	// The pieces that the plan wants.
 	for _, g := range groups {
-		for _, q := range g.pieces {
-			id := k.content(&k.templates[k.plan.list[q.count].template], q.stage)
-			s.of[id] = append(s.of[id], len(s.wants))
-			s.wants = append(s.wants, want{q, g.key, id})
-			s.unit = lcm(s.unit, q.share)
+		for _, piece := range g.pieces {
+			content := k.contentOf(&k.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
+			reuse.wantedByContent[content] = append(reuse.wantedByContent[content], len(reuse.wantedPieces))
+			reuse.wantedPieces = append(reuse.wantedPieces, wantedPiece{piece, g.slot, content})
+			reuse.partsPerDevice = lcm(reuse.partsPerDevice, piece.share)
 		}
 	}
-	for d := range s.bins {
-		s.bins[d].free = s.unit
+	for device := range reuse.bins {
+		reuse.bins[device].freeParts = reuse.partsPerDevice
 	}
-	s.goOn()
-	if !s.fill() {
+	reuse.reuseHeld()
+	if !reuse.placeRest() {
 		return nil
 	}
-	for d := range s.bins {
-		s.bins[d].parts = merge(s.bins[d].parts)
+	for device := range reuse.bins {
+		reuse.bins[device].pieces = mergePieces(reuse.bins[device].pieces)
 	}
-	return s.bins
+	return reuse.bins
 }
 
 // putReplicas puts n replicas of a wanted piece on a device.
-func (s *keptPacking) put(d int, w *want, n int) {
-	one := w.piece
-	one.n = n
-	s.bins[d].parts = append(s.bins[d].parts, one)
-	s.bins[d].free -= n * s.unit / w.share
-	s.owner[d] = w.key
-	w.n -= n
+func (s *reusePacking) putReplicas(device int, wanted *wantedPiece, n int) {
+	placed := wanted.replicaPiece
+	placed.replicas = n
+	s.bins[device].pieces = append(s.bins[device].pieces, placed)
+	s.bins[device].freeParts -= n * s.partsPerDevice / wanted.share
+	s.ownerSlots[device] = wanted.slot
+	wanted.replicas -= n
 }
 
 // reuseHeld leaves on devices what they hold and the plan wants. The devices of which most is wanted come first.
-func (s *keptPacking) goOn() {
+func (s *reusePacking) reuseHeld() {
 	// Replicas that are wanted of each content.
-	left := map[content]int{}
-	for i := range s.wants {
-		left[s.wants[i].id] += s.wants[i].n
+	remaining := map[replicaContent]int{}
+	for i := range s.wantedPieces {
+		remaining[s.wantedPieces[i].content] += s.wantedPieces[i].replicas
 	}
 
 	// How much of each device is useful.
-	ids := make([][]content, len(s.bins))
-	order := all(len(s.bins))
+	contents := make([][]replicaContent, len(s.bins))
+	byUseful := indexesBelow(len(s.bins))
 	useful := make([]int, len(s.bins))
-	for d, c := range s.holds {
-		for id := range c {
-			ids[d] = append(ids[d], id)
-			useful[d] += min(c[id], left[id]) * s.unit / id.share
+	for device, c := range s.deviceContents {
+		for content := range c {
+			contents[device] = append(contents[device], content)
+			useful[device] += min(c[content], remaining[content]) * s.partsPerDevice / content.share
 		}
-		slices.SortFunc(ids[d], func(a, b content) int {
-			return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.first, b.first), cmp.Compare(a.last, b.last), cmp.Compare(a.share, b.share))
+		slices.SortFunc(contents[device], func(a, b replicaContent) int {
+			return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.firstBlock, b.firstBlock), cmp.Compare(a.lastBlock, b.lastBlock), cmp.Compare(a.share, b.share))
 		})
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(useful[b], useful[a]) })
+	slices.SortStableFunc(byUseful, func(a, b int) int { return cmp.Compare(useful[b], useful[a]) })
 
 	// Keep what is wanted, under the slot rule for one slot per device only.
-	for _, d := range order {
-		for _, id := range ids[d] {
-			room := s.holds[d][id]
-			for _, i := range s.of[id] {
-				w := &s.wants[i]
-				if s.Rounding == Slot && len(s.bins[d].parts) > 0 && s.owner[d] != w.key {
+	for _, device := range byUseful {
+		for _, content := range contents[device] {
+			heldReplicas := s.deviceContents[device][content]
+			for _, i := range s.wantedByContent[content] {
+				wanted := &s.wantedPieces[i]
+				if s.Rounding == Slot && len(s.bins[device].pieces) > 0 && s.ownerSlots[device] != wanted.slot {
 					continue
 				}
-				if m := min(room, w.n); m > 0 {
-					s.put(d, w, m)
-					room -= m
+				if reused := min(heldReplicas, wanted.replicas); reused > 0 {
+					s.putReplicas(device, wanted, reused)
+					heldReplicas -= reused
 				}
 			}
 		}
@@ -257,43 +257,43 @@ func (s *keptPacking) goOn() {
 // placeRest places the remaining replicas: first whole devices of one piece, then the largest replicas into free
 // parts, on devices that load something anyway before others. If there are too few devices, it returns false.
 // Whole devices of one piece.
-func (s *keptPacking) fill() bool {
-	for d := range s.bins {
-		if len(s.bins[d].parts) == 0 {
-			s.empty = append(s.empty, d)
+func (s *reusePacking) placeRest() bool {
+	for device := range s.bins {
+		if len(s.bins[device].pieces) == 0 {
+			s.emptyDevices = append(s.emptyDevices, device)
 		}
 	}
-	for i := range s.wants {
-		w := &s.wants[i]
-		for ; w.n >= w.share; s.empty = s.empty[1:] {
-			if len(s.empty) == 0 {
+	for i := range s.wantedPieces {
+		wanted := &s.wantedPieces[i]
+		for ; wanted.replicas >= wanted.share; s.emptyDevices = s.emptyDevices[1:] {
+			if len(s.emptyDevices) == 0 {
 				return false
 			}
-			s.put(s.empty[0], w, w.share)
+			s.putReplicas(s.emptyDevices[0], wanted, wanted.share)
 		}
 	}
 
 	// Single replicas, the largest first.
-	slices.SortStableFunc(s.wants, func(a, b want) int { return cmp.Compare(a.share, b.share) })
-	loads := make([]bool, len(s.bins))
-	for i := range s.wants {
-		w := &s.wants[i]
-		for w.n > 0 {
-			at := -1
-			for d := range s.bins {
-				if len(s.bins[d].parts) > 0 && s.bins[d].free >= s.unit/w.share && (s.Rounding != Slot || s.owner[d] == w.key) &&
-					(at < 0 || loads[d] && !loads[at]) {
-					at = d
+	slices.SortStableFunc(s.wantedPieces, func(a, b wantedPiece) int { return cmp.Compare(a.share, b.share) })
+	isLoading := make([]bool, len(s.bins))
+	for i := range s.wantedPieces {
+		wanted := &s.wantedPieces[i]
+		for wanted.replicas > 0 {
+			target := -1
+			for device := range s.bins {
+				if len(s.bins[device].pieces) > 0 && s.bins[device].freeParts >= s.partsPerDevice/wanted.share && (s.Rounding != Slot || s.ownerSlots[device] == wanted.slot) &&
+					(target < 0 || isLoading[device] && !isLoading[target]) {
+					target = device
 				}
 			}
-			if at < 0 {
-				if len(s.empty) == 0 {
+			if target < 0 {
+				if len(s.emptyDevices) == 0 {
 					return false
 				}
-				at, s.empty = s.empty[0], s.empty[1:]
+				target, s.emptyDevices = s.emptyDevices[0], s.emptyDevices[1:]
 			}
-			s.put(at, w, 1)
-			loads[at] = true
+			s.putReplicas(target, wanted, 1)
+			isLoading[target] = true
 		}
 	}
 	return true

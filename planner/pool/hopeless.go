@@ -9,50 +9,50 @@ import (
 )
 
 // maxSingleChoices is the number of wait choices that are planned one by one.
-const fewChoices = 4
+const maxSingleChoices = 4
 
 // dropHopelessChoices drops the wait choices, from index first on, under which no plan meets the floors. One
 // program over all templates that some choice of a group allows decides for the whole group. Choices of similar
 // waits allow much the same templates, so groups are halves of the choices in the order of their waits.
-func (x *search) dropHopeless(ctx context.Context, from int) error {
-	if len(x.choices)-from <= fewChoices || x.best != nil && x.best.value > 0 || !x.floored() {
+func (x *planSearch) dropHopelessChoices(ctx context.Context, first int) error {
+	if len(x.waitChoices)-first <= maxSingleChoices || x.bestPlan != nil && x.bestPlan.value > 0 || !x.hasFloors() {
 		return nil
 	}
 	var group []int
-	for i := from; i < len(x.choices); i++ {
-		if x.choices[i].rule != nil {
+	for i := first; i < len(x.waitChoices); i++ {
+		if x.waitChoices[i].waits != nil {
 			group = append(group, i)
 		}
 	}
 	slices.SortStableFunc(group, func(a, b int) int {
-		return slices.Compare(x.choices[a].rule.longest, x.choices[b].rule.longest)
+		return slices.Compare(x.waitChoices[a].waits.longestInfer, x.waitChoices[b].waits.longestInfer)
 	})
 	return x.dropGroup(ctx, group)
 }
 
 // dropGroup drops a group of wait choices, or parts of it, if no plan under them meets the floors.
-func (x *search) dropGroup(ctx context.Context, group []int) error {
+func (x *planSearch) dropGroup(ctx context.Context, group []int) error {
 	if len(group) == 0 || ctx.Err() != nil {
 		return nil
 	}
 
 	// All templates that some choice of the group allows.
-	allowed, bound := []int(nil), x.goal.none()
+	groupTemplates, bound := []int(nil), x.goal.noPlanScore()
 	for _, i := range group {
-		allowed = append(allowed, x.choices[i].allowed...)
-		bound = max(bound, x.choices[i].bound)
+		groupTemplates = append(groupTemplates, x.waitChoices[i].allowedTemplates...)
+		bound = max(bound, x.waitChoices[i].bound)
 	}
-	slices.Sort(allowed)
-	if allowed = slices.Compact(allowed); len(allowed) <= maxSurvivors*x.o.Effort {
-		o := x.work(basisNodes)
-		o.Gap = 1 // any plan shows that there is one
-		sol, err := x.s.Solve(ctx, x.goal.program(x.catalogue, allowed, bound).m, o)
+	slices.Sort(groupTemplates)
+	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*x.options.Effort {
+		options := x.workLimits(basisNodes)
+		options.Gap = 1 // any plan shows that there is one
+		sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.templateCatalogue, groupTemplates, bound).m, options)
 		if err != nil {
 			return fmt.Errorf("solving the integer program of %d choices of waits: %w", len(group), err)
 		}
 		if sol.Status == milp.Infeasible {
 			for _, i := range group {
-				x.choices[i].bound = x.goal.none()
+				x.waitChoices[i].bound = x.goal.noPlanScore()
 			}
 			return nil
 		}
@@ -62,9 +62,9 @@ func (x *search) dropGroup(ctx context.Context, group []int) error {
 	if len(group) == 1 {
 		return nil
 	}
-	half := len(group) / 2
-	if err := x.dropGroup(ctx, group[:half]); err != nil {
+	middle := len(group) / 2
+	if err := x.dropGroup(ctx, group[:middle]); err != nil {
 		return err
 	}
-	return x.dropGroup(ctx, group[half:])
+	return x.dropGroup(ctx, group[middle:])
 }

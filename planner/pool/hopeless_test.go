@@ -12,42 +12,42 @@ import (
 
 // A choice of the blocking rule that is left out has no plan that meets the floors, and
 // where all floors are near what the relaxation carries some choices are left out.
-func TestHopelessChoices(t *testing.T) {
+func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 	dropped, kept := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 4, pools: 2, count: 4, shares: 1, blocks: 3, batches: 5, partitions: 2, memory: true})
 		for k := range p.Pools {
-			p.Pools[k].Time = true
+			p.Pools[k].TimeShared = true
 			p.Pools[k].Memory = int64(rapid.IntRange(60, 200).Draw(t, "little memory"))
 		}
 		ctx := context.Background()
-		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, throughput{})
-		if err != nil || len(x.choices) <= fewChoices {
+		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{})
+		if err != nil || len(x.waitChoices) <= maxSingleChoices {
 			return
 		}
 		asked := rapid.Float64Range(0.9, 1).Draw(t, "asked")
 		for d := range p.Models {
-			p.Models[d].MinRPS = asked * x.lp.bound * x.u.rps[d]
+			p.Models[d].MinRPS = asked * x.lp.bound * x.units.modelRPS[d]
 		}
-		if x, err = newSearch(ctx, p, highs.Solver{}, Options{}, throughput{}); err != nil {
+		if x, err = newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{}); err != nil {
 			return
 		}
-		if err := x.dropHopeless(ctx, 0); err != nil {
+		if err := x.dropHopelessChoices(ctx, 0); err != nil {
 			t.Fatal(err)
 		}
-		for i := range x.choices {
-			c := &x.choices[i]
-			if c.bound > x.goal.none() {
+		for i := range x.waitChoices {
+			c := &x.waitChoices[i]
+			if c.bound > x.goal.noPlanScore() {
 				kept++
 				continue
 			}
 			dropped++
-			sol, err := x.s.Solve(ctx, x.goal.program(x.catalogue, c.allowed, c.lp.bound).m, milp.Options{MaxNodes: 2000})
+			sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.templateCatalogue, c.allowedTemplates, c.lp.bound).m, milp.Options{MaxNodes: 2000})
 			if err != nil {
 				t.Fatal(err)
 			}
 			if sol.Feasible() {
-				t.Fatalf("choice %d of %d was left out, its own program has a plan of %g", i, len(x.choices), sol.Value)
+				t.Fatalf("choice %d of %d was left out, its own program has a plan of %g", i, len(x.waitChoices), sol.Value)
 			}
 		}
 	})

@@ -8,53 +8,53 @@ import (
 
 // waitChoice is a choice of wait bounds with the templates that keep the rule under it, their relaxation, and
 // the loss of each.
-type candidate struct {
-	of      *catalogue
-	rule    *blocking
-	allowed []int
-	lp      *relaxation
-	bound   float64   // proven so far for plans of the choice
-	loss    []float64 // by template; +Inf if it is not allowed
+type waitChoice struct {
+	choiceCatalogue  *templateCatalogue
+	waits            *waitBounds
+	allowedTemplates []int
+	lp               *relaxation
+	bound            float64   // proven so far for plans of the choice
+	losses           []float64 // by template; +Inf if it is not allowed
 }
 
 // computeLosses computes the losses of the allowed templates.
-func (c *candidate) weigh() {
-	c.loss = slices.Repeat([]float64{math.Inf(1)}, len(c.of.templates))
-	for _, i := range c.allowed {
-		c.loss[i] = c.of.loss(&c.of.templates[i], c.lp)
+func (c *waitChoice) computeLosses() {
+	c.losses = slices.Repeat([]float64{math.Inf(1)}, len(c.choiceCatalogue.templates))
+	for _, i := range c.allowedTemplates {
+		c.losses[i] = c.choiceCatalogue.templateLoss(&c.choiceCatalogue.templates[i], c.lp)
 	}
 }
 
 // templatesByLoss returns the allowed templates by rising loss.
-func (c *candidate) ranked() []int {
-	out := slices.Clone(c.allowed)
-	slices.SortStableFunc(out, func(a, b int) int { return cmp.Compare(c.loss[a], c.loss[b]) })
-	return out
+func (c *waitChoice) templatesByLoss() []int {
+	byLoss := slices.Clone(c.allowedTemplates)
+	slices.SortStableFunc(byLoss, func(a, b int) int { return cmp.Compare(c.losses[a], c.losses[b]) })
+	return byLoss
 }
 
 // pickTemplates returns the basis and the first n templates of each model, sorted.
-func (c *candidate) pick(ranked, basis []int, n int) []int {
-	taken := make([]int, len(c.of.Models))
-	in := make(map[int]bool, len(basis))
+func (c *waitChoice) pickTemplates(byLoss, basis []int, n int) []int {
+	pickedOfModel := make([]int, len(c.choiceCatalogue.Models))
+	isPicked := make(map[int]bool, len(basis))
 	for _, i := range basis {
-		in[i] = true
+		isPicked[i] = true
 	}
-	for _, i := range ranked {
-		if d := c.of.templates[i].Model; taken[d] < n && !math.IsInf(c.loss[i], 1) {
-			taken[d]++
-			in[i] = true
+	for _, i := range byLoss {
+		if d := c.choiceCatalogue.templates[i].Model; pickedOfModel[d] < n && !math.IsInf(c.losses[i], 1) {
+			pickedOfModel[d]++
+			isPicked[i] = true
 		}
 	}
-	out := make([]int, 0, len(in))
-	for i := range in {
-		out = append(out, i)
+	picked := make([]int, 0, len(isPicked))
+	for i := range isPicked {
+		picked = append(picked, i)
 	}
-	slices.Sort(out)
-	return out
+	slices.Sort(picked)
+	return picked
 }
 
 // isSubset reports whether all of a are in b, which is sorted.
-func subset(a, b []int) bool {
+func isSubset(a, b []int) bool {
 	for _, i := range a {
 		if _, ok := slices.BinarySearch(b, i); !ok {
 			return false
@@ -64,61 +64,65 @@ func subset(a, b []int) bool {
 }
 
 // unionTemplates returns a set with the templates of some plans, sorted and without duplicates.
-func with(set []int, plans ...[]count) []int {
-	out := slices.Clone(set)
-	for _, list := range plans {
-		for _, c := range list {
-			out = append(out, c.template)
+func unionTemplates(templates []int, plans ...[]planPipeline) []int {
+	union := slices.Clone(templates)
+	for _, pipelines := range plans {
+		for _, c := range pipelines {
+			union = append(union, c.template)
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	slices.Sort(union)
+	return slices.Compact(union)
 }
 
 // incumbent is the best plan so far, by the goal of the search.
 type incumbent struct {
-	*catalogue
-	goal goal
-	stay *staying // of the plan that runs; nil without one
-	best *counts
+	*templateCatalogue
+	goal     planGoal
+	replan   *replanState // of the plan that runs; nil without one
+	bestPlan *replicaPlan
 }
 
 // unitsToRate converts a value in units to requests/s per weight.
-func (x *incumbent) theta(v float64) float64 { return v * x.u.theta }
+func (x *incumbent) unitsToRate(v float64) float64 { return v * x.units.throughput }
 
 // displayValue returns a score as users see it: requests/s per weight, or a price.
-func (x *incumbent) shown(score float64) float64 { return x.goal.shown(x.catalogue, score) }
+func (x *incumbent) displayValue(score float64) float64 {
+	return x.goal.displayValue(x.templateCatalogue, score)
+}
 
 // bestScore returns the score of the best plan, in units. Without a plan it is the goal's noPlanScore.
-func (x *incumbent) score() float64 {
-	if x.best == nil {
-		return x.goal.none()
+func (x *incumbent) bestScore() float64 {
+	if x.bestPlan == nil {
+		return x.goal.noPlanScore()
 	}
-	return x.goal.score(x.catalogue, x.best)
+	return x.goal.scoreOf(x.templateCatalogue, x.bestPlan)
 }
 
 // bestValue returns the throughput of the best plan, in units. Without a plan it is 0.
-func (x *incumbent) value() float64 {
-	if x.best == nil {
+func (x *incumbent) bestValue() float64 {
+	if x.bestPlan == nil {
 		return 0
 	}
-	return x.best.value / x.u.theta
+	return x.bestPlan.value / x.units.throughput
 }
 
 // keepIfBetter makes a plan the best one if it scores higher, is placeable and moves few enough devices. If its
 // shares do not fit devices one by one, it counts without the replicas that are in the way.
-func (x *incumbent) keep(c *counts) {
-	better := func() bool {
-		return c != nil && (x.best == nil || x.goal.score(x.catalogue, c) > x.score())
+func (x *incumbent) keepIfBetter(plan *replicaPlan) {
+	isBetter := func() bool {
+		return plan != nil && (x.bestPlan == nil || x.goal.scoreOf(x.templateCatalogue, plan) > x.bestScore())
 	}
-	if !better() {
+	if !isBetter() {
 		return
 	}
-	if c, _, _ = x.place(c, nil); better() && x.stay.allows(c) {
-		x.best = c
+	if plan, _, _ = x.placePlan(plan, nil); isBetter() && x.replan.allowsMoves(plan) {
+		x.bestPlan = plan
 	}
 }
 
 // isPlaceable reports whether a plan that scores no higher may still replace the best one: whether it packs into
 // the devices and moves few enough of them.
-func (x *incumbent) fits(c *counts) bool { return x.stuck(c) < 0 && x.stay.allows(c) }
+func (x *incumbent) isPlaceable(plan *replicaPlan) bool {
+	return x.unpackablePool(plan) < 0 && x.replan.allowsMoves(plan)
+}

@@ -18,26 +18,26 @@ const latencySlack = 1e-2
 // that the user accepts. If models take turns, a long batch costs every model waiting time that the program does
 // not see: a last per cent of capacity is not worth twice the latency. On exclusive pools whole devices decide,
 // and the plan stays as it is.
-func (x *polish) leastLatency(ctx context.Context) error {
-	slack := min(x.o.Gap, latencySlack)
-	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.Pools, func(p stages.Pool) bool { return !p.Time }) {
+func (x *planPolisher) reduceLatency(ctx context.Context) error {
+	slack := min(x.options.Gap, latencySlack)
+	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.Pools, func(p stages.Pool) bool { return !p.TimeShared }) {
 		return nil
 	}
 	// The first program minimises the time in service per unit of θ.
-	floor := x.proven() * (1 - 0.999*slack)
-	if floor > x.value() {
+	minValue := x.provenBound() * (1 - 0.999*slack)
+	if minValue > x.bestValue() {
 		return nil
 	}
-	l := x.master(nil, x.allowed, -1, true)
-	l.m.SetSense(milp.Minimize)
-	l.m.SetObj(l.theta, 0)
-	l.m.SetBounds(l.theta, floor, milp.Inf)
-	for i, ti := range x.allowed {
+	program := x.newMaster(nil, x.allowedTemplates, -1, true)
+	program.m.SetSense(milp.Minimize)
+	program.m.SetObj(program.theta, 0)
+	program.m.SetBounds(program.theta, minValue, milp.Inf)
+	for i, ti := range x.allowedTemplates {
 		t := &x.templates[ti]
 		// A batch delays the others on its devices for as long as it lasts.
-		l.m.SetObj(l.x[i], t.Latency.Seconds())
+		program.m.SetObj(program.rateVars[i], t.Latency.Seconds())
 	}
-	sol, err := x.s.Solve(ctx, l.m, milp.Options{})
+	sol, err := x.solver.Solve(ctx, program.m, milp.Options{})
 	if err != nil {
 		return fmt.Errorf("solving for the least latency: %w", err)
 	}
@@ -46,43 +46,43 @@ func (x *polish) leastLatency(ctx context.Context) error {
 	}
 
 	// Its templates.
-	var used []int
-	for i, ti := range x.allowed {
-		if sol.At(l.x[i]) > 1e-9 {
-			used = append(used, ti)
+	var usedTemplates []int
+	for i, ti := range x.allowedTemplates {
+		if sol.At(program.rateVars[i]) > 1e-9 {
+			usedTemplates = append(usedTemplates, ti)
 		}
 	}
 	// The second program maximises what those templates carry.
-	r, err := x.relax(ctx, x.s, nil, used, -1)
+	solved, err := x.solveRelaxation(ctx, x.solver, nil, usedTemplates, -1)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}
-	list := make([]count, len(r.used))
-	for i, ti := range r.used {
+	pipelines := make([]planPipeline, len(solved.usedTemplates))
+	for i, ti := range solved.usedTemplates {
 		t := &x.templates[ti]
-		list[i] = count{template: ti, model: t.Model, rps: r.rate[i] * x.u.rps[t.Model], replicas: make([]int, len(t.Stages))}
+		pipelines[i] = planPipeline{template: ti, model: t.Model, rps: solved.usedRates[i] * x.units.modelRPS[t.Model], replicas: make([]int, len(t.Stages))}
 	}
-	if c := x.recount(list); c != nil && c.value >= x.theta(floor)*(1-1e-9) && x.inService(c) < x.inService(x.best) {
-		x.best = c
-		if x.gap() > proof {
-			x.stopped = milp.StoppedByGap
+	if plan := x.recomputePlan(pipelines); plan != nil && plan.value >= x.unitsToRate(minValue)*(1-1e-9) && x.meanLatency(plan) < x.meanLatency(x.bestPlan) {
+		x.bestPlan = plan
+		if x.gap() > provenGap {
+			x.stoppedBy = milp.StoppedByGap
 		}
 	}
-	x.phase("least latency", len(x.allowed), sol.Stats)
+	x.recordPhase("least latency", len(x.allowedTemplates), sol.Stats)
 	return nil
 }
 
 // meanLatency returns the mean latency of a plan's requests, weighted by rate.
-func (x *polish) inService(c *counts) float64 {
-	sum, rps := 0.0, 0.0
-	for _, t := range c.list {
-		sum += t.rps * x.templates[t.template].Latency.Seconds()
-		rps += t.rps
+func (x *planPolisher) meanLatency(plan *replicaPlan) float64 {
+	weightedLatency, rps := 0.0, 0.0
+	for _, pipeline := range plan.pipelines {
+		weightedLatency += pipeline.rps * x.templates[pipeline.template].Latency.Seconds()
+		rps += pipeline.rps
 	}
 	if rps == 0 {
 		return math.Inf(1)
 	}
-	return sum / rps
+	return weightedLatency / rps
 }
 
 // shortenPipelines replaces, on exclusive pools, pipelines of the plan by others of less latency on the same
@@ -90,14 +90,14 @@ func (x *polish) inService(c *counts) float64 {
 // no more requests, but leave each batch more of its SLO to wait in. The pipelines of the highest rates choose
 // first. No rate falls, so the objective and its proof stay. A plan that continues a running one keeps its
 // pipelines.
-func (x *polish) shorten(ctx context.Context) {
-	if x.stay != nil {
+func (x *planPolisher) shortenPipelines(ctx context.Context) {
+	if x.replan != nil {
 		return
 	}
 
 	// The templates of each model by rising latency.
 	byModel := make([][]int, len(x.Models))
-	for _, ti := range x.allowed {
+	for _, ti := range x.allowedTemplates {
 		byModel[x.templates[ti].Model] = append(byModel[x.templates[ti].Model], ti)
 	}
 	for _, byLatency := range byModel {
@@ -105,34 +105,34 @@ func (x *polish) shorten(ctx context.Context) {
 	}
 
 	// The pipelines by falling rate.
-	order := make([]int, len(x.best.list))
-	for ci := range order {
-		order[ci] = ci
+	byRate := make([]int, len(x.bestPlan.pipelines))
+	for ci := range byRate {
+		byRate[ci] = ci
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(x.best.list[b].rps, x.best.list[a].rps) })
+	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(x.bestPlan.pipelines[b].rps, x.bestPlan.pipelines[a].rps) })
 
 	// Replace each by the fastest template that fits.
-	for _, ci := range order {
-		now := &x.templates[x.best.list[ci].template]
-		if ctx.Err() != nil || slices.ContainsFunc(now.Stages, func(s stages.Stage) bool { return x.Pools[s.Pool].Time }) {
+	for _, ci := range byRate {
+		current := &x.templates[x.bestPlan.pipelines[ci].template]
+		if ctx.Err() != nil || slices.ContainsFunc(current.Stages, func(s stages.Stage) bool { return x.Pools[s.Pool].TimeShared }) {
 			continue
 		}
-		for _, ti := range byModel[now.Model] {
+		for _, ti := range byModel[current.Model] {
 			t := &x.templates[ti]
-			if t.Latency >= now.Latency {
+			if t.Latency >= current.Latency {
 				break
 			}
-			if t.Batch != now.Batch || !slices.EqualFunc(t.Stages, now.Stages, func(a, b stages.Stage) bool { return a.Pool == b.Pool }) {
+			if t.Batch != current.Batch || !slices.EqualFunc(t.Stages, current.Stages, func(a, b stages.Stage) bool { return a.Pool == b.Pool }) {
 				continue
 			}
-			list := slices.Clone(x.best.list)
-			list[ci] = carry(t, ti, list[ci].rps)
-			plan := x.recount(list)
-			if plan == nil || len(plan.list) < len(list) || plan.value < x.best.value || x.slower(plan) {
+			pipelines := slices.Clone(x.bestPlan.pipelines)
+			pipelines[ci] = pipelineFor(t, ti, pipelines[ci].rps)
+			plan := x.recomputePlan(pipelines)
+			if plan == nil || len(plan.pipelines) < len(pipelines) || plan.value < x.bestPlan.value || x.lowersAnyRate(plan) {
 				continue
 			}
-			if x.stuck(plan) < 0 {
-				x.best = plan
+			if x.unpackablePool(plan) < 0 {
+				x.bestPlan = plan
 				break
 			}
 		}
@@ -140,9 +140,9 @@ func (x *polish) shorten(ctx context.Context) {
 }
 
 // lowersAnyRate reports whether a plan gives some model less than the best plan does.
-func (x *polish) slower(plan *counts) bool {
-	for d := range plan.rps {
-		if plan.rps[d] < x.best.rps[d]*(1-1e-12) {
+func (x *planPolisher) lowersAnyRate(plan *replicaPlan) bool {
+	for d := range plan.modelRPS {
+		if plan.modelRPS[d] < x.bestPlan.modelRPS[d]*(1-1e-12) {
 			return true
 		}
 	}

@@ -3,82 +3,82 @@ package pool
 // leftoverLoss holds, for a problem with one model, what a plan loses at least on the devices that a label
 // leaves: the price of those that stay idle, and the losses of the configurations that fill the others. Stage
 // positions are counted together here, so that there are few sums of configurations.
-type leftover struct {
-	dims  []dimension // one per pool
-	all   uint64      // the use that takes all devices
-	least []float64   // by remaining use
+type leftoverLoss struct {
+	dimensions []useDimension // one per pool
+	allDevices uint64         // the use that takes all devices
+	minLoss    []float64      // by remaining use
 }
 
 // newLeftoverLoss computes the least loss of all uses of the devices. If there are other models, which may take
 // the rest, or too many uses, it returns nil.
-func (k *knapsack) leftover(d int) *leftover {
-	if len(k.x.Models) > 1 {
+func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
+	if len(k.search.Models) > 1 {
 		return nil
 	}
 
 	// All sums with stage positions together.
-	together := &knapsack{x: k.x, budget: k.budget, steps: k.steps, limit: k.limit}
-	if !together.keys() {
+	byPool := &lossKnapsack{search: k.search, lossBudget: k.lossBudget, workSteps: k.workSteps, maxSteps: k.maxSteps}
+	if !byPool.setDimensions() {
 		return nil
 	}
 	size := uint64(1)
-	for i := range together.dims {
-		if size *= together.dims[i].size; size > lossSums {
+	for i := range byPool.dimensions {
+		if size *= byPool.dimensions[i].numValues; size > maxLabels {
 			return nil
 		}
 	}
-	sums := together.model(d)
-	k.steps = together.steps
-	left := &leftover{dims: together.dims, all: size - 1, least: make([]float64, size)}
-	prices := together.prices(size)
+	labels := byPool.listSums(d)
+	k.workSteps = byPool.workSteps
+	leftovers := &leftoverLoss{dimensions: byPool.dimensions, allDevices: size - 1, minLoss: make([]float64, size)}
+	prices := byPool.usePrices(size)
 	// First, the loss if nothing is idle, less the price. A sum that is not listed loses as much as the first
 	// one that was not.
-	for u, price := range prices {
-		left.least[u] = min(sums.first, k.budget) - price
+	for taken, price := range prices {
+		leftovers.minLoss[taken] = min(labels.unlistedLoss, k.lossBudget) - price
 	}
-	for i, at := range sums.list {
-		if u := at.use[0]; sums.done[i] {
-			left.least[u] = min(left.least[u], at.loss-prices[u])
+	for i, label := range labels.labels {
+		if taken := label.devices[0]; labels.isFinal[i] {
+			leftovers.minLoss[taken] = min(leftovers.minLoss[taken], label.loss-prices[taken])
 		}
 	}
 	// Then the least over all smaller uses: the rest stays idle.
-	for i := range left.dims {
-		dim := &left.dims[i]
-		for u := range left.least {
-			if dim.parts(use{uint64(u)}) > 0 {
-				left.least[u] = min(left.least[u], left.least[uint64(u)-dim.radix])
+	for i := range leftovers.dimensions {
+		counted := &leftovers.dimensions[i]
+		for taken := range leftovers.minLoss {
+			if counted.partsOf(deviceUse{uint64(taken)}) > 0 {
+				leftovers.minLoss[taken] = min(leftovers.minLoss[taken], leftovers.minLoss[uint64(taken)-counted.radix])
 			}
 		}
 	}
 
 	// Idle devices cost their price.
-	for u, price := range prices {
-		left.least[u] += price
+	for taken, price := range prices {
+		leftovers.minLoss[taken] += price
 	}
-	return left
+	return leftovers
 }
 
 // usePrices returns the prices of all uses below size.
-func (k *knapsack) prices(size uint64) []float64 {
-	out := make([]float64, size)
-	for i := range k.dims {
-		dim := &k.dims[i]
-		for u := range out {
-			if n := dim.parts(use{uint64(u)}); n > 0 {
-				out[u] += k.priceOf(dim, n)
+func (k *lossKnapsack) usePrices(size uint64) []float64 {
+	prices := make([]float64, size)
+	for i := range k.dimensions {
+		counted := &k.dimensions[i]
+		for taken := range prices {
+			if n := counted.partsOf(deviceUse{uint64(taken)}); n > 0 {
+				prices[taken] += k.partsPrice(counted, n)
 			}
 		}
 	}
-	return out
+	return prices
 }
 
 // minLossAfter returns what is lost at least on the devices that a use leaves.
-func (l *leftover) after(dims []dimension, u use) float64 {
-	left := l.all
+func (l *leftoverLoss) minLossAfter(dims []useDimension, taken deviceUse) float64 {
+	remaining := l.allDevices
 	for i := range dims {
-		dim := &dims[i]
-		to := &l.dims[dim.pool]
-		left -= uint64(dim.parts(u)*(to.unit/dim.unit)) * to.radix
+		counted := &dims[i]
+		ownDimension := &l.dimensions[counted.pool]
+		remaining -= uint64(counted.partsOf(taken)*(ownDimension.partsPerDevice/counted.partsPerDevice)) * ownDimension.radix
 	}
-	return l.least[left]
+	return l.minLoss[remaining]
 }

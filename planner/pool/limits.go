@@ -25,16 +25,16 @@ const SLOStep = 10 * time.Millisecond
 
 // findLimits solves the relaxation again with one more device of each kind, and with each model's SLO longer by
 // SLOStep. It returns the limits by falling gain.
-func (x *search) sensitivity(ctx context.Context) []Limit {
-	var out []Limit
-	now := x.lp.value
-	add := func(l Limit, r *relaxation, err error) {
-		if err != nil || r.value <= now*(1+1e-6) {
+func (x *planSearch) findLimits(ctx context.Context) []Limit {
+	var limits []Limit
+	value := x.lp.value
+	add := func(l Limit, solved *relaxation, err error) {
+		if err != nil || solved.value <= value*(1+1e-6) {
 			return
 		}
-		l.Value = x.theta(r.value)
-		l.Gain = r.value/now - 1
-		out = append(out, l)
+		l.Value = x.unitsToRate(solved.value)
+		l.Gain = solved.value/value - 1
+		limits = append(limits, l)
 	}
 
 	// One more device of each kind.
@@ -43,42 +43,42 @@ func (x *search) sensitivity(ctx context.Context) []Limit {
 		if ctx.Err() != nil || x.Pools[k].Count == 0 {
 			continue
 		}
-		r, err := relaxFrom(ctx, x.catalogue, x.s, nil, x.allowed, k, basis)
+		solved, err := solveRelaxationFrom(ctx, x.templateCatalogue, x.solver, nil, x.allowedTemplates, k, basis)
 		if err == nil {
-			basis = r.basis
+			basis = solved.basis
 		}
-		add(Limit{Pool: k, Model: -1, Change: 1}, r, err)
+		add(Limit{Pool: k, Model: -1, Change: 1}, solved, err)
 	}
 
 	// A longer SLO of each model: its templates are listed anew.
 	for d := range x.Models {
-		if ctx.Err() != nil || x.partial {
+		if ctx.Err() != nil || x.incomplete {
 			break // too many templates to list again
 		}
-		wide := *x.Problem
-		wide.Models = slices.Clone(x.Models)
-		wide.Models[d].SLO += SLOStep
-		wide.Models[d].Margin = kind.Margin(wide.Models[d].SLO, marginShare(&wide, d))
-		more, _, err := wide.enumerate(d)
+		relaxed := *x.Problem
+		relaxed.Models = slices.Clone(x.Models)
+		relaxed.Models[d].SLO += SLOStep
+		relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, marginShareOf(&relaxed, d))
+		templates, _, err := relaxed.undominatedTemplates(d)
 		if err != nil {
 			continue
 		}
-		of := &catalogue{Problem: &wide, u: x.u}
-		for _, i := range x.allowed {
+		changed := &templateCatalogue{Problem: &relaxed, units: x.units}
+		for _, i := range x.allowedTemplates {
 			if x.templates[i].Model != d {
-				of.templates = append(of.templates, x.templates[i])
+				changed.templates = append(changed.templates, x.templates[i])
 			}
 		}
-		for i := range more {
-			if x.rule.allows(&wide, &more[i]) {
-				of.templates = append(of.templates, more[i])
+		for i := range templates {
+			if x.waits.allowsTemplate(&relaxed, &templates[i]) {
+				changed.templates = append(changed.templates, templates[i])
 			}
 		}
-		r, err := of.relax(ctx, x.s, nil, all(len(of.templates)), -1)
-		add(Limit{Pool: -1, Model: d, Change: float64(SLOStep)}, r, err)
+		solved, err := changed.solveRelaxation(ctx, x.solver, nil, indexesBelow(len(changed.templates)), -1)
+		add(Limit{Pool: -1, Model: d, Change: float64(SLOStep)}, solved, err)
 	}
-	slices.SortStableFunc(out, func(a, b Limit) int { return cmp.Compare(b.Gain, a.Gain) })
-	return out
+	slices.SortStableFunc(limits, func(a, b Limit) int { return cmp.Compare(b.Gain, a.Gain) })
+	return limits
 }
 
 // Infeasible is the error that explains why there is no plan.
@@ -86,52 +86,52 @@ type Infeasible struct {
 	Model      int    // -1 if no single model is the cause
 	Constraint string // slo, memory, devices or min_rps
 	Reason     string
-	SLO        time.Duration // smallest with a pipeline; 0 if the SLO is not the cause
-	Memory     int64         // bytes per device at which a pipeline fits
-	Load       float64       // largest factor of the floors that whole devices carry
-	Devices    []Missing     // fewest devices to add
-	Conflict   []string      // limits that exclude each other
+	SLO        time.Duration    // smallest with a pipeline; 0 if the SLO is not the cause
+	Memory     int64            // bytes per device at which a pipeline fits
+	Load       float64          // largest factor of the floors that whole devices carry
+	Devices    []MissingDevices // fewest devices to add
+	Conflict   []string         // limits that exclude each other
 }
 
 // MissingDevices is a number of devices that a pool lacks.
-type Missing struct{ Pool, Count int }
+type MissingDevices struct{ Pool, Count int }
 
 func (e *Infeasible) Error() string { return e.Reason }
 
 // noPipeline returns the error that explains why model d has no template at all.
 func (p *Problem) noPipeline(d, tooBig int) error {
 	m := &p.Models[d]
-	e := &Infeasible{Model: d}
-	need, batch, ok := p.leastTime(d)
+	reason := &Infeasible{Model: d}
+	latency, batch, ok := p.minLatency(d)
 	if !ok {
-		e.Constraint = "memory"
-		e.Memory = p.LeastMemory(d)
-		if e.Memory == 0 {
-			e.Constraint = "devices"
-			e.Reason = fmt.Sprintf("%s was measured on no device of the cluster", m.Name)
-			return e
+		reason.Constraint = "memory"
+		reason.Memory = p.MinMemory(d)
+		if reason.Memory == 0 {
+			reason.Constraint = "devices"
+			reason.Reason = fmt.Sprintf("%s was measured on no device of the cluster", m.Name)
+			return reason
 		}
-		e.Reason = fmt.Sprintf("%s fits no device: its smallest pipeline needs %d bytes on a device", m.Name, e.Memory)
-		return e
+		reason.Reason = fmt.Sprintf("%s fits no device: its smallest pipeline needs %d bytes on a device", m.Name, reason.Memory)
+		return reason
 	}
-	e.Constraint = "slo"
-	e.SLO = kind.LeastSLO(need, marginShare(p, d))
-	e.Reason = fmt.Sprintf("no pipeline of %s keeps its SLO: the fastest takes %v at batch %d, and %v less the margin of %v leaves %v",
-		m.Name, need, batch, m.SLO, m.Margin, m.SLO-m.Margin)
+	reason.Constraint = "slo"
+	reason.SLO = kind.MinSLO(latency, marginShareOf(p, d))
+	reason.Reason = fmt.Sprintf("no pipeline of %s keeps its SLO: the fastest takes %v at batch %d, and %v less the margin of %v leaves %v",
+		m.Name, latency, batch, m.SLO, m.Margin, m.SLO-m.Margin)
 	if tooBig > 0 {
-		e.Reason += "; some are left out because they do not fit in memory"
+		reason.Reason += "; some are left out because they do not fit in memory"
 	}
-	return e
+	return reason
 }
 
 // minLatency returns the least latency with batch building of any template within the memory limits, whatever
 // the SLO, and its batch size. If there is no template, ok is false.
-func (p *Problem) leastTime(d int) (least time.Duration, batch int, ok bool) {
+func (p *Problem) minLatency(d int) (latency time.Duration, batch int, ok bool) {
 	m := &p.Models[d]
 	for _, b := range m.BatchSizes() {
-		if t, found := p.Fastest(d, b); found && (!ok || t+m.BuildTime(b) < least) {
-			least, batch, ok = t+m.BuildTime(b), b, true
+		if fastest, hasTemplate := p.MinLatency(d, b); hasTemplate && (!ok || fastest+m.BatchWait(b) < latency) {
+			latency, batch, ok = fastest+m.BatchWait(b), b, true
 		}
 	}
-	return least, batch, ok
+	return latency, batch, ok
 }

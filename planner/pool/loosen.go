@@ -8,11 +8,11 @@ import (
 )
 
 // loosenModels returns the models of a workload with longer SLOs or lower floors.
-func loosened(asked formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
-	models := slices.Clone(asked.(formats.WorkloadModels))
+func loosenModels(requested formats.WorkloadSection, l *kind.Relaxation) formats.WorkloadSection {
+	models := slices.Clone(requested.(formats.WorkloadModels))
 	for i := range models {
 		m := &models[i]
-		m.SLO, m.MinRPS = l.SLOOf(m.Key().String(), m.SLO), l.Rate(m.MinRPS)
+		m.SLO, m.MinRPS = l.SLOOf(m.Key().String(), m.SLO), l.ScaledRate(m.MinRPS)
 	}
 	return models
 }

@@ -21,8 +21,8 @@ func TestLossesAgainstProgram(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 3, pools: 3, count: 5, shares: 3, blocks: 3, batches: 2, partitions: 2, memory: true})
 		ctx := context.Background()
-		fresh := func() *search {
-			x, err := newSearch(ctx, p, highs.Solver{}, Options{}, throughput{})
+		fresh := func() *planSearch {
+			x, err := newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{})
 			if inf, ok := errors.AsType[*Infeasible](err); ok {
 				t.Logf("%v", inf)
 				return nil
@@ -30,46 +30,46 @@ func TestLossesAgainstProgram(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			(&phases{x}).shrink()
+			(&planImprover{x}).roundRelaxation()
 			return x
 		}
 		x := fresh()
-		if x == nil || len(x.templates) > 150 || x.best == nil {
+		if x == nil || len(x.templates) > 150 || x.bestPlan == nil {
 			return
 		}
-		q := x.program(x.allowed, x.lp.bound, 0)
-		sol, err := x.s.Solve(ctx, q.m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
+		q := x.newProgram(x.allowedTemplates, x.lp.bound, 0)
+		sol, err := x.solver.Solve(ctx, q.m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
 		}
 		want := sol.Value
 		compared++
-		holds := func(name string, x *search) {
-			if x.inner < want*(1-1e-6) {
-				t.Errorf("%s: bound %v, the program has a plan of %v", name, x.inner, want)
+		holds := func(name string, x *planSearch) {
+			if x.choiceBound < want*(1-1e-6) {
+				t.Errorf("%s: bound %v, the program has a plan of %v", name, x.choiceBound, want)
 			}
-			if x.score() > sol.Bound*(1+1e-6) {
-				t.Errorf("%s: value %v, the program allows %v", name, x.score(), sol.Bound)
+			if x.bestScore() > sol.Bound*(1+1e-6) {
+				t.Errorf("%s: value %v, the program allows %v", name, x.bestScore(), sol.Bound)
 			}
 		}
-		if err := (&phases{x}).wholePerModel(ctx); err != nil {
+		if err := (&planImprover{x}).boundByWholeDevices(ctx); err != nil {
 			t.Fatal(err)
 		}
 		holds("whole devices", x)
 		x = fresh()
-		done := (&phases{x}).sums(lossWork, false)
+		done := (&planImprover{x}).boundByLossSums(lossWorkSteps, false)
 		holds("losses", x)
 		if p.Rounding == Slot {
-			done = (&phases{x}).sums(lossWork, true)
+			done = (&planImprover{x}).boundByLossSums(lossWorkSteps, true)
 			holds("losses by position", x)
 		}
 		if done {
 			exact++
-			if x.inner > max(want, x.score())*(1+1e-5) {
-				t.Errorf("the best sums are %v, the program comes to %v", x.inner, want)
+			if x.choiceBound > max(want, x.bestScore())*(1+1e-5) {
+				t.Errorf("the best sums are %v, the program comes to %v", x.choiceBound, want)
 			}
 		}
-		if x.inner < x.lp.bound*(1-1e-6) {
+		if x.choiceBound < x.lp.bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -91,19 +91,19 @@ func TestLossesProve(t *testing.T) {
 }
 
 func lossesProve(t *testing.T, p *Problem) {
-	x, err := newSearch(context.Background(), p, highs.Solver{}, Options{}, throughput{})
+	x, err := newSearch(context.Background(), p, highs.Solver{}, Options{}, maxThroughputGoal{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	(&phases{x}).shrink()
+	(&planImprover{x}).roundRelaxation()
 	before := x.gap()
-	(&phases{x}).sums(lossWork, false)
-	(&phases{x}).sums(lossMore*lossWork, true)
+	(&planImprover{x}).boundByLossSums(lossWorkSteps, false)
+	(&planImprover{x}).boundByLossSums(longLossFactor*lossWorkSteps, true)
 	if !(before > 1e-4) || x.gap() > 1e-6 {
 		t.Errorf("gap %v, then %v", before, x.gap())
 	}
-	if out, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3}); err != nil || math.Abs(out.Value/x.best.value-1) > 1e-3 {
-		t.Errorf("%v, %v against %v", err, out, x.best.value)
+	if outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.bestPlan.value-1) > 1e-3 {
+		t.Errorf("%v, %v against %v", err, outcome, x.bestPlan.value)
 	}
 }
 
@@ -116,8 +116,8 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		z.seed, z.gpus = rapid.Uint64Range(0, 1000).Draw(t, "seed"), rapid.IntRange(4, 14).Draw(t, "gpus")
 		z.layers, z.shares = rapid.IntRange(3, 5).Draw(t, "layers"), rapid.IntRange(2, 4).Draw(t, "shares")
 		p := z.problem()
-		work := int64(rapid.SampledFrom([]int{500, 5000, 50_000, lossWork}).Draw(t, "work"))
-		x, err := newSearch(context.Background(), p, highs.Solver{}, Options{}, throughput{})
+		work := int64(rapid.SampledFrom([]int{500, 5000, 50_000, lossWorkSteps}).Draw(t, "work"))
+		x, err := newSearch(context.Background(), p, highs.Solver{}, Options{}, maxThroughputGoal{})
 		if inf, ok := errors.AsType[*Infeasible](err); ok {
 			t.Logf("%v", inf)
 			return
@@ -125,29 +125,29 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		(&phases{x}).shrink()
-		if len(x.templates) > 150 || x.best == nil {
+		(&planImprover{x}).roundRelaxation()
+		if len(x.templates) > 150 || x.bestPlan == nil {
 			return
 		}
-		sol, err := x.s.Solve(context.Background(), x.program(x.allowed, x.lp.bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
+		sol, err := x.solver.Solve(context.Background(), x.newProgram(x.allowedTemplates, x.lp.bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
 		}
 		compared++
-		before := len(x.out.Phases)
-		if (&phases{x}).sums(work, true) {
+		before := len(x.outcome.Phases)
+		if (&planImprover{x}).boundByLossSums(work, true) {
 			exact++
-			if x.inner > max(sol.Value, x.score())*(1+1e-5) {
-				t.Errorf("the best sums are %v, the program comes to %v", x.inner, sol.Value)
+			if x.choiceBound > max(sol.Value, x.bestScore())*(1+1e-5) {
+				t.Errorf("the best sums are %v, the program comes to %v", x.choiceBound, sol.Value)
 			}
-		} else if len(x.out.Phases) > before {
+		} else if len(x.outcome.Phases) > before {
 			cut++
 		}
-		if x.inner < sol.Value*(1-1e-6) {
-			t.Errorf("bound %v, the program has a plan of %v", x.inner, sol.Value)
+		if x.choiceBound < sol.Value*(1-1e-6) {
+			t.Errorf("bound %v, the program has a plan of %v", x.choiceBound, sol.Value)
 		}
-		if x.score() > sol.Bound*(1+1e-6) {
-			t.Errorf("value %v, the program allows %v", x.score(), sol.Bound)
+		if x.bestScore() > sol.Bound*(1+1e-6) {
+			t.Errorf("value %v, the program allows %v", x.bestScore(), sol.Bound)
 		}
 	})
 	t.Logf("%d compared, %d solved by sums alone, %d cut short", compared, exact, cut)
@@ -160,24 +160,24 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 // was waiting.
 func TestLabelsByLoss(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := &fillings{k: &knapsack{}, at: map[use]int32{}}
+		l := &labelSearch{knapsack: &lossKnapsack{}, labelByUse: map[deviceUse]int32{}}
 		last := 0.0
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			for range rapid.IntRange(0, 4).Draw(t, "sums") {
 				loss := last + rapid.Float64Range(0, 10).Draw(t, "loss")
-				l.push(&filling{use: use{rapid.Uint64Range(0, 12).Draw(t, "use")}, loss: loss}, loss)
+				l.addLabel(&sumLabel{devices: deviceUse{rapid.Uint64Range(0, 12).Draw(t, "use")}, loss: loss}, loss)
 			}
-			w, ok := l.pop()
+			w, ok := l.nextLabel()
 			if !ok {
 				continue
 			}
-			last = l.list[w.label].loss
-			for j := range l.list {
-				if !l.done[j] && l.list[j].loss < last {
-					t.Fatalf("label %d of %v came before label %d of %v", w.label, last, j, l.list[j].loss)
+			last = l.labels[w.label].loss
+			for j := range l.labels {
+				if !l.isFinal[j] && l.labels[j].loss < last {
+					t.Fatalf("label %d of %v came before label %d of %v", w.label, last, j, l.labels[j].loss)
 				}
 			}
-			l.done[w.label] = true
+			l.isFinal[w.label] = true
 		}
 	})
 }

@@ -14,13 +14,13 @@ import (
 // relaxation is the solved linear program over a set of templates. All figures are in units. value and bound are
 // scores of the goal.
 type relaxation struct {
-	value float64   // optimum that the solver found
-	bound float64   // proven: no plan over these templates scores more
-	price []float64 // by pool: what all its devices are worth together (π)
-	worth []float64 // by model: what one unit of its rate is worth (λ)
-	used  []int     // templates with a rate above zero
-	rate  []float64 // of each of usedTemplates, in units
-	basis *milp.Basis
+	value         float64   // optimum that the solver found
+	bound         float64   // proven: no plan over these templates scores more
+	poolPrice     []float64 // by pool: what all its devices are worth together (π)
+	rateDual      []float64 // by model: what one unit of its rate is worth (λ)
+	usedTemplates []int     // templates with a rate above zero
+	usedRates     []float64 // of each of usedTemplates, in units
+	basis         *milp.Basis
 }
 
 // masterProgram is the linear program over some templates, the restricted master of column generation. In
@@ -30,85 +30,85 @@ type relaxation struct {
 //
 // and every model's rate is at least its floor. If devices have costs, the program instead minimises the cost of
 // the devices that carry the floors.
-type master struct {
-	*catalogue
-	m      *milp.Model
-	prices []float64  // by pool: cost of all its devices; nil if devices cost nothing
-	extra  int        // pool that has one more device; -1 if none has
-	theta  milp.Var   // θ; -1 with costs
-	x      []milp.Var // by template: its rate
-	models []milp.Row // Σ x_t - w_d θ >= 0; -1 with costs
-	floors []milp.Row // by model; -1 without a floor
-	pools  []milp.Row // by pool, in parts of its devices; -1 for empty pools
+type masterProgram struct {
+	*templateCatalogue
+	m         *milp.Model
+	poolCosts []float64  // by pool: cost of all its devices; nil if devices cost nothing
+	extraPool int        // pool that has one more device; -1 if none has
+	theta     milp.Var   // θ; -1 with costs
+	rateVars  []milp.Var // by template: its rate
+	modelRows []milp.Row // Σ x_t - w_d θ >= 0; -1 with costs
+	floorRows []milp.Row // by model; -1 without a floor
+	poolRows  []milp.Row // by pool, in parts of its devices; -1 for empty pools
 }
 
 // newMaster builds the program over a set of templates. If extraPool is not negative, that pool has one more
 // device. Without withFloors the floors are left out.
-func (c *catalogue) master(prices []float64, set []int, extra int, floors bool) *master {
-	l := &master{catalogue: c, m: milp.New("relaxation"), prices: prices, extra: extra, theta: -1}
-	if prices == nil {
-		l.m.SetSense(milp.Maximize)
-		l.theta = l.m.AddVar("theta", 0, milp.Inf, 1)
+func (c *templateCatalogue) newMaster(poolCosts []float64, templates []int, extraPool int, withFloors bool) *masterProgram {
+	program := &masterProgram{templateCatalogue: c, m: milp.New("relaxation"), poolCosts: poolCosts, extraPool: extraPool, theta: -1}
+	if poolCosts == nil {
+		program.m.SetSense(milp.Maximize)
+		program.theta = program.m.AddVar("theta", 0, milp.Inf, 1)
 	}
 
 	// The rows of the models: rates per weight, and floors.
 	for d := range c.Models {
 		row := milp.Row(-1)
-		if prices == nil {
-			row = l.m.AddGE("rate "+c.Models[d].Name, 0, milp.Term{Var: l.theta, Coef: -1})
+		if poolCosts == nil {
+			row = program.m.AddGE("rate "+c.Models[d].Name, 0, milp.Term{Var: program.theta, Coef: -1})
 		}
-		l.models = append(l.models, row)
+		program.modelRows = append(program.modelRows, row)
 		row = -1
-		if f := c.Models[d].MinRPS; floors && f > 0 {
-			row = l.m.AddGE("floor "+c.Models[d].Name, 1)
+		if floor := c.Models[d].MinRPS; withFloors && floor > 0 {
+			row = program.m.AddGE("floor "+c.Models[d].Name, 1)
 		}
-		l.floors = append(l.floors, row)
+		program.floorRows = append(program.floorRows, row)
 	}
 
 	// The rows of the pools.
 	for k := range c.Pools {
 		row := milp.Row(-1)
 		if c.Pools[k].Count > 0 {
-			row = l.m.AddLE("devices "+c.Pools[k].Kind, l.room(k))
+			row = program.m.AddLE("devices "+c.Pools[k].Kind, program.capacity(k))
 		}
-		l.pools = append(l.pools, row)
+		program.poolRows = append(program.poolRows, row)
 	}
 
 	// The columns.
-	l.x = make([]milp.Var, 0, len(set))
-	for _, ti := range set {
-		l.add(&c.templates[ti])
+	program.rateVars = make([]milp.Var, 0, len(templates))
+	for _, ti := range templates {
+		program.addTemplate(&c.templates[ti])
 	}
-	return l
+	return program
 }
 
 // capacity returns the devices of a pool in parts of those that it has: 1, or more for the extra pool.
-func (l *master) room(k int) float64 {
-	if k == l.extra {
+func (l *masterProgram) capacity(k int) float64 {
+	if k == l.extraPool {
 		return float64(l.Pools[k].Count+1) / float64(l.Pools[k].Count)
 	}
 	return 1
 }
 
 // addTemplate adds the rate of a template to the program.
-func (l *master) add(t *stages.Template) {
+func (l *masterProgram) addTemplate(t *stages.Template) {
 	entries := make([]milp.Entry, 0, 8)
-	if r := l.models[t.Model]; r >= 0 {
+	if r := l.modelRows[t.Model]; r >= 0 {
 		entries = append(entries, milp.Entry{Row: r, Coef: 1})
 	}
-	if r := l.floors[t.Model]; r >= 0 {
-		entries = append(entries, milp.Entry{Row: r, Coef: l.ofFloor(t.Model)})
+	if r := l.floorRows[t.Model]; r >= 0 {
+		entries = append(entries, milp.Entry{Row: r, Coef: l.floorShare(t.Model)})
 	}
 	for k := range l.Pools {
 		if c := t.DevicesPerRPS(k); c > 0 {
-			entries = append(entries, milp.Entry{Row: l.pools[k], Coef: c * l.u.rps[t.Model] / float64(l.Pools[k].Count)})
+			entries = append(entries, milp.Entry{Row: l.poolRows[k], Coef: c * l.units.modelRPS[t.Model] / float64(l.Pools[k].Count)})
 		}
 	}
 	obj := 0.0
-	if l.prices != nil {
-		obj = l.cost(t, l.prices)
+	if l.poolCosts != nil {
+		obj = l.unitCost(t, l.poolCosts)
 	}
-	l.x = append(l.x, l.m.AddColumn("", 0, milp.Inf, obj, entries...))
+	l.rateVars = append(l.rateVars, l.m.AddColumn("", 0, milp.Inf, obj, entries...))
 }
 
 // errInfeasible is returned when the floors cannot all be met.
@@ -116,16 +116,16 @@ var errInfeasible = errors.New("the relaxation is infeasible")
 
 // solveRelaxation solves the linear program over a set of templates. If extraPool is not negative, that pool has
 // one more device. If the floors cannot all be met, it returns errInfeasible.
-func (c *catalogue) relax(ctx context.Context, s milp.Solver, prices []float64, set []int, extra int) (*relaxation, error) {
-	return relaxFrom(ctx, c, s, prices, set, extra, nil)
+func (c *templateCatalogue) solveRelaxation(ctx context.Context, s milp.Solver, poolCosts []float64, templates []int, extraPool int) (*relaxation, error) {
+	return solveRelaxationFrom(ctx, c, s, poolCosts, templates, extraPool, nil)
 }
 
 // solveRelaxationFrom is solveRelaxation started from a basis. A nil basis is no start.
-func relaxFrom(ctx context.Context, c *catalogue, s milp.Solver, prices []float64, set []int, extra int, basis *milp.Basis) (*relaxation, error) {
-	l := c.master(prices, set, extra, true)
-	sol, err := s.Solve(ctx, l.m, milp.Options{Basis: basis})
+func solveRelaxationFrom(ctx context.Context, c *templateCatalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*relaxation, error) {
+	program := c.newMaster(poolCosts, templates, extraPool, true)
+	sol, err := s.Solve(ctx, program.m, milp.Options{Basis: basis})
 	if err != nil {
-		return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(set), err)
+		return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(templates), err)
 	}
 	switch sol.Status {
 	case milp.Optimal:
@@ -139,99 +139,99 @@ func relaxFrom(ctx context.Context, c *catalogue, s milp.Solver, prices []float6
 	}
 
 	// Bound the optimum by the duals.
-	w := l.weights(sol.RowDuals)
-	least := slices.Repeat([]float64{math.Inf(1)}, len(c.Models))
-	for _, ti := range set {
+	duals := program.readDuals(sol.RowDuals)
+	minCost := slices.Repeat([]float64{math.Inf(1)}, len(c.Models))
+	for _, ti := range templates {
 		t := &c.templates[ti]
-		least[t.Model] = min(least[t.Model], c.cost(t, w.price))
+		minCost[t.Model] = min(minCost[t.Model], c.unitCost(t, duals.poolPrice))
 	}
-	r := l.relaxation(sol, set)
-	if w.up(least) > 1.001 {
+	solved := program.readSolution(sol, templates)
+	if duals.priceFactor(minCost) > 1.001 {
 		// The duals prove nothing useful: the program's own value, with some tolerance, is the bound.
-		r.price, r.worth, r.bound = w.price, w.worth, r.value*(1+1e-7)
-		return r, nil
+		solved.poolPrice, solved.rateDual, solved.bound = duals.poolPrice, duals.rateDual, solved.value*(1+1e-7)
+		return solved, nil
 	}
-	l.prove(w, least, r)
-	return r, nil
+	program.proveBound(duals, minCost, solved)
+	return solved, nil
 }
 
 // readSolution returns the rates and the value of a solution over a set of templates.
-func (l *master) relaxation(sol *milp.Solution, set []int) *relaxation {
-	r := &relaxation{value: sol.Value, basis: sol.Basis}
-	if l.prices != nil {
-		r.value = -sol.Value
+func (l *masterProgram) readSolution(sol *milp.Solution, templates []int) *relaxation {
+	solved := &relaxation{value: sol.Value, basis: sol.Basis}
+	if l.poolCosts != nil {
+		solved.value = -sol.Value
 	}
-	for i, ti := range set {
-		if v := sol.At(l.x[i]); v > 1e-9 {
-			r.used = append(r.used, ti)
-			r.rate = append(r.rate, v)
+	for i, ti := range templates {
+		if v := sol.At(l.rateVars[i]); v > 1e-9 {
+			solved.usedTemplates = append(solved.usedTemplates, ti)
+			solved.usedRates = append(solved.usedRates, v)
 		}
 	}
-	return r
+	return solved
 }
 
 // dualWeights holds the prices of the pools and the values of the models' rates, read from the duals.
-type weights struct {
-	price, worth []float64
-	scarcity     float64 // with costs: sum of what the pools' limits add to the prices
-	floors       float64 // without costs: sum of the duals of the floors
-	scaled       bool    // without costs: the duals of the models' rows were scaled to sum to 1
+type dualWeights struct {
+	poolPrice, rateDual []float64
+	totalScarcity       float64 // with costs: sum of what the pools' limits add to the prices
+	floorDuals          float64 // without costs: sum of the duals of the floors
+	normalised          bool    // without costs: the duals of the models' rows were scaled to sum to 1
 }
 
 // readDuals reads the duals of a solution. Without costs it scales them so that the duals of the models' rows
 // sum to one. If they are all zero, all weights are zero.
-func (l *master) weights(duals []float64) weights {
+func (l *masterProgram) readDuals(duals []float64) dualWeights {
 	dual := func(row milp.Row) float64 {
 		if row < 0 {
 			return 0
 		}
 		return math.Abs(duals[row])
 	}
-	w := weights{price: make([]float64, len(l.Pools)), worth: make([]float64, len(l.Models))}
+	read := dualWeights{poolPrice: make([]float64, len(l.Pools)), rateDual: make([]float64, len(l.Models))}
 
 	// Without costs, scale by the sum of the duals of the models' rows.
-	sum := 1.0
-	if l.prices == nil {
-		sum = 0
+	modelDuals := 1.0
+	if l.poolCosts == nil {
+		modelDuals = 0
 		for d := range l.Models {
-			sum += dual(l.models[d])
+			modelDuals += dual(l.modelRows[d])
 		}
-		if !(sum > 0) {
-			return w
+		if !(modelDuals > 0) {
+			return read
 		}
-		w.scaled = true
+		read.normalised = true
 	}
 	for d := range l.Models {
-		w.worth[d] = dual(l.models[d]) / sum
-		if l.floors[d] >= 0 {
-			mu := dual(l.floors[d]) / sum
-			w.floors += mu
-			w.worth[d] += mu * l.ofFloor(d)
+		read.rateDual[d] = dual(l.modelRows[d]) / modelDuals
+		if l.floorRows[d] >= 0 {
+			floorDual := dual(l.floorRows[d]) / modelDuals
+			read.floorDuals += floorDual
+			read.rateDual[d] += floorDual * l.floorShare(d)
 		}
 	}
 	for k := range l.Pools {
-		w.price[k] = dual(l.pools[k]) / sum
-		if l.prices != nil {
-			w.scarcity += w.price[k]
-			w.price[k] += l.prices[k]
+		read.poolPrice[k] = dual(l.poolRows[k]) / modelDuals
+		if l.poolCosts != nil {
+			read.totalScarcity += read.poolPrice[k]
+			read.poolPrice[k] += l.poolCosts[k]
 		}
 	}
-	return w
+	return read
 }
 
 // priceFactor returns the factor by which prices must grow so that no template is worth more than it costs.
 // minCost holds the least cost of any template of each model.
-func (w *weights) up(least []float64) float64 {
-	if !w.scaled {
+func (w *dualWeights) priceFactor(minCost []float64) float64 {
+	if !w.normalised {
 		return 1
 	}
-	up := 1.0
-	for d, v := range w.worth {
+	factor := 1.0
+	for d, v := range w.rateDual {
 		if v > 0 {
-			up = max(up, v/least[d])
+			factor = max(factor, v/minCost[d])
 		}
 	}
-	return up
+	return factor
 }
 
 // proveBound sets prices, values and bound of a relaxation. minCost holds the least cost of any template of each
@@ -248,34 +248,34 @@ func (w *weights) up(least []float64) float64 {
 //
 // Here the values of rates are lowered until no template is worth more than it costs. Duals that give no finite
 // bound prove nothing: then the program's own value, with some tolerance, is the bound.
-func (l *master) prove(w weights, least []float64, r *relaxation) {
-	r.price, r.worth = w.price, w.worth
+func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved *relaxation) {
+	solved.poolPrice, solved.rateDual = duals.poolPrice, duals.rateDual
 	defer func() {
-		if math.IsNaN(r.bound) || math.IsInf(r.bound, 0) {
-			r.bound = r.value + 1e-7*math.Abs(r.value)
+		if math.IsNaN(solved.bound) || math.IsInf(solved.bound, 0) {
+			solved.bound = solved.value + 1e-7*math.Abs(solved.value)
 		}
 	}()
 
 	// With costs: Σ rateDual_d floor_d - Σ scarcity_k, as a score.
-	if l.prices != nil {
-		price := -w.scarcity
+	if l.poolCosts != nil {
+		leastPrice := -duals.totalScarcity
 		for d := range l.Models {
-			r.worth[d] = min(r.worth[d], least[d])
-			price += r.worth[d] * l.Models[d].MinRPS / l.u.rps[d]
+			solved.rateDual[d] = min(solved.rateDual[d], minCost[d])
+			leastPrice += solved.rateDual[d] * l.Models[d].MinRPS / l.units.modelRPS[d]
 		}
-		r.bound = -max(price, 0)
+		solved.bound = -max(leastPrice, 0)
 		return
 	}
-	if !w.scaled {
-		r.bound = r.value * (1 + 1e-7)
+	if !duals.normalised {
+		solved.bound = solved.value * (1 + 1e-7)
 		return
 	}
 
 	// Without costs: Σ pi_k - Σ mu_d floor_d, after prices were raised.
-	up := w.up(least)
+	factor := duals.priceFactor(minCost)
 	for k := range l.Pools {
-		r.price[k] *= up
-		r.bound += r.price[k] * l.room(k)
+		solved.poolPrice[k] *= factor
+		solved.bound += solved.poolPrice[k] * l.capacity(k)
 	}
-	r.bound -= w.floors
+	solved.bound -= duals.floorDuals
 }

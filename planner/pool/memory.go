@@ -8,60 +8,60 @@ import "inferplan/planner/stages"
 // its own, and each stage counts in full.
 
 // sharedBlocks names blocks whose weights a device of a time-shared pool holds once.
-type kept struct {
-	network     string
-	pool        int
-	first, last int
+type sharedBlocks struct {
+	network               string
+	pool                  int
+	firstBlock, lastBlock int
 }
 
 // sharedBlocksOf returns the blocks of a stage whose weights are shared. It returns false if the stage has
 // weights of its own.
-func (p *Problem) kept(t *stages.Template, s *stages.Stage) (kept, bool) {
-	if pool := &p.Pools[s.Pool]; !pool.Time || !pool.OneCopy {
-		return kept{}, false
+func (p *Problem) sharedBlocksOf(t *stages.Template, s *stages.Stage) (sharedBlocks, bool) {
+	if pool := &p.Pools[s.Pool]; !pool.TimeShared || !pool.SharedWeights {
+		return sharedBlocks{}, false
 	}
-	return kept{p.Models[t.Model].NetworkName(), s.Pool, s.First, s.Last}, true
+	return sharedBlocks{p.Models[t.Model].NetworkName(), s.Pool, s.FirstBlock, s.EndBlock}, true
 }
 
 // residentMemory adds up the bytes that every device of each time-shared pool holds.
-type resident struct {
-	p     *Problem
-	bytes []int64       // by pool
-	once  map[kept]bool // blocks whose weights are counted already
+type residentMemory struct {
+	problem *Problem
+	bytes   []int64               // by pool
+	loaded  map[sharedBlocks]bool // blocks whose weights are counted already
 }
 
 // newResidentMemory returns the memory of devices that hold nothing.
-func (p *Problem) resident() *resident {
-	return &resident{p: p, bytes: make([]int64, len(p.Pools)), once: map[kept]bool{}}
+func (p *Problem) newResidentMemory() *residentMemory {
+	return &residentMemory{problem: p, bytes: make([]int64, len(p.Pools)), loaded: map[sharedBlocks]bool{}}
 }
 
 // add counts the stages of a template.
-func (r *resident) add(t *stages.Template) {
+func (r *residentMemory) add(t *stages.Template) {
 	for i := range t.Stages {
 		s := &t.Stages[i]
-		if pool := &r.p.Pools[s.Pool]; !pool.Time || pool.Memory <= 0 {
+		if pool := &r.problem.Pools[s.Pool]; !pool.TimeShared || pool.Memory <= 0 {
 			continue
 		}
-		r.bytes[s.Pool] += s.Need
-		if key, ok := r.p.kept(t, s); ok {
-			if r.once[key] {
-				r.bytes[s.Pool] -= r.p.Models[t.Model].WeightBytes(s.First, s.Last)
+		r.bytes[s.Pool] += s.Memory
+		if key, ok := r.problem.sharedBlocksOf(t, s); ok {
+			if r.loaded[key] {
+				r.bytes[s.Pool] -= r.problem.Models[t.Model].WeightBytes(s.FirstBlock, s.EndBlock)
 			}
-			r.once[key] = true
+			r.loaded[key] = true
 		}
 	}
 }
 
 // tightMemory returns, by pool, whether the templates of the set could together need more memory than a device
 // of a time-shared pool has.
-func (c *catalogue) tightMemory(set []int) []bool {
-	r := c.resident()
+func (c *templateCatalogue) tightMemory(set []int) []bool {
+	memory := c.newResidentMemory()
 	for _, ti := range set {
-		r.add(&c.templates[ti])
+		memory.add(&c.templates[ti])
 	}
-	out := make([]bool, len(c.Pools))
+	tight := make([]bool, len(c.Pools))
 	for k := range c.Pools {
-		out[k] = c.Pools[k].Memory > 0 && r.bytes[k] > c.Pools[k].Memory
+		tight[k] = c.Pools[k].Memory > 0 && memory.bytes[k] > c.Pools[k].Memory
 	}
-	return out
+	return tight
 }

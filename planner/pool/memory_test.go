@@ -31,16 +31,16 @@ func inMemory(p *Problem, templates []stages.Template) []int64 {
 		}
 		for _, s := range templates[i].Stages {
 			pool := &p.Pools[s.Pool]
-			if !pool.Time {
+			if !pool.TimeShared {
 				continue
 			}
 			var weights int64
-			for b := s.First; b < s.Last; b++ {
+			for b := s.FirstBlock; b < s.EndBlock; b++ {
 				weights += m.Weights[b]
 			}
-			out[s.Pool] += s.Need - weights
-			what := blocks{name, s.Pool, s.First, s.Last}
-			if !pool.OneCopy || !slices.Contains(loaded, what) {
+			out[s.Pool] += s.Memory - weights
+			what := blocks{name, s.Pool, s.FirstBlock, s.EndBlock}
+			if !pool.SharedWeights || !slices.Contains(loaded, what) {
 				out[s.Pool] += weights
 			}
 			loaded = append(loaded, what)
@@ -57,10 +57,10 @@ func TestClassesShareWeights(t *testing.T) {
 		model := func(name, network string, batch int) stages.Model {
 			return stages.Model{
 				Name: name, Network: network, SLO: time.Second, Weight: 1, Weights: []int64{60 * mb, 40 * mb}, CutBytes: []int64{1000},
-				Costs: [][]stages.Share{{{Batches: []stages.BatchCost{{Batch: batch, Memory: 110 * mb, Blocks: []time.Duration{time.Millisecond, time.Millisecond}}}}}},
+				ShareCosts: [][]stages.ShareCosts{{{Batches: []stages.BatchCost{{Batch: batch, Memory: 110 * mb, Blocks: []time.Duration{time.Millisecond, time.Millisecond}}}}}},
 			}
 		}
-		p := &Problem{Problem: stages.Problem{MaxPartitions: 1, Pools: []stages.Pool{{Kind: "cpu-1", Count: 2, MaxShares: 1, PerNode: 1, Memory: memory, Time: true, OneCopy: oneCopy}}}}
+		p := &Problem{Problem: stages.Problem{MaxPartitions: 1, Pools: []stages.Pool{{Kind: "cpu-1", Count: 2, MaxShares: 1, PerNode: 1, Memory: memory, TimeShared: true, SharedWeights: oneCopy}}}}
 		p.Models = []stages.Model{model("a/fast", "a", 1), model("a/slow", "a", 4), model("b", "b", 1)}
 		return p
 	}
@@ -78,7 +78,7 @@ func TestClassesShareWeights(t *testing.T) {
 		{0, false, true},                // no limit
 		{3 * 110 * mb / 2, true, false}, // a alone would
 	} {
-		out, err := Solve(context.Background(), problem(c.memory, c.oneCopy), highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), problem(c.memory, c.oneCopy), highs.Solver{}, Options{})
 		if (err == nil) != c.fits {
 			t.Errorf("%d bytes, weights once %v: %v", c.memory, c.oneCopy, err)
 			continue
@@ -92,8 +92,8 @@ func TestClassesShareWeights(t *testing.T) {
 				t.Errorf("%d bytes, weights once %v: %s, %d bytes: %v", c.memory, c.oneCopy, inf.Constraint, inf.Memory, err)
 			}
 		}
-		if c.fits && math.Abs(out.Value/(2*500/(1+.25+1))-1) > 1e-6 {
-			t.Errorf("%d bytes: value %v", c.memory, out.Value)
+		if c.fits && math.Abs(outcome.Value/(2*500/(1+.25+1))-1) > 1e-6 {
+			t.Errorf("%d bytes: value %v", c.memory, outcome.Value)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func TestClassesShareWeights(t *testing.T) {
 func onePiece(list []stages.Template, x *stages.Template) time.Duration {
 	for i := range list {
 		if y := &list[i]; len(y.Stages) == 1 && y.Batch == x.Batch && y.Stages[0].Pool == x.Stages[0].Pool {
-			return y.Stages[0].Infer
+			return y.Stages[0].MaxTime
 		}
 	}
 	return math.MaxInt64 // it may not run so
@@ -119,7 +119,7 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 		if !ok {
 			return
 		}
-		out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
 		if inf, ok := errors.AsType[*Infeasible](err); ok {
 			if want > 1e-9 {
 				t.Fatalf("a plan of %v exists: %v", want, inf)
@@ -130,13 +130,13 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 			t.Fatal(err)
 		}
 		compared++
-		if out.Value > want*(1+1e-5) || out.Bound < want*(1-1e-5) {
-			t.Errorf("value %v, bound %v, trying every set gives %v", out.Value, out.Bound, want)
+		if outcome.Value > want*(1+1e-5) || outcome.Bound < want*(1-1e-5) {
+			t.Errorf("value %v, bound %v, trying every set gives %v", outcome.Value, outcome.Bound, want)
 		}
-		if out.Bound <= out.Value*(1+1e-6) {
+		if outcome.Bound <= outcome.Value*(1+1e-6) {
 			proven++
 		}
-		shared += sharedWeights(t, p, out)
+		shared += sharedWeights(t, p, outcome)
 	})
 	t.Logf("%d problems compared, %d proven, %d with weights shared for lack of room", compared, proven, shared)
 	if compared == 0 || proven == 0 || shared == 0 {
@@ -148,14 +148,14 @@ func TestMemoryAgainstSubsets(t *testing.T) {
 func tightMemory(t *rapid.T) *Problem {
 	p := drawProblem(t, size{models: 3, pools: 2, count: 3, shares: 1, blocks: 2, batches: 2, partitions: 2, memory: true, timePools: true})
 	for k := range p.Pools {
-		p.Pools[k].Time, p.Pools[k].MaxShares = true, 1
+		p.Pools[k].TimeShared, p.Pools[k].MaxShares = true, 1
 		p.Pools[k].Memory = int64(rapid.IntRange(60, 200).Draw(t, "bytes"))
 	}
 	asClasses(t, p)
 	for d := range p.Models {
 		p.Models[d].SLO = time.Minute // waiting for others is no matter here
 		// Costs within two orders of magnitude: the solver's tolerance is of the largest rate.
-		for _, pool := range p.Models[d].Costs {
+		for _, pool := range p.Models[d].ShareCosts {
 			for _, c := range pool[0].Batches {
 				for b := range c.Blocks {
 					c.Blocks[b] = max(c.Blocks[b], 200*time.Microsecond)
@@ -172,7 +172,7 @@ func usefulPipelines(p *Problem) (all []stages.Template) {
 	for d := range p.Models {
 		list := everyPipeline(p, d)
 		for _, x := range list {
-			if len(x.Stages) == 1 || x.Stages[0].Pool != x.Stages[1].Pool || x.Stages[0].Infer+x.Stages[1].Infer < onePiece(list, &x) {
+			if len(x.Stages) == 1 || x.Stages[0].Pool != x.Stages[1].Pool || x.Stages[0].MaxTime+x.Stages[1].MaxTime < onePiece(list, &x) {
 				all = append(all, x)
 			}
 		}
@@ -195,7 +195,7 @@ func bestSet(p *Problem, all []stages.Template) (want float64, ok bool) {
 		}
 		return true
 	}
-	c := p.catalogue(all)
+	c := p.newCatalogue(all)
 	sets, steps := 0, 0
 	var grow func(set []int, from int)
 	grow = func(set []int, from int) {
@@ -218,8 +218,8 @@ func bestSet(p *Problem, all []stages.Template) (want float64, ok bool) {
 			return
 		}
 		sets++
-		if r, err := c.relax(context.Background(), highs.Solver{}, nil, set, -1); err == nil {
-			want = max(want, r.value*c.u.theta)
+		if r, err := c.solveRelaxation(context.Background(), highs.Solver{}, nil, set, -1); err == nil {
+			want = max(want, r.value*c.units.throughput)
 		}
 	}
 	grow(nil, 0)
@@ -228,10 +228,10 @@ func bestSet(p *Problem, all []stages.Template) (want float64, ok bool) {
 
 // sharedWeights counts the pools in which a plan has room only because pipelines share
 // weights. Every pool has to have room.
-func sharedWeights(t *rapid.T, p *Problem, out *Outcome) (shared int) {
+func sharedWeights(t *rapid.T, p *Problem, outcome *Outcome) (shared int) {
 	var list []stages.Template
-	for i := range out.Pipelines {
-		list = append(list, out.Pipelines[i].Template)
+	for i := range outcome.Pipelines {
+		list = append(list, outcome.Pipelines[i].Template)
 	}
 	for k, bytes := range inMemory(p, list) {
 		if bytes > p.Pools[k].Memory {
@@ -241,7 +241,7 @@ func sharedWeights(t *rapid.T, p *Problem, out *Outcome) (shared int) {
 		for i := range list {
 			for _, s := range list[i].Stages {
 				if s.Pool == k {
-					twice += s.Need
+					twice += s.Memory
 				}
 			}
 		}

@@ -16,8 +16,8 @@ import (
 
 // Method plans pooled pipelines for a driver.
 var Method = kind.Method{
-	Kind: formats.PlanPool, About: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: plan, Loosened: loosened, From: from, Tune: tune, Certify: certify.Plan, Promise: promisePart,
-	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, Reserved: verify.Reserved, Bucketed: verify.Bucketed,
+	Kind: formats.PlanPool, Summary: "pooled pipelines over mixed devices", Workload: equalWorkload, Solve: planDocuments, RelaxWorkload: loosenModels, CheckRunning: checkRunningPlan, Tune: tuneBySimulation, Certify: certify.CertifyPlan, ScalePromise: promiseShare,
+	Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf, WithReserves: verify.WithHeadroom, UseLengthBuckets: verify.ReplaceByBuckets,
 }
 
 // Algorithms and objectives.
@@ -33,7 +33,7 @@ const (
 )
 
 // optionValues are the values of the options of this kind of plan.
-type choices struct {
+type optionValues struct {
 	Algorithm     string
 	Objective     string
 	Margin        float64
@@ -53,8 +53,8 @@ type choices struct {
 }
 
 // optionValuesOf reads the values of the options.
-func choicesOf(v document.Values) choices {
-	c := choices{
+func optionValuesOf(v document.Values) optionValues {
+	c := optionValues{
 		Algorithm: v.Word("algorithm"), Objective: v.Word("objective"), Margin: v.Number("margin"), Rounding: Slot,
 		MaxPartitions: v.Whole("max-partitions"), MaxBatch: v.Whole("max-batch"), Blocks: v.Whole("blocks"), BlocksBy: v.Word("blocks-by"),
 		BatchBuild: v.Number("batch-build"), MinLoad: v.Number("min-load"), Gap: v.Number("gap"), Effort: v.Whole("effort"),
@@ -67,7 +67,7 @@ func choicesOf(v document.Values) choices {
 }
 
 // checkObjective refuses values of options that exclude each other.
-func together(c choices) error {
+func checkObjective(c optionValues) error {
 	if c.Objective != ObjectiveThroughput && c.Algorithm != AlgorithmTemplate {
 		return &document.Error{Path: "--objective", Found: c.Objective, Expected: "throughput with --algorithm " + c.Algorithm}
 	}
@@ -88,11 +88,11 @@ func fractionDone(phase string) float64 {
 }
 
 // planDocuments solves the problem of the documents.
-func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
-	if err := together(choicesOf(in.Values)); err != nil {
+func planDocuments(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
+	if err := checkObjective(optionValuesOf(in.Values)); err != nil {
 		return nil, err
 	}
-	r, err := resolve(in, run)
+	r, err := resolveDocuments(in, run)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 	for i := range r.models {
 		models = append(models, r.models[i].profile)
 	}
-	run.StaleModels(&in.Documents, models)
+	run.WarnStaleModels(&in.Documents, models)
 
 	// The options of the search, its progress, and the plan that runs.
 	o := r.searchOptions()
@@ -110,82 +110,82 @@ func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, 
 		}
 		run.Progress(kind.Progress{Phase: p.Phase, Fraction: fractionDone(p.Phase), Value: p.Value, Bound: p.Bound, Detail: p.Detail})
 	}
-	if o.Running, err = r.running(); err != nil {
+	if o.RunningPlan, err = r.readRunningPlan(); err != nil {
 		return nil, err
 	}
 
 	// Batches may need time to fill.
-	if err := r.batchBuilding(ctx, run.Solver, o); err != nil {
-		return nil, r.explained(err)
+	if err := r.setBatchBuilding(ctx, run.Solver, o); err != nil {
+		return nil, r.translateError(err)
 	}
-	out, err := r.solve(ctx, run.Solver, o)
+	outcome, err := r.runAlgorithm(ctx, run.Solver, o)
 	if err != nil {
-		return nil, r.explained(err)
+		return nil, r.translateError(err)
 	}
-	return r.outcome(out), nil
+	return r.planOutcome(outcome), nil
 }
 
 // runAlgorithm runs the algorithm that the options ask for.
-func (r *resolved) solve(ctx context.Context, solver milp.Solver, o Options) (*Outcome, error) {
+func (r *resolvedProblem) runAlgorithm(ctx context.Context, solver milp.Solver, o Options) (*Outcome, error) {
 	switch {
-	case r.opt.Algorithm == AlgorithmNP:
+	case r.options.Algorithm == AlgorithmNP:
 		return NP(ctx, r.problem, solver, o)
-	case r.opt.Algorithm == AlgorithmDARTr:
-		out, err := DARTr(ctx, r.problem, solver, o)
+	case r.options.Algorithm == AlgorithmDARTr:
+		outcome, err := DARTr(ctx, r.problem, solver, o)
 		if errors.Is(err, ErrKinds) {
-			err = r.in.Fail("cluster", "pools", fmt.Sprintf("%d pools", len(r.pools)), "at most two kinds, none shared in time, for --algorithm dart-r", err.Error())
+			err = r.input.FieldError("cluster", "pools", fmt.Sprintf("%d pools", len(r.pools)), "at most two kinds, none shared in time, for --algorithm dart-r", err.Error())
 		}
-		return out, err
-	case r.opt.Objective != ObjectiveThroughput:
-		prices, err := r.prices()
+		return outcome, err
+	case r.options.Objective != ObjectiveThroughput:
+		prices, err := r.devicePrices()
 		if err != nil {
 			return nil, err
 		}
 		return Cheapest(ctx, r.problem, prices, solver, o)
-	case r.opt.UnevenNIC:
+	case r.options.UnevenNIC:
 		return SolveUneven(ctx, r.problem, solver, o)
 	}
 	return Solve(ctx, r.problem, solver, o)
 }
 
 // translateError replaces the search's infeasibility by the planner's error.
-func (r *resolved) explained(err error) error {
+func (r *resolvedProblem) translateError(err error) error {
 	var inf *Infeasible
 	if errors.As(err, &inf) {
-		return r.infeasible(inf)
+		return r.infeasibleError(inf)
 	}
 	return err
 }
 
 // setBatchBuilding sets the delay of filling batches. The rate at which the batches of a model fill is that of
 // the workload. If the workload names none, it is that of unpartitionedRates.
-func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Options) error {
-	if r.opt.BatchBuild == 0 {
+func (r *resolvedProblem) setBatchBuilding(ctx context.Context, solver milp.Solver, o Options) error {
+	if r.options.BatchBuild == 0 {
 		return nil
 	}
 
 	// The rates at which the batches of each model fill.
 	rates := make([]float64, len(r.models))
-	missing := false
+	someMissing := false
 	for d := range r.models {
 		rates[d] = r.models[d].workload.BatchBuildRPS
-		missing = missing || rates[d] <= 0
+		someMissing = someMissing || rates[d] <= 0
 	}
-	if missing {
-		found, err := r.batchRates(ctx, solver, o)
+	if someMissing {
+		npRates, err := r.unpartitionedRates(ctx, solver, o)
 		if err != nil {
 			return err
 		}
 		for d := range rates {
 			if rates[d] <= 0 {
-				rates[d] = found[d]
+				rates[d] = npRates[d]
 				r.run.Assume("batch_build_rps %.6g for %s: its rate in the plan without partitioning that takes the fewest devices", rates[d], r.problem.Models[d].Name)
 			}
 		}
 	}
 	for d := range rates {
 		m := &r.problem.Models[d]
-		m.Build = r.opt.BatchBuild * 1e6 / rates[d]
+		m.BatchWaitMicros = r.options.BatchBuild * 1e6 / rates[d]
 		m.EveryBatch = true
 	}
 	return nil
@@ -195,9 +195,9 @@ func (r *resolved) batchBuilding(ctx context.Context, solver milp.Solver, o Opti
 // filling batches. Of the plans of the best objective it takes the one of the fewest devices. A plan that gives
 // idle devices to some model gives it a higher rate than anybody asks for, and a delay computed from that rate
 // would be too short.
-func (r *resolved) batchRates(ctx context.Context, solver milp.Solver, o Options) ([]float64, error) {
-	o.Progress, o.Running = nil, nil
-	np, err := leastNP(ctx, r.problem.withoutFloors(), solver, o)
+func (r *resolvedProblem) unpartitionedRates(ctx context.Context, solver milp.Solver, o Options) ([]float64, error) {
+	o.Progress, o.RunningPlan = nil, nil
+	np, err := fewestDevicesNP(ctx, r.problem.withoutFloors(), solver, o)
 	if err != nil {
 		return nil, fmt.Errorf("planning without partitioning for the rate at which batches fill: %w", err)
 	}
@@ -206,25 +206,25 @@ func (r *resolved) batchRates(ctx context.Context, solver milp.Solver, o Options
 
 // BatchRates returns the rates, in the order of the workload's models, at which a solve with --batch-build takes
 // batches to fill if the workload names none.
-func BatchRates(ctx context.Context, in *kind.Problem, run *kind.Run) ([]float64, error) {
-	r, err := resolve(in, run)
+func BatchRates(ctx context.Context, in *kind.Problem, run *kind.SolveRun) ([]float64, error) {
+	r, err := resolveDocuments(in, run)
 	if err != nil {
 		return nil, err
 	}
-	rates, err := r.batchRates(ctx, run.Solver, r.searchOptions())
-	return rates, r.explained(err)
+	rates, err := r.unpartitionedRates(ctx, run.Solver, r.searchOptions())
+	return rates, r.translateError(err)
 }
 
 // searchOptions returns the options of a search that reports no progress and starts from no running plan.
-func (r *resolved) searchOptions() Options {
-	return Options{Gap: r.opt.Gap, Effort: 1 << (r.opt.Effort - 1), Seed: int32(r.in.Seed % math.MaxInt32), Any: r.in.Trial, Untold: r.in.Trial, Hurry: r.in.Hurry, Least: r.in.Least}
+func (r *resolvedProblem) searchOptions() Options {
+	return Options{Gap: r.options.Gap, Effort: 1 << (r.options.Effort - 1), Seed: int32(r.input.Seed % math.MaxInt32), NoPolish: r.input.FeasibilityOnly, NoDiagnosis: r.input.FeasibilityOnly, Hurry: r.input.Quick, LeastRPS: r.input.MinObjective}
 }
 
 // equalWorkload returns a workload of every model of the profile, with the same weight and SLO and Poisson
 // arrivals, and the assumptions that it rests on.
 func equalWorkload(profile *formats.Profile, slo document.SLO) (*formats.Workload, []string) {
 	var models formats.WorkloadModels
-	for _, name := range profile.Requested() {
+	for _, name := range profile.RequestedModels() {
 		models = append(models, formats.WorkloadModel{Model: name, SLO: slo, Percentile: "p99", Weight: 1})
 	}
 	return &formats.Workload{Format: formats.FormatWorkload, Section: models, Arrivals: &formats.Arrivals{Process: "poisson"}},

@@ -13,7 +13,7 @@ import (
 )
 
 // maxMixtures bounds how often each model's margin is chosen.
-const mixtures = 2
+const maxMixtures = 2
 
 // sketchMargins are the margins that each model chooses from, the smallest first.
 var sketchMargins = []float64{0.05, 0.1, 0.2, 0.3}
@@ -22,10 +22,10 @@ var sketchMargins = []float64{0.05, 0.1, 0.2, 0.3}
 // they are multiplied by defaultPlaceFactor. Later the factor is its geometric mean with the one that simulation
 // of the best plan showed.
 const (
-	usualRoom           = 1.5
-	leastRoom, mostRoom = 0.02, 5.0
-	mostPlaces          = 60.0 // more places change little
-	bisections          = 20
+	defaultPlaceFactor             = 1.5
+	minPlaceFactor, maxPlaceFactor = 0.02, 5.0
+	maxPlaces                      = 60.0 // more places change little
+	bisectionSteps                 = 20
 )
 
 // tryMixedMargins plans with the margin for each model at which a request costs least. How much of its devices a
@@ -38,21 +38,21 @@ const (
 //     again from what the better one showed.
 //
 // If models take turns on devices, or a plan runs already, nothing is changed.
-func mix(ctx context.Context, a *tuning) error {
-	if a.best == nil || !a.grows() || a.running() != nil || takeTurns(a.best.res.Plan) {
+func tryMixedMargins(ctx context.Context, tuner *planTuner) error {
+	if tuner.bestAttempt == nil || !tuner.maximises() || tuner.runningHeadroom() != nil || modelsTakeTurns(tuner.bestAttempt.result.Plan) {
 		return nil
 	}
-	for range mixtures {
-		if a.overBudget != nil || len(a.best.loads) == 0 || reached(a) {
+	for range maxMixtures {
+		if tuner.overBudgetErr != nil || len(tuner.bestAttempt.loads) == 0 || reachedGap(tuner) {
 			return nil
 		}
-		if len(a.sketches) == 0 {
-			if err := sketch(ctx, a); err != nil {
+		if len(tuner.sketches) == 0 {
+			if err := solveSketches(ctx, tuner); err != nil {
 				return err
 			}
 		}
-		better, err := tryMixtures(ctx, a)
-		if err != nil || !better {
+		improved, err := tryMixturesOnce(ctx, tuner)
+		if err != nil || !improved {
 			return err
 		}
 	}
@@ -61,34 +61,34 @@ func mix(ctx context.Context, a *tuning) error {
 
 // tryMixturesOnce tries the mixtures of margins with each delay of filling batches, the cheapest first, until
 // one is better than the best plan by a worthwhile gain. It reports whether one is.
-func tryMixtures(ctx context.Context, a *tuning) (bool, error) {
+func tryMixturesOnce(ctx context.Context, tuner *planTuner) (bool, error) {
 	type priced struct {
-		setting
+		planSetting
 		price float64
 	}
 
 	// The cheapest margins with each delay of filling batches.
-	var list []priced
-	factors := roomFactors(a)
-	for _, fill := range fills(a) {
-		if s, price := mixture(a, factors, fill); !math.IsInf(price, 1) {
-			list = append(list, priced{s, price})
+	var mixtures []priced
+	factors := placeFactors(tuner)
+	for _, factor := range fillFactors(tuner) {
+		if s, price := cheapestMargins(tuner, factors, factor); !math.IsInf(price, 1) {
+			mixtures = append(mixtures, priced{s, price})
 		}
 	}
-	slices.SortStableFunc(list, func(s, t priced) int { return cmp.Compare(s.price, t.price) })
+	slices.SortStableFunc(mixtures, func(s, t priced) int { return cmp.Compare(s.price, t.price) })
 
 	// Plan and simulate them, the cheapest first.
-	rate := a.best.rate
-	for k, s := range list {
-		if ctx.Err() != nil || a.overBudget != nil {
+	rateBefore := tuner.bestAttempt.sustainedRate
+	for k, s := range mixtures {
+		if ctx.Err() != nil || tuner.overBudgetErr != nil {
 			break
 		}
-		work := a.work
-		next, err := a.try(ctx, s.setting)
+		workBefore := tuner.workDone
+		tried, err := tuner.trySetting(ctx, s.planSetting)
 		if k > 0 {
-			a.work = work // its work does not reduce the number of neighbours
+			tuner.workDone = workBefore // its work does not reduce the number of neighbours
 		}
-		if err != nil || next != nil && next == a.best && next.rate >= rate*(1+worthwhile) {
+		if err != nil || tried != nil && tried == tuner.bestAttempt && tried.sustainedRate >= rateBefore*(1+minRateGain) {
 			return err == nil, err
 		}
 	}
@@ -96,140 +96,140 @@ func tryMixtures(ctx context.Context, a *tuning) (bool, error) {
 }
 
 // fillFactors returns the delays of filling a batch, as multiples, that the SLO may have to leave.
-func fills(a *tuning) []float64 {
-	if widest(a).fill == 0 && a.fillRates != nil && a.largestBatch() > 1 {
+func fillFactors(tuner *planTuner) []float64 {
+	if widestShape(tuner).fillFactor == 0 && tuner.fillRates != nil && tuner.largestBatch() > 1 {
 		return []float64{0, 1}
 	}
-	return []float64{widest(a).fill}
+	return []float64{widestShape(tuner).fillFactor}
 }
 
 // solveSketches solves for plans with one margin for all models, without simulating them.
-func sketch(ctx context.Context, a *tuning) error {
-	for _, fill := range fills(a) {
-		of := a.best.shape
-		of.fill = fill
+func solveSketches(ctx context.Context, tuner *planTuner) error {
+	for _, fill := range fillFactors(tuner) {
+		shape := tuner.bestAttempt.pipelineShape
+		shape.fillFactor = fill
 		for _, margin := range sketchMargins {
-			s := a.same(margin, of)
-			if s.equal(a.best.setting) {
-				a.sketches = append(a.sketches, a.best)
+			wanted := tuner.uniformSetting(margin, shape)
+			if wanted.equal(tuner.bestAttempt.planSetting) {
+				tuner.sketches = append(tuner.sketches, tuner.bestAttempt)
 				continue
 			}
-			res, err := solved(ctx, a, s, 0)
+			res, err := solveSetting(ctx, tuner, wanted, 0)
 			if err != nil {
 				return err
 			}
 			if res == nil {
 				break // a larger margin leaves less
 			}
-			a.sketches = append(a.sketches, &attempt{setting: s, res: res})
+			tuner.sketches = append(tuner.sketches, &planAttempt{planSetting: wanted, result: res})
 		}
 	}
 	return nil
 }
 
 // placeFactors returns, for each model, the factor on waiting places that simulation of the best plan shows.
-func roomFactors(a *tuning) (factors []float64) {
-	for i := range a.models {
-		shown := a.best.loads[i] * a.best.headroom[i].Utilisation
-		factors = append(factors, math.Sqrt(usualRoom*roomFactor(rooms(a.best.res.Plan, i), a.dropped(i), shown)))
+func placeFactors(tuner *planTuner) (factors []float64) {
+	for i := range tuner.models {
+		utilisation := tuner.bestAttempt.loads[i] * tuner.bestAttempt.headroom[i].Utilisation
+		factors = append(factors, math.Sqrt(defaultPlaceFactor*placeFactor(pipelineQueues(tuner.bestAttempt.result.Plan, i), tuner.allowedLateShare(i), utilisation)))
 	}
 	return factors
 }
 
 // allowedLateShare returns the share of a model's requests that may be late or dropped.
-func (a *tuning) dropped(i int) float64 {
-	return 1 - cmp.Or(a.cert.Attainment, document.ShareAt(a.models[i].Percentile))
+func (a *planTuner) allowedLateShare(i int) float64 {
+	return 1 - cmp.Or(a.certifyRequest.Attainment, document.ShareAt(a.models[i].Percentile))
 }
 
 // cheapestMargins returns the setting in which each model has the cheapest margin of the sketches with a given
 // delay of filling batches, and the weighted sum over models of what a request then costs.
-func mixture(a *tuning, factors []float64, fill float64) (setting, float64) {
-	prices := devicePrices(a.best.res.Plan)
-	of := a.best.shape
-	of.fill = fill
-	s, total := a.same(startMargin, of), 0.0
-	for i := range s.headroom {
-		least := math.Inf(1)
-		for _, t := range a.sketches {
-			if t.fill != fill {
+func cheapestMargins(tuner *planTuner, placeFactors []float64, fillFactor float64) (planSetting, float64) {
+	prices := devicePricesOf(tuner.bestAttempt.result.Plan)
+	shape := tuner.bestAttempt.pipelineShape
+	shape.fillFactor = fillFactor
+	mixed, total := tuner.uniformSetting(startMargin, shape), 0.0
+	for i := range mixed.headroom {
+		minPrice := math.Inf(1)
+		for _, sketch := range tuner.sketches {
+			if sketch.fillFactor != fillFactor {
 				continue
 			}
-			use := sustainable(rooms(t.res.Plan, i), a.dropped(i), factors[i])
-			carried := t.res.Plan.Promised(i).RPS / t.headroom[i].Utilisation
-			if price := modelPrice(t.res.Plan, i, prices) / (use * carried); price < least {
-				least, s.headroom[i] = price, a.fixed(i, formats.Headroom{Margin: t.headroom[i].Margin, Utilisation: min(1, max(leastUse, use))})
+			utilisation := sustainableUtilisation(pipelineQueues(sketch.result.Plan, i), tuner.allowedLateShare(i), placeFactors[i])
+			carriedRPS := sketch.result.Plan.PromiseFor(i).RPS / sketch.headroom[i].Utilisation
+			if price := modelDevicePrice(sketch.result.Plan, i, prices) / (utilisation * carriedRPS); price < minPrice {
+				minPrice, mixed.headroom[i] = price, tuner.withWorkloadValues(i, formats.Headroom{Margin: sketch.headroom[i].Margin, Utilisation: min(1, max(minUtilisation, utilisation))})
 			}
 		}
-		total += least * cmp.Or(a.models[i].Weight, 1)
+		total += minPrice * cmp.Or(tuner.models[i].Weight, 1)
 	}
-	return s, total
+	return mixed, total
 }
 
 // pipelineQueue is a pipeline as a formula of queueing sees it: a server with places for waiting requests.
-type waitingRoom struct {
-	rate   float64 // requests per second that the pipeline carries
-	places float64 // requests that may wait for it and still be in time
+type pipelineQueue struct {
+	serviceRate   float64 // requests per second that the pipeline carries
+	waitingPlaces float64 // requests that may wait for it and still be in time
 }
 
 // pipelineQueues returns the queues of a model's pipelines. A pipeline has as many places as it serves requests
 // in the time that the SLO leaves beside latency and the filling of a batch. A batch fills at the rate of all
 // pipelines together: whichever is free takes the waiting requests.
-func rooms(plan *formats.Plan, model int) (list []waitingRoom) {
+func pipelineQueues(plan *formats.Plan, model int) (queues []pipelineQueue) {
 	pipelines, total := plan.Deployment[model].Pipelines, 0.0
 	for i := range pipelines {
 		rate := math.Inf(1)
 		for _, s := range pipelines[i].Stages {
 			rate = min(rate, s.RPS)
 		}
-		list = append(list, waitingRoom{rate: rate})
+		queues = append(queues, pipelineQueue{serviceRate: rate})
 		total += rate
 	}
 	for i := range pipelines {
-		l := &pipelines[i]
-		spare := (plan.Promised(model).SLOUS - l.LatencyUS).D().Seconds() - float64(l.Batch-1)/total
-		list[i].places = list[i].rate * max(0, spare)
+		pipeline := &pipelines[i]
+		waitTime := (plan.PromiseFor(model).SLOUS - pipeline.LatencyUS).D().Seconds() - float64(pipeline.Batch-1)/total
+		queues[i].waitingPlaces = queues[i].serviceRate * max(0, waitTime)
 	}
-	return list
+	return queues
 }
 
 // sustainableUtilisation returns the utilisation of pipelines at which they drop the given share of requests, if
 // requests arrive at random and a pipeline is a server of constant speed. The factor multiplies all places.
-func sustainable(list []waitingRoom, dropped, factor float64) float64 {
-	low, high := leastUse, 1/(1-dropped)
-	for range bisections {
-		u := (low + high) / 2
-		lost, total := 0.0, 0.0
-		for _, w := range list {
-			lost, total = lost+w.rate*queueing.Lost(u, min(w.places*factor, mostPlaces)), total+w.rate
+func sustainableUtilisation(queues []pipelineQueue, lateShare, factor float64) float64 {
+	lower, upper := minUtilisation, 1/(1-lateShare)
+	for range bisectionSteps {
+		utilisation := (lower + upper) / 2
+		lostRate, totalRate := 0.0, 0.0
+		for _, queue := range queues {
+			lostRate, totalRate = lostRate+queue.serviceRate*queueing.LostShare(utilisation, min(queue.waitingPlaces*factor, maxPlaces)), totalRate+queue.serviceRate
 		}
-		if lost > dropped*total {
-			high = u
+		if lostRate > lateShare*totalRate {
+			upper = utilisation
 		} else {
-			low = u
+			lower = utilisation
 		}
 	}
-	return low
+	return lower
 }
 
 // placeFactor returns the factor on places at which sustainableUtilisation equals what simulation showed.
-func roomFactor(list []waitingRoom, dropped, shown float64) float64 {
-	low, high := leastRoom, mostRoom
-	for range bisections {
-		if f := math.Sqrt(low * high); sustainable(list, dropped, f) < shown {
-			low = f
+func placeFactor(queues []pipelineQueue, lateShare, simulated float64) float64 {
+	lower, upper := minPlaceFactor, maxPlaceFactor
+	for range bisectionSteps {
+		if f := math.Sqrt(lower * upper); sustainableUtilisation(queues, lateShare, f) < simulated {
+			lower = f
 		} else {
-			high = f
+			upper = f
 		}
 	}
-	return low
+	return lower
 }
 
 // devicePricesOf returns what one more device of each kind would gain, by the plan's limits. A kind without a
 // limit has a thousandth of the highest price. If no kind has a limit, all have the same price.
-func devicePrices(plan *formats.Plan) map[string]float64 {
+func devicePricesOf(plan *formats.Plan) map[string]float64 {
 	prices, highest := map[string]float64{}, 0.0
 	for _, l := range plan.Limits {
-		if device, ok := strings.CutPrefix(l.What, "device "); ok && l.Gain > 0 {
+		if device, ok := strings.CutPrefix(l.Constraint, "device "); ok && l.Gain > 0 {
 			prices[device], highest = l.Gain, max(highest, l.Gain)
 		}
 	}
@@ -242,7 +242,7 @@ func devicePrices(plan *formats.Plan) map[string]float64 {
 }
 
 // modelDevicePrice returns the price of a model's devices.
-func modelPrice(plan *formats.Plan, model int, prices map[string]float64) (price float64) {
+func modelDevicePrice(plan *formats.Plan, model int, prices map[string]float64) (price float64) {
 	for _, l := range plan.Deployment[model].Pipelines {
 		for _, s := range l.Stages {
 			price += s.GPUs * prices[s.Device]

@@ -14,98 +14,98 @@ import (
 // the plan of the largest objective, and of equal ones the plan with the fewest devices off the NIC. The bound
 // is the largest of all these solves.
 func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
-	best, err := Solve(ctx, p, s, o)
-	if err != nil || o.Running != nil || p.generates() {
-		return best, err
+	bestOutcome, err := Solve(ctx, p, s, o)
+	if err != nil || o.RunningPlan != nil || p.needsColumns() {
+		return bestOutcome, err
 	}
 	for k := range p.Pools {
 		pool := &p.Pools[k]
-		if pool.Time || pool.Gbps <= 0 || pool.Count < 2 || pool.Count > pool.PerNode {
+		if pool.TimeShared || pool.Gbps <= 0 || pool.Count < 2 || pool.Count > pool.PerNode {
 			continue
 		}
-		for off := 1; off < pool.Count && ctx.Err() == nil; off++ {
+		for offNIC := 1; offNIC < pool.Count && ctx.Err() == nil; offNIC++ {
 			o.Progress = nil
-			w := p.offWire(k, off)
-			out, err := Solve(ctx, &w.Problem, s, o)
-			var none *Infeasible
-			if errors.As(err, &none) {
+			split := p.splitOffNIC(k, offNIC)
+			other, err := Solve(ctx, &split.Problem, s, o)
+			var infeasible *Infeasible
+			if errors.As(err, &infeasible) {
 				continue
 			}
 			if err != nil {
 				return nil, err
 			}
-			w.join(out)
+			split.mergePools(other)
 
 			// The best plan of both, with the work and the bound of both.
-			bound, stopped := max(best.Bound, out.Bound), best.StoppedBy
-			if stopped == milp.StoppedByProof {
-				stopped = out.StoppedBy
+			bound, stoppedBy := max(bestOutcome.Bound, other.Bound), bestOutcome.StoppedBy
+			if stoppedBy == milp.StoppedByProof {
+				stoppedBy = other.StoppedBy
 			}
-			if out.Value > best.Value*(1+1e-9) {
-				out.Templates, out.Phases = best.Templates+out.Templates, slices.Concat(best.Phases, out.Phases)
-				best = out
+			if other.Value > bestOutcome.Value*(1+1e-9) {
+				other.Templates, other.Phases = bestOutcome.Templates+other.Templates, slices.Concat(bestOutcome.Phases, other.Phases)
+				bestOutcome = other
 			} else {
-				best.Templates, best.Phases = best.Templates+out.Templates, slices.Concat(best.Phases, out.Phases)
+				bestOutcome.Templates, bestOutcome.Phases = bestOutcome.Templates+other.Templates, slices.Concat(bestOutcome.Phases, other.Phases)
 			}
-			best.Bound, best.StoppedBy = bound, stopped
+			bestOutcome.Bound, bestOutcome.StoppedBy = bound, stoppedBy
 		}
 	}
 	if ctx.Err() != nil {
-		best.StoppedBy = milp.StoppedByInterrupt
+		bestOutcome.StoppedBy = milp.StoppedByInterrupt
 	}
-	return best, nil
+	return bestOutcome, nil
 }
 
 // splitPool is a problem in which the last devices of a pool, which is one node, are a pool of their own: the
 // last pool, from and to which no data passes.
-type offWire struct {
+type splitPool struct {
 	Problem
-	pool, lone int // the pool with the NIC, and the pool of the devices off it
+	nicPool, offNICPool int // the pool with the NIC, and the pool of the devices off it
 }
 
 // splitOffNIC returns the problem with the last off devices of pool k off the NIC.
-func (p *Problem) offWire(k, off int) *offWire {
-	w := &offWire{Problem: *p, pool: k, lone: len(p.Pools)}
-	w.Pools = slices.Clone(p.Pools)
-	w.Pools[k].Count -= off
-	w.Pools[k].PerNode = w.Pools[k].Count
-	lone := p.Pools[k]
-	lone.Count, lone.OffWire = off, true
-	w.Pools = append(w.Pools, lone)
-	w.Models = slices.Clone(p.Models)
-	for d := range w.Models {
-		w.Models[d].Costs = append(slices.Clone(w.Models[d].Costs), w.Models[d].Costs[k])
+func (p *Problem) splitOffNIC(k, offNIC int) *splitPool {
+	split := &splitPool{Problem: *p, nicPool: k, offNICPool: len(p.Pools)}
+	split.Pools = slices.Clone(p.Pools)
+	split.Pools[k].Count -= offNIC
+	split.Pools[k].PerNode = split.Pools[k].Count
+	offPool := p.Pools[k]
+	offPool.Count, offPool.WholeModelsOnly = offNIC, true
+	split.Pools = append(split.Pools, offPool)
+	split.Models = slices.Clone(p.Models)
+	for d := range split.Models {
+		split.Models[d].ShareCosts = append(slices.Clone(split.Models[d].ShareCosts), split.Models[d].ShareCosts[k])
 	}
-	return w
+	return split
 }
 
 // mergePools moves the stages of an outcome that are off the NIC back into the pool, behind its first devices.
-func (w *offWire) join(out *Outcome) {
-	for i := range out.Pipelines {
-		pl := &out.Pipelines[i]
-		pl.Stages = slices.Clone(pl.Stages) // the search's own templates stay as they are
-		for si := range pl.Stages {
-			if pl.Stages[si].Pool != w.lone {
+func (w *splitPool) mergePools(outcome *Outcome) {
+	for i := range outcome.Pipelines {
+		pipeline := &outcome.Pipelines[i]
+		pipeline.Stages = slices.Clone(pipeline.Stages) // the search's own templates stay as they are
+		for si := range pipeline.Stages {
+			if pipeline.Stages[si].Pool != w.offNICPool {
 				continue
 			}
-			pl.Stages[si].Pool = w.pool
-			for r := range pl.Placed[si] {
-				pl.Placed[si][r].First += w.Pools[w.pool].Count
+			pipeline.Stages[si].Pool = w.nicPool
+			for r := range pipeline.Placement[si] {
+				pipeline.Placement[si][r].First += w.Pools[w.nicPool].Count
 			}
 		}
 	}
 	// One more device can be on the NIC or off it, whichever is worth more. Limits come by falling gain, so the
 	// first of the two stays.
-	seen := false
-	out.Limits = slices.DeleteFunc(out.Limits, func(l Limit) bool {
-		of := l.Pool == w.pool || l.Pool == w.lone
-		gone := of && seen
-		seen = seen || of
-		return gone
+	haveOne := false
+	outcome.Limits = slices.DeleteFunc(outcome.Limits, func(l Limit) bool {
+		isEither := l.Pool == w.nicPool || l.Pool == w.offNICPool
+		drop := isEither && haveOne
+		haveOne = haveOne || isEither
+		return drop
 	})
-	for i := range out.Limits {
-		if out.Limits[i].Pool == w.lone {
-			out.Limits[i].Pool = w.pool
+	for i := range outcome.Limits {
+		if outcome.Limits[i].Pool == w.offNICPool {
+			outcome.Limits[i].Pool = w.nicPool
 		}
 	}
 }

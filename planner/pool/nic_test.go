@@ -18,29 +18,29 @@ const (
 // cutOnce is one model of two blocks on 4 fast devices behind one NIC and 6 slow
 // ones on a node each: the slow ones are too slow for the whole of it.
 func cutOnce(cut int64) *Problem {
-	cost := func(a, b time.Duration) []stages.Share {
-		return []stages.Share{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{a, b}}}}, {Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{a * 19 / 10, b * 19 / 10}}}}}
+	cost := func(a, b time.Duration) []stages.ShareCosts {
+		return []stages.ShareCosts{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{a, b}}}}, {Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{a * 19 / 10, b * 19 / 10}}}}}
 	}
 	return &Problem{MarginShare: 0.4, Problem: stages.Problem{
 		MaxPartitions: 2,
 		Pools:         []stages.Pool{{Kind: "fast", Count: 4, MaxShares: 1, PerNode: 4, Gbps: 10}, {Kind: "slow", Count: 6, MaxShares: 2, PerNode: 1, Gbps: 10}},
 		Models: []stages.Model{{
 			Name: "m", SLO: 100 * ms, Margin: 40 * ms, Weight: 1, Weights: []int64{1, 1}, CutBytes: []int64{cut},
-			Costs: [][]stages.Share{cost(10*ms, 8*ms), cost(20*ms, 50*ms)},
+			ShareCosts: [][]stages.ShareCosts{cost(10*ms, 8*ms), cost(20*ms, 50*ms)},
 		}},
 	}}
 }
 
 // Where the NIC limits what passes, a device of the node is better off it: the
 // others pass what the NIC or they can, and it serves whole requests.
-func TestUnevenNIC(t *testing.T) {
+func TestSolveUnevenUsesDevicesOffNIC(t *testing.T) {
 	p := cutOnce(8 * mb) // 149 requests/s through 10 Gbit/s
 	wire := 10e9 / 8 / float64(8*mb)
 	even, err := Solve(context.Background(), p, highs.Solver{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := SolveUneven(context.Background(), p, highs.Solver{}, Options{})
+	outcome, err := SolveUneven(context.Background(), p, highs.Solver{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,15 +49,15 @@ func TestUnevenNIC(t *testing.T) {
 	for on := 1; on <= 4; on++ {
 		want = max(want, min(wire, 125*float64(on))+float64(4-on)*1000/18)
 	}
-	if math.Abs(out.Value-want) > 1e-6*want || even.Value >= out.Value {
-		t.Errorf("found %v evenly and %v, expected %v", even.Value, out.Value, want)
+	if math.Abs(outcome.Value-want) > 1e-6*want || even.Value >= outcome.Value {
+		t.Errorf("found %v evenly and %v, expected %v", even.Value, outcome.Value, want)
 	}
-	if out.Bound < out.Value {
-		t.Errorf("bound %v below the value %v", out.Bound, out.Value)
+	if outcome.Bound < outcome.Value {
+		t.Errorf("bound %v below the value %v", outcome.Bound, outcome.Value)
 	}
 	taken, passing := make([]int, 4), 0.0
-	for i := range out.Pipelines {
-		pl := &out.Pipelines[i]
+	for i := range outcome.Pipelines {
+		pl := &outcome.Pipelines[i]
 		if len(pl.Stages) > 1 {
 			passing += pl.RPS
 		}
@@ -65,7 +65,7 @@ func TestUnevenNIC(t *testing.T) {
 			if s.Pool >= len(p.Pools) {
 				t.Fatalf("a stage is on pool %d of %d", s.Pool, len(p.Pools))
 			}
-			for _, run := range pl.Placed[si] {
+			for _, run := range pl.Placement[si] {
 				for n := range run.Replicas / run.PerDevice {
 					if s.Pool == 0 {
 						taken[run.First+n]++
@@ -82,7 +82,7 @@ func TestUnevenNIC(t *testing.T) {
 			t.Errorf("fast device %d holds %d replicas, expected one", i, n)
 		}
 	}
-	for _, l := range out.Limits {
+	for _, l := range outcome.Limits {
 		if l.Pool >= len(p.Pools) {
 			t.Errorf("a limit names pool %d of %d", l.Pool, len(p.Pools))
 		}
@@ -96,28 +96,28 @@ func TestUnevenNICIdle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := SolveUneven(context.Background(), p, highs.Solver{}, Options{})
+	outcome, err := SolveUneven(context.Background(), p, highs.Solver{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if out.Value != even.Value || len(out.Pipelines) != len(even.Pipelines) || out.Bound < even.Bound {
-		t.Errorf("found %v in %d pipelines, bound %v; evenly %v in %d, %v", out.Value, len(out.Pipelines), out.Bound, even.Value, len(even.Pipelines), even.Bound)
+	if outcome.Value != even.Value || len(outcome.Pipelines) != len(even.Pipelines) || outcome.Bound < even.Bound {
+		t.Errorf("found %v in %d pipelines, bound %v; evenly %v in %d, %v", outcome.Value, len(outcome.Pipelines), outcome.Bound, even.Value, len(even.Pipelines), even.Bound)
 	}
 }
 
 // Halves of slow devices plan as much as whole ones where the NIC limits both;
 // whole ones are idle otherwise and take less of the SLO.
-func TestShorten(t *testing.T) {
+func TestShortenPipelinesUsesIdleDevices(t *testing.T) {
 	p := cutOnce(12 * mb) // 99 requests/s pass
 	p.Pools[0].Count, p.Pools[0].PerNode = 1, 1
-	out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+	outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range out.Pipelines {
-		for _, s := range out.Pipelines[i].Stages {
+	for i := range outcome.Pipelines {
+		for _, s := range outcome.Pipelines[i].Stages {
 			if s.Share > 1 {
-				t.Errorf("a stage takes 1/%d of devices that are idle otherwise: latency %v", s.Share, out.Pipelines[i].Latency)
+				t.Errorf("a stage takes 1/%d of devices that are idle otherwise: latency %v", s.Share, outcome.Pipelines[i].Latency)
 			}
 		}
 	}

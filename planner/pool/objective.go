@@ -8,7 +8,7 @@ import (
 )
 
 // sense returns whether the objective is maximised or minimised.
-func (o *choices) sense() milp.Sense {
+func (o *optionValues) sense() milp.Sense {
 	if o.Objective == ObjectiveThroughput {
 		return milp.Maximize
 	}
@@ -17,36 +17,36 @@ func (o *choices) sense() milp.Sense {
 
 // devicePrices returns the price of one device of each pool by the objective. An objective that is minimised
 // needs a floor under every model's rate: without one the best plan serves nothing.
-func (r *resolved) prices() ([]float64, error) {
+func (r *resolvedProblem) devicePrices() ([]float64, error) {
 	for d := range r.problem.Models {
 		if r.problem.Models[d].MinRPS <= 0 {
-			return nil, r.in.Fail("workload", fmt.Sprintf("models[%d].min_rps", d), "no rate to carry",
-				"one of every model with --objective "+r.opt.Objective, "--min-load 500 asks for 500 requests/s per weight of every model")
+			return nil, r.input.FieldError("workload", fmt.Sprintf("models[%d].min_rps", d), "no rate to carry",
+				"one of every model with --objective "+r.options.Objective, "--min-load 500 asks for 500 requests/s per weight of every model")
 		}
 	}
-	out := make([]float64, len(r.pools))
+	prices := make([]float64, len(r.pools))
 	for k := range r.pools {
 		p := &r.pools[k]
 		field := ""
-		switch r.opt.Objective {
+		switch r.options.Objective {
 		case ObjectiveCost:
-			out[k], field = p.USDPerHour, "usd_per_hour"
+			prices[k], field = p.USDPerHour, "usd_per_hour"
 		case ObjectivePower:
-			out[k], field = p.Watts, "watts"
+			prices[k], field = p.Watts, "watts"
 		default:
-			out[k] = 1
+			prices[k] = 1
 		}
-		if !(out[k] > 0) {
-			return nil, r.in.Fail("cluster", fmt.Sprintf("pools[%d].%s", k, field), "nothing", "what a "+p.Device+" takes, for --objective "+r.opt.Objective, "")
+		if !(prices[k] > 0) {
+			return nil, r.input.FieldError("cluster", fmt.Sprintf("pools[%d].%s", k, field), "nothing", "what a "+p.Device+" takes, for --objective "+r.options.Objective, "")
 		}
 	}
-	return out, nil
+	return prices, nil
 }
 
 // floorsFromMinLoad reports whether all floors come from --min-load alone.
-func (r *resolved) onlyMinLoad() bool {
+func (r *resolvedProblem) floorsFromMinLoad() bool {
 	for d := range r.models {
-		if r.models[d].workload.MinRPS > r.opt.MinLoad*r.models[d].weight {
+		if r.models[d].workload.MinRPS > r.options.MinLoad*r.models[d].weight {
 			return false
 		}
 	}
@@ -54,19 +54,19 @@ func (r *resolved) onlyMinLoad() bool {
 }
 
 // infeasibleError translates the search's explanation to the error of the planner.
-func (r *resolved) infeasible(e *Infeasible) *kind.InfeasibleError {
-	out := &kind.InfeasibleError{Constraint: e.Constraint, Reason: e.Reason, Conflict: e.Conflict}
+func (r *resolvedProblem) infeasibleError(e *Infeasible) *kind.InfeasibleError {
+	explained := &kind.InfeasibleError{Constraint: e.Constraint, Reason: e.Reason, Conflict: e.Conflict}
 	if e.Model >= 0 {
-		out.Model = r.problem.Models[e.Model].Name
+		explained.Model = r.problem.Models[e.Model].Name
 	}
-	out.Nearest = kind.Nearest{SLOUS: float64(e.SLO) / 1000, LoadFactor: e.Load, MemoryBytes: e.Memory}
+	explained.Nearest = kind.NearestFeasible{SLOUS: float64(e.SLO) / 1000, LoadFactor: e.Load, MemoryBytes: e.Memory}
 	// If all floors come from --min-load, so does the nearest feasible one, rounded down.
-	out.OnlyMinLoad = r.opt.MinLoad > 0 && r.onlyMinLoad()
-	if load := r.opt.MinLoad; out.OnlyMinLoad && e.Load > 0 {
-		out.Nearest.MinLoadRPS = kind.RoundedDown(load*e.Load, 6)
+	explained.OnlyMinLoad = r.options.MinLoad > 0 && r.floorsFromMinLoad()
+	if load := r.options.MinLoad; explained.OnlyMinLoad && e.Load > 0 {
+		explained.Nearest.MinLoadRPS = kind.RoundDown(load*e.Load, 6)
 	}
 	for _, m := range e.Devices {
-		out.Nearest.Devices = append(out.Nearest.Devices, kind.MissingCount{Device: r.problem.Pools[m.Pool].Kind, Count: m.Count})
+		explained.Nearest.Devices = append(explained.Nearest.Devices, kind.MissingCount{Device: r.problem.Pools[m.Pool].Kind, Count: m.Count})
 	}
-	return out
+	return explained
 }

@@ -11,246 +11,246 @@ import (
 
 // planImprover runs the phases that improve the best plan of a search, and its bound, over the templates of the
 // wait choice under work.
-type phases struct{ *search }
+type planImprover struct{ *planSearch }
 
 // improvePlan runs one phase after another until the gap closes or the work is done.
-func (x *phases) plan(ctx context.Context) error {
+func (x *planImprover) improvePlan(ctx context.Context) error {
 	// The plan that runs, if there is one, is the first incumbent.
-	basis := slices.Clone(x.lp.used)
-	if x.stay != nil {
-		x.keep(x.recount(x.stay.list))
-		x.phase("what runs", len(x.stay.list), milp.Stats{})
-		if x.best != nil && x.value() > 0 && x.done(ctx) {
+	basis := slices.Clone(x.lp.usedTemplates)
+	if x.replan != nil {
+		x.keepIfBetter(x.recomputePlan(x.replan.pipelines))
+		x.recordPhase("what runs", len(x.replan.pipelines), milp.Stats{})
+		if x.bestPlan != nil && x.bestValue() > 0 && x.shouldStop(ctx) {
 			return nil
 		}
-		basis = with(basis, x.stay.list)
+		basis = unionTemplates(basis, x.replan.pipelines)
 	}
 
 	// The rates of the relaxation, scaled down until their replicas fit, are the next.
-	if x.shrink(); x.best != nil {
-		x.phase("rounding", len(basis), milp.Stats{})
-		if x.done(ctx) {
+	if x.roundRelaxation(); x.bestPlan != nil {
+		x.recordPhase("rounding", len(basis), milp.Stats{})
+		if x.shouldStop(ctx) {
 			return nil
 		}
 	}
 
 	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
-	if x.value() == 0 && slices.Contains(x.tightMemory(x.allowed), true) {
-		set, none, err := x.serving(ctx)
+	if x.bestValue() == 0 && slices.Contains(x.tightMemory(x.allowedTemplates), true) {
+		templates, impossible, err := x.onePipelineEach(ctx)
 		if err != nil {
 			return err
 		}
-		if none {
-			x.inner = x.score()
+		if impossible {
+			x.choiceBound = x.bestScore()
 			return nil
 		}
-		basis = with(append(basis, set...))
+		basis = unionTemplates(append(basis, templates...))
 	}
 
 	// If not even one replica of everything fits, there is no plan.
-	if x.value() == 0 && !x.partial && slices.ContainsFunc((&diagnosis{x.search}).missing(ctx), func(n int) bool { return n > 0 }) {
-		x.inner = x.score()
+	if x.bestValue() == 0 && !x.incomplete && slices.ContainsFunc((&noPlanDiagnosis{x.planSearch}).missingDevices(ctx), func(n int) bool { return n > 0 }) {
+		x.choiceBound = x.bestScore()
 		return nil // not even one replica of everything fits
 	}
 
 	// With many models, bundles; else integer programs over few templates.
-	if x.many() && x.best != nil {
-		if err := x.bundles(ctx); err != nil {
+	if x.usesBundles() && x.bestPlan != nil {
+		if err := x.planByBundles(ctx); err != nil {
 			return err
 		}
-		if x.done(ctx) || x.partial {
+		if x.shouldStop(ctx) || x.incomplete {
 			return nil // the programs that follow are too large for what is left
 		}
-	} else if done, err := x.few(ctx, basis); done || err != nil {
+	} else if stop, err := x.solveSmallPrograms(ctx, basis); stop || err != nil {
 		return err
 	}
-	return x.wide(ctx, basis)
+	return x.solveLargePrograms(ctx, basis)
 }
 
 // nodeDivisor returns the divisor of the nodes: above 1 if a plan is wanted soon.
-func (x *phases) hurry() int64 {
+func (x *planImprover) nodeDivisor() int64 {
 	switch {
-	case x.stay != nil:
-		return stayHurry
-	case x.o.Hurry:
-		return soonHurry
+	case x.replan != nil:
+		return replanNodeDivisor
+	case x.options.Hurry:
+		return hurryNodeDivisor
 	}
 	return 1
 }
 
 // solveSmallPrograms runs the phases that need few templates: the program over the basis, the bound of whole
 // devices per model, and sums of losses. stop reports that the search may stop.
-func (x *phases) few(ctx context.Context, basis []int) (done bool, err error) {
-	if _, err := x.integer(ctx, "basis", basis, basisNodes/x.hurry()); err != nil || x.done(ctx) {
+func (x *planImprover) solveSmallPrograms(ctx context.Context, basis []int) (stop bool, err error) {
+	if _, err := x.solveInteger(ctx, "basis", basis, basisNodes/x.nodeDivisor()); err != nil || x.shouldStop(ctx) {
 		return true, err
 	}
-	if err := x.rescue(ctx); err != nil || x.hopeless() || x.done(ctx) {
+	if err := x.adoptFloorPlan(ctx); err != nil || x.floorsUnreachable() || x.shouldStop(ctx) {
 		return true, err
 	}
-	if err := x.wholePerModel(ctx); err != nil || x.done(ctx) {
+	if err := x.boundByWholeDevices(ctx); err != nil || x.shouldStop(ctx) {
 		return true, err
 	}
-	x.losses(lossWork)
-	return x.done(ctx), nil
+	x.boundByLosses(lossWorkSteps)
+	return x.shouldStop(ctx), nil
 }
 
 // solveLargePrograms runs the program over some templates of every model, and the one over all templates that a
 // better plan may use.
-func (x *phases) wide(ctx context.Context, basis []int) error {
-	ranked := x.ranked()
-	small := x.pick(ranked, basis, x.perModel())
-	solved, err := x.integer(ctx, "pool", small, poolNodes/x.hurry())
-	if err != nil || x.done(ctx) || x.o.Hurry {
+func (x *planImprover) solveLargePrograms(ctx context.Context, basis []int) error {
+	byLoss := x.templatesByLoss()
+	smallSet := x.pickTemplates(byLoss, basis, x.templatesPerModel())
+	isOptimal, err := x.solveInteger(ctx, "pool", smallSet, poolNodes/x.nodeDivisor())
+	if err != nil || x.shouldStop(ctx) || x.options.Hurry {
 		return err
 	}
 	// The plan is better now, so the sums of losses have less to look at.
-	if x.losses(lossMore * lossWork); x.done(ctx) {
+	if x.boundByLosses(longLossFactor * lossWorkSteps); x.shouldStop(ctx) {
 		return nil
 	}
-	if x.stay != nil && x.o.Effort == 1 {
+	if x.replan != nil && x.options.Effort == 1 {
 		return nil // a re-plan is wanted soon: its proof only with more effort
 	}
 	// The templates that a better plan may use: no other one can be in it.
 	var survivors []int
-	for _, i := range ranked {
-		if x.loss[i] < x.lp.bound-x.score() {
+	for _, i := range byLoss {
+		if x.losses[i] < x.lp.bound-x.bestScore() {
 			survivors = append(survivors, i)
 		}
 	}
-	if solved && subset(survivors, small) {
+	if isOptimal && isSubset(survivors, smallSet) {
 		return nil
 	}
-	if len(survivors) > maxSurvivors*x.o.Effort {
-		survivors = x.pick(ranked, basis, widePerModel*x.o.Effort)
+	if len(survivors) > maxSurvivors*x.options.Effort {
+		survivors = x.pickTemplates(byLoss, basis, widePerModel*x.options.Effort)
 	}
-	_, err = x.integer(ctx, "survivors", survivors, survivorNodes)
-	x.done(ctx)
+	_, err = x.solveInteger(ctx, "survivors", survivors, survivorNodes)
+	x.shouldStop(ctx)
 	return err
 }
 
 // roundingSteps is the number of halvings by which roundRelaxation looks for its factor.
-const shrinkSteps = 24
+const roundingSteps = 24
 
 // roundRelaxation makes a plan of the relaxation: all its rates times the largest factor for which the replicas,
 // rounded up, fit the devices. For the least price, which asks for fixed rates, the factor is 1. On large
 // clusters the plan is close to the bound at once. Elsewhere it is a start.
-func (x *phases) shrink() {
-	if x.timed() {
+func (x *planImprover) roundRelaxation() {
+	if x.hasTimeShared() {
 		return
 	}
 
 	// planAt returns the plan of the rates times a factor, or nil if it does not fit.
-	at := func(f float64) *counts {
-		list := make([]count, len(x.lp.used))
-		for i, ti := range x.lp.used {
+	planAt := func(factor float64) *replicaPlan {
+		pipelines := make([]planPipeline, len(x.lp.usedTemplates))
+		for i, ti := range x.lp.usedTemplates {
 			t := &x.templates[ti]
-			list[i] = carry(t, ti, f*x.lp.rate[i]*x.u.rps[t.Model])
+			pipelines[i] = pipelineFor(t, ti, factor*x.lp.usedRates[i]*x.units.modelRPS[t.Model])
 		}
-		return x.recount(list)
+		return x.recomputePlan(pipelines)
 	}
-	if x.goal.cost() != nil {
-		x.keep(at(1))
+	if x.goal.poolCosts() != nil {
+		x.keepIfBetter(planAt(1))
 		return
 	}
 
 	// Bisect the factor.
 	lo, hi := 0.0, 1.0
-	var most *counts
-	for range shrinkSteps {
+	var best *replicaPlan
+	for range roundingSteps {
 		mid := (lo + hi) / 2
-		if c := at(mid); c != nil {
+		if plan := planAt(mid); plan != nil {
 			lo = mid
-			if c.value > 0 && (most == nil || c.value > most.value) {
-				most = c
+			if plan.value > 0 && (best == nil || plan.value > best.value) {
+				best = plan
 			}
 		} else {
 			hi = mid
 		}
 	}
-	x.keep(most)
+	x.keepIfBetter(best)
 }
 
 // solveInteger solves the integer program over a set of templates and those of the best plan. It keeps a better
 // plan, and lowers the bound by what the program proves: a plan that uses a template outside the set loses at
 // least that template's loss. solved reports whether the program was solved to its gap.
-func (x *phases) integer(ctx context.Context, name string, set []int, nodes int64) (solved bool, err error) {
+func (x *planImprover) solveInteger(ctx context.Context, name string, templates []int, nodes int64) (isOptimal bool, err error) {
 	// The best plan is no start if it breaks the wait choice under work.
-	started := x.best != nil && !slices.ContainsFunc(x.best.list, func(c count) bool { return math.IsInf(x.loss[c.template], 1) })
-	if started {
-		set = with(set, x.best.list)
+	hasStart := x.bestPlan != nil && !slices.ContainsFunc(x.bestPlan.pipelines, func(c planPipeline) bool { return math.IsInf(x.losses[c.template], 1) })
+	if hasStart {
+		templates = unionTemplates(templates, x.bestPlan.pipelines)
 	} else {
-		set = with(set)
+		templates = unionTemplates(templates)
 	}
 
 	// Build the program, with the limit on moves if a plan runs.
 	bound := x.lp.bound
-	if x.o.Hurry {
-		bound = min(bound, x.inner) // the program then proves less and finds plans sooner
+	if x.options.Hurry {
+		bound = min(bound, x.choiceBound) // the program then proves less and finds plans sooner
 	}
-	q := x.goal.program(x.catalogue, set, bound)
-	if x.stay != nil {
-		q.limitMoves(x.stay, x.stay.most)
+	program := x.goal.newProgram(x.templateCatalogue, templates, bound)
+	if x.replan != nil {
+		program.limitMoves(x.replan, x.replan.maxMoved)
 	}
 
 	// Limits of the solve, and the start.
-	o := x.work(nodes)
-	o.Gap, o.HeuristicEffort = max(x.o.Gap/2, proof), heuristicEffort
-	if x.o.Hurry {
-		o.MaxStall = stallNodes
+	options := x.workLimits(nodes)
+	options.Gap, options.HeuristicEffort = max(x.options.Gap/2, provenGap), heuristicEffort
+	if x.options.Hurry {
+		options.MaxStall = maxStallNodes
 	}
-	o.MaxIterations = min(o.MaxIterations, columnsWork/int64(q.m.NumVars())*int64(x.o.Effort))
-	if started {
-		o.Start = q.start(x.best)
+	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.m.NumVars())*int64(x.options.Effort))
+	if hasStart {
+		options.Start = program.startPoint(x.bestPlan)
 	}
-	if x.o.Enough > 0 {
-		o.Enough = x.o.Enough / x.u.theta * (1 + tolerance)
+	if x.options.EnoughRPS > 0 {
+		options.TargetValue = x.options.EnoughRPS / x.units.throughput * (1 + floorTolerance)
 	}
-	if x.o.Progress != nil {
-		o.Incumbent = func(in milp.Incumbent) {
+	if x.options.Progress != nil {
+		options.Incumbent = func(found milp.Incumbent) {
 			// The solver's own figures, for the progress line. The plan's are recomputed later.
-			if x.best == nil || in.Value > x.score() {
-				x.o.Progress(Progress{Phase: name, Value: x.shown(in.Value), Bound: x.shown(x.proven()), Incumbent: true})
+			if x.bestPlan == nil || found.Value > x.bestScore() {
+				x.options.Progress(Progress{Phase: name, Value: x.displayValue(found.Value), Bound: x.displayValue(x.provenBound()), Incumbent: true})
 			}
 		}
 	}
 
 	// Solve.
-	sol, err := x.s.Solve(ctx, q.m, o)
+	sol, err := x.solver.Solve(ctx, program.m, options)
 	if err != nil {
-		return false, fmt.Errorf("solving the integer program over %d pipelines: %w", len(set), err)
+		return false, fmt.Errorf("solving the integer program over %d pipelines: %w", len(templates), err)
 	}
 	if sol.Feasible() {
-		x.keep(q.read(sol))
+		x.keepIfBetter(program.readPlan(sol))
 	}
 
 	// The bound of plans within the set.
-	var upper float64
+	var programBound float64
 	switch sol.Status {
 	case milp.Optimal, milp.Gap:
-		upper, solved = sol.Bound, true
+		programBound, isOptimal = sol.Bound, true
 	case milp.Infeasible:
-		upper, solved = x.goal.none(), true
+		programBound, isOptimal = x.goal.noPlanScore(), true
 	default:
-		upper = sol.Bound
+		programBound = sol.Bound
 	}
-	if math.IsNaN(upper) {
-		upper = math.Inf(1) // the solver has no bound: the program proves nothing
+	if math.IsNaN(programBound) {
+		programBound = math.Inf(1) // the solver has no bound: the program proves nothing
 	}
 
 	// The bound of plans that use a template outside the set.
-	outside := math.Inf(1)
-	if x.partial {
-		outside = 0 // templates that were not generated may lose nothing
+	minOutsideLoss := math.Inf(1)
+	if x.incomplete {
+		minOutsideLoss = 0 // templates that were not generated may lose nothing
 	}
-	for _, i := range x.allowed {
-		if _, ok := slices.BinarySearch(set, i); !ok {
-			outside = min(outside, x.loss[i])
+	for _, i := range x.allowedTemplates {
+		if _, ok := slices.BinarySearch(templates, i); !ok {
+			minOutsideLoss = min(minOutsideLoss, x.losses[i])
 		}
 	}
-	if x.stay != nil && x.stay.tries > 0 {
-		upper = x.inner // the program was over plans that move less than asked
+	if x.replan != nil && x.replan.numSearches > 0 {
+		programBound = x.choiceBound // the program was over plans that move less than asked
 	}
-	x.inner = max(min(x.inner, max(upper, x.lp.bound-outside)), x.score())
-	x.phase(name, len(set), sol.Stats)
-	return solved, nil
+	x.choiceBound = max(min(x.choiceBound, max(programBound, x.lp.bound-minOutsideLoss)), x.bestScore())
+	x.recordPhase(name, len(templates), sol.Stats)
+	return isOptimal, nil
 }

@@ -7,29 +7,29 @@ import (
 )
 
 // DeviceRun puts replicas on consecutive devices of a pool: PerDevice on each device from First on.
-type Run struct{ First, PerDevice, Replicas int }
+type DeviceRun struct{ First, PerDevice, Replicas int }
 
 // replicaPiece is a number of equal replicas, each of which takes 1/share of a device.
-type piece struct {
-	count, stage int // indexes into the plan's pipelines and into their stages
-	share        int
-	n            int
+type replicaPiece struct {
+	pipeline, stage int // indexes into the plan's pipelines and into their stages
+	share           int
+	replicas        int
 }
 
 // deviceBin is the content of one device.
-type bin struct {
-	free  int // parts of the device that are free
-	parts []piece
+type deviceBin struct {
+	freeParts int // parts of the device that are free
+	pieces    []replicaPiece
 }
 
 // placement is where a plan's replicas are: the device runs of [pipeline][stage].
-type placed [][][]Run
+type placement [][][]DeviceRun
 
 // planPacking puts a plan's replicas on physical devices, so that no device holds more than a whole one.
-type packing struct {
-	*catalogue
-	plan *counts
-	have held // held already by each device; nil if no plan runs
+type planPacking struct {
+	*templateCatalogue
+	plan         *replicaPlan
+	heldContents heldContents // held already by each device; nil if no plan runs
 }
 
 // placePlan packs a plan. Replicas that share whole devices by their sum need not fit them one by one: 1/2 + 1/3
@@ -38,181 +38,181 @@ type packing struct {
 // is nil.
 //
 // A device that already holds content that the plan wants keeps it.
-func (c *catalogue) place(plan *counts, have held) (*counts, placed, []string) {
+func (c *templateCatalogue) placePlan(plan *replicaPlan, heldContents heldContents) (*replicaPlan, placement, []string) {
 	var warnings []string
 	for {
-		k := &packing{c, plan, have}
-		where, stuck := k.try()
-		if stuck < 0 {
-			return plan, where, warnings
+		packer := &planPacking{c, plan, heldContents}
+		placed, fullPool := packer.packAll()
+		if fullPool < 0 {
+			return plan, placed, warnings
 		}
-		smaller := k.without(stuck)
+		smaller := packer.withoutReplica(fullPool)
 		if smaller == nil {
 			return nil, nil, warnings
 		}
 		warnings = append(warnings, fmt.Sprintf(
 			"shares of %s do not fit its devices one by one: a replica was left out, the objective went from %.6g to %.6g",
-			c.Pools[stuck].Kind, plan.value, smaller.value))
+			c.Pools[fullPool].Kind, plan.value, smaller.value))
 		plan = smaller
 	}
 }
 
 // unpackablePool returns the pool whose devices a plan does not fit one by one. If it fits all, it returns -1.
-func (c *catalogue) stuck(plan *counts) int {
-	_, pool := (&packing{c, plan, nil}).try()
+func (c *templateCatalogue) unpackablePool(plan *replicaPlan) int {
+	_, pool := (&planPacking{c, plan, nil}).packAll()
 	return pool
 }
 
 // packAll packs all pools. It returns the pool that is too small, or -1 if all fit.
-func (k *packing) try() (placed, int) {
-	out := make(placed, len(k.plan.list))
-	for i := range k.plan.list {
-		out[i] = make([][]Run, len(k.plan.list[i].replicas))
+func (k *planPacking) packAll() (placement, int) {
+	placed := make(placement, len(k.plan.pipelines))
+	for i := range k.plan.pipelines {
+		placed[i] = make([][]DeviceRun, len(k.plan.pipelines[i].replicas))
 	}
 	for pool := range k.Pools {
-		bins, ok := k.bins(pool, out)
+		bins, ok := k.packPool(pool, placed)
 		if !ok {
 			return nil, pool
 		}
 
 		// Merge equal pieces on consecutive devices to runs.
-		for first, b := range bins {
-			for _, part := range b.parts {
-				runs := &out[part.count][part.stage]
-				if n := len(*runs); n > 0 && (*runs)[n-1].PerDevice == part.n &&
-					(*runs)[n-1].First+(*runs)[n-1].Replicas/part.n == first {
-					(*runs)[n-1].Replicas += part.n
+		for device, b := range bins {
+			for _, piece := range b.pieces {
+				stageRuns := &placed[piece.pipeline][piece.stage]
+				if n := len(*stageRuns); n > 0 && (*stageRuns)[n-1].PerDevice == piece.replicas &&
+					(*stageRuns)[n-1].First+(*stageRuns)[n-1].Replicas/piece.replicas == device {
+					(*stageRuns)[n-1].Replicas += piece.replicas
 				} else {
-					*runs = append(*runs, Run{first, part.n, part.n})
+					*stageRuns = append(*stageRuns, DeviceRun{device, piece.replicas, piece.replicas})
 				}
 			}
 		}
 	}
-	return out, -1
+	return placed, -1
 }
 
 // slotGroup holds the pieces that may share whole devices.
-type sharing struct {
-	key    slotKey
-	pieces []piece
+type slotGroup struct {
+	slot   slotKey
+	pieces []replicaPiece
 }
 
 // packPool packs one pool. If the pool is too small, it returns false. Stages on a time-shared pool run on all
 // of its devices: their runs are written to out at once.
-func (k *packing) bins(pool int, out placed) ([]bin, bool) {
+func (k *planPacking) packPool(pool int, placed placement) ([]deviceBin, bool) {
 	// Group the pieces by slot.
-	var groups []sharing
-	index := map[slotKey]int{}
-	for ci := range k.plan.list {
-		c := &k.plan.list[ci]
-		t := &k.templates[c.template]
+	var groups []slotGroup
+	groupOfSlot := map[slotKey]int{}
+	for ci := range k.plan.pipelines {
+		pipeline := &k.plan.pipelines[ci]
+		t := &k.templates[pipeline.template]
 		for si := range t.Stages {
 			s := &t.Stages[si]
 			if s.Pool != pool {
 				continue
 			}
-			if k.Pools[pool].Time {
-				out[ci][si] = []Run{{0, 1, k.Pools[pool].Count}}
+			if k.Pools[pool].TimeShared {
+				placed[ci][si] = []DeviceRun{{0, 1, k.Pools[pool].Count}}
 				continue
 			}
-			key := slotKey{pool: pool}
+			slot := slotKey{pool: pool}
 			if k.Rounding == Slot {
-				key = slotKey{c.model, si, pool}
+				slot = slotKey{pipeline.model, si, pool}
 			}
-			at, ok := index[key]
-			if !ok {
-				at = len(groups)
-				groups, index[key] = append(groups, sharing{key: key}), at
+			group, known := groupOfSlot[slot]
+			if !known {
+				group = len(groups)
+				groups, groupOfSlot[slot] = append(groups, slotGroup{slot: slot}), group
 			}
-			groups[at].pieces = append(groups[at].pieces, piece{ci, si, s.Share, c.replicas[si]})
+			groups[group].pieces = append(groups[group].pieces, replicaPiece{ci, si, s.Share, pipeline.replicas[si]})
 		}
 	}
-	slices.SortFunc(groups, func(a, b sharing) int {
-		return cmp.Or(cmp.Compare(a.key.model, b.key.model), cmp.Compare(a.key.slot, b.key.slot))
+	slices.SortFunc(groups, func(a, b slotGroup) int {
+		return cmp.Or(cmp.Compare(a.slot.model, b.slot.model), cmp.Compare(a.slot.slot, b.slot.slot))
 	})
 
 	// If a plan runs, first try to pack around what the devices hold.
-	if k.have != nil {
-		if bins := k.around(pool, groups); bins != nil {
+	if k.heldContents != nil {
+		if bins := k.packAroundHeld(pool, groups); bins != nil {
 			return bins, true
 		}
 	}
 
 	// Else pack each group by itself.
-	var bins []bin
+	var bins []deviceBin
 	for _, g := range groups {
-		bins = append(bins, pack(g.pieces)...)
+		bins = append(bins, packPieces(g.pieces)...)
 	}
 	if len(bins) > k.Pools[pool].Count {
 		return nil, false
 	}
-	if k.have != nil {
-		return k.settled(pool, bins), true
+	if k.heldContents != nil {
+		return k.assignToHolders(pool, bins), true
 	}
-	return k.spread(pool, bins), true
+	return k.spreadOverNodes(pool, bins), true
 }
 
 // withoutReplica returns the plan without that replica on a pool whose loss hurts least.
-func (k *packing) without(pool int) *counts {
-	var best *counts
-	for ci := range k.plan.list {
-		t := &k.templates[k.plan.list[ci].template]
+func (k *planPacking) withoutReplica(pool int) *replicaPlan {
+	var bestPlan *replicaPlan
+	for ci := range k.plan.pipelines {
+		t := &k.templates[k.plan.pipelines[ci].template]
 		for si := range t.Stages {
-			if t.Stages[si].Pool != pool || k.Pools[pool].Time || k.plan.list[ci].replicas[si] == 0 || t.Stages[si].Share == 1 {
+			if t.Stages[si].Pool != pool || k.Pools[pool].TimeShared || k.plan.pipelines[ci].replicas[si] == 0 || t.Stages[si].Share == 1 {
 				continue
 			}
-			list := slices.Clone(k.plan.list)
-			list[ci].replicas = slices.Clone(list[ci].replicas)
-			list[ci].replicas[si]--
-			smaller := k.recount(list)
-			if smaller != nil && (best == nil || smaller.value > best.value || smaller.value == best.value && smaller.sum > best.sum) {
-				best = smaller
+			pipelines := slices.Clone(k.plan.pipelines)
+			pipelines[ci].replicas = slices.Clone(pipelines[ci].replicas)
+			pipelines[ci].replicas[si]--
+			smaller := k.recomputePlan(pipelines)
+			if smaller != nil && (bestPlan == nil || smaller.value > bestPlan.value || smaller.value == bestPlan.value && smaller.weightedSum > bestPlan.weightedSum) {
+				bestPlan = smaller
 			}
 		}
 	}
-	return best
+	return bestPlan
 }
 
 // packPieces puts pieces into as few bins as a bounded search finds. Devices filled by one kind of replica come
 // first.
-func pack(pieces []piece) []bin {
-	unit := 1
-	for _, q := range pieces {
-		unit = lcm(unit, q.share)
+func packPieces(pieces []replicaPiece) []deviceBin {
+	partsPerDevice := 1
+	for _, piece := range pieces {
+		partsPerDevice = lcm(partsPerDevice, piece.share)
 	}
-	var bins []bin
-	var left []piece
-	for _, q := range pieces {
+	var bins []deviceBin
+	var singles []replicaPiece
+	for _, piece := range pieces {
 		// Whole devices of one piece; the rest are single replicas.
-		for ; q.n >= q.share; q.n -= q.share {
-			full := q
-			full.n = q.share
-			bins = append(bins, bin{0, []piece{full}})
+		for ; piece.replicas >= piece.share; piece.replicas -= piece.share {
+			whole := piece
+			whole.replicas = piece.share
+			bins = append(bins, deviceBin{0, []replicaPiece{whole}})
 		}
-		for range q.n {
-			one := q
-			one.n = 1
-			left = append(left, one)
+		for range piece.replicas {
+			single := piece
+			single.replicas = 1
+			singles = append(singles, single)
 		}
 	}
-	slices.SortStableFunc(left, func(a, b piece) int { return cmp.Compare(a.share, b.share) }) // largest first
-	need := 0
-	for _, q := range left {
-		need += unit / q.share
+	slices.SortStableFunc(singles, func(a, b replicaPiece) int { return cmp.Compare(a.share, b.share) }) // largest first
+	neededParts := 0
+	for _, piece := range singles {
+		neededParts += partsPerDevice / piece.share
 	}
-	least := (need + unit - 1) / unit
+	minBins := (neededParts + partsPerDevice - 1) / partsPerDevice
 
 	// Try the fewest bins, then one more each time.
-	for n := least; ; n++ {
-		open := make([]bin, n)
-		for i := range open {
-			open[i].free = unit
+	for n := minBins; ; n++ {
+		openBins := make([]deviceBin, n)
+		for i := range openBins {
+			openBins[i].freeParts = partsPerDevice
 		}
 		steps := 20000
-		if fill(open, left, unit, &steps) {
-			for i := range open {
-				if len(open[i].parts) > 0 {
-					bins = append(bins, bin{open[i].free, merge(open[i].parts)})
+		if fillBins(openBins, singles, partsPerDevice, &steps) {
+			for i := range openBins {
+				if len(openBins[i].pieces) > 0 {
+					bins = append(bins, deviceBin{openBins[i].freeParts, mergePieces(openBins[i].pieces)})
 				}
 			}
 			return bins
@@ -222,44 +222,44 @@ func pack(pieces []piece) []bin {
 
 // fillBins is a depth-first search that puts the pieces into the open bins. Equal bins are tried once, and equal
 // pieces in order.
-func fill(open []bin, left []piece, unit int, steps *int) bool {
-	if len(left) == 0 {
+func fillBins(openBins []deviceBin, remaining []replicaPiece, partsPerDevice int, steps *int) bool {
+	if len(remaining) == 0 {
 		return true
 	}
 	if *steps--; *steps < 0 {
 		return false
 	}
-	size := unit / left[0].share
-	for i := range open {
-		if open[i].free < size {
+	pieceParts := partsPerDevice / remaining[0].share
+	for i := range openBins {
+		if openBins[i].freeParts < pieceParts {
 			continue
 		}
-		if slices.ContainsFunc(open[:i], func(b bin) bool { return b.free == open[i].free }) {
+		if slices.ContainsFunc(openBins[:i], func(b deviceBin) bool { return b.freeParts == openBins[i].freeParts }) {
 			continue
 		}
-		open[i].free -= size
-		open[i].parts = append(open[i].parts, left[0])
-		if fill(open, left[1:], unit, steps) {
+		openBins[i].freeParts -= pieceParts
+		openBins[i].pieces = append(openBins[i].pieces, remaining[0])
+		if fillBins(openBins, remaining[1:], partsPerDevice, steps) {
 			return true
 		}
-		open[i].free += size
-		open[i].parts = open[i].parts[:len(open[i].parts)-1]
+		openBins[i].freeParts += pieceParts
+		openBins[i].pieces = openBins[i].pieces[:len(openBins[i].pieces)-1]
 	}
 	return false
 }
 
 // mergePieces adds up the replicas of the same stage on one device.
-func merge(parts []piece) []piece {
-	var out []piece
-	for _, q := range parts {
-		i := slices.IndexFunc(out, func(o piece) bool { return o.count == q.count && o.stage == q.stage })
+func mergePieces(parts []replicaPiece) []replicaPiece {
+	var merged []replicaPiece
+	for _, piece := range parts {
+		i := slices.IndexFunc(merged, func(o replicaPiece) bool { return o.pipeline == piece.pipeline && o.stage == piece.stage })
 		if i < 0 {
-			out = append(out, q)
+			merged = append(merged, piece)
 			continue
 		}
-		out[i].n += q.n
+		merged[i].replicas += piece.replicas
 	}
-	return out
+	return merged
 }
 
 // lcm returns the least common multiple.

@@ -20,7 +20,7 @@ func TestPlansKeepTheRules(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 3, pools: 3, count: 6, shares: 4, blocks: 4, batches: 3, partitions: 3, timePools: true, memory: true, floors: true})
 		asClasses(t, p)
-		out, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.02})
+		outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 0.02})
 		var inf *Infeasible
 		if errors.As(err, &inf) {
 			if inf.Reason == "" || inf.Constraint == "" {
@@ -32,10 +32,10 @@ func TestPlansKeepTheRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		solved++
-		if !(out.Value > 0) || out.Value > out.Bound*(1+1e-9) {
-			t.Errorf("value %v, bound %v", out.Value, out.Bound)
+		if !(outcome.Value > 0) || outcome.Value > outcome.Bound*(1+1e-9) {
+			t.Errorf("value %v, bound %v", outcome.Value, outcome.Bound)
 		}
-		holds(t, p, out)
+		holds(t, p, outcome)
 	})
 	t.Logf("%d problems solved", solved)
 	if solved == 0 {
@@ -44,7 +44,7 @@ func TestPlansKeepTheRules(t *testing.T) {
 }
 
 // holds recomputes a plan from its pipelines and placements.
-func holds(t *rapid.T, p *Problem, out *Outcome) {
+func holds(t *rapid.T, p *Problem, outcome *Outcome) {
 	rps := make([]float64, len(p.Models))
 	taken := make([]map[int]float64, len(p.Pools))
 	memory := make([]map[int]int64, len(p.Pools))
@@ -53,68 +53,68 @@ func holds(t *rapid.T, p *Problem, out *Outcome) {
 		taken[k], memory[k] = map[int]float64{}, map[int]int64{}
 	}
 	var list []stages.Template
-	for i := range out.Pipelines {
-		list = append(list, out.Pipelines[i].Template)
+	for i := range outcome.Pipelines {
+		list = append(list, outcome.Pipelines[i].Template)
 	}
 	everywhere := inMemory(p, list)
-	for i := range out.Pipelines {
-		pl := &out.Pipelines[i]
+	for i := range outcome.Pipelines {
+		pl := &outcome.Pipelines[i]
 		m := &p.Models[pl.Model]
 		rps[pl.Model] += pl.RPS
 		at := 0
 		latency := time.Duration(0)
 		for si := range pl.Stages {
 			s := &pl.Stages[si]
-			if s.First != at || s.Last <= s.First {
-				t.Errorf("blocks [%d, %d) after %d", s.First, s.Last, at)
+			if s.FirstBlock != at || s.EndBlock <= s.FirstBlock {
+				t.Errorf("blocks [%d, %d) after %d", s.FirstBlock, s.EndBlock, at)
 			}
-			at = s.Last
-			latency += s.Infer + s.Xfer
+			at = s.EndBlock
+			latency += s.MaxTime + s.TransferTime
 			placed := 0
-			for _, r := range pl.Placed[si] {
+			for _, r := range pl.Placement[si] {
 				for j := range r.Replicas {
 					d := r.First + j/r.PerDevice
 					if d < 0 || d >= p.Pools[s.Pool].Count {
 						t.Errorf("device %d of %d", d, p.Pools[s.Pool].Count)
 					}
 					taken[s.Pool][d] += 1 / float64(s.Share)
-					memory[s.Pool][d] += s.Need
+					memory[s.Pool][d] += s.Memory
 				}
 				placed += r.Replicas
 			}
 			if placed != pl.Replicas[si] || placed < 1 {
 				t.Errorf("%d replicas placed of %d", placed, pl.Replicas[si])
 			}
-			if p.Pools[s.Pool].Time {
+			if p.Pools[s.Pool].TimeShared {
 				shared[s.Pool] += pl.RPS / s.Rate
 			} else if pl.RPS > s.Rate*float64(pl.Replicas[si])*(1+1e-9) {
 				t.Errorf("%v requests/s through %d replicas of %v", pl.RPS, pl.Replicas[si], s.Rate)
 			}
 		}
-		if at != m.NumBlocks() || latency != pl.Latency || m.Margin+m.BuildTime(pl.Batch)+latency > m.SLO {
+		if at != m.NumBlocks() || latency != pl.Latency || m.Margin+m.BatchWait(pl.Batch)+latency > m.SLO {
 			t.Errorf("%d of %d blocks in %v (%v), SLO %v less %v", at, m.NumBlocks(), latency, pl.Latency, m.SLO, m.Margin)
 		}
 	}
 	value := math.Inf(1)
 	for d := range p.Models {
 		value = min(value, rps[d]/p.Models[d].Weight)
-		if math.Abs(rps[d]-out.RPS[d]) > 1e-9*rps[d] || rps[d] < p.Models[d].MinRPS*(1-1e-6) {
-			t.Errorf("%s: pipelines carry %v, the plan says %v, floor %v", p.Models[d].Name, rps[d], out.RPS[d], p.Models[d].MinRPS)
+		if math.Abs(rps[d]-outcome.RPS[d]) > 1e-9*rps[d] || rps[d] < p.Models[d].MinRPS*(1-1e-6) {
+			t.Errorf("%s: pipelines carry %v, the plan says %v, floor %v", p.Models[d].Name, rps[d], outcome.RPS[d], p.Models[d].MinRPS)
 		}
 	}
-	if math.Abs(value-out.Value) > 1e-9*value {
-		t.Errorf("value %v, recomputed %v", out.Value, value)
+	if math.Abs(value-outcome.Value) > 1e-9*value {
+		t.Errorf("value %v, recomputed %v", outcome.Value, value)
 	}
 	for k := range p.Pools {
 		if shared[k] > float64(p.Pools[k].Count)*(1+1e-9) {
 			t.Errorf("%v of %d time-shared devices", shared[k], p.Pools[k].Count)
 		}
 		for d := range p.Pools[k].Count {
-			if taken[k][d] > 1+1e-9 && !p.Pools[k].Time {
+			if taken[k][d] > 1+1e-9 && !p.Pools[k].TimeShared {
 				t.Errorf("%v of device %d of %s", taken[k][d], d, p.Pools[k].Kind)
 			}
 			held := memory[k][d]
-			if p.Pools[k].Time {
+			if p.Pools[k].TimeShared {
 				held = everywhere[k]
 			}
 			if p.Pools[k].Memory > 0 && held > p.Pools[k].Memory {
@@ -133,7 +133,7 @@ func TestNearestSLOIsExact(t *testing.T) {
 		m := &p.Models[0]
 		m.SLO = 1 + time.Duration(rapid.IntRange(0, int(m.SLO)/2).Draw(t, "tight"))
 		m.Margin = kind.Margin(m.SLO, p.MarginShare)
-		_, err := p.list()
+		_, err := p.listTemplates()
 		var inf *Infeasible
 		if !errors.As(err, &inf) || inf.Constraint != "slo" {
 			return
@@ -156,23 +156,23 @@ func TestNearestSLOIsExact(t *testing.T) {
 }
 
 // Whatever is packed, no bin holds more than a whole device and nothing is lost.
-func TestPack(t *testing.T) {
+func TestPackedBinsHoldAtMostOneDevice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var pieces []piece
+		var pieces []replicaPiece
 		total, need := 0, 0.0
 		for i := range rapid.IntRange(0, 8).Draw(t, "pieces") {
-			q := piece{count: i, share: rapid.IntRange(1, 6).Draw(t, "share"), n: rapid.IntRange(0, 9).Draw(t, "n")}
-			total += q.n
-			need += float64(q.n) / float64(q.share)
+			q := replicaPiece{pipeline: i, share: rapid.IntRange(1, 6).Draw(t, "share"), replicas: rapid.IntRange(0, 9).Draw(t, "n")}
+			total += q.replicas
+			need += float64(q.replicas) / float64(q.share)
 			pieces = append(pieces, q)
 		}
-		bins := pack(pieces)
+		bins := packPieces(pieces)
 		got := 0
 		for _, b := range bins {
 			sum := 0.0
-			for _, q := range b.parts {
-				sum += float64(q.n) / float64(q.share)
-				got += q.n
+			for _, q := range b.pieces {
+				sum += float64(q.replicas) / float64(q.share)
+				got += q.replicas
 			}
 			if sum > 1+1e-9 || sum == 0 {
 				t.Errorf("a device holds %v", sum)

@@ -19,17 +19,17 @@ func TestPrePartitionAgainstLayers(t *testing.T) {
 	for seed := range uint64(2) {
 		z := synthetic{seed: seed, models: 3, classes: 1, kinds: 2, gpus: 100, layers: layers, partitions: 2, shares: 4, batches: 8}
 		bound := func(p *Problem) float64 {
-			c, r, err := p.generate(context.Background(), highs.Solver{}, nil, nil)
+			c, r, err := p.generateColumns(context.Background(), highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return r.bound * c.u.theta
+			return r.bound * c.units.throughput
 		}
 		all := bound(z.problem())
 		for _, n := range sizes {
 			for by, name := range []string{"time", "bytes"} {
 				p := z.problem()
-				p.PrePartition(n, stages.Rule(by))
+				p.PrePartition(n, stages.CutRule(by))
 				for d := range p.Models {
 					if cuts := len(slices.DeleteFunc(slices.Clone(p.Models[d].CutBytes), func(b int64) bool { return b < 0 })); cuts > n-1 || cuts < n/2 {
 						t.Errorf("%d cuts for %d blocks", cuts, n)

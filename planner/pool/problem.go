@@ -24,7 +24,7 @@ type Problem struct {
 }
 
 // marginShareOf returns the part of a model's SLO that is kept back.
-func marginShare(p *Problem, model int) float64 {
+func marginShareOf(p *Problem, model int) float64 {
 	if p.Margins == nil {
 		return p.MarginShare
 	}

@@ -13,57 +13,57 @@ import (
 )
 
 // lowerPromise lowers what a plan promises to parts of it, one per model. What its replicas carry stays.
-func promise(res *kind.Result, parts []float64) {
-	plan := res.Plan
-	s := formats.PoolOf(plan)
-	if s.Headroom == nil {
-		for range s.Models {
-			s.Headroom = append(s.Headroom, formats.Headroom{Margin: plan.Options.Number("margin"), Utilisation: 1})
+func lowerPromise(result *kind.Result, parts []float64) {
+	plan := result.Plan
+	section := formats.PoolOf(plan)
+	if section.Headroom == nil {
+		for range section.Models {
+			section.Headroom = append(section.Headroom, formats.Headroom{Margin: plan.Options.Number("margin"), Utilisation: 1})
 		}
 	}
-	before := plan.Objective.Value
+	oldValue := plan.Objective.Value
 
 	// The rates of pipelines and models.
 	for i, part := range parts {
-		s.Headroom[i].Utilisation *= part
+		section.Headroom[i].Utilisation *= part
 		sum := 0.0
 		for k := range plan.Deployment[i].Pipelines {
-			l := &plan.Deployment[i].Pipelines[k]
-			l.RPS *= part
-			for j := range l.Stages {
-				if timeShared(plan, l.Stages[j].Device) {
-					l.Stages[j].RPS = l.RPS
+			pipeline := &plan.Deployment[i].Pipelines[k]
+			pipeline.RPS *= part
+			for j := range pipeline.Stages {
+				if isTimeShared(plan, pipeline.Stages[j].Device) {
+					pipeline.Stages[j].RPS = pipeline.RPS
 				}
 			}
-			sum += l.RPS
+			sum += pipeline.RPS
 		}
-		s.Models[i].RPS = sum
+		section.Models[i].RPS = sum
 	}
 
 	// The objective and the limits.
-	o := &plan.Objective
-	if o.Name != ObjectiveThroughput {
+	objective := &plan.Objective
+	if objective.Name != ObjectiveThroughput {
 		return
 	}
-	for i := range s.Models {
-		if per := s.Models[i].RPS / s.Models[i].Weight; i == 0 || per < o.Value {
-			o.Value = per
+	for i := range section.Models {
+		if weightedRate := section.Models[i].RPS / section.Models[i].Weight; i == 0 || weightedRate < objective.Value {
+			objective.Value = weightedRate
 		}
 	}
 	for i := range plan.Limits {
-		plan.Limits[i].Value *= o.Value / before
+		plan.Limits[i].Value *= objective.Value / oldValue
 	}
 }
 
 // promiseShare makes a plan promise a part of what its devices carry.
-func promisePart(plan *formats.Plan, part float64) {
+func promiseShare(plan *formats.Plan, part float64) {
 	fluid := plan.Objective.Value
-	promise(&kind.Result{Plan: plan}, slices.Repeat([]float64{part}, len(plan.Deployment)))
+	lowerPromise(&kind.Result{Plan: plan}, slices.Repeat([]float64{part}, len(plan.Deployment)))
 	plan.Objective.Fluid = &fluid
 }
 
 // isTimeShared reports whether stages take turns on a device kind.
-func timeShared(plan *formats.Plan, device string) bool {
+func isTimeShared(plan *formats.Plan, device string) bool {
 	for i := range plan.Pools {
 		if plan.Pools[i].Device == device {
 			return plan.Pools[i].TimeShared()
@@ -74,62 +74,62 @@ func timeShared(plan *formats.Plan, device string) bool {
 
 // writeBounds writes into the plan what the search knows: that simulation decided its value, what the fluid
 // program says its replicas carry, and the bound of all plans that hold.
-func (a *tuning) state(res *kind.Result) {
+func (a *planTuner) writeBounds(res *kind.Result) {
 	plan := res.Plan
-	o, s := &plan.Objective, formats.PoolOf(plan)
-	if c := plan.Certified; c == nil || c.LoadFactor < 1 {
+	objective, section := &plan.Objective, formats.PoolOf(plan)
+	if c := plan.Certificate; c == nil || c.LoadFactor < 1 {
 		return
 	}
-	if a.grows() {
-		carried := math.Inf(1)
-		for i := range s.Models {
-			used := 1.0
-			if s.Headroom != nil {
-				used = s.Headroom[i].Utilisation
+	if a.maximises() {
+		carriedRPS := math.Inf(1)
+		for i := range section.Models {
+			utilisation := 1.0
+			if section.Headroom != nil {
+				utilisation = section.Headroom[i].Utilisation
 			}
-			carried = min(carried, s.Models[i].RPS/used/s.Models[i].Weight)
+			carriedRPS = min(carriedRPS, section.Models[i].RPS/utilisation/section.Models[i].Weight)
 		}
-		o.Fluid = &carried
+		objective.Fluid = &carriedRPS
 	}
-	choices, bound := choicesOf(a.p.Values), a.bound
-	if o.Value > bound { // the test passed by luck; an objective that is minimised has one bound only
+	options, bound := optionValuesOf(a.problem.Values), a.planBound
+	if objective.Value > bound { // the test passed by luck; an objective that is minimised has one bound only
 		bound = a.fluidBound
 	}
-	certify.State(res, choices.sense(), bound, among(a.p.Values, plan.Options.Whole("blocks"), plan.Deployment, plan.Pools), choices.Gap)
+	certify.StateValue(res, options.sense(), bound, boundScope(a.problem.Values, plan.Options.Whole("blocks"), plan.Deployment, plan.Pools), options.Gap)
 }
 
 // boundScope says which plans a bound covers, as far as options leave some plans out. blocks is the number of
 // blocks that models count as, 0 if it is not limited. The text ends a sentence that begins with "no plan". If
 // the bound covers all plans, it is empty.
-func among(v document.Values, blocks int, deployment []formats.Deployed, pools []formats.Pool) string {
-	var parts []string
-	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
+func boundScope(values document.Values, blocks int, deployment []formats.Deployed, pools []formats.Pool) string {
+	var phrases []string
+	add := func(format string, args ...any) { phrases = append(phrases, fmt.Sprintf(format, args...)) }
 
 	// Pipelines: whole models, pairs of devices, few stages.
-	if algorithm := v.Word("algorithm"); algorithm == AlgorithmNP {
+	if algorithm := values.Word("algorithm"); algorithm == AlgorithmNP {
 		add("of whole models")
 	} else if algorithm == AlgorithmDARTr {
 		add("of pairs of devices")
-	} else if most := v.Whole("max-partitions"); slices.ContainsFunc(deployment, func(d formats.Deployed) bool { return d.NumBlocks > most }) {
-		add("of at most %d stages", most)
+	} else if maxPartitions := values.Whole("max-partitions"); slices.ContainsFunc(deployment, func(d formats.Deployed) bool { return d.NumBlocks > maxPartitions }) {
+		add("of at most %d stages", maxPartitions)
 	}
-	shared := func(p formats.Pool) bool { return p.NICGbps > 0 && min(p.Count, p.PerNode) > 1 }
-	if v.Word("algorithm") == AlgorithmTemplate && v.Whole("max-partitions") > 1 && !v.Flag("uneven-nic") && slices.ContainsFunc(pools, shared) {
+	sharesNIC := func(p formats.Pool) bool { return p.NICGbps > 0 && min(p.Count, p.PerNode) > 1 }
+	if values.Word("algorithm") == AlgorithmTemplate && values.Whole("max-partitions") > 1 && !values.Flag("uneven-nic") && slices.ContainsFunc(pools, sharesNIC) {
 		add("with even shares of network cards")
 	}
 
 	// Batches, blocks, margin and rounding.
-	if n := v.Whole("max-batch"); n > 0 {
+	if n := values.Whole("max-batch"); n > 0 {
 		add("with batches up to %d", n)
 	}
 	if blocks > 0 {
 		add("with %d blocks a model", blocks)
 	}
-	if v.Word("margin") != "auto" {
-		add("with margin %.3g", v.Number("margin"))
-		if v.Word("gpu-rounding") == "slot" {
+	if values.Word("margin") != "auto" {
+		add("with margin %.3g", values.Number("margin"))
+		if values.Word("gpu-rounding") == "slot" {
 			add("with whole devices for every stage")
 		}
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(phrases, ", ")
 }

@@ -11,16 +11,16 @@ import (
 )
 
 // Weights and times that lie far apart are valid, and a plan is found and proved.
-func TestFarApart(t *testing.T) {
+func TestMagnitudesFarApartAreProven(t *testing.T) {
 	ms := time.Millisecond
 	// A first block of a microsecond, alone on the kind that the rest is not measured on.
 	tiny := stages.Model{Name: "tiny", SLO: 10 * time.Second, Weight: 1, Weights: []int64{1, 1}, CutBytes: []int64{0}}
 	for range 2 {
-		tiny.Costs = append(tiny.Costs, []stages.Share{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{time.Microsecond, 10 * ms}}}}})
+		tiny.ShareCosts = append(tiny.ShareCosts, []stages.ShareCosts{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{time.Microsecond, 10 * ms}}}}})
 	}
 	large := tiny
 	large.Name, large.Weight, large.SLO = "large", 100, 60*time.Second
-	large.Costs = [][]stages.Share{
+	large.ShareCosts = [][]stages.ShareCosts{
 		{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{5 * time.Second, 5 * time.Second}}}}},
 		{{Batches: []stages.BatchCost{{Batch: 1, Blocks: []time.Duration{6 * time.Second, 6 * time.Second}}}}},
 	}
@@ -36,13 +36,13 @@ func TestFarApart(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := &Problem{Problem: stages.Problem{MaxPartitions: c.parts, Pools: []stages.Pool{{Kind: "L4", Count: 20, MaxShares: 1}, {Kind: "T4", Count: 30, MaxShares: 1}}, Models: c.models}}
-			out, err := Solve(context.Background(), p, highs.Solver{}, Options{})
+			outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("value %v, bound %v, %s, rates %v", out.Value, out.Bound, out.StoppedBy, out.RPS)
-			if !(out.Value > 0) || out.Bound < out.Value || math.IsInf(out.Bound, 0) || math.IsNaN(out.Bound) {
-				t.Errorf("value %v, bound %v", out.Value, out.Bound)
+			t.Logf("value %v, bound %v, %s, rates %v", outcome.Value, outcome.Bound, outcome.StoppedBy, outcome.RPS)
+			if !(outcome.Value > 0) || outcome.Bound < outcome.Value || math.IsInf(outcome.Bound, 0) || math.IsNaN(outcome.Bound) {
+				t.Errorf("value %v, bound %v", outcome.Value, outcome.Bound)
 			}
 			if _, err := NP(context.Background(), p, highs.Solver{}, Options{}); err != nil {
 				t.Errorf("without partitioning: %v", err)
@@ -51,7 +51,7 @@ func TestFarApart(t *testing.T) {
 				t.Errorf("DART-r: %v", err)
 			}
 			for d := range p.Models {
-				p.Models[d].MinRPS = out.RPS[d] / 2
+				p.Models[d].MinRPS = outcome.RPS[d] / 2
 			}
 			cheap, err := Cheapest(context.Background(), p, []float64{2, 1}, highs.Solver{}, Options{})
 			if err != nil {

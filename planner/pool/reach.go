@@ -5,102 +5,102 @@ import (
 )
 
 // requiredRate returns the requests/s that model d needs at a throughput in units.
-func (x *bundling) rate(d int, value float64) float64 {
-	return max(x.theta(value)*x.Models[d].Weight, x.Models[d].MinRPS)
+func (x *bundleSearch) requiredRate(d int, value float64) float64 {
+	return max(x.unitsToRate(value)*x.Models[d].Weight, x.Models[d].MinRPS)
 }
 
 // prepareCovers builds the template tables of all models and computes covers at the prices of the relaxation.
-func (x *bundling) prepare(ctx context.Context) error {
-	x.named = make(map[string]int, len(x.templates))
+func (x *bundleSearch) prepareCovers(ctx context.Context) error {
+	x.templateByKey = make(map[string]int, len(x.templates))
 	for i := range x.templates {
-		x.named[x.templates[i].Key()] = i
+		x.templateByKey[x.templates[i].Key()] = i
 	}
 	for d := range x.Models {
-		x.list(d)
+		x.addModelTable(d)
 	}
-	x.covers = make([][]*covers, len(x.Models))
-	x.cover(ctx, x.lp.price)
+	x.coverTables = make([][]*coverTable, len(x.Models))
+	x.addCovers(ctx, x.lp.poolPrice)
 	return nil
 }
 
 // addCovers adds a cover table of each model at given prices of all devices of each pool. If all templates are
 // known, it lowers the bound by them.
-func (x *bundling) cover(ctx context.Context, price []float64) {
-	x.worth = price
-	w := &covering{slot: x.Rounding == Slot}
-	for k, v := range price {
-		w.perDevice = append(w.perDevice, v/float64(max(x.Pools[k].Count, 1)))
-		w.counts = append(w.counts, x.Pools[k].Count)
+func (x *bundleSearch) addCovers(ctx context.Context, poolPrices []float64) {
+	x.coverPrices = poolPrices
+	builder := &coverBuilder{wholeDevices: x.Rounding == Slot}
+	for k, v := range poolPrices {
+		builder.devicePrice = append(builder.devicePrice, v/float64(max(x.Pools[k].Count, 1)))
+		builder.poolSizes = append(builder.poolSizes, x.Pools[k].Count)
 	}
-	fine := boundSteps
-	if x.stay != nil {
-		fine = coverSteps // a re-plan is wanted soon
+	boundGrid := boundSteps
+	if x.replan != nil {
+		boundGrid = coverSteps // a re-plan is wanted soon
 	}
-	var bound []*covers
+	var boundTables []*coverTable
 
 	// Covers with rates rounded down are for bundles, those rounded up for the bound.
 	for d := range x.Models {
 		if ctx.Err() != nil {
 			return
 		}
-		most := x.rate(d, x.inner)
-		list := w.configurations(x.lists[d], most)
-		x.covers[d] = append(x.covers[d], coversOf(list, most, coverSteps, false))
-		if w.slot {
+		maxRate := x.requiredRate(d, x.choiceBound)
+		items := builder.listItems(x.modelTables[d], maxRate)
+		x.coverTables[d] = append(x.coverTables[d], newCoverTable(items, maxRate, coverSteps, false))
+		if builder.wholeDevices {
 			// Two pipelines may fill a device together, so covers for the bound count parts of devices.
-			parts := *w
-			parts.slot = false
-			list = parts.configurations(x.lists[d], most)
+			partBuilder := *builder
+			partBuilder.wholeDevices = false
+			items = partBuilder.listItems(x.modelTables[d], maxRate)
 		}
-		bound = append(bound, coversOf(list, most, fine, true))
+		boundTables = append(boundTables, newCoverTable(items, maxRate, boundGrid, true))
 	}
 
 	// If all templates are known, the covers bound the throughput.
-	x.bounding = bound
-	if x.sieves != nil || !x.partial {
-		x.inner = max(min(x.inner, x.reach(bound)*(1+1e-9)), x.score())
+	x.boundTables = boundTables
+	if x.tables != nil || !x.incomplete {
+		x.choiceBound = max(min(x.choiceBound, x.coverableThroughput(boundTables)*(1+1e-9)), x.bestScore())
 	}
 }
 
 // repriceCovers adds covers at other prices, if not even parts of the bundles fit the devices: half way from the
 // prices of the relaxation to what the devices are worth to those bundles. It returns false, and adds none, if
 // parts fit or if covers were repriced often enough.
-func (x *bundling) reprice(ctx context.Context) bool {
-	total, scarce := sum(x.lp.price), sum(x.scarce)
-	if x.repriced == bundlePrices*x.o.Effort || scarce <= 0 || ctx.Err() != nil {
+func (x *bundleSearch) repriceCovers(ctx context.Context) bool {
+	total, scarcity := total(x.lp.poolPrice), total(x.scarcityPrices)
+	if x.repriceCount == maxReprices*x.options.Effort || scarcity <= 0 || ctx.Err() != nil {
 		return false
 	}
-	x.repriced++
-	price := make([]float64, len(x.Pools))
-	for k, v := range x.lp.price {
-		price[k] = (v + x.scarce[k]*total/scarce) / 2
+	x.repriceCount++
+	poolPrices := make([]float64, len(x.Pools))
+	for k, v := range x.lp.poolPrice {
+		poolPrices[k] = (v + x.scarcityPrices[k]*total/scarcity) / 2
 	}
-	x.cover(ctx, price)
+	x.addCovers(ctx, poolPrices)
 	return ctx.Err() == nil
 }
 
 // total returns the sum of some values.
-func sum(list []float64) (total float64) {
-	for _, v := range list {
-		total += v
+func total(values []float64) (added float64) {
+	for _, v := range values {
+		added += v
 	}
-	return total
+	return added
 }
 
 // coverableThroughput returns the largest throughput, in units, at which the covers of all models cost no more
 // than all devices are worth.
-func (x *bundling) reach(list []*covers) float64 {
-	total := sum(x.worth)
-	fits := func(value float64) bool {
-		sum := 0.0
-		for d, c := range list {
-			sum += c.cost[c.at(x.rate(d, value))]
+func (x *bundleSearch) coverableThroughput(tables []*coverTable) float64 {
+	total := total(x.coverPrices)
+	isAffordable := func(value float64) bool {
+		coverCost := 0.0
+		for d, c := range tables {
+			coverCost += c.costBySteps[c.stepsFor(x.requiredRate(d, value))]
 		}
-		return sum <= total*(1+1e-9)
+		return coverCost <= total*(1+1e-9)
 	}
-	lo, hi := 0.0, x.inner
+	lo, hi := 0.0, x.choiceBound
 	for range 40 {
-		if mid := (lo + hi) / 2; fits(mid) {
+		if mid := (lo + hi) / 2; isAffordable(mid) {
 			lo = mid
 		} else {
 			hi = mid
@@ -111,46 +111,46 @@ func (x *bundling) reach(list []*covers) float64 {
 
 // addModelTable adds the table of a model's templates: of all of them if they were listed, else of those that
 // the wait choice allows.
-func (x *bundling) list(d int) {
-	index := map[int32]int{}
-	if x.sieves != nil {
-		x.lists, x.index = append(x.lists, x.sieves[d]), append(x.index, index)
+func (x *bundleSearch) addModelTable(d int) {
+	indexByListed := map[int32]int{}
+	if x.tables != nil {
+		x.modelTables, x.listedTemplates = append(x.modelTables, x.tables[d]), append(x.listedTemplates, indexByListed)
 		return
 	}
-	s := &sieve{model: d, width: x.MaxPartitions}
-	for _, i := range x.allowed {
+	table := &templateTable{model: d, maxStages: x.MaxPartitions}
+	for _, i := range x.allowedTemplates {
 		if x.templates[i].Model == d {
-			index[int32(s.len())] = i
-			s.add(&x.templates[i])
+			indexByListed[int32(table.len())] = i
+			table.add(&x.templates[i])
 		}
 	}
-	x.lists, x.index = append(x.lists, s), append(x.index, index)
+	x.modelTables, x.listedTemplates = append(x.modelTables, table), append(x.listedTemplates, indexByListed)
 }
 
 // templateIndex returns the catalogue's index of a template of model d's table. A template that the catalogue
 // lacks joins it.
-func (x *bundling) template(d int, at int32) (int, error) {
-	if i, ok := x.index[d][at]; ok {
+func (x *bundleSearch) templateIndex(d int, listed int32) (int, error) {
+	if i, ok := x.listedTemplates[d][listed]; ok {
 		return i, nil
 	}
-	t, err := x.lists[d].template(x.Problem, int(at))
+	t, err := x.modelTables[d].buildTemplate(x.Problem, int(listed))
 	if err != nil {
 		return 0, err
 	}
-	i, ok := x.named[t.Key()]
+	i, ok := x.templateByKey[t.Key()]
 	if !ok {
 		i = len(x.templates)
-		x.templates, x.named[t.Key()] = append(x.templates, *t), i
+		x.templates, x.templateByKey[t.Key()] = append(x.templates, *t), i
 	}
-	x.index[d][at] = i
+	x.listedTemplates[d][listed] = i
 	return i, nil
 }
 
 // allowNewTemplates adds the templates that joined the catalogue to the wait choice, with their losses.
-func (x *bundling) known() {
-	for i := len(x.loss); i < len(x.templates); i++ {
-		x.allowed = append(x.allowed, i)
-		x.loss = append(x.loss, x.candidate.of.loss(&x.templates[i], x.lp))
+func (x *bundleSearch) allowNewTemplates() {
+	for i := len(x.losses); i < len(x.templates); i++ {
+		x.allowedTemplates = append(x.allowedTemplates, i)
+		x.losses = append(x.losses, x.waitChoice.choiceCatalogue.templateLoss(&x.templates[i], x.lp))
 	}
-	x.out.Templates = max(x.out.Templates, len(x.templates))
+	x.outcome.Templates = max(x.outcome.Templates, len(x.templates))
 }

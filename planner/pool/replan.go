@@ -14,7 +14,7 @@ import (
 // moves few.
 
 // RunningPlan is the plan that runs.
-type Running struct {
+type RunningPlan struct {
 	Pipelines []RunningPipeline
 	MaxMoved  float64 // part of the devices that may have to load something
 }
@@ -30,84 +30,84 @@ type RunningPipeline struct {
 // RunningStage is a stage that runs.
 type RunningStage struct {
 	First, Last, Share int
-	Pool               int   // -1 if it is no longer in the cluster
-	Placed             []Run // devices beyond the pool's count are gone
+	Pool               int         // -1 if it is no longer in the cluster
+	Placement          []DeviceRun // devices beyond the pool's count are gone
 }
 
 // replanState holds what a search knows of the plan that runs.
-type staying struct {
-	*catalogue
-	held  held
-	total map[content]int   // by content, on all devices that are still there
-	own   []map[content]int // by model: the replicas of its own pipelines
-	most  float64           // devices that may move
-	list  []count           // that may stay, with the replicas that are still there
+type replanState struct {
+	*templateCatalogue
+	heldByDevice    heldContents
+	runningReplicas map[replicaContent]int   // by content, on all devices that are still there
+	replicasByModel []map[replicaContent]int // by model: the replicas of its own pipelines
+	maxMoved        float64                  // devices that may move
+	pipelines       []planPipeline           // that may stay, with the replicas that are still there
 
-	ids    []content
-	number map[content]int
-	of     [][]int // by template and stage: ids of contents, computed on demand
+	contentByID   []replicaContent
+	idByContent   map[replicaContent]int
+	stageContents [][]int // by template and stage: ids of contents, computed on demand
 
-	tries int // searches made so far for a plan that moves no more than asked
+	numSearches int // searches made so far for a plan that moves no more than asked
 }
 
 // heldContents returns what the devices hold. Without a plan that runs it returns nil.
-func (s *staying) holds() held {
+func (s *replanState) heldContents() heldContents {
 	if s == nil {
 		return nil
 	}
-	return s.held
+	return s.heldByDevice
 }
 
 // newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps its
 // SLO, and returns its index.
-func (p *Problem) whatRuns(r *Running, add func(*stages.Template) int) *staying {
-	s := &staying{held: p.nothingHeld(), total: map[content]int{}, number: map[content]int{}, most: r.MaxMoved * float64(p.devices())}
+func (p *Problem) newReplanState(plan *RunningPlan, add func(*stages.Template) int) *replanState {
+	state := &replanState{heldByDevice: p.emptyContents(), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.totalDevices())}
 	for range p.Models {
-		s.own = append(s.own, map[content]int{})
+		state.replicasByModel = append(state.replicasByModel, map[replicaContent]int{})
 	}
 
 	// Put every pipeline on the devices, as far as they are still there.
-	for i := range r.Pipelines {
-		pl := &r.Pipelines[i]
-		given := Given{Model: pl.Model, Batch: pl.Batch}
-		here := pl.Model >= 0
-		var left []int
-		for _, st := range pl.Stages {
-			if st.Pool < 0 || p.Pools[st.Pool].Time {
-				here = false
+	for i := range plan.Pipelines {
+		running := &plan.Pipelines[i]
+		pipeline := InputPipeline{Model: running.Model, Batch: running.Batch}
+		isPlannable := running.Model >= 0
+		var heldReplicas []int
+		for _, stage := range running.Stages {
+			if stage.Pool < 0 || p.Pools[stage.Pool].TimeShared {
+				isPlannable = false
 				continue
 			}
 			n := 0
-			key := content{pl.Network, st.First, st.Last, st.Pool, st.Share}
-			for _, run := range st.Placed {
-				n += s.held.put(key, run)
+			content := replicaContent{running.Network, stage.First, stage.Last, stage.Pool, stage.Share}
+			for _, run := range stage.Placement {
+				n += state.heldByDevice.addRun(content, run)
 			}
-			s.total[key] += n
-			if pl.Model >= 0 {
-				s.own[pl.Model][key] += n
+			state.runningReplicas[content] += n
+			if running.Model >= 0 {
+				state.replicasByModel[running.Model][content] += n
 			}
-			left = append(left, n)
-			given.Stages = append(given.Stages, GivenStage{First: st.First, Last: st.Last, Pool: st.Pool, Share: st.Share, Replicas: max(n, 1)})
+			heldReplicas = append(heldReplicas, n)
+			pipeline.Stages = append(pipeline.Stages, InputStage{First: stage.First, Last: stage.Last, Pool: stage.Pool, Share: stage.Share, Replicas: max(n, 1)})
 		}
-		if !here || slices.Contains(left, 0) {
+		if !isPlannable || slices.Contains(heldReplicas, 0) {
 			continue
 		}
 		// A pipeline of another planner, or made under another SLO, may not keep the limits any more.
-		if t, err := p.template(&given); err == nil && p.fitsMemory(t) {
-			s.list = append(s.list, count{template: add(t), model: t.Model, replicas: left})
+		if t, err := p.templateOf(&pipeline); err == nil && p.fitsMemory(t) {
+			state.pipelines = append(state.pipelines, planPipeline{template: add(t), model: t.Model, replicas: heldReplicas})
 		}
 	}
-	return s
+	return state
 }
 
 // fitsMemory computes the memory that the replicas of t need, and reports whether it fits.
 func (p *Problem) fitsMemory(t *stages.Template) bool {
 	m := &p.Models[t.Model]
-	whole := m.WeightBytes(0, m.NumBlocks())
+	modelBytes := m.WeightBytes(0, m.NumBlocks())
 	for i := range t.Stages {
 		s := &t.Stages[i]
-		s.Need = m.WeightBytes(s.First, s.Last) + max(m.Costs[s.Pool][s.Share-1].At(t.Batch).Memory-whole, 0)
-		if most := p.Pools[s.Pool].Memory; most > 0 && s.Need > most/int64(s.Share) {
+		s.Memory = m.WeightBytes(s.FirstBlock, s.EndBlock) + max(m.ShareCosts[s.Pool][s.Share-1].CostAt(t.Batch).Memory-modelBytes, 0)
+		if maxBytes := p.Pools[s.Pool].Memory; maxBytes > 0 && s.Memory > maxBytes/int64(s.Share) {
 			return false
 		}
 	}
@@ -115,134 +115,138 @@ func (p *Problem) fitsMemory(t *stages.Template) bool {
 }
 
 // movedDevices returns how many devices, in parts, a plan has to load at least.
-func (s *staying) moved(list []count) float64 { return s.beyond(list, s.total) }
+func (s *replanState) movedDevices(pipelines []planPipeline) float64 {
+	return s.devicesBeyond(pipelines, s.runningReplicas)
+}
 
 // devicesBeyond returns the devices, in parts, that replicas take beyond the given replicas that run.
-func (s *staying) beyond(list []count, run map[content]int) float64 {
+func (s *replanState) devicesBeyond(pipelines []planPipeline, runningReplicas map[replicaContent]int) float64 {
 	var buf [16]struct{ id, n int }
-	sums := buf[:0]
+	wanted := buf[:0]
 
 	// Add up the replicas of each content.
-	for _, n := range list {
-		for si, id := range s.contents(n.template) {
-			i := slices.IndexFunc(sums, func(s struct{ id, n int }) bool { return s.id == id })
+	for _, n := range pipelines {
+		for si, id := range s.contentIDs(n.template) {
+			i := slices.IndexFunc(wanted, func(s struct{ id, n int }) bool { return s.id == id })
 			if i < 0 {
-				i = len(sums)
-				sums = append(sums, struct{ id, n int }{id: id})
+				i = len(wanted)
+				wanted = append(wanted, struct{ id, n int }{id: id})
 			}
-			sums[i].n += n.replicas[si]
+			wanted[i].n += n.replicas[si]
 		}
 	}
-	sum := 0.0
-	for _, u := range sums {
-		key := s.ids[u.id]
-		sum += float64(max(u.n-run[key], 0)) / float64(key.share)
+	devices := 0.0
+	for _, replicas := range wanted {
+		content := s.contentByID[replicas.id]
+		devices += float64(max(replicas.n-runningReplicas[content], 0)) / float64(content.share)
 	}
-	return sum
+	return devices
 }
 
 // contentIDs returns the ids of what the stages of a template hold.
-func (s *staying) contents(template int) []int {
-	for len(s.of) <= template {
-		s.of = append(s.of, nil)
+func (s *replanState) contentIDs(template int) []int {
+	for len(s.stageContents) <= template {
+		s.stageContents = append(s.stageContents, nil)
 	}
-	if s.of[template] == nil {
+	if s.stageContents[template] == nil {
 		t := &s.templates[template]
 		for si := range t.Stages {
-			key := s.content(t, si)
-			id, ok := s.number[key]
+			content := s.contentOf(t, si)
+			id, ok := s.idByContent[content]
 			if !ok {
-				id = len(s.ids)
-				s.number[key], s.ids = id, append(s.ids, key)
+				id = len(s.contentByID)
+				s.idByContent[content], s.contentByID = id, append(s.contentByID, content)
 			}
-			s.of[template] = append(s.of[template], id)
+			s.stageContents[template] = append(s.stageContents[template], id)
 		}
 	}
-	return s.of[template]
+	return s.stageContents[template]
 }
 
 // allowsMoves reports whether a plan moves no more devices than asked. Without a plan that runs it is true.
-func (s *staying) allows(plan *counts) bool { return s == nil || s.moved(plan.list) <= s.most+1e-9 }
+func (s *replanState) allowsMoves(plan *replicaPlan) bool {
+	return s == nil || s.movedDevices(plan.pipelines) <= s.maxMoved+1e-9
+}
 
 // countLoading returns how many devices have to load something for an outcome's pipelines.
-func (s *staying) loads(list []Pipeline) int {
-	want := s.nothingHeld()
-	for i := range list {
-		pl := &list[i]
-		for si := range pl.Stages {
-			if !s.Pools[pl.Stages[si].Pool].Time {
-				for _, run := range pl.Placed[si] {
-					want.put(s.content(&pl.Template, si), run)
+func (s *replanState) countLoading(pipelines []Pipeline) int {
+	wanted := s.emptyContents()
+	for i := range pipelines {
+		pipeline := &pipelines[i]
+		for si := range pipeline.Stages {
+			if !s.Pools[pipeline.Stages[si].Pool].TimeShared {
+				for _, run := range pipeline.Placement[si] {
+					wanted.addRun(s.contentOf(&pipeline.Template, si), run)
 				}
 			}
 		}
 	}
-	return s.held.short(want)
+	return s.heldByDevice.devicesShortOf(wanted)
 }
 
 // newContent counts the replicas of a content beyond those that run.
 type newContent struct {
-	v     milp.Var // the replicas beyond
-	parts []milp.Var
-	held  int
+	addedVar     milp.Var // the replicas beyond
+	replicaVars  []milp.Var
+	heldReplicas int
 }
 
 // limitMoves adds to a program the devices that move, and limits them to maxMoved.
 // The replicas of each content.
-func (q *program) limitMoves(stay *staying, most float64) {
-	sum := map[content][]milp.Var{}
-	var order []content
-	for i, ti := range q.set {
+func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
+	varsByContent := map[replicaContent][]milp.Var{}
+	var contents []replicaContent
+	for i, ti := range q.templateSet {
 		t := &q.templates[ti]
-		for si, v := range q.g[i] {
-			key := q.content(t, si)
-			if _, ok := sum[key]; !ok {
-				order = append(order, key)
+		for si, replicaVar := range q.replicaVars[i] {
+			content := q.contentOf(t, si)
+			if _, ok := varsByContent[content]; !ok {
+				contents = append(contents, content)
 			}
-			sum[key] = append(sum[key], v)
+			varsByContent[content] = append(varsByContent[content], replicaVar)
 		}
 	}
 
 	// moved >= Σ max(replicas - running, 0) / share.
-	q.stay, q.moved = stay, q.m.AddVar("moved", 0, most, 0)
-	total := q.m.AddLE("moves", 0, milp.Term{Var: q.moved, Coef: -1})
-	for _, key := range order {
-		part := 1 / float64(key.share)
-		held := stay.total[key]
-		if held == 0 {
-			for _, v := range sum[key] {
-				q.m.AddTerm(total, v, part)
+	q.replan, q.movedVar = state, q.m.AddVar("moved", 0, maxMoved, 0)
+	moveRow := q.m.AddLE("moves", 0, milp.Term{Var: q.movedVar, Coef: -1})
+	for _, content := range contents {
+		devicePart := 1 / float64(content.share)
+		heldReplicas := state.runningReplicas[content]
+		if heldReplicas == 0 {
+			for _, v := range varsByContent[content] {
+				q.m.AddTerm(moveRow, v, devicePart)
 			}
 			continue
 		}
 		v := q.m.AddVar("", 0, milp.Inf, 0)
-		row := q.m.AddLE("", float64(held), milp.Term{Var: v, Coef: -1})
-		for _, g := range sum[key] {
+		row := q.m.AddLE("", float64(heldReplicas), milp.Term{Var: v, Coef: -1})
+		for _, g := range varsByContent[content] {
 			q.m.AddTerm(row, g, 1)
 		}
-		q.m.AddTerm(total, v, part)
-		q.news = append(q.news, newContent{v, sum[key], held})
+		q.m.AddTerm(moveRow, v, devicePart)
+		q.newContents = append(q.newContents, newContent{v, varsByContent[content], heldReplicas})
 	}
 }
 
 // readRunning reads the plan that runs. Templates of it that the catalogue lacks join it.
-func (x *search) remember() {
-	if x.o.Running == nil || x.timed() {
+func (x *planSearch) readRunning() {
+	if x.options.RunningPlan == nil || x.hasTimeShared() {
 		return
 	}
-	known := make(map[string]int, len(x.templates))
+	indexByKey := make(map[string]int, len(x.templates))
 	for i := range x.templates {
-		known[x.templates[i].Key()] = i
+		indexByKey[x.templates[i].Key()] = i
 	}
-	x.stay = x.whatRuns(x.o.Running, func(t *stages.Template) int {
-		i, ok := known[t.Key()]
+	x.replan = x.newReplanState(x.options.RunningPlan, func(t *stages.Template) int {
+		i, ok := indexByKey[t.Key()]
 		if !ok {
 			i = len(x.templates)
-			x.templates, known[t.Key()] = append(x.templates, *t), i
+			x.templates, indexByKey[t.Key()] = append(x.templates, *t), i
 		}
 		return i
 	})
-	x.stay.catalogue = x.catalogue
+	x.replan.templateCatalogue = x.templateCatalogue
 }
 
 // moveNodes bounds the branch-and-bound nodes of the program for the fewest moves.
@@ -254,15 +258,15 @@ const moveTries = 3
 
 // movedTooMuch reports whether a finished plan moved more devices than asked and another search for one that
 // moves less is worth it. If so, it prepares that search.
-func (x *search) movedTooMuch(ctx context.Context, moved int) bool {
-	if x.stay == nil || ctx.Err() != nil {
+func (x *planSearch) movedTooMuch(ctx context.Context, movedDevices int) bool {
+	if x.replan == nil || ctx.Err() != nil {
 		return false
 	}
-	over := float64(moved) - x.o.Running.MaxMoved*float64(x.devices())
-	if x.stay.tries++; over <= 1e-9 || x.stay.tries == moveTries || x.stay.most == 0 {
+	excess := float64(movedDevices) - x.options.RunningPlan.MaxMoved*float64(x.totalDevices())
+	if x.replan.numSearches++; excess <= 1e-9 || x.replan.numSearches == moveTries || x.replan.maxMoved == 0 {
 		return false
 	}
-	x.stay.most = max(x.stay.most-over, 0)
-	x.best = nil
+	x.replan.maxMoved = max(x.replan.maxMoved-excess, 0)
+	x.bestPlan = nil
 	return true
 }

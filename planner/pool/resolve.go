@@ -15,18 +15,18 @@ import (
 )
 
 // resolvedProblem is the documents translated to numbers, with what is needed to write the plan.
-type resolved struct {
-	in      *kind.Problem
-	run     *kind.Run
-	opt     choices
-	problem *Problem
-	asked   formats.WorkloadModels
-	models  []resolvedModel
-	pools   []formats.Pool // of the cluster, with defaults filled in
-	network bool           // some pool has a network rate, so that cuts cost time
+type resolvedProblem struct {
+	input           *kind.Problem
+	run             *kind.SolveRun
+	options         optionValues
+	problem         *Problem
+	requestedModels formats.WorkloadModels
+	models          []resolvedModel
+	pools           []formats.Pool // of the cluster, with defaults filled in
+	hasNetwork      bool           // some pool has a network rate, so that cuts cost time
 
-	unknown                  kind.UnknownCuts
-	unweighted, noPercentile []string // names of the models that have these defaults
+	unknownCuts                      kind.UnknownCuts
+	defaultWeight, defaultPercentile []string // names of the models that have these defaults
 }
 
 // resolvedModel is one requested model with its profile.
@@ -39,93 +39,93 @@ type resolvedModel struct {
 }
 
 // resolveDocuments translates the documents to a problem. The assumptions that it makes are noted in run.
-func resolve(in *kind.Problem, run *kind.Run) (*resolved, error) {
-	if err := in.Complete(); err != nil {
+func resolveDocuments(in *kind.Problem, run *kind.SolveRun) (*resolvedProblem, error) {
+	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
-	r := &resolved{in: in, run: run, opt: choicesOf(in.Values)}
-	r.asked = formats.ModelsOf(in.Workload)
-	if len(r.asked) == 0 {
-		return nil, r.in.Fail("workload", "models", "no model", "at least one", "")
+	r := &resolvedProblem{input: in, run: run, options: optionValuesOf(in.Values)}
+	r.requestedModels = formats.ModelsOf(in.Workload)
+	if len(r.requestedModels) == 0 {
+		return nil, r.input.FieldError("workload", "models", "no model", "at least one", "")
 	}
-	opt := &r.opt
-	r.problem = &Problem{Problem: stages.Problem{MaxPartitions: opt.MaxPartitions}, Rounding: opt.Rounding, Fluid: r.in.Attained > 0, MarginShare: opt.Margin}
+	opt := &r.options
+	r.problem = &Problem{Problem: stages.Problem{MaxPartitions: opt.MaxPartitions}, Rounding: opt.Rounding, Fluid: r.input.BoundAttainment > 0, MarginShare: opt.Margin}
 	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
-	for i := range r.asked {
+	for i := range r.requestedModels {
 		if err := r.resolveModel(i); err != nil {
 			return nil, err
 		}
 	}
 
 	// Merge blocks if the options or the number of possible pipelines ask for fewer.
-	if r.opt.Blocks > 0 {
-		by := stages.ByTime
-		if r.opt.BlocksBy == "bytes" {
-			by = stages.ByBytes
+	if r.options.Blocks > 0 {
+		rule := stages.ByTime
+		if r.options.BlocksBy == "bytes" {
+			rule = stages.ByBytes
 		}
-		r.problem.PrePartition(r.opt.Blocks, by)
-		r.run.Assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.opt.Blocks, r.opt.Blocks, r.opt.BlocksBy)
+		r.problem.PrePartition(r.options.Blocks, rule)
+		r.run.Assume("models of more than %d blocks are cut as if they had %d, by %s (--blocks)", r.options.Blocks, r.options.Blocks, r.options.BlocksBy)
 	}
 	if n := r.problem.limitBlocks(); n > 0 {
-		limited := *r.in
-		if err := limited.Values.Set("blocks", n); err != nil {
+		limitedInput := *r.input
+		if err := limitedInput.Values.Set("blocks", n); err != nil {
 			return nil, err
 		}
-		r.in = &limited
-		r.run.Assume("models of more than %d blocks are cut as if they had %d, where the fewest bytes cross: the problem has more than %d possible pipelines", n, n, siftable)
+		r.input = &limitedInput
+		r.run.Assume("models of more than %d blocks are cut as if they had %d, where the fewest bytes cross: the problem has more than %d possible pipelines", n, n, maxSequences)
 	}
 
 	// Note the defaults.
-	r.unknown.Warn(run)
-	r.defaultClasses()
-	if len(r.unweighted) > 0 {
-		r.run.Assume("weight 1 for %s", strings.Join(r.unweighted, ", "))
+	r.unknownCuts.Warn(run)
+	r.noteDefaultClasses()
+	if len(r.defaultWeight) > 0 {
+		r.run.Assume("weight 1 for %s", strings.Join(r.defaultWeight, ", "))
 	}
-	if len(r.noPercentile) > 0 {
-		r.run.Assume("percentile p99 for %s", strings.Join(r.noPercentile, ", "))
+	if len(r.defaultPercentile) > 0 {
+		r.run.Assume("percentile p99 for %s", strings.Join(r.defaultPercentile, ", "))
 	}
-	return r, r.measuredPools()
+	return r, r.checkMeasurements()
 }
 
 // noteDefaultClasses records which class of a model answers requests that name none.
-func (r *resolved) defaultClasses() {
-	w := r.asked
+func (r *resolvedProblem) noteDefaultClasses() {
+	w := r.requestedModels
 	for i := range w {
 		if slices.ContainsFunc(w[:i], func(o formats.WorkloadModel) bool { return o.Model == w[i].Model }) {
 			continue
 		}
-		of := slices.DeleteFunc(slices.Clone(w), func(o formats.WorkloadModel) bool { return o.Model != w[i].Model })
-		if len(of) > 1 && !slices.ContainsFunc(of, func(o formats.WorkloadModel) bool { return o.Class == "" }) {
+		classes := slices.DeleteFunc(slices.Clone(w), func(o formats.WorkloadModel) bool { return o.Model != w[i].Model })
+		if len(classes) > 1 && !slices.ContainsFunc(classes, func(o formats.WorkloadModel) bool { return o.Class == "" }) {
 			r.run.Assume("class %s answers requests for %s that name no class: it is the first of the workload", w[i].Class, w[i].Model)
 		}
-		if len(of) > 1 && !r.opt.SLO.IsZero() {
-			r.run.Warn("the SLO of %s is set over the workload's: its %d classes differ in nothing but their queues", r.opt.SLO, len(of))
+		if len(classes) > 1 && !r.options.SLO.IsZero() {
+			r.run.Warn("the SLO of %s is set over the workload's: its %d classes differ in nothing but their queues", r.options.SLO, len(classes))
 		}
 	}
 }
 
 // resolvePools checks the pools of the cluster and adds them to the problem.
-func (r *resolved) resolvePools() error {
-	seen := map[string]bool{}
+func (r *resolvedProblem) resolvePools() error {
+	seenKinds := map[string]bool{}
 	devices := 0
-	for i, p := range r.in.Cluster.Pools {
+	for i, p := range r.input.Cluster.Pools {
 		// Refuse what makes no sense.
 		path := fmt.Sprintf("pools[%d]", i)
 		switch {
 		case p.Device == "":
-			return r.in.Fail("cluster", path+".device", "nothing", "a device kind of the profile", "")
-		case seen[p.Device]:
-			return r.in.Fail("cluster", path+".device", p.Device+" a second time", "each device kind once", "add up the counts")
+			return r.input.FieldError("cluster", path+".device", "nothing", "a device kind of the profile", "")
+		case seenKinds[p.Device]:
+			return r.input.FieldError("cluster", path+".device", p.Device+" a second time", "each device kind once", "add up the counts")
 		case p.Count < 0:
-			return r.in.Fail("cluster", path+".count", fmt.Sprint(p.Count), "at least 0", "")
+			return r.input.FieldError("cluster", path+".count", fmt.Sprint(p.Count), "at least 0", "")
 		case p.NICGbps < 0 || p.NICEfficiency < 0 || p.Memory < 0 || p.MaxShares < 0 || p.PerNode < 0:
-			return r.in.Fail("cluster", path, "a negative number", "at least 0", "")
+			return r.input.FieldError("cluster", path, "a negative number", "at least 0", "")
 		}
 
 		// Fill in the defaults of sharing, shares and nodes.
-		seen[p.Device] = true
+		seenKinds[p.Device] = true
 		if p.TimeShared() {
 			if p.Sharing == "" {
 				r.run.Assume("sharing: time on %s: its stages take turns on every device", p.Device)
@@ -139,162 +139,162 @@ func (r *resolved) resolvePools() error {
 
 		// Add the pool to the problem.
 		rate := p.NICRate()
-		r.network = r.network || rate > 0
+		r.hasNetwork = r.hasNetwork || rate > 0
 		devices += p.Count
 		r.pools = append(r.pools, p)
 		r.problem.Pools = append(r.problem.Pools, stages.Pool{
 			Kind: p.Device, Count: p.Count, MaxShares: p.MaxShares, PerNode: p.PerNode,
-			Gbps: rate, Memory: int64(p.Memory), Time: p.Sharing == formats.SharingTime,
-			OneCopy: formats.IsCPU(p.Device),
+			Gbps: rate, Memory: int64(p.Memory), TimeShared: p.Sharing == formats.SharingTime,
+			SharedWeights: formats.IsCPU(p.Device),
 		})
 	}
 	if devices == 0 {
-		return r.in.Fail("cluster", "pools", "no device", "at least one", "")
+		return r.input.FieldError("cluster", "pools", "no device", "at least one", "")
 	}
-	r.problem.Apart = r.in.Cluster.Host != formats.HostShared
-	if r.opt.MaxPartitions > 1 {
-		r.run.AssumeHosts(r.in.Cluster)
+	r.problem.SeparateHosts = r.input.Cluster.Host != formats.HostShared
+	if r.options.MaxPartitions > 1 {
+		r.run.AssumeNetwork(r.input.Cluster)
 	}
 	return nil
 }
 
 // resolveModel checks requested model i against the profile and adds it to the problem.
-func (r *resolved) resolveModel(i int) error {
-	w := &r.asked[i]
+func (r *resolvedProblem) resolveModel(i int) error {
+	workload := &r.requestedModels[i]
 	path := fmt.Sprintf("models[%d]", i)
-	at, err := r.in.Model(w.Model, path+".model")
+	profileIndex, err := r.input.ModelIndex(workload.Model, path+".model")
 	if err != nil {
 		return err
 	}
 	for j := range i {
-		if r.asked[j].Key() == w.Key() {
-			return r.in.Fail("workload", path+".model", fmt.Sprintf("%s a second time", w.Key()), "each model once, or each of its classes", "")
+		if r.requestedModels[j].Key() == workload.Key() {
+			return r.input.FieldError("workload", path+".model", fmt.Sprintf("%s a second time", workload.Key()), "each model once, or each of its classes", "")
 		}
 	}
-	m := &r.in.Profile.Models[at]
-	mpath := fmt.Sprintf("models[%d]", at)
-	if len(m.Blocks) == 0 {
-		return r.in.Fail("profile", mpath+".blocks", "no block", "at least one", "")
+	profile := &r.input.Profile.Models[profileIndex]
+	profilePath := fmt.Sprintf("models[%d]", profileIndex)
+	if len(profile.Blocks) == 0 {
+		return r.input.FieldError("profile", profilePath+".blocks", "no block", "at least one", "")
 	}
-	slo, err := r.slo(w, path, m, mpath)
+	slo, err := r.resolveSLO(workload, path, profile, profilePath)
 	if err != nil {
 		return err
 	}
 
 	// What is kept back: the workload's own values, else the options'.
-	kept := formats.Headroom{Margin: r.opt.Margin, Utilisation: cmp.Or(w.Utilisation, 1)}
-	if w.Margin != nil {
-		kept.Margin = *w.Margin
+	headroom := formats.Headroom{Margin: r.options.Margin, Utilisation: cmp.Or(workload.Utilisation, 1)}
+	if workload.Margin != nil {
+		headroom.Margin = *workload.Margin
 	}
-	r.problem.Margins = append(r.problem.Margins, kept.Margin)
-	pm := stages.Model{Name: w.Key().String(), Network: w.Model, SLO: slo, Margin: kind.Margin(slo, kept.Margin), Weight: w.Weight, MinRPS: w.MinRPS}
+	r.problem.Margins = append(r.problem.Margins, headroom.Margin)
+	model := stages.Model{Name: workload.Key().String(), Network: workload.Model, SLO: slo, Margin: kind.Margin(slo, headroom.Margin), Weight: workload.Weight, MinRPS: workload.MinRPS}
 	switch {
-	case math.IsNaN(w.Weight) || w.Weight < 0 || math.IsInf(w.Weight, 0):
-		return r.in.Fail("workload", path+".weight", fmt.Sprint(w.Weight), "more than 0", "")
-	case w.Weight == 0:
-		pm.Weight = 1
-		if len(r.asked) > 1 {
-			r.unweighted = append(r.unweighted, pm.Name)
+	case math.IsNaN(workload.Weight) || workload.Weight < 0 || math.IsInf(workload.Weight, 0):
+		return r.input.FieldError("workload", path+".weight", fmt.Sprint(workload.Weight), "more than 0", "")
+	case workload.Weight == 0:
+		model.Weight = 1
+		if len(r.requestedModels) > 1 {
+			r.defaultWeight = append(r.defaultWeight, model.Name)
 		}
 	}
-	if w.Percentile == "" {
-		r.noPercentile = append(r.noPercentile, pm.Name)
+	if workload.Percentile == "" {
+		r.defaultPercentile = append(r.defaultPercentile, model.Name)
 	}
-	pm.MinRPS = max(pm.MinRPS, r.opt.MinLoad*pm.Weight)
-	rm := resolvedModel{workload: w, profile: m, headroom: kept, weight: pm.Weight}
+	model.MinRPS = max(model.MinRPS, r.options.MinLoad*model.Weight)
+	planned := resolvedModel{workload: workload, profile: profile, headroom: headroom, weight: model.Weight}
 	// A model that promises only a part of what its devices carry needs devices for more than it promises.
-	pm.Weight, pm.MinRPS = pm.Weight/kept.Utilisation, pm.MinRPS/kept.Utilisation
+	model.Weight, model.MinRPS = model.Weight/headroom.Utilisation, model.MinRPS/headroom.Utilisation
 
 	// Weights of the blocks and bytes of the cuts between them.
-	var unknown []int // blocks after which the size of the cut is not known
-	for b := range m.Blocks {
-		pm.Weights = append(pm.Weights, m.Blocks[b].WeightBytes)
-		if b+1 == len(m.Blocks) {
+	var unknownCuts []int // blocks after which the size of the cut is not known
+	for b := range profile.Blocks {
+		model.Weights = append(model.Weights, profile.Blocks[b].WeightBytes)
+		if b+1 == len(profile.Blocks) {
 			break
 		}
-		c := stages.CutAfter(&m.Blocks[b], r.network, r.opt.CutDType)
-		if c.Bytes < 0 && r.opt.MaxPartitions > 1 {
-			unknown = append(unknown, b)
+		c := stages.CutAfterBlock(&profile.Blocks[b], r.hasNetwork, r.options.CutDType)
+		if c.Bytes < 0 && r.options.MaxPartitions > 1 {
+			unknownCuts = append(unknownCuts, b)
 		}
-		rm.cuts = append(rm.cuts, c)
-		pm.CutBytes = append(pm.CutBytes, c.Bytes)
+		planned.cuts = append(planned.cuts, c)
+		model.CutBytes = append(model.CutBytes, c.Bytes)
 	}
-	r.unknown.Add(m.Model, unknown, len(m.Blocks))
+	r.unknownCuts.Add(profile.Model, unknownCuts, len(profile.Blocks))
 
 	// Times by pool, share and batch.
-	if pm.Costs, err = stages.Costs(m, r.pools, r.opt.MaxBatch, r.in.File("profile"), mpath); err != nil {
+	if model.ShareCosts, err = stages.MeasuredCosts(profile, r.pools, r.options.MaxBatch, r.input.FileName("profile"), profilePath); err != nil {
 		return err
 	}
-	r.problem.Models = append(r.problem.Models, pm)
-	r.models = append(r.models, rm)
+	r.problem.Models = append(r.problem.Models, model)
+	r.models = append(r.models, planned)
 	return nil
 }
 
 // resolveSLO returns a model's SLO. A value such as "5x" is a multiple of the latency of the whole model at
 // batch 1 on the fastest kind.
-func (r *resolved) slo(w *formats.WorkloadModel, path string, m *formats.ProfileModel, mpath string) (time.Duration, error) {
-	target := w.SLO
-	if !r.opt.SLO.IsZero() {
-		target = r.opt.SLO
+func (r *resolvedProblem) resolveSLO(workload *formats.WorkloadModel, path string, profile *formats.ProfileModel, profilePath string) (time.Duration, error) {
+	target := workload.SLO
+	if !r.options.SLO.IsZero() {
+		target = r.options.SLO
 	}
 	if target.IsZero() {
-		return 0, r.in.Fail("workload", path+".slo", "nothing", "a latency target such as 200ms or 5x", "--slo sets it for all models")
+		return 0, r.input.FieldError("workload", path+".slo", "nothing", "a latency target such as 200ms or 5x", "--slo sets it for all models")
 	}
 
 	// The latency of the whole model, if the SLO is a multiple of it.
-	var base time.Duration
-	if target.Times > 0 {
+	var wholeLatency time.Duration
+	if target.Factor > 0 {
 		kind := ""
-		for _, ms := range m.Measurements {
-			if ms.Batch != 1 || ms.Share > 1 || ms.Whole == nil || ms.Whole.WallUS <= 0 {
+		for _, measurement := range profile.Measurements {
+			if measurement.Batch != 1 || measurement.Share > 1 || measurement.WholeModel == nil || measurement.WholeModel.WallUS <= 0 {
 				continue
 			}
-			if d := ms.Whole.WallUS.D(); base == 0 || d < base {
-				base, kind = d, ms.Device
+			if d := measurement.WholeModel.WallUS.D(); wholeLatency == 0 || d < wholeLatency {
+				wholeLatency, kind = d, measurement.Device
 			}
 		}
-		if base == 0 {
-			return 0, r.in.Fail("profile", mpath+".measurements", "no measurement of the whole model at batch 1",
-				fmt.Sprintf("one, because the SLO of %s is %s", w.Key(), target), "measure it (plan profile) or write the SLO as a time")
+		if wholeLatency == 0 {
+			return 0, r.input.FieldError("profile", profilePath+".measurements", "no measurement of the whole model at batch 1",
+				fmt.Sprintf("one, because the SLO of %s is %s", workload.Key(), target), "measure it (plan profile) or write the SLO as a time")
 		}
-		r.run.Assume("slo of %s: %s of its %s on %s is %s", w.Key(), target, document.Duration(base), kind, document.Duration(target.Of(base)))
+		r.run.Assume("slo of %s: %s of its %s on %s is %s", workload.Key(), target, document.Duration(wholeLatency), kind, document.Duration(target.Resolve(wholeLatency)))
 	}
-	slo := target.Of(base)
+	slo := target.Resolve(wholeLatency)
 	if slo <= 0 {
-		return 0, r.in.Fail("workload", path+".slo", target.String(), "more than 0", "")
+		return 0, r.input.FieldError("workload", path+".slo", target.String(), "more than 0", "")
 	}
 	return slo, nil
 }
 
 // checkMeasurements returns an error if a pool was measured for no model or a model on no pool, and warns of
 // pools on which a model was not measured.
-func (r *resolved) measuredPools() error {
+func (r *resolvedProblem) checkMeasurements() error {
 	var models []*formats.ProfileModel
 	for _, m := range r.models {
 		models = append(models, m.profile)
 	}
-	if err := r.in.MeasuredPools(models); err != nil {
+	if err := r.input.CheckPools(models); err != nil {
 		return err
 	}
 
 	// Every model must be measured on some pool that has devices.
 	for d := range r.models {
-		pm := &r.problem.Models[d]
-		measured, nowhere := false, []string(nil)
-		for k := range pm.Costs {
-			here := slices.ContainsFunc(pm.Costs[k], func(s stages.Share) bool { return len(s.Batches) > 0 })
-			measured = measured || here && r.pools[k].Count > 0
-			if !here {
-				nowhere = append(nowhere, r.pools[k].Device)
+		model := &r.problem.Models[d]
+		isMeasured, unmeasuredKinds := false, []string(nil)
+		for k := range model.ShareCosts {
+			measuredHere := slices.ContainsFunc(model.ShareCosts[k], func(s stages.ShareCosts) bool { return len(s.Batches) > 0 })
+			isMeasured = isMeasured || measuredHere && r.pools[k].Count > 0
+			if !measuredHere {
+				unmeasuredKinds = append(unmeasuredKinds, r.pools[k].Device)
 			}
 		}
-		if !measured {
-			i := slices.IndexFunc(r.in.Profile.Models, func(m formats.ProfileModel) bool { return m.Model == r.models[d].profile.Model })
-			return r.in.Fail("profile", fmt.Sprintf("models[%d].measurements", i), "none of "+r.models[d].profile.Model+" on a device of the cluster",
+		if !isMeasured {
+			i := slices.IndexFunc(r.input.Profile.Models, func(m formats.ProfileModel) bool { return m.Model == r.models[d].profile.Model })
+			return r.input.FieldError("profile", fmt.Sprintf("models[%d].measurements", i), "none of "+r.models[d].profile.Model+" on a device of the cluster",
 				"at least one", "measure it there: plan profile --device …")
 		}
-		if len(nowhere) > 0 {
-			r.run.Warn("%s was not measured on %s: it is not placed there", r.models[d].profile.Model, strings.Join(nowhere, ", "))
+		if len(unmeasuredKinds) > 0 {
+			r.run.Warn("%s was not measured on %s: it is not placed there", r.models[d].profile.Model, strings.Join(unmeasuredKinds, ", "))
 		}
 	}
 	return nil

@@ -10,7 +10,7 @@ import (
 )
 
 // planPipeline is a pipeline of a plan: a template with its replicas and the rate that it carries.
-type count struct {
+type planPipeline struct {
 	template int // index in the catalogue
 	model    int
 	rps      float64
@@ -18,16 +18,16 @@ type count struct {
 }
 
 // pipelineFor returns a template with the fewest replicas of each stage that carry a rate.
-func carry(t *stages.Template, index int, rps float64) count {
-	c := count{template: index, model: t.Model, rps: rps, replicas: make([]int, len(t.Stages))}
+func pipelineFor(t *stages.Template, index int, rps float64) planPipeline {
+	pipeline := planPipeline{template: index, model: t.Model, rps: rps, replicas: make([]int, len(t.Stages))}
 	for si := range t.Stages {
-		c.replicas[si] = replicas(rps, t.Stages[si].Rate)
+		pipeline.replicas[si] = replicasFor(rps, t.Stages[si].Rate)
 	}
-	return c
+	return pipeline
 }
 
 // replicasFor returns the fewest replicas of the given rate each that carry rps.
-func replicas(rps, rate float64) int {
+func replicasFor(rps, rate float64) int {
 	if !(rps > 0) {
 		return 0
 	}
@@ -35,130 +35,130 @@ func replicas(rps, rate float64) int {
 }
 
 // replicaPlan is a plan as the search knows it: pipelines with whole replicas, and what they reach.
-type counts struct {
-	list  []count
-	rps   []float64 // by model
-	value float64   // min over models of rps / weight
-	sum   float64   // over models of rps * weight
+type replicaPlan struct {
+	pipelines   []planPipeline
+	modelRPS    []float64 // by model
+	value       float64   // min over models of rps / weight
+	weightedSum float64   // over models of rps * weight
 }
 
 // recomputePlan computes a plan from its replica counts alone: the rates, the objective, and the fewest replicas
 // that carry those rates. Rates that time-shared pools limit are taken from the list, and scaled down if they
 // exceed the devices. If the counts exceed the devices or break another limit, it returns nil: no such plan is
 // ever used.
-func (c *catalogue) recount(list []count) *counts {
-	out := &counts{rps: make([]float64, len(c.Models))}
-	shared := make([]float64, len(c.Pools)) // devices taken on time-shared pools
+func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan {
+	plan := &replicaPlan{modelRPS: make([]float64, len(c.Models))}
+	timeSharedUse := make([]float64, len(c.Pools)) // devices taken on time-shared pools
 
 	// The rate of each pipeline is that of its slowest stage.
-	for _, n := range list {
-		t := &c.templates[n.template]
-		n.replicas = slices.Clone(n.replicas)
-		carried, timed := math.Inf(1), false
+	for _, pipeline := range pipelines {
+		t := &c.templates[pipeline.template]
+		pipeline.replicas = slices.Clone(pipeline.replicas)
+		carriedRPS, onTimeShared := math.Inf(1), false
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			if c.Pools[s.Pool].Time {
-				timed = true
+			if c.Pools[s.Pool].TimeShared {
+				onTimeShared = true
 				continue
 			}
-			carried = min(carried, s.Rate*float64(n.replicas[si]))
+			carriedRPS = min(carriedRPS, s.Rate*float64(pipeline.replicas[si]))
 		}
-		if timed {
-			carried = min(carried, n.rps)
+		if onTimeShared {
+			carriedRPS = min(carriedRPS, pipeline.rps)
 		}
-		n.rps = carried
+		pipeline.rps = carriedRPS
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			if c.Pools[s.Pool].Time {
-				shared[s.Pool] += n.rps / s.Rate
+			if c.Pools[s.Pool].TimeShared {
+				timeSharedUse[s.Pool] += pipeline.rps / s.Rate
 				continue
 			}
-			n.replicas[si] = replicas(n.rps, s.Rate)
+			pipeline.replicas[si] = replicasFor(pipeline.rps, s.Rate)
 		}
-		if n.rps > 0 {
-			out.list = append(out.list, n)
+		if pipeline.rps > 0 {
+			plan.pipelines = append(plan.pipelines, pipeline)
 		}
 	}
 
 	// Scale down what exceeds the time-shared pools.
 	scale := 1.0
 	for k := range c.Pools {
-		if c.Pools[k].Time && shared[k] > float64(c.Pools[k].Count) {
-			scale = min(scale, float64(c.Pools[k].Count)/shared[k])
+		if c.Pools[k].TimeShared && timeSharedUse[k] > float64(c.Pools[k].Count) {
+			scale = min(scale, float64(c.Pools[k].Count)/timeSharedUse[k])
 		}
 	}
-	for i := range out.list {
-		n := &out.list[i]
-		t := &c.templates[n.template]
-		if scale < 1 && slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return c.Pools[s.Pool].Time }) {
-			n.rps *= scale
+	for i := range plan.pipelines {
+		pipeline := &plan.pipelines[i]
+		t := &c.templates[pipeline.template]
+		if scale < 1 && slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return c.Pools[s.Pool].TimeShared }) {
+			pipeline.rps *= scale
 		}
-		out.rps[n.model] += n.rps
+		plan.modelRPS[pipeline.model] += pipeline.rps
 	}
 
 	// The objective.
-	out.value = math.Inf(1)
+	plan.value = math.Inf(1)
 	for d := range c.Models {
-		out.value = min(out.value, out.rps[d]/c.Models[d].Weight)
-		out.sum += out.rps[d] * c.Models[d].Weight
+		plan.value = min(plan.value, plan.modelRPS[d]/c.Models[d].Weight)
+		plan.weightedSum += plan.modelRPS[d] * c.Models[d].Weight
 	}
-	if c.excess(out) != "" {
+	if c.brokenLimit(plan) != "" {
 		return nil
 	}
-	return out
+	return plan
 }
 
 // usedDevices returns the devices of each pool that pipelines take. On time-shared pools that is the part of
 // their time, elsewhere whole devices if the rounding asks for that.
-func (c *catalogue) used(list []count) []float64 {
-	out := make([]float64, len(c.Pools))
-	if len(list) == 0 {
-		return out
+func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
+	devices := make([]float64, len(c.Pools))
+	if len(pipelines) == 0 {
+		return devices
 	}
-	first, last, most := list[0].model, list[0].model, 0
-	for _, n := range list {
-		first, last, most = min(first, n.model), max(last, n.model), max(most, len(n.replicas))
+	firstModel, lastModel, maxStages := pipelines[0].model, pipelines[0].model, 0
+	for _, pipeline := range pipelines {
+		firstModel, lastModel, maxStages = min(firstModel, pipeline.model), max(lastModel, pipeline.model), max(maxStages, len(pipeline.replicas))
 	}
 	var slots []float64 // parts of devices by model, stage position and pool
 	if c.Rounding == Slot {
-		slots = make([]float64, (last-first+1)*most*len(c.Pools))
+		slots = make([]float64, (lastModel-firstModel+1)*maxStages*len(c.Pools))
 	}
-	for _, n := range list {
-		t := &c.templates[n.template]
+	for _, pipeline := range pipelines {
+		t := &c.templates[pipeline.template]
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			part := float64(n.replicas[si]) / float64(s.Share)
+			stageDevices := float64(pipeline.replicas[si]) / float64(s.Share)
 			switch {
-			case c.Pools[s.Pool].Time:
-				out[s.Pool] += n.rps / s.Rate
+			case c.Pools[s.Pool].TimeShared:
+				devices[s.Pool] += pipeline.rps / s.Rate
 			case c.Rounding == Fractional:
-				out[s.Pool] += part
+				devices[s.Pool] += stageDevices
 			default:
-				slots[((n.model-first)*most+si)*len(c.Pools)+s.Pool] += part
+				slots[((pipeline.model-firstModel)*maxStages+si)*len(c.Pools)+s.Pool] += stageDevices
 			}
 		}
 	}
 
 	// Under the slot rule the parts of each slot round up to whole devices.
-	for i, part := range slots {
-		out[i%len(c.Pools)] += math.Ceil(part - 1e-9)
+	for i, slotDevices := range slots {
+		devices[i%len(c.Pools)] += math.Ceil(slotDevices - 1e-9)
 	}
-	return out
+	return devices
 }
 
 // wholeDevicesUsed returns the whole devices that a plan takes of every pool.
-func (c *catalogue) wholePools(plan *counts) []int {
-	out := make([]int, len(c.Pools))
-	for k, v := range c.used(plan.list) {
-		out[k] = int(math.Ceil(v*(1-1e-9) - 1e-9))
+func (c *templateCatalogue) wholeDevicesUsed(plan *replicaPlan) []int {
+	devices := make([]int, len(c.Pools))
+	for k, v := range c.usedDevices(plan.pipelines) {
+		devices[k] = int(math.Ceil(v*(1-1e-9) - 1e-9))
 	}
-	return out
+	return devices
 }
 
 // exclusiveDevices returns how many devices of exclusive pools a plan takes.
-func (c *catalogue) exclusive(plan *counts) (n float64) {
-	for k, v := range c.used(plan.list) {
-		if !c.Pools[k].Time {
+func (c *templateCatalogue) exclusiveDevices(plan *replicaPlan) (n float64) {
+	for k, v := range c.usedDevices(plan.pipelines) {
+		if !c.Pools[k].TimeShared {
 			n += v
 		}
 	}
@@ -166,47 +166,47 @@ func (c *catalogue) exclusive(plan *counts) (n float64) {
 }
 
 // brokenLimit says which limit a plan breaks: devices, memory or floors. If it keeps all, it returns "".
-func (c *catalogue) excess(plan *counts) string {
-	memory := c.resident()
-	for _, n := range plan.list {
-		memory.add(&c.templates[n.template])
+func (c *templateCatalogue) brokenLimit(plan *replicaPlan) string {
+	memory := c.newResidentMemory()
+	for _, pipeline := range plan.pipelines {
+		memory.add(&c.templates[pipeline.template])
 	}
-	for k, taken := range c.used(plan.list) {
+	for k, devices := range c.usedDevices(plan.pipelines) {
 		pool := &c.Pools[k]
-		if taken > float64(pool.Count)*(1+1e-9)+1e-9 {
-			return fmt.Sprintf("%g devices of %s where there are %d", taken, pool.Kind, pool.Count)
+		if devices > float64(pool.Count)*(1+1e-9)+1e-9 {
+			return fmt.Sprintf("%g devices of %s where there are %d", devices, pool.Kind, pool.Count)
 		}
-		if pool.Time && pool.Memory > 0 && memory.bytes[k] > pool.Memory {
+		if pool.TimeShared && pool.Memory > 0 && memory.bytes[k] > pool.Memory {
 			return fmt.Sprintf("%d bytes on each %s where it has %d", memory.bytes[k], pool.Kind, pool.Memory)
 		}
 	}
 	for d := range c.Models {
-		if f := c.Models[d].MinRPS; !meets(plan.rps[d], f) {
-			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.rps[d], c.Models[d].Name, f)
+		if floor := c.Models[d].MinRPS; !meetsFloor(plan.modelRPS[d], floor) {
+			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.modelRPS[d], c.Models[d].Name, floor)
 		}
 	}
 	return ""
 }
 
 // placedPipelines returns the pipelines of a placed plan, by model, then by falling rate.
-func (c *catalogue) pipelines(plan *counts, where placed) []Pipeline {
-	var out []Pipeline
-	for ci, n := range plan.list {
-		t := &c.templates[n.template]
-		pl := Pipeline{Template: *t, RPS: n.rps, Replicas: slices.Clone(n.replicas), Placed: where[ci]}
+func (c *templateCatalogue) placedPipelines(plan *replicaPlan, placement placement) []Pipeline {
+	var placed []Pipeline
+	for ci, planned := range plan.pipelines {
+		t := &c.templates[planned.template]
+		pipeline := Pipeline{Template: *t, RPS: planned.rps, Replicas: slices.Clone(planned.replicas), Placement: placement[ci]}
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			if c.Pools[s.Pool].Time {
-				pl.Replicas[si] = c.Pools[s.Pool].Count
-				pl.Devices = append(pl.Devices, n.rps/s.Rate)
+			if c.Pools[s.Pool].TimeShared {
+				pipeline.Replicas[si] = c.Pools[s.Pool].Count
+				pipeline.Devices = append(pipeline.Devices, planned.rps/s.Rate)
 				continue
 			}
-			pl.Devices = append(pl.Devices, float64(n.replicas[si])/float64(s.Share))
+			pipeline.Devices = append(pipeline.Devices, float64(planned.replicas[si])/float64(s.Share))
 		}
-		out = append(out, pl)
+		placed = append(placed, pipeline)
 	}
-	slices.SortStableFunc(out, func(a, b Pipeline) int {
+	slices.SortStableFunc(placed, func(a, b Pipeline) int {
 		return cmp.Or(cmp.Compare(a.Model, b.Model), cmp.Compare(b.RPS, a.RPS))
 	})
-	return out
+	return placed
 }

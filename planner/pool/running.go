@@ -10,10 +10,10 @@ import (
 )
 
 // checkRunningPlan returns an error if the new plan cannot start from the one that runs.
-func from(p *kind.Problem) error {
+func checkRunningPlan(p *kind.Problem) error {
 	switch algorithm := p.Values.Word("algorithm"); {
-	case formats.PoolOf(p.Running) == nil:
-		return p.Fail("running", "kind", p.Running.Kind, formats.PlanPool, "plans of this kind are made anew: leave out --from")
+	case formats.PoolOf(p.RunningPlan) == nil:
+		return p.FieldError("running", "kind", p.RunningPlan.Kind, formats.PlanPool, "plans of this kind are made anew: leave out --from")
 	case algorithm != AlgorithmTemplate:
 		return &document.Error{Path: "--from", Found: "--algorithm " + algorithm, Expected: "--algorithm " + AlgorithmTemplate}
 	}
@@ -23,62 +23,62 @@ func from(p *kind.Problem) error {
 // readRunningPlan translates the plan that runs to the numbers of the search. Without one it returns nil. A
 // model that the profile no longer has as it was (another model file, other blocks) runs, but its devices must
 // load it anew.
-func (r *resolved) running() (*Running, error) {
-	p := r.in.Running
+func (r *resolvedProblem) readRunningPlan() (*RunningPlan, error) {
+	p := r.input.RunningPlan
 	if p == nil {
 		return nil, nil
 	}
-	if err := from(r.in); err != nil {
+	if err := checkRunningPlan(r.input); err != nil {
 		return nil, err
 	}
-	out := &Running{MaxMoved: r.opt.MaxMoved}
-	changed := map[string]bool{}
+	running := &RunningPlan{MaxMoved: r.options.MaxMoved}
+	changedModels := map[string]bool{}
 
 	// Translate the pipelines of every deployed model.
 	for i := range p.Deployment {
-		m := &p.Deployment[i]
-		at := slices.IndexFunc(r.models, func(n resolvedModel) bool { return n.workload.Key() == m.Key() })
-		network := m.Model
+		deployed := &p.Deployment[i]
+		model := slices.IndexFunc(r.models, func(n resolvedModel) bool { return n.workload.Key() == deployed.Key() })
+		network := deployed.Model
 
 		// Blocks of another file or number cannot stay, even if the model's name is the same.
-		if at >= 0 {
-			src := r.models[at].profile.Source
-			if m.NumBlocks != r.problem.Models[at].NumBlocks() || src != nil && m.SHA256 != "" && src.SHA256 != "" && m.SHA256 != src.SHA256 {
-				at, network = -1, "before: "+m.Model
-				if !changed[m.Model] {
-					r.run.Assume("all of %s is loaded anew: the profile has other blocks or another model file than the plan that runs", m.Model)
+		if model >= 0 {
+			source := r.models[model].profile.Source
+			if deployed.NumBlocks != r.problem.Models[model].NumBlocks() || source != nil && deployed.SHA256 != "" && source.SHA256 != "" && deployed.SHA256 != source.SHA256 {
+				model, network = -1, "before: "+deployed.Model
+				if !changedModels[deployed.Model] {
+					r.run.Assume("all of %s is loaded anew: the profile has other blocks or another model file than the plan that runs", deployed.Model)
 				}
-				changed[m.Model] = true
+				changedModels[deployed.Model] = true
 			}
 		}
 
 		// Translate the pipelines, with the places of their stages.
-		for j := range m.Pipelines {
-			pl := RunningPipeline{Network: network, Model: at, Batch: m.Pipelines[j].Batch}
-			for _, s := range m.Pipelines[j].Stages {
-				st := RunningStage{
+		for j := range deployed.Pipelines {
+			pipeline := RunningPipeline{Network: network, Model: model, Batch: deployed.Pipelines[j].Batch}
+			for _, s := range deployed.Pipelines[j].Stages {
+				stage := RunningStage{
 					First: s.Blocks[0], Last: s.Blocks[1], Share: s.Share,
 					Pool: slices.IndexFunc(r.pools, func(q formats.Pool) bool { return q.Device == s.Device }),
 				}
 				for _, run := range s.Placement {
-					st.Placed = append(st.Placed, Run{First: run.First, PerDevice: run.PerDevice, Replicas: run.Replicas})
+					stage.Placement = append(stage.Placement, DeviceRun{First: run.FirstDevice, PerDevice: run.PerDevice, Replicas: run.Replicas})
 				}
-				pl.Stages = append(pl.Stages, st)
+				pipeline.Stages = append(pipeline.Stages, stage)
 			}
-			out.Pipelines = append(out.Pipelines, pl)
+			running.Pipelines = append(running.Pipelines, pipeline)
 		}
 	}
-	return out, nil
+	return running, nil
 }
 
 // writeReplan records in the outcome how many devices the new plan moves.
-func (r *resolved) replanned(out *Outcome, o *kind.Outcome) {
-	if r.in.Running == nil {
+func (r *resolvedProblem) writeReplan(outcome *Outcome, o *kind.Outcome) {
+	if r.input.RunningPlan == nil {
 		return
 	}
-	c := &formats.Replan{MovedGPUs: out.Moved, MaxMoved: r.opt.MaxMoved}
+	c := &formats.Replan{MovedGPUs: outcome.MovedDevices, MaxMoved: r.options.MaxMoved}
 	for k := range r.pools {
-		if !r.problem.Pools[k].Time {
+		if !r.problem.Pools[k].TimeShared {
 			c.GPUs += r.pools[k].Count
 		}
 	}

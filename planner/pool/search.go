@@ -15,255 +15,257 @@ import (
 // Limits of the work, per unit of effort. They were set so that the reference cases (100 devices, 3 models) end
 // within seconds.
 const (
-	basisNodes      = 2000        // branch-and-bound nodes of the program over the templates of the relaxation's basis
-	poolNodes       = 4000        // of the program over few templates of each model
-	survivorNodes   = 12000       // of the program over all templates that a better plan may use
-	sumNodes        = 300         // of the program for the weighted sum
-	iterationsPer   = 60          // simplex iterations per node, as a second limit
-	columnsWork     = 100_000_000 // simplex iterations times columns, as a third
-	poolPerModel    = 15          // templates of each model in the program over few
-	widePerModel    = 60          // templates of each model, if too many survive
-	maxSurvivors    = 1500        // most templates of the program over survivors
-	heuristicEffort = 0.3
-	stayHurry       = 16  // divides the nodes of a re-plan
-	soonHurry       = 16  // divides the nodes if a plan is wanted soon
-	stallNodes      = 160 // nodes without a better plan, if one is wanted soon
-	stayPerModel    = 6   // templates of each model in a re-plan
+	basisNodes        = 2000        // branch-and-bound nodes of the program over the templates of the relaxation's basis
+	poolNodes         = 4000        // of the program over few templates of each model
+	survivorNodes     = 12000       // of the program over all templates that a better plan may use
+	sumNodes          = 300         // of the program for the weighted sum
+	iterationsPerNode = 60          // simplex iterations per node, as a second limit
+	maxColumnWork     = 100_000_000 // simplex iterations times columns, as a third
+	smallPerModel     = 15          // templates of each model in the program over few
+	widePerModel      = 60          // templates of each model, if too many survive
+	maxSurvivors      = 1500        // most templates of the program over survivors
+	heuristicEffort   = 0.3
+	replanNodeDivisor = 16  // divides the nodes of a re-plan
+	hurryNodeDivisor  = 16  // divides the nodes if a plan is wanted soon
+	maxStallNodes     = 160 // nodes without a better plan, if one is wanted soon
+	replanPerModel    = 6   // templates of each model in a re-plan
 )
 
 // planSearch is the state of a solve.
-type search struct {
+type planSearch struct {
 	incumbent
-	*candidate // the wait choice under work
-	s          milp.Solver
-	o          Options
-	choices    []candidate // the best relaxation first
-	sieves     []*sieve    // by model; nil if all templates are listed in the catalogue
-	unruled    float64     // proven over the wait choices that were left out
-	inner      float64     // proven over the templates of the choice under work
-	other      float64     // proven over the other wait choices
-	most       *Outcome    // plan that carries the largest part of the floors; nil if it was not looked for
-	mostErr    error       // why there is no such plan
-	out        *Outcome
-	stopped    milp.StoppedBy
+	*waitChoice  // the wait choice under work
+	solver       milp.Solver
+	options      Options
+	waitChoices  []waitChoice     // the best relaxation first
+	tables       []*templateTable // by model; nil if all templates are listed in the catalogue
+	droppedBound float64          // proven over the wait choices that were left out
+	choiceBound  float64          // proven over the templates of the choice under work
+	otherBound   float64          // proven over the other wait choices
+	floorOutcome *Outcome         // plan that carries the largest part of the floors; nil if it was not looked for
+	floorErr     error            // why there is no such plan
+	outcome      *Outcome
+	stoppedBy    milp.StoppedBy
 }
 
 // newSearch lists the templates, or generates them if they are too many, and solves the relaxation of every wait
 // choice. The search starts with the choice of the best relaxation.
-func newSearch(ctx context.Context, p *Problem, s milp.Solver, o Options, g goal) (*search, error) {
-	x := &search{incumbent: incumbent{goal: g}, s: s, o: o, unruled: math.Inf(-1), other: math.Inf(-1), out: &Outcome{}}
-	x.o.Effort = max(o.Effort, 1)
-	if p.generates() {
-		return x, x.generate(ctx, p)
+func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Options, searchGoal planGoal) (*planSearch, error) {
+	x := &planSearch{incumbent: incumbent{goal: searchGoal}, solver: solver, options: options, droppedBound: math.Inf(-1), otherBound: math.Inf(-1), outcome: &Outcome{}}
+	x.options.Effort = max(options.Effort, 1)
+	if p.needsColumns() {
+		return x, x.generateTemplates(ctx, p)
 	}
 	var err error
-	if x.catalogue, err = p.list(); err != nil {
+	if x.templateCatalogue, err = p.listTemplates(); err != nil {
 		return nil, err
 	}
-	x.out.Templates = len(x.templates)
-	x.remember()
-	x.report("pipelines", fmt.Sprintf("%d possible pipelines", len(x.templates)))
+	x.outcome.Templates = len(x.templates)
+	x.readRunning()
+	x.reportProgress("pipelines", fmt.Sprintf("%d possible pipelines", len(x.templates)))
 	if err := x.relaxChoices(ctx); err != nil {
-		return nil, x.explain(ctx, err)
+		return nil, x.explainError(ctx, err)
 	}
-	x.take(0)
+	x.selectChoice(0)
 	return x, nil
 }
 
 // generateTemplates makes the templates by column generation.
-func (x *search) generate(ctx context.Context, p *Problem) error {
+func (x *planSearch) generateTemplates(ctx context.Context, p *Problem) error {
 	// Templates of the plan that runs take part in any case.
-	var running []stages.Template
-	if x.o.Running != nil {
-		p.whatRuns(x.o.Running, func(t *stages.Template) int { running = append(running, *t); return 0 })
+	var runningTemplates []stages.Template
+	if x.options.RunningPlan != nil {
+		p.newReplanState(x.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
 	}
-	c, r, err := p.generate(ctx, x.s, x.goal.cost(), running)
-	if c != nil {
-		x.catalogue, x.sieves = c.catalogue, c.sieves
-		x.out.Templates = len(c.templates)
-		x.remember()
-		x.candidate = &candidate{of: x.catalogue, allowed: all(len(x.templates)), lp: r}
+	generation, solved, err := p.generateColumns(ctx, x.solver, x.goal.poolCosts(), runningTemplates)
+	if generation != nil {
+		x.templateCatalogue, x.tables = generation.templateCatalogue, generation.tables
+		x.outcome.Templates = len(generation.templates)
+		x.readRunning()
+		x.waitChoice = &waitChoice{choiceCatalogue: x.templateCatalogue, allowedTemplates: indexesBelow(len(x.templates)), lp: solved}
 	}
 	if err != nil {
-		if c == nil || !errors.Is(err, errInfeasible) {
+		if generation == nil || !errors.Is(err, errInfeasible) {
 			return err
 		}
-		return x.explain(ctx, err)
+		return x.explainError(ctx, err)
 	}
-	x.report("pipelines", fmt.Sprintf("%d pipelines generated in %d rounds", x.out.Templates, c.rounds))
-	x.bound = r.bound
-	x.choices = []candidate{*x.candidate}
-	x.take(0)
+	x.reportProgress("pipelines", fmt.Sprintf("%d pipelines generated in %d rounds", x.outcome.Templates, generation.rounds))
+	x.bound = solved.bound
+	x.waitChoices = []waitChoice{*x.waitChoice}
+	x.selectChoice(0)
 	return nil
 }
 
 // relaxChoices solves the linear program over all templates of every wait choice.
-func (x *search) relaxChoices(ctx context.Context) error {
-	choices, exact := x.blockings()
-	solve := func(set []int) (*relaxation, error) { return x.relax(ctx, x.s, x.goal.cost(), set, -1) }
+func (x *planSearch) relaxChoices(ctx context.Context) error {
+	choices, exact := x.waitBoundChoices()
+	relaxOver := func(templates []int) (*relaxation, error) {
+		return x.solveRelaxation(ctx, x.solver, x.goal.poolCosts(), templates, -1)
+	}
 
 	// Choices under which some model has no template, or floors cannot be met, are left out.
-	for _, b := range choices {
-		set := x.under(b)
-		if b != nil && len(x.unserved(b)) > 0 {
+	for _, bounds := range choices {
+		templates := x.templatesWithin(bounds)
+		if bounds != nil && len(x.unservedModels(bounds)) > 0 {
 			continue
 		}
-		r, err := solve(set)
+		solved, err := relaxOver(templates)
 		if errors.Is(err, errInfeasible) {
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		x.choices = append(x.choices, candidate{of: x.catalogue, rule: b, allowed: set, lp: r, bound: r.bound})
+		x.waitChoices = append(x.waitChoices, waitChoice{choiceCatalogue: x.templateCatalogue, waits: bounds, allowedTemplates: templates, lp: solved, bound: solved.bound})
 	}
-	if len(x.choices) == 0 {
+	if len(x.waitChoices) == 0 {
 		return errInfeasible
 	}
 	// Of equal values the first comes first, so that the solver's noise does not decide.
-	order := func(c candidate) float64 { return -math.Round(c.lp.value*1e9) / 1e9 }
-	slices.SortStableFunc(x.choices, func(a, b candidate) int { return cmp.Compare(order(a), order(b)) })
+	roundedValue := func(c waitChoice) float64 { return -math.Round(c.lp.value*1e9) / 1e9 }
+	slices.SortStableFunc(x.waitChoices, func(a, bounds waitChoice) int { return cmp.Compare(roundedValue(a), roundedValue(bounds)) })
 	if !exact {
 		// A choice that was left out could be better. The bound is then that of the program without the rule.
-		r, err := solve(all(len(x.templates)))
+		solved, err := relaxOver(indexesBelow(len(x.templates)))
 		if err != nil {
 			return err
 		}
-		x.unruled = r.bound
+		x.droppedBound = solved.bound
 	}
 	return nil
 }
 
 // selectChoice goes on with a wait choice: it sets the bounds, the exempt models and the losses.
-func (x *search) take(i int) {
-	c := &x.choices[i]
-	x.candidate, x.inner, x.other = c, c.bound, x.unruled
-	for j := range x.choices {
+func (x *planSearch) selectChoice(i int) {
+	choice := &x.waitChoices[i]
+	x.waitChoice, x.choiceBound, x.otherBound = choice, choice.bound, x.droppedBound
+	for j := range x.waitChoices {
 		if j != i {
-			x.other = max(x.other, x.choices[j].bound)
+			x.otherBound = max(x.otherBound, x.waitChoices[j].bound)
 		}
 	}
-	x.out.Exempt = nil
-	if x.rule != nil {
-		for d, e := range x.rule.exempt {
-			if e {
-				x.out.Exempt = append(x.out.Exempt, d)
+	x.outcome.ExemptModels = nil
+	if x.waits != nil {
+		for d, exempt := range x.waits.exemptModels {
+			if exempt {
+				x.outcome.ExemptModels = append(x.outcome.ExemptModels, d)
 			}
 		}
 	}
-	x.weigh()
-	if c.bound == c.lp.bound {
-		x.phase("relaxation", len(x.allowed), milp.Stats{})
+	x.computeLosses()
+	if choice.bound == choice.lp.bound {
+		x.recordPhase("relaxation", len(x.allowedTemplates), milp.Stats{})
 	}
 }
 
 // planChoices plans under each of the first maxChoices wait choices that may still hold a better plan. While no
 // plan serves every model, which may be for lack of memory, it also plans under those that follow.
-func (x *search) each(ctx context.Context, most int) error {
-	at, best := 0, 0
-	for i := range x.choices {
+func (x *planSearch) planChoices(ctx context.Context, maxChoices int) error {
+	current, bestChoice := 0, 0
+	for i := range x.waitChoices {
 		// After the first choice, stop or skip choices that cannot hold a better plan.
 		if i > 0 {
-			if ctx.Err() != nil || i >= most && x.best != nil && x.best.value > 0 {
+			if ctx.Err() != nil || i >= maxChoices && x.bestPlan != nil && x.bestPlan.value > 0 {
 				break
 			}
 			if i == 1 {
-				if err := x.dropHopeless(ctx, i); err != nil {
+				if err := x.dropHopelessChoices(ctx, i); err != nil {
 					return err
 				}
 			}
-			score := x.score()
-			if x.choices[i].bound <= x.goal.none() || x.best != nil && x.choices[i].bound <= score+proof*math.Abs(score) {
+			score := x.bestScore()
+			if x.waitChoices[i].bound <= x.goal.noPlanScore() || x.bestPlan != nil && x.waitChoices[i].bound <= score+provenGap*math.Abs(score) {
 				continue
 			}
-			x.take(i)
-			at = i
+			x.selectChoice(i)
+			current = i
 		}
 
 		// Plan under the choice, and note its bound.
-		before := x.best
-		if err := (&phases{x}).plan(ctx); err != nil {
+		previousBest := x.bestPlan
+		if err := (&planImprover{x}).improvePlan(ctx); err != nil {
 			return err
 		}
-		if x.best != before {
-			best = i
+		if x.bestPlan != previousBest {
+			bestChoice = i
 		}
-		x.choices[i].bound = min(x.choices[i].bound, x.inner)
-		if x.best != nil && x.done(ctx) {
+		x.waitChoices[i].bound = min(x.waitChoices[i].bound, x.choiceBound)
+		if x.bestPlan != nil && x.shouldStop(ctx) {
 			break
 		}
 	}
 
 	// Go back to the choice of the best plan.
-	if at != best {
-		x.take(best)
-		x.done(ctx)
+	if current != bestChoice {
+		x.selectChoice(bestChoice)
+		x.shouldStop(ctx)
 	}
 	return nil
 }
 
 // requirePlan returns an error that says why no plan serves every model. If there is one, it returns nil.
-func (x *search) served(ctx context.Context) error {
-	if err := x.rescue(ctx); err != nil {
+func (x *planSearch) requirePlan(ctx context.Context) error {
+	if err := x.adoptFloorPlan(ctx); err != nil {
 		return err
 	}
-	if x.best != nil && x.best.value > 0 {
+	if x.bestPlan != nil && x.bestPlan.value > 0 {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("planning ended before the first plan was found: %w", context.Cause(ctx))
 	}
-	return x.explain(ctx, errNoPlan)
+	return x.explainError(ctx, errNoPlan)
 }
 
 // reportProgress reports a phase with the best plan's value and the bound, if somebody listens.
-func (x *search) report(phase, detail string) {
-	if x.o.Progress == nil {
+func (x *planSearch) reportProgress(phase, detail string) {
+	if x.options.Progress == nil {
 		return
 	}
-	pr := Progress{Phase: phase, Value: math.NaN(), Bound: math.NaN(), Detail: detail}
-	if x.best != nil {
-		pr.Value = x.shown(x.score())
+	progress := Progress{Phase: phase, Value: math.NaN(), Bound: math.NaN(), Detail: detail}
+	if x.bestPlan != nil {
+		progress.Value = x.displayValue(x.bestScore())
 	}
-	if b := x.proven(); len(x.choices) > 0 && !math.IsInf(b, 0) {
-		pr.Bound = x.shown(b)
+	if bound := x.provenBound(); len(x.waitChoices) > 0 && !math.IsInf(bound, 0) {
+		progress.Bound = x.displayValue(bound)
 	}
-	x.o.Progress(pr)
+	x.options.Progress(progress)
 }
 
 // recordPhase notes the work of a phase in the outcome, and reports it.
-func (x *search) phase(name string, n int, st milp.Stats) {
-	ph := Phase{Name: name, Pipelines: n, Nodes: st.Nodes, Iterations: st.Iterations, Bound: x.shown(x.proven())}
-	if x.best != nil {
-		ph.Value = x.shown(x.score())
+func (x *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats) {
+	record := Phase{Name: name, Pipelines: numPipelines, Nodes: stats.Nodes, Iterations: stats.Iterations, Bound: x.displayValue(x.provenBound())}
+	if x.bestPlan != nil {
+		record.Value = x.displayValue(x.bestScore())
 	}
-	x.out.Phases = append(x.out.Phases, ph)
-	x.report(name, fmt.Sprintf("%d pipelines", n))
+	x.outcome.Phases = append(x.outcome.Phases, record)
+	x.reportProgress(name, fmt.Sprintf("%d pipelines", numPipelines))
 }
 
 // provenBound returns the best proven bound on the score of any plan.
-func (x *search) proven() float64 {
-	return max(x.goal.tighten(max(x.inner, x.other)), x.score())
+func (x *planSearch) provenBound() float64 {
+	return max(x.goal.roundBound(max(x.choiceBound, x.otherBound)), x.bestScore())
 }
 
 // gap returns the relative distance of the best plan to the bound.
-func (x *search) gap() float64 { return x.goal.gap(x.score(), x.proven()) }
+func (x *planSearch) gap() float64 { return x.goal.relativeGap(x.bestScore(), x.provenBound()) }
 
 // provenGap is the relative gap that counts as proven.
-const proof = 1e-6
+const provenGap = 1e-6
 
 // shouldStop reports whether the search may stop, and notes why.
-func (x *search) done(ctx context.Context) bool {
-	g := x.gap()
+func (x *planSearch) shouldStop(ctx context.Context) bool {
+	gap := x.gap()
 	switch {
-	case g <= proof:
-		x.stopped = milp.StoppedByProof
-	case g <= x.o.Gap || x.enough() || x.useless():
-		x.stopped = milp.StoppedByGap
+	case gap <= provenGap:
+		x.stoppedBy = milp.StoppedByProof
+	case gap <= x.options.Gap || x.reachedEnough() || x.missesLeast():
+		x.stoppedBy = milp.StoppedByGap
 	case ctx.Err() != nil:
-		x.stopped = milp.StoppedByInterrupt
+		x.stoppedBy = milp.StoppedByInterrupt
 	default:
-		x.stopped = milp.StoppedByWork
+		x.stoppedBy = milp.StoppedByWork
 		return false
 	}
 	return true
@@ -271,29 +273,29 @@ func (x *search) done(ctx context.Context) bool {
 
 // reachedEnough reports whether the throughput asked for is reached. If nothing else is asked, it also reports
 // true once that throughput is proven to be impossible.
-func (x *search) enough() bool {
-	if x.o.Enough <= 0 {
+func (x *planSearch) reachedEnough() bool {
+	if x.options.EnoughRPS <= 0 {
 		return false
 	}
-	return x.best != nil && x.best.value >= x.o.Enough || x.o.Untold && x.theta(x.proven()) < x.o.Enough*(1-tolerance)
+	return x.bestPlan != nil && x.bestPlan.value >= x.options.EnoughRPS || x.options.NoDiagnosis && x.unitsToRate(x.provenBound()) < x.options.EnoughRPS*(1-floorTolerance)
 }
 
 // missesLeast reports whether no plan can have the throughput below which a plan is of no use. Before there is a
 // plan it returns false.
-func (x *search) useless() bool {
-	return x.o.Least > 0 && x.value() > 0 && x.theta(x.proven()) < x.o.Least*(1-tolerance)
+func (x *planSearch) missesLeast() bool {
+	return x.options.LeastRPS > 0 && x.bestValue() > 0 && x.unitsToRate(x.provenBound()) < x.options.LeastRPS*(1-floorTolerance)
 }
 
 // workLimits returns the limits of a solve of so many nodes per unit of effort.
-func (x *search) work(nodes int64) milp.Options {
-	nodes *= int64(x.o.Effort)
-	return milp.Options{MaxNodes: nodes, MaxIterations: nodes * iterationsPer, Seed: x.o.Seed}
+func (x *planSearch) workLimits(nodes int64) milp.Options {
+	nodes *= int64(x.options.Effort)
+	return milp.Options{MaxNodes: nodes, MaxIterations: nodes * iterationsPerNode, Seed: x.options.Seed}
 }
 
 // templatesPerModel returns how many templates of each model the small program has beside those of the basis.
-func (x *search) perModel() int {
-	if x.stay != nil {
-		return stayPerModel
+func (x *planSearch) templatesPerModel() int {
+	if x.replan != nil {
+		return replanPerModel
 	}
-	return poolPerModel
+	return smallPerModel
 }

@@ -3,132 +3,132 @@ package pool
 import "math"
 
 // bundleRounder makes a choice of one bundle of each model from parts of bundles, by swaps.
-type settling struct {
-	choices []bundle
-	price   []float64 // by bundle
-	room    []float64 // by pool: devices that may be used
-	worth   []float64 // by pool: worth of one device
-	moves   float64   // most devices that may move
-	penalty float64   // cost of one moved device too many
-	at      []int     // by model: index of its bundle
-	use     []float64 // by pool: devices that the chosen bundles take
-	move    float64   // devices that the chosen bundles move
+type bundleRounder struct {
+	choices          []bundle
+	bundlePrices     []float64 // by bundle
+	availableDevices []float64 // by pool: devices that may be used
+	devicePrices     []float64 // by pool: worth of one device
+	maxMoved         float64   // most devices that may move
+	movePenalty      float64   // cost of one moved device too many
+	chosen           []int     // by model: index of its bundle
+	usedDevices      []float64 // by pool: devices that the chosen bundles take
+	movedDevices     float64   // devices that the chosen bundles move
 }
 
 // maxSwaps bounds the number of swaps.
-const swaps = 400
+const maxSwaps = 400
 
 // round swaps one bundle at a time until the chosen ones fit the devices, and returns them. If they do not fit
 // in the end, it returns nil.
-func (s *settling) settle() []int {
-	for range swaps {
-		if !s.one() {
+func (s *bundleRounder) round() []int {
+	for range maxSwaps {
+		if !s.swapBest() {
 			break
 		}
 	}
-	if s.over(s.use, s.move) > 0 {
+	if s.excessCost(s.usedDevices, s.movedDevices) > 0 {
 		return nil
 	}
-	return s.at
+	return s.chosen
 }
 
 // excessCost returns the worth of what is used beyond the devices, plus the penalty for moves beyond the limit.
-func (s *settling) over(use []float64, move float64) float64 {
-	sum := max(move-s.moves-1e-9, 0) * s.penalty
-	for k, v := range use {
-		if x := v - s.room[k]; x > 1e-9 {
-			sum += x * s.worth[k]
+func (s *bundleRounder) excessCost(devices []float64, moved float64) float64 {
+	cost := max(moved-s.maxMoved-1e-9, 0) * s.movePenalty
+	for k, v := range devices {
+		if excess := v - s.availableDevices[k]; excess > 1e-9 {
+			cost += excess * s.devicePrices[k]
 		}
 	}
-	return sum
+	return cost
 }
 
 // minSwapGain is the gain that a swap must exceed.
-const least = 1e-12
+const minSwapGain = 1e-12
 
 // swapBest makes the best swap of a single bundle. If none is an improvement, it returns false.
-func (s *settling) one() bool {
-	base := s.over(s.use, s.move)
-	best, gain := -1, least
-	use := make([]float64, len(s.use))
+func (s *bundleRounder) swapBest() bool {
+	excessNow := s.excessCost(s.usedDevices, s.movedDevices)
+	bestBundle, gain := -1, minSwapGain
+	devices := make([]float64, len(s.usedDevices))
 
 	// The gain of a swap is the excess that it removes. Without excess it is the price that it saves.
 	for i := range s.choices {
 		b := &s.choices[i]
-		old := s.at[b.model]
-		if i == old {
+		current := s.chosen[b.model]
+		if i == current {
 			continue
 		}
-		move := s.with(use, s.use, s.move, old, i)
-		g := base - s.over(use, move) + (s.price[old]-s.price[i])*least*1e3
-		if base == 0 {
-			if g < 0 {
+		moved := s.useAfterSwap(devices, s.usedDevices, s.movedDevices, current, i)
+		swapGain := excessNow - s.excessCost(devices, moved) + (s.bundlePrices[current]-s.bundlePrices[i])*minSwapGain*1e3
+		if excessNow == 0 {
+			if swapGain < 0 {
 				continue
 			}
-			g = s.price[old] - s.price[i]
+			swapGain = s.bundlePrices[current] - s.bundlePrices[i]
 		}
-		if g > gain {
-			best, gain = i, g
+		if swapGain > gain {
+			bestBundle, gain = i, swapGain
 		}
 	}
-	if best < 0 {
+	if bestBundle < 0 {
 		return false
 	}
-	s.swap(best)
+	s.applySwap(bestBundle)
 	return true
 }
 
 // useAfterSwap computes into result the devices of each pool after one bundle replaced another, and returns the
 // devices that move then.
-func (s *settling) with(to, use []float64, move float64, old, new int) float64 {
-	a, b := &s.choices[old], &s.choices[new]
-	for k := range to {
-		to[k] = use[k] - a.use[k] + b.use[k]
+func (s *bundleRounder) useAfterSwap(result, devices []float64, moved float64, leaving, entering int) float64 {
+	oldBundle, newBundle := &s.choices[leaving], &s.choices[entering]
+	for k := range result {
+		result[k] = devices[k] - oldBundle.devices[k] + newBundle.devices[k]
 	}
-	return move - a.move + b.move
+	return moved - oldBundle.movedDevices + newBundle.movedDevices
 }
 
 // applySwap replaces the bundle of a model by bundle i.
-func (s *settling) swap(i int) {
-	old := s.at[s.choices[i].model]
-	s.move = s.with(s.use, s.use, s.move, old, i)
-	s.at[s.choices[i].model] = i
+func (s *bundleRounder) applySwap(i int) {
+	leaving := s.chosen[s.choices[i].model]
+	s.movedDevices = s.useAfterSwap(s.usedDevices, s.usedDevices, s.movedDevices, leaving, i)
+	s.chosen[s.choices[i].model] = i
 }
 
 // newBundleRounder starts from parts of bundles: it takes the bundle of each model that has the largest part.
-func (x *bundling) settling(choices []bundle, parts []float64, w *wish) *settling {
-	s := &settling{choices: choices, at: make([]int, len(x.Models)), use: make([]float64, len(x.Pools)), moves: math.Inf(1)}
+func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limits *bundleLimits) *bundleRounder {
+	rounder := &bundleRounder{choices: choices, chosen: make([]int, len(x.Models)), usedDevices: make([]float64, len(x.Pools)), maxMoved: math.Inf(1)}
 	total := 0.0
-	for _, v := range x.lp.price {
+	for _, v := range x.lp.poolPrice {
 		total += v
 	}
-	for k, v := range x.lp.price {
-		s.worth = append(s.worth, max(v, total*1e-3)/float64(max(x.Pools[k].Count, 1)))
-		s.room = append(s.room, float64(x.Pools[k].Count)-w.idle[k])
+	for k, v := range x.lp.poolPrice {
+		rounder.devicePrices = append(rounder.devicePrices, max(v, total*1e-3)/float64(max(x.Pools[k].Count, 1)))
+		rounder.availableDevices = append(rounder.availableDevices, float64(x.Pools[k].Count)-limits.idleDevices[k])
 	}
-	if x.stay != nil {
-		s.moves, s.penalty = w.most, total/float64(x.devices())
+	if x.replan != nil {
+		rounder.maxMoved, rounder.movePenalty = limits.maxMoved, total/float64(x.totalDevices())
 	}
 
 	// The bundle of each model with the largest part.
-	for d := range s.at {
-		s.at[d] = -1
+	for d := range rounder.chosen {
+		rounder.chosen[d] = -1
 	}
 	for i := range choices {
 		b := &choices[i]
-		price, _ := x.price(b, w)
-		s.price = append(s.price, price)
-		if at := s.at[b.model]; at < 0 || parts[i] > parts[at] {
-			s.at[b.model] = i
+		price, _ := x.bundlePrice(b, limits)
+		rounder.bundlePrices = append(rounder.bundlePrices, price)
+		if largest := rounder.chosen[b.model]; largest < 0 || parts[i] > parts[largest] {
+			rounder.chosen[b.model] = i
 		}
 	}
 
 	// What these bundles take.
-	for _, i := range s.at {
-		for k, v := range choices[i].use {
-			s.use[k] += v
+	for _, i := range rounder.chosen {
+		for k, v := range choices[i].devices {
+			rounder.usedDevices[k] += v
 		}
-		s.move += choices[i].move
+		rounder.movedDevices += choices[i].movedDevices
 	}
-	return s
+	return rounder
 }

@@ -13,135 +13,137 @@ import (
 // also serves covers, which price whole replicas of every template. Column generation alone does not.
 
 // maxSequences is the largest number of stage sequences of a problem.
-const siftable = 4_000_000
+const maxSequences = 4_000_000
 
 // templateTable holds all templates of one model in compact form, ordered by batch size.
-type sieve struct {
-	model, width int // maxStages: rows of each template in stageRows
-	parts        []part
-	batches      []batchFrom
+type templateTable struct {
+	model, maxStages int // maxStages: rows of each template in stageRows
+	stageRows        []compactStage
+	batchStarts      []batchStart
 }
 
 // compactStage is a stage of a template. Templates of fewer stages than maxStages end with zero values.
-type part struct {
-	per         float64 // devices of the pool that one request/s takes
-	last        uint32
-	pool, share uint16
+type compactStage struct {
+	devicesPerRPS float64 // devices of the pool that one request/s takes
+	lastBlock     uint32
+	pool, share   uint16
 }
 
 // batchStart says that templates from index firstTemplate on have the given batch size.
-type batchFrom struct{ batch, from int }
+type batchStart struct{ batch, firstTemplate int }
 
 // newTemplateTable lists the templates of a model. tooBig counts stages left out for lack of memory.
-func sieveOf(p *Problem, model int) (s *sieve, tooBig int, err error) {
-	s = &sieve{model: model, width: p.MaxPartitions}
-	tooBig, err = p.Visit(model, func(t *stages.Template) error { s.add(t); return nil })
+func newTemplateTable(p *Problem, model int) (s *templateTable, tooBig int, err error) {
+	s = &templateTable{model: model, maxStages: p.MaxPartitions}
+	tooBig, err = p.VisitTemplates(model, func(t *stages.Template) error { s.add(t); return nil })
 	return s, tooBig, err
 }
 
 // add appends a template. Templates of one batch size come one after another.
-func (s *sieve) add(t *stages.Template) {
-	if n := len(s.batches); n == 0 || s.batches[n-1].batch != t.Batch {
-		s.batches = append(s.batches, batchFrom{t.Batch, s.len()})
+func (s *templateTable) add(t *stages.Template) {
+	if n := len(s.batchStarts); n == 0 || s.batchStarts[n-1].batch != t.Batch {
+		s.batchStarts = append(s.batchStarts, batchStart{t.Batch, s.len()})
 	}
-	for i := range s.width {
-		var x part
+	for i := range s.maxStages {
+		var compact compactStage
 		if i < len(t.Stages) {
-			at := &t.Stages[i]
-			x = part{1 / (float64(at.Share) * at.Rate), uint32(at.Last), uint16(at.Pool), uint16(at.Share)}
+			stage := &t.Stages[i]
+			compact = compactStage{1 / (float64(stage.Share) * stage.Rate), uint32(stage.EndBlock), uint16(stage.Pool), uint16(stage.Share)}
 		}
-		s.parts = append(s.parts, x)
+		s.stageRows = append(s.stageRows, compact)
 	}
 }
 
-func (s *sieve) len() int { return len(s.parts) / s.width }
+func (s *templateTable) len() int { return len(s.stageRows) / s.maxStages }
 
 // stagesOf returns the stages of template i, maxStages of them.
-func (s *sieve) of(i int) []part { return s.parts[i*s.width : (i+1)*s.width] }
+func (s *templateTable) stagesOf(i int) []compactStage {
+	return s.stageRows[i*s.maxStages : (i+1)*s.maxStages]
+}
 
 // batchOf returns the batch size of template i.
-func (s *sieve) batch(i int) int {
-	b := 0
-	for _, at := range s.batches {
-		if at.from <= i {
-			b = at.batch
+func (s *templateTable) batchOf(i int) int {
+	size := 0
+	for _, start := range s.batchStarts {
+		if start.firstTemplate <= i {
+			size = start.batch
 		}
 	}
-	return b
+	return size
 }
 
 // cheapestByBatch returns, for each batch size, the index of the template that costs least per request/s, and
 // that cost, at given prices of a device of each pool.
-func (s *sieve) cheapest(perDevice []float64) (at []int, cost []float64) {
-	for b, from := range s.batches {
+func (s *templateTable) cheapestByBatch(devicePrices []float64) (indexes []int, costs []float64) {
+	for batch, start := range s.batchStarts {
 		end := s.len()
-		if b+1 < len(s.batches) {
-			end = s.batches[b+1].from
+		if batch+1 < len(s.batchStarts) {
+			end = s.batchStarts[batch+1].firstTemplate
 		}
-		best, least := -1, math.Inf(1)
-		for i := from.from; i < end; i++ {
-			if v := s.cost(i, perDevice); v < least {
-				best, least = i, v
+		cheapest, minCost := -1, math.Inf(1)
+		for i := start.firstTemplate; i < end; i++ {
+			if cost := s.costPerRPS(i, devicePrices); cost < minCost {
+				cheapest, minCost = i, cost
 			}
 		}
-		at, cost = append(at, best), append(cost, least)
+		indexes, costs = append(indexes, cheapest), append(costs, minCost)
 	}
-	return at, cost
+	return indexes, costs
 }
 
 // costPerRPS returns what template i costs for one request/s at given prices of a device of each pool.
-func (s *sieve) cost(i int, perDevice []float64) (sum float64) {
-	for _, x := range s.of(i) {
-		sum += perDevice[x.pool] * x.per
+func (s *templateTable) costPerRPS(i int, devicePrices []float64) (sum float64) {
+	for _, stage := range s.stagesOf(i) {
+		sum += devicePrices[stage.pool] * stage.devicesPerRPS
 	}
 	return sum
 }
 
 // cheapestTemplates returns the n templates that cost least per request/s at given prices of a device of each
 // pool, the cheapest first.
-func (s *sieve) least(perDevice []float64, n int) []int {
+func (s *templateTable) cheapestTemplates(devicePrices []float64, n int) []int {
 	type priced struct {
-		cost float64
-		at   int
+		unitCost float64
+		index    int
 	}
 
 	// Keep at most 2n candidates: when the list is full, sort it and cut it to the n cheapest.
-	var list []priced
+	var candidates []priced
 	limit := math.Inf(1)
-	cut := func() {
-		slices.SortFunc(list, func(a, b priced) int { return cmp.Or(cmp.Compare(a.cost, b.cost), a.at-b.at) })
-		if len(list) > n {
-			list = list[:n]
-			limit = list[n-1].cost
+	keepCheapest := func() {
+		slices.SortFunc(candidates, func(a, b priced) int { return cmp.Or(cmp.Compare(a.unitCost, b.unitCost), a.index-b.index) })
+		if len(candidates) > n {
+			candidates = candidates[:n]
+			limit = candidates[n-1].unitCost
 		}
 	}
 	for i := range s.len() {
-		if v := s.cost(i, perDevice); v < limit {
-			if list = append(list, priced{v, i}); len(list) == 2*n {
-				cut()
+		if cost := s.costPerRPS(i, devicePrices); cost < limit {
+			if candidates = append(candidates, priced{cost, i}); len(candidates) == 2*n {
+				keepCheapest()
 			}
 		}
 	}
-	cut()
-	at := make([]int, len(list))
-	for k := range list {
-		at[k] = list[k].at
+	keepCheapest()
+	indexes := make([]int, len(candidates))
+	for k := range candidates {
+		indexes[k] = candidates[k].index
 	}
-	return at
+	return indexes
 }
 
 // buildTemplate returns template i in full.
-func (s *sieve) template(p *Problem, i int) (*stages.Template, error) {
-	g := Given{Model: s.model, Batch: s.batch(i)}
-	first := 0
-	for _, x := range s.of(i) {
-		if x.share == 0 {
+func (s *templateTable) buildTemplate(p *Problem, i int) (*stages.Template, error) {
+	pipeline := InputPipeline{Model: s.model, Batch: s.batchOf(i)}
+	firstBlock := 0
+	for _, stage := range s.stagesOf(i) {
+		if stage.share == 0 {
 			break
 		}
-		g.Stages = append(g.Stages, GivenStage{First: first, Last: int(x.last), Pool: int(x.pool), Share: int(x.share), Replicas: 1})
-		first = int(x.last)
+		pipeline.Stages = append(pipeline.Stages, InputStage{First: firstBlock, Last: int(stage.lastBlock), Pool: int(stage.pool), Share: int(stage.share), Replicas: 1})
+		firstBlock = int(stage.lastBlock)
 	}
-	t, err := p.template(&g)
+	t, err := p.templateOf(&pipeline)
 	if err != nil {
 		return nil, fmt.Errorf("a pipeline that was listed: %w", err)
 	}

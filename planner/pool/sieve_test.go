@@ -31,16 +31,16 @@ func TestSieveHoldsEveryTemplate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawMany(t)
 		for d := range p.Models {
-			list, tooBig, err := p.Templates(d)
+			list, tooBig, err := p.ListTemplates(d)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, large, err := sieveOf(p, d)
+			s, large, err := newTemplateTable(p, d)
 			if err != nil || large != tooBig || s.len() != len(list) {
 				t.Fatalf("%d templates and %d too large, listed are %d and %d (%v)", s.len(), large, len(list), tooBig, err)
 			}
 			for i := range list {
-				got, err := s.template(p, i)
+				got, err := s.buildTemplate(p, i)
 				if err != nil || !reflect.DeepEqual(*got, list[i]) {
 					t.Fatalf("template %d is %+v, listed is %+v (%v)", i, got, list[i], err)
 				}
@@ -55,15 +55,15 @@ func TestSievesMatchEnumeration(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawMany(t)
 		ctx := context.Background()
-		every, err := p.list()
+		every, err := p.listTemplates()
 		if err != nil {
-			if _, _, err := p.generate(ctx, highs.Solver{}, nil, nil); err == nil {
+			if _, _, err := p.generateColumns(ctx, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("sieves hold pipelines where there are none")
 			}
 			return
 		}
-		want, wantErr := every.relax(ctx, highs.Solver{}, nil, all(len(every.templates)), -1)
-		c, got, err := p.generate(ctx, highs.Solver{}, nil, nil)
+		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)), -1)
+		c, got, err := p.generateColumns(ctx, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -71,11 +71,11 @@ func TestSievesMatchEnumeration(t *testing.T) {
 			return
 		}
 		compared++
-		a, b := want.value*every.u.theta, got.value*c.u.theta
+		a, b := want.value*every.units.throughput, got.value*c.units.throughput
 		if math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("sieves have %v, enumeration %v", b, a)
 		}
-		if bound := got.bound * c.u.theta; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+		if bound := got.bound * c.units.throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
 			t.Fatalf("bound %v of an optimum of %v", bound, a)
 		}
 	})
@@ -90,22 +90,22 @@ func TestBundlesFitTheDevices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawMany(t)
 		ctx := context.Background()
-		x := &search{incumbent: incumbent{goal: throughput{}}, s: highs.Solver{}, o: Options{Gap: 0.01, Effort: 1}, out: &Outcome{}}
-		if x.generate(ctx, p) != nil {
+		x := &planSearch{incumbent: incumbent{goal: maxThroughputGoal{}}, solver: highs.Solver{}, options: Options{Gap: 0.01, Effort: 1}, outcome: &Outcome{}}
+		if x.generateTemplates(ctx, p) != nil {
 			return
 		}
-		if err := (&phases{x}).bundles(ctx); err != nil {
+		if err := (&planImprover{x}).planByBundles(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if x.best == nil {
+		if x.bestPlan == nil {
 			return
 		}
 		planned++
-		if broken := x.excess(x.best); broken != "" {
+		if broken := x.brokenLimit(x.bestPlan); broken != "" {
 			t.Fatalf("the plan takes %s", broken)
 		}
-		if value := x.value(); value > x.inner*(1+1e-9) || x.inner > x.lp.bound*(1+1e-9) {
-			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.inner, x.lp.bound)
+		if value := x.bestValue(); value > x.choiceBound*(1+1e-9) || x.choiceBound > x.lp.bound*(1+1e-9) {
+			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.choiceBound, x.lp.bound)
 		}
 	})
 	if planned == 0 {
@@ -119,22 +119,22 @@ func TestCoversBoundEveryPlan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, size{models: 2, pools: 2, count: 4, shares: 2, blocks: 3, batches: 2, partitions: 2, memory: true, floors: true})
 		ctx := context.Background()
-		out, err := Solve(ctx, p, highs.Solver{}, Options{Any: true})
+		outcome, err := Solve(ctx, p, highs.Solver{}, Options{NoPolish: true})
 		if err != nil {
 			return
 		}
 		compared++
-		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, throughput{})
+		x, err := newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := (&bundling{search: x}).prepare(ctx); err != nil {
+		if err := (&bundleSearch{planSearch: x}).prepareCovers(ctx); err != nil {
 			t.Fatal(err)
 		}
-		if bound := x.theta(x.inner); bound < out.Value*(1-1e-9) {
-			t.Fatalf("bound %v, a plan has %v", bound, out.Value)
+		if bound := x.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
+			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
-		if x.inner < x.lp.bound*(1-1e-6) {
+		if x.choiceBound < x.lp.bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -147,9 +147,9 @@ func TestCoversBoundEveryPlan(t *testing.T) {
 // rounding to the grid does.
 func TestCoversMatchEverySum(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var list []configured
+		var list []coverItem
 		for i := range rapid.IntRange(1, 4).Draw(t, "configurations") {
-			list = append(list, configured{int32(i), rapid.Float64Range(1, 10).Draw(t, "rate"), rapid.Float64Range(1, 10).Draw(t, "cost")})
+			list = append(list, coverItem{int32(i), rapid.Float64Range(1, 10).Draw(t, "rate"), rapid.Float64Range(1, 10).Draw(t, "cost")})
 		}
 		const most = 20.0
 		// least is what a sum that carries a rate takes, by looking at all.
@@ -166,21 +166,21 @@ func TestCoversMatchEverySum(t *testing.T) {
 		}
 		// A sum has at most 20 parts, each of which is less than a step off.
 		const steps = 2000
-		up, down := coversOf(list, most, steps, true), coversOf(list, most, steps, false)
+		up, down := newCoverTable(list, most, steps, true), newCoverTable(list, most, steps, false)
 		for _, rate := range []float64{rapid.Float64Range(0.1, 15).Draw(t, "asked"), most} {
 			at := least(rate)
-			if got := up.cost[up.at(rate)]; got > at+1e-9 {
+			if got := up.costBySteps[up.stepsFor(rate)]; got > at+1e-9 {
 				t.Fatalf("at least %v for %v, a sum takes %v", got, rate, at)
 			}
-			got := down.cost[down.at(rate)]
+			got := down.costBySteps[down.stepsFor(rate)]
 			if got < at-1e-9 {
 				t.Fatalf("%v for %v, the cheapest sum takes %v", got, rate, at)
 			}
-			if next := least(rate + 21*down.step); got > next+1e-9 {
+			if next := least(rate + 21*down.rateStep); got > next+1e-9 {
 				t.Fatalf("%v for %v, a sum that carries a little more takes %v", got, rate, next)
 			}
 			carried, cost := 0.0, 0.0
-			for _, x := range down.trace(nil, down.at(rate)) {
+			for _, x := range down.appendCover(nil, down.stepsFor(rate)) {
 				carried, cost = carried+x.rate, cost+x.cost
 			}
 			if carried < rate-1e-9 || math.Abs(cost-got) > 1e-9 {
@@ -194,30 +194,30 @@ func TestCoversMatchEverySum(t *testing.T) {
 func TestConfigurationsLeaveNothingOut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawMany(t)
-		w := &covering{slot: p.Rounding == Slot}
+		w := &coverBuilder{wholeDevices: p.Rounding == Slot}
 		for k := range p.Pools {
-			w.perDevice = append(w.perDevice, rapid.Float64Range(0.1, 2).Draw(t, "price"))
-			w.counts = append(w.counts, p.Pools[k].Count)
+			w.devicePrice = append(w.devicePrice, rapid.Float64Range(0.1, 2).Draw(t, "price"))
+			w.poolSizes = append(w.poolSizes, p.Pools[k].Count)
 		}
-		s, _, err := sieveOf(p, 0)
+		s, _, err := newTemplateTable(p, 0)
 		if err != nil || s.len() == 0 {
 			return
 		}
 		most := rapid.Float64Range(100, 5000).Draw(t, "rate")
-		var every []configured
+		var every []coverItem
 		for i := range s.len() {
-			every = w.configure(every, s, i, most, nil)
+			every = w.appendItems(every, s, i, most, nil)
 		}
-		some := w.configurations(s, most)
+		some := w.listItems(s, most)
 		for _, up := range []bool{false, true} {
-			a, b := coversOf(every, most, 300, up), coversOf(some, most, 300, up)
-			for j := range a.cost {
+			a, b := newCoverTable(every, most, 300, up), newCoverTable(some, most, 300, up)
+			for j := range a.costBySteps {
 				// Rounded down, a sum of good ones may lose a step for each of its parts.
-				if up && b.cost[j] > a.cost[j]*(1+1e-9) {
-					t.Fatalf("%d of %d configurations: %v for %d steps, with all %v", len(some), len(every), b.cost[j], j, a.cost[j])
+				if up && b.costBySteps[j] > a.costBySteps[j]*(1+1e-9) {
+					t.Fatalf("%d of %d configurations: %v for %d steps, with all %v", len(some), len(every), b.costBySteps[j], j, a.costBySteps[j])
 				}
-				if b.cost[j] < a.cost[j]*(1-1e-9) {
-					t.Fatalf("%v for %d steps, with more to choose from %v", b.cost[j], j, a.cost[j])
+				if b.costBySteps[j] < a.costBySteps[j]*(1-1e-9) {
+					t.Fatalf("%v for %d steps, with more to choose from %v", b.costBySteps[j], j, a.costBySteps[j])
 				}
 			}
 		}
@@ -225,39 +225,39 @@ func TestConfigurationsLeaveNothingOut(t *testing.T) {
 }
 
 // Where swaps end at a choice, it is one within the devices and of every model.
-func TestSettle(t *testing.T) {
+func TestRounderChoosesFittingBundles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		models, pools := rapid.IntRange(2, 5).Draw(t, "models"), rapid.IntRange(1, 3).Draw(t, "pools")
 		of := make([][]int, models)
-		s := &settling{at: make([]int, models), use: make([]float64, pools), room: make([]float64, pools), moves: math.Inf(1)}
-		s.worth = slices.Repeat([]float64{1}, pools)
+		s := &bundleRounder{chosen: make([]int, models), usedDevices: make([]float64, pools), availableDevices: make([]float64, pools), maxMoved: math.Inf(1)}
+		s.devicePrices = slices.Repeat([]float64{1}, pools)
 		for d := range models {
 			for range 3 {
 				of[d] = append(of[d], len(s.choices))
 				b := bundle{model: d}
 				for range pools {
-					b.use = append(b.use, float64(rapid.IntRange(0, 4).Draw(t, "devices")))
+					b.devices = append(b.devices, float64(rapid.IntRange(0, 4).Draw(t, "devices")))
 				}
-				s.choices, s.price = append(s.choices, b), append(s.price, 0)
+				s.choices, s.bundlePrices = append(s.choices, b), append(s.bundlePrices, 0)
 			}
 		}
 		for d := range models {
 			fits := of[d][rapid.IntRange(0, 2).Draw(t, "fits")]
-			s.at[d] = fits
-			for k, v := range s.choices[fits].use {
-				s.room[k] += v
+			s.chosen[d] = fits
+			for k, v := range s.choices[fits].devices {
+				s.availableDevices[k] += v
 			}
 		}
 		for range 2 {
 			d := rapid.IntRange(0, models-1).Draw(t, "model")
-			s.at[d] = of[d][rapid.IntRange(0, 2).Draw(t, "other")]
+			s.chosen[d] = of[d][rapid.IntRange(0, 2).Draw(t, "other")]
 		}
-		for _, i := range s.at {
-			for k, v := range s.choices[i].use {
-				s.use[k] += v
+		for _, i := range s.chosen {
+			for k, v := range s.choices[i].devices {
+				s.usedDevices[k] += v
 			}
 		}
-		at := s.settle()
+		at := s.round()
 		if at == nil {
 			return // swaps go downhill, and may end beside it
 		}
@@ -266,20 +266,20 @@ func TestSettle(t *testing.T) {
 			if s.choices[i].model != d {
 				t.Fatalf("model %d has a bundle of model %d", d, s.choices[i].model)
 			}
-			for k, v := range s.choices[i].use {
+			for k, v := range s.choices[i].devices {
 				use[k] += v
 			}
 		}
 		for k, v := range use {
-			if v > s.room[k] {
-				t.Fatalf("%v devices of pool %d, there are %v", v, k, s.room[k])
+			if v > s.availableDevices[k] {
+				t.Fatalf("%v devices of pool %d, there are %v", v, k, s.availableDevices[k])
 			}
 		}
 	})
 }
 
 // Bundles are picked wherever a choice of them fits: where swaps end beside it too.
-func TestPick(t *testing.T) {
+func TestPickBundlesFindsFittingChoice(t *testing.T) {
 	beside := 0
 	rapid.Check(t, func(t *rapid.T) {
 		const each = 20
@@ -290,17 +290,17 @@ func TestPick(t *testing.T) {
 			// All take as many devices, and the last of each model fit to the device.
 			for i := range 3 {
 				shift := rapid.IntRange(1-each, each-1).Draw(t, "shift")
-				choices = append(choices, bundle{model: d, use: []float64{float64(each + shift), float64(each - shift)}})
+				choices = append(choices, bundle{model: d, devices: []float64{float64(each + shift), float64(each - shift)}})
 				if i == 2 {
 					p.Pools[0].Count += each + shift
 					p.Pools[1].Count += each - shift
 				}
 			}
 		}
-		x := &search{incumbent: incumbent{catalogue: &catalogue{Problem: p}, goal: throughput{}}, s: highs.Solver{}, o: Options{Effort: 1}}
-		x.candidate = &candidate{lp: &relaxation{price: slices.Repeat([]float64{1}, len(p.Pools))}}
+		x := &planSearch{incumbent: incumbent{templateCatalogue: &templateCatalogue{Problem: p}, goal: maxThroughputGoal{}}, solver: highs.Solver{}, options: Options{Effort: 1}}
+		x.waitChoice = &waitChoice{lp: &relaxation{poolPrice: slices.Repeat([]float64{1}, len(p.Pools))}}
 		pick := func(nodes int64) []int {
-			at, err := (&bundling{search: x, nodes: nodes}).pick(context.Background(), choices, &wish{idle: make([]float64, len(p.Pools))})
+			at, err := (&bundleSearch{planSearch: x, remainingNodes: nodes}).pickBundles(context.Background(), choices, &bundleLimits{idleDevices: make([]float64, len(p.Pools))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -309,7 +309,7 @@ func TestPick(t *testing.T) {
 		if pick(0) == nil {
 			beside++
 		}
-		at := pick(pickNodes)
+		at := pick(bundleNodes)
 		if at == nil {
 			t.Fatal("nothing was picked")
 		}
@@ -318,7 +318,7 @@ func TestPick(t *testing.T) {
 			if choices[i].model != d {
 				t.Fatalf("model %d has a bundle of model %d", d, choices[i].model)
 			}
-			for k, v := range choices[i].use {
+			for k, v := range choices[i].devices {
 				if use[k] += v; use[k] > float64(p.Pools[k].Count) {
 					t.Fatalf("%v devices of pool %d, there are %d", use[k], k, p.Pools[k].Count)
 				}
@@ -336,11 +336,11 @@ func TestPick(t *testing.T) {
 func TestBundlesReachTheGap(t *testing.T) {
 	z := synthetic{seed: 15, models: 12, classes: 3, kinds: 4, gpus: 400, layers: 8, partitions: 2, shares: 3, batches: 4, rounding: Slot}
 	ctx := context.Background()
-	x, err := newSearch(ctx, z.problem(), highs.Solver{}, Options{Gap: 0.01}, throughput{})
+	x, err := newSearch(ctx, z.problem(), highs.Solver{}, Options{Gap: 0.01}, maxThroughputGoal{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (&phases{x}).bundles(ctx); err != nil {
+	if err := (&planImprover{x}).planByBundles(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if gap := x.gap(); gap > 0.01 {
@@ -353,14 +353,14 @@ func TestBundlesReachTheGap(t *testing.T) {
 func TestBlocksAreLimited(t *testing.T) {
 	few := synthetic{models: 3, classes: 1, kinds: 2, gpus: 20, layers: 40, partitions: 2, shares: 2, batches: 2}.problem()
 	if n := few.limitBlocks(); n != 0 {
-		t.Errorf("a problem of %g sequences is limited to %d blocks", few.sequences(), n)
+		t.Errorf("a problem of %g sequences is limited to %d blocks", few.countSequences(), n)
 	}
 	for _, partitions := range []int{2, 3, 5} {
 		p := synthetic{models: 3, classes: 1, kinds: 4, gpus: 100, layers: 2500, partitions: partitions, shares: 4, batches: 8}.problem()
 		all := *p
 		n := p.limitBlocks()
-		if n < 1 || p.sequences() > siftable {
-			t.Fatalf("%d stages: %d blocks with %g sequences, expected at most %d", partitions, n, p.sequences(), siftable)
+		if n < 1 || p.countSequences() > maxSequences {
+			t.Fatalf("%d stages: %d blocks with %g sequences, expected at most %d", partitions, n, p.countSequences(), maxSequences)
 		}
 		for d := range p.Models {
 			if cuts := len(slices.DeleteFunc(slices.Clone(p.Models[d].CutBytes), func(b int64) bool { return b < 0 })); cuts > n-1 {
@@ -368,8 +368,8 @@ func TestBlocksAreLimited(t *testing.T) {
 			}
 		}
 		all.Models = slices.Clone(all.Models)
-		if all.PrePartition(n+1, stages.ByBytes); all.sequences() <= siftable {
-			t.Errorf("%d stages: %d blocks, %d have %g sequences", partitions, n, n+1, all.sequences())
+		if all.PrePartition(n+1, stages.ByBytes); all.countSequences() <= maxSequences {
+			t.Errorf("%d stages: %d blocks, %d have %g sequences", partitions, n, n+1, all.countSequences())
 		}
 	}
 }

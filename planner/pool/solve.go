@@ -17,17 +17,17 @@ type Options struct {
 	Seed   int32
 	// NoPolish stops at a plan that is good enough by the objective, and polishes nothing. NoDiagnosis asks only
 	// whether there is a plan: if there is none, the reason is not explained.
-	Any, Untold bool
+	NoPolish, NoDiagnosis bool
 	// Hurry leaves out phases that take long and mostly serve the proof.
 	Hurry bool
-	// Enough is a throughput in requests/s per weight at which the search stops. If it is 0, the search looks
+	// EnoughRPS is a throughput in requests/s per weight at which the search stops. If it is 0, the search looks
 	// for the most. With NoDiagnosis the search also ends once that throughput is proven to be impossible.
-	Enough float64
-	// Least is a throughput below which a plan is of no use: the search ends once none can have that much. 0 is
+	EnoughRPS float64
+	// LeastRPS is a throughput below which a plan is of no use: the search ends once none can have that much. 0 is
 	// no such limit.
-	Least float64
+	LeastRPS float64
 	// RunningPlan is a plan that runs. Most of it should stay where it is.
-	Running *Running
+	RunningPlan *RunningPlan
 	// Progress is called from the solving goroutine; it must return soon.
 	Progress func(Progress)
 }
@@ -54,84 +54,84 @@ type Outcome struct {
 	Phases    []Phase
 	Limits    []Limit
 	// ExemptModels are the models whose pipelines may wait longer on a time-shared pool than their SLO allows.
-	Exempt   []int
-	Warnings []string
-	Moved    int // devices that have to load something, if a plan runs already
+	ExemptModels []int
+	Warnings     []string
+	MovedDevices int // devices that have to load something, if a plan runs already
 }
 
 // Pipeline is a template that was chosen, with its rate, replicas and places.
 type Pipeline struct {
 	stages.Template
-	RPS      float64
-	Replicas []int
-	Devices  []float64 // by stage: replicas/share, or the devices' worth of the pool's time
-	Placed   [][]Run   // by stage
+	RPS       float64
+	Replicas  []int
+	Devices   []float64     // by stage: replicas/share, or the devices' worth of the pool's time
+	Placement [][]DeviceRun // by stage
 }
 
 // Solve plans for the most throughput: the largest least rps / weight of all models, and then, at that value,
 // the largest weighted sum of rps. If ctx ends after a plan was found, it returns that plan, with StoppedBy set
 // to the interruption.
 func Solve(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
-	return atFloors(p, func(p *Problem) (*Outcome, error) { return mostThroughput(ctx, p, s, o) })
+	return solveAtFloors(p, func(p *Problem) (*Outcome, error) { return solveThroughput(ctx, p, s, o) })
 }
 
 // solveThroughput solves for the most throughput, with the floors as they are.
-func mostThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
-	x, err := newSearch(ctx, p, s, o, throughput{})
+func solveThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
+	x, err := newSearch(ctx, p, s, o, maxThroughputGoal{})
 	if err != nil {
 		return nil, err
 	}
-	most := 1
-	if slices.Contains(x.tightMemory(all(len(x.templates))), true) {
+	maxChoices := 1
+	if slices.Contains(x.tightMemory(indexesBelow(len(x.templates))), true) {
 		// The relaxation orders the wait choices without regard to memory, so several are tried.
-		most = maxCandidates * x.o.Effort
+		maxChoices = maxCandidates * x.options.Effort
 	}
 
 	// Solve again if the plan moves more whole devices than asked.
 	for {
-		if err := x.each(ctx, most); err != nil {
+		if err := x.planChoices(ctx, maxChoices); err != nil {
 			return nil, err
 		}
-		if err := x.served(ctx); err != nil {
+		if err := x.requirePlan(ctx); err != nil {
 			return nil, err
 		}
-		if !o.Any {
-			if err := (&polish{x}).all(ctx); err != nil {
+		if !o.NoPolish {
+			if err := (&planPolisher{x}).polishThroughput(ctx); err != nil {
 				return nil, err
 			}
 		}
-		out, err := x.finish(ctx)
-		if err != nil || !x.movedTooMuch(ctx, out.Moved) {
-			return out, err
+		outcome, err := x.writeOutcome(ctx)
+		if err != nil || !x.movedTooMuch(ctx, outcome.MovedDevices) {
+			return outcome, err
 		}
 	}
 }
 
 // writeOutcome places the best plan and returns the outcome.
-func (x *search) finish(ctx context.Context) (*Outcome, error) {
-	plan, where, warnings := x.place(x.best, x.stay.holds())
+func (x *planSearch) writeOutcome(ctx context.Context) (*Outcome, error) {
+	plan, placement, warnings := x.placePlan(x.bestPlan, x.replan.heldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(x.best.list))
+		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(x.bestPlan.pipelines))
 	}
-	if plan.value < x.best.value && x.stopped == milp.StoppedByProof {
-		x.stopped = milp.StoppedByWork
+	if plan.value < x.bestPlan.value && x.stoppedBy == milp.StoppedByProof {
+		x.stoppedBy = milp.StoppedByWork
 	}
-	x.best = plan
-	o := x.out
-	o.Warnings = warnings
-	o.RPS, o.Value = plan.rps, plan.value
-	o.Bound = max(x.theta(x.proven()), plan.value)
-	o.StoppedBy = x.stopped
-	o.Pipelines = x.pipelines(plan, where)
-	if x.stay != nil {
-		o.Moved = x.stay.loads(o.Pipelines)
+	x.bestPlan = plan
+	written := x.outcome
+	written.Warnings = warnings
+	written.RPS, written.Value = plan.modelRPS, plan.value
+	written.Bound = max(x.unitsToRate(x.provenBound()), plan.value)
+	written.StoppedBy = x.stoppedBy
+	written.Pipelines = x.placedPipelines(plan, placement)
+	if x.replan != nil {
+		written.MovedDevices = x.replan.countLoading(written.Pipelines)
 	}
-	if !x.o.Any {
-		o.Limits = x.sensitivity(ctx)
+	if !x.options.NoPolish {
+		written.Limits = x.findLimits(ctx)
 	}
 	if ctx.Err() != nil {
 		// The proof was complete before the interruption, but what came after it was cut short.
-		o.StoppedBy = milp.StoppedByInterrupt
+		written.StoppedBy = milp.StoppedByInterrupt
 	}
-	return o, nil
+	return written, nil
 }

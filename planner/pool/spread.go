@@ -10,13 +10,13 @@ import (
 const calmLink = 0.7
 
 // nicLoad is the part of its time for which each direction of a NIC is busy: up, down.
-type traffic [2]float64
+type nicLoad [2]float64
 
 // busier returns the load of the busier direction.
-func (t traffic) most() float64 { return max(t[0], t[1]) }
+func (t nicLoad) busier() float64 { return max(t[0], t[1]) }
 
 // overload returns the sum of the squares of what each direction has to do beyond calmLink.
-func (t traffic) over() (sum float64) {
+func (t nicLoad) overload() (sum float64) {
 	for _, busy := range t {
 		if busy > calmLink {
 			sum += (busy - calmLink) * (busy - calmLink)
@@ -26,161 +26,161 @@ func (t traffic) over() (sum float64) {
 }
 
 // trafficOf returns the NIC load that the replicas on a device cause at the rates of the plan.
-func (k *packing) sends(b *bin) (t traffic) {
-	for _, part := range b.parts {
-		c := &k.plan.list[part.count]
-		s := k.templates[c.template].Stages
-		rps := c.rps / float64(c.replicas[part.stage]) * float64(part.n)
-		cut := func(i int) (seconds float64, from, to bool) {
-			return k.LinkTime(s[i].Pool, s[i+1].Pool, k.Models[c.model].CutBytes[s[i].Last-1])
+func (k *planPacking) trafficOf(b *deviceBin) (load nicLoad) {
+	for _, piece := range b.pieces {
+		pipeline := &k.plan.pipelines[piece.pipeline]
+		stageList := k.templates[pipeline.template].Stages
+		rps := pipeline.rps / float64(pipeline.replicas[piece.stage]) * float64(piece.replicas)
+		crossing := func(i int) (seconds float64, sends, receives bool) {
+			return k.LinkTime(stageList[i].Pool, stageList[i+1].Pool, k.Models[pipeline.model].CutBytes[stageList[i].EndBlock-1])
 		}
-		if part.stage+1 < len(s) {
-			if seconds, from, _ := cut(part.stage); from {
-				t[0] += rps * seconds
+		if piece.stage+1 < len(stageList) {
+			if seconds, sends, _ := crossing(piece.stage); sends {
+				load[0] += rps * seconds
 			}
 		}
-		if part.stage > 0 {
-			if seconds, _, to := cut(part.stage - 1); to {
-				t[1] += rps * seconds
+		if piece.stage > 0 {
+			if seconds, _, receives := crossing(piece.stage - 1); receives {
+				load[1] += rps * seconds
 			}
 		}
 	}
-	return t
+	return load
 }
 
 // nodeKind is a set of nodes whose devices have equal loads.
 type nodeKind struct {
-	loads []int   // indexes of the loads of the devices, sorted
-	busy  traffic // sum of the loads
-	nodes []int
+	loads    []int   // indexes of the loads of the devices, sorted
+	nodeLoad nicLoad // sum of the loads
+	nodes    []int
 }
 
 // nodeBalancer swaps devices between the nodes of a pool. Devices and nodes of equal loads are looked at once,
 // so the work hardly grows with the pool.
-type spreading struct {
-	of    []int // by device: index of its load
-	loads []traffic
-	nodes [][]int // by node
-	kinds []nodeKind
-	index map[string]int // by the text of the loads: index of the kind
+type nodeBalancer struct {
+	loadOfDevice  []int // by device: index of its load
+	distinctLoads []nicLoad
+	nodeDevices   [][]int // by node
+	nodeKinds     []nodeKind
+	kindByLoads   map[string]int // by the text of the loads: index of the kind
 }
 
 // spreadOverNodes orders the devices of a pool so that no NIC is overloaded while another could take load off
 // it.
-func (k *packing) spread(pool int, bins []bin) []bin {
+func (k *planPacking) spreadOverNodes(pool int, bins []deviceBin) []deviceBin {
 	p := &k.Pools[pool]
 	if p.Gbps <= 0 || p.PerNode < 2 || len(bins) <= p.PerNode {
 		return bins
 	}
-	loads := make([]traffic, len(bins))
+	loads := make([]nicLoad, len(bins))
 	for i := range bins {
-		loads[i] = k.sends(&bins[i])
+		loads[i] = k.trafficOf(&bins[i])
 	}
-	out := make([]bin, 0, len(bins))
-	for _, b := range evened(loads, p.PerNode) {
-		out = append(out, bins[b])
+	spread := make([]deviceBin, 0, len(bins))
+	for _, b := range balanceNodes(loads, p.PerNode) {
+		spread = append(spread, bins[b])
 	}
-	return out
+	return spread
 }
 
 // balanceNodes orders devices with given loads over nodes of perNode devices. Busy nodes swap devices with
 // others as long as that takes load off busy NICs and leaves the busier of the two nodes with no more than
 // before. Other devices stay where they are.
-func evened(loads []traffic, perNode int) []int {
-	s := &spreading{index: map[string]int{}}
-	for _, t := range loads {
-		at := slices.Index(s.loads, t)
-		if at < 0 {
-			at, s.loads = len(s.loads), append(s.loads, t)
+func balanceNodes(loads []nicLoad, perNode int) []int {
+	balancer := &nodeBalancer{kindByLoads: map[string]int{}}
+	for _, load := range loads {
+		loadIndex := slices.Index(balancer.distinctLoads, load)
+		if loadIndex < 0 {
+			loadIndex, balancer.distinctLoads = len(balancer.distinctLoads), append(balancer.distinctLoads, load)
 		}
-		s.of = append(s.of, at)
+		balancer.loadOfDevice = append(balancer.loadOfDevice, loadIndex)
 	}
-	for node := range slices.Chunk(all(len(loads)), perNode) {
-		s.nodes = append(s.nodes, node)
-		s.add(len(s.nodes) - 1)
+	for node := range slices.Chunk(indexesBelow(len(loads)), perNode) {
+		balancer.nodeDevices = append(balancer.nodeDevices, node)
+		balancer.addNode(len(balancer.nodeDevices) - 1)
 	}
-	for s.swap() {
+	for balancer.swapBest() {
 	}
-	return slices.Concat(s.nodes...)
+	return slices.Concat(balancer.nodeDevices...)
 }
 
 // addNode adds a node to the nodes of its kind.
-func (s *spreading) add(node int) {
+func (s *nodeBalancer) addNode(node int) {
 	var loads []int
-	var busy traffic
-	for _, b := range s.nodes[node] {
-		loads = append(loads, s.of[b])
+	var nodeLoad nicLoad
+	for _, device := range s.nodeDevices[node] {
+		loads = append(loads, s.loadOfDevice[device])
 	}
 	slices.Sort(loads)
-	for _, l := range loads {
-		busy[0] += s.loads[l][0]
-		busy[1] += s.loads[l][1]
+	for _, load := range loads {
+		nodeLoad[0] += s.distinctLoads[load][0]
+		nodeLoad[1] += s.distinctLoads[load][1]
 	}
 	key := fmt.Sprint(loads)
-	at, ok := s.index[key]
+	kind, ok := s.kindByLoads[key]
 	if !ok {
-		at = len(s.kinds)
-		s.index[key], s.kinds = at, append(s.kinds, nodeKind{loads: loads, busy: busy})
+		kind = len(s.nodeKinds)
+		s.kindByLoads[key], s.nodeKinds = kind, append(s.nodeKinds, nodeKind{loads: loads, nodeLoad: nodeLoad})
 	}
-	s.kinds[at].nodes = append(s.kinds[at].nodes, node)
+	s.nodeKinds[kind].nodes = append(s.nodeKinds[kind].nodes, node)
 }
 
 // swapBest makes the swap that takes most load off busy NICs. If no swap does, it returns false.
-func (s *spreading) swap() bool {
-	const least = 1e-9
+func (s *nodeBalancer) swapBest() bool {
+	const minGain = 1e-9
 
 	// Find the best pair of loads to swap.
-	best, from, to, give, take := least, -1, -1, 0, 0
-	for i := range s.kinds {
-		a := &s.kinds[i]
-		if len(a.nodes) == 0 || a.busy.over() == 0 {
+	bestGain, fromKind, toKind, givenLoad, takenLoad := minGain, -1, -1, 0, 0
+	for i := range s.nodeKinds {
+		busyKind := &s.nodeKinds[i]
+		if len(busyKind.nodes) == 0 || busyKind.nodeLoad.overload() == 0 {
 			continue
 		}
-		for j := range s.kinds {
-			b := &s.kinds[j]
-			if i == j || len(b.nodes) == 0 {
+		for j := range s.nodeKinds {
+			otherKind := &s.nodeKinds[j]
+			if i == j || len(otherKind.nodes) == 0 {
 				continue
 			}
-			for _, x := range slices.Compact(slices.Clone(a.loads)) {
-				for _, y := range slices.Compact(slices.Clone(b.loads)) {
-					if gain := s.gain(a, b, x, y); gain > best*(1+least) {
-						best, from, to, give, take = gain, i, j, x, y
+			for _, loadX := range slices.Compact(slices.Clone(busyKind.loads)) {
+				for _, loadY := range slices.Compact(slices.Clone(otherKind.loads)) {
+					if gain := s.swapGain(busyKind, otherKind, loadX, loadY); gain > bestGain*(1+minGain) {
+						bestGain, fromKind, toKind, givenLoad, takenLoad = gain, i, j, loadX, loadY
 					}
 				}
 			}
 		}
 	}
-	if from < 0 {
+	if fromKind < 0 {
 		return false
 	}
 
 	// Swap one device of each load.
-	a, b := s.leave(from), s.leave(to)
-	holds := func(load int) func(int) bool { return func(device int) bool { return s.of[device] == load } }
-	x, y := slices.IndexFunc(s.nodes[a], holds(give)), slices.IndexFunc(s.nodes[b], holds(take))
-	s.nodes[a][x], s.nodes[b][y] = s.nodes[b][y], s.nodes[a][x]
-	s.add(a)
-	s.add(b)
+	busyNode, otherNode := s.removeNode(fromKind), s.removeNode(toKind)
+	hasLoad := func(load int) func(int) bool { return func(device int) bool { return s.loadOfDevice[device] == load } }
+	busyDevice, otherDevice := slices.IndexFunc(s.nodeDevices[busyNode], hasLoad(givenLoad)), slices.IndexFunc(s.nodeDevices[otherNode], hasLoad(takenLoad))
+	s.nodeDevices[busyNode][busyDevice], s.nodeDevices[otherNode][otherDevice] = s.nodeDevices[otherNode][otherDevice], s.nodeDevices[busyNode][busyDevice]
+	s.addNode(busyNode)
+	s.addNode(otherNode)
 	return true
 }
 
 // swapGain returns the overload that a swap of two loads removes. If the busier of the two nodes would have more
 // load than before, it returns 0.
-func (s *spreading) gain(a, b *nodeKind, give, take int) float64 {
-	var left, right traffic
-	for way := range left {
-		d := s.loads[take][way] - s.loads[give][way]
-		left[way], right[way] = a.busy[way]+d, b.busy[way]-d
+func (s *nodeBalancer) swapGain(kindA, kindB *nodeKind, givenLoad, takenLoad int) float64 {
+	var loadA, loadB nicLoad
+	for direction := range loadA {
+		change := s.distinctLoads[takenLoad][direction] - s.distinctLoads[givenLoad][direction]
+		loadA[direction], loadB[direction] = kindA.nodeLoad[direction]+change, kindB.nodeLoad[direction]-change
 	}
-	if max(left.most(), right.most()) > max(a.busy.most(), b.busy.most()) {
+	if max(loadA.busier(), loadB.busier()) > max(kindA.nodeLoad.busier(), kindB.nodeLoad.busier()) {
 		return 0
 	}
-	return a.busy.over() + b.busy.over() - left.over() - right.over()
+	return kindA.nodeLoad.overload() + kindB.nodeLoad.overload() - loadA.overload() - loadB.overload()
 }
 
 // removeNode takes the last node out of a kind.
-func (s *spreading) leave(kind int) int {
-	k := &s.kinds[kind]
+func (s *nodeBalancer) removeNode(kind int) int {
+	k := &s.nodeKinds[kind]
 	node := k.nodes[len(k.nodes)-1]
 	k.nodes = k.nodes[:len(k.nodes)-1]
 	return node

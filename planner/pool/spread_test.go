@@ -8,10 +8,10 @@ import (
 )
 
 // nodesOf are the loads of nodes whose devices come in an order.
-func nodesOf(loads []traffic, order []int, perNode int) []traffic {
-	var out []traffic
+func nodesOf(loads []nicLoad, order []int, perNode int) []nicLoad {
+	var out []nicLoad
 	for node := range slices.Chunk(order, perNode) {
-		var t traffic
+		var t nicLoad
 		for _, d := range node {
 			t[0] += loads[d][0]
 			t[1] += loads[d][1]
@@ -22,15 +22,15 @@ func nodesOf(loads []traffic, order []int, perNode int) []traffic {
 }
 
 // busiest is the load of the busiest link, and what all have beyond a calm one.
-func busiest(nodes []traffic) (most, over float64) {
+func busiest(nodes []nicLoad) (most, over float64) {
 	for _, t := range nodes {
-		most, over = max(most, t.most()), over+t.over()
+		most, over = max(most, t.busier()), over+t.overload()
 	}
 	return most, over
 }
 
 // leastOver is the least that any order leaves beyond calm links: the oracle.
-func leastOver(loads []traffic, perNode int) float64 {
+func leastOver(loads []nicLoad, perNode int) float64 {
 	best, order := -1., make([]int, 0, len(loads))
 	used := make([]bool, len(loads))
 	var put func()
@@ -55,12 +55,12 @@ func leastOver(loads []traffic, perNode int) float64 {
 	return best
 }
 
-func drawLoads(t *rapid.T, n int) []traffic {
-	kinds := make([]traffic, rapid.IntRange(1, 4).Draw(t, "kinds"))
+func drawLoads(t *rapid.T, n int) []nicLoad {
+	kinds := make([]nicLoad, rapid.IntRange(1, 4).Draw(t, "kinds"))
 	for i := range kinds {
-		kinds[i] = traffic{float64(rapid.IntRange(0, 50).Draw(t, "up")) / 100, float64(rapid.IntRange(0, 50).Draw(t, "down")) / 100}
+		kinds[i] = nicLoad{float64(rapid.IntRange(0, 50).Draw(t, "up")) / 100, float64(rapid.IntRange(0, 50).Draw(t, "down")) / 100}
 	}
-	loads := make([]traffic, n)
+	loads := make([]nicLoad, n)
 	for i := range loads {
 		loads[i] = kinds[rapid.IntRange(0, len(kinds)-1).Draw(t, "kind")]
 	}
@@ -72,8 +72,8 @@ func drawLoads(t *rapid.T, n int) []traffic {
 func TestSpreadIsNeverWorse(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		loads, perNode := drawLoads(t, rapid.IntRange(1, 60).Draw(t, "devices")), rapid.IntRange(2, 8).Draw(t, "per_node")
-		given := all(len(loads))
-		order := evened(loads, perNode)
+		given := indexesBelow(len(loads))
+		order := balanceNodes(loads, perNode)
 		if sorted := slices.Sorted(slices.Values(order)); !slices.Equal(sorted, given) {
 			t.Fatalf("%v is no order of %d devices", order, len(loads))
 		}
@@ -85,11 +85,11 @@ func TestSpreadIsNeverWorse(t *testing.T) {
 		if wasOver == 0 && !slices.Equal(order, given) {
 			t.Fatalf("no link was busy, and devices moved: %v", order)
 		}
-		again := make([]traffic, len(loads))
+		again := make([]nicLoad, len(loads))
 		for i, d := range order {
 			again[i] = loads[d]
 		}
-		if _, over := busiest(nodesOf(again, evened(again, perNode), perNode)); over < isOver-1e-6 {
+		if _, over := busiest(nodesOf(again, balanceNodes(again, perNode), perNode)); over < isOver-1e-6 {
 			t.Fatalf("a second look comes from %v to %v beyond calm", isOver, over)
 		}
 	})
@@ -100,8 +100,8 @@ func TestSpreadAgainstAllOrders(t *testing.T) {
 	cases, best, lost, gained := 0, 0, 0., 0.
 	rapid.Check(t, func(t *rapid.T) {
 		loads, perNode := drawLoads(t, rapid.IntRange(3, 8).Draw(t, "devices")), rapid.IntRange(2, 4).Draw(t, "per_node")
-		_, given := busiest(nodesOf(loads, all(len(loads)), perNode))
-		_, ours := busiest(nodesOf(loads, evened(loads, perNode), perNode))
+		_, given := busiest(nodesOf(loads, indexesBelow(len(loads)), perNode))
+		_, ours := busiest(nodesOf(loads, balanceNodes(loads, perNode), perNode))
 		least := leastOver(loads, perNode)
 		if ours < least-1e-9 {
 			t.Fatalf("%v beyond calm, where no order has less than %v", ours, least)
@@ -122,12 +122,12 @@ func TestSpreadAgainstAllOrders(t *testing.T) {
 
 // A pool of 100,000 devices is spread at once: like devices and nodes are one.
 func TestSpreadOfALargePool(t *testing.T) {
-	loads := make([]traffic, 100_000)
+	loads := make([]nicLoad, 100_000)
 	for i := range loads {
-		loads[i] = traffic{float64(i*4/len(loads)) / 10, 0.1}
+		loads[i] = nicLoad{float64(i*4/len(loads)) / 10, 0.1}
 	}
-	was, _ := busiest(nodesOf(loads, all(len(loads)), 4))
-	is, over := busiest(nodesOf(loads, evened(loads, 4), 4))
+	was, _ := busiest(nodesOf(loads, indexesBelow(len(loads)), 4))
+	is, over := busiest(nodesOf(loads, balanceNodes(loads, 4), 4))
 	if was < 1.2-1e-9 || is > calmLink+1e-9 || over > 1e-9 {
 		t.Errorf("busiest link %v, before %v, expected at most %v: there is room for all", is, was, calmLink)
 	}

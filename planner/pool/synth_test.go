@@ -59,9 +59,9 @@ func (z synthetic) problem() *Problem {
 		for k := range z.kinds {
 			affinity := in(0.75, 1.3)
 			tilt := in(-0.3, 0.3) // early layers suit some kinds better
-			var shares []stages.Share
+			var shares []stages.ShareCosts
 			for v := 1; v <= z.shares; v++ {
-				var s stages.Share
+				var s stages.ShareCosts
 				for b := 1; b <= max(z.batches/v, 1); b *= 2 {
 					c := stages.BatchCost{Batch: b, Blocks: make([]time.Duration, z.layers)}
 					f := speed[k] * affinity * (fixed + (1-fixed)*float64(b)) * math.Pow(float64(v), crowd)
@@ -73,7 +73,7 @@ func (z synthetic) problem() *Problem {
 				}
 				shares = append(shares, s)
 			}
-			m.Costs = append(m.Costs, shares)
+			m.ShareCosts = append(m.ShareCosts, shares)
 		}
 		weight := in(0.5, 2)
 		for class := range z.classes {

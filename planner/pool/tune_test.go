@@ -7,7 +7,7 @@ import (
 )
 
 // Parts that are the same for all models make no other plan.
-func TestAlike(t *testing.T) {
+func TestSameDeviceSharesComparesUtilisations(t *testing.T) {
 	use := func(parts ...float64) (out []formats.Headroom) {
 		for _, u := range parts {
 			out = append(out, formats.Headroom{Margin: 0.2, Utilisation: u})
@@ -24,7 +24,7 @@ func TestAlike(t *testing.T) {
 		{use(0.9, 0.9), use(0.9, 1), false},
 		{use(0.5), use(0.9), true},
 	} {
-		if got := alike(c.kept, c.was); got != c.want {
+		if got := sameDeviceShares(c.kept, c.was); got != c.want {
 			t.Errorf("%v after %v: %v, want %v", c.kept, c.was, got, c.want)
 		}
 	}

@@ -17,28 +17,28 @@ import (
 const certifiedRequests = 2000
 
 // newTest returns the test of a plan's rates by simulation.
-func testOf(plan *formats.Plan, asked kind.Asked) (*certify.Test, error) {
-	asked, err := asked.Of(plan, certifiedRequests, time.Minute, time.Hour)
+func newTest(plan *formats.Plan, requested kind.TestSettings) (*certify.Test, error) {
+	requested, err := requested.WithDefaults(plan, certifiedRequests, time.Minute, time.Hour)
 	if err != nil {
 		return nil, err
 	}
 	if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
 		return nil, &document.Error{Path: "arrivals.trace", Found: plan.Arrivals.Trace, Expected: "a process of arrivals, for --certify", Hint: "plan simulate --trace plays it"}
 	}
-	return certify.NewAsked(plan, asked)
+	return certify.NewTestWith(plan, requested)
 }
 
 // certifyPlan stores in a plan the highest load of a grid at which every model and class attains what is
 // requested.
-func certified(ctx context.Context, plan *formats.Plan, asked kind.Asked) error {
-	test, err := testOf(plan, asked)
+func certifyPlan(ctx context.Context, plan *formats.Plan, requested kind.TestSettings) error {
+	test, err := newTest(plan, requested)
 	if err != nil {
 		return err
 	}
-	if err := test.Highest(ctx); err != nil {
+	if err := test.StoreHighestLoad(ctx); err != nil {
 		return err
 	}
-	if cert := plan.Certified; cert.LoadFactor < 1 {
+	if cert := plan.Certificate; cert.LoadFactor < 1 {
 		plan.Warnings = append(plan.Warnings, fmt.Sprintf("simulation attains %.4g for every model and class at %.2f of the planned rates: the plan judges classes pooled over their models", cert.Attainment, cert.LoadFactor))
 	}
 	return nil
@@ -46,32 +46,32 @@ func certified(ctx context.Context, plan *formats.Plan, asked kind.Asked) error 
 
 // solveTested solves for a plan and tests it on runs as long as those of the search. If the test fails,
 // certify.Hold solves again.
-func hold(ctx context.Context, p *kind.Problem, asked kind.Asked, solve kind.Solver) (*kind.Result, error) {
-	return certify.Hold(ctx, p, checked(solve), func(plan *formats.Plan) (*certify.Test, string, error) {
+func solveTested(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
+	return certify.SolveUntilConfirmed(ctx, p, withRuleCheck(solve), func(plan *formats.Plan) (*certify.Test, string, error) {
 		if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
 			return nil, "arrivals are those of a trace, which the search did not play", nil
 		}
-		fresh := certify.Fresh(asked)
-		if runs := formats.QueueOf(plan).Runs; fresh.Duration == 0 && runs != nil {
-			fresh.Duration = runs.DurationUS.D()
+		freshRequest := certify.WithFreshSeed(requested)
+		if planRuns := formats.QueueOf(plan).Runs; freshRequest.Duration == 0 && planRuns != nil {
+			freshRequest.Duration = planRuns.DurationUS.D()
 		}
-		test, err := testOf(plan, fresh)
+		test, err := newTest(plan, freshRequest)
 		return test, "", err
 	})
 }
 
 // withRuleCheck returns a solver that refuses a layout which breaks a rule of `plan check`. A plan whose
 // rates a test lowers later is not checked again.
-func checked(solve kind.Solver) kind.Solver {
+func withRuleCheck(solve kind.SolveFunc) kind.SolveFunc {
 	return func(ctx context.Context, p *kind.Problem, progress func(kind.Progress)) (*kind.Result, error) {
 		res, err := solve(ctx, p, progress)
 		if err != nil {
 			return nil, err
 		}
-		for _, f := range verify.Check(&kind.Today{Plan: res.Plan, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}) {
+		for _, f := range verify.Check(&kind.CheckInput{Plan: res.Plan, Profile: p.Profile, Cluster: p.Cluster, Workload: p.Workload}) {
 			if f.Severity == kind.Error {
-				reason := fmt.Sprintf("the best layout that was found breaks a rule of plan check: %s (%s: found %s, expected %s)", f.Message, f.Where, f.Found, f.Expected)
-				return nil, &kind.InfeasibleError{Constraint: f.Constraint, Reason: reason, Simulated: true}
+				reason := fmt.Sprintf("the best layout that was found breaks a rule of plan check: %s (%s: found %s, expected %s)", f.Message, f.Path, f.Found, f.Expected)
+				return nil, &kind.InfeasibleError{Constraint: f.Constraint, Reason: reason, RefutedBySimulation: true}
 			}
 		}
 		return res, nil

@@ -6,4 +6,4 @@ import (
 )
 
 // diffSections records the differences between the sections of two plans.
-func moved(a, b *formats.Plan, r *diff.Recorder) { diff.Queues(a, b, r) }
+func diffSections(a, b *formats.Plan, r *diff.Recorder) { diff.Queues(a, b, r) }

@@ -16,13 +16,13 @@ import (
 	"inferplan/testkit/queuetest"
 )
 
-// objective is what the search minimises for the same goal.
-func objective(p *vqueue.Problem, goal queue.Goal) *vqueue.Problem {
+// searchObjective is what the search minimises for the same goal.
+func searchObjective(p *vqueue.Problem, goal queue.Goal) *vqueue.Problem {
 	switch goal {
 	case queue.Completion:
-		p.Objective = vqueue.Objective{Judge: vqueue.ByCompletion, Late: 1e5}
+		p.Objective = vqueue.Objective{Judge: vqueue.ByCompletion, LateWeight: 1e5}
 	case queue.Tardiness:
-		p.Objective = vqueue.Objective{Judge: vqueue.ByMeans, Tardy: 1}
+		p.Objective = vqueue.Objective{Judge: vqueue.ByMeans, TardyWeight: 1}
 	}
 	return p
 }
@@ -36,10 +36,10 @@ func TestSearchEqualsProvenOptima(t *testing.T) {
 		long                   bool
 		want                   float64 // known value; 0: none
 	}{
-		{6, 2, 3, 0.9, queue.Late, false, 468.97},
-		{8, 2, 3, 0.9, queue.Late, false, 399.76},
-		{10, 2, 4, 0.9, queue.Late, true, 226.08},
-		{12, 3, 4, 0.9, queue.Late, true, 221.70},
+		{6, 2, 3, 0.9, queue.LateRequests, false, 468.97},
+		{8, 2, 3, 0.9, queue.LateRequests, false, 399.76},
+		{10, 2, 4, 0.9, queue.LateRequests, true, 226.08},
+		{12, 3, 4, 0.9, queue.LateRequests, true, 221.70},
 		{6, 2, 3, 0.45, queue.Completion, false, 0},
 		{8, 2, 3, 0.45, queue.Completion, true, 0},
 		{10, 2, 4, 0.45, queue.Completion, true, 0},
@@ -50,7 +50,7 @@ func TestSearchEqualsProvenOptima(t *testing.T) {
 			if c.long && os.Getenv("INFERPLAN_LONG") == "" {
 				t.Skip("takes seconds: INFERPLAN_LONG=1 runs it")
 			}
-			p := objective(queuetest.Instance(c.groups, c.queues, c.models, c.load, 11), c.goal)
+			p := searchObjective(queuetest.Instance(c.groups, c.queues, c.models, c.load, 11), c.goal)
 			s := queuetest.Searched(p, 100_000)
 			program, err := queue.NewProgram(p, queue.Options{Goal: c.goal})
 			if err != nil {
@@ -71,7 +71,7 @@ func TestSearchEqualsProvenOptima(t *testing.T) {
 				t.Errorf("the optimum is %.3f, expected %.2f", sol.Value, c.want)
 			}
 			// The order gives the same value by the search's arithmetic, and by ours.
-			order := queue.State(p, exact.Order)
+			order := queue.StateFromOrder(p, exact.Order)
 			if math.Abs(order.Total()-sol.Value) > 1e-4*math.Abs(sol.Value) || math.Abs(program.Value(order)-sol.Value) > 1e-4*math.Abs(sol.Value) {
 				t.Errorf("the order of the optimum %.4f costs %.4f in the search and %.4f in the program", sol.Value, order.Total(), program.Value(order))
 			}
@@ -79,8 +79,8 @@ func TestSearchEqualsProvenOptima(t *testing.T) {
 	}
 }
 
-// noisy gives every group work that varies like the sum of its requests.
-func noisy(p *vqueue.Problem) *vqueue.Problem {
+// withVaryingWork gives every group work that varies like the sum of its requests.
+func withVaryingWork(p *vqueue.Problem) *vqueue.Problem {
 	for i := range p.Groups {
 		for k := range p.Kinds {
 			if c := p.Cost(int32(i), int32(k)); !math.IsInf(c.Work, 1) {
@@ -94,9 +94,9 @@ func noisy(p *vqueue.Problem) *vqueue.Problem {
 // TestChanceRows: the plan of the tangent keeps the exact constraint, and costs
 // little more than the search's plan under the exact one.
 func TestChanceRows(t *testing.T) {
-	p := noisy(queuetest.Instance(8, 2, 3, 0.9, 11))
+	p := withVaryingWork(queuetest.Instance(8, 2, 3, 0.9, 11))
 	chance := stoch.Chance{Level: stoch.Normal{Sigma: 1}.CDF(1.28)}
-	program, err := queue.NewProgram(p, queue.Options{Goal: queue.Late, Chance: chance, TangentSD: 15})
+	program, err := queue.NewProgram(p, queue.Options{Goal: queue.LateRequests, Chance: chance, TangentSD: 15})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +105,7 @@ func TestChanceRows(t *testing.T) {
 		t.Fatal(err, exact.Solution.Status)
 	}
 	p.Z = 1.28
-	tangent, best := queue.State(p, exact.Order).Total(), queuetest.Searched(p, 100_000).Total()
+	tangent, best := queue.StateFromOrder(p, exact.Order).Total(), queuetest.Searched(p, 100_000).Total()
 	t.Logf("tangent program %.2f, its order under the exact constraint %.2f, search %.2f", exact.Solution.Value, tangent, best)
 	if tangent > exact.Solution.Value+1e-6 {
 		t.Errorf("the order costs %.3f under the exact constraint, more than the %.3f that the rows promise", tangent, exact.Solution.Value)
@@ -115,8 +115,8 @@ func TestChanceRows(t *testing.T) {
 	}
 }
 
-// TestScenarios: the sample-average program's order is the best for its scenarios.
-func TestScenarios(t *testing.T) {
+// TestScenarioProgramOrderIsOptimal: the sample-average program's order is the best for its scenarios.
+func TestScenarioProgramOrderIsOptimal(t *testing.T) {
 	for _, c := range []struct {
 		groups, scenarios int
 		long              bool
@@ -129,7 +129,7 @@ func TestScenarios(t *testing.T) {
 		for i := range cv {
 			cv[i] = 0.77 / math.Sqrt(p.Groups[i].Size)
 		}
-		program, err := queue.NewProgram(p, queue.Options{Goal: queue.Late, Scenarios: stoch.Sample(seeded.New(1, "scenarios"), c.scenarios, 2, 0.08, cv)})
+		program, err := queue.NewProgram(p, queue.Options{Goal: queue.LateRequests, Scenarios: stoch.SampleScenarios(seeded.New(1, "scenarios"), c.scenarios, 2, 0.08, cv)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,11 +141,11 @@ func TestScenarios(t *testing.T) {
 		value, planned := exact.Solution.Value, program.Value(means)
 		t.Logf("%dx2, %d scenarios: optimum %.2f, the order for the means %.2f, %d variables, %d rows, CPU %v",
 			c.groups, c.scenarios, value, planned, program.Model.NumVars(), program.Model.NumRows(), exact.Solution.Stats.CPU)
-		if got := program.Value(queue.State(p, exact.Order)); math.Abs(got-value) > 1e-4*value {
+		if got := program.Value(queue.StateFromOrder(p, exact.Order)); math.Abs(got-value) > 1e-4*value {
 			t.Errorf("the optimum %.4f, its order costs %.4f", value, got)
 		}
 		if c.groups == 6 {
-			best, s := math.Inf(1), vqueue.NewState(p)
+			best, s := math.Inf(1), vqueue.NewAssignment(p)
 			queuetest.Orders(p, s, 0, func() { best = min(best, program.Value(s)) })
 			if math.Abs(best-value) > 1e-4*best {
 				t.Errorf("the optimum is %.4f, the best of all orders %.4f", value, best)
@@ -160,9 +160,9 @@ func TestScenarios(t *testing.T) {
 func TestProgramRefuses(t *testing.T) {
 	p := queuetest.Instance(6, 2, 3, 0.9, 11)
 	for name, o := range map[string]queue.Options{
-		"too short":             {Length: 2},
+		"too short":             {QueueLength: 2},
 		"scenarios, completion": {Goal: queue.Completion, Scenarios: &stoch.Scenarios{}},
-		"level":                 {Goal: queue.Late, Chance: stoch.Chance{Level: 0.3}, TangentSD: 1},
+		"level":                 {Goal: queue.LateRequests, Chance: stoch.Chance{Level: 0.3}, TangentSD: 1},
 	} {
 		if _, err := queue.NewProgram(p, o); err == nil {
 			t.Errorf("%s: no error", name)

@@ -11,40 +11,40 @@ import (
 )
 
 // explainPlan returns lines of text on a plan's instances, classes, first groups and operations.
-func explain(p *formats.Plan) []string {
+func explainPlan(p *formats.Plan) []string {
 	q := formats.QueueOf(p)
 	if q == nil {
 		return nil
 	}
-	out := instances(q)
+	lines := instanceLines(q)
 	for i := range q.Classes {
 		c := &q.Classes[i]
-		line := fmt.Sprintf("%s: %s rps, %s within %v for %s of them", c.Key(), kind.Number(c.RPS), c.Of, c.SLOUS.D(), c.Percentile)
+		line := fmt.Sprintf("%s: %s rps, %s within %v for %s of them", c.Key(), kind.FormatNumber(c.RPS), c.Figure, c.SLOUS.D(), c.Percentile)
 		if c.Attainment > 0 {
-			line += ", " + kind.Percent(c.Attainment) + " in the runs of the plan"
+			line += ", " + kind.FormatPercent(c.Attainment) + " in the runs of the plan"
 		}
-		out = append(out, line)
+		lines = append(lines, line)
 	}
-	out = append(out, hosts(q)...)
+	lines = append(lines, hostLines(q)...)
 	for i := range q.Operations {
-		out = append(out, operation(&q.Operations[i]))
+		lines = append(lines, operationLine(&q.Operations[i]))
 	}
-	return append(out, groups(q)...)
+	return append(lines, groupLines(q)...)
 }
 
 // instanceLines returns a line for each sort of identical instances, with their number.
-func instances(q *formats.QueuePlan) []string {
-	var out []string
+func instanceLines(q *formats.QueuePlan) []string {
+	var lines []string
 	var counts []int
 	for i := range q.Instances {
 		in := &q.Instances[i]
 
 		// Describe the instance: devices, models, caps of classes.
-		var runs []string
+		var modelTexts []string
 		for k, m := range in.Models {
-			runs = append(runs, fmt.Sprintf("%s (%d at once)", m, in.Sequences[k]))
+			modelTexts = append(modelTexts, fmt.Sprintf("%s (%d at once)", m, in.Sequences[k]))
 		}
-		line := fmt.Sprintf("%d x %s for %s", in.TensorParallel, in.Device, strings.Join(runs, ", "))
+		line := fmt.Sprintf("%d x %s for %s", in.TensorParallel, in.Device, strings.Join(modelTexts, ", "))
 		for _, c := range in.Caps {
 			if c.Sequences == 0 {
 				line += ", without " + c.Class
@@ -54,38 +54,38 @@ func instances(q *formats.QueuePlan) []string {
 		}
 
 		// Count instances with the same description.
-		if at := slices.Index(out, line); at >= 0 {
-			counts[at]++
+		if index := slices.Index(lines, line); index >= 0 {
+			counts[index]++
 		} else {
-			out, counts = append(out, line), append(counts, 1)
+			lines, counts = append(lines, line), append(counts, 1)
 		}
 	}
-	for i := range out {
-		out[i] = fmt.Sprintf("instances: %d of %s", counts[i], out[i])
+	for i := range lines {
+		lines[i] = fmt.Sprintf("instances: %d of %s", counts[i], lines[i])
 	}
-	return out
+	return lines
 }
 
 // hostLines returns a line for each kind of devices on which models wait in the host's memory.
-func hosts(q *formats.QueuePlan) []string {
-	var out []string
+func hostLines(q *formats.QueuePlan) []string {
+	var lines []string
 	for _, h := range q.Hosts {
 		largest := int64(0)
 		for i := range q.Models {
 			largest = max(largest, q.Models[i].WeightBytes)
 		}
 		if largest > 0 {
-			out = append(out, fmt.Sprintf("models beside %s: active on the instance, warm in %s of a node's memory (%d of the largest) by the order of use, cold beyond that", h.Device, document.Bytes(h.MemoryBytes), h.MemoryBytes/largest))
+			lines = append(lines, fmt.Sprintf("models beside %s: active on the instance, warm in %s of a node's memory (%d of the largest) by the order of use, cold beyond that", h.Device, document.Bytes(h.MemoryBytes), h.MemoryBytes/largest))
 		}
 	}
-	return out
+	return lines
 }
 
 // operationLine returns a line on how a model's evicted requests go on and how the model is loaded on a
 // device.
-func operation(o *formats.QueueOperation) string {
+func operationLine(o *formats.QueueOperation) string {
 	line := fmt.Sprintf("%s on %s: an evicted request goes on by %s (its KV moved: %s, computed again: %s); the model comes in %s warm, %s cold",
-		o.Model, o.Device, o.Resume, span(o.SwapUS), span(o.RecomputeUS), span(o.WarmUS), span(o.ColdUS))
+		o.Model, o.Device, o.Resume, durationText(o.SwapUS), durationText(o.RecomputeUS), durationText(o.WarmUS), durationText(o.ColdUS))
 	var lacks []string
 	for _, l := range o.Lacks {
 		switch l {
@@ -102,7 +102,7 @@ func operation(o *formats.QueueOperation) string {
 }
 
 // durationText returns a duration as text. 0 stands for unknown.
-func span(d document.Micros) string {
+func durationText(d document.Micros) string {
 	if d == 0 {
 		return "not known"
 	}
@@ -110,19 +110,19 @@ func span(d document.Micros) string {
 }
 
 // groupLines returns a line on the first request groups, if the plan has any.
-func groups(q *formats.QueuePlan) []string {
+func groupLines(q *formats.QueuePlan) []string {
 	if len(q.Groups) == 0 {
 		return nil
 	}
-	late, last := 0, document.Micros(0)
+	lateGroups, lastEnd := 0, document.Micros(0)
 	requests := 0
 	for i := range q.Groups {
 		g := &q.Groups[i]
 		requests += g.Requests
 		if g.CompletionUS > g.DeadlineUS {
-			late++
+			lateGroups++
 		}
-		last = max(last, g.CompletionUS)
+		lastEnd = max(lastEnd, g.CompletionUS)
 	}
-	return []string{fmt.Sprintf("first groups: %d of %d requests, the last expected to end after %v; %d end after their most urgent deadline", len(q.Groups), requests, last.D(), late)}
+	return []string{fmt.Sprintf("first groups: %d of %d requests, the last expected to end after %v; %d end after their most urgent deadline", len(q.Groups), requests, lastEnd.D(), lateGroups)}
 }

@@ -1,4 +1,4 @@
 package queue
 
 // Checked is what every solve of queues passes.
-var Checked = checked
+var Checked = withRuleCheck

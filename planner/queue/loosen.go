@@ -10,19 +10,19 @@ import (
 
 // loosenClasses returns the workload with the longer SLOs and lower rates of l. A class has one SLO for all
 // of its models: the longest that l has for any of them.
-func loosened(asked formats.WorkloadSection, l *kind.Looser) formats.WorkloadSection {
-	out := *asked.(*formats.LLM)
-	out.Classes = slices.Clone(out.Classes)
-	for i := range out.Classes {
-		c := &out.Classes[i]
+func loosenClasses(section formats.WorkloadSection, l *kind.Relaxation) formats.WorkloadSection {
+	looser := *section.(*formats.LLM)
+	looser.Classes = slices.Clone(looser.Classes)
+	for i := range looser.Classes {
+		c := &looser.Classes[i]
 		slo := l.SLOOf("", c.SLO)
-		models, _ := out.Asks(i)
+		models, _ := looser.ModelShares(i)
 		for _, m := range models {
-			if own, ok := l.SLOs[formats.ModelClass{Model: m, Class: c.Class}.String()]; ok && (slo.Times > 0 || own > slo.Duration) {
-				slo = document.SLO{Duration: own}
+			if modelSLO, ok := l.SLOs[formats.ModelClass{Model: m, Class: c.Class}.String()]; ok && (slo.Factor > 0 || modelSLO > slo.Duration) {
+				slo = document.SLO{Duration: modelSLO}
 			}
 		}
-		c.SLO, c.RPS = slo, l.Rate(c.RPS)
+		c.SLO, c.RPS = slo, l.ScaledRate(c.RPS)
 	}
-	return &out
+	return &looser
 }

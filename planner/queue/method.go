@@ -18,128 +18,128 @@ import (
 
 // Method is the entry of package planner to this package. It cannot start from a plan that runs.
 var Method = kind.Method{
-	Kind: formats.PlanQueue, About: "queues of language models", Solve: plan, Hold: hold, Certify: certified, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
-	Explain: explain, Diff: moved, Loosened: loosened, Simulated: true,
+	Kind: formats.PlanQueue, Summary: "queues of language models", Solve: solvePlan, SolveUntilConfirmed: solveTested, Certify: certifyPlan, Check: verify.Check, Figures: verify.Figures, WorkloadOf: verify.WorkloadOf,
+	Explain: explainPlan, Diff: diffSections, RelaxWorkload: loosenClasses, SimulationDecides: true,
 }
 
 // queuePlanner is one solve of a problem.
-type solving struct {
-	in        *kind.Problem
-	run       *kind.Run
+type queuePlanner struct {
+	input     *kind.Problem
+	run       *kind.SolveRun
 	objective string
 	goal      deploy.Goal
 	sense     milp.Sense
 }
 
 // objectiveGoals maps objectives to goals of package deploy.
-var goals = map[string]deploy.Goal{"gpus": deploy.Price, "cost": deploy.Price, "goodput": deploy.Goodput, "throughput": deploy.Factor}
+var objectiveGoals = map[string]deploy.Goal{"gpus": deploy.GoalPrice, "cost": deploy.GoalPrice, "goodput": deploy.GoalGoodput, "throughput": deploy.GoalFactor}
 
 // solvePlan solves the problem of the documents and returns the parts of a plan.
-func plan(ctx context.Context, in *kind.Problem, run *kind.Run) (*kind.Outcome, error) {
+func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	list, err := deploy.Resolve(in, run)
 	if err != nil {
 		return nil, err
 	}
-	s := &solving{in: in, run: run, objective: in.Values.Word("objective")}
-	if s.goal = goals[s.objective]; s.goal != deploy.Price {
+	s := &queuePlanner{input: in, run: run, objective: in.Values.Word("objective")}
+	if s.goal = objectiveGoals[s.objective]; s.goal != deploy.GoalPrice {
 		s.sense = milp.Maximize
 	}
 
 	// Bound every choice of tensor parallelism, and refuse rates that are hopeless.
-	bounds, bound, err := s.bounds(ctx, list)
+	bounds, bound, err := s.workBounds(ctx, list)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.overloaded(list[0], bound); err != nil {
+	if err := s.refuseOverload(list[0], bound); err != nil {
 		return nil, err
 	}
-	bound = s.scale(list[0], bound)
+	bound = s.inObjectiveUnit(list[0], bound)
 
 	// Search the choices for the best layout.
-	best, err := s.best(ctx, list, bounds)
+	bestCandidate, err := s.bestLayout(ctx, list, bounds)
 	if err != nil {
 		return nil, err
 	}
-	return s.outcome(ctx, best, bound)
+	return s.outcome(ctx, bestCandidate, bound)
 }
 
 // maxOverload limits the rates for which goodput is planned, as a multiple of what the devices carry.
 // Beyond it, the waiting requests take long to simulate and show nothing new.
-const mostOverload = 10
+const maxOverload = 10
 
 // refuseOverload returns an error if the rates are too far above a bound of the goodput.
-func (s *solving) overloaded(p *deploy.Search, bound float64) error {
-	if s.goal != deploy.Goodput || p.RPS() <= mostOverload*bound {
+func (s *queuePlanner) refuseOverload(p *deploy.Search, bound float64) error {
+	if s.goal != deploy.GoalGoodput || p.RPS() <= maxOverload*bound {
 		return nil
 	}
-	llm, most := formats.LLMOf(s.in.Workload), 0
+	llm, largestClass := formats.LLMOf(s.input.Workload), 0
 	for c := range llm.Classes {
-		if llm.Classes[c].RPS > llm.Classes[most].RPS {
-			most = c
+		if llm.Classes[c].RPS > llm.Classes[largestClass].RPS {
+			largestClass = c
 		}
 	}
-	return s.in.Fail("workload", fmt.Sprintf("llm.classes[%d].rps", most), fmt.Sprintf("rates of %s requests a second in all", kind.Number(p.RPS())),
-		fmt.Sprintf("at most %d times the %s that the devices do at most", mostOverload, kind.Number(bound)), "what is above is late in any case: plan for a part of the rates")
+	return s.input.FieldError("workload", fmt.Sprintf("llm.classes[%d].rps", largestClass), fmt.Sprintf("rates of %s requests a second in all", kind.FormatNumber(p.RPS())),
+		fmt.Sprintf("at most %d times the %s that the devices do at most", maxOverload, kind.FormatNumber(bound)), "what is above is late in any case: plan for a part of the rates")
 }
 
 // candidate is a judged layout with the search that it comes from and its value of the objective.
 type candidate struct {
-	p     *deploy.Search
-	found *deploy.Found
-	value float64
+	search *deploy.Search
+	result *deploy.LayoutResult
+	value  float64
 }
 
 // workBounds returns the bound of each choice of tensor parallelism, and the best of them. It sorts the
 // list by bound, the best first.
-func (s *solving) bounds(ctx context.Context, list []*deploy.Search) (map[*deploy.Search]float64, float64, error) {
-	out := map[*deploy.Search]float64{}
+func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (map[*deploy.Search]float64, float64, error) {
+	bounds := map[*deploy.Search]float64{}
 	for _, p := range list {
 		s.run.Progress(kind.Progress{Phase: "bound", Value: math.NaN(), Bound: math.NaN()})
-		b, err := p.Floor(ctx, s.run.Solver, s.goal)
+		b, err := p.WorkBound(ctx, s.run.Solver, s.goal)
 		if err != nil {
 			return nil, 0, err
 		}
-		out[p] = b
+		bounds[p] = b
 	}
 	slices.SortStableFunc(list, func(a, b *deploy.Search) int {
 		if s.sense == milp.Maximize {
-			return cmp.Compare(out[b], out[a])
+			return cmp.Compare(bounds[b], bounds[a])
 		}
-		return cmp.Compare(out[a], out[b])
+		return cmp.Compare(bounds[a], bounds[b])
 	})
-	best := out[list[0]]
-	if math.IsInf(best, 1) {
-		return nil, 0, s.tooFew(ctx, list)
+	bestBound := bounds[list[0]]
+	if math.IsInf(bestBound, 1) {
+		return nil, 0, s.tooFewDevicesError(ctx, list)
 	}
-	return out, best, nil
+	return bounds, bestBound, nil
 }
 
 // bestLayout searches every choice of tensor parallelism whose bound is better than the best layout so far.
-func (s *solving) best(ctx context.Context, list []*deploy.Search, bounds map[*deploy.Search]float64) (*candidate, error) {
-	var best *candidate
+func (s *queuePlanner) bestLayout(ctx context.Context, list []*deploy.Search, bounds map[*deploy.Search]float64) (*candidate, error) {
+	var bestCandidate *candidate
 	for _, p := range list {
-		if best != nil && !s.better(s.scale(p, bounds[p]), best.value) || math.IsInf(bounds[p], 1) {
+		if bestCandidate != nil && !s.isBetter(s.inObjectiveUnit(p, bounds[p]), bestCandidate.value) || math.IsInf(bounds[p], 1) {
 			continue
 		}
-		c, err := s.search(ctx, p, bounds[p])
+		c, err := s.searchLayout(ctx, p, bounds[p])
 		switch {
-		case errors.Is(err, deploy.ErrTooFew):
-		case err != nil && best != nil && ctx.Err() != nil:
-			return best, nil
+		case errors.Is(err, deploy.ErrTooFewDevices):
+		case err != nil && bestCandidate != nil && ctx.Err() != nil:
+			return bestCandidate, nil
 		case err != nil:
 			return nil, err
-		case best == nil || s.better(c.value, best.value):
-			best = c
+		case bestCandidate == nil || s.isBetter(c.value, bestCandidate.value):
+			bestCandidate = c
 		}
 	}
-	if best == nil {
-		return nil, s.tooFew(ctx, list)
+	if bestCandidate == nil {
+		return nil, s.tooFewDevicesError(ctx, list)
 	}
-	return best, nil
+	return bestCandidate, nil
 }
 
 // isBetter returns whether value a of the objective is better than b.
-func (s *solving) better(a, b float64) bool {
+func (s *queuePlanner) isBetter(a, b float64) bool {
 	if s.sense == milp.Maximize {
 		return a > b
 	}
@@ -148,21 +148,21 @@ func (s *solving) better(a, b float64) bool {
 
 // inObjectiveUnit returns a bound in the unit of the objective: for a factor on the rates, requests per
 // second.
-func (s *solving) scale(p *deploy.Search, bound float64) float64 {
-	if s.goal == deploy.Factor {
+func (s *queuePlanner) inObjectiveUnit(p *deploy.Search, bound float64) float64 {
+	if s.goal == deploy.GoalFactor {
 		return bound * p.RPS()
 	}
 	return bound
 }
 
 // searchLayout searches one choice of tensor parallelism for the layout that is best by the goal.
-func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (*candidate, error) {
-	structures := deploy.Structures{Classes: s.keepsClassesApart(p), Any: s.in.Trial}
+func (s *queuePlanner) searchLayout(ctx context.Context, p *deploy.Search, bound float64) (*candidate, error) {
+	options := deploy.SearchOptions{SeparateClasses: s.policySeparatesClasses(p), FirstFeasible: s.input.FeasibilityOnly}
 
 	// Report better layouts as they are found.
-	told := func(f *deploy.Found) {
+	reportBetter := func(f *deploy.LayoutResult) {
 		s.run.Progress(kind.Progress{Phase: "simulating fleets", Fraction: 0.5, Value: f.Price, Bound: bound})
-		if s.goal == deploy.Price {
+		if s.goal == deploy.GoalPrice {
 			s.run.Incumbent(f.Price, bound)
 		}
 	}
@@ -170,20 +170,20 @@ func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (
 
 	// Search by the goal.
 	switch s.goal {
-	case deploy.Price:
-		f, err := p.Fewest(ctx, structures, bound, told)
+	case deploy.GoalPrice:
+		f, err := p.CheapestLayout(ctx, options, bound, reportBetter)
 		if err != nil {
 			return nil, err
 		}
 		return &candidate{p, f, f.Price}, nil
-	case deploy.Goodput:
-		f, err := p.Most(ctx, structures, told)
+	case deploy.GoalGoodput:
+		f, err := p.HighestGoodput(ctx, options, reportBetter)
 		if err != nil {
 			return nil, err
 		}
-		return &candidate{p, f, s.atMost(-f.Price, bound)}, nil
+		return &candidate{p, f, s.limitToBound(-f.Price, bound)}, nil
 	}
-	q, f, err := p.Highest(ctx, structures, bound, told)
+	q, f, err := p.HighestRates(ctx, options, bound, reportBetter)
 	if err != nil {
 		return nil, err
 	}
@@ -192,17 +192,17 @@ func (s *solving) search(ctx context.Context, p *deploy.Search, bound float64) (
 
 // limitToBound returns the value, or its bound if that is lower. Runs are short, so that simulated figures
 // can exceed a bound that holds in the long run.
-func (s *solving) atMost(value, bound float64) float64 {
+func (s *queuePlanner) limitToBound(value, bound float64) float64 {
 	if value > bound {
-		s.run.Warn("simulation shows %s: work that is put off until arrivals end counts there; in the long run it is at most %s", kind.Number(value), kind.Number(bound))
+		s.run.Warn("simulation shows %s: work that is put off until arrivals end counts there; in the long run it is at most %s", kind.FormatNumber(value), kind.FormatNumber(bound))
 		return bound
 	}
 	return value
 }
 
 // policySeparatesClasses returns whether the plan's policy can run pools that serve only one class.
-func (s *solving) keepsClassesApart(p *deploy.Search) bool {
-	probe, err := p.Apart()
+func (s *queuePlanner) policySeparatesClasses(p *deploy.Search) bool {
+	probe, err := p.PlanWithSeparateClasses()
 	if err != nil || probe == nil {
 		return false
 	}
@@ -216,35 +216,35 @@ func (s *solving) keepsClassesApart(p *deploy.Search) bool {
 
 // tooFewDevicesError returns an error that says that the cluster cannot do what is asked, and what would be
 // nearest: lower rates if even the work is too much, else more devices.
-func (s *solving) tooFew(ctx context.Context, list []*deploy.Search) error {
+func (s *queuePlanner) tooFewDevicesError(ctx context.Context, list []*deploy.Search) error {
 	p := list[0]
 	e := &kind.InfeasibleError{Constraint: "devices", Reason: "the devices of the cluster do not keep the SLOs of all classes at the rates asked"}
-	if s.goal == deploy.Factor {
+	if s.goal == deploy.GoalFactor {
 		e.Reason = "the devices of the cluster keep the SLOs of all classes at no rate that was tried"
 	}
-	if s.goal != deploy.Price {
+	if s.goal != deploy.GoalPrice {
 		return e
 	}
-	if s.in.Trial {
+	if s.input.FeasibilityOnly {
 		return e
 	}
 	// The factor is a bound by work alone, and no plan was found at it.
-	factor, err := p.Floor(ctx, s.run.Solver, deploy.Factor)
+	factor, err := p.WorkBound(ctx, s.run.Solver, deploy.GoalFactor)
 	if err == nil && factor < 1 {
-		e.Reason = fmt.Sprintf("the work of the rates asked is more than the devices of the cluster do: at most %s times the rates, whatever the order", kind.Number(factor))
-		e.Nearest = kind.Nearest{LoadFactor: factor, NotSolved: true}
+		e.Reason = fmt.Sprintf("the work of the rates asked is more than the devices of the cluster do: at most %s times the rates, whatever the order", kind.FormatNumber(factor))
+		e.Nearest = kind.NearestFeasible{LoadFactor: factor, NotSolved: true}
 		return e
 	}
 
 	// Look for the devices that would suffice, on a cluster with many of them.
-	roomy := p.Roomy()
-	if ok, err := deploy.Enough(ctx, roomy, deploy.Structures{}); err != nil || !ok {
+	enlarged := p.WithManyDevices()
+	if ok, err := deploy.AllDevicesSuffice(ctx, enlarged, deploy.SearchOptions{}); err != nil || !ok {
 		return e // an SLO may be too short for any number of devices
 	}
-	if f, err := roomy.Fewest(ctx, deploy.Structures{}, 0, nil); err == nil {
+	if f, err := enlarged.CheapestLayout(ctx, deploy.SearchOptions{}, 0, nil); err == nil {
 		for k := range p.Kinds {
-			if more := f.Layout.Used(k)*p.Kinds[k].TP - p.Pools[p.Kinds[k].Pool].Count; more > 0 {
-				e.Nearest.Devices = append(e.Nearest.Devices, kind.MissingCount{Device: p.Kinds[k].Device, Count: more})
+			if missing := f.Layout.ServerCount(k)*p.Kinds[k].TP - p.Pools[p.Kinds[k].Pool].Count; missing > 0 {
+				e.Nearest.Devices = append(e.Nearest.Devices, kind.MissingCount{Device: p.Kinds[k].Device, Count: missing})
 			}
 		}
 	}

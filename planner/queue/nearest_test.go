@@ -23,16 +23,16 @@ func TestNearestLoad(t *testing.T) {
 		l.Models, l.Classes = l.Models[:1], l.Classes[:1]
 		class := &l.Classes[0]
 		class.Shares, class.RPS, class.SLO.Duration = nil, 30*rate, time.Duration(12e9*slo)
-		opt := planner.Options{NearestUntold: untold}
+		opt := planner.Options{SkipNearest: untold}
 		opt.Set("objective", "gpus")
 		_, err := planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
 		return err
 	}
 	inf, ok := errors.AsType[*planner.InfeasibleError](at(1, 1, 0, false))
-	if !ok || len(inf.Or) == 0 {
+	if !ok || len(inf.Alternatives) == 0 {
 		t.Fatalf("%v: expected that it is infeasible, and what is nearest", inf)
 	}
-	for _, near := range append([]kind.Nearest{inf.Nearest}, inf.Or...) {
+	for _, near := range append([]kind.NearestFeasible{inf.Nearest}, inf.Alternatives...) {
 		rate, slo, more := 1.0, 1.0, 0
 		switch {
 		case near.LoadFactor > 0:

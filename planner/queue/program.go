@@ -21,7 +21,7 @@ const (
 	Tardiness
 	// LateRequests is the problem's objective: the number of late requests, with the problem's weights of
 	// lateness and of the ends of queues.
-	Late
+	LateRequests
 )
 
 // String returns the name of the goal.
@@ -31,7 +31,7 @@ func (g Goal) String() string { return [...]string{"completion", "tardiness", "l
 type Options struct {
 	Goal Goal
 	// QueueLength limits the groups in one queue. If it is 0, it is an even share plus three.
-	Length int
+	QueueLength int
 	// Chance, if its level is above 0, replaces all times by those that the sums exceed with probability 1
 	// - level. The rows are tangents, which equal the exact form where the standard deviation is TangentSD
 	// seconds.
@@ -45,19 +45,19 @@ type Options struct {
 // Program is a mixed-integer program for the order of groups, with the repairs that the package's text
 // describes.
 type Program struct {
-	Model  *milp.Model
-	p      *vqueue.Problem
-	o      Options
-	x      [][][]milp.Var // group i is at place j of queue g, by queue, place and group. If it cannot run there, it is -1.
-	t      [][][]milp.Var // queue g changes to the model at place j, by queue, place and model. If it never does, it is -1.
-	tardy  [][]milp.Var   // lateness in seconds, by scenario and group
-	late   [][]milp.Var   // by scenario and group. If a group is never late, it is -1.
-	linear linear
+	Model     *milp.Model
+	p         *vqueue.Problem
+	o         Options
+	x         [][][]milp.Var // group i is at place j of queue g, by queue, place and group. If it cannot run there, it is -1.
+	t         [][][]milp.Var // queue g changes to the model at place j, by queue, place and model. If it never does, it is -1.
+	tardiness [][]milp.Var   // lateness in seconds, by scenario and group
+	isLate    [][]milp.Var   // by scenario and group. If a group is never late, it is -1.
+	times     linearTimes
 }
 
 // linearTimes turns means and variances into times of the program: constant + perMean·mean +
 // perVariance·variance.
-type linear struct{ perMean, perVariance, constant float64 }
+type linearTimes struct{ perMean, perVariance, constant float64 }
 
 // NewProgram builds the program of a problem.
 func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
@@ -72,19 +72,19 @@ func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 	}
 
 	// Choose the length of queues.
-	if o.Length == 0 {
-		o.Length = (len(p.Groups)+len(p.Queues)-1)/len(p.Queues) + 3
+	if o.QueueLength == 0 {
+		o.QueueLength = (len(p.Groups)+len(p.Queues)-1)/len(p.Queues) + 3
 	}
-	o.Length = min(o.Length, len(p.Groups))
-	if o.Length*len(p.Queues) < len(p.Groups) {
-		return nil, fmt.Errorf("length %d: %d groups do not fit in %d queues", o.Length, len(p.Groups), len(p.Queues))
+	o.QueueLength = min(o.QueueLength, len(p.Groups))
+	if o.QueueLength*len(p.Queues) < len(p.Groups) {
+		return nil, fmt.Errorf("length %d: %d groups do not fit in %d queues", o.QueueLength, len(p.Groups), len(p.Queues))
 	}
-	m := &Program{Model: milp.New("order of groups"), p: p, o: o, linear: linear{perMean: 1}}
+	m := &Program{Model: milp.New("order of groups"), p: p, o: o, times: linearTimes{perMean: 1}}
 
 	// With a chance constraint, times are those of its tangent.
 	if o.Chance.Level > 0 {
 		var err error
-		if m.linear.perMean, m.linear.perVariance, m.linear.constant, err = o.Chance.Tangent(o.TangentSD * o.TangentSD); err != nil {
+		if m.times.perMean, m.times.perVariance, m.times.constant, err = o.Chance.Tangent(o.TangentSD * o.TangentSD); err != nil {
 			return nil, err
 		}
 	}
@@ -97,15 +97,15 @@ func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 	if o.Scenarios == nil {
 		m.addScenario(0, 1)
 	} else {
-		for s := range o.Scenarios.Queue {
-			m.addScenario(s, 1/float64(len(o.Scenarios.Queue)))
+		for s := range o.Scenarios.QueueFactors {
+			m.addScenario(s, 1/float64(len(o.Scenarios.QueueFactors)))
 		}
 	}
 	return m, nil
 }
 
 // canRun returns whether group i can run in queue g.
-func (m *Program) runs(g, i int) bool {
+func (m *Program) canRun(g, i int) bool {
 	q := &m.p.Queues[g]
 	return !math.IsInf(m.p.Cost(int32(i), q.Kind).Work+q.Setup[m.p.Groups[i].Model], 1)
 }
@@ -114,37 +114,37 @@ func (m *Program) runs(g, i int) bool {
 // place after an empty one is taken.
 func (m *Program) addPlaces() error {
 	m.x = make([][][]milp.Var, len(m.p.Queues))
-	once := make([][]milp.Term, len(m.p.Groups))
+	groupPlaces := make([][]milp.Term, len(m.p.Groups))
 	for g := range m.x {
-		m.x[g] = make([][]milp.Var, m.o.Length)
-		var before []milp.Term
+		m.x[g] = make([][]milp.Var, m.o.QueueLength)
+		var previousPlace []milp.Term
 		for j := range m.x[g] {
 			m.x[g][j] = make([]milp.Var, len(m.p.Groups))
 
 			// Variables of the groups that can be at this place.
-			var taken []milp.Term
+			var place []milp.Term
 			for i := range m.p.Groups {
 				m.x[g][j][i] = -1
-				if m.runs(g, i) {
+				if m.canRun(g, i) {
 					v := m.Model.AddBool(fmt.Sprintf("x[%d,%d,%d]", g, j, i), 0)
 					m.x[g][j][i] = v
-					taken = append(taken, milp.Term{Var: v, Coef: 1})
-					once[i] = append(once[i], milp.Term{Var: v, Coef: 1})
+					place = append(place, milp.Term{Var: v, Coef: 1})
+					groupPlaces[i] = append(groupPlaces[i], milp.Term{Var: v, Coef: 1})
 				}
 			}
 
 			// The place has at most one group, and only if the place before has one.
 			if j == 0 {
-				m.Model.AddLE("", 1, taken...)
+				m.Model.AddLE("", 1, place...)
 			} else {
-				m.Model.AddLE("", 0, append(negated(before), taken...)...)
+				m.Model.AddLE("", 0, append(negate(previousPlace), place...)...)
 			}
-			before = taken
+			previousPlace = place
 		}
 	}
 
 	// Every group has one place.
-	for i, terms := range once {
+	for i, terms := range groupPlaces {
 		if len(terms) == 0 {
 			return fmt.Errorf("groups[%d]: can run in no queue", i)
 		}
@@ -154,12 +154,12 @@ func (m *Program) addPlaces() error {
 }
 
 // negate returns the terms with opposite signs.
-func negated(terms []milp.Term) []milp.Term {
-	out := make([]milp.Term, len(terms))
+func negate(terms []milp.Term) []milp.Term {
+	result := make([]milp.Term, len(terms))
 	for i, t := range terms {
-		out[i] = milp.Term{Var: t.Var, Coef: -t.Coef}
+		result[i] = milp.Term{Var: t.Var, Coef: -t.Coef}
 	}
-	return out
+	return result
 }
 
 // addChanges adds t, which stands for equations 7 and 9: at place j of queue g the model differs from that
@@ -167,20 +167,20 @@ func negated(terms []milp.Term) []milp.Term {
 func (m *Program) addChanges() {
 	m.t = make([][][]milp.Var, len(m.p.Queues))
 	for g := range m.t {
-		m.t[g] = make([][]milp.Var, m.o.Length)
+		m.t[g] = make([][]milp.Var, m.o.QueueLength)
 		for j := range m.t[g] {
 			m.t[g][j] = make([]milp.Var, m.p.Models)
 			for model := range m.t[g][j] {
 				m.t[g][j][model] = -1
-				here := m.ofModel(g, j, model)
-				if len(here) == 0 || j == 0 && int(m.p.Queues[g].Model) == model {
+				current := m.modelTerms(g, j, model)
+				if len(current) == 0 || j == 0 && int(m.p.Queues[g].Model) == model {
 					continue
 				}
 				v := m.Model.AddVar("", 0, 1, 0)
 				m.t[g][j][model] = v
-				row := append(here, milp.Term{Var: v, Coef: -1})
+				row := append(current, milp.Term{Var: v, Coef: -1})
 				if j > 0 {
-					row = append(row, negated(m.ofModel(g, j-1, model))...)
+					row = append(row, negate(m.modelTerms(g, j-1, model))...)
 				}
 				m.Model.AddLE("", 0, row...)
 			}
@@ -189,40 +189,40 @@ func (m *Program) addChanges() {
 }
 
 // modelTerms returns the sum of x over the groups of a model at a place.
-func (m *Program) ofModel(g, j, model int) []milp.Term {
-	var out []milp.Term
+func (m *Program) modelTerms(g, j, model int) []milp.Term {
+	var terms []milp.Term
 	for i := range m.p.Groups {
 		if v := m.x[g][j][i]; v >= 0 && int(m.p.Groups[i].Model) == model {
-			out = append(out, milp.Term{Var: v, Coef: 1})
+			terms = append(terms, milp.Term{Var: v, Coef: 1})
 		}
 	}
-	return out
+	return terms
 }
 
 // scenarioFactor returns by which factor scenario s multiplies the work of group i in queue g.
-func (m *Program) factor(s, g, i int) float64 {
+func (m *Program) scenarioFactor(s, g, i int) float64 {
 	if m.o.Scenarios == nil {
 		return 1
 	}
-	return m.o.Scenarios.Queue[s][g] * m.o.Scenarios.Group[s][i]
+	return m.o.Scenarios.QueueFactors[s][g] * m.o.Scenarios.GroupFactors[s][i]
 }
 
 // workTime returns the work of group i in queue g in scenario s, in seconds.
-func (m *Program) work(s, g, i int) float64 {
+func (m *Program) workTime(s, g, i int) float64 {
 	c := m.p.Cost(int32(i), m.p.Queues[g].Kind)
-	return m.factor(s, g, i) * (m.linear.perMean*c.Work + m.linear.perVariance*c.Variance)
+	return m.scenarioFactor(s, g, i) * (m.times.perMean*c.Work + m.times.perVariance*c.Variance)
 }
 
 // residenceTime returns how long the answers of group i take in queue g after its work, in seconds.
-func (m *Program) residence(g, i int) float64 {
+func (m *Program) residenceTime(g, i int) float64 {
 	c := m.p.Cost(int32(i), m.p.Queues[g].Kind)
-	return m.linear.perMean*c.Residence + m.linear.perVariance*c.ResidenceVar
+	return m.times.perMean*c.Residence + m.times.perVariance*c.ResidenceVar
 }
 
 // startTime returns when queue g starts, in seconds.
-func (m *Program) start(g int) float64 {
+func (m *Program) startTime(g int) float64 {
 	q := &m.p.Queues[g]
-	return m.linear.constant + m.linear.perMean*q.Start
+	return m.times.constant + m.times.perMean*q.Start
 }
 
 // deadline returns the time by which all requests of group i are due, in seconds.

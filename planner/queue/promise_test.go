@@ -24,9 +24,9 @@ import (
 // problems is how many are drawn; a tenth without INFERPLAN_LONG.
 const problems = 50
 
-// drawn is a problem of one or two models in one to three classes, whose SLOs are of
+// drawInputs is a problem of one or two models in one to three classes, whose SLOs are of
 // any figure, at .5 to 3 times what the cluster does at most.
-func drawn(rng *rand.Rand) planner.Inputs {
+func drawInputs(rng *rand.Rand) planner.Inputs {
 	in := documents()
 	pick := func(n int) int { return rng.IntN(n) }
 	lognormal := func(mean float64, most int) *formats.Lengths {
@@ -44,11 +44,11 @@ func drawn(rng *rand.Rand) planner.Inputs {
 		case 1:
 			c.SLO, c.WaitingSLO = seconds(30+60*rng.Float64()), seconds(5+10*rng.Float64())
 		case 2:
-			c.SLO, c.Of = seconds(2+6*rng.Float64()), formats.OfTTFT
+			c.SLO, c.Figure = seconds(2+6*rng.Float64()), formats.FigureTTFT
 		case 3:
-			c.SLO, c.Of = seconds(0.04+0.04*rng.Float64()), formats.OfTPOT
+			c.SLO, c.Figure = seconds(0.04+0.04*rng.Float64()), formats.FigureTPOT
 		case 4:
-			c.SLO, c.Of, c.WaitingSLO = seconds(0.04+0.04*rng.Float64()), formats.OfTPOT, seconds(5+10*rng.Float64())
+			c.SLO, c.Figure, c.WaitingSLO = seconds(0.04+0.04*rng.Float64()), formats.FigureTPOT, seconds(5+10*rng.Float64())
 		}
 		if pick(2) == 0 {
 			c.Percentile = "p90"
@@ -78,18 +78,18 @@ func TestPlanSaysWhatSimulationSays(t *testing.T) {
 	objectives := []string{"gpus", "goodput", "throughput", "cost"}
 	plans, refusals := 0, 0
 	for k := range n {
-		in, objective := drawn(seeded.New(uint64(k), "promise")), objectives[k%len(objectives)]
-		p, err := planned(t, in, objective)
+		in, objective := drawInputs(seeded.New(uint64(k), "promise")), objectives[k%len(objectives)]
+		p, err := solveAndReread(t, in, objective)
 		if err != nil {
 			refusals++
-			t.Logf("problem %d, %s: %v: %s", k, objective, err, late(t, in))
+			t.Logf("problem %d, %s: %v: %s", k, objective, err, goodputShortfall(t, in))
 			continue
 		}
 		plans++
-		for _, c := range promised(t, p) {
+		for _, c := range brokenPromises(t, p) {
 			t.Errorf("problem %d, %s: %s", k, objective, c)
 		}
-		today := &kind.Today{Plan: p, Against: p, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
+		today := &kind.CheckInput{Plan: p, Promised: p, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
 		for _, f := range queue.Method.Check(today) {
 			if f.Severity == kind.Error {
 				t.Errorf("problem %d, %s: its own check: %v", k, objective, f)
@@ -109,10 +109,10 @@ func TestPlanSaysWhatSimulationSays(t *testing.T) {
 	}
 }
 
-// planned is the plan of a problem, as it is read again; or why there is none.
-func planned(t *testing.T, in planner.Inputs, objective string) (*formats.Plan, error) {
+// solveAndReread is the plan of a problem, as it is read again; or why there is none.
+func solveAndReread(t *testing.T, in planner.Inputs, objective string) (*formats.Plan, error) {
 	t.Helper()
-	res, err := solveBy(planner.Options{NearestUntold: true}, in, "objective", objective)
+	res, err := solveBy(planner.Options{SkipNearest: true}, in, "objective", objective)
 	if err != nil {
 		if _, ok := errors.AsType[*kind.InfeasibleError](err); !ok {
 			t.Fatalf("%s: %v", objective, err)
@@ -162,27 +162,27 @@ func oneLess(in planner.Inputs, p *formats.Plan) []planner.Inputs {
 // of a plan or with other random numbers. It fails the test where there is a plan that holds.
 func tooFew(t *testing.T, in planner.Inputs, objective string) string {
 	t.Helper()
-	p, err := planned(t, in, objective)
+	p, err := solveAndReread(t, in, objective)
 	if err != nil {
-		return late(t, in)
+		return goodputShortfall(t, in)
 	}
-	if p.Certified == nil || p.Certified.LoadFactor >= 1 {
+	if p.Certificate == nil || p.Certificate.LoadFactor >= 1 {
 		t.Errorf("%v: there is a plan for %s", in.Cluster.Pools, objective)
 		return ""
 	}
-	return fmt.Sprintf("with other random numbers it holds at %.2f of the rates", p.Certified.LoadFactor)
+	return fmt.Sprintf("with other random numbers it holds at %.2f of the rates", p.Certificate.LoadFactor)
 }
 
-// late simulates the layout with the most requests in time on all of a cluster, and says
+// goodputShortfall simulates the layout with the most requests in time on all of a cluster, and says
 // which class keeps its SLO in too few of them, or that queues grow. It fails the test where
 // all is well.
-func late(t *testing.T, in planner.Inputs) string {
+func goodputShortfall(t *testing.T, in planner.Inputs) string {
 	t.Helper()
-	p, err := planned(t, in, "goodput")
+	p, err := solveAndReread(t, in, "goodput")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range simulated(t, p).Classes {
+	for _, c := range simulateOwnRuns(t, p).Classes {
 		if share, err := document.ParsePercentile(c.Percentile); err != nil || c.Attainment < share {
 			return fmt.Sprintf("class %s has %v in time of %s", c.Class, c.Attainment, c.Percentile)
 		}
@@ -195,8 +195,8 @@ func late(t *testing.T, in planner.Inputs) string {
 	return p.Warnings[i]
 }
 
-// simulated is the report of a plan on the streams of its own runs.
-func simulated(t *testing.T, p *formats.Plan) *formats.Report {
+// simulateOwnRuns is the report of a plan on the streams of its own runs.
+func simulateOwnRuns(t *testing.T, p *formats.Plan) *formats.Report {
 	t.Helper()
 	sc, err := sim.NewScenario(p)
 	if err != nil {
@@ -211,15 +211,15 @@ func simulated(t *testing.T, p *formats.Plan) *formats.Report {
 	return res.Report
 }
 
-// promised simulates a plan on the streams of its own runs, and says where it states
+// brokenPromises simulates a plan on the streams of its own runs, and says where it states
 // something else, or does not keep what it must.
-func promised(t *testing.T, p *formats.Plan) (wrong []string) {
+func brokenPromises(t *testing.T, p *formats.Plan) (wrong []string) {
 	t.Helper()
-	q, report := formats.QueueOf(p), simulated(t, p)
+	q, report := formats.QueueOf(p), simulateOwnRuns(t, p)
 	for i := range q.Classes {
 		c, m := &q.Classes[i], &report.Models[i]
 		if c.Attainment != m.Attainment {
-			wrong = append(wrong, fmt.Sprintf("%s (%s) states %v, simulation gives %v", c.Key(), c.Of, c.Attainment, m.Attainment))
+			wrong = append(wrong, fmt.Sprintf("%s (%s) states %v, simulation gives %v", c.Key(), c.Figure, c.Attainment, m.Attainment))
 		}
 	}
 	if p.Objective.Name == "goodput" {

@@ -58,9 +58,9 @@ func solveBy(opt planner.Options, in planner.Inputs, options ...any) (*planner.R
 	return planner.Solve(context.Background(), in, opt, highs.Solver{}, nil)
 }
 
-// TestPlans: for every objective the plan is valid, its figure is within the bound,
+// TestPlansAreValidAndRepeatable: for every objective the plan is valid, its figure is within the bound,
 // it holds by the check, and it comes out the same again.
-func TestPlans(t *testing.T) {
+func TestPlansAreValidAndRepeatable(t *testing.T) {
 	for _, c := range []struct {
 		objective, algorithm string
 		scale                float64
@@ -87,7 +87,7 @@ func TestPlans(t *testing.T) {
 					t.Errorf("group %+v", g)
 				}
 			}
-			today := &kind.Today{Plan: p, Against: p, Profile: documents().Profile, Cluster: documents().Cluster, Workload: documents().Workload}
+			today := &kind.CheckInput{Plan: p, Promised: p, Profile: documents().Profile, Cluster: documents().Cluster, Workload: documents().Workload}
 			for _, f := range queue.Method.Check(today) {
 				t.Error(f)
 			}
@@ -109,26 +109,26 @@ func TestPlans(t *testing.T) {
 // endsAfter is a context that ends when so many runs have begun.
 type endsAfter struct {
 	context.Context
-	end  context.CancelFunc
-	left atomic.Int64
+	cancel    context.CancelFunc
+	remaining atomic.Int64
 }
 
 func newEndsAfter(n int64) *endsAfter {
 	c := &endsAfter{}
-	c.Context, c.end = context.WithCancel(context.Background())
-	c.left.Store(n)
+	c.Context, c.cancel = context.WithCancel(context.Background())
+	c.remaining.Store(n)
 	return c
 }
 
 func (c *endsAfter) Done() <-chan struct{} {
-	if c.left.Add(-1) == 0 {
-		c.end()
+	if c.remaining.Add(-1) == 0 {
+		c.cancel()
 	}
 	return c.Context.Done()
 }
 
-// TestInterrupted: a search that ends early keeps the fleet that it has, with what bounds it.
-func TestInterrupted(t *testing.T) {
+// TestInterruptedSearchKeepsFleetAndBound: a search that ends early keeps the fleet that it has, with what bounds it.
+func TestInterruptedSearchKeepsFleetAndBound(t *testing.T) {
 	in := documents()
 	in.Cluster.Pools = in.Cluster.Pools[:1]
 	in.Cluster.Pools[0].Count = 1
@@ -145,7 +145,7 @@ func TestInterrupted(t *testing.T) {
 	before := 0.0
 	const points = 4
 	for k := int64(1); k < points; k++ {
-		res, err := planner.Solve(newEndsAfter((math.MaxInt64-whole.left.Load())*k/points), in, opt, highs.Solver{}, nil)
+		res, err := planner.Solve(newEndsAfter((math.MaxInt64-whole.remaining.Load())*k/points), in, opt, highs.Solver{}, nil)
 		if err != nil {
 			t.Fatalf("point %d: %v", k, err)
 		}
@@ -154,7 +154,7 @@ func TestInterrupted(t *testing.T) {
 			t.Errorf("point %d: stopped by %s, %v within %v, the whole search finds %v", k, res.StoppedBy, o.Value, *o.Bound, best.Plan.Objective.Value)
 		}
 		before = o.Value
-		today := &kind.Today{Plan: res.Plan, Against: res.Plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
+		today := &kind.CheckInput{Plan: res.Plan, Promised: res.Plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
 		for _, f := range queue.Method.Check(today) {
 			t.Error(f)
 		}
@@ -177,7 +177,9 @@ func TestCheckFinds(t *testing.T) {
 		{"devices", func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[0].Count = 0 }},
 		{"class", func(_ *formats.Plan, in *planner.Inputs) { formats.LLMOf(in.Workload).Classes[1].Models = nil }},
 		{"min_rps", func(_ *formats.Plan, in *planner.Inputs) { formats.LLMOf(in.Workload).Classes[0].RPS = 9 }},
-		{"slo", func(_ *formats.Plan, in *planner.Inputs) { formats.LLMOf(in.Workload).Classes[0].Of = formats.OfTTFT }},
+		{"slo", func(_ *formats.Plan, in *planner.Inputs) {
+			formats.LLMOf(in.Workload).Classes[0].Figure = formats.FigureTTFT
+		}},
 		{"slo", func(p *formats.Plan, _ *planner.Inputs) { formats.QueueOf(p).Classes[0].SLOUS = 1 }},
 		{"rps", func(p *formats.Plan, _ *planner.Inputs) { formats.QueueOf(p).Classes[0].RPS = 500 }},
 		{"objective", func(p *formats.Plan, _ *planner.Inputs) { p.Objective.Value++ }},
@@ -188,7 +190,7 @@ func TestCheckFinds(t *testing.T) {
 		plan.Section = &section
 		c.change(&plan, &in)
 		found := ""
-		for _, f := range queue.Method.Check(&kind.Today{Plan: &plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}) {
+		for _, f := range queue.Method.Check(&kind.CheckInput{Plan: &plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}) {
 			found += f.Constraint + " "
 		}
 		if !strings.Contains(found+" ", c.constraint+" ") {
@@ -197,9 +199,9 @@ func TestCheckFinds(t *testing.T) {
 	}
 }
 
-// TestRefuses: documents that cannot be planned for are refused with the field, or
+// TestUnplannableDocumentsAreRefused: documents that cannot be planned for are refused with the field, or
 // with what is nearest.
-func TestRefuses(t *testing.T) {
+func TestUnplannableDocumentsAreRefused(t *testing.T) {
 	llm := func(in *planner.Inputs) *formats.LLM { return formats.LLMOf(in.Workload) }
 	for _, c := range []struct {
 		want   string
@@ -214,14 +216,14 @@ func TestRefuses(t *testing.T) {
 		{"pools[0].usd_per_hour: found nothing", func(in *planner.Inputs) { in.Cluster.Pools[0].USDPerHour = 0 }},
 		{"infeasible: the answer of a request of m13 chat takes", func(in *planner.Inputs) { llm(in).Classes[0].SLO.Duration = time.Second }},
 		{"infeasible: the first token of a request of m7 batch takes", func(in *planner.Inputs) {
-			llm(in).Classes[1].Of, llm(in).Classes[1].SLO.Duration = formats.OfTTFT, time.Millisecond
+			llm(in).Classes[1].Figure, llm(in).Classes[1].SLO.Duration = formats.FigureTTFT, time.Millisecond
 		}},
 		{"infeasible: the work of the rates asked is more than", func(in *planner.Inputs) { llm(in).Classes[0].RPS = 900 }},
 	} {
 		in := documents()
 		c.change(&in)
 		// What is nearest is not simulated here: TestNearestLoad does that.
-		_, err := solveBy(planner.Options{NearestUntold: true}, in, "objective", "cost")
+		_, err := solveBy(planner.Options{SkipNearest: true}, in, "objective", "cost")
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, expected %s", err, c.want)
 		}
@@ -285,17 +287,17 @@ func TestFleetIsSplitByClass(t *testing.T) {
 	if atOnce["chat"] <= atOnce["batch"] { // what they do not serve
 		t.Errorf("sequences at once without a class: %v", atOnce)
 	}
-	confirmed(t, res.Plan)
+	checkConfirmed(t, res.Plan)
 	if p := res.Plan; p.Objective.Value != 5 || *p.Objective.Gap > 0.6 {
 		t.Errorf("%g devices, gap %g", p.Objective.Value, *p.Objective.Gap)
 	}
 }
 
-// confirmed checks that a plan carries what other random numbers showed of it, and what slower runs
+// checkConfirmed checks that a plan carries what other random numbers showed of it, and what slower runs
 // do to it, and that runs which nobody has seen agree.
-func confirmed(t *testing.T, plan *formats.Plan) {
+func checkConfirmed(t *testing.T, plan *formats.Plan) {
 	t.Helper()
-	c := plan.Certified
+	c := plan.Certificate
 	if c == nil || c.LoadFactor != 1 || plan.Objective.Basis != formats.BasisSimulation {
 		t.Fatalf("certified %+v, basis %q", c, plan.Objective.Basis)
 	}
@@ -313,8 +315,8 @@ func confirmed(t *testing.T, plan *formats.Plan) {
 	if err := runs.Extend(t.Context(), 20); err != nil {
 		t.Fatal(err)
 	}
-	for i, share := range plan.Shares() {
-		if attained := stat.Mean(runs.Attained(i), nil); attained < share-.005 {
+	for i, share := range plan.AttainmentShares() {
+		if attained := stat.Mean(runs.AttainmentPerRun(i), nil); attained < share-.005 {
 			t.Errorf("%s attains %.4f, %g was asked", c.Models[i].Key(), attained, share)
 		}
 	}

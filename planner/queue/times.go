@@ -9,30 +9,30 @@ import (
 
 // addScenario adds the completion times of one scenario and their cost, times a weight.
 func (m *Program) addScenario(s int, weight float64) {
-	ends := make([][]milp.Var, len(m.p.Queues))
+	placeEnds := make([][]milp.Var, len(m.p.Queues))
 	horizon := make([]float64, len(m.p.Queues))
-	for g := range ends {
+	for g := range placeEnds {
 		horizon[g] = m.horizon(s, g)
-		ends[g] = m.addEnds(s, g, weight)
+		placeEnds[g] = m.addEnds(s, g, weight)
 	}
 	if m.o.Goal == Completion {
-		m.addCompletion(ends, horizon)
+		m.addCompletion(placeEnds, horizon)
 		return
 	}
-	m.addLateness(s, weight, ends, horizon)
+	m.addLateness(s, weight, placeEnds, horizon)
 	m.addCapacity(s, horizon)
 }
 
 // horizon returns a time by which queue g has ended in any order, in seconds.
 func (m *Program) horizon(s, g int) float64 {
-	h, change := m.start(g), 0.0
+	h, change := m.startTime(g), 0.0
 	for i := range m.p.Groups {
-		if m.runs(g, i) {
-			h += m.work(s, g, i)
+		if m.canRun(g, i) {
+			h += m.workTime(s, g, i)
 			change = max(change, m.p.Queues[g].Setup[m.p.Groups[i].Model])
 		}
 	}
-	return h + float64(m.o.Length)*change*m.linear.perMean
+	return h + float64(m.o.QueueLength)*change*m.times.perMean
 }
 
 // addEnds adds equation 10, with the change of model before the place itself:
@@ -41,71 +41,71 @@ func (m *Program) horizon(s, g int) float64 {
 //
 // and returns the ends by place.
 func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
-	ends := make([]milp.Var, m.o.Length)
-	for j := range ends {
-		ends[j] = m.Model.AddVar("", m.start(g), milp.Inf, 0)
-		row, rhs := []milp.Term{{Var: ends[j], Coef: 1}}, m.start(g)
+	placeEnds := make([]milp.Var, m.o.QueueLength)
+	for j := range placeEnds {
+		placeEnds[j] = m.Model.AddVar("", m.startTime(g), milp.Inf, 0)
+		row, rhs := []milp.Term{{Var: placeEnds[j], Coef: 1}}, m.startTime(g)
 		if j > 0 {
-			row, rhs = append(row, milp.Term{Var: ends[j-1], Coef: -1}), 0
+			row, rhs = append(row, milp.Term{Var: placeEnds[j-1], Coef: -1}), 0
 		}
 		for i, v := range m.x[g][j] {
 			if v >= 0 {
-				row = append(row, milp.Term{Var: v, Coef: -m.work(s, g, i)})
+				row = append(row, milp.Term{Var: v, Coef: -m.workTime(s, g, i)})
 			}
 		}
 		for model, v := range m.t[g][j] {
 			if v >= 0 {
-				row = append(row, milp.Term{Var: v, Coef: -m.linear.perMean * m.p.Queues[g].Setup[model]})
+				row = append(row, milp.Term{Var: v, Coef: -m.times.perMean * m.p.Queues[g].Setup[model]})
 			}
 		}
 		m.Model.AddEQ("", rhs, row...)
 	}
 
 	// The goal LateRequests also counts the end of a queue, at its mean time.
-	if m.o.Goal == Late {
-		for j := range ends {
+	if m.o.Goal == LateRequests {
+		for j := range placeEnds {
 			for i, v := range m.x[g][j] {
 				if v >= 0 {
-					m.addObj(v, weight*m.p.End*m.factor(s, g, i)*m.p.Cost(int32(i), m.p.Queues[g].Kind).Work)
+					m.addObj(v, weight*m.p.EndWeight*m.scenarioFactor(s, g, i)*m.p.Cost(int32(i), m.p.Queues[g].Kind).Work)
 				}
 			}
 			for model, v := range m.t[g][j] {
 				if v >= 0 {
-					m.addObj(v, weight*m.p.End*m.p.Queues[g].Setup[model])
+					m.addObj(v, weight*m.p.EndWeight*m.p.Queues[g].Setup[model])
 				}
 			}
 		}
 	}
-	return ends
+	return placeEnds
 }
 
 // addObj adds c to the coefficient of v in the objective.
 func (m *Program) addObj(v milp.Var, c float64) { m.Model.SetObj(v, m.Model.Obj(v)+c) }
 
 // addCompletion adds equations 8 and 11 to 13. Empty places cost nothing and have no deadline.
-func (m *Program) addCompletion(ends [][]milp.Var, horizon []float64) {
-	for g := range ends {
+func (m *Program) addCompletion(placeEnds [][]milp.Var, horizon []float64) {
+	for g := range placeEnds {
 		longest := 0.0
 		for i := range m.p.Groups {
-			longest = max(longest, m.residence(g, i))
+			longest = max(longest, m.residenceTime(g, i))
 		}
 
 		// bigM is large enough to switch off the row of an empty place.
-		big := horizon[g] + longest
-		for j := range ends[g] {
-			ct := m.Model.AddVar("", 0, milp.Inf, 1)
+		bigM := horizon[g] + longest
+		for j := range placeEnds[g] {
+			completion := m.Model.AddVar("", 0, milp.Inf, 1)
 
 			// completion ≥ end + residence - bigM (1 - Σ_i x_ij);   completion ≤ deadline
-			least := []milp.Term{{Var: ct, Coef: 1}, {Var: ends[g][j], Coef: -1}}
-			most := []milp.Term{{Var: ct, Coef: 1}}
+			lowerRow := []milp.Term{{Var: completion, Coef: 1}, {Var: placeEnds[g][j], Coef: -1}}
+			upperRow := []milp.Term{{Var: completion, Coef: 1}}
 			for i, v := range m.x[g][j] {
 				if v >= 0 {
-					least = append(least, milp.Term{Var: v, Coef: -m.residence(g, i) - big})
-					most = append(most, milp.Term{Var: v, Coef: -m.deadline(i)})
+					lowerRow = append(lowerRow, milp.Term{Var: v, Coef: -m.residenceTime(g, i) - bigM})
+					upperRow = append(upperRow, milp.Term{Var: v, Coef: -m.deadline(i)})
 				}
 			}
-			m.Model.AddGE("", -big, least...)
-			m.Model.AddLE("", 0, most...)
+			m.Model.AddGE("", -bigM, lowerRow...)
+			m.Model.AddLE("", 0, upperRow...)
 		}
 	}
 	sum := 0.0
@@ -116,92 +116,92 @@ func (m *Program) addCompletion(ends [][]milp.Var, horizon []float64) {
 }
 
 // addLateness adds the lateness of each group and, with the goal LateRequests, whether it is late.
-func (m *Program) addLateness(s int, weight float64, ends [][]milp.Var, horizon []float64) {
-	tardy, late := make([]milp.Var, len(m.p.Groups)), make([]milp.Var, len(m.p.Groups))
+func (m *Program) addLateness(s int, weight float64, placeEnds [][]milp.Var, horizon []float64) {
+	tardiness, isLate := make([]milp.Var, len(m.p.Groups)), make([]milp.Var, len(m.p.Groups))
 	for i := range m.p.Groups {
 		group := &m.p.Groups[i]
 		perSecond := group.Size
-		if m.o.Goal == Late {
-			perSecond *= m.p.Tardy
+		if m.o.Goal == LateRequests {
+			perSecond *= m.p.TardyWeight
 		}
-		tardy[i] = m.Model.AddVar("", 0, milp.Inf, weight*perSecond)
-		late[i] = -1
-		most := 0.0
+		tardiness[i] = m.Model.AddVar("", 0, milp.Inf, weight*perSecond)
+		isLate[i] = -1
+		maxTardiness := 0.0
 
 		// Its lateness follows from the place that it has.
-		for g := range ends {
-			big := horizon[g] + m.residence(g, i) - m.deadline(i)
-			if !m.runs(g, i) || big <= 0 {
+		for g := range placeEnds {
+			bigM := horizon[g] + m.residenceTime(g, i) - m.deadline(i)
+			if !m.canRun(g, i) || bigM <= 0 {
 				continue
 			}
-			most = max(most, big)
-			for j, end := range ends[g] {
+			maxTardiness = max(maxTardiness, bigM)
+			for j, end := range placeEnds[g] {
 				// tardiness ≥ end + residence - deadline - bigM (1 - x)
-				m.Model.AddGE("", m.residence(g, i)-m.deadline(i)-big,
-					milp.Term{Var: tardy[i], Coef: 1}, milp.Term{Var: end, Coef: -1}, milp.Term{Var: m.x[g][j][i], Coef: -big})
+				m.Model.AddGE("", m.residenceTime(g, i)-m.deadline(i)-bigM,
+					milp.Term{Var: tardiness[i], Coef: 1}, milp.Term{Var: end, Coef: -1}, milp.Term{Var: m.x[g][j][i], Coef: -bigM})
 			}
 		}
 
 		// A group is late if its lateness is above 0.
-		if m.o.Goal == Late && most > 0 {
-			late[i] = m.Model.AddBool("", weight*m.p.Late*group.Size)
-			m.Model.AddLE("", 0, milp.Term{Var: tardy[i], Coef: 1}, milp.Term{Var: late[i], Coef: -most})
+		if m.o.Goal == LateRequests && maxTardiness > 0 {
+			isLate[i] = m.Model.AddBool("", weight*m.p.LateWeight*group.Size)
+			m.Model.AddLE("", 0, milp.Term{Var: tardiness[i], Coef: 1}, milp.Term{Var: isLate[i], Coef: -maxTardiness})
 		}
 	}
-	m.tardy, m.late = append(m.tardy, tardy), append(m.late, late)
+	m.tardiness, m.isLate = append(m.tardiness, tardiness), append(m.isLate, isLate)
 }
 
 // addCapacity adds rows that hold for every order but not for the program's relaxation: those groups of a
 // queue that are on time and due by some time fit before it, with one change for every model among them
 // that is not loaded.
 func (m *Program) addCapacity(s int, horizon []float64) {
-	if m.o.Goal != Late {
+	if m.o.Goal != LateRequests {
 		return
 	}
-	late := m.late[s]
-	intime := make([][]milp.Term, len(m.p.Groups))
+	isLate := m.isLate[s]
+	onTimeRows := make([][]milp.Term, len(m.p.Groups))
 
 	// onTime says, by group, whether the group is in this queue and on time.
 	for g := range m.p.Queues {
-		y := make([]milp.Var, len(m.p.Groups))
+		onTime := make([]milp.Var, len(m.p.Groups))
 		for i := range m.p.Groups {
-			if y[i] = -1; !m.runs(g, i) {
+			if onTime[i] = -1; !m.canRun(g, i) {
 				continue
 			}
-			y[i] = m.Model.AddVar("", 0, 1, 0)
-			row := []milp.Term{{Var: y[i], Coef: 1}}
+			onTime[i] = m.Model.AddVar("", 0, 1, 0)
+			row := []milp.Term{{Var: onTime[i], Coef: 1}}
 			for j := range m.x[g] {
 				row = append(row, milp.Term{Var: m.x[g][j][i], Coef: -1})
 			}
 			m.Model.AddLE("", 0, row...)
-			intime[i] = append(intime[i], milp.Term{Var: y[i], Coef: 1})
+			onTimeRows[i] = append(onTimeRows[i], milp.Term{Var: onTime[i], Coef: 1})
 		}
-		m.addDue(s, g, y, horizon[g])
+		m.addDueRows(s, g, onTime, horizon[g])
 	}
 
 	// Every group is on time in some queue, or late.
-	for i, row := range intime {
-		if late[i] >= 0 {
-			row = append(row, milp.Term{Var: late[i], Coef: 1})
+	for i, row := range onTimeRows {
+		if isLate[i] >= 0 {
+			row = append(row, milp.Term{Var: isLate[i], Coef: 1})
 		}
 		m.Model.AddEQ("", 1, row...)
 	}
 }
 
 // addDueRows adds the capacity rows of queue g, one for the due time of every group.
-func (m *Program) addDue(s, g int, y []milp.Var, horizon float64) {
+func (m *Program) addDueRows(s, g int, onTime []milp.Var, horizon float64) {
 	for k := range m.p.Groups {
-		if y[k] < 0 {
+		if onTime[k] < 0 {
 			continue
 		}
 
 		// Rows only matter between the start of the queue and its horizon.
-		due := m.deadline(k) - m.residence(g, k)
+		due := m.deadline(k) - m.residenceTime(g, k)
 		if due >= horizon {
 			continue
 		}
-		if due < m.start(g) {
-			m.Model.SetBounds(y[k], 0, 0)
+		if due < m.startTime(g) {
+			m.Model.SetBounds(onTime[k], 0, 0)
 			continue
 		}
 
@@ -211,13 +211,13 @@ func (m *Program) addDue(s, g int, y []milp.Var, horizon float64) {
 		for model := range changes {
 			changes[model] = -1
 		}
-		for i, v := range y {
-			if v < 0 || m.deadline(i)-m.residence(g, i) > due {
+		for i, v := range onTime {
+			if v < 0 || m.deadline(i)-m.residenceTime(g, i) > due {
 				continue
 			}
-			row = append(row, milp.Term{Var: v, Coef: m.work(s, g, i)})
+			row = append(row, milp.Term{Var: v, Coef: m.workTime(s, g, i)})
 			model := m.p.Groups[i].Model
-			cost := m.p.Queues[g].Setup[model] * m.linear.perMean
+			cost := m.p.Queues[g].Setup[model] * m.times.perMean
 			if model == m.p.Queues[g].Model || cost == 0 {
 				continue
 			}
@@ -227,55 +227,55 @@ func (m *Program) addDue(s, g int, y []milp.Var, horizon float64) {
 			}
 			m.Model.AddLE("", 0, milp.Term{Var: v, Coef: 1}, milp.Term{Var: changes[model], Coef: -1})
 		}
-		m.Model.AddLE("", due-m.start(g), row...)
+		m.Model.AddLE("", due-m.startTime(g), row...)
 	}
 }
 
 // Value returns the objective of the program for a state of its problem.
-func (m *Program) Value(s *vqueue.State) float64 {
+func (m *Program) Value(s *vqueue.Assignment) float64 {
 	scenarios := 1
 	if m.o.Scenarios != nil {
-		scenarios = len(m.o.Scenarios.Queue)
+		scenarios = len(m.o.Scenarios.QueueFactors)
 	}
 	sum := 0.0
 	for k := range scenarios {
-		sum += m.valueIn(k, s) / float64(scenarios)
+		sum += m.scenarioValue(k, s) / float64(scenarios)
 	}
 	return sum
 }
 
 // scenarioValue returns the objective of scenario k alone.
-func (m *Program) valueIn(k int, s *vqueue.State) float64 {
+func (m *Program) scenarioValue(k int, s *vqueue.Assignment) float64 {
 	sum := 0.0
 	for g := range m.p.Queues {
 		q := &m.p.Queues[g]
-		t, mean, model := m.start(g), 0.0, q.Model
-		for _, i := range s.Order(int32(g), nil) {
+		t, mean, model := m.startTime(g), 0.0, q.Model
+		for _, i := range s.AppendOrder(int32(g), nil) {
 			// Add the change of model and the work of the group.
 			group := &m.p.Groups[i]
 			change := 0.0
 			if group.Model != model {
 				change, model = q.Setup[group.Model], group.Model
 			}
-			t += m.linear.perMean*change + m.work(k, g, int(i))
-			mean += change + m.factor(k, g, int(i))*m.p.Cost(i, q.Kind).Work
+			t += m.times.perMean*change + m.workTime(k, g, int(i))
+			mean += change + m.scenarioFactor(k, g, int(i))*m.p.Cost(i, q.Kind).Work
 
 			// Count its lateness by the goal.
-			late := t + m.residence(g, int(i)) - m.deadline(int(i))
+			lateness := t + m.residenceTime(g, int(i)) - m.deadline(int(i))
 			switch {
-			case m.o.Goal == Completion && late > 1e-6:
+			case m.o.Goal == Completion && lateness > 1e-6:
 				return math.Inf(1)
 			case m.o.Goal == Completion:
-				sum += late
-			case late <= 1e-6:
+				sum += lateness
+			case lateness <= 1e-6:
 			case m.o.Goal == Tardiness:
-				sum += group.Size * late
+				sum += group.Size * lateness
 			default:
-				sum += group.Size * (m.p.Late + m.p.Tardy*late)
+				sum += group.Size * (m.p.LateWeight + m.p.TardyWeight*lateness)
 			}
 		}
-		if m.o.Goal == Late {
-			sum += m.p.End * mean
+		if m.o.Goal == LateRequests {
+			sum += m.p.EndWeight * mean
 		}
 	}
 	return sum

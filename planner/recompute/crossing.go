@@ -12,7 +12,7 @@ import (
 )
 
 // linkRate returns the rate of a crossing in Gbit/s: that of the slower NIC, or of the only one.
-func between(a, b *formats.Pool) float64 {
+func linkRate(a, b *formats.Pool) float64 {
 	switch ra, rb := a.NICRate(), b.NICRate(); {
 	case ra == 0:
 		return rb
@@ -24,7 +24,7 @@ func between(a, b *formats.Pool) float64 {
 }
 
 // transferTime returns the time of a batch over a link, rounded to nanoseconds.
-func crossing(bytes int64, gbps float64, batch int) time.Duration {
+func transferTime(bytes int64, gbps float64, batch int) time.Duration {
 	if gbps <= 0 {
 		return 0
 	}
@@ -42,40 +42,40 @@ func cutBytes(b *formats.Block, dtype string) formats.CutBytes {
 
 // nicRate returns the samples per second of a cut between pools a and b that one replica can pass
 // through the NIC of its pool, which is shared by a number of replicas.
-func nicRate(bytes int64, a, b, own *formats.Pool, all int) float64 {
-	gbps := between(a, b)
-	if own.NICRate() == 0 || gbps == 0 || bytes == 0 {
+func nicRate(bytes int64, a, b, pool *formats.Pool, sharers int) float64 {
+	gbps := linkRate(a, b)
+	if pool.NICRate() == 0 || gbps == 0 || bytes == 0 {
 		return math.Inf(1)
 	}
 	perSample := float64(bytes) * 8 / (gbps * 1e9) // seconds
-	return 1 / perSample / float64(all)
+	return 1 / perSample / float64(sharers)
 }
 
 // devicesPerNIC returns how many devices share a NIC of a pool: those of a node, or, if the pool is one
 // node, those that pass something in the plan.
-func (w *World) onWire(pool *formats.Pool) int {
+func (w *CurrentCosts) devicesPerNIC(pool *formats.Pool) int {
 	perNode := max(pool.PerNode, 1)
 	if pool.Count > perNode {
 		return perNode
 	}
-	passing := map[int]bool{}
+	passingDevices := map[int]bool{}
 	for s := range w.Plan.Stages() {
 		for _, run := range s.Placement {
-			for i := range run.Count() {
+			for i := range run.DeviceCount() {
 				if s.Device == pool.Device && len(s.Pipeline.Stages) > 1 {
-					passing[run.First+i] = true
+					passingDevices[run.FirstDevice+i] = true
 				}
 			}
 		}
 	}
-	if len(passing) == 0 {
+	if len(passingDevices) == 0 {
 		return perNode
 	}
-	return min(perNode, len(passing))
+	return min(perNode, len(passingDevices))
 }
 
 // nextStage returns the stage after s, or nil if s is the last one.
-func after(pl *formats.Pipeline, s *formats.Stage) *formats.Stage {
+func nextStage(pl *formats.Pipeline, s *formats.Stage) *formats.Stage {
 	for i := range pl.Stages[1:] {
 		if &pl.Stages[i] == s {
 			return &pl.Stages[i+1]
@@ -85,23 +85,23 @@ func after(pl *formats.Pipeline, s *formats.Stage) *formats.Stage {
 }
 
 // CheckCut checks the crossing after a stage. The profile must have the model.
-func (c *Checker) Cut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, now *StageToday, path string) {
+func (c *Checker) CheckCut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, current *StageCosts, path string) {
 	b := &c.ProfileModel(m.Model).Blocks[s.Blocks[1]-1]
-	where := path + ".cut"
+	cutPath := path + ".cut"
 	size := cutBytes(b, s.Cut.DType)
 	switch bytes := size.Bytes(); {
 	case !size.Known():
-		c.Fail("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), "a size in the profile", "the profile does not know what crosses after block %d of %s", s.Blocks[1]-1, m.Model)
+		c.AddError("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), "a size in the profile", "the profile does not know what crosses after block %d of %s", s.Blocks[1]-1, m.Model)
 	case s.Cut.Bytes < bytes:
-		c.Fail("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s is larger, and its crossing takes longer than planned", s.Blocks[1]-1, m.Model)
+		c.AddError("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s is larger, and its crossing takes longer than planned", s.Blocks[1]-1, m.Model)
 	case size.Known() && bytes != s.Cut.Bytes:
-		c.Warn("cut", where+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s has another size", s.Blocks[1]-1, m.Model)
+		c.AddWarning("cut", cutPath+".bytes", fmt.Sprint(s.Cut.Bytes), fmt.Sprint(bytes), "the cut after block %d of %s has another size", s.Blocks[1]-1, m.Model)
 	}
 
 	// There must be a network between the kinds.
-	if next := after(pl, s); next != nil && next.Device != s.Device && c.Cluster.Host != formats.HostShared {
-		if from, to := c.Pool(s.Device), c.Pool(next.Device); from != nil && to != nil && between(from, to) == 0 {
-			c.Fail("cut", where, s.Device+" to "+next.Device, "a network, or host: shared in the cluster", "nothing passes from %s to %s: neither has nic_gbps", s.Device, next.Device)
+	if next := nextStage(pl, s); next != nil && next.Device != s.Device && c.Cluster.Host != formats.HostShared {
+		if from, to := c.Pool(s.Device), c.Pool(next.Device); from != nil && to != nil && linkRate(from, to) == 0 {
+			c.AddError("cut", cutPath, s.Device+" to "+next.Device, "a network, or host: shared in the cluster", "nothing passes from %s to %s: neither has nic_gbps", s.Device, next.Device)
 		}
 	}
 
@@ -111,16 +111,16 @@ func (c *Checker) Cut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stag
 		names = append(names, t.Name)
 	}
 	if len(names) > 0 && len(s.Cut.Tensors) > 0 && !slices.Equal(names, s.Cut.Tensors) {
-		c.Fail("cut", where+".tensors", strings.Join(s.Cut.Tensors, ", "), strings.Join(names, ", "), "other tensors cross after block %d of %s", s.Blocks[1]-1, m.Model)
+		c.AddError("cut", cutPath+".tensors", strings.Join(s.Cut.Tensors, ", "), strings.Join(names, ", "), "other tensors cross after block %d of %s", s.Blocks[1]-1, m.Model)
 	}
 	if s.Cut.DType == "FP16" && b.FP16 != nil && b.FP16.Top1Agreement < 0.99 {
-		c.Fail("fp16", where+".dtype", "FP16", "FP32", "crossing after block %d of %s in float16 changes %.2g %% of the answers",
+		c.AddError("fp16", cutPath+".dtype", "FP16", "FP32", "crossing after block %d of %s in float16 changes %.2g %% of the answers",
 			s.Blocks[1]-1, m.Model, 100*(1-b.FP16.Top1Agreement))
 	}
 
 	// The transfer should take as long as planned.
-	if n := len(s.Cut.TransferUS); n == pl.Batch && Moved(s.Cut.TransferUS[n-1].D(), now.Transfer) {
-		c.Warn("transfer", fmt.Sprintf("%s.transfer_us[%d]", where, n-1), s.Cut.TransferUS[n-1].String(), document.Micros(now.Transfer).String(),
-			"the crossing after block %d of %s takes %s today", s.Blocks[1]-1, m.Model, Change(s.Cut.TransferUS[n-1].D(), now.Transfer))
+	if n := len(s.Cut.TransferUS); n == pl.Batch && Differs(s.Cut.TransferUS[n-1].D(), current.Transfer) {
+		c.AddWarning("transfer", fmt.Sprintf("%s.transfer_us[%d]", cutPath, n-1), s.Cut.TransferUS[n-1].String(), document.Micros(current.Transfer).String(),
+			"the crossing after block %d of %s takes %s today", s.Blocks[1]-1, m.Model, ChangeText(s.Cut.TransferUS[n-1].D(), current.Transfer))
 	}
 }

@@ -9,9 +9,9 @@ import (
 
 // TotalWork returns the sum of the times of all stages of a plan by a profile, each once at its planned
 // batch size. Stages that the profile does not have are left out.
-func Work(plan *formats.Plan, profile *formats.Profile) (sum time.Duration) {
-	eachStage(plan, profile, func(pm *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {
-		sum += Inference(pm, ms, s.Blocks[0], s.Blocks[1])
+func TotalWork(plan *formats.Plan, profile *formats.Profile) (sum time.Duration) {
+	visitMeasuredStages(plan, profile, func(pm *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {
+		sum += RangeTime(pm, ms, s.Blocks[0], s.Blocks[1])
 	})
 	return sum
 }
@@ -19,35 +19,35 @@ func Work(plan *formats.Plan, profile *formats.Profile) (sum time.Duration) {
 // RelativeHalfWidth returns how far the work of a model of the plan may be off, by the half widths of
 // the medians of its blocks, relative to the work. It takes the model that is known least exactly. Blocks
 // are measured separately, so the squares of their half widths add up.
-func HalfWidth(plan *formats.Plan, profile *formats.Profile) float64 {
+func RelativeHalfWidth(plan *formats.Plan, profile *formats.Profile) float64 {
 	work, squares := map[*formats.Deployed]float64{}, map[*formats.Deployed]float64{}
-	eachStage(plan, profile, func(_ *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {
+	visitMeasuredStages(plan, profile, func(_ *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {
 		pieces := ms.Blocks[s.Blocks[0]:s.Blocks[1]]
-		if ms.Whole != nil && len(pieces) == len(ms.Blocks) {
-			pieces = []formats.Latency{*ms.Whole}
+		if ms.WholeModel != nil && len(pieces) == len(ms.Blocks) {
+			pieces = []formats.Latency{*ms.WholeModel}
 		}
 		for _, l := range pieces {
-			work[s.Deployed] += US(l.WallUS.D())
-			squares[s.Deployed] += US(l.HalfWidthUS.D()) * US(l.HalfWidthUS.D())
+			work[s.Deployed] += Micros(l.WallUS.D())
+			squares[s.Deployed] += Micros(l.HalfWidthUS.D()) * Micros(l.HalfWidthUS.D())
 		}
 	})
-	worst := 0.0
+	maxWidth := 0.0
 	for d := range work {
 		if work[d] > 0 {
-			worst = max(worst, math.Sqrt(squares[d])/work[d])
+			maxWidth = max(maxWidth, math.Sqrt(squares[d])/work[d])
 		}
 	}
-	return worst
+	return maxWidth
 }
 
 // visitMeasuredStages visits the stages of a plan that a profile has measured.
-func eachStage(plan *formats.Plan, profile *formats.Profile, visit func(pm *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage)) {
+func visitMeasuredStages(plan *formats.Plan, profile *formats.Profile, visit func(pm *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage)) {
 	for s := range plan.Stages() {
-		pm := profile.Find(s.Deployed.Model)
+		pm := profile.FindModel(s.Deployed.Model)
 		if pm == nil || len(pm.Blocks) != s.Deployed.NumBlocks {
 			continue
 		}
-		if ms := Measured(pm, s.Device, s.Share, s.Pipeline.Batch); ms != nil && len(ms.Blocks) == s.Deployed.NumBlocks {
+		if ms := MeasurementFor(pm, s.Device, s.Share, s.Pipeline.Batch); ms != nil && len(ms.Blocks) == s.Deployed.NumBlocks {
 			visit(pm, ms, &s)
 		}
 	}

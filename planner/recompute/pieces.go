@@ -9,29 +9,29 @@ import (
 
 // RangeTime returns the time of a batch through blocks [first, last): measured in one piece, or else
 // estimated (docs/methods.md, "Times of ranges").
-func Inference(m *formats.ProfileModel, ms *formats.Measurement, first, last int) time.Duration {
-	us := time.Microsecond
+func RangeTime(m *formats.ProfileModel, ms *formats.Measurement, firstBlock, endBlock int) time.Duration {
+	minimum := time.Microsecond
 
 	// A measured range has its own time.
-	if last-first == len(ms.Blocks) && ms.Whole != nil {
-		return max(ms.Whole.WallUS.D(), us)
+	if endBlock-firstBlock == len(ms.Blocks) && ms.WholeModel != nil {
+		return max(ms.WholeModel.WallUS.D(), minimum)
 	}
 	for _, r := range ms.Ranges {
-		if r.Blocks == [2]int{first, last} {
-			return max(r.Latency.WallUS.D(), us)
+		if r.Blocks == [2]int{firstBlock, endBlock} {
+			return max(r.Latency.WallUS.D(), minimum)
 		}
 	}
 
 	// Otherwise it is the sum of the blocks, less the costs of the inner cuts.
 	total := time.Duration(0)
-	for b := first; b < last; b++ {
+	for b := firstBlock; b < endBlock; b++ {
 		total += blockTime(ms, b)
 	}
-	if a, z, whole := holder(ms, first, last); z > a && last-first > 1 {
-		cost := cutCosts(m, ms, a, z, whole)
+	if pieceFirst, pieceEnd, pieceTime := smallestPiece(ms, firstBlock, endBlock); pieceEnd > pieceFirst && endBlock-firstBlock > 1 {
+		cost := cutCosts(m, ms, pieceFirst, pieceEnd, pieceTime)
 		saved := 0.0
-		for cut := first + 1; cut < last; cut++ {
-			saved += cost[cut-a-1]
+		for cut := firstBlock + 1; cut < endBlock; cut++ {
+			saved += cost[cut-pieceFirst-1]
 		}
 		total -= time.Duration(math.Round(saved))
 	}
@@ -40,26 +40,26 @@ func Inference(m *formats.ProfileModel, ms *formats.Measurement, first, last int
 
 // MinLatency returns the least time of a batch through a model, in any stages on some device kinds. It
 // returns 0 if the model was measured on none of them.
-func Fastest(m *formats.ProfileModel, kinds []string, batch int) time.Duration {
+func MinLatency(m *formats.ProfileModel, kinds []string, batch int) time.Duration {
 	n := len(m.Blocks)
-	to := make([]time.Duration, n+1) // by block: least time from the first block
-	for last := 1; last <= n; last++ {
+	minTime := make([]time.Duration, n+1) // by block: least time from the first block
+	for endBlock := 1; endBlock <= n; endBlock++ {
 		for _, kind := range kinds {
-			ms := Measured(m, kind, 1, batch)
+			ms := MeasurementFor(m, kind, 1, batch)
 			if ms == nil || len(ms.Blocks) != n {
 				continue
 			}
-			for first := range last {
-				if t := to[first] + Inference(m, ms, first, last); to[last] == 0 || t < to[last] {
-					to[last] = t
+			for firstBlock := range endBlock {
+				if t := minTime[firstBlock] + RangeTime(m, ms, firstBlock, endBlock); minTime[endBlock] == 0 || t < minTime[endBlock] {
+					minTime[endBlock] = t
 				}
 			}
 		}
-		if to[last] == 0 {
+		if minTime[endBlock] == 0 {
 			return 0
 		}
 	}
-	return to[n]
+	return minTime[n]
 }
 
 // blockTime returns the time of a block, at least a microsecond.
@@ -69,60 +69,60 @@ func blockTime(ms *formats.Measurement, b int) time.Duration {
 
 // smallestPiece returns the measured piece with the fewest blocks that contains a range, the first of
 // several. If there is none, the returned range is empty.
-func holder(ms *formats.Measurement, first, last int) (a, z int, took time.Duration) {
-	if ms.Whole != nil {
-		a, z, took = 0, len(ms.Blocks), ms.Whole.WallUS.D()
+func smallestPiece(ms *formats.Measurement, firstBlock, endBlock int) (pieceFirst, pieceEnd int, duration time.Duration) {
+	if ms.WholeModel != nil {
+		pieceFirst, pieceEnd, duration = 0, len(ms.Blocks), ms.WholeModel.WallUS.D()
 	}
 	for _, r := range ms.Ranges {
 		i, j := r.Blocks[0], r.Blocks[1]
-		if i > first || j < last {
+		if i > firstBlock || j < endBlock {
 			continue
 		}
-		if smaller := z == a || j-i < z-a || j-i == z-a && i < a; smaller {
-			a, z, took = i, j, r.Latency.WallUS.D()
+		if smaller := pieceEnd == pieceFirst || j-i < pieceEnd-pieceFirst || j-i == pieceEnd-pieceFirst && i < pieceFirst; smaller {
+			pieceFirst, pieceEnd, duration = i, j, r.Latency.WallUS.D()
 		}
 	}
-	return a, z, took
+	return pieceFirst, pieceEnd, duration
 }
 
 // cutCosts returns the costs of the inner cuts of a measured piece, in nanoseconds. Each is in proportion
 // to the bytes that cross it, but no more than an adjacent block, and together they are the difference
 // between the sum of the blocks and the piece. Cuts are filled in rounds: those that reach their
 // largest cost leave the rest to the others.
-func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, a, z int, took time.Duration) []float64 {
-	left := -float64(max(took, time.Microsecond))
-	for b := a; b < z; b++ {
-		left += float64(blockTime(ms, b))
+func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, pieceFirst, pieceEnd int, duration time.Duration) []float64 {
+	remaining := -float64(max(duration, time.Microsecond))
+	for b := pieceFirst; b < pieceEnd; b++ {
+		remaining += float64(blockTime(ms, b))
 	}
-	n := z - a - 1
-	cost, full := make([]float64, n), make([]bool, n)
+	n := pieceEnd - pieceFirst - 1
+	cost, isFull := make([]float64, n), make([]bool, n)
 	weights := crossingWeights(m)
-	most := func(i int) float64 {
-		return float64(min(blockTime(ms, a+i), blockTime(ms, a+i+1)))
+	maxCost := func(i int) float64 {
+		return float64(min(blockTime(ms, pieceFirst+i), blockTime(ms, pieceFirst+i+1)))
 	}
 
 	// Divide the remaining time by weight, until no further cut reaches its largest cost.
 	for {
 		weight := 0.0
 		for i := range n {
-			if !full[i] {
-				weight += weights[a+i]
+			if !isFull[i] {
+				weight += weights[pieceFirst+i]
 			}
 		}
 		if weight == 0 {
 			return cost
 		}
-		again, rest := false, left
+		changed, nextRemaining := false, remaining
 		for i := range n {
-			if full[i] {
+			if isFull[i] {
 				continue
 			}
-			if cost[i] = left * weights[a+i] / weight; cost[i] > most(i) {
-				cost[i], full[i], again = most(i), true, true
-				rest -= cost[i]
+			if cost[i] = remaining * weights[pieceFirst+i] / weight; cost[i] > maxCost(i) {
+				cost[i], isFull[i], changed = maxCost(i), true, true
+				nextRemaining -= cost[i]
 			}
 		}
-		if left = rest; !again {
+		if remaining = nextRemaining; !changed {
 			return cost
 		}
 	}
@@ -132,20 +132,20 @@ func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, a, z int, took t
 // returns ones.
 func crossingWeights(m *formats.ProfileModel) []float64 {
 	n := len(m.Blocks) - 1
-	out, ones := make([]float64, n), make([]float64, n)
-	known, any := true, false
+	weights, ones := make([]float64, n), make([]float64, n)
+	allKnown, anyCrosses := true, false
 	for i := range n {
 		b := &m.Blocks[i]
 		ones[i] = 1
-		out[i] = float64(b.CutBytesFP32.Bytes())
+		weights[i] = float64(b.CutBytesFP32.Bytes())
 		if !b.CutBytesFP32.Known() {
-			out[i] = 2 * float64(b.CutBytesFP16.Bytes())
-			known = known && b.CutBytesFP16.Known()
+			weights[i] = 2 * float64(b.CutBytesFP16.Bytes())
+			allKnown = allKnown && b.CutBytesFP16.Known()
 		}
-		any = any || out[i] > 0
+		anyCrosses = anyCrosses || weights[i] > 0
 	}
-	if known && any {
-		return out
+	if allKnown && anyCrosses {
+		return weights
 	}
 	return ones
 }

@@ -9,17 +9,19 @@ import (
 )
 
 // CurrentCosts computes what a plan costs by the documents of today.
-type World struct{ *kind.Today }
+type CurrentCosts struct{ *kind.CheckInput }
 
 // ProfileModel returns a model of the profile, or nil if there is none.
-func (w *World) ProfileModel(name string) *formats.ProfileModel { return w.Profile.Find(name) }
+func (w *CurrentCosts) ProfileModel(name string) *formats.ProfileModel {
+	return w.Profile.FindModel(name)
+}
 
 // Pool returns a pool of the cluster, or nil if there is none.
-func (w *World) Pool(device string) *formats.Pool { return w.Cluster.Find(device) }
+func (w *CurrentCosts) Pool(device string) *formats.Pool { return w.Cluster.FindPool(device) }
 
 // MeasurementFor returns the measurement of the smallest measured batch that is not smaller than batch,
 // or nil if there is none.
-func Measured(m *formats.ProfileModel, device string, share, batch int) *formats.Measurement {
+func MeasurementFor(m *formats.ProfileModel, device string, share, batch int) *formats.Measurement {
 	var best *formats.Measurement
 	for i := range m.Measurements {
 		ms := &m.Measurements[i]
@@ -31,60 +33,60 @@ func Measured(m *formats.ProfileModel, device string, share, batch int) *formats
 }
 
 // BatchTime holds the times of a batch today.
-type Taken struct {
-	Infer, Most time.Duration // undisturbed; Max is an upper bound if the size was not measured
+type BatchTime struct {
+	Median, Max time.Duration // undisturbed; Max is an upper bound if the size was not measured
 	Mean        time.Duration // on average; 0 if the profile has no means
 }
 
 // BatchTime returns the time of a batch through blocks [first, last) today. A size between two measured
 // ones that runs without padding lies on the line between them, unless the larger size takes less;
 // otherwise it takes as long as the larger size. It returns false if no size was measured.
-func (w *World) Taken(m *formats.ProfileModel, device string, share, batch, first, last int) (t Taken, ok bool) {
-	if t, ok = w.takenByRuns(m, device, share, batch, first, last); t.Mean > 0 {
+func (w *CurrentCosts) BatchTime(m *formats.ProfileModel, device string, share, batch, firstBlock, endBlock int) (t BatchTime, ok bool) {
+	if t, ok = w.runTime(m, device, share, batch, firstBlock, endBlock); t.Mean > 0 {
 		t.Mean += m.DispatchUS.D()
 	}
 	return t, ok
 }
 
 // runTime returns the same as BatchTime, without the time that a batch occupies a device beside its run.
-func (w *World) takenByRuns(m *formats.ProfileModel, device string, share, batch, first, last int) (t Taken, ok bool) {
-	above := Measured(m, device, share, batch)
+func (w *CurrentCosts) runTime(m *formats.ProfileModel, device string, share, batch, firstBlock, endBlock int) (t BatchTime, ok bool) {
+	above := MeasurementFor(m, device, share, batch)
 	if above == nil || len(above.Blocks) != len(m.Blocks) {
 		return t, false
 	}
 
 	// Begin with the next larger measured size.
-	most := Inference(m, above, first, last)
-	t = Taken{Infer: most, Most: most}
-	factor := meanFactor(above, first, last)
-	if factor > 0 {
-		t.Mean = max(1, time.Duration(math.Round(factor*float64(most))))
+	aboveTime := RangeTime(m, above, firstBlock, endBlock)
+	t = BatchTime{Median: aboveTime, Max: aboveTime}
+	aboveFactor := meanFactor(above, firstBlock, endBlock)
+	if aboveFactor > 0 {
+		t.Mean = max(1, time.Duration(math.Round(aboveFactor*float64(aboveTime))))
 	}
 
 	// Interpolate, if a smaller size was measured and takes less.
-	below := largestBelow(m, device, share, batch)
-	if above.Batch == batch || below == nil || m.Pads(device, first, last) {
+	below := nextSmallerMeasurement(m, device, share, batch)
+	if above.Batch == batch || below == nil || m.PadsBatches(device, firstBlock, endBlock) {
 		return t, true
 	}
-	least := Inference(m, below, first, last)
-	if least >= most {
+	belowTime := RangeTime(m, below, firstBlock, endBlock)
+	if belowTime >= aboveTime {
 		return t, true
 	}
-	part := float64(batch-below.Batch) / float64(above.Batch-below.Batch)
-	t.Infer = least + time.Duration(math.Round(part*float64(most-least)))
-	switch under := meanFactor(below, first, last); {
-	case factor == 0:
-	case under == 0:
-		t.Mean = max(1, time.Duration(math.Round(factor*float64(t.Infer))))
+	fraction := float64(batch-below.Batch) / float64(above.Batch-below.Batch)
+	t.Median = belowTime + time.Duration(math.Round(fraction*float64(aboveTime-belowTime)))
+	switch belowFactor := meanFactor(below, firstBlock, endBlock); {
+	case aboveFactor == 0:
+	case belowFactor == 0:
+		t.Mean = max(1, time.Duration(math.Round(aboveFactor*float64(t.Median))))
 	default:
-		low := max(1, time.Duration(math.Round(under*float64(least))))
-		t.Mean = low + time.Duration(math.Round(part*float64(t.Mean-low)))
+		belowMean := max(1, time.Duration(math.Round(belowFactor*float64(belowTime))))
+		t.Mean = belowMean + time.Duration(math.Round(fraction*float64(t.Mean-belowMean)))
 	}
 	return t, true
 }
 
 // nextSmallerMeasurement returns the measurement of the largest batch below batch, or nil if there is none.
-func largestBelow(m *formats.ProfileModel, device string, share, batch int) (best *formats.Measurement) {
+func nextSmallerMeasurement(m *formats.ProfileModel, device string, share, batch int) (best *formats.Measurement) {
 	for i := range m.Measurements {
 		ms := &m.Measurements[i]
 		if ms.Device == device && max(ms.Share, 1) == share && ms.Batch < batch && (best == nil || ms.Batch > best.Batch) && len(ms.Blocks) == len(m.Blocks) {
@@ -96,13 +98,13 @@ func largestBelow(m *formats.ProfileModel, device string, share, batch int) (bes
 
 // meanFactor returns the mean time of blocks [first, last) over their median: their own if they were
 // measured in one piece, else that of the whole model. It returns 0 if that is unknown.
-func meanFactor(ms *formats.Measurement, first, last int) float64 {
-	if ms.Whole == nil || ms.Whole.MeanUS <= 0 {
+func meanFactor(ms *formats.Measurement, firstBlock, endBlock int) float64 {
+	if ms.WholeModel == nil || ms.WholeModel.MeanUS <= 0 {
 		return 0
 	}
-	l := ms.Whole
+	l := ms.WholeModel
 	for k := range ms.Ranges {
-		if r := &ms.Ranges[k]; r.Blocks == [2]int{first, last} && r.Latency.MeanUS > 0 {
+		if r := &ms.Ranges[k]; r.Blocks == [2]int{firstBlock, endBlock} && r.Latency.MeanUS > 0 {
 			l = &r.Latency
 		}
 	}
@@ -110,57 +112,57 @@ func meanFactor(ms *formats.Measurement, first, last int) float64 {
 }
 
 // StageCosts holds what a stage of the plan costs and carries today.
-type StageToday struct {
+type StageCosts struct {
 	Known    bool          // the profile and the cluster have it
-	Infer    time.Duration // undisturbed, at the planned batch size
-	Most     time.Duration // the same, at most
+	Median   time.Duration // undisturbed, at the planned batch size
+	Max      time.Duration // the same, at most
 	Transfer time.Duration // transfer of the cut after it
 	Rate     float64       // requests/s of one replica, or of one device on a time-shared pool
 }
 
 // PipelineCosts holds what a pipeline costs and carries today.
-type PipelineToday struct {
-	Known   bool
-	Latency time.Duration
-	Most    time.Duration // the latency, at most
-	Stages  []StageToday
-	RPS     float64 // that it sustains; at most the planned rate
+type PipelineCosts struct {
+	Known      bool
+	Latency    time.Duration
+	MaxLatency time.Duration // the latency, at most
+	Stages     []StageCosts
+	RPS        float64 // that it sustains; at most the planned rate
 }
 
 // PipelineCosts evaluates a pipeline with a valid structure.
-func (w *World) Pipeline(m *formats.Deployed, pl *formats.Pipeline) PipelineToday {
-	out := PipelineToday{Known: true, Stages: make([]StageToday, len(pl.Stages)), RPS: pl.RPS}
+func (w *CurrentCosts) PipelineCosts(m *formats.Deployed, pl *formats.Pipeline) PipelineCosts {
+	costs := PipelineCosts{Known: true, Stages: make([]StageCosts, len(pl.Stages)), RPS: pl.RPS}
 	pm := w.ProfileModel(m.Model)
 	for i := range pl.Stages {
-		s, now := &pl.Stages[i], &out.Stages[i]
+		s, stage := &pl.Stages[i], &costs.Stages[i]
 		pool := w.Pool(s.Device)
 		if pm == nil || pool == nil || len(pm.Blocks) != m.NumBlocks {
-			out.Known = false
+			costs.Known = false
 			continue
 		}
-		today, ok := w.Taken(pm, s.Device, s.Share, pl.Batch, s.Blocks[0], s.Blocks[1])
+		today, ok := w.BatchTime(pm, s.Device, s.Share, pl.Batch, s.Blocks[0], s.Blocks[1])
 		if !ok {
-			out.Known = false
+			costs.Known = false
 			continue
 		}
 
 		// The times and the rate of the stage, and what they mean for the pipeline.
-		now.Known = true
-		now.Infer, now.Most = today.Infer, today.Most
-		now.Rate = w.rate(pl, s, now.Infer)
-		w.crossings(pm, pl, i, now)
-		out.Latency += now.Infer + now.Transfer
-		out.Most += now.Most + now.Transfer
+		stage.Known = true
+		stage.Median, stage.Max = today.Median, today.Max
+		stage.Rate = w.replicaRate(pl, s, stage.Median)
+		w.addTransfers(pm, pl, i, stage)
+		costs.Latency += stage.Median + stage.Transfer
+		costs.MaxLatency += stage.Max + stage.Transfer
 		if !pool.TimeShared() {
-			out.RPS = min(out.RPS, now.Rate*float64(s.Replicas))
+			costs.RPS = min(costs.RPS, stage.Rate*float64(s.Replicas))
 		}
 	}
-	return out
+	return costs
 }
 
 // replicaRate returns the requests/s of a replica today: by the time with which the plan's rates were
 // computed, scaled by the change of the undisturbed time.
-func (w *World) rate(pl *formats.Pipeline, s *formats.Stage, infer time.Duration) float64 {
+func (w *CurrentCosts) replicaRate(pl *formats.Pipeline, s *formats.Stage, infer time.Duration) float64 {
 	run := infer.Seconds()
 	if planned := s.InferUS[pl.Batch-1]; planned > 0 {
 		run *= w.Plan.RunUS(pl, s).D().Seconds() / planned.D().Seconds()
@@ -170,20 +172,20 @@ func (w *World) rate(pl *formats.Pipeline, s *formats.Stage, infer time.Duration
 
 // addTransfers adds the transfer after stage i, and lowers the rate of the stage to what its NIC passes,
 // in both directions.
-func (w *World) crossings(pm *formats.ProfileModel, pl *formats.Pipeline, i int, now *StageToday) {
+func (w *CurrentCosts) addTransfers(pm *formats.ProfileModel, pl *formats.Pipeline, i int, costs *StageCosts) {
 	s := &pl.Stages[i]
 	pool := w.Pool(s.Device)
 	if i+1 < len(pl.Stages) && s.Cut != nil {
 		if next := w.Pool(pl.Stages[i+1].Device); next != nil {
 			bytes := cutBytes(&pm.Blocks[s.Blocks[1]-1], s.Cut.DType).Bytes()
-			now.Transfer = crossing(bytes, between(pool, next), pl.Batch)
-			now.Rate = min(now.Rate, nicRate(bytes, pool, next, pool, s.Share*w.onWire(pool)))
+			costs.Transfer = transferTime(bytes, linkRate(pool, next), pl.Batch)
+			costs.Rate = min(costs.Rate, nicRate(bytes, pool, next, pool, s.Share*w.devicesPerNIC(pool)))
 		}
 	}
 	if i > 0 && pl.Stages[i-1].Cut != nil {
 		if prev := w.Pool(pl.Stages[i-1].Device); prev != nil {
 			bytes := cutBytes(&pm.Blocks[s.Blocks[0]-1], pl.Stages[i-1].Cut.DType).Bytes()
-			now.Rate = min(now.Rate, nicRate(bytes, prev, pool, pool, s.Share*w.onWire(pool)))
+			costs.Rate = min(costs.Rate, nicRate(bytes, prev, pool, pool, s.Share*w.devicesPerNIC(pool)))
 		}
 	}
 }

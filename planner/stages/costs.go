@@ -11,15 +11,15 @@ import (
 
 // MeasuredCosts returns a model's costs by pool and share, for batch sizes of up to maxBatch, or of
 // all sizes if maxBatch is 0. Errors name the profile's file and, from modelPath on, the field.
-func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, modelPath string) ([][]Share, error) {
+func MeasuredCosts(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, modelPath string) ([][]ShareCosts, error) {
 	fail := func(path, found, expected string) error {
 		return &document.Error{File: file, Path: path, Found: found, Expected: expected}
 	}
-	costs, crossing := make([][]Share, len(pools)), crossingBytes(m)
+	costs, bytesAfter := make([][]ShareCosts, len(pools)), crossingBytes(m)
 	index := map[string]int{}
 	for k := range pools {
 		index[pools[k].Device] = k
-		costs[k] = make([]Share, pools[k].MaxShares)
+		costs[k] = make([]ShareCosts, pools[k].MaxShares)
 	}
 
 	// Convert each measurement on a kind and share of the pools.
@@ -47,29 +47,29 @@ func Costs(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, file, mo
 			}
 		}
 		for r := range ms.Ranges {
-			if at := ms.Ranges[r].Blocks; at[0] < 0 || at[1] <= at[0] || at[1] > len(m.Blocks) {
-				return nil, fail(fmt.Sprintf("%s.ranges[%d].blocks", path, r), fmt.Sprint(at), fmt.Sprintf("[first, last) of %d blocks", len(m.Blocks)))
+			if blocks := ms.Ranges[r].Blocks; blocks[0] < 0 || blocks[1] <= blocks[0] || blocks[1] > len(m.Blocks) {
+				return nil, fail(fmt.Sprintf("%s.ranges[%d].blocks", path, r), fmt.Sprint(blocks), fmt.Sprintf("[first, last) of %d blocks", len(m.Blocks)))
 			}
 		}
 
 		// Insert it in order of batch size.
-		c.Fit(piecesOf(ms), crossing)
-		if ms.Whole != nil && ms.Whole.MeanUS > 0 && ms.Whole.WallUS > 0 {
-			c.Mean = float64(ms.Whole.MeanUS) / float64(ms.Whole.WallUS)
+		c.SetPieces(piecesOf(ms), bytesAfter)
+		if ms.WholeModel != nil && ms.WholeModel.MeanUS > 0 && ms.WholeModel.WallUS > 0 {
+			c.MeanFactor = float64(ms.WholeModel.MeanUS) / float64(ms.WholeModel.WallUS)
 		}
 		s := &costs[k][share-1]
-		at, twice := slices.BinarySearchFunc(s.Batches, ms.Batch, func(c BatchCost, b int) int { return c.Batch - b })
-		if twice {
+		position, duplicate := slices.BinarySearchFunc(s.Batches, ms.Batch, func(c BatchCost, b int) int { return c.Batch - b })
+		if duplicate {
 			return nil, fail(path, fmt.Sprintf("%s, share %d, batch %d a second time", ms.Device, share, ms.Batch), "each once")
 		}
-		s.Batches = slices.Insert(s.Batches, at, c)
+		s.Batches = slices.Insert(s.Batches, position, c)
 	}
 
 	// What all shares have in common.
 	for k := range costs {
 		for v := range costs[k] {
-			costs[k][v].Largest = maxBatch
-			costs[k][v].Pads = padsOf(m, pools[k].Device)
+			costs[k][v].MaxBatch = maxBatch
+			costs[k][v].PadsToNext = padsOf(m, pools[k].Device)
 			costs[k][v].Dispatch = m.DispatchUS.D()
 		}
 	}
@@ -81,43 +81,43 @@ func padsOf(m *formats.ProfileModel, device string) []bool {
 	if !formats.IsCPU(device) && !slices.ContainsFunc(m.Blocks, func(b formats.Block) bool { return len(b.Cut) > 1 }) && len(m.Inputs) <= 1 && len(m.Outputs) <= 1 {
 		return nil
 	}
-	out := make([]bool, len(m.Blocks)+1)
-	for i := range out {
-		out[i] = !formats.IsCPU(device) && m.OneTensor(i)
+	pads := make([]bool, len(m.Blocks)+1)
+	for i := range pads {
+		pads[i] = !formats.IsCPU(device) && m.OneTensor(i)
 	}
-	return out
+	return pads
 }
 
 // piecesOf returns the ranges that a measurement measured in one piece.
-func piecesOf(ms *formats.Measurement) []Piece {
-	var out []Piece
-	if ms.Whole != nil {
-		out = append(out, Piece{First: 0, Last: len(ms.Blocks), Time: ms.Whole.WallUS.D()})
+func piecesOf(ms *formats.Measurement) []MeasuredRange {
+	var pieces []MeasuredRange
+	if ms.WholeModel != nil {
+		pieces = append(pieces, MeasuredRange{FirstBlock: 0, EndBlock: len(ms.Blocks), Time: ms.WholeModel.WallUS.D()})
 	}
 	for _, r := range ms.Ranges {
-		p := Piece{First: r.Blocks[0], Last: r.Blocks[1], Time: r.Latency.WallUS.D()}
+		p := MeasuredRange{FirstBlock: r.Blocks[0], EndBlock: r.Blocks[1], Time: r.Latency.WallUS.D()}
 		if r.Latency.MeanUS > 0 && r.Latency.WallUS > 0 {
-			p.Mean = float64(r.Latency.MeanUS) / float64(r.Latency.WallUS)
+			p.MeanFactor = float64(r.Latency.MeanUS) / float64(r.Latency.WallUS)
 		}
-		out = append(out, p)
+		pieces = append(pieces, p)
 	}
-	return out
+	return pieces
 }
 
 // crossingBytes returns the bytes of a sample after each block but the last, in the type in which the
 // model computes them. They are negative if unknown.
 func crossingBytes(m *formats.ProfileModel) []int64 {
-	var out []int64
+	var bytes []int64
 	for i := range m.Blocks[:max(len(m.Blocks)-1, 0)] {
 		b := &m.Blocks[i]
 		switch {
 		case b.CutBytesFP32.Known():
-			out = append(out, b.CutBytesFP32.Bytes())
+			bytes = append(bytes, b.CutBytesFP32.Bytes())
 		case b.CutBytesFP16.Known():
-			out = append(out, 2*b.CutBytesFP16.Bytes())
+			bytes = append(bytes, 2*b.CutBytesFP16.Bytes())
 		default:
-			out = append(out, -1)
+			bytes = append(bytes, -1)
 		}
 	}
-	return out
+	return bytes
 }

@@ -12,7 +12,7 @@ import (
 // Measurements are gathered by pool and share, ascending by batch, those on other
 // devices and shares left out. With a largest batch, the first measured size from
 // there on stands for it.
-func TestCosts(t *testing.T) {
+func TestCostsAscendByBatchAndShare(t *testing.T) {
 	m := &formats.ProfileModel{Model: "m", Blocks: make([]formats.Block, 1)}
 	for _, v := range []struct {
 		device       string
@@ -26,12 +26,12 @@ func TestCosts(t *testing.T) {
 		whole    []int // batches on a whole device A
 		memory   int64 // at the largest of them
 	}{{0, []int{2, 8}, 8}, {8, []int{2, 8}, 8}, {4, []int{2, 4}, 8}, {2, []int{2}, 2}, {1, []int{1}, 2}, {9, []int{2, 8}, 8}} {
-		costs, err := Costs(m, pools, c.maxBatch, "p.json", "models[0]")
+		costs, err := MeasuredCosts(m, pools, c.maxBatch, "p.json", "models[0]")
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := costs[0][0].Sizes()
-		memory := costs[0][0].At(got[len(got)-1]).Memory
+		got := costs[0][0].PlannableSizes()
+		memory := costs[0][0].CostAt(got[len(got)-1]).Memory
 		if !slices.Equal(got, c.whole) || memory != c.memory {
 			t.Errorf("at most %d: batches %v, the last with %d bytes, expected %v and %d", c.maxBatch, got, memory, c.whole, c.memory)
 		}
@@ -40,7 +40,7 @@ func TestCosts(t *testing.T) {
 		}
 	}
 	m.Measurements = append(m.Measurements, m.Measurements[0])
-	_, err := Costs(m, pools, 0, "p.json", "models[0]")
+	_, err := MeasuredCosts(m, pools, 0, "p.json", "models[0]")
 	if e, ok := errors.AsType[*document.Error](err); !ok || e.File != "p.json" || e.Path != "models[0].measurements[6]" {
 		t.Errorf("a measurement twice: %v", err)
 	}

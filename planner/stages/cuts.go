@@ -23,7 +23,7 @@ type Cut struct {
 // between the stages and the profile shows that the answers stay the same, or if no other size is
 // known (measurements by others count the bytes that crossed in their setting). On one host float16
 // gains nothing.
-func CutAfter(b *formats.Block, network bool, dtype string) Cut {
+func CutAfterBlock(b *formats.Block, network bool, dtype string) Cut {
 	c := Cut{Bytes: b.CutBytesFP32.Bytes(), DType: "FP32"}
 	for i := range b.Cut {
 		c.Tensors = append(c.Tensors, b.Cut[i].Name)

@@ -31,7 +31,7 @@ func TestCutDType(t *testing.T) {
 		{"unknown", formats.Block{}, true, CutsAuto, "FP32", -1},
 		{"unknown on one host", formats.Block{}, false, CutsAuto, "FP32", -1},
 	} {
-		if got := CutAfter(&c.block, c.network, c.option); got.DType != c.dtype || got.Bytes != c.bytes {
+		if got := CutAfterBlock(&c.block, c.network, c.option); got.DType != c.dtype || got.Bytes != c.bytes {
 			t.Errorf("%s: %+v, expected %s and %d bytes", c.name, got, c.dtype, c.bytes)
 		}
 	}

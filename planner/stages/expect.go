@@ -8,19 +8,19 @@ import (
 // ExpectedTimes gives the median and the mean time that a batch takes through ranges of a model's
 // blocks. A size between two measured ones lies on the line between them if it runs without
 // padding, unless the larger size takes less. Otherwise it takes as long as the larger size.
-type Expected struct {
-	at, below         *BatchCost // the next measured sizes; below is nil if above alone counts
-	times, timesBelow Times
-	part              float64 // position between below and above, 0 to 1
-	pads              []bool
-	dispatch          time.Duration
+type ExpectedTimes struct {
+	above, below           *BatchCost // the next measured sizes; below is nil if above alone counts
+	aboveTimes, belowTimes RangeTimes
+	fraction               float64 // position between below and above, 0 to 1
+	padsToNext             []bool
+	dispatch               time.Duration
 }
 
 // ExpectedTimes returns the times of a batch size.
-func (s *Share) Expect(batch int) Expected {
-	e := Expected{at: s.At(batch), pads: s.Pads, dispatch: s.Dispatch}
-	e.times = e.at.times()
-	if s.Pads == nil || e.at.Batch == batch {
+func (s *ShareCosts) ExpectedTimes(batch int) ExpectedTimes {
+	e := ExpectedTimes{above: s.CostAt(batch), padsToNext: s.PadsToNext, dispatch: s.Dispatch}
+	e.aboveTimes = e.above.rangeTimes()
+	if s.PadsToNext == nil || e.above.Batch == batch {
 		return e
 	}
 	for i := range s.Batches {
@@ -29,66 +29,66 @@ func (s *Share) Expect(batch int) Expected {
 		}
 	}
 	if e.below != nil {
-		e.timesBelow = e.below.times()
-		e.part = float64(batch-e.below.Batch) / float64(e.at.Batch-e.below.Batch)
+		e.belowTimes = e.below.rangeTimes()
+		e.fraction = float64(batch-e.below.Batch) / float64(e.above.Batch-e.below.Batch)
 	}
 	return e
 }
 
 // Interval returns the least and the largest median time that a batch may have. Both are the same
 // if its size was measured or is padded to a measured one.
-func (e *Expected) Interval(first, last int) (low, high time.Duration) {
-	high = e.times.Of(first, last)
-	if e.below == nil || e.pads[first] && e.pads[last] {
-		return high, high
+func (e *ExpectedTimes) Interval(firstBlock, endBlock int) (lower, upper time.Duration) {
+	upper = e.aboveTimes.Time(firstBlock, endBlock)
+	if e.below == nil || e.padsToNext[firstBlock] && e.padsToNext[endBlock] {
+		return upper, upper
 	}
-	return min(e.timesBelow.Of(first, last), high), high
+	return min(e.belowTimes.Time(firstBlock, endBlock), upper), upper
 }
 
 // Median returns the time that a batch takes undisturbed.
-func (e *Expected) Median(first, last int) time.Duration {
-	low, high := e.Interval(first, last)
-	return between(low, high, e.part)
+func (e *ExpectedTimes) Median(firstBlock, endBlock int) time.Duration {
+	lower, upper := e.Interval(firstBlock, endBlock)
+	return interpolate(lower, upper, e.fraction)
 }
 
 // Mean returns the time for which a batch occupies a device on average: by the profile's means, with
 // the time beside its run. If the profile has no means, it returns Median.
-func (e *Expected) Mean(first, last int) time.Duration {
-	low, high := e.Interval(first, last)
-	of, below := e.at.mean(first, last), 0.0
-	if of == 0 {
-		return between(low, high, e.part)
+func (e *ExpectedTimes) Mean(firstBlock, endBlock int) time.Duration {
+	lower, upper := e.Interval(firstBlock, endBlock)
+	aboveFactor, belowFactor := e.above.meanFactorOf(firstBlock, endBlock), 0.0
+	if aboveFactor == 0 {
+		return interpolate(lower, upper, e.fraction)
 	}
 
 	// Interpolate between the means of both sizes, if both are known.
-	mean := max(1, time.Duration(math.Round(float64(high)*of)))
-	if low < high {
-		below = e.below.mean(first, last)
+	mean := max(1, time.Duration(math.Round(float64(upper)*aboveFactor)))
+	if lower < upper {
+		belowFactor = e.below.meanFactorOf(firstBlock, endBlock)
 	}
-	if below == 0 {
-		return e.dispatch + max(1, time.Duration(math.Round(float64(between(low, high, e.part))*of)))
+	if belowFactor == 0 {
+		return e.dispatch + max(1, time.Duration(math.Round(float64(interpolate(lower, upper, e.fraction))*aboveFactor)))
 	}
-	return e.dispatch + between(max(1, time.Duration(math.Round(float64(low)*below))), mean, e.part)
+	return e.dispatch + interpolate(max(1, time.Duration(math.Round(float64(lower)*belowFactor))), mean, e.fraction)
 }
 
 // interpolate returns the time at a fraction of the way from lower to upper.
-func between(low, high time.Duration, part float64) time.Duration {
-	if low == high {
-		return high
+func interpolate(lower, upper time.Duration, fraction float64) time.Duration {
+	if lower == upper {
+		return upper
 	}
-	return low + time.Duration(math.Round(part*float64(high-low)))
+	return lower + time.Duration(math.Round(fraction*float64(upper-lower)))
 }
 
 // meanFactorOf returns the mean time of a range over its median: its own if it was measured in one
 // piece, else that of the whole model. It returns 0 if that is unknown.
-func (c *BatchCost) mean(first, last int) float64 {
-	if c.Mean == 0 {
+func (c *BatchCost) meanFactorOf(firstBlock, endBlock int) float64 {
+	if c.MeanFactor == 0 {
 		return 0
 	}
 	for i := range c.Pieces {
-		if p := &c.Pieces[i]; p.First == first && p.Last == last && p.Mean > 0 {
-			return p.Mean
+		if p := &c.Pieces[i]; p.FirstBlock == firstBlock && p.EndBlock == endBlock && p.MeanFactor > 0 {
+			return p.MeanFactor
 		}
 	}
-	return c.Mean
+	return c.MeanFactor
 }

@@ -39,7 +39,7 @@ func TestPrePartitionRules(t *testing.T) {
 			}
 			return sum
 		}
-		got := evenest(at, bytes, n)
+		got := evenCuts(at, bytes, n)
 		if len(got) > n-1 || !slices.IsSorted(got) {
 			t.Fatalf("%v for %d blocks", got, n)
 		}
@@ -60,7 +60,7 @@ func TestPrePartitionRules(t *testing.T) {
 			}
 		}
 		try(0, nil)
-		thin := thinnest(at, bytes, n)
+		thin := thinCuts(at, bytes, n)
 		for _, c := range thin {
 			window := math.Floor(at[c+1]*float64(n) + 0.5)
 			for i, b := range bytes {

@@ -6,58 +6,58 @@ import (
 )
 
 // WriteStage writes into a stage of a plan its times for batch sizes from 1 to that of its pipeline.
-func (s *Share) Write(to *formats.Stage, m *formats.ProfileModel, batch int) {
-	first, last := to.Blocks[0], to.Blocks[1]
-	s.WriteTimes(to, m, batch, first, last)
-	to.Estimated = Estimated(s, batch, first, last)
-	e := s.Expect(batch)
-	to.BlockUS = nil
-	for b, high := range e.at.Blocks[first:last] {
-		low := high
-		if l, h := e.Interval(first, last); l < h {
-			low = min(e.below.Blocks[first+b], high)
+func (s *ShareCosts) WriteStage(stage *formats.Stage, m *formats.ProfileModel, batch int) {
+	firstBlock, endBlock := stage.Blocks[0], stage.Blocks[1]
+	s.WriteTimes(stage, m, batch, firstBlock, endBlock)
+	stage.Estimated = IsEstimated(s, batch, firstBlock, endBlock)
+	e := s.ExpectedTimes(batch)
+	stage.BlockUS = nil
+	for b, upper := range e.above.Blocks[firstBlock:endBlock] {
+		lower := upper
+		if l, h := e.Interval(firstBlock, endBlock); l < h {
+			lower = min(e.below.Blocks[firstBlock+b], upper)
 		}
-		to.BlockUS = append(to.BlockUS, document.Micros(between(low, high, e.part)))
+		stage.BlockUS = append(stage.BlockUS, document.Micros(interpolate(lower, upper, e.fraction)))
 	}
 }
 
 // WriteTimes writes into a stage the times of blocks [first, last) for batch sizes from 1 to batch:
 // the medians, with their intervals if some size lies between measured ones, and the means if the
 // profile has them for all sizes. Rates use the means; comparisons use the medians.
-func (s *Share) WriteTimes(to *formats.Stage, m *formats.ProfileModel, batch, first, last int) {
-	apart, means := false, true
-	to.InferUS, to.InferRangeUS, to.MeanUS, to.IdleUS = nil, nil, nil, 0
+func (s *ShareCosts) WriteTimes(stage *formats.Stage, m *formats.ProfileModel, batch, firstBlock, endBlock int) {
+	hasIntervals, hasMeans := false, true
+	stage.InferUS, stage.InferRangeUS, stage.MeanUS, stage.IdleUS = nil, nil, nil, 0
 	for b := 1; b <= batch; b++ {
-		e := s.Expect(b)
-		low, high := e.Interval(first, last)
-		apart, means = apart || low < high, means && e.at.Mean > 0
-		to.InferUS = append(to.InferUS, document.Micros(e.Median(first, last)))
-		to.InferRangeUS = append(to.InferRangeUS, [2]document.Micros{document.Micros(low), document.Micros(high)})
-		to.MeanUS = append(to.MeanUS, document.Micros(e.Mean(first, last)))
+		e := s.ExpectedTimes(b)
+		lower, upper := e.Interval(firstBlock, endBlock)
+		hasIntervals, hasMeans = hasIntervals || lower < upper, hasMeans && e.above.MeanFactor > 0
+		stage.InferUS = append(stage.InferUS, document.Micros(e.Median(firstBlock, endBlock)))
+		stage.InferRangeUS = append(stage.InferRangeUS, [2]document.Micros{document.Micros(lower), document.Micros(upper)})
+		stage.MeanUS = append(stage.MeanUS, document.Micros(e.Mean(firstBlock, endBlock)))
 	}
-	if !apart {
-		to.InferRangeUS = nil
+	if !hasIntervals {
+		stage.InferRangeUS = nil
 	}
-	if !means {
-		to.MeanUS = nil
+	if !hasMeans {
+		stage.MeanUS = nil
 		return
 	}
-	to.IdleUS = pause(m, to.Device, to.Share)
+	stage.IdleUS = idleDelay(m, stage.Device, stage.Share)
 }
 
 // idleDelay returns how much longer a run of the smallest batch takes after the device was idle, for
 // which profiles measure whole models. It returns 0 if it was not measured.
-func pause(m *formats.ProfileModel, device string, share int) document.Micros {
-	var of *formats.Measurement
+func idleDelay(m *formats.ProfileModel, device string, share int) document.Micros {
+	var smallest *formats.Measurement
 	for i := range m.Measurements {
 		ms := &m.Measurements[i]
-		known := ms.Device == device && max(ms.Share, 1) == share && ms.Whole != nil && ms.Whole.MeanUS > 0 && ms.Whole.IdleUS > 0
-		if known && (of == nil || ms.Batch < of.Batch) {
-			of = ms
+		isMeasured := ms.Device == device && max(ms.Share, 1) == share && ms.WholeModel != nil && ms.WholeModel.MeanUS > 0 && ms.WholeModel.IdleUS > 0
+		if isMeasured && (smallest == nil || ms.Batch < smallest.Batch) {
+			smallest = ms
 		}
 	}
-	if of == nil {
+	if smallest == nil {
 		return 0
 	}
-	return max(0, of.Whole.IdleUS-of.Whole.MeanUS)
+	return max(0, smallest.WholeModel.IdleUS-smallest.WholeModel.MeanUS)
 }

@@ -15,7 +15,7 @@ func measurementsOf(device string, inputs int, times map[int][3]document.Micros)
 	for _, b := range []int{1, 2, 4, 8} {
 		if x, ok := times[b]; ok {
 			whole := formats.Latency{WallUS: 1000 * x[0], MeanUS: 1000 * x[1], IdleUS: 1000 * x[2]}
-			m.Measurements = append(m.Measurements, formats.Measurement{Device: device, Share: 1, Batch: b, Whole: &whole,
+			m.Measurements = append(m.Measurements, formats.Measurement{Device: device, Share: 1, Batch: b, WholeModel: &whole,
 				Blocks: []formats.Latency{{WallUS: 250 * x[0]}, {WallUS: 750 * x[0]}}})
 		}
 	}
@@ -50,12 +50,12 @@ func TestWriteTimes(t *testing.T) {
 		{"times fall", "cpu-1", 1, map[int][3]document.Micros{1: {100}, 2: {500}, 4: {400}}, micros(100, 500, 400), nil, micros(100, 300), 0, 0},
 		{"below the smallest", "cpu-1", 1, map[int][3]document.Micros{4: {400, 480, 0}}, micros(400, 400, 400), micros(480, 480, 480), micros(100, 300), 0, 0},
 	} {
-		costs, err := Costs(measurementsOf(c.device, c.inputs, c.times), []formats.Pool{{Device: c.device, MaxShares: 1}}, 3, "", "")
+		costs, err := MeasuredCosts(measurementsOf(c.device, c.inputs, c.times), []formats.Pool{{Device: c.device, MaxShares: 1}}, 3, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := formats.Stage{Blocks: [2]int{0, 2}, Device: c.device, Share: 1}
-		costs[0][0].Write(&got, measurementsOf(c.device, c.inputs, c.times), 3)
+		costs[0][0].WriteStage(&got, measurementsOf(c.device, c.inputs, c.times), 3)
 		if !slices.Equal(got.InferUS, c.infer) || !slices.Equal(got.MeanUS, c.mean) || !slices.Equal(got.BlockUS, c.blocks) || got.IdleUS != c.idle {
 			t.Errorf("%s: %+v, expected %v, on average %v, by block %v, %v more", c.name, got, c.infer, c.mean, c.blocks, c.idle)
 		}
@@ -67,7 +67,7 @@ func TestWriteTimes(t *testing.T) {
 		if (got.InferRangeUS != nil) != (c.unsure > 0) {
 			t.Errorf("%s: intervals %v", c.name, got.InferRangeUS)
 		}
-		m := Model{Costs: costs}
+		m := Model{ShareCosts: costs}
 		if sizes := m.BatchSizes(); c.name != "below the smallest" && !slices.Equal(sizes, []int{1, 2, 3}) {
 			t.Errorf("%s: batches %v are looked at, expected up to the largest allowed", c.name, sizes)
 		}
@@ -79,7 +79,7 @@ func TestWriteTimes(t *testing.T) {
 func TestUnmeasuredBatchKeepsSLO(t *testing.T) {
 	rising := map[int][3]document.Micros{1: {100, 110, 125}, 2: {200, 200, 0}, 4: {400, 480, 0}}
 	pools := []formats.Pool{{Device: "cpu-1", MaxShares: 1}}
-	costs, err := Costs(measurementsOf("cpu-1", 1, rising), pools, 3, "", "")
+	costs, err := MeasuredCosts(measurementsOf("cpu-1", 1, rising), pools, 3, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,9 +87,9 @@ func TestUnmeasuredBatchKeepsSLO(t *testing.T) {
 		slo     int // microseconds
 		largest int
 	}{{400, 3}, {399, 2}, {199, 1}} {
-		p := Problem{MaxPartitions: 1, Pools: []Pool{{Kind: "cpu-1", Count: 1, MaxShares: 1, Time: true}},
-			Models: []Model{{Name: "m", SLO: micros(c.slo)[0].D(), CutBytes: []int64{1}, Weights: []int64{1, 1}, Costs: costs}}}
-		list, _, err := p.Templates(0)
+		p := Problem{MaxPartitions: 1, Pools: []Pool{{Kind: "cpu-1", Count: 1, MaxShares: 1, TimeShared: true}},
+			Models: []Model{{Name: "m", SLO: micros(c.slo)[0].D(), CutBytes: []int64{1}, Weights: []int64{1, 1}, ShareCosts: costs}}}
+		list, _, err := p.ListTemplates(0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,8 +97,8 @@ func TestUnmeasuredBatchKeepsSLO(t *testing.T) {
 		if last.Batch != c.largest {
 			t.Errorf("SLO %d us: batch %d, expected %d", c.slo, last.Batch, c.largest)
 		}
-		if s := last.Stages[0]; c.largest == 3 && (s.Infer != 400*us || s.Run != 340*us || s.Rate < 8823 || s.Rate > 8824) {
-			t.Errorf("batch 3 takes %v at most, %v on average, %v/s", s.Infer, s.Run, s.Rate)
+		if s := last.Stages[0]; c.largest == 3 && (s.MaxTime != 400*us || s.MeanTime != 340*us || s.Rate < 8823 || s.Rate > 8824) {
+			t.Errorf("batch 3 takes %v at most, %v on average, %v/s", s.MaxTime, s.MeanTime, s.Rate)
 		}
 	}
 }

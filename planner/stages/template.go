@@ -15,14 +15,14 @@ type Template struct {
 
 // Stage is a block range on a device kind and share.
 type Stage struct {
-	First, Last int // blocks [FirstBlock, EndBlock)
-	Pool        int
-	Share       int           // v of the share 1/v
-	Infer       time.Duration // most that a batch takes; the SLO must hold with it
-	Run         time.Duration // what a batch takes on average; rates are computed with it
-	Xfer        time.Duration // transfer of the cut after it
-	Rate        float64       // requests/s of one replica, or of one device on a time-shared pool
-	Need        int64         // bytes of one replica
+	FirstBlock, EndBlock int // blocks [FirstBlock, EndBlock)
+	Pool                 int
+	Share                int           // v of the share 1/v
+	MaxTime              time.Duration // most that a batch takes; the SLO must hold with it
+	MeanTime             time.Duration // what a batch takes on average; rates are computed with it
+	TransferTime         time.Duration // transfer of the cut after it
+	Rate                 float64       // requests/s of one replica, or of one device on a time-shared pool
+	Memory               int64         // bytes of one replica
 }
 
 // Key returns a name that is unique among the templates of a problem.
@@ -31,7 +31,7 @@ func (t *Template) Key() string {
 	buf = fmt.Appendf(buf, "%d:%d", t.Model, t.Batch)
 	for i := range t.Stages {
 		s := &t.Stages[i]
-		buf = fmt.Appendf(buf, "/%d-%d,%d,%d", s.First, s.Last, s.Pool, s.Share)
+		buf = fmt.Appendf(buf, "/%d-%d,%d,%d", s.FirstBlock, s.EndBlock, s.Pool, s.Share)
 	}
 	return string(buf)
 }
@@ -51,24 +51,24 @@ func (t *Template) DevicesPerRPS(k int) float64 {
 // allows, and its part of the NIC that the replicas of a node share, in both directions.
 func (p *Problem) StageRate(t *Template, i int) float64 {
 	s, cuts := &t.Stages[i], p.Models[t.Model].CutBytes
-	rate := 1e9 * float64(t.Batch) / float64(s.Run)
+	rate := 1e9 * float64(t.Batch) / float64(s.MeanTime)
 	pool := &p.Pools[s.Pool]
 	if pool.Gbps <= 0 {
 		return rate
 	}
 
 	// limitByNIC lowers the rate to what the NIC passes of the cut between pools a and b.
-	nic := func(a, b, after int) {
-		us := SampleMicros(cuts[after-1], LinkGbps(&p.Pools[a], &p.Pools[b]))
-		if us > 0 {
-			rate = min(rate, 1e6/us/float64(s.Share*pool.PerNode))
+	limitByNIC := func(a, b, endBlock int) {
+		micros := SampleMicros(cuts[endBlock-1], LinkGbps(&p.Pools[a], &p.Pools[b]))
+		if micros > 0 {
+			rate = min(rate, 1e6/micros/float64(s.Share*pool.PerNode))
 		}
 	}
 	if i > 0 {
-		nic(t.Stages[i-1].Pool, s.Pool, s.First)
+		limitByNIC(t.Stages[i-1].Pool, s.Pool, s.FirstBlock)
 	}
 	if i+1 < len(t.Stages) {
-		nic(s.Pool, t.Stages[i+1].Pool, s.Last)
+		limitByNIC(s.Pool, t.Stages[i+1].Pool, s.EndBlock)
 	}
 	return rate
 }

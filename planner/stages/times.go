@@ -20,20 +20,20 @@ import (
 // takes the sum of its blocks. See docs/methods.md, "Times of ranges".
 
 // MeasuredRange is a range of blocks that was measured in one piece.
-type Piece struct {
-	First, Last int // half-open
-	Time        time.Duration
-	Mean        float64         // mean time over the median; 0 if unknown
-	saved       []time.Duration // costs of its inner cuts, added up from the first; see SetPieces
+type MeasuredRange struct {
+	FirstBlock, EndBlock int // half-open
+	Time                 time.Duration
+	MeanFactor           float64         // mean time over the median; 0 if unknown
+	savedBefore          []time.Duration // costs of its inner cuts, added up from the first; see SetPieces
 }
 
 // SetPieces stores the measured pieces and computes the costs of their inner cuts. bytes holds what
 // crosses after each block but the last, negative if unknown. If some are unknown, all cuts have
 // the same weight.
-func (c *BatchCost) Fit(pieces []Piece, bytes []int64) {
+func (c *BatchCost) SetPieces(pieces []MeasuredRange, bytes []int64) {
 	c.Pieces = slices.Clone(pieces)
-	slices.SortFunc(c.Pieces, func(a, b Piece) int {
-		return cmp.Or(cmp.Compare(a.Last-a.First, b.Last-b.First), cmp.Compare(a.First, b.First))
+	slices.SortFunc(c.Pieces, func(a, b MeasuredRange) int {
+		return cmp.Or(cmp.Compare(a.EndBlock-a.FirstBlock, b.EndBlock-b.FirstBlock), cmp.Compare(a.FirstBlock, b.FirstBlock))
 	})
 	weights := make([]float64, len(bytes))
 	for i, b := range bytes {
@@ -45,51 +45,51 @@ func (c *BatchCost) Fit(pieces []Piece, bytes []int64) {
 	for i := range c.Pieces {
 		p := &c.Pieces[i]
 		p.Time = max(p.Time, minBlock)
-		p.saved = c.split(p, weights)
+		p.savedBefore = c.savedTimes(p, weights)
 	}
 }
 
 // savedTimes divides the difference between the blocks and the piece among the inner cuts of a piece,
 // and returns its prefix sums: entry i holds the cuts before block FirstBlock+1+i.
-func (c *BatchCost) split(p *Piece, weights []float64) []time.Duration {
-	n := p.Last - p.First - 1
-	caps, w := make([]float64, n), weights[p.First:p.First+n]
+func (c *BatchCost) savedTimes(piece *MeasuredRange, weights []float64) []time.Duration {
+	n := piece.EndBlock - piece.FirstBlock - 1
+	maxSaved, cutWeights := make([]float64, n), weights[piece.FirstBlock:piece.FirstBlock+n]
 
 	// The difference, and the largest cost of each cut.
-	over := -float64(p.Time)
-	for i, b := range c.Blocks[p.First:p.Last] {
+	excess := -float64(piece.Time)
+	for i, b := range c.Blocks[piece.FirstBlock:piece.EndBlock] {
 		b = max(b, minBlock)
-		over += float64(b)
+		excess += float64(b)
 		if i < n {
-			caps[i] = float64(min(b, max(c.Blocks[p.First+i+1], minBlock)))
+			maxSaved[i] = float64(min(b, max(c.Blocks[piece.FirstBlock+i+1], minBlock)))
 		}
 	}
 
 	// The costs are min(maxSaved, factor · cutWeight).
-	s := level(caps, w, over)
-	out, sum := make([]time.Duration, n+1), 0.0
+	factor := fillFactor(maxSaved, cutWeights, excess)
+	saved, sum := make([]time.Duration, n+1), 0.0
 	for i := range n {
-		if w[i] > 0 {
-			sum += min(caps[i], s*w[i])
+		if cutWeights[i] > 0 {
+			sum += min(maxSaved[i], factor*cutWeights[i])
 		}
-		out[i+1] = time.Duration(math.Round(sum))
+		saved[i+1] = time.Duration(math.Round(sum))
 	}
-	return out
+	return saved
 }
 
 // fillFactor returns the s for which Σ min(caps, s·weights) equals total. If no s is large enough, it
 // returns infinity.
-func level(caps, weights []float64, total float64) float64 {
-	order := make([]int, 0, len(caps))
+func fillFactor(caps, weights []float64, total float64) float64 {
+	byFill := make([]int, 0, len(caps))
 	weight := 0.0
 	for i, w := range weights {
 		if w > 0 {
-			order = append(order, i)
+			byFill = append(byFill, i)
 			weight += w
 		}
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(caps[a]/weights[a], caps[b]/weights[b]) })
-	for _, i := range order { // in the order in which they reach their caps
+	slices.SortFunc(byFill, func(a, b int) int { return cmp.Compare(caps[a]/weights[a], caps[b]/weights[b]) })
+	for _, i := range byFill { // in the order in which they reach their caps
 		if s := total / weight; s*weights[i] <= caps[i] {
 			return s
 		}
@@ -100,18 +100,18 @@ func level(caps, weights []float64, total float64) float64 {
 }
 
 // RangeTimes holds the times of all ranges of a model's blocks at a batch size.
-type Times struct {
+type RangeTimes struct {
 	sums   []time.Duration // prefix sums over the blocks, each of at least minBlock
-	pieces []Piece
+	pieces []MeasuredRange
 	// If they are not nil, the time of a range is ends[last] - starts[first]. They are nil if
 	// pieces of several sizes were measured.
 	starts, ends []time.Duration
 }
 
 // rangeTimes prepares the times of the ranges.
-func (c *BatchCost) times() Times {
+func (c *BatchCost) rangeTimes() RangeTimes {
 	n := len(c.Blocks)
-	t := Times{sums: make([]time.Duration, n+1), pieces: c.Pieces}
+	t := RangeTimes{sums: make([]time.Duration, n+1), pieces: c.Pieces}
 	for i, d := range c.Blocks {
 		t.sums[i+1] = t.sums[i] + max(d, minBlock)
 	}
@@ -120,60 +120,60 @@ func (c *BatchCost) times() Times {
 	switch {
 	case len(c.Pieces) == 0:
 		t.starts, t.ends = t.sums, t.sums
-	case len(c.Pieces) == 1 && c.Pieces[0].Last-c.Pieces[0].First == n && t.sums[n]-c.Pieces[0].saved[n-1] == c.Pieces[0].Time:
+	case len(c.Pieces) == 1 && c.Pieces[0].EndBlock-c.Pieces[0].FirstBlock == n && t.sums[n]-c.Pieces[0].savedBefore[n-1] == c.Pieces[0].Time:
 		t.starts, t.ends = slices.Clone(t.sums), slices.Clone(t.sums)
 		for i := range n {
-			t.starts[i] -= c.Pieces[0].saved[i]
-			t.ends[i+1] -= c.Pieces[0].saved[i]
+			t.starts[i] -= c.Pieces[0].savedBefore[i]
+			t.ends[i+1] -= c.Pieces[0].savedBefore[i]
 		}
 	}
 	return t
 }
 
 // Time returns the time of blocks [first, last).
-func (t *Times) Of(first, last int) time.Duration {
+func (t *RangeTimes) Time(firstBlock, endBlock int) time.Duration {
 	if t.ends != nil {
-		return t.ends[last] - t.starts[first]
+		return t.ends[endBlock] - t.starts[firstBlock]
 	}
-	return t.byPieces(first, last)
+	return t.timeFromPieces(firstBlock, endBlock)
 }
 
 // timeFromPieces returns the time of a range from the smallest piece that contains it.
-func (t *Times) byPieces(first, last int) time.Duration {
-	sum := t.sums[last] - t.sums[first]
+func (t *RangeTimes) timeFromPieces(firstBlock, endBlock int) time.Duration {
+	sum := t.sums[endBlock] - t.sums[firstBlock]
 	for i := range t.pieces {
 		p := &t.pieces[i]
 		switch {
-		case p.First == first && p.Last == last:
+		case p.FirstBlock == firstBlock && p.EndBlock == endBlock:
 			return p.Time
-		case last-first > 1 && p.First <= first && last <= p.Last:
-			return sum - (p.saved[last-1-p.First] - p.saved[first-p.First])
+		case endBlock-firstBlock > 1 && p.FirstBlock <= firstBlock && endBlock <= p.EndBlock:
+			return sum - (p.savedBefore[endBlock-1-p.FirstBlock] - p.savedBefore[firstBlock-p.FirstBlock])
 		}
 	}
 	return sum
 }
 
 // IsMonotone reports whether no range takes longer than a range that contains it.
-func (t *Times) Rises() bool { return t.ends != nil }
+func (t *RangeTimes) IsMonotone() bool { return t.ends != nil }
 
 // IsEstimated reports whether the time of a range is an estimate: some piece of the model was
 // measured, but not this range.
-func (c *BatchCost) Estimated(first, last int) bool {
-	return last-first > 1 && len(c.Pieces) > 0 && !slices.ContainsFunc(c.Pieces, func(p Piece) bool { return p.First == first && p.Last == last })
+func (c *BatchCost) IsEstimated(firstBlock, endBlock int) bool {
+	return endBlock-firstBlock > 1 && len(c.Pieces) > 0 && !slices.ContainsFunc(c.Pieces, func(p MeasuredRange) bool { return p.FirstBlock == firstBlock && p.EndBlock == endBlock })
 }
 
 // MaxTime returns the time that a batch takes through blocks [first, last) at most: that of the next
 // larger measured batch size.
-func Infer(s *Share, batch, first, last int) time.Duration {
-	t := s.At(batch).times()
-	return t.Of(first, last)
+func MaxTime(s *ShareCosts, batch, firstBlock, endBlock int) time.Duration {
+	t := s.CostAt(batch).rangeTimes()
+	return t.Time(firstBlock, endBlock)
 }
 
 // IsEstimated reports whether the time of a range is an estimate at some batch size up to the given
 // one.
-func Estimated(s *Share, batch, first, last int) bool {
+func IsEstimated(s *ShareCosts, batch, firstBlock, endBlock int) bool {
 	for i := range s.Batches {
-		if s.Batches[i].Estimated(first, last) {
+		if s.Batches[i].IsEstimated(firstBlock, endBlock) {
 			return true
 		}
 		if s.Batches[i].Batch >= batch {

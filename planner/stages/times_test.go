@@ -14,33 +14,33 @@ const us = time.Microsecond
 func TestTimesOfRanges(t *testing.T) {
 	blocks := []time.Duration{100 * us, 200 * us, 300 * us, 10 * us}
 	bytes := []int64{10, 30, 60}
-	whole := func(d time.Duration) Piece { return Piece{First: 0, Last: 4, Time: d} }
+	whole := func(d time.Duration) MeasuredRange { return MeasuredRange{FirstBlock: 0, EndBlock: 4, Time: d} }
 	for _, c := range []struct {
 		name        string
-		pieces      []Piece
+		pieces      []MeasuredRange
 		bytes       []int64
 		first, last int
 		want        time.Duration
 	}{
 		{"nothing measured in one piece", nil, bytes, 0, 3, 600 * us},
-		{"whole", []Piece{whole(560 * us)}, bytes, 0, 4, 560 * us},
-		{"one block", []Piece{whole(560 * us)}, bytes, 1, 2, 200 * us},
-		{"by bytes, the last cut at most its block", []Piece{whole(560 * us)}, bytes, 0, 2, 290 * us},
-		{"two cuts", []Piece{whole(560 * us)}, bytes, 0, 3, 560 * us},
-		{"full cut", []Piece{whole(560 * us)}, bytes, 2, 4, 300 * us},
-		{"unknown bytes: cuts alike", []Piece{whole(580 * us)}, []int64{10, -1, 60}, 0, 2, 290 * us},
-		{"slower in one piece", []Piece{whole(710 * us)}, bytes, 0, 2, 310 * us},
-		{"measured range", []Piece{whole(560 * us), {First: 0, Last: 3, Time: 500 * us}}, bytes, 0, 3, 500 * us},
-		{"inside it", []Piece{whole(560 * us), {First: 0, Last: 3, Time: 500 * us}}, bytes, 0, 2, 275 * us},
-		{"not inside it", []Piece{whole(560 * us), {First: 0, Last: 3, Time: 500 * us}}, bytes, 1, 4, 470 * us},
-		{"only a range measured, outside", []Piece{{First: 0, Last: 2, Time: 250 * us}}, bytes, 1, 3, 500 * us},
-		{"more saved than cuts can", []Piece{whole(1 * us)}, bytes, 0, 2, 200 * us},
-		{"and the whole as measured", []Piece{whole(1 * us)}, bytes, 0, 4, 1 * us},
-		{"nothing crosses: cuts alike", []Piece{whole(583 * us)}, []int64{0, 0, 0}, 1, 3, 491 * us},
+		{"whole", []MeasuredRange{whole(560 * us)}, bytes, 0, 4, 560 * us},
+		{"one block", []MeasuredRange{whole(560 * us)}, bytes, 1, 2, 200 * us},
+		{"by bytes, the last cut at most its block", []MeasuredRange{whole(560 * us)}, bytes, 0, 2, 290 * us},
+		{"two cuts", []MeasuredRange{whole(560 * us)}, bytes, 0, 3, 560 * us},
+		{"full cut", []MeasuredRange{whole(560 * us)}, bytes, 2, 4, 300 * us},
+		{"unknown bytes: cuts alike", []MeasuredRange{whole(580 * us)}, []int64{10, -1, 60}, 0, 2, 290 * us},
+		{"slower in one piece", []MeasuredRange{whole(710 * us)}, bytes, 0, 2, 310 * us},
+		{"measured range", []MeasuredRange{whole(560 * us), {FirstBlock: 0, EndBlock: 3, Time: 500 * us}}, bytes, 0, 3, 500 * us},
+		{"inside it", []MeasuredRange{whole(560 * us), {FirstBlock: 0, EndBlock: 3, Time: 500 * us}}, bytes, 0, 2, 275 * us},
+		{"not inside it", []MeasuredRange{whole(560 * us), {FirstBlock: 0, EndBlock: 3, Time: 500 * us}}, bytes, 1, 4, 470 * us},
+		{"only a range measured, outside", []MeasuredRange{{FirstBlock: 0, EndBlock: 2, Time: 250 * us}}, bytes, 1, 3, 500 * us},
+		{"more saved than cuts can", []MeasuredRange{whole(1 * us)}, bytes, 0, 2, 200 * us},
+		{"and the whole as measured", []MeasuredRange{whole(1 * us)}, bytes, 0, 4, 1 * us},
+		{"nothing crosses: cuts alike", []MeasuredRange{whole(583 * us)}, []int64{0, 0, 0}, 1, 3, 491 * us},
 	} {
 		cost := BatchCost{Batch: 1, Blocks: blocks}
-		cost.Fit(c.pieces, c.bytes)
-		if got := Infer(&Share{Batches: []BatchCost{cost}}, 1, c.first, c.last); (got - c.want).Abs() > time.Nanosecond {
+		cost.SetPieces(c.pieces, c.bytes)
+		if got := MaxTime(&ShareCosts{Batches: []BatchCost{cost}}, 1, c.first, c.last); (got - c.want).Abs() > time.Nanosecond {
 			t.Errorf("%s: [%d,%d) takes %v, expected %v", c.name, c.first, c.last, got, c.want)
 		}
 	}
@@ -60,9 +60,9 @@ func TestTimesKeepOrder(t *testing.T) {
 			}
 		}
 		whole := sum * time.Duration(rapid.IntRange(10, 150).Draw(t, "percent")) / 100
-		cost.Fit([]Piece{{Last: n, Time: whole}}, bytes)
-		times := cost.times()
-		if got := times.Of(0, n); got != max(whole, minBlock) {
+		cost.SetPieces([]MeasuredRange{{EndBlock: n, Time: whole}}, bytes)
+		times := cost.rangeTimes()
+		if got := times.Time(0, n); got != max(whole, minBlock) {
 			t.Fatalf("the whole takes %v, measured %v", got, whole)
 		}
 		for i := range n {
@@ -70,15 +70,15 @@ func TestTimesKeepOrder(t *testing.T) {
 				if j-i == n {
 					continue
 				}
-				d := times.Of(i, j)
+				d := times.Time(i, j)
 				if j-i == 1 && d != max(cost.Blocks[i], minBlock) {
 					t.Fatalf("block %d takes %v, measured %v", i, d, cost.Blocks[i])
 				}
-				if longer := j < n && (i > 0 || j+1 < n); longer && times.Of(i, j+1) < d-time.Nanosecond {
-					t.Fatalf("[%d,%d) takes %v, with a block more %v", i, j, d, times.Of(i, j+1))
+				if longer := j < n && (i > 0 || j+1 < n); longer && times.Time(i, j+1) < d-time.Nanosecond {
+					t.Fatalf("[%d,%d) takes %v, with a block more %v", i, j, d, times.Time(i, j+1))
 				}
-				if cost.Estimated(i, j) != (j-i > 1) {
-					t.Fatalf("[%d,%d) estimated: %v", i, j, cost.Estimated(i, j))
+				if cost.IsEstimated(i, j) != (j-i > 1) {
+					t.Fatalf("[%d,%d) estimated: %v", i, j, cost.IsEstimated(i, j))
 				}
 			}
 		}

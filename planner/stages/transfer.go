@@ -26,25 +26,25 @@ func SampleMicros(bytes int64, gbps float64) float64 {
 
 // UnreachableTime is the time of a transfer that is impossible: longer than any SLO, and short enough
 // to be added up.
-const Never = time.Duration(1 << 52)
+const UnreachableTime = time.Duration(1 << 52)
 
 // IsReachable reports whether anything can pass from a stage on pool a to one on pool b.
-func (p *Problem) Reaches(a, b int) bool {
-	return !p.Apart || a == b || LinkGbps(&p.Pools[a], &p.Pools[b]) > 0
+func (p *Problem) IsReachable(a, b int) bool {
+	return !p.SeparateHosts || a == b || LinkGbps(&p.Pools[a], &p.Pools[b]) > 0
 }
 
 // TransferTime returns the time that a batch takes from a stage on pool a to one on pool b.
-func (p *Problem) XferTime(a, b int, bytes int64, batch int) time.Duration {
-	if !p.Reaches(a, b) {
-		return Never
+func (p *Problem) TransferTime(a, b int, bytes int64, batch int) time.Duration {
+	if !p.IsReachable(a, b) {
+		return UnreachableTime
 	}
-	us := SampleMicros(bytes, LinkGbps(&p.Pools[a], &p.Pools[b]))
-	return time.Duration(math.Round(us * float64(batch) * 1000))
+	micros := SampleMicros(bytes, LinkGbps(&p.Pools[a], &p.Pools[b]))
+	return time.Duration(math.Round(micros * float64(batch) * 1000))
 }
 
 // LinkTime returns the seconds for which a sample occupies a NIC on the way from pool a to pool b, and
 // whether it occupies the NICs of a and of b.
-func (p *Problem) LinkTime(a, b int, bytes int64) (seconds float64, from, to bool) {
+func (p *Problem) LinkTime(a, b int, bytes int64) (seconds float64, usesFromNIC, usesToNIC bool) {
 	seconds = SampleMicros(bytes, LinkGbps(&p.Pools[a], &p.Pools[b])) / 1e6
 	return seconds, seconds > 0 && p.Pools[a].Gbps > 0, seconds > 0 && p.Pools[b].Gbps > 0
 }

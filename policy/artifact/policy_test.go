@@ -31,7 +31,7 @@ func TestFirstLook(t *testing.T) {
 		return out.List
 	}
 	arrive := func(now time.Duration, req int32, slo time.Duration) []policy.Action {
-		return at(now, policy.Event{Kind: policy.Arrival, Req: req, Arrived: now, Deadline: now + slo})
+		return at(now, policy.Event{Kind: policy.Arrival, Req: req, ArrivedAt: now, Deadline: now + slo})
 	}
 	if got := arrive(0, 0, 18*ms); len(got) != 1 || got[0].Kind != policy.Drop || got[0].Reason != policy.ReasonDeadline {
 		t.Fatalf("a head that four would make late: %+v, want a drop", got)
@@ -62,7 +62,7 @@ func TestUnderTheSimulator(t *testing.T) {
 			}
 			sc.Policy = formats.PolicySpec{Name: artifact.Name}
 			sc.Duration, sc.Load, sc.Verify = 2*time.Second, 0.8, true
-			sc.Faults = []sim.Fault{{At: time.Second, Device: 1}, {At: 1200 * ms, Device: 1, Up: true}}
+			sc.Faults = []sim.Fault{{At: time.Second, Device: 1}, {At: 1200 * ms, Device: 1, ComesBack: true}}
 			res, err := sim.Replicate(context.Background(), sc, 2)
 			if err != nil {
 				t.Fatalf("%s on %s: %v", name, network, err)

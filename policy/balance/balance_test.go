@@ -21,10 +21,10 @@ func tables(t testing.TB, instances int) *policy.Tables {
 	tab := &policy.Tables{Kinds: []string{"A"}, KindCounts: []int32{int32(instances)}}
 	for i, m := range []string{"a", "b"} {
 		tab.Models = append(tab.Models, policy.Model{Name: m, SLO: time.Second})
-		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: m}, Of: formats.OfE2E, Priority: 3 * i})
+		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: m}, Figure: formats.FigureE2E, Priority: 3 * i})
 	}
 	for d := range instances {
-		q.Instances = append(q.Instances, formats.QueueInstance{Device: "A", First: d, TensorParallel: 1, Model: "a", Models: []string{"a", "b"}, Sequences: []int{8, 8}, TokenBudget: 512})
+		q.Instances = append(q.Instances, formats.QueueInstance{Device: "A", FirstDevice: d, TensorParallel: 1, Model: "a", Models: []string{"a", "b"}, Sequences: []int{8, 8}, TokenBudget: 512})
 	}
 	if err := tab.AddInstances(q, []formats.Pool{{Device: "A", Count: instances}}); err != nil {
 		t.Fatal(err)
@@ -32,13 +32,13 @@ func tables(t testing.TB, instances int) *policy.Tables {
 	return tab
 }
 
-// said writes what a policy asks for.
-func said(out *policy.Actions) (list []string) {
+// actionTexts writes what a policy asks for.
+func actionTexts(out *policy.Actions) (list []string) {
 	for i := range out.List {
 		a := &out.List[i]
 		switch a.Kind {
 		case policy.Dispatch:
-			tasks, hops := out.Dispatched(a)
+			tasks, hops := out.BatchOf(a)
 			list = append(list, fmt.Sprintf("run %d in %d on %d, priority %d", tasks[0], a.Batch, hops[0].Device, a.Tag))
 		case policy.Drop:
 			list = append(list, fmt.Sprintf("drop %d: %v", a.Req, a.Reason))
@@ -57,7 +57,7 @@ func said(out *policy.Actions) (list []string) {
 
 // A request goes on at once, unless the instance must swap for it; losses and
 // refusals leave nobody behind.
-func TestBalance(t *testing.T) {
+func TestRequestsGoOnAtOnceUnlessTheNetworkChanges(t *testing.T) {
 	p := New(tables(t, 2))
 	for i, c := range []struct {
 		ev   policy.Event
@@ -79,7 +79,7 @@ func TestBalance(t *testing.T) {
 	} {
 		var out policy.Actions
 		p.Handle(time.Duration(i)*time.Second, &c.ev, &out)
-		if got := said(&out); !slices.Equal(got, c.want) {
+		if got := actionTexts(&out); !slices.Equal(got, c.want) {
 			t.Errorf("step %d, %v: %q, want %q", i, c.ev.Kind, got, c.want)
 		}
 	}
@@ -117,15 +117,15 @@ func BenchmarkBalance(b *testing.B) {
 	}
 }
 
-// TestPriority: the balancer before servers that schedule by priority gives each
+// TestPriorityNeedsServersThatKnowPriorities: the balancer before servers that schedule by priority gives each
 // class its rank, and refuses servers that do not.
-func TestPriority(t *testing.T) {
+func TestPriorityNeedsServersThatKnowPriorities(t *testing.T) {
 	tab := tables(t, 2)
 	if _, err := NewPriority(tab); err == nil || !strings.Contains(err.Error(), "queue.instances[0].scheduling: found first come, first served, expected priority") {
 		t.Fatalf("servers without priorities: %v", err)
 	}
 	for i := range tab.Instances {
-		tab.Instances[i].Server.Priority = true
+		tab.Instances[i].Server.ByPriority = true
 	}
 	for _, c := range []struct {
 		priorities [2]int32
@@ -144,10 +144,10 @@ func TestPriority(t *testing.T) {
 			t.Fatal(err)
 		}
 		for m := range int32(2) {
-			p.reset(m)
-			p.list[m].network = m
+			p.resetInstance(m)
+			p.instances[m].network = m
 			var out policy.Actions
-			p.dispatch(0, request{m, m}, m, &out)
+			p.dispatch(0, waitingRequest{m, m}, m, &out)
 			if got := out.List[0].Tag; got != c.want[m] {
 				t.Errorf("priorities %v, SLOs %v: model %d is sent with %d, want %d", c.priorities, c.slos, m, got, c.want[m])
 			}

@@ -25,38 +25,38 @@ const maxRecord = 1 << 26
 
 // Recorder is a policy that records the calls of another.
 type Recorder struct {
-	inner   policy.Policy
-	w       *bufio.Writer
-	event   []byte
-	actions []byte
-	length  [binary.MaxVarintLen64]byte
-	calls   int64
-	err     error // first error of writing the log
+	recorded policy.Policy
+	w        *bufio.Writer
+	event    []byte
+	actions  []byte
+	length   [binary.MaxVarintLen64]byte
+	calls    int64
+	err      error // first error of writing the log
 }
 
 // NewRecorder returns a recorder of a policy and starts a log. Close it when the run is over.
 func NewRecorder(p policy.Policy, w io.Writer) *Recorder {
-	r := &Recorder{inner: p, w: bufio.NewWriterSize(w, 1<<16)}
+	r := &Recorder{recorded: p, w: bufio.NewWriterSize(w, 1<<16)}
 	_, r.err = r.w.WriteString(header)
 	return r
 }
 
 // Unwrap returns the recorded policy, for its extensions (policy.FindExtension).
-func (r *Recorder) Unwrap() policy.Policy { return r.inner }
+func (r *Recorder) Unwrap() policy.Policy { return r.recorded }
 
 // Handle lets the recorded policy decide and writes the call to the log.
 func (r *Recorder) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	first := len(out.List)
+	firstAction := len(out.List)
 	r.event = policy.AppendEvent(r.event[:0], now, ev)
-	r.inner.Handle(now, ev, out)
-	r.actions = policy.AppendActions(r.actions[:0], out, first)
-	r.write(r.event)
-	r.write(r.actions)
+	r.recorded.Handle(now, ev, out)
+	r.actions = policy.AppendActions(r.actions[:0], out, firstAction)
+	r.writeRecord(r.event)
+	r.writeRecord(r.actions)
 	r.calls++
 }
 
 // writeRecord writes a record with its length, unless an earlier write failed.
-func (r *Recorder) write(b []byte) {
+func (r *Recorder) writeRecord(b []byte) {
 	if r.err != nil {
 		return
 	}
@@ -78,47 +78,47 @@ func (r *Recorder) Close() error {
 }
 
 // LogReader reads the calls of a log.
-type Log struct {
-	r     *bufio.Reader
-	calls int64          // number of calls read
-	old   bool           // the log has version 1
-	buf   [2][]byte      // an event's and its actions' record
-	acts  policy.Actions // decoded actions of a call of version 1
-	now   []byte         // the same, encoded as in version 2
+type LogReader struct {
+	r         *bufio.Reader
+	calls     int64          // number of calls read
+	isV1      bool           // the log has version 1
+	buffers   [2][]byte      // an event's and its actions' record
+	actionsV1 policy.Actions // decoded actions of a call of version 1
+	converted []byte         // the same, encoded as in version 2
 }
 
 // Call is one call of a policy. Its slices are valid until the next call is read.
 type Call struct {
-	Now     time.Duration
+	Time    time.Duration
 	Event   policy.Event
 	Actions []byte // in the form of policy.AppendActions
 }
 
 // OpenLog starts to read a log of either version.
-func OpenLog(r io.Reader) (*Log, error) {
-	l := &Log{r: bufio.NewReaderSize(r, 1<<16)}
-	got := make([]byte, len(header))
-	if _, err := io.ReadFull(l.r, got); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+func OpenLog(r io.Reader) (*LogReader, error) {
+	l := &LogReader{r: bufio.NewReaderSize(r, 1<<16)}
+	start := make([]byte, len(header))
+	if _, err := io.ReadFull(l.r, start); err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("reading the event log: %w", err)
 	}
-	if l.old = string(got) == headerV1; !l.old && string(got) != header {
-		return nil, fmt.Errorf("reading the event log: it starts with %q, expected %q", got, header)
+	if l.isV1 = string(start) == headerV1; !l.isV1 && string(start) != header {
+		return nil, fmt.Errorf("reading the event log: it starts with %q, expected %q", start, header)
 	}
 	return l, nil
 }
 
 // Next returns the next call. At the end of the log it returns io.EOF.
-func (l *Log) Next() (Call, error) {
+func (l *LogReader) Next() (Call, error) {
 	var c Call
-	event, err := l.record(0)
+	event, err := l.readRecord(0)
 	if errors.Is(err, io.EOF) {
 		return c, io.EOF
 	}
 	if err == nil {
-		c.Now, c.Event, err = l.event(event)
+		c.Time, c.Event, err = l.decodeEvent(event)
 	}
 	if err == nil {
-		if c.Actions, err = l.actions(); errors.Is(err, io.EOF) {
+		if c.Actions, err = l.readActions(); errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
 	}
@@ -130,28 +130,28 @@ func (l *Log) Next() (Call, error) {
 }
 
 // decodeEvent decodes the record of an event by the log's version.
-func (l *Log) event(b []byte) (time.Duration, policy.Event, error) {
-	if l.old {
+func (l *LogReader) decodeEvent(b []byte) (time.Duration, policy.Event, error) {
+	if l.isV1 {
 		return policy.DecodeEventV1(b)
 	}
 	return policy.DecodeEvent(b)
 }
 
 // readActions returns the record of a call's actions. Those of version 1 are encoded anew as in version 2.
-func (l *Log) actions() ([]byte, error) {
-	b, err := l.record(1)
-	if err != nil || !l.old {
+func (l *LogReader) readActions() ([]byte, error) {
+	b, err := l.readRecord(1)
+	if err != nil || !l.isV1 {
 		return b, err
 	}
-	if err := policy.DecodeActionsV1(b, &l.acts); err != nil {
+	if err := policy.DecodeActionsV1(b, &l.actionsV1); err != nil {
 		return nil, err
 	}
-	l.now = policy.AppendActions(l.now[:0], &l.acts, 0)
-	return l.now, nil
+	l.converted = policy.AppendActions(l.converted[:0], &l.actionsV1, 0)
+	return l.converted, nil
 }
 
 // readRecord reads the next record into a buffer.
-func (l *Log) record(i int) ([]byte, error) {
+func (l *LogReader) readRecord(i int) ([]byte, error) {
 	n, err := binary.ReadUvarint(l.r)
 	if err != nil {
 		return nil, err
@@ -159,10 +159,10 @@ func (l *Log) record(i int) ([]byte, error) {
 	if n > maxRecord {
 		return nil, fmt.Errorf("a record of %d bytes, expected at most %d", n, maxRecord)
 	}
-	if uint64(cap(l.buf[i])) < n {
-		l.buf[i] = make([]byte, n)
+	if uint64(cap(l.buffers[i])) < n {
+		l.buffers[i] = make([]byte, n)
 	}
-	b := l.buf[i][:n]
+	b := l.buffers[i][:n]
 	if _, err := io.ReadFull(l.r, b); err != nil {
 		return nil, io.ErrUnexpectedEOF
 	}
@@ -171,15 +171,15 @@ func (l *Log) record(i int) ([]byte, error) {
 
 // Difference is the first call at which a policy answered differently from the log. It is an error.
 type Difference struct {
-	Call      int64 // counted from 0
-	Now       time.Duration
-	Event     policy.Event
-	Want, Got policy.Actions // actions in the log, and those of the policy
+	Call          int64 // counted from 0
+	Time          time.Duration
+	Event         policy.Event
+	Logged, Given policy.Actions // actions in the log, and those of the policy
 }
 
 // Error returns the call and both answers as text.
 func (d *Difference) Error() string {
-	return fmt.Sprintf("call %d at %v: event %+v: the log has actions %+v, the policy gives %+v", d.Call, d.Now, d.Event, d.Want, d.Got)
+	return fmt.Sprintf("call %d at %v: event %+v: the log has actions %+v, the policy gives %+v", d.Call, d.Time, d.Event, d.Logged, d.Given)
 }
 
 // Replay feeds the events of a log to a fresh policy and compares its actions with the log's, byte by byte. It
@@ -188,12 +188,12 @@ func Replay(r io.Reader, p policy.Policy) (int64, error) { return ReplayAny(r, p
 
 // ReplayAny is Replay for several fresh policies, one of which may be the log's. It returns the result of the one
 // that agrees for longest.
-func ReplayAny(r io.Reader, list ...policy.Policy) (int64, error) {
+func ReplayAny(r io.Reader, policies ...policy.Policy) (int64, error) {
 	l, err := OpenLog(r)
 	if err != nil {
 		return 0, err
 	}
-	list = slices.Clone(list)
+	policies = slices.Clone(policies)
 	for {
 		c, err := l.Next()
 		if errors.Is(err, io.EOF) {
@@ -204,41 +204,41 @@ func ReplayAny(r io.Reader, list ...policy.Policy) (int64, error) {
 		}
 
 		// Refuse slots for which a policy would need far too much memory.
-		if slot := max(c.Event.Req, c.Event.Task, c.Event.Batch); int64(slot) > l.calls+maxSlot {
+		if slot := max(c.Event.Req, c.Event.Task, c.Event.Batch); int64(slot) > l.calls+maxSlotGap {
 			return l.calls - 1, fmt.Errorf("reading the event log: call %d: the slot %d, expected one of so few calls", l.calls-1, slot)
 		}
 
 		// Drop the policies that differ at this call.
-		var first error // error of the first policy that differs at this call
-		list = slices.DeleteFunc(list, func(p policy.Policy) bool {
-			err := compare(l.calls-1, &c, p)
-			first = cmp.Or(first, err)
+		var firstError error // error of the first policy that differs at this call
+		policies = slices.DeleteFunc(policies, func(p policy.Policy) bool {
+			err := replayCall(l.calls-1, &c, p)
+			firstError = cmp.Or(firstError, err)
 			return err != nil
 		})
-		if len(list) == 0 {
-			return l.calls - 1, first
+		if len(policies) == 0 {
+			return l.calls - 1, firstError
 		}
 	}
 }
 
 // maxSlotGap is how far a slot may exceed the number of calls so far: a policy makes room for the highest slot.
-const maxSlot = 1 << 24
+const maxSlotGap = 1 << 24
 
 // replayCall makes one call and compares its actions. If the policy panics, it was given an event that cannot have
 // happened: the log is damaged, or belongs to another plan.
-func compare(call int64, c *Call, p policy.Policy) (err error) {
+func replayCall(call int64, c *Call, p policy.Policy) (err error) {
 	defer func() {
-		if why := recover(); why != nil {
-			err = fmt.Errorf("call %d at %v: the policy cannot take the event %+v (%v): the log is damaged, or of another plan", call, c.Now, c.Event, why)
+		if panicValue := recover(); panicValue != nil {
+			err = fmt.Errorf("call %d at %v: the policy cannot take the event %+v (%v): the log is damaged, or of another plan", call, c.Time, c.Event, panicValue)
 		}
 	}()
-	var out policy.Actions
-	p.Handle(c.Now, &c.Event, &out)
-	if bytes.Equal(policy.AppendActions(nil, &out, 0), c.Actions) {
+	var actions policy.Actions
+	p.Handle(c.Time, &c.Event, &actions)
+	if bytes.Equal(policy.AppendActions(nil, &actions, 0), c.Actions) {
 		return nil
 	}
-	d := &Difference{Call: call, Now: c.Now, Event: c.Event, Got: out}
-	if err := policy.DecodeActions(c.Actions, &d.Want); err != nil {
+	d := &Difference{Call: call, Time: c.Time, Event: c.Event, Given: actions}
+	if err := policy.DecodeActions(c.Actions, &d.Logged); err != nil {
 		return fmt.Errorf("reading the event log: call %d: %w", call, err)
 	}
 	return d

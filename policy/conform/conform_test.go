@@ -26,9 +26,9 @@ func record(t testing.TB, plan *formats.Plan) (*sim.Scenario, []byte) {
 		t.Fatal(err)
 	}
 	sc.Load, sc.Duration, sc.Verify = 1.1, 2*time.Second, true
-	sc.Faults = []sim.Fault{{At: 500 * time.Millisecond, Device: 0}, {At: time.Second, Device: 0, Up: true}}
+	sc.Faults = []sim.Fault{{At: 500 * time.Millisecond, Device: 0}, {At: time.Second, Device: 0, ComesBack: true}}
 	sc.Service = func(seed uint64) (sim.Service, error) {
-		return sim.Jitter(sc.Tables, sim.Lognormal, 0.2, seed), nil
+		return sim.JitterService(sc.Tables, sim.Lognormal, 0.2, seed), nil
 	}
 	cfg, err := sc.Config(0)
 	if err != nil {
@@ -80,7 +80,7 @@ func TestReplaySeesADifference(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = conform.Replay(bytes.NewReader(log), p)
-	if d, ok := errors.AsType[*conform.Difference](err); !ok || len(d.Want.List)+len(d.Got.List) == 0 {
+	if d, ok := errors.AsType[*conform.Difference](err); !ok || len(d.Logged.List)+len(d.Given.List) == 0 {
 		t.Fatalf("got %v, want a Difference with actions", err)
 	}
 }

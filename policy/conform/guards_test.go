@@ -114,14 +114,14 @@ func (g *guard) config(t *testing.T) sim.Config {
 		sc.Arrivals = &formats.Arrivals{Process: "gamma", CV: r.Gamma}
 	}
 	for _, f := range r.Faults {
-		sc.Faults = append(sc.Faults, sim.Fault{At: length(t, f.At), Device: f.Device, Up: f.Up})
+		sc.Faults = append(sc.Faults, sim.Fault{At: length(t, f.At), Device: f.Device, ComesBack: f.Up})
 	}
 	if r.Jitter != "" {
 		dist, ok := map[string]sim.Distribution{"lognormal": sim.Lognormal, "normal": sim.Normal, "exponential": sim.Exponential}[r.Jitter]
 		if !ok {
 			t.Fatalf("jitter %q", r.Jitter)
 		}
-		sc.Service = func(seed uint64) (sim.Service, error) { return sim.Jitter(sc.Tables, dist, r.CV, seed), nil }
+		sc.Service = func(seed uint64) (sim.Service, error) { return sim.JitterService(sc.Tables, dist, r.CV, seed), nil }
 	}
 	cfg, err := sc.Config(0)
 	if err != nil {

@@ -30,7 +30,7 @@ var (
 		policy.Dispatch, policy.Drop, policy.Wake, policy.Abort, policy.Load, policy.Unload, policy.Evict,
 		policy.SwitchMode, policy.Replan, policy.Complete,
 	}
-	v1Reasons = []policy.Reason{
+	v1Reasons = []policy.DropReason{
 		policy.ReasonNone, policy.ReasonDeadline, policy.ReasonQueueFull, policy.ReasonWorkerLost, policy.ReasonCancelled,
 		policy.ReasonDraining, policy.ReasonFailed,
 	}
@@ -40,7 +40,7 @@ var (
 func (e *v1Event) today() policy.Event {
 	return policy.Event{
 		Kind: v1Events[e.kind], Hop: int16(e.hop), Model: int32(e.model), Service: int32(e.model), Req: int32(e.req), Task: int32(e.req), Batch: int32(e.batch), Device: int32(e.device),
-		Value: e.value, Arrived: time.Duration(e.arrived), Deadline: time.Duration(e.deadline), Start: time.Duration(e.start), End: time.Duration(e.end),
+		Value: e.value, ArrivedAt: time.Duration(e.arrived), Deadline: time.Duration(e.deadline), Start: time.Duration(e.start), End: time.Duration(e.end),
 	}
 }
 
@@ -49,7 +49,7 @@ func v1EventOf(now time.Duration, ev *policy.Event) v1Event {
 	return v1Event{
 		kind: v1Number(v1Events, ev.Kind), now: int64(now), hop: int64(ev.Hop), model: int64(ev.Model), req: int64(ev.Req),
 		batch: int64(ev.Batch), device: int64(ev.Device), value: ev.Value,
-		arrived: int64(ev.Arrived), deadline: int64(ev.Deadline), start: int64(ev.Start), end: int64(ev.End),
+		arrived: int64(ev.ArrivedAt), deadline: int64(ev.Deadline), start: int64(ev.Start), end: int64(ev.End),
 	}
 }
 
@@ -64,7 +64,7 @@ func v1ActionOf(out *policy.Actions, i int) v1Action {
 	if act.Kind != policy.Dispatch {
 		return a
 	}
-	reqs, hops := out.Dispatched(act)
+	reqs, hops := out.BatchOf(act)
 	for _, r := range reqs {
 		a.reqs = append(a.reqs, int64(r))
 	}

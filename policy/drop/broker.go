@@ -10,238 +10,238 @@ import (
 // broker is the Request Broker (PARD §4): it assigns tasks to workers and forms their batches.
 type broker struct {
 	*Variant
-	book  *flow.Book
-	judge judge
-	fleet *fleet
-	plan  *planner
-	watch watch
-	again again
-	busy  int           // workers that run a batch
-	left  []flow.Entry  // tasks of a lost worker, or of a batch without a result
-	came  time.Duration // for Variant.ArrivalOrder: number of tasks revealed so far
+	tasks         *flow.TaskTable
+	dropTest      dropTest
+	workers       *workerFleet
+	planner       *planner
+	hopelessWatch hopelessWatch
+	retry         retryEstimate
+	busyWorkers   int               // workers that run a batch
+	toResend      []flow.QueueEntry // tasks of a lost worker, or of a batch without a result
+	revealedTasks time.Duration     // for Variant.ArrivalOrder: number of tasks revealed so far
 }
 
 // enqueueTask adds a revealed task and assigns it to a worker.
-func (b *broker) reveal(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	b.plan.came[ev.Service]++
-	e := b.book.Reveal(now, ev)
-	b.plan.ways.follows(ev)
-	b.watch.reveal(e, &b.book.Requests[e.Req], ev.Service, out)
-	if b.InOrder {
-		b.came++
-		e.Key = b.came
+func (b *broker) enqueueTask(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	b.planner.arrivals[ev.Service]++
+	e := b.tasks.AddTask(now, ev)
+	b.planner.pathShares.recordFollower(ev)
+	b.hopelessWatch.watchTask(e, &b.tasks.Requests[e.Req], ev.Service, out)
+	if b.ArrivalOrder {
+		b.revealedTasks++
+		e.Key = b.revealedTasks
 	}
-	b.send(now, ev.Service, e, out)
+	b.assignTask(now, ev.Service, e, out)
 }
 
 // finishBatch handles the end of a worker's batch, and starts the next one on the device.
-func (b *broker) finished(now time.Duration, w *worker, out *policy.Actions) {
-	b.idle(w)
-	b.fleet.ended(now, w)
-	b.watch.note(w.current, over)
-	b.plan.ways.ended(b.book, w.current)
-	b.next(now, w, out)
+func (b *broker) finishBatch(now time.Duration, w *worker, out *policy.Actions) {
+	b.markIdle(w)
+	b.workers.recordBatchTime(now, w)
+	b.hopelessWatch.setStates(w.runningBatch, taskOver)
+	b.planner.pathShares.learnFromBatch(b.tasks, w.runningBatch)
+	b.serveDevice(now, w, out)
 }
 
 // markIdle records that a worker's batch no longer runs.
-func (b *broker) idle(w *worker) {
-	w.running = false
-	b.fleet.devices[w.device].running = -1
-	b.busy--
+func (b *broker) markIdle(w *worker) {
+	w.isRunning = false
+	b.workers.devices[w.device].runningWorker = -1
+	b.busyWorkers--
 }
 
 // serveDevice starts a batch on a free device. If modules take turns on the device, the worker whose oldest task has the
 // earliest deadline runs; otherwise the given worker does.
-func (b *broker) next(now time.Duration, w *worker, out *policy.Actions) {
-	if !b.fleet.takesTurns(w) {
-		b.serve(now, w, out)
+func (b *broker) serveDevice(now time.Duration, w *worker, out *policy.Actions) {
+	if !b.workers.takesTurns(w) {
+		b.startBatch(now, w, out)
 		return
 	}
-	list := b.fleet.on(w.device)
-	for b.fleet.runs(w.device) == nil {
-		first, least := (*worker)(nil), never
-		for i := range list {
-			if at := b.urgent(&list[i]); at < least {
-				first, least = &list[i], at
+	workers := b.workers.workersOn(w.device)
+	for b.workers.runningWorker(w.device) == nil {
+		mostUrgent, minDeadline := (*worker)(nil), farFuture
+		for i := range workers {
+			if deadline := b.oldestDeadline(&workers[i]); deadline < minDeadline {
+				mostUrgent, minDeadline = &workers[i], deadline
 			}
 		}
-		if first == nil {
-			b.fleet.moved(w)
+		if mostUrgent == nil {
+			b.workers.updateStarts(w)
 			return
 		}
-		b.serve(now, first, out) // if all its tasks were dropped, the device is still free
+		b.startBatch(now, mostUrgent, out) // if all its tasks were dropped, the device is still free
 	}
 }
 
 // oldestDeadline returns the deadline of the oldest task that waits for a worker. If none waits, it returns farFuture.
-func (b *broker) urgent(w *worker) time.Duration {
-	w.forget(b.book)
-	for w.queue.len() > 0 && !b.book.Wanted(w.queue.min()) {
+func (b *broker) oldestDeadline(w *worker) time.Duration {
+	w.dropUnwanted(b.tasks)
+	for w.queue.len() > 0 && !b.tasks.IsWanted(w.queue.min()) {
 		w.queue.popMin()
 	}
-	var e *flow.Entry
+	var e *flow.QueueEntry
 	switch {
-	case len(w.forming) > 0:
-		e = &w.forming[0]
+	case len(w.formingBatch) > 0:
+		e = &w.formingBatch[0]
 	case w.queue.len() > 0:
 		e = w.queue.min()
-	case w.aside.len() > 0:
-		e = w.aside.max()
+	case w.setAside.len() > 0:
+		e = w.setAside.max()
 	default:
-		return never
+		return farFuture
 	}
-	return b.book.Requests[e.Req].Deadline
+	return b.tasks.Requests[e.Req].Deadline
 }
 
 // dropRequest drops a request because of a task, which is -1 at the entry. The action says when to send it again.
-func (b *broker) drop(now time.Duration, req, task int32, why policy.Reason, out *policy.Actions) {
-	at := now + b.again.in(now, &b.book.Requests[req])
-	b.book.Close(req)
-	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Task: task, Reason: why, At: at})
+func (b *broker) dropRequest(now time.Duration, req, task int32, reason policy.DropReason, out *policy.Actions) {
+	retryAt := now + b.retry.retryAfter(now, &b.tasks.Requests[req])
+	b.tasks.CloseRequest(req)
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Task: task, Reason: reason, At: retryAt})
 }
 
 // assignTask assigns a task to a worker of its module. If there is none, the request is dropped.
-func (b *broker) send(now time.Duration, m int32, e flow.Entry, out *policy.Actions) {
-	w := b.fleet.takes(m)
+func (b *broker) assignTask(now time.Duration, m int32, e flow.QueueEntry, out *policy.Actions) {
+	w := b.workers.nextWorker(m)
 	if w == nil {
-		b.drop(now, e.Req, e.Task, policy.ReasonWorkerLost, out)
+		b.dropRequest(now, e.Req, e.Task, policy.ReasonWorkerLost, out)
 		return
 	}
 
 	// An idle device starts at once. Otherwise the task enters the forming batch if it is next, or the queue.
 	switch {
-	case b.fleet.runs(w.device) == nil:
-		w.end = now
-		if b.enter(now, now, w, &e, out) {
-			b.serve(now, w, out)
+	case b.workers.runningWorker(w.device) == nil:
+		w.batchEndsAt = now
+		if b.tryEnterBatch(now, now, w, &e, out) {
+			b.startBatch(now, w, out)
 		}
 		return
-	case w.waiting() == 0 && w.room() && !b.fleet.takesTurns(w):
-		if !b.enter(now, max(w.end, now), w, &e, out) {
+	case w.waitingTasks() == 0 && w.hasRoom() && !b.workers.takesTurns(w):
+		if !b.tryEnterBatch(now, max(w.batchEndsAt, now), w, &e, out) {
 			return
 		}
 	default:
 		w.queue.push(e)
-		w.proof.add(e.Key)
+		w.proof.addTask(e.Key)
 	}
-	b.fleet.moved(w)
+	b.workers.updateStarts(w)
 }
 
 // tryEnterBatch adds a task to a worker's forming batch, which starts at `start`, if it passes the drop test or fits a
 // smaller batch. Otherwise it drops the request and returns false.
-func (b *broker) enter(now, start time.Duration, w *worker, e *flow.Entry, out *policy.Actions) bool {
-	t := &b.book.Tasks[e.Task]
-	if !b.judge.keep(now, start, w, e, t) && !b.judge.squeeze(start, w, e) {
-		b.drop(now, e.Req, e.Task, policy.ReasonDeadline, out)
+func (b *broker) tryEnterBatch(now, start time.Duration, w *worker, e *flow.QueueEntry, out *policy.Actions) bool {
+	t := &b.tasks.Tasks[e.Task]
+	if !b.dropTest.passes(now, start, w, e, t) && !b.dropTest.fitsSmallerBatch(start, w, e) {
+		b.dropRequest(now, e.Req, e.Task, policy.ReasonDeadline, out)
 		return false
 	}
-	b.admit(now, start, w, e, t)
+	b.enterBatch(now, start, w, e, t)
 	return true
 }
 
 // enterBatch adds a task to the forming batch without a test.
-func (b *broker) admit(now, start time.Duration, w *worker, e *flow.Entry, t *flow.Task) {
-	w.forming = append(w.forming, *e)
-	queued, waits := now-t.Revealed, start-now
-	b.plan.admitted(w.module, now, queued, waits)
+func (b *broker) enterBatch(now, start time.Duration, w *worker, e *flow.QueueEntry, t *flow.Task) {
+	w.formingBatch = append(w.formingBatch, *e)
+	queueTime, batchWait := now-t.RevealedAt, start-now
+	b.planner.recordEntry(w.module, now, queueTime, batchWait)
 }
 
 // startBatch starts the forming batch of a worker whose device is free, and forms the next one.
-func (b *broker) serve(now time.Duration, w *worker, out *policy.Actions) {
+func (b *broker) startBatch(now time.Duration, w *worker, out *policy.Actions) {
 	// Form a batch until one is not empty.
 	for {
-		w.forget(b.book)
-		if len(w.forming) > 0 {
+		w.dropUnwanted(b.tasks)
+		if len(w.formingBatch) > 0 {
 			break
 		}
-		w.end = now
-		if w.waiting() == 0 {
-			b.fleet.moved(w)
-			if !w.wanted && w.up {
-				b.fleet.retire(w, out)
+		w.batchEndsAt = now
+		if w.waitingTasks() == 0 {
+			b.workers.updateStarts(w)
+			if !w.isWanted && w.networkLoaded {
+				b.workers.unloadWorker(w, out)
 			}
 			return
 		}
-		b.collect(now, now, w, out)
+		b.formBatch(now, now, w, out)
 	}
 
 	// Start it.
-	n := len(w.forming)
-	w.current, w.forming = w.forming, w.current[:0]
-	w.limit = w.batch
-	w.running, w.began, w.end = true, now, now+w.infer[n-1]
-	b.fleet.devices[w.device].running = w.id
-	b.busy++
-	b.watch.note(w.current, running)
+	n := len(w.formingBatch)
+	w.runningBatch, w.formingBatch = w.formingBatch, w.runningBatch[:0]
+	w.formingLimit = w.plannedBatch
+	w.isRunning, w.startedAt, w.batchEndsAt = true, now, now+w.batchTimes[n-1]
+	b.workers.devices[w.device].runningWorker = w.id
+	b.busyWorkers++
+	b.hopelessWatch.setStates(w.runningBatch, taskRunning)
 	first := int32(len(out.Tasks))
-	for i := range w.current {
-		out.Tasks = append(out.Tasks, w.current[i].Task)
+	for i := range w.runningBatch {
+		out.Tasks = append(out.Tasks, w.runningBatch[i].Task)
 	}
-	if b.Began != nil {
-		for i := range w.current {
-			b.Began(w.module, w.end-b.book.Tasks[w.current[i].Task].Revealed)
+	if b.BatchStarted != nil {
+		for i := range w.runningBatch {
+			b.BatchStarted(w.module, w.batchEndsAt-b.tasks.Tasks[w.runningBatch[i].Task].RevealedAt)
 		}
 	}
 
 	// Order the dispatch.
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: w.pipeline, Model: -1, Batch: w.device, Size: int32(n), Device: w.device,
 		TaskFirst: first, HopFirst: int32(len(out.Hops)), HopCount: 1})
-	out.Hops = append(out.Hops, policy.Hop{Stage: w.stage, Device: w.device, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: w.end})
+	out.Hops = append(out.Hops, policy.Hop{Stage: w.stage, Device: w.device, Uplink: -1, Downlink: -1, XferStart: now, XferEnd: now, Start: now, End: w.batchEndsAt})
 
 	// Form the next batch now. If modules take turns, it forms when its turn comes.
-	if w.waiting() > 0 && !b.fleet.takesTurns(w) {
-		b.collect(now, w.end, w, out)
+	if w.waitingTasks() > 0 && !b.workers.takesTurns(w) {
+		b.formBatch(now, w.batchEndsAt, w, out)
 	}
-	b.fleet.moved(w)
+	b.workers.updateStarts(w)
 }
 
 // formBatch fills the forming batch of a worker, which starts at `start`, from its queue.
-func (b *broker) collect(now, start time.Duration, w *worker, out *policy.Actions) {
+func (b *broker) formBatch(now, start time.Duration, w *worker, out *policy.Actions) {
 	switch {
-	case b.Form != nil:
-		b.Form(Batch{Now: now, Start: start, b: b, w: w, out: out})
+	case b.FormBatch != nil:
+		b.FormBatch(FormingBatch{Now: now, Start: start, broker: b, worker: w, out: out})
 		return
-	case b.Feas && !b.NoAside && !b.judge.whole(w, start):
-		b.spare(now, start, w, out)
+	case b.IsFeas && !b.NeverSetAside && !b.dropTest.allFeasible(w, start):
+		b.formPartialQueue(now, start, w, out)
 		return
 	}
 
 	// Take tasks from the end of the queue that the order demands.
-	high := b.judge.high(w, start)
-	for w.queue.len() > 0 && w.room() {
-		var e flow.Entry
-		if high {
+	highestFirst := b.dropTest.highestFirst(w, start)
+	for w.queue.len() > 0 && w.hasRoom() {
+		var e flow.QueueEntry
+		if highestFirst {
 			e = w.queue.popMax()
 		} else {
 			e = w.queue.popMin()
 		}
-		if b.book.Wanted(&e) {
-			b.enter(now, start, w, &e, out)
+		if b.tasks.IsWanted(&e) {
+			b.tryEnterBatch(now, start, w, &e, out)
 		}
 	}
 
 	// Keep the feasibility proof up to date.
 	switch {
-	case high:
-		w.proof.void()
-		b.purge(now, start, w, &w.queue, out)
-	case !w.room():
-		w.proof.from += w.every
+	case highestFirst:
+		w.proof.invalidate()
+		b.dropHopeless(now, start, w, &w.queue, out)
+	case !w.hasRoom():
+		w.proof.validUntil += w.batchInterval
 	default:
-		w.proof.void()
+		w.proof.invalidate()
 	}
 }
 
 // dropHopeless drops the requests of those tasks of a queue that could not be in time even alone in every batch that
 // remains. With the highest budget first, or set aside, they would otherwise wait until the order changes.
-func (b *broker) purge(now, start time.Duration, w *worker, queue *depq, out *policy.Actions) {
+func (b *broker) dropHopeless(now, start time.Duration, w *worker, queue *doubleEndedQueue, out *policy.Actions) {
 	for queue.len() > 0 {
 		e := queue.min()
-		if b.book.Wanted(e) {
-			if !b.judge.hopeless(start, w, e) {
+		if b.tasks.IsWanted(e) {
+			if !b.dropTest.hopeless(start, w, e) {
 				return
 			}
-			b.drop(now, e.Req, e.Task, policy.ReasonDeadline, out)
+			b.dropRequest(now, e.Req, e.Task, policy.ReasonDeadline, out)
 		}
 		queue.popMin()
 	}

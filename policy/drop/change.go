@@ -7,43 +7,43 @@ import (
 )
 
 // loseWorker assigns the tasks of a lost worker to others.
-func (b *broker) lose(now time.Duration, w *worker, out *policy.Actions) {
-	if w.running {
+func (b *broker) loseWorker(now time.Duration, w *worker, out *policy.Actions) {
+	if w.isRunning {
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: w.device})
-		b.idle(w)
-		b.left = append(b.left, w.current...)
-		b.watch.note(w.current, queued)
+		b.markIdle(w)
+		b.toResend = append(b.toResend, w.runningBatch...)
+		b.hopelessWatch.setStates(w.runningBatch, taskQueued)
 	}
-	w.up, w.loading, w.lost = false, false, true
-	b.left = w.empty(b.left)
-	b.fleet.enlist(w.module)
-	b.resend(now, w.module, out)
+	w.networkLoaded, w.isLoading, w.isLost = false, false, true
+	b.toResend = w.removeAll(b.toResend)
+	b.workers.refreshLive(w.module)
+	b.resendTasks(now, w.module, out)
 }
 
 // resendTasks assigns the tasks in toResend anew.
-func (b *broker) resend(now time.Duration, m int32, out *policy.Actions) {
-	for i := range b.left {
-		if b.book.Wanted(&b.left[i]) {
-			b.send(now, m, b.left[i], out)
+func (b *broker) resendTasks(now time.Duration, m int32, out *policy.Actions) {
+	for i := range b.toResend {
+		if b.tasks.IsWanted(&b.toResend[i]) {
+			b.assignTask(now, m, b.toResend[i], out)
 		}
 	}
-	b.left = b.left[:0]
+	b.toResend = b.toResend[:0]
 }
 
 // handleReturned requeues the tasks of a batch that returned without a result. If its network is not loaded, the worker
 // loads it again.
-func (b *broker) returned(now time.Duration, w *worker, why policy.Return, out *policy.Actions) {
-	b.idle(w)
-	b.left = append(b.left, w.current...)
-	b.watch.note(w.current, queued)
-	if why == policy.ReturnNotLoaded && w.up {
-		w.up = false
-		if w.wanted {
-			b.fleet.load(w, out)
+func (b *broker) handleReturned(now time.Duration, w *worker, reason policy.ReturnReason, out *policy.Actions) {
+	b.markIdle(w)
+	b.toResend = append(b.toResend, w.runningBatch...)
+	b.hopelessWatch.setStates(w.runningBatch, taskQueued)
+	if reason == policy.ReturnNotLoaded && w.networkLoaded {
+		w.networkLoaded = false
+		if w.isWanted {
+			b.workers.startLoad(w, out)
 		}
-		b.left = w.empty(b.left)
-		b.fleet.enlist(w.module)
+		b.toResend = w.removeAll(b.toResend)
+		b.workers.refreshLive(w.module)
 	}
-	b.next(now, w, out)
-	b.resend(now, w.module, out)
+	b.serveDevice(now, w, out)
+	b.resendTasks(now, w.module, out)
 }

@@ -10,289 +10,289 @@ import (
 )
 
 // workerFleet holds the workers of all modules: which of them take tasks, and which load or unload networks.
-type fleet struct {
-	t       *policy.Tables
-	own     *flow.Tables
-	jsq     bool     // a task goes to the worker that can start it first
-	modules []module // by service
-	devices []device
-	workers []worker // device after device
-	paces   []pace   // by service; nil if the plan's times count
+type workerFleet struct {
+	tables        *policy.Tables
+	graphTables   *flow.GraphTables
+	shortestQueue bool            // a task goes to the worker that can start it first
+	modules       []moduleWorkers // by service
+	devices       []device
+	workers       []worker      // device after device
+	speeds        []moduleSpeed // by service; nil if the plan's times count
 }
 
 // device has a worker for each module that runs on it. The workers take turns.
 type device struct {
-	first, workers int32 // its range in the fleet's workers
-	running        int32 // worker whose batch runs; -1 if none
+	firstWorker, workers int32 // its range in the fleet's workers
+	runningWorker        int32 // worker whose batch runs; -1 if none
 }
 
 // moduleWorkers holds the workers of a service.
-type module struct {
-	workers  []int32 // in the order in which scaling uses them
-	live     []int32 // those that take tasks
-	next     int     // index in liveWorkers of the next one in round robin
-	start    starts  // by worker: the earliest start of a further task
-	capacity float64 // tasks per second of the live workers
-	decided  int     // number of workers that scaling has decided on
-	sizes    []size  // decisions that are not in force yet
+type moduleWorkers struct {
+	workers       []int32      // in the order in which scaling uses them
+	liveWorkers   []int32      // those that take tasks
+	nextLive      int          // index in liveWorkers of the next one in round robin
+	earliestStart startTree    // by worker: the earliest start of a further task
+	capacity      float64      // tasks per second of the live workers
+	targetWorkers int          // number of workers that scaling has decided on
+	pendingSizes  []sizeChange // decisions that are not in force yet
 }
 
 // sizeChange is a number of workers that takes effect at a time.
-type size struct {
-	at time.Duration
-	n  int
+type sizeChange struct {
+	effectiveAt time.Duration
+	workers     int
 }
 
 // newWorkerFleet returns the workers of a plan's tables. With jsq, tasks join the shortest queue.
-func newFleet(t *policy.Tables, own *flow.Tables, jsq bool) *fleet {
-	f := &fleet{t: t, own: own, jsq: jsq, modules: make([]module, len(t.Services)), devices: make([]device, len(t.Devices))}
+func newWorkerFleet(t *policy.Tables, graphTables *flow.GraphTables, jsq bool) *workerFleet {
+	f := &workerFleet{tables: t, graphTables: graphTables, shortestQueue: jsq, modules: make([]moduleWorkers, len(t.Services)), devices: make([]device, len(t.Devices))}
 	f.addWorkers()
 	for m := range f.modules {
-		f.begin(int32(m))
+		f.initModule(int32(m))
 	}
 	return f
 }
 
 // addWorkers creates the workers of all devices.
-func (f *fleet) addWorkers() {
+func (f *workerFleet) addWorkers() {
 	// Collect the workers of each device.
-	on := make([][]worker, len(f.devices))
+	byDevice := make([][]worker, len(f.devices))
 	for m := range f.modules {
-		s, i := &f.t.Services[m], 0
-		f.modules[m].workers = make([]int32, len(f.own.Modules[m].Workers))
+		s, i := &f.tables.Services[m], 0
+		f.modules[m].workers = make([]int32, len(f.graphTables.Modules[m].Workers))
 		for pl := s.FirstPipeline; pl < s.FirstPipeline+s.NumPipelines; pl++ {
-			pipe := &f.t.Pipelines[pl]
-			stage := &f.t.Stages[pipe.FirstStage]
-			for _, d := range f.t.DevicesOf(pipe.FirstStage) {
-				w := worker{device: d, module: int32(m), place: int32(i), pipeline: pl, stage: pipe.FirstStage, batch: pipe.Batch, limit: pipe.Batch,
-					planned: stage.Infer, infer: stage.Infer, full: stage.Infer[pipe.Batch-1], part: f.own.Modules[m].Parts[i]}
-				w.every = between(w.full, w.part)
-				on[d] = append(on[d], w)
+			pipe := &f.tables.Pipelines[pl]
+			stage := &f.tables.Stages[pipe.FirstStage]
+			for _, d := range f.tables.DevicesOf(pipe.FirstStage) {
+				w := worker{device: d, module: int32(m), indexInModule: int32(i), pipeline: pl, stage: pipe.FirstStage, plannedBatch: pipe.Batch, formingLimit: pipe.Batch,
+					plannedTimes: stage.Infer, batchTimes: stage.Infer, fullBatchTime: stage.Infer[pipe.Batch-1], deviceShare: f.graphTables.Modules[m].DeviceShares[i]}
+				w.batchInterval = batchInterval(w.fullBatchTime, w.deviceShare)
+				byDevice[d] = append(byDevice[d], w)
 				i++
 			}
 		}
 	}
 
 	// Number them device after device.
-	for d := range on {
-		f.devices[d] = device{first: int32(len(f.workers)), workers: int32(len(on[d])), running: -1}
-		for i := range on[d] {
-			on[d][i].id = int32(len(f.workers) + i)
-			f.modules[on[d][i].module].workers[on[d][i].place] = on[d][i].id
+	for d := range byDevice {
+		f.devices[d] = device{firstWorker: int32(len(f.workers)), workers: int32(len(byDevice[d])), runningWorker: -1}
+		for i := range byDevice[d] {
+			byDevice[d][i].id = int32(len(f.workers) + i)
+			f.modules[byDevice[d][i].module].workers[byDevice[d][i].indexInModule] = byDevice[d][i].id
 		}
-		f.workers = append(f.workers, on[d]...)
+		f.workers = append(f.workers, byDevice[d]...)
 	}
 }
 
 // batchInterval returns the time from one batch to the next on a device that has only a share of its time for them.
-func between(took time.Duration, part float64) time.Duration {
-	if part == 1 {
-		return took
+func batchInterval(batchTime time.Duration, deviceShare float64) time.Duration {
+	if deviceShare == 1 {
+		return batchTime
 	}
-	return time.Duration(float64(took) / part)
+	return time.Duration(float64(batchTime) / deviceShare)
 }
 
 // initModule sets which workers of a module serve at the start.
-func (f *fleet) begin(m int32) {
+func (f *workerFleet) initModule(m int32) {
 	mod := &f.modules[m]
-	mod.start = newStarts(len(mod.workers))
-	mod.decided = len(mod.workers)
-	if f.own.Scaling != nil {
-		mod.decided = f.own.Scaling.Start[m]
+	mod.earliestStart = newStartTree(len(mod.workers))
+	mod.targetWorkers = len(mod.workers)
+	if f.graphTables.Scaling != nil {
+		mod.targetWorkers = f.graphTables.Scaling.StartWorkers[m]
 	}
 	for i, id := range mod.workers {
 		w := &f.workers[id]
-		w.wanted = i < mod.decided
-		w.up = w.wanted
+		w.isWanted = i < mod.targetWorkers
+		w.networkLoaded = w.isWanted
 	}
-	f.enlist(m)
+	f.refreshLive(m)
 }
 
 // workersOn returns the workers of a device.
-func (f *fleet) on(d int32) []worker {
-	return f.workers[f.devices[d].first:][:f.devices[d].workers]
+func (f *workerFleet) workersOn(d int32) []worker {
+	return f.workers[f.devices[d].firstWorker:][:f.devices[d].workers]
 }
 
 // runningWorker returns the worker whose batch runs on a device. If none runs, it returns nil.
-func (f *fleet) runs(d int32) *worker {
-	if id := f.devices[d].running; id >= 0 {
+func (f *workerFleet) runningWorker(d int32) *worker {
+	if id := f.devices[d].runningWorker; id >= 0 {
 		return &f.workers[id]
 	}
 	return nil
 }
 
 // takesTurns returns true if other modules run on a worker's device, too.
-func (f *fleet) takesTurns(w *worker) bool { return f.devices[w.device].workers > 1 }
+func (f *workerFleet) takesTurns(w *worker) bool { return f.devices[w.device].workers > 1 }
 
 // startTime returns when a worker could start a further task: at once if its device is idle, otherwise behind the full
 // batches of all tasks that wait on the device.
-func (f *fleet) starts(w *worker) time.Duration {
-	running := f.runs(w.device)
+func (f *workerFleet) startTime(w *worker) time.Duration {
+	runningWorker := f.runningWorker(w.device)
 	switch {
-	case running == nil:
+	case runningWorker == nil:
 		return 0
 	case !f.takesTurns(w):
-		return w.end + w.ahead()
+		return w.batchEndsAt + w.backlogTime()
 	}
-	at, list := running.end, f.on(w.device)
-	for i := range list {
-		at += list[i].ahead()
+	startAt, workers := runningWorker.batchEndsAt, f.workersOn(w.device)
+	for i := range workers {
+		startAt += workers[i].backlogTime()
 	}
-	return at
+	return startAt
 }
 
 // learnSpeeds makes estimates follow the measured times of batches.
-func (f *fleet) learn() {
+func (f *workerFleet) learnSpeeds() {
 	for range f.modules {
-		f.paces = append(f.paces, pace{factor: 1})
+		f.speeds = append(f.speeds, moduleSpeed{factor: 1})
 	}
 }
 
 // skewClocks shifts the clock of every worker by a random time of at most maxSkew in either direction.
-func (f *fleet) skew(most time.Duration, rng *rand.Rand) {
+func (f *workerFleet) skewClocks(maxSkew time.Duration, rng *rand.Rand) {
 	for i := range f.workers {
-		if most > 0 {
-			f.workers[i].off = time.Duration(rng.Int64N(int64(2*most)+1)) - most
+		if maxSkew > 0 {
+			f.workers[i].clockSkew = time.Duration(rng.Int64N(int64(2*maxSkew)+1)) - maxSkew
 		}
 	}
 }
 
 // refreshLive computes anew which workers of a module take tasks, their capacity and their earliest starts.
-func (f *fleet) enlist(m int32) {
+func (f *workerFleet) refreshLive(m int32) {
 	mod := &f.modules[m]
-	mod.live, mod.capacity = mod.live[:0], 0
+	mod.liveWorkers, mod.capacity = mod.liveWorkers[:0], 0
 	for i, id := range mod.workers {
-		if w := &f.workers[id]; w.serves() {
-			mod.live = append(mod.live, id)
-			mod.capacity += float64(w.batch) / w.every.Seconds()
-			mod.start.set(i, f.starts(w))
+		if w := &f.workers[id]; w.takesTasks() {
+			mod.liveWorkers = append(mod.liveWorkers, id)
+			mod.capacity += float64(w.plannedBatch) / w.batchInterval.Seconds()
+			mod.earliestStart.setStart(i, f.startTime(w))
 		} else {
-			mod.start.set(i, never)
+			mod.earliestStart.setStart(i, farFuture)
 		}
 	}
-	if mod.next >= len(mod.live) {
-		mod.next = 0
+	if mod.nextLive >= len(mod.liveWorkers) {
+		mod.nextLive = 0
 	}
 }
 
 // nextWorker returns the worker of a module that takes the next task: that with the earliest start, or the next in round
 // robin. If no worker takes tasks, it returns nil.
-func (f *fleet) takes(m int32) *worker {
+func (f *workerFleet) nextWorker(m int32) *worker {
 	mod := &f.modules[m]
 	switch {
-	case len(mod.live) == 0:
+	case len(mod.liveWorkers) == 0:
 		return nil
-	case f.jsq:
-		return &f.workers[mod.workers[mod.start.first()]]
+	case f.shortestQueue:
+		return &f.workers[mod.workers[mod.earliestStart.earliestWorker()]]
 	}
-	id := mod.live[mod.next]
-	if mod.next++; mod.next == len(mod.live) {
-		mod.next = 0
+	id := mod.liveWorkers[mod.nextLive]
+	if mod.nextLive++; mod.nextLive == len(mod.liveWorkers) {
+		mod.nextLive = 0
 	}
 	return &f.workers[id]
 }
 
 // batchWait returns how long a further task would wait for its batch in a module.
-func (f *fleet) wait(now time.Duration, m int32) time.Duration {
+func (f *workerFleet) batchWait(now time.Duration, m int32) time.Duration {
 	mod := &f.modules[m]
 	switch {
-	case len(mod.live) == 0:
+	case len(mod.liveWorkers) == 0:
 		return 0
-	case f.jsq:
-		return max(0, mod.start.at[mod.start.first()]-now)
+	case f.shortestQueue:
+		return max(0, mod.earliestStart.startTimes[mod.earliestStart.earliestWorker()]-now)
 	}
-	return max(0, f.starts(&f.workers[mod.live[mod.next]])-now)
+	return max(0, f.startTime(&f.workers[mod.liveWorkers[mod.nextLive]])-now)
 }
 
 // updateStarts updates the earliest starts on a worker's device after its work has changed.
-func (f *fleet) moved(w *worker) {
-	if !f.jsq {
+func (f *workerFleet) updateStarts(w *worker) {
+	if !f.shortestQueue {
 		return
 	}
-	list := f.on(w.device)
-	for i := range list {
-		if x := &list[i]; x.serves() {
-			f.modules[x.module].start.set(int(x.place), f.starts(x))
+	workers := f.workersOn(w.device)
+	for i := range workers {
+		if other := &workers[i]; other.takesTasks() {
+			f.modules[other.module].earliestStart.setStart(int(other.indexInModule), f.startTime(other))
 		}
 	}
 }
 
 // networkOf returns the network of a worker.
-func (f *fleet) network(w *worker) int32 { return f.t.Pipelines[w.pipeline].Network }
+func (f *workerFleet) networkOf(w *worker) int32 { return f.tables.Pipelines[w.pipeline].Network }
 
 // startLoad loads the network of a worker.
-func (f *fleet) load(w *worker, out *policy.Actions) {
-	w.loading = true
-	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: f.network(w), Device: w.device})
+func (f *workerFleet) startLoad(w *worker, out *policy.Actions) {
+	w.isLoading = true
+	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: f.networkOf(w), Device: w.device})
 }
 
 // unloadWorker unloads the network of a worker that has no tasks left.
-func (f *fleet) retire(w *worker, out *policy.Actions) {
-	w.up = false
-	out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: f.network(w), Device: w.device})
+func (f *workerFleet) unloadWorker(w *worker, out *policy.Actions) {
+	w.networkLoaded = false
+	out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: f.networkOf(w), Device: w.device})
 }
 
 // handleLoaded handles the end of a load. A load that has failed is repeated.
-func (f *fleet) loaded(w *worker, ok bool, out *policy.Actions) {
+func (f *workerFleet) handleLoaded(w *worker, ok bool, out *policy.Actions) {
 	switch {
-	case !w.loading || w.lost:
+	case !w.isLoading || w.isLost:
 		return
 	case !ok:
-		f.load(w, out) // try again
+		f.startLoad(w, out) // try again
 		return
 	}
-	w.loading, w.up = false, true
-	f.enlist(w.module)
+	w.isLoading, w.networkLoaded = false, true
+	f.refreshLive(w.module)
 }
 
 // handleWorkerBack takes a worker back after its device was lost. It is empty and holds the resident networks.
-func (f *fleet) back(w *worker, out *policy.Actions) {
-	w.lost = false
-	w.up = slices.Contains(f.t.Resident[w.device], f.network(w))
+func (f *workerFleet) handleWorkerBack(w *worker, out *policy.Actions) {
+	w.isLost = false
+	w.networkLoaded = slices.Contains(f.tables.Resident[w.device], f.networkOf(w))
 	switch {
-	case !w.wanted && w.up:
-		f.retire(w, out)
-	case w.wanted && !w.up:
-		f.load(w, out)
+	case !w.isWanted && w.networkLoaded:
+		f.unloadWorker(w, out)
+	case w.isWanted && !w.networkLoaded:
+		f.startLoad(w, out)
 	}
-	f.enlist(w.module)
+	f.refreshLive(w.module)
 }
 
 // setTargetWorkers decides that the first n workers of a module serve. Missing networks are loaded now. The number takes
 // effect after the module's cold start; then the other workers finish their tasks and unload.
-func (f *fleet) decide(now time.Duration, m int32, n int, out *policy.Actions) {
+func (f *workerFleet) setTargetWorkers(now time.Duration, m int32, n int, out *policy.Actions) {
 	mod := &f.modules[m]
-	for _, id := range mod.workers[min(mod.decided, n):n] {
-		if w := &f.workers[id]; !w.lost && !w.loading {
-			f.load(w, out)
+	for _, id := range mod.workers[min(mod.targetWorkers, n):n] {
+		if w := &f.workers[id]; !w.isLost && !w.isLoading {
+			f.startLoad(w, out)
 		}
 	}
-	if n != mod.decided {
-		mod.decided = n
-		mod.sizes = append(mod.sizes, size{now + f.own.Modules[m].ColdStart, n})
+	if n != mod.targetWorkers {
+		mod.targetWorkers = n
+		mod.pendingSizes = append(mod.pendingSizes, sizeChange{now + f.graphTables.Modules[m].ColdStart, n})
 	}
 }
 
 // applySizes applies the decisions that have taken effect by now.
-func (f *fleet) resize(now time.Duration, m int32, out *policy.Actions) {
+func (f *workerFleet) applySizes(now time.Duration, m int32, out *policy.Actions) {
 	mod := &f.modules[m]
-	due := 0
-	for due < len(mod.sizes) && mod.sizes[due].at <= now {
-		due++
+	dueChanges := 0
+	for dueChanges < len(mod.pendingSizes) && mod.pendingSizes[dueChanges].effectiveAt <= now {
+		dueChanges++
 	}
 
 	// Only the latest decision counts.
-	if due == 0 {
+	if dueChanges == 0 {
 		return
 	}
-	n := mod.sizes[due-1].n
-	mod.sizes = mod.sizes[:copy(mod.sizes, mod.sizes[due:])]
+	n := mod.pendingSizes[dueChanges-1].workers
+	mod.pendingSizes = mod.pendingSizes[:copy(mod.pendingSizes, mod.pendingSizes[dueChanges:])]
 	for i, id := range mod.workers {
 		w := &f.workers[id]
-		w.wanted = i < n
-		if !w.wanted && w.up && !w.running {
-			f.retire(w, out)
+		w.isWanted = i < n
+		if !w.isWanted && w.networkLoaded && !w.isRunning {
+			f.unloadWorker(w, out)
 		}
 	}
-	f.enlist(m)
+	f.refreshLive(m)
 }

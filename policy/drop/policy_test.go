@@ -46,7 +46,7 @@ func TestAgainstAnAdversary(t *testing.T) {
 		fresh, _ := policies.New(plan.Policy, tab)
 		var log bytes.Buffer
 		rec := conform.NewRecorder(pol, &log)
-		foe := &policytest.Adversary{Tables: tab, Policy: rec, Control: policies.Control(tab), Rand: rng}
+		foe := &policytest.Adversary{Tables: tab, Policy: rec, Control: policies.NewControl(tab), Rand: rng}
 		if err := foe.Run(rapid.IntRange(10, 600).Draw(t, "steps")); err != nil {
 			t.Fatal(name, ": ", err)
 		}
@@ -59,14 +59,14 @@ func TestAgainstAnAdversary(t *testing.T) {
 	})
 }
 
-// alone has a policy's runs watched: no device has two at a time.
-type alone struct {
+// exclusiveDeviceCheck has a policy's runs watched: no device has two at a time.
+type exclusiveDeviceCheck struct {
 	policy.Policy
 	busy  []bool // by device
 	fault string
 }
 
-func (a *alone) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (a *exclusiveDeviceCheck) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.BatchFinished, policy.BatchReturned, policy.WorkerLost:
 		a.busy[ev.Device] = false
@@ -96,8 +96,8 @@ func TestTurnsExcludeEachOther(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		watched := &alone{Policy: pol, busy: make([]bool, len(tab.Devices))}
-		foe := &policytest.Adversary{Tables: tab, Policy: watched, Control: policies.Control(tab), Rand: rng}
+		watched := &exclusiveDeviceCheck{Policy: pol, busy: make([]bool, len(tab.Devices))}
+		foe := &policytest.Adversary{Tables: tab, Policy: watched, Control: policies.NewControl(tab), Rand: rng}
 		if err := foe.Run(rapid.IntRange(10, 600).Draw(t, "steps")); err != nil || watched.fault != "" {
 			t.Fatal(name, ": ", err, watched.fault)
 		}
@@ -118,16 +118,16 @@ func TestWhoseTurn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hand{t: t, pol: pol}
+	h := &handDriven{t: t, policy: pol}
 	for i, want := range []string{"run[0]", "", ""} {
-		if got := h.come(time.Duration(i)*ms, 0); got != want {
+		if got := h.arriveRequest(time.Duration(i)*ms, 0); got != want {
 			t.Errorf("request %d: %q, expected %q", i, got, want)
 		}
 	}
 	// Module b of request 0 is there when a has ended; requests 1 and 2 wait for a.
-	h.pol.Handle(10*ms, &policy.Event{Kind: policy.TaskRevealed, Service: 1, Req: 0, Task: 3, List: []int32{0}}, &h.out)
+	h.policy.Handle(10*ms, &policy.Event{Kind: policy.TaskRevealed, Service: 1, Req: 0, Task: 3, List: []int32{0}}, &h.out)
 	for i, want := range []string{"run[3]", "run[1 2]", ""} {
-		if got := h.end(time.Duration(10+20*i) * ms); got != want {
+		if got := h.endBatch(time.Duration(10+20*i) * ms); got != want {
 			t.Errorf("turn %d: %q, expected %q", i, got, want)
 		}
 	}
@@ -135,15 +135,15 @@ func TestWhoseTurn(t *testing.T) {
 
 const ms = time.Millisecond
 
-// hand drives a policy by hand over one module, behind which there is another.
-type hand struct {
-	t    *testing.T
-	pol  policy.Policy
-	out  policy.Actions
-	reqs int32
+// handDriven drives a policy by hand over one module, behind which there is another.
+type handDriven struct {
+	t      *testing.T
+	policy policy.Policy
+	out    policy.Actions
+	reqs   int32
 }
 
-func newHand(t *testing.T, name string, params map[string]float64) *hand {
+func newHandDriven(t *testing.T, name string, params map[string]float64) *handDriven {
 	t.Helper()
 	plan := policytest.FlowPlan(100*ms, name,
 		policytest.FlowStage{Name: "a", Infer: []time.Duration{10 * ms, 12 * ms, 14 * ms}, Workers: 1},
@@ -157,32 +157,32 @@ func newHand(t *testing.T, name string, params map[string]float64) *hand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &hand{t: t, pol: pol}
+	return &handDriven{t: t, policy: pol}
 }
 
-// come lets a request come whose task a is known at once; it is of age already.
-func (h *hand) come(now, age time.Duration) string {
+// arriveRequest lets a request come whose task a is known at once; it is of age already.
+func (h *handDriven) arriveRequest(now, age time.Duration) string {
 	h.out.Reset()
 	req := h.reqs
 	h.reqs++
-	h.pol.Handle(now, &policy.Event{Kind: policy.Arrival, Req: req, Task: req, Arrived: now - age, Deadline: now - age + 100*ms}, &h.out)
-	h.pol.Handle(now, &policy.Event{Kind: policy.TaskRevealed, Req: req, Task: req, List: []int32{-1}}, &h.out)
-	return h.said()
+	h.policy.Handle(now, &policy.Event{Kind: policy.Arrival, Req: req, Task: req, ArrivedAt: now - age, Deadline: now - age + 100*ms}, &h.out)
+	h.policy.Handle(now, &policy.Event{Kind: policy.TaskRevealed, Req: req, Task: req, List: []int32{-1}}, &h.out)
+	return h.lastActions()
 }
 
-func (h *hand) end(now time.Duration) string {
+func (h *handDriven) endBatch(now time.Duration) string {
 	h.out.Reset()
-	h.pol.Handle(now, &policy.Event{Kind: policy.BatchFinished}, &h.out)
-	return h.said()
+	h.policy.Handle(now, &policy.Event{Kind: policy.BatchFinished}, &h.out)
+	return h.lastActions()
 }
 
-// said writes the requests that were dispatched and dropped.
-func (h *hand) said() string {
+// lastActions writes the requests that were dispatched and dropped.
+func (h *handDriven) lastActions() string {
 	var out []string
 	for i := range h.out.List {
 		switch a := &h.out.List[i]; a.Kind {
 		case policy.Dispatch:
-			tasks, _ := h.out.Dispatched(a)
+			tasks, _ := h.out.BatchOf(a)
 			out = append(out, fmt.Sprint("run", tasks))
 		case policy.Drop:
 			out = append(out, fmt.Sprint("drop", a.Req))
@@ -194,10 +194,10 @@ func (h *hand) said() string {
 // A free worker starts a batch of one at once. While it runs the next batch
 // forms, and starts when it ends with whatever it holds.
 func TestBatchesForm(t *testing.T) {
-	h := newHand(t, "pard", nil)
+	h := newHandDriven(t, "pard", nil)
 	for i, c := range []struct{ got, want string }{
-		{h.come(0, 0), "run[0]"}, {h.come(2*ms, 0), ""}, {h.come(3*ms, 0), ""},
-		{h.end(10 * ms), "run[1 2]"}, {h.end(22 * ms), ""}, {h.come(30*ms, 0), "run[3]"},
+		{h.arriveRequest(0, 0), "run[0]"}, {h.arriveRequest(2*ms, 0), ""}, {h.arriveRequest(3*ms, 0), ""},
+		{h.endBatch(10 * ms), "run[1 2]"}, {h.endBatch(22 * ms), ""}, {h.arriveRequest(30*ms, 0), "run[3]"},
 	} {
 		if c.got != c.want {
 			t.Errorf("step %d: %q, want %q", i, c.got, c.want)
@@ -208,21 +208,21 @@ func TestBatchesForm(t *testing.T) {
 // A request is dropped when it could enter a batch and what is past, present and
 // to come exceeds its SLO: at start 10, with 14 here and 20 behind, from an age
 // of 56 on at time 0.
-func TestTests(t *testing.T) {
+func TestRequestIsDroppedWhenPastPresentAndFutureExceedSLO(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		kept, gone time.Duration // ages
 	}{
 		{"pard", 55 * ms, 57 * ms},
 	} {
-		h := newHand(t, c.name, nil)
-		if got := h.come(0, 0); got != "run[0]" {
+		h := newHandDriven(t, c.name, nil)
+		if got := h.arriveRequest(0, 0); got != "run[0]" {
 			t.Fatalf("%s: %q", c.name, got)
 		}
-		if got := h.come(0, c.kept); got != "" {
+		if got := h.arriveRequest(0, c.kept); got != "" {
 			t.Errorf("%s at age %v: %q, expected it kept", c.name, c.kept, got)
 		}
-		if got := h.come(0, c.gone); c.gone > 0 && got != "drop2" {
+		if got := h.arriveRequest(0, c.gone); c.gone > 0 && got != "drop2" {
 			t.Errorf("%s at age %v: %q, expected it dropped", c.name, c.gone, got)
 		}
 	}
@@ -239,17 +239,17 @@ func TestFeasibilityDecidesTheOrder(t *testing.T) {
 		{"feas", []time.Duration{10 * ms, 30 * ms, 20 * ms}, "run[5 6 4]"},
 		{"feas", []time.Duration{31 * ms, 33 * ms, 32 * ms, 30 * ms}, "run[6 4 7] drop5"},
 	} {
-		h := newHand(t, c.name, nil)
+		h := newHandDriven(t, c.name, nil)
 		for range 4 {
-			h.come(0, 0)
+			h.arriveRequest(0, 0)
 		}
 		for _, age := range c.ages {
-			h.come(0, age)
+			h.arriveRequest(0, age)
 		}
-		if got := h.end(10 * ms); got != "run[1 2 3]" {
+		if got := h.endBatch(10 * ms); got != "run[1 2 3]" {
 			t.Fatalf("%s: first %q", c.name, got)
 		}
-		if got := h.end(24 * ms); got != c.want {
+		if got := h.endBatch(24 * ms); got != c.want {
 			t.Errorf("%s, ages %v: %q, want %q", c.name, c.ages, got, c.want)
 		}
 	}
@@ -258,31 +258,31 @@ func TestFeasibilityDecidesTheOrder(t *testing.T) {
 // A task that a full batch would make late runs in a smaller one, and what comes
 // then waits for the next.
 func TestSmallerBatch(t *testing.T) {
-	h := newHand(t, "feas", nil)
+	h := newHandDriven(t, "feas", nil)
 	for i, c := range []struct{ got, want string }{
-		{h.come(0, 0), "run[0]"}, // ends at 10; 10, 12 or 14 and 20 are to come
-		{h.come(0, 57*ms), ""},   // 13 are left: a batch of two
-		{h.come(0, 0), ""},
-		{h.come(0, 0), ""}, // waits
-		{h.end(10 * ms), "run[1 2]"},
-		{h.end(22 * ms), "run[3]"},
+		{h.arriveRequest(0, 0), "run[0]"}, // ends at 10; 10, 12 or 14 and 20 are to come
+		{h.arriveRequest(0, 57*ms), ""},   // 13 are left: a batch of two
+		{h.arriveRequest(0, 0), ""},
+		{h.arriveRequest(0, 0), ""}, // waits
+		{h.endBatch(10 * ms), "run[1 2]"},
+		{h.endBatch(22 * ms), "run[3]"},
 	} {
 		if c.got != c.want {
 			t.Errorf("step %d: %q, want %q", i, c.got, c.want)
 		}
 	}
-	if got := newHand(t, "feas", nil); got.come(0, 0) != "run[0]" || got.come(0, 61*ms) != "drop1" {
+	if got := newHandDriven(t, "feas", nil); got.arriveRequest(0, 0) != "run[0]" || got.arriveRequest(0, 61*ms) != "drop1" {
 		t.Error("a task that is late even alone is kept")
 	}
 }
 
 // The entry's token refuses what the backlog leaves no time for, before anything
 // runs.
-func TestToken(t *testing.T) {
-	h := newHand(t, "feas", map[string]float64{"token": 1})
+func TestEntryRefusesWhatBacklogLeavesNoTimeFor(t *testing.T) {
+	h := newHandDriven(t, "feas", map[string]float64{"token": 1})
 	dropped := 0
 	for range 40 {
-		if strings.HasPrefix(h.come(0, 0), "drop") {
+		if strings.HasPrefix(h.arriveRequest(0, 0), "drop") {
 			dropped++
 		}
 	}
@@ -340,7 +340,7 @@ func BenchmarkDecision(b *testing.B) {
 	}
 }
 
-func TestParameters(t *testing.T) {
+func TestUnknownOrInvalidParametersAreRefused(t *testing.T) {
 	tab, err := policies.Compile(policytest.FlowPlan(100*ms, "pard", policytest.FlowStage{Name: "a", Infer: []time.Duration{ms}, Workers: 1}))
 	if err != nil {
 		t.Fatal(err)
@@ -353,7 +353,7 @@ func TestParameters(t *testing.T) {
 			t.Errorf("%s: %v", params, err)
 		}
 	}
-	if flow.Of(tab) == nil || !slices.Contains(drop.Names(), drop.Default) {
+	if flow.GraphTablesOf(tab) == nil || !slices.Contains(drop.Names(), drop.Default) {
 		t.Error("no default")
 	}
 	if _, err := drop.New("reserve", tab, nil); err == nil {

@@ -9,41 +9,41 @@ import (
 
 // scaler loads and unloads workers by the demand.
 type scaler struct {
-	demand *flow.Demand // nil if all workers serve all the time
+	demand *flow.WorkerDemand // nil if all workers serve all the time
 }
 
-func (s *scaler) init(rule *flow.Scaling) {
-	if rule != nil {
-		s.demand = flow.NewDemand(rule)
+func (s *scaler) init(scaling *flow.Scaling) {
+	if scaling != nil {
+		s.demand = flow.NewWorkerDemand(scaling)
 	}
 }
 
-func (s *scaler) arrive() {
+func (s *scaler) countArrival() {
 	if s.demand != nil {
-		s.demand.Arrive()
+		s.demand.CountArrival()
 	}
 }
 
-func (s *scaler) pass(now time.Duration) {
+func (s *scaler) passTime(now time.Duration) {
 	if s.demand != nil {
-		s.demand.Pass(now)
+		s.demand.PassTime(now)
 	}
 }
 
 // scale decides the number of workers of each module; it runs once per second.
-func (s *scaler) scale(now time.Duration, f *fleet, out *policy.Actions) {
+func (s *scaler) scale(now time.Duration, f *workerFleet, out *policy.Actions) {
 	if s.demand == nil {
 		return
 	}
-	s.pass(now)
+	s.passTime(now)
 	now = now.Truncate(time.Second) // timers of a real clock fire late
 	for m := range f.modules {
-		f.resize(now, int32(m), out)
+		f.applySizes(now, int32(m), out)
 	}
-	if !s.demand.Due() {
+	if !s.demand.IsDecisionDue() {
 		return
 	}
-	for m, n := range s.demand.Want(now) {
-		f.decide(now, int32(m), n, out)
+	for m, n := range s.demand.WantedWorkers(now) {
+		f.setTargetWorkers(now, int32(m), n, out)
 	}
 }

@@ -3,47 +3,47 @@ package drop
 import "time"
 
 // RunStatistics holds what only the policy knows of a run.
-type Seen struct {
-	Queued [][]int64 // by module: tasks by whole ms from their reveal until they entered a batch
-	Waited [][]int64 // by module: tasks by whole ms from then until the batch started
-	Modes  []Mode    // changes between lowest and highest budget first
+type RunStatistics struct {
+	QueueTimes   [][]int64     // by module: tasks by whole ms from their reveal until they entered a batch
+	BatchWaits   [][]int64     // by module: tasks by whole ms from then until the batch started
+	OrderChanges []OrderChange // changes between lowest and highest budget first
 }
 
 // OrderChange is a change of the order of a module's queue.
-type Mode struct {
-	At     time.Duration
-	Module int32
-	High   bool
+type OrderChange struct {
+	ChangedAt    time.Duration
+	Module       int32
+	HighestFirst bool
 }
 
 // maxMilliseconds is the length of the distributions. Longer times count in the last element.
-const longest = 2000
+const maxMilliseconds = 2000
 
 // NewRunStatistics returns empty statistics of a number of modules.
-func NewSeen(modules int) *Seen {
-	s := &Seen{}
+func NewRunStatistics(modules int) *RunStatistics {
+	s := &RunStatistics{}
 	for range modules {
-		s.Queued, s.Waited = append(s.Queued, make([]int64, longest)), append(s.Waited, make([]int64, longest))
+		s.QueueTimes, s.BatchWaits = append(s.QueueTimes, make([]int64, maxMilliseconds)), append(s.BatchWaits, make([]int64, maxMilliseconds))
 	}
 	return s
 }
 
 // Add adds the statistics of another run for a module.
-func (s *Seen) Add(module int, o *Seen) {
-	for ms := range longest {
-		s.Queued[module][ms] += o.Queued[module][ms]
-		s.Waited[module][ms] += o.Waited[module][ms]
+func (s *RunStatistics) Add(module int, other *RunStatistics) {
+	for ms := range maxMilliseconds {
+		s.QueueTimes[module][ms] += other.QueueTimes[module][ms]
+		s.BatchWaits[module][ms] += other.BatchWaits[module][ms]
 	}
 }
 
-func (s *Seen) admitted(m int32, queued, wait time.Duration) {
-	s.Queued[m][min(queued/time.Millisecond, longest-1)]++
-	s.Waited[m][min(wait/time.Millisecond, longest-1)]++
+func (s *RunStatistics) recordEntry(m int32, queueTime, wait time.Duration) {
+	s.QueueTimes[m][min(queueTime/time.Millisecond, maxMilliseconds-1)]++
+	s.BatchWaits[m][min(wait/time.Millisecond, maxMilliseconds-1)]++
 }
 
-func (s *Seen) changed(now time.Duration, m int32, high bool) {
-	s.Modes = append(s.Modes, Mode{now, m, high})
+func (s *RunStatistics) recordOrderChange(now time.Duration, m int32, highestFirst bool) {
+	s.OrderChanges = append(s.OrderChanges, OrderChange{now, m, highestFirst})
 }
 
 // Statistics returns the statistics of the run so far.
-func (p *Policy) Seen() *Seen { return p.plan.seen }
+func (p *Policy) Statistics() *RunStatistics { return p.planner.statistics }

@@ -16,114 +16,114 @@ import (
 
 // allFeasible returns true if all tasks that wait for a worker can be served earliest deadline first. Then no task is
 // set aside any more.
-func (g *judge) whole(w *worker, start time.Duration) bool {
-	for w.aside.len() > 0 && !g.book.Wanted(w.aside.min()) {
-		w.aside.popMin()
+func (g *dropTest) allFeasible(w *worker, start time.Duration) bool {
+	for w.setAside.len() > 0 && !g.tasks.IsWanted(w.setAside.min()) {
+		w.setAside.popMin()
 	}
-	if w.aside.len() > 0 {
-		if g.slack(w, start+w.full, w.aside.min()) < 0 {
+	if w.setAside.len() > 0 {
+		if g.slackAfter(w, start+w.fullBatchTime, w.setAside.min()) < 0 {
 			return false
 		}
-		for w.aside.len() > 0 {
-			w.queue.push(w.aside.popMax())
+		for w.setAside.len() > 0 {
+			w.queue.push(w.setAside.popMax())
 		}
-		w.proof.void()
+		w.proof.invalidate()
 	}
 	return g.feasible(w, start)
 }
 
 // slackAfter returns how long after `end` a task's batch may still end.
-func (g *judge) slack(w *worker, from time.Duration, e *flow.Entry) time.Duration {
-	return e.Key - from - g.plan.behind[g.book.Requests[e.Req].Model*g.plan.stride+w.module]
+func (g *dropTest) slackAfter(w *worker, end time.Duration, e *flow.QueueEntry) time.Duration {
+	return e.Key - end - g.planner.downstream[g.tasks.Requests[e.Req].Model*g.planner.stride+w.module]
 }
 
 // formPartialQueue fills the forming batch from a queue that cannot be served as a whole.
-func (b *broker) spare(now, start time.Duration, w *worker, out *policy.Actions) {
-	b.judge.part(w, start)
-	w.proof.void()
-	for w.queue.len() > 0 && w.room() {
-		if e := w.queue.popMin(); b.book.Wanted(&e) {
-			b.enter(now, start, w, &e, out)
+func (b *broker) formPartialQueue(now, start time.Duration, w *worker, out *policy.Actions) {
+	b.dropTest.splitQueue(w, start)
+	w.proof.invalidate()
+	for w.queue.len() > 0 && w.hasRoom() {
+		if e := w.queue.popMin(); b.tasks.IsWanted(&e) {
+			b.tryEnterBatch(now, start, w, &e, out)
 		}
 	}
-	b.purge(now, start, w, &w.aside, out)
+	b.dropHopeless(now, start, w, &w.setAside, out)
 }
 
 // splitQueue decides which tasks are set aside. It leaves at least a batch in the queue, if there are as many.
-func (g *judge) part(w *worker, start time.Duration) {
-	batch, from := int(w.batch), start+w.full+w.full/2
+func (g *dropTest) splitQueue(w *worker, start time.Duration) {
+	batch, firstEnd := int(w.plannedBatch), start+w.fullBatchTime+w.fullBatchTime/2
 
 	// Set the oldest tasks aside, as many as are in excess.
-	due := g.zeros((w.queue.len()+batch-1)/batch + 1) // by batch: how many of the tasks to be served must be in it or earlier
-	late := g.tally(w, from, due)
-	for ; late > 0 && w.queue.len() > batch; late-- {
-		w.aside.push(w.queue.popMin())
+	dueByBatch := g.zeroCounts((w.queue.len()+batch-1)/batch + 1) // by batch: how many of the tasks to be served must be in it or earlier
+	excessTasks := g.countDue(w, firstEnd, dueByBatch)
+	for ; excessTasks > 0 && w.queue.len() > batch; excessTasks-- {
+		w.setAside.push(w.queue.popMin())
 	}
 
 	// Bring back tasks for which there is time, or which fill the first batch.
-	for n := 0; n < batch && w.aside.len() > 0; n++ {
-		j := int(g.slack(w, from, w.aside.max()) / w.every)
-		if w.queue.len() >= batch && (g.slack(w, from, w.aside.max()) < 0 || !admits(due, j, batch)) {
+	for n := 0; n < batch && w.setAside.len() > 0; n++ {
+		j := int(g.slackAfter(w, firstEnd, w.setAside.max()) / w.batchInterval)
+		if w.queue.len() >= batch && (g.slackAfter(w, firstEnd, w.setAside.max()) < 0 || !addDue(dueByBatch, j, batch)) {
 			return
 		}
-		w.queue.push(w.aside.popMax())
+		w.queue.push(w.setAside.popMax())
 	}
 }
 
 // countDue counts, for each batch, how many tasks of the queue must be in it or in an earlier one. Tasks in excess of
 // what the batches hold are left out, and returned as a number.
-func (g *judge) tally(w *worker, from time.Duration, due []int32) (late int) {
-	batch, per := int32(w.batch), 1/float64(w.every)
+func (g *dropTest) countDue(w *worker, firstEnd time.Duration, dueByBatch []int32) (excessTasks int) {
+	batch, batchesPerNs := int32(w.plannedBatch), 1/float64(w.batchInterval)
 	for i := range w.queue.list {
 		e := &w.queue.list[i]
-		if !g.book.Wanted(e) {
+		if !g.tasks.IsWanted(e) {
 			continue
 		}
-		if slack := g.slack(w, from, e); slack < 0 {
-			late++
-		} else if j := int(float64(slack) * per); j < len(due) {
-			due[j]++
+		if slack := g.slackAfter(w, firstEnd, e); slack < 0 {
+			excessTasks++
+		} else if j := int(float64(slack) * batchesPerNs); j < len(dueByBatch) {
+			dueByBatch[j]++
 		}
 	}
 	sum := int32(0)
-	for j := range due {
-		sum += due[j]
-		if most := int32(j+1) * batch; sum > most {
-			late += int(sum - most)
-			sum = most
+	for j := range dueByBatch {
+		sum += dueByBatch[j]
+		if maxTasks := int32(j+1) * batch; sum > maxTasks {
+			excessTasks += int(sum - maxTasks)
+			sum = maxTasks
 		}
-		due[j] = sum
+		dueByBatch[j] = sum
 	}
-	return late
+	return excessTasks
 }
 
 // addDue counts a task that must be in the j-th batch, and returns true, if there is time for it.
-func admits(due []int32, j, batch int) bool {
-	for k := j; k < len(due); k++ {
-		if int(due[k]) >= (k+1)*batch {
+func addDue(dueByBatch []int32, j, batch int) bool {
+	for k := j; k < len(dueByBatch); k++ {
+		if int(dueByBatch[k]) >= (k+1)*batch {
 			return false
 		}
 	}
-	for k := j; k < len(due); k++ {
-		due[k]++
+	for k := j; k < len(dueByBatch); k++ {
+		dueByBatch[k]++
 	}
 	return true
 }
 
 // fitsSmallerBatch returns true if a task that would be late in a planned batch is in time in a smaller one that takes
 // all waiting tasks. The forming batch is then limited to that size.
-func (g *judge) squeeze(start time.Duration, w *worker, e *flow.Entry) bool {
-	left := g.slack(w, start-w.off, e)
-	if !g.Feas || g.NoAside || left < w.infer[0] {
+func (g *dropTest) fitsSmallerBatch(start time.Duration, w *worker, e *flow.QueueEntry) bool {
+	remaining := g.slackAfter(w, start-w.clockSkew, e)
+	if !g.IsFeas || g.NeverSetAside || remaining < w.batchTimes[0] {
 		return false
 	}
-	size := w.limit
-	for w.infer[size-1] > left {
+	size := w.formingLimit
+	for w.batchTimes[size-1] > remaining {
 		size--
 	}
-	if len(w.forming)+1+w.waiting() > int(size) {
+	if len(w.formingBatch)+1+w.waitingTasks() > int(size) {
 		return false
 	}
-	w.limit = size
+	w.formingLimit = size
 	return true
 }

@@ -15,8 +15,8 @@ import (
 func TestFewestStandAside(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const run = 10 * time.Millisecond
-		w := &worker{batch: int32(rapid.IntRange(1, 3).Draw(t, "batch")), full: run, every: run}
-		g := &judge{book: &flow.Book{Requests: make([]flow.Request, 1)}, plan: &planner{stride: 1, behind: []time.Duration{7 * time.Millisecond}}}
+		w := &worker{plannedBatch: int32(rapid.IntRange(1, 3).Draw(t, "batch")), fullBatchTime: run, batchInterval: run}
+		g := &dropTest{tasks: &flow.TaskTable{Requests: make([]flow.Request, 1)}, planner: &planner{stride: 1, downstream: []time.Duration{7 * time.Millisecond}}}
 		from := run + run/2 + 7*time.Millisecond
 		var keys []time.Duration
 		for range rapid.IntRange(1, 9).Draw(t, "tasks") {
@@ -26,20 +26,20 @@ func TestFewestStandAside(t *testing.T) {
 		for i, k := range keys {
 			// Those that stood aside before come back where there is time.
 			if i < len(keys)/3 {
-				w.aside.push(flow.Entry{Key: k})
+				w.setAside.push(flow.QueueEntry{Key: k})
 			} else {
-				w.queue.push(flow.Entry{Key: k})
+				w.queue.push(flow.QueueEntry{Key: k})
 			}
 		}
 		for range len(keys) { // no more than a batch comes back at once
-			g.part(w, 0)
+			g.splitQueue(w, 0)
 		}
-		want := max(mostInTime(keys, from, run, int(w.batch)), min(len(keys), int(w.batch)))
-		if w.queue.len() != want || w.aside.len() != len(keys)-want {
-			t.Fatalf("%d of %v stay in batches of %d, expected %d", w.queue.len(), keys, w.batch, want)
+		want := max(mostInTime(keys, from, run, int(w.plannedBatch)), min(len(keys), int(w.plannedBatch)))
+		if w.queue.len() != want || w.setAside.len() != len(keys)-want {
+			t.Fatalf("%d of %v stay in batches of %d, expected %d", w.queue.len(), keys, w.plannedBatch, want)
 		}
-		if w.aside.len() > 0 && w.aside.max().Key > w.queue.min().Key {
-			t.Fatalf("%v stands aside, %v stays", w.aside.max().Key, w.queue.min().Key)
+		if w.setAside.len() > 0 && w.setAside.max().Key > w.queue.min().Key {
+			t.Fatalf("%v stands aside, %v stays", w.setAside.max().Key, w.queue.min().Key)
 		}
 	})
 }

@@ -10,76 +10,76 @@ const (
 )
 
 // waitSamples holds the latest waits for batches of a module.
-type waits struct {
-	last  []time.Duration // a ring
-	next  int             // index of the oldest one
-	steps []float64       // number of waits by bucket
+type waitSamples struct {
+	latest    []time.Duration // a ring
+	oldest    int             // index of the oldest one
+	histogram []float64       // number of waits by bucket
 }
 
 // newWaitSamples returns an empty sample for waits of up to `longest`. Longer waits count in the last bucket.
-func newWaits(longest time.Duration) waits {
-	return waits{last: make([]time.Duration, 0, sampleWaits), steps: make([]float64, int(longest/waitStep)+2)}
+func newWaitSamples(longest time.Duration) waitSamples {
+	return waitSamples{latest: make([]time.Duration, 0, sampleWaits), histogram: make([]float64, int(longest/waitStep)+2)}
 }
 
 // bucketOf returns the bucket of a wait.
-func (w *waits) step(d time.Duration) int { return min(int(d/waitStep), len(w.steps)-1) }
+func (w *waitSamples) bucketOf(d time.Duration) int { return min(int(d/waitStep), len(w.histogram)-1) }
 
 // add adds a wait, in place of the oldest one if there are sampleWaits.
-func (w *waits) add(d time.Duration) {
-	if len(w.last) < sampleWaits {
-		w.last = append(w.last, d)
+func (w *waitSamples) add(d time.Duration) {
+	if len(w.latest) < sampleWaits {
+		w.latest = append(w.latest, d)
 	} else {
-		w.steps[w.step(w.last[w.next])]--
-		w.last[w.next] = d
-		if w.next++; w.next == sampleWaits {
-			w.next = 0
+		w.histogram[w.bucketOf(w.latest[w.oldest])]--
+		w.latest[w.oldest] = d
+		if w.oldest++; w.oldest == sampleWaits {
+			w.oldest = 0
 		}
 	}
-	w.steps[w.step(d)]++
+	w.histogram[w.bucketOf(d)]++
 }
 
 // convolve sets dst to the distribution of the sum of two waits, one with the distribution `distribution` and one of w,
 // and returns it.
-func (w *waits) convolve(dst, tail []float64) []float64 {
-	n := len(w.last)
+func (w *waitSamples) convolve(result, distribution []float64) []float64 {
+	n := len(w.latest)
 	if n == 0 { // no samples yet
-		return append(dst[:0], tail...)
+		return append(result[:0], distribution...)
 	}
-	size := len(w.steps) + len(tail) - 1
-	if cap(dst) < size {
-		dst = make([]float64, size)
+	size := len(w.histogram) + len(distribution) - 1
+	if cap(result) < size {
+		result = make([]float64, size)
 	}
-	dst = dst[:size]
-	clear(dst)
-	for i, x := range w.steps {
+	result = result[:size]
+	clear(result)
+	for i, x := range w.histogram {
 		if x == 0 {
 			continue
 		}
 		x /= float64(n)
-		to := dst[i : i+len(tail)]
-		for j, y := range tail {
-			to[j] += x * y
+		target := result[i : i+len(distribution)]
+		for j, y := range distribution {
+			target[j] += x * y
 		}
 	}
-	for len(dst) > 1 && dst[len(dst)-1] == 0 {
-		dst = dst[:len(dst)-1]
+	for len(result) > 1 && result[len(result)-1] == 0 {
+		result = result[:len(result)-1]
 	}
-	return dst
+	return result
 }
 
 // quantile returns the lambda quantile of a sum of `terms` waits. A wait is spread evenly over its bucket, so the mean
 // of the sum lies (terms-1)/2 buckets above the sum of the bucket numbers.
-func quantile(dist []float64, terms int, lambda float64) time.Duration {
+func quantile(distribution []float64, terms int, lambda float64) time.Duration {
 	if terms == 0 {
 		return 0
 	}
-	sum := 0.0
-	for i, p := range dist {
-		if sum+p >= lambda && p > 0 {
-			at := float64(i) + (lambda-sum)/p + float64(terms-1)/2
-			return time.Duration(at * float64(waitStep))
+	cumulated := 0.0
+	for i, p := range distribution {
+		if cumulated+p >= lambda && p > 0 {
+			steps := float64(i) + (lambda-cumulated)/p + float64(terms-1)/2
+			return time.Duration(steps * float64(waitStep))
 		}
-		sum += p
+		cumulated += p
 	}
-	return time.Duration(len(dist)) * waitStep
+	return time.Duration(len(distribution)) * waitStep
 }

@@ -10,27 +10,27 @@ import (
 
 // pathShares learns which outcome requests have at a branch. A module's token in the table is its service. What follows
 // a branch is counted by the branch's token alone.
-type ways struct {
-	own    *flow.Tables
-	table  *predict.Table
-	tokens []int32     // by service
-	branch []int32     // by application and service: the node, if it is a branch; otherwise -1
-	next   []int32     // by task: the service that followed it; -1 if none
-	share  [][]float64 // by node of all applications: share of each outcome
-	known  []predict.Share
-	path   [2]int32
+type pathShares struct {
+	graphTables   *flow.GraphTables
+	table         *predict.TransitionTable
+	tokens        []int32     // by service
+	branchNode    []int32     // by application and service: the node, if it is a branch; otherwise -1
+	nextService   []int32     // by task: the service that followed it; -1 if none
+	outcomeShares [][]float64 // by node of all applications: share of each outcome
+	knownShares   []predict.TokenChance
+	pathScratch   [2]int32
 }
 
 // branchSkipsModules returns true if a branch of an application skips modules: one of its outcomes leads to all modules
 // that another one leads to, and to more.
-func skips(own *flow.Tables) bool {
-	for a := range own.Apps {
-		nodes := own.Apps[a].Nodes
+func branchSkipsModules(graphTables *flow.GraphTables) bool {
+	for a := range graphTables.Apps {
+		nodes := graphTables.Apps[a].Nodes
 		for i := range nodes {
-			led := leads(&nodes[i])
-			for _, fewer := range led {
-				for _, more := range led {
-					if len(fewer) < len(more) && !slices.ContainsFunc(fewer, func(n int32) bool { return !slices.Contains(more, n) }) {
+			reachable := nodesByOutcome(&nodes[i])
+			for _, subset := range reachable {
+				for _, superset := range reachable {
+					if len(subset) < len(superset) && !slices.ContainsFunc(subset, func(n int32) bool { return !slices.Contains(superset, n) }) {
 						return true
 					}
 				}
@@ -41,154 +41,154 @@ func skips(own *flow.Tables) bool {
 }
 
 // nodesByOutcome returns, for each outcome of a node, the nodes that it leads to.
-func leads(n *flow.Node) [][]int32 {
-	led := make([][]int32, len(n.Ways))
+func nodesByOutcome(n *flow.Node) [][]int32 {
+	reachable := make([][]int32, len(n.OutcomeChances))
 	for _, path := range n.Paths {
 		if len(path) == 0 {
 			continue
 		}
-		for _, e := range n.Out {
-			for way := range led {
-				if e.To == path[0] && (e.Way < 0 || int(e.Way) == way) {
-					led[way] = append(led[way], path...)
+		for _, e := range n.Outputs {
+			for outcome := range reachable {
+				if e.To == path[0] && (e.Outcome < 0 || int(e.Outcome) == outcome) {
+					reachable[outcome] = append(reachable[outcome], path...)
 				}
 			}
 		}
 	}
-	for way := range led {
-		slices.Sort(led[way])
-		led[way] = slices.Compact(led[way])
+	for outcome := range reachable {
+		slices.Sort(reachable[outcome])
+		reachable[outcome] = slices.Compact(reachable[outcome])
 	}
-	return led
+	return reachable
 }
 
 // newPathShares returns the shares of all branches as planned.
-func newWays(own *flow.Tables) *ways {
-	w := &ways{own: own, table: predict.New(predict.Options{LastOnly: true})}
-	for m := range own.Modules {
-		w.tokens = append(w.tokens, w.table.Number(int32(m), 0, nil))
+func newPathShares(graphTables *flow.GraphTables) *pathShares {
+	w := &pathShares{graphTables: graphTables, table: predict.New(predict.Options{LastTokenOnly: true})}
+	for m := range graphTables.Modules {
+		w.tokens = append(w.tokens, w.table.TokenNumber(int32(m), 0, nil))
 	}
-	for a := range own.Apps {
-		of := make([]int32, len(own.Modules))
-		for m := range of {
-			of[m] = -1
+	for a := range graphTables.Apps {
+		branchOf := make([]int32, len(graphTables.Modules))
+		for m := range branchOf {
+			branchOf[m] = -1
 		}
-		for i := range own.Apps[a].Nodes {
-			n := &own.Apps[a].Nodes[i]
-			if len(n.Ways) > 0 {
-				of[n.Service] = int32(i)
+		for i := range graphTables.Apps[a].Nodes {
+			n := &graphTables.Apps[a].Nodes[i]
+			if len(n.OutcomeChances) > 0 {
+				branchOf[n.Service] = int32(i)
 			}
-			w.share = append(w.share, slices.Clone(n.Ways))
+			w.outcomeShares = append(w.outcomeShares, slices.Clone(n.OutcomeChances))
 		}
-		w.branch = append(w.branch, of...)
+		w.branchNode = append(w.branchNode, branchOf...)
 	}
 	return w
 }
 
 // firstNodeShare returns the index in outcomeShares of an application's first node.
-func (w *ways) first(app int) int {
-	at := 0
+func (w *pathShares) firstNodeShare(app int) int {
+	offset := 0
 	for a := range app {
-		at += len(w.own.Apps[a].Nodes)
+		offset += len(w.graphTables.Apps[a].Nodes)
 	}
-	return at
+	return offset
 }
 
 // recordFollower records that a task of a service follows the tasks that it reads.
-func (w *ways) follows(ev *policy.Event) {
+func (w *pathShares) recordFollower(ev *policy.Event) {
 	if w == nil {
 		return
 	}
-	for int(ev.Task) >= len(w.next) {
-		w.next = append(w.next, -1)
+	for int(ev.Task) >= len(w.nextService) {
+		w.nextService = append(w.nextService, -1)
 	}
-	w.next[ev.Task] = -1
+	w.nextService[ev.Task] = -1
 	for _, t := range ev.List {
-		if t >= 0 && int(t) < len(w.next) {
-			w.next[t] = ev.Service
+		if t >= 0 && int(t) < len(w.nextService) {
+			w.nextService[t] = ev.Service
 		}
 	}
 }
 
 // learnFromBatch learns from the tasks of a batch that has ended. What follows them has been revealed by then.
-func (w *ways) ended(book *flow.Book, list []flow.Entry) {
+func (w *pathShares) learnFromBatch(tasks *flow.TaskTable, list []flow.QueueEntry) {
 	if w == nil {
 		return
 	}
 	for i := range list {
-		if !book.Wanted(&list[i]) {
+		if !tasks.IsWanted(&list[i]) {
 			continue
 		}
-		t := &book.Tasks[list[i].Task]
-		app := book.Requests[list[i].Req].Model
-		if w.branch[int(app)*len(w.tokens)+int(t.Service)] < 0 {
+		t := &tasks.Tasks[list[i].Task]
+		app := tasks.Requests[list[i].Req].Model
+		if w.branchNode[int(app)*len(w.tokens)+int(t.Service)] < 0 {
 			continue
 		}
-		w.path[0] = w.tokens[t.Service]
-		path := w.path[:1]
-		if next := w.next[list[i].Task]; next >= 0 {
-			w.path[1] = w.tokens[next]
-			path = w.path[:2]
+		w.pathScratch[0] = w.tokens[t.Service]
+		path := w.pathScratch[:1]
+		if follower := w.nextService[list[i].Task]; follower >= 0 {
+			w.pathScratch[1] = w.tokens[follower]
+			path = w.pathScratch[:2]
 		}
 		w.table.Learn(app, predict.NoFeature, path, 1)
 	}
 }
 
 // updateShares computes how often every outcome occurs. Outcomes of unknown branches keep their planned shares.
-func (w *ways) shares() {
-	at := 0
-	for a := range w.own.Apps {
-		app := &w.own.Apps[a]
+func (w *pathShares) updateShares() {
+	nodeIndex := 0
+	for a := range w.graphTables.Apps {
+		app := &w.graphTables.Apps[a]
 		for i := range app.Nodes {
-			if n := &app.Nodes[i]; len(n.Ways) > 0 {
-				w.look(int32(a), app, int32(i), w.share[at])
+			if n := &app.Nodes[i]; len(n.OutcomeChances) > 0 {
+				w.updateNodeShares(int32(a), app, int32(i), w.outcomeShares[nodeIndex])
 			}
-			at++
+			nodeIndex++
 		}
 	}
 }
 
 // updateNodeShares sets the shares of a node's outcomes from the table.
-func (w *ways) look(a int32, app *flow.App, node int32, share []float64) {
+func (w *pathShares) updateNodeShares(a int32, app *flow.Application, node int32, outcomeShares []float64) {
 	n := &app.Nodes[node]
-	c := w.table.Begin(a, predict.NoFeature)
+	c := w.table.CursorAtStart(a, predict.NoFeature)
 	w.table.Advance(&c, w.tokens[n.Service])
-	w.known = w.table.Shares(&c, w.known[:0])
-	if len(w.known) == 0 {
+	w.knownShares = w.table.NextChances(&c, w.knownShares[:0])
+	if len(w.knownShares) == 0 {
 		return
 	}
-	clear(share)
-	for _, k := range w.known {
-		share[w.wayTo(app, n, k.Token)] += k.Share
+	clear(outcomeShares)
+	for _, k := range w.knownShares {
+		outcomeShares[w.outcomeTo(app, n, k.Token)] += k.Chance
 	}
 }
 
 // outcomeTo returns the outcome of a branch after which a token follows. For the end of the request, it returns an
 // outcome that leads nowhere.
-func (w *ways) wayTo(app *flow.App, n *flow.Node, token int32) int32 {
-	empty := int32(0)
-	for _, e := range n.Out {
+func (w *pathShares) outcomeTo(app *flow.Application, n *flow.Node, token int32) int32 {
+	endOutcome := int32(0)
+	for _, e := range n.Outputs {
 		switch {
-		case e.Way < 0:
+		case e.Outcome < 0:
 		case w.tokens[app.Nodes[e.To].Service] == token:
-			return e.Way
-		case e.Way == empty:
-			empty++
+			return e.Outcome
+		case e.Outcome == endOutcome:
+			endOutcome++
 		}
 	}
-	return min(empty, int32(len(n.Ways)-1))
+	return min(endOutcome, int32(len(n.OutcomeChances)-1))
 }
 
 // pathShare returns how often a request that is at a node takes a path.
-func (w *ways) along(app int, node int32, path []int32) float64 {
-	share, first, from := 1.0, w.first(app), node
+func (w *pathShares) pathShare(app int, node int32, path []int32) float64 {
+	pathShare, first, currentNode := 1.0, w.firstNodeShare(app), node
 	for _, to := range path {
-		for _, e := range w.own.Apps[app].Nodes[from].Out {
-			if e.To == to && e.Way >= 0 {
-				share *= w.share[first+int(from)][e.Way]
+		for _, e := range w.graphTables.Apps[app].Nodes[currentNode].Outputs {
+			if e.To == to && e.Outcome >= 0 {
+				pathShare *= w.outcomeShares[first+int(currentNode)][e.Outcome]
 			}
 		}
-		from = to
+		currentNode = to
 	}
-	return share
+	return pathShare
 }

@@ -21,13 +21,13 @@ func TestRareWaysAreLeftOutWhereModulesAreSkipped(t *testing.T) {
 		first := stage("a", 4*ms)
 		first.Branches = ways
 		last := stage("c", 4*ms, "a", "b")
-		if len(ways[0].To) == 1 && len(ways[1].To) == 1 && ways[1].To[0] == "d" {
+		if len(ways[0].Targets) == 1 && len(ways[1].Targets) == 1 && ways[1].Targets[0] == "d" {
 			return policytest.FlowPlan(50*ms, policy, first, stage("b", 30*ms, "a"), stage("d", 30*ms, "a"), stage("c", 4*ms, "b", "d"))
 		}
 		return policytest.FlowPlan(50*ms, policy, first, stage("b", 30*ms, "a"), last)
 	}
-	skip := []formats.Branch{{To: []string{"b"}, Probability: .1}, {To: []string{"c"}, Probability: .9}}
-	fork := []formats.Branch{{To: []string{"b"}, Probability: .1}, {To: []string{"d"}, Probability: .9}}
+	skip := []formats.Branch{{Targets: []string{"b"}, Probability: .1}, {Targets: []string{"c"}, Probability: .9}}
+	fork := []formats.Branch{{Targets: []string{"b"}, Probability: .1}, {Targets: []string{"d"}, Probability: .9}}
 	dropped := func(p *formats.Plan, params map[string]float64) int64 {
 		p.Policy.Params = params
 		sc, err := sim.NewScenario(p)

@@ -20,7 +20,7 @@ type Tables struct{}
 
 // Of are the kind's own tables; nil: the plan is of another kind.
 func Of(t *policy.Tables) *Tables {
-	own, _ := t.Own.(*Tables)
+	own, _ := t.KindTables.(*Tables)
 	return own
 }
 
@@ -32,7 +32,7 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	if !ok || len(t.Services) != formats.EchoServices || len(t.Pipelines) != len(t.Services) || len(t.Stages) != len(t.Services) {
 		return &document.Error{Path: "deployment", Found: fmt.Sprintf("%d services on %d stages", len(t.Services), len(t.Stages)), Expected: fmt.Sprintf("%d, on a stage each", formats.EchoServices)}
 	}
-	asked := section.Served()[0]
+	asked := section.ServedModels()[0]
 	percentile, err := policy.ParsePercentile(asked.Percentile)
 	if err != nil {
 		return err
@@ -44,10 +44,10 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	for n := range t.Networks {
 		t.Networks[n].Bytes = 1
 		for range t.Kinds {
-			t.Networks[n].Load = append(t.Networks[n].Load, [2]time.Duration{time.Millisecond, 3 * time.Millisecond})
+			t.Networks[n].LoadTimes = append(t.Networks[n].LoadTimes, [2]time.Duration{time.Millisecond, 3 * time.Millisecond})
 		}
 	}
-	t.Instances = []policy.Instance{{Sequences: 2, Budget: 8, Progress: 4, KV: 1000}}
+	t.Instances = []policy.Instance{{MaxSequences: 2, TokenBudget: 8, ProgressTokens: 4, KVTokens: 1000}}
 	for _, d := range t.DevicesOf(policytest.Write) {
 		t.Devices[d].Instance = 0
 	}
@@ -55,7 +55,7 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	if on := t.DevicesOf(policytest.Split); len(on) > 1 {
 		t.Memory[on[1]], t.Resident[on[1]] = 2, []int32{policytest.Split}
 	}
-	t.Own = &Tables{}
+	t.KindTables = &Tables{}
 	return nil
 }
 

@@ -8,7 +8,7 @@ import (
 	"inferplan/testkit/policytest"
 )
 
-func oneModel(t *testing.T, rps float64) *Shares {
+func oneModel(t *testing.T, rps float64) *ClientShares {
 	t.Helper()
 	tables, err := policies.Compile(policytest.Single(4, false, policytest.Model{Batch: 4, First: 12 * time.Millisecond, More: 4 * time.Millisecond, SLO: 100 * time.Millisecond, RPS: rps}))
 	if err != nil {
@@ -24,11 +24,11 @@ func TestLevelIsMaxMin(t *testing.T) {
 	for at := time.Duration(0); at < 5*time.Second; at += time.Millisecond {
 		for number, every := range map[int32]time.Duration{1: 25 * time.Millisecond, 2: time.Millisecond, 3: time.Millisecond} {
 			if at%every == 0 && s.Admit(at, 0, number, 1) {
-				s.Ended(at, 0, number, 1, false)
+				s.RecordEnd(at, 0, number, 1, false)
 			}
 		}
 	}
-	if level := s.models[0].level; level < 210 || level > 230 {
+	if level := s.models[0].fairRate; level < 210 || level > 230 {
 		t.Errorf("level %.1f, expected 220", level)
 	}
 }
@@ -47,15 +47,15 @@ func TestRoomIsForAll(t *testing.T) {
 	if s.Admit(0, 0, 7, 1) {
 		t.Error("the first one still comes in")
 	}
-	s.Ended(0, 0, 7, 1000, false)
+	s.RecordEnd(0, 0, 7, 1000, false)
 	if !s.Admit(time.Millisecond, 0, 7, 1) {
 		t.Error("refused although there is room")
 	}
-	var none *Shares
+	var none *ClientShares
 	if !none.Admit(0, 0, 7, 1) {
 		t.Error("refused where nothing is shared")
 	}
-	none.Ended(0, 0, 7, 1, true)
+	none.RecordEnd(0, 0, 7, 1, true)
 }
 
 // Clients that are gone are forgotten, and the usual request allocates nothing.
@@ -63,17 +63,17 @@ func TestClientsAreForgotten(t *testing.T) {
 	s := oneModel(t, 600)
 	for i := range int32(1000) {
 		s.Admit(0, 0, i+1, 1)
-		s.Ended(0, 0, i+1, 1, false)
+		s.RecordEnd(0, 0, i+1, 1, false)
 	}
-	now := 2 * stays
+	now := 2 * forgetAfter
 	if n := testing.AllocsPerRun(2000, func() {
 		now += time.Millisecond
 		s.Admit(now, 0, 1, 1)
-		s.Ended(now, 0, 1, 1, false)
+		s.RecordEnd(now, 0, 1, 1, false)
 	}); n != 0 {
 		t.Errorf("%v allocations a request", n)
 	}
-	if len(s.places) != 1 {
-		t.Errorf("%d clients are known, expected 1", len(s.places))
+	if len(s.slotOf) != 1 {
+		t.Errorf("%d clients are known, expected 1", len(s.slotOf))
 	}
 }

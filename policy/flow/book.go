@@ -9,63 +9,63 @@ import (
 // TaskTable holds the requests and tasks that a policy knows. A policy that queues tasks keeps a QueueEntry of each.
 // When a request is dropped its entries stay in the queues, and are recognised when they are read (IsWanted), so nothing
 // has to be searched for.
-type Book struct {
+type TaskTable struct {
 	Requests []Request // by slot
 	Tasks    []Task    // by slot
 }
 
 // Request is a request in its slot.
 type Request struct {
-	Arrived, Deadline time.Duration
-	Model             int32
-	life              uint32 // odd while it is open; changes with every request in the slot
+	ArrivedAt, Deadline time.Duration
+	Model               int32
+	lifeCount           uint32 // odd while it is open; changes with every request in the slot
 }
 
 // Task is a task in its slot.
 type Task struct {
-	Revealed time.Duration
-	Req      int32
-	Service  int32
+	RevealedAt time.Duration
+	Req        int32
+	Service    int32
 }
 
 // QueueEntry is a task in a queue.
-type Entry struct {
+type QueueEntry struct {
 	Key       time.Duration // order in the queue, lowest first
 	Task, Req int32
-	life      uint32 // lifeCount of its request
+	lifeCount uint32 // lifeCount of its request
 }
 
 // OpenRequest opens a request.
-func (b *Book) Arrive(ev *policy.Event) {
+func (b *TaskTable) OpenRequest(ev *policy.Event) {
 	for int(ev.Req) >= len(b.Requests) {
 		b.Requests = append(b.Requests, Request{})
 	}
 	r := &b.Requests[ev.Req]
-	r.life += 1 + r.life&1 // if it is odd, the previous request ended with its last task
-	r.Arrived, r.Deadline, r.Model = ev.Arrived, ev.Deadline, ev.Model
+	r.lifeCount += 1 + r.lifeCount&1 // if it is odd, the previous request ended with its last task
+	r.ArrivedAt, r.Deadline, r.Model = ev.ArrivedAt, ev.Deadline, ev.Model
 }
 
 // AddTask adds a revealed task, and returns its entry with the request's deadline as key.
-func (b *Book) Reveal(now time.Duration, ev *policy.Event) Entry {
+func (b *TaskTable) AddTask(now time.Duration, ev *policy.Event) QueueEntry {
 	for int(ev.Task) >= len(b.Tasks) {
 		b.Tasks = append(b.Tasks, Task{})
 	}
-	b.Tasks[ev.Task] = Task{Revealed: now, Req: ev.Req, Service: ev.Service}
+	b.Tasks[ev.Task] = Task{RevealedAt: now, Req: ev.Req, Service: ev.Service}
 	r := &b.Requests[ev.Req]
-	return Entry{Key: r.Deadline, Task: ev.Task, Req: ev.Req, life: r.life}
+	return QueueEntry{Key: r.Deadline, Task: ev.Task, Req: ev.Req, lifeCount: r.lifeCount}
 }
 
 // IsWanted returns true if the request of a task is still open.
-func (b *Book) Wanted(e *Entry) bool { return b.Requests[e.Req].life == e.life }
+func (b *TaskTable) IsWanted(e *QueueEntry) bool { return b.Requests[e.Req].lifeCount == e.lifeCount }
 
 // IsOpen returns true if a request is open, as far as the policy has been told.
-func (b *Book) IsOpen(req int32) bool {
-	return int(req) < len(b.Requests) && b.Requests[req].life&1 == 1
+func (b *TaskTable) IsOpen(req int32) bool {
+	return int(req) < len(b.Requests) && b.Requests[req].lifeCount&1 == 1
 }
 
 // CloseRequest ends a request. Its tasks are not wanted any more.
-func (b *Book) Close(req int32) {
+func (b *TaskTable) CloseRequest(req int32) {
 	if b.IsOpen(req) {
-		b.Requests[req].life++
+		b.Requests[req].lifeCount++
 	}
 }

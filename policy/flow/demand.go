@@ -7,74 +7,76 @@ import (
 
 // WorkerDemand computes how many workers are wanted by the arrivals at the entry alone, so that it does not depend on
 // what is dropped. Calls must not be concurrent.
-type Demand struct {
-	rule    *Scaling
-	came    int64    // arrivals in this second
-	seconds []int64  // arrivals of the latest seconds, a ring
-	second  int64    // the current second
-	found   []looked // lookups within the last Scaling.Hold
-	want    []int    // result of WantedWorkers
+type WorkerDemand struct {
+	scaling        *Scaling
+	arrivals       int64          // arrivals in this second
+	secondArrivals []int64        // arrivals of the latest seconds, a ring
+	second         int64          // the current second
+	lookups        []workerLookup // lookups within the last Scaling.Hold
+	wantedWorkers  []int          // result of WantedWorkers
 }
 
 // workerLookup is a row of the scaling table that was looked up at a time.
-type looked struct {
-	at      time.Duration
-	workers []int
+type workerLookup struct {
+	lookedUpAt time.Duration
+	workers    []int
 }
 
 // NewWorkerDemand returns the demand under a scaling rule.
-func NewDemand(rule *Scaling) *Demand {
-	n := int(rule.Window / time.Second)
-	if rule.RiseSigmas > 0 {
-		n = max(n, noisy+1)
+func NewWorkerDemand(scaling *Scaling) *WorkerDemand {
+	n := int(scaling.Window / time.Second)
+	if scaling.RiseSigmas > 0 {
+		n = max(n, noiseSamples+1)
 	}
-	return &Demand{rule: rule, seconds: make([]int64, n), want: append([]int(nil), rule.Start...)}
+	return &WorkerDemand{scaling: scaling, secondArrivals: make([]int64, n), wantedWorkers: append([]int(nil), scaling.StartWorkers...)}
 }
 
 // CountArrival counts a request.
-func (d *Demand) Arrive() { d.came++ }
+func (d *WorkerDemand) CountArrival() { d.arrivals++ }
 
 // PassTime ends the seconds before now. The first of them has the arrivals counted so far, the others have none.
-func (d *Demand) Pass(now time.Duration) {
-	last := int64(now / time.Second)
-	for d.second = max(d.second, last-int64(len(d.seconds))-1); d.second < last; d.second++ {
-		d.seconds[d.second%int64(len(d.seconds))] = d.came
-		d.came = 0
+func (d *WorkerDemand) PassTime(now time.Duration) {
+	lastSecond := int64(now / time.Second)
+	for d.second = max(d.second, lastSecond-int64(len(d.secondArrivals))-1); d.second < lastSecond; d.second++ {
+		d.secondArrivals[d.second%int64(len(d.secondArrivals))] = d.arrivals
+		d.arrivals = 0
 	}
 }
 
 // IsDecisionDue returns true if a decision is due in the second that begins.
-func (d *Demand) Due() bool { return d.second%int64(d.rule.Every/time.Second) == 0 }
+func (d *WorkerDemand) IsDecisionDue() bool {
+	return d.second%int64(d.scaling.Interval/time.Second) == 0
+}
 
 // WantedWorkers returns how many workers of each module are wanted from now on: the maximum of what was looked up within
 // Scaling.Hold, unless that is more than MaxWorkers together; then what was looked up now. The caller must not change
 // the list.
-func (d *Demand) Want(now time.Duration) []int {
-	newest := d.rule.At(d.Rate())
-	kept := d.found[:0]
-	for _, r := range d.found {
-		if now-r.at < d.rule.Hold {
-			kept = append(kept, r)
+func (d *WorkerDemand) WantedWorkers(now time.Duration) []int {
+	newest := d.scaling.WorkersAt(d.PlannedRate())
+	recent := d.lookups[:0]
+	for _, lookup := range d.lookups {
+		if now-lookup.lookedUpAt < d.scaling.Hold {
+			recent = append(recent, lookup)
 		}
 	}
-	d.found = append(kept, looked{now, newest})
+	d.lookups = append(recent, workerLookup{now, newest})
 	total := 0
-	for m := range d.want {
-		d.want[m] = 0
-		for _, r := range d.found {
-			d.want[m] = max(d.want[m], r.workers[m])
+	for m := range d.wantedWorkers {
+		d.wantedWorkers[m] = 0
+		for _, lookup := range d.lookups {
+			d.wantedWorkers[m] = max(d.wantedWorkers[m], lookup.workers[m])
 		}
-		total += d.want[m]
+		total += d.wantedWorkers[m]
 	}
-	if total > d.rule.Max {
-		copy(d.want, newest)
+	if total > d.scaling.MaxWorkers {
+		copy(d.wantedWorkers, newest)
 	}
-	return d.want
+	return d.wantedWorkers
 }
 
 // noiseSamples is the number of differences between successive seconds from which the noise of the arrivals is
 // estimated.
-const noisy = 30
+const noiseSamples = 30
 
 // PlannedRate returns the rate that workers are wanted for: the mean over the window. With a Lookahead, a rising line
 // through the window's seconds (least squares) is continued by that time.
@@ -84,53 +86,53 @@ const noisy = 30
 //
 //	rate = mean + max(0, slope/spread - σ·noise/√spread) · (middle + lookahead),   spread = n(n²-1)/12
 //	rate >= mean over the last u seconds - σ·noise/√u
-func (d *Demand) Rate() float64 {
-	n := int64(d.rule.Window / time.Second)
+func (d *WorkerDemand) PlannedRate() float64 {
+	n := int64(d.scaling.Window / time.Second)
 
 	// Mean and slope over the window.
-	sum, slope, mid := 0.0, 0.0, float64(n-1)/2
+	sum, slope, middle := 0.0, 0.0, float64(n-1)/2
 	for i := range n {
-		came := d.cameAt(d.second - n + i)
-		sum += came
-		slope += (float64(i) - mid) * came
+		arrivals := d.arrivalsAt(d.second - n + i)
+		sum += arrivals
+		slope += (float64(i) - middle) * arrivals
 	}
-	rate, doubt := sum/float64(n), d.rule.RiseSigmas*d.noise()
+	rate, noiseMargin := sum/float64(n), d.scaling.RiseSigmas*d.arrivalNoise()
 
 	// Continue the line, if it rises.
-	if d.rule.Lookahead > 0 && n > 1 && d.second >= n {
-		spread := float64(n) * float64(n*n-1) / 12
-		rate += max(0, slope/spread-doubt/math.Sqrt(spread)) * (mid + d.rule.Lookahead.Seconds())
+	if d.scaling.Lookahead > 0 && n > 1 && d.second >= n {
+		squaredSpread := float64(n) * float64(n*n-1) / 12
+		rate += max(0, slope/squaredSpread-noiseMargin/math.Sqrt(squaredSpread)) * (middle + d.scaling.Lookahead.Seconds())
 	}
 
 	// Steps.
-	if d.rule.RiseSigmas > 0 {
-		last := 0.0
-		for u := range min(n, d.second) {
-			last += d.cameAt(d.second - 1 - u)
-			rate = max(rate, last/float64(u+1)-doubt/math.Sqrt(float64(u+1)))
+	if d.scaling.RiseSigmas > 0 {
+		lastArrivals := 0.0
+		for back := range min(n, d.second) {
+			lastArrivals += d.arrivalsAt(d.second - 1 - back)
+			rate = max(rate, lastArrivals/float64(back+1)-noiseMargin/math.Sqrt(float64(back+1)))
 		}
 	}
 	return rate
 }
 
 // arrivalsAt returns the arrivals in a second.
-func (d *Demand) cameAt(second int64) float64 {
+func (d *WorkerDemand) arrivalsAt(second int64) float64 {
 	if second < 0 {
 		return 0
 	}
-	return float64(d.seconds[second%int64(len(d.seconds))])
+	return float64(d.secondArrivals[second%int64(len(d.secondArrivals))])
 }
 
 // arrivalNoise returns the standard deviation of the arrivals of a second, estimated from the differences between
 // successive seconds, which a trend changes little. Without RiseSigmas it returns 0.
-func (d *Demand) noise() float64 {
-	if d.rule.RiseSigmas == 0 {
+func (d *WorkerDemand) arrivalNoise() float64 {
+	if d.scaling.RiseSigmas == 0 {
 		return 0
 	}
 	sum, n := 0.0, 0
-	for s := max(1, d.second-noisy); s < d.second; s++ {
-		by := d.cameAt(s) - d.cameAt(s-1)
-		sum += by * by / 2
+	for s := max(1, d.second-noiseSamples); s < d.second; s++ {
+		difference := d.arrivalsAt(s) - d.arrivalsAt(s-1)
+		sum += difference * difference / 2
 		n++
 	}
 	return math.Sqrt(sum / float64(max(n, 1)))

@@ -29,14 +29,14 @@ func compile(t interface{ Fatal(...any) }, plan *formats.Plan) *policy.Tables {
 	return tab
 }
 
-// comes lists the nodes that a request comes to, by the branch taken at each:
+// reachedNodes lists the nodes that a request comes to, by the branch taken at each:
 // worked out from the graph alone.
-func comes(app *flow.App, way func(node int32) int32) []int32 {
+func reachedNodes(app *flow.Application, way func(node int32) int32) []int32 {
 	var out []int32
 	for _, i := range app.Order {
 		here := i == 0
-		for _, e := range app.Nodes[i].In {
-			here = here || slices.Contains(out, e.From) && (e.Way < 0 || e.Way == way(e.From))
+		for _, e := range app.Nodes[i].Inputs {
+			here = here || slices.Contains(out, e.From) && (e.Outcome < 0 || e.Outcome == way(e.From))
 		}
 		if here {
 			out = append(out, i)
@@ -49,12 +49,12 @@ func comes(app *flow.App, way func(node int32) int32) []int32 {
 // In whatever order tasks end, a request comes to the nodes that its branches
 // lead to, each once and only after all that it reads, and then is over; no slot
 // is lost. A request that is dropped at any moment leaves none behind.
-func TestControl(t *testing.T) {
+func TestEveryReachedNodeIsRevealedOnceAfterItsInputs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := seeded.New(rapid.Uint64().Draw(t, "seed"), "control")
 		tab := compile(t, policytest.DrawFlow(rng, 7, "feas", false))
-		app, c := &flow.Of(tab).Apps[0], flow.NewControl(tab)
-		var out policy.Reveals
+		app, c := &flow.GraphTablesOf(tab).Apps[0], flow.NewGraphControl(tab)
+		var out policy.RevealedTasks
 		for req := range int32(4) {
 			way := func(node int32) int32 { return (req>>1 ^ node) & 1 }
 			var open, seen []int32
@@ -79,13 +79,13 @@ func TestControl(t *testing.T) {
 					delete(ended, r.Task)
 					open, seen = append(open, r.Task), append(seen, n)
 				}
-				over = over || slices.Contains(out.Over, req)
-				for _, s := range out.Freed {
-					out.Give(s)
+				over = over || slices.Contains(out.EndedRequests, req)
+				for _, s := range out.UnreadTasks {
+					out.ReleaseSlot(s)
 				}
 				out.Reset()
 			}
-			c.Begin(req, 0, &out)
+			c.BeginRequest(req, 0, &out)
 			take()
 			for len(open) > 0 && dropAt != 0 {
 				dropAt--
@@ -93,19 +93,19 @@ func TestControl(t *testing.T) {
 				task := open[i]
 				open = slices.Delete(open, i, i+1)
 				ended[task] = true
-				c.Ended(task, policy.Outcome{Branch: way(node[task])}, &out)
+				c.TaskEnded(task, policy.Outcome{Branch: way(node[task])}, &out)
 				take()
 			}
 			if len(open) > 0 || rng.IntN(2) == 0 {
-				c.Forget(req, &out)
+				c.ForgetRequest(req, &out)
 				take()
 			}
 			slices.Sort(seen)
-			if want := comes(app, way); len(open) == 0 && (!over || !slices.Equal(seen, want)) {
+			if want := reachedNodes(app, way); len(open) == 0 && (!over || !slices.Equal(seen, want)) {
 				t.Fatalf("request %d came to %v, over: %v, expected %v", req, seen, over, want)
 			}
-			if out.Taken() != 0 {
-				t.Fatalf("%d slots are lost", out.Taken())
+			if out.SlotsInUse() != 0 {
+				t.Fatalf("%d slots are lost", out.SlotsInUse())
 			}
 		}
 	})
@@ -115,24 +115,24 @@ func TestControl(t *testing.T) {
 func TestMergeOfABranchNotTaken(t *testing.T) {
 	ms := []time.Duration{time.Millisecond}
 	tab := compile(t, policytest.FlowPlan(time.Second, "feas",
-		policytest.FlowStage{Name: "a", Infer: ms, Workers: 1, Branches: []formats.Branch{{To: []string{"b"}, Probability: .5}, {To: []string{"c"}, Probability: .5}}},
+		policytest.FlowStage{Name: "a", Infer: ms, Workers: 1, Branches: []formats.Branch{{Targets: []string{"b"}, Probability: .5}, {Targets: []string{"c"}, Probability: .5}}},
 		policytest.FlowStage{Name: "b", After: []string{"a"}, Infer: ms, Workers: 1},
 		policytest.FlowStage{Name: "c", After: []string{"a"}, Infer: ms, Workers: 1},
 		policytest.FlowStage{Name: "d", After: []string{"b", "c"}, Infer: ms, Workers: 1}))
-	c := flow.NewControl(tab)
-	var out policy.Reveals
-	c.Begin(0, 0, &out)
-	c.Ended(0, policy.Outcome{Branch: 1}, &out)
+	c := flow.NewGraphControl(tab)
+	var out policy.RevealedTasks
+	c.BeginRequest(0, 0, &out)
+	c.TaskEnded(0, policy.Outcome{Branch: 1}, &out)
 	if n := len(out.Tasks); n != 2 || out.Tasks[1].Service != 2 {
 		t.Fatalf("revealed %+v, expected the entry and c", out.Tasks)
 	}
-	c.Ended(out.Tasks[1].Task, policy.Outcome{}, &out)
+	c.TaskEnded(out.Tasks[1].Task, policy.Outcome{}, &out)
 	if n := len(out.Tasks); n != 3 || out.Tasks[2].Service != 3 || !slices.Equal(out.InputsOf(&out.Tasks[2]), []int32{out.Tasks[1].Task}) {
 		t.Fatalf("revealed %+v reading %v, expected the merge reading c alone", out.Tasks, out.Inputs)
 	}
-	c.Ended(out.Tasks[2].Task, policy.Outcome{}, &out)
-	if !slices.Equal(out.Over, []int32{0}) || len(out.Freed) != 3 {
-		t.Errorf("over %v, freed %v", out.Over, out.Freed)
+	c.TaskEnded(out.Tasks[2].Task, policy.Outcome{}, &out)
+	if !slices.Equal(out.EndedRequests, []int32{0}) || len(out.UnreadTasks) != 3 {
+		t.Errorf("over %v, freed %v", out.EndedRequests, out.UnreadTasks)
 	}
 }
 
@@ -146,8 +146,8 @@ func TestCompileRefuses(t *testing.T) {
 		want   string
 	}{
 		{func(p *formats.Plan, _ *formats.FlowPlan) { p.Section = &formats.PoolPlan{} }, "kind flow"},
-		{func(_ *formats.Plan, f *formats.FlowPlan) { f.Applications[0].Modules[1].After = []string{"b"} }, "wait for themselves"},
-		{func(_ *formats.Plan, f *formats.FlowPlan) { f.Applications[0].Modules[1].After = nil }, "none for the first module"},
+		{func(_ *formats.Plan, f *formats.FlowPlan) { f.Applications[0].Modules[1].Predecessors = []string{"b"} }, "wait for themselves"},
+		{func(_ *formats.Plan, f *formats.FlowPlan) { f.Applications[0].Modules[1].Predecessors = nil }, "none for the first module"},
 		{func(_ *formats.Plan, f *formats.FlowPlan) { f.Applications[0].Modules[1].Model = "c" }, "of a deployed model"},
 		{func(_ *formats.Plan, f *formats.FlowPlan) {
 			f.Scaling = &formats.FlowScaling{EveryUS: 1, WindowUS: 1}
@@ -194,7 +194,7 @@ func TestTurnsCompile(t *testing.T) {
 			}
 			continue
 		}
-		if own := flow.Of(tab); err != nil || !slices.Equal(own.Modules[0].Parts, []float64{.25, .25}) || !slices.Equal(own.Modules[1].Parts, []float64{.75, .75}) {
+		if own := flow.GraphTablesOf(tab); err != nil || !slices.Equal(own.Modules[0].DeviceShares, []float64{.25, .25}) || !slices.Equal(own.Modules[1].DeviceShares, []float64{.75, .75}) {
 			t.Errorf("parts %+v (%v), expected .25 and .75 of each device", own, err)
 		}
 	}

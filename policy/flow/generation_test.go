@@ -10,8 +10,8 @@ import (
 	"inferplan/policy/flow"
 )
 
-// talking is a workflow that asks a language model for a long answer and a short one.
-func talking() []formats.Application {
+// talkApplications is a workflow that asks a language model for a long answer and a short one.
+func talkApplications() []formats.Application {
 	fixed := func(n float64) *formats.Lengths { return &formats.Lengths{Distribution: formats.LengthsFixed, Mean: n} }
 	return []formats.Application{{Name: "talk", Segments: []formats.Segment{
 		{Name: "think", Modules: []formats.Module{{Name: "short", Model: "llama", Prompt: fixed(100), Output: fixed(50)}}},
@@ -19,7 +19,7 @@ func talking() []formats.Application {
 	}}}
 }
 
-func llamas() *formats.Profile {
+func llamaProfile() *formats.Profile {
 	return &formats.Profile{LLMs: []formats.LLMProfile{{Model: "llama", WeightBytes: 1000, KVBytesPerToken: 10, Instances: []formats.LLMInstance{
 		{Device: "A", TensorParallel: 1, Sequences: 8, KVTokens: 1600, Iteration: formats.Iteration{BaseNS: 1e7, SequenceNS: 1e5, ContextNS: 100}},
 		{Device: "A", TensorParallel: 2, Sequences: 99, Iteration: formats.Iteration{BaseNS: 1e6}},
@@ -28,8 +28,8 @@ func llamas() *formats.Profile {
 
 // A language model stands among the models with the times of sequences among others, in
 // as many as KV memory holds at their ends.
-func TestMeasured(t *testing.T) {
-	p, llms, err := flow.Measured(llamas(), talking(), "applications")
+func TestLanguageModelIsProfiledByItsSequences(t *testing.T) {
+	p, llms, err := flow.WithLanguageModels(llamaProfile(), talkApplications(), "applications")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,16 +42,16 @@ func TestMeasured(t *testing.T) {
 	}
 	for i, x := range m.Measurements {
 		kv := int64(max(400, 300*(i+1))+15) / 16 * 16
-		if want := l.Instances[0].Iteration.Residence(int32(i+1), 100, 200, 0); x.Batch != i+1 || x.Whole.WallUS.D() != want || x.MemoryBytes != 1000+10*kv {
+		if want := l.Instances[0].Iteration.ResidenceTime(int32(i+1), 100, 200, 0); x.Batch != i+1 || x.WholeModel.WallUS.D() != want || x.MemoryBytes != 1000+10*kv {
 			t.Errorf("%+v, expected %v and %d bytes", x, want, 1000+10*kv)
 		}
 	}
-	graph, _, err := flow.Segments(&formats.Application{Name: "talk", Segments: flow.WithWork(talking()[0].Segments, llms)}, "a")
+	graph, _, err := flow.CompileSegments(&formats.Application{Name: "talk", Segments: flow.WithTokenWork(talkApplications()[0].Segments, llms)}, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	it := &l.Instances[0].Iteration
-	want := it.Residence(1, 100, 50, 0).Seconds() / it.Residence(1, 100, 200, 0).Seconds()
+	want := it.ResidenceTime(1, 100, 50, 0).Seconds() / it.ResidenceTime(1, 100, 200, 0).Seconds()
 	if short, long := graph.Segments[0].Steps[0].Work, graph.Segments[1].Steps[0].Work; long != 0 || math.Abs(float64(short)/1e6-want) > 1e-6 {
 		t.Errorf("works %d and %d, expected %.6f and the usual", short, long, want)
 	}
@@ -67,9 +67,9 @@ func TestNotMeasured(t *testing.T) {
 		{func(p *formats.Profile) { p.LLMs[0].WeightBytes, p.LLMs[0].Instances[0].KVTokens = 0, 0 }, `x[0].segments[0].modules[0]: found "llama", whose profile says nothing of its memory, expected weight_bytes and kv_bytes_per_token in the profile's llms, or kv_tokens of each instance`},
 		{func(p *formats.Profile) { p.LLMs[0].Instances[0].KVTokens = 390 }, `x[0].segments[0].modules[0]: found sequences of "llama" of up to 400 tokens, expected an instance of one device in the profile's llms, with KV memory for one of them`},
 	} {
-		p := llamas()
+		p := llamaProfile()
 		c.spoil(p)
-		if _, _, err := flow.Measured(p, talking(), "x"); err == nil || err.Error() != c.want {
+		if _, _, err := flow.WithLanguageModels(p, talkApplications(), "x"); err == nil || err.Error() != c.want {
 			t.Errorf("%v, expected %s", err, c.want)
 		}
 	}
@@ -77,10 +77,10 @@ func TestNotMeasured(t *testing.T) {
 
 // What servers say of their KV memory in tokens is enough.
 func TestMeasuredByTokens(t *testing.T) {
-	p := llamas()
+	p := llamaProfile()
 	p.LLMs[0].WeightBytes, p.LLMs[0].KVBytesPerToken = 0, 0
 	p.LLMs[0].Instances[0].KVTokens = 700
-	models, llms, err := flow.Measured(p, talking(), "x")
+	models, llms, err := flow.WithLanguageModels(p, talkApplications(), "x")
 	if err != nil {
 		t.Fatal(err)
 	}

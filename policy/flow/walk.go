@@ -10,141 +10,141 @@ import (
 // Choices decide where requests go, where that depends on their inputs or on the outputs of their tasks. The executor
 // evaluates the plan's conditions; the simulator draws by the plan's chances.
 type Choices interface {
-	// Begin is called before anything else of a request.
-	Begin(req, app int32)
+	// BeginRequest is called before anything else of a request.
+	BeginRequest(req, app int32)
 	// ItemCount returns how often a step of the segment that a request visits runs.
-	Items(req, app, segment, visit, step int32) int32
+	ItemCount(req, app, segment, visit, step int32) int32
 	// ChooseRoute returns the route that a task of a step takes, by its item.
-	Route(req, app, segment, visit, step, item int32) int32
+	ChooseRoute(req, app, segment, visit, step, item int32) int32
 	// ChooseNext returns the branch that a request takes behind a segment, one of those that are open. It is called only if
 	// several are open.
-	Way(req, app, segment, visit int32, open []bool) int32
+	ChooseNext(req, app, segment, visit int32, open []bool) int32
 }
 
 // TokenChoices are Choices that also give the tokens of tasks of language models.
-type Lengths interface {
+type TokenChoices interface {
 	Choices
 	// TokenLengths returns the tokens of prompt and answer of a task of a step, which is given by its number among the
 	// generation steps.
-	Lengths(req, ask int32) (prompt, output int32)
+	TokenLengths(req, ask int32) (prompt, output int32)
 }
 
 // WorkflowControl decides which tasks the requests of workflows have. The tasks of a segment are revealed at once. When
 // all have ended, the next segment is chosen.
-type Walk struct {
-	own      *Workflows
-	choices  Choices
-	lengths  Lengths // the choices, if they give tokens; otherwise nil
-	requests []walker
-	tasks    []int32 // by task slot
-	open     []bool  // scratch: by branch
+type WorkflowControl struct {
+	workflows     *WorkflowTables
+	choices       Choices
+	tokens        TokenChoices // the choices, if they give tokens; otherwise nil
+	requests      []workflowRequest
+	requestOfTask []int32 // by task slot
+	openBranches  []bool  // scratch: by branch
 }
 
 // workflowRequest is an open request.
-type walker struct {
+type workflowRequest struct {
 	app, segment int32
-	left         int32   // tasks of the segment that have not ended
-	slots        []int32 // slots of all its tasks
-	latest       []span  // by name: the tasks of the latest run, in slots
-	visits       []int32 // by segment
+	openTasks    int32       // tasks of the segment that have not ended
+	slots        []int32     // slots of all its tasks
+	latestRuns   []slotRange // by name: the tasks of the latest run, in slots
+	visits       []int32     // by segment
 }
 
 // slotRange is a range of a request's task slots.
-type span struct{ first, end int32 }
+type slotRange struct{ first, end int32 }
 
 // NewWorkflowControl returns the control that decides which tasks the requests of a run have. Choices are drawn from the
 // seed 0 until others are set.
-func NewWalk(t *policy.Tables) policy.Control {
-	own := WorkflowsOf(t)
-	w := &Walk{own: own}
-	w.Choose(NewDraws(own, t, 0))
+func NewWorkflowControl(t *policy.Tables) policy.Control {
+	workflows := WorkflowTablesOf(t)
+	w := &WorkflowControl{workflows: workflows}
+	w.SetChoices(NewRandomChoices(workflows, t, 0))
 	return w
 }
 
 // SetChoices sets what decides where requests go.
-func (w *Walk) Choose(c Choices) {
+func (w *WorkflowControl) SetChoices(c Choices) {
 	w.choices = c
-	w.lengths, _ = c.(Lengths)
+	w.tokens, _ = c.(TokenChoices)
 }
 
-// Begin implements policy.Control.
-func (w *Walk) Begin(req, model int32, out *policy.Reveals) {
+// BeginRequest implements policy.Control.
+func (w *WorkflowControl) BeginRequest(req, model int32, out *policy.RevealedTasks) {
 	for int(req) >= len(w.requests) {
-		w.requests = append(w.requests, walker{})
+		w.requests = append(w.requests, workflowRequest{})
 	}
 	q := &w.requests[req]
-	app := &w.own.Apps[model]
-	q.app, q.slots, q.latest, q.visits = model, q.slots[:0], q.latest[:0], q.visits[:0]
+	app := &w.workflows.Apps[model]
+	q.app, q.slots, q.latestRuns, q.visits = model, q.slots[:0], q.latestRuns[:0], q.visits[:0]
 	for range app.Names {
-		q.latest = append(q.latest, span{})
+		q.latestRuns = append(q.latestRuns, slotRange{})
 	}
 	for range app.Segments {
 		q.visits = append(q.visits, 0)
 	}
-	w.choices.Begin(req, model)
-	w.enter(req, 0, out)
+	w.choices.BeginRequest(req, model)
+	w.enterSegment(req, 0, out)
 }
 
 // enterSegment takes a request to a segment, and reveals its tasks. If none of its steps runs, the request goes on to
 // the next segment.
-func (w *Walk) enter(req, segment int32, out *policy.Reveals) {
+func (w *WorkflowControl) enterSegment(req, segment int32, out *policy.RevealedTasks) {
 	q := &w.requests[req]
 	for {
 		q.segment = segment
 		q.visits[segment]++
-		before := len(q.slots)
-		for k := range w.own.Apps[q.app].Segments[segment].Steps {
-			w.run(req, int32(k), out)
+		slotsBefore := len(q.slots)
+		for k := range w.workflows.Apps[q.app].Segments[segment].Steps {
+			w.revealStep(req, int32(k), out)
 		}
-		if q.left = int32(len(q.slots) - before); q.left > 0 {
+		if q.openTasks = int32(len(q.slots) - slotsBefore); q.openTasks > 0 {
 			return
 		}
-		if segment = w.next(req); segment < 0 {
-			w.end(req, out)
+		if segment = w.nextSegment(req); segment < 0 {
+			w.endRequest(req, out)
 			return
 		}
 	}
 }
 
 // revealStep reveals the tasks of a step.
-func (w *Walk) run(req, k int32, out *policy.Reveals) {
+func (w *WorkflowControl) revealStep(req, k int32, out *policy.RevealedTasks) {
 	q := &w.requests[req]
-	s := &w.own.Apps[q.app].Segments[q.segment].Steps[k]
+	s := &w.workflows.Apps[q.app].Segments[q.segment].Steps[k]
 
 	// How often does it run?
-	n := s.Fixed
-	each := span{}
+	n := s.FixedCount
+	eachRange := slotRange{}
 	switch {
-	case s.Each >= 0:
-		each = q.latest[s.Each]
-		n = each.end - each.first
-	case s.Counted:
-		n = w.choices.Items(req, q.app, q.segment, q.visits[q.segment], k)
+	case s.EachOf >= 0:
+		eachRange = q.latestRuns[s.EachOf]
+		n = eachRange.end - eachRange.first
+	case s.CountVaries:
+		n = w.choices.ItemCount(req, q.app, q.segment, q.visits[q.segment], k)
 	}
 
 	// A task per item.
 	first := int32(len(q.slots))
 	for item := range n {
-		slot := out.Take()
-		for int(slot) >= len(w.tasks) {
-			w.tasks = append(w.tasks, 0)
+		slot := out.TakeSlot()
+		for int(slot) >= len(w.requestOfTask) {
+			w.requestOfTask = append(w.requestOfTask, 0)
 		}
-		w.tasks[slot] = req
-		r := policy.Reveal{Req: req, Task: slot, Service: s.Service, Work: s.Work, Item: int64(item), FirstInput: int32(len(out.Inputs))}
+		w.requestOfTask[slot] = req
+		r := policy.RevealedTask{Req: req, Task: slot, Service: s.Service, Work: s.Work, Item: int64(item), FirstInput: int32(len(out.Inputs))}
 		if s.Service < 0 {
-			r.Service = s.Routes[w.choices.Route(req, q.app, q.segment, q.visits[q.segment], k, item)]
+			r.Service = s.Routes[w.choices.ChooseRoute(req, q.app, q.segment, q.visits[q.segment], k, item)]
 		}
 
 		// Inputs: all tasks of the latest run, or the one of this item.
 		for _, name := range s.Reads {
-			from := q.latest[name]
-			if name == s.Each {
-				from = span{each.first + item, each.first + item + 1}
+			inputRange := q.latestRuns[name]
+			if name == s.EachOf {
+				inputRange = slotRange{eachRange.first + item, eachRange.first + item + 1}
 			}
-			out.Inputs = append(out.Inputs, q.slots[from.first:from.end]...)
+			out.Inputs = append(out.Inputs, q.slots[inputRange.first:inputRange.end]...)
 		}
-		if r.Ask = s.Ask; r.Ask > 0 && w.lengths != nil {
-			r.Prompt, r.Output = w.lengths.Lengths(req, r.Ask-1)
+		if r.Ask = s.GenerationStep; r.Ask > 0 && w.tokens != nil {
+			r.Prompt, r.Output = w.tokens.TokenLengths(req, r.Ask-1)
 		}
 		if r.NumInputs = int32(len(out.Inputs)) - r.FirstInput; r.NumInputs == 0 {
 			out.Inputs, r.NumInputs = append(out.Inputs, -1), 1
@@ -152,117 +152,119 @@ func (w *Walk) run(req, k int32, out *policy.Reveals) {
 		q.slots = append(q.slots, slot)
 		out.Tasks = append(out.Tasks, r)
 	}
-	q.latest[s.Name] = span{first, int32(len(q.slots))}
+	q.latestRuns[s.Name] = slotRange{first, int32(len(q.slots))}
 }
 
 // nextSegment returns the segment that follows the current one of a request. If the request ends, it returns -1.
-func (w *Walk) next(req int32) int32 {
+func (w *WorkflowControl) nextSegment(req int32) int32 {
 	q := &w.requests[req]
-	app := &w.own.Apps[q.app]
+	app := &w.workflows.Apps[q.app]
 	s := &app.Segments[q.segment]
-	w.open = w.open[:0]
-	ways, last := 0, int32(-1)
-	for b, to := range s.To {
-		open := to < 0 || app.Segments[to].Most == 0 || q.visits[to] < app.Segments[to].Most
-		if w.open = append(w.open, open); open {
-			ways++
-			last = int32(b)
+	w.openBranches = w.openBranches[:0]
+	openCount, chosen := 0, int32(-1)
+	for b, to := range s.BranchTargets {
+		isOpen := to < 0 || app.Segments[to].MaxVisits == 0 || q.visits[to] < app.Segments[to].MaxVisits
+		if w.openBranches = append(w.openBranches, isOpen); isOpen {
+			openCount++
+			chosen = int32(b)
 		}
 	}
-	if ways > 1 {
-		last = w.choices.Way(req, q.app, q.segment, q.visits[q.segment], w.open)
+	if openCount > 1 {
+		chosen = w.choices.ChooseNext(req, q.app, q.segment, q.visits[q.segment], w.openBranches)
 	}
-	if last < 0 {
+	if chosen < 0 {
 		return -1
 	}
-	return s.To[last]
+	return s.BranchTargets[chosen]
 }
 
-// Ended implements policy.Control.
-func (w *Walk) Ended(task int32, _ policy.Outcome, out *policy.Reveals) {
-	req := w.tasks[task]
+// TaskEnded implements policy.Control.
+func (w *WorkflowControl) TaskEnded(task int32, _ policy.Outcome, out *policy.RevealedTasks) {
+	req := w.requestOfTask[task]
 	q := &w.requests[req]
-	if q.left--; q.left > 0 {
+	if q.openTasks--; q.openTasks > 0 {
 		return
 	}
-	if to := w.next(req); to >= 0 {
-		w.enter(req, to, out)
+	if to := w.nextSegment(req); to >= 0 {
+		w.enterSegment(req, to, out)
 		return
 	}
-	w.end(req, out)
+	w.endRequest(req, out)
 }
 
 // endRequest reports that a request is over.
-func (w *Walk) end(req int32, out *policy.Reveals) {
-	out.Over = append(out.Over, req)
-	w.Forget(req, out)
+func (w *WorkflowControl) endRequest(req int32, out *policy.RevealedTasks) {
+	out.EndedRequests = append(out.EndedRequests, req)
+	w.ForgetRequest(req, out)
 }
 
-// Forget implements policy.Control.
-func (w *Walk) Forget(req int32, out *policy.Reveals) {
+// ForgetRequest implements policy.Control.
+func (w *WorkflowControl) ForgetRequest(req int32, out *policy.RevealedTasks) {
 	if int(req) < len(w.requests) {
 		q := &w.requests[req]
-		out.Freed = append(out.Freed, q.slots...)
+		out.UnreadTasks = append(out.UnreadTasks, q.slots...)
 		q.slots = q.slots[:0]
 	}
 }
 
 // LatestTasks returns the tasks of a module's latest run, also of a request that has just ended. The caller must not
 // change the list.
-func (w *Walk) Latest(req, name int32) []int32 {
+func (w *WorkflowControl) LatestTasks(req, name int32) []int32 {
 	q := &w.requests[req]
-	of := q.latest[name]
-	return q.slots[of.first:of.end]
+	run := q.latestRuns[name]
+	return q.slots[run.first:run.end]
 }
 
 // SegmentOf returns the segment that a request is in, or has ended in.
-func (w *Walk) Segment(req int32) int32 { return w.requests[req].segment }
+func (w *WorkflowControl) SegmentOf(req int32) int32 { return w.requests[req].segment }
 
 // RandomChoices draw by the chances of the plan. Each request draws from a stream of its own, which it gets when it
 // begins, so that its path does not depend on the policy.
-type Draws struct {
-	own  *Workflows
-	apps []*rand.Rand
-	rng  []rand.PCG                      // by request
-	from *rand.PCG                       // stream that tokens are drawn from
-	asks []func() (prompt, output int32) // by generation step
+type RandomChoices struct {
+	workflows      *WorkflowTables
+	appStreams     []*rand.Rand
+	requestStreams []rand.PCG                      // by request
+	tokenStream    *rand.PCG                       // stream that tokens are drawn from
+	tokenDraws     []func() (prompt, output int32) // by generation step
 }
 
 // Uint64 implements rand.Source by the stream of the request whose tokens are drawn.
-func (d *Draws) Uint64() uint64 { return d.from.Uint64() }
+func (d *RandomChoices) Uint64() uint64 { return d.tokenStream.Uint64() }
 
 // NewRandomChoices returns the choices of a seed.
-func NewDraws(own *Workflows, t *policy.Tables, seed uint64) *Draws {
-	d := &Draws{own: own}
+func NewRandomChoices(workflows *WorkflowTables, t *policy.Tables, seed uint64) *RandomChoices {
+	d := &RandomChoices{workflows: workflows}
 	for i := range t.Models {
-		d.apps = append(d.apps, seeded.New(seed, "requests/"+t.Models[i].Name))
+		d.appStreams = append(d.appStreams, seeded.New(seed, "requests/"+t.Models[i].Name))
 	}
 	rng := rand.New(d)
-	for _, a := range own.Asks {
-		d.asks = append(d.asks, a.draw(rng))
+	for _, a := range workflows.GenerationSteps {
+		d.tokenDraws = append(d.tokenDraws, a.tokenDraw(rng))
 	}
 	return d
 }
 
-// Begin implements Choices.
-func (d *Draws) Begin(req, app int32) {
-	for int(req) >= len(d.rng) {
-		d.rng = append(d.rng, rand.PCG{})
+// BeginRequest implements Choices.
+func (d *RandomChoices) BeginRequest(req, app int32) {
+	for int(req) >= len(d.requestStreams) {
+		d.requestStreams = append(d.requestStreams, rand.PCG{})
 	}
-	d.rng[req].Seed(d.apps[app].Uint64(), d.apps[app].Uint64())
+	d.requestStreams[req].Seed(d.appStreams[app].Uint64(), d.appStreams[app].Uint64())
 }
 
 // TokenLengths implements TokenChoices.
-func (d *Draws) Lengths(req, ask int32) (prompt, output int32) {
-	d.from = &d.rng[req]
-	return d.asks[ask]()
+func (d *RandomChoices) TokenLengths(req, ask int32) (prompt, output int32) {
+	d.tokenStream = &d.requestStreams[req]
+	return d.tokenDraws[ask]()
 }
 
 // uniform returns a random number from [0,1).
-func (d *Draws) uniform(req int32) float64 { return float64(d.rng[req].Uint64()>>11) / (1 << 53) }
+func (d *RandomChoices) uniform(req int32) float64 {
+	return float64(d.requestStreams[req].Uint64()>>11) / (1 << 53)
+}
 
 // drawIndex draws an index by chances.
-func (d *Draws) pick(req int32, chances []float64) int32 {
+func (d *RandomChoices) drawIndex(req int32, chances []float64) int32 {
 	u := d.uniform(req)
 	for i, p := range chances[:len(chances)-1] {
 		if u -= p; u < 0 {
@@ -273,37 +275,37 @@ func (d *Draws) pick(req int32, chances []float64) int32 {
 }
 
 // ItemCount implements Choices. Without chances a step runs once.
-func (d *Draws) Items(req, app, segment, _, step int32) int32 {
-	chances := d.own.Apps[app].Segments[segment].Steps[step].Items
+func (d *RandomChoices) ItemCount(req, app, segment, _, step int32) int32 {
+	chances := d.workflows.Apps[app].Segments[segment].Steps[step].ItemChances
 	if len(chances) == 0 {
 		return 1
 	}
-	return d.pick(req, chances)
+	return d.drawIndex(req, chances)
 }
 
-// Route implements Choices.
-func (d *Draws) Route(req, app, segment, _, step, _ int32) int32 {
-	return d.pick(req, d.own.Apps[app].Segments[segment].Steps[step].Shares)
+// ChooseRoute implements Choices.
+func (d *RandomChoices) ChooseRoute(req, app, segment, _, step, _ int32) int32 {
+	return d.drawIndex(req, d.workflows.Apps[app].Segments[segment].Steps[step].RouteShares)
 }
 
-// Way implements Choices.
-func (d *Draws) Way(req, app, segment, visit int32, open []bool) int32 {
-	s := &d.own.Apps[app].Segments[segment]
-	sum, last := 0.0, int32(0)
-	for b := range open {
-		if open[b] {
-			sum += s.Next[b].ChanceAt(int(visit))
+// ChooseNext implements Choices.
+func (d *RandomChoices) ChooseNext(req, app, segment, visit int32, openBranches []bool) int32 {
+	s := &d.workflows.Apps[app].Segments[segment]
+	sum, lastOpen := 0.0, int32(0)
+	for b := range openBranches {
+		if openBranches[b] {
+			sum += s.Branches[b].ProbabilityAt(int(visit))
 		}
 	}
 	u := d.uniform(req) * sum
-	for b := range open {
-		if !open[b] {
+	for b := range openBranches {
+		if !openBranches[b] {
 			continue
 		}
-		last = int32(b)
-		if u -= s.Next[b].ChanceAt(int(visit)); u < 0 {
+		lastOpen = int32(b)
+		if u -= s.Branches[b].ProbabilityAt(int(visit)); u < 0 {
 			break
 		}
 	}
-	return last
+	return lastOpen
 }

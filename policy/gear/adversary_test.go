@@ -28,7 +28,7 @@ func TestAgainstAnAdversary(t *testing.T) {
 		}
 		var log bytes.Buffer
 		rec := conform.NewRecorder(pol, &log)
-		foe := &policytest.Adversary{Tables: tab, Policy: rec, Levels: 10, Modes: int32(len(gear.Of(tab).Gears)), Rand: seeded.New(rapid.Uint64().Draw(t, "seed"), "adversary")}
+		foe := &policytest.Adversary{Tables: tab, Policy: rec, Levels: 10, Modes: int32(len(gear.TablesOf(tab).Gears)), Rand: seeded.New(rapid.Uint64().Draw(t, "seed"), "adversary")}
 		if err := foe.Run(rapid.IntRange(10, 600).Draw(t, "steps")); err != nil {
 			t.Fatal(err)
 		}

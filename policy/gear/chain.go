@@ -9,65 +9,65 @@ import (
 
 // chainFleet has the chains of devices, their queues, and the batches on their way. Batches are numbered by the
 // device on which they start: if all models run whole on a device, batch and device have the same number.
-type fleet struct {
-	t       *policy.Tables
-	chains  []chain // pipeline by pipeline
-	path    []int32 // devices of the chains, chain by chain
-	queues  []queue // by chain
-	devices []device
-	queued  []uint64 // set of devices, as bits: every device for which requests wait is in it
-	batches []batch  // slots, by the device on which they start
-	running []int32  // requests of the batches, maxBatch for each slot
-	most    int32    // largest batch
+type chainFleet struct {
+	tables           *policy.Tables
+	chains           []replicaChain // pipeline by pipeline
+	chainDevices     []int32        // devices of the chains, chain by chain
+	queues           []requestQueue // by chain
+	devices          []deviceState
+	devicesWithQueue []uint64     // set of devices, as bits: every device for which requests wait is in it
+	batches          []chainBatch // slots, by the device on which they start
+	batchRequests    []int32      // requests of the batches, maxBatch for each slot
+	maxBatch         int32        // largest batch
 }
 
 // replicaChain is a replica of a pipeline: a device for each of its stages. It has a queue before its first
 // device; behind that batches keep their order.
-type chain struct {
-	pipeline int32
-	stage    int32 // first stage of the pipeline in policy.Tables
-	first    int32 // index of its first device in chainFleet.chainDevices
-	hops     int32
-	under    int32 // batches on their way
-	most     int32 // limit of these: one at each stage and one between each two
-	lost     int32 // number of its devices that are lost
+type replicaChain struct {
+	pipeline      int32
+	firstStage    int32 // first stage of the pipeline in policy.Tables
+	firstIndex    int32 // index of its first device in chainFleet.chainDevices
+	hopCount      int32
+	activeBatches int32 // batches on their way
+	maxBatches    int32 // limit of these: one at each stage and one between each two
+	lostDevices   int32 // number of its devices that are lost
 }
 
 // chainBatch is a batch on its way along a chain.
-type batch struct {
-	chain   int32
-	size    int32
-	hop     int32         // stage where it is, or to which it is transferred
-	crosses bool          // it is transferred to that stage
-	live    bool          // the slot is in use
-	first   time.Duration // planned time of its first run
+type chainBatch struct {
+	chain        int32
+	size         int32
+	hop          int32         // stage where it is, or to which it is transferred
+	inTransfer   bool          // it is transferred to that stage
+	inUse        bool          // the slot is in use
+	firstRunTime time.Duration // planned time of its first run
 }
 
 // addChains makes the chains of all pipelines, with their queues and with slots for their batches. It returns the
 // chains of each pipeline.
-func (f *fleet) addChains() [][]int32 {
-	t := f.t
-	of := make([][]int32, len(t.Pipelines))
-	starts := make([][]int32, len(t.Devices))
+func (f *chainFleet) addChains() [][]int32 {
+	t := f.tables
+	chainsOf := make([][]int32, len(t.Pipelines))
+	startingChains := make([][]int32, len(t.Devices))
 	for i := range f.devices {
-		f.devices[i].room = 1
+		f.devices[i].slotCount = 1
 	}
 
 	// Make the chains. A chain of several stages needs slots of its own on its first device.
-	for m := range of {
+	for m := range chainsOf {
 		hops := t.Pipelines[m].NumStages
-		for k := range t.Chains(int32(m)) {
+		for k := range t.ChainCount(int32(m)) {
 			c := int32(len(f.chains))
-			f.chains = append(f.chains, chain{pipeline: int32(m), stage: t.Pipelines[m].FirstStage, first: int32(len(f.path)), hops: hops, most: 2*hops - 1})
+			f.chains = append(f.chains, replicaChain{pipeline: int32(m), firstStage: t.Pipelines[m].FirstStage, firstIndex: int32(len(f.chainDevices)), hopCount: hops, maxBatches: 2*hops - 1})
 			for h := range hops {
-				f.path = append(f.path, t.ChainDevice(int32(m), k, h))
+				f.chainDevices = append(f.chainDevices, t.ChainDevice(int32(m), k, h))
 			}
-			d := f.startOf(c)
+			d := f.firstDevice(c)
 			if hops > 1 {
-				f.devices[d].room += 2*hops - 1
+				f.devices[d].slotCount += 2*hops - 1
 			}
-			of[m], starts[d] = append(of[m], c), append(starts[d], c)
-			f.queues = append(f.queues, queue{head: none, tail: none})
+			chainsOf[m], startingChains[d] = append(chainsOf[m], c), append(startingChains[d], c)
+			f.queues = append(f.queues, requestQueue{head: noIndex, tail: noIndex})
 		}
 	}
 
@@ -75,33 +75,33 @@ func (f *fleet) addChains() [][]int32 {
 	slots := int32(0)
 	for d := range f.devices {
 		dev := &f.devices[d]
-		dev.starts, dev.slot = starts[d], slots
-		slots += dev.room
+		dev.startingChains, dev.firstSlot = startingChains[d], slots
+		slots += dev.slotCount
 	}
-	f.batches, f.running = make([]batch, slots), make([]int32, slots*f.most)
-	return of
+	f.batches, f.batchRequests = make([]chainBatch, slots), make([]int32, slots*f.maxBatch)
+	return chainsOf
 }
 
 // firstDevice returns the first device of a chain.
-func (f *fleet) startOf(c int32) int32 { return f.path[f.chains[c].first] }
+func (f *chainFleet) firstDevice(c int32) int32 { return f.chainDevices[f.chains[c].firstIndex] }
 
 // devicesOf returns the devices of a chain, stage by stage.
-func (f *fleet) devicesOf(c int32) []int32 {
+func (f *chainFleet) devicesOf(c int32) []int32 {
 	ch := &f.chains[c]
-	return f.path[ch.first : ch.first+ch.hops]
+	return f.chainDevices[ch.firstIndex : ch.firstIndex+ch.hopCount]
 }
 
 // requestsOf returns the requests of a batch.
-func (f *fleet) members(slot int32) []int32 {
-	return f.running[slot*f.most : slot*f.most+f.batches[slot].size]
+func (f *chainFleet) requestsOf(slot int32) []int32 {
+	return f.batchRequests[slot*f.maxBatch : slot*f.maxBatch+f.batches[slot].size]
 }
 
 // freeSlot returns a free slot for a batch that starts on a device. There is always one: every chain of several
 // stages has slots for all its batches, and the other chains share one, because a batch starts only if none is at
 // work.
-func (f *fleet) freeSlot(d int32) int32 {
-	slot := f.devices[d].slot
-	for f.batches[slot].live {
+func (f *chainFleet) freeSlot(d int32) int32 {
+	slot := f.devices[d].firstSlot
+	for f.batches[slot].inUse {
 		slot++
 	}
 	return slot
@@ -110,139 +110,139 @@ func (f *fleet) freeSlot(d int32) int32 {
 // dispatch sends the head of a queue along its chain.
 func (p *Policy) dispatch(now time.Duration, c int32, out *policy.Actions) {
 	ch := &p.chains[c]
-	pl, q := &p.t.Pipelines[ch.pipeline], &p.queues[c]
+	pl, q := &p.tables.Pipelines[ch.pipeline], &p.queues[c]
 	devices := p.devicesOf(c)
 	slot, size := p.freeSlot(devices[0]), min(q.length, pl.Batch)
 
 	// Take the requests from the queue.
-	first, hops := int32(len(out.Tasks)), int32(len(out.Hops))
-	p.batches[slot] = batch{chain: c, size: size, live: true}
-	tasks := p.members(slot)
-	out.Tasks = q.pop(p.requests, tasks, out.Tasks)
-	p.devices[devices[0]].work++
-	ch.under++
+	firstTask, hops := int32(len(out.Tasks)), int32(len(out.Hops))
+	p.batches[slot] = chainBatch{chain: c, size: size, inUse: true}
+	tasks := p.requestsOf(slot)
+	out.Tasks = q.popInto(p.requests, tasks, out.Tasks)
+	p.devices[devices[0]].activeBatches++
+	ch.activeBatches++
 
 	// Write hops and the action in place, which is faster: a copy of a new one would wait until its fields are stored.
-	at := now
+	readyAt := now
 	for h, d := range devices {
 		out.Hops = append(out.Hops, policy.Hop{})
 		hop := &out.Hops[len(out.Hops)-1]
-		hop.Stage, hop.Device, hop.Uplink, hop.Downlink, hop.XferStart = pl.FirstStage+int32(h), d, none, none, at
+		hop.Stage, hop.Device, hop.Uplink, hop.Downlink, hop.XferStart = pl.FirstStage+int32(h), d, noIndex, noIndex, readyAt
 		if h > 0 {
-			if took := p.t.TransferBetween(hop.Stage, size, devices[h-1], d); took > 0 {
-				hop.Uplink, hop.Downlink = p.t.Devices[devices[h-1]].Uplink, p.t.Devices[d].Downlink
-				at += took
+			if transferTime := p.tables.TransferBetween(hop.Stage, size, devices[h-1], d); transferTime > 0 {
+				hop.Uplink, hop.Downlink = p.tables.Devices[devices[h-1]].Uplink, p.tables.Devices[d].Downlink
+				readyAt += transferTime
 			}
 		}
-		hop.XferEnd, hop.Start = at, at
-		at += p.t.Stages[hop.Stage].Infer[size-1]
-		hop.End = at
+		hop.XferEnd, hop.Start = readyAt, readyAt
+		readyAt += p.tables.Stages[hop.Stage].Infer[size-1]
+		hop.End = readyAt
 
 		// Count the work of the refusal rule.
-		if p.shed != nil {
-			p.shed.runs(d, hop.Start, at)
+		if p.refusals != nil {
+			p.refusals.addRun(d, hop.Start, readyAt)
 		}
 		if h == 0 {
-			p.batches[slot].first = at - now
+			p.batches[slot].firstRunTime = readyAt - now
 		}
 	}
-	if p.shed != nil {
-		p.shed.goes(p.requests, tasks)
+	if p.refusals != nil {
+		p.refusals.addBatch(p.requests, tasks)
 	}
 	out.List = append(out.List, policy.Action{})
 	a := &out.List[len(out.List)-1]
 	a.Kind, a.Pipeline, a.Model, a.Batch, a.Size, a.Device = policy.Dispatch, ch.pipeline, pl.Model, slot, size, devices[0]
-	a.TaskFirst, a.HopFirst, a.HopCount = first, hops, int16(ch.hops)
+	a.TaskFirst, a.HopFirst, a.HopCount = firstTask, hops, int16(ch.hopCount)
 }
 
 // batchArrived notes that a batch has reached the device of its next stage, which runs it before anything new.
-func (f *fleet) reached(slot int32) {
+func (f *chainFleet) batchArrived(slot int32) {
 	b := &f.batches[slot]
-	b.crosses = false
-	f.devices[f.devicesOf(b.chain)[b.hop]].work++
+	b.inTransfer = false
+	f.devices[f.devicesOf(b.chain)[b.hop]].activeBatches++
 }
 
 // finishHop notes that a batch has finished a stage.
-func (f *fleet) left(slot int32) {
+func (f *chainFleet) finishHop(slot int32) {
 	b := &f.batches[slot]
 	ch := &f.chains[b.chain]
-	f.devices[f.path[ch.first+b.hop]].work--
-	if b.hop++; b.hop < ch.hops {
-		b.crosses = true
+	f.devices[f.chainDevices[ch.firstIndex+b.hop]].activeBatches--
+	if b.hop++; b.hop < ch.hopCount {
+		b.inTransfer = true
 		return
 	}
-	b.live = false
-	ch.under--
+	b.inUse = false
+	ch.activeBatches--
 }
 
 // needsDevice reports whether a batch still needs a device: it is there, comes from there, or has yet to go there.
-func (f *fleet) needs(b *batch, d int32) bool {
-	from := b.hop
-	if b.crosses {
-		from--
+func (f *chainFleet) needsDevice(b *chainBatch, d int32) bool {
+	firstHop := b.hop
+	if b.inTransfer {
+		firstHop--
 	}
-	return slices.Contains(f.devicesOf(b.chain)[from:], d)
+	return slices.Contains(f.devicesOf(b.chain)[firstHop:], d)
 }
 
 // loseDevice takes a device out of service and moves the batches and requests that need it.
-func (p *Policy) lose(now time.Duration, d int32, out *policy.Actions) {
-	if p.devices[d].down {
+func (p *Policy) loseDevice(now time.Duration, d int32, out *policy.Actions) {
+	if p.devices[d].isLost {
 		return
 	}
-	p.devices[d].down = true
-	p.gone++
+	p.devices[d].isLost = true
+	p.lostDevices++
 	for c := range p.chains {
 		if slices.Contains(p.devicesOf(int32(c)), d) {
-			p.chains[c].lost++
+			p.chains[c].lostDevices++
 		}
 	}
 
 	// Abort its batches.
 	for slot := range p.batches {
-		if b := &p.batches[slot]; b.live && p.needs(b, d) {
-			p.abort(now, int32(slot), out)
+		if b := &p.batches[slot]; b.inUse && p.needsDevice(b, d) {
+			p.abortBatch(now, int32(slot), out)
 		}
 	}
 
 	// Move the queues of its chains.
 	for c := range p.queues {
-		for p.chains[c].lost > 0 && p.queues[c].head != none {
+		for p.chains[c].lostDevices > 0 && p.queues[c].head != noIndex {
 			slot := p.queues[c].head
-			p.remove(slot)
-			p.send(now, slot, out)
+			p.removeFromQueue(slot)
+			p.enqueue(now, slot, out)
 		}
 	}
 	p.serveIdle(now, out)
 }
 
 // abortBatch aborts a batch and queues its requests again.
-func (p *Policy) abort(now time.Duration, slot int32, out *policy.Actions) {
+func (p *Policy) abortBatch(now time.Duration, slot int32, out *policy.Actions) {
 	b := &p.batches[slot]
-	if !b.crosses {
-		p.devices[p.devicesOf(b.chain)[b.hop]].work--
+	if !b.inTransfer {
+		p.devices[p.devicesOf(b.chain)[b.hop]].activeBatches--
 	}
-	b.live = false
-	p.chains[b.chain].under--
+	b.inUse = false
+	p.chains[b.chain].activeBatches--
 	out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: slot})
-	for _, r := range p.members(slot) {
+	for _, r := range p.requestsOf(slot) {
 		if p.requests[r].cancelled {
-			p.drop(r, policy.ReasonCancelled, out)
+			p.dropRequest(r, policy.ReasonCancelled, out)
 			continue
 		}
-		p.send(now, r, out)
+		p.enqueue(now, r, out)
 	}
 }
 
 // regainDevice returns a device to service.
-func (p *Policy) regain(d int32) {
-	if !p.devices[d].down {
+func (p *Policy) regainDevice(d int32) {
+	if !p.devices[d].isLost {
 		return
 	}
-	p.devices[d].down = false
-	p.gone--
+	p.devices[d].isLost = false
+	p.lostDevices--
 	for c := range p.chains {
 		if slices.Contains(p.devicesOf(int32(c)), d) {
-			p.chains[c].lost--
+			p.chains[c].lostDevices--
 		}
 	}
 }

@@ -26,19 +26,19 @@ type deployment struct {
 	stages []formats.Stage
 }
 
-// on is a stage of one block on count devices of a kind from first on; a batch of b
+// oneBlockStage is a stage of one block on count devices of a kind from first on; a batch of b
 // takes b times each.
-func on(block int, kind string, first, count int, each time.Duration, batch int) formats.Stage {
+func oneBlockStage(block int, kind string, first, count int, each time.Duration, batch int) formats.Stage {
 	s := formats.Stage{Blocks: [2]int{block, block + 1}, Device: kind, Share: 1, Replicas: count, GPUs: .01,
-		Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: count}}}
+		Placement: []formats.Placement{{FirstDevice: first, PerDevice: 1, Replicas: count}}}
 	for b := range batch {
 		s.InferUS = append(s.InferUS, document.Micros(time.Duration(b+1)*each))
 	}
 	return s
 }
 
-// along is a pipeline of stages, with cuts of a megabyte per sample between them.
-func along(stages ...formats.Stage) deployment {
+// pipelineOf is a pipeline of stages, with cuts of a megabyte per sample between them.
+func pipelineOf(stages ...formats.Stage) deployment {
 	for i := range len(stages) - 1 {
 		stages[i].Cut = &formats.Cut{DType: "FP32", Bytes: 1e6}
 		for range stages[i].InferUS {
@@ -83,7 +83,7 @@ func cascade(pools []formats.Pool, levels []int, models ...[]deployment) *format
 		for m := range p.Deployment {
 			replicas := 0
 			for k := range p.Deployment[m].Pipelines {
-				replicas += p.Deployment[m].Pipelines[k].Chains()
+				replicas += p.Deployment[m].Pipelines[k].ChainCount()
 			}
 			s := formats.GearStage{Model: p.Deployment[m].Model, Fraction: 1, MinQueue: 1}
 			if m < len(models)-1 {
@@ -108,15 +108,15 @@ func compile(t interface{ Fatal(...any) }, p *formats.Plan) (*policy.Tables, *ge
 	if err != nil {
 		t.Fatal(err)
 	}
-	pol, err := gear.New(tab, gear.NotShedding(tab))
+	pol, err := gear.New(tab, gear.OptionsWithoutRefusals(tab))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tab, pol
 }
 
-// mixed are two kinds of devices on nodes of one, with NICs.
-func mixed(sharing string, old, fresh int) []formats.Pool {
+// oldAndNewPools are two kinds of devices on nodes of one, with NICs.
+func oldAndNewPools(sharing string, old, fresh int) []formats.Pool {
 	return []formats.Pool{
 		{Device: "old", Count: old, PerNode: 1, NICGbps: 8, Sharing: sharing},
 		{Device: "new", Count: fresh, PerNode: 1, NICGbps: 8, Sharing: sharing},
@@ -126,10 +126,10 @@ func mixed(sharing string, old, fresh int) []formats.Pool {
 // A lone request crosses its chain stage by stage; replicas pair devices in whole
 // numbers.
 func TestChainOfTwoKinds(t *testing.T) {
-	p := cascade(mixed("", 5, 2), []int{9}, []deployment{along(on(0, "old", 0, 1, ms, 4))},
-		[]deployment{along(on(0, "old", 1, 4, 3*ms, 4), on(1, "new", 0, 2, 2*ms, 4))})
+	p := cascade(oldAndNewPools("", 5, 2), []int{9}, []deployment{pipelineOf(oneBlockStage(0, "old", 0, 1, ms, 4))},
+		[]deployment{pipelineOf(oneBlockStage(0, "old", 1, 4, 3*ms, 4), oneBlockStage(1, "new", 0, 2, 2*ms, 4))})
 	tab, pol := compile(t, p)
-	if n := tab.Chains(1); n != 4 {
+	if n := tab.ChainCount(1); n != 4 {
 		t.Fatalf("%d chains, expected 4", n)
 	}
 	for c, want := range [][2]int32{{1, 5}, {2, 5}, {3, 6}, {4, 6}} {
@@ -173,10 +173,10 @@ func TestSlowestStageSetsThePace(t *testing.T) {
 		{2 * ms, 5 * ms, 2, 1, 200}, // both chains share its device
 		{5 * ms, 2 * ms, 2, 1, 400}, // the first stage
 	} {
-		p := cascade(mixed("", c.chains, c.fresh), []int{9}, []deployment{along(on(0, "old", 0, c.chains, c.first, 1), on(1, "new", 0, c.fresh, c.second, 1))})
+		p := cascade(oldAndNewPools("", c.chains, c.fresh), []int{9}, []deployment{pipelineOf(oneBlockStage(0, "old", 0, c.chains, c.first, 1), oneBlockStage(1, "new", 0, c.fresh, c.second, 1))})
 		tab, pol := compile(t, p)
 		w := newWatch(tab, pol)
-		m := run(t, tab, w, 1.5*c.rate, 10*time.Second).Report.Models[0]
+		m := simulate(t, tab, w, 1.5*c.rate, 10*time.Second).Report.Models[0]
 		end := slices.Max(w.until).Seconds()
 		took := float64(m.Requests) / c.rate // nothing is dropped: the queue is worked off at the pace
 		if m.Completed != m.Requests || math.Abs(end-took) > .03*took {
@@ -188,23 +188,23 @@ func TestSlowestStageSetsThePace(t *testing.T) {
 // What a chain loses with a device is answered by others, and only while a stage
 // has no device left is anything dropped.
 func TestChainLosesDevices(t *testing.T) {
-	p := cascade(mixed("", 2, 2), []int{9}, []deployment{along(on(0, "old", 0, 2, 2*ms, 4), on(1, "new", 0, 2, 3*ms, 4))})
+	p := cascade(oldAndNewPools("", 2, 2), []int{9}, []deployment{pipelineOf(oneBlockStage(0, "old", 0, 2, 2*ms, 4), oneBlockStage(1, "new", 0, 2, 3*ms, 4))})
 	tab, pol := compile(t, p)
-	m := run(t, tab, pol, 200, 10*time.Second, sim.Fault{At: 2 * time.Second, Device: 2}, sim.Fault{At: 4 * time.Second, Device: 2, Up: true},
-		sim.Fault{At: 5 * time.Second, Device: 0}, sim.Fault{At: 7 * time.Second, Device: 0, Up: true}).Report.Models[0]
+	m := simulate(t, tab, pol, 200, 10*time.Second, sim.Fault{At: 2 * time.Second, Device: 2}, sim.Fault{At: 4 * time.Second, Device: 2, ComesBack: true},
+		sim.Fault{At: 5 * time.Second, Device: 0}, sim.Fault{At: 7 * time.Second, Device: 0, ComesBack: true}).Report.Models[0]
 	if m.Requests != m.Completed || m.Requests < 1800 {
 		t.Errorf("one device at a time: %d requests, %d answered", m.Requests, m.Completed)
 	}
 	tab, pol = compile(t, p)
-	m = run(t, tab, pol, 200, 10*time.Second, sim.Fault{At: 5 * time.Second, Device: 2}, sim.Fault{At: 5 * time.Second, Device: 1},
-		sim.Fault{At: 5500 * ms, Device: 1, Up: true}, sim.Fault{At: 6 * time.Second, Device: 2, Up: true}).Report.Models[0]
+	m = simulate(t, tab, pol, 200, 10*time.Second, sim.Fault{At: 5 * time.Second, Device: 2}, sim.Fault{At: 5 * time.Second, Device: 1},
+		sim.Fault{At: 5500 * ms, Device: 1, ComesBack: true}, sim.Fault{At: 6 * time.Second, Device: 2, ComesBack: true}).Report.Models[0]
 	if m.Requests != m.Completed+m.Dropped || m.Dropped < 50 || m.Dropped > 160 {
 		t.Errorf("half a second without a whole chain: %d requests, %d answered, %d dropped", m.Requests, m.Completed, m.Dropped)
 	}
 }
 
-// watch is a policy that checks what the interpreter tells it of devices.
-type watch struct {
+// checkedPolicy is a policy that checks what the interpreter tells it of devices.
+type checkedPolicy struct {
 	policy.Policy
 	until     []time.Duration // by device: end of its last run
 	hop       map[int32]int16 // by batch: the next stage
@@ -212,11 +212,11 @@ type watch struct {
 	wrong     []string
 }
 
-func newWatch(tab *policy.Tables, pol policy.Policy) *watch {
-	return &watch{Policy: pol, until: make([]time.Duration, len(tab.Devices)), hop: map[int32]int16{}, completed: map[int32]bool{}}
+func newWatch(tab *policy.Tables, pol policy.Policy) *checkedPolicy {
+	return &checkedPolicy{Policy: pol, until: make([]time.Duration, len(tab.Devices)), hop: map[int32]int16{}, completed: map[int32]bool{}}
 }
 
-func (w *watch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (w *checkedPolicy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
 		w.completed[ev.Req] = false
@@ -261,13 +261,13 @@ func drawCascade(t *rapid.T) *formats.Plan {
 	if shared {
 		at = rapid.IntRange(0, 4).Draw(t, "first device")
 	}
-	small := []deployment{along(on(0, "old", 0, 2, each("small"), batch))}
-	large := []deployment{along(on(0, "old", at, chains, each("first stage"), batch), on(1, "new", 0, part, each("second stage"), batch))}
+	small := []deployment{pipelineOf(oneBlockStage(0, "old", 0, 2, each("small"), batch))}
+	large := []deployment{pipelineOf(oneBlockStage(0, "old", at, chains, each("first stage"), batch), oneBlockStage(1, "new", 0, part, each("second stage"), batch))}
 	if shared && rapid.Bool().Draw(t, "three stages") {
-		large = append(large, along(on(0, "new", 1, 2, each("a"), batch), on(1, "old", 3, 1, each("b"), batch), on(2, "new", 1, 2, each("c"), batch)))
+		large = append(large, pipelineOf(oneBlockStage(0, "new", 1, 2, each("a"), batch), oneBlockStage(1, "old", 3, 1, each("b"), batch), oneBlockStage(2, "new", 1, 2, each("c"), batch)))
 		large[0].stages[1].Blocks[1] = 3
 	}
-	return cascade(mixed(sharing, old, fresh), []int{rapid.IntRange(1, 9).Draw(t, "level"), rapid.IntRange(1, 9).Draw(t, "level")}, small, large)
+	return cascade(oldAndNewPools(sharing, old, fresh), []int{rapid.IntRange(1, 9).Draw(t, "level"), rapid.IntRange(1, 9).Draw(t, "level")}, small, large)
 }
 
 // Over random plans with chains, rates and lost devices: no request is lost or
@@ -282,7 +282,7 @@ func TestChainsConserveRequests(t *testing.T) {
 			d, from := int32(rapid.IntRange(0, len(tab.Devices)-1).Draw(t, "device")), time.Duration(rapid.IntRange(0, 2000).Draw(t, "from"))*ms
 			faults = append(faults, sim.Fault{At: from, Device: d})
 			if rapid.Bool().Draw(t, "comes back") {
-				faults = append(faults, sim.Fault{At: from + time.Duration(rapid.IntRange(1, 900).Draw(t, "for"))*ms, Device: d, Up: true})
+				faults = append(faults, sim.Fault{At: from + time.Duration(rapid.IntRange(1, 900).Draw(t, "for"))*ms, Device: d, ComesBack: true})
 			}
 		}
 		res := runChains(t, tab, w, float64(rapid.IntRange(5, 600).Draw(t, "rate")), 3*time.Second, faults)
@@ -297,9 +297,9 @@ func TestChainsConserveRequests(t *testing.T) {
 // sequence of kinds is one pipeline: a document and the tables say so.
 func TestNoChains(t *testing.T) {
 	uneven := func() *formats.Plan {
-		return cascade(mixed("", 4, 3), []int{9}, []deployment{along(on(0, "old", 0, 3, ms, 1), on(1, "new", 0, 2, ms, 1))})
+		return cascade(oldAndNewPools("", 4, 3), []int{9}, []deployment{pipelineOf(oneBlockStage(0, "old", 0, 3, ms, 1), oneBlockStage(1, "new", 0, 2, ms, 1))})
 	}
-	twice := cascade(mixed("", 4, 3), []int{9}, []deployment{along(on(0, "old", 0, 1, ms, 1), on(1, "new", 0, 1, ms, 1)), along(on(0, "old", 1, 1, ms, 1), on(1, "new", 1, 1, ms, 1))})
+	twice := cascade(oldAndNewPools("", 4, 3), []int{9}, []deployment{pipelineOf(oneBlockStage(0, "old", 0, 1, ms, 1), oneBlockStage(1, "new", 0, 1, ms, 1)), pipelineOf(oneBlockStage(0, "old", 1, 1, ms, 1), oneBlockStage(1, "new", 1, 1, ms, 1))})
 	for _, c := range []struct {
 		plan *formats.Plan
 		at   string
@@ -316,7 +316,7 @@ func TestNoChains(t *testing.T) {
 // A lost device takes along what is there, comes from there or has yet to go there,
 // and nothing that has left it behind.
 func TestLostDeviceAndItsBatches(t *testing.T) {
-	p := cascade(mixed("", 2, 2), []int{9}, []deployment{along(on(0, "old", 0, 2, 2*ms, 4), on(1, "new", 0, 2, 3*ms, 4))})
+	p := cascade(oldAndNewPools("", 2, 2), []int{9}, []deployment{pipelineOf(oneBlockStage(0, "old", 0, 2, 2*ms, 4), oneBlockStage(1, "new", 0, 2, 3*ms, 4))})
 	for _, c := range []struct {
 		events int // of the batch's way that have come
 		lost   int32

@@ -19,14 +19,14 @@ type Options struct {
 	Alpha      float64       // a slower gear waits while qps < Alpha * requests queued at the first model
 	Hysteresis int           // windows in a row that must ask for a slower gear
 	Flush      time.Duration // a queue whose head has waited this long is ready
-	Shed       bool          // requests that could not be in time are refused at their arrival
+	RefuseLate bool          // requests that could not be in time are refused at their arrival
 }
 
 // DefaultOptions returns the parameters for a plan that names none: a window of about 30 arrivals per range, half
 // a second of hysteresis, and a quarter of the SLO as flush time.
 func DefaultOptions(t *policy.Tables) Options {
-	o := Options{Window: 100 * time.Millisecond, Alpha: 8, Flush: t.Models[0].SLO / 4, Shed: true}
-	if g := Of(t); g != nil && len(g.Gears) > 0 {
+	o := Options{Window: 100 * time.Millisecond, Alpha: 8, Flush: t.Models[0].SLO / 4, RefuseLate: true}
+	if g := TablesOf(t); g != nil && len(g.Gears) > 0 {
 		o.Window, o.Hysteresis = WindowFor(g.MaxQPS / float64(len(g.Gears)))
 	}
 	return o
@@ -34,9 +34,9 @@ func DefaultOptions(t *policy.Tables) Options {
 
 // OptionsWithoutRefusals returns the default parameters for plans on trial: the lateness of requests shows whether
 // a gear sustains a rate.
-func NotShedding(t *policy.Tables) Options {
+func OptionsWithoutRefusals(t *policy.Tables) Options {
 	o := DefaultOptions(t)
-	o.Shed = false
+	o.RefuseLate = false
 	return o
 }
 
@@ -49,12 +49,12 @@ func WindowFor(rangeQPS float64) (window time.Duration, hysteresis int) {
 }
 
 // Parameters returns the options in the form of a plan. RefuseLate is the default and is left out.
-func (o Options) Params() map[string]float64 {
+func (o Options) Parameters() map[string]float64 {
 	out := map[string]float64{
 		"window_us": float64(o.Window) / 1e3, "alpha": o.Alpha,
 		"hysteresis": float64(o.Hysteresis), "flush_us": float64(o.Flush) / 1e3,
 	}
-	if !o.Shed {
+	if !o.RefuseLate {
 		out["shed"] = 0
 	}
 	return out
@@ -81,7 +81,7 @@ func ParseOptions(t *policy.Tables, params map[string]float64) (Options, error) 
 		case "flush_us":
 			o.Flush = time.Duration(math.Round(v * 1e3))
 		case "shed":
-			ok, o.Shed = v == 0 || v == 1, v == 1
+			ok, o.RefuseLate = v == 0 || v == 1, v == 1
 		default:
 			return o, fmt.Errorf("policy %s: parameter %q: unknown, expected one of %s", Name, name,
 				strings.Join([]string{"window_us", "alpha", "hysteresis", "flush_us", "shed"}, ", "))

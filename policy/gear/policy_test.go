@@ -25,9 +25,9 @@ func tables() *policy.Tables {
 		StageDevices: []int32{0, 1, 0, 1}, Kinds: []string{"device"}, KindCounts: []int32{2},
 	}
 	stages := func(below int32) []Stage {
-		return []Stage{{Pipeline: 0, Below: below, MinQueue: 1, Split: []float64{.75, .25}}, {Pipeline: 1, MinQueue: 1, Split: []float64{.5, .5}}}
+		return []Stage{{Pipeline: 0, ForwardBelow: below, MinQueue: 1, ReplicaShares: []float64{.75, .25}}, {Pipeline: 1, MinQueue: 1, ReplicaShares: []float64{.5, .5}}}
 	}
-	g := &Tables{Family: []string{"small", "large"}, Thresholds: [][]float64{{.3, .6}, {.3, .6}}, MaxQPS: 200,
+	g := &Tables{PipelineModels: []string{"small", "large"}, Thresholds: [][]float64{{.3, .6}, {.3, .6}}, MaxQPS: 200,
 		Gears: []Gear{{ToQPS: 100, Stages: stages(2)}, {ToQPS: 200, Stages: stages(1)}}}
 	rng := rand.New(rand.NewPCG(1, 2))
 	g.Records.Samples = 1000
@@ -40,7 +40,7 @@ func tables() *policy.Tables {
 		}
 		g.Records.Levels, g.Records.Correct = append(g.Records.Levels, levels), append(g.Records.Correct, correct)
 	}
-	t.Own = g
+	t.KindTables = g
 	return t
 }
 
@@ -58,7 +58,7 @@ type script struct {
 func newScript(t *testing.T, change func(*policy.Tables, *Options)) *script {
 	tab := tables()
 	opt := DefaultOptions(tab)
-	opt.Window, opt.Hysteresis, opt.Shed = 100*ms, 2, false
+	opt.Window, opt.Hysteresis, opt.RefuseLate = 100*ms, 2, false
 	if change != nil {
 		change(tab, &opt)
 	}
@@ -69,8 +69,8 @@ func newScript(t *testing.T, change func(*policy.Tables, *Options)) *script {
 	return &script{t: t, p: p}
 }
 
-// at feeds an event and returns what was done.
-func (s *script) at(now time.Duration, ev policy.Event) []policy.Action {
+// handleAt feeds an event and returns what was done.
+func (s *script) handleAt(now time.Duration, ev policy.Event) []policy.Action {
 	s.now = now
 	s.out.Reset()
 	s.p.Handle(now, &ev, &s.out)
@@ -85,27 +85,27 @@ func kinds(list []policy.Action) (out []policy.ActionKind) {
 }
 
 // A request goes on while its answer is below the level, then it is complete.
-func TestForwarding(t *testing.T) {
+func TestAnswersBelowTheLevelAreForwarded(t *testing.T) {
 	s := newScript(t, nil)
-	got := s.at(0, policy.Event{Kind: policy.Arrival, Req: 0})
+	got := s.handleAt(0, policy.Event{Kind: policy.Arrival, Req: 0})
 	if !slices.Equal(kinds(got), []policy.ActionKind{policy.Wake, policy.Dispatch}) || got[1].Pipeline != 0 || got[1].Device != 0 {
 		t.Fatalf("first arrival: %+v", got)
 	}
-	if got = s.at(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1}); len(got) != 0 {
+	if got = s.handleAt(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1}); len(got) != 0 {
 		t.Fatalf("an answer below the level: %+v, expected to wait for the end of the batch", got)
 	}
-	got = s.at(2*ms, policy.Event{Kind: policy.BatchFinished, Batch: 0, Device: 0})
+	got = s.handleAt(2*ms, policy.Event{Kind: policy.BatchFinished, Batch: 0, Device: 0})
 	if len(got) != 1 || got[0].Kind != policy.Dispatch || got[0].Pipeline != 1 {
 		t.Fatalf("after the batch: %+v, expected the large model", got)
 	}
 	d := got[0].Device
-	if got = s.at(12*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 0}); len(got) != 1 || got[0].Kind != policy.Complete {
+	if got = s.handleAt(12*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 0}); len(got) != 1 || got[0].Kind != policy.Complete {
 		t.Fatalf("the last answer: %+v", got)
 	}
-	s.at(12*ms, policy.Event{Kind: policy.BatchFinished, Batch: d, Device: d})
+	s.handleAt(12*ms, policy.Event{Kind: policy.BatchFinished, Batch: d, Device: d})
 
-	s.at(20*ms, policy.Event{Kind: policy.Arrival, Req: 1})
-	if got = s.at(22*ms, policy.Event{Kind: policy.ControlRevealed, Req: 1, Value: 2}); len(got) != 1 || got[0].Kind != policy.Complete {
+	s.handleAt(20*ms, policy.Event{Kind: policy.Arrival, Req: 1})
+	if got = s.handleAt(22*ms, policy.Event{Kind: policy.ControlRevealed, Req: 1, Value: 2}); len(got) != 1 || got[0].Kind != policy.Complete {
 		t.Errorf("a certain answer: %+v", got)
 	}
 }
@@ -113,26 +113,26 @@ func TestForwarding(t *testing.T) {
 // A free device serves its longest queue; batches stop at the planned size.
 func TestLongestQueue(t *testing.T) {
 	s := newScript(t, func(tab *policy.Tables, _ *Options) {
-		for g := range Of(tab).Gears {
-			for k := range Of(tab).Gears[g].Stages {
-				Of(tab).Gears[g].Stages[k].Split = []float64{1, 0}
+		for g := range TablesOf(tab).Gears {
+			for k := range TablesOf(tab).Gears[g].Stages {
+				TablesOf(tab).Gears[g].Stages[k].ReplicaShares = []float64{1, 0}
 			}
 		}
 	})
-	s.at(0, policy.Event{Kind: policy.Arrival, Req: 0})
+	s.handleAt(0, policy.Event{Kind: policy.Arrival, Req: 0})
 	for r := range int32(3) {
-		s.at(ms, policy.Event{Kind: policy.Arrival, Req: r + 1})
+		s.handleAt(ms, policy.Event{Kind: policy.Arrival, Req: r + 1})
 	}
-	s.at(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 0})
-	got := s.at(2*ms, policy.Event{Kind: policy.BatchFinished, Device: 0})
+	s.handleAt(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 0})
+	got := s.handleAt(2*ms, policy.Event{Kind: policy.BatchFinished, Device: 0})
 	if len(got) != 1 || got[0].Pipeline != 0 || got[0].Size != 3 {
 		t.Fatalf("one at the large model, three at the small one: %+v", got)
 	}
 	for r := range int32(3) {
-		s.at(6*ms, policy.Event{Kind: policy.ControlRevealed, Req: r + 1, Value: 0})
+		s.handleAt(6*ms, policy.Event{Kind: policy.ControlRevealed, Req: r + 1, Value: 0})
 	}
-	s.at(6*ms, policy.Event{Kind: policy.Arrival, Req: 4})
-	got = s.at(6*ms, policy.Event{Kind: policy.BatchFinished, Device: 0})
+	s.handleAt(6*ms, policy.Event{Kind: policy.Arrival, Req: 4})
+	got = s.handleAt(6*ms, policy.Event{Kind: policy.BatchFinished, Device: 0})
 	if len(got) != 1 || got[0].Pipeline != 1 || got[0].Size != 2 || s.out.Tasks[0] != 0 {
 		t.Fatalf("four at the large model: %+v %v, expected its two oldest", got, s.out.Tasks)
 	}
@@ -145,24 +145,24 @@ func TestFullBatchesUnderOverload(t *testing.T) {
 		pipeline int32
 	}{{0, 0}, {1, 1}} {
 		s := newScript(t, func(tab *policy.Tables, o *Options) {
-			o.Shed = true
-			for g := range Of(tab).Gears {
-				for k := range Of(tab).Gears[g].Stages {
-					Of(tab).Gears[g].Stages[k].Split = []float64{1, 0}
+			o.RefuseLate = true
+			for g := range TablesOf(tab).Gears {
+				for k := range TablesOf(tab).Gears[g].Stages {
+					TablesOf(tab).Gears[g].Stages[k].ReplicaShares = []float64{1, 0}
 				}
 			}
 		})
 		for r := range int32(2) {
-			s.at(0, policy.Event{Kind: policy.Arrival, Req: r, Deadline: time.Second})
+			s.handleAt(0, policy.Event{Kind: policy.Arrival, Req: r, Deadline: time.Second})
 		}
-		s.at(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 0})
-		s.at(2*ms, policy.Event{Kind: policy.BatchFinished, Device: 0}) // the second request runs
+		s.handleAt(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 0})
+		s.handleAt(2*ms, policy.Event{Kind: policy.BatchFinished, Device: 0}) // the second request runs
 		for r := range int32(6) {
-			s.at(3*ms, policy.Event{Kind: policy.Arrival, Req: r + 2, Deadline: time.Second})
+			s.handleAt(3*ms, policy.Event{Kind: policy.Arrival, Req: r + 2, Deadline: time.Second})
 		}
-		s.at(4*ms, policy.Event{Kind: policy.ControlRevealed, Req: 1, Value: 0})
-		s.p.shed.missing = c.missing
-		got := s.at(4*ms, policy.Event{Kind: policy.BatchFinished, Device: 0})
+		s.handleAt(4*ms, policy.Event{Kind: policy.ControlRevealed, Req: 1, Value: 0})
+		s.p.refusals.missShare = c.missing
+		got := s.handleAt(4*ms, policy.Event{Kind: policy.BatchFinished, Device: 0})
 		if len(got) != 1 || got[0].Kind != policy.Dispatch || got[0].Pipeline != c.pipeline {
 			t.Errorf("%v would miss their deadline: %+v, expected a batch of pipeline %d", c.missing, got, c.pipeline)
 		}
@@ -170,26 +170,26 @@ func TestFullBatchesUnderOverload(t *testing.T) {
 }
 
 // A short queue waits for the least length, but not longer than the flush time.
-func TestFlush(t *testing.T) {
-	s := newScript(t, func(tab *policy.Tables, _ *Options) { Of(tab).Gears[0].Stages[0].MinQueue = 3 })
-	got := s.at(5*ms, policy.Event{Kind: policy.Arrival, Req: 0})
+func TestShortQueueWaitsUntilFlushed(t *testing.T) {
+	s := newScript(t, func(tab *policy.Tables, _ *Options) { TablesOf(tab).Gears[0].Stages[0].MinQueue = 3 })
+	got := s.handleAt(5*ms, policy.Event{Kind: policy.Arrival, Req: 0})
 	if len(got) != 2 || got[1].Kind != policy.Wake || got[1].Tag != flushTag || got[1].At != 105*ms {
 		t.Fatalf("%+v, expected a wake at 105 ms", got)
 	}
-	got = s.at(105*ms, policy.Event{Kind: policy.Timer, Value: flushTag})
+	got = s.handleAt(105*ms, policy.Event{Kind: policy.Timer, Value: flushTag})
 	if len(got) != 1 || got[0].Kind != policy.Dispatch || got[0].Size != 1 {
 		t.Errorf("%+v, expected the flushed request", got)
 	}
 }
 
 // Up at once; down only after the hysteresis and not while requests queue.
-func TestSwitching(t *testing.T) {
+func TestSlowerGearWaitsForHysteresisAndQueue(t *testing.T) {
 	s := newScript(t, nil)
 	window := func(now time.Duration, arrivals int64) bool {
-		s.p.count = arrivals
-		return slices.Contains(kinds(s.at(now, policy.Event{Kind: policy.Timer, Value: tickTag})), policy.SwitchMode)
+		s.p.windowArrivals = arrivals
+		return slices.Contains(kinds(s.handleAt(now, policy.Event{Kind: policy.Timer, Value: windowTag})), policy.SwitchMode)
 	}
-	s.at(0, policy.Event{Kind: policy.Arrival, Req: 0})
+	s.handleAt(0, policy.Event{Kind: policy.Arrival, Req: 0})
 	for i, c := range []struct {
 		arrivals int64
 		queued   int
@@ -209,7 +209,7 @@ func TestSwitching(t *testing.T) {
 			t.Fatalf("window %d: gear %d, expected %d", i, s.p.Gear(), c.gear)
 		}
 		for d := range s.p.devices { // what the phantom queue length let start
-			s.p.devices[d].work = 1
+			s.p.devices[d].activeBatches = 1
 		}
 	}
 }
@@ -217,21 +217,21 @@ func TestSwitching(t *testing.T) {
 // A request keeps the thresholds under which it came.
 func TestRequestKeepsGear(t *testing.T) {
 	s := newScript(t, nil)
-	s.at(0, policy.Event{Kind: policy.Arrival, Req: 0})
+	s.handleAt(0, policy.Event{Kind: policy.Arrival, Req: 0})
 	s.p.setGear(1)
-	s.at(ms, policy.Event{Kind: policy.Arrival, Req: 1})
-	if got := s.at(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1}); len(got) != 0 {
+	s.handleAt(ms, policy.Event{Kind: policy.Arrival, Req: 1})
+	if got := s.handleAt(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1}); len(got) != 0 {
 		t.Errorf("%+v, level 1 goes on in the gear of the request", got)
 	}
-	if got := s.at(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 1, Value: 1}); len(got) != 1 || got[0].Kind != policy.Complete {
+	if got := s.handleAt(2*ms, policy.Event{Kind: policy.ControlRevealed, Req: 1, Value: 1}); len(got) != 1 || got[0].Kind != policy.Complete {
 		t.Errorf("%+v, level 1 is enough in the gear of the request", got)
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestOptionsSurviveARoundTrip(t *testing.T) {
 	tab := tables()
 	o := DefaultOptions(tab)
-	back, err := ParseOptions(tab, o.Params())
+	back, err := ParseOptions(tab, o.Parameters())
 	if err != nil || back != o {
 		t.Errorf("%+v, %v, expected %+v", back, err, o)
 	}
@@ -256,24 +256,24 @@ func TestNoAllocation(t *testing.T) {
 	s := newScript(t, nil)
 	cycle := func() {
 		for r := range int32(8) {
-			s.at(s.now+ms, policy.Event{Kind: policy.Arrival, Req: r})
+			s.handleAt(s.now+ms, policy.Event{Kind: policy.Arrival, Req: r})
 		}
 		for left := int32(8); left > 0; {
 			for d := range int32(2) {
-				if s.p.devices[d].work > 0 {
-					members := s.p.members(d)
+				if s.p.devices[d].activeBatches > 0 {
+					members := s.p.requestsOf(d)
 					for _, r := range members {
-						for _, a := range s.at(s.now, policy.Event{Kind: policy.ControlRevealed, Req: r, Value: int64(r % 3)}) {
+						for _, a := range s.handleAt(s.now, policy.Event{Kind: policy.ControlRevealed, Req: r, Value: int64(r % 3)}) {
 							if a.Kind == policy.Complete {
 								left--
 							}
 						}
 					}
-					s.at(s.now+ms, policy.Event{Kind: policy.BatchFinished, Device: d, Batch: d})
+					s.handleAt(s.now+ms, policy.Event{Kind: policy.BatchFinished, Device: d, Batch: d})
 				}
 			}
 		}
-		s.at(s.now+ms, policy.Event{Kind: policy.Timer, Value: tickTag})
+		s.handleAt(s.now+ms, policy.Event{Kind: policy.Timer, Value: windowTag})
 	}
 	cycle()
 	if n := testing.AllocsPerRun(100, cycle); n > 0 {

@@ -9,7 +9,7 @@ import (
 )
 
 // requestQueue is the queue of a chain, linked through the requests.
-type queue struct {
+type requestQueue struct {
 	head, tail int32
 	length     int32
 }
@@ -17,59 +17,59 @@ type queue struct {
 // enqueue puts a request into the queue of its stage, on the replica whose turn it is (smooth weighted round
 // robin), and returns the replica's first device. If every replica is lost, the request skips the stage. If no
 // stage is left, it is completed with the answer that it has, or dropped, and enqueue returns noIndex.
-func (p *Policy) send(now time.Duration, slot int32, out *policy.Actions) int32 {
+func (p *Policy) enqueue(now time.Duration, slot int32, out *policy.Actions) int32 {
 	r := &p.requests[slot]
 	for {
-		s := &p.stages[p.first[r.gear]+r.stage]
-		if i := p.turn(s); i >= 0 {
-			p.push(now, slot, s.chains[i])
-			if p.shed != nil {
-				p.shed.comes(r, p.first[r.gear]+r.stage)
+		s := &p.stages[p.firstStage[r.gear]+r.stage]
+		if i := p.nextReplica(s); i >= 0 {
+			p.pushRequest(now, slot, s.chains[i])
+			if p.refusals != nil {
+				p.refusals.addWaiting(r, p.firstStage[r.gear]+r.stage)
 			}
-			return p.startOf(s.chains[i])
+			return p.firstDevice(s.chains[i])
 		}
-		if s.last {
+		if s.isLast {
 			break
 		}
 		r.stage++
 	}
-	if r.answered {
-		p.complete(slot, out)
+	if r.hasAnswer {
+		p.completeRequest(slot, out)
 	} else {
-		p.drop(slot, policy.ReasonWorkerLost, out)
+		p.dropRequest(slot, policy.ReasonWorkerLost, out)
 	}
-	return none
+	return noIndex
 }
 
 // nextReplica returns the replica whose turn it is at a stage. If every replica is lost, it returns -1.
-func (p *Policy) turn(s *stage) int {
+func (p *Policy) nextReplica(s *gearStage) int {
 	weights := s.weights
-	if len(weights) == 1 && weights[0] > 0 && p.gone == 0 {
+	if len(weights) == 1 && weights[0] > 0 && p.lostDevices == 0 {
 		return 0 // a single replica
 	}
 
 	// Every replica gains its weight, and the one with the highest is chosen and loses the sum.
-	current := p.current[s.current:][:len(weights)]
-	best, most, total := -1, 0.0, 0.0
+	current := p.currentWeights[s.weightIndex:][:len(weights)]
+	bestReplica, highestWeight, total := -1, 0.0, 0.0
 	for i, w := range weights {
-		if w <= 0 || p.gone > 0 && p.chains[s.chains[i]].lost > 0 {
+		if w <= 0 || p.lostDevices > 0 && p.chains[s.chains[i]].lostDevices > 0 {
 			continue
 		}
-		now := current[i] + w
-		current[i] = now
+		weight := current[i] + w
+		current[i] = weight
 		total += w
-		if best < 0 || now > most {
-			best, most = i, now
+		if bestReplica < 0 || weight > highestWeight {
+			bestReplica, highestWeight = i, weight
 		}
 	}
-	if best >= 0 {
-		current[best] -= total
-		return best
+	if bestReplica >= 0 {
+		current[bestReplica] -= total
+		return bestReplica
 	}
 
 	// Only replicas without a share are left.
 	for i, c := range s.chains {
-		if p.chains[c].lost == 0 {
+		if p.chains[c].lostDevices == 0 {
 			return i
 		}
 	}
@@ -77,65 +77,65 @@ func (p *Policy) turn(s *stage) int {
 }
 
 // pushRequest appends a request to the queue of a chain.
-func (p *Policy) push(now time.Duration, slot, at int32) {
-	q, r := &p.queues[at], &p.requests[slot]
-	r.queue, r.prev, r.next, r.entered = at, q.tail, none, now
-	if q.tail != none {
-		p.requests[q.tail].next = slot
+func (p *Policy) pushRequest(now time.Duration, slot, chain int32) {
+	q, r := &p.queues[chain], &p.requests[slot]
+	r.queue, r.prevInQueue, r.nextInQueue, r.enqueuedAt = chain, q.tail, noIndex, now
+	if q.tail != noIndex {
+		p.requests[q.tail].nextInQueue = slot
 	} else {
 		q.head = slot
 	}
 	q.tail = slot
 	q.length++
-	d := p.startOf(at)
-	p.queued[d/64] |= 1 << (d % 64)
+	d := p.firstDevice(chain)
+	p.devicesWithQueue[d/64] |= 1 << (d % 64)
 }
 
 // popInto fills a list with the first requests of a queue, and appends them to tasks.
-func (q *queue) pop(requests []request, list, tasks []int32) []int32 {
+func (q *requestQueue) popInto(requests []requestState, list, tasks []int32) []int32 {
 	slot := q.head
 	for i := range list {
 		list[i], tasks = slot, append(tasks, slot)
 		r := &requests[slot]
-		r.queue, slot = none, r.next
+		r.queue, slot = noIndex, r.nextInQueue
 	}
-	if q.head = slot; slot == none {
-		q.tail = none
+	if q.head = slot; slot == noIndex {
+		q.tail = noIndex
 	} else {
-		requests[slot].prev = none
+		requests[slot].prevInQueue = noIndex
 	}
 	q.length -= int32(len(list))
 	return tasks
 }
 
 // removeFromQueue removes a request from its queue.
-func (p *Policy) remove(slot int32) {
+func (p *Policy) removeFromQueue(slot int32) {
 	r := &p.requests[slot]
 	q := &p.queues[r.queue]
-	if r.prev != none {
-		p.requests[r.prev].next = r.next
+	if r.prevInQueue != noIndex {
+		p.requests[r.prevInQueue].nextInQueue = r.nextInQueue
 	} else {
-		q.head = r.next
+		q.head = r.nextInQueue
 	}
-	if r.next != none {
-		p.requests[r.next].prev = r.prev
+	if r.nextInQueue != noIndex {
+		p.requests[r.nextInQueue].prevInQueue = r.prevInQueue
 	} else {
-		q.tail = r.prev
+		q.tail = r.prevInQueue
 	}
 	q.length--
-	r.queue = none
+	r.queue = noIndex
 }
 
 // serveIdle serves all idle devices for which requests may wait.
 func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
-	for w, set := range p.queued {
+	for w, set := range p.devicesWithQueue {
 		for ; set != 0; set &= set - 1 {
 			d := int32(64*w + bits.TrailingZeros64(set))
 			switch dev := &p.devices[d]; {
-			case !slices.ContainsFunc(dev.starts, func(c int32) bool { return p.queues[c].length > 0 }):
-				p.queued[w] &^= 1 << (d % 64)
-			case dev.work == 0 && !dev.down:
-				p.serve(now, d, out)
+			case !slices.ContainsFunc(dev.startingChains, func(c int32) bool { return p.queues[c].length > 0 }):
+				p.devicesWithQueue[w] &^= 1 << (d % 64)
+			case dev.activeBatches == 0 && !dev.isLost:
+				p.serveDevice(now, d, out)
 			}
 		}
 	}
@@ -143,30 +143,30 @@ func (p *Policy) serveIdle(now time.Duration, out *policy.Actions) {
 
 // serveDevice gives an idle device the first of its ready queues (see servedBefore). If none is ready, it asks to
 // be woken when the first one is to be flushed. A chain that is full of batches waits until one has gone through.
-func (p *Policy) serve(now time.Duration, d int32, out *policy.Actions) {
-	best, flush := none, time.Duration(-1)
+func (p *Policy) serveDevice(now time.Duration, d int32, out *policy.Actions) {
+	bestChain, nextFlush := noIndex, time.Duration(-1)
 
 	// Find the queue to serve, and when the next one is flushed.
-	for _, c := range p.devices[d].starts {
+	for _, c := range p.devices[d].startingChains {
 		q, ch := &p.queues[c], &p.chains[c]
-		if q.length == 0 || ch.under == ch.most || ch.lost > 0 {
+		if q.length == 0 || ch.activeBatches == ch.maxBatches || ch.lostDevices > 0 {
 			continue
 		}
-		if due := p.requests[q.head].entered + p.opt.Flush; q.length < p.minQ[ch.pipeline] && due > now {
-			if flush < 0 || due < flush {
-				flush = due
+		if due := p.requests[q.head].enqueuedAt + p.options.Flush; q.length < p.minQueue[ch.pipeline] && due > now {
+			if nextFlush < 0 || due < nextFlush {
+				nextFlush = due
 			}
-		} else if best == none || p.servedBefore(c, best) {
-			best = c
+		} else if bestChain == noIndex || p.servedBefore(c, bestChain) {
+			bestChain = c
 		}
 	}
 
 	// Send a batch, or ask for a wake.
-	if best != none {
-		p.dispatch(now, best, out)
-	} else if flush >= 0 && (p.flushAt < 0 || flush < p.flushAt) {
-		p.flushAt = flush
-		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: flushTag, At: flush})
+	if bestChain != noIndex {
+		p.dispatch(now, bestChain, out)
+	} else if nextFlush >= 0 && (p.flushAt < 0 || nextFlush < p.flushAt) {
+		p.flushAt = nextFlush
+		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: flushTag, At: nextFlush})
 	}
 }
 
@@ -175,18 +175,18 @@ func (p *Policy) serve(now time.Duration, d int32, out *policy.Actions) {
 // one that does not, and of two that fill one, the one whose head arrived earlier. The queue of the first model is
 // then as long as the SLO allows, and requests that few others follow to a later model would be late before their
 // queue is longer.
-func (p *Policy) servedBefore(c, other int32) bool {
-	q, o := &p.queues[c], &p.queues[other]
-	if p.shed == nil || !p.shed.refusing() {
+func (p *Policy) servedBefore(c, otherChain int32) bool {
+	q, o := &p.queues[c], &p.queues[otherChain]
+	if p.refusals == nil || !p.refusals.isRefusing() {
 		return q.length > o.length
 	}
-	full := q.length >= p.t.Pipelines[p.chains[c].pipeline].Batch
-	otherFull := o.length >= p.t.Pipelines[p.chains[other].pipeline].Batch
+	fillsBatch := q.length >= p.tables.Pipelines[p.chains[c].pipeline].Batch
+	otherFull := o.length >= p.tables.Pipelines[p.chains[otherChain].pipeline].Batch
 	switch {
-	case full != otherFull:
-		return full
-	case full:
-		return p.requests[q.head].arrived < p.requests[o.head].arrived
+	case fillsBatch != otherFull:
+		return fillsBatch
+	case fillsBatch:
+		return p.requests[q.head].arrivedAt < p.requests[o.head].arrivedAt
 	}
 	return q.length > o.length
 }

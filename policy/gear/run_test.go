@@ -16,7 +16,7 @@ import (
 	"inferplan/sim"
 )
 
-func run(t testing.TB, tab *policy.Tables, pol policy.Policy, rate float64, length time.Duration, faults ...sim.Fault) *sim.Result {
+func simulate(t testing.TB, tab *policy.Tables, pol policy.Policy, rate float64, length time.Duration, faults ...sim.Fault) *sim.Result {
 	return runChains(t, tab, pol, rate, length, faults)
 }
 
@@ -36,14 +36,14 @@ func runChains(t interface{ Fatal(...any) }, tab *policy.Tables, pol policy.Poli
 // and a recorded run replays to the same bytes.
 func TestFaultsAndReplay(t *testing.T) {
 	tab := gear.TwoModels()
-	pol, err := gear.New(tab, gear.NotShedding(tab))
+	pol, err := gear.New(tab, gear.OptionsWithoutRefusals(tab))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
 	rec := conform.NewRecorder(pol, &log)
-	res := run(t, tab, rec, 120, 20*time.Second, sim.Fault{At: 3 * time.Second, Device: 0}, sim.Fault{At: 6 * time.Second, Device: 1},
-		sim.Fault{At: 6500 * time.Millisecond, Device: 1, Up: true}, sim.Fault{At: 9 * time.Second, Device: 0, Up: true})
+	res := simulate(t, tab, rec, 120, 20*time.Second, sim.Fault{At: 3 * time.Second, Device: 0}, sim.Fault{At: 6 * time.Second, Device: 1},
+		sim.Fault{At: 6500 * time.Millisecond, Device: 1, ComesBack: true}, sim.Fault{At: 9 * time.Second, Device: 0, ComesBack: true})
 	if err := rec.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func TestFaultsAndReplay(t *testing.T) {
 	if m.Requests != m.Completed+m.Dropped || m.Dropped < 20 || m.Dropped > 120 {
 		t.Errorf("%d requests, %d answered, %d dropped; expected those of the half second without a device", m.Requests, m.Completed, m.Dropped)
 	}
-	again, err := gear.New(tab, gear.NotShedding(tab))
+	again, err := gear.New(tab, gear.OptionsWithoutRefusals(tab))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,16 +64,16 @@ func TestFaultsAndReplay(t *testing.T) {
 // the samples that come.
 func TestExpectedAccuracy(t *testing.T) {
 	tab := gear.TwoModels()
-	own := gear.Of(tab)
-	pol, err := gear.New(tab, gear.NotShedding(tab))
+	own := gear.TablesOf(tab)
+	pol, err := gear.New(tab, gear.OptionsWithoutRefusals(tab))
 	if err != nil {
 		t.Fatal(err)
 	}
-	res := run(t, tab, pol, 110, 300*time.Second) // around the edge of the two gears
-	of, under := own.Accuracies(), res.Gears.Under
+	res := simulate(t, tab, pol, 110, 300*time.Second) // around the edge of the two gears
+	of, under := own.GearAccuracies(), res.Gears.RequestsByGear
 	want := (of[0]*float64(under[0]) + of[1]*float64(under[1])) / float64(res.Gears.Answered)
-	t.Logf("%d and %d requests, gears %.4f: %.4f expected, %.4f shown", under[0], under[1], of, res.Gears.Expected(own), res.Gears.Accuracy())
-	if got := res.Gears.Expected(own); under[0] < 1000 || under[1] < 1000 || math.Abs(got-want) > 1e-9 || math.Abs(got-res.Gears.Accuracy()) > .01 {
+	t.Logf("%d and %d requests, gears %.4f: %.4f expected, %.4f shown", under[0], under[1], of, res.Gears.ExpectedAccuracy(own), res.Gears.Accuracy())
+	if got := res.Gears.ExpectedAccuracy(own); under[0] < 1000 || under[1] < 1000 || math.Abs(got-want) > 1e-9 || math.Abs(got-res.Gears.Accuracy()) > .01 {
 		t.Errorf("%v requests under gears of %v: %.4f, expected %.4f; the run shows %.4f", under, of, got, want, res.Gears.Accuracy())
 	}
 }
@@ -86,7 +86,7 @@ func BenchmarkRun(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		res := run(b, tab, pol, 180, 30*time.Second)
+		res := simulate(b, tab, pol, 180, 30*time.Second)
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(res.Events), "ns/event")
 	}
 }

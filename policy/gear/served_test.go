@@ -23,7 +23,7 @@ func TestServedCountsEveryRequest(t *testing.T) {
 			rates[second] = float64(rapid.IntRange(0, 4000).Draw(t, "quarters")) / 4
 		}
 		to, seed := []float64{250, 500, 1000}, rapid.Uint64().Draw(t, "seed")
-		served := func() []float64 { return gear.Served(rates, to, o, seeded.New(seed, "served")) }
+		served := func() []float64 { return gear.RequestsByGear(rates, to, o, seeded.New(seed, "served")) }
 		counts, want := served(), 0.0
 		for done := 0; done < 1200 && len(rates) > 0; done += len(rates) {
 			want += math.Floor(floats.Sum(rates))
@@ -39,7 +39,7 @@ func TestServedCountsEveryRequest(t *testing.T) {
 
 // Rates that stay inside of a gear are all served by it, but for the first window.
 func TestServedAtASteadyRate(t *testing.T) {
-	counts := gear.Served(slices.Repeat([]float64{600}, 1200), []float64{500, 1000}, gear.Options{Window: 100 * time.Millisecond, Hysteresis: 5}, seeded.New(1, "served"))
+	counts := gear.RequestsByGear(slices.Repeat([]float64{600}, 1200), []float64{500, 1000}, gear.Options{Window: 100 * time.Millisecond, Hysteresis: 5}, seeded.New(1, "served"))
 	if counts[0] == 0 || counts[0] > 200 {
 		t.Errorf("%v, expected about 60 requests by the slow gear", counts)
 	}

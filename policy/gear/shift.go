@@ -8,84 +8,84 @@ import (
 
 // SwitchRule is the rule that chooses the gear after a window. It holds no queues, so that a planner can replay
 // measured rates through it, too.
-type Rule struct {
-	to         []float64 // upper ends of the gears' rates, ascending
-	alpha      float64
-	hysteresis int
-	below      int // windows in a row that asked for a slower gear
+type SwitchRule struct {
+	maxRates      []float64 // upper ends of the gears' rates, ascending
+	alpha         float64
+	hysteresis    int
+	slowerWindows int // windows in a row that asked for a slower gear
 }
 
 // NewSwitchRule returns the rule for gears up to these rates.
-func NewRule(to []float64, o Options) *Rule {
-	return &Rule{to: to, alpha: o.Alpha, hysteresis: o.Hysteresis}
+func NewSwitchRule(maxRates []float64, o Options) *SwitchRule {
+	return &SwitchRule{maxRates: maxRates, alpha: o.Alpha, hysteresis: o.Hysteresis}
 }
 
 // GearAfter returns the gear in force after a window of this rate. At its end `queued` requests wait at the first
 // model of the present gear.
-func (r *Rule) Next(gear int32, qps float64, waiting int32) int32 {
+func (r *SwitchRule) GearAfter(gear int32, qps float64, queued int32) int32 {
 	target := r.gearOf(qps)
 	if target < gear {
-		r.below++
-		if r.below < r.hysteresis || qps < r.alpha*float64(waiting) {
+		r.slowerWindows++
+		if r.slowerWindows < r.hysteresis || qps < r.alpha*float64(queued) {
 			return gear
 		}
 	}
-	r.below = 0
+	r.slowerWindows = 0
 	return target
 }
 
 // gearOf returns the gear for a rate.
-func (r *Rule) gearOf(qps float64) int32 {
-	for g, to := range r.to {
+func (r *SwitchRule) gearOf(qps float64) int32 {
+	for g, to := range r.maxRates {
 		if qps < to {
 			return int32(g)
 		}
 	}
-	return int32(len(r.to) - 1)
+	return int32(len(r.maxRates) - 1)
 }
 
 // handleWindowEnd switches to the gear of the rate in the window that ends now.
-func (p *Policy) endWindow(now time.Duration, out *policy.Actions) {
-	qps := float64(p.count) / p.opt.Window.Seconds()
-	if next := p.rule.Next(p.gear, qps, p.waiting()); next != p.gear {
-		p.shift(now, next, out)
+func (p *Policy) handleWindowEnd(now time.Duration, out *policy.Actions) {
+	qps := float64(p.windowArrivals) / p.options.Window.Seconds()
+	if newGear := p.rule.GearAfter(p.gear, qps, p.firstModelQueue()); newGear != p.gear {
+		p.switchGear(now, newGear, out)
 	}
 
 	// If nothing came, no request is open and the gear is the slowest, windows rest until the next arrival.
-	if p.ticking = p.count > 0 || p.pending > 0 || p.gear > 0; p.ticking {
-		p.tick += p.opt.Window
-		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: tickTag, At: p.tick})
+	if p.windowRunning = p.windowArrivals > 0 || p.openRequests > 0 || p.gear > 0; p.windowRunning {
+		p.windowEnd += p.options.Window
+		out.List = append(out.List, policy.Action{Kind: policy.Wake, Tag: windowTag, At: p.windowEnd})
 	}
-	p.count = 0
+	p.windowArrivals = 0
 }
 
 // firstModelQueue returns the number of requests queued at the first model of the gear in force.
-func (p *Policy) waiting() int32 {
+func (p *Policy) firstModelQueue() int32 {
 	sum := int32(0)
-	for _, c := range p.stages[p.first[p.gear]].chains {
+	for _, c := range p.stages[p.firstStage[p.gear]].chains {
 		sum += p.queues[c].length
 	}
 	return sum
 }
 
 // switchGear puts a gear in force.
-func (p *Policy) shift(now time.Duration, to int32, out *policy.Actions) {
-	p.setGear(to)
-	out.List = append(out.List, policy.Action{Kind: policy.SwitchMode, Tag: to})
+func (p *Policy) switchGear(now time.Duration, newGear int32, out *policy.Actions) {
+	p.setGear(newGear)
+	out.List = append(out.List, policy.Action{Kind: policy.SwitchMode, Tag: newGear})
 	p.serveIdle(now, out)
 }
 
 // setGear sets the gear in force and its minimal queue lengths.
 func (p *Policy) setGear(g int32) {
 	p.gear = g
-	for m := range p.minQ {
-		p.minQ[m] = 1
+	for m := range p.minQueue {
+		p.minQueue[m] = 1
 	}
 	for k := range p.gears[g].Stages {
 		s := &p.gears[g].Stages[k]
-		p.minQ[s.Pipeline] = s.MinQueue
-		for _, m := range s.More {
-			p.minQ[m] = s.MinQueue
+		p.minQueue[s.Pipeline] = s.MinQueue
+		for _, m := range s.OtherPipelines {
+			p.minQueue[m] = s.MinQueue
 		}
 	}
 }

@@ -17,11 +17,11 @@ import (
 // level as Value), then reports the end of the batch (BatchFinished). The policy answers a request with Complete,
 // or keeps it and dispatches it again with the next model of its cascade.
 type Tables struct {
-	Family     []string    // by pipeline: name of its model; a model on several device kinds has several pipelines
-	Thresholds [][]float64 // by pipeline, ascending
-	Gears      []Gear      // by rising rate
-	MaxQPS     float64
-	Records    Records
+	PipelineModels []string    // by pipeline: name of its model; a model on several device kinds has several pipelines
+	Thresholds     [][]float64 // by pipeline, ascending
+	Gears          []Gear      // by rising rate
+	MaxQPS         float64
+	Records        SampleRecords
 }
 
 // Gear is a cascade for one range of rates.
@@ -32,25 +32,25 @@ type Gear struct {
 
 // Stage is one model of a gear's cascade.
 type Stage struct {
-	Pipeline int32
-	More     []int32   // the model's other pipelines, on other device kinds
-	Below    int32     // answers of a lower level are forwarded to the next model; 0 in the last stage
-	MinQueue int32     // requests from which on a queue is ready
-	Split    []float64 // shares of the chains of its pipelines, in their order
+	Pipeline       int32
+	OtherPipelines []int32   // the model's other pipelines, on other device kinds
+	ForwardBelow   int32     // answers of a lower level are forwarded to the next model; 0 in the last stage
+	MinQueue       int32     // requests from which on a queue is ready
+	ReplicaShares  []float64 // shares of the chains of its pipelines, in their order
 }
 
 // AllPipelines returns all pipelines of a stage's model.
-func (s *Stage) Pipelines() []int32 { return append([]int32{s.Pipeline}, s.More...) }
+func (s *Stage) AllPipelines() []int32 { return append([]int32{s.Pipeline}, s.OtherPipelines...) }
 
 // TablesOf returns the gear tables of a plan's tables. If the plan is of another kind, it returns nil.
-func Of(t *policy.Tables) *Tables {
-	g, _ := t.Own.(*Tables)
+func TablesOf(t *policy.Tables) *Tables {
+	g, _ := t.KindTables.(*Tables)
 	return g
 }
 
 // SampleRecords are the answers of every model to the samples of the plan. The simulator reveals them; a real
 // engine computes the level from the certainty.
-type Records struct {
+type SampleRecords struct {
 	Samples int
 	Levels  [][]uint8 // [pipeline][sample]
 	Correct [][]bool  // [pipeline][sample]
@@ -63,25 +63,25 @@ func (g *Tables) Level(pipeline int32, certainty float64) int64 {
 }
 
 // GearAccuracies returns, by gear, the share of all samples that it answers right.
-func (g *Tables) Accuracies() []float64 {
-	out := make([]float64, len(g.Gears))
+func (g *Tables) GearAccuracies() []float64 {
+	accuracies := make([]float64, len(g.Gears))
 	for k := range g.Gears {
-		right := 0
+		correctCount := 0
 		for i := range g.Records.Samples {
-			if g.Gears[k].answers(&g.Records, i) {
-				right++
+			if g.Gears[k].answersRight(&g.Records, i) {
+				correctCount++
 			}
 		}
-		out[k] = float64(right) / float64(g.Records.Samples)
+		accuracies[k] = float64(correctCount) / float64(g.Records.Samples)
 	}
-	return out
+	return accuracies
 }
 
 // answersRight reports whether a sample gets a right answer: that of the first model whose level is high enough.
-func (g *Gear) answers(r *Records, sample int) bool {
+func (g *Gear) answersRight(r *SampleRecords, sample int) bool {
 	for k := range g.Stages {
 		s := &g.Stages[k]
-		if k == len(g.Stages)-1 || int32(r.Levels[s.Pipeline][sample]) >= s.Below {
+		if k == len(g.Stages)-1 || int32(r.Levels[s.Pipeline][sample]) >= s.ForwardBelow {
 			return r.Correct[s.Pipeline][sample]
 		}
 	}

@@ -30,14 +30,14 @@ func ExampleNew() {
 	var out policy.Actions
 	for i := range int32(2) {
 		now := time.Duration(i) * time.Millisecond
-		arrival := policy.Event{Kind: policy.Arrival, Req: i, Task: i, Arrived: now, Deadline: now + 100*time.Millisecond}
+		arrival := policy.Event{Kind: policy.Arrival, Req: i, Task: i, ArrivedAt: now, Deadline: now + 100*time.Millisecond}
 		out.Reset()
 		p.Handle(now, &arrival, &out)
 		for j := range out.List {
 			a := &out.List[j]
 			switch a.Kind {
 			case policy.Dispatch:
-				tasks, hops := out.Dispatched(a)
+				tasks, hops := out.BatchOf(a)
 				fmt.Println(now, "dispatch", tasks, "over", len(hops), "stages")
 			case policy.Wake:
 				fmt.Println(now, "wake at", a.At)

@@ -13,7 +13,7 @@ import (
 // table says which.
 func TestPoliciesTakeTheirKindsAlone(t *testing.T) {
 	for _, name := range formats.PlanKinds() {
-		if !slices.ContainsFunc(kinds, func(k kind) bool { return k.name == name && len(k.makers) > 0 && k.owns != nil }) {
+		if !slices.ContainsFunc(planKinds, func(k planKind) bool { return k.name == name && len(k.makers) > 0 && k.ownsTables != nil }) {
 			t.Errorf("the table has no policy for plans of kind %s", name)
 		}
 	}
@@ -22,13 +22,13 @@ func TestPoliciesTakeTheirKindsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	takes := map[string]bool{}
-	for i := range kinds {
-		k := &kinds[i]
+	for i := range planKinds {
+		k := &planKinds[i]
 		if !slices.Contains(formats.PlanKinds(), k.name) {
 			t.Errorf("the table has policies for plans of kind %q, which are none", k.name)
 		}
-		for _, name := range k.names() {
-			takes[name] = takes[name] || k.owns(tables)
+		for _, name := range k.policyNames() {
+			takes[name] = takes[name] || k.ownsTables(tables)
 		}
 	}
 	for name, own := range takes {

@@ -9,8 +9,8 @@ import (
 )
 
 func init() {
-	kinds = append(kinds, kind{
-		name: formats.PlanEcho, compile: echo.Compile, control: echo.Control, makers: []named{{echo.Name, echo.New}},
-		owns: func(t *policy.Tables) bool { return echo.Of(t) != nil },
+	planKinds = append(planKinds, planKind{
+		name: formats.PlanEcho, compile: echo.Compile, newControl: echo.Control, makers: []namedPolicy{{echo.Name, echo.New}},
+		ownsTables: func(t *policy.Tables) bool { return echo.Of(t) != nil },
 	})
 }

@@ -24,33 +24,33 @@ import (
 const Default = reserve.Name
 
 // planKind is the run-time side of a kind of plans, or of a variant of it.
-type kind struct {
-	name string
-	of   string // text behind the name that says which variant of the kind it is
+type planKind struct {
+	name    string
+	variant string // text behind the name that says which variant of the kind it is
 	// compile adds the kind's own tables to the shared ones. If it has none, compile is nil.
 	compile func(plan *formats.Plan, t *policy.Tables) error
 	// ownsTables reports whether tables are those of the kind.
-	owns func(t *policy.Tables) bool
+	ownsTables func(t *policy.Tables) bool
 	// newControl returns the Control of the requests' tasks. If every request has one task, it is nil.
-	control func(t *policy.Tables) policy.Control
-	makers  []named // policies; the first is the default
+	newControl func(t *policy.Tables) policy.Control
+	makers     []namedPolicy // policies; the first is the default
 }
 
 // namedPolicy is a policy with its name.
-type named struct {
-	name string
-	make Maker
+type namedPolicy struct {
+	name      string
+	newPolicy PolicyMaker
 }
 
 // PolicyMaker returns a policy over the tables of a plan, with the plan's parameters.
-type Maker func(t *policy.Tables, params map[string]float64) (policy.Policy, error)
+type PolicyMaker func(t *policy.Tables, params map[string]float64) (policy.Policy, error)
 
 // planKinds is the only list of the kinds of plans at run time. The first is the default.
-var kinds = []kind{
+var planKinds = []planKind{
 	{
-		name: formats.PlanPool,
-		owns: func(t *policy.Tables) bool { return t.Own == nil && len(t.Instances) == 0 },
-		makers: []named{
+		name:       formats.PlanPool,
+		ownsTables: func(t *policy.Tables) bool { return t.KindTables == nil && len(t.Instances) == 0 },
+		makers: []namedPolicy{
 			{reserve.Name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
 				opt, err := reserve.ParseOptions(params)
 				if err != nil {
@@ -64,10 +64,10 @@ var kinds = []kind{
 		},
 	},
 	{
-		name:    formats.PlanGear,
-		compile: gear.Compile,
-		owns:    func(t *policy.Tables) bool { return gear.Of(t) != nil },
-		makers: []named{{gear.Name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		name:       formats.PlanGear,
+		compile:    gear.Compile,
+		ownsTables: func(t *policy.Tables) bool { return gear.TablesOf(t) != nil },
+		makers: []namedPolicy{{gear.Name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
 			opt, err := gear.ParseOptions(t, params)
 			if err != nil {
 				return nil, err
@@ -76,40 +76,40 @@ var kinds = []kind{
 		}}},
 	},
 	{
-		name:    formats.PlanFlow,
-		of:      " with modules",
-		compile: flow.Compile,
-		owns:    func(t *policy.Tables) bool { return flow.Of(t) != nil },
-		control: flow.NewControl,
-		makers: each(drop.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		name:       formats.PlanFlow,
+		variant:    " with modules",
+		compile:    flow.Compile,
+		ownsTables: func(t *policy.Tables) bool { return flow.GraphTablesOf(t) != nil },
+		newControl: flow.NewGraphControl,
+		makers: makersByName(drop.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
 			return drop.New(name, t, params)
 		}),
 	},
 	{
-		name:    formats.PlanFlow,
-		of:      " with segments",
-		owns:    func(t *policy.Tables) bool { return flow.WorkflowsOf(t) != nil },
-		control: flow.NewWalk,
-		makers: each(workflow.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+		name:       formats.PlanFlow,
+		variant:    " with segments",
+		ownsTables: func(t *policy.Tables) bool { return flow.WorkflowTablesOf(t) != nil },
+		newControl: flow.NewWorkflowControl,
+		makers: makersByName(workflow.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
 			return workflow.Make(name, t, params)
 		}),
 	},
 	{
-		name:    formats.PlanQueue,
-		compile: vqueue.Compile,
-		owns:    func(t *policy.Tables) bool { return len(t.Instances) > 0 },
-		makers: append([]named{
+		name:       formats.PlanQueue,
+		compile:    vqueue.Compile,
+		ownsTables: func(t *policy.Tables) bool { return len(t.Instances) > 0 },
+		makers: append([]namedPolicy{
 			{balance.Name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-				return balance.New(t), underway.NoParameters(balance.Name, params)
+				return balance.New(t), underway.RejectParameters(balance.Name, params)
 			}},
 			{balance.PriorityName, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-				if err := underway.NoParameters(balance.PriorityName, params); err != nil {
+				if err := underway.RejectParameters(balance.PriorityName, params); err != nil {
 					return nil, err
 				}
 				return balance.NewPriority(t)
 			}},
-		}, each(vqueue.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
-			opt, err := vqueue.Parse(name, params)
+		}, makersByName(vqueue.Names(), func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			opt, err := vqueue.ParseOptions(name, params)
 			if err != nil {
 				return nil, err
 			}
@@ -119,24 +119,26 @@ var kinds = []kind{
 }
 
 // makersByName returns the policies of a package whose constructor takes their name.
-func each(names []string, make func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error)) []named {
-	var out []named
+func makersByName(names []string, newPolicy func(name string, t *policy.Tables, params map[string]float64) (policy.Policy, error)) []namedPolicy {
+	var policies []namedPolicy
 	for _, name := range names {
-		out = append(out, named{name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) { return make(name, t, params) }})
+		policies = append(policies, namedPolicy{name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) {
+			return newPolicy(name, t, params)
+		}})
 	}
-	return out
+	return policies
 }
 
 // Register adds a policy with which an instrument compares, for plans of a kind as NamesByKind lists it: pool,
 // gear, flow with modules, flow with segments or queue. It has to be called before any policy is made. It panics
 // for an unknown kind, or if the name is registered twice.
-func Register(kind, name string, make Maker) {
-	for i := range kinds {
-		if k := &kinds[i]; k.name+k.of == kind {
-			if k.maker(name) != nil {
+func Register(kind, name string, newPolicy PolicyMaker) {
+	for i := range planKinds {
+		if k := &planKinds[i]; k.name+k.variant == kind {
+			if k.makerOf(name) != nil {
 				panic(fmt.Sprintf("policies: %s is registered twice for plans of kind %s", name, kind))
 			}
-			k.makers = append(k.makers, named{name, make})
+			k.makers = append(k.makers, namedPolicy{name, newPolicy})
 			return
 		}
 	}
@@ -144,9 +146,9 @@ func Register(kind, name string, make Maker) {
 }
 
 // makerOf returns the maker of a named policy. If the kind has none of that name, it returns nil.
-func (k *kind) maker(name string) Maker {
-	if at := slices.IndexFunc(k.makers, func(m named) bool { return m.name == name }); at >= 0 {
-		return k.makers[at].make
+func (k *planKind) makerOf(name string) PolicyMaker {
+	if index := slices.IndexFunc(k.makers, func(m namedPolicy) bool { return m.name == name }); index >= 0 {
+		return k.makers[index].newPolicy
 	}
 	return nil
 }
@@ -158,10 +160,10 @@ func Compile(plan *formats.Plan) (*policy.Tables, error) {
 
 // CompileOn is Compile with a given topology.
 func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, error) {
-	at := slices.IndexFunc(kinds, func(k kind) bool { return k.name == plan.Kind })
-	if at < 0 && plan.Kind != "" {
+	index := slices.IndexFunc(planKinds, func(k planKind) bool { return k.name == plan.Kind })
+	if index < 0 && plan.Kind != "" {
 		var names []string
-		for _, k := range kinds {
+		for _, k := range planKinds {
 			names = append(names, strconv.Quote(k.name))
 		}
 		names = slices.Compact(names)
@@ -172,7 +174,7 @@ func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, er
 	if err != nil {
 		return nil, err
 	}
-	if compile := kinds[max(0, at)].compile; compile != nil {
+	if compile := planKinds[max(0, index)].compile; compile != nil {
 		if err := compile(plan, t); err != nil {
 			return nil, fmt.Errorf("compiling the plan: %w", err)
 		}
@@ -182,10 +184,10 @@ func CompileOn(plan *formats.Plan, topology policy.Topology) (*policy.Tables, er
 
 // NewControl returns the Control of a plan's requests. If every request has one task, it returns nil. Every run
 // needs a Control of its own.
-func Control(t *policy.Tables) policy.Control {
-	for _, k := range kinds {
-		if k.control != nil && k.owns(t) {
-			return k.control(t)
+func NewControl(t *policy.Tables) policy.Control {
+	for _, k := range planKinds {
+		if k.newControl != nil && k.ownsTables(t) {
+			return k.newControl(t)
 		}
 	}
 	return nil
@@ -194,7 +196,7 @@ func Control(t *policy.Tables) policy.Control {
 // SpecForServing returns a plan's policy with the parameters for serving. Plans that were made from imported times
 // name no guards, which real devices need. Clients of applications are told at once when a request cannot be in
 // time.
-func Served(spec formats.PolicySpec) formats.PolicySpec {
+func SpecForServing(spec formats.PolicySpec) formats.PolicySpec {
 	if spec.Name == "" {
 		spec.Name = Default
 	}
@@ -202,13 +204,13 @@ func Served(spec formats.PolicySpec) formats.PolicySpec {
 		spec.Params = reserve.WithGuards(spec.Params)
 	}
 	if spec.Name == drop.Default {
-		spec.Params = drop.Promptly(spec.Params)
+		spec.Params = drop.ServingParams(spec.Params)
 	}
 	return spec
 }
 
 // policyNames returns the names of a kind's policies, the default first.
-func (k *kind) names() []string {
+func (k *planKind) policyNames() []string {
 	var names []string
 	for _, m := range k.makers {
 		names = append(names, m.name)
@@ -219,35 +221,35 @@ func (k *kind) names() []string {
 // Names returns the names of the policies of all kinds, sorted.
 func Names() []string {
 	var names []string
-	for i := range kinds {
-		names = append(names, kinds[i].names()...)
+	for i := range planKinds {
+		names = append(names, planKinds[i].policyNames()...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
 // NamesByKind returns a text with the names of the policies by kind of plan.
-func Help() string {
+func NamesByKind() string {
 	var list []string
-	for i := range kinds {
-		list = append(list, kinds[i].name+kinds[i].of+": "+strings.Join(kinds[i].names(), ", "))
+	for i := range planKinds {
+		list = append(list, planKinds[i].name+planKinds[i].variant+": "+strings.Join(planKinds[i].policyNames(), ", "))
 	}
 	return strings.Join(list, "; ")
 }
 
 // unknownPolicyError returns an error that a policy does not run plans of the tables' kind, with the kinds whose
 // plans it runs.
-func unknown(name string, t *policy.Tables) error {
-	var others []string // kinds that have a policy of the name
-	for i := range kinds {
-		if k := &kinds[i]; k.maker(name) != nil {
-			others = append(others, k.name+k.of)
+func unknownPolicyError(name string, t *policy.Tables) error {
+	var otherKinds []string // kinds that have a policy of the name
+	for i := range planKinds {
+		if k := &planKinds[i]; k.makerOf(name) != nil {
+			otherKinds = append(otherKinds, k.name+k.variant)
 		}
 	}
-	at := max(0, slices.IndexFunc(kinds, func(k kind) bool { return k.owns(t) }))
-	found, names := strconv.Quote(name), kinds[at].names()
-	if len(others) > 0 {
-		found += " of plans of kind " + strings.Join(others, " or ") + ", and the plan is of another kind"
+	index := max(0, slices.IndexFunc(planKinds, func(k planKind) bool { return k.ownsTables(t) }))
+	found, names := strconv.Quote(name), planKinds[index].policyNames()
+	if len(otherKinds) > 0 {
+		found += " of plans of kind " + strings.Join(otherKinds, " or ") + ", and the plan is of another kind"
 	}
 	return &document.Error{Path: "policy.name", Found: found, Expected: "one of " + strings.Join(names, ", "), Hint: document.DidYouMean(name, names)}
 }
@@ -258,8 +260,8 @@ func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 	if name == "" {
 		name = Default
 	}
-	for _, k := range kinds {
-		if mk := k.maker(name); mk != nil && k.owns(t) {
+	for _, k := range planKinds {
+		if mk := k.makerOf(name); mk != nil && k.ownsTables(t) {
 			p, err := mk(t, spec.Params)
 			if err != nil && len(document.Findings(err)) == 0 {
 				err = &document.Error{Path: "policy.params", Found: err.Error()}
@@ -267,5 +269,5 @@ func New(spec formats.PolicySpec, t *policy.Tables) (policy.Policy, error) {
 			return p, err
 		}
 	}
-	return nil, unknown(name, t)
+	return nil, unknownPolicyError(name, t)
 }

@@ -14,7 +14,7 @@ import (
 
 // A plan of a kind without run-time tables is refused, and a policy is refused
 // the tables of another kind than its own.
-func TestKinds(t *testing.T) {
+func TestPoliciesRefuseTablesOfOtherKinds(t *testing.T) {
 	plan := policytest.Hundred().Plan()
 	plan.Kind = "none"
 	_, err := policies.Compile(plan)
@@ -30,7 +30,7 @@ func TestKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if policies.Control(tables) != nil {
+	if policies.NewControl(tables) != nil {
 		t.Error("the requests of a pool plan have tasks beside their own")
 	}
 	if _, err := policies.New(formats.PolicySpec{Name: "gear"}, tables); err == nil || !strings.Contains(err.Error(), "of kind gear") {
@@ -40,7 +40,7 @@ func TestKinds(t *testing.T) {
 
 // A policy that an instrument registers is made for plans of its kind, and none is registered twice
 // or for a kind that there is not.
-func TestRegister(t *testing.T) {
+func TestPolicyIsRegisteredOnceForAKnownKind(t *testing.T) {
 	tables, err := policies.Compile(policytest.Hundred().Plan())
 	if err != nil {
 		t.Fatal(err)

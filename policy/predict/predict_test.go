@@ -9,20 +9,20 @@ import (
 
 // A table predicts what followed most often, backs off to the last token where a
 // prefix is rare, and to the end where nothing is known.
-func TestAhead(t *testing.T) {
+func TestPredictionIsLikeliestAndBacksOff(t *testing.T) {
 	tab := New(Options{})
-	a, b, c := tab.Number(0, 0, []int32{0}), tab.Number(1, 0, []int32{1}), tab.Number(2, 250_000, []int32{1, 2})
+	a, b, c := tab.TokenNumber(0, 0, []int32{0}), tab.TokenNumber(1, 0, []int32{1}), tab.TokenNumber(2, 250_000, []int32{1, 2})
 	learn := func(times int, path ...int32) {
 		for range times {
 			tab.Learn(0, NoFeature, path, 1)
 		}
 	}
 	ahead := func(path ...int32) []int32 {
-		cur := tab.Begin(0, NoFeature)
+		cur := tab.CursorAtStart(0, NoFeature)
 		for _, k := range path {
 			tab.Advance(&cur, k)
 		}
-		return tab.Ahead(cur, 10, nil)
+		return tab.PredictTokens(cur, 10, nil)
 	}
 	if got := ahead(a); len(got) != 0 {
 		t.Errorf("an empty table expects %v", got)
@@ -46,16 +46,16 @@ func TestAhead(t *testing.T) {
 	if got := tab.Token(c); got.Service != 2 || got.Work != 250_000 || !slices.Equal(got.Inputs, []int32{1, 2}) {
 		t.Errorf("token %+v", got)
 	}
-	other := tab.Begin(1, NoFeature)
-	if got := tab.Ahead(other, 10, nil); len(got) != 0 {
+	other := tab.CursorAtStart(1, NoFeature)
+	if got := tab.PredictTokens(other, 10, nil); len(got) != 0 {
 		t.Errorf("another application expects %v", got)
 	}
 }
 
 // Shares are the relative counts, and samples follow them.
-func TestShares(t *testing.T) {
+func TestChancesAreRelativeCounts(t *testing.T) {
 	tab := New(Options{Sampled: true, Seed: 3})
-	a, b, c := tab.Number(0, 0, nil), tab.Number(1, 0, nil), tab.Number(2, 0, nil)
+	a, b, c := tab.TokenNumber(0, 0, nil), tab.TokenNumber(1, 0, nil), tab.TokenNumber(2, 0, nil)
 	for i := range 100 {
 		path := []int32{a, b}
 		if i%4 == 0 {
@@ -63,18 +63,18 @@ func TestShares(t *testing.T) {
 		}
 		tab.Learn(0, NoFeature, path, 1)
 	}
-	cur := tab.Begin(0, NoFeature)
+	cur := tab.CursorAtStart(0, NoFeature)
 	tab.Advance(&cur, a)
 	got := map[int32]float64{}
-	for _, s := range tab.Shares(&cur, nil) {
-		got[s.Token] = s.Share
+	for _, s := range tab.NextChances(&cur, nil) {
+		got[s.Token] = s.Chance
 	}
 	if got[b] != .75 || got[c] != .25 || len(got) != 2 {
 		t.Errorf("shares %v", got)
 	}
 	n := 0
 	for range 4000 {
-		if tab.Ahead(cur, 1, nil)[0] == b {
+		if tab.PredictTokens(cur, 1, nil)[0] == b {
 			n++
 		}
 	}
@@ -85,13 +85,13 @@ func TestShares(t *testing.T) {
 
 // A prediction ends where the next token is not sure enough, also where a token behind
 // it would be.
-func TestSure(t *testing.T) {
+func TestPredictionEndsBelowMinChance(t *testing.T) {
 	for _, want := range []struct {
 		sure   float64
 		length int
 	}{{0, 2}, {.5, 2}, {.6, 2}, {.61, 0}} {
-		tab := New(Options{Sure: want.sure})
-		a, b, c := tab.Number(0, 0, nil), tab.Number(1, 0, nil), tab.Number(2, 0, nil)
+		tab := New(Options{MinChance: want.sure})
+		a, b, c := tab.TokenNumber(0, 0, nil), tab.TokenNumber(1, 0, nil), tab.TokenNumber(2, 0, nil)
 		for i := range 10 {
 			path := []int32{a, b, c}
 			if i < 4 {
@@ -99,19 +99,19 @@ func TestSure(t *testing.T) {
 			}
 			tab.Learn(0, NoFeature, path, 1)
 		}
-		cur := tab.Begin(0, NoFeature)
+		cur := tab.CursorAtStart(0, NoFeature)
 		tab.Advance(&cur, a)
-		if got := tab.Ahead(cur, 8, nil); len(got) != want.length {
+		if got := tab.PredictTokens(cur, 8, nil); len(got) != want.length {
 			t.Errorf("sure %v: %v is expected, not %d tasks", want.sure, got, want.length)
 		}
 	}
 }
 
 // A feature that decides the way is used, one that says nothing is not.
-func TestFeatures(t *testing.T) {
+func TestFeatureIsUsedOnlyIfItPredictsBetter(t *testing.T) {
 	for _, tells := range []bool{true, false} {
 		tab, rng := New(Options{}), seeded.New(1, "features")
-		first := tab.Number(0, 0, nil)
+		first := tab.TokenNumber(0, 0, nil)
 		right, plain := 0, 0
 		for i := range 4000 {
 			feature := rng.Int32N(4)
@@ -119,15 +119,15 @@ func TestFeatures(t *testing.T) {
 			if !tells {
 				way = min(3, rng.Int32N(6)) // 3 is most likely
 			}
-			path := []int32{first, tab.Number(1+way, 0, nil)}
-			c, d := tab.Begin(0, feature), tab.Begin(0, NoFeature)
+			path := []int32{first, tab.TokenNumber(1+way, 0, nil)}
+			c, d := tab.CursorAtStart(0, feature), tab.CursorAtStart(0, NoFeature)
 			tab.Advance(&c, first)
 			tab.Advance(&d, first)
 			if i > 2000 {
-				if got := tab.Ahead(c, 1, nil); len(got) > 0 && got[0] == path[1] {
+				if got := tab.PredictTokens(c, 1, nil); len(got) > 0 && got[0] == path[1] {
 					right++
 				}
-				if got := tab.Ahead(d, 1, nil); len(got) > 0 && got[0] == path[1] {
+				if got := tab.PredictTokens(d, 1, nil); len(got) > 0 && got[0] == path[1] {
 					plain++
 				}
 			}
@@ -141,60 +141,60 @@ func TestFeatures(t *testing.T) {
 
 // A table of prefixes stays within its rows.
 func TestRowsAreBounded(t *testing.T) {
-	tab := New(Options{Rows: 50})
+	tab := New(Options{MaxRows: 50})
 	rng := seeded.New(1, "rows")
 	for range 2000 {
 		var path []int32
 		for range 6 {
-			path = append(path, tab.Number(rng.Int32N(8), 0, nil))
+			path = append(path, tab.TokenNumber(rng.Int32N(8), 0, nil))
 		}
 		tab.Learn(0, NoFeature, path, 1)
 	}
 	if n := len(tab.rows); n > 50+8+1 {
 		t.Errorf("%d rows", n)
 	}
-	c := tab.Begin(0, NoFeature)
+	c := tab.CursorAtStart(0, NoFeature)
 	tab.Advance(&c, 1)
-	if len(tab.Ahead(c, 3, nil)) == 0 {
+	if len(tab.PredictTokens(c, 3, nil)) == 0 {
 		t.Error("nothing is expected where prefixes are many")
 	}
 }
 
 // In steady state prediction and learning allocate nothing.
 func TestAllocatesNothing(t *testing.T) {
-	tab, path, ahead := learnt()
-	if n := testing.AllocsPerRun(100, func() { ahead = step(tab, path, ahead) }); n > 0 {
+	tab, path, ahead := learntTable()
+	if n := testing.AllocsPerRun(100, func() { ahead = predictAndLearn(tab, path, ahead) }); n > 0 {
 		t.Errorf("%v allocations per request", n)
 	}
 }
 
 func BenchmarkRequest(b *testing.B) {
-	tab, path, ahead := learnt()
+	tab, path, ahead := learntTable()
 	b.ReportAllocs()
 	for b.Loop() {
-		ahead = step(tab, path, ahead)
+		ahead = predictAndLearn(tab, path, ahead)
 	}
 }
 
-func learnt() (tab *Table, path, ahead []int32) {
+func learntTable() (tab *TransitionTable, path, ahead []int32) {
 	tab = New(Options{})
 	rng := seeded.New(1, "learn")
 	for range 1000 {
 		path = path[:0]
 		for i := range 4 {
-			path = append(path, tab.Number(rng.Int32N(8), 0, []int32{int32(min(i, 1))}))
+			path = append(path, tab.TokenNumber(rng.Int32N(8), 0, []int32{int32(min(i, 1))}))
 		}
 		tab.Learn(0, 1, path, 1)
 	}
 	return tab, path, make([]int32, 0, 16)
 }
 
-func step(tab *Table, path, ahead []int32) []int32 {
-	c := tab.Begin(0, 1)
+func predictAndLearn(tab *TransitionTable, path, ahead []int32) []int32 {
+	c := tab.CursorAtStart(0, 1)
 	for i := range path {
 		k := tab.Token(path[i])
-		tab.Advance(&c, tab.Number(k.Service, k.Work, k.Inputs))
-		ahead = tab.Ahead(c, 12, ahead[:0])
+		tab.Advance(&c, tab.TokenNumber(k.Service, k.Work, k.Inputs))
+		ahead = tab.PredictTokens(c, 12, ahead[:0])
 	}
 	tab.Learn(0, 1, path, 1)
 	return ahead

@@ -25,7 +25,7 @@ func TestAgainstAnAdversary(t *testing.T) {
 			t.Fatalf("%v", err)
 		}
 		opt := reserve.Options{
-			Shed: rapid.Bool().Draw(t, "shed"), Eager: rapid.Bool().Draw(t, "eager"), Ahead: time.Duration(rapid.IntRange(0, 2).Draw(t, "ahead")) * ms,
+			DropHopeless: rapid.Bool().Draw(t, "shed"), SendWhenFree: rapid.Bool().Draw(t, "eager"), DecideAhead: time.Duration(rapid.IntRange(0, 2).Draw(t, "ahead")) * ms,
 			GuardTime: time.Duration(rapid.IntRange(0, 4).Draw(t, "guard")) * ms, GuardShare: float64(rapid.IntRange(0, 2).Draw(t, "guard share")) / 10,
 			QueueLimit: rapid.SampledFrom([]int{0, 1, 5}).Draw(t, "queue limit"),
 		}
@@ -36,7 +36,7 @@ func TestAgainstAnAdversary(t *testing.T) {
 		if err := foe.Run(rapid.IntRange(10, 600).Draw(t, "steps")); err != nil {
 			t.Fatalf("%v", err)
 		}
-		if n := pol.Waiting(); n > 0 {
+		if n := pol.WaitingRequests(); n > 0 {
 			t.Fatalf("%d requests still wait with the policy", n)
 		}
 		if err := rec.Close(); err != nil {

@@ -20,15 +20,15 @@ type call struct {
 	ev  policy.Event
 }
 
-// recording is a policy that keeps what another was told.
-type recording struct {
+// callRecorder is a policy that keeps what another was told.
+type callRecorder struct {
 	policy.Policy
 	calls      []call
 	dispatched int
 	wakes      int
 }
 
-func (r *recording) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (r *callRecorder) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	r.calls = append(r.calls, call{now, *ev})
 	r.Policy.Handle(now, ev, out)
 	for i := range out.List {
@@ -42,7 +42,7 @@ func (r *recording) Handle(now time.Duration, ev *policy.Event, out *policy.Acti
 }
 
 // recordRun simulates a plan and returns what its policy was told.
-func recordRun(tb testing.TB, plan *formats.Plan, load float64, d time.Duration, service func(*policy.Tables) sim.Service) (*policy.Tables, *recording) {
+func recordRun(tb testing.TB, plan *formats.Plan, load float64, d time.Duration, service func(*policy.Tables) sim.Service) (*policy.Tables, *callRecorder) {
 	tb.Helper()
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
@@ -56,7 +56,7 @@ func recordRun(tb testing.TB, plan *formats.Plan, load float64, d time.Duration,
 	if service != nil {
 		cfg.Service = service(sc.Tables)
 	}
-	rec := &recording{Policy: cfg.Policy}
+	rec := &callRecorder{Policy: cfg.Policy}
 	cfg.Policy = rec
 	if _, err := sim.Run(context.Background(), cfg); err != nil {
 		tb.Fatal(err)
@@ -72,7 +72,7 @@ func replay(p policy.Policy, calls []call, out *policy.Actions) {
 }
 
 func lognormal(cv float64) func(*policy.Tables) sim.Service {
-	return func(t *policy.Tables) sim.Service { return sim.Jitter(t, sim.Lognormal, cv, 1) }
+	return func(t *policy.Tables) sim.Service { return sim.JitterService(t, sim.Lognormal, cv, 1) }
 }
 
 // Every event of a run is handled without allocation: replaying a run with

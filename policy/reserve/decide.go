@@ -8,117 +8,117 @@ import (
 	"inferplan/policy/waiting"
 )
 
-// decide is Algorithm 1 for one model: it serves, drops or keeps waiting the head of the queue, until there is
+// decideModel is Algorithm 1 for one model: it serves, drops or keeps waiting the head of the queue, until there is
 // nothing more to do now.
-func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
-	mo := &p.models[m]
-	mo.wake, mo.held = never, false
+func (p *Policy) decideModel(m int32, now time.Duration, out *policy.Actions) {
+	model := &p.models[m]
+	model.nextWake, model.awaitsOtherWork = farFuture, false
 	dispatched := false
-	p.gentle = false
-	for mo.queue.Len > 0 {
-		head := mo.queue.At(0)
+	p.keepReservations = false
+	for model.queue.Len > 0 {
+		head := model.queue.At(0)
 
 		// Check without a search whether the head waits on as before.
-		if p.waitsOn(m, now) {
+		if p.keepsWaiting(m, now) {
 			break
 		}
 
 		// Choose the pipeline that waits least.
-		best := p.choose(m, now)
-		if best == nil {
+		bestPath := p.choosePipeline(m, now)
+		if bestPath == nil {
 			if now < head.Deadline {
-				mo.wake = head.Deadline // until then a device may come back
+				model.nextWake = head.Deadline // until then a device may come back
 				break
 			}
-			p.drop(m, mo.queue.Pop().Req, policy.ReasonWorkerLost, out)
+			p.dropRequest(m, model.queue.Pop().Req, policy.ReasonWorkerLost, out)
 			continue
 		}
 
 		// Find the largest batch in time: on that pipeline, on another one, or without the guard.
-		found := p.fit(best, head, now)
-		if found == nil {
-			found = p.elsewhere(m, best.pipeline, head, now)
+		chosenPath := p.fitBatch(bestPath, head, now)
+		if chosenPath == nil {
+			chosenPath = p.fitOtherPipeline(m, bestPath.pipeline, head, now)
 		}
-		if found == nil && head.Looked && p.guarded() {
-			found = p.spendGuard(m, head, now)
+		if chosenPath == nil && head.PassedFirstLook && p.hasGuard() {
+			chosenPath = p.spendGuard(m, head, now)
 		}
 
 		// Drop the head if there is none.
-		if found == nil || p.hopeless(found, head) {
-			p.shed(m, out)
-			p.gentle = false
+		if chosenPath == nil || p.shouldDropHead(chosenPath, head) {
+			p.dropHead(m, out)
+			p.keepReservations = false
 			continue
 		}
 
 		// If fewer requests wait than the batch takes, decide whether to wait for more, and until when.
-		head.Looked = true
-		if int32(mo.queue.Len) < found.batch {
-			at := p.lastMoment(found, mo, now)
-			mo.wake = at - p.early(found.pipeline, min(int32(mo.queue.Len)+1, found.batch))
+		head.PassedFirstLook = true
+		if int32(model.queue.Len) < chosenPath.batch {
+			lastMoment := p.lastMoment(chosenPath, model, now)
+			model.nextWake = lastMoment - p.wakeLead(chosenPath.pipeline, min(int32(model.queue.Len)+1, chosenPath.batch))
 			switch {
-			case mo.wake <= now:
+			case model.nextWake <= now:
 				// The wake came, early by the guard's wakeLead: the waiting requests go now.
-				p.probe(found.pipeline, int32(mo.queue.Len), now, found)
-				if found.finish > p.limit(head.Deadline, found.pipeline, found.batch) {
-					mo.wake = at
+				p.findPath(chosenPath.pipeline, int32(model.queue.Len), now, chosenPath)
+				if chosenPath.finish > p.latestFinish(head.Deadline, chosenPath.pipeline, chosenPath.batch) {
+					model.nextWake = lastMoment
 				} else {
-					mo.wake = never
+					model.nextWake = farFuture
 				}
 
 			// Wait for a fuller batch, as in the paper.
-			case !p.opt.Eager:
-				p.remember(m, found)
+			case !p.options.SendWhenFree:
+				p.rememberPath(m, chosenPath)
 
 			// Everything is free: send the waiting requests.
-			case p.idle(found.pipeline, mo, head, now):
-				found, mo.wake = &p.retry, never
+			case p.canGoAtOnce(chosenPath.pipeline, model, head, now):
+				chosenPath, model.nextWake = &p.retryPath, farFuture
 
 			// Wait until a device is free.
 			default:
-				p.remember(m, &p.retry)
-				mo.held = len(mo.shares) > 0 || p.retry.hold > 0
-				if wait := p.retry.wait - p.ahead(mo); wait > 0 {
-					mo.wake = min(mo.wake, now+wait)
+				p.rememberPath(m, &p.retryPath)
+				model.awaitsOtherWork = len(model.sharingModels) > 0 || p.retryPath.holdTime > 0
+				if wait := p.retryPath.waitTime - p.decideAhead(model); wait > 0 {
+					model.nextWake = min(model.nextWake, now+wait)
 				}
 			}
-			if mo.wake != never {
+			if model.nextWake != farFuture {
 				break
 			}
 		}
 
 		// With sharing models, wait until shortly before the device becomes free.
-		if start := found.hops[0].Start; p.opt.Eager && len(mo.shares) > 0 && start > now+p.opt.Ahead {
+		if start := chosenPath.hops[0].Start; p.options.SendWhenFree && len(model.sharingModels) > 0 && start > now+p.options.DecideAhead {
 			// Then the most urgent head is served, in the batch that waits by then.
-			mo.wake, mo.held = start-p.opt.Ahead, true
+			model.nextWake, model.awaitsOtherWork = start-p.options.DecideAhead, true
 			break
 		}
 
 		// Wait for work that must go first, or for a device with fewer reservations.
-		if found.hold > 0 {
-			mo.wake, mo.held = now+found.hold, true
+		if chosenPath.holdTime > 0 {
+			model.nextWake, model.awaitsOtherWork = now+chosenPath.holdTime, true
 			break
 		}
-		if p.deep(found) {
-			mo.held = true // until some work has ended there
-			p.shedLast(m, found, out)
+		if p.atMaxDepth(chosenPath) {
+			model.awaitsOtherWork = true // until some work has ended there
+			p.dropHopelessTail(m, chosenPath, out)
 			break
 		}
 
 		// Dispatch, unless a more urgent model goes first.
-		dispatched, mo.waits = true, mo.waits[:0]
-		if p.yield(m, found, now, out) {
+		dispatched, model.awaitedDevices = true, model.awaitedDevices[:0]
+		if p.yieldToUrgentModel(m, chosenPath, now, out) {
 			continue
 		}
 		// If the path moves reservations that may not move, look for one that moves none.
-		p.gentle = !p.dispatch(m, found, now, out)
+		p.keepReservations = !p.dispatch(m, chosenPath, now, out)
 	}
 
 	// Set the wake, and let sharing models decide again after a dispatch.
-	p.arm(m, mo.wake, out)
+	p.setWake(m, model.nextWake, out)
 	if dispatched {
-		for _, o := range mo.shares {
+		for _, o := range model.sharingModels {
 			if p.models[o].queue.Len > 0 {
-				p.again(o)
+				p.markAfterChange(o)
 			}
 		}
 	}
@@ -131,9 +131,9 @@ func (p *Policy) decide(m int32, now time.Duration, out *policy.Actions) {
 const maxDepth = 64
 
 // atMaxDepth reports whether some device of a path has so many reservations that no more are to be added yet.
-func (f *finder) deep(pa *path) bool {
-	for i := range pa.hops {
-		if f.tl.depths[pa.hops[i].Device] >= f.maxDepth {
+func (f *pathFinder) atMaxDepth(path *reservedPath) bool {
+	for i := range path.hops {
+		if f.timelines.reservationCounts[path.hops[i].Device] >= f.maxDepth {
 			return true
 		}
 	}
@@ -143,62 +143,62 @@ func (f *finder) deep(pa *path) bool {
 // dropHopelessTail drops requests from the end of a queue whose head waits for devices at maxDepth: those that
 // could not be in time even if the model had all of its devices at full rate from the head on. So their clients
 // know earlier.
-func (p *Policy) shedLast(m int32, head *path, out *policy.Actions) {
+func (p *Policy) dropHopelessTail(m int32, head *reservedPath, out *policy.Actions) {
 	q := &p.models[m].queue
 	for q.Len > 1 {
-		soonest := head.finish + time.Duration(max(int32(q.Len)-head.batch, 0))*p.pace[m]
-		if soonest <= p.limit(q.At(q.Len-1).Deadline, head.pipeline, head.batch) {
+		earliestFinish := head.finish + time.Duration(max(int32(q.Len)-head.batch, 0))*p.requestInterval[m]
+		if earliestFinish <= p.latestFinish(q.At(q.Len-1).Deadline, head.pipeline, head.batch) {
 			return
 		}
-		p.drop(m, q.PopLast().Req, policy.ReasonDeadline, out)
+		p.dropRequest(m, q.PopLast().Req, policy.ReasonDeadline, out)
 	}
 }
 
 // rememberPath stores the devices of the path that a head waits for, if keepsWaiting can follow that path.
-func (c *chooser) remember(m int32, pa *path) {
-	mo := &c.models[m]
-	mo.waits = mo.waits[:0]
-	if first, last := c.t.PipelinesOf(m); last != first+1 || !c.monotone[first] || c.sameNode || c.opt.Eager && (len(mo.shares) > 0 || pa.hold > 0) {
+func (c *batchChooser) rememberPath(m int32, path *reservedPath) {
+	model := &c.models[m]
+	model.awaitedDevices = model.awaitedDevices[:0]
+	if firstPipeline, endPipeline := c.tables.PipelinesOf(m); endPipeline != firstPipeline+1 || !c.batchMonotone[firstPipeline] || c.hasSameNodePath || c.options.SendWhenFree && (len(model.sharingModels) > 0 || path.holdTime > 0) {
 		return
 	}
-	for i := range pa.hops {
-		mo.waits = append(mo.waits, pa.hops[i].Device)
+	for i := range path.hops {
+		model.awaitedDevices = append(model.awaitedDevices, path.hops[i].Device)
 	}
 }
 
 // keepsWaiting reports, without a search, that a head continues to wait for a fuller batch: its path would still
 // do for one request more and, with SendWhenFree, the waiting requests could not go through it without waiting. It
 // sets the next wake. It returns false also if it cannot know, and a search has to decide.
-func (c *chooser) waitsOn(m int32, now time.Duration) bool {
-	mo := &c.models[m]
-	if len(mo.waits) == 0 {
+func (c *batchChooser) keepsWaiting(m int32, now time.Duration) bool {
+	model := &c.models[m]
+	if len(model.awaitedDevices) == 0 {
 		return false
 	}
-	head, pl := mo.queue.At(0), c.t.Models[m].FirstPipeline
-	more := int32(mo.queue.Len) + 1
-	if !head.Looked || more > c.t.Pipelines[pl].Batch || c.along(pl, more, mo.waits, now) > c.limit(head.Deadline, pl, more) {
+	head, pipeline := model.queue.At(0), c.tables.Models[m].FirstPipeline
+	largerBatch := int32(model.queue.Len) + 1
+	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch || c.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > c.latestFinish(head.Deadline, pipeline, largerBatch) {
 		return false
 	}
 
 	// Wake at the last moment, or when the path is free.
-	wake := c.limit(head.Deadline, pl, more) - c.least[pl][more-1] + 1 - c.early(pl, more)
-	if c.opt.Eager {
-		wake = min(wake, c.along(pl, more-1, mo.waits, now)-c.least[pl][more-2])
+	wake := c.latestFinish(head.Deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1 - c.wakeLead(pipeline, largerBatch)
+	if c.options.SendWhenFree {
+		wake = min(wake, c.finishAlong(pipeline, largerBatch-1, model.awaitedDevices, now)-c.minPathTime[pipeline][largerBatch-2])
 	}
 	if wake <= now {
 		return false
 	}
-	mo.wake = wake
+	model.nextWake = wake
 	return true
 }
 
 // finishAlong returns the completion of a batch on given devices, behind everything that is reserved there. If the
 // batch would have to stand in front of other work, it returns farFuture.
-func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration) time.Duration {
-	first := f.t.Pipelines[pipeline].FirstStage
-	t := now
+func (f *pathFinder) finishAlong(pipeline, batch int32, devices []int32, now time.Duration) time.Duration {
+	firstStage := f.tables.Pipelines[pipeline].FirstStage
+	finish := now
 	for h, d := range devices {
-		st := &f.t.Stages[first+int32(h)]
+		st := &f.tables.Stages[firstStage+int32(h)]
 
 		// Add the transfer, behind the last reservation of both links.
 		if h > 0 && st.Xfer != nil && st.Xfer[batch-1] > 0 {
@@ -206,22 +206,22 @@ func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration
 				if link < 0 {
 					continue
 				}
-				if t < f.tl.spans[link].lastReady {
-					return never
+				if finish < f.timelines.summaries[link].lastReady {
+					return farFuture
 				}
-				t = max(t, f.tl.spans[link].tail)
+				finish = max(finish, f.timelines.summaries[link].lastEnd)
 			}
-			t += st.Xfer[batch-1]
+			finish += st.Xfer[batch-1]
 		}
 
 		// Add the run, behind the last reservation of the device.
-		sp := &f.tl.spans[d]
-		if t <= sp.lastReady || sp.tail < now && sp.head >= 0 {
-			return never
+		summary := &f.timelines.summaries[d]
+		if finish <= summary.lastReady || summary.lastEnd < now && summary.first >= 0 {
+			return farFuture
 		}
-		t = max(t, sp.tail) + st.Infer[batch-1]
+		finish = max(finish, summary.lastEnd) + st.Infer[batch-1]
 	}
-	return t
+	return finish
 }
 
 // canGoAtOnce reports whether the waiting requests could go through a pipeline without waiting for a device or a
@@ -229,17 +229,17 @@ func (f *finder) along(pipeline, batch int32, devices []int32, now time.Duration
 // and on a shared device another model may take the place that the wait counted on. Under load some stage is busy,
 // and batches fill meanwhile. That the first stage is free is not enough: small batches would reduce the rate of a
 // later stage that limits the pipeline.
-func (c *chooser) idle(pipeline int32, mo *model, head *waiting.Request, now time.Duration) bool {
-	c.probe(pipeline, int32(mo.queue.Len), now, &c.retry)
-	return c.retry.wait <= c.ahead(mo) && c.retry.hold == 0 && c.retry.finish <= c.limit(head.Deadline, pipeline, c.retry.batch)
+func (c *batchChooser) canGoAtOnce(pipeline int32, model *modelState, head *waiting.Request, now time.Duration) bool {
+	c.findPath(pipeline, int32(model.queue.Len), now, &c.retryPath)
+	return c.retryPath.waitTime <= c.decideAhead(model) && c.retryPath.holdTime == 0 && c.retryPath.finish <= c.latestFinish(head.Deadline, pipeline, c.retryPath.batch)
 }
 
 // decideAhead returns how long before a device is free a model may be sent to it.
-func (c *chooser) ahead(mo *model) time.Duration {
-	if len(mo.shares) == 0 {
+func (c *batchChooser) decideAhead(model *modelState) time.Duration {
+	if len(model.sharingModels) == 0 {
 		return 0
 	}
-	return c.opt.Ahead
+	return c.options.DecideAhead
 }
 
 // choosePipeline returns the path of the pipeline that waits least at its planned batch. If no pipeline has a
@@ -248,111 +248,111 @@ func (c *chooser) ahead(mo *model) time.Duration {
 // A model with one pipeline has no choice to make. After its first look its head is sought a path at once with the
 // largest batch that matters now: one request more than wait. That it could be in time in a larger batch would not
 // change the decision.
-func (c *chooser) choose(m int32, now time.Duration) *path {
-	first, last := c.t.PipelinesOf(m)
-	best, other := &c.paths[0], &c.paths[1]
+func (c *batchChooser) choosePipeline(m int32, now time.Duration) *reservedPath {
+	firstPipeline, endPipeline := c.tables.PipelinesOf(m)
+	bestPath, candidatePath := &c.pipelinePaths[0], &c.pipelinePaths[1]
 
 	// With a single pipeline, probe that one.
-	if q := &c.models[m].queue; last == first+1 && c.monotone[first] && (!c.opt.Shed || q.At(0).Looked) {
-		c.probe(first, min(c.t.Pipelines[first].Batch, int32(q.Len)+1), now, best)
-		if best.finish >= never {
+	if q := &c.models[m].queue; endPipeline == firstPipeline+1 && c.batchMonotone[firstPipeline] && (!c.options.DropHopeless || q.At(0).PassedFirstLook) {
+		c.findPath(firstPipeline, min(c.tables.Pipelines[firstPipeline].Batch, int32(q.Len)+1), now, bestPath)
+		if bestPath.finish >= farFuture {
 			return nil
 		}
-		return best
+		return bestPath
 	}
 
 	// Otherwise compare all pipelines, up to one that does not wait at all.
-	best.wait = never
-	for pl := first; pl < last; pl++ {
-		c.probe(pl, c.t.Pipelines[pl].Batch, now, other)
-		if other.wait < best.wait {
-			best, other = other, best
-			if best.wait <= 0 {
+	bestPath.waitTime = farFuture
+	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
+		c.findPath(pipeline, c.tables.Pipelines[pipeline].Batch, now, candidatePath)
+		if candidatePath.waitTime < bestPath.waitTime {
+			bestPath, candidatePath = candidatePath, bestPath
+			if bestPath.waitTime <= 0 {
 				break
 			}
 		}
 	}
-	if best.wait >= never {
+	if bestPath.waitTime >= farFuture {
 		return nil
 	}
-	return best
+	return bestPath
 }
 
 // hasGuard reports whether the options keep a guard.
-func (c *chooser) guarded() bool { return c.opt.GuardTime > 0 || c.opt.GuardShare > 0 }
+func (c *batchChooser) hasGuard() bool { return c.options.GuardTime > 0 || c.options.GuardShare > 0 }
 
 // spendGuard looks for a path without the guard, for a head that was to be served in time and no longer can: on a
 // real clock a wake comes late, and the guard covers that. The batch is no larger than the queue, so that it
 // goes now.
-func (c *chooser) spendGuard(m int32, head *waiting.Request, now time.Duration) *path {
-	c.spending = true
-	defer func() { c.spending = false }()
-	first, last := c.t.PipelinesOf(m)
-	for pl := first; pl < last; pl++ {
-		b := min(c.t.Pipelines[pl].Batch, int32(c.models[m].queue.Len))
-		for b > 0 && now+c.least[pl][b-1] > head.Deadline {
+func (c *batchChooser) spendGuard(m int32, head *waiting.Request, now time.Duration) *reservedPath {
+	c.ignoreGuard = true
+	defer func() { c.ignoreGuard = false }()
+	firstPipeline, endPipeline := c.tables.PipelinesOf(m)
+	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
+		b := min(c.tables.Pipelines[pipeline].Batch, int32(c.models[m].queue.Len))
+		for b > 0 && now+c.minPathTime[pipeline][b-1] > head.Deadline {
 			b--
 		}
 		if b == 0 {
 			continue
 		}
-		c.probe(pl, b, now, &c.retry)
-		if found := c.fit(&c.retry, head, now); found != nil {
-			return found
+		c.findPath(pipeline, b, now, &c.retryPath)
+		if fitted := c.fitBatch(&c.retryPath, head, now); fitted != nil {
+			return fitted
 		}
 	}
 	return nil
 }
 
 // latestFinish returns the latest completion of a batch that a deadline allows.
-func (c *chooser) limit(deadline time.Duration, pipeline, batch int32) time.Duration {
-	if c.spending {
+func (c *batchChooser) latestFinish(deadline time.Duration, pipeline, batch int32) time.Duration {
+	if c.ignoreGuard {
 		return deadline
 	}
 	return deadline - c.guard[pipeline][batch-1]
 }
 
 // wakeLead returns how long before its last moment a head that waits for a batch is looked at again.
-func (c *chooser) early(pipeline, batch int32) time.Duration {
-	return min(c.opt.GuardTime, c.guard[pipeline][batch-1])
+func (c *batchChooser) wakeLead(pipeline, batch int32) time.Duration {
+	return min(c.options.GuardTime, c.guard[pipeline][batch-1])
 }
 
 // fitBatch finds the largest batch on a path's pipeline that meets the head's deadline, at most as large as the
 // path's. If there is none, it returns nil.
-func (c *chooser) fit(pa *path, head *waiting.Request, now time.Duration) *path {
-	pl := pa.pipeline
+func (c *batchChooser) fitBatch(path *reservedPath, head *waiting.Request, now time.Duration) *reservedPath {
+	pipeline := path.pipeline
 	for {
-		if pa.finish <= c.limit(head.Deadline, pl, pa.batch) {
-			return pa
+		if path.finish <= c.latestFinish(head.Deadline, pipeline, path.batch) {
+			return path
 		}
 
 		// Skip the batches that would be late even without waiting.
-		b := pa.batch - 1
-		for b > 0 && now+c.least[pl][b-1] > c.limit(head.Deadline, pl, b) {
+		b := path.batch - 1
+		for b > 0 && now+c.minPathTime[pipeline][b-1] > c.latestFinish(head.Deadline, pipeline, b) {
 			b--
 		}
 		if b == 0 {
 			return nil
 		}
-		c.probe(pl, b, now, pa)
+		c.findPath(pipeline, b, now, path)
 	}
 }
 
 // fitOtherPipeline looks for a batch on the model's other pipelines, if the one that waits least cannot serve the
 // head: their stages may be faster.
-func (c *chooser) elsewhere(m, but int32, head *waiting.Request, now time.Duration) *path {
-	first, last := c.t.PipelinesOf(m)
-	for pl := first; pl < last; pl++ {
-		b := c.t.Pipelines[pl].Batch
-		for b > 0 && now+c.least[pl][b-1] > c.limit(head.Deadline, pl, b) {
+func (c *batchChooser) fitOtherPipeline(m, triedPipeline int32, head *waiting.Request, now time.Duration) *reservedPath {
+	firstPipeline, endPipeline := c.tables.PipelinesOf(m)
+	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
+		b := c.tables.Pipelines[pipeline].Batch
+		for b > 0 && now+c.minPathTime[pipeline][b-1] > c.latestFinish(head.Deadline, pipeline, b) {
 			b--
 		}
-		if pl == but || b == 0 {
+		if pipeline == triedPipeline || b == 0 {
 			continue
 		}
-		c.probe(pl, b, now, &c.retry)
-		if found := c.fit(&c.retry, head, now); found != nil {
-			return found
+		c.findPath(pipeline, b, now, &c.retryPath)
+		if fitted := c.fitBatch(&c.retryPath, head, now); fitted != nil {
+			return fitted
 		}
 	}
 	return nil
@@ -360,22 +360,22 @@ func (c *chooser) elsewhere(m, but int32, head *waiting.Request, now time.Durati
 
 // shouldDropHead reports whether a head is to be dropped at its first look, because only a batch well below the
 // planned size would still be in time.
-func (c *chooser) hopeless(found *path, head *waiting.Request) bool {
-	if !c.opt.Shed || head.Looked {
+func (c *batchChooser) shouldDropHead(chosenPath *reservedPath, head *waiting.Request) bool {
+	if !c.options.DropHopeless || head.PassedFirstLook {
 		return false
 	}
-	planned := c.t.Pipelines[found.pipeline].Batch
-	return found.batch < int32(math.Round(0.95*float64(planned)))
+	plannedBatch := c.tables.Pipelines[chosenPath.pipeline].Batch
+	return chosenPath.batch < int32(math.Round(0.95*float64(plannedBatch)))
 }
 
 // dropHead drops the head of a model's queue.
-func (p *Policy) shed(m int32, out *policy.Actions) {
+func (p *Policy) dropHead(m int32, out *policy.Actions) {
 	r := p.models[m].queue.Pop()
 	reason := policy.ReasonDeadline
-	if r.Lost {
+	if r.WasLost {
 		reason = policy.ReasonWorkerLost
 	}
-	p.drop(m, r.Req, reason, out)
+	p.dropRequest(m, r.Req, reason, out)
 }
 
 // lastMoment returns the time at which a head that waits for a fuller batch must go as it is: just after the time
@@ -384,48 +384,48 @@ func (p *Policy) shed(m int32, out *policy.Actions) {
 //
 // If a path's work does not depend on its devices, no search is needed: one request more is then in time whenever
 // the batch that was found is.
-func (c *chooser) lastMoment(found *path, mo *model, now time.Duration) time.Duration {
-	deadline, pl := mo.queue.At(0).Deadline, found.pipeline
-	more := min(int32(mo.queue.Len)+1, found.batch)
-	if c.monotone[pl] && !c.sameNode {
-		return c.limit(deadline, pl, more) - c.least[pl][more-1] + 1
+func (c *batchChooser) lastMoment(chosenPath *reservedPath, model *modelState, now time.Duration) time.Duration {
+	deadline, pipeline := model.queue.At(0).Deadline, chosenPath.pipeline
+	largerBatch := min(int32(model.queue.Len)+1, chosenPath.batch)
+	if c.batchMonotone[pipeline] && !c.hasSameNodePath {
+		return c.latestFinish(deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1
 	}
-	pa := found
-	if more < found.batch {
-		c.probe(pl, more, now, &c.fuller)
-		if c.fuller.finish <= c.limit(deadline, pl, more) {
-			pa = &c.fuller
+	path := chosenPath
+	if largerBatch < chosenPath.batch {
+		c.findPath(pipeline, largerBatch, now, &c.largerBatchPath)
+		if c.largerBatchPath.finish <= c.latestFinish(deadline, pipeline, largerBatch) {
+			path = &c.largerBatchPath
 		}
 	}
-	return now + c.limit(deadline, pl, pa.batch) - pa.finish + pa.wait + 1
+	return now + c.latestFinish(deadline, pipeline, path.batch) - path.finish + path.waitTime + 1
 }
 
 // dispatch sends the first requests of the queue along a path. If the path moves reservations that it may not
 // move, it returns false.
-func (p *Policy) dispatch(m int32, pa *path, now time.Duration, out *policy.Actions) bool {
+func (p *Policy) dispatch(m int32, path *reservedPath, now time.Duration, out *policy.Actions) bool {
 	limit := p.models[m].queue.At(0).Deadline
-	if kept := p.limit(limit, pa.pipeline, pa.batch); pa.finish <= kept {
-		limit = kept
+	if guardedLimit := p.latestFinish(limit, path.pipeline, path.batch); path.finish <= guardedLimit {
+		limit = guardedLimit
 	}
-	slot := p.enter(pa, limit, now)
+	slot := p.reserveChecked(path, limit, now)
 	if slot < 0 {
 		return false
 	}
-	out.Hops = append(out.Hops, pa.hops...)
-	p.batches.Dispatch(&p.models[m].queue, m, pa.pipeline, pa.batch, 0, len(pa.hops), out)
-	p.batches.At(slot).Limit = limit
+	out.Hops = append(out.Hops, path.hops...)
+	p.batches.Dispatch(&p.models[m].queue, m, path.pipeline, path.batch, 0, len(path.hops), out)
+	p.batches.BatchAt(slot).LatestEnd = limit
 	return true
 }
 
 // setWake sets the model's wake, unless the pending one is at the same time.
-func (p *Policy) arm(m int32, at time.Duration, out *policy.Actions) {
-	mo := &p.models[m]
-	if at == mo.armed {
+func (p *Policy) setWake(m int32, wakeAt time.Duration, out *policy.Actions) {
+	model := &p.models[m]
+	if wakeAt == model.pendingWake {
 		return
 	}
-	mo.armed = at
-	if at >= never {
-		at = -1
+	model.pendingWake = wakeAt
+	if wakeAt >= farFuture {
+		wakeAt = -1
 	}
-	out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: m, Tag: m, At: at})
+	out.List = append(out.List, policy.Action{Kind: policy.Wake, Model: m, Tag: m, At: wakeAt})
 }

@@ -26,7 +26,7 @@ type depthWatch struct {
 
 func (w *depthWatch) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	if ev.Kind == policy.Arrival {
-		w.arrived[ev.Req] = ev.Arrived
+		w.arrived[ev.Req] = ev.ArrivedAt
 	}
 	w.Policy.Handle(now, ev, out)
 	w.deepest = max(w.deepest, w.Depth())

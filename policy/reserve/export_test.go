@@ -9,50 +9,50 @@ import (
 // CheckTimelines tells the first way in which the timelines are not what
 // first-in first-out execution of all that is reserved would give.
 func (p *Policy) CheckTimelines() error {
-	t := &p.tl
+	t := &p.timelines
 	listed := 0
-	for res := range t.spans {
-		sp := &t.spans[res]
-		prev, free := int32(-1), t.floors[res]
-		for n := sp.head; n >= 0; n = t.nodes[n].next {
+	for res := range t.summaries {
+		summary := &t.summaries[res]
+		prev, free := int32(-1), t.freeFrom[res]
+		for n := summary.first; n >= 0; n = t.reservations[n].next {
 			listed++
-			nd := &t.nodes[n]
+			entry := &t.reservations[n]
 			switch {
-			case nd.res != int32(res) || nd.prev != prev:
-				return fmt.Errorf("resource %d: node %d is of resource %d behind %d, expected behind %d", res, n, nd.res, nd.prev, prev)
-			case !p.batches.At(n / t.stride).Live:
+			case entry.resource != int32(res) || entry.prev != prev:
+				return fmt.Errorf("resource %d: node %d is of resource %d behind %d, expected behind %d", res, n, entry.resource, entry.prev, prev)
+			case !p.batches.BatchAt(n / t.nodesPerBatch).IsLive:
 				return fmt.Errorf("resource %d: node %d is of a batch that is over", res, n)
-			case nd.start < free:
-				return fmt.Errorf("resource %d: node %d starts at %v before the work in front ends at %v", res, n, nd.start, free)
+			case entry.start < free:
+				return fmt.Errorf("resource %d: node %d starts at %v before the work in front ends at %v", res, n, entry.start, free)
 			}
-			if in := n % t.stride % perHop; !nd.started {
-				want := max(nd.ready, free)
-				if in != run {
-					want = max(want, t.freeBefore(n-in+up), t.freeBefore(n-in+down))
+			if in := n % t.nodesPerBatch % nodesPerHop; !entry.startIsActual {
+				want := max(entry.readyAt, free)
+				if in != onDevice {
+					want = max(want, t.predecessorEnd(n-in+onUplink), t.predecessorEnd(n-in+onDownlink))
 				}
-				if nd.start != want {
-					return fmt.Errorf("resource %d: node %d starts at %v, first-in first-out gives %v", res, n, nd.start, want)
+				if entry.start != want {
+					return fmt.Errorf("resource %d: node %d starts at %v, first-in first-out gives %v", res, n, entry.start, want)
 				}
 			}
-			prev, free = n, nd.end()
+			prev, free = n, entry.end()
 		}
-		if sp.last != prev {
-			return fmt.Errorf("resource %d: last is %d, expected %d", res, sp.last, prev)
+		if summary.last != prev {
+			return fmt.Errorf("resource %d: last is %d, expected %d", res, summary.last, prev)
 		}
 		want := free
-		if t.lost[res] {
-			want = never
+		if t.isLost[res] {
+			want = farFuture
 		}
-		if sp.tail != want {
-			return fmt.Errorf("resource %d: tail %v, expected %v", res, sp.tail, want)
+		if summary.lastEnd != want {
+			return fmt.Errorf("resource %d: tail %v, expected %v", res, summary.lastEnd, want)
 		}
-		if prev >= 0 && !t.lost[res] && sp.lastReady != t.nodes[prev].ready {
-			return fmt.Errorf("resource %d: last ready %v, expected %v", res, sp.lastReady, t.nodes[prev].ready)
+		if prev >= 0 && !t.isLost[res] && summary.lastReady != t.reservations[prev].readyAt {
+			return fmt.Errorf("resource %d: last ready %v, expected %v", res, summary.lastReady, t.reservations[prev].readyAt)
 		}
 	}
 	held := 0
-	for n := range t.nodes {
-		if t.nodes[n].res >= 0 && p.batches.At(int32(n)/t.stride).Live {
+	for n := range t.reservations {
+		if t.reservations[n].resource >= 0 && p.batches.BatchAt(int32(n)/t.nodesPerBatch).IsLive {
 			held++
 		}
 	}
@@ -62,8 +62,8 @@ func (p *Policy) CheckTimelines() error {
 	return nil
 }
 
-// Waiting is the number of requests that wait.
-func (p *Policy) Waiting() int {
+// WaitingRequests is the number of requests that wait.
+func (p *Policy) WaitingRequests() int {
 	n := 0
 	for i := range p.models {
 		n += p.models[i].queue.Len
@@ -83,16 +83,16 @@ type Timeline struct {
 // NewTimeline makes room for n reservations on three resources.
 func NewTimeline(n int32) *Timeline {
 	t := &Timeline{}
-	t.tl.init(3, n, 1)
+	t.tl.initialize(3, n, 1)
 	return t
 }
 
 // Slot asks for a place on one resource (b < 0) or two.
-func (t *Timeline) Slot(a, b int32, ready, dur time.Duration) (start, hold time.Duration) {
+func (t *Timeline) Slot(a, b int32, readyAt, dur time.Duration) (start, holdTime time.Duration) {
 	if b < 0 {
-		return t.tl.slot(a, ready, dur, false)
+		return t.tl.findSlot(a, readyAt, dur, false)
 	}
-	return t.tl.slotPair(a, b, ready, dur)
+	return t.tl.findTransferSlot(a, b, readyAt, dur)
 }
 
 // Insert enters a reservation.
@@ -101,9 +101,9 @@ func (t *Timeline) Insert(a, b int32, w Work) {
 		if res < 0 {
 			continue
 		}
-		n := t.tl.node(t.batch, 0, int32(i))
-		t.tl.nodes[n] = node{ready: w.Ready, start: w.Start, dur: w.Dur, prev: -1, next: -1, res: res}
-		t.tl.insert(n)
+		n := t.tl.reservationOf(t.batch, 0, int32(i))
+		t.tl.reservations[n] = reservation{readyAt: w.Ready, start: w.Start, duration: w.Dur, prev: -1, next: -1, resource: res}
+		t.tl.insertReservation(n)
 	}
 	t.batch++
 }
@@ -112,8 +112,8 @@ func (t *Timeline) Insert(a, b int32, w Work) {
 // knew the path that their heads wait for.
 func (p *Policy) ForgetWaits() (known int) {
 	for i := range p.models {
-		if mo := &p.models[i]; len(mo.waits) > 0 {
-			mo.waits = mo.waits[:0]
+		if model := &p.models[i]; len(model.awaitedDevices) > 0 {
+			model.awaitedDevices = model.awaitedDevices[:0]
 			known++
 		}
 	}
@@ -127,10 +127,10 @@ const MaxDepth = maxDepth
 func (p *Policy) SetMaxDepth(n int32) { p.maxDepth = n }
 
 // Depth is the largest number of reservations on a device now.
-func (p *Policy) Depth() int32 { return slices.Max(p.tl.depths[:p.numDevices]) }
+func (p *Policy) Depth() int32 { return slices.Max(p.timelines.reservationCounts[:p.numDevices]) }
 
-// Reserved is when a batch is to come to the device of a hop, to start and to end there.
-func (p *Policy) Reserved(batch int32, hop int16) (ready, start, end time.Duration) {
-	n := &p.tl.nodes[p.tl.node(batch, hop, run)]
-	return n.ready, n.start, n.end()
+// ReservedTimes is when a batch is to come to the device of a hop, to start and to end there.
+func (p *Policy) ReservedTimes(batch int32, hop int16) (readyAt, start, end time.Duration) {
+	n := &p.timelines.reservations[p.timelines.reservationOf(batch, hop, onDevice)]
+	return n.readyAt, n.start, n.end()
 }

@@ -8,67 +8,67 @@ import (
 
 // loseDevice takes a device out of service. Batches that are on it or bound for it, or whose tensors have not left
 // it, are aborted and their requests queued again.
-func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
-	if p.tl.lost[device] {
+func (p *Policy) loseDevice(now time.Duration, device int32, out *policy.Actions) {
+	if p.timelines.isLost[device] {
 		return
 	}
-	p.tl.lost[device] = true
+	p.timelines.isLost[device] = true
 	for slot := range p.batches.Len() {
-		if p.batches.Needs(slot, device) {
-			p.abort(now, slot, device, out)
+		if p.batches.NeedsDevice(slot, device) {
+			p.abortBatch(now, slot, device, out)
 		}
 	}
-	p.tl.setTail(device)
-	for _, m := range p.users[device] {
-		p.again(m)
+	p.timelines.updateSummary(device)
+	for _, m := range p.modelsOfDevice[device] {
+		p.markAfterChange(m)
 	}
 }
 
 // abortBatch aborts a batch and queues its requests again. What has started on other devices and links keeps them
 // until its time there is over, because running work cannot be stopped.
-func (p *Policy) abort(now time.Duration, slot, device int32, out *policy.Actions) {
-	b := p.batches.At(slot)
-	p.tl.work = p.tl.work[:0]
+func (p *Policy) abortBatch(now time.Duration, slot, device int32, out *policy.Actions) {
+	b := p.batches.BatchAt(slot)
+	p.timelines.toSettle = p.timelines.toSettle[:0]
 
 	// Release its reservations.
-	for h := b.Arrived; h < b.Hops; h++ {
-		n := p.tl.node(slot, h, run)
-		for kind := int32(run); kind < perHop; kind++ {
-			nd := &p.tl.nodes[n+kind]
-			if nd.res < 0 {
+	for h := b.ReachedHops; h < b.Hops; h++ {
+		n := p.timelines.reservationOf(slot, h, onDevice)
+		for part := int32(onDevice); part < nodesPerHop; part++ {
+			entry := &p.timelines.reservations[n+part]
+			if entry.resource < 0 {
 				continue
 			}
-			if (nd.started || kind != run && nd.arrived && nd.prev < 0 && nd.start <= now) && nd.res != device {
-				p.tl.floors[nd.res] = max(p.tl.floors[nd.res], nd.end())
+			if (entry.startIsActual || part != onDevice && entry.readyIsActual && entry.prev < 0 && entry.start <= now) && entry.resource != device {
+				p.timelines.freeFrom[entry.resource] = max(p.timelines.freeFrom[entry.resource], entry.end())
 			}
-			p.tl.release(n + kind)
+			p.timelines.release(n + part)
 		}
 	}
-	p.tl.drain()
+	p.timelines.settleAll()
 
 	// Queue its requests again.
 	p.batches.Abort(slot, &p.models[b.Model].queue, out)
-	p.again(b.Model)
+	p.markAfterChange(b.Model)
 
 	// Models on the devices that it leaves may now do better.
 	for h := range b.Hops {
-		for _, m := range p.users[b.Device[h]] {
+		for _, m := range p.modelsOfDevice[b.Devices[h]] {
 			if p.models[m].queue.Len > 0 {
-				p.again(m)
+				p.markAfterChange(m)
 			}
 		}
 	}
 }
 
 // regainDevice returns an empty device to service.
-func (p *Policy) regain(now time.Duration, device int32) {
-	if !p.tl.lost[device] {
+func (p *Policy) regainDevice(now time.Duration, device int32) {
+	if !p.timelines.isLost[device] {
 		return
 	}
-	p.tl.lost[device] = false
-	p.tl.floors[device] = now
-	p.tl.setTail(device)
-	for _, m := range p.users[device] {
-		p.again(m)
+	p.timelines.isLost[device] = false
+	p.timelines.freeFrom[device] = now
+	p.timelines.updateSummary(device)
+	for _, m := range p.modelsOfDevice[device] {
+		p.markAfterChange(m)
 	}
 }

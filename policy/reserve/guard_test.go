@@ -25,7 +25,7 @@ func TestLateWakeSpendsTheGuard(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := reserve.New(tables, reserve.Options{Shed: true, GuardTime: c.guard})
+		p := reserve.New(tables, reserve.Options{DropHopeless: true, GuardTime: c.guard})
 		var out policy.Actions
 		p.Handle(0, &policy.Event{Kind: policy.Arrival, Deadline: 100 * ms}, &out)
 		if len(out.List) != 1 || out.List[0].Kind != policy.Wake {

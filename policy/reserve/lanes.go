@@ -4,37 +4,37 @@ import "time"
 
 // reservationLists has the reservations of all resources: devices first, then links. Each resource's reservations
 // form a list in the order in which they will run.
-type lanes struct {
-	spans  []span          // by resource
-	floors []time.Duration // by resource: end of work that is no longer listed; nothing starts earlier
-	lost   []bool          // by resource
-	depths []int32         // by resource: number of reservations
-	nodes  []node          // by batch slot, hop and kind, see reservationOf
-	delays []time.Duration // by batch and hop: time of a transfer into the hop that uses no link
-	final  []bool          // by batch and hop: no batch has a later hop
-	stride int32           // reservations of a batch slot
-	hops   int32           // hops of a batch slot
+type reservationLists struct {
+	summaries         []resourceSummary // by resource
+	freeFrom          []time.Duration   // by resource: end of work that is no longer listed; nothing starts earlier
+	isLost            []bool            // by resource
+	reservationCounts []int32           // by resource: number of reservations
+	reservations      []reservation     // by batch slot, hop and kind, see reservationOf
+	linklessTransfers []time.Duration   // by batch and hop: time of a transfer into the hop that uses no link
+	isLastHop         []bool            // by batch and hop: no batch has a later hop
+	nodesPerBatch     int32             // reservations of a batch slot
+	hopsPerBatch      int32             // hops of a batch slot
 }
 
 // grow makes room for the reservations of this many batch slots.
-func (t *lanes) grow(batches int32) {
-	nodes := make([]node, batches*t.stride)
-	for i := copy(nodes, t.nodes); i < len(nodes); i++ {
-		nodes[i] = node{prev: -1, next: -1, res: -1}
+func (t *reservationLists) grow(batches int32) {
+	nodes := make([]reservation, batches*t.nodesPerBatch)
+	for i := copy(nodes, t.reservations); i < len(nodes); i++ {
+		nodes[i] = reservation{prev: -1, next: -1, resource: -1}
 	}
-	t.nodes = nodes
-	delays := make([]time.Duration, batches*t.hops)
-	copy(delays, t.delays)
-	t.delays = delays
-	t.final = make([]bool, batches*t.hops)
-	for last := t.hops - 1; last < int32(len(t.final)); last += t.hops {
-		t.final[last] = true
+	t.reservations = nodes
+	delays := make([]time.Duration, batches*t.hopsPerBatch)
+	copy(delays, t.linklessTransfers)
+	t.linklessTransfers = delays
+	t.isLastHop = make([]bool, batches*t.hopsPerBatch)
+	for lastHop := t.hopsPerBatch - 1; lastHop < int32(len(t.isLastHop)); lastHop += t.hopsPerBatch {
+		t.isLastHop[lastHop] = true
 	}
 }
 
 // reservationOf returns the index of a reservation of a batch slot: of a hop, and of a kind such as onDevice.
-func (t *lanes) node(batch int32, hop int16, kind int32) int32 {
-	return batch*t.stride + int32(hop)*perHop + kind
+func (t *reservationLists) reservationOf(batch int32, hop int16, kind int32) int32 {
+	return batch*t.nodesPerBatch + int32(hop)*nodesPerHop + kind
 }
 
 // findSlot returns when work of this duration that is ready at a time would start on one resource. If first-in
@@ -43,176 +43,176 @@ func (t *lanes) node(batch int32, hop int16, kind int32) int32 {
 //
 // Of work that is ready at the same instant, the one that was dispatched first runs first. Only work that is ready
 // at once (isReadyNow) passes work that is due at this instant and has not come yet.
-func (t *lanes) slot(res int32, ready, dur time.Duration, now bool) (start, hold time.Duration) {
+func (t *reservationLists) findSlot(res int32, readyAt, duration time.Duration, isReadyNow bool) (start, holdTime time.Duration) {
 	// Behind everything that is reserved.
-	sp := &t.spans[res]
-	if sp.head < 0 || ready > sp.lastReady || ready == sp.lastReady && !now {
-		return max(ready, sp.tail), 0
+	summary := &t.summaries[res]
+	if summary.first < 0 || readyAt > summary.lastReady || readyAt == summary.lastReady && !isReadyNow {
+		return max(readyAt, summary.lastEnd), 0
 	}
-	if t.lost[res] {
-		return never, 0
+	if t.isLost[res] {
+		return farFuture, 0
 	}
 
 	// Otherwise try the gap behind the predecessor, then the next gap.
-	after := t.before(res, ready, now)
+	predecessor := t.predecessorFor(res, readyAt, isReadyNow)
 	for {
-		free, next := t.between(res, after)
-		start = max(ready+hold, free)
-		if next < 0 || start+dur <= t.nodes[next].start {
-			return start, hold
+		freeAt, successor := t.gapAfter(res, predecessor)
+		start = max(readyAt+holdTime, freeAt)
+		if successor < 0 || start+duration <= t.reservations[successor].start {
+			return start, holdTime
 		}
 
 		// The gap is too small: come after the work behind it is ready.
-		hold = max(hold, t.nodes[next].ready-ready, 1)
-		for after = next; t.nodes[after].next >= 0 && t.nodes[t.nodes[after].next].ready <= ready+hold; {
-			after = t.nodes[after].next
+		holdTime = max(holdTime, t.reservations[successor].readyAt-readyAt, 1)
+		for predecessor = successor; t.reservations[predecessor].next >= 0 && t.reservations[t.reservations[predecessor].next].readyAt <= readyAt+holdTime; {
+			predecessor = t.reservations[predecessor].next
 		}
 	}
 }
 
 // fifoTransferStart returns where first-in first-out puts a transfer, which holds an uplink and a downlink (either
 // may be -1). moves reports whether that moves the work behind it.
-func (t *lanes) joinPair(upRes, downRes int32, ready, dur time.Duration) (start time.Duration, moves bool) {
-	start, limit := ready, never
+func (t *reservationLists) fifoTransferStart(upRes, downRes int32, readyAt, duration time.Duration) (start time.Duration, moves bool) {
+	start, limit := readyAt, farFuture
 	for _, res := range [2]int32{upRes, downRes} {
 		if res >= 0 {
-			free, next := t.between(res, t.before(res, ready, false))
-			start, limit = max(start, free), min(limit, t.startOf(next))
+			freeAt, successor := t.gapAfter(res, t.predecessorFor(res, readyAt, false))
+			start, limit = max(start, freeAt), min(limit, t.startOf(successor))
 		}
 	}
-	return start, start+dur > limit
+	return start, start+duration > limit
 }
 
 // predecessorFor returns the reservation behind which work that is ready at a time stands. If it would be first,
 // it returns -1.
-func (t *lanes) before(res int32, ready time.Duration, now bool) int32 {
-	n := t.spans[res].last
+func (t *reservationLists) predecessorFor(res int32, readyAt time.Duration, isReadyNow bool) int32 {
+	n := t.summaries[res].last
 	for n >= 0 {
-		nd := &t.nodes[n]
-		if nd.started || nd.ready < ready || nd.ready == ready && (!now || nd.arrived) {
+		entry := &t.reservations[n]
+		if entry.startIsActual || entry.readyAt < readyAt || entry.readyAt == readyAt && (!isReadyNow || entry.readyIsActual) {
 			break
 		}
-		n = nd.prev
+		n = entry.prev
 	}
 	return n
 }
 
 // gapAfter returns when the gap behind a reservation begins, and the reservation behind the gap, or -1. If
 // predecessor is negative, the gap is at the head of the list.
-func (t *lanes) between(res, after int32) (free time.Duration, next int32) {
-	if after < 0 {
-		return t.floors[res], t.spans[res].head
+func (t *reservationLists) gapAfter(res, predecessor int32) (freeAt time.Duration, successor int32) {
+	if predecessor < 0 {
+		return t.freeFrom[res], t.summaries[res].first
 	}
-	return t.nodes[after].end(), t.nodes[after].next
+	return t.reservations[predecessor].end(), t.reservations[predecessor].next
 }
 
 // findTransferSlot is findSlot for a transfer, which holds an uplink and a downlink at once. Either may be -1.
-func (t *lanes) slotPair(upRes, downRes int32, ready, dur time.Duration) (start, hold time.Duration) {
+func (t *reservationLists) findTransferSlot(upRes, downRes int32, readyAt, duration time.Duration) (start, holdTime time.Duration) {
 	switch {
 	case upRes < 0 && downRes < 0:
-		return ready, 0
+		return readyAt, 0
 	case upRes < 0:
-		return t.slot(downRes, ready, dur, false)
+		return t.findSlot(downRes, readyAt, duration, false)
 	case downRes < 0:
-		return t.slot(upRes, ready, dur, false)
+		return t.findSlot(upRes, readyAt, duration, false)
 	}
 	for {
 		// Try the gaps of both links at the same time.
-		freeUp, nextUp := t.between(upRes, t.before(upRes, ready+hold, false))
-		freeDown, nextDown := t.between(downRes, t.before(downRes, ready+hold, false))
-		start = max(ready+hold, freeUp, freeDown)
+		freeUp, nextUp := t.gapAfter(upRes, t.predecessorFor(upRes, readyAt+holdTime, false))
+		freeDown, nextDown := t.gapAfter(downRes, t.predecessorFor(downRes, readyAt+holdTime, false))
+		start = max(readyAt+holdTime, freeUp, freeDown)
 		limitUp, limitDown := t.startOf(nextUp), t.startOf(nextDown)
-		if start+dur <= min(limitUp, limitDown) {
-			return start, hold
+		if start+duration <= min(limitUp, limitDown) {
+			return start, holdTime
 		}
 
 		// Move behind the reservations that are in the way.
-		next := never
-		if start+dur > limitUp {
-			next = min(next, t.nodes[nextUp].ready)
+		nextReady := farFuture
+		if start+duration > limitUp {
+			nextReady = min(nextReady, t.reservations[nextUp].readyAt)
 		}
-		if start+dur > limitDown {
-			next = min(next, t.nodes[nextDown].ready)
+		if start+duration > limitDown {
+			nextReady = min(nextReady, t.reservations[nextDown].readyAt)
 		}
-		hold = next - ready
+		holdTime = nextReady - readyAt
 	}
 }
 
 // startOf returns the start of a reservation; farFuture if there is none.
-func (t *lanes) startOf(n int32) time.Duration {
+func (t *reservationLists) startOf(n int32) time.Duration {
 	if n < 0 {
-		return never
+		return farFuture
 	}
-	return t.nodes[n].start
+	return t.reservations[n].start
 }
 
 // insertReservation puts a reservation into its resource's list, behind all work that is ready no later.
-func (t *lanes) insert(n int32) {
-	nd := &t.nodes[n]
-	t.linkAfter(n, t.before(nd.res, nd.ready, false))
+func (t *reservationLists) insertReservation(n int32) {
+	entry := &t.reservations[n]
+	t.linkAfter(n, t.predecessorFor(entry.resource, entry.readyAt, false))
 }
 
 // linkAfter links reservation n behind another one of its resource, or first if that is negative.
-func (t *lanes) linkAfter(n, after int32) {
-	nd := &t.nodes[n]
-	sp := &t.spans[nd.res]
-	t.depths[nd.res]++
-	nd.prev = after
-	if after < 0 {
-		nd.next = sp.head
-		sp.head = n
+func (t *reservationLists) linkAfter(n, predecessor int32) {
+	entry := &t.reservations[n]
+	summary := &t.summaries[entry.resource]
+	t.reservationCounts[entry.resource]++
+	entry.prev = predecessor
+	if predecessor < 0 {
+		entry.next = summary.first
+		summary.first = n
 	} else {
-		nd.next = t.nodes[after].next
-		t.nodes[after].next = n
+		entry.next = t.reservations[predecessor].next
+		t.reservations[predecessor].next = n
 	}
-	if nd.next < 0 {
-		sp.last = n
-		t.setTail(nd.res)
+	if entry.next < 0 {
+		summary.last = n
+		t.updateSummary(entry.resource)
 	} else {
-		t.nodes[nd.next].prev = n
+		t.reservations[entry.next].prev = n
 	}
 }
 
 // unlink removes a reservation from its list.
-func (t *lanes) unlink(n int32) {
-	nd := &t.nodes[n]
-	sp := &t.spans[nd.res]
-	t.depths[nd.res]--
-	if nd.prev < 0 {
-		sp.head = nd.next
+func (t *reservationLists) unlink(n int32) {
+	entry := &t.reservations[n]
+	summary := &t.summaries[entry.resource]
+	t.reservationCounts[entry.resource]--
+	if entry.prev < 0 {
+		summary.first = entry.next
 	} else {
-		t.nodes[nd.prev].next = nd.next
+		t.reservations[entry.prev].next = entry.next
 	}
-	if nd.next < 0 {
-		sp.last = nd.prev
-		t.setTail(nd.res)
+	if entry.next < 0 {
+		summary.last = entry.prev
+		t.updateSummary(entry.resource)
 	} else {
-		t.nodes[nd.next].prev = nd.prev
+		t.reservations[entry.next].prev = entry.prev
 	}
-	nd.prev, nd.next = -1, -1
+	entry.prev, entry.next = -1, -1
 }
 
 // updateSummary updates the summary of a resource from its last reservation.
-func (t *lanes) setTail(res int32) {
-	sp := &t.spans[res]
+func (t *reservationLists) updateSummary(res int32) {
+	summary := &t.summaries[res]
 	switch {
-	case t.lost[res]:
-		sp.tail, sp.lastReady = never, 0
-	case sp.last < 0:
-		sp.tail, sp.lastReady = t.floors[res], 0
+	case t.isLost[res]:
+		summary.lastEnd, summary.lastReady = farFuture, 0
+	case summary.last < 0:
+		summary.lastEnd, summary.lastReady = t.freeFrom[res], 0
 	default:
-		sp.tail, sp.lastReady = t.nodes[sp.last].end(), t.nodes[sp.last].ready
+		summary.lastEnd, summary.lastReady = t.reservations[summary.last].end(), t.reservations[summary.last].readyAt
 	}
 }
 
 // predecessorEnd returns when the work that runs before reservation n on its resource ends.
-func (t *lanes) freeBefore(n int32) time.Duration {
-	nd := &t.nodes[n]
-	if nd.res < 0 {
+func (t *reservationLists) predecessorEnd(n int32) time.Duration {
+	entry := &t.reservations[n]
+	if entry.resource < 0 {
 		return 0
 	}
-	if nd.prev < 0 {
-		return t.floors[nd.res]
+	if entry.prev < 0 {
+		return t.freeFrom[entry.resource]
 	}
-	return t.nodes[nd.prev].end()
+	return t.reservations[entry.prev].end()
 }

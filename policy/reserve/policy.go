@@ -20,14 +20,14 @@ type Options struct {
 	// DropHopeless drops a head at its first look if no batch of at least 95 % of the planned size meets its
 	// deadline. After its first look a head is served in any batch that is still possible. Without this option an
 	// overloaded model serves every head at the last moment in small batches.
-	Shed bool
+	DropHopeless bool
 	// SendWhenFree sends the waiting requests as soon as they can go through a pipeline without waiting for a
 	// device or a link. Without it a head waits for a fuller batch until the last moment of its SLO, as in the
 	// paper.
-	Eager bool
+	SendWhenFree bool
 	// DecideAhead is how long before a shared device becomes free a policy with SendWhenFree decides what runs
 	// next on it: long enough for the message to get there.
-	Ahead time.Duration
+	DecideAhead time.Duration
 	// QueueLimit is the most requests that wait per model; further arrivals are dropped. 0 is no limit.
 	QueueLimit int
 	// GuardTime and GuardShare are the guard of a deadline: a time, and a share of the batch's device time. The
@@ -42,7 +42,9 @@ type Options struct {
 // batches of three (TestSheddingPays of package sim) it attains 0.992 instead of 0.855 at the planned load, and
 // 0.771 instead of 0.442 at 1.3 times the load, where at most 1/1.3 is possible. Below the planned load there is
 // no difference.
-func DefaultOptions() Options { return Options{Shed: true, Eager: true, Ahead: time.Millisecond} }
+func DefaultOptions() Options {
+	return Options{DropHopeless: true, SendWhenFree: true, DecideAhead: time.Millisecond}
+}
 
 const (
 	// Bounds of parameters. Larger values have the same effect as the bound.
@@ -66,12 +68,12 @@ func ParseOptions(params map[string]float64) (Options, error) {
 		expected := "a number in range"
 		switch name {
 		case "shed":
-			o.Shed, ok, expected = v != 0, v == 0 || v == 1, "0 or 1"
+			o.DropHopeless, ok, expected = v != 0, v == 0 || v == 1, "0 or 1"
 		case "eager":
-			o.Eager, ok, expected = v != 0, v == 0 || v == 1, "0 or 1"
+			o.SendWhenFree, ok, expected = v != 0, v == 0 || v == 1, "0 or 1"
 		case "ahead_us":
 			ok, expected = ok && v <= maxMicroseconds, "microseconds from 0 to 1e12"
-			o.Ahead = time.Duration(v * float64(time.Microsecond))
+			o.DecideAhead = time.Duration(v * float64(time.Microsecond))
 		case "queue_limit":
 			ok, expected = ok && v <= maxQueueLimit && v == math.Trunc(v), "a whole number from 0 to 1e9"
 			o.QueueLimit = int(min(max(v, 0), maxQueueLimit))
@@ -92,93 +94,93 @@ func ParseOptions(params map[string]float64) (Options, error) {
 }
 
 // pathFinder finds paths through pipelines and reserves them.
-type finder struct {
-	t          *policy.Tables
-	tl         timelines
-	numDevices int32
-	maxDepth   int32
-	uplinks    []int32 // by device: resource of its node's uplink, or -1
-	downlinks  []int32
-	gentle     bool  // paths may move no reservation
-	sameNode   bool  // some pipeline may stay on a node that has a NIC
-	probes     int64 // number of paths sought so far
+type pathFinder struct {
+	tables           *policy.Tables
+	timelines        timelines
+	numDevices       int32
+	maxDepth         int32
+	uplinks          []int32 // by device: resource of its node's uplink, or -1
+	downlinks        []int32
+	keepReservations bool  // paths may move no reservation
+	hasSameNodePath  bool  // some pipeline may stay on a node that has a NIC
+	pathsSought      int64 // number of paths sought so far
 }
 
 // batchChooser chooses a pipeline, a batch and a time for the head of a queue.
-type chooser struct {
-	finder
-	opt      Options
-	models   []model
-	spending bool              // deadlines count without the guard, see spendGuard
-	least    [][]time.Duration // by pipeline and batch: duration of a path without waiting
-	guard    [][]time.Duration // by pipeline and batch: part of a deadline that is kept back
-	pace     []time.Duration   // by model: mean time per request if all its devices are busy
-	monotone []bool            // by pipeline: no stage is faster at a larger batch
-	paths    [2]path
-	retry    path
-	fuller   path
-	other    path
+type batchChooser struct {
+	pathFinder
+	options         Options
+	models          []modelState
+	ignoreGuard     bool              // deadlines count without the guard, see spendGuard
+	minPathTime     [][]time.Duration // by pipeline and batch: duration of a path without waiting
+	guard           [][]time.Duration // by pipeline and batch: part of a deadline that is kept back
+	requestInterval []time.Duration   // by model: mean time per request if all its devices are busy
+	batchMonotone   []bool            // by pipeline: no stage is faster at a larger batch
+	pipelinePaths   [2]reservedPath
+	retryPath       reservedPath
+	largerBatchPath reservedPath
+	otherModelPath  reservedPath
 }
 
 // Policy is the state of reservation-based adaptive batching over one plan's tables. It implements policy.Policy.
 type Policy struct {
-	chooser
-	batches underway.Table
-	users   [][]int32 // by device: the models with a stage on it
-	dirty   []int32   // models that need a decision
+	batchChooser
+	batches        underway.BatchTable
+	modelsOfDevice [][]int32 // by device: the models with a stage on it
+	dirtyModels    []int32   // models that need a decision
 }
 
 // modelState is the policy's state of a model.
-type model struct {
-	queue  waiting.Queue
-	armed  time.Duration // time of the pending wake; farFuture if there is none
-	wake   time.Duration // time at which it is to be looked at again, as decided
-	held   bool          // its head waits for other work that must go first
-	dirty  bool          // it is in Policy.dirtyModels
-	shares []int32       // other models that have stages on its devices
+type modelState struct {
+	queue           waiting.Queue
+	pendingWake     time.Duration // time of the pending wake; farFuture if there is none
+	nextWake        time.Duration // time at which it is to be looked at again, as decided
+	awaitsOtherWork bool          // its head waits for other work that must go first
+	needsDecision   bool          // it is in Policy.dirtyModels
+	sharingModels   []int32       // other models that have stages on its devices
 	// awaitedDevices has the devices of the path that the head waits for, if that is the model's only pipeline and
 	// uses no gaps; else it is empty.
-	waits []int32
+	awaitedDevices []int32
 }
 
 // New returns the policy for a plan's tables.
 func New(t *policy.Tables, opt Options) *Policy {
 	p := &Policy{batches: *underway.New(t)}
-	p.finder = finder{t: t, numDevices: int32(len(t.Devices)), maxDepth: maxDepth}
-	p.opt = opt
+	p.pathFinder = pathFinder{tables: t, numDevices: int32(len(t.Devices)), maxDepth: maxDepth}
+	p.options = opt
 
 	// Make the timelines of all devices and links.
-	p.tl.init(p.numDevices+int32(len(t.Links)), 0, t.MaxStages())
-	p.tl.grow(p.batches.Len())
+	p.timelines.initialize(p.numDevices+int32(len(t.Links)), 0, t.MaxStages())
+	p.timelines.grow(p.batches.Len())
 	p.uplinks, p.downlinks = make([]int32, p.numDevices), make([]int32, p.numDevices)
 	for d := range t.Devices {
-		p.uplinks[d], p.downlinks[d] = p.resource(t.Devices[d].Uplink), p.resource(t.Devices[d].Downlink)
+		p.uplinks[d], p.downlinks[d] = p.resourceOfLink(t.Devices[d].Uplink), p.resourceOfLink(t.Devices[d].Downlink)
 	}
 
 	// Make buffers for paths.
-	for i := range p.paths {
-		p.paths[i].hops = make([]policy.Hop, 0, t.MaxStages())
+	for i := range p.pipelinePaths {
+		p.pipelinePaths[i].hops = make([]policy.Hop, 0, t.MaxStages())
 	}
-	p.retry.hops = make([]policy.Hop, 0, t.MaxStages())
-	p.fuller.hops = make([]policy.Hop, 0, t.MaxStages())
-	p.other.hops = make([]policy.Hop, 0, t.MaxStages())
+	p.retryPath.hops = make([]policy.Hop, 0, t.MaxStages())
+	p.largerBatchPath.hops = make([]policy.Hop, 0, t.MaxStages())
+	p.otherModelPath.hops = make([]policy.Hop, 0, t.MaxStages())
 
 	// Make the models.
-	p.models = make([]model, len(t.Models))
+	p.models = make([]modelState, len(t.Models))
 	for i := range p.models {
-		p.models[i].armed = never
+		p.models[i].pendingWake = farFuture
 		p.models[i].queue.Grow()
-		p.models[i].waits = make([]int32, 0, t.MaxStages())
+		p.models[i].awaitedDevices = make([]int32, 0, t.MaxStages())
 	}
-	p.dirty = make([]int32, 0, len(t.Models))
-	p.indexPipelines()
-	p.indexPace()
-	p.indexUsers()
+	p.dirtyModels = make([]int32, 0, len(t.Models))
+	p.computePathTimes()
+	p.computeIntervals()
+	p.indexModels()
 	return p
 }
 
 // resourceOfLink returns the resource of a link. If link is -1, it returns -1.
-func (f *finder) resource(link int32) int32 {
+func (f *pathFinder) resourceOfLink(link int32) int32 {
 	if link < 0 {
 		return -1
 	}
@@ -188,17 +190,17 @@ func (f *finder) resource(link int32) int32 {
 // computePathTimes computes the minimal path time and the guard of every pipeline and batch:
 //
 //	guard = min(GuardTime + GuardShare * work, (SLO - minTime) / 2)
-func (c *chooser) indexPipelines() {
-	for i := range c.t.Pipelines {
-		pl := &c.t.Pipelines[i]
-		work, least := make([]time.Duration, pl.Batch), make([]time.Duration, pl.Batch)
-		stages := c.t.Stages[pl.FirstStage : pl.FirstStage+pl.NumStages]
+func (c *batchChooser) computePathTimes() {
+	for i := range c.tables.Pipelines {
+		pipeline := &c.tables.Pipelines[i]
+		work, minTime := make([]time.Duration, pipeline.Batch), make([]time.Duration, pipeline.Batch)
+		stages := c.tables.Stages[pipeline.FirstStage : pipeline.FirstStage+pipeline.NumStages]
 		for s := range stages {
 			for b := range work {
 				work[b] += stages[s].Infer[b]
-				least[b] += stages[s].Infer[b]
-				if stages[s].Xfer != nil && !c.mayStay(pl.FirstStage+int32(s)) {
-					least[b] += stages[s].Xfer[b]
+				minTime[b] += stages[s].Infer[b]
+				if stages[s].Xfer != nil && !c.mayStayOnNode(pipeline.FirstStage+int32(s)) {
+					minTime[b] += stages[s].Xfer[b]
 				}
 			}
 		}
@@ -210,49 +212,49 @@ func (c *chooser) indexPipelines() {
 		}
 
 		// Compute the guard, at most half of the slack.
-		guard := make([]time.Duration, pl.Batch)
+		guard := make([]time.Duration, pipeline.Batch)
 		for b := range guard {
-			room := max(c.t.Models[pl.Model].SLO-least[b], 0)
-			guard[b] = min(c.opt.GuardTime+time.Duration(c.opt.GuardShare*float64(work[b])), room/2)
+			slack := max(c.tables.Models[pipeline.Model].SLO-minTime[b], 0)
+			guard[b] = min(c.options.GuardTime+time.Duration(c.options.GuardShare*float64(work[b])), slack/2)
 		}
-		c.least, c.guard, c.monotone = append(c.least, least), append(c.guard, guard), append(c.monotone, monotone)
+		c.minPathTime, c.guard, c.batchMonotone = append(c.minPathTime, minTime), append(c.guard, guard), append(c.batchMonotone, monotone)
 	}
 }
 
 // computeIntervals computes each model's time per request from the rates of its pipelines. The rate of a pipeline
 // is that of its slowest stage with all of the stage's devices at their best batch.
-func (c *chooser) indexPace() {
-	c.pace = make([]time.Duration, len(c.t.Models))
-	for m := range c.pace {
+func (c *batchChooser) computeIntervals() {
+	c.requestInterval = make([]time.Duration, len(c.tables.Models))
+	for m := range c.requestInterval {
 		rate := 0.0
-		first, last := c.t.PipelinesOf(int32(m))
-		for i := first; i < last; i++ {
-			pl := &c.t.Pipelines[i]
-			slowest := math.Inf(1)
-			for _, st := range c.t.Stages[pl.FirstStage : pl.FirstStage+pl.NumStages] {
-				best := 0.0
+		firstPipeline, endPipeline := c.tables.PipelinesOf(int32(m))
+		for i := firstPipeline; i < endPipeline; i++ {
+			pl := &c.tables.Pipelines[i]
+			slowestRate := math.Inf(1)
+			for _, st := range c.tables.Stages[pl.FirstStage : pl.FirstStage+pl.NumStages] {
+				bestRate := 0.0
 				for b := range pl.Batch {
-					best = max(best, float64(b+1)/float64(max(st.Infer[b], 1)))
+					bestRate = max(bestRate, float64(b+1)/float64(max(st.Infer[b], 1)))
 				}
-				slowest = min(slowest, best*float64(st.NumDevices))
+				slowestRate = min(slowestRate, bestRate*float64(st.NumDevices))
 			}
-			rate += slowest
+			rate += slowestRate
 		}
 		if rate > 0 {
-			c.pace[m] = time.Duration(1 / rate)
+			c.requestInterval[m] = time.Duration(1 / rate)
 		}
 	}
 }
 
 // mayStayOnNode reports whether the transfer into a stage may stay on a node, and notes it in hasSameNodePath.
-func (f *finder) mayStay(stage int32) bool {
-	for _, a := range f.t.DevicesOf(stage - 1) {
+func (f *pathFinder) mayStayOnNode(stage int32) bool {
+	for _, a := range f.tables.DevicesOf(stage - 1) {
 		if f.uplinks[a] < 0 {
 			continue
 		}
-		for _, b := range f.t.DevicesOf(stage) {
-			if f.t.Devices[a].Node == f.t.Devices[b].Node {
-				f.sameNode = true
+		for _, b := range f.tables.DevicesOf(stage) {
+			if f.tables.Devices[a].Node == f.tables.Devices[b].Node {
+				f.hasSameNodePath = true
 				return true
 			}
 		}
@@ -261,27 +263,27 @@ func (f *finder) mayStay(stage int32) bool {
 }
 
 // indexModels lists the models of each device, and the sharing models of each model.
-func (p *Policy) indexUsers() {
-	p.users = make([][]int32, p.numDevices)
-	for s := range p.t.Stages {
-		m := p.t.Pipelines[p.t.Stages[s].Pipeline].Model
-		for _, d := range p.t.DevicesOf(int32(s)) {
-			if !slices.Contains(p.users[d], m) {
-				p.users[d] = append(p.users[d], m)
+func (p *Policy) indexModels() {
+	p.modelsOfDevice = make([][]int32, p.numDevices)
+	for s := range p.tables.Stages {
+		m := p.tables.Pipelines[p.tables.Stages[s].Pipeline].Model
+		for _, d := range p.tables.DevicesOf(int32(s)) {
+			if !slices.Contains(p.modelsOfDevice[d], m) {
+				p.modelsOfDevice[d] = append(p.modelsOfDevice[d], m)
 			}
 		}
 	}
-	for _, users := range p.users {
+	for _, users := range p.modelsOfDevice {
 		for _, m := range users {
 			for _, o := range users {
-				if o != m && !slices.Contains(p.models[m].shares, o) {
-					p.models[m].shares = append(p.models[m].shares, o)
+				if o != m && !slices.Contains(p.models[m].sharingModels, o) {
+					p.models[m].sharingModels = append(p.models[m].sharingModels, o)
 				}
 			}
 		}
 	}
 	for i := range p.models {
-		slices.Sort(p.models[i].shares)
+		slices.Sort(p.models[i].sharingModels)
 	}
 }
 
@@ -289,129 +291,129 @@ func (p *Policy) indexUsers() {
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
-		if p.arrival(now, ev, out) && ev.Value > 0 {
+		if p.handleArrival(now, ev, out) && ev.Value > 0 {
 			return // the samples of one request are decided together, with the last
 		}
 	case policy.Timer:
 		m := int32(ev.Value)
-		p.models[m].armed = never
-		p.again(m)
-		for _, o := range p.models[m].shares {
-			if p.models[o].held {
-				p.again(o) // it waits for the same device: the most urgent model gets it
+		p.models[m].pendingWake = farFuture
+		p.markAfterChange(m)
+		for _, o := range p.models[m].sharingModels {
+			if p.models[o].awaitsOtherWork {
+				p.markAfterChange(o) // it waits for the same device: the most urgent model gets it
 			}
 		}
 	case policy.BatchStarted:
-		if b := p.batches.At(ev.Batch); b.Live && ev.Hop >= b.Done {
-			n := p.tl.node(ev.Batch, ev.Hop, run)
-			moved := p.tl.nodes[n].start != ev.Start
-			p.tl.startedAt(n, ev.Start)
-			p.feedback(ev.Device, moved)
+		if b := p.batches.BatchAt(ev.Batch); b.IsLive && ev.Hop >= b.FinishedHops {
+			n := p.timelines.reservationOf(ev.Batch, ev.Hop, onDevice)
+			timeChanged := p.timelines.reservations[n].start != ev.Start
+			p.timelines.recordStart(n, ev.Start)
+			p.markWaitingModels(ev.Device, timeChanged)
 		}
 	case policy.TransferFinished:
-		if b := p.batches.At(ev.Batch); b.Live && ev.Hop > b.Arrived {
-			p.batches.Transferred(ev)
-			n := p.tl.node(ev.Batch, ev.Hop, run)
-			moved := p.tl.nodes[n].ready != ev.End
-			p.tl.transferredAt(n, ev.End)
-			p.feedback(b.Device[ev.Hop], moved)
+		if b := p.batches.BatchAt(ev.Batch); b.IsLive && ev.Hop > b.ReachedHops {
+			p.batches.RecordArrival(ev)
+			n := p.timelines.reservationOf(ev.Batch, ev.Hop, onDevice)
+			timeChanged := p.timelines.reservations[n].readyAt != ev.End
+			p.timelines.recordTransferEnd(n, ev.End)
+			p.markWaitingModels(b.Devices[ev.Hop], timeChanged)
 		}
 	case policy.BatchFinished:
-		p.finished(ev)
+		p.handleFinish(ev)
 	case policy.Cancel:
 		if m := &p.models[ev.Model]; m.queue.Remove(ev.Req) {
-			p.drop(ev.Model, ev.Req, policy.ReasonCancelled, out)
-			p.again(ev.Model)
+			p.dropRequest(ev.Model, ev.Req, policy.ReasonCancelled, out)
+			p.markAfterChange(ev.Model)
 		}
 	case policy.WorkerLost:
-		p.lose(now, ev.Device, out)
+		p.loseDevice(now, ev.Device, out)
 	case policy.WorkerBack:
-		p.regain(now, ev.Device)
+		p.regainDevice(now, ev.Device)
 	}
 	p.decideDirty(now, out)
 }
 
 // handleArrival queues a request, or drops it if the queue is full. It reports whether the request is queued.
-func (p *Policy) arrival(now time.Duration, ev *policy.Event, out *policy.Actions) bool {
+func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) bool {
 	m := &p.models[ev.Model]
-	if p.opt.QueueLimit > 0 && m.queue.Len >= p.opt.QueueLimit {
-		p.drop(ev.Model, ev.Req, policy.ReasonQueueFull, out)
+	if p.options.QueueLimit > 0 && m.queue.Len >= p.options.QueueLimit {
+		p.dropRequest(ev.Model, ev.Req, policy.ReasonQueueFull, out)
 		return false
 	}
-	m.queue.Insert(waiting.Request{Deadline: ev.Deadline, Arrived: ev.Arrived, Req: ev.Req})
-	p.mark(ev.Model)
+	m.queue.Insert(waiting.Request{Deadline: ev.Deadline, ArrivedAt: ev.ArrivedAt, Req: ev.Req})
+	p.markDirty(ev.Model)
 	return true
 }
 
 // handleFinish records the end of a batch's run on a device.
-func (p *Policy) finished(ev *policy.Event) {
-	if b := p.batches.At(ev.Batch); !b.Live || ev.Hop < b.Done {
+func (p *Policy) handleFinish(ev *policy.Event) {
+	if b := p.batches.BatchAt(ev.Batch); !b.IsLive || ev.Hop < b.FinishedHops {
 		return
 	}
-	n := p.tl.node(ev.Batch, ev.Hop, run)
-	moved := p.tl.nodes[n].end() != ev.End
-	p.tl.finishedAt(n, ev.End, p.batches.Finished(ev))
-	p.feedback(ev.Device, moved)
+	n := p.timelines.reservationOf(ev.Batch, ev.Hop, onDevice)
+	timeChanged := p.timelines.reservations[n].end() != ev.End
+	p.timelines.recordFinish(n, ev.End, p.batches.RecordFinish(ev))
+	p.markWaitingModels(ev.Device, timeChanged)
 }
 
 // markWaitingModels marks the models of a device for a decision, if an actual time differed from the reserved one
 // or their heads wait for other work.
-func (p *Policy) feedback(device int32, moved bool) {
-	for _, m := range p.users[device] {
-		if mo := &p.models[m]; mo.queue.Len > 0 && (moved || mo.held) {
-			p.again(m)
+func (p *Policy) markWaitingModels(device int32, timeChanged bool) {
+	for _, m := range p.modelsOfDevice[device] {
+		if model := &p.models[m]; model.queue.Len > 0 && (timeChanged || model.awaitsOtherWork) {
+			p.markAfterChange(m)
 		}
 	}
 }
 
 // markAfterChange marks a model for a decision after an event that may have freed a device or a link earlier than
 // its head expects.
-func (p *Policy) again(m int32) {
-	if p.opt.Eager {
-		p.models[m].waits = p.models[m].waits[:0]
+func (p *Policy) markAfterChange(m int32) {
+	if p.options.SendWhenFree {
+		p.models[m].awaitedDevices = p.models[m].awaitedDevices[:0]
 	}
-	p.mark(m)
+	p.markDirty(m)
 }
 
 // markDirty marks a model for a decision at the end of this event.
-func (p *Policy) mark(m int32) {
-	if !p.models[m].dirty {
-		p.models[m].dirty = true
-		p.dirty = append(p.dirty, m)
+func (p *Policy) markDirty(m int32) {
+	if !p.models[m].needsDecision {
+		p.models[m].needsDecision = true
+		p.dirtyModels = append(p.dirtyModels, m)
 	}
 }
 
 // headDeadline returns the deadline of a model's head. Of the sharing models the one with the earliest decides
 // first.
-func (p *Policy) urgency(m int32) time.Duration {
+func (p *Policy) headDeadline(m int32) time.Duration {
 	if q := &p.models[m].queue; q.Len > 0 {
 		return q.At(0).Deadline
 	}
-	return never
+	return farFuture
 }
 
 // decideDirty decides until no model's state has changed since its decision. Every further round follows a
 // dispatch, so it ends.
 func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
-	for len(p.dirty) > 0 {
+	for len(p.dirtyModels) > 0 {
 		// Take the most urgent model.
-		first, last := 0, len(p.dirty)-1
-		for i := 1; i <= last; i++ {
-			if p.urgency(p.dirty[i]) < p.urgency(p.dirty[first]) {
-				first = i
+		mostUrgent, lastIndex := 0, len(p.dirtyModels)-1
+		for i := 1; i <= lastIndex; i++ {
+			if p.headDeadline(p.dirtyModels[i]) < p.headDeadline(p.dirtyModels[mostUrgent]) {
+				mostUrgent = i
 			}
 		}
-		m := p.dirty[first]
-		if first < last { // usually there is only one
-			copy(p.dirty[first:], p.dirty[first+1:])
+		m := p.dirtyModels[mostUrgent]
+		if mostUrgent < lastIndex { // usually there is only one
+			copy(p.dirtyModels[mostUrgent:], p.dirtyModels[mostUrgent+1:])
 		}
-		p.dirty = p.dirty[:last]
-		p.models[m].dirty = false
-		p.decide(m, now, out)
+		p.dirtyModels = p.dirtyModels[:lastIndex]
+		p.models[m].needsDecision = false
+		p.decideModel(m, now, out)
 	}
 }
 
 // dropRequest appends a Drop action.
-func (p *Policy) drop(m, req int32, reason policy.Reason, out *policy.Actions) {
+func (p *Policy) dropRequest(m, req int32, reason policy.DropReason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: m, Req: req})
 }

@@ -26,8 +26,8 @@ func newDriver(t *testing.T, plan *formats.Plan, opt reserve.Options) *driver {
 	return &driver{t: t, p: reserve.New(policytest.Compile(t, plan), opt)}
 }
 
-// tell gives one event and returns the actions as text.
-func (d *driver) tell(now time.Duration, ev policy.Event) string {
+// handle gives one event and returns the actions as text.
+func (d *driver) handle(now time.Duration, ev policy.Event) string {
 	d.t.Helper()
 	d.out.Reset()
 	d.p.Handle(now, &ev, &d.out)
@@ -44,7 +44,7 @@ func (d *driver) tell(now time.Duration, ev policy.Event) string {
 func describe(out *policy.Actions, a *policy.Action) string {
 	switch a.Kind {
 	case policy.Dispatch:
-		reqs, hops := out.Dispatched(a)
+		reqs, hops := out.BatchOf(a)
 		s := fmt.Sprintf("dispatch %v on", reqs)
 		for _, h := range hops {
 			s += fmt.Sprintf(" %d until %v", h.Device, h.End)
@@ -70,19 +70,19 @@ type step struct {
 func (d *driver) play(steps []step) {
 	d.t.Helper()
 	for i, s := range steps {
-		if got := d.tell(s.at, s.ev); got != s.want {
+		if got := d.handle(s.at, s.ev); got != s.want {
 			d.t.Fatalf("step %d, %+v at %v:\n got %s\nwant %s", i, s.ev, s.at, got, s.want)
 		}
 	}
 }
 
-func arrive(req int32, deadline time.Duration) policy.Event {
+func arrivalEvent(req int32, deadline time.Duration) policy.Event {
 	return policy.Event{Kind: policy.Arrival, Req: req, Deadline: deadline}
 }
 
-func timer(tag int64) policy.Event { return policy.Event{Kind: policy.Timer, Value: tag} }
+func timerEvent(tag int64) policy.Event { return policy.Event{Kind: policy.Timer, Value: tag} }
 
-func finished(batch, device int32, start, end time.Duration) policy.Event {
+func finishEvent(batch, device int32, start, end time.Duration) policy.Event {
 	return policy.Event{Kind: policy.BatchFinished, Batch: batch, Device: device, Start: start, End: end}
 }
 
@@ -95,11 +95,11 @@ func batchOfThree() *formats.Plan {
 func TestWaitsForFullerBatches(t *testing.T) {
 	d := newDriver(t, batchOfThree(), reserve.Options{})
 	d.play([]step{
-		{0, arrive(1, 100*ms), "wake 0 at 85.000001ms"},                                 // two take 15 ms
-		{ms, arrive(2, 101*ms), "wake 0 at 80.000001ms"},                                // three take 20 ms
-		{2 * ms, arrive(3, 102*ms), "dispatch [1 2 3] on 0 until 22ms; wake 0 at -1ns"}, // full
-		{3 * ms, arrive(4, 103*ms), "wake 0 at 88.000001ms"},
-		{88*ms + 1, timer(0), "dispatch [4] on 1 until 98.000001ms"},
+		{0, arrivalEvent(1, 100*ms), "wake 0 at 85.000001ms"},                                 // two take 15 ms
+		{ms, arrivalEvent(2, 101*ms), "wake 0 at 80.000001ms"},                                // three take 20 ms
+		{2 * ms, arrivalEvent(3, 102*ms), "dispatch [1 2 3] on 0 until 22ms; wake 0 at -1ns"}, // full
+		{3 * ms, arrivalEvent(4, 103*ms), "wake 0 at 88.000001ms"},
+		{88*ms + 1, timerEvent(0), "dispatch [4] on 1 until 98.000001ms"},
 	})
 }
 
@@ -107,20 +107,20 @@ func TestWaitsForFullerBatches(t *testing.T) {
 func TestLargestBatchInTime(t *testing.T) {
 	d := newDriver(t, batchOfThree(), reserve.Options{})
 	d.play([]step{
-		{0, arrive(1, 17*ms), "wake 0 at 2.000001ms"}, // 20 ms for three is too long
-		{ms, arrive(2, 18*ms), "dispatch [1 2] on 0 until 16ms; wake 0 at -1ns"},
-		{ms, arrive(3, 10*ms), "drop 3 deadline"},
+		{0, arrivalEvent(1, 17*ms), "wake 0 at 2.000001ms"}, // 20 ms for three is too long
+		{ms, arrivalEvent(2, 18*ms), "dispatch [1 2] on 0 until 16ms; wake 0 at -1ns"},
+		{ms, arrivalEvent(3, 10*ms), "drop 3 deadline"},
 	})
 }
 
 // At its first look a head that would force a small batch is shed, but one that
 // passed it is not.
-func TestSheds(t *testing.T) {
-	d := newDriver(t, batchOfThree(), reserve.Options{Shed: true})
+func TestFirstLookDropsHeadsOfSmallBatches(t *testing.T) {
+	d := newDriver(t, batchOfThree(), reserve.Options{DropHopeless: true})
 	d.play([]step{
-		{0, arrive(1, 17*ms), "drop 1 deadline"},
-		{0, arrive(2, 25*ms), "wake 0 at 10.000001ms"},
-		{10*ms + 1, timer(0), "dispatch [2] on 0 until 20.000001ms"},
+		{0, arrivalEvent(1, 17*ms), "drop 1 deadline"},
+		{0, arrivalEvent(2, 25*ms), "wake 0 at 10.000001ms"},
+		{10*ms + 1, timerEvent(0), "dispatch [2] on 0 until 20.000001ms"},
 	})
 }
 
@@ -128,9 +128,9 @@ func TestSheds(t *testing.T) {
 func TestEarliestDeadlineFirst(t *testing.T) {
 	d := newDriver(t, batchOfThree(), reserve.Options{})
 	d.play([]step{
-		{0, arrive(1, 100*ms), "wake 0 at 85.000001ms"},
-		{0, arrive(2, 50*ms), "wake 0 at 30.000001ms"},
-		{0, arrive(3, 70*ms), "dispatch [2 3 1] on 0 until 20ms; wake 0 at -1ns"},
+		{0, arrivalEvent(1, 100*ms), "wake 0 at 85.000001ms"},
+		{0, arrivalEvent(2, 50*ms), "wake 0 at 30.000001ms"},
+		{0, arrivalEvent(3, 70*ms), "dispatch [2 3 1] on 0 until 20ms; wake 0 at -1ns"},
 	})
 }
 
@@ -139,18 +139,18 @@ func TestQueueLimit(t *testing.T) {
 	d.play([]step{
 		{0, policy.Event{Kind: policy.WorkerLost, Device: 0}, ""},
 		{0, policy.Event{Kind: policy.WorkerLost, Device: 1}, ""},
-		{0, arrive(1, 100*ms), "wake 0 at 100ms"},
-		{0, arrive(2, 100*ms), ""},
-		{0, arrive(3, 100*ms), "drop 3 queue_full"},
+		{0, arrivalEvent(1, 100*ms), "wake 0 at 100ms"},
+		{0, arrivalEvent(2, 100*ms), ""},
+		{0, arrivalEvent(3, 100*ms), "drop 3 queue_full"},
 	})
 }
 
-func TestCancel(t *testing.T) {
+func TestCancelDropsAWaitingRequest(t *testing.T) {
 	d := newDriver(t, batchOfThree(), reserve.Options{})
 	cancel := func(req int32) policy.Event { return policy.Event{Kind: policy.Cancel, Req: req} }
 	d.play([]step{
-		{0, arrive(1, 100*ms), "wake 0 at 85.000001ms"},
-		{0, arrive(2, 200*ms), "wake 0 at 80.000001ms"},
+		{0, arrivalEvent(1, 100*ms), "wake 0 at 85.000001ms"},
+		{0, arrivalEvent(2, 200*ms), "wake 0 at 80.000001ms"},
 		{ms, cancel(1), "drop 1 cancelled; wake 0 at 185.000001ms"},
 		{ms, cancel(1), ""},
 		{ms, cancel(2), "drop 2 cancelled; wake 0 at -1ns"},
@@ -159,11 +159,11 @@ func TestCancel(t *testing.T) {
 
 // A batch on a lost device runs again elsewhere while that is in time.
 func TestLostWorker(t *testing.T) {
-	d := newDriver(t, policytest.Single(2, false, policytest.Model{Batch: 2, First: 10 * ms, More: 5 * ms, SLO: 100 * ms, RPS: 100}), reserve.Options{Shed: true})
+	d := newDriver(t, policytest.Single(2, false, policytest.Model{Batch: 2, First: 10 * ms, More: 5 * ms, SLO: 100 * ms, RPS: 100}), reserve.Options{DropHopeless: true})
 	lost := func(dev int32) policy.Event { return policy.Event{Kind: policy.WorkerLost, Device: dev} }
 	d.play([]step{
-		{0, arrive(1, 40*ms), "wake 0 at 25.000001ms"},
-		{0, arrive(2, 41*ms), "dispatch [1 2] on 0 until 15ms; wake 0 at -1ns"},
+		{0, arrivalEvent(1, 40*ms), "wake 0 at 25.000001ms"},
+		{0, arrivalEvent(2, 41*ms), "dispatch [1 2] on 0 until 15ms; wake 0 at -1ns"},
 		{0, policy.Event{Kind: policy.BatchStarted, Device: 0}, ""},
 		{5 * ms, lost(0), "abort 0; dispatch [1 2] on 1 until 20ms"},
 		{5 * ms, lost(0), ""},
@@ -171,7 +171,7 @@ func TestLostWorker(t *testing.T) {
 		{12 * ms, lost(1), "abort 0; wake 0 at 40ms"},
 		{20 * ms, policy.Event{Kind: policy.WorkerBack, Device: 0}, "dispatch [1 2] on 0 until 35ms; wake 0 at -1ns"},
 		{30 * ms, lost(0), "abort 0; wake 0 at 40ms"},
-		{40 * ms, timer(0), "drop 1 worker_lost; wake 0 at 41ms"},
+		{40 * ms, timerEvent(0), "drop 1 worker_lost; wake 0 at 41ms"},
 		{40 * ms, policy.Event{Kind: policy.WorkerBack, Device: 1}, "drop 2 worker_lost; wake 0 at -1ns"},
 	})
 }
@@ -186,14 +186,14 @@ func TestLostWorkerOfAnEarlierStage(t *testing.T) {
 		plan := policytest.Pooled{High: 2, Low: 1, Batch: 1, HighTime: 6 * ms, LowTime: 18 * ms, Bytes: 1 << 19, SLO: 100 * ms}.Plan()
 		d := newDriver(t, plan, reserve.Options{})
 		xfer := plan.Deployment[0].Pipelines[0].Stages[0].Cut.TransferUS[0].D()
-		if got, want := d.tell(0, arrive(1, 100*ms)), fmt.Sprintf("dispatch [1] on 0 until 6ms 2 until %v", 24*ms+xfer); got != want {
+		if got, want := d.handle(0, arrivalEvent(1, 100*ms)), fmt.Sprintf("dispatch [1] on 0 until 6ms 2 until %v", 24*ms+xfer); got != want {
 			t.Fatalf("got %s, want %s", got, want)
 		}
-		d.tell(6*ms, finished(0, 0, 0, 6*ms))
+		d.handle(6*ms, finishEvent(0, 0, 0, 6*ms))
 		if c.transferred {
-			d.tell(6*ms+xfer, policy.Event{Kind: policy.TransferFinished, Batch: 0, Hop: 1, Device: 2, Start: 6 * ms, End: 6*ms + xfer})
+			d.handle(6*ms+xfer, policy.Event{Kind: policy.TransferFinished, Batch: 0, Hop: 1, Device: 2, Start: 6 * ms, End: 6*ms + xfer})
 		}
-		got := d.tell(20*ms, policy.Event{Kind: policy.WorkerLost, Device: 0})
+		got := d.handle(20*ms, policy.Event{Kind: policy.WorkerLost, Device: 0})
 		want := ""
 		if !c.transferred {
 			want = fmt.Sprintf("abort 0; dispatch [1] on 1 until 26ms 2 until %v", 26*ms+xfer+18*ms)
@@ -205,17 +205,17 @@ func TestLostWorkerOfAnEarlierStage(t *testing.T) {
 }
 
 // Actual times move what follows.
-func TestFeedback(t *testing.T) {
+func TestActualTimesMoveReservations(t *testing.T) {
 	d := newDriver(t, policytest.Single(1, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: 100 * ms, RPS: 100}), reserve.Options{})
 	d.play([]step{
-		{0, arrive(1, 100*ms), "dispatch [1] on 0 until 10ms"},
+		{0, arrivalEvent(1, 100*ms), "dispatch [1] on 0 until 10ms"},
 		{0, policy.Event{Kind: policy.BatchStarted}, ""},
-		{0, arrive(2, 100*ms), "dispatch [2] on 0 until 20ms"},
-		{4 * ms, finished(0, 0, 0, 4*ms), ""}, // early
-		{4 * ms, arrive(3, 100*ms), "dispatch [3] on 0 until 24ms"},
+		{0, arrivalEvent(2, 100*ms), "dispatch [2] on 0 until 20ms"},
+		{4 * ms, finishEvent(0, 0, 0, 4*ms), ""}, // early
+		{4 * ms, arrivalEvent(3, 100*ms), "dispatch [3] on 0 until 24ms"},
 		{4 * ms, policy.Event{Kind: policy.BatchStarted, Batch: 1, Start: 4 * ms}, ""},
-		{30 * ms, finished(1, 0, 4*ms, 30*ms), ""}, // late
-		{30 * ms, arrive(4, 100*ms), "dispatch [4] on 0 until 50ms"},
+		{30 * ms, finishEvent(1, 0, 4*ms, 30*ms), ""}, // late
+		{30 * ms, arrivalEvent(4, 100*ms), "dispatch [4] on 0 until 50ms"},
 	})
 }
 
@@ -223,11 +223,11 @@ func TestFeedback(t *testing.T) {
 func TestOverrunningDevice(t *testing.T) {
 	d := newDriver(t, policytest.Single(2, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: 100 * ms, RPS: 100}), reserve.Options{})
 	d.play([]step{
-		{0, arrive(1, 100*ms), "dispatch [1] on 0 until 10ms"},
+		{0, arrivalEvent(1, 100*ms), "dispatch [1] on 0 until 10ms"},
 		{0, policy.Event{Kind: policy.BatchStarted}, ""},
-		{12 * ms, arrive(2, 112*ms), "dispatch [2] on 1 until 22ms"},
+		{12 * ms, arrivalEvent(2, 112*ms), "dispatch [2] on 1 until 22ms"},
 		{12 * ms, policy.Event{Kind: policy.BatchStarted, Batch: 1, Device: 1, Start: 12 * ms}, ""},
-		{12 * ms, arrive(3, 112*ms), "dispatch [3] on 0 until 22.625001ms"},
+		{12 * ms, arrivalEvent(3, 112*ms), "dispatch [3] on 0 until 22.625001ms"},
 	})
 }
 
@@ -241,12 +241,12 @@ func TestChoiceOfPipeline(t *testing.T) {
 	plan.Deployment = plan.Deployment[:1]
 	d := newDriver(t, plan, reserve.Options{})
 	d.play([]step{
-		{0, arrive(1, 100*ms), "dispatch [1] on 0 until 30ms"}, // both idle: the first
-		{0, arrive(2, 100*ms), "dispatch [2] on 1 until 10ms"}, // no wait there
-		{0, arrive(3, 100*ms), "dispatch [3] on 1 until 20ms"}, // 10 ms against 30
-		{0, arrive(4, 100*ms), "dispatch [4] on 1 until 30ms"}, // 20 against 30
-		{0, arrive(5, 100*ms), "dispatch [5] on 0 until 60ms"}, // 30 and 30: the first
-		{0, arrive(6, 45*ms), "dispatch [6] on 1 until 40ms"},  // only the second is in time
+		{0, arrivalEvent(1, 100*ms), "dispatch [1] on 0 until 30ms"}, // both idle: the first
+		{0, arrivalEvent(2, 100*ms), "dispatch [2] on 1 until 10ms"}, // no wait there
+		{0, arrivalEvent(3, 100*ms), "dispatch [3] on 1 until 20ms"}, // 10 ms against 30
+		{0, arrivalEvent(4, 100*ms), "dispatch [4] on 1 until 30ms"}, // 20 against 30
+		{0, arrivalEvent(5, 100*ms), "dispatch [5] on 0 until 60ms"}, // 30 and 30: the first
+		{0, arrivalEvent(6, 45*ms), "dispatch [6] on 1 until 40ms"},  // only the second is in time
 	})
 }
 
@@ -257,7 +257,7 @@ func TestFasterPipeline(t *testing.T) {
 		policytest.Model{Batch: 1, First: 10 * ms, SLO: 100 * ms, RPS: 10})
 	plan.Deployment[0].Pipelines = append(plan.Deployment[0].Pipelines, plan.Deployment[1].Pipelines...)
 	plan.Deployment = plan.Deployment[:1]
-	newDriver(t, plan, reserve.DefaultOptions()).play([]step{{0, arrive(1, 20*ms), "dispatch [1] on 1 until 10ms"}})
+	newDriver(t, plan, reserve.DefaultOptions()).play([]step{{0, arrivalEvent(1, 20*ms), "dispatch [1] on 1 until 10ms"}})
 }
 
 // A device that serves several models has one timeline, and a batch gives way
@@ -273,17 +273,17 @@ func TestSharedDevice(t *testing.T) {
 	d.play([]step{
 		{0, second(1, 40*ms), "wake 1 at 34.000001ms"},
 		// Until 20 ms there is time enough behind it.
-		{10 * ms, arrive(2, 35*ms), "dispatch [2] on 0 until 20ms"},
+		{10 * ms, arrivalEvent(2, 35*ms), "dispatch [2] on 0 until 20ms"},
 		{10 * ms, policy.Event{Kind: policy.BatchStarted, Start: 10 * ms}, ""},
-		{20 * ms, finished(0, 0, 10*ms, 20*ms), ""},
+		{20 * ms, finishEvent(0, 0, 10*ms, 20*ms), ""},
 		// Until 38 ms there is not, and behind the other there is.
-		{28 * ms, arrive(3, 53*ms), "dispatch [1] on 0 until 33ms; dispatch [3] on 0 until 43ms; wake 1 at -1ns"},
+		{28 * ms, arrivalEvent(3, 53*ms), "dispatch [1] on 0 until 33ms; dispatch [3] on 0 until 43ms; wake 1 at -1ns"},
 	})
 	// But not when it would be late itself behind the other.
 	d = newDriver(t, plan, reserve.Options{})
 	d.play([]step{
 		{0, second(1, 40*ms), "wake 1 at 34.000001ms"},
-		{28 * ms, arrive(3, 42*ms), "dispatch [3] on 0 until 38ms; drop 1 deadline; wake 1 at -1ns"},
+		{28 * ms, arrivalEvent(3, 42*ms), "dispatch [3] on 0 until 38ms; drop 1 deadline; wake 1 at -1ns"},
 	})
 }
 
@@ -313,7 +313,7 @@ func TestEvenArrivalsAllMakeIt(t *testing.T) {
 
 func TestParseOptions(t *testing.T) {
 	o, err := reserve.ParseOptions(map[string]float64{"shed": 0, "eager": 1, "ahead_us": 500, "queue_limit": 7, "guard_us": 1.5, "guard_share": 0.1})
-	if want := (reserve.Options{Eager: true, Ahead: 500 * time.Microsecond, QueueLimit: 7, GuardTime: 1500, GuardShare: 0.1}); err != nil || o != want {
+	if want := (reserve.Options{SendWhenFree: true, DecideAhead: 500 * time.Microsecond, QueueLimit: 7, GuardTime: 1500, GuardShare: 0.1}); err != nil || o != want {
 		t.Errorf("got %+v, %v, want %+v", o, err, want)
 	}
 	if o, err := reserve.ParseOptions(nil); err != nil || o != reserve.DefaultOptions() {
@@ -329,7 +329,7 @@ func TestParseOptions(t *testing.T) {
 // Requests may bring their own SLO.
 func TestOwnSLO(t *testing.T) {
 	tables := policytest.Compile(t, batchOfThree())
-	src := arrivals.Slice([]arrivals.Request{{At: 0, SLO: 5 * ms}, {At: ms}})
+	src := arrivals.Slice([]arrivals.Request{{ArrivedAt: 0, SLO: 5 * ms}, {ArrivedAt: ms}})
 	r, err := sim.Run(context.Background(), sim.Config{Tables: tables, Policy: reserve.New(tables, reserve.Options{}), Source: src, Verify: true})
 	if err != nil {
 		t.Fatal(err)
@@ -429,7 +429,7 @@ func TestIdleDevicesDoNotWait(t *testing.T) {
 func TestSamplesGoTogether(t *testing.T) {
 	d := newDriver(t, policytest.Single(1, false, policytest.Model{Batch: 4, First: 10 * ms, More: 2 * ms, SLO: 100 * ms, RPS: 100}), reserve.DefaultOptions())
 	of := func(req int32, more int64) policy.Event {
-		ev := arrive(req, 100*ms)
+		ev := arrivalEvent(req, 100*ms)
 		ev.Value = more
 		return ev
 	}
@@ -442,12 +442,12 @@ func TestGoesWhenItsPathIsFree(t *testing.T) {
 	plan := policytest.Pooled{High: 2, Low: 1, Batch: 2, HighTime: 5 * ms, LowTime: 20 * ms, SLO: 200 * ms, OneHost: true}.Plan()
 	d := newDriver(t, plan, reserve.DefaultOptions())
 	d.play([]step{
-		{0, arrive(1, 200*ms), "dispatch [1] on 0 until 5ms 2 until 25ms"},
+		{0, arrivalEvent(1, 200*ms), "dispatch [1] on 0 until 5ms 2 until 25ms"},
 		{0, policy.Event{Kind: policy.BatchStarted}, ""},
-		{ms, arrive(2, 201*ms), "wake 0 at 20ms"},
-		{5 * ms, finished(0, 0, 0, 5*ms), ""},
+		{ms, arrivalEvent(2, 201*ms), "wake 0 at 20ms"},
+		{5 * ms, finishEvent(0, 0, 0, 5*ms), ""},
 		{5 * ms, policy.Event{Kind: policy.BatchStarted, Hop: 1, Device: 2, Start: 5 * ms}, ""},
-		{20 * ms, timer(0), "dispatch [2] on 0 until 25ms 2 until 45ms"},
+		{20 * ms, timerEvent(0), "dispatch [2] on 0 until 25ms 2 until 45ms"},
 	})
 }
 
@@ -456,11 +456,11 @@ func TestGoesWhenItsPathIsFree(t *testing.T) {
 func TestFailedBeforeItsTurn(t *testing.T) {
 	d := newDriver(t, policytest.Single(1, false, policytest.Model{Batch: 1, First: 10 * ms, SLO: 100 * ms, RPS: 100}), reserve.Options{})
 	d.play([]step{
-		{0, arrive(1, 100*ms), "dispatch [1] on 0 until 10ms"},
+		{0, arrivalEvent(1, 100*ms), "dispatch [1] on 0 until 10ms"},
 		{0, policy.Event{Kind: policy.BatchStarted}, ""},
-		{0, arrive(2, 100*ms), "dispatch [2] on 0 until 20ms"},
-		{4 * ms, finished(1, 0, 4*ms, 4*ms), ""},
-		{4 * ms, arrive(3, 100*ms), "dispatch [3] on 0 until 20ms"},
+		{0, arrivalEvent(2, 100*ms), "dispatch [2] on 0 until 20ms"},
+		{4 * ms, finishEvent(1, 0, 4*ms, 4*ms), ""},
+		{4 * ms, arrivalEvent(3, 100*ms), "dispatch [3] on 0 until 20ms"},
 	})
 }
 
@@ -468,12 +468,12 @@ func TestFailedBeforeItsTurn(t *testing.T) {
 func TestAbortedBehindALateTransfer(t *testing.T) {
 	plan := policytest.Pooled{High: 2, Low: 2, PerNode: 2, Batch: 1, HighTime: 6 * ms, LowTime: 18 * ms, Bytes: 1 << 19, SLO: 100 * ms}.Plan()
 	d := newDriver(t, plan, reserve.Options{})
-	d.tell(0, arrive(1, 100*ms))
-	d.tell(0, arrive(2, 100*ms))
+	d.handle(0, arrivalEvent(1, 100*ms))
+	d.handle(0, arrivalEvent(2, 100*ms))
 	for b := range int32(2) {
-		d.tell(6*ms, finished(b, b, 0, 6*ms))
+		d.handle(6*ms, finishEvent(b, b, 0, 6*ms))
 	}
-	if got := d.tell(50*ms, policy.Event{Kind: policy.WorkerLost, Device: 3}); !strings.HasPrefix(got, "abort ") {
+	if got := d.handle(50*ms, policy.Event{Kind: policy.WorkerLost, Device: 3}); !strings.HasPrefix(got, "abort ") {
 		t.Fatalf("got %s", got)
 	}
 }

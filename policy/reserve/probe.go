@@ -7,108 +7,108 @@ import (
 )
 
 // reservedPath is the result of a search: a path through a pipeline and its reservations.
-type path struct {
-	pipeline int32
-	batch    int32
-	finish   time.Duration // completion; farFuture if a stage has no device left
-	wait     time.Duration // time that it waits for devices and links: finish - now - work
-	hold     time.Duration // by how much the dispatch has to be delayed, see the package comment
-	pushes   bool          // it moves reservations, see push.go
-	hops     []policy.Hop
+type reservedPath struct {
+	pipeline          int32
+	batch             int32
+	finish            time.Duration // completion; farFuture if a stage has no device left
+	waitTime          time.Duration // time that it waits for devices and links: finish - now - work
+	holdTime          time.Duration // by how much the dispatch has to be delayed, see the package comment
+	movesReservations bool          // it moves reservations, see push.go
+	hops              []policy.Hop
 }
 
 // deviceCandidate is a device for one stage, with the reservations that it needs.
-type candidate struct {
+type deviceCandidate struct {
 	device             int32
-	up, down           int32 // resources of the transfer, or -1
+	uplink, downlink   int32 // resources of the transfer, or -1
 	xferStart, xferEnd time.Duration
 	start, finish      time.Duration
-	key                time.Duration // the choice minimises it: the finish, or the start of the next transfer if that is later
-	hold               time.Duration
-	transfer           bool
-	pushes             bool
+	sortTime           time.Duration // the choice minimises it: the finish, or the start of the next transfer if that is later
+	holdTime           time.Duration
+	usesTransfer       bool
+	movesReservations  bool
 }
 
 // findPath finds a path of least completion for a batch through a pipeline (Algorithm 2): stage by stage, the
 // device that completes the stage first. If the stage sends to another one, a completion before the node's uplink
 // takes the transfer counts as one at that moment, which spreads batches over the NICs of nodes with several
 // devices. Ties go to the first device.
-func (f *finder) probe(pipeline, batch int32, now time.Duration, out *path) {
-	pl := &f.t.Pipelines[pipeline]
-	f.probes++
-	out.pipeline, out.batch, out.hold, out.pushes = pipeline, batch, 0, false
-	out.hops = out.hops[:pl.NumStages]
-	t, work, from := now, time.Duration(0), int32(-1)
-	var best candidate
+func (f *pathFinder) findPath(pipeline, batch int32, now time.Duration, result *reservedPath) {
+	pl := &f.tables.Pipelines[pipeline]
+	f.pathsSought++
+	result.pipeline, result.batch, result.holdTime, result.movesReservations = pipeline, batch, 0, false
+	result.hops = result.hops[:pl.NumStages]
+	readyAt, work, lastDevice := now, time.Duration(0), int32(-1)
+	var bestDevice deviceCandidate
 	for h := int32(0); h < pl.NumStages; h++ {
 		// Look up the times of the stage, of the transfer into it, and of the next transfer.
 		stage := pl.FirstStage + h
-		st := &f.t.Stages[stage]
+		st := &f.tables.Stages[stage]
 		infer := st.Infer[batch-1]
 		var xfer time.Duration
 		if st.Xfer != nil {
 			xfer = st.Xfer[batch-1]
 		}
-		var sends time.Duration // transfer that the uplink carries next
-		if h+1 < pl.NumStages && f.t.Stages[stage+1].Xfer != nil {
-			sends = f.t.Stages[stage+1].Xfer[batch-1]
+		var nextTransfer time.Duration // transfer that the uplink carries next
+		if h+1 < pl.NumStages && f.tables.Stages[stage+1].Xfer != nil {
+			nextTransfer = f.tables.Stages[stage+1].Xfer[batch-1]
 		}
 
 		// Choose the device.
 		if xfer > 0 {
-			f.afterTransfer(st, from, t, infer, xfer, sends, &best)
+			f.chooseDeviceAfterTransfer(st, lastDevice, readyAt, infer, xfer, nextTransfer, &bestDevice)
 		} else {
-			f.earliest(st, now, t, infer, sends, &best)
+			f.chooseDevice(st, now, readyAt, infer, nextTransfer, &bestDevice)
 		}
-		if best.finish >= never {
-			out.finish, out.wait = never, never
+		if bestDevice.finish >= farFuture {
+			result.finish, result.waitTime = farFuture, farFuture
 			return
 		}
 
 		// Add it to the path.
-		if best.transfer {
+		if bestDevice.usesTransfer {
 			work += xfer
 		}
 		work += infer
-		out.hold, out.pushes = max(out.hold, best.hold), out.pushes || best.pushes
-		out.hops[h] = policy.Hop{
-			Stage: stage, Device: best.device, Uplink: f.link(best.up), Downlink: f.link(best.down),
-			XferStart: best.xferStart, XferEnd: best.xferEnd, Start: best.start, End: best.finish,
+		result.holdTime, result.movesReservations = max(result.holdTime, bestDevice.holdTime), result.movesReservations || bestDevice.movesReservations
+		result.hops[h] = policy.Hop{
+			Stage: stage, Device: bestDevice.device, Uplink: f.linkOfResource(bestDevice.uplink), Downlink: f.linkOfResource(bestDevice.downlink),
+			XferStart: bestDevice.xferStart, XferEnd: bestDevice.xferEnd, Start: bestDevice.start, End: bestDevice.finish,
 		}
-		t, from = best.finish, best.device
+		readyAt, lastDevice = bestDevice.finish, bestDevice.device
 	}
-	out.finish = t
-	out.wait = t - now - work
+	result.finish = readyAt
+	result.waitTime = readyAt - now - work
 }
 
 // Probes returns the number of paths sought so far. It implements policy.Prober.
-func (f *finder) Probes() int64 { return f.probes }
+func (f *pathFinder) Probes() int64 { return f.pathsSought }
 
 // chooseDevice chooses among devices that the batch reaches at a time without a transfer.
-func (f *finder) earliest(st *policy.Stage, now, ready, infer, sends time.Duration, best *candidate) {
-	*best = candidate{key: never, finish: never, up: -1, down: -1, xferStart: ready, xferEnd: ready}
-	spans := f.tl.spans
-	for _, d := range f.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
-		sp := &spans[d]
-		if sp.tail < now && sp.head >= 0 {
-			f.tl.overrun(d, now)
+func (f *pathFinder) chooseDevice(st *policy.Stage, now, readyAt, infer, nextTransfer time.Duration, bestDevice *deviceCandidate) {
+	*bestDevice = deviceCandidate{sortTime: farFuture, finish: farFuture, uplink: -1, downlink: -1, xferStart: readyAt, xferEnd: readyAt}
+	spans := f.timelines.summaries
+	for _, d := range f.tables.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
+		summary := &spans[d]
+		if summary.lastEnd < now && summary.first >= 0 {
+			f.timelines.extendOverrun(d, now)
 		}
 
 		// Find the start: behind everything, or in a gap.
-		start, hold := max(ready, sp.tail), time.Duration(0)
-		if ready <= sp.lastReady {
-			start, hold = f.tl.slot(d, ready, infer, ready == now)
+		start, holdTime := max(readyAt, summary.lastEnd), time.Duration(0)
+		if readyAt <= summary.lastReady {
+			start, holdTime = f.timelines.findSlot(d, readyAt, infer, readyAt == now)
 		}
-		if start+infer > best.key {
+		if start+infer > bestDevice.sortTime {
 			continue // it cannot be better, whatever its uplink
 		}
 
 		// Keep the device if it is better; none can be better than one that is free at once.
 		finish := start + infer
-		key := f.leaves(d, finish, sends)
-		if key < best.key || key == best.key && finish < best.finish {
-			best.device, best.start, best.finish, best.key, best.hold = d, start, finish, key, hold
-			if key == ready+infer {
+		key := f.transferStart(d, finish, nextTransfer)
+		if key < bestDevice.sortTime || key == bestDevice.sortTime && finish < bestDevice.finish {
+			bestDevice.device, bestDevice.start, bestDevice.finish, bestDevice.sortTime, bestDevice.holdTime = d, start, finish, key, holdTime
+			if key == readyAt+infer {
 				break
 			}
 		}
@@ -116,96 +116,96 @@ func (f *finder) earliest(st *policy.Stage, now, ready, infer, sends time.Durati
 }
 
 // transferSearch is the search for a device to which a batch's tensors are transferred.
-type crossing struct {
-	node               int32 // node that they leave
-	uplink             int32
-	upTail, upReady    time.Duration // summary of the uplink
-	ready, infer, xfer time.Duration
-	sends              time.Duration // transfer that the device's uplink carries next
+type transferSearch struct {
+	sourceNode                       int32 // node that they leave
+	uplink                           int32
+	uplinkTail, uplinkLastReady      time.Duration // summary of the uplink
+	readyAt, inferTime, transferTime time.Duration
+	nextTransfer                     time.Duration // transfer that the device's uplink carries next
 }
 
 // chooseDeviceAfterTransfer chooses among devices to which the batch's tensors are transferred. The batch left the
 // stage's source device at readyAt.
-func (f *finder) afterTransfer(st *policy.Stage, from int32, ready, infer, xfer, sends time.Duration, best *candidate) {
-	x := crossing{node: f.t.Devices[from].Node, uplink: f.uplinks[from], ready: ready, infer: infer, xfer: xfer, sends: sends}
-	best.key, best.finish, best.hold, best.pushes = never, never, 0, false
-	spans := f.tl.spans
-	if x.uplink >= 0 {
-		x.upTail, x.upReady = spans[x.uplink].tail, spans[x.uplink].lastReady
+func (f *pathFinder) chooseDeviceAfterTransfer(st *policy.Stage, sourceDevice int32, readyAt, infer, xfer, nextTransfer time.Duration, bestDevice *deviceCandidate) {
+	search := transferSearch{sourceNode: f.tables.Devices[sourceDevice].Node, uplink: f.uplinks[sourceDevice], readyAt: readyAt, inferTime: infer, transferTime: xfer, nextTransfer: nextTransfer}
+	bestDevice.sortTime, bestDevice.finish, bestDevice.holdTime, bestDevice.movesReservations = farFuture, farFuture, 0, false
+	spans := f.timelines.summaries
+	if search.uplink >= 0 {
+		search.uplinkTail, search.uplinkLastReady = spans[search.uplink].lastEnd, spans[search.uplink].lastReady
 	}
 	// No transfer ends before earliestArrival.
-	soonest := ready + xfer
-	if ready >= x.upReady {
-		soonest = max(ready, x.upTail) + xfer
+	earliestArrival := readyAt + xfer
+	if readyAt >= search.uplinkLastReady {
+		earliestArrival = max(readyAt, search.uplinkTail) + xfer
 	}
-	if f.sameNode {
-		soonest = ready
+	if f.hasSameNodePath {
+		earliestArrival = readyAt
 	}
 
 	// Consider each device that could be better.
-	least := never // sort time of the best device
-	for _, d := range f.t.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
-		sp := &spans[d]
-		if soon := max(soonest, sp.tail) + infer; soon >= least && soonest >= sp.lastReady && (soon > least || x.sends == 0) {
+	bestSortTime := farFuture // sort time of the best device
+	for _, d := range f.tables.StageDevices[st.FirstDevice : st.FirstDevice+st.NumDevices] {
+		summary := &spans[d]
+		if earliestFinish := max(earliestArrival, summary.lastEnd) + infer; earliestFinish >= bestSortTime && earliestArrival >= summary.lastReady && (earliestFinish > bestSortTime || search.nextTransfer == 0) {
 			continue // it cannot be better, whatever its links
 		}
-		if x.look(f, d, best) {
+		if search.considerDevice(f, d, bestDevice) {
 			return
 		}
-		least = best.key
+		bestSortTime = bestDevice.sortTime
 	}
 }
 
 // considerDevice replaces the best device by this one if it is better. It reports whether none can be better. The
 // choice is written field by field, and only if it changes: this is the innermost loop of a decision.
-func (x *crossing) look(f *finder, d int32, best *candidate) (done bool) {
-	spans := f.tl.spans
-	sp := &spans[d]
-	up, down := x.uplink, f.downlinks[d]
-	xferStart, xferEnd, hold, transfer, pushes := x.ready, x.ready, time.Duration(0), true, false
+func (x *transferSearch) considerDevice(f *pathFinder, device int32, bestDevice *deviceCandidate) (cannotImprove bool) {
+	spans := f.timelines.summaries
+	summary := &spans[device]
+	uplink, downlink := x.uplink, f.downlinks[device]
+	xferStart, xferEnd, holdTime, transfer, pushes := x.readyAt, x.readyAt, time.Duration(0), true, false
 
 	// Find the times of the transfer: none within a node, a measured time on one host, else over the links.
 	switch {
-	case up >= 0 && f.sameNode && x.node == f.t.Devices[d].Node:
-		up, down, transfer = -1, -1, false
-	case up < 0 && down < 0: // on one host: the plan's measured time
-		xferEnd += x.xfer
+	case uplink >= 0 && f.hasSameNodePath && x.sourceNode == f.tables.Devices[device].Node:
+		uplink, downlink, transfer = -1, -1, false
+	case uplink < 0 && downlink < 0: // on one host: the plan's measured time
+		xferEnd += x.transferTime
 	default:
-		xferStart = max(x.ready, x.upTail)
-		odd := x.ready < x.upReady
-		if down >= 0 {
-			ds := &spans[down]
-			xferStart = max(xferStart, ds.tail)
-			odd = odd || x.ready < ds.lastReady
+		xferStart = max(x.readyAt, x.uplinkTail)
+		needsGap := x.readyAt < x.uplinkLastReady
+		if downlink >= 0 {
+			ds := &spans[downlink]
+			xferStart = max(xferStart, ds.lastEnd)
+			needsGap = needsGap || x.readyAt < ds.lastReady
 		}
-		if odd {
-			xferStart, hold, pushes = f.slotPair(up, down, x.ready, x.xfer)
+		if needsGap {
+			xferStart, holdTime, pushes = f.placeTransfer(uplink, downlink, x.readyAt, x.transferTime)
 		}
-		xferEnd = xferStart + x.xfer
+		xferEnd = xferStart + x.transferTime
 	}
 
 	// Find the start of the run on the device.
-	start := max(xferEnd, sp.tail)
-	if xferEnd < sp.lastReady {
+	start := max(xferEnd, summary.lastEnd)
+	if xferEnd < summary.lastReady {
 		var wait time.Duration
-		start, wait = f.tl.slot(d, xferEnd, x.infer, false)
-		hold = max(hold, wait)
+		start, wait = f.timelines.findSlot(device, xferEnd, x.inferTime, false)
+		holdTime = max(holdTime, wait)
 	}
-	finish := start + x.infer
-	key := f.leaves(d, finish, x.sends)
+	finish := start + x.inferTime
+	key := f.transferStart(device, finish, x.nextTransfer)
 
 	// Keep the better device.
-	if key > best.key || key == best.key && finish >= best.finish {
+	if key > bestDevice.sortTime || key == bestDevice.sortTime && finish >= bestDevice.finish {
 		return false
 	}
-	best.device, best.up, best.down, best.transfer = d, up, down, transfer
-	best.xferStart, best.xferEnd, best.start, best.finish = xferStart, xferEnd, start, finish
-	best.key, best.hold, best.pushes = key, hold, pushes
-	return key == x.ready+x.infer || transfer && key == x.ready+x.xfer+x.infer && !f.sameNode
+	bestDevice.device, bestDevice.uplink, bestDevice.downlink, bestDevice.usesTransfer = device, uplink, downlink, transfer
+	bestDevice.xferStart, bestDevice.xferEnd, bestDevice.start, bestDevice.finish = xferStart, xferEnd, start, finish
+	bestDevice.sortTime, bestDevice.holdTime, bestDevice.movesReservations = key, holdTime, pushes
+	return key == x.readyAt+x.inferTime || transfer && key == x.readyAt+x.transferTime+x.inferTime && !f.hasSameNodePath
 }
 
 // linkOfResource returns the index in Tables.Links of a link's resource.
-func (f *finder) link(res int32) int32 {
+func (f *pathFinder) linkOfResource(res int32) int32 {
 	if res < 0 {
 		return -1
 	}
@@ -214,44 +214,44 @@ func (f *finder) link(res int32) int32 {
 
 // reservePath enters a path into the timelines as the reservations of a batch slot. If a later search found a
 // device past its time, the timelines differ from the path; settling brings it in line.
-func (f *finder) reserve(batch int32, pa *path, now time.Duration) {
-	ready := now
-	f.tl.work = f.tl.work[:0]
-	for h := range pa.hops {
-		hop := &pa.hops[h]
-		n := f.tl.node(batch, int16(h), run)
+func (f *pathFinder) reservePath(batch int32, path *reservedPath, now time.Duration) {
+	readyAt := now
+	f.timelines.toSettle = f.timelines.toSettle[:0]
+	for h := range path.hops {
+		hop := &path.hops[h]
+		n := f.timelines.reservationOf(batch, int16(h), onDevice)
 
 		// Reserve the transfer into the hop.
 		if hop.Uplink >= 0 || hop.Downlink >= 0 {
-			f.reserveLink(n+up, hop.Uplink, ready, hop)
-			f.reserveLink(n+down, hop.Downlink, ready, hop)
+			f.reserveLink(n+onUplink, hop.Uplink, readyAt, hop)
+			f.reserveLink(n+onDownlink, hop.Downlink, readyAt, hop)
 		} else {
-			f.tl.nodes[n+up].res, f.tl.nodes[n+down].res = -1, -1
-			f.tl.delays[n/perHop] = hop.XferEnd - hop.XferStart
+			f.timelines.reservations[n+onUplink].resource, f.timelines.reservations[n+onDownlink].resource = -1, -1
+			f.timelines.linklessTransfers[n/nodesPerHop] = hop.XferEnd - hop.XferStart
 		}
 
 		// Reserve the device for the run.
-		nd := &f.tl.nodes[n]
-		*nd = node{ready: hop.XferEnd, start: hop.Start, dur: hop.End - hop.Start, prev: -1, next: -1, res: hop.Device, arrived: h == 0}
-		f.tl.insert(n)
-		f.tl.recheck(n)
-		ready = hop.End
+		entry := &f.timelines.reservations[n]
+		*entry = reservation{readyAt: hop.XferEnd, start: hop.Start, duration: hop.End - hop.Start, prev: -1, next: -1, resource: hop.Device, readyIsActual: h == 0}
+		f.timelines.insertReservation(n)
+		f.timelines.queueWithSuccessor(n)
+		readyAt = hop.End
 	}
-	f.tl.drain()
+	f.timelines.settleAll()
 
 	// Clear the hops that the pipeline does not have.
-	for h := int32(len(pa.hops)); h < f.tl.hops; h++ {
-		f.tl.nodes[f.tl.node(batch, int16(h), run)].res = -1
+	for h := int32(len(path.hops)); h < f.timelines.hopsPerBatch; h++ {
+		f.timelines.reservations[f.timelines.reservationOf(batch, int16(h), onDevice)].resource = -1
 	}
 }
 
 // reserveLink enters one end of a transfer, if it uses a link.
-func (f *finder) reserveLink(n, link int32, ready time.Duration, hop *policy.Hop) {
-	nd := &f.tl.nodes[n]
-	*nd = node{ready: ready, start: hop.XferStart, dur: hop.XferEnd - hop.XferStart, prev: -1, next: -1, res: -1}
+func (f *pathFinder) reserveLink(n, link int32, readyAt time.Duration, hop *policy.Hop) {
+	entry := &f.timelines.reservations[n]
+	*entry = reservation{readyAt: readyAt, start: hop.XferStart, duration: hop.XferEnd - hop.XferStart, prev: -1, next: -1, resource: -1}
 	if link >= 0 {
-		nd.res = f.numDevices + link
-		f.tl.insert(n)
-		f.tl.recheck(n)
+		entry.resource = f.numDevices + link
+		f.timelines.insertReservation(n)
+		f.timelines.queueWithSuccessor(n)
 	}
 }

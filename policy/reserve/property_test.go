@@ -50,7 +50,7 @@ func (a *auditor) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 	a.Policy.Handle(now, ev, out)
 	for i := range out.List {
 		if act := &out.List[i]; act.Kind == policy.Dispatch {
-			a.dispatched(now, act, out)
+			a.checkDispatch(now, act, out)
 		}
 	}
 	if err := a.CheckTimelines(); err != nil {
@@ -62,7 +62,7 @@ func (a *auditor) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 // dispatch, but only back.
 func (a *auditor) cameTrue(now time.Duration, ev *policy.Event) {
 	hop := a.hops[ev.Batch][ev.Hop]
-	ready, start, end := a.Reserved(ev.Batch, ev.Hop)
+	ready, start, end := a.ReservedTimes(ev.Batch, ev.Hop)
 	want, first := end, hop.End
 	switch ev.Kind {
 	case policy.BatchStarted:
@@ -78,10 +78,10 @@ func (a *auditor) cameTrue(now time.Duration, ev *policy.Event) {
 	}
 }
 
-// dispatched checks a path against the tables and the deadlines. That nothing is
+// checkDispatch checks a path against the tables and the deadlines. That nothing is
 // reserved twice is checked in the timelines, after every event.
-func (a *auditor) dispatched(now time.Duration, act *policy.Action, out *policy.Actions) {
-	reqs, hops := out.Dispatched(act)
+func (a *auditor) checkDispatch(now time.Duration, act *policy.Action, out *policy.Actions) {
+	reqs, hops := out.BatchOf(act)
 	a.hops[act.Batch] = append([]policy.Hop(nil), hops...)
 	from := int32(-1)
 	for h := range hops {
@@ -141,7 +141,7 @@ func drawPlan(t *rapid.T) *formats.Plan {
 				s := formats.Stage{Device: plan.Pools[pool].Device, Share: 1, Replicas: 1,
 					InferUS: policytest.Times(time.Duration(num("first", 1000, 9000))*time.Microsecond, time.Duration(num("more", 0, 4000))*time.Microsecond, pl.Batch),
 					Cut:     &formats.Cut{Bytes: int64(num("bytes", 0, 4_000_000))}}
-				s.Placement = []formats.Placement{{First: used[pool], PerDevice: 1, Replicas: 1}}
+				s.Placement = []formats.Placement{{FirstDevice: used[pool], PerDevice: 1, Replicas: 1}}
 				if shared {
 					s.Replicas = num("replicas", 1, plan.Pools[pool].Count)
 					s.Placement[0] = formats.Placement{PerDevice: 1, Replicas: s.Replicas}
@@ -176,18 +176,18 @@ func auditRun(t *rapid.T, exact bool, faults bool) {
 		t.Fatalf("%v", err)
 	}
 	if !exact {
-		cfg.Service = sim.Jitter(tables, sim.Lognormal, 0.3, sc.Seed)
+		cfg.Service = sim.JitterService(tables, sim.Lognormal, 0.3, sc.Seed)
 	}
 	if faults {
 		for range rapid.IntRange(1, 6).Draw(t, "faults") {
 			cfg.Faults = append(cfg.Faults, sim.Fault{
-				At:     time.Duration(rapid.IntRange(0, 700).Draw(t, "at")) * ms,
-				Device: int32(rapid.IntRange(0, len(tables.Devices)-1).Draw(t, "device")),
-				Up:     rapid.Bool().Draw(t, "up"),
+				At:        time.Duration(rapid.IntRange(0, 700).Draw(t, "at")) * ms,
+				Device:    int32(rapid.IntRange(0, len(tables.Devices)-1).Draw(t, "device")),
+				ComesBack: rapid.Bool().Draw(t, "up"),
 			})
 		}
 	}
-	opt := reserve.Options{Shed: rapid.Bool().Draw(t, "shed"), Eager: rapid.Bool().Draw(t, "eager"), Ahead: time.Duration(rapid.IntRange(0, 2).Draw(t, "ahead")) * ms}
+	opt := reserve.Options{DropHopeless: rapid.Bool().Draw(t, "shed"), SendWhenFree: rapid.Bool().Draw(t, "eager"), DecideAhead: time.Duration(rapid.IntRange(0, 2).Draw(t, "ahead")) * ms}
 	a := newAuditor(t, tables, opt, exact && !faults)
 	cfg.Policy = a
 	res, err := sim.Run(context.Background(), cfg)
@@ -197,7 +197,7 @@ func auditRun(t *rapid.T, exact bool, faults bool) {
 	if exact && !faults && res.Report.Late > 0 {
 		t.Fatalf("%d requests late although nothing deviates", res.Report.Late)
 	}
-	if n := a.Waiting(); n > 0 {
+	if n := a.WaitingRequests(); n > 0 {
 		t.Fatalf("%d requests still wait", n)
 	}
 }

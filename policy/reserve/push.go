@@ -8,60 +8,60 @@ import (
 
 // placeTransfer returns where a transfer would run. With keepReservations it waits for a gap. Otherwise it goes
 // where first-in first-out puts it, and pushes reports whether it moves reservations behind it.
-func (f *finder) slotPair(up, down int32, ready, dur time.Duration) (start, hold time.Duration, pushes bool) {
-	if f.gentle {
-		start, hold = f.tl.slotPair(up, down, ready, dur)
-		return start, hold, false
+func (f *pathFinder) placeTransfer(uplink, downlink int32, readyAt, dur time.Duration) (start, holdTime time.Duration, pushes bool) {
+	if f.keepReservations {
+		start, holdTime = f.timelines.findTransferSlot(uplink, downlink, readyAt, dur)
+		return start, holdTime, false
 	}
-	start, pushes = f.tl.joinPair(up, down, ready, dur)
+	start, pushes = f.timelines.fifoTransferStart(uplink, downlink, readyAt, dur)
 	return start, 0, pushes
 }
 
 // reserveChecked reserves a path and returns the slot of its batch, which the next dispatch takes. If the path
 // moves other batches beyond their limits, or itself beyond its own, it returns -1 and reserves nothing.
-func (p *Policy) enter(pa *path, limit, now time.Duration) int32 {
-	if !pa.pushes {
-		return p.try(pa, now)
+func (p *Policy) reserveChecked(path *reservedPath, limit, now time.Duration) int32 {
+	if !path.movesReservations {
+		return p.reserveTrial(path, now)
 	}
 
 	// Reserve it, and record the reservations that move.
-	p.tl.watched, p.tl.rebuilt, p.tl.moved = true, false, p.tl.moved[:0]
-	slot := p.try(pa, now)
-	p.tl.watched = false
+	p.timelines.recordMoves, p.timelines.wasRebuilt, p.timelines.movedReservations = true, false, p.timelines.movedReservations[:0]
+	slot := p.reserveTrial(path, now)
+	p.timelines.recordMoves = false
 
 	// Undo it if something moves too far.
-	last := p.tl.node(slot, int16(len(pa.hops)-1), run)
-	if p.tl.rebuilt || p.tl.nodes[last].end() > limit || !bearable(&p.tl, &p.batches) {
-		p.undo(slot)
-		if p.tl.rebuilt {
-			p.tl.rebuild() // the orders were rebuilt with the path in them
+	lastReservation := p.timelines.reservationOf(slot, int16(len(path.hops)-1), onDevice)
+	if p.timelines.wasRebuilt || p.timelines.reservations[lastReservation].end() > limit || !movesAreHarmless(&p.timelines, &p.batches) {
+		p.releaseTrial(slot)
+		if p.timelines.wasRebuilt {
+			p.timelines.rebuildOrders() // the orders were rebuilt with the path in them
 		}
 		return -1
 	}
 
 	// Update the path to the times that it has now.
-	for h := range pa.hops {
-		hop, n := &pa.hops[h], p.tl.node(slot, int16(h), run)
-		took := hop.XferEnd - hop.XferStart
-		hop.XferEnd, hop.Start, hop.End = p.tl.nodes[n].ready, p.tl.nodes[n].start, p.tl.nodes[n].end()
-		hop.XferStart = hop.XferEnd - took
+	for h := range path.hops {
+		hop, n := &path.hops[h], p.timelines.reservationOf(slot, int16(h), onDevice)
+		transferTime := hop.XferEnd - hop.XferStart
+		hop.XferEnd, hop.Start, hop.End = p.timelines.reservations[n].readyAt, p.timelines.reservations[n].start, p.timelines.reservations[n].end()
+		hop.XferStart = hop.XferEnd - transferTime
 	}
 	return slot
 }
 
 // movesAreHarmless reports whether all reservations that moved still end in time, and reach their resources in the
 // order of their lists.
-func bearable(t *timelines, batches *underway.Table) bool {
-	for _, n := range t.moved {
-		nd := &t.nodes[n]
-		if nd.res < 0 {
+func movesAreHarmless(t *timelines, batches *underway.BatchTable) bool {
+	for _, n := range t.movedReservations {
+		entry := &t.reservations[n]
+		if entry.resource < 0 {
 			continue
 		}
-		if nd.next >= 0 && !nd.arrived && nd.ready >= t.nodes[nd.next].ready {
+		if entry.next >= 0 && !entry.readyIsActual && entry.readyAt >= t.reservations[entry.next].readyAt {
 			return false
 		}
-		b := batches.At(n / t.stride)
-		if at := n % t.stride; b.Live && at%perHop == run && at/perHop == int32(b.Hops)-1 && nd.end() > b.Limit {
+		b := batches.BatchAt(n / t.nodesPerBatch)
+		if position := n % t.nodesPerBatch; b.IsLive && position%nodesPerHop == onDevice && position/nodesPerHop == int32(b.Hops)-1 && entry.end() > b.LatestEnd {
 			return false
 		}
 	}
@@ -70,15 +70,15 @@ func bearable(t *timelines, batches *underway.Table) bool {
 
 // transferStart returns when a batch that ends on a device at a time may leave it: when the node's uplink takes
 // its transfer.
-func (f *finder) leaves(device int32, end, xfer time.Duration) time.Duration {
+func (f *pathFinder) transferStart(device int32, end, xfer time.Duration) time.Duration {
 	link := f.uplinks[device]
 	if xfer == 0 || link < 0 {
 		return end
 	}
-	sp := &f.tl.spans[link]
-	if end >= sp.lastReady {
-		return max(end, sp.tail)
+	summary := &f.timelines.summaries[link]
+	if end >= summary.lastReady {
+		return max(end, summary.lastEnd)
 	}
-	start, _, _ := f.slotPair(link, -1, end, xfer)
+	start, _, _ := f.placeTransfer(link, -1, end, xfer)
 	return start
 }

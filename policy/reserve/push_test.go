@@ -35,7 +35,7 @@ func sharedNIC(t *testing.T, bytes [2]int64, slo [2]time.Duration) *policy.Table
 			return s
 		}
 		one := func(first, replicas int) formats.Placement {
-			return formats.Placement{First: first, PerDevice: 1, Replicas: replicas}
+			return formats.Placement{FirstDevice: first, PerDevice: 1, Replicas: replicas}
 		}
 		first, last := stage("first", infer, one(m, 1), one(2+m, 1)), stage("last", infer, one(3*m, 3))
 		first.Cut = &formats.Cut{Bytes: bytes[m]}
@@ -52,10 +52,10 @@ func TestUplinkReservedForLater(t *testing.T) {
 	slow := policy.Event{Kind: policy.Arrival, Model: 1, Req: 1, Deadline: 100 * ms}
 	d.play([]step{
 		{0, slow, "dispatch [1] on 1 until 20ms 7 until 41ms"},
-		{0, arrive(2, 100*ms), "dispatch [2] on 0 until 5ms 4 until 11ms"},
-		{5 * ms, finished(1, 0, 0, 5*ms), ""},
+		{0, arrivalEvent(2, 100*ms), "dispatch [2] on 0 until 5ms 4 until 11ms"},
+		{5 * ms, finishEvent(1, 0, 0, 5*ms), ""},
 		// Device 0 is idle, and so is device 2 of the other node: the first will do.
-		{5 * ms, arrive(3, 105*ms), "dispatch [3] on 0 until 10ms 4 until 16ms"},
+		{5 * ms, arrivalEvent(3, 105*ms), "dispatch [3] on 0 until 10ms 4 until 16ms"},
 	})
 }
 
@@ -74,9 +74,9 @@ func TestPushesWhatHasTime(t *testing.T) {
 		slow := func(req int32) policy.Event {
 			return policy.Event{Kind: policy.Arrival, Model: 1, Req: req, Deadline: c.slo}
 		}
-		d.tell(0, slow(1))
-		d.tell(0, slow(2))
-		if got := d.tell(14*ms, arrive(3, 114*ms)); got != c.want {
+		d.handle(0, slow(1))
+		d.handle(0, slow(2))
+		if got := d.handle(14*ms, arrivalEvent(3, 114*ms)); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)
 		}
 	}

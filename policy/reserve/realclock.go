@@ -11,9 +11,9 @@ const (
 
 // WithGuards returns a plan's parameters with the guards for real devices, unless they name a guard themselves.
 func WithGuards(params map[string]float64) map[string]float64 {
-	_, time := params["guard_us"]
-	_, share := params["guard_share"]
-	if time || share {
+	_, hasTime := params["guard_us"]
+	_, hasShare := params["guard_share"]
+	if hasTime || hasShare {
 		return params
 	}
 	out := map[string]float64{"guard_us": realGuardUS, "guard_share": realGuardShare}

@@ -2,68 +2,68 @@ package reserve
 
 // rebuildOrders orders all reservations anew. Work that has reached its resource stays in the order in which it
 // came. Of the rest, whatever reaches its resource first is next there.
-func (t *timelines) rebuild() {
-	for n := range t.nodes {
-		if nd := &t.nodes[n]; nd.res >= 0 && !nd.arrived && !nd.started {
+func (t *timelines) rebuildOrders() {
+	for n := range t.reservations {
+		if entry := &t.reservations[n]; entry.resource >= 0 && !entry.readyIsActual && !entry.startIsActual {
 			t.unlink(int32(n))
 		}
 	}
 
 	// Settle the reservations that have arrived.
-	t.work = t.work[:0]
-	for res := range t.spans {
-		for n := t.spans[res].head; n >= 0; n = t.nodes[n].next {
-			t.work = append(t.work, n)
+	t.toSettle = t.toSettle[:0]
+	for res := range t.summaries {
+		for n := t.summaries[res].first; n >= 0; n = t.reservations[n].next {
+			t.toSettle = append(t.toSettle, n)
 		}
 	}
-	for i := 0; i < len(t.work) && i <= t.mostSteps(); i++ {
-		t.settle(t.work[i])
+	for i := 0; i < len(t.toSettle) && i <= t.maxSettleSteps(); i++ {
+		t.settleStart(t.toSettle[i])
 	}
 
 	// For each batch, find its first reservation that has no place yet.
-	next := t.work[:0]
-	for first := int32(0); first < int32(len(t.nodes)); first += t.stride {
-		n := t.after(first)
-		if n >= 0 && t.here(n) {
-			n = t.handOn(n)
+	nextOfBatch := t.toSettle[:0]
+	for firstNode := int32(0); firstNode < int32(len(t.reservations)); firstNode += t.nodesPerBatch {
+		n := t.firstReservationFrom(firstNode)
+		if n >= 0 && t.hasArrived(n) {
+			n = t.readyNext(n)
 		}
 		if n >= 0 {
-			next = append(next, n)
+			nextOfBatch = append(nextOfBatch, n)
 		}
 	}
 
 	// Repeatedly place the one that is ready first, and advance its batch.
-	for len(next) > 0 {
-		least := 0
-		for i := range next {
-			if t.nodes[next[i]].ready < t.nodes[next[least]].ready {
-				least = i
+	for len(nextOfBatch) > 0 {
+		earliest := 0
+		for i := range nextOfBatch {
+			if t.reservations[nextOfBatch[i]].readyAt < t.reservations[nextOfBatch[earliest]].readyAt {
+				earliest = i
 			}
 		}
-		n := next[least]
-		t.place(n)
-		if next[least] = t.handOn(n); next[least] < 0 {
-			next = append(next[:least], next[least+1:]...)
+		n := nextOfBatch[earliest]
+		t.appendReservation(n)
+		if nextOfBatch[earliest] = t.readyNext(n); nextOfBatch[earliest] < 0 {
+			nextOfBatch = append(nextOfBatch[:earliest], nextOfBatch[earliest+1:]...)
 		}
 	}
-	t.work = next
+	t.toSettle = nextOfBatch
 }
 
 // hasArrived reports whether the work of a reservation has reached its resource.
-func (t *timelines) here(n int32) bool {
-	nd := &t.nodes[n]
-	return nd.arrived || nd.started || n%t.stride%perHop == up && t.nodes[n+down-up].arrived // a transfer may hold only one of its links
+func (t *timelines) hasArrived(n int32) bool {
+	entry := &t.reservations[n]
+	return entry.readyIsActual || entry.startIsActual || n%t.nodesPerBatch%nodesPerHop == onUplink && t.reservations[n+onDownlink-onUplink].readyIsActual // a transfer may hold only one of its links
 }
 
 // firstReservationFrom returns the first reservation of a batch from the hop of reservation n on: a transfer, by
 // the index of its uplink's reservation, or a run. If there is none, it returns -1.
-func (t *timelines) after(n int32) int32 {
-	for end := n - n%t.stride + t.stride; n < end; n += perHop {
-		if t.nodes[n].res < 0 {
+func (t *timelines) firstReservationFrom(n int32) int32 {
+	for batchEnd := n - n%t.nodesPerBatch + t.nodesPerBatch; n < batchEnd; n += nodesPerHop {
+		if t.reservations[n].resource < 0 {
 			continue
 		}
-		if t.nodes[n+up].res >= 0 || t.nodes[n+down].res >= 0 {
-			return n + up
+		if t.reservations[n+onUplink].resource >= 0 || t.reservations[n+onDownlink].resource >= 0 {
+			return n + onUplink
 		}
 		return n
 	}
@@ -71,44 +71,44 @@ func (t *timelines) after(n int32) int32 {
 }
 
 // appendReservation puts a reservation behind all others of its resources.
-func (t *timelines) place(n int32) {
-	if n%t.stride%perHop == run {
-		nd := &t.nodes[n]
-		t.linkAfter(n, t.spans[nd.res].last)
-		nd.start = max(nd.ready, t.freeBefore(n))
-		t.setTail(nd.res)
+func (t *timelines) appendReservation(n int32) {
+	if n%t.nodesPerBatch%nodesPerHop == onDevice {
+		entry := &t.reservations[n]
+		t.linkAfter(n, t.summaries[entry.resource].last)
+		entry.start = max(entry.readyAt, t.predecessorEnd(n))
+		t.updateSummary(entry.resource)
 		return
 	}
 
 	// A transfer stands behind the others on both links.
-	u, d := &t.nodes[n], &t.nodes[n+down-up]
-	for _, k := range [2]int32{n, n + down - up} {
-		if res := t.nodes[k].res; res >= 0 {
-			t.linkAfter(k, t.spans[res].last)
+	uplinkPart, downlinkPart := &t.reservations[n], &t.reservations[n+onDownlink-onUplink]
+	for _, k := range [2]int32{n, n + onDownlink - onUplink} {
+		if res := t.reservations[k].resource; res >= 0 {
+			t.linkAfter(k, t.summaries[res].last)
 		}
 	}
-	start := max(u.ready, t.freeBefore(n), t.freeBefore(n+down-up))
-	u.start, d.start = start, start
-	t.touch(n)
-	t.touch(n + down - up)
+	start := max(uplinkPart.readyAt, t.predecessorEnd(n), t.predecessorEnd(n+onDownlink-onUplink))
+	uplinkPart.start, downlinkPart.start = start, start
+	t.updateIfLast(n)
+	t.updateIfLast(n + onDownlink - onUplink)
 }
 
 // readyNext sets when the reservation that follows a placed one in its batch is ready, and returns that
 // reservation. If there is none, it returns -1.
-func (t *timelines) handOn(n int32) int32 {
-	end := t.nodes[n].end()
-	if n%t.stride%perHop == up {
-		t.nodes[n-up].ready = end
-		return n - up
+func (t *timelines) readyNext(n int32) int32 {
+	end := t.reservations[n].end()
+	if n%t.nodesPerBatch%nodesPerHop == onUplink {
+		t.reservations[n-onUplink].readyAt = end
+		return n - onUplink
 	}
-	next := n + perHop
-	if next%t.stride == 0 || t.nodes[next].res < 0 {
+	nextHop := n + nodesPerHop
+	if nextHop%t.nodesPerBatch == 0 || t.reservations[nextHop].resource < 0 {
 		return -1
 	}
-	if t.nodes[next+up].res < 0 && t.nodes[next+down].res < 0 {
-		t.nodes[next].ready = end + t.delays[next/perHop]
-		return next
+	if t.reservations[nextHop+onUplink].resource < 0 && t.reservations[nextHop+onDownlink].resource < 0 {
+		t.reservations[nextHop].readyAt = end + t.linklessTransfers[nextHop/nodesPerHop]
+		return nextHop
 	}
-	t.nodes[next+up].ready, t.nodes[next+down].ready = end, end
-	return next + up
+	t.reservations[nextHop+onUplink].readyAt, t.reservations[nextHop+onDownlink].readyAt = end, end
+	return nextHop + onUplink
 }

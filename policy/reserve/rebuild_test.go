@@ -7,14 +7,14 @@ import (
 
 const tick = time.Millisecond
 
-// way enters a batch's reservations into timelines, each behind all that is there:
+// reserveRuns enters a batch's reservations into timelines, each behind all that is there:
 // a run of one tick on each resource.
-func way(t *timelines, batch int32, ready time.Duration, resources ...int32) {
+func reserveRuns(t *timelines, batch int32, readyAt time.Duration, resources ...int32) {
 	for h, res := range resources {
-		n := t.node(batch, int16(h), run)
-		t.nodes[n] = node{ready: ready, start: max(ready, t.spans[res].tail), dur: tick, prev: -1, next: -1, res: res, arrived: h == 0}
-		t.linkAfter(n, t.spans[res].last)
-		ready = t.nodes[n].end()
+		n := t.reservationOf(batch, int16(h), onDevice)
+		t.reservations[n] = reservation{readyAt: readyAt, start: max(readyAt, t.summaries[res].lastEnd), duration: tick, prev: -1, next: -1, resource: res, readyIsActual: h == 0}
+		t.linkAfter(n, t.summaries[res].last)
+		readyAt = t.reservations[n].end()
 	}
 }
 
@@ -22,24 +22,24 @@ func way(t *timelines, batch int32, ready time.Duration, resources ...int32) {
 func starts(t *timelines, batch int32, hops int16) []time.Duration {
 	var out []time.Duration
 	for h := range hops {
-		out = append(out, t.nodes[t.node(batch, h, run)].start)
+		out = append(out, t.reservations[t.reservationOf(batch, h, onDevice)].start)
 	}
 	return out
 }
 
 func wholeTimelines(t *testing.T, tl *timelines) {
 	t.Helper()
-	for res := range tl.spans {
-		free := tl.floors[res]
-		for n := tl.spans[res].head; n >= 0; n = tl.nodes[n].next {
-			nd := &tl.nodes[n]
-			if want := max(nd.ready, free); nd.start != want {
-				t.Fatalf("resource %d: node %d starts at %v, first-in first-out gives %v", res, n, nd.start, want)
+	for res := range tl.summaries {
+		free := tl.freeFrom[res]
+		for n := tl.summaries[res].first; n >= 0; n = tl.reservations[n].next {
+			entry := &tl.reservations[n]
+			if want := max(entry.readyAt, free); entry.start != want {
+				t.Fatalf("resource %d: node %d starts at %v, first-in first-out gives %v", res, n, entry.start, want)
 			}
-			free = nd.end()
+			free = entry.end()
 		}
-		if tl.spans[res].tail != free {
-			t.Fatalf("resource %d: tail %v, expected %v", res, tl.spans[res].tail, free)
+		if tl.summaries[res].lastEnd != free {
+			t.Fatalf("resource %d: tail %v, expected %v", res, tl.summaries[res].lastEnd, free)
 		}
 	}
 }
@@ -48,18 +48,18 @@ func wholeTimelines(t *testing.T, tl *timelines) {
 // other: they are put in line by what is there first.
 func TestContradictingOrders(t *testing.T) {
 	var tl timelines
-	tl.init(2, 2, 2)
-	way(&tl, 0, 0, 0, 1)
-	way(&tl, 1, 0, 1, 0)
-	for _, n := range []int32{tl.node(0, 0, run), tl.node(1, 0, run)} { // behind what is there already
-		last := tl.spans[tl.nodes[n].res].last
+	tl.initialize(2, 2, 2)
+	reserveRuns(&tl, 0, 0, 0, 1)
+	reserveRuns(&tl, 1, 0, 1, 0)
+	for _, n := range []int32{tl.reservationOf(0, 0, onDevice), tl.reservationOf(1, 0, onDevice)} { // behind what is there already
+		last := tl.summaries[tl.reservations[n].resource].last
 		if last != n {
 			tl.unlink(n)
 			tl.linkAfter(n, last)
 		}
-		tl.work = append(tl.work, n, tl.spans[tl.nodes[n].res].head)
+		tl.toSettle = append(tl.toSettle, n, tl.summaries[tl.reservations[n].resource].first)
 	}
-	tl.drain()
+	tl.settleAll()
 	wholeTimelines(t, &tl)
 	for b := range int32(2) {
 		if got := starts(&tl, b, 2); got[0] != 0 || got[1] != tick {
@@ -72,11 +72,11 @@ func TestContradictingOrders(t *testing.T) {
 // it was ready earlier.
 func TestLineKeepsWhatHasCome(t *testing.T) {
 	var tl timelines
-	tl.init(2, 3, 2)
-	way(&tl, 0, 5*tick, 0, 1)
-	way(&tl, 1, 3*tick, 0, 1)
-	way(&tl, 2, 0, 1, 0)
-	tl.rebuild()
+	tl.initialize(2, 3, 2)
+	reserveRuns(&tl, 0, 5*tick, 0, 1)
+	reserveRuns(&tl, 1, 3*tick, 0, 1)
+	reserveRuns(&tl, 2, 0, 1, 0)
+	tl.rebuildOrders()
 	wholeTimelines(t, &tl)
 	for b, want := range [][2]time.Duration{{5 * tick, 6 * tick}, {6 * tick, 7 * tick}, {0, 7 * tick}} {
 		if got := starts(&tl, int32(b), 2); got[0] != want[0] || got[1] != want[1] {

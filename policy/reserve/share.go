@@ -13,51 +13,51 @@ import (
 //
 // It yields to a model whose head would be late behind m's path, if that model's requests are in time when they go
 // now and m's are still in time behind them.
-func (p *Policy) yield(m int32, pa *path, now time.Duration, out *policy.Actions) bool {
-	defer func(was bool) { p.gentle = was }(p.gentle)
-	p.gentle = true
+func (p *Policy) yieldToUrgentModel(m int32, ownPath *reservedPath, now time.Duration, out *policy.Actions) bool {
+	defer func(oldValue bool) { p.keepReservations = oldValue }(p.keepReservations)
+	p.keepReservations = true
 
 	// Look for a model that m's path would make late.
-	for _, o := range p.models[m].shares {
-		if q := &p.models[o].queue; q.Len == 0 || p.models[o].held || p.models[o].wake >= never {
+	for _, otherModel := range p.models[m].sharingModels {
+		if q := &p.models[otherModel].queue; q.Len == 0 || p.models[otherModel].awaitsOtherWork || p.models[otherModel].nextWake >= farFuture {
 			continue
 		}
-		if !p.harms(pa, o, now) || !p.nowInTime(o, now) {
+		if !p.wouldDelay(ownPath, otherModel, now) || !p.inTimeIfSentNow(otherModel, now) {
 			continue
 		}
 
 		// Check that m's batch would still be in time behind it.
-		slot := p.try(&p.other, now)
-		p.probe(pa.pipeline, pa.batch, now, &p.fuller)
-		p.undo(slot)
-		if p.fuller.finish > p.limit(p.models[m].queue.At(0).Deadline, pa.pipeline, pa.batch) {
+		slot := p.reserveTrial(&p.otherModelPath, now)
+		p.findPath(ownPath.pipeline, ownPath.batch, now, &p.largerBatchPath)
+		p.releaseTrial(slot)
+		if p.largerBatchPath.finish > p.latestFinish(p.models[m].queue.At(0).Deadline, ownPath.pipeline, ownPath.batch) {
 			continue
 		}
 
 		// Dispatch the other model first.
-		p.dispatch(o, &p.other, now, out)
-		p.again(o)
+		p.dispatch(otherModel, &p.otherModelPath, now, out)
+		p.markAfterChange(otherModel)
 		return true
 	}
 	return false
 }
 
 // wouldDelay reports whether the waiting requests of model o would be late behind a path.
-func (p *Policy) harms(pa *path, o int32, now time.Duration) bool {
-	slot := p.try(pa, now)
-	defer p.undo(slot)
-	return !p.nowInTime(o, now)
+func (p *Policy) wouldDelay(ownPath *reservedPath, otherModel int32, now time.Duration) bool {
+	slot := p.reserveTrial(ownPath, now)
+	defer p.releaseTrial(slot)
+	return !p.inTimeIfSentNow(otherModel, now)
 }
 
 // inTimeIfSentNow reports whether all waiting requests of model o, up to a planned batch, would be in time if they
 // were sent now. It leaves their path in otherModelPath.
-func (c *chooser) nowInTime(o int32, now time.Duration) bool {
-	q := &c.models[o].queue
-	first, last := c.t.PipelinesOf(o)
-	for pl := first; pl < last; pl++ {
-		b := min(c.t.Pipelines[pl].Batch, int32(q.Len))
-		c.probe(pl, b, now, &c.other)
-		if c.other.finish <= c.limit(q.At(0).Deadline, pl, b) && c.other.hold == 0 {
+func (c *batchChooser) inTimeIfSentNow(otherModel int32, now time.Duration) bool {
+	q := &c.models[otherModel].queue
+	firstPipeline, endPipeline := c.tables.PipelinesOf(otherModel)
+	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
+		batch := min(c.tables.Pipelines[pipeline].Batch, int32(q.Len))
+		c.findPath(pipeline, batch, now, &c.otherModelPath)
+		if c.otherModelPath.finish <= c.latestFinish(q.At(0).Deadline, pipeline, batch) && c.otherModelPath.holdTime == 0 {
 			return true
 		}
 	}
@@ -65,22 +65,22 @@ func (c *chooser) nowInTime(o int32, now time.Duration) bool {
 }
 
 // reserveTrial reserves a path for a trial and returns its batch slot. releaseTrial cancels the reservation.
-func (p *Policy) try(pa *path, now time.Duration) int32 {
-	had, slot := p.batches.Len(), p.batches.Next()
-	if slots := p.batches.Len(); slots > had {
-		p.tl.grow(slots)
+func (p *Policy) reserveTrial(path *reservedPath, now time.Duration) int32 {
+	oldSlots, slot := p.batches.Len(), p.batches.NextSlot()
+	if slots := p.batches.Len(); slots > oldSlots {
+		p.timelines.grow(slots)
 	}
-	p.reserve(slot, pa, now)
+	p.reservePath(slot, path, now)
 	return slot
 }
 
 // releaseTrial releases the reservations of a batch slot.
-func (p *Policy) undo(slot int32) {
-	p.tl.work = p.tl.work[:0]
-	for n := slot * p.tl.stride; n < (slot+1)*p.tl.stride; n++ {
-		if p.tl.nodes[n].res >= 0 {
-			p.tl.release(n)
+func (p *Policy) releaseTrial(slot int32) {
+	p.timelines.toSettle = p.timelines.toSettle[:0]
+	for n := slot * p.timelines.nodesPerBatch; n < (slot+1)*p.timelines.nodesPerBatch; n++ {
+		if p.timelines.reservations[n].resource >= 0 {
+			p.timelines.release(n)
 		}
 	}
-	p.tl.drain()
+	p.timelines.settleAll()
 }

@@ -11,18 +11,18 @@ import (
 	"inferplan/policy/reserve"
 )
 
-// booked is a reservation as the oracle keeps it.
-type booked struct {
+// bookedWork is a reservation as the oracle keeps it.
+type bookedWork struct {
 	reserve.Work
 	a, b  int32 // resources; b < 0: one
 	order int
 }
 
-func (w *booked) on(res int32) bool { return w.a == res || w.b == res }
+func (w *bookedWork) uses(res int32) bool { return w.a == res || w.b == res }
 
 // fifo starts all work first-in first-out, each resource free for one at a
 // time: the oracle, quadratic and without any structure.
-func fifo(work []booked) []time.Duration {
+func fifo(work []bookedWork) []time.Duration {
 	index := make([]int, len(work))
 	for i := range index {
 		index[i] = i
@@ -34,7 +34,7 @@ func fifo(work []booked) []time.Duration {
 	for k, i := range index {
 		starts[i] = work[i].Ready
 		for _, j := range index[:k] {
-			if work[j].on(work[i].a) || work[i].b >= 0 && work[j].on(work[i].b) {
+			if work[j].uses(work[i].a) || work[i].b >= 0 && work[j].uses(work[i].b) {
 				starts[i] = max(starts[i], starts[j]+work[j].Dur)
 			}
 		}
@@ -42,9 +42,9 @@ func fifo(work []booked) []time.Duration {
 	return starts
 }
 
-// place is the oracle's slot: the least hold with which first-in first-out
+// oracleSlot is the oracle's slot: the least hold with which first-in first-out
 // moves nothing that is booked.
-func place(work []booked, w booked) (start, hold time.Duration) {
+func oracleSlot(work []bookedWork, w bookedWork) (start, hold time.Duration) {
 	holds := []time.Duration{0}
 	for i := range work {
 		if work[i].Ready > w.Ready {
@@ -72,16 +72,16 @@ func place(work []booked, w booked) (start, hold time.Duration) {
 func TestSlotsAgainstOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tl := reserve.NewTimeline(64)
-		var work []booked
+		var work []bookedWork
 		for i := range rapid.IntRange(1, 25).Draw(t, "n") {
-			w := booked{order: i, a: int32(rapid.IntRange(0, 1).Draw(t, "a")), b: -1}
+			w := bookedWork{order: i, a: int32(rapid.IntRange(0, 1).Draw(t, "a")), b: -1}
 			if rapid.Bool().Draw(t, "pair") {
 				w.b = 2
 			}
 			w.Ready = time.Duration(rapid.IntRange(0, 60).Draw(t, "ready"))
 			w.Dur = time.Duration(rapid.IntRange(1, 9).Draw(t, "dur"))
 			start, hold := tl.Slot(w.a, w.b, w.Ready, w.Dur)
-			wantStart, wantHold := place(work, w)
+			wantStart, wantHold := oracleSlot(work, w)
 			if start != wantStart || hold != wantHold {
 				t.Fatalf("work %d of %d ready at %d on %d,%d: start %d hold %d, the oracle has %d and %d; booked %+v", i, w.Dur, w.Ready, w.a, w.b, start, hold, wantStart, wantHold, work)
 			}

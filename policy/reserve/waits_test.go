@@ -13,13 +13,13 @@ import (
 	"inferplan/testkit/policytest"
 )
 
-// probing forgets the paths that heads wait for, so that every decision probes.
-type probing struct {
+// forgetfulPolicy forgets the paths that heads wait for, so that every decision probes.
+type forgetfulPolicy struct {
 	*reserve.Policy
 	known *int
 }
 
-func (p probing) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (p forgetfulPolicy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	*p.known += p.ForgetWaits()
 	p.Policy.Handle(now, ev, out)
 }
@@ -54,11 +54,11 @@ func TestFollowsWhatItWaitsFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.jitter > 0 {
-				cfg.Service = sim.Jitter(sc.Tables, sim.Lognormal, c.jitter, 1)
+				cfg.Service = sim.JitterService(sc.Tables, sim.Lognormal, c.jitter, 1)
 			}
 			p := cfg.Policy.(*reserve.Policy)
 			if probes {
-				cfg.Policy = probing{p, &known}
+				cfg.Policy = forgetfulPolicy{p, &known}
 			}
 			res, err := sim.Run(context.Background(), cfg)
 			if err != nil {

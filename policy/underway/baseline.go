@@ -11,14 +11,14 @@ import (
 )
 
 // FarFuture is later than any time. Sums of a few of it do not overflow.
-const Never = time.Duration(1) << 60
+const FarFuture = time.Duration(1) << 60
 
 // FirstLookShare is the least share of the planned batch that must be in time when a request first becomes the head of
 // its queue (PPipe's artifact).
-const FirstLook = 0.95
+const FirstLookShare = 0.95
 
 // RejectParameters returns an error if parameters are given to a policy that has none.
-func NoParameters(name string, params map[string]float64) error {
+func RejectParameters(name string, params map[string]float64) error {
 	if len(params) == 0 {
 		return nil
 	}
@@ -26,9 +26,9 @@ func NoParameters(name string, params map[string]float64) error {
 }
 
 // DropHead drops the head of a model's queue.
-func DropHead(q *waiting.Queue, model int32, reason policy.Reason, out *policy.Actions) {
+func DropHead(q *waiting.Queue, model int32, reason policy.DropReason, out *policy.Actions) {
 	r := q.Pop()
-	if r.Lost {
+	if r.WasLost {
 		reason = policy.ReasonWorkerLost
 	}
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: model, Req: r.Req})
@@ -36,10 +36,10 @@ func DropHead(q *waiting.Queue, model int32, reason policy.Reason, out *policy.A
 
 // AbortOnDevice aborts the batches that cannot end without a device. Their requests wait again in the queue that queueOf
 // returns.
-func (u *Table) Lose(device int32, queueOf func(*Batch) *waiting.Queue, out *policy.Actions) {
+func (u *BatchTable) AbortOnDevice(device int32, queueOf func(*Batch) *waiting.Queue, out *policy.Actions) {
 	for slot := range u.Len() {
-		if u.Needs(slot, device) {
-			u.Abort(slot, queueOf(u.At(slot)), out)
+		if u.NeedsDevice(slot, device) {
+			u.Abort(slot, queueOf(u.BatchAt(slot)), out)
 		}
 	}
 }

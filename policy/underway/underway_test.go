@@ -20,7 +20,7 @@ func TestLifeOfABatch(t *testing.T) {
 		out.Reset()
 		out.Hops = append(out.Hops, policy.Hop{Device: 3}, policy.Hop{Stage: 1, Device: 40})
 		u.Dispatch(&q, 0, 0, 1, 0, 2, &out)
-		if act := out.List[0]; u.Members(act.Batch)[0].Req != i || !u.Needs(act.Batch, 3) || !u.Needs(act.Batch, 40) || u.Needs(act.Batch, 4) {
+		if act := out.List[0]; u.Members(act.Batch)[0].Req != i || !u.NeedsDevice(act.Batch, 3) || !u.NeedsDevice(act.Batch, 40) || u.NeedsDevice(act.Batch, 4) {
 			t.Fatalf("batch %d: %+v", i, act)
 		}
 	}
@@ -28,17 +28,17 @@ func TestLifeOfABatch(t *testing.T) {
 		t.Fatalf("%d slots for %d batches", u.Len(), 2*slots)
 	}
 	const b = 0
-	if u.Finished(&policy.Event{Batch: b, Hop: 0}) || !u.Needs(b, 3) {
+	if u.RecordFinish(&policy.Event{Batch: b, Hop: 0}) || !u.NeedsDevice(b, 3) {
 		t.Fatal("its tensors are still on the first device")
 	}
-	u.Transferred(&policy.Event{Batch: b, Hop: 1})
-	if u.Needs(b, 3) || !u.Needs(b, 40) {
+	u.RecordArrival(&policy.Event{Batch: b, Hop: 1})
+	if u.NeedsDevice(b, 3) || !u.NeedsDevice(b, 40) {
 		t.Fatal("its tensors have left the first device and wait for the second")
 	}
-	if !u.Finished(&policy.Event{Batch: b, Hop: 1}) || u.Needs(b, 40) || u.At(b).Live {
+	if !u.RecordFinish(&policy.Event{Batch: b, Hop: 1}) || u.NeedsDevice(b, 40) || u.BatchAt(b).IsLive {
 		t.Fatal("it has left its last hop")
 	}
-	if u.Finished(&policy.Event{Batch: b, Hop: 1}) {
+	if u.RecordFinish(&policy.Event{Batch: b, Hop: 1}) {
 		t.Fatal("it finished twice")
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// pulled plays a request of the hurried class that runs with this much time left, and one
+// isPulledAtOnce plays a request of the hurried class that runs with this much time left, and one
 // of the other class that comes then. It tells whether the second is pulled at once.
-func pulled(t *testing.T, spare time.Duration, slower float64, networks int, change func(o *vqueue.Options)) bool {
+func isPulledAtOnce(t *testing.T, spare time.Duration, slower float64, networks int, change func(o *vqueue.Options)) bool {
 	t.Helper()
-	tab := fleet([]int32{0}, networks, 8)
-	for i := range vqueue.Of(tab).RCT {
-		if e := &vqueue.Of(tab).RCT[i]; e.Batch > 0 {
-			e.Alone, e.Decode = 0.02, 0.02*slower
+	tab := instanceTables([]int32{0}, networks, 8)
+	for i := range vqueue.TablesOf(tab).RCT {
+		if e := &vqueue.TablesOf(tab).RCT[i]; e.Batch > 0 {
+			e.DecodeAlone, e.Decode = 0.02, 0.02*slower
 		}
 	}
 	opt := vqueue.Options{}
@@ -58,10 +58,10 @@ func TestPromptsThatCostMoreAreHeldBack(t *testing.T) {
 		{"a batch that is late", 0, 8, 1, same, true},
 		{"prompts that hardly slow", 8 * time.Second, 3, 1, same, true},
 		{"two models", 8 * time.Second, 8, 2, same, true},
-		{"no pricing", 8 * time.Second, 8, 1, func(o *vqueue.Options) { o.Unpriced = true }, true},
+		{"no pricing", 8 * time.Second, 8, 1, func(o *vqueue.Options) { o.NoPausePricing = true }, true},
 		{"earliest deadline first", 8 * time.Second, 8, 1, func(o *vqueue.Options) { o.Rule = vqueue.EDF }, true},
 	} {
-		if got := pulled(t, c.spare, c.slower, c.networks, c.change); got != c.pulled {
+		if got := isPulledAtOnce(t, c.spare, c.slower, c.networks, c.change); got != c.pulled {
 			t.Errorf("%s: pulled at once: %v, expected %v", c.name, got, c.pulled)
 		}
 	}

@@ -23,20 +23,20 @@ const (
 	decodeSeconds  = 0.004
 )
 
-// fleet makes tables of instances that serve two classes each of some networks. The
+// instanceTables makes tables of instances that serve two classes each of some networks. The
 // last network does not run on kind 1.
-func fleet(kinds []int32, networks int, sequences int32) *policy.Tables {
+func instanceTables(kinds []int32, networks int, sequences int32) *policy.Tables {
 	t := &policy.Tables{Kinds: []string{"big", "small"}, KindCounts: make([]int32, 2)}
-	own := &vqueue.Tables{Mega: make([]int32, 2*networks)}
+	own := &vqueue.Tables{MegaTokens: make([]int32, 2*networks)}
 	for d, k := range kinds {
 		t.Devices = append(t.Devices, policy.Device{Kind: k, Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1, Instance: int32(d)})
-		t.Instances = append(t.Instances, policy.Instance{Sequences: sequences, Budget: 2048, Progress: 16, KV: 20_000})
+		t.Instances = append(t.Instances, policy.Instance{MaxSequences: sequences, TokenBudget: 2048, ProgressTokens: 16, KVTokens: 20_000})
 		t.Resident, t.Memory = append(t.Resident, []int32{int32(d % networks)}), append(t.Memory, 1)
 		t.KindCounts[k]++
 	}
 	for n := range networks {
 		load := [2]time.Duration{800 * time.Millisecond, 5 * time.Second}
-		t.Networks = append(t.Networks, policy.Network{Name: fmt.Sprint("n", n), Bytes: 1, Base: -1, Load: [][2]time.Duration{load, load}})
+		t.Networks = append(t.Networks, policy.Network{Name: fmt.Sprint("n", n), Bytes: 1, BaseNetwork: -1, LoadTimes: [][2]time.Duration{load, load}})
 		for c, slo := range []time.Duration{2 * time.Second, 20 * time.Second} {
 			m := int32(len(t.Models))
 			first := int32(len(t.StageDevices))
@@ -49,7 +49,7 @@ func fleet(kinds []int32, networks int, sequences int32) *policy.Tables {
 			t.Services = append(t.Services, policy.Service{Name: fmt.Sprint(m), FirstPipeline: m, NumPipelines: 1})
 			t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: m, Service: m, Network: int32(n), Batch: 1, FirstStage: m, NumStages: 1})
 			t.Stages = append(t.Stages, policy.Stage{Pipeline: m, FirstDevice: first, NumDevices: int32(len(t.StageDevices)) - first, LastBlock: 1, Infer: []time.Duration{time.Millisecond}})
-			own.Mega[m] = 350
+			own.MegaTokens[m] = 350
 			for range 2 {
 				for k := range 2 {
 					slower := float64(1 + k)
@@ -63,7 +63,7 @@ func fleet(kinds []int32, networks int, sequences int32) *policy.Tables {
 			}
 		}
 	}
-	t.Own = own
+	t.KindTables = own
 	return t
 }
 
@@ -71,30 +71,30 @@ func fleet(kinds []int32, networks int, sequences int32) *policy.Tables {
 func options(t *rapid.T) vqueue.Options {
 	flag := func(name string) bool { return rapid.Bool().Draw(t, name) }
 	o := vqueue.Options{
-		Rule: vqueue.Rule(rapid.IntRange(0, 2).Draw(t, "rule")), Delta: rapid.SampledFrom([]float64{0, 0.5, 1, 16}).Draw(t, "delta"),
-		Members: vqueue.Members(rapid.IntRange(0, 1).Draw(t, "members")), OneOpen: flag("one open"), Append: flag("append"),
-		OnViolation: flag("on violation"), Still: flag("still"), Admission: flag("admission"), Every: 50 * time.Millisecond,
-		Follow: flag("follow"), QueueLimit: rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "queue limit"), EDFAbove: rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "edf above"),
+		Rule: vqueue.QueueRule(rapid.IntRange(0, 2).Draw(t, "rule")), GroupBatches: rapid.SampledFrom([]float64{0, 0.5, 1, 16}).Draw(t, "delta"),
+		MemberOrder: vqueue.MemberOrder(rapid.IntRange(0, 1).Draw(t, "members")), OneOpenGroup: flag("one open"), AppendGroups: flag("append"),
+		ReplanOnViolation: flag("on violation"), NoReplan: flag("still"), DropLate: flag("admission"), ReplanInterval: 50 * time.Millisecond,
+		FollowInstances: flag("follow"), QueueLimit: rapid.SampledFrom([]int{0, 0, 3}).Draw(t, "queue limit"), EDFAbove: rapid.SampledFrom([]float64{0, 0.1}).Draw(t, "edf above"),
 	}
 	if flag("random") {
-		o.Deal = rules.Random
+		o.NewDealer = rules.Random
 	}
 	if flag("pooled") {
-		o.Dispatch = rules.Gateway
+		o.NewDispatcher = rules.Gateway
 	}
 	if flag("scale") {
-		scaled(&o, rules.Scale{From: 1, Delay: 100 * time.Millisecond, Hold: 200 * time.Millisecond, Pressure: rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "pressure")})
+		addScaler(&o, rules.Scale{From: 1, Delay: 100 * time.Millisecond, Hold: 200 * time.Millisecond, Pressure: rapid.SampledFrom([]float64{0, 0.3}).Draw(t, "pressure")})
 	}
-	for l := range o.Without {
-		o.Without[l] = flag(fmt.Sprint("without ", vqueue.LSO(l)))
+	for l := range o.DisabledLSOs {
+		o.DisabledLSOs[l] = flag(fmt.Sprint("without ", vqueue.LSO(l)))
 	}
 	return o
 }
 
-// asks draws what the classes ask for: figures, waiting times, priorities, caps and
+// drawClasses draws what the classes ask for: figures, waiting times, priorities, caps and
 // limits of what runs beside them.
-func asks(t *rapid.T, tab *policy.Tables, caps bool) {
-	own := vqueue.Of(tab)
+func drawClasses(t *rapid.T, tab *policy.Tables, caps bool) {
+	own := vqueue.TablesOf(tab)
 	for range tab.Devices[1:] {
 		for range tab.Models {
 			if caps {
@@ -104,14 +104,14 @@ func asks(t *rapid.T, tab *policy.Tables, caps bool) {
 	}
 	for m := range tab.Models {
 		x := &tab.Models[m]
-		x.Of = rapid.SampledFrom([]string{"", formats.OfTTFT, formats.OfTPOT}).Draw(t, "of")
+		x.SLOFigure = rapid.SampledFrom([]string{"", formats.FigureTTFT, formats.FigureTPOT}).Draw(t, "of")
 		x.Priority = int32(rapid.IntRange(0, 1).Draw(t, "priority"))
-		x.Waiting = rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond}).Draw(t, "waiting")
+		x.WaitSLO = rapid.SampledFrom([]time.Duration{0, 100 * time.Millisecond}).Draw(t, "waiting")
 		if caps {
 			own.Caps = append(own.Caps, int32(rapid.IntRange(-1, 3).Draw(t, "cap")))
 		}
 		for range tab.Kinds {
-			own.Sequences = append(own.Sequences, int32(rapid.IntRange(0, 3).Draw(t, "sequences")))
+			own.MaxSequences = append(own.MaxSequences, int32(rapid.IntRange(0, 3).Draw(t, "sequences")))
 		}
 	}
 }
@@ -121,17 +121,17 @@ func asks(t *rapid.T, tab *policy.Tables, caps bool) {
 // same again.
 func TestPolicyAgainstAnAdversary(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		tab := fleet([]int32{0, 1, 0}[:rapid.IntRange(1, 3).Draw(t, "instances")], rapid.IntRange(1, 3).Draw(t, "networks"), 4)
+		tab := instanceTables([]int32{0, 1, 0}[:rapid.IntRange(1, 3).Draw(t, "instances")], rapid.IntRange(1, 3).Draw(t, "networks"), 4)
 		opt := options(t)
 		if rapid.Bool().Draw(t, "partition") {
-			opt.Only = rules.Partition(tab)
+			opt.AllowedDevices = rules.Partition(tab)
 		}
 		shepherd := rapid.IntRange(0, 3).Draw(t, "shepherd") == 0
 		if shepherd {
-			opt.Dispatch = rules.Shepherd
+			opt.NewDispatcher = rules.Shepherd
 		}
-		asks(t, tab, !shepherd)
-		alone(tab, rapid.SampledFrom([]float64{0, 2, 8}).Draw(t, "less for a token alone"))
+		drawClasses(t, tab, !shepherd)
+		setAloneSpeedup(tab, rapid.SampledFrom([]float64{0, 2, 8}).Draw(t, "less for a token alone"))
 		pol, err := vqueue.New(tab, opt)
 		if err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestPolicyAgainstAnAdversary(t *testing.T) {
 		if err := foe.Run(rapid.IntRange(10, 500).Draw(t, "steps")); err != nil {
 			t.Fatal(err)
 		}
-		if n := pol.Open(); n > 0 {
+		if n := pol.OpenRequests(); n > 0 {
 			t.Fatalf("%d requests are still with the policy", n)
 		}
 		if err := rec.Close(); err != nil {

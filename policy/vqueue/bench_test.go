@@ -10,12 +10,12 @@ import (
 	"inferplan/testkit/queuetest"
 )
 
-func thousand(judge vqueue.Objective) (*vqueue.Problem, *vqueue.State) {
+func thousand(judge vqueue.Objective) (*vqueue.Problem, *vqueue.Assignment) {
 	p := queuetest.Instance(1000, 100, 16, 0.9, 11)
 	queuetest.Vary(p, 0.77)
 	p.Objective = judge
-	s := vqueue.NewState(p)
-	s.Greedy()
+	s := vqueue.NewAssignment(p)
+	s.InsertGreedily()
 	return p, s
 }
 
@@ -26,13 +26,13 @@ func BenchmarkPlace(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			p, s := thousand(judges[name])
 			b.ReportAllocs()
-			g, before := int32(0), s.Work()
+			g, before := int32(0), s.SearchWork()
 			for b.Loop() {
 				s.Remove(g)
 				s.InsertBest(g)
 				g = (g + 1) % int32(len(p.Groups))
 			}
-			b.ReportMetric(float64(b.Elapsed())/float64(s.Work()-before), "ns/position")
+			b.ReportMetric(float64(b.Elapsed())/float64(s.SearchWork()-before), "ns/position")
 		})
 	}
 }
@@ -45,7 +45,7 @@ func BenchmarkGreedy(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				s.Reset(p)
-				s.Greedy()
+				s.InsertGreedily()
 			}
 		})
 	}
@@ -56,24 +56,24 @@ func BenchmarkGreedy(b *testing.B) {
 // groups are gone, 20 are new, 200 have other sizes. It copies the state, takes the
 // changes over, inserts what is new, and searches.
 func BenchmarkReplan(b *testing.B) {
-	p, s := thousand(vqueue.Recommended)
+	p, s := thousand(vqueue.RecommendedObjective)
 	total := queuetest.Requests(p)
 	for i := range p.Groups { // 400 requests per group, at the same load
 		p.Groups[i].Size *= 400_000 / total
 	}
-	fresh := mixed(1, 8000)
+	fresh := mixedRequests(1, 8000)
 	clusters, err := vqueue.NewClusters(fresh, 2, vqueue.ClusterOptions{}, seeded.New(1, "bench"))
 	if err != nil {
 		b.Fatal(err)
 	}
 	s.Refresh()
 	var x vqueue.Search
-	rng, plan := seeded.New(1, "bench"), vqueue.NewState(p)
+	rng, plan := seeded.New(1, "bench"), vqueue.NewAssignment(p)
 	counts := make([]int, clusters.Len())
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range fresh {
-			counts[clusters.Of(&fresh[i])]++
+			counts[clusters.ClusterOf(&fresh[i])]++
 		}
 		p.Now++
 		for q := range p.Queues {
@@ -92,7 +92,7 @@ func BenchmarkReplan(b *testing.B) {
 			g.Size = math.Max(1, g.Size+20*(rng.Float64()-0.5))
 		}
 		plan.Refresh()
-		plan.Greedy()
+		plan.InsertGreedily()
 		x.Run(context.Background(), plan, rng, 1_000_000)
 		s.CopyOrder(plan)
 	}

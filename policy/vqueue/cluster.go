@@ -9,36 +9,36 @@ import (
 )
 
 // RequestFeatures are the properties of a request by which groups are formed (definition 4.1).
-type Request struct {
-	Model    int32
-	Priority int32
-	SLO      float64 // seconds from the arrival
-	Prompt   float64 // tokens of the prompt
-	Output   float64 // tokens expected of the answer
-	Arrived  float64 // seconds on the clock of Deadline
-	Deadline float64 // seconds
+type RequestFeatures struct {
+	Model     int32
+	Priority  int32
+	SLO       float64 // seconds from the arrival
+	Prompt    float64 // tokens of the prompt
+	Output    float64 // tokens expected of the answer
+	ArrivedAt float64 // seconds on the clock of Deadline
+	Deadline  float64 // seconds
 }
 
 // ClusterOptions steer the forming of clusters.
 type ClusterOptions struct {
 	// MaxClusters is the largest number of clusters per model, without those of mega prompts; 0 means 8.
-	Most int
+	MaxClusters int
 	// MegaFactor is the number of tokens, prompt and output, relative to the model's median from which on a
 	// request is a mega prompt; 0 means 8. Mega prompts form clusters of their own, because everything behind one
 	// of them waits.
-	Mega float64
+	MegaFactor float64
 }
 
 // point is a request in the space of clusters: the logarithms of SLO, prompt and output.
 type point [3]float64
 
 // pointOf returns the point of a request.
-func pointOf(r *Request) point {
+func pointOf(r *RequestFeatures) point {
 	return point{math.Log(max(r.SLO, 1e-3)), math.Log1p(max(r.Prompt, 0)), math.Log1p(max(r.Output, 0))}
 }
 
 // squaredDistance returns the squared Euclidean distance of two points.
-func (a point) apart(b point) float64 {
+func (a point) squaredDistance(b point) float64 {
 	sum := 0.0
 	for k := range a {
 		sum += (a[k] - b[k]) * (a[k] - b[k])
@@ -47,33 +47,33 @@ func (a point) apart(b point) float64 {
 }
 
 // clusterCentre is a cluster: its centre, and the properties that all its requests share.
-type centre struct {
+type clusterCentre struct {
 	model, priority int32
 	mega            bool
-	at              point
+	position        point
 }
 
 // Clusters divide requests into kinds: of one model and priority, similar in SLO and lengths.
 type Clusters struct {
-	centres []centre
-	first   []int32   // by model: index of its first centre; one more entry at the end
-	mega    []float64 // by model: tokens from which on a request is a mega prompt
+	centres     []clusterCentre
+	firstCentre []int32   // by model: index of its first centre; one more entry at the end
+	megaTokens  []float64 // by model: tokens from which on a request is a mega prompt
 }
 
 // spreadGoal is the spread within clusters, as a mean square of logarithms, below which no further clusters are
 // made.
-const enough = 0.05
+const spreadGoal = 0.05
 
 // NewClusters forms clusters of a sample of requests by k-means++, separately for each model and priority.
-func NewClusters(sample []Request, models int, o ClusterOptions, rng *rand.Rand) (*Clusters, error) {
+func NewClusters(sample []RequestFeatures, models int, o ClusterOptions, rng *rand.Rand) (*Clusters, error) {
 	if len(sample) == 0 {
 		return nil, errors.New("forming clusters: found no requests")
 	}
-	if o.Most == 0 {
-		o.Most = 8
+	if o.MaxClusters == 0 {
+		o.MaxClusters = 8
 	}
-	if o.Mega == 0 {
-		o.Mega = 8
+	if o.MegaFactor == 0 {
+		o.MegaFactor = 8
 	}
 
 	// Divide the sample by model.
@@ -85,10 +85,10 @@ func NewClusters(sample []Request, models int, o ClusterOptions, rng *rand.Rand)
 		}
 		byModel[m] = append(byModel[m], int32(i))
 	}
-	c := &Clusters{mega: make([]float64, models)}
+	c := &Clusters{megaTokens: make([]float64, models)}
 	for m, members := range byModel {
-		c.first = append(c.first, int32(len(c.centres)))
-		c.mega[m] = math.Inf(1)
+		c.firstCentre = append(c.firstCentre, int32(len(c.centres)))
+		c.megaTokens[m] = math.Inf(1)
 		if len(members) == 0 {
 			continue
 		}
@@ -99,7 +99,7 @@ func NewClusters(sample []Request, models int, o ClusterOptions, rng *rand.Rand)
 			tokens[k] = sample[i].Prompt + sample[i].Output
 		}
 		slices.Sort(tokens)
-		c.mega[m] = o.Mega * max(tokens[len(tokens)/2], 1)
+		c.megaTokens[m] = o.MegaFactor * max(tokens[len(tokens)/2], 1)
 
 		// Form clusters of each run of members with the same priority and size class.
 		slices.SortStableFunc(members, func(a, b int32) int {
@@ -110,23 +110,23 @@ func NewClusters(sample []Request, models int, o ClusterOptions, rng *rand.Rand)
 		})
 		for len(members) > 0 {
 			n := 1
-			same := func(a, b *Request) bool { return a.Priority == b.Priority && c.isMega(a) == c.isMega(b) }
-			for n < len(members) && same(&sample[members[n]], &sample[members[0]]) {
+			sameKind := func(a, b *RequestFeatures) bool { return a.Priority == b.Priority && c.isMega(a) == c.isMega(b) }
+			for n < len(members) && sameKind(&sample[members[n]], &sample[members[0]]) {
 				n++
 			}
-			c.divide(sample, members[:n], o.Most, rng)
+			c.addClusters(sample, members[:n], o.MaxClusters, rng)
 			members = members[n:]
 		}
 	}
-	c.first = append(c.first, int32(len(c.centres)))
+	c.firstCentre = append(c.firstCentre, int32(len(c.centres)))
 	return c, nil
 }
 
 // isMega reports whether a request is a mega prompt.
-func (c *Clusters) isMega(r *Request) bool { return r.Prompt+r.Output >= c.mega[r.Model] }
+func (c *Clusters) isMega(r *RequestFeatures) bool { return r.Prompt+r.Output >= c.megaTokens[r.Model] }
 
 // megaAsInt returns 1 for a mega prompt, else 0.
-func (c *Clusters) megaAsInt(r *Request) int {
+func (c *Clusters) megaAsInt(r *RequestFeatures) int {
 	if c.isMega(r) {
 		return 1
 	}
@@ -135,25 +135,25 @@ func (c *Clusters) megaAsInt(r *Request) int {
 
 // addClusters adds clusters of members that share model, priority and size class: the smallest number of clusters
 // with a spread below spreadGoal, and at most maxClusters.
-func (c *Clusters) divide(sample []Request, members []int32, most int, rng *rand.Rand) {
+func (c *Clusters) addClusters(sample []RequestFeatures, members []int32, maxClusters int, rng *rand.Rand) {
 	points := make([]point, len(members))
 	for k, i := range members {
 		points[k] = pointOf(&sample[i])
 	}
 
 	// Raise the number of clusters until their spread is small.
-	var best []point
-	for k := 1; k <= min(most, len(points)); k++ {
-		var spread float64
-		best, spread = kMeans(points, k, rng)
-		if spread < enough {
+	var centres []point
+	for k := 1; k <= min(maxClusters, len(points)); k++ {
+		var meanSpread float64
+		centres, meanSpread = kMeans(points, k, rng)
+		if meanSpread < spreadGoal {
 			break
 		}
 	}
-	slices.SortFunc(best, func(a, b point) int { return slices.Compare(a[:], b[:]) })
+	slices.SortFunc(centres, func(a, b point) int { return slices.Compare(a[:], b[:]) })
 	r := &sample[members[0]]
-	for _, at := range best {
-		c.centres = append(c.centres, centre{r.Model, r.Priority, c.isMega(r), at})
+	for _, centre := range centres {
+		c.centres = append(c.centres, clusterCentre{r.Model, r.Priority, c.isMega(r), centre})
 	}
 }
 
@@ -171,35 +171,35 @@ func kMeans(points []point, k int, rng *rand.Rand) ([]point, float64) {
 	for len(centres) < k {
 		sum := 0.0
 		for i := range points {
-			nearest[i] = min(nearest[i], points[i].apart(centres[len(centres)-1]))
+			nearest[i] = min(nearest[i], points[i].squaredDistance(centres[len(centres)-1]))
 			sum += nearest[i]
 		}
 		if sum == 0 {
 			break
 		}
-		next, left := len(points)-1, rng.Float64()*sum
+		nextIndex, remainingMass := len(points)-1, rng.Float64()*sum
 		for i := range points {
-			if left -= nearest[i]; left < 0 {
-				next = i
+			if remainingMass -= nearest[i]; remainingMass < 0 {
+				nextIndex = i
 				break
 			}
 		}
-		centres = append(centres, points[next])
+		centres = append(centres, points[nextIndex])
 	}
 
 	// Move the centres to the means of their points until the distance falls no more.
 	sums, counts := make([]point, len(centres)), make([]float64, len(centres))
-	spread := math.Inf(1)
+	meanDistance := math.Inf(1)
 	for range 50 {
 		clear(sums)
 		clear(counts)
-		total := 0.0
+		sumDistance := 0.0
 		for i := range points {
-			at, apart := nearestOf(centres, points[i])
-			total += apart
-			counts[at]++
+			nearestCentre, distance := nearestOf(centres, points[i])
+			sumDistance += distance
+			counts[nearestCentre]++
 			for d := range points[i] {
-				sums[at][d] += points[i][d]
+				sums[nearestCentre][d] += points[i][d]
 			}
 		}
 		for j := range centres {
@@ -209,56 +209,56 @@ func kMeans(points []point, k int, rng *rand.Rand) ([]point, float64) {
 				}
 			}
 		}
-		total /= float64(len(points))
-		if spread-total < 1e-9 {
-			return centres, total
+		sumDistance /= float64(len(points))
+		if meanDistance-sumDistance < 1e-9 {
+			return centres, sumDistance
 		}
-		spread = total
+		meanDistance = sumDistance
 	}
-	return centres, spread
+	return centres, meanDistance
 }
 
 // nearestOf returns the centre that is nearest to a point, and its squared distance.
-func nearestOf(centres []point, x point) (at int, apart float64) {
-	apart = math.Inf(1)
+func nearestOf(centres []point, x point) (nearest int, distance float64) {
+	distance = math.Inf(1)
 	for j := range centres {
-		if d := centres[j].apart(x); d < apart {
-			at, apart = j, d
+		if d := centres[j].squaredDistance(x); d < distance {
+			nearest, distance = j, d
 		}
 	}
-	return at, apart
+	return nearest, distance
 }
 
 // ClusterOf returns the cluster of a request: the nearest of its model. A cluster of the same priority is
 // preferred, then one of the same size class. If the sample had no requests of the model, it returns -1.
-func (c *Clusters) Of(r *Request) int32 {
-	best, least := int32(-1), math.Inf(1)
-	mega, at := c.isMega(r), pointOf(r)
-	for j := c.first[r.Model]; j < c.first[r.Model+1]; j++ {
+func (c *Clusters) ClusterOf(r *RequestFeatures) int32 {
+	nearest, leastDistance := int32(-1), math.Inf(1)
+	isMega, position := c.isMega(r), pointOf(r)
+	for j := c.firstCentre[r.Model]; j < c.firstCentre[r.Model+1]; j++ {
 		x := &c.centres[j]
-		apart := x.at.apart(at)
+		distance := x.position.squaredDistance(position)
 		if x.priority != r.Priority {
-			apart += 1e6
+			distance += 1e6
 		}
-		if x.mega != mega {
-			apart += 1e3
+		if x.mega != isMega {
+			distance += 1e3
 		}
-		if apart < least {
-			best, least = j, apart
+		if distance < leastDistance {
+			nearest, leastDistance = j, distance
 		}
 	}
-	return best
+	return nearest
 }
 
 // IsMega reports whether a cluster consists of mega prompts.
-func (c *Clusters) Mega(cluster int32) bool { return c.centres[cluster].mega }
+func (c *Clusters) IsMega(cluster int32) bool { return c.centres[cluster].mega }
 
 // MemberOrder is the order of a group's members.
-type Members uint8
+type MemberOrder uint8
 
 const (
 	// ByArrival is first come, first served, as in the paper.
-	ByArrival Members = iota
+	ByArrival MemberOrder = iota
 	// ByDeadline serves the earliest deadline first.
 	ByDeadline
 )
@@ -266,42 +266,42 @@ const (
 // FormGroups divides requests into groups and returns the indexes of their members. Requests of one cluster, in
 // the given order, are cut into pieces of equal size of at most limit(model) requests: delta times the batch
 // (Algorithm 1).
-func (c *Clusters) Form(requests []Request, order Members, limit func(model int32) int) [][]int32 {
+func (c *Clusters) FormGroups(requests []RequestFeatures, memberOrder MemberOrder, limit func(model int32) int) [][]int32 {
 	byCluster := make([][]int32, len(c.centres))
 	for i := range requests {
-		if k := c.Of(&requests[i]); k >= 0 {
+		if k := c.ClusterOf(&requests[i]); k >= 0 {
 			byCluster[k] = append(byCluster[k], int32(i))
 		}
 	}
 
 	// Sort each cluster by the order of its members.
-	var out [][]int32
+	var groups [][]int32
 	for k, members := range byCluster {
 		if len(members) == 0 {
 			continue
 		}
 		slices.SortStableFunc(members, func(a, b int32) int {
-			if order == ByDeadline {
+			if memberOrder == ByDeadline {
 				return cmp.Compare(requests[a].Deadline, requests[b].Deadline)
 			}
-			return cmp.Compare(requests[a].Arrived, requests[b].Arrived)
+			return cmp.Compare(requests[a].ArrivedAt, requests[b].ArrivedAt)
 		})
 
 		// Cut it into pieces of equal size.
-		most := max(limit(c.centres[k].model), 1)
-		pieces := (len(members) + most - 1) / most
+		maxMembers := max(limit(c.centres[k].model), 1)
+		pieces := (len(members) + maxMembers - 1) / maxMembers
 		for i := range pieces {
-			out = append(out, members[i*len(members)/pieces:(i+1)*len(members)/pieces])
+			groups = append(groups, members[i*len(members)/pieces:(i+1)*len(members)/pieces])
 		}
 	}
-	return out
+	return groups
 }
 
 // QuantileDeadlines returns the deadlines at the quantiles of a group whose members have the given ones, in the
 // order of service.
-func DeadlinesOf(deadlines []float64) (out [Quantiles]float64) {
+func QuantileDeadlines(deadlines []float64) (out [Quantiles]float64) {
 	for u := range out {
-		out[u] = deadlines[min(int(quantile[u]*float64(len(deadlines))), len(deadlines)-1)]
+		out[u] = deadlines[min(int(memberQuantiles[u]*float64(len(deadlines))), len(deadlines)-1)]
 	}
 	return out
 }

@@ -2,120 +2,120 @@ package vqueue
 
 import "math"
 
-// exchange swaps a piece of one queue with a piece of another, or moves a piece within its queue. Either piece may
+// exchangePieces swaps a piece of one queue with a piece of another, or moves a piece within its queue. Either piece may
 // be empty, or reach to the end.
-func (x *Search) exchange(heat float64) {
-	s := &x.state
-	before := s.total
+func (x *Search) exchangePieces(heat float64) {
+	s := &x.current
+	oldTotal := s.total
 
 	// Choose the queues, and change them.
-	a, b := s.where[x.any()], int32(x.rng.IntN(len(s.queues)))
+	a, b := s.queueOf[x.randomGroup()], int32(x.rng.IntN(len(s.queues)))
 	if a < 0 {
 		return
 	}
-	if x.Stay {
+	if x.KeepQueues {
 		b = a
 	}
 	if a == b {
-		x.move(a)
+		x.movePiece(a)
 	} else {
-		x.swap(a, b)
+		x.swapPieces(a, b)
 	}
-	if len(x.savedQ) == 0 {
+	if len(x.savedQueues) == 0 {
 		return
 	}
 
 	// Orders that break the priorities are never accepted.
-	rise := s.total - before
-	for _, q := range x.savedQ {
-		if !s.queues[q].ranked() {
-			rise = math.Inf(1)
+	increase := s.total - oldTotal
+	for _, q := range x.savedQueues {
+		if !s.queues[q].keepsPriorities() {
+			increase = math.Inf(1)
 		}
 	}
-	if rise <= 0 || x.rng.Float64() < math.Exp(-rise/heat) {
-		x.accept()
+	if increase <= 0 || x.rng.Float64() < math.Exp(-increase/heat) {
+		x.acceptStep()
 	} else {
-		x.undo(before)
+		x.restoreQueues(oldTotal)
 	}
-	x.savedQ = x.savedQ[:0]
+	x.savedQueues = x.savedQueues[:0]
 }
 
 // randomPiece returns the range [from, to) of a piece of n slots: a short one, or all slots to the end.
-func (x *Search) piece(n int) (from, to int) {
-	from = x.rng.IntN(n + 1)
+func (x *Search) randomPiece(n int) (start, end int) {
+	start = x.rng.IntN(n + 1)
 	if x.rng.IntN(3) == 0 {
-		return from, n
+		return start, n
 	}
-	return from, min(from+x.rng.IntN(x.Most/2+1), n)
+	return start, min(start+x.rng.IntN(x.MaxRemoved/2+1), n)
 }
 
 // swapPieces swaps pieces of two queues, if their groups can run there.
-func (x *Search) swap(a, b int32) {
-	s := &x.state
+func (x *Search) swapPieces(a, b int32) {
+	s := &x.current
 	la, lb := s.queues[a].slots, s.queues[b].slots
-	fromA, toA := x.piece(len(la))
-	fromB, toB := x.piece(len(lb))
-	if fromA == toA && fromB == toB || !s.p.fits(la[fromA:toA], b) || !s.p.fits(lb[fromB:toB], a) {
+	fromA, toA := x.randomPiece(len(la))
+	fromB, toB := x.randomPiece(len(lb))
+	if fromA == toA && fromB == toB || !s.problem.allCanRun(la[fromA:toA], b) || !s.problem.allCanRun(lb[fromB:toB], a) {
 		return
 	}
 
 	// Join the pieces from copies of both queues.
-	x.save(a)
-	x.save(b)
-	oldA, oldB := x.saved[len(x.savedQ)-2].slots, x.saved[len(x.savedQ)-1].slots
+	x.saveQueue(a)
+	x.saveQueue(b)
+	oldA, oldB := x.savedOrders[len(x.savedQueues)-2].slots, x.savedOrders[len(x.savedQueues)-1].slots
 	s.queues[a].slots = append(append(la[:fromA], oldB[fromB:toB]...), oldA[toA:]...)
 	s.queues[b].slots = append(append(lb[:fromB], oldA[fromA:toA]...), oldB[toB:]...)
 
 	// Update the queues of the groups, and the costs.
 	for _, y := range oldB[fromB:toB] {
-		s.where[y.group] = a
+		s.queueOf[y.group] = a
 	}
 	for _, y := range oldA[fromA:toA] {
-		s.where[y.group] = b
+		s.queueOf[y.group] = b
 	}
-	s.update(a, fromA)
-	s.update(b, fromB)
-	s.work += int64(len(la)-fromA+len(lb)-fromB)/2 + 1
+	s.updateCosts(a, fromA)
+	s.updateCosts(b, fromB)
+	s.searchWork += int64(len(la)-fromA+len(lb)-fromB)/2 + 1
 }
 
 // movePiece moves a piece to another place of its queue.
-func (x *Search) move(q int32) {
-	s := &x.state
+func (x *Search) movePiece(q int32) {
+	s := &x.current
 	l := s.queues[q].slots
-	from, to := x.piece(len(l))
-	rest := len(l) - (to - from)
-	at := x.rng.IntN(rest + 1)
-	if from == to || at == from {
+	pieceStart, pieceEnd := x.randomPiece(len(l))
+	keptSlots := len(l) - (pieceEnd - pieceStart)
+	insertAt := x.rng.IntN(keptSlots + 1)
+	if pieceStart == pieceEnd || insertAt == pieceStart {
 		return
 	}
 
 	// Rebuild the queue: the slots that stay, with the piece before number insertAt of them.
-	x.save(q)
-	old := x.saved[len(x.savedQ)-1].slots
+	x.saveQueue(q)
+	oldSlots := x.savedOrders[len(x.savedQueues)-1].slots
 	l = l[:0]
-	for i := range rest + 1 { // i counts the slots that stay
-		if i == at {
-			l = append(l, old[from:to]...)
+	for i := range keptSlots + 1 { // i counts the slots that stay
+		if i == insertAt {
+			l = append(l, oldSlots[pieceStart:pieceEnd]...)
 		}
-		if i == rest {
+		if i == keptSlots {
 			break
 		}
-		if i < from {
-			l = append(l, old[i])
+		if i < pieceStart {
+			l = append(l, oldSlots[i])
 		} else {
-			l = append(l, old[i+to-from])
+			l = append(l, oldSlots[i+pieceEnd-pieceStart])
 		}
 	}
 	s.queues[q].slots = l
-	s.update(q, min(from, at))
-	s.work += int64(len(l)-min(from, at))/2 + 1
+	s.updateCosts(q, min(pieceStart, insertAt))
+	s.searchWork += int64(len(l)-min(pieceStart, insertAt))/2 + 1
 }
 
 // allCanRun reports whether all groups of a piece can run in a queue.
-func (p *Problem) fits(piece []slot, q int32) bool {
-	def := &p.Queues[q]
+func (p *Problem) allCanRun(piece []queueSlot, q int32) bool {
+	problemQueue := &p.Queues[q]
 	for i := range piece {
-		if g := piece[i].group; !def.takes(&p.Groups[g], p.Cost(g, def.Kind)) {
+		if g := piece[i].group; !problemQueue.accepts(&p.Groups[g], p.Cost(g, problemQueue.Kind)) {
 			return false
 		}
 	}

@@ -10,105 +10,105 @@ import (
 
 // Expectation is the service that a request would get if it arrived now.
 type Expectation struct {
-	Start, Answered time.Duration // expected times of its start and of its class's milestone (usually the answer)
-	Late            float64       // probability that it misses its deadline
-	Waiting         int           // number of requests that wait
-	// Reason says why the request should be refused: with a QueueLimit because the queue is full, with DropLate
+	StartsAt, AnsweredAt time.Duration // expected times of its start and of its class's milestone (usually the answer)
+	LateProbability      float64       // probability that it misses its deadline
+	WaitingRequests      int           // number of requests that wait
+	// RefusalReason says why the request should be refused: with a QueueLimit because the queue is full, with DropLate
 	// because the request is more likely late than not. RetryAfter is the time after which it is worthwhile to ask
 	// again; 0 if unknown.
-	Reason policy.Reason
-	Again  time.Duration
+	RefusalReason policy.DropReason
+	RetryAfter    time.Duration
 }
 
 // maxLateProbability is the probability of being late above which DropLate refuses a request.
-const hopeless = 0.5
+const maxLateProbability = 0.5
 
 // Expect returns the expectation of a request of a served model and client, with this many prompt tokens and this
 // deadline. It has no effect on later decisions.
 func (p *Policy) Expect(now time.Duration, model, prompt, client int32, deadline time.Duration) Expectation {
-	e := Expectation{Start: now, Answered: now, Waiting: p.waiting()}
-	if p.opt.Rule == Planned {
-		p.place.foresee(&e, now, model, prompt, client, deadline)
+	e := Expectation{StartsAt: now, AnsweredAt: now, WaitingRequests: p.waitingRequests()}
+	if p.options.Rule == VirtualQueues {
+		p.placer.estimateStart(&e, now, model, prompt, client, deadline)
 	}
 	switch {
-	case p.opt.QueueLimit > 0 && e.Waiting >= p.opt.QueueLimit:
-		e.Reason, e.Again = policy.ReasonQueueFull, p.place.pace(model)
-	case p.opt.Admission && e.Late > hopeless:
-		e.Reason, e.Again = policy.ReasonDeadline, e.Answered-max(deadline, now)
+	case p.options.QueueLimit > 0 && e.WaitingRequests >= p.options.QueueLimit:
+		e.RefusalReason, e.RetryAfter = policy.ReasonQueueFull, p.placer.timePerRequest(model)
+	case p.options.DropLate && e.LateProbability > maxLateProbability:
+		e.RefusalReason, e.RetryAfter = policy.ReasonDeadline, e.AnsweredAt-max(deadline, now)
 	}
 	return e
 }
 
 // estimateStart estimates when a request would start at the place where it would join, and sets the times and the
 // probability of the expectation.
-func (p *placing) foresee(e *Expectation, now time.Duration, model, prompt, client int32, deadline time.Duration) {
+func (p *placer) estimateStart(expectation *Expectation, now time.Duration, model, prompt, client int32, deadline time.Duration) {
 	// The probe group is used for the estimate, and restored afterwards.
-	group, costs := p.problem.Groups[p.probe], make([]Cost, p.problem.Kinds)
+	group, costs := p.problem.Groups[p.probeGroup], make([]Cost, p.problem.Kinds)
 	for k := range costs {
-		costs[k] = *p.problem.Cost(p.probe, int32(k))
+		costs[k] = *p.problem.Cost(p.probeGroup, int32(k))
 	}
-	work := p.state.work
+	work := p.assignment.searchWork
 	defer func() {
-		p.problem.Groups[p.probe], p.state.work = group, work
+		p.problem.Groups[p.probeGroup], p.assignment.searchWork = group, work
 		for k := range costs {
-			*p.problem.Cost(p.probe, int32(k)) = costs[k]
+			*p.problem.Cost(p.probeGroup, int32(k)) = costs[k]
 		}
 	}()
 
 	// Find the queue and place.
-	mega := p.own.Mega[model] > 0 && prompt >= p.own.Mega[model]
-	r := request{model: model, prompt: prompt, deadline: deadline}
-	q, place := p.cheapest(&r, mega)
+	isMega := p.queueTables.MegaTokens[model] > 0 && prompt >= p.queueTables.MegaTokens[model]
+	r := request{model: model, promptTokens: prompt, deadline: deadline}
+	q, place := p.cheapestPlace(&r, isMega)
 	if q < 0 { // no instance that is up can serve it
-		e.Late, e.Answered = 1, now+unservable*time.Second
+		expectation.LateProbability, expectation.AnsweredAt = 1, now+unplacedLateness*time.Second
 		return
 	}
 
 	// Compute its start: the end of the group before it, and a change of network.
-	def, slots := &p.problem.Queues[q], p.state.queues[q].slots
-	t, v, loaded := max(def.Start, seconds(now)), 0.0, def.Model
+	problemQueue, slots := &p.problem.Queues[q], p.assignment.queues[q].slots
+	startAt, variance, lastModel := max(problemQueue.Start, toSeconds(now)), 0.0, problemQueue.Model
 	if place > 0 {
-		before := &slots[place-1]
-		t, loaded = max(before.end, seconds(now)), before.model
-		v = before.variance + p.problem.Cost(before.group, def.Kind).Variance
+		previous := &slots[place-1]
+		startAt, lastModel = max(previous.end, toSeconds(now)), previous.model
+		variance = previous.variance + p.problem.Cost(previous.group, problemQueue.Kind).Variance
 	}
-	c, g := p.problem.Cost(p.probe, def.Kind), &p.problem.Groups[p.probe]
-	if in := &p.instances[q]; place == 0 && in.loaded == g.Model && len(in.running) == 0 {
-		t = seconds(now)
+	c, g := p.problem.Cost(p.probeGroup, problemQueue.Kind), &p.problem.Groups[p.probeGroup]
+	if in := &p.instances[q]; place == 0 && in.loadedNetwork == g.Model && len(in.runningBatches) == 0 {
+		startAt = toSeconds(now)
 	}
-	t += def.change(loaded, g.Model)
+	startAt += problemQueue.changeTime(lastModel, g.Model)
 
 	// If clients take turns, the others of its class do not all go before.
-	if byTurns, all := p.turns.before(model, client); byTurns < all {
+	if byTurns, inOrder := p.turns.countBefore(model, client); byTurns < inOrder {
 		// The others of its class go before only when it is their turn.
-		t = min(t, max(def.Start, seconds(now))+def.change(def.Model, g.Model)+float64(byTurns)*c.Work)
+		startAt = min(startAt, max(problemQueue.Start, toSeconds(now))+problemQueue.changeTime(problemQueue.Model, g.Model)+float64(byTurns)*c.Work)
 	}
 
 	// Compute the time of its milestone, and the probability to reach it late.
-	e.Start, e.Answered = inSeconds(t), inSeconds(t+c.Residence)
-	sd := math.Sqrt(v + c.ResidenceVar + p.problem.common(t) + 1e-9)
-	e.Late = stoch.Phi((t + c.Residence - seconds(deadline)) / sd)
+	expectation.StartsAt, expectation.AnsweredAt = fromSeconds(startAt), fromSeconds(startAt+c.Residence)
+	sd := math.Sqrt(variance + c.ResidenceVar + p.problem.commonVariance(startAt) + 1e-9)
+	expectation.LateProbability = stoch.Phi((startAt + c.Residence - toSeconds(deadline)) / sd)
 }
 
 // cheapestPlace returns the queue and place at which a request adds least to the objective.
-func (p *placing) cheapest(r *request, mega bool) (q int32, place int) {
-	p.probing(r, mega)
-	q, place, _ = bestPlace(p.state, p.probe, p.problem.atLeast(p.probe))
+func (p *placer) cheapestPlace(r *request, isMega bool) (q int32, place int) {
+	p.setProbe(r, isMega)
+	q, place, _ = bestPlaceUntil(p.assignment, p.probeGroup, p.problem.minIncrease(p.probeGroup))
 	return q, place
 }
 
 // timePerRequest returns how long all instances together take for a request of a model; 0 if none serves it.
-func (p *placing) pace(model int32) time.Duration {
+func (p *placer) timePerRequest(model int32) time.Duration {
 	rate := 0.0
 	for i := range p.instances {
 		in := &p.instances[i]
-		if est := p.estimator(in, model, false); in.up() && est.Batch > 0 {
-			each, _ := est.Work(1)
-			rate += 1 / each
+		if est := p.estimatorOn(in, model, false); in.isUp() && est.Batch > 0 {
+			workEach, _ := est.Work(1)
+			rate += 1 / workEach
 		}
 	}
 	if rate == 0 {
 		return 0
 	}
-	return inSeconds(1 / rate)
+	return fromSeconds(1 / rate)
 }

@@ -10,19 +10,19 @@ import (
 	"inferplan/policy/vqueue"
 )
 
-// steady is requests of a model that come at a rate for a time.
-func steady(rate float64, from, to time.Duration, model, outputs int32) []asked {
-	var out []asked
+// steadyRequests is requests of a model that come at a rate for a time.
+func steadyRequests(rate float64, from, to time.Duration, model, outputs int32) []testRequest {
+	var out []testRequest
 	for at := from; at < to; at += time.Duration(float64(time.Second) / rate) {
-		out = append(out, asked{at, model, outputs})
+		out = append(out, testRequest{at, model, outputs})
 	}
 	return out
 }
 
-// late counts requests that end after their SLO.
-func late(tab *policy.Tables, p *play, list []asked, model int32) (n int) {
+// countLate counts requests that end after their SLO.
+func countLate(tab *policy.Tables, p *play, list []testRequest, model int32) (n int) {
 	for i, a := range list {
-		if a.model == model && (p.ends[i] == 0 || p.ends[i] > a.at+tab.Models[a.model].SLO) {
+		if a.model == model && (p.endTimes[i] == 0 || p.endTimes[i] > a.arrivedAt+tab.Models[a.model].SLO) {
 			n++
 		}
 	}
@@ -30,16 +30,16 @@ func late(tab *policy.Tables, p *play, list []asked, model int32) (n int) {
 }
 
 // byTime is lists of requests as one, in order of arrival.
-func byTime(lists ...[]asked) []asked {
+func byTime(lists ...[]testRequest) []testRequest {
 	all := slices.Concat(lists...)
-	slices.SortStableFunc(all, func(a, b asked) int { return int(a.at - b.at) })
+	slices.SortStableFunc(all, func(a, b testRequest) int { return int(a.arrivedAt - b.arrivedAt) })
 	return all
 }
 
-// scaled adds instances that come and go to options. It returns how long they were on up to a time.
-func scaled(opt *vqueue.Options, scale rules.Scale) (used func(until time.Duration) time.Duration) {
+// addScaler adds instances that come and go to options. It returns how long they were on up to a time.
+func addScaler(opt *vqueue.Options, scale rules.Scale) (used func(until time.Duration) time.Duration) {
 	var x *rules.Scaling
-	opt.Scale = func(s *vqueue.Servers) vqueue.Scaler {
+	opt.NewScaler = func(s *vqueue.InstanceControl) vqueue.Scaler {
 		x = rules.NewScaling(s, scale)
 		return x
 	}
@@ -49,11 +49,11 @@ func scaled(opt *vqueue.Options, scale rules.Scale) (used func(until time.Durati
 // TestScaleUp: an instance that is off does nothing before the delay has passed, the
 // fleet grows until deadlines are kept, and shrinks when it idles.
 func TestScaleUp(t *testing.T) {
-	list := byTime(steady(25, 0, 40*time.Second, 0, 100), steady(0.2, 60*time.Second, 200*time.Second, 0, 100))
-	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.EDF}, {Dispatch: rules.Gateway}} {
-		used := scaled(&opt, rules.Scale{From: 1, Delay: 3 * time.Second, Hold: 10 * time.Second})
-		tab := fleet([]int32{0, 0, 0, 0}, 1, 4) // one does about 9 a second
-		p := playing(t, tab, opt, list)
+	list := byTime(steadyRequests(25, 0, 40*time.Second, 0, 100), steadyRequests(0.2, 60*time.Second, 200*time.Second, 0, 100))
+	for _, opt := range []vqueue.Options{{}, {Rule: vqueue.EDF}, {NewDispatcher: rules.Gateway}} {
+		used := addScaler(&opt, rules.Scale{From: 1, Delay: 3 * time.Second, Hold: 10 * time.Second})
+		tab := instanceTables([]int32{0, 0, 0, 0}, 1, 4) // one does about 9 a second
+		p := playRequests(t, tab, opt, list)
 		first := time.Hour
 		for i := range list {
 			if p.starts[i] > 0 {
@@ -63,12 +63,12 @@ func TestScaleUp(t *testing.T) {
 		on := used(200*time.Second).Seconds() / 200
 		missed := 0
 		for i, a := range list {
-			if a.at > 30*time.Second && p.ends[i] > a.at+tab.Models[0].SLO {
+			if a.arrivedAt > 30*time.Second && p.endTimes[i] > a.arrivedAt+tab.Models[0].SLO {
 				missed++
 			}
 		}
-		if p.most[[2]int32{1, 0}] == 0 || missed > 0 {
-			t.Errorf("%+v: %v ran at most, %d late after half a minute", opt, p.most, missed)
+		if p.maxRunning[[2]int32{1, 0}] == 0 || missed > 0 {
+			t.Errorf("%+v: %v ran at most, %d late after half a minute", opt, p.maxRunning, missed)
 		}
 		if on < 1.2 || on > 2.5 {
 			t.Errorf("%+v: %.2f instances were on in the mean of 200 s", opt, on)
@@ -76,14 +76,14 @@ func TestScaleUp(t *testing.T) {
 	}
 }
 
-// TestPressure: with a steady trickle of urgent requests one instance of three runs
+// TestUrgentTrickleAddsInstances: with a steady trickle of urgent requests one instance of three runs
 // them, without any that is late. A trickle of others brings no instance.
-func TestPressure(t *testing.T) {
+func TestUrgentTrickleAddsInstances(t *testing.T) {
 	on := func(model int32, pressure float64) float64 {
-		tab := fleet([]int32{0, 0, 0, 0}, 1, 8)
-		opt := vqueue.Options{Dispatch: rules.Gateway}
-		used := scaled(&opt, rules.Scale{From: 1, Hold: 10 * time.Second, Pressure: pressure})
-		playing(t, tab, opt, steady(6, 0, 60*time.Second, model, 100))
+		tab := instanceTables([]int32{0, 0, 0, 0}, 1, 8)
+		opt := vqueue.Options{NewDispatcher: rules.Gateway}
+		used := addScaler(&opt, rules.Scale{From: 1, Hold: 10 * time.Second, Pressure: pressure})
+		playRequests(t, tab, opt, steadyRequests(6, 0, 60*time.Second, model, 100))
 		return used(60*time.Second).Seconds() / 60
 	}
 	if urgent, others, without := on(0, 0.34), on(1, 0.34), on(0, 0); urgent < 2.5 || others > 1 || without > 1 {
@@ -93,10 +93,10 @@ func TestPressure(t *testing.T) {
 
 // TestScaleDelay: until the delay has passed one instance does all.
 func TestScaleDelay(t *testing.T) {
-	tab := fleet([]int32{0, 0}, 1, 1)
+	tab := instanceTables([]int32{0, 0}, 1, 1)
 	var opt vqueue.Options
-	scaled(&opt, rules.Scale{From: 1, Delay: 20 * time.Second})
-	p := playing(t, tab, opt, many(100, 0, 0, 100))
+	addScaler(&opt, rules.Scale{From: 1, Delay: 20 * time.Second})
+	p := playRequests(t, tab, opt, sameRequests(100, 0, 0, 100))
 	busy := map[time.Duration]int{}
 	for i := range p.starts {
 		busy[p.starts[i].Truncate(10*time.Second)]++
@@ -111,19 +111,19 @@ func TestScaleDelay(t *testing.T) {
 
 // TestQueueLimit: what comes while as many wait as may is dropped at once.
 func TestQueueLimit(t *testing.T) {
-	for rule, opt := range []vqueue.Options{{}, {Rule: vqueue.FCFS}, {Dispatch: rules.Gateway}, {Dispatch: rules.Shepherd}} {
+	for rule, opt := range []vqueue.Options{{}, {Rule: vqueue.FCFS}, {NewDispatcher: rules.Gateway}, {NewDispatcher: rules.Shepherd}} {
 		opt.QueueLimit = 5
-		tab := fleet([]int32{0}, 1, 4)
-		p := playing(t, tab, opt, many(50, 0, 0, 100))
+		tab := instanceTables([]int32{0}, 1, 4)
+		p := playRequests(t, tab, opt, sameRequests(50, 0, 0, 100))
 		batch := 4
 		if rule == 3 {
 			batch = 1 // it is filled once, with the first
 		}
-		if n := len(p.dropped); n != 50-batch-5 {
+		if n := len(p.dropReasons); n != 50-batch-5 {
 			t.Errorf("rule %d: %d are dropped, want %d", rule, n, 50-batch-5)
 		}
-		for req, why := range p.dropped {
-			if why != policy.ReasonQueueFull || p.ends[req] > 0 {
+		for req, why := range p.dropReasons {
+			if why != policy.ReasonQueueFull || p.endTimes[req] > 0 {
 				t.Errorf("rule %d: request %d is dropped for %v", rule, req, why)
 			}
 		}
@@ -132,11 +132,11 @@ func TestQueueLimit(t *testing.T) {
 
 // TestEDFAbove: in hopeless overload queues are ordered by deadline.
 func TestEDFAbove(t *testing.T) {
-	tab := fleet([]int32{0}, 1, 1)
+	tab := instanceTables([]int32{0}, 1, 1)
 	tab.Models[0].SLO, tab.Models[1].SLO = 3*time.Second, 4*time.Second
-	list := slices.Concat(many(30, 0, 1, 100), many(30, 100*time.Millisecond, 0, 100))
+	list := slices.Concat(sameRequests(30, 0, 1, 100), sameRequests(30, 100*time.Millisecond, 0, 100))
 	order := func(above float64) (first int) {
-		p := playing(t, tab, vqueue.Options{Delta: 5, EDFAbove: above}, list)
+		p := playRequests(t, tab, vqueue.Options{GroupBatches: 5, EDFAbove: above}, list)
 		for i := 30; i < 60; i++ {
 			if p.starts[i] < 15*time.Second {
 				first++
@@ -152,25 +152,25 @@ func TestEDFAbove(t *testing.T) {
 // TestGatewayCapsTheSecondBand: batch requests fill instances while nobody else is
 // there, and leave room once the first band is late.
 func TestGatewayCapsTheSecondBand(t *testing.T) {
-	tab := fleet([]int32{0}, 1, 16)
-	list := byTime(many(400, 0, 1, 400), steady(3, 20*time.Second, 60*time.Second, 0, 350))
-	gate := playing(t, tab, vqueue.Options{Dispatch: rules.Gateway}, list)
-	if n := gate.most[[2]int32{0, 1}]; n < 14 {
+	tab := instanceTables([]int32{0}, 1, 16)
+	list := byTime(sameRequests(400, 0, 1, 400), steadyRequests(3, 20*time.Second, 60*time.Second, 0, 350))
+	gate := playRequests(t, tab, vqueue.Options{NewDispatcher: rules.Gateway}, list)
+	if n := gate.maxRunning[[2]int32{0, 1}]; n < 14 {
 		t.Errorf("alone, %d batch requests run at once", n)
 	}
-	first := playing(t, tab, vqueue.Options{Rule: vqueue.FCFS}, list)
-	if g, f := late(tab, gate, list, 0), late(tab, first, list, 0); g*4 > f {
+	first := playRequests(t, tab, vqueue.Options{Rule: vqueue.FCFS}, list)
+	if g, f := countLate(tab, gate, list, 0), countLate(tab, first, list, 0); g*4 > f {
 		t.Errorf("%d requests of the first band are late, first come, first served %d", g, f)
 	}
 }
 
-// TestPlacements: dealt in turn, instances have the same number; at random they have
+// TestDealtRequestsAreEvenAndSeeded: dealt in turn, instances have the same number; at random they have
 // not, and a seed has one course.
-func TestPlacements(t *testing.T) {
-	tab := fleet([]int32{0, 0, 0, 0}, 1, 4)
-	list := many(200, 0, 0, 50)
+func TestDealtRequestsAreEvenAndSeeded(t *testing.T) {
+	tab := instanceTables([]int32{0, 0, 0, 0}, 1, 4)
+	list := sameRequests(200, 0, 0, 50)
 	counts := func(opt vqueue.Options) []int {
-		opt.Still = true
+		opt.NoReplan = true
 		pol, err := vqueue.New(tab, opt)
 		if err != nil {
 			t.Fatal(err)
@@ -179,23 +179,23 @@ func TestPlacements(t *testing.T) {
 		for i := range list {
 			pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: int32(i), Tokens: 200, Deadline: time.Minute}, &out)
 		}
-		return pol.Waiting()
+		return pol.WaitingPerQueue()
 	}
-	dealt := vqueue.Options{Without: [5]bool{vqueue.Balancing: true}}
+	dealt := vqueue.Options{DisabledLSOs: [5]bool{vqueue.Balancing: true}}
 	turn := counts(dealt)
 	if slices.Max(turn)-slices.Min(turn) > 1 {
 		t.Errorf("in turn: %v wait", turn)
 	}
-	dealt.Deal, dealt.Seed = rules.Random, 1
+	dealt.NewDealer, dealt.Seed = rules.Random, 1
 	random := counts(dealt)
 	if slices.Max(random)-slices.Min(random) < 2 || !slices.Equal(random, counts(dealt)) {
 		t.Errorf("at random: %v wait, and again %v", random, counts(dealt))
 	}
 }
 
-// TestPartition: with as many instances as networks each has one, with more the
+// TestBusiestNetworksGetMoreInstances: with as many instances as networks each has one, with more the
 // busiest have them, with fewer the rest share one.
-func TestPartition(t *testing.T) {
+func TestBusiestNetworksGetMoreInstances(t *testing.T) {
 	for _, c := range []struct {
 		instances int
 		rates     []float64 // of networks
@@ -206,7 +206,7 @@ func TestPartition(t *testing.T) {
 		{2, []float64{8, 1, 1}, []int{1, 1, 1}},
 		{1, []float64{8, 1, 1}, []int{1, 1, 1}},
 	} {
-		tab := fleet(make([]int32, c.instances), len(c.rates), 4)
+		tab := instanceTables(make([]int32, c.instances), len(c.rates), 4)
 		for m := range tab.Models {
 			tab.Models[m].RPS = c.rates[m/2]
 		}
@@ -219,8 +219,8 @@ func TestPartition(t *testing.T) {
 		if c.instances == 2 && (slices.Contains(only[1], only[0][0]) || only[1][0] != only[2][0]) {
 			t.Errorf("two instances: %v", only)
 		}
-		p := playing(t, tab, vqueue.Options{Rule: vqueue.EDF, Only: only}, slices.Concat(many(20, 0, 0, 50), many(20, 0, 2, 50), many(20, 0, 4, 50)))
-		for k := range p.most {
+		p := playRequests(t, tab, vqueue.Options{Rule: vqueue.EDF, AllowedDevices: only}, slices.Concat(sameRequests(20, 0, 0, 50), sameRequests(20, 0, 2, 50), sameRequests(20, 0, 4, 50)))
+		for k := range p.maxRunning {
 			if !slices.Contains(only[k[1]/2], k[0]) {
 				t.Errorf("%d instances: model %d ran on device %d", c.instances, k[1], k[0])
 			}

@@ -14,14 +14,14 @@ import (
 // plans as before. While nothing waits nothing is learned of the throughput.
 func TestEstimatesFollowInstances(t *testing.T) {
 	each := func(follow bool, rate float64, outputs int32) (seconds, output float64) {
-		tab := fleet([]int32{0, 0}, 1, 4)
-		own := vqueue.Of(tab)
+		tab := instanceTables([]int32{0, 0}, 1, 4)
+		own := vqueue.TablesOf(tab)
 		for i := range own.RCT {
 			r := &own.RCT[i]
 			r.Alpha, r.Beta, r.Decode, r.Prefill = r.Alpha/2, r.Beta/2, r.Decode/2, r.Prefill/2
 		}
-		p := playing(t, tab, vqueue.Options{Follow: follow, Still: true}, steady(rate, 0, 240*time.Second, 1, outputs))
-		return p.pol.(*vqueue.Policy).Each(1)
+		p := playRequests(t, tab, vqueue.Options{FollowInstances: follow, NoReplan: true}, steadyRequests(rate, 0, 240*time.Second, 1, outputs))
+		return p.pol.(*vqueue.Policy).PlannedWork(1)
 	}
 	const truth = (prefillSeconds + 100*decodeSeconds) / 4
 	if got, _ := each(true, 20, 100); math.Abs(got-truth) > 0.06*truth { // two do 17.8 a second
@@ -38,14 +38,14 @@ func TestEstimatesFollowInstances(t *testing.T) {
 // TestUrgentHeadsAreShared: a request that hurries behind a long answer is served by
 // the other instance of its model before what is due later there.
 func TestUrgentHeadsAreShared(t *testing.T) {
-	tab := fleet([]int32{0, 0}, 1, 1)
-	list := slices.Concat(many(1, 0, 1, 1000), many(1, 0, 1, 100), many(6, 10*time.Millisecond, 1, 100), many(2, 100*time.Millisecond, 0, 100))
-	p := playing(t, tab, vqueue.Options{Still: true}, list)
-	if n := late(tab, p, list, 0); n > 0 {
-		t.Errorf("%d of 2 urgent requests are late: they end at %v", n, p.ends[8:])
+	tab := instanceTables([]int32{0, 0}, 1, 1)
+	list := slices.Concat(sameRequests(1, 0, 1, 1000), sameRequests(1, 0, 1, 100), sameRequests(6, 10*time.Millisecond, 1, 100), sameRequests(2, 100*time.Millisecond, 0, 100))
+	p := playRequests(t, tab, vqueue.Options{NoReplan: true}, list)
+	if n := countLate(tab, p, list, 0); n > 0 {
+		t.Errorf("%d of 2 urgent requests are late: they end at %v", n, p.endTimes[8:])
 	}
-	for _, opt := range []vqueue.Options{{Still: true, Without: [5]bool{vqueue.Balancing: true}}, {Rule: vqueue.EDF}} {
-		if p := playing(t, tab, opt, list); late(tab, p, list, 0) == 0 {
+	for _, opt := range []vqueue.Options{{NoReplan: true, DisabledLSOs: [5]bool{vqueue.Balancing: true}}, {Rule: vqueue.EDF}} {
+		if p := playRequests(t, tab, opt, list); countLate(tab, p, list, 0) == 0 {
 			t.Errorf("%+v: nobody is late, so this shows nothing", opt)
 		}
 	}

@@ -23,7 +23,7 @@ func TestCoverageAdapts(t *testing.T) {
 		{"later in turns", func(i int, n float64) float64 { return n + float64(i/300%2) }, false},
 	} {
 		rng := seeded.New(1, x.name)
-		var c, still vqueue.Coverage
+		var c, still vqueue.WaitQuantile
 		below, fixed := 0.0, 0.0
 		const n = 3000
 		for i := range n {
@@ -34,7 +34,7 @@ func TestCoverageAdapts(t *testing.T) {
 			if wait <= still.Width() {
 				fixed++
 			}
-			c.Saw(wait, c.Width())
+			c.Observe(wait, c.Width())
 		}
 		t.Logf("%s: %.3f are below the quantile, %.3f below one that stays", x.name, below/n, fixed/n)
 		if below/n < 0.89 || below/n > 0.94 {
@@ -50,16 +50,16 @@ func TestCoverageAdapts(t *testing.T) {
 // expected never pass the quantile, those that take twice as much always do, even once the prices are right.
 func TestForecastIsOfWhatWasKnown(t *testing.T) {
 	width := func(each float64, price func(i int) float64) (float64, float64) {
-		var c vqueue.Coverage
+		var c vqueue.WaitQuantile
 		var pace vqueue.Follower
 		f := vqueue.NewForecast(2, &c, &pace)
 		for i := range 100 {
-			own := vqueue.Price{Prompt: 0.05, Rest: price(i) - 0.5, Variance: 0.01}
-			f.Started(each*float64(i), 4, 1, 10, own, []vqueue.Price{{Rest: 1000}, own}, 0.01)
+			own := vqueue.RequestPrice{PerPromptToken: 0.05, PerRequest: price(i) - 0.5, Variance: 0.01}
+			f.ObserveStart(each*float64(i), 4, 1, 10, own, []vqueue.RequestPrice{{PerRequest: 1000}, own}, 0.01)
 		}
-		return c.Width(), pace.Factor()
+		return c.Width(), pace.Slowdown()
 	}
-	var none vqueue.Coverage
+	var none vqueue.WaitQuantile
 	for _, x := range []struct {
 		name        string
 		each        float64
@@ -76,14 +76,14 @@ func TestForecastIsOfWhatWasKnown(t *testing.T) {
 			t.Errorf("requests take %s: the width is %.2f above that of a normal, the pace %.2f", x.name, by, pace)
 		}
 	}
-	var c vqueue.Coverage
+	var c vqueue.WaitQuantile
 	var pace vqueue.Follower
 	f := vqueue.NewForecast(1, &c, &pace)
 	for i := range 100 { // never full for long
 		if i%6 == 0 {
 			f.Reset()
 		}
-		f.Started(float64(3*i), 4, 0, 0, vqueue.Price{Rest: 1}, []vqueue.Price{{Rest: 1}}, 0.01)
+		f.ObserveStart(float64(3*i), 4, 0, 0, vqueue.RequestPrice{PerRequest: 1}, []vqueue.RequestPrice{{PerRequest: 1}}, 0.01)
 	}
 	if c.Width() != none.Width() {
 		t.Errorf("no forecast was due, and the width is %.2f", c.Width())
@@ -94,16 +94,16 @@ func TestForecastIsOfWhatWasKnown(t *testing.T) {
 // spread, after a while. Where nothing follows the spread stays.
 func TestWaitsWiden(t *testing.T) {
 	for _, follow := range []bool{false, true} {
-		tab := fleet([]int32{0}, 1, 4)
-		for i := range vqueue.Of(tab).RCT {
-			vqueue.Of(tab).RCT[i].OutputVar = 1
+		tab := instanceTables([]int32{0}, 1, 4)
+		for i := range vqueue.TablesOf(tab).RCT {
+			vqueue.TablesOf(tab).RCT[i].OutputVar = 1
 		}
-		var lists [][]asked
+		var lists [][]testRequest
 		for from := time.Duration(0); from < 240*time.Second; from += 20 * time.Second {
-			lists = append(lists, steady(10, from, from+10*time.Second, 1, 20), steady(10, from+10*time.Second, from+20*time.Second, 1, 180))
+			lists = append(lists, steadyRequests(10, from, from+10*time.Second, 1, 20), steadyRequests(10, from+10*time.Second, from+20*time.Second, 1, 180))
 		}
-		p := playing(t, tab, vqueue.Options{Follow: follow, Still: true}, byTime(lists...))
-		wide := p.pol.(*vqueue.Policy).Wide()
+		p := playRequests(t, tab, vqueue.Options{FollowInstances: follow, NoReplan: true}, byTime(lists...))
+		wide := p.pol.(*vqueue.Policy).StartSDScale()
 		t.Logf("follows: %v: %.2f times the spread", follow, wide)
 		if follow != (wide > 1.05) {
 			t.Errorf("follows: %v: %.2f times the spread", follow, wide)

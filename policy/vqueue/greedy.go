@@ -7,7 +7,7 @@ import (
 )
 
 // compareDeadlines orders groups by priority, last deadline, then index.
-func (p *Problem) byDeadline(a, b int32) int {
+func (p *Problem) compareDeadlines(a, b int32) int {
 	x, y := &p.Groups[a], &p.Groups[b]
 	if c := cmp.Compare(x.Priority, y.Priority); c != 0 {
 		return c
@@ -20,23 +20,23 @@ func (p *Problem) byDeadline(a, b int32) int {
 
 // InsertGreedily inserts every group that is in no queue, by deadline, each at the place where the objective grows
 // least. Groups that can run nowhere stay unplaced.
-func (s *State) Greedy() {
-	var out []int32
-	for i, q := range s.where {
-		if q < 0 && s.p.Groups[i].Size > 0 {
-			out = append(out, int32(i))
+func (s *Assignment) InsertGreedily() {
+	var unplaced []int32
+	for i, q := range s.queueOf {
+		if q < 0 && s.problem.Groups[i].Size > 0 {
+			unplaced = append(unplaced, int32(i))
 		}
 	}
-	slices.SortFunc(out, s.p.byDeadline)
-	for _, g := range out {
+	slices.SortFunc(unplaced, s.problem.compareDeadlines)
+	for _, g := range unplaced {
 		s.InsertBest(g)
 	}
 }
 
 // InsertBest puts a group at the place where the objective grows least. It returns false if the group can run
 // nowhere.
-func (s *State) InsertBest(group int32) bool {
-	q, place, _ := s.Best(group)
+func (s *Assignment) InsertBest(group int32) bool {
+	q, place, _ := s.BestPlace(group)
 	if q < 0 {
 		return false
 	}
@@ -45,46 +45,46 @@ func (s *State) InsertBest(group int32) bool {
 }
 
 // sortByDeadline orders every queue by deadline.
-func edf(s *State) {
+func sortByDeadline(s *Assignment) {
 	orders := make([][]int32, len(s.queues))
 	for q := range orders {
-		orders[q] = s.Order(int32(q), nil)
-		slices.SortFunc(orders[q], s.p.byDeadline)
+		orders[q] = s.AppendOrder(int32(q), nil)
+		slices.SortFunc(orders[q], s.problem.compareDeadlines)
 	}
 	s.Arrange(orders)
 }
 
 // AppendByDeadline inserts every group that is in no queue, by deadline, at the end of the queue where it ends
 // first: earliest deadline first as a plan.
-func (s *State) ListEDF() {
-	p := s.p
-	order := make([]int32, 0, len(p.Groups))
-	for i, q := range s.where {
+func (s *Assignment) AppendByDeadline() {
+	p := s.problem
+	unplaced := make([]int32, 0, len(p.Groups))
+	for i, q := range s.queueOf {
 		if q < 0 {
-			order = append(order, int32(i))
+			unplaced = append(unplaced, int32(i))
 		}
 	}
-	slices.SortFunc(order, p.byDeadline)
+	slices.SortFunc(unplaced, p.compareDeadlines)
 
 	// Append each group to the queue in which its end is earliest.
-	for _, g := range order {
-		best, queue := math.Inf(1), int32(-1)
+	for _, g := range unplaced {
+		earliestEnd, bestQueue := math.Inf(1), int32(-1)
 		for q := range s.queues {
-			def, l := &p.Queues[q], &s.queues[q]
-			end, model := def.Start, def.Model
-			if n := len(l.slots); n > 0 {
-				end, model = l.slots[n-1].end, l.slots[n-1].model
+			problemQueue, order := &p.Queues[q], &s.queues[q]
+			end, model := problemQueue.Start, problemQueue.Model
+			if n := len(order.slots); n > 0 {
+				end, model = order.slots[n-1].end, order.slots[n-1].model
 			}
-			c := p.Cost(g, def.Kind)
-			if !def.takes(&p.Groups[g], c) {
+			c := p.Cost(g, problemQueue.Kind)
+			if !problemQueue.accepts(&p.Groups[g], c) {
 				continue
 			}
-			if end += def.change(model, p.Groups[g].Model) + c.Work + c.Residence; end < best {
-				best, queue = end, int32(q)
+			if end += problemQueue.changeTime(model, p.Groups[g].Model) + c.Work + c.Residence; end < earliestEnd {
+				earliestEnd, bestQueue = end, int32(q)
 			}
 		}
-		if queue >= 0 {
-			s.Insert(g, queue, s.Len(queue))
+		if bestQueue >= 0 {
+			s.Insert(g, bestQueue, s.Len(bestQueue))
 		}
 	}
 }

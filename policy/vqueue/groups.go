@@ -6,194 +6,194 @@ import (
 )
 
 // groupTable has the request groups: their members, the problem that they form, and the order of the queues.
-type grouping struct {
-	*fleet
-	*book
-	opt Options
+type groupTable struct {
+	*instanceFleet
+	*requestTable
+	options Options
 
-	groups   []members // by index of Problem.Groups
-	spare    []int32   // free groups
-	joinable []int32   // open groups, see openGroupIndex
-	problem  Problem
-	state    *State
-	joins    int64   // number of requests that have joined groups
-	changes  int64   // number of requests that have joined or left groups
-	shifts   int64   // number of changes of networks, instances and prices
-	wide     float64 // factor on the standard deviations of starts, see WaitQuantile
+	groups          []groupMembers // by index of Problem.Groups
+	freeGroups      []int32        // free groups
+	openGroups      []int32        // open groups, see openGroupIndex
+	problem         Problem
+	assignment      *Assignment
+	joinCount       int64   // number of requests that have joined groups
+	memberChanges   int64   // number of requests that have joined or left groups
+	instanceChanges int64   // number of changes of networks, instances and prices
+	startSDScale    float64 // factor on the standard deviations of starts, see WaitQuantile
 }
 
 // groupMembers has the members of a group, beside the group's figures in Problem.Groups.
-type members struct {
-	live        bool
-	gen         int32 // counts the uses of the index
-	model       int32
-	mega        bool
-	first, last int32 // requests at both ends, or -1
-	size        int32 // number of requests
-	prompts     int64 // tokens of all prompts
-	joinable    int32 // index in groupTable.openGroups while the group is open, else -1
+type groupMembers struct {
+	inUse                     bool
+	generation                int32 // counts the uses of the index
+	model                     int32
+	mega                      bool
+	firstRequest, lastRequest int32 // requests at both ends, or -1
+	size                      int32 // number of requests
+	promptTokens              int64 // tokens of all prompts
+	openIndex                 int32 // index in groupTable.openGroups while the group is open, else -1
 }
 
 // newGroupTable returns a table with an empty queue for each instance, and no groups.
-func newGrouping(f *fleet, opt Options) *grouping {
-	s := &grouping{fleet: f, book: &book{turns: newTurns(len(f.t.Models))}, opt: opt, wide: 1, problem: Problem{Kinds: len(f.t.Kinds), Models: len(f.t.Networks), Objective: opt.Objective}}
+func newGroupTable(f *instanceFleet, opt Options) *groupTable {
+	s := &groupTable{instanceFleet: f, requestTable: &requestTable{turns: newClientTurns(len(f.tables.Models))}, options: opt, startSDScale: 1, problem: Problem{Kinds: len(f.tables.Kinds), Models: len(f.tables.Networks), Objective: opt.Objective}}
 	for i := range f.instances {
 		in := &f.instances[i]
-		s.problem.Queues = append(s.problem.Queues, Queue{Kind: f.kind(in), Setup: make([]float64, len(f.t.Networks)), Closed: f.own.closed(in.device, len(f.t.Models))})
+		s.problem.Queues = append(s.problem.Queues, Queue{Kind: f.kindOf(in), Setup: make([]float64, len(f.tables.Networks)), ClosedClasses: f.queueTables.closedModels(in.device, len(f.tables.Models))})
 	}
-	n := 2 * len(f.t.Models)
-	if !opt.OneOpen {
+	n := 2 * len(f.tables.Models)
+	if !opt.OneOpenGroup {
 		n *= len(f.instances)
 	}
-	s.joinable = slices.Repeat([]int32{-1}, n)
-	s.state = NewState(&s.problem)
-	s.state.loose = opt.Rule == FCFS || opt.Rule == EDF
+	s.openGroups = slices.Repeat([]int32{-1}, n)
+	s.assignment = NewAssignment(&s.problem)
+	s.assignment.lazyCosts = opt.Rule == FCFS || opt.Rule == EDF
 	return s
 }
 
 // takeGroup returns an empty group of a served model: a free one, or a new one at the end.
-func (s *grouping) take(model int32, mega bool) int32 {
+func (s *groupTable) takeGroup(model int32, isMega bool) int32 {
 	var g int32
-	if n := len(s.spare); n > 0 {
-		g = s.spare[n-1]
-		s.spare = s.spare[:n-1]
+	if n := len(s.freeGroups); n > 0 {
+		g = s.freeGroups[n-1]
+		s.freeGroups = s.freeGroups[:n-1]
 	} else {
 		g = int32(len(s.groups))
-		s.groups = append(s.groups, members{})
+		s.groups = append(s.groups, groupMembers{})
 		s.problem.Groups = append(s.problem.Groups, Group{})
 		for range s.problem.Kinds {
 			s.problem.Costs = append(s.problem.Costs, Cost{})
 		}
-		s.state.where = append(s.state.where, -1)
+		s.assignment.queueOf = append(s.assignment.queueOf, -1)
 	}
-	x := &s.groups[g]
-	*x = members{live: true, gen: x.gen + 1, model: model, mega: mega, first: -1, last: -1, joinable: -1}
-	s.problem.Groups[g] = s.groupOf(model)
+	members := &s.groups[g]
+	*members = groupMembers{inUse: true, generation: members.generation + 1, model: model, mega: isMega, firstRequest: -1, lastRequest: -1, openIndex: -1}
+	s.problem.Groups[g] = s.emptyGroup(model)
 	return g
 }
 
 // emptyGroup returns the problem's entry for an empty group of a served model.
-func (s *grouping) groupOf(model int32) Group {
-	return Group{Model: s.network(model), Class: model, Priority: s.classes[model].priority}
+func (s *groupTable) emptyGroup(model int32) Group {
+	return Group{Model: s.networkOf(model), Class: model, Priority: s.classes[model].priority}
 }
 
 // freeGroup frees a group that is in no queue and has no members.
-func (s *grouping) give(g int32) {
-	s.close(g)
-	s.groups[g].live = false
+func (s *groupTable) freeGroup(g int32) {
+	s.closeGroup(g)
+	s.groups[g].inUse = false
 	s.problem.Groups[g].Size = 0
-	s.spare = append(s.spare, g)
+	s.freeGroups = append(s.freeGroups, g)
 }
 
 // closeGroup ends that a group takes members.
-func (s *grouping) close(g int32) {
-	if at := s.groups[g].joinable; at >= 0 && s.joinable[at] == g {
-		s.joinable[at] = -1
+func (s *groupTable) closeGroup(g int32) {
+	if index := s.groups[g].openIndex; index >= 0 && s.openGroups[index] == g {
+		s.openGroups[index] = -1
 	}
 }
 
 // openGroup makes a group the open one at an index of openGroups.
-func (s *grouping) setOpen(g, at int32) { s.joinable[at], s.groups[g].joinable = g, at }
+func (s *groupTable) openGroup(g, index int32) { s.openGroups[index], s.groups[g].openIndex = g, index }
 
 // openGroupIndex returns the index in openGroups for a model in a queue.
-func (s *grouping) joinableAt(q, model int32, mega bool) int32 {
-	at := 2 * model
-	if mega {
-		at++
+func (s *groupTable) openGroupIndex(q, model int32, isMega bool) int32 {
+	index := 2 * model
+	if isMega {
+		index++
 	}
-	if !s.opt.OneOpen {
-		at += 2 * int32(len(s.t.Models)) * q
+	if !s.options.OneOpenGroup {
+		index += 2 * int32(len(s.tables.Models)) * q
 	}
-	return at
+	return index
 }
 
 // maxMembers returns the largest number of members of a group of a model on a kind of device.
-func (s *grouping) limit(model int32, mega bool, kind int32) int32 {
-	if s.opt.Rule != Planned {
+func (s *groupTable) maxMembers(model int32, isMega bool, kind int32) int32 {
+	if s.options.Rule != VirtualQueues {
 		return 1
 	}
-	batch := s.own.Estimator(s.problem.Kinds, model, mega, kind).Batch
-	return max(int32(s.opt.Delta*batch), 1)
+	batch := s.queueTables.Estimator(s.problem.Kinds, model, isMega, kind).Batch
+	return max(int32(s.options.GroupBatches*batch), 1)
 }
 
 // updateGroup sets size, costs and deadlines of a group from its members. The deadlines between those of the first
 // and the last member are taken as evenly spaced.
-func (s *grouping) measure(g int32) {
-	x, pg := &s.groups[g], &s.problem.Groups[g]
-	pg.Size = float64(x.size)
-	if x.size == 0 {
+func (s *groupTable) updateGroup(g int32) {
+	members, group := &s.groups[g], &s.problem.Groups[g]
+	group.Size = float64(members.size)
+	if members.size == 0 {
 		return
 	}
-	from, to := seconds(s.requests[x.first].deadline), seconds(s.requests[x.last].deadline)
-	for u := range pg.Deadline {
-		pg.Deadline[u] = from + quantile[u]*(to-from)
+	firstDeadline, lastDeadline := toSeconds(s.requests[members.firstRequest].deadline), toSeconds(s.requests[members.lastRequest].deadline)
+	for u := range group.Deadline {
+		group.Deadline[u] = firstDeadline + memberQuantiles[u]*(lastDeadline-firstDeadline)
 	}
-	s.price(g, x.size, x.prompts)
+	s.setCosts(g, members.size, members.promptTokens)
 }
 
 // setCosts sets the costs of a group of `size` requests with `prompts` prompt tokens in all, on every kind of
 // device.
-func (s *grouping) price(g, size int32, prompts int64) {
-	x := &s.groups[g]
+func (s *groupTable) setCosts(g, size int32, prompts int64) {
+	members := &s.groups[g]
 	for k := range s.problem.Kinds {
-		c, r := s.problem.Cost(g, int32(k)), s.own.Estimator(s.problem.Kinds, x.model, x.mega, int32(k))
+		c, r := s.problem.Cost(g, int32(k)), s.queueTables.Estimator(s.problem.Kinds, members.model, members.mega, int32(k))
 		if r.Batch == 0 {
-			*c = Cost{Work: never}
+			*c = Cost{Work: infiniteCost}
 			continue
 		}
 		n := float64(size)
 		c.Work = r.Alpha*float64(prompts) + n*r.Beta*r.OutputMean
-		c.Variance = r.Varies(n, c.Work) * (s.wide * s.wide)
-		c.Residence, c.ResidenceVar = r.reach(s.classes[x.model].milestone)
+		c.Variance = r.AnswerVariance(n, c.Work) * (s.startSDScale * s.startSDScale)
+		c.Residence, c.ResidenceVar = r.timeToMilestone(s.classes[members.model].milestone)
 	}
 }
 
 // joinGroup adds a request to a group that is in a queue.
-func (s *grouping) enter(g, req int32) {
-	s.add(g, req)
-	s.measure(g)
-	s.state.Grown(g)
+func (s *groupTable) joinGroup(g, req int32) {
+	s.insertMember(g, req)
+	s.updateGroup(g)
+	s.assignment.GroupChanged(g)
 }
 
 // insertMember inserts a request into the members of a group, in their order.
-func (s *grouping) add(g, req int32) {
-	x, r := &s.groups[g], &s.requests[req]
+func (s *groupTable) insertMember(g, req int32) {
+	members, r := &s.groups[g], &s.requests[req]
 
 	// Find its place from the end.
-	after := x.last
-	for after >= 0 && s.before(r, &s.requests[after]) {
-		after = s.requests[after].prev
+	previous := members.lastRequest
+	for previous >= 0 && s.memberBefore(r, &s.requests[previous]) {
+		previous = s.requests[previous].prevInGroup
 	}
-	r.group, r.prev = g, after
-	if after < 0 {
-		r.next, x.first = x.first, req
+	r.group, r.prevInGroup = g, previous
+	if previous < 0 {
+		r.nextInGroup, members.firstRequest = members.firstRequest, req
 	} else {
-		r.next = s.requests[after].next
-		s.requests[after].next = req
+		r.nextInGroup = s.requests[previous].nextInGroup
+		s.requests[previous].nextInGroup = req
 	}
-	if r.next < 0 {
-		x.last = req
+	if r.nextInGroup < 0 {
+		members.lastRequest = req
 	} else {
-		s.requests[r.next].prev = req
+		s.requests[r.nextInGroup].prevInGroup = req
 	}
 
 	// Count it, and add it to its client's line.
-	s.joins, s.changes = s.joins+1, s.changes+1
-	x.size++
-	x.prompts += int64(r.prompt)
-	s.lineUp(req)
+	s.joinCount, s.memberChanges = s.joinCount+1, s.memberChanges+1
+	members.size++
+	members.promptTokens += int64(r.promptTokens)
+	s.joinClientLine(req)
 }
 
 // memberBefore reports whether request a is served before request b of the same group.
-func (s *grouping) before(a, b *request) bool {
-	if s.opt.Members == ByDeadline {
+func (s *groupTable) memberBefore(a, b *request) bool {
+	if s.options.MemberOrder == ByDeadline {
 		return a.deadline < b.deadline
 	}
-	return a.arrived < b.arrived
+	return a.arrivedAt < b.arrivedAt
 }
 
 // leaveGroup removes a request from its group and its client's line. A group that becomes empty is freed.
-func (s *grouping) leave(req int32) {
+func (s *groupTable) leaveGroup(req int32) {
 	r := &s.requests[req]
 	g := r.group
 	if g < 0 {
@@ -201,68 +201,68 @@ func (s *grouping) leave(req int32) {
 	}
 
 	// Unlink the request.
-	s.stepOut(req)
-	x := &s.groups[g]
-	if r.prev < 0 {
-		x.first = r.next
+	s.leaveClientLine(req)
+	members := &s.groups[g]
+	if r.prevInGroup < 0 {
+		members.firstRequest = r.nextInGroup
 	} else {
-		s.requests[r.prev].next = r.next
+		s.requests[r.prevInGroup].nextInGroup = r.nextInGroup
 	}
-	if r.next < 0 {
-		x.last = r.prev
+	if r.nextInGroup < 0 {
+		members.lastRequest = r.prevInGroup
 	} else {
-		s.requests[r.next].prev = r.prev
+		s.requests[r.nextInGroup].prevInGroup = r.prevInGroup
 	}
-	r.group, r.next, r.prev = -1, -1, -1
+	r.group, r.nextInGroup, r.prevInGroup = -1, -1, -1
 
 	// Update the group, or free it.
-	s.changes++
-	x.size--
-	x.prompts -= int64(r.prompt)
-	if x.size == 0 {
+	s.memberChanges++
+	members.size--
+	members.promptTokens -= int64(r.promptTokens)
+	if members.size == 0 {
 		s.problem.Groups[g].Size = 0
-		s.state.Remove(g)
-		s.give(g)
+		s.assignment.Remove(g)
+		s.freeGroup(g)
 		return
 	}
-	s.measure(g)
-	s.state.Grown(g)
+	s.updateGroup(g)
+	s.assignment.GroupChanged(g)
 }
 
 // canRun reports whether a group can run in a queue.
-func (s *grouping) runs(g, q int32) bool {
-	def := &s.problem.Queues[q]
-	return def.takes(&s.problem.Groups[g], s.problem.Cost(g, def.Kind))
+func (s *groupTable) canRun(g, q int32) bool {
+	problemQueue := &s.problem.Queues[q]
+	return problemQueue.accepts(&s.problem.Groups[g], s.problem.Cost(g, problemQueue.Kind))
 }
 
 // syncQueue updates the network, start and setup times of a queue of the problem to the current time.
-func (s *grouping) situate(now time.Duration, q int32) {
-	in, def := &s.instances[q], &s.problem.Queues[q]
-	def.Model, def.Start = in.loaded, seconds(now)
+func (s *groupTable) syncQueue(now time.Duration, q int32) {
+	in, problemQueue := &s.instances[q], &s.problem.Queues[q]
+	problemQueue.Model, problemQueue.Start = in.loadedNetwork, toSeconds(now)
 
 	// If the batch is not full, members of the first groups can start at once.
 	drain := 0.0
-	if in.loaded >= 0 {
-		model := s.someModel(in.loaded)
-		drain = seconds(s.stay(in, model))
-		if est := s.estimator(in, model, false); est.Batch > 0 && len(in.running) < int(est.Batch) {
+	if in.loadedNetwork >= 0 {
+		model := s.anyModelOf(in.loadedNetwork)
+		drain = toSeconds(s.residence(in, model))
+		if est := s.estimatorOn(in, model, false); est.Batch > 0 && len(in.runningBatches) < int(est.Batch) {
 			// Requests that fit into the batch start at once.
-			each, _ := est.Work(1)
-			def.Start -= (est.Batch - float64(len(in.running))) * each
+			workEach, _ := est.Work(1)
+			problemQueue.Start -= (est.Batch - float64(len(in.runningBatches))) * workEach
 		}
 	}
 
 	// While a network is loading, the queue starts when it is loaded.
-	if in.coming >= 0 {
-		def.Model = in.coming
-		def.Start = max(def.Start, seconds(in.since+s.changeTime(in, in.coming)))
+	if in.loadingNetwork >= 0 {
+		problemQueue.Model = in.loadingNetwork
+		problemQueue.Start = max(problemQueue.Start, toSeconds(in.loadStart+s.changeTime(in, in.loadingNetwork)))
 	}
 
 	// Changes of network wait for the batch to drain.
-	for n := range def.Setup {
-		def.Setup[n] = drain + seconds(s.changeTime(in, int32(n)))
-		if !in.up() || !s.may(in, int32(n)) {
-			def.Setup[n] = never
+	for n := range problemQueue.Setup {
+		problemQueue.Setup[n] = drain + toSeconds(s.changeTime(in, int32(n)))
+		if !in.isUp() || !s.isAllowed(in, int32(n)) {
+			problemQueue.Setup[n] = infiniteCost
 		}
 	}
 }

@@ -12,17 +12,17 @@ import (
 	"inferplan/testkit/queuetest"
 )
 
-// granting counts the re-plans that a policy asks for, and the work that they may do.
-type granting struct {
+// grantCounter counts the re-plans that a policy asks for, and the work that they may do.
+type grantCounter struct {
 	*vqueue.Policy
 	replans, work int64
 }
 
-func (a *granting) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (a *grantCounter) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	a.Policy.Handle(now, ev, out)
 	for i := range out.List {
 		if out.List[i].Kind == policy.Replan {
-			a.replans, a.work = a.replans+1, a.work+a.Granted()
+			a.replans, a.work = a.replans+1, a.work+a.GrantedWork()
 		}
 	}
 }
@@ -32,20 +32,20 @@ func (a *granting) Handle(now time.Duration, ev *policy.Event, out *policy.Actio
 func TestLongQueueIsCheap(t *testing.T) {
 	each := map[int32]int64{}
 	for _, n := range []int32{2000, 8000} {
-		tab := fleet([]int32{0}, 1, 8)
-		pol, err := vqueue.New(tab, vqueue.Options{Delta: 1})
+		tab := instanceTables([]int32{0}, 1, 8)
+		pol, err := vqueue.New(tab, vqueue.Options{GroupBatches: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &granting{Policy: pol}
-		p := &play{t: tab, pol: a, outputs: slices.Repeat([]int32{100}, int(n)), ends: make([]time.Duration, n)}
+		a := &grantCounter{Policy: pol}
+		p := &play{t: tab, pol: a, outputs: slices.Repeat([]int32{100}, int(n)), endTimes: make([]time.Duration, n)}
 		for req := range n {
 			at := time.Duration(req) * time.Millisecond
 			m := req % 2
-			p.later(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 200, Limit: 400, Arrived: at, Deadline: at + tab.Models[m].SLO}, nil)
+			p.schedule(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 200, Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[m].SLO}, nil)
 		}
 		p.run(t)
-		if slices.Contains(p.ends, 0) {
+		if slices.Contains(p.endTimes, 0) {
 			t.Fatalf("%d requests: one has no answer", n)
 		}
 		each[n] = a.work / int64(n)
@@ -59,25 +59,25 @@ func TestLongQueueIsCheap(t *testing.T) {
 // TestLongLoadsAreCheap: however long a load takes, ticks are few while requests wait for it.
 func TestLongLoadsAreCheap(t *testing.T) {
 	for _, load := range []time.Duration{5 * time.Second, 80 * time.Hour} {
-		tab := fleet([]int32{0}, 2, 8)
+		tab := instanceTables([]int32{0}, 2, 8)
 		for n := range tab.Networks {
-			tab.Networks[n].Load = [][2]time.Duration{{load, load}, {load, load}}
+			tab.Networks[n].LoadTimes = [][2]time.Duration{{load, load}, {load, load}}
 		}
 		pol, err := vqueue.New(tab, vqueue.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		const requests = 200
-		p := &play{t: tab, pol: pol, outputs: slices.Repeat([]int32{100}, requests), ends: make([]time.Duration, requests)}
+		p := &play{t: tab, pol: pol, outputs: slices.Repeat([]int32{100}, requests), endTimes: make([]time.Duration, requests)}
 		for req := range int32(requests) { // of the other network than the loaded one
 			at := time.Duration(req) * load / requests
-			p.later(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: 2, Service: 2, Tokens: 200, Limit: 400, Arrived: at, Deadline: at + tab.Models[2].SLO}, nil)
+			p.schedule(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: 2, Service: 2, Tokens: 200, Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[2].SLO}, nil)
 		}
 		p.run(t)
-		if slices.Contains(p.ends, 0) || p.loads != 1 {
-			t.Fatalf("a load of %v: %d loads, and a request has no answer: %v", load, p.loads, slices.Contains(p.ends, 0))
+		if slices.Contains(p.endTimes, 0) || p.loads != 1 {
+			t.Fatalf("a load of %v: %d loads, and a request has no answer: %v", load, p.loads, slices.Contains(p.endTimes, 0))
 		}
-		after := slices.Max(p.ends) - load // served after the load
+		after := slices.Max(p.endTimes) - load // served after the load
 		if most := 500 + int(after/time.Second); p.ticks > most {
 			t.Errorf("a load of %v: %d ticks, expected at most %d", load, p.ticks, most)
 		}
@@ -90,9 +90,9 @@ func TestLongLoadsAreCheap(t *testing.T) {
 func TestQueuesPassedOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, 30)
-		s := vqueue.NewState(p)
+		s := vqueue.NewAssignment(p)
 		for g := range p.Groups {
-			queue, place, delta := s.Best(int32(g))
+			queue, place, delta := s.BestPlace(int32(g))
 			q, at, d := vqueue.BestSoon(s, int32(g))
 			if q != queue || at != place || d != delta {
 				t.Fatalf("group %d: queue %d, place %d, %g; a look at all queues: %d, %d, %g", g, q, at, d, queue, place, delta)
@@ -101,21 +101,21 @@ func TestQueuesPassedOver(t *testing.T) {
 				s.Insert(int32(g), queue, place)
 			}
 		}
-		run(s, 1, 2000)
-		if !vqueue.Marked(s) {
+		runSearch(s, 1, 2000)
+		if !vqueue.NonEmptyIsExact(s) {
 			t.Fatal("the marks of queues are not those that have groups")
 		}
 		for g := range p.Groups {
 			s.Remove(int32(g))
 		}
-		if !vqueue.Marked(s) {
+		if !vqueue.NonEmptyIsExact(s) {
 			t.Fatal("a queue is marked where all are empty")
 		}
 	})
 	big := queuetest.Instance(200, 150, 3, 0.5, 1)
-	s := vqueue.NewState(big)
-	s.Greedy()
-	if !vqueue.Marked(s) {
+	s := vqueue.NewAssignment(big)
+	s.InsertGreedily()
+	if !vqueue.NonEmptyIsExact(s) {
 		t.Error("150 queues: the marks are not those that have groups")
 	}
 }

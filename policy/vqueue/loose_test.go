@@ -13,17 +13,17 @@ import (
 // longRun plays many requests that come at once to two instances of two networks.
 func longRun(t *testing.T, opt vqueue.Options, exact bool) (ends []time.Duration, pol *vqueue.Policy) {
 	t.Helper()
-	tab := fleet([]int32{0, 0}, 2, 4)
+	tab := instanceTables([]int32{0, 0}, 2, 4)
 	pol, err := vqueue.New(tab, opt)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if exact {
-		pol.Exact()
+		pol.DisableLazyCosts()
 	}
 	const n = 1200
 	rng := seeded.New(1, "loose")
-	p := &play{t: tab, pol: pol, ends: make([]time.Duration, n)}
+	p := &play{t: tab, pol: pol, endTimes: make([]time.Duration, n)}
 	for req := range int32(n) {
 		at := time.Duration(rng.IntN(30_000)) * time.Millisecond
 		m := int32(rng.IntN(2)) // one network, two classes
@@ -31,17 +31,17 @@ func longRun(t *testing.T, opt vqueue.Options, exact bool) (ends []time.Duration
 			m += 2
 		}
 		p.outputs = append(p.outputs, int32(50+rng.IntN(100)))
-		p.later(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 100 + rng.Int32N(200), Limit: 400, Arrived: at, Deadline: at + tab.Models[m].SLO}, nil)
+		p.schedule(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 100 + rng.Int32N(200), Limit: 400, ArrivedAt: at, Deadline: at + tab.Models[m].SLO}, nil)
 	}
 	p.run(t)
-	return p.ends, pol
+	return p.endTimes, pol
 }
 
 // TestLongQueuesInOrder: where the order of queues does not depend on costs, long queues that are not computed anew at
 // each change decide as those that are.
 func TestLongQueuesInOrder(t *testing.T) {
-	for _, rule := range []vqueue.Rule{vqueue.FCFS, vqueue.EDF} {
-		for _, opt := range []vqueue.Options{{Rule: rule}, {Rule: rule, Without: [5]bool{vqueue.Balancing: true}}, {Rule: rule, Follow: true}} {
+	for _, rule := range []vqueue.QueueRule{vqueue.FCFS, vqueue.EDF} {
+		for _, opt := range []vqueue.Options{{Rule: rule}, {Rule: rule, DisabledLSOs: [5]bool{vqueue.Balancing: true}}, {Rule: rule, FollowInstances: true}} {
 			got, _ := longRun(t, opt, false)
 			want, _ := longRun(t, opt, true)
 			if slices.Contains(want, 0) || !slices.Equal(got, want) {
@@ -53,7 +53,7 @@ func TestLongQueuesInOrder(t *testing.T) {
 
 // TestLongQueueIsSeenWhole: who looks at a long queue sees its starts in order, and its lateness.
 func TestLongQueueIsSeenWhole(t *testing.T) {
-	tab := fleet([]int32{0}, 1, 4)
+	tab := instanceTables([]int32{0}, 1, 4)
 	pol, err := vqueue.New(tab, vqueue.Options{Rule: vqueue.EDF})
 	if err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func TestLongQueueIsSeenWhole(t *testing.T) {
 		out.Reset()
 		pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: req, Task: req, Tokens: 200, Limit: 400, Deadline: time.Duration(rng.IntN(100_000)) * time.Millisecond}, &out)
 	}
-	groups := pol.View()[0].Groups
+	groups := pol.QueueViews()[0].Groups
 	if len(groups) != 496 {
 		t.Fatalf("%d groups wait, want 496", len(groups))
 	}
@@ -73,7 +73,7 @@ func TestLongQueueIsSeenWhole(t *testing.T) {
 			t.Fatalf("group %d starts at %v and is due at %v, the one before at %v and %v", i, groups[i].Start, groups[i].Deadline, groups[i-1].Start, groups[i-1].Deadline)
 		}
 	}
-	if late, waiting, last := pol.Lateness(); waiting != 496 || late == 0 || late == waiting || last < groups[495].Start {
+	if late, waiting, last := pol.ExpectedLateness(); waiting != 496 || late == 0 || late == waiting || last < groups[495].Start {
 		t.Errorf("%d of %d are late, the last starts at %v", late, waiting, last)
 	}
 }

@@ -18,50 +18,50 @@ var lsoNames = [numLSOs]string{"pulling", "eviction", "state_swap", "warm_start"
 func (l LSO) String() string { return lsoNames[l] }
 
 // lsoSet has the operations of a policy, a type each.
-type operations struct {
-	pull    pulling
-	evict   eviction
-	swap    stateSwap
-	warm    warmStart
-	balance balancing
+type lsoSet struct {
+	pull    pullOperation
+	evict   evictOperation
+	swap    swapOperation
+	warm    warmOperation
+	balance balanceOperation
 }
 
 // newLSOSet returns the operations that the options leave enabled. Only virtual queues evict requests.
-func newOperations(opt *Options) operations {
-	on := func(l LSO) bool { return !opt.Without[l] }
-	planned := opt.Rule == Planned
-	return operations{
-		pull: pulling{on(Pulling)}, evict: eviction{planned && on(Eviction) && on(Pulling)}, swap: stateSwap{on(StateSwap)},
-		warm: warmStart{on(WarmStart)}, balance: balancing{on(Balancing)},
+func newLSOSet(opt *Options) lsoSet {
+	isEnabled := func(l LSO) bool { return !opt.DisabledLSOs[l] }
+	usesVirtualQueues := opt.Rule == VirtualQueues
+	return lsoSet{
+		pull: pullOperation{isEnabled(Pulling)}, evict: evictOperation{usesVirtualQueues && isEnabled(Eviction) && isEnabled(Pulling)}, swap: swapOperation{isEnabled(StateSwap)},
+		warm: warmOperation{isEnabled(WarmStart)}, balance: balanceOperation{isEnabled(Balancing)},
 	}
 }
 
 // pullOperation adds requests to the running batch while it runs.
-type pulling struct{ on bool }
+type pullOperation struct{ enabled bool }
 
 // takesNow reports whether an instance takes requests now.
-func (o pulling) fills(in *instance) bool { return o.on || len(in.running) == 0 }
+func (o pullOperation) takesNow(in *instance) bool { return o.enabled || len(in.runningBatches) == 0 }
 
 // evictOperation removes requests from the running batch in favour of others, see evict.go.
-type eviction struct{ on bool }
+type evictOperation struct{ enabled bool }
 
 // swapOperation keeps the state of evicted requests in the host's memory.
-type stateSwap struct{ on bool }
+type swapOperation struct{ enabled bool }
 
 // evictTag returns the tag of an Evict action.
-func (o stateSwap) tag() int32 {
-	if o.on {
+func (o swapOperation) evictTag() int32 {
+	if o.enabled {
 		return 1
 	}
 	return 0
 }
 
 // warmOperation assumes that networks are loaded from the host's memory.
-type warmStart struct{ on bool }
+type warmOperation struct{ enabled bool }
 
 // loadTier returns the index of load times in the tables: 0 warm, 1 cold.
-func (o warmStart) tier() int {
-	if o.on {
+func (o warmOperation) loadTier() int {
+	if o.enabled {
 		return 0
 	}
 	return 1
@@ -69,4 +69,4 @@ func (o warmStart) tier() int {
 
 // balanceOperation moves groups between queues, and lets an instance with an empty queue serve groups of other
 // queues.
-type balancing struct{ on bool }
+type balanceOperation struct{ enabled bool }

@@ -9,35 +9,35 @@ import (
 )
 
 // numberParameter is a parameter with a numeric value: its range, and the option that it sets.
-type number struct {
-	from, to float64
-	set      func(o *Options, v float64)
+type numberParameter struct {
+	minValue, maxValue float64
+	apply              func(o *Options, v float64)
 }
 
 // fromSeconds converts seconds to a time.
-func inSeconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
+func fromSeconds(v float64) time.Duration { return time.Duration(v * float64(time.Second)) }
 
 // numberParameters has the numeric parameters by name.
-var numbers = map[string]number{
-	"group_scale": {1e-6, 1000, func(o *Options, v float64) { o.Delta = v }},
-	"every_s":     {0.01, 3600, func(o *Options, v float64) { o.Every = inSeconds(v) }},
-	"late_weight": {0, 1000, func(o *Options, v float64) { o.Objective.Tardy = v }},
+var numberParameters = map[string]numberParameter{
+	"group_scale": {1e-6, 1000, func(o *Options, v float64) { o.GroupBatches = v }},
+	"every_s":     {0.01, 3600, func(o *Options, v float64) { o.ReplanInterval = fromSeconds(v) }},
+	"late_weight": {0, 1000, func(o *Options, v float64) { o.Objective.TardyWeight = v }},
 	"queue_limit": {0, 1e9, func(o *Options, v float64) { o.QueueLimit = int(v) }},
 	"edf_above":   {0, 1, func(o *Options, v float64) { o.EDFAbove = v }},
 }
 
 // switchParameters returns the parameters that are 0 or 1, by name.
-func switches() map[string]func(o *Options) {
-	out := map[string]func(o *Options){
-		"by_deadline": func(o *Options) { o.Members = ByDeadline }, "one_open": func(o *Options) { o.OneOpen = true }, "append": func(o *Options) { o.Append = true },
-		"on_violation": func(o *Options) { o.OnViolation = true }, "admission": func(o *Options) { o.Admission = true },
-		"follow":     func(o *Options) { o.Follow = true },
-		"no_pricing": func(o *Options) { o.Unpriced = true },
+func switchParameters() map[string]func(o *Options) {
+	parameters := map[string]func(o *Options){
+		"by_deadline": func(o *Options) { o.MemberOrder = ByDeadline }, "one_open": func(o *Options) { o.OneOpenGroup = true }, "append": func(o *Options) { o.AppendGroups = true },
+		"on_violation": func(o *Options) { o.ReplanOnViolation = true }, "admission": func(o *Options) { o.DropLate = true },
+		"follow":     func(o *Options) { o.FollowInstances = true },
+		"no_pricing": func(o *Options) { o.NoPausePricing = true },
 	}
 	for l := range numLSOs {
-		out["no_"+l.String()] = func(o *Options) { o.Without[l] = true }
+		parameters["no_"+l.String()] = func(o *Options) { o.DisabledLSOs[l] = true }
 	}
-	return out
+	return parameters
 }
 
 // ParseOptions returns the options of a policy, from its name and the parameters of a plan:
@@ -60,19 +60,19 @@ func switches() map[string]func(o *Options) {
 //	edf_above      by deadline while more than this share is planned late; 0: never
 //
 // Without warm starts plans assume loads from storage; how long loads really take is up to the instance.
-func Parse(name string, params map[string]float64) (Options, error) {
-	rule, ok := named[name]
+func ParseOptions(name string, params map[string]float64) (Options, error) {
+	rule, ok := rulesByName[name]
 	if !ok {
 		return Options{}, fmt.Errorf("policy %q: expected one of %v", name, Names())
 	}
-	return Options{Rule: rule}.With(name, params)
+	return Options{Rule: rule}.WithParameters(name, params)
 }
 
 // WithParameters returns the options with the parameters of a plan added. It returns an error for an unknown
 // parameter or a value outside its range.
-func (opt Options) With(name string, params map[string]float64) (Options, error) {
-	opt.Objective = Recommended
-	flags := switches()
+func (opt Options) WithParameters(name string, params map[string]float64) (Options, error) {
+	opt.Objective = RecommendedObjective
+	flags := switchParameters()
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		v := params[key]
 
@@ -89,16 +89,16 @@ func (opt Options) With(name string, params map[string]float64) (Options, error)
 		}
 
 		// Set a parameter with a numeric value.
-		n, ok := numbers[key]
+		n, ok := numberParameters[key]
 		if !ok {
-			known := slices.AppendSeq(slices.Collect(maps.Keys(flags)), maps.Keys(numbers))
-			slices.Sort(known)
-			return opt, fmt.Errorf("policy %s: found the parameter %q, expected one of %s", name, key, strings.Join(known, ", "))
+			names := slices.AppendSeq(slices.Collect(maps.Keys(flags)), maps.Keys(numberParameters))
+			slices.Sort(names)
+			return opt, fmt.Errorf("policy %s: found the parameter %q, expected one of %s", name, key, strings.Join(names, ", "))
 		}
-		if !(v >= n.from && v <= n.to) {
-			return opt, fmt.Errorf("policy %s: parameter %s: found %g, expected %g to %g", name, key, v, n.from, n.to)
+		if !(v >= n.minValue && v <= n.maxValue) {
+			return opt, fmt.Errorf("policy %s: parameter %s: found %g, expected %g to %g", name, key, v, n.minValue, n.maxValue)
 		}
-		n.set(&opt, v)
+		n.apply(&opt, v)
 	}
 	return opt, nil
 }

@@ -12,25 +12,25 @@ import (
 	"inferplan/testkit/policytest"
 )
 
-// alone has requests that run alone take so much less for a token.
-func alone(tab *policy.Tables, less float64) {
-	for i := range vqueue.Of(tab).RCT {
-		if e := &vqueue.Of(tab).RCT[i]; e.Batch > 0 && less > 0 {
-			e.Alone = e.Decode / less
+// setAloneSpeedup has requests that run alone take so much less for a token.
+func setAloneSpeedup(tab *policy.Tables, less float64) {
+	for i := range vqueue.TablesOf(tab).RCT {
+		if e := &vqueue.TablesOf(tab).RCT[i]; e.Batch > 0 && less > 0 {
+			e.DecodeAlone = e.Decode / less
 		}
 	}
 }
 
-// pausing counts the events after which the first instance holds prompts back.
-type pausing struct {
+// pauseCounter counts the events after which the first instance holds prompts back.
+type pauseCounter struct {
 	*vqueue.Policy
-	held int
+	pauses int
 }
 
-func (a *pausing) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
+func (a *pauseCounter) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	a.Policy.Handle(now, ev, out)
-	if a.Policy.Pauses(now, 0) {
-		a.held++
+	if a.Policy.IsPausing(now, 0) {
+		a.pauses++
 	}
 }
 
@@ -38,18 +38,18 @@ func (a *pausing) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 func TestAdversaryMeetsPauses(t *testing.T) {
 	held := 0
 	for seed := range uint64(20) {
-		tab := fleet([]int32{0}, 1, 4)
-		alone(tab, 8)
-		pol, err := vqueue.New(tab, vqueue.Options{Every: 50 * time.Millisecond})
+		tab := instanceTables([]int32{0}, 1, 4)
+		setAloneSpeedup(tab, 8)
+		pol, err := vqueue.New(tab, vqueue.Options{ReplanInterval: 50 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &pausing{Policy: pol}
+		a := &pauseCounter{Policy: pol}
 		foe := &policytest.Adversary{Tables: tab, Policy: a, Check: pol.Check, Rand: seeded.New(seed, "adversary")}
 		if err := foe.Run(300); err != nil {
 			t.Fatal(err)
 		}
-		held += a.held
+		held += a.pauses
 	}
 	t.Logf("prompts are held back after %d events", held)
 	if held == 0 {
@@ -59,9 +59,9 @@ func TestAdversaryMeetsPauses(t *testing.T) {
 
 // TestPauseLooksAtFewGroups: what a pause costs is asked of so many groups, however long the queue is.
 func TestPauseLooksAtFewGroups(t *testing.T) {
-	tab := fleet([]int32{0}, 1, 4)
-	alone(tab, 8)
-	pol, err := vqueue.New(tab, vqueue.Options{Delta: 0.25, Still: true}) // groups of one
+	tab := instanceTables([]int32{0}, 1, 4)
+	setAloneSpeedup(tab, 8)
+	pol, err := vqueue.New(tab, vqueue.Options{GroupBatches: 0.25, NoReplan: true}) // groups of one
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,11 +71,11 @@ func TestPauseLooksAtFewGroups(t *testing.T) {
 		pol.Handle(0, &policy.Event{Kind: policy.Arrival, Req: req, Task: req, Tokens: 200, Limit: 400, Deadline: time.Duration(req) * 115 * time.Millisecond}, &out)
 	}
 	before := pol.PauseCost(0, 0.5)
-	walked := pol.Spoiled(0, 40)
+	walked := pol.PauseCostWithNaN(0, 40)
 	if !(before > 0) || !math.IsNaN(walked) {
 		t.Fatalf("%g, and %g where the groups behind 40 have no cost: the queue is not walked, so this shows nothing", before, walked)
 	}
-	if got := pol.Spoiled(0, 64); got != before {
+	if got := pol.PauseCostWithNaN(0, 64); got != before {
 		t.Errorf("%g, and %g where the groups behind 64 have no cost", before, got)
 	}
 }
@@ -83,13 +83,13 @@ func TestPauseLooksAtFewGroups(t *testing.T) {
 // TestDecisionsAllocateNothing: where requests wait and end in turns, and prompts are held back now and then, no event
 // allocates.
 func TestDecisionsAllocateNothing(t *testing.T) {
-	tab := fleet([]int32{0}, 1, 4)
-	alone(tab, 8)
-	pol, err := vqueue.New(tab, vqueue.Options{Follow: true, Still: true})
+	tab := instanceTables([]int32{0}, 1, 4)
+	setAloneSpeedup(tab, 8)
+	pol, err := vqueue.New(tab, vqueue.Options{FollowInstances: true, NoReplan: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &pausing{Policy: pol}
+	a := &pauseCounter{Policy: pol}
 	var out policy.Actions
 	now, running := time.Duration(0), make([][2]int32, 0, 64) // batches and their requests
 	tell := func(ev policy.Event) {
@@ -103,7 +103,7 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 	}
 	arrive := func(req int32) {
 		m := req % 2
-		tell(policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 200, Limit: 400, Arrived: now, Deadline: now + 4*tab.Models[m].SLO})
+		tell(policy.Event{Kind: policy.Arrival, Req: req, Task: req, Model: m, Service: m, Tokens: 200, Limit: 400, ArrivedAt: now, Deadline: now + 4*tab.Models[m].SLO})
 	}
 	for req := range int32(40) {
 		arrive(req)
@@ -119,11 +119,11 @@ func TestDecisionsAllocateNothing(t *testing.T) {
 	for range 2000 {
 		step()
 	}
-	a.held = 0
+	a.pauses = 0
 	if n := testing.AllocsPerRun(2000, step); n > 0 {
 		t.Errorf("%g allocations for a request", n)
 	}
-	if a.held == 0 {
+	if a.pauses == 0 {
 		t.Error("prompts are never held back: the test is of no use for pauses")
 	}
 }

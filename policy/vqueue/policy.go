@@ -12,383 +12,383 @@ import (
 
 // Policy serves request groups in the order of virtual queues, one per instance. It implements policy.Policy.
 type Policy struct {
-	*grouping
-	place placing
-	run   *serving
-	plan  planning
-	learn following
-	pool  Dispatcher // nil if requests wait in queues
-	scale Scaler     // nil if all instances are always on
-	ticks ticks
+	*groupTable
+	placer     placer
+	server     *queueServer
+	replanner  replanner
+	calibrator calibrator
+	dispatcher Dispatcher // nil if requests wait in queues
+	scaler     Scaler     // nil if all instances are always on
+	ticks      tickSchedule
 }
 
 // New returns the policy of a plan. If the plan has no estimators or asks for something that the policy cannot do,
 // it returns an error.
 func New(t *policy.Tables, opt Options) (*Policy, error) {
-	own := Of(t)
-	if own == nil {
+	queueTables := TablesOf(t)
+	if queueTables == nil {
 		return nil, &document.Error{Path: "queue.estimates", Found: "none", Expected: "one for each model of an instance on its device", Hint: "policy balance needs none"}
 	}
-	if err := own.check(t); err != nil {
+	if err := queueTables.validate(t); err != nil {
 		return nil, err
 	}
 
 	// Options that change tables get a copy of them.
-	if opt.Only != nil {
-		parted := *own
-		parted.Only = opt.Only
-		own = &parted
+	if opt.AllowedDevices != nil {
+		restricted := *queueTables
+		restricted.AllowedDevices = opt.AllowedDevices
+		queueTables = &restricted
 	}
-	if opt.Dispatch != nil {
+	if opt.NewDispatcher != nil {
 		opt.Rule = byDispatcher
 	}
-	if opt.Follow {
-		learns := *own
-		learns.RCT = slices.Clone(own.RCT)
-		own = &learns
+	if opt.FollowInstances {
+		following := *queueTables
+		following.RCT = slices.Clone(queueTables.RCT)
+		queueTables = &following
 	}
 
 	// Set the defaults.
-	if opt.Delta == 0 {
-		opt.Delta = 4
+	if opt.GroupBatches == 0 {
+		opt.GroupBatches = 4
 	}
-	if opt.Every == 0 {
-		opt.Every = time.Second
+	if opt.ReplanInterval == 0 {
+		opt.ReplanInterval = time.Second
 	}
 	if opt.Objective == (Objective{}) {
-		opt.Objective = Recommended
+		opt.Objective = RecommendedObjective
 	}
 
 	// Make the parts, which share the group table.
-	p := &Policy{grouping: newGrouping(newFleet(t, own, newOperations(&opt)), opt), ticks: ticks{every: opt.Every}}
-	p.run = &serving{p.grouping}
-	p.place, p.plan = newPlacing(p.grouping), newPlanning(p.grouping)
-	p.learn = newFollowing(p.grouping)
-	if opt.Dispatch != nil {
-		p.pool = opt.Dispatch(&Servers{p.run})
+	p := &Policy{groupTable: newGroupTable(newInstanceFleet(t, queueTables, newLSOSet(&opt)), opt), ticks: tickSchedule{interval: opt.ReplanInterval}}
+	p.server = &queueServer{p.groupTable}
+	p.placer, p.replanner = newPlacer(p.groupTable), newReplanner(p.groupTable)
+	p.calibrator = newCalibrator(p.groupTable)
+	if opt.NewDispatcher != nil {
+		p.dispatcher = opt.NewDispatcher(&InstanceControl{p.server})
 	}
-	if opt.Scale != nil {
-		p.scale = opt.Scale(&Servers{p.run})
+	if opt.NewScaler != nil {
+		p.scaler = opt.NewScaler(&InstanceControl{p.server})
 	}
-	p.plan.sync(0)
+	p.replanner.syncProblem(0)
 	return p, nil
 }
 
 // Handle handles an event. It implements policy.Policy.
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	// Events of instances make the next tick come soon.
-	first := len(out.List)
+	firstAction := len(out.List)
 	switch ev.Kind {
 	case policy.Arrival, policy.Cancel, policy.ReplanResult, policy.Timer:
 	default:
-		p.ticks.act(now, out)
+		p.ticks.noteActivity(now, out)
 	}
 	switch ev.Kind {
 	case policy.Arrival:
-		p.arrive(now, ev, out)
+		p.handleArrival(now, ev, out)
 	case policy.BatchFinished:
-		p.finished(now, ev, out)
+		p.handleFinish(now, ev, out)
 	case policy.BatchReturned:
-		p.returned(now, ev, out)
+		p.handleReturn(now, ev, out)
 	case policy.TokenProgress:
-		if q := p.of[ev.Device]; q >= 0 {
-			p.learn.made(q, p.batches[ev.Batch], ev.Tokens)
+		if q := p.instanceOf[ev.Device]; q >= 0 {
+			p.calibrator.observeTokens(q, p.batchRequests[ev.Batch], ev.Tokens)
 		}
 	case policy.NetworkLoaded:
-		p.loaded(now, ev, out)
+		p.handleLoaded(now, ev, out)
 	case policy.WorkerLost:
-		p.lost(now, ev.Device, out)
+		p.handleLoss(now, ev.Device, out)
 	case policy.WorkerBack:
-		p.back(now, ev, out)
+		p.handleRecovery(now, ev, out)
 	case policy.ReplanResult:
-		if p.plan.ended(ev.List) {
+		if p.replanner.handleResult(ev.List) {
 			p.serveAll(now, out)
 		}
 	case policy.Cancel:
 		if p.requests[ev.Req].open {
-			p.drop(ev.Req, policy.ReasonCancelled, out)
+			p.dropRequest(ev.Req, policy.ReasonCancelled, out)
 		}
 	case policy.Timer:
-		p.tick(now, out)
+		p.handleTick(now, out)
 	}
 
 	// A dispatcher decides after every event. The calibrator observes the starts.
-	if p.pool != nil {
-		p.pool.Assign(now, out)
+	if p.dispatcher != nil {
+		p.dispatcher.AssignRequests(now, out)
 	}
-	p.learn.started(now, out, first)
+	p.calibrator.observeStarts(now, out, firstAction)
 }
 
 // Search returns a search for a better order. It implements policy.Searcher.
 func (p *Policy) Search(time.Duration, int32) func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
-	return p.plan.search()
+	return p.replanner.newSearch()
 }
 
 // OpenRequests returns the number of open requests.
-func (p *Policy) Open() int { return p.open }
+func (p *Policy) OpenRequests() int { return p.openRequests }
 
 // handleArrival adds a request, unless the queue is full, and serves it if an instance is free.
-func (p *Policy) arrive(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	p.note(ev, p.classes[ev.Model].due(ev))
-	if !p.ticks.on {
-		p.plan.sync(now)
-		p.ticks.begin(now, out)
+func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	p.addRequest(ev, p.classes[ev.Model].dueAt(ev))
+	if !p.ticks.pending {
+		p.replanner.syncProblem(now)
+		p.ticks.startTicks(now, out)
 	}
-	if ev.Value != 1 && p.full() {
-		p.drop(ev.Req, policy.ReasonQueueFull, out)
+	if ev.Value != 1 && p.queueFull() {
+		p.dropRequest(ev.Req, policy.ReasonQueueFull, out)
 		return
 	}
 
 	// Serve its instance, then instances with an empty queue, which may borrow it.
-	q := p.join(ev.Req, -1)
+	q := p.enqueue(ev.Req, -1)
 	if q < 0 {
 		return
 	}
-	p.run.serve(now, q, out)
+	p.server.serveQueue(now, q, out)
 	for i := range p.instances {
-		if p.requests[ev.Req].batch < 0 && p.state.First(int32(i)) < 0 {
-			p.run.serve(now, int32(i), out)
+		if p.requests[ev.Req].batch < 0 && p.assignment.Head(int32(i)) < 0 {
+			p.server.serveQueue(now, int32(i), out)
 		}
 	}
 }
 
 // queueFull reports whether more requests wait than the limit allows, with the new one.
-func (p *Policy) full() bool {
-	return p.opt.QueueLimit > 0 && p.waiting() > p.opt.QueueLimit
+func (p *Policy) queueFull() bool {
+	return p.options.QueueLimit > 0 && p.waitingRequests() > p.options.QueueLimit
 }
 
 // enqueue adds a waiting request to a queue, or to the dispatcher's list, see placer.placeRequest.
-func (p *Policy) join(req, home int32) int32 {
-	if p.pool != nil {
-		p.pool.Await(req)
+func (p *Policy) enqueue(req, stateQueue int32) int32 {
+	if p.dispatcher != nil {
+		p.dispatcher.AddWaiting(req)
 		return -1
 	}
-	return p.place.join(req, home)
+	return p.placer.placeRequest(req, stateQueue)
 }
 
 // dropRequest drops a request that does not run.
-func (p *Policy) drop(req int32, why policy.Reason, out *policy.Actions) {
-	p.leave(req)
-	if p.pool != nil {
-		p.pool.Forget(req)
+func (p *Policy) dropRequest(req int32, reason policy.DropReason, out *policy.Actions) {
+	p.leaveGroup(req)
+	if p.dispatcher != nil {
+		p.dispatcher.RemoveWaiting(req)
 	}
-	p.unstrand(req)
-	p.end(req)
-	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: why})
+	p.unmarkUnplaced(req)
+	p.closeRequest(req)
+	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: reason})
 }
 
 // handleFinish closes an answered request and serves its instance.
-func (p *Policy) finished(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	req, q := p.run.unbatch(ev.Batch)
-	if p.pool != nil {
-		p.pool.Ended(now, req)
+func (p *Policy) handleFinish(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	req, q := p.server.removeBatch(ev.Batch)
+	if p.dispatcher != nil {
+		p.dispatcher.RequestEnded(now, req)
 	}
-	p.learn.answered(q, req, ev.Tokens)
-	p.end(req)
-	p.run.serve(now, q, out)
-	p.learn.look(now, q)
+	p.calibrator.observeAnswer(q, req, ev.Tokens)
+	p.closeRequest(req)
+	p.server.serveQueue(now, q, out)
+	p.calibrator.observeLoad(now, q)
 }
 
 // handleReturn takes back a request that has no answer yet: it waits again, in the queue of its instance.
-func (p *Policy) returned(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	req, q := p.run.unbatch(ev.Batch)
+func (p *Policy) handleReturn(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	req, q := p.server.removeBatch(ev.Batch)
 	in, r := &p.instances[q], &p.requests[req]
 	if len(ev.List) > 0 {
-		r.made = ev.List[0]
+		r.producedTokens = ev.List[0]
 	}
 
 	// Note why it came back.
-	switch policy.Return(ev.Value) {
+	switch policy.ReturnReason(ev.Value) {
 	case policy.ReturnEvicted:
-		r.evictions++
+		r.evictionCount++
 	case policy.ReturnFull:
-		in.full = int32(len(in.running))
+		in.refusedAt = int32(len(in.runningBatches))
 	case policy.ReturnNotLoaded:
-		in.loaded = -1
-		p.shifts++
+		in.loadedNetwork = -1
+		p.instanceChanges++
 	}
 
 	// Let it wait again, unless it was dropped meanwhile.
 	if r.open {
-		p.join(req, q)
+		p.enqueue(req, q)
 	}
-	if policy.Return(ev.Value) == policy.ReturnEvicted {
-		p.run.serve(now, q, out)
+	if policy.ReturnReason(ev.Value) == policy.ReturnEvicted {
+		p.server.serveQueue(now, q, out)
 	}
-	p.learn.look(now, q) // an instance that refused or failed is asked again at the next event or tick
+	p.calibrator.observeLoad(now, q) // an instance that refused or failed is asked again at the next event or tick
 }
 
 // handleLoaded notes that a network is loaded on an instance, or that the load failed, and serves the instance.
-func (p *Policy) loaded(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	q := p.of[ev.Device]
-	if q < 0 || p.instances[q].coming != ev.Network {
+func (p *Policy) handleLoaded(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	q := p.instanceOf[ev.Device]
+	if q < 0 || p.instances[q].loadingNetwork != ev.Network {
 		return
 	}
 	in := &p.instances[q]
-	in.coming = -1
-	p.shifts++
+	in.loadingNetwork = -1
+	p.instanceChanges++
 	if ev.Value != 0 {
-		in.failed = true
+		in.loadFailed = true
 		return
 	}
-	in.loaded = ev.Network
-	p.run.serve(now, q, out)
-	p.learn.look(now, q)
+	in.loadedNetwork = ev.Network
+	p.server.serveQueue(now, q, out)
+	p.calibrator.observeLoad(now, q)
 }
 
 // handleLoss requeues the requests of a lost instance: those of its batches, and those of its queue.
-func (p *Policy) lost(now time.Duration, device int32, out *policy.Actions) {
-	q := p.of[device]
+func (p *Policy) handleLoss(now time.Duration, device int32, out *policy.Actions) {
+	q := p.instanceOf[device]
 	if q < 0 {
 		return
 	}
 	in := &p.instances[q]
-	in.down, in.loaded, in.coming, in.full = true, -1, -1, 0
-	p.shifts++
-	p.plan.sync(now)
+	in.deviceLost, in.loadedNetwork, in.loadingNetwork, in.refusedAt = true, -1, -1, 0
+	p.instanceChanges++
+	p.replanner.syncProblem(now)
 
 	// Abort its batches.
-	for len(in.running) > 0 {
-		slot := in.running[len(in.running)-1]
+	for len(in.runningBatches) > 0 {
+		slot := in.runningBatches[len(in.runningBatches)-1]
 		out.List = append(out.List, policy.Action{Kind: policy.Abort, Batch: slot})
-		req, _ := p.run.unbatch(slot)
-		p.requests[req].made = 0
+		req, _ := p.server.removeBatch(slot)
+		p.requests[req].producedTokens = 0
 		if p.requests[req].open {
-			p.join(req, -1)
+			p.enqueue(req, -1)
 		}
 	}
 
 	// Redistribute its queue, and serve the others.
-	p.scatter(q)
-	p.learn.look(now, q)
+	p.redistributeQueue(q)
+	p.calibrator.observeLoad(now, q)
 	p.serveAll(now, out)
 }
 
 // redistributeQueue moves the requests of a queue to other queues.
-func (p *Policy) scatter(q int32) {
-	var waiting []int32
-	for _, x := range p.state.queues[q].slots {
-		for req := p.groups[x.group].first; req >= 0; req = p.requests[req].next {
-			waiting = append(waiting, req)
+func (p *Policy) redistributeQueue(q int32) {
+	var queued []int32
+	for _, slot := range p.assignment.queues[q].slots {
+		for req := p.groups[slot.group].firstRequest; req >= 0; req = p.requests[req].nextInGroup {
+			queued = append(queued, req)
 		}
 	}
-	for _, req := range waiting {
-		p.leave(req)
+	for _, req := range queued {
+		p.leaveGroup(req)
 	}
-	for _, req := range waiting {
-		p.join(req, -1)
+	for _, req := range queued {
+		p.enqueue(req, -1)
 	}
 }
 
 // handleRecovery returns an instance to service, with the limits that its server reports, and serves it.
-func (p *Policy) back(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	q := p.of[ev.Device]
+func (p *Policy) handleRecovery(now time.Duration, ev *policy.Event, out *policy.Actions) {
+	q := p.instanceOf[ev.Device]
 	if q < 0 {
 		return
 	}
 	in := &p.instances[q]
-	in.down, in.failed = false, false
-	if r := p.t.Resident[ev.Device]; len(r) > 0 && len(in.running) == 0 && in.coming < 0 {
-		in.loaded = r[0]
+	in.deviceLost, in.loadFailed = false, false
+	if r := p.tables.Resident[ev.Device]; len(r) > 0 && len(in.runningBatches) == 0 && in.loadingNetwork < 0 {
+		in.loadedNetwork = r[0]
 	}
 	if ev.Value > 0 {
-		in.sequences = ev.Value
+		in.maxSequences = ev.Value
 	}
 	if ev.Limit > 0 {
-		in.kv = int64(ev.Limit)
+		in.kvTokens = int64(ev.Limit)
 	}
-	p.shifts++
-	p.plan.sync(now)
-	p.house()
-	p.run.serve(now, q, out)
+	p.instanceChanges++
+	p.replanner.syncProblem(now)
+	p.requeueUnplaced()
+	p.server.serveQueue(now, q, out)
 }
 
 // requeueUnplaced enqueues again all requests that no instance could serve.
-func (p *Policy) house() {
-	waiting := p.homeless
-	p.homeless = nil
-	for _, req := range waiting {
-		p.requests[req].homeless = false
-		p.join(req, -1)
+func (p *Policy) requeueUnplaced() {
+	unplaced := p.unplaced
+	p.unplaced = nil
+	for _, req := range unplaced {
+		p.requests[req].unplaced = false
+		p.enqueue(req, -1)
 	}
 }
 
 // serveAll serves every queue.
 func (p *Policy) serveAll(now time.Duration, out *policy.Actions) {
 	for i := range p.instances {
-		p.run.serve(now, int32(i), out)
+		p.server.serveQueue(now, int32(i), out)
 	}
 }
 
 // handleTick drops late requests, updates estimators and the problem, serves all queues, and asks for a re-plan.
-func (p *Policy) tick(now time.Duration, out *policy.Actions) {
+func (p *Policy) handleTick(now time.Duration, out *policy.Actions) {
 	p.dropLate(now, out)
-	grown := p.scale != nil && p.scale.Tick(now, p.violation(now))
-	if p.ticks.on = p.open > 0 || p.scale != nil && p.scale.More(); !p.ticks.on {
+	instancesAdded := p.scaler != nil && p.scaler.Tick(now, p.violationLikely(now))
+	if p.ticks.pending = p.openRequests > 0 || p.scaler != nil && p.scaler.NeedsTicks(); !p.ticks.pending {
 		return
 	}
 
 	// Update estimators and the problem.
-	p.learn.tick(now)
-	p.plan.sync(now)
-	if grown {
-		p.shifts++
-		p.house()
+	p.calibrator.updateEstimators(now)
+	p.replanner.syncProblem(now)
+	if instancesAdded {
+		p.instanceChanges++
+		p.requeueUnplaced()
 	}
-	if p.pool != nil {
-		p.pool.Tick(now)
+	if p.dispatcher != nil {
+		p.dispatcher.Tick(now)
 	}
 
 	// Serve all queues, also of instances that failed or refused.
 	for i := range p.instances {
-		p.instances[i].failed, p.instances[i].full = false, 0
-		p.run.serve(now, int32(i), out)
+		p.instances[i].loadFailed, p.instances[i].refusedAt = false, 0
+		p.server.serveQueue(now, int32(i), out)
 	}
 
 	// Schedule the next tick and a re-plan.
-	p.ticks.again(now, p.pool == nil && p.scale == nil && len(p.homeless) == 0, out)
-	if p.opt.Rule == Planned && !p.opt.Still && (!p.opt.OnViolation || p.plan.violation()) && p.plan.due() {
+	p.ticks.scheduleNext(now, p.dispatcher == nil && p.scaler == nil && len(p.unplaced) == 0, out)
+	if p.options.Rule == VirtualQueues && !p.options.NoReplan && (!p.options.ReplanOnViolation || p.replanner.violationLikely()) && p.replanner.grantReplan() {
 		out.List = append(out.List, policy.Action{Kind: policy.Replan})
 	}
 }
 
 // violationLikely reports whether some request is likely to be late.
-func (p *Policy) violation(now time.Duration) bool {
-	return len(p.homeless) > 0 || p.plan.violation() || p.pool != nil && p.pool.Violation(now)
+func (p *Policy) violationLikely(now time.Duration) bool {
+	return len(p.unplaced) > 0 || p.replanner.violationLikely() || p.dispatcher != nil && p.dispatcher.ViolationExpected(now)
 }
 
 // dropLate drops requests past their deadlines that no instance can serve and, with DropLate, all late ones that
 // wait.
 func (p *Policy) dropLate(now time.Duration, out *policy.Actions) {
-	for i := len(p.homeless) - 1; i >= 0; i-- {
-		if r := &p.requests[p.homeless[i]]; r.deadline <= now && !r.promised {
-			p.drop(p.homeless[i], policy.ReasonWorkerLost, out)
+	for i := len(p.unplaced) - 1; i >= 0; i-- {
+		if r := &p.requests[p.unplaced[i]]; r.deadline <= now && !r.answerPromised {
+			p.dropRequest(p.unplaced[i], policy.ReasonWorkerLost, out)
 		}
 	}
-	for req := p.stuck(now); req >= 0; req = p.stuck(now) {
-		p.drop(req, policy.ReasonWorkerLost, out)
+	for req := p.stuckRequest(now); req >= 0; req = p.stuckRequest(now) {
+		p.dropRequest(req, policy.ReasonWorkerLost, out)
 	}
-	if !p.opt.Admission {
+	if !p.options.DropLate {
 		return
 	}
 	for i := range p.requests {
 		if r := &p.requests[i]; r.open && r.batch < 0 && r.deadline <= now {
-			p.drop(int32(i), policy.ReasonDeadline, out)
+			p.dropRequest(int32(i), policy.ReasonDeadline, out)
 		}
 	}
 }
 
 // stuckRequest returns a request of the dispatcher that is past its deadline and that no instance which is up can
 // serve. If there is none, it returns -1.
-func (p *Policy) stuck(now time.Duration) int32 {
-	if p.pool == nil {
+func (p *Policy) stuckRequest(now time.Duration) int32 {
+	if p.dispatcher == nil {
 		return -1
 	}
-	return p.pool.Stuck(now)
+	return p.dispatcher.StuckRequest(now)
 }
 
 // toSeconds converts a time to the seconds of the problem.
-func seconds(t time.Duration) float64 { return float64(t) / float64(time.Second) }
+func toSeconds(t time.Duration) float64 { return float64(t) / float64(time.Second) }
 
 // infiniteCost is a cost that rules a choice out.
-var never = math.Inf(1)
+var infiniteCost = math.Inf(1)

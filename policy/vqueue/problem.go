@@ -38,24 +38,24 @@ type Queue struct {
 	Setup []float64
 	// ClosedClasses has, by class, whether the queue refuses its groups. If it is nil, the queue accepts all
 	// classes.
-	Closed []bool
+	ClosedClasses []bool
 }
 
 // changeTime returns the seconds that the change from one network to another takes.
-func (q *Queue) change(from, to int32) float64 {
-	if from == to {
+func (q *Queue) changeTime(fromModel, toModel int32) float64 {
+	if fromModel == toModel {
 		return 0
 	}
-	return q.Setup[to]
+	return q.Setup[toModel]
 }
 
 // accepts reports whether a group with the given cost can run in a queue.
-func (q *Queue) takes(g *Group, c *Cost) bool {
-	return !math.IsInf(c.Work+q.Setup[g.Model], 1) && (q.Closed == nil || !q.Closed[g.Class])
+func (q *Queue) accepts(g *Group, c *Cost) bool {
+	return !math.IsInf(c.Work+q.Setup[g.Model], 1) && (q.ClosedClasses == nil || !q.ClosedClasses[g.Class])
 }
 
 // totalRequests returns the number of requests in all groups.
-func (p *Problem) requests() float64 {
+func (p *Problem) totalRequests() float64 {
 	sum := 0.0
 	for i := range p.Groups {
 		sum += p.Groups[i].Size
@@ -64,12 +64,12 @@ func (p *Problem) requests() float64 {
 }
 
 // LatenessRule is the rule by which the objective counts a group as late.
-type Judge uint8
+type LatenessRule uint8
 
 const (
 	// ByQuantiles counts the expected number of late members at four quantiles of the order of service. It is
 	// recommended.
-	ByQuantiles Judge = iota
+	ByQuantiles LatenessRule = iota
 	// ByMeans counts a whole group as late if its completion is after its last deadline. The completion is the
 	// mean or, with Z, Z standard deviations later (the chance constraint of equation 12, made soft).
 	ByMeans
@@ -80,18 +80,18 @@ const (
 
 // Objective has the weights of violations. The zero value is useless; see RecommendedObjective.
 type Objective struct {
-	Judge Judge
-	Late  float64 // cost of a late request
-	Tardy float64 // cost of a request per second of lateness
-	End   float64 // cost per second until a queue is empty
+	Judge       LatenessRule
+	LateWeight  float64 // cost of a late request
+	TardyWeight float64 // cost of a request per second of lateness
+	EndWeight   float64 // cost per second until a queue is empty
 	// CommonSD is the relative standard deviation of a factor on all work of a queue since Now: the error of the
 	// estimated throughput.
-	Common float64
-	Z      float64 // standard deviations of ByMeans
+	CommonSD float64
+	Z        float64 // standard deviations of ByMeans
 }
 
 // RecommendedObjective is the smooth objective.
-var Recommended = Objective{Late: 1, Tardy: 1e-3, End: 1e-3, Common: 0.08}
+var RecommendedObjective = Objective{LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-3, CommonSD: 0.08}
 
 // Problem is the input of a search. Nobody changes it while a search runs.
 type Problem struct {
@@ -111,8 +111,8 @@ func (p *Problem) Cost(group, kind int32) *Cost { return &p.Costs[int(group)*p.K
 // stays unplaced.
 func (p *Problem) Validate() error {
 	// problemError describes one wrong value.
-	bad := func(where string, i int, what string, found any, want string) error {
-		return fmt.Errorf("%s[%d].%s: found %v, expected %s", where, i, what, found, want)
+	problemError := func(section string, i int, field string, found any, expected string) error {
+		return fmt.Errorf("%s[%d].%s: found %v, expected %s", section, i, field, found, expected)
 	}
 
 	// Groups need a known network, a finite size, deadlines that are numbers.
@@ -122,14 +122,14 @@ func (p *Problem) Validate() error {
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		if g.Model < 0 || int(g.Model) >= p.Models {
-			return bad("groups", i, "model", g.Model, fmt.Sprintf("0 to %d", p.Models-1))
+			return problemError("groups", i, "model", g.Model, fmt.Sprintf("0 to %d", p.Models-1))
 		}
 		if !(g.Size >= 0) || math.IsInf(g.Size, 1) {
-			return bad("groups", i, "size", g.Size, "a number of requests")
+			return problemError("groups", i, "size", g.Size, "a number of requests")
 		}
 		for _, d := range g.Deadline {
 			if math.IsNaN(d) {
-				return bad("groups", i, "deadline", d, "seconds")
+				return problemError("groups", i, "deadline", d, "seconds")
 			}
 		}
 	}
@@ -137,7 +137,7 @@ func (p *Problem) Validate() error {
 	// Costs may not be negative, and only work may be infinite.
 	for i, c := range p.Costs {
 		if !(c.Work >= 0) || !(c.Variance >= 0) || !(c.Residence >= 0) || !(c.ResidenceVar >= 0) || math.IsInf(c.Variance+c.Residence+c.ResidenceVar, 1) {
-			return bad("costs", i, "work", c, "seconds and variances of at least 0")
+			return problemError("costs", i, "work", c, "seconds and variances of at least 0")
 		}
 	}
 
@@ -146,17 +146,17 @@ func (p *Problem) Validate() error {
 		q := &p.Queues[i]
 		switch {
 		case q.Kind < 0 || int(q.Kind) >= p.Kinds:
-			return bad("queues", i, "kind", q.Kind, fmt.Sprintf("0 to %d", p.Kinds-1))
+			return problemError("queues", i, "kind", q.Kind, fmt.Sprintf("0 to %d", p.Kinds-1))
 		case q.Model < -1 || int(q.Model) >= p.Models:
-			return bad("queues", i, "model", q.Model, fmt.Sprintf("-1 to %d", p.Models-1))
+			return problemError("queues", i, "model", q.Model, fmt.Sprintf("-1 to %d", p.Models-1))
 		case math.IsNaN(q.Start) || math.IsInf(q.Start, 0):
-			return bad("queues", i, "start", q.Start, "seconds")
+			return problemError("queues", i, "start", q.Start, "seconds")
 		case len(q.Setup) != p.Models:
-			return bad("queues", i, "setup", len(q.Setup), fmt.Sprintf("%d models", p.Models))
+			return problemError("queues", i, "setup", len(q.Setup), fmt.Sprintf("%d models", p.Models))
 		}
 		for m, s := range q.Setup {
 			if !(s >= 0) {
-				return bad("queues", i, fmt.Sprintf("setup[%d]", m), s, "seconds")
+				return problemError("queues", i, fmt.Sprintf("setup[%d]", m), s, "seconds")
 			}
 		}
 	}
@@ -164,12 +164,12 @@ func (p *Problem) Validate() error {
 }
 
 // unplacedLateness is the lateness in seconds that the objective counts for a group that is in no queue.
-const unservable = 3600
+const unplacedLateness = 3600
 
 // unplacedCost returns the cost of a group that is in no queue.
-func (p *Problem) unplaced(g *Group) float64 {
+func (p *Problem) unplacedCost(g *Group) float64 {
 	if p.Judge == ByCompletion {
-		return p.Late + unservable
+		return p.LateWeight + unplacedLateness
 	}
-	return g.Size * (p.Late + p.Tardy*unservable)
+	return g.Size * (p.LateWeight + p.TardyWeight*unplacedLateness)
 }

@@ -14,10 +14,10 @@ import (
 const Name = "vqueue"
 
 // rulesByName has the rules of the policies by name.
-var named = map[string]Rule{Name: Planned, "fcfs": FCFS, "edf": EDF}
+var rulesByName = map[string]QueueRule{Name: VirtualQueues, "fcfs": FCFS, "edf": EDF}
 
 // Names returns the names of the policies, sorted.
-func Names() []string { return slices.Sorted(maps.Keys(named)) }
+func Names() []string { return slices.Sorted(maps.Keys(rulesByName)) }
 
 // Compile adds the instances of a plan of queues to its tables, and its estimators if it has some. Without
 // estimators the policies of this package refuse the tables.
@@ -31,55 +31,55 @@ func Compile(plan *formats.Plan, t *policy.Tables) error {
 	}
 
 	// Add the estimators, and the devices that may serve each network.
-	own := &Tables{RCT: make([]RCT, 2*len(t.Models)*len(t.Kinds)), Mega: make([]int32, len(t.Models)), Only: make([][]int32, len(t.Networks))}
+	queueTables := &Tables{RCT: make([]RCT, 2*len(t.Models)*len(t.Kinds)), MegaTokens: make([]int32, len(t.Models)), AllowedDevices: make([][]int32, len(t.Networks))}
 	for m := range t.Models {
 		for k, kind := range t.Kinds {
-			own.estimate(q.Estimates, int32(m), t.Models[m].Name, int32(k), kind, len(t.Kinds))
+			queueTables.setEstimators(q.Estimates, int32(m), t.Models[m].Name, int32(k), kind, len(t.Kinds))
 		}
 	}
 	for d := range t.Devices {
 		for n, c := range t.Instances[d].Server.Costs {
-			if c.KV > 0 {
-				own.Only[n] = append(own.Only[n], int32(d))
+			if c.KVTokens > 0 {
+				queueTables.AllowedDevices[n] = append(queueTables.AllowedDevices[n], int32(d))
 			}
 		}
 	}
 
 	// Add caps of classes, limits for SLOs on the time per token, and a check.
-	own.setCaps(q, t)
-	own.setConcurrency(t)
-	own.lacks = lacking(q, own, t)
-	t.Own = own
+	queueTables.setCaps(q, t)
+	queueTables.setConcurrency(t)
+	queueTables.unsupported = findUnsupported(q, queueTables, t)
+	t.KindTables = queueTables
 	return nil
 }
 
 // setEstimators sets the regular and the mega estimator of a served model on a kind of device. Without one for
 // mega prompts, the regular one is used for them.
-func (o *Tables) estimate(list []formats.QueueEstimate, model int32, name string, kind int32, device string, kinds int) {
-	plain, mega := o.Estimator(kinds, model, false, kind), o.Estimator(kinds, model, true, kind)
+func (o *Tables) setEstimators(list []formats.QueueEstimate, model int32, name string, kind int32, device string, kinds int) {
+	regular, mega := o.Estimator(kinds, model, false, kind), o.Estimator(kinds, model, true, kind)
 	for i := range list {
 		switch e := &list[i]; {
 		case e.Model != name || e.Device != device:
 		case e.MegaTokens > 0:
-			o.Mega[model], *mega = int32(e.MegaTokens), rct(e)
+			o.MegaTokens[model], *mega = int32(e.MegaTokens), estimatorFrom(e)
 		default:
-			*plain = rct(e)
+			*regular = estimatorFrom(e)
 		}
 	}
 	if mega.Batch == 0 {
-		*mega = *plain
+		*mega = *regular
 	}
 }
 
 // estimatorFrom converts a plan's estimate.
-func rct(e *formats.QueueEstimate) RCT {
+func estimatorFrom(e *formats.QueueEstimate) RCT {
 	r := RCT{
-		Alpha: e.PromptNS / 1e9, Beta: e.OutputNS / 1e9, Intercept: e.InterceptNS / 1e9, Prefill: e.PrefillNS / 1e9, Decode: e.DecodeNS / 1e9, Alone: e.AloneNS / 1e9,
+		Alpha: e.PromptNS / 1e9, Beta: e.OutputNS / 1e9, Intercept: e.InterceptNS / 1e9, Prefill: e.PrefillNS / 1e9, Decode: e.DecodeNS / 1e9, DecodeAlone: e.AloneNS / 1e9,
 		Batch: e.Batch, PromptMean: e.PromptMean, PromptVar: e.PromptSD * e.PromptSD, OutputMean: e.OutputMean, OutputVar: e.OutputSD * e.OutputSD,
-		Filling: e.Filling, Noise: e.NoiseNS / 1e9, Fitted: e.FittedNS / 1e9,
+		FillShare: e.FillingShare, NoiseVariance: e.NoiseNS / 1e9, FittedWork: e.FittedNS / 1e9,
 	}
 	for _, t := range e.ResidencesUS {
-		r.Stays = append(r.Stays, t.D().Seconds())
+		r.Residences = append(r.Residences, t.D().Seconds())
 	}
 	return r
 }
@@ -105,15 +105,15 @@ func (o *Tables) setCaps(q *formats.QueuePlan, t *policy.Tables) {
 // such an SLO are unchanged.
 func (o *Tables) setConcurrency(t *policy.Tables) {
 	for m := range t.Models {
-		if t.Models[m].Of != formats.OfTPOT {
+		if t.Models[m].SLOFigure != formats.FigureTPOT {
 			continue
 		}
-		if o.Sequences == nil {
-			o.Sequences = make([]int32, len(t.Models)*len(t.Kinds))
+		if o.MaxSequences == nil {
+			o.MaxSequences = make([]int32, len(t.Models)*len(t.Kinds))
 		}
 		for k := range t.Kinds {
 			if e := o.Estimator(len(t.Kinds), int32(m), false, int32(k)); e.Batch > 0 {
-				o.Sequences[m*len(t.Kinds)+k] = e.Concurrency(seconds(t.Models[m].SLO), t.Models[m].Percentile)
+				o.MaxSequences[m*len(t.Kinds)+k] = e.MaxConcurrency(toSeconds(t.Models[m].SLO), t.Models[m].Percentile)
 			}
 		}
 	}
@@ -121,32 +121,32 @@ func (o *Tables) setConcurrency(t *policy.Tables) {
 
 // findUnsupported returns the first part of a plan that the policies of this package cannot follow, or nil:
 // instances of different sizes on one kind, or a model without an estimate.
-func lacking(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
+func findUnsupported(q *formats.QueuePlan, queueTables *Tables, t *policy.Tables) error {
 	devices := map[string]int{}
 	for i := range q.Instances {
-		in, at := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
+		in, path := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
 		if tp := devices[in.Device]; tp > 0 && tp != in.TensorParallel {
-			return &document.Error{Path: at + ".tensor_parallel", Found: fmt.Sprint(in.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tp, in.Device), Hint: "there is one estimate for a model on a device"}
+			return &document.Error{Path: path + ".tensor_parallel", Found: fmt.Sprint(in.TensorParallel), Expected: fmt.Sprintf("%d, as the instances before on %s", tp, in.Device), Hint: "there is one estimate for a model on a device"}
 		}
 		devices[in.Device] = in.TensorParallel
 		for m := range t.Models {
-			if slices.Contains(in.Models, t.Models[m].Name) && own.Estimator(len(t.Kinds), int32(m), false, t.Devices[i].Kind).Batch == 0 {
+			if slices.Contains(in.Models, t.Models[m].Name) && queueTables.Estimator(len(t.Kinds), int32(m), false, t.Devices[i].Kind).Batch == 0 {
 				return &document.Error{Path: "queue.estimates", Found: fmt.Sprintf("none of %s on %s", t.Models[m].Name, in.Device), Expected: "one for each model of an instance on its device"}
 			}
 		}
 	}
-	return closedOut(q, own, t)
+	return findClosedClass(q, queueTables, t)
 }
 
 // findClosedClass returns an error if caps keep a class away from every instance of its model.
-func closedOut(q *formats.QueuePlan, own *Tables, t *policy.Tables) error {
+func findClosedClass(q *formats.QueuePlan, queueTables *Tables, t *policy.Tables) error {
 	for m := range t.Models {
-		served := slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return slices.Contains(in.Models, t.Models[m].Name) })
-		open := false
+		isServed := slices.ContainsFunc(q.Instances, func(in formats.QueueInstance) bool { return slices.Contains(in.Models, t.Models[m].Name) })
+		isOpen := false
 		for d := range q.Instances {
-			open = open || slices.Contains(q.Instances[d].Models, t.Models[m].Name) && (own.Caps == nil || own.Caps[d*len(t.Models)+m] != 0)
+			isOpen = isOpen || slices.Contains(q.Instances[d].Models, t.Models[m].Name) && (queueTables.Caps == nil || queueTables.Caps[d*len(t.Models)+m] != 0)
 		}
-		if served && !open {
+		if isServed && !isOpen {
 			return &document.Error{Path: "queue.instances.caps", Found: fmt.Sprintf("a cap of 0 for %s on every instance of its model", t.Models[m].Key()), Expected: "one that serves the class"}
 		}
 	}

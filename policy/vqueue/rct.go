@@ -26,26 +26,26 @@ type RCT struct {
 	Intercept   float64 // seconds by which waiting differs from the work ahead; usually below 0
 	Prefill     float64 // seconds from start to the first token
 	Decode      float64 // seconds per output token with a full batch
-	Alone       float64 // seconds per output token of a request that runs alone; 0 means the same as Decode
+	DecodeAlone float64 // seconds per output token of a request that runs alone; 0 means the same as Decode
 	Batch       float64 // requests that run at once; 0 if requests cannot run on the kind of device
 
 	// Mean and variance of the tokens of prompts and answers.
 	PromptMean, PromptVar float64
 	OutputMean, OutputVar float64
 	// CommonSD is the relative standard deviation of the error of the throughput.
-	Common float64
+	CommonSD float64
 
 	// The following fields come from a calibration. Without it waiting times vary as answers do, and residences are
 	// normal.
 
 	// FillShare is the time until the first batch has started, relative to its work: its prompts are computed one
 	// after the other.
-	Filling float64
+	FillShare float64
 	// NoiseVariance is the variance that waiting gains per second of work. FittedWork is the work, in seconds, of
 	// the queue that the estimator was fitted to; it determines the error of the fit.
-	Noise, Fitted float64
+	NoiseVariance, FittedWork float64
 	// Residences are equally likely residences with a full batch, in seconds, ascending.
-	Stays []float64
+	Residences []float64
 	// TailScale and TailShape are the parameters of a generalised Pareto distribution of the residences beyond the
 	// last eighth's smallest. If they are 0, the tail is exponential.
 	TailScale, TailShape float64
@@ -60,37 +60,37 @@ func (r *RCT) Work(n float64) (mean, variance float64) {
 
 // AnswerVariance returns the variance of the time of n requests with known prompts and the given mean work in
 // seconds: the variance that comes from their answers, or that of the calibration if it is larger.
-func (r *RCT) Varies(n, work float64) float64 {
-	return max(n*r.Beta*r.Beta*r.OutputVar, r.Noise*work)
+func (r *RCT) AnswerVariance(n, work float64) float64 {
+	return max(n*r.Beta*r.Beta*r.OutputVar, r.NoiseVariance*work)
 }
 
 // MeanWait returns the waiting time in seconds behind this many seconds of work: the paper's equation 2 with an
 // intercept.
-func (r *RCT) Wait(work float64) float64 { return max(0, r.Filling*work, r.Intercept+work) }
+func (r *RCT) MeanWait(work float64) float64 { return max(0, r.FillShare*work, r.Intercept+work) }
 
 // WaitDistribution returns the distribution of the waiting time behind work whose answers are not known. It varies
 // with those answers, with other disturbances of the instance (both are in NoiseVariance), and with the error of
 // the fit.
-func (r *RCT) Waiting(work float64) stoch.Normal {
-	wait := r.Wait(work)
-	return stoch.Normal{Mu: wait, Sigma: math.Sqrt(r.Strays(work) + r.Common*r.Common*wait*wait)}
+func (r *RCT) WaitDistribution(work float64) stoch.Normal {
+	wait := r.MeanWait(work)
+	return stoch.Normal{Mu: wait, Sigma: math.Sqrt(r.WaitVariance(work) + r.CommonSD*r.CommonSD*wait*wait)}
 }
 
 // WaitVariance returns the variance of the time that work takes if its answers are not known: NoiseVariance work
 // for the work itself, and NoiseVariance work^2 / FittedWork for the fit.
-func (r *RCT) Strays(work float64) float64 {
-	if r.Fitted == 0 {
-		return r.Noise * work
+func (r *RCT) WaitVariance(work float64) float64 {
+	if r.FittedWork == 0 {
+		return r.NoiseVariance * work
 	}
-	return r.Noise * (work + work*work/r.Fitted)
+	return r.NoiseVariance * (work + work*work/r.FittedWork)
 }
 
 // AnswerTime returns the distribution of the time to the answer of a request behind work whose answers are not
 // known, with a full batch.
-func (r *RCT) Answered(work float64) stoch.Dist {
-	wait := r.Waiting(work)
-	if len(r.Stays) > 0 {
-		return stoch.Plus(wait, r.Stays)
+func (r *RCT) AnswerTime(work float64) stoch.Dist {
+	wait := r.WaitDistribution(work)
+	if len(r.Residences) > 0 {
+		return stoch.NormalPlusValue(wait, r.Residences)
 	}
 	mean, variance := r.Residence(1)
 	return stoch.Normal{Mu: wait.Mu + mean, Sigma: math.Hypot(wait.Sigma, math.Sqrt(variance))}
@@ -100,18 +100,18 @@ func (r *RCT) Answered(work float64) stoch.Dist {
 // 0 to 1 (equations 1 and 4).
 func (r *RCT) Residence(fill float64) (mean, variance float64) {
 	d := r.Decode
-	if r.Alone > 0 {
-		d = r.Alone + min(max(fill, 0), 1)*(r.Decode-r.Alone)
+	if r.DecodeAlone > 0 {
+		d = r.DecodeAlone + min(max(fill, 0), 1)*(r.Decode-r.DecodeAlone)
 	}
 	return r.Prefill + d*r.OutputMean, d * d * r.OutputVar
 }
 
 // timeToMilestone returns the mean and variance of the time from start to a milestone with a full batch.
-func (r *RCT) reach(p milestone) (mean, variance float64) {
+func (r *RCT) timeToMilestone(p milestone) (mean, variance float64) {
 	switch p {
-	case answered:
+	case atAnswer:
 		return r.Residence(1)
-	case answering:
+	case atFirstToken:
 		return r.Prefill + r.Decode, 0
 	}
 	return 0, 0
@@ -119,19 +119,19 @@ func (r *RCT) reach(p milestone) (mean, variance float64) {
 
 // TimePerToken returns the distribution of the time per output token of a request in a batch of n, over an answer
 // of mean length. It includes the prompts that are computed in the same iterations.
-func (r *RCT) PerToken(n float64) stoch.Normal {
+func (r *RCT) TimePerToken(n float64) stoch.Normal {
 	d, prompts := r.Decode, n*(r.PromptVar+r.PromptMean*r.PromptMean)
-	if r.Alone > 0 {
-		d = r.Alone + (n-1)/max(r.Batch-1, 1)*(r.Decode-r.Alone)
+	if r.DecodeAlone > 0 {
+		d = r.DecodeAlone + (n-1)/max(r.Batch-1, 1)*(r.Decode-r.DecodeAlone)
 	}
 	return stoch.Normal{Mu: d, Sigma: r.Alpha * math.Sqrt(prompts) / max(r.OutputMean, 1)}
 }
 
 // MaxConcurrency returns the largest batch in which this share of requests takes at most slo seconds per output
 // token. It is at least 1.
-func (r *RCT) Concurrency(slo, share float64) int32 {
+func (r *RCT) MaxConcurrency(slo, percentile float64) int32 {
 	n := 1.0
-	for n < r.Batch && r.PerToken(n+1).Quantile(share) <= slo {
+	for n < r.Batch && r.TimePerToken(n+1).Quantile(percentile) <= slo {
 		n++
 	}
 	return int32(n)
@@ -155,116 +155,116 @@ func (r *RCT) Cost(n float64) Cost {
 
 // CalibrationRequest is a request of a calibration run. The run drains a queue that is complete at time 0; its
 // requests are listed in the order of their starts.
-type Served struct {
+type CalibrationRequest struct {
 	Prompt, Output float64 // tokens
 	Start, End     float64 // seconds
 }
 
 // settledBatches is the number of batches after which starts follow the work. The first batch starts at once.
-const settled = 1.2
+const settledBatches = 1.2
 
 // Calibrate fits an estimator to a drained queue. Batch is the number of requests that ran at once. If the run is
 // too short or its times contradict each other, it returns an error.
-func Calibrate(run []Served, batch float64) (*RCT, error) {
-	first := int(settled * batch)
-	if !(batch >= 1) || len(run)-first < 10 {
-		return nil, fmt.Errorf("calibrating: found %d requests with a batch of %g, expected at least %d", len(run), batch, first+10)
+func Calibrate(run []CalibrationRequest, batch float64) (*RCT, error) {
+	firstSettled := int(settledBatches * batch)
+	if !(batch >= 1) || len(run)-firstSettled < 10 {
+		return nil, fmt.Errorf("calibrating: found %d requests with a batch of %g, expected at least %d", len(run), batch, firstSettled+10)
 	}
 	r := &RCT{Batch: batch}
 
 	// Check the requests, and find the moments of their lengths.
-	prompts, outputs, stays := make([]float64, len(run)), make([]float64, len(run)), make([]float64, len(run))
+	prompts, outputs, residences := make([]float64, len(run)), make([]float64, len(run)), make([]float64, len(run))
 	for i, s := range run {
 		if !(s.End >= s.Start) || !(s.Start >= 0) || !(s.Prompt >= 0) || !(s.Output >= 1) || math.IsInf(s.End+s.Prompt+s.Output, 1) {
 			return nil, fmt.Errorf("calibrating: request %d: found %+v, expected finite times in order and at least one token", i, s)
 		}
-		prompts[i], outputs[i], stays[i] = s.Prompt, s.Output, s.End-s.Start
+		prompts[i], outputs[i], residences[i] = s.Prompt, s.Output, s.End-s.Start
 	}
 	r.PromptMean, r.PromptVar = stat.MeanVariance(prompts, nil)
 	r.OutputMean, r.OutputVar = stat.MeanVariance(outputs, nil)
 
 	// Fit residences by the answers' lengths. Requests that start while the queue waits see a full batch to their
 	// end.
-	full := max(len(run)-int(batch), first)
-	r.Prefill, r.Decode = stat.LinearRegression(outputs[:full], stays[:full], nil, false)
+	fullCount := max(len(run)-int(batch), firstSettled)
+	r.Prefill, r.Decode = stat.LinearRegression(outputs[:fullCount], residences[:fullCount], nil, false)
 	if r.Prefill < 0 || math.IsNaN(r.Decode) {
-		r.Prefill, r.Decode = 0, stat.Mean(stays[:full], nil)/r.OutputMean
+		r.Prefill, r.Decode = 0, stat.Mean(residences[:fullCount], nil)/r.OutputMean
 	}
 
 	// Fit starts by the work ahead, then the errors that remain.
-	r.fitWork(run, first)
+	r.fitWork(run, firstSettled)
 	if w, _ := r.Work(1); !(w > 0) {
 		return nil, fmt.Errorf("calibrating: found %g seconds per request, expected more than 0: starts do not follow the queue", w)
 	}
-	r.fitNoise(run, first)
-	r.Stays = spread(stays[:full])
-	r.fitTail(stays[:full])
+	r.fitNoise(run, firstSettled)
+	r.Residences = evenQuantiles(residences[:fullCount])
+	r.fitTail(residences[:fullCount])
 	return r, nil
 }
 
 // maxResidences is the number of residences that an estimator keeps.
-const kept = 64
+const maxResidences = 64
 
 // evenQuantiles returns up to maxResidences equally spaced quantiles of a list.
-func spread(list []float64) []float64 {
-	sorted := slices.Sorted(slices.Values(list))
-	n := min(kept, len(sorted))
-	out := make([]float64, n)
-	for k := range out {
-		out[k] = sorted[(2*k+1)*len(sorted)/(2*n)]
+func evenQuantiles(list []float64) []float64 {
+	ascending := slices.Sorted(slices.Values(list))
+	n := min(maxResidences, len(ascending))
+	quantiles := make([]float64, n)
+	for k := range quantiles {
+		quantiles[k] = ascending[(2*k+1)*len(ascending)/(2*n)]
 	}
-	return out
+	return quantiles
 }
 
 // independentBatches is the number of batches after which the errors of starts are taken as independent: requests
 // of one batch slow each other.
-const apart = 2
+const independentBatches = 2
 
 // fitNoise measures how starts deviate from their prediction if the answers' lengths are not known. It uses pairs
 // of starts that are some batches apart. The result is at least the variance of the lengths. The fitted line
 // itself removes a part of the deviation; the pairs' share of the queue corrects for that.
-func (r *RCT) fitNoise(run []Served, first int) {
+func (r *RCT) fitNoise(run []CalibrationRequest, firstSettled int) {
 	// Compute the work ahead of every request, with the mean answer.
-	work, filled, squares := make([]float64, len(run)), 0.0, 0.0
+	work, startWorkSum, squaredWork := make([]float64, len(run)), 0.0, 0.0
 	for i := range run[1:] {
 		work[i+1] = work[i] + r.Alpha*run[i].Prompt + r.Beta*r.OutputMean
 	}
 
 	// Fit the starts of the first batch by FillShare * work.
 	for i := range min(int(r.Batch), len(run)) {
-		filled, squares = filled+run[i].Start*work[i], squares+work[i]*work[i]
+		startWorkSum, squaredWork = startWorkSum+run[i].Start*work[i], squaredWork+work[i]*work[i]
 	}
-	if squares > 0 {
-		r.Filling = min(max(filled/squares, 0), 1)
+	if squaredWork > 0 {
+		r.FillShare = min(max(startWorkSum/squaredWork, 0), 1)
 	}
 
 	// Sum the squared errors of the work between the pairs.
-	r.Fitted = work[len(work)-1]
-	rest := len(run) - first
-	lag := max(1, min(int(apart*r.Batch), rest/2))
-	strayed, of := 0.0, 0.0
-	for i := first; i+lag < len(run); i++ {
+	r.FittedWork = work[len(work)-1]
+	settledCount := len(run) - firstSettled
+	lag := max(1, min(int(independentBatches*r.Batch), settledCount/2))
+	squaredErrors, lagWork := 0.0, 0.0
+	for i := firstSettled; i+lag < len(run); i++ {
 		d := run[i+lag].Start - run[i].Start - (work[i+lag] - work[i])
-		strayed, of = strayed+d*d, of+work[i+lag]-work[i]
+		squaredErrors, lagWork = squaredErrors+d*d, lagWork+work[i+lag]-work[i]
 	}
-	one, variance := r.Work(1)
+	workEach, variance := r.Work(1)
 	variance -= r.Alpha * r.Alpha * r.PromptVar // prompts are known
-	r.Noise = max(variance/one, strayed/of/(1-float64(lag)/float64(rest)))
+	r.NoiseVariance = max(variance/workEach, squaredErrors/lagWork/(1-float64(lag)/float64(settledCount)))
 }
 
 // fitWork fits starts by the prompt and output tokens ahead:
 //
 //	start = Intercept + Alpha promptsAhead + Beta outputsAhead
-func (r *RCT) fitWork(run []Served, first int) {
-	n := len(run) - first
+func (r *RCT) fitWork(run []CalibrationRequest, firstSettled int) {
+	n := len(run) - firstSettled
 	a, b := mat.NewDense(n, 3, nil), mat.NewVecDense(n, nil)
-	var in, out float64
+	var promptsAhead, outputsAhead float64
 	for i, s := range run {
-		if i >= first {
-			a.SetRow(i-first, []float64{1, in / r.PromptMean, out / r.OutputMean})
-			b.SetVec(i-first, s.Start)
+		if i >= firstSettled {
+			a.SetRow(i-firstSettled, []float64{1, promptsAhead / r.PromptMean, outputsAhead / r.OutputMean})
+			b.SetVec(i-firstSettled, s.Start)
 		}
-		in, out = in+s.Prompt, out+s.Output
+		promptsAhead, outputsAhead = promptsAhead+s.Prompt, outputsAhead+s.Output
 	}
 
 	// Use the least squares if both slopes are valid.
@@ -277,7 +277,7 @@ func (r *RCT) fitWork(run []Served, first int) {
 	// output tokens.
 	k, starts := make([]float64, n), make([]float64, n)
 	for i := range k {
-		k[i], starts[i] = float64(first+i), run[first+i].Start
+		k[i], starts[i] = float64(firstSettled+i), run[firstSettled+i].Start
 	}
 	var slope float64
 	r.Intercept, slope = stat.LinearRegression(k, starts, nil, false)

@@ -26,18 +26,18 @@ type card struct {
 var mistral = card{a: 13.35, c: 0.087, b: 1.83e-4, p: 0.064, hidden: 128, slots: 121, budget: 2048}
 
 // drain serves a queue that is there at time 0 with chunked prefill.
-func (d card) drain(prompts, outputs []float64) []vqueue.Served {
+func (d card) drain(prompts, outputs []float64) []vqueue.CalibrationRequest {
 	type active struct {
 		i        int
 		left, at float64 // prompt tokens to come; context
 		out      float64
 	}
-	run, out := []active{}, make([]vqueue.Served, len(prompts))
+	run, out := []active{}, make([]vqueue.CalibrationRequest, len(prompts))
 	next, now := 0, 0.0
 	for next < len(prompts) || len(run) > 0 {
 		for next < len(prompts) && len(run) < d.slots {
 			run = append(run, active{i: next, left: prompts[next]})
-			out[next] = vqueue.Served{Prompt: prompts[next], Output: outputs[next], Start: now / 1000}
+			out[next] = vqueue.CalibrationRequest{Prompt: prompts[next], Output: outputs[next], Start: now / 1000}
 			next++
 		}
 		decoding, context, budget := 0.0, 0.0, d.budget
@@ -88,8 +88,8 @@ func conversations(rng *rand.Rand, n int) (prompts, outputs []float64) {
 	return prompts, outputs
 }
 
-// fit is R2, the share of the variance that a prediction explains.
-func fit(got, predicted []float64) float64 {
+// explainedShare is R2, the share of the variance that a prediction explains.
+func explainedShare(got, predicted []float64) float64 {
 	mean, res, tot := stat.Mean(got, nil), 0.0, 0.0
 	for i := range got {
 		res += (got[i] - predicted[i]) * (got[i] - predicted[i])
@@ -115,12 +115,12 @@ func TestWaitingTimes(t *testing.T) {
 		ahead := 0.0
 		for i, s := range run {
 			waits = append(waits, s.Start)
-			byMeans = append(byMeans, r.Wait(float64(i)*perRequest))
-			byLengths = append(byLengths, r.Wait(ahead))
+			byMeans = append(byMeans, r.MeanWait(float64(i)*perRequest))
+			byLengths = append(byLengths, r.MeanWait(ahead))
 			bySlope = append(bySlope, float64(i)*perRequest) // equation 2 with the corrected throughput
 			ahead += r.Alpha*s.Prompt + r.Beta*s.Output
 		}
-		means, known, paper = append(means, fit(waits, byMeans)), append(known, fit(waits, byLengths)), append(paper, fit(waits, bySlope))
+		means, known, paper = append(means, explainedShare(waits, byMeans)), append(known, explainedShare(waits, byLengths)), append(paper, explainedShare(waits, bySlope))
 	}
 	slices.Sort(means)
 	slices.Sort(known)
@@ -154,7 +154,7 @@ func TestQuantilesCover(t *testing.T) {
 			ahead := 0.0
 			for i, s := range c.drain(prompts, outputs) {
 				asked[i/500]++
-				if i%10 == 0 && s.End <= r.Answered(ahead).Quantile(0.9) {
+				if i%10 == 0 && s.End <= r.AnswerTime(ahead).Quantile(0.9) {
 					covered[i/500] += 10
 				}
 				ahead += r.Alpha*s.Prompt + r.Beta*r.OutputMean
@@ -182,9 +182,9 @@ func TestGroupsEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 		planned := *r
-		planned.Stays = nil
-		for pair := range slices.Chunk(r.Stays, 2) {
-			planned.Stays = append(planned.Stays, (pair[0]+pair[1])/2)
+		planned.Residences = nil
+		for pair := range slices.Chunk(r.Residences, 2) {
+			planned.Residences = append(planned.Residences, (pair[0]+pair[1])/2)
 		}
 		prompts, outputs = conversations(rng, 720)
 		ahead := 0.0
@@ -193,11 +193,11 @@ func TestGroupsEnd(t *testing.T) {
 			for _, s := range group {
 				work, last = work+r.Alpha*s.Prompt, max(last, s.End)
 			}
-			sigma := math.Sqrt(r.Strays(ahead + work))
-			if groups++; last <= r.Ended(0.9, r.Intercept+ahead, work, sigma, len(group)) {
+			sigma := math.Sqrt(r.WaitVariance(ahead + work))
+			if groups++; last <= r.AllAnsweredBy(0.9, r.Intercept+ahead, work, sigma, len(group)) {
 				ended++
 			}
-			if last <= planned.Ended(0.9, r.Intercept+ahead, work, sigma, len(group)) {
+			if last <= planned.AllAnsweredBy(0.9, r.Intercept+ahead, work, sigma, len(group)) {
 				few++
 			}
 			ahead += work
@@ -211,28 +211,28 @@ func TestGroupsEnd(t *testing.T) {
 		t.Errorf("%.3f have, with half of the residences", share)
 	}
 	none := vqueue.RCT{Beta: 1e-3, OutputMean: 200, Prefill: 1, Decode: 0.05, Batch: 10}
-	if got := none.Ended(0.9, 5, 2, 0, 1); math.Abs(got-16) > 0.05 { // one request, nothing varies
+	if got := none.AllAnsweredBy(0.9, 5, 2, 0, 1); math.Abs(got-16) > 0.05 { // one request, nothing varies
 		t.Errorf("a request that starts at 5 s and takes 11 s ends at %g s", got)
 	}
 }
 
-// TestAnswered: without what a calibration knows besides, answers are normal; the
+// TestFitErrorGrowsWithTheQueue: without what a calibration knows besides, answers are normal; the
 // error of the fit counts more the longer the queue is.
-func TestAnswered(t *testing.T) {
+func TestFitErrorGrowsWithTheQueue(t *testing.T) {
 	r := vqueue.RCT{Beta: 1e-3, OutputMean: 200, OutputVar: 100, Prefill: 1, Decode: 0.05, Batch: 10, Intercept: -2}
-	if d := r.Answered(12); math.Abs(d.Mean()-21) > 1e-9 || math.Abs(d.Var()-0.25) > 1e-9 {
+	if d := r.AnswerTime(12); math.Abs(d.Mean()-21) > 1e-9 || math.Abs(d.Var()-0.25) > 1e-9 {
 		t.Errorf("mean %g, variance %g, want 21 and .25", d.Mean(), d.Var())
 	}
-	r.Noise, r.Fitted, r.Stays = 0.5, 100, []float64{9, 11, 13}
-	near, far := r.Waiting(12), r.Waiting(102)
+	r.NoiseVariance, r.FittedWork, r.Residences = 0.5, 100, []float64{9, 11, 13}
+	near, far := r.WaitDistribution(12), r.WaitDistribution(102)
 	if near.Mu != 10 || math.Abs(near.Var()-(6+0.72)) > 1e-9 || math.Abs(far.Var()-(51+52.02)) > 1e-9 {
 		t.Errorf("waiting %+v and %+v", near, far)
 	}
-	if d := r.Answered(12); math.Abs(d.Mean()-21) > 1e-9 || math.Abs(d.Var()-(6.72+8./3)) > 1e-9 {
+	if d := r.AnswerTime(12); math.Abs(d.Mean()-21) > 1e-9 || math.Abs(d.Var()-(6.72+8./3)) > 1e-9 {
 		t.Errorf("mean %g, variance %g with stays", d.Mean(), d.Var())
 	}
-	r.Filling = 0.9
-	if w := r.Wait(12); w != 10.8 {
+	r.FillShare = 0.9
+	if w := r.MeanWait(12); w != 10.8 {
 		t.Errorf("while the first batch fills, %g s are waited, want 10.8", w)
 	}
 }
@@ -240,15 +240,15 @@ func TestAnswered(t *testing.T) {
 // TestFollowerTracksDrift: the instance becomes a quarter slower, and the estimator
 // learns it; before, it stays what it was.
 func TestFollowerTracksDrift(t *testing.T) {
-	base := vqueue.RCT{Alpha: 1e-4, Beta: 1e-3, PromptMean: 1000, OutputMean: 200, OutputVar: 100, Decode: 0.05, Batch: 60, Common: 0.05}
+	base := vqueue.RCT{Alpha: 1e-4, Beta: 1e-3, PromptMean: 1000, OutputMean: 200, OutputVar: 100, Decode: 0.05, Batch: 60, CommonSD: 0.05}
 	var f vqueue.Follower
 	if got := f.Adjust(base); !reflect.DeepEqual(got, base) {
 		t.Errorf("a follower that saw nothing changes the estimator to %+v", got)
 	}
 	rng := seeded.New(1, "drift")
 	for range 600 {
-		f.Worked(1.25*(1+0.1*rng.NormFloat64()), 1)
-		f.Answered(2000, 300+20*rng.NormFloat64())
+		f.AddWork(1.25*(1+0.1*rng.NormFloat64()), 1)
+		f.AddAnswer(2000, 300+20*rng.NormFloat64())
 	}
 	got := f.Adjust(base)
 	work, _ := got.Work(1)
@@ -259,9 +259,9 @@ func TestFollowerTracksDrift(t *testing.T) {
 	if math.Abs(math.Sqrt(got.OutputVar)-20) > 4 {
 		t.Errorf("outputs vary by %.1f, expected 20", math.Sqrt(got.OutputVar))
 	}
-	f.Worked(math.NaN(), 1)
-	f.Worked(1, 0)
-	if math.IsNaN(f.Factor()) {
+	f.AddWork(math.NaN(), 1)
+	f.AddWork(1, 0)
+	if math.IsNaN(f.Slowdown()) {
 		t.Error("an impossible observation spoils the factor")
 	}
 }
@@ -272,7 +272,7 @@ func TestFirstAnswersAreShort(t *testing.T) {
 	var f vqueue.Follower
 	mean := func(answers int) float64 {
 		for range answers {
-			f.Answered(1000, 20)
+			f.AddAnswer(1000, 20)
 		}
 		return f.Adjust(base).OutputMean
 	}
@@ -286,12 +286,15 @@ func TestFirstAnswersAreShort(t *testing.T) {
 
 func TestCalibrationRefuses(t *testing.T) {
 	good := mistral.drain(conversations(seeded.New(1, "bad"), 200))
-	for name, spoil := range map[string]func(run []vqueue.Served) []vqueue.Served{
-		"too few":   func(run []vqueue.Served) []vqueue.Served { return run[:100] },
-		"NaN":       func(run []vqueue.Served) []vqueue.Served { run[5].End = math.NaN(); return run },
-		"back":      func(run []vqueue.Served) []vqueue.Served { run[5].End = run[5].Start - 1; return run },
-		"no tokens": func(run []vqueue.Served) []vqueue.Served { run[5].Output = 0; return run },
-		"no queue": func(run []vqueue.Served) []vqueue.Served {
+	for name, spoil := range map[string]func(run []vqueue.CalibrationRequest) []vqueue.CalibrationRequest{
+		"too few": func(run []vqueue.CalibrationRequest) []vqueue.CalibrationRequest { return run[:100] },
+		"NaN":     func(run []vqueue.CalibrationRequest) []vqueue.CalibrationRequest { run[5].End = math.NaN(); return run },
+		"back": func(run []vqueue.CalibrationRequest) []vqueue.CalibrationRequest {
+			run[5].End = run[5].Start - 1
+			return run
+		},
+		"no tokens": func(run []vqueue.CalibrationRequest) []vqueue.CalibrationRequest { run[5].Output = 0; return run },
+		"no queue": func(run []vqueue.CalibrationRequest) []vqueue.CalibrationRequest {
 			for i := range run {
 				run[i].Start = 0
 			}

@@ -14,7 +14,7 @@ import (
 // are such that the order of arrival is not that of the deadlines.
 func queueOf(t *testing.T, n int) *vqueue.Policy {
 	t.Helper()
-	pol, err := vqueue.New(fleet([]int32{0}, 2, 2), vqueue.Options{Append: true, Delta: 0.01})
+	pol, err := vqueue.New(instanceTables([]int32{0}, 2, 2), vqueue.Options{AppendGroups: true, GroupBatches: 0.01})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,15 +27,15 @@ func queueOf(t *testing.T, n int) *vqueue.Policy {
 	return pol
 }
 
-// told has a policy hear the result of a search.
-func told(pol *vqueue.Policy, list []int32) {
+// giveSearchResult has a policy hear the result of a search.
+func giveSearchResult(pol *vqueue.Policy, list []int32) {
 	var out policy.Actions
 	pol.Handle(0, &policy.Event{Kind: policy.ReplanResult, List: list}, &out)
 }
 
-// order is the deadlines of the groups of the only queue.
-func order(pol *vqueue.Policy) (out []time.Duration) {
-	for _, g := range pol.View()[0].Groups {
+// groupDeadlines is the deadlines of the groups of the only queue.
+func groupDeadlines(pol *vqueue.Policy) (out []time.Duration) {
+	for _, g := range pol.QueueViews()[0].Groups {
 		out = append(out, g.Deadline)
 	}
 	return out
@@ -45,23 +45,23 @@ func order(pol *vqueue.Policy) (out []time.Duration) {
 // and is counted. One that found nothing better changes nothing.
 func TestSearchFails(t *testing.T) {
 	pol := queueOf(t, 60)
-	before := order(pol)
+	before := groupDeadlines(pol)
 	if slices.IsSorted(before) || len(before) < 3 {
 		t.Fatalf("the groups are due at %v: in order already", before)
 	}
-	told(pol, nil)
-	if now := order(pol); !slices.IsSorted(now) {
+	giveSearchResult(pol, nil)
+	if now := groupDeadlines(pol); !slices.IsSorted(now) {
 		t.Errorf("after a failed search the groups are due at %v", now)
 	}
-	if r := pol.Replans(); r != (vqueue.Replans{Failed: 1, ByDeadline: 1}) {
+	if r := pol.Replans(); r != (vqueue.ReplanCounts{Failed: 1, ByDeadline: 1}) {
 		t.Errorf("counted %+v", r)
 	}
 	if err := pol.Check(); err != nil {
 		t.Error(err)
 	}
 	calm := queueOf(t, 2)
-	told(calm, nil)
-	if r := calm.Replans(); r != (vqueue.Replans{Failed: 1}) {
+	giveSearchResult(calm, nil)
+	if r := calm.Replans(); r != (vqueue.ReplanCounts{Failed: 1}) {
 		t.Errorf("with nobody late: counted %+v", r)
 	}
 }
@@ -73,17 +73,17 @@ func TestSearchOutOfTime(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	list, _ := pol.Search(0, 0)(ctx, 1<<40, nil)
-	told(pol, list)
+	giveSearchResult(pol, list)
 	r := pol.Replans()
 	if r.OutOfTime+r.ByDeadline+r.Adopted != 1 || r.Stayed+r.Failed != 0 {
 		t.Errorf("counted %+v", r)
 	}
 	for range 3 {
 		list, _ = pol.Search(0, 0)(context.Background(), 200_000, nil)
-		told(pol, list)
+		giveSearchResult(pol, list)
 	}
 	list, _ = pol.Search(0, 0)(ctx, 1<<40, nil)
-	told(pol, list)
+	giveSearchResult(pol, list)
 	if r := pol.Replans(); r.OutOfTime == 0 {
 		t.Errorf("a good order, and no time: counted %+v", r)
 	}
@@ -96,7 +96,7 @@ func TestSearchOutOfTime(t *testing.T) {
 // passed over for its finding nothing better.
 func TestStaleSearchIsNoReason(t *testing.T) {
 	for _, late := range []bool{false, true} {
-		tab := fleet([]int32{0}, 2, 4)
+		tab := instanceTables([]int32{0}, 2, 4)
 		pol, err := vqueue.New(tab, vqueue.Options{})
 		if err != nil {
 			t.Fatal(err)

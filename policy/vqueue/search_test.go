@@ -16,10 +16,10 @@ import (
 
 // judges are objectives to test with, on work that varies.
 var judges = map[string]vqueue.Objective{
-	"quantiles":  vqueue.Recommended,
-	"means":      {Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-4},
-	"chance":     {Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-4, Z: 1.645, Common: 0.08},
-	"completion": {Judge: vqueue.ByCompletion, Late: 1e5},
+	"quantiles":  vqueue.RecommendedObjective,
+	"means":      {Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4},
+	"chance":     {Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-4, Z: 1.645, CommonSD: 0.08},
+	"completion": {Judge: vqueue.ByCompletion, LateWeight: 1e5},
 }
 
 func judgeNames() []string {
@@ -39,18 +39,18 @@ func drawProblem(t *rapid.T, groups int) *vqueue.Problem {
 	return p
 }
 
-// rebuilt is a state with the same order, from scratch.
-func rebuilt(p *vqueue.Problem, s *vqueue.State) *vqueue.State {
-	out := vqueue.NewState(p)
+// rebuiltAssignment is a state with the same order, from scratch.
+func rebuiltAssignment(p *vqueue.Problem, s *vqueue.Assignment) *vqueue.Assignment {
+	out := vqueue.NewAssignment(p)
 	for q := range p.Queues {
-		for place, g := range s.Order(int32(q), nil) {
+		for place, g := range s.AppendOrder(int32(q), nil) {
 			out.Insert(g, int32(q), place)
 		}
 	}
 	return out
 }
 
-func run(s *vqueue.State, seed uint64, work int64) {
+func runSearch(s *vqueue.Assignment, seed uint64, work int64) {
 	var x vqueue.Search
 	x.Run(context.Background(), s, seeded.New(seed, "test"), work)
 }
@@ -60,28 +60,28 @@ func run(s *vqueue.State, seed uint64, work int64) {
 func TestSearchKeepsBooks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, 30)
-		s := vqueue.NewState(p)
-		s.Greedy()
+		s := vqueue.NewAssignment(p)
+		s.InsertGreedily()
 		before := s.Total()
-		run(s, rapid.Uint64().Draw(t, "search"), 3000)
+		runSearch(s, rapid.Uint64().Draw(t, "search"), 3000)
 		if s.Total() > before+1e-6 {
 			t.Fatalf("the search went from %g to %g", before, s.Total())
 		}
-		if again := rebuilt(p, s).Total(); math.Abs(again-s.Total()) > 1e-6*(1+math.Abs(again)) {
+		if again := rebuiltAssignment(p, s).Total(); math.Abs(again-s.Total()) > 1e-6*(1+math.Abs(again)) {
 			t.Fatalf("the total is %.9g, of the same order from scratch %.9g", s.Total(), again)
 		}
 		seen := map[int32]bool{}
 		for q := range p.Queues {
-			for _, g := range s.Order(int32(q), nil) {
-				if seen[g] || s.Where(g) != int32(q) || math.IsInf(p.Cost(g, p.Queues[q].Kind).Work, 1) {
-					t.Fatalf("group %d in queue %d: twice, elsewhere (%d), or where it cannot run", g, q, s.Where(g))
+			for _, g := range s.AppendOrder(int32(q), nil) {
+				if seen[g] || s.QueueOf(g) != int32(q) || math.IsInf(p.Cost(g, p.Queues[q].Kind).Work, 1) {
+					t.Fatalf("group %d in queue %d: twice, elsewhere (%d), or where it cannot run", g, q, s.QueueOf(g))
 				}
 				seen[g] = true
 			}
 		}
 		for i := range p.Groups {
-			if s.Where(int32(i)) >= 0 != seen[int32(i)] {
-				t.Fatalf("group %d is said to be in queue %d", i, s.Where(int32(i)))
+			if s.QueueOf(int32(i)) >= 0 != seen[int32(i)] {
+				t.Fatalf("group %d is said to be in queue %d", i, s.QueueOf(int32(i)))
 			}
 		}
 	})
@@ -91,19 +91,19 @@ func TestSearchKeepsBooks(t *testing.T) {
 func TestBestTellsTheRise(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawProblem(t, 25)
-		s := vqueue.NewState(p)
+		s := vqueue.NewAssignment(p)
 		for i := range p.Groups {
 			before := s.Total()
-			q, place, delta := s.Best(int32(i))
+			q, place, delta := s.BestPlace(int32(i))
 			if q < 0 {
 				continue
 			}
-			free := vqueue.NewState(p) // what the group costs in no queue
+			free := vqueue.NewAssignment(p) // what the group costs in no queue
 			free.Insert(int32(i), q, 0)
 			s.Insert(int32(i), q, place)
-			unplaced := p.Groups[i].Size * (p.Late + p.Tardy*3600)
+			unplaced := p.Groups[i].Size * (p.LateWeight + p.TardyWeight*3600)
 			if p.Judge == vqueue.ByCompletion {
-				unplaced = p.Late + 3600
+				unplaced = p.LateWeight + 3600
 			}
 			rise := s.Total() - before + unplaced
 			// Slack is computed with variances, so small parts of them are left out.
@@ -128,7 +128,7 @@ func TestSearchFindsTheBestOfAllOrders(t *testing.T) {
 			p := queuetest.Instance(5, 2, 3, 0.9, seed)
 			queuetest.Vary(p, 0.77)
 			p.Objective = judges[name]
-			best, s := math.Inf(1), vqueue.NewState(p)
+			best, s := math.Inf(1), vqueue.NewAssignment(p)
 			var try func(g int32)
 			try = func(g int32) {
 				if int(g) == len(p.Groups) {
@@ -147,8 +147,8 @@ func TestSearchFindsTheBestOfAllOrders(t *testing.T) {
 				}
 			}
 			try(0)
-			s.Greedy()
-			run(s, 1, 5000)
+			s.InsertGreedily()
+			runSearch(s, 1, 5000)
 			if s.Total() > best+1e-6*math.Abs(best) {
 				t.Errorf("%s, seed %d: the search found %.6f, the best of all orders is %.6f", name, seed, s.Total(), best)
 			}
@@ -161,12 +161,12 @@ func TestPrioritiesAreKept(t *testing.T) {
 	for i := range p.Groups {
 		p.Groups[i].Priority = int32(i % 3)
 	}
-	s := vqueue.NewState(p)
-	s.Greedy()
-	run(s, 1, 50_000)
+	s := vqueue.NewAssignment(p)
+	s.InsertGreedily()
+	runSearch(s, 1, 50_000)
 	for q := range p.Queues {
 		last := int32(0)
-		for _, g := range s.Order(int32(q), nil) {
+		for _, g := range s.AppendOrder(int32(q), nil) {
 			if p.Groups[g].Priority < last {
 				t.Fatalf("queue %d: group %d of priority %d behind one of %d", q, g, p.Groups[g].Priority, last)
 			}
@@ -178,12 +178,12 @@ func TestPrioritiesAreKept(t *testing.T) {
 func TestSameWorkSameOrder(t *testing.T) {
 	p := queuetest.Instance(200, 16, 12, 0.9, 11)
 	order := func(work int64) string {
-		s := vqueue.NewState(p)
-		s.Greedy()
-		run(s, 7, work)
+		s := vqueue.NewAssignment(p)
+		s.InsertGreedily()
+		runSearch(s, 7, work)
 		text := ""
 		for q := range p.Queues {
-			text += fmt.Sprint(s.Order(int32(q), nil))
+			text += fmt.Sprint(s.AppendOrder(int32(q), nil))
 		}
 		return text
 	}
@@ -192,13 +192,13 @@ func TestSameWorkSameOrder(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	s := vqueue.NewState(p)
-	s.Greedy()
+	s := vqueue.NewAssignment(p)
+	s.InsertGreedily()
 	var x vqueue.Search
-	before := s.Work()
+	before := s.SearchWork()
 	x.Run(ctx, s, seeded.New(7, "test"), 1e12)
-	if s.Work()-before > 1e6 {
-		t.Errorf("a cancelled search looked at %d positions", s.Work()-before)
+	if s.SearchWork()-before > 1e6 {
+		t.Errorf("a cancelled search looked at %d positions", s.SearchWork()-before)
 	}
 }
 
@@ -220,16 +220,16 @@ func TestReachesKnownOrders(t *testing.T) {
 		if n := queuetest.Requests(p); n != c.requests {
 			t.Fatalf("%dx%d: %g requests, expected %g", c.groups, c.queues, n, c.requests)
 		}
-		s := vqueue.NewState(p)
-		s.ListEDF()
-		edf := s.Late()
+		s := vqueue.NewAssignment(p)
+		s.AppendByDeadline()
+		edf := s.LateRequests()
 		s.Reset(p)
-		s.Greedy()
-		greedy := s.Late()
-		run(s, 1, c.work)
-		t.Logf("%dx%d: EDF %g, greedy %g, search %g late of %g", c.groups, c.queues, edf, greedy, s.Late(), c.requests)
-		if s.Late() > c.late || greedy > 0.6*edf {
-			t.Errorf("%dx%d: the search leaves %g late, expected at most %g; greedy %g, EDF %g", c.groups, c.queues, s.Late(), c.late, greedy, edf)
+		s.InsertGreedily()
+		greedy := s.LateRequests()
+		runSearch(s, 1, c.work)
+		t.Logf("%dx%d: EDF %g, greedy %g, search %g late of %g", c.groups, c.queues, edf, greedy, s.LateRequests(), c.requests)
+		if s.LateRequests() > c.late || greedy > 0.6*edf {
+			t.Errorf("%dx%d: the search leaves %g late, expected at most %g; greedy %g, EDF %g", c.groups, c.queues, s.LateRequests(), c.late, greedy, edf)
 		}
 	}
 }
@@ -261,9 +261,9 @@ func TestProblemIsChecked(t *testing.T) {
 // TestEvaluationAllocatesNothing also covers whole steps of the search.
 func TestEvaluationAllocatesNothing(t *testing.T) {
 	p := queuetest.Instance(200, 16, 12, 0.9, 11)
-	p.Objective = vqueue.Recommended
-	s, copied := vqueue.NewState(p), vqueue.NewState(p)
-	s.Greedy()
+	p.Objective = vqueue.RecommendedObjective
+	s, copied := vqueue.NewAssignment(p), vqueue.NewAssignment(p)
+	s.InsertGreedily()
 	var x vqueue.Search
 	rng := seeded.New(1, "test")
 	step := func() {

@@ -13,53 +13,53 @@ type Tables struct {
 	// Where requests cannot run, Batch is 0.
 	RCT []RCT
 	// MegaTokens has, by served model, the prompt tokens from which on a request is a mega prompt; 0 if none is.
-	Mega []int32
+	MegaTokens []int32
 	// MaxSequences has, by served model and kind of device, how many requests may run at once if one of the model
 	// does. If it is 0 or nil, the instance's own limit applies.
-	Sequences []int32
+	MaxSequences []int32
 	// Caps has, by device and served model, how many requests of the model may run at once there. 0 keeps the
 	// model away; a negative number or nil is no cap.
 	Caps []int32
 	// AllowedDevices has, by network, the devices that may serve it, ascending. If it is nil, all devices that can
 	// may.
-	Only [][]int32
+	AllowedDevices [][]int32
 	// unsupported is the first part of the plan that the policy cannot follow, or nil.
-	lacks error
+	unsupported error
 }
 
 // Estimator returns the estimator of a served model on a kind of device.
-func (o *Tables) Estimator(kinds int, model int32, mega bool, kind int32) *RCT {
-	return &o.RCT[place(kinds, model, mega, kind)]
+func (o *Tables) Estimator(kinds int, model int32, isMega bool, kind int32) *RCT {
+	return &o.RCT[estimatorIndex(kinds, model, isMega, kind)]
 }
 
 // estimatorIndex returns the index in Tables.RCT of a served model on a kind of device.
-func place(kinds int, model int32, mega bool, kind int32) int {
-	at := 2 * int(model)
-	if mega {
-		at++
+func estimatorIndex(kinds int, model int32, isMega bool, kind int32) int {
+	row := 2 * int(model)
+	if isMega {
+		row++
 	}
-	return at*kinds + int(kind)
+	return row*kinds + int(kind)
 }
 
 // closedModels returns, by served model, whether a cap of 0 keeps it away from a device. If there are no caps, it
 // returns nil.
-func (o *Tables) closed(device int32, models int) []bool {
+func (o *Tables) closedModels(device int32, models int) []bool {
 	if o.Caps == nil {
 		return nil
 	}
-	out := make([]bool, models)
-	for m := range out {
-		out[m] = o.Caps[int(device)*models+m] == 0
+	closed := make([]bool, models)
+	for m := range closed {
+		closed[m] = o.Caps[int(device)*models+m] == 0
 	}
-	return out
+	return closed
 }
 
 // QueueRule is the order of queues.
-type Rule uint8
+type QueueRule uint8
 
 const (
 	// VirtualQueues is QLM's rule: groups, in the order that the search finds.
-	Planned Rule = iota
+	VirtualQueues QueueRule = iota
 	// FCFS serves requests in the order of arrival, each on the instance where the least work waits: servers
 	// behind a load balancer.
 	FCFS
@@ -71,69 +71,69 @@ const (
 
 // Options are the options of the policy. The zero value is the recommended one.
 type Options struct {
-	Rule Rule
+	Rule QueueRule
 	// DisabledLSOs disables operations.
-	Without [numLSOs]bool
+	DisabledLSOs [numLSOs]bool
 	// NewDispatcher makes the rule of a baseline, in which requests wait in one list for all instances.
 	// AllowedDevices replaces that of the tables. NewDealer makes the function that returns, with Balancing
 	// disabled, the instance that is asked first; without it instances are asked in turn. All three may be nil.
-	Dispatch func(s *Servers) Dispatcher
-	Only     [][]int32
-	Deal     func(seed uint64) func(instances int) int
+	NewDispatcher  func(s *InstanceControl) Dispatcher
+	AllowedDevices [][]int32
+	NewDealer      func(seed uint64) func(instances int) int
 	// GroupBatches is the size of a group in batches (the paper's delta); 0 means 4, as in the paper.
-	Delta float64
+	GroupBatches float64
 	// MemberOrder is the order within a group.
-	Members Members
+	MemberOrder MemberOrder
 	// OneOpenGroup keeps one open group per model for all instances, instead of one per queue.
-	OneOpen bool
+	OneOpenGroup bool
 	// AppendGroups puts new groups at the end of the queue with the least work, as the paper does, instead of
 	// where the objective grows least.
-	Append bool
+	AppendGroups bool
 	// ReplanOnViolation plans again only if a violation is expected, as the paper does, instead of at every tick.
-	OnViolation bool
+	ReplanOnViolation bool
 	// ReplanInterval is the time between ticks while instances do something; 0 means a second. With NoReplan,
 	// groups keep the order in which they were placed.
-	Every time.Duration
-	Still bool
+	ReplanInterval time.Duration
+	NoReplan       bool
 	// The next three options help if deadlines cannot be met (appendix A.3). DropLate drops requests whose
 	// deadline has passed before they start. QueueLimit drops arrivals while this many requests wait; 0 is no
 	// limit. EDFAbove orders queues by deadline while the plan makes more than this share of requests late; 0
 	// disables it.
-	Admission  bool
+	DropLate   bool
 	QueueLimit int
 	EDFAbove   float64
 	// NewScaler makes the rule that switches instances on and off. If it is nil, all are on.
-	Scale func(s *Servers) Scaler
+	NewScaler func(s *InstanceControl) Scaler
 	// NoPausePricing pulls requests while there is room, even if prompts slow the batch.
-	Unpriced bool
+	NoPausePricing bool
 	// FollowInstances keeps the estimators near the times of the instances.
-	Follow    bool
-	Objective Objective // the zero value means RecommendedObjective
-	Seed      uint64
+	FollowInstances bool
+	Objective       Objective // the zero value means RecommendedObjective
+	Seed            uint64
 }
 
 // TablesOf returns this package's tables in those of a plan. If the plan is of another kind, it returns nil.
-func Of(t *policy.Tables) *Tables {
-	own, _ := t.Own.(*Tables)
-	return own
+func TablesOf(t *policy.Tables) *Tables {
+	queueTables, _ := t.KindTables.(*Tables)
+	return queueTables
 }
 
 // validate returns the first inconsistency of the tables with which the policy could not work.
-func (o *Tables) check(t *policy.Tables) error {
+func (o *Tables) validate(t *policy.Tables) error {
 	kinds := len(t.Kinds)
 	switch {
-	case o.lacks != nil:
-		return o.lacks
+	case o.unsupported != nil:
+		return o.unsupported
 	case len(o.RCT) != 2*len(t.Models)*kinds:
 		return fmt.Errorf("tables of a queue plan: found %d estimators, expected 2 for each of %d models on %d kinds", len(o.RCT), len(t.Models), kinds)
-	case len(o.Mega) != len(t.Models):
-		return fmt.Errorf("tables of a queue plan: found %d limits of mega prompts, expected %d", len(o.Mega), len(t.Models))
-	case o.Sequences != nil && len(o.Sequences) != len(t.Models)*kinds:
-		return fmt.Errorf("tables of a queue plan: found %d limits of sequences, expected %d", len(o.Sequences), len(t.Models)*kinds)
+	case len(o.MegaTokens) != len(t.Models):
+		return fmt.Errorf("tables of a queue plan: found %d limits of mega prompts, expected %d", len(o.MegaTokens), len(t.Models))
+	case o.MaxSequences != nil && len(o.MaxSequences) != len(t.Models)*kinds:
+		return fmt.Errorf("tables of a queue plan: found %d limits of sequences, expected %d", len(o.MaxSequences), len(t.Models)*kinds)
 	case o.Caps != nil && len(o.Caps) != len(t.Models)*len(t.Devices):
 		return fmt.Errorf("tables of a queue plan: found %d caps, expected %d", len(o.Caps), len(t.Models)*len(t.Devices))
-	case o.Only != nil && len(o.Only) != len(t.Networks):
-		return fmt.Errorf("tables of a queue plan: found the devices of %d networks, expected %d", len(o.Only), len(t.Networks))
+	case o.AllowedDevices != nil && len(o.AllowedDevices) != len(t.Networks):
+		return fmt.Errorf("tables of a queue plan: found the devices of %d networks, expected %d", len(o.AllowedDevices), len(t.Networks))
 	}
 	for m := range t.Models {
 		if t.Models[m].NumPipelines != 1 {

@@ -8,40 +8,40 @@ import (
 
 // While no instance does anything, as during a long load, the interval of ticks grows to 1/idleTickDivisor of the
 // time since one last did.
-const restPart = 32
+const idleTickDivisor = 32
 
 // tickSchedule has the times of ticks. A tick is always pending while requests are open.
-type ticks struct {
-	every time.Duration
-	on    bool          // a tick is pending
-	due   time.Duration // when it comes
-	acted time.Duration // when an instance last did something, or the ticks began
+type tickSchedule struct {
+	interval     time.Duration
+	pending      bool          // a tick is pending
+	nextAt       time.Duration // when it comes
+	lastActivity time.Duration // when an instance last did something, or the ticks began
 }
 
 // startTicks schedules the first tick.
-func (c *ticks) begin(now time.Duration, out *policy.Actions) {
-	c.on, c.acted = true, now
-	c.wake(now+c.every, out)
+func (c *tickSchedule) startTicks(now time.Duration, out *policy.Actions) {
+	c.pending, c.lastActivity = true, now
+	c.wakeAt(now+c.interval, out)
 }
 
 // noteActivity notes that an instance did something: a tick follows within an interval.
-func (c *ticks) act(now time.Duration, out *policy.Actions) {
-	if c.acted = now; c.on && c.due > now+c.every {
-		c.wake(now+c.every, out)
+func (c *tickSchedule) noteActivity(now time.Duration, out *policy.Actions) {
+	if c.lastActivity = now; c.pending && c.nextAt > now+c.interval {
+		c.wakeAt(now+c.interval, out)
 	}
 }
 
 // scheduleNext schedules the next tick. If mayRest is true, it may come later while nothing is done.
-func (c *ticks) again(now time.Duration, rests bool, out *policy.Actions) {
-	wait := c.every
-	if rests {
-		wait = max(wait, (now-c.acted)/restPart)
+func (c *tickSchedule) scheduleNext(now time.Duration, mayRest bool, out *policy.Actions) {
+	wait := c.interval
+	if mayRest {
+		wait = max(wait, (now-c.lastActivity)/idleTickDivisor)
 	}
-	c.wake(now+wait, out)
+	c.wakeAt(now+wait, out)
 }
 
 // wakeAt asks for a tick at a time.
-func (c *ticks) wake(at time.Duration, out *policy.Actions) {
-	c.due = at
-	out.List = append(out.List, policy.Action{Kind: policy.Wake, At: at})
+func (c *tickSchedule) wakeAt(when time.Duration, out *policy.Actions) {
+	c.nextAt = when
+	out.List = append(out.List, policy.Action{Kind: policy.Wake, At: when})
 }

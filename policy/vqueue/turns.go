@@ -3,146 +3,146 @@ package vqueue
 import "inferplan/policy/slots"
 
 // clientTurns decides whose request is next among those of a class that wait and have not started: clients take
-// turns, each with its requests in the order of arrival. With a single client the order of the groups applies.
-type turns struct {
-	lines  []clientLine
-	free   []int32           // unused lines
-	places map[turnKey]int32 // index of a client's line
-	next   []int32           // by served model: the line whose turn it is, or -1 if nobody waits
+// clientTurns, each with its requests in the order of arrival. With a single client the order of the groups applies.
+type clientTurns struct {
+	lines     []clientLine
+	freeLines []int32           // unused lines
+	lineOf    map[turnKey]int32 // index of a client's line
+	nextLine  []int32           // by served model: the line whose turn it is, or -1 if nobody waits
 }
 
 // clientLine has the waiting requests of a client in a class. The lines of a class form a ring.
 type clientLine struct {
 	turnKey
-	first, last int32 // requests at both ends
-	size        int32 // number of requests
-	next, prev  int32 // neighbours in the ring
+	firstRequest, lastRequest int32 // requests at both ends
+	size                      int32 // number of requests
+	nextLine, prevLine        int32 // neighbours in the ring
 }
 
 // turnKey identifies a line: the served model and the client.
 type turnKey struct{ model, client int32 }
 
 // newClientTurns returns turns for this many served models.
-func newTurns(models int) turns {
-	t := turns{places: map[turnKey]int32{}, next: make([]int32, models)}
-	for m := range t.next {
-		t.next[m] = -1
+func newClientTurns(models int) clientTurns {
+	t := clientTurns{lineOf: map[turnKey]int32{}, nextLine: make([]int32, models)}
+	for m := range t.nextLine {
+		t.nextLine[m] = -1
 	}
 	return t
 }
 
 // joinClientLine puts a request behind the others of its client. The line of a client that had no request becomes
 // the last of the ring. A request that has started before joins no line.
-func (b *book) lineUp(req int32) {
+func (b *requestTable) joinClientLine(req int32) {
 	r, t := &b.requests[req], &b.turns
-	if r.made > 0 || r.evictions > 0 {
+	if r.producedTokens > 0 || r.evictionCount > 0 {
 		return
 	}
-	at, ok := t.places[turnKey{r.model, r.client}]
+	lineIndex, ok := t.lineOf[turnKey{r.model, r.client}]
 	if !ok {
-		at = t.open(turnKey{r.model, r.client})
+		lineIndex = t.openLine(turnKey{r.model, r.client})
 	}
-	l := &t.lines[at]
-	r.line, r.behind, r.ahead = at, -1, l.last
-	if l.last >= 0 {
-		b.requests[l.last].behind = req
+	line := &t.lines[lineIndex]
+	r.clientLine, r.behindInLine, r.aheadInLine = lineIndex, -1, line.lastRequest
+	if line.lastRequest >= 0 {
+		b.requests[line.lastRequest].behindInLine = req
 	} else {
-		l.first = req
+		line.firstRequest = req
 	}
-	l.last = req
-	l.size++
+	line.lastRequest = req
+	line.size++
 }
 
 // openLine adds an empty line of a client behind all others of the class.
-func (t *turns) open(key turnKey) int32 {
-	at := slots.Take(&t.lines, &t.free)
-	l := &t.lines[at]
-	*l = clientLine{turnKey: key, first: -1, last: -1, next: at, prev: at}
-	if head := t.next[key.model]; head >= 0 {
-		l.next, l.prev = head, t.lines[head].prev
-		t.lines[l.prev].next, t.lines[head].prev = at, at
+func (t *clientTurns) openLine(key turnKey) int32 {
+	lineIndex := slots.Take(&t.lines, &t.freeLines)
+	line := &t.lines[lineIndex]
+	*line = clientLine{turnKey: key, firstRequest: -1, lastRequest: -1, nextLine: lineIndex, prevLine: lineIndex}
+	if head := t.nextLine[key.model]; head >= 0 {
+		line.nextLine, line.prevLine = head, t.lines[head].prevLine
+		t.lines[line.prevLine].nextLine, t.lines[head].prevLine = lineIndex, lineIndex
 	} else {
-		t.next[key.model] = at
+		t.nextLine[key.model] = lineIndex
 	}
-	t.places[key] = at
-	return at
+	t.lineOf[key] = lineIndex
+	return lineIndex
 }
 
 // leaveClientLine removes a request from its client's line. An empty line is removed from the ring.
-func (b *book) stepOut(req int32) {
+func (b *requestTable) leaveClientLine(req int32) {
 	r, t := &b.requests[req], &b.turns
-	if r.line < 0 {
+	if r.clientLine < 0 {
 		return
 	}
-	at, l := r.line, &t.lines[r.line]
+	lineIndex, line := r.clientLine, &t.lines[r.clientLine]
 
 	// Unlink the request.
-	if r.ahead < 0 {
-		l.first = r.behind
+	if r.aheadInLine < 0 {
+		line.firstRequest = r.behindInLine
 	} else {
-		b.requests[r.ahead].behind = r.behind
+		b.requests[r.aheadInLine].behindInLine = r.behindInLine
 	}
-	if r.behind < 0 {
-		l.last = r.ahead
+	if r.behindInLine < 0 {
+		line.lastRequest = r.aheadInLine
 	} else {
-		b.requests[r.behind].ahead = r.ahead
+		b.requests[r.behindInLine].aheadInLine = r.aheadInLine
 	}
-	r.line, r.ahead, r.behind = -1, -1, -1
-	if l.size--; l.size > 0 {
+	r.clientLine, r.aheadInLine, r.behindInLine = -1, -1, -1
+	if line.size--; line.size > 0 {
 		return
 	}
 
 	// Remove an empty line; if it has the turn, pass that on.
 	switch {
-	case l.next == at:
-		t.next[l.model] = -1
-	case t.next[l.model] == at:
-		t.next[l.model] = l.next
+	case line.nextLine == lineIndex:
+		t.nextLine[line.model] = -1
+	case t.nextLine[line.model] == lineIndex:
+		t.nextLine[line.model] = line.nextLine
 	}
-	t.lines[l.next].prev, t.lines[l.prev].next = l.prev, l.next
-	delete(t.places, l.turnKey)
-	t.free = append(t.free, at)
+	t.lines[line.nextLine].prevLine, t.lines[line.prevLine].nextLine = line.prevLine, line.nextLine
+	delete(t.lineOf, line.turnKey)
+	t.freeLines = append(t.freeLines, lineIndex)
 }
 
 // hasSeveralClients reports whether several clients wait in a class.
-func (t *turns) shared(model int32) bool {
-	at := t.next[model]
-	return at >= 0 && t.lines[at].next != at
+func (t *clientTurns) hasSeveralClients(model int32) bool {
+	lineIndex := t.nextLine[model]
+	return lineIndex >= 0 && t.lines[lineIndex].nextLine != lineIndex
 }
 
 // endTurn ends the turn of a request's client.
-func (b *book) pass(req int32) {
-	if r := &b.requests[req]; r.line >= 0 && b.turns.next[r.model] == r.line {
-		b.turns.next[r.model] = b.turns.lines[r.line].next
+func (b *requestTable) endTurn(req int32) {
+	if r := &b.requests[req]; r.clientLine >= 0 && b.turns.nextLine[r.model] == r.clientLine {
+		b.turns.nextLine[r.model] = b.turns.lines[r.clientLine].nextLine
 	}
 }
 
 // nextByTurn returns the request that an instance takes for its next group: the first of the client whose turn it
 // is in the group's class if it can run there, else the group's first. Requests that have started before are taken
 // in any case.
-func (s *serving) turn(q, g int32) int32 {
-	req := s.groups[g].first
+func (s *queueServer) nextByTurn(q, g int32) int32 {
+	req := s.groups[g].firstRequest
 	r := &s.requests[req]
-	if r.line < 0 || !s.turns.shared(r.model) {
+	if r.clientLine < 0 || !s.turns.hasSeveralClients(r.model) {
 		return req
 	}
-	if other := s.turns.lines[s.turns.next[r.model]].first; s.runs(s.requests[other].group, q) {
-		return other
+	if turnRequest := s.turns.lines[s.turns.nextLine[r.model]].firstRequest; s.canRun(s.requests[turnRequest].group, q) {
+		return turnRequest
 	}
 	return req
 }
 
 // countBefore returns how many waiting requests of a class are served before a new request of a client: with
 // turns, and in the order of arrival. If no other client waits, the two are equal.
-func (t *turns) before(model, client int32) (byTurns, all int32) {
+func (t *clientTurns) countBefore(model, client int32) (byTurns, inOrder int32) {
 	lines, size := int32(0), int32(0)
-	if at := t.next[model]; at >= 0 {
-		for i := at; ; {
-			lines, all = lines+1, all+t.lines[i].size
+	if firstLine := t.nextLine[model]; firstLine >= 0 {
+		for i := firstLine; ; {
+			lines, inOrder = lines+1, inOrder+t.lines[i].size
 			if t.lines[i].client == client {
 				size = t.lines[i].size
 			}
-			if i = t.lines[i].next; i == at {
+			if i = t.lines[i].nextLine; i == firstLine {
 				break
 			}
 		}
@@ -151,7 +151,7 @@ func (t *turns) before(model, client int32) (byTurns, all int32) {
 		lines++
 	}
 	if lines < 2 {
-		return all, all
+		return inOrder, inOrder
 	}
-	return min((size+1)*lines-1, all), all
+	return min((size+1)*lines-1, inOrder), inOrder
 }

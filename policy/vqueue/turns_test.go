@@ -17,23 +17,23 @@ func TestClientsTakeTurns(t *testing.T) {
 	for _, instances := range []int{1, 2} {
 		for _, clients := range [][2]int32{{1, 2}, {0, 0}} {
 			t.Run(fmt.Sprint(instances, clients), func(t *testing.T) {
-				tab := fleet(make([]int32, instances), 1, 8)
+				tab := instanceTables(make([]int32, instances), 1, 8)
 				pol, err := vqueue.New(tab, vqueue.Options{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				p := &play{t: tab, pol: pol, ends: make([]time.Duration, long+1)}
+				p := &play{t: tab, pol: pol, endTimes: make([]time.Duration, long+1)}
 				for req := range int32(long + 1) {
 					at, output, client := time.Duration(0), int32(400), clients[0]
 					if req == long {
 						at, output, client = time.Second, 3, clients[1]
 					}
 					p.outputs = append(p.outputs, output)
-					p.later(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Client: client, Tokens: 20, Limit: output, Arrived: at, Deadline: at + time.Minute}, nil)
+					p.schedule(at, policy.Event{Kind: policy.Arrival, Req: req, Task: req, Client: client, Tokens: 20, Limit: output, ArrivedAt: at, Deadline: at + time.Minute}, nil)
 				}
 				p.run(t)
 				var first time.Duration // end of the first long one
-				for _, end := range p.ends[:long] {
+				for _, end := range p.endTimes[:long] {
 					if end == 0 {
 						t.Fatal("a request has no answer")
 					}
@@ -41,7 +41,7 @@ func TestClientsTakeTurns(t *testing.T) {
 						first = end
 					}
 				}
-				waited := p.ends[long] - time.Second
+				waited := p.endTimes[long] - time.Second
 				t.Logf("the short one is answered after %v, a long one takes %v", waited, first)
 				if byTurns := waited < 2*first; byTurns != (clients[0] > 0) {
 					t.Errorf("the short one is answered after %v, a long one takes %v", waited, first)

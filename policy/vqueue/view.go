@@ -4,11 +4,11 @@ import "time"
 
 // QueueView is a virtual queue as reports show it.
 type QueueView struct {
-	Device         int32
-	Up             bool
-	Loaded, Coming int32 // networks; -1 if there is none
-	Running        int   // number of running requests
-	Groups         []GroupView
+	Device                        int32
+	IsUp                          bool
+	LoadedNetwork, LoadingNetwork int32 // networks; -1 if there is none
+	RunningRequests               int   // number of running requests
+	Groups                        []GroupView
 }
 
 // GroupView is a request group at its place in a queue.
@@ -20,17 +20,17 @@ type GroupView struct {
 
 // QueueViews returns the queues in their present order. With rules that keep one list for all instances, queues
 // have no groups.
-func (p *Policy) View() []QueueView {
-	fresh(p.state)
-	out := make([]QueueView, len(p.instances))
+func (p *Policy) QueueViews() []QueueView {
+	refreshStaleQueues(p.assignment)
+	views := make([]QueueView, len(p.instances))
 	for q := range p.instances {
 		in := &p.instances[q]
-		v := QueueView{Device: in.device, Up: in.up(), Loaded: in.loaded, Coming: in.coming, Running: len(in.running)}
-		for _, x := range p.state.queues[q].slots {
-			g := &p.groups[x.group]
-			v.Groups = append(v.Groups, GroupView{Model: g.model, Size: int(g.size), Start: inSeconds(x.start), Deadline: p.requests[g.first].deadline})
+		v := QueueView{Device: in.device, IsUp: in.isUp(), LoadedNetwork: in.loadedNetwork, LoadingNetwork: in.loadingNetwork, RunningRequests: len(in.runningBatches)}
+		for _, slot := range p.assignment.queues[q].slots {
+			g := &p.groups[slot.group]
+			v.Groups = append(v.Groups, GroupView{Model: g.model, Size: int(g.size), Start: fromSeconds(slot.start), Deadline: p.requests[g.firstRequest].deadline})
 		}
-		out[q] = v
+		views[q] = v
 	}
-	return out
+	return views
 }

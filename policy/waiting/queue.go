@@ -4,31 +4,31 @@ import "time"
 
 // Request is a request that waits or runs.
 type Request struct {
-	Deadline time.Duration
-	Arrived  time.Duration
-	Req      int32
-	Device   int32 // device that holds its tensors between stages, if a policy needs it
-	Looked   bool  // it has passed the check when it first became the head
-	Lost     bool  // it was on a device that was lost
+	Deadline        time.Duration
+	ArrivedAt       time.Duration
+	Req             int32
+	Device          int32 // device that holds its tensors between stages, if a policy needs it
+	PassedFirstLook bool  // it has passed the check when it first became the head
+	WasLost         bool  // it was on a device that was lost
 }
 
 // isBefore orders requests by deadline, then by arrival. With one SLO per model that is the order of arrival.
-func (a *Request) before(b *Request) bool {
+func (a *Request) isBefore(b *Request) bool {
 	if a.Deadline != b.Deadline {
 		return a.Deadline < b.Deadline
 	}
-	return a.Arrived < b.Arrived
+	return a.ArrivedAt < b.ArrivedAt
 }
 
 // Queue is a ring of requests in the order of their deadlines. The zero value is empty.
 type Queue struct {
-	Len   int       // number of requests
-	ring  []Request // its length is a power of two
-	first int
+	Len  int       // number of requests
+	ring []Request // its length is a power of two
+	head int
 }
 
 // At returns the i-th request. It may be changed in place, except for its order.
-func (q *Queue) At(i int) *Request { return &q.ring[(q.first+i)&(len(q.ring)-1)] }
+func (q *Queue) At(i int) *Request { return &q.ring[(q.head+i)&(len(q.ring)-1)] }
 
 // Insert inserts a request by its order, which is usually the end.
 func (q *Queue) Insert(r Request) {
@@ -37,7 +37,7 @@ func (q *Queue) Insert(r Request) {
 	}
 	i := q.Len
 	q.Len++
-	for ; i > 0 && r.before(q.At(i-1)); i-- {
+	for ; i > 0 && r.isBefore(q.At(i-1)); i-- {
 		*q.At(i) = *q.At(i - 1)
 	}
 	*q.At(i) = r
@@ -49,13 +49,13 @@ func (q *Queue) Grow() {
 	for i := range q.Len {
 		bigger[i] = *q.At(i)
 	}
-	q.ring, q.first = bigger, 0
+	q.ring, q.head = bigger, 0
 }
 
 // Pop removes the first request and returns it.
 func (q *Queue) Pop() Request {
 	r := *q.At(0)
-	q.first = (q.first + 1) & (len(q.ring) - 1)
+	q.head = (q.head + 1) & (len(q.ring) - 1)
 	q.Len--
 	return r
 }

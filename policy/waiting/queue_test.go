@@ -39,7 +39,7 @@ func TestQueueAgainstList(t *testing.T) {
 					list = list[:n-1]
 				}
 			default:
-				r := Request{Deadline: time.Duration(rapid.IntRange(0, 20).Draw(t, "deadline")), Arrived: time.Duration(i), Req: int32(i)}
+				r := Request{Deadline: time.Duration(rapid.IntRange(0, 20).Draw(t, "deadline")), ArrivedAt: time.Duration(i), Req: int32(i)}
 				q.Insert(r)
 				list = append(list, r)
 				slices.SortStableFunc(list, func(a, b Request) int { return int(a.Deadline - b.Deadline) })

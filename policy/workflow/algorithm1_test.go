@@ -17,50 +17,50 @@ import (
 // their open triples are of the same tasks and devices. The ends of tasks that
 // nobody reads are kept. Sets are expanded level by level. It gives the least end.
 type algorithm1 struct {
-	f       *fleet
-	rows    *rows
-	j       *job
-	readers [][]int32
-	inOrder bool // tasks are added in their order alone: the ends are the same
+	tables   *deviceTables
+	endTable *endTable
+	job      *job
+	readers  [][]int32
+	inOrder  bool // tasks are added in their order alone: the ends are the same
 }
 
-// partial is a partial schedule: places and ends of the open tasks, in order of
+// partialSchedule is a partial schedule: places and ends of the open tasks, in order of
 // task, and the end of what nobody reads.
-type partial struct {
-	done  uint32
-	place [maxTest]int32
-	end   [maxTest]int64
-	last  int64
+type partialSchedule struct {
+	doneTasks  uint32
+	openPlaces [maxTest]int32
+	openEnds   [maxTest]int64
+	lastEnd    int64
 }
 
 const maxTest = 10
 
-func (a *algorithm1) best(now int64) int64 {
-	n := len(a.j.tasks)
+func (a *algorithm1) bestEnd(now int64) int64 {
+	n := len(a.job.tasks)
 	a.readers = make([][]int32, n)
-	for t := range a.j.tasks {
-		for _, in := range a.j.inputsOf(int32(t)) {
+	for t := range a.job.tasks {
+		for _, in := range a.job.inputsOf(int32(t)) {
 			if in >= 0 {
 				a.readers[in] = append(a.readers[in], int32(t))
 			}
 		}
 	}
-	level := []partial{{}}
+	level := []partialSchedule{{}}
 	for range n {
-		next := map[partialKey][]partial{}
+		next := map[partialKey][]partialSchedule{}
 		var order []partialKey
 		for i := range level {
 			for t := range n {
 				if !a.mayAdd(&level[i], t) {
 					continue
 				}
-				for d := range a.f.ids {
-					p := a.add(level[i], int32(t), int32(d), now)
+				for d := range a.tables.deviceAt {
+					p := a.addTriple(level[i], int32(t), int32(d), now)
 					k := a.key(&p)
 					if _, ok := next[k]; !ok {
 						order = append(order, k)
 					}
-					next[k] = a.keep(next[k], p)
+					next[k] = a.keepUndominated(next[k], p)
 				}
 				if a.inOrder {
 					break
@@ -72,51 +72,51 @@ func (a *algorithm1) best(now int64) int64 {
 			level = append(level, next[k]...)
 		}
 	}
-	least := never
+	least := farFuture
 	for i := range level {
-		least = min(least, level[i].last)
+		least = min(least, level[i].lastEnd)
 	}
 	return least
 }
 
-func (a *algorithm1) mayAdd(p *partial, t int) bool {
-	if p.done>>t&1 == 1 {
+func (a *algorithm1) mayAdd(p *partialSchedule, t int) bool {
+	if p.doneTasks>>t&1 == 1 {
 		return false
 	}
-	for _, in := range a.j.inputsOf(int32(t)) {
-		if in >= 0 && p.done>>in&1 == 0 {
+	for _, in := range a.job.inputsOf(int32(t)) {
+		if in >= 0 && p.doneTasks>>in&1 == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// add adds the triple of equations 1 and 2, and removes redundant ones.
-func (a *algorithm1) add(p partial, t, d int32, now int64) partial {
-	k := &a.j.tasks[t]
+// addTriple adds the triple of equations 1 and 2, and removes redundant ones.
+func (a *algorithm1) addTriple(p partialSchedule, t, d int32, now int64) partialSchedule {
+	k := &a.job.tasks[t]
 	ready := now
-	for _, in := range a.j.inputsOf(t) {
+	for _, in := range a.job.inputsOf(t) {
 		if in >= 0 {
-			ready = max(ready, p.end[in]+a.f.move(a.j.tasks[in].service, p.place[in], d))
+			ready = max(ready, p.openEnds[in]+a.tables.transferTime(a.job.tasks[in].service, p.openPlaces[in], d))
 		}
 	}
-	p.done |= 1 << t
-	p.place[t], p.end[t] = d, a.rows.end(k.service, d, ready, k.work)
+	p.doneTasks |= 1 << t
+	p.openPlaces[t], p.openEnds[t] = d, a.endTable.endAt(k.service, d, ready, k.work)
 	if len(a.readers[t]) == 0 {
-		p.last = max(p.last, p.end[t])
-		p.place[t], p.end[t] = 0, 0
+		p.lastEnd = max(p.lastEnd, p.openEnds[t])
+		p.openPlaces[t], p.openEnds[t] = 0, 0
 	}
-	for u := range a.j.tasks {
-		if p.done>>u&1 == 1 && a.read(&p, u) {
-			p.place[u], p.end[u] = 0, 0
+	for u := range a.job.tasks {
+		if p.doneTasks>>u&1 == 1 && a.isFullyRead(&p, u) {
+			p.openPlaces[u], p.openEnds[u] = 0, 0
 		}
 	}
 	return p
 }
 
-func (a *algorithm1) read(p *partial, u int) bool {
+func (a *algorithm1) isFullyRead(p *partialSchedule, u int) bool {
 	for _, t := range a.readers[u] {
-		if p.done>>t&1 == 0 {
+		if p.doneTasks>>t&1 == 0 {
 			return false
 		}
 	}
@@ -124,33 +124,33 @@ func (a *algorithm1) read(p *partial, u int) bool {
 }
 
 type partialKey struct {
-	done  uint32
-	place [maxTest]int32
+	doneTasks  uint32
+	openPlaces [maxTest]int32
 }
 
-func (a *algorithm1) key(p *partial) partialKey { return partialKey{p.done, p.place} }
+func (a *algorithm1) key(p *partialSchedule) partialKey { return partialKey{p.doneTasks, p.openPlaces} }
 
-// keep adds a schedule unless another outperforms it, and drops those that it
+// keepUndominated adds a schedule unless another outperforms it, and drops those that it
 // outperforms.
-func (a *algorithm1) keep(list []partial, p partial) []partial {
+func (a *algorithm1) keepUndominated(list []partialSchedule, p partialSchedule) []partialSchedule {
 	out := list[:0]
 	for i := range list {
-		if outperforms(&list[i], &p) {
+		if dominates(&list[i], &p) {
 			return list
 		}
-		if !outperforms(&p, &list[i]) {
+		if !dominates(&p, &list[i]) {
 			out = append(out, list[i])
 		}
 	}
 	return append(out, p)
 }
 
-func outperforms(p, q *partial) bool {
-	if p.last > q.last {
+func dominates(p, q *partialSchedule) bool {
+	if p.lastEnd > q.lastEnd {
 		return false
 	}
-	for t := range p.end {
-		if p.end[t] > q.end[t] {
+	for t := range p.openEnds {
+		if p.openEnds[t] > q.openEnds[t] {
 			return false
 		}
 	}
@@ -158,14 +158,14 @@ func outperforms(p, q *partial) bool {
 }
 
 // testFleet is a fleet of so many devices and services, eight devices a node.
-func testFleet(devices, services, perNode int) *fleet {
+func testFleet(devices, services, perNode int) *deviceTables {
 	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(devices)}, Models: []policy.Model{{Name: "app"}}}
 	for d := range devices {
 		t.Devices = append(t.Devices, policy.Device{Share: 1, Node: int32(d / perNode), Instance: -1})
 		t.Memory = append(t.Memory, 40e9)
 		t.Resident = append(t.Resident, nil)
 	}
-	own := &flow.Workflows{}
+	own := &flow.WorkflowTables{}
 	for s := range services {
 		i := int32(s)
 		var infer []time.Duration
@@ -175,23 +175,23 @@ func testFleet(devices, services, perNode int) *fleet {
 		t.Stages = append(t.Stages, policy.Stage{Pipeline: i, NumDevices: int32(devices), LastBlock: 1, Infer: infer})
 		t.Pipelines = append(t.Pipelines, policy.Pipeline{Model: -1, Service: i, Network: i, Batch: 16, FirstStage: i, NumStages: 1})
 		t.Services = append(t.Services, policy.Service{Name: fmt.Sprint("s", s), FirstPipeline: i, NumPipelines: 1})
-		t.Networks = append(t.Networks, policy.Network{Name: fmt.Sprint("s", s), Bytes: 3e9, Base: -1, Load: [][2]time.Duration{{300 * time.Millisecond, 300 * time.Millisecond}}})
-		own.Moves = append(own.Moves, flow.Move{Near: 200 * time.Microsecond, Far: 3 * time.Millisecond})
+		t.Networks = append(t.Networks, policy.Network{Name: fmt.Sprint("s", s), Bytes: 3e9, BaseNetwork: -1, LoadTimes: [][2]time.Duration{{300 * time.Millisecond, 300 * time.Millisecond}}})
+		own.TransferTimes = append(own.TransferTimes, flow.TransferTime{SameNode: 200 * time.Microsecond, OtherNode: 3 * time.Millisecond})
 	}
 	for d := range devices {
 		t.StageDevices = append(t.StageDevices, int32(d))
 	}
-	t.Own = own
-	return newFleet(t)
+	t.KindTables = own
+	return newDeviceTables(t)
 }
 
 // randomRows fills rows as devices in the middle of their work would.
-func randomRows(rng *rand.Rand, f *fleet) *rows {
-	r := newRows(len(f.services), len(f.ids))
+func randomRows(rng *rand.Rand, f *deviceTables) *endTable {
+	r := newEndTable(len(f.services), len(f.deviceAt))
 	for s := range f.services {
 		comp := int64(rng.IntN(2000) + 10)
-		for d := range f.ids {
-			r.set(int32(s), int32(d), int64(rng.IntN(3000)), comp+int64(rng.IntN(300)))
+		for d := range f.deviceAt {
+			r.setSolo(int32(s), int32(d), int64(rng.IntN(3000)), comp+int64(rng.IntN(300)))
 			if rng.IntN(3) == 0 {
 				r.setJoin(int32(s), int32(d), int64(rng.IntN(2500)), comp+int64(rng.IntN(400)))
 			}
@@ -210,11 +210,11 @@ func randomJob(rng *rand.Rand, n, services int) *job {
 				in = append(in, int32(u))
 			}
 		}
-		work := unit
+		work := usualWork
 		if rng.IntN(3) == 0 {
-			work = unit / 4
+			work = usualWork / 4
 		}
-		j.add(int32(rng.IntN(services)), work, in...)
+		j.addUnplaced(int32(rng.IntN(services)), work, in...)
 	}
 	return j
 }
@@ -232,19 +232,19 @@ func TestScheduleEqualsAlgorithm1(t *testing.T) {
 		devices := 2 + rng.IntN(5)
 		f := testFleet(devices, 3, 1+rng.IntN(3))
 		scale := []int64{1, 100, 1500}[rng.IntN(3)]
-		for s := range f.near {
-			f.near[s], f.far[s] = rng.Int64N(scale), scale+rng.Int64N(scale)
+		for s := range f.sameNodeTime {
+			f.sameNodeTime[s], f.otherNodeTime[s] = rng.Int64N(scale), scale+rng.Int64N(scale)
 		}
 		r := randomRows(rng, f)
 		j := randomJob(rng, 3+rng.IntN(3), 3)
 		now := int64(rng.IntN(500))
-		s := newExact(f, r)
+		s := newExactScheduler(f, r)
 		end, bound := s.schedule(now, j, 0)
-		a := algorithm1{f: f, rows: r, j: j, inOrder: draw%10 > 0}
-		if want := a.best(now); end != want || bound != want {
+		a := algorithm1{tables: f, endTable: r, job: j, inOrder: draw%10 > 0}
+		if want := a.bestEnd(now); end != want || bound != want {
 			t.Fatalf("draw %d: ends at %d with bound %d, Algorithm 1 at %d (%d devices, %d tasks)", draw, end, bound, want, devices, len(j.tasks))
 		}
-		copy(s.at, s.to)
+		copy(s.currentPlaces, s.bestPlaces)
 		if got := s.evaluate(j); got != end {
 			t.Fatalf("draw %d: the places end at %d, not at %d", draw, got, end)
 		}
@@ -264,11 +264,11 @@ func TestScheduleWithinALimit(t *testing.T) {
 	rng := seeded.New(2, "limit")
 	for draw := range 500 {
 		f := testFleet(5, 3, 2)
-		for s := range f.near {
-			f.near[s], f.far[s] = 500, 1500
+		for s := range f.sameNodeTime {
+			f.sameNodeTime[s], f.otherNodeTime[s] = 500, 1500
 		}
 		r, j := randomRows(rng, f), randomJob(rng, 5, 3)
-		s := newExact(f, r)
+		s := newExactScheduler(f, r)
 		exact, _ := s.schedule(0, j, 0)
 		end, bound := s.schedule(0, j, 1)
 		if bound > exact || end < exact {
@@ -282,45 +282,49 @@ var workflows = []struct {
 	name string
 	make func(j *job)
 }{
-	{"GILL3", func(j *job) { a := j.add(0, unit, -1); b := j.add(1, unit, a); j.add(2, unit, b) }},
+	{"GILL3", func(j *job) {
+		a := j.addUnplaced(0, usualWork, -1)
+		b := j.addUnplaced(1, usualWork, a)
+		j.addUnplaced(2, usualWork, b)
+	}},
 	{"GILL4", func(j *job) {
-		a, b := j.add(0, unit, -1), j.add(0, unit, -1)
-		c := j.add(1, unit, a, b)
-		j.add(2, unit, c)
+		a, b := j.addUnplaced(0, usualWork, -1), j.addUnplaced(0, usualWork, -1)
+		c := j.addUnplaced(1, usualWork, a, b)
+		j.addUnplaced(2, usualWork, c)
 	}},
 	{"KC4", func(j *job) {
-		a := j.add(3, unit/4, -1)
-		b := j.add(4, unit, a)
-		c := j.add(3, unit/4, b, a)
-		j.add(3, unit, c)
+		a := j.addUnplaced(3, usualWork/4, -1)
+		b := j.addUnplaced(4, usualWork, a)
+		c := j.addUnplaced(3, usualWork/4, b, a)
+		j.addUnplaced(3, usualWork, c)
 	}},
 	{"KC6", func(j *job) {
-		a := j.add(3, unit/4, -1)
-		b := j.add(4, unit, a)
-		c := j.add(3, unit/4, b, a)
-		d := j.add(5, unit, c)
-		e := j.add(3, unit/4, d, c)
-		j.add(3, unit, e)
+		a := j.addUnplaced(3, usualWork/4, -1)
+		b := j.addUnplaced(4, usualWork, a)
+		c := j.addUnplaced(3, usualWork/4, b, a)
+		d := j.addUnplaced(5, usualWork, c)
+		e := j.addUnplaced(3, usualWork/4, d, c)
+		j.addUnplaced(3, usualWork, e)
 	}},
 	{"chain8", func(j *job) {
 		last := int32(-1)
 		for i := range 8 {
-			last = j.add(int32(i%6), unit, last)
+			last = j.addUnplaced(int32(i%6), usualWork, last)
 		}
 	}},
-	{"DEBATE1", func(j *job) { debate(j, 1) }},
-	{"DEBATE2", func(j *job) { debate(j, 2) }},
+	{"DEBATE1", func(j *job) { addDebate(j, 1) }},
+	{"DEBATE2", func(j *job) { addDebate(j, 2) }},
 }
 
-func debate(j *job, rounds int) {
+func addDebate(j *job, rounds int) {
 	var before []int32
 	for r := range rounds {
 		var round []int32
 		for range 3 {
 			if r == 0 {
-				round = append(round, j.add(3, unit, -1))
+				round = append(round, j.addUnplaced(3, usualWork, -1))
 			} else {
-				round = append(round, j.add(3, unit, before...))
+				round = append(round, j.addUnplaced(3, usualWork, before...))
 			}
 		}
 		before = round
@@ -336,27 +340,27 @@ func TestScheduleOfWorkflows(t *testing.T) {
 			}
 			rng := seeded.New(uint64(devices), w.name)
 			f := testFleet(devices, 6, 8)
-			for s := range f.near {
-				f.near[s], f.far[s] = 20, 300
+			for s := range f.sameNodeTime {
+				f.sameNodeTime[s], f.otherNodeTime[s] = 20, 300
 			}
 			r, j := randomRows(rng, f), &job{}
 			w.make(j)
-			s := newExact(f, r)
+			s := newExactScheduler(f, r)
 			end, bound := s.schedule(0, j, 0)
-			a := algorithm1{f: f, rows: r, j: j, inOrder: true}
-			if want := a.best(0); end != want || bound != end {
+			a := algorithm1{tables: f, endTable: r, job: j, inOrder: true}
+			if want := a.bestEnd(0); end != want || bound != end {
 				t.Errorf("%s on %d devices: ends at %d with bound %d, Algorithm 1 at %d", w.name, devices, end, bound, want)
 			}
 		}
 	}
 }
 
-// end is when a task ends at a place whose inputs are there at ready.
-func (r *rows) end(service, place int32, ready, work int64) int64 {
+// endAt is when a task ends at a place whose inputs are there at ready.
+func (r *endTable) endAt(service, place int32, ready, work int64) int64 {
 	i := service*r.places + place
-	end := max(r.free[i], ready) + scaled(r.comp[i], work)
-	if r.join[i] >= ready {
-		end = min(end, r.join[i]+scaled(r.joined[i], work))
+	end := max(r.idleAt[i], ready) + scaleTime(r.soloTime[i], work)
+	if r.joinStart[i] >= ready {
+		end = min(end, r.joinStart[i]+scaleTime(r.joinDuration[i], work))
 	}
 	return end
 }

@@ -11,37 +11,37 @@ import (
 
 // planSlowly is a device's plan by the rule as it is told: one look at the whole queue
 // per batch.
-func planSlowly(c *cluster, place int32, now, at int64) (plan []period, ends map[int32]int64) {
+func planSlowly(c *cluster, place int32, now, at int64) (plan []plannedBatch, ends map[int32]int64) {
 	d := &c.devices[place]
 	waits, ends := map[int32]int64{}, map[int32]int64{}
 	for _, id := range d.queue {
 		k := &c.tasks[id]
-		waits[id] = max(c.readyAt(k, place, now), d.loadedAt(c.fleet.services[k.service].network))
+		waits[id] = max(c.inputsReadyAt(k, place, now), d.networkReadyAt(c.tables.services[k.service].network))
 	}
 	for len(waits) > 0 {
 		may := func(id int32) bool { w, left := waits[id]; return left && w <= at }
 		i := slices.IndexFunc(d.queue, may)
 		if i < 0 {
-			at = never
+			at = farFuture
 			for _, w := range waits {
 				at = min(at, w)
 			}
 			continue
 		}
-		if c.opt.Full {
+		if c.options.FullBatchFirst {
 			i = fullSlowly(c, place, at, i, may)
 		}
-		b := period{start: at, until: at, service: c.tasks[d.queue[i]].service}
+		b := plannedBatch{start: at, joinUntil: at, service: c.tasks[d.queue[i]].service}
 		var in []int32
 		for _, id := range d.queue {
-			if k := &c.tasks[id]; k.service == b.service && may(id) && b.n < c.fleet.on(b.service, place).most {
+			if k := &c.tasks[id]; k.service == b.service && may(id) && b.size < c.tables.serviceOn(b.service, place).maxBatch {
 				in = append(in, id)
-				b.n++
-				b.real = b.real || k.slot >= 0
+				b.size++
+				b.hasRevealed = b.hasRevealed || k.slot >= 0
 				b.work = max(b.work, k.work)
 			}
 		}
-		b.end = at + c.fleet.cost(b.service, place, b.n, b.work)
+		b.end = at + c.tables.batchTime(b.service, place, b.size, b.work)
 		for _, id := range in {
 			ends[id] = b.end
 			delete(waits, id)
@@ -64,51 +64,51 @@ func fullSlowly(c *cluster, place int32, at int64, first int, may func(int32) bo
 				in, work = append(in, i), max(work, k.work)
 			}
 		}
-		if most := c.fleet.on(service, place).most; !may(id) || len(in) != int(most) {
+		if most := c.tables.serviceOn(service, place).maxBatch; !may(id) || len(in) != int(most) {
 			continue
-		} else if end := at + c.fleet.cost(service, place, most, work); in[0] == first || end+c.fleet.cost(head.service, place, 1, head.work) <= head.key {
+		} else if end := at + c.tables.batchTime(service, place, most, work); in[0] == first || end+c.tables.batchTime(head.service, place, 1, head.work) <= head.orderKey {
 			return in[0]
 		}
 	}
 	return first
 }
 
-// crowd gives a device a queue of revealed and expected tasks, some of which wait for
+// fillQueue gives a device a queue of revealed and expected tasks, some of which wait for
 // inputs or for loads.
-func crowd(p *Policy, seed uint64, tasks int) {
+func fillQueue(p *Policy, seed uint64, tasks int) {
 	rng, d := seeded.New(seed, "crowd"), &p.devices[0]
-	source := p.take(0, 0, 0, unit) // what tasks read whose inputs are on their way
+	source := p.newTask(0, 0, 0, usualWork) // what tasks read whose inputs are on their way
 	for range tasks {
-		id := p.take(0, int32(rng.IntN(3)-1), int32(rng.IntN(len(p.fleet.services))), unit*int64(1+rng.IntN(3))/2)
+		id := p.newTask(0, int32(rng.IntN(3)-1), int32(rng.IntN(len(p.tables.services))), usualWork*int64(1+rng.IntN(3))/2)
 		k := &p.tasks[id]
-		k.state, k.place, k.arrived, k.key = queued, 0, 0, rng.Int64N(3e10)
+		k.state, k.place, k.inputsAt, k.orderKey = taskQueued, 0, 0, rng.Int64N(3e10)
 		if rng.IntN(3) == 0 {
-			k.coming, k.there = true, rng.Int64N(2e10)
+			k.stateInTransit, k.stateArrivesAt = true, rng.Int64N(2e10)
 		}
 		if rng.IntN(4) == 0 {
-			k.arrived, k.inputs = -1, append(k.inputs, source)
+			k.inputsAt, k.inputs = -1, append(k.inputs, source)
 		}
 		d.enqueue(p.tasks, id)
 	}
 	u := &p.tasks[source]
-	u.state, u.place, u.end = running, 1, 5e8
+	u.state, u.place, u.endsAt = taskRunning, 1, 5e8
 }
 
 func TestPlanIsTheRulePlayedForward(t *testing.T) {
 	for seed := range uint64(120) {
-		p := busyPolicy(4, 6, Options{Full: seed%2 > 0})
-		crowd(p, seed, 1+int(seed)*2)
+		p := busyPolicy(4, 6, Options{FullBatchFirst: seed%2 > 0})
+		fillQueue(p, seed, 1+int(seed)*2)
 		const now = int64(1e8)
 		d := &p.devices[0]
 		p.planLoads(0, now)
-		want, ends := planSlowly(p.cluster, 0, now, d.ends)
-		p.plan(0, now)
-		if !slices.Equal(d.plan, want) || d.tail != want[len(want)-1].end {
-			t.Fatalf("seed %d: %v, expected %v", seed, d.plan, want)
+		want, ends := planSlowly(p.cluster, 0, now, d.batchEndsAt)
+		p.planDevice(0, now)
+		if !slices.Equal(d.plannedBatches, want) || d.planEnd != want[len(want)-1].end {
+			t.Fatalf("seed %d: %v, expected %v", seed, d.plannedBatches, want)
 		}
 		for id, end := range ends {
-			if p.tasks[id].end != end {
-				t.Fatalf("seed %d: task %d ends at %d, expected %d", seed, id, p.tasks[id].end, end)
+			if p.tasks[id].endsAt != end {
+				t.Fatalf("seed %d: task %d ends at %d, expected %d", seed, id, p.tasks[id].endsAt, end)
 			}
 		}
 	}
@@ -122,27 +122,27 @@ func TestFullBatchesGoFirst(t *testing.T) {
 		full   bool
 	}{{4, 0, true}, {4, -1, false}, {3, 0, false}} {
 		f := testFleet(1, 2, 1)
-		f.t.Pipelines[1].Batch, f.t.Stages[1].Infer = 4, f.t.Stages[1].Infer[:4]
-		p := New(f.t, admitting(Options{}))
+		f.source.Pipelines[1].Batch, f.source.Stages[1].Infer = 4, f.source.Stages[1].Infer[:4]
+		p := New(f.source, withAdmission(Options{}))
 		d := &p.devices[0]
 		for i := range 1 + c.behind {
 			service := int32(min(i, 1))
-			id := p.take(0, int32(i), service, unit)
+			id := p.newTask(0, int32(i), service, usualWork)
 			k := &p.tasks[id]
-			k.state, k.place, k.arrived, k.key = queued, 0, 0, int64(i)*1e9
+			k.state, k.place, k.inputsAt, k.orderKey = taskQueued, 0, 0, int64(i)*1e9
 			if d.loaded[service] = true; i == 0 {
-				k.key = p.fleet.cost(1, 0, 4, unit) + p.fleet.cost(0, 0, 1, unit) + c.spare
+				k.orderKey = p.tables.batchTime(1, 0, 4, usualWork) + p.tables.batchTime(0, 0, 1, usualWork) + c.spare
 			} else {
-				k.key += 100e9
+				k.orderKey += 100e9
 			}
 			d.enqueue(p.tasks, id)
 		}
-		p.open(0)
-		p.plan(0, 0)
+		p.openRequest(0)
+		p.planDevice(0, 0)
 		out := &policy.Actions{}
-		p.batches.run(0, 0, out)
-		if full := d.service == 1; full != c.full || d.plan[0].service != d.service || int(d.plan[0].n) != len(d.batch) {
-			t.Errorf("%+v: a batch of %d of service %d, planned %+v", c, len(d.batch), d.service, d.plan[0])
+		p.runner.startBatch(0, 0, out)
+		if full := d.service == 1; full != c.full || d.plannedBatches[0].service != d.service || int(d.plannedBatches[0].size) != len(d.batch) {
+			t.Errorf("%+v: a batch of %d of service %d, planned %+v", c, len(d.batch), d.service, d.plannedBatches[0])
 		}
 	}
 }
@@ -152,11 +152,11 @@ func BenchmarkPlan(b *testing.B) {
 	for _, tasks := range []int{8, 64, 512, 4096} {
 		b.Run(fmt.Sprint(tasks), func(b *testing.B) {
 			p := busyPolicy(4, 6, Options{})
-			crowd(p, 1, tasks)
-			p.plan(0, 0)
+			fillQueue(p, 1, tasks)
+			p.planDevice(0, 0)
 			b.ReportAllocs()
 			for b.Loop() {
-				p.plan(0, 0)
+				p.planDevice(0, 0)
 			}
 		})
 	}

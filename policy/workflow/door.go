@@ -18,187 +18,187 @@ import (
 //
 // The share adapts to the requests that end late: batches are not always full, loads take time, and work is not spread
 // evenly.
-type door struct {
+type admission struct {
 	*cluster
-	table     *predict.Table
-	resources []resource
-	uses      [][]int32 // by service: the resources in which its work counts
-	apps      []traits  // by application
-	line      []int32   // admitted open requests, in the order of their deadlines
-	sums      []float64 // scratch
-	sorted    []int64   // scratch
+	predictions        *predict.TransitionTable
+	resources          []resource
+	resourcesOf        [][]int32  // by service: the resources in which its work counts
+	apps               []appStats // by application
+	admittedByDeadline []int32    // admitted open requests, in the order of their deadlines
+	timeSums           []float64  // scratch
+	sortedChains       []int64    // scratch
 }
 
 // resource is a set of devices, with the work that only these devices can do.
 type resource struct {
-	places []int32
-	in     []bool  // by place: whether it belongs to the set
-	each   []int64 // by service: device time in ns of a task in a planned batch; 0 if others run it, too
-	owed   int64   // device time in ns that admitted requests need
-	busy   int64   // scratch: sum of the times at which its devices become free
-	latest int64   // scratch: the latest of these times
-	up     int64   // scratch: number of devices that are up
+	places       []int32
+	contains     []bool  // by place: whether it belongs to the set
+	taskTime     []int64 // by service: device time in ns of a task in a planned batch; 0 if others run it, too
+	owedTime     int64   // device time in ns that admitted requests need
+	freeTimesSum int64   // scratch: sum of the times at which its devices become free
+	lastFreeAt   int64   // scratch: the latest of these times
+	liveDevices  int64   // scratch: number of devices that are up
 }
 
 // appStats holds the statistics that admission keeps of an application.
-type traits struct {
-	behind []mean  // by token: device time of what followed it, by resource
-	all    mean    // device time of a request, by resource
-	chains []int64 // longest chains of task times of requests that ended lately
-	count  int     // number of chains seen so far
-	tail   int64   // quantile of chainTimes: time that a request needs at the end
-	share  float64 // part of the device time before a deadline that backlogs may fill
-	ended  float64 // requests that ended since the share was set
-	late   float64 // those of them that were late
-	full   bool    // a request was refused since the share was set
-	holds  int64   // the share is not changed before then
-	claim
+type appStats struct {
+	timeAfter       []resourceMean // by token: device time of what followed it, by resource
+	requestTime     resourceMean   // device time of a request, by resource
+	chainTimes      []int64        // longest chains of task times of requests that ended lately
+	chainCount      int            // number of chains seen so far
+	chainQuantile   int64          // quantile of chainTimes: time that a request needs at the end
+	backlogShare    float64        // part of the device time before a deadline that backlogs may fill
+	endedRequests   float64        // requests that ended since the share was set
+	lateRequests    float64        // those of them that were late
+	refusedAny      bool           // a request was refused since the share was set
+	shareHoldsUntil int64          // the share is not changed before then
+	rateClaim
 }
 
 // resourceMean is a weighted mean of device times, by resource.
-type mean struct {
-	n   float64
-	sum []float64
+type resourceMean struct {
+	samples float64
+	sums    []float64
 }
 
 const (
 	// maxResources bounds the number of resources.
-	mostResources = 64
+	maxResources = 64
 	// maxSamples is the weight of a mean at most; then later requests count more.
-	mostSamples = 2000
+	maxSamples = 2000
 	// maxChains is the number of chains that a quantile is taken over, and chainQuantileLevel its level.
-	mostChains = 128
-	tailAt     = .9
+	maxChains          = 128
+	chainQuantileLevel = .9
 	// A backlog share begins at initialShare. It grows by shareGrowth while at most half of maxLateShare of the
 	// admitted requests end late, and shrinks if more than maxLateShare do.
-	firstShare = .8
-	leastShare = .05
-	mostShare  = 2
-	shareGrows = 1.03
-	lateShare  = .01
+	initialShare = .8
+	minShare     = .05
+	maxShare     = 2
+	shareGrowth  = 1.03
+	maxLateShare = .01
 	// endsPerUpdate is the number of ended requests after which a share may change.
-	enoughEnds = 100
+	endsPerUpdate = 100
 )
 
 // newAdmission returns admission for a cluster. If the options do not ask for admission, it admits every request.
-func newDoor(c *cluster) *door {
-	g := &door{cluster: c}
-	if !c.opt.Admit {
+func newAdmission(c *cluster) *admission {
+	g := &admission{cluster: c}
+	if !c.options.Admit {
 		return g
 	}
-	f := c.fleet
+	f := c.tables
 
 	// Resources are the sets of devices that run a service, and the unions of such sets.
 	for s := range f.services {
-		in := make([]bool, len(f.ids))
-		for place := range f.ids {
-			in[place] = f.runs(int32(s), int32(place))
+		contains := make([]bool, len(f.deviceAt))
+		for place := range f.deviceAt {
+			contains[place] = f.canRun(int32(s), int32(place))
 		}
-		g.addResource(in)
+		g.addResource(contains)
 	}
 	for i := 0; i < len(g.resources); i++ {
 		for k := range i {
-			in := slices.Clone(g.resources[i].in)
-			for place, is := range g.resources[k].in {
-				in[place] = in[place] || is
+			contains := slices.Clone(g.resources[i].contains)
+			for place, isMember := range g.resources[k].contains {
+				contains[place] = contains[place] || isMember
 			}
-			g.addResource(in)
+			g.addResource(contains)
 		}
 	}
 
 	// The work of a service counts in every resource that holds all of the service's devices.
-	g.uses = make([][]int32, len(f.services))
+	g.resourcesOf = make([][]int32, len(f.services))
 	for r := range g.resources {
-		x := &g.resources[r]
-		x.each = make([]int64, len(f.services))
+		set := &g.resources[r]
+		set.taskTime = make([]int64, len(f.services))
 		for s := range f.services {
-			if x.each[s] = g.eachOn(x, int32(s)); x.each[s] > 0 {
-				g.uses[s] = append(g.uses[s], int32(r))
+			if set.taskTime[s] = g.taskTimeOn(set, int32(s)); set.taskTime[s] > 0 {
+				g.resourcesOf[s] = append(g.resourcesOf[s], int32(r))
 			}
 		}
 	}
-	g.apps, g.sums = make([]traits, len(f.t.Models)), make([]float64, len(g.resources))
+	g.apps, g.timeSums = make([]appStats, len(f.source.Models)), make([]float64, len(g.resources))
 	for i := range g.apps {
 		a := &g.apps[i]
-		a.share, a.claim = firstShare, newClaim(f.t.Models[i].RPS)
+		a.backlogShare, a.rateClaim = initialShare, newRateClaim(f.source.Models[i].RPS)
 	}
 	return g
 }
 
 // addResource adds a set of devices as a resource. It does nothing if the set is empty or known, or if there are
 // maxResources already.
-func (g *door) addResource(in []bool) {
-	if len(g.resources) >= mostResources || slices.ContainsFunc(g.resources, func(x resource) bool { return slices.Equal(x.in, in) }) {
+func (g *admission) addResource(contains []bool) {
+	if len(g.resources) >= maxResources || slices.ContainsFunc(g.resources, func(set resource) bool { return slices.Equal(set.contains, contains) }) {
 		return
 	}
-	x := resource{in: in}
-	for place, is := range in {
-		if is {
-			x.places = append(x.places, int32(place))
+	set := resource{contains: contains}
+	for place, isMember := range contains {
+		if isMember {
+			set.places = append(set.places, int32(place))
 		}
 	}
-	if len(x.places) > 0 {
-		g.resources = append(g.resources, x)
+	if len(set.places) > 0 {
+		g.resources = append(g.resources, set)
 	}
 }
 
 // taskTimeOn returns the device time in ns of a resource that a task of a service needs in a planned batch. If devices
 // outside the resource run the service, too, it returns 0.
-func (g *door) eachOn(x *resource, s int32) int64 {
+func (g *admission) taskTimeOn(set *resource, s int32) int64 {
 	rate := 0.0
-	for place := range g.fleet.ids {
-		on := g.fleet.on(s, int32(place))
-		if on.times == nil {
+	for place := range g.tables.deviceAt {
+		onPlace := g.tables.serviceOn(s, int32(place))
+		if onPlace.times == nil {
 			continue
 		}
-		if !x.in[place] {
+		if !set.contains[place] {
 			return 0
 		}
-		rate += float64(on.most) / float64(on.times[on.most-1])
+		rate += float64(onPlace.maxBatch) / float64(onPlace.times[onPlace.maxBatch-1])
 	}
 	if rate == 0 {
 		return 0
 	}
-	return max(1, int64(float64(len(x.places))/rate))
+	return max(1, int64(float64(len(set.places))/rate))
 }
 
 // admit returns true if a request may come in, and adds it to the admitted requests. Otherwise retryAt is when a request
 // that arrives then is expected to fit.
-func (g *door) admits(now int64, req int32) (in bool, again int64) {
-	if !g.opt.Admit {
+func (g *admission) admit(now int64, req int32) (admitted bool, retryAt int64) {
+	if !g.options.Admit {
 		return true, 0
 	}
 	q := &g.requests[req]
-	app := &g.apps[q.model]
-	q.owes = slices.Grow(q.owes[:0], len(g.resources))[:len(g.resources)]
+	app := &g.apps[q.app]
+	q.owedTime = slices.Grow(q.owedTime[:0], len(g.resources))[:len(g.resources)]
 
 	// Find the position by deadline.
-	at := len(g.line)
-	for at > 0 && g.requests[g.line[at-1]].deadline > q.deadline {
-		at--
+	linePosition := len(g.admittedByDeadline)
+	for linePosition > 0 && g.requests[g.admittedByDeadline[linePosition-1]].deadline > q.deadline {
+		linePosition--
 	}
 
 	// Every resource must have time left for it and for the requests behind it.
 	for r := range g.resources {
-		q.owes[r] = app.all.of(r)
-		if late := g.excess(now, r, at, q); late > 0 {
-			if again < now+late {
-				again, app.shortage = now+late, int32(r)
+		q.owedTime[r] = app.requestTime.meanOf(r)
+		if delay := g.delayUntilFit(now, r, linePosition, q); delay > 0 {
+			if retryAt < now+delay {
+				retryAt, app.scarceResource = now+delay, int32(r)
 			}
-			app.full, app.until = true, q.deadline
+			app.refusedAny, app.scarceUntil = true, q.deadline
 		}
 	}
-	if again > 0 {
-		return false, again
+	if retryAt > 0 {
+		return false, retryAt
 	}
 
 	// Applications that are short of a resource which it needs come first.
-	if lead := g.lead(now, q); lead > 0 {
-		return false, now + lead
+	if virtualLead := g.leadOverScarce(now, q); virtualLead > 0 {
+		return false, now + virtualLead
 	}
-	app.virtual, app.shortage = app.virtual+app.gap, -1
-	g.count(q, 1)
-	g.line = slices.Insert(g.line, at, req)
+	app.virtualTime, app.scarceResource = app.virtualTime+app.requestGap, -1
+	g.addOwedTime(q, 1)
+	g.admittedByDeadline = slices.Insert(g.admittedByDeadline, linePosition, req)
 	q.admitted = true
 	return true, 0
 }
@@ -208,124 +208,124 @@ func (g *door) admits(now int64, req int32) (in bool, again int64) {
 // other one always fits.
 //
 //	earlierOwed <= backlogShare · deviceTimeUntil(deadline - chainQuantile)      for each of these requests
-func (g *door) excess(now int64, r, at int, q *request) (late int64) {
-	x := &g.resources[r]
-	if q.owes[r] == 0 || x.owed <= 0 {
+func (g *admission) delayUntilFit(now int64, r, linePosition int, q *request) (delay int64) {
+	set := &g.resources[r]
+	if q.owedTime[r] == 0 || set.owedTime <= 0 {
 		return 0
 	}
-	g.free(now, x)
-	owed := x.owed + q.owes[r]
-	for i := len(g.line); i >= at; i-- {
-		o := q
-		if i > at {
-			o = &g.requests[g.line[i-1]]
+	g.updateFreeTimes(now, set)
+	owed := set.owedTime + q.owedTime[r]
+	for i := len(g.admittedByDeadline); i >= linePosition; i-- {
+		other := q
+		if i > linePosition {
+			other = &g.requests[g.admittedByDeadline[i-1]]
 		}
-		app := &g.apps[o.model]
-		if o.owes[r] == 0 { // it needs nothing here
+		app := &g.apps[other.app]
+		if other.owedTime[r] == 0 { // it needs nothing here
 			continue
 		}
-		before := owed - o.owes[r]
-		if over := float64(before) - app.share*float64(g.room(now, x, o.deadline-app.tail)); before > 0 && over > 0 {
-			late = max(late, 1, int64(over/((1+app.share)*float64(max(1, x.up)))))
+		earlierOwed := owed - other.owedTime[r]
+		if excessTime := float64(earlierOwed) - app.backlogShare*float64(g.deviceTimeUntil(now, set, other.deadline-app.chainQuantile)); earlierOwed > 0 && excessTime > 0 {
+			delay = max(delay, 1, int64(excessTime/((1+app.backlogShare)*float64(max(1, set.liveDevices)))))
 		}
-		if i > at {
-			owed -= o.owes[r]
+		if i > linePosition {
+			owed -= other.owedTime[r]
 		}
 	}
-	return late
+	return delay
 }
 
 // updateFreeTimes computes when the devices of a resource become free.
-func (g *door) free(now int64, x *resource) {
-	x.busy, x.latest, x.up = 0, now, 0
-	for _, place := range x.places {
-		if at := g.freeAt(now, place); at < never {
-			x.busy, x.latest, x.up = x.busy+at, max(x.latest, at), x.up+1
+func (g *admission) updateFreeTimes(now int64, set *resource) {
+	set.freeTimesSum, set.lastFreeAt, set.liveDevices = 0, now, 0
+	for _, place := range set.places {
+		if freeAt := g.deviceFreeAt(now, place); freeAt < farFuture {
+			set.freeTimesSum, set.lastFreeAt, set.liveDevices = set.freeTimesSum+freeAt, max(set.lastFreeAt, freeAt), set.liveDevices+1
 		}
 	}
 }
 
 // deviceFreeAt returns when a device has finished what it runs. If the device is down, it returns farFuture. Running
 // sequences of a language model count as if the device did what remains of them at its full batch, and nothing else.
-func (g *door) freeAt(now int64, place int32) int64 {
+func (g *admission) deviceFreeAt(now int64, place int32) int64 {
 	d := &g.devices[place]
-	switch q := g.sequences(); {
+	switch q := g.languageModels(); {
 	case d.down:
-		return never
+		return farFuture
 	case !d.busy:
 		return now
-	case q.is(d.service):
-		at, n := now, int32(len(d.batch))
-		on := g.fleet.on(d.service, place)
+	case q.isLanguageModel(d.service):
+		freeAt, n := now, int32(len(d.batch))
+		onPlace := g.tables.serviceOn(d.service, place)
 		for _, id := range d.batch {
 			k := &g.tasks[id]
-			left := k.left - float64(now-d.seen)/float64(q.fleet.cost(k.service, place, n, k.work))
-			at += int64(max(0, left) * float64(scaled(on.times[on.most-1], k.work)) / float64(on.most))
+			remainingPart := k.remainingPart - float64(now-d.progressCountedAt)/float64(q.tables.batchTime(k.service, place, n, k.work))
+			freeAt += int64(max(0, remainingPart) * float64(scaleTime(onPlace.times[onPlace.maxBatch-1], k.work)) / float64(onPlace.maxBatch))
 		}
-		return at
+		return freeAt
 	}
-	return max(now, d.ends)
+	return max(now, d.batchEndsAt)
 }
 
 // deviceTimeUntil returns the device time in ns that a resource offers up to a deadline.
-func (g *door) room(now int64, x *resource, deadline int64) int64 {
-	if deadline >= x.latest {
-		return x.up*deadline - x.busy
+func (g *admission) deviceTimeUntil(now int64, set *resource, deadline int64) int64 {
+	if deadline >= set.lastFreeAt {
+		return set.liveDevices*deadline - set.freeTimesSum
 	}
 	sum := int64(0)
-	for _, place := range x.places {
-		sum += max(0, deadline-g.freeAt(now, place))
+	for _, place := range set.places {
+		sum += max(0, deadline-g.deviceFreeAt(now, place))
 	}
 	return sum
 }
 
 // updateOwedTime computes anew the device time that a request owes, after a segment of it was revealed: its waiting
 // tasks, and the mean of what followed its latest token.
-func (g *door) revealed(q *request) {
+func (g *admission) updateOwedTime(q *request) {
 	if !q.admitted {
 		return
 	}
-	g.count(q, -1)
-	clear(q.owes)
-	for _, id := range q.tasks {
-		if k := &g.tasks[id]; k.state == known || k.state == queued {
-			for _, r := range g.uses[k.service] {
-				q.owes[r] += scaled(g.resources[r].each[k.service], k.work)
+	g.addOwedTime(q, -1)
+	clear(q.owedTime)
+	for _, id := range q.revealedTasks {
+		if k := &g.tasks[id]; k.state == taskUnplaced || k.state == taskQueued {
+			for _, r := range g.resourcesOf[k.service] {
+				q.owedTime[r] += scaleTime(g.resources[r].taskTime[k.service], k.work)
 			}
 		}
 	}
-	token := q.path[len(q.path)-1]
-	if list := g.apps[q.model].behind; int(token) < len(list) {
-		for r := range q.owes {
-			q.owes[r] += list[token].of(r)
+	token := q.tokens[len(q.tokens)-1]
+	if list := g.apps[q.app].timeAfter; int(token) < len(list) {
+		for r := range q.owedTime {
+			q.owedTime[r] += list[token].meanOf(r)
 		}
 	}
-	g.count(q, 1)
+	g.addOwedTime(q, 1)
 }
 
 // addOwedTime adds the time that a request owes to the resources (sign 1), or subtracts it (-1).
-func (g *door) count(q *request, sign int64) {
-	for r, owes := range q.owes {
-		g.resources[r].owed += sign * owes
+func (g *admission) addOwedTime(q *request, sign int64) {
+	for r, owedHere := range q.owedTime {
+		g.resources[r].owedTime += sign * owedHere
 	}
 }
 
 // settleOwedTime subtracts the time of a task that starts from what its request owes (sign 1), or adds that of a task
 // that waits again (-1).
-func (g *door) move(k *task, sign int64) {
+func (g *admission) settleOwedTime(k *task, sign int64) {
 	if k.req < 0 || !g.requests[k.req].admitted {
 		return
 	}
 	q := &g.requests[k.req]
-	for _, r := range g.uses[k.service] {
-		w := sign * scaled(g.resources[r].each[k.service], k.work)
-		q.owes[r] -= w
-		g.resources[r].owed -= w
+	for _, r := range g.resourcesOf[k.service] {
+		w := sign * scaleTime(g.resources[r].taskTime[k.service], k.work)
+		q.owedTime[r] -= w
+		g.resources[r].owedTime -= w
 	}
 }
 
 // recordAnswer removes a request that has been answered from the admitted ones, and learns from it.
-func (g *door) answered(now int64, req int32) {
+func (g *admission) recordAnswer(now int64, req int32) {
 	q := &g.requests[req]
 	if !q.admitted {
 		return
@@ -333,137 +333,137 @@ func (g *door) answered(now int64, req int32) {
 
 	// The longest chain of task times, in planned batches.
 	chain := int64(0)
-	for _, id := range q.tasks {
+	for _, id := range q.revealedTasks {
 		k := &g.tasks[id]
-		k.soonest = 0
+		k.earliestEnd = 0
 		for _, in := range k.inputs {
 			if in >= 0 {
-				k.soonest = max(k.soonest, g.tasks[in].soonest)
+				k.earliestEnd = max(k.earliestEnd, g.tasks[in].earliestEnd)
 			}
 		}
-		k.soonest += g.step(k.service, k.work)
-		chain = max(chain, k.soonest)
+		k.earliestEnd += g.plannedTaskTime(k.service, k.work)
+		chain = max(chain, k.earliestEnd)
 	}
-	g.learn(q.model, q.path, chain, 1)
-	g.leave(req)
-	g.judge(now, q, now > q.deadline)
+	g.learnTokens(q.app, q.tokens, chain, 1)
+	g.removeRequest(req)
+	g.adjustShare(now, q, now > q.deadline)
 }
 
 // removeRequest removes a request from the admitted ones.
-func (g *door) leave(req int32) {
+func (g *admission) removeRequest(req int32) {
 	q := &g.requests[req]
 	if !q.admitted {
 		return
 	}
-	g.count(q, -1)
+	g.addOwedTime(q, -1)
 	q.admitted = false
-	at, _ := slices.BinarySearchFunc(g.line, q.deadline, func(o int32, deadline int64) int {
-		return int(max(-1, min(1, g.requests[o].deadline-deadline)))
+	linePosition, _ := slices.BinarySearchFunc(g.admittedByDeadline, q.deadline, func(other int32, deadline int64) int {
+		return int(max(-1, min(1, g.requests[other].deadline-deadline)))
 	})
-	at += slices.Index(g.line[at:], req)
-	g.line = slices.Delete(g.line, at, at+1)
+	linePosition += slices.Index(g.admittedByDeadline[linePosition:], req)
+	g.admittedByDeadline = slices.Delete(g.admittedByDeadline, linePosition, linePosition+1)
 }
 
 // adjustShare counts an admitted request that has ended, late or in time. After endsPerUpdate of them the share of its
 // application grows if few were late and some were refused, and shrinks if many were late.
-func (g *door) judge(now int64, q *request, late bool) {
-	a := &g.apps[q.model]
-	if a.ended++; late {
-		a.late++
+func (g *admission) adjustShare(now int64, q *request, late bool) {
+	a := &g.apps[q.app]
+	if a.endedRequests++; late {
+		a.lateRequests++
 	}
-	if a.ended < enoughEnds || now < a.holds {
+	if a.endedRequests < endsPerUpdate || now < a.shareHoldsUntil {
 		return
 	}
-	share := a.late / a.ended
+	share := a.lateRequests / a.endedRequests
 	switch {
-	case share > lateShare:
-		a.share = max(leastShare, a.share*max(.7, 1-share))
-	case a.full && share <= lateShare/2:
-		a.share = min(mostShare, a.share*shareGrows)
+	case share > maxLateShare:
+		a.backlogShare = max(minShare, a.backlogShare*max(.7, 1-share))
+	case a.refusedAny && share <= maxLateShare/2:
+		a.backlogShare = min(maxShare, a.backlogShare*shareGrowth)
 	}
-	a.ended, a.late, a.full, a.holds = 0, 0, false, now+q.deadline-q.arrived
+	a.endedRequests, a.lateRequests, a.refusedAny, a.shareHoldsUntil = 0, 0, false, now+q.deadline-q.arrivedAt
 }
 
 // plannedTaskTime returns the time of a task in a full planned batch, on the first kind of device that runs it.
-func (g *door) step(s int32, work int64) int64 {
-	sv := &g.fleet.services[s]
-	i := slices.IndexFunc(sv.by, func(on onKind) bool { return on.times != nil })
+func (g *admission) plannedTaskTime(s int32, work int64) int64 {
+	sv := &g.tables.services[s]
+	i := slices.IndexFunc(sv.onKinds, func(onKind kindTimes) bool { return onKind.times != nil })
 	if i < 0 {
 		return 0
 	}
-	return scaled(sv.by[i].times[sv.by[i].most-1], work)
+	return scaleTime(sv.onKinds[i].times[sv.onKinds[i].maxBatch-1], work)
 }
 
 // learnRecordedPath learns from a recorded path that a share of the requests took.
-func (g *door) learnWay(app int32, path []int32, w *flow.Way, share float64) {
-	ends, chain := make([]int64, len(w.Tasks)), int64(0)
-	for i := range w.Tasks {
-		t := &w.Tasks[i]
-		for _, back := range t.Reads {
-			if back > 0 && int(back) <= i {
-				ends[i] = max(ends[i], ends[i-int(back)])
+func (g *admission) learnRecordedPath(app int32, path []int32, recordedPath *flow.RecordedPath, requestShare float64) {
+	endTimes, chain := make([]int64, len(recordedPath.Tasks)), int64(0)
+	for i := range recordedPath.Tasks {
+		t := &recordedPath.Tasks[i]
+		for _, offset := range t.Reads {
+			if offset > 0 && int(offset) <= i {
+				endTimes[i] = max(endTimes[i], endTimes[i-int(offset)])
 			}
 		}
-		ends[i] += g.step(t.Service, workOf(t.Work))
-		chain = max(chain, ends[i])
+		endTimes[i] += g.plannedTaskTime(t.Service, workFromMillionths(t.Work))
+		chain = max(chain, endTimes[i])
 	}
-	g.learn(app, path, chain, share*mostChains/2)
+	g.learnTokens(app, path, chain, requestShare*maxChains/2)
 }
 
 // learnTokens counts a path of tokens that `count` requests took, with their longest chain of task times.
-func (g *door) learn(app int32, path []int32, chain int64, times float64) {
+func (g *admission) learnTokens(app int32, tokens []int32, chain int64, count float64) {
 	a := &g.apps[app]
-	clear(g.sums)
-	for _, token := range slices.Backward(path) {
-		for int(token) >= len(a.behind) {
-			a.behind = append(a.behind, mean{})
+	clear(g.timeSums)
+	for _, token := range slices.Backward(tokens) {
+		for int(token) >= len(a.timeAfter) {
+			a.timeAfter = append(a.timeAfter, resourceMean{})
 		}
-		a.behind[token].add(g.sums, times)
-		t := g.table.Token(token)
-		for _, r := range g.uses[t.Service] {
-			g.sums[r] += float64(scaled(g.resources[r].each[t.Service], workOf(t.Work)))
+		a.timeAfter[token].addSamples(g.timeSums, count)
+		t := g.predictions.Token(token)
+		for _, r := range g.resourcesOf[t.Service] {
+			g.timeSums[r] += float64(scaleTime(g.resources[r].taskTime[t.Service], workFromMillionths(t.Work)))
 		}
 	}
 
 	// Keep the latest chains in a ring, and their quantile.
-	a.all.add(g.sums, times)
-	for range int(math.Ceil(times)) {
-		if len(a.chains) < mostChains {
-			a.chains = append(a.chains, chain)
+	a.requestTime.addSamples(g.timeSums, count)
+	for range int(math.Ceil(count)) {
+		if len(a.chainTimes) < maxChains {
+			a.chainTimes = append(a.chainTimes, chain)
 		} else {
-			a.chains[a.count%mostChains] = chain
+			a.chainTimes[a.chainCount%maxChains] = chain
 		}
-		a.count++
+		a.chainCount++
 	}
-	if a.count%16 == 1 || a.count < 16 || times > 1 {
-		g.sorted = append(g.sorted[:0], a.chains...)
-		slices.Sort(g.sorted)
-		a.tail = g.sorted[int(tailAt*float64(len(g.sorted)))]
+	if a.chainCount%16 == 1 || a.chainCount < 16 || count > 1 {
+		g.sortedChains = append(g.sortedChains[:0], a.chainTimes...)
+		slices.Sort(g.sortedChains)
+		a.chainQuantile = g.sortedChains[int(chainQuantileLevel*float64(len(g.sortedChains)))]
 	}
 }
 
 // meanOf returns the mean for a resource. Without samples it returns 0.
-func (m *mean) of(r int) int64 {
-	if m.n == 0 {
+func (m *resourceMean) meanOf(r int) int64 {
+	if m.samples == 0 {
 		return 0
 	}
-	return int64(m.sum[r] / m.n)
+	return int64(m.sums[r] / m.samples)
 }
 
 // addSamples adds `count` samples of the same values. Beyond maxSamples, older samples lose weight.
-func (m *mean) add(x []float64, times float64) {
-	if m.sum == nil {
-		m.sum = make([]float64, len(x))
+func (m *resourceMean) addSamples(x []float64, count float64) {
+	if m.sums == nil {
+		m.sums = make([]float64, len(x))
 	}
-	if m.n+times > mostSamples {
-		keep := max(0, mostSamples-times) / (m.n + times)
-		for r := range m.sum {
-			m.sum[r] *= keep
+	if m.samples+count > maxSamples {
+		keptPart := max(0, maxSamples-count) / (m.samples + count)
+		for r := range m.sums {
+			m.sums[r] *= keptPart
 		}
-		m.n *= keep
+		m.samples *= keptPart
 	}
 	for r := range x {
-		m.sum[r] += times * x[r]
+		m.sums[r] += count * x[r]
 	}
-	m.n += times
+	m.samples += count
 }

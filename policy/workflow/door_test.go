@@ -9,9 +9,9 @@ import (
 )
 
 // owed is what the open requests of a line ask for.
-func (g *door) owedBy(r int) (sum int64) {
-	for _, req := range g.line {
-		sum += g.requests[req].owes[r]
+func (g *admission) owedBy(r int) (sum int64) {
+	for _, req := range g.admittedByDeadline {
+		sum += g.requests[req].owedTime[r]
 	}
 	return sum
 }
@@ -21,13 +21,13 @@ func (g *door) owedBy(r int) (sum int64) {
 // have gone.
 func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := New(testFleet(rapid.IntRange(1, 4).Draw(t, "devices"), 3, 4).t, admitting(dyorc))
+		p := New(testFleet(rapid.IntRange(1, 4).Draw(t, "devices"), 3, 4).source, withAdmission(dyorcOptions))
 		for place := range p.devices {
 			for n := range p.devices[place].loaded {
 				p.devices[place].loaded[n] = true
 			}
 		}
-		d := &driven{p: p}
+		d := &drivenPolicy{policy: p}
 		open := map[int32]bool{}
 		task, admitted := int32(0), 0
 		for i := range int32(rapid.IntRange(5, 40).Draw(t, "events")) {
@@ -43,44 +43,44 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 				place := rapid.SampledFrom(busy).Draw(t, "place")
 				for _, id := range p.devices[place].batch {
 					if req := p.tasks[id].req; req >= 0 && open[req] {
-						d.tell(policy.Event{Kind: policy.ControlRevealed, Req: req})
+						d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: req})
 						delete(open, req)
 					}
 				}
-				d.tell(policy.Event{Kind: policy.BatchFinished, Device: p.fleet.ids[place], Batch: place})
+				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: p.tables.deviceAt[place], Batch: place})
 			case what == 1 && len(open) > 0:
 				for req := range i {
 					if open[req] {
-						d.tell(policy.Event{Kind: policy.Cancel, Req: req})
+						d.handleEvent(policy.Event{Kind: policy.Cancel, Req: req})
 						delete(open, req)
 						break
 					}
 				}
 			default:
 				slo := time.Duration(rapid.IntRange(100, 9000).Draw(t, "slo")) * time.Millisecond
-				d.tell(policy.Event{Kind: policy.Arrival, Req: i, Arrived: d.now, Deadline: d.now + slo})
-				if !p.requests[i].open {
-					if drops := d.told(policy.Drop); len(drops) != 1 || drops[0].Reason != policy.ReasonDeadline || drops[0].At <= d.now {
+				d.handleEvent(policy.Event{Kind: policy.Arrival, Req: i, ArrivedAt: d.now, Deadline: d.now + slo})
+				if !p.requests[i].isOpen {
+					if drops := d.actionsOf(policy.Drop); len(drops) != 1 || drops[0].Reason != policy.ReasonDeadline || drops[0].At <= d.now {
 						t.Fatalf("refused with %+v", drops)
 					}
 					continue
 				}
 				admitted++
-				d.tell(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
-				d.tell(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: task, Service: rapid.Int32Range(0, 2).Draw(t, "service"), List: []int32{-1}})
+				d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
+				d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: task, Service: rapid.Int32Range(0, 2).Draw(t, "service"), List: []int32{-1}})
 				task++
-				open[i] = p.requests[i].open
+				open[i] = p.requests[i].isOpen
 			}
-			g := p.door
+			g := p.admission
 			for r := range g.resources {
-				if got, want := g.resources[r].owed, g.owedBy(r); got != want || want < 0 {
+				if got, want := g.resources[r].owedTime, g.owedBy(r); got != want || want < 0 {
 					t.Fatalf("a backlog of %d, expected %d", got, want)
 				}
 			}
-			for k := range g.line {
-				q := &g.requests[g.line[k]]
-				if !q.open || k > 0 && g.requests[g.line[k-1]].deadline > q.deadline {
-					t.Fatalf("place %d of the line: open %v, deadline %d", k, q.open, q.deadline)
+			for k := range g.admittedByDeadline {
+				q := &g.requests[g.admittedByDeadline[k]]
+				if !q.isOpen || k > 0 && g.requests[g.admittedByDeadline[k-1]].deadline > q.deadline {
+					t.Fatalf("place %d of the line: open %v, deadline %d", k, q.isOpen, q.deadline)
 				}
 			}
 		}
@@ -91,15 +91,15 @@ func TestBacklogsAreThoseOfTheLine(t *testing.T) {
 // devices together.
 func TestResourcesAreSharedDevices(t *testing.T) {
 	f := testFleet(4, 3, 8)
-	c := newCluster(f.t, admitting(dyorc))
-	for s := range c.fleet.services { // every service on a kind of its own, but the last on both
-		c.fleet.services[s].by = append(c.fleet.services[s].by, c.fleet.services[s].by[0])
+	c := newCluster(f.source, withAdmission(dyorcOptions))
+	for s := range c.tables.services { // every service on a kind of its own, but the last on both
+		c.tables.services[s].onKinds = append(c.tables.services[s].onKinds, c.tables.services[s].onKinds[0])
 	}
-	c.fleet.services[0].by[1], c.fleet.services[1].by[0] = onKind{}, onKind{}
-	c.fleet.kindOf[2], c.fleet.kindOf[3] = 1, 1
-	g := newDoor(c)
-	if len(g.resources) != 3 || len(g.uses[0]) != 2 || len(g.uses[1]) != 2 || len(g.uses[2]) != 1 {
-		t.Fatalf("%d resources, services use %v", len(g.resources), g.uses)
+	c.tables.services[0].onKinds[1], c.tables.services[1].onKinds[0] = kindTimes{}, kindTimes{}
+	c.tables.kindOf[2], c.tables.kindOf[3] = 1, 1
+	g := newAdmission(c)
+	if len(g.resources) != 3 || len(g.resourcesOf[0]) != 2 || len(g.resourcesOf[1]) != 2 || len(g.resourcesOf[2]) != 1 {
+		t.Fatalf("%d resources, services use %v", len(g.resources), g.resourcesOf)
 	}
 }
 
@@ -108,20 +108,20 @@ func TestResourcesAreSharedDevices(t *testing.T) {
 func TestSingleDeviceAdmitsWhatFits(t *testing.T) {
 	const run, slo = 100 * time.Millisecond, 400 * time.Millisecond
 	fleet := testFleet(1, 1, 1)
-	fleet.t.Pipelines[0].Batch, fleet.t.Stages[0].Infer = 1, []time.Duration{run}
-	p := New(fleet.t, admitting(Options{}))
+	fleet.source.Pipelines[0].Batch, fleet.source.Stages[0].Infer = 1, []time.Duration{run}
+	p := New(fleet.source, withAdmission(Options{}))
 	p.devices[0].loaded[0] = true
-	token := p.Table().Number(0, 0, []int32{0})
-	p.door.learn(0, []int32{token}, int64(run), 1)
-	d, admitted := &driven{p: p}, 0
+	token := p.Table().TokenNumber(0, 0, []int32{0})
+	p.admission.learnTokens(0, []int32{token}, int64(run), 1)
+	d, admitted := &drivenPolicy{policy: p}, 0
 	for i := range int32(6) {
-		d.tell(policy.Event{Kind: policy.Arrival, Req: i, Deadline: slo})
-		if !p.requests[i].open {
+		d.handleEvent(policy.Event{Kind: policy.Arrival, Req: i, Deadline: slo})
+		if !p.requests[i].isOpen {
 			continue
 		}
 		admitted++
-		d.tell(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
-		d.tell(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: i, Service: 0, List: []int32{-1}})
+		d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
+		d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: i, Service: 0, List: []int32{-1}})
 	}
 	// Before the third are 100 ms that run and 100 ms that wait; it must begin after 300 ms.
 	if admitted != 3 {
@@ -135,23 +135,23 @@ func TestApplicationsKeepPlannedRates(t *testing.T) {
 	const run, slo, short, long = 100 * time.Millisecond, time.Second, 0, 1
 	for _, first := range []int32{short, long} {
 		fleet := testFleet(1, 1, 1)
-		fleet.t.Models = []policy.Model{{Name: "short", RPS: 5}, {Name: "long", RPS: 5}}
-		fleet.t.Pipelines[0].Batch, fleet.t.Stages[0].Infer = 1, []time.Duration{run}
-		p := New(fleet.t, admitting(Options{}))
+		fleet.source.Models = []policy.Model{{Name: "short", RPS: 5}, {Name: "long", RPS: 5}}
+		fleet.source.Pipelines[0].Batch, fleet.source.Stages[0].Infer = 1, []time.Duration{run}
+		p := New(fleet.source, withAdmission(Options{}))
 		p.devices[0].loaded[0] = true
-		token := p.Table().Number(0, 0, []int32{0})
-		p.door.learn(short, []int32{token}, int64(run), 1)
-		p.door.learn(long, []int32{token}, int64(3*run), 1)
-		d, next := &driven{p: p}, int32(0)
+		token := p.Table().TokenNumber(0, 0, []int32{0})
+		p.admission.learnTokens(short, []int32{token}, int64(run), 1)
+		p.admission.learnTokens(long, []int32{token}, int64(3*run), 1)
+		d, next := &drivenPolicy{policy: p}, int32(0)
 		admits := func(app int32) bool {
 			i := next
 			next++
-			d.tell(policy.Event{Kind: policy.Arrival, Req: i, Model: app, Arrived: d.now, Deadline: d.now + slo})
-			if !p.requests[i].open {
+			d.handleEvent(policy.Event{Kind: policy.Arrival, Req: i, Model: app, ArrivedAt: d.now, Deadline: d.now + slo})
+			if !p.requests[i].isOpen {
 				return false
 			}
-			d.tell(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
-			d.tell(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: i, Service: 0, List: []int32{-1}})
+			d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: i, Value: 1})
+			d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: i, Task: i, Service: 0, List: []int32{-1}})
 			return true
 		}
 		// Six take up more than .8 of the 700 ms before the last task of a long way, and not
@@ -168,7 +168,7 @@ func TestApplicationsKeepPlannedRates(t *testing.T) {
 			t.Errorf("after six of application %d a short way comes in: %v", first, got)
 		}
 		d.now += slo // the long way is of no use any more
-		d.tell(policy.Event{Kind: policy.BatchFinished, Device: p.fleet.ids[0], Batch: 0})
+		d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: p.tables.deviceAt[0], Batch: 0})
 		if !admits(short) {
 			t.Errorf("after six of application %d a short way waits for a request whose deadline is over", first)
 		}

@@ -2,7 +2,7 @@ package workflow
 
 import "slices"
 
-// exact finds the places of a job's tasks at which its last task ends earliest, by what a
+// exactScheduler finds the places of a job's tasks at which its last task ends earliest, by what a
 // scheduler computes. Algorithm 1 of DyOrc lists partial schedules, of which there are as many as
 // there are places to the power of the open tasks. This does without:
 //
@@ -12,116 +12,118 @@ import "slices"
 //  2. Else an output that several tasks read gets a place by branching, in order, best f first. A
 //     place whose f is later than the best by more than a transfer across need not be tried: the
 //     output is sooner there from the best place.
-type exact struct {
+type exactScheduler struct {
 	*scheduler
-	forced []bool  // by task: it has its place by branching
-	shared []int32 // tasks with several readers, to be branched on
-	tried  [][]int32
-	at, to []int32 // places of the schedule at hand, and of the best
-	took   []int64 // ends at hand
-	best   int64
-	bound  int64
-	passes int
-	limit  int
+	isForced                  []bool  // by task: it has its place by branching
+	sharedOutputs             []int32 // tasks with several readers, to be branched on
+	triedPlaces               [][]int32
+	currentPlaces, bestPlaces []int32 // places of the schedule at hand, and of the best
+	currentEnds               []int64 // ends at hand
+	bestEnd                   int64
+	bound                     int64
+	passes                    int
+	maxPasses                 int
 }
 
-func newExact(f *fleet, r *rows) *exact { return &exact{scheduler: newScheduler(f, r)} }
+func newExactScheduler(f *deviceTables, r *endTable) *exactScheduler {
+	return &exactScheduler{scheduler: newScheduler(f, r)}
+}
 
-// trace takes a schedule from the minima and keeps it if it is the best so far.
-func (s *exact) trace(j *job) {
-	places, nodes := len(s.f.ids), len(s.f.nodes)
+// traceSchedule takes a schedule from the minima and keeps it if it is the best so far.
+func (s *exactScheduler) traceSchedule(j *job) {
+	places, nodes := len(s.tables.deviceAt), len(s.tables.nodes)
 	for t := range j.tasks {
-		s.at[t] = j.tasks[t].place
+		s.currentPlaces[t] = j.tasks[t].place
 	}
 	for t := int32(len(j.tasks)) - 1; t >= 0; t-- {
-		if s.at[t] < 0 {
-			s.at[t] = s.leastAt[s.same[t]] // nobody reads it
+		if s.currentPlaces[t] < 0 {
+			s.currentPlaces[t] = s.minEndPlace[s.rowOf[t]] // nobody reads it
 		}
-		d := s.at[t]
+		d := s.currentPlaces[t]
 		for _, in := range j.inputsOf(t) {
-			if in < 0 || s.at[in] >= 0 {
+			if in < 0 || s.currentPlaces[in] >= 0 {
 				continue
 			}
-			row := s.same[in]
-			toNear, toFar := s.between(&j.tasks[t], &j.tasks[in], in)
-			node := int(row)*nodes + int(s.f.nodeOf[d])
-			here, near, far := s.ends[int(row)*places+int(d)], s.nodeEnd[node]+toNear, s.least[row]+toFar
+			row := s.rowOf[in]
+			toNear, toFar := s.transferTimes(&j.tasks[t], &j.tasks[in], in)
+			node := int(row)*nodes + int(s.tables.nodeOf[d])
+			here, near, far := s.earliestEnds[int(row)*places+int(d)], s.minEndOnNode[node]+toNear, s.minEnd[row]+toFar
 			switch {
 			case here <= near && here <= far:
-				s.at[in] = d
+				s.currentPlaces[in] = d
 			case near <= far:
-				s.at[in] = s.nodeAt[node]
+				s.currentPlaces[in] = s.minPlaceOnNode[node]
 			default:
-				s.at[in] = s.leastAt[row]
+				s.currentPlaces[in] = s.minEndPlace[row]
 			}
 		}
 	}
-	if end := s.evaluate(j); end < s.best {
-		s.best = end
-		copy(s.to, s.at)
+	if end := s.evaluate(j); end < s.bestEnd {
+		s.bestEnd = end
+		copy(s.bestPlaces, s.currentPlaces)
 	}
 }
 
 // evaluate works out equations 1 and 2 for the places at hand.
-func (s *exact) evaluate(j *job) int64 {
+func (s *exactScheduler) evaluate(j *job) int64 {
 	last := int64(0)
 	for t := range j.tasks {
 		k := &j.tasks[t]
-		if k.place >= 0 && !s.forced[t] {
-			s.took[t] = k.end
+		if k.place >= 0 && !s.isForced[t] {
+			s.currentEnds[t] = k.end
 			continue
 		}
 		ready := s.now
 		for _, in := range j.inputsOf(int32(t)) {
 			if in >= 0 {
-				ready = max(ready, s.carried(j, int32(t), in, s.at[in], s.at[t], s.took[in]))
+				ready = max(ready, s.arrivalWithState(j, int32(t), in, s.currentPlaces[in], s.currentPlaces[t], s.currentEnds[in]))
 			}
 		}
-		if k.price > 0 && k.from < 0 {
-			away, _ := s.f.away(k.service, k.price, k.home, s.at[t])
+		if k.recomputeTime > 0 && k.stateFrom < 0 {
+			away, _ := s.tables.stateTransferTime(k.service, k.recomputeTime, k.stateHome, s.currentPlaces[t])
 			from := s.now
-			if k.home >= 0 {
-				from = max(from, k.homeAt)
+			if k.stateHome >= 0 {
+				from = max(from, k.stateHomeAt)
 			}
 			ready = max(ready, from+away)
 		}
-		s.took[t] = s.rows.end(k.service, s.at[t], ready, k.work)
-		if s.readers[t] == 0 {
-			last = max(last, s.took[t])
+		s.currentEnds[t] = s.endTable.endAt(k.service, s.currentPlaces[t], ready, k.work)
+		if s.readerCount[t] == 0 {
+			last = max(last, s.currentEnds[t])
 		}
 	}
 	return last
 }
 
-// farthest is the longest way to a task that reads one.
-func (s *exact) farthest(j *job, t int32) int64 {
-	most := s.f.far[j.tasks[t].service]
+// longestTransfer is the longest way to a task that reads one.
+func (s *exactScheduler) longestTransfer(j *job, t int32) int64 {
+	most := s.tables.otherNodeTime[j.tasks[t].service]
 	for i := range j.tasks {
-		if k := &j.tasks[i]; k.price > 0 && k.from == t {
-			most = max(most, k.price*s.f.tolls[k.service].far>>20)
+		if k := &j.tasks[i]; k.recomputeTime > 0 && k.stateFrom == t {
+			most = max(most, k.recomputeTime*s.tables.stateTransfers[k.service].otherNode>>20)
 		}
 	}
 	return most
 }
 
-// branch tries places of a shared output.
-func (s *exact) branch(j *job, level int) {
-	if level == len(s.shared) {
+// branchOnOutputs tries places of a shared output.
+func (s *exactScheduler) branchOnOutputs(j *job, level int) {
+	if level == len(s.sharedOutputs) {
 		return
 	}
-	t, places := s.shared[level], len(s.f.ids)
-	for level >= len(s.tried) {
-		s.tried = append(s.tried, make([]int32, 0, places))
+	t, places := s.sharedOutputs[level], len(s.tables.deviceAt)
+	for level >= len(s.triedPlaces) {
+		s.triedPlaces = append(s.triedPlaces, make([]int32, 0, places))
 	}
 	// Its row stands alone from here on: a task that is forced has no like.
-	if s.same[t] != t {
-		copy(s.ends[int(t)*places:][:places], s.ends[int(s.same[t])*places:][:places])
-		s.least[t] = s.least[s.same[t]]
-		s.same[t] = t
+	if s.rowOf[t] != t {
+		copy(s.earliestEnds[int(t)*places:][:places], s.earliestEnds[int(s.rowOf[t])*places:][:places])
+		s.minEnd[t] = s.minEnd[s.rowOf[t]]
+		s.rowOf[t] = t
 	}
-	ends := s.ends[int(t)*places:][:places]
-	most := s.least[t] + s.farthest(j, t)
-	list := s.tried[level][:0]
+	ends := s.earliestEnds[int(t)*places:][:places]
+	most := s.minEnd[t] + s.longestTransfer(j, t)
+	list := s.triedPlaces[level][:0]
 	for d, end := range ends {
 		if end <= most {
 			list = append(list, int32(d))
@@ -135,54 +137,54 @@ func (s *exact) branch(j *job, level int) {
 		}
 		return 0
 	})
-	s.tried[level] = list
+	s.triedPlaces[level] = list
 	for _, d := range list {
-		s.forced[t], j.tasks[t].place, j.tasks[t].end = true, d, ends[d]
+		s.isForced[t], j.tasks[t].place, j.tasks[t].end = true, d, ends[d]
 		s.passes++
-		s.pass(j, t+1)
-		if s.boundOf(j) < s.best {
-			s.trace(j)
-			if s.best > s.bound && (s.limit == 0 || s.passes < s.limit) {
-				s.branch(j, level+1)
+		s.computeEnds(j, t+1)
+		if s.endBound(j) < s.bestEnd {
+			s.traceSchedule(j)
+			if s.bestEnd > s.bound && (s.maxPasses == 0 || s.passes < s.maxPasses) {
+				s.branchOnOutputs(j, level+1)
 			}
 		}
-		if s.best == s.bound || s.limit > 0 && s.passes >= s.limit {
+		if s.bestEnd == s.bound || s.maxPasses > 0 && s.passes >= s.maxPasses {
 			break
 		}
 	}
-	s.forced[t], j.tasks[t].place, j.tasks[t].end = false, -1, 0
+	s.isForced[t], j.tasks[t].place, j.tasks[t].end = false, -1, 0
 }
 
 // schedule finds the places, at most limit passes long; 0: until the best is
 // proven. The result is in to. It gives the end of the last task and a bound that
 // no schedule can beat; where both are the same, the schedule is proven optimal.
-func (s *exact) schedule(now int64, j *job, limit int) (end, bound int64) {
-	s.fit(j)
+func (s *exactScheduler) schedule(now int64, j *job, limit int) (end, bound int64) {
+	s.grow(j)
 	n := len(j.tasks)
-	s.at, s.to, s.took, s.forced, s.shared = make([]int32, n), make([]int32, n), make([]int64, n), make([]bool, n), nil
+	s.currentPlaces, s.bestPlaces, s.currentEnds, s.isForced, s.sharedOutputs = make([]int32, n), make([]int32, n), make([]int64, n), make([]bool, n), nil
 	for t := range j.tasks {
-		if s.readers[t] > 1 && j.tasks[t].place < 0 {
-			s.shared = append(s.shared, int32(t))
+		if s.readerCount[t] > 1 && j.tasks[t].place < 0 {
+			s.sharedOutputs = append(s.sharedOutputs, int32(t))
 		}
 	}
-	s.now, s.limit, s.passes, s.best = now, limit, 1, never
-	s.pass(j, 0)
-	s.bound = s.boundOf(j)
-	s.trace(j)
-	if s.best > s.bound && len(s.shared) > 0 {
-		s.branch(j, 0)
-		if s.limit == 0 || s.passes < s.limit {
-			return s.best, s.best // all branches were tried
+	s.now, s.maxPasses, s.passes, s.bestEnd = now, limit, 1, farFuture
+	s.computeEnds(j, 0)
+	s.bound = s.endBound(j)
+	s.traceSchedule(j)
+	if s.bestEnd > s.bound && len(s.sharedOutputs) > 0 {
+		s.branchOnOutputs(j, 0)
+		if s.maxPasses == 0 || s.passes < s.maxPasses {
+			return s.bestEnd, s.bestEnd // all branches were tried
 		}
 	}
-	return s.best, s.bound
+	return s.bestEnd, s.bound
 }
 
-// carried is when what a task reads of another is at a place, and its state with it.
-func (s *exact) carried(j *job, t, in, from, to int32, end int64) int64 {
-	took := s.f.move(j.tasks[in].service, from, to)
-	if k := &j.tasks[t]; k.price > 0 && k.from == in {
-		away, _ := s.f.away(k.service, k.price, from, to)
+// arrivalWithState is when what a task reads of another is at a place, and its state with it.
+func (s *exactScheduler) arrivalWithState(j *job, t, in, from, to int32, end int64) int64 {
+	took := s.tables.transferTime(j.tasks[in].service, from, to)
+	if k := &j.tasks[t]; k.recomputeTime > 0 && k.stateFrom == in {
+		away, _ := s.tables.stateTransferTime(k.service, k.recomputeTime, from, to)
 		took = max(took, away)
 	}
 	return end + took

@@ -4,32 +4,32 @@ import "slices"
 
 // givesUp returns true if a request that has just been placed is given up, by the rule of the options, because it will
 // end after its deadline.
-func (p *placement) late(now int64, q *request) bool {
-	switch p.opt.GiveUp {
-	case Never:
+func (p *placer) givesUp(now int64, q *request) bool {
+	switch p.options.GiveUp {
+	case GiveUpNever:
 		return false
-	case Hopeless:
-		return p.soonest(now, q) > q.deadline
+	case GiveUpHopeless:
+		return p.earliestRequestEnd(now, q) > q.deadline
 	}
-	ends := func(id int32) bool { return p.tasks[id].end > q.deadline }
-	return slices.ContainsFunc(q.tasks, ends) || slices.ContainsFunc(q.ahead, ends)
+	endsLate := func(id int32) bool { return p.tasks[id].endsAt > q.deadline }
+	return slices.ContainsFunc(q.revealedTasks, endsLate) || slices.ContainsFunc(q.expectedTasks, endsLate)
 }
 
 // earliestRequestEnd returns the earliest possible end of the revealed part of a request: waiting tasks run in batches
 // of one and wait for nothing but their inputs.
-func (p *placement) soonest(now int64, q *request) (last int64) {
-	for _, id := range q.tasks {
+func (p *placer) earliestRequestEnd(now int64, q *request) (lastEnd int64) {
+	for _, id := range q.revealedTasks {
 		k := &p.tasks[id]
-		if k.soonest = k.end; k.state == queued || k.state == known {
-			k.soonest = now
+		if k.earliestEnd = k.endsAt; k.state == taskQueued || k.state == taskUnplaced {
+			k.earliestEnd = now
 			for _, in := range k.inputs {
 				if in >= 0 {
-					k.soonest = max(k.soonest, p.tasks[in].soonest)
+					k.earliestEnd = max(k.earliestEnd, p.tasks[in].earliestEnd)
 				}
 			}
-			k.soonest += scaled(p.fleet.services[k.service].least, k.work)
+			k.earliestEnd += scaleTime(p.tables.services[k.service].minTaskTime, k.work)
 		}
-		last = max(last, k.soonest)
+		lastEnd = max(lastEnd, k.earliestEnd)
 	}
-	return last
+	return lastEnd
 }

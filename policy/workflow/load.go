@@ -3,188 +3,188 @@ package workflow
 import "inferplan/policy"
 
 // networkLoader decides which networks and session states devices hold.
-type loads struct{ *cluster }
+type networkLoader struct{ *cluster }
 
 // loadNext starts the next load on a device's idle copy engine: the network of the first task in the queue, expected
 // tasks included, that is not loaded and for which memory can be freed.
-func (l *loads) loadNext(place int32, now int64, out *policy.Actions) {
+func (l *networkLoader) loadNext(place int32, now int64, out *policy.Actions) {
 	d := &l.devices[place]
-	if d.loading >= 0 || d.memory == 0 {
+	if d.loading >= 0 || d.memoryBytes == 0 {
 		return
 	}
-	stuck := l.stuck(d)
-	l.value(now)
+	isStuck := l.isStuck(d)
+	l.updateCopyValues(now)
 	for i, id := range d.queue {
 		k := &l.tasks[id]
-		n := l.fleet.services[k.service].network
+		n := l.tables.services[k.service].network
 		if d.loaded[n] {
 			continue
 		}
-		if l.makeRoom(place, i, n, stuck, out) {
-			l.load(place, n, now, out)
+		if l.freeMemoryFor(place, i, n, isStuck, out) {
+			l.startLoad(place, n, now, out)
 			return
 		}
-		if k.slot >= 0 && !stuck {
+		if k.slot >= 0 && !isStuck {
 			return // later tasks must not take the memory that it waits for
 		}
 	}
-	l.loadReplica(place, now, out)
+	l.loadHeldNetwork(place, now, out)
 }
 
 // loadHeldNetwork loads a network that the routing wants on a device although no task waits for it yet.
-func (l *loads) loadReplica(place int32, now int64, out *policy.Actions) {
-	if l.route == nil {
+func (l *networkLoader) loadHeldNetwork(place int32, now int64, out *policy.Actions) {
+	if l.routing == nil {
 		return
 	}
 	d := &l.devices[place]
 	for n := range d.loaded {
-		if d.loaded[n] || !l.route.Holds(int32(n), place) {
+		if d.loaded[n] || !l.routing.HoldsNetwork(int32(n), place) {
 			continue
 		}
-		if need := l.fleet.bytes[n] - (d.memory - d.taken); need <= 0 || l.evict(place, -1, spareClass, need, out) {
-			l.load(place, int32(n), now, out)
+		if missingBytes := l.tables.bytes[n] - (d.memoryBytes - d.usedBytes); missingBytes <= 0 || l.evict(place, -1, unneededClass, missingBytes, out) {
+			l.startLoad(place, int32(n), now, out)
 			return
 		}
 	}
 }
 
 // startLoad starts a load. The caller has made sure that there is memory.
-func (l *loads) load(place, network int32, now int64, out *policy.Actions) {
+func (l *networkLoader) startLoad(place, network int32, now int64, out *policy.Actions) {
 	d := &l.devices[place]
-	d.loading, d.there, d.dirty = network, now+l.loadTime(network, place), true
-	d.taken += l.fleet.bytes[network]
-	l.copies[network]++
-	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: l.fleet.ids[place]})
+	d.loading, d.loadEndsAt, d.dirty = network, now+l.loadTime(network, place), true
+	d.usedBytes += l.tables.bytes[network]
+	l.copyCount[network]++
+	out.List = append(out.List, policy.Action{Kind: policy.Load, Network: network, Device: l.tables.deviceAt[place]})
 }
 
 // Classes of networks and states on a device, in the order in which they are evicted.
 const (
-	spareClass  = iota // no task in the queue needs it
-	aheadClass         // only expected tasks need it
-	behindClass        // revealed tasks behind the one that needs memory need it
-	neededClass        // revealed tasks before that one need it
-	kept               // never evicted
+	unneededClass = iota // no task in the queue needs it
+	expectedClass        // only expected tasks need it
+	laterClass           // revealed tasks behind the one that needs memory need it
+	neededClass          // revealed tasks before that one need it
+	pinnedClass          // never evicted
 )
 
 // freeMemoryFor frees memory for the network of the i-th task in a queue, and returns false if it cannot. Networks are
 // evicted in the order of their classes, and within a class those first that were used longest ago or save least. An
 // expected task evicts only networks that no task needs. Networks that revealed tasks need are evicted only if the
 // device would otherwise stand still for ever: nothing on it can run, and the task could.
-func (l *loads) makeRoom(place int32, i int, network int32, stuck bool, out *policy.Actions) bool {
+func (l *networkLoader) freeMemoryFor(place int32, i int, network int32, isStuck bool, out *policy.Actions) bool {
 	d := &l.devices[place]
-	need := l.fleet.bytes[network] - (d.memory - d.taken)
-	if need <= 0 {
+	missingBytes := l.tables.bytes[network] - (d.memoryBytes - d.usedBytes)
+	if missingBytes <= 0 {
 		return true
 	}
-	most := spareClass
+	maxClass := unneededClass
 	if k := &l.tasks[d.queue[i]]; k.slot >= 0 {
-		most = aheadClass
-		if stuck && k.pending == 0 && k.arrived == place {
-			most = neededClass
+		maxClass = expectedClass
+		if isStuck && k.pendingInputs == 0 && k.inputsAt == place {
+			maxClass = neededClass
 		}
 	}
-	return l.evict(place, i, most, need, out)
+	return l.evict(place, i, maxClass, missingBytes, out)
 }
 
 // evict unloads networks and session states, up to a class, until a number of bytes is free. If that cannot be reached,
 // it unloads nothing and returns false.
-func (l *loads) evict(place int32, i, most int, need int64, out *policy.Actions) bool {
+func (l *networkLoader) evict(place int32, i, maxClass int, missingBytes int64, out *policy.Actions) bool {
 	d := &l.devices[place]
 
 	// Check that enough can be evicted.
-	can := int64(0)
-	for n, is := range d.loaded {
-		if is && l.classOf(place, i, int32(n)) <= most {
-			can += l.fleet.bytes[n]
+	evictableBytes := int64(0)
+	for n, isLoaded := range d.loaded {
+		if isLoaded && l.networkClass(place, i, int32(n)) <= maxClass {
+			evictableBytes += l.tables.bytes[n]
 		}
 	}
-	for _, id := range d.states {
-		if l.cluster.memos().classOfState(id) <= most {
-			can += l.tasks[id].memo.bytes
+	for _, id := range d.sessionStates {
+		if l.cluster.stateStore().stateClass(id) <= maxClass {
+			evictableBytes += l.tasks[id].session.bytes
 		}
 	}
-	if can < need {
+	if evictableBytes < missingBytes {
 		return false
 	}
 
 	// Evict the lowest class first, and the least useful of a class.
-	for need > 0 {
-		best, class := int32(-1), kept
-		for n, is := range d.loaded {
-			if !is {
+	for missingBytes > 0 {
+		bestNetwork, class := int32(-1), pinnedClass
+		for n, isLoaded := range d.loaded {
+			if !isLoaded {
 				continue
 			}
-			if c := l.classOf(place, i, int32(n)); c <= most && (c < class || c == class && l.sooner(place, int32(n), best)) {
-				best, class = int32(n), c
+			if networkClass := l.networkClass(place, i, int32(n)); networkClass <= maxClass && (networkClass < class || networkClass == class && l.evictsBefore(place, int32(n), bestNetwork)) {
+				bestNetwork, class = int32(n), networkClass
 			}
 		}
-		if id := l.lesser(place, best, class, most); id >= 0 {
-			need -= l.tasks[id].memo.bytes
-			l.cluster.memos().dropState(id, out)
+		if id := l.stateToEvict(place, bestNetwork, class, maxClass); id >= 0 {
+			missingBytes -= l.tasks[id].session.bytes
+			l.cluster.stateStore().evictState(id, out)
 			continue
 		}
-		d.loaded[best] = false
-		l.copies[best]--
-		d.taken -= l.fleet.bytes[best]
-		need -= l.fleet.bytes[best]
-		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: best, Device: l.fleet.ids[place]})
+		d.loaded[bestNetwork] = false
+		l.copyCount[bestNetwork]--
+		d.usedBytes -= l.tables.bytes[bestNetwork]
+		missingBytes -= l.tables.bytes[bestNetwork]
+		out.List = append(out.List, policy.Action{Kind: policy.Unload, Network: bestNetwork, Device: l.tables.deviceAt[place]})
 	}
 	d.dirty = true
 	return true
 }
 
 // evictsBefore returns true if network a is evicted before network b of the same class.
-func (l *loads) sooner(place, a, b int32) bool {
+func (l *networkLoader) evictsBefore(place, a, b int32) bool {
 	d := &l.devices[place]
-	if l.opt.Worth {
-		if x, y := l.worth(a, place), l.worth(b, place); x != y {
-			return x < y
+	if l.options.EvictByValue {
+		if valueA, valueB := l.copyValue(a, place), l.copyValue(b, place); valueA != valueB {
+			return valueA < valueB
 		}
 	}
-	return d.last[a] < d.last[b]
+	return d.lastUsedAt[a] < d.lastUsedAt[b]
 }
 
 // stateToEvict returns the session state on a device that is evicted before a given network and before all other states.
 // If the network goes first, it returns -1.
-func (l *loads) lesser(place, network int32, class, most int) int32 {
-	d, best, least := &l.devices[place], int32(-1), 0.0
-	for _, id := range d.states {
-		c := l.cluster.memos().classOfState(id)
-		if c > most || c > class {
+func (l *networkLoader) stateToEvict(place, network int32, class, maxClass int) int32 {
+	d, bestState, minValue := &l.devices[place], int32(-1), 0.0
+	for _, id := range d.sessionStates {
+		stateClass := l.cluster.stateStore().stateClass(id)
+		if stateClass > maxClass || stateClass > class {
 			continue
 		}
-		saves := l.cluster.memos().worthOfState(id)
-		if c == class && best < 0 {
-			if l.opt.Worth && saves >= l.worth(network, place) || !l.opt.Worth && l.tasks[id].memo.since >= d.last[network] {
+		value := l.cluster.stateStore().stateValue(id)
+		if stateClass == class && bestState < 0 {
+			if l.options.EvictByValue && value >= l.copyValue(network, place) || !l.options.EvictByValue && l.tasks[id].session.storedAt >= d.lastUsedAt[network] {
 				continue
 			}
 		}
-		if best < 0 || c < class || saves < least {
-			best, class, least = id, c, saves
+		if bestState < 0 || stateClass < class || value < minValue {
+			bestState, class, minValue = id, stateClass, value
 		}
 	}
-	return best
+	return bestState
 }
 
 // networkClass returns the class of a network with respect to the i-th task in a queue. For a load that no task needs, i
 // is -1.
-func (l *loads) classOf(place int32, i int, network int32) int {
+func (l *networkLoader) networkClass(place int32, i int, network int32) int {
 	d := &l.devices[place]
-	if d.busy && l.fleet.services[d.service].network == network {
-		return kept
+	if d.busy && l.tables.services[d.service].network == network {
+		return pinnedClass
 	}
-	if i < 0 && l.route != nil && l.route.Holds(network, place) {
-		return kept
+	if i < 0 && l.routing != nil && l.routing.HoldsNetwork(network, place) {
+		return pinnedClass
 	}
-	class := spareClass
-	for at, id := range d.queue {
+	class := unneededClass
+	for position, id := range d.queue {
 		k := &l.tasks[id]
 		switch {
-		case l.fleet.services[k.service].network != network:
+		case l.tables.services[k.service].network != network:
 		case k.slot < 0:
-			class = max(class, aheadClass)
-		case at > i:
-			class = max(class, behindClass)
+			class = max(class, expectedClass)
+		case position > i:
+			class = max(class, laterClass)
 		default:
 			return neededClass
 		}
@@ -193,16 +193,16 @@ func (l *loads) classOf(place int32, i int, network int32) int {
 }
 
 // handleNetworkEvent records that a network or a state was loaded on a device, or unloaded from it.
-func (l *loads) network(now int64, ev *policy.Event) {
-	place := l.fleet.places[ev.Device]
+func (l *networkLoader) handleNetworkEvent(now int64, ev *policy.Event) {
+	place := l.tables.placeOf[ev.Device]
 	d := &l.devices[place]
 
 	// An event without a network is about a session state.
 	if ev.Network < 0 {
 		if ev.Kind == policy.NetworkLoaded {
-			l.stateMoved(ev)
+			l.handleStateMoved(ev)
 		} else {
-			l.stateLost(ev)
+			l.handleStateLost(ev)
 		}
 		return
 	}
@@ -211,8 +211,8 @@ func (l *loads) network(now int64, ev *policy.Event) {
 	if ev.Kind == policy.NetworkUnloaded {
 		if ev.Value != 0 && !d.loaded[ev.Network] { // the unload failed, so it stays
 			d.loaded[ev.Network] = true
-			l.copies[ev.Network]++
-			d.taken += l.fleet.bytes[ev.Network]
+			l.copyCount[ev.Network]++
+			d.usedBytes += l.tables.bytes[ev.Network]
 			d.dirty = true
 		}
 		return
@@ -222,10 +222,10 @@ func (l *loads) network(now int64, ev *policy.Event) {
 	if d.loading == ev.Network {
 		d.loading = -1
 		if ev.Value == 0 {
-			d.loaded[ev.Network], d.last[ev.Network] = true, now
+			d.loaded[ev.Network], d.lastUsedAt[ev.Network] = true, now
 		} else {
-			l.copies[ev.Network]--
-			d.taken -= l.fleet.bytes[ev.Network]
+			l.copyCount[ev.Network]--
+			d.usedBytes -= l.tables.bytes[ev.Network]
 		}
 	}
 	d.dirty = true

@@ -10,93 +10,93 @@ import (
 )
 
 // GiveUpRule says when a request that will be late is given up.
-type Giving uint8
+type GiveUpRule uint8
 
 const (
 	// GiveUpNever answers late requests, too.
-	Never Giving = iota
+	GiveUpNever GiveUpRule = iota
 	// GiveUpHopeless gives up a request whose revealed tasks could not end in time even in batches of one that wait for
 	// nothing but their inputs.
-	Hopeless
+	GiveUpHopeless
 	// GiveUpLate gives up a request one of whose revealed or expected tasks ends after the deadline at its place.
-	Late
+	GiveUpLate
 )
 
 // Options say how the policy decides.
 type Options struct {
 	// NewRouting returns a routing that gives tasks their devices. If it is nil, the search does.
-	Route func(devices Devices, seed uint64) Routing
+	NewRouting func(devices DeviceView, seed uint64) Routing
 	// ExpectTasks makes the policy expect tasks before they are revealed: they are placed, and cause loads.
-	Predict bool
+	ExpectTasks bool
 	// SearchWidth is the number of devices that the search tries per task. If it is 0, each task in turn gets the device on
 	// which it ends first.
-	Width int
+	SearchWidth int
 	// ReplaceOnReveal places the waiting tasks of a request anew at each of its reveals, even if the revealed tasks were
 	// expected.
-	Rebind bool
+	ReplaceOnReveal bool
 	// PriceDeviceTime counts what a place costs other tasks. A task joins a batch rather than start its own where devices
 	// are booked ahead, and where many devices are busy. A load that would evict other networks counts twice. A place where
 	// a language model would have to drain costs the task's own time once more. Nothing is expected while devices are booked
 	// far ahead.
-	Thrift bool
+	PriceDeviceTime bool
 	// StaticNetworks keeps the networks that devices hold at the start. Services that no device holds are still loaded.
-	Static bool
+	StaticNetworks bool
 	// ByDeadline makes a device run tasks by the deadline of the request, less the least time of the revealed and expected
 	// tasks that follow. Otherwise tasks run in the order in which they were placed.
 	ByDeadline bool
 	// OrderKey returns the queue key of a task, lowest first, in place of the orders above. It may be nil.
-	Rank   func(Candidate) int64
-	GiveUp Giving
+	OrderKey func(RankedTask) int64
+	GiveUp   GiveUpRule
 	// Admit refuses requests at the entry that could not be in time beside those already admitted.
 	Admit bool
 	// FullBatchFirst runs a full batch before the first task in a queue, if that task can wait.
-	Full bool
+	FullBatchFirst bool
 	// KeepStates says what becomes of session states.
-	Keep Keeping
+	KeepStates StateKeeping
 	// EvictByValue evicts networks and states by what a copy saves, instead of by last use.
-	Worth bool
+	EvictByValue bool
 	// Prediction says how tasks are expected.
 	Prediction predict.Options
 	// MaxTasks bounds the number of tasks of a request, expected ones included. 0 stands for 16.
-	Ahead int
-	Seed  uint64
+	MaxTasks int
+	Seed     uint64
 }
 
 // expectThreshold is the chance from which on a task is expected: more likely than not. What is placed for a task that
 // does not come is in the way of others.
-const sure = .5
+const expectThreshold = .5
 
 // dyorcOptions are those of DyOrc with our repairs.
-var dyorc = Options{Predict: true, Width: 4, Rebind: true, Thrift: true, Worth: true, Prediction: predict.Options{Sure: sure}}
+var dyorcOptions = Options{ExpectTasks: true, SearchWidth: 4, ReplaceOnReveal: true, PriceDeviceTime: true, EvictByValue: true, Prediction: predict.Options{MinChance: expectThreshold}}
 
 // withAdmission returns options with admission: requests that can be in time are admitted and served by deadline, full
 // batches first where the others can wait, and hopeless requests are given up.
-func admitting(o Options) Options {
-	o.Admit, o.Full, o.ByDeadline, o.GiveUp = true, true, true, Hopeless
+func withAdmission(o Options) Options {
+	o.Admit, o.FullBatchFirst, o.ByDeadline, o.GiveUp = true, true, true, GiveUpHopeless
 	return o
 }
 
 // namedPolicies lists the policies that have names, the default first.
-var named = []struct {
+var namedPolicies = []struct {
 	name string
 	opt  Options
 }{
-	{Default, admitting(dyorc)},
-	{"dyorc", dyorc},
+	{Default, withAdmission(dyorcOptions)},
+	{"dyorc", dyorcOptions},
 	{"greedy", Options{}},
-	{"static", Options{Static: true}},
+	{"static", Options{StaticNetworks: true}},
 }
 
 // maxExactInteger is the largest integer up to which every integer is exact as a parameter, which is a float64.
-const whole = 1 << 53
+const maxExactInteger = 1 << 53
 
 // Make returns the named policy over the tables of a plan, with the parameters of WithParams.
 func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, error) {
-	opt, err := Named(name)
+	opt, err := OptionsByName(name)
 	if err != nil {
 		return nil, err
 	}
-	if opt, err = opt.With(params); err != nil {
+	if opt, err = opt.WithParams(params); err != nil {
 		return nil, fmt.Errorf("policy %s: %w", name, err)
 	}
 	return New(t, opt), nil
@@ -104,16 +104,16 @@ func Make(name string, t *policy.Tables, params map[string]float64) (*Policy, er
 
 // WithParams returns the options with the parameters of a plan: seed; ahead, the number of tasks of a request with those
 // that are expected; give_up, when requests are given up.
-func (o Options) With(params map[string]float64) (Options, error) {
+func (o Options) WithParams(params map[string]float64) (Options, error) {
 	for _, key := range slices.Sorted(maps.Keys(params)) {
 		v := params[key]
 		switch {
-		case key == "seed" && v >= 0 && v <= whole:
+		case key == "seed" && v >= 0 && v <= maxExactInteger:
 			o.Seed, o.Prediction.Seed = uint64(v), uint64(v)
 		case key == "ahead" && v >= 1 && v <= 4096:
-			o.Ahead = int(v)
+			o.MaxTasks = int(v)
 		case key == "give_up" && (v == 0 || v == 1 || v == 2):
-			o.GiveUp = [...]Giving{Never, Late, Hopeless}[int(v)]
+			o.GiveUp = [...]GiveUpRule{GiveUpNever, GiveUpLate, GiveUpHopeless}[int(v)]
 		default:
 			return o, fmt.Errorf("parameter %s is %v, expected seed (0 or more), ahead (1 to 4096) or give_up (0, 1 or 2)", key, v)
 		}
@@ -127,17 +127,17 @@ const Default = "dyorc-admit"
 // Names returns the names of the policies of this package, the default first.
 func Names() []string {
 	var out []string
-	for i := range named {
-		out = append(out, named[i].name)
+	for i := range namedPolicies {
+		out = append(out, namedPolicies[i].name)
 	}
 	return out
 }
 
 // OptionsByName returns the options of a named policy.
-func Named(name string) (Options, error) {
-	for i := range named {
-		if named[i].name == name {
-			return named[i].opt, nil
+func OptionsByName(name string) (Options, error) {
+	for i := range namedPolicies {
+		if namedPolicies[i].name == name {
+			return namedPolicies[i].opt, nil
 		}
 	}
 	return Options{}, fmt.Errorf("policy %q is not one for workflows, expected one of %v", name, Names())

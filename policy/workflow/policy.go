@@ -8,190 +8,190 @@ import (
 )
 
 // HandledEvents is the set of events that the policy handles, as bits.
-const Hears uint32 = 1<<policy.BatchFinished | 1<<policy.BatchReturned | 1<<policy.TransferFinished | 1<<policy.NetworkLoaded | 1<<policy.NetworkUnloaded |
+const HandledEvents uint32 = 1<<policy.BatchFinished | 1<<policy.BatchReturned | 1<<policy.TransferFinished | 1<<policy.NetworkLoaded | 1<<policy.NetworkUnloaded |
 	1<<policy.WorkerLost | 1<<policy.WorkerBack | 1<<policy.ControlRevealed | 1<<policy.TaskRevealed | 1<<policy.Arrival | 1<<policy.Cancel | 1<<policy.Timer
 
 // Policy serves dynamic workflows.
 type Policy struct {
 	*cluster
-	loads     *loads
-	batches   *batches
-	placement *placement
-	door      *door
+	loader    *networkLoader
+	runner    *batchRunner
+	placer    *placer
+	admission *admission
 
-	late    []int32 // requests whose tasks were revealed before the end of their batch
-	again   []int32 // requests to be planned anew
-	offsets []int32 // scratch: inputs of a task, as offsets back
+	revealedEarly []int32 // requests whose tasks were revealed before the end of their batch
+	toReplan      []int32 // requests to be planned anew
+	offsets       []int32 // scratch: inputs of a task, as offsets back
 }
 
 // New returns a policy over the tables of a plan of workflows. It has learnt the recorded paths of the tables.
 func New(t *policy.Tables, opt Options) *Policy {
-	if opt.Ahead == 0 {
-		opt.Ahead = 16
+	if opt.MaxTasks == 0 {
+		opt.MaxTasks = 16
 	}
 	p := &Policy{cluster: newCluster(t, opt)}
-	if opt.Route != nil {
-		p.route = opt.Route(Devices{p.cluster}, opt.Seed)
+	if opt.NewRouting != nil {
+		p.routing = opt.NewRouting(DeviceView{p.cluster}, opt.Seed)
 	}
-	p.loads = &loads{cluster: p.cluster}
-	p.door = newDoor(p.cluster)
-	p.batches = &batches{cluster: p.cluster, loads: p.loads, door: p.door}
-	p.placement = newPlacement(p.batches)
-	p.door.table = p.placement.table
-	p.begin()
+	p.loader = &networkLoader{cluster: p.cluster}
+	p.admission = newAdmission(p.cluster)
+	p.runner = &batchRunner{cluster: p.cluster, loader: p.loader, admission: p.admission}
+	p.placer = newPlacer(p.runner)
+	p.admission.predictions = p.placer.predictions
+	p.learnPriors()
 	return p
 }
 
 // Table returns the prediction table.
-func (p *Policy) Table() *predict.Table { return p.placement.table }
+func (p *Policy) Table() *predict.TransitionTable { return p.placer.predictions }
 
 // Handle implements policy.Policy.
 func (p *Policy) Handle(at time.Duration, ev *policy.Event, out *policy.Actions) {
 	now := int64(at)
 	switch ev.Kind {
 	case policy.ControlRevealed:
-		p.announce(now, ev)
+		p.handleControl(now, ev)
 	case policy.TaskRevealed:
-		p.reveal(now, ev, out)
+		p.revealTask(now, ev, out)
 	case policy.BatchFinished:
-		p.batches.finished(p.fleet.places[ev.Device], ev.Batch, now, out)
-		p.flush(now, out)
+		p.runner.finishBatch(p.tables.placeOf[ev.Device], ev.Batch, now, out)
+		p.planRevealedEarly(now, out)
 	default:
-		p.flush(now, out)
-		p.other(now, ev, out)
+		p.planRevealedEarly(now, out)
+		p.handleOther(now, ev, out)
 	}
-	p.batches.kick(now, out)
+	p.runner.startTouched(now, out)
 }
 
 // handleOther handles the events that reveal nothing and end no batch.
-func (p *Policy) other(now int64, ev *policy.Event, out *policy.Actions) {
+func (p *Policy) handleOther(now int64, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
 		// Open the request, and let admission decide.
-		q := p.open(ev.Req)
-		q.model, q.arrived, q.deadline = ev.Model, int64(ev.Arrived), int64(ev.Deadline)
+		q := p.openRequest(ev.Req)
+		q.app, q.arrivedAt, q.deadline = ev.Model, int64(ev.ArrivedAt), int64(ev.Deadline)
 		if ev.Key > 0 {
 			q.feature = int32(ev.Key)
 		}
-		q.cursor = p.placement.table.Begin(q.model, q.feature)
-		if p.route != nil {
-			p.route.Arrived(now, out)
+		q.cursor = p.placer.predictions.CursorAtStart(q.app, q.feature)
+		if p.routing != nil {
+			p.routing.RequestArrived(now, out)
 		}
-		if in, again := p.door.admits(now, ev.Req); !in {
-			p.drop(now, ev.Req, policy.ReasonDeadline, out)
-			out.List[len(out.List)-1].At = time.Duration(again)
+		if admitted, retryAt := p.admission.admit(now, ev.Req); !admitted {
+			p.dropRequest(now, ev.Req, policy.ReasonDeadline, out)
+			out.List[len(out.List)-1].At = time.Duration(retryAt)
 		}
 	case policy.TransferFinished:
-		p.batches.brought(ev)
+		p.runner.markInputsArrived(ev)
 	case policy.NetworkLoaded, policy.NetworkUnloaded:
-		p.loads.network(now, ev)
+		p.loader.handleNetworkEvent(now, ev)
 	case policy.Cancel:
-		if int(ev.Req) < len(p.requests) && p.requests[ev.Req].open {
-			p.drop(now, ev.Req, policy.ReasonCancelled, out)
+		if int(ev.Req) < len(p.requests) && p.requests[ev.Req].isOpen {
+			p.dropRequest(now, ev.Req, policy.ReasonCancelled, out)
 		}
 	case policy.BatchReturned:
-		p.returned(now, ev, out)
+		p.handleBatchReturned(now, ev, out)
 	case policy.WorkerLost:
-		p.lost(now, p.fleet.places[ev.Device], out)
+		p.handleWorkerLost(now, p.tables.placeOf[ev.Device], out)
 	case policy.WorkerBack:
-		p.back(now, p.fleet.places[ev.Device], out)
+		p.handleWorkerBack(now, p.tables.placeOf[ev.Device], out)
 	case policy.Timer:
-		if ev.Value == strandTag {
-			p.strand(now, out)
-		} else if p.route != nil {
-			p.route.Woke(now, out)
+		if ev.Value == strandedTag {
+			p.awaitDevice(now, out)
+		} else if p.routing != nil {
+			p.routing.TimerFired(now, out)
 		}
 	}
 }
 
 // handleControl notes that tasks of a request will be revealed, or that the request has been answered.
-func (p *Policy) announce(now int64, ev *policy.Event) {
+func (p *Policy) handleControl(now int64, ev *policy.Event) {
 	q := &p.requests[ev.Req]
-	if !q.open {
+	if !q.isOpen {
 		return
 	}
 	if ev.Value > 0 {
-		q.expect, q.segment, q.between = int32(ev.Value), 0, ev.Key != 0
+		q.unrevealedTasks, q.segmentTasks, q.betweenBatches = int32(ev.Value), 0, ev.Key != 0
 		return
 	}
-	if p.opt.Predict {
-		p.placement.table.Learn(q.model, q.feature, q.path, int(q.first))
+	if p.options.ExpectTasks {
+		p.placer.predictions.Learn(q.app, q.feature, q.tokens, int(q.firstSegmentTasks))
 	}
-	p.door.answered(now, ev.Req)
-	p.close(now, ev.Req)
+	p.admission.recordAnswer(now, ev.Req)
+	p.closeRequest(now, ev.Req)
 }
 
 // closeRequest ends a request and releases its tasks.
-func (p *Policy) close(now int64, req int32) {
+func (p *Policy) closeRequest(now int64, req int32) {
 	q := &p.requests[req]
-	p.door.leave(req)
-	p.placement.forgetAhead(q)
-	for _, id := range q.tasks {
-		if p.tasks[id].state == queued {
-			p.unqueue(id)
+	p.admission.removeRequest(req)
+	p.placer.forgetExpected(q)
+	for _, id := range q.revealedTasks {
+		if p.tasks[id].state == taskQueued {
+			p.unqueueTask(id)
 		}
-		if s := p.tasks[id].state; s == known || s == queued || s == running {
-			p.count(now, p.tasks[id].service, -1)
+		if s := p.tasks[id].state; s == taskUnplaced || s == taskQueued || s == taskRunning {
+			p.countTask(now, p.tasks[id].service, -1)
 		}
-		p.cluster.memos().forget(id)
-		p.release(id)
+		p.cluster.stateStore().forgetState(id)
+		p.releaseTask(id)
 	}
-	q.open, q.tasks = false, q.tasks[:0]
+	q.isOpen, q.revealedTasks = false, q.revealedTasks[:0]
 }
 
 // revealTask adds a revealed task to its request. After the last task of a segment the request is planned.
-func (p *Policy) reveal(now int64, ev *policy.Event, out *policy.Actions) {
+func (p *Policy) revealTask(now int64, ev *policy.Event, out *policy.Actions) {
 	q := &p.requests[ev.Req]
-	if !q.open {
+	if !q.isOpen {
 		return
 	}
 
 	// Add the task with its inputs.
-	id := p.take(ev.Req, ev.Task, ev.Service, workOf(ev.Value))
-	p.assign(ev.Task, id)
+	id := p.newTask(ev.Req, ev.Task, ev.Service, workFromMillionths(ev.Value))
+	p.assignSlot(ev.Task, id)
 	k := &p.tasks[id]
 	p.offsets = p.offsets[:0]
 	for _, slot := range ev.List {
-		in, back := int32(-1), int32(0)
+		in, offset := int32(-1), int32(0)
 		if slot >= 0 {
-			in = p.bySlot[slot]
-			back = int32(len(q.tasks)) - index(q.tasks, in)
-			if p.tasks[in].state != ended {
-				k.pending++
+			in = p.taskInSlot[slot]
+			offset = int32(len(q.revealedTasks)) - lastIndex(q.revealedTasks, in)
+			if p.tasks[in].state != taskEnded {
+				k.pendingInputs++
 			}
 		}
-		k.inputs, p.offsets = append(k.inputs, in), append(p.offsets, back)
+		k.inputs, p.offsets = append(k.inputs, in), append(p.offsets, offset)
 	}
 
 	// Link its session state, and advance the prediction.
-	p.cluster.memos().continues(id, ev.Value)
-	p.cluster.memos().came(now, k)
-	k.token = p.placement.table.Number(ev.Service, ev.Value, p.offsets)
-	p.placement.table.Advance(&q.cursor, k.token)
-	q.tasks, q.path = append(q.tasks, id), append(q.path, k.token)
-	p.count(now, ev.Service, 1)
-	p.asked(now, ev.Service)
+	p.cluster.stateStore().linkState(id, ev.Value)
+	p.cluster.stateStore().countReturn(now, k)
+	k.token = p.placer.predictions.TokenNumber(ev.Service, ev.Value, p.offsets)
+	p.placer.predictions.Advance(&q.cursor, k.token)
+	q.revealedTasks, q.tokens = append(q.revealedTasks, id), append(q.tokens, k.token)
+	p.countTask(now, ev.Service, 1)
+	p.countDemand(now, ev.Service)
 
 	// Plan the request once the segment is complete.
-	q.segment++
-	if q.expect--; q.expect > 0 {
+	q.segmentTasks++
+	if q.unrevealedTasks--; q.unrevealedTasks > 0 {
 		return
 	}
-	if q.first == 0 {
-		q.first = q.segment
+	if q.firstSegmentTasks == 0 {
+		q.firstSegmentTasks = q.segmentTasks
 	}
-	p.door.revealed(q)
-	for _, id := range q.tasks {
-		if p.tasks[id].state == running && !q.between {
-			p.late = append(p.late, ev.Req) // its batch is about to end
+	p.admission.updateOwedTime(q)
+	for _, id := range q.revealedTasks {
+		if p.tasks[id].state == taskRunning && !q.betweenBatches {
+			p.revealedEarly = append(p.revealedEarly, ev.Req) // its batch is about to end
 			return
 		}
 	}
-	p.react(now, ev.Req, out)
+	p.planRequest(now, ev.Req, out)
 }
 
 // lastIndex returns the index of a task's last occurrence in a list. If it is not in the list, it returns -1.
-func index(list []int32, id int32) int32 {
+func lastIndex(list []int32, id int32) int32 {
 	for i := len(list) - 1; i >= 0; i-- {
 		if list[i] == id {
 			return int32(i)
@@ -201,21 +201,21 @@ func index(list []int32, id int32) int32 {
 }
 
 // planRequest places what was revealed of a request, and drops the request if the options give it up.
-func (p *Policy) react(now int64, req int32, out *policy.Actions) {
+func (p *Policy) planRequest(now int64, req int32, out *policy.Actions) {
 	switch {
-	case !p.placement.react(now, req, out):
-		p.strand(now, out)
-	case p.placement.late(now, &p.requests[req]):
-		p.drop(now, req, policy.ReasonDeadline, out)
+	case !p.placer.placeRevealed(now, req, out):
+		p.awaitDevice(now, out)
+	case p.placer.givesUp(now, &p.requests[req]):
+		p.dropRequest(now, req, policy.ReasonDeadline, out)
 	}
 }
 
 // planRevealedEarly plans the requests whose tasks were revealed before the end of their batch.
-func (p *Policy) flush(now int64, out *policy.Actions) {
-	for _, req := range p.late {
-		if p.requests[req].open {
-			p.react(now, req, out)
+func (p *Policy) planRevealedEarly(now int64, out *policy.Actions) {
+	for _, req := range p.revealedEarly {
+		if p.requests[req].isOpen {
+			p.planRequest(now, req, out)
 		}
 	}
-	p.late = p.late[:0]
+	p.revealedEarly = p.revealedEarly[:0]
 }

@@ -12,20 +12,20 @@ import (
 // The rows say of a task that is ready now what the device's plan says.
 func TestRowsEqualPlans(t *testing.T) {
 	for seed := range uint64(20) {
-		p := busyPolicy(12, 10, Options{Width: 4})
+		p := busyPolicy(12, 10, Options{SearchWidth: 4})
 		rng := seeded.New(seed, "rows")
 		now := rng.Int64N(2e9)
-		p.refresh(now)
-		p.placement.search.now = now
+		p.refreshPlans(now)
+		p.placer.search.now = now
 		for place := range p.devices {
-			for s := range p.fleet.services {
-				k := jobTask{service: int32(s), work: unit}
-				o := p.placement.search.offer(int32(place), &k, now)
-				if got := p.rows.end(int32(s), int32(place), now, unit); got != o.end {
+			for s := range p.tables.services {
+				k := jobTask{service: int32(s), work: usualWork}
+				o := p.placer.search.bestOffer(int32(place), &k, now)
+				if got := p.endTable.endAt(int32(s), int32(place), now, usualWork); got != o.end {
 					t.Fatalf("service %d at place %d: %d by the rows, %d by the plan", s, place, got, o.end)
 				}
-				later := p.placement.search.offer(int32(place), &k, now+7e8)
-				if got := p.rows.end(int32(s), int32(place), now+7e8, unit); got > later.end {
+				later := p.placer.search.bestOffer(int32(place), &k, now+7e8)
+				if got := p.endTable.endAt(int32(s), int32(place), now+7e8, usualWork); got > later.end {
 					t.Fatalf("service %d at place %d, ready later: %d by the rows is after %d by the plan", s, place, got, later.end)
 				}
 			}
@@ -33,8 +33,8 @@ func TestRowsEqualPlans(t *testing.T) {
 	}
 }
 
-// brute tries every place of every task, in the search's own model.
-func brute(x *search, j *job, t int32, last int64, best *int64) {
+// bruteForceEnd tries every place of every task, in the search's own model.
+func bruteForceEnd(x *search, j *job, t int32, last int64, best *int64) {
 	if t == int32(len(j.tasks)) {
 		*best = min(*best, last)
 		return
@@ -44,21 +44,21 @@ func brute(x *search, j *job, t int32, last int64, best *int64) {
 		ready := x.now
 		for _, in := range j.inputsOf(t) {
 			if in >= 0 {
-				ready = max(ready, x.end[in]+x.c.fleet.move(j.tasks[in].service, x.place[in], int32(d)))
+				ready = max(ready, x.currentEnd[in]+x.c.tables.transferTime(j.tasks[in].service, x.currentPlace[in], int32(d)))
 			}
 		}
-		o := x.offer(int32(d), k, ready)
-		x.place[t], x.end[t] = int32(d), o.end
-		if o.own >= 0 {
-			b := x.own[o.own]
-			x.own[o.own].join(x.c.sequences(), k, &o)
-			brute(x, j, t+1, max(last, o.end), best)
-			x.own[o.own] = b
+		o := x.bestOffer(int32(d), k, ready)
+		x.currentPlace[t], x.currentEnd[t] = int32(d), o.end
+		if o.ownIndex >= 0 {
+			b := x.ownBatches[o.ownIndex]
+			x.ownBatches[o.ownIndex].addTask(x.c.languageModels(), k, &o)
+			bruteForceEnd(x, j, t+1, max(last, o.end), best)
+			x.ownBatches[o.ownIndex] = b
 			continue
 		}
-		x.own = append(x.own, x.begin(int32(d), k, &o))
-		brute(x, j, t+1, max(last, o.end), best)
-		x.own = x.own[:len(x.own)-1]
+		x.ownBatches = append(x.ownBatches, x.newJobBatch(int32(d), k, &o))
+		bruteForceEnd(x, j, t+1, max(last, o.end), best)
+		x.ownBatches = x.ownBatches[:len(x.ownBatches)-1]
 	}
 }
 
@@ -68,32 +68,32 @@ func TestSearchAgainstBruteForce(t *testing.T) {
 	rng := seeded.New(4, "brute")
 	worse := 0
 	for draw := range 150 {
-		p := busyPolicy(5, 4, Options{Width: 5})
-		for s := range p.fleet.near {
-			p.fleet.near[s], p.fleet.far[s] = 1e6, 1+rng.Int64N(4e8)
+		p := busyPolicy(5, 4, Options{SearchWidth: 5})
+		for s := range p.tables.sameNodeTime {
+			p.tables.sameNodeTime[s], p.tables.otherNodeTime[s] = 1e6, 1+rng.Int64N(4e8)
 		}
 		now := rng.Int64N(1e9)
-		p.refresh(now)
+		p.refreshPlans(now)
 		j := randomJob(rng, 2+rng.IntN(3), 4)
 		for t := range j.tasks {
-			j.tasks[t].work = unit // a shorter one may fit into a gap that the rows do not name
+			j.tasks[t].work = usualWork // a shorter one may fit into a gap that the rows do not name
 		}
-		x := &p.placement.search
-		x.limit = 1 << 30
-		x.run(now, j)
-		got, bound := x.best, x.bound
-		want := never
-		x.own = x.own[:0]
-		brute(x, j, 0, 0, &want)
+		x := &p.placer.search
+		x.maxSteps = 1 << 30
+		x.findPlaces(now, j)
+		got, bound := x.bestLastEnd, x.endBound
+		want := farFuture
+		x.ownBatches = x.ownBatches[:0]
+		bruteForceEnd(x, j, 0, 0, &want)
 		if got != want || got < bound {
 			t.Fatalf("draw %d: ends at %d, the best is %d, the bound %d", draw, got, want, bound)
 		}
-		x.width, x.limit = 4, maxSteps
-		x.run(now, j)
-		if x.best < want {
-			t.Fatalf("draw %d: %d is before the best, %d", draw, x.best, want)
+		x.width, x.maxSteps = 4, maxSearchSteps
+		x.findPlaces(now, j)
+		if x.bestLastEnd < want {
+			t.Fatalf("draw %d: %d is before the best, %d", draw, x.bestLastEnd, want)
 		}
-		if x.best > want {
+		if x.bestLastEnd > want {
 			worse++
 		}
 	}
@@ -103,8 +103,8 @@ func TestSearchAgainstBruteForce(t *testing.T) {
 	}
 }
 
-// told is what a policy of a test answered last.
-func (d *driven) told(kind policy.ActionKind) (out []policy.Action) {
+// actionsOf is what a policy of a test answered last.
+func (d *drivenPolicy) actionsOf(kind policy.ActionKind) (out []policy.Action) {
 	for _, a := range d.out.List {
 		if a.Kind == kind {
 			out = append(out, a)
@@ -116,28 +116,28 @@ func (d *driven) told(kind policy.ActionKind) (out []policy.Action) {
 // An expected task causes a load and is not dispatched. When another one comes
 // instead, what was expected is forgotten and the load goes on.
 func TestExpectedTasksOnlyLoad(t *testing.T) {
-	p := New(testFleet(4, 3, 8).t, Options{Predict: true, Width: 4})
-	a := p.Table().Number(0, 0, []int32{0})
-	b := p.Table().Number(1, 0, []int32{1})
+	p := New(testFleet(4, 3, 8).source, Options{ExpectTasks: true, SearchWidth: 4})
+	a := p.Table().TokenNumber(0, 0, []int32{0})
+	b := p.Table().TokenNumber(1, 0, []int32{1})
 	for range 5 {
 		p.Table().Learn(0, -1, []int32{a, b}, 1)
 	}
-	d := &driven{p: p}
-	d.tell(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: time.Minute})
-	d.tell(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
-	d.tell(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 0, Service: 0, List: []int32{-1}})
-	if len(d.told(policy.Load)) == 0 || len(d.told(policy.Dispatch)) != 0 {
+	d := &drivenPolicy{policy: p}
+	d.handleEvent(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: time.Minute})
+	d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
+	d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 0, Service: 0, List: []int32{-1}})
+	if len(d.actionsOf(policy.Load)) == 0 || len(d.actionsOf(policy.Dispatch)) != 0 {
 		t.Fatalf("actions %+v: expected loads, no dispatch", d.out.List)
 	}
-	for p.devices[p.tasks[p.requests[0].tasks[0]].place].loading >= 0 {
-		d.progress()
+	for p.devices[p.tasks[p.requests[0].revealedTasks[0]].place].loading >= 0 {
+		d.endNextLoad()
 	}
-	if ran := d.told(policy.Dispatch); len(ran) > 1 || len(p.requests[0].ahead) != 1 {
-		t.Fatalf("actions %+v, %d expected", d.out.List, len(p.requests[0].ahead))
+	if ran := d.actionsOf(policy.Dispatch); len(ran) > 1 || len(p.requests[0].expectedTasks) != 1 {
+		t.Fatalf("actions %+v, %d expected", d.out.List, len(p.requests[0].expectedTasks))
 	}
 	d.finishOne(2) // another service than expected
-	if n := len(p.requests[0].tasks); n != 2 || len(p.requests[0].ahead) != 0 {
-		t.Fatalf("%d tasks and %d expected", n, len(p.requests[0].ahead))
+	if n := len(p.requests[0].revealedTasks); n != 2 || len(p.requests[0].expectedTasks) != 0 {
+		t.Fatalf("%d tasks and %d expected", n, len(p.requests[0].expectedTasks))
 	}
 	for place := range p.devices {
 		for _, id := range p.devices[place].queue {
@@ -156,40 +156,40 @@ func TestExpectedTasksOnlyLoad(t *testing.T) {
 }
 
 // finishOne ends the batch that runs, which reveals a task of a service.
-func (d *driven) finishOne(service int32) {
+func (d *drivenPolicy) finishOne(service int32) {
 	for range 10 {
-		for place := range d.p.devices {
-			if dev := &d.p.devices[place]; dev.busy {
-				d.now = time.Duration(dev.ends)
-				d.tell(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
-				d.tell(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 1, Service: service, List: []int32{0}})
-				d.tell(policy.Event{Kind: policy.BatchFinished, Device: d.p.fleet.ids[place]})
+		for place := range d.policy.devices {
+			if dev := &d.policy.devices[place]; dev.busy {
+				d.now = time.Duration(dev.batchEndsAt)
+				d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
+				d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 1, Service: service, List: []int32{0}})
+				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: d.policy.tables.deviceAt[place]})
 				return
 			}
 		}
-		d.progress()
+		d.endNextLoad()
 	}
 }
 
 // What comes as expected keeps its place, or is placed anew, by the switch.
 func TestExpectedTaskComes(t *testing.T) {
 	for _, rebind := range []bool{false, true} {
-		p := New(testFleet(2, 2, 8).t, Options{Predict: true, Width: 2, Rebind: rebind})
-		a, b := p.Table().Number(0, 0, []int32{0}), p.Table().Number(1, 0, []int32{1})
+		p := New(testFleet(2, 2, 8).source, Options{ExpectTasks: true, SearchWidth: 2, ReplaceOnReveal: rebind})
+		a, b := p.Table().TokenNumber(0, 0, []int32{0}), p.Table().TokenNumber(1, 0, []int32{1})
 		for range 5 {
 			p.Table().Learn(0, -1, []int32{a, b}, 1)
 		}
-		d := &driven{p: p}
-		d.tell(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: time.Minute})
-		d.tell(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
-		d.tell(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 0, Service: 0, List: []int32{-1}})
-		key := p.tasks[p.requests[0].ahead[0]].key
+		d := &drivenPolicy{policy: p}
+		d.handleEvent(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: time.Minute})
+		d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
+		d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 0, Service: 0, List: []int32{-1}})
+		key := p.tasks[p.requests[0].expectedTasks[0]].orderKey
 		for !p.devices[0].busy && !p.devices[1].busy {
-			d.progress()
+			d.endNextLoad()
 		}
 		d.finishOne(1)
-		k := &p.tasks[p.requests[0].tasks[1]]
-		if kept := k.key == key; kept == rebind || k.state != queued && k.state != running {
+		k := &p.tasks[p.requests[0].revealedTasks[1]]
+		if kept := k.orderKey == key; kept == rebind || k.state != taskQueued && k.state != taskRunning {
 			t.Errorf("rebind %v: the place in the queue was kept: %v", rebind, kept)
 		}
 	}
@@ -198,35 +198,35 @@ func TestExpectedTaskComes(t *testing.T) {
 // Room is made of networks that nothing asks for, then of those that expected
 // tasks ask for, and of what revealed tasks ask for only when nothing can run.
 func TestEvictionFollowsClasses(t *testing.T) {
-	p := New(testFleet(1, 6, 8).t, Options{})
+	p := New(testFleet(1, 6, 8).source, Options{})
 	d := &p.devices[0]
-	d.memory = 9e9 // three networks of 3 GB
+	d.memoryBytes = 9e9 // three networks of 3 GB
 	hold := func(networks ...int32) {
 		clear(d.loaded)
 		for _, n := range networks {
 			d.loaded[n] = true
 		}
-		d.taken, d.queue = int64(len(networks))*3e9, d.queue[:0]
+		d.usedBytes, d.queue = int64(len(networks))*3e9, d.queue[:0]
 	}
 	add := func(service int32, real bool) {
 		slot := int32(-1)
 		if real {
 			slot = 0
 		}
-		id := p.take(0, slot, service, unit)
-		p.tasks[id].state, p.tasks[id].place, p.tasks[id].arrived = queued, 0, 0
+		id := p.newTask(0, slot, service, usualWork)
+		p.tasks[id].state, p.tasks[id].place, p.tasks[id].inputsAt = taskQueued, 0, 0
 		d.queue = append(d.queue, id)
 	}
 	room := func(i int, network int32) (gone []int32, ok bool) {
 		var out policy.Actions
-		ok = p.loads.makeRoom(0, i, network, p.stuck(d), &out)
+		ok = p.loader.freeMemoryFor(0, i, network, p.isStuck(d), &out)
 		for _, a := range out.List {
 			gone = append(gone, a.Network)
 		}
 		return gone, ok
 	}
 	hold(0, 1, 2)
-	d.last[0], d.last[1], d.last[2] = 3, 1, 2
+	d.lastUsedAt[0], d.lastUsedAt[1], d.lastUsedAt[2] = 3, 1, 2
 	add(3, true)
 	if gone, ok := room(0, 3); !ok || !slices.Equal(gone, []int32{1}) {
 		t.Errorf("evicted %v: expected the one of use longest ago", gone)
@@ -239,7 +239,7 @@ func TestEvictionFollowsClasses(t *testing.T) {
 		t.Errorf("evicted %v: expected the one that nothing asks for", gone)
 	}
 	hold(0, 1)
-	d.loaded[2], d.taken = true, 9e9
+	d.loaded[2], d.usedBytes = true, 9e9
 	add(2, true)
 	add(1, true)
 	add(0, false)
@@ -268,21 +268,21 @@ func TestEvictionFollowsClasses(t *testing.T) {
 // A task that is not ready, or is only expected, does not hold up what stands
 // behind it, and a batch takes what is ready of its service up to its limit.
 func TestDevicesSkipWhatIsNotReady(t *testing.T) {
-	p := New(testFleet(1, 3, 8).t, Options{})
+	p := New(testFleet(1, 3, 8).source, Options{})
 	d := &p.devices[0]
 	for n := range d.loaded {
 		d.loaded[n] = true
 	}
 	add := func(slot, service int32, ready bool) {
-		id := p.take(0, slot, service, unit)
+		id := p.newTask(0, slot, service, usualWork)
 		k := &p.tasks[id]
-		k.state, k.place = queued, 0
+		k.state, k.place = taskQueued, 0
 		if ready {
-			k.arrived = 0
+			k.inputsAt = 0
 		}
 		d.queue = append(d.queue, id)
 	}
-	p.open(0)
+	p.openRequest(0)
 	add(-1, 0, true)
 	add(1, 1, false)
 	for i := range int32(20) {
@@ -290,7 +290,7 @@ func TestDevicesSkipWhatIsNotReady(t *testing.T) {
 	}
 	add(30, 0, true)
 	var out policy.Actions
-	p.batches.run(0, 0, &out)
+	p.runner.startBatch(0, 0, &out)
 	if len(out.List) != 1 || out.List[0].Size != 16 || out.List[0].Pipeline != 2 || out.Tasks[0] != 2 || out.Tasks[15] != 17 || len(d.queue) != 7 {
 		t.Fatalf("ran %+v of tasks %v, %d wait", out.List, out.Tasks, len(d.queue))
 	}
@@ -298,30 +298,30 @@ func TestDevicesSkipWhatIsNotReady(t *testing.T) {
 
 // A client that goes away frees all that the policy keeps.
 func TestCancelFreesAll(t *testing.T) {
-	d := &driven{p: New(testFleet(4, 2, 8).t, dyorc)}
-	d.request()
+	d := &drivenPolicy{policy: New(testFleet(4, 2, 8).source, dyorcOptions)}
+	d.runRequest()
 	for i := range 3 {
-		d.tell(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: d.now + time.Minute})
-		d.tell(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
-		d.tell(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 0, Service: 0, List: []int32{-1}})
-		d.tell(policy.Event{Kind: policy.Cancel, Req: 0})
-		if drops := d.told(policy.Drop); len(drops) != 1 || drops[0].Reason != policy.ReasonCancelled {
+		d.handleEvent(policy.Event{Kind: policy.Arrival, Req: 0, Deadline: d.now + time.Minute})
+		d.handleEvent(policy.Event{Kind: policy.ControlRevealed, Req: 0, Value: 1})
+		d.handleEvent(policy.Event{Kind: policy.TaskRevealed, Req: 0, Task: 0, Service: 0, List: []int32{-1}})
+		d.handleEvent(policy.Event{Kind: policy.Cancel, Req: 0})
+		if drops := d.actionsOf(policy.Drop); len(drops) != 1 || drops[0].Reason != policy.ReasonCancelled {
 			t.Fatalf("actions %+v", d.out.List)
 		}
-		for place := range d.p.devices {
-			if dev := &d.p.devices[place]; dev.busy {
-				d.now = time.Duration(dev.ends)
-				d.tell(policy.Event{Kind: policy.BatchFinished, Device: int32(place)})
+		for place := range d.policy.devices {
+			if dev := &d.policy.devices[place]; dev.busy {
+				d.now = time.Duration(dev.batchEndsAt)
+				d.handleEvent(policy.Event{Kind: policy.BatchFinished, Device: int32(place)})
 			}
 		}
-		if used := len(d.p.tasks) - len(d.p.free); used != 0 {
+		if used := len(d.policy.tasks) - len(d.policy.freeTasks); used != 0 {
 			t.Errorf("round %d: %d tasks are kept", i, used)
 		}
 	}
 }
 
-func TestNamed(t *testing.T) {
-	if _, err := Named("dyork"); err == nil {
+func TestUnknownPolicyNameIsRefused(t *testing.T) {
+	if _, err := OptionsByName("dyork"); err == nil {
 		t.Error("an unknown policy was found")
 	}
 }

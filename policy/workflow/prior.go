@@ -7,63 +7,63 @@ import (
 
 // maxLearnt is the number of requests of an application from which the prediction learns. If more were recorded, each
 // path counts by its share.
-const mostLearnt = 10_000
+const maxLearnt = 10_000
 
 // maxPriorBusy bounds the busy share of the devices that is expected before any task has run.
-const mostBusy = .95
+const maxPriorBusy = .95
 
 // learnPriors learns what is known before the first request: the recorded paths of the tables, and how often their tasks
 // will be needed at the planned rates.
-func (p *Policy) begin() {
-	own := flow.WorkflowsOf(p.fleet.t)
-	if own == nil || !p.opt.Predict && !p.opt.Admit {
+func (p *Policy) learnPriors() {
+	workflows := flow.WorkflowTablesOf(p.tables.source)
+	if workflows == nil || !p.options.ExpectTasks && !p.options.Admit {
 		return
 	}
-	for app, list := range own.Ways {
-		all := int64(0)
-		for i := range list {
-			all += int64(list[i].Count)
+	for app, paths := range workflows.Paths {
+		totalCount := int64(0)
+		for i := range paths {
+			totalCount += int64(paths[i].Count)
 		}
-		for i := range list {
-			p.learn(int32(app), &list[i], all)
-			if p.opt.Worth {
-				p.demand.expect(p.fleet, &list[i], p.fleet.t.Models[app].RPS*float64(list[i].Count)/float64(all))
+		for i := range paths {
+			p.learnRecordedPath(int32(app), &paths[i], totalCount)
+			if p.options.EvictByValue {
+				p.demand.addPathDemand(p.tables, &paths[i], p.tables.source.Models[app].RPS*float64(paths[i].Count)/float64(totalCount))
 			}
 		}
 	}
-	p.demand.busy = min(mostBusy, p.demand.busy)
+	p.demand.busyShare = min(maxPriorBusy, p.demand.busyShare)
 }
 
 // learnRecordedPath learns a path that w.Count of totalCount recorded requests of an application took.
-func (p *Policy) learn(app int32, w *flow.Way, all int64) {
-	var path, reads []int32
-	for k := range w.Tasks {
-		t := &w.Tasks[k]
+func (p *Policy) learnRecordedPath(app int32, recordedPath *flow.RecordedPath, totalCount int64) {
+	var tokens, reads []int32
+	for k := range recordedPath.Tasks {
+		t := &recordedPath.Tasks[k]
 		if reads = append(reads[:0], t.Reads...); len(reads) == 0 {
 			reads = append(reads, 0)
 		}
-		path = append(path, p.Table().Number(t.Service, t.Work, reads))
+		tokens = append(tokens, p.Table().TokenNumber(t.Service, t.Work, reads))
 	}
-	if p.opt.Admit {
-		p.door.learnWay(app, path, w, float64(w.Count)/float64(all))
+	if p.options.Admit {
+		p.admission.learnRecordedPath(app, tokens, recordedPath, float64(recordedPath.Count)/float64(totalCount))
 	}
-	if !p.opt.Predict {
+	if !p.options.ExpectTasks {
 		return
 	}
-	times := int64(w.Count)
-	if all > mostLearnt {
-		times = max(1, times*mostLearnt/all)
+	times := int64(recordedPath.Count)
+	if totalCount > maxLearnt {
+		times = max(1, times*maxLearnt/totalCount)
 	}
 	for range times {
-		p.Table().Learn(app, predict.NoFeature, path, int(w.Known))
+		p.Table().Learn(app, predict.NoFeature, tokens, int(recordedPath.KnownTasks))
 	}
 }
 
 // addPathDemand adds the demand of a path that is expected `rate` times per second.
-func (d *demand) expect(f *fleet, w *flow.Way, rate float64) {
-	for k := range w.Tasks {
-		sv := &f.services[w.Tasks[k].Service]
+func (d *networkDemand) addPathDemand(tables *deviceTables, recordedPath *flow.RecordedPath, rate float64) {
+	for k := range recordedPath.Tasks {
+		sv := &tables.services[recordedPath.Tasks[k].Service]
 		d.rates[sv.network] += rate / 1e9
-		d.busy += rate / 1e9 * float64(scaled(sv.least, workOf(w.Tasks[k].Work))) / float64(len(f.ids))
+		d.busyShare += rate / 1e9 * float64(scaleTime(sv.minTaskTime, workFromMillionths(recordedPath.Tasks[k].Work))) / float64(len(tables.deviceAt))
 	}
 }

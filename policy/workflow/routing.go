@@ -6,69 +6,69 @@ import "inferplan/policy"
 type Routing interface {
 	// RequestArrived is called when a request arrives, and TimerFired when a timer with the tag 0 fires. Both may ask for
 	// timers.
-	Arrived(now int64, out *policy.Actions)
-	Woke(now int64, out *policy.Actions)
+	RequestArrived(now int64, out *policy.Actions)
+	TimerFired(now int64, out *policy.Actions)
 	// CountTask is called when a task becomes known (by is 1) or ends (by is -1).
-	Count(now int64, service int32, by int)
+	CountTask(now int64, service int32, by int)
 	// PlaceOf returns the place of the next task of a service. If no device is left for it, it returns -1.
-	Route(service int32) int32
+	PlaceOf(service int32) int32
 	// HoldsNetwork returns true if a network is to be loaded at a place even if no task needs it.
-	Holds(network, place int32) bool
+	HoldsNetwork(network, place int32) bool
 	// DeviceLost is called when a device is lost.
-	Lost(place int32)
+	DeviceLost(place int32)
 }
 
 // DeviceView is the read access of a routing to the devices.
-type Devices struct{ c *cluster }
+type DeviceView struct{ c *cluster }
 
 // Len returns the number of places.
-func (v Devices) Len() int32 { return int32(len(v.c.devices)) }
+func (v DeviceView) Len() int32 { return int32(len(v.c.devices)) }
 
 // Services returns the number of services.
-func (v Devices) Services() int32 { return int32(len(v.c.fleet.services)) }
+func (v DeviceView) Services() int32 { return int32(len(v.c.tables.services)) }
 
 // CanRun returns true if a device is up and can run a service.
-func (v Devices) Runs(place, service int32) bool {
-	return !v.c.devices[place].down && v.c.fleet.runs(service, place)
+func (v DeviceView) CanRun(place, service int32) bool {
+	return !v.c.devices[place].down && v.c.tables.canRun(service, place)
 }
 
 // HasNetwork returns true if the network of a service is loaded on a device.
-func (v Devices) Loaded(place, service int32) bool {
+func (v DeviceView) HasNetwork(place, service int32) bool {
 	return v.c.devices[place].loaded[v.Network(service)]
 }
 
-// Waiting returns the number of tasks of a service on a device, those in its batch included.
-func (v Devices) Waiting(place, service int32) int { return v.c.waiting(place, service) }
+// WaitingTasks returns the number of tasks of a service on a device, those in its batch included.
+func (v DeviceView) WaitingTasks(place, service int32) int { return v.c.waitingTasks(place, service) }
 
 // Memory returns the bytes that a device has for networks.
-func (v Devices) Memory(place int32) int64 { return v.c.devices[place].memory }
+func (v DeviceView) Memory(place int32) int64 { return v.c.devices[place].memoryBytes }
 
 // Network returns the network of a service.
-func (v Devices) Network(service int32) int32 { return v.c.fleet.services[service].network }
+func (v DeviceView) Network(service int32) int32 { return v.c.tables.services[service].network }
 
 // Bytes returns the size of the network of a service.
-func (v Devices) Bytes(service int32) int64 { return v.c.fleet.bytes[v.Network(service)] }
+func (v DeviceView) Bytes(service int32) int64 { return v.c.tables.bytes[v.Network(service)] }
 
 // TouchAll makes the policy look at the loads of all devices before the turn ends.
-func (v Devices) Look() {
+func (v DeviceView) TouchAll() {
 	for place := range v.c.devices {
 		v.c.touchDevice(int32(place))
 	}
 }
 
 // RankedTask describes a task to Options.OrderKey. Times are in ns.
-type Candidate struct {
-	Now      int64
-	Expected bool  // it is not revealed yet
-	Deadline int64 // deadline of its request; 0 for an expected task
-	Behind   int64 // least time from its end to that of its request
-	Booked   int64 // how far devices are booked ahead, on average
-	Alone    int64 // time of the task in a batch of one
+type RankedTask struct {
+	Now          int64
+	Expected     bool  // it is not revealed yet
+	Deadline     int64 // deadline of its request; 0 for an expected task
+	MinRemaining int64 // least time from its end to that of its request
+	MeanBacklog  int64 // how far devices are booked ahead, on average
+	SoloTime     int64 // time of the task in a batch of one
 }
 
 // rankedTask describes a task that has just been placed.
-func (p *placement) candidate(now int64, k *task, behind int64) Candidate {
-	r := Candidate{Now: now, Expected: k.req < 0, Behind: behind, Booked: p.booked(now), Alone: p.fleet.cost(k.service, k.place, 1, k.work)}
+func (p *placer) rankedTask(now int64, k *task, minRemaining int64) RankedTask {
+	r := RankedTask{Now: now, Expected: k.req < 0, MinRemaining: minRemaining, MeanBacklog: p.meanBacklog(now), SoloTime: p.tables.batchTime(k.service, k.place, 1, k.work)}
 	if !r.Expected {
 		r.Deadline = p.requests[k.req].deadline
 	}

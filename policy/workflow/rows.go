@@ -9,40 +9,40 @@ package workflow
 //	min( max(idleAt, ready) + soloTime,  joinStart + joinDuration  if ready <= joinStart )
 //
 // which never falls as `ready` grows. The scheduler needs no more than that.
-type rows struct {
-	places int32
-	free   []int64 // first idle instant with the network loaded
-	comp   []int64 // time of a batch of one
-	join   []int64 // start of the batch that can be joined; -1 if none
-	joined []int64 // time of that batch with one task more
-	open   []int32 // by service: places with a batch that can be joined
+type endTable struct {
+	places         int32
+	idleAt         []int64 // first idle instant with the network loaded
+	soloTime       []int64 // time of a batch of one
+	joinStart      []int64 // start of the batch that can be joined; -1 if none
+	joinDuration   []int64 // time of that batch with one task more
+	joinablePlaces []int32 // by service: places with a batch that can be joined
 }
 
 // newEndTable returns a table without open batches.
-func newRows(services, places int) rows {
+func newEndTable(services, places int) endTable {
 	n := services * places
-	r := rows{places: int32(places), free: make([]int64, n), comp: make([]int64, n), join: make([]int64, n), joined: make([]int64, n), open: make([]int32, services)}
-	for i := range r.join {
-		r.join[i] = -1
+	r := endTable{places: int32(places), idleAt: make([]int64, n), soloTime: make([]int64, n), joinStart: make([]int64, n), joinDuration: make([]int64, n), joinablePlaces: make([]int32, services)}
+	for i := range r.joinStart {
+		r.joinStart[i] = -1
 	}
 	return r
 }
 
 // setSolo writes the entry of a service at a place without a batch to join.
-func (r *rows) set(service, place int32, free, comp int64) {
+func (r *endTable) setSolo(service, place int32, idleAt, soloTime int64) {
 	i := service*r.places + place
-	r.free[i], r.comp[i] = free, comp
-	if r.join[i] >= 0 {
-		r.join[i] = -1
-		r.open[service]--
+	r.idleAt[i], r.soloTime[i] = idleAt, soloTime
+	if r.joinStart[i] >= 0 {
+		r.joinStart[i] = -1
+		r.joinablePlaces[service]--
 	}
 }
 
 // setJoin adds a batch that can be joined to an entry.
-func (r *rows) setJoin(service, place int32, start, took int64) {
+func (r *endTable) setJoin(service, place int32, start, duration int64) {
 	i := service*r.places + place
-	if r.join[i] < 0 {
-		r.open[service]++
+	if r.joinStart[i] < 0 {
+		r.joinablePlaces[service]++
 	}
-	r.join[i], r.joined[i] = start, took
+	r.joinStart[i], r.joinDuration[i] = start, duration
 }

@@ -8,93 +8,93 @@ import "time"
 //
 // It minimises the end of the last task, and then the sum of all ends. Ends count with their costs (setPrice).
 type search struct {
-	c     *cluster
-	s     *scheduler
-	width int // places tried per task; 0 tries only the best one of all
-	limit int // bound on the steps
+	c         *cluster
+	scheduler *scheduler
+	width     int // places tried per task; 0 tries only the best one of all
+	maxSteps  int // bound on the steps
 
-	now    int64
-	names  [][]int32 // by task: candidate places, by rising f
-	own    []stay    // batches of the tasks placed so far
-	tails  []int64   // by task: least time from its end to that of the last task
-	place  []int32   // by task: its place in the schedule under construction
-	end    []int64   // by task: its end in that schedule
-	batch  []int32   // by task: its batch in that schedule
-	to     []int32   // by task: its place in the best schedule
-	toEnd  []int64   // by task: its end in the best schedule
-	start  []int64   // by task: its start in the best schedule
-	from   []int64   // by task: its start in the schedule under construction
-	best   int64     // end of the best schedule; farFuture if there is none
-	sum    int64     // sum of its ends
-	bound  int64     // no schedule ends earlier
-	price  int64     // price of device time where others wait, in 1/1024
-	crowd  int64     // price of device time on an idle device, in 1/1024
-	steps  int
-	levels []level
+	now             int64
+	candidatePlaces [][]int32  // by task: candidate places, by rising f
+	ownBatches      []jobBatch // batches of the tasks placed so far
+	minRemaining    []int64    // by task: least time from its end to that of the last task
+	currentPlace    []int32    // by task: its place in the schedule under construction
+	currentEnd      []int64    // by task: its end in that schedule
+	currentBatch    []int32    // by task: its batch in that schedule
+	bestPlace       []int32    // by task: its place in the best schedule
+	bestEnd         []int64    // by task: its end in the best schedule
+	bestStart       []int64    // by task: its start in the best schedule
+	currentStart    []int64    // by task: its start in the schedule under construction
+	bestLastEnd     int64      // end of the best schedule; farFuture if there is none
+	bestEndSum      int64      // sum of its ends
+	endBound        int64      // no schedule ends earlier
+	queuedTimePrice int64      // price of device time where others wait, in 1/1024
+	idleTimePrice   int64      // price of device time on an idle device, in 1/1024
+	steps           int
+	levels          []searchLevel
 }
 
 // searchLevel is the scratch memory of one depth of the search: places with their offers to the task.
-type level struct {
-	places []int32
-	offers []offer
-	least  []int64 // the lowest costs of the offers, rising, as many as are tried
+type searchLevel struct {
+	places        []int32
+	offers        []offer
+	cheapestCosts []int64 // the lowest costs of the offers, rising, as many as are tried
 }
 
 // jobBatch is a batch that tasks of the job would be in.
-type stay struct {
-	place, planned int32 // its place, and the batch of the device's plan that it extends; -1 if it is new
-	service, n     int32 // service and number of tasks
-	start, end     int64
-	work, extra    int64
-	until, kv      int64 // as in plannedBatch
+type jobBatch struct {
+	place, plannedIndex int32 // its place, and the batch of the device's plan that it extends; -1 if it is new
+	service, size       int32 // service and number of tasks
+	start, end          int64
+	work, recomputeTime int64
+	joinUntil, kvTokens int64 // as in plannedBatch
 }
 
 // Bounds of the search: its steps, and the candidate places of a task beyond SearchWidth.
 const (
-	maxSteps = 16
-	spare    = 1
+	maxSearchSteps  = 16
+	extraCandidates = 1
 )
 
 // Device time costs nothing while devices are booked ahead by up to freeBacklog, and as much as a task's own time from
 // fullPriceBacklog on.
 const (
-	bookedFree = int64(1500 * time.Millisecond)
-	bookedFull = int64(7500 * time.Millisecond)
+	freeBacklog      = int64(1500 * time.Millisecond)
+	fullPriceBacklog = int64(7500 * time.Millisecond)
 )
 
 // Device time on an idle device costs nothing up to the busy share freeBusyShare of the devices. Where all are busy, and
 // none is booked ahead, its price is busySharePrice.
 const (
-	crowdFrom = .3
-	crowdFull = .15
+	freeBusyShare  = .3
+	busySharePrice = .15
 )
 
 // maxExpectBacklog is the mean backlog from which on no tasks are expected: tasks then wait longer than loads take, and
 // a place that is chosen long before its time is a bad one.
-const aheadFull = int64(3 * time.Second)
+const maxExpectBacklog = int64(3 * time.Second)
 
 // grow makes the arrays large enough for a job.
-func (x *search) fit(j *job) {
+func (x *search) grow(j *job) {
 	n := len(j.tasks)
-	for len(x.place) < n {
-		x.place, x.end, x.batch = append(x.place, -1), append(x.end, 0), append(x.batch, -1)
-		x.to, x.toEnd, x.tails = append(x.to, -1), append(x.toEnd, 0), append(x.tails, 0)
-		x.start, x.from = append(x.start, 0), append(x.from, 0)
-		x.names, x.levels = append(x.names, nil), append(x.levels, level{})
+	for len(x.currentPlace) < n {
+		x.currentPlace, x.currentEnd, x.currentBatch = append(x.currentPlace, -1), append(x.currentEnd, 0), append(x.currentBatch, -1)
+		x.bestPlace, x.bestEnd, x.minRemaining = append(x.bestPlace, -1), append(x.bestEnd, 0), append(x.minRemaining, 0)
+		x.bestStart, x.currentStart = append(x.bestStart, 0), append(x.currentStart, 0)
+		x.candidatePlaces, x.levels = append(x.candidatePlaces, nil), append(x.levels, searchLevel{})
 	}
 }
 
 // findPlaces searches places for the tasks of a job. The result is in bestPlace, bestEnd and bestStart.
-func (x *search) run(now int64, j *job) {
-	x.fit(j)
-	x.s.fit(j)
-	x.s.now = now
-	x.s.pass(j, 0)
-	x.now, x.best, x.sum, x.steps, x.bound = now, never, never, 0, x.s.boundOf(j)
-	x.own = x.own[:0]
+func (x *search) findPlaces(now int64, j *job) {
+	x.grow(j)
+	x.scheduler.grow(j)
+	x.scheduler.now = now
+	x.scheduler.computeEnds(j, 0)
+	x.now, x.bestLastEnd, x.bestEndSum, x.steps, x.endBound = now, farFuture, farFuture, 0, x.scheduler.endBound(j)
+	x.ownBatches = x.ownBatches[:0]
 	x.setPrice()
-	x.prepare(j)
-	x.descend(j, 0, 0, 0)
+	x.prepareTasks(j)
+	x.placeFrom(j, 0, 0, 0)
 }
 
 // setPrice sets what a second of device time costs, in seconds of a task. A batch that starts where others wait makes
@@ -102,85 +102,85 @@ func (x *search) run(now int64, j *job) {
 // ahead, the more tasks wait. The more devices are busy, the sooner some task will wait: then tasks of a request that
 // are ready together share a batch, although each would end a little sooner on a device of its own.
 func (x *search) setPrice() {
-	x.price, x.crowd = 0, 0
-	if !x.c.opt.Thrift {
+	x.queuedTimePrice, x.idleTimePrice = 0, 0
+	if !x.c.options.PriceDeviceTime {
 		return
 	}
-	if over := float64(x.c.running)/float64(len(x.c.devices)) - crowdFrom; over > 0 {
-		x.crowd = int64(1024 * crowdFull * over / (1 - crowdFrom))
+	if excessBusy := float64(x.c.busyDevices)/float64(len(x.c.devices)) - freeBusyShare; excessBusy > 0 {
+		x.idleTimePrice = int64(1024 * busySharePrice * excessBusy / (1 - freeBusyShare))
 	}
-	x.price = max(x.crowd, min(1024, 1024*(x.c.booked(x.now)-bookedFree)/(bookedFull-bookedFree)))
+	x.queuedTimePrice = max(x.idleTimePrice, min(1024, 1024*(x.c.meanBacklog(x.now)-freeBacklog)/(fullPriceBacklog-freeBacklog)))
 }
 
 // prepareTasks lists the candidate places of each task, and computes the least time from its end to that of the job.
-func (x *search) prepare(j *job) {
-	free := 0
+func (x *search) prepareTasks(j *job) {
+	unplacedTasks := 0
 	for t := range j.tasks {
 		if j.tasks[t].place < 0 {
-			free++
+			unplacedTasks++
 		}
 	}
 	for t := len(j.tasks) - 1; t >= 0; t-- {
-		x.tails[t] = 0
+		x.minRemaining[t] = 0
 	}
 	for t := len(j.tasks) - 1; t >= 0; t-- {
 		k := &j.tasks[t]
 		if k.place >= 0 {
-			x.place[t], x.end[t] = k.place, k.end
+			x.currentPlace[t], x.currentEnd[t] = k.place, k.end
 			continue
 		}
-		least := x.tails[t] + scaled(x.c.fleet.services[k.service].least, k.work)
+		minFromStart := x.minRemaining[t] + scaleTime(x.c.tables.services[k.service].minTaskTime, k.work)
 		for _, in := range j.inputsOf(int32(t)) {
 			if in >= 0 {
-				x.tails[in] = max(x.tails[in], least)
+				x.minRemaining[in] = max(x.minRemaining[in], minFromStart)
 			}
 		}
-		x.name(int32(t), free)
+		x.listCandidates(int32(t), unplacedTasks)
 	}
 }
 
 // listCandidates lists the places with the least f for a task, sorted, as many as the search may try.
-func (x *search) name(t int32, free int) {
+func (x *search) listCandidates(t int32, unplacedTasks int) {
 	places := len(x.c.devices)
-	most := x.width + spare + free - 1
-	if x.width == 0 || most > places {
-		most = places
+	maxCandidates := x.width + extraCandidates + unplacedTasks - 1
+	if x.width == 0 || maxCandidates > places {
+		maxCandidates = places
 	}
-	list := x.names[t][:0]
-	ends := x.s.ends[int(x.s.same[t])*places:][:places]
-	worst := never
-	for d, end := range ends {
-		if len(list) == most && end >= worst || end >= never {
+	candidates := x.candidatePlaces[t][:0]
+	earliestEnds := x.scheduler.earliestEnds[int(x.scheduler.rowOf[t])*places:][:places]
+	worstEnd := farFuture
+	for d, end := range earliestEnds {
+		if len(candidates) == maxCandidates && end >= worstEnd || end >= farFuture {
 			continue
 		}
-		if len(list) < most {
-			list = append(list, 0)
+		if len(candidates) < maxCandidates {
+			candidates = append(candidates, 0)
 		}
-		i := len(list) - 1
-		for ; i > 0 && ends[list[i-1]] > end; i-- {
-			list[i] = list[i-1]
+		i := len(candidates) - 1
+		for ; i > 0 && earliestEnds[candidates[i-1]] > end; i-- {
+			candidates[i] = candidates[i-1]
 		}
-		list[i] = int32(d)
-		if len(list) == most {
-			worst = ends[list[most-1]]
+		candidates[i] = int32(d)
+		if len(candidates) == maxCandidates {
+			worstEnd = earliestEnds[candidates[maxCandidates-1]]
 		}
 	}
-	x.names[t] = list
+	x.candidatePlaces[t] = candidates
 }
 
 // placeFrom places task t and all later ones. lastEnd and endSum are of the tasks placed so far.
-func (x *search) descend(j *job, t int32, last, sum int64) {
+func (x *search) placeFrom(j *job, t int32, lastEnd, endSum int64) {
 	for t < int32(len(j.tasks)) && j.tasks[t].place >= 0 {
 		t++
 	}
 
 	// All tasks are placed: keep the schedule if it is better.
 	if t == int32(len(j.tasks)) {
-		if last < x.best || last == x.best && sum < x.sum {
-			x.best, x.sum = last, sum
-			copy(x.to, x.place)
-			copy(x.toEnd, x.end)
-			copy(x.start, x.from)
+		if lastEnd < x.bestLastEnd || lastEnd == x.bestLastEnd && endSum < x.bestEndSum {
+			x.bestLastEnd, x.bestEndSum = lastEnd, endSum
+			copy(x.bestPlace, x.currentPlace)
+			copy(x.bestEnd, x.currentEnd)
+			copy(x.bestStart, x.currentStart)
 		}
 		return
 	}
@@ -188,63 +188,63 @@ func (x *search) descend(j *job, t int32, last, sum int64) {
 	// Otherwise try the cheapest offers of this task, as many as SearchWidth.
 	x.steps++
 	k := &j.tasks[t]
-	l := &x.levels[t]
-	x.offers(j, t, l)
+	level := &x.levels[t]
+	x.collectOffers(j, t, level)
 	width := max(1, x.width)
-	for range min(width, len(l.places)) {
-		i := least(l.offers)
-		o := l.offers[i]
-		if o.cost >= never || x.best < never && (max(last, o.cost+x.tails[t]) > x.best || x.best <= x.bound || x.steps > x.limit) {
+	for range min(width, len(level.places)) {
+		i := cheapestOffer(level.offers)
+		chosen := level.offers[i]
+		if chosen.cost >= farFuture || x.bestLastEnd < farFuture && (max(lastEnd, chosen.cost+x.minRemaining[t]) > x.bestLastEnd || x.bestLastEnd <= x.endBound || x.steps > x.maxSteps) {
 			return
 		}
-		l.offers[i].cost = never
-		x.place[t], x.end[t], x.from[t] = l.places[i], o.end, o.start
+		level.offers[i].cost = farFuture
+		x.currentPlace[t], x.currentEnd[t], x.currentStart[t] = level.places[i], chosen.end, chosen.start
 
 		// Join an own batch, or add one; undo that afterwards.
-		if o.own >= 0 {
-			b := x.own[o.own]
-			x.own[o.own].join(x.c.sequences(), k, &o)
-			x.descend(j, t+1, max(last, o.cost), sum+o.cost)
-			x.own[o.own] = b
+		if chosen.ownIndex >= 0 {
+			before := x.ownBatches[chosen.ownIndex]
+			x.ownBatches[chosen.ownIndex].addTask(x.c.languageModels(), k, &chosen)
+			x.placeFrom(j, t+1, max(lastEnd, chosen.cost), endSum+chosen.cost)
+			x.ownBatches[chosen.ownIndex] = before
 			continue
 		}
-		x.own = append(x.own, x.begin(l.places[i], k, &o))
-		x.descend(j, t+1, max(last, o.cost), sum+o.cost)
-		x.own = x.own[:len(x.own)-1]
+		x.ownBatches = append(x.ownBatches, x.newJobBatch(level.places[i], k, &chosen))
+		x.placeFrom(j, t+1, max(lastEnd, chosen.cost), endSum+chosen.cost)
+		x.ownBatches = x.ownBatches[:len(x.ownBatches)-1]
 	}
 }
 
 // newJobBatch returns the batch of a task that joins none of the job's own batches. It is new, or extends a planned one.
-func (x *search) begin(place int32, k *jobTask, o *offer) stay {
-	q := x.c.sequences()
-	b := stay{place: place, planned: o.planned, service: k.service, n: 1, start: o.start, end: o.end, until: o.start, work: k.work, extra: o.extra, kv: q.tokens(k.service, k.work)}
-	if o.planned >= 0 {
-		p := &x.c.devices[place].plan[o.planned]
-		b.n, b.kv, b.work = b.n+p.n, b.kv+p.kv, max(b.work, p.work)
-		b.start, b.end, b.until = p.start, max(p.end, o.end), p.until
-	} else if q.is(k.service) {
-		b.until = o.end
+func (x *search) newJobBatch(place int32, k *jobTask, o *offer) jobBatch {
+	q := x.c.languageModels()
+	b := jobBatch{place: place, plannedIndex: o.plannedIndex, service: k.service, size: 1, start: o.start, end: o.end, joinUntil: o.start, work: k.work, recomputeTime: o.recomputeTime, kvTokens: q.tokensOf(k.service, k.work)}
+	if o.plannedIndex >= 0 {
+		p := &x.c.devices[place].plannedBatches[o.plannedIndex]
+		b.size, b.kvTokens, b.work = b.size+p.size, b.kvTokens+p.kvTokens, max(b.work, p.work)
+		b.start, b.end, b.joinUntil = p.start, max(p.end, o.end), p.joinUntil
+	} else if q.isLanguageModel(k.service) {
+		b.joinUntil = o.end
 	}
 	return b
 }
 
 // addTask adds a task to a batch of the job.
-func (b *stay) join(q sequences, k *jobTask, o *offer) {
-	b.n++
-	b.kv += q.tokens(k.service, k.work)
-	b.work, b.end, b.extra = max(b.work, k.work), max(b.end, o.end), o.extra
-	if q.is(k.service) && b.planned < 0 {
-		b.until = b.end
+func (b *jobBatch) addTask(q languageModels, k *jobTask, o *offer) {
+	b.size++
+	b.kvTokens += q.tokensOf(k.service, k.work)
+	b.work, b.end, b.recomputeTime = max(b.work, k.work), max(b.end, o.end), o.recomputeTime
+	if q.isLanguageModel(k.service) && b.plannedIndex < 0 {
+		b.joinUntil = b.end
 	}
 }
 
 // cheapestOffer returns the index of the cheapest offer. Of several, it is the first.
-func least(list []offer) int {
-	best := 0
-	for i := range list {
-		if list[i].cost < list[best].cost {
-			best = i
+func cheapestOffer(offers []offer) int {
+	cheapest := 0
+	for i := range offers {
+		if offers[i].cost < offers[cheapest].cost {
+			cheapest = i
 		}
 	}
-	return best
+	return cheapest
 }

@@ -9,17 +9,17 @@ import (
 )
 
 // bestOf tries all places of all tasks under equations 1 and 2.
-func bestOf(s *exact, j *job, t int) int64 {
+func bestOf(s *exactScheduler, j *job, t int) int64 {
 	for t < len(j.tasks) && j.tasks[t].place >= 0 {
-		s.at[t] = j.tasks[t].place
+		s.currentPlaces[t] = j.tasks[t].place
 		t++
 	}
 	if t == len(j.tasks) {
 		return s.evaluate(j)
 	}
-	best := never
-	for d := range s.f.ids {
-		s.at[t] = int32(d)
+	best := farFuture
+	for d := range s.tables.deviceAt {
+		s.currentPlaces[t] = int32(d)
 		best = min(best, bestOf(s, j, t+1))
 	}
 	return best
@@ -32,10 +32,10 @@ func TestScheduleWithSessions(t *testing.T) {
 	priced := 0
 	for draw := range 1500 {
 		f := testFleet(2+rng.IntN(3), 3, 1+rng.IntN(2))
-		for s := range f.near {
-			f.near[s], f.far[s] = rng.Int64N(100), 100+rng.Int64N(100)
+		for s := range f.sameNodeTime {
+			f.sameNodeTime[s], f.otherNodeTime[s] = rng.Int64N(100), 100+rng.Int64N(100)
 			near := time.Duration(rng.IntN(1000))
-			f.tolls[s] = newTolls(flow.Session{Bytes: 1, Recompute: 1 + time.Duration(rng.IntN(1200)), Near: near, Far: near + time.Duration(rng.IntN(600))})
+			f.stateTransfers[s] = newStateTransfer(flow.SessionState{Bytes: 1, Recompute: 1 + time.Duration(rng.IntN(1200)), SameNode: near, OtherNode: near + time.Duration(rng.IntN(600))})
 		}
 		r, j, now := randomRows(rng, f), randomJob(rng, 3+rng.IntN(2), 3), rng.Int64N(500)
 		for i := range j.tasks {
@@ -44,16 +44,16 @@ func TestScheduleWithSessions(t *testing.T) {
 			switch rng.IntN(3) {
 			case 0:
 				if len(in) > 0 {
-					k.from, k.price = in[rng.IntN(len(in))], rng.Int64N(1500)
+					k.stateFrom, k.recomputeTime = in[rng.IntN(len(in))], rng.Int64N(1500)
 				}
 			case 1:
-				k.home, k.homeAt, k.price = rng.Int32N(int32(len(f.ids)))-int32(rng.IntN(2)), rng.Int64N(800), rng.Int64N(1500)
+				k.stateHome, k.stateHomeAt, k.recomputeTime = rng.Int32N(int32(len(f.deviceAt)))-int32(rng.IntN(2)), rng.Int64N(800), rng.Int64N(1500)
 			}
-			if k.price > 0 {
+			if k.recomputeTime > 0 {
 				priced++
 			}
 		}
-		s := newExact(f, r)
+		s := newExactScheduler(f, r)
 		end, bound := s.schedule(now, j, 0)
 		if want := bestOf(s, j, 0); end != want || bound != want {
 			t.Fatalf("draw %d: ends at %d with bound %d, best %d", draw, end, bound, want)
@@ -67,35 +67,35 @@ func TestScheduleWithSessions(t *testing.T) {
 // A state goes before a network where its bytes save less, and after it where they
 // save more; one that a task waits for here goes only for a revealed one.
 func TestStatesMakeRoomByWorth(t *testing.T) {
-	p := New(testFleet(1, 3, 1).t, Options{Worth: true})
-	p.fleet.tolls[0] = newTolls(flow.Session{Bytes: 1 << 20, Recompute: time.Second})
+	p := New(testFleet(1, 3, 1).source, Options{EvictByValue: true})
+	p.tables.stateTransfers[0] = newStateTransfer(flow.SessionState{Bytes: 1 << 20, Recompute: time.Second})
 	d := &p.devices[0]
-	d.memory, d.taken = 1<<40, 0
-	id := p.take(0, 0, 0, unit)
+	d.memoryBytes, d.usedBytes = 1<<40, 0
+	id := p.newTask(0, 0, 0, usualWork)
 	k := &p.tasks[id]
-	k.state, k.place, k.memo.bytes, k.memo.price = ended, 0, 1<<20, int64(time.Second)
-	p.cluster.memos().keep(0, id, nil)
-	d.loaded[1], p.copies[1] = true, 1
-	d.taken += p.fleet.bytes[1]
-	p.value(0)
-	p.demand.others[0] = 1
+	k.state, k.place, k.session.bytes, k.session.recomputeTime = taskEnded, 0, 1<<20, int64(time.Second)
+	p.cluster.stateStore().storeState(0, id, nil)
+	d.loaded[1], p.copyCount[1] = true, 1
+	d.usedBytes += p.tables.bytes[1]
+	p.updateCopyValues(0)
+	p.demand.othersBusyChance[0] = 1
 	for _, c := range []struct {
 		rate float64
 		want bool // the state goes
 	}{{0, false}, {1e9, true}} {
 		p.demand.values[1] = c.rate
-		if got := p.loads.lesser(0, 1, spareClass, spareClass) == id; got != c.want {
+		if got := p.loader.stateToEvict(0, 1, unneededClass, unneededClass) == id; got != c.want {
 			t.Errorf("with a rate of %g the state goes: %v", c.rate, got)
 		}
 	}
-	next := p.take(0, 1, 0, unit)
-	p.tasks[next].state, p.tasks[next].place = queued, 0
-	p.tasks[id].memo.next = next
-	if c := p.cluster.memos().classOfState(id); c != aheadClass {
+	next := p.newTask(0, 1, 0, usualWork)
+	p.tasks[next].state, p.tasks[next].place = taskQueued, 0
+	p.tasks[id].session.nextTask = next
+	if c := p.cluster.stateStore().stateClass(id); c != expectedClass {
 		t.Errorf("class %d of a state that a task here waits for", c)
 	}
-	p.tasks[next].state = running
-	if c := p.cluster.memos().classOfState(id); c != kept {
+	p.tasks[next].state = taskRunning
+	if c := p.cluster.stateStore().stateClass(id); c != pinnedClass {
 		t.Errorf("class %d of a state that a batch here uses", c)
 	}
 }

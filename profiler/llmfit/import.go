@@ -22,7 +22,7 @@ type Options struct {
 	KVTokens int64    // capacity, as the server reported it; 0 means as in the files, or unknown
 	SwapGBps float64  // GB/s between host and device, for load times that were not measured
 	// Links and Layers add all-reduces to iterations that are sums of kernels. If nil, none are added.
-	Links  *llmruns.Links
+	Links  *llmruns.LinkSpecs
 	Layers *llmruns.Layers
 
 	Batch          int // the sequences of the one-batch profile
@@ -31,14 +31,14 @@ type Options struct {
 
 // Import makes a profile of others' measurements. Its notes say what was assumed and what was left out.
 func Import(s *llmruns.Set, o Options) (*formats.Profile, error) {
-	im := &llmImport{set: s, opt: o, p: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}}
-	for _, place := range im.places() {
-		if err := im.add(place); err != nil {
+	im := &llmImport{runs: s, opt: o, p: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}}
+	for _, key := range im.instanceKeys() {
+		if err := im.add(key); err != nil {
 			return nil, err
 		}
 	}
 	if len(im.p.LLMs) == 0 {
-		return nil, im.nothing()
+		return nil, im.emptyError()
 	}
 	if o.Links != nil && !slices.ContainsFunc(im.p.LLMs, exchanges) {
 		im.note("--link-gbps and --link-us were not used: no iteration of several GPUs is a sum of kernels")
@@ -58,10 +58,10 @@ func exchanges(m formats.LLMProfile) bool {
 }
 
 // emptyError returns the error for an empty selection, which lists what the files have.
-func (im *llmImport) nothing() error {
+func (im *llmImport) emptyError() error {
 	var models, engines []string
-	all := llmImport{set: im.set}
-	for _, p := range all.places() {
+	copyOfImport := llmImport{runs: im.runs}
+	for _, p := range copyOfImport.instanceKeys() {
 		models, engines = append(models, p.Model), append(engines, p.Engine)
 	}
 	slices.Sort(models)
@@ -74,16 +74,16 @@ func (im *llmImport) nothing() error {
 const few = numCoefficients - 1
 
 type llmImport struct {
-	set  *llmruns.Set
-	opt  Options
-	p    *formats.Profile
-	done []llmruns.Place
+	runs         *llmruns.Set
+	opt          Options
+	p            *formats.Profile
+	importedKeys []llmruns.InstanceKey
 }
 
 // instanceKeys returns the selected instances, in the order of the files.
-func (im *llmImport) places() []llmruns.Place {
-	var out []llmruns.Place
-	add := func(p llmruns.Place) {
+func (im *llmImport) instanceKeys() []llmruns.InstanceKey {
+	var out []llmruns.InstanceKey
+	add := func(p llmruns.InstanceKey) {
 		if len(im.opt.Models) > 0 && !slices.Contains(im.opt.Models, p.Model) || im.opt.Engine != "" && p.Engine != im.opt.Engine {
 			return
 		}
@@ -91,11 +91,11 @@ func (im *llmImport) places() []llmruns.Place {
 			out = append(out, p)
 		}
 	}
-	for i := range im.set.Measured {
-		add(im.set.Measured[i].Place)
+	for i := range im.runs.Steps {
+		add(im.runs.Steps[i].InstanceKey)
 	}
-	for i := range im.set.Fitted {
-		add(im.set.Fitted[i].Place)
+	for i := range im.runs.FittedSteps {
+		add(im.runs.FittedSteps[i].InstanceKey)
 	}
 	return out
 }
@@ -105,53 +105,53 @@ func (im *llmImport) note(format string, args ...any) {
 }
 
 // add adds the costs of an instance, unless those of another engine are there already.
-func (im *llmImport) add(place llmruns.Place) error {
+func (im *llmImport) add(key llmruns.InstanceKey) error {
 	// Complete the key, and skip an instance that another engine's files have described.
-	at := place
-	if at.Engine = ""; at.Device == "" {
-		at.Device = im.opt.Device
+	target := key
+	if target.Engine = ""; target.Device == "" {
+		target.Device = im.opt.Device
 	}
-	if at.Device == "" {
-		return fmt.Errorf("%w: the measurements of %s do not say on which device: name its kind", profiler.ErrInput, place.Model)
+	if target.Device == "" {
+		return fmt.Errorf("%w: the measurements of %s do not say on which device: name its kind", profiler.ErrInput, key.Model)
 	}
-	if slices.Contains(im.done, at) {
+	if slices.Contains(im.importedKeys, target) {
 		return nil
 	}
 
 	// Collect the measurements, with all-reduces.
-	name := fmt.Sprintf("%s on %d x %s", at.Model, at.TensorParallel, at.Device)
-	kv, source := im.capacity(at)
-	var measured []llmruns.Measured
-	for _, m := range im.set.Measured {
-		if m.Place == place {
-			measured = append(measured, m)
+	name := fmt.Sprintf("%s on %d x %s", target.Model, target.TensorParallel, target.Device)
+	kv, source := im.capacity(target)
+	var steps []llmruns.MeasuredStep
+	for _, m := range im.runs.Steps {
+		if m.InstanceKey == key {
+			steps = append(steps, m)
 		}
 	}
-	exchange := im.exchange(place)
+	exchange := im.exchange(key)
 	if exchange != "" && exchange != formats.NoAllReduce {
-		measured = im.opt.Links.WithAllReduce(*im.opt.Layers, measured)
+		steps = im.opt.Links.WithAllReduce(*im.opt.Layers, steps)
 	}
-	measured = im.usable(measured, name)
+	steps = im.usableSteps(steps, name)
 
 	// Fit them, or use coefficients that others have fitted.
 	var it *formats.Iteration
 	var fit *formats.IterationFit
 	var err error
-	if len(measured) > 0 {
-		if it, fit, err = Iteration(measured); err != nil {
+	if len(steps) > 0 {
+		if it, fit, err = Iteration(steps); err != nil {
 			im.note("%s is left out: %v", name, err)
 			return nil
 		}
-		if !slices.ContainsFunc(measured, func(m llmruns.Measured) bool { return m.Phase != llmruns.Whole }) {
+		if !slices.ContainsFunc(steps, func(m llmruns.MeasuredStep) bool { return m.Phase != llmruns.WholeStep }) {
 			im.note("%s: fitted to batches from start to end, which hardly tell the cost of a prompt's token from that of a sequence", name)
 		}
 		if fit.Points < few {
 			im.note("%s: measurements: %d, fewer than a fit has coefficients: it says little of other batches and lengths", name, fit.Points)
 		}
-		if worst := max(fit.DecodeMAPE, fit.PrefillMAPE); worst > formats.PoorFit {
-			im.note("%s: the fit is %.0f %% off in the mean: what is planned with it is hardly better", name, 100*worst)
+		if maxError := max(fit.DecodeMAPE, fit.PrefillMAPE); maxError > formats.PoorFit {
+			im.note("%s: the fit is %.0f %% off in the mean: what is planned with it is hardly better", name, 100*maxError)
 		}
-	} else if it = im.fitted(place, name); it == nil {
+	} else if it = im.takeFitted(key, name); it == nil {
 		return nil
 	}
 
@@ -159,22 +159,22 @@ func (im *llmImport) add(place llmruns.Place) error {
 	if exchange == formats.NoAllReduce {
 		im.note("%s: WITHOUT ITS ALL-REDUCES: the iterations are sums of kernels of one GPU, so they are too short; --link-gbps, --link-us and --model-config add them", name)
 	}
-	im.done = append(im.done, at)
+	im.importedKeys = append(im.importedKeys, target)
 	in := formats.LLMInstance{
-		Device: at.Device, TensorParallel: at.TensorParallel, Engine: place.Engine, Source: strings.Join(im.set.Sources, ", "),
-		Iteration: *it, Fit: fit, KVTokens: kv, KVSource: source, Loads: im.loads(at), SwapGBps: im.opt.SwapGBps, AllReduce: exchange,
+		Device: target.Device, TensorParallel: target.TensorParallel, Engine: key.Engine, Source: strings.Join(im.runs.Sources, ", "),
+		Iteration: *it, Fit: fit, KVTokens: kv, KVSource: source, Loads: im.loads(target), SwapGBps: im.opt.SwapGBps, AllReduce: exchange,
 	}
 	if im.opt.Batch > 0 {
-		in.OneBatch = OneBatch(it, measured, im.opt.Batch, im.opt.Prompt, im.opt.Output)
+		in.OneBatch = OneBatch(it, steps, im.opt.Batch, im.opt.Prompt, im.opt.Output)
 	}
-	im.put(at, in)
+	im.putInstance(target, in)
 	return nil
 }
 
 // exchange describes the all-reduces of an instance, or returns "" if it has none or they were measured.
-func (im *llmImport) exchange(place llmruns.Place) string {
+func (im *llmImport) exchange(key llmruns.InstanceKey) string {
 	switch {
-	case place.TensorParallel < 2 || !im.set.Kernels[place]:
+	case key.TensorParallel < 2 || !im.runs.Kernels[key]:
 		return ""
 	case im.opt.Links == nil || im.opt.Layers == nil:
 		return formats.NoAllReduce
@@ -184,8 +184,8 @@ func (im *llmImport) exchange(place llmruns.Place) string {
 
 // usableSteps returns the measurements for the fit. Iterations that were measured without attention are used only
 // if there are no others, and a note then says so.
-func (im *llmImport) usable(list []llmruns.Measured, name string) (out []llmruns.Measured) {
-	partial := len(list) > 0 && !slices.ContainsFunc(list, func(m llmruns.Measured) bool { return m.Phase != llmruns.Partial })
+func (im *llmImport) usableSteps(list []llmruns.MeasuredStep, name string) (out []llmruns.MeasuredStep) {
+	partial := len(list) > 0 && !slices.ContainsFunc(list, func(m llmruns.MeasuredStep) bool { return m.Phase != llmruns.Partial })
 	for _, m := range list {
 		switch {
 		case m.Phase == llmruns.Partial && !partial:
@@ -204,12 +204,12 @@ func (im *llmImport) usable(list []llmruns.Measured, name string) (out []llmruns
 }
 
 // takeFitted uses coefficients that others fitted, of those the ones for small batches.
-func (im *llmImport) fitted(place llmruns.Place, name string) *formats.Iteration {
-	var prefill, decode *llmruns.Fitted
-	for i := range im.set.Fitted {
-		f := &im.set.Fitted[i]
+func (im *llmImport) takeFitted(key llmruns.InstanceKey, name string) *formats.Iteration {
+	var prefill, decode *llmruns.FittedSteps
+	for i := range im.runs.FittedSteps {
+		f := &im.runs.FittedSteps[i]
 		switch {
-		case f.Place != place:
+		case f.InstanceKey != key:
 		case !f.Decode:
 			prefill = f
 		case f.SmallOnly || decode == nil:
@@ -234,11 +234,11 @@ func (im *llmImport) fitted(place llmruns.Place, name string) *formats.Iteration
 }
 
 // capacity returns the KV capacity and its source.
-func (im *llmImport) capacity(at llmruns.Place) (int64, string) {
+func (im *llmImport) capacity(key llmruns.InstanceKey) (int64, string) {
 	if im.opt.KVTokens > 0 {
 		return im.opt.KVTokens, formats.KVFromServer
 	}
-	if kv := im.set.KV[llmruns.Place{Model: at.Model, TensorParallel: at.TensorParallel}]; kv > 0 {
+	if kv := im.runs.KV[llmruns.InstanceKey{Model: key.Model, TensorParallel: key.TensorParallel}]; kv > 0 {
 		return kv, formats.KVMeasured
 	}
 	return 0, ""
@@ -248,49 +248,49 @@ func (im *llmImport) capacity(at llmruns.Place) (int64, string) {
 const stockLoader = "safetensors"
 
 // loads returns load times: measured ones from disk, else computed from bytes and a rate.
-func (im *llmImport) loads(at llmruns.Place) *formats.ModelLoads {
+func (im *llmImport) loads(key llmruns.InstanceKey) *formats.ModelLoads {
 	l := &formats.ModelLoads{}
-	var took []time.Duration
+	var times []time.Duration
 	loader := ""
-	for _, m := range im.set.Loads { // use one loader: the engines' own, if it was measured
-		if !strings.EqualFold(m.Model, at.Model) || m.Device != at.Device || loader == stockLoader && m.Loader != loader {
+	for _, m := range im.runs.Loads { // use one loader: the engines' own, if it was measured
+		if !strings.EqualFold(m.Model, key.Model) || m.Device != key.Device || loader == stockLoader && m.Loader != loader {
 			continue
 		}
 		if m.Loader != loader {
 			if loader != "" && m.Loader != stockLoader {
 				continue
 			}
-			loader, took = m.Loader, nil
+			loader, times = m.Loader, nil
 		}
-		took = append(took, m.Took)
+		times = append(times, m.Elapsed)
 	}
-	bytes := float64(im.set.Weights[at.Model]) / float64(at.TensorParallel)
-	var said []string
-	if len(took) > 0 {
-		slices.Sort(took)
-		l.ColdUS = document.Micros(took[len(took)/2])
-		said = append(said, fmt.Sprintf("cold: median of %d loads by %s", len(took), loader))
+	bytes := float64(im.runs.Weights[key.Model]) / float64(key.TensorParallel)
+	var notes []string
+	if len(times) > 0 {
+		slices.Sort(times)
+		l.ColdUS = document.Micros(times[len(times)/2])
+		notes = append(notes, fmt.Sprintf("cold: median of %d loads by %s", len(times), loader))
 	}
 	if swap := im.opt.SwapGBps; swap > 0 && bytes > 0 {
 		l.WarmUS = document.Micros(time.Duration(bytes / swap))
-		said = append(said, fmt.Sprintf("warm: bytes at %g GB/s, assumed", im.opt.SwapGBps))
+		notes = append(notes, fmt.Sprintf("warm: bytes at %g GB/s, assumed", im.opt.SwapGBps))
 	}
-	if len(said) == 0 {
+	if len(notes) == 0 {
 		return nil
 	}
-	l.Source = strings.Join(said, "; ")
+	l.Source = strings.Join(notes, "; ")
 	return l
 }
 
 // putInstance adds an instance to the profile.
-func (im *llmImport) put(at llmruns.Place, in formats.LLMInstance) {
-	if !slices.ContainsFunc(im.p.Devices, func(d formats.ProfileDevice) bool { return d.Device == at.Device }) {
-		im.p.Devices = append(im.p.Devices, formats.ProfileDevice{Device: at.Device, Engine: "imported", Source: in.Source})
+func (im *llmImport) putInstance(key llmruns.InstanceKey, in formats.LLMInstance) {
+	if !slices.ContainsFunc(im.p.Devices, func(d formats.ProfileDevice) bool { return d.Device == key.Device }) {
+		im.p.Devices = append(im.p.Devices, formats.ProfileDevice{Device: key.Device, Engine: "imported", Source: in.Source})
 	}
-	k := slices.IndexFunc(im.p.LLMs, func(m formats.LLMProfile) bool { return m.Model == at.Model })
+	k := slices.IndexFunc(im.p.LLMs, func(m formats.LLMProfile) bool { return m.Model == key.Model })
 	if k < 0 {
 		k = len(im.p.LLMs)
-		im.p.LLMs = append(im.p.LLMs, formats.LLMProfile{Model: at.Model, WeightBytes: im.set.Weights[at.Model], KVBytesPerToken: im.set.KVBytes[at.Model]})
+		im.p.LLMs = append(im.p.LLMs, formats.LLMProfile{Model: key.Model, WeightBytes: im.runs.Weights[key.Model], KVBytesPerToken: im.runs.KVBytes[key.Model]})
 	}
 	im.p.LLMs[k].Instances = append(im.p.LLMs[k].Instances, in)
 }

@@ -16,22 +16,22 @@ import (
 // do not.
 func TestImportLLM(t *testing.T) {
 	it := formats.Iteration{BaseNS: 16.9e6, SequenceNS: 42000, ContextNS: 139, PromptNS: 90000, HingeTokens: 192, AttentionNS: 1.5}
-	on := func(model, device string, list []llmruns.Measured) []llmruns.Measured {
+	on := func(model, device string, list []llmruns.MeasuredStep) []llmruns.MeasuredStep {
 		for i := range list {
-			list[i].Place = llmruns.Place{Model: model, Device: device, TensorParallel: 1}
+			list[i].InstanceKey = llmruns.InstanceKey{Model: model, Device: device, TensorParallel: 1}
 		}
 		return list
 	}
-	fit := llmruns.Place{Model: "f", Device: "A100", TensorParallel: 1, Engine: "vllm"}
+	fit := llmruns.InstanceKey{Model: "f", Device: "A100", TensorParallel: 1, Engine: "vllm"}
 	s := &llmruns.Set{
-		Measured: append(on("m", "A100", measuredBy(&it, func(int) float64 { return 0 })),
-			on("v", "A100", []llmruns.Measured{
-				{Phase: llmruns.Partial, Batch: 1, Took: 10 * time.Millisecond}, {Phase: llmruns.Partial, Batch: 64, Took: 11 * time.Millisecond}, {Phase: llmruns.Partial, Batch: 200, Took: 13 * time.Millisecond},
-				{Phase: llmruns.Partial, Batch: 1000, Took: 60 * time.Millisecond}, {Phase: llmruns.Partial, Batch: 2000, Took: 115 * time.Millisecond}})...),
-		Fitted: []llmruns.Fitted{
-			{Place: fit, A: 18, B: 0.1, C: 7e-6}, {Place: fit, Decode: true, SmallOnly: true, Threshold: 95, A: 20, B: 6e-4, C: 0.04}, {Place: fit, Decode: true, Threshold: 95, A: 7, B: 6e-4, C: 0.16}},
-		KV: map[llmruns.Place]int64{{Model: "f", TensorParallel: 1}: 66144}, Weights: map[string]int64{"m": 20e9, "v": 10e9}, KVBytes: map[string]int64{"m": 131072, "v": 160000},
-		Loads: []llmruns.Load{{Model: "M", Device: "A100", Loader: "sllm", Took: time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Took: 4 * time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Took: 6 * time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Took: 5 * time.Second}, {Model: "m", Device: "A100", Loader: "sllm", Took: time.Second}},
+		Steps: append(on("m", "A100", measuredBy(&it, func(int) float64 { return 0 })),
+			on("v", "A100", []llmruns.MeasuredStep{
+				{Phase: llmruns.Partial, Batch: 1, Elapsed: 10 * time.Millisecond}, {Phase: llmruns.Partial, Batch: 64, Elapsed: 11 * time.Millisecond}, {Phase: llmruns.Partial, Batch: 200, Elapsed: 13 * time.Millisecond},
+				{Phase: llmruns.Partial, Batch: 1000, Elapsed: 60 * time.Millisecond}, {Phase: llmruns.Partial, Batch: 2000, Elapsed: 115 * time.Millisecond}})...),
+		FittedSteps: []llmruns.FittedSteps{
+			{InstanceKey: fit, A: 18, B: 0.1, C: 7e-6}, {InstanceKey: fit, Decode: true, SmallOnly: true, Threshold: 95, A: 20, B: 6e-4, C: 0.04}, {InstanceKey: fit, Decode: true, Threshold: 95, A: 7, B: 6e-4, C: 0.16}},
+		KV: map[llmruns.InstanceKey]int64{{Model: "f", TensorParallel: 1}: 66144}, Weights: map[string]int64{"m": 20e9, "v": 10e9}, KVBytes: map[string]int64{"m": 131072, "v": 160000},
+		Loads: []llmruns.Load{{Model: "M", Device: "A100", Loader: "sllm", Elapsed: time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Elapsed: 4 * time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Elapsed: 6 * time.Second}, {Model: "m", Device: "A100", Loader: "safetensors", Elapsed: 5 * time.Second}, {Model: "m", Device: "A100", Loader: "sllm", Elapsed: time.Second}},
 	}
 	p, err := Import(s, Options{SwapGBps: 20, Batch: 32, Prompt: 1000, Output: 200})
 	if err != nil {
@@ -64,22 +64,22 @@ func TestImportLLM(t *testing.T) {
 // Of a small model on a CPU every sequence takes as long as the first, and a little more with
 // each: the best line has a base below 0. The fit has none to speak of, and keeps the sequences' cost.
 func TestFitServedWithoutBase(t *testing.T) {
-	var decode []llmruns.Measured
+	var decode []llmruns.MeasuredStep
 	for _, sequences := range []int{1, 2, 4} {
 		for _, context := range []float64{50, 280, 1050} {
 			took := (800e3 + 300*context) * float64(sequences) * (1 + 0.06*float64(sequences-1))
-			decode = append(decode, llmruns.Measured{Phase: llmruns.Decode, Batch: sequences, Context: context, Took: time.Duration(took)})
+			decode = append(decode, llmruns.MeasuredStep{Phase: llmruns.Decode, Batch: sequences, Context: context, Elapsed: time.Duration(took)})
 		}
 	}
-	var beside []Beside
+	var beside []BesidePoint
 	for _, prompt := range []int{16, 64, 256} {
-		beside = append(beside, Beside{Prompt: prompt, Iterations: 1, Chunks: 1, Took: time.Duration(500e3 * float64(prompt))})
+		beside = append(beside, BesidePoint{Prompt: prompt, Iterations: 1, Chunks: 1, Elapsed: time.Duration(500e3 * float64(prompt))})
 		for _, sequences := range []int{1, 3} {
 			took := 500e3*float64(prompt) + 2*900e3*float64(sequences)
-			beside = append(beside, Beside{Sequences: sequences, Context: 50, Prompt: prompt, Iterations: 2, Chunks: 1, Took: time.Duration(took)})
+			beside = append(beside, BesidePoint{Sequences: sequences, Context: 50, Prompt: prompt, Iterations: 2, Chunks: 1, Elapsed: time.Duration(took)})
 		}
 	}
-	it, fit, err := Served(decode, beside)
+	it, fit, err := FitServed(decode, beside)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,20 +31,20 @@ var hinges = []float64{0, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 51
 
 // BesidePoint is a measurement of iterations that run a prompt beside sequences that decode. Without sequences,
 // the prompt runs alone in all iterations.
-type Beside struct {
+type BesidePoint struct {
 	Sequences  int     // sequences that decode
 	Context    float64 // mean tokens of each of them
 	Prompt     int     // tokens
 	Iterations int     // total number
 	Chunks     int     // number of iterations with a part of the prompt
-	Took       time.Duration
+	Elapsed    time.Duration
 }
 
 // observation is a measurement (of m or b) with the number of times that each coefficient counts in it.
 type observation struct {
-	m    *llmruns.Measured
-	b    *Beside
-	took float64 // nanoseconds
+	m       *llmruns.MeasuredStep
+	b       *BesidePoint
+	elapsed float64 // nanoseconds
 }
 
 // prefill reports whether it is of prompts alone.
@@ -76,7 +76,7 @@ func (o *observation) row(hinge float64, row *[numCoefficients]float64) {
 		prompt()
 	case llmruns.Decode:
 		row[ofBase], row[ofSequence], row[ofContext], row[ofCPUSequence] = 1, batch, batch*m.Context, batch
-	case llmruns.Whole:
+	case llmruns.WholeStep:
 		prompt()
 		steps := float64(m.Output - 1)
 		row[ofBase] += steps
@@ -86,7 +86,7 @@ func (o *observation) row(hinge float64, row *[numCoefficients]float64) {
 	}
 }
 
-func (b *Beside) row(hinge float64, row *[numCoefficients]float64) {
+func (b *BesidePoint) row(hinge float64, row *[numCoefficients]float64) {
 	n, chunks, decode := float64(b.Prompt), float64(b.Chunks), float64(b.Sequences*b.Iterations)
 	row[ofBase], row[ofSequence], row[ofContext] = float64(b.Iterations), decode, decode*b.Context
 	row[ofPrompt], row[ofAttention] = max(0, chunks*(float64(b.Sequences)-hinge)+n), n*n/2
@@ -102,58 +102,58 @@ const tile = 32
 // squares of the relative error, with no coefficient below 0, for the best hinge. Partial measurements are left
 // out. Prompts that were measured alone hardly separate attention from the rest, so attention is bounded by the
 // cost of reading context.
-func Iteration(measured []llmruns.Measured) (*formats.Iteration, *formats.IterationFit, error) {
-	return fit(observed(measured), tile, 1<<ofCPUSequence-1)
+func Iteration(steps []llmruns.MeasuredStep) (*formats.Iteration, *formats.IterationFit, error) {
+	return fitIteration(observationsOf(steps), tile, 1<<ofCPUSequence-1)
 }
 
 // FitServed fits an iteration to measurements at a server: sequences that decode alone, and prompts beside them.
 // The CPU time of the server per iteration is part of the base. Its CPU time per sequence can be separated from
 // decoding by the prompts. A pair of tokens costs at most as much as in decoding, because not every server
 // computes in tiles.
-func Served(decode []llmruns.Measured, beside []Beside) (*formats.Iteration, *formats.IterationFit, error) {
-	list := observed(decode)
-	for i := range beside {
-		if b := &beside[i]; b.Took > 0 {
-			list = append(list, observation{b: b, took: float64(b.Took)})
+func FitServed(decode []llmruns.MeasuredStep, besidePoints []BesidePoint) (*formats.Iteration, *formats.IterationFit, error) {
+	list := observationsOf(decode)
+	for i := range besidePoints {
+		if b := &besidePoints[i]; b.Elapsed > 0 {
+			list = append(list, observation{b: b, elapsed: float64(b.Elapsed)})
 		}
 	}
-	return fit(list, 1, 1<<numCoefficients-1)
+	return fitIteration(list, 1, 1<<numCoefficients-1)
 }
 
-func observed(measured []llmruns.Measured) []observation {
+func observationsOf(steps []llmruns.MeasuredStep) []observation {
 	var list []observation
-	for i := range measured {
-		if m := &measured[i]; m.Phase != llmruns.Partial && m.Took > 0 {
-			list = append(list, observation{m: m, took: float64(m.Took)})
+	for i := range steps {
+		if m := &steps[i]; m.Phase != llmruns.Partial && m.Elapsed > 0 {
+			list = append(list, observation{m: m, elapsed: float64(m.Elapsed)})
 		}
 	}
 	return list
 }
 
 // fitIteration finds the coefficients whose bits are set in allowedTerms. The others are 0.
-func fit(list []observation, tile float64, allowed int) (*formats.Iteration, *formats.IterationFit, error) {
+func fitIteration(list []observation, tile float64, allowedTerms int) (*formats.Iteration, *formats.IterationFit, error) {
 	prompts := slices.ContainsFunc(list, func(o observation) bool { return o.b != nil || o.m.Phase != llmruns.Decode })
 	decodes := slices.ContainsFunc(list, func(o observation) bool { return !o.prefill() })
 	if !prompts || !decodes {
 		return nil, nil, fmt.Errorf("%w: %d measurements, expected some of prompts and some of decoding", profiler.ErrInput, len(list))
 	}
-	best, least := [numCoefficients]float64{}, math.Inf(1)
-	hinge, base := 0.0, leastBase(list)
+	bestTerms, minError := [numCoefficients]float64{}, math.Inf(1)
+	hinge, base := 0.0, minBase(list)
 	for _, h := range hinges {
-		x, err := nonNegative(list, h, base, -1, allowed)
-		if most := x[ofContext] / tile; x[ofAttention] > most {
-			x, err = nonNegative(list, h, base, most, allowed&^(1<<ofAttention))
+		x, err := nonNegative(list, h, base, -1, allowedTerms)
+		if maxTokens := x[ofContext] / tile; x[ofAttention] > maxTokens {
+			x, err = nonNegative(list, h, base, maxTokens, allowedTerms&^(1<<ofAttention))
 		}
-		if err < least {
-			best, least, hinge = x, err, h
+		if err < minError {
+			bestTerms, minError, hinge = x, err, h
 		}
 	}
-	if math.IsInf(least, 1) || best[ofBase] <= 0 {
+	if math.IsInf(minError, 1) || bestTerms[ofBase] <= 0 {
 		return nil, nil, fmt.Errorf("%w: %d measurements do not tell what an iteration takes at least", profiler.ErrInput, len(list))
 	}
 	it := &formats.Iteration{
-		BaseNS: digits(best[ofBase]), SequenceNS: digits(best[ofSequence]), ContextNS: digits(best[ofContext]),
-		PromptNS: digits(best[ofPrompt]), HingeTokens: hinge, AttentionNS: digits(best[ofAttention]), CPUSequenceNS: digits(best[ofCPUSequence]),
+		BaseNS: digits(bestTerms[ofBase]), SequenceNS: digits(bestTerms[ofSequence]), ContextNS: digits(bestTerms[ofContext]),
+		PromptNS: digits(bestTerms[ofPrompt]), HingeTokens: hinge, AttentionNS: digits(bestTerms[ofAttention]), CPUSequenceNS: digits(bestTerms[ofCPUSequence]),
 	}
 	return it, errorsOf(it, list), nil
 }
@@ -172,12 +172,12 @@ func digits(x float64) float64 {
 const basePart = 0.01
 
 // minBase returns the smallest base that a fit may have, in nanoseconds.
-func leastBase(list []observation) float64 {
+func minBase(list []observation) float64 {
 	shortest := math.Inf(1)
 	for i := range list {
 		var row [numCoefficients]float64
 		list[i].row(0, &row)
-		shortest = min(shortest, list[i].took/row[ofBase])
+		shortest = min(shortest, list[i].elapsed/row[ofBase])
 	}
 	return basePart * shortest
 }
@@ -186,30 +186,30 @@ func leastBase(list []observation) float64 {
 // are not negative, and its sum of squared relative errors. It tries all subsets of the allowed coefficients. In
 // subsets without the base, the base has its smallest value. If attention is not negative, that coefficient has
 // this fixed value.
-func nonNegative(list []observation, hinge, base, attention float64, allowed int) (best [numCoefficients]float64, least float64) {
+func nonNegative(list []observation, hinge, base, attention float64, allowedTerms int) (bestTerms [numCoefficients]float64, minError float64) {
 	// Divide each row by its time, so that errors are relative. Attention, if fixed, goes to the other side.
-	rows, rest := make([][numCoefficients]float64, len(list)), make([]float64, len(list))
-	want := make([]float64, len(list))
+	rows, residuals := make([][numCoefficients]float64, len(list)), make([]float64, len(list))
+	targets := make([]float64, len(list))
 	for i := range list {
 		list[i].row(hinge, &rows[i])
 		for k := range rows[i] {
-			rows[i][k] /= list[i].took
+			rows[i][k] /= list[i].elapsed
 		}
-		rest[i] = 1 - rows[i][ofAttention]*max(0, attention)
+		residuals[i] = 1 - rows[i][ofAttention]*max(0, attention)
 	}
 
 	// Solve for every allowed subset of coefficients, and keep the best valid solution.
-	least = math.Inf(1)
+	minError = math.Inf(1)
 	for set := 1; set < 1<<numCoefficients; set++ {
-		if set&^allowed != 0 {
+		if set&^allowedTerms != 0 {
 			continue
 		}
-		fixed := base // if the set leaves the base out
+		constantPart := base // if the set leaves the base out
 		if set&(1<<ofBase) != 0 {
-			fixed = 0
+			constantPart = 0
 		}
 		for i := range rows {
-			want[i] = rest[i] - rows[i][ofBase]*fixed
+			targets[i] = residuals[i] - rows[i][ofBase]*constantPart
 		}
 		var in []int
 		for k := range numCoefficients {
@@ -220,32 +220,32 @@ func nonNegative(list []observation, hinge, base, attention float64, allowed int
 		if len(list) < len(in) {
 			continue
 		}
-		x, ok := solve(rows, want, in)
-		if !ok || fixed == 0 && x[ofBase] < base {
+		x, ok := solve(rows, targets, in)
+		if !ok || constantPart == 0 && x[ofBase] < base {
 			continue
 		}
 		sum := 0.0
 		for i := range rows {
-			e := -want[i]
+			e := -targets[i]
 			for _, k := range in {
 				e += rows[i][k] * x[k]
 			}
 			sum += e * e
 		}
-		if sum < least*(1-1e-12) {
-			best, least = x, sum
-			best[ofBase] += fixed
+		if sum < minError*(1-1e-12) {
+			bestTerms, minError = x, sum
+			bestTerms[ofBase] += constantPart
 			if attention >= 0 {
-				best[ofAttention] = attention
+				bestTerms[ofAttention] = attention
 			}
 		}
 	}
-	return best, least
+	return bestTerms, minError
 }
 
 // solve returns the least-squares solution of rows * x = targets over some columns. It returns false if the
 // solution is not defined, or has a negative coefficient.
-func solve(rows [][numCoefficients]float64, want []float64, in []int) (x [numCoefficients]float64, ok bool) {
+func solve(rows [][numCoefficients]float64, targets []float64, in []int) (x [numCoefficients]float64, ok bool) {
 	a := mat.NewDense(len(rows), len(in), nil)
 	scale := make([]float64, len(in)) // makes the columns similar in size
 	for i := range rows {
@@ -263,12 +263,12 @@ func solve(rows [][numCoefficients]float64, want []float64, in []int) (x [numCoe
 	}
 	var qr mat.QR
 	qr.Factorize(a)
-	var out mat.VecDense
-	if qr.SolveVecTo(&out, false, mat.NewVecDense(len(rows), want)) != nil || qr.Cond() > 1e8 {
+	var solution mat.VecDense
+	if qr.SolveVecTo(&solution, false, mat.NewVecDense(len(rows), targets)) != nil || qr.Cond() > 1e8 {
 		return x, false
 	}
 	for j, k := range in {
-		if x[k] = out.AtVec(j) / scale[j]; x[k] < 0 {
+		if x[k] = solution.AtVec(j) / scale[j]; x[k] < 0 {
 			return x, false
 		}
 	}
@@ -286,33 +286,33 @@ func predict(it *formats.Iteration, o *observation) float64 {
 // most of their time is.
 func errorsOf(it *formats.Iteration, list []observation) *formats.IterationFit {
 	f := &formats.IterationFit{Points: len(list)}
-	prompts, decodes, besides := 0, 0, 0
+	prompts, decodes, besideCount := 0, 0, 0
 	for i := range list {
 		o := &list[i]
-		sum, most, n := &f.DecodeMAPE, &f.DecodeMax, &decodes
+		sum, maxError, n := &f.DecodeMAPE, &f.DecodeMax, &decodes
 		switch {
 		case o.prefill():
-			sum, most, n = &f.PrefillMAPE, &f.PrefillMax, &prompts
+			sum, maxError, n = &f.PrefillMAPE, &f.PrefillMax, &prompts
 		case o.b != nil:
-			sum, most, n = &f.BesideMAPE, &f.BesideMax, &besides
+			sum, maxError, n = &f.BesideMAPE, &f.BesideMax, &besideCount
 		}
-		e := math.Abs(predict(it, o)-o.took) / o.took
+		e := math.Abs(predict(it, o)-o.elapsed) / o.elapsed
 		*sum += e
-		*most = max(*most, e)
+		*maxError = max(*maxError, e)
 		*n++
 	}
-	f.PrefillMAPE, f.DecodeMAPE, f.BesideMAPE = share(f.PrefillMAPE, prompts), share(f.DecodeMAPE, decodes), share(f.BesideMAPE, besides)
+	f.PrefillMAPE, f.DecodeMAPE, f.BesideMAPE = roundShare(f.PrefillMAPE, prompts), roundShare(f.DecodeMAPE, decodes), roundShare(f.BesideMAPE, besideCount)
 	f.PrefillMax, f.DecodeMax, f.BesideMax = digits(f.PrefillMax), digits(f.DecodeMax), digits(f.BesideMax)
 	return f
 }
 
-func share(sum float64, n int) float64 { return digits(sum / float64(max(1, n))) }
+func roundShare(sum float64, n int) float64 { return digits(sum / float64(max(1, n))) }
 
 // OneBatch returns the profile that QLM makes of one batch (section 6): its prompt phase, a time per token and a
 // throughput, all taken as constant. The error is that of its time per token at other batches and contexts.
-func OneBatch(it *formats.Iteration, measured []llmruns.Measured, sequences int, prompt, output float64) *formats.OneBatch {
-	token := it.PerToken(int32(sequences), prompt+output/2)
-	prefill := it.Prefill(int32(max(1, prompt)), 0)
+func OneBatch(it *formats.Iteration, steps []llmruns.MeasuredStep, sequences int, prompt, output float64) *formats.OneBatch {
+	token := it.TokenTime(int32(sequences), prompt+output/2)
+	prefill := it.PrefillTime(int32(max(1, prompt)), 0)
 	// Each slot of the batch runs a prompt per answer, beside the decoding of the others.
 	residence := float64(prefill)*float64(sequences) + output*float64(token)
 	b := &formats.OneBatch{
@@ -320,12 +320,12 @@ func OneBatch(it *formats.Iteration, measured []llmruns.Measured, sequences int,
 		Inefficiency: digits(residence / (output * float64(token))), TokensPerSecond: digits(float64(sequences) * output / (residence / float64(time.Second))),
 	}
 	sum, n := 0.0, 0
-	for i := range measured {
-		if m := &measured[i]; m.Phase == llmruns.Decode && m.Took > 0 {
-			sum += math.Abs(float64(token)-float64(m.Took)) / float64(m.Took)
+	for i := range steps {
+		if m := &steps[i]; m.Phase == llmruns.Decode && m.Elapsed > 0 {
+			sum += math.Abs(float64(token)-float64(m.Elapsed)) / float64(m.Elapsed)
 			n++
 		}
 	}
-	b.Error = share(sum, n)
+	b.Error = roundShare(sum, n)
 	return b
 }

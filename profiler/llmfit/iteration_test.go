@@ -13,23 +13,23 @@ import (
 )
 
 // measuredBy is what an iteration costs, taken at batches, contexts and prompts.
-func measuredBy(it *formats.Iteration, off func(i int) float64) []llmruns.Measured {
-	var out []llmruns.Measured
-	add := func(m llmruns.Measured) {
+func measuredBy(it *formats.Iteration, off func(i int) float64) []llmruns.MeasuredStep {
+	var out []llmruns.MeasuredStep
+	add := func(m llmruns.MeasuredStep) {
 		o := observation{m: &m}
-		m.Took = time.Duration(predict(it, &o) * (1 + off(len(out))))
+		m.Elapsed = time.Duration(predict(it, &o) * (1 + off(len(out))))
 		out = append(out, m)
 	}
 	for _, batch := range []int{1, 4, 16, 64, 256} {
 		for _, context := range []float64{16, 256, 1024, 4096} {
-			add(llmruns.Measured{Phase: llmruns.Decode, Batch: batch, Context: context})
+			add(llmruns.MeasuredStep{Phase: llmruns.Decode, Batch: batch, Context: context})
 		}
 	}
 	for _, tokens := range []int{16, 64, 128, 192, 256, 512, 1024, 2048, 4096} {
-		add(llmruns.Measured{Phase: llmruns.Prefill, Batch: 1, Tokens: tokens})
+		add(llmruns.MeasuredStep{Phase: llmruns.Prefill, Batch: 1, Tokens: tokens})
 	}
 	for _, batch := range []int{1, 16, 64} {
-		add(llmruns.Measured{Phase: llmruns.Whole, Batch: batch, Tokens: 512, Output: 512})
+		add(llmruns.MeasuredStep{Phase: llmruns.WholeStep, Batch: batch, Tokens: 512, Output: 512})
 	}
 	return out
 }
@@ -44,7 +44,7 @@ func TestFitIteration(t *testing.T) {
 		near  float64
 	}{{"exact", 0, 1e-4}, {"with 2 % of noise", 0.02, 0.08}} {
 		list := measuredBy(&want, func(i int) float64 { return c.noise * math.Sin(float64(7*i)) })
-		list = append(list, llmruns.Measured{Phase: llmruns.Partial, Batch: 8, Took: time.Second}) // no bound of it enters
+		list = append(list, llmruns.MeasuredStep{Phase: llmruns.Partial, Batch: 8, Elapsed: time.Second}) // no bound of it enters
 		it, fit, err := Iteration(list)
 		if err != nil {
 			t.Fatal(err)
@@ -74,14 +74,14 @@ func TestFitIterationKeepsBounds(t *testing.T) {
 	if it.AttentionNS > 1.1*it.ContextNS/tile || it.PromptNS <= 0 {
 		t.Errorf("fitted %+v", it)
 	}
-	falling := []llmruns.Measured{ // longer contexts are faster: that is noise
-		{Phase: llmruns.Decode, Batch: 1, Context: 100, Took: 11 * time.Millisecond}, {Phase: llmruns.Decode, Batch: 1, Context: 10000, Took: 10 * time.Millisecond},
-		{Phase: llmruns.Decode, Batch: 8, Context: 100, Took: 12 * time.Millisecond}, {Phase: llmruns.Prefill, Batch: 1, Tokens: 100, Took: 11 * time.Millisecond}, {Phase: llmruns.Prefill, Batch: 1, Tokens: 1000, Took: 40 * time.Millisecond},
+	falling := []llmruns.MeasuredStep{ // longer contexts are faster: that is noise
+		{Phase: llmruns.Decode, Batch: 1, Context: 100, Elapsed: 11 * time.Millisecond}, {Phase: llmruns.Decode, Batch: 1, Context: 10000, Elapsed: 10 * time.Millisecond},
+		{Phase: llmruns.Decode, Batch: 8, Context: 100, Elapsed: 12 * time.Millisecond}, {Phase: llmruns.Prefill, Batch: 1, Tokens: 100, Elapsed: 11 * time.Millisecond}, {Phase: llmruns.Prefill, Batch: 1, Tokens: 1000, Elapsed: 40 * time.Millisecond},
 	}
 	if it, _, err = Iteration(falling); err != nil || it.ContextNS != 0 || it.SequenceNS < 0 {
 		t.Errorf("fitted %+v, %v", it, err)
 	}
-	for _, list := range [][]llmruns.Measured{nil, falling[:3], falling[3:]} {
+	for _, list := range [][]llmruns.MeasuredStep{nil, falling[:3], falling[3:]} {
 		if _, _, err := Iteration(list); !errors.Is(err, profiler.ErrInput) {
 			t.Errorf("%d measurements of one phase: %v", len(list), err)
 		}
@@ -92,11 +92,11 @@ func TestFitIterationKeepsBounds(t *testing.T) {
 func TestOneBatch(t *testing.T) {
 	it := formats.Iteration{BaseNS: 16.9e6, SequenceNS: 42000, ContextNS: 139, PromptNS: 90000, HingeTokens: 192, AttentionNS: 1.5}
 	b := OneBatch(&it, measuredBy(&it, func(int) float64 { return 0 }), 64, 1000, 200)
-	if b.TokenUS != document.Micros(it.PerToken(64, 1100)) || b.PrefillUS != document.Micros(it.Prefill(1000, 0)) || b.Inefficiency <= 1 || b.Error < 0.1 {
+	if b.TokenUS != document.Micros(it.TokenTime(64, 1100)) || b.PrefillUS != document.Micros(it.PrefillTime(1000, 0)) || b.Inefficiency <= 1 || b.Error < 0.1 {
 		t.Errorf("%+v", b)
 	}
 	// A batch of 64 makes at most 64 tokens per iteration.
-	if most := 64 / it.PerToken(64, 1100).Seconds(); b.TokensPerSecond >= most || b.TokensPerSecond < most/10 {
+	if most := 64 / it.TokenTime(64, 1100).Seconds(); b.TokensPerSecond >= most || b.TokensPerSecond < most/10 {
 		t.Errorf("%g tokens a second, at most %g", b.TokensPerSecond, most)
 	}
 }

@@ -7,25 +7,25 @@ import (
 )
 
 // minR2 is the R2 of end-to-end latencies below which a run counts as poorly explained.
-const leastR2 = .9
+const minR2 = .9
 
 // Doubts returns reasons not to trust the model of a run. cpuGiven says that its CPU constants were not fitted to
 // it.
-func (r *Run) Doubts(c CPU, given bool, x *Comparison) []string {
+func (r *Run) Doubts(c CPUCost, cpuGiven bool, x *Comparison) []string {
 	var out []string
 	if r.AllReduce == formats.NoAllReduce {
 		out = append(out, r.withoutAllReduce())
 	}
-	return append(out, poor(c, given, x)...)
+	return append(out, poorFigures(c, cpuGiven, x)...)
 }
 
 // poorFigures returns the figures of a run that its model does not explain.
-func poor(c CPU, given bool, x *Comparison) []string {
+func poorFigures(c CPUCost, cpuGiven bool, x *Comparison) []string {
 	var out []string
-	if !given && c.Iteration >= mostSum/2 {
+	if !cpuGiven && c.Iteration >= maxSum/2 {
 		out = append(out, fmt.Sprintf("the time that the CPU adds to an iteration was fitted to %v, the most that is looked at: the steps lack something", c.Iteration))
 	}
-	if x.R2 < leastR2 {
+	if x.R2 < minR2 {
 		out = append(out, fmt.Sprintf("the model explains the run poorly: R2 %.2f of end-to-end latency, request by request", x.R2))
 	}
 	return out

@@ -8,7 +8,7 @@ import (
 	"inferplan/formats"
 )
 
-func TestDoubts(t *testing.T) {
+func TestDoubtsNameWhatIsUncertain(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		allReduce string
@@ -19,11 +19,11 @@ func TestDoubts(t *testing.T) {
 	}{
 		{"nothing", "", time.Millisecond, false, .99, ""},
 		{"all-reduces are absent", formats.NoAllReduce, time.Millisecond, true, .99, "WITHOUT ALL-REDUCES"},
-		{"the fit is at its edge", "", mostSum / 2, false, .99, "the most that is looked at"},
-		{"the constants were given", "", mostSum / 2, true, .99, ""},
+		{"the fit is at its edge", "", maxSum / 2, false, .99, "the most that is looked at"},
+		{"the constants were given", "", maxSum / 2, true, .99, ""},
 		{"the run is poorly explained", "", 0, true, .5, "R2 0.50"},
 	} {
-		got := (&Run{AllReduce: c.allReduce}).Doubts(CPU{Iteration: c.cpu}, c.given, &Comparison{R2: c.r2})
+		got := (&Run{AllReduce: c.allReduce}).Doubts(CPUCost{Iteration: c.cpu}, c.given, &Comparison{R2: c.r2})
 		if text := strings.Join(got, "; "); !strings.Contains(text, c.want) || c.want == "" && text != "" {
 			t.Errorf("%s: %q, expected %q", c.name, text, c.want)
 		}

@@ -23,22 +23,22 @@ type Run struct {
 	Fit      formats.IterationFit
 	Model    llm.Model
 	Options  llm.Options
-	Requests []llmruns.Served
+	Requests []llmruns.ServedRequest
 	// AllReduce says which all-reduce times were assumed. It is empty if they were measured, or if there are none.
 	AllReduce string
 }
 
 // New makes a run from its parts. The times of iterations are fitted to the steps of the server's model, on as
 // many devices of its kind.
-func New(name string, steps []llmruns.Measured, meta *llmruns.Meta, requests []llmruns.Served) (*Run, error) {
+func New(name string, steps []llmruns.MeasuredStep, meta *llmruns.Meta, requests []llmruns.ServedRequest) (*Run, error) {
 	if meta.DataParallel > 1 {
 		return nil, fmt.Errorf("%w: %s ran as %d copies, and which request went where is not recorded", profiler.ErrInput, name, meta.DataParallel)
 	}
-	mine := stepsOf(steps, meta)
-	if len(mine) == 0 {
+	runSteps := stepsOf(steps, meta)
+	if len(runSteps) == 0 {
 		return nil, fmt.Errorf("%w: no measured steps of %s on %d x %q", profiler.ErrInput, meta.Model, meta.TensorParallel, meta.Device)
 	}
-	it, fit, err := llmfit.Iteration(mine)
+	it, fit, err := llmfit.Iteration(runSteps)
 	if err != nil {
 		return nil, fmt.Errorf("fitting %s: %w", name, err)
 	}
@@ -48,17 +48,17 @@ func New(name string, steps []llmruns.Measured, meta *llmruns.Meta, requests []l
 		}
 	}
 	return &Run{
-		Name: name, Meta: *meta, Device: mine[0].Device, Fit: *fit, Requests: requests,
-		Model:   llm.Model{Iteration: *it, KV: meta.KVTokens, Sequences: int32(meta.Sequences)},
-		Options: llm.Options{Budget: int32(meta.Budget), Block: int32(meta.Block), Prefix: meta.Prefix},
+		Name: name, Meta: *meta, Device: runSteps[0].Device, Fit: *fit, Requests: requests,
+		Model:   llm.Model{Iteration: *it, KVTokens: meta.KVTokens, MaxSequences: int32(meta.Sequences)},
+		Options: llm.Options{TokenBudget: int32(meta.Budget), BlockTokens: int32(meta.Block), PrefixCache: meta.Prefix},
 	}, nil
 }
 
 // stepsOf selects the steps of the server's model on its kind of device. A driver's name of a kind is longer than
 // a table's. If the steps have only one kind, that is it.
-func stepsOf(steps []llmruns.Measured, meta *llmruns.Meta) []llmruns.Measured {
+func stepsOf(steps []llmruns.MeasuredStep, meta *llmruns.Meta) []llmruns.MeasuredStep {
 	compact := func(device string) string { return strings.ReplaceAll(device, "-", "") }
-	kinds := map[string][]llmruns.Measured{}
+	kinds := map[string][]llmruns.MeasuredStep{}
 	for _, m := range steps {
 		if m.Model == meta.Model && m.TensorParallel == meta.TensorParallel {
 			kinds[m.Device] = append(kinds[m.Device], m)
@@ -74,7 +74,7 @@ func stepsOf(steps []llmruns.Measured, meta *llmruns.Meta) []llmruns.Measured {
 
 // Exchange describes the data that the GPUs of an instance exchange, and their links.
 type Exchange struct {
-	Links  llmruns.Links
+	Links  llmruns.LinkSpecs
 	Layers llmruns.Layers
 }
 
@@ -89,17 +89,17 @@ func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Ru
 	if err := readFile(meta, func(f *os.File) (err error) { m, err = llmruns.ReadMeta(f, meta, kvTokens); return err }); err != nil {
 		return nil, err
 	}
-	without := m.TensorParallel > 1 && slices.ContainsFunc(stepsOf(set.Measured, m), func(x llmruns.Measured) bool { return set.Kernels[x.Place] })
-	if without && exchange != nil {
-		set.Measured = exchange.Links.WithAllReduce(exchange.Layers, set.Measured)
+	withoutAllReduce := m.TensorParallel > 1 && slices.ContainsFunc(stepsOf(set.Steps, m), func(x llmruns.MeasuredStep) bool { return set.Kernels[x.InstanceKey] })
+	if withoutAllReduce && exchange != nil {
+		set.Steps = exchange.Links.WithAllReduce(exchange.Layers, set.Steps)
 	}
-	var list []llmruns.Served
+	var list []llmruns.ServedRequest
 	if err := readFile(requests, func(f *os.File) (err error) { list, err = llmruns.ReadRequests(f, requests); return err }); err != nil {
 		return nil, err
 	}
-	run, err := New(m.Model+" on "+m.Device, set.Measured, m, list)
+	run, err := New(m.Model+" on "+m.Device, set.Steps, m, list)
 	switch {
-	case err != nil || !without:
+	case err != nil || !withoutAllReduce:
 	case exchange == nil:
 		run.AllReduce = formats.NoAllReduce
 	default:
@@ -120,23 +120,23 @@ func readFile(path string, read func(f *os.File) error) error {
 
 // Simulate serves the run's requests with the model. A preempted request finds the remains of its own prefix,
 // because each request is a session.
-func (r *Run) Simulate(c CPU) ([]llm.Outcome, llm.Counts, error) {
+func (r *Run) Simulate(c CPUCost) ([]llm.Outcome, llm.Counts, error) {
 	m := r.Model
 	m.Iteration.CPUNS, m.Iteration.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)
 	list := make([]llm.Request, len(r.Requests))
 	for i, q := range r.Requests {
-		list[i] = llm.Request{At: time.Duration(q.Queued * 1e9), Prompt: int32(q.Prompt), Output: int32(q.Output), Session: int64(i + 1)}
+		list[i] = llm.Request{ArrivedAt: time.Duration(q.QueuedAt * 1e9), Prompt: int32(q.Prompt), Output: int32(q.Output), Session: int64(i + 1)}
 	}
-	out, counts, err := llm.Serve(r.Options, m, list)
+	outcomes, counts, err := llm.ServeAll(r.Options, m, list)
 	if err != nil {
 		return nil, counts, fmt.Errorf("simulating %s: %w", r.Name, err)
 	}
-	return out, counts, nil
+	return outcomes, counts, nil
 }
 
 // Profile returns the profile of the run's server with the doubts about it. If given is true, the CPU
 // constants were not fitted to the run.
-func (r *Run) Profile(c CPU, given bool, x *Comparison) *formats.Profile {
+func (r *Run) Profile(c CPUCost, cpuGiven bool, x *Comparison) *formats.Profile {
 	it := r.Model.Iteration
 	it.CPUNS, it.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)
 	fit := r.Fit
@@ -149,7 +149,7 @@ func (r *Run) Profile(c CPU, given bool, x *Comparison) *formats.Profile {
 		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.Device, Engine: "imported", EngineVersion: r.Meta.Version}}, Models: []formats.ProfileModel{},
 		LLMs: []formats.LLMProfile{{Model: r.Meta.Model, Instances: []formats.LLMInstance{{
 			Device: r.Device, TensorParallel: r.Meta.TensorParallel, Engine: "vllm " + r.Meta.Version, Iteration: it, Fit: &fit,
-			KVTokens: r.Meta.KVTokens, KVSource: formats.KVFromServer, BlockTokens: r.Meta.Block, Sequences: r.Meta.Sequences, TokenBudget: r.Meta.Budget, AllReduce: r.AllReduce, Doubts: poor(c, given, x),
+			KVTokens: r.Meta.KVTokens, KVSource: formats.KVFromServer, BlockTokens: r.Meta.Block, Sequences: r.Meta.Sequences, TokenBudget: r.Meta.Budget, AllReduce: r.AllReduce, Doubts: poorFigures(c, cpuGiven, x),
 		}}}},
 	}
 }

@@ -32,7 +32,7 @@ type Sample struct {
 }
 
 // sampleLine is a line of the file of samples.
-type line struct {
+type sampleLine struct {
 	Subject
 	Point
 	Sample
@@ -44,11 +44,11 @@ func PointsFile(profile string) string {
 }
 
 // samplesByPoint are the samples of one subject.
-type samples map[Point][]Sample
+type samplesByPoint map[Point][]Sample
 
 // readSamples reads the samples of a subject. A last line that an interruption cut off is left out.
-func readSamples(data []byte, name string, of Subject) (samples, error) {
-	out := samples{}
+func readSamples(data []byte, name string, subject Subject) (samplesByPoint, error) {
+	out := samplesByPoint{}
 	in := bufio.NewReader(bytes.NewReader(data))
 	for n := 1; ; n++ {
 		text, err := in.ReadBytes('\n')
@@ -58,44 +58,44 @@ func readSamples(data []byte, name string, of Subject) (samples, error) {
 		if len(bytes.TrimSpace(text)) == 0 {
 			continue
 		}
-		var l line
+		var l sampleLine
 		d := json.NewDecoder(bytes.NewReader(text))
 		d.DisallowUnknownFields()
-		if err := d.Decode(&l); err != nil || !l.good() {
+		if err := d.Decode(&l); err != nil || !l.isGood() {
 			return nil, &document.Error{File: name, Line: n, Found: "a line that is no sample", Expected: `what, took_us and counts of tokens, as plan profile --llm writes them`, Hint: "delete the file to measure anew"}
 		}
-		if l.Subject == of {
+		if l.Subject == subject {
 			out[l.Point] = append(out[l.Point], l.Sample)
 		}
 	}
 }
 
-func (l *line) good() bool {
+func (l *sampleLine) isGood() bool {
 	for _, n := range []int{l.Point.Sequences, l.Point.Context, l.Point.Prompt, l.Sample.Prompt, l.Iterations, l.Chunks} {
 		if n < 0 || n > 1<<30 {
 			return false
 		}
 	}
-	return l.What != "" && l.TookUS > 0 && l.Sample.Context >= 0 && l.Chunks <= l.Iterations
+	return l.Kind != "" && l.TookUS > 0 && l.Sample.Context >= 0 && l.Chunks <= l.Iterations
 }
 
 // openSamples reads the samples of a subject, and opens the file to append more. With discardOld, the subject's
 // samples are removed from the file.
-func openSamples(path string, of Subject, anew bool) (samples, *os.File, error) {
+func openSamples(path string, subject Subject, discardOld bool) (samplesByPoint, *os.File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("reading samples: %w", err)
 	}
-	have, err := readSamples(data, path, of)
+	known, err := readSamples(data, path, subject)
 	if err != nil {
 		return nil, nil, err
 	}
-	keep := data[:bytes.LastIndexByte(data, '\n')+1]
-	if anew && len(have) > 0 {
-		have, keep = samples{}, without(keep, of)
+	kept := data[:bytes.LastIndexByte(data, '\n')+1]
+	if discardOld && len(known) > 0 {
+		known, kept = samplesByPoint{}, otherSubjects(kept, subject)
 	}
-	if len(keep) < len(data) {
-		if err := os.WriteFile(path, keep, 0o644); err != nil {
+	if len(kept) < len(data) {
+		if err := os.WriteFile(path, kept, 0o644); err != nil {
 			return nil, nil, fmt.Errorf("keeping samples: %w", err)
 		}
 	}
@@ -103,15 +103,15 @@ func openSamples(path string, of Subject, anew bool) (samples, *os.File, error) 
 	if err != nil {
 		return nil, nil, fmt.Errorf("keeping samples: %w", err)
 	}
-	return have, f, nil
+	return known, f, nil
 }
 
 // otherSubjects returns the lines of all other subjects.
-func without(data []byte, of Subject) []byte {
+func otherSubjects(data []byte, subject Subject) []byte {
 	var out []byte
 	for text := range bytes.Lines(data) {
-		var l line
-		if json.Unmarshal(text, &l) != nil || l.Subject != of {
+		var l sampleLine
+		if json.Unmarshal(text, &l) != nil || l.Subject != subject {
 			out = append(out, text...)
 		}
 	}

@@ -25,63 +25,63 @@ const (
 const poorFit = 0.3
 
 // disturbedShare is by which share samples may take longer than the quieter half of them without a note.
-const disturbed = 0.1
+const disturbedShare = 0.1
 
 // makeResult makes an entry of a profile from the samples. Without enough of them it returns an error that says
 // what is missing.
-func (r *runner) result() (*Result, error) {
+func (r *runner) makeResult() (*Result, error) {
 	budget := r.tokenBudget()
-	var decodes []llmruns.Measured
-	var besides []llmfit.Beside
+	var decodes []llmruns.MeasuredStep
+	var besidePoints []llmfit.BesidePoint
 	out := &Result{}
-	width, most := 0.0, 0
+	width, maxBatch := 0.0, 0
 
 	// Average the samples of each point.
-	for _, p := range r.measured() {
+	for _, p := range r.measuredPoints() {
 		s := r.average(p)
-		out.Samples += len(r.have[p])
-		half := r.interval(p)
-		if width += half; half > tight {
+		out.Samples += len(r.knownSamples[p])
+		halfWidth := r.interval(p)
+		if width += halfWidth; halfWidth > tightShare {
 			out.Loose++
 		}
-		switch p.What {
+		switch p.Kind {
 		case decode:
-			decodes = append(decodes, llmruns.Measured{Phase: llmruns.Decode, Batch: p.Sequences, Context: s.Context, Took: s.TookUS.D()})
-			most = max(most, p.Sequences)
+			decodes = append(decodes, llmruns.MeasuredStep{Phase: llmruns.Decode, Batch: p.Sequences, Context: s.Context, Elapsed: s.TookUS.D()})
+			maxBatch = max(maxBatch, p.Sequences)
 		default:
-			b := llmfit.Beside{Sequences: p.Sequences, Context: s.Context, Prompt: s.Prompt, Iterations: s.Iterations, Chunks: s.Chunks, Took: s.TookUS.D()}
-			if p.What == prefill && budget > 0 {
+			b := llmfit.BesidePoint{Sequences: p.Sequences, Context: s.Context, Prompt: s.Prompt, Iterations: s.Iterations, Chunks: s.Chunks, Elapsed: s.TookUS.D()}
+			if p.Kind == prefill && budget > 0 {
 				b.Iterations = (s.Prompt + budget - 1) / budget
 				b.Chunks = b.Iterations
 			}
-			besides = append(besides, b)
+			besidePoints = append(besidePoints, b)
 		}
 	}
-	points := len(decodes) + len(besides)
-	if len(decodes) == 0 || len(besides) == 0 {
-		return nil, fmt.Errorf("%w: %d samples of prompts and %d of decoding: expected some of both; give it a larger budget", profiler.ErrInput, len(besides), len(decodes))
+	points := len(decodes) + len(besidePoints)
+	if len(decodes) == 0 || len(besidePoints) == 0 {
+		return nil, fmt.Errorf("%w: %d samples of prompts and %d of decoding: expected some of both; give it a larger budget", profiler.ErrInput, len(besidePoints), len(decodes))
 	}
 
 	// Fit, and note what makes the fit doubtful.
-	it, fit, err := llmfit.Served(decodes, besides)
+	it, fit, err := llmfit.FitServed(decodes, besidePoints)
 	if err != nil {
 		return nil, err
 	}
 	fit.Interval = math.Round(1e4*width/float64(points)) / 1e4
-	if worst := max(fit.DecodeMAPE, fit.PrefillMAPE, fit.BesideMAPE); worst > poorFit {
-		r.note("fit", "it is %.0f %% off in the mean: what is planned with it is hardly better", 100*worst)
+	if maxHalfWidth := max(fit.DecodeMAPE, fit.PrefillMAPE, fit.BesideMAPE); maxHalfWidth > poorFit {
+		r.note("fit", "it is %.0f %% off in the mean: what is planned with it is hardly better", 100*maxHalfWidth)
 	}
-	if slower := r.disturbance(); slower > disturbed {
+	if slower := r.disturbance(); slower > disturbedShare {
 		r.note("busy machine", "samples took %.0f %% longer than those of the quieter half; the fit is of all, and plans count that", 100*slower)
 	}
 
 	// Describe the instance.
 	in := formats.LLMInstance{
 		Device: r.o.Device, TensorParallel: r.o.TensorParallel, Engine: r.facts.Engine, Source: "measured at a running server",
-		Iteration: *it, Fit: fit, KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(most), TokenBudget: budget, Loads: r.modelLoads(),
+		Iteration: *it, Fit: fit, KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(maxBatch), TokenBudget: budget, Loads: r.modelLoads(),
 	}
 	context := float64(cmp.Or(r.facts.Context, unknownContext))
-	in.OneBatch = llmfit.OneBatch(it, decodes, most, min(oneBatchPrompt, math.Round(context/2)), min(oneBatchAnswer, math.Round(context/10)))
+	in.OneBatch = llmfit.OneBatch(it, decodes, maxBatch, min(oneBatchPrompt, math.Round(context/2)), min(oneBatchAnswer, math.Round(context/10)))
 	if r.facts.Doubt != "" {
 		r.note("KV capacity", "%s", r.facts.Doubt)
 	}
@@ -100,57 +100,57 @@ func (r *runner) result() (*Result, error) {
 }
 
 // measuredPoints returns the points with samples that a fit can use, in a fixed order.
-func (r *runner) measured() []Point {
+func (r *runner) measuredPoints() []Point {
 	var out []Point
-	for p := range r.have {
-		if p.What == prefill || p.What == decode || p.What == beside {
+	for p := range r.knownSamples {
+		if p.Kind == prefill || p.Kind == decode || p.Kind == besideKind {
 			out = append(out, p)
 		}
 	}
 	slices.SortFunc(out, func(a, b Point) int {
-		return cmp.Or(strings.Compare(a.What, b.What), cmp.Compare(a.Sequences, b.Sequences), cmp.Compare(a.Context, b.Context), cmp.Compare(a.Prompt, b.Prompt))
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), cmp.Compare(a.Sequences, b.Sequences), cmp.Compare(a.Context, b.Context), cmp.Compare(a.Prompt, b.Prompt))
 	})
 	return out
 }
 
 // undisturbed returns the samples of a point with the same number of iterations, the most frequent number, in the
 // order of their times.
-func (r *runner) alike(p Point) []Sample {
+func (r *runner) undisturbed(p Point) []Sample {
 	counts := map[int]int{}
-	best := 0
-	for _, s := range r.have[p] {
+	bestStart := 0
+	for _, s := range r.knownSamples[p] {
 		counts[s.Iterations]++
 	}
 	for n, times := range counts {
-		if times > counts[best] || times == counts[best] && n < best {
-			best = n
+		if times > counts[bestStart] || times == counts[bestStart] && n < bestStart {
+			bestStart = n
 		}
 	}
-	list := slices.DeleteFunc(slices.Clone(r.have[p]), func(s Sample) bool { return s.Iterations != best })
+	list := slices.DeleteFunc(slices.Clone(r.knownSamples[p]), func(s Sample) bool { return s.Iterations != bestStart })
 	slices.SortStableFunc(list, func(a, b Sample) int { return cmp.Compare(a.TookUS, b.TookUS) })
 	return list
 }
 
 // average returns the middle one of them with the mean of their times, because queues grow with the mean.
 func (r *runner) average(p Point) Sample {
-	list := r.alike(p)
+	list := r.undisturbed(p)
 	out := list[(len(list)-1)/2]
-	out.TookUS = document.Micros(mean(took(list)))
+	out.TookUS = document.Micros(mean(elapsedTimes(list)))
 	return out
 }
 
 // disturbance returns by which share all samples took longer than the middle one of each point's quieter half.
 func (r *runner) disturbance() float64 {
-	var all, quiet float64
-	for _, p := range r.measured() {
-		list := r.alike(p)
-		all += float64(mean(took(list)))
+	var total, quiet float64
+	for _, p := range r.measuredPoints() {
+		list := r.undisturbed(p)
+		total += float64(mean(elapsedTimes(list)))
 		quiet += float64(list[(len(list)-1)/4].TookUS)
 	}
-	return all/quiet - 1
+	return total/quiet - 1
 }
 
-func took(list []Sample) []time.Duration {
+func elapsedTimes(list []Sample) []time.Duration {
 	out := make([]time.Duration, len(list))
 	for i, s := range list {
 		out[i] = s.TookUS.D()
@@ -161,25 +161,25 @@ func took(list []Sample) []time.Duration {
 // interval returns half the 95 % interval of a point's median, as a share of the median. With too few samples it
 // is large.
 func (r *runner) interval(p Point) float64 {
-	list := r.alike(p)
+	list := r.undisturbed(p)
 	if len(list) < 2 {
 		return 1
 	}
-	l := profiler.Summarize(nil, took(list))
+	l := profiler.Summarize(nil, elapsedTimes(list))
 	return float64(l.HalfWidthUS) / float64(l.WallUS)
 }
 
 // sequences returns how many sequences the server runs at once: the reported number, else the largest number that
 // ran concurrently if more did not. It returns 0 if that is not known.
-func (r *runner) sequences(most int) int {
+func (r *runner) sequences(maxSequences int) int {
 	switch {
 	case r.facts.Sequences > 0:
 		return r.facts.Sequences
-	case r.apart > 0:
-		r.note("sequences", "%d ran side by side and %d did not: the server does not tell its limit", most, r.apart)
-		return most
+	case r.spacing > 0:
+		r.note("sequences", "%d ran side by side and %d did not: the server does not tell its limit", maxSequences, r.spacing)
+		return maxSequences
 	}
-	r.note("sequences", "the server does not tell how many it runs at once: at least %d", most)
+	r.note("sequences", "the server does not tell how many it runs at once: at least %d", maxSequences)
 	return 0
 }
 
@@ -190,17 +190,17 @@ func (r *runner) tokenBudget() int {
 	if r.facts.Budget > 0 {
 		return r.facts.Budget
 	}
-	votes, all := map[int]int{}, 0
-	for _, p := range r.measured() {
-		if s := r.average(p); p.What == beside && s.Chunks > 1 {
+	votes, total := map[int]int{}, 0
+	for _, p := range r.measuredPoints() {
+		if s := r.average(p); p.Kind == besideKind && s.Chunks > 1 {
 			chunk := float64(s.Prompt)/float64(s.Chunks) + float64(p.Sequences)
 			votes[int(math.Exp2(math.Round(math.Log2(chunk))))]++
-			all++
+			total++
 		}
 	}
 	for budget, n := range votes {
-		if n >= 2 && 2*n > all {
-			r.note("iteration", "about %d tokens: by the chunks in which %d of %d long prompts came", budget, n, all)
+		if n >= 2 && 2*n > total {
+			r.note("iteration", "about %d tokens: by the chunks in which %d of %d long prompts came", budget, n, total)
 			return budget
 		}
 	}

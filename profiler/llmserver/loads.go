@@ -21,7 +21,7 @@ const loadRounds = 3
 // Other models of a full server are unloaded when the first request arrives.
 func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
 	s := r.o.Server
-	if s.Can.Switch == llm.Fixed {
+	if s.Abilities.Switch == llm.FixedModels {
 		return 0, nil
 	}
 	loaded, err := s.Loaded(ctx)
@@ -32,7 +32,7 @@ func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
 	if err := s.Load(ctx, r.o.Model); err != nil {
 		return 0, err
 	}
-	if s.Can.Switch == llm.Sleeper || s.Can.Switch == llm.Releaser {
+	if s.Abilities.Switch == llm.Sleeper || s.Abilities.Switch == llm.Releaser {
 		return 0, nil // it was only asleep
 	}
 	return time.Since(began), nil
@@ -44,16 +44,16 @@ func (r *runner) loads(ctx context.Context) error {
 	defer cancel()
 	cycles := []func(context.Context) error{}
 	if !r.o.KeepLoaded {
-		switch r.o.Server.Can.Switch {
-		case llm.Fixed:
+		switch r.o.Server.Abilities.Switch {
+		case llm.FixedModels:
 		case llm.Sleeper, llm.Releaser:
-			cycles = append(cycles, r.nap)
+			cycles = append(cycles, r.sleepTimes)
 		default:
 			cycles = append(cycles, r.reload)
 		}
 	}
 	if r.o.SwapWith != "" {
-		cycles = append(cycles, r.swapped)
+		cycles = append(cycles, r.swapTimes)
 	}
 	for _, cycle := range cycles {
 		if err := cycle(ctx); err != nil && ctx.Err() == nil {
@@ -61,9 +61,9 @@ func (r *runner) loads(ctx context.Context) error {
 		}
 	}
 	// Load the model again for the remaining points, whatever ended this.
-	back, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	restoreCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer stop()
-	_, err := r.o.Server.Complete(back, r.p.request(16, 2), nil)
+	_, err := r.o.Server.Complete(restoreCtx, r.p.request(16, 2), nil)
 	if err != nil {
 		return fmt.Errorf("after loading and unloading %s: %w", r.o.Model, err)
 	}
@@ -72,21 +72,21 @@ func (r *runner) loads(ctx context.Context) error {
 
 // reload unloads the model and loads it again, when its file is in the host's memory.
 func (r *runner) reload(ctx context.Context) error {
-	for len(r.have[Point{What: load}]) < loadRounds {
-		r.tell(Event{What: load})
+	for len(r.knownSamples[Point{Kind: load}]) < loadRounds {
+		r.report(Event{Activity: load})
 		began := time.Now()
 		if err := r.o.Server.Unload(ctx, r.o.Model); err != nil {
 			return err
 		}
-		gone := time.Now()
+		unloadedAt := time.Now()
 		if err := r.o.Server.Load(ctx, r.o.Model); err != nil {
 			return err
 		}
-		there := time.Now()
-		if err := r.put(Point{What: unload}, Sample{TookUS: document.Micros(gone.Sub(began))}); err != nil {
+		loadedAt := time.Now()
+		if err := r.addSample(Point{Kind: unload}, Sample{TookUS: document.Micros(unloadedAt.Sub(began))}); err != nil {
 			return err
 		}
-		if err := r.put(Point{What: load}, Sample{TookUS: document.Micros(there.Sub(gone))}); err != nil {
+		if err := r.addSample(Point{Kind: load}, Sample{TookUS: document.Micros(loadedAt.Sub(unloadedAt))}); err != nil {
 			return err
 		}
 	}
@@ -95,10 +95,10 @@ func (r *runner) reload(ctx context.Context) error {
 
 // sleepTimes puts the server to sleep and wakes it. Waking ends with a short answer, which is compared with one
 // before the sleep and whose time is subtracted. The first round only gets that earlier answer.
-func (r *runner) nap(ctx context.Context) error {
-	first := true
-	for len(r.have[Point{What: wake}]) < loadRounds {
-		r.tell(Event{What: sleep})
+func (r *runner) sleepTimes(ctx context.Context) error {
+	isFirst := true
+	for len(r.knownSamples[Point{Kind: wake}]) < loadRounds {
+		r.report(Event{Activity: sleep})
 		began := time.Now()
 		if err := r.o.Server.Unload(ctx, r.o.Model); err != nil {
 			return err
@@ -111,18 +111,18 @@ func (r *runner) nap(ctx context.Context) error {
 			return err
 		}
 		awake := time.Now()
-		if first {
-			first = false
+		if isFirst {
+			isFirst = false
 			continue
 		}
 		if _, err := r.o.Server.Canary(ctx, llm.Use{Model: r.o.Model}, 8); err != nil {
 			return err
 		}
 		answer := time.Since(awake)
-		if err := r.put(Point{What: sleep}, Sample{TookUS: document.Micros(asleep.Sub(began))}); err != nil {
+		if err := r.addSample(Point{Kind: sleep}, Sample{TookUS: document.Micros(asleep.Sub(began))}); err != nil {
 			return err
 		}
-		if err := r.put(Point{What: wake}, Sample{TookUS: document.Micros(max(time.Microsecond, awake.Sub(asleep)-answer))}); err != nil {
+		if err := r.addSample(Point{Kind: wake}, Sample{TookUS: document.Micros(max(time.Microsecond, awake.Sub(asleep)-answer))}); err != nil {
 			return err
 		}
 	}
@@ -131,11 +131,11 @@ func (r *runner) nap(ctx context.Context) error {
 
 // swapTimes sends a request for the model while the other one is loaded. The time of the request itself is
 // subtracted.
-func (r *runner) swapped(ctx context.Context) error {
+func (r *runner) swapTimes(ctx context.Context) error {
 	other := *r.p
 	other.model = r.o.SwapWith
-	for len(r.have[Point{What: swap}]) < loadRounds {
-		r.tell(Event{What: swap})
+	for len(r.knownSamples[Point{Kind: swap}]) < loadRounds {
+		r.report(Event{Activity: swap})
 		if _, err := other.server.Complete(ctx, other.request(16, 2), nil); err != nil {
 			return err
 		}
@@ -149,12 +149,12 @@ func (r *runner) swapped(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		again, err := r.p.server.Complete(ctx, r.p.request(16, 2), nil)
+		answer, err := r.p.server.Complete(ctx, r.p.request(16, 2), nil)
 		if err != nil {
 			return err
 		}
-		if took := a.First - again.First; took > 0 {
-			if err := r.put(Point{What: swap}, Sample{TookUS: document.Micros(took)}); err != nil {
+		if elapsed := a.FirstTokenTime - answer.FirstTokenTime; elapsed > 0 {
+			if err := r.addSample(Point{Kind: swap}, Sample{TookUS: document.Micros(elapsed)}); err != nil {
 				return err
 			}
 		}
@@ -164,24 +164,24 @@ func (r *runner) swapped(ctx context.Context) error {
 
 // modelLoads returns the load times for the profile.
 func (r *runner) modelLoads() *formats.ModelLoads {
-	var said []string
-	take := func(what, how string) document.Micros {
-		list := r.have[Point{What: what}]
+	var notes []string
+	medianOf := func(operation, method string) document.Micros {
+		list := r.knownSamples[Point{Kind: operation}]
 		if len(list) == 0 {
 			return 0
 		}
-		m := profiler.Summarize(nil, took(list)).WallUS
-		said = append(said, fmt.Sprintf("%s %v (%s, median of %d)", what, m.D().Round(time.Millisecond/10), how, len(list)))
+		m := profiler.Summarize(nil, elapsedTimes(list)).WallUS
+		notes = append(notes, fmt.Sprintf("%s %v (%s, median of %d)", operation, m.D().Round(time.Millisecond/10), method, len(list)))
 		return m
 	}
-	l := &formats.ModelLoads{ColdUS: take(cold, "the first load of a run"), WarmUS: take(load, "its file in the host's memory"), UnloadUS: take(unload, "until its memory is free"),
-		SleepUS: take(sleep, "the server's own"), WakeUS: take(wake, "the server's own")}
-	if byRequest := take(swap, "a request while another model is loaded"); l.WarmUS == 0 {
+	l := &formats.ModelLoads{ColdUS: medianOf(cold, "the first load of a run"), WarmUS: medianOf(load, "its file in the host's memory"), UnloadUS: medianOf(unload, "until its memory is free"),
+		SleepUS: medianOf(sleep, "the server's own"), WakeUS: medianOf(wake, "the server's own")}
+	if byRequest := medianOf(swap, "a request while another model is loaded"); l.WarmUS == 0 {
 		l.WarmUS = byRequest
 	}
-	if len(said) == 0 {
+	if len(notes) == 0 {
 		return nil
 	}
-	l.Source = "measured: " + strings.Join(said, "; ")
+	l.Source = "measured: " + strings.Join(notes, "; ")
 	return l
 }

@@ -21,12 +21,12 @@ var errSample = errors.New("the measurement tells nothing")
 
 // prober sends requests to one model.
 type prober struct {
-	server *llm.Server
-	model  string
-	run    int64   // distinguishes its prompts from those of other runs, which a server may have cached
-	sent   int     // number of prompts sent
-	chars  float64 // characters of a prompt per token
-	trip   time.Duration
+	server      *llm.Server
+	model       string
+	runNumber   int64   // distinguishes its prompts from those of other runs, which a server may have cached
+	sentPrompts int     // number of prompts sent
+	chars       float64 // characters of a prompt per token
+	trip        time.Duration
 }
 
 // words are so common that most vocabularies have a token for each.
@@ -34,10 +34,10 @@ var words = strings.Fields("the of and to in is that for it as was with be by on
 
 // prompt returns a text of about the given number of tokens whose beginning is unique.
 func (p *prober) prompt(tokens int) string {
-	p.sent++
-	r := seeded.New(uint64(p.run), fmt.Sprintf("prompt/%d", p.sent))
+	p.sentPrompts++
+	r := seeded.New(uint64(p.runNumber), fmt.Sprintf("prompt/%d", p.sentPrompts))
 	var b strings.Builder
-	for want := int(math.Max(1, float64(tokens)*p.chars)); b.Len() < want; {
+	for wantedTokens := int(math.Max(1, float64(tokens)*p.chars)); b.Len() < wantedTokens; {
 		b.WriteString(words[r.IntN(len(words))])
 		b.WriteByte(' ')
 	}
@@ -52,11 +52,11 @@ func (p *prober) request(tokens, answer int) *llm.Request {
 }
 
 // hasUsage reports whether an answer can be measured.
-func told(a *llm.Answer) error {
+func hasUsage(a *llm.Answer) error {
 	switch {
-	case !a.Told || a.Usage.PromptTokens == 0:
+	case !a.HasUsage || a.Usage.PromptTokens == 0:
 		return fmt.Errorf("%w: the server does not tell the tokens of a prompt (stream_options.include_usage)", ErrServer)
-	case a.First == 0:
+	case a.FirstTokenTime == 0:
 		return fmt.Errorf("%w: an answer without text", errSample)
 	case a.Usage.CachedTokens*10 > a.Usage.PromptTokens:
 		return fmt.Errorf("%w: %d of %d tokens of a prompt were in the server's cache", errSample, a.Usage.CachedTokens, a.Usage.PromptTokens)
@@ -65,31 +65,31 @@ func told(a *llm.Answer) error {
 }
 
 // begin measures an empty round trip, the characters of a token, and the rough costs.
-func (p *prober) begin(ctx context.Context) (costs, error) {
+func (p *prober) begin(ctx context.Context) (pointCosts, error) {
 	var trips []time.Duration
 	for range 7 {
-		at := time.Now()
+		startedAt := time.Now()
 		if err := p.server.Alive(ctx); err != nil {
-			return costs{}, err
+			return pointCosts{}, err
 		}
-		trips = append(trips, time.Since(at))
+		trips = append(trips, time.Since(startedAt))
 	}
 	p.trip = middle(trips)
 	p.chars = 4
-	var c costs
+	var c pointCosts
 	for _, n := range []int{16, 64, 256} { // the first one loads the model if it is not loaded
 		a, err := p.server.Complete(ctx, p.request(n, 8), nil)
 		if err == nil {
-			err = told(a)
+			err = hasUsage(a)
 		}
 		if err != nil && !errors.Is(err, errSample) {
 			return c, err
 		}
 		p.chars *= float64(n) / float64(max(1, a.Usage.PromptTokens))
-		if made := a.Usage.OutputTokens - 1; made > 0 {
-			c.token = max(time.Microsecond, (a.Last-a.First)/time.Duration(made))
+		if tokens := a.Usage.OutputTokens - 1; tokens > 0 {
+			c.token = max(time.Microsecond, (a.LastTokenTime-a.FirstTokenTime)/time.Duration(tokens))
 		}
-		c.start, c.prompt = p.trip+time.Millisecond, float64(max(0, a.First-p.trip-c.token))/float64(max(1, a.Usage.PromptTokens))
+		c.start, c.prompt = p.trip+time.Millisecond, float64(max(0, a.FirstTokenTime-p.trip-c.token))/float64(max(1, a.Usage.PromptTokens))
 	}
 	if c.token == 0 {
 		return c, fmt.Errorf("%w: answers of 8 tokens came in one piece", ErrServer)
@@ -98,72 +98,72 @@ func (p *prober) begin(ctx context.Context) (costs, error) {
 }
 
 // sample measures a point once.
-func (p *prober) sample(ctx context.Context, at Point) (Sample, error) {
-	switch at.What {
+func (p *prober) sample(ctx context.Context, point Point) (Sample, error) {
+	switch point.Kind {
 	case prefill:
-		return p.prefill(ctx, at)
+		return p.prefill(ctx, point)
 	case decode:
-		return p.decode(ctx, at)
+		return p.decode(ctx, point)
 	}
-	return p.beside(ctx, at)
+	return p.sampleBeside(ctx, point)
 }
 
-func (p *prober) prefill(ctx context.Context, at Point) (Sample, error) {
-	a, err := p.server.Complete(ctx, p.request(at.Prompt, 2), nil)
+func (p *prober) prefill(ctx context.Context, point Point) (Sample, error) {
+	a, err := p.server.Complete(ctx, p.request(point.Prompt, 2), nil)
 	if err == nil {
-		err = told(a)
+		err = hasUsage(a)
 	}
 	if err != nil {
 		return Sample{}, err
 	}
-	if a.First <= p.trip {
-		return Sample{}, fmt.Errorf("%w: a first token after %v, sooner than an empty round trip", errSample, a.First)
+	if a.FirstTokenTime <= p.trip {
+		return Sample{}, fmt.Errorf("%w: a first token after %v, sooner than an empty round trip", errSample, a.FirstTokenTime)
 	}
-	return Sample{TookUS: document.Micros(a.First - p.trip), Prompt: a.Usage.PromptTokens, Iterations: 1, Chunks: 1}, nil
+	return Sample{TookUS: document.Micros(a.FirstTokenTime - p.trip), Prompt: a.Usage.PromptTokens, Iterations: 1, Chunks: 1}, nil
 }
 
 // tokenTimes is a sequence that decodes, with the times of its tokens.
-type run struct {
+type tokenTimes struct {
 	began  time.Time
 	tokens []llm.Token
 	answer *llm.Answer
 	err    error
 }
 
-func (r *run) at(i int) time.Time { return r.began.Add(r.tokens[i].At) }
+func (r *tokenTimes) timeOf(i int) time.Time { return r.began.Add(r.tokens[i].Elapsed) }
 
 // decodeStream is a number of sequences that decode concurrently.
-type decoding struct {
-	list []*run
-	done chan struct{}
-	all  chan struct{} // closed when each has made a few tokens
-	stop context.CancelFunc
+type decodeStream struct {
+	list       []*tokenTimes
+	ended      chan struct{}
+	allStarted chan struct{} // closed when each has made a few tokens
+	stop       context.CancelFunc
 }
 
 // settledTokens is the number of tokens after which a sequence counts as decoding.
-const settled = 5
+const settledTokens = 5
 
 // start starts the sequences. The caller waits until ended is closed.
-func (p *prober) start(ctx context.Context, at Point) *decoding {
+func (p *prober) start(ctx context.Context, point Point) *decodeStream {
 	ctx, cancel := context.WithCancel(ctx)
-	d := &decoding{done: make(chan struct{}), all: make(chan struct{}), stop: cancel}
+	d := &decodeStream{ended: make(chan struct{}), allStarted: make(chan struct{}), stop: cancel}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	going := 0
+	started := 0
 
 	// Send every request. When all have made enough tokens, close all.
-	for range at.Sequences {
-		r := &run{}
+	for range point.Sequences {
+		r := &tokenTimes{}
 		d.list = append(d.list, r)
-		request := p.request(at.Context, at.tokens())
+		request := p.request(point.Context, point.tokens())
 		wg.Go(func() {
 			r.began = time.Now()
 			r.answer, r.err = p.server.Complete(ctx, request, func(t llm.Token) error {
-				if r.tokens = append(r.tokens, t); len(r.tokens) == settled {
+				if r.tokens = append(r.tokens, t); len(r.tokens) == settledTokens {
 					mu.Lock()
 					defer mu.Unlock()
-					if going++; going == at.Sequences {
-						close(d.all)
+					if started++; started == point.Sequences {
+						close(d.allStarted)
 					}
 				}
 				return nil
@@ -178,13 +178,13 @@ func (p *prober) start(ctx context.Context, at Point) *decoding {
 	go func() {
 		wg.Wait()
 		cancel()
-		close(d.done)
+		close(d.ended)
 	}()
 	return d
 }
 
 // failure returns the error of the sequence that failed first. The others were cancelled.
-func (d *decoding) failed() error {
+func (d *decodeStream) failure() error {
 	var err error
 	for _, r := range d.list {
 		if r.err != nil && (err == nil || errors.Is(err, context.Canceled)) {
@@ -194,49 +194,49 @@ func (d *decoding) failed() error {
 	return err
 }
 
-func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
-	d := p.start(ctx, at)
-	<-d.done
-	if err := d.failed(); err != nil {
+func (p *prober) decode(ctx context.Context, point Point) (Sample, error) {
+	d := p.start(ctx, point)
+	<-d.ended
+	if err := d.failure(); err != nil {
 		return Sample{}, err
 	}
 
 	// Find the time in which all sequences decode.
-	var from, to time.Time // while all decode
+	var windowStart, to time.Time // while all decode
 	for i, r := range d.list {
-		if err := told(r.answer); err != nil {
+		if err := hasUsage(r.answer); err != nil {
 			return Sample{}, err
 		}
-		if first, last := r.at(0), r.at(len(r.tokens)-1); i == 0 {
-			from, to = first, last
-		} else if from, to = later(from, first), sooner(to, last); !from.Before(to) {
-			return Sample{}, fmt.Errorf("%w: %d sequences did not decode at the same time", errApart, at.Sequences)
+		if firstToken, lastToken := r.timeOf(0), r.timeOf(len(r.tokens)-1); i == 0 {
+			windowStart, to = firstToken, lastToken
+		} else if windowStart, to = latest(windowStart, firstToken), earliest(to, lastToken); !windowStart.Before(to) {
+			return Sample{}, fmt.Errorf("%w: %d sequences did not decode at the same time", errApart, point.Sequences)
 		}
 	}
 
 	// Within it, count the tokens, the time of each and the mean context.
-	var made, context float64
-	var each []time.Duration
+	var tokens, context float64
+	var gaps []time.Duration
 	for _, r := range d.list {
-		i := slices.IndexFunc(r.tokens, func(t llm.Token) bool { return !r.began.Add(t.At).Before(from) })
+		i := slices.IndexFunc(r.tokens, func(t llm.Token) bool { return !r.began.Add(t.Elapsed).Before(windowStart) })
 		j := len(r.tokens) - 1
-		for j > i && r.at(j).After(to) {
+		for j > i && r.timeOf(j).After(to) {
 			j--
 		}
 		n := float64(r.tokens[j].Count - r.tokens[i].Count)
-		each = append(each, perToken(r.tokens[i:j+1])...)
-		made += n
+		gaps = append(gaps, tokenGaps(r.tokens[i:j+1])...)
+		tokens += n
 		context += n * (float64(r.answer.Usage.PromptTokens) + float64(r.tokens[i].Count+r.tokens[j].Count-1)/2)
 	}
 
 	// Refuse too short a time, and tokens that were sent in bursts.
-	if made < float64(2*block*at.Sequences) || len(each) == 0 {
-		return Sample{}, fmt.Errorf("%w: %d sequences decoded at the same time for %.0f tokens each", errApart, at.Sequences, made/float64(at.Sequences))
+	if tokens < float64(2*block*point.Sequences) || len(gaps) == 0 {
+		return Sample{}, fmt.Errorf("%w: %d sequences decoded at the same time for %.0f tokens each", errApart, point.Sequences, tokens/float64(point.Sequences))
 	}
-	if bursts(each) {
+	if bursts(gaps) {
 		return Sample{}, fmt.Errorf("%w: tokens came in bursts", errSample)
 	}
-	return Sample{TookUS: document.Micros(mean(each)), Context: math.Round(context / made), Iterations: 1}, nil
+	return Sample{TookUS: document.Micros(mean(gaps)), Context: math.Round(context / tokens), Iterations: 1}, nil
 }
 
 // block is the number of tokens over which a time per token is taken, because servers may send a few tokens at
@@ -244,11 +244,11 @@ func (p *prober) decode(ctx context.Context, at Point) (Sample, error) {
 const block = 8
 
 // tokenGaps returns the times per token of blocks of tokens.
-func perToken(tokens []llm.Token) []time.Duration {
+func tokenGaps(tokens []llm.Token) []time.Duration {
 	var out []time.Duration
 	for i, j := 0, 1; j < len(tokens); j++ {
 		if n := tokens[j].Count - tokens[i].Count; n >= block {
-			out = append(out, (tokens[j].At-tokens[i].At)/time.Duration(n))
+			out = append(out, (tokens[j].Elapsed-tokens[i].Elapsed)/time.Duration(n))
 			i = j
 		}
 	}
@@ -257,32 +257,32 @@ func perToken(tokens []llm.Token) []time.Duration {
 
 // bursts reports whether more than a fourth of the times are almost zero. If this program waits for a CPU, the
 // tokens that the server sent meanwhile seem to come at once.
-func bursts(each []time.Duration) bool {
+func bursts(gaps []time.Duration) bool {
 	var sum time.Duration
-	for _, t := range each {
+	for _, t := range gaps {
 		sum += t
 	}
 	n := 0
-	for _, t := range each {
-		if 20*t*time.Duration(len(each)) < sum {
+	for _, t := range gaps {
+		if 20*t*time.Duration(len(gaps)) < sum {
 			n++
 		}
 	}
-	return 4*n > len(each) || sum == 0
+	return 4*n > len(gaps) || sum == 0
 }
 
 // errApart is returned when sequences did not run concurrently. If this happens repeatedly, the server runs fewer
 // at once.
 var errApart = fmt.Errorf("%w: apart", errSample)
 
-func later(a, b time.Time) time.Time {
+func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
 	return b
 }
 
-func sooner(a, b time.Time) time.Time {
+func earliest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
 	}
@@ -290,79 +290,79 @@ func sooner(a, b time.Time) time.Time {
 }
 
 // sampleBeside sends a prompt while sequences decode. The sequences are stopped after the prompt's first token.
-func (p *prober) beside(ctx context.Context, at Point) (Sample, error) {
-	d := p.start(ctx, at)
-	defer func() { d.stop(); <-d.done }()
+func (p *prober) sampleBeside(ctx context.Context, point Point) (Sample, error) {
+	d := p.start(ctx, point)
+	defer func() { d.stop(); <-d.ended }()
 	select {
-	case <-d.all:
-	case <-d.done:
-		if err := d.failed(); err != nil {
+	case <-d.allStarted:
+	case <-d.ended:
+		if err := d.failure(); err != nil {
 			return Sample{}, err
 		}
 		return Sample{}, fmt.Errorf("%w: the sequences ended before all had begun", errApart)
 	}
-	sent := time.Now()
-	var first time.Time
-	const after = 3 // tokens, so that those of the same iteration have arrived
-	a, err := p.server.Complete(ctx, p.request(at.Prompt, after), func(t llm.Token) error {
-		if first.IsZero() {
-			first = sent.Add(t.At)
+	sentAt := time.Now()
+	var firstToken time.Time
+	const tokensAfter = 3 // tokens, so that those of the same iteration have arrived
+	a, err := p.server.Complete(ctx, p.request(point.Prompt, tokensAfter), func(t llm.Token) error {
+		if firstToken.IsZero() {
+			firstToken = sentAt.Add(t.Elapsed)
 		}
 		return nil
 	})
 	d.stop()
-	<-d.done
+	<-d.ended
 	if err == nil {
-		err = told(a)
+		err = hasUsage(a)
 	}
 	if err != nil {
 		return Sample{}, err
 	}
-	s, err := stalled(d.list, sent, first)
-	s.Prompt, s.Context = a.Usage.PromptTokens, s.Context+float64(at.Context)
+	s, err := stallTime(d.list, sentAt, firstToken)
+	s.Prompt, s.Context = a.Usage.PromptTokens, s.Context+float64(point.Context)
 	return s, err
 }
 
 // stallTime returns how long sequences took from their last token before a prompt was sent to the one that came
 // with its first token. Context counts only their answers.
-func stalled(list []*run, sent, first time.Time) (Sample, error) {
-	var took time.Duration
+func stallTime(list []*tokenTimes, sentAt, firstToken time.Time) (Sample, error) {
+	var elapsed time.Duration
 	var iterations, chunks, context float64
 	for _, r := range list {
 		i, j := -1, -1
 		for k := range r.tokens {
-			if !r.at(k).After(sent) {
+			if !r.timeOf(k).After(sentAt) {
 				i = k
 			}
-			if j < 0 || r.at(k).Sub(first).Abs() < r.at(j).Sub(first).Abs() {
+			if j < 0 || r.timeOf(k).Sub(firstToken).Abs() < r.timeOf(j).Sub(firstToken).Abs() {
 				j = k
 			}
 		}
-		if i < 1 || j <= i || j == len(r.tokens)-1 && r.at(j).Before(first) && r.err == nil {
+		if i < 1 || j <= i || j == len(r.tokens)-1 && r.timeOf(j).Before(firstToken) && r.err == nil {
 			return Sample{}, fmt.Errorf("%w: a sequence did not decode from before a prompt until its first token", errApart)
 		}
 		n := float64(r.tokens[j].Count - r.tokens[i].Count)
-		took += r.tokens[j].At - r.tokens[i].At
+		elapsed += r.tokens[j].Elapsed - r.tokens[i].Elapsed
 		iterations += n
-		chunks += float64(slow(r.tokens[:i+1], r.tokens[i:j+1]))
+		chunks += float64(slowdown(r.tokens[:i+1], r.tokens[i:j+1]))
 		context += float64(r.tokens[i].Count+r.tokens[j].Count-1) / 2
 	}
 	d := float64(len(list))
 	n := int(math.Round(iterations / d))
-	s := Sample{TookUS: document.Micros(float64(took) / d), Context: math.Round(context / d), Iterations: n, Chunks: int(math.Round(chunks / d))}
+	s := Sample{TookUS: document.Micros(float64(elapsed) / d), Context: math.Round(context / d), Iterations: n, Chunks: int(math.Round(chunks / d))}
 	s.Chunks = min(max(1, s.Chunks), s.Iterations)
 	return s, nil
 }
 
 // slowdown counts the gaps between tokens that are 1.5 times as long as those before.
-func slow(before, during []llm.Token) int {
+func slowdown(tokensBefore, tokensDuring []llm.Token) int {
 	var gaps []time.Duration
-	for i := 1; i < len(before); i++ {
-		gaps = append(gaps, before[i].At-before[i-1].At)
+	for i := 1; i < len(tokensBefore); i++ {
+		gaps = append(gaps, tokensBefore[i].Elapsed-tokensBefore[i-1].Elapsed)
 	}
 	usual, n := middle(gaps), 0
-	for i := 1; i < len(during); i++ {
-		if 2*(during[i].At-during[i-1].At) > 3*usual {
+	for i := 1; i < len(tokensDuring); i++ {
+		if 2*(tokensDuring[i].Elapsed-tokensDuring[i-1].Elapsed) > 3*usual {
 			n++
 		}
 	}

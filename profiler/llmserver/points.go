@@ -10,20 +10,20 @@ import (
 
 // Kinds of points.
 const (
-	prefill = "prefill"
-	decode  = "decode"
-	beside  = "beside"
-	load    = "load"
-	cold    = "cold" // the load at the beginning of a run
-	unload  = "unload"
-	sleep   = "sleep"
-	wake    = "wake"
-	swap    = "swap"
+	prefill    = "prefill"
+	decode     = "decode"
+	besideKind = "beside"
+	load       = "load"
+	cold       = "cold" // the load at the beginning of a run
+	unload     = "unload"
+	sleep      = "sleep"
+	wake       = "wake"
+	swap       = "swap"
 )
 
 // Point describes a measurement. Token counts are the requested ones. The actual ones are in the samples.
 type Point struct {
-	What      string `json:"what"`
+	Kind      string `json:"what"`
 	Sequences int    `json:"sequences,omitempty"` // sequences that decode
 	Context   int    `json:"context,omitempty"`   // tokens of each sequence when it begins to decode
 	Prompt    int    `json:"prompt,omitempty"`    // tokens that run alone or beside them
@@ -58,22 +58,22 @@ const (
 // grid are the points that a server can hold.
 func grid(l limits) []Point {
 	context, sequences := cmp.Or(l.context, unknownContext), cmp.Or(l.sequences, unknownSequences)
-	fits := func(p Point) bool {
-		each := p.Context + p.tokens()
-		all := p.Sequences*each + p.Prompt + 2
+	isPossible := func(p Point) bool {
+		tokensEach := p.Context + p.tokens()
+		total := p.Sequences*tokensEach + p.Prompt + 2
 		// Prompts are only about as long as asked for, and blocks are not full.
-		return p.Sequences <= sequences && each*10 <= context*9 && (p.Prompt+2)*10 <= context*9 && (l.kv == 0 || all*10 <= l.kv*9)
+		return p.Sequences <= sequences && tokensEach*10 <= context*9 && (p.Prompt+2)*10 <= context*9 && (l.kv == 0 || total*10 <= l.kv*9)
 	}
 	var out []Point
 	add := func(p Point) {
-		if fits(p) && !slices.Contains(out, p) {
+		if isPossible(p) && !slices.Contains(out, p) {
 			out = append(out, p)
 		}
 	}
 	for n := 16; n <= context; n *= 2 {
-		add(Point{What: prefill, Prompt: n})
+		add(Point{Kind: prefill, Prompt: n})
 		if n < 1024 {
-			add(Point{What: prefill, Prompt: n + n/2})
+			add(Point{Kind: prefill, Prompt: n + n/2})
 		}
 	}
 	lengths := []int{32}
@@ -82,31 +82,31 @@ func grid(l limits) []Point {
 	}
 	for _, b := range batches(sequences) {
 		for _, c := range lengths {
-			add(Point{What: decode, Sequences: b, Context: c})
+			add(Point{Kind: decode, Sequences: b, Context: c})
 		}
 	}
 	for _, d := range besideOf(sequences) {
 		for n := 64; n <= context; n *= 4 {
-			add(Point{What: beside, Sequences: d, Context: 32, Prompt: n})
+			add(Point{Kind: besideKind, Sequences: d, Context: 32, Prompt: n})
 		}
 	}
 	return out
 }
 
 // batches are powers of two, and the most.
-func batches(most int) []int {
+func batches(maxBatch int) []int {
 	var out []int
-	for b := 1; b < most; b *= 2 {
+	for b := 1; b < maxBatch; b *= 2 {
 		out = append(out, b)
 	}
-	return append(out, most)
+	return append(out, maxBatch)
 }
 
 // besideOf are numbers of sequences that leave one free for the prompt.
-func besideOf(most int) []int {
+func besideOf(maxBatch int) []int {
 	var out []int
-	for _, d := range []int{1, most / 4, most - 1} {
-		if d >= 1 && d < most && !slices.Contains(out, d) {
+	for _, d := range []int{1, maxBatch / 4, maxBatch - 1} {
+		if d >= 1 && d < maxBatch && !slices.Contains(out, d) {
 			out = append(out, d)
 		}
 	}
@@ -114,7 +114,7 @@ func besideOf(most int) []int {
 }
 
 // pointCosts are first estimates of the server's costs.
-type costs struct {
+type pointCosts struct {
 	token  time.Duration // time per token of one sequence
 	prompt float64       // ns of a prompt's token
 	start  time.Duration // time from a request to its first token
@@ -122,7 +122,7 @@ type costs struct {
 
 // costOf returns the approximate time of a sample of a point. It assumes that another sequence costs a tenth of an
 // iteration. That is less on a server that batches well, and more on few cores.
-func (c costs) of(p Point) time.Duration {
+func (c pointCosts) costOf(p Point) time.Duration {
 	prompts := time.Duration(c.prompt * float64(p.Prompt+p.Sequences*p.Context))
 	if p.Sequences == 0 {
 		return c.start + prompts

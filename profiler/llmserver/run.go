@@ -28,7 +28,7 @@ type Options struct {
 	Device         string // kind of the devices it runs on
 	TensorParallel int    // GPUs that hold the model together; if 0, one
 	Budget         time.Duration
-	Out            string // path of the profile, beside which the samples are kept; if empty, they are not kept
+	OutPath        string // path of the profile, beside which the samples are kept; if empty, they are not kept
 	Force          bool   // forget the samples there are
 	KeepLoaded     bool   // do not unload the model, nor put it to sleep
 	SwapWith       string // another model of the server, to measure swaps by request; if empty, none are measured
@@ -39,45 +39,45 @@ type Options struct {
 
 // Estimate is the expected cost of the measurement.
 type Estimate struct {
-	Facts    llm.Facts
-	Points   int           // points to measure
-	Have     int           // points of them that were measured before
-	Left     int           // points of the grid that the budget leaves out
-	Expected time.Duration // the expected time with all samples
-	Loads    bool          // the model is unloaded and loaded, or sleeps and wakes
+	Facts        llm.Facts
+	Points       int           // points to measure
+	KnownPoints  int           // points of them that were measured before
+	OpenPoints   int           // points of the grid that the budget leaves out
+	ExpectedTime time.Duration // the expected time with all samples
+	Loads        bool          // the model is unloaded and loaded, or sleeps and wakes
 }
 
 // Event reports the progress of measuring.
 type Event struct {
-	Done float64 // 0 to 1
-	What string
+	DoneShare float64 // 0 to 1
+	Activity  string
 }
 
 // Bounds of rounds. There are at least enough for a 95 % interval of a median, and more while the interval is
 // wider than tightShare of the median. A point is measured only if the budget allows its first rounds.
 const (
-	leastRounds  = 6
-	mostRounds   = 12
-	worthRounds  = 3
-	tight        = 0.05
-	loadsShare   = 0.3 // of the budget at most
-	mostFailures = 3   // of a point without a sample
+	minRounds   = 6
+	maxRounds   = 12
+	worthRounds = 3
+	tightShare  = 0.05
+	loadsShare  = 0.3 // of the budget at most
+	maxFailures = 3   // of a point without a sample
 )
 
 // runner is one run.
 type runner struct {
-	o        Options
-	subject  Subject
-	facts    llm.Facts
-	p        *prober
-	cost     map[Point]time.Duration
-	points   []Point // points in the order of their cost
-	have     samples
-	keep     *os.File
-	until    time.Time
-	failures map[Point]int
-	apart    int // fewest sequences that did not run side by side
-	notes    []string
+	o            Options
+	subject      Subject
+	facts        llm.Facts
+	p            *prober
+	cost         map[Point]time.Duration
+	points       []Point // points in the order of their cost
+	knownSamples samplesByPoint
+	sampleFile   *os.File
+	deadline     time.Time
+	failures     map[Point]int
+	spacing      int // fewest sequences that did not run side by side
+	notes        []string
 }
 
 // Result is the result of a run.
@@ -94,10 +94,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	r := &runner{o: o, failures: map[Point]int{}, cost: map[Point]time.Duration{}, until: time.Now().Add(o.Budget), p: &prober{server: o.Server, model: o.Model, run: time.Now().UnixNano()}}
+	r := &runner{o: o, failures: map[Point]int{}, cost: map[Point]time.Duration{}, deadline: time.Now().Add(o.Budget), p: &prober{server: o.Server, model: o.Model, runNumber: time.Now().UnixNano()}}
 
 	// Measure a cold load first if the server can do one, and ask what the server holds.
-	first, err := r.coldLoad(ctx)
+	firstPoint, err := r.coldLoad(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -111,15 +111,15 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	r.subject = Subject{o.Name, o.Device, o.TensorParallel, r.facts.Engine}
 
 	// Read the samples of earlier runs.
-	r.have = samples{}
-	if o.Out != "" {
-		if r.have, r.keep, err = openSamples(PointsFile(o.Out), r.subject, o.Force); err != nil {
+	r.knownSamples = samplesByPoint{}
+	if o.OutPath != "" {
+		if r.knownSamples, r.sampleFile, err = openSamples(PointsFile(o.OutPath), r.subject, o.Force); err != nil {
 			return nil, err
 		}
-		defer r.keep.Close()
+		defer r.sampleFile.Close()
 	}
-	if first > 0 {
-		if err := r.put(Point{What: cold}, Sample{TookUS: document.Micros(first)}); err != nil {
+	if firstPoint > 0 {
+		if err := r.addSample(Point{Kind: cold}, Sample{TookUS: document.Micros(firstPoint)}); err != nil {
 			return nil, err
 		}
 	}
@@ -132,7 +132,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 	}
 	err = r.measure(ctx, e)
-	result, fitErr := r.result()
+	result, fitErr := r.makeResult()
 	if result == nil && err == nil {
 		err = fitErr
 	}
@@ -140,7 +140,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 func (o *Options) check() error {
-	models := o.Server.Can.Models
+	models := o.Server.Abilities.Models
 	for _, m := range []string{o.Model, o.SwapWith} {
 		if m != "" && !slices.Contains(models, m) {
 			return fmt.Errorf("%w: the server has no model %q; it has %s", profiler.ErrInput, m, strings.Join(models, ", "))
@@ -158,30 +158,30 @@ func (o *Options) check() error {
 }
 
 // plan chooses the points that the budget has room for, the cheapest first.
-func (r *runner) plan(c costs) Estimate {
-	e := Estimate{Facts: r.facts, Loads: !r.o.KeepLoaded && r.o.Server.Can.Switch != llm.Fixed}
+func (r *runner) plan(c pointCosts) Estimate {
+	e := Estimate{Facts: r.facts, Loads: !r.o.KeepLoaded && r.o.Server.Abilities.Switch != llm.FixedModels}
 	points := grid(limitsOf(r.facts))
 	for _, p := range points {
-		r.cost[p] = c.of(p)
+		r.cost[p] = c.costOf(p)
 	}
 	slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(r.cost[a], r.cost[b]) })
-	room := time.Until(r.until)
+	remainingTime := time.Until(r.deadline)
 	if e.Loads {
-		room -= time.Duration(loadsShare * float64(r.o.Budget))
+		remainingTime -= time.Duration(loadsShare * float64(r.o.Budget))
 	}
 	for _, p := range points {
-		open := max(0, worthRounds-len(r.have[p]))
-		if need := time.Duration(open) * r.cost[p]; need > room {
-			e.Left++
+		open := max(0, worthRounds-len(r.knownSamples[p]))
+		if need := time.Duration(open) * r.cost[p]; need > remainingTime {
+			e.OpenPoints++
 			continue
 		} else {
-			room -= need
+			remainingTime -= need
 		}
-		if len(r.have[p]) >= leastRounds {
-			e.Have++
+		if len(r.knownSamples[p]) >= minRounds {
+			e.KnownPoints++
 		}
 		e.Points++
-		e.Expected += time.Duration(max(0, leastRounds-len(r.have[p]))) * r.cost[p]
+		e.ExpectedTime += time.Duration(max(0, minRounds-len(r.knownSamples[p]))) * r.cost[p]
 		r.points = append(r.points, p)
 	}
 	return e
@@ -189,30 +189,30 @@ func (r *runner) plan(c costs) Estimate {
 
 // measure takes samples until all points are tight, or the time is over.
 func (r *runner) measure(ctx context.Context, e Estimate) error {
-	within, cancel := context.WithDeadline(ctx, r.until)
+	budgetCtx, cancel := context.WithDeadline(ctx, r.deadline)
 	defer cancel()
 	if e.Loads || r.o.SwapWith != "" {
-		if err := r.loads(within); err != nil && !r.over(ctx, within) {
+		if err := r.loads(budgetCtx); err != nil && !r.isOver(ctx, budgetCtx) {
 			return err
 		}
 	}
-	total := max(1, leastRounds*len(r.points))
-	for round := range mostRounds {
-		idle := true
+	total := max(1, minRounds*len(r.points))
+	for round := range maxRounds {
+		isIdle := true
 		for _, p := range r.points {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if len(r.have[p]) > round || r.failures[p] >= mostFailures || round >= leastRounds && r.tight(p) || time.Now().Add(r.cost[p]).After(r.until) || r.apart > 0 && p.Sequences >= r.apart {
+			if len(r.knownSamples[p]) > round || r.failures[p] >= maxFailures || round >= minRounds && r.isTight(p) || time.Now().Add(r.cost[p]).After(r.deadline) || r.spacing > 0 && p.Sequences >= r.spacing {
 				continue
 			}
-			idle = false
-			r.tell(Event{Done: min(1, float64(r.count())/float64(total)), What: p.What})
-			if err := r.one(within, p); err != nil && !r.over(ctx, within) {
+			isIdle = false
+			r.report(Event{DoneShare: min(1, float64(r.count())/float64(total)), Activity: p.Kind})
+			if err := r.sampleOnce(budgetCtx, p); err != nil && !r.isOver(ctx, budgetCtx) {
 				return err
 			}
 		}
-		if idle && round >= leastRounds {
+		if isIdle && round >= minRounds {
 			break
 		}
 	}
@@ -220,18 +220,18 @@ func (r *runner) measure(ctx context.Context, e Estimate) error {
 }
 
 // isOver reports whether the budget, and nothing else, ended a measurement.
-func (r *runner) over(ctx, within context.Context) bool {
-	return ctx.Err() == nil && within.Err() != nil
+func (r *runner) isOver(ctx, budgetCtx context.Context) bool {
+	return ctx.Err() == nil && budgetCtx.Err() != nil
 }
 
-// one takes a sample. A failure that is the point's own is counted, and noted in the
+// sampleOnce takes a sample. A failure that is the point's own is counted, and noted in the
 // end.
-func (r *runner) one(ctx context.Context, p Point) error {
+func (r *runner) sampleOnce(ctx context.Context, p Point) error {
 	began := time.Now()
 	s, err := r.p.sample(ctx, p)
 	r.cost[p] = time.Since(began)
 	if err == nil {
-		return r.put(p, s)
+		return r.addSample(p, s)
 	}
 	var refusal *llm.Error
 	switch {
@@ -244,14 +244,14 @@ func (r *runner) one(ctx context.Context, p Point) error {
 		case <-ctx.Done():
 		}
 	case errors.Is(err, llm.ErrRefused):
-		r.failures[p] = mostFailures
+		r.failures[p] = maxFailures
 	default:
 		return fmt.Errorf("measuring %s: %w", p, err)
 	}
 	r.failures[p]++
-	if r.failures[p] >= mostFailures && len(r.have[p]) == 0 {
-		if errors.Is(err, errApart) && p.What == decode && r.facts.Sequences == 0 {
-			r.apart = p.Sequences
+	if r.failures[p] >= maxFailures && len(r.knownSamples[p]) == 0 {
+		if errors.Is(err, errApart) && p.Kind == decode && r.facts.Sequences == 0 {
+			r.spacing = p.Sequences
 			return nil
 		}
 		r.note(p.String(), "left out: %v", err)
@@ -260,26 +260,26 @@ func (r *runner) one(ctx context.Context, p Point) error {
 }
 
 func (p Point) String() string {
-	switch p.What {
+	switch p.Kind {
 	case prefill:
 		return fmt.Sprintf("a prompt of %d tokens", p.Prompt)
 	case decode:
 		return fmt.Sprintf("decoding of %d sequences at %d tokens", p.Sequences, p.Context)
-	case beside:
+	case besideKind:
 		return fmt.Sprintf("a prompt of %d tokens beside %d sequences", p.Prompt, p.Sequences)
 	}
-	return p.What
+	return p.Kind
 }
 
-// put keeps a sample.
-func (r *runner) put(p Point, s Sample) error {
-	r.have[p] = append(r.have[p], s)
-	if r.keep == nil {
+// addSample keeps a sample.
+func (r *runner) addSample(p Point, s Sample) error {
+	r.knownSamples[p] = append(r.knownSamples[p], s)
+	if r.sampleFile == nil {
 		return nil
 	}
-	data, err := json.Marshal(line{r.subject, p, s})
+	data, err := json.Marshal(sampleLine{r.subject, p, s})
 	if err == nil {
-		_, err = r.keep.Write(append(data, '\n'))
+		_, err = r.sampleFile.Write(append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("keeping samples: %w", err)
@@ -288,25 +288,25 @@ func (r *runner) put(p Point, s Sample) error {
 }
 
 // isTight reports whether the median of a point is known well enough.
-func (r *runner) tight(p Point) bool { return r.interval(p) <= tight }
+func (r *runner) isTight(p Point) bool { return r.interval(p) <= tightShare }
 
 // count returns the number of samples of the points to measure.
 func (r *runner) count() int {
 	n := 0
 	for _, p := range r.points {
-		n += min(leastRounds, len(r.have[p]))
+		n += min(minRounds, len(r.knownSamples[p]))
 	}
 	return n
 }
 
-func (r *runner) tell(e Event) {
+func (r *runner) report(e Event) {
 	if r.o.Progress != nil {
 		r.o.Progress(e)
 	}
 }
 
 // note is for the profile. A later run's note about the same thing replaces it.
-func (r *runner) note(about, format string, args ...any) {
-	text := fmt.Sprintf("%s on %d x %s, %s: ", r.o.Name, r.o.TensorParallel, r.o.Device, about) + fmt.Sprintf(format, args...)
+func (r *runner) note(subject, format string, args ...any) {
+	text := fmt.Sprintf("%s on %d x %s, %s: ", r.o.Name, r.o.TensorParallel, r.o.Device, subject) + fmt.Sprintf(format, args...)
 	r.notes = append(r.notes, text)
 }

@@ -22,7 +22,7 @@ import (
 )
 
 func fakeOf(sequences int32) *simserver.Server {
-	return &simserver.Server{Options: simulated.Options{Budget: 512}, Model: simulated.Model{KV: 65536, Sequences: sequences, Iteration: formats.Iteration{
+	return &simserver.Server{Options: simulated.Options{TokenBudget: 512}, Model: simulated.Model{KVTokens: 65536, MaxSequences: sequences, Iteration: formats.Iteration{
 		BaseNS: 8e6, SequenceNS: 40000, ContextNS: 300, PromptNS: 60000, HingeTokens: 64, AttentionNS: 20, CPUSequenceNS: 200000}}}
 }
 
@@ -34,12 +34,12 @@ func TestRunRecoversTheServer(t *testing.T) {
 		fake := fakeOf(16)
 		out := filepath.Join(t.TempDir(), "p.json")
 		var e Estimate
-		r, err := Run(context.Background(), Options{Server: serve(t, fake), Model: "m", Name: "n", Device: "X", TensorParallel: 2, Budget: 20 * time.Minute, Out: out,
+		r, err := Run(context.Background(), Options{Server: serve(t, fake), Model: "m", Name: "n", Device: "X", TensorParallel: 2, Budget: 20 * time.Minute, OutPath: out,
 			OnEstimate: func(x Estimate) error { e = x; return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.Points < 30 || e.Left > 0 || e.Have > 0 || !e.Loads || e.Expected <= 0 {
+		if e.Points < 30 || e.OpenPoints > 0 || e.KnownPoints > 0 || !e.Loads || e.ExpectedTime <= 0 {
 			t.Errorf("%+v", e)
 		}
 		m, in := r.Profile.LLMOn("n", "X", 2)
@@ -66,16 +66,16 @@ func TestRunRecoversTheServer(t *testing.T) {
 		near("hinge", got.HingeTokens, want.HingeTokens, 0)
 		near("attention", got.AttentionNS, want.AttentionNS, 0.03)
 		for _, n := range []int32{32, 300, 2000} {
-			near("prefill", float64(got.Prefill(n, 512)), float64(want.Prefill(n, 512)), 0.01)
+			near("prefill", float64(got.PrefillTime(n, 512)), float64(want.PrefillTime(n, 512)), 0.01)
 		}
 		for _, b := range []int32{1, 5, 16} {
-			near("decoding", float64(got.PerToken(b, 1500)), float64(want.PerToken(b, 1500)), 0.01)
+			near("decoding", float64(got.TokenTime(b, 1500)), float64(want.TokenTime(b, 1500)), 0.01)
 		}
 		if b := in.OneBatch; b == nil || b.Sequences != 16 || b.Error < 0.05 {
 			t.Errorf("%+v", b)
 		}
 		data, err := os.ReadFile(PointsFile(out))
-		if err != nil || lines(string(data), `"what":"wake"`) != loadRounds || lines(string(data), `"what":"decode"`) < leastRounds {
+		if err != nil || lines(string(data), `"what":"wake"`) != loadRounds || lines(string(data), `"what":"decode"`) < minRounds {
 			t.Errorf("%v, %d bytes of samples", err, len(data))
 		}
 	})
@@ -86,7 +86,7 @@ func TestRunResumes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := fakeOf(4)
 		server := serve(t, fake)
-		o := Options{Server: server, Model: "m", Device: "X", Budget: 5 * time.Minute, Out: filepath.Join(t.TempDir(), "p.json"), KeepLoaded: true}
+		o := Options{Server: server, Model: "m", Device: "X", Budget: 5 * time.Minute, OutPath: filepath.Join(t.TempDir(), "p.json"), KeepLoaded: true}
 		ctx, cancel := context.WithCancel(context.Background())
 		n := 0
 		o.Progress = func(Event) {
@@ -98,7 +98,7 @@ func TestRunResumes(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || r == nil || r.Samples < 50 || r.Samples > 60 {
 			t.Fatalf("%v, %+v", err, r)
 		}
-		file, err := os.OpenFile(PointsFile(o.Out), os.O_APPEND|os.O_WRONLY, 0)
+		file, err := os.OpenFile(PointsFile(o.OutPath), os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,18 +107,18 @@ func TestRunResumes(t *testing.T) {
 		var e Estimate
 		o.Progress, o.OnEstimate = nil, func(x Estimate) error { e = x; return nil }
 		before := r.Samples
-		if r, err = Run(context.Background(), o); err != nil || r.Samples < leastRounds*e.Points {
+		if r, err = Run(context.Background(), o); err != nil || r.Samples < minRounds*e.Points {
 			t.Fatalf("%v, %+v", err, r)
 		}
 		sent := fake.Requests()
-		if _, err = Run(context.Background(), o); err != nil || e.Have != e.Points || e.Expected != 0 || fake.Requests()-sent > 10 {
+		if _, err = Run(context.Background(), o); err != nil || e.KnownPoints != e.Points || e.ExpectedTime != 0 || fake.Requests()-sent > 10 {
 			t.Errorf("%v, %+v: %d requests though all is there", err, e, fake.Requests()-sent)
 		}
 		o.Force = true
-		if r, err = Run(context.Background(), o); err != nil || e.Have != 0 || r.Samples < before {
+		if r, err = Run(context.Background(), o); err != nil || e.KnownPoints != 0 || r.Samples < before {
 			t.Errorf("%v, %+v", err, e)
 		}
-		data, _ := os.ReadFile(PointsFile(o.Out))
+		data, _ := os.ReadFile(PointsFile(o.OutPath))
 		if got := lines(string(data), `"model":"m"`); got != r.Samples {
 			t.Errorf("%d lines for %d samples", got, r.Samples)
 		}
@@ -190,7 +190,7 @@ func FuzzSamples(f *testing.F) {
 		}
 		for p, list := range have {
 			for _, s := range list {
-				if p.What == "" || s.TookUS <= 0 || s.Chunks > s.Iterations {
+				if p.Kind == "" || s.TookUS <= 0 || s.Chunks > s.Iterations {
 					t.Fatalf("%+v %+v", p, s)
 				}
 			}
@@ -207,7 +207,7 @@ func TestLlamaServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &runner{o: Options{Server: server, Model: llamatest.TinyA, SwapWith: llamatest.TinyB}, p: &prober{server: server, model: llamatest.TinyA, run: 1}, have: samples{}, failures: map[Point]int{}, cost: map[Point]time.Duration{}}
+	r := &runner{o: Options{Server: server, Model: llamatest.TinyA, SwapWith: llamatest.TinyB}, p: &prober{server: server, model: llamatest.TinyA, runNumber: 1}, knownSamples: samplesByPoint{}, failures: map[Point]int{}, cost: map[Point]time.Duration{}}
 	if took, err := r.coldLoad(ctx); err != nil || took <= 0 {
 		t.Fatalf("%v, %v", took, err)
 	}
@@ -217,26 +217,26 @@ func TestLlamaServer(t *testing.T) {
 	if f, err := server.Facts(ctx, llamatest.TinyA); err != nil || f.KVTokens != 4*4096 || f.Sequences != 4 || f.Context != 4096 || !strings.HasPrefix(f.Engine, "llama-server ") || f.WeightBytes < 5e6 || f.Doubt != "" {
 		t.Errorf("%+v, %v", f, err)
 	}
-	if err := errors.Join(r.reload(ctx), r.swapped(ctx)); err != nil {
+	if err := errors.Join(r.reload(ctx), r.swapTimes(ctx)); err != nil {
 		t.Fatal(err)
 	}
 	for _, what := range []string{load, unload, swap} {
-		if n := len(r.have[Point{What: what}]); n != loadRounds {
+		if n := len(r.knownSamples[Point{Kind: what}]); n != loadRounds {
 			t.Errorf("%d samples of %s", n, what)
 		}
 	}
 	if l := r.modelLoads(); l.WarmUS == 0 || l.UnloadUS == 0 || l.SleepUS > 0 {
 		t.Errorf("%+v", l)
 	}
-	short, long, both := Point{What: prefill, Prompt: 16}, Point{What: prefill, Prompt: 128}, Point{What: decode, Sequences: 2, Context: 32}
+	short, long, both := Point{Kind: prefill, Prompt: 16}, Point{Kind: prefill, Prompt: 128}, Point{Kind: decode, Sequences: 2, Context: 32}
 	for range 3 {
 		for _, p := range []Point{short, long, both} {
-			if err := r.one(ctx, p); err != nil {
+			if err := r.sampleOnce(ctx, p); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if a, b := r.have[short], r.have[long]; len(a) == 0 || len(b) == 0 || slices.Min(took(a)) >= slices.Min(took(b)) || a[0].Prompt != 16 || b[0].Prompt != 128 {
+	if a, b := r.knownSamples[short], r.knownSamples[long]; len(a) == 0 || len(b) == 0 || slices.Min(elapsedTimes(a)) >= slices.Min(elapsedTimes(b)) || a[0].Prompt != 16 || b[0].Prompt != 128 {
 		t.Errorf("a prompt of 16 tokens: %+v, of 128: %+v", a, b)
 	}
 	if len(r.notes) > 0 && !strings.Contains(r.notes[0], "left out") {

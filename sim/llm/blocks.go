@@ -3,126 +3,128 @@ package llm
 import "inferplan/policy/slots"
 
 // blockStore is the KV memory of an instance, with the prefixes that free blocks still hold.
-type blocks struct {
-	size  int32 // tokens of a block
-	total int64 // number of blocks
-	used  int64
-	most  int64 // most blocks in use at once so far
+type blockStore struct {
+	size       int32 // tokens of a block
+	total      int64 // number of blocks
+	usedBlocks int64
+	maxUsed    int64 // most blocks in use at once so far
 
-	cache  bool
-	byKey  map[int64]int32 // index into prefixes
-	kept   []cached
-	unused []int32
-	head   int32 // least recently used prefix, or -1
-	tail   int32 // most recently used prefix, or -1
-	held   int64 // blocks of all prefixes
+	cache           bool
+	prefixBySession map[int64]int32 // index into prefixes
+	prefixes        []cachedPrefix
+	freePrefixes    []int32
+	oldest          int32 // least recently used prefix, or -1
+	newest          int32 // most recently used prefix, or -1
+	prefixBlocks    int64 // blocks of all prefixes
 }
 
 // cachedPrefix is the prefix of a session that free blocks hold.
-type cached struct {
-	key        int64
+type cachedPrefix struct {
+	session    int64
 	blocks     int64
 	prev, next int32 // in the order of use; -1 at the ends
 }
 
 // init empties a memory of a number of tokens.
-func (b *blocks) init(tokens int64, size int32, cache bool) {
-	*b = blocks{size: size, total: tokens / int64(size), cache: cache, head: -1, tail: -1}
+func (b *blockStore) init(tokens int64, size int32, cache bool) {
+	*b = blockStore{size: size, total: tokens / int64(size), cache: cache, oldest: -1, newest: -1}
 	if cache {
-		b.byKey = map[int64]int32{}
+		b.prefixBySession = map[int64]int32{}
 	}
 }
 
 // blocksFor returns how many blocks a number of tokens takes.
-func (b *blocks) of(tokens int32) int64 { return (int64(tokens) + int64(b.size) - 1) / int64(b.size) }
+func (b *blockStore) blocksFor(tokens int32) int64 {
+	return (int64(tokens) + int64(b.size) - 1) / int64(b.size)
+}
 
 // freeBlocks returns the number of blocks that are not in use.
-func (b *blocks) free() int64 { return b.total - b.used }
+func (b *blockStore) freeBlocks() int64 { return b.total - b.usedBlocks }
 
 // takeBlocks uses free blocks. The prefixes in them are lost, the least recently used first.
-func (b *blocks) take(n int64) {
-	b.used += n
-	b.most = max(b.most, b.used)
-	b.shrink()
+func (b *blockStore) takeBlocks(n int64) {
+	b.usedBlocks += n
+	b.maxUsed = max(b.maxUsed, b.usedBlocks)
+	b.dropPrefixes()
 }
 
 // dropPrefixes removes prefixes, the least recently used first and each from its end, until
 // the rest fits the free blocks.
-func (b *blocks) shrink() {
-	for over := b.held - b.free(); over > 0; over = b.held - b.free() {
-		if c := &b.kept[b.head]; c.blocks > over {
-			c.blocks -= over
-			b.held -= over
+func (b *blockStore) dropPrefixes() {
+	for excess := b.prefixBlocks - b.freeBlocks(); excess > 0; excess = b.prefixBlocks - b.freeBlocks() {
+		if c := &b.prefixes[b.oldest]; c.blocks > excess {
+			c.blocks -= excess
+			b.prefixBlocks -= excess
 		} else {
-			b.forget(b.head)
+			b.removeEntry(b.oldest)
 		}
 	}
 }
 
 // returnBlocks frees blocks, which hold a prefix with some tokens of a session.
-func (b *blocks) give(n int64, key int64, tokens int32) {
-	b.used -= n
+func (b *blockStore) returnBlocks(n int64, key int64, tokens int32) {
+	b.usedBlocks -= n
 	if !b.cache || key == 0 {
 		return
 	}
 
 	// Only full blocks can be reused. A longer prefix of the session stays.
-	whole := int64(tokens / b.size)
-	if at, ok := b.byKey[key]; ok {
-		if b.kept[at].blocks >= whole {
+	fullBlocks := int64(tokens / b.size)
+	if index, ok := b.prefixBySession[key]; ok {
+		if b.prefixes[index].blocks >= fullBlocks {
 			return
 		}
-		b.forget(at)
+		b.removeEntry(index)
 	}
-	if whole == 0 {
+	if fullBlocks == 0 {
 		return
 	}
-	at := slots.Take(&b.kept, &b.unused)
-	b.kept[at] = cached{key: key, blocks: whole, prev: b.tail, next: -1}
-	if b.tail >= 0 {
-		b.kept[b.tail].next = at
+	index := slots.Take(&b.prefixes, &b.freePrefixes)
+	b.prefixes[index] = cachedPrefix{session: key, blocks: fullBlocks, prev: b.newest, next: -1}
+	if b.newest >= 0 {
+		b.prefixes[b.newest].next = index
 	} else {
-		b.head = at
+		b.oldest = index
 	}
-	b.tail = at
-	b.byKey[key] = at
-	b.held += whole
-	b.shrink()
+	b.newest = index
+	b.prefixBySession[key] = index
+	b.prefixBlocks += fullBlocks
+	b.dropPrefixes()
 }
 
 // prefixTokens returns how many tokens of a session's prefix are cached.
-func (b *blocks) hit(key int64) int32 {
+func (b *blockStore) prefixTokens(key int64) int32 {
 	if !b.cache || key == 0 {
 		return 0
 	}
-	if at, ok := b.byKey[key]; ok {
-		return int32(b.kept[at].blocks) * b.size
+	if index, ok := b.prefixBySession[key]; ok {
+		return int32(b.prefixes[index].blocks) * b.size
 	}
 	return 0
 }
 
 // removePrefix removes the prefix of a session from the cache, because its blocks are about to
 // be used again.
-func (b *blocks) claim(key int64) {
-	if at, ok := b.byKey[key]; ok {
-		b.forget(at)
+func (b *blockStore) removePrefix(key int64) {
+	if index, ok := b.prefixBySession[key]; ok {
+		b.removeEntry(index)
 	}
 }
 
 // removeEntry removes a prefix.
-func (b *blocks) forget(at int32) {
-	c := &b.kept[at]
+func (b *blockStore) removeEntry(index int32) {
+	c := &b.prefixes[index]
 	if c.prev >= 0 {
-		b.kept[c.prev].next = c.next
+		b.prefixes[c.prev].next = c.next
 	} else {
-		b.head = c.next
+		b.oldest = c.next
 	}
 	if c.next >= 0 {
-		b.kept[c.next].prev = c.prev
+		b.prefixes[c.next].prev = c.prev
 	} else {
-		b.tail = c.prev
+		b.newest = c.prev
 	}
-	b.held -= c.blocks
-	delete(b.byKey, c.key)
-	b.unused = append(b.unused, at)
+	b.prefixBlocks -= c.blocks
+	delete(b.prefixBySession, c.session)
+	b.freePrefixes = append(b.freePrefixes, index)
 }

@@ -2,102 +2,102 @@ package llm
 
 // waitingHeap orders waiting sequences by priority, lower first, then in the order of adding.
 // Without priorities all have the same one.
-type waitHeap struct {
-	list []int32 // slots
-	in   *Instance
+type waitingHeap struct {
+	list     []int32 // slots
+	instance *Instance
 }
 
 // isBefore reports whether slot a goes before slot b.
-func (h *waitHeap) before(a, b int32) bool {
-	x, y := &h.in.seqs[a], &h.in.seqs[b]
-	return x.rank < y.rank || x.rank == y.rank && x.order < y.order
+func (h *waitingHeap) isBefore(a, b int32) bool {
+	x, y := &h.instance.seqs[a], &h.instance.seqs[b]
+	return x.rank < y.rank || x.rank == y.rank && x.addedAs < y.addedAs
 }
 
 // push adds a slot.
-func (h *waitHeap) push(slot int32) {
+func (h *waitingHeap) push(slot int32) {
 	h.list = append(h.list, slot)
-	h.up(len(h.list) - 1)
+	h.siftUp(len(h.list) - 1)
 }
 
 // setAt puts a slot at index i.
-func (h *waitHeap) set(i int, slot int32) {
+func (h *waitingHeap) setAt(i int, slot int32) {
 	h.list[i] = slot
-	h.in.seqs[slot].at = int32(i)
+	h.instance.seqs[slot].position = int32(i)
 }
 
-// up moves the slot at index i towards the root.
-func (h *waitHeap) up(i int) {
+// siftUp moves the slot at index i towards the root.
+func (h *waitingHeap) siftUp(i int) {
 	slot := h.list[i]
 	for i > 0 {
 		parent := (i - 1) / 2
-		if !h.before(slot, h.list[parent]) {
+		if !h.isBefore(slot, h.list[parent]) {
 			break
 		}
-		h.set(i, h.list[parent])
+		h.setAt(i, h.list[parent])
 		i = parent
 	}
-	h.set(i, slot)
+	h.setAt(i, slot)
 }
 
-// down moves the slot at index i away from the root.
-func (h *waitHeap) down(i int) {
+// siftDown moves the slot at index i away from the root.
+func (h *waitingHeap) siftDown(i int) {
 	slot := h.list[i]
 	for {
 		child := 2*i + 1
 		if child >= len(h.list) {
 			break
 		}
-		if child+1 < len(h.list) && h.before(h.list[child+1], h.list[child]) {
+		if child+1 < len(h.list) && h.isBefore(h.list[child+1], h.list[child]) {
 			child++
 		}
-		if !h.before(h.list[child], slot) {
+		if !h.isBefore(h.list[child], slot) {
 			break
 		}
-		h.set(i, h.list[child])
+		h.setAt(i, h.list[child])
 		i = child
 	}
-	h.set(i, slot)
+	h.setAt(i, slot)
 }
 
 // remove removes the slot at index i.
-func (h *waitHeap) remove(i int) {
-	last := len(h.list) - 1
-	slot := h.list[last]
-	h.list = h.list[:last]
-	if i == last {
+func (h *waitingHeap) remove(i int) {
+	lastIndex := len(h.list) - 1
+	slot := h.list[lastIndex]
+	h.list = h.list[:lastIndex]
+	if i == lastIndex {
 		return
 	}
-	h.set(i, slot)
-	h.down(i)
+	h.setAt(i, slot)
+	h.siftDown(i)
 	if h.list[i] == slot {
-		h.up(i)
+		h.siftUp(i)
 	}
 }
 
 // iterationCheck says in which iteration to look at a decoding sequence. It is void if the
 // sequence has left the batch meanwhile.
-type mark struct {
+type iterationCheck struct {
 	iteration int64
 	slot      int32
 	serial    int32
 }
 
 // checkHeap orders checks by iteration, then by slot, so that runs are reproducible.
-type markHeap []mark
+type checkHeap []iterationCheck
 
 // isBefore reports whether check a comes before check b.
-func (a mark) before(b mark) bool {
+func (a iterationCheck) isBefore(b iterationCheck) bool {
 	return a.iteration < b.iteration || a.iteration == b.iteration && a.slot < b.slot
 }
 
 // push adds a check.
-func (h *markHeap) push(m mark) {
+func (h *checkHeap) push(m iterationCheck) {
 	*h = append(*h, m)
 	list := *h
 	i := len(list) - 1
 	for i > 0 {
 		parent := (i - 1) / 4
-		if !m.before(list[parent]) {
+		if !m.isBefore(list[parent]) {
 			break
 		}
 		list[i] = list[parent]
@@ -107,13 +107,13 @@ func (h *markHeap) push(m mark) {
 }
 
 // pop removes the first check.
-func (h *markHeap) pop() mark {
+func (h *checkHeap) pop() iterationCheck {
 	list := *h
-	top, last := list[0], len(list)-1
-	m := list[last]
-	list = list[:last]
+	top, lastIndex := list[0], len(list)-1
+	m := list[lastIndex]
+	list = list[:lastIndex]
 	*h = list
-	if last == 0 {
+	if lastIndex == 0 {
 		return top
 	}
 
@@ -121,20 +121,20 @@ func (h *markHeap) pop() mark {
 	i := 0
 	for {
 		child := 4*i + 1
-		if child >= last {
+		if child >= lastIndex {
 			break
 		}
-		least := child
-		for c := child + 1; c < min(child+4, last); c++ {
-			if list[c].before(list[least]) {
-				least = c
+		smallest := child
+		for c := child + 1; c < min(child+4, lastIndex); c++ {
+			if list[c].isBefore(list[smallest]) {
+				smallest = c
 			}
 		}
-		if !list[least].before(m) {
+		if !list[smallest].isBefore(m) {
 			break
 		}
-		list[i] = list[least]
-		i = least
+		list[i] = list[smallest]
+		i = smallest
 	}
 	list[i] = m
 	return top

@@ -14,29 +14,29 @@ import (
 
 var costs = formats.Iteration{BaseNS: 13.35e6, SequenceNS: .087e6, ContextNS: 183, PromptNS: .064e6, HingeTokens: 128, AttentionNS: 2}
 
-func (n *naive) work() (w formats.IterationWork) {
-	for _, q := range n.run {
-		if q.done == q.need {
-			w.Decoding++
-			w.Context += int64(q.held)
+func (n *naiveInstance) work() (w formats.IterationWork) {
+	for _, q := range n.running {
+		if q.contextDone == q.contextNeeded {
+			w.DecodingSequences++
+			w.ContextTokens += int64(q.heldTokens)
 		}
 	}
 	return w
 }
 
-// drawn draws an instance with little memory and requests for it.
-func drawn(t *rapid.T) (Options, Model, []Request) {
+// drawInstance draws an instance with little memory and requests for it.
+func drawInstance(t *rapid.T) (Options, Model, []Request) {
 	o := Options{
-		Budget: rapid.SampledFrom([]int32{8, 33, 512}).Draw(t, "budget"), Block: rapid.SampledFrom([]int32{1, 4, 16}).Draw(t, "block"),
-		Priority: rapid.Bool().Draw(t, "priority"), Reserve: rapid.IntRange(0, 3).Draw(t, "reserve") == 0, Swap: rapid.Bool().Draw(t, "swap"), SwapRate: 1e9, Hidden: 0.7,
-		Progress: rapid.SampledFrom([]int32{0, 1, 7}).Draw(t, "progress"),
+		TokenBudget: rapid.SampledFrom([]int32{8, 33, 512}).Draw(t, "budget"), BlockTokens: rapid.SampledFrom([]int32{1, 4, 16}).Draw(t, "block"),
+		ByPriority: rapid.Bool().Draw(t, "priority"), ReserveAnswer: rapid.IntRange(0, 3).Draw(t, "reserve") == 0, SwapOut: rapid.Bool().Draw(t, "swap"), SwapBytesPerSecond: 1e9, HiddenShare: 0.7,
+		ProgressTokens: rapid.SampledFrom([]int32{0, 1, 7}).Draw(t, "progress"),
 	}
-	m := Model{Iteration: costs, KV: 160, Sequences: rapid.Int32Range(1, 12).Draw(t, "sequences"), KVBytes: 1 << 17}
+	m := Model{Iteration: costs, KVTokens: 160, MaxSequences: rapid.Int32Range(1, 12).Draw(t, "sequences"), TokenBytes: 1 << 17}
 	var list []Request
 	at := time.Duration(0)
 	for range rapid.IntRange(1, 30).Draw(t, "requests") {
 		at += time.Duration(rapid.Int64Range(0, 3e8).Draw(t, "gap"))
-		list = append(list, Request{At: at, Prompt: rapid.Int32Range(1, 60).Draw(t, "prompt"), Output: rapid.Int32Range(1, 80).Draw(t, "output"), Priority: rapid.Int32Range(0, 2).Draw(t, "rank")})
+		list = append(list, Request{ArrivedAt: at, Prompt: rapid.Int32Range(1, 60).Draw(t, "prompt"), Output: rapid.Int32Range(1, 80).Draw(t, "output"), Priority: rapid.Int32Range(0, 2).Draw(t, "rank")})
 	}
 	return o, m, list
 }
@@ -46,22 +46,22 @@ func drawn(t *rapid.T) (Options, Model, []Request) {
 func TestInstanceIsTheNaiveOne(t *testing.T) {
 	left := int64(0)
 	rapid.Check(t, func(t *rapid.T) {
-		o, m, list := drawn(t)
-		got, counts, err := Serve(o, m, list)
+		o, m, list := drawInstance(t)
+		got, counts, err := ServeAll(o, m, list)
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := &naive{o: o, m: m}
-		want := n.serve(list)
+		n := &naiveInstance{o: o, m: m}
+		want := n.serveAll(list)
 		for i := range want {
 			if got[i] != want[i] {
 				t.Fatalf("request %d: %+v, want %+v", i, got[i], want[i])
 			}
 		}
-		if counts.Preempted != n.left || counts.PeakKV != n.mostUse*int64(o.Block) {
-			t.Fatalf("%d left and %d tokens in use, want %d and %d", counts.Preempted, counts.PeakKV, n.left, n.mostUse*int64(o.Block))
+		if counts.Preempted != n.preempted || counts.PeakKV != n.maxUsed*int64(o.BlockTokens) {
+			t.Fatalf("%d left and %d tokens in use, want %d and %d", counts.Preempted, counts.PeakKV, n.preempted, n.maxUsed*int64(o.BlockTokens))
 		}
-		left += n.left
+		left += n.preempted
 	})
 	if left == 0 {
 		t.Error("no draw had a sequence leave")
@@ -72,9 +72,9 @@ func TestInstanceIsTheNaiveOne(t *testing.T) {
 // tokens, wherever it was; blocks are all free at the end.
 func TestRemoveAndComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		o, m, list := drawn(t)
-		o.Prefix = rapid.Bool().Draw(t, "prefix")
-		in := New(o, m)
+		o, m, list := drawInstance(t)
+		o.PrefixCache = rapid.Bool().Draw(t, "prefix")
+		in := NewInstance(o, m)
 		made := make([]int32, len(list))
 		tokens := int64(0)
 		for i, r := range list {
@@ -96,12 +96,12 @@ func TestRemoveAndComeBack(t *testing.T) {
 				if _, here := in.slot(id); here {
 					r := &list[id]
 					keep := rapid.Bool().Draw(t, "keep")
-					was := in.Made(id)
+					was := in.GeneratedTokens(id)
 					n, swapped := in.Remove(id, keep)
 					if n != was || swapped && !keep {
 						t.Fatalf("taken out with %d tokens, had %d", n, was)
 					}
-					if err := in.Add(Sequence{ID: id, Prompt: r.Prompt, Output: r.Output, Made: n, Priority: r.Priority, Session: int64(id%3 + 1), Swapped: swapped}); err != nil {
+					if err := in.Add(Sequence{ID: id, Prompt: r.Prompt, Output: r.Output, Generated: n, Priority: r.Priority, Session: int64(id%3 + 1), InHostMemory: swapped}); err != nil {
 						t.Fatal(err)
 					}
 					made[id] = n
@@ -109,8 +109,8 @@ func TestRemoveAndComeBack(t *testing.T) {
 			}
 			open -= len(in.End().Finished)
 		}
-		if all, waits := in.Holds(); all != 0 || waits != 0 || in.UsedKV() != 0 || in.decoding != 0 || in.context != 0 || slices.Max(in.phases) != 0 {
-			t.Fatalf("at the end %d sequences, %d tokens in use, %d decoding over %d", all, in.UsedKV(), in.decoding, in.context)
+		if all, waits := in.SequenceCounts(); all != 0 || waits != 0 || in.UsedKV() != 0 || in.decodingCount != 0 || in.decodingTokens != 0 || slices.Max(in.phases) != 0 {
+			t.Fatalf("at the end %d sequences, %d tokens in use, %d decoding over %d", all, in.UsedKV(), in.decodingCount, in.decodingTokens)
 		}
 		if c := in.Counts(); c.Output < tokens {
 			t.Fatalf("%d tokens made, the answers have %d", c.Output, tokens)
@@ -121,17 +121,17 @@ func TestRemoveAndComeBack(t *testing.T) {
 // With room for all, the answer of one request takes its prompt and a token per
 // iteration.
 func TestOneRequest(t *testing.T) {
-	m := Model{Iteration: costs, KV: 100000, Sequences: 8}
-	out, _, err := Serve(Options{Budget: 512}, m, []Request{{At: time.Second, Prompt: 1000, Output: 3}})
+	m := Model{Iteration: costs, KVTokens: 100000, MaxSequences: 8}
+	out, _, err := ServeAll(Options{TokenBudget: 512}, m, []Request{{ArrivedAt: time.Second, Prompt: 1000, Output: 3}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := time.Second + costs.Prefill(1000, 512)
-	want := Outcome{Start: time.Second, First: first, End: first + costs.PerToken(1, 1000) + costs.PerToken(1, 1001)}
+	first := time.Second + costs.PrefillTime(1000, 512)
+	want := Outcome{FirstIteration: time.Second, FirstToken: first, LastToken: first + costs.TokenTime(1, 1000) + costs.TokenTime(1, 1001)}
 	if out[0] != want {
 		t.Errorf("got %+v, want %+v", out[0], want)
 	}
-	if got := out[0].TPOT(3); got != (want.End-first)/2 {
+	if got := out[0].TPOT(3); got != (want.LastToken-first)/2 {
 		t.Errorf("%v per token", got)
 	}
 }
@@ -139,40 +139,40 @@ func TestOneRequest(t *testing.T) {
 // Free blocks hold prefixes until they are needed, the end of the one that was used
 // least recently goes first.
 func TestPrefixCache(t *testing.T) {
-	m := Model{Iteration: costs, KV: 1600, Sequences: 8}
+	m := Model{Iteration: costs, KVTokens: 1600, MaxSequences: 8}
 	turn := func(prefix bool, other int32) Counts {
-		list := []Request{{Prompt: 500, Output: 12, Session: 1}, {At: 10 * time.Second, Prompt: other, Output: 8, Session: 2}, {At: 20 * time.Second, Prompt: 700, Output: 8, Session: 1}}
-		_, c, err := Serve(Options{Budget: 4096, Prefix: prefix}, m, list)
+		list := []Request{{Prompt: 500, Output: 12, Session: 1}, {ArrivedAt: 10 * time.Second, Prompt: other, Output: 8, Session: 2}, {ArrivedAt: 20 * time.Second, Prompt: 700, Output: 8, Session: 1}}
+		_, c, err := ServeAll(Options{TokenBudget: 4096, PrefixCache: prefix}, m, list)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	if c := turn(false, 100); c.Cached != 0 || c.Prompt != 1300 {
+	if c := turn(false, 100); c.CachedPrompt != 0 || c.ComputedPrompt != 1300 {
 		t.Errorf("without a cache: %+v", c)
 	}
 	// The first turn leaves 511 tokens: 31 whole blocks.
-	if c := turn(true, 100); c.Cached != 496 || c.Prompt != 1300-496 {
+	if c := turn(true, 100); c.CachedPrompt != 496 || c.ComputedPrompt != 1300-496 {
 		t.Errorf("with room for both: %+v", c)
 	}
 	// The second session needs 87 blocks of 100, and so 18 of the 31.
-	if c := turn(true, 1380); c.Cached != 13*16 {
+	if c := turn(true, 1380); c.CachedPrompt != 13*16 {
 		t.Errorf("with 13 blocks left: %+v", c)
 	}
-	if c := turn(true, 1580); c.Cached != 0 {
+	if c := turn(true, 1580); c.CachedPrompt != 0 {
 		t.Errorf("without a block left: %+v", c)
 	}
 }
 
 // Bad sequences are refused with what is wrong.
 func TestAddRefuses(t *testing.T) {
-	in := New(Options{}, Model{Iteration: costs, KV: 160, Sequences: 2})
+	in := NewInstance(Options{}, Model{Iteration: costs, KVTokens: 160, MaxSequences: 2})
 	for _, c := range []struct {
 		s    Sequence
 		want string
 	}{
 		{Sequence{Prompt: 0, Output: 1}, "at least 1 token"},
-		{Sequence{Prompt: 1, Output: 4, Made: 4}, "some to make"},
+		{Sequence{Prompt: 1, Output: 4, Generated: 4}, "some to make"},
 		{Sequence{Prompt: 150, Output: 20}, "does not fit the KV memory of 160"},
 	} {
 		if err := in.Add(c.s); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -185,7 +185,7 @@ func TestAddRefuses(t *testing.T) {
 func BenchmarkIterations(b *testing.B) {
 	for _, batch := range []int32{16, 64, 256} {
 		b.Run(fmt.Sprintf("batch-%d", batch), func(b *testing.B) {
-			in := New(Options{Budget: 2048, Prefix: true, Progress: 32}, Model{Iteration: costs, KV: 424000, Sequences: batch})
+			in := NewInstance(Options{TokenBudget: 2048, PrefixCache: true, ProgressTokens: 32}, Model{Iteration: costs, KVTokens: 424000, MaxSequences: batch})
 			next := int32(0)
 			add := func(id int32) {
 				next++

@@ -6,185 +6,185 @@ import (
 	"time"
 )
 
-// naive is the same instance, with every sequence looked at in every iteration and
+// naiveInstance is the same instance, with every sequence looked at in every iteration and
 // no cache of prefixes: what the sums of Instance are held against.
-type naive struct {
-	o       Options
-	m       Model
-	wait    []*naiveSeq
-	run     []*naiveSeq // in the order of admission
-	owed    time.Duration
-	left    int64
-	mostUse int64
+type naiveInstance struct {
+	o         Options
+	m         Model
+	waiting   []*naiveSequence
+	running   []*naiveSequence // in the order of admission
+	swapDelay time.Duration
+	preempted int64
+	maxUsed   int64
 }
 
-type naiveSeq struct {
-	id                     int
-	r                      Request
-	made, need, done, held int32
-	rank                   int32
-	swapped, started       bool
-	chunk                  int32
+type naiveSequence struct {
+	id                                                int
+	r                                                 Request
+	generated, contextNeeded, contextDone, heldTokens int32
+	rank                                              int32
+	inHostMemory, started                             bool
+	chunk                                             int32
 }
 
-func (n *naive) of(tokens int32) int64 {
-	return (int64(tokens) + int64(n.o.Block) - 1) / int64(n.o.Block)
+func (n *naiveInstance) blocksFor(tokens int32) int64 {
+	return (int64(tokens) + int64(n.o.BlockTokens) - 1) / int64(n.o.BlockTokens)
 }
 
-func (n *naive) blocks(q *naiveSeq) int64 {
+func (n *naiveInstance) blocksOf(q *naiveSequence) int64 {
 	switch {
-	case n.o.Reserve:
-		return n.of(q.r.Prompt + q.r.Output)
-	case q.done < q.need:
-		return n.of(q.need)
+	case n.o.ReserveAnswer:
+		return n.blocksFor(q.r.Prompt + q.r.Output)
+	case q.contextDone < q.contextNeeded:
+		return n.blocksFor(q.contextNeeded)
 	}
-	return n.of(q.held)
+	return n.blocksFor(q.heldTokens)
 }
 
-func (n *naive) used() (sum int64) {
-	for _, q := range n.run {
-		sum += n.blocks(q)
+func (n *naiveInstance) usedBlocks() (sum int64) {
+	for _, q := range n.running {
+		sum += n.blocksOf(q)
 	}
 	return sum
 }
 
-func (n *naive) queue() {
-	slices.SortStableFunc(n.wait, func(a, b *naiveSeq) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.id, b.id)) })
+func (n *naiveInstance) sortWaiting() {
+	slices.SortStableFunc(n.waiting, func(a, b *naiveSequence) int { return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.id, b.id)) })
 }
 
-func (n *naive) swap(tokens int32, hidden float64) {
-	if n.o.SwapRate > 0 {
-		n.owed += time.Duration(float64(int64(tokens)*n.m.KVBytes) / n.o.SwapRate * (1 - hidden) * 1e9)
+func (n *naiveInstance) swapTokens(tokens int32, hidden float64) {
+	if n.o.SwapBytesPerSecond > 0 {
+		n.swapDelay += time.Duration(float64(int64(tokens)*n.m.TokenBytes) / n.o.SwapBytesPerSecond * (1 - hidden) * 1e9)
 	}
 }
 
-// evict has the last one admitted, or the least urgent, wait again.
-func (n *naive) evict() {
+// preempt has the last one admitted, or the least urgent, wait again.
+func (n *naiveInstance) preempt() {
 	victim := 0
-	for i, q := range n.run {
-		if q.rank >= n.run[victim].rank {
+	for i, q := range n.running {
+		if q.rank >= n.running[victim].rank {
 			victim = i
 		}
 	}
-	q := n.run[victim]
-	n.run = slices.Delete(n.run, victim, victim+1)
-	if n.o.Swap && q.done == q.need {
-		q.swapped = true
-		n.swap(q.held, n.o.Hidden)
+	q := n.running[victim]
+	n.running = slices.Delete(n.running, victim, victim+1)
+	if n.o.SwapOut && q.contextDone == q.contextNeeded {
+		q.inHostMemory = true
+		n.swapTokens(q.heldTokens, n.o.HiddenShare)
 	}
-	q.need, q.done, q.held = q.r.Prompt+q.made, 0, 0
-	n.wait = append(n.wait, q)
-	n.queue()
-	n.left++
+	q.contextNeeded, q.contextDone, q.heldTokens = q.r.Prompt+q.generated, 0, 0
+	n.waiting = append(n.waiting, q)
+	n.sortWaiting()
+	n.preempted++
 }
 
-// serve is Serve.
-func (n *naive) serve(requests []Request) []Outcome {
-	total := n.m.KV / int64(n.o.Block)
+// serveAll is Serve.
+func (n *naiveInstance) serveAll(requests []Request) []Outcome {
+	total := n.m.KVTokens / int64(n.o.BlockTokens)
 	out := make([]Outcome, len(requests))
 	now, next := time.Duration(0), 0
 	for {
-		for ; next < len(requests) && requests[next].At <= now; next++ {
-			q := &naiveSeq{id: next, r: requests[next], need: requests[next].Prompt}
-			if n.o.Priority {
+		for ; next < len(requests) && requests[next].ArrivedAt <= now; next++ {
+			q := &naiveSequence{id: next, r: requests[next], contextNeeded: requests[next].Prompt}
+			if n.o.ByPriority {
 				q.rank = requests[next].Priority
 			}
-			n.wait = append(n.wait, q)
+			n.waiting = append(n.waiting, q)
 		}
-		n.queue()
-		left := n.left
-		for !n.o.Reserve { // every decoding sequence writes a token
+		n.sortWaiting()
+		left := n.preempted
+		for !n.o.ReserveAnswer { // every decoding sequence writes a token
 			need := int64(0)
-			for _, q := range n.run {
-				if q.done == q.need {
-					need += n.of(q.held+1) - n.of(q.held)
+			for _, q := range n.running {
+				if q.contextDone == q.contextNeeded {
+					need += n.blocksFor(q.heldTokens+1) - n.blocksFor(q.heldTokens)
 				}
 			}
-			if n.used()+need <= total {
+			if n.usedBlocks()+need <= total {
 				break
 			}
-			n.evict()
+			n.preempt()
 		}
-		took, ok := n.iterate(total, n.left == left, now, out)
+		took, ok := n.iterate(total, n.preempted == left, now, out)
 		if !ok {
 			if next == len(requests) {
 				return out
 			}
-			now = requests[next].At
+			now = requests[next].ArrivedAt
 			continue
 		}
 		now += took
-		n.end(now, out)
+		n.endIteration(now, out)
 	}
 }
 
-func (n *naive) iterate(total int64, room bool, now time.Duration, out []Outcome) (time.Duration, bool) {
-	work, budget := n.work(), n.o.Budget
-	budget -= work.Decoding
-	give := func(q *naiveSeq) {
-		q.chunk = max(0, min(q.need-q.done, budget))
+func (n *naiveInstance) iterate(total int64, room bool, now time.Duration, out []Outcome) (time.Duration, bool) {
+	work, budget := n.work(), n.o.TokenBudget
+	budget -= work.DecodingSequences
+	give := func(q *naiveSequence) {
+		q.chunk = max(0, min(q.contextNeeded-q.contextDone, budget))
 		budget -= q.chunk
 		if q.chunk > 0 {
-			work.Prefill++
-			work.Prompt += q.chunk
-			work.Pairs += float64(q.chunk) * (float64(q.done) + float64(q.chunk)/2)
+			work.PrefillSequences++
+			work.PromptTokens += q.chunk
+			work.AttentionPairs += float64(q.chunk) * (float64(q.contextDone) + float64(q.chunk)/2)
 		}
 	}
-	for _, q := range n.run {
-		if q.done < q.need {
+	for _, q := range n.running {
+		if q.contextDone < q.contextNeeded {
 			give(q)
 		}
 	}
 	grown := int64(0)
-	for _, q := range n.run {
-		if q.done == q.need && !n.o.Reserve {
-			grown += n.of(q.held+1) - n.of(q.held)
+	for _, q := range n.running {
+		if q.contextDone == q.contextNeeded && !n.o.ReserveAnswer {
+			grown += n.blocksFor(q.heldTokens+1) - n.blocksFor(q.heldTokens)
 		}
 	}
-	for room && budget > 0 && len(n.wait) > 0 && len(n.run) < int(n.m.Sequences) {
-		q := n.wait[0]
-		if n.used()+grown+n.blocks(q) > total {
+	for room && budget > 0 && len(n.waiting) > 0 && len(n.running) < int(n.m.MaxSequences) {
+		q := n.waiting[0]
+		if n.usedBlocks()+grown+n.blocksOf(q) > total {
 			break
 		}
-		n.wait = n.wait[1:]
-		if q.swapped {
-			q.done, q.swapped = q.need-1, false
-			n.swap(q.need, 0)
+		n.waiting = n.waiting[1:]
+		if q.inHostMemory {
+			q.contextDone, q.inHostMemory = q.contextNeeded-1, false
+			n.swapTokens(q.contextNeeded, 0)
 		}
-		n.run = append(n.run, q)
+		n.running = append(n.running, q)
 		if !q.started {
 			q.started = true
-			out[q.id].Start = now
+			out[q.id].FirstIteration = now
 		}
 		give(q)
 	}
-	n.mostUse = max(n.mostUse, n.used()+grown)
-	if len(n.run) == 0 {
+	n.maxUsed = max(n.maxUsed, n.usedBlocks()+grown)
+	if len(n.running) == 0 {
 		return 0, false
 	}
-	took := n.m.Iteration.Time(work) + n.owed
-	n.owed = 0
+	took := n.m.Iteration.Duration(work) + n.swapDelay
+	n.swapDelay = 0
 	return took, true
 }
 
-func (n *naive) end(now time.Duration, out []Outcome) {
-	for _, q := range slices.Clone(n.run) {
+func (n *naiveInstance) endIteration(now time.Duration, out []Outcome) {
+	for _, q := range slices.Clone(n.running) {
 		switch {
-		case q.done == q.need: // decodes
-			q.held++
-			q.made++
-		case q.done+q.chunk == q.need:
-			q.done, q.held = q.need, q.need
-			if q.made++; q.made == 1 {
-				out[q.id].First = now
+		case q.contextDone == q.contextNeeded: // decodes
+			q.heldTokens++
+			q.generated++
+		case q.contextDone+q.chunk == q.contextNeeded:
+			q.contextDone, q.heldTokens = q.contextNeeded, q.contextNeeded
+			if q.generated++; q.generated == 1 {
+				out[q.id].FirstToken = now
 			}
 		default:
-			q.done += q.chunk
+			q.contextDone += q.chunk
 			continue
 		}
-		if q.made == q.r.Output {
-			out[q.id].End = now
-			n.run = slices.DeleteFunc(n.run, func(o *naiveSeq) bool { return o == q })
+		if q.generated == q.r.Output {
+			out[q.id].LastToken = now
+			n.running = slices.DeleteFunc(n.running, func(o *naiveSequence) bool { return o == q })
 		}
 	}
 }

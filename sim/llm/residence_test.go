@@ -23,13 +23,13 @@ func TestResidenceAlone(t *testing.T) {
 		it := someIteration(t)
 		prompt, output := rapid.Int32Range(1, 3000).Draw(t, "tokens of the prompt"), rapid.Int32Range(1, 1000).Draw(t, "tokens of the answer")
 		budget := rapid.SampledFrom([]int32{0, 512}).Draw(t, "budget")
-		out, _, err := Serve(Options{Budget: budget}, Model{Iteration: it, KV: 1 << 20}, []Request{{Prompt: prompt, Output: output}})
+		out, _, err := ServeAll(Options{TokenBudget: budget}, Model{Iteration: it, KVTokens: 1 << 20}, []Request{{Prompt: prompt, Output: output}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := it.Residence(1, float64(prompt), float64(output), budget)
-		if off := (out[0].End - want).Abs(); off > time.Duration(output)+8 {
-			t.Fatalf("a sequence alone takes %v, its residence is %v", out[0].End, want)
+		want := it.ResidenceTime(1, float64(prompt), float64(output), budget)
+		if off := (out[0].LastToken - want).Abs(); off > time.Duration(output)+8 {
+			t.Fatalf("a sequence alone takes %v, its residence is %v", out[0].LastToken, want)
 		}
 	})
 }
@@ -44,19 +44,19 @@ func TestResidenceAmongOthers(t *testing.T) {
 			for i := range list {
 				list[i] = Request{Prompt: tokens[0], Output: tokens[1]/2 + int32(i*37)%(tokens[1]+1)} // out of step
 			}
-			out, _, err := Serve(Options{}, Model{Iteration: it, KV: 1 << 20, Sequences: n}, list)
+			out, _, err := ServeAll(Options{}, Model{Iteration: it, KVTokens: 1 << 20, MaxSequences: n}, list)
 			if err != nil {
 				t.Fatal(err)
 			}
 			sum, count := 0.0, 0.0
 			for _, o := range out[10*n : 30*n] {
-				sum, count = sum+(o.End-o.Start).Seconds(), count+1
+				sum, count = sum+(o.LastToken-o.FirstIteration).Seconds(), count+1
 			}
-			if got, want := sum/count, it.Residence(n, float64(tokens[0]), float64(tokens[1]), 0).Seconds(); math.Abs(got/want-1) > .06 {
+			if got, want := sum/count, it.ResidenceTime(n, float64(tokens[0]), float64(tokens[1]), 0).Seconds(); math.Abs(got/want-1) > .06 {
 				t.Errorf("%d sequences of %v tokens: one takes %.4f s, its residence is %.4f s", n, tokens, got, want)
 			}
 		}
-		if r := it.Residence(n, 128, 128, 0); r <= last {
+		if r := it.ResidenceTime(n, 128, 128, 0); r <= last {
 			t.Errorf("%d sequences: %v, not longer than %v of fewer", n, r, last)
 		} else {
 			last = r

@@ -18,13 +18,13 @@ func benchmark(b *testing.B, m *milp.Model, o milp.Options) {
 	b.ReportMetric(float64(s.Stats.Nodes), "nodes")
 }
 
-func BenchmarkTinyLP(b *testing.B)    { benchmark(b, factory(), milp.Options{}) }
-func BenchmarkTinyMIP(b *testing.B)   { benchmark(b, knapsack(), milp.Options{}) }
-func BenchmarkTransport(b *testing.B) { benchmark(b, transport(60), milp.Options{}) }
+func BenchmarkTinyLP(b *testing.B)    { benchmark(b, factoryModel(), milp.Options{}) }
+func BenchmarkTinyMIP(b *testing.B)   { benchmark(b, knapsackModel(), milp.Options{}) }
+func BenchmarkTransport(b *testing.B) { benchmark(b, transportModel(60), milp.Options{}) }
 func BenchmarkKnapsack(b *testing.B)  { benchmark(b, bigKnapsack(), milp.Options{Gap: 0.001}) }
 
 func BenchmarkConflict(b *testing.B) {
-	m := crowded(true)
+	m := crowdedModel(true)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, _, err := milp.FindConflict(ctx, solver, m); err != nil {

@@ -11,14 +11,14 @@ import (
 	"inferplan/solver/milp"
 )
 
-// tiny is a MIP small enough to enumerate: integers in small boxes and at most one continuous variable, the last.
-type tiny struct {
+// tinyModel is a MIP small enough to enumerate: integers in small boxes and at most one continuous variable, the last.
+type tinyModel struct {
 	model      *milp.Model
 	ints       int
 	continuous bool
 }
 
-func drawTiny(t *rapid.T) tiny {
+func drawTiny(t *rapid.T) tinyModel {
 	small := rapid.IntRange(-4, 4)
 	m := milp.New("tiny")
 	if rapid.Bool().Draw(t, "maximize") {
@@ -52,11 +52,11 @@ func drawTiny(t *rapid.T) tiny {
 			m.AddRow("", rhs, rhs+float64(rapid.IntRange(0, 4).Draw(t, "range")), terms...)
 		}
 	}
-	return tiny{m, n, cont}
+	return tinyModel{m, n, cont}
 }
 
-// best enumerates the integers; for each, the continuous variable is left with an interval, whose better end counts.
-func (p tiny) best() (value float64, feasible bool) {
+// bestByEnumeration enumerates the integers; for each, the continuous variable is left with an interval, whose better end counts.
+func (p tinyModel) bestByEnumeration() (value float64, feasible bool) {
 	m := p.model
 	cols := m.Columns()
 	x := make([]float64, m.NumVars())
@@ -115,7 +115,7 @@ func (p tiny) best() (value float64, feasible bool) {
 func TestAgainstBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawTiny(t)
-		want, feasible := p.best()
+		want, feasible := p.bestByEnumeration()
 		s, err := solver.Solve(ctx, p.model, milp.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +145,7 @@ func TestConflictAgainstDeletion(t *testing.T) {
 	seen := 0
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawTiny(t)
-		if _, feasible := p.best(); feasible {
+		if _, feasible := p.bestByEnumeration(); feasible {
 			_, _, err := milp.FindConflict(ctx, solver, p.model)
 			if err == nil {
 				t.Fatal("a conflict was found in a feasible model")
@@ -160,12 +160,12 @@ func TestConflictAgainstDeletion(t *testing.T) {
 		if !minimal || len(limits) == 0 {
 			t.Fatalf("conflict %v, minimal %v", limits, minimal)
 		}
-		if _, feasible := p.only(limits).best(); feasible {
+		if _, feasible := p.withOnlyLimits(limits).bestByEnumeration(); feasible {
 			t.Fatalf("%v: these alone have a solution", limits)
 		}
 		for i := range limits {
 			rest := append(append([]milp.Limit(nil), limits[:i]...), limits[i+1:]...)
-			if _, feasible := p.only(rest).best(); !feasible {
+			if _, feasible := p.withOnlyLimits(rest).bestByEnumeration(); !feasible {
 				t.Fatalf("%v: infeasible without %v, so not minimal", limits, limits[i])
 			}
 		}
@@ -175,8 +175,8 @@ func TestConflictAgainstDeletion(t *testing.T) {
 	}
 }
 
-// only returns the problem with no row limits but the given ones.
-func (p tiny) only(limits []milp.Limit) tiny {
+// withOnlyLimits returns the problem with no row limits but the given ones.
+func (p tinyModel) withOnlyLimits(limits []milp.Limit) tinyModel {
 	m := p.model.Clone()
 	for i := range m.NumRows() {
 		m.SetRowBounds(milp.Row(i), -milp.Inf, milp.Inf)
@@ -190,5 +190,5 @@ func (p tiny) only(limits []milp.Limit) tiny {
 		}
 		m.SetRowBounds(l.Row, lo, hi)
 	}
-	return tiny{m, p.ints, p.continuous}
+	return tinyModel{m, p.ints, p.continuous}
 }

@@ -11,9 +11,9 @@ import (
 	"inferplan/solver/milp"
 )
 
-// crowded is infeasible for one reason only: three models ask for more of the L4s than there are; the rest is
+// crowdedModel is infeasible for one reason only: three models ask for more of the L4s than there are; the rest is
 // scenery that a good explanation leaves out.
-func crowded(integer bool) *milp.Model {
+func crowdedModel(integer bool) *milp.Model {
 	m := milp.New("crowded")
 	var all []milp.Term
 	for _, name := range []string{"a", "b", "c"} {
@@ -31,7 +31,7 @@ func crowded(integer bool) *milp.Model {
 
 func TestConflictNames(t *testing.T) {
 	for _, integer := range []bool{false, true} {
-		limits, minimal, err := milp.FindConflict(ctx, solver, crowded(integer))
+		limits, minimal, err := milp.FindConflict(ctx, solver, crowdedModel(integer))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -59,7 +59,7 @@ func TestConflictOfIntegrality(t *testing.T) {
 }
 
 func TestConflictOfFeasible(t *testing.T) {
-	_, _, err := milp.FindConflict(ctx, solver, knapsack())
+	_, _, err := milp.FindConflict(ctx, solver, knapsackModel())
 	if err == nil || !strings.Contains(err.Error(), "feasible") {
 		t.Errorf("error %v", err)
 	}
@@ -68,7 +68,7 @@ func TestConflictOfFeasible(t *testing.T) {
 func TestConflictInterrupted(t *testing.T) {
 	c, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, _, err := milp.FindConflict(c, solver, crowded(true)); err == nil {
+	if _, _, err := milp.FindConflict(c, solver, crowdedModel(true)); err == nil {
 		t.Error("no error with an ended context")
 	}
 }

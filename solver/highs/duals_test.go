@@ -112,6 +112,6 @@ func TestStrongDuality(t *testing.T) {
 		for j, d := range s.ReducedCosts {
 			sum += d * s.X[j]
 		}
-		near(t, "dual objective", sum, s.Value)
+		requireNear(t, "dual objective", sum, s.Value)
 	}
 }

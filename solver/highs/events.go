@@ -20,14 +20,14 @@ import (
 //
 //export inferplan_highs_event
 func inferplan_highs_event(handle C.uintptr_t, numCol C.int32_t, x *C.double, value, bound C.double, nodes, iterations C.int64_t, cpuSeconds C.double) {
-	s := cgo.Handle(handle).Value().(*session)
+	s := cgo.Handle(handle).Value().(*callbackState)
 	defer func() {
 		if p := recover(); p != nil {
-			s.panicked = p
+			s.panicValue = p
 			atomic.StoreInt32(s.stop, 1)
 		}
 	}()
-	if s.panicked != nil {
+	if s.panicValue != nil {
 		return
 	}
 
@@ -36,31 +36,31 @@ func inferplan_highs_event(handle C.uintptr_t, numCol C.int32_t, x *C.double, va
 	if x == nil {
 		if s.progress != nil {
 			v, b := float64(value), float64(bound)
-			s.progress(milp.Progress{Value: v, Bound: b, Gap: milp.RelativeGap(s.m.Sense(), v, b), Nodes: int64(nodes), Iterations: int64(iterations), CPU: cpu})
+			s.progress(milp.Progress{Value: v, Bound: b, Gap: milp.RelativeGap(s.model.Sense(), v, b), Nodes: int64(nodes), Iterations: int64(iterations), CPU: cpu})
 		}
 		return
 	}
 
 	// Else it is an improved solution.
-	s.incumbents++
-	if s.isEnough(float64(value)) {
-		s.reached = true
+	s.incumbentCount++
+	if s.reachesTarget(float64(value)) {
+		s.reachedTarget = true
 		atomic.StoreInt32(s.stop, 1)
 	}
 	if s.incumbent != nil {
 		raw := unsafe.Slice((*float64)(unsafe.Pointer(x)), int(numCol))
-		s.incumbent(milp.Incumbent{Value: float64(value), Bound: float64(bound), X: s.m.Round(raw), CPU: cpu, Nodes: int64(nodes)})
+		s.incumbent(milp.Incumbent{Value: float64(value), Bound: float64(bound), X: s.model.Round(raw), CPU: cpu, Nodes: int64(nodes)})
 	}
 }
 
 // reachesTarget reports whether a solution is as good as Options.TargetValue. If there is no target, it returns
 // false.
-func (s *session) isEnough(value float64) bool {
+func (s *callbackState) reachesTarget(value float64) bool {
 	switch {
-	case s.enough == 0 || math.IsNaN(s.enough):
+	case s.targetValue == 0 || math.IsNaN(s.targetValue):
 		return false
-	case s.m.Sense() == milp.Maximize:
-		return value >= s.enough
+	case s.model.Sense() == milp.Maximize:
+		return value >= s.targetValue
 	}
-	return value <= s.enough
+	return value <= s.targetValue
 }

@@ -53,12 +53,12 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 	if err := m.ValidateOptions(&o); err != nil {
 		return nil, err
 	}
-	if k := m.Scaling(); k != nil {
-		sol, err := s.Solve(ctx, k.Model, k.Options(o))
+	if scaling := m.Scaling(); scaling != nil {
+		sol, err := s.Solve(ctx, scaling.Model, scaling.Options(o))
 		if err != nil {
 			return nil, err
 		}
-		return k.Solution(sol), nil
+		return scaling.Solution(sol), nil
 	}
 	if ctx.Err() != nil {
 		return milp.NewSolution(milp.Interrupted), nil
@@ -68,11 +68,11 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 	}
 
 	// Solve, and translate the status.
-	r, err := settled(ctx, m, &o)
+	r, err := solveWithStart(ctx, m, &o)
 	if err != nil {
 		return nil, fmt.Errorf("highs: model %q: %w", m.Name, err)
 	}
-	status, err := s.status(ctx, m, &o, r)
+	status, err := s.solveStatus(ctx, m, &o, r)
 	if err != nil {
 		return nil, fmt.Errorf("highs: model %q: %w", m.Name, err)
 	}
@@ -114,7 +114,7 @@ func (s Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp
 
 // solveStatus translates HiGHS's model status. If that leaves two statuses possible, a second solve without the
 // objective decides.
-func (s Solver) status(ctx context.Context, m *milp.Model, o *milp.Options, r *result) (milp.Status, error) {
+func (s Solver) solveStatus(ctx context.Context, m *milp.Model, o *milp.Options, r *runResult) (milp.Status, error) {
 	switch r.modelStatus {
 	case modelOptimal:
 		if !r.mip || o.Gap == 0 && o.AbsGap == 0 || math.Abs(r.bound-r.objective) <= defaultAbsGap ||
@@ -130,53 +130,53 @@ func (s Solver) status(ctx context.Context, m *milp.Model, o *milp.Options, r *r
 		}
 		// A feasible model is the unbounded one. (A mixed-integer program with rational data whose relaxation is
 		// unbounded has no limit itself, if feasible.)
-		again, err := s.feasibility(ctx, m, o)
+		feasibility, err := s.solveFeasibility(ctx, m, o)
 		if err != nil {
 			return 0, err
 		}
 		switch {
-		case again.Feasible():
+		case feasibility.Feasible():
 			return milp.Unbounded, nil
-		case again.Status == milp.Optimal:
+		case feasibility.Status == milp.Optimal:
 			return 0, fmt.Errorf("%w: the model without its objective was solved, but gave no solution", milp.ErrFault)
 		}
-		return again.Status, nil
+		return feasibility.Status, nil
 	case modelTimeLimit:
 		return milp.TimeLimit, nil
 	case modelIterationLimit, modelSolutionLimit:
 		return milp.WorkLimit, nil
 	case modelInterrupt:
 		switch {
-		case r.enough:
+		case r.reachedTarget:
 			return milp.Gap, nil
-		case r.stopped == C.INFERPLAN_STOP_WORK:
+		case r.stopReason == C.INFERPLAN_STOP_WORK:
 			return milp.WorkLimit, nil
 		}
 		return milp.Interrupted, nil
 	case modelUnknown, modelSolveError, modelPresolveError, modelPostsolveError:
 		if hasObjective(m) {
-			again, err := s.feasibility(ctx, m, o)
+			feasibility, err := s.solveFeasibility(ctx, m, o)
 			if err != nil {
 				return 0, err
 			}
-			if again.Feasible() { // a solution exists, but no bound is known
-				r.x, r.basis, r.bound = again.X, nil, math.NaN()
+			if feasibility.Feasible() { // a solution exists, but no bound is known
+				r.x, r.basis, r.bound = feasibility.X, nil, math.NaN()
 				return milp.WorkLimit, nil
 			}
-			return again.Status, nil
+			return feasibility.Status, nil
 		}
 	}
 	return 0, fmt.Errorf("%w: it ended without a verdict (HiGHS model status %d)", milp.ErrFault, r.modelStatus)
 }
 
 // solveFeasibility solves the model without its objective, which is then either infeasible or feasible.
-func (s Solver) feasibility(ctx context.Context, m *milp.Model, o *milp.Options) (*milp.Solution, error) {
-	f := m.Clone()
-	f.Name = m.Name + " (feasibility)"
-	for v := range f.NumVars() {
-		f.SetObj(milp.Var(v), 0)
+func (s Solver) solveFeasibility(ctx context.Context, m *milp.Model, o *milp.Options) (*milp.Solution, error) {
+	withoutObjective := m.Clone()
+	withoutObjective.Name = m.Name + " (feasibility)"
+	for v := range withoutObjective.NumVars() {
+		withoutObjective.SetObj(milp.Var(v), 0)
 	}
-	return s.Solve(ctx, f, milp.Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed})
+	return s.Solve(ctx, withoutObjective, milp.Options{MaxNodes: o.MaxNodes, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit, Seed: o.Seed})
 }
 
 // solveEmpty returns the solution of a model without variables, which HiGHS does not accept.
@@ -198,45 +198,45 @@ func solveEmpty(m *milp.Model) *milp.Solution {
 // (its issue 2388 and similar ones; the brute-force test finds small cases within seconds). In these three cases
 // the model is solved again without presolve. If the second run ends at a limit, the verdict of the first is kept.
 // If HiGHS calls the model unknown, the fallbacks are tried one after the other.
-func decided(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
+func solveUntilVerdict(ctx context.Context, m *milp.Model, o *milp.Options) (*runResult, error) {
 	// The first run.
-	r, err := run(ctx, m, o, rung{})
-	if errors.Is(err, errCallback) || err == nil && !doubtful(m, r) || o.NoPresolve && err == nil && !undecided(r) {
-		return r, err
+	first, err := runOnce(ctx, m, o, fallback{})
+	if errors.Is(err, errCallback) || err == nil && !needsSecondRun(m, first) || o.NoPresolve && err == nil && !hasNoVerdict(first) {
+		return first, err
 	}
 
 	// A second run without presolve.
-	plain := *o
-	plain.NoPresolve = true
-	if r != nil && r.modelStatus == modelInfeasible {
+	unpresolved := *o
+	unpresolved.NoPresolve = true
+	if first != nil && first.modelStatus == modelInfeasible {
 		// A large model may be infeasible in a way that only presolve finds quickly, so the second run is limited.
-		plain.MaxNodes = tighter(o.MaxNodes, confirmNodes)
-		plain.MaxIterations = tighter(o.MaxIterations, confirmIterations)
+		unpresolved.MaxNodes = tighterLimit(o.MaxNodes, confirmNodes)
+		unpresolved.MaxIterations = tighterLimit(o.MaxIterations, confirmIterations)
 	}
 
 	// Fallbacks, while there is no verdict.
-	again, againErr := run(ctx, m, &plain, rung{})
-	for _, way := range ladder {
-		if errors.Is(againErr, errCallback) || againErr == nil && !undecided(again) {
+	second, secondErr := runOnce(ctx, m, &unpresolved, fallback{})
+	for _, fallback := range fallbacks {
+		if errors.Is(secondErr, errCallback) || secondErr == nil && !hasNoVerdict(second) {
 			break
 		}
-		if next, err := run(ctx, m, &plain, way); err == nil || errors.Is(err, errCallback) {
-			again, againErr = next, err
+		if third, err := runOnce(ctx, m, &unpresolved, fallback); err == nil || errors.Is(err, errCallback) {
+			second, secondErr = third, err
 		}
 	}
 
 	// Combine both runs.
-	if r != nil {
-		if againErr != nil {
-			return r, nil
+	if first != nil {
+		if secondErr != nil {
+			return first, nil
 		}
-		again.stats.Add(r.stats)
-		if r.modelStatus == modelInfeasible && again.x == nil {
-			r.stats = again.stats
-			return r, nil
+		second.stats.Add(first.stats)
+		if first.modelStatus == modelInfeasible && second.x == nil {
+			first.stats = second.stats
+			return first, nil
 		}
 	}
-	return again, againErr
+	return second, secondErr
 }
 
 // Limits on the work that confirms that a model is infeasible.
@@ -246,7 +246,7 @@ const (
 )
 
 // tighterLimit returns the smaller of two limits. 0 means no limit.
-func tighter(a, b int64) int64 {
+func tighterLimit(a, b int64) int64 {
 	if a == 0 || b < a {
 		return b
 	}
@@ -264,7 +264,7 @@ func hasObjective(m *milp.Model) bool {
 }
 
 // hasNoVerdict reports whether HiGHS ended without a verdict on the model.
-func undecided(r *result) bool {
+func hasNoVerdict(r *runResult) bool {
 	switch r.modelStatus {
 	case modelUnknown, modelSolveError, modelPresolveError, modelPostsolveError:
 		return true
@@ -273,12 +273,12 @@ func undecided(r *result) bool {
 }
 
 // needsSecondRun reports whether a result may be one of the faults that solveUntilVerdict guards against.
-func doubtful(m *milp.Model, r *result) bool {
+func needsSecondRun(m *milp.Model, r *runResult) bool {
 	switch r.modelStatus {
 	case modelInfeasible:
 		return r.mip
 	case modelOptimal:
 		return r.x == nil || !m.Check(m.Round(r.x)).OK() && !m.Check(r.x).OK()
 	}
-	return undecided(r)
+	return hasNoVerdict(r)
 }

@@ -31,15 +31,15 @@ func solve(t testing.TB, m *milp.Model, o milp.Options) *milp.Solution {
 	return s
 }
 
-func near(t testing.TB, what string, got, want float64) {
+func requireNear(t testing.TB, what string, got, want float64) {
 	t.Helper()
 	if math.IsNaN(got) || math.Abs(got-want) > 1e-7*math.Max(1, math.Abs(want)) {
 		t.Errorf("%s = %v, want %v", what, got, want)
 	}
 }
 
-// factory is a textbook LP: maximise 3x + 5y, x <= 4, 2y <= 12, 3x + 2y <= 18; optimum 36 at (2, 6), prices 0, 3/2, 1.
-func factory() *milp.Model {
+// factoryModel is a textbook LP: maximise 3x + 5y, x <= 4, 2y <= 12, 3x + 2y <= 18; optimum 36 at (2, 6), prices 0, 3/2, 1.
+func factoryModel() *milp.Model {
 	m := milp.New("factory")
 	m.SetSense(milp.Maximize)
 	x := m.AddVar("x", 0, milp.Inf, 3)
@@ -50,8 +50,8 @@ func factory() *milp.Model {
 	return m
 }
 
-// knapsack: capacity 14, items (worth, weight) = (8, 5), (11, 7), (6, 4), (4, 3); the best are the last three, worth 21.
-func knapsack() *milp.Model {
+// knapsackModel: capacity 14, items (worth, weight) = (8, 5), (11, 7), (6, 4), (4, 3); the best are the last three, worth 21.
+func knapsackModel() *milp.Model {
 	m := milp.New("knapsack")
 	m.SetSense(milp.Maximize)
 	worth := []float64{8, 11, 6, 4}
@@ -66,38 +66,38 @@ func knapsack() *milp.Model {
 
 func TestKnownOptima(t *testing.T) {
 	t.Run("lp", func(t *testing.T) {
-		s := solve(t, factory(), milp.Options{})
+		s := solve(t, factoryModel(), milp.Options{})
 		if s.Status != milp.Optimal || s.StoppedBy != milp.StoppedByProof || !s.Rounded || !s.Feasibility.OK() {
 			t.Fatalf("%+v", s)
 		}
-		near(t, "value", s.Value, 36)
-		near(t, "bound", s.Bound, 36)
-		near(t, "x", s.X[0], 2)
-		near(t, "y", s.X[1], 6)
+		requireNear(t, "value", s.Value, 36)
+		requireNear(t, "bound", s.Bound, 36)
+		requireNear(t, "x", s.X[0], 2)
+		requireNear(t, "y", s.X[1], 6)
 		for i, want := range []float64{0, 1.5, 1} {
-			near(t, "dual", s.RowDuals[i], want)
+			requireNear(t, "dual", s.RowDuals[i], want)
 		}
 	})
 	t.Run("mip", func(t *testing.T) {
-		s := solve(t, knapsack(), milp.Options{})
+		s := solve(t, knapsackModel(), milp.Options{})
 		if s.Status != milp.Optimal {
 			t.Fatalf("%+v", s)
 		}
-		near(t, "value", s.Value, 21) // b, c, d: 11 + 6 + 4 at weight 14
+		requireNear(t, "value", s.Value, 21) // b, c, d: 11 + 6 + 4 at weight 14
 		if s.RowDuals != nil || s.ReducedCosts != nil {
 			t.Error("a mixed-integer program has no duals")
 		}
 	})
 	t.Run("offset", func(t *testing.T) {
-		m := knapsack()
+		m := knapsackModel()
 		m.SetOffset(100)
-		near(t, "value", solve(t, m, milp.Options{}).Value, 121)
+		requireNear(t, "value", solve(t, m, milp.Options{}).Value, 121)
 	})
 	t.Run("empty", func(t *testing.T) {
 		m := milp.New("empty")
 		m.SetOffset(7)
 		s := solve(t, m, milp.Options{})
-		near(t, "value", s.Value, 7)
+		requireNear(t, "value", s.Value, 7)
 		m.AddGE("impossible", 1)
 		if s := solve(t, m, milp.Options{}); s.Status != milp.Infeasible {
 			t.Errorf("status %v", s.Status)
@@ -109,7 +109,7 @@ func TestKnownOptima(t *testing.T) {
 		m.AddVar("x", -1, 3, 2)
 		m.AddInt("n", 0, 2.5, 1)
 		s := solve(t, m, milp.Options{})
-		near(t, "value", s.Value, 8)
+		requireNear(t, "value", s.Value, 8)
 	})
 }
 
@@ -132,7 +132,7 @@ func TestInfeasibleAndUnbounded(t *testing.T) {
 	}
 }
 
-func TestInvalid(t *testing.T) {
+func TestInvalidModelNamesFaults(t *testing.T) {
 	m := milp.New("bad")
 	x := m.AddVar("x", 0, 1, math.NaN())
 	m.AddRow("crossed", 2, 1, milp.Term{Var: x, Coef: 1})
@@ -148,7 +148,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestVersionIsThatOfHiGHS(t *testing.T) {
 	if got := highs.Version(); got != "highs 1.10.0" {
 		t.Errorf("Version() = %q", got)
 	}

@@ -56,7 +56,7 @@ func bigKnapsack() *milp.Model {
 	return m
 }
 
-func TestGap(t *testing.T) {
+func TestSolveStopsAtGap(t *testing.T) {
 	s := solve(t, bigKnapsack(), milp.Options{Gap: 0.05})
 	if s.Status != milp.Gap || s.StoppedBy != milp.StoppedByGap {
 		t.Fatalf("status %v by %v, want gap", s.Status, s.StoppedBy)
@@ -85,14 +85,14 @@ func TestWorkLimits(t *testing.T) {
 			t.Errorf("%d iterations, limit %d", s.Stats.Iterations, o.MaxIterations)
 		}
 	}
-	lp := transport(30)
+	lp := transportModel(30)
 	if s := solve(t, lp, milp.Options{MaxIterations: 3, NoPresolve: true}); s.Status != milp.WorkLimit || s.Stats.Iterations > 3 {
 		t.Errorf("linear program: status %v after %d iterations", s.Status, s.Stats.Iterations)
 	}
 }
 
 // A search without a better solution for so many nodes ends, and not before that.
-func TestStall(t *testing.T) {
+func TestSolveStopsWhenItStalls(t *testing.T) {
 	const stall = 30
 	for _, name := range []string{"heard", "unheard"} {
 		var found []milp.Incumbent
@@ -128,8 +128,8 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
-// transport is a dense linear program: n sources, n sinks.
-func transport(n int) *milp.Model {
+// transportModel is a dense linear program: n sources, n sinks.
+func transportModel(n int) *milp.Model {
 	r := rand.New(rand.NewPCG(5, 6))
 	m := milp.New("transport")
 	from, to := make([][]milp.Term, n), make([][]milp.Term, n)
@@ -158,8 +158,8 @@ func (c seenOnce) Err() error {
 	return c.Context.Err()
 }
 
-func TestInterrupt(t *testing.T) {
-	for name, m := range map[string]*milp.Model{"mip": marketSplit(5, 40), "lp": transport(400)} {
+func TestInterruptKeepsBestSolution(t *testing.T) {
+	for name, m := range map[string]*milp.Model{"mip": marketSplit(5, 40), "lp": transportModel(400)} {
 		t.Run(name, func(t *testing.T) {
 			inner, cancel := context.WithCancel(ctx)
 			defer cancel()
@@ -179,13 +179,13 @@ func TestInterrupt(t *testing.T) {
 	}
 	c, cancel := context.WithCancel(ctx)
 	cancel()
-	s, err := solver.Solve(c, knapsack(), milp.Options{})
+	s, err := solver.Solve(c, knapsackModel(), milp.Options{})
 	if err != nil || s.Status != milp.Interrupted || s.Feasible() {
 		t.Errorf("with an ended context: %+v, %v", s, err)
 	}
 }
 
-func TestStart(t *testing.T) {
+func TestStartIsUsed(t *testing.T) {
 	m := bigKnapsack()
 	start := make([]float64, m.NumVars())
 	for j := range start {
@@ -209,7 +209,7 @@ func TestStart(t *testing.T) {
 			t.Errorf("incumbent of value %v is worth %v", i.Value, m.Value(i.X))
 		}
 	}})
-	near(t, "first incumbent", first, want)
+	requireNear(t, "first incumbent", first, want)
 	if s.Value < want {
 		t.Errorf("value %v, the start's was %v", s.Value, want)
 	}
@@ -218,14 +218,14 @@ func TestStart(t *testing.T) {
 	}
 
 	// Half of an optimal solution, the rest left open, must lead to it at once.
-	opt := solve(t, knapsack(), milp.Options{})
+	opt := solve(t, knapsackModel(), milp.Options{})
 	part := append([]float64(nil), opt.X...)
 	part[0], part[1] = math.NaN(), math.NaN()
-	near(t, "value from a partial start", solve(t, knapsack(), milp.Options{Start: part}).Value, opt.Value)
+	requireNear(t, "value from a partial start", solve(t, knapsackModel(), milp.Options{Start: part}).Value, opt.Value)
 }
 
 func TestBasisStart(t *testing.T) {
-	m := transport(40)
+	m := transportModel(40)
 	cold := solve(t, m, milp.Options{NoPresolve: true})
 	if cold.Basis == nil || cold.Stats.Iterations == 0 {
 		t.Fatalf("basis %v after %d iterations", cold.Basis, cold.Stats.Iterations)
@@ -234,12 +234,12 @@ func TestBasisStart(t *testing.T) {
 	if again.Stats.Iterations != 0 {
 		t.Errorf("%d iterations from the optimal basis", again.Stats.Iterations)
 	}
-	near(t, "value", again.Value, cold.Value)
+	requireNear(t, "value", again.Value, cold.Value)
 	// A new column and a new row, as column generation adds them.
 	v := m.AddColumn("shortcut", 0, 5, 0.5, milp.Entry{Row: 0, Coef: 1}, milp.Entry{Row: 1, Coef: 1})
 	m.AddLE("cap", 3, milp.Term{Var: v, Coef: 1})
 	warm, fresh := solve(t, m, milp.Options{Basis: cold.Basis}), solve(t, m, milp.Options{NoPresolve: true})
-	near(t, "value after growing", warm.Value, fresh.Value)
+	requireNear(t, "value after growing", warm.Value, fresh.Value)
 	if warm.Stats.Iterations >= fresh.Stats.Iterations {
 		t.Errorf("%d iterations from the old basis, %d without", warm.Stats.Iterations, fresh.Stats.Iterations)
 	}
@@ -252,7 +252,7 @@ func TestCallbackPanics(t *testing.T) {
 	}
 }
 
-func TestProgress(t *testing.T) {
+func TestProgressIsReported(t *testing.T) {
 	calls := 0
 	solve(t, marketSplit(4, 30), milp.Options{MaxNodes: 50, Progress: func(p milp.Progress) {
 		calls++
@@ -276,7 +276,7 @@ func TestBadOptions(t *testing.T) {
 		"time limit -1":         {TimeLimit: -1},
 		"start of variable x0 ": {Start: []float64{milp.Inf, 0, 0, 0}},
 	} {
-		if _, err := solver.Solve(ctx, knapsack(), o); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := solver.Solve(ctx, knapsackModel(), o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one with %q", err, want)
 		}
 	}
@@ -300,15 +300,15 @@ func TestPresolveRule(t *testing.T) {
 }
 
 // A solve that was told what is enough ends there, and with a solution that is no worse.
-func TestEnough(t *testing.T) {
+func TestSolveStopsAtTargetValue(t *testing.T) {
 	best := solve(t, bigKnapsack(), milp.Options{Gap: 1e-3})
-	enough := solve(t, bigKnapsack(), milp.Options{Gap: 1e-3, Enough: best.Value / 4})
+	enough := solve(t, bigKnapsack(), milp.Options{Gap: 1e-3, TargetValue: best.Value / 4})
 	if enough.Status != milp.Gap || enough.Value < best.Value/4 || enough.Bound < best.Value {
 		t.Errorf("status %s, value %v, bound %v, where %v is enough and %v the best", enough.Status, enough.Value, enough.Bound, best.Value/4, best.Value)
 	}
 	if enough.Stats.Nodes > 1 || enough.Value > best.Value*(1-1e-3) {
 		t.Errorf("%d nodes, value %v of %v: nothing was saved", enough.Stats.Nodes, enough.Value, best.Value)
 	}
-	never := solve(t, bigKnapsack(), milp.Options{Gap: 1e-3, Enough: best.Value * 2})
-	near(t, "value where nothing is enough", never.Value, best.Value)
+	never := solve(t, bigKnapsack(), milp.Options{Gap: 1e-3, TargetValue: best.Value * 2})
+	requireNear(t, "value where nothing is enough", never.Value, best.Value)
 }

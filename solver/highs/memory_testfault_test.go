@@ -14,7 +14,7 @@ import (
 func TestExceptionEndsARun(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	for _, m := range []*milp.Model{bigKnapsack(), knapsack(), transport(8)} {
+	for _, m := range []*milp.Model{bigKnapsack(), knapsackModel(), transportModel(8)} {
 		want := solve(t, m, milp.Options{Gap: .01})
 		const many = 1 << 40
 		highs.FailAllocation(many)

@@ -13,8 +13,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// print gives all of a solution but its CPU time, to the last bit.
-func print(s *milp.Solution) string {
+// exactText gives all of a solution but its CPU time, to the last bit.
+func exactText(s *milp.Solution) string {
 	c := *s
 	c.Stats.CPU = 0
 	basis := fmt.Sprint(c.Basis)
@@ -25,13 +25,13 @@ func print(s *milp.Solution) string {
 	return fmt.Sprintf("%x %v %+v", append(append(append([]float64{s.Value, s.Bound, s.Gap}, s.X...), s.RowDuals...), s.ReducedCosts...), basis, c.Stats)
 }
 
-func TestDeterminism(t *testing.T) {
+func TestSolvesAreDeterministic(t *testing.T) {
 	run := func() string {
 		var b strings.Builder
-		b.WriteString(print(solve(t, marketSplit(4, 30), milp.Options{MaxNodes: 100, Seed: 7})))
-		b.WriteString(print(solve(t, marketSplit(4, 30), milp.Options{MaxIterations: 3000})))
-		b.WriteString(print(solve(t, bigKnapsack(), milp.Options{Gap: 0.002})))
-		b.WriteString(print(solve(t, transport(40), milp.Options{})))
+		b.WriteString(exactText(solve(t, marketSplit(4, 30), milp.Options{MaxNodes: 100, Seed: 7})))
+		b.WriteString(exactText(solve(t, marketSplit(4, 30), milp.Options{MaxIterations: 3000})))
+		b.WriteString(exactText(solve(t, bigKnapsack(), milp.Options{Gap: 0.002})))
+		b.WriteString(exactText(solve(t, transportModel(40), milp.Options{})))
 		return b.String()
 	}
 	first := run()
@@ -46,11 +46,11 @@ func TestDeterminism(t *testing.T) {
 }
 
 func TestConcurrentSolves(t *testing.T) {
-	models := []*milp.Model{factory(), knapsack(), transport(15), bigKnapsack()}
+	models := []*milp.Model{factoryModel(), knapsackModel(), transportModel(15), bigKnapsack()}
 	opts := milp.Options{Gap: 0.01}
 	want := make([]string, len(models))
 	for i, m := range models {
-		want[i] = print(solve(t, m, opts))
+		want[i] = exactText(solve(t, m, opts))
 	}
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -62,7 +62,7 @@ func TestConcurrentSolves(t *testing.T) {
 				s, err := solver.Solve(ctx, models[i], opts)
 				if err != nil {
 					t.Error(err)
-				} else if got := print(s); got != want[i] {
+				} else if got := exactText(s); got != want[i] {
 					t.Errorf("%s: differs from the solve alone", models[i].Name)
 				}
 			}
@@ -71,8 +71,8 @@ func TestConcurrentSolves(t *testing.T) {
 	wg.Wait()
 }
 
-// rss is the resident memory of this process in bytes.
-func rss(t *testing.T) int {
+// residentBytes is the resident memory of this process in bytes.
+func residentBytes(t *testing.T) int {
 	data, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		t.Skipf("needs /proc/self/statm to read resident memory: %v", err)
@@ -88,23 +88,23 @@ func TestNoLeak(t *testing.T) {
 	// What leaks is native memory, so one goroutine on one thread is enough, and Go's own heap is kept small.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	infeasible := knapsack()
+	infeasible := knapsackModel()
 	infeasible.AddGE("too much", 9, milp.Term{Var: 0, Coef: 1})
-	lp, mip := transport(8), knapsack()
+	lp, mip := transportModel(8), knapsackModel()
 	round := func(n int) {
 		for range n {
 			solve(t, lp, milp.Options{})
 			solve(t, mip, milp.Options{Start: []float64{1, 1, 0, 0}, Incumbent: func(milp.Incumbent) {}})
 			solve(t, infeasible, milp.Options{})
-			solve(t, factory(), milp.Options{MaxIterations: 1, NoPresolve: true})
+			solve(t, factoryModel(), milp.Options{MaxIterations: 1, NoPresolve: true})
 		}
 		runtime.GC()
 	}
 	round(100)
-	before := rss(t)
+	before := residentBytes(t)
 	round(500)
 	// A leak of 2 KB per solve would show; a HiGHS object is hundreds of KB.
-	if grown := rss(t) - before; grown > 4<<20 {
+	if grown := residentBytes(t) - before; grown > 4<<20 {
 		t.Errorf("resident memory grew by %d KB over 2,000 solves", grown>>10)
 	}
 }

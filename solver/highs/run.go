@@ -23,11 +23,11 @@ import (
 var errCallback = errors.New("an incumbent or progress callback panicked")
 
 // runResult is the answer of one run of HiGHS.
-type result struct {
+type runResult struct {
 	mip              bool
 	modelStatus      int       // HighsModelStatus
-	stopped          C.int32_t // which limit of the shim stopped the run
-	enough           bool      // a solution reached Options.TargetValue
+	stopReason       C.int32_t // which limit of the shim stopped the run
+	reachedTarget    bool      // a solution reached Options.TargetValue
 	objective, bound float64
 	x                []float64 // nil if there is no solution
 	rowDual, colDual []float64 // nil unless the model was solved to optimality and is linear
@@ -36,85 +36,85 @@ type result struct {
 }
 
 // callbackState is the state of a running solve that its callbacks read and write.
-type session struct {
-	m          *milp.Model
-	incumbent  func(milp.Incumbent)
-	progress   func(milp.Progress)
-	incumbents int
-	enough     float64 // objective at which the run stops; 0 or NaN means none
-	reached    bool    // a solution has reached the target
-	stop       *int32  // set to 1 to stop the run
-	panicked   any     // what a callback panicked with; nil if none did
+type callbackState struct {
+	model          *milp.Model
+	incumbent      func(milp.Incumbent)
+	progress       func(milp.Progress)
+	incumbentCount int
+	targetValue    float64 // objective at which the run stops; 0 or NaN means none
+	reachedTarget  bool    // a solution has reached the target
+	stop           *int32  // set to 1 to stop the run
+	panicValue     any     // what a callback panicked with; nil if none did
 }
 
 // highsCall is one run of HiGHS, with its input and the memory that it writes its answer to.
-type call struct {
-	m      *milp.Model
-	mip    bool
-	pin    runtime.Pinner // keeps the memory that C++ reads and writes in place
-	p      *C.inferplan_highs_problem
-	a      *C.inferplan_highs_answer
-	stop   *int32 // 1 tells the run to end soon
-	events *session
+type highsCall struct {
+	model     *milp.Model
+	mip       bool
+	pinner    runtime.Pinner // keeps the memory that C++ reads and writes in place
+	problem   *C.inferplan_highs_problem
+	answer    *C.inferplan_highs_answer
+	stop      *int32 // 1 tells the run to end soon
+	callbacks *callbackState
 
 	x, colDual, rowDual []float64
 	basis               []int32
 }
 
 // fallback is another way to run HiGHS on a model. The zero value is HiGHS's own.
-type rung struct {
-	unscaled, primal, interior bool
-	tolerance                  float64 // of feasibility; 0 means HiGHS's own, 1e-7
+type fallback struct {
+	unscaled, primalSimplex, interiorPoint bool
+	tolerance                              float64 // of feasibility; 0 means HiGHS's own, 1e-7
 }
 
 // fallbacks are tried in this order, after a run without presolve, on a model for which HiGHS has no verdict.
-var ladder = []rung{{unscaled: true}, {tolerance: 1e-9}, {primal: true}, {interior: true}, {tolerance: 1e-6}, {unscaled: true, primal: true, tolerance: 1e-6}}
+var fallbacks = []fallback{{unscaled: true}, {tolerance: 1e-9}, {primalSimplex: true}, {interiorPoint: true}, {tolerance: 1e-6}, {unscaled: true, primalSimplex: true, tolerance: 1e-6}}
 
 // runOnce runs HiGHS on a model. It returns an error that wraps errCallback if a callback panics, and one that
 // wraps milp.ErrFault if C++ fails.
-func run(ctx context.Context, m *milp.Model, o *milp.Options, way rung) (*result, error) {
-	c := newCall(m, o, way)
-	defer c.pin.Unpin()
+func runOnce(ctx context.Context, m *milp.Model, o *milp.Options, alternative fallback) (*runResult, error) {
+	call := newCall(m, o, alternative)
+	defer call.pinner.Unpin()
 
 	// Pass the callbacks through a handle. The context sets the stop flag.
-	c.events = &session{m: m, incumbent: o.Incumbent, progress: o.Progress, enough: o.Enough, stop: c.stop}
-	if c.mip {
-		h := cgo.NewHandle(c.events)
+	call.callbacks = &callbackState{model: m, incumbent: o.Incumbent, progress: o.Progress, targetValue: o.TargetValue, stop: call.stop}
+	if call.mip {
+		h := cgo.NewHandle(call.callbacks)
 		defer h.Delete()
-		c.p.handle = C.uintptr_t(h)
+		call.problem.handle = C.uintptr_t(h)
 		if o.Progress != nil {
-			c.p.progress = 1
+			call.problem.progress = 1
 		}
 	}
-	defer context.AfterFunc(ctx, func() { atomic.StoreInt32(c.stop, 1) })()
+	defer context.AfterFunc(ctx, func() { atomic.StoreInt32(call.stop, 1) })()
 
 	// Run.
-	rc := C.inferplan_highs_solve(c.p, c.a)
+	rc := C.inferplan_highs_solve(call.problem, call.answer)
 	runtime.KeepAlive(m)
-	if c.events.panicked != nil {
-		return nil, fmt.Errorf("%w: %v", errCallback, c.events.panicked)
+	if call.callbacks.panicValue != nil {
+		return nil, fmt.Errorf("%w: %v", errCallback, call.callbacks.panicValue)
 	}
 	if rc != 0 {
-		return nil, fmt.Errorf("%w: %s", milp.ErrFault, C.GoString(&c.a.error[0]))
+		return nil, fmt.Errorf("%w: %s", milp.ErrFault, C.GoString(&call.answer.error[0]))
 	}
-	return c.result(), nil
+	return call.readResult(), nil
 }
 
 // newCall returns a call for a model. The caller must unpin its memory.
-func newCall(m *milp.Model, o *milp.Options, way rung) *call {
-	c := &call{m: m, mip: m.NumIntegers() > 0, stop: new(int32)}
-	c.pin.Pin(c.stop)
-	c.setModel()
-	c.setOptions(o)
-	c.setWay(way)
-	c.setAnswer()
-	return c
+func newCall(m *milp.Model, o *milp.Options, alternative fallback) *highsCall {
+	call := &highsCall{model: m, mip: m.NumIntegers() > 0, stop: new(int32)}
+	call.pinner.Pin(call.stop)
+	call.setModel()
+	call.setOptions(o)
+	call.setFallback(alternative)
+	call.setAnswer()
+	return call
 }
 
 // setModel fills in the model in the layout of HiGHS.
-func (c *call) setModel() {
-	nc, nr := c.m.NumVars(), c.m.NumRows()
-	cols := c.m.Columns()
+func (c *highsCall) setModel() {
+	nc, nr := c.model.NumVars(), c.model.NumRows()
+	cols := c.model.Columns()
 	floats := make([]float64, 3*nc+2*nr)
 	cost, lo, hi := floats[:nc], floats[nc:2*nc], floats[2*nc:3*nc]
 	rowLo, rowHi := floats[3*nc:3*nc+nr], floats[3*nc+nr:]
@@ -126,79 +126,79 @@ func (c *call) setModel() {
 	// Variables and rows.
 	for j := range nc {
 		v := milp.Var(j)
-		cost[j] = c.m.Obj(v)
-		lo[j], hi[j] = c.m.Bounds(v)
-		if c.mip && c.m.IsInteger(v) {
+		cost[j] = c.model.Obj(v)
+		lo[j], hi[j] = c.model.Bounds(v)
+		if c.mip && c.model.IsInteger(v) {
 			integrality[j] = 1
 		}
 	}
 	for i := range nr {
-		rowLo[i], rowHi[i] = c.m.RowBounds(milp.Row(i))
+		rowLo[i], rowHi[i] = c.model.RowBounds(milp.Row(i))
 	}
 
 	// The problem, with all memory pinned.
-	c.p = &C.inferplan_highs_problem{
+	c.problem = &C.inferplan_highs_problem{
 		num_col: C.int32_t(nc), num_row: C.int32_t(nr), num_nz: C.int32_t(len(cols.Index)),
-		offset: C.double(c.m.Offset()),
-		cost:   doubles(&c.pin, cost), lo: doubles(&c.pin, lo), hi: doubles(&c.pin, hi),
-		row_lo: doubles(&c.pin, rowLo), row_hi: doubles(&c.pin, rowHi),
-		a_start: ints(&c.pin, cols.Start), a_index: ints(&c.pin, cols.Index), a_value: doubles(&c.pin, cols.Value),
-		integrality: ints(&c.pin, integrality),
+		offset: C.double(c.model.Offset()),
+		cost:   pinDoubles(&c.pinner, cost), lo: pinDoubles(&c.pinner, lo), hi: pinDoubles(&c.pinner, hi),
+		row_lo: pinDoubles(&c.pinner, rowLo), row_hi: pinDoubles(&c.pinner, rowHi),
+		a_start: pinInts(&c.pinner, cols.Start), a_index: pinInts(&c.pinner, cols.Index), a_value: pinDoubles(&c.pinner, cols.Value),
+		integrality: pinInts(&c.pinner, integrality),
 		stop:        (*C.int32_t)(unsafe.Pointer(c.stop)),
 	}
-	if c.m.Sense() == milp.Maximize {
-		c.p.maximize = 1
+	if c.model.Sense() == milp.Maximize {
+		c.problem.maximize = 1
 	}
 }
 
 // setOptions fills in the options, with the start or the basis.
-func (c *call) setOptions(o *milp.Options) {
-	c.p.rel_gap, c.p.abs_gap = C.double(o.Gap), defaultAbsGap
+func (c *highsCall) setOptions(o *milp.Options) {
+	c.problem.rel_gap, c.problem.abs_gap = C.double(o.Gap), defaultAbsGap
 	if o.AbsGap > 0 {
-		c.p.abs_gap = C.double(o.AbsGap)
+		c.problem.abs_gap = C.double(o.AbsGap)
 	}
-	c.p.time_limit = C.double(o.TimeLimit.Seconds())
-	c.p.max_nodes, c.p.max_iterations, c.p.max_stall = C.int64_t(o.MaxNodes), C.int64_t(o.MaxIterations), C.int64_t(o.MaxStall)
-	c.p.seed = C.int32_t(o.Seed)
+	c.problem.time_limit = C.double(o.TimeLimit.Seconds())
+	c.problem.max_nodes, c.problem.max_iterations, c.problem.max_stall = C.int64_t(o.MaxNodes), C.int64_t(o.MaxIterations), C.int64_t(o.MaxStall)
+	c.problem.seed = C.int32_t(o.Seed)
 	switch {
 	case o.HeuristicEffort > 0:
-		c.p.heuristic_effort = C.double(o.HeuristicEffort)
+		c.problem.heuristic_effort = C.double(o.HeuristicEffort)
 	case o.HeuristicEffort == 0:
-		c.p.heuristic_effort = -1
+		c.problem.heuristic_effort = -1
 	}
 	if !o.NoPresolve {
-		c.p.presolve = 1
+		c.problem.presolve = 1
 	}
 	if c.mip && o.Start != nil {
-		setStart(c.p, &c.pin, o.Start)
+		setStart(c.problem, &c.pinner, o.Start)
 	}
 	if !c.mip && o.Basis != nil {
-		colBasis, rowBasis := basisIn(c.m, o.Basis)
-		c.p.basis_col, c.p.basis_row = ints(&c.pin, colBasis), ints(&c.pin, rowBasis)
+		colBasis, rowBasis := extendBasis(c.model, o.Basis)
+		c.problem.basis_col, c.problem.basis_row = pinInts(&c.pinner, colBasis), pinInts(&c.pinner, rowBasis)
 	}
 }
 
 // setFallback fills in the settings of a fallback.
-func (c *call) setWay(way rung) {
+func (c *highsCall) setFallback(alternative fallback) {
 	flag := func(on bool) C.int32_t {
 		if on {
 			return 1
 		}
 		return 0
 	}
-	c.p.unscaled, c.p.primal, c.p.interior = flag(way.unscaled), flag(way.primal), flag(way.interior)
-	c.p.tolerance = C.double(way.tolerance)
+	c.problem.unscaled, c.problem.primal, c.problem.interior = flag(alternative.unscaled), flag(alternative.primalSimplex), flag(alternative.interiorPoint)
+	c.problem.tolerance = C.double(alternative.tolerance)
 }
 
 // setAnswer allocates the memory for the answer.
-func (c *call) setAnswer() {
-	nc, nr := c.m.NumVars(), c.m.NumRows()
-	out := make([]float64, 2*nc+nr)
-	c.x, c.colDual, c.rowDual = out[:nc:nc], out[nc:2*nc:2*nc], out[2*nc:]
+func (c *highsCall) setAnswer() {
+	nc, nr := c.model.NumVars(), c.model.NumRows()
+	values := make([]float64, 2*nc+nr)
+	c.x, c.colDual, c.rowDual = values[:nc:nc], values[nc:2*nc:2*nc], values[2*nc:]
 	c.basis = make([]int32, nc+nr)
-	c.a = &C.inferplan_highs_answer{
-		col_value: doubles(&c.pin, c.x), col_dual: doubles(&c.pin, c.colDual), row_dual: doubles(&c.pin, c.rowDual),
-		col_basis: ints(&c.pin, c.basis[:nc]), row_basis: ints(&c.pin, c.basis[nc:]),
+	c.answer = &C.inferplan_highs_answer{
+		col_value: pinDoubles(&c.pinner, c.x), col_dual: pinDoubles(&c.pinner, c.colDual), row_dual: pinDoubles(&c.pinner, c.rowDual),
+		col_basis: pinInts(&c.pinner, c.basis[:nc]), row_basis: pinInts(&c.pinner, c.basis[nc:]),
 	}
 }
 
@@ -208,23 +208,23 @@ func cpuTime(a *C.inferplan_highs_answer) time.Duration {
 }
 
 // readResult returns the answer of the run.
-func (c *call) result() *result {
-	r := &result{
-		mip: c.mip, modelStatus: int(c.a.model_status), stopped: c.a.stopped, enough: c.events.reached,
-		objective: float64(c.a.objective), bound: float64(c.a.bound),
+func (c *highsCall) readResult() *runResult {
+	r := &runResult{
+		mip: c.mip, modelStatus: int(c.answer.model_status), stopReason: c.answer.stopped, reachedTarget: c.callbacks.reachedTarget,
+		objective: float64(c.answer.objective), bound: float64(c.answer.bound),
 		stats: milp.Stats{
-			Nodes: int64(c.a.nodes), Iterations: int64(c.a.iterations), Incumbents: c.events.incumbents,
-			CPU: cpuTime(c.a),
+			Nodes: int64(c.answer.nodes), Iterations: int64(c.answer.iterations), Incumbents: c.callbacks.incumbentCount,
+			CPU: cpuTime(c.answer),
 		},
 	}
-	if c.a.has_x != 0 {
+	if c.answer.has_x != 0 {
 		r.x = c.x
 	}
-	if c.a.has_dual != 0 && r.modelStatus == modelOptimal {
+	if c.answer.has_dual != 0 && r.modelStatus == modelOptimal {
 		r.colDual, r.rowDual = c.colDual, c.rowDual
 	}
-	if c.a.has_basis != 0 {
-		r.basis = basisOut(c.basis, c.m.NumVars())
+	if c.answer.has_basis != 0 {
+		r.basis = readBasis(c.basis, c.model.NumVars())
 	}
 	return r
 }
@@ -239,16 +239,16 @@ func setStart(p *C.inferplan_highs_problem, pin *runtime.Pinner, start []float64
 		}
 	}
 	if len(index) == len(start) {
-		p.start = doubles(pin, value)
+		p.start = pinDoubles(pin, value)
 		return
 	}
 	p.num_start = C.int32_t(len(index))
-	p.start_index, p.start_value = ints(pin, index), doubles(pin, value)
+	p.start_index, p.start_value = pinInts(pin, index), pinDoubles(pin, value)
 }
 
 // extendBasis extends a basis to the model's size. Variables added since are nonbasic and rows added since are
 // basic, so there are as many basic ones as rows.
-func basisIn(m *milp.Model, b *milp.Basis) (cols, rows []int32) {
+func extendBasis(m *milp.Model, b *milp.Basis) (cols, rows []int32) {
 	cols, rows = make([]int32, m.NumVars()), make([]int32, m.NumRows())
 	for j := range cols {
 		if j < len(b.Vars) {
@@ -274,7 +274,7 @@ func basisIn(m *milp.Model, b *milp.Basis) (cols, rows []int32) {
 }
 
 // readBasis returns HiGHS's basis, of nc variables and then the rows.
-func basisOut(status []int32, nc int) *milp.Basis {
+func readBasis(status []int32, nc int) *milp.Basis {
 	b := &milp.Basis{Vars: make([]milp.BasisStatus, nc), Rows: make([]milp.BasisStatus, len(status)-nc)}
 	for j := range b.Vars {
 		b.Vars[j] = milp.BasisStatus(status[j])
@@ -286,7 +286,7 @@ func basisOut(status []int32, nc int) *milp.Basis {
 }
 
 // pinDoubles pins a slice and returns the address of its first element, or nil if it is empty.
-func doubles(pin *runtime.Pinner, s []float64) *C.double {
+func pinDoubles(pin *runtime.Pinner, s []float64) *C.double {
 	if len(s) == 0 {
 		return nil
 	}
@@ -295,7 +295,7 @@ func doubles(pin *runtime.Pinner, s []float64) *C.double {
 }
 
 // pinInts is pinDoubles for integers.
-func ints(pin *runtime.Pinner, s []int32) *C.int32_t {
+func pinInts(pin *runtime.Pinner, s []int32) *C.int32_t {
 	if len(s) == 0 {
 		return nil
 	}

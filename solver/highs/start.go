@@ -22,49 +22,49 @@ import (
 // A worse start, which presolve has excluded, then counts as optimal unless some solution is better by 1 or more.
 // So the value of an optimum is compared with the value that presolve leaves. If it is worse, the model is solved
 // again without the start.
-func settled(ctx context.Context, m *milp.Model, o *milp.Options) (*result, error) {
-	r, err := decided(ctx, m, o)
-	if err != nil || !r.mip || o.Start == nil || o.NoPresolve || r.modelStatus != modelOptimal || beyond(m, o.Start, r.objective) {
+func solveWithStart(ctx context.Context, m *milp.Model, o *milp.Options) (*runResult, error) {
+	r, err := solveUntilVerdict(ctx, m, o)
+	if err != nil || !r.mip || o.Start == nil || o.NoPresolve || r.modelStatus != modelOptimal || beatsStart(m, o.Start, r.objective) {
 		return r, err
 	}
 
 	// Compare with the value that presolve leaves.
-	left, err := presolve(m, o)
+	presolved, err := presolveObjective(m, o)
 	if err != nil {
 		return nil, err
 	}
-	r.stats.CPU += left.cpu
-	short := left.value - r.objective
+	r.stats.CPU += presolved.cpu
+	shortfall := presolved.value - r.objective
 	if m.Sense() == milp.Minimize {
-		short = -short
+		shortfall = -shortfall
 	}
 	switch {
-	case !left.constant || short <= 0:
+	case !presolved.constant || shortfall <= 0:
 		return r, nil
-	case short <= max(o.AbsGap, defaultAbsGap, o.Gap*math.Abs(r.objective)):
-		r.bound = left.value
+	case shortfall <= max(o.AbsGap, defaultAbsGap, o.Gap*math.Abs(r.objective)):
+		r.bound = presolved.value
 		return r, nil
 	}
-	return unstarted(ctx, m, o, r, left.value)
+	return solveWithoutStart(ctx, m, o, r, presolved.value)
 }
 
 // beatsStart reports whether an objective is better than that of a start. Then its solution is one that presolve
 // left, and as good as any of these.
-func beyond(m *milp.Model, start []float64, objective float64) bool {
-	from := m.Value(start) // NaN if the start leaves a variable open
-	by := objective - from
+func beatsStart(m *milp.Model, start []float64, objective float64) bool {
+	startValue := m.Value(start) // NaN if the start leaves a variable open
+	gain := objective - startValue
 	if m.Sense() == milp.Minimize {
-		by = -by
+		gain = -gain
 	}
-	return by > 1e-6*max(1, math.Abs(from))
+	return gain > 1e-6*max(1, math.Abs(startValue))
 }
 
 // solveWithoutStart solves again without the start, after a run whose solution is worse than a bound. If it finds
 // no solution, it returns that of the first run with the bound.
-func unstarted(ctx context.Context, m *milp.Model, o *milp.Options, first *result, bound float64) (*result, error) {
-	free := *o
-	free.Start = nil
-	r, err := decided(ctx, m, &free)
+func solveWithoutStart(ctx context.Context, m *milp.Model, o *milp.Options, first *runResult, bound float64) (*runResult, error) {
+	withoutStart := *o
+	withoutStart.Start = nil
+	r, err := solveUntilVerdict(ctx, m, &withoutStart)
 	if err != nil {
 		return nil, err
 	}
@@ -79,20 +79,20 @@ func unstarted(ctx context.Context, m *milp.Model, o *milp.Options, first *resul
 }
 
 // presolvedObjective is the objective that presolve leaves of a model.
-type remainder struct {
+type presolvedObjective struct {
 	constant bool    // all solutions that are left have the same value
 	value    float64 // this value, if constant is true
 	cpu      time.Duration
 }
 
 // presolveObjective returns the objective that presolve leaves of a mixed-integer program.
-func presolve(m *milp.Model, o *milp.Options) (remainder, error) {
-	c := newCall(m, o, rung{})
-	defer c.pin.Unpin()
-	rc := C.inferplan_highs_presolve(c.p, c.a)
+func presolveObjective(m *milp.Model, o *milp.Options) (presolvedObjective, error) {
+	c := newCall(m, o, fallback{})
+	defer c.pinner.Unpin()
+	rc := C.inferplan_highs_presolve(c.problem, c.answer)
 	runtime.KeepAlive(m)
 	if rc != 0 {
-		return remainder{}, fmt.Errorf("%w: %s", milp.ErrFault, C.GoString(&c.a.error[0]))
+		return presolvedObjective{}, fmt.Errorf("%w: %s", milp.ErrFault, C.GoString(&c.answer.error[0]))
 	}
-	return remainder{c.a.constant != 0, float64(c.a.objective), cpuTime(c.a)}, nil
+	return presolvedObjective{c.answer.constant != 0, float64(c.answer.objective), cpuTime(c.answer)}, nil
 }

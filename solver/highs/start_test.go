@@ -78,8 +78,8 @@ func drawPlans(r *rand.Rand) *plans {
 	return m
 }
 
-// negated is a maximisation as a minimisation.
-func negated(m *milp.Model) *milp.Model {
+// negatedModel is a maximisation as a minimisation.
+func negatedModel(m *milp.Model) *milp.Model {
 	c := m.Clone()
 	c.SetSense(milp.Minimize)
 	c.SetOffset(-m.Offset())
@@ -104,26 +104,26 @@ func TestStartThatPresolveCutsOff(t *testing.T) {
 	m.add(1, 0, 1, false)
 	m.add(1, 0, 1, true)
 	start := m.worst(t)
-	near(t, "value of the start", m.Value(start), -1)
+	requireNear(t, "value of the start", m.Value(start), -1)
 	const best = -2.0 / 3
 	for name, o := range map[string]milp.Options{
 		"proof": {Start: start}, "gap": {Start: start, Gap: 1e-6},
 		"open": {Start: append([]float64{math.NaN()}, start[1:]...)},
 	} {
 		s := solve(t, m.Model, o)
-		near(t, name+": value", s.Value, best)
-		near(t, name+": bound", s.Bound, best)
+		requireNear(t, name+": value", s.Value, best)
+		requireNear(t, name+": bound", s.Bound, best)
 		if s.Status != milp.Optimal {
 			t.Errorf("%s: status %v", name, s.Status)
 		}
-		s = solve(t, negated(m.Model), o)
-		near(t, name+": value of the negative", s.Value, -best)
-		near(t, name+": bound of the negative", s.Bound, -best)
+		s = solve(t, negatedModel(m.Model), o)
+		requireNear(t, name+": value of the negative", s.Value, -best)
+		requireNear(t, name+": bound of the negative", s.Bound, -best)
 	}
 
 	// Within the gap the start is good enough, but the bound is that of the best.
 	s := solve(t, m.Model, milp.Options{Start: start, Gap: 0.5})
-	near(t, "bound within the gap", s.Bound, best)
+	requireNear(t, "bound within the gap", s.Bound, best)
 	if s.Value == -1 && s.Status != milp.Gap {
 		t.Errorf("status %v of value %v", s.Status, s.Value)
 	}

@@ -11,12 +11,12 @@ import (
 )
 
 // Both lists would rather have their second choice, but there is room for one of them.
-func ExampleBest() {
+func ExampleBestChoices() {
 	lists := [][]knapsack.Choice{
 		{{Value: 1, Weight: 0}, {Value: 2, Weight: .3}},
 		{{Value: 1, Weight: 0}, {Value: 4, Weight: .5}},
 	}
-	fmt.Println(knapsack.Best(lists, .6, 100))
+	fmt.Println(knapsack.BestChoices(lists, .6, 100))
 	// Output: [0 1]
 }
 
@@ -24,7 +24,7 @@ func ExampleBest() {
 const parts = 1e4
 
 // The knapsack takes what trying everything takes.
-func TestBest(t *testing.T) {
+func TestBestChoicesAgreesWithBruteForce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lists := make([][]knapsack.Choice, rapid.IntRange(1, 4).Draw(t, "lists"))
 		for r := range lists {
@@ -52,7 +52,7 @@ func TestBest(t *testing.T) {
 		}
 		try(0, 0, 0)
 		weight, value := 0.0, 0.0
-		for r, k := range knapsack.Best(lists, room, parts) {
+		for r, k := range knapsack.BestChoices(lists, room, parts) {
 			weight, value = weight+lists[r][k].Weight, value+lists[r][k].Value
 			if !fits && k != 0 {
 				t.Fatalf("list %d has choice %d where nothing fits", r, k)
@@ -69,7 +69,7 @@ func TestBest(t *testing.T) {
 func TestBestTakesAllOfTheRoom(t *testing.T) {
 	for k := range 501 {
 		room := float64(k) / parts
-		if got := knapsack.Best([][]knapsack.Choice{{{Value: 0}, {Weight: room, Value: 1}}}, room, parts); got[0] != 1 {
+		if got := knapsack.BestChoices([][]knapsack.Choice{{{Value: 0}, {Weight: room, Value: 1}}}, room, parts); got[0] != 1 {
 			t.Errorf("room for %d units: choice %d", k, got[0])
 		}
 	}

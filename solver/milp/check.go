@@ -11,10 +11,10 @@ const Tolerance = 1e-6
 
 // Violation holds the distances of a point from feasibility.
 type Violation struct {
-	Row     float64 // largest violation of a row, scaled as Tolerance says
-	Bound   float64 // largest violation of a bound, scaled likewise
-	Integer float64 // largest distance of an integer variable from an integer
-	Where   string  // name of the worst row or variable; "" if nothing is violated
+	Row       float64 // largest violation of a row, scaled as Tolerance says
+	Bound     float64 // largest violation of a bound, scaled likewise
+	Integer   float64 // largest distance of an integer variable from an integer
+	WorstName string  // name of the worst row or variable; "" if nothing is violated
 }
 
 // OK reports whether all is within Tolerance.
@@ -25,21 +25,21 @@ func (v Violation) OK() bool {
 // Check returns the distances of x from feasibility, computed without a solver.
 func (m *Model) Check(x []float64) Violation {
 	if len(x) != len(m.vars) {
-		return Violation{Row: Inf, Bound: Inf, Integer: Inf, Where: fmt.Sprintf("%d values for %d variables", len(x), len(m.vars))}
+		return Violation{Row: Inf, Bound: Inf, Integer: Inf, WorstName: fmt.Sprintf("%d values for %d variables", len(x), len(m.vars))}
 	}
 
 	// record keeps the largest violation of each sort, and the name of the largest of all.
-	var out Violation
-	worst := 0.0
-	note := func(field *float64, v float64, name func() string) {
+	var result Violation
+	largest := 0.0
+	record := func(field *float64, v float64, name func() string) {
 		if math.IsNaN(v) {
 			v = Inf
 		}
 		if v > *field {
 			*field = v
 		}
-		if v > worst {
-			worst, out.Where = v, name()
+		if v > largest {
+			largest, result.WorstName = v, name()
 		}
 	}
 
@@ -47,26 +47,26 @@ func (m *Model) Check(x []float64) Violation {
 	for j := range m.vars {
 		v := &m.vars[j]
 		name := func() string { return "variable " + m.VarName(Var(j)) }
-		note(&out.Bound, violation(x[j], v.lo, v.hi, 1), name)
+		record(&result.Bound, violation(x[j], v.lo, v.hi, 1), name)
 		if v.integer {
-			note(&out.Integer, math.Abs(x[j]-math.Round(x[j])), name)
+			record(&result.Integer, math.Abs(x[j]-math.Round(x[j])), name)
 		}
 	}
 
 	// Rows.
-	act := make([]float64, len(m.rows))
-	big := make([]float64, len(m.rows))
+	activity := make([]float64, len(m.rows))
+	largestTerm := make([]float64, len(m.rows))
 	for _, c := range m.coefs {
 		t := c.val * x[c.col]
-		act[c.row] += t
-		if t = math.Abs(t); t > big[c.row] {
-			big[c.row] = t
+		activity[c.row] += t
+		if t = math.Abs(t); t > largestTerm[c.row] {
+			largestTerm[c.row] = t
 		}
 	}
 	for i := range m.rows {
-		note(&out.Row, violation(act[i], m.rows[i].lo, m.rows[i].hi, big[i]), func() string { return "row " + m.RowName(Row(i)) })
+		record(&result.Row, violation(activity[i], m.rows[i].lo, m.rows[i].hi, largestTerm[i]), func() string { return "row " + m.RowName(Row(i)) })
 	}
-	return out
+	return result
 }
 
 // violation returns the distance of v from [lo, hi], in units of max(1, |limit|, scale).
@@ -84,14 +84,14 @@ func violation(v, lo, hi, scale float64) float64 {
 
 // Round returns x with its integer variables rounded and every variable moved into its bounds.
 func (m *Model) Round(x []float64) []float64 {
-	out := make([]float64, len(x))
+	rounded := make([]float64, len(x))
 	for j := range m.vars {
 		v := x[j]
 		if m.vars[j].integer {
 			v = math.Round(v)
 		}
 		v = min(max(v, m.vars[j].lo), m.vars[j].hi)
-		out[j] = v + 0 // no negative zero
+		rounded[j] = v + 0 // no negative zero
 	}
-	return out
+	return rounded
 }

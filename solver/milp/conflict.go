@@ -22,119 +22,121 @@ func FindConflict(ctx context.Context, s Solver, m *Model) (limits []Limit, mini
 	if err := m.Validate(); err != nil {
 		return nil, false, err
 	}
-	soft := rowLimits(m)
-	f := &filter{ctx: ctx, solver: s, model: m}
-	found, err := f.elastic(soft)
+	softLimits := rowLimits(m)
+	f := &conflictFilter{ctx: ctx, solver: s, model: m}
+	inConflict, err := f.elasticFilter(softLimits)
 	if err == nil {
-		minimal, err = f.delete(soft, found)
+		minimal, err = f.deletionFilter(softLimits, inConflict)
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("explaining why %q has no solution: %w", m.Name, err)
 	}
-	for k, in := range found {
-		if in {
-			limits = append(limits, soft[k])
+	for k, isIn := range inConflict {
+		if isIn {
+			limits = append(limits, softLimits[k])
 		}
 	}
 	return limits, minimal, nil
 }
 
 // conflictFilter searches a model for a conflict.
-type filter struct {
+type conflictFilter struct {
 	ctx    context.Context
 	solver Solver
 	model  *Model
 }
 
 // solve solves a model without limits.
-func (f *filter) solve(m *Model) (*Solution, error) { return f.solver.Solve(f.ctx, m, Options{}) }
+func (f *conflictFilter) solve(m *Model) (*Solution, error) {
+	return f.solver.Solve(f.ctx, m, Options{})
+}
 
 // elasticFilter returns, by soft limit, whether it belongs to a set that holds a conflict.
-func (f *filter) elastic(soft []Limit) ([]bool, error) {
-	found := make([]bool, len(soft))
-	e := newElastic(f.model, soft)
+func (f *conflictFilter) elasticFilter(softLimits []Limit) ([]bool, error) {
+	inConflict := make([]bool, len(softLimits))
+	relaxed := newElastic(f.model, softLimits)
 	for {
 		// Find the cheapest violation.
-		sol, err := f.solve(e.model)
+		sol, err := f.solve(relaxed.model)
 		if err != nil {
 			return nil, err
 		}
 		if sol.Status == Infeasible {
-			return found, nil
+			return inConflict, nil
 		}
 		if !sol.Feasible() {
-			return f.stopped(soft, sol.Status)
+			return f.allIfInfeasible(softLimits, sol.Status)
 		}
 
 		// Make the violated limits hard.
-		hardened := false
-		for k := range soft {
-			if e.amount(sol.X, k) > 0 {
-				e.harden(k)
-				found[k], hardened = true, true
+		madeHard := false
+		for k := range softLimits {
+			if relaxed.violatedBy(sol.X, k) > 0 {
+				relaxed.makeHard(k)
+				inConflict[k], madeHard = true, true
 			}
 		}
-		if hardened {
+		if madeHard {
 			continue
 		}
 		if sol.Status != Optimal {
-			return f.stopped(soft, sol.Status)
+			return f.allIfInfeasible(softLimits, sol.Status)
 		}
 		// No limit is violated, so the model has a solution within the tolerance. Solve the model itself to know.
-		own, err := f.solve(f.withoutObjective(f.model))
+		direct, err := f.solve(f.withoutObjective(f.model))
 		if err != nil {
 			return nil, err
 		}
-		if own.Status != Infeasible {
+		if direct.Status != Infeasible {
 			return nil, errNotInfeasible
 		}
 		// The solver's tolerances hide the conflict from the elastic model. Leave it to the deletion filter.
-		return slices.Repeat([]bool{true}, len(soft)), nil
+		return slices.Repeat([]bool{true}, len(softLimits)), nil
 	}
 }
 
 // allIfInfeasible is called if a limit ended an elastic solve. It returns all soft limits if the model is known to
 // be infeasible, and else an error.
-func (f *filter) stopped(soft []Limit, why Status) ([]bool, error) {
-	own, err := f.solve(f.withoutObjective(f.model))
+func (f *conflictFilter) allIfInfeasible(softLimits []Limit, status Status) ([]bool, error) {
+	direct, err := f.solve(f.withoutObjective(f.model))
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case own.Status == Infeasible:
-		return slices.Repeat([]bool{true}, len(soft)), nil
-	case own.Feasible():
+	case direct.Status == Infeasible:
+		return slices.Repeat([]bool{true}, len(softLimits)), nil
+	case direct.Feasible():
 		return nil, errNotInfeasible
 	}
-	return nil, fmt.Errorf("stopped (%v) before a conflict was found", why)
+	return nil, fmt.Errorf("stopped (%v) before a conflict was found", status)
 }
 
 // deletionFilter takes limits out of the conflict as long as the rest is still infeasible. It reports whether each
 // was decided.
-func (f *filter) delete(soft []Limit, found []bool) (minimal bool, err error) {
+func (f *conflictFilter) deletionFilter(softLimits []Limit, inConflict []bool) (minimal bool, err error) {
 	// Start from the limits that hold a conflict.
 	m := f.withoutObjective(f.model)
-	for k, in := range found {
-		if !in {
-			soft[k].dropFrom(m)
+	for k, isIn := range inConflict {
+		if !isIn {
+			softLimits[k].removeFrom(m)
 		}
 	}
 
 	// Leave out one after the other.
 	minimal = true
-	for k, in := range found {
-		if !in {
+	for k, isIn := range inConflict {
+		if !isIn {
 			continue
 		}
 		trial := m.Clone()
-		soft[k].dropFrom(trial)
+		softLimits[k].removeFrom(trial)
 		sol, err := f.solve(trial)
 		if err != nil {
 			return false, err
 		}
 		switch {
 		case sol.Status == Infeasible:
-			found[k], m = false, trial
+			inConflict[k], m = false, trial
 		case sol.Feasible() || sol.Status == Unbounded:
 		default:
 			minimal = false // not decided: the limit stays
@@ -144,7 +146,7 @@ func (f *filter) delete(soft []Limit, found []bool) (minimal bool, err error) {
 }
 
 // withoutObjective returns a copy of a model without its objective.
-func (f *filter) withoutObjective(m *Model) *Model {
+func (f *conflictFilter) withoutObjective(m *Model) *Model {
 	c := m.Clone()
 	c.Name = m.Name + " (feasibility)"
 	for j := range c.vars {
@@ -154,7 +156,7 @@ func (f *filter) withoutObjective(m *Model) *Model {
 }
 
 // removeFrom removes a limit from a model.
-func (l Limit) dropFrom(m *Model) {
+func (l Limit) removeFrom(m *Model) {
 	if l.Side == Lower {
 		m.rows[l.Row].lo = -Inf
 	} else {

@@ -104,9 +104,9 @@ func (l *constraints) Activity(x []float64) []float64 {
 }
 
 // hasUsableCoefficients reports whether solvers accept every coefficient as it is.
-func (l *constraints) inRange() bool {
+func (l *constraints) hasUsableCoefficients() bool {
 	for i := range l.coefs {
-		if !taken(l.coefs[i].val) {
+		if !isUsableCoefficient(l.coefs[i].val) {
 			return false
 		}
 	}

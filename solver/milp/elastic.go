@@ -34,50 +34,50 @@ func (l Limit) String() string { return fmt.Sprintf("row %s %s %v", l.Name, l.Si
 
 // rowLimits returns the finite sides of a model's rows. An equation has two.
 func rowLimits(m *Model) []Limit {
-	var out []Limit
+	var limits []Limit
 	for i := range m.rows {
-		at, name := Row(i), m.RowName(Row(i))
+		row, name := Row(i), m.RowName(Row(i))
 		if lo := m.rows[i].lo; !math.IsInf(lo, 0) {
-			out = append(out, Limit{at, Lower, name, lo})
+			limits = append(limits, Limit{row, Lower, name, lo})
 		}
 		if hi := m.rows[i].hi; !math.IsInf(hi, 0) {
-			out = append(out, Limit{at, Upper, name, hi})
+			limits = append(limits, Limit{row, Upper, name, hi})
 		}
 	}
-	return out
+	return limits
 }
 
 // elasticModel is a model in which some limits may be violated at a price of 1 per unit. Each has a slack
 // variable, and the objective minimises the price.
-type elastic struct {
+type elasticModel struct {
 	model  *Model
 	limits []Limit
 	slack  []Var // by limit; -1 if the limit is hard
 }
 
 // newElastic returns the elastic model in which the given limits are soft.
-func newElastic(m *Model, limits []Limit) *elastic {
+func newElastic(m *Model, limits []Limit) *elasticModel {
 	c := m.Clone()
 	c.Name = m.Name + " (elastic)"
 	c.sense, c.offset = Minimize, 0
 	for j := range c.vars {
 		c.vars[j].obj = 0
 	}
-	e := &elastic{model: c, limits: limits, slack: make([]Var, len(limits))}
+	relaxed := &elasticModel{model: c, limits: limits, slack: make([]Var, len(limits))}
 	for k, l := range limits {
 		sign := 1.0
 		if l.Side == Upper {
 			sign = -1
 		}
-		s := c.AddVar("slack "+l.String(), 0, Inf, 1)
-		e.slack[k] = s
-		c.AddTerm(l.Row, s, sign)
+		slack := c.AddVar("slack "+l.String(), 0, Inf, 1)
+		relaxed.slack[k] = slack
+		c.AddTerm(l.Row, slack, sign)
 	}
-	return e
+	return relaxed
 }
 
 // violatedBy returns by how much limit k is violated at x. A violation below the tolerance counts as 0.
-func (e *elastic) amount(x []float64, k int) float64 {
+func (e *elasticModel) violatedBy(x []float64, k int) float64 {
 	if e.slack[k] < 0 {
 		return 0
 	}
@@ -89,7 +89,7 @@ func (e *elastic) amount(x []float64, k int) float64 {
 }
 
 // makeHard makes limit k hard.
-func (e *elastic) harden(k int) {
+func (e *elasticModel) makeHard(k int) {
 	s := e.slack[k]
 	e.slack[k] = -1
 	e.model.vars[s].hi = 0

@@ -35,10 +35,10 @@ func (s *FaultTolerant) Solve(ctx context.Context, m *Model, o Options) (*Soluti
 	if !errors.Is(err, ErrFault) || ctx.Err() != nil {
 		return sol, err
 	}
-	s.note(err)
-	again := o
-	again.Basis, again.NoPresolve = nil, true
-	if sol, err = s.solver.Solve(ctx, m, again); !errors.Is(err, ErrFault) || ctx.Err() != nil {
+	s.addFault(err)
+	retryOptions := o
+	retryOptions.Basis, retryOptions.NoPresolve = nil, true
+	if sol, err = s.solver.Solve(ctx, m, retryOptions); !errors.Is(err, ErrFault) || ctx.Err() != nil {
 		return sol, err
 	}
 	if m.NumIntegers() > 0 {
@@ -49,7 +49,7 @@ func (s *FaultTolerant) Solve(ctx context.Context, m *Model, o Options) (*Soluti
 }
 
 // addFault records an error.
-func (s *FaultTolerant) note(err error) {
+func (s *FaultTolerant) addFault(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.faults = append(s.faults, err)

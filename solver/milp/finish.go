@@ -18,7 +18,7 @@ func NewSolution(status Status) *Solution {
 // If rounding violates a row, the integers are fixed at their rounded values, and s solves for the continuous
 // variables again. If that has no solution either, X is the solver's point as it was, and Rounded is false.
 func (m *Model) Finish(ctx context.Context, s Solver, o Options, sol *Solution, point []float64) error {
-	x, rounded, err := m.settle(ctx, s, o, point)
+	x, rounded, err := m.roundPoint(ctx, s, o, point)
 	if err != nil {
 		return err
 	}
@@ -34,18 +34,18 @@ func (m *Model) Finish(ctx context.Context, s Solver, o Options, sol *Solution, 
 }
 
 // roundPoint returns the point of Finish, and whether it has exact integers and is feasible.
-func (m *Model) settle(ctx context.Context, s Solver, o Options, point []float64) (x []float64, rounded bool, err error) {
+func (m *Model) roundPoint(ctx context.Context, s Solver, o Options, point []float64) (x []float64, rounded bool, err error) {
 	x = m.Round(point)
 	if m.Check(x).OK() {
 		return x, true, nil
 	}
 	if m.NumIntegers() > 0 {
-		again, err := s.Solve(context.WithoutCancel(ctx), m.FixIntegers(x), Options{Seed: o.Seed, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit})
+		continuous, err := s.Solve(context.WithoutCancel(ctx), m.FixIntegers(x), Options{Seed: o.Seed, MaxIterations: o.MaxIterations, TimeLimit: o.TimeLimit})
 		if err != nil {
 			return nil, false, fmt.Errorf("solving for the continuous variables of %q at the rounded integers: %w", m.Name, err)
 		}
-		if again.Status == Optimal && m.Check(again.X).OK() {
-			return again.X, true, nil
+		if continuous.Status == Optimal && m.Check(continuous.X).OK() {
+			return continuous.X, true, nil
 		}
 	}
 	return append([]float64(nil), point...), false, nil

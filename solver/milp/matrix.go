@@ -18,62 +18,62 @@ func (m *Model) Columns() Columns {
 	// Two stable counting sorts: by row, then by column. Then rows ascend within each column.
 	byRow := countingSort(m.coefs, nil, nr, func(c *coef) int32 { return c.row })
 	byCol := countingSort(m.coefs, byRow, nc, func(c *coef) int32 { return c.col })
-	out := Columns{Start: make([]int32, nc+1), Index: make([]int32, 0, nz), Value: make([]float64, 0, nz)}
-	at := 0
+	columns := Columns{Start: make([]int32, nc+1), Index: make([]int32, 0, nz), Value: make([]float64, 0, nz)}
+	next := 0
 	var largest []float64 // by coefficient of the column: its largest term
-	wide := !m.inRange()
+	hasTiny := !m.hasUsableCoefficients()
 	for j := 0; j < nc; j++ {
-		first := len(out.Index)
+		first := len(columns.Index)
 		largest = largest[:0]
-		for at < nz && int(m.coefs[byCol[at]].col) == j {
-			c := m.coefs[byCol[at]]
-			at++
-			if n := len(out.Index); n > first && out.Index[n-1] == c.row {
-				out.Value[n-1] += c.val
+		for next < nz && int(m.coefs[byCol[next]].col) == j {
+			c := m.coefs[byCol[next]]
+			next++
+			if n := len(columns.Index); n > first && columns.Index[n-1] == c.row {
+				columns.Value[n-1] += c.val
 				largest[n-1-first] = max(largest[n-1-first], math.Abs(c.val))
 				continue
 			}
 			largest = append(largest, math.Abs(c.val))
-			out.Index = append(out.Index, c.row)
-			out.Value = append(out.Value, c.val)
+			columns.Index = append(columns.Index, c.row)
+			columns.Value = append(columns.Value, c.val)
 		}
 		// Drop what cancelled.
-		keep := first
-		for k := first; k < len(out.Index); k++ {
-			least := minCoef
-			if wide {
-				least *= largest[k-first]
+		end := first
+		for k := first; k < len(columns.Index); k++ {
+			minKept := minCoef
+			if hasTiny {
+				minKept *= largest[k-first]
 			}
-			if v := out.Value[k]; v >= least || v <= -least {
-				out.Index[keep], out.Value[keep] = out.Index[k], v
-				keep++
+			if v := columns.Value[k]; v >= minKept || v <= -minKept {
+				columns.Index[end], columns.Value[end] = columns.Index[k], v
+				end++
 			}
 		}
-		out.Index, out.Value = out.Index[:keep], out.Value[:keep]
-		out.Start[j+1] = int32(keep)
+		columns.Index, columns.Value = columns.Index[:end], columns.Value[:end]
+		columns.Start[j+1] = int32(end)
 	}
-	return out
+	return columns
 }
 
 // countingSort returns the positions of coefs, stably sorted by key. If order is given, it is the order to start
 // from.
 func countingSort(coefs []coef, order []int32, buckets int, key func(*coef) int32) []int32 {
-	next := make([]int32, buckets+1)
+	nextSlot := make([]int32, buckets+1)
 	for i := range coefs {
-		next[key(&coefs[i])+1]++
+		nextSlot[key(&coefs[i])+1]++
 	}
 	for b := 0; b < buckets; b++ {
-		next[b+1] += next[b]
+		nextSlot[b+1] += nextSlot[b]
 	}
-	out := make([]int32, len(coefs))
+	sorted := make([]int32, len(coefs))
 	for i := range coefs {
 		p := int32(i)
 		if order != nil {
 			p = order[i]
 		}
 		k := key(&coefs[p])
-		out[next[k]] = p
-		next[k]++
+		sorted[nextSlot[k]] = p
+		nextSlot[k]++
 	}
-	return out
+	return sorted
 }

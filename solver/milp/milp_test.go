@@ -13,7 +13,7 @@ import (
 	"inferplan/solver/milp"
 )
 
-func TestValidate(t *testing.T) {
+func TestValidateNamesRowOrVariable(t *testing.T) {
 	nan, inf := math.NaN(), milp.Inf
 	one := milp.Term{Var: 0, Coef: 1}
 	for _, c := range []struct {
@@ -113,7 +113,7 @@ func TestColumnsAgainstDense(t *testing.T) {
 	})
 }
 
-func TestCheck(t *testing.T) {
+func TestCheckFindsLargestViolation(t *testing.T) {
 	m := milp.New("m")
 	x := m.AddInt("x", 0, 5, 1)
 	y := m.AddVar("y", -1, milp.Inf, 2)
@@ -134,7 +134,7 @@ func TestCheck(t *testing.T) {
 		{[]float64{1}, false, "1 values for 2 variables"},
 	} {
 		v := m.Check(c.x)
-		if v.OK() != c.ok || v.Where != c.want {
+		if v.OK() != c.ok || v.WorstName != c.want {
 			t.Errorf("Check(%v) = %+v, want ok %v, worst %q", c.x, v, c.ok, c.want)
 		}
 	}
@@ -168,7 +168,7 @@ func TestRelativeGap(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
+func TestEveryStatusHasAReason(t *testing.T) {
 	for s := milp.Unknown; s <= milp.Unbounded; s++ {
 		if (s.StoppedBy() == "") != (s == milp.Unknown) {
 			t.Errorf("%v: stopped by %q", s, s.StoppedBy())
@@ -199,10 +199,10 @@ func TestCloneSharesNothing(t *testing.T) {
 	}
 }
 
-// scripted is a Solver that answers with given points.
-type scripted []*milp.Solution
+// scriptedSolver is a Solver that answers with given points.
+type scriptedSolver []*milp.Solution
 
-func (s *scripted) Solve(context.Context, *milp.Model, milp.Options) (*milp.Solution, error) {
+func (s *scriptedSolver) Solve(context.Context, *milp.Model, milp.Options) (*milp.Solution, error) {
 	if len(*s) == 0 {
 		return nil, errors.New("no more answers")
 	}
@@ -212,7 +212,7 @@ func (s *scripted) Solve(context.Context, *milp.Model, milp.Options) (*milp.Solu
 }
 
 // Finish must round what is nearly integer, solve again where rounding breaks a row, and say so where that fails.
-func TestFinish(t *testing.T) {
+func TestFinishRoundsAndSolvesAgain(t *testing.T) {
 	build := func() *milp.Model {
 		m := milp.New("m")
 		n := m.AddInt("n", 0, 10, 0)
@@ -222,7 +222,7 @@ func TestFinish(t *testing.T) {
 	}
 	t.Run("noise", func(t *testing.T) {
 		sol := milp.NewSolution(milp.Optimal)
-		if err := build().Finish(context.Background(), &scripted{}, milp.Options{}, sol, []float64{2.9999999999, 3000}); err != nil {
+		if err := build().Finish(context.Background(), &scriptedSolver{}, milp.Options{}, sol, []float64{2.9999999999, 3000}); err != nil {
 			t.Fatal(err)
 		}
 		if !sol.Rounded || sol.X[0] != 3 || sol.Value != 3000 || !sol.Feasibility.OK() {
@@ -233,7 +233,7 @@ func TestFinish(t *testing.T) {
 		sol := milp.NewSolution(milp.Optimal)
 		again := milp.NewSolution(milp.Optimal)
 		again.X = []float64{3, 3000}
-		if err := build().Finish(context.Background(), &scripted{again}, milp.Options{}, sol, []float64{2.99999, 2999.99}); err != nil {
+		if err := build().Finish(context.Background(), &scriptedSolver{again}, milp.Options{}, sol, []float64{2.99999, 2999.99}); err != nil {
 			t.Fatal(err)
 		}
 		if !sol.Rounded || sol.X[1] != 3000 {
@@ -243,7 +243,7 @@ func TestFinish(t *testing.T) {
 	t.Run("beyond mending", func(t *testing.T) {
 		sol := milp.NewSolution(milp.Optimal)
 		point := []float64{2.99999, 2999.99}
-		if err := build().Finish(context.Background(), &scripted{milp.NewSolution(milp.Infeasible)}, milp.Options{}, sol, point); err != nil {
+		if err := build().Finish(context.Background(), &scriptedSolver{milp.NewSolution(milp.Infeasible)}, milp.Options{}, sol, point); err != nil {
 			t.Fatal(err)
 		}
 		if sol.Rounded || sol.X[0] != point[0] || sol.Feasibility.OK() {
@@ -254,7 +254,7 @@ func TestFinish(t *testing.T) {
 		m := build()
 		sol := milp.NewSolution(milp.WorkLimit)
 		sol.Bound = 2000
-		if err := m.Finish(context.Background(), &scripted{}, milp.Options{}, sol, []float64{3, 3000}); err != nil {
+		if err := m.Finish(context.Background(), &scriptedSolver{}, milp.Options{}, sol, []float64{3, 3000}); err != nil {
 			t.Fatal(err)
 		}
 		if want := 1.0 / 3; math.Abs(sol.Gap-want) > 1e-12 {

@@ -23,7 +23,7 @@ type Options struct {
 	AbsGap float64
 	// TargetValue is an objective value at which a mixed-integer solve stops with status Gap: when it is reached
 	// or exceeded or, if the model minimises, reached or undercut. NaN or 0 means that there is none.
-	Enough float64
+	TargetValue float64
 
 	// MaxNodes limits the branch-and-bound nodes, MaxIterations the simplex iterations (in a mixed-integer solve
 	// the sum over its linear programs, checked between them). 0 means no limit. They stop at the same point every

@@ -22,10 +22,10 @@ const (
 // of range is a fault only if Scaling does not help.
 func (m *Model) Validate() error {
 	var faults []error
-	more := 0
+	unlisted := 0
 	add := func(format string, args ...any) {
 		if len(faults) == maxErrors {
-			more++
+			unlisted++
 			return
 		}
 		faults = append(faults, fmt.Errorf(format, args...))
@@ -66,29 +66,29 @@ func (m *Model) Validate() error {
 	}
 
 	// Magnitudes, if all else is valid.
-	if len(faults) == 0 && !m.inRange() && m.Scaling() == nil {
+	if len(faults) == 0 && !m.hasUsableCoefficients() && m.Scaling() == nil {
 		m.outOfRange(add)
 	}
 	if len(faults) == 0 {
 		return nil
 	}
-	if more > 0 {
-		faults = append(faults, fmt.Errorf("and %d more", more))
+	if unlisted > 0 {
+		faults = append(faults, fmt.Errorf("and %d more", unlisted))
 	}
 	return fmt.Errorf("%w %q: %w", ErrInvalid, m.Name, errors.Join(faults...))
 }
 
 // outOfRange reports the coefficients that solvers do not accept as they are.
-func (m *Model) outOfRange(add func(format string, args ...any)) {
+func (m *Model) outOfRange(addFault func(format string, args ...any)) {
 	c := m.Columns()
 	for j := range m.vars {
 		for k := c.Start[j]; k < c.Start[j+1]; k++ {
 			row, col, v := m.RowName(Row(c.Index[k])), m.VarName(Var(j)), c.Value[k]
 			switch {
 			case math.Abs(v) > maxMagnitude:
-				add("row %s, variable %s: coefficient %v, expected a number of at most %g in magnitude", row, col, v, float64(maxMagnitude))
+				addFault("row %s, variable %s: coefficient %v, expected a number of at most %g in magnitude", row, col, v, float64(maxMagnitude))
 			case math.Abs(v) < minCoef:
-				add("row %s, variable %s: coefficient %v is below %g in magnitude, where solvers take it for zero, and no units of rows and variables mend that", row, col, v, float64(minCoef))
+				addFault("row %s, variable %s: coefficient %v is below %g in magnitude, where solvers take it for zero, and no units of rows and variables mend that", row, col, v, float64(minCoef))
 			}
 		}
 	}

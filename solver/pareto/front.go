@@ -44,7 +44,7 @@ func Front[V cmp.Ordered](cost []float64, value []V) []int {
 // UndominatedPoints returns the indexes of the points that no other one beats in value without a greater need of
 // some kind. Of equal points the first is kept. It takes up to the square of the number of points. It fails only
 // if ctx ends.
-func Undominated[V cmp.Ordered](ctx context.Context, needs [][]float64, value []V) ([]int, error) {
+func UndominatedPoints[V cmp.Ordered](ctx context.Context, needs [][]float64, value []V) ([]int, error) {
 	order, total := make([]int, len(value)), make([]float64, len(value))
 	for i := range order {
 		order[i] = i
@@ -55,28 +55,28 @@ func Undominated[V cmp.Ordered](ctx context.Context, needs [][]float64, value []
 	slices.SortFunc(order, func(a, b int) int {
 		return cmp.Or(cmp.Compare(total[a], total[b]), cmp.Compare(value[b], value[a]), cmp.Compare(a, b))
 	})
-	var kept []int
+	var undominated []int
 next:
 	for n, i := range order {
-		if n%looksEvery == 0 && ctx.Err() != nil {
+		if n%contextCheckInterval == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		for at := len(kept) - 1; at >= 0; at-- { // the nearest points are the likeliest to dominate
-			if k := kept[at]; value[k] >= value[i] && NoMore(needs[k], needs[i]) {
+		for previous := len(undominated) - 1; previous >= 0; previous-- { // the nearest points are the likeliest to dominate
+			if k := undominated[previous]; value[k] >= value[i] && AllAtMost(needs[k], needs[i]) {
 				continue next
 			}
 		}
-		kept = append(kept, i)
+		undominated = append(undominated, i)
 	}
-	slices.Sort(kept)
-	return kept, nil
+	slices.Sort(undominated)
+	return undominated, nil
 }
 
 // contextCheckInterval is the number of points after which UndominatedPoints checks its context.
-const looksEvery = 256
+const contextCheckInterval = 256
 
 // AllAtMost reports whether every need in a is at most that in b.
-func NoMore[T cmp.Ordered](a, b []T) bool {
+func AllAtMost[T cmp.Ordered](a, b []T) bool {
 	for m := range a {
 		if a[m] > b[m] {
 			return false

@@ -24,8 +24,8 @@ func Example() {
 	// Output: [0 1 3] 15
 }
 
-// drawn are points on a small lattice, so that many are equal.
-func drawn(t *rapid.T, kinds int) (needs [][]float64, cost []float64, value []int32) {
+// drawPoints are points on a small lattice, so that many are equal.
+func drawPoints(t *rapid.T, kinds int) (needs [][]float64, cost []float64, value []int32) {
 	for range rapid.IntRange(0, 12).Draw(t, "points") {
 		one, total := make([]float64, kinds), 0.0
 		for k := range one {
@@ -41,9 +41,9 @@ func drawn(t *rapid.T, kinds int) (needs [][]float64, cost []float64, value []in
 }
 
 // A point is on the front if and only if no other costs no more and is worth no less.
-func TestFront(t *testing.T) {
+func TestFrontHasUnbeatenPoints(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		_, cost, value := drawn(t, 1)
+		_, cost, value := drawPoints(t, 1)
 		front := pareto.Front(cost, value)
 		for n := 1; n < len(front); n++ {
 			if a, b := front[n-1], front[n]; cost[a] >= cost[b] || value[a] >= value[b] {
@@ -65,15 +65,15 @@ func TestFront(t *testing.T) {
 }
 
 // A point is kept if and only if no other is worth no less and needs no more of any kind.
-func TestUndominated(t *testing.T) {
+func TestUndominatedPointsAreUnbeaten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		needs, _, value := drawn(t, 3)
-		kept, _ := pareto.Undominated(t.Context(), needs, value)
+		needs, _, value := drawPoints(t, 3)
+		kept, _ := pareto.UndominatedPoints(t.Context(), needs, value)
 		for i := range needs {
 			stands := true
 			for k := range needs {
 				same := value[k] == value[i] && slices.Equal(needs[k], needs[i])
-				if k != i && value[k] >= value[i] && pareto.NoMore(needs[k], needs[i]) && (!same || k < i) {
+				if k != i && value[k] >= value[i] && pareto.AllAtMost(needs[k], needs[i]) && (!same || k < i) {
 					stands = false
 				}
 			}
@@ -85,9 +85,9 @@ func TestUndominated(t *testing.T) {
 }
 
 // The envelope is the best mixture of two points at every budget.
-func TestEnvelope(t *testing.T) {
+func TestEnvelopeIsBestMixture(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		_, cost, value := drawn(t, 1)
+		_, cost, value := drawPoints(t, 1)
 		var e pareto.Envelope
 		for _, i := range pareto.Front(cost, value) {
 			e.Add(cost[i], float64(value[i]))

@@ -7,14 +7,14 @@ import (
 )
 
 // solveOrder is a message to the process that asks for a solve.
-type order struct {
+type solveOrder struct {
 	Model               *milp.Tables
 	Options             milp.Options // without its functions
 	Incumbent, Progress bool         // whether the caller has these callbacks
 }
 
 // solveReport is a message from the process. One with neither an incumbent nor progress ends the solve.
-type report struct {
+type solveReport struct {
 	Incumbent *milp.Incumbent
 	Progress  *milp.Progress
 	Solution  *milp.Solution // nil if the solve failed
@@ -24,10 +24,10 @@ type report struct {
 }
 
 // remoteError is the error of a solve in the process.
-type remote struct {
+type remoteError struct {
 	text  string
 	fault bool
 }
 
-func (e *remote) Error() string        { return e.text }
-func (e *remote) Is(target error) bool { return e.fault && target == milp.ErrFault }
+func (e *remoteError) Error() string        { return e.text }
+func (e *remoteError) Is(target error) bool { return e.fault && target == milp.ErrFault }

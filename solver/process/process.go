@@ -23,12 +23,12 @@ type Solver struct {
 	Command func() *exec.Cmd // a process that calls Serve with its standard input, file 3 and its standard output
 	Name    string           // of the solver and its version
 
-	turn  sync.Mutex
-	child *child
+	mu      sync.Mutex
+	process *solverProcess
 }
 
 // stopTimeout is the time that a solve has to end after it was told to stop.
-const patience = 500 * time.Millisecond
+const stopTimeout = 500 * time.Millisecond
 
 // Version returns the solver's name and version, as a plan file states it.
 func (s *Solver) Version() string { return s.Name }
@@ -43,35 +43,35 @@ func (s *Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*mil
 	}
 
 	// Start a process, if none is running.
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	if s.child == nil {
-		c, err := start(s.Command())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process == nil {
+		process, err := startProcess(s.Command())
 		if err != nil {
 			return nil, fmt.Errorf("starting a process for the solver: %w", err)
 		}
-		s.child = c
+		s.process = process
 	}
 
 	// End the process unless the solve ended by itself.
-	keep := false
+	keepProcess := false
 	defer func() { // also if a callback panics
-		if !keep && s.child != nil {
-			s.end()
+		if !keepProcess && s.process != nil {
+			s.endProcess()
 		}
 	}()
 
 	// Solve.
-	r, stopped, err := s.child.solve(ctx, m, &o)
+	r, wasStopped, err := s.process.solve(ctx, m, &o)
 	switch {
-	case err != nil && stopped:
+	case err != nil && wasStopped:
 		return milp.NewSolution(milp.Interrupted), nil
 	case err != nil:
-		return nil, fmt.Errorf("model %q: %w: its process ended: %s", m.Name, milp.ErrFault, s.end())
+		return nil, fmt.Errorf("model %q: %w: its process ended: %s", m.Name, milp.ErrFault, s.endProcess())
 	}
-	keep = !stopped
+	keepProcess = !wasStopped
 	if r.Solution == nil {
-		return nil, &remote{r.Error, r.Fault}
+		return nil, &remoteError{r.Error, r.Fault}
 	}
 	if r.Solution.Rounded && r.Solution.X == nil { // gob does not send empty slices
 		r.Solution.X = []float64{}
@@ -81,24 +81,24 @@ func (s *Solver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*mil
 
 // Close ends the process.
 func (s *Solver) Close() {
-	s.turn.Lock()
-	defer s.turn.Unlock()
-	if s.child != nil {
-		s.end()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.process != nil {
+		s.endProcess()
 	}
 }
 
 // endProcess ends the process, and returns the first line of its standard error or its exit status.
-func (s *Solver) end() string {
-	c := s.child
-	s.child = nil
-	c.in.Close()
-	c.stops.Close()
-	err := c.cmd.Wait()
-	first, _, _ := strings.Cut(strings.TrimSpace(c.said.String()), "\n")
+func (s *Solver) endProcess() string {
+	process := s.process
+	s.process = nil
+	process.stdin.Close()
+	process.stops.Close()
+	err := process.cmd.Wait()
+	firstLine, _, _ := strings.Cut(strings.TrimSpace(process.stderr.String()), "\n")
 	switch exit := (*exec.ExitError)(nil); {
-	case first != "":
-		return first
+	case firstLine != "":
+		return firstLine
 	case errors.As(err, &exit):
 		return exit.String()
 	}
@@ -106,57 +106,57 @@ func (s *Solver) end() string {
 }
 
 // solverProcess is a running process.
-type child struct {
+type solverProcess struct {
 	cmd     *exec.Cmd
-	said    bytes.Buffer // its standard error
-	in      io.WriteCloser
+	stderr  bytes.Buffer // its standard error
+	stdin   io.WriteCloser
 	orders  *gob.Encoder
 	reports *gob.Decoder
 	stops   *os.File
 }
 
 // startProcess starts a process with its pipes.
-func start(cmd *exec.Cmd) (*child, error) {
-	c := &child{cmd: cmd}
-	in, err := cmd.StdinPipe()
+func startProcess(cmd *exec.Cmd) (*solverProcess, error) {
+	process := &solverProcess{cmd: cmd}
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	out, err := cmd.StdoutPipe()
+	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
 	}
-	stopped, stops, err := os.Pipe()
+	stopReader, stopWriter, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer stopped.Close()
-	cmd.ExtraFiles = []*os.File{stopped}
-	cmd.Stderr = &c.said
-	c.in, c.orders, c.reports, c.stops = in, gob.NewEncoder(in), gob.NewDecoder(out), stops
-	return c, cmd.Start()
+	defer stopReader.Close()
+	cmd.ExtraFiles = []*os.File{stopReader}
+	cmd.Stderr = &process.stderr
+	process.stdin, process.orders, process.reports, process.stops = stdin, gob.NewEncoder(stdin), gob.NewDecoder(stdout), stopWriter
+	return process, cmd.Start()
 }
 
 // solve sends a model and calls the options' callbacks until the solve ends. wasStopped says that the solve was
 // told to stop. The process then solves nothing else. It fails if the process ends.
-func (c *child) solve(ctx context.Context, m *milp.Model, o *milp.Options) (r *report, stopped bool, err error) {
-	answered := make(chan struct{})
-	defer close(answered)
+func (c *solverProcess) solve(ctx context.Context, m *milp.Model, o *milp.Options) (r *solveReport, wasStopped bool, err error) {
+	ended := make(chan struct{})
+	defer close(ended)
 
 	// Stop the solve when ctx ends, and kill the process if it does not react.
-	unless := context.AfterFunc(ctx, func() {
+	cancelStop := context.AfterFunc(ctx, func() {
 		_, _ = c.stops.Write([]byte{1}) // an error means that the process is gone, and its solve with it
 		select {
-		case <-answered:
-		case <-time.After(patience):
+		case <-ended:
+		case <-time.After(stopTimeout):
 			_ = c.cmd.Process.Kill()
 		}
 	})
 
 	// Send the order, and read reports up to the one with the solution.
-	err = c.orders.Encode(&order{m.Tables(), *o, o.Incumbent != nil, o.Progress != nil})
+	err = c.orders.Encode(&solveOrder{m.Tables(), *o, o.Incumbent != nil, o.Progress != nil})
 	for err == nil {
-		r = &report{}
+		r = &solveReport{}
 		if err = c.reports.Decode(r); err != nil {
 			break
 		}
@@ -170,5 +170,5 @@ func (c *child) solve(ctx context.Context, m *milp.Model, o *milp.Options) (r *r
 			o.Progress(*r.Progress)
 		}
 	}
-	return r, !unless(), err
+	return r, !cancelStop(), err
 }

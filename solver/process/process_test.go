@@ -21,7 +21,7 @@ import (
 // TestMain is the process of the tests' solvers, too.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 2 && os.Args[1] == "serve" {
-		if err := process.Serve(fragile{}, os.Stdin, os.NewFile(3, "stops"), os.Stdout); err != nil {
+		if err := process.Serve(crashingSolver{}, os.Stdin, os.NewFile(3, "stops"), os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -30,11 +30,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fragile is HiGHS, which on models of some names is hit by a fault with its first solution.
-type fragile struct{}
+// crashingSolver is HiGHS, which on models of some names is hit by a fault with its first solution.
+type crashingSolver struct{}
 
-// raise sends a signal to this process, from within the solve.
-func raise(signal syscall.Signal) func() {
+// raiseSignal sends a signal to this process, from within the solve.
+func raiseSignal(signal syscall.Signal) func() {
 	return func() {
 		_ = syscall.Kill(os.Getpid(), signal)
 		select {}
@@ -45,14 +45,14 @@ var faults = map[string]struct {
 	fault func()
 	said  string // in the error
 }{
-	"segmentation": {raise(syscall.SIGSEGV), "SIGSEGV: segmentation violation"},
-	"abort":        {raise(syscall.SIGABRT), "SIGABRT: abort"},
-	"kill":         {raise(syscall.SIGKILL), "signal: killed"},
+	"segmentation": {raiseSignal(syscall.SIGSEGV), "SIGSEGV: segmentation violation"},
+	"abort":        {raiseSignal(syscall.SIGABRT), "SIGABRT: abort"},
+	"kill":         {raiseSignal(syscall.SIGKILL), "signal: killed"},
 	"exit":         {func() { os.Exit(3) }, "exit status 3"},
 	"panic":        {func() { go panic("of a test"); select {} }, "panic: of a test"},
 }
 
-func (fragile) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
+func (crashingSolver) Solve(ctx context.Context, m *milp.Model, o milp.Options) (*milp.Solution, error) {
 	if m.Name == "verdict" {
 		return nil, fmt.Errorf("%w: no verdict", milp.ErrFault)
 	}
@@ -75,8 +75,8 @@ func newSolver(t testing.TB) *process.Solver {
 	return s
 }
 
-// knapsack returns a program of n variables.
-func knapsack(name string, n int, integer bool) *milp.Model {
+// knapsackModel returns a program of n variables.
+func knapsackModel(name string, n int, integer bool) *milp.Model {
 	r := rand.New(rand.NewPCG(3, uint64(n)))
 	m := milp.New(name)
 	m.SetSense(milp.Maximize)
@@ -95,8 +95,8 @@ func knapsack(name string, n int, integer bool) *milp.Model {
 	return m
 }
 
-// said returns all of a solve but its CPU times, to the last bit.
-func said(t *testing.T, s milp.Solver, m *milp.Model, o milp.Options) string {
+// exactText returns all of a solve but its CPU times, to the last bit.
+func exactText(t *testing.T, s milp.Solver, m *milp.Model, o milp.Options) string {
 	t.Helper()
 	var b strings.Builder
 	o.Incumbent = func(in milp.Incumbent) { fmt.Fprintln(&b, in.Value, in.Bound, in.X, in.Nodes) }
@@ -116,16 +116,16 @@ func TestSolvesAreTheSame(t *testing.T) {
 	apart := newSolver(t)
 	free := milp.New("no variables")
 	free.SetOffset(3)
-	infeasible := knapsack("infeasible", 6, true)
+	infeasible := knapsackModel("infeasible", 6, true)
 	infeasible.AddGE("", 100, milp.Term{Var: 0, Coef: 1})
-	for _, m := range []*milp.Model{knapsack("integers", 40, true), knapsack("lp", 40, false), knapsack("one", 1, false), free, infeasible} {
-		for _, o := range []milp.Options{{}, {Gap: .02, Seed: 5, NoPresolve: true}, {MaxNodes: 2, MaxIterations: 20}, {Enough: 100}} {
-			if got, want := said(t, apart, m, o), said(t, highs.Solver{}, m, o); got != want {
+	for _, m := range []*milp.Model{knapsackModel("integers", 40, true), knapsackModel("lp", 40, false), knapsackModel("one", 1, false), free, infeasible} {
+		for _, o := range []milp.Options{{}, {Gap: .02, Seed: 5, NoPresolve: true}, {MaxNodes: 2, MaxIterations: 20}, {TargetValue: 100}} {
+			if got, want := exactText(t, apart, m, o), exactText(t, highs.Solver{}, m, o); got != want {
 				t.Errorf("%s, %+v: %s\nexpected %s", m.Name, o, got, want)
 			}
 		}
 	}
-	m := knapsack("lp", 40, false)
+	m := knapsackModel("lp", 40, false)
 	cold, err := apart.Solve(t.Context(), m, milp.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -138,20 +138,20 @@ func TestSolvesAreTheSame(t *testing.T) {
 // A crash ends a solve with the reason, and nothing else: the next one has another process.
 func TestCrashEndsASolve(t *testing.T) {
 	s := newSolver(t)
-	want := said(t, s, knapsack("sound", 20, true), milp.Options{})
+	want := exactText(t, s, knapsackModel("sound", 20, true), milp.Options{})
 	for name, f := range faults {
-		_, err := s.Solve(t.Context(), knapsack(name, 20, true), milp.Options{})
+		_, err := s.Solve(t.Context(), knapsackModel(name, 20, true), milp.Options{})
 		if !errors.Is(err, milp.ErrFault) || !strings.Contains(err.Error(), f.said) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v, expected a fault with %q", name, err, f.said)
 		}
-		if got := said(t, s, knapsack("sound", 20, true), milp.Options{}); got != want {
+		if got := exactText(t, s, knapsackModel("sound", 20, true), milp.Options{}); got != want {
 			t.Errorf("after %s: %s, expected %s", name, got, want)
 		}
 	}
-	if _, err := s.Solve(t.Context(), knapsack("verdict", 3, false), milp.Options{}); !errors.Is(err, milp.ErrFault) || !strings.Contains(err.Error(), "no verdict") {
+	if _, err := s.Solve(t.Context(), knapsackModel("verdict", 3, false), milp.Options{}); !errors.Is(err, milp.ErrFault) || !strings.Contains(err.Error(), "no verdict") {
 		t.Errorf("%v, expected the solver's own fault", err)
 	}
-	bad := knapsack("bad", 3, false)
+	bad := knapsackModel("bad", 3, false)
 	bad.AddLE("", 1, milp.Term{Var: 9, Coef: 1})
 	if _, err := s.Solve(t.Context(), bad, milp.Options{}); !errors.Is(err, milp.ErrInvalid) {
 		t.Errorf("%v, expected an invalid model", err)
@@ -167,24 +167,24 @@ func TestCallerPanics(t *testing.T) {
 				t.Error("no panic")
 			}
 		}()
-		_, _ = s.Solve(t.Context(), knapsack("sound", 20, true), milp.Options{Incumbent: func(milp.Incumbent) { panic("mine") }})
+		_, _ = s.Solve(t.Context(), knapsackModel("sound", 20, true), milp.Options{Incumbent: func(milp.Incumbent) { panic("mine") }})
 	}()
-	said(t, s, knapsack("sound", 20, true), milp.Options{})
+	exactText(t, s, knapsackModel("sound", 20, true), milp.Options{})
 }
 
 // A solve hears that its context ends, and the next one does not.
-func TestStop(t *testing.T) {
+func TestSolveEndsWithItsContext(t *testing.T) {
 	s := newSolver(t)
 	for range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
-		sol, err := s.Solve(ctx, knapsack("long", 400, true), milp.Options{Incumbent: func(milp.Incumbent) { cancel() }})
+		sol, err := s.Solve(ctx, knapsackModel("long", 400, true), milp.Options{Incumbent: func(milp.Incumbent) { cancel() }})
 		if err != nil || sol.Status != milp.Interrupted || !sol.Feasible() {
 			t.Errorf("%+v, %v, expected what was found when it was interrupted", sol, err)
 		}
-		if sol, err = s.Solve(ctx, knapsack("sound", 20, true), milp.Options{}); err != nil || sol.Status != milp.Interrupted {
+		if sol, err = s.Solve(ctx, knapsackModel("sound", 20, true), milp.Options{}); err != nil || sol.Status != milp.Interrupted {
 			t.Errorf("%+v, %v, expected an interrupted solve", sol, err)
 		}
-		if sol, err = s.Solve(t.Context(), knapsack("sound", 20, true), milp.Options{}); err != nil || sol.Status != milp.Optimal {
+		if sol, err = s.Solve(t.Context(), knapsackModel("sound", 20, true), milp.Options{}); err != nil || sol.Status != milp.Optimal {
 			t.Errorf("%+v, %v, expected an optimum", sol, err)
 		}
 	}
@@ -195,15 +195,15 @@ func TestDeafSolveIsKilled(t *testing.T) {
 	s := newSolver(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if sol, err := s.Solve(ctx, knapsack("deaf", 20, true), milp.Options{}); err != nil || sol.Status != milp.Interrupted {
+	if sol, err := s.Solve(ctx, knapsackModel("deaf", 20, true), milp.Options{}); err != nil || sol.Status != milp.Interrupted {
 		t.Errorf("%+v, %v, expected an interrupted solve", sol, err)
 	}
-	said(t, s, knapsack("sound", 20, true), milp.Options{})
+	exactText(t, s, knapsackModel("sound", 20, true), milp.Options{})
 }
 
 // What a solve costs here and in a process.
 func BenchmarkProcess(b *testing.B) {
-	m := knapsack("small", 30, false)
+	m := knapsackModel("small", 30, false)
 	apart := newSolver(b)
 	for name, s := range map[string]milp.Solver{"here": highs.Solver{}, "apart": apart} {
 		b.Run(name, func(b *testing.B) {

@@ -24,9 +24,9 @@ func Serve(solver milp.Solver, orders, stops io.Reader, reports io.Writer) error
 			stop()
 		}
 	}()
-	s := &server{solver: solver, out: gob.NewEncoder(reports)}
+	s := &server{solver: solver, reports: gob.NewEncoder(reports)}
 	for dec := gob.NewDecoder(orders); ; {
-		var o order
+		var o solveOrder
 		if err := dec.Decode(&o); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
@@ -40,27 +40,27 @@ func Serve(solver milp.Solver, orders, stops io.Reader, reports io.Writer) error
 
 // server is the state of Serve.
 type server struct {
-	solver milp.Solver
-	out    *gob.Encoder
-	cpu    time.Duration // CPU time that was reported so far
+	solver      milp.Solver
+	reports     *gob.Encoder
+	reportedCPU time.Duration // CPU time that was reported so far
 }
 
 // send sends a report with the CPU time since the last one.
-func (s *server) send(r *report) error {
-	used := cputime.Used()
-	r.CPU, s.cpu = used-s.cpu, used
-	return s.out.Encode(r)
+func (s *server) send(r *solveReport) error {
+	cpuUsed := cputime.Used()
+	r.CPU, s.reportedCPU = cpuUsed-s.reportedCPU, cpuUsed
+	return s.reports.Encode(r)
 }
 
 // solve solves the model of an order, and sends its reports.
-func (s *server) solve(ctx context.Context, o *order) error {
+func (s *server) solve(ctx context.Context, o *solveOrder) error {
 	if o.Incumbent {
-		o.Options.Incumbent = func(in milp.Incumbent) { _ = s.send(&report{Incumbent: &in}) } // the last report says so, too
+		o.Options.Incumbent = func(in milp.Incumbent) { _ = s.send(&solveReport{Incumbent: &in}) } // the last report says so, too
 	}
 	if o.Progress {
-		o.Options.Progress = func(p milp.Progress) { _ = s.send(&report{Progress: &p}) }
+		o.Options.Progress = func(p milp.Progress) { _ = s.send(&solveReport{Progress: &p}) }
 	}
-	r := &report{}
+	r := &solveReport{}
 	sol, err := s.solver.Solve(ctx, o.Model.Model(), o.Options)
 	if err != nil {
 		r.Error, r.Fault = err.Error(), errors.Is(err, milp.ErrFault)

@@ -3,8 +3,8 @@ package queueing
 import "math"
 
 const (
-	terms      = 60   // of a sum whose terms fall like x^k / k!, for x of a few units
-	mostPlaces = 2000 // with more places a server loses only what it has no time for
+	maxTerms   = 60   // of a sum whose terms fall like x^k / k!, for x of a few units
+	maxPlaces  = 2000 // with more places a server loses only what it has no time for
 	bisections = 50
 )
 
@@ -18,8 +18,8 @@ const (
 // idle for the share 1 / (1 + load g(places)) of the time, so
 //
 //	LostShare = 1 - 1 / (1/g(places) + load)
-func Lost(load, places float64) float64 {
-	return 1 - 1/(1/growth(load, places)+load)
+func LostShare(load, places float64) float64 {
+	return 1 - 1/(1/workDistribution(load, places)+load)
 }
 
 // workDistribution returns g(x) of LostShare. Between the whole numbers n and n+1 the solution of its equation is
@@ -27,25 +27,25 @@ func Lost(load, places float64) float64 {
 //	g(n+t) = e^(load t) sum over k <= n of g(n-k) (-load t)^k / k!
 //
 // If g is too large to matter, it returns infinity.
-func growth(load, x float64) float64 {
-	whole := int(min(x, mostPlaces))
-	var last [terms + 1]float64 // g(n) at n modulo the length
-	last[0] = 1
-	for n := range whole {
-		next := step(&last, n, load, 1)
-		if next > 1e15 {
+func workDistribution(load, x float64) float64 {
+	steps := int(min(x, maxPlaces))
+	var history [maxTerms + 1]float64 // g(n) at n modulo the length
+	history[0] = 1
+	for n := range steps {
+		value := workDistributionStep(&history, n, load, 1)
+		if value > 1e15 {
 			return math.Inf(1)
 		}
-		last[(n+1)%len(last)] = next
+		history[(n+1)%len(history)] = value
 	}
-	return step(&last, whole, load, min(x, mostPlaces)-float64(whole))
+	return workDistributionStep(&history, steps, load, min(x, maxPlaces)-float64(steps))
 }
 
 // workDistributionStep returns g(n+t), for t up to 1, from the values up to g(n).
-func step(last *[terms + 1]float64, n int, load, t float64) float64 {
+func workDistributionStep(history *[maxTerms + 1]float64, n int, load, t float64) float64 {
 	sum, factor := 0.0, 1.0
-	for k := 0; k <= min(n, terms); k++ {
-		sum += last[(n-k)%len(last)] * factor
+	for k := 0; k <= min(n, maxTerms); k++ {
+		sum += history[(n-k)%len(history)] * factor
 		factor *= -load * t / float64(k+1)
 	}
 	return math.Exp(load*t) * sum
@@ -53,13 +53,13 @@ func step(last *[terms + 1]float64, n int, load, t float64) float64 {
 
 // MaxLoad returns the highest load at which a server turns away at most the share lostShare, below 1, of the
 // requests. If it has thousands of places, it returns 1 / (1 - lostShare), which is never too low.
-func MostLoad(places, lost float64) float64 {
-	low, high := 0.0, 1/(1-lost) // a server answers no more than it has time for
-	if places > mostPlaces {
+func MaxLoad(places, lostShare float64) float64 {
+	low, high := 0.0, 1/(1-lostShare) // a server answers no more than it has time for
+	if places > maxPlaces {
 		return high
 	}
 	for range bisections {
-		if load := (low + high) / 2; Lost(load, places) > lost {
+		if load := (low + high) / 2; LostShare(load, places) > lostShare {
 			high = load
 		} else {
 			low = load

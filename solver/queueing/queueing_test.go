@@ -23,7 +23,7 @@ func lostBy(load, places float64, requests int) float64 {
 func TestLostAsSimulated(t *testing.T) {
 	for _, load := range []float64{.3, .8, .95, 1, 1.2} {
 		for _, places := range []float64{0, .5, 1, 3.7, 12, 40} {
-			want, got := lostBy(load, places, 1_000_000), Lost(load, places)
+			want, got := lostBy(load, places, 1_000_000), LostShare(load, places)
 			if math.Abs(want-got) > .0015+.05*want {
 				t.Errorf("load %v, %v places: %.5f lost, simulated %.5f", load, places, got, want)
 			}
@@ -34,7 +34,7 @@ func TestLostAsSimulated(t *testing.T) {
 // Without places a server turns away what comes while it works: load / (1 + load).
 func TestLostWithoutPlaces(t *testing.T) {
 	for _, load := range []float64{.1, 1, 3} {
-		if got, want := Lost(load, 0), load/(1+load); math.Abs(got-want) > 1e-12 {
+		if got, want := LostShare(load, 0), load/(1+load); math.Abs(got-want) > 1e-12 {
 			t.Errorf("load %v: %v lost, expected %v", load, got, want)
 		}
 	}
@@ -43,12 +43,12 @@ func TestLostWithoutPlaces(t *testing.T) {
 // With many places a server answers all that it can.
 func TestLostOfMany(t *testing.T) {
 	for load, want := range map[float64]float64{.5: 0, .9: 0, 1.25: .2} {
-		if got := Lost(load, 1900); math.Abs(got-want) > 1e-6 {
+		if got := LostShare(load, 1900); math.Abs(got-want) > 1e-6 {
 			t.Errorf("load %v: %v lost, expected %v", load, got, want)
 		}
 	}
 	for _, places := range []float64{1900, 1e18} {
-		if got := MostLoad(places, .01); math.Abs(got-1/.99) > 1e-3 {
+		if got := MaxLoad(places, .01); math.Abs(got-1/.99) > 1e-3 {
 			t.Errorf("%v places: the highest load is %v, expected almost %v", places, got, 1/.99)
 		}
 	}
@@ -57,8 +57,8 @@ func TestLostOfMany(t *testing.T) {
 func TestMostLoad(t *testing.T) {
 	before := 0.0
 	for _, places := range []float64{0, 1, 2, 5, 10, 30, 100} {
-		load := MostLoad(places, .01)
-		if lost := Lost(load, places); math.Abs(lost-.01) > 1e-9 {
+		load := MaxLoad(places, .01)
+		if lost := LostShare(load, places); math.Abs(lost-.01) > 1e-9 {
 			t.Errorf("%v places: %v lost at load %v", places, lost, load)
 		}
 		if load <= before {

@@ -16,35 +16,35 @@ type Tuple struct {
 // any more, and returns the classes. Two nodes stay in a class if they have the same colour and occur in tuples of
 // the same classes, at the same positions, equally often. Classes are numbered from 0 in the order of their first
 // node, or tuple.
-func Classes(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
+func RefineColours(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
 	// The tuples and positions in which each node occurs.
-	in := make([][]place, len(colours))
+	positionsOf := make([][]tuplePosition, len(colours))
 	for i, t := range tuples {
-		for at, n := range t.Nodes {
-			in[n] = append(in[n], place{i, at})
+		for position, n := range t.Nodes {
+			positionsOf[n] = append(positionsOf[n], tuplePosition{i, position})
 		}
 	}
 	ofTuples = make([]int, len(tuples))
 	for classes := -1; ; {
 		// The class of a tuple: its label and the classes of its nodes.
-		tupleNames, nodeNames := naming{}, naming{}
+		tupleNames, nodeNames := nameNumbers{}, nameNumbers{}
 		for i, t := range tuples {
 			name := fmt.Sprint(t.Label)
 			for _, n := range t.Nodes {
 				name += fmt.Sprint(" ", colours[n])
 			}
-			ofTuples[i] = tupleNames.number(name)
+			ofTuples[i] = tupleNames.numberOf(name)
 		}
 
 		// The class of a node: its old class and the classes of its tuples.
 		ofNodes = make([]int, len(colours))
 		for n := range colours {
-			var of []string
-			for _, p := range in[n] {
-				of = append(of, fmt.Sprint(ofTuples[p.tuple], "/", p.at))
+			var positions []string
+			for _, place := range positionsOf[n] {
+				positions = append(positions, fmt.Sprint(ofTuples[place.tuple], "/", place.position))
 			}
-			slices.Sort(of)
-			ofNodes[n] = nodeNames.number(fmt.Sprint(colours[n], ":", strings.Join(of, " ")))
+			slices.Sort(positions)
+			ofNodes[n] = nodeNames.numberOf(fmt.Sprint(colours[n], ":", strings.Join(positions, " ")))
 		}
 		if colours = ofNodes; len(nodeNames) == classes {
 			return ofNodes, ofTuples
@@ -54,13 +54,13 @@ func Classes(colours []int, tuples []Tuple) (ofNodes, ofTuples []int) {
 }
 
 // tuplePosition is a position in a tuple.
-type place struct{ tuple, at int }
+type tuplePosition struct{ tuple, position int }
 
 // nameNumbers numbers names in the order in which they first occur.
-type naming map[string]int
+type nameNumbers map[string]int
 
 // numberOf returns the number of a name.
-func (m naming) number(name string) int {
+func (m nameNumbers) numberOf(name string) int {
 	if _, ok := m[name]; !ok {
 		m[name] = len(m)
 	}

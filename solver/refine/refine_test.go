@@ -10,9 +10,9 @@ import (
 	"inferplan/solver/refine"
 )
 
-func ExampleClasses() {
+func ExampleRefineColours() {
 	// Three nodes of one colour. Two are ends of a tuple, at different places.
-	nodes, tuples := refine.Classes([]int{7, 7, 7}, []refine.Tuple{{Nodes: []int{0, 1}}})
+	nodes, tuples := refine.RefineColours([]int{7, 7, 7}, []refine.Tuple{{Nodes: []int{0, 1}}})
 	fmt.Println(nodes, tuples)
 	// Output: [0 1 2] [0]
 }
@@ -20,7 +20,7 @@ func ExampleClasses() {
 // Whatever is drawn: classes keep colours apart, alike tuples join alike nodes, and alike
 // nodes stand in alike tuples at the same places equally often. An order of the nodes that
 // maps the structure onto itself never leaves a class.
-func TestClasses(t *testing.T) {
+func TestRefinedClassesAreInterchangeable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "nodes")
 		colours := rapid.SliceOfN(rapid.IntRange(0, 1), n, n).Draw(t, "colours")
@@ -28,10 +28,10 @@ func TestClasses(t *testing.T) {
 		for range rapid.IntRange(0, 6).Draw(t, "tuples") {
 			tuples = append(tuples, refine.Tuple{Label: rapid.IntRange(0, 1).Draw(t, "label"), Nodes: rapid.SliceOfN(rapid.IntRange(0, n-1), 1, 3).Draw(t, "of")})
 		}
-		nodes, classes := refine.Classes(colours, tuples)
+		nodes, classes := refine.RefineColours(colours, tuples)
 		for a := range n {
 			for b := range n {
-				if nodes[a] == nodes[b] && (colours[a] != colours[b] || !slices.Equal(standing(a, tuples, classes), standing(b, tuples, classes))) {
+				if nodes[a] == nodes[b] && (colours[a] != colours[b] || !slices.Equal(tuplePositions(a, tuples, classes), tuplePositions(b, tuples, classes))) {
 					t.Fatalf("nodes %d and %d are in a class of %v, tuples %v", a, b, nodes, classes)
 				}
 			}
@@ -46,7 +46,7 @@ func TestClasses(t *testing.T) {
 		}
 		order := upTo(n)
 		symmetries(order, 0, func() {
-			if same(colours, tuples, order) {
+			if isSymmetry(colours, tuples, order) {
 				for a, b := range order {
 					if nodes[a] != nodes[b] {
 						t.Fatalf("the order %v changes nothing, but the classes are %v", order, nodes)
@@ -57,8 +57,8 @@ func TestClasses(t *testing.T) {
 	})
 }
 
-// standing lists where a node stands: in tuples of which class, at which place.
-func standing(node int, tuples []refine.Tuple, classes []int) (list []string) {
+// tuplePositions lists where a node stands: in tuples of which class, at which place.
+func tuplePositions(node int, tuples []refine.Tuple, classes []int) (list []string) {
 	for i, t := range tuples {
 		for at, n := range t.Nodes {
 			if n == node {
@@ -70,8 +70,8 @@ func standing(node int, tuples []refine.Tuple, classes []int) (list []string) {
 	return list
 }
 
-// same tells whether an order of the nodes maps colours and tuples onto themselves.
-func same(colours []int, tuples []refine.Tuple, order []int) bool {
+// isSymmetry tells whether an order of the nodes maps colours and tuples onto themselves.
+func isSymmetry(colours []int, tuples []refine.Tuple, order []int) bool {
 	var before, after []string
 	for a, b := range order {
 		if colours[a] != colours[b] {

@@ -7,7 +7,7 @@ import (
 
 // Chance is the constraint P(X <= limit) >= Level for a normal X whose mean and variance are sums over the chosen
 // items (QLM, equation 12). CommonSD is the standard deviation of a factor with mean 1 that the whole sum shares.
-type Chance struct{ Level, Common float64 }
+type Chance struct{ Level, CommonSD float64 }
 
 // Z returns the number of standard deviations that the level requires.
 func (c Chance) Z() float64 { return Normal{0, 1}.Quantile(c.Level) }
@@ -27,5 +27,5 @@ func (c Chance) Tangent(v0 float64) (perMean, perVariance, constant float64, err
 		return 0, 0, 0, fmt.Errorf("a chance constraint as a row: found the variance %g to touch at, expected more than 0", v0)
 	}
 	root := math.Sqrt(v0)
-	return 1 + z*c.Common, z / (2 * root), z * root / 2, nil
+	return 1 + z*c.CommonSD, z / (2 * root), z * root / 2, nil
 }

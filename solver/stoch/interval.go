@@ -9,7 +9,7 @@ import (
 
 // OneSidedMean returns the mean of values, and the distance below it at which the true mean may be at a
 // confidence, by Student's distribution. For a single value the distance is infinite.
-func OneSided(values []float64, confidence float64) (mean, distance float64) {
+func OneSidedMean(values []float64, confidence float64) (mean, distance float64) {
 	mean, deviation := stat.MeanStdDev(values, nil)
 	if len(values) < 2 {
 		return mean, math.Inf(1)

@@ -3,14 +3,14 @@ package stoch
 import "math"
 
 const (
-	phiLimit = 6.0
-	phiCells = 128 // per unit
+	phiLimit        = 6.0
+	phiCellsPerUnit = 128 // per unit
 )
 
 // phiTable holds the normal distribution function at multiples of 1/phiCellsPerUnit.
-var phiTable = func() (t [2*phiLimit*phiCells + 2]float64) {
+var phiTable = func() (t [2*phiLimit*phiCellsPerUnit + 2]float64) {
 	for i := range t {
-		t[i] = 0.5 * math.Erfc(-(float64(i)/phiCells-phiLimit)/math.Sqrt2)
+		t[i] = 0.5 * math.Erfc(-(float64(i)/phiCellsPerUnit-phiLimit)/math.Sqrt2)
 	}
 	return t
 }()
@@ -24,7 +24,7 @@ func Phi(z float64) float64 {
 	if z >= phiLimit {
 		return 1
 	}
-	x := (z + phiLimit) * phiCells
+	x := (z + phiLimit) * phiCellsPerUnit
 	i := int(x)
 	lo := phiTable[i]
 	return lo + (x-float64(i))*(phiTable[i+1]-lo)

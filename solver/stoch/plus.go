@@ -6,20 +6,20 @@ import (
 )
 
 // normalPlusValue is a normal variable plus an independent one that has each of some values equally often.
-type plus struct {
+type normalPlusValue struct {
 	normal Normal
 	values []float64
 }
 
 // NormalPlusValue returns the distribution of n plus an independent variable that has each of the values equally
 // often. There must be at least one value.
-func Plus(n Normal, values []float64) Dist { return &plus{n, values} }
+func NormalPlusValue(n Normal, values []float64) Dist { return &normalPlusValue{n, values} }
 
 // Mean implements Dist.
-func (p *plus) Mean() float64 { return p.normal.Mu + p.mean() }
+func (p *normalPlusValue) Mean() float64 { return p.normal.Mu + p.valuesMean() }
 
 // valuesMean returns the mean of the values.
-func (p *plus) mean() float64 {
+func (p *normalPlusValue) valuesMean() float64 {
 	sum := 0.0
 	for _, v := range p.values {
 		sum += v
@@ -28,8 +28,8 @@ func (p *plus) mean() float64 {
 }
 
 // Var implements Dist.
-func (p *plus) Var() float64 {
-	mean, sum := p.mean(), 0.0
+func (p *normalPlusValue) Var() float64 {
+	mean, sum := p.valuesMean(), 0.0
 	for _, v := range p.values {
 		sum += (v - mean) * (v - mean)
 	}
@@ -37,13 +37,13 @@ func (p *plus) Var() float64 {
 }
 
 // CDF implements Dist.
-func (p *plus) CDF(x float64) float64 {
+func (p *normalPlusValue) CDF(x float64) float64 {
 	sum := 0.0
 	for _, v := range p.values {
-		switch late := x - p.normal.Mu - v; {
+		switch excess := x - p.normal.Mu - v; {
 		case p.normal.Sigma > 0:
-			sum += Phi(late / p.normal.Sigma)
-		case late >= 0:
+			sum += Phi(excess / p.normal.Sigma)
+		case excess >= 0:
 			sum++
 		}
 	}
@@ -54,17 +54,17 @@ func (p *plus) CDF(x float64) float64 {
 const halvings = 50
 
 // Quantile implements Dist.
-func (p *plus) Quantile(share float64) float64 {
-	if !(share > 0) {
+func (p *normalPlusValue) Quantile(probability float64) float64 {
+	if !(probability > 0) {
 		return math.Inf(-1)
 	}
-	if share >= 1 {
+	if probability >= 1 {
 		return math.Inf(1)
 	}
-	q := p.normal.Quantile(share)
+	q := p.normal.Quantile(probability)
 	lo, hi := q+slices.Min(p.values), q+slices.Max(p.values)
 	for range halvings {
-		if mid := (lo + hi) / 2; p.CDF(mid) < share {
+		if mid := (lo + hi) / 2; p.CDF(mid) < probability {
 			lo = mid
 		} else {
 			hi = mid

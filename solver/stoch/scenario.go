@@ -4,39 +4,39 @@ import "math/rand/v2"
 
 // Scenarios are equally likely futures of a sample-average program, as factors on times with mean 1.
 type Scenarios struct {
-	Queue [][]float64 // by scenario and queue: factor on all work of a queue
-	Group [][]float64 // by scenario and group: factor on the group's own work
+	QueueFactors [][]float64 // by scenario and queue: factor on all work of a queue
+	GroupFactors [][]float64 // by scenario and group: factor on the group's own work
 }
 
 // minFactor keeps times above 0.
-const leastFactor = 0.05
+const minFactor = 0.05
 
 // SampleScenarios draws n scenarios. All queues have the standard deviation commonSD, and groups one each. Every
 // factor is stratified over the scenarios, so that few scenarios have the right spread.
-func Sample(rng *rand.Rand, n, queues int, common float64, groups []float64) *Scenarios {
-	s := &Scenarios{Queue: make([][]float64, n), Group: make([][]float64, n)}
+func SampleScenarios(rng *rand.Rand, n, queues int, commonSD float64, groupSDs []float64) *Scenarios {
+	s := &Scenarios{QueueFactors: make([][]float64, n), GroupFactors: make([][]float64, n)}
 	for i := range n {
-		s.Queue[i], s.Group[i] = make([]float64, queues), make([]float64, len(groups))
+		s.QueueFactors[i], s.GroupFactors[i] = make([]float64, queues), make([]float64, len(groupSDs))
 	}
 	column := make([]float64, n)
 	fill := func(to [][]float64, j int, sd float64) {
-		stratified(rng, column)
+		stratifiedNormals(rng, column)
 		for i, z := range column {
-			to[i][j] = max(1+sd*z, leastFactor)
+			to[i][j] = max(1+sd*z, minFactor)
 		}
 	}
 	for q := range queues {
-		fill(s.Queue, q, common)
+		fill(s.QueueFactors, q, commonSD)
 	}
-	for g, sd := range groups {
-		fill(s.Group, g, sd)
+	for g, sd := range groupSDs {
+		fill(s.GroupFactors, g, sd)
 	}
 	return s
 }
 
 // stratifiedNormals fills a slice with standard normal values, one from each of len(to) equally likely strata, in
 // random order.
-func stratified(rng *rand.Rand, to []float64) {
+func stratifiedNormals(rng *rand.Rand, to []float64) {
 	for i := range to {
 		to[i] = Normal{0, 1}.Quantile((float64(i) + rng.Float64()) / float64(len(to)))
 	}

@@ -12,11 +12,11 @@ import (
 	"inferplan/solver/stoch"
 )
 
-func generator(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
+func newGenerator(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
-// near compares with a Monte Carlo estimate: within five of its standard errors
+// requireNear compares with a Monte Carlo estimate: within five of its standard errors
 // and .2 % of the estimate.
-func near(t *testing.T, what string, got float64, draws []float64, statistic func([]float64) (value, sd float64)) {
+func requireNear(t *testing.T, what string, got float64, draws []float64, statistic func([]float64) (value, sd float64)) {
 	t.Helper()
 	want, sd := statistic(draws)
 	if math.Abs(got-want) > 5*sd+2e-3*math.Abs(want) {
@@ -38,11 +38,11 @@ func varianceOf(x []float64) (float64, float64) {
 	return v, stat.StdDev(sq, nil) / math.Sqrt(float64(len(x)))
 }
 
-// compare holds a distribution against draws.
-func compare(t *testing.T, name string, d stoch.Dist, draws []float64) {
+// compareWithDraws holds a distribution against draws.
+func compareWithDraws(t *testing.T, name string, d stoch.Dist, draws []float64) {
 	t.Helper()
-	near(t, name+" mean", d.Mean(), draws, meanOf)
-	near(t, name+" variance", d.Var(), draws, varianceOf)
+	requireNear(t, name+" mean", d.Mean(), draws, meanOf)
+	requireNear(t, name+" variance", d.Var(), draws, varianceOf)
 	slices.Sort(draws)
 	n := float64(len(draws))
 	for _, p := range []float64{0.05, 0.25, 0.5, 0.9, 0.99} {
@@ -61,17 +61,17 @@ func compare(t *testing.T, name string, d stoch.Dist, draws []float64) {
 	}
 }
 
-// worst is the value that a normal X exceeds with probability 1 - Level.
-func worst(c stoch.Chance, mean, variance float64) float64 {
-	return mean + c.Z()*math.Sqrt(variance+c.Common*c.Common*mean*mean)
+// exactQuantile is the value that a normal X exceeds with probability 1 - Level.
+func exactQuantile(c stoch.Chance, mean, variance float64) float64 {
+	return mean + c.Z()*math.Sqrt(variance+c.CommonSD*c.CommonSD*mean*mean)
 }
 
-// TestChance draws sums and counts how often the limit that the constraint just
+// TestTangentKeepsItsLevel draws sums and counts how often the limit that the constraint just
 // allows is passed, and holds the row above the exact form.
-func TestChance(t *testing.T) {
-	c := stoch.Chance{Level: 0.9, Common: 0.08}
-	limit := worst(c, 100, 64)
-	rng, over := generator(9), 0
+func TestTangentKeepsItsLevel(t *testing.T) {
+	c := stoch.Chance{Level: 0.9, CommonSD: 0.08}
+	limit := exactQuantile(c, 100, 64)
+	rng, over := newGenerator(9), 0
 	const n = 40000
 	for range n {
 		if 100*(1+0.08*rng.NormFloat64())+8*rng.NormFloat64() > limit {
@@ -82,26 +82,26 @@ func TestChance(t *testing.T) {
 		t.Errorf("the limit of level .9 is passed by %.4f", share)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		c := stoch.Chance{Level: rapid.Float64Range(0.5, 0.999).Draw(t, "level"), Common: rapid.Float64Range(0, 0.3).Draw(t, "common")}
+		c := stoch.Chance{Level: rapid.Float64Range(0.5, 0.999).Draw(t, "level"), CommonSD: rapid.Float64Range(0, 0.3).Draw(t, "common")}
 		v0 := rapid.Float64Range(0.1, 1e4).Draw(t, "v0")
 		mean, variance := rapid.Float64Range(0, 1e4).Draw(t, "mean"), rapid.Float64Range(0, 1e4).Draw(t, "variance")
 		a, b, k, err := c.Tangent(v0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if row, exact := a*mean+b*variance+k, worst(c, mean, variance); row < exact-1e-9*(1+exact) {
+		if row, exact := a*mean+b*variance+k, exactQuantile(c, mean, variance); row < exact-1e-9*(1+exact) {
 			t.Errorf("the row gives %g, below the exact %g", row, exact)
 		}
-		c.Common = 0
+		c.CommonSD = 0
 		a, b, k, _ = c.Tangent(v0)
-		if row, exact := a*mean+b*v0+k, worst(c, mean, v0); math.Abs(row-exact) > 1e-9*(1+exact) {
+		if row, exact := a*mean+b*v0+k, exactQuantile(c, mean, v0); math.Abs(row-exact) > 1e-9*(1+exact) {
 			t.Errorf("the row does not touch at v0: %g, exact %g", row, exact)
 		}
 	})
 }
 
-func TestScenarios(t *testing.T) {
-	s := stoch.Sample(generator(1), 200, 2, 0.08, []float64{0.3, 0})
+func TestScenariosHaveTheirSpread(t *testing.T) {
+	s := stoch.SampleScenarios(newGenerator(1), 200, 2, 0.08, []float64{0.3, 0})
 	column := func(rows [][]float64, j int) []float64 {
 		out := make([]float64, len(rows))
 		for i := range rows {
@@ -113,19 +113,19 @@ func TestScenarios(t *testing.T) {
 		name string
 		got  []float64
 		sd   float64
-	}{{"queue 0", column(s.Queue, 0), 0.08}, {"queue 1", column(s.Queue, 1), 0.08}, {"group 0", column(s.Group, 0), 0.3}, {"group 1", column(s.Group, 1), 0}} {
+	}{{"queue 0", column(s.QueueFactors, 0), 0.08}, {"queue 1", column(s.QueueFactors, 1), 0.08}, {"group 0", column(s.GroupFactors, 0), 0.3}, {"group 1", column(s.GroupFactors, 1), 0}} {
 		mean, sd := stat.MeanStdDev(c.got, nil)
 		if math.Abs(mean-1) > 0.01*c.sd+1e-12 || math.Abs(sd-c.sd) > 0.03*c.sd+1e-12 {
 			t.Errorf("%s: mean %g, standard deviation %g, expected 1 and %g", c.name, mean, sd, c.sd)
 		}
 	}
-	again := stoch.Sample(generator(1), 200, 2, 0.08, []float64{0.3, 0})
-	if !slices.Equal(s.Group[3], again.Group[3]) || !slices.Equal(s.Queue[199], again.Queue[199]) {
+	again := stoch.SampleScenarios(newGenerator(1), 200, 2, 0.08, []float64{0.3, 0})
+	if !slices.Equal(s.GroupFactors[3], again.GroupFactors[3]) || !slices.Equal(s.QueueFactors[199], again.QueueFactors[199]) {
 		t.Error("the same seed gives other scenarios")
 	}
 }
 
-func TestPhi(t *testing.T) {
+func TestPhiIsNearTheExactValue(t *testing.T) {
 	worst := 0.0
 	for z := -8.0; z < 8; z += 1e-3 {
 		worst = max(worst, math.Abs(stoch.Phi(z)-stoch.Normal{Sigma: 1}.CDF(z)))
@@ -138,7 +138,7 @@ func TestPhi(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestTangentRefusesBadInput(t *testing.T) {
 	for name, call := range map[string]func() error{
 		"level below .5":  func() error { _, _, _, err := stoch.Chance{Level: 0.4}.Tangent(1); return err },
 		"tangent at zero": func() error { _, _, _, err := stoch.Chance{Level: 0.9}.Tangent(0); return err },
@@ -176,17 +176,17 @@ func BenchmarkErfc(b *testing.B) {
 	}
 }
 
-// TestPlus holds a normal variable plus one of some values against draws.
-func TestPlus(t *testing.T) {
+// TestNormalPlusValueMatchesDraws holds a normal variable plus one of some values against draws.
+func TestNormalPlusValueMatchesDraws(t *testing.T) {
 	values := []float64{0.5, 1, 1, 2, 8, 40}
 	for _, n := range []stoch.Normal{{Mu: 10, Sigma: 3}, {Mu: -2, Sigma: 0.2}} {
-		rng, draws := generator(3), make([]float64, 40_000)
+		rng, draws := newGenerator(3), make([]float64, 40_000)
 		for i := range draws {
 			draws[i] = n.Mu + n.Sigma*rng.NormFloat64() + values[rng.IntN(len(values))]
 		}
-		compare(t, "plus", stoch.Plus(n, values), draws)
+		compareWithDraws(t, "plus", stoch.NormalPlusValue(n, values), draws)
 	}
-	sure := stoch.Plus(stoch.Normal{Mu: 1}, []float64{1, 3})
+	sure := stoch.NormalPlusValue(stoch.Normal{Mu: 1}, []float64{1, 3})
 	if sure.CDF(1.9) != 0 || sure.CDF(2) != 0.5 || sure.CDF(4) != 1 || math.Abs(sure.Quantile(0.75)-4) > 1e-9 {
 		t.Errorf("without spread: %g, %g, %g, quantile %g", sure.CDF(1.9), sure.CDF(2), sure.CDF(4), sure.Quantile(0.75))
 	}

@@ -9,14 +9,14 @@ import (
 
 // Values describes measured values, as far as it matters for fresh ones.
 type Values struct {
-	Mean      float64
-	Deviation float64 // standard deviation of one value, such that means of many values vary accordingly
-	N         float64 // number of values
-	Worth     float64 // number of independent values that determine the deviation as well
+	Mean       float64
+	Deviation  float64 // standard deviation of one value, such that means of many values vary accordingly
+	N          float64 // number of values
+	EffectiveN float64 // number of independent values that determine the deviation as well
 }
 
 // IndependentValues describes at least two values that are independent of each other.
-func Independent(list []float64) Values {
+func IndependentValues(list []float64) Values {
 	mean, deviation := stat.MeanStdDev(list, nil)
 	n := float64(len(list))
 	return Values{mean, deviation, n, n}
@@ -24,8 +24,8 @@ func Independent(list []float64) Values {
 
 // Limits for correlated values: the largest correlation that is assumed, and the least effective number.
 const (
-	mostAlike  = .9
-	leastWorth = 3
+	maxCorrelation = .9
+	minEffectiveN  = 3
 )
 
 // CorrelatedValues describes values in runs of a length. Those of a run follow each other and are correlated. At a
@@ -35,8 +35,8 @@ const (
 //
 // An estimated correlation of n values is too small by about (1+3r)/n (Kendall 1954). The caller chooses n: the
 // length of a run is on the safe side, and the number of all values is not.
-func Correlated(list []float64, run, n int) Values {
-	v := Values{Mean: stat.Mean(list, nil), N: float64(len(list)), Worth: float64(len(list))}
+func CorrelatedValues(list []float64, run, biasCount int) Values {
+	v := Values{Mean: stat.Mean(list, nil), N: float64(len(list)), EffectiveN: float64(len(list))}
 
 	// Estimate the correlation of neighbours, corrected for its bias.
 	squares, products, pairs := 0.0, 0.0, 0.0
@@ -51,38 +51,38 @@ func Correlated(list []float64, run, n int) Values {
 		return v
 	}
 	r := products / squares * v.N / pairs
-	r = min(max(0, r+(2+3*r)/float64(n)), mostAlike)
+	r = min(max(0, r+(2+3*r)/float64(biasCount)), maxCorrelation)
 
 	// Inflate the variance.
-	alike := (1 + r) / (1 - r)
-	v.Deviation = math.Sqrt(squares / max(v.N-alike, 1) * alike)
-	v.Worth = max(v.N/alike, leastWorth)
+	inflation := (1 + r) / (1 - r)
+	v.Deviation = math.Sqrt(squares / max(v.N-inflation, 1) * inflation)
+	v.EffectiveN = max(v.N/inflation, minEffectiveN)
 	return v
 }
 
 // ScaleCount returns the description of `factor` times as many values like these.
-func (v Values) Times(more float64) Values {
-	v.N, v.Worth = more*v.N, more*v.Worth
+func (v Values) ScaleCount(factor float64) Values {
+	v.N, v.EffectiveN = factor*v.N, factor*v.EffectiveN
 	return v
 }
 
 // SeldomAbove reports whether the mean of freshCount fresh values exceeds a limit with at most the given chance.
 // If that is not so, it returns true with a chance of at most 1 - confidence.
-func (v Values) SeldomAbove(limit, fresh, chance, confidence float64) bool {
-	room := limit - v.Mean
-	if v.Deviation == 0 || room <= 0 {
-		return v.Deviation == 0 && room >= 0
+func (v Values) SeldomAbove(limit, freshCount, chance, confidence float64) bool {
+	distance := limit - v.Mean
+	if v.Deviation == 0 || distance <= 0 {
+		return v.Deviation == 0 && distance >= 0
 	}
 	root := math.Sqrt(v.N)
-	t := distuv.NoncentralT{Nu: v.Worth - 1, Mu: deviations(chance) / math.Sqrt(fresh) * root}
-	return t.CDF(room/v.Deviation*root) >= confidence
+	t := distuv.NoncentralT{Nu: v.EffectiveN - 1, Mu: deviationsAbove(chance) / math.Sqrt(freshCount) * root}
+	return t.CDF(distance/v.Deviation*root) >= confidence
 }
 
 // Wander returns by how much the mean of freshCount fresh values exceeds that of as many others with the given
 // chance. The estimate is as often too small as too large.
-func (v Values) Wander(fresh, chance float64) float64 {
-	return deviations(chance) * v.Deviation * math.Sqrt(2/fresh)
+func (v Values) Wander(freshCount, chance float64) float64 {
+	return deviationsAbove(chance) * v.Deviation * math.Sqrt(2/freshCount)
 }
 
 // deviationsAbove returns the number of standard deviations that a normal value exceeds with a chance.
-func deviations(chance float64) float64 { return distuv.UnitNormal.Quantile(1 - chance) }
+func deviationsAbove(chance float64) float64 { return distuv.UnitNormal.Quantile(1 - chance) }

@@ -16,8 +16,8 @@ import (
 // Eight values below .9 leave it open whether one in a hundred fresh ones exceeds 1. Had there
 // been four times as many like these, it would be settled.
 func ExampleValues_SeldomAbove() {
-	v := tolerance.Independent([]float64{.80, .83, .76, .89, .81, .85, .78, .84})
-	fmt.Println(v.SeldomAbove(1, 1, .01, .95), v.Times(4).SeldomAbove(1, 1, .01, .95))
+	v := tolerance.IndependentValues([]float64{.80, .83, .76, .89, .81, .85, .78, .84})
+	fmt.Println(v.SeldomAbove(1, 1, .01, .95), v.ScaleCount(4).SeldomAbove(1, 1, .01, .95))
 	// Output: false true
 }
 
@@ -28,7 +28,7 @@ func TestFactorsOfTheTables(t *testing.T) {
 		n                          float64
 		chance, confidence, factor float64
 	}{{43, .1, .99, 1.8752}, {10, .01, .95, 3.981}, {20, .05, .95, 2.396}} {
-		v := tolerance.Values{Deviation: 1, N: c.n, Worth: c.n}
+		v := tolerance.Values{Deviation: 1, N: c.n, EffectiveN: c.n}
 		if v.SeldomAbove(c.factor*.999, 1, c.chance, c.confidence) || !v.SeldomAbove(c.factor*1.001, 1, c.chance, c.confidence) {
 			t.Errorf("%v values: %v deviations is not the factor of %v at %v", c.n, c.factor, 1-c.chance, c.confidence)
 		}
@@ -39,7 +39,7 @@ func TestFactorsOfTheTables(t *testing.T) {
 // a no. What does not vary is below every limit above its mean.
 func TestSeldomAboveIsMonotone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		v := tolerance.Independent(rapid.SliceOfN(rapid.Float64Range(0, 1), 2, 20).Draw(t, "values"))
+		v := tolerance.IndependentValues(rapid.SliceOfN(rapid.Float64Range(0, 1), 2, 20).Draw(t, "values"))
 		limit, fresh := rapid.Float64Range(0, 4).Draw(t, "limit"), rapid.Float64Range(1, 40).Draw(t, "fresh")
 		chance, confidence := rapid.Float64Range(.01, .3).Draw(t, "chance"), rapid.Float64Range(.6, .99).Draw(t, "confidence")
 		if v.SeldomAbove(limit, fresh, chance, confidence) {
@@ -70,9 +70,9 @@ func TestCorrelatedValues(t *testing.T) {
 					list = append(list, x)
 				}
 			}
-			v := tolerance.Correlated(list, run, run)
+			v := tolerance.CorrelatedValues(list, run, run)
 			means[n] = v.Mean
-			said, worth = said+v.Deviation*v.Deviation/v.N/tries, worth+v.Worth/tries
+			said, worth = said+v.Deviation*v.Deviation/v.N/tries, worth+v.EffectiveN/tries
 		}
 		varies := stat.Variance(means, nil)
 		t.Logf("alike %.1f: the mean varies by %.4f, said to %.4f; %d values worth %.1f", alike, varies, said, run*runs, worth)
@@ -84,14 +84,14 @@ func TestCorrelatedValues(t *testing.T) {
 
 // Values that are all the same are worth what they are, and do not vary.
 func TestCorrelatedConstants(t *testing.T) {
-	if v := tolerance.Correlated([]float64{.25, .25, .25, .25}, 2, 4); v != (tolerance.Values{Mean: .25, N: 4, Worth: 4}) || v.Wander(10, .01) != 0 {
+	if v := tolerance.CorrelatedValues([]float64{.25, .25, .25, .25}, 2, 4); v != (tolerance.Values{Mean: .25, N: 4, EffectiveN: 4}) || v.Wander(10, .01) != 0 {
 		t.Errorf("%+v", v)
 	}
 }
 
 // The difference of two means of fresh values is above what is said with that chance.
-func TestWander(t *testing.T) {
-	v := tolerance.Values{Deviation: 3, N: 100, Worth: 100}
+func TestWanderIsNormalQuantile(t *testing.T) {
+	v := tolerance.Values{Deviation: 3, N: 100, EffectiveN: 100}
 	want := distuv.Normal{Sigma: 3 * math.Sqrt(2./16)}.Quantile(.99)
 	if got := v.Wander(16, .01); math.Abs(got-want) > 1e-12 {
 		t.Errorf("%v, expected %v", got, want)

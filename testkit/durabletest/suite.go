@@ -97,7 +97,7 @@ func testRoundTrip(t *testing.T, p Place) {
 		accept(t, ctx, s, durable.Record{ID: id, Class: "chat room", Data: []byte(data)})
 		st, err := s.Get(ctx, id)
 		must(t, err)
-		if st.ID != id || st.Class != "chat room" || string(st.Data) != data || st.End != nil || len(st.Text) != 0 {
+		if st.ID != id || st.Class != "chat room" || string(st.Data) != data || st.Result != nil || len(st.Text) != 0 {
 			t.Errorf("%s: got %d bytes, %+v", id, len(st.Data), st.Record.Class)
 		}
 	}
@@ -239,7 +239,7 @@ func testReopen(t *testing.T, p Place) {
 		t.Errorf("after a restart: %v", got)
 	}
 	none(t, s)
-	if st, err := s.Get(ctx, "r2"); err != nil || string(st.End) != "done" || time.Since(st.Ended).Abs() > time.Minute {
+	if st, err := s.Get(ctx, "r2"); err != nil || string(st.Result) != "done" || time.Since(st.EndedAt).Abs() > time.Minute {
 		t.Errorf("what had ended: %+v, %v", st, err)
 	}
 }
@@ -250,7 +250,7 @@ func testAppend(t *testing.T, p Place) {
 	accept(t, ctx, s, durable.Record{ID: "a-b"})
 	must(t, s.Append(ctx, "a-b", 0, []byte("other"), 1), s.Append(ctx, "a", 0, []byte("héllo"), 2))
 	for _, at := range []int{0, 3, 7, 100} {
-		if err := s.Append(ctx, "a", at, []byte("x"), 1); !errors.Is(err, durable.ErrMoved) {
+		if err := s.Append(ctx, "a", at, []byte("x"), 1); !errors.Is(err, durable.ErrConflict) {
 			t.Errorf("text at %d: %v", at, err)
 		}
 	}
@@ -291,8 +291,8 @@ func testFinish(t *testing.T, p Place) {
 	}
 	st, err := s.Get(ctx, "a")
 	must(t, err)
-	if won != 1 || len(st.End) != 1 {
-		t.Errorf("%d ends were taken, the end is %q", won, st.End)
+	if won != 1 || len(st.Result) != 1 {
+		t.Errorf("%d ends were taken, the end is %q", won, st.Result)
 	}
 	none(t, s)
 }
@@ -338,7 +338,7 @@ func testExpire(t *testing.T, p Place) {
 
 func testValues(t *testing.T, p Place) {
 	s, ctx := open(t, p)
-	big := bytes.Repeat([]byte("0123456789abcdef"), durable.MaxValue/16)
+	big := bytes.Repeat([]byte("0123456789abcdef"), durable.MaxValueBytes/16)
 	must(t, s.Put(ctx, "file/b/0001", big), s.Put(ctx, "file/a/0001", []byte("a")), s.Put(ctx, "file/a/0000", nil), s.Put(ctx, "batch/1", []byte("x")))
 	must(t, s.Put(ctx, "batch/1", []byte("y")))
 	if err := s.Put(ctx, "big", append(big, 'x')); !errors.Is(err, durable.ErrTooLarge) {
@@ -435,7 +435,7 @@ func testMany(t *testing.T, p Place) {
 		for i := range each {
 			id := fmt.Sprintf("w%d-%d", w, i)
 			st, err := s.Get(ctx, id)
-			if err != nil || claims[id] != 1 || string(st.End) != id || string(st.Text) != "text of "+id {
+			if err != nil || claims[id] != 1 || string(st.Result) != id || string(st.Text) != "text of "+id {
 				t.Fatalf("%s: claimed %d times, %+v, %v", id, claims[id], st, err)
 			}
 		}

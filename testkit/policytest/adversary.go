@@ -57,7 +57,7 @@ type foeDraws struct{ rand *rand.Rand }
 func (d foeDraws) number(lo, hi int) int { return lo + d.rand.IntN(hi-lo+1) }
 
 // oneOf is one of some reasons.
-func (d foeDraws) oneOf(reasons ...policy.Return) policy.Return {
+func (d foeDraws) oneOf(reasons ...policy.ReturnReason) policy.ReturnReason {
 	return reasons[d.number(0, len(reasons)-1)]
 }
 

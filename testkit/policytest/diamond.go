@@ -217,7 +217,7 @@ func (p *Diamond) again(slot int32) {
 
 func (p *Diamond) returned(ev *policy.Event) {
 	b := &p.batches[ev.Batch]
-	switch policy.Return(ev.Value) {
+	switch policy.ReturnReason(ev.Value) {
 	case policy.ReturnEvicted:
 		p.Evicted++
 	case policy.ReturnNotLoaded:
@@ -264,7 +264,7 @@ func (p *Diamond) tick(now time.Duration, out *policy.Actions) {
 }
 
 // drop ends a request wherever its tasks are.
-func (p *Diamond) drop(req int32, why policy.Reason, out *policy.Actions) {
+func (p *Diamond) drop(req int32, why policy.DropReason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Req: req, Reason: why})
 	p.forget(req)
 }
@@ -328,7 +328,7 @@ func (p *Diamond) rank(t int32) int {
 func (p *Diamond) deviceFor(w *diamondWork) int32 {
 	most := 1
 	if w.service == Write {
-		most = int(p.t.Instances[0].Sequences)
+		most = int(p.t.Instances[0].MaxSequences)
 	}
 	best := int32(-1)
 	for _, d := range p.t.DevicesOf(w.service) {

@@ -20,7 +20,7 @@ func DiamondTables() *policy.Tables {
 			{Share: 1, GPU: 1, Uplink: -1, Downlink: -1, Instance: -1},
 			{Kind: 1, Share: 1, Uplink: -1, Downlink: -1},
 		},
-		Instances: []policy.Instance{{Sequences: 2, Budget: 8, Progress: 4, KV: 1000}},
+		Instances: []policy.Instance{{MaxSequences: 2, TokenBudget: 8, ProgressTokens: 4, KVTokens: 1000}},
 		Kinds:     []string{"device", "instance"}, KindCounts: []int32{2, 1},
 		Resident: [][]int32{{Split, Left, Right, Merge}, {Split}, {Write}},
 		Memory:   []int64{0, 2, 0},
@@ -35,7 +35,7 @@ func DiamondTables() *policy.Tables {
 		}
 		t.Stages, t.Pipelines, t.StageDevices = append(t.Stages, stage), append(t.Pipelines, pl), append(t.StageDevices, on...)
 		t.Services = append(t.Services, policy.Service{Name: name, FirstPipeline: i, NumPipelines: 1})
-		t.Networks = append(t.Networks, policy.Network{Name: name, Bytes: 1, Base: -1, Load: [][2]time.Duration{{ms, 3 * ms}, {ms, 3 * ms}}})
+		t.Networks = append(t.Networks, policy.Network{Name: name, Bytes: 1, BaseNetwork: -1, LoadTimes: [][2]time.Duration{{ms, 3 * ms}, {ms, 3 * ms}}})
 	}
 	return t
 }
@@ -54,8 +54,8 @@ type diamondRequest struct {
 
 type diamondTask struct{ req, service int32 }
 
-// Begin implements policy.Control.
-func (c *DiamondControl) Begin(req, _ int32, out *policy.Reveals) {
+// BeginRequest implements policy.Control.
+func (c *DiamondControl) BeginRequest(req, _ int32, out *policy.RevealedTasks) {
 	for int(req) >= len(c.requests) {
 		c.requests = append(c.requests, diamondRequest{})
 	}
@@ -64,19 +64,19 @@ func (c *DiamondControl) Begin(req, _ int32, out *policy.Reveals) {
 }
 
 // reveal adds a task that reads others, and gives its slot.
-func (c *DiamondControl) reveal(req, service int32, out *policy.Reveals, inputs ...int32) {
-	t := out.Take()
+func (c *DiamondControl) reveal(req, service int32, out *policy.RevealedTasks, inputs ...int32) {
+	t := out.TakeSlot()
 	for int(t) >= len(c.tasks) {
 		c.tasks = append(c.tasks, diamondTask{})
 	}
 	c.tasks[t] = diamondTask{req, service}
 	c.requests[req].tasks = append(c.requests[req].tasks, t)
-	out.Tasks = append(out.Tasks, policy.Reveal{Req: req, Task: t, Service: service, FirstInput: int32(len(out.Inputs)), NumInputs: int32(len(inputs))})
+	out.Tasks = append(out.Tasks, policy.RevealedTask{Req: req, Task: t, Service: service, FirstInput: int32(len(out.Inputs)), NumInputs: int32(len(inputs))})
 	out.Inputs = append(out.Inputs, inputs...)
 }
 
-// Ended implements policy.Control.
-func (c *DiamondControl) Ended(task int32, o policy.Outcome, out *policy.Reveals) {
+// TaskEnded implements policy.Control.
+func (c *DiamondControl) TaskEnded(task int32, o policy.Outcome, out *policy.RevealedTasks) {
 	t := c.tasks[task]
 	q := &c.requests[t.req]
 	switch t.service {
@@ -92,21 +92,21 @@ func (c *DiamondControl) Ended(task int32, o policy.Outcome, out *policy.Reveals
 			return
 		}
 		sides := slices.Clone(q.tasks[1:])
-		out.Freed = append(out.Freed, q.tasks[0]) // both have read it
+		out.UnreadTasks = append(out.UnreadTasks, q.tasks[0]) // both have read it
 		q.tasks = q.tasks[1:]
 		c.reveal(t.req, Merge, out, sides...)
 	case Merge:
 		c.reveal(t.req, Write, out, task)
 	case Write:
-		out.Over = append(out.Over, t.req)
-		c.Forget(t.req, out)
+		out.EndedRequests = append(out.EndedRequests, t.req)
+		c.ForgetRequest(t.req, out)
 	}
 }
 
-// Forget implements policy.Control.
-func (c *DiamondControl) Forget(req int32, out *policy.Reveals) {
+// ForgetRequest implements policy.Control.
+func (c *DiamondControl) ForgetRequest(req int32, out *policy.RevealedTasks) {
 	if int(req) < len(c.requests) {
-		out.Freed = append(out.Freed, c.requests[req].tasks...)
+		out.UnreadTasks = append(out.UnreadTasks, c.requests[req].tasks...)
 		c.requests[req].tasks = c.requests[req].tasks[:0]
 	}
 }

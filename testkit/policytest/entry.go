@@ -63,7 +63,7 @@ func (e *Entry) handle() {
 		case policy.Drop:
 			e.free = append(e.free, a.Req)
 		case policy.Dispatch:
-			tasks, hops := e.out.Dispatched(a)
+			tasks, hops := e.out.BatchOf(a)
 			e.runs, e.busy, e.ends = append(e.runs[:0], tasks...), true, hops[0].End
 		}
 	}
@@ -75,7 +75,7 @@ func (e *Entry) arrive() {
 	}
 	req := e.free[len(e.free)-1]
 	e.free = e.free[:len(e.free)-1]
-	e.ev = policy.Event{Kind: policy.Arrival, Req: req, Task: req, Arrived: e.now, Deadline: e.now + e.slo}
+	e.ev = policy.Event{Kind: policy.Arrival, Req: req, Task: req, ArrivedAt: e.now, Deadline: e.now + e.slo}
 	e.handle()
 	if len(e.out.List) > 0 && e.out.List[len(e.out.List)-1].Kind == policy.Drop {
 		return

@@ -23,11 +23,11 @@ func FlowPlan(slo time.Duration, policy string, stages ...FlowStage) *formats.Pl
 	f := &formats.FlowPlan{Lambda: .1, WindowUS: document.Micros(5 * time.Second)}
 	app := formats.FlowApplication{Served: formats.Served{Model: "app", SLOUS: document.Micros(slo), Percentile: "p99", Weight: 1, RPS: 100}}
 	p := &formats.Plan{Format: formats.FormatPlan, Kind: formats.PlanFlow, Seed: 1, Algorithm: "given", Objective: formats.Objective{Name: "throughput", Value: 100},
-		StoppedBy: "work", Options: document.NewValues(formats.PlanOptions(formats.PlanFlow)).Kept(), Policy: formats.PolicySpec{Name: policy}, Section: f}
+		StoppedBy: "work", Options: document.NewValues(formats.PlanOptions(formats.PlanFlow)).PlanForm(), Policy: formats.PolicySpec{Name: policy}, Section: f}
 	first := 0
 	for _, s := range stages {
 		st := formats.Stage{Blocks: [2]int{0, 1}, Device: "gpu", Share: 1, Replicas: s.Workers, GPUs: float64(s.Workers),
-			Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: s.Workers}}}
+			Placement: []formats.Placement{{FirstDevice: first, PerDevice: 1, Replicas: s.Workers}}}
 		for _, d := range s.Infer {
 			st.InferUS = append(st.InferUS, document.Micros(d))
 		}
@@ -37,7 +37,7 @@ func FlowPlan(slo time.Duration, policy string, stages ...FlowStage) *formats.Pl
 		p.Deployment = append(p.Deployment, formats.Deployed{Model: s.Name, NumBlocks: 1,
 			Pipelines: []formats.Pipeline{{Batch: len(s.Infer), RPS: st.RPS, LatencyUS: document.Micros(last), Stages: []formats.Stage{st}}}})
 		f.Modules = append(f.Modules, formats.FlowModule{Model: s.Name, ColdStartUS: document.Micros(time.Second)})
-		app.Modules = append(app.Modules, formats.Module{Name: s.Name, Model: s.Name, After: s.After, Branches: s.Branches})
+		app.Modules = append(app.Modules, formats.Module{Name: s.Name, Model: s.Name, Predecessors: s.After, Branches: s.Branches})
 	}
 	f.Applications = []formats.FlowApplication{app}
 	p.Pools = []formats.Pool{{Device: "gpu", Count: first}}
@@ -89,11 +89,11 @@ func DrawFlow(rng *rand.Rand, most int, policy string, scaling bool) *formats.Pl
 		if rng.IntN(3) > 0 {
 			continue
 		}
-		ways := []formats.Branch{{To: []string{}, Probability: .4}, {To: []string{}, Probability: .6}}
+		ways := []formats.Branch{{Targets: []string{}, Probability: .4}, {Targets: []string{}, Probability: .6}}
 		for k := i + 1; k < n; k++ {
 			for _, a := range stages[k].After {
 				if way := rng.IntN(3); a == stages[i].Name && way < 2 {
-					ways[way].To = append(ways[way].To, stages[k].Name)
+					ways[way].Targets = append(ways[way].Targets, stages[k].Name)
 				}
 			}
 		}

@@ -16,7 +16,7 @@ type foeBook struct {
 	free     []int32 // slots of requests
 	gone     []int32 // requests whose clients went
 	tasks    []foeTask
-	told     policy.Reveals
+	told     policy.RevealedTasks
 	batches  []*foeBatch // by the policy's slot
 	devices  []foeDevice
 }
@@ -123,7 +123,7 @@ func (k *foeBook) leaveBatch(t int32, then foeState) bool {
 func (k *foeBook) unwanted(t int32) {
 	if k.flows && k.tasks[t].freed {
 		k.tasks[t].freed = false
-		k.told.Give(t)
+		k.told.ReleaseSlot(t)
 	}
 }
 
@@ -141,7 +141,7 @@ func (k *foeBook) giveBack(b *foeBatch) {
 
 // addTask notes a task that was revealed. False: its slot is another's, which is
 // in a batch.
-func (k *foeBook) addTask(t *policy.Reveal) bool {
+func (k *foeBook) addTask(t *policy.RevealedTask) bool {
 	k.growTasks(t.Task)
 	if k.tasks[t.Task].state == foeBatched {
 		return false
@@ -152,14 +152,14 @@ func (k *foeBook) addTask(t *policy.Reveal) bool {
 
 // freeTasks takes back the slots that no task reads, now or with their batches.
 func (k *foeBook) freeTasks() {
-	for _, t := range k.told.Freed {
+	for _, t := range k.told.UnreadTasks {
 		k.growTasks(t)
 		if k.tasks[t].state == foeBatched {
 			k.tasks[t].freed = true
 			continue
 		}
 		k.tasks[t].state = foeUnused
-		k.told.Give(t)
+		k.told.ReleaseSlot(t)
 	}
 	k.told.Reset()
 }
@@ -167,7 +167,7 @@ func (k *foeBook) freeTasks() {
 // width is how many batches run at once on a device.
 func (k *foeBook) width(d int32) int {
 	if i := k.tables.InstanceOf(d); i >= 0 {
-		return int(k.tables.Instances[i].Sequences)
+		return int(k.tables.Instances[i].MaxSequences)
 	}
 	return 1
 }

@@ -59,7 +59,7 @@ func (n *foeNews) act(ev *policy.Event, act *policy.Action) {
 
 // search begins a search.
 func (n *foeNews) search(ev *policy.Event, tag int32) {
-	s, ok := policy.As[policy.Searcher](n.a.Policy)
+	s, ok := policy.FindExtension[policy.Searcher](n.a.Policy)
 	if !ok {
 		n.a.judge.fail("on %+v the policy asks for a re-plan and has no search", *ev)
 		return
@@ -152,7 +152,7 @@ func (n *foeNews) evictEnds() bool {
 }
 
 // sendBack ends a batch without a result.
-func (a *Adversary) sendBack(b *foeBatch, why policy.Return) {
+func (a *Adversary) sendBack(b *foeBatch, why policy.ReturnReason) {
 	if !b.live {
 		return
 	}
@@ -175,7 +175,7 @@ func (n *foeNews) tokensCome() bool {
 		if b.tokens == 0 {
 			b.tokens = 1
 		} else {
-			b.tokens += n.a.Tables.Instances[0].Progress
+			b.tokens += n.a.Tables.Instances[0].ProgressTokens
 		}
 		ev.Tokens = b.tokens
 		n.a.tell(ev)

@@ -22,13 +22,13 @@ func (a *Adversary) arrive() {
 			a.book.growTasks(slot)
 			a.book.tasks[slot] = foeTask{state: foeWaits, req: slot, service: m, batch: -1}
 		}
-		ev := policy.Event{Kind: policy.Arrival, Model: m, Service: m, Req: slot, Task: slot, Arrived: came, Deadline: came + budget}
+		ev := policy.Event{Kind: policy.Arrival, Model: m, Service: m, Req: slot, Task: slot, ArrivedAt: came, Deadline: came + budget}
 		if len(a.Tables.Instances) > 0 && a.Control == nil {
 			ev.Tokens, ev.Limit = int32(a.draws.number(1, 400)), int32(a.draws.number(0, 300))
 		}
 		a.tell(ev)
 		if a.Control != nil && a.book.requests[slot].open {
-			a.Control.Begin(slot, m, &a.book.told)
+			a.Control.BeginRequest(slot, m, &a.book.told)
 			a.reveal()
 		}
 	}
@@ -40,7 +40,7 @@ func (a *Adversary) ended(b *foeBatch, d int32) {
 	case a.Control != nil:
 		for _, t := range b.tasks {
 			if a.book.leaveBatch(t, foeOver) {
-				a.Control.Ended(t, policy.Outcome{Branch: int32(a.draws.number(0, 1)), Items: int32(a.draws.number(0, 3))}, &a.book.told)
+				a.Control.TaskEnded(t, policy.Outcome{Branch: int32(a.draws.number(0, 1)), Items: int32(a.draws.number(0, 3))}, &a.book.told)
 			} else {
 				a.late = append(a.late, t)
 			}
@@ -110,7 +110,7 @@ func (a *Adversary) reveal() {
 			}
 		}
 	}
-	for _, req := range a.book.told.Over {
+	for _, req := range a.book.told.EndedRequests {
 		if a.book.requests[req].open {
 			a.Answered++
 			a.book.close(req)
@@ -159,7 +159,7 @@ func (a *Adversary) endRequest(ev *policy.Event, act *policy.Action) {
 	}
 	a.book.close(act.Req)
 	if a.Control != nil {
-		a.Control.Forget(act.Req, &a.book.told)
+		a.Control.ForgetRequest(act.Req, &a.book.told)
 		if !a.telling {
 			a.book.freeTasks()
 		}

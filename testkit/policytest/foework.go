@@ -155,7 +155,7 @@ func (a *Adversary) act(ev *policy.Event, act *policy.Action) {
 
 // dispatch takes in a batch that is as it must be.
 func (a *Adversary) dispatch(act *policy.Action) {
-	tasks, hops := a.out.Dispatched(act)
+	tasks, hops := a.out.BatchOf(act)
 	for int(act.Batch) >= len(a.book.batches) {
 		a.book.batches = append(a.book.batches, nil)
 	}

@@ -57,9 +57,9 @@ func (p Pooled) Plan() *formats.Plan {
 				Batch: p.Batch, RPS: rps, LatencyUS: latency,
 				Stages: []formats.Stage{
 					{Blocks: [2]int{0, 4}, Device: "high", Share: 1, Replicas: p.High, GPUs: float64(p.High), RPS: rate(p.High, high), InferUS: high,
-						Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: p.High}}, Cut: &cut},
+						Placement: []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: p.High}}, Cut: &cut},
 					{Blocks: [2]int{4, 10}, Device: "low", Share: 1, Replicas: p.Low, GPUs: float64(p.Low), RPS: rate(p.Low, low), InferUS: low,
-						Placement: []formats.Placement{{First: 0, PerDevice: 1, Replicas: p.Low}}},
+						Placement: []formats.Placement{{FirstDevice: 0, PerDevice: 1, Replicas: p.Low}}},
 				},
 			}},
 		}},
@@ -107,7 +107,7 @@ func Single(devices int, timeShared bool, models ...Model) *formats.Plan {
 			Model: name, NumBlocks: 1,
 			Pipelines: []formats.Pipeline{{Batch: m.Batch, RPS: m.RPS, LatencyUS: times[m.Batch-1], Stages: []formats.Stage{{
 				Blocks: [2]int{0, 1}, Device: pool.Device, Share: 1, Replicas: devices, GPUs: float64(devices), RPS: m.RPS, InferUS: times,
-				Placement: []formats.Placement{{First: first, PerDevice: 1, Replicas: devices}},
+				Placement: []formats.Placement{{FirstDevice: first, PerDevice: 1, Replicas: devices}},
 			}}}},
 		})
 	}

@@ -39,7 +39,7 @@ func Documents() kind.Documents {
 					for _, t := range blocks {
 						me.Blocks = append(me.Blocks, formats.Latency{WallUS: ms(t * speed * float64(v) * float64(batch+1) / 2)})
 					}
-					me.Whole = &formats.Latency{WallUS: ms(10 * speed * float64(v) * float64(batch+1) / 2)}
+					me.WholeModel = &formats.Latency{WallUS: ms(10 * speed * float64(v) * float64(batch+1) / 2)}
 					m.Measurements = append(m.Measurements, me)
 				}
 			}
@@ -56,7 +56,7 @@ func Documents() kind.Documents {
 			{Device: "cpu-1", Count: 2, Sharing: formats.SharingTime},
 		}},
 		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.WorkloadModels{
-			{Model: "resnet", SLO: document.SLO{Times: 5}, Weight: 0.6, Percentile: "p99"},
+			{Model: "resnet", SLO: document.SLO{Factor: 5}, Weight: 0.6, Percentile: "p99"},
 			{Model: "ocr", SLO: document.SLO{Duration: 60 * time.Millisecond}, Weight: 0.4, Percentile: "p99"},
 		}},
 	}
@@ -74,8 +74,8 @@ func Slower(p *formats.Profile, model, block int, factor float64) {
 			was := m.Blocks[b].WallUS
 			m.Blocks[b].WallUS = document.Micros(math.Round(float64(was) * factor))
 			more := m.Blocks[b].WallUS - was
-			if m.Whole != nil {
-				m.Whole.WallUS += more
+			if m.WholeModel != nil {
+				m.WholeModel.WallUS += more
 			}
 			for r := range m.Ranges {
 				if at := m.Ranges[r].Blocks; at[0] <= b && b < at[1] {

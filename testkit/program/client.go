@@ -33,7 +33,7 @@ const wait = 20 * time.Second
 // Run runs a program as a request of an application. The request is ended when the
 // program has returned, whatever it returned.
 func (c *Client) Run(ctx context.Context, open calls.Open, program Func) (calls.Outputs, error) {
-	var opened calls.Opened
+	var opened calls.OpenReply
 	if err := c.ask(ctx, http.MethodPost, calls.Path, open, &opened); err != nil {
 		return nil, fmt.Errorf("opening a request: %w", err)
 	}
@@ -57,7 +57,7 @@ type Session struct {
 
 // Enqueue asks for a task, and does not wait for it.
 func (s *Session) Enqueue(c calls.Call) (calls.Handle, error) {
-	var out calls.Enqueued
+	var out calls.EnqueueReply
 	if err := s.client.ask(s.ctx, http.MethodPost, s.path+"/tasks", calls.Enqueue{Tasks: []calls.Call{c}}, &out); err != nil {
 		return "", fmt.Errorf("enqueueing a task: %w", err)
 	}
@@ -84,7 +84,7 @@ func (s *Session) Result(t calls.Handle) (calls.Outputs, error) {
 		if err := s.client.ask(s.ctx, http.MethodGet, s.task(t)+"?wait="+wait.String(), nil, &r); err != nil {
 			return nil, fmt.Errorf("waiting for task %s: %w", t, err)
 		}
-		if r.State != calls.Running {
+		if r.State != calls.StatusRunning {
 			return r.Outputs, ended(&r)
 		}
 	}
@@ -94,7 +94,7 @@ func (s *Session) task(t calls.Handle) string { return s.path + "/tasks/" + stri
 
 // ended is the error of a task that has failed.
 func ended(r *calls.Result) error {
-	if r.State == calls.Failed {
+	if r.State == calls.StatusFailed {
 		return fmt.Errorf("task %s: %s", r.Task, r.Error)
 	}
 	return nil
@@ -169,7 +169,7 @@ func failure(res *http.Response) error {
 		return fmt.Errorf("%s: %w", f.Error, calls.ErrEnded)
 	case http.StatusTooManyRequests:
 		retry, _ := time.ParseDuration(res.Header.Get("Retry-After") + "s")
-		return &server.Refused{Reason: f.Reason, Retry: retry}
+		return &server.RefusedError{Reason: f.Reason, RetryAfter: retry}
 	}
 	return errors.New(f.Error)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Orders calls f with a state at every order and assignment of the groups from next on.
-func Orders(p *vqueue.Problem, s *vqueue.State, next int32, f func()) {
+func Orders(p *vqueue.Problem, s *vqueue.Assignment, next int32, f func()) {
 	if int(next) == len(p.Groups) {
 		f()
 		return
@@ -27,9 +27,9 @@ func Orders(p *vqueue.Problem, s *vqueue.State, next int32, f func()) {
 }
 
 // Searched returns the order that the search finds within so much work.
-func Searched(p *vqueue.Problem, work int64) *vqueue.State {
-	s := vqueue.NewState(p)
-	s.Greedy()
+func Searched(p *vqueue.Problem, work int64) *vqueue.Assignment {
+	s := vqueue.NewAssignment(p)
+	s.InsertGreedily()
 	var x vqueue.Search
 	x.Run(context.Background(), s, seeded.New(1, "exact"), work)
 	return s

@@ -25,7 +25,7 @@ func TestPoliciesAgainstAnAdversary(t *testing.T) {
 			t.Fatal(err)
 		}
 		fleet := workflows.Fleet{Devices: rapid.IntRange(1, 5).Draw(t, "devices"), Gigabytes: rapid.SampledFrom([]float64{17, 24, 40}).Draw(t, "memory"), PerNode: 2}
-		if opt.Static {
+		if opt.StaticNetworks {
 			fleet.Resident = [][]int32{{workflows.LLM, workflows.SD}}
 		}
 		seed := rapid.Uint64().Draw(t, "seed")

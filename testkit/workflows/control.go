@@ -55,8 +55,8 @@ type request struct {
 	left    int // of the segment
 }
 
-// Begin implements policy.Control.
-func (c *Control) Begin(req, model int32, out *policy.Reveals) {
+// BeginRequest implements policy.Control.
+func (c *Control) BeginRequest(req, model int32, out *policy.RevealedTasks) {
 	for int(req) >= len(c.requests) {
 		c.requests = append(c.requests, request{})
 	}
@@ -68,19 +68,19 @@ func (c *Control) Begin(req, model int32, out *policy.Reveals) {
 }
 
 // reveal reveals the tasks of the next segment.
-func (c *Control) reveal(req int32, out *policy.Reveals) {
+func (c *Control) reveal(req int32, out *policy.RevealedTasks) {
 	q := &c.requests[req]
 	first, end := int32(len(q.slots)), q.way.Ends[q.segment]
 	q.segment++
 	q.left = int(end - first)
 	for i := first; i < end; i++ {
-		t, slot := &q.way.Tasks[i], out.Take()
+		t, slot := &q.way.Tasks[i], out.TakeSlot()
 		for int(slot) >= len(c.tasks) {
 			c.tasks = append(c.tasks, 0)
 		}
 		c.tasks[slot] = req
 		q.slots = append(q.slots, slot)
-		r := policy.Reveal{Req: req, Task: slot, Service: t.Service, Work: t.Work, Prompt: t.Prompt, Output: t.Output, FirstInput: int32(len(out.Inputs))}
+		r := policy.RevealedTask{Req: req, Task: slot, Service: t.Service, Work: t.Work, Prompt: t.Prompt, Output: t.Output, FirstInput: int32(len(out.Inputs))}
 		for _, in := range t.Reads {
 			out.Inputs = append(out.Inputs, q.slots[in])
 		}
@@ -92,8 +92,8 @@ func (c *Control) reveal(req int32, out *policy.Reveals) {
 	}
 }
 
-// Ended implements policy.Control.
-func (c *Control) Ended(task int32, _ policy.Outcome, out *policy.Reveals) {
+// TaskEnded implements policy.Control.
+func (c *Control) TaskEnded(task int32, _ policy.Outcome, out *policy.RevealedTasks) {
 	req := c.tasks[task]
 	q := &c.requests[req]
 	if q.left--; q.left > 0 {
@@ -103,15 +103,15 @@ func (c *Control) Ended(task int32, _ policy.Outcome, out *policy.Reveals) {
 		c.reveal(req, out)
 		return
 	}
-	out.Over = append(out.Over, req)
-	c.Forget(req, out)
+	out.EndedRequests = append(out.EndedRequests, req)
+	c.ForgetRequest(req, out)
 }
 
-// Forget implements policy.Control.
-func (c *Control) Forget(req int32, out *policy.Reveals) {
+// ForgetRequest implements policy.Control.
+func (c *Control) ForgetRequest(req int32, out *policy.RevealedTasks) {
 	if int(req) < len(c.requests) {
 		q := &c.requests[req]
-		out.Freed = append(out.Freed, q.slots...)
+		out.UnreadTasks = append(out.UnreadTasks, q.slots...)
 		q.slots = q.slots[:0]
 	}
 }

@@ -83,7 +83,7 @@ type Fleet struct {
 	// many beside its weights.
 	Generations bool
 	// Session is what the language model of KNOWLEDGECARD and DEBATE keeps of a request.
-	Session flow.Session
+	Session flow.SessionState
 }
 
 // Tables are the tables of a fleet. Every device can run every service.
@@ -95,7 +95,7 @@ func (f Fleet) Tables() *policy.Tables {
 	if f.LoadRate == 0 {
 		f.LoadFixed, f.LoadRate = loadFixed, loadRate
 	}
-	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(f.Devices - f.Others)}, Hears: workflow.Hears}
+	t := &policy.Tables{Kinds: []string{"device"}, KindCounts: []int32{int32(f.Devices - f.Others)}, HandledEvents: workflow.HandledEvents}
 	if f.Others > 0 {
 		t.Kinds, t.KindCounts = append(t.Kinds, "other"), append(t.KindCounts, int32(f.Others))
 	}
@@ -118,38 +118,38 @@ func (f Fleet) Tables() *policy.Tables {
 		t.Resident = append(t.Resident, resident)
 	}
 	t.StageDevices = all
-	own := &flow.Workflows{}
+	own := &flow.WorkflowTables{}
 	for i, m := range models() {
 		s := int32(i)
 		first := int32(len(t.Pipelines))
-		net := policy.Network{Name: m.name, Bytes: int64(m.gigabytes * 1e9), Base: -1}
-		own.Generations = append(own.Generations, f.generation(s, m.most))
-		if on := own.Generations[s].On; len(on) > 0 {
-			net.Bytes += on[0].KV * own.Generations[s].KVBytes
+		net := policy.Network{Name: m.name, Bytes: int64(m.gigabytes * 1e9), BaseNetwork: -1}
+		own.LanguageModels = append(own.LanguageModels, f.generation(s, m.most))
+		if on := own.LanguageModels[s].Engines; len(on) > 0 {
+			net.Bytes += on[0].KVTokens * own.LanguageModels[s].KVBytes
 		}
 		for kind := range t.Kinds {
-			net.Load = append(net.Load, f.addKind(t, s, kind, &m))
+			net.LoadTimes = append(net.LoadTimes, f.addKind(t, s, kind, &m))
 		}
 		t.Networks = append(t.Networks, net)
 		t.Services = append(t.Services, policy.Service{Name: m.name, FirstPipeline: first, NumPipelines: int32(len(t.Pipelines)) - first})
-		own.Moves = append(own.Moves, flow.Move{Near: m.near, Far: m.far})
+		own.TransferTimes = append(own.TransferTimes, flow.TransferTime{SameNode: m.near, OtherNode: m.far})
 		if s == LLM && f.Session.Bytes > 0 {
-			own.Sessions = make([]flow.Session, s+1)
-			own.Sessions[s] = f.Session
+			own.SessionStates = make([]flow.SessionState, s+1)
+			own.SessionStates[s] = f.Session
 		}
 	}
 	if !f.Generations {
-		own.Generations = nil
+		own.LanguageModels = nil
 	}
-	t.Own = own
+	t.KindTables = own
 	return t
 }
 
 // generation is a service as a language model, where it is one and the fleet runs such.
-func (f *Fleet) generation(s int32, most int) flow.Generation {
+func (f *Fleet) generation(s int32, most int) flow.LanguageModel {
 	g := generationOf(s)
 	if !f.Generations || g == nil {
-		return flow.Generation{}
+		return flow.LanguageModel{}
 	}
 	if f.Others > 0 {
 		return g.on(most, 1, f.Factor)
@@ -186,8 +186,8 @@ func (f *Fleet) addKind(t *policy.Tables, s int32, kind int, m *model) [2]time.D
 // Move is how long an output takes between devices of the fleet's tables, for
 // sim.Config.MoveTime.
 func Move(t *policy.Tables) func(service, from, to int32) time.Duration {
-	own := flow.WorkflowsOf(t)
-	return func(service, from, to int32) time.Duration { return own.MoveTime(t, service, from, to) }
+	own := flow.WorkflowTablesOf(t)
+	return func(service, from, to int32) time.Duration { return own.OutputTransferTime(t, service, from, to) }
 }
 
 func seconds(s float64) time.Duration { return time.Duration(math.Round(s * 1e9)) }

@@ -17,7 +17,7 @@ func Profile(device string) *formats.Profile {
 			Move:  &formats.OutputMove{NearUS: document.Micros(m.near), FarUS: document.Micros(m.far)}}
 		for n := range m.most {
 			took := formats.Latency{WallUS: document.Micros(seconds(m.first + m.slope*float64(n)))}
-			pm.Measurements = append(pm.Measurements, formats.Measurement{Device: device, Share: 1, Batch: n + 1, Whole: &took, Blocks: []formats.Latency{took}})
+			pm.Measurements = append(pm.Measurements, formats.Measurement{Device: device, Share: 1, Batch: n + 1, WholeModel: &took, Blocks: []formats.Latency{took}})
 		}
 		p.Models = append(p.Models, pm)
 	}
@@ -43,17 +43,17 @@ func gillSegments() []formats.Segment {
 	return []formats.Segment{
 		{Name: "answer", Modules: []formats.Module{
 			{Name: "see", Model: "vit-l-14", Items: "parameters.images", Chances: []float64{.3, .6, .1}},
-			{Name: "reply", Model: "opt-6.7b", After: []string{"see"}, Outputs: map[string]string{"drawings": "int"}},
-		}, Next: []formats.Branch{{To: []string{"draw"}, When: "reply.drawings > 0", Probability: .9}, {To: []string{}, Probability: .1}}},
+			{Name: "reply", Model: "opt-6.7b", Predecessors: []string{"see"}, Outputs: map[string]string{"drawings": "int"}},
+		}, NextBranches: []formats.Branch{{Targets: []string{"draw"}, Condition: "reply.drawings > 0", Probability: .9}, {Targets: []string{}, Probability: .1}}},
 		{Name: "draw", Modules: []formats.Module{
-			{Name: "picture", Model: "stable-diffusion-1.5", After: []string{"reply"}, Items: "reply.drawings", Chances: []float64{0, .85 / .9, .05 / .9}},
+			{Name: "picture", Model: "stable-diffusion-1.5", Predecessors: []string{"reply"}, Items: "reply.drawings", Chances: []float64{0, .85 / .9, .05 / .9}},
 		}},
 	}
 }
 
 func cardSegments() []formats.Segment {
 	thought := map[string]string{"unsure": "bool", "card": "string"}
-	fact := formats.Module{Name: "fact", After: []string{"thought"}, Route: "thought.card"}
+	fact := formats.Module{Name: "fact", Predecessors: []string{"thought"}, Route: "thought.card"}
 	names, shares := models()[Card:], NewApps(0).zipf
 	for c, below := range shares {
 		p := below
@@ -64,20 +64,20 @@ func cardSegments() []formats.Segment {
 	}
 	work := float64(quarter) / 1e6
 	next := func(p float64) []formats.Branch {
-		return []formats.Branch{{To: []string{"look"}, When: "thought.unsure", Probability: p}, {To: []string{"answer"}, Probability: 1 - p}}
+		return []formats.Branch{{Targets: []string{"look"}, Condition: "thought.unsure", Probability: p}, {Targets: []string{"answer"}, Probability: 1 - p}}
 	}
 	return []formats.Segment{
-		{Name: "think", Modules: []formats.Module{{Name: "thought", Model: "llama-2-7b", Work: work, Outputs: thought}}, Next: next(.75)},
-		{Name: "look", Most: 2, Modules: []formats.Module{
+		{Name: "think", Modules: []formats.Module{{Name: "thought", Model: "llama-2-7b", Work: work, Outputs: thought}}, NextBranches: next(.75)},
+		{Name: "look", MaxVisits: 2, Modules: []formats.Module{
 			fact,
-			{Name: "thought", Model: "llama-2-7b", Work: work, After: []string{"fact", "thought"}, Outputs: thought},
-		}, Next: next(.2)},
-		{Name: "answer", Modules: []formats.Module{{Name: "reply", Model: "llama-2-7b", After: []string{"thought"}}}},
+			{Name: "thought", Model: "llama-2-7b", Work: work, Predecessors: []string{"fact", "thought"}, Outputs: thought},
+		}, NextBranches: next(.2)},
+		{Name: "answer", Modules: []formats.Module{{Name: "reply", Model: "llama-2-7b", Predecessors: []string{"thought"}}}},
 	}
 }
 
 func debateSegments() []formats.Segment {
-	return []formats.Segment{{Name: "round", Most: 3,
-		Modules: []formats.Module{{Name: "agent", Model: "llama-2-7b", After: []string{"agent"}, Items: "3", Outputs: map[string]string{"agrees": "bool"}}},
-		Next:    []formats.Branch{{To: []string{"round"}, When: "!agent.agrees.all(a, a)", Probability: .45, Later: []float64{.4}}, {To: []string{}, Probability: .55, Later: []float64{.6}}}}}
+	return []formats.Segment{{Name: "round", MaxVisits: 3,
+		Modules:      []formats.Module{{Name: "agent", Model: "llama-2-7b", Predecessors: []string{"agent"}, Items: "3", Outputs: map[string]string{"agrees": "bool"}}},
+		NextBranches: []formats.Branch{{Targets: []string{"round"}, Condition: "!agent.agrees.all(a, a)", Probability: .45, LaterProbabilities: []float64{.4}}, {Targets: []string{}, Probability: .55, LaterProbabilities: []float64{.6}}}}}
 }

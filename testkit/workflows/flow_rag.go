@@ -43,7 +43,7 @@ func ExampleRAG() *RAG {
 // DrawRAG draws an application.
 func DrawRAG(seed uint64) *RAG {
 	rng := seeded.New(seed, "rag")
-	a := &RAG{Devices: 4 + rng.IntN(9), SLO: document.SLO{Times: between(rng, 5.5, 9)},
+	a := &RAG{Devices: 4 + rng.IntN(9), SLO: document.SLO{Factor: between(rng, 5.5, 9)},
 		Rewrite: Asked{between(rng, .1, .4), between(rng, 100, 800), between(rng, 20, 80)},
 		Answer:  Asked{between(rng, .5, 2), between(rng, 500, 3000), between(rng, 80, 400)},
 		Embed:   time.Duration(between(rng, 5, 20) * 1e6), Rank: time.Duration(between(rng, 40, 200) * 1e6), Documents: 2 + rng.IntN(7), Twice: between(rng, 0, .3)}
@@ -97,7 +97,7 @@ func (a *RAG) Profile() *formats.Profile {
 			Loads: []formats.DeviceLoad{{Device: ragDevice, ModelLoads: formats.ModelLoads{WarmUS: document.Micros(200 * time.Millisecond)}}}}
 		for n := 1; n <= 8; n++ {
 			took := formats.Latency{WallUS: document.Micros(m.took * time.Duration(2+n) / 10)}
-			pm.Measurements = append(pm.Measurements, formats.Measurement{Device: ragDevice, Share: 1, Batch: n, Whole: &took, Blocks: []formats.Latency{took}, MemoryBytes: 1_200_000_000 + int64(n)*200_000_000})
+			pm.Measurements = append(pm.Measurements, formats.Measurement{Device: ragDevice, Share: 1, Batch: n, WholeModel: &took, Blocks: []formats.Latency{took}, MemoryBytes: 1_200_000_000 + int64(n)*200_000_000})
 		}
 		p.Models = append(p.Models, pm)
 	}
@@ -108,15 +108,15 @@ func (a *RAG) Profile() *formats.Profile {
 func (a *RAG) Workload() *formats.Workload {
 	answer := formats.Segment{Name: "answer", Modules: []formats.Module{a.Answer.lengths(formats.Module{Name: "reply", Model: "chat"})}}
 	if a.Check.Output > 0 {
-		answer.Modules = append(answer.Modules, a.Check.lengths(formats.Module{Name: "check", Model: "check", After: []string{"reply"}}))
+		answer.Modules = append(answer.Modules, a.Check.lengths(formats.Module{Name: "check", Model: "check", Predecessors: []string{"reply"}}))
 	}
-	find := formats.Segment{Name: "find", Most: 2, Modules: []formats.Module{
+	find := formats.Segment{Name: "find", MaxVisits: 2, Modules: []formats.Module{
 		a.Rewrite.lengths(formats.Module{Name: "question", Model: "rewrite"}),
-		{Name: "vector", Model: "embedder", After: []string{"question"}},
-		{Name: "documents", Model: "reranker", After: []string{"vector"}, Items: fmt.Sprint(a.Documents), Outputs: map[string]string{"again": "bool"}},
-	}, Next: []formats.Branch{
-		{To: []string{"find"}, When: "visit < 2 && documents.again.exists(d, d)", Probability: a.Twice, Later: []float64{0}},
-		{To: []string{"answer"}, Probability: 1 - a.Twice, Later: []float64{1}}}}
+		{Name: "vector", Model: "embedder", Predecessors: []string{"question"}},
+		{Name: "documents", Model: "reranker", Predecessors: []string{"vector"}, Items: fmt.Sprint(a.Documents), Outputs: map[string]string{"again": "bool"}},
+	}, NextBranches: []formats.Branch{
+		{Targets: []string{"find"}, Condition: "visit < 2 && documents.again.exists(d, d)", Probability: a.Twice, LaterProbabilities: []float64{0}},
+		{Targets: []string{"answer"}, Probability: 1 - a.Twice, LaterProbabilities: []float64{1}}}}
 	return &formats.Workload{Format: formats.FormatWorkload, Arrivals: &formats.Arrivals{Process: "poisson"},
 		Section: formats.Applications{{Name: "rag", SLO: a.SLO, Percentile: "p99", Weight: 1, Segments: []formats.Segment{find, answer}}}}
 }

@@ -48,12 +48,12 @@ func (g *generation) kv(sequences int) int64 {
 
 // on is the service as the own tables have it, on kinds of devices that take so many
 // times as long.
-func (g *generation) on(sequences int, slower ...float64) flow.Generation {
-	out := flow.Generation{KVBytes: g.kvBytes, Prompt: g.prompt, Output: g.output}
+func (g *generation) on(sequences int, slower ...float64) flow.LanguageModel {
+	out := flow.LanguageModel{KVBytes: g.kvBytes, Prompt: g.prompt, Output: g.output}
 	for _, f := range slower {
 		it := g.iteration
 		it.BaseNS, it.SequenceNS, it.ContextNS, it.PromptNS, it.AttentionNS = it.BaseNS*f, it.SequenceNS*f, it.ContextNS*f, it.PromptNS*f, it.AttentionNS*f
-		out.On = append(out.On, flow.Engine{Iteration: it, KV: g.kv(sequences), Block: 16, Sequences: int32(sequences)})
+		out.Engines = append(out.Engines, flow.Engine{Iteration: it, KVTokens: g.kv(sequences), BlockTokens: 16, MaxSequences: int32(sequences)})
 	}
 	return out
 }
@@ -97,14 +97,14 @@ func (t *Tokens) draw(model int32, w *Way) {
 
 // took is how long a task takes alone on a device of the first kind, in seconds.
 func (t *Task) took(g *generation) float64 {
-	return g.iteration.Residence(1, float64(t.Prompt), float64(t.Output), 0).Seconds()
+	return g.iteration.ResidenceTime(1, float64(t.Prompt), float64(t.Output), 0).Seconds()
 }
 
 // times are those of one sequence among one, two and so on.
 func (g *generation) times(sequences int, slower float64) []time.Duration {
 	var out []time.Duration
 	for n := range sequences {
-		out = append(out, seconds(slower*g.iteration.Residence(int32(n+1), g.prompt, g.output, 0).Seconds()))
+		out = append(out, seconds(slower*g.iteration.ResidenceTime(int32(n+1), g.prompt, g.output, 0).Seconds()))
 	}
 	return out
 }

@@ -76,16 +76,16 @@ func (s *sequences) gone(batch int32) {
 
 func (s *sequences) dispatched(a *policy.Action) {
 	service, n := s.t.Pipelines[a.Pipeline].Service, 1
-	own := flow.WorkflowsOf(s.t)
+	own := flow.WorkflowTablesOf(s.t)
 	for b, d := range s.on {
 		if d == a.Device {
-			if s.running[b] != service || own.GenerationOf(service) == nil {
+			if s.running[b] != service || own.LanguageModelOf(service) == nil {
 				s.fail("device %d runs service %d, and is to run %d", d, s.running[b], service)
 			}
 			n++
 		}
 	}
-	if g := own.GenerationOf(service); g != nil && (a.Size != 1 || n > int(g.On[0].Sequences)) {
+	if g := own.LanguageModelOf(service); g != nil && (a.Size != 1 || n > int(g.Engines[0].MaxSequences)) {
 		s.fail("device %d is to run %d sequences, of which one is a batch of %d", a.Device, n, a.Size)
 	}
 	s.running[a.Batch], s.on[a.Batch] = service, a.Device
@@ -113,7 +113,7 @@ func generate(t interface{ Fatal(...any) }, f workflows.Fleet, name string, seed
 				p.asked += int64(k.Output)
 			}
 		}}, MoveTime: workflows.Move(tab),
-		Completed: func(_, _ time.Duration) { answered++ },
+		OnCompleted: func(_, _ time.Duration) { answered++ },
 	})
 	if err != nil {
 		t.Fatal(name, err)
@@ -133,7 +133,7 @@ func TestSequences(t *testing.T) {
 		name := rapid.SampledFrom(baselines.Names()).Draw(t, "policy")
 		f := workflows.Fleet{Devices: rapid.IntRange(1, 5).Draw(t, "devices"), Gigabytes: rapid.SampledFrom([]float64{17, 24, 40}).Draw(t, "memory"), PerNode: 2}
 		if f.Session.Bytes = rapid.SampledFrom([]int64{0, 1 << 26}).Draw(t, "state"); f.Session.Bytes > 0 {
-			f.Session.Recompute, f.Session.Near, f.Session.Far = 100*time.Millisecond, 5*time.Millisecond, 20*time.Millisecond
+			f.Session.Recompute, f.Session.SameNode, f.Session.OtherNode = 100*time.Millisecond, 5*time.Millisecond, 20*time.Millisecond
 		}
 		if name == "static" || name == "static-edf" {
 			f.Resident = [][]int32{{workflows.LLM}}
@@ -144,14 +144,14 @@ func TestSequences(t *testing.T) {
 		}
 		joined = max(joined, p.most)
 		made := int64(0)
-		for i := range res.Generated.Models {
-			m := &res.Generated.Models[i]
+		for i := range res.Generation.Models {
+			m := &res.Generation.Models[i]
 			if m.PeakKV > m.KV {
 				t.Fatalf("%s: %s holds %d of %d tokens", name, m.Name, m.PeakKV, m.KV)
 			}
-			made += m.Made
+			made += m.MadeTokens
 		}
-		if opt, _ := baselines.Named(name, 1); made > p.asked || made < p.asked && opt.GiveUp == workflow.Never {
+		if opt, _ := baselines.Named(name, 1); made > p.asked || made < p.asked && opt.GiveUp == workflow.GiveUpNever {
 			t.Fatalf("%s: %d tokens were made, %d asked for", name, made, p.asked)
 		}
 	})
@@ -175,7 +175,7 @@ func TestASequenceAlone(t *testing.T) {
 	for _, sessions := range []bool{false, true} {
 		f := workflows.Fleet{Devices: 1, Gigabytes: 80, Resident: [][]int32{{workflows.ViT, workflows.OPT, workflows.SD, workflows.LLM}}}
 		if sessions {
-			f.Session = flow.Session{Bytes: 1 << 27, Recompute: 100 * time.Millisecond}
+			f.Session = flow.SessionState{Bytes: 1 << 27, Recompute: 100 * time.Millisecond}
 		}
 		took := map[bool][]time.Duration{}
 		for _, generations := range []bool{false, true} {
@@ -186,12 +186,12 @@ func TestASequenceAlone(t *testing.T) {
 			alone := &punctual{Policy: workflow.New(tab, workflow.Options{}), ends: map[int32]time.Duration{}}
 			list := make([]arrivals.Request, 20) // each long after the one before
 			for i := range list {
-				list[i] = arrivals.Request{At: time.Duration(i) * time.Minute, Model: workflows.KnowledgeCard, SLO: time.Minute}
+				list[i] = arrivals.Request{ArrivedAt: time.Duration(i) * time.Minute, Model: workflows.KnowledgeCard, SLO: time.Minute}
 			}
 			_, err := sim.Run(context.Background(), sim.Config{
 				Tables: tab, Policy: alone, Source: arrivals.Slice(list), NoReport: true, Verify: true,
 				Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(tab),
-				Completed: func(at, answered time.Duration) { took[generations] = append(took[generations], answered-at) },
+				OnCompleted: func(at, answered time.Duration) { took[generations] = append(took[generations], answered-at) },
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -216,7 +216,7 @@ func TestSequencesAgainstAnAdversary(t *testing.T) {
 			t.Fatal(err)
 		}
 		fleet := workflows.Fleet{Devices: rapid.IntRange(1, 5).Draw(t, "devices"), Gigabytes: rapid.SampledFrom([]float64{17, 24, 40}).Draw(t, "memory"), PerNode: 2, Generations: true}
-		if opt.Static {
+		if opt.StaticNetworks {
 			fleet.Resident = [][]int32{{workflows.LLM}}
 		}
 		seed := rapid.Uint64().Draw(t, "seed")

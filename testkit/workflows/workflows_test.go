@@ -28,7 +28,7 @@ func poisson(rps float64, length time.Duration, seed uint64) arrivals.Source {
 		if when >= length {
 			return arrivals.Slice(list)
 		}
-		list = append(list, arrivals.Request{At: when, Model: rng.Int32N(3), SLO: time.Minute})
+		list = append(list, arrivals.Request{ArrivedAt: when, Model: rng.Int32N(3), SLO: time.Minute})
 	}
 }
 
@@ -48,7 +48,7 @@ func run(t *testing.T, f workflows.Fleet, wrap func(policy.Policy) policy.Policy
 	_, err = sim.Run(context.Background(), sim.Config{
 		Tables: tab, Policy: pol, Source: poisson(rps, 3*time.Minute, 1), Verify: true, Faults: faults, NoReport: true,
 		Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(tab),
-		Completed: func(arrived, answered time.Duration) { requests++; sum += answered - arrived },
+		OnCompleted: func(arrived, answered time.Duration) { requests++; sum += answered - arrived },
 	})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
@@ -58,9 +58,9 @@ func run(t *testing.T, f workflows.Fleet, wrap func(policy.Policy) policy.Policy
 
 // lost are four devices that are lost and come back, but for one.
 var lost = []sim.Fault{
-	{At: 20 * time.Second, Device: 1}, {At: 40 * time.Second, Device: 1, Up: true},
+	{At: 20 * time.Second, Device: 1}, {At: 40 * time.Second, Device: 1, ComesBack: true},
 	{At: 50 * time.Second, Device: 0}, {At: 50 * time.Second, Device: 1}, {At: 50 * time.Second, Device: 2}, {At: 50 * time.Second, Device: 3},
-	{At: 60 * time.Second, Device: 2, Up: true}, {At: 61 * time.Second, Device: 0, Up: true}, {At: 62 * time.Second, Device: 1, Up: true},
+	{At: 60 * time.Second, Device: 2, ComesBack: true}, {At: 61 * time.Second, Device: 0, ComesBack: true}, {At: 62 * time.Second, Device: 1, ComesBack: true},
 }
 
 // Every policy answers every request, with ample and with scarce memory, at every
@@ -163,14 +163,14 @@ func TestUnloadedRequest(t *testing.T) {
 		apps.Heard = func(_ int32, s, _ float64) { least = append(least, s) }
 		var list []arrivals.Request
 		for i := range 50 {
-			list = append(list, arrivals.Request{At: time.Duration(i) * time.Minute, Model: model})
+			list = append(list, arrivals.Request{ArrivedAt: time.Duration(i) * time.Minute, Model: model})
 		}
 		opt, _ := baselines.Named("dyorc", 1)
 		i := 0
 		_, err := sim.Run(context.Background(), sim.Config{
 			Tables: tab, Policy: workflow.New(tab, opt), Source: arrivals.Slice(list), Verify: true, NoReport: true,
 			Control: &workflows.Control{Draw: apps.Draw}, MoveTime: workflows.Move(tab),
-			Completed: func(arrived, answered time.Duration) {
+			OnCompleted: func(arrived, answered time.Duration) {
 				took := (answered - arrived).Seconds()
 				if over := took - least[i]; over < -1e-6 || over > .0091 {
 					t.Errorf("request %d of %s took %.4f s, at least %.4f", i, workflows.Names[model], took, least[i])

@@ -19,28 +19,28 @@ var ablations = map[string]struct {
 	name   string
 	change func(o *workflow.Options)
 }{
-	"dyorc-keep-state": {"dyorc", func(o *workflow.Options) { o.Keep = workflow.All }},
-	"dyorc-drop-state": {"dyorc", func(o *workflow.Options) { o.Keep = workflow.None }},
-	"dyorc-hopeless":   {"dyorc", func(o *workflow.Options) { o.GiveUp = workflow.Hopeless }},
-	"dyorc-drop":       {"dyorc", func(o *workflow.Options) { o.GiveUp = workflow.Late }},
-	"dyorc-deadline":   {"dyorc", func(o *workflow.Options) { o.Rank = byRequest }},
-	"greedy-predict":   {"greedy", func(o *workflow.Options) { o.Predict = true }},
-	"greedy-hopeless":  {"greedy", func(o *workflow.Options) { o.GiveUp = workflow.Hopeless }},
-	"greedy-drop":      {"greedy", func(o *workflow.Options) { o.GiveUp = workflow.Late }},
+	"dyorc-keep-state": {"dyorc", func(o *workflow.Options) { o.KeepStates = workflow.KeepAll }},
+	"dyorc-drop-state": {"dyorc", func(o *workflow.Options) { o.KeepStates = workflow.KeepNone }},
+	"dyorc-hopeless":   {"dyorc", func(o *workflow.Options) { o.GiveUp = workflow.GiveUpHopeless }},
+	"dyorc-drop":       {"dyorc", func(o *workflow.Options) { o.GiveUp = workflow.GiveUpLate }},
+	"dyorc-deadline":   {"dyorc", func(o *workflow.Options) { o.OrderKey = byRequest }},
+	"greedy-predict":   {"greedy", func(o *workflow.Options) { o.ExpectTasks = true }},
+	"greedy-hopeless":  {"greedy", func(o *workflow.Options) { o.GiveUp = workflow.GiveUpHopeless }},
+	"greedy-drop":      {"greedy", func(o *workflow.Options) { o.GiveUp = workflow.GiveUpLate }},
 	"greedy-admit": {"greedy", func(o *workflow.Options) {
-		o.Admit, o.Full, o.ByDeadline, o.GiveUp = true, true, true, workflow.Hopeless
+		o.Admit, o.FullBatchFirst, o.ByDeadline, o.GiveUp = true, true, true, workflow.GiveUpHopeless
 	}},
 }
 
 // options are the policies of others.
 var options = map[string]workflow.Options{
 	// DyOrc as published: what comes as expected keeps the places that it was expected at.
-	"dyorc-early":   {Predict: true, Width: 4},
-	"dyorc-rebind":  {Predict: true, Width: 4, Rebind: true},
-	"dyorc-sampled": {Predict: true, Width: 4, Prediction: predict.Options{Sampled: true}},
-	"dyorc-last":    {Predict: true, Width: 4, Prediction: predict.Options{LastOnly: true}},
-	"round-robin":   {Route: newRobin},
-	"reactive":      {Route: newReplicas},
+	"dyorc-early":   {ExpectTasks: true, SearchWidth: 4},
+	"dyorc-rebind":  {ExpectTasks: true, SearchWidth: 4, ReplaceOnReveal: true},
+	"dyorc-sampled": {ExpectTasks: true, SearchWidth: 4, Prediction: predict.Options{Sampled: true}},
+	"dyorc-last":    {ExpectTasks: true, SearchWidth: 4, Prediction: predict.Options{LastTokenOnly: true}},
+	"round-robin":   {NewRouting: newRobin},
+	"reactive":      {NewRouting: newReplicas},
 }
 
 // byCallNames are the policies whose devices run by a deadline of each call.
@@ -60,7 +60,7 @@ func init() {
 			if err != nil {
 				return nil, err
 			}
-			if opt, err = opt.With(common); err != nil {
+			if opt, err = opt.WithParams(common); err != nil {
 				return nil, fmt.Errorf("policy %s: %w", name, err)
 			}
 			return workflow.New(t, opt), nil
@@ -95,16 +95,16 @@ func Named(name string, slack float64) (workflow.Options, error) {
 		return opt, nil
 	}
 	if of, ok := byCallNames[name]; ok {
-		opt, err := workflow.Named(of)
-		opt.Rank = func(r workflow.Candidate) int64 { return r.Now + int64(slack*float64(r.Alone)) }
+		opt, err := workflow.OptionsByName(of)
+		opt.OrderKey = func(r workflow.RankedTask) int64 { return r.Now + int64(slack*float64(r.SoloTime)) }
 		return opt, err
 	}
 	if of, ok := ablations[name]; ok {
-		opt, err := workflow.Named(of.name)
+		opt, err := workflow.OptionsByName(of.name)
 		of.change(&opt)
 		return opt, err
 	}
-	return workflow.Named(name)
+	return workflow.OptionsByName(name)
 }
 
 // calm is how far devices are booked ahead up to where tasks go in the order of
@@ -113,12 +113,12 @@ func Named(name string, slack float64) (workflow.Options, error) {
 const calm = int64(300 * time.Millisecond)
 
 // byRequest ranks tasks by the deadline of the request, less what comes behind.
-func byRequest(r workflow.Candidate) int64 {
+func byRequest(r workflow.RankedTask) int64 {
 	switch {
 	case r.Expected:
 		return math.MaxInt64
-	case r.Booked < calm:
-		return r.Deadline - r.Behind
+	case r.MeanBacklog < calm:
+		return r.Deadline - r.MinRemaining
 	}
 	return r.Now
 }

@@ -24,7 +24,7 @@ const (
 // replicas are the replicas of services on devices. A task goes to the better of two random replicas of its
 // service, whose number follows the load: reactive loading.
 type replicas struct {
-	workflow.Devices
+	workflow.DeviceView
 	by      []replicated // by service
 	ticking bool
 	open    int     // tasks under way
@@ -43,16 +43,16 @@ type replicated struct {
 	above  int64 // since when there are more replicas than are wanted; -1: there are not
 }
 
-func newReplicas(devices workflow.Devices, seed uint64) workflow.Routing {
-	r := &replicas{Devices: devices, by: make([]replicated, devices.Services()), rng: seeded.New(seed, "replicas")}
+func newReplicas(devices workflow.DeviceView, seed uint64) workflow.Routing {
+	r := &replicas{DeviceView: devices, by: make([]replicated, devices.Services()), rng: seeded.New(seed, "replicas")}
 	for s := range r.by {
 		r.by[s].above = -1
 	}
 	return r
 }
 
-// Arrived begins the checks with the first request.
-func (r *replicas) Arrived(now int64, out *policy.Actions) {
+// RequestArrived begins the checks with the first request.
+func (r *replicas) RequestArrived(now int64, out *policy.Actions) {
 	if r.ticking {
 		return
 	}
@@ -73,15 +73,15 @@ func (s *replicated) count(now int64) {
 	s.since = now
 }
 
-// Count notes a task that has become known, or has ended.
-func (r *replicas) Count(now int64, service int32, by int) {
+// CountTask notes a task that has become known, or has ended.
+func (r *replicas) CountTask(now int64, service int32, by int) {
 	r.by[service].count(now)
 	r.by[service].open += by
 	r.open += by
 }
 
-// Woke is a check of all services.
-func (r *replicas) Woke(now int64, out *policy.Actions) {
+// TimerFired is a check of all services.
+func (r *replicas) TimerFired(now int64, out *policy.Actions) {
 	for s := range r.by {
 		sv := &r.by[s]
 		sv.count(now)
@@ -94,7 +94,7 @@ func (r *replicas) Woke(now int64, out *policy.Actions) {
 		sv.areas[checks-1], sv.times[checks-1] = sv.area, now
 		r.resize(int32(s), int(math.Ceil(mean/perReplica)), now)
 	}
-	r.Look()
+	r.TouchAll()
 	if r.ticking = r.open > 0; r.ticking {
 		out.List = append(out.List, policy.Action{Kind: policy.Wake, At: time.Duration(now + checkEvery)})
 	}
@@ -119,7 +119,7 @@ func (r *replicas) resize(service int32, want int, now int64) {
 	for len(sv.places) > want {
 		least := 0
 		for i, place := range sv.places {
-			if r.Waiting(place, service) < r.Waiting(sv.places[least], service) {
+			if r.WaitingTasks(place, service) < r.WaitingTasks(sv.places[least], service) {
 				least = i
 			}
 		}
@@ -135,7 +135,7 @@ func (r *replicas) add(service int32, must bool) bool {
 	best, most := int32(-1), int64(0)
 	need := r.Bytes(service)
 	for place := range r.Len() {
-		if !r.Runs(place, service) || slices.Contains(sv.places, place) {
+		if !r.CanRun(place, service) || slices.Contains(sv.places, place) {
 			continue
 		}
 		room := r.Memory(place) - r.taken(place)
@@ -164,8 +164,8 @@ func (r *replicas) taken(place int32) int64 {
 	return sum
 }
 
-// Holds tells whether a replica on a device needs a network.
-func (r *replicas) Holds(network, place int32) bool {
+// HoldsNetwork tells whether a replica on a device needs a network.
+func (r *replicas) HoldsNetwork(network, place int32) bool {
 	for s := range r.by {
 		if r.Network(int32(s)) == network && slices.Contains(r.by[s].places, place) {
 			return true
@@ -174,23 +174,23 @@ func (r *replicas) Holds(network, place int32) bool {
 	return false
 }
 
-// Lost takes the replicas off a device.
-func (r *replicas) Lost(place int32) {
+// DeviceLost takes the replicas off a device.
+func (r *replicas) DeviceLost(place int32) {
 	for s := range r.by {
 		sv := &r.by[s]
 		sv.places = slices.DeleteFunc(sv.places, func(d int32) bool { return d == place })
 	}
 }
 
-// Route returns, of two random replicas that have their network, else of any two, the one with fewer tasks.
-func (r *replicas) Route(service int32) int32 {
+// PlaceOf returns, of two random replicas that have their network, else of any two, the one with fewer tasks.
+func (r *replicas) PlaceOf(service int32) int32 {
 	sv := &r.by[service]
 	if len(sv.places) == 0 && !r.add(service, true) {
 		return -1
 	}
 	r.pair = r.pair[:0]
 	for _, place := range sv.places {
-		if r.Loaded(place, service) {
+		if r.HasNetwork(place, service) {
 			r.pair = append(r.pair, place)
 		}
 	}
@@ -198,7 +198,7 @@ func (r *replicas) Route(service int32) int32 {
 		r.pair = append(r.pair, sv.places...)
 	}
 	a, b := r.pair[r.rng.IntN(len(r.pair))], r.pair[r.rng.IntN(len(r.pair))]
-	if r.Waiting(b, service) < r.Waiting(a, service) {
+	if r.WaitingTasks(b, service) < r.WaitingTasks(a, service) {
 		return b
 	}
 	return a

@@ -208,7 +208,7 @@ func TestAccuracySLOAtAnEdge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Target = target
+	p.TargetAccuracy = target
 	ctx := context.Background()
 	show := func() (planned, even, poisson float64) {
 		out, err := gear.Solve(ctx, p, highs.Solver{}, gear.Options{Seed: 7})
@@ -233,7 +233,7 @@ func TestAccuracySLOAtAnEdge(t *testing.T) {
 	if os.Getenv("INFERPLAN_LONG") == "" {
 		return // a second plan
 	}
-	p.Weights = p.ByRate
+	p.RangeWeights = p.RateShares
 	planned, even, poisson = show()
 	t.Logf("by rate: planned %.4f, even %.4f, Poisson %.4f", planned, even, poisson)
 	if planned < target || poisson > target-.001 {

@@ -115,8 +115,8 @@ func highestRate(ctx context.Context, t *policy.Tables, below float64, limit tim
 
 // Points are the plans of the front, by rising latency and accuracy.
 func (c *Cascadia) Points() ([]CascadiaPoint, error) {
-	if len(c.Problem.Cascades()) == 0 {
-		return nil, &gear.Infeasible{NoneInTime: true}
+	if len(c.Problem.WholeCascades()) == 0 {
+		return nil, &gear.InfeasibleError{NoneInTime: true}
 	}
 	sets := configurations(c.Problem)
 	var out []CascadiaPoint
@@ -199,10 +199,10 @@ func (c *Cascadia) tables(point *CascadiaPoint) *policy.Tables {
 	for r := range point.Levels {
 		l := &point.Levels[r]
 		pl = newPlacement(len(p.Models), point.Sets, l.Counts)
-		g := gearOn(p, pl, &l.Cascade, p.Edges[r])
+		g := gearOn(p, pl, &l.Cascade, p.RangeEdges[r])
 		if c.Redeployed {
 			for k := range g.Stages {
-				g.Stages[k].Split = spread(pl.DevicesOf(int(l.Cascade.Models[k])), g.Stages[k].Split, p.Kinds[0].Devices)
+				g.Stages[k].ReplicaShares = spread(pl.DevicesOf(int(l.Cascade.Models[k])), g.Stages[k].ReplicaShares, p.Kinds[0].Devices)
 			}
 		}
 		gears = append(gears, g)

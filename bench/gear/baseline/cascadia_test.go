@@ -45,7 +45,7 @@ func smallCascadia(t *rapid.T) *Cascadia {
 // model shared over the devices that hold it. Without a plan it is minus infinity.
 func byProgram(t *rapid.T, c *Cascadia, sets []uint32, rates []float64) float64 {
 	p := c.Problem
-	levels := make([]int, len(p.Edges))
+	levels := make([]int, len(p.RangeEdges))
 	for r := range levels {
 		levels[r] = r
 	}
@@ -69,7 +69,7 @@ func byProgram(t *rapid.T, c *Cascadia, sets []uint32, rates []float64) float64 
 
 func program(c *Cascadia, sets []uint32, rates []float64, levels []int) *milp.Model {
 	p := c.Problem
-	list := p.Cascades()
+	list := p.WholeCascades()
 	m := milp.New("cascadia")
 	m.SetSense(milp.Maximize)
 	devices := m.AddRow("devices", float64(p.Kinds[0].Devices), float64(p.Kinds[0].Devices))
@@ -88,10 +88,10 @@ func program(c *Cascadia, sets []uint32, rates []float64, levels []int) *milp.Mo
 			if slices.ContainsFunc(list[i].Models, func(n uint8) bool { return rates[n] == 0 }) {
 				continue
 			}
-			y := m.AddBool(fmt.Sprintf("y%d,%d", r, i), p.Weights[r]*Accuracy(p, &list[i]))
+			y := m.AddBool(fmt.Sprintf("y%d,%d", r, i), p.RangeWeights[r]*Accuracy(p, &list[i]))
 			m.AddTerm(one, y, 1)
 			for k, n := range list[i].Models {
-				m.AddTerm(done[n], y, -p.Edges[r]*float64(list[i].Reach[k])/float64(p.Planned.N)/rates[n])
+				m.AddTerm(done[n], y, -p.RangeEdges[r]*float64(list[i].ReachCounts[k])/float64(p.PlanningSamples.N)/rates[n])
 			}
 		}
 		for i, set := range sets {
@@ -173,7 +173,7 @@ func TestCascadiaRates(t *testing.T) {
 			}
 		}
 	}
-	if base := p.Models[4].Times; math.Abs(last[4]-float64(len(base))/base[len(base)-1].Seconds()) > 1 {
+	if base := p.Models[4].FastestTimes; math.Abs(last[4]-float64(len(base))/base[len(base)-1].Seconds()) > 1 {
 		t.Errorf("base serves %.1f a second at most", last[4])
 	}
 	p.SLO = 8 * time.Millisecond

@@ -24,11 +24,11 @@ func (d *deployment) plan() *CascadiaPoint {
 	p := d.Problem
 	var best *CascadiaPoint
 	each(len(d.sets), p.Kinds[0].Devices, func(counts []int) {
-		point := &CascadiaPoint{Levels: make([]CascadiaLevel, len(p.Edges))}
+		point := &CascadiaPoint{Levels: make([]CascadiaLevel, len(p.RangeEdges))}
 		pl := newPlacement(len(p.Models), d.sets, counts)
 		held := slices.Clone(counts)
 		at := 0
-		for r, edge := range p.Edges { // at higher rates no cascade fits that did not before
+		for r, edge := range p.RangeEdges { // at higher rates no cascade fits that did not before
 			for at < len(d.list) && pl.Load(d.work[at])*edge > 1 {
 				at++
 			}
@@ -41,7 +41,7 @@ func (d *deployment) plan() *CascadiaPoint {
 			best = point
 		case d.Redeployed:
 			for r := range point.Levels {
-				if point.Levels[r].Cascade.Correct > best.Levels[r].Cascade.Correct {
+				if point.Levels[r].Cascade.CorrectCount > best.Levels[r].Cascade.CorrectCount {
 					best.Levels[r] = point.Levels[r]
 				}
 			}
@@ -62,7 +62,7 @@ func (d *deployment) accuracy(point *CascadiaPoint) float64 {
 		if point.Levels[r].Counts == nil {
 			return math.Inf(-1)
 		}
-		sum += d.Problem.Weights[r] * Accuracy(d.Problem, &point.Levels[r].Cascade)
+		sum += d.Problem.RangeWeights[r] * Accuracy(d.Problem, &point.Levels[r].Cascade)
 	}
 	return sum
 }
@@ -88,7 +88,7 @@ func each(sets, devices int, visit func(counts []int)) {
 // cascades are those that no other one beats in accuracy without more work of a model,
 // or, where all models stand everywhere, without more work.
 func (d *deployment) cascades() (list []gear.Cascade, work [][]float64) {
-	all := d.Problem.Cascades()
+	all := d.Problem.WholeCascades()
 	works, total := make([][]float64, len(all)), make([]float64, len(all))
 	for i := range all {
 		works[i] = make([]float64, len(d.rates))
@@ -97,7 +97,7 @@ func (d *deployment) cascades() (list []gear.Cascade, work [][]float64) {
 				total[i] = math.Inf(1)
 				break
 			}
-			works[i][m] = float64(all[i].Reach[k]) / float64(d.Problem.Planned.N) / d.rates[m]
+			works[i][m] = float64(all[i].ReachCounts[k]) / float64(d.Problem.PlanningSamples.N) / d.rates[m]
 			total[i] += works[i][m]
 		}
 	}
@@ -108,7 +108,7 @@ func (d *deployment) cascades() (list []gear.Cascade, work [][]float64) {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Or(cmp.Compare(all[b].Correct, all[a].Correct), cmp.Compare(total[a], total[b]))
+		return cmp.Or(cmp.Compare(all[b].CorrectCount, all[a].CorrectCount), cmp.Compare(total[a], total[b]))
 	})
 	for _, i := range order {
 		if !slices.ContainsFunc(work, func(w []float64) bool { return d.beats(w, works[i]) }) {

@@ -70,12 +70,12 @@ func Vote(p *gear.Problem, models uint32) float64 {
 		weight[m] = math.Log(a / (1 - a))
 	}
 	right := 0
-	for i := range p.Planned.N {
+	for i := range p.PlanningSamples.N {
 		sum := 0.0
 		for m := range weight {
 			switch {
 			case models&(1<<m) == 0:
-			case p.Planned.Correct[m][i]:
+			case p.PlanningSamples.Correct[m][i]:
 				sum += weight[m]
 			default:
 				sum -= weight[m]
@@ -85,13 +85,13 @@ func Vote(p *gear.Problem, models uint32) float64 {
 			right++
 		}
 	}
-	return float64(right) / float64(p.Planned.N)
+	return float64(right) / float64(p.PlanningSamples.N)
 }
 
 // counts is how many devices a model has in each period.
 func (a *Autoscaler) counts(p *gear.Problem, model int, r published.Rates) []int {
 	best := 0.0 // samples per second of one device
-	for b, t := range p.Models[model].Times {
+	for b, t := range p.Models[model].FastestTimes {
 		if t <= p.SLO {
 			best = max(best, float64(b+1)/t.Seconds())
 		}
@@ -186,7 +186,7 @@ func scaled(ctx context.Context, p *gear.Problem, model int, counts []int, a *Au
 		for d := counts[k-1]; d < n; d++ {
 			// A device that is given up before it is loaded never helps.
 			if a.Load < a.Period || k+1 == len(counts) || counts[k+1] > d {
-				faults = append(faults, sim.Fault{At: at + a.Load, Device: int32(d), Up: true})
+				faults = append(faults, sim.Fault{At: at + a.Load, Device: int32(d), ComesBack: true})
 			}
 		}
 		for d := n; d < counts[k-1]; d++ {
@@ -194,13 +194,13 @@ func scaled(ctx context.Context, p *gear.Problem, model int, counts []int, a *Au
 		}
 	}
 	slices.SortStableFunc(faults, func(a, b sim.Fault) int { return cmp.Compare(a.At, b.At) })
-	pol, err := policygear.New(t, policygear.NotShedding(t))
+	pol, err := policygear.New(t, policygear.OptionsWithoutRefusals(t))
 	if err != nil {
 		return nil, err
 	}
 	var out []answer
 	_, err = sim.Run(ctx, sim.Config{Tables: t, Policy: policy.Policy(pol), Source: src, Faults: faults, NoReport: true,
-		Completed: func(arrived, answered time.Duration) { out = append(out, answer{arrived, answered - arrived}) }})
+		OnCompleted: func(arrived, answered time.Duration) { out = append(out, answer{arrived, answered - arrived}) }})
 	if err != nil {
 		return nil, fmt.Errorf("running a member of an ensemble: %w", err)
 	}

@@ -84,7 +84,7 @@ type tuned struct {
 
 // Alternation plans by Algorithm 1; nil: it finds no plan.
 func Alternation(ctx context.Context, p *gear.Problem, seed uint64) (*gear.Outcome, error) {
-	list := p.Cascades()
+	list := p.WholeCascades()
 	work := works(p, list)
 	if len(list) == 0 {
 		return nil, nil
@@ -101,7 +101,7 @@ func Alternation(ctx context.Context, p *gear.Problem, seed uint64) (*gear.Outco
 		benches: map[string]trial{}, trials: map[trialKey]tuned{},
 	}
 	e.pl = e.full
-	for range p.Edges {
+	for range p.RangeEdges {
 		e.rejected = append(e.rejected, map[int]bool{})
 	}
 	return e.solve(ctx)
@@ -152,7 +152,7 @@ func (e *em) search() {
 		cost[i] = floats.Sum(e.work[i])
 	}
 	if len(e.known) == 0 {
-		front := gear.Pareto(cost, e.list)
+		front := gear.ParetoFront(cost, e.list)
 		e.known[front[0]], e.known[front[len(front)-1]] = true, true
 	}
 	for range drawn {
@@ -163,7 +163,7 @@ func (e *em) search() {
 			cost[i] = math.Inf(1)
 		}
 	}
-	e.found = gear.Pareto(cost, e.list)
+	e.found = gear.ParetoFront(cost, e.list)
 }
 
 // load is u* of a cascade on the placement at hand; where that lacks a model,
@@ -197,7 +197,7 @@ func (e *em) assign(wrong *fault) (still *fault, converged bool) {
 		e.takeBack(wrong.span)
 		return nil, slices.Equal(e.at, e.kept)
 	case e.best == nil:
-		for range e.p.Edges {
+		for range e.p.RangeEdges {
 			e.at = append(e.at, e.found[len(e.found)-1])
 		}
 		return nil, false
@@ -217,7 +217,7 @@ func (e *em) downgrade(r int) bool {
 	e.rejected[r][e.at[r]] = true
 	next, most := -1, 0.0
 	for _, i := range e.found {
-		if u := e.load(i); u < now && !e.rejected[r][i] && (next < 0 || u > most || u == most && e.list[i].Correct > e.list[next].Correct) {
+		if u := e.load(i); u < now && !e.rejected[r][i] && (next < 0 || u > most || u == most && e.list[i].CorrectCount > e.list[next].CorrectCount) {
 			next, most = i, u
 		}
 	}
@@ -232,7 +232,7 @@ func (e *em) downgrade(r int) bool {
 func (e *em) better(r int) int {
 	best, load := e.at[r], e.load(e.at[r])
 	for _, i := range e.found {
-		if u := e.load(i); !e.rejected[r][i] && u <= load && e.list[i].Correct >= e.list[best].Correct && (u < load || e.list[i].Correct > e.list[best].Correct) {
+		if u := e.load(i); !e.rejected[r][i] && u <= load && e.list[i].CorrectCount >= e.list[best].CorrectCount && (u < load || e.list[i].CorrectCount > e.list[best].CorrectCount) {
 			best, load = i, u
 		}
 	}
@@ -283,17 +283,17 @@ func (e *em) try(ctx context.Context, r, i int) (tuned, error) {
 	}
 	try := e.benches[place]
 	if try == nil {
-		try = gear.Trials(e.p, e.pl.Configs, e.seed)
+		try = gear.NewTrialFunc(e.p, e.pl.Configs, e.seed)
 		e.benches[place] = try
 	}
 	var t tuned
 	t.shares, t.loads = e.pl.Split(e.work[i])
 	for _, q := range minQueues {
-		if q > len(e.p.Models[e.list[i].Models[0]].Times) {
+		if q > len(e.p.Models[e.list[i].Models[0]].FastestTimes) {
 			break
 		}
 		var err error
-		if t.trial, err = try(ctx, &e.list[i], e.pl.Load(e.work[i]), q, t.shares, e.p.Edges[r]); err != nil {
+		if t.trial, err = try(ctx, &e.list[i], e.pl.Load(e.work[i]), q, t.shares, e.p.RangeEdges[r]); err != nil {
 			return t, err
 		}
 		if e.runs++; t.trial.Passed {
@@ -318,14 +318,14 @@ func (e *em) bottleneck(c *gear.Cascade, t *tuned) int {
 
 // keep notes the plan at hand, which holds.
 func (e *em) keep() {
-	out := &gear.Outcome{Problem: e.p, Configs: e.pl.Configs, Goal: e.p.Goal(), Runs: e.runs}
+	out := &gear.Outcome{Problem: e.p, Configs: e.pl.Configs, Goal: e.p.Goal(), RunCount: e.runs}
 	place := keyOf(e.pl)
 	for r, i := range e.at {
 		t := e.trials[trialKey{place, i, r}]
-		g := gear.Planned{Cascade: e.list[i], MinQueue: t.minQueue, Shares: t.shares, Load: e.pl.Load(e.work[i]) * e.p.Edges[r], Trial: t.trial,
-			Accuracy: float64(e.list[i].Correct) / float64(e.p.Planned.N)}
+		g := gear.PlannedGear{Cascade: e.list[i], MinQueue: t.minQueue, Shares: t.shares, BusiestLoad: e.pl.Load(e.work[i]) * e.p.RangeEdges[r], Trial: t.trial,
+			Accuracy: float64(e.list[i].CorrectCount) / float64(e.p.PlanningSamples.N)}
 		out.Gears = append(out.Gears, g)
-		out.Accuracy += e.p.Weights[r] * g.Accuracy
+		out.Accuracy += e.p.RangeWeights[r] * g.Accuracy
 	}
 	e.best, e.kept, e.held = out, slices.Clone(e.at), e.pl
 }

@@ -44,17 +44,17 @@ func TestAlternationEnds(t *testing.T) {
 		}
 		placed := uint32(0)
 		for _, on := range out.Configs {
-			if total := MemoryOf(p, on.Set); total > p.Kinds[0].Memory {
-				t.Fatalf("models %b take %d of %d bytes", on.Set, total, p.Kinds[0].Memory)
+			if total := MemoryOf(p, on.ModelSet); total > p.Kinds[0].Memory {
+				t.Fatalf("models %b take %d of %d bytes", on.ModelSet, total, p.Kinds[0].Memory)
 			}
 			if on.Count > 0 {
-				placed |= on.Set
+				placed |= on.ModelSet
 			}
 		}
 		for r := range out.Gears {
 			g, used := &out.Gears[r], uint32(0)
-			if g.Load > 1 || !g.Trial.Passed || g.Trial.Latency > p.SLO {
-				t.Fatalf("range %d: load %v, trial %+v", r, g.Load, g.Trial)
+			if g.BusiestLoad > 1 || !g.Trial.Passed || g.Trial.Latency > p.SLO {
+				t.Fatalf("range %d: load %v, trial %+v", r, g.BusiestLoad, g.Trial)
 			}
 			for _, m := range g.Cascade.Models {
 				used |= 1 << m
@@ -84,7 +84,7 @@ func TestAlternationOnPublishedFamily(t *testing.T) {
 	if err != nil || out == nil {
 		t.Fatalf("no plan: %v", err)
 	}
-	t.Logf("accuracy %.4f, exact %.4f, %d simulations", out.Accuracy, exact.Accuracy, out.Runs)
+	t.Logf("accuracy %.4f, exact %.4f, %d simulations", out.Accuracy, exact.Accuracy, out.RunCount)
 	if out.Accuracy > exact.Bound+1e-9 || out.Accuracy < exact.Accuracy-.03 {
 		t.Errorf("accuracy %.4f, exact %.4f of at most %.4f", out.Accuracy, exact.Accuracy, exact.Bound)
 	}

@@ -28,7 +28,7 @@ func (e *em) place(wrong *fault) *fault {
 		return &fault{span: wrong.span, model: -1}
 	}
 	e.pl = pl
-	if r := e.busiest(pl); pl.Load(e.work[e.at[r]])*p.Edges[r] > 1 {
+	if r := e.busiest(pl); pl.Load(e.work[e.at[r]])*p.RangeEdges[r] > 1 {
 		return &fault{span: r, model: -1}
 	}
 	return nil
@@ -38,7 +38,7 @@ func (e *em) place(wrong *fault) *fault {
 func (e *em) busiest(pl *Placement) int {
 	at, most := 0, -1.0
 	for r, i := range e.at {
-		if u := pl.Load(e.work[i]) * e.p.Edges[r]; u > most {
+		if u := pl.Load(e.work[i]) * e.p.RangeEdges[r]; u > most {
 			at, most = r, u
 		}
 	}
@@ -53,7 +53,7 @@ func (e *em) prune() (*Placement, bool) {
 	sets := make([]uint32, p.Kinds[0].Devices)
 	replicas := make([]int, n)
 	for d := range sets {
-		sets[d] = e.full.Configs[0].Set
+		sets[d] = e.full.Configs[0].ModelSet
 	}
 	needed := uint32(0)
 	for _, i := range e.at {
@@ -62,7 +62,7 @@ func (e *em) prune() (*Placement, bool) {
 		}
 	}
 	for m := range n {
-		if e.full.Configs[0].Set&(1<<m) != 0 {
+		if e.full.Configs[0].ModelSet&(1<<m) != 0 {
 			replicas[m] = p.Kinds[0].Devices
 		}
 	}
@@ -87,7 +87,7 @@ func (e *em) prune() (*Placement, bool) {
 				sets[d] = set &^ one
 				u := e.highest(grouped(n, sets), m)
 				sets[d] = set
-				if utility := float64(min(over, p.Models[m].On[0].Memory)) / max(u, 1e-6); utility > most {
+				if utility := float64(min(over, p.Models[m].Variants[0].Memory)) / max(u, 1e-6); utility > most {
 					device, model, most = d, m, utility
 				}
 			}
@@ -111,7 +111,7 @@ func (e *em) highest(pl *Placement, model int) float64 {
 	most := 0.0
 	for r, i := range e.at {
 		if e.work[i][model] > 0 {
-			most = max(most, pl.Load(e.work[i])*e.p.Edges[r])
+			most = max(most, pl.Load(e.work[i])*e.p.RangeEdges[r])
 		}
 	}
 	return most
@@ -135,7 +135,7 @@ func grouped(models int, devices []uint32) *Placement {
 func keyOf(pl *Placement) string {
 	var b []byte
 	for _, c := range pl.Configs {
-		b = append(b, byte(c.Set), byte(c.Set>>8), byte(c.Count), byte(c.Count>>8))
+		b = append(b, byte(c.ModelSet), byte(c.ModelSet>>8), byte(c.Count), byte(c.Count>>8))
 	}
 	return string(b)
 }

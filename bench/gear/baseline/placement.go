@@ -23,7 +23,7 @@ type Placement struct {
 func placementOf(models int, configs []gear.Config) *Placement {
 	pl := &Placement{Configs: configs}
 	for _, c := range configs {
-		pl.groups = append(pl.groups, balance.Group{Takes: c.Set, Count: c.Count})
+		pl.groups = append(pl.groups, balance.Group{Takes: c.ModelSet, Count: c.Count})
 	}
 	pl.Machines = balance.NewMachines(models, pl.groups)
 	return pl
@@ -33,7 +33,7 @@ func placementOf(models int, configs []gear.Config) *Placement {
 func newPlacement(models int, sets []uint32, counts []int) *Placement {
 	var configs []gear.Config
 	for i, n := range counts {
-		configs = append(configs, gear.Config{Set: sets[i], Count: n})
+		configs = append(configs, gear.Config{ModelSet: sets[i], Count: n})
 	}
 	return placementOf(models, configs)
 }
@@ -50,7 +50,7 @@ func gearOn(p *gear.Problem, pl *Placement, c *gear.Cascade, to float64) policyg
 // fluid is the placement that lets most ranges, and then the most accurate cascades, fit when queueing is left out, with the
 // front of cascades on it.
 func fluid(p *gear.Problem) (*Placement, []gear.Cascade, error) {
-	configs, front, err := p.Fluid(context.Background(), highs.Solver{})
+	configs, front, err := p.SolveWithoutQueueing(context.Background(), highs.Solver{})
 	return placementOf(len(p.Models), configs), front, err
 }
 
@@ -59,7 +59,7 @@ func works(p *gear.Problem, list []gear.Cascade) [][]float64 {
 	least, out := make([]float64, len(p.Models)), make([][]float64, len(list))
 	for m := range least {
 		least[m] = math.Inf(1)
-		for b, t := range p.Models[m].Times {
+		for b, t := range p.Models[m].FastestTimes {
 			if t <= p.SLO {
 				least[m] = min(least[m], t.Seconds()/float64(b+1))
 			}
@@ -68,7 +68,7 @@ func works(p *gear.Problem, list []gear.Cascade) [][]float64 {
 	for i := range list {
 		out[i] = make([]float64, len(p.Models))
 		for k, m := range list[i].Models {
-			out[i][m] = least[m] * float64(list[i].Reach[k]) / float64(p.Planned.N)
+			out[i][m] = least[m] * float64(list[i].ReachCounts[k]) / float64(p.PlanningSamples.N)
 		}
 	}
 	return out
@@ -78,7 +78,7 @@ func works(p *gear.Problem, list []gear.Cascade) [][]float64 {
 func MemoryOf(p *gear.Problem, set uint32) int64 {
 	total := int64(0)
 	for ; set > 0; set &= set - 1 {
-		total += p.Models[bits.TrailingZeros32(set)].On[0].Memory
+		total += p.Models[bits.TrailingZeros32(set)].Variants[0].Memory
 	}
 	return total
 }
@@ -88,7 +88,7 @@ func configurations(p *gear.Problem) (sets []uint32) {
 	limit := p.Kinds[0].Memory
 	fits := func(set uint32) bool {
 		for m := range p.Models {
-			if set&(1<<m) != 0 && p.Models[m].Times[0] > p.SLO {
+			if set&(1<<m) != 0 && p.Models[m].FastestTimes[0] > p.SLO {
 				return false
 			}
 		}

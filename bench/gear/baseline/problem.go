@@ -14,12 +14,12 @@ import (
 func Problem(f *published.Family, devices, ranges int, slo time.Duration) (*gear.Problem, error) {
 	p := &gear.Problem{Grid: f.Grid, Kinds: []gear.Kind{{Name: "device", Devices: devices, Memory: f.Memory, Price: 1}}, SLO: slo, Percentile: percentile}
 	for _, m := range f.Models {
-		p.Models = append(p.Models, gear.NewModel(m.Name, gear.Variant{Times: m.Times, Memory: m.Memory}))
+		p.Models = append(p.Models, gear.NewModel(m.Name, gear.Variant{MedianTimes: m.Times, Memory: m.Memory}))
 	}
 	peak := f.Rates.Peak()
-	p.Edges, p.Weights, p.ByRate = gear.Ranges(peak, ranges), gear.Served(f.Rates, peak, ranges, planSeed), gear.Measured(f.Rates, peak, ranges)
+	p.RangeEdges, p.RangeWeights, p.RateShares = gear.EqualRanges(peak, ranges), gear.ServedWeights(f.Rates, peak, ranges, planSeed), gear.MeasuredWeights(f.Rates, peak, ranges)
 	var err error
-	if p.Thresholds, p.Planned, p.HeldOut, err = gear.Grade(f.Records, f.ModelNames(), f.Grid); err != nil {
+	if p.Thresholds, p.PlanningSamples, p.HeldOutSamples, err = gear.GradeRecords(f.Records, f.ModelNames(), f.Grid); err != nil {
 		return nil, fmt.Errorf("family %s: %w", f.Name, err)
 	}
 	return p, nil

@@ -55,7 +55,7 @@ var ErrLate = errors.New("more requests are late than the watch allows")
 
 // Execute runs tables on arrivals with the gear policy.
 func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, w Watch) (*Run, error) {
-	pol, err := gear.New(t, gear.NotShedding(t))
+	pol, err := gear.New(t, gear.OptionsWithoutRefusals(t))
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, w Watch
 	defer cancel(nil)
 	var all []time.Duration
 	late := 0
-	cfg.Completed = func(arrived, answered time.Duration) {
+	cfg.OnCompleted = func(arrived, answered time.Duration) {
 		took := answered - arrived
 		all = append(all, took)
 		if took > t.Models[0].SLO {
@@ -89,7 +89,7 @@ func Execute(ctx context.Context, t *policy.Tables, src arrivals.Source, w Watch
 	if err != nil {
 		return nil, fmt.Errorf("running a system: %w", err)
 	}
-	out := &Run{Requests: len(all), Accuracy: res.Gears.Accuracy(), Expected: res.Gears.Expected(gear.Of(t)), Switches: res.Gears.Switches}
+	out := &Run{Requests: len(all), Accuracy: res.Gears.Accuracy(), Expected: res.Gears.ExpectedAccuracy(gear.TablesOf(t)), Switches: res.Gears.Switches}
 	if len(all) == 0 {
 		return out, nil
 	}
@@ -210,7 +210,7 @@ type slice struct {
 
 func newObserver(inner policy.Policy, t *policy.Tables, step time.Duration) *observer {
 	o := &observer{inner: inner, t: t, step: step, pipelines: make([]int32, len(t.Devices))}
-	o.accuracy = gear.Of(t).Accuracies()
+	o.accuracy = gear.TablesOf(t).GearAccuracies()
 	return o
 }
 
@@ -220,12 +220,12 @@ func (o *observer) Handle(now time.Duration, ev *policy.Event, out *policy.Actio
 		for int(ev.Req) >= len(o.requests) {
 			o.requests = append(o.requests, observed{})
 		}
-		k := int(ev.Arrived / o.step)
+		k := int(ev.ArrivedAt / o.step)
 		for len(o.slices) <= k {
 			o.slices = append(o.slices, slice{})
 		}
 		o.slices[k].expected += o.accuracy[o.gear]
-		o.requests[ev.Req] = observed{sample: int32(o.arrived % int64(gear.Of(o.t).Records.Samples)), slice: k}
+		o.requests[ev.Req] = observed{sample: int32(o.arrived % int64(gear.TablesOf(o.t).Records.Samples)), slice: k}
 		o.arrived++
 	case policy.ControlRevealed:
 		o.requests[ev.Req].pipeline = o.pipelines[ev.Device]
@@ -238,7 +238,7 @@ func (o *observer) Handle(now time.Duration, ev *policy.Event, out *policy.Actio
 		case policy.SwitchMode:
 			o.gear = a.Tag
 		case policy.Complete:
-			if r := &o.requests[a.Req]; gear.Of(o.t).Records.Correct[r.pipeline][r.sample] {
+			if r := &o.requests[a.Req]; gear.TablesOf(o.t).Records.Correct[r.pipeline][r.sample] {
 				o.slices[r.slice].correct++
 			}
 		}

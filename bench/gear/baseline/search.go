@@ -51,11 +51,11 @@ func NewSpace(f *published.Family, devices, ranges int, rates published.Rates) (
 	for m := range usable {
 		usable[m] = true
 	}
-	s := &Space{Problem: p, Cascades: gear.Enumerate(p.Planned, p.Grid, usable), rates: rates}
+	s := &Space{Problem: p, Cascades: gear.Enumerate(p.PlanningSamples, p.Grid, usable), rates: rates}
 	if s.place, _, err = fluid(p); err != nil {
 		return nil, err
 	}
-	for _, edge := range p.Edges {
+	for _, edge := range p.RangeEdges {
 		var row []policygear.Gear
 		for i := range s.Cascades {
 			row = append(row, gearOn(p, s.place, &s.Cascades[i], edge))
@@ -68,7 +68,7 @@ func NewSpace(f *published.Family, devices, ranges int, rates published.Rates) (
 // Size is the number of plans.
 func (s *Space) Size() int {
 	n := 1
-	for range s.Problem.Edges {
+	for range s.Problem.RangeEdges {
 		n *= len(s.Cascades)
 	}
 	return n
@@ -98,7 +98,7 @@ func (s *Space) Exhaustive(ctx context.Context, workers int) ([]Point, error) {
 	var wg sync.WaitGroup
 	for w := range workers {
 		wg.Go(func() {
-			plan := make([]int, len(s.Problem.Edges))
+			plan := make([]int, len(s.Problem.RangeEdges))
 			for n := w; n < len(out) && errs[w] == nil; n += workers {
 				rest := n
 				for r := range plan {
@@ -116,7 +116,7 @@ func (s *Space) Exhaustive(ctx context.Context, workers int) ([]Point, error) {
 // Random tries plans drawn evenly until time is up.
 func (s *Space) Random(ctx context.Context, rng *rand.Rand, up func() bool) ([]Point, error) {
 	var out []Point
-	plan := make([]int, len(s.Problem.Edges))
+	plan := make([]int, len(s.Problem.RangeEdges))
 	for !up() {
 		for r := range plan {
 			plan[r] = rng.IntN(len(s.Cascades))
@@ -136,10 +136,10 @@ func (s *Space) Random(ctx context.Context, rng *rand.Rand, up func() bool) ([]P
 func (s *Space) Planned(ctx context.Context, slo time.Duration, overall bool, seed uint64) (plan *gear.Outcome, ok bool, err error) {
 	p := *s.Problem
 	if p.SLO = slo; overall {
-		p.Overall, p.Measured = true, s.rates
+		p.OverRequests, p.MeasuredRates = true, s.rates
 	}
 	out, err := gear.Solve(ctx, &p, highs.Solver{}, gear.Options{Seed: seed})
-	if _, inf := errors.AsType[*gear.Infeasible](err); inf {
+	if _, inf := errors.AsType[*gear.InfeasibleError](err); inf {
 		return nil, false, nil
 	}
 	if err != nil {

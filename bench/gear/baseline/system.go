@@ -19,17 +19,17 @@ import (
 func DynBa(p *gear.Problem, model int) *policy.Tables {
 	pl := newPlacement(len(p.Models), []uint32{1 << model}, []int{p.Kinds[0].Devices})
 	c := single(p, model)
-	return p.Tables(pl.Configs, []policygear.Gear{gearOn(p, pl, &c, p.Edges[len(p.Edges)-1])})
+	return p.Tables(pl.Configs, []policygear.Gear{gearOn(p, pl, &c, p.RangeEdges[len(p.RangeEdges)-1])})
 }
 
 func single(p *gear.Problem, model int) gear.Cascade {
 	right := int32(0)
-	for _, ok := range p.Planned.Correct[model] {
+	for _, ok := range p.PlanningSamples.Correct[model] {
 		if ok {
 			right++
 		}
 	}
-	return gear.Cascade{Models: []uint8{uint8(model)}, Reach: []int32{int32(p.Planned.N)}, Correct: right}
+	return gear.Cascade{Models: []uint8{uint8(model)}, ReachCounts: []int32{int32(p.PlanningSamples.N)}, CorrectCount: right}
 }
 
 // Single is the accuracy of a model alone on the samples planned on.
@@ -40,7 +40,7 @@ func Single(p *gear.Problem, model int) float64 {
 
 // Accuracy of a cascade on the samples planned on.
 func Accuracy(p *gear.Problem, c *gear.Cascade) float64 {
-	return float64(c.Correct) / float64(p.Planned.N)
+	return float64(c.CorrectCount) / float64(p.PlanningSamples.N)
 }
 
 // Singles is a problem without cascades: no answer is uncertain, so that no
@@ -48,12 +48,12 @@ func Accuracy(p *gear.Problem, c *gear.Cascade) float64 {
 // cascade".
 func Singles(p *gear.Problem) *gear.Problem {
 	out := *p
-	planned := *p.Planned
-	planned.Levels = make([][]uint8, len(p.Planned.Levels))
+	planned := *p.PlanningSamples
+	planned.Levels = make([][]uint8, len(p.PlanningSamples.Levels))
 	for m := range planned.Levels {
 		planned.Levels[m] = make([]uint8, planned.N)
 	}
-	out.Planned, out.HeldOut = &planned, nil
+	out.PlanningSamples, out.HeldOutSamples = &planned, nil
 	return &out
 }
 
@@ -71,12 +71,12 @@ func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
 		batch int
 		to    float64
 	}
-	slices.SortFunc(front, func(a, b gear.Cascade) int { return cmp.Compare(b.Correct, a.Correct) })
+	slices.SortFunc(front, func(a, b gear.Cascade) int { return cmp.Compare(b.CorrectCount, a.CorrectCount) })
 	var list []choice
 	for _, c := range front {
 		m := &p.Models[c.Models[0]]
-		best := choice{c: c, batch: 1, to: 1 / m.Times[0].Seconds()}
-		for b, t := range m.Times {
+		best := choice{c: c, batch: 1, to: 1 / m.FastestTimes[0].Seconds()}
+		for b, t := range m.FastestTimes {
 			if rate := float64(b+1) / t.Seconds(); t <= p.SLO/2 && rate > best.to {
 				best.batch, best.to = b+1, rate
 			}
@@ -86,7 +86,7 @@ func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
 			list = append(list, best)
 		}
 	}
-	peak := p.Edges[len(p.Edges)-1]
+	peak := p.RangeEdges[len(p.RangeEdges)-1]
 	var gears []policygear.Gear
 	for i := range list {
 		to := list[i].to
@@ -97,9 +97,9 @@ func ModelSwitching(p *gear.Problem, eta float64) (*policy.Tables, error) {
 	}
 	t := s.Tables(pl.Configs, gears)
 	for i := range list {
-		at := policygear.Of(t).Gears[i].Stages[0].Pipeline
+		at := policygear.TablesOf(t).Gears[i].Stages[0].Pipeline
 		t.Pipelines[at].Batch = int32(list[i].batch)
-		t.Stages[at].Infer = p.Models[list[i].c.Models[0]].Times[:list[i].batch]
+		t.Stages[at].Infer = p.Models[list[i].c.Models[0]].FastestTimes[:list[i].batch]
 	}
 	return t, nil
 }
@@ -156,7 +156,7 @@ func BestModelSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tun
 func BestSingle(p *gear.Problem, target time.Duration, least float64, run Runner) (*Tuned, error) {
 	usable := make([]int, 0, len(p.Models))
 	for m := range p.Models {
-		if p.Models[m].Times[0] <= target && (p.Kinds[0].Memory == 0 || p.Models[m].On[0].Memory <= p.Kinds[0].Memory) && Single(p, m) >= least {
+		if p.Models[m].FastestTimes[0] <= target && (p.Kinds[0].Memory == 0 || p.Models[m].Variants[0].Memory <= p.Kinds[0].Memory) && Single(p, m) >= least {
 			usable = append(usable, m)
 		}
 	}
@@ -178,7 +178,7 @@ func NoSwitching(p *gear.Problem, target time.Duration, run Runner) (*Tuned, err
 	if err != nil {
 		return nil, err
 	}
-	peak := p.Edges[len(p.Edges)-1]
+	peak := p.RangeEdges[len(p.RangeEdges)-1]
 	var best *Tuned
 	try := func(i int) (bool, error) {
 		t := p.Tables(pl.Configs, []policygear.Gear{gearOn(p, pl, &front[i], peak)})

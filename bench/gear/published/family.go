@@ -171,7 +171,7 @@ func (f *Family) Draw(dir string, draw uint64) (*Family, error) {
 		return llama4Records(splitmix(seed))
 	}
 	planned, fresh := made(1_000_003*(2*draw+1)), made(1_000_003*(2*draw+2))
-	out.Records = &formats.Records{Samples: planned.Samples + fresh.Samples, Planning: planned.Samples}
+	out.Records = &formats.Records{Samples: planned.Samples + fresh.Samples, PlanningSamples: planned.Samples}
 	for k := range planned.Models {
 		m := planned.Models[k]
 		m.Certainty = append(m.Certainty, fresh.Models[k].Certainty...)
@@ -185,13 +185,13 @@ func (f *Family) Draw(dir string, draw uint64) (*Family, error) {
 func (f *Family) HeldOut() *Family {
 	out, r := *f, f.Records
 	out.Name += ", held out"
-	out.Records = part(r, r.Planning, r.Samples)
+	out.Records = part(r, r.PlanningSamples, r.Samples)
 	return &out
 }
 
 // part returns the samples of records from one to another, as if all were planned on.
 func part(r *formats.Records, from, to int) *formats.Records {
-	out := &formats.Records{Source: r.Source, Score: r.Score, Samples: to - from, Planning: to - from}
+	out := &formats.Records{Source: r.Source, Score: r.Score, Samples: to - from, PlanningSamples: to - from}
 	for _, m := range r.Models {
 		out.Models = append(out.Models, formats.ModelRecords{Model: m.Model, Certainty: m.Certainty[from:to], Correct: m.Correct[from:to]})
 	}
@@ -208,7 +208,7 @@ func (f *Family) Thirds(dir string, draw uint64, most int) (two *Family, third *
 	r := drawn.Records
 	n := min(most, r.Samples/3)
 	drawn.Records, third = part(r, 0, 2*n), part(r, 2*n, 3*n)
-	drawn.Records.Planning = n
+	drawn.Records.PlanningSamples = n
 	return drawn, third, nil
 }
 

@@ -16,8 +16,8 @@ func TestRates(t *testing.T) {
 		t.Fatalf("%d arrivals, %v, expected 6", len(got), err)
 	}
 	for i, want := range []float64{.25, .75, 2.125, 2.375, 2.625, 2.875} {
-		if math.Abs(got[i].At.Seconds()-want) > 1e-9 {
-			t.Errorf("arrival %d at %v, expected %v s", i, got[i].At, want)
+		if math.Abs(got[i].ArrivedAt.Seconds()-want) > 1e-9 {
+			t.Errorf("arrival %d at %v, expected %v s", i, got[i].ArrivedAt, want)
 		}
 	}
 	if r.Peak() != 4 || r.Total() != 6 || r.Duration() != 3*time.Second {
@@ -32,8 +32,8 @@ func TestRates(t *testing.T) {
 		t.Errorf("%v arrivals, expected about 5000", n)
 	}
 	for _, a := range some {
-		if int(a.At.Seconds())%2 == 0 {
-			t.Fatalf("an arrival at %v, in a second without any", a.At)
+		if int(a.ArrivedAt.Seconds())%2 == 0 {
+			t.Fatalf("an arrival at %v, in a second without any", a.ArrivedAt)
 		}
 	}
 }

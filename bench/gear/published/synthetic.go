@@ -48,7 +48,7 @@ func synthetic(names []string, accuracy []float64, options int, seed splitmix) *
 			z[k] = append(z[k], one)
 		}
 	}
-	out := &formats.Records{Samples: samples, Planning: samples}
+	out := &formats.Records{Samples: samples, PlanningSamples: samples}
 	for k := range names {
 		need := make([]float64, samples) // the truth wins where the shift exceeds it
 		for i := range need {

@@ -42,9 +42,9 @@ func besidePlan() *formats.Plan {
 	for i, c := range []struct {
 		class, of string
 		slo       time.Duration
-	}{{"interactive", formats.OfTTFT, time.Second}, {"batch", formats.OfE2E, window}} {
+	}{{"interactive", formats.FigureTTFT, time.Second}, {"batch", formats.FigureE2E, window}} {
 		p.Deployment = append(p.Deployment, formats.Deployed{Model: model, Class: c.class, NumBlocks: 1, Pipelines: []formats.Pipeline{}})
-		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: model, Class: c.class, SLOUS: document.Micros(c.slo), Percentile: "p99", Weight: 1, RPS: 2}, Of: c.of, Priority: i})
+		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: model, Class: c.class, SLOUS: document.Micros(c.slo), Percentile: "p99", Weight: 1, RPS: 2}, Figure: c.of, Priority: i})
 	}
 	return p
 }
@@ -140,7 +140,7 @@ func interactive(ctx context.Context, address string, phase time.Duration, seed 
 				errs = append(errs, err)
 				return
 			}
-			out = append(out, sent.Sub(at)+a.First)
+			out = append(out, sent.Sub(at)+a.FirstTokenTime)
 		})
 	}
 	wg.Wait()

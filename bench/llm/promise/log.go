@@ -88,8 +88,8 @@ func readLog(path string) (*seen, error) {
 func (r *reader) event(ev *policy.Event) {
 	switch ev.Kind {
 	case policy.Arrival:
-		r.requests[ev.Req] = request{ev.Arrived, ev.Deadline}
-		r.came = append(r.came, ev.Arrived)
+		r.requests[ev.Req] = request{ev.ArrivedAt, ev.Deadline}
+		r.came = append(r.came, ev.ArrivedAt)
 	case policy.BatchStarted:
 		r.started[ev.Batch] = ev.Start
 	case policy.BatchFinished:

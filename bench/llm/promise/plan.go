@@ -55,7 +55,7 @@ func (b *bench) profiled(ctx context.Context, url string, slo time.Duration) (*p
 			return nil, fmt.Errorf("the profile of %s has no load times", n)
 		}
 		p.Deployment = append(p.Deployment, formats.Deployed{Model: n, NumBlocks: 1, Pipelines: []formats.Pipeline{}})
-		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: n, SLOUS: document.Micros(slo), Percentile: "p99", Weight: 1, RPS: 1}, Of: formats.OfE2E, OutputMean: 48, PromptMean: 24})
+		q.Classes = append(q.Classes, formats.QueueClass{Served: formats.Served{Model: n, SLOUS: document.Micros(slo), Percentile: "p99", Weight: 1, RPS: 1}, Figure: formats.FigureE2E, OutputMean: 48, PromptMean: 24})
 	}
 	q.Instances = []formats.QueueInstance{{Device: device, TensorParallel: 1, Model: names[0], Models: names, Sequences: []int{1, 1}, TokenBudget: 512}}
 	out := &planned{p}
@@ -84,7 +84,7 @@ func (p *planned) change() time.Duration {
 // took is how long a request takes, alone.
 func (p *planned) took(r row) time.Duration {
 	it := p.iteration(r.model)
-	return it.Prefill(int32(r.prompt), 512) + time.Duration(r.output-1)*it.PerToken(1, float64(r.prompt+r.output/2))
+	return it.PrefillTime(int32(r.prompt), 512) + time.Duration(r.output-1)*it.TokenTime(1, float64(r.prompt+r.output/2))
 }
 
 // estimate makes the policy's estimates of the costs: a request at a time.
@@ -93,7 +93,7 @@ func (p *planned) estimate() {
 	q.Estimates = nil
 	for _, n := range names {
 		it := p.iteration(n)
-		token, prompt := float64(it.PerToken(1, 48)), float64(it.Prefill(24, 512))
+		token, prompt := float64(it.TokenTime(1, 48)), float64(it.PrefillTime(24, 512))
 		q.Estimates = append(q.Estimates, formats.QueueEstimate{Model: n, Device: device, PromptNS: prompt / 24, OutputNS: token, PrefillNS: prompt, DecodeNS: token, Batch: 1, PromptMean: 24, OutputMean: 48, OutputSD: 18, PromptSD: 9})
 	}
 }

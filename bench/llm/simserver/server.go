@@ -36,8 +36,8 @@ const (
 
 // Serve answers what comes over a listener until close is called.
 func (s *Server) Serve(l net.Listener) (end func()) {
-	s.Options.Progress = 1
-	s.in, s.streams, s.changed = llm.New(s.Options, s.Model), map[int32]chan struct{}{}, sync.NewCond(&s.mu)
+	s.Options.ProgressTokens = 1
+	s.in, s.streams, s.changed = llm.NewInstance(s.Options, s.Model), map[int32]chan struct{}{}, sync.NewCond(&s.mu)
 	srv := &http.Server{Handler: s.handler()}
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = srv.Serve(l) })
@@ -96,9 +96,9 @@ func (s *Server) handler() http.Handler {
 		say("GET /v1/models", `{"data":[{"id":"m"}]}`)
 	} else {
 		say("GET /v1/models", `{"data":[{"id":"m","max_model_len":%d}]}`, Context)
-		say("GET /metrics", "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%d\"} 1\n", s.Model.KV/16)
+		say("GET /metrics", "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"%d\"} 1\n", s.Model.KVTokens/16)
 		say("GET /version", `{"version":"1"}`)
-		say("GET /server_info", `{"vllm_config":{"scheduler_config":{"max_num_seqs":%d}}}`, s.Model.Sequences)
+		say("GET /server_info", `{"vllm_config":{"scheduler_config":{"max_num_seqs":%d}}}`, s.Model.MaxSequences)
 		mux.HandleFunc("GET /is_sleeping", func(w http.ResponseWriter, _ *http.Request) {
 			s.mu.Lock()
 			defer s.mu.Unlock()

@@ -19,15 +19,15 @@ func overload(m *inputs) (drop.Variant, error) {
 		return drop.Variant{}, err
 	}
 	queues, crowded := make([]recent, len(m.t.Services)), false
-	return drop.Variant{Rest: nothing,
-		Admitted: func(module int32, now, queued time.Duration) { queues[module].add(now, queued) },
-		Second: func(now time.Duration, _ []time.Duration) {
+	return drop.Variant{ModuleEstimate: nothing,
+		TaskEntered: func(module int32, now, queued time.Duration) { queues[module].add(now, queued) },
+		EverySecond: func(now time.Duration, _ []time.Duration) {
 			crowded = false
 			for i := range queues {
 				crowded = crowded || queues[i].mean(now) > time.Duration(limit*1e3)
 			}
 		},
-		Admit: func() bool { return !crowded || m.rng.Float64() < share },
+		AdmitRequest: func() bool { return !crowded || m.rng.Float64() < share },
 	}, nil
 }
 
@@ -72,7 +72,7 @@ func sampled(m *inputs) (drop.Variant, error) {
 		return drop.Variant{}, err
 	}
 	var drawn []time.Duration
-	return drop.Variant{Waits: func(path [][]time.Duration, lambda float64) time.Duration {
+	return drop.Variant{WaitSumQuantile: func(path [][]time.Duration, lambda float64) time.Duration {
 		drawn = drawn[:0]
 		for range int(n) {
 			sum := time.Duration(0)

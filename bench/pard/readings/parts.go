@@ -12,7 +12,7 @@ import (
 // per-model SLOs and Nexus §6.2).
 type parts struct {
 	t     *policy.Tables
-	apps  []flow.App
+	apps  []flow.Application
 	runs  []time.Duration // by module: of a planned batch
 	of    []time.Duration // by application and module
 	upTo  []time.Duration // the parts up to it, it included
@@ -26,7 +26,7 @@ type peaks struct {
 }
 
 func newParts(t *policy.Tables) *parts {
-	p := &parts{t: t, apps: flow.Of(t).Apps, runs: make([]time.Duration, len(t.Services)), worst: make([]peaks, len(t.Services))}
+	p := &parts{t: t, apps: flow.GraphTablesOf(t).Apps, runs: make([]time.Duration, len(t.Services)), worst: make([]peaks, len(t.Services))}
 	for m := range t.Services {
 		s := &t.Services[m]
 		for pl := s.FirstPipeline; pl < s.FirstPipeline+s.NumPipelines; pl++ {
@@ -51,7 +51,7 @@ func (p *parts) cell(app int, module int32) int32 {
 }
 
 // longest is the longest way through an application, where a module takes so long as by says.
-func longest(app *flow.App, by []time.Duration) time.Duration {
+func longest(app *flow.Application, by []time.Duration) time.Duration {
 	most := time.Duration(0)
 	for _, path := range app.Nodes[0].Paths {
 		sum := by[app.Nodes[0].Service]
@@ -71,7 +71,7 @@ func (p *parts) share(a int, by []time.Duration) {
 	for _, i := range app.Order {
 		n := &app.Nodes[i]
 		before := time.Duration(0)
-		for _, in := range n.In {
+		for _, in := range n.Inputs {
 			before = max(before, upTo[in.From])
 		}
 		upTo[i] = before + by[n.Service]
@@ -105,41 +105,41 @@ func (p *parts) second(now time.Duration, runs []time.Duration) {
 // window is Nexus: the first window of a batch in which all ends fit is kept, and what stands before it
 // is dropped (§6.3).
 func window(fits func(end time.Duration, r *flow.Request, module int32) bool) drop.Variant {
-	var list []drop.Task // the window
-	return drop.Variant{InOrder: true, High: &low,
-		Keep: func(c drop.Candidate) bool { return fits(c.End, c.Request, c.Module) },
-		Form: func(f drop.Batch) {
+	var list []drop.WaitingTask // the window
+	return drop.Variant{ArrivalOrder: true, HighestFirst: &low,
+		PassesTest: func(c drop.EntryCandidate) bool { return fits(c.End, c.Request, c.Module) },
+		FormBatch: func(f drop.FormingBatch) {
 			list = list[:0]
 			for first := true; first || len(list) > 0; first = false {
-				for len(list) < f.Size() && f.Len() > 0 {
-					list = append(list, f.Next())
+				for len(list) < f.PlannedSize() && f.Len() > 0 {
+					list = append(list, f.PopOldest())
 				}
 				if len(list) == 0 || inTime(f, list, fits) {
 					break
 				}
-				if list[0].Wanted {
-					f.Drop(&list[0])
+				if list[0].IsWanted {
+					f.DropTask(&list[0])
 				}
 				list = list[:copy(list, list[1:])]
 			}
 			for i := range list {
-				if list[i].Wanted {
-					f.Take(&list[i])
+				if list[i].IsWanted {
+					f.AddTask(&list[i])
 				}
 			}
-			for f.Len() > 0 && f.Room() {
-				if next := f.Next(); next.Wanted {
-					f.Take(&next)
+			for f.Len() > 0 && f.HasRoom() {
+				if next := f.PopOldest(); next.IsWanted {
+					f.AddTask(&next)
 				}
 			}
 		}}
 }
 
 // inTime tells whether all of a window fit that are wanted.
-func inTime(f drop.Batch, list []drop.Task, fits func(end time.Duration, r *flow.Request, module int32) bool) bool {
-	end := f.End(len(list))
+func inTime(f drop.FormingBatch, list []drop.WaitingTask, fits func(end time.Duration, r *flow.Request, module int32) bool) bool {
+	end := f.EndOfSize(len(list))
 	for i := range list {
-		if w := &list[i]; w.Wanted && !fits(end, w.Request, w.Module) {
+		if w := &list[i]; w.IsWanted && !fits(end, w.Request, w.Module) {
 			return false
 		}
 	}

@@ -28,18 +28,18 @@ var low, high = false, true
 
 // readings are the policies by name.
 var readings = map[string]func(m *inputs) (drop.Variant, error){
-	"naive":   always(drop.Variant{InOrder: true, High: &low, Keep: func(drop.Candidate) bool { return true }}),
-	"fcfs":    always(drop.Variant{InOrder: true, High: &low}),
-	"hbf":     always(drop.Variant{High: &high}),
-	"lbf":     always(drop.Variant{High: &low}),
-	"instant": always(drop.Variant{Sudden: true}),
-	"back":    always(drop.Variant{Rest: nothing}),
-	"sf":      always(drop.Variant{Rest: func(_, run time.Duration) time.Duration { return run }}),
-	"lower":   always(drop.Variant{Rest: func(queued, run time.Duration) time.Duration { return queued + run }}),
-	"upper":   always(drop.Variant{Rest: func(queued, run time.Duration) time.Duration { return queued + 2*run }}),
+	"naive":   always(drop.Variant{ArrivalOrder: true, HighestFirst: &low, PassesTest: func(drop.EntryCandidate) bool { return true }}),
+	"fcfs":    always(drop.Variant{ArrivalOrder: true, HighestFirst: &low}),
+	"hbf":     always(drop.Variant{HighestFirst: &high}),
+	"lbf":     always(drop.Variant{HighestFirst: &low}),
+	"instant": always(drop.Variant{ImmediateMode: true}),
+	"back":    always(drop.Variant{ModuleEstimate: nothing}),
+	"sf":      always(drop.Variant{ModuleEstimate: func(_, run time.Duration) time.Duration { return run }}),
+	"lower":   always(drop.Variant{ModuleEstimate: func(queued, run time.Duration) time.Duration { return queued + run }}),
+	"upper":   always(drop.Variant{ModuleEstimate: func(queued, run time.Duration) time.Duration { return queued + 2*run }}),
 	"oc":      overload,
 
-	"feas-hbf": always(drop.Variant{Feas: true, NoAside: true}),
+	"feas-hbf": always(drop.Variant{IsFeas: true, NeverSetAside: true}),
 
 	"pard-sampled": sampled,
 
@@ -49,24 +49,24 @@ var readings = map[string]func(m *inputs) (drop.Variant, error){
 	"nexus-cum": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
 		return window(func(end time.Duration, r *flow.Request, module int32) bool {
-			return end-r.Arrived <= p.upTo[p.at(r, module)]
+			return end-r.ArrivedAt <= p.upTo[p.at(r, module)]
 		}), nil
 	},
 	"clipper++": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
-		return drop.Variant{InOrder: true, High: &low, Keep: func(c drop.Candidate) bool { return c.Now-c.Revealed <= p.of[p.at(c.Request, c.Module)] }}, nil
+		return drop.Variant{ArrivalOrder: true, HighestFirst: &low, PassesTest: func(c drop.EntryCandidate) bool { return c.Now-c.RevealedAt <= p.of[p.at(c.Request, c.Module)] }}, nil
 	},
 	"clip-te": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
-		return drop.Variant{InOrder: true, High: &low, Keep: func(c drop.Candidate) bool { return c.Start-c.Revealed <= p.of[p.at(c.Request, c.Module)] }}, nil
+		return drop.Variant{ArrivalOrder: true, HighestFirst: &low, PassesTest: func(c drop.EntryCandidate) bool { return c.Start-c.RevealedAt <= p.of[p.at(c.Request, c.Module)] }}, nil
 	},
 	"split": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
-		return drop.Variant{Keep: func(c drop.Candidate) bool { return c.End-c.Revealed <= p.of[p.at(c.Request, c.Module)] }}, nil
+		return drop.Variant{PassesTest: func(c drop.EntryCandidate) bool { return c.End-c.RevealedAt <= p.of[p.at(c.Request, c.Module)] }}, nil
 	},
 	"wcl": func(m *inputs) (drop.Variant, error) {
 		p := newParts(m.t)
-		return drop.Variant{Keep: func(c drop.Candidate) bool { return c.End-c.Revealed <= p.of[p.at(c.Request, c.Module)] }, Began: p.began, Second: p.second}, nil
+		return drop.Variant{PassesTest: func(c drop.EntryCandidate) bool { return c.End-c.RevealedAt <= p.of[p.at(c.Request, c.Module)] }, BatchStarted: p.began, EverySecond: p.second}, nil
 	},
 }
 

@@ -50,7 +50,7 @@ func (h *hand) come(now, age time.Duration) string {
 	h.out.Reset()
 	req := h.reqs
 	h.reqs++
-	h.pol.Handle(now, &policy.Event{Kind: policy.Arrival, Req: req, Task: req, Arrived: now - age, Deadline: now - age + 100*ms}, &h.out)
+	h.pol.Handle(now, &policy.Event{Kind: policy.Arrival, Req: req, Task: req, ArrivedAt: now - age, Deadline: now - age + 100*ms}, &h.out)
 	h.pol.Handle(now, &policy.Event{Kind: policy.TaskRevealed, Req: req, Task: req, List: []int32{-1}}, &h.out)
 	return h.said()
 }
@@ -67,7 +67,7 @@ func (h *hand) said() string {
 	for i := range h.out.List {
 		switch a := &h.out.List[i]; a.Kind {
 		case policy.Dispatch:
-			tasks, _ := h.out.Dispatched(a)
+			tasks, _ := h.out.BatchOf(a)
 			out = append(out, fmt.Sprint("run", tasks))
 		case policy.Drop:
 			out = append(out, fmt.Sprint("drop", a.Req))
@@ -98,7 +98,7 @@ func TestAgainstAnAdversary(t *testing.T) {
 		fresh, _ := policies.New(plan.Policy, tab)
 		var log bytes.Buffer
 		rec := conform.NewRecorder(pol, &log)
-		foe := &policytest.Adversary{Tables: tab, Policy: rec, Control: policies.Control(tab), Rand: rng}
+		foe := &policytest.Adversary{Tables: tab, Policy: rec, Control: policies.NewControl(tab), Rand: rng}
 		if err := foe.Run(rapid.IntRange(10, 600).Draw(t, "steps")); err != nil {
 			t.Fatal(name, ": ", err)
 		}
@@ -207,7 +207,7 @@ func TestQuantiles(t *testing.T) {
 	var path [][]time.Duration
 	for n, want := range []float64{.10, .45, .84, 1.24} {
 		path = append(path, waits(rng, run))
-		if x := v.Waits(path, .1).Seconds() / run.Seconds(); x < want-.03 || x > want+.03 {
+		if x := v.WaitSumQuantile(path, .1).Seconds() / run.Seconds(); x < want-.03 || x > want+.03 {
 			t.Errorf("over %d modules: %.3f runs, want %.2f", n+1, x, want)
 		}
 	}

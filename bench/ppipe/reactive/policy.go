@@ -14,7 +14,7 @@ import (
 // Name is the policy's name in plans.
 const Name = "reactive"
 
-const never = underway.Never
+const never = underway.FarFuture
 
 func init() {
 	policies.Register(formats.PlanPool, Name, func(t *policy.Tables, params map[string]float64) (policy.Policy, error) { return New(t, params) })
@@ -27,7 +27,7 @@ type Policy struct {
 	workers []worker        // by device
 	queues  []stop          // of models, then of stages; a first stage's own stays empty
 	slack   []time.Duration // by stage: planned time behind its inference
-	batches *underway.Table
+	batches *underway.BatchTable
 }
 
 type worker struct {
@@ -43,7 +43,7 @@ type stop struct {
 
 // New makes the policy; it has no parameters.
 func New(t *policy.Tables, params map[string]float64) (*Policy, error) {
-	if err := underway.NoParameters(Name, params); err != nil {
+	if err := underway.RejectParameters(Name, params); err != nil {
 		return nil, err
 	}
 	p := &Policy{
@@ -82,7 +82,7 @@ func (p *Policy) receives(stage, batch int32) time.Duration {
 func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	switch ev.Kind {
 	case policy.Arrival:
-		p.queues[ev.Model].queue.Insert(waiting.Request{Deadline: ev.Deadline, Arrived: ev.Arrived, Req: ev.Req})
+		p.queues[ev.Model].queue.Insert(waiting.Request{Deadline: ev.Deadline, ArrivedAt: ev.ArrivedAt, Req: ev.Req})
 		p.decide(ev.Model, now, out)
 	case policy.Timer:
 		at := int32(ev.Value)
@@ -104,8 +104,8 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 
 // finished frees a worker and passes its requests on to the next stage's queue.
 func (p *Policy) finished(now time.Duration, ev *policy.Event, out *policy.Actions) {
-	b := p.batches.At(ev.Batch)
-	if !p.batches.Finished(ev) {
+	b := p.batches.BatchAt(ev.Batch)
+	if !p.batches.RecordFinish(ev) {
 		return
 	}
 	if w := &p.workers[ev.Device]; w.free < never {
@@ -119,7 +119,7 @@ func (p *Policy) finished(now time.Duration, ev *policy.Event, out *policy.Actio
 	}
 	next := p.stopOf(pl.FirstStage + int32(ev.Hop) + 1)
 	for _, r := range p.batches.Members(ev.Batch) {
-		r.Looked, r.Device = false, ev.Device
+		r.PassedFirstLook, r.Device = false, ev.Device
 		p.queues[next].queue.Insert(r)
 	}
 	p.decide(next, now, out)
@@ -147,12 +147,12 @@ func (p *Policy) decide(at int32, now time.Duration, out *policy.Actions) {
 		}
 		planned := p.t.Pipelines[p.t.Stages[stage].Pipeline].Batch
 		fits := p.fits(stage, planned, head.Deadline-p.slack[stage]-max(now, p.workers[device].free))
-		if fits == 0 || !head.Looked && fits < int32(math.Round(underway.FirstLook*float64(planned))) {
+		if fits == 0 || !head.PassedFirstLook && fits < int32(math.Round(underway.FirstLookShare*float64(planned))) {
 			p.drop(at, policy.ReasonDeadline, out)
 			continue
 		}
 		if waits := int32(q.Len); waits < fits {
-			head.Looked = true
+			head.PassedFirstLook = true
 			wake = head.Deadline - p.slack[stage] - p.t.Stages[stage].Infer[waits] + time.Microsecond
 			if wake > now {
 				break
@@ -242,7 +242,7 @@ func (p *Policy) modelOf(at int32) int32 {
 }
 
 // drop drops the head of a queue.
-func (p *Policy) drop(at int32, reason policy.Reason, out *policy.Actions) {
+func (p *Policy) drop(at int32, reason policy.DropReason, out *policy.Actions) {
 	underway.DropHead(&p.queues[at].queue, p.modelOf(at), reason, out)
 }
 
@@ -263,8 +263,8 @@ func (p *Policy) lose(now time.Duration, device int32, out *policy.Actions) {
 		return
 	}
 	p.workers[device] = worker{free: never}
-	p.batches.Lose(device, func(b *underway.Batch) *waiting.Queue {
-		return &p.queues[p.stopOf(p.t.Pipelines[b.Pipeline].FirstStage+int32(b.First))].queue
+	p.batches.AbortOnDevice(device, func(b *underway.Batch) *waiting.Queue {
+		return &p.queues[p.stopOf(p.t.Pipelines[b.Pipeline].FirstStage+int32(b.FirstStage))].queue
 	}, out)
 	p.decideAll(now, out)
 }

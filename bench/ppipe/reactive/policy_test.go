@@ -67,7 +67,7 @@ func TestDecidesAtEveryStage(t *testing.T) {
 				lost++
 			case policy.Dispatch:
 				sent += int(a.Size)
-				if _, hops := out.Dispatched(&a); hops[0].Stage != 1 || hops[0].Uplink < 0 || hops[0].Downlink < 0 {
+				if _, hops := out.BatchOf(&a); hops[0].Stage != 1 || hops[0].Uplink < 0 || hops[0].Downlink < 0 {
 					t.Errorf("sent on along %+v, want stage 1 over both links", hops[0])
 				}
 			}
@@ -92,7 +92,7 @@ func TestReservationBeatsReaction(t *testing.T) {
 
 func TestSurvivesLosses(t *testing.T) {
 	plan := policytest.Pooled{High: 3, Low: 9, Batch: 2, HighTime: 6 * ms, LowTime: 18 * ms, Bytes: 1 << 19, SLO: 200 * ms}.Plan()
-	res := simulate(t, plan, reactive.Name, 0.6, sim.Fault{At: time.Second, Device: 0}, sim.Fault{At: time.Second, Device: 5}, sim.Fault{At: 1300 * ms, Device: 0, Up: true})
+	res := simulate(t, plan, reactive.Name, 0.6, sim.Fault{At: time.Second, Device: 0}, sim.Fault{At: time.Second, Device: 5}, sim.Fault{At: 1300 * ms, Device: 0, ComesBack: true})
 	if res.Report.Attainment < 0.9 || res.Transfers.Count == 0 {
 		t.Errorf("attainment %.3f with %d transfers", res.Report.Attainment, res.Transfers.Count)
 	}
@@ -114,8 +114,10 @@ func TestReplays(t *testing.T) {
 		t.Fatal(err)
 	}
 	sc.Load, sc.Duration, sc.Verify = 1.1, 2*time.Second, true
-	sc.Faults = []sim.Fault{{At: 500 * ms, Device: 0}, {At: time.Second, Device: 0, Up: true}}
-	sc.Service = func(seed uint64) (sim.Service, error) { return sim.Jitter(sc.Tables, sim.Lognormal, 0.2, seed), nil }
+	sc.Faults = []sim.Fault{{At: 500 * ms, Device: 0}, {At: time.Second, Device: 0, ComesBack: true}}
+	sc.Service = func(seed uint64) (sim.Service, error) {
+		return sim.JitterService(sc.Tables, sim.Lognormal, 0.2, seed), nil
+	}
 	cfg, err := sc.Config(0)
 	if err != nil {
 		t.Fatal(err)

@@ -44,7 +44,7 @@ func TestPlannedBesideBatch(t *testing.T) {
 func TestRequests(t *testing.T) {
 	d := &Data{}
 	for i := range 20000 {
-		d.rows = append(d.rows, llm.Request{At: time.Duration(i) * time.Second, Prompt: 10, Output: 10})
+		d.rows = append(d.rows, llm.Request{ArrivedAt: time.Duration(i) * time.Second, Prompt: 10, Output: 10})
 	}
 	for _, c := range Cases {
 		list, err := c.requests(d, Runs, c.Lines)
@@ -55,13 +55,13 @@ func TestRequests(t *testing.T) {
 		for _, r := range list {
 			if r.Model == batch {
 				lines++
-				if r.At != 0 {
-					t.Fatalf("%s: a line comes at %v", c.Name, r.At)
+				if r.ArrivedAt != 0 {
+					t.Fatalf("%s: a line comes at %v", c.Name, r.ArrivedAt)
 				}
-			} else if r.At <= 0 || r.At > window+1 || r.At < last {
-				t.Fatalf("%s: an interactive request comes at %v after one at %v", c.Name, r.At, last)
+			} else if r.ArrivedAt <= 0 || r.ArrivedAt > window+1 || r.ArrivedAt < last {
+				t.Fatalf("%s: an interactive request comes at %v after one at %v", c.Name, r.ArrivedAt, last)
 			}
-			last = r.At
+			last = r.ArrivedAt
 		}
 		if want := int(c.RPS * window.Seconds()); lines != c.Lines || len(list)-lines > want || len(list)-lines < want-c.streams() {
 			t.Errorf("%s: %d lines and %d others", c.Name, lines, len(list)-lines)

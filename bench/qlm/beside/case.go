@@ -84,13 +84,13 @@ func (c *Case) requests(d *Data, stretch int, lines int) ([]arrivals.Request, er
 	for k := range streams {
 		from := (stretch*n + k*len(d.rows)) / streams % (len(d.rows) - n)
 		own := d.rows[from : from+n]
-		span := (own[n-1].At - own[0].At).Seconds()
+		span := (own[n-1].ArrivedAt - own[0].ArrivedAt).Seconds()
 		for _, r := range own {
-			at := (r.At - own[0].At).Seconds() / span * window.Seconds()
-			out = append(out, arrivals.Request{At: time.Duration(at*1e9) + 1, Model: interactive, PromptTokens: r.Prompt, OutputTokens: r.Output})
+			at := (r.ArrivedAt - own[0].ArrivedAt).Seconds() / span * window.Seconds()
+			out = append(out, arrivals.Request{ArrivedAt: time.Duration(at*1e9) + 1, Model: interactive, PromptTokens: r.Prompt, OutputTokens: r.Output})
 		}
 	}
-	slices.SortStableFunc(out, func(a, b arrivals.Request) int { return cmp.Compare(a.At, b.At) })
+	slices.SortStableFunc(out, func(a, b arrivals.Request) int { return cmp.Compare(a.ArrivedAt, b.ArrivedAt) })
 	return out, nil
 }
 
@@ -111,24 +111,24 @@ func (c *Case) problem(d *Data, slo time.Duration) (*deploy.Problem, error) {
 	var sample []llm.Request
 	for i := 0; i < len(d.rows) && len(sample) < 1200; i += 11 {
 		r := d.rows[i]
-		r.At = 0
+		r.ArrivedAt = 0
 		sample = append(sample, r)
 	}
 	m := instance.Vicuna13B
-	profile := &formats.LLMProfile{Model: "vicuna", WeightBytes: 26e9, KVBytesPerToken: m.KVBytes, Instances: []formats.LLMInstance{{
-		Device: "A100", TensorParallel: 1, Iteration: m.Iteration, KVTokens: m.KV, KVSource: formats.KVMeasured, BlockTokens: 16, TokenBudget: 2048, SwapGBps: 23.6,
+	profile := &formats.LLMProfile{Model: "vicuna", WeightBytes: 26e9, KVBytesPerToken: m.TokenBytes, Instances: []formats.LLMInstance{{
+		Device: "A100", TensorParallel: 1, Iteration: m.Iteration, KVTokens: m.KVTokens, KVSource: formats.KVMeasured, BlockTokens: 16, TokenBudget: 2048, SwapGBps: 23.6,
 	}}}
-	class := deploy.Class{Of: formats.OfE2E, Percentile: "p99", Share: 0.99, Sample: sample}
+	class := deploy.Class{Figure: formats.FigureE2E, Percentile: "p99", RequiredShare: 0.99, Sample: sample}
 	quick, slow := class, class
 	quick.Name, quick.SLO = "interactive", slo
-	slow.Name, slow.SLO, slow.Share, slow.Judged = "batch", window, 1, 1
+	slow.Name, slow.SLO, slow.RequiredShare, slow.JudgeGroup = "batch", window, 1, 1
 	return &deploy.Problem{
-		Models:  []deploy.Model{{Name: profile.Model, Profile: profile, On: []*formats.LLMInstance{&profile.Instances[0]}}},
+		Models:  []deploy.Model{{Name: profile.Model, Profile: profile, ByKind: []*formats.LLMInstance{&profile.Instances[0]}}},
 		Classes: []deploy.Class{interactive: quick, batch: slow},
 		Items:   []deploy.Item{interactive: {Class: interactive, RPS: c.RPS, Weight: 1}, batch: {Class: batch, RPS: float64(c.Lines) / window.Seconds(), Weight: 1}},
-		Kinds:   []deploy.Kind{{Device: "A100", TP: 1, Most: c.GPUs, Price: 1}},
+		Kinds:   []deploy.Kind{{Device: "A100", TP: 1, MaxInstances: c.GPUs, Price: 1}},
 		Pools:   []formats.Pool{{Device: "A100", Count: c.GPUs, MaxShares: 1, PerNode: 1}},
-		Caps:    caps, Seed: 1, Seeds: 1, Effort: 1, SearchWork: searchWork,
+		Caps:    caps, Seed: 1, Runs: 1, Effort: 1, SearchWork: searchWork,
 		SearchTime: func(worked int64) time.Duration { return time.Duration(worked) * perPosition },
 		Replay:     func(int) []arrivals.Request { return planned },
 	}, nil

@@ -75,7 +75,7 @@ func (d *Data) Measure(ctx context.Context, c *Case, k *Competitor) (*Outcome, e
 	p.Policy = k.Policy
 	l, out := whole(c.GPUs), &Outcome{Fleet: "one pool"}
 	if k.Planned {
-		f, err := deploy.New(p).Most(ctx, deploy.Structures{Classes: true}, nil)
+		f, err := deploy.NewSearch(p).HighestGoodput(ctx, deploy.SearchOptions{SeparateClasses: true}, nil)
 		if err != nil {
 			return nil, fmt.Errorf("%s, %s: %w", c.Name, k.Name, err)
 		}
@@ -125,7 +125,7 @@ func (c *Case) reference(ctx context.Context, d *Data) ([]*served, error) {
 
 // whole is a fleet of one pool where as much runs at once as fits.
 func whole(gpus int) *deploy.Layout {
-	return &deploy.Layout{Pools: []deploy.Pool{{Items: []int{interactive, batch}, Counts: []int{gpus}, Caps: [][]int{{most}}, Of: []int{0, 0}}}}
+	return &deploy.Layout{Pools: []deploy.Pool{{Items: []int{interactive, batch}, Counts: []int{gpus}, Caps: [][]int{{most}}, ClassCaps: []int{0, 0}}}}
 }
 
 // words describe a fleet: instances with their sequences at once, and those of batches.
@@ -135,14 +135,14 @@ func words(l *deploy.Layout) (out string) {
 		if i > 0 {
 			out += " + "
 		}
-		out += fmt.Sprintf("%d at %d", x.Instances(), x.Caps[0][0])
+		out += fmt.Sprintf("%d at %d", x.InstanceCount(), x.Caps[0][0])
 		switch {
 		case len(x.Items) == 1 && x.Items[0] == batch:
 			out += " for the batch"
 		case len(x.Items) == 1:
 			out += " for interactive"
-		case x.Of[batch] > 0:
-			out += fmt.Sprintf(", %d of them for the batch", x.Of[batch])
+		case x.ClassCaps[batch] > 0:
+			out += fmt.Sprintf(", %d of them for the batch", x.ClassCaps[batch])
 		}
 	}
 	return out
@@ -161,7 +161,7 @@ type served struct {
 
 // run serves requests on a fleet.
 func run(ctx context.Context, p *deploy.Problem, l *deploy.Layout, list []arrivals.Request) (*served, error) {
-	plan, err := deploy.New(p).Plan(l, []int{interactive, batch})
+	plan, err := deploy.NewSearch(p).Plan(l, []int{interactive, batch})
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +182,7 @@ func run(ctx context.Context, p *deploy.Problem, l *deploy.Layout, list []arriva
 	}
 	out := &served{}
 	cfg.SearchWork, cfg.SearchTime = p.SearchWork, p.SearchTime
-	cfg.Completed = func(came, answered time.Duration) {
+	cfg.OnCompleted = func(came, answered time.Duration) {
 		if came > 0 { // the batch comes at the beginning
 			out.answers = append(out.answers, answer{came, answered - came})
 			return

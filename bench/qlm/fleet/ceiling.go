@@ -30,11 +30,11 @@ func (d *Data) Ceiling(c *Case) (float64, error) {
 	end := time.Duration(0)
 	for _, r := range list[max(0, len(list)-latest):] {
 		f := family(c.Workload.Models[int(r.Model)/len(Classes)])
-		alone, _, err := llm.Serve(llm.Options{Budget: budget, Block: 16}, *hosted[f][firstKind(f)], []llm.Request{{Prompt: r.PromptTokens, Output: r.OutputTokens}})
+		alone, _, err := llm.ServeAll(llm.Options{TokenBudget: budget, BlockTokens: 16}, *hosted[f][firstKind(f)], []llm.Request{{Prompt: r.PromptTokens, Output: r.OutputTokens}})
 		if err != nil {
 			return 0, err
 		}
-		end = max(end, r.At+alone[0].End)
+		end = max(end, r.ArrivedAt+alone[0].LastToken)
 	}
 	return float64(len(list)) / end.Seconds(), nil
 }

@@ -18,7 +18,7 @@ func (d *Data) Draw(popularity []float64, rows int, rps float64, seed uint64) ([
 	for i, row := range d.Conversations[:rows] {
 		model := pick(popularity, rng.float())
 		class := pick(shares, rng.float())
-		out[i] = arrivals.Request{At: row.At - d.Conversations[0].At, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output}
+		out[i] = arrivals.Request{ArrivedAt: row.ArrivedAt - d.Conversations[0].ArrivedAt, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output}
 	}
 	compress(out, rps)
 	return out, nil

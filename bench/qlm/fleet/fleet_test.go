@@ -39,7 +39,7 @@ func TestRequests(t *testing.T) {
 		}
 		tail, first := 0.0, 0.0
 		for i, r := range list {
-			if i > 0 && r.At < list[i-1].At || r.PromptTokens < 1 || r.OutputTokens < 1 || int(r.Model) >= len(w.Models)*len(Classes) {
+			if i > 0 && r.ArrivedAt < list[i-1].ArrivedAt || r.PromptTokens < 1 || r.OutputTokens < 1 || int(r.Model) >= len(w.Models)*len(Classes) {
 				t.Fatalf("%s: request %d: %+v", w.Name, i, r)
 			}
 			if int(r.Model)/len(Classes) >= 2 {
@@ -57,7 +57,7 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s: %.3f are for tail models, %.3f of the first class, want %.3f and %.3f", w.Name, tail, first, wanted, w.shares()[0])
 		}
 		compress(list, 8)
-		if rate := float64(len(list)) / list[len(list)-1].At.Seconds(); math.Abs(rate-8) > 0.01 {
+		if rate := float64(len(list)) / list[len(list)-1].ArrivedAt.Seconds(); math.Abs(rate-8) > 0.01 {
 			t.Errorf("%s: %.3f requests a second, want 8", w.Name, rate)
 		}
 	}
@@ -82,11 +82,11 @@ func TestTables(t *testing.T) {
 	}
 	// Mistral-7B on all but the four cards, Vicuna-13B on A100s alone, Llama-2-70B on the
 	// four.
-	if only, want := vqueue.Of(tab).Only, [][]int32{{0, 1, 2, 3}, {0, 1}, {4}}; !reflect.DeepEqual(only, want) {
+	if only, want := vqueue.TablesOf(tab).AllowedDevices, [][]int32{{0, 1, 2, 3}, {0, 1}, {4}}; !reflect.DeepEqual(only, want) {
 		t.Errorf("networks on devices %v, want %v", only, want)
 	}
 	for d := range tab.Devices {
-		if r := tab.Resident[d][0]; !slices.Contains(vqueue.Of(tab).Only[r], int32(d)) {
+		if r := tab.Resident[d][0]; !slices.Contains(vqueue.TablesOf(tab).AllowedDevices[r], int32(d)) {
 			t.Errorf("device %d begins with network %d", d, r)
 		}
 	}

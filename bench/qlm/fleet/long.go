@@ -16,7 +16,7 @@ type Long struct {
 	Instances, Requests int
 	Load                float64 // times what the instances do
 	Delta               float64 // of groups, in batches; 0: the policy's own
-	Rule                vqueue.Rule
+	Rule                vqueue.QueueRule
 	Seed                uint64
 }
 
@@ -38,13 +38,13 @@ func (d *Data) MeasureLong(ctx context.Context, x *Long) (*Spent, error) {
 	}
 	each, _ := e.plain[vicuna][a100].Work(1)
 	w := &Workloads[1]
-	c := &Case{Workload: w, Policy: &Policy{Options: vqueue.Options{Delta: x.Delta, Rule: x.Rule}}, RPS: x.Load * float64(x.Instances) / each, Instances: x.Instances, Seed: x.Seed}
+	c := &Case{Workload: w, Policy: &Policy{Options: vqueue.Options{GroupBatches: x.Delta, Rule: x.Rule}}, RPS: x.Load * float64(x.Instances) / each, Instances: x.Instances, Seed: x.Seed}
 	rng, at := seeded.New(x.Seed, "fleet/long"), 0.0
 	list := make([]arrivals.Request, x.Requests)
 	for i := range list {
 		at += rng.ExpFloat64() / c.RPS
 		row := &d.Conversations[i%len(d.Conversations)]
-		list[i] = arrivals.Request{At: time.Duration(at * 1e9), Model: int32(pick(shares, rng.Float64())), PromptTokens: row.Prompt, OutputTokens: row.Output}
+		list[i] = arrivals.Request{ArrivedAt: time.Duration(at * 1e9), Model: int32(pick(shares, rng.Float64())), PromptTokens: row.Prompt, OutputTokens: row.Output}
 	}
 	t := c.tables(e)
 	p, _, err := c.policy(t)

@@ -28,16 +28,16 @@ type Policy struct {
 // qlm are the options that were chosen on the rows up to 6000. One open group for the
 // fleet saves changes of models: with one model alone there are none, and each queue
 // has its own open group.
-var qlm = vqueue.Options{Delta: 1, OneOpen: true, Members: vqueue.ByDeadline, Follow: true}
+var qlm = vqueue.Options{GroupBatches: 1, OneOpenGroup: true, MemberOrder: vqueue.ByDeadline, FollowInstances: true}
 
 // Policies are QLM and what it is held against.
 var Policies = []Policy{
 	{Name: "FCFS", Options: vqueue.Options{Rule: vqueue.FCFS}, Cold: true},
 	{Name: "EDF", Options: vqueue.Options{Rule: vqueue.EDF}, Cold: true},
 	{Name: "priority", Priority: true, Cold: true},
-	{Name: "SHEPHERD-like", Options: vqueue.Options{Dispatch: rules.Shepherd}, Cold: true},
+	{Name: "SHEPHERD-like", Options: vqueue.Options{NewDispatcher: rules.Shepherd}, Cold: true},
 	{Name: "partition", Options: vqueue.Options{Rule: vqueue.EDF}, Partition: true},
-	{Name: "gateway-like", Options: vqueue.Options{Dispatch: rules.Gateway}, Partition: true},
+	{Name: "gateway-like", Options: vqueue.Options{NewDispatcher: rules.Gateway}, Partition: true},
 	{Name: "round robin", Options: without(vqueue.Balancing)},
 	{Name: "random", Options: without(vqueue.Balancing), Random: true},
 	{Name: "QLM", Options: qlm},
@@ -49,22 +49,22 @@ var Ablations = []Policy{
 	{Name: "no pulling", Options: without(vqueue.Pulling)},
 	{Name: "no eviction", Options: without(vqueue.Eviction)},
 	{Name: "no state swap", Options: without(vqueue.StateSwap)},
-	{Name: "no pricing", Options: changed(func(o *vqueue.Options) { o.Unpriced = true })},
+	{Name: "no pricing", Options: changed(func(o *vqueue.Options) { o.NoPausePricing = true })},
 	{Name: "no warm start", Options: qlm, Cold: true},
 	{Name: "no balancing", Options: without(vqueue.Balancing)},
-	{Name: "no ordering", Options: changed(func(o *vqueue.Options) { o.Append, o.Still = true, true })},
-	{Name: "no following", Options: changed(func(o *vqueue.Options) { o.Follow = false })},
-	{Name: "new groups behind", Options: changed(func(o *vqueue.Options) { o.Append = true })},
-	{Name: "re-plan on violation", Options: changed(func(o *vqueue.Options) { o.OnViolation = true })},
+	{Name: "no ordering", Options: changed(func(o *vqueue.Options) { o.AppendGroups, o.NoReplan = true, true })},
+	{Name: "no following", Options: changed(func(o *vqueue.Options) { o.FollowInstances = false })},
+	{Name: "new groups behind", Options: changed(func(o *vqueue.Options) { o.AppendGroups = true })},
+	{Name: "re-plan on violation", Options: changed(func(o *vqueue.Options) { o.ReplanOnViolation = true })},
 	{Name: "means only", Options: changed(func(o *vqueue.Options) {
-		o.Objective = vqueue.Objective{Judge: vqueue.ByMeans, Late: 1, Tardy: 1e-3, End: 1e-3}
+		o.Objective = vqueue.Objective{Judge: vqueue.ByMeans, LateWeight: 1, TardyWeight: 1e-3, EndWeight: 1e-3}
 	})},
 	{Name: "the paper's readings", Options: paper},
 }
 
 // paper are the readings of the paper: groups of four batches, members in order of
 // arrival, new groups behind, re-plans where a violation is expected.
-var paper = vqueue.Options{Delta: 4, Append: true, OnViolation: true}
+var paper = vqueue.Options{GroupBatches: 4, AppendGroups: true, ReplanOnViolation: true}
 
 // Published is the policy by the paper's readings, and with one operation left out.
 var Published = []Policy{
@@ -78,7 +78,7 @@ var Published = []Policy{
 
 // leaving is options without an operation.
 func leaving(o vqueue.Options, l vqueue.LSO) vqueue.Options {
-	o.Without[l] = true
+	o.DisabledLSOs[l] = true
 	return o
 }
 
@@ -106,7 +106,7 @@ func Named(name string) *Policy {
 // WithDelta is QLM with groups of so many batches.
 func WithDelta(delta float64) *Policy {
 	o := qlm
-	o.Delta = delta
+	o.GroupBatches = delta
 	return &Policy{Name: fmt.Sprintf("QLM, delta %g", delta), Options: o}
 }
 
@@ -166,18 +166,18 @@ func (c *Case) policy(t *policy.Tables) (policy.Policy, func(end time.Duration) 
 	}
 	opt := c.Policy.Options
 	opt.Seed = c.Seed
-	opt.OneOpen = opt.OneOpen && len(c.Workload.Models) > 1
+	opt.OneOpenGroup = opt.OneOpenGroup && len(c.Workload.Models) > 1
 	if c.Policy.Cold {
-		opt.Without[vqueue.WarmStart] = true
+		opt.DisabledLSOs[vqueue.WarmStart] = true
 	}
 	if c.Policy.Partition {
-		opt.Only = rules.Partition(t)
+		opt.AllowedDevices = rules.Partition(t)
 	}
 	if c.Policy.Random {
-		opt.Deal = rules.Random
+		opt.NewDealer = rules.Random
 	}
 	if c.Policy.Scale.From > 0 {
-		opt.Scale = func(s *vqueue.Servers) vqueue.Scaler {
+		opt.NewScaler = func(s *vqueue.InstanceControl) vqueue.Scaler {
 			x := rules.NewScaling(s, c.Policy.Scale)
 			used = x.Used
 			return x
@@ -216,10 +216,12 @@ func (d *Data) measure(ctx context.Context, c *Case, look func(policy.Policy, *p
 			out.Searched += worked
 			return time.Duration(worked) * perPosition
 		},
-		Completed: func(_, answered time.Duration) { end = max(end, answered) },
+		OnCompleted: func(_, answered time.Duration) { end = max(end, answered) },
 	}
 	if c.Policy.Cold {
-		cfg.LoadTime = func(network, device int32) time.Duration { return t.Networks[network].Load[t.Devices[device].Kind][1] }
+		cfg.LoadTime = func(network, device int32) time.Duration {
+			return t.Networks[network].LoadTimes[t.Devices[device].Kind][1]
+		}
 	}
 	res, err := sim.Run(ctx, cfg)
 	if err != nil {

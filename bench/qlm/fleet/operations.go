@@ -31,11 +31,11 @@ func Operations() []Operation {
 			if k == fourA100 {
 				devices = 4
 			}
-			x := Operation{Name: family + ", " + kindNames[k], StateBytes: float64(halfWay * m.KVBytes)}
+			x := Operation{Name: family + ", " + kindNames[k], StateBytes: float64(halfWay * m.TokenBytes)}
 			x.Swap = time.Duration((1.3 * x.StateBytes) / (fromHost * devices) * 1e9)
-			x.Recompute = m.Iteration.Prefill(halfWay, budget)
+			x.Recompute = m.Iteration.PrefillTime(halfWay, budget)
 			x.Warm, x.Cold = time.Duration(weights[f]/fromHost/devices*1e9), time.Duration(weights[f]/fromStorage/devices*1e9)
-			server := &policy.Server{Warm: 1 << 62, Costs: []policy.ServerCost{{KV: m.KV, KVBytes: m.KVBytes}, {KV: m.KV, KVBytes: m.KVBytes}}}
+			server := &policy.Server{WarmBytes: 1 << 62, Costs: []policy.ServerCost{{KVTokens: m.KVTokens, KVTokenBytes: m.TokenBytes}, {KVTokens: m.KVTokens, KVTokenBytes: m.TokenBytes}}}
 			t := &policy.Tables{Networks: []policy.Network{{Bytes: int64(weights[f])}, {Bytes: int64(weights[f])}}, Devices: []policy.Device{{Instance: 0}}, Instances: []policy.Instance{{Server: server}}}
 			x.States, x.Models = states(server), models(t, server)
 			out = append(out, x)
@@ -49,7 +49,7 @@ func Operations() []Operation {
 func states(s *policy.Server) int64 {
 	most := int64(0)
 	for i := range s.Costs {
-		most = max(most, s.Costs[i].KV*s.Costs[i].KVBytes)
+		most = max(most, s.Costs[i].KVTokens*s.Costs[i].KVTokenBytes)
 	}
 	return most
 }
@@ -59,9 +59,9 @@ func states(s *policy.Server) int64 {
 func models(t *policy.Tables, s *policy.Server) int64 {
 	sum, least := int64(0), int64(math.MaxInt64)
 	for n := range s.Costs {
-		if bytes := t.Networks[n].Bytes; s.Costs[n].KV > 0 {
+		if bytes := t.Networks[n].Bytes; s.Costs[n].KVTokens > 0 {
 			sum, least = sum+bytes, min(least, bytes)
 		}
 	}
-	return min(max(sum-least, 0), s.Warm)
+	return min(max(sum-least, 0), s.WarmBytes)
 }

@@ -110,7 +110,7 @@ func Open(data string) (*Data, error) {
 	}
 	for _, r := range all {
 		if r.Prompt >= 16000 && r.Prompt <= 32000 {
-			r.At = 0
+			r.ArrivedAt = 0
 			d.Mega = append(d.Mega, r)
 		}
 	}
@@ -161,11 +161,11 @@ func (w *Workload) requests(d *Data, from, to int, seed uint64) ([]arrivals.Requ
 		}
 		class := pick(w.shares(), rng.float())
 		if u := rng.float(); u < w.MegaShare {
-			at := row.At
+			at := row.ArrivedAt
 			row = d.Mega[int(rng.float()*float64(len(d.Mega)))]
-			row.At, model, class = at, 0, len(Classes)-1
+			row.ArrivedAt, model, class = at, 0, len(Classes)-1
 		}
-		out = append(out, arrivals.Request{At: row.At - rows[from].At, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output})
+		out = append(out, arrivals.Request{ArrivedAt: row.ArrivedAt - rows[from].ArrivedAt, Model: int32(model*len(Classes) + class), PromptTokens: row.Prompt, OutputTokens: row.Output})
 	}
 	w.burst(out, seed)
 	return out, nil
@@ -177,20 +177,20 @@ func (w *Workload) burst(list []arrivals.Request, seed uint64) {
 		return
 	}
 	shape := 1 / (w.Burst * w.Burst)
-	mean := list[len(list)-1].At.Seconds() / float64(len(list))
+	mean := list[len(list)-1].ArrivedAt.Seconds() / float64(len(list))
 	gaps := distuv.Gamma{Alpha: shape, Beta: shape / mean, Src: seeded.New(seed, "fleet/gaps")}
 	at := 0.0
 	for i := range list {
 		at += gaps.Rand()
-		list[i].At = time.Duration(at * 1e9)
+		list[i].ArrivedAt = time.Duration(at * 1e9)
 	}
 }
 
 // compress has requests come at a mean rate.
 func compress(list []arrivals.Request, rps float64) {
-	last := list[len(list)-1].At
+	last := list[len(list)-1].ArrivedAt
 	factor := float64(len(list)) / rps / last.Seconds()
 	for i := range list {
-		list[i].At = time.Duration(float64(list[i].At) * factor)
+		list[i].ArrivedAt = time.Duration(float64(list[i].ArrivedAt) * factor)
 	}
 }

@@ -37,7 +37,7 @@ var weights = [families]float64{14.5e9, 26.0e9, 138e9}
 
 // smallMistral is Mistral-7B on an A10: no measurement, but that of a RTX 4090 scaled
 // by the cards' bandwidths and peak rates, with the KV memory that 24 GB leave.
-var smallMistral = llm.Model{Iteration: formats.Iteration{BaseNS: 25.7e6, SequenceNS: 64000, ContextNS: 234, PromptNS: 107700, HingeTokens: 192, AttentionNS: 2}, KV: 42700, KVBytes: 131072}
+var smallMistral = llm.Model{Iteration: formats.Iteration{BaseNS: 25.7e6, SequenceNS: 64000, ContextNS: 234, PromptNS: 107700, HingeTokens: 192, AttentionNS: 2}, KVTokens: 42700, TokenBytes: 131072}
 
 // hosted is what a family costs on a kind of instance; nil: it does not fit.
 var hosted = [families][numKinds]*llm.Model{
@@ -47,7 +47,7 @@ var hosted = [families][numKinds]*llm.Model{
 }
 
 func with(m llm.Model, sequences int32) *llm.Model {
-	m.Sequences = sequences
+	m.MaxSequences = sequences
 	return &m
 }
 
@@ -88,7 +88,7 @@ func (d *Data) calibrate(w *Workload) (*calibrated, error) {
 	var list []llm.Request
 	for i, n := from, 0; i < len(rows) && n < 1200; i, n = i+step, n+1 {
 		r := rows[i]
-		r.At = 0
+		r.ArrivedAt = 0
 		list = append(list, r)
 	}
 	c := &calibrated{}
@@ -114,7 +114,7 @@ func (d *Data) calibrate(w *Workload) (*calibrated, error) {
 // drained is the estimator fitted to a queue that an instance drains, as far as a
 // plan has it.
 func drained(m *llm.Model, list []llm.Request) (*vqueue.RCT, error) {
-	out, _, err := llm.Serve(llm.Options{Budget: budget, Block: 16}, *m, list)
+	out, _, err := llm.ServeAll(llm.Options{TokenBudget: budget, BlockTokens: 16}, *m, list)
 	if err != nil {
 		return nil, fmt.Errorf("draining a queue: %w", err)
 	}
@@ -122,11 +122,11 @@ func drained(m *llm.Model, list []llm.Request) (*vqueue.RCT, error) {
 	if err != nil {
 		return nil, err
 	}
-	alone, _, err := llm.Serve(llm.Options{Budget: budget, Block: 16}, *m, []llm.Request{{Prompt: int32(r.PromptMean), Output: int32(r.OutputMean)}})
+	alone, _, err := llm.ServeAll(llm.Options{TokenBudget: budget, BlockTokens: 16}, *m, []llm.Request{{Prompt: int32(r.PromptMean), Output: int32(r.OutputMean)}})
 	if err != nil {
 		return nil, err
 	}
-	r.Alone = (alone[0].End - alone[0].First).Seconds() / math.Max(1, r.OutputMean-1)
+	r.DecodeAlone = (alone[0].LastToken - alone[0].FirstToken).Seconds() / math.Max(1, r.OutputMean-1)
 	return r, nil
 }
 
@@ -174,17 +174,17 @@ func (c *Case) tables(e *calibrated) *policy.Tables {
 	w := c.Workload
 	t := &policy.Tables{Kinds: kindNames[:], KindCounts: make([]int32, numKinds)}
 	own := &vqueue.Tables{}
-	t.Own = own
+	t.KindTables = own
 	for n, of := range w.Models {
 		f := family(of)
 		name := "model-" + strconv.Itoa(of)
-		network := policy.Network{Name: name, Bytes: 1, Base: -1}
+		network := policy.Network{Name: name, Bytes: 1, BaseNetwork: -1}
 		for k := range numKinds {
 			devices := 1.0
 			if k == fourA100 {
 				devices = 4
 			}
-			network.Load = append(network.Load, [2]time.Duration{time.Duration(weights[f] / fromHost / devices * 1e9), time.Duration(weights[f] / fromStorage / devices * 1e9)})
+			network.LoadTimes = append(network.LoadTimes, [2]time.Duration{time.Duration(weights[f] / fromHost / devices * 1e9), time.Duration(weights[f] / fromStorage / devices * 1e9)})
 		}
 		t.Networks = append(t.Networks, network)
 		for class := range Classes {
@@ -224,13 +224,13 @@ func (c *Case) estimate(e *calibrated, own *vqueue.Tables, of int) {
 	if of == 0 {
 		mega = w.MegaPrompt
 	}
-	own.Mega = append(own.Mega, mega)
+	own.MegaTokens = append(own.MegaTokens, mega)
 }
 
 // instances adds the instances of a case.
 func (c *Case) instances(t *policy.Tables) {
 	for d, k := range c.kinds() {
-		server := &policy.Server{Block: 16, SwapGBps: fromHost / 1e9, Hidden: 0.7, Warm: 3, Priority: c.Policy.Priority}
+		server := &policy.Server{BlockTokens: 16, SwapGBps: fromHost / 1e9, HiddenSwapShare: 0.7, WarmBytes: 3, ByPriority: c.Policy.Priority}
 		var can []int32
 		for n, of := range c.Workload.Models {
 			h := hosted[family(of)][k]
@@ -239,20 +239,20 @@ func (c *Case) instances(t *policy.Tables) {
 				continue
 			}
 			can = append(can, int32(n))
-			server.Costs = append(server.Costs, policy.ServerCost{Iteration: h.Iteration, KV: h.KV, KVBytes: h.KVBytes, Sequences: h.Sequences})
+			server.Costs = append(server.Costs, policy.ServerCost{Iteration: h.Iteration, KVTokens: h.KVTokens, KVTokenBytes: h.TokenBytes, MaxSequences: h.MaxSequences})
 		}
 		start := can[d%len(can)]
 		t.KindCounts[k]++
 		t.Devices = append(t.Devices, policy.Device{Kind: int32(k), Share: 1, GPU: int32(d), Uplink: -1, Downlink: -1, Instance: int32(d)})
-		t.Instances = append(t.Instances, policy.Instance{Sequences: server.Costs[start].Sequences, Budget: budget, Progress: 32, KV: server.Costs[start].KV, Server: server})
+		t.Instances = append(t.Instances, policy.Instance{MaxSequences: server.Costs[start].MaxSequences, TokenBudget: budget, ProgressTokens: 32, KVTokens: server.Costs[start].KVTokens, Server: server})
 		t.Resident = append(t.Resident, []int32{start})
 	}
-	own := vqueue.Of(t)
-	own.Only = make([][]int32, len(t.Networks))
+	own := vqueue.TablesOf(t)
+	own.AllowedDevices = make([][]int32, len(t.Networks))
 	for n := range t.Networks {
 		for d := range t.Devices {
-			if t.Instances[d].Server.Costs[n].KV > 0 {
-				own.Only[n] = append(own.Only[n], int32(d))
+			if t.Instances[d].Server.Costs[n].KVTokens > 0 {
+				own.AllowedDevices[n] = append(own.AllowedDevices[n], int32(d))
 			}
 		}
 	}
@@ -260,9 +260,9 @@ func (c *Case) instances(t *policy.Tables) {
 
 // stages adds a stage for every served model, on the devices that run it.
 func (c *Case) stages(t *policy.Tables) {
-	own := vqueue.Of(t)
+	own := vqueue.TablesOf(t)
 	for m := range t.Models {
-		devices := own.Only[t.Pipelines[m].Network]
+		devices := own.AllowedDevices[t.Pipelines[m].Network]
 		t.Stages = append(t.Stages, policy.Stage{Pipeline: int32(m), FirstDevice: int32(len(t.StageDevices)), NumDevices: int32(len(devices)), LastBlock: 1, Infer: []time.Duration{time.Second}})
 		t.StageDevices = append(t.StageDevices, devices...)
 	}

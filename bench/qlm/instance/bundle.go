@@ -33,11 +33,11 @@ func Bundled(data string) ([]*llmrun.Run, error) {
 	var out []*llmrun.Run
 	for _, b := range bundled {
 		path := filepath.Join(dir, b.file)
-		var list []llmruns.Served
+		var list []llmruns.ServedRequest
 		if err := readFile(path, func(f *os.File) (err error) { list, err = llmruns.ReadRequests(f, path); return err }); err != nil {
 			return nil, fmt.Errorf("reading a run: %w", err)
 		}
-		r, err := llmrun.New(b.meta.Model+" on "+b.meta.Device, set.Measured, &b.meta, list)
+		r, err := llmrun.New(b.meta.Model+" on "+b.meta.Device, set.Steps, &b.meta, list)
 		if err != nil {
 			return nil, err
 		}

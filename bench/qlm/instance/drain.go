@@ -33,9 +33,9 @@ type Queue struct {
 // of Llama-2-70B are fitted to Splitwise. KV capacities: computed from the memory
 // for the first and the last, measured by DistServe for Vicuna-13B.
 var (
-	Mistral7B  = llm.Model{Iteration: formats.Iteration{BaseNS: 13.35e6, SequenceNS: 87000, ContextNS: 183, PromptNS: 64000, HingeTokens: 128, AttentionNS: 2}, KV: 424000, Sequences: 128, KVBytes: 131072}
-	Vicuna13B  = llm.Model{Iteration: formats.Iteration{BaseNS: 23.475e6, SequenceNS: 60700, ContextNS: 593, PromptNS: 140500, AttentionNS: 8.08}, KV: 66144, Sequences: 128, KVBytes: 819200}
-	Llama70BX4 = llm.Model{Iteration: formats.Iteration{BaseNS: 43.3e6, SequenceNS: 182500, ContextNS: 372, PromptNS: 242300, AttentionNS: .1}, KV: 433000, Sequences: 128, KVBytes: 327680}
+	Mistral7B  = llm.Model{Iteration: formats.Iteration{BaseNS: 13.35e6, SequenceNS: 87000, ContextNS: 183, PromptNS: 64000, HingeTokens: 128, AttentionNS: 2}, KVTokens: 424000, MaxSequences: 128, TokenBytes: 131072}
+	Vicuna13B  = llm.Model{Iteration: formats.Iteration{BaseNS: 23.475e6, SequenceNS: 60700, ContextNS: 593, PromptNS: 140500, AttentionNS: 8.08}, KVTokens: 66144, MaxSequences: 128, TokenBytes: 819200}
+	Llama70BX4 = llm.Model{Iteration: formats.Iteration{BaseNS: 43.3e6, SequenceNS: 182500, ContextNS: 372, PromptNS: 242300, AttentionNS: .1}, KVTokens: 433000, MaxSequences: 128, TokenBytes: 327680}
 )
 
 // Rows of the files of lengths that are used; longer prompts are cut.
@@ -65,9 +65,9 @@ func Queues(data string) ([]Queue, error) {
 			return nil, err
 		}
 		for i := range lengths {
-			lengths[i].At = 0
+			lengths[i].ArrivedAt = 0
 		}
-		out = append(out, Queue{Name: c.instance + ", " + c.lengths, Model: c.model, Options: llm.Options{Budget: 2048, Block: 16}, Lengths: lengths})
+		out = append(out, Queue{Name: c.instance + ", " + c.lengths, Model: c.model, Options: llm.Options{TokenBudget: 2048, BlockTokens: 16}, Lengths: lengths})
 	}
 	return out, nil
 }
@@ -110,17 +110,17 @@ func ReadRows(path string, most int) ([]llm.Request, error) {
 		var n [2]int64
 		for k, i := range at {
 			if n[k], err = strconv.ParseInt(t.Row[i], 10, 32); err != nil || n[k] < 0 {
-				return nil, t.Cell(i, "a number of tokens")
+				return nil, t.CellError(i, "a number of tokens")
 			}
 		}
 		var seconds float64
 		if when >= 0 {
 			if seconds, err = strconv.ParseFloat(t.Row[when], 64); err != nil || !(seconds >= 0 && seconds < 1e9) {
-				return nil, t.Cell(when, "seconds")
+				return nil, t.CellError(when, "seconds")
 			}
 		}
 		if n[0] > 0 && n[1] > 0 {
-			out = append(out, llm.Request{At: time.Duration(seconds * 1e9), Prompt: int32(min(n[0], int64(most))), Output: int32(n[1])})
+			out = append(out, llm.Request{ArrivedAt: time.Duration(seconds * 1e9), Prompt: int32(min(n[0], int64(most))), Output: int32(n[1])})
 		}
 	}
 	return out, nil
@@ -167,16 +167,16 @@ func (q *Queue) Backwards() *Queue {
 // Drain has the instance serve a queue that is there at 0, and tells when each
 // request began, had its first token and ended.
 func (q *Queue) Drain(list []llm.Request) ([]llm.Outcome, llm.Counts, error) {
-	return llm.Serve(q.Options, q.Model, list)
+	return llm.ServeAll(q.Options, q.Model, list)
 }
 
 // Timed is a drained queue as an estimator is calibrated on it: in order of start.
-func Timed(list []llm.Request, out []llm.Outcome) []vqueue.Served {
-	served := make([]vqueue.Served, len(list))
+func Timed(list []llm.Request, out []llm.Outcome) []vqueue.CalibrationRequest {
+	served := make([]vqueue.CalibrationRequest, len(list))
 	for i, r := range list {
-		served[i] = vqueue.Served{Prompt: float64(r.Prompt), Output: float64(r.Output), Start: out[i].Start.Seconds(), End: out[i].End.Seconds()}
+		served[i] = vqueue.CalibrationRequest{Prompt: float64(r.Prompt), Output: float64(r.Output), Start: out[i].FirstIteration.Seconds(), End: out[i].LastToken.Seconds()}
 	}
-	slices.SortStableFunc(served, func(a, b vqueue.Served) int { return cmp.Compare(a.Start, b.Start) })
+	slices.SortStableFunc(served, func(a, b vqueue.CalibrationRequest) int { return cmp.Compare(a.Start, b.Start) })
 	return served
 }
 
@@ -184,10 +184,10 @@ func Timed(list []llm.Request, out []llm.Outcome) []vqueue.Served {
 func Batch(out []llm.Outcome) float64 {
 	var last, sum time.Duration
 	for _, o := range out {
-		last = max(last, o.Start)
+		last = max(last, o.FirstIteration)
 	}
 	for _, o := range out {
-		sum += min(o.End, last) - o.Start
+		sum += min(o.LastToken, last) - o.FirstIteration
 	}
 	return float64(sum) / float64(max(last, 1))
 }

@@ -48,8 +48,8 @@ func TestModelAgainstServers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%s, %s: %v: mean %+.2f %%, p99 %+.2f %%, TPOT %+.2f %%, R2 %.4f, MAPE %.2f %%", c.name, r.Name, cpu, 100*x.E2E.Off(), 100*x.E2EP99.Off(), 100*x.TPOT.Off(), x.R2, 100*x.MAPE)
-			if math.Abs(x.E2E.Off()) > c.off || math.Abs(x.E2EP99.Off()) > c.off || math.Abs(x.TPOT.Off()) > c.off || x.R2 < c.r2 || x.MAPE > c.mape {
+			t.Logf("%s, %s: %v: mean %+.2f %%, p99 %+.2f %%, TPOT %+.2f %%, R2 %.4f, MAPE %.2f %%", c.name, r.Name, cpu, 100*x.E2E.RelativeError(), 100*x.E2EP99.RelativeError(), 100*x.TPOT.RelativeError(), x.R2, 100*x.MAPE)
+			if math.Abs(x.E2E.RelativeError()) > c.off || math.Abs(x.E2EP99.RelativeError()) > c.off || math.Abs(x.TPOT.RelativeError()) > c.off || x.R2 < c.r2 || x.MAPE > c.mape {
 				t.Errorf("%s: %s is off: %+v", c.name, r.Name, x)
 			}
 		}
@@ -74,10 +74,10 @@ func TestDrain(t *testing.T) {
 		}
 		last := time.Duration(0)
 		for k, o := range out {
-			if o.Start < last || o.First <= o.Start || o.End < o.First {
+			if o.FirstIteration < last || o.FirstToken <= o.FirstIteration || o.LastToken < o.FirstToken {
 				t.Fatalf("%s: request %d after %v: %+v", q.Name, k, last, o)
 			}
-			last = o.Start
+			last = o.FirstIteration
 		}
 		again, _ := q.Draw(1, 800)
 		if again[0][0] != lists[0][0] || counts.Iterations == 0 {

@@ -23,11 +23,11 @@ func TestBoundBelowEveryOrder(t *testing.T) {
 			p.Queues[q].Start = rapid.Float64Range(0, 60).Draw(t, "start")
 		}
 		best := math.Inf(1)
-		s := vqueue.NewState(p)
-		queuetest.Orders(p, s, 0, func() { best = min(best, s.Late()) })
+		s := vqueue.NewAssignment(p)
+		queuetest.Orders(p, s, 0, func() { best = min(best, s.LateRequests()) })
 		if math.IsInf(best, 1) { // some group can run nowhere
-			s.Greedy()
-			best = s.Late()
+			s.InsertGreedily()
+			best = s.LateRequests()
 		}
 		for _, o := range []latebound.Options{{}, {Times: 3}, {Nodes: 50}, {Apart: true}, {Apart: true, Nodes: 50}} {
 			b, err := latebound.Prove(context.Background(), highs.Solver{}, p, o)
@@ -58,14 +58,14 @@ func TestBoundIsReached(t *testing.T) {
 	if math.Abs(b.Late-801) > 0.1 {
 		t.Errorf("the bound is %.2f, expected 801", b.Late)
 	}
-	if late := queuetest.Searched(p, 2_000_000).Late(); late < b.Late-0.1 || late > 1.1*b.Late {
+	if late := queuetest.Searched(p, 2_000_000).LateRequests(); late < b.Late-0.1 || late > 1.1*b.Late {
 		t.Errorf("the search leaves %g late, the bound is %.1f", late, b.Late)
 	}
 }
 
 func TestBoundRefusesOtherJudges(t *testing.T) {
 	p := queuetest.Instance(6, 2, 3, 0.9, 11)
-	p.Objective = vqueue.Recommended
+	p.Objective = vqueue.RecommendedObjective
 	if _, err := latebound.Prove(context.Background(), highs.Solver{}, p, latebound.Options{}); err == nil {
 		t.Error("no error for an objective that the bound does not bound")
 	}

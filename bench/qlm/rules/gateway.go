@@ -20,7 +20,7 @@ type gateway struct {
 }
 
 // Gateway makes the rule like an inference gateway.
-func Gateway(s *vqueue.Servers) vqueue.Dispatcher {
+func Gateway(s *vqueue.InstanceControl) vqueue.Dispatcher {
 	g := &gateway{sharedList: newSharedList(s), caps: slices.Repeat([]int32{1}, int(s.Len()))}
 	g.bands = urgent(s.Tables())
 	return g
@@ -30,8 +30,8 @@ func Gateway(s *vqueue.Servers) vqueue.Dispatcher {
 // first band that still waits counts as late.
 const waited = 0.5
 
-// Ended hears of an answer.
-func (g *gateway) Ended(now time.Duration, req int32) {
+// RequestEnded hears of an answer.
+func (g *gateway) RequestEnded(now time.Duration, req int32) {
 	if r := g.Request(req); g.bands[r.Model] && now > r.Deadline {
 		g.late = true
 	}
@@ -43,12 +43,12 @@ func (g *gateway) Tick(now time.Duration) {
 		if len(g.pool[n]) == 0 {
 			continue
 		}
-		if r := g.Request(g.pool[n][0]); g.bands[r.Model] && float64(now-r.Arrived) > waited*float64(r.Deadline-r.Arrived) {
+		if r := g.Request(g.pool[n][0]); g.bands[r.Model] && float64(now-r.ArrivedAt) > waited*float64(r.Deadline-r.ArrivedAt) {
 			g.late = true
 		}
 	}
 	for i := range g.caps {
-		most, _ := g.Holds(int32(i), max(g.Instance(int32(i)).Loaded, 0))
+		most, _ := g.Capacity(int32(i), max(g.Instance(int32(i)).LoadedNetwork, 0))
 		if g.late {
 			g.caps[i] = max(1, g.caps[i]/2)
 		} else {
@@ -61,21 +61,21 @@ func (g *gateway) Tick(now time.Duration) {
 // mostCap keeps a cap of a server without a limit in bounds.
 const mostCap = 1 << 20
 
-// Assign has every instance take what it may and has room for.
-func (g *gateway) Assign(now time.Duration, out *policy.Actions) {
+// AssignRequests has every instance take what it may and has room for.
+func (g *gateway) AssignRequests(now time.Duration, out *policy.Actions) {
 	for q := range g.Len() {
-		for in := g.Instance(q); in.Up && !in.Coming && !in.Failed; in = g.Instance(q) {
+		for in := g.Instance(q); in.IsUp && !in.IsLoading && !in.LoadFailed; in = g.Instance(q) {
 			req := g.next(q, &in, g.caps[q])
 			if req < 0 {
 				break
 			}
-			if network := g.network(g.Request(req).Model); in.Loaded != network {
-				if in.Running == 0 {
-					g.Change(now, q, network, out)
+			if network := g.network(g.Request(req).Model); in.LoadedNetwork != network {
+				if in.RunningRequests == 0 {
+					g.ChangeNetwork(now, q, network, out)
 				}
 				break
 			}
-			if !g.Room(q, req) {
+			if !g.CanTakeRequest(q, req) {
 				break
 			}
 			g.send(q, req, out)
@@ -85,10 +85,10 @@ func (g *gateway) Assign(now time.Duration, out *policy.Actions) {
 
 // next is the request that goes first among those that an instance may take with a
 // cap on the second band; -1: none waits.
-func (g *gateway) next(q int32, in *vqueue.Instance, most int32) int32 {
+func (g *gateway) next(q int32, in *vqueue.InstanceView, most int32) int32 {
 	best, full := int32(-1), g.second(in) >= most
 	for n := range g.pool {
-		if !g.Can(q, int32(n)) {
+		if !g.CanServe(q, int32(n)) {
 			continue
 		}
 		for _, req := range g.pool[n] {
@@ -96,7 +96,7 @@ func (g *gateway) next(q int32, in *vqueue.Instance, most int32) int32 {
 			if !g.bands[model] && full {
 				break
 			}
-			if g.Serves(q, model) && !g.Capped(q, model) {
+			if g.ServesModel(q, model) && !g.AtCap(q, model) {
 				if best < 0 || g.before(req, best) < 0 {
 					best = req
 				}
@@ -108,9 +108,9 @@ func (g *gateway) next(q int32, in *vqueue.Instance, most int32) int32 {
 }
 
 // second is how many requests of the second band run on an instance.
-func (g *gateway) second(in *vqueue.Instance) int32 {
+func (g *gateway) second(in *vqueue.InstanceView) int32 {
 	n := int32(0)
-	for m, running := range in.Counts {
+	for m, running := range in.RunningByModel {
 		if !g.bands[m] {
 			n += running
 		}

@@ -24,19 +24,19 @@ type rule struct {
 // rules are the policies by name. Those that place requests in turn or at random
 // plan within each queue (QLM, figure 14).
 var rules = map[string]rule{
-	"round-robin": {opt: vqueue.Options{Without: noBalancing}},
-	"random":      {opt: vqueue.Options{Without: noBalancing, Deal: Random}},
-	"shepherd":    {opt: vqueue.Options{Dispatch: Shepherd}},
+	"round-robin": {opt: vqueue.Options{DisabledLSOs: noBalancing}},
+	"random":      {opt: vqueue.Options{DisabledLSOs: noBalancing, NewDealer: Random}},
+	"shepherd":    {opt: vqueue.Options{NewDispatcher: Shepherd}},
 	"partition":   {opt: vqueue.Options{Rule: vqueue.EDF}, partition: true},
-	"gateway":     {opt: vqueue.Options{Dispatch: Gateway}, partition: true},
-	"chiron":      {opt: vqueue.Options{Dispatch: Gateway}, scale: Scale{From: 1, Pressure: chironPressure}},
+	"gateway":     {opt: vqueue.Options{NewDispatcher: Gateway}, partition: true},
+	"chiron":      {opt: vqueue.Options{NewDispatcher: Gateway}, scale: Scale{From: 1, Pressure: chironPressure}},
 }
 
 // chironPressure keeps two instances of three free of interactive requests, for bursts.
 const chironPressure = 1. / 3
 
 // noBalancing leaves out the operation by which groups change queues.
-var noBalancing = [len(vqueue.Options{}.Without)]bool{vqueue.Balancing: true}
+var noBalancing = [len(vqueue.Options{}.DisabledLSOs)]bool{vqueue.Balancing: true}
 
 // Random deals requests at random.
 func Random(seed uint64) func(instances int) int {
@@ -81,12 +81,12 @@ func New(name string, t *policy.Tables, params map[string]float64) (policy.Polic
 			delete(common, key)
 		}
 	}
-	opt, err := r.opt.With(name, common)
+	opt, err := r.opt.WithParameters(name, common)
 	if err != nil {
 		return nil, err
 	}
-	if r.partition && vqueue.Of(t) != nil {
-		opt.Only = Partition(t)
+	if r.partition && vqueue.TablesOf(t) != nil {
+		opt.AllowedDevices = Partition(t)
 	}
 	if err := oneLimit(t); name == "shepherd" && err != nil {
 		return nil, err
@@ -95,14 +95,14 @@ func New(name string, t *policy.Tables, params map[string]float64) (policy.Polic
 		return nil, fmt.Errorf("policy %s: scale_from: found %d, expected 0 to %d, the number of instances", name, r.scale.From, len(t.Instances))
 	}
 	if r.scale.From > 0 {
-		opt.Scale = func(s *vqueue.Servers) vqueue.Scaler { return NewScaling(s, r.scale) }
+		opt.NewScaler = func(s *vqueue.InstanceControl) vqueue.Scaler { return NewScaling(s, r.scale) }
 	}
 	return vqueue.New(t, opt)
 }
 
 // oneLimit refuses caps of classes, which batches that are filled once do not know.
 func oneLimit(t *policy.Tables) error {
-	if own := vqueue.Of(t); own != nil && own.Caps != nil {
+	if own := vqueue.TablesOf(t); own != nil && own.Caps != nil {
 		return &document.Error{Path: "queue.instances.caps", Found: "caps of classes", Expected: "none", Hint: "batches that are filled once know one limit for all classes"}
 	}
 	return nil

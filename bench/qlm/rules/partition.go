@@ -26,7 +26,7 @@ type partition struct {
 // where most work is on each. Where there are fewer instances than networks, those with
 // most work have whole instances, and the others share what is left.
 func Partition(t *policy.Tables) [][]int32 {
-	p := &partition{t: t, own: vqueue.Of(t), only: make([][]int32, len(t.Networks))}
+	p := &partition{t: t, own: vqueue.TablesOf(t), only: make([][]int32, len(t.Networks))}
 	p.work()
 	for d := range t.Devices {
 		if t.InstanceOf(int32(d)) >= 0 {
@@ -86,11 +86,11 @@ func (p *partition) work() {
 
 // allowed is those of a list of devices that may serve a network.
 func (p *partition) allowed(n int32, list []int32) []int32 {
-	if p.own.Only == nil {
+	if p.own.AllowedDevices == nil {
 		return slices.Clone(list)
 	}
 	return slices.DeleteFunc(slices.Clone(list), func(d int32) bool {
-		_, may := slices.BinarySearch(p.own.Only[n], d)
+		_, may := slices.BinarySearch(p.own.AllowedDevices[n], d)
 		return !may
 	})
 }

@@ -12,14 +12,14 @@ import (
 // sharedList is one list from which all instances take, for rules that bind a request to
 // an instance as late as they can.
 type sharedList struct {
-	*vqueue.Servers
+	*vqueue.InstanceControl
 	pool   [][]int32 // requests that wait by network: by band, then the earliest deadline first
 	pooled []bool    // by request: it waits in the pool
 	bands  []bool    // by served model: it is in the first band; nil: there is one band
 }
 
-func newSharedList(s *vqueue.Servers) *sharedList {
-	return &sharedList{Servers: s, pool: make([][]int32, len(s.Tables().Networks))}
+func newSharedList(s *vqueue.InstanceControl) *sharedList {
+	return &sharedList{InstanceControl: s, pool: make([][]int32, len(s.Tables().Networks))}
 }
 
 // network is the network of a served model.
@@ -50,8 +50,8 @@ func (p *sharedList) before(a, b int32) int {
 	return cmp.Or(cmp.Compare(x.Deadline, y.Deadline), cmp.Compare(a, b))
 }
 
-// Await puts a request into the pool.
-func (p *sharedList) Await(req int32) {
+// AddWaiting puts a request into the pool.
+func (p *sharedList) AddWaiting(req int32) {
 	for int(req) >= len(p.pooled) {
 		p.pooled = append(p.pooled, false)
 	}
@@ -64,8 +64,8 @@ func (p *sharedList) Await(req int32) {
 // Has returns whether a request waits in the pool.
 func (p *sharedList) Has(req int32) bool { return int(req) < len(p.pooled) && p.pooled[req] }
 
-// Forget takes a request out of the pool.
-func (p *sharedList) Forget(req int32) {
+// RemoveWaiting takes a request out of the pool.
+func (p *sharedList) RemoveWaiting(req int32) {
 	if !p.Has(req) {
 		return
 	}
@@ -77,21 +77,21 @@ func (p *sharedList) Forget(req int32) {
 
 // send takes a request out of the pool and has an instance serve it.
 func (p *sharedList) send(q, req int32, out *policy.Actions) {
-	p.Forget(req)
-	p.Dispatch(q, req, out)
+	p.RemoveWaiting(req)
+	p.DispatchRequest(q, req, out)
 }
 
-// Ended implements vqueue.Dispatcher.
-func (*sharedList) Ended(time.Duration, int32) {}
+// RequestEnded implements vqueue.Dispatcher.
+func (*sharedList) RequestEnded(time.Duration, int32) {}
 
 // Tick implements vqueue.Dispatcher.
 func (*sharedList) Tick(time.Duration) {}
 
-// Violation tells whether a request waits that is late if it starts later than now.
-func (p *sharedList) Violation(now time.Duration) bool {
+// ViolationExpected tells whether a request waits that is late if it starts later than now.
+func (p *sharedList) ViolationExpected(now time.Duration) bool {
 	for n := range p.pool {
 		for _, req := range p.pool[n] {
-			if r := p.Request(req); r.Deadline < now+p.Lead(0, r.Model) {
+			if r := p.Request(req); r.Deadline < now+p.LeadTime(0, r.Model) {
 				return true
 			}
 		}
@@ -99,12 +99,12 @@ func (p *sharedList) Violation(now time.Duration) bool {
 	return false
 }
 
-// Stuck is a request in the pool past its deadline that no instance which is up can
+// StuckRequest is a request in the pool past its deadline that no instance which is up can
 // serve; -1: none.
-func (p *sharedList) Stuck(now time.Duration) int32 {
+func (p *sharedList) StuckRequest(now time.Duration) int32 {
 	for n := range p.pool {
 		for _, req := range p.pool[n] {
-			if r := p.Request(req); r.Deadline <= now && !r.Promised && !p.served(r.Model) {
+			if r := p.Request(req); r.Deadline <= now && !r.AnswerPromised && !p.served(r.Model) {
 				return req
 			}
 		}
@@ -115,7 +115,7 @@ func (p *sharedList) Stuck(now time.Duration) int32 {
 // served tells whether an instance that is up serves a model.
 func (p *sharedList) served(model int32) bool {
 	for q := range p.Len() {
-		if p.Instance(q).Up && p.Serves(q, model) {
+		if p.Instance(q).IsUp && p.ServesModel(q, model) {
 			return true
 		}
 	}

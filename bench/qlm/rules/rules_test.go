@@ -15,9 +15,9 @@ import (
 // tables are those of two instances of one model.
 func tables() *policy.Tables {
 	t := &policy.Tables{Kinds: []string{"a"}, Networks: make([]policy.Network, 1), Models: []policy.Model{{NumPipelines: 1}}, Pipelines: make([]policy.Pipeline, 1), Stages: make([]policy.Stage, 1),
-		Devices: []policy.Device{{Instance: 0}, {Instance: 1}}, Resident: [][]int32{{0}, {0}}, Instances: []policy.Instance{{Sequences: 4}, {Sequences: 4}}}
+		Devices: []policy.Device{{Instance: 0}, {Instance: 1}}, Resident: [][]int32{{0}, {0}}, Instances: []policy.Instance{{MaxSequences: 4}, {MaxSequences: 4}}}
 	e := vqueue.RCT{Alpha: 1e-4, Beta: .01, Prefill: .02, Decode: .02, Batch: 4, PromptMean: 200, OutputMean: 100, OutputVar: 2500}
-	t.Own = &vqueue.Tables{RCT: []vqueue.RCT{e, e}, Mega: make([]int32, 1)}
+	t.KindTables = &vqueue.Tables{RCT: []vqueue.RCT{e, e}, MegaTokens: make([]int32, 1)}
 	return t
 }
 
@@ -38,7 +38,7 @@ func TestRegistered(t *testing.T) {
 // Batches that are filled once know one limit for all classes.
 func TestShepherdRefusesCaps(t *testing.T) {
 	tab := tables()
-	vqueue.Of(tab).Caps = []int32{1, -1}
+	vqueue.TablesOf(tab).Caps = []int32{1, -1}
 	for name, refused := range map[string]bool{"shepherd": true, "gateway": false} {
 		_, err := policies.New(formats.PolicySpec{Name: name}, tab)
 		if e, ok := errors.AsType[*document.Error](err); (ok && e.Path == "queue.instances.caps") != refused {

@@ -23,7 +23,7 @@ type Scale struct {
 
 // Scaling turns instances on and off.
 type Scaling struct {
-	*vqueue.Servers
+	*vqueue.InstanceControl
 	scale Scale
 	bands []bool             // by served model, see urgent
 	on    []bool             // by instance
@@ -37,18 +37,18 @@ type Scaling struct {
 const off = time.Duration(1<<63 - 1)
 
 // NewScaling turns off the instances that are not on from the start.
-func NewScaling(s *vqueue.Servers, scale Scale) *Scaling {
+func NewScaling(s *vqueue.InstanceControl, scale Scale) *Scaling {
 	if scale.Hold == 0 {
 		scale.Hold = time.Minute
 	}
 	n := s.Len()
-	x := &Scaling{Servers: s, scale: scale, bands: urgent(s.Tables()), ready: make([]time.Duration, n), idle: make([]time.Duration, n), since: make([]time.Duration, n), on: make([]bool, n)}
+	x := &Scaling{InstanceControl: s, scale: scale, bands: urgent(s.Tables()), ready: make([]time.Duration, n), idle: make([]time.Duration, n), since: make([]time.Duration, n), on: make([]bool, n)}
 	for q := range min(int32(scale.From), n) {
 		x.on[q] = true
 	}
 	for q := int32(scale.From); q < n; q++ {
 		x.ready[q] = off
-		s.Switch(q, false)
+		s.SwitchInstance(q, false)
 	}
 	return x
 }
@@ -60,18 +60,18 @@ func (x *Scaling) Tick(now time.Duration, violation bool) (grown bool) {
 	coming := false
 	for q := range x.Len() {
 		in := x.Instance(q)
-		if in.Running > 0 || x.Waits(q) > 0 || in.Coming {
+		if in.RunningRequests > 0 || x.WaitingGroups(q) > 0 || in.IsLoading {
 			x.idle[q] = now
 		}
 		switch {
 		case x.ready[q] == off:
 		case !x.on[q] && now >= x.ready[q]:
-			x.Switch(q, true)
+			x.SwitchInstance(q, true)
 			x.idle[q], x.on[q], grown = now, true, true
 		case !x.on[q]:
 			coming = true
 		case int(q) >= x.scale.From && now-x.idle[q] >= x.scale.Hold:
-			x.Switch(q, false)
+			x.SwitchInstance(q, false)
 			x.ready[q], x.on[q] = off, false
 			x.spans = append(x.spans, [2]time.Duration{x.since[q], now})
 		}
@@ -94,11 +94,11 @@ func (x *Scaling) pressed() bool {
 	on, busy := 0, 0
 	for q := range x.Len() {
 		in := x.Instance(q)
-		if !in.Up {
+		if !in.IsUp {
 			continue
 		}
 		on++
-		for m, n := range in.Counts {
+		for m, n := range in.RunningByModel {
 			if n > 0 && x.bands[m] {
 				busy++
 				break
@@ -108,8 +108,8 @@ func (x *Scaling) pressed() bool {
 	return float64(busy) > x.scale.Pressure*float64(on)
 }
 
-// More tells whether more instances than From are on or on their way.
-func (x *Scaling) More() bool {
+// NeedsTicks tells whether more instances than From are on or on their way.
+func (x *Scaling) NeedsTicks() bool {
 	for q := x.scale.From; q < len(x.ready); q++ {
 		if x.ready[q] != off {
 			return true

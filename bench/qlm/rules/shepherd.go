@@ -17,27 +17,27 @@ type shepherd struct {
 }
 
 // Shepherd makes the rule like SHEPHERD.
-func Shepherd(s *vqueue.Servers) vqueue.Dispatcher {
+func Shepherd(s *vqueue.InstanceControl) vqueue.Dispatcher {
 	return shepherd{newSharedList(s), slices.Repeat([]int32{-1}, int(s.Len()))}
 }
 
-// Assign gives every idle instance a batch. It is filled once and runs to its end.
-func (p shepherd) Assign(now time.Duration, out *policy.Actions) {
+// AssignRequests gives every idle instance a batch. It is filled once and runs to its end.
+func (p shepherd) AssignRequests(now time.Duration, out *policy.Actions) {
 	for q := range p.Len() {
 		in := p.Instance(q)
-		if !in.Up || in.Failed {
+		if !in.IsUp || in.LoadFailed {
 			p.chosen[q] = -1
 		}
-		if !in.Up || in.Coming || in.Running > 0 || in.Failed {
+		if !in.IsUp || in.IsLoading || in.RunningRequests > 0 || in.LoadFailed {
 			continue
 		}
 		network := p.chosenFor(now, q, &in)
 		if network < 0 {
 			continue
 		}
-		if in.Loaded != network {
+		if in.LoadedNetwork != network {
 			p.chosen[q] = network
-			p.Change(now, q, network, out)
+			p.ChangeNetwork(now, q, network, out)
 			continue
 		}
 		p.chosen[q] = -1
@@ -49,10 +49,10 @@ func (p shepherd) Assign(now time.Duration, out *policy.Actions) {
 
 // static is the size of a batch: the sequences that run at once, each with room for
 // the longest that the iteration's budget admits.
-func (p shepherd) static(q int32, in *vqueue.Instance, network int32) int {
-	n, t := p.Most(q, p.model(network)), p.Tables()
-	if budget := int64(t.Instances[t.InstanceOf(in.Device)].Budget); budget > 0 {
-		if _, kv := p.Holds(q, network); kv > 0 {
+func (p shepherd) static(q int32, in *vqueue.InstanceView, network int32) int {
+	n, t := p.MaxRunning(q, p.model(network)), p.Tables()
+	if budget := int64(t.Instances[t.InstanceOf(in.Device)].TokenBudget); budget > 0 {
+		if _, kv := p.Capacity(q, network); kv > 0 {
 			n = min(n, kv/budget)
 		}
 	}
@@ -61,19 +61,19 @@ func (p shepherd) static(q int32, in *vqueue.Instance, network int32) int {
 
 // chosenFor is the network with the most requests in time per second; -1: none
 // waits that the instance can serve.
-func (p shepherd) chosenFor(now time.Duration, q int32, in *vqueue.Instance) int32 {
-	if n := p.chosen[q]; n >= 0 && in.Loaded == n && len(p.pool[n]) > 0 {
+func (p shepherd) chosenFor(now time.Duration, q int32, in *vqueue.InstanceView) int32 {
+	if n := p.chosen[q]; n >= 0 && in.LoadedNetwork == n && len(p.pool[n]) > 0 {
 		return n
 	}
 	best, most := int32(-1), math.Inf(-1)
 	for n := range p.pool {
 		network := int32(n)
-		if len(p.pool[n]) == 0 || !p.Can(q, network) {
+		if len(p.pool[n]) == 0 || !p.CanServe(q, network) {
 			continue
 		}
 		est := p.Estimator(q, p.model(network))
 		took := time.Duration((est.Prefill + est.Decode*(est.OutputMean+longBatch*math.Sqrt(est.OutputVar))) * float64(time.Second))
-		if in.Loaded != network {
+		if in.LoadedNetwork != network {
 			took += p.ChangeTime(q, network)
 		}
 		list := p.pool[n][:min(len(p.pool[n]), p.static(q, in, network))]

@@ -61,13 +61,13 @@ const weights = 26e9
 // models are the two that are hosted, with the times of their loads by 23.6 GB/s
 // from the host and 3.62 GB/s from storage.
 var models = [2]formats.LLMProfile{
-	{Model: "mistral", WeightBytes: weights, KVBytesPerToken: instance.Mistral7B.KVBytes, Instances: []formats.LLMInstance{on(instance.Mistral7B, 14.5e9)}},
-	{Model: "vicuna", WeightBytes: weights, KVBytesPerToken: instance.Vicuna13B.KVBytes, Instances: []formats.LLMInstance{on(instance.Vicuna13B, 26e9)}},
+	{Model: "mistral", WeightBytes: weights, KVBytesPerToken: instance.Mistral7B.TokenBytes, Instances: []formats.LLMInstance{on(instance.Mistral7B, 14.5e9)}},
+	{Model: "vicuna", WeightBytes: weights, KVBytesPerToken: instance.Vicuna13B.TokenBytes, Instances: []formats.LLMInstance{on(instance.Vicuna13B, 26e9)}},
 }
 
 func on(m llm.Model, bytes float64) formats.LLMInstance {
 	return formats.LLMInstance{
-		Device: "A100", TensorParallel: 1, Iteration: m.Iteration, KVTokens: m.KV, KVSource: formats.KVMeasured, BlockTokens: 16, TokenBudget: 2048, SwapGBps: 23.6,
+		Device: "A100", TensorParallel: 1, Iteration: m.Iteration, KVTokens: m.KVTokens, KVSource: formats.KVMeasured, BlockTokens: 16, TokenBudget: 2048, SwapGBps: 23.6,
 		Loads: &formats.ModelLoads{WarmUS: document.Micros(time.Duration(bytes / 23.6)), ColdUS: document.Micros(time.Duration(bytes / 3.62))},
 	}
 }
@@ -82,23 +82,23 @@ const (
 // Problem is a case for the planner's search.
 func (c *Case) Problem(d *fleet.Data) (*deploy.Problem, error) {
 	p := &deploy.Problem{
-		Pools: []formats.Pool{{Device: "A100", Count: most, MaxShares: 1, PerNode: 1}}, Kinds: []deploy.Kind{{Device: "A100", TP: 1, Most: most, Price: 1}},
-		Caps: []int{8, 12, 16, 24, 32, 48, 64}, Warm: 3, Seed: 1, Seeds: Seeds, Effort: 1, SearchWork: searchWork,
+		Pools: []formats.Pool{{Device: "A100", Count: most, MaxShares: 1, PerNode: 1}}, Kinds: []deploy.Kind{{Device: "A100", TP: 1, MaxInstances: most, Price: 1}},
+		Caps: []int{8, 12, 16, 24, 32, 48, 64}, WarmModels: 3, Seed: 1, Runs: Seeds, Effort: 1, SearchWork: searchWork,
 		SearchTime: func(worked int64) time.Duration { return time.Duration(worked) * perPosition },
 	}
 	var sample []llm.Request
 	for i := 6000; i < len(d.Conversations) && len(sample) < 1200; i += 11 {
 		r := d.Conversations[i]
-		r.At = 0
+		r.ArrivedAt = 0
 		sample = append(sample, r)
 	}
 	for i, slo := range fleet.Classes {
-		p.Classes = append(p.Classes, deploy.Class{Name: slo.String(), Of: formats.OfE2E, SLO: slo, Percentile: "p99", Share: Share, Sample: sample, Judged: min(i, 1)})
+		p.Classes = append(p.Classes, deploy.Class{Name: slo.String(), Figure: formats.FigureE2E, SLO: slo, Percentile: "p99", RequiredShare: Share, Sample: sample, JudgeGroup: min(i, 1)})
 	}
 	for m, popular := range c.Popularity {
 		profile := models[(m+c.Odd)%2]
 		profile.Model = "model-" + strconv.Itoa(m)
-		p.Models = append(p.Models, deploy.Model{Name: profile.Model, Profile: &profile, On: []*formats.LLMInstance{&profile.Instances[0]}})
+		p.Models = append(p.Models, deploy.Model{Name: profile.Model, Profile: &profile, ByKind: []*formats.LLMInstance{&profile.Instances[0]}})
 		for class, share := range fleet.Shares() {
 			p.Items = append(p.Items, deploy.Item{Model: m, Class: class, RPS: c.RPS * popular * share, Weight: 1})
 		}

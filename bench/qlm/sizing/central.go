@@ -70,7 +70,7 @@ func (r rule) new(t *policy.Tables) (policy.Policy, error) {
 	for d := range t.Devices {
 		x := replica{}
 		if i := t.InstanceOf(int32(d)); i >= 0 {
-			x.most = t.Instances[i].Sequences
+			x.most = t.Instances[i].MaxSequences
 		}
 		g.servers = append(g.servers, x)
 	}
@@ -91,7 +91,7 @@ func (r rule) new(t *policy.Tables) (policy.Policy, error) {
 
 // replicasOf returns the devices that a served model may go to.
 func replicasOf(t *policy.Tables, model int) []int32 {
-	caps := vqueue.Of(t).Caps
+	caps := vqueue.TablesOf(t).Caps
 	return slices.DeleteFunc(slices.Clone(t.DevicesOf(t.Pipelines[t.Models[model].FirstPipeline].FirstStage)), func(d int32) bool {
 		return caps != nil && caps[int(d)*len(t.Models)+model] == 0
 	})
@@ -111,7 +111,7 @@ func (g *central) Handle(now time.Duration, ev *policy.Event, out *policy.Action
 		for int(ev.Req) >= len(g.requests) {
 			g.requests = append(g.requests, waiting{})
 		}
-		g.requests[ev.Req] = waiting{ev.Model, ev.Arrived, ev.Deadline}
+		g.requests[ev.Req] = waiting{ev.Model, ev.ArrivedAt, ev.Deadline}
 		g.open++
 		g.enqueue(ev.Req)
 		if g.rule == inBands && !g.ticking {

@@ -17,7 +17,7 @@ import (
 // Competitor is a policy with the fleets that it may choose.
 type Competitor struct {
 	Name       string
-	Structures deploy.Structures
+	Structures deploy.SearchOptions
 	Policy     formats.PolicySpec
 	Make       func(t *policy.Tables) (policy.Policy, error)
 	OneModel   bool // of interest for one model alone
@@ -26,17 +26,17 @@ type Competitor struct {
 // Competitors are the planner, and what it is held against. All choose their best
 // number of sequences at once for each model of a pool.
 var Competitors = []Competitor{
-	{Name: "planned", Structures: deploy.Structures{Classes: true}, Policy: formats.PolicySpec{Name: "vqueue", Params: map[string]float64{"by_deadline": 1, "group_scale": 1, "one_open": 1, "follow": 1}}},
+	{Name: "planned", Structures: deploy.SearchOptions{SeparateClasses: true}, Policy: formats.PolicySpec{Name: "vqueue", Params: map[string]float64{"by_deadline": 1, "group_scale": 1, "one_open": 1, "follow": 1}}},
 	{Name: "partition, EDF", Structures: alone, Policy: simple, Make: byDeadline.new},
 	{Name: "partition, FCFS", Structures: alone, Policy: simple, Make: byArrival.new},
 	{Name: "partition, gateway-like", Structures: alone, Policy: simple, Make: inBands.new},
-	{Name: "split by class, EDF", Structures: deploy.Structures{Classes: true, Apart: true}, Policy: simple, Make: byDeadline.new, OneModel: true},
+	{Name: "split by class, EDF", Structures: deploy.SearchOptions{SeparateClasses: true, OnlySeparateClasses: true}, Policy: simple, Make: byDeadline.new, OneModel: true},
 }
 
 // Of partitions: each model has replicas of its own. What orders their requests is
 // made by the competitor; the plan names a policy that any tables have.
 var (
-	alone  = deploy.Structures{Alone: true}
+	alone  = deploy.SearchOptions{SeparateModels: true}
 	simple = formats.PolicySpec{Name: "balance"}
 )
 
@@ -54,24 +54,24 @@ func Count(ctx context.Context, d *fleet.Data, c *Case, k *Competitor) (*Sized, 
 	if err != nil {
 		return nil, err
 	}
-	p.Policy, p.Make = k.Policy, k.Make
+	p.Policy, p.NewPolicy = k.Policy, k.Make
 	if len(c.Popularity) == 1 && p.Policy.Name == "vqueue" {
 		p.Policy.Params = map[string]float64{"by_deadline": 1, "group_scale": 1, "follow": 1}
 	}
-	f, err := deploy.New(p).Fewest(ctx, k.Structures, 0, nil)
-	if errors.Is(err, deploy.ErrTooFew) {
+	f, err := deploy.NewSearch(p).CheapestLayout(ctx, k.Structures, 0, nil)
+	if errors.Is(err, deploy.ErrTooFewDevices) {
 		return &Sized{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s, %s: %w", c.Name, k.Name, err)
 	}
-	return &Sized{GPUs: f.Layout.Instances(), Fleet: words(p, f.Layout), Attained: [2]float64{attained(p, f, 0), attained(p, f, 1)}, Tried: f.Tried}, nil
+	return &Sized{GPUs: f.Layout.InstanceCount(), Fleet: words(p, f.Layout), Attained: [2]float64{attained(p, f, 0), attained(p, f, 1)}, Tried: f.Simulations}, nil
 }
 
 // attained is the share in time of the classes of a figure.
-func attained(p *deploy.Problem, f *deploy.Found, figure int) float64 {
-	o := p.Of(&f.Score, figure)
-	return o.Attained()
+func attained(p *deploy.Problem, f *deploy.LayoutResult, figure int) float64 {
+	o := p.OutcomesOf(&f.Score, figure)
+	return o.Attainment()
 }
 
 // words describe a fleet: each pool with its instances and sequences at once, those
@@ -95,10 +95,10 @@ func words(p *deploy.Problem, l *deploy.Layout) string {
 		}
 		text := fmt.Sprintf("at %s %s", strings.Join(caps, "/"), strings.Join(classes, ", "))
 		if len(models) > 1 {
-			out = append(out, fmt.Sprintf("%d for %d models %s", x.Instances(), len(models), text))
+			out = append(out, fmt.Sprintf("%d for %d models %s", x.InstanceCount(), len(models), text))
 			continue
 		}
-		text = fmt.Sprintf("%d each %s", x.Instances(), text)
+		text = fmt.Sprintf("%d each %s", x.InstanceCount(), text)
 		alike[text] = append(alike[text], p.Models[models[0]].Name)
 	}
 	for _, text := range slices.Sorted(maps.Keys(alike)) {

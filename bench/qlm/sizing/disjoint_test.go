@@ -24,28 +24,28 @@ func TestDisjointBelowEveryRun(t *testing.T) {
 			CPUNS: rapid.Float64Range(0, 1e6).Draw(t, "cpu"), CPUSequenceNS: rapid.Float64Range(0, 1e5).Draw(t, "cpu of a sequence"),
 		}
 		most := rapid.IntRange(1, 64).Draw(t, "sequences")
-		m := llm.Model{Iteration: it, KV: rapid.Int64Range(4000, 100000).Draw(t, "kv"), Sequences: int32(rapid.IntRange(1, most).Draw(t, "cap"))}
+		m := llm.Model{Iteration: it, KVTokens: rapid.Int64Range(4000, 100000).Draw(t, "kv"), MaxSequences: int32(rapid.IntRange(1, most).Draw(t, "cap"))}
 		list := make([]llm.Request, rapid.IntRange(1, 40).Draw(t, "requests"))
 		at := time.Duration(0)
 		for i := range list {
 			at += time.Duration(rapid.IntRange(0, 4000).Draw(t, "gap")) * time.Millisecond
-			list[i] = llm.Request{At: at, Prompt: int32(rapid.IntRange(1, 2500).Draw(t, "prompt tokens")), Output: int32(rapid.IntRange(1, 200).Draw(t, "answer"))}
+			list[i] = llm.Request{ArrivedAt: at, Prompt: int32(rapid.IntRange(1, 2500).Draw(t, "prompt tokens")), Output: int32(rapid.IntRange(1, 200).Draw(t, "answer"))}
 		}
-		out, _, err := llm.Serve(llm.Options{Budget: 2048}, m, list)
+		out, _, err := llm.ServeAll(llm.Options{TokenBudget: 2048}, m, list)
 		if err != nil {
 			t.Fatal(err)
 		}
 		spans := make([]span, len(list))
 		for i := range list {
 			slack := time.Duration(rapid.IntRange(0, 2000).Draw(t, "slack")) * time.Millisecond
-			spans[i] = span{list[i].At, out[i].End + slack, list[i].Output}
+			spans[i] = span{list[i].ArrivedAt, out[i].LastToken + slack, list[i].Output}
 		}
 		took, marked := busy(out).Seconds(), disjoint(spans)
 		for way := range countings {
 			for _, prompts := range []bool{false, true} {
 				least := 0.0
 				for i, apart := range marked {
-					least += deploy.Part(&it, list[i], way.iterations(most, m.KV, list[i], apart), prompts)
+					least += deploy.WorkWithIterations(&it, list[i], way.iterations(most, m.KVTokens, list[i], apart), prompts)
 				}
 				if least > took*(1+1e-9)+1e-6 {
 					t.Fatalf("counted by way %d the bound is %.6f s, the instance was busy for %.6f s", way, least, took)
@@ -61,12 +61,12 @@ func TestDisjointBelowEveryRun(t *testing.T) {
 
 // busy is how long an instance has requests that began.
 func busy(out []llm.Outcome) time.Duration {
-	slices.SortFunc(out, func(a, b llm.Outcome) int { return int(a.Start - b.Start) })
+	slices.SortFunc(out, func(a, b llm.Outcome) int { return int(a.FirstIteration - b.FirstIteration) })
 	sum, until := time.Duration(0), time.Duration(0)
 	for _, o := range out {
-		if o.End > until {
-			sum += o.End - max(o.Start, until)
-			until = o.End
+		if o.LastToken > until {
+			sum += o.LastToken - max(o.FirstIteration, until)
+			until = o.LastToken
 		}
 	}
 	return sum

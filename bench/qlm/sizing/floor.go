@@ -50,7 +50,7 @@ func least(list []due, late []int) int {
 
 // ofModel is the requests of a model in all runs.
 func ofModel(p *deploy.Problem, model int) []due {
-	on, most := p.Models[model].On[0], p.Caps[len(p.Caps)-1]
+	on, most := p.Models[model].ByKind[0], p.Caps[len(p.Caps)-1]
 	var list []due
 	var requests []llm.Request
 	for run := range Seeds {
@@ -59,11 +59,11 @@ func ofModel(p *deploy.Problem, model int) []due {
 				continue
 			}
 			class := &p.Classes[p.Items[r.Model].Class]
-			list = append(list, due{span{From: r.At, To: r.At + class.SLO, Iterations: r.OutputTokens}, run, class.Judged, 0})
+			list = append(list, due{span{From: r.ArrivedAt, To: r.ArrivedAt + class.SLO, Iterations: r.OutputTokens}, run, class.JudgeGroup, 0})
 			requests = append(requests, llm.Request{Prompt: r.PromptTokens, Output: r.OutputTokens})
 		}
 	}
-	m := llm.Model{Iteration: on.Iteration, KV: on.KVTokens, Sequences: int32(most)}
+	m := llm.Model{Iteration: on.Iteration, KVTokens: on.KVTokens, MaxSequences: int32(most)}
 	weigh(&m, list, requests)
 	return list
 }
@@ -77,7 +77,7 @@ func weigh(m *llm.Model, list []due, requests []llm.Request) {
 		for _, prompts := range []bool{false, true} {
 			works, sum := make([]float64, len(list)), 0.0
 			for i := range list {
-				works[i] = deploy.Part(&m.Iteration, requests[i], way.iterations(int(m.Sequences), m.KV, requests[i], marked[i]), prompts)
+				works[i] = deploy.WorkWithIterations(&m.Iteration, requests[i], way.iterations(int(m.MaxSequences), m.KVTokens, requests[i], marked[i]), prompts)
 				sum += works[i]
 			}
 			if sum <= highest {

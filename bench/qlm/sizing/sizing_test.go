@@ -41,7 +41,7 @@ func TestPartition(t *testing.T) {
 	}
 	counts := map[string]int{}
 	for _, k := range Competitors {
-		if !k.Structures.Alone {
+		if !k.Structures.SeparateModels {
 			continue
 		}
 		x, err := Count(t.Context(), d, c, &k)
@@ -122,13 +122,13 @@ func served(t *testing.T, d *fleet.Data, c *fleet.Case, out *fleet.Outcome) (lis
 		if of%2 == 1 {
 			m = instance.Vicuna13B
 		}
-		m.Sequences = 64
+		m.MaxSequences = 64
 		var mine []due
 		var lengths []llm.Request
 		for _, r := range requests {
 			if k := int(r.Model) % classes; int(r.Model)/classes == n {
 				count[k]++
-				mine = append(mine, due{span{From: r.At, To: r.At + fleet.Classes[k], Iterations: r.OutputTokens}, 0, min(k, 1), 0})
+				mine = append(mine, due{span{From: r.ArrivedAt, To: r.ArrivedAt + fleet.Classes[k], Iterations: r.OutputTokens}, 0, min(k, 1), 0})
 				lengths = append(lengths, llm.Request{Prompt: r.PromptTokens, Output: r.OutputTokens})
 			}
 		}

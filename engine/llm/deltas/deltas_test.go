@@ -14,7 +14,7 @@ import (
 func logOf(t interface{ Fatal(...any) }, events ...string) string {
 	var b strings.Builder
 	for _, e := range events {
-		line, err := Line(json.RawMessage(e))
+		line, err := LogLine(json.RawMessage(e))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,7 +25,7 @@ func logOf(t interface{ Fatal(...any) }, events ...string) string {
 
 func whole(t *testing.T, log string, chat bool) string {
 	t.Helper()
-	out, err := json.Marshal(Whole(log, chat))
+	out, err := json.Marshal(CompleteChoices(log, chat))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func whole(t *testing.T, log string, chat bool) string {
 }
 
 // Events make the answer that a server gives where it does not stream.
-func TestWhole(t *testing.T) {
+func TestEventsMakeUnstreamedAnswer(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		chat   bool
@@ -150,10 +150,10 @@ func TestRunContinues(t *testing.T) {
 		a := drawAnswer(t)
 		first, second := a.events(t, 1), a.events(t, 2)
 		log := logOf(t, first[:rapid.IntRange(0, len(first)).Draw(t, "broken at")]...)
-		r := NewRun(log)
-		known := len(Whole(log, a.chat))
+		r := NewAnswerRun(log)
+		known := len(CompleteChoices(log, a.chat))
 		for _, e := range second {
-			fresh, err := r.Fresh(json.RawMessage(e))
+			fresh, err := r.UnsentPart(json.RawMessage(e))
 			if err != nil {
 				t.Fatalf("%s behind\n%s: %v", e, log, err)
 			}
@@ -161,10 +161,10 @@ func TestRunContinues(t *testing.T) {
 				log += logOf(t, string(fresh))
 			}
 		}
-		if err := r.Behind(); err != nil || !r.Finished(len(a.choices)) || r.Ending("length", a.chat) != nil {
+		if err := r.CheckComplete(); err != nil || !r.HasFinished(len(a.choices)) || r.EndingEvent("length", a.chat) != nil {
 			t.Fatalf("the second run is not whole: %v", err)
 		}
-		got, want := decoded(Whole(log, a.chat)), decoded(Whole(logOf(t, second...), a.chat))
+		got, want := decoded(CompleteChoices(log, a.chat)), decoded(CompleteChoices(logOf(t, second...), a.chat))
 		if known > 0 { // ids are those that were sent
 			got, want = idless(got), idless(want)
 		}
@@ -205,19 +205,19 @@ func TestRunDiffers(t *testing.T) {
 		`[{"index":0,"delta":{"content":"no call"}}]`,
 		`[{"index":0,"delta":{},"finish_reason":"stop"}]`,
 	} {
-		if fresh, err := NewRun(sent).Fresh(json.RawMessage(event)); !errors.Is(err, ErrDiffers) {
+		if fresh, err := NewAnswerRun(sent).UnsentPart(json.RawMessage(event)); !errors.Is(err, ErrDiffers) {
 			t.Errorf("%s: %s, %v", event, fresh, err)
 		}
 	}
-	r := NewRun(sent)
-	if _, err := r.Fresh(json.RawMessage(`[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{"}}]}}]`)); err != nil || !errors.Is(r.Behind(), ErrDiffers) {
-		t.Errorf("a shorter answer: %v, %v", err, r.Behind())
+	r := NewAnswerRun(sent)
+	if _, err := r.UnsentPart(json.RawMessage(`[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"name":"f","arguments":"{"}}]}}]`)); err != nil || !errors.Is(r.CheckComplete(), ErrDiffers) {
+		t.Errorf("a shorter answer: %v, %v", err, r.CheckComplete())
 	}
-	if got := string(r.Ending("length", true)); got != `[{"delta":{},"finish_reason":"length","index":0,"logprobs":null}]` {
+	if got := string(r.EndingEvent("length", true)); got != `[{"delta":{},"finish_reason":"length","index":0,"logprobs":null}]` {
 		t.Errorf("ends with %s", got)
 	}
 	for _, bad := range []string{`{}`, `[7]`, `[{"index":-1}]`, `[{"index":99999}]`, `[null]`} {
-		if _, err := r.Fresh(json.RawMessage(bad)); err == nil {
+		if _, err := r.UnsentPart(json.RawMessage(bad)); err == nil {
 			t.Errorf("%s is taken", bad)
 		}
 	}
@@ -228,13 +228,13 @@ func FuzzRun(f *testing.F) {
 	f.Add("[{\"index\":0,\"text\":\"a\"}]\n", `[{"index":0,"text":"ab","logprobs":{"tokens":["a","b"]}}]`)
 	f.Add("null\n[{\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"x\",\"function\":{\"arguments\":\"{\"}}]}}]\n", `[{"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]`)
 	f.Fuzz(func(t *testing.T, log, event string) {
-		Whole(log, true)
-		Whole(log, false)
-		r := NewRun(log)
-		if fresh, err := r.Fresh(json.RawMessage(event)); err == nil && fresh != nil && !json.Valid(fresh) {
+		CompleteChoices(log, true)
+		CompleteChoices(log, false)
+		r := NewAnswerRun(log)
+		if fresh, err := r.UnsentPart(json.RawMessage(event)); err == nil && fresh != nil && !json.Valid(fresh) {
 			t.Errorf("%s is not JSON", fresh)
 		}
-		r.Behind()
-		r.Ending("stop", true)
+		r.CheckComplete()
+		r.EndingEvent("stop", true)
 	})
 }

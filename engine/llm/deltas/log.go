@@ -8,10 +8,10 @@ import (
 )
 
 // RestartLine is a line that revokes all lines before it.
-const Anew = "null\n"
+const RestartLine = "null\n"
 
 // LogLine returns an event's choices as a line of a log.
-func Line(choices json.RawMessage) ([]byte, error) {
+func LogLine(choices json.RawMessage) ([]byte, error) {
 	var b bytes.Buffer
 	if err := json.Compact(&b, choices); err != nil {
 		return nil, err
@@ -21,17 +21,17 @@ func Line(choices json.RawMessage) ([]byte, error) {
 }
 
 // CompleteBytes returns the length of the complete lines of a log.
-func Complete(log string) int { return strings.LastIndexByte(log, '\n') + 1 }
+func CompleteBytes(log string) int { return strings.LastIndexByte(log, '\n') + 1 }
 
 // LoggedEvents returns the valid events of a log in their order: those after the last restart line, without a line
 // that broke off when its writer died.
-func Lines(log string) iter.Seq[[]json.RawMessage] {
+func LoggedEvents(log string) iter.Seq[[]json.RawMessage] {
 	return func(yield func([]json.RawMessage) bool) {
-		text := log[:Complete(log)]
-		if at := strings.LastIndex(text, "\n"+Anew); at >= 0 {
-			text = text[at+1+len(Anew):]
+		text := log[:CompleteBytes(log)]
+		if restart := strings.LastIndex(text, "\n"+RestartLine); restart >= 0 {
+			text = text[restart+1+len(RestartLine):]
 		} else {
-			text = strings.TrimPrefix(text, Anew)
+			text = strings.TrimPrefix(text, RestartLine)
 		}
 		for line := range strings.Lines(text) {
 			var choices []json.RawMessage
@@ -44,23 +44,23 @@ func Lines(log string) iter.Seq[[]json.RawMessage] {
 
 // CompleteChoices returns the choices of a logged answer by index, in the form that they have in an answer without
 // streaming.
-func Whole(log string, chat bool) []json.RawMessage {
+func CompleteChoices(log string, chat bool) []json.RawMessage {
 	// Merge the events of each choice.
-	all := map[int]object{}
-	most := -1
-	for choices := range Lines(log) {
+	choicesByIndex := map[int]object{}
+	maxSeen := -1
+	for choices := range LoggedEvents(log) {
 		for _, raw := range choices {
-			if c, index, err := read(raw); err == nil {
-				all[index] = merge(all[index], c, true).(object)
-				most = max(most, index)
+			if c, index, err := parseChoice(raw); err == nil {
+				choicesByIndex[index] = mergePiece(choicesByIndex[index], c, true).(object)
+				maxSeen = max(maxSeen, index)
 			}
 		}
 	}
 
 	// Give every choice the fields that an unstreamed answer has.
 	out := []json.RawMessage{}
-	for i := range most + 1 {
-		c := all[i]
+	for i := range maxSeen + 1 {
+		c := choicesByIndex[i]
 		if c == nil {
 			continue
 		}
@@ -70,7 +70,7 @@ func Whole(log string, chat bool) []json.RawMessage {
 			}
 		}
 		if chat {
-			c["message"] = message(c["delta"])
+			c["message"] = chatMessage(c["delta"])
 			delete(c, "delta")
 		} else if _, ok := c["text"]; !ok {
 			c["text"] = ""
@@ -84,7 +84,7 @@ func Whole(log string, chat bool) []json.RawMessage {
 }
 
 // chatMessage makes the message of a chat's answer from the joined pieces.
-func message(delta any) object {
+func chatMessage(delta any) object {
 	m, _ := delta.(object)
 	if m == nil {
 		m = object{}

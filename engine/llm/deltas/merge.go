@@ -13,12 +13,12 @@ import (
 type object = map[string]any
 
 // maxIndex bounds the index of a choice, and of a call of a tool.
-const mostIndex = 1 << 12
+const maxIndex = 1 << 12
 
 var errNoChoice = errors.New("not a choice of an answer")
 
 // parseChoice decodes a choice of an event, and returns it with its index.
-func read(raw json.RawMessage) (c object, index int, err error) {
+func parseChoice(raw json.RawMessage) (c object, index int, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()
 	if err := d.Decode(&c); err != nil || c == nil {
@@ -42,27 +42,27 @@ func indexOf(v any) (int, bool) {
 		return 0, false
 	}
 	i, err := strconv.Atoi(n.String())
-	return i, err == nil && i >= 0 && i < mostIndex
+	return i, err == nil && i >= 0 && i < maxIndex
 }
 
 // wholeFields are the fields whose text comes complete in one event. Other texts come in pieces.
-var once = []string{"role", "type", "id", "name", "finish_reason", "stop_reason"}
+var wholeFields = []string{"role", "type", "id", "name", "finish_reason", "stop_reason"}
 
 // mergePiece appends a piece to the earlier pieces. isChoice says that the piece is a choice, of which only the
 // field text comes in pieces.
-func merge(before, piece any, top bool) any {
+func mergePiece(earlier, piece any, isChoice bool) any {
 	switch p := piece.(type) {
 	case object:
-		b, _ := before.(object)
+		b, _ := earlier.(object)
 		if b == nil {
 			b = object{}
 		}
 		for name, v := range p {
-			b[name] = mergeField(name, b[name], v, top)
+			b[name] = mergeField(name, b[name], v, isChoice)
 		}
 		return b
 	case []any:
-		b, _ := before.([]any)
+		b, _ := earlier.([]any)
 		if b == nil {
 			b = []any{}
 		}
@@ -74,29 +74,29 @@ func merge(before, piece any, top bool) any {
 	return piece
 }
 
-func mergeField(name string, before, piece any, top bool) any {
+func mergeField(name string, earlier, piece any, isChoice bool) any {
 	text, isText := piece.(string)
-	old, wasText := before.(string)
+	earlierText, wasText := earlier.(string)
 	switch {
 	case piece == nil:
-		return before
-	case isText && wasText && !slices.Contains(once, name) && (!top || name == "text"):
-		return old + text
+		return earlier
+	case isText && wasText && !slices.Contains(wholeFields, name) && (!isChoice || name == "text"):
+		return earlierText + text
 	case isText && wasText && text == "":
-		return old
+		return earlierText
 	}
-	return merge(before, piece, false)
+	return mergePiece(earlier, piece, false)
 }
 
 // mergeElement merges an element of an array with the element of the same index, or appends it.
 func mergeElement(list []any, v any) []any {
 	if index, ok := indexOf(v); ok {
 		for i, b := range list {
-			if at, ok := indexOf(b); ok && at == index {
-				list[i] = merge(b, v, false)
+			if elementIndex, ok := indexOf(b); ok && elementIndex == index {
+				list[i] = mergePiece(b, v, false)
 				return list
 			}
 		}
 	}
-	return append(list, merge(nil, v, false))
+	return append(list, mergePiece(nil, v, false))
 }

@@ -15,64 +15,64 @@ import (
 var ErrDiffers = errors.New("the server wrote another answer than before")
 
 // AnswerRun is a run of an answer: the first, or a repeated one after a part was sent.
-type Run struct {
-	choices map[int]*choice
+type AnswerRun struct {
+	choices map[int]*choiceState
 }
 
 // choiceState is the state of one choice in a run.
-type choice struct {
-	sent     trail // content of earlier runs
-	now      trail // content of this run
-	known    bool  // earlier runs have events of it
-	finished bool
+type choiceState struct {
+	sentContent choiceContent // content of earlier runs
+	newContent  choiceContent // content of this run
+	wasSent     bool          // earlier runs have events of it
+	finished    bool
 }
 
 // choiceContent is all content of a choice, in a form that does not depend on how it was divided into events.
-type trail struct {
-	text    strings.Builder
-	path    string            // the path of the field that the text ends in
-	whole   map[string]string // the texts that come complete, by path
-	entries map[string]int    // the lengths of arrays that only grow, by path
+type choiceContent struct {
+	text         strings.Builder
+	path         string            // the path of the field that the text ends in
+	wholeTexts   map[string]string // the texts that come complete, by path
+	arrayLengths map[string]int    // the lengths of arrays that only grow, by path
 }
 
-func newTrail() trail {
-	return trail{whole: map[string]string{}, entries: map[string]int{}}
+func newContent() choiceContent {
+	return choiceContent{wholeTexts: map[string]string{}, arrayLengths: map[string]int{}}
 }
 
 // NewAnswerRun begins a run after the events of a log.
-func NewRun(log string) *Run {
-	r := &Run{map[int]*choice{}}
-	for choices := range Lines(log) {
+func NewAnswerRun(log string) *AnswerRun {
+	r := &AnswerRun{map[int]*choiceState{}}
+	for choices := range LoggedEvents(log) {
 		for _, raw := range choices {
-			c, index, err := read(raw)
+			c, index, err := parseChoice(raw)
 			if err != nil {
 				continue
 			}
-			x := r.choice(index)
-			x.known = true
-			x.sent.walk(c, "", nil)
-			x.finished = x.finished || finish(c) != ""
+			x := r.stateOf(index)
+			x.wasSent = true
+			x.sentContent.addObject(c, "", nil)
+			x.finished = x.finished || finishReason(c) != ""
 		}
 	}
 	return r
 }
 
-func (r *Run) choice(index int) *choice {
+func (r *AnswerRun) stateOf(index int) *choiceState {
 	x := r.choices[index]
 	if x == nil {
-		x = &choice{sent: newTrail(), now: newTrail()}
+		x = &choiceState{sentContent: newContent(), newContent: newContent()}
 		r.choices[index] = x
 	}
 	return x
 }
 
-func finish(c object) string {
+func finishReason(c object) string {
 	s, _ := c["finish_reason"].(string)
 	return s
 }
 
 // HasFinished reports whether at least the given number of choices have finished.
-func (r *Run) Finished(choices int) bool {
+func (r *AnswerRun) HasFinished(choices int) bool {
 	n := 0
 	for _, x := range r.choices {
 		if x.finished {
@@ -84,7 +84,7 @@ func (r *Run) Finished(choices int) bool {
 
 // UnsentPart returns the part of an event that was not sent before, or nil if all of it was. It returns ErrDiffers
 // if the event differs from what was sent.
-func (r *Run) Fresh(event json.RawMessage) (json.RawMessage, error) {
+func (r *AnswerRun) UnsentPart(event json.RawMessage) (json.RawMessage, error) {
 	var list []json.RawMessage
 	if err := json.Unmarshal(event, &list); err != nil {
 		return nil, fmt.Errorf("%w: %.80s", errNoChoice, event)
@@ -92,31 +92,31 @@ func (r *Run) Fresh(event json.RawMessage) (json.RawMessage, error) {
 
 	// Keep the choices that have something new.
 	var out []any
-	whole := true
+	isUnchanged := true
 	for _, raw := range list {
-		c, index, err := read(raw)
+		c, index, err := parseChoice(raw)
 		if err != nil {
 			return nil, err
 		}
-		x := r.choice(index)
-		x.finished = x.finished || finish(c) != ""
-		if !x.known {
+		x := r.stateOf(index)
+		x.finished = x.finished || finishReason(c) != ""
+		if !x.wasSent {
 			out = append(out, c)
 			continue
 		}
-		whole = false
-		fresh, err := x.fresh(c)
+		isUnchanged = false
+		hasUnsent, err := x.removeSent(c)
 		if err != nil {
 			return nil, fmt.Errorf("choice %d: %w", index, err)
 		}
-		if fresh {
+		if hasUnsent {
 			out = append(out, c)
 		}
 	}
 
 	// Return the event itself if nothing was cut.
 	switch {
-	case whole && len(out) > 0:
+	case isUnchanged && len(out) > 0:
 		return event, nil
 	case len(out) == 0:
 		return nil, nil
@@ -125,20 +125,20 @@ func (r *Run) Fresh(event json.RawMessage) (json.RawMessage, error) {
 }
 
 // removeSent removes from an event's choice what was sent before. It returns false if nothing is left.
-func (x *choice) fresh(c object) (bool, error) {
-	cut := &cut{sent: &x.sent}
-	cut.text = x.sent.text.String()
-	x.now.walk(c, "", cut)
-	if cut.err != nil {
-		return false, cut.err
+func (x *choiceState) removeSent(c object) (bool, error) {
+	filter := &sentFilter{sentContent: &x.sentContent}
+	filter.text = x.sentContent.text.String()
+	x.newContent.addObject(c, "", filter)
+	if filter.err != nil {
+		return false, filter.err
 	}
-	return cut.left, nil
+	return filter.hasUnsent, nil
 }
 
 // CheckComplete returns ErrDiffers if this run ended before all that was sent had come again.
-func (r *Run) Behind() error {
+func (r *AnswerRun) CheckComplete() error {
 	for _, i := range slices.Sorted(maps.Keys(r.choices)) {
-		if x := r.choices[i]; x.known && x.now.text.Len() < x.sent.text.Len() {
+		if x := r.choices[i]; x.wasSent && x.newContent.text.Len() < x.sentContent.text.Len() {
 			return fmt.Errorf("choice %d: %w: it is shorter", i, ErrDiffers)
 		}
 	}
@@ -146,7 +146,7 @@ func (r *Run) Behind() error {
 }
 
 // EndingEvent returns an event that finishes the choices that have not finished, or nil if all have.
-func (r *Run) Ending(reason string, chat bool) json.RawMessage {
+func (r *AnswerRun) EndingEvent(reason string, chat bool) json.RawMessage {
 	var out []object
 	for _, i := range slices.Sorted(maps.Keys(r.choices)) {
 		if r.choices[i].finished {
@@ -168,88 +168,88 @@ func (r *Run) Ending(reason string, chat bool) json.RawMessage {
 }
 
 // sentFilter removes from an event what was sent before.
-type cut struct {
-	sent *trail
-	text string // text of sentContent
-	left bool   // something in the event was not sent
-	err  error
+type sentFilter struct {
+	sentContent *choiceContent
+	text        string // text of sentContent
+	hasUnsent   bool   // something in the event was not sent
+	err         error
 }
 
 // fieldRank orders the fields of an event as they would come in events of their own: names first, finish reasons
 // last.
-func rank(name string) int {
+func fieldRank(name string) int {
 	switch {
 	case name == "finish_reason" || name == "stop_reason":
 		return 2
-	case slices.Contains(once, name):
+	case slices.Contains(wholeFields, name):
 		return 0
 	}
 	return 1
 }
 
 // addObject adds an object to the content, field by field.
-func (t *trail) walk(o object, path string, cut *cut) {
+func (t *choiceContent) addObject(o object, path string, filter *sentFilter) {
 	names := slices.SortedFunc(maps.Keys(o), func(a, b string) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(fieldRank(a), fieldRank(b)), cmp.Compare(a, b))
 	})
 	for _, name := range names {
-		at := path + "/" + name
+		fieldPath := path + "/" + name
 		switch v := o[name].(type) {
 		case string:
-			t.field(o, name, v, at, cut)
+			t.addText(o, name, v, fieldPath, filter)
 		case object:
-			t.walk(v, at, cut)
+			t.addObject(v, fieldPath, filter)
 		case []any:
-			t.array(o, name, v, at, cut)
+			t.addArray(o, name, v, fieldPath, filter)
 		}
 	}
 }
 
 // addText adds a text. Texts of id, type and role are not compared, because they differ between runs.
-func (t *trail) field(o object, name, v, at string, cut *cut) {
+func (t *choiceContent) addText(o object, name, v, fieldPath string, filter *sentFilter) {
 	if v == "" {
 		return
 	}
-	if slices.Contains(once, name) {
+	if slices.Contains(wholeFields, name) {
 		if name == "id" || name == "type" || name == "role" {
-			if cut != nil && (cut.sent.whole[at] != "" || name == "role") {
+			if filter != nil && (filter.sentContent.wholeTexts[fieldPath] != "" || name == "role") {
 				delete(o, name)
 			}
-			t.whole[at] = v
+			t.wholeTexts[fieldPath] = v
 			return
 		}
-		if t.whole[at] == v { // repeated unchanged
+		if t.wholeTexts[fieldPath] == v { // repeated unchanged
 			return
 		}
-		t.whole[at] = v
+		t.wholeTexts[fieldPath] = v
 	}
-	from := t.text.Len()
-	if t.path != at {
-		t.path = at
-		t.text.WriteString("\x00" + at + "\x00")
+	start := t.text.Len()
+	if t.path != fieldPath {
+		t.path = fieldPath
+		t.text.WriteString("\x00" + fieldPath + "\x00")
 	}
 	begin := t.text.Len()
 	t.text.WriteString(v)
-	if cut != nil {
-		cut.field(o, name, v, t.text.String()[from:], from, begin)
+	if filter != nil {
+		filter.filterText(o, name, v, t.text.String()[start:], start, begin)
 	}
 }
 
 // filterText removes from a text what was sent. start is where its mark begins in the content, textStart where the
 // text itself does.
-func (c *cut) field(o object, name, v, added string, from, begin int) {
-	n := min(len(c.text)-from, len(added))
+func (c *sentFilter) filterText(o object, name, v, added string, start, textStart int) {
+	n := min(len(c.text)-start, len(added))
 	if n <= 0 {
-		c.left = true
+		c.hasUnsent = true
 		return
 	}
-	if added[:n] != c.text[from:from+n] {
+	if added[:n] != c.text[start:start+n] {
 		c.err = ErrDiffers
 		return
 	}
-	switch rest := begin + len(v) - len(c.text); {
-	case rest > 0:
-		o[name], c.left = v[len(v)-rest:], true
+	switch unsent := textStart + len(v) - len(c.text); {
+	case unsent > 0:
+		o[name], c.hasUnsent = v[len(v)-unsent:], true
 	case name == "finish_reason":
 		o[name] = nil
 	case name == "text":
@@ -260,26 +260,26 @@ func (c *cut) field(o object, name, v, added string, from, begin int) {
 }
 
 // addArray adds an array. Elements with an index are added under that index, others are counted.
-func (t *trail) array(o object, name string, list []any, at string, cut *cut) {
-	plain := 0
+func (t *choiceContent) addArray(o object, name string, list []any, fieldPath string, filter *sentFilter) {
+	plainCount := 0
 	for _, v := range list {
 		index, ok := indexOf(v)
 		if !ok {
-			plain++
+			plainCount++
 			continue
 		}
-		t.walk(v.(object), at+"/"+strconv.Itoa(index), cut)
+		t.addObject(v.(object), fieldPath+"/"+strconv.Itoa(index), filter)
 	}
-	if plain == 0 {
+	if plainCount == 0 {
 		return
 	}
-	before := t.entries[at]
-	t.entries[at] += plain
-	if cut == nil {
+	earlierCount := t.arrayLengths[fieldPath]
+	t.arrayLengths[fieldPath] += plainCount
+	if filter == nil {
 		return
 	}
-	sent := min(max(cut.sent.entries[at]-before, 0), len(list))
-	if o[name] = list[sent:]; sent < len(list) {
-		cut.left = true
+	sentCount := min(max(filter.sentContent.arrayLengths[fieldPath]-earlierCount, 0), len(list))
+	if o[name] = list[sentCount:]; sentCount < len(list) {
+		filter.hasUnsent = true
 	}
 }

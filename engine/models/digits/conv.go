@@ -5,15 +5,15 @@ import "math/rand/v2"
 // The convolutional network: two layers of 5x5 filters, each followed by a
 // rectifier and a maximum over 2x2, then one linear layer.
 const (
-	kernel = 5
-	first  = 12 // filters
-	second = 24
-	side1  = Side - kernel + 1  // 24
-	pool1  = side1 / 2          // 12
-	side2  = pool1 - kernel + 1 // 8
-	pool2  = side2 / 2          // 4
-	deep   = pool2 * pool2 * second
-	line   = kernel * first // values that a row of a second filter reads, next to each other
+	kernel       = 5
+	firstFilters = 12 // filters
+	second       = 24
+	side1        = Side - kernel + 1  // 24
+	pool1        = side1 / 2          // 12
+	side2        = pool1 - kernel + 1 // 8
+	pool2        = side2 / 2          // 4
+	deep         = pool2 * pool2 * second
+	line         = kernel * firstFilters // values that a row of a second filter reads, next to each other
 )
 
 type conv struct {
@@ -24,9 +24,9 @@ type conv struct {
 
 func newConv(rng *rand.Rand) *conv {
 	return &conv{[][]float32{
-		normal(rng, kernel*kernel*first, 1/sqrt(kernel*kernel/2)), make([]float32, first),
-		normal(rng, second*kernel*line, 1.4/sqrt(kernel*line)), make([]float32, second),
-		normal(rng, deep*classes, 1/sqrt(deep)), make([]float32, classes)}}
+		normalValues(rng, kernel*kernel*firstFilters, 1/sqrt(kernel*kernel/2)), make([]float32, firstFilters),
+		normalValues(rng, second*kernel*line, 1.4/sqrt(kernel*line)), make([]float32, second),
+		normalValues(rng, deep*classes, 1/sqrt(deep)), make([]float32, classes)}}
 }
 
 func (c *conv) weights() [][]float32 { return c.w }
@@ -43,10 +43,10 @@ type convLane struct {
 	scores, out []float32
 }
 
-func (c *conv) lane() lane {
+func (c *conv) lane() trainingLane {
 	f := func(n int) []float32 { return make([]float32, n) }
-	const n1, n2 = pool1 * pool1 * first, deep
-	return &convLane{c: c, g: like(c.w), a1: f(side1 * side1 * first), p1: f(n1), d1: f(n1), at1: make([]int32, n1),
+	const n1, n2 = pool1 * pool1 * firstFilters, deep
+	return &convLane{c: c, g: zerosLike(c.w), a1: f(side1 * side1 * firstFilters), p1: f(n1), d1: f(n1), at1: make([]int32, n1),
 		a2: f(side2 * side2 * second), p2: f(n2), d2: f(n2), at2: make([]int32, n2), scores: f(classes), out: f(classes)}
 }
 
@@ -54,8 +54,8 @@ func (l *convLane) gradients() [][]float32 { return l.g }
 
 func (l *convLane) forward(pixels []float32) []float32 {
 	w := l.c.w
-	for i := 0; i < len(l.a1); i += first {
-		copy(l.a1[i:i+first], w[1])
+	for i := 0; i < len(l.a1); i += firstFilters {
+		copy(l.a1[i:i+firstFilters], w[1])
 	}
 	for i, v := range pixels {
 		if v == 0 {
@@ -64,23 +64,23 @@ func (l *convLane) forward(pixels []float32) []float32 {
 		iy, ix := i/Side, i%Side
 		for ky := max(0, iy-side1+1); ky < kernel && ky <= iy; ky++ {
 			for kx := max(0, ix-side1+1); kx < kernel && kx <= ix; kx++ {
-				add(l.a1[((iy-ky)*side1+ix-kx)*first:][:first], w[0][(ky*kernel+kx)*first:][:first], v)
+				add(l.a1[((iy-ky)*side1+ix-kx)*firstFilters:][:firstFilters], w[0][(ky*kernel+kx)*firstFilters:][:firstFilters], v)
 			}
 		}
 	}
-	largest(l.p1, l.at1, l.a1, side1, first)
+	maxPool(l.p1, l.at1, l.a1, side1, firstFilters)
 	for y := range side2 {
 		for x := range side2 {
 			for f := range second {
 				s := w[3][f]
 				for ky := range kernel {
-					s += dot(w[2][(f*kernel+ky)*line:][:line], l.p1[((y+ky)*pool1+x)*first:][:line])
+					s += dot(w[2][(f*kernel+ky)*line:][:line], l.p1[((y+ky)*pool1+x)*firstFilters:][:line])
 				}
 				l.a2[(y*side2+x)*second+f] = s
 			}
 		}
 	}
-	largest(l.p2, l.at2, l.a2, side2, second)
+	maxPool(l.p2, l.at2, l.a2, side2, second)
 	copy(l.scores, w[5])
 	for i, v := range l.p2 {
 		if v > 0 {
@@ -92,22 +92,22 @@ func (l *convLane) forward(pixels []float32) []float32 {
 
 // maxPool rectifies src and takes the maximum over 2x2. maxIndexes gets the index of each maximum, or -1 if it is
 // 0.
-func largest(dst []float32, at []int32, src []float32, side, channels int) {
-	half := side / 2
-	for y := range half {
-		for x := range half {
+func maxPool(dst []float32, maxIndexes []int32, src []float32, sideLength, channels int) {
+	halfSide := sideLength / 2
+	for y := range halfSide {
+		for x := range halfSide {
 			for c := range channels {
-				best, where := float32(0), int32(-1)
+				maxValue, maxIndex := float32(0), int32(-1)
 				for dy := range 2 {
 					for dx := range 2 {
-						i := ((2*y+dy)*side+2*x+dx)*channels + c
-						if src[i] > best {
-							best, where = src[i], int32(i)
+						i := ((2*y+dy)*sideLength+2*x+dx)*channels + c
+						if src[i] > maxValue {
+							maxValue, maxIndex = src[i], int32(i)
 						}
 					}
 				}
-				o := (y*half+x)*channels + c
-				dst[o], at[o] = best, where
+				o := (y*halfSide+x)*channels + c
+				dst[o], maxIndexes[o] = maxValue, maxIndex
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func (l *convLane) learn(pixels []float32, label int) {
 		y, x := int(at)/second/side2, int(at)/second%side2
 		l.g[3][f] += g
 		for ky := range kernel {
-			in, row := ((y+ky)*pool1+x)*first, (f*kernel+ky)*line
+			in, row := ((y+ky)*pool1+x)*firstFilters, (f*kernel+ky)*line
 			add(l.g[2][row:][:line], l.p1[in:][:line], g)
 			add(l.d1[in:][:line], w[2][row:][:line], g)
 		}
@@ -148,12 +148,12 @@ func (l *convLane) learn(pixels []float32, label int) {
 		if at < 0 || g == 0 {
 			continue
 		}
-		f := i % first
-		y, x := int(at)/first/side1, int(at)/first%side1
+		f := i % firstFilters
+		y, x := int(at)/firstFilters/side1, int(at)/firstFilters%side1
 		l.g[1][f] += g
 		for ky := range kernel {
 			for kx, v := range pixels[(y+ky)*Side+x:][:kernel] {
-				l.g[0][(ky*kernel+kx)*first+f] += g * v
+				l.g[0][(ky*kernel+kx)*firstFilters+f] += g * v
 			}
 		}
 	}

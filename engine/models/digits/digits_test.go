@@ -42,7 +42,7 @@ func noise(n int) []Image {
 }
 
 // Gradients are those of the loss, by finite differences.
-func TestGradients(t *testing.T) {
+func TestGradientsMatchFiniteDifferences(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	img := noise(1)[0]
 	for name, n := range map[string]net{"mlp": newMLP(8, rng), "conv": newConv(rng)} {
@@ -153,7 +153,7 @@ func TestModelsComputeTheNetworks(t *testing.T) {
 				p := make([]float32, classes)
 				for _, degrees := range turns {
 					turned := make([]float32, Pixels)
-					for from, row := 0, turn(degrees); from < Pixels; from++ {
+					for from, row := 0, rotationMatrix(degrees); from < Pixels; from++ {
 						add(turned, row[from*Pixels:][:Pixels], data[k].Pixels[from])
 					}
 					for dy := -reach; dy <= reach; dy++ {
@@ -161,7 +161,7 @@ func TestModelsComputeTheNetworks(t *testing.T) {
 							lossGradient(p, l.forward(shift(nil, turned, dx, dy)), 0)
 							p[0]++
 							for i := range want {
-								want[i] += float64(p[i]) / float64(views)
+								want[i] += float64(p[i]) / float64(viewCount)
 							}
 						}
 					}
@@ -210,7 +210,7 @@ func scores(t testing.TB, eng *ort.Engine, c *Classifier, samples []Image) [][]f
 
 // The family gets better with size, and the training stays short. All of it
 // takes a minute: with INFERPLAN_LONG the convolutional network too.
-func TestFamily(t *testing.T) {
+func TestLargerModelsAreMoreAccurate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("trains on thousands of images: run without -short, as make test does without the race detector")
 	}
@@ -252,7 +252,7 @@ func TestLanesAtOnce(t *testing.T) {
 		if m.name != "digits-4" && m.name != "digits-conv" {
 			continue
 		}
-		tr := newTrainer(m.make(rand.New(rand.NewPCG(1, 2))))
+		tr := newTrainer(m.newNet(rand.New(rand.NewPCG(1, 2))))
 		copy(tr.images[:], noise(batch))
 		before := slices.Clone(tr.net.weights()[0])
 		tr.step(0.1)

@@ -32,11 +32,11 @@ type Data struct {
 // Load reads the images of a folder, one file per digit. The images of a digit go alternately to Train and to
 // Samples. Both are ordered by position in the files, and by digit within a position.
 func Load(dir string) (*Data, error) {
-	var all [10][][]float32
-	most := 0
+	var byDigit [10][][]float32
+	maxPerDigit := 0
 
 	// Read a file for each digit.
-	for digit := range all {
+	for digit := range byDigit {
 		path := filepath.Join(dir, strconv.Itoa(digit)+".json")
 		raw, err := os.ReadFile(path)
 		if errors.Is(err, os.ErrNotExist) {
@@ -55,19 +55,19 @@ func Load(dir string) (*Data, error) {
 			return nil, fmt.Errorf("reading digits: %s: %d numbers, expected a multiple of %d", path, len(file.Data), Pixels)
 		}
 		for v := file.Data; len(v) > 0; v = v[Pixels:] {
-			all[digit] = append(all[digit], v[:Pixels:Pixels])
+			byDigit[digit] = append(byDigit[digit], v[:Pixels:Pixels])
 		}
-		most = max(most, len(all[digit]))
+		maxPerDigit = max(maxPerDigit, len(byDigit[digit]))
 	}
 
 	// Take the digits in turns: even images are for training, odd ones are samples.
 	d := &Data{}
-	for i := range most {
-		for digit := range all {
-			if i >= len(all[digit]) {
+	for i := range maxPerDigit {
+		for digit := range byDigit {
+			if i >= len(byDigit[digit]) {
 				continue
 			}
-			img := Image{all[digit][i], digit}
+			img := Image{byDigit[digit][i], digit}
 			if i%2 == 0 {
 				d.Train = append(d.Train, img)
 			} else {

@@ -10,8 +10,8 @@ type mlp struct {
 
 func newMLP(hidden int, rng *rand.Rand) *mlp {
 	return &mlp{hidden, [][]float32{
-		normal(rng, Pixels*hidden, 1.0/20), filled(hidden, 0.5), // all units take part at first
-		normal(rng, hidden*classes, 1/sqrt(float64(hidden))), make([]float32, classes)}}
+		normalValues(rng, Pixels*hidden, 1.0/20), filledSlice(hidden, 0.5), // all units take part at first
+		normalValues(rng, hidden*classes, 1/sqrt(float64(hidden))), make([]float32, classes)}}
 }
 
 func (m *mlp) weights() [][]float32 { return m.w }
@@ -22,8 +22,8 @@ type mlpLane struct {
 	h, dh, scores, out []float32
 }
 
-func (m *mlp) lane() lane {
-	return &mlpLane{m, like(m.w), make([]float32, m.hidden), make([]float32, m.hidden), make([]float32, classes), make([]float32, classes)}
+func (m *mlp) lane() trainingLane {
+	return &mlpLane{m, zerosLike(m.w), make([]float32, m.hidden), make([]float32, m.hidden), make([]float32, classes), make([]float32, classes)}
 }
 
 func (l *mlpLane) gradients() [][]float32 { return l.g }

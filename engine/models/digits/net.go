@@ -8,11 +8,11 @@ const classes = 10
 type net interface {
 	weights() [][]float32
 	// lane returns working memory for one lane, with gradients shaped like the weights.
-	lane() lane
+	lane() trainingLane
 }
 
 // trainingLane runs one sample at a time.
-type lane interface {
+type trainingLane interface {
 	gradients() [][]float32
 	// learn adds the gradient of a sample's loss to the gradients. forward only computes scores.
 	learn(pixels []float32, label int)
@@ -21,13 +21,13 @@ type lane interface {
 
 // lossGradient computes the gradient of the cross entropy from scores.
 func lossGradient(dst, scores []float32, label int) {
-	most := scores[0]
+	maxScore := scores[0]
 	for _, v := range scores {
-		most = max(most, v)
+		maxScore = max(maxScore, v)
 	}
 	sum := float32(0)
 	for i, v := range scores {
-		dst[i] = float32(math.Exp(float64(v - most)))
+		dst[i] = float32(math.Exp(float64(v - maxScore)))
 		sum += dst[i]
 	}
 	for i := range dst {
@@ -60,7 +60,7 @@ func dot(x, y []float32) float32 {
 	return s0 + s1 + s2 + s3
 }
 
-func like(w [][]float32) [][]float32 {
+func zerosLike(w [][]float32) [][]float32 {
 	out := make([][]float32, len(w))
 	for i := range w {
 		out[i] = make([]float32, len(w[i]))

@@ -85,12 +85,12 @@ const reach = 2
 var turns = []float64{-14, -7, 0, 7, 14}
 
 // viewCount is the number of views.
-var views = len(turns) * (2*reach + 1) * (2*reach + 1)
+var viewCount = len(turns) * (2*reach + 1) * (2*reach + 1)
 
 func (b *builder) conv(c *conv) {
-	b.floats("conv1.weight", permute(c.w[0], []int{kernel, kernel, first}, 2, 0, 1), first, 1, kernel, kernel)
-	b.floats("conv1.bias", c.w[1], first)
-	b.floats("conv2.weight", permute(c.w[2], []int{second, kernel, kernel, first}, 0, 3, 1, 2), second, first, kernel, kernel)
+	b.floats("conv1.weight", permute(c.w[0], []int{kernel, kernel, firstFilters}, 2, 0, 1), firstFilters, 1, kernel, kernel)
+	b.floats("conv1.bias", c.w[1], firstFilters)
+	b.floats("conv2.weight", permute(c.w[2], []int{second, kernel, kernel, firstFilters}, 0, 3, 1, 2), second, firstFilters, kernel, kernel)
 	b.floats("conv2.bias", c.w[3], second)
 	b.floats("linear.weight", permute(c.w[4], []int{pool2, pool2, second, classes}, 2, 0, 1, 3), deep, classes)
 	b.floats("linear.bias", c.w[5], classes)
@@ -102,17 +102,17 @@ func (b *builder) conv(c *conv) {
 		name := fmt.Sprintf("turn%d", i)
 		x := "image"
 		if degrees != 0 {
-			x = b.op("MatMul", name, []string{x, b.floats(name+".weight", turn(degrees), Pixels, Pixels)})
+			x = b.op("MatMul", name, []string{x, b.floats(name+".weight", rotationMatrix(degrees), Pixels, Pixels)})
 		}
 		x = b.op("Reshape", name+".picture", []string{x, "picture.shape"})
-		looks = append(looks, b.views(name, b.op("Pad", name+".wide", []string{x, "border"}))...)
+		looks = append(looks, b.viewProbabilities(name, b.op("Pad", name+".wide", []string{x, "border"}))...)
 	}
 	// This is a sum and a product, because GPUs have no kernel for the mean.
 	b.op("Mul", "scores", []string{b.op("Sum", "votes", looks), b.floats("share", []float32{1 / float32(len(looks))}, 1)})
 }
 
 // viewProbabilities adds nodes that compute the probabilities of a padded image from every view.
-func (b *builder) views(name, wide string) (looks []string) {
+func (b *builder) viewProbabilities(name, wide string) (looks []string) {
 	for dy := range int64(2*reach + 1) {
 		for dx := range int64(2*reach + 1) {
 			v := fmt.Sprintf("%s.view%d%d", name, dy, dx)
@@ -131,7 +131,7 @@ func (b *builder) views(name, wide string) (looks []string) {
 
 // rotationMatrix returns the matrix [from][to] that rotates an image about its middle. Every pixel is interpolated
 // from the four around its origin.
-func turn(degrees float64) []float32 {
+func rotationMatrix(degrees float64) []float32 {
 	w := make([]float32, Pixels*Pixels)
 	sin, cos := math.Sincos(degrees * math.Pi / 180)
 	const middle = (Side - 1) / 2.0

@@ -20,15 +20,15 @@ type Classifier struct {
 }
 
 // familyMember says how a member of the family is trained.
-type member struct {
-	name   string
-	make   func(*rand.Rand) net
-	epochs int
-	rate   float64
-	moved  bool // images are shifted by up to two pixels
+type familyMember struct {
+	name         string
+	newNet       func(*rand.Rand) net
+	epochs       int
+	rate         float64
+	shiftsImages bool // images are shifted by up to two pixels
 }
 
-var family = []member{
+var family = []familyMember{
 	{"digits-4", hidden(4), 10, 0.015, false},
 	{"digits-16", hidden(16), 8, 0.03, false},
 	{"digits-64", hidden(64), 8, 0.05, false},
@@ -55,7 +55,7 @@ const (
 
 // Train trains the family member of a name.
 func Train(ctx context.Context, name string, seed uint64, images []Image) (*Classifier, error) {
-	at := slices.IndexFunc(family, func(m member) bool { return m.name == name })
+	at := slices.IndexFunc(family, func(m familyMember) bool { return m.name == name })
 	if at < 0 {
 		return nil, fmt.Errorf("model %q: the family has %s", name, strings.Join(Names(), ", "))
 	}
@@ -64,7 +64,7 @@ func Train(ctx context.Context, name string, seed uint64, images []Image) (*Clas
 	}
 	m := &family[at]
 	rng := seeded.New(seed, "digits/"+name)
-	c := &Classifier{Name: name, Seed: seed, net: m.make(rng)}
+	c := &Classifier{Name: name, Seed: seed, net: m.newNet(rng)}
 	t := newTrainer(c.net)
 	order := make([]int, len(images))
 	for i := range order {
@@ -79,9 +79,9 @@ func Train(ctx context.Context, name string, seed uint64, images []Image) (*Clas
 			}
 			for k, i := range order[b*batch : (b+1)*batch] {
 				t.images[k] = images[i]
-				if m.moved {
-					t.moved[k] = shift(t.moved[k], images[i].Pixels, rng.IntN(5)-2, rng.IntN(5)-2)
-					t.images[k].Pixels = t.moved[k]
+				if m.shiftsImages {
+					t.shiftedImages[k] = shift(t.shiftedImages[k], images[i].Pixels, rng.IntN(5)-2, rng.IntN(5)-2)
+					t.images[k].Pixels = t.shiftedImages[k]
 				}
 			}
 			// The learning rate falls to zero along half a cosine.
@@ -93,15 +93,15 @@ func Train(ctx context.Context, name string, seed uint64, images []Image) (*Clas
 }
 
 type trainer struct {
-	net    net
-	lanes  [lanes]lane
-	speed  [][]float32
-	images [batch]Image
-	moved  [batch][]float32
+	net           net
+	lanes         [lanes]trainingLane
+	velocity      [][]float32
+	images        [batch]Image
+	shiftedImages [batch][]float32
 }
 
 func newTrainer(n net) *trainer {
-	t := &trainer{net: n, speed: like(n.weights())}
+	t := &trainer{net: n, velocity: zerosLike(n.weights())}
 	for i := range t.lanes {
 		t.lanes[i] = n.lane()
 	}
@@ -122,7 +122,7 @@ func (t *trainer) step(rate float32) {
 	}
 	wg.Wait()
 	for p, w := range t.net.weights() {
-		v := t.speed[p]
+		v := t.velocity[p]
 		for i := range v {
 			v[i] *= momentum
 		}
@@ -146,7 +146,7 @@ func shift(dst, src []float32, dx, dy int) []float32 {
 	return dst
 }
 
-func normal(rng *rand.Rand, n int, dev float64) []float32 {
+func normalValues(rng *rand.Rand, n int, dev float64) []float32 {
 	out := make([]float32, n)
 	for i := range out {
 		out[i] = float32(rng.NormFloat64() * dev)
@@ -156,7 +156,7 @@ func normal(rng *rand.Rand, n int, dev float64) []float32 {
 
 func sqrt(n float64) float64 { return math.Sqrt(n) }
 
-func filled(n int, v float32) []float32 {
+func filledSlice(n int, v float32) []float32 {
 	out := make([]float32, n)
 	for i := range out {
 		out[i] = v

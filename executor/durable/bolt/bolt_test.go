@@ -24,7 +24,7 @@ func place(path string, opt Options) durabletest.Opener {
 	return func() (durable.Store, error) { return Open(path, opt) }
 }
 
-func TestConformance(t *testing.T) {
+func TestStoreConformsToContract(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		opt  Options
@@ -36,7 +36,7 @@ func TestConformance(t *testing.T) {
 }
 
 // What is stored with a key cannot be read in the file, and opens with that key alone.
-func TestSealed(t *testing.T) {
+func TestSealedStoreOpensWithItsKeyOnly(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "store")
 	s := place(path, Options{Sealer: durabletest.Sealer(t, "a")}).Open(t)
 	secret := []byte("what the client asked")
@@ -52,7 +52,7 @@ func TestSealed(t *testing.T) {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 	for _, key := range []*durable.Sealer{nil, durabletest.Sealer(t, "b")} {
-		if _, err := Open(path, Options{Sealer: key}); !errors.Is(err, durable.ErrKey) {
+		if _, err := Open(path, Options{Sealer: key}); !errors.Is(err, durable.ErrWrongKey) {
 			t.Errorf("opened with another key or none: %v", err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestSealed(t *testing.T) {
 	if err := place(plain, Options{}).Open(t).Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(plain, Options{Sealer: durabletest.Sealer(t, "a")}); !errors.Is(err, durable.ErrKey) {
+	if _, err := Open(plain, Options{Sealer: durabletest.Sealer(t, "a")}); !errors.Is(err, durable.ErrWrongKey) {
 		t.Errorf("a plain store was opened with a key: %v", err)
 	}
 }
@@ -73,12 +73,12 @@ func TestSealedInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	edit(t, path, func(tx *bbolt.Tx) error {
-		b := tx.Bucket(values)
+		b := tx.Bucket(valuesBucket)
 		return b.Put([]byte("b"), bytes.Clone(b.Get([]byte("a"))))
 	})
 	s = place(path, Options{Sealer: durabletest.Sealer(t, "a")}).Open(t)
 	defer s.Close()
-	if v, err := s.Value(ctx, "b"); !errors.Is(err, durable.ErrKey) {
+	if v, err := s.Value(ctx, "b"); !errors.Is(err, durable.ErrWrongKey) {
 		t.Errorf("a moved value: %q, %v", v, err)
 	}
 }
@@ -95,7 +95,7 @@ func edit(t *testing.T, path string, change func(*bbolt.Tx) error) {
 	}
 }
 
-func TestVersions(t *testing.T) {
+func TestUnknownVersionsAreRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	s := place(path, Options{}).Open(t)
 	if _, err := s.Accept(t.Context(), &durable.Record{ID: "a"}); err != nil {
@@ -105,7 +105,7 @@ func TestVersions(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := func(v byte) {
-		edit(t, path, func(tx *bbolt.Tx) error { return tx.Bucket(meta).Put([]byte("version"), []byte{v}) })
+		edit(t, path, func(tx *bbolt.Tx) error { return tx.Bucket(metaBucket).Put([]byte("version"), []byte{v}) })
 	}
 	set(version + 1)
 	if _, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), "use a newer program") {
@@ -116,7 +116,7 @@ func TestVersions(t *testing.T) {
 		t.Errorf("a file that cannot be upgraded: %v", err)
 	}
 	defer func(f func(*bbolt.Tx) error) { upgrades[0] = f }(upgrades[0])
-	upgrades[0] = func(tx *bbolt.Tx) error { return tx.Bucket(values).Put([]byte("upgraded"), []byte("yes")) }
+	upgrades[0] = func(tx *bbolt.Tx) error { return tx.Bucket(valuesBucket).Put([]byte("upgraded"), []byte("yes")) }
 	for range 2 { // the second time there is nothing to do
 		s = place(path, Options{}).Open(t)
 		v, err := s.Value(t.Context(), "upgraded")
@@ -154,7 +154,7 @@ func TestNotAStore(t *testing.T) {
 }
 
 // Compaction gives the disk back, loses nothing, and others go on meanwhile.
-func TestCompact(t *testing.T) {
+func TestCompactionLosesNothing(t *testing.T) {
 	ctx, path := t.Context(), filepath.Join(t.TempDir(), "store")
 	s := place(path, Options{}).Open(t).(*Store)
 	defer s.Close()
@@ -224,7 +224,7 @@ func TestFailedChangeSparesOthers(t *testing.T) {
 		wg.Go(func() {
 			if i%4 == 0 {
 				err := s.commits.update(ctx, func(tx *bbolt.Tx) error {
-					return errors.Join(tx.Bucket(values).Put([]byte("half"), []byte("written")), broken)
+					return errors.Join(tx.Bucket(valuesBucket).Put([]byte("half"), []byte("written")), broken)
 				}, nil)
 				if !errors.Is(err, broken) {
 					t.Errorf("the bad change: %v", err)
@@ -251,7 +251,7 @@ func BenchmarkAccept(b *testing.B) {
 		writers int
 	}{{"group/1", 0, false, 1}, {"group/16", 0, false, 16}, {"group/64", 0, false, 64}, {"group/256", 0, false, 256}, {"sealed/64", 0, true, 64}, {"one/64", 1, false, 64}} {
 		b.Run(c.name, func(b *testing.B) {
-			opt := Options{commits: c.commits}
+			opt := Options{maxChanges: c.commits}
 			if c.sealed {
 				opt.Sealer = durabletest.Sealer(b, "a")
 			}

@@ -14,97 +14,97 @@ import (
 
 // claims holds the records that have not ended: those that wait to be claimed, and those that are claimed.
 type claims struct {
-	mu      sync.Mutex
-	waiting queue             // may contain records that have ended since
-	open    map[string]uint64 // id -> sequence number of a record that has not ended
-	held    map[string]bool
-	more    chan struct{} // closed when a record is added to pending; nil if nobody waits
+	mu          sync.Mutex
+	pending     pendingHeap       // may contain records that have ended since
+	openRecords map[string]uint64 // id -> sequence number of a record that has not ended
+	claimed     map[string]bool
+	added       chan struct{} // closed when a record is added to pending; nil if nobody waits
 }
 
 // pendingRecord is a record that waits to be claimed.
-type waiting struct {
+type pendingRecord struct {
 	seq uint64
 	id  string
 }
 
 // pendingHeap is a heap of records by sequence number. It implements heap.Interface.
-type queue []waiting
+type pendingHeap []pendingRecord
 
-func (q queue) Len() int           { return len(q) }
-func (q queue) Less(i, j int) bool { return q[i].seq < q[j].seq }
-func (q queue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *queue) Push(x any)        { *q = append(*q, x.(waiting)) }
+func (q pendingHeap) Len() int           { return len(q) }
+func (q pendingHeap) Less(i, j int) bool { return q[i].seq < q[j].seq }
+func (q pendingHeap) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *pendingHeap) Push(x any)        { *q = append(*q, x.(pendingRecord)) }
 
 // Pop implements heap.Interface.
-func (q *queue) Pop() any {
-	old := *q
-	last := old[len(old)-1]
-	*q = old[:len(old)-1]
-	return last
+func (q *pendingHeap) Pop() any {
+	items := *q
+	popped := items[len(items)-1]
+	*q = items[:len(items)-1]
+	return popped
 }
 
 // add makes a record available to be claimed.
 func (c *claims) add(seq uint64, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open == nil {
-		c.open, c.held = map[string]uint64{}, map[string]bool{}
+	if c.openRecords == nil {
+		c.openRecords, c.claimed = map[string]uint64{}, map[string]bool{}
 	}
-	c.open[id] = seq
-	heap.Push(&c.waiting, waiting{seq, id})
-	if c.more != nil {
-		close(c.more)
-		c.more = nil
+	c.openRecords[id] = seq
+	heap.Push(&c.pending, pendingRecord{seq, id})
+	if c.added != nil {
+		close(c.added)
+		c.added = nil
 	}
 }
 
 // removeEnded removes a record that has ended.
-func (c *claims) end(id string) {
+func (c *claims) removeEnded(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.open, id)
-	delete(c.held, id)
+	delete(c.openRecords, id)
+	delete(c.claimed, id)
 }
 
 // claimNext claims the next record and returns its id. If there is none, it returns a channel that is closed when one
 // is added.
-func (c *claims) take() (id string, more <-chan struct{}) {
+func (c *claims) claimNext() (id string, added <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
 	// Skip records that have ended, or were added again, since they came into the heap.
-	for len(c.waiting) > 0 {
-		next := heap.Pop(&c.waiting).(waiting)
-		if seq, ok := c.open[next.id]; ok && seq == next.seq {
-			c.held[next.id] = true
-			return next.id, nil
+	for len(c.pending) > 0 {
+		first := heap.Pop(&c.pending).(pendingRecord)
+		if seq, ok := c.openRecords[first.id]; ok && seq == first.seq {
+			c.claimed[first.id] = true
+			return first.id, nil
 		}
 	}
-	if c.more == nil {
-		c.more = make(chan struct{})
+	if c.added == nil {
+		c.added = make(chan struct{})
 	}
-	return "", c.more
+	return "", c.added
 }
 
 // release makes a claimed record available again. It returns false if the record is not claimed.
 func (c *claims) release(id string) bool {
 	c.mu.Lock()
-	held, seq := c.held[id], c.open[id]
-	delete(c.held, id)
+	wasClaimed, seq := c.claimed[id], c.openRecords[id]
+	delete(c.claimed, id)
 	c.mu.Unlock()
-	if held {
+	if wasClaimed {
 		c.add(seq, id)
 	}
-	return held
+	return wasClaimed
 }
 
 // Claim implements durable.Store.
 func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	for {
-		id, more := s.claims.take()
+		id, added := s.claims.claimNext()
 		if id == "" {
 			select {
-			case <-more:
+			case <-added:
 				continue
 			case <-ctx.Done():
 				return nil, ctx.Err()
@@ -114,13 +114,13 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 		}
 		state, err := s.Get(ctx, id)
 		if errors.Is(err, errCorrupt) { // it stays claimed: if it were released, it would be the first again, for ever
-			return &durable.State{Record: durable.Record{ID: id}}, fmt.Errorf("%w: %w", durable.ErrRecord, err)
+			return &durable.State{Record: durable.Record{ID: id}}, fmt.Errorf("%w: %w", durable.ErrDamagedRecord, err)
 		}
 		if err != nil {
 			s.claims.release(id)
 			return nil, err
 		}
-		if state.End == nil {
+		if state.Result == nil {
 			return state, nil
 		}
 		// It has ended just now: claim the next one.
@@ -132,5 +132,5 @@ func (s *Store) Release(_ context.Context, id string) error {
 	if s.claims.release(id) {
 		return nil
 	}
-	return s.view(func(tx *bbolt.Tx) error { return unfinished(tx, id) })
+	return s.view(func(tx *bbolt.Tx) error { return checkOpen(tx, id) })
 }

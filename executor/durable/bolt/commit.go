@@ -14,43 +14,43 @@ import (
 
 // pendingChange is a change that waits to be committed. apply checks before it writes: when it returns an error, it
 // has written nothing, or the whole transaction is rolled back.
-type change struct {
+type pendingChange struct {
 	apply func(*bbolt.Tx) error
 	// onCommit is called once the change is durable, in the order of the commits.
-	then func()
+	onCommit func()
 	// runAlone is called in place of apply, outside of any transaction.
-	alone func() error
-	done  chan error
+	runAlone func() error
+	result   chan error
 }
 
 // committer commits the changes, in the order in which they come.
 type committer struct {
-	*file
-	changes chan *change
-	ended   chan struct{} // closed when commitLoop has returned
-	once    sync.Once
-	broken  error // the error that ended the store; used by commitLoop only
+	*storeFile
+	changes   chan *pendingChange
+	stopped   chan struct{} // closed when commitLoop has returned
+	closeOnce sync.Once
+	broken    error // the error that ended the store; used by commitLoop only
 }
 
 // close ends commitLoop, after the commit that is under way.
 func (s *committer) close() {
-	s.once.Do(func() { close(s.closing) })
-	<-s.ended
+	s.closeOnce.Do(func() { close(s.closing) })
+	<-s.stopped
 }
 
 // maxCommitChanges is the most changes in a commit.
-const mostChanges = 4096
+const maxCommitChanges = 4096
 
 // update commits a change and returns when it is durable or has failed.
-func (s *committer) update(ctx context.Context, apply func(*bbolt.Tx) error, then func()) error {
-	return s.send(ctx, &change{apply: apply, then: then, done: make(chan error, 1)})
+func (s *committer) update(ctx context.Context, apply func(*bbolt.Tx) error, onCommit func()) error {
+	return s.send(ctx, &pendingChange{apply: apply, onCommit: onCommit, result: make(chan error, 1)})
 }
 
 // send hands a change to commitLoop and returns its result.
-func (s *committer) send(ctx context.Context, c *change) error {
+func (s *committer) send(ctx context.Context, c *pendingChange) error {
 	select {
 	case s.changes <- c:
-		return <-c.done
+		return <-c.result
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-s.closing:
@@ -59,12 +59,12 @@ func (s *committer) send(ctx context.Context, c *change) error {
 }
 
 // commitLoop commits changes until the store is closed.
-func (s *committer) run() {
-	defer close(s.ended)
-	var batch []*change
-	most := s.opt.commits
-	if most == 0 {
-		most = mostChanges
+func (s *committer) commitLoop() {
+	defer close(s.stopped)
+	var batch []*pendingChange
+	maxChanges := s.opt.maxChanges
+	if maxChanges == 0 {
+		maxChanges = maxCommitChanges
 	}
 	for {
 		select {
@@ -75,7 +75,7 @@ func (s *committer) run() {
 		}
 		// Take all changes that wait. One that runs alone ends the batch.
 	gather:
-		for len(batch) < most && batch[len(batch)-1].alone == nil {
+		for len(batch) < maxChanges && batch[len(batch)-1].runAlone == nil {
 			select {
 			case c := <-s.changes:
 				batch = append(batch, c)
@@ -88,64 +88,64 @@ func (s *committer) run() {
 }
 
 // commit commits a batch of changes. Only the last one may have runAlone.
-func (s *committer) commit(batch []*change) {
-	last := batch[len(batch)-1]
-	if last.alone != nil {
+func (s *committer) commit(batch []*pendingChange) {
+	lastChange := batch[len(batch)-1]
+	if lastChange.runAlone != nil {
 		batch = batch[:len(batch)-1]
 	}
 
 	// Commit all but those that cannot be applied: each of them fails, and the rest is tried again.
 	for len(batch) > 0 && s.broken == nil {
-		failed, err := s.try(batch)
+		failedIndex, err := s.commitAll(batch)
 		if err == nil {
 			for _, c := range batch {
-				if c.then != nil {
-					c.then()
+				if c.onCommit != nil {
+					c.onCommit()
 				}
-				c.done <- nil
+				c.result <- nil
 			}
 			batch = nil
 			break
 		}
 
 		// The commit itself failed. Unless the disk is full, the store has ended.
-		if failed < 0 {
+		if failedIndex < 0 {
 			if !errors.Is(err, syscall.ENOSPC) {
 				s.broken = fmt.Errorf("the store %s failed and has to be opened again: %w", s.path, err)
 				s.opt.Log.Error("the store failed", "path", s.path, "error", err)
 			}
-			s.refuse(batch, err)
+			s.failAll(batch, err)
 			batch = nil
 			break
 		}
-		batch[failed].done <- err
-		batch = append(batch[:failed], batch[failed+1:]...)
+		batch[failedIndex].result <- err
+		batch = append(batch[:failedIndex], batch[failedIndex+1:]...)
 	}
-	s.refuse(batch, s.broken)
+	s.failAll(batch, s.broken)
 
 	// Run the last change alone.
-	if last.alone != nil {
+	if lastChange.runAlone != nil {
 		err := s.broken
 		if err == nil {
-			err = last.alone()
+			err = lastChange.runAlone()
 		}
-		if errors.Is(err, errLeft) {
+		if errors.Is(err, errStaleFile) {
 			s.broken = err
 		}
-		last.done <- err
+		lastChange.result <- err
 	}
 }
 
 // failAll returns an error for all changes of a batch.
-func (s *committer) refuse(batch []*change, err error) {
+func (s *committer) failAll(batch []*pendingChange, err error) {
 	for _, c := range batch {
-		c.done <- err
+		c.result <- err
 	}
 }
 
 // commitAll commits all changes, or none. If a change could not be applied, failedIndex is its index. If the commit itself
 // failed, it is -1.
-func (s *committer) try(batch []*change) (failed int, err error) {
+func (s *committer) commitAll(batch []*pendingChange) (failedIndex int, err error) {
 	tx, err := s.db.Begin(true)
 	if err != nil {
 		return -1, err

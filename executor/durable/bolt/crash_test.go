@@ -122,8 +122,8 @@ func (p promised) kept(dir string) error {
 			return fmt.Errorf("%s was %s: the record is %q", id, what, st.Data)
 		case what != "accepted" && string(st.Text) != string(content(id)):
 			return fmt.Errorf("%s was %s: the text is %q", id, what, st.Text)
-		case what == "ended" && string(st.End) != "end of "+id:
-			return fmt.Errorf("%s was %s: the end is %q", id, what, st.End)
+		case what == "ended" && string(st.Result) != "end of "+id:
+			return fmt.Errorf("%s was %s: the end is %q", id, what, st.Result)
 		}
 	}
 	return s.check()
@@ -143,7 +143,7 @@ func (s *Store) check() error {
 		if err != nil {
 			return err
 		}
-		if open[st.ID] || st.End != nil {
+		if open[st.ID] || st.Result != nil {
 			return fmt.Errorf("%s was handed out twice or after its end", st.ID)
 		}
 		open[st.ID] = true
@@ -152,8 +152,8 @@ func (s *Store) check() error {
 		for err := range tx.Check() {
 			return err
 		}
-		return tx.Bucket(records).ForEach(func(k, _ []byte) error {
-			if ended := tx.Bucket(ends).Get(k) != nil; ended == open[string(k)] {
+		return tx.Bucket(recordsBucket).ForEach(func(k, _ []byte) error {
+			if ended := tx.Bucket(endsBucket).Get(k) != nil; ended == open[string(k)] {
 				return fmt.Errorf("%s: ended %t, to be claimed %t", k, ended, open[string(k)])
 			}
 			return nil
@@ -169,7 +169,7 @@ func command(dir string, from, count int) *exec.Cmd {
 }
 
 // A process that is killed at any moment loses nothing that it acknowledged.
-func TestKilled(t *testing.T) {
+func TestKilledProcessLosesNothing(t *testing.T) {
 	kills := 8
 	if os.Getenv("INFERPLAN_LONG") != "" {
 		kills = 100

@@ -22,7 +22,7 @@ var ErrDamaged = errors.New("the file is damaged")
 
 // recoverDamage calls read and turns a panic into an error that is ErrDamaged: bbolt panics when it finds damage, and
 // reading pages that the file no longer has is a memory fault.
-func guarded(read func() error) (err error) {
+func recoverDamage(read func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
@@ -34,12 +34,12 @@ func guarded(read func() error) (err error) {
 
 // readOnly opens a file without searching for its free pages, which bbolt does in goroutines of its own.
 func readOnly(path string) (*bbolt.DB, error) {
-	return openGuarded(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true})
+	return openRecovering(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true})
 }
 
 // openRecovering opens a file. If it is damaged, the error is ErrDamaged.
-func openGuarded(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
-	err = guarded(func() error {
+func openRecovering(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
+	err = recoverDamage(func() error {
 		db, err = bbolt.Open(path, 0o600, opt)
 		return err
 	})
@@ -52,23 +52,23 @@ func openGuarded(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
 
 // checkReadable reads everything that is in use: pages, the form of entries, and the order of keys. It returns
 // ErrDamaged if something cannot be read.
-func probe(path string) error {
+func checkReadable(path string) error {
 	db, err := readOnly(path)
-	read := byte(0) // uses every page of a value, so that it is read
+	sum := byte(0) // uses every page of a value, so that it is read
 	if err == nil {
 		err = checkFile(path, db.Info().PageSize)
 	}
 	if err == nil {
 		// Read all entries.
-		err = guarded(func() error {
+		err = recoverDamage(func() error {
 			return db.View(func(tx *bbolt.Tx) error {
 				return tx.ForEach(func(name []byte, b *bbolt.Bucket) error {
 					return b.ForEach(func(k, v []byte) error {
-						if !legible(string(name), k, v) {
+						if !isWellFormed(string(name), k, v) {
 							return fmt.Errorf("%w: %s %q cannot be read", ErrDamaged, name, k)
 						}
 						for i := 0; i < len(v); i += os.Getpagesize() { // a value may span several pages
-							read ^= v[i]
+							sum ^= v[i]
 						}
 						return nil
 					})
@@ -77,7 +77,7 @@ func probe(path string) error {
 		})
 	}
 	if db != nil {
-		err = errors.Join(err, guarded(db.Close))
+		err = errors.Join(err, recoverDamage(db.Close))
 	}
 	if err != nil {
 		return fmt.Errorf("store %s: %w", path, err)
@@ -96,14 +96,14 @@ func checkFile(path string, pageSize int) error {
 }
 
 // isWellFormed reports whether an entry of a bucket has the form in which it is written.
-func legible(bucket string, k, v []byte) bool {
+func isWellFormed(bucket string, k, v []byte) bool {
 	switch bucket {
-	case string(records):
+	case string(recordsBucket):
 		_, err := readHeader(string(k), v)
 		return err == nil && (&durable.Record{ID: string(k)}).Check() == nil
-	case string(ends):
+	case string(endsBucket):
 		return len(v) >= 8
-	case string(texts):
+	case string(textsBucket):
 		if len(k) < 9 {
 			return false
 		}
@@ -114,7 +114,7 @@ func legible(bucket string, k, v []byte) bool {
 }
 
 // RescueReport counts what Rescue has copied.
-type Rescued struct {
+type RescueReport struct {
 	Records int  `json:"records"` // records with their text and result
 	Open    int  `json:"open"`    // those of them without a result
 	Values  int  `json:"values"`  // values of files and batches
@@ -123,50 +123,50 @@ type Rescued struct {
 
 // Rescue copies what can be read of a damaged store into a new one, which must not exist: the entries of each bucket
 // from its start and from its end up to the damage. Text and results whose record is lost are dropped.
-func Rescue(from, to string, opt Options) (*Rescued, error) {
-	if _, err := os.Stat(to); !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("rescuing into %s: %w", to, cmp.Or(err, error(fs.ErrExist)))
+func Rescue(source, target string, opt Options) (*RescueReport, error) {
+	if _, err := os.Stat(target); !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("rescuing into %s: %w", target, cmp.Or(err, error(fs.ErrExist)))
 	}
-	db, err := readOnly(from)
+	db, err := readOnly(source)
 	if err != nil {
-		return nil, fmt.Errorf("store %s: nothing can be read: %w", from, err)
+		return nil, fmt.Errorf("store %s: nothing can be read: %w", source, err)
 	}
-	defer func() { _ = guarded(db.Close) }()
-	s, err := Open(to, opt)
+	defer func() { _ = recoverDamage(db.Close) }()
+	s, err := Open(target, opt)
 	if err != nil {
 		return nil, err
 	}
-	out := &Rescued{}
-	err = guarded(func() error {
-		return db.View(func(tx *bbolt.Tx) error { return s.take(tx, out) })
+	report := &RescueReport{}
+	err = recoverDamage(func() error {
+		return db.View(func(tx *bbolt.Tx) error { return s.copyBuckets(tx, report) })
 	})
 	if errors.Is(err, ErrDamaged) {
-		out.Partial, err = true, nil
+		report.Partial, err = true, nil
 	}
 
 	// If nothing at all could be read, leave no empty store behind.
-	if err = errors.Join(err, s.Close()); err == nil && out.Partial && out.Records+out.Values == 0 {
-		err = errors.Join(fmt.Errorf("store %s: nothing can be read: %w", from, ErrDamaged), os.Remove(to))
+	if err = errors.Join(err, s.Close()); err == nil && report.Partial && report.Records+report.Values == 0 {
+		err = errors.Join(fmt.Errorf("store %s: nothing can be read: %w", source, ErrDamaged), os.Remove(target))
 	}
-	return out, err
+	return report, err
 }
 
 // copyBuckets copies records, results, texts and values. The lists of open and of due records are made anew from
 // them.
-func (s *Store) take(from *bbolt.Tx, out *Rescued) error {
-	for _, name := range [][]byte{records, ends, texts, values} {
+func (s *Store) copyBuckets(source *bbolt.Tx, report *RescueReport) error {
+	for _, name := range [][]byte{recordsBucket, endsBucket, textsBucket, valuesBucket} {
 		var b *bbolt.Bucket
-		if err := guarded(func() error { b = from.Bucket(name); return nil }); err != nil || b == nil {
-			out.Partial = true
+		if err := recoverDamage(func() error { b = source.Bucket(name); return nil }); err != nil || b == nil {
+			report.Partial = true
 			continue
 		}
-		entries, whole := readable(b)
-		out.Partial = out.Partial || !whole
-		if err := s.db.Update(func(tx *bbolt.Tx) error { return put(tx, name, entries, out) }); err != nil {
+		entries, complete := readableEntries(b)
+		report.Partial = report.Partial || !complete
+		if err := s.db.Update(func(tx *bbolt.Tx) error { return writeEntries(tx, name, entries, report) }); err != nil {
 			return err
 		}
 	}
-	return s.db.Update(func(tx *bbolt.Tx) error { return reopen(tx, out) })
+	return s.db.Update(func(tx *bbolt.Tx) error { return rebuildLists(tx, report) })
 }
 
 // entry is a key with its value.
@@ -174,12 +174,12 @@ type entry struct{ key, value []byte }
 
 // readableEntries returns the entries of a bucket up to the damage, from both ends. complete says that all could be
 // read.
-func readable(b *bbolt.Bucket) (list []entry, whole bool) {
-	copied := func(k, v []byte) { list = append(list, entry{append([]byte{}, k...), append([]byte{}, v...)}) }
-	if err := guarded(func() error {
+func readableEntries(b *bbolt.Bucket) (list []entry, complete bool) {
+	addEntry := func(k, v []byte) { list = append(list, entry{append([]byte{}, k...), append([]byte{}, v...)}) }
+	if err := recoverDamage(func() error {
 		c := b.Cursor()
 		for k, v := c.First(); k != nil; k, v = c.Next() {
-			copied(k, v)
+			addEntry(k, v)
 		}
 		return nil
 	}); err == nil {
@@ -187,14 +187,14 @@ func readable(b *bbolt.Bucket) (list []entry, whole bool) {
 	}
 
 	// Read from the end, down to the last entry that was read from the start.
-	last := ""
+	lastKey := ""
 	if len(list) > 0 {
-		last = string(list[len(list)-1].key)
+		lastKey = string(list[len(list)-1].key)
 	}
-	_ = guarded(func() error {
+	_ = recoverDamage(func() error {
 		c := b.Cursor()
-		for k, v := c.Last(); k != nil && string(k) > last; k, v = c.Prev() {
-			copied(k, v)
+		for k, v := c.Last(); k != nil && string(k) > lastKey; k, v = c.Prev() {
+			addEntry(k, v)
 		}
 		return nil
 	})
@@ -203,32 +203,32 @@ func readable(b *bbolt.Bucket) (list []entry, whole bool) {
 }
 
 // writeEntries writes the entries of a bucket. It leaves out entries whose record is missing, and text after a gap.
-func put(tx *bbolt.Tx, name []byte, list []entry, out *Rescued) error {
-	size := map[string]int{} // of the text of each record so far
+func writeEntries(tx *bbolt.Tx, name []byte, list []entry, report *RescueReport) error {
+	textBytes := map[string]int{} // of the text of each record so far
 	for _, e := range list {
-		id, ok := string(e.key), legible(string(name), e.key, e.value)
-		if ok && string(name) == string(texts) {
+		id, ok := string(e.key), isWellFormed(string(name), e.key, e.value)
+		if ok && string(name) == string(textsBucket) {
 			// Is it the next piece of its text?
 			id = string(e.key[:len(e.key)-9])
 			p, _ := readPiece(e.key, e.value) // it is well-formed
-			ok = p.at == size[id]
-			size[id] += p.size
+			ok = p.offset == textBytes[id]
+			textBytes[id] += p.size
 		}
 
 		// Is its record there?
-		if ok && (string(name) == string(texts) || string(name) == string(ends)) {
+		if ok && (string(name) == string(textsBucket) || string(name) == string(endsBucket)) {
 			_, err := findHeader(tx, id)
 			ok = err == nil
 		}
 		if !ok {
-			out.Partial = true
+			report.Partial = true
 			continue
 		}
 		switch string(name) {
-		case string(records):
-			out.Records++
-		case string(values):
-			out.Values++
+		case string(recordsBucket):
+			report.Records++
+		case string(valuesBucket):
+			report.Values++
 		}
 		if err := tx.Bucket(name).Put(e.key, e.value); err != nil {
 			return err
@@ -238,23 +238,23 @@ func put(tx *bbolt.Tx, name []byte, list []entry, out *Rescued) error {
 }
 
 // rebuildLists makes the lists of open and of due records from the records and results.
-func reopen(tx *bbolt.Tx, out *Rescued) error {
-	last := uint64(0)
-	err := tx.Bucket(records).ForEach(func(id, _ []byte) error {
+func rebuildLists(tx *bbolt.Tx, report *RescueReport) error {
+	lastSeq := uint64(0)
+	err := tx.Bucket(recordsBucket).ForEach(func(id, _ []byte) error {
 		h, err := findHeader(tx, string(id))
 		if err != nil {
 			return err
 		}
-		last = max(last, h.seq)
-		if end := tx.Bucket(ends).Get(id); len(end) >= 8 {
-			return tx.Bucket(due).Put(dueKey(h.class, time.Unix(0, int64(sequence(end))), string(id)), []byte{})
+		lastSeq = max(lastSeq, h.seq)
+		if end := tx.Bucket(endsBucket).Get(id); len(end) >= 8 {
+			return tx.Bucket(dueBucket).Put(dueKey(h.class, time.Unix(0, int64(decodeNumber(end))), string(id)), []byte{})
 		}
-		if tx.Bucket(open).Get(number(h.seq)) != nil { // because of the damage, two records have the same number
-			out.Partial = true
+		if tx.Bucket(openBucket).Get(encodeNumber(h.seq)) != nil { // because of the damage, two records have the same number
+			report.Partial = true
 			return nil
 		}
-		out.Open++
-		return tx.Bucket(open).Put(number(h.seq), append([]byte{}, id...))
+		report.Open++
+		return tx.Bucket(openBucket).Put(encodeNumber(h.seq), append([]byte{}, id...))
 	})
-	return errors.Join(err, tx.Bucket(open).SetSequence(last))
+	return errors.Join(err, tx.Bucket(openBucket).SetSequence(lastSeq))
 }

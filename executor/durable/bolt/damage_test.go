@@ -150,12 +150,12 @@ func TestDamagedRecordHoldsUpNobody(t *testing.T) {
 		}
 	}
 	if err := s.db.Update(func(tx *bbolt.Tx) error {
-		k, _ := tx.Bucket(texts).Cursor().First()
-		return tx.Bucket(texts).Put(bytes.Clone(k), (&piece{size: 3, tokens: 1, data: []byte("text")}).encode())
+		k, _ := tx.Bucket(textsBucket).Cursor().First()
+		return tx.Bucket(textsBucket).Put(bytes.Clone(k), (&textPiece{size: 3, tokens: 1, data: []byte("text")}).encode())
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if st, err := s.Claim(t.Context()); !errors.Is(err, durable.ErrRecord) || st == nil || st.ID != "first" {
+	if st, err := s.Claim(t.Context()); !errors.Is(err, durable.ErrDamagedRecord) || st == nil || st.ID != "first" {
 		t.Errorf("the damaged one: %+v, %v", st, err)
 	}
 	if st, err := s.Claim(t.Context()); err != nil || st.ID != "second" {

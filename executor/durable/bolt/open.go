@@ -22,24 +22,24 @@ type Options struct {
 	Log    *slog.Logger     // slog.Default if nil
 	Now    func() time.Time // clock of the ends of requests; durable.SteadyClock if nil
 
-	commits int // most changes in a commit, for measurements; 0 stands for maxCommitChanges
+	maxChanges int // most changes in a commit, for measurements; 0 stands for maxCommitChanges
 }
 
 // Store is a durable.Store in a file.
 type Store struct {
-	file
+	storeFile
 	commits committer
 	claims  claims
 }
 
 // storeFile is the open file of a store.
-type file struct {
+type storeFile struct {
 	path    string
 	opt     Options
 	closing chan struct{} // closed when the store closes
 
-	swap sync.RWMutex // held for writing while the file is replaced
-	db   *bbolt.DB
+	swapMu sync.RWMutex // held for writing while the file is replaced
+	db     *bbolt.DB
 }
 
 // version is the version of the file's layout.
@@ -60,18 +60,18 @@ func Open(path string, opt Options) (*Store, error) {
 		opt.Log = slog.Default()
 	}
 	if opt.Now == nil {
-		opt.Now = durable.Steady(time.Now)
+		opt.Now = durable.SteadyClock(time.Now)
 	}
-	s := &Store{file: file{path: path, opt: opt, closing: make(chan struct{})}}
-	s.commits = committer{file: &s.file, changes: make(chan *change), ended: make(chan struct{})}
+	s := &Store{storeFile: storeFile{path: path, opt: opt, closing: make(chan struct{})}}
+	s.commits = committer{storeFile: &s.storeFile, changes: make(chan *pendingChange), stopped: make(chan struct{})}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := s.make(); err != nil {
+		if err := s.create(); err != nil {
 			return nil, err
 		}
 	}
 
 	// bbolt must not see a damaged file.
-	if err := probe(path); err != nil {
+	if err := checkReadable(path); err != nil {
 		return nil, err
 	}
 	if err := s.open(); err != nil {
@@ -80,22 +80,22 @@ func Open(path string, opt Options) (*Store, error) {
 
 	// All open records can be claimed.
 	err := s.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket(open).ForEach(func(k, v []byte) error {
-			s.claims.add(sequence(k), string(v))
+		return tx.Bucket(openBucket).ForEach(func(k, v []byte) error {
+			s.claims.add(decodeNumber(k), string(v))
 			return nil
 		})
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("store %s: %w", path, err), s.db.Close())
 	}
-	go s.commits.run()
+	go s.commits.commitLoop()
 	return s, nil
 }
 
 // openFile opens a file for the store. The list of free pages is not written with every commit; it is computed when
 // the file is opened.
 func openFile(path string) (*bbolt.DB, error) {
-	db, err := openGuarded(path, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
+	db, err := openRecovering(path, &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType})
 	if err != nil {
 		return nil, fmt.Errorf("store %s: %w", path, err)
 	}
@@ -103,12 +103,12 @@ func openFile(path string) (*bbolt.DB, error) {
 }
 
 // create writes an empty file under another name and moves it into place.
-func (s *file) make() error {
-	beside := s.path + ".new"
-	if err := os.Remove(beside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (s *storeFile) create() error {
+	tempPath := s.path + ".new"
+	if err := os.Remove(tempPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("store %s: %w", s.path, err)
 	}
-	db, err := openFile(beside)
+	db, err := openFile(tempPath)
 	if err != nil {
 		return err
 	}
@@ -122,17 +122,17 @@ func (s *file) make() error {
 		if err != nil {
 			return err
 		}
-		return errors.Join(tx.Bucket(meta).Put([]byte("version"), []byte{version}), tx.Bucket(meta).Put([]byte("check"), check))
+		return errors.Join(tx.Bucket(metaBucket).Put([]byte("version"), []byte{version}), tx.Bucket(metaBucket).Put([]byte("check"), check))
 	})
 	if err = errors.Join(err, db.Close()); err != nil {
 		return fmt.Errorf("store %s: %w", s.path, err)
 	}
-	return s.move(beside)
+	return s.moveIntoPlace(tempPath)
 }
 
 // moveIntoPlace renames a file to the store's path, durably.
-func (s *file) move(beside string) error {
-	if err := os.Rename(beside, s.path); err != nil {
+func (s *storeFile) moveIntoPlace(tempPath string) error {
+	if err := os.Rename(tempPath, s.path); err != nil {
 		return fmt.Errorf("store %s: %w", s.path, err)
 	}
 	dir, err := os.Open(filepath.Dir(s.path))
@@ -147,21 +147,21 @@ func (s *file) move(beside string) error {
 }
 
 // open opens the file in place, checks it, and upgrades it if it has an older version.
-func (s *file) open() error {
+func (s *storeFile) open() error {
 	db, err := openFile(s.path)
 	if err != nil {
 		return err
 	}
 	s.db = db
-	old := false
+	outdated := false
 	err = db.View(func(tx *bbolt.Tx) error {
 		if err := s.checkMeta(tx); err != nil {
 			return err
 		}
-		old = tx.Bucket(meta).Get([]byte("version"))[0] < version
+		outdated = tx.Bucket(metaBucket).Get([]byte("version"))[0] < version
 		return nil
 	})
-	if err == nil && old {
+	if err == nil && outdated {
 		err = db.Update(upgrade)
 	}
 	if err != nil {
@@ -171,8 +171,8 @@ func (s *file) open() error {
 }
 
 // checkMeta returns an error if the file is no store, has a newer version, or is sealed with another key.
-func (s *file) checkMeta(tx *bbolt.Tx) error {
-	b := tx.Bucket(meta)
+func (s *storeFile) checkMeta(tx *bbolt.Tx) error {
+	b := tx.Bucket(metaBucket)
 	if b == nil || len(b.Get([]byte("version"))) != 1 {
 		return errors.New("the file is not a store of inferplan")
 	}
@@ -181,14 +181,14 @@ func (s *file) checkMeta(tx *bbolt.Tx) error {
 	}
 	check, err := s.opt.Sealer.Open("check", b.Get([]byte("check")))
 	if err == nil && !bytes.Equal(check, []byte("inferplan")) {
-		err = durable.ErrKey
+		err = durable.ErrWrongKey
 	}
 	return err
 }
 
 // upgrade brings an older file to the current version.
 func upgrade(tx *bbolt.Tx) error {
-	b := tx.Bucket(meta)
+	b := tx.Bucket(metaBucket)
 	for v := b.Get([]byte("version"))[0]; v < version; v++ {
 		if err := upgrades[v](tx); err != nil {
 			return fmt.Errorf("upgrade from version %d: %w", v, err)
@@ -203,8 +203,8 @@ func upgrade(tx *bbolt.Tx) error {
 // Close ends the store, after the commit that is under way. Changes that still wait fail with durable.ErrClosed.
 func (s *Store) Close() error {
 	s.commits.close()
-	s.swap.Lock()
-	defer s.swap.Unlock()
+	s.swapMu.Lock()
+	defer s.swapMu.Unlock()
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("store %s: %w", s.path, err)
 	}
@@ -212,22 +212,22 @@ func (s *Store) Close() error {
 }
 
 // seal encrypts data for a location.
-func (s *file) seal(place string, data []byte) ([]byte, error) {
-	return s.opt.Sealer.Seal(place, data)
+func (s *storeFile) seal(location string, data []byte) ([]byte, error) {
+	return s.opt.Sealer.Seal(location, data)
 }
 
 // unseal decrypts data. The result outlives the transaction in which the data was read.
-func (s *file) unseal(place string, data []byte) ([]byte, error) {
+func (s *storeFile) unseal(location string, data []byte) ([]byte, error) {
 	if s.opt.Sealer == nil {
 		return append([]byte{}, data...), nil
 	}
-	return s.opt.Sealer.Open(place, data)
+	return s.opt.Sealer.Open(location, data)
 }
 
 // view calls read in a read transaction. It returns durable.ErrClosed once the store is closing.
-func (s *file) view(read func(*bbolt.Tx) error) error {
-	s.swap.RLock()
-	defer s.swap.RUnlock()
+func (s *storeFile) view(read func(*bbolt.Tx) error) error {
+	s.swapMu.RLock()
+	defer s.swapMu.RUnlock()
 	select {
 	case <-s.closing:
 		return durable.ErrClosed

@@ -12,11 +12,11 @@ import (
 // which panic if a page is damaged. Each page that is in use must have its own number, a form that fits its size,
 // keys in order and within those of its parent, and exactly one parent. Numbers have the byte order of this machine,
 // as bbolt writes them.
-type pages struct {
-	file  io.ReaderAt
-	size  uint64 // of a page, in bytes
-	end   uint64 // number after the last page
-	found map[uint64]bool
+type pageChecker struct {
+	file    io.ReaderAt
+	size    uint64 // of a page, in bytes
+	endPage uint64 // number after the last page
+	visited map[uint64]bool
 }
 
 // Sizes in the format of bbolt's files.
@@ -34,7 +34,7 @@ const (
 // checkPages returns ErrDamaged if a page in use is damaged. size is the size of a page in bytes.
 func checkPages(file io.ReaderAt, size int) error {
 	// The newer of the two valid meta pages is in force: it names the root and the number of pages.
-	var root, end, newest uint64
+	var root, endPage, newestTx uint64
 	for i := range 2 {
 		meta := make([]byte, metaChecksum+8)
 		if _, err := file.ReadAt(meta, int64(i*size)+pageHeader); err != nil {
@@ -42,93 +42,93 @@ func checkPages(file io.ReaderAt, size int) error {
 		}
 		sum := fnv.New64a()
 		_, _ = sum.Write(meta[:metaChecksum]) // it cannot fail
-		at := func(i int) uint64 { return binary.NativeEndian.Uint64(meta[i:]) }
-		if binary.NativeEndian.Uint32(meta) == boltMagic && at(metaChecksum) == sum.Sum64() && (end == 0 || at(48) > newest) {
-			root, end, newest = at(16), at(40), at(48)
+		field := func(i int) uint64 { return binary.NativeEndian.Uint64(meta[i:]) }
+		if binary.NativeEndian.Uint32(meta) == boltMagic && field(metaChecksum) == sum.Sum64() && (endPage == 0 || field(48) > newestTx) {
+			root, endPage, newestTx = field(16), field(40), field(48)
 		}
 	}
-	p := pages{file, uint64(size), end, map[uint64]bool{}}
-	return p.check(root, nil, nil)
+	p := pageChecker{file, uint64(size), endPage, map[uint64]bool{}}
+	return p.checkSubtree(root, nil, nil)
 }
 
 // damageError returns an error that is ErrDamaged, for a page.
-func (p *pages) damaged(id uint64, format string, args ...any) error {
+func (p *pageChecker) damageError(id uint64, format string, args ...any) error {
 	return fmt.Errorf("%w: page %d: "+format, append([]any{ErrDamaged, id}, args...)...)
 }
 
 // readPage reads a page, with the pages onto which it overflows, and marks them as visited.
-func (p *pages) read(id uint64) ([]byte, error) {
-	if id < 2 || id >= p.end {
-		return nil, p.damaged(id, "the file has pages 2 to %d", p.end-1)
+func (p *pageChecker) readPage(id uint64) ([]byte, error) {
+	if id < 2 || id >= p.endPage {
+		return nil, p.damageError(id, "the file has pages 2 to %d", p.endPage-1)
 	}
 	head := make([]byte, pageHeader)
 	if _, err := p.file.ReadAt(head, int64(id*p.size)); err != nil {
-		return nil, p.damaged(id, "%w", err)
+		return nil, p.damageError(id, "%w", err)
 	}
-	over := uint64(binary.NativeEndian.Uint32(head[12:]))
-	if number := binary.NativeEndian.Uint64(head); number != id || over >= p.end-id {
-		return nil, p.damaged(id, "it has the number %d and runs over to %d more", number, over)
+	overflow := uint64(binary.NativeEndian.Uint32(head[12:]))
+	if number := binary.NativeEndian.Uint64(head); number != id || overflow >= p.endPage-id {
+		return nil, p.damageError(id, "it has the number %d and runs over to %d more", number, overflow)
 	}
-	for i := id; i <= id+over; i++ {
-		if p.found[i] {
-			return nil, p.damaged(i, "it has two parents")
+	for i := id; i <= id+overflow; i++ {
+		if p.visited[i] {
+			return nil, p.damageError(i, "it has two parents")
 		}
-		p.found[i] = true
+		p.visited[i] = true
 	}
-	b := make([]byte, (1+over)*p.size)
+	b := make([]byte, (1+overflow)*p.size)
 	if _, err := p.file.ReadAt(b, int64(id*p.size)); err != nil {
-		return nil, p.damaged(id, "%w", err)
+		return nil, p.damageError(id, "%w", err)
 	}
 	return b, nil
 }
 
 // checkSubtree checks a page and all pages below it. Their keys must be at least minKey and less than keyLimit; nil means no
 // bound.
-func (p *pages) check(id uint64, low, high []byte) error {
-	b, err := p.read(id)
+func (p *pageChecker) checkSubtree(id uint64, minKey, keyLimit []byte) error {
+	b, err := p.readPage(id)
 	if err != nil {
 		return err
 	}
 	kind, n := binary.NativeEndian.Uint16(b[8:]), int(binary.NativeEndian.Uint16(b[10:]))
 	if kind != branchPage && kind != leafPage || kind == branchPage && n == 0 || pageHeader+n*pageElement > len(b) {
-		return p.damaged(id, "it is of kind %d, with %d entries", kind, n)
+		return p.damageError(id, "it is of kind %d, with %d entries", kind, n)
 	}
 
 	// Split the page into keys and values, and check the order of the keys.
-	keys, rest := make([][]byte, n), make([][]byte, n)
-	below := low
+	keys, values := make([][]byte, n), make([][]byte, n)
+	previousKey := minKey
 	for i := range n {
-		e := b[pageHeader+i*pageElement:]
-		number := func(at int) uint64 { return uint64(binary.NativeEndian.Uint32(e[at:])) }
-		pos, ksize, vsize := number(4), number(8), number(12)
+		element := b[pageHeader+i*pageElement:]
+		field := func(offset int) uint64 { return uint64(binary.NativeEndian.Uint32(element[offset:])) }
+		pos, ksize, vsize := field(4), field(8), field(12)
 		if kind == branchPage {
-			pos, ksize, vsize = number(0), number(4), 0
+			pos, ksize, vsize = field(0), field(4), 0
 		}
-		if pos+ksize+vsize > uint64(len(e)) {
-			return p.damaged(id, "entry %d ends behind it", i)
+		if pos+ksize+vsize > uint64(len(element)) {
+			return p.damageError(id, "entry %d ends behind it", i)
 		}
-		keys[i], rest[i] = e[pos:pos+ksize], e[pos+ksize:pos+ksize+vsize]
-		if order := bytes.Compare(below, keys[i]); order > 0 || i > 0 && order == 0 || high != nil && bytes.Compare(keys[i], high) >= 0 {
-			return p.damaged(id, "key %d is out of order", i)
+		keys[i], values[i] = element[pos:pos+ksize], element[pos+ksize:pos+ksize+vsize]
+		if comparison := bytes.Compare(previousKey, keys[i]); comparison > 0 || i > 0 && comparison == 0 || keyLimit != nil && bytes.Compare(keys[i], keyLimit) >= 0 {
+			return p.damageError(id, "key %d is out of order", i)
 		}
-		below = keys[i]
+		previousKey = keys[i]
 	}
 
 	// Check the pages below: children of a branch, and the roots of buckets.
 	for i := range n {
-		e := b[pageHeader+i*pageElement:]
+		element := b[pageHeader+i*pageElement:]
 		if kind == branchPage {
-			next := high
+			childLimit := keyLimit
 			if i+1 < n {
-				next = keys[i+1]
+				childLimit = keys[i+1]
 			}
-			err = p.check(binary.NativeEndian.Uint64(e[8:]), keys[i], next)
-		} else if binary.NativeEndian.Uint32(e)&bucketElement != 0 {
-			if len(rest[i]) < bucketHeader {
-				return p.damaged(id, "entry %d is a bucket of %d bytes", i, len(rest[i]))
+			err = p.checkSubtree(binary.NativeEndian.Uint64(element[8:]), keys[i], childLimit)
+		} else if binary.NativeEndian.Uint32(element)&bucketElement != 0 {
+			if len(values[i]) < bucketHeader {
+				return p.damageError(id, "entry %d is a bucket of %d bytes", i, len(values[i]))
 			}
-			if root := binary.NativeEndian.Uint64(rest[i]); root != 0 { // otherwise the bucket lies in the entry itself
-				err = p.check(root, nil, nil)
+			if root := binary.NativeEndian.Uint64(values[i]); root != 0 { // otherwise the bucket lies in the entry itself
+				err = p.checkSubtree(root, nil, nil)
 			}
 		}
 		if err != nil {

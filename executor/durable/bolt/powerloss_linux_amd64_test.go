@@ -261,7 +261,7 @@ func (d *disk) after(t *testing.T, dir string, form int, r *rand.Rand) {
 }
 
 // Whenever power fails, the store opens, and what was acknowledged is there.
-func TestPowerLoss(t *testing.T) {
+func TestPowerLossKeepsAcknowledgedRecords(t *testing.T) {
 	count, forms := 24, 3
 	if os.Getenv("INFERPLAN_LONG") != "" {
 		count, forms = 120, 8

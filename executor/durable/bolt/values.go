@@ -15,20 +15,20 @@ func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	if err := durable.CheckKey(key); err != nil {
 		return err
 	}
-	if len(value) > durable.MaxValue {
-		return fmt.Errorf("%s: %d bytes, at most %d: %w", key, len(value), durable.MaxValue, durable.ErrTooLarge)
+	if len(value) > durable.MaxValueBytes {
+		return fmt.Errorf("%s: %d bytes, at most %d: %w", key, len(value), durable.MaxValueBytes, durable.ErrTooLarge)
 	}
 	sealed, err := s.seal("value/"+key, value)
 	if err != nil {
 		return err
 	}
-	return s.commits.update(ctx, func(tx *bbolt.Tx) error { return tx.Bucket(values).Put([]byte(key), sealed) }, nil)
+	return s.commits.update(ctx, func(tx *bbolt.Tx) error { return tx.Bucket(valuesBucket).Put([]byte(key), sealed) }, nil)
 }
 
 // Value implements durable.Values.
 func (s *Store) Value(_ context.Context, key string) (value []byte, err error) {
 	err = s.view(func(tx *bbolt.Tx) (err error) {
-		sealed := tx.Bucket(values).Get([]byte(key))
+		sealed := tx.Bucket(valuesBucket).Get([]byte(key))
 		if sealed == nil {
 			return fmt.Errorf("%s: %w", key, durable.ErrNotFound)
 		}
@@ -39,18 +39,18 @@ func (s *Store) Value(_ context.Context, key string) (value []byte, err error) {
 }
 
 // Keys implements durable.Values.
-func (s *Store) Keys(_ context.Context, prefix string) (out []string, err error) {
+func (s *Store) Keys(_ context.Context, prefix string) (keys []string, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
-		c := tx.Bucket(values).Cursor()
+		c := tx.Bucket(valuesBucket).Cursor()
 		for k, _ := c.Seek([]byte(prefix)); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, _ = c.Next() {
-			out = append(out, string(k))
+			keys = append(keys, string(k))
 		}
 		return nil
 	})
-	return out, err
+	return keys, err
 }
 
 // Delete implements durable.Values.
 func (s *Store) Delete(ctx context.Context, key string) error {
-	return s.commits.update(ctx, func(tx *bbolt.Tx) error { return tx.Bucket(values).Delete([]byte(key)) }, nil)
+	return s.commits.update(ctx, func(tx *bbolt.Tx) error { return tx.Bucket(valuesBucket).Delete([]byte(key)) }, nil)
 }

@@ -14,33 +14,33 @@ import (
 )
 
 // claim is a record that this process has claimed.
-type holding struct {
-	reply  string // subject of acknowledgements and heartbeats
-	seq    uint64 // of the record in the stream
-	last   uint64 // sequence number of the last message of its state that this process has seen
-	handed bool   // handed over to another process, which stores its text
+type claim struct {
+	ackSubject string // subject of acknowledgements and heartbeats
+	seq        uint64 // of the record in the stream
+	lastSeen   uint64 // sequence number of the last message of its state that this process has seen
+	handedOver bool   // handed over to another process, which stores its text
 }
 
 // Signals to the server about a record.
 var (
-	signalEnded   = []byte("+ACK")
-	signalBack    = []byte("-NAK")
-	signalWorking = []byte("+WPI")
+	signalEnded    = []byte("+ACK")
+	signalReleased = []byte("-NAK")
+	signalWorking  = []byte("+WPI")
 )
 
 // signal sends a signal about a claim to the server.
-func (s *link) signal(h *holding, what []byte) error {
-	if err := s.conn.Publish(h.reply, what); err != nil {
+func (s *clusterClient) signal(h *claim, signal []byte) error {
+	if err := s.conn.Publish(h.ackSubject, signal); err != nil {
 		return fmt.Errorf("tell the queue of a request: %w", err)
 	}
 	return nil
 }
 
 // foreignRetryDelay is the time until a foreign record is delivered again.
-const foreignAgain = time.Minute
+const foreignRetryDelay = time.Minute
 
 // pullTimeout bounds the time that a request for the next record waits at the server.
-const pullWait = 2 * time.Second
+const pullTimeout = 2 * time.Second
 
 // Claim implements durable.Store.
 func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
@@ -53,7 +53,7 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 		}
 
 		// Wait for a message. Errors of the cluster pass: it may have no leader at the moment.
-		msg, err := s.next(ctx)
+		msg, err := s.fetchNext(ctx)
 		if err != nil {
 			if !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, jetstream.ErrNoMessages) && !errors.Is(err, context.DeadlineExceeded) {
 				select {
@@ -66,10 +66,10 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 		}
 
 		// Claim its record.
-		st, err := s.take(ctx, msg)
-		if foreign(err) {
-			s.refuse("a record", err)
-			_ = msg.NakWithDelay(foreignAgain) // without a delay it would come again at once
+		st, err := s.claimMessage(ctx, msg)
+		if isForeign(err) {
+			s.countRefused("a record", err)
+			_ = msg.NakWithDelay(foreignRetryDelay) // without a delay it would come again at once
 			continue
 		}
 		if err != nil {
@@ -82,61 +82,61 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 }
 
 // fetchNext asks the server for a record. If the caller is gone before one comes, the record is given back.
-func (s *Store) next(ctx context.Context) (jetstream.Msg, error) {
-	ctx, cancel := context.WithTimeout(ctx, pullWait)
+func (s *Store) fetchNext(ctx context.Context) (jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	return s.serve.Next(jetstream.FetchContext(ctx))
+	return s.consumer.Next(jetstream.FetchContext(ctx))
 }
 
 // claimMessage claims the record of a message. If the record has ended or is claimed here already, it returns nil: a
 // new leader of the stream may deliver again what the one before had delivered.
-func (s *Store) take(ctx context.Context, msg jetstream.Msg) (*durable.State, error) {
+func (s *Store) claimMessage(ctx context.Context, msg jetstream.Msg) (*durable.State, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return nil, fmt.Errorf("a record without its place: %w", err)
 	}
 	id := msg.Subject()[strings.LastIndexByte(msg.Subject(), '.')+1:]
 	if err := (&durable.Record{ID: id}).Check(); err != nil {
-		return nil, fmt.Errorf("%w: %w", errForm, err)
+		return nil, fmt.Errorf("%w: %w", errWrongForm, err)
 	}
 
 	// Enter the claim before the state is read, so that heartbeats are sent meanwhile.
 	s.mu.Lock()
-	h := s.held[id]
+	h := s.claims[id]
 	if h != nil {
-		h.reply = msg.Reply()
+		h.ackSubject = msg.Reply()
 	} else {
-		s.held[id] = &holding{reply: msg.Reply(), seq: meta.Sequence.Stream}
+		s.claims[id] = &claim{ackSubject: msg.Reply(), seq: meta.Sequence.Stream}
 	}
 	s.mu.Unlock()
 	if h != nil {
 		return nil, nil
 	}
-	st, err := s.read(ctx, id, msg, meta.Sequence.Stream)
+	st, err := s.readClaimed(ctx, id, msg, meta.Sequence.Stream)
 	if st == nil {
 		s.mu.Lock()
-		delete(s.held, id)
+		delete(s.claims, id)
 		s.mu.Unlock()
 	}
 	return st, err
 }
 
 // readClaimed returns the state of a record that was just claimed. If the record has ended, it returns nil.
-func (s *Store) read(ctx context.Context, id string, msg jetstream.Msg, seq uint64) (*durable.State, error) {
-	st, last, err := s.state(ctx, id, msg.Headers(), msg.Data(), seq)
+func (s *Store) readClaimed(ctx context.Context, id string, msg jetstream.Msg, seq uint64) (*durable.State, error) {
+	st, lastSeen, err := s.readState(ctx, id, msg.Headers(), msg.Data(), seq)
 	if err != nil {
 		return nil, err
 	}
-	if st.End != nil { // the process that ended it was gone before it could acknowledge
-		return nil, s.settle(ctx, id)
+	if st.Result != nil { // the process that ended it was gone before it could acknowledge
+		return nil, s.noteEnd(ctx, id)
 	}
-	s.saw(id, last)
+	s.noteSeen(id, lastSeen)
 	return st, nil
 }
 
 // sendHeartbeats tells the server from time to time which records this process holds, until the store is closed.
-func (s *Store) beat() {
+func (s *Store) sendHeartbeats() {
 	tick := time.NewTicker(s.opt.AckWait / 4)
 	defer tick.Stop()
 	for {
@@ -146,13 +146,13 @@ func (s *Store) beat() {
 			return
 		}
 		s.mu.Lock()
-		held := make([]holding, 0, len(s.held))
-		for _, h := range s.held {
-			held = append(held, *h)
+		claims := make([]claim, 0, len(s.claims))
+		for _, h := range s.claims {
+			claims = append(claims, *h)
 		}
 		s.mu.Unlock()
-		for i := range held {
-			if err := s.signal(&held[i], signalWorking); err != nil {
+		for i := range claims {
+			if err := s.signal(&claims[i], signalWorking); err != nil {
 				s.opt.Log.Warn("the queue was not told what is held", "error", err)
 				break
 			}
@@ -163,14 +163,14 @@ func (s *Store) beat() {
 // Release implements durable.Store.
 func (s *Store) Release(ctx context.Context, id string) error {
 	s.mu.Lock()
-	h := s.held[id]
-	delete(s.held, id)
+	h := s.claims[id]
+	delete(s.claims, id)
 	s.mu.Unlock()
 	if h != nil {
-		return s.signal(h, signalBack)
+		return s.signal(h, signalReleased)
 	}
-	t, err := s.tip(ctx, id)
-	if err == nil && t.ended {
+	t, err := s.readTip(ctx, id)
+	if err == nil && t.hasEnded {
 		err = fmt.Errorf("%s: %w", id, durable.ErrFinished)
 	}
 	return err
@@ -178,10 +178,10 @@ func (s *Store) Release(ctx context.Context, id string) error {
 
 // dropEnded acknowledges a record that has ended. If that gets lost, the record is delivered once more and found to
 // have ended.
-func (s *Store) over(id string) {
+func (s *Store) dropEnded(id string) {
 	s.mu.Lock()
-	h := s.held[id]
-	delete(s.held, id)
+	h := s.claims[id]
+	delete(s.claims, id)
 	s.mu.Unlock()
 	if h != nil {
 		if err := s.signal(h, signalEnded); err != nil {
@@ -191,22 +191,22 @@ func (s *Store) over(id string) {
 }
 
 // noteSeen records the last message of a record that this process has seen.
-func (s *Store) saw(id string, seq uint64) {
+func (s *Store) noteSeen(id string, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.held[id]; h != nil {
-		h.last = seq
+	if h := s.claims[id]; h != nil {
+		h.lastSeen = seq
 	}
 }
 
 // lastSeenMessage returns the last message of a record that this process has seen. isHeld is false if this process does
 // not hold the record or has handed it over.
-func (s *Store) seen(id string) (seq uint64, held bool) {
+func (s *Store) lastSeenMessage(id string) (seq uint64, isHeld bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.held[id]
-	if h == nil || h.handed {
+	h := s.claims[id]
+	if h == nil || h.handedOver {
 		return 0, false
 	}
-	return h.last, true
+	return h.lastSeen, true
 }

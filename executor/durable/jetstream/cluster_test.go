@@ -124,7 +124,7 @@ func waitFor(mu *sync.Mutex, done func() bool) {
 func tally(ctx context.Context, t *testing.T, s durable.Store, accepted map[string]bool, ends map[string]int) (lost, twice int) {
 	for id := range accepted {
 		st, err := s.Get(ctx, id)
-		if err != nil || string(st.Data) != id || string(st.End) != id {
+		if err != nil || string(st.Data) != id || string(st.Result) != id {
 			lost++
 			t.Errorf("%s: %+v, %v", id, st, err)
 		}

@@ -17,7 +17,7 @@ import (
 
 // What others write under our names is counted and left aside: records and ends of ours
 // before and behind it come, and are cleaned up.
-func TestForeignMessages(t *testing.T) {
+func TestForeignMessagesAreLeftAside(t *testing.T) {
 	for name, sealer := range map[string]*durable.Sealer{"plain": nil, "sealed": durabletest.Sealer(t, "a")} {
 		t.Run(name, func(t *testing.T) {
 			url := natstest.Run(t)
@@ -59,7 +59,7 @@ func TestForeignMessages(t *testing.T) {
 			if n, err := s.Expire(ctx, time.Now().Add(time.Hour), func(string) time.Duration { return time.Minute }); n != 2 || err != nil {
 				t.Errorf("%d records were deleted, %v", n, err)
 			}
-			if n := s.Refused(); n < 4 {
+			if n := s.RefusedMessages(); n < 4 {
 				t.Errorf("%d messages were refused", n)
 			}
 		})
@@ -67,7 +67,7 @@ func TestForeignMessages(t *testing.T) {
 }
 
 // The term of the leader can be read by others as long as it leads.
-func TestTerm(t *testing.T) {
+func TestTermCanBeReadWhileLeading(t *testing.T) {
 	a, b := pair(t, Options{AckWait: time.Second})
 	for round := range 2 {
 		if term, err := b.Term(t.Context()); term != 0 || err != nil {
@@ -146,16 +146,16 @@ func TestTermIsWrittenAtOnce(t *testing.T) {
 // one waits.
 func TestLeaseOfAnAnswerLost(t *testing.T) {
 	a, b := pair(t, Options{AckWait: time.Minute})
-	own, other := &lease{link: &a.link, name: "own"}, &lease{link: &b.link, name: "other"}
-	first, err := own.take(t.Context())
+	own, other := &lease{clusterClient: &a.clusterClient, name: "own"}, &lease{clusterClient: &b.clusterClient, name: "other"}
+	first, err := own.acquire(t.Context())
 	if first == 0 || err != nil {
 		t.Fatalf("revision %d, %v", first, err)
 	}
 	term := own.term
-	if revision, err := other.take(t.Context()); revision != 0 || err != nil {
+	if revision, err := other.acquire(t.Context()); revision != 0 || err != nil {
 		t.Errorf("another process takes it, too: revision %d, %v", revision, err)
 	}
-	if revision, err := own.take(t.Context()); revision <= first || own.term <= term || err != nil {
+	if revision, err := own.acquire(t.Context()); revision <= first || own.term <= term || err != nil {
 		t.Errorf("revision %d, term %d after revision %d, term %d: %v", revision, own.term, first, term, err)
 	}
 }

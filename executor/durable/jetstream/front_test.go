@@ -83,7 +83,7 @@ func front(t *testing.T, url string, server completions.Server, elsewhere bool) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := completions.New(completions.Options{Store: store, Server: server, Elsewhere: elsewhere, StoreText: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	f, err := completions.New(completions.Options{Store: store, Server: server, ServedElsewhere: elsewhere, TextStoreInterval: 20 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,7 @@ func place(url string, opt Options) durabletest.Opener {
 	return func() (durable.Store, error) { return Open(context.Background(), url, opt) }
 }
 
-func TestConformance(t *testing.T) {
+func TestStoreConformsToContract(t *testing.T) {
 	url := natstest.Run(t)
 	var n atomic.Int64
 	for _, c := range []struct {
@@ -36,20 +36,20 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func TestKey(t *testing.T) {
+func TestWrongKeyIsRefused(t *testing.T) {
 	url := natstest.Run(t)
 	if err := place(url, Options{Replicas: 1, Sealer: durabletest.Sealer(t, "a")}).Open(t).Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, key := range []*durable.Sealer{nil, durabletest.Sealer(t, "b")} {
-		if s, err := Open(t.Context(), url, Options{Replicas: 1, Sealer: key}); !errors.Is(err, durable.ErrKey) {
+		if s, err := Open(t.Context(), url, Options{Replicas: 1, Sealer: key}); !errors.Is(err, durable.ErrWrongKey) {
 			t.Errorf("opened with another key or none: %v, %v", s, err)
 		}
 	}
 }
 
 // A holder that is silent loses its record to another, and cannot write to it any more.
-func TestSilentHolder(t *testing.T) {
+func TestSilentHolderLosesRecord(t *testing.T) {
 	url := natstest.Run(t)
 	opt := Options{Replicas: 1, AckWait: time.Second}
 	a, b := place(url, opt).Open(t).(*Store), place(url, opt).Open(t).(*Store)
@@ -74,8 +74,8 @@ func TestSilentHolder(t *testing.T) {
 	}
 	// a hangs: it tells nothing any more, and does not know that it lost the record.
 	a.mu.Lock()
-	h := a.held["r"]
-	a.held = map[string]*holding{}
+	h := a.claims["r"]
+	a.claims = map[string]*claim{}
 	a.mu.Unlock()
 	st, err := b.Claim(ctx)
 	if err != nil || string(st.Text) != "one " {
@@ -85,23 +85,23 @@ func TestSilentHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.mu.Lock()
-	a.held["r"] = h
+	a.claims["r"] = h
 	a.mu.Unlock()
-	if err := a.Append(ctx, "r", 4, []byte("deux"), 1); !errors.Is(err, durable.ErrMoved) {
+	if err := a.Append(ctx, "r", 4, []byte("deux"), 1); !errors.Is(err, durable.ErrConflict) {
 		t.Errorf("text of the one that hung: %v", err)
 	}
-	if err := a.Finish(ctx, "r", []byte("a")); !errors.Is(err, durable.ErrMoved) {
+	if err := a.Finish(ctx, "r", []byte("a")); !errors.Is(err, durable.ErrConflict) {
 		t.Errorf("the end of the one that hung: %v", err)
 	}
 	if err := b.Finish(ctx, "r", []byte("b")); err != nil {
 		t.Error(err)
 	}
-	if st, err := a.Get(ctx, "r"); err != nil || string(st.Text) != "one two" || string(st.End) != "b" {
+	if st, err := a.Get(ctx, "r"); err != nil || string(st.Text) != "one two" || string(st.Result) != "b" {
 		t.Errorf("in the end: %+v, %v", st, err)
 	}
 }
 
-func TestTooLarge(t *testing.T) {
+func TestTooLargeRecordIsRefused(t *testing.T) {
 	s := place(natstest.Run(t), Options{Replicas: 1}).Open(t)
 	defer s.Close()
 	if _, err := s.Accept(t.Context(), &durable.Record{ID: "r", Data: make([]byte, 2<<20)}); !errors.Is(err, durable.ErrTooLarge) {

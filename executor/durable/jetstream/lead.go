@@ -22,11 +22,11 @@ const leadKey = "lead"
 // lease is a process's attempt to lead. Clocks of machines are not compared: the leader writes the key from time to
 // time, and the key is free once another process has seen it unchanged for AckWait.
 type lease struct {
-	*link
-	name  string
-	term  uint64    // greater than the revision that its first write replaced
-	seen  uint64    // revision of the key that was seen last
-	since time.Time // when seenRevision was seen first
+	*clusterClient
+	name         string
+	term         uint64    // greater than the revision that its first write replaced
+	seenRevision uint64    // revision of the key that was seen last
+	seenSince    time.Time // when seenRevision was seen first
 }
 
 // value returns what the leader writes.
@@ -34,9 +34,9 @@ func (l *lease) value() []byte { return fmt.Appendf(nil, "%s %d", l.name, l.term
 
 // readLeader reads the key from the leader of its stream, because other nodes may lag. If there is no leader, the
 // term is 0.
-func (s *link) who(ctx context.Context) (revision uint64, name string, term uint64, err error) {
+func (s *clusterClient) readLeader(ctx context.Context) (revision uint64, name string, term uint64, err error) {
 	m, err := s.leader.GetLastMsg("KV_"+s.opt.Name, "$KV."+s.opt.Name+"."+leadKey, nats.Context(ctx))
-	if missing(err) {
+	if isMissing(err) {
 		return 0, "", 0, nil
 	}
 	if err != nil {
@@ -48,22 +48,22 @@ func (s *link) who(ctx context.Context) (revision uint64, name string, term uint
 }
 
 // Term implements durable.Shared. The term of a leader is there before it starts to lead.
-func (s *link) Term(ctx context.Context) (uint64, error) {
-	_, _, term, err := s.who(ctx)
+func (s *clusterClient) Term(ctx context.Context) (uint64, error) {
+	_, _, term, err := s.readLeader(ctx)
 	return term, err
 }
 
 // Lead implements durable.Shared: it leads whenever no other process does.
-func (s *link) Lead(ctx context.Context, lead func(ctx context.Context, term uint64)) error {
-	l := &lease{link: s, name: nuid.Next()}
+func (s *clusterClient) Lead(ctx context.Context, lead func(ctx context.Context, term uint64)) error {
+	l := &lease{clusterClient: s, name: nuid.Next()}
 	for {
-		began := time.Now()
-		revision, err := l.take(ctx)
+		startedAt := time.Now()
+		revision, err := l.acquire(ctx)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, durable.ErrClosed) {
 			s.opt.Log.Warn("whether another process plans is not known", "error", err)
 		}
 		if revision > 0 {
-			l.keep(ctx, began, revision, func(ctx context.Context) { lead(ctx, l.term) })
+			l.hold(ctx, startedAt, revision, func(ctx context.Context) { lead(ctx, l.term) })
 		}
 		select {
 		case <-time.After(s.opt.AckWait / 10):
@@ -77,24 +77,24 @@ func (s *link) Lead(ctx context.Context, lead func(ctx context.Context, term uin
 
 // acquire takes the key if it is free, and returns its revision. If it is not free, it returns 0. Only one write can
 // replace a revision, and later revisions are greater, so terms grow.
-func (l *lease) take(ctx context.Context) (revision uint64, err error) {
+func (l *lease) acquire(ctx context.Context) (revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.AckWait/3)
 	defer cancel()
-	last, name, _, err := l.who(ctx)
+	lastRevision, name, _, err := l.readLeader(ctx)
 	if err != nil {
 		return 0, err
 	}
 
 	// The key is free if it names nobody, or has not changed for AckWait.
-	if last != l.seen {
-		l.seen, l.since = last, time.Now()
+	if lastRevision != l.seenRevision {
+		l.seenRevision, l.seenSince = lastRevision, time.Now()
 	}
-	if name != "" && name != l.name && time.Since(l.since) < l.opt.AckWait {
+	if name != "" && name != l.name && time.Since(l.seenSince) < l.opt.AckWait {
 		return 0, nil
 	}
-	l.term = last + 1
-	revision, err = l.bucket.Update(ctx, leadKey, l.value(), last)
-	if moved(err) {
+	l.term = lastRevision + 1
+	revision, err = l.bucket.Update(ctx, leadKey, l.value(), lastRevision)
+	if isConflict(err) {
 		return 0, nil
 	}
 	return revision, err
@@ -102,24 +102,24 @@ func (l *lease) take(ctx context.Context) (revision uint64, err error) {
 
 // hold runs lead and renews the key meanwhile. lastWrite is a time before the last write. The context of lead ends
 // before another process can find the key free.
-func (l *lease) keep(ctx context.Context, written time.Time, revision uint64, lead func(context.Context)) {
-	ctx, lost := context.WithCancel(ctx)
-	defer lost()
-	var done sync.WaitGroup
+func (l *lease) hold(ctx context.Context, lastWrite time.Time, revision uint64, lead func(context.Context)) {
+	ctx, stopLeading := context.WithCancel(ctx)
+	defer stopLeading()
+	var renewing sync.WaitGroup
 
 	// Renew the key. Without a write for two thirds of AckWait, give up.
-	done.Go(func() {
-		defer lost()
-		for time.Since(written) < l.opt.AckWait*2/3 {
+	renewing.Go(func() {
+		defer stopLeading()
+		for time.Since(lastWrite) < l.opt.AckWait*2/3 {
 			select {
 			case <-time.After(l.opt.AckWait / 6):
 			case <-ctx.Done():
 				return
 			}
-			began := time.Now()
-			next, err := l.renew(ctx, revision)
-			if next > 0 {
-				written, revision = began, next
+			startedAt := time.Now()
+			renewed, err := l.renew(ctx, revision)
+			if renewed > 0 {
+				lastWrite, revision = startedAt, renewed
 			} else if err == nil {
 				l.opt.Log.Warn("another process plans now")
 				return
@@ -128,13 +128,13 @@ func (l *lease) keep(ctx context.Context, written time.Time, revision uint64, le
 		l.opt.Log.Warn("this process plans no more: the queue does not answer")
 	})
 	lead(ctx)
-	lost()
-	done.Wait()
+	stopLeading()
+	renewing.Wait()
 
 	// Free the key, so that the next process need not wait.
-	free, cancel := context.WithTimeout(context.Background(), time.Second)
+	releaseCtx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = l.bucket.Update(free, leadKey, nil, revision) // if this fails, the key is free later
+	_, _ = l.bucket.Update(releaseCtx, leadKey, nil, revision) // if this fails, the key is free later
 }
 
 // renew writes the key again and returns its new revision. If another process has written it, renew returns 0 without
@@ -142,14 +142,14 @@ func (l *lease) keep(ctx context.Context, written time.Time, revision uint64, le
 func (l *lease) renew(ctx context.Context, revision uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.AckWait/3)
 	defer cancel()
-	next, err := l.bucket.Update(ctx, leadKey, l.value(), revision)
-	if err == nil || !moved(err) {
-		return next, err
+	renewed, err := l.bucket.Update(ctx, leadKey, l.value(), revision)
+	if err == nil || !isConflict(err) {
+		return renewed, err
 	}
 	// The write may have succeeded although its answer was lost.
-	last, name, term, err := l.who(ctx)
+	lastRevision, name, term, err := l.readLeader(ctx)
 	if err != nil || name != l.name || term != l.term {
 		return 0, err
 	}
-	return last, nil
+	return lastRevision, nil
 }

@@ -33,38 +33,38 @@ type Options struct {
 
 // Store is a durable.Store in a cluster. It is also a durable.Shared.
 type Store struct {
-	link
-	beating sync.WaitGroup
+	clusterClient
+	heartbeats sync.WaitGroup
 
-	mu   sync.Mutex
-	held map[string]*holding
+	mu     sync.Mutex
+	claims map[string]*claim
 }
 
 // clusterClient is the connection to the cluster, with its stream, consumer and bucket.
-type link struct {
-	opt    Options
-	conn   *nats.Conn
-	js     jetstream.JetStream
-	leader nats.JetStreamContext // reads from the stream's leader, which has every message
-	stream jetstream.Stream
-	serve  jetstream.Consumer
-	bucket jetstream.KeyValue
-	page   int             // messages that are read at once
-	odd    rate.Sometimes  // limits the log lines about foreign messages
-	others atomic.Uint64   // number of foreign messages
-	ctx    context.Context // ends at Close
-	stop   context.CancelFunc
+type clusterClient struct {
+	opt          Options
+	conn         *nats.Conn
+	js           jetstream.JetStream
+	leader       nats.JetStreamContext // reads from the stream's leader, which has every message
+	stream       jetstream.Stream
+	consumer     jetstream.Consumer
+	bucket       jetstream.KeyValue
+	pageSize     int             // messages that are read at once
+	refusalLog   rate.Sometimes  // limits the log lines about foreign messages
+	refusedCount atomic.Uint64   // number of foreign messages
+	ctx          context.Context // ends at Close
+	stop         context.CancelFunc
 }
 
 // openTimeout bounds the wait for a cluster to answer.
-const openWait = 30 * time.Second
+const openTimeout = 30 * time.Second
 
 // Open connects to the servers of a URL such as nats://a:4222,nats://b:4222, and creates the stream, the consumer and
 // the bucket if they do not exist.
 func Open(ctx context.Context, url string, opt Options) (*Store, error) {
-	set(&opt.Name, "inferplan")
-	set(&opt.Replicas, 3)
-	set(&opt.AckWait, 30*time.Second)
+	setDefault(&opt.Name, "inferplan")
+	setDefault(&opt.Replicas, 3)
+	setDefault(&opt.AckWait, 30*time.Second)
 	if opt.Log == nil {
 		opt.Log = slog.Default()
 	}
@@ -75,21 +75,21 @@ func Open(ctx context.Context, url string, opt Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("queue %s: %w", url, err)
 	}
-	s := &Store{link: link{opt: opt, conn: conn, page: 1000, odd: rate.Sometimes{First: 3, Interval: 10 * time.Second}}, held: map[string]*holding{}}
+	s := &Store{clusterClient: clusterClient{opt: opt, conn: conn, pageSize: 1000, refusalLog: rate.Sometimes{First: 3, Interval: 10 * time.Second}}, claims: map[string]*claim{}}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	ctx, cancel := context.WithTimeout(ctx, openWait)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	if err := s.open(ctx); err != nil {
 		s.stop()
 		conn.Close()
 		return nil, fmt.Errorf("queue %s: %w", url, err)
 	}
-	s.beating.Go(s.beat)
+	s.heartbeats.Go(s.sendHeartbeats)
 	return s, nil
 }
 
 // setDefault sets a field to a value if it is zero.
-func set[T comparable](field *T, value T) {
+func setDefault[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
 		*field = value
@@ -98,7 +98,7 @@ func set[T comparable](field *T, value T) {
 
 // open connects to JetStream and creates what does not exist. It tries again, because a cluster that has just started
 // has no leader yet.
-func (s *link) open(ctx context.Context) (err error) {
+func (s *clusterClient) open(ctx context.Context) (err error) {
 	if s.js, err = jetstream.New(s.conn); err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (s *link) open(ctx context.Context) (err error) {
 		return err
 	}
 	for {
-		if err = s.make(ctx); err == nil || ctx.Err() != nil || errors.Is(err, durable.ErrKey) {
+		if err = s.createResources(ctx); err == nil || ctx.Err() != nil || errors.Is(err, durable.ErrWrongKey) {
 			return err
 		}
 		select {
@@ -118,19 +118,19 @@ func (s *link) open(ctx context.Context) (err error) {
 }
 
 // createResources creates the stream, the consumer and the bucket, or adapts them to the options.
-func (s *link) make(ctx context.Context) (err error) {
+func (s *clusterClient) createResources(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	name := s.opt.Name
 	s.stream, err = s.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 		Name: name, Subjects: []string{name + ".req.*", name + ".state.*", name + ".due.*"},
 		Storage: jetstream.FileStorage, Replicas: s.opt.Replicas, Retention: jetstream.LimitsPolicy, Discard: jetstream.DiscardNew, Duplicates: 2 * time.Minute,
-		AllowDirect: true, RePublish: &jetstream.RePublish{Source: s.subject("state", "*"), Destination: s.news("{{wildcard(1)}}")},
+		AllowDirect: true, RePublish: &jetstream.RePublish{Source: s.subject("state", "*"), Destination: s.newsSubject("{{wildcard(1)}}")},
 	})
 	if err != nil {
 		return fmt.Errorf("stream %s: %w", name, err)
 	}
-	s.serve, err = s.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
+	s.consumer, err = s.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
 		Durable: "serve", FilterSubject: name + ".req.*", DeliverPolicy: jetstream.DeliverAllPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: s.opt.AckWait, MaxDeliver: -1, MaxAckPending: -1,
 	})
@@ -145,7 +145,7 @@ func (s *link) make(ctx context.Context) (err error) {
 }
 
 // checkKey returns an error if the store is sealed with another key than ours. A new store gets ours.
-func (s *link) checkKey(ctx context.Context) error {
+func (s *clusterClient) checkKey(ctx context.Context) error {
 	const key = "check"
 	sealed, err := s.opt.Sealer.Seal(key, []byte("inferplan 1"))
 	if err != nil {
@@ -158,9 +158,9 @@ func (s *link) checkKey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plain, err := s.opt.Sealer.Open(key, entry.Value())
-	if err == nil && string(plain) != "inferplan 1" {
-		err = fmt.Errorf("%s: %w", key, durable.ErrKey)
+	opened, err := s.opt.Sealer.Open(key, entry.Value())
+	if err == nil && string(opened) != "inferplan 1" {
+		err = fmt.Errorf("%s: %w", key, durable.ErrWrongKey)
 	}
 	return err
 }
@@ -169,18 +169,18 @@ func (s *link) checkKey(ctx context.Context) error {
 // connection.
 func (s *Store) Close() error {
 	s.stop()
-	s.beating.Wait()
+	s.heartbeats.Wait()
 	s.mu.Lock()
-	held := make([]*holding, 0, len(s.held))
-	for _, h := range s.held {
-		held = append(held, h)
+	claims := make([]*claim, 0, len(s.claims))
+	for _, h := range s.claims {
+		claims = append(claims, h)
 	}
-	s.held = map[string]*holding{}
+	s.claims = map[string]*claim{}
 	s.mu.Unlock()
-	slices.SortFunc(held, func(a, b *holding) int { return int(a.seq) - int(b.seq) })
+	slices.SortFunc(claims, func(a, b *claim) int { return int(a.seq) - int(b.seq) })
 	var err error
-	for _, h := range held {
-		err = errors.Join(err, s.signal(h, signalBack))
+	for _, h := range claims {
+		err = errors.Join(err, s.signal(h, signalReleased))
 	}
 	if !s.conn.IsClosed() {
 		err = errors.Join(err, s.conn.FlushTimeout(5*time.Second))
@@ -190,21 +190,21 @@ func (s *Store) Close() error {
 }
 
 // retryTimeout bounds the time for which a call is repeated while the cluster has no leader.
-const tryFor = 30 * time.Second
+const retryTimeout = 30 * time.Second
 
 // retry repeats a call until it succeeds or fails for good. "Not found" and a conflict are final answers.
-func (s *link) again(ctx context.Context, call func(ctx context.Context) error) error {
+func (s *clusterClient) retry(ctx context.Context, call func(ctx context.Context) error) error {
 	if s.ctx.Err() != nil {
 		return durable.ErrClosed
 	}
-	ctx, cancel := context.WithTimeout(ctx, tryFor)
+	ctx, cancel := context.WithTimeout(ctx, retryTimeout)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		once, done := context.WithTimeout(ctx, 3*time.Second)
-		err := call(once)
-		done()
-		if err == nil || final(err) {
+		callCtx, cancelCall := context.WithTimeout(ctx, 3*time.Second)
+		err := call(callCtx)
+		cancelCall()
+		if err == nil || isPermanent(err) {
 			return err
 		}
 		select {
@@ -219,11 +219,11 @@ func (s *link) again(ctx context.Context, call func(ctx context.Context) error) 
 }
 
 // isPermanent reports whether repeating the call would give the same error.
-func final(err error) bool {
-	if moved(err) || missing(err) || errors.Is(err, jetstream.ErrInvalidKey) {
+func isPermanent(err error) bool {
+	if isConflict(err) || isMissing(err) || errors.Is(err, jetstream.ErrInvalidKey) {
 		return true
 	}
-	for _, e := range []error{nats.ErrMaxPayload, jetstream.ErrStreamMessageExceedsMaximum, durable.ErrKey, durable.ErrFinished, durable.ErrMoved, durable.ErrNotFound} {
+	for _, e := range []error{nats.ErrMaxPayload, jetstream.ErrStreamMessageExceedsMaximum, durable.ErrWrongKey, durable.ErrFinished, durable.ErrConflict, durable.ErrNotFound} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -232,12 +232,12 @@ func final(err error) bool {
 }
 
 // isConflict reports whether another message came under the subject first.
-func moved(err error) bool {
+func isConflict(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
 // isMissing reports whether a message or key does not exist.
-func missing(err error) bool {
+func isMissing(err error) bool {
 	return errors.Is(err, nats.ErrMsgNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrKeyDeleted) || errors.Is(err, jetstream.ErrNoKeysFound)
 }

@@ -16,15 +16,15 @@ import (
 var _ durable.Shared = (*Store)(nil)
 
 // HandOver implements durable.Shared. The ticket is the subject of the record's acknowledgements.
-func (s *Store) Hand(id string) (string, error) {
+func (s *Store) HandOver(id string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.held[id]
+	h := s.claims[id]
 	if h == nil {
 		return "", fmt.Errorf("%.80q is not held here: %w", id, durable.ErrNotFound)
 	}
-	h.handed = true
-	return h.reply, nil
+	h.handedOver = true
+	return h.ackSubject, nil
 }
 
 // Adopt implements durable.Shared.
@@ -32,50 +32,50 @@ func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, e
 	if !strings.HasPrefix(ticket, "$JS.ACK.") {
 		return nil, fmt.Errorf("%.80q with ticket %.80q: %w", id, ticket, durable.ErrNotFound)
 	}
-	req, err := s.record(ctx, id)
+	req, err := s.requestMessage(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 
 	// Send a heartbeat at once, and read the state.
-	h := &holding{reply: ticket, seq: req.Sequence}
+	h := &claim{ackSubject: ticket, seq: req.Sequence}
 	s.mu.Lock()
-	s.held[id] = h
+	s.claims[id] = h
 	s.mu.Unlock()
 	err = s.signal(h, signalWorking)
 	var st *durable.State
 	if err == nil {
-		var last uint64
-		if st, last, err = s.state(ctx, id, req.Header, req.Data, req.Sequence); err == nil {
-			s.saw(id, last)
+		var lastSeen uint64
+		if st, lastSeen, err = s.readState(ctx, id, req.Header, req.Data, req.Sequence); err == nil {
+			s.noteSeen(id, lastSeen)
 		}
 	}
 	switch {
-	case err == nil && st.End == nil:
+	case err == nil && st.Result == nil:
 		return st, nil
 	case err == nil:
-		err = errors.Join(fmt.Errorf("%s: %w", id, durable.ErrFinished), s.settle(ctx, id))
+		err = errors.Join(fmt.Errorf("%s: %w", id, durable.ErrFinished), s.noteEnd(ctx, id))
 	}
 	s.mu.Lock()
-	delete(s.held, id)
+	delete(s.claims, id)
 	s.mu.Unlock()
 	return nil, err
 }
 
 // newsSubject returns the subject under which the servers publish the messages of a record's state once they are
 // stored.
-func (s *link) news(id string) string { return s.opt.Name + ".news." + id }
+func (s *clusterClient) newsSubject(id string) string { return s.opt.Name + ".news." + id }
 
 // Follow implements durable.Shared. Only the processes that follow this record receive its messages.
-func (s *link) Follow(id string, tell func(durable.Change)) (stop func(), err error) {
+func (s *clusterClient) Follow(id string, notify func(durable.Change)) (stop func(), err error) {
 	if (&durable.Record{ID: id}).Check() != nil {
 		return nil, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
 	}
-	sub, err := s.conn.Subscribe(s.news(id), func(m *nats.Msg) {
-		if c, err := s.change(id, m.Header, m.Data); err == nil {
-			tell(c)
+	sub, err := s.conn.Subscribe(s.newsSubject(id), func(m *nats.Msg) {
+		if c, err := s.decodeChange(id, m.Header, m.Data); err == nil {
+			notify(c)
 		} else {
-			s.refuse("news of a request", err)
+			s.countRefused("news of a request", err)
 		}
 	})
 	if err != nil {
@@ -85,13 +85,13 @@ func (s *link) Follow(id string, tell func(durable.Change)) (stop func(), err er
 }
 
 // FollowEnds implements durable.Shared. If the consumer's server is gone, it continues on another from where it was.
-func (s *link) Ends(ctx context.Context, tell func(id string)) error {
+func (s *clusterClient) FollowEnds(ctx context.Context, notify func(id string)) error {
 	prefix := s.subject("due", "")
 	c, err := s.js.OrderedConsumer(ctx, s.opt.Name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{prefix + "*"}, DeliverPolicy: jetstream.DeliverNewPolicy, HeadersOnly: true})
 	if err != nil {
 		return fmt.Errorf("follow the ends of requests: %w", err)
 	}
-	run, err := c.Consume(func(m jetstream.Msg) { tell(strings.TrimPrefix(m.Subject(), prefix)) })
+	run, err := c.Consume(func(m jetstream.Msg) { notify(strings.TrimPrefix(m.Subject(), prefix)) })
 	if err != nil {
 		return fmt.Errorf("follow the ends of requests: %w", err)
 	}
@@ -100,28 +100,28 @@ func (s *link) Ends(ctx context.Context, tell func(id string)) error {
 }
 
 // decodeChange decodes a message of a record's state.
-func (s *link) change(id string, h nats.Header, data []byte) (c durable.Change, err error) {
-	c = durable.Change{ID: id, At: number(h, headerAt), Tokens: number(h, headerTokens), Ended: h.Get(headerEnd) != ""}
+func (s *clusterClient) decodeChange(id string, h nats.Header, data []byte) (c durable.Change, err error) {
+	c = durable.Change{ID: id, Offset: intHeader(h, headerOffset), Tokens: intHeader(h, headerTokens), Ended: h.Get(headerEnd) != ""}
 	if c.Ended {
-		c.End, err = s.opt.Sealer.Open("end/"+id, data)
+		c.Result, err = s.opt.Sealer.Open("end/"+id, data)
 	} else {
-		c.Text, err = s.opt.Sealer.Open(textPlace(id, c.At), data)
+		c.Text, err = s.opt.Sealer.Open(textLocation(id, c.Offset), data)
 	}
 	return c, err
 }
 
 // talkSubject returns the subject of messages to a name.
-func (s *link) talk(name string) string { return s.opt.Name + ".talk." + name }
+func (s *clusterClient) talkSubject(name string) string { return s.opt.Name + ".talk." + name }
 
 // Ask implements durable.Shared.
-func (s *link) Ask(ctx context.Context, name string, message []byte) ([]byte, error) {
+func (s *clusterClient) Ask(ctx context.Context, name string, message []byte) ([]byte, error) {
 	sealed, err := s.opt.Sealer.Seal("ask/"+name, message)
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.conn.RequestWithContext(ctx, s.talk(name), sealed)
+	m, err := s.conn.RequestWithContext(ctx, s.talkSubject(name), sealed)
 	if errors.Is(err, nats.ErrNoResponders) {
-		return nil, fmt.Errorf("%s: %w", name, durable.ErrNobody)
+		return nil, fmt.Errorf("%s: %w", name, durable.ErrNoAnswerer)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", name, err)
@@ -131,11 +131,11 @@ func (s *link) Ask(ctx context.Context, name string, message []byte) ([]byte, er
 
 // Answer implements durable.Shared. Once stop has returned, the server knows, and later messages fail with
 // durable.ErrNoAnswerer.
-func (s *link) Answer(name string, take func(message []byte, reply func([]byte))) (func(), error) {
-	sub, err := s.conn.Subscribe(s.talk(name), func(m *nats.Msg) {
+func (s *clusterClient) Answer(name string, take func(message []byte, reply func([]byte))) (func(), error) {
+	sub, err := s.conn.Subscribe(s.talkSubject(name), func(m *nats.Msg) {
 		message, err := s.opt.Sealer.Open("ask/"+name, m.Data)
 		if err != nil {
-			s.refuse("a message to "+name, err)
+			s.countRefused("a message to "+name, err)
 			return
 		}
 		take(message, func(answer []byte) {
@@ -151,9 +151,9 @@ func (s *link) Answer(name string, take func(message []byte, reply func([]byte))
 	if err != nil {
 		return nil, fmt.Errorf("answer as %s: %w", name, err)
 	}
-	end := func() {
+	unsubscribe := func() {
 		_ = sub.Unsubscribe()
 		_ = s.conn.FlushTimeout(5 * time.Second)
 	}
-	return end, s.conn.FlushTimeout(5 * time.Second)
+	return unsubscribe, s.conn.FlushTimeout(5 * time.Second)
 }

@@ -37,7 +37,7 @@ func TestHandAndAdopt(t *testing.T) {
 	var mu sync.Mutex
 	var seen []durable.Change
 	ends := make(chan string, 9)
-	if err := a.Ends(ctx, func(id string) { ends <- id }); err != nil {
+	if err := a.FollowEnds(ctx, func(id string) { ends <- id }); err != nil {
 		t.Fatal(err)
 	}
 	for _, id := range []string{"r", "s"} {
@@ -53,11 +53,11 @@ func TestHandAndAdopt(t *testing.T) {
 			t.Fatalf("%+v, %v", st, err)
 		}
 	}
-	if _, err := b.Hand("r"); !errors.Is(err, durable.ErrNotFound) {
+	if _, err := b.HandOver("r"); !errors.Is(err, durable.ErrNotFound) {
 		t.Errorf("b hands on what it does not have: %v", err)
 	}
 	adopt := func(id string) *durable.State {
-		ticket, err := a.Hand(id)
+		ticket, err := a.HandOver(id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestHandAndAdopt(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	if len(seen) != 4 || string(seen[0].Text) != "one " || seen[0].Tokens != 1 || string(seen[1].End) != "b" || !seen[1].Ended || string(seen[2].Text) != "two" || string(seen[3].End) != "dropped" {
+	if len(seen) != 4 || string(seen[0].Text) != "one " || seen[0].Tokens != 1 || string(seen[1].Result) != "b" || !seen[1].Ended || string(seen[2].Text) != "two" || string(seen[3].Result) != "dropped" {
 		t.Errorf("the changes: %+v", seen)
 	}
 	for _, want := range []string{"r", "s"} {
@@ -126,7 +126,7 @@ func TestHandAndAdopt(t *testing.T) {
 
 // A record of many pieces is read back in a fixed number of round trips, also by a
 // process that did not write it.
-func TestReadBack(t *testing.T) {
+func TestReadBackTakesFixedRoundTrips(t *testing.T) {
 	a, b := pair(t, Options{Sealer: durabletest.Sealer(t, "a")})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -136,7 +136,7 @@ func TestReadBack(t *testing.T) {
 		}
 	}
 	const pieces = 50
-	b.page = pieces - 10
+	b.pageSize = pieces - 10
 	want := ""
 	for n := range pieces {
 		piece := fmt.Sprint(n, " ")
@@ -161,19 +161,19 @@ func TestReadBack(t *testing.T) {
 		}
 		return st
 	}
-	if st := read(4); string(st.Text) != want || st.Tokens != pieces || st.End != nil {
+	if st := read(4); string(st.Text) != want || st.Tokens != pieces || st.Result != nil {
 		t.Errorf("%d bytes of text and %d tokens are read, %d were written", len(st.Text), st.Tokens, len(want))
 	}
 	if err := a.Finish(ctx, "r", []byte("end")); err != nil {
 		t.Fatal(err)
 	}
-	if st := read(4); string(st.Text) != want || string(st.End) != "end" {
-		t.Errorf("after the end: %d bytes, %q", len(st.Text), st.End)
+	if st := read(4); string(st.Text) != want || string(st.Result) != "end" {
+		t.Errorf("after the end: %d bytes, %q", len(st.Text), st.Result)
 	}
 }
 
 // Who follows a record receives its text, and that of no other.
-func TestFollowOne(t *testing.T) {
+func TestFollowerReceivesOnlyItsRecord(t *testing.T) {
 	a, b := pair(t, Options{})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -229,7 +229,7 @@ func TestFollowOne(t *testing.T) {
 }
 
 // One process leads at a time. When it stops, or is silent, another does, in a later term.
-func TestLead(t *testing.T) {
+func TestOneProcessLeadsAtATime(t *testing.T) {
 	a, b := pair(t, Options{AckWait: 600 * time.Millisecond})
 	type turn struct {
 		who  string
@@ -279,7 +279,7 @@ func TestLead(t *testing.T) {
 }
 
 // Messages are answered in their order; nobody answers for a name that is not there.
-func TestAsk(t *testing.T) {
+func TestMessagesAreAnsweredInOrder(t *testing.T) {
 	a, b := pair(t, Options{Sealer: durabletest.Sealer(t, "a")})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -291,7 +291,7 @@ func TestAsk(t *testing.T) {
 		t.Errorf("%q, %v", got, err)
 	}
 	stop()
-	if _, err := a.Ask(ctx, "echo", []byte("x")); !errors.Is(err, durable.ErrNobody) {
+	if _, err := a.Ask(ctx, "echo", []byte("x")); !errors.Is(err, durable.ErrNoAnswerer) {
 		t.Errorf("an answer after the end: %v", err)
 	}
 }

@@ -27,20 +27,20 @@ func table(r io.Reader, name string, header []string, row func(t *csvfile.Table)
 	if err := t.Expect(header...); err != nil {
 		return err
 	}
-	return t.Each(func() error { return row(t) })
+	return t.EachRow(func() error { return row(t) })
 }
 
-type point struct {
+type measurementKey struct {
 	device       string
 	share, batch int
 }
 
 type model struct {
-	name   string
-	points []point // points in order of appearance
-	cost   map[point]map[int]document.Micros
-	cuts   map[int]int64
-	blocks int
+	name     string
+	points   []measurementKey // points in order of appearance
+	cost     map[measurementKey]map[int]document.Micros
+	cutBytes map[int]int64
+	blocks   int
 }
 
 // Limits of the memory that a file can make us allocate, and of the bytes at a cut.
@@ -51,40 +51,40 @@ const (
 
 // Read makes a profile of the named models, in that order. If no model is named, it takes all models of the
 // latency file in order of appearance. source says where the numbers are from.
-func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string, models []string, source string) (*formats.Profile, error) {
+func Read(latency io.Reader, latencyName string, cutsReader io.Reader, cutsName string, models []string, source string) (*formats.Profile, error) {
 	byName := map[string]*model{}
-	var order []string
+	var names []string
 	var devices []string
-	seen := map[string]bool{}
-	wanted := func(name string) bool { return len(models) == 0 || slices.Contains(models, name) }
+	seenNames := map[string]bool{}
+	isWanted := func(name string) bool { return len(models) == 0 || slices.Contains(models, name) }
 
 	// Read the latencies.
 	err := table(latency, latencyName, latencyHeader, func(t *csvfile.Table) error {
 		name, device := t.Text("model"), t.Text("gpu")
-		seen[name] = true
-		if !wanted(name) {
+		seenNames[name] = true
+		if !isWanted(name) {
 			return nil
 		}
 		m := byName[name]
 		if m == nil {
-			m = &model{name: name, cost: map[point]map[int]document.Micros{}, cuts: map[int]int64{}}
+			m = &model{name: name, cost: map[measurementKey]map[int]document.Micros{}, cutBytes: map[int]int64{}}
 			byName[name] = m
-			order = append(order, name)
+			names = append(names, name)
 		}
-		p := point{device, t.Whole("vgpu_denominator", 1, 1024), t.Whole("batch", 1, 1<<20)}
+		p := measurementKey{device, t.Whole("vgpu_denominator", 1, 1024), t.Whole("batch", 1, 1<<20)}
 		block := t.Whole("block", 0, maxBlocks-1)
-		us, err := document.ParseMicros(t.Row[5])
-		if err != nil || us < 0 {
-			return t.Cell(5, "microseconds, not negative, at most three decimals")
+		latency, err := document.ParseMicros(t.Row[5])
+		if err != nil || latency < 0 {
+			return t.CellError(5, "microseconds, not negative, at most three decimals")
 		}
 		if m.cost[p] == nil {
 			m.cost[p] = map[int]document.Micros{}
 			m.points = append(m.points, p)
 		}
-		if _, twice := m.cost[p][block]; twice {
+		if _, isDuplicate := m.cost[p][block]; isDuplicate {
 			return t.Fail(3, "block", fmt.Sprintf("block %d of %s on %s 1/%d at batch %d again", block, m.name, p.device, p.share, p.batch), "each once")
 		}
-		m.cost[p][block] = us
+		m.cost[p][block] = latency
 		m.blocks = max(m.blocks, block+1)
 		if !slices.Contains(devices, device) {
 			devices = append(devices, device)
@@ -96,16 +96,16 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 	}
 
 	// Read the bytes at the cuts.
-	err = table(cuts, cutsName, cutHeader, func(t *csvfile.Table) error {
+	err = table(cutsReader, cutsName, cutHeader, func(t *csvfile.Table) error {
 		m := byName[t.Text("model")]
 		if m == nil {
 			return nil // a model that is not imported
 		}
-		after := t.Whole("after_block", 0, maxBlocks-1)
-		if _, twice := m.cuts[after]; twice {
-			return t.Fail(1, "after_block", fmt.Sprintf("the cut of %s after block %d again", m.name, after), "each once")
+		block := t.Whole("after_block", 0, maxBlocks-1)
+		if _, isDuplicate := m.cutBytes[block]; isDuplicate {
+			return t.Fail(1, "after_block", fmt.Sprintf("the cut of %s after block %d again", m.name, block), "each once")
 		}
-		m.cuts[after] = int64(t.Whole("bytes_fp16_batch1", 0, maxBytes))
+		m.cutBytes[block] = int64(t.Whole("bytes_fp16_batch1", 0, maxBytes))
 		return nil
 	})
 	if err != nil {
@@ -114,16 +114,16 @@ func Read(latency io.Reader, latencyName string, cuts io.Reader, cutsName string
 
 	// Make the profile.
 	if len(models) > 0 {
-		order = models
+		names = models
 	}
 	p := &formats.Profile{Format: "inferplan.profile/v1"}
 	for _, d := range devices {
 		p.Devices = append(p.Devices, formats.ProfileDevice{Device: d, Engine: "imported", Source: source})
 	}
-	for _, name := range order {
+	for _, name := range names {
 		m := byName[name]
 		if m == nil {
-			return nil, &document.Error{File: latencyName, Path: "model", Found: "no row of " + strconv.Quote(name), Expected: "latencies of every model asked for", Hint: "the models there: " + strings.Join(slices.Sorted(maps.Keys(seen)), ", ")}
+			return nil, &document.Error{File: latencyName, Path: "model", Found: "no row of " + strconv.Quote(name), Expected: "latencies of every model asked for", Hint: "the models there: " + strings.Join(slices.Sorted(maps.Keys(seenNames)), ", ")}
 		}
 		pm, err := m.profile(latencyName, cutsName)
 		if err != nil {
@@ -139,7 +139,7 @@ func (m *model) profile(latencyName, cutsName string) (*formats.ProfileModel, er
 	for b := range m.blocks {
 		block := formats.Block{Name: strconv.Itoa(b)}
 		if b < m.blocks-1 {
-			n, ok := m.cuts[b]
+			n, ok := m.cutBytes[b]
 			if !ok {
 				return nil, &document.Error{File: cutsName, Path: "after_block", Found: fmt.Sprintf("no cut of %s after block %d", m.name, b), Expected: fmt.Sprintf("one after each of blocks 0 to %d", m.blocks-2)}
 			}
@@ -150,11 +150,11 @@ func (m *model) profile(latencyName, cutsName string) (*formats.ProfileModel, er
 	for _, p := range m.points {
 		row := formats.Measurement{Device: p.device, Share: p.share, Batch: p.batch}
 		for b := range m.blocks {
-			us, ok := m.cost[p][b]
+			latency, ok := m.cost[p][b]
 			if !ok {
 				return nil, &document.Error{File: latencyName, Path: "block", Found: fmt.Sprintf("no latency of %s block %d on %s 1/%d at batch %d", m.name, b, p.device, p.share, p.batch), Expected: fmt.Sprintf("all blocks 0 to %d", m.blocks-1)}
 			}
-			row.Blocks = append(row.Blocks, formats.Latency{WallUS: us})
+			row.Blocks = append(row.Blocks, formats.Latency{WallUS: latency})
 		}
 		pm.Measurements = append(pm.Measurements, row)
 	}

@@ -27,7 +27,7 @@ func read(latency, cuts string, models ...string) (*formats.Profile, error) {
 	return Read(strings.NewReader(latency), "l.csv", strings.NewReader(cuts), "c.csv", models, "test")
 }
 
-func TestRead(t *testing.T) {
+func TestReadJoinsLatenciesAndCuts(t *testing.T) {
 	p, err := read(goodLatency, goodCuts)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +82,7 @@ func TestReadErrors(t *testing.T) {
 }
 
 // The published measurements: every row arrives.
-func TestBundle(t *testing.T) {
+func TestPublishedMeasurementsAreReadWhole(t *testing.T) {
 	dir := os.Getenv("INFERPLAN_DATA")
 	if dir == "" {
 		dir = filepath.Join("..", "..", "..", "..", "shared", "data")

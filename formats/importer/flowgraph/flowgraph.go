@@ -29,9 +29,9 @@ func (list modules) Validate() error {
 	for i, m := range list {
 		switch {
 		case m.Name == "":
-			return fault(i, "name", "nothing", "the name of a module")
+			return findingAt(i, "name", "nothing", "the name of a module")
 		case ids[m.ID]:
-			return fault(i, "id", strconv.Itoa(m.ID)+" a second time", "each id once")
+			return findingAt(i, "id", strconv.Itoa(m.ID)+" a second time", "each id once")
 		}
 		ids[m.ID] = true
 	}
@@ -40,7 +40,7 @@ func (list modules) Validate() error {
 }
 
 // findingAt returns a finding about a field of the module at index i.
-func fault(i int, field, found, expected string) error {
+func findingAt(i int, field, found, expected string) error {
 	return &document.Error{Path: fmt.Sprintf("[%d].%s", i, field), Found: found, Expected: expected}
 }
 
@@ -66,9 +66,9 @@ func Read(r io.Reader, name string) (formats.Application, error) {
 // application returns the application of modules whose names and ids were checked.
 func (list modules) application() (out formats.Application, err error) {
 	// Find the modules by id. Names that occur more than once get the id added.
-	at, names := map[int]int{}, map[string]int{}
+	indexByID, names := map[int]int{}, map[string]int{}
 	for i, m := range list {
-		at[m.ID] = i
+		indexByID[m.ID] = i
 		names[m.Name]++
 	}
 	name := func(m module) string {
@@ -78,27 +78,27 @@ func (list modules) application() (out formats.Application, err error) {
 		return m.Name
 	}
 	for i, m := range list {
-		next := formats.Module{Name: name(m), Model: m.Name}
+		module := formats.Module{Name: name(m), Model: m.Name}
 		for k, id := range m.Pres {
-			p, ok := at[id]
+			p, ok := indexByID[id]
 			if !ok || !slices.Contains(list[p].Subs, m.ID) {
-				return out, fault(i, fmt.Sprintf("pres[%d]", k), strconv.Itoa(id), "the id of a module whose subs have "+strconv.Itoa(m.ID))
+				return out, findingAt(i, fmt.Sprintf("pres[%d]", k), strconv.Itoa(id), "the id of a module whose subs have "+strconv.Itoa(m.ID))
 			}
-			next.After = append(next.After, name(list[p]))
+			module.Predecessors = append(module.Predecessors, name(list[p]))
 		}
 		for k, id := range m.Subs {
-			if s, ok := at[id]; !ok || !slices.Contains(list[s].Pres, m.ID) {
-				return out, fault(i, fmt.Sprintf("subs[%d]", k), strconv.Itoa(id), "the id of a module whose pres have "+strconv.Itoa(m.ID))
+			if s, ok := indexByID[id]; !ok || !slices.Contains(list[s].Pres, m.ID) {
+				return out, findingAt(i, fmt.Sprintf("subs[%d]", k), strconv.Itoa(id), "the id of a module whose pres have "+strconv.Itoa(m.ID))
 			}
 		}
 		if len(m.Pres) > 0 {
-			out.Modules = append(out.Modules, next)
+			out.Modules = append(out.Modules, module)
 			continue
 		}
-		if len(out.Modules) > 0 && len(out.Modules[0].After) == 0 {
-			return out, fault(i, "pres", "an empty list, as of "+out.Modules[0].Name, "one module where requests enter")
+		if len(out.Modules) > 0 && len(out.Modules[0].Predecessors) == 0 {
+			return out, findingAt(i, "pres", "an empty list, as of "+out.Modules[0].Name, "one module where requests enter")
 		}
-		out.Modules = slices.Insert(out.Modules, 0, next)
+		out.Modules = slices.Insert(out.Modules, 0, module)
 	}
 	return out, nil
 }

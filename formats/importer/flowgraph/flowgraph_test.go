@@ -10,15 +10,15 @@ import (
 	"inferplan/formats/importer/flowgraph"
 )
 
-func TestRead(t *testing.T) {
+func TestReadOrdersModulesByDependency(t *testing.T) {
 	const diamond = `[{"name":"pose","id":2,"pres":[0],"subs":[3]},{"name":"yolo","id":0,"pres":[],"subs":[1,2]},
  {"name":"face","id":1,"pres":[0],"subs":[3]},{"name":"face","id":3,"pres":[1,2],"subs":[]}]`
 	got, err := flowgraph.Read(strings.NewReader(diamond), "da.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []formats.Module{{Name: "yolo", Model: "yolo"}, {Name: "pose", Model: "pose", After: []string{"yolo"}},
-		{Name: "face-1", Model: "face", After: []string{"yolo"}}, {Name: "face-3", Model: "face", After: []string{"face-1", "pose"}}}
+	want := []formats.Module{{Name: "yolo", Model: "yolo"}, {Name: "pose", Model: "pose", Predecessors: []string{"yolo"}},
+		{Name: "face-1", Model: "face", Predecessors: []string{"yolo"}}, {Name: "face-3", Model: "face", Predecessors: []string{"face-1", "pose"}}}
 	if diff := cmp.Diff(want, got.Modules); diff != "" {
 		t.Error(diff)
 	}

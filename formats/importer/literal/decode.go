@@ -11,7 +11,7 @@ func decoder(typ string) (func([]byte) float64, int) {
 	le := binary.LittleEndian
 	switch typ {
 	case "f2":
-		return func(b []byte) float64 { return half(le.Uint16(b)) }, 2
+		return func(b []byte) float64 { return fromFP16(le.Uint16(b)) }, 2
 	case "f4":
 		return func(b []byte) float64 { return float64(math.Float32frombits(le.Uint32(b))) }, 4
 	case "f8":
@@ -37,7 +37,7 @@ func decoder(typ string) (func([]byte) float64, int) {
 }
 
 // fromFP16 returns the number for the bits of a float16.
-func half(h uint16) float64 {
+func fromFP16(h uint16) float64 {
 	sign, exp, frac := 1.0, int(h>>10&31), float64(h&1023)
 	if h>>15 == 1 {
 		sign = -1

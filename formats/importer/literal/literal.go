@@ -83,8 +83,8 @@ func parseJSON(data []byte) (Value, error) {
 		return Value{}, errJSON
 	}
 	v := Value{Shape: []int64{}}
-	for at := x; ; { // the first element of each level gives the dimensions
-		list, ok := at.([]any)
+	for value := x; ; { // the first element of each level gives the dimensions
+		list, ok := value.([]any)
 		if !ok {
 			break
 		}
@@ -92,7 +92,7 @@ func parseJSON(data []byte) (Value, error) {
 		if len(list) == 0 {
 			break
 		}
-		at = list[0]
+		value = list[0]
 	}
 	err := v.flatten(x, 0)
 	return v, err
@@ -138,20 +138,20 @@ func ParseNPY(data []byte) (Value, error) {
 	if len(data) < 10 || string(data[:6]) != "\x93NUMPY" {
 		return Value{}, errors.New("not a NumPy file (.npy)")
 	}
-	size, at := int(data[8])|int(data[9])<<8, 10
+	size, offset := int(data[8])|int(data[9])<<8, 10
 	if data[6] >= 2 {
 		if len(data) < 12 {
 			return Value{}, errors.New("a NumPy file that was cut off")
 		}
-		size, at = size|int(data[10])<<16|int(data[11])<<24, 12
+		size, offset = size|int(data[10])<<16|int(data[11])<<24, 12
 	}
-	if size < 0 || size > len(data)-at {
+	if size < 0 || size > len(data)-offset {
 		return Value{}, errors.New("a NumPy file that was cut off")
 	}
 
 	// The header is a Python dictionary. Read the type of the elements, their order and the shape.
-	header, body := string(data[at:at+size]), data[at+size:]
-	descr, ok := quoted(header, "'descr':")
+	header, body := string(data[offset:offset+size]), data[offset+size:]
+	descr, ok := quotedText(header, "'descr':")
 	if !ok || len(descr) < 2 {
 		return Value{}, errors.New("a NumPy file of records or objects: expected plain numbers")
 	}
@@ -199,11 +199,11 @@ func ParseNPY(data []byte) (Value, error) {
 }
 
 // quotedText returns the text in quotes behind a key of a NumPy header.
-func quoted(header, key string) (string, bool) {
-	_, rest, ok := strings.Cut(header, key)
-	if rest = strings.TrimSpace(rest); !ok || rest == "" || rest[0] != '\'' {
+func quotedText(header, key string) (string, bool) {
+	_, remaining, ok := strings.Cut(header, key)
+	if remaining = strings.TrimSpace(remaining); !ok || remaining == "" || remaining[0] != '\'' {
 		return "", false
 	}
-	text, _, ok := strings.Cut(rest[1:], "'")
+	text, _, ok := strings.Cut(remaining[1:], "'")
 	return text, ok
 }

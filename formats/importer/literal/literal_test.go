@@ -17,7 +17,7 @@ func npy(descr, shape string, body []byte) []byte {
 	return append(append([]byte("\x93NUMPY\x01\x00"), binary.LittleEndian.AppendUint16(nil, uint16(len(header)))...), append([]byte(header), body...)...)
 }
 
-func TestParse(t *testing.T) {
+func TestParseReadsNestedListsAndFiles(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name string, data []byte) string {
 		path := filepath.Join(dir, name)

@@ -8,7 +8,7 @@ import (
 )
 
 // Every kind of file is known by its columns.
-func TestRead(t *testing.T) {
+func TestFilesAreKnownByTheirColumns(t *testing.T) {
 	var s Set
 	for name, text := range map[string]string{
 		"steps.csv":     "model,gpu,tp,phase,batch,new_tokens_per_seq,context_tokens,latency_ms,source\nm,RTX4090,1,decode,4,1,100,16.5,x\nm,RTX4090,1,prefill,1,512,512,48.25,x\n",
@@ -25,23 +25,23 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	want := []Measured{
-		{Place{"m", "RTX4090", 1, "x"}, Decode, 4, 0, 0, 100, 16500 * time.Microsecond}, {Place{"m", "RTX4090", 1, "x"}, Prefill, 1, 512, 0, 0, 48250 * time.Microsecond},
-		{Place{"b", "A100", 8, "splitwise"}, Prefill, 2, 128, 0, 0, 79668 * time.Microsecond}, {Place{"m", "A100", 2, "vLLM"}, Whole, 16, 1024, 1024, 0, 12500 * time.Millisecond},
-		{Place{"v", "A100", 1, ""}, Partial, 8, 0, 0, 0, 44100 * time.Microsecond},
-		{Place{"m", "", 1, "vllm bench serve"}, Decode, 1, 0, 0, 120, 14250 * time.Microsecond}, {Place{"m", "", 1, "vllm bench serve"}, Prefill, 1, 100, 0, 0, 30500 * time.Microsecond},
+	want := []MeasuredStep{
+		{InstanceKey{"m", "RTX4090", 1, "x"}, Decode, 4, 0, 0, 100, 16500 * time.Microsecond}, {InstanceKey{"m", "RTX4090", 1, "x"}, Prefill, 1, 512, 0, 0, 48250 * time.Microsecond},
+		{InstanceKey{"b", "A100", 8, "splitwise"}, Prefill, 2, 128, 0, 0, 79668 * time.Microsecond}, {InstanceKey{"m", "A100", 2, "vLLM"}, WholeStep, 16, 1024, 1024, 0, 12500 * time.Millisecond},
+		{InstanceKey{"v", "A100", 1, ""}, Partial, 8, 0, 0, 0, 44100 * time.Microsecond},
+		{InstanceKey{"m", "", 1, "vllm bench serve"}, Decode, 1, 0, 0, 120, 14250 * time.Microsecond}, {InstanceKey{"m", "", 1, "vllm bench serve"}, Prefill, 1, 100, 0, 0, 30500 * time.Microsecond},
 	}
 	for _, w := range want {
 		found := false
-		for _, m := range s.Measured {
+		for _, m := range s.Steps {
 			found = found || m == w
 		}
 		if !found {
-			t.Errorf("no %+v among %+v", w, s.Measured)
+			t.Errorf("no %+v among %+v", w, s.Steps)
 		}
 	}
-	if len(s.Measured) != len(want) || len(s.Fitted) != 2 || !s.Fitted[1].SmallOnly || s.Fitted[0].C != 7e-6 || s.KV[Place{Model: "opt", TensorParallel: 1}] != 66144 ||
-		s.Weights["m"] != 14480000000 || s.KVBytes["m"] != 131072 || len(s.Loads) != 1 || s.Loads[0].Took != 1060*time.Millisecond || len(s.Sources) != 9 {
+	if len(s.Steps) != len(want) || len(s.FittedSteps) != 2 || !s.FittedSteps[1].SmallOnly || s.FittedSteps[0].C != 7e-6 || s.KV[InstanceKey{Model: "opt", TensorParallel: 1}] != 66144 ||
+		s.Weights["m"] != 14480000000 || s.KVBytes["m"] != 131072 || len(s.Loads) != 1 || s.Loads[0].Elapsed != 1060*time.Millisecond || len(s.Sources) != 9 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -55,11 +55,11 @@ func TestReadServing(t *testing.T) {
 	if err := s.Read(strings.NewReader(text), "f.csv"); err != nil {
 		t.Fatal(err)
 	}
-	want := []Measured{
-		{Place{"m", "B200", 4, "trtllm fp8 moe_ep4"}, Whole, 8, 1000, 101, 0, 1050 * time.Millisecond},
-		{Place{"m", "H100", 4, "vllm pp2"}, Whole, 1, 500, 11, 0, 80 * time.Millisecond}, {Place{"m", "H100", 4, "vllm pp2"}, Prefill, 1, 500, 0, 0, 30 * time.Millisecond}}
-	if !slices.Equal(s.Measured, want) {
-		t.Errorf("%+v", s.Measured)
+	want := []MeasuredStep{
+		{InstanceKey{"m", "B200", 4, "trtllm fp8 moe_ep4"}, WholeStep, 8, 1000, 101, 0, 1050 * time.Millisecond},
+		{InstanceKey{"m", "H100", 4, "vllm pp2"}, WholeStep, 1, 500, 11, 0, 80 * time.Millisecond}, {InstanceKey{"m", "H100", 4, "vllm pp2"}, Prefill, 1, 500, 0, 0, 30 * time.Millisecond}}
+	if !slices.Equal(s.Steps, want) {
+		t.Errorf("%+v", s.Steps)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestReadRequests(t *testing.T) {
 	lines := `{"request_id": "a", "input_toks": 10, "output_toks": 2, "queued_ts": 10, "scheduled_ts": 10, "first_token_ts": 10.5, "last_token_ts": 11}
 {"request_id": "b", "input_toks": 20, "output_toks": 3, "queued_ts": 11.5, "scheduled_ts": 11.5, "first_token_ts": 12, "last_token_ts": 13}
 `
-	want := []Served{{"a", 10, 2, 0, 0, 0.5, 1}, {"b", 20, 3, 1.5, 1.5, 2, 3}}
+	want := []ServedRequest{{"a", 10, 2, 0, 0, 0.5, 1}, {"b", 20, 3, 1.5, 1.5, 2, 3}}
 	for _, text := range []string{csv, lines} {
 		got, err := ReadRequests(strings.NewReader(text), "r")
 		if err != nil || len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
@@ -146,13 +146,13 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		var s Set
 		if s.Read(strings.NewReader(text), "f") == nil {
-			for _, m := range s.Measured {
-				if m.Took < 0 || m.Batch < 1 {
+			for _, m := range s.Steps {
+				if m.Elapsed < 0 || m.Batch < 1 {
 					t.Fatalf("%+v", m)
 				}
 			}
 		}
-		if list, err := ReadRequests(strings.NewReader(text), "f"); err == nil && (len(list) == 0 || list[0].Queued != 0) {
+		if list, err := ReadRequests(strings.NewReader(text), "f"); err == nil && (len(list) == 0 || list[0].QueuedAt != 0) {
 			t.Fatalf("%+v", list)
 		}
 		if m, err := ReadMeta(strings.NewReader(text), "f", 0); err == nil && m.KVTokens < 1 {

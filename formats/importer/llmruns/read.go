@@ -11,7 +11,7 @@ import (
 )
 
 // InstanceKey identifies an instance: a model on a number of devices of a kind, with an engine.
-type Place struct {
+type InstanceKey struct {
 	Model, Device  string
 	TensorParallel int
 	Engine         string
@@ -22,26 +22,26 @@ type Phase uint8
 
 // The phases.
 const (
-	Prefill Phase = iota // an iteration that runs prompts
-	Decode               // an iteration in which all sequences decode
-	Whole                // a batch from its start to its end
-	Partial              // an iteration without its attention: a lower bound
+	Prefill   Phase = iota // an iteration that runs prompts
+	Decode                 // an iteration in which all sequences decode
+	WholeStep              // a batch from its start to its end
+	Partial                // an iteration without its attention: a lower bound
 )
 
 // MeasuredStep is one measurement.
-type Measured struct {
-	Place
+type MeasuredStep struct {
+	InstanceKey
 	Phase   Phase
 	Batch   int     // sequences; tokens if Partial
 	Tokens  int     // the tokens of each sequence's prompt
 	Output  int     // the tokens of each sequence's answer, if WholeStep
 	Context float64 // tokens of each sequence before the iteration
-	Took    time.Duration
+	Elapsed time.Duration
 }
 
 // FittedSteps are coefficients that others have fitted, in milliseconds.
-type Fitted struct {
-	Place
+type FittedSteps struct {
+	InstanceKey
 	Decode    bool
 	SmallOnly bool // the coefficients hold for batches below Threshold only
 	Threshold int
@@ -51,20 +51,20 @@ type Fitted struct {
 // Load is the time of loading a model from disk.
 type Load struct {
 	Model, Device, Loader string
-	Took                  time.Duration
+	Elapsed               time.Duration
 }
 
 // Set holds the contents of files.
 type Set struct {
-	Measured []Measured
-	Fitted   []Fitted
-	KV       map[Place]int64 // tokens
-	Weights  map[string]int64
-	KVBytes  map[string]int64
-	Loads    []Load
-	Sources  []string
+	Steps       []MeasuredStep
+	FittedSteps []FittedSteps
+	KV          map[InstanceKey]int64 // tokens
+	Weights     map[string]int64
+	KVBytes     map[string]int64
+	Loads       []Load
+	Sources     []string
 	// Kernels are instances whose iterations are sums of kernels of one GPU, without the exchange between GPUs.
-	Kernels map[Place]bool
+	Kernels map[InstanceKey]bool
 }
 
 // table describes a kind of file.
@@ -99,17 +99,17 @@ func (s *Set) Read(in io.Reader, name string) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(tables, func(k table) bool {
+	column := slices.IndexFunc(tables, func(k table) bool {
 		return !slices.ContainsFunc(k.columns, func(c string) bool { return !slices.Contains(t.Header, c) })
 	})
-	if at < 0 {
-		var known []string
+	if column < 0 {
+		var knownColumns []string
 		for _, k := range tables {
-			known = append(known, k.name+" ("+strings.Join(k.columns, ",")+")")
+			knownColumns = append(knownColumns, k.name+" ("+strings.Join(k.columns, ",")+")")
 		}
-		return t.Fail(0, "", "the columns "+strings.Join(t.Header, ","), "those of one of "+strings.Join(known, ", "))
+		return t.Fail(0, "", "the columns "+strings.Join(t.Header, ","), "those of one of "+strings.Join(knownColumns, ", "))
 	}
-	if err := t.Each(func() error { tables[at].row(s, reader{t}); return nil }); err != nil {
+	if err := t.EachRow(func() error { tables[column].row(s, reader{t}); return nil }); err != nil {
 		return err
 	}
 	s.Sources = append(s.Sources, name)
@@ -121,24 +121,24 @@ type reader struct{ *csvfile.Table }
 
 // Bounds of the numbers of a measurement.
 const (
-	mostTokens = 1 << 30
-	mostMS     = 1e8
-	mostTime   = mostMS * time.Millisecond
+	maxTokens = 1 << 30
+	maxMS     = 1e8
+	maxTime   = maxMS * time.Millisecond
 )
 
 // device returns the kind of device for others' name of a GPU.
 func device(name string) string {
 	name = strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(name)), "NVIDIA ")
-	for _, cut := range []string{"-80GB", "-80G", "-40GB", "_SXM", "-POWER-CAPPED"} {
-		name = strings.ReplaceAll(name, cut, "")
+	for _, variantSuffix := range []string{"-80GB", "-80G", "-40GB", "_SXM", "-POWER-CAPPED"} {
+		name = strings.ReplaceAll(name, variantSuffix, "")
 	}
 	return strings.ReplaceAll(name, " ", "-")
 }
 
-func (r reader) place() Place {
-	p := Place{Model: r.Text("model"), Device: device(r.Text("gpu")), TensorParallel: 1, Engine: r.Text("source")}
+func (r reader) place() InstanceKey {
+	p := InstanceKey{Model: r.Text("model"), Device: device(r.Text("gpu")), TensorParallel: 1, Engine: r.Text("source")}
 	if p.Model == "" || p.Device == "" {
-		r.Wrong(r.Fail(0, "", "a row without model or gpu", "both"))
+		r.SetError(r.Fail(0, "", "a row without model or gpu", "both"))
 	}
 	for _, column := range []string{"tp", "num_gpus"} {
 		if slices.Contains(r.Header, column) {
@@ -155,54 +155,54 @@ func (r reader) phase() Phase {
 	case "decode":
 		return Decode
 	}
-	r.Wrong(r.Cell(slices.Index(r.Header, "phase"), "prefill or decode"))
+	r.SetError(r.CellError(slices.Index(r.Header, "phase"), "prefill or decode"))
 	return Prefill
 }
 
 func stepRow(s *Set, r reader) {
-	m := Measured{Place: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, mostTokens), Context: r.Number("context_tokens", 0, mostTokens), Took: r.Time("latency_ms", mostTime)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, maxTokens), Context: r.Number("context_tokens", 0, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
-		m.Tokens = r.Whole("new_tokens_per_seq", 1, mostTokens)
+		m.Tokens = r.Whole("new_tokens_per_seq", 1, maxTokens)
 		m.Context = max(0, m.Context-float64(m.Tokens)) // the file includes the new tokens
 	}
-	s.composed(m.Place)
-	s.Measured = append(s.Measured, m)
+	s.composeLayers(m.InstanceKey)
+	s.Steps = append(s.Steps, m)
 }
 
 // composeLayers records that the iterations of an instance are sums of kernels.
-func (s *Set) composed(at Place) {
+func (s *Set) composeLayers(key InstanceKey) {
 	if s.Kernels == nil {
-		s.Kernels = map[Place]bool{}
+		s.Kernels = map[InstanceKey]bool{}
 	}
-	s.Kernels[at] = true
+	s.Kernels[key] = true
 }
 
 func splitwiseRow(s *Set, r reader) {
-	m := Measured{Place: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, mostTokens), Took: r.Time("latency_ms", mostTime)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
-		m.Tokens = r.Whole("input_tokens", 1, mostTokens)
+		m.Tokens = r.Whole("input_tokens", 1, maxTokens)
 	} else {
-		m.Context = r.Number("mean_context_tokens", 0, mostTokens)
+		m.Context = r.Number("mean_context_tokens", 0, maxTokens)
 	}
-	s.Measured = append(s.Measured, m)
+	s.Steps = append(s.Steps, m)
 }
 
 func wholeRow(s *Set, r reader) {
-	m := Measured{Place: r.place(), Phase: Whole, Batch: r.Whole("batch", 1, mostTokens), Tokens: r.Whole("input_len_eq_output_len", 1, mostTokens)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.Whole("batch", 1, maxTokens), Tokens: r.Whole("input_len_eq_output_len", 1, maxTokens)}
 	m.Engine, m.Output = r.Text("framework"), m.Tokens
-	m.Took = r.Time("e2e_latency_s", mostTime)
-	s.Measured = append(s.Measured, m)
+	m.Elapsed = r.Time("e2e_latency_s", maxTime)
+	s.Steps = append(s.Steps, m)
 }
 
 // servingRow reads a row about a server with a fixed number of concurrent requests, each of which is followed by
 // another. During one request, all others run their prompts and answers once as well, so the time is that of a
 // batch from start to end. The time to the first token of a request alone is the time of its prompt.
 func servingRow(s *Set, r reader) {
-	together := "concurrency"
-	if r.Text(together) == "" && r.Text("batch") != "" {
-		together = "batch"
+	combined := "concurrency"
+	if r.Text(combined) == "" && r.Text("batch") != "" {
+		combined = "batch"
 	}
-	m := Measured{Place: r.place(), Phase: Whole, Batch: r.Whole(together, 1, mostTokens), Tokens: r.Whole("input_tokens", 1, mostTokens), Output: r.Whole("output_tokens", 1, mostTokens)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.Whole(combined, 1, maxTokens), Tokens: r.Whole("input_tokens", 1, maxTokens), Output: r.Whole("output_tokens", 1, maxTokens)}
 	m.Engine = r.Text("framework")
 	for _, column := range []string{"precision", "pp", "attn_dp", "moe_ep"} { // another layout counts as another engine
 		text := r.Text(column)
@@ -217,41 +217,41 @@ func servingRow(s *Set, r reader) {
 			}
 		}
 	}
-	first := r.Time("ttft_ms", mostTime)
-	m.Took = first + time.Duration(float64(m.Output-1)*float64(r.Time("tpot_ms", mostTime)))
-	s.Measured = append(s.Measured, m)
+	firstToken := r.Time("ttft_ms", maxTime)
+	m.Elapsed = firstToken + time.Duration(float64(m.Output-1)*float64(r.Time("tpot_ms", maxTime)))
+	s.Steps = append(s.Steps, m)
 	if m.Batch == 1 {
-		s.Measured = append(s.Measured, Measured{Place: m.Place, Phase: Prefill, Batch: 1, Tokens: m.Tokens, Took: first})
+		s.Steps = append(s.Steps, MeasuredStep{InstanceKey: m.InstanceKey, Phase: Prefill, Batch: 1, Tokens: m.Tokens, Elapsed: firstToken})
 	}
 }
 
 func partialRow(s *Set, r reader) {
-	m := Measured{Place: r.place(), Phase: Partial, Batch: r.Whole("num_tokens", 1, mostTokens), Took: time.Duration(r.Number("dense_ms_all_layers", 0, mostMS)*1e6 + 0.5)}
-	s.composed(m.Place)
-	s.Measured = append(s.Measured, m)
+	m := MeasuredStep{InstanceKey: r.place(), Phase: Partial, Batch: r.Whole("num_tokens", 1, maxTokens), Elapsed: time.Duration(r.Number("dense_ms_all_layers", 0, maxMS)*1e6 + 0.5)}
+	s.composeLayers(m.InstanceKey)
+	s.Steps = append(s.Steps, m)
 }
 
 func fittedRow(s *Set, r reader) {
-	f := Fitted{Place: r.place(), Threshold: r.Whole("decode_batch_threshold", 0, mostTokens), A: r.Number("a_ms", -mostMS, mostMS), B: r.Number("b", -mostMS, mostMS), C: r.Number("c", -mostMS, mostMS)}
+	f := FittedSteps{InstanceKey: r.place(), Threshold: r.Whole("decode_batch_threshold", 0, maxTokens), A: r.Number("a_ms", -maxMS, maxMS), B: r.Number("b", -maxMS, maxMS), C: r.Number("c", -maxMS, maxMS)}
 	f.Engine = r.Text("engine")
 	switch phase := r.Text("phase"); phase {
 	case "prefill":
 	case "decoding_smallbs", "decoding_largebs":
 		f.Decode, f.SmallOnly = true, phase == "decoding_smallbs"
 	default:
-		r.Wrong(r.Cell(slices.Index(r.Header, "phase"), "prefill, decoding_smallbs or decoding_largebs"))
+		r.SetError(r.CellError(slices.Index(r.Header, "phase"), "prefill, decoding_smallbs or decoding_largebs"))
 	}
-	s.Fitted = append(s.Fitted, f)
+	s.FittedSteps = append(s.FittedSteps, f)
 }
 
 func capacityRow(s *Set, r reader) {
 	model := r.Text("model")
 	model = model[strings.LastIndex(model, "/")+1:]
 	if s.KV == nil {
-		s.KV = map[Place]int64{}
+		s.KV = map[InstanceKey]int64{}
 	}
-	if tokens, pp := r.Whole("max_num_tokens", 0, mostTokens), r.Whole("pp", 1, 1024); pp == 1 {
-		s.KV[Place{Model: model, TensorParallel: r.Whole("tp", 1, 1024)}] = int64(tokens)
+	if tokens, pp := r.Whole("max_num_tokens", 0, maxTokens), r.Whole("pp", 1, 1024); pp == 1 {
+		s.KV[InstanceKey{Model: model, TensorParallel: r.Whole("tp", 1, 1024)}] = int64(tokens)
 	}
 }
 
@@ -265,5 +265,5 @@ func sizeRow(s *Set, r reader) {
 }
 
 func loadRow(s *Set, r reader) {
-	s.Loads = append(s.Loads, Load{Model: r.Text("model"), Device: device(r.Text("hardware")), Loader: r.Text("loader"), Took: r.Time("loading_time_s", mostTime)})
+	s.Loads = append(s.Loads, Load{Model: r.Text("model"), Device: device(r.Text("hardware")), Loader: r.Text("loader"), Elapsed: r.Time("loading_time_s", maxTime)})
 }

@@ -11,17 +11,19 @@ import (
 )
 
 // LinkSpecs describes the links between the GPUs of an instance.
-type Links struct {
+type LinkSpecs struct {
 	GBps    float64       // 1e9 bytes a second from one GPU to the next
 	Latency time.Duration // the time of a step from one GPU to the next, without its bytes
 }
 
 // String returns the assumption as text.
-func (l Links) String() string { return fmt.Sprintf("ring at %g GB/s, %v a step", l.GBps, l.Latency) }
+func (l LinkSpecs) String() string {
+	return fmt.Sprintf("ring at %g GB/s, %v a step", l.GBps, l.Latency)
+}
 
 // Ring returns how long a ring all-reduce of the given bytes takes between n GPUs: 2(n-1) steps, in each of which
 // every GPU passes on an n-th of the bytes (Patarasuk and Yuan, JPDC 2009).
-func (l Links) Ring(n int, bytes float64) time.Duration {
+func (l LinkSpecs) Ring(n int, bytes float64) time.Duration {
 	if n < 2 {
 		return 0
 	}
@@ -40,12 +42,12 @@ type Layers struct {
 const perLayer = 2
 
 // AllReduce returns the time that the all-reduces of an iteration of the given tokens take on n GPUs.
-func (l Links) AllReduce(layers Layers, n, tokens int) time.Duration {
+func (l LinkSpecs) AllReduce(layers Layers, n, tokens int) time.Duration {
 	return time.Duration(perLayer*layers.Count) * l.Ring(n, float64(tokens)*float64(layers.TokenBytes))
 }
 
 // tokens returns how many tokens an iteration runs.
-func (m *Measured) tokens() int {
+func (m *MeasuredStep) tokens() int {
 	if m.Phase == Prefill {
 		return m.Batch * m.Tokens
 	}
@@ -53,11 +55,11 @@ func (m *Measured) tokens() int {
 }
 
 // WithAllReduce returns the iterations with the time of their all-reduces added. Whole batches include it already.
-func (l Links) WithAllReduce(layers Layers, list []Measured) []Measured {
-	out := make([]Measured, len(list))
+func (l LinkSpecs) WithAllReduce(layers Layers, list []MeasuredStep) []MeasuredStep {
+	out := make([]MeasuredStep, len(list))
 	for i, m := range list {
-		if m.Phase != Whole {
-			m.Took += l.AllReduce(layers, m.TensorParallel, m.tokens())
+		if m.Phase != WholeStep {
+			m.Elapsed += l.AllReduce(layers, m.TensorParallel, m.tokens())
 		}
 		out[i] = m
 	}
@@ -66,8 +68,8 @@ func (l Links) WithAllReduce(layers Layers, list []Measured) []Measured {
 
 // Limits of the numbers in a config.json.
 const (
-	mostLayers = 1 << 12
-	mostHidden = 1 << 18
+	maxLayers = 1 << 12
+	maxHidden = 1 << 18
 )
 
 // config is a model's config.json. A multimodal model has the config of its language model inside it.
@@ -85,17 +87,17 @@ func ReadLayers(in io.Reader, name string) (Layers, error) {
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
 		return Layers{}, &document.Error{File: name, Found: "no config.json of a model: " + err.Error(), Expected: "a JSON object with num_hidden_layers and hidden_size"}
 	}
-	at := ""
+	path := ""
 	if f.Text != nil && f.Layers == 0 {
 		f.Text.DType, f.Text.Newer = cmp.Or(f.Text.DType, f.DType), cmp.Or(f.Text.Newer, f.Newer)
-		f, at = *f.Text, "text_config."
+		f, path = *f.Text, "text_config."
 	}
 	for _, c := range []struct {
-		path        string
-		value, most int
-	}{{"num_hidden_layers", f.Layers, mostLayers}, {"hidden_size", f.Hidden, mostHidden}} {
-		if c.value < 1 || c.value > c.most {
-			return Layers{}, &document.Error{File: name, Path: at + c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: fmt.Sprintf("a number from 1 to %d, as in the config.json that its authors publish", c.most)}
+		path            string
+		value, maxValue int
+	}{{"num_hidden_layers", f.Layers, maxLayers}, {"hidden_size", f.Hidden, maxHidden}} {
+		if c.value < 1 || c.value > c.maxValue {
+			return Layers{}, &document.Error{File: name, Path: path + c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: fmt.Sprintf("a number from 1 to %d, as in the config.json that its authors publish", c.maxValue)}
 		}
 	}
 	size := 2

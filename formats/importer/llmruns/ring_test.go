@@ -7,8 +7,8 @@ import (
 )
 
 // By hand: 4 GPUs pass 8 MB in 6 steps of 2 MB each; 32 layers have 64 all-reduces.
-func TestRing(t *testing.T) {
-	l := Links{GBps: 16, Latency: 20 * time.Microsecond}
+func TestRingMatchesHandComputation(t *testing.T) {
+	l := LinkSpecs{GBps: 16, Latency: 20 * time.Microsecond}
 	for _, c := range []struct {
 		n     int
 		bytes float64
@@ -26,15 +26,15 @@ func TestRing(t *testing.T) {
 
 // Iterations get the all-reduces of their tokens: of all prompts, or one for each sequence. Whole batches have them.
 func TestWithAllReduce(t *testing.T) {
-	l, layers := Links{GBps: 1}, Layers{1, 1000}
-	list := []Measured{{Place: Place{TensorParallel: 2}, Phase: Prefill, Batch: 2, Tokens: 50}, {Place: Place{TensorParallel: 2}, Phase: Decode, Batch: 8}, {Place: Place{TensorParallel: 1}, Phase: Decode, Batch: 8},
-		{Place: Place{TensorParallel: 2}, Phase: Partial, Batch: 16}, {Place: Place{TensorParallel: 2}, Phase: Whole, Batch: 8, Tokens: 9}}
+	l, layers := LinkSpecs{GBps: 1}, Layers{1, 1000}
+	list := []MeasuredStep{{InstanceKey: InstanceKey{TensorParallel: 2}, Phase: Prefill, Batch: 2, Tokens: 50}, {InstanceKey: InstanceKey{TensorParallel: 2}, Phase: Decode, Batch: 8}, {InstanceKey: InstanceKey{TensorParallel: 1}, Phase: Decode, Batch: 8},
+		{InstanceKey: InstanceKey{TensorParallel: 2}, Phase: Partial, Batch: 16}, {InstanceKey: InstanceKey{TensorParallel: 2}, Phase: WholeStep, Batch: 8, Tokens: 9}}
 	for i, want := range []time.Duration{200 * time.Microsecond, 16 * time.Microsecond, 0, 32 * time.Microsecond, 0} {
-		if got := l.WithAllReduce(layers, list)[i].Took; got != want {
+		if got := l.WithAllReduce(layers, list)[i].Elapsed; got != want {
 			t.Errorf("measurement %d: %v, expected %v", i, got, want)
 		}
 	}
-	if list[0].Took != 0 {
+	if list[0].Elapsed != 0 {
 		t.Error("the list that was given changed")
 	}
 }

@@ -78,7 +78,7 @@ func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 		path  string
 		value int64
 	}{{"kv_cache.num_gpu_blocks", m.KVTokens}, {"kv_cache.block_size", int64(m.Block)}, {"engine_kwargs.max_num_seqs", int64(m.Sequences)}, {"engine_kwargs.max_num_batched_tokens", int64(m.Budget)}} {
-		if c.value < 1 || c.value > mostTokens {
+		if c.value < 1 || c.value > maxTokens {
 			return nil, &document.Error{File: name, Path: c.path, Found: fmt.Sprintf("the number %d", c.value), Expected: "a positive number, as the server reported it"}
 		}
 	}
@@ -86,33 +86,33 @@ func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 }
 
 // ServedRequest is a request of a run. Times are in seconds from an arbitrary instant of the run.
-type Served struct {
-	ID                             string
-	Prompt, Output                 int
-	Queued, Scheduled, First, Last float64
+type ServedRequest struct {
+	ID                                               string
+	Prompt, Output                                   int
+	QueuedAt, ScheduledAt, FirstTokenAt, LastTokenAt float64
 }
 
 // servedLine is the same in JSON.
 type servedLine struct {
-	ID        string  `json:"request_id"`
-	Prompt    int     `json:"input_toks"`
-	Output    int     `json:"output_toks"`
-	Queued    float64 `json:"queued_ts"`
-	Scheduled float64 `json:"scheduled_ts"`
-	First     float64 `json:"first_token_ts"`
-	Last      float64 `json:"last_token_ts"`
+	ID           string  `json:"request_id"`
+	Prompt       int     `json:"input_toks"`
+	Output       int     `json:"output_toks"`
+	QueuedAt     float64 `json:"queued_ts"`
+	ScheduledAt  float64 `json:"scheduled_ts"`
+	FirstTokenAt float64 `json:"first_token_ts"`
+	LastTokenAt  float64 `json:"last_token_ts"`
 }
 
 // ReadRequests reads the requests of a run: CSV
 // (request,input_tokens,output_tokens,…,queued_s,scheduled_s,first_token_s,last_token_s) or JSON lines
 // (request_id, input_toks, output_toks, queued_ts, scheduled_ts, first_token_ts, last_token_ts). It returns them
 // in the order in which they were queued, with times relative to the first.
-func ReadRequests(in io.Reader, name string) ([]Served, error) {
+func ReadRequests(in io.Reader, name string) ([]ServedRequest, error) {
 	f, err := csvfile.New(in, name)
 	if err != nil {
 		return nil, err
 	}
-	var out []Served
+	var out []ServedRequest
 	if head, _ := f.Peek(1); len(head) == 1 && head[0] == '{' {
 		out, err = requestLines(f, name)
 	} else {
@@ -124,35 +124,35 @@ func ReadRequests(in io.Reader, name string) ([]Served, error) {
 	if len(out) == 0 {
 		return nil, &document.Error{File: name, Found: "no request", Expected: "at least one"}
 	}
-	slices.SortStableFunc(out, func(a, b Served) int { return cmp.Compare(a.Queued, b.Queued) })
-	zero := out[0].Queued
+	slices.SortStableFunc(out, func(a, b ServedRequest) int { return cmp.Compare(a.QueuedAt, b.QueuedAt) })
+	zero := out[0].QueuedAt
 	for i := range out {
 		r := &out[i]
-		r.Queued, r.Scheduled, r.First, r.Last = r.Queued-zero, r.Scheduled-zero, r.First-zero, r.Last-zero
+		r.QueuedAt, r.ScheduledAt, r.FirstTokenAt, r.LastTokenAt = r.QueuedAt-zero, r.ScheduledAt-zero, r.FirstTokenAt-zero, r.LastTokenAt-zero
 	}
 	return out, nil
 }
 
 // check returns what is wrong with a request, or "".
-func (r *Served) check() string {
-	for _, x := range []float64{r.Queued, r.Scheduled, r.First, r.Last} {
+func (r *ServedRequest) check() string {
+	for _, x := range []float64{r.QueuedAt, r.ScheduledAt, r.FirstTokenAt, r.LastTokenAt} {
 		if math.IsNaN(x) || math.Abs(x) > 1e12 {
 			return fmt.Sprintf("the time %v", x)
 		}
 	}
 	switch {
-	case r.Prompt < 1 || r.Output < 1 || r.Prompt > mostTokens || r.Output > mostTokens:
+	case r.Prompt < 1 || r.Output < 1 || r.Prompt > maxTokens || r.Output > maxTokens:
 		return fmt.Sprintf("%d tokens in, %d out", r.Prompt, r.Output)
-	case r.First < r.Queued || r.Last < r.First:
-		return fmt.Sprintf("queued at %g, first token at %g, last at %g", r.Queued, r.First, r.Last)
+	case r.FirstTokenAt < r.QueuedAt || r.LastTokenAt < r.FirstTokenAt:
+		return fmt.Sprintf("queued at %g, first token at %g, last at %g", r.QueuedAt, r.FirstTokenAt, r.LastTokenAt)
 	}
 	return ""
 }
 
 const goodRequest = "at least a token each way, queued before the first token and that before the last"
 
-func requestLines(f io.Reader, name string) ([]Served, error) {
-	var out []Served
+func requestLines(f io.Reader, name string) ([]ServedRequest, error) {
+	var out []ServedRequest
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 1<<20)
 	for n := 1; lines.Scan(); n++ {
@@ -163,9 +163,9 @@ func requestLines(f io.Reader, name string) ([]Served, error) {
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
 			return nil, &document.Error{File: name, Line: n, Column: 1, Found: "a line that is no JSON object of a request: " + err.Error()}
 		}
-		r := Served(l)
-		if wrong := r.check(); wrong != "" {
-			return nil, &document.Error{File: name, Line: n, Column: 1, Found: wrong, Expected: goodRequest}
+		r := ServedRequest(l)
+		if problem := r.check(); problem != "" {
+			return nil, &document.Error{File: name, Line: n, Column: 1, Found: problem, Expected: goodRequest}
 		}
 		out = append(out, r)
 	}
@@ -175,20 +175,20 @@ func requestLines(f io.Reader, name string) ([]Served, error) {
 	return out, nil
 }
 
-func requestRows(f *csvfile.File) ([]Served, error) {
+func requestRows(f *csvfile.File) ([]ServedRequest, error) {
 	t, err := csvfile.NewTable(f)
 	if err != nil {
 		return nil, err
 	}
-	var out []Served
-	err = t.Each(func() error {
+	var out []ServedRequest
+	err = t.EachRow(func() error {
 		second := func(column string) float64 { return t.Number(column, -1e12, 1e12) }
-		s := Served{
-			ID: t.Text("request"), Prompt: t.Whole("input_tokens", 1, mostTokens), Output: t.Whole("output_tokens", 1, mostTokens),
-			Queued: second("queued_s"), Scheduled: second("scheduled_s"), First: second("first_token_s"), Last: second("last_token_s"),
+		s := ServedRequest{
+			ID: t.Text("request"), Prompt: t.Whole("input_tokens", 1, maxTokens), Output: t.Whole("output_tokens", 1, maxTokens),
+			QueuedAt: second("queued_s"), ScheduledAt: second("scheduled_s"), FirstTokenAt: second("first_token_s"), LastTokenAt: second("last_token_s"),
 		}
-		if wrong := s.check(); wrong != "" {
-			return t.Fail(0, "", wrong, goodRequest)
+		if problem := s.check(); problem != "" {
+			return t.Fail(0, "", problem, goodRequest)
 		}
 		out = append(out, s)
 		return nil
@@ -222,14 +222,14 @@ func (s *Set) readBench(in io.Reader, name string) error {
 		return fail("completed", fmt.Sprintf("%d requests with %d tokens in and %d out", f.Completed, f.TotalIn, f.TotalOut), "requests that were completed")
 	case f.Concurrency == nil || *f.Concurrency < 1 || *f.Concurrency > f.Completed:
 		return fail("max_concurrency", "none, or more than there were requests", "the number of clients: run it with --max-concurrency, not with a rate")
-	case f.MedianITL == nil || !(*f.MedianITL > 0 && *f.MedianITL < mostMS):
+	case f.MedianITL == nil || !(*f.MedianITL > 0 && *f.MedianITL < maxMS):
 		return fail("median_itl_ms", "none", "a positive time: run it with --percentile-metrics ttft,tpot,itl")
 	}
-	p := Place{Model: f.Model[strings.LastIndex(f.Model, "/")+1:], TensorParallel: 1, Engine: "vllm bench serve"}
+	p := InstanceKey{Model: f.Model[strings.LastIndex(f.Model, "/")+1:], TensorParallel: 1, Engine: "vllm bench serve"}
 	in1, out1 := float64(f.TotalIn)/float64(f.Completed), float64(f.TotalOut)/float64(f.Completed)
-	s.Measured = append(s.Measured, Measured{Place: p, Phase: Decode, Batch: *f.Concurrency, Context: in1 + out1/2, Took: time.Duration(*f.MedianITL * 1e6)})
-	if *f.Concurrency == 1 && f.MedianTTFT != nil && *f.MedianTTFT > 0 && *f.MedianTTFT < mostMS {
-		s.Measured = append(s.Measured, Measured{Place: p, Phase: Prefill, Batch: 1, Tokens: int(in1 + 0.5), Took: time.Duration(*f.MedianTTFT * 1e6)})
+	s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Decode, Batch: *f.Concurrency, Context: in1 + out1/2, Elapsed: time.Duration(*f.MedianITL * 1e6)})
+	if *f.Concurrency == 1 && f.MedianTTFT != nil && *f.MedianTTFT > 0 && *f.MedianTTFT < maxMS {
+		s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Prefill, Batch: 1, Tokens: int(in1 + 0.5), Elapsed: time.Duration(*f.MedianTTFT * 1e6)})
 	}
 	s.Sources = append(s.Sources, name)
 	return nil

@@ -20,21 +20,21 @@ type Class struct {
 // Classes returns the classes of a trace in order of appearance.
 func (t *Trace) Classes() []Class {
 	type key struct{ model, class string }
-	var order []key
+	var keys []key
 	rows := map[key][]Row{}
 	for _, r := range t.Rows {
 		k := key{r.Model, r.Class}
 		if rows[k] == nil {
-			order = append(order, k)
+			keys = append(keys, k)
 		}
 		rows[k] = append(rows[k], r)
 	}
-	span := t.Rows[len(t.Rows)-1].At - t.Rows[0].At
+	span := t.Rows[len(t.Rows)-1].ArrivedAt - t.Rows[0].ArrivedAt
 	var out []Class
-	for _, k := range order {
+	for _, k := range keys {
 		c := classOf(rows[k])
 		c.Model, c.Class = k.model, k.class
-		if t.Timed && span > 0 {
+		if t.HasTimes && span > 0 {
 			c.RPS = digits(float64(max(1, c.Rows-1)) / span.Seconds())
 			c.Arrivals = process(rows[k])
 		}
@@ -54,7 +54,7 @@ func process(rows []Row) *formats.Arrivals {
 	}
 	var sum, squares float64
 	for i := 1; i < len(rows); i++ {
-		gap := (rows[i].At - rows[i-1].At).Seconds()
+		gap := (rows[i].ArrivedAt - rows[i-1].ArrivedAt).Seconds()
 		sum += gap
 		squares += gap * gap
 	}
@@ -77,7 +77,7 @@ func classOf(rows []Row) Class {
 	switch {
 	case slices.ContainsFunc(rows, func(r Row) bool { return r.Session != "" }):
 		c.Sessions, c.Turns = bySession(rows, prompts)
-	case slices.ContainsFunc(rows, func(r Row) bool { return r.Cached > 0 }):
+	case slices.ContainsFunc(rows, func(r Row) bool { return r.CachedTokens > 0 }):
 		c.Sessions, c.Turns = byPrefix(rows, prompts)
 	}
 	c.Prompt, c.Output = lengths(prompts), lengths(outputs)
@@ -88,91 +88,91 @@ func classOf(rows []Row) Class {
 // earlier tokens of its session, and the new part does not: the slope of prompt tokens over earlier tokens is the
 // share that is repeated. The repeated part is subtracted from the prompts.
 func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
-	last := map[string]int{} // by session, its latest row
-	var said line
-	think, thinks := 0.0, 0
+	lastRow := map[string]int{} // by session, its latest row
+	var repeats fittedLine
+	thinkTime, thinks := 0.0, 0
 	context := make([]int, len(rows)) // earlier tokens of the session; 0 for its first request
-	shared := -1
+	sharedTokens := -1
 
 	// Find the request before each in its session. Other requests show how long a prefix all sessions share.
 	for i, r := range rows {
-		if b, ok := last[r.Session]; ok && r.Session != "" {
+		if b, ok := lastRow[r.Session]; ok && r.Session != "" {
 			context[i] = rows[b].Prompt + rows[b].Output
-			said.add(float64(context[i]), float64(r.Prompt))
-			think += (r.At - rows[b].At).Seconds()
+			repeats.add(float64(context[i]), float64(r.Prompt))
+			thinkTime += (r.ArrivedAt - rows[b].ArrivedAt).Seconds()
 			thinks++
-		} else if r.Cached >= 0 && len(last) > 0 && (shared < 0 || r.Cached < shared) {
-			shared = r.Cached // the first request of all finds nothing
+		} else if r.CachedTokens >= 0 && len(lastRow) > 0 && (sharedTokens < 0 || r.CachedTokens < sharedTokens) {
+			sharedTokens = r.CachedTokens // the first request of all finds nothing
 		}
 		if r.Session != "" {
-			last[r.Session] = i
+			lastRow[r.Session] = i
 		}
 	}
 
 	// Sum up turns, think time and the share of earlier tokens that a prompt repeats.
 	firsts := len(rows) - thinks
-	s := &formats.Sessions{Turns: digits(float64(len(rows)) / float64(firsts)), SharedTokens: max(0, shared)}
+	s := &formats.Sessions{Turns: digits(float64(len(rows)) / float64(firsts)), SharedTokens: max(0, sharedTokens)}
 	if thinks > 0 {
-		s.Repeats = digits(said.slope())
-		s.ThinkUS = document.Micros(time.Duration(think / float64(thinks) * float64(time.Second)).Round(time.Microsecond))
+		s.Repeats = digits(repeats.slope())
+		s.ThinkUS = document.Micros(time.Duration(thinkTime / float64(thinks) * float64(time.Second)).Round(time.Microsecond))
 	}
 	if s.Repeats == 1 {
 		s.Repeats = 0 // the default: all
 	}
-	share := s.Repeats
-	if share == 0 {
-		share = 1
+	repeatShare := s.Repeats
+	if repeatShare == 0 {
+		repeatShare = 1
 	}
 
 	// Reduce each prompt to its own tokens.
 	for i := range prompts {
-		before := float64(s.SharedTokens)
+		earlierTokens := float64(s.SharedTokens)
 		if context[i] > 0 {
-			before = float64(context[i])
+			earlierTokens = float64(context[i])
 		}
-		prompts[i] = max(1, prompts[i]-int(math.Round(share*before)))
+		prompts[i] = max(1, prompts[i]-int(math.Round(repeatShare*earlierTokens)))
 	}
 	return s, firsts
 }
 
-// line is a straight line through points.
-type line struct{ n, x, y, xx, xy float64 }
+// fittedLine is a straight line through points.
+type fittedLine struct{ n, x, y, xx, xy float64 }
 
-func (l *line) add(x, y float64) {
+func (l *fittedLine) add(x, y float64) {
 	l.n, l.x, l.y, l.xx, l.xy = l.n+1, l.x+x, l.y+y, l.xx+x*x, l.xy+x*y
 }
 
 // slope returns the least-squares slope, limited to 0.001 to 1. It is 1 if the points do not determine it.
-func (l *line) slope() float64 {
-	spread := l.n*l.xx - l.x*l.x
-	if l.n < 3 || spread <= 1e-9*l.n*l.xx {
+func (l *fittedLine) slope() float64 {
+	deviation := l.n*l.xx - l.x*l.x
+	if l.n < 3 || deviation <= 1e-9*l.n*l.xx {
 		return 1
 	}
-	return max(0.001, min(1, (l.n*l.xy-l.x*l.y)/spread))
+	return max(0.001, min(1, (l.n*l.xy-l.x*l.y)/deviation))
 }
 
 // byPrefix derives sessions from the cached tokens: the smallest number that is found repeatedly is shared by all
 // requests, and a request that finds more continues a session.
 func byPrefix(rows []Row, prompts []int) (*formats.Sessions, int) {
-	var found []int
+	var prefixLengths []int
 	for _, r := range rows {
-		if r.Cached > 0 {
-			found = append(found, r.Cached)
+		if r.CachedTokens > 0 {
+			prefixLengths = append(prefixLengths, r.CachedTokens)
 		}
 	}
-	slices.Sort(found)
-	shared := found[0]
-	if n := upTo(found, shared); 20*n < len(rows) {
-		shared = 0 // almost no request finds just that
+	slices.Sort(prefixLengths)
+	sharedTokens := prefixLengths[0]
+	if n := upTo(prefixLengths, sharedTokens); 20*n < len(rows) {
+		sharedTokens = 0 // almost no request finds just that
 	}
 	firsts := 0
 	for i, r := range rows {
-		if r.Cached <= shared {
+		if r.CachedTokens <= sharedTokens {
 			firsts++
 		}
-		prompts[i] = max(1, r.Prompt-max(r.Cached, min(shared, r.Prompt-1)))
+		prompts[i] = max(1, r.Prompt-max(r.CachedTokens, min(sharedTokens, r.Prompt-1)))
 	}
-	return &formats.Sessions{Turns: digits(float64(len(rows)) / float64(max(1, firsts))), SharedTokens: shared}, firsts
+	return &formats.Sessions{Turns: digits(float64(len(rows)) / float64(max(1, firsts))), SharedTokens: sharedTokens}, firsts
 }
 
 // upTo returns how many of ascending numbers are at most x.
@@ -196,8 +196,8 @@ func lengths(list []int) *formats.Lengths {
 			sum += x
 		}
 		x := max(1, int(math.Round(float64(sum)/float64(len(part)))))
-		if last := len(out.Tokens) - 1; last >= 0 && out.Tokens[last] == x {
-			out.Weights[last]++
+		if lastTokens := len(out.Tokens) - 1; lastTokens >= 0 && out.Tokens[lastTokens] == x {
+			out.Weights[lastTokens]++
 			continue
 		}
 		out.Tokens, out.Weights = append(out.Tokens, x), append(out.Weights, 1)

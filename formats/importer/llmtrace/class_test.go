@@ -45,14 +45,14 @@ func TestClassesOfASyntheticTrace(t *testing.T) {
 			cached = 0 // whatever a cache did
 		}
 		seen[r.Session] = true
-		fmt.Fprintf(&b, "%.6f,%d,%d,%d,%d,x\n", r.At.Seconds(), r.Session, r.PromptTokens, r.OutputTokens, cached)
+		fmt.Fprintf(&b, "%.6f,%d,%d,%d,%d,x\n", r.ArrivedAt.Seconds(), r.Session, r.PromptTokens, r.OutputTokens, cached)
 	}
 	trace, err := read(t, b.String(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := trace.Classes()
-	if len(got) != 1 || got[0].Rows != len(list) || !trace.Timed {
+	if len(got) != 1 || got[0].Rows != len(list) || !trace.HasTimes {
 		t.Fatalf("%+v", got)
 	}
 	c := got[0]
@@ -87,7 +87,7 @@ func mean(l *formats.Lengths) float64 {
 
 // Models and classes are kept apart; prefixes tell sessions where nothing else does;
 // conversations may be told by their rows.
-func TestClasses(t *testing.T) {
+func TestClassesKeepModelsAndSessionsApart(t *testing.T) {
 	trace, err := read(t, "t_us,model,class,prompt_tokens,output_tokens\n0,a,chat,10,5\n1000000,b,,20,0\n2000000,a,chat,30,7\n", Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestClasses(t *testing.T) {
 		t.Fatal(err)
 	}
 	c = trace.Classes()[0]
-	if trace.Timed || c.RPS != 0 || c.Sessions.Turns != 2 || c.Sessions.ThinkUS != 0 || c.Sessions.Repeats != 0 || fmt.Sprint(c.Prompt.Tokens, c.Prompt.Weights) != "[1 20 40 100] []" {
+	if trace.HasTimes || c.RPS != 0 || c.Sessions.Turns != 2 || c.Sessions.ThinkUS != 0 || c.Sessions.Repeats != 0 || fmt.Sprint(c.Prompt.Tokens, c.Prompt.Weights) != "[1 20 40 100] []" {
 		t.Errorf("%+v %+v %+v", c, c.Sessions, c.Prompt)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // Target is the SLO of the classes.
 type Target struct {
 	SLO        document.SLO
-	Of         string // latency that the SLO bounds; empty means end to end
+	Figure     string // latency that the SLO bounds; empty means end to end
 	Percentile string // empty means p99
 }
 
@@ -34,7 +34,7 @@ func Workload(classes []Class, model string, t Target) (*formats.Workload, error
 	}
 	for i := range classes {
 		c := &classes[i]
-		c.SLO, c.Of, c.Percentile = t.SLO, t.Of, t.Percentile
+		c.SLO, c.Figure, c.Percentile = t.SLO, t.Figure, t.Percentile
 		if len(llm.Models) > 1 {
 			c.Models = []string{c.Model}
 		}

@@ -11,52 +11,52 @@ import (
 // closest nondecreasing function of the certainty (isotonic regression by pooling adjacent violators). Different
 // certainties may become equal, but none change their order. Between two known certainties the share of the lower
 // one holds. The records keep the function, for the server.
-func Calibrate(m *formats.ModelRecords, first int) {
+func Calibrate(m *formats.ModelRecords, firstSample int) {
 	// Sort the planning samples by certainty.
-	order := make([]int, first)
-	for i := range order {
-		order[i] = i
+	byCertainty := make([]int, firstSample)
+	for i := range byCertainty {
+		byCertainty[i] = i
 	}
-	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(m.Certainty[a], m.Certainty[b]), cmp.Compare(a, b)) })
+	slices.SortFunc(byCertainty, func(a, b int) int { return cmp.Or(cmp.Compare(m.Certainty[a], m.Certainty[b]), cmp.Compare(a, b)) })
 	type block struct {
-		from     float64 // smallest certainty of the block
-		right, n int
+		minCertainty float64 // smallest certainty of the block
+		correct, n   int
 	}
 
 	// Samples of equal certainty make a block.
 	var blocks []block
-	for _, i := range order {
-		b := block{from: m.Certainty[i], n: 1}
+	for _, i := range byCertainty {
+		b := block{minCertainty: m.Certainty[i], n: 1}
 		if m.Correct[i] == '1' {
-			b.right = 1
+			b.correct = 1
 		}
-		if k := len(blocks) - 1; k >= 0 && blocks[k].from == b.from && blocks[k].n > 0 {
-			blocks[k].right, blocks[k].n = blocks[k].right+b.right, blocks[k].n+1
+		if k := len(blocks) - 1; k >= 0 && blocks[k].minCertainty == b.minCertainty && blocks[k].n > 0 {
+			blocks[k].correct, blocks[k].n = blocks[k].correct+b.correct, blocks[k].n+1
 			continue
 		}
 		blocks = append(blocks, b)
 	}
 
 	// Pool adjacent violators: merge a block with those before it until the share of correct answers rises.
-	pooled := blocks[:0]
+	pooledBlocks := blocks[:0]
 	for _, b := range blocks {
-		for len(pooled) > 0 {
-			last := &pooled[len(pooled)-1]
-			if last.right*b.n < b.right*last.n {
+		for len(pooledBlocks) > 0 {
+			lastBlock := &pooledBlocks[len(pooledBlocks)-1]
+			if lastBlock.correct*b.n < b.correct*lastBlock.n {
 				break
 			}
-			b = block{from: last.from, right: last.right + b.right, n: last.n + b.n}
-			pooled = pooled[:len(pooled)-1]
+			b = block{minCertainty: lastBlock.minCertainty, correct: lastBlock.correct + b.correct, n: lastBlock.n + b.n}
+			pooledBlocks = pooledBlocks[:len(pooledBlocks)-1]
 		}
-		pooled = append(pooled, b)
+		pooledBlocks = append(pooledBlocks, b)
 	}
 
 	// Replace every certainty by its block's share of correct answers.
-	m.Calibration = make(formats.Calibration, len(pooled))
-	for i, b := range pooled {
-		m.Calibration[i] = formats.CalibrationStep{From: b.from, Certainty: float64(b.right) / float64(b.n)}
+	m.Calibration = make(formats.Calibration, len(pooledBlocks))
+	for i, b := range pooledBlocks {
+		m.Calibration[i] = formats.CalibrationStep{MinRaw: b.minCertainty, Certainty: float64(b.correct) / float64(b.n)}
 	}
 	for i, c := range m.Certainty {
-		m.Certainty[i] = m.Calibration.At(c)
+		m.Certainty[i] = m.Calibration.Calibrated(c)
 	}
 }

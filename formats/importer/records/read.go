@@ -43,27 +43,27 @@ func Read(r io.Reader, name string, opt Options) (*formats.Records, error) {
 		names = t.models
 	}
 	n := len(t.ids)
-	order := make([]int, n)
-	for i := range order {
-		order[i] = i
+	sampleOrder := make([]int, n)
+	for i := range sampleOrder {
+		sampleOrder[i] = i
 	}
 	// Sort by identifier first, so that the order of the file's rows does not matter.
-	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(t.ids[a], t.ids[b]) })
+	slices.SortFunc(sampleOrder, func(a, b int) int { return cmp.Compare(t.ids[a], t.ids[b]) })
 	if !opt.NoShuffle {
 		rng := seeded.New(opt.Seed, "records/shuffle")
-		rng.Shuffle(n, func(i, j int) { order[i], order[j] = order[j], order[i] })
+		rng.Shuffle(n, func(i, j int) { sampleOrder[i], sampleOrder[j] = sampleOrder[j], sampleOrder[i] })
 	}
-	out := &formats.Records{Source: opt.Source, Seed: opt.Seed, Samples: n, Planning: n - int(opt.HeldOut*float64(n))}
+	records := &formats.Records{Source: opt.Source, Seed: opt.Seed, Samples: n, PlanningSamples: n - int(opt.HeldOut*float64(n))}
 	for _, m := range names {
-		at := slices.Index(t.models, m)
-		if at < 0 {
+		row := slices.Index(t.models, m)
+		if row < 0 {
 			return nil, &document.Error{File: name, Path: "model", Found: "no row of " + strconv.Quote(m), Expected: "rows of every model asked for", Hint: "the models there: " + strings.Join(t.models, ", ")}
 		}
 		rec := formats.ModelRecords{Model: m, Certainty: make([]float64, n)}
 		correct := make([]byte, n)
-		for i, s := range order {
-			a := t.answers[at][s]
-			if !a.seen {
+		for i, s := range sampleOrder {
+			a := t.answers[row][s]
+			if !a.isSeen {
 				return nil, &document.Error{File: name, Path: "sample_id", Found: fmt.Sprintf("no row of %s for sample %s", m, t.ids[s]), Expected: "one row per sample and model"}
 			}
 			rec.Certainty[i], correct[i] = a.certainty, '0'
@@ -73,17 +73,17 @@ func Read(r io.Reader, name string, opt Options) (*formats.Records, error) {
 		}
 		rec.Correct = string(correct)
 		if opt.Calibrate {
-			Calibrate(&rec, out.Planning)
+			Calibrate(&rec, records.PlanningSamples)
 		}
-		out.Models = append(out.Models, rec)
+		records.Models = append(records.Models, rec)
 	}
-	return out, nil
+	return records, nil
 }
 
 // answer is a model's answer to a sample.
 type answer struct {
-	certainty     float64
-	correct, seen bool
+	certainty       float64
+	correct, isSeen bool
 }
 
 type table struct {
@@ -102,7 +102,7 @@ func readTable(r io.Reader, name string) (*table, error) {
 	}
 	t := &table{}
 	samples, models := map[string]int{}, map[string]int{}
-	if err := in.Each(func() error { return t.add(in, samples, models) }); err != nil {
+	if err := in.EachRow(func() error { return t.add(in, samples, models) }); err != nil {
 		return nil, err
 	}
 	if len(t.ids) == 0 {
@@ -122,7 +122,7 @@ func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 	}
 	certainty := in.Number("certainty", 0, 1)
 	if row[2] != "0" && row[2] != "1" {
-		return in.Cell(2, "0 or 1")
+		return in.CellError(2, "0 or 1")
 	}
 
 	// Find the model and the sample, or add them.
@@ -149,9 +149,9 @@ func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 		t.answers[m] = append(t.answers[m], answer{})
 	}
 	a := &t.answers[m][s]
-	if a.seen {
+	if a.isSeen {
 		return in.Fail(0, "sample_id", fmt.Sprintf("sample %s of %s again", row[0], row[1]), "each once")
 	}
-	*a = answer{certainty: certainty, correct: row[2] == "1", seen: true}
+	*a = answer{certainty: certainty, correct: row[2] == "1", isSeen: true}
 	return nil
 }

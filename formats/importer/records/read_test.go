@@ -23,21 +23,21 @@ const good = `sample_id,model,correct,certainty
 12,b,1,1
 `
 
-func TestRead(t *testing.T) {
+func TestReadOrdersModelsAndSamples(t *testing.T) {
 	got, err := Read(strings.NewReader(good), "r.csv", Options{NoShuffle: true, HeldOut: .34, Source: "test"})
-	want := &formats.Records{Source: "test", Samples: 3, Planning: 2, Models: []formats.ModelRecords{
+	want := &formats.Records{Source: "test", Samples: 3, PlanningSamples: 2, Models: []formats.ModelRecords{
 		{Model: "a", Certainty: []float64{.9, .1, .3}, Correct: "101"}, {Model: "b", Certainty: []float64{.5, .7, 1}, Correct: "011"}}}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Fatalf("%v (-want +got):\n%s", err, diff)
 	}
 	only, err := Read(strings.NewReader(good), "r.csv", Options{NoShuffle: true, Models: []string{"b"}})
-	if err != nil || len(only.Models) != 1 || only.Models[0].Correct != "011" || only.Planning != 3 {
+	if err != nil || len(only.Models) != 1 || only.Models[0].Correct != "011" || only.PlanningSamples != 3 {
 		t.Errorf("only b: %+v, %v", only, err)
 	}
 }
 
 // The shuffle depends on the seed and not on the order of the rows.
-func TestShuffle(t *testing.T) {
+func TestShuffleFollowsSeedNotOrder(t *testing.T) {
 	var rows []string
 	for i := range 40 {
 		rows = append(rows, strings.Join([]string{string(rune('A'+i/26)) + string(rune('a'+i%26)), "m", "1", "0." + string(rune('0'+i%10)) + string(rune('0'+i/10))}, ","))
@@ -95,7 +95,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-func TestCalibrate(t *testing.T) {
+func TestCalibrateMakesScoresMonotone(t *testing.T) {
 	m := formats.ModelRecords{Certainty: []float64{.1, .2, .3, .4, .4, .9, .05, .35, .95}, Correct: "010110111"}
 	Calibrate(&m, 6) // samples: .1 no, .2 yes, .3 no, .4 yes yes, .9 no
 	want := []float64{0, .5, .5, 2. / 3, 2. / 3, 2. / 3, 0, .5, 2. / 3}
@@ -107,14 +107,14 @@ func TestCalibrate(t *testing.T) {
 	// What was done is kept, so that a server can do it with scores of its own.
 	raw := []float64{.1, .2, .3, .4, .4, .9, .05, .35, .95}
 	for i := range raw {
-		if got := m.Calibration.At(raw[i]); got != m.Certainty[i] {
+		if got := m.Calibration.Calibrated(raw[i]); got != m.Certainty[i] {
 			t.Errorf("at %v: %v, expected %v", raw[i], got, m.Certainty[i])
 		}
 	}
 }
 
 // The published records: accuracies of the bundle's README on all samples.
-func TestBundle(t *testing.T) {
+func TestPublishedRecordsHaveTheirAccuracies(t *testing.T) {
 	dir := os.Getenv("INFERPLAN_DATA")
 	if dir == "" {
 		dir = filepath.Join("..", "..", "..", "..", "shared", "data")
@@ -131,8 +131,8 @@ func TestBundle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Samples != 15000 || r.Planning != 11250 {
-		t.Errorf("%d samples, %d to plan on, expected 15000 and 11250", r.Samples, r.Planning)
+	if r.Samples != 15000 || r.PlanningSamples != 11250 {
+		t.Errorf("%d samples, %d to plan on, expected 15000 and 11250", r.Samples, r.PlanningSamples)
 	}
 	for k, want := range []float64{.6897, .7900, .8635} {
 		if got := float64(strings.Count(r.Models[k].Correct, "1")) / float64(r.Samples); math.Abs(got-want) > 5e-5 {
@@ -144,7 +144,7 @@ func TestBundle(t *testing.T) {
 		}
 	}
 	for k := range r.Models {
-		Calibrate(&r.Models[k], r.Planning)
+		Calibrate(&r.Models[k], r.PlanningSamples)
 	}
 	p := &formats.Profile{Format: "inferplan.profile/v1", Records: []formats.Records{*r}}
 	if err := p.Validate(); err != nil {

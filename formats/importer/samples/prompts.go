@@ -32,7 +32,7 @@ func ReadPrompts(r io.Reader, name string) (*Prompts, error) {
 		return nil, err
 	}
 	p := &Prompts{}
-	if err := t.Each(func() error {
+	if err := t.EachRow(func() error {
 		label, prompt := strings.TrimSpace(t.Row[0]), t.Row[1]
 		switch {
 		case label == "":

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestPrompts(t *testing.T) {
+func TestPromptsAreReadPlainOrGzipped(t *testing.T) {
 	const text = "label,prompt\nA,\"2+2=?\nA) 4 B) 5\"\n B ,x\n"
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)

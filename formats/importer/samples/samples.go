@@ -19,31 +19,31 @@ const (
 )
 
 // SampleSet holds labelled samples, with Width values each, one after the other.
-type Set struct {
+type SampleSet struct {
 	Width  int
 	Labels []int
 	Values []float32
 }
 
 // Sample returns the values of a sample.
-func (s *Set) Sample(i int) []float32 { return s.Values[i*s.Width : (i+1)*s.Width] }
+func (s *SampleSet) Sample(i int) []float32 { return s.Values[i*s.Width : (i+1)*s.Width] }
 
 // ReadFile reads a file.
-func ReadFile(path string) (*Set, error) {
+func ReadFile(path string) (*SampleSet, error) {
 	return open(path, "samples", Read)
 }
 
-func open[T any](path, what string, read func(io.Reader, string) (T, error)) (none T, err error) {
+func open[T any](path, content string, read func(io.Reader, string) (T, error)) (zero T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return none, fmt.Errorf("reading %s: %w", what, err)
+		return zero, fmt.Errorf("reading %s: %w", content, err)
 	}
 	defer f.Close()
 	return read(f, path)
 }
 
 // Read reads samples. Errors use name for the source.
-func Read(r io.Reader, name string) (*Set, error) {
+func Read(r io.Reader, name string) (*SampleSet, error) {
 	t, err := openTable(r, name)
 	if err != nil {
 		return nil, err
@@ -51,8 +51,8 @@ func Read(r io.Reader, name string) (*Set, error) {
 	if t.Header[0] != "label" || len(t.Header) < 2 {
 		return nil, t.Fail(0, "", "the column "+strconv.Quote(t.Header[0]), "a header that starts with label and has a column per value of the model's input")
 	}
-	s := &Set{Width: len(t.Header) - 1}
-	if err := t.Each(func() error { return s.add(t) }); err != nil {
+	s := &SampleSet{Width: len(t.Header) - 1}
+	if err := t.EachRow(func() error { return s.add(t) }); err != nil {
 		return nil, err
 	}
 	if len(s.Labels) == 0 {
@@ -71,10 +71,10 @@ func openTable(r io.Reader, name string) (*csvfile.Table, error) {
 }
 
 // add adds the current row.
-func (s *Set) add(t *csvfile.Table) error {
+func (s *SampleSet) add(t *csvfile.Table) error {
 	label, err := strconv.Atoi(t.Row[0])
 	if err != nil || label < 0 || label > maxLabel {
-		return t.Cell(0, "a class, counted from 0")
+		return t.CellError(0, "a class, counted from 0")
 	}
 	if len(s.Values)+s.Width > maxValues {
 		return t.Fail(0, "label", "more samples", fmt.Sprintf("at most %d values", maxValues))
@@ -83,7 +83,7 @@ func (s *Set) add(t *csvfile.Table) error {
 	for i, text := range t.Row[1:] {
 		v, err := strconv.ParseFloat(text, 32)
 		if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-			return t.Cell(i+1, "a number")
+			return t.CellError(i+1, "a number")
 		}
 		s.Values = append(s.Values, float32(v))
 	}
@@ -91,14 +91,14 @@ func (s *Set) add(t *csvfile.Table) error {
 }
 
 // WriteFile writes a set completely or not at all, compressed if the name ends in .gz.
-func (s *Set) WriteFile(path string) error {
+func (s *SampleSet) WriteFile(path string) error {
 	if _, err := csvfile.WriteFile(path, s.write, document.Force(true)); err != nil {
 		return fmt.Errorf("writing samples: %w", err)
 	}
 	return nil
 }
 
-func (s *Set) write(w io.Writer) error {
+func (s *SampleSet) write(w io.Writer) error {
 	line := []byte("label")
 	for i := range s.Width {
 		line = fmt.Appendf(line, ",v%d", i)

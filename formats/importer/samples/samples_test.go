@@ -9,7 +9,7 @@ import (
 )
 
 func TestReadAndWrite(t *testing.T) {
-	want := &Set{Width: 2, Labels: []int{3, 0}, Values: []float32{.5, -1, 0, 2.25}}
+	want := &SampleSet{Width: 2, Labels: []int{3, 0}, Values: []float32{.5, -1, 0, 2.25}}
 	for _, name := range []string{"s.csv", "s.csv.gz"} {
 		path := filepath.Join(t.TempDir(), name)
 		if err := want.WriteFile(path); err != nil {

@@ -50,13 +50,13 @@ type entries []entry
 // Validate checks the entries.
 func (list entries) Validate() error {
 	if len(list) == 0 {
-		return fault(-1, "", "an empty list", "the count of iterations, and layers")
+		return findingAt(-1, "", "an empty list", "the count of iterations, and layers")
 	}
 	if list[0].Count < 1 || list[0].Name != "" {
-		return fault(0, "", "no object with a count of iterations alone", `{"count": N} before the layers`)
+		return findingAt(0, "", "no object with a count of iterations alone", `{"count": N} before the layers`)
 	}
 	if n := len(list) - 1; n < 1 || n > MaxLayers {
-		return fault(0, "", fmt.Sprintf("%d layers behind the count", n), fmt.Sprintf("1 to %d", MaxLayers))
+		return findingAt(0, "", fmt.Sprintf("%d layers behind the count", n), fmt.Sprintf("1 to %d", MaxLayers))
 	}
 	for i := range list[1:] {
 		if err := list[1+i].check(1+i, float64(list[0].Count)); err != nil {
@@ -64,7 +64,7 @@ func (list entries) Validate() error {
 		}
 	}
 	if l := list.layers(); l.Total() == 0 {
-		return fault(0, "", "no layer that takes time", "at least one")
+		return findingAt(0, "", "no layer that takes time", "at least one")
 	}
 	return nil
 }
@@ -73,16 +73,16 @@ func (list entries) Validate() error {
 func (e *entry) check(i int, iterations float64) error {
 	switch {
 	case e.Name == "":
-		return fault(i, "name", "nothing", "the name of a layer")
+		return findingAt(i, "name", "nothing", "the name of a layer")
 	case e.Count != 0:
-		return fault(i, "count", "a second count", "one, at the start")
+		return findingAt(i, "count", "a second count", "one, at the start")
 	case e.Mean == nil:
-		return fault(i, "averageMs", "nothing", "milliseconds")
+		return findingAt(i, "averageMs", "nothing", "milliseconds")
 	case e.Total == nil || *e.Total < 0:
-		return fault(i, "timeMs", "no time over all iterations", "milliseconds of 0 or more")
+		return findingAt(i, "timeMs", "no time over all iterations", "milliseconds of 0 or more")
 	// Figures have six digits. The mean of a layer under a condition is over the iterations that run the layer.
 	case *e.Total-*e.Mean*iterations > 1e-3**e.Total+1e-6:
-		return fault(i, "timeMs", number(*e.Total), fmt.Sprintf("at most averageMs times the %g iterations, %.6g", iterations, *e.Mean*iterations))
+		return findingAt(i, "timeMs", number(*e.Total), fmt.Sprintf("at most averageMs times the %g iterations, %.6g", iterations, *e.Mean*iterations))
 	case e.Median != nil:
 		if err := checkTime(i, "medianMs", *e.Median); err != nil {
 			return err
@@ -124,12 +124,12 @@ const (
 )
 
 // read reads a file, plain or compressed with gzip.
-func read(r io.Reader, name, expected string, into any) error {
+func read(r io.Reader, name, expected string, target any) error {
 	f, err := csvfile.New(r, name)
 	if err != nil {
 		return err
 	}
-	err = document.ReadJSON(f, name, expected, maxBytes, document.SomeFields, into)
+	err = document.ReadJSON(f, name, expected, maxBytes, document.SomeFields, target)
 	for _, e := range document.Findings(err) {
 		if e.Path == "" && e.Hint == "" { // a layer's name with a quote breaks the file
 			e.Hint = "trtexec does not escape names and writes nan where nothing ran"
@@ -139,7 +139,7 @@ func read(r io.Reader, name, expected string, into any) error {
 }
 
 // findingAt returns a finding about a field of the entry at index i, or about the list if i is -1.
-func fault(i int, field, found, expected string) error {
+func findingAt(i int, field, found, expected string) error {
 	path := ""
 	if i >= 0 {
 		path = fmt.Sprintf("[%d]", i)
@@ -154,7 +154,7 @@ func checkTime(i int, field string, ms float64) error {
 	if ms >= 0 && ms <= maxMillis {
 		return nil
 	}
-	return fault(i, field, number(ms), "milliseconds from 0 to an hour")
+	return findingAt(i, field, number(ms), "milliseconds from 0 to an hour")
 }
 
 func number(x float64) string { return "the number " + strconv.FormatFloat(x, 'g', -1, 64) }

@@ -13,11 +13,11 @@ type inferences []struct {
 // Validate checks the times.
 func (list inferences) Validate() error {
 	if len(list) == 0 {
-		return fault(-1, "", "an empty list", "at least one inference")
+		return findingAt(-1, "", "an empty list", "at least one inference")
 	}
 	for i := range list {
 		if list[i].Compute == 0 {
-			return fault(i, "computeMs", "the number 0", "more than 0")
+			return findingAt(i, "computeMs", "the number 0", "more than 0")
 		}
 		if err := checkTime(i, "computeMs", list[i].Compute); err != nil {
 			return err
@@ -33,9 +33,9 @@ func ReadTimes(r io.Reader, name string) ([]time.Duration, error) {
 	if err := read(r, name, "a list of times, as trtexec --exportTimes writes it", &list); err != nil {
 		return nil, err
 	}
-	out := make([]time.Duration, len(list))
+	times := make([]time.Duration, len(list))
 	for i := range list {
-		out[i] = duration(list[i].Compute)
+		times[i] = duration(list[i].Compute)
 	}
-	return out, nil
+	return times, nil
 }

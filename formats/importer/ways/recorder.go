@@ -10,45 +10,45 @@ import (
 
 // Call is a recorded task of a request, with times in nanoseconds of any clock.
 type Call struct {
-	Model      string
-	Start, End int64
-	ID         string
-	Reads      []string // ids of the tasks that it reads, if they were recorded
+	Model          string
+	Start, EndedAt int64
+	ID             string
+	Reads          []string // ids of the tasks that it reads, if they were recorded
 }
 
 // RecordedPath returns the path of a request with these calls, of which there is at least one.
-func Way(list []Call) formats.Way {
+func RecordedPath(list []Call) formats.Way {
 	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b Call) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End)) })
-	way, first := formats.Way{Count: 1}, list[0].End
+	slices.SortStableFunc(list, func(a, b Call) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.EndedAt, b.EndedAt)) })
+	path, firstStart := formats.Way{Count: 1}, list[0].EndedAt
 	for i := range list {
-		first = min(first, list[i].End)
+		firstStart = min(firstStart, list[i].EndedAt)
 	}
 	for i := range list {
-		if list[i].Start < first || i == 0 {
-			way.Known++
+		if list[i].Start < firstStart || i == 0 {
+			path.KnownTasks++
 		}
-		way.Tasks = append(way.Tasks, formats.WayTask{Model: list[i].Model, Reads: reads(list, i)})
+		path.Tasks = append(path.Tasks, formats.WayTask{Model: list[i].Model, Reads: predecessorsOf(list, i)})
 	}
-	return way
+	return path
 }
 
 // predecessorsOf returns the calls that a call reads, as distances backwards.
-func reads(list []Call, i int) (out []int) {
+func predecessorsOf(list []Call, i int) (out []int) {
 	if list[i].Reads != nil {
 		for _, id := range list[i].Reads {
-			if at := slices.IndexFunc(list[:i], func(c Call) bool { return c.ID == id }); at >= 0 {
-				out = append(out, i-at)
+			if index := slices.IndexFunc(list[:i], func(c Call) bool { return c.ID == id }); index >= 0 {
+				out = append(out, i-index)
 			}
 		}
 		return out
 	}
 	for k := range list[:i] {
-		if list[k].End > list[i].Start {
+		if list[k].EndedAt > list[i].Start {
 			continue
 		}
 		// Skip a call if another one that began after it had ended, and has ended itself, has read it.
-		if !slices.ContainsFunc(list[k+1:i], func(c Call) bool { return c.Start >= list[k].End && c.End <= list[i].Start }) {
+		if !slices.ContainsFunc(list[k+1:i], func(c Call) bool { return c.Start >= list[k].EndedAt && c.EndedAt <= list[i].Start }) {
 			out = append(out, i-k)
 		}
 	}
@@ -57,31 +57,31 @@ func reads(list []Call, i int) (out []int) {
 
 // Recorder collects paths.
 type Recorder struct {
-	names []string
-	ways  map[string][]formats.Way // paths by application
-	at    map[string]int           // index of a path, by application and content
+	names      []string
+	paths      map[string][]formats.Way // paths by application
+	indexByKey map[string]int           // index of a path, by application and content
 }
 
 // NewRecorder returns an empty recorder.
 func NewRecorder() *Recorder {
-	return &Recorder{ways: map[string][]formats.Way{}, at: map[string]int{}}
+	return &Recorder{paths: map[string][]formats.Way{}, indexByKey: map[string]int{}}
 }
 
 // Add counts a path of an application. Paths without tasks, or with more than a document can hold, are left out.
-func (r *Recorder) Add(application string, way formats.Way) {
-	if len(way.Tasks) == 0 || len(way.Tasks) > formats.MaxTasks {
+func (r *Recorder) Add(application string, path formats.Way) {
+	if len(path.Tasks) == 0 || len(path.Tasks) > formats.MaxTasks {
 		return
 	}
-	if r.ways[application] == nil {
+	if r.paths[application] == nil {
 		r.names = append(r.names, application)
 	}
-	key := fmt.Sprint(application, "\x00", way.Known, way.Tasks)
-	if i, ok := r.at[key]; ok {
-		r.ways[application][i].Count += way.Count
+	key := fmt.Sprint(application, "\x00", path.KnownTasks, path.Tasks)
+	if i, ok := r.indexByKey[key]; ok {
+		r.paths[application][i].Count += path.Count
 		return
 	}
-	r.at[key] = len(r.ways[application])
-	r.ways[application] = append(r.ways[application], way)
+	r.indexByKey[key] = len(r.paths[application])
+	r.paths[application] = append(r.paths[application], path)
 }
 
 // Document returns the collected paths by application, the most frequent first.
@@ -90,9 +90,9 @@ func (r *Recorder) Document() *formats.Transitions {
 	names := slices.Clone(r.names)
 	slices.Sort(names)
 	for _, name := range names {
-		list := slices.Clone(r.ways[name])
+		list := slices.Clone(r.paths[name])
 		slices.SortStableFunc(list, func(a, b formats.Way) int { return b.Count - a.Count })
-		d.Applications = append(d.Applications, formats.WaysOf{Application: name, Ways: list})
+		d.Applications = append(d.Applications, formats.WaysOf{Application: name, Paths: list})
 	}
 	return d
 }

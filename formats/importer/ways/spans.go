@@ -22,7 +22,7 @@ var modelKeys = []string{"inferplan.model", "gen_ai.request.model", "gen_ai.resp
 const applicationKey = "inferplan.application"
 
 // exportedTraces is the output of an OpenTelemetry exporter. Other fields are skipped.
-type exported struct {
+type exportedTraces struct {
 	ResourceSpans []struct {
 		ScopeSpans []struct {
 			Spans []span `json:"spans"`
@@ -35,16 +35,16 @@ type span struct {
 	SpanID     string      `json:"spanId"`
 	ParentID   string      `json:"parentSpanId"`
 	Name       string      `json:"name"`
-	Start      nanos       `json:"startTimeUnixNano"`
-	End        nanos       `json:"endTimeUnixNano"`
+	Start      nanoseconds `json:"startTimeUnixNano"`
+	End        nanoseconds `json:"endTimeUnixNano"`
 	Attributes []attribute `json:"attributes"`
 }
 
 // nanoseconds is a time. OTLP writes it as text, some exporters as a number.
-type nanos int64
+type nanoseconds int64
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (n *nanos) UnmarshalJSON(b []byte) error {
+func (n *nanoseconds) UnmarshalJSON(b []byte) error {
 	text := string(b)
 	if s, err := strconv.Unquote(text); err == nil {
 		text = s
@@ -53,7 +53,7 @@ func (n *nanos) UnmarshalJSON(b []byte) error {
 	if err != nil || v < 0 {
 		return fmt.Errorf("found %s, expected a time in nanoseconds", b)
 	}
-	*n = nanos(v)
+	*n = nanoseconds(v)
 	return nil
 }
 
@@ -88,19 +88,19 @@ func (s *span) model() string {
 type trace struct {
 	application string
 	root        string // name of the first span
-	began       nanos
+	began       nanoseconds
 	calls       []Call
 }
 
 // ReadSpans reads spans: one document, or one per line. A trace is a request, and its spans that name a model are
 // the tasks. application is for traces that do not name theirs; if it is empty, the name of their first span is
 // used.
-func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces int, err error) {
+func ReadSpans(r io.Reader, name, application string, recorder *Recorder) (traces int, err error) {
 	// Gather the spans of each trace.
 	d := json.NewDecoder(r)
-	found, order := map[string]*trace{}, []string(nil)
+	tracesByID, traceOrder := map[string]*trace{}, []string(nil)
 	for n := 1; ; n++ {
-		var doc exported
+		var doc exportedTraces
 		if err := d.Decode(&doc); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
@@ -110,11 +110,11 @@ func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces in
 			for k := range doc.ResourceSpans[i].ScopeSpans {
 				for j := range doc.ResourceSpans[i].ScopeSpans[k].Spans {
 					s := &doc.ResourceSpans[i].ScopeSpans[k].Spans[j]
-					t := found[s.TraceID]
+					t := tracesByID[s.TraceID]
 					if t == nil {
 						t = &trace{began: 1<<63 - 1}
-						found[s.TraceID] = t
-						order = append(order, s.TraceID)
+						tracesByID[s.TraceID] = t
+						traceOrder = append(traceOrder, s.TraceID)
 					}
 					t.add(s)
 				}
@@ -123,13 +123,13 @@ func ReadSpans(r io.Reader, name, application string, into *Recorder) (traces in
 	}
 
 	// Record the path of every trace that calls a model.
-	for _, id := range order {
-		t := found[id]
+	for _, id := range traceOrder {
+		t := tracesByID[id]
 		if len(t.calls) == 0 || len(t.calls) > formats.MaxTasks {
 			continue
 		}
 		traces++
-		into.Add(cmp.Or(t.application, application, t.root, "unnamed"), Way(t.calls))
+		recorder.Add(cmp.Or(t.application, application, t.root, "unnamed"), RecordedPath(t.calls))
 	}
 	if traces == 0 {
 		return 0, &document.Error{File: name, Found: "no trace with a span that names a model", Expected: "spans with an attribute such as " + modelKeys[1]}
@@ -146,7 +146,7 @@ func (t *trace) add(s *span) {
 		t.began, t.root = s.Start, s.Name
 	}
 	if model := s.model(); model != "" {
-		t.calls = append(t.calls, Call{Model: model, Start: int64(s.Start), End: max(int64(s.Start), int64(s.End)), ID: s.SpanID})
+		t.calls = append(t.calls, Call{Model: model, Start: int64(s.Start), EndedAt: max(int64(s.Start), int64(s.End)), ID: s.SpanID})
 		t.calls = slices.DeleteFunc(t.calls, func(c Call) bool { return c.ID != "" && c.ID == s.ParentID })
 	}
 }

@@ -16,8 +16,8 @@ import (
 func text(d *formats.Transitions) string {
 	var b strings.Builder
 	for _, a := range d.Applications {
-		for _, w := range a.Ways {
-			fmt.Fprintf(&b, "%s %dx %d:", a.Application, w.Count, w.Known)
+		for _, w := range a.Paths {
+			fmt.Fprintf(&b, "%s %dx %d:", a.Application, w.Count, w.KnownTasks)
 			for _, t := range w.Tasks {
 				fmt.Fprintf(&b, " %s%v", t.Model, t.Reads)
 			}
@@ -39,7 +39,7 @@ func recorded(spans ...string) string {
 	return `{"resourceSpans":[{"resource":{},"scopeSpans":[{"spans":[` + strings.Join(spans, ",") + `]}]}]}` + "\n"
 }
 
-func TestSpans(t *testing.T) {
+func TestSpansMakePaths(t *testing.T) {
 	var in strings.Builder
 	for _, trace := range []string{"a", "b"} {
 		in.WriteString(recorded(
@@ -70,7 +70,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-func TestSessions(t *testing.T) {
+func TestSessionsMakePaths(t *testing.T) {
 	for _, c := range []struct{ name, in, want string }{
 		{"without ends calls follow each other", "t_s,session,model\n0,a,plan\n5,a,search\n6,b,plan\n9,a,answer\n40,a,plan\n41,b,x\n", "agent 2x 1: plan[]\nagent 1x 1: plan[] search[1] answer[1]\nagent 1x 1: x[]\n"},
 		{"with ends some run at once", "t_us,end_us,session,model,application\n0,10,a,plan,chat\n11,20,a,search,chat\n11,25,a,search,chat\n30,31,a,answer,chat\n", "chat 1x 1: plan[] search[1] search[2] answer[2 1]\n"},

@@ -13,46 +13,46 @@ import (
 
 // Check returns the findings for a plan of applications. If there are none, the whole plan holds and
 // nothing has changed.
-func Check(t *kind.Today) []kind.Finding {
+func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
 	if c.plan == nil {
-		c.Fail("kind", "flow", "nothing", "the section of a plan of kind flow", "the plan has no applications")
+		c.AddError("kind", "flow", "nothing", "the section of a plan of kind flow", "the plan has no applications")
 		return c.Findings
 	}
 	if c.plan.Workflow() {
-		c.workflows()
+		c.checkWorkflows()
 		return c.Findings
 	}
 
 	// Check the structure first. Times and rates can only be computed for a sound plan.
-	c.applications()
-	sound := c.Sound()
-	c.Pools(true)
-	c.Requests()
+	c.checkApplications()
+	sound := c.CheckStructure()
+	c.CheckPools(true)
+	c.CheckRequestCosts()
 	if !sound {
 		return c.Findings
 	}
-	c.hold()
-	c.devices()
+	c.computeToday()
+	c.checkDevices()
 	for i := range c.plan.Applications {
-		c.application(i)
+		c.checkApplication(i)
 	}
 
 	// Each model must carry what the applications need of it.
 	for i := range c.Plan.Deployment {
 		m := c.Plan.Deployment[i].Model
-		if has, ok := c.rps[m]; ok && has < c.need[m]*(1-rounding) {
-			c.Fail("rps", fmt.Sprintf("deployment[%d]", i), fmt.Sprintf("%.6g rps", has), fmt.Sprintf("%.6g rps", c.need[m]), "the devices of %s do not carry what the applications need of it", m)
+		if carried, ok := c.capacity[m]; ok && carried < c.requiredRate[m]*(1-relativeTolerance) {
+			c.AddError("rps", fmt.Sprintf("deployment[%d]", i), fmt.Sprintf("%.6g rps", carried), fmt.Sprintf("%.6g rps", c.requiredRate[m]), "the devices of %s do not carry what the applications need of it", m)
 		}
 	}
-	c.scaling()
-	c.objective()
+	c.checkScaling()
+	c.checkObjective()
 	return c.Findings
 }
 
 // workloadApplication returns the application of that name in today's workload, with defaults filled in. If
 // there is none, it returns nil.
-func (c *checker) asked(name string) *formats.Application {
+func (c *checker) workloadApplication(name string) *formats.Application {
 	for _, a := range formats.ApplicationsOf(c.Workload) {
 		if a.Name == name {
 			a = a.WithDefaults()
@@ -64,69 +64,69 @@ func (c *checker) asked(name string) *formats.Application {
 
 // checkApplications checks that plan and workload have the same applications with the same graphs of
 // modules.
-func (c *checker) applications() {
+func (c *checker) checkApplications() {
 	if c.Workload == nil {
 		return
 	}
 	for i := range c.plan.Applications {
-		a, at := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
-		w := c.asked(a.Model)
+		a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+		w := c.workloadApplication(a.Model)
 		if w == nil {
-			c.Fail("application", at+".model", strconv.Quote(a.Model), "an application of the workload", "the workload no longer asks for %s", a.Model)
+			c.AddError("application", docPath+".model", strconv.Quote(a.Model), "an application of the workload", "the workload no longer asks for %s", a.Model)
 			continue
 		}
-		same := slices.EqualFunc(a.Modules, w.Modules, func(m, o formats.Module) bool {
-			return m.Name == o.Name && slices.Equal(m.After, o.After) &&
+		sameModules := slices.EqualFunc(a.Modules, w.Modules, func(m, o formats.Module) bool {
+			return m.Name == o.Name && slices.Equal(m.Predecessors, o.Predecessors) &&
 				slices.ContainsFunc(o.Models(), func(v formats.Variant) bool { return v.Model == m.Model }) &&
 				slices.EqualFunc(m.Branches, o.Branches, func(x, y formats.Branch) bool {
-					return slices.Equal(x.To, y.To) && x.Probability == y.Probability
+					return slices.Equal(x.Targets, y.Targets) && x.Probability == y.Probability
 				})
 		})
-		if !same {
-			c.Fail("application", at+".modules", fmt.Sprintf("%d modules", len(a.Modules)), "the modules of the workload", "the workload has another graph of %s", a.Model)
+		if !sameModules {
+			c.AddError("application", docPath+".modules", fmt.Sprintf("%d modules", len(a.Modules)), "the modules of the workload", "the workload has another graph of %s", a.Model)
 		}
 	}
-	c.served()
+	c.checkAllServed()
 }
 
 // checkAllServed checks that every application of the workload is in the plan.
-func (c *checker) served() {
+func (c *checker) checkAllServed() {
 	for _, w := range formats.ApplicationsOf(c.Workload) {
 		if !slices.ContainsFunc(c.plan.Applications, func(a formats.FlowApplication) bool { return a.Model == w.Name }) {
-			c.Fail("application", "flow.applications", "no "+strconv.Quote(w.Name), "every application of the workload", "the workload asks for %s, the plan does not serve it", w.Name)
+			c.AddError("application", "flow.applications", "no "+strconv.Quote(w.Name), "every application of the workload", "the workload asks for %s, the plan does not serve it", w.Name)
 		}
 	}
 }
 
 // checkApplication checks the promises for one application: SLO, weight, rate, accuracy, longest path and
 // margin.
-func (c *checker) application(i int) {
-	a, at := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
+func (c *checker) checkApplication(i int) {
+	a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
 	slo := a.SLOUS
-	if w := c.asked(a.Model); w != nil {
+	if w := c.workloadApplication(a.Model); w != nil {
 		if today := document.Micros(w.SLO.Duration); today > 0 && c.Plan.Options.SLO("slo").IsZero() && today != slo {
-			c.Warn("slo", at+".slo_us", slo.D().String(), today.D().String(), "the SLO of %s has changed", a.Model)
+			c.AddWarning("slo", docPath+".slo_us", slo.D().String(), today.D().String(), "the SLO of %s has changed", a.Model)
 			slo = today
 		}
 		if w.Weight != a.Weight {
-			c.Warn("weight", at+".weight", fmt.Sprint(a.Weight), fmt.Sprint(w.Weight), "the weight of %s has changed", a.Model)
+			c.AddWarning("weight", docPath+".weight", fmt.Sprint(a.Weight), fmt.Sprint(w.Weight), "the weight of %s has changed", a.Model)
 		}
-		if w.RPS > 0 && c.Plan.Objective.Name != "throughput" && a.RPS < w.RPS*(1-rounding) {
-			c.Fail("min_rps", at+".rps", fmt.Sprint(a.RPS), fmt.Sprint(w.RPS), "the plan carries less of %s than the workload asks for", a.Model)
+		if w.RPS > 0 && c.Plan.Objective.Name != "throughput" && a.RPS < w.RPS*(1-relativeTolerance) {
+			c.AddError("min_rps", docPath+".rps", fmt.Sprint(a.RPS), fmt.Sprint(w.RPS), "the plan carries less of %s than the workload asks for", a.Model)
 		}
-		c.accuracy(a, w, at)
+		c.checkAccuracy(a, w, docPath)
 	}
-	if took := c.longest(i); took+a.MarginUS.D() > slo.D() {
-		c.Fail("slo", at+".slo_us", took.String(), fmt.Sprintf("at most %v less the margin of %v", slo.D(), a.MarginUS.D()), "the longest path of %s takes too long", a.Model)
-		c.Findings[len(c.Findings)-1].Excess = took.Seconds()/(slo.D()-a.MarginUS.D()).Seconds() - 1
+	if pathTime := c.longestPathTime(i); pathTime+a.MarginUS.D() > slo.D() {
+		c.AddError("slo", docPath+".slo_us", pathTime.String(), fmt.Sprintf("at most %v less the margin of %v", slo.D(), a.MarginUS.D()), "the longest path of %s takes too long", a.Model)
+		c.Findings[len(c.Findings)-1].Excess = pathTime.Seconds()/(slo.D()-a.MarginUS.D()).Seconds() - 1
 	}
-	if want := c.Plan.Options.Number("margin") * float64(a.SLOUS); math.Abs(want-float64(a.MarginUS)) > 1000 {
-		c.Fail("margin", at+".margin_us", a.MarginUS.String(), document.Micros(want).String(), "the margin of %s is not that of the options", a.Model)
+	if expectedMargin := c.Plan.Options.Number("margin") * float64(a.SLOUS); math.Abs(expectedMargin-float64(a.MarginUS)) > 1000 {
+		c.AddError("margin", docPath+".margin_us", a.MarginUS.String(), document.Micros(expectedMargin).String(), "the margin of %s is not that of the options", a.Model)
 	}
 }
 
 // checkAccuracy checks that the chosen variants reach the accuracy floor of today's workload.
-func (c *checker) accuracy(a *formats.FlowApplication, w *formats.Application, at string) {
+func (c *checker) checkAccuracy(a *formats.FlowApplication, w *formats.Application, docPath string) {
 	product := 1.0
 	for k := range a.Modules {
 		if k >= len(w.Modules) {
@@ -138,47 +138,47 @@ func (c *checker) accuracy(a *formats.FlowApplication, w *formats.Application, a
 			}
 		}
 	}
-	if product < w.Accuracy*(1-rounding) {
-		c.Fail("accuracy", at+".modules", fmt.Sprintf("%.6g", product), fmt.Sprintf("at least %.6g", w.Accuracy), "the variants of %s are less accurate than asked", a.Model)
+	if product < w.Accuracy*(1-relativeTolerance) {
+		c.AddError("accuracy", docPath+".modules", fmt.Sprintf("%.6g", product), fmt.Sprintf("at least %.6g", w.Accuracy), "the variants of %s are less accurate than asked", a.Model)
 	}
 }
 
 // checkObjective checks the value of the plan's objective, and that it is on the right side of its bound.
-func (c *checker) objective() {
+func (c *checker) checkObjective() {
 	o := &c.Plan.Objective
 	if o.Bound != nil {
-		switch up := o.Name == "throughput"; {
-		case up && o.Value > *o.Bound*(1+1e-9):
-			c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at least %v", o.Value), "the value is above its own bound")
-		case !up && o.Value < *o.Bound*(1-1e-9):
-			c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the value is below its own bound")
+		switch maximized := o.Name == "throughput"; {
+		case maximized && o.Value > *o.Bound*(1+1e-9):
+			c.AddError("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at least %v", o.Value), "the value is above its own bound")
+		case !maximized && o.Value < *o.Bound*(1-1e-9):
+			c.AddError("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at most %v", o.Value), "the value is below its own bound")
 		}
 	}
 
 	// Compute the value again, from the rates or from the devices.
-	value, of := c.price(o.Name), "devices"
+	value, source := c.devicePrice(o.Name), "devices"
 	if o.Name == "throughput" {
-		value, of = c.factor(), "rates of the applications"
+		value, source = c.minWeightedRate(), "rates of the applications"
 	}
-	if math.Abs(value-o.Value) > rounding*value {
-		c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the %s do not give this objective", of)
+	if math.Abs(value-o.Value) > relativeTolerance*value {
+		c.AddError("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the %s do not give this objective", source)
 	}
 }
 
 // minWeightedRate returns the least rate of an application over its weight.
-func (c *checker) factor() float64 {
-	least := math.Inf(1)
+func (c *checker) minWeightedRate() float64 {
+	minRate := math.Inf(1)
 	for i := range c.plan.Applications {
-		least = min(least, c.plan.Applications[i].RPS/c.plan.Applications[i].Weight)
+		minRate = min(minRate, c.plan.Applications[i].RPS/c.plan.Applications[i].Weight)
 	}
-	return least
+	return minRate
 }
 
 // devicePrice returns the price of the plan's devices in the unit of an objective.
-func (c *checker) price(objective string) float64 {
+func (c *checker) devicePrice(objective string) float64 {
 	sum := 0.0
 	if c.plan.Workflow() { // whose models share the devices
-		counts := groups{c}.counts()
+		counts := deviceGroups{c}.deviceCounts()
 		for i := range c.Plan.Pools {
 			sum += float64(counts[c.Plan.Pools[i].Device]) * priceOf(&c.Plan.Pools[i], objective)
 		}

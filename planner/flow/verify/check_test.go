@@ -27,7 +27,7 @@ func documents() kind.Documents {
 		for slow, device := range []string{"new", "old"} {
 			for _, b := range []int{1, 2, 4, 8} {
 				took := formats.Latency{WallUS: document.Micros(1e6 * float64(slow+1) * (m.first + m.per*float64(b)))}
-				one.Measurements = append(one.Measurements, formats.Measurement{Device: device, Share: 1, Batch: b, MemoryBytes: int64(b) << 20, Blocks: []formats.Latency{took}, Whole: &took})
+				one.Measurements = append(one.Measurements, formats.Measurement{Device: device, Share: 1, Batch: b, MemoryBytes: int64(b) << 20, Blocks: []formats.Latency{took}, WholeModel: &took})
 			}
 		}
 		p.Models = append(p.Models, one)
@@ -51,11 +51,11 @@ func errorsOf(p *formats.Plan, in kind.Documents) []kind.Finding {
 	return slices.DeleteFunc(check.Recompute(p, in.Profile, in.Cluster, in.Workload), func(f kind.Finding) bool { return f.Severity != check.Error })
 }
 
-// first is the first pipeline of a plan.
-func first(p *formats.Plan) *formats.Pipeline { return &p.Deployment[0].Pipelines[0] }
+// firstPipeline is the first pipeline of a plan.
+func firstPipeline(p *formats.Plan) *formats.Pipeline { return &p.Deployment[0].Pipelines[0] }
 
-// grow gives a model of the deployment another batch, with the times of today.
-func grow(p *formats.Plan, in kind.Documents, at, batch int) {
+// changeBatch gives a model of the deployment another batch, with the times of today.
+func changeBatch(p *formats.Plan, in kind.Documents, at, batch int) {
 	d := &p.Deployment[at]
 	l := &d.Pipelines[0]
 	for l.Batch = batch; len(l.Stages[0].InferUS) < batch; {
@@ -64,7 +64,7 @@ func grow(p *formats.Plan, in kind.Documents, at, batch int) {
 	for _, m := range in.Profile.Models {
 		for _, x := range m.Measurements {
 			if m.Model == d.Model && x.Device == l.Stages[0].Device && x.Batch == batch {
-				l.LatencyUS = x.Whole.WallUS
+				l.LatencyUS = x.WholeModel.WallUS
 			}
 		}
 	}
@@ -80,36 +80,36 @@ var breakages = []breakage{
 	{"a batch beyond memory", "gpus", "memory", "deployment[0]", func(p *formats.Plan, in kind.Documents) {
 		formats.ApplicationsOf(in.Workload)[0].SLO.Duration, formats.FlowOf(p).Applications[0].SLOUS = time.Second, document.Micros(time.Second)
 		formats.FlowOf(p).Applications[0].MarginUS = document.Micros(100 * time.Millisecond)
-		grow(p, in, 0, 8)
+		changeBatch(p, in, 0, 8)
 	}},
 	{"a path longer than the SLO", "gpus", "slo", "flow.applications[0].slo_us", func(p *formats.Plan, in kind.Documents) {
 		in.Cluster.Pools[0].Memory, in.Cluster.Pools[1].Memory = 0, 0
 		for at := range p.Deployment {
-			grow(p, in, at, 8)
+			changeBatch(p, in, at, 8)
 		}
 	}},
 	{"an SLO that has become shorter", "gpus", "slo", "flow.applications[0].slo_us", func(_ *formats.Plan, in kind.Documents) {
 		formats.ApplicationsOf(in.Workload)[0].SLO.Duration = 60 * time.Millisecond
 	}},
 	{"more workers than devices", "gpus", "placement", "deployment[0].pipelines[0].stages[0].placement[0]", func(p *formats.Plan, in kind.Documents) {
-		s := &first(p).Stages[0]
+		s := &firstPipeline(p).Stages[0]
 		s.Replicas += 9
 		s.Placement[0].Replicas += 9
 		p.Objective.Value += 9
 	}},
 	{"a device that is not there", "gpus", "placement", "deployment[0].pipelines[0].stages[0].placement[0]", func(p *formats.Plan, _ kind.Documents) {
-		first(p).Stages[0].Placement[0].First = -1
+		firstPipeline(p).Stages[0].Placement[0].FirstDevice = -1
 	}},
 	{"a replica without a device", "gpus", "placement", "deployment[0].pipelines[0].stages[0].placement", func(p *formats.Plan, _ kind.Documents) {
-		first(p).Stages[0].Replicas++
+		firstPipeline(p).Stages[0].Replicas++
 		p.Objective.Value++
 	}},
 	{"two modules on one device", "gpus", "placement", "deployment[", func(p *formats.Plan, _ kind.Documents) {
-		p.Deployment[1].Pipelines[0].Stages[0].Device = first(p).Stages[0].Device
-		p.Deployment[1].Pipelines[0].Stages[0].Placement[0].First = first(p).Stages[0].Placement[0].First
+		p.Deployment[1].Pipelines[0].Stages[0].Device = firstPipeline(p).Stages[0].Device
+		p.Deployment[1].Pipelines[0].Stages[0].Placement[0].FirstDevice = firstPipeline(p).Stages[0].Placement[0].FirstDevice
 	}},
 	{"a pool that is gone", "gpus", "pool", "", func(p *formats.Plan, in kind.Documents) {
-		device := first(p).Stages[0].Device
+		device := firstPipeline(p).Stages[0].Device
 		in.Cluster.Pools = slices.DeleteFunc(in.Cluster.Pools, func(o formats.Pool) bool { return o.Device == device })
 	}},
 	{"a bound below the value", "throughput", "objective", "objective.bound", func(p *formats.Plan, _ kind.Documents) {
@@ -138,13 +138,13 @@ var breakages = []breakage{
 		formats.ApplicationsOf(in.Workload)[0].RPS = 151
 	}},
 	{"another graph", "gpus", "application", "flow.applications[0].modules", func(p *formats.Plan, in kind.Documents) {
-		formats.ApplicationsOf(in.Workload)[0].Modules[2].After = []string{"detect"}
+		formats.ApplicationsOf(in.Workload)[0].Modules[2].Predecessors = []string{"detect"}
 	}},
 	{"an unknown module", "gpus", "application", "flow.applications[0].modules", func(p *formats.Plan, _ kind.Documents) {
 		formats.FlowOf(p).Applications[0].Modules[2].Name = "plates"
 	}},
 	{"a cycle", "gpus", "graph", "flow.applications[0].modules", func(p *formats.Plan, in kind.Documents) {
-		formats.FlowOf(p).Applications[0].Modules[1].After = []string{"plate"}
+		formats.FlowOf(p).Applications[0].Modules[1].Predecessors = []string{"plate"}
 		in.Workload.Section = nil
 	}},
 	{"an unknown application", "gpus", "application", "flow.applications[0].model", func(_ *formats.Plan, in kind.Documents) {
@@ -161,7 +161,7 @@ var breakages = []breakage{
 		in.Profile.Models = in.Profile.Models[1:]
 	}},
 	{"a batch that was not measured", "gpus", "measurement", "deployment[0].pipelines[0]", func(p *formats.Plan, in kind.Documents) {
-		grow(p, in, 0, 9)
+		changeBatch(p, in, 0, 9)
 	}},
 	{"variants below the floor", "gpus", "accuracy", "flow.applications[0].modules", func(_ *formats.Plan, in kind.Documents) {
 		formats.ApplicationsOf(in.Workload)[0].Accuracy = .96
@@ -187,7 +187,7 @@ func TestBrokenPlansAreFound(t *testing.T) {
 				in.Workload = nil
 			}
 			list := errorsOf(p, in)
-			if !slices.ContainsFunc(list, func(f kind.Finding) bool { return f.Constraint == c.constraint && strings.HasPrefix(f.Where, c.where) }) {
+			if !slices.ContainsFunc(list, func(f kind.Finding) bool { return f.Constraint == c.constraint && strings.HasPrefix(f.Path, c.where) }) {
 				t.Errorf("found %v, want %s at %s", list, c.constraint, c.where)
 			}
 			for _, f := range list {

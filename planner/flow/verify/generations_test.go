@@ -10,31 +10,31 @@ import (
 	"inferplan/planner/kind"
 )
 
-// talking are the documents of a debate beside pictures, on two kinds of devices of which
+// languageModelDocuments are the documents of a debate beside pictures, on two kinds of devices of which
 // the smaller one has less KV memory.
-func talking() kind.Documents {
+func languageModelDocuments() kind.Documents {
 	iteration := formats.Iteration{BaseNS: 12.79e6, SequenceNS: 30e3, ContextNS: 350, PromptNS: 90e3, HingeTokens: 150}
 	slower := iteration
 	slower.BaseNS *= 2
 	took := formats.Latency{WallUS: 5e8}
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "new"}, {Device: "old"}},
 		Models: []formats.ProfileModel{{Model: "draw", Blocks: []formats.Block{{Name: "all", WeightBytes: 3e9}},
-			Measurements: []formats.Measurement{{Device: "new", Share: 1, Batch: 1, Blocks: []formats.Latency{took}, Whole: &took}}}},
+			Measurements: []formats.Measurement{{Device: "new", Share: 1, Batch: 1, Blocks: []formats.Latency{took}, WholeModel: &took}}}},
 		LLMs: []formats.LLMProfile{{Model: "llama", WeightBytes: 13.5e9, KVBytesPerToken: 1 << 19, Instances: []formats.LLMInstance{
 			{Device: "new", TensorParallel: 1, Sequences: 32, Iteration: iteration}, {Device: "old", TensorParallel: 1, Sequences: 32, Iteration: slower}}}}}
 	fixed := &formats.Lengths{Distribution: formats.LengthsFixed, Mean: 128}
 	return kind.Documents{Profile: p,
 		Cluster: &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "new", Count: 3, Memory: 40e9}, {Device: "old", Count: 2, Memory: 16e9}}},
 		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{{Name: "talk", SLO: document.SLO{Duration: 30 * time.Second}, RPS: 1, Segments: []formats.Segment{
-			{Name: "say", Modules: []formats.Module{{Name: "agent", Model: "llama", Prompt: fixed, Output: fixed}}, Next: []formats.Branch{{To: []string{"show"}, Probability: 1}}},
-			{Name: "show", Modules: []formats.Module{{Name: "picture", Model: "draw", After: []string{"agent"}}}},
+			{Name: "say", Modules: []formats.Module{{Name: "agent", Model: "llama", Prompt: fixed, Output: fixed}}, NextBranches: []formats.Branch{{Targets: []string{"show"}, Probability: 1}}},
+			{Name: "show", Modules: []formats.Module{{Name: "picture", Model: "draw", Predecessors: []string{"agent"}}}},
 		}}}}}
 }
 
 // A plan with language models holds, on each kind with as many sequences as its memory
 // has room for. What is changed in it, or in the documents, is found.
 func TestLanguageModelsAreChecked(t *testing.T) {
-	in := talking()
+	in := languageModelDocuments()
 	plan := solve(t, in, "throughput")
 	if found := errorsOf(plan, in); len(found) > 0 {
 		t.Fatalf("%+v", found)
@@ -46,7 +46,7 @@ func TestLanguageModelsAreChecked(t *testing.T) {
 			t.Errorf("%s: %d sequences with %d tokens", x.Device, x.Sequences, x.KVTokens)
 		}
 	}
-	if old := g.On("old"); len(g.Instances) != 2 || old.Sequences >= 32 {
+	if old := g.InstanceOn("old"); len(g.Instances) != 2 || old.Sequences >= 32 {
 		t.Errorf("%+v, expected both kinds, the old one with fewer sequences", g.Instances)
 	}
 	for name, spoil := range map[string]func(p *formats.FlowPlan, in *kind.Documents){
@@ -61,7 +61,7 @@ func TestLanguageModelsAreChecked(t *testing.T) {
 		"measurement": func(_ *formats.FlowPlan, in *kind.Documents) { in.Profile.LLMs[0].Instances[1].Device = "other" },
 		"model":       func(_ *formats.FlowPlan, in *kind.Documents) { in.Profile.LLMs = nil },
 	} {
-		in := talking()
+		in := languageModelDocuments()
 		plan := solve(t, in, "throughput")
 		spoil(formats.FlowOf(plan), &in)
 		if found := errorsOf(plan, in); !slices.ContainsFunc(found, func(f kind.Finding) bool { return f.Constraint == name }) {

@@ -4,16 +4,16 @@ import "fmt"
 
 // minRowShare is the least part of a row's rate that its replicas must carry. A row may fall a little short
 // if one more replica would gain next to nothing.
-const least = .9
+const minRowShare = .9
 
 // checkScaling checks the table by which replicas come and go. If the options have a cold start, the table
 // must exist and have that cold start. The replicas of every row must carry, today, the rate from which the
 // row counts.
-func (c *checker) scaling() {
-	s, cold := c.plan.Scaling, c.Plan.Options.Time("cold-start")
+func (c *checker) checkScaling() {
+	s, coldStart := c.plan.Scaling, c.Plan.Options.Time("cold-start")
 	if s == nil {
-		if cold > 0 {
-			c.Fail("scaling", "flow.scaling", "nothing", "a table", "the plan's options have a cold start of %v", cold)
+		if coldStart > 0 {
+			c.AddError("scaling", "flow.scaling", "nothing", "a table", "the plan's options have a cold start of %v", coldStart)
 		}
 		return
 	}
@@ -22,8 +22,8 @@ func (c *checker) scaling() {
 		rate += c.plan.Applications[i].RPS
 	}
 	for m := range c.plan.Modules {
-		if has := c.plan.Modules[m].ColdStartUS.D(); cold > 0 && has != cold {
-			c.Fail("scaling", fmt.Sprintf("flow.modules[%d].cold_start_us", m), has.String(), cold.String(), "the cold start of %s is not that of the options", c.plan.Modules[m].Model)
+		if planned := c.plan.Modules[m].ColdStartUS.D(); coldStart > 0 && planned != coldStart {
+			c.AddError("scaling", fmt.Sprintf("flow.modules[%d].cold_start_us", m), planned.String(), coldStart.String(), "the cold start of %s is not that of the options", c.plan.Modules[m].Model)
 		}
 	}
 
@@ -31,17 +31,17 @@ func (c *checker) scaling() {
 	for i, row := range s.Table {
 		for m, n := range row.Replicas {
 			d := &c.Plan.Deployment[m]
-			carried, left := 0., n
+			carriedRate, remaining := 0., n
 			for k := range d.Pipelines {
-				now := c.Pipeline(d, &d.Pipelines[k])
-				if !now.Known {
+				current := c.PipelineCosts(d, &d.Pipelines[k])
+				if !current.Known {
 					return // the check of the pipelines reports it
 				}
-				here := min(left, d.Pipelines[k].Stages[0].Replicas)
-				carried, left = carried+float64(here)*now.Stages[0].Rate, left-here
+				replicas := min(remaining, d.Pipelines[k].Stages[0].Replicas)
+				carriedRate, remaining = carriedRate+float64(replicas)*current.Stages[0].Rate, remaining-replicas
 			}
-			if carried *= rate / c.need[d.Model]; carried < least*row.AboveRPS {
-				c.Fail("scaling", fmt.Sprintf("flow.scaling.table[%d].replicas[%d]", i, m), fmt.Sprintf("%d, which carry %.6g rps", n, carried), fmt.Sprintf("what carries %.6g rps", row.AboveRPS),
+			if carriedRate *= rate / c.requiredRate[d.Model]; carriedRate < minRowShare*row.AboveRPS {
+				c.AddError("scaling", fmt.Sprintf("flow.scaling.table[%d].replicas[%d]", i, m), fmt.Sprintf("%d, which carry %.6g rps", n, carriedRate), fmt.Sprintf("what carries %.6g rps", row.AboveRPS),
 					"the replicas of %s do not carry the rate of their row", d.Model)
 				break
 			}

@@ -22,38 +22,38 @@ import (
 // turnProblems is how many are drawn; a tenth without INFERPLAN_LONG.
 const turnProblems = 50
 
-// onShared draws an application of two or three modules, at times with two ways on, for one
+// drawTimeSharedDocuments draws an application of two or three modules, at times with two ways on, for one
 // or two devices that modules may share in time.
-func onShared(rng *rand.Rand) kind.Documents {
+func drawTimeSharedDocuments(rng *rand.Rand) kind.Documents {
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
-	app := formats.Application{Name: "app", SLO: document.SLO{Times: 4 + 6*rng.Float64()}, Percentile: "p99"}
+	app := formats.Application{Name: "app", SLO: document.SLO{Factor: 4 + 6*rng.Float64()}, Percentile: "p99"}
 	for i := range 2 + rng.IntN(2) {
 		name := fmt.Sprint("m", i)
 		first, per := 1+9*rng.Float64(), 1+9*rng.Float64() // of a batch, ms
 		one := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all", WeightBytes: 1 << 20}}}
 		for _, b := range []int{1, 2, 4} {
 			took := formats.Latency{WallUS: document.Micros(1e6 * (first + per*float64(b)))}
-			one.Measurements = append(one.Measurements, formats.Measurement{Device: "cpu-1", Share: 1, Batch: b, Blocks: []formats.Latency{took}, Whole: &took})
+			one.Measurements = append(one.Measurements, formats.Measurement{Device: "cpu-1", Share: 1, Batch: b, Blocks: []formats.Latency{took}, WholeModel: &took})
 		}
 		p.Models = append(p.Models, one)
 		m := formats.Module{Name: name, Model: name}
 		if i > 0 {
-			m.After = []string{fmt.Sprint("m", i-1)}
+			m.Predecessors = []string{fmt.Sprint("m", i-1)}
 		}
 		app.Modules = append(app.Modules, m)
 	}
 	if rng.IntN(2) == 0 {
-		app.Modules[0].Branches = []formats.Branch{{To: []string{"m1"}, Probability: .7}, {To: []string{}, Probability: .3}}
+		app.Modules[0].Branches = []formats.Branch{{Targets: []string{"m1"}, Probability: .7}, {Targets: []string{}, Probability: .3}}
 	}
 	return kind.Documents{Profile: p,
 		Cluster:  &formats.Cluster{Format: formats.FormatCluster, Pools: []formats.Pool{{Device: "cpu-1", Count: 1 + rng.IntN(2), Sharing: formats.SharingTime}}},
 		Workload: &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{app}}}
 }
 
-// attains is what the requests of a plan attain at its rates under arrivals of a seed.
-func attains(t *testing.T, p *formats.Plan, load float64, seed uint64) float64 {
+// simulatedAttainment is what the requests of a plan attain at its rates under arrivals of a seed.
+func simulatedAttainment(t *testing.T, p *formats.Plan, load float64, seed uint64) float64 {
 	t.Helper()
-	test, err := certify.New(p, kind.Asked{Runs: 4, Duration: time.Minute})
+	test, err := certify.NewTest(p, kind.TestSettings{Runs: 4, Duration: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,9 +73,9 @@ func TestTurnsHold(t *testing.T) {
 		n /= 10
 	}
 	for seed := range uint64(n) {
-		in := onShared(seeded.New(seed, "turns"))
+		in := drawTimeSharedDocuments(seeded.New(seed, "turns"))
 		solve := func(values map[string]any) *formats.Plan {
-			res, err := planner.Solve(context.Background(), planner.Inputs(in), planner.Options{Values: values, Asked: kind.Asked{Runs: 3, Duration: 30 * time.Second}}, highs.Solver{}, nil)
+			res, err := planner.Solve(context.Background(), planner.Inputs(in), planner.Options{Values: values, TestSettings: kind.TestSettings{Runs: 3, Duration: 30 * time.Second}}, highs.Solver{}, nil)
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
@@ -88,15 +88,15 @@ func TestTurnsHold(t *testing.T) {
 		if o := &p.Objective; o.Bound == nil || o.Value > *o.Bound {
 			t.Fatalf("seed %d: %v is stated, the bound is %v", seed, o.Value, o.Bound)
 		}
-		if has := attains(t, p, 1, 1000+seed); has < .985 {
+		if has := simulatedAttainment(t, p, 1, 1000+seed); has < .985 {
 			t.Errorf("seed %d: %.4f in time at the stated rate", seed, has)
 		}
 		for _, other := range []map[string]any{{"margin": 0.}, {"margin": .2, "max-batch": 1}} {
 			o := solve(other)
-			if has := attains(t, o, *p.Objective.Bound/o.Objective.Value, 1000+seed); has >= .99 {
+			if has := simulatedAttainment(t, o, *p.Objective.Bound/o.Objective.Value, 1000+seed); has >= .99 {
 				t.Errorf("seed %d: a plan with %v attains %.4f at the bound", seed, other, has)
 			}
-			if has := attains(t, o, 1.15*p.Objective.Value/o.Objective.Value, 1000+seed); has >= .99 {
+			if has := simulatedAttainment(t, o, 1.15*p.Objective.Value/o.Objective.Value, 1000+seed); has >= .99 {
 				t.Errorf("seed %d: a plan with %v attains %.4f above what the default one states by .15", seed, other, has)
 			}
 		}
@@ -105,7 +105,7 @@ func TestTurnsHold(t *testing.T) {
 
 // onOne is a plan of three modules that take turns on one device.
 func onOne(t *testing.T) (*formats.Plan, kind.Documents) {
-	in := onShared(seeded.New(1, "turns"))
+	in := drawTimeSharedDocuments(seeded.New(1, "turns"))
 	in.Cluster.Pools[0].Count = 1
 	res, err := planner.Solve(context.Background(), planner.Inputs(in), planner.Options{Values: map[string]any{"margin": .1}}, highs.Solver{}, nil)
 	if err != nil {
@@ -120,8 +120,8 @@ func TestBrokenTurnsAreFound(t *testing.T) {
 		name, constraint, where string
 		broken                  func(p *formats.Plan, in kind.Documents)
 	}{
-		{"more than all of the time", "placement", "deployment[0]", func(p *formats.Plan, _ kind.Documents) { first(p).Stages[0].GPUs += .1 }},
-		{"less time than the rate takes", "rps", "deployment[0]", func(p *formats.Plan, _ kind.Documents) { first(p).Stages[0].GPUs *= .9 }},
+		{"more than all of the time", "placement", "deployment[0]", func(p *formats.Plan, _ kind.Documents) { firstPipeline(p).Stages[0].GPUs += .1 }},
+		{"less time than the rate takes", "rps", "deployment[0]", func(p *formats.Plan, _ kind.Documents) { firstPipeline(p).Stages[0].GPUs *= .9 }},
 		{"a cluster that shares no device", "sharing", "deployment[0]", func(_ *formats.Plan, in kind.Documents) { in.Cluster.Pools[0].Sharing = formats.SharingExclusive }},
 		{"models that no longer fit together", "memory", "deployment[0]", func(_ *formats.Plan, in kind.Documents) { in.Cluster.Pools[0].Memory = 3 << 19 }},
 		{"a run beside that takes longer", "slo", "flow.applications[0].slo_us", func(p *formats.Plan, in kind.Documents) {
@@ -131,8 +131,8 @@ func TestBrokenTurnsAreFound(t *testing.T) {
 					if m := &in.Profile.Models[k]; m.Model == d.Model {
 						for i := range m.Measurements {
 							if m.Measurements[i].Batch == b+1 {
-								m.Measurements[i].Whole.WallUS *= 3
-								m.Measurements[i].Blocks[0] = *m.Measurements[i].Whole
+								m.Measurements[i].WholeModel.WallUS *= 3
+								m.Measurements[i].Blocks[0] = *m.Measurements[i].WholeModel
 							}
 						}
 					}
@@ -148,7 +148,7 @@ func TestBrokenTurnsAreFound(t *testing.T) {
 			c.broken(p, in)
 			found := false
 			for _, f := range errorsOf(p, in) {
-				found = found || f.Constraint == c.constraint && strings.HasPrefix(f.Where, c.where)
+				found = found || f.Constraint == c.constraint && strings.HasPrefix(f.Path, c.where)
 			}
 			if !found {
 				t.Errorf("found %v, expected %s at %s", errorsOf(p, in), c.constraint, c.where)

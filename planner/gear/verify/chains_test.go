@@ -16,9 +16,9 @@ import (
 	"inferplan/solver/highs"
 )
 
-// chained is a plan on one device whose large model was cut in two by hand: its
+// chainedPlan is a plan on one device whose large model was cut in two by hand: its
 // second block runs on a device of another kind, twice as fast.
-func chained(t *testing.T) (*formats.Plan, planner.Inputs) {
+func chainedPlan(t *testing.T) (*formats.Plan, planner.Inputs) {
 	in := cascadeDocuments(1, 0, 3)
 	large := &in.Profile.Models[2]
 	large.Blocks = []formats.Block{{Name: "first", WeightBytes: 1000, CutBytesFP32: 400}, {Name: "second", WeightBytes: 2000}}
@@ -48,8 +48,8 @@ func chained(t *testing.T) (*formats.Plan, planner.Inputs) {
 	for k := range pl.Stages {
 		at := &pl.Stages[k]
 		for b := range at.InferUS {
-			today, _ := (&recompute.World{}).Taken(large, at.Device, 1, b+1, at.Blocks[0], at.Blocks[1])
-			at.InferUS[b] = document.Micros(today.Infer)
+			today, _ := (&recompute.CurrentCosts{}).BatchTime(large, at.Device, 1, b+1, at.Blocks[0], at.Blocks[1])
+			at.InferUS[b] = document.Micros(today.Median)
 		}
 	}
 	for i := range formats.GearOf(p).Gears {
@@ -79,12 +79,12 @@ func wholeOnly(t *testing.T, p *formats.Plan) {
 
 // A member in two stages on two kinds is checked device by device.
 func TestChainedGearPlan(t *testing.T) {
-	fresh, documents := chained(t)
+	fresh, documents := chainedPlan(t)
 	if got := check.Recompute(fresh, documents.Profile, documents.Cluster, documents.Workload); len(got) > 0 {
 		t.Fatalf("%v", got)
 	}
 	documents.Cluster.Host = formats.HostShared
-	today := &kind.Today{Plan: fresh, Profile: documents.Profile, Cluster: documents.Cluster, Workload: documents.Workload}
+	today := &kind.CheckInput{Plan: fresh, Profile: documents.Profile, Cluster: documents.Cluster, Workload: documents.Workload}
 	tail, err := verify.TailOf(t.Context(), today, 0)
 	if slo := formats.GearOf(fresh).SLOUS.D(); err != nil || tail <= 0 || tail > slo {
 		t.Errorf("a tail of %v in the first gear (%v), expected at most %v", tail, err, slo)
@@ -99,7 +99,7 @@ func TestChainedGearPlan(t *testing.T) {
 		severity   check.Severity
 	}{
 		"memory":    {func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[1].Memory = 1900 }, "memory", check.Error},
-		"placement": {func(p *formats.Plan, _ *planner.Inputs) { stages(p)[1].Placement[0].First = 3 }, "placement", check.Error},
+		"placement": {func(p *formats.Plan, _ *planner.Inputs) { stages(p)[1].Placement[0].FirstDevice = 3 }, "placement", check.Error},
 		"chains":    {func(p *formats.Plan, _ *planner.Inputs) { stages(p)[0].Replicas, stages(p)[1].Replicas = 3, 2 }, "pipelines", check.Error},
 		"cut":       {func(_ *formats.Plan, in *planner.Inputs) { in.Profile.Models[2].Blocks[0].CutBytesFP32 = 800 }, "cut", check.Error},
 		"less cut":  {func(_ *formats.Plan, in *planner.Inputs) { in.Profile.Models[2].Blocks[0].CutBytesFP32 = 200 }, "cut", check.Warning},

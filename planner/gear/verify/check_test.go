@@ -24,7 +24,7 @@ func cascadeDocuments(devices int, memory document.Bytes, seed uint64) planner.I
 	const n = 1200
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p := &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: "cpu-1"}}}
-	rec := formats.Records{Samples: n, Planning: 1000}
+	rec := formats.Records{Samples: n, PlanningSamples: 1000}
 	names := []string{"small", "middle", "large"}
 	for k, name := range names {
 		m := formats.ProfileModel{Model: name, Blocks: []formats.Block{{Name: "all", WeightBytes: int64(1000 * (k + 1))}}}
@@ -64,10 +64,10 @@ func gearPlan(t testing.TB, in planner.Inputs) *formats.Plan {
 
 // duplicate copies all that can be reached.
 func duplicate[T any](_ testing.TB, v *T) *T {
-	return deep(reflect.ValueOf(v)).Interface().(*T)
+	return deepCopy(reflect.ValueOf(v)).Interface().(*T)
 }
 
-func deep(v reflect.Value) reflect.Value {
+func deepCopy(v reflect.Value) reflect.Value {
 	out := reflect.New(v.Type()).Elem()
 	out.Set(v)
 	switch v.Kind() {
@@ -76,23 +76,23 @@ func deep(v reflect.Value) reflect.Value {
 			return out
 		}
 		if v.Kind() == reflect.Interface {
-			out.Set(deep(v.Elem()))
+			out.Set(deepCopy(v.Elem()))
 			return out
 		}
 		out.Set(reflect.New(v.Type().Elem()))
-		out.Elem().Set(deep(v.Elem()))
+		out.Elem().Set(deepCopy(v.Elem()))
 	case reflect.Slice:
 		if v.IsNil() {
 			return out
 		}
 		out.Set(reflect.MakeSlice(v.Type(), v.Len(), v.Len()))
 		for i := range v.Len() {
-			out.Index(i).Set(deep(v.Index(i)))
+			out.Index(i).Set(deepCopy(v.Index(i)))
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
-				out.Field(i).Set(deep(v.Field(i)))
+				out.Field(i).Set(deepCopy(v.Field(i)))
 			}
 		}
 	}
@@ -133,7 +133,7 @@ func TestGearPlanTampered(t *testing.T) {
 		severity   check.Severity
 	}{
 		"accuracy":                    {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[1].Accuracy += .001 }, "accuracy", check.Error},
-		"fraction":                    {func(p *formats.Plan, _ *planner.Inputs) { last(formats.GearOf(p).Gears[2].Stages).Fraction *= .9 }, "fraction", check.Error},
+		"fraction":                    {func(p *formats.Plan, _ *planner.Inputs) { lastStage(formats.GearOf(p).Gears[2].Stages).Fraction *= .9 }, "fraction", check.Error},
 		"utilisation":                 {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[0].Utilisation *= .5 }, "utilisation", check.Error},
 		"bound low":                   {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound -= .001 }, "bound", check.Error},
 		"bound high":                  {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound += .001 }, "bound", check.Error},
@@ -144,7 +144,7 @@ func TestGearPlanTampered(t *testing.T) {
 			*p.Objective.Bound = p.Objective.Value - .001
 		}, "objective", check.Error},
 		"objective's bound above the gears'": {func(p *formats.Plan, _ *planner.Inputs) {
-			*p.Objective.Bound = mixtures(p) + .001
+			*p.Objective.Bound = mixtureBound(p) + .001
 		}, "objective", check.Error},
 		"latency": {func(p *formats.Plan, _ *planner.Inputs) {
 			formats.GearOf(p).Gears[0].LatencyUS = formats.GearOf(p).SLOUS + 1
@@ -185,8 +185,8 @@ func TestGearPlanTampered(t *testing.T) {
 	}
 }
 
-// mixtures is the bound that those of the gears come to.
-func mixtures(p *formats.Plan) float64 {
+// mixtureBound is the bound that those of the gears come to.
+func mixtureBound(p *formats.Plan) float64 {
 	sum := 0.0
 	for _, g := range formats.GearOf(p).Gears {
 		sum += g.Weight * g.Bound
@@ -206,7 +206,7 @@ func TestGearPlanBound(t *testing.T) {
 		if err != nil {
 			continue // few devices with little memory
 		}
-		value, bound, mixed := res.Plan.Objective.Value, *res.Plan.Objective.Bound, mixtures(res.Plan)
+		value, bound, mixed := res.Plan.Objective.Value, *res.Plan.Objective.Bound, mixtureBound(res.Plan)
 		if bound < mixed-1e-4 {
 			sharper++
 		}
@@ -233,9 +233,9 @@ func TestGearPlanBound(t *testing.T) {
 	}
 }
 
-// goals are cascade documents that leave something else than accuracy to be
+// goalDocuments are cascade documents that leave something else than accuracy to be
 // optimised.
-func goals(t testing.TB) map[string]planner.Inputs {
+func goalDocuments(t testing.TB) map[string]planner.Inputs {
 	out := map[string]planner.Inputs{}
 	for _, name := range []string{"latency", "gpus", "cost", "power"} {
 		in := cascadeDocuments(4, 4500, 1)
@@ -251,7 +251,7 @@ func goals(t testing.TB) map[string]planner.Inputs {
 
 // Objective and bound are recomputed for every goal; a changed one is found.
 func TestGearPlanGoals(t *testing.T) {
-	for name, in := range goals(t) {
+	for name, in := range goalDocuments(t) {
 		opt := planner.Options{}
 		if name != "latency" {
 			opt.Set("objective", name)
@@ -337,23 +337,23 @@ func TestLeastPricesHold(t *testing.T) {
 // An SLO over all requests allows ranges that are late, but not all together.
 func TestGearPlanOverRequests(t *testing.T) {
 	in := cascadeDocuments(1, 0, 1)
-	formats.CascadeOf(in.Workload).SLO.Over = formats.OverRequests
+	formats.CascadeOf(in.Workload).SLO.Scope = formats.ScopeRequests
 	formats.CascadeOf(in.Workload).SLO.Latency.Duration = 8e6
 	formats.CascadeOf(in.Workload).QPS = formats.CascadeQPS{Max: 1500, Histogram: []float64{.7, .1, .2}}
 	plan := gearPlan(t, in)
-	if formats.GearOf(plan).Over != formats.OverRequests {
-		t.Fatalf("the plan does not say that its SLO is over requests: %+v", formats.GearOf(plan).Over)
+	if formats.GearOf(plan).SLOScope != formats.ScopeRequests {
+		t.Fatalf("the plan does not say that its SLO is over requests: %+v", formats.GearOf(plan).SLOScope)
 	}
 	if got := check.Recompute(plan, in.Profile, in.Cluster, in.Workload); len(got) > 0 {
 		t.Errorf("%v", got)
 	}
-	formats.GearOf(plan).Gears[2].Late = .3
+	formats.GearOf(plan).Gears[2].LateShare = .3
 	if got := check.Recompute(plan, in.Profile, in.Cluster, in.Workload); len(got) != 1 || got[0].Constraint != "slo" {
 		t.Errorf("30 %% late in a range with a fifth of the requests: %v", got)
 	}
 }
 
-func last(s []formats.GearStage) *formats.GearStage { return &s[len(s)-1] }
+func lastStage(s []formats.GearStage) *formats.GearStage { return &s[len(s)-1] }
 
 // The gate compares accuracy, rate and simulated tails.
 func TestGearGate(t *testing.T) {

@@ -13,38 +13,38 @@ import (
 
 // readDeployment reads where models run and how long they take, and checks the memory of every device. It returns
 // false if a stage is on devices that do not exist.
-func (c *checker) deployed(g *gears) bool {
+func (c *gearChecker) readDeployment(g *gearsToday) bool {
 	// Stage by stage.
 	memory := map[string]map[int]int64{}
 	ok := true
 	for i := range c.Plan.Deployment {
-		var devices []replica
+		var devices []modelReplica
 		var planned, today [][]time.Duration
 		for n := range c.Plan.Deployment[i].Pipelines {
-			chains := make([]replica, c.Plan.Deployment[i].Pipelines[n].Chains())
+			chains := make([]modelReplica, c.Plan.Deployment[i].Pipelines[n].ChainCount())
 			for k := range c.Plan.Deployment[i].Pipelines[n].Stages {
-				on, was, is, fine := c.stageOn(g, i, n, k, memory)
+				stagePlaces, plannedTimes, todayTimes, stageOK := c.readStage(g, i, n, k, memory)
 				for r := range chains {
-					if each := len(chains) / max(1, len(on)); r/max(1, each) < len(on) {
-						at := on[r/max(1, each)]
-						at.stage = len(planned)
-						chains[r].pipeline, chains[r].on = n, append(chains[r].on, at)
+					if perDevice := len(chains) / max(1, len(stagePlaces)); r/max(1, perDevice) < len(stagePlaces) {
+						stage := stagePlaces[r/max(1, perDevice)]
+						stage.stage = len(planned)
+						chains[r].pipeline, chains[r].stages = n, append(chains[r].stages, stage)
 					}
 				}
-				planned, today = append(planned, was), append(today, is)
-				ok = ok && fine
+				planned, today = append(planned, plannedTimes), append(today, todayTimes)
+				ok = ok && stageOK
 			}
 			devices = append(devices, chains...)
 		}
-		g.devices, g.planned, g.today = append(g.devices, devices), append(g.planned, planned), append(g.today, today)
+		g.replicas, g.plannedTimes, g.todayTimes = append(g.replicas, devices), append(g.plannedTimes, planned), append(g.todayTimes, today)
 	}
 
 	// Memory.
 	for i := range c.Cluster.Pools {
 		pool := &c.Cluster.Pools[i]
 		for d := range pool.Count {
-			if used := memory[pool.Device][d]; pool.Memory > 0 && used > int64(pool.Memory) {
-				c.Fail("memory", "deployment", fmt.Sprintf("%d bytes on device %d", used, d), fmt.Sprintf("at most %d", int64(pool.Memory)),
+			if usedBytes := memory[pool.Device][d]; pool.Memory > 0 && usedBytes > int64(pool.Memory) {
+				c.AddError("memory", "deployment", fmt.Sprintf("%d bytes on device %d", usedBytes, d), fmt.Sprintf("at most %d", int64(pool.Memory)),
 					"the models placed on %s number %d do not fit its memory together", pool.Device, d)
 			}
 		}
@@ -52,45 +52,45 @@ func (c *checker) deployed(g *gears) bool {
 
 	// Changed pools.
 	for i := range c.Plan.Pools {
-		if now := c.Pool(c.Plan.Pools[i].Device); now == nil || now.Count != c.Plan.Pools[i].Count || now.Memory != c.Plan.Pools[i].Memory {
-			g.moved = true
+		if poolToday := c.Pool(c.Plan.Pools[i].Device); poolToday == nil || poolToday.Count != c.Plan.Pools[i].Count || poolToday.Memory != c.Plan.Pools[i].Memory {
+			g.inputsChanged = true
 		}
 	}
 	return ok
 }
 
 // readStage returns the devices of a stage of a pipeline, and its latencies as planned and as they are today.
-func (c *checker) stageOn(g *gears, model, n, stage int, memory map[string]map[int]int64) (devices []place, planned, today []time.Duration, ok bool) {
+func (c *gearChecker) readStage(g *gearsToday, model, n, stage int, memory map[string]map[int]int64) (devices []stageDevice, planned, today []time.Duration, ok bool) {
 	m := &c.Plan.Deployment[model]
-	pl := &m.Pipelines[n]
-	s := &pl.Stages[stage]
+	pipeline := &m.Pipelines[n]
+	s := &pipeline.Stages[stage]
 	path := fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d]", model, n, stage)
-	devices, ok = c.places(m, pl, s, path, memory)
+	devices, ok = c.stageDevices(m, pipeline, s, path, memory)
 	for _, t := range s.InferUS {
 		planned = append(planned, t.D())
 	}
 
 	// Today's latencies, of a whole model or of its blocks.
-	if today = c.timesOf(m.Model, s.Device); len(pl.Stages) > 1 {
-		today = c.partOf(c.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
-		if now := c.Pipeline(m, pl); s.Cut != nil && now.Known {
-			c.Cut(m, pl, s, &now.Stages[stage], path)
+	if today = c.latenciesOn(m.Model, s.Device); len(pipeline.Stages) > 1 {
+		today = c.blockLatencies(c.ProfileModel(m.Model), s.Device, s.Blocks, len(today))
+		if pipelineToday := c.PipelineCosts(m, pipeline); s.Cut != nil && pipelineToday.Known {
+			c.CheckCut(m, pipeline, s, &pipelineToday.Stages[stage], path)
 		}
 	}
-	if c.ProfileModel(m.Model) != nil && len(today) < pl.Batch {
-		c.Fail("measurement", path, fmt.Sprintf("%s, batch %d", s.Device, pl.Batch), "a measurement of it", "the profile does not say what %s costs there", m.Model)
+	if c.ProfileModel(m.Model) != nil && len(today) < pipeline.Batch {
+		c.AddError("measurement", path, fmt.Sprintf("%s, batch %d", s.Device, pipeline.Batch), "a measurement of it", "the profile does not say what %s costs there", m.Model)
 	}
-	if len(today) < pl.Batch {
+	if len(today) < pipeline.Batch {
 		today = planned
 	}
-	today = today[:pl.Batch]
+	today = today[:pipeline.Batch]
 
 	// Report the first latency that has changed.
 	for b := range planned {
-		if recompute.Moved(planned[b], today[b]) {
-			g.moved, g.slower = true, true
-			c.Warn("latency", fmt.Sprintf("%s.infer_us[%d]", path, b), s.InferUS[b].String(), document.Micros(today[b]).String(),
-				"%s on %s at batch %d takes %s today", m.Model, s.Device, b+1, recompute.Change(planned[b], today[b]))
+		if recompute.Differs(planned[b], today[b]) {
+			g.inputsChanged, g.latenciesChanged = true, true
+			c.AddWarning("latency", fmt.Sprintf("%s.infer_us[%d]", path, b), s.InferUS[b].String(), document.Micros(today[b]).String(),
+				"%s on %s at batch %d takes %s today", m.Model, s.Device, b+1, recompute.ChangeText(planned[b], today[b]))
 			break
 		}
 	}
@@ -98,129 +98,129 @@ func (c *checker) stageOn(g *gears, model, n, stage int, memory map[string]map[i
 }
 
 // stageDevices returns the devices of a stage, and adds the stage's bytes to their memory.
-func (c *checker) places(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, path string, memory map[string]map[int]int64) (devices []place, ok bool) {
+func (c *gearChecker) stageDevices(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, path string, memory map[string]map[int]int64) (devices []stageDevice, ok bool) {
 	// List the devices, one per replica.
-	for _, at := range s.Placement {
-		for k := range at.Replicas {
-			devices = append(devices, place{device: at.First + k/max(1, at.PerDevice), kind: s.Device})
+	for _, placement := range s.Placement {
+		for k := range placement.Replicas {
+			devices = append(devices, stageDevice{device: placement.FirstDevice + k/max(1, placement.PerDevice), kind: s.Device})
 		}
 	}
 	if len(pl.Stages) > 1 { // replicas of chains take devices by rising number
-		slices.SortStableFunc(devices, func(a, b place) int { return cmp.Compare(a.device, b.device) })
+		slices.SortStableFunc(devices, func(a, b stageDevice) int { return cmp.Compare(a.device, b.device) })
 	}
 
 	// Check that they exist, and add up their memory.
 	pool := c.Pool(s.Device)
 	ok = true
-	for _, r := range devices {
-		if d := r.device; pool != nil && (d < 0 || d >= pool.Count) {
-			c.Fail("placement", path+".placement", fmt.Sprintf("device %d", d), fmt.Sprintf("0 to %d", pool.Count-1), "%s number %d is not there", s.Device, d)
+	for _, device := range devices {
+		if d := device.device; pool != nil && (d < 0 || d >= pool.Count) {
+			c.AddError("placement", path+".placement", fmt.Sprintf("device %d", d), fmt.Sprintf("0 to %d", pool.Count-1), "%s number %d is not there", s.Device, d)
 			ok = false
 			break
 		}
 		if memory[s.Device] == nil {
 			memory[s.Device] = map[int]int64{}
 		}
-		need := c.Memory(m, pl, s)
-		memory[s.Device][r.device] += need.Weights + need.Rest
+		need := c.ReplicaMemory(m, pl, s)
+		memory[s.Device][device.device] += need.Weights + need.Other
 	}
 	if len(devices) != s.Replicas {
-		c.Fail("placement", path+".placement", fmt.Sprintf("%d replicas", len(devices)), fmt.Sprint(s.Replicas), "the placement does not hold the model's replicas")
+		c.AddError("placement", path+".placement", fmt.Sprintf("%d replicas", len(devices)), fmt.Sprint(s.Replicas), "the placement does not hold the model's replicas")
 		ok = false
 	}
 	return devices, ok
 }
 
 // deviceKinds returns the kinds of the plan's devices.
-func (c *documents) kinds() []string {
-	var out []string
+func (c *planDocuments) deviceKinds() []string {
+	var kinds []string
 	for i := range c.Plan.Pools {
-		out = append(out, c.Plan.Pools[i].Device)
+		kinds = append(kinds, c.Plan.Pools[i].Device)
 	}
-	return out
+	return kinds
 }
 
 // fastestTimes returns a model's latencies, by batch, on the kind that is fastest at each batch.
-func (c *documents) fastestOf(model string) []time.Duration {
-	var out []time.Duration
-	for _, kind := range c.kinds() {
-		for b, t := range c.timesOf(model, kind) {
-			if b == len(out) {
-				out = append(out, t)
+func (c *planDocuments) fastestTimes(model string) []time.Duration {
+	var fastest []time.Duration
+	for _, kind := range c.deviceKinds() {
+		for b, t := range c.latenciesOn(model, kind) {
+			if b == len(fastest) {
+				fastest = append(fastest, t)
 			}
-			out[b] = min(out[b], t)
+			fastest[b] = min(fastest[b], t)
 		}
 	}
-	return out
+	return fastest
 }
 
 // latenciesOn returns a model's latencies today on a kind of devices, by batch, up to the largest batch that the
 // plan's options allow. If none was measured, it returns nil.
-func (c *documents) timesOf(model, device string) []time.Duration {
+func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
 	pm := c.ProfileModel(model)
 	if pm == nil {
 		return nil
 	}
-	most := 0
+	maxBatch := 0
 	for i := range pm.Measurements {
 		if ms := &pm.Measurements[i]; ms.Device == device && ms.Share <= 1 {
-			most = max(most, ms.Batch)
+			maxBatch = max(maxBatch, ms.Batch)
 		}
 	}
 	if limit := c.Plan.Options.Whole("max-batch"); limit > 0 {
-		most = min(most, limit)
+		maxBatch = min(maxBatch, limit)
 	}
-	return c.partOf(pm, device, [2]int{0, len(pm.Blocks)}, most)
+	return c.blockLatencies(pm, device, [2]int{0, len(pm.Blocks)}, maxBatch)
 }
 
 // rateTimes returns the batch times of a model that rates are computed with: means, if the plan's rates are by
 // means and the profile has all of them, and else the given latencies.
-func (c *documents) runsOf(model, device string, times []time.Duration) []time.Duration {
+func (c *planDocuments) rateTimes(model, device string, times []time.Duration) []time.Duration {
 	pm := c.ProfileModel(model)
-	var out []time.Duration
+	var means []time.Duration
 	for b := range times {
-		today, ok := c.Taken(pm, device, 1, b+1, 0, len(pm.Blocks))
+		today, ok := c.BatchTime(pm, device, 1, b+1, 0, len(pm.Blocks))
 		if !ok || today.Mean == 0 || c.Plan.RatesBy != formats.RatesByMean {
 			return times
 		}
-		out = append(out, today.Mean)
+		means = append(means, today.Mean)
 	}
-	return out
+	return means
 }
 
 // blockLatencies returns today's latencies of some blocks of a model, by batch, up to a batch size.
-func (c *documents) partOf(pm *formats.ProfileModel, device string, blocks [2]int, most int) []time.Duration {
-	var out []time.Duration
-	for b := 1; b <= most && pm != nil; b++ {
-		today, ok := c.Taken(pm, device, 1, b, blocks[0], blocks[1])
+func (c *planDocuments) blockLatencies(pm *formats.ProfileModel, device string, blocks [2]int, maxBatch int) []time.Duration {
+	var latencies []time.Duration
+	for b := 1; b <= maxBatch && pm != nil; b++ {
+		today, ok := c.BatchTime(pm, device, 1, b, blocks[0], blocks[1])
 		if !ok || len(pm.Blocks) < blocks[1] {
 			break
 		}
-		out = append(out, today.Infer)
+		latencies = append(latencies, today.Median)
 	}
-	return out
+	return latencies
 }
 
 // modelMemory returns the bytes that a model needs on a kind of devices: as measured, or else its weights.
-func (c *documents) weights(model, device string) int64 {
+func (c *planDocuments) modelMemory(model, device string) int64 {
 	pm := c.ProfileModel(model)
-	most, sum := int64(0), int64(0)
+	measured, weightBytes := int64(0), int64(0)
 	for i := range pm.Measurements {
 		if ms := &pm.Measurements[i]; ms.Device == device && ms.Share <= 1 {
-			most = max(most, ms.MemoryBytes)
+			measured = max(measured, ms.MemoryBytes)
 		}
 	}
 	for i := range pm.Blocks {
-		sum += pm.Blocks[i].WeightBytes
+		weightBytes += pm.Blocks[i].WeightBytes
 	}
-	if most > 0 {
-		return most
+	if measured > 0 {
+		return measured
 	}
-	return sum
+	return weightBytes
 }
 
 // hasStages reports whether a model of the plan runs in several stages.
-func (c *documents) chained() bool {
+func (c *planDocuments) hasStages() bool {
 	for i := range c.Plan.Deployment {
 		if slices.ContainsFunc(c.Plan.Deployment[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {
 			return true

@@ -8,6 +8,6 @@ import (
 )
 
 // TailOf is the tail latency of one gear alone, with the latencies of the plan.
-func TailOf(ctx context.Context, t *kind.Today, gear int) (time.Duration, error) {
-	return tailOf(ctx, t.Plan, gear, newChecker(t).evaluate().planned)
+func TailOf(ctx context.Context, t *kind.CheckInput, gear int) (time.Duration, error) {
+	return gearTail(ctx, t.Plan, gear, newChecker(t).evaluateGears().plannedTimes)
 }

@@ -13,35 +13,35 @@ import (
 
 // checkFamily compares the plan's models, SLO and ranges with the workload. It returns false if the models do not
 // fit it.
-func (c *checker) family() bool {
+func (c *gearChecker) checkFamily() bool {
 	p := c.gear
 	if c.Workload == nil {
 		return true
 	}
 	w := c.cascade
 	if w == nil {
-		c.Fail("model", "gear", "a cascade", "one in the workload", "the workload no longer asks for a cascade")
+		c.AddError("model", "gear", "a cascade", "one in the workload", "the workload no longer asks for a cascade")
 		return false
 	}
-	at := 0
+	position := 0
 	for i := range p.Models {
-		k := slices.Index(w.Family[at:], p.Models[i].Model)
+		k := slices.Index(w.Family[position:], p.Models[i].Model)
 		if k < 0 {
-			c.Fail("model", fmt.Sprintf("gear.models[%d].model", i), strconv.Quote(p.Models[i].Model), "a model of the workload's family, in its order", "the workload no longer has %s there", p.Models[i].Model)
+			c.AddError("model", fmt.Sprintf("gear.models[%d].model", i), strconv.Quote(p.Models[i].Model), "a model of the workload's family, in its order", "the workload no longer has %s there", p.Models[i].Model)
 			return false
 		}
-		at += k + 1
+		position += k + 1
 	}
-	c.target(w)
+	c.checkSLO(w)
 	if w.SLO.Percentile != "" && w.SLO.Percentile != p.Percentile {
-		c.Warn("percentile", "gear.percentile", p.Percentile, w.SLO.Percentile, "the percentile of the cascade has changed")
+		c.AddWarning("percentile", "gear.percentile", p.Percentile, w.SLO.Percentile, "the percentile of the cascade has changed")
 	}
-	c.ranges(&w.QPS)
+	c.checkRanges(&w.QPS)
 	return true
 }
 
 // checkSLO compares the cascade's latency SLO with that of today.
-func (c *checker) target(w *formats.Cascade) {
+func (c *gearChecker) checkSLO(w *formats.Cascade) {
 	slo := w.SLO.Latency
 	if s := c.Plan.Options.SLO("slo"); !s.IsZero() {
 		slo = s
@@ -52,40 +52,40 @@ func (c *checker) target(w *formats.Cascade) {
 
 	// A multiple of the last model's latency changes with the profile.
 	p, name := c.gear, w.Family[len(w.Family)-1]
-	last := c.fastestOf(name)
-	if slo.Times > 0 && last == nil {
-		c.Fail("slo", "gear.slo_us", p.SLOUS.String(), "a measurement of "+name, "the SLO is a multiple of its latency, which the profile no longer has")
+	lastModelTimes := c.fastestTimes(name)
+	if slo.Factor > 0 && lastModelTimes == nil {
+		c.AddError("slo", "gear.slo_us", p.SLOUS.String(), "a measurement of "+name, "the SLO is a multiple of its latency, which the profile no longer has")
 		return
 	}
-	var one time.Duration
-	if last != nil {
-		one = last[0]
+	var batchOneTime time.Duration
+	if lastModelTimes != nil {
+		batchOneTime = lastModelTimes[0]
 	}
-	got := slo.Of(one)
-	if got == p.SLOUS.D() {
+	sloToday := slo.Resolve(batchOneTime)
+	if sloToday == p.SLOUS.D() {
 		return
 	}
-	c.Warn("slo", "gear.slo_us", p.SLOUS.String(), document.Micros(got).String(), "the SLO of the cascade has changed")
+	c.AddWarning("slo", "gear.slo_us", p.SLOUS.String(), document.Micros(sloToday).String(), "the SLO of the cascade has changed")
 	for i := range p.Gears {
-		if p.Gears[i].LatencyUS.D() > got && p.Over != formats.OverRequests {
-			c.Fail("slo", fmt.Sprintf("gear.gears[%d].latency_us", i), p.Gears[i].LatencyUS.String(), "at most "+document.Micros(got).String(), "the gear was planned for a longer SLO")
+		if p.Gears[i].LatencyUS.D() > sloToday && p.SLOScope != formats.ScopeRequests {
+			c.AddError("slo", fmt.Sprintf("gear.gears[%d].latency_us", i), p.Gears[i].LatencyUS.String(), "at most "+document.Micros(sloToday).String(), "the gear was planned for a longer SLO")
 		}
 	}
 }
 
 // checkRanges compares upper edges and weights. Weights of measured rates are not compared: the gate reads these
 // rates when it plans again.
-func (c *checker) ranges(q *formats.CascadeQPS) {
+func (c *gearChecker) checkRanges(q *formats.CascadeQPS) {
 	p := c.gear
-	if q.Max > 0 && math.Abs(q.Max-p.MaxQPS) > rounding*q.Max {
-		c.Warn("qps", "gear.max_qps", fmt.Sprint(p.MaxQPS), fmt.Sprint(q.Max), "the workload's highest rate has changed")
+	if q.Max > 0 && math.Abs(q.Max-p.MaxQPS) > tolerance*q.Max {
+		c.AddWarning("qps", "gear.max_qps", fmt.Sprint(p.MaxQPS), fmt.Sprint(q.Max), "the workload's highest rate has changed")
 	}
 	n := max(q.Ranges, len(q.Histogram))
-	if q.Measured != "" {
+	if q.MeasuredFile != "" {
 		return
 	}
 	if n != len(p.Gears) {
-		c.Warn("qps", "gear.gears", fmt.Sprint(len(p.Gears)), fmt.Sprint(n), "the workload's number of ranges has changed")
+		c.AddWarning("qps", "gear.gears", fmt.Sprint(len(p.Gears)), fmt.Sprint(n), "the workload's number of ranges has changed")
 		return
 	}
 
@@ -104,8 +104,8 @@ func (c *checker) ranges(q *formats.CascadeQPS) {
 		total += weights[i]
 	}
 	for i := range weights {
-		if math.Abs(weights[i]/total-p.Gears[i].Weight) > rounding {
-			c.Warn("qps", fmt.Sprintf("gear.gears[%d].weight", i), fmt.Sprint(p.Gears[i].Weight), fmt.Sprint(weights[i]/total), "the workload's distribution of rates has changed")
+		if math.Abs(weights[i]/total-p.Gears[i].Weight) > tolerance {
+			c.AddWarning("qps", fmt.Sprintf("gear.gears[%d].weight", i), fmt.Sprint(p.Gears[i].Weight), fmt.Sprint(weights[i]/total), "the workload's distribution of rates has changed")
 			return
 		}
 	}

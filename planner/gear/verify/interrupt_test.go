@@ -18,27 +18,27 @@ import (
 // endsAfter is a context that ends when so many simulations and programs have begun.
 type endsAfter struct {
 	context.Context
-	end  context.CancelFunc
-	left int
+	cancel          context.CancelFunc
+	remainingChecks int
 }
 
 func newEndsAfter(n int) *endsAfter {
-	c := &endsAfter{left: n}
-	c.Context, c.end = context.WithCancel(context.Background())
+	c := &endsAfter{remainingChecks: n}
+	c.Context, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
 func (c *endsAfter) Done() <-chan struct{} {
-	if c.left--; c.left == 0 {
-		c.end()
+	if c.remainingChecks--; c.remainingChecks == 0 {
+		c.cancel()
 	}
 	return c.Context.Done()
 }
 
-// asking is the documents with an accuracy asked for, of the samples planned on alone, and
+// withAccuracySLO is the documents with an accuracy asked for, of the samples planned on alone, and
 // a latency; 0: no latency.
-func asking(in planner.Inputs, accuracy float64, latency time.Duration) planner.Inputs {
-	in.Profile.Records[0].Planning = in.Profile.Records[0].Samples
+func withAccuracySLO(in planner.Inputs, accuracy float64, latency time.Duration) planner.Inputs {
+	in.Profile.Records[0].PlanningSamples = in.Profile.Records[0].Samples
 	formats.CascadeOf(in.Workload).SLO = formats.CascadeSLO{Accuracy: accuracy, Latency: document.SLO{Duration: latency}}
 	return in
 }
@@ -47,7 +47,7 @@ func asking(in planner.Inputs, accuracy float64, latency time.Duration) planner.
 func publishedDocuments(devices int, accuracy float64) planner.Inputs {
 	f, in := published.Llama4(), cascadeDocuments(devices, 0, 1)
 	in.Profile.Models, in.Profile.Records = nil, []formats.Records{*f.Records}
-	in.Profile.Records[0].Planning = f.Records.Samples - 4000
+	in.Profile.Records[0].PlanningSamples = f.Records.Samples - 4000
 	for _, m := range f.Models {
 		one := formats.ProfileModel{Model: m.Name, Blocks: []formats.Block{{Name: "all", WeightBytes: m.Memory}}}
 		for b, t := range m.Times {
@@ -70,14 +70,14 @@ func interruptedCases(t *testing.T) map[string]planner.Inputs {
 		return in
 	}
 	either := climbingDocuments(t)
-	formats.CascadeOf(either.Workload).SLO.Over = ""
+	formats.CascadeOf(either.Workload).SLO.Scope = ""
 	late := cascadeDocuments(1, 0, 1)
-	formats.CascadeOf(late.Workload).SLO = formats.CascadeSLO{Over: formats.OverRequests, Latency: document.SLO{Duration: 8e6}}
+	formats.CascadeOf(late.Workload).SLO = formats.CascadeSLO{Scope: formats.ScopeRequests, Latency: document.SLO{Duration: 8e6}}
 	formats.CascadeOf(late.Workload).QPS = formats.CascadeQPS{Max: 1500, Histogram: []float64{.7, .1, .2}}
-	lateOnKinds, few := onTwoKinds(), asking(onTwoKinds(), .8, 100*time.Millisecond)
-	formats.CascadeOf(lateOnKinds.Workload).SLO.Over = formats.OverRequests
+	lateOnKinds, few := onTwoKinds(), withAccuracySLO(onTwoKinds(), .8, 100*time.Millisecond)
+	formats.CascadeOf(lateOnKinds.Workload).SLO.Scope = formats.ScopeRequests
 	few.Cluster.Pools[1].Count = 3
-	fast := asking(onTwoKinds(), .8, 0)
+	fast := withAccuracySLO(onTwoKinds(), .8, 0)
 	formats.CascadeOf(fast.Workload).QPS.Ranges = 1
 	return map[string]planner.Inputs{
 		"accuracy":                         memory(2, 1800, 20*time.Millisecond),
@@ -85,7 +85,7 @@ func interruptedCases(t *testing.T) map[string]planner.Inputs {
 		"over requests at measured rates":  climbingDocuments(t),
 		"over what is better":              either,
 		"fewest devices, samples held out": publishedDocuments(12, .6),
-		"least latency":                    asking(memory(4, 2800, 0), .8, 0),
+		"least latency":                    withAccuracySLO(memory(4, 2800, 0), .8, 0),
 		"accuracy on two kinds":            onTwoKinds(),
 		"over requests on two kinds":       lateOnKinds,
 		"fewest devices on two kinds":      few,
@@ -112,7 +112,7 @@ func interruptEverywhere(t *testing.T, in planner.Inputs) {
 		t.Fatal(err)
 	}
 	const points = 10
-	all, plans := math.MaxInt-never.left, 0
+	all, plans := math.MaxInt-never.remainingChecks, 0
 	for k := 1; k <= points; k++ {
 		res, err := planner.Solve(newEndsAfter((all-1)*k/points), in, planner.Options{}, highs.Solver{}, nil)
 		switch {
@@ -140,13 +140,13 @@ func interruptedPlan(t *testing.T, in planner.Inputs, res *planner.Result, whole
 		sense = -1
 	}
 	best := o.Value
-	if formats.GearOf(res.Plan).Over == formats.GearOf(whole).Over { // of another SLO nothing is said
+	if formats.GearOf(res.Plan).SLOScope == formats.GearOf(whole).SLOScope { // of another SLO nothing is said
 		best = whole.Objective.Value
 	}
 	if sense*(*o.Bound-o.Value) < -1e-9 || sense*(*o.Bound-best) < -1e-9 {
 		t.Errorf("%s %v of %v at best, the whole search finds %v", o.Name, o.Value, *o.Bound, best)
 	}
-	if got := check.Findings(todayOf(res.Plan, in)); len(got) > 0 {
+	if got := check.FindingsOf(todayOf(res.Plan, in)); len(got) > 0 {
 		t.Errorf("%v", got)
 	}
 }

@@ -65,10 +65,10 @@ func TestGearPlanOnKinds(t *testing.T) {
 		severity   check.Severity
 	}{
 		"memory":                 {func(_ *formats.Plan, in *planner.Inputs) { in.Cluster.Pools[1].Memory = 900 }, "memory", check.Error},
-		"placement":              {func(p *formats.Plan, _ *planner.Inputs) { onSecond(p).Stages[0].Placement[0].First = 7 }, "placement", check.Error},
+		"placement":              {func(p *formats.Plan, _ *planner.Inputs) { onSecond(p).Stages[0].Placement[0].FirstDevice = 7 }, "placement", check.Error},
 		"bound high":             {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound = 1 }, "bound", check.Error},
 		"bound low":              {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Gears[2].Bound = .5 }, "bound", check.Error},
-		"objective's bound high": {func(p *formats.Plan, _ *planner.Inputs) { *p.Objective.Bound = mixtures(p) + .001 }, "objective", check.Error},
+		"objective's bound high": {func(p *formats.Plan, _ *planner.Inputs) { *p.Objective.Bound = mixtureBound(p) + .001 }, "objective", check.Error},
 		"objective's bound low":  {func(p *formats.Plan, _ *planner.Inputs) { *p.Objective.Bound = p.Objective.Value - .001 }, "objective", check.Error},
 		"objective's bound of one kind": {func(p *formats.Plan, _ *planner.Inputs) {
 			*p.Objective.Bound, p.Objective.Value = .5, .5
@@ -108,7 +108,7 @@ func TestGoalsOnKinds(t *testing.T) {
 		objective string
 		slo       formats.CascadeSLO
 	}{
-		"over all requests": {"accuracy", formats.CascadeSLO{Latency: latency, Over: formats.OverRequests}},
+		"over all requests": {"accuracy", formats.CascadeSLO{Latency: latency, Scope: formats.ScopeRequests}},
 		"latency":           {"latency", formats.CascadeSLO{Accuracy: .8}},
 		"cost":              {"cost", formats.CascadeSLO{Latency: latency, Accuracy: .82}},
 	} {

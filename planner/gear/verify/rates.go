@@ -17,33 +17,33 @@ import (
 // Limits on the streams of the measured rates that a plan is run on, and on their requests together. At least one
 // is run.
 const (
-	ratesStreams = 3
-	ratesRun     = 1_200_000
+	maxRateStreams  = 3
+	maxRateRequests = 1_200_000
 )
 
 // isOverMeasured reports whether the SLO is over all requests at measured rates. Then no range must hold its upper
 // edge for long.
-func (c *checker) overMeasured() bool {
-	return c.gear.Over == formats.OverRequests && c.gear.Weights == "measured"
+func (c *gearChecker) isOverMeasured() bool {
+	return c.gear.SLOScope == formats.ScopeRequests && c.gear.Weights == "measured"
 }
 
 // checkMeasuredRates runs a plan on today's measured rates if a gear has more work at its upper edge than the
 // devices have time for. Then only these rates can show that the SLO is kept. It fails if most streams miss the
 // SLO, and warns if some do.
-func (c *checker) onRates(g *gears) {
-	if !c.overMeasured() || !slices.ContainsFunc(g.list, func(now gearToday) bool { return now.loadToday > 1+rounding }) {
+func (c *gearChecker) checkMeasuredRates(g *gearsToday) {
+	if !c.isOverMeasured() || !slices.ContainsFunc(g.gears, func(evaluated gearToday) bool { return evaluated.loadToday > 1+tolerance }) {
 		return
 	}
-	const slo, where = "slo", "gear.gears"
+	const slo, path = "slo", "gear.gears"
 
 	// Read the rates.
-	rates, err := c.ratesToday()
+	rates, err := c.measuredRates()
 	if err != nil {
-		c.Fail("qps", "gear.weights", err.Error(), "the measured rates of the workload", "whether the plan keeps its SLO cannot be told")
+		c.AddError("qps", "gear.weights", err.Error(), "the measured rates of the workload", "whether the plan keeps its SLO cannot be told")
 		return
 	}
 	if rates == nil {
-		c.Warn(slo, where, "more work at an upper edge than the devices have the time for", "the measured rates, named by the workload", "whether the plan keeps its SLO cannot be told without them")
+		c.AddWarning(slo, path, "more work at an upper edge than the devices have the time for", "the measured rates, named by the workload", "whether the plan keeps its SLO cannot be told without them")
 		return
 	}
 	requests := 0.0
@@ -52,35 +52,35 @@ func (c *checker) onRates(g *gears) {
 	}
 
 	// Run the streams.
-	n, late, worst := max(1, min(ratesStreams, int(ratesRun/requests))), 0, time.Duration(0)
+	n, lateStreams, worstTail := max(1, min(maxRateStreams, int(maxRateRequests/requests))), 0, time.Duration(0)
 	for k := range n {
-		tail, err := c.tailOnRates(g, rates, k)
+		tail, err := c.measuredTail(g, rates, k)
 		if err != nil {
-			c.Fail(slo, where, err.Error(), "a run of the plan on the measured rates", "whether the plan keeps its SLO cannot be told")
+			c.AddError(slo, path, err.Error(), "a run of the plan on the measured rates", "whether the plan keeps its SLO cannot be told")
 			return
 		}
-		if worst = max(worst, tail); tail > c.gear.SLOUS.D() {
-			late++
+		if worstTail = max(worstTail, tail); tail > c.gear.SLOUS.D() {
+			lateStreams++
 		}
 	}
 
 	// Report.
-	report := c.Warn
-	if 2*late > n {
-		report = c.Fail
+	report := c.AddWarning
+	if 2*lateStreams > n {
+		report = c.AddError
 	}
-	if late > 0 {
-		report(slo, where, document.Micros(worst).String(), "at most "+c.gear.SLOUS.String(), "on %d of %d streams at the measured rates all requests together do not keep the SLO", late, n)
+	if lateStreams > 0 {
+		report(slo, path, document.Micros(worstTail).String(), "at most "+c.gear.SLOUS.String(), "on %d of %d streams at the measured rates all requests together do not keep the SLO", lateStreams, n)
 	}
 }
 
 // measuredRates returns the requests of every second in the file that today's workload names. If it names none, or
 // its folder is not known, it returns nil.
-func (c *checker) ratesToday() ([]float64, error) {
-	if c.cascade == nil || c.cascade.QPS.Measured == "" {
+func (c *gearChecker) measuredRates() ([]float64, error) {
+	if c.cascade == nil || c.cascade.QPS.MeasuredFile == "" {
 		return nil, nil
 	}
-	path := filepath.FromSlash(c.cascade.QPS.Measured)
+	path := filepath.FromSlash(c.cascade.QPS.MeasuredFile)
 	if !filepath.IsAbs(path) {
 		if c.workloadDir == "" {
 			return nil, nil
@@ -96,8 +96,8 @@ func (c *checker) ratesToday() ([]float64, error) {
 
 // measuredTail returns the latency at the plan's percentile over all requests of a stream at measured rates, with
 // today's latencies.
-func (c *checker) tailOnRates(g *gears, rates []float64, stream int) (time.Duration, error) {
-	t, err := tablesOf(c.Plan, g.today)
+func (c *gearChecker) measuredTail(g *gearsToday, rates []float64, stream int) (time.Duration, error) {
+	t, err := tablesWithTimes(c.Plan, g.todayTimes)
 	if err != nil {
 		return 0, err
 	}

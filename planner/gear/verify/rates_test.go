@@ -31,14 +31,14 @@ func climbingDocuments(t testing.TB) planner.Inputs {
 		t.Fatal(err)
 	}
 	c := formats.CascadeOf(in.Workload)
-	c.SLO.Over, c.SLO.Latency.Duration = formats.OverRequests, 100e6
-	c.QPS = formats.CascadeQPS{Measured: "rates.csv", Ranges: 2}
+	c.SLO.Scope, c.SLO.Latency.Duration = formats.ScopeRequests, 100e6
+	c.QPS = formats.CascadeQPS{MeasuredFile: "rates.csv", Ranges: 2}
 	return in
 }
 
-// climbing is a plan of which some gear has more work at its upper edge than the devices
+// climbingPlan is a plan of which some gear has more work at its upper edge than the devices
 // have the time for.
-func climbing(t testing.TB, in planner.Inputs) *formats.Plan {
+func climbingPlan(t testing.TB, in planner.Inputs) *formats.Plan {
 	plan := gearPlan(t, in)
 	if !slices.ContainsFunc(formats.GearOf(plan).Gears, func(r formats.Gear) bool { return r.Utilisation > 1 }) {
 		t.Fatalf("no range is above its devices' time: the case shows nothing: %+v", formats.GearOf(plan).Gears)
@@ -46,19 +46,19 @@ func climbing(t testing.TB, in planner.Inputs) *formats.Plan {
 	return plan
 }
 
-func todayOf(plan *formats.Plan, in planner.Inputs) *kind.Today {
-	return &kind.Today{Plan: plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload, WorkloadDir: in.WorkloadDir}
+func todayOf(plan *formats.Plan, in planner.Inputs) *kind.CheckInput {
+	return &kind.CheckInput{Plan: plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload, WorkloadDir: in.WorkloadDir}
 }
 
 // What only the measured rates allow is run on them: a fresh plan holds.
 func TestClimbingPlanHolds(t *testing.T) {
 	in := climbingDocuments(t)
-	plan := climbing(t, in)
-	if got := check.Findings(todayOf(plan, in)); len(got) > 0 {
+	plan := climbingPlan(t, in)
+	if got := check.FindingsOf(todayOf(plan, in)); len(got) > 0 {
 		t.Errorf("%v", got)
 	}
 	in.WorkloadDir = ""
-	if got := check.Findings(todayOf(plan, in)); len(got) != 1 || got[0].Constraint != "slo" || got[0].Severity != check.Warning {
+	if got := check.FindingsOf(todayOf(plan, in)); len(got) != 1 || got[0].Constraint != "slo" || got[0].Severity != check.Warning {
 		t.Errorf("without the rates: %v, expected a warning that the SLO cannot be told", got)
 	}
 }
@@ -66,7 +66,7 @@ func TestClimbingPlanHolds(t *testing.T) {
 // A wrong plan is found although ranges may be above what the devices hold for ever.
 func TestClimbingPlanTampered(t *testing.T) {
 	in := climbingDocuments(t)
-	plan := climbing(t, in)
+	plan := climbingPlan(t, in)
 	for name, c := range map[string]struct {
 		change     func(*formats.Plan, *planner.Inputs)
 		constraint string
@@ -77,8 +77,8 @@ func TestClimbingPlanTampered(t *testing.T) {
 				g.Gears[r].Utilisation = min(1, g.Gears[r].Utilisation)
 			}
 		}, "utilisation"},
-		"over ranges": {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).Over = "" }, "utilisation"},
-		"the largest model everywhere, all figures to match": {func(p *formats.Plan, _ *planner.Inputs) { everywhere(p) }, "slo"},
+		"over ranges": {func(p *formats.Plan, _ *planner.Inputs) { formats.GearOf(p).SLOScope = "" }, "utilisation"},
+		"the largest model everywhere, all figures to match": {func(p *formats.Plan, _ *planner.Inputs) { useLargestEverywhere(p) }, "slo"},
 		"bound below the value":                              {func(p *formats.Plan, _ *planner.Inputs) { *p.Objective.Bound = p.Objective.Value - .001 }, "objective"},
 		"slower": {func(_ *formats.Plan, in *planner.Inputs) {
 			for m := range in.Profile.Models {
@@ -88,21 +88,21 @@ func TestClimbingPlanTampered(t *testing.T) {
 			}
 		}, "slo"},
 		"rates gone": {func(_ *formats.Plan, in *planner.Inputs) {
-			formats.CascadeOf(in.Workload).QPS.Measured = "none.csv"
+			formats.CascadeOf(in.Workload).QPS.MeasuredFile = "none.csv"
 		}, "qps"},
 	} {
 		p := duplicate(t, plan)
 		now := planner.Inputs{Profile: duplicate(t, in.Profile), Cluster: duplicate(t, in.Cluster), Workload: duplicate(t, in.Workload), WorkloadDir: in.WorkloadDir}
 		c.change(p, &now)
-		got := check.Findings(todayOf(p, now))
+		got := check.FindingsOf(todayOf(p, now))
 		if !slices.ContainsFunc(got, func(f check.Finding) bool { return f.Constraint == c.constraint && f.Severity == check.Error }) {
 			t.Errorf("%s: no error about %s in %v", name, c.constraint, got)
 		}
 	}
 }
 
-// everywhere gives every range the largest model alone, with all figures to match.
-func everywhere(p *formats.Plan) {
+// useLargestEverywhere gives every range the largest model alone, with all figures to match.
+func useLargestEverywhere(p *formats.Plan) {
 	g, last := formats.GearOf(p), len(formats.GearOf(p).Models)-1
 	pipeline := &p.Deployment[last].Pipelines[0]
 	per := pipeline.Stages[0].InferUS[pipeline.Batch-1].D().Seconds() / float64(pipeline.Batch)

@@ -11,20 +11,20 @@ import (
 )
 
 // sampleBits has levels and correct answers of the models of a plan, as bit sets over samples.
-type answers struct {
-	samples int
-	reaches [][]set // by model and level l: samples at level l or above
-	right   []set   // by model: samples that it answers correctly
+type sampleBits struct {
+	sampleCount int
+	atLevel     [][]bitSet // by model and level l: samples at level l or above
+	correct     []bitSet   // by model: samples that it answers correctly
 }
 
 // bitSet is a set of samples.
-type set []uint64
+type bitSet []uint64
 
-func newSet(n int) set { return make(set, (n+63)/64) }
+func newSet(n int) bitSet { return make(bitSet, (n+63)/64) }
 
-func (s set) add(i int) { s[i/64] |= 1 << (i % 64) }
+func (s bitSet) add(i int) { s[i/64] |= 1 << (i % 64) }
 
-func (s set) size() int {
+func (s bitSet) size() int {
 	n := 0
 	for _, w := range s {
 		n += bits.OnesCount64(w)
@@ -33,14 +33,14 @@ func (s set) size() int {
 }
 
 // setDifference sets its first argument to a without b.
-func without(out, a, b set) {
+func setDifference(difference, a, b bitSet) {
 	for i := range a {
-		out[i] = a[i] &^ b[i]
+		difference[i] = a[i] &^ b[i]
 	}
 }
 
 // commonCount returns the number of members that two sets share.
-func common(a, b set) int {
+func commonCount(a, b bitSet) int {
 	n := 0
 	for i := range a {
 		n += bits.OnesCount64(a[i] & b[i])
@@ -49,13 +49,13 @@ func common(a, b set) int {
 }
 
 // planRecords returns the records inside the plan. It returns false if they are incomplete.
-func (c *checker) ownRecords() (*answers, bool) {
+func (c *gearChecker) planRecords() (*sampleBits, bool) {
 	p := c.gear
-	a := &answers{samples: p.Samples}
+	a := &sampleBits{sampleCount: p.Samples}
 	for i := range p.Models {
 		m := &p.Models[i]
 		if len(m.Levels) != p.Samples || len(m.Correct) != p.Samples {
-			c.Fail("records", fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), fmt.Sprint(p.Samples), "one of each per sample is needed")
+			c.AddError("records", fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("%d levels, %d answers", len(m.Levels), len(m.Correct)), fmt.Sprint(p.Samples), "one of each per sample is needed")
 			return nil, false
 		}
 		a.addModel(len(m.Thresholds), func(i int) int { return strings.IndexByte(formats.GearLevels, m.Levels[i]) }, m.Correct)
@@ -64,36 +64,36 @@ func (c *checker) ownRecords() (*answers, bool) {
 }
 
 // addRecords adds a model with the levels of its certainties by some thresholds.
-func (a *answers) addRecords(m *formats.ModelRecords, t []float64) {
-	a.addModel(len(t), func(i int) int {
-		return sort.Search(len(t), func(l int) bool { return t[l] > m.Certainty[i] })
+func (a *sampleBits) addRecords(m *formats.ModelRecords, thresholds []float64) {
+	a.addModel(len(thresholds), func(i int) int {
+		return sort.Search(len(thresholds), func(l int) bool { return thresholds[l] > m.Certainty[i] })
 	}, m.Correct)
 }
 
 // addModel adds a model with a number of thresholds. level returns the level of a sample, and correct has '1' for
 // a correct answer.
-func (a *answers) addModel(thresholds int, level func(int) int, correct string) {
-	reaches := make([]set, thresholds+1)
-	for l := range reaches {
-		reaches[l] = newSet(a.samples)
+func (a *sampleBits) addModel(thresholds int, level func(int) int, correct string) {
+	levelBits := make([]bitSet, thresholds+1)
+	for l := range levelBits {
+		levelBits[l] = newSet(a.sampleCount)
 	}
-	right := newSet(a.samples)
-	for i := range a.samples {
+	correctBits := newSet(a.sampleCount)
+	for i := range a.sampleCount {
 		for l := 0; l <= min(level(i), thresholds); l++ {
-			reaches[l].add(i)
+			levelBits[l].add(i)
 		}
 		if correct[i] == '1' {
-			right.add(i)
+			correctBits.add(i)
 		}
 	}
-	a.reaches, a.right = append(a.reaches, reaches), append(a.right, right)
+	a.atLevel, a.correct = append(a.atLevel, levelBits), append(a.correct, correctBits)
 }
 
 // profileRecords returns the records of today's profile that have all of some models, or nil if there are none.
-func (c *checker) records(models []string) *formats.Records {
+func (c *gearChecker) profileRecords(models []string) *formats.Records {
 	for i := range c.Profile.Records {
 		r := &c.Profile.Records[i]
-		if !slices.ContainsFunc(models, func(n string) bool { return r.Find(n) == nil }) {
+		if !slices.ContainsFunc(models, func(n string) bool { return r.FindModel(n) == nil }) {
 			return r
 		}
 	}
@@ -102,50 +102,50 @@ func (c *checker) records(models []string) *formats.Records {
 
 // recordsToday applies the plan's thresholds to today's records and compares them with those in the plan. If there
 // are none today, it returns those of the plan.
-func (c *checker) recordsToday(g *gears, own *answers) *answers {
+func (c *gearChecker) recordsToday(g *gearsToday, planSamples *sampleBits) *sampleBits {
 	p := c.gear
 	var names []string
 	for i := range p.Models {
 		names = append(names, p.Models[i].Model)
 	}
-	r := c.records(names)
+	r := c.profileRecords(names)
 	if r == nil {
-		c.Fail("records", "gear.models", list(names), "records of all of them on the same samples", "the profile no longer has the answers that the cascades were chosen on")
-		g.moved = true
-		return own
+		c.AddError("records", "gear.models", commaList(names), "records of all of them on the same samples", "the profile no longer has the answers that the cascades were chosen on")
+		g.inputsChanged = true
+		return planSamples
 	}
-	a := &answers{samples: r.Planning}
+	a := &sampleBits{sampleCount: r.PlanningSamples}
 	for i, n := range names {
-		a.addRecords(r.Find(n), p.Models[i].Thresholds)
+		a.addRecords(r.FindModel(n), p.Models[i].Thresholds)
 	}
-	if a.samples != own.samples || !slices.EqualFunc(a.right, own.right, slices.Equal[set]) ||
-		!slices.EqualFunc(a.reaches, own.reaches, func(x, y []set) bool { return slices.EqualFunc(x, y, slices.Equal[set]) }) {
-		g.moved = true
-		c.Warn("records", "gear.models", fmt.Sprintf("%d samples", own.samples), fmt.Sprintf("%d samples of the profile", a.samples), "the profile's records are others than the plan was made from")
+	if a.sampleCount != planSamples.sampleCount || !slices.EqualFunc(a.correct, planSamples.correct, slices.Equal[bitSet]) ||
+		!slices.EqualFunc(a.atLevel, planSamples.atLevel, func(x, y []bitSet) bool { return slices.EqualFunc(x, y, slices.Equal[bitSet]) }) {
+		g.inputsChanged = true
+		c.AddWarning("records", "gear.models", fmt.Sprintf("%d samples", planSamples.sampleCount), fmt.Sprintf("%d samples of the profile", a.sampleCount), "the profile's records are others than the plan was made from")
 	}
 	return a
 }
 
 // commaList joins names with commas.
-func list(names []string) string { return strings.Join(names, ", ") }
+func commaList(names []string) string { return strings.Join(names, ", ") }
 
 // replayCascade sends all samples through a cascade. It returns the share that reaches each stage, and the share
 // that is answered correctly.
-func (a *answers) replay(models, levels []int) (fractions []float64, accuracy float64) {
-	left, next := newSet(a.samples), newSet(a.samples)
-	for i := range a.samples {
-		left.add(i)
+func (a *sampleBits) replayCascade(models, levels []int) (fractions []float64, accuracy float64) {
+	remaining, forwarded := newSet(a.sampleCount), newSet(a.sampleCount)
+	for i := range a.sampleCount {
+		remaining.add(i)
 	}
-	right := 0
+	correctCount := 0
 	for k, m := range models {
-		fractions = append(fractions, float64(left.size())/float64(a.samples))
+		fractions = append(fractions, float64(remaining.size())/float64(a.sampleCount))
 		if k == len(models)-1 {
-			right += common(left, a.right[m])
+			correctCount += commonCount(remaining, a.correct[m])
 			break
 		}
-		without(next, left, a.reaches[m][levels[k]])
-		right += common(left, a.right[m]) - common(next, a.right[m])
-		left, next = next, left
+		setDifference(forwarded, remaining, a.atLevel[m][levels[k]])
+		correctCount += commonCount(remaining, a.correct[m]) - commonCount(forwarded, a.correct[m])
+		remaining, forwarded = forwarded, remaining
 	}
-	return fractions, float64(right) / float64(a.samples)
+	return fractions, float64(correctCount) / float64(a.sampleCount)
 }

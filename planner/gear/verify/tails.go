@@ -20,54 +20,54 @@ import (
 
 // compareTails simulates every gear alone at its upper edge, with the latencies of the plan and of today, on the
 // same arrivals. If latencies have not changed, it returns nothing.
-func (c *checker) tails(ctx context.Context, g *gears) ([]kind.Sample, error) {
-	if !g.slower {
+func (c *gearChecker) compareTails(ctx context.Context, g *gearsToday) ([]kind.FigurePair, error) {
+	if !g.latenciesChanged {
 		return nil, nil
 	}
-	var out []kind.Sample
+	var samples []kind.FigurePair
 	for i := range c.gear.Gears {
 		r := &c.gear.Gears[i]
-		if g.list[i].loadToday > 1 {
+		if g.gears[i].loadToday > 1 {
 			continue // its tail grows forever, and its load is a finding
 		}
 		var tail [2]time.Duration
-		for k, times := range [2][][][]time.Duration{g.planned, g.today} {
+		for k, times := range [2][][][]time.Duration{g.plannedTimes, g.todayTimes} {
 			var err error
-			if tail[k], err = tailOf(ctx, c.Plan, i, times); err != nil {
+			if tail[k], err = gearTail(ctx, c.Plan, i, times); err != nil {
 				return nil, fmt.Errorf("simulating gear %d of the plan: %w", i, err)
 			}
 		}
-		out = append(out, kind.Sample{Metric: "p99", What: fmt.Sprintf("cascade at %.6g rps (%s)", r.ToQPS, c.gear.Percentile), Old: recompute.US(tail[0]), New: recompute.US(tail[1]), Unit: "us"})
+		samples = append(samples, kind.FigurePair{Metric: "p99", Subject: fmt.Sprintf("cascade at %.6g rps (%s)", r.ToQPS, c.gear.Percentile), Old: recompute.Micros(tail[0]), New: recompute.Micros(tail[1]), Unit: "us"})
 	}
-	return out, nil
+	return samples, nil
 }
 
 // tablesWithTimes returns the run-time tables of a plan with other latencies.
-func tablesOf(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error) {
+func tablesWithTimes(p *formats.Plan, times [][][]time.Duration) (*policy.Tables, error) {
 	t, err := policies.Compile(p)
 	if err != nil {
 		return nil, err
 	}
-	at := 0
+	stage := 0
 	for _, stages := range times {
 		for _, list := range stages {
-			st := &t.Stages[at]
-			mean := make([]time.Duration, len(st.Mean)) // means change by the same factor as undisturbed times
+			tableStage := &t.Stages[stage]
+			mean := make([]time.Duration, len(tableStage.Mean)) // means change by the same factor as undisturbed times
 			for b := range mean {
-				mean[b] = time.Duration(float64(st.Mean[b]) * float64(list[b]) / float64(st.Infer[b]))
+				mean[b] = time.Duration(float64(tableStage.Mean[b]) * float64(list[b]) / float64(tableStage.Infer[b]))
 			}
-			if st.Infer = list; st.Mean != nil {
-				st.Mean = mean
+			if tableStage.Infer = list; tableStage.Mean != nil {
+				tableStage.Mean = mean
 			}
-			at++
+			stage++
 		}
 	}
 	return t, nil
 }
 
 // gearTail returns the latency at the plan's percentile of one gear alone.
-func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
-	t, err := tablesOf(p, times)
+func gearTail(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Duration) (time.Duration, error) {
+	tables, err := tablesWithTimes(p, times)
 	if err != nil {
 		return 0, err
 	}
@@ -75,10 +75,10 @@ func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Dur
 	// Tables with this gear only.
 	section := formats.GearOf(p)
 	rate := section.Gears[gear].ToQPS
-	one := *policygear.Of(t)
-	one.Gears, one.MaxQPS = one.Gears[gear:gear+1], rate
-	t.Own = &one
-	t.Models[0].RPS = rate
+	gearTables := *policygear.TablesOf(tables)
+	gearTables.Gears, gearTables.MaxQPS = gearTables.Gears[gear:gear+1], rate
+	tables.KindTables = &gearTables
+	tables.Models[0].RPS = rate
 
 	// Arrivals.
 	slo := section.SLOUS.D()
@@ -87,25 +87,25 @@ func tailOf(ctx context.Context, p *formats.Plan, gear int, times [][][]time.Dur
 	if err != nil {
 		return 0, err
 	}
-	return tailOfRun(ctx, p, sim.Config{Tables: t, Source: src, Duration: length}, length/4)
+	return tailOfRun(ctx, p, sim.Config{Tables: tables, Source: src, Duration: length}, length/4)
 }
 
 // tailOfRun returns the latency at the plan's percentile over all requests that arrive from a time on. No request
 // is shed, so the tail is that of all.
-func tailOfRun(ctx context.Context, p *formats.Plan, cfg sim.Config, from time.Duration) (time.Duration, error) {
+func tailOfRun(ctx context.Context, p *formats.Plan, cfg sim.Config, firstArrival time.Duration) (time.Duration, error) {
 	opt, err := policygear.ParseOptions(cfg.Tables, p.Policy.Params)
 	if err != nil {
 		return 0, err
 	}
-	opt.Shed = false
-	cfg.Egress, cfg.FrontEnd = p.BesideRuns(), p.FrontEndTime()
+	opt.RefuseLate = false
+	cfg.Egress, cfg.FrontEnd = p.RequestOverhead(), p.FrontEndTime()
 	if cfg.Policy, err = policygear.New(cfg.Tables, opt); err != nil {
 		return 0, err
 	}
 	var latency []time.Duration
-	cfg.NoReport, cfg.Completed = true, func(arrived, answered time.Duration) {
-		if arrived >= from {
-			latency = append(latency, answered-arrived)
+	cfg.NoReport, cfg.OnCompleted = true, func(arrivedAt, answeredAt time.Duration) {
+		if arrivedAt >= firstArrival {
+			latency = append(latency, answeredAt-arrivedAt)
 		}
 	}
 	if _, err := sim.Run(ctx, cfg); err != nil {

@@ -13,29 +13,29 @@ import (
 
 // minShare is the least share of a model's requests that a bucket is planned for. The same share of requests may
 // be longer than the largest bucket.
-const leastShare = 1e-6
+const minShare = 1e-6
 
 // ReplaceByBuckets replaces the models that the workload asks for by the length buckets that the profile has of them.
 // Each bucket is a model with its part of the rate, which follows from the lengths of the requests. It returns
 // the assumptions made. A workload that names buckets itself stays as it is.
-func Bucketed(d *kind.Documents) (assumed []string, err error) {
+func ReplaceByBuckets(d *kind.Documents) (assumptions []string, err error) {
 	models := formats.ModelsOf(d.Workload)
 	if d.Profile == nil || models == nil {
 		return nil, nil
 	}
-	var out formats.WorkloadModels
+	var planned formats.WorkloadModels
 	for i := range models {
 		m := &models[i]
 		path := fmt.Sprintf("models[%d].lengths", i)
-		buckets := d.Profile.Buckets(m.Model)
+		buckets := d.Profile.BucketsOf(m.Model)
 
 		// A model without buckets stays as it is.
-		if len(buckets) == 0 || d.Profile.Find(m.Model) != nil {
+		if len(buckets) == 0 || d.Profile.FindModel(m.Model) != nil {
 			if m.Lengths != nil {
-				return nil, d.Fail("workload", path, "lengths", "none: the profile has "+m.Model+" at one size",
+				return nil, d.FieldError("workload", path, "lengths", "none: the profile has "+m.Model+" at one size",
 					"plan profile --shape INPUT=1x32:1x128:1x512 measures a model at several")
 			}
-			out = append(out, *m)
+			planned = append(planned, *m)
 			continue
 		}
 
@@ -44,78 +44,78 @@ func Bucketed(d *kind.Documents) (assumed []string, err error) {
 		if err != nil {
 			return nil, err
 		}
-		var parts []string
+		var shareTexts []string
 		for k, b := range buckets {
 			if shares[k] == 0 {
 				continue
 			}
-			part := *m
-			part.Model, part.Lengths = b.Model, nil
-			part.Weight = cmp.Or(m.Weight, 1) * shares[k]
-			part.MinRPS, part.BatchBuildRPS = m.MinRPS*shares[k], m.BatchBuildRPS*shares[k]
-			out = append(out, part)
-			parts = append(parts, fmt.Sprintf("%.3g %% in %s", 100*shares[k], b.Model))
+			bucketModel := *m
+			bucketModel.Model, bucketModel.Lengths = b.Model, nil
+			bucketModel.Weight = cmp.Or(m.Weight, 1) * shares[k]
+			bucketModel.MinRPS, bucketModel.BatchBuildRPS = m.MinRPS*shares[k], m.BatchBuildRPS*shares[k]
+			planned = append(planned, bucketModel)
+			shareTexts = append(shareTexts, fmt.Sprintf("%.3g %% in %s", 100*shares[k], b.Model))
 		}
-		why := "by the lengths of the workload"
+		basis := "by the lengths of the workload"
 		if m.Lengths == nil {
-			why = "each bucket alike: the workload names no lengths"
+			basis = "each bucket alike: the workload names no lengths"
 		}
-		assumed = append(assumed, fmt.Sprintf("requests for %s: %s (%s)", m.Key(), strings.Join(parts, ", "), why))
+		assumptions = append(assumptions, fmt.Sprintf("requests for %s: %s (%s)", m.Key(), strings.Join(shareTexts, ", "), basis))
 	}
-	w := *d.Workload
-	w.Section = out
-	d.Workload = &w
-	return assumed, nil
+	workload := *d.Workload
+	workload.Section = planned
+	d.Workload = &workload
+	return assumptions, nil
 }
 
 // bucketShares returns the parts of a model's requests that run in each bucket. Without lengths all are equal.
 func bucketShares(d *kind.Documents, m *formats.WorkloadModel, buckets []*formats.ProfileModel, path string) ([]float64, error) {
-	out := make([]float64, len(buckets))
+	shares := make([]float64, len(buckets))
 	if m.Lengths == nil {
-		for k := range out {
-			out[k] = 1 / float64(len(out))
+		for k := range shares {
+			shares[k] = 1 / float64(len(shares))
 		}
-		return out, nil
+		return shares, nil
 	}
 	var sizes []string
 
 	// Each bucket takes the requests longer than the bucket before, up to its own length. If inputs are not
 	// padded, it takes only those of exactly its length.
-	last, outside := 0.0, 0.0
+	shareSoFar, unpaddedShare := 0.0, 0.0
 	for k, b := range buckets {
-		n := formats.BucketLength(b.Inputs)
-		if n == 0 {
-			return nil, d.Fail("workload", path, "lengths", "none: the buckets of "+m.Model+" differ in more than a length",
+		length := formats.BucketLength(b.Inputs)
+		if length == 0 {
+			return nil, d.FieldError("workload", path, "lengths", "none: the buckets of "+m.Model+" differ in more than a length",
 				"name the buckets as models, each with its weight: "+b.Model)
 		}
-		sizes = append(sizes, fmt.Sprint(n))
-		upTo, from := arrivals.ShareUpTo(m.Lengths, n), last
+		sizes = append(sizes, fmt.Sprint(length))
+		upTo, lower := arrivals.ShareUpTo(m.Lengths, length), shareSoFar
 		if b.Bucket.Padding == nil {
-			from = arrivals.ShareUpTo(m.Lengths, n-1)
-			outside += from - last
+			lower = arrivals.ShareUpTo(m.Lengths, length-1)
+			unpaddedShare += lower - shareSoFar
 		}
-		out[k], last = max(upTo-from, 0), max(upTo, last)
+		shares[k], shareSoFar = max(upTo-lower, 0), max(upTo, shareSoFar)
 	}
 
 	// Refuse lengths that no bucket takes.
-	where := strings.Join(sizes, ", ")
-	if outside > leastShare {
-		return nil, d.Fail("workload", path, fmt.Sprintf("%.3g %% of the requests between the sizes %s", 100*outside, where), "these sizes alone",
+	sizeList := strings.Join(sizes, ", ")
+	if unpaddedShare > minShare {
+		return nil, d.FieldError("workload", path, fmt.Sprintf("%.3g %% of the requests between the sizes %s", 100*unpaddedShare, sizeList), "these sizes alone",
 			"the profile does not show that answers stay the same where a request is filled up (an input with mask in its name): measure the sizes that requests have")
 	}
-	if beyond := 1 - last; beyond > leastShare {
-		return nil, d.Fail("workload", path, fmt.Sprintf("%.3g %% of the requests longer than the largest size, %s", 100*beyond, sizes[len(sizes)-1]), "lengths up to it",
+	if longerShare := 1 - shareSoFar; longerShare > minShare {
+		return nil, d.FieldError("workload", path, fmt.Sprintf("%.3g %% of the requests longer than the largest size, %s", 100*longerShare, sizes[len(sizes)-1]), "lengths up to it",
 			"measure a larger size (plan profile --shape), or write max: "+sizes[len(sizes)-1]+" where clients cut what is longer")
 	}
 
 	// Plan at least a little for every bucket that has requests.
-	for k := range out {
-		if out[k] > 0 {
-			out[k] = max(out[k], leastShare)
+	for k := range shares {
+		if shares[k] > 0 {
+			shares[k] = max(shares[k], minShare)
 		}
 	}
-	if !slices.ContainsFunc(out, func(s float64) bool { return s > 0 }) {
-		return nil, d.Fail("workload", path, "no request in any size", "lengths within "+where, "")
+	if !slices.ContainsFunc(shares, func(s float64) bool { return s > 0 }) {
+		return nil, d.FieldError("workload", path, "no request in any size", "lengths within "+sizeList, "")
 	}
-	return out, nil
+	return shares, nil
 }

@@ -12,7 +12,7 @@ import (
 func bucketedDocuments(lengths *formats.Lengths, padding *formats.Padding) *kind.Documents {
 	p := &formats.Profile{Models: []formats.ProfileModel{{Model: "other"}}}
 	for _, n := range []int64{128, 32} {
-		p.Models = append(p.Models, formats.ProfileModel{Bucket: &formats.Bucket{Of: "text", Padding: padding},
+		p.Models = append(p.Models, formats.ProfileModel{Bucket: &formats.Bucket{BaseModel: "text", Padding: padding},
 			Inputs: []formats.TensorInfo{{Name: "ids", Shape: []int64{-1, n}, DynamicAxes: []int{1}}}})
 		m := &p.Models[len(p.Models)-1]
 		m.Model = formats.BucketName("text", m.Inputs)
@@ -26,7 +26,7 @@ func TestBucketsInPlaceOfModels(t *testing.T) {
 	filled := &formats.Padding{Mask: "mask"}
 	d := bucketedDocuments(&formats.Lengths{Distribution: formats.LengthsEmpirical, Tokens: []int{5, 32, 100}, Weights: []float64{1, 2, 1}}, filled)
 	asked := d.Workload
-	said, err := Bucketed(d)
+	said, err := ReplaceByBuckets(d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestBucketsInPlaceOfModels(t *testing.T) {
 	if len(said) != 1 || said[0] != "requests for text/fast: 75 % in text@32, 25 % in text@128 (by the lengths of the workload)" {
 		t.Errorf("%q", said)
 	}
-	if again, err := Bucketed(d); err != nil || again != nil || len(formats.ModelsOf(d.Workload)) != 3 {
+	if again, err := ReplaceByBuckets(d); err != nil || again != nil || len(formats.ModelsOf(d.Workload)) != 3 {
 		t.Errorf("a second time: %v, %v", again, err)
 	}
 	for _, c := range []struct {
@@ -56,7 +56,7 @@ func TestBucketsInPlaceOfModels(t *testing.T) {
 		{&formats.Lengths{Distribution: formats.LengthsFixed, Mean: 20}, filled, ""},
 	} {
 		d := bucketedDocuments(c.lengths, c.padding)
-		_, err := Bucketed(d)
+		_, err := ReplaceByBuckets(d)
 		if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "models[0].lengths")) {
 			t.Errorf("%+v, padding %v: %v, expected %q", c.lengths, c.padding, err, c.says)
 		}
@@ -64,7 +64,7 @@ func TestBucketsInPlaceOfModels(t *testing.T) {
 	// Lengths of a model at one size are refused.
 	d = bucketedDocuments(nil, filled)
 	formats.ModelsOf(d.Workload)[1].Lengths = &formats.Lengths{Distribution: formats.LengthsFixed, Mean: 20}
-	if _, err := Bucketed(d); err == nil || !strings.Contains(err.Error(), "models[1].lengths") {
+	if _, err := ReplaceByBuckets(d); err == nil || !strings.Contains(err.Error(), "models[1].lengths") {
 		t.Errorf("lengths of a model at one size: %v", err)
 	}
 }

@@ -11,40 +11,42 @@ import (
 	"inferplan/planner/recompute"
 )
 
-const rounding = recompute.Rounding
+const roundingTolerance = recompute.Rounding
 
 // planChecker checks one plan of pooled pipelines.
-type checker struct {
+type planChecker struct {
 	recompute.Checker
-	held *held
+	carried *planToday
 }
 
-func newChecker(t *kind.Today) *checker { return &checker{Checker: *recompute.New(t)} }
+func newChecker(t *kind.CheckInput) *planChecker {
+	return &planChecker{Checker: *recompute.NewChecker(t)}
+}
 
 // Check checks a plan against today's documents. If it returns no finding, all of the plan holds and nothing has
 // changed.
-func Check(t *kind.Today) []kind.Finding {
+func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
 	c.workloadModels()
-	sound := c.Sound()
-	c.Pools(false)
-	c.Requests()
+	sound := c.CheckStructure()
+	c.CheckPools(false)
+	c.CheckRequestCosts()
 	if !sound {
 		return c.Findings
 	}
 
 	// The models, the devices and the objective need what the plan carries today.
-	c.held = c.hold()
+	c.carried = c.evaluatePlan()
 	for i := range c.Plan.Deployment {
-		c.model(i)
+		c.checkModel(i)
 	}
-	c.devices()
-	c.objective()
+	c.checkDevices()
+	c.checkObjective()
 	return c.Findings
 }
 
 // workloadModel returns what the workload asks of a model. If it does not ask for the model, it returns nil.
-func (c *checker) workloadModel(key formats.ModelClass) *formats.WorkloadModel {
+func (c *planChecker) workloadModel(key formats.ModelClass) *formats.WorkloadModel {
 	models := formats.ModelsOf(c.Workload)
 	if i := slices.IndexFunc(models, func(m formats.WorkloadModel) bool { return m.Key() == key }); i >= 0 {
 		return &models[i]
@@ -53,9 +55,9 @@ func (c *checker) workloadModel(key formats.ModelClass) *formats.WorkloadModel {
 }
 
 // workloadModels checks that plan and workload name the same models.
-func (c *checker) workloadModels() {
+func (c *planChecker) workloadModels() {
 	if len(c.Plan.Deployment) == 0 {
-		c.Fail("model", "pool.models", "no model", "at least one", "the plan serves nothing")
+		c.AddError("model", "pool.models", "no model", "at least one", "the plan serves nothing")
 	}
 	if c.Workload == nil {
 		return
@@ -63,37 +65,37 @@ func (c *checker) workloadModels() {
 	for i := range c.Plan.Deployment {
 		key := c.Plan.Deployment[i].Key()
 		if c.workloadModel(key) == nil {
-			c.Fail("model", fmt.Sprintf("pool.models[%d].model", i), strconv.Quote(key.String()), "a model of the workload", "the workload no longer asks for %s", key)
+			c.AddError("model", fmt.Sprintf("pool.models[%d].model", i), strconv.Quote(key.String()), "a model of the workload", "the workload no longer asks for %s", key)
 		}
 	}
 	for _, m := range formats.ModelsOf(c.Workload) {
-		if key := m.Key(); deployed(c.Plan, key) < 0 {
-			c.Fail("model", "pool.models", "no "+strconv.Quote(key.String()), "every model of the workload", "the workload asks for %s, the plan does not serve it", key)
+		if key := m.Key(); deployedIndex(c.Plan, key) < 0 {
+			c.AddError("model", "pool.models", "no "+strconv.Quote(key.String()), "every model of the workload", "the workload asks for %s, the plan does not serve it", key)
 		}
 	}
 }
 
 // deployedIndex returns the index of a model or class in the plan's deployment, or -1.
-func deployed(p *formats.Plan, key formats.ModelClass) int {
+func deployedIndex(p *formats.Plan, key formats.ModelClass) int {
 	return slices.IndexFunc(p.Deployment, func(m formats.Deployed) bool { return m.Key() == key })
 }
 
 // checkObjective checks the plan's objective value against its rates and its bound.
-func (c *checker) objective() {
+func (c *planChecker) checkObjective() {
 	o := &c.Plan.Objective
 	if o.Name != "throughput" || len(c.Plan.Deployment) == 0 {
 		return
 	}
 	value := math.Inf(1)
 	for i := range c.Plan.Deployment {
-		if m := c.Plan.Promised(i); m.Weight > 0 {
+		if m := c.Plan.PromiseFor(i); m.Weight > 0 {
 			value = min(value, m.RPS/m.Weight)
 		}
 	}
-	if math.Abs(value-o.Value) > rounding*value {
-		c.Fail("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the models' rates do not give this objective")
+	if math.Abs(value-o.Value) > roundingTolerance*value {
+		c.AddError("objective", "objective.value", fmt.Sprint(o.Value), fmt.Sprint(value), "the models' rates do not give this objective")
 	}
 	if o.Bound != nil && o.Value > *o.Bound*(1+1e-9) {
-		c.Fail("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at least %v", o.Value), "the value is above its own bound")
+		c.AddError("objective", "objective.bound", fmt.Sprint(*o.Bound), fmt.Sprintf("at least %v", o.Value), "the value is above its own bound")
 	}
 }

@@ -92,14 +92,14 @@ func TestPlansHold(t *testing.T) {
 			t.Error(f)
 		}
 		labelled(t, res.Plan, in.Profile)
-		today := &kind.Today{Plan: res.Plan, Against: res.Plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
+		today := &kind.CheckInput{Plan: res.Plan, Promised: res.Plan, Profile: in.Profile, Cluster: in.Cluster, Workload: in.Workload}
 		figures, note, err := verify.Figures(context.Background(), today)
 		if err != nil || note != "" {
 			t.Fatalf("%q, %v", note, err)
 		}
 		for _, f := range figures {
 			if f.Metric == "rps" && f.Unit == "rps" && math.Abs(f.New-f.Old) > 1e-6*f.New {
-				t.Errorf("%s carries %v, planned %v", f.What, f.New, f.Old)
+				t.Errorf("%s carries %v, planned %v", f.Subject, f.New, f.Old)
 			}
 		}
 	})
@@ -122,7 +122,7 @@ func labelled(t interface {
 			for _, s := range pl.Stages {
 				want := false
 				for b := 1; b <= pl.Batch; b++ {
-					want = want || estimated(recompute.Measured(&profile.Models[at], s.Device, s.Share, b), s.Blocks[0], s.Blocks[1])
+					want = want || estimated(recompute.MeasurementFor(&profile.Models[at], s.Device, s.Share, b), s.Blocks[0], s.Blocks[1])
 				}
 				if s.Estimated != want {
 					t.Errorf("blocks %v of %s on %s at batch %d: estimated is %v, the profile says %v", s.Blocks, d.Model, s.Device, pl.Batch, s.Estimated, want)
@@ -152,9 +152,9 @@ func drawPieces(t *rapid.T, m *formats.Measurement) {
 		return formats.Latency{WallUS: document.Micros(float64(sum) * rapid.Float64Range(0.6, 1.1).Draw(t, "of the blocks"))}
 	}
 	if m.Batch > 1 && rapid.Bool().Draw(t, "no whole") {
-		m.Whole = nil
+		m.WholeModel = nil
 	} else if whole := took(0, n); rapid.Bool().Draw(t, "whole") {
-		m.Whole = &whole
+		m.WholeModel = &whole
 	}
 	for i := range n {
 		for j := i + 2; j <= n && j-i < n; j++ {
@@ -171,7 +171,7 @@ func TestFindings(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		change     func(*planner.Inputs, *formats.Plan)
-		severity   kind.Severity
+		severity   kind.FindingSeverity
 		constraint string
 	}{
 		{"pool removed", func(in *planner.Inputs, _ *formats.Plan) { in.Cluster.Pools = in.Cluster.Pools[1:] }, kind.Error, "pool"},
@@ -215,7 +215,7 @@ func TestFindings(t *testing.T) {
 				for _, pl := range p.Deployment[i].Pipelines {
 					for j := range pl.Stages {
 						for k := range pl.Stages[j].Placement {
-							pl.Stages[j].Placement[k].First = 0
+							pl.Stages[j].Placement[k].FirstDevice = 0
 						}
 					}
 				}
@@ -242,7 +242,7 @@ func TestFindings(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("no %s about %s in %v", c.severity, c.constraint, found)
 			}
-			if f := found[i]; f.Message == "" || f.Where == "" || strings.Contains(f.String(), "\n") {
+			if f := found[i]; f.Message == "" || f.Path == "" || strings.Contains(f.String(), "\n") {
 				t.Errorf("%+v", f)
 			}
 		})
@@ -291,7 +291,7 @@ func firstCut(p *formats.Plan) *formats.Cut {
 
 // estimated tells whether recompute.Inference is an estimate.
 func estimated(ms *formats.Measurement, first, last int) bool {
-	if last-first < 2 || ms.Whole == nil && len(ms.Ranges) == 0 || ms.Whole != nil && last-first == len(ms.Blocks) {
+	if last-first < 2 || ms.WholeModel == nil && len(ms.Ranges) == 0 || ms.WholeModel != nil && last-first == len(ms.Blocks) {
 		return false
 	}
 	for _, r := range ms.Ranges {

@@ -8,57 +8,57 @@ import (
 )
 
 // planToday is what the whole plan carries today.
-type held struct {
-	pipelines [][]recompute.PipelineToday // by model and pipeline
-	rps       []float64                   // by model; NaN if something is not known
-	latency   []time.Duration             // by model: of its slowest pipeline, with the filling of the batch
-	shares    map[string]float64          // by time-shared device kind: devices taken at the planned rates
+type planToday struct {
+	pipelines  [][]recompute.PipelineCosts // by model and pipeline
+	modelRPS   []float64                   // by model; NaN if something is not known
+	latency    []time.Duration             // by model: of its slowest pipeline, with the filling of the batch
+	timeShares map[string]float64          // by time-shared device kind: devices taken at the planned rates
 }
 
 // evaluatePlan computes what the whole plan carries today. Pipelines on an overloaded time-shared pool are all
 // scaled down by the same factor.
-func (c *checker) hold() *held {
-	h := &held{shares: map[string]float64{}}
+func (c *planChecker) evaluatePlan() *planToday {
+	carried := &planToday{timeShares: map[string]float64{}}
 
 	// The rate of each pipeline, and the load on time-shared pools.
 	for mi := range c.Plan.Deployment {
 		m := &c.Plan.Deployment[mi]
-		var list []recompute.PipelineToday
+		var list []recompute.PipelineCosts
 		for pi := range m.Pipelines {
-			p := c.Pipeline(m, &m.Pipelines[pi])
+			p := c.PipelineCosts(m, &m.Pipelines[pi])
 			for si, s := range m.Pipelines[pi].Stages {
 				if pool := c.Pool(s.Device); pool != nil && pool.TimeShared() && p.Stages[si].Rate > 0 {
-					h.shares[s.Device] += m.Pipelines[pi].RPS / p.Stages[si].Rate
+					carried.timeShares[s.Device] += m.Pipelines[pi].RPS / p.Stages[si].Rate
 				} else if pool != nil {
 					p.RPS = min(p.RPS, p.Stages[si].Rate*float64(s.Replicas)*c.headroom(m).Utilisation)
 				}
 			}
 			list = append(list, p)
 		}
-		h.pipelines = append(h.pipelines, list)
+		carried.pipelines = append(carried.pipelines, list)
 	}
 
 	// Scale down pipelines on overloaded pools, and add up the models.
 	for mi := range c.Plan.Deployment {
 		m := &c.Plan.Deployment[mi]
-		total, longest := 0.0, time.Duration(0)
+		modelRPS, longest := 0.0, time.Duration(0)
 		for pi := range m.Pipelines {
-			p := &h.pipelines[mi][pi]
+			p := &carried.pipelines[mi][pi]
 			if !p.Known {
-				total = math.NaN()
+				modelRPS = math.NaN()
 				continue
 			}
 			for _, s := range m.Pipelines[pi].Stages {
 				pool := c.Pool(s.Device)
-				if taken := h.shares[s.Device]; taken > float64(pool.Count) && pool.TimeShared() {
-					p.RPS = min(p.RPS, m.Pipelines[pi].RPS*float64(pool.Count)/taken)
+				if takenDevices := carried.timeShares[s.Device]; takenDevices > float64(pool.Count) && pool.TimeShared() {
+					p.RPS = min(p.RPS, m.Pipelines[pi].RPS*float64(pool.Count)/takenDevices)
 				}
 			}
-			total += p.RPS
+			modelRPS += p.RPS
 			longest = max(longest, p.Latency+m.Pipelines[pi].BatchBuildUS.D())
 		}
-		h.rps = append(h.rps, total)
-		h.latency = append(h.latency, longest)
+		carried.modelRPS = append(carried.modelRPS, modelRPS)
+		carried.latency = append(carried.latency, longest)
 	}
-	return h
+	return carried
 }

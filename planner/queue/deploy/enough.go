@@ -7,30 +7,30 @@ import (
 
 // AllDevicesSuffice returns whether all devices of the cluster together keep the SLOs in any structure. If
 // they do not, no smaller layout needs to be searched for.
-func Enough(ctx context.Context, p *Search, o Structures) (bool, error) {
-	list, err := p.structures(o)
+func AllDevicesSuffice(ctx context.Context, p *Search, o SearchOptions) (bool, error) {
+	list, err := p.listStructures(o)
 	if err != nil {
 		return false, err
 	}
 	for _, s := range list {
-		l, err := p.laid(s)
+		l, err := p.emptyLayout(s)
 		if err != nil {
 			return false, err
 		}
-		if err := p.start(l); errors.Is(err, ErrTooFew) {
+		if err := p.addInitialInstances(l); errors.Is(err, ErrTooFewDevices) {
 			continue
 		} else if err != nil {
 			return false, err
 		}
 
 		// Give the pools instances in turn until no device is left.
-		for grew := true; grew; {
-			grew = false
+		for anyGrown := true; anyGrown; {
+			anyGrown = false
 			for i := range l.Pools {
-				grew = p.grow(l, i) || grew
+				anyGrown = p.addInstance(l, i) || anyGrown
 			}
 		}
-		ok, _, err := p.passes(ctx, l, p.totals())
+		ok, _, err := p.testLayout(ctx, l, p.requestCounts())
 		if ok || err != nil {
 			return ok, err
 		}

@@ -7,9 +7,9 @@ import (
 	"inferplan/formats"
 )
 
-// TestEnough: eight devices keep an SLO that one request alone keeps. No number of
+// TestAllDevicesSufficeForReachableSLO: eight devices keep an SLO that one request alone keeps. No number of
 // devices keeps one that is shorter than an answer takes.
-func TestEnough(t *testing.T) {
+func TestAllDevicesSufficeForReachableSLO(t *testing.T) {
 	for _, c := range []struct {
 		slo  time.Duration
 		want bool
@@ -21,14 +21,14 @@ func TestEnough(t *testing.T) {
 			p.Classes[i].Prompt = &formats.Lengths{Distribution: "fixed", Mean: 600}
 			p.Classes[i].Output = &formats.Lengths{Distribution: "fixed", Mean: 200}
 		}
-		got, err := Enough(t.Context(), p, Structures{})
+		got, err := AllDevicesSuffice(t.Context(), p, SearchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got != c.want {
 			t.Errorf("SLO %v: all devices are enough: %v, want %v", c.slo, got, c.want)
 		}
-		if _, err := p.Fewest(t.Context(), Structures{}, 0, nil); (err == nil) != c.want {
+		if _, err := p.CheapestLayout(t.Context(), SearchOptions{}, 0, nil); (err == nil) != c.want {
 			t.Errorf("SLO %v: the smallest fleet: %v", c.slo, err)
 		}
 	}

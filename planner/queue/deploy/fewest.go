@@ -8,199 +8,199 @@ import (
 )
 
 // ErrTooFewDevices is returned when all devices of the cluster together do not suffice.
-var ErrTooFew = errors.New("all devices of the cluster are too few")
+var ErrTooFewDevices = errors.New("all devices of the cluster are too few")
 
 // LayoutResult is a layout with what its runs showed.
-type Found struct {
-	Layout *Layout
-	Score  Score
-	Price  float64 // in the unit of the objective; for a goal to be maximized, the negative of its value
-	Tried  int     // pools and layouts that were simulated
+type LayoutResult struct {
+	Layout      *Layout
+	Score       Score
+	Price       float64 // in the unit of the objective; for a goal to be maximized, the negative of its value
+	Simulations int     // pools and layouts that were simulated
 	// BacklogGrows says that the work of the rates is more than the instances do, so that the score is only
 	// that of runs of this length.
-	Grows bool
+	BacklogGrows bool
 }
 
 // screeningSlack is how many times the allowed misses a first run may have before the other runs are made.
-const screened = 1.5
+const screeningSlack = 1.5
 
 // highPenalty is the penalty from which on a large pool gets more than one instance at a time. Instances
 // that are too many are removed later.
-const far = 6
+const highPenalty = 6
 
 // CheapestLayout returns the cheapest layout that it finds whose classes keep their SLOs, also with one
 // more instance. No layout costs less than minPrice. onBetter is called with every better layout; it may be
 // nil.
-func (p *Search) Fewest(ctx context.Context, o Structures, floor float64, found func(*Found)) (*Found, error) {
-	list, err := p.structures(o)
+func (p *Search) CheapestLayout(ctx context.Context, o SearchOptions, minPrice float64, onBetter func(*LayoutResult)) (*LayoutResult, error) {
+	list, err := p.listStructures(o)
 	if err != nil {
 		return nil, err
 	}
-	var best *Found
+	var bestResult *LayoutResult
 
 	// Grow each structure, but not beyond the price of the best so far.
 	for _, s := range list {
-		limit := math.Inf(1)
-		if best != nil {
-			limit = best.Price
+		maxPrice := math.Inf(1)
+		if bestResult != nil {
+			maxPrice = bestResult.Price
 		}
-		f, err := p.grown(ctx, s, floor, limit, !o.Any)
-		if errors.Is(err, ErrTooFew) {
+		f, err := p.growStructure(ctx, s, minPrice, maxPrice, !o.FirstFeasible)
+		if errors.Is(err, ErrTooFewDevices) {
 			continue
 		}
 		if err != nil {
-			if ctx.Err() != nil && best != nil {
-				return best, nil
+			if ctx.Err() != nil && bestResult != nil {
+				return bestResult, nil
 			}
 			return nil, err
 		}
-		if f != nil && (best == nil || f.Price < best.Price) {
-			if best = f; found != nil {
-				found(f)
+		if f != nil && (bestResult == nil || f.Price < bestResult.Price) {
+			if bestResult = f; onBetter != nil {
+				onBetter(f)
 			}
 		}
-		if best != nil && (o.Any || best.Price <= floor*(1+1e-9)) {
+		if bestResult != nil && (o.FirstFeasible || bestResult.Price <= minPrice*(1+1e-9)) {
 			break
 		}
 	}
-	if best == nil {
-		return nil, ErrTooFew
+	if bestResult == nil {
+		return nil, ErrTooFewDevices
 	}
-	best.Tried = len(p.kept)
-	return best, nil
+	bestResult.Simulations = len(p.scores)
+	return bestResult, nil
 }
 
 // growStructure adds instances to the pools of a structure until it passes the test, then removes those
 // that are not needed if shrinkAfter is true. It returns nil once the price exceeds maxPrice. At maxPrice
 // it goes on, because instances may still be removed.
-func (p *Search) grown(ctx context.Context, s Structure, floor, limit float64, least bool) (*Found, error) {
-	l, err := p.laid(s)
+func (p *Search) growStructure(ctx context.Context, s Structure, minPrice, maxPrice float64, shrinkAfter bool) (*LayoutResult, error) {
+	l, err := p.emptyLayout(s)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.start(l); err != nil {
+	if err := p.addInitialInstances(l); err != nil {
 		return nil, err
 	}
-	totals := p.totals()
+	requestCounts := p.requestCounts()
 
 	// Add instances where the test hurts most.
 	for {
-		if l.Price(p.Problem) > limit*(1+1e-9) {
+		if l.Price(p.Problem) > maxPrice*(1+1e-9) {
 			return nil, nil
 		}
-		ok, worst, err := p.passes(ctx, l, totals)
+		ok, worstPool, err := p.testLayout(ctx, l, requestCounts)
 		if err != nil {
 			return nil, err
 		}
 		if ok {
 			break
 		}
-		s, err := p.trial(ctx, &l.Pools[worst])
+		s, err := p.trialPool(ctx, &l.Pools[worstPool])
 		if err != nil {
 			return nil, err
 		}
-		more := 1
-		if p.pain(&s, totals) > far {
-			more += l.Pools[worst].Instances() / 8
+		addedInstances := 1
+		if p.missPenalty(&s, requestCounts) > highPenalty {
+			addedInstances += l.Pools[worstPool].InstanceCount() / 8
 		}
-		for range more {
-			if !p.grow(l, worst) {
-				return nil, ErrTooFew
+		for range addedInstances {
+			if !p.addInstance(l, worstPool) {
+				return nil, ErrTooFewDevices
 			}
 		}
 	}
-	if least {
-		if err := p.shrink(ctx, l, totals, floor); err != nil && ctx.Err() == nil {
+	if shrinkAfter {
+		if err := p.removeInstances(ctx, l, requestCounts, minPrice); err != nil && ctx.Err() == nil {
 			return nil, err // if it was interrupted, the layout as it is still passes
 		}
 	}
 
 	// Runs are short: if the layout costs less than the bound, no layout of its size holds for long.
-	for l.Price(p.Problem) < floor*(1-1e-9) {
-		if !p.grow(l, 0) {
-			return nil, ErrTooFew
+	for l.Price(p.Problem) < minPrice*(1-1e-9) {
+		if !p.addInstance(l, 0) {
+			return nil, ErrTooFewDevices
 		}
 	}
-	all, err := p.judge(ctx, l)
+	score, err := p.judgeLayout(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	return &Found{Layout: l, Score: all, Price: l.Price(p.Problem)}, nil
+	return &LayoutResult{Layout: l, Score: score, Price: l.Price(p.Problem)}, nil
 }
 
 // addInitialInstances gives every pool the instances that its work fills, of the cheapest kinds for that
 // work. Replayed requests may be worked on until their SLO after the last arrival.
-func (p *Search) start(l *Layout) error {
+func (p *Search) addInitialInstances(l *Layout) error {
 	for i := range l.Pools {
 		x := &l.Pools[i]
-		left := 1 / Room
+		remainingWork := 1 / MaxUtilization
 		if p.Replay != nil {
-			first, _ := p.urgent(x.Items)
-			span := p.lasts()
-			left = span / (span + p.Classes[p.Items[first[0]].Class].SLO.Seconds())
+			urgentItems, _ := p.splitUrgentClass(x.Items)
+			span := p.replaySeconds()
+			remainingWork = span / (span + p.Classes[p.Items[urgentItems[0]].Class].SLO.Seconds())
 		}
-		for _, k := range p.kindsFor(x) {
-			need, err := p.need(x, k)
+		for _, k := range p.kindsByCost(x) {
+			need, err := p.busyInstances(x, k)
 			if err != nil {
 				return err
 			}
-			x.Counts[k] = min(max(int(math.Ceil(left*need-1e-9)), 1), l.left(p.Problem, k))
-			if left -= float64(x.Counts[k]) / max(need, 1e-9); left <= 0 {
+			x.Counts[k] = min(max(int(math.Ceil(remainingWork*need-1e-9)), 1), l.remainingServers(p.Problem, k))
+			if remainingWork -= float64(x.Counts[k]) / max(need, 1e-9); remainingWork <= 0 {
 				break
 			}
 		}
-		if x.Instances() == 0 {
-			return ErrTooFew
+		if x.InstanceCount() == 0 {
+			return ErrTooFewDevices
 		}
 	}
 	return nil
 }
 
 // replaySeconds returns how long replayed requests arrive in a run, in seconds.
-func (p *Search) lasts() float64 {
-	last := time.Duration(0)
+func (p *Search) replaySeconds() float64 {
+	lastArrival := time.Duration(0)
 	for _, r := range p.Replay(0) {
-		last = max(last, r.At)
+		lastArrival = max(lastArrival, r.ArrivedAt)
 	}
-	return max(last.Seconds(), 1)
+	return max(lastArrival.Seconds(), 1)
 }
 
 // kindsByCost returns the kinds that run all models of a pool, by the price of its work there.
-func (p *Search) kindsFor(x *Pool) []int {
-	var out []int
+func (p *Search) kindsByCost(x *Pool) []int {
+	var kinds []int
 	cost := make([]float64, len(p.Kinds))
 	for k := range p.Kinds {
-		if !p.runs(k, x.Items) {
+		if !p.canRunItems(k, x.Items) {
 			continue
 		}
-		need, err := p.need(x, k)
+		need, err := p.busyInstances(x, k)
 		if err != nil {
 			continue
 		}
 		cost[k] = need * p.Kinds[k].Price
 
 		// Insert the kind in order.
-		at := len(out)
-		for at > 0 && cost[out[at-1]] > cost[k] {
-			at--
+		position := len(kinds)
+		for position > 0 && cost[kinds[position-1]] > cost[k] {
+			position--
 		}
-		out = append(out[:at], append([]int{k}, out[at:]...)...)
+		kinds = append(kinds[:position], append([]int{k}, kinds[position:]...)...)
 	}
-	return out
+	return kinds
 }
 
 // busyInstances returns how many instances of a kind the work of a pool keeps busy. Prompts of sessions may
 // be cached, so they count nothing.
-func (p *Trials) need(x *Pool, kind int) (float64, error) {
+func (p *Trials) busyInstances(x *Pool, kind int) (float64, error) {
 	sum := 0.0
 	for _, m := range p.ModelsOf(x.Items) {
-		e, err := p.estimated(m, kind, x.Caps[kind][m])
+		e, err := p.estimateFor(m, kind, x.Caps[kind][m])
 		if err != nil {
 			return 0, err
 		}
 		for _, i := range x.Items {
 			if p.Items[i].Model == m {
-				prompt, output, _ := moments(p.Classes[p.Items[i].Class].Sample)
+				prompt, output, _ := lengthMoments(p.Classes[p.Items[i].Class].Sample)
 				if p.Classes[p.Items[i].Class].Sessions != nil {
 					prompt = 0
 				}
@@ -214,65 +214,65 @@ func (p *Trials) need(x *Pool, kind int) (float64, error) {
 // testLayout tests a layout by a run of each pool, in which it also tunes the caps, then by all runs of the
 // whole. The layout must also pass with one more instance, if there is a device for it. worstPool is the
 // pool with the highest penalty.
-func (p *Search) passes(ctx context.Context, l *Layout, totals []int64) (ok bool, worst int, err error) {
+func (p *Search) testLayout(ctx context.Context, l *Layout, requestCounts []int64) (ok bool, worstPool int, err error) {
 	// Screen the pools, each alone.
-	by := make([]Score, len(l.Pools))
+	poolScores := make([]Score, len(l.Pools))
 	sum := p.newScore()
 	for i := range l.Pools {
-		if by[i], err = p.tune(ctx, &l.Pools[i], totals); err != nil {
+		if poolScores[i], err = p.tuneCaps(ctx, &l.Pools[i], requestCounts); err != nil {
 			return false, 0, err
 		}
-		sum.add(&by[i])
+		sum.add(&poolScores[i])
 	}
-	if worst, err = p.worst(l, by, totals); err != nil || !p.holds(&sum, screened) {
-		return false, worst, err
+	if worstPool, err = p.worstPool(l, poolScores, requestCounts); err != nil || !p.keepsSLOs(&sum, screeningSlack) {
+		return false, worstPool, err
 	}
 
 	// Judge the layout as a whole: with the search's limit on re-plans first, then as the plan runs.
-	all, err := p.together(ctx, l, p.SearchWork)
-	if err == nil && p.holds(&all, 1) {
-		all, err = p.judge(ctx, l)
+	score, err := p.simulateLayout(ctx, l, p.SearchWork)
+	if err == nil && p.keepsSLOs(&score, 1) {
+		score, err = p.judgeLayout(ctx, l)
 	}
 	if err != nil {
-		return false, worst, err
+		return false, worstPool, err
 	}
-	if !p.holds(&all, 1) {
+	if !p.keepsSLOs(&score, 1) {
 		for i := range l.Pools {
-			by[i] = p.poolOf(&all, &l.Pools[i])
+			poolScores[i] = p.poolScore(&score, &l.Pools[i])
 		}
-		worst, err = p.worst(l, by, totals)
-		return false, worst, err
+		worstPool, err = p.worstPool(l, poolScores, requestCounts)
+		return false, worstPool, err
 	}
 
 	// A layout that passes only by luck often fails with one more instance.
-	more := l.clone()
-	if !p.grow(more, worst) {
-		return true, worst, nil
+	larger := l.clone()
+	if !p.addInstance(larger, worstPool) {
+		return true, worstPool, nil
 	}
-	all, err = p.together(ctx, more, p.SearchWork)
-	return err == nil && p.holds(&all, 1), worst, err
+	score, err = p.simulateLayout(ctx, larger, p.SearchWork)
+	return err == nil && p.keepsSLOs(&score, 1), worstPool, err
 }
 
 // worstPool returns the index of the pool with the highest penalty. Among equals it is the busiest.
-func (p *Search) worst(l *Layout, by []Score, totals []int64) (int, error) {
-	worst, most, full := 0, -1.0, 0.0
-	for i := range by {
-		busy, err := p.busy(&l.Pools[i])
+func (p *Search) worstPool(l *Layout, poolScores []Score, requestCounts []int64) (int, error) {
+	worstIndex, maxPenalty, maxBusy := 0, -1.0, 0.0
+	for i := range poolScores {
+		busy, err := p.busyShare(&l.Pools[i])
 		if err != nil {
 			return 0, err
 		}
-		if hurt := p.pain(&by[i], totals); hurt > most || hurt == most && busy > full {
-			worst, most, full = i, hurt, busy
+		if penalty := p.missPenalty(&poolScores[i], requestCounts); penalty > maxPenalty || penalty == maxPenalty && busy > maxBusy {
+			worstIndex, maxPenalty, maxBusy = i, penalty, busy
 		}
 	}
-	return worst, nil
+	return worstIndex, nil
 }
 
 // addInstance adds an instance to a pool, of the cheapest kind for its work that has devices left. If none
 // has, it returns false.
-func (p *Search) grow(l *Layout, pool int) bool {
-	for _, k := range p.kindsFor(&l.Pools[pool]) {
-		if l.left(p.Problem, k) > 0 {
+func (p *Search) addInstance(l *Layout, pool int) bool {
+	for _, k := range p.kindsByCost(&l.Pools[pool]) {
+		if l.remainingServers(p.Problem, k) > 0 {
 			l.Pools[pool].Counts[k]++
 			return true
 		}
@@ -281,22 +281,22 @@ func (p *Search) grow(l *Layout, pool int) bool {
 }
 
 // removeInstances removes instances as long as the layout passes without them and costs at least minPrice.
-func (p *Search) shrink(ctx context.Context, l *Layout, totals []int64, floor float64) error {
-	for again := true; again; {
-		again = false
+func (p *Search) removeInstances(ctx context.Context, l *Layout, requestCounts []int64, minPrice float64) error {
+	for removed := true; removed; {
+		removed = false
 		for i := range l.Pools {
 			for k := range p.Kinds {
-				if l.Pools[i].Counts[k] == 0 || l.Pools[i].Instances() == 1 || l.Price(p.Problem)-p.Kinds[k].Price < floor*(1-1e-9) {
+				if l.Pools[i].Counts[k] == 0 || l.Pools[i].InstanceCount() == 1 || l.Price(p.Problem)-p.Kinds[k].Price < minPrice*(1-1e-9) {
 					continue
 				}
-				less := l.clone()
-				less.Pools[i].Counts[k]--
-				ok, _, err := p.passes(ctx, less, totals)
+				smaller := l.clone()
+				smaller.Pools[i].Counts[k]--
+				ok, _, err := p.testLayout(ctx, smaller, requestCounts)
 				if err != nil {
 					return err
 				}
 				if ok {
-					*l, again = *less, true
+					*l, removed = *smaller, true
 				}
 			}
 		}

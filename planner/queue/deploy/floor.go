@@ -22,79 +22,79 @@ import (
 // (promptTokenCost), this is a sum over requests. Everything left out (iterations that are not full,
 // prompts beside decoding, swaps, evictions, loads) only takes longer. The prompt of a session may be
 // cached, and then counts nothing.
-func LeastWork(it *formats.Iteration, sequences int, r llm.Request, cached bool) float64 {
-	iterations := decoded(sequences, r)
-	if !cached {
-		return Part(it, r, iterations, true)
+func MinRequestWork(iteration *formats.Iteration, sequences int, r llm.Request, promptCached bool) float64 {
+	iterations := fullBatchIterations(sequences, r)
+	if !promptCached {
+		return WorkWithIterations(iteration, r, iterations, true)
 	}
-	ns := (it.SequenceNS+it.CPUSequenceNS)*float64(max(r.Output-1, 0)) + it.ContextNS*read(r)
-	return EachIteration(it)*iterations + max(ns, 0)/1e9
+	ns := (iteration.SequenceNS+iteration.CPUSequenceNS)*float64(max(r.Output-1, 0)) + iteration.ContextNS*decodedContext(r)
+	return IterationOverhead(iteration)*iterations + max(ns, 0)/1e9
 }
 
 // requestPart is a part of an item's requests with similar work.
-type piece struct {
-	item int
-	mass float64   // share of the item's requests
-	work []float64 // seconds of an instance, by kind. If it cannot run there, it is infinite.
+type requestPart struct {
+	item  int
+	share float64   // share of the item's requests
+	work  []float64 // seconds of an instance, by kind. If it cannot run there, it is infinite.
 	// tokens is how many a request decodes on average, maxOutput the longest answer.
-	tokens, longest float64
+	tokens, maxOutput float64
 }
 
 // requestParts divides the requests of every item by their work. The last part of each item has those that
 // may be late.
-func (b *bounding) pieces() []piece {
+func (b *workProgram) requestParts() []requestPart {
 	p := b.Problem
-	var out []piece
+	var parts []requestPart
 	for i := range p.Items {
 		c, m := &p.Classes[p.Items[i].Class], &p.Models[p.Items[i].Model]
 
 		// Compute the work of each sampled request on each kind, and sort the requests by it.
-		works := make([][]float64, len(c.Sample))
-		order := make([]int, len(c.Sample))
+		workByKind := make([][]float64, len(c.Sample))
+		sortedRequests := make([]int, len(c.Sample))
 		for n, r := range c.Sample {
-			order[n], works[n] = n, make([]float64, len(p.Kinds))
+			sortedRequests[n], workByKind[n] = n, make([]float64, len(p.Kinds))
 			for k := range p.Kinds {
-				works[n][k] = math.Inf(1)
-				if m.On[k] != nil {
-					works[n][k] = b.work(p.Items[i].Model, k, r, c.Sessions != nil)
+				workByKind[n][k] = math.Inf(1)
+				if m.ByKind[k] != nil {
+					workByKind[n][k] = b.requestWork(p.Items[i].Model, k, r, c.Sessions != nil)
 				}
 			}
 		}
-		first := slices.IndexFunc(works[0], func(w float64) bool { return !math.IsInf(w, 1) })
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(works[a][first], works[b][first]) })
+		firstKind := slices.IndexFunc(workByKind[0], func(w float64) bool { return !math.IsInf(w, 1) })
+		slices.SortStableFunc(sortedRequests, func(a, b int) int { return cmp.Compare(workByKind[a][firstKind], workByKind[b][firstKind]) })
 
 		// Average the work within each part.
-		for _, cut := range cuts(len(works), c.Share) {
-			x, n := piece{item: i, mass: float64(cut[1]-cut[0]) / float64(len(works)), work: make([]float64, len(p.Kinds))}, float64(cut[1]-cut[0])
-			for _, r := range order[cut[0]:cut[1]] {
+		for _, span := range sampleSpans(len(workByKind), c.RequiredShare) {
+			x, n := requestPart{item: i, share: float64(span[1]-span[0]) / float64(len(workByKind)), work: make([]float64, len(p.Kinds))}, float64(span[1]-span[0])
+			for _, r := range sortedRequests[span[0]:span[1]] {
 				for k := range p.Kinds {
-					x.work[k] += works[r][k] / n
+					x.work[k] += workByKind[r][k] / n
 				}
 				x.tokens += float64(max(c.Sample[r].Output-1, 0)) / n
-				x.longest = max(x.longest, float64(c.Sample[r].Output))
+				x.maxOutput = max(x.maxOutput, float64(c.Sample[r].Output))
 			}
-			out = append(out, x)
+			parts = append(parts, x)
 		}
 	}
-	return out
+	return parts
 }
 
 // sampleSpans divides n sorted requests into ten parts of those that must be in time, and one of those that
 // may be late.
-func cuts(n int, share float64) [][2]int {
+func sampleSpans(n int, requiredShare float64) [][2]int {
 	const parts = 10
-	kept, at := min(max(int(share*float64(n)), 1), n), 0
-	var out [][2]int
+	required, from := min(max(int(requiredShare*float64(n)), 1), n), 0
+	var spans [][2]int
 	for i := range parts {
-		if to := (i + 1) * kept / parts; to > at {
-			out = append(out, [2]int{at, to})
-			at = to
+		if to := (i + 1) * required / parts; to > from {
+			spans = append(spans, [2]int{from, to})
+			from = to
 		}
 	}
-	if at < n {
-		out = append(out, [2]int{at, n})
+	if from < n {
+		spans = append(spans, [2]int{from, n})
 	}
-	return out
+	return spans
 }
 
 // Goal is what a bound is for.
@@ -103,52 +103,52 @@ type Goal uint8
 // The goals: the price of the instances, the requests in time per second on all devices, and the factor on
 // all rates.
 const (
-	Price Goal = iota
-	Goodput
-	Factor
+	GoalPrice Goal = iota
+	GoalGoodput
+	GoalFactor
 )
 
 // workProgram is the mixed-integer program of a work bound.
-type bounding struct {
+type workProgram struct {
 	*Problem
-	goal     Goal
-	m        *milp.Model
-	factor   milp.Var
-	capacity [][]milp.Term // time of instances that requests and iterations take, by kind
-	intime   [][]milp.Term // requests in time, by class
-	counted  []counted     // by model
-	free     [][]bool      // by model and kind: the iterations hide the prompts
+	goal         Goal
+	m            *milp.Model
+	factor       milp.Var
+	capacity     [][]milp.Term     // time of instances that requests and iterations take, by kind
+	onTime       [][]milp.Term     // requests in time, by class
+	iterations   []modelIterations // by model
+	hidesPrompts [][]bool          // by model and kind: the iterations hide the prompts
 }
 
 // modelIterations counts the iterations of a model as variables of their own. They are at least those of
 // full batches, and at least those that some item's requests need which come one at a time and share none.
-type counted struct {
-	item  int           // see sparseItem. If it is -1, the work of requests contains the iterations.
-	turns []milp.Var    // iterations per second, by kind
-	full  [][]milp.Term // the negative of the iterations of full batches, by kind
-	late  []milp.Term   // the negative of the iterations that late requests do not need
-	least float64       // iterations per second if all requests of the item were late. Below 0 it demands none.
+type modelIterations struct {
+	item           int           // see sparseItem. If it is -1, the work of requests contains the iterations.
+	iterationRates []milp.Var    // iterations per second, by kind
+	fullBatches    [][]milp.Term // the negative of the iterations of full batches, by kind
+	lateSavings    []milp.Term   // the negative of the iterations that late requests do not need
+	minIterations  float64       // iterations per second if all requests of the item were late. Below 0 it demands none.
 }
 
 // WorkBound returns a bound of a goal that holds in the long run, for any order of requests and any
 // assignment to servers: the work of the requests in time must fit into the time of the instances. It
 // returns the least price, or the largest goodput or factor. If the work does not fit at all, it returns
 // +Inf.
-func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (float64, error) {
-	b := &bounding{Problem: p, goal: goal, m: milp.New("work of instances"), factor: -1, capacity: make([][]milp.Term, len(p.Kinds)), intime: make([][]milp.Term, len(p.Classes))}
-	if goal != Price {
+func (p *Problem) WorkBound(ctx context.Context, solver milp.Solver, goal Goal) (float64, error) {
+	b := &workProgram{Problem: p, goal: goal, m: milp.New("work of instances"), factor: -1, capacity: make([][]milp.Term, len(p.Kinds)), onTime: make([][]milp.Term, len(p.Classes))}
+	if goal != GoalPrice {
 		b.m.SetSense(milp.Maximize)
 	}
-	if goal == Factor {
+	if goal == GoalFactor {
 		b.factor = b.m.AddVar("factor", 0, milp.Inf, 1)
 	}
 
 	// Add iterations, then the requests by parts, then the totals.
-	b.begin()
-	for _, x := range b.pieces() {
-		b.add(&x)
+	b.addIterations()
+	for _, x := range b.requestParts() {
+		b.addPart(&x)
 	}
-	b.end()
+	b.addTotals()
 	sol, err := solver.Solve(ctx, b.m, milp.Options{MaxNodes: 2000})
 	switch {
 	case err != nil:
@@ -165,22 +165,22 @@ func (p *Problem) Floor(ctx context.Context, solver milp.Solver, goal Goal) (flo
 
 // addIterations adds the variables of iterations for models whose requests are often alone. Under goals
 // other than the price there are none, because all requests may be late or the rates are not known.
-func (b *bounding) begin() {
-	b.counted, b.free = make([]counted, len(b.Models)), make([][]bool, len(b.Models))
+func (b *workProgram) addIterations() {
+	b.iterations, b.hidesPrompts = make([]modelIterations, len(b.Models)), make([][]bool, len(b.Models))
 	for m := range b.Models {
-		c := &b.counted[m]
-		if c.item = -1; b.goal == Price {
-			c.item = few(b.Problem, m)
+		c := &b.iterations[m]
+		if c.item = -1; b.goal == GoalPrice {
+			c.item = sparseItem(b.Problem, m)
 		}
-		b.free[m] = b.hidden(m, c.item)
+		b.hidesPrompts[m] = b.kindsHidingPrompts(m, c.item)
 		if c.item < 0 {
 			continue
 		}
-		c.turns, c.full = make([]milp.Var, len(b.Kinds)), make([][]milp.Term, len(b.Kinds))
+		c.iterationRates, c.fullBatches = make([]milp.Var, len(b.Kinds)), make([][]milp.Term, len(b.Kinds))
 		for k := range b.Kinds {
-			if on := b.Models[m].On[k]; on != nil {
-				c.turns[k] = b.m.AddVar("", 0, milp.Inf, 0)
-				b.capacity[k] = append(b.capacity[k], milp.Term{Var: c.turns[k], Coef: b.each(m, k)})
+			if instance := b.Models[m].ByKind[k]; instance != nil {
+				c.iterationRates[k] = b.m.AddVar("", 0, milp.Inf, 0)
+				b.capacity[k] = append(b.capacity[k], milp.Term{Var: c.iterationRates[k], Coef: b.iterationCost(m, k)})
 			}
 		}
 	}
@@ -189,50 +189,50 @@ func (b *bounding) begin() {
 // kindsHidingPrompts returns, by kind, whether a model has so many iterations that they hide its prompts.
 // If so, iterations count with all of their base, and prompts as nothing. Both ways of counting stay below
 // every run; this one is higher there.
-func (b *bounding) hidden(model, few int) []bool {
-	out := make([]bool, len(b.Kinds))
-	for k, on := range b.Models[model].On {
-		if on == nil {
+func (b *workProgram) kindsHidingPrompts(model, sparse int) []bool {
+	hides := make([]bool, len(b.Kinds))
+	for k, instance := range b.Models[model].ByKind {
+		if instance == nil {
 			continue
 		}
 
 		// Compare the prompt tokens per second with what the iterations per second hide.
-		turns, prompts := 0.0, 0.0
-		for _, i := range b.of(model) {
+		iterationRate, promptRate := 0.0, 0.0
+		for _, i := range b.itemsOf(model) {
 			c := &b.Classes[b.Items[i].Class]
-			prompt, output, _ := moments(c.Sample)
-			turns += b.Items[i].RPS * max(output-1, 0) / float64(max(b.most(model, k), 1))
+			prompt, output, _ := lengthMoments(c.Sample)
+			iterationRate += b.Items[i].RPS * max(output-1, 0) / float64(max(b.maxSequences(model, k), 1))
 			if c.Sessions == nil {
-				prompts += b.Items[i].RPS * prompt
+				promptRate += b.Items[i].RPS * prompt
 			}
 		}
-		if few >= 0 {
-			_, output, _ := moments(b.Classes[b.Items[few].Class].Sample)
-			turns = max(turns, single(b.Problem, few)*output)
+		if sparse >= 0 {
+			_, output, _ := lengthMoments(b.Classes[b.Items[sparse].Class].Sample)
+			iterationRate = max(iterationRate, isolatedRate(b.Problem, sparse)*output)
 		}
-		out[k] = prompts < on.Iteration.HingeTokens*turns
+		hides[k] = promptRate < instance.Iteration.HingeTokens*iterationRate
 	}
-	return out
+	return hides
 }
 
 // iterationCost returns the time of an iteration of a model beside the work of its requests, in seconds.
-func (b *bounding) each(model, kind int) float64 {
-	it := &b.Models[model].On[kind].Iteration
-	if b.free[model][kind] {
-		return (it.BaseNS + it.CPUNS) / 1e9
+func (b *workProgram) iterationCost(model, kind int) float64 {
+	iteration := &b.Models[model].ByKind[kind].Iteration
+	if b.hidesPrompts[model][kind] {
+		return (iteration.BaseNS + iteration.CPUNS) / 1e9
 	}
-	return EachIteration(it)
+	return IterationOverhead(iteration)
 }
 
 // requestWork returns the least work of a request of a model on a kind, in seconds.
-func (b *bounding) work(model, kind int, r llm.Request, cached bool) float64 {
-	it, sequences := &b.Models[model].On[kind].Iteration, b.most(model, kind)
-	if !b.free[model][kind] {
-		return LeastWork(it, sequences, r, cached)
+func (b *workProgram) requestWork(model, kind int, r llm.Request, promptCached bool) float64 {
+	iteration, sequences := &b.Models[model].ByKind[kind].Iteration, b.maxSequences(model, kind)
+	if !b.hidesPrompts[model][kind] {
+		return MinRequestWork(iteration, sequences, r, promptCached)
 	}
-	work := Part(it, r, decoded(sequences, r), false)
-	if cached {
-		work -= it.AttentionNS * float64(r.Prompt) * float64(r.Prompt) / 2 / 1e9
+	work := WorkWithIterations(iteration, r, fullBatchIterations(sequences, r), false)
+	if promptCached {
+		work -= iteration.AttentionNS * float64(r.Prompt) * float64(r.Prompt) / 2 / 1e9
 	}
 	return work
 }
@@ -241,28 +241,28 @@ func (b *bounding) work(model, kind int, r llm.Request, cached bool) float64 {
 // one before it is due, as far as these are more than full batches of all the model's requests need. If
 // there is none, it returns -1. It needs Poisson arrivals: then the next such request comes a mean time
 // between arrivals after the SLO of the last.
-func few(p *Problem, model int) int {
+func sparseItem(p *Problem, model int) int {
 	if p.Arrivals != nil && p.Arrivals.Process != "poisson" || p.Replay != nil {
 		return -1
 	}
-	best, most, batched := -1, 0.0, 0.0
-	for _, i := range p.of(model) {
+	sparsest, maxIterations, batchIterations := -1, 0.0, 0.0
+	for _, i := range p.itemsOf(model) {
 		c := &p.Classes[p.Items[i].Class]
-		_, output, _ := moments(c.Sample)
-		batched += p.Items[i].RPS * output / float64(max(1, slices.Max(p.Caps)))
-		if turns := single(p, i) * output; c.Of == formats.OfE2E && c.Sessions == nil && turns > most {
-			best, most = i, turns
+		_, output, _ := lengthMoments(c.Sample)
+		batchIterations += p.Items[i].RPS * output / float64(max(1, slices.Max(p.Caps)))
+		if iterations := isolatedRate(p, i) * output; c.Figure == formats.FigureE2E && c.Sessions == nil && iterations > maxIterations {
+			sparsest, maxIterations = i, iterations
 		}
 	}
-	if most <= batched {
+	if maxIterations <= batchIterations {
 		return -1
 	}
-	return best
+	return sparsest
 }
 
 // isolatedRate returns the rate of those requests of an item that come after the previous one of them is
 // due, in requests per second.
-func single(p *Problem, item int) float64 {
+func isolatedRate(p *Problem, item int) float64 {
 	if p.Items[item].RPS == 0 {
 		return 0
 	}
@@ -271,109 +271,109 @@ func single(p *Problem, item int) float64 {
 
 // addPart adds a part of an item's requests: what share of it is served in time on each kind, and the work
 // of that.
-func (b *bounding) add(x *piece) {
+func (b *workProgram) addPart(x *requestPart) {
 	item := &b.Items[x.item]
-	rate, model := item.RPS*x.mass, item.Model
-	c := &b.counted[model]
-	var served []milp.Term
+	rate, model := item.RPS*x.share, item.Model
+	c := &b.iterations[model]
+	var servedTerms []milp.Term
 	for k := range b.Kinds {
 		if math.IsInf(x.work[k], 1) {
 			continue
 		}
 		obj, work := 0.0, x.work[k]
-		if b.goal == Goodput {
+		if b.goal == GoalGoodput {
 			obj = rate
 		}
 		v := b.m.AddVar("", 0, milp.Inf, obj)
 
 		// If iterations are counted by themselves, they are no part of the work.
 		if c.item >= 0 {
-			turns := x.tokens / float64(b.most(model, k))
-			work = max(0, work-turns*b.each(model, k))
-			c.full[k] = append(c.full[k], milp.Term{Var: v, Coef: -rate * turns})
+			iterations := x.tokens / float64(b.maxSequences(model, k))
+			work = max(0, work-iterations*b.iterationCost(model, k))
+			c.fullBatches[k] = append(c.fullBatches[k], milp.Term{Var: v, Coef: -rate * iterations})
 		}
 		if c.item == x.item {
-			c.late = append(c.late, milp.Term{Var: v, Coef: -rate * x.longest})
+			c.lateSavings = append(c.lateSavings, milp.Term{Var: v, Coef: -rate * x.maxOutput})
 		}
-		served = append(served, milp.Term{Var: v, Coef: 1})
+		servedTerms = append(servedTerms, milp.Term{Var: v, Coef: 1})
 		b.capacity[k] = append(b.capacity[k], milp.Term{Var: v, Coef: rate * work})
-		b.intime[item.Class] = append(b.intime[item.Class], milp.Term{Var: v, Coef: rate})
+		b.onTime[item.Class] = append(b.onTime[item.Class], milp.Term{Var: v, Coef: rate})
 	}
 
 	// Late requests may be the longest of those that come alone.
 	if c.item == x.item {
-		c.least += single(b.Problem, x.item)*x.mass*(x.tokens+1) - rate*x.longest
+		c.minIterations += isolatedRate(b.Problem, x.item)*x.share*(x.tokens+1) - rate*x.maxOutput
 	}
-	if b.goal == Factor {
-		b.m.AddLE("", 0, append(served, milp.Term{Var: b.factor, Coef: -1})...)
+	if b.goal == GoalFactor {
+		b.m.AddLE("", 0, append(servedTerms, milp.Term{Var: b.factor, Coef: -1})...)
 	} else {
-		b.m.AddLE("", 1, served...)
+		b.m.AddLE("", 1, servedTerms...)
 	}
 }
 
 // addTotals adds the rows that sum up: iterations, the requests in time that classes require, and the time
 // of the instances.
-func (b *bounding) end() {
-	for m := range b.counted {
-		c := &b.counted[m]
-		sum := c.late
-		for k, list := range c.full {
-			if b.Models[m].On[k] != nil {
-				b.m.AddGE("", 0, append(list, milp.Term{Var: c.turns[k], Coef: 1})...)
-				sum = append(sum, milp.Term{Var: c.turns[k], Coef: 1})
+func (b *workProgram) addTotals() {
+	for m := range b.iterations {
+		c := &b.iterations[m]
+		sum := c.lateSavings
+		for k, list := range c.fullBatches {
+			if b.Models[m].ByKind[k] != nil {
+				b.m.AddGE("", 0, append(list, milp.Term{Var: c.iterationRates[k], Coef: 1})...)
+				sum = append(sum, milp.Term{Var: c.iterationRates[k], Coef: 1})
 			}
 		}
 		if c.item >= 0 {
-			b.m.AddGE("", c.least, sum...)
+			b.m.AddGE("", c.minIterations, sum...)
 		}
 	}
 
 	// Each class must have its share in time. The number of instances is whole.
-	mass := make([]float64, len(b.Classes))
+	classRPS := make([]float64, len(b.Classes))
 	for i := range b.Items {
-		mass[b.Items[i].Class] += b.Items[i].RPS
+		classRPS[b.Items[i].Class] += b.Items[i].RPS
 	}
 	for c := range b.Classes {
 		switch b.goal {
-		case Price:
-			b.m.AddGE("", b.Classes[c].Share*mass[c], b.intime[c]...)
-		case Factor:
-			b.m.AddGE("", 0, append(b.intime[c], milp.Term{Var: b.factor, Coef: -b.Classes[c].Share * mass[c]})...)
+		case GoalPrice:
+			b.m.AddGE("", b.Classes[c].RequiredShare*classRPS[c], b.onTime[c]...)
+		case GoalFactor:
+			b.m.AddGE("", 0, append(b.onTime[c], milp.Term{Var: b.factor, Coef: -b.Classes[c].RequiredShare * classRPS[c]})...)
 		}
 	}
 	for k := range b.Kinds {
 		price := 0.0
-		if b.goal == Price {
+		if b.goal == GoalPrice {
 			price = b.Kinds[k].Price
 		}
-		n := b.m.AddInt("", 0, float64(b.Kinds[k].Most), price)
+		n := b.m.AddInt("", 0, float64(b.Kinds[k].MaxInstances), price)
 		b.m.AddLE("", 0, append(b.capacity[k], milp.Term{Var: n, Coef: -1})...)
 	}
 }
 
 // IterationOverhead returns the least time of an iteration beside what MinRequestWork counts per token, in
 // seconds. MinRequestWork counts one iteration per `sequences` decoded tokens.
-func EachIteration(it *formats.Iteration) float64 {
-	return max(0, it.BaseNS+it.CPUNS-hidden(it)*it.HingeTokens) / 1e9
+func IterationOverhead(iteration *formats.Iteration) float64 {
+	return max(0, iteration.BaseNS+iteration.CPUNS-promptTokenCost(iteration)*iteration.HingeTokens) / 1e9
 }
 
 // promptTokenCost returns the cost of a prompt token in nanoseconds, lowered to where further iterations to
 // hide it do not pay.
-func hidden(it *formats.Iteration) float64 {
-	if it.HingeTokens > 0 {
-		return min(it.PromptNS, (it.BaseNS+it.CPUNS)/it.HingeTokens)
+func promptTokenCost(iteration *formats.Iteration) float64 {
+	if iteration.HingeTokens > 0 {
+		return min(iteration.PromptNS, (iteration.BaseNS+iteration.CPUNS)/iteration.HingeTokens)
 	}
-	return it.PromptNS
+	return iteration.PromptNS
 }
 
 // fullBatchIterations returns the iterations that MinRequestWork counts for a request: its share in full
 // batches.
-func decoded(sequences int, r llm.Request) float64 {
+func fullBatchIterations(sequences int, r llm.Request) float64 {
 	return float64(max(r.Output-1, 0)) / float64(max(sequences, 1))
 }
 
 // decodedContext returns the sum of the context lengths over which a request's tokens are decoded.
-func read(r llm.Request) float64 {
+func decodedContext(r llm.Request) float64 {
 	d := float64(max(r.Output-1, 0))
 	return d*float64(r.Prompt) + d*(d-1)/2
 }
@@ -382,11 +382,11 @@ func read(r llm.Request) float64 {
 // seconds. With countPrompts, prompts cost as in MinRequestWork, where iterations hide as much of them as
 // they can. Otherwise prompts cost nothing, and iterations cost all of their base. Both are below every
 // run.
-func Part(it *formats.Iteration, r llm.Request, iterations float64, prompts bool) float64 {
+func WorkWithIterations(iteration *formats.Iteration, r llm.Request, iterations float64, countPrompts bool) float64 {
 	d, n := float64(max(r.Output-1, 0)), float64(r.Prompt)
-	ns, each := (it.SequenceNS+it.CPUSequenceNS)*d+it.ContextNS*read(r)+it.AttentionNS*n*n/2, max(0, it.BaseNS+it.CPUNS)/1e9
-	if prompts {
-		ns, each = ns+hidden(it)*n, EachIteration(it)
+	ns, overhead := (iteration.SequenceNS+iteration.CPUSequenceNS)*d+iteration.ContextNS*decodedContext(r)+iteration.AttentionNS*n*n/2, max(0, iteration.BaseNS+iteration.CPUNS)/1e9
+	if countPrompts {
+		ns, overhead = ns+promptTokenCost(iteration)*n, IterationOverhead(iteration)
 	}
-	return each*iterations + max(ns, 0)/1e9
+	return overhead*iterations + max(ns, 0)/1e9
 }

@@ -25,20 +25,20 @@ func TestLeastWorkBelowEveryRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		it := anyIteration(t)
 		most := rapid.IntRange(1, 64).Draw(t, "sequences")
-		m := llm.Model{Iteration: it, KV: rapid.Int64Range(4000, 100000).Draw(t, "kv"), Sequences: int32(rapid.IntRange(1, most).Draw(t, "cap"))}
+		m := llm.Model{Iteration: it, KVTokens: rapid.Int64Range(4000, 100000).Draw(t, "kv"), MaxSequences: int32(rapid.IntRange(1, most).Draw(t, "cap"))}
 		list := make([]llm.Request, rapid.IntRange(1, 60).Draw(t, "requests"))
 		least := 0.0
 		for i := range list {
 			list[i] = llm.Request{Prompt: int32(rapid.IntRange(1, 2500).Draw(t, "prompt tokens")), Output: int32(rapid.IntRange(1, 400).Draw(t, "answer"))}
-			least += LeastWork(&it, most, list[i], false)
+			least += MinRequestWork(&it, most, list[i], false)
 		}
-		out, _, err := llm.Serve(llm.Options{Budget: int32(rapid.SampledFrom([]int{0, 256, 2048}).Draw(t, "budget"))}, m, list)
+		out, _, err := llm.ServeAll(llm.Options{TokenBudget: int32(rapid.SampledFrom([]int{0, 256, 2048}).Draw(t, "budget"))}, m, list)
 		if err != nil {
 			t.Fatal(err)
 		}
 		took := 0.0
 		for _, o := range out {
-			took = max(took, o.End.Seconds())
+			took = max(took, o.LastToken.Seconds())
 		}
 		if least > took*(1+1e-9)+1e-6 {
 			t.Fatalf("the bound is %.6f s, the instance took %.6f s", least, took)

@@ -18,11 +18,11 @@ type Pool struct {
 	Caps   [][]int // concurrent sequences, by kind and model of the problem
 	// ClassCaps limits, by class of the problem, the concurrent sequences of that class. If it is 0, there
 	// is no limit.
-	Of []int
+	ClassCaps []int
 }
 
-// Instances returns the number of servers of the pool.
-func (x *Pool) Instances() int {
+// InstanceCount returns the number of servers of the pool.
+func (x *Pool) InstanceCount() int {
 	n := 0
 	for _, c := range x.Counts {
 		n += c
@@ -31,9 +31,9 @@ func (x *Pool) Instances() int {
 }
 
 // cacheKey returns a text that two pools share only if they simulate alike.
-func (x *Pool) key(p *Problem) string {
+func (x *Pool) cacheKey(p *Problem) string {
 	var b strings.Builder
-	fmt.Fprint(&b, x.Items, x.Counts, x.Of)
+	fmt.Fprint(&b, x.Items, x.Counts, x.ClassCaps)
 	models := p.ModelsOf(x.Items)
 	for k, n := range x.Counts {
 		for _, m := range models {
@@ -47,7 +47,7 @@ func (x *Pool) key(p *Problem) string {
 
 // clone returns a pool whose counts and caps can change without changing the original.
 func (x *Pool) clone() Pool {
-	y := Pool{Items: x.Items, Counts: slices.Clone(x.Counts), Of: slices.Clone(x.Of)}
+	y := Pool{Items: x.Items, Counts: slices.Clone(x.Counts), ClassCaps: slices.Clone(x.ClassCaps)}
 	for _, c := range x.Caps {
 		y.Caps = append(y.Caps, slices.Clone(c))
 	}
@@ -56,18 +56,18 @@ func (x *Pool) clone() Pool {
 
 // clone returns a layout whose pools can change without changing the original.
 func (l *Layout) clone() *Layout {
-	out := &Layout{}
+	copied := &Layout{}
 	for i := range l.Pools {
-		out.Pools = append(out.Pools, l.Pools[i].clone())
+		copied.Pools = append(copied.Pools, l.Pools[i].clone())
 	}
-	return out
+	return copied
 }
 
-// Instances returns the number of servers.
-func (l *Layout) Instances() int {
+// InstanceCount returns the number of servers.
+func (l *Layout) InstanceCount() int {
 	n := 0
 	for i := range l.Pools {
-		n += l.Pools[i].Instances()
+		n += l.Pools[i].InstanceCount()
 	}
 	return n
 }
@@ -84,7 +84,7 @@ func (l *Layout) Price(p *Problem) float64 {
 }
 
 // ServerCount returns the number of servers of a kind.
-func (l *Layout) Used(kind int) int {
+func (l *Layout) ServerCount(kind int) int {
 	n := 0
 	for i := range l.Pools {
 		n += l.Pools[i].Counts[kind]
@@ -94,20 +94,20 @@ func (l *Layout) Used(kind int) int {
 
 // remainingServers returns for how many more servers of a kind there are devices. Kinds of the same pool
 // share its devices.
-func (l *Layout) left(p *Problem, kind int) int {
-	devices := p.Kinds[kind].Most * p.Kinds[kind].TP
+func (l *Layout) remainingServers(p *Problem, kind int) int {
+	devices := p.Kinds[kind].MaxInstances * p.Kinds[kind].TP
 	for k := range p.Kinds {
 		if p.Kinds[k].Pool == p.Kinds[kind].Pool {
-			devices -= l.Used(k) * p.Kinds[k].TP
+			devices -= l.ServerCount(k) * p.Kinds[k].TP
 		}
 	}
 	return devices / p.Kinds[kind].TP
 }
 
 // canRunItems returns whether a kind can run the models of all items.
-func (p *Problem) runs(kind int, items []int) bool {
+func (p *Problem) canRunItems(kind int, items []int) bool {
 	for _, i := range items {
-		if p.Models[p.Items[i].Model].On[kind] == nil {
+		if p.Models[p.Items[i].Model].ByKind[kind] == nil {
 			return false
 		}
 	}
@@ -115,38 +115,38 @@ func (p *Problem) runs(kind int, items []int) bool {
 }
 
 // WithManyDevices returns the search on a cluster with many times the devices.
-func (p *Search) Roomy() *Search {
+func (p *Search) WithManyDevices() *Search {
 	q := *p.Problem
 	q.Kinds, q.Pools = slices.Clone(p.Kinds), slices.Clone(p.Pools)
 	for i := range q.Pools {
 		q.Pools[i].Count = 64 + 16*q.Pools[i].Count
 	}
 	for k := range q.Kinds {
-		q.Kinds[k].Most = min(q.Pools[q.Kinds[k].Pool].Count/q.Kinds[k].TP, max(mostInstances, q.Kinds[k].Most))
+		q.Kinds[k].MaxInstances = min(q.Pools[q.Kinds[k].Pool].Count/q.Kinds[k].TP, max(maxInstances, q.Kinds[k].MaxInstances))
 	}
-	return New(&q)
+	return NewSearch(&q)
 }
 
 // PlanWithSeparateClasses returns a plan that has the classes of some model in different pools, to test
 // whether a policy can run it. If no model has two classes, it returns nil.
-func (p *Search) Apart() (*formats.Plan, error) {
+func (p *Search) PlanWithSeparateClasses() (*formats.Plan, error) {
 	for m := range p.Models {
-		first, rest := p.urgent(p.of(m))
-		if len(rest) == 0 {
+		urgentItems, otherItems := p.splitUrgentClass(p.itemsOf(m))
+		if len(otherItems) == 0 {
 			continue
 		}
-		l, err := p.laid(Structure{first, rest})
+		l, err := p.emptyLayout(Structure{urgentItems, otherItems})
 		if err != nil {
 			return nil, err
 		}
 		for i := range l.Pools {
 			for k := range p.Kinds {
-				if p.Models[m].On[k] != nil && l.Pools[i].Instances() == 0 {
+				if p.Models[m].ByKind[k] != nil && l.Pools[i].InstanceCount() == 0 {
 					l.Pools[i].Counts[k] = 1
 				}
 			}
 		}
-		return p.Roomy().Plan(l, p.of(m))
+		return p.WithManyDevices().Plan(l, p.itemsOf(m))
 	}
 	return nil, nil
 }

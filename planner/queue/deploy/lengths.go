@@ -11,21 +11,21 @@ import (
 )
 
 // sampleSize is the number of requests whose lengths are drawn for a class.
-const sampled = 4000
+const sampleSize = 4000
 
 // drawLengths draws the lengths of requests of a class.
-func draw(seed uint64, name string, prompt, output *formats.Lengths) []llm.Request {
-	in := arrivals.Lengths(prompt, seeded.New(seed, "sample/prompt/"+name))
-	out := arrivals.Lengths(output, seeded.New(seed, "sample/output/"+name))
-	list := make([]llm.Request, sampled)
+func drawLengths(seed uint64, name string, prompt, output *formats.Lengths) []llm.Request {
+	nextPrompt := arrivals.Lengths(prompt, seeded.New(seed, "sample/prompt/"+name))
+	nextOutput := arrivals.Lengths(output, seeded.New(seed, "sample/output/"+name))
+	list := make([]llm.Request, sampleSize)
 	for i := range list {
-		list[i] = llm.Request{Prompt: in(), Output: out()}
+		list[i] = llm.Request{Prompt: nextPrompt(), Output: nextOutput()}
 	}
 	return list
 }
 
 // lengthMoments returns the mean prompt, the mean answer and the standard deviation of answers, in tokens.
-func moments(list []llm.Request) (prompt, output, outputSD float64) {
+func lengthMoments(list []llm.Request) (prompt, output, outputSD float64) {
 	n := float64(len(list))
 	for _, r := range list {
 		prompt += float64(r.Prompt) / n
@@ -34,20 +34,20 @@ func moments(list []llm.Request) (prompt, output, outputSD float64) {
 	for _, r := range list {
 		outputSD += (float64(r.Output) - output) * (float64(r.Output) - output) / n
 	}
-	return round(prompt), round(output), round(math.Sqrt(outputSD))
+	return roundToThousandths(prompt), roundToThousandths(output), roundToThousandths(math.Sqrt(outputSD))
 }
 
 // EmpiricalLengths returns the distribution of a list of values. It keeps at most 400 of them, at evenly
 // spread quantiles.
-func Empirical(values []int) *formats.Lengths {
-	const most = 400
+func EmpiricalLengths(values []int) *formats.Lengths {
+	const maxValues = 400
 	slices.Sort(values)
-	if len(values) > most {
-		few := make([]int, most)
-		for i := range few {
-			few[i] = values[(2*i+1)*len(values)/(2*most)]
+	if len(values) > maxValues {
+		quantiles := make([]int, maxValues)
+		for i := range quantiles {
+			quantiles[i] = values[(2*i+1)*len(values)/(2*maxValues)]
 		}
-		values = few
+		values = quantiles
 	}
 	return &formats.Lengths{Distribution: formats.LengthsEmpirical, Tokens: values}
 }
@@ -63,14 +63,14 @@ func readLengths(dir, path string) (prompt, output *formats.Lengths, err error) 
 	for _, row := range rows {
 		prompts, outputs = append(prompts, row[0]), append(outputs, row[1])
 	}
-	return Empirical(prompts), Empirical(outputs), nil
+	return EmpiricalLengths(prompts), EmpiricalLengths(outputs), nil
 }
 
 // capLengths returns a distribution that is cut at maxTokens.
-func capped(l *formats.Lengths, most int) *formats.Lengths {
-	out := *l
-	if out.Max == 0 || out.Max > most {
-		out.Max = most
+func capLengths(l *formats.Lengths, maxTokens int) *formats.Lengths {
+	cut := *l
+	if cut.Max == 0 || cut.Max > maxTokens {
+		cut.Max = maxTokens
 	}
-	return &out
+	return &cut
 }

@@ -8,51 +8,51 @@ import (
 )
 
 // HighestGoodput returns the layout on all devices with which the most requests are in time.
-func (p *Search) Most(ctx context.Context, o Structures, found func(*Found)) (*Found, error) {
-	q := p.at(1, true)
-	return q.full(ctx, o, func(l *Layout) (*Found, error) {
-		totals := q.totals()
+func (p *Search) HighestGoodput(ctx context.Context, o SearchOptions, onBetter func(*LayoutResult)) (*LayoutResult, error) {
+	q := p.withRates(1, true)
+	return q.searchAllDevices(ctx, o, func(l *Layout) (*LayoutResult, error) {
+		requestCounts := q.requestCounts()
 		for i := range l.Pools {
-			if _, err := q.tune(ctx, &l.Pools[i], totals); err != nil {
+			if _, err := q.tuneCaps(ctx, &l.Pools[i], requestCounts); err != nil {
 				return nil, err
 			}
 		}
-		all, err := q.judge(ctx, l)
+		score, err := q.judgeLayout(ctx, l)
 		if err != nil {
 			return nil, err
 		}
-		f := &Found{Layout: l, Score: all, Price: -q.inTime(&all), Grows: q.grows(&all)}
+		f := &LayoutResult{Layout: l, Score: score, Price: -q.goodput(&score), BacklogGrows: q.backlogGrows(&score)}
 		for i := range l.Pools {
-			fits, err := q.fitsWork(&l.Pools[i])
+			fits, err := q.fitsCapacity(&l.Pools[i])
 			if err != nil {
 				return nil, err
 			}
-			f.Grows = f.Grows || !fits
+			f.BacklogGrows = f.BacklogGrows || !fits
 		}
 		return f, nil
-	}, found)
+	}, onBetter)
 }
 
 // goodput returns the requests per second that are in time by a score.
-func (p *Trials) inTime(s *Score) float64 {
+func (p *Trials) goodput(s *Score) float64 {
 	sum := 0.0
 	for i := range p.Items {
-		sum += p.Items[i].RPS * s.ByItem[i].Attained()
+		sum += p.Items[i].RPS * s.ByItem[i].Attainment()
 	}
 	return sum
 }
 
 // searchAllDevices gives all devices to the pools of each structure, and returns the layout that judge
 // gives the lowest price.
-func (p *Search) full(ctx context.Context, o Structures, judge func(*Layout) (*Found, error), found func(*Found)) (*Found, error) {
-	list, err := p.structures(o)
+func (p *Search) searchAllDevices(ctx context.Context, o SearchOptions, judge func(*Layout) (*LayoutResult, error), onBetter func(*LayoutResult)) (*LayoutResult, error) {
+	list, err := p.listStructures(o)
 	if err != nil {
 		return nil, err
 	}
-	var best *Found
+	var bestResult *LayoutResult
 	for _, s := range list {
 		// Deal the devices to the pools of the structure, and judge the layout.
-		l, err := p.dealt(s)
+		l, err := p.assignAllDevices(s)
 		if err != nil {
 			return nil, err
 		}
@@ -61,74 +61,74 @@ func (p *Search) full(ctx context.Context, o Structures, judge func(*Layout) (*F
 		}
 		f, err := judge(l)
 		if err != nil {
-			return p.orBest(ctx, best, err)
+			return p.bestIfInterrupted(ctx, bestResult, err)
 		}
-		if f != nil && (best == nil || f.Price < best.Price-1e-12) {
-			if best = f; found != nil {
-				found(f)
+		if f != nil && (bestResult == nil || f.Price < bestResult.Price-1e-12) {
+			if bestResult = f; onBetter != nil {
+				onBetter(f)
 			}
 		}
 	}
-	if best == nil {
-		return nil, ErrTooFew
+	if bestResult == nil {
+		return nil, ErrTooFewDevices
 	}
-	best.Tried = len(p.kept)
-	return best, nil
+	bestResult.Simulations = len(p.scores)
+	return bestResult, nil
 }
 
 // bestIfInterrupted returns the best result so far if the search was interrupted. Otherwise it returns the
 // error.
-func (p *Search) orBest(ctx context.Context, best *Found, err error) (*Found, error) {
-	if best != nil && ctx.Err() != nil {
-		return best, nil
+func (p *Search) bestIfInterrupted(ctx context.Context, bestResult *LayoutResult, err error) (*LayoutResult, error) {
+	if bestResult != nil && ctx.Err() != nil {
+		return bestResult, nil
 	}
 	return nil, err
 }
 
 // assignAllDevices assigns every device to the pool whose instances do the smallest part of its work so
 // far. If some pool gets none, it returns nil.
-func (p *Search) dealt(s Structure) (*Layout, error) {
-	l, err := p.laid(s)
+func (p *Search) assignAllDevices(s Structure) (*Layout, error) {
+	l, err := p.emptyLayout(s)
 	if err != nil {
 		return nil, err
 	}
-	have := make([]float64, len(l.Pools)) // by pool: the part of its work that its instances do
+	capacity := make([]float64, len(l.Pools)) // by pool: the part of its work that its instances do
 	kinds := make([]int, len(p.Kinds))
 	for k := range kinds {
 		kinds[k] = k
 	}
 	slices.SortStableFunc(kinds, func(a, b int) int { // those that run the fewest models first
-		return cmp.Compare(runnable(p.Problem, a), runnable(p.Problem, b))
+		return cmp.Compare(runnableModels(p.Problem, a), runnableModels(p.Problem, b))
 	})
 
 	// Per kind, find which part of a pool's work one instance does, then deal out the instances.
 	for _, k := range kinds {
-		parts := make([]float64, len(l.Pools)) // by pool: the part of its work that one instance does
-		for i := range parts {
-			if p.runs(k, l.Pools[i].Items) {
-				need, err := p.need(&l.Pools[i], k)
+		instanceCapacity := make([]float64, len(l.Pools)) // by pool: the part of its work that one instance does
+		for i := range instanceCapacity {
+			if p.canRunItems(k, l.Pools[i].Items) {
+				need, err := p.busyInstances(&l.Pools[i], k)
 				if err != nil {
 					return nil, err
 				}
-				parts[i] = 1 / max(need, 1e-9)
+				instanceCapacity[i] = 1 / max(need, 1e-9)
 			}
 		}
-		for range p.Kinds[k].Most {
-			to, least := -1, math.Inf(1)
+		for range p.Kinds[k].MaxInstances {
+			target, minCapacity := -1, math.Inf(1)
 			for i := range l.Pools {
-				if parts[i] > 0 && have[i] < least {
-					to, least = i, have[i]
+				if instanceCapacity[i] > 0 && capacity[i] < minCapacity {
+					target, minCapacity = i, capacity[i]
 				}
 			}
-			if to < 0 {
+			if target < 0 {
 				break
 			}
-			l.Pools[to].Counts[k]++
-			have[to] += parts[to]
+			l.Pools[target].Counts[k]++
+			capacity[target] += instanceCapacity[target]
 		}
 	}
 	for i := range l.Pools {
-		if l.Pools[i].Instances() == 0 {
+		if l.Pools[i].InstanceCount() == 0 {
 			return nil, nil
 		}
 	}
@@ -136,10 +136,10 @@ func (p *Search) dealt(s Structure) (*Layout, error) {
 }
 
 // runnableModels returns the number of models that a kind runs.
-func runnable(p *Problem, kind int) int {
+func runnableModels(p *Problem, kind int) int {
 	n := 0
 	for m := range p.Models {
-		if p.Models[m].On[kind] != nil {
+		if p.Models[m].ByKind[kind] != nil {
 			n++
 		}
 	}
@@ -148,68 +148,68 @@ func runnable(p *Problem, kind int) int {
 
 // withRates returns the search with all rates multiplied by a factor. The cost of models does not depend on
 // it, so estimators are shared.
-func (p *Search) at(factor float64, goodput bool) *Search {
+func (p *Search) withRates(factor float64, goodput bool) *Search {
 	q := *p.Problem
 	q.Goodput = goodput
 	q.Items = slices.Clone(p.Items)
 	for i := range q.Items {
 		q.Items[i].RPS *= factor
 	}
-	s := New(&q)
-	s.Estimators.kept, s.byClass = p.Estimators.kept, p.byClass
+	s := NewSearch(&q)
+	s.Estimators.cache, s.useClassCaps = p.Estimators.cache, p.useClassCaps
 	return s
 }
 
 // HighestRates returns the layout on all devices that carries the highest multiple of the rates, at most
 // maxFactor, with which every class keeps its SLO. It also returns the search at those rates.
-func (p *Search) Highest(ctx context.Context, o Structures, most float64, found func(*Found)) (*Search, *Found, error) {
-	var at *Search
-	best := 0.0
-	f, err := p.full(ctx, o, func(l *Layout) (*Found, error) {
-		q, f, err := p.highest(ctx, l, best, most)
+func (p *Search) HighestRates(ctx context.Context, o SearchOptions, maxFactor float64, onBetter func(*LayoutResult)) (*Search, *LayoutResult, error) {
+	var bestSearch *Search
+	bestFactor := 0.0
+	f, err := p.searchAllDevices(ctx, o, func(l *Layout) (*LayoutResult, error) {
+		q, f, err := p.highestFactor(ctx, l, bestFactor, maxFactor)
 		if f != nil && ctx.Err() != nil {
 			err = nil // interrupted: the layout carries at least so much
 		}
 		if f != nil {
-			at, best = q, -f.Price
+			bestSearch, bestFactor = q, -f.Price
 		}
 		return f, err
-	}, found)
-	return at, f, err
+	}, onBetter)
+	return bestSearch, f, err
 }
 
 // factorPrecision is the relative distance between a factor that is carried and one that is not at which a
 // search ends.
-const precision = 0.02
+const factorPrecision = 0.02
 
 // maxBoundExcess is how many times too high a bound of the factor may be for a search to find a factor at
 // all.
-const thousand = 1000
+const maxBoundExcess = 1000
 
 // highestFactor searches for the largest multiple of the rates between two that a layout carries, with caps
 // that suit it. If it carries none of those that were tried, the result is nil. With an error, the result
 // is the best so far.
-func (p *Search) highest(ctx context.Context, l *Layout, low, high float64) (at *Search, f *Found, err error) {
-	for least := high / thousand; high > max(low*(1+precision), least); {
-		mid := high / 2
-		if low > 0 {
-			mid = math.Sqrt(low * high)
+func (p *Search) highestFactor(ctx context.Context, l *Layout, carried, refused float64) (carriedSearch *Search, result *LayoutResult, err error) {
+	for minFactor := refused / maxBoundExcess; refused > max(carried*(1+factorPrecision), minFactor); {
+		mid := refused / 2
+		if carried > 0 {
+			mid = math.Sqrt(carried * refused)
 		}
-		q, x := p.at(mid, false), l.clone()
-		q.Seeds = 2 * max(p.Seeds, 1) // the highest of several rates that pass is often a lucky one
-		ok, _, err := q.passes(ctx, x, q.totals())
+		q, x := p.withRates(mid, false), l.clone()
+		q.Runs = 2 * max(p.Runs, 1) // the highest of several rates that pass is often a lucky one
+		ok, _, err := q.testLayout(ctx, x, q.requestCounts())
 		if err != nil {
-			return at, f, err
+			return carriedSearch, result, err
 		}
 		if !ok {
-			high = mid
+			refused = mid
 			continue
 		}
-		score, err := q.judge(ctx, x)
+		score, err := q.judgeLayout(ctx, x)
 		if err != nil {
-			return at, f, err
+			return carriedSearch, result, err
 		}
-		low, at, f = mid, q, &Found{Layout: x, Score: score, Price: -mid}
+		carried, carriedSearch, result = mid, q, &LayoutResult{Layout: x, Score: score, Price: -mid}
 	}
-	return at, f, nil
+	return carriedSearch, result, nil
 }

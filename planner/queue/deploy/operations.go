@@ -10,63 +10,63 @@ import (
 )
 
 // hiddenSwapShare is the share of the time of moving KV to the host that iterations hide.
-const hiddenOut = 0.7
+const hiddenSwapShare = 0.7
 
 // resumeTimes returns how long a model on a kind takes to resume an evicted request of mean length: by
 // moving its KV to the host and back, or by computing it again. If the rate of moving is not known, swap is
 // 0.
-func (p *Estimators) resumed(model, kind int) (swap, recompute time.Duration) {
+func (p *Estimators) resumeTimes(model, kind int) (swap, recompute time.Duration) {
 	m := &p.Models[model]
-	on := m.On[kind]
-	prompt, output, _ := moments(p.mixture(model, sampled))
+	instance := m.ByKind[kind]
+	prompt, output, _ := lengthMoments(p.sampleRequests(model, sampleSize))
 	tokens := prompt + output/2
-	recompute = on.Iteration.Prefill(int32(max(tokens, 1)), int32(budget(on)))
-	if m.Profile.KVBytesPerToken > 0 && on.SwapGBps > 0 {
-		in := tokens * float64(m.Profile.KVBytesPerToken) / on.SwapGBps
-		swap = time.Duration(in * (1 + 1 - hiddenOut))
+	recompute = instance.Iteration.PrefillTime(int32(max(tokens, 1)), int32(tokenBudget(instance)))
+	if m.Profile.KVBytesPerToken > 0 && instance.SwapGBps > 0 {
+		in := tokens * float64(m.Profile.KVBytesPerToken) / instance.SwapGBps
+		swap = time.Duration(in * (1 + 1 - hiddenSwapShare))
 	}
 	return swap, recompute
 }
 
 // choosePreemption sets in the policy that evicted KV is computed again, unless moving it is faster on at
 // least half of the servers.
-func (p *Estimators) resume() {
-	swaps, all := 0, 0
+func (p *Estimators) choosePreemption() {
+	swaps, servers := 0, 0
 	for m := range p.Models {
 		for k := range p.Kinds {
-			if p.Models[m].On[k] == nil {
+			if p.Models[m].ByKind[k] == nil {
 				continue
 			}
-			all++
-			if swap, recompute := p.resumed(m, k); swap > 0 && swap < recompute {
+			servers++
+			if swap, recompute := p.resumeTimes(m, k); swap > 0 && swap < recompute {
 				swaps++
 			}
 		}
 	}
 	p.Policy.Params = maps.Clone(p.Policy.Params)
-	if 2*swaps < all {
+	if 2*swaps < servers {
 		p.Policy.Params["no_state_swap"] = 1
 	}
 }
 
 // planOperations returns, for each model and device of a plan, how the operations of QLM (section 5) are
 // done there.
-func (p *Estimators) operations(q *formats.QueuePlan) []formats.QueueOperation {
-	var out []formats.QueueOperation
+func (p *Estimators) planOperations(q *formats.QueuePlan) []formats.QueueOperation {
+	var operations []formats.QueueOperation
 	for m := range p.Models {
 		for k := range p.Kinds {
-			on := p.Models[m].On[k]
-			there := func(in formats.QueueInstance) bool {
+			instance := p.Models[m].ByKind[k]
+			isDeployed := func(in formats.QueueInstance) bool {
 				return in.Device == p.Kinds[k].Device && slices.Contains(in.Models, p.Models[m].Name)
 			}
 
 			// Only models and kinds that the plan has.
-			if on == nil || !slices.ContainsFunc(q.Instances, there) {
+			if instance == nil || !slices.ContainsFunc(q.Instances, isDeployed) {
 				continue
 			}
 
 			// How an evicted request goes on. Servers as they come cannot keep its KV.
-			swap, recompute := p.resumed(m, k)
+			swap, recompute := p.resumeTimes(m, k)
 			o := formats.QueueOperation{
 				Model: p.Models[m].Name, Device: p.Kinds[k].Device, Resume: formats.PreemptBySwap,
 				SwapUS: document.Micros(swap), RecomputeUS: document.Micros(recompute), Lacks: []string{"state_swap"},
@@ -76,17 +76,17 @@ func (p *Estimators) operations(q *formats.QueuePlan) []formats.QueueOperation {
 			}
 
 			// How the model is loaded: warm from the host's memory, or cold.
-			if on.Loads != nil {
-				o.WarmUS, o.ColdUS = on.Loads.WarmUS, on.Loads.ColdUS
-				if on.Loads.WakeUS > 0 {
-					o.WarmUS = on.Loads.WakeUS
+			if instance.Loads != nil {
+				o.WarmUS, o.ColdUS = instance.Loads.WarmUS, instance.Loads.ColdUS
+				if instance.Loads.WakeUS > 0 {
+					o.WarmUS = instance.Loads.WakeUS
 				}
 			}
-			if on.Loads == nil || on.Loads.SleepUS == 0 && on.Loads.WakeUS == 0 {
+			if instance.Loads == nil || instance.Loads.SleepUS == 0 && instance.Loads.WakeUS == 0 {
 				o.Lacks = append(o.Lacks, "warm_start")
 			}
-			out = append(out, o)
+			operations = append(operations, o)
 		}
 	}
-	return out
+	return operations
 }

@@ -21,10 +21,10 @@ type Problem struct {
 	// Caps are the numbers of concurrent sequences among which an instance chooses, rising.
 	Caps []int
 	// WarmModels is the number of models that a host keeps in memory beside those that run.
-	Warm   int
-	Policy formats.PolicySpec
-	Seed   uint64
-	Effort int // factor on the length of runs
+	WarmModels int
+	Policy     formats.PolicySpec
+	Seed       uint64
+	Effort     int // factor on the length of runs
 	// Surplus is a share of the allowed late requests, from 0 to 1, which is kept back, see kind.Problem.
 	Surplus float64
 	// Goodput says that requests may be late. Layouts are then compared by how many are in time, and runs
@@ -34,10 +34,10 @@ type Problem struct {
 	// Replay returns the arrivals of a run, with indexes of Items as models. If it is nil, arrivals are
 	// drawn from the classes. Runs is the number of runs by which a layout is judged.
 	Replay func(run int) []arrivals.Request
-	Seeds  int
+	Runs   int
 	// NewPolicy returns the policy of a run. If it is nil, Policy names it. SearchTime returns how long a
 	// re-plan takes that looked at so many positions, and SearchWork limits these positions.
-	Make       func(t *policy.Tables) (policy.Policy, error)
+	NewPolicy  func(t *policy.Tables) (policy.Policy, error)
 	SearchTime func(worked int64) time.Duration
 	SearchWork int64
 }
@@ -46,24 +46,24 @@ type Problem struct {
 type Model struct {
 	Name    string
 	Profile *formats.LLMProfile
-	On      []*formats.LLMInstance // by kind. If the model cannot run there, it is nil.
+	ByKind  []*formats.LLMInstance // by kind. If the model cannot run there, it is nil.
 }
 
 // Class is a class of requests with an SLO of its own.
 type Class struct {
-	Name       string
-	Of         string // figure by which the SLO is judged: end to end, TTFT or TPOT
-	SLO        time.Duration
-	Waiting    time.Duration // SLO on the time until a request starts
-	Percentile string
-	Share      float64 // share of the requests that must be in time
-	Priority   int     // priority of the workload's class
-	MaxTokens  int
-	Prompt     *formats.Lengths
-	Output     *formats.Lengths
-	Sessions   *formats.Sessions
-	Sample     []llm.Request // drawn lengths of prompts and answers
-	Judged     int           // judge group: its classes are judged together
+	Name          string
+	Figure        string // figure by which the SLO is judged: end to end, TTFT or TPOT
+	SLO           time.Duration
+	WaitingSLO    time.Duration // SLO on the time until a request starts
+	Percentile    string
+	RequiredShare float64 // share of the requests that must be in time
+	Priority      int     // priority of the workload's class
+	MaxTokens     int
+	Prompt        *formats.Lengths
+	Output        *formats.Lengths
+	Sessions      *formats.Sessions
+	Sample        []llm.Request // drawn lengths of prompts and answers
+	JudgeGroup    int           // judge group: its classes are judged together
 }
 
 // Item is a class of requests for a model.
@@ -75,11 +75,11 @@ type Item struct {
 
 // Kind is a sort of server: TP devices of a pool of the cluster.
 type Kind struct {
-	Pool   int
-	Device string
-	TP     int
-	Most   int     // limit by the devices of the pool
-	Price  float64 // price of an instance, in the unit of the objective
+	Pool         int
+	Device       string
+	TP           int
+	MaxInstances int     // limit by the devices of the pool
+	Price        float64 // price of an instance, in the unit of the objective
 }
 
 // RPS returns the rate of all items, in requests per second.
@@ -92,66 +92,66 @@ func (p *Problem) RPS() float64 {
 }
 
 // judgeGroups returns the number of judge groups.
-func (p *Problem) judged() int {
+func (p *Problem) judgeGroups() int {
 	n := 0
 	for i := range p.Classes {
-		n = max(n, p.Classes[i].Judged+1)
+		n = max(n, p.Classes[i].JudgeGroup+1)
 	}
 	return n
 }
 
 // requiredShare returns the share of the requests of a judge group that must be in time.
-func (p *Problem) share(judged int) float64 {
+func (p *Problem) requiredShare(group int) float64 {
 	for i := range p.Classes {
-		if p.Classes[i].Judged == judged {
-			return p.Classes[i].Share
+		if p.Classes[i].JudgeGroup == group {
+			return p.Classes[i].RequiredShare
 		}
 	}
 	return 0
 }
 
 // itemsOf returns the items of a model.
-func (p *Problem) of(model int) []int {
-	var out []int
+func (p *Problem) itemsOf(model int) []int {
+	var items []int
 	for i := range p.Items {
 		if p.Items[i].Model == model {
-			out = append(out, i)
+			items = append(items, i)
 		}
 	}
-	return out
+	return items
 }
 
 // ModelsOf returns the models of items, in the order of the problem.
 func (p *Problem) ModelsOf(items []int) []int {
-	var out []int
+	var models []int
 	for m := range p.Models {
 		for _, i := range items {
 			if p.Items[i].Model == m {
-				out = append(out, m)
+				models = append(models, m)
 				break
 			}
 		}
 	}
-	return out
+	return models
 }
 
 // maxSequences returns the largest cap that an instance of the model may have on a kind.
-func (p *Problem) most(model, kind int) int {
+func (p *Problem) maxSequences(model, kind int) int {
 	caps := p.capsOf(model, kind)
 	return caps[len(caps)-1]
 }
 
 // capsOf returns the caps that an instance of the model may have on a kind: those that its server can run.
 func (p *Problem) capsOf(model, kind int) []int {
-	on := p.Models[model].On[kind]
-	var out []int
+	instance := p.Models[model].ByKind[kind]
+	var caps []int
 	for _, c := range p.Caps {
-		if on == nil || on.Sequences == 0 || c <= on.Sequences {
-			out = append(out, c)
+		if instance == nil || instance.Sequences == 0 || c <= instance.Sequences {
+			caps = append(caps, c)
 		}
 	}
-	if len(out) == 0 {
-		out = append(out, on.Sequences)
+	if len(caps) == 0 {
+		caps = append(caps, instance.Sequences)
 	}
-	return out
+	return caps
 }

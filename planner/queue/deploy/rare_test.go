@@ -16,14 +16,14 @@ import (
 func TestFloorOfRareModels(t *testing.T) {
 	p := chatAndBatch().Problem
 	one := p.Models[0]
-	p.Models, p.Items, p.Warm = nil, nil, 24
+	p.Models, p.Items, p.WarmModels = nil, nil, 24
 	for m := range 24 {
 		profile := *one.Profile
 		profile.Model = fmt.Sprint("m", m)
 		profile.WeightBytes = 26e9
-		on := *one.On[0]
+		on := *one.ByKind[0]
 		on.Loads = &formats.ModelLoads{WarmUS: document.Micros(1e9), ColdUS: document.Micros(2e9)}
-		p.Models = append(p.Models, Model{Name: profile.Model, Profile: &profile, On: []*formats.LLMInstance{&on}})
+		p.Models = append(p.Models, Model{Name: profile.Model, Profile: &profile, ByKind: []*formats.LLMInstance{&on}})
 		p.Items = append(p.Items, Item{Model: m, Class: 0, RPS: 0.03, Weight: 1})
 	}
 	p.Classes = p.Classes[:1]
@@ -31,10 +31,10 @@ func TestFloorOfRareModels(t *testing.T) {
 	for _, r := range p.Classes[0].Sample {
 		prompts, outputs = append(prompts, int(r.Prompt)), append(outputs, int(r.Output))
 	}
-	p.Classes[0].Prompt, p.Classes[0].Output = Empirical(prompts), Empirical(outputs)
+	p.Classes[0].Prompt, p.Classes[0].Output = EmpiricalLengths(prompts), EmpiricalLengths(outputs)
 	floor := func(process string) float64 {
 		p.Arrivals = &formats.Arrivals{Process: process}
-		bound, err := p.Floor(context.Background(), highs.Solver{}, Price)
+		bound, err := p.WorkBound(context.Background(), highs.Solver{}, GoalPrice)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,18 +44,18 @@ func TestFloorOfRareModels(t *testing.T) {
 	if rare < work+1 {
 		t.Errorf("the bound is %g, by work alone %g", rare, work)
 	}
-	s := New(p)
-	x, err := s.pool([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23})
+	s := NewSearch(p)
+	x, err := s.newPool([]int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, n := range []int{int(rare) - 1, 5} {
 		x.Counts[0] = n
-		score, err := s.trial(context.Background(), &x)
+		score, err := s.trialPool(context.Background(), &x)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if holds := s.holds(&score, 1); holds != (n == 5) {
+		if holds := s.keepsSLOs(&score, 1); holds != (n == 5) {
 			t.Errorf("%d instances, the bound is %g: %v", n, rare, score)
 		}
 	}

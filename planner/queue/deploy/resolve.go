@@ -14,7 +14,7 @@ import (
 )
 
 // sequenceCaps are the numbers of concurrent sequences that instances choose from.
-var caps = []int{8, 12, 16, 24, 32, 48, 64}
+var sequenceCaps = []int{8, 12, 16, 24, 32, 48, 64}
 
 // searchWork limits a re-plan in a run of the search, in positions. A layout that holds has short queues,
 // and more work hardly changes their order.
@@ -23,104 +23,104 @@ const searchWork = 3000
 // resolver reads a problem from documents.
 type resolver struct {
 	*Problem
-	in  *kind.Problem
-	run *kind.Run
-	llm *formats.LLM
+	input *kind.Problem
+	run   *kind.SolveRun
+	llm   *formats.LLM
 }
 
 // Layouts are judged by minRuns runs. If a test with other random numbers refuted a plan, the next search
 // keeps back a surplus and has more runs: with few, the best of many layouts is often just a lucky one.
 const (
-	fewestRuns    = 2
-	runsOfSurplus = 20
+	minRuns     = 2
+	surplusRuns = 20
 )
 
 // Resolve returns the searches for the documents, one for each combination of tensor parallelism that the
 // pools can have. Within a search every pool has one, because estimators belong to a model on a kind.
-func Resolve(in *kind.Problem, run *kind.Run) ([]*Search, error) {
-	if err := in.Complete(); err != nil {
+func Resolve(in *kind.Problem, run *kind.SolveRun) ([]*Search, error) {
+	if err := in.CheckPresent(); err != nil {
 		return nil, err
 	}
 	p := &Problem{
-		Caps: caps, Seeds: fewestRuns + int(math.Round(runsOfSurplus*in.Surplus)), Seed: in.Seed, Arrivals: in.Workload.Arrivals,
-		SearchWork: searchWork, Surplus: in.Surplus, Warm: in.Values.Whole("warm-models"), Effort: in.Values.Whole("effort"),
+		Caps: sequenceCaps, Runs: minRuns + int(math.Round(surplusRuns*in.ReservedMisses)), Seed: in.Seed, Arrivals: in.Workload.Arrivals,
+		SearchWork: searchWork, Surplus: in.ReservedMisses, WarmModels: in.Values.Whole("warm-models"), Effort: in.Values.Whole("effort"),
 	}
-	r := &resolver{Problem: p, in: in, run: run, llm: formats.LLMOf(in.Workload)}
+	r := &resolver{Problem: p, input: in, run: run, llm: formats.LLMOf(in.Workload)}
 	if r.llm == nil {
-		return nil, in.Fail("workload", "llm", "nothing", "language models with classes of requests", "")
+		return nil, in.FieldError("workload", "llm", "nothing", "language models with classes of requests", "")
 	}
 
 	// Read models, pools, classes and rates, in this order.
-	if err := r.models(); err != nil {
+	if err := r.resolveModels(); err != nil {
 		return nil, err
 	}
-	if err := r.pools(); err != nil {
+	if err := r.resolvePools(); err != nil {
 		return nil, err
 	}
 	for c := range r.llm.Classes {
-		if err := r.class(c); err != nil {
+		if err := r.resolveClass(c); err != nil {
 			return nil, err
 		}
 	}
-	if err := r.rates(); err != nil {
+	if err := r.resolveItems(); err != nil {
 		return nil, err
 	}
-	r.policy()
-	return r.parallel()
+	r.setPolicy()
+	return r.newSearches()
 }
 
 // resolveModels reads the models that classes ask for from the profile.
-func (r *resolver) models() error {
-	wanted := map[string]bool{}
+func (r *resolver) resolveModels() error {
+	requested := map[string]bool{}
 	for c := range r.llm.Classes {
-		models, shares := r.llm.Asks(c)
+		models, shares := r.llm.ModelShares(c)
 		for i, name := range models {
-			wanted[name] = wanted[name] || shares[i] > 0
+			requested[name] = requested[name] || shares[i] > 0
 		}
 	}
-	var known []string
-	for i := range r.in.Profile.LLMs {
-		known = append(known, r.in.Profile.LLMs[i].Model)
+	var knownModels []string
+	for i := range r.input.Profile.LLMs {
+		knownModels = append(knownModels, r.input.Profile.LLMs[i].Model)
 	}
 
 	// Find each model in the profile, and leave out those without a class.
 	for i, name := range r.llm.Models {
-		at := slices.Index(known, name)
-		if at < 0 {
+		index := slices.Index(knownModels, name)
+		if index < 0 {
 			hint := "the profile has no language models (llms)"
-			if len(known) > 0 {
-				hint = "the profile has " + formats.ClassNames(known)
-				if near := document.Nearest(name, known); near != "" {
-					hint = "did you mean " + near + "?"
+			if len(knownModels) > 0 {
+				hint = "the profile has " + formats.ClassNames(knownModels)
+				if nearest := document.Nearest(name, knownModels); nearest != "" {
+					hint = "did you mean " + nearest + "?"
 				}
 			}
-			return r.in.Fail("workload", fmt.Sprintf("llm.models[%d]", i), strconv.Quote(name), "a model of the llms of "+r.in.File("profile"), hint)
+			return r.input.FieldError("workload", fmt.Sprintf("llm.models[%d]", i), strconv.Quote(name), "a model of the llms of "+r.input.FileName("profile"), hint)
 		}
-		if !wanted[name] {
+		if !requested[name] {
 			r.run.Assume("llm.models[%d]: no class asks for %s, which gets no instance", i, name)
 			continue
 		}
-		r.Models = append(r.Models, Model{Name: name, Profile: &r.in.Profile.LLMs[at]})
+		r.Models = append(r.Models, Model{Name: name, Profile: &r.input.Profile.LLMs[index]})
 	}
 	return nil
 }
 
 // modelIndex returns the index of a model that a class asks for.
-func (r *resolver) model(name string) int {
+func (r *resolver) modelIndex(name string) int {
 	return slices.IndexFunc(r.Models, func(m Model) bool { return m.Name == name })
 }
 
 // resolvePools reads the pools of the cluster.
-func (r *resolver) pools() error {
-	objective := r.in.Values.Word("objective")
-	for i := range r.in.Cluster.Pools {
-		pool := r.in.Cluster.Pools[i]
-		at := fmt.Sprintf("pools[%d]", i)
+func (r *resolver) resolvePools() error {
+	objective := r.input.Values.Word("objective")
+	for i := range r.input.Cluster.Pools {
+		pool := r.input.Cluster.Pools[i]
+		docPath := fmt.Sprintf("pools[%d]", i)
 		if slices.ContainsFunc(r.Pools, func(o formats.Pool) bool { return o.Device == pool.Device }) {
-			return r.in.Fail("cluster", at+".device", pool.Device+" a second time", "each device kind once", "add up the counts")
+			return r.input.FieldError("cluster", docPath+".device", pool.Device+" a second time", "each device kind once", "add up the counts")
 		}
 		if objective == "cost" && !(pool.USDPerHour > 0) {
-			return r.in.Fail("cluster", at+".usd_per_hour", "nothing", "what a "+pool.Device+" costs, for --objective cost", "")
+			return r.input.FieldError("cluster", docPath+".usd_per_hour", "nothing", "what a "+pool.Device+" costs, for --objective cost", "")
 		}
 		r.Pools = append(r.Pools, pool.WithDefaults())
 	}
@@ -128,54 +128,54 @@ func (r *resolver) pools() error {
 }
 
 // resolveClass reads a class of requests with its lengths and SLO.
-func (r *resolver) class(i int) error {
-	at, w := fmt.Sprintf("llm.classes[%d]", i), r.llm.Classes[i].WithDefaults()
-	share, err := document.ParsePercentile(w.Percentile)
+func (r *resolver) resolveClass(i int) error {
+	docPath, w := fmt.Sprintf("llm.classes[%d]", i), r.llm.Classes[i].WithDefaults()
+	requiredShare, err := document.ParsePercentile(w.Percentile)
 	if err != nil {
-		return r.in.Fail("workload", at+".percentile", strconv.Quote(w.Percentile), "a percentile such as p99", "")
+		return r.input.FieldError("workload", docPath+".percentile", strconv.Quote(w.Percentile), "a percentile such as p99", "")
 	}
 	if w.Arrivals != nil {
-		return r.in.Fail("workload", at+".arrivals", "arrivals of a class", "those of the workload (arrivals)", "plans have one process of arrivals for all classes")
+		return r.input.FieldError("workload", docPath+".arrivals", "arrivals of a class", "those of the workload (arrivals)", "plans have one process of arrivals for all classes")
 	}
-	c := Class{Name: w.Class, Of: w.Of, Percentile: w.Percentile, Share: share, Priority: w.Priority, MaxTokens: w.MaxTokens, Sessions: w.Sessions, Judged: i}
+	c := Class{Name: w.Class, Figure: w.Figure, Percentile: w.Percentile, RequiredShare: requiredShare, Priority: w.Priority, MaxTokens: w.MaxTokens, Sessions: w.Sessions, JudgeGroup: i}
 
 	// Lengths, cut to what the models can hold.
 	c.Prompt, c.Output = w.Prompt, w.Output
 	if w.LengthsFile != "" {
-		if c.Prompt, c.Output, err = readLengths(r.in.WorkloadDir, w.LengthsFile); err != nil {
+		if c.Prompt, c.Output, err = readLengths(r.input.WorkloadDir, w.LengthsFile); err != nil {
 			return err
 		}
 		r.run.Assume("lengths of %s: prompts and answers of %s, drawn independently of each other", className(w.Class), w.LengthsFile)
 	}
 	if c.Prompt == nil || c.Output == nil {
-		return r.in.Fail("workload", at+".prompt", "no lengths", "distributions of prompt and output, or a lengths_file", "a plan needs to know how long requests are")
+		return r.input.FieldError("workload", docPath+".prompt", "no lengths", "distributions of prompt and output, or a lengths_file", "a plan needs to know how long requests are")
 	}
 	if w.MaxTokens > 0 {
-		c.Output = capped(c.Output, w.MaxTokens)
+		c.Output = capLengths(c.Output, w.MaxTokens)
 	}
-	if err := r.context(&c, i, at); err != nil {
+	if err := r.fitContext(&c, i, docPath); err != nil {
 		return err
 	}
-	c.Sample = draw(max(r.Seed, 1), w.Class, c.Prompt, c.Output)
+	c.Sample = drawLengths(max(r.Seed, 1), w.Class, c.Prompt, c.Output)
 
 	// SLO, which may be a multiple of the time on an idle server.
 	target := w.SLO
-	if slo := r.in.Values.SLO("slo"); !slo.IsZero() {
+	if slo := r.input.Values.SLO("slo"); !slo.IsZero() {
 		target = slo
 	}
-	if c.SLO = target.Duration; target.Times > 0 {
-		if c.SLO, err = r.multiple(&c, i, target); err != nil {
+	if c.SLO = target.Duration; target.Factor > 0 {
+		if c.SLO, err = r.sloFromMultiple(&c, i, target); err != nil {
 			return err
 		}
 	}
 	if c.SLO <= 0 {
-		return r.in.Fail("workload", at+".slo", target.String(), "more than 0", "")
+		return r.input.FieldError("workload", docPath+".slo", target.String(), "more than 0", "")
 	}
 
 	// A class that is judged by its time per token needs another SLO on the start of its answers.
-	if c.Waiting = w.WaitingSLO.Duration; c.Waiting == 0 && c.Of == formats.OfTPOT {
-		c.Waiting = tpotWaiting
-		r.run.Assume("waiting_slo of %s: %v, for an SLO on the time per token says nothing of when an answer begins", className(w.Class), c.Waiting)
+	if c.WaitingSLO = w.WaitingSLO.Duration; c.WaitingSLO == 0 && c.Figure == formats.FigureTPOT {
+		c.WaitingSLO = tpotWaiting
+		r.run.Assume("waiting_slo of %s: %v, for an SLO on the time per token says nothing of when an answer begins", className(w.Class), c.WaitingSLO)
 	}
 	r.Classes = append(r.Classes, c)
 	return nil
@@ -194,55 +194,55 @@ func className(name string) string {
 
 // fitContext checks that the longest prompt and answer of a class together fit into the context and the KV
 // memory of its models. A distribution without an end is cut so that it fits.
-func (r *resolver) context(c *Class, i int, at string) error {
-	models, shares := r.llm.Asks(i)
+func (r *resolver) fitContext(c *Class, i int, docPath string) error {
+	models, shares := r.llm.ModelShares(i)
 	for k, name := range models {
 		if shares[k] == 0 {
 			continue
 		}
-		m := &r.Models[r.model(name)]
+		m := &r.Models[r.modelIndex(name)]
 
 		// The limit is the smaller of the context and the KV memory.
-		room, what := m.Profile.ContextTokens, "the context"
+		tokenLimit, limitName := m.Profile.ContextTokens, "the context"
 		for k := range m.Profile.Instances {
-			if kv := int(m.Profile.Instances[k].KVTokens); kv > 0 && (room == 0 || kv < room) {
-				room, what = kv, "the KV memory of "+m.Profile.Instances[k].Device
+			if kv := int(m.Profile.Instances[k].KVTokens); kv > 0 && (tokenLimit == 0 || kv < tokenLimit) {
+				tokenLimit, limitName = kv, "the KV memory of "+m.Profile.Instances[k].Device
 			}
 		}
-		if room == 0 {
+		if tokenLimit == 0 {
 			continue
 		}
 
 		// Compare the longest request with it. Distributions without an end have a longest value of 0.
-		in, out := c.Prompt.Longest(), c.Output.Longest()
+		maxPrompt, maxOutput := c.Prompt.MaxTokens(), c.Output.MaxTokens()
 		switch {
-		case in+out < room && in > 0 && out > 0:
-		case in > 0 && out > 0:
-			field, nearest := at+".max_tokens", fmt.Sprintf("max_tokens: %d fits", room-in-1)
-			if in >= room-1 {
-				field, nearest = at+".prompt.max", fmt.Sprintf("prompts of at most %d tokens fit", max(room-out-1, 1))
+		case maxPrompt+maxOutput < tokenLimit && maxPrompt > 0 && maxOutput > 0:
+		case maxPrompt > 0 && maxOutput > 0:
+			field, nearest := docPath+".max_tokens", fmt.Sprintf("max_tokens: %d fits", tokenLimit-maxPrompt-1)
+			if maxPrompt >= tokenLimit-1 {
+				field, nearest = docPath+".prompt.max", fmt.Sprintf("prompts of at most %d tokens fit", max(tokenLimit-maxOutput-1, 1))
 			}
-			return r.in.Fail("workload", field, fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out),
-				fmt.Sprintf("less than the %d tokens of %s of %s together", room, what, name), nearest)
+			return r.input.FieldError("workload", field, fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", maxPrompt, maxOutput),
+				fmt.Sprintf("less than the %d tokens of %s of %s together", tokenLimit, limitName, name), nearest)
 		default:
-			most := (room - 1) / 2 // for two distributions without an end, half of the limit each
+			cutAt := (tokenLimit - 1) / 2 // for two distributions without an end, half of the limit each
 			switch {
-			case out > 0:
-				most = room - out - 1
-			case in > 0:
-				most = room - in - 1
+			case maxOutput > 0:
+				cutAt = tokenLimit - maxOutput - 1
+			case maxPrompt > 0:
+				cutAt = tokenLimit - maxPrompt - 1
 			}
-			if most < 1 {
-				return r.in.Fail("workload", at+".prompt.max", fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", in, out),
-					fmt.Sprintf("less than the %d tokens of %s of %s together", room, what, name), "")
+			if cutAt < 1 {
+				return r.input.FieldError("workload", docPath+".prompt.max", fmt.Sprintf("prompts of up to %d tokens and answers of up to %d", maxPrompt, maxOutput),
+					fmt.Sprintf("less than the %d tokens of %s of %s together", tokenLimit, limitName, name), "")
 			}
-			if in == 0 {
-				c.Prompt = capped(c.Prompt, most)
-				r.run.Assume("prompts of %s: cut at %d tokens, so that they fit %s of %s", className(c.Name), most, what, name)
+			if maxPrompt == 0 {
+				c.Prompt = capLengths(c.Prompt, cutAt)
+				r.run.Assume("prompts of %s: cut at %d tokens, so that they fit %s of %s", className(c.Name), cutAt, limitName, name)
 			}
-			if out == 0 {
-				c.Output = capped(c.Output, most)
-				r.run.Assume("answers of %s: cut at %d tokens, so that they fit %s of %s", className(c.Name), most, what, name)
+			if maxOutput == 0 {
+				c.Output = capLengths(c.Output, cutAt)
+				r.run.Assume("answers of %s: cut at %d tokens, so that they fit %s of %s", className(c.Name), cutAt, limitName, name)
 			}
 		}
 	}
@@ -251,44 +251,44 @@ func (r *resolver) context(c *Class, i int, at string) error {
 
 // sloFromMultiple returns the SLO that is given as a multiple: of the time that a mean request takes on an
 // idle server, the fastest of the first model that the class asks for.
-func (r *resolver) multiple(c *Class, i int, target document.SLO) (time.Duration, error) {
-	models, shares := r.llm.Asks(i)
-	first := slices.IndexFunc(shares, func(share float64) bool { return share > 0 })
-	m := &r.Models[r.model(models[first])]
-	least := time.Duration(0)
-	prompt, output, _ := moments(c.Sample)
+func (r *resolver) sloFromMultiple(c *Class, i int, target document.SLO) (time.Duration, error) {
+	models, shares := r.llm.ModelShares(i)
+	firstModel := slices.IndexFunc(shares, func(share float64) bool { return share > 0 })
+	m := &r.Models[r.modelIndex(models[firstModel])]
+	fastest := time.Duration(0)
+	prompt, output, _ := lengthMoments(c.Sample)
 	for k := range m.Profile.Instances {
-		if took := alone(c.Of, &m.Profile.Instances[k], int32(prompt), int32(output)); least == 0 || took < least {
-			least = took
+		if idleTime := idleFigure(c.Figure, &m.Profile.Instances[k], int32(prompt), int32(output)); fastest == 0 || idleTime < fastest {
+			fastest = idleTime
 		}
 	}
-	slo := target.Of(least)
-	r.run.Assume("slo of %s: %s of a mean request on an idle server, %s, is %s", className(c.Name), target, document.Duration(least), document.Duration(slo))
+	slo := target.Resolve(fastest)
+	r.run.Assume("slo of %s: %s of a mean request on an idle server, %s, is %s", className(c.Name), target, document.Duration(fastest), document.Duration(slo))
 	return slo, nil
 }
 
 // resolveItems makes the items: each class for each of its models. With the objective throughput the rates
 // are weights.
-func (r *resolver) rates() error {
-	highest := r.in.Values.Word("objective") == "throughput"
-	given := slices.ContainsFunc(r.llm.Classes, func(c formats.LLMClass) bool { return c.RPS > 0 })
+func (r *resolver) resolveItems() error {
+	ratesAreWeights := r.input.Values.Word("objective") == "throughput"
+	anyRate := slices.ContainsFunc(r.llm.Classes, func(c formats.LLMClass) bool { return c.RPS > 0 })
 	total := 0.0
 	for c := range r.llm.Classes {
 		// A class needs a rate. For throughput, classes without any rates count alike.
 		rps := r.llm.Classes[c].RPS
 		switch {
 		case rps > 0:
-		case highest && !given:
+		case ratesAreWeights && !anyRate:
 			rps = 1
 		default:
-			return r.in.Fail("workload", fmt.Sprintf("llm.classes[%d].rps", c), "no rate", "requests per second of the class", "--objective throughput takes the rates as weights, equal ones where there is none")
+			return r.input.FieldError("workload", fmt.Sprintf("llm.classes[%d].rps", c), "no rate", "requests per second of the class", "--objective throughput takes the rates as weights, equal ones where there is none")
 		}
 
 		// Divide the rate between the models of the class.
-		models, shares := r.llm.Asks(c)
+		models, shares := r.llm.ModelShares(c)
 		for k, name := range models {
 			if shares[k] > 0 {
-				r.Items = append(r.Items, Item{Model: r.model(name), Class: c, RPS: rps * shares[k], Weight: 1})
+				r.Items = append(r.Items, Item{Model: r.modelIndex(name), Class: c, RPS: rps * shares[k], Weight: 1})
 				total += rps * shares[k]
 			}
 		}
@@ -296,8 +296,8 @@ func (r *resolver) rates() error {
 	slices.SortStableFunc(r.Items, func(a, b Item) int { return a.Model - b.Model })
 
 	// For throughput the weights of all items sum to 1.
-	if highest {
-		if !given {
+	if ratesAreWeights {
+		if !anyRate {
 			r.run.Assume("rates: all classes alike")
 		}
 		for i := range r.Items {
@@ -308,8 +308,8 @@ func (r *resolver) rates() error {
 }
 
 // setPolicy sets the policy that runs the plan, with the parameters from the options.
-func (r *resolver) policy() {
-	v := r.in.Values
+func (r *resolver) setPolicy() {
+	v := r.input.Values
 	params := map[string]float64{"group_scale": v.Number("group-scale"), "follow": 1}
 	flag := func(name string, set bool) {
 		if set {
@@ -325,7 +325,7 @@ func (r *resolver) policy() {
 
 // newSearches returns a search for each combination of tensor parallelism. Combinations with which the
 // problem cannot be solved are left out. If all are, it returns the last error.
-func (r *resolver) parallel() ([]*Search, error) {
+func (r *resolver) newSearches() ([]*Search, error) {
 	// Build the combinations, pool by pool, from the sizes for which the profile has instances.
 	choices := [][]int{nil}
 	for i := range r.Pools {
@@ -341,32 +341,32 @@ func (r *resolver) parallel() ([]*Search, error) {
 		if slices.Sort(sizes); len(sizes) == 0 {
 			sizes = []int{0}
 		}
-		var next [][]int
-		for _, before := range choices {
+		var longer [][]int
+		for _, prefix := range choices {
 			for _, tp := range sizes {
-				next = append(next, append(slices.Clone(before), tp))
+				longer = append(longer, append(slices.Clone(prefix), tp))
 			}
 		}
-		choices = next
+		choices = longer
 	}
-	var out []*Search
-	var why error
+	var searches []*Search
+	var lastErr error
 	for _, tps := range choices {
-		p, err := r.with(tps)
+		p, err := r.newSearch(tps)
 		if err != nil {
-			why = err
+			lastErr = err
 			continue
 		}
-		out = append(out, p)
+		searches = append(searches, p)
 	}
-	if len(out) == 0 {
-		return nil, why
+	if len(searches) == 0 {
+		return nil, lastErr
 	}
-	return out, nil
+	return searches, nil
 }
 
 // deviceNames returns the device kinds of the cluster as text.
-func (r *resolver) kinds() string {
+func (r *resolver) deviceNames() string {
 	var names []string
 	for i := range r.Pools {
 		names = append(names, r.Pools[i].Device)
@@ -376,13 +376,13 @@ func (r *resolver) kinds() string {
 
 // newSearch returns the search with one size of tensor parallelism by pool. A pool with size 0 runs
 // nothing.
-func (r *resolver) with(tps []int) (*Search, error) {
+func (r *resolver) newSearch(tps []int) (*Search, error) {
 	p := *r.Problem
 	p.Models, p.Kinds = slices.Clone(r.Models), nil
 	for i, tp := range tps {
 		if tp > 0 {
-			k := Kind{Pool: i, Device: r.Pools[i].Device, TP: tp, Most: r.Pools[i].Count / tp, Price: float64(tp)}
-			if r.in.Values.Word("objective") == "cost" {
+			k := Kind{Pool: i, Device: r.Pools[i].Device, TP: tp, MaxInstances: r.Pools[i].Count / tp, Price: float64(tp)}
+			if r.input.Values.Word("objective") == "cost" {
 				k.Price = float64(tp) * r.Pools[i].USDPerHour
 			}
 			p.Kinds = append(p.Kinds, k)
@@ -392,32 +392,32 @@ func (r *resolver) with(tps []int) (*Search, error) {
 	// Find the instances of each model. It must run on some kind.
 	for m := range p.Models {
 		model := &p.Models[m]
-		model.On = make([]*formats.LLMInstance, len(p.Kinds))
-		some := false
+		model.ByKind = make([]*formats.LLMInstance, len(p.Kinds))
+		anyKind := false
 		for k := range p.Kinds {
-			_, in := r.in.Profile.LLMOn(model.Name, p.Kinds[k].Device, p.Kinds[k].TP)
+			_, in := r.input.Profile.LLMOn(model.Name, p.Kinds[k].Device, p.Kinds[k].TP)
 			if in == nil {
 				continue
 			}
 			if in.KVTokens == 0 {
-				return nil, r.in.Fail("profile", "llms", fmt.Sprintf("%s on %d x %s without kv_tokens", model.Name, p.Kinds[k].TP, p.Kinds[k].Device), "its KV capacity", "read it from the server: plan profile --llm")
+				return nil, r.input.FieldError("profile", "llms", fmt.Sprintf("%s on %d x %s without kv_tokens", model.Name, p.Kinds[k].TP, p.Kinds[k].Device), "its KV capacity", "read it from the server: plan profile --llm")
 			}
-			model.On[k], some = in, true
+			model.ByKind[k], anyKind = in, true
 		}
-		if !some {
-			return nil, r.in.Fail("workload", fmt.Sprintf("llm.models[%d]", slices.Index(r.llm.Models, model.Name)), strconv.Quote(model.Name), "a model that was measured on a device of the cluster",
-				"the cluster has "+r.kinds()+": measure the model there, or add its devices to the cluster")
+		if !anyKind {
+			return nil, r.input.FieldError("workload", fmt.Sprintf("llm.models[%d]", slices.Index(r.llm.Models, model.Name)), strconv.Quote(model.Name), "a model that was measured on a device of the cluster",
+				"the cluster has "+r.deviceNames()+": measure the model there, or add its devices to the cluster")
 		}
 	}
 
 	// Refuse SLOs that even an idle server misses, and limit the number of instances.
-	if err := reachable(&p); err != nil {
+	if err := checkIdleSLOs(&p); err != nil {
 		return nil, err
 	}
-	s := New(&p)
-	if err := r.bounded(s); err != nil {
+	s := NewSearch(&p)
+	if err := r.limitInstances(s); err != nil {
 		return nil, err
 	}
-	s.resume()
+	s.choosePreemption()
 	return s, nil
 }

@@ -18,7 +18,7 @@ type Score struct {
 	Broken bool
 	// SecondThird and LastThird are the mean number of requests in the system during the second and the
 	// last third of the arrivals. LastArrivals is the number of requests that arrived in the last.
-	Second, Last, Arrived float64
+	SecondThird, LastThird, LastArrivals float64
 }
 
 // newScore returns a score without outcomes.
@@ -27,34 +27,34 @@ func (p *Problem) newScore() Score { return Score{ByItem: make([]report.Outcomes
 // add adds the outcomes of another run, or of a pool with other items.
 func (s *Score) add(o *Score) {
 	s.Broken = s.Broken || o.Broken
-	s.Second, s.Last, s.Arrived = s.Second+o.Second, s.Last+o.Last, s.Arrived+o.Arrived
+	s.SecondThird, s.LastThird, s.LastArrivals = s.SecondThird+o.SecondThird, s.LastThird+o.LastThird, s.LastArrivals+o.LastArrivals
 	for i := range o.ByItem {
 		s.ByItem[i].Add(o.ByItem[i])
 	}
 }
 
 // OutcomesOf returns the outcomes of all items of a judge group.
-func (p *Problem) Of(s *Score, judged int) report.Outcomes {
-	var out report.Outcomes
+func (p *Problem) OutcomesOf(s *Score, group int) report.Outcomes {
+	var outcomes report.Outcomes
 	for i := range s.ByItem {
-		if p.Classes[p.Items[i].Class].Judged == judged {
-			out.Add(s.ByItem[i])
+		if p.Classes[p.Items[i].Class].JudgeGroup == group {
+			outcomes.Add(s.ByItem[i])
 		}
 	}
-	return out
+	return outcomes
 }
 
 // missedRequests returns how many requests were not answered in time.
-func missed(o report.Outcomes) float64 { return float64(o.Requests - o.InTime()) }
+func missedRequests(o report.Outcomes) float64 { return float64(o.Requests - o.InTime()) }
 
 // keepsSLOs returns whether every judge group keeps its share and the backlog does not grow. slack
 // multiplies the misses that are allowed.
-func (p *Problem) holds(s *Score, slack float64) bool {
-	if s.Broken || p.grows(s) {
+func (p *Problem) keepsSLOs(s *Score, slack float64) bool {
+	if s.Broken || p.backlogGrows(s) {
 		return false
 	}
-	for j := range p.judged() {
-		if o := p.Of(s, j); missed(o) > slack*(1-p.Surplus)*(1-p.share(j))*float64(o.Requests)*(1+1e-12) {
+	for j := range p.judgeGroups() {
+		if o := p.OutcomesOf(s, j); missedRequests(o) > slack*(1-p.Surplus)*(1-p.requiredShare(j))*float64(o.Requests)*(1+1e-12) {
 			return false
 		}
 	}
@@ -64,7 +64,7 @@ func (p *Problem) holds(s *Score, slack float64) bool {
 // missPenalty returns the misses of a pool, weighed by the misses that are allowed of all requests, whose
 // numbers requestCounts returns. For a goodput it is the rate of the misses. A search makes it smaller. For
 // a run that was broken off it is infinite.
-func (p *Problem) pain(s *Score, totals []int64) float64 {
+func (p *Problem) missPenalty(s *Score, requestCounts []int64) float64 {
 	if s.Broken {
 		return math.Inf(1)
 	}
@@ -72,14 +72,14 @@ func (p *Problem) pain(s *Score, totals []int64) float64 {
 	if p.Goodput {
 		for i := range s.ByItem {
 			if o := &s.ByItem[i]; o.Requests > 0 {
-				sum += p.Items[i].RPS * missed(*o) / float64(o.Requests)
+				sum += p.Items[i].RPS * missedRequests(*o) / float64(o.Requests)
 			}
 		}
 		return sum
 	}
-	for j := range totals {
-		if totals[j] > 0 {
-			sum += missed(p.Of(s, j)) / max((1-p.share(j))*float64(totals[j]), 0.5)
+	for j := range requestCounts {
+		if requestCounts[j] > 0 {
+			sum += missedRequests(p.OutcomesOf(s, j)) / max((1-p.requiredShare(j))*float64(requestCounts[j]), 0.5)
 		}
 	}
 	return sum
@@ -89,13 +89,13 @@ func (p *Problem) pain(s *Score, totals []int64) float64 {
 // the arrivals (minGrowthShare) and by more standard deviations than arrivals and departures in balance
 // would have (growthSigmas).
 const (
-	growth       = 0.03
-	growthSigmas = 2.5
+	minGrowthShare = 0.03
+	growthSigmas   = 2.5
 )
 
 // backlogGrows returns whether the backlog grows while requests arrive. Such a layout holds only for the
 // length of a run. Replayed requests have no rate beyond the run, so for them it returns false.
-func (p *Problem) grows(s *Score) bool {
+func (p *Problem) backlogGrows(s *Score) bool {
 	if p.Replay != nil {
 		return false
 	}
@@ -103,50 +103,50 @@ func (p *Problem) grows(s *Score) bool {
 	if p.Arrivals != nil && p.Arrivals.CV > 0 {
 		cv = p.Arrivals.CV
 	}
-	return s.Last-s.Second > max(growth*s.Arrived, growthSigmas*math.Sqrt(s.Arrived*(1+cv*cv)))
+	return s.LastThird-s.SecondThird > max(minGrowthShare*s.LastArrivals, growthSigmas*math.Sqrt(s.LastArrivals*(1+cv*cv)))
 }
 
 // runWatcher judges the answers of a run as the simulator does, and breaks the run off once so many are
 // late that the layout cannot hold.
-type watch struct {
-	p       *Problem
-	items   []int // by model of the run
-	score   *Score
-	span    time.Duration // length of the arrivals
-	stop    func()        // breaks the run off
-	late    []int64       // by judge group
-	allowed []float64     // by judge group. If it is nil, the run is never broken off.
+type runWatcher struct {
+	p           *Problem
+	items       []int // by model of the run
+	score       *Score
+	span        time.Duration // length of the arrivals
+	stop        func()        // breaks the run off
+	lateCounts  []int64       // by judge group
+	allowedLate []float64     // by judge group. If it is nil, the run is never broken off.
 }
 
 // lateAllowance is how many times the allowed late requests a run may have before it is broken off.
-const give = 4
+const lateAllowance = 4
 
 // recordAnswer is called by the simulator for every answer (sim.JudgedFunc).
-func (w *watch) answered(model int32, arrived, answered time.Duration, late bool) {
+func (w *runWatcher) recordAnswer(model int32, arrivedAt, answeredAt time.Duration, isLate bool) {
 	// The time that requests spend in a third, over its length, sums to the mean backlog.
 	third := w.span / 3
-	w.score.Second += float64(overlap(arrived, answered, third, 2*third)) / float64(third)
-	w.score.Last += float64(overlap(arrived, answered, 2*third, 3*third)) / float64(third)
-	if arrived >= 2*third {
-		w.score.Arrived++
+	w.score.SecondThird += float64(commonTime(arrivedAt, answeredAt, third, 2*third)) / float64(third)
+	w.score.LastThird += float64(commonTime(arrivedAt, answeredAt, 2*third, 3*third)) / float64(third)
+	if arrivedAt >= 2*third {
+		w.score.LastArrivals++
 	}
-	if !late || w.allowed == nil {
+	if !isLate || w.allowedLate == nil {
 		return
 	}
-	j := w.p.Classes[w.p.Items[w.items[model]].Class].Judged
-	if w.late[j]++; float64(w.late[j]) > w.allowed[j] {
+	j := w.p.Classes[w.p.Items[w.items[model]].Class].JudgeGroup
+	if w.lateCounts[j]++; float64(w.lateCounts[j]) > w.allowedLate[j] {
 		w.score.Broken = true
 		w.stop()
 	}
 }
 
 // commonTime returns how long two spans overlap.
-func overlap(from, to, begin, end time.Duration) time.Duration {
+func commonTime(from, to, begin, end time.Duration) time.Duration {
 	return max(min(to, end)-max(from, begin), 0)
 }
 
 // recordReport adds the outcomes of a run's report to the score.
-func (w *watch) took(r *formats.Report) {
+func (w *runWatcher) recordReport(r *formats.Report) {
 	for n, i := range w.items {
 		m := &r.Models[n]
 		w.score.ByItem[i].Add(report.Outcomes{Requests: m.Requests, Completed: m.Completed, Late: m.Late})

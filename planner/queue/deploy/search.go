@@ -9,161 +9,161 @@ import (
 // Search looks for layouts of a problem.
 type Search struct {
 	*Trials
-	byClass bool // the run-time policy obeys caps of classes
+	useClassCaps bool // the run-time policy obeys caps of classes
 }
 
 // NewSearch returns a search that has tried nothing yet.
-func New(p *Problem) *Search {
-	return &Search{Trials: &Trials{Writer: &Writer{&Estimators{Problem: p, kept: map[estimateKey]*estimate{}}}, kept: map[string]Score{}}}
+func NewSearch(p *Problem) *Search {
+	return &Search{Trials: &Trials{PlanWriter: &PlanWriter{&Estimators{Problem: p, cache: map[estimateKey]*estimate{}}}, scores: map[string]Score{}}}
 }
 
 // Structure says which items share a pool: a list of items for each.
 type Structure [][]int
 
 // SearchOptions choose the structures that a search tries.
-type Structures struct {
+type SearchOptions struct {
 	// SeparateModels gives every model a pool of its own, and tries nothing else.
-	Alone bool
+	SeparateModels bool
 	// OnePool puts all items into one pool, and tries nothing else.
-	Together bool
+	OnePool bool
 	// SeparateClasses also tries pools of one class, and caps of classes within a pool. With
 	// OnlySeparateClasses only pools of one class are tried.
-	Classes, Apart bool
+	SeparateClasses, OnlySeparateClasses bool
 	// FirstFeasible accepts the first layout that keeps the SLOs, whatever its price.
-	Any bool
+	FirstFeasible bool
 }
 
 // minOwnPoolShare is the least number of instances that a model must keep busy to get a pool of its own.
-const worth = 0.5
+const minOwnPoolShare = 0.5
 
 // modelsByLoad returns the models by falling number of instances that they keep busy, and that number, each
 // on the kind where it is least.
-func (p *Search) busiest() (models []int, need []float64, err error) {
-	need = make([]float64, len(p.Models))
+func (p *Search) modelsByLoad() (models []int, busyInstances []float64, err error) {
+	busyInstances = make([]float64, len(p.Models))
 	for m := range p.Models {
 		models = append(models, m)
 		rps := 0.0
-		for _, i := range p.of(m) {
+		for _, i := range p.itemsOf(m) {
 			rps += p.Items[i].RPS
 		}
-		least := math.Inf(1)
+		minBusy := math.Inf(1)
 		for k := range p.Kinds {
-			if p.Models[m].On[k] == nil {
+			if p.Models[m].ByKind[k] == nil {
 				continue
 			}
-			each, err := p.each(m, k, p.most(m, k))
+			requestTime, err := p.requestTime(m, k, p.maxSequences(m, k))
 			if err != nil {
 				return nil, nil, err
 			}
-			least = min(least, rps*each)
+			minBusy = min(minBusy, rps*requestTime)
 		}
-		need[m] = least
+		busyInstances[m] = minBusy
 	}
-	slices.SortStableFunc(models, func(a, b int) int { return cmp.Compare(need[b], need[a]) })
-	return models, need, nil
+	slices.SortStableFunc(models, func(a, b int) int { return cmp.Compare(busyInstances[b], busyInstances[a]) })
+	return models, busyInstances, nil
 }
 
 // listStructures returns the structures that are tried: all items in one pool; the models with the highest
 // load in pools of their own, one more each time; and each of these with the most urgent class separated.
-func (p *Search) structures(o Structures) ([]Structure, error) {
-	p.byClass = o.Classes && !o.Apart
-	models, need, err := p.busiest()
+func (p *Search) listStructures(o SearchOptions) ([]Structure, error) {
+	p.useClassCaps = o.SeparateClasses && !o.OnlySeparateClasses
+	models, busyInstances, err := p.modelsByLoad()
 	if err != nil {
 		return nil, err
 	}
-	var out []Structure
+	var structures []Structure
 
 	// The first ownPools models by load have pools of their own, the others share one.
-	for heads := 0; heads <= len(models); heads++ {
-		if o.Alone && heads < len(models) || o.Together && heads > 0 || heads == len(models)-1 && heads > 0 {
+	for ownPools := 0; ownPools <= len(models); ownPools++ {
+		if o.SeparateModels && ownPools < len(models) || o.OnePool && ownPools > 0 || ownPools == len(models)-1 && ownPools > 0 {
 			continue // a single other model would have a pool of its own anyway
 		}
-		if !o.Alone && heads > 0 && heads < len(models) && need[models[heads-1]] < worth {
+		if !o.SeparateModels && ownPools > 0 && ownPools < len(models) && busyInstances[models[ownPools-1]] < minOwnPoolShare {
 			continue
 		}
 		var s Structure
-		for _, m := range models[:heads] {
-			s = append(s, p.of(m))
+		for _, m := range models[:ownPools] {
+			s = append(s, p.itemsOf(m))
 		}
-		var rest []int
-		for _, m := range models[heads:] {
-			rest = append(rest, p.of(m)...)
+		var otherItems []int
+		for _, m := range models[ownPools:] {
+			otherItems = append(otherItems, p.itemsOf(m)...)
 		}
-		if slices.Sort(rest); len(rest) > 0 {
-			s = append(s, rest)
+		if slices.Sort(otherItems); len(otherItems) > 0 {
+			s = append(s, otherItems)
 		}
-		out = append(out, s)
+		structures = append(structures, s)
 	}
 
 	// Add the same structures with the most urgent class separated, if the policy can run them.
-	if o.Classes && !o.Alone {
-		if apart := p.split(out); o.Apart {
-			out = apart
+	if o.SeparateClasses && !o.SeparateModels {
+		if separated := p.separateUrgentClass(structures); o.OnlySeparateClasses {
+			structures = separated
 		} else {
-			out = append(out, apart...)
+			structures = append(structures, separated...)
 		}
 	}
-	return out, nil
+	return structures, nil
 }
 
 // separateUrgentClass returns the structures with every pool of a single model divided in two: the most
 // urgent class and the others. Structures without such a pool are left out.
-func (p *Problem) split(list []Structure) []Structure {
-	var out []Structure
+func (p *Problem) separateUrgentClass(list []Structure) []Structure {
+	var separated []Structure
 	for _, s := range list {
-		var apart Structure
-		changed := false
+		var divided Structure
+		anyDivided := false
 		for _, items := range s {
-			urgent, rest := p.urgent(items)
-			if len(p.ModelsOf(items)) > 1 || len(rest) == 0 {
-				apart = append(apart, items)
+			urgentItems, otherItems := p.splitUrgentClass(items)
+			if len(p.ModelsOf(items)) > 1 || len(otherItems) == 0 {
+				divided = append(divided, items)
 				continue
 			}
-			apart, changed = append(apart, urgent, rest), true
+			divided, anyDivided = append(divided, urgentItems, otherItems), true
 		}
-		if changed {
-			out = append(out, apart)
+		if anyDivided {
+			separated = append(separated, divided)
 		}
 	}
-	return out
+	return separated
 }
 
 // splitUrgentClass divides items into those of the class with the shortest SLO and the others.
-func (p *Problem) urgent(items []int) (first, rest []int) {
-	least := items[0]
+func (p *Problem) splitUrgentClass(items []int) (urgentItems, otherItems []int) {
+	mostUrgent := items[0]
 	for _, i := range items {
-		if p.Classes[p.Items[i].Class].SLO < p.Classes[p.Items[least].Class].SLO {
-			least = i
+		if p.Classes[p.Items[i].Class].SLO < p.Classes[p.Items[mostUrgent].Class].SLO {
+			mostUrgent = i
 		}
 	}
 	for _, i := range items {
-		if p.Items[i].Class == p.Items[least].Class {
-			first = append(first, i)
+		if p.Items[i].Class == p.Items[mostUrgent].Class {
+			urgentItems = append(urgentItems, i)
 		} else {
-			rest = append(rest, i)
+			otherItems = append(otherItems, i)
 		}
 	}
-	return first, rest
+	return urgentItems, otherItems
 }
 
 // newPool returns a pool of items without instances. Its caps are the largest with which a request of mean
 // length takes at most half of its SLO.
-func (p *Search) pool(items []int) (Pool, error) {
-	x := Pool{Items: items, Counts: make([]int, len(p.Kinds)), Caps: make([][]int, len(p.Kinds)), Of: make([]int, len(p.Classes))}
+func (p *Search) newPool(items []int) (Pool, error) {
+	x := Pool{Items: items, Counts: make([]int, len(p.Kinds)), Caps: make([][]int, len(p.Kinds)), ClassCaps: make([]int, len(p.Classes))}
 	for k := range p.Kinds {
 		x.Caps[k] = make([]int, len(p.Models))
 		for _, m := range p.ModelsOf(items) {
-			if p.Models[m].On[k] == nil {
+			if p.Models[m].ByKind[k] == nil {
 				continue
 			}
 			caps := p.capsOf(m, k)
 			x.Caps[k][m] = caps[0]
 			for _, c := range caps {
-				e, err := p.estimated(m, k, c)
+				e, err := p.estimateFor(m, k, c)
 				if err != nil {
 					return x, err
 				}
-				if p.fits(items, m, e) {
+				if p.fitsHalfSLO(items, m, e) {
 					x.Caps[k][m] = c
 				}
 			}
@@ -173,10 +173,10 @@ func (p *Search) pool(items []int) (Pool, error) {
 }
 
 // emptyLayout returns the layout of a structure without instances.
-func (p *Search) laid(s Structure) (*Layout, error) {
+func (p *Search) emptyLayout(s Structure) (*Layout, error) {
 	l := &Layout{}
 	for _, items := range s {
-		x, err := p.pool(items)
+		x, err := p.newPool(items)
 		if err != nil {
 			return nil, err
 		}
@@ -187,21 +187,21 @@ func (p *Search) laid(s Structure) (*Layout, error) {
 
 // fitsHalfSLO returns whether a mean request of every class of a model is done within half of its SLO in a
 // full batch.
-func (p *Search) fits(items []int, model int, e *estimate) bool {
+func (p *Search) fitsHalfSLO(items []int, model int, e *estimate) bool {
 	for _, i := range items {
 		if p.Items[i].Model != model {
 			continue
 		}
 		c := &p.Classes[p.Items[i].Class]
-		prompt, output, _ := moments(c.Sample)
-		took := e.rct.Prefill + e.rct.Decode*output
-		switch c.Of {
+		prompt, output, _ := lengthMoments(c.Sample)
+		expected := e.rct.Prefill + e.rct.Decode*output
+		switch c.Figure {
 		case "ttft":
-			took = e.rct.Prefill * prompt / max(e.rct.PromptMean, 1)
+			expected = e.rct.Prefill * prompt / max(e.rct.PromptMean, 1)
 		case "tpot":
-			took = 1.5 * e.rct.Decode // the figure is a mean over a whole answer
+			expected = 1.5 * e.rct.Decode // the figure is a mean over a whole answer
 		}
-		if took > c.SLO.Seconds()/2 {
+		if expected > c.SLO.Seconds()/2 {
 			return false
 		}
 	}
@@ -209,22 +209,22 @@ func (p *Search) fits(items []int, model int, e *estimate) bool {
 }
 
 // identicalModels groups the models of a pool that have the same costs on a kind. They share a cap.
-func (p *Problem) alike(x *Pool, kind int) [][]int {
-	var out [][]int
+func (p *Problem) identicalModels(x *Pool, kind int) [][]int {
+	var groups [][]int
 	for _, m := range p.ModelsOf(x.Items) {
-		on := p.Models[m].On[kind]
-		if on == nil {
+		instance := p.Models[m].ByKind[kind]
+		if instance == nil {
 			continue
 		}
-		at := slices.IndexFunc(out, func(g []int) bool {
-			o := p.Models[g[0]].On[kind]
-			return o.Iteration == on.Iteration && o.KVTokens == on.KVTokens && o.Sequences == on.Sequences
+		index := slices.IndexFunc(groups, func(g []int) bool {
+			o := p.Models[g[0]].ByKind[kind]
+			return o.Iteration == instance.Iteration && o.KVTokens == instance.KVTokens && o.Sequences == instance.Sequences
 		})
-		if at < 0 {
-			out = append(out, []int{m})
+		if index < 0 {
+			groups = append(groups, []int{m})
 		} else {
-			out[at] = append(out[at], m)
+			groups[index] = append(groups[index], m)
 		}
 	}
-	return out
+	return groups
 }

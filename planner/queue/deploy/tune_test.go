@@ -17,14 +17,14 @@ func chatAndBatch() *Search {
 	}
 	on := &formats.LLMInstance{Device: "A100", TensorParallel: 1, KVTokens: 66144, Iteration: formats.Iteration{BaseNS: 23e6, SequenceNS: 60000, ContextNS: 593, PromptNS: 140000}}
 	class := func(name string, slo time.Duration, judged int) Class {
-		return Class{Name: name, Of: formats.OfE2E, SLO: slo, Percentile: "p99", Share: 0.99, Sample: sample, Judged: judged}
+		return Class{Name: name, Figure: formats.FigureE2E, SLO: slo, Percentile: "p99", RequiredShare: 0.99, Sample: sample, JudgeGroup: judged}
 	}
-	return New(&Problem{
-		Pools: []formats.Pool{{Device: "A100", Count: 8, MaxShares: 1, PerNode: 1}}, Kinds: []Kind{{Device: "A100", TP: 1, Most: 8, Price: 1}}, Caps: []int{8, 12, 16, 24, 32},
-		Models:  []Model{{Name: "m13", Profile: &formats.LLMProfile{Model: "m13", KVBytesPerToken: 819200}, On: []*formats.LLMInstance{on}}},
+	return NewSearch(&Problem{
+		Pools: []formats.Pool{{Device: "A100", Count: 8, MaxShares: 1, PerNode: 1}}, Kinds: []Kind{{Device: "A100", TP: 1, MaxInstances: 8, Price: 1}}, Caps: []int{8, 12, 16, 24, 32},
+		Models:  []Model{{Name: "m13", Profile: &formats.LLMProfile{Model: "m13", KVBytesPerToken: 819200}, ByKind: []*formats.LLMInstance{on}}},
 		Classes: []Class{class("chat", 30*time.Second, 0), class("batch", 300*time.Second, 1)},
 		Items:   []Item{{Class: 0, RPS: 1, Weight: 1}, {Class: 1, RPS: 4, Weight: 1}},
-		Seed:    1, Seeds: 1, Policy: formats.PolicySpec{Name: "vqueue"},
+		Seed:    1, Runs: 1, Policy: formats.PolicySpec{Name: "vqueue"},
 	})
 }
 
@@ -32,24 +32,24 @@ func chatAndBatch() *Search {
 // once, and on in steps up to none. Plans have them.
 func TestCapsOfClasses(t *testing.T) {
 	p := chatAndBatch()
-	x, err := p.pool([]int{0, 1})
+	x, err := p.newPool([]int{0, 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	x.Counts[0], x.Caps[0][0] = 2, 32
 	for _, c := range []struct{ step, want int }{{1, 0}, {-1, 16}, {-1, 12}, {1, 16}, {1, 24}, {1, 0}} {
-		if y, ok := p.moved(&x, move{class: 1, step: c.step}); ok {
+		if y, ok := p.applyMove(&x, capMove{class: 1, step: c.step}); ok {
 			x = y
-		} else if c.want != x.Of[1] {
-			t.Errorf("no step %d from %d", c.step, x.Of[1])
+		} else if c.want != x.ClassCaps[1] {
+			t.Errorf("no step %d from %d", c.step, x.ClassCaps[1])
 		}
-		if x.Of[1] != c.want {
-			t.Errorf("a step %d gives a cap of %d, want %d", c.step, x.Of[1], c.want)
+		if x.ClassCaps[1] != c.want {
+			t.Errorf("a step %d gives a cap of %d, want %d", c.step, x.ClassCaps[1], c.want)
 		}
 	}
 	x.Caps[0][0] = 16
-	x, ok := p.moved(&x, move{models: []int{0}, step: 1, hold: true})
-	if !ok || x.Caps[0][0] != 24 || !slices.Equal(x.Of, []int{0, 16}) {
+	x, ok := p.applyMove(&x, capMove{models: []int{0}, step: 1, holdOthers: true})
+	if !ok || x.Caps[0][0] != 24 || !slices.Equal(x.ClassCaps, []int{0, 16}) {
 		t.Fatalf("%+v: a step up that holds the others back", x)
 	}
 	plan, err := p.Plan(&Layout{Pools: []Pool{x}}, []int{0, 1})
@@ -60,7 +60,7 @@ func TestCapsOfClasses(t *testing.T) {
 	if !slices.Equal(in.Caps, []formats.ClassCap{{Class: "batch", Sequences: 16}}) || in.Sequences[0] != 24 {
 		t.Errorf("instance %+v", in)
 	}
-	if x, _ = p.moved(&x, move{models: []int{0}, step: -1}); x.Of[1] != 0 {
-		t.Errorf("a cap of %d where 16 run at once", x.Of[1])
+	if x, _ = p.applyMove(&x, capMove{models: []int{0}, step: -1}); x.ClassCaps[1] != 0 {
+		t.Errorf("a cap of %d where 16 run at once", x.ClassCaps[1])
 	}
 }

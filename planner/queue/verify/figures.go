@@ -16,39 +16,39 @@ import (
 // simulatedRequests is the number of requests in a run that compares two plans, as far as minSeconds and
 // maxSeconds of arrivals allow.
 const (
-	simulated           = 2000
-	leastSpan, mostSpan = 60, 600 // seconds
+	simulatedRequests      = 2000
+	minSeconds, maxSeconds = 60, 600 // seconds
 )
 
 // Figures simulates the promised plan, and the plan with the costs of today. It returns samples that
 // compare the requests in time and the tail latency per model and class, and the price of all instances.
-func Figures(ctx context.Context, t *kind.Today) (list []kind.Sample, note string, err error) {
-	seconds := min(spanOf(t.Against, nil), spanOf(t.Plan, t.Profile))
-	was, err := run(ctx, t.Against, nil, seconds)
+func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
+	seconds := min(arrivalSeconds(t.Promised, nil), arrivalSeconds(t.Plan, t.Profile))
+	promised, err := simulatePlan(ctx, t.Promised, nil, seconds)
 	if err != nil {
 		return nil, "", err
 	}
-	now, err := run(ctx, t.Plan, t.Profile, seconds)
+	current, err := simulatePlan(ctx, t.Plan, t.Profile, seconds)
 	if err != nil {
 		return nil, "figures are not compared: " + err.Error(), nil
 	}
-	for i := range now.Models {
-		m := &now.Models[i]
-		for k := range was.Models {
-			if o := &was.Models[k]; o.Model == m.Model && o.Class == m.Class {
-				list = append(list, kind.Sample{Metric: "rps", What: m.Key().String() + " in time", Old: o.Attainment * o.OfferedRPS, New: m.Attainment * m.OfferedRPS, Unit: "rps"})
-				list = append(list, kind.Sample{Metric: "p99", What: m.Key().String(), Old: float64(o.Latency.P99US) / 1000, New: float64(m.Latency.P99US) / 1000, Unit: "us"})
+	for i := range current.Models {
+		m := &current.Models[i]
+		for k := range promised.Models {
+			if o := &promised.Models[k]; o.Model == m.Model && o.Class == m.Class {
+				list = append(list, kind.FigurePair{Metric: "rps", Subject: m.Key().String() + " in time", Old: o.Attainment * o.OfferedRPS, New: m.Attainment * m.OfferedRPS, Unit: "rps"})
+				list = append(list, kind.FigurePair{Metric: "p99", Subject: m.Key().String(), Old: float64(o.Latency.P99US) / 1000, New: float64(m.Latency.P99US) / 1000, Unit: "us"})
 			}
 		}
 	}
-	if old, new := hourly(t.Against, t.Against.Pools), hourly(t.Plan, t.Cluster.Pools); old > 0 || new > 0 {
-		list = append(list, kind.Sample{Metric: "cost", What: "instances", Old: old, New: new, Unit: "USD per hour"})
+	if oldPrice, newPrice := hourlyPrice(t.Promised, t.Promised.Pools), hourlyPrice(t.Plan, t.Cluster.Pools); oldPrice > 0 || newPrice > 0 {
+		list = append(list, kind.FigurePair{Metric: "cost", Subject: "instances", Old: oldPrice, New: newPrice, Unit: "USD per hour"})
 	}
 	return list, "", nil
 }
 
 // hourlyPrice returns the price of a plan's instances, in USD per hour.
-func hourly(p *formats.Plan, pools []formats.Pool) float64 {
+func hourlyPrice(p *formats.Plan, pools []formats.Pool) float64 {
 	sum := 0.0
 	for _, in := range formats.QueueOf(p).Instances {
 		for i := range pools {
@@ -63,48 +63,48 @@ func hourly(p *formats.Plan, pools []formats.Pool) float64 {
 // arrivalSeconds returns the seconds of arrivals to simulate. If the work of the rates is more than the
 // instances can do, there are fewer, because the queue then takes long to drain. There is at least one
 // second, or the time in which simulatedRequests arrive.
-func spanOf(p *formats.Plan, profile *formats.Profile) float64 {
+func arrivalSeconds(p *formats.Plan, profile *formats.Profile) float64 {
 	q, rps, work := formats.QueueOf(p), 0.0, 0.0
-	for _, m := range p.Served() {
+	for _, m := range p.ServedModels() {
 		rps += m.RPS
 	}
 	for i := range q.Classes {
-		work += q.Classes[i].RPS * usualOf(q, &q.Classes[i], profile)
+		work += q.Classes[i].RPS * requestTime(q, &q.Classes[i], profile)
 	}
-	over := max(work/float64(len(q.Instances)), 1)
-	usual := simulated / max(rps, 1e-3)
-	if span := min(max(usual, leastSpan), mostSpan) / (over * over); span > 1 {
+	overload := max(work/float64(len(q.Instances)), 1)
+	usualSeconds := simulatedRequests / max(rps, 1e-3)
+	if span := min(max(usualSeconds, minSeconds), maxSeconds) / (overload * overload); span > 1 {
 		return math.Ceil(span)
 	}
-	return min(usual, 1)
+	return min(usualSeconds, 1)
 }
 
 // requestTime returns about how long an instance works for a mean request of a class, in seconds, on the
 // instance where that is least. It counts the prompt in an iteration of its own. The costs are those of the
 // profile or, without one, of the plan. If no instance serves the class, it returns 0.
-func usualOf(q *formats.QueuePlan, class *formats.QueueClass, profile *formats.Profile) float64 {
+func requestTime(q *formats.QueuePlan, class *formats.QueueClass, profile *formats.Profile) float64 {
 	costs := formats.Profile{LLMs: q.Models}
 	if profile != nil {
 		costs = *profile
 	}
-	each := math.Inf(1)
+	minTime := math.Inf(1)
 	for k := range q.Instances {
 		in := &q.Instances[k]
-		_, on := costs.LLMOn(class.Model, in.Device, in.TensorParallel)
-		at := slices.Index(in.Models, class.Model)
-		if on != nil && at >= 0 && at < len(in.Sequences) {
-			prompt := on.Iteration.PromptNS * max(0, class.PromptMean-on.Iteration.HingeTokens) / 1e9
-			each = min(each, least(class, on, in.Sequences[at])+prompt)
+		_, instance := costs.LLMOn(class.Model, in.Device, in.TensorParallel)
+		index := slices.Index(in.Models, class.Model)
+		if instance != nil && index >= 0 && index < len(in.Sequences) {
+			prompt := instance.Iteration.PromptNS * max(0, class.PromptMean-instance.Iteration.HingeTokens) / 1e9
+			minTime = min(minTime, minRequestTime(class, instance, in.Sequences[index])+prompt)
 		}
 	}
-	if math.IsInf(each, 1) {
+	if math.IsInf(minTime, 1) {
 		return 0
 	}
-	return each
+	return minTime
 }
 
 // simulatePlan simulates a plan, with the costs of a profile if one is given, and returns the report.
-func run(ctx context.Context, p *formats.Plan, profile *formats.Profile, seconds float64) (*formats.Report, error) {
+func simulatePlan(ctx context.Context, p *formats.Plan, profile *formats.Profile, seconds float64) (*formats.Report, error) {
 	plan := *p
 	q := *formats.QueueOf(p)
 
@@ -115,11 +115,11 @@ func run(ctx context.Context, p *formats.Plan, profile *formats.Profile, seconds
 			m := formats.QueueOf(p).Models[i]
 			var list []formats.LLMInstance
 			for _, in := range m.Instances {
-				_, on := profile.LLMOn(m.Model, in.Device, in.TensorParallel)
-				if on == nil {
+				_, instance := profile.LLMOn(m.Model, in.Device, in.TensorParallel)
+				if instance == nil {
 					return nil, fmt.Errorf("the profile has no %s on %d x %s any more", m.Model, in.TensorParallel, in.Device)
 				}
-				list = append(list, *on)
+				list = append(list, *instance)
 			}
 			m.Instances = list
 			q.Models = append(q.Models, m)
@@ -150,15 +150,15 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	for i := range q.Models {
 		llm.Models = append(llm.Models, q.Models[i].Model)
 	}
-	at := map[string]int{}
+	classIndex := map[string]int{}
 	for i := range q.Classes {
 		c := &q.Classes[i]
-		k, known := at[c.Class]
+		k, known := classIndex[c.Class]
 		if !known {
 			k = len(llm.Classes)
-			at[c.Class] = k
+			classIndex[c.Class] = k
 			llm.Classes = append(llm.Classes, formats.LLMClass{
-				Class: c.Class, SLO: document.SLO{Duration: c.SLOUS.D()}, Of: c.Of, Percentile: c.Percentile, WaitingSLO: document.SLO{Duration: c.WaitingUS.D()},
+				Class: c.Class, SLO: document.SLO{Duration: c.SLOUS.D()}, Figure: c.Figure, Percentile: c.Percentile, WaitingSLO: document.SLO{Duration: c.WaitingUS.D()},
 				Priority: c.Priority, MaxTokens: c.MaxTokens, Prompt: c.Prompt, Output: c.Output, Sessions: c.Sessions,
 			})
 		}

@@ -17,8 +17,8 @@ func TestSpanOfOverloadedInstances(t *testing.T) {
 		Instances: []formats.QueueInstance{{Device: "A100", TensorParallel: 1, Models: []string{"m7"}, Sequences: []int{64}}},
 	}
 	plan := &formats.Plan{Kind: formats.PlanQueue, Section: q}
-	if got := spanOf(plan, nil); got != mostSpan {
-		t.Errorf("as planned: %v s, expected %v", got, mostSpan)
+	if got := arrivalSeconds(plan, nil); got != maxSeconds {
+		t.Errorf("as planned: %v s, expected %v", got, maxSeconds)
 	}
 	for name, change := range map[string]func(*formats.Iteration){
 		"base": func(it *formats.Iteration) { it.BaseNS = 6e10 }, "context": func(it *formats.Iteration) { it.ContextNS = 1e6 },
@@ -26,13 +26,13 @@ func TestSpanOfOverloadedInstances(t *testing.T) {
 	} {
 		slow := on
 		change(&slow.Iteration)
-		if got := spanOf(plan, &formats.Profile{LLMs: []formats.LLMProfile{{Model: "m7", Instances: []formats.LLMInstance{slow}}}}); !(got < mostSpan/10) || got < 1 || math.IsNaN(got) {
+		if got := arrivalSeconds(plan, &formats.Profile{LLMs: []formats.LLMProfile{{Model: "m7", Instances: []formats.LLMInstance{slow}}}}); !(got < maxSeconds/10) || got < 1 || math.IsNaN(got) {
 			t.Errorf("%s: %v s", name, got)
 		}
 	}
 	class.RPS = 1e9
 	q.Classes = []formats.QueueClass{class}
-	if got := spanOf(plan, nil); got*class.RPS > simulated {
+	if got := arrivalSeconds(plan, nil); got*class.RPS > simulatedRequests {
 		t.Errorf("at %g requests a second: %v s", class.RPS, got)
 	}
 }

@@ -25,13 +25,13 @@ func TestIdleIsTheSumOfChunks(t *testing.T) {
 			want += it.BaseNS + it.CPUNS + it.AttentionNS*n*(before+n/2) + it.PromptNS*max(0, n-it.HingeTokens)
 			left, before = left-n, before+n
 		}
-		got := idle(&formats.QueueClass{Of: formats.OfTTFT, PromptMean: c.prompt}, on, c.budget)
+		got := idleFigure(&formats.QueueClass{Figure: formats.FigureTTFT, PromptMean: c.prompt}, on, c.budget)
 		if math.Abs(got-want/1e9) > 1e-12*want {
 			t.Errorf("prompt of %g in chunks of %d: %g s, expected %g", c.prompt, c.budget, got, want/1e9)
 		}
 	}
 	begun := time.Now()
-	if got := idle(&formats.QueueClass{Of: formats.OfTTFT, PromptMean: 1 << 63}, on, 512); !(got > 1e15) || time.Since(begun) > time.Second {
+	if got := idleFigure(&formats.QueueClass{Figure: formats.FigureTTFT, PromptMean: 1 << 63}, on, 512); !(got > 1e15) || time.Since(begun) > time.Second {
 		t.Errorf("a prompt of 2^63: %g s, after %v", got, time.Since(begun))
 	}
 }

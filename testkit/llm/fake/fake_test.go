@@ -43,8 +43,8 @@ func TestTextContinues(t *testing.T) {
 func TestRouter(t *testing.T) {
 	ctx := context.Background()
 	s, c := start(t, fake.Options{Models: []string{"a", "b"}, Load: 10 * time.Millisecond})
-	if c.Can.Switch != llm.Router || c.Can.Slots != 4 {
-		t.Fatalf("it can %+v", c.Can)
+	if c.Abilities.Switch != llm.Router || c.Abilities.Slots != 4 {
+		t.Fatalf("it can %+v", c.Abilities)
 	}
 	for _, step := range []error{c.Load(ctx, "a"), c.Load(ctx, "a"), c.Unload(ctx, "a"), c.Unload(ctx, "a"), c.Load(ctx, "b")} {
 		if step != nil {
@@ -70,8 +70,8 @@ func TestSleep(t *testing.T) {
 	opt := fake.Options{Plain: true, Loads: true, Sleeps: gpu}
 	s, first := start(t, opt)
 	_, second := start(t, opt)
-	if first.Can.Switch != llm.Sleeper || first.Can.LoRA != llm.Named {
-		t.Fatalf("it can %+v", first.Can)
+	if first.Abilities.Switch != llm.Sleeper || first.Abilities.LoRA != llm.LoRANamed {
+		t.Fatalf("it can %+v", first.Abilities)
 	}
 	if err := second.Load(ctx, "m"); !errors.Is(err, llm.ErrBroken) || gpu.Refused() != 1 {
 		t.Errorf("beside another one it wakes with %v", err)
@@ -97,8 +97,8 @@ func TestSleep(t *testing.T) {
 func TestFaults(t *testing.T) {
 	faults := []fake.Fault{{Full: true}, {Refuse: true}, {DieAt: 3}, {WrongAt: 2}, {HangAt: 4}}
 	_, c := start(t, fake.Options{Plain: true, Fault: func(n int, _ string) fake.Fault { return faults[n] }})
-	if c.Can.Switch != llm.Fixed {
-		t.Fatalf("it can %+v", c.Can)
+	if c.Abilities.Switch != llm.FixedModels {
+		t.Fatalf("it can %+v", c.Abilities)
 	}
 	want := fake.Text("m", "x", 9)
 	for i, w := range []struct {

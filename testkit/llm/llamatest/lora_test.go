@@ -32,11 +32,11 @@ func TestAdapter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Can.LoRA != llm.Scaled {
-		t.Fatalf("it can %+v", c.Can)
+	if c.Abilities.LoRA != llm.LoRAWeighted {
+		t.Fatalf("it can %+v", c.Abilities)
 	}
 	write := func(a *llm.Adapter) string {
-		use, err := c.Adapters().Using(ctx, TinyA, a)
+		use, err := c.Adapters().RequestUse(ctx, TinyA, a)
 		if err != nil {
 			t.Fatal(err)
 		}
