@@ -28,7 +28,7 @@ type Device struct {
 // IsCPU reports whether the device is a set of CPUs.
 func (d Device) IsCPU() bool { return strings.HasPrefix(d.ID, "cpu:") }
 
-// Index returns the number of the GPU, or of the first CPU.
+// Index returns the number of the GPU (1 for cuda:1), or of the first CPU of a set (2 for cpu:2,3).
 func (d Device) Index() (int, error) {
 	_, s, ok := strings.Cut(d.ID, ":")
 	if ok {
@@ -52,7 +52,7 @@ func CPUDevice(cpus ...int) Device {
 	}
 }
 
-// FindDevice returns the device with an ID. The error lists the IDs that exist.
+// FindDevice returns the device with an ID such as cuda:0. If there is none, the error lists the IDs that exist.
 func FindDevice(devices []Device, id string) (Device, error) {
 	var ids []string
 	for _, d := range devices {

@@ -58,16 +58,16 @@ func CPUs() ([]int, error) {
 		return nil, fmt.Errorf("read the process's CPU set: %w", err)
 	}
 	var out []int
-	for c := 0; len(out) < set.Count(); c++ {
-		if set.IsSet(c) {
-			out = append(out, c)
+	for cpu := 0; len(out) < set.Count(); cpu++ {
+		if set.IsSet(cpu) {
+			out = append(out, cpu)
 		}
 	}
 	sort.Ints(out)
 	return out, nil
 }
 
-// MemoryBytes returns the memory of the machine.
+// MemoryBytes returns the size of the machine's main memory, or 0 if the kernel does not report it.
 func MemoryBytes() int64 {
 	var si unix.Sysinfo_t
 	if unix.Sysinfo(&si) != nil {
@@ -76,7 +76,8 @@ func MemoryBytes() int64 {
 	return int64(si.Totalram) * int64(si.Unit)
 }
 
-// ThreadCPU returns the CPU time of the calling thread. Lock the goroutine to the thread between two readings.
+// ThreadCPU returns the CPU time that the calling thread has used since it started. The difference of two readings
+// is the cost of the work between them, if the goroutine is locked to the thread meanwhile.
 func ThreadCPU() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {

@@ -60,7 +60,7 @@ type Spec struct {
 	Shape []int64
 }
 
-// ShapeAt returns the shape at a batch size.
+// ShapeAt returns the shape at a batch size: BatchDim is replaced by that number.
 func (s Spec) ShapeAt(batch int) []int64 {
 	out := make([]int64, len(s.Shape))
 	for i, d := range s.Shape {
@@ -163,7 +163,8 @@ func (t *HostTensor) Read(dst []byte) error {
 	return nil
 }
 
-// CheckLen returns the error for a copy of the wrong length, or nil.
+// CheckLen returns an error if a copy from or to a tensor has another length than the tensor. wanted is the tensor's
+// size in bytes, given the length of the caller's slice.
 func CheckLen(s Spec, wanted, given int) error {
 	if wanted != given {
 		return fmt.Errorf("tensor %s: %w: %d bytes, expected %d", s.Name, ErrShape, given, wanted)

@@ -66,33 +66,36 @@ func Top(p []float64) float64 {
 	return largest
 }
 
-// Entropy returns 1 minus the entropy divided by its largest value, the logarithm of the number of classes. All
-// zeros, which Normalise makes of invalid scores, give 0.
+// Entropy returns 1 minus the entropy of p divided by the largest possible one, the logarithm of the number of
+// classes: 1 for a sure answer, 0 for equal probabilities. All zeros, which Normalise makes of invalid scores, give
+// 0.
 func Entropy(p []float64) float64 {
 	if len(p) < 2 {
 		return Top(p)
 	}
-	h, sum := 0.0, 0.0
+	entropy, sum := 0.0, 0.0
 	for _, v := range p {
 		if v > 0 {
-			h -= v * math.Log(v)
+			entropy -= v * math.Log(v)
 			sum += v
 		}
 	}
 	if sum == 0 {
 		return 0
 	}
-	return min(1, max(0, 1-h/math.Log(float64(len(p)))))
+	return min(1, max(0, 1-entropy/math.Log(float64(len(p)))))
 }
 
 // tolerance bounds the difference of a sum of probabilities in single precision from 1.
 const tolerance = 1e-3
 
-// Normalise turns scores into probabilities, in place, and returns the class of the largest score (the first of
-// equal ones). Scores with a NaN or an infinity become zeros, whose certainty is 0, and the class is -1.
+// Normalise turns a model's scores for one sample into probabilities, in place, and returns the class of the largest
+// score (the first of equal ones). Scores from 0 to 1 with a sum of 1 are probabilities already, and stay. Scores
+// with a NaN or an infinity become zeros, whose certainty is 0, and the class is -1.
 func Normalise(scores []float64) (class int) {
+	// Find the largest score, and whether the scores are probabilities already.
 	class = -1
-	sum, largest, valid := 0.0, math.Inf(-1), true
+	sum, largest, allInRange := 0.0, math.Inf(-1), true
 	for i, v := range scores {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			clear(scores)
@@ -101,12 +104,14 @@ func Normalise(scores []float64) (class int) {
 		if v > largest {
 			class, largest = i, v
 		}
-		valid = valid && v >= 0 && v <= 1
+		allInRange = allInRange && v >= 0 && v <= 1
 		sum += v
 	}
-	if valid && math.Abs(sum-1) <= tolerance {
+	if allInRange && math.Abs(sum-1) <= tolerance {
 		return class
 	}
+
+	// Otherwise they are logits: take the softmax, relative to the largest so that no exponential overflows.
 	sum = 0
 	for i, v := range scores {
 		scores[i] = math.Exp(v - largest)

@@ -1,7 +1,8 @@
 package graph
 
-// AtomNodes returns the names of the operators of an atom, in order. An operator without a name gets the name
-// node_of_ and its first output, as in the ONNX parsers of runtimes.
+// AtomNodes returns the names of the operators of atom i (the part of the model between Cuts[i] and Cuts[i+1]), in
+// order. An operator without a name gets the name node_of_ and its first output, as in the ONNX parsers of runtimes,
+// so that the names agree with those in a runtime's own profile.
 func (c *Chain) AtomNodes(i int) []string {
 	n := c.Model.net
 	var out []string

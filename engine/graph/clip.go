@@ -20,9 +20,9 @@ func (m *Model) opset() int64 {
 	return 0
 }
 
-// fp16Clips replaces Clip in float16 by Max and Min: before operator set 12 it exists only in float32, also on
-// GPUs. Max and Min accept a scalar beside a tensor from operator set 8 on. It also returns the constants that
-// these need.
+// fp16Clips replaces the Clip nodes of a float16 model by Max and Min where its operator set (opset) is older than
+// 12: there, Clip exists only in float32, also on GPUs. Max and Min accept a scalar beside a tensor from operator
+// set 8 on. It returns all nodes and the constants, the bounds, that the new ones read.
 func fp16Clips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Tensor) {
 	if opset < 8 || opset > 11 {
 		return nodes, nil
@@ -36,7 +36,7 @@ func fp16Clips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Ten
 		}
 
 		// Find the bounds, which are inputs or attributes.
-		lastName := nd.Output[0]
+		outputName := nd.Output[0]
 		bound := [2]string{} // names of the smallest and the largest value, empty without one
 		for i := 1; i < len(nd.Input) && i <= 2; i++ {
 			bound[i-1] = nd.Input[i]
@@ -46,16 +46,16 @@ func fp16Clips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Ten
 			if math.Abs(float64(a.GetF())) > largestFP16 {
 				continue // no value is beyond the bound
 			}
-			bound[i] = lastName + "@" + a.GetName()
+			bound[i] = outputName + "@" + a.GetName()
 			inits = append(inits, &onnxpb.Tensor{Name: proto.String(bound[i]), DataType: proto.Int32(int32(engine.F16)),
 				RawData: binary.LittleEndian.AppendUint16(nil, ToFP16(a.GetF()))})
 		}
 
-		// Replace the node by Max, Min, both, or Identity.
+		// Replace the node by Max, Min, both, or Identity. Each new node reads x, the output of the one before.
 		x := nd.Input[0]
-		step := func(op, bound, to string) {
+		addNode := func(op, bound, to string) {
 			node := &onnxpb.Node{OpType: proto.String(op), Name: nd.Name, Input: []string{x}, Output: []string{to}}
-			if to != lastName && nd.GetName() != "" { // node names are unique
+			if to != outputName && nd.GetName() != "" { // node names are unique
 				node.Name = proto.String(nd.GetName() + "@above")
 			}
 			if bound != "" {
@@ -65,14 +65,14 @@ func fp16Clips(nodes []*onnxpb.Node, opset int64) ([]*onnxpb.Node, []*onnxpb.Ten
 			x = to
 		}
 		if bound[0] != "" && bound[1] != "" {
-			step("Max", bound[0], lastName+"@above")
-			step("Min", bound[1], lastName)
+			addNode("Max", bound[0], outputName+"@above")
+			addNode("Min", bound[1], outputName)
 		} else if bound[1] != "" {
-			step("Min", bound[1], lastName)
+			addNode("Min", bound[1], outputName)
 		} else if bound[0] != "" {
-			step("Max", bound[0], lastName)
+			addNode("Max", bound[0], outputName)
 		} else {
-			step("Identity", "", lastName)
+			addNode("Identity", "", outputName)
 		}
 	}
 	return out, inits

@@ -347,7 +347,7 @@ func TestSeededWeightsHaveGivenMeanAndSpread(t *testing.T) {
 	if v[0] == v[1] || v[0] != float32s(w.tensor().RawData)[0] {
 		t.Error("weights are not a fixed random stream")
 	}
-	w.row = 40
+	w.fanIn = 40
 	row := float32s(w.tensor().RawData)[:40]
 	centred, _ := stats(row)
 	plain, _ := stats(v[:40])

@@ -28,16 +28,17 @@ func ToFP16(x float32) uint16 {
 	return sign | uint16((abs-0x3800_0000)>>13)
 }
 
-// FromFP16 returns the float32 for the bits of a float16.
+// FromFP16 returns the float32 for the bits of a float16: one bit of sign, five of exponent, ten of fraction.
 func FromFP16(h uint16) float32 {
 	sign, exponent, fraction := uint32(h&0x8000)<<16, uint32(h>>10&0x1f), uint32(h&0x3ff)
 	switch exponent {
 	case 0: // the step is 2^-24
 		f := float32(fraction) / (1 << 24)
 		return math.Float32frombits(math.Float32bits(f) | sign)
-	case 0x1f:
+	case 0x1f: // infinity or NaN
 		return math.Float32frombits(sign | 0x7f80_0000 | fraction<<13)
 	}
+	// The exponents are biased by 15 and by 127.
 	return math.Float32frombits(sign | (exponent+112)<<23 | fraction<<13)
 }
 
@@ -61,7 +62,8 @@ func staysFloat(nd *onnxpb.Node, input int) bool {
 	return false
 }
 
-// innerType returns the type that a tensor has inside a subgraph.
+// innerType returns the type that a tensor of type t has inside a subgraph: float32 is float16 in one that computes
+// in half precision.
 func (p *subgraph) innerType(t engine.DType) engine.DType {
 	if p.fp16 && t == engine.F32 {
 		return engine.F16
@@ -69,7 +71,8 @@ func (p *subgraph) innerType(t engine.DType) engine.DType {
 	return t
 }
 
-// fp16Tensor returns a constant in float16, or unchanged if it is not float32.
+// fp16Tensor returns a float32 constant converted to float16, and other constants unchanged. A finite value that
+// float16 cannot hold is an error.
 func fp16Tensor(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 	if engine.DType(t.GetDataType()) != engine.F32 {
 		return t, nil
@@ -91,8 +94,8 @@ func fp16Tensor(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 	return &onnxpb.Tensor{Name: t.Name, DataType: proto.Int32(int32(engine.F16)), Dims: t.Dims, RawData: raw}, nil
 }
 
-// fp16Node returns a node that computes in float16 what the given one computes in float32. It adds constants that
-// it needs to extra.
+// fp16Node returns a node that computes in float16 what the given one computes in float32. Constants that it needs
+// beside those of the graph are added to extra, by name. A node that has no float16 form is an error.
 func (n *sortedGraph) fp16Node(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor) (*onnxpb.Node, error) {
 	op := nd.GetOpType()
 	if floatOnly[op] {
@@ -100,12 +103,12 @@ func (n *sortedGraph) fp16Node(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor)
 	}
 
 	// Copy the node when it first changes, because the original stays in use.
-	own := nd
+	result := nd
 	change := func() *onnxpb.Node {
-		if own == nd {
-			own = proto.Clone(nd).(*onnxpb.Node)
+		if result == nd {
+			result = proto.Clone(nd).(*onnxpb.Node)
 		}
-		return own
+		return result
 	}
 
 	// Some inputs, such as Resize's factors, stay float32 by the operator's definition: give the node a float32
@@ -157,17 +160,19 @@ func (n *sortedGraph) fp16Node(nd *onnxpb.Node, extra map[string]*onnxpb.Tensor)
 	}
 
 	// Without an attribute this operator fills with float32 zeros.
-	if op == "ConstantOfShape" && len(nd.Attribute) == 0 { // float32 zeros
+	if op == "ConstantOfShape" && len(nd.Attribute) == 0 {
 		change().Attribute = []*onnxpb.Attribute{tensorAttribute(&onnxpb.Tensor{DataType: proto.Int32(int32(engine.F16)), Dims: []int64{1}, RawData: []byte{0, 0}})}
 	}
-	return own, nil
+	return result, nil
 }
 
+// tensorAttribute makes the attribute "value" of a Constant or ConstantOfShape node.
 func tensorAttribute(t *onnxpb.Tensor) *onnxpb.Attribute {
 	return &onnxpb.Attribute{Name: proto.String("value"), Type: onnxpb.Attribute_TENSOR.Enum(), T: t}
 }
 
-// convertToFP16 converts the nodes and constants of a written graph, except those of the boundary, to float16.
+// convertToFP16 converts the initialisers and nodes of a graph that is about to be written to float16. The casts at
+// the graph's boundary are not among them. It returns the converted ones, with the constants that new nodes need.
 func (n *sortedGraph) convertToFP16(inits []*onnxpb.Tensor, nodes []*onnxpb.Node) ([]*onnxpb.Tensor, []*onnxpb.Node, error) {
 	extra := map[string]*onnxpb.Tensor{}
 	outNodes := make([]*onnxpb.Node, len(nodes))
@@ -184,7 +189,9 @@ func (n *sortedGraph) convertToFP16(inits []*onnxpb.Tensor, nodes []*onnxpb.Node
 			return nil, nil, err
 		}
 	}
-	for _, nd := range outNodes { // in the order of the nodes
+
+	// Add the extra constants in the order of the nodes that read them, so that the same model gives the same bytes.
+	for _, nd := range outNodes {
 		for _, in := range nd.Input {
 			if t := extra[in]; t != nil {
 				outInits = append(outInits, t)

@@ -13,8 +13,9 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// tensorsOnly returns the graph without outputs that are not tensors. In place of the map that ZipMap makes of a
-// classifier's probabilities, the probabilities become an output.
+// tensorsOnly returns the graph with tensors as outputs only, or an error if an input or output is something else,
+// such as a list or a map. Classifiers of scikit-learn end in ZipMap, which makes a list of maps of the
+// probabilities: the probabilities become the output in its place.
 func (m *Model) tensorsOnly(g *onnxpb.Graph) (*onnxpb.Graph, error) {
 	made := map[string]*onnxpb.Node{}
 	for _, nd := range g.Node {
@@ -51,12 +52,13 @@ func withParts(g *onnxpb.Graph, inits []*onnxpb.Tensor, outputs []*onnxpb.ValueI
 	return &onnxpb.Graph{Node: g.Node, Name: g.Name, Initializer: inits, Input: g.Input, Output: outputs, ValueInfo: g.ValueInfo}
 }
 
-// notTensor returns the kind of a declared input or output that is not a tensor.
+// notTensor returns, for an error message, what a declared input or output is if it is not a tensor ("a map"). It
+// returns "" for a tensor.
 func notTensor(v *onnxpb.ValueInfo) string {
 	if v.GetType() == nil || v.Type.GetTensorType() != nil {
 		return ""
 	}
-	// The format's other types are in fields that are not decoded.
+	// The format's other types are in fields that are not decoded: the field's number is in the first byte.
 	field := 0
 	if raw := v.Type.ProtoReflect().GetUnknown(); len(raw) > 0 {
 		field = int(raw[0] >> 3)
@@ -74,7 +76,8 @@ func notTensor(v *onnxpb.ValueInfo) string {
 	return "not a tensor"
 }
 
-// makeConstants turns inputs without dimensions whose values are given into constants.
+// makeConstants turns the inputs without dimensions whose values the user gives into constants, records them in
+// m.Constants, and returns the changed graph.
 func (m *Model) makeConstants(g *onnxpb.Graph, values map[string]Literal) (*onnxpb.Graph, error) {
 	inits := g.Initializer
 	for _, v := range g.Input {
@@ -163,7 +166,8 @@ func (m *Model) declareInputs(g *onnxpb.Graph, o Options) error {
 	return nil
 }
 
-// givenDims returns the dimensions in the options by the names of inputs.
+// givenDims returns the dimensions in the options by the names of inputs. Dimensions without a name are those of the
+// only input. Dimensions for an input that the model does not have are an error, unless o.OtherInputs is set.
 func givenDims(list []declaredInput, o Options) (map[string][]int64, error) {
 	var names []string
 	for _, d := range list {
@@ -188,16 +192,20 @@ func givenDims(list []declaredInput, o Options) (map[string][]int64, error) {
 	return out, nil
 }
 
-// namedSizes returns the sizes of dimensions by their names in the file, where the dimensions of one input with
-// that name are given. A dimension that is the batch of one input, in front, is 1 in others, unless its size is
-// given.
+// namedSizes returns the sizes of dimensions by their names in the file ("seq": 128). They come from the dimensions
+// that the user gives for inputs, because dimensions of the same name have the same size. A name that stands in
+// front in one input, as its batch, counts as 1 in others, unless its size is given.
 func namedSizes(list []declaredInput, givenDims map[string][]int64) (map[string]int64, error) {
 	batch, sizes := map[string]bool{}, map[string]int64{}
+
+	// The first dimension of an input is its batch.
 	for _, d := range list {
 		if len(d.dims) > 0 && d.dims[0].GetDimParam() != "" {
 			batch[d.dims[0].GetDimParam()], sizes[d.dims[0].GetDimParam()] = true, 1
 		}
 	}
+
+	// Take the given size of each named dimension, and check that inputs agree.
 	for _, d := range list {
 		dims := givenDims[d.name]
 		if dims == nil || !d.hasShape {
@@ -220,8 +228,9 @@ func namedSizes(list []declaredInput, givenDims map[string][]int64) (map[string]
 	return sizes, nil
 }
 
-// boundBatch returns why the first dimensions of inputs cannot all be one batch, or "" if they can. A runtime that
-// gets such inputs at other sizes may read beyond their ends.
+// boundBatch returns why the first dimensions of inputs cannot all be one batch, or "" if they can. They cannot if
+// the file fixes one to another size than the rest, or if the name of one stands at another place in another input.
+// A runtime that gets such inputs at other sizes may read beyond their ends.
 func boundBatch(list []declaredInput) string {
 	for _, d := range list {
 		if len(d.dims) == 0 {
@@ -245,8 +254,8 @@ func boundBatch(list []declaredInput) string {
 	return ""
 }
 
-// dimSize returns a dimension's size: that in the file, the given one, or that of its name. It is 0 if the
-// dimension is free.
+// dimSize returns the size of dimension i: that in the file, the given one (dims), or that of its name. It is 0 if
+// the dimension is free.
 func (d *declaredInput) dimSize(i int, dims []int64, namedSizes map[string]int64) int64 {
 	size := d.dims[i].GetDimValue()
 	if size > 0 {
@@ -298,7 +307,8 @@ func (d *declaredInput) spec(dims []int64, namedSizes map[string]int64) (s engin
 	return s, firstDim, nil
 }
 
-// missingDims returns the dimensions that the user has to give, and the flag for that with a guess of the sizes.
+// missingDims is called for an input whose shape is not known. It returns what the user has to give, as text, and
+// the flag for that with a guess of the sizes: an image for four dimensions, otherwise 128 tokens.
 func (d *declaredInput) missingDims(namedSizes map[string]int64) (missing, flag string) {
 	switch {
 	case !d.hasShape:
@@ -323,10 +333,10 @@ func (d *declaredInput) missingDims(namedSizes map[string]int64) (missing, flag 
 		}
 		sizes = append(sizes, fmt.Sprint(cmp.Or(size, guess[min(i, len(guess)-1)])))
 	}
-	verb := "dimension %s is not fixed"
+	clause := "dimension %s is not fixed"
 	if len(freeDims) > 1 {
-		verb = "dimensions %s are not fixed"
+		clause = "dimensions %s are not fixed"
 	}
-	return fmt.Sprintf("input %q is %s[%s], whose "+verb, d.name, d.typ, strings.Join(names, ", "), strings.Join(freeDims, " and ")),
+	return fmt.Sprintf("input %q is %s[%s], whose "+clause, d.name, d.typ, strings.Join(names, ", "), strings.Join(freeDims, " and ")),
 		fmt.Sprintf("--shape %s=%s", d.name, strings.Join(sizes, "x"))
 }

@@ -24,7 +24,7 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 	out := make([]byte, 0, len(l.Values)*t.Size())
 	le := binary.LittleEndian
 
-	// wholeNumber checks that a value is a whole number of the type's range.
+	// integer returns a value as a whole number, or an error if it is none, or beyond the range [lo,hi].
 	integer := func(v, lo, hi float64) (int64, error) {
 		lo, hi = max(lo, -exactWhole), min(hi, exactWhole)
 		if v != math.Trunc(v) || v < lo || v > hi {
@@ -88,12 +88,13 @@ func (l Literal) Bytes(t engine.DType) ([]byte, error) {
 	return out, nil
 }
 
-// Fill returns the bytes of a tensor of n elements, of which one sample has perSample. A single value is used for
-// all elements. The values of some samples are repeated.
+// Fill returns the bytes of a tensor of n elements with these values. perSample is the number of elements of one
+// sample. A single value is used for all elements. Otherwise the values are those of one or more samples, and are
+// repeated until the tensor is full.
 func (l Literal) Fill(t engine.DType, n, perSample int64) ([]byte, error) {
-	k := int64(len(l.Values))
-	if k != 1 && (k == 0 || perSample == 0 || k%perSample != 0) {
-		return nil, fmt.Errorf("%d values of shape %v, expected one, or %d for a sample", k, l.Shape, perSample)
+	given := int64(len(l.Values))
+	if given != 1 && (given == 0 || perSample == 0 || given%perSample != 0) {
+		return nil, fmt.Errorf("%d values of shape %v, expected one, or %d for a sample", given, l.Shape, perSample)
 	}
 	values, err := l.Bytes(t)
 	if err != nil {

@@ -25,8 +25,8 @@ type sortedGraph struct {
 	compute  []int // indexes of nodes that depend on an input, in order
 }
 
-// newNet checks a graph's connections and sorts it. It keeps the graph's messages and never changes them. Seeded
-// weights count as initialisers.
+// newNet checks a graph's connections and sorts it, when a model is read. weights are seeded weights, which are
+// generated later and count as initialisers. It keeps the graph's messages and never changes them.
 func newNet(g *onnxpb.Graph, weights map[string]*seededWeight) (*sortedGraph, error) {
 	n := &sortedGraph{name: g.GetName(), inits: map[string]*onnxpb.Tensor{}, weights: weights}
 	for _, t := range g.Initializer {
@@ -89,7 +89,7 @@ func newNet(g *onnxpb.Graph, weights map[string]*seededWeight) (*sortedGraph, er
 // unary are operators whose first input the analysis follows, so that it must exist.
 var unary = setOf("ConstantOfShape Softmax LogSoftmax Sigmoid Reshape Flatten Squeeze Unsqueeze Identity Transpose ReduceMean")
 
-// nodeLabel returns the name of a node for errors.
+// nodeLabel returns a node's operator and name for errors. For a node without a name it gives the first output.
 func nodeLabel(nd *onnxpb.Node) string {
 	if nd.GetName() != "" {
 		return nd.GetOpType() + " " + nd.GetName()
@@ -109,7 +109,8 @@ func readTensors(nd *onnxpb.Node) []string {
 	return append(append([]string(nil), nd.Input...), sub...)
 }
 
-// subgraphReads returns the outer tensors that the bodies of If, Loop and Scan read.
+// subgraphReads returns the outer tensors that the bodies of If, Loop and Scan (graphs in the node's attributes)
+// read. depth is the number of bodies around the node. Bodies that are nested too deep are an error.
 func subgraphReads(nd *onnxpb.Node, depth int) ([]string, error) {
 	var out []string
 	for _, a := range nd.Attribute {
@@ -156,6 +157,7 @@ func subgraphReads(nd *onnxpb.Node, depth int) ([]string, error) {
 	return out, nil
 }
 
+// intHeap is a heap of node indexes, the smallest first (container/heap).
 type intHeap []int
 
 func (h intHeap) Len() int           { return len(h) }
@@ -169,7 +171,8 @@ func (h *intHeap) Pop() any {
 	return x
 }
 
-// sortNodes puts the nodes in topological order, and keeps the file's order where it can.
+// sortNodes puts the nodes in topological order, and keeps the file's order where it can. It returns an error if a
+// tensor has no producer or two, or if the nodes form a cycle.
 func (n *sortedGraph) sortNodes() error {
 	producers, err := producersOf(n.nodes)
 	if err != nil {
@@ -197,7 +200,7 @@ func (n *sortedGraph) sortNodes() error {
 	return nil
 }
 
-// producersOf maps each tensor to the node that produces it.
+// producersOf maps each tensor to the index of the node that produces it.
 func producersOf(nodes []*onnxpb.Node) (map[string]int, error) {
 	producers := map[string]int{}
 	for i, nd := range nodes {
@@ -234,7 +237,7 @@ func (n *sortedGraph) givenTensors() (map[string]bool, error) {
 
 // topologicalOrder orders nodes so that each comes after the producers of its inputs.
 func topologicalOrder(nodes []*onnxpb.Node, producers map[string]int, givenTensors map[string]bool) ([]*onnxpb.Node, error) {
-	// Count the inputs that each node waits for.
+	// Count the inputs that each node waits for, and list the nodes that read each node's outputs.
 	waits := make([]int, len(nodes))
 	users := make([][]int, len(nodes))
 	readyNodes := &intHeap{}
@@ -272,7 +275,8 @@ func topologicalOrder(nodes []*onnxpb.Node, producers map[string]int, givenTenso
 	return order, nil
 }
 
-// findComputeNodes drops nodes that no output needs, and separates constants from compute nodes.
+// findComputeNodes drops nodes that no output needs, and separates constants from compute nodes, which depend on an
+// input. It sets the derived fields of the graph. It is called again whenever the graph was rewritten.
 func (n *sortedGraph) findComputeNodes() error {
 	// Walk backwards and keep the nodes that some output needs.
 	need := map[string]bool{}
@@ -308,15 +312,15 @@ func (n *sortedGraph) findComputeNodes() error {
 		n.isConst[s] = true
 	}
 	for i, nd := range n.nodes {
-		con := !isRandom(nd)
+		constant := !isRandom(nd)
 		for _, in := range readTensors(nd) {
-			con = con && (in == "" || n.isConst[in])
+			constant = constant && (in == "" || n.isConst[in])
 		}
 		for _, o := range nd.Output {
 			n.producer[o] = i
-			n.isConst[o] = con
+			n.isConst[o] = constant
 		}
-		if !con {
+		if !constant {
 			n.compute = append(n.compute, i)
 		}
 	}
@@ -334,14 +338,15 @@ func (n *sortedGraph) findComputeNodes() error {
 // isRandom reports whether an operator's outputs are not determined by its inputs.
 func isRandom(nd *onnxpb.Node) bool { return strings.HasPrefix(nd.GetOpType(), "Random") }
 
-// clone copies the net so that it can be rewritten; messages are shared.
+// clone copies the graph so that it can be rewritten. The protobuf messages are shared, and must not be changed.
 func (n *sortedGraph) clone() *sortedGraph {
 	c := *n
 	c.nodes, c.inits, c.weights, c.isConst = slices.Clone(n.nodes), maps.Clone(n.inits), maps.Clone(n.weights), maps.Clone(n.isConst)
 	return &c
 }
 
-// consumers maps each tensor to the compute nodes that read it. -1 stands for the outputs of the model.
+// consumers maps each tensor to the indexes of the compute nodes that read it. -1 stands for the outputs of the
+// model.
 func (n *sortedGraph) consumers() map[string][]int {
 	out := map[string][]int{}
 	for _, i := range n.compute {
@@ -359,9 +364,10 @@ func (n *sortedGraph) consumers() map[string][]int {
 	return out
 }
 
-// Weightless reports whether the model was shipped with constants in place of its weights: their values outnumber
-// those in the file. (A model with weights may have some such constants, for example as the first state of a
-// recurrence.)
+// Weightless reports whether the model was shipped with constants in place of its weights: the elements that
+// ConstantOfShape nodes make outnumber the values in the file. Constants of fewer than 64 elements do not count,
+// because they are shapes rather than weights. (A model with weights may have some such constants, for example as
+// the first state of a recurrence.)
 func (m *Model) Weightless() bool {
 	var constants, values int64
 	for _, nd := range m.net.nodes {
@@ -380,8 +386,9 @@ func (m *Model) Weightless() bool {
 // Nodes returns the number of operators that depend on an input.
 func (m *Model) Nodes() int { return len(m.net.compute) }
 
-// Logits returns, for each output, the name of the tensor to compare: the input of a closing Softmax or Sigmoid,
-// which would hide differences, or the output itself.
+// Logits returns, for each output, the name of the tensor to compare when two runs of the model are compared: the
+// input of a closing Softmax or Sigmoid, which would hide differences, or the output itself. It looks through up to
+// eight operators that only move or reshape values.
 func (m *Model) Logits() []string {
 	out := make([]string, len(m.Outputs))
 	for i, t := range m.Outputs {
@@ -405,6 +412,8 @@ func (m *Model) Logits() []string {
 	return out
 }
 
+// elementCount returns the number of elements of a tensor, or -1 if a dimension is negative or there are more than
+// maxElements.
 func elementCount(dims []int64) int64 {
 	n := int64(1)
 	for _, d := range dims {

@@ -23,15 +23,17 @@ type seededWeight struct {
 	mean      float64
 	deviation float64 // standard deviation
 	seed      uint64
-	row       int64 // consecutive values that one output sums; a part of their mean is subtracted
+	fanIn     int64 // number of consecutive values that one output sums, if a part of their mean is subtracted; else 0
 }
 
-// fillUniform fills out with values of the given mean and deviation, from the random stream of the seed and the
-// name.
+// fillUniform fills raw with float32 values, little endian, that are uniform with the given mean and standard
+// deviation dev. They come from the random stream of the seed and the name, so that the same ones give the same
+// values.
 func fillUniform(seed uint64, name string, mean, dev float64, raw []byte) {
 	rng := seeded.New(seed, "weights/"+name)
-	width := dev * math.Sqrt(12)
+	width := dev * math.Sqrt(12) // a uniform distribution of width 1 has the variance 1/12
 	lo, step := float32(mean-width/2), float32(width/(1<<24))
+	// Each random number of 64 bits gives two values: from its upper and its lower 24 bits, as many as a float32 holds.
 	for i := 0; i+4 <= len(raw); i += 8 {
 		r := rng.Uint64()
 		binary.LittleEndian.PutUint32(raw[i:], math.Float32bits(lo+step*float32(r>>40)))
@@ -41,33 +43,35 @@ func fillUniform(seed uint64, name string, mean, dev float64, raw []byte) {
 	}
 }
 
+// bytes returns the size of the values as float32.
 func (w *seededWeight) bytes() int64 { return 4 * elementCount(w.dims) }
 
+// tensor generates the values, when a slice with this weight is written. Values of four bytes, little endian.
 func (w *seededWeight) tensor() *onnxpb.Tensor {
 	raw := make([]byte, w.bytes())
 	fillUniform(w.seed, w.name, w.mean, w.deviation, raw)
-	if w.row > 1 {
-		for offset := int64(0); offset < int64(len(raw)); offset += 4 * w.row {
-			subtractMean(raw[offset : offset+4*w.row])
+	if w.fanIn > 1 {
+		for offset := int64(0); offset < int64(len(raw)); offset += 4 * w.fanIn {
+			subtractMean(raw[offset : offset+4*w.fanIn])
 		}
 	}
 	return &onnxpb.Tensor{Name: proto.String(w.name), DataType: proto.Int32(int32(engine.F32)), Dims: w.dims, RawData: raw}
 }
 
-// centredShare is the part of the mean that is subtracted from the weights of one output. Without subtraction, the
+// subtractedShare is the part of the mean that is subtracted from the weights of one output. Without subtraction, the
 // common positive mean that rectifiers leave grows from layer to layer, until all inputs give nearly the same
 // output. With full subtraction, a deep network is chaotic and amplifies rounding errors as much as inputs.
-const centredShare = 0.5
+const subtractedShare = 0.5
 
-// subtractMean subtracts that part of the mean.
+// subtractMean subtracts subtractedShare of their mean from float32 values, the weights of one output.
 func subtractMean(raw []byte) {
 	sum := 0.0
 	for i := 0; i < len(raw); i += 4 {
 		sum += float64(math.Float32frombits(binary.LittleEndian.Uint32(raw[i:])))
 	}
-	mean := float32(centredShare * sum / float64(len(raw)/4))
+	subtracted := float32(subtractedShare * sum / float64(len(raw)/4))
 	for i := 0; i < len(raw); i += 4 {
-		binary.LittleEndian.PutUint32(raw[i:], math.Float32bits(math.Float32frombits(binary.LittleEndian.Uint32(raw[i:]))-mean))
+		binary.LittleEndian.PutUint32(raw[i:], math.Float32bits(math.Float32frombits(binary.LittleEndian.Uint32(raw[i:]))-subtracted))
 	}
 }
 
@@ -125,8 +129,9 @@ func (s *seeder) momentsOf(name string) moments {
 	return moments{0, 1}
 }
 
-// setParameter makes the parameter behind a constant input seeded, and returns it with the dimensions that the
-// node sees. If there is none, it returns nil.
+// setParameter marks the constant that is input k of a node to be replaced by seeded random values with the given
+// mean and standard deviation dev, and returns it. It returns nil if that input is not a float constant, or if it
+// was replaced before, for another node.
 func (s *seeder) setParameter(nd *onnxpb.Node, k int, mean, dev float64) *seededWeight {
 	if k >= len(nd.Input) || !s.n.isConst[nd.Input[k]] {
 		return nil
@@ -144,7 +149,9 @@ func (s *seeder) setParameter(nd *onnxpb.Node, k int, mean, dev float64) *seeded
 	return w
 }
 
-// seedNode seeds the parameters of a node, and returns the moments of its output.
+// seedNode seeds the parameters of a node, and returns the estimated mean and variance of its output. Parameters get
+// a standard deviation of a tenth around the values that leave their input as it is. The moments of pooled and
+// squashed values are rough estimates.
 func (s *seeder) seedNode(nd *onnxpb.Node) moments {
 	x := moments{0, 1}
 	if len(nd.Input) > 0 {
@@ -154,6 +161,7 @@ func (s *seeder) seedNode(nd *onnxpb.Node) moments {
 	case "Conv", "ConvTranspose", "Gemm", "MatMul":
 		return s.seedProduct(nd, x)
 	case "BatchNormalization":
+		// The inputs are scale, bias, mean and variance: the last two are those of x, so that it is normalised.
 		s.setParameter(nd, 1, 1, 0.1)
 		s.setParameter(nd, 2, 0, 0.1)
 		s.setParameter(nd, 3, x.mean, 0.1*math.Sqrt(x.variance))
@@ -185,23 +193,30 @@ func (s *seeder) seedNode(nd *onnxpb.Node) moments {
 	return x
 }
 
-// seedProduct seeds a layer that multiplies by a matrix so that its outputs are standard normal.
+// seedProduct seeds the weights (input 1) and the bias (input 2) of a convolution or matrix product so that its
+// outputs have the mean 0 and the variance 1, and returns these moments. x are the moments of its input. An output
+// is a sum of fanIn products of a weight and an input value, so its variance is fanIn · Var(weight) · E(x²). If the
+// weights are no constant, nothing is seeded, and x is returned.
 func (s *seeder) seedProduct(nd *onnxpb.Node, x moments) moments {
-	fan := 0.0
+	fanIn := 0.0
 	if len(nd.Input) > 1 {
 		if _, _, ok := s.n.floatParameter(nd.Input[1]); ok {
-			fan = s.n.fanIn(nd)
+			fanIn = s.n.fanIn(nd)
 		}
 	}
 	y := x
-	if fan > 0 {
-		energy := x.secondMoment()
-		rows := nd.GetOpType() == "Conv" || nd.GetOpType() == "Gemm" && attrInt(nd, "transB", 0) == 1
-		if rows = rows && fan > 1; rows {
-			energy = x.variance + (1-centredShare)*(1-centredShare)*x.mean*x.mean
+	if fanIn > 0 {
+		secondMoment := x.secondMoment()
+
+		// In these layouts the weights of one output are consecutive, and a part of their mean can be subtracted. Then
+		// only the rest of the input's mean reaches the output.
+		isConsecutive := nd.GetOpType() == "Conv" || nd.GetOpType() == "Gemm" && attrInt(nd, "transB", 0) == 1
+		if isConsecutive = isConsecutive && fanIn > 1; isConsecutive {
+			secondMoment = x.variance + (1-subtractedShare)*(1-subtractedShare)*x.mean*x.mean
 		}
-		if w := s.setParameter(nd, 1, 0, math.Sqrt(1/(fan*math.Max(energy, 1e-6)))); w != nil && rows && elementCount(w.dims)%int64(fan) == 0 {
-			w.row = int64(fan)
+		dev := math.Sqrt(1 / (fanIn * math.Max(secondMoment, 1e-6)))
+		if w := s.setParameter(nd, 1, 0, dev); w != nil && isConsecutive && elementCount(w.dims)%int64(fanIn) == 0 {
+			w.fanIn = int64(fanIn)
 		}
 		y = moments{0, 1}
 	}
@@ -209,7 +224,8 @@ func (s *seeder) seedProduct(nd *onnxpb.Node, x moments) moments {
 	return y
 }
 
-// seedScaled returns the moments of a product of tensors. It seeds constants around 1.
+// seedScaled seeds the constants of a multiplication with values around 1, and returns the moments of its output:
+// those of the product of its other inputs, as if they were independent.
 func (s *seeder) seedScaled(nd *onnxpb.Node) moments {
 	y := moments{1, 0}
 	for k, in := range nd.Input {
@@ -223,7 +239,8 @@ func (s *seeder) seedScaled(nd *onnxpb.Node) moments {
 	return y
 }
 
-// seedAdded returns the moments of a sum of tensors. It seeds constants around 0.
+// seedAdded seeds the constants of a sum with values around 0, and returns the moments of its output: those of the
+// sum of its other inputs, as if they were independent.
 func (s *seeder) seedAdded(nd *onnxpb.Node) moments {
 	y := moments{}
 	for k, in := range nd.Input {
@@ -237,7 +254,7 @@ func (s *seeder) seedAdded(nd *onnxpb.Node) moments {
 	return y
 }
 
-// rectifiedMoments returns the moments of max(0, x) for a normal x.
+// rectifiedMoments returns the moments of max(0, x), the output of a Relu, for a normal x.
 func rectifiedMoments(x moments) moments {
 	sd := math.Sqrt(math.Max(x.variance, 1e-12))
 	z := x.mean / sd
@@ -248,8 +265,8 @@ func rectifiedMoments(x moments) moments {
 	return moments{mean, second - mean*mean}
 }
 
-// floatParameter follows a constant through Unsqueeze, Reshape and Identity to the float tensor behind it. It
-// returns the name and the dimensions of that tensor.
+// floatParameter follows a constant through up to eight Unsqueeze, Squeeze, Reshape and Identity nodes to the
+// float32 tensor behind it. It returns the name and the dimensions of that tensor, or false if there is none.
 func (n *sortedGraph) floatParameter(name string) (base string, dims []int64, ok bool) {
 	for hops := 0; hops < 8; hops++ {
 		if t := n.inits[name]; t != nil {

@@ -9,7 +9,8 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// checkTensor returns an error if a tensor's data is in another file, or its length differs from its dimensions.
+// checkTensor returns an error if a tensor's data is in another file, or if its length differs from what its
+// dimensions need. label names the tensor in the error.
 func checkTensor(t *onnxpb.Tensor, label string) error {
 	if isOutside(t) {
 		return modelErrorf("%s keeps its values in another file, which only initialisers may: save the model again with onnx.save", label)
@@ -24,18 +25,20 @@ func checkTensor(t *onnxpb.Tensor, label string) error {
 			return modelErrorf("%s holds %d bytes, %d are expected for %s%v: the file is truncated or was written wrongly", label, foundBytes, wantedBytes, dt, t.Dims)
 		}
 	}
+
+	// Without raw bytes, the values are in the list of the tensor's type.
 	if t.RawData == nil {
-		for _, f := range []struct {
-			isSet bool
-			len   int
+		for _, list := range []struct {
+			isOfType bool // the values of the tensor's type are in this list
+			len      int
 		}{
 			{dt == engine.F32, len(t.FloatData)}, {dt == engine.F64, len(t.DoubleData)}, {dt == engine.I64, len(t.Int64Data)},
 			{dt == engine.U64 || dt == engine.U32, len(t.Uint64Data)},
 			{dt == engine.I32 || dt == engine.I16 || dt == engine.I8 || dt == engine.U16 || dt == engine.U8 || dt == engine.Bool ||
 				dt == engine.F16 || dt == engine.BF16, len(t.Int32Data)},
 		} {
-			if f.isSet && int64(f.len) != n {
-				return modelErrorf("%s holds %d values, %d are expected for %s%v: the file is truncated or was written wrongly", label, f.len, n, dt, t.Dims)
+			if list.isOfType && int64(list.len) != n {
+				return modelErrorf("%s holds %d values, %d are expected for %s%v: the file is truncated or was written wrongly", label, list.len, n, dt, t.Dims)
 			}
 		}
 	}
@@ -50,7 +53,8 @@ func tensorBytes(t *onnxpb.Tensor) int64 {
 	return int64(proto.Size(t))
 }
 
-// integersOf returns the values of a small integer tensor.
+// integersOf returns the values of an int32 or int64 tensor. It returns false for other types, and for more than
+// 65536 values: the small ones are shapes and axes, which the analysis follows.
 func integersOf(t *onnxpb.Tensor) ([]int64, bool) {
 	if n := elementCount(t.Dims); n < 0 || n > 1<<16 {
 		return nil, false
@@ -82,7 +86,8 @@ func integersOf(t *onnxpb.Tensor) ([]int64, bool) {
 	return nil, false
 }
 
-// constTensor returns the value of a constant, which is an initialiser or the output of a Constant node.
+// constTensor returns the value of a constant, which is an initialiser or the output of a Constant node. It returns
+// nil if the tensor is computed otherwise.
 func (n *sortedGraph) constTensor(name string) *onnxpb.Tensor {
 	if t := n.inits[name]; t != nil {
 		return t
@@ -104,6 +109,7 @@ func (n *sortedGraph) constTensor(name string) *onnxpb.Tensor {
 	return nil
 }
 
+// constInts returns the values of a constant of integers, or false if the tensor is none.
 func (n *sortedGraph) constInts(name string) ([]int64, bool) {
 	t := n.constTensor(name)
 	if t == nil {
@@ -112,6 +118,7 @@ func (n *sortedGraph) constInts(name string) ([]int64, bool) {
 	return integersOf(t)
 }
 
+// int64Tensor makes an initialiser of int64 values.
 func int64Tensor(name string, v []int64, dims []int64) *onnxpb.Tensor {
 	raw := make([]byte, 0, 8*len(v))
 	for _, x := range v {
@@ -120,6 +127,7 @@ func int64Tensor(name string, v []int64, dims []int64) *onnxpb.Tensor {
 	return &onnxpb.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(engine.I64)), Dims: dims, RawData: raw}
 }
 
+// attrInt returns a node's integer attribute of a name, or def if the node does not set it.
 func attrInt(nd *onnxpb.Node, name string, def int64) int64 {
 	for _, a := range nd.Attribute {
 		if a.GetName() == name {
