@@ -36,34 +36,38 @@ type Probe func(ctx context.Context, onnx []byte, inputs []engine.Spec, runs ...
 // it may be 1 because of broadcasting. The second probe uses the cheapest other size.
 const probeA, probeB = 2, 1
 
-// symbolicReshapes makes constant Reshape targets of compute nodes that start with 1 copy the first dimension.
+// symbolicReshapes frees the batch of Reshape nodes. An exporter that saw batch size 1 writes a constant target such
+// as [1, 768]; this function makes it [0, 768], where 0 copies the first dimension of the data. It is called once,
+// when a model is read.
 func (n *sortedGraph) symbolicReshapes() {
 	for _, i := range n.compute {
 		nd := n.nodes[i]
 		if nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || n.isConst[nd.Input[0]] || attrInt(nd, "allowzero", 0) != 0 {
 			continue
 		}
-		v, ok := n.constInts(nd.Input[1])
-		if !ok || len(v) < 2 || v[0] != 1 {
+		target, ok := n.constInts(nd.Input[1])
+		if !ok || len(target) < 2 || target[0] != 1 {
 			continue
 		}
-		n.setTarget(i, append([]int64{0}, v[1:]...))
+		n.setTarget(i, append([]int64{0}, target[1:]...))
 	}
 }
 
-// setTarget replaces a node's second input by a new constant of integers.
-func (n *sortedGraph) setTarget(i int, v []int64) {
+// setTarget replaces the second input of node i, the target shape of a Reshape, by a new constant with these
+// integers.
+func (n *sortedGraph) setTarget(i int, target []int64) {
 	nd := proto.Clone(n.nodes[i]).(*onnxpb.Node)
 	name := nd.Output[0] + "/target"
 	for n.isConst[name] || n.hasTensor(name) {
 		name += "_"
 	}
 	nd.Input[1] = name
-	n.inits[name] = int64Tensor(name, v, []int64{int64(len(v))})
+	n.inits[name] = int64Tensor(name, target, []int64{int64(len(target))})
 	n.isConst[name] = true
 	n.nodes[i] = nd
 }
 
+// hasTensor reports whether a node produces a tensor of this name.
 func (n *sortedGraph) hasTensor(name string) bool {
 	_, ok := n.producer[name]
 	return ok
@@ -75,14 +79,14 @@ func (n *sortedGraph) shapeDerived() map[string]bool {
 	derived := map[string]bool{}
 	for _, i := range n.compute {
 		nd := n.nodes[i]
-		yes := nd.GetOpType() == "Shape" || nd.GetOpType() == "Size"
-		if !yes && !isRandom(nd) {
-			yes = true
+		isDerived := nd.GetOpType() == "Shape" || nd.GetOpType() == "Size"
+		if !isDerived && !isRandom(nd) {
+			isDerived = true
 			for _, in := range readTensors(nd) {
-				yes = yes && (in == "" || n.isConst[in] || derived[in])
+				isDerived = isDerived && (in == "" || n.isConst[in] || derived[in])
 			}
 		}
-		if yes {
+		if isDerived {
 			for _, o := range nd.Output {
 				derived[o] = true
 			}
@@ -118,14 +122,15 @@ func (m *Model) foldShapes(ctx context.Context, probe Probe) error {
 // shapeFolding rewrites a graph by the values that were measured at two batch sizes.
 type shapeFolding struct {
 	n            *sortedGraph
-	shapeDerived map[string]bool // tensors that depend only on shapes
-	a, b         map[string]Value
+	shapeDerived map[string]bool  // tensors that depend only on shapes
+	a, b         map[string]Value // tensors as measured at batch probeA and at batch probeB
 }
 
-// tensorsToProbe returns, sorted, the shape-derived tensors that other operators read, and the data that these
-// operators reshape with them.
+// tensorsToProbe returns what foldShapes has to measure, sorted: the tensors that follow from shapes and that other
+// operators read, and the data that these operators reshape with them. Inputs are not among them, because their
+// shapes are known.
 func (f *shapeFolding) tensorsToProbe() []string {
-	n, derived, leaving := f.n, f.shapeDerived, map[string]bool{}
+	n, derived, wanted := f.n, f.shapeDerived, map[string]bool{}
 	for _, i := range n.compute {
 		nd := n.nodes[i]
 		if derived[nd.Output[0]] {
@@ -133,21 +138,21 @@ func (f *shapeFolding) tensorsToProbe() []string {
 		}
 		for _, in := range readTensors(nd) {
 			if derived[in] {
-				leaving[in] = true
+				wanted[in] = true
 				if nd.GetOpType() == "Reshape" {
-					leaving[nd.Input[0]] = true
+					wanted[nd.Input[0]] = true
 				}
 			}
 		}
 	}
 	for _, in := range n.inputs {
-		delete(leaving, in)
+		delete(wanted, in)
 	}
-	return slices.Sorted(maps.Keys(leaving))
+	return slices.Sorted(maps.Keys(wanted))
 }
 
-// followBatch gives Reshapes with a shape-derived target a constant target that follows the batch, if the values
-// at the two batch sizes allow one.
+// followBatch gives Reshapes whose target is computed from shapes a constant target that follows the batch by
+// itself, if the values measured at the two batch sizes allow one.
 func (f *shapeFolding) followBatch() {
 	n, derived, a, b := f.n, f.shapeDerived, f.a, f.b
 	for _, i := range n.compute {
@@ -156,28 +161,30 @@ func (f *shapeFolding) followBatch() {
 			continue
 		}
 		data, to := nd.Input[0], nd.Input[1]
-		va, oka := valueInts(a[to])
-		vb, okb := valueInts(b[to])
-		if !oka || !okb || len(va) != len(vb) {
+		targetA, okA := valueInts(a[to])
+		targetB, okB := valueInts(b[to])
+		if !okA || !okB || len(targetA) != len(targetB) {
 			continue
 		}
-		if target, ok := reshapeTarget(va, vb, a[data].Shape, b[data].Shape); ok {
+		if target, ok := reshapeTarget(targetA, targetB, a[data].Shape, b[data].Shape); ok {
 			n.setTarget(i, target)
 		}
 	}
 }
 
-// makeConstant turns the shape-derived tensors that are the same at both batch sizes into constants. It removes
-// nodes whose outputs are all constant.
+// makeConstant turns those of the named tensors that follow from shapes and are the same at both batch sizes into
+// constants. It removes nodes whose outputs are all constant now.
 func (f *shapeFolding) makeConstant(names []string) {
 	n, constants := f.n, map[string]Value{}
 	for _, t := range names {
-		v, w := f.a[t], f.b[t]
-		if f.shapeDerived[t] && v.Data != nil && slices.Equal(v.Shape, w.Shape) && bytes.Equal(v.Data, w.Data) {
-			constants[t] = v
-			n.inits[t] = &onnxpb.Tensor{Name: proto.String(t), DataType: proto.Int32(int32(v.Type)), Dims: v.Shape, RawData: v.Data}
+		atA, atB := f.a[t], f.b[t]
+		if f.shapeDerived[t] && atA.Data != nil && slices.Equal(atA.Shape, atB.Shape) && bytes.Equal(atA.Data, atB.Data) {
+			constants[t] = atA
+			n.inits[t] = &onnxpb.Tensor{Name: proto.String(t), DataType: proto.Int32(int32(atA.Type)), Dims: atA.Shape, RawData: atA.Data}
 		}
 	}
+
+	// Keep the nodes that still produce something else.
 	isOther := func(t string) bool { return constants[t].Data == nil }
 	var rest []*onnxpb.Node
 	for _, nd := range n.nodes {
@@ -195,35 +202,41 @@ func (f *shapeFolding) makeConstant(names []string) {
 	n.nodes = rest
 }
 
-// reshapeTarget makes, from the targets seen at two batch sizes, one that needs no arithmetic. It is the same at
-// both sizes, or has the batch in only one place. If there is none, it returns false.
-func reshapeTarget(va, vb, da, db []int64) ([]int64, bool) {
-	target := append([]int64(nil), va...)
-	differs := -1
-	for k := range va {
-		if va[k] != vb[k] {
-			if differs >= 0 {
+// reshapeTarget makes a constant Reshape target that holds at every batch size. targetA and targetB are the targets
+// that were computed at the batch sizes probeA and probeB, dataA and dataB the shapes of the data. The result is the
+// same target if both are equal. If they differ in one place, it has there a 0 (copy the dimension of the data) or a
+// -1 (all elements that are left). If there is no such target, it returns false.
+func reshapeTarget(targetA, targetB, dataA, dataB []int64) ([]int64, bool) {
+	// Find the place that changes with the batch.
+	target := append([]int64(nil), targetA...)
+	differsAt := -1
+	for k := range targetA {
+		if targetA[k] != targetB[k] {
+			if differsAt >= 0 {
 				return nil, false
 			}
-			differs = k
+			differsAt = k
 		}
 	}
 	switch {
-	case differs < 0:
+	case differsAt < 0:
 		return target, true
-	case differs == 0 && len(da) > 0 && va[0] == probeA && vb[0] == probeB && da[0] == probeA && db[0] == probeB:
+	case differsAt == 0 && len(dataA) > 0 && targetA[0] == probeA && targetB[0] == probeB && dataA[0] == probeA && dataB[0] == probeB:
 		target[0] = 0
 		return target, true
 	}
-	for k, v := range va {
-		if v == -1 || (v == 0 && k != differs) {
+
+	// A target that infers or copies another dimension already cannot have the -1, too.
+	for k, v := range targetA {
+		if v == -1 || (v == 0 && k != differsAt) {
 			return nil, false
 		}
 	}
-	target[differs] = -1
+	target[differsAt] = -1
 	return target, true
 }
 
+// valueInts returns a measured tensor's values as integers, or false if it is no small tensor of integers.
 func valueInts(v Value) ([]int64, bool) {
 	if v.Data == nil {
 		return nil, false
@@ -231,7 +244,8 @@ func valueInts(v Value) ([]int64, bool) {
 	return integersOf(&onnxpb.Tensor{DataType: proto.Int32(int32(v.Type)), Dims: v.Shape, RawData: v.Data})
 }
 
-// probePair measures the tensors atA at batch probeA, and the tensors atB at batch probeB.
+// probePair runs the model at the two probe batch sizes and returns what it measured of tensors, by name: of those
+// named in atA at batch probeA, and of those in atB at batch probeB.
 func (m *Model) probePair(ctx context.Context, probe Probe, atA, atB []string) (a, b map[string]Value, err error) {
 	values, err := m.probeShapes(ctx, probe, ProbeRun{probeA, atA}, ProbeRun{probeB, atB})
 	if err != nil {
@@ -240,8 +254,9 @@ func (m *Model) probePair(ctx context.Context, probe Probe, atA, atB []string) (
 	return values[0], values[1], nil
 }
 
-// probeShapes runs the model with the tensors of the first run as outputs. If the probe
-// reports nothing about one of them, it returns an error.
+// probeShapes runs the model, without its weights, once per given run, and returns what the probe reported of the
+// run's tensors. The first run must name all tensors of the later ones, because its tensors are the outputs of the
+// model that is loaded. If the probe reports nothing about one of them, it returns an error.
 func (m *Model) probeShapes(ctx context.Context, probe Probe, runs ...ProbeRun) ([]map[string]Value, error) {
 	whole, err := m.encode(subgraph{nodes: m.net.compute, inputs: m.Inputs, outputs: bareSpecs(runs[0].Names), withoutWeights: true})
 	if err != nil {
@@ -275,6 +290,7 @@ func (n *sortedGraph) computedTensors() []string {
 	return names
 }
 
+// bareSpecs returns specs with names only, for outputs whose types and shapes the runtime is to infer.
 func bareSpecs(names []string) []engine.Spec {
 	out := make([]engine.Spec, len(names))
 	for i, s := range names {
@@ -283,8 +299,9 @@ func bareSpecs(names []string) []engine.Spec {
 	return out
 }
 
-// QuantisesAsItComes reports whether the model computes the scales of its quantised values while it runs: over a
-// whole batch, so that the samples of a batch change each other's scales a little.
+// QuantisesAsItComes reports whether the model computes the scales of its quantised values while it runs, from the
+// values of the whole batch. Then the samples of a batch change each other's scales, and so each other's results, a
+// little.
 func (m *Model) QuantisesAsItComes() bool {
 	return slices.ContainsFunc(m.net.nodes, func(nd *onnxpb.Node) bool {
 		return nd.GetOpType() == "DynamicQuantizeLinear" || nd.GetOpType() == "DynamicQuantizeMatMul" || nd.GetOpType() == "DynamicQuantizeLSTM"

@@ -44,26 +44,28 @@ func (c *Chain) Partition(costs []float64, n int) (*Blocks, error) {
 	return &Blocks{c, partitionAtoms(costs, cross, min(n, len(costs)))}, nil
 }
 
-// partitionAtoms is the dynamic program behind Partition. It first finds the smallest possible largest cost, and
-// then the fewest crossing bytes at that cost.
+// partitionAtoms divides atoms into n consecutive blocks, by dynamic programming. costs has one entry per atom,
+// cross[i] is the bytes that cross before atom i. It finds the smallest possible largest cost of atoms block, and then,
+// at that cost, the fewest crossing bytes. The result holds the first atom of each block, and the number of atoms.
 func partitionAtoms(costs []float64, cross []int64, n int) []int {
-	a := len(costs)
-	sum := make([]float64, a+1)
+	atoms := len(costs)
+	sum := make([]float64, atoms+1) // sum[i] is the cost of the first i atoms
 	for i, v := range costs {
 		sum[i+1] = sum[i] + v
 	}
 
-	// best[k][j] is the smallest possible largest cost of k blocks over the first j atoms.
+	// minLargest[k][j] is the smallest possible largest cost of k blocks over the first j atoms. The last of them begins
+	// at some atom i.
 	minLargest := make([][]float64, n+1)
 	for k := range minLargest {
-		minLargest[k] = make([]float64, a+1)
+		minLargest[k] = make([]float64, atoms+1)
 		for j := range minLargest[k] {
 			minLargest[k][j] = math.Inf(1)
 		}
 	}
 	minLargest[0][0] = 0
 	for k := 1; k <= n; k++ {
-		for j := k; j <= a; j++ {
+		for j := k; j <= atoms; j++ {
 			for i := k - 1; i < j; i++ {
 				if v := math.Max(minLargest[k-1][i], sum[j]-sum[i]); v < minLargest[k][j] {
 					minLargest[k][j] = v
@@ -73,21 +75,21 @@ func partitionAtoms(costs []float64, cross []int64, n int) []int {
 	}
 
 	// bytes[k][j] is the fewest bytes that cross the cuts of k blocks over the first j atoms, where no block costs
-	// more than the limit. from[k][j] is the first atom of the last of these blocks.
-	limit := minLargest[n][a] * (1 + 1e-9)
+	// more than the limit. lastStart[k][j] is the first atom of the last of these blocks. The limit allows for rounding.
+	limit := minLargest[n][atoms] * (1 + 1e-9)
 	const unreachable = math.MaxInt64
 	bytes := make([][]int64, n+1)
 	lastStart := make([][]int, n+1)
 	for k := range bytes {
-		bytes[k] = make([]int64, a+1)
-		lastStart[k] = make([]int, a+1)
+		bytes[k] = make([]int64, atoms+1)
+		lastStart[k] = make([]int, atoms+1)
 		for j := range bytes[k] {
 			bytes[k][j] = unreachable
 		}
 	}
 	bytes[0][0] = 0
 	for k := 1; k <= n; k++ {
-		for j := k; j <= a; j++ {
+		for j := k; j <= atoms; j++ {
 			for i := k - 1; i < j; i++ {
 				if bytes[k-1][i] == unreachable || sum[j]-sum[i] > limit {
 					continue
@@ -101,15 +103,15 @@ func partitionAtoms(costs []float64, cross []int64, n int) []int {
 
 	// Read the bounds back from the end.
 	bounds := make([]int, n+1)
-	for k, j := n, a; k > 0; k-- {
+	for k, j := n, atoms; k > 0; k-- {
 		bounds[k] = j
 		j = lastStart[k][j]
 	}
 	return bounds
 }
 
-// CutAt makes blocks at given inner cuts, which are lists of the names of the tensors that cross, in the model's
-// order. So a plan or profile is turned back into blocks.
+// CutAt makes blocks at given inner cuts, in the model's order. Each cut is the list of the names of the tensors
+// that cross, as plans and profiles store it. A cut that the chain does not have is an error.
 func (c *Chain) CutAt(cuts [][]string) (*Blocks, error) {
 	b := &Blocks{Chain: c, Bounds: []int{0}}
 	for k, names := range cuts {
@@ -167,7 +169,9 @@ type SliceOptions struct {
 	NoData bool
 }
 
-// Slice writes the blocks [i,j) as a stand-alone model.
+// Slice returns the blocks [i,j) as a stand-alone model that an engine can load, with its boundary. With half
+// precision at its boundary or inside, it adds the casts between the types outside and inside. Its tensors keep the
+// names of the model's own, except where a tensor inside needs another name.
 func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	if i < 0 || j > b.Len() || i >= j {
 		return nil, fmt.Errorf("%s: blocks [%d,%d) of %d", b.Chain.Model.Name, i, j, b.Len())
@@ -194,7 +198,7 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 		if inner := p.innerType(s.Type); outer.Type != inner {
 			inside := s.Name + "@full"
 			p.rename[s.Name] = inside
-			if b.startsNorm(p.nodes, s.Name) {
+			if b.startsNorm(p.nodes, s.Name) { // see barrierNode
 				cast := s.Name + "@cast"
 				p.before = append(p.before, castNode(outer.Name, cast, inner), barrierNode(cast, inside))
 				p.inits = append(p.inits, int64Tensor(inside+"/target", make([]int64, len(s.Shape)), []int64{int64(len(s.Shape))}))
@@ -268,18 +272,21 @@ func (b *Blocks) Slice(i, j int, o SliceOptions) (*engine.Submodel, error) {
 	return sub, err
 }
 
-// innerName gives a tensor that leaves the subgraph another name inside it.
+// innerName gives a tensor that leaves the subgraph another name inside it, and returns that: its own name is that
+// of the cast tensor outside.
 func (p *subgraph) innerName(name string) string {
 	p.rename[name] = name + "@full"
 	return p.rename[name]
 }
 
+// castNode makes a node that converts the tensor input to type t under the name to.
 func castNode(input, to string, t engine.DType) *onnxpb.Node {
 	return &onnxpb.Node{OpType: proto.String("Cast"), Name: proto.String(to + "@cast"), Input: []string{input}, Output: []string{to},
 		Attribute: []*onnxpb.Attribute{{Name: proto.String("to"), Type: onnxpb.Attribute_INT.Enum(), I: proto.Int64(int64(t))}}}
 }
 
-// startsNorm reports whether nodes begin a decomposed layer normalisation with this tensor.
+// startsNorm reports whether one of the nodes takes the mean of this tensor, as a layer normalisation that is
+// written in elementary operators does first.
 func (b *Blocks) startsNorm(nodes []int, tensor string) bool {
 	for _, i := range nodes {
 		nd := b.Chain.Model.net.nodes[i]

@@ -50,7 +50,8 @@ type Chain struct {
 	values map[string]Value       // the values of all tensors at batch probeA; nil if only some were measured
 }
 
-// Chain finds the cuts of the model and measures their shapes with the probe. It does not change the model.
+// Chain finds the cuts of the model, the places where few tensors cross, and measures their shapes with the probe.
+// It does not change the model.
 func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain, error) {
 	if o.MaxLive < 0 || o.MaxLive > 64 {
 		return nil, fmt.Errorf("%s: MaxLive %d: expected 0 to 64", m.Name, o.MaxLive)
@@ -58,14 +59,18 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 	if m.boundReason != "" {
 		return nil, fmt.Errorf("%s: %s", m.Name, m.boundReason)
 	}
+
+	// Make a copy of the model whose shapes follow the batch.
 	foldedModel := *m
 	m = &foldedModel
 	if err := m.foldShapes(ctx, probe); err != nil {
 		return nil, err
 	}
-	firstDim, limit := o.MaxLive, o.MaxLive
+
+	// Find where few tensors cross, and measure these tensors.
+	minLive, limit := o.MaxLive, o.MaxLive
 	if limit == 0 {
-		firstDim, limit = 1, 3
+		minLive, limit = 1, 3
 	}
 	places := m.net.cutCandidates(limit)
 	var names []string
@@ -76,7 +81,9 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 	if err := c.measureSpecs(ctx, probe, slices.Concat(names, m.Outputs, m.Logits()), o.AllShapes); err != nil {
 		return nil, err
 	}
-	for maxLive := firstDim; maxLive <= limit; maxLive++ {
+
+	// Allow more tensors to cross, one by one, until there are enough cuts. The first and the last do not count.
+	for maxLive := minLive; maxLive <= limit; maxLive++ {
 		if c.setCuts(places, maxLive); len(c.Cuts)-2 >= cmp.Or(o.MinCuts, 16) {
 			break
 		}
@@ -84,8 +91,9 @@ func (m *Model) Chain(ctx context.Context, probe Probe, o ChainOptions) (*Chain,
 	return c, nil
 }
 
-// measureSpecs finds the specs of tensors, with a probe for those that are not inputs. It returns an error if an
-// output has none.
+// measureSpecs finds the specs (type and shape per sample) of the named tensors for c.specs, with a probe at two
+// batch sizes for those that are not inputs. A tensor whose first dimension is not the batch gets none. It returns
+// an error if an output has none. With allTensors, it also keeps the values of every tensor.
 func (c *Chain) measureSpecs(ctx context.Context, probe Probe, names []string, allTensors bool) error {
 	m := c.Model
 	for _, s := range m.Inputs {
@@ -119,8 +127,8 @@ func (c *Chain) measureSpecs(ctx context.Context, probe Probe, names []string, a
 	return nil
 }
 
-// setCuts sets the cuts: candidates at which at most maxLive tensors cross, all with a spec, and not the same
-// tensors as at the cut before.
+// setCuts sets c.Cuts: the inputs, the candidates (places) at which at most maxLive tensors cross, all with a spec,
+// and the outputs. A candidate at which the same tensors cross as at the cut before is left out.
 func (c *Chain) setCuts(places []cutCandidate, maxLive int) {
 	c.Cuts = []Cut{newCut(c.Model.Inputs, 0)}
 	lastNames := c.Cuts[0].Names()
@@ -162,9 +170,10 @@ func (m *Model) probeCuts(ctx context.Context, probe Probe, names []string, allT
 	return a, b, false, err
 }
 
-func newCut(t []engine.Spec, pos int) Cut {
-	c := Cut{Tensors: t, pos: pos}
-	for _, s := range t {
+// newCut makes a cut with its tensors, behind pos compute nodes, and counts the bytes that cross for one sample.
+func newCut(tensors []engine.Spec, pos int) Cut {
+	c := Cut{Tensors: tensors, pos: pos}
+	for _, s := range tensors {
 		c.Bytes += s.BytesAt(1)
 		s.Type = crossType(s.Type)
 		c.HalfBytes += s.BytesAt(1)
@@ -172,8 +181,9 @@ func newCut(t []engine.Spec, pos int) Cut {
 	return c
 }
 
-// batchSpec makes a spec from the values that two probes saw. It returns false if the first dimension is not the
-// batch, if another one changes with it, or if the type cannot cross a cut.
+// batchSpec makes the spec of a tensor from what was measured at the batch sizes probeA (a) and probeB (b). It
+// returns false if the first dimension is not the batch, if another one changes with it, or if the type cannot cross
+// a cut.
 func batchSpec(name string, a, b Value) (engine.Spec, bool) {
 	s := engine.Spec{Name: name, Type: a.Type, Shape: append([]int64(nil), a.Shape...)}
 	if len(a.Shape) == 0 || len(a.Shape) != len(b.Shape) || a.Shape[0] != probeA || b.Shape[0] != probeB || a.Type.Size() == 0 {
@@ -206,14 +216,17 @@ type liveRange struct {
 // cutCandidates returns the positions at which at most maxLive tensors cross and no pair of operators is separated
 // that runtimes fuse.
 func (n *sortedGraph) cutCandidates(maxLive int) []cutCandidate {
+	// List, by position, the tensors that become live there and those that are no longer live.
 	ranges := n.liveRanges()
-	// Sweep over the positions, since live tensors change little from one to the next.
 	beginsAt, endsAt := make([][]int, len(n.compute)+2), make([][]int, len(n.compute)+2)
 	for k, t := range ranges {
 		beginsAt[t.from] = append(beginsAt[t.from], k)
 		end := min(t.lastRead+1, len(n.compute)+1)
 		endsAt[end] = append(endsAt[end], k)
 	}
+
+	// Sweep over the positions, since live tensors change little from one to the next. A tensor that the body of an If
+	// or Loop reads cannot cross, because bodies read by name.
 	var out []cutCandidate
 	var live []int
 	for p := range n.compute {
@@ -283,6 +296,7 @@ var (
 	innerTo   = setOf("Div Erf Sqrt Pow Reciprocal Dropout")
 )
 
+// setOf returns the words of a text as a set.
 func setOf(s string) map[string]bool {
 	out := map[string]bool{}
 	for _, f := range strings.Fields(s) {
@@ -291,8 +305,9 @@ func setOf(s string) map[string]bool {
 	return out
 }
 
-// splitsFusedPair reports whether a cut at this tensor would separate operators that belong together. A runtime
-// fuses a producer with its reader only if that is the only reader.
+// splitsFusedPair reports whether a cut at this tensor would separate operators that runtimes execute as one. reader
+// is the only node that reads the tensor, or -1 if there is no single one: then no runtime fuses it with its
+// producer. The inside of a decomposed normalisation or activation is never cut.
 func (n *sortedGraph) splitsFusedPair(tensor string, reader int) bool {
 	producerOp := ""
 	if i, ok := n.producer[tensor]; ok {

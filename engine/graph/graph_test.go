@@ -351,7 +351,7 @@ func TestSeededWeightsHaveGivenMeanAndSpread(t *testing.T) {
 	row := float32s(w.tensor().RawData)[:40]
 	centred, _ := stats(row)
 	plain, _ := stats(v[:40])
-	if math.Abs(centred-(1-centredShare)*plain) > 1e-5 {
+	if math.Abs(centred-(1-subtractedShare)*plain) > 1e-5 {
 		t.Errorf("a row's mean %v became %v", plain, centred)
 	}
 	odd := make([]byte, 12)

@@ -32,7 +32,9 @@ type fileRegion struct {
 	offset, length int64
 }
 
-// fileRegionOf reads the region of a tensor's values.
+// fileRegionOf returns where the values of a tensor lie in a file beside the model, from the keys location, offset
+// and length that ONNX defines. A file outside the model's folder, or a length that does not fit the shape, is an
+// error.
 func fileRegionOf(t *onnxpb.Tensor) (r fileRegion, err error) {
 	label := "initialiser " + t.GetName()
 	n := elementCount(t.Dims)
@@ -149,14 +151,15 @@ func (m *Model) readOutside(t *onnxpb.Tensor) (*onnxpb.Tensor, error) {
 	return &onnxpb.Tensor{Name: t.Name, DataType: t.DataType, Dims: t.Dims, RawData: data}, nil
 }
 
-// placeholderNode returns the node that replaces a large tensor in a probe, and the constant shape that it reads.
-// The node makes a tensor of the same shape.
+// placeholderNode returns the node that replaces a large weight in a probe, and the constant shape that it reads.
+// The node makes a tensor of the same type and shape, filled with 0.01 (or zeros, if the type is not float32): only
+// shapes matter there.
 func placeholderNode(name string, t engine.DType, dims []int64) (*onnxpb.Tensor, *onnxpb.Node) {
-	shape := name + "/shape"
+	shapeName := name + "/shape"
 	value := make([]byte, t.Size())
 	if t == engine.F32 {
 		value, _ = Literal{Values: []float64{0.01}}.Bytes(t)
 	}
-	return int64Tensor(shape, dims, []int64{int64(len(dims))}), &onnxpb.Node{OpType: proto.String("ConstantOfShape"), Input: []string{shape},
-		Output: []string{name}, Name: proto.String(shape), Attribute: []*onnxpb.Attribute{tensorAttribute(&onnxpb.Tensor{DataType: proto.Int32(int32(t)), Dims: []int64{1}, RawData: value})}}
+	return int64Tensor(shapeName, dims, []int64{int64(len(dims))}), &onnxpb.Node{OpType: proto.String("ConstantOfShape"), Input: []string{shapeName},
+		Output: []string{name}, Name: proto.String(shapeName), Attribute: []*onnxpb.Attribute{tensorAttribute(&onnxpb.Tensor{DataType: proto.Int32(int32(t)), Dims: []int64{1}, RawData: value})}}
 }

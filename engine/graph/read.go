@@ -110,7 +110,8 @@ func Open(path string, o Options) (*Model, error) {
 // Read reads a model from bytes, which it does not keep. Errors use name for the model.
 func Read(name string, data []byte, o Options) (*Model, error) { return readModel(name, data, "", o) }
 
-// readModel reads a model from bytes. folder holds its files of weights, and is empty if there are none.
+// readModel reads a model from bytes, for Open and Read. folder holds its files of weights, and is empty if there
+// are none. Errors use name for the model.
 func readModel(name string, data []byte, folder string, o Options) (*Model, error) {
 	if o.Name == "" {
 		o.Name = name
@@ -122,6 +123,8 @@ func readModel(name string, data []byte, folder string, o Options) (*Model, erro
 	return m, nil
 }
 
+// parseModel decodes a file's bytes and makes the model of them. Its SHA256 covers the bytes and samples of the
+// files of weights in folder.
 func parseModel(data []byte, folder string, o Options) (*Model, error) {
 	if content := otherFormat(data); content != "" {
 		return nil, modelErrorf("%s", content)
@@ -168,10 +171,14 @@ func otherFormat(data []byte) string {
 	return ""
 }
 
+// modelErrorf returns an error about a file's content, which wraps ErrModel.
 func modelErrorf(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrModel, fmt.Sprintf(format, a...))
 }
 
+// newModel makes a model from a decoded file or a graph of our own, and changes it as the options ask. weights are
+// the seeded weights that the graph already has, by name. sum is the hash of the file, the model's identity unless
+// the options change what it computes.
 func newModel(pm *onnxpb.Model, weights map[string]*seededWeight, sum string, o Options) (*Model, error) {
 	g := pm.GetGraph()
 	switch {

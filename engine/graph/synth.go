@@ -17,9 +17,10 @@ type builder struct {
 	g       *onnxpb.Graph
 	weights map[string]*seededWeight
 	seed    uint64
-	n       int
+	consts  int // constants added so far, which numbers their names
 }
 
+// newBuilder returns an empty graph whose weights will come from the seed. Seed 0 means 1.
 func newBuilder(seed uint64) *builder {
 	if seed == 0 {
 		seed = 1
@@ -27,7 +28,8 @@ func newBuilder(seed uint64) *builder {
 	return &builder{g: &onnxpb.Graph{}, weights: map[string]*seededWeight{}, seed: seed}
 }
 
-// finishModel returns the model. description describes the graph and becomes its identity.
+// finishModel returns the model of the finished graph. There is no file to hash, so its identity is the hash of its
+// name, of description, which must say all sizes, and of the seed.
 func (b *builder) finishModel(name, description string) (*Model, error) {
 	b.g.Name = proto.String(name)
 	pm := &onnxpb.Model{IrVersion: proto.Int64(8), Graph: b.g,
@@ -40,44 +42,49 @@ func (b *builder) finishModel(name, description string) (*Model, error) {
 	return m, nil
 }
 
+// input declares an input of shape [batch, dims...], and returns its name.
 func (b *builder) input(name string, t engine.DType, dims ...int64) string {
 	b.g.Input = append(b.g.Input, valueInfo(engine.Spec{Name: name, Type: t, Shape: append([]int64{engine.BatchDim}, dims...)}))
 	return name
 }
 
+// output declares a tensor of shape [batch, dims...] as an output.
 func (b *builder) output(name string, t engine.DType, dims ...int64) {
 	b.g.Output = append(b.g.Output, valueInfo(engine.Spec{Name: name, Type: t, Shape: append([]int64{engine.BatchDim}, dims...)}))
 }
 
-// addWeight adds a seeded weight.
+// addWeight adds a seeded weight with the given mean and standard deviation dev, and returns its name.
 func (b *builder) addWeight(name string, mean, dev float64, dims ...int64) string {
 	b.weights[name] = &seededWeight{name: name, dims: dims, mean: mean, deviation: dev, seed: b.seed}
 	return name
 }
 
+// ints adds a constant vector of integers, and returns its name.
 func (b *builder) ints(v ...int64) string {
-	b.n++
-	name := fmt.Sprintf("ints_%d", b.n)
+	b.consts++
+	name := fmt.Sprintf("ints_%d", b.consts)
 	b.g.Initializer = append(b.g.Initializer, int64Tensor(name, v, []int64{int64(len(v))}))
 	return name
 }
 
-// scalarInt adds a constant integer without dimensions.
+// scalarInt adds a constant integer without dimensions, and returns its name.
 func (b *builder) scalarInt(v int64) string {
-	b.n++
-	name := fmt.Sprintf("index_%d", b.n)
+	b.consts++
+	name := fmt.Sprintf("index_%d", b.consts)
 	b.g.Initializer = append(b.g.Initializer, int64Tensor(name, []int64{v}, nil))
 	return name
 }
 
+// scalar adds a constant float32 without dimensions, and returns its name.
 func (b *builder) scalar(v float32) string {
-	b.n++
-	name := fmt.Sprintf("scalar_%d", b.n)
+	b.consts++
+	name := fmt.Sprintf("scalar_%d", b.consts)
 	b.g.Initializer = append(b.g.Initializer, &onnxpb.Tensor{Name: proto.String(name), DataType: proto.Int32(int32(engine.F32)), FloatData: []float32{v}})
 	return name
 }
 
-// addNode adds a node with one output, which has the node's name.
+// addNode adds a node of an operator (kind) with one output. The output has the node's name, which is returned, so
+// that calls can be nested: the name is an input of the next node.
 func (b *builder) addNode(kind, name string, in []string, attrs ...*onnxpb.Attribute) string {
 	b.g.Node = append(b.g.Node, &onnxpb.Node{OpType: proto.String(kind), Name: proto.String(name), Input: in, Output: []string{name}, Attribute: attrs})
 	return name
@@ -91,33 +98,37 @@ func intsAttr(name string, v ...int64) *onnxpb.Attribute {
 	return &onnxpb.Attribute{Name: proto.String(name), Type: onnxpb.Attribute_INTS.Enum(), Ints: v}
 }
 
-// linear adds a matrix product with bias over the last dimension. A gain of 1 keeps the variance.
+// linear adds a matrix product with bias over the last dimension of x, which changes its size from inputs to
+// outputs. The values that come out have gain times the standard deviation of those that go in.
 func (b *builder) linear(name, x string, inputs, outputs int64, gain float64) string {
 	w := b.addWeight(name+".weight", 0, gain/math.Sqrt(float64(inputs)), inputs, outputs)
 	return b.addNode("Add", name, []string{b.addNode("MatMul", name+".product", []string{x, w}), b.addWeight(name+".bias", 0, 0.02, outputs)})
 }
 
-// gemm does the same for a matrix of samples.
+// gemm adds a matrix product with bias for x of shape [batch, inputs], as the operator Gemm. It returns the output,
+// which has the shape [batch, outputs].
 func (b *builder) gemm(name, x string, inputs, outputs int64) string {
 	w := b.addWeight(name+".weight", 0, 1/math.Sqrt(float64(inputs)), outputs, inputs)
 	return b.addNode("Gemm", name, []string{x, w, b.addWeight(name+".bias", 0, 0.02, outputs)}, intAttr("transB", 1))
 }
 
+// norm adds a layer normalisation over the last dimension of x, of size width: (x - mean) / deviation · scale + bias. It
+// is one operator or, if isDecomposed is set, elementary ones, as exporters with an old operator set write it.
 func (b *builder) norm(name, x string, width int64, isDecomposed bool) string {
 	scale, bias := b.addWeight(name+".scale", 1, 0.1, width), b.addWeight(name+".bias", 0, 0.1, width)
 	if !isDecomposed {
 		return b.addNode("LayerNormalization", name, []string{x, scale, bias}, intAttr("axis", -1))
 	}
 	mean := b.addNode("ReduceMean", name+".mean", []string{x}, intsAttr("axes", -1), intAttr("keepdims", 1))
-	d := b.addNode("Sub", name+".centred", []string{x, mean})
-	sq := b.addNode("Pow", name+".square", []string{d, b.scalar(2)})
-	v := b.addNode("ReduceMean", name+".variance", []string{sq}, intsAttr("axes", -1), intAttr("keepdims", 1))
-	sd := b.addNode("Sqrt", name+".deviation", []string{b.addNode("Add", name+".safe", []string{v, b.scalar(1e-5)})})
-	y := b.addNode("Div", name+".normal", []string{d, sd})
-	return b.addNode("Add", name, []string{b.addNode("Mul", name+".scaled", []string{y, scale}), bias})
+	centred := b.addNode("Sub", name+".centred", []string{x, mean})
+	square := b.addNode("Pow", name+".square", []string{centred, b.scalar(2)})
+	variance := b.addNode("ReduceMean", name+".variance", []string{square}, intsAttr("axes", -1), intAttr("keepdims", 1))
+	deviation := b.addNode("Sqrt", name+".deviation", []string{b.addNode("Add", name+".safe", []string{variance, b.scalar(1e-5)})})
+	normal := b.addNode("Div", name+".normal", []string{centred, deviation})
+	return b.addNode("Add", name, []string{b.addNode("Mul", name+".scaled", []string{normal, scale}), bias})
 }
 
-// gelu adds the exact form of the activation, by the error function.
+// gelu adds the activation x·(1+erf(x/√2))/2, by the error function as exporters write it.
 func (b *builder) gelu(name, x string) string {
 	e := b.addNode("Erf", name+".erf", []string{b.addNode("Div", name+".div", []string{x, b.scalar(math.Sqrt2)})})
 	y := b.addNode("Mul", name+".mul", []string{x, b.addNode("Add", name+".add", []string{e, b.scalar(1)})})
@@ -136,24 +147,33 @@ func (b *builder) reshape(name, x string, dims ...int64) string {
 	return b.addNode("Reshape", name, []string{x, target})
 }
 
-// attention adds multi-head self-attention. mask, if not empty, is added to the scores.
+// attention adds multi-head self-attention over x of shape [batch, seq, width]. Each of the heads works on
+// width/heads of the values. mask, if not empty, is added to the scores, and hides tokens.
 func (b *builder) attention(name, x, mask string, seq, width, heads int64) string {
 	headWidth := width / heads
-	part := func(p string, perm ...int64) string {
-		y := b.reshape(name+"."+p+".heads", b.linear(name+"."+p, x, width, width, 1), seq, heads, headWidth)
-		return b.addNode("Transpose", name+"."+p+".turned", []string{y}, intsAttr("perm", perm...))
+
+	// Project x, and split the result into heads. perm orders the dimensions [batch, seq, heads, headWidth].
+	project := func(part string, perm ...int64) string {
+		y := b.reshape(name+"."+part+".heads", b.linear(name+"."+part, x, width, width, 1), seq, heads, headWidth)
+		return b.addNode("Transpose", name+"."+part+".turned", []string{y}, intsAttr("perm", perm...))
 	}
-	q, k := part("query", 0, 2, 1, 3), part("key", 0, 2, 3, 1)
-	s := b.addNode("Mul", name+".scores", []string{b.addNode("MatMul", name+".dots", []string{q, k}), b.scalar(float32(1 / math.Sqrt(float64(headWidth))))})
+	query, key := project("query", 0, 2, 1, 3), project("key", 0, 2, 3, 1)
+
+	// Score every pair of tokens, and take the mean of the values by the softmax of the scores.
+	scores := b.addNode("Mul", name+".scores", []string{b.addNode("MatMul", name+".dots", []string{query, key}), b.scalar(float32(1 / math.Sqrt(float64(headWidth))))})
 	if mask != "" {
-		s = b.addNode("Add", name+".masked", []string{s, mask})
+		scores = b.addNode("Add", name+".masked", []string{scores, mask})
 	}
-	p := b.addNode("Softmax", name+".weights", []string{s}, intAttr("axis", -1))
-	y := b.addNode("MatMul", name+".context", []string{p, part("value", 0, 2, 1, 3)})
+	shares := b.addNode("Softmax", name+".weights", []string{scores}, intAttr("axis", -1))
+	y := b.addNode("MatMul", name+".context", []string{shares, project("value", 0, 2, 1, 3)})
+
+	// Put the heads together again.
 	y = b.addNode("Transpose", name+".turned", []string{y}, intsAttr("perm", 0, 2, 1, 3))
 	return b.linear(name+".out", b.reshape(name+".joined", y, seq, width), width, width, 1)
 }
 
+// feedForward adds the second half of a transformer layer: a product that widens each token from width to inner values,
+// the activation, and a product back to width.
 func (b *builder) feedForward(name, x string, width, inner int64) string {
 	// A smaller gain: otherwise the positive mean of the activation would add the same vector to all inputs, layer
 	// after layer, until they are nearly equal.
@@ -171,26 +191,27 @@ type TransformerConfig struct {
 	Seed                         uint64
 }
 
-func (c *TransformerConfig) complete(d TransformerConfig) error {
+// complete replaces the sizes that are 0 by those of defaults, and returns an error if one is impossible.
+func (c *TransformerConfig) complete(defaults TransformerConfig) error {
 	for _, f := range []struct {
 		name  string
 		v     *int
 		def   int
 		limit int
 	}{
-		{"layers", &c.Layers, d.Layers, 1000}, {"hidden", &c.Hidden, d.Hidden, 1 << 16}, {"heads", &c.Heads, d.Heads, 1 << 10},
-		{"inner", &c.Inner, d.Inner, 1 << 18}, {"seq", &c.Seq, d.Seq, 1 << 16}, {"vocab", &c.Vocab, d.Vocab, 1 << 20},
-		{"image", &c.Image, d.Image, 1 << 13}, {"patch", &c.Patch, d.Patch, 1 << 10}, {"classes", &c.Classes, d.Classes, 1 << 20},
+		{"layers", &c.Layers, defaults.Layers, 1000}, {"hidden", &c.Hidden, defaults.Hidden, 1 << 16}, {"heads", &c.Heads, defaults.Heads, 1 << 10},
+		{"inner", &c.Inner, defaults.Inner, 1 << 18}, {"seq", &c.Seq, defaults.Seq, 1 << 16}, {"vocab", &c.Vocab, defaults.Vocab, 1 << 20},
+		{"image", &c.Image, defaults.Image, 1 << 13}, {"patch", &c.Patch, defaults.Patch, 1 << 10}, {"classes", &c.Classes, defaults.Classes, 1 << 20},
 	} {
 		if *f.v == 0 {
 			*f.v = f.def
 		}
 		if *f.v < 0 || *f.v > f.limit {
-			return fmt.Errorf("%s %d: expected 1 to %d", f.name, *f.v, f.limit)
+			return fmt.Errorf("%s %defaults: expected 1 to %d", f.name, *f.v, f.limit)
 		}
 	}
 	if c.Hidden%c.Heads != 0 {
-		return fmt.Errorf("hidden %d is no multiple of %d heads", c.Hidden, c.Heads)
+		return fmt.Errorf("hidden %defaults is no multiple of %defaults heads", c.Hidden, c.Heads)
 	}
 	return nil
 }
@@ -205,20 +226,28 @@ func BERT(c TransformerConfig) (*Model, error) {
 	}
 	b := newBuilder(c.Seed)
 	width, seq, heads := int64(c.Hidden), int64(c.Seq), int64(c.Heads)
+
+	// The inputs: the tokens, and a mask with 1 for each that counts. The mask becomes 0 or -10000, to add to scores.
 	ids := b.input("input_ids", engine.I64, seq)
 	mask := b.input("attention_mask", engine.I64, seq)
-	m := b.addNode("Unsqueeze", "mask.wide", []string{b.addNode("Cast", "mask.float", []string{mask}, intAttr("to", int64(engine.F32))), b.ints(1, 2)})
-	m = b.addNode("Mul", "mask.added", []string{b.addNode("Sub", "mask.inverse", []string{b.scalar(1), m}), b.scalar(-10000)})
+	addedMask := b.addNode("Unsqueeze", "mask.wide", []string{b.addNode("Cast", "mask.float", []string{mask}, intAttr("to", int64(engine.F32))), b.ints(1, 2)})
+	addedMask = b.addNode("Mul", "mask.added", []string{b.addNode("Sub", "mask.inverse", []string{b.scalar(1), addedMask}), b.scalar(-10000)})
+
+	// The embedding: the vector of each token and that of its position.
 	words := b.addNode("Gather", "words", []string{b.addWeight("words.table", 0, 1, int64(c.Vocab), width), ids})
 	x := b.addNode("Add", "embedded", []string{words, b.addWeight("positions", 0, 0.5, 1, seq, width)})
 	x = b.norm("embedded.norm", x, width, true)
+
+	// The layers, each with an attention and a feed-forward part. Each part's input is added to its output.
 	for i := range c.Layers {
 		l := fmt.Sprintf("layer%d", i)
-		y := b.attention(l+".attention", x, m, seq, width, heads)
+		y := b.attention(l+".attention", x, addedMask, seq, width, heads)
 		x = b.norm(l+".norm1", b.addNode("Add", l+".sum1", []string{y, x}), width, true)
 		y = b.feedForward(l+".mlp", x, width, int64(c.Inner))
 		x = b.norm(l+".norm2", b.addNode("Add", l+".sum2", []string{y, x}), width, true)
 	}
+
+	// The classifier, on the first token.
 	firstToken := b.addNode("Gather", "first", []string{x, b.scalarInt(0)}, intAttr("axis", 1))
 	pooledToken := b.addNode("Tanh", "pooled", []string{b.gemm("pooler", firstToken, width, width)})
 	b.output(b.gemm("logits", pooledToken, width, int64(c.Classes)), engine.F32, int64(c.Classes))
@@ -237,17 +266,23 @@ func ViT(c TransformerConfig) (*Model, error) {
 	b := newBuilder(c.Seed)
 	width, heads, patch := int64(c.Hidden), int64(c.Heads), int64(c.Patch)
 	patches := int64(c.Image/c.Patch) * int64(c.Image/c.Patch)
-	seq := patches + 1
+	seq := patches + 1 // the patches and the class token
+
+	// The tokens: a convolution whose stride is its width turns every patch into a vector.
 	image := b.input("image", engine.F32, 3, int64(c.Image), int64(c.Image))
 	w := b.addWeight("patches.weight", 0, 1/math.Sqrt(float64(3*patch*patch)), width, 3, patch, patch)
 	x := b.addNode("Conv", "patches", []string{image, w, b.addWeight("patches.bias", 0, 0.02, width)},
 		intsAttr("kernel_shape", patch, patch), intsAttr("strides", patch, patch))
 	x = b.addNode("Transpose", "tokens", []string{b.reshape("patches.flat", x, width, patches)}, intsAttr("perm", 0, 2, 1))
+
+	// The class token, once per sample, comes before the patches.
 	n := b.batchOf("class", x)
 	class := b.addNode("Expand", "class.batch_tokens", []string{b.addWeight("class.token", 0, 1, 1, 1, width),
 		b.addNode("Concat", "class.target", []string{n, b.ints(1, width)}, intAttr("axis", 0))})
 	x = b.addNode("Concat", "sequence", []string{class, x}, intAttr("axis", 1))
 	x = b.addNode("Add", "embedded", []string{x, b.addWeight("positions", 0, 0.5, 1, seq, width)})
+
+	// The layers, each with an attention and a feed-forward part. Each part's input is added to its output.
 	for i := range c.Layers {
 		l := fmt.Sprintf("layer%d", i)
 		y := b.attention(l+".attention", b.norm(l+".norm1", x, width, false), "", seq, width, heads)
@@ -255,6 +290,8 @@ func ViT(c TransformerConfig) (*Model, error) {
 		y = b.feedForward(l+".mlp", b.norm(l+".norm2", x, width, false), width, int64(c.Inner))
 		x = b.addNode("Add", l+".sum2", []string{x, y})
 	}
+
+	// The classifier, on the class token.
 	x = b.norm("final", x, width, false)
 	x = b.addNode("Gather", "first", []string{x, b.scalarInt(0)}, intAttr("axis", 1))
 	b.output(b.gemm("logits", x, width, int64(c.Classes)), engine.F32, int64(c.Classes))
@@ -273,8 +310,9 @@ func MLP(hidden int, seed uint64) (*Model, error) {
 	return b.finishModel(fmt.Sprintf("mlp-%d", hidden), fmt.Sprintf("784-%d-10", hidden))
 }
 
-// Projection returns a model that maps vectors at random to fewer numbers, which keeps the angles between them
-// (Johnson and Lindenstrauss 1984). From counts of words it makes an embedding of a text.
+// Projection returns a model that multiplies a vector of inputs numbers by a random matrix, which gives a vector of
+// fewer (outputs) numbers. Angles between vectors stay nearly the same (Johnson and Lindenstrauss 1984). So it makes
+// an embedding of a text from its counts of words.
 func Projection(inputs, outputs int, seed uint64) (*Model, error) {
 	if inputs < 1 || outputs < 1 || inputs > 1<<16 || outputs > 1<<12 {
 		return nil, fmt.Errorf("build projection: from %d to %d numbers: expected 1 to %d and 1 to %d", inputs, outputs, 1<<16, 1<<12)
@@ -285,8 +323,8 @@ func Projection(inputs, outputs int, seed uint64) (*Model, error) {
 	return b.finishModel("embedder", fmt.Sprintf("%d-%d", inputs, outputs))
 }
 
-// MatMul returns a model with one product of a batch of rows and a square matrix, to find the highest rate of a
-// device.
+// MatMul returns a model that multiplies a batch of rows by a square matrix of the given size. The profiler runs it
+// to find the highest rate of arithmetic that a device reaches.
 func MatMul(size int, seed uint64) (*Model, error) {
 	if size < 1 || size > 1<<14 {
 		return nil, fmt.Errorf("build matmul: size %d: expected 1 to %d", size, 1<<14)

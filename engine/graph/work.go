@@ -104,7 +104,9 @@ func (c *Chain) CountWork(ctx context.Context, probe Probe) (*WorkCounts, error)
 	return count, nil
 }
 
-// isFused reports whether runtimes compute nd together with the producer of its input in.
+// isFused reports whether runtimes compute nd together with the producer of its input in, so that in is never
+// written to memory. They do for certain pairs of operators, if nothing else reads it. users are the readers of each
+// tensor.
 func (n *sortedGraph) isFused(nd *onnxpb.Node, in string, users map[string][]int) bool {
 	i, ok := n.producer[in]
 	if !ok || len(users[in]) != 1 || users[in][0] < 0 {
@@ -113,13 +115,14 @@ func (n *sortedGraph) isFused(nd *onnxpb.Node, in string, users map[string][]int
 	return fuseFirst[n.nodes[i].GetOpType()] && fuseNext[nd.GetOpType()]
 }
 
-// countMACs returns a node's multiplications for one sample.
+// countMACs returns the multiplications with an addition (MACs) of a convolution or matrix product for one sample,
+// and 0 for other nodes. values has the shapes of the tensors at batch probeA, so results are divided by probeA.
 func (n *sortedGraph) countMACs(nd *onnxpb.Node, values map[string]Value) int64 {
 	if len(nd.Input) < 2 || len(nd.Output) == 0 {
 		return 0
 	}
 
-	// Multiply the number of outputs by the length of the sum behind each, for one sample of the batch.
+	// Multiply the number of outputs by the length of the sum behind each.
 	out := values[nd.Output[0]].Shape
 	shape := func(t string) []int64 {
 		if v, ok := values[t]; ok {
@@ -187,14 +190,14 @@ func (n *sortedGraph) constDims(t string) []int64 {
 	return nil
 }
 
-// WorkOf returns the work of the blocks [i,j) of a cut of the same chain.
+// WorkOf returns the work of the blocks [i,j) of b, which must be blocks of the same chain.
 func (c *WorkCounts) WorkOf(b *Blocks, i, j int) Work {
 	chain := c.chain
-	lo, hi := chain.Cuts[b.Bounds[i]].pos, chain.Cuts[b.Bounds[j]].pos
+	firstNode, endNode := chain.Cuts[b.Bounds[i]].pos, chain.Cuts[b.Bounds[j]].pos
 	w := Work{WeightBytes: b.WeightBytes(i, j)}
-	for _, x := range c.nodes[lo:hi] {
-		w.MACs += x.macs
-		w.Bytes += max(0, x.bytes)
+	for _, node := range c.nodes[firstNode:endNode] {
+		w.MACs += node.macs
+		w.Bytes += max(0, node.bytes)
 	}
 	return w
 }

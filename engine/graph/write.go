@@ -27,12 +27,14 @@ type subgraph struct {
 	declaredInputs  bool              // declare the inputs as the file does
 }
 
-// constants returns what the nodes need that depends on no input: the names of initialisers, and constant nodes in
-// order.
+// constants returns what the given compute nodes need that depends on no input, directly or through other constants:
+// the names of initialisers, sorted, and the indexes of constant nodes, in order.
 func (n *sortedGraph) constants(nodes []int) (names []string, nodeIdx []int) {
 	visited := map[string]bool{}
 	seenNode := map[int]bool{}
-	var stack []string
+	var stack []string // constant tensors whose origin is still to be followed
+
+	// visit puts the constants that a node reads on the stack.
 	visit := func(nd *onnxpb.Node) {
 		for _, in := range readTensors(nd) {
 			if in != "" && n.isConst[in] && !visited[in] {
@@ -103,7 +105,7 @@ func (n *sortedGraph) weightBytes(nodes []int, fp16 bool) int64 {
 	return total
 }
 
-// encode writes a subgraph as ONNX.
+// encode writes a subgraph as a stand-alone ONNX model, and returns its bytes. Seeded weights are generated here.
 func (m *Model) encode(p subgraph) ([]byte, error) {
 	n := m.net
 	if p.asFile {
@@ -155,7 +157,7 @@ func (m *Model) encode(p subgraph) ([]byte, error) {
 	for _, i := range idx {
 		constant = append(constant, n.nodes[i])
 	}
-	inner := constant[len(idx):]
+	inner := constant[len(idx):] // the compute nodes, behind the constant ones in the same array
 	for _, i := range p.nodes {
 		inner = append(inner, renamedNode(n.nodes[i], p.rename))
 	}
@@ -205,17 +207,19 @@ func (m *Model) encode(p subgraph) ([]byte, error) {
 	return data, nil
 }
 
+// renamedNode returns a node with other names for the tensors that are in names (from old to new). It returns the node
+// itself if none is.
 func renamedNode(nd *onnxpb.Node, names map[string]string) *onnxpb.Node {
-	hit := false
+	isAffected := false
 	for _, t := range nd.Input {
 		_, ok := names[t]
-		hit = hit || ok
+		isAffected = isAffected || ok
 	}
 	for _, t := range nd.Output {
 		_, ok := names[t]
-		hit = hit || ok
+		isAffected = isAffected || ok
 	}
-	if !hit {
+	if !isAffected {
 		return nd
 	}
 	c := proto.Clone(nd).(*onnxpb.Node)
@@ -235,7 +239,8 @@ func renamedNode(nd *onnxpb.Node, names map[string]string) *onnxpb.Node {
 // BatchName is the name of the batch size in the shapes of written models.
 const BatchName = "N"
 
-// valueInfo declares a tensor. If it has no type, the runtime infers it.
+// valueInfo declares a tensor as an input or output of a written model. The batch gets a name in place of a size.
+// For a tensor without a type only the name is declared, and the runtime infers the rest.
 func valueInfo(s engine.Spec) *onnxpb.ValueInfo {
 	v := &onnxpb.ValueInfo{Name: proto.String(s.Name)}
 	if s.Type == 0 {
@@ -261,7 +266,8 @@ func (m *Model) Encode() ([]byte, error) {
 	return m.encode(subgraph{nodes: m.net.compute, inputs: m.Inputs, outputs: m.declaredOutputs})
 }
 
-// WriteFile writes the whole model to a file, completely or not at all.
+// WriteFile writes the whole model to a file, completely or not at all: it writes a temporary file beside it, and
+// renames that.
 func (m *Model) WriteFile(path string) error {
 	data, err := m.Encode()
 	if err != nil {

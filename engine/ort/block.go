@@ -40,16 +40,19 @@ type block struct {
 	onnx          []byte                // the model, kept on a GPU to make more sessions
 	bindings      map[*binding]struct{}
 	stagedCores   map[int]*binding // the bindings behind staged ones, by batch size
-	deviceInputs  map[feedKey]*tensor
+	deviceInputs  map[inputKey]*tensor
 	runLocks      map[int]*sync.Mutex // locks for bindings that share tensors, by batch size
-	nextID        int                 // number of the next CUDA graph
+	lastGraph     int                 // number of the next CUDA graph
 }
 
-// sessionFor returns the session for a batch size. The caller holds b.mu.
+// sessionFor returns the session for a batch size, and makes it when that size is first used. The caller holds b.mu.
+// On the CPU one session serves all sizes.
 func (b *block) sessionFor(batch int) (*C.ip_session, error) {
 	if b.onnx == nil || b.firstBatch == batch {
 		return b.s, nil
 	}
+
+	// The first batch size takes the session that Load made, unless that is for batch size 1 only.
 	if b.firstBatch == 0 && (!b.static || batch == 1) {
 		b.firstBatch = batch
 		return b.s, nil
@@ -57,7 +60,9 @@ func (b *block) sessionFor(batch int) (*C.ip_session, error) {
 	if s := b.otherSessions[batch]; s != nil {
 		return s, nil
 	}
-	fixedBatch := 0
+
+	// Every other batch size gets a session of its own.
+	fixedBatch := 0 // any
 	if b.static {
 		fixedBatch = batch
 	}
@@ -74,14 +79,15 @@ func (b *block) sessionFor(batch int) (*C.ip_session, error) {
 	return s, nil
 }
 
-// Load loads a submodel, and checks that its inputs and outputs are the declared ones.
+// Load loads a submodel onto a device: it makes the session, and checks that its inputs and outputs are the declared
+// ones. The block stays on the list of the engine, which closes it if the caller does not.
 func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, o engine.Options) (engine.Block, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	action := fmt.Sprintf("load %s blocks [%d,%d)", m.Model, m.From, m.To)
+	action := fmt.Sprintf("load %s blocks [%d,%d)", m.Model, m.From, m.To) // for errors
 	if m.Folder != "" {
-		entries := map[string]string{folderEntry: m.Folder}
+		entries := map[string]string{weightFolderKey: m.Folder}
 		maps.Copy(entries, o.Session)
 		o.Session = entries
 	}
@@ -107,8 +113,9 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 	return b, nil
 }
 
-// sameBoundary returns an error if the inputs and outputs of the session, which is for batch size 1 if static,
-// differ from those that the submodel declares.
+// sameBoundary returns an error if the inputs and outputs of the session differ from those that the submodel
+// declares, in number, name, type or shape. A dimension that the session leaves free fits any. With static, the
+// session is for batch size 1, and has 1 in place of the batch.
 func sameBoundary(s *C.ip_session, m *engine.Submodel, static bool) error {
 	for k, specs := range [][]engine.Spec{m.Inputs, m.Outputs} {
 		sideName := [2]string{"input", "output"}[k]
@@ -198,6 +205,8 @@ func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
 	return x, nil
 }
 
+// bindDirect makes a binding whose tensors the runtime itself reads and writes: those of the caller, and new ones where
+// the caller passes none.
 func (b *block) bindDirect(o engine.BindOptions) (*binding, error) {
 	action := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
 	if o.Batch < 1 {
@@ -214,7 +223,7 @@ func (b *block) bindDirect(o engine.BindOptions) (*binding, error) {
 		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 
-	// Collect the tensors, and bind them in C.
+	// Collect the tensors, and bind them in C. With CUDA graphs, each binding captures one of its own, by number.
 	var inputValues, outputValues []unsafe.Pointer
 	if x.inputs, inputValues, err = x.collectTensors("input", b.sub.Inputs, o.Inputs, o); err == nil {
 		x.outputs, outputValues, err = x.collectTensors("output", b.sub.Outputs, o.Outputs, o)
@@ -222,8 +231,8 @@ func (b *block) bindDirect(o engine.BindOptions) (*binding, error) {
 	if err == nil {
 		graph := 0
 		if b.o.CUDAGraph {
-			b.nextID++
-			graph = b.nextID
+			b.lastGraph++
+			graph = b.lastGraph
 		}
 		err = withArray(inputValues, func(pi *unsafe.Pointer) error {
 			return withArray(outputValues, func(po *unsafe.Pointer) error {
@@ -240,7 +249,8 @@ func (b *block) bindDirect(o engine.BindOptions) (*binding, error) {
 	return x, nil
 }
 
-// withArray calls f with a copy of the pointers in C memory.
+// withArray calls f with a copy of the pointers in C memory, or with nil if there are none. C code may not keep
+// pointers to Go memory that holds pointers.
 func withArray(p []unsafe.Pointer, f func(*unsafe.Pointer) error) error {
 	if len(p) == 0 {
 		return f(nil)
@@ -251,6 +261,9 @@ func withArray(p []unsafe.Pointer, f func(*unsafe.Pointer) error) error {
 	return f((*unsafe.Pointer)(a))
 }
 
+// collectTensors returns the tensors of one side of a binding (input or output) and the runtime's values (OrtValue) over
+// them, one per spec: the caller's tensors where they are given, and otherwise new ones on the device, or on the host if
+// o.HostIO is set. A given tensor of another type, shape or batch size is an error.
 func (x *binding) collectTensors(sideName string, specs []engine.Spec, givenTensors []engine.Tensor, o engine.BindOptions) ([]engine.Tensor, []unsafe.Pointer, error) {
 	if givenTensors != nil && len(givenTensors) != len(specs) {
 		return nil, nil, fmt.Errorf("%w: %d %ss given, the block has %d", engine.ErrShape, len(givenTensors), sideName, len(specs))
@@ -312,6 +325,7 @@ func (x *binding) Batch() int               { return x.batch }
 func (x *binding) Inputs() []engine.Tensor  { return x.inputs }
 func (x *binding) Outputs() []engine.Tensor { return x.outputs }
 
+// runError returns an error of a run with the block and batch size that it was for.
 func (x *binding) runError(err error) error {
 	return fmt.Errorf("run %s blocks [%d,%d) at batch %d: %w", x.b.sub.Model, x.b.sub.From, x.b.sub.To, x.batch, err)
 }
@@ -330,7 +344,7 @@ func (x *binding) Run(ctx context.Context) error {
 	return nil
 }
 
-// RunN executes n times in C.
+// RunN executes n times in a loop in C, so that Go's own work is not in the measured times.
 func (x *binding) RunN(n int) (engine.Timing, error) {
 	if x.c == nil {
 		return engine.Timing{}, x.runError(engine.ErrClosed)
@@ -362,6 +376,7 @@ func (x *binding) Close() error {
 	return nil
 }
 
+// release frees the tensors that Bind allocated, and the runtime's values over the caller's memory.
 func (x *binding) release() {
 	for _, t := range x.ownTensors {
 		t.release()

@@ -27,6 +27,7 @@ var (
 // driver is held while the driver is opened. Calls to it need no lock.
 var driver sync.Mutex
 
+// openDriver opens the GPU driver's library, if it is not open yet. Every function that calls the driver calls it first.
 func openDriver() error {
 	driver.Lock()
 	defer driver.Unlock()
@@ -48,7 +49,8 @@ type Driver struct {
 	FreeBytes, TotalBytes    int64
 }
 
-// AboutGPU asks the driver about a GPU and initialises it.
+// AboutGPU asks the driver about a GPU by its number, and returns its properties. The driver initialises the GPU for
+// this process.
 func AboutGPU(index int) (Driver, error) {
 	if err := openDriver(); err != nil {
 		return Driver{}, err
@@ -57,7 +59,7 @@ func AboutGPU(index int) (Driver, error) {
 	if err := goError(C.ip_cuda_about(C.int(index), &d)); err != nil {
 		return Driver{}, fmt.Errorf("cuda:%d: %w", index, err)
 	}
-	v := int(d.driver_version)
+	v := int(d.driver_version) // 13000 stands for 13.0
 	return Driver{
 		CUDA: fmt.Sprintf("%d.%d", v/1000, v%1000/10), Multiprocessors: int(d.multiprocessors), Architecture: fmt.Sprintf("%d.%d", d.major, d.minor),
 		ClockMHz: int(d.clock_khz) / 1000, MemoryClockMHz: int(d.memory_clock_khz) / 1000, BusBits: int(d.bus_bits),
@@ -72,7 +74,8 @@ const (
 	onDevice
 )
 
-// copyBytes copies and returns when the bytes have arrived. Host memory must not move meanwhile.
+// copyBytes copies n bytes between the host and GPU number index, or within that GPU, as kind says (toDevice,
+// toHost, onDevice). It returns when the bytes have arrived. Host memory must not move meanwhile.
 func copyBytes(index int, dst, src unsafe.Pointer, n, kind int) error {
 	if err := openDriver(); err != nil {
 		return err
@@ -80,8 +83,8 @@ func copyBytes(index int, dst, src unsafe.Pointer, n, kind int) error {
 	return goError(C.ip_cuda_copy(C.int(index), C.uint64_t(uintptr(dst)), C.uint64_t(uintptr(src)), C.size_t(n), C.int(kind)))
 }
 
-// Pin locks host memory so that a GPU can copy directly from and to it. The memory must not be freed or moved
-// before unpin.
+// Pin locks host memory so that GPU number index can copy directly from and to it, which is faster. The memory must
+// not be freed or moved before unpin.
 func Pin(index int, data []byte) (unpin func() error, err error) {
 	if len(data) == 0 {
 		return func() error { return nil }, nil
@@ -98,11 +101,11 @@ func Pin(index int, data []byte) (unpin func() error, err error) {
 
 // Memory is a piece of a GPU's memory, allocated by this process or by another one.
 type Memory struct {
-	index  int
-	at     C.uint64_t
+	index  int        // number of the GPU
+	at     C.uint64_t // address on the GPU; 0 once closed
 	size   int
-	mapped bool
-	views  []*tensor
+	mapped bool      // another process allocated it
+	views  []*tensor // tensors in this memory, which Close frees
 }
 
 // Allocate allocates memory of a GPU.
@@ -161,6 +164,7 @@ func (m *Memory) Close() error {
 func (m *Memory) Write(src []byte) error { return m.move(src, toDevice) }
 func (m *Memory) Read(dst []byte) error  { return m.move(dst, toHost) }
 
+// move copies the whole memory from (kind toDevice) or to (toHost) a slice of the host.
 func (m *Memory) move(host []byte, kind int) error {
 	if len(host) != m.size || m.at == 0 {
 		return fmt.Errorf("GPU memory: %w: %d bytes, expected %d", engine.ErrShape, len(host), m.size)
@@ -178,7 +182,8 @@ func (m *Memory) move(host []byte, kind int) error {
 	return goError(C.ip_cuda_copy(C.int(m.index), m.at, h, C.size_t(m.size), toDevice))
 }
 
-// timeCopies times n copies from src to dst (kind onDevice for two pieces on the device).
+// timeCopies copies size bytes n times from src to dst on GPU number index, as kind says (toDevice, toHost,
+// onDevice), and returns the mean time of a copy by the GPU's clock.
 func timeCopies(index int, dst, src C.uint64_t, size, kind, n int) (time.Duration, error) {
 	var ms C.double
 	if err := goError(C.ip_cuda_time(C.int(index), dst, src, C.size_t(size), C.int(kind), C.int(n), &ms)); err != nil {
@@ -202,7 +207,8 @@ type CopyRates struct {
 	InDevice                 float64
 }
 
-// MeasureCopies measures a GPU's copy rates with pieces of the given size.
+// MeasureCopies measures a GPU's copy rates, each as the mean of n copies of size bytes: to and from ordinary and
+// pinned host memory, and within the GPU.
 func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 	r.Bytes = size
 
@@ -224,6 +230,8 @@ func MeasureCopies(index, size, n int) (r CopyRates, err error) {
 		host[i] = byte(i*7 + i>>11)
 	}
 	address := C.uint64_t(uintptr(p))
+
+	// rate measures one direction, unless an earlier one failed.
 	rate := func(result *float64, dst, src C.uint64_t, kind int) {
 		if err != nil {
 			return
@@ -310,16 +318,17 @@ func (w *Watch) Close() {
 // driver. If both are missing, the list is empty.
 func GPUs() ([]engine.Device, error) { return gpusOf(nvmlLibrary) }
 
+// gpusOf lists the GPUs with NVML's library at the given path, or with the driver if that is missing.
 func gpusOf(nvml string) ([]engine.Device, error) {
-	const maxGPUs = 64
+	const maxGPUs, versionSize = 64, 96 // capacities of the list and of the version's text
 	lib := C.CString(nvml)
 	defer C.free(unsafe.Pointer(lib))
 	list := (*[maxGPUs]C.ip_gpu)(C.calloc(maxGPUs, C.sizeof_ip_gpu))
 	defer C.free(unsafe.Pointer(list))
-	version := (*C.char)(C.calloc(1, 96))
+	version := (*C.char)(C.calloc(1, versionSize))
 	defer C.free(unsafe.Pointer(version))
 	var n C.int
-	if err := goError(C.ip_gpus(lib, &list[0], maxGPUs, &n, version, 96)); err != nil {
+	if err := goError(C.ip_gpus(lib, &list[0], maxGPUs, &n, version, versionSize)); err != nil {
 		return nil, fmt.Errorf("list GPUs: %w", err)
 	}
 	if n == 0 && openDriver() == nil {
@@ -331,7 +340,7 @@ func gpusOf(nvml string) ([]engine.Device, error) {
 	for i := range int(n) {
 		g := &list[i]
 		name := C.GoString(&g.name[0])
-		processors := int(g.multiprocessors)
+		processors := int(g.multiprocessors) // NVML reports cores instead
 		if processors == 0 {
 			processors = multiprocessors(int(g.cores), int(g.major), int(g.minor))
 		}

@@ -42,7 +42,8 @@ func (e *Engine) Eval(ctx context.Context, model []byte, inputs []engine.Tensor,
 	return runSession(s, inputs, wanted, limit)
 }
 
-// runSession runs a session once, as Eval does.
+// runSession runs a session once with the given inputs, which it finds by their names, and returns the wanted
+// outputs by name. Outputs of more than limit bytes have no data, unless limit is negative.
 func runSession(s *C.ip_session, inputs []engine.Tensor, wanted []string, limit int) (map[string]Output, error) {
 	byName := map[string]engine.Tensor{}
 	for _, t := range inputs {
@@ -63,13 +64,13 @@ func runSession(s *C.ip_session, inputs []engine.Tensor, wanted []string, limit 
 			return nil, fmt.Errorf("%w: no value for input %q", engine.ErrShape, name)
 		}
 		// The values are in C memory, because the run keeps pointers to them.
-		hostTensors, err := newHost(t.Spec(), t.Batch())
+		copied, err := newHost(t.Spec(), t.Batch())
 		if err != nil {
 			return nil, err
 		}
-		defer C.free(hostTensors.data)
-		values = append(values, hostTensors.value)
-		if err := t.Read(hostTensors.bytes); err != nil {
+		defer C.free(copied.data)
+		values = append(values, copied.value)
+		if err := t.Read(copied.bytes); err != nil {
 			return nil, err
 		}
 	}
@@ -126,7 +127,9 @@ func runSession(s *C.ip_session, inputs []engine.Tensor, wanted []string, limit 
 	return outputs, nil
 }
 
-// Probe measures shapes; it is a graph.Probe.
+// Probe runs a model on the CPU with inputs of zeros, once per run at its batch size, and returns what each run made
+// of the named tensors: type, shape and, if it is small, the values. It is a graph.Probe, by which package graph
+// learns shapes.
 func (e *Engine) Probe(ctx context.Context, model []byte, inputs []engine.Spec, runs ...graph.ProbeRun) ([]map[string]graph.Value, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -141,13 +144,13 @@ func (e *Engine) Probe(ctx context.Context, model []byte, inputs []engine.Spec, 
 		if err := ctx.Err(); err != nil {
 			return results, err
 		}
-		feeds := make([]engine.Tensor, len(inputs))
+		zeroInputs := make([]engine.Tensor, len(inputs))
 		for i, spec := range inputs {
-			if feeds[i], err = engine.NewHostTensor(spec, r.Batch, nil); err != nil {
+			if zeroInputs[i], err = engine.NewHostTensor(spec, r.Batch, nil); err != nil {
 				return results, err
 			}
 		}
-		outputs, err := runSession(s, feeds, r.Names, smallValue)
+		outputs, err := runSession(s, zeroInputs, r.Names, smallValue)
 		if err != nil {
 			return results, err
 		}

@@ -30,7 +30,8 @@ type searchRoot struct {
 
 func thisHost() searchRoot { return searchRoot{env: os.Getenv} }
 
-// folders returns every folder that may hold CUDA's libraries, the user's most specific choice first.
+// folders returns every existing folder that may hold CUDA's libraries, in the order in which they are searched:
+// those that the environment names, those beside the driver, those in Python packages, and the toolkit's.
 func (h searchRoot) folders() []string {
 	var out []string
 	add := func(pattern string) {
@@ -41,6 +42,8 @@ func (h searchRoot) folders() []string {
 			}
 		}
 	}
+
+	// Take the environment's own folders, and note where its Python packages are.
 	var sites []string
 	if v := h.env("VIRTUAL_ENV"); v != "" {
 		sites = append(sites, filepath.Join(v, "lib/python3*/site-packages"))
@@ -54,8 +57,7 @@ func (h searchRoot) folders() []string {
 			add(filepath.Join(dir, "lib64"))
 		}
 	}
-	// Use the first Python on PATH, after following links: the bin folder of a virtual environment leads to its
-	// packages.
+	// The packages of each Python on PATH lie beside its bin folder.
 	for _, dir := range filepath.SplitList(h.env("PATH")) {
 		if _, err := os.Stat(filepath.Join(h.root, dir, "python3")); err == nil {
 			sites = append(sites, filepath.Join(h.root, filepath.Dir(filepath.Clean(dir)), "lib/python3*/*-packages"))
@@ -64,6 +66,8 @@ func (h searchRoot) folders() []string {
 	for _, s := range sitePackages {
 		sites = append(sites, h.root+s)
 	}
+
+	// Add the folders in the order of search.
 	for _, d := range driverFolders {
 		add(h.root + d)
 	}
@@ -78,7 +82,7 @@ func (h searchRoot) folders() []string {
 	return out
 }
 
-// folderOf returns the folder that holds a library.
+// folderOf returns the first of the folders that holds a library of this name, or "" if none does.
 func folderOf(name string, folders []string) string {
 	for _, f := range folders {
 		if st, err := os.Stat(filepath.Join(f, name)); err == nil && !st.IsDir() {
@@ -105,19 +109,24 @@ func LibraryPath() []string {
 	return libraryPath(thisHost(), tryLibrary, os.TempDir())
 }
 
+// libraryPath returns the folders that LibraryPath returns. h is the file system to search, try opens a library by name and
+// returns why that fails, and scratch is a folder for a link.
 func libraryPath(h searchRoot, try func(string) error, scratch string) []string {
+	// Find the folder of every library that does not open by its name alone.
 	var out []string
 	folders := h.folders()
-	for _, n := range slices.Concat(cudaNeeds, cudaOpens, tensorrtNeeds) {
-		if try(n[0]) == nil {
+	for _, library := range slices.Concat(cudaNeeds, cudaOpens, tensorrtNeeds) {
+		name := library[0]
+		if try(name) == nil {
 			continue
 		}
-		if f := folderOf(n[0], folders); f != "" && !slices.Contains(out, f) {
+		if f := folderOf(name, folders); f != "" && !slices.Contains(out, f) {
 			out = append(out, f)
 		}
 	}
-	// The provider asks for cuDNN also by its name without a version, which
-	// Python packages do not have.
+
+	// The provider asks for cuDNN also by its name without a version, which Python packages do not have. So make a link of
+	// that name, in a folder of this user's own.
 	const unversioned, versioned = "libcudnn.so", "libcudnn.so.9"
 	if try(unversioned) != nil && folderOf(unversioned, folders) == "" {
 		if f := folderOf(versioned, folders); f != "" {
@@ -134,6 +143,8 @@ func libraryPath(h searchRoot, try func(string) error, scratch string) []string 
 			}
 		}
 	}
+
+	// Leave out what the loader searches already.
 	oldFolders := filepath.SplitList(h.env("LD_LIBRARY_PATH"))
 	return slices.DeleteFunc(out, func(f string) bool { return slices.Contains(oldFolders, f) })
 }

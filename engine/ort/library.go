@@ -25,6 +25,8 @@ func FindLibrary() (string, error) {
 		}
 		return p, nil
 	}
+
+	// try reports whether a file exists, and remembers the path for the error.
 	var triedPaths []string
 	try := func(p string) bool {
 		for _, t := range triedPaths {
@@ -36,6 +38,8 @@ func FindLibrary() (string, error) {
 		st, err := os.Stat(p)
 		return err == nil && !st.IsDir()
 	}
+
+	// Look beside the executable.
 	var starts []string
 	if exe, err := os.Executable(); err == nil {
 		if resolved, err := filepath.EvalSymlinks(exe); err == nil {
@@ -52,6 +56,8 @@ func FindLibrary() (string, error) {
 	if wd, err := os.Getwd(); err == nil {
 		starts = append(starts, wd)
 	}
+
+	// Look in all folders above the executable and the working directory.
 	for _, dir := range starts {
 		for {
 			// Search only a source tree of this project, so that others' files are not opened.
@@ -71,9 +77,11 @@ func FindLibrary() (string, error) {
 		Hint: "type `make setup` in the source tree, or set " + LibraryEnv + " to the file", Kind: engine.ErrNoLibrary}
 }
 
+// gpuTail matches the memory size at the end of a GPU's name.
 var gpuTail = regexp.MustCompile(`[ -]*\d+ ?GB.*$`)
 
-// kindOfGPU returns the name that plans use, without vendor and memory size.
+// kindOfGPU returns the name of a kind of GPU in plans, from the GPU's own name: "H100-PCIe" for "NVIDIA H100 PCIe
+// 80GB", without vendor and memory size.
 func kindOfGPU(name string) string {
 	for _, vendor := range []string{"NVIDIA ", "Tesla ", "Quadro "} {
 		name = strings.TrimPrefix(name, vendor)
@@ -148,6 +156,8 @@ func (r Requirement) Hint() string {
 	}
 }
 
+// missingError returns an error that lists the requirements that are not met, or nil if all are. wanted names what needs
+// them, hint says what to install.
 func missingError(wanted string, reqs []Requirement, hint string, kind error) error {
 	var list []string
 	for _, r := range reqs {

@@ -33,6 +33,7 @@ func goError(m *C.char) error {
 	return errors.New(plainMessage(C.GoString(m)))
 }
 
+// Forms in which ONNX Runtime's messages mention its own source code or a node of the model.
 var (
 	innerNode  = regexp.MustCompile(`Non-zero status code returned while running (\S+) node\. Name:'([^']*)' Status Message: `)
 	sourceFile = regexp.MustCompile(`\b\w+\.(?:cc|h):\d+ \w+ `)
@@ -43,7 +44,8 @@ var (
 	sourceCode = regexp.MustCompile(`/\S*onnxruntime\S*\.(?:cc|h|cpp|hpp):\d+[^\n]*?\)\s*(?:\[[^\]]*\]\s*)?(\S+ was false\.\s*)?`)
 )
 
-// plainMessage returns the library's message without references to its source code.
+// plainMessage returns the library's message for users: without file names, line numbers and conditions of its
+// source code, and with the operator that fails in front.
 func plainMessage(text string) string {
 	text = innerNode.ReplaceAllString(text, `the operator $1 "$2" fails: `)
 	text = sourceCode.ReplaceAllString(text, "")
@@ -86,7 +88,9 @@ type Engine struct {
 	ready  map[string]bool // GPUs whose libraries were found
 }
 
-// Open opens the library; an empty path means FindLibrary's.
+// Open opens ONNX Runtime's library at a path, or the one that FindLibrary finds if the path is empty, and returns
+// the engine. A process can open one library only. Further calls with the same path return engines over the same
+// library.
 func Open(path string) (*Engine, error) {
 	if path == "" {
 		var err error
@@ -138,7 +142,8 @@ func noTelemetry() error {
 	return nil
 }
 
-// UseOperators adds custom operators from libraries to every later session. Opening a library runs its code.
+// UseOperators opens libraries of custom operators, which every later session can use. Opening a library runs its
+// code.
 func (e *Engine) UseOperators(paths ...string) error {
 	for _, path := range paths {
 		p := C.CString(path)
@@ -155,7 +160,7 @@ func (e *Engine) UseOperators(paths ...string) error {
 // Info names the library and its version.
 func (e *Engine) Info() engine.Info { return e.info }
 
-// Devices lists each CPU that this process may use, then the GPUs.
+// Devices lists each CPU that this process may use as a device of its own, then the GPUs.
 func (e *Engine) Devices() ([]engine.Device, error) {
 	cpus, err := engine.CPUs()
 	if err != nil {
@@ -163,8 +168,8 @@ func (e *Engine) Devices() ([]engine.Device, error) {
 	}
 	var out []engine.Device
 	name, memory := cpuName(), engine.MemoryBytes()
-	for _, c := range cpus {
-		d := engine.CPUDevice(c)
+	for _, cpu := range cpus {
+		d := engine.CPUDevice(cpu)
 		d.Name, d.MemoryBytes = name, memory
 		out = append(out, d)
 	}
@@ -217,6 +222,9 @@ func CUDA() []Requirement {
 	return requirements(lib, "cuda", cudaNeeds)
 }
 
+// requirements lists the files of ONNX Runtime's execution provider for GPUs (cuda or tensorrt), which lie beside
+// its library lib, and the given system libraries as pairs of name and purpose. For each it says whether it can be
+// used.
 func requirements(lib, provider string, libraries [][2]string) []Requirement {
 	var out []Requirement
 	dir := filepath.Dir(lib)
@@ -228,8 +236,9 @@ func requirements(lib, provider string, libraries [][2]string) []Requirement {
 		_, err := os.Stat(f)
 		out = append(out, Requirement{Name: f, Purpose: "ONNX Runtime's provider for GPUs, beside its library", Err: err})
 	}
-	for _, n := range libraries {
-		out = append(out, Requirement{Name: n[0], Purpose: n[1], Err: tryLibrary(n[0])})
+	for _, library := range libraries {
+		name, purpose := library[0], library[1]
+		out = append(out, Requirement{Name: name, Purpose: purpose, Err: tryLibrary(name)})
 	}
 	return out
 }
@@ -256,6 +265,8 @@ func (e *Engine) checkGPU(d engine.Device, tensorrt bool) error {
 	return nil
 }
 
+// lookForGPU opens the libraries that a GPU device needs, with those of TensorRT if tensorrt is set, and looks for the
+// GPU. Its error lists all that is missing.
 func (e *Engine) lookForGPU(d engine.Device, tensorrt bool) error {
 	const hint = "install the driver, CUDA 13 and cuDNN 9 (as Python packages: pip install nvidia-cudnn-cu13 nvidia-cublas nvidia-cuda-runtime nvidia-curand nvidia-cufft), and type `make setup CUDA=1` for the providers"
 	reqs := requirements(e.info.Library, "cuda", cudaNeeds)

@@ -31,9 +31,10 @@ func Live() (sessions, bindings, values int64) {
 	return live.sessions.Load(), live.bindings.Load(), live.values.Load()
 }
 
-// cStrings are strings in C memory.
+// cStrings are strings in C memory, which Go's garbage collector does not free: call free after their use.
 type cStrings struct{ p []*C.char }
 
+// add copies a string into C memory.
 func (s *cStrings) add(v string) *C.char {
 	c := C.CString(v)
 	s.p = append(s.p, c)
@@ -46,7 +47,8 @@ func (s *cStrings) free() {
 	}
 }
 
-// pairs copies a map into C arrays, in the order of its keys.
+// pairs copies the keys and values of a map into two C arrays of the same order, that of the keys, and returns them
+// with their length. The arrays are added to the list arrays, which the caller frees.
 func (s *cStrings) pairs(m map[string]string, arrays *[]unsafe.Pointer) (keys, values **C.char, n C.int) {
 	if len(m) == 0 {
 		return nil, nil, 0
@@ -57,15 +59,16 @@ func (s *cStrings) pairs(m map[string]string, arrays *[]unsafe.Pointer) (keys, v
 	}
 	sort.Strings(names)
 	size := C.size_t(len(m)) * C.size_t(unsafe.Sizeof(uintptr(0)))
-	k, v := C.malloc(size), C.malloc(size)
-	*arrays = append(*arrays, k, v)
-	ks, vs := unsafe.Slice((**C.char)(k), len(m)), unsafe.Slice((**C.char)(v), len(m))
+	keyArray, valueArray := C.malloc(size), C.malloc(size)
+	*arrays = append(*arrays, keyArray, valueArray)
+	keySlice, valueSlice := unsafe.Slice((**C.char)(keyArray), len(m)), unsafe.Slice((**C.char)(valueArray), len(m))
 	for i, name := range names {
-		ks[i], vs[i] = s.add(name), s.add(m[name])
+		keySlice[i], valueSlice[i] = s.add(name), s.add(m[name])
 	}
-	return (**C.char)(k), (**C.char)(v), C.int(len(m))
+	return (**C.char)(keyArray), (**C.char)(valueArray), C.int(len(m))
 }
 
+// levels are ONNX Runtime's numbers of the optimisation levels.
 var levels = map[string]C.int{"": 99, "all": 99, "extended": 2, "basic": 1, "none": 0}
 
 // cudaDefaults are the options of the CUDA provider that this package sets unless the caller does. The algorithm
@@ -79,11 +82,13 @@ var cudaDefaults = map[string]string{
 	"use_tf32":               "1",
 }
 
-// ProviderOptions returns the options that a device's provider gets, given the options of a load.
+// ProviderOptions returns the options that a device's execution provider (CUDA or TensorRT) gets, given the options
+// of a load, so that a profile can name them. A CPU has none.
 func (e *Engine) ProviderOptions(d engine.Device, o engine.Options) map[string]string {
 	return providerOptions(d, o)
 }
 
+// providerOptions returns the defaults of this package for the device, overridden by those of the caller.
 func providerOptions(d engine.Device, o engine.Options) map[string]string {
 	out := map[string]string{}
 	if d.IsCPU() {
@@ -91,26 +96,29 @@ func providerOptions(d engine.Device, o engine.Options) map[string]string {
 	}
 	i, _ := d.Index()
 	out["device_id"] = strconv.Itoa(i)
-	graph := "enable_cuda_graph"
+	graphKey := "enable_cuda_graph"
 	if o.TensorRT {
-		graph = "trt_cuda_graph_enable"
+		graphKey = "trt_cuda_graph_enable"
 	} else {
 		maps.Copy(out, cudaDefaults)
 	}
 	if o.CUDAGraph {
-		out[graph] = "1"
+		out[graphKey] = "1"
 	}
 	maps.Copy(out, o.Provider)
 	return out
 }
 
+// Names of ONNX Runtime's session settings.
 const (
-	strictEntry = "session.disable_cpu_ep_fallback"
-	recordEntry = "session.record_ep_graph_assignment_info"
-	folderEntry = "session.model_external_initializers_file_folder_path"
+	noFallbackKey       = "session.disable_cpu_ep_fallback"                      // "1" makes an operator that the GPU cannot execute an error
+	recordAssignmentKey = "session.record_ep_graph_assignment_info"              // "1" records which provider executes which operator
+	weightFolderKey     = "session.model_external_initializers_file_folder_path" // the folder of the files of weights
 )
 
-// session makes a session from a model's bytes: for any batch size or, if batch is not 0, for that one.
+// session makes a session of ONNX Runtime, which can run a model on a device, from the model's bytes: for any batch
+// size or, if batch is not 0, for that one. A GPU that cannot execute all operators is an error (ErrFallback),
+// unless o.Session allows the CPU to execute the rest.
 func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch int) (*C.ip_session, error) {
 	level, ok := levels[o.Optimization]
 	if !ok {
@@ -151,7 +159,7 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 			return nil, err
 		}
 		c.provider, c.device = C.IP_CUDA, C.int(i)
-		config[strictEntry] = "1"
+		config[noFallbackKey] = "1"
 		if o.TensorRT {
 			c.provider = C.IP_TENSORRT
 		}
@@ -178,12 +186,14 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 	return nil, fmt.Errorf("device %s: %w: %v", d.ID, kind, err)
 }
 
-// unknownOperator matches ONNX Runtime's error for an unknown operator: DOMAIN:OPERATOR(VERSION).
+// unknownOperator matches ONNX Runtime's error for an unknown operator: DOMAIN:OPERATOR(VERSION). noOperator matches that
+// for an operator of ONNX itself, in the operator set (opset) that the model names.
 var unknownOperator = regexp.MustCompile(`(\S*?):?(\w+)\(-?\d+\) is not a registered function/op`)
 
 var noOperator = regexp.MustCompile(`No Op registered for (\w+) with domain_version`)
 
-// unknownOperatorError returns the error for an operator that no library has.
+// unknownOperatorError returns the error for an operator that neither ONNX Runtime nor a given library of custom
+// operators has. It says what the user can do. An empty domain is that of ONNX's own operators.
 func (e *Engine) unknownOperatorError(domain, operator string) error {
 	if domain == "" {
 		return fmt.Errorf("%w: operator %s of ONNX is unknown to this ONNX Runtime (%s) at the model's operator set: export it with another one (opset)", engine.ErrModel, operator, e.info.Version)
@@ -195,9 +205,10 @@ func (e *Engine) unknownOperatorError(domain, operator string) error {
 	return fmt.Errorf("%w: operator %s of the domain %s is a custom one, which %s: name the library that has it with --ops LIBRARY.so", engine.ErrModel, operator, domain, library)
 }
 
-// strictSession makes a session, and its error names the operators that the device cannot execute. A graph may
-// compute with its own shapes, for which the CUDA provider has no kernels. If the batch size is fixed, these are
-// constants. So if the device refuses a model of any batch size, it is tried at batch size 1; static is then true.
+// strictSession makes a session in which the device executes every operator, when a block is loaded. A model may
+// compute with its own shapes, for which the CUDA provider has no operators. With a fixed batch size these are
+// constants. So if the device refuses the model for any batch size, it is tried at batch size 1, and static is then
+// true: each batch size needs a session of its own. The error names the operators that the device cannot execute.
 func (e *Engine) strictSession(model []byte, d engine.Device, o engine.Options) (s *C.ip_session, static bool, err error) {
 	if e.static {
 		s, err = e.session(model, d, o, 1)
@@ -209,6 +220,8 @@ func (e *Engine) strictSession(model []byte, d engine.Device, o engine.Options) 
 	if s, secondErr := e.session(model, d, o, 1); secondErr == nil {
 		return s, true, nil
 	}
+
+	// Name the operators, up to eight of them, that only the CPU can execute.
 	nodes, secondErr := e.assignmentOf(model, d, o)
 	if list := nodes[cpuProvider]; secondErr == nil && len(list) > 0 {
 		text := strings.Join(list[:min(len(list), 8)], ", ")
@@ -220,6 +233,9 @@ func (e *Engine) strictSession(model []byte, d engine.Device, o engine.Options) 
 	return nil, false, err
 }
 
+// newSession passes a model and its options to ONNX Runtime, and returns the session. c has the options that are numbers.
+// The other parameters are copied into C memory for the call: the batch size that replaces the symbolic one (if it is not
+// 0), settings of the session (config) and of the execution provider, and the paths of libraries of custom operators.
 func newSession(model []byte, c C.ip_options, batch int, config, provider map[string]string, operators []string) (*C.ip_session, error) {
 	var texts cStrings
 	var arrays []unsafe.Pointer
@@ -253,8 +269,8 @@ func newSession(model []byte, c C.ip_options, batch int, config, provider map[st
 // cpuProvider is the name of ONNX Runtime's own operators.
 const cpuProvider = "CPUExecutionProvider"
 
-// assignment returns, by provider, the operators that a session has assigned to it, with their names, in the order
-// of the graph.
+// assignment returns the operators of a session by the execution provider (CPU, CUDA, TensorRT) that executes them,
+// each as "TYPE NAME", in the order of the graph. The session must have recorded them (recordAssignmentKey).
 func assignment(s *C.ip_session) (map[string][]string, error) {
 	var text *C.char
 	if err := goError(C.ip_session_nodes(s, &text)); err != nil {
@@ -271,21 +287,21 @@ func assignment(s *C.ip_session) (map[string][]string, error) {
 	return out, nil
 }
 
-// Assignment returns which provider would execute which operators of a submodel. Those that the device's provider
-// lacks are listed under the CPU's.
+// Assignment returns which execution provider (CPU, CUDA, TensorRT) would execute which operators of a submodel, for
+// reports. Those that the device's provider lacks are listed under the CPU's.
 func (e *Engine) Assignment(m *engine.Submodel, d engine.Device, o engine.Options) (map[string][]string, error) {
 	return e.assignmentOf(m.ONNX, d, o)
 }
 
-// assignmentOf does the same for a model's bytes, at batch size 1 where Load would need a fixed one: operators
-// that compute with shapes are then constants and do not run.
+// assignmentOf returns, by provider, the operators of a model that the provider would execute. It makes a session
+// that records the assignment and may fall back to the CPU: one that may not would fail instead of showing it. The
+// batch size is 1, because operators that compute with shapes are then constants, and do not run.
 func (e *Engine) assignmentOf(model []byte, d engine.Device, o engine.Options) (map[string][]string, error) {
 	o.Session = maps.Clone(o.Session)
 	if o.Session == nil {
 		o.Session = map[string]string{}
 	}
-	o.Session[strictEntry], o.Session[recordEntry] = "0", "1"
-	// Only a session that allows the CPU shows the assignment.
+	o.Session[noFallbackKey], o.Session[recordAssignmentKey] = "0", "1"
 	s, err := e.session(model, d, o, 1)
 	if err != nil {
 		return nil, err
@@ -294,6 +310,7 @@ func (e *Engine) assignmentOf(model []byte, d engine.Device, o engine.Options) (
 	return assignment(s)
 }
 
+// freeSession frees a session, and counts it off the live ones.
 func freeSession(s *C.ip_session) {
 	C.ip_session_free(s)
 	live.sessions.Add(-1)

@@ -46,7 +46,8 @@ func (b *block) needsInputCopies(o engine.BindOptions) bool {
 	return false
 }
 
-// needsInputCopy reports that for one input.
+// needsInputCopy reports whether input i lies in host memory: the given tensor does, or the engine is to allocate it
+// there (HostIO).
 func (b *block) needsInputCopy(o engine.BindOptions, i int) bool {
 	if i >= len(o.Inputs) || o.Inputs[i] == nil {
 		return o.HostIO
@@ -54,7 +55,8 @@ func (b *block) needsInputCopy(o engine.BindOptions, i int) bool {
 	return o.Inputs[i].Bytes() != nil
 }
 
-// runLock returns the lock that a running binding of a batch size holds.
+// runLock returns the lock of a batch size. A running binding holds it, because all bindings of that size to host
+// memory share their tensors on the device.
 func (b *block) runLock(batch int) *sync.Mutex {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -67,14 +69,15 @@ func (b *block) runLock(batch int) *sync.Mutex {
 	return b.runLocks[batch]
 }
 
-// deviceInput returns the tensor on the device from which input i is read at a batch size.
+// deviceInput returns the tensor on the device from which input i is read at a batch size. The first call makes it,
+// and all bindings of that size share it.
 func (b *block) deviceInput(batch, i int) (engine.Tensor, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.s == nil {
 		return nil, fmt.Errorf("block: %w", engine.ErrClosed)
 	}
-	key := feedKey{batch, i}
+	key := inputKey{batch, i}
 	if t := b.deviceInputs[key]; t != nil {
 		return t, nil
 	}
@@ -92,16 +95,17 @@ func (b *block) deviceInput(batch, i int) (engine.Tensor, error) {
 		return nil, err
 	}
 	if b.deviceInputs == nil {
-		b.deviceInputs = map[feedKey]*tensor{}
+		b.deviceInputs = map[inputKey]*tensor{}
 	}
 	b.deviceInputs[key] = t
 	return t, nil
 }
 
-type feedKey struct{ batch, input int }
+// inputKey names an input at a batch size.
+type inputKey struct{ batch, input int }
 
-// bindWithInputCopies binds a block whose inputs lie in host memory. Outputs are bound directly, because the
-// runtime copies them at each run.
+// bindWithInputCopies binds a block of which some inputs lie in host memory while it runs on a GPU. Each run first
+// copies these to tensors on the device. Outputs are bound directly, because the runtime copies them at each run.
 func (b *block) bindWithInputCopies(o engine.BindOptions) (engine.Binding, error) {
 	action := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
 	if o.Inputs != nil && len(o.Inputs) != len(b.sub.Inputs) {
@@ -111,8 +115,8 @@ func (b *block) bindWithInputCopies(o engine.BindOptions) (engine.Binding, error
 	// Give the runtime a tensor on the device for each fed input. The caller writes to host memory, which is
 	// copied before a run.
 	s := &stagedBinding{ownsCore: true, runLock: b.runLock(o.Batch)}
-	inner := o
-	inner.Inputs = make([]engine.Tensor, len(b.sub.Inputs))
+	coreOptions := o
+	coreOptions.Inputs = make([]engine.Tensor, len(b.sub.Inputs))
 	for i, spec := range b.sub.Inputs {
 		var givenTensor engine.Tensor
 		if o.Inputs != nil {
@@ -124,7 +128,7 @@ func (b *block) bindWithInputCopies(o engine.BindOptions) (engine.Binding, error
 			}
 		}
 		if !b.needsInputCopy(o, i) {
-			inner.Inputs[i] = givenTensor // if it is nil, bindDirect makes one on the device
+			coreOptions.Inputs[i] = givenTensor // if it is nil, bindDirect makes one on the device
 			s.inputs = append(s.inputs, givenTensor)
 			continue
 		}
@@ -139,13 +143,13 @@ func (b *block) bindWithInputCopies(o engine.BindOptions) (engine.Binding, error
 		if err != nil {
 			return nil, fmt.Errorf("%s: input %s: %w", action, spec, err)
 		}
-		inner.Inputs[i] = t
+		coreOptions.Inputs[i] = t
 		s.inputs = append(s.inputs, givenTensor)
 	}
 
 	// Bind, and return the tensors that the runtime made for the inputs that the caller left out.
 	var err error
-	if s.core, err = b.bindDirect(inner); err != nil {
+	if s.core, err = b.bindDirect(coreOptions); err != nil {
 		return nil, err
 	}
 	for i, t := range s.inputs {
@@ -157,7 +161,8 @@ func (b *block) bindWithInputCopies(o engine.BindOptions) (engine.Binding, error
 	return s, nil
 }
 
-// needsStaging reports whether a binding needs the tensors of a captured graph.
+// needsStaging reports whether a binding must copy into and out of the tensors of a captured CUDA graph: the block
+// has graphs, and a tensor is host memory, another process's memory or another engine's.
 func (b *block) needsStaging(o engine.BindOptions) bool {
 	if b.e.staged {
 		return true
@@ -176,7 +181,8 @@ func (b *block) needsStaging(o engine.BindOptions) bool {
 	return o.HostIO || foreign(o.Inputs) || foreign(o.Outputs)
 }
 
-// bindStaged makes a binding that copies into and out of the tensors of a captured graph.
+// bindStaged makes a staged binding: its runs copy the caller's inputs into the tensors of a captured CUDA graph,
+// replay the graph, and copy the outputs out. All staged bindings of a batch size share those tensors (the core).
 func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
 	// All bindings of a batch size share one to the runtime. The first makes it.
 	b.mu.Lock()
@@ -199,15 +205,15 @@ func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
 	// Take the caller's tensors, new ones of the host if that is asked for, or else the shared ones.
 	s := &stagedBinding{core: core, runLock: b.runLock(o.Batch)}
 	for _, side := range []struct {
-		what  string
-		given []engine.Tensor
-		own   []engine.Tensor
-		into  *[]engine.Tensor
+		what   string          // for errors
+		given  []engine.Tensor // the caller's
+		shared []engine.Tensor // the core's
+		result *[]engine.Tensor
 	}{{"input", o.Inputs, core.inputs, &s.inputs}, {"output", o.Outputs, core.outputs, &s.outputs}} {
-		if side.given != nil && len(side.given) != len(side.own) {
-			return nil, fmt.Errorf("bind %s at batch %d: %w: %d %ss given, the block has %d", b.sub.Model, o.Batch, engine.ErrShape, len(side.given), side.what, len(side.own))
+		if side.given != nil && len(side.given) != len(side.shared) {
+			return nil, fmt.Errorf("bind %s at batch %d: %w: %d %ss given, the block has %d", b.sub.Model, o.Batch, engine.ErrShape, len(side.given), side.what, len(side.shared))
 		}
-		for i, t := range side.own {
+		for i, t := range side.shared {
 			x := t
 			if side.given != nil && side.given[i] != nil {
 				x = side.given[i]
@@ -221,13 +227,14 @@ func (b *block) bindStaged(o engine.BindOptions) (engine.Binding, error) {
 				}
 				x = h
 			}
-			*side.into = append(*side.into, x)
+			*side.result = append(*side.result, x)
 		}
 	}
 	return s, nil
 }
 
-// copyTensor copies between a tensor of the core and one of the caller.
+// copyTensor copies between a tensor of the core (the binding to a captured graph) and one of the caller, whether
+// they lie on the host or on the GPU.
 func copyTensor(dst, src engine.Tensor) error {
 	if dst == src {
 		return nil
@@ -273,7 +280,7 @@ func (s *stagedBinding) Run(ctx context.Context) error {
 	return nil
 }
 
-// RunN times runs with their copies.
+// RunN times n runs with their copies, by the wall clock only.
 func (s *stagedBinding) RunN(n int) (engine.Timing, error) {
 	if n < 1 {
 		return engine.Timing{}, s.core.runError(fmt.Errorf("%d runs: expected at least 1", n))
@@ -289,7 +296,7 @@ func (s *stagedBinding) RunN(n int) (engine.Timing, error) {
 	return sum, nil
 }
 
-// Close leaves a shared core to the block.
+// Close ends the use of this binding. A core that other bindings share stays open until the block is closed.
 func (s *stagedBinding) Close() error {
 	s.isClosed = true
 	if s.ownsCore {

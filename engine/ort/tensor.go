@@ -22,14 +22,15 @@ import (
 type tensor struct {
 	spec   engine.Spec
 	batch  int
-	value  unsafe.Pointer // OrtValue
-	data   unsafe.Pointer
-	size   int
-	bytes  []byte // host memory only
-	device int
-	view   bool // the memory is not this tensor's own
+	value  unsafe.Pointer // OrtValue, the runtime's object for the tensor
+	data   unsafe.Pointer // address of the memory
+	size   int            // bytes
+	bytes  []byte         // the memory as a slice, if it is the host's
+	device int            // number of the GPU; -1 for host memory
+	view   bool           // the memory is not this tensor's own
 }
 
+// shapeC returns a shape as C reads it. It is valid while the slice is.
 func shapeC(shape []int64) *C.int64_t {
 	if len(shape) == 0 {
 		return nil
@@ -37,7 +38,7 @@ func shapeC(shape []int64) *C.int64_t {
 	return (*C.int64_t)(unsafe.Pointer(&shape[0]))
 }
 
-// hostValue wraps host memory that outlives the value and does not move.
+// hostValue makes a value of the runtime (OrtValue) over host memory that outlives the value and does not move.
 func hostValue(data []byte, spec engine.Spec, batch int) (unsafe.Pointer, error) {
 	shape := spec.ShapeAt(batch)
 	var v unsafe.Pointer
@@ -48,7 +49,8 @@ func hostValue(data []byte, spec engine.Spec, batch int) (unsafe.Pointer, error)
 	return v, nil
 }
 
-// deviceValue wraps memory of a GPU that outlives the value.
+// deviceValue makes a value of the runtime (OrtValue) over size bytes at an address of GPU number index, which must
+// outlive the value.
 func deviceValue(index int, address C.uint64_t, size int, spec engine.Spec, batch int) (unsafe.Pointer, error) {
 	shape := spec.ShapeAt(batch)
 	var v unsafe.Pointer
@@ -59,11 +61,13 @@ func deviceValue(index int, address C.uint64_t, size int, spec engine.Spec, batc
 	return v, nil
 }
 
+// freeValue frees a value of the runtime, and counts it off the live ones. The memory under it stays.
 func freeValue(v unsafe.Pointer) {
 	C.ip_value_free(v)
 	live.values.Add(-1)
 }
 
+// newHost allocates a zeroed tensor in host memory outside Go's, which does not move. It is aligned to 64 bytes.
 func newHost(spec engine.Spec, batch int) (*tensor, error) {
 	size := spec.BytesAt(batch)
 	if size < 0 || size > 1<<40 {
@@ -83,6 +87,7 @@ func newHost(spec engine.Spec, batch int) (*tensor, error) {
 	return t, nil
 }
 
+// newDevice allocates a tensor on a GPU, by the allocator of a session.
 func newDevice(s *C.ip_session, d engine.Device, spec engine.Spec, batch int) (*tensor, error) {
 	index, err := d.Index()
 	if err != nil {
@@ -101,6 +106,7 @@ func newDevice(s *C.ip_session, d engine.Device, spec engine.Spec, batch int) (*
 	return t, nil
 }
 
+// release frees the tensor, and its memory if that is the host's. The runtime frees that of a GPU with the value.
 func (t *tensor) release() {
 	if t.value == nil {
 		return
@@ -120,6 +126,7 @@ func (t *tensor) Bytes() []byte     { return t.bytes }
 func (t *tensor) Write(src []byte) error { return t.copyData(src, false) }
 func (t *tensor) Read(dst []byte) error  { return t.copyData(dst, true) }
 
+// copyData copies the whole tensor to (isRead) or from a slice of the host.
 func (t *tensor) copyData(host []byte, isRead bool) error {
 	if t.value == nil {
 		return fmt.Errorf("tensor %s: %w", t.spec.Name, engine.ErrClosed)
