@@ -26,9 +26,10 @@ const DigitsEnv = "INFERPLAN_DIGITS"
 // DefaultSeed is the seed of the weights that the demo and the tests use.
 const DefaultSeed = 1
 
+// entry is a model of the catalogue: it is read from a file, or built.
 type entry struct {
 	name, file string
-	dims       []int64
+	dims       []int64                                 // sizes of its input, batch first, if the file leaves them open
 	build      func(seed uint64) (*graph.Model, error) // makes the model; nil for a model in a file
 }
 
@@ -93,6 +94,7 @@ func trainDigits(name string) func(uint64) (*graph.Model, error) {
 	}
 }
 
+// mlp returns a function that builds a perceptron with one hidden layer.
 func mlp(hidden int) func(uint64) (*graph.Model, error) {
 	return func(seed uint64) (*graph.Model, error) { return graph.MLP(hidden, seed) }
 }
@@ -120,7 +122,8 @@ func Dir() (string, error) {
 	return filepath.Join(root, "third_party", "models", "files"), nil
 }
 
-// sourceRoot returns the root of the source tree.
+// sourceRoot returns the root of this project's source tree: the first folder with third_party/models in it, from
+// the executable's folder or the working directory upwards.
 func sourceRoot() (string, error) {
 	var starts []string
 	if exe, err := os.Executable(); err == nil {

@@ -57,6 +57,7 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 	return &block{e: e, sub: m, device: d}, nil
 }
 
+// block is a range of a model's blocks whose runs take the measured time.
 type block struct {
 	e      *Engine
 	sub    *engine.Submodel
@@ -76,6 +77,8 @@ func (b *block) Close() error {
 	return nil
 }
 
+// Bind asks for the block's time at the batch size, which every run will take, and returns a binding with the given tensors
+// or new ones.
 func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
 	action := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
 	b.mu.Lock()
@@ -101,6 +104,8 @@ func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
 	return x, nil
 }
 
+// boundTensors returns the tensors of one side (input or output) of a binding: the given ones, after a check that they fit
+// the specs and lie in host memory, and new ones where none is given.
 func boundTensors(sideName string, specs []engine.Spec, givenTensors []engine.Tensor, batch int) ([]engine.Tensor, error) {
 	if givenTensors != nil && len(givenTensors) != len(specs) {
 		return nil, fmt.Errorf("%w: %d %ss given, the block has %d", engine.ErrShape, len(givenTensors), sideName, len(specs))
@@ -126,13 +131,14 @@ func boundTensors(sideName string, specs []engine.Spec, givenTensors []engine.Te
 	return out, nil
 }
 
+// binding is a block with its tensors for one batch size.
 type binding struct {
 	b               *block
 	batch           int
-	runTime         time.Duration
+	runTime         time.Duration // how long a run takes
 	inputs, outputs []engine.Tensor
-	digests         []uint64
-	timer           *time.Timer
+	digests         []uint64    // by sample: the number that its outputs will hold
+	timer           *time.Timer // of the last run, used again so that runs allocate nothing
 	isClosed        bool
 }
 
@@ -159,6 +165,8 @@ func (x *binding) Run(ctx context.Context) error {
 	return x.wait(ctx, begin)
 }
 
+// wait returns when a run that started at begin has taken its time, or when the context ends. It sleeps or, with
+// Options.Spin, keeps the CPU busy.
 func (x *binding) wait(ctx context.Context, begin time.Time) error {
 	if !x.b.e.o.Spin {
 		remaining := x.runTime - time.Since(begin)
@@ -182,15 +190,17 @@ func (x *binding) wait(ctx context.Context, begin time.Time) error {
 			return ctx.Err()
 		}
 	}
-	for n := 0; time.Since(begin) < x.runTime; n++ {
-		if n%1024 == 1023 && ctx.Err() != nil {
+
+	// Spin, and look at the context every 1024 turns, because that takes longer than a turn.
+	for turn := 0; time.Since(begin) < x.runTime; turn++ {
+		if turn%1024 == 1023 && ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}
 	return nil
 }
 
-// RunN runs n times.
+// RunN runs n times and returns the sum of their times.
 func (x *binding) RunN(n int) (engine.Timing, error) {
 	if n < 1 {
 		return engine.Timing{}, fmt.Errorf("%d runs: expected at least 1", n)
@@ -206,7 +216,9 @@ func (x *binding) RunN(n int) (engine.Timing, error) {
 	return engine.Timing{Runs: n, CPU: engine.ThreadCPU() - cpu, Wall: time.Since(begin)}, nil
 }
 
-// answer writes each sample's digest into its outputs.
+// answer writes each sample's digest, a number that follows from the sample's inputs, into its outputs. So a test
+// can tell that an answer belongs to its request. The first block of a model computes the digest, the later ones
+// pass it on.
 func (x *binding) answer() {
 	if x.b.sub.From > 0 {
 		for s := range x.digests {
@@ -219,9 +231,9 @@ func (x *binding) answer() {
 	}
 	for _, t := range x.outputs {
 		data := t.Bytes()
-		elementsPerSample := len(data) / x.batch
+		bytesPerSample := len(data) / x.batch
 		for s, d := range x.digests {
-			writeDigest(data[s*elementsPerSample:(s+1)*elementsPerSample], t.Spec().Type, d)
+			writeDigest(data[s*bytesPerSample:(s+1)*bytesPerSample], t.Spec().Type, d)
 		}
 	}
 }
@@ -229,7 +241,7 @@ func (x *binding) answer() {
 // sampleDigest computes a digest of one sample of the inputs, from a few hundred bytes spread over each tensor, so
 // that a large image does not cost more than the block.
 func sampleDigest(in []engine.Tensor, batch, sample int) uint64 {
-	h := uint64(14695981039346656037)
+	h := uint64(14695981039346656037) // FNV-1a: its start, and below its factor
 	for _, t := range in {
 		data := t.Bytes()
 		bytesPerSample := len(data) / batch
@@ -239,7 +251,7 @@ func sampleDigest(in []engine.Tensor, batch, sample int) uint64 {
 			h = (h ^ uint64(part[i])) * 1099511628211
 		}
 	}
-	return (h ^ h>>32) & (1<<(bitsEach*digestElements) - 1)
+	return (h ^ h>>32) & (1<<(bitsEach*digestElements) - 1) // folded to the bits that outputs hold
 }
 
 // Every output element holds 7 bits of the digest, the lowest first and then repeated, as a number that survives
@@ -249,6 +261,7 @@ const bitsEach = 7
 // digestElements is the number of elements that hold a whole digest of 28 bits.
 const digestElements = 4
 
+// writeDigest fills one sample's output with its digest, as readSample reads it.
 func writeDigest(data []byte, t engine.DType, d uint64) {
 	size := t.Size()
 	n := len(data) / size
@@ -258,14 +271,15 @@ func writeDigest(data []byte, t engine.DType, d uint64) {
 	}
 }
 
-// readDigest reads a digest from a block's input. Inputs with fewer elements than a digest needs hold its low
-// bits.
+// readDigest reads the digest of a sample from the input of a block behind the first, where the block before has
+// written it. Inputs with fewer elements than a digest needs hold its low bits.
 func readDigest(t engine.Tensor, batch, sample int) uint64 {
 	data := t.Bytes()
-	elementsPerSample := len(data) / batch
-	return readSample(data[sample*elementsPerSample:(sample+1)*elementsPerSample], t.Spec().Type)
+	bytesPerSample := len(data) / batch
+	return readSample(data[sample*bytesPerSample:(sample+1)*bytesPerSample], t.Spec().Type)
 }
 
+// readSample reads the digest from one sample's bytes of element type t.
 func readSample(data []byte, t engine.DType) uint64 {
 	d, size := uint64(0), t.Size()
 	for i := 0; i < digestElements && (i+1)*size <= len(data); i++ {
@@ -274,6 +288,8 @@ func readSample(data []byte, t engine.DType) uint64 {
 	return d
 }
 
+// putValue writes a number from 0 to 127 as an element of type t, little endian. Types of one byte, and others that are not
+// listed, get it as a byte.
 func putValue(p []byte, t engine.DType, v byte) {
 	switch t {
 	case engine.F32:
@@ -291,6 +307,7 @@ func putValue(p []byte, t engine.DType, v byte) {
 	}
 }
 
+// getValue reads a number that putValue has written.
 func getValue(p []byte, t engine.DType) byte {
 	switch t {
 	case engine.F32:
@@ -308,20 +325,21 @@ func toFP16(v byte) uint16 {
 	if v == 0 {
 		return 0
 	}
-	e := 0
-	for v>>(e+1) != 0 {
-		e++
+	exponent := 0
+	for v>>(exponent+1) != 0 {
+		exponent++
 	}
-	return uint16(e+15)<<10 | uint16(v)<<(10-e)&0x3ff
+	return uint16(exponent+15)<<10 | uint16(v)<<(10-exponent)&0x3ff
 }
 
+// fromFP16 converts the bits of a float16 to a whole number, and those of one beyond 0 to 127 to 0.
 func fromFP16(h uint16) byte {
 	if h == 0 {
 		return 0
 	}
-	e := int(h>>10) - 15
-	if e < 0 || e > 6 {
+	exponent := int(h>>10) - 15
+	if exponent < 0 || exponent > 6 {
 		return 0
 	}
-	return byte((h&0x3ff | 0x400) >> (10 - e))
+	return byte((h&0x3ff | 0x400) >> (10 - exponent))
 }

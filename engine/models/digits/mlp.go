@@ -16,52 +16,58 @@ func newMLP(hidden int, rng *rand.Rand) *mlp {
 
 func (m *mlp) weights() [][]float32 { return m.w }
 
+// mlpLane is the working memory of one lane, which trains on one sample at a time.
 type mlpLane struct {
-	m                  *mlp
-	g                  [][]float32
-	h, dh, scores, out []float32
+	m          *mlp
+	grads      [][]float32 // sums of gradients, shaped like the weights
+	hidden     []float32   // the hidden layer's values, rectified
+	hiddenGrad []float32
+	scores     []float32
+	scoresGrad []float32
 }
 
 func (m *mlp) lane() trainingLane {
 	return &mlpLane{m, zerosLike(m.w), make([]float32, m.hidden), make([]float32, m.hidden), make([]float32, classes), make([]float32, classes)}
 }
 
-func (l *mlpLane) gradients() [][]float32 { return l.g }
+func (l *mlpLane) gradients() [][]float32 { return l.grads }
 
+// forward computes the scores of an image. It skips pixels of 0, which most of an image is.
 func (l *mlpLane) forward(pixels []float32) []float32 {
 	n := l.m.hidden
-	copy(l.h, l.m.w[1])
+	copy(l.hidden, l.m.w[1])
 	for p, v := range pixels {
 		if v != 0 {
-			add(l.h, l.m.w[0][p*n:p*n+n], v)
+			add(l.hidden, l.m.w[0][p*n:p*n+n], v)
 		}
 	}
 	copy(l.scores, l.m.w[3])
-	for i, v := range l.h {
+	for i, v := range l.hidden {
 		if v > 0 {
 			add(l.scores, l.m.w[2][i*classes:][:classes], v)
 		} else {
-			l.h[i] = 0
+			l.hidden[i] = 0
 		}
 	}
 	return l.scores
 }
 
+// learn adds the gradient of a sample's loss to the lane's gradients, from the scores back to the pixels.
 func (l *mlpLane) learn(pixels []float32, label int) {
 	n := l.m.hidden
-	lossGradient(l.out, l.forward(pixels), label)
-	add(l.g[3], l.out, 1)
-	for i, v := range l.h {
-		l.dh[i] = 0
+	lossGradient(l.scoresGrad, l.forward(pixels), label)
+	add(l.grads[3], l.scoresGrad, 1)
+	for i, v := range l.hidden {
+		l.hiddenGrad[i] = 0
 		if v > 0 {
-			add(l.g[2][i*classes:][:classes], l.out, v)
-			l.dh[i] = dot(l.m.w[2][i*classes:][:classes], l.out)
+			add(l.grads[2][i*classes:][:classes], l.scoresGrad, v)
+			l.hiddenGrad[i] = dot(l.m.w[2][i*classes:][:classes], l.scoresGrad)
 		}
 	}
-	add(l.g[1], l.dh, 1)
+	add(l.grads[1], l.hiddenGrad, 1)
 	for p, v := range pixels {
 		if v != 0 {
-			add(l.g[0][p*n:p*n+n], l.dh, v)
+			add(l.grads[0][p*n:p*n+n], l.hiddenGrad, v)
 		}
 	}
 }

@@ -19,7 +19,8 @@ type trainingLane interface {
 	forward(pixels []float32) []float32
 }
 
-// lossGradient computes the gradient of the cross entropy from scores.
+// lossGradient computes the gradient of the cross entropy with respect to the scores, for a sample with this label:
+// the softmax of the scores, less 1 at the label.
 func lossGradient(dst, scores []float32, label int) {
 	maxScore := scores[0]
 	for _, v := range scores {
@@ -44,6 +45,7 @@ func add(y, x []float32, a float32) {
 	}
 }
 
+// dot returns the sum of the products of two vectors. Four sums at a time run in parallel on a CPU.
 func dot(x, y []float32) float32 {
 	y = y[:len(x)]
 	var s0, s1, s2, s3 float32
@@ -60,6 +62,7 @@ func dot(x, y []float32) float32 {
 	return s0 + s1 + s2 + s3
 }
 
+// zerosLike returns zeros in the shape of w.
 func zerosLike(w [][]float32) [][]float32 {
 	out := make([][]float32, len(w))
 	for i := range w {

@@ -36,6 +36,7 @@ var family = []familyMember{
 	{"digits-conv", func(r *rand.Rand) net { return newConv(r) }, 8, 0.03, true},
 }
 
+// hidden returns a function that makes an untrained network with n hidden units.
 func hidden(n int) func(*rand.Rand) net { return func(r *rand.Rand) net { return newMLP(n, r) } }
 
 // Names lists the family by size.
@@ -47,25 +48,29 @@ func Names() []string {
 	return out
 }
 
+// A batch of samples is divided among lanes, which run in parallel. The trained weights depend on these numbers.
 const (
-	lanes    = 4 // of a batch; the weights depend on this number
-	batch    = 32
-	momentum = 0.9
+	lanes    = 4
+	batch    = 32  // samples of a training step
+	momentum = 0.9 // the part of the last step that the next one repeats
 )
 
-// Train trains the family member of a name.
+// Train trains the family member of a name on labelled images, by gradient descent with momentum. The seed sets the
+// first weights, the order of the images and their shifts, so that the same call gives the same weights.
 func Train(ctx context.Context, name string, seed uint64, images []Image) (*Classifier, error) {
-	at := slices.IndexFunc(family, func(m familyMember) bool { return m.name == name })
-	if at < 0 {
+	index := slices.IndexFunc(family, func(m familyMember) bool { return m.name == name })
+	if index < 0 {
 		return nil, fmt.Errorf("model %q: the family has %s", name, strings.Join(Names(), ", "))
 	}
 	if len(images) < batch {
 		return nil, fmt.Errorf("training %s: %d images, expected at least %d", name, len(images), batch)
 	}
-	m := &family[at]
+	m := &family[index]
 	rng := seeded.New(seed, "digits/"+name)
 	c := &Classifier{Name: name, Seed: seed, net: m.newNet(rng)}
 	t := newTrainer(c.net)
+
+	// Shuffle the images in every epoch, and train on them batch after batch.
 	order := make([]int, len(images))
 	for i := range order {
 		order[i] = i
@@ -92,14 +97,16 @@ func Train(ctx context.Context, name string, seed uint64, images []Image) (*Clas
 	return c, nil
 }
 
+// trainer is a network in training.
 type trainer struct {
 	net           net
 	lanes         [lanes]trainingLane
-	velocity      [][]float32
-	images        [batch]Image
-	shiftedImages [batch][]float32
+	velocity      [][]float32      // the last change of each weight
+	images        [batch]Image     // the samples of the next step
+	shiftedImages [batch][]float32 // their pixels, if they are shifted
 }
 
+// newTrainer returns a trainer of a network, with working memory for each lane.
 func newTrainer(n net) *trainer {
 	t := &trainer{net: n, velocity: zerosLike(n.weights())}
 	for i := range t.lanes {
@@ -108,7 +115,9 @@ func newTrainer(n net) *trainer {
 	return t
 }
 
+// step changes the weights once: against the gradient of the loss over t.images, multiplied by rate, with momentum.
 func (t *trainer) step(rate float32) {
+	// Each lane sums the gradients of its samples.
 	var wg sync.WaitGroup
 	for i, l := range t.lanes {
 		wg.Go(func() {
@@ -121,6 +130,8 @@ func (t *trainer) step(rate float32) {
 		})
 	}
 	wg.Wait()
+
+	// Add the lanes' gradients in a fixed order, because sums of floating-point numbers depend on it.
 	for p, w := range t.net.weights() {
 		v := t.velocity[p]
 		for i := range v {
@@ -133,7 +144,8 @@ func (t *trainer) step(rate float32) {
 	}
 }
 
-// shift moves an image by dx and dy pixels over a background of 0.
+// shift moves an image by dx and dy pixels over a background of 0. It writes to dst, which it makes if it is nil,
+// and returns it.
 func shift(dst, src []float32, dx, dy int) []float32 {
 	if dst == nil {
 		dst = make([]float32, Pixels)
@@ -146,6 +158,7 @@ func shift(dst, src []float32, dx, dy int) []float32 {
 	return dst
 }
 
+// normalValues returns n random values of a normal distribution with mean 0 and standard deviation dev.
 func normalValues(rng *rand.Rand, n int, dev float64) []float32 {
 	out := make([]float32, n)
 	for i := range out {
@@ -156,6 +169,7 @@ func normalValues(rng *rand.Rand, n int, dev float64) []float32 {
 
 func sqrt(n float64) float64 { return math.Sqrt(n) }
 
+// filledSlice returns n values that are all v.
 func filledSlice(n int, v float32) []float32 {
 	out := make([]float32, n)
 	for i := range out {
