@@ -58,7 +58,8 @@ func New(address string, options ...Option) (*Client, error) {
 	return c, nil
 }
 
-// refuseRedirect follows no redirect: prompts and keys are only for the server that the user named.
+// refuseRedirect is the HTTP client's rule for redirects: it follows none, because prompts and keys are only for the
+// server that the user named.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Address returns the address of the server, without /v1.
@@ -118,7 +119,9 @@ func (c *Client) Call(ctx context.Context, method, path string, body any) ([]byt
 	return data, nil
 }
 
-// send sends a request and returns the response. A response with an error status becomes an Error.
+// send sends a request and returns the response, whose body the caller closes. body, if not nil, is sent as JSON. A
+// response with an error status becomes an Error, with the time after which the server wants to be asked again if it
+// names one.
 func (c *Client) send(ctx context.Context, method, path string, body any) (*http.Response, error) {
 	var content io.Reader
 	if body != nil {
@@ -166,8 +169,8 @@ func (c *Client) connectionError(ctx context.Context, err error) error {
 	return &Error{Kind: ErrGone, Text: err.Error()}
 }
 
-// errorKind returns the kind of an error answer. Servers answer 429 or 503 when they are overloaded, and 404 when
-// something does not exist; llama-server's router answers 400 for an unknown model.
+// errorKind returns what kind of error an answer with this HTTP status means. Servers answer 429 or 503 when they
+// are overloaded, and 404 when something does not exist; llama-server's router answers 400 for an unknown model.
 func errorKind(status int, body []byte) error {
 	switch {
 	case status == http.StatusUnauthorized || status == http.StatusForbidden:
@@ -184,7 +187,7 @@ func errorKind(status int, body []byte) error {
 	return ErrRefused
 }
 
-// aboutModel reports whether an error says that the model does not exist.
+// aboutModel reports whether the body of an error says that the model does not exist, as its words show.
 func aboutModel(body []byte) bool {
 	text := strings.ToLower(errorText(body))
 	if !strings.Contains(text, "model") {
@@ -198,7 +201,8 @@ func aboutModel(body []byte) bool {
 	return false
 }
 
-// errorText returns the message in an error's body, which may be JSON.
+// errorText returns the message in the body of an error answer, shortened. Servers send it as JSON, in the field
+// error, detail or message (a text, or an object with a message), or as plain text.
 func errorText(data []byte) string {
 	var body struct {
 		Error   json.RawMessage `json:"error"`

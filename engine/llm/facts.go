@@ -35,7 +35,7 @@ func (s *Server) Facts(ctx context.Context, model string) (Facts, error) {
 	return f, nil
 }
 
-// factsOfModel reads the list of models.
+// factsOfModel adds the context and the size of a model to f, from the server's list of models (/v1/models).
 func factsOfModel(ctx context.Context, s *Server, model string, f *Facts) error {
 	var list struct {
 		Data []struct {
@@ -58,8 +58,9 @@ func factsOfModel(ctx context.Context, s *Server, model string, f *Facts) error 
 	return nil
 }
 
-// factsOfLlama reads the facts of llama-server, where every slot has its own context, or all slots share one. Only
-// a router shows how a model's server was started. Without an explicit number of slots, they share.
+// factsOfLlama adds the facts of llama-server to f, from /props. Every slotContext (a sequence that can run) has its own
+// context there, or all slots share one, which the number of KV tokens depends on. Only a router shows how a model's
+// server was started. Without an explicit number of slots, they share.
 func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error {
 	var props struct {
 		Slots    float64 `json:"total_slots"`
@@ -73,21 +74,21 @@ func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error 
 		return err
 	}
 	f.Engine, f.Sequences = "llama-server "+props.Build, count(props.Slots)
-	slot := count(props.Settings.Context)
-	f.Context, f.KVTokens = minKnown(f.Context, slot), int64(slot)*int64(max(1, f.Sequences))
+	slotContext := count(props.Settings.Context)
+	f.Context, f.KVTokens = minKnown(f.Context, slotContext), int64(slotContext)*int64(max(1, f.Sequences))
 	args, err := startedWith(ctx, s, model)
 	switch {
 	case err != nil:
 		return err
 	case args == nil && f.Sequences > 1:
-		f.Doubt = "counted as a context per slot: with -kvu, or without -np, llama-server has one context for all"
+		f.Doubt = "counted as a context per slotContext: with -kvu, or without -np, llama-server has one context for all"
 	case slices.Contains(args, "--kv-unified") || args != nil && !slices.Contains(args, "--parallel"):
-		f.KVTokens = int64(slot)
+		f.KVTokens = int64(slotContext)
 	}
 	return nil
 }
 
-// startedWith returns the arguments of a model's server behind a router, or nil if there is no router.
+// startedWith returns the arguments with which a router started a model's server, or nil if there is no router.
 func startedWith(ctx context.Context, s *Server, model string) ([]string, error) {
 	if s.Abilities.Switch != Router {
 		return nil, nil
@@ -109,6 +110,8 @@ func startedWith(ctx context.Context, s *Server, model string) ([]string, error)
 	return nil, err
 }
 
+// factsOfVLLM adds the facts of vLLM to f, from /metrics and, in development mode, /server_info. Other servers have no such
+// metrics.
 func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 	var version struct {
 		Version string `json:"version"`
@@ -132,8 +135,8 @@ func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 	} else if err != nil {
 		return err
 	}
-	blocks, block := parseWhole(labels["num_gpu_blocks"]), parseWhole(labels["block_size"])
-	f.KVTokens, f.BlockTokens = blocks*block, int(block)
+	blocks, blockTokens := parseWhole(labels["num_gpu_blocks"]), parseWhole(labels["block_size"])
+	f.KVTokens, f.BlockTokens = blocks*blockTokens, int(blockTokens)
 
 	// The scheduler's limits are known in development mode only.
 	var info struct {
@@ -149,6 +152,7 @@ func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 	return err
 }
 
+// factsOfSGLang adds the facts of SGLang to f, from /get_server_info.
 func factsOfSGLang(ctx context.Context, s *Server, _ string, f *Facts) error {
 	var info struct {
 		Path      string  `json:"model_path"`
@@ -166,6 +170,7 @@ func factsOfSGLang(ctx context.Context, s *Server, _ string, f *Facts) error {
 	return err
 }
 
+// factsOfOllama adds Ollama's version to f. It reports nothing else.
 func factsOfOllama(ctx context.Context, s *Server, _ string, f *Facts) error {
 	if s.Abilities.Switch != KeepAlive {
 		return nil
@@ -205,6 +210,7 @@ func labelsOf(text, name string) map[string]string {
 // maxReported is the largest number of a server that is believed.
 const maxReported = 1 << 40
 
+// count returns a number that a server reported as a whole one, or 0 if it is not positive or beyond belief.
 func count(x float64) int {
 	if !(x > 0 && x <= maxReported) {
 		return 0

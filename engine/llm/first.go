@@ -13,9 +13,10 @@ import (
 // ErrNoLogprobs is returned when a server answers without probabilities.
 var ErrNoLogprobs = errors.New("the answer holds no logprobs")
 
-// FirstTokenProbabilities returns the most likely first tokens after a prompt, at most top of them, with their
-// probabilities. If the server is busy or does not answer, it tries again until patience has passed. Cascades of
-// language models are planned on these probabilities (CascadeServe, section 2).
+// FirstTokenProbabilities asks for one token after a prompt, and returns the most likely ones, at most top of them,
+// with their probabilities. If the server is busy or does not answer, it tries again, after pauses that double,
+// until patience has passed. Cascades of language models are planned on these probabilities (CascadeServe, section
+// 2).
 func (c *Client) FirstTokenProbabilities(ctx context.Context, model, prompt string, top int, patience time.Duration) (map[string]float64, error) {
 	body := map[string]any{"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0, "logprobs": top}
 	deadline := time.Now().Add(patience)
@@ -43,14 +44,15 @@ func (c *Client) FirstTokenProbabilities(ctx context.Context, model, prompt stri
 	}
 }
 
-// retryable reports whether a request that failed so can be repeated, and after which time the server wants it.
+// retryable reports whether a request that failed with err can be repeated, and after which time the server wants
+// it. Busy and missing servers may be asked again, and a isProxyError that does not reach its server.
 func retryable(err error) (bool, time.Duration) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
 		return false, 0
 	}
-	proxy := e.Status == http.StatusBadGateway || e.Status == http.StatusGatewayTimeout
-	return proxy || e.Kind == ErrFull || e.Kind == ErrGone, e.RetryAfter
+	isProxyError := e.Status == http.StatusBadGateway || e.Status == http.StatusGatewayTimeout
+	return isProxyError || e.Kind == ErrFull || e.Kind == ErrGone, e.RetryAfter
 }
 
 // firstTokens reads the probabilities of the first token from choices[0].logprobs, in

@@ -25,7 +25,7 @@ const (
 
 var loraNames = [...]string{"none", "named", "beside", "scaled"}
 
-// endpoint returns the path to which loading and unloading is posted.
+// endpoint returns the path to which an action (load or unload) on an adapter is posted.
 func (l LoRA) endpoint(action string) string {
 	if l == LoRABesideModel {
 		return "/" + action + "_lora_adapter"
@@ -45,7 +45,8 @@ type Adapter struct {
 	id   int    // number on the server, if adapters have weights
 }
 
-// findAdapters finds out whether a server has weighted adapters.
+// findAdapters finds out, for Probe, whether a server has adapters that get their weight with each request, as
+// llama-server does: it then lists them at /lora-adapters.
 func (s probe) findAdapters(ctx context.Context) error {
 	if s.Abilities.LoRA != NoLoRA || s.Abilities.Switch == Router { // a router's adapters belong to its models
 		return nil
@@ -77,7 +78,8 @@ func (a Adapters) List(ctx context.Context) ([]Adapter, error) {
 	return nil, nil
 }
 
-// weightedAdapters returns llama-server's adapters.
+// weightedAdapters returns the adapters that llama-server was started with, from /lora-adapters. Requests state a
+// weight for each of them by its number (id), so they have no names of their own: the name is that of the file.
 func (a Adapters) weightedAdapters(ctx context.Context) ([]Adapter, error) {
 	var list []struct {
 		ID   int    `json:"id"`
@@ -87,13 +89,14 @@ func (a Adapters) weightedAdapters(ctx context.Context) ([]Adapter, error) {
 		return nil, err
 	}
 	var out []Adapter
-	for _, l := range list {
-		out = append(out, Adapter{Name: strings.TrimSuffix(path.Base(l.Path), path.Ext(l.Path)), Path: l.Path, id: l.ID})
+	for _, listed := range list {
+		out = append(out, Adapter{Name: strings.TrimSuffix(path.Base(listed.Path), path.Ext(listed.Path)), Path: listed.Path, id: listed.ID})
 	}
 	return out, nil
 }
 
-// namedAdapters returns the adapters among the models in the server's list. Models have no parent, adapters do.
+// namedAdapters returns the adapters of vLLM or SGLang, which requests ask for by name. They are in the server's
+// list of models (/v1/models): models have no parent there, adapters have the model that they change.
 func (a Adapters) namedAdapters(ctx context.Context) ([]Adapter, error) {
 	var list struct {
 		Data []struct {
@@ -163,7 +166,7 @@ func (a Adapters) canLoad(ctx context.Context, wanted Adapter) error {
 	return a.adapterError(wanted, "it loads none while it runs: start vLLM with VLLM_ALLOW_RUNTIME_LORA_UPDATING=True")
 }
 
-// displayNames returns the names of adapters, or their files.
+// displayNames returns the names of adapters for an error or, if files is set, the paths of their files.
 func displayNames(list []Adapter, files bool) []string {
 	out := make([]string, len(list))
 	for i, l := range list {
@@ -201,7 +204,8 @@ func (a Adapters) Unload(ctx context.Context, name string) error {
 	return nil
 }
 
-// postChange posts a change. A refusal that contains one of some words means that the change was made before.
+// postChange posts an action (load or unload) on an adapter. A refusal that contains one of doneWords, such as
+// "already", means that the change was made before, and is no error.
 func (a Adapters) postChange(ctx context.Context, action string, body map[string]any, doneWords ...string) error {
 	ability := a.server.Abilities.LoRA
 	if !ability.CanLoad() {

@@ -11,9 +11,10 @@ import (
 // ErrNotResumed is returned when a server cannot continue an answer that broke off.
 var ErrNotResumed = errors.New("the server cannot continue an answer that was begun")
 
-// ResumeRequest returns a request for the rest of an answer of which a part is known. For a completion, the prompt
-// gets the part appended, which is exact if text always maps to the same tokens. A chat is rendered as a prompt by
-// the server, or is sent with the part as a last message that is to be continued.
+// ResumeRequest returns a request for the rest of an answer to r that broke off. partial is the part that is known.
+// For a completion, the prompt gets the part appended, which is exact if text always maps to the same tokens. A chat
+// is rendered as a prompt by the server, or is sent with the part as a last message that is to be continued. A
+// server that can do neither gives ErrNotResumed.
 func (s *Server) ResumeRequest(ctx context.Context, r Request, partial string) (*Request, error) {
 	if partial == "" {
 		return &r, nil
@@ -53,7 +54,9 @@ func (s *Server) ResumeRequest(ctx context.Context, r Request, partial string) (
 	return nil, fmt.Errorf("%w: it neither renders chats nor continues their last message", ErrNotResumed)
 }
 
-// renderedPrompt turns a chat into a completion of the prompt that the server makes of it.
+// renderedPrompt turns a chat whose answer broke off into a completion. It has the server render the messages as a
+// prompt (/apply-template), and appends the part of the answer that is known. fields are those of r's body, from
+// which it removes the fields of chats.
 func (s *Server) renderedPrompt(ctx context.Context, r Request, fields map[string]json.RawMessage, partial string) (*Request, error) {
 	ask := map[string]any{"model": r.Model}
 	for _, k := range []string{"messages", "tools", "chat_template_kwargs"} {

@@ -87,7 +87,7 @@ type listedModel struct {
 	} `json:"status"`
 }
 
-// listModels returns the models listed at a path.
+// listModels returns the models in the list at a path (/v1/models, or a router's /models).
 func (s *Server) listModels(ctx context.Context, path string) ([]listedModel, error) {
 	var list struct {
 		Data []listedModel `json:"data"`
@@ -95,7 +95,7 @@ func (s *Server) listModels(ctx context.Context, path string) ([]listedModel, er
 	return list.Data, s.getJSON(ctx, path, &list)
 }
 
-// getJSON reads JSON from a path.
+// getJSON reads the JSON answer at a path into result. An answer that is not JSON is ErrBroken.
 func (s *Server) getJSON(ctx context.Context, path string, result any) error {
 	data, err := s.Call(ctx, http.MethodGet, path, nil)
 	if err != nil {
@@ -120,7 +120,8 @@ func (s *Server) getIfPresent(ctx context.Context, path string, result any) (boo
 	return false, nil
 }
 
-// findLlamaServer recognises llama-server, with a model of its own or as a router.
+// findLlamaServer recognises llama-server, with a model of its own (by /props) or as a router (by models that have a
+// status). Both can render chats.
 func (s probe) findLlamaServer(ctx context.Context) error {
 	var props struct {
 		Slots    int    `json:"total_slots"`
@@ -144,6 +145,7 @@ func (s probe) findLlamaServer(ctx context.Context) error {
 	return nil
 }
 
+// vLLM recognises vLLM in sleep mode by the answer of /is_sleeping.
 func (s probe) vLLM(ctx context.Context) error {
 	var sleep struct {
 		Sleeping *bool `json:"is_sleeping"`
@@ -155,6 +157,7 @@ func (s probe) vLLM(ctx context.Context) error {
 	return err
 }
 
+// sgLang recognises SGLang by /get_server_info, which also says whether adapters can be loaded, and memory released.
 func (s probe) sgLang(ctx context.Context) error {
 	var info struct {
 		Most  int    `json:"max_running_requests"`
@@ -176,6 +179,7 @@ func (s probe) sgLang(ctx context.Context) error {
 	return nil
 }
 
+// findOllama recognises Ollama by its list of loaded models, /api/ps.
 func (s probe) findOllama(ctx context.Context) error {
 	var running struct {
 		Models *[]json.RawMessage `json:"models"`
@@ -187,6 +191,7 @@ func (s probe) findOllama(ctx context.Context) error {
 	return err
 }
 
+// findLlamaSwap recognises llama-swap by its list of loaded models, /running.
 func (s probe) findLlamaSwap(ctx context.Context) error {
 	var running struct {
 		Running *[]json.RawMessage `json:"running"`
@@ -198,7 +203,8 @@ func (s probe) findLlamaSwap(ctx context.Context) error {
 	return err
 }
 
-// findMetrics finds out whether the server has metrics that State can read.
+// findMetrics finds out whether the server has metrics that State can read. vLLM's metrics also show that it is
+// vLLM, which can load named adapters and continue chats.
 func (s probe) findMetrics(ctx context.Context) error {
 	if s.Abilities.Switch == Router { // a router's metrics are those of a loaded model
 		s.Abilities.Metrics = true
@@ -228,7 +234,8 @@ func (s *Server) Alive(ctx context.Context) error {
 	return err
 }
 
-// inModel returns a path with the model as a query, which a router needs.
+// inModel returns a path with the model as a query, which a router needs to ask the server of that model. The router
+// must not load the model for such a question.
 func (s *Server) inModel(path, model string) string {
 	if s.Abilities.Switch != Router {
 		return path

@@ -19,6 +19,7 @@ const maxEvent = 4 << 20
 
 var errEventSize = errors.New("an event of more than 4 MiB")
 
+// newEvents returns a reader of the events in a response's body.
 func newEvents(in io.Reader) *eventReader {
 	return &eventReader{reader: bufio.NewReaderSize(in, 16<<10)}
 }
@@ -54,7 +55,7 @@ func (e *eventReader) nextEvent() ([]byte, error) {
 // nextLine returns the next line without its end.
 func (e *eventReader) nextLine() ([]byte, error) {
 	line, err := e.reader.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
+	if errors.Is(err, bufio.ErrBufferFull) { // the line is longer than the buffer: put its parts together
 		assembled := bytes.Clone(line)
 		for errors.Is(err, bufio.ErrBufferFull) && len(assembled) <= maxEvent {
 			line, err = e.reader.ReadSlice('\n')

@@ -10,18 +10,19 @@ import (
 
 // State is the load of a server with a model.
 type State struct {
-	Running int // requests that it works on
-	Waiting int // requests that wait inside it
-	Slots   int // requests that it can run at once; 0 if it does not say
-	KV      float64
+	Running int     // requests that it works on
+	Waiting int     // requests that wait inside it
+	Slots   int     // requests that it can run at once; 0 if it does not say
+	KV      float64 // used share of the KV memory, 0 to 1
 }
 
 // fullKVShare is the share of used KV memory from which on more requests would evict others.
 const fullKVShare = 0.95
 
 // MaxOwnRequests returns how many requests of ours the server should have in all, of which it has ownRequests
-// already. That is the number of slots that others do not use. If requests wait inside the server or its KV memory
-// is full, it is at most the number of ours that run now. It is -1 if there is no bound.
+// already. It bounds what a dispatcher sends. That is the number of slots that others do not use. If requests wait
+// inside the server or its KV memory is full, it is at most the number of ours that run now. It is -1 if there is no
+// bound.
 func (s State) MaxOwnRequests(ownRequests int) int {
 	otherRequests := max(0, s.Running+s.Waiting-ownRequests)
 	limit := -1
@@ -54,7 +55,7 @@ var stateMetrics = map[string]func(s *State, v float64){
 	"sglang:token_usage":           func(s *State, v float64) { s.KV = max(s.KV, v) },
 }
 
-// State asks a server how busy it is with a model.
+// State asks a server how busy it is with a model, by its metrics.
 func (s *Server) State(ctx context.Context, model string) (State, error) {
 	data, err := s.Call(ctx, http.MethodGet, s.inModel("/metrics", model), nil)
 	if err != nil {
@@ -72,7 +73,7 @@ func (s *Server) State(ctx context.Context, model string) (State, error) {
 	return out, nil
 }
 
-// readState reads lines NAME{LABELS} VALUE of Prometheus's text format whose names are in stateMetrics.
+// readState sums up the metrics in stateMetrics. The text is in Prometheus's format: lines NAME{LABELS} VALUE.
 func readState(text string) State {
 	var s State
 	for line := range strings.Lines(text) {

@@ -76,15 +76,15 @@ func (c *Client) Complete(ctx context.Context, r *Request, onToken func(Token) e
 	if kind := resp.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
 		return &Answer{}, &Error{Kind: ErrNoStream, Status: resp.StatusCode, Text: fmt.Sprintf("%s answers with %q, expected text/event-stream", path, excerpt(kind))}
 	}
-	s := &stream{sentAt: sentAt, onToken: onToken, events: r.Events}
+	s := &stream{sentAt: sentAt, onToken: onToken, wholeEvents: r.Events}
 	if err := s.readEvents(newEvents(resp.Body)); err != nil {
 		var e *Error
 		if s.callbackErr == nil && !errors.As(err, &e) {
 			err = c.connectionError(ctx, err)
 		}
-		return s.isComplete(), err
+		return s.finished(), err
 	}
-	return s.isComplete(), nil
+	return s.finished(), nil
 }
 
 // requestBody returns the body to send: the client's fields, overridden by ours.
@@ -148,13 +148,15 @@ type stream struct {
 	callbackErr  error // returned by onToken
 	text         strings.Builder
 	answer       Answer
-	count        int
-	events       bool
+	count        int   // tokens so far
+	wholeEvents  bool  // whole events are passed on, see Request.Events
 	counts       []int // tokens by choice, if whole events are passed on
 	endedChoices int   // number of ended choices, if whole events are passed on
 }
 
-func (s *stream) isComplete() *Answer {
+// finished returns the answer as it is when the stream has ended, completely or not. Without a count of the server, the pieces
+// are the tokens.
+func (s *stream) finished() *Answer {
 	s.answer.Text = s.text.String()
 	if s.answer.Usage.OutputTokens == 0 {
 		s.answer.Usage.OutputTokens = s.count
@@ -190,7 +192,7 @@ func (s *stream) readEvents(in *eventReader) error {
 	}
 }
 
-// addEvent adds an event to the answer.
+// addEvent adds an event of the stream to the answer, and passes its piece on to the caller.
 func (s *stream) addEvent(data []byte) error {
 	elapsed := time.Since(s.sentAt)
 	var c chunk
@@ -203,7 +205,7 @@ func (s *stream) addEvent(data []byte) error {
 
 	// Pass the event on as it is, if the caller wants events.
 	tokenCount := c.addCounts(&s.answer)
-	if len(c.Choices) > 0 && s.events {
+	if len(c.Choices) > 0 && s.wholeEvents {
 		return s.passEvent(elapsed, data, &c, tokenCount)
 	}
 	s.count = max(s.count, tokenCount)
@@ -234,8 +236,9 @@ func (s *stream) addEvent(data []byte) error {
 // maxChoices bounds the choices of an answer.
 const maxChoices = 1 << 10
 
-// passEvent passes on a whole event. Its token count is that of its first choice, because servers send each choice
-// in an event of its own.
+// passEvent passes on a whole event, for a caller that wants events rather than texts. tokenCount is the server's
+// count of output tokens so far, or 0. An event counts for its first choice, because servers send each choice in an
+// event of its own.
 func (s *stream) passEvent(elapsed time.Duration, data []byte, c *chunk, tokenCount int) error {
 	var raw struct {
 		Choices json.RawMessage `json:"choices"`
@@ -244,6 +247,8 @@ func (s *stream) passEvent(elapsed time.Duration, data []byte, c *chunk, tokenCo
 	if err := json.Unmarshal(data, &raw); err != nil || firstChoice.Index < 0 || firstChoice.Index >= maxChoices {
 		return &Error{Kind: ErrBroken, Text: fmt.Sprintf("an event with a choice of number %d", firstChoice.Index)}
 	}
+
+	// Count what is new: the server's count less the known one or, without such a count, 1 if there is any content.
 	for len(s.counts) <= firstChoice.Index {
 		s.counts = append(s.counts, 0)
 	}
@@ -255,6 +260,8 @@ func (s *stream) passEvent(elapsed time.Duration, data []byte, c *chunk, tokenCo
 	}
 	s.counts[firstChoice.Index] += max(tokenCount, 0)
 	s.count += max(tokenCount, 0)
+
+	// Note the choices that end here.
 	for i := range c.Choices {
 		if f := c.Choices[i].Finish; f != nil && *f != "" {
 			s.endedChoices++
@@ -264,7 +271,7 @@ func (s *stream) passEvent(elapsed time.Duration, data []byte, c *chunk, tokenCo
 	return s.passToken(Token{Elapsed: elapsed, Count: s.count, Choices: raw.Choices})
 }
 
-// passToken passes a piece of the answer to the caller.
+// passToken adds a piece to the answer, with its time, and passes it to the caller's function.
 func (s *stream) passToken(t Token) error {
 	s.text.WriteString(t.Text)
 	if s.answer.FirstTokenTime == 0 {
@@ -281,14 +288,15 @@ func (s *stream) passToken(t Token) error {
 // maxTokenCount is larger than the number of tokens of any answer or prompt.
 const maxTokenCount = 1 << 24
 
-// clampCount bounds a server's count, because others add and divide it.
+// clampCount bounds a server's count, because other code adds and divides it.
 func clampCount(n int) int { return max(0, min(n, maxTokenCount)) }
 
-// addCounts copies the server's counts into the answer, and returns the number of output tokens so far. Ollama's
+// addCounts copies the server's counts of tokens, in either of the two forms that servers use, into the answer.
+// Counts never go down. It returns the number of output tokens so far, or 0 if the event has no counts. Ollama's
 // pieces have a usage of zeros, which is ignored.
 func (c *chunk) addCounts(a *Answer) int {
 	n := 0
-	if t := c.Timings; t != nil && t.Output > 0 {
+	if t := c.Timings; t != nil && t.Output > 0 { // llama-server counts cached tokens apart from the prompt's
 		a.HasUsage, n = true, clampCount(t.Output)
 		a.Usage.OutputTokens = max(a.Usage.OutputTokens, n)
 		a.Usage.PromptTokens, a.Usage.CachedTokens = max(a.Usage.PromptTokens, clampCount(t.Prompt)+clampCount(t.Cached)), max(a.Usage.CachedTokens, clampCount(t.Cached))
@@ -303,7 +311,8 @@ func (c *chunk) addCounts(a *Answer) int {
 	return n
 }
 
-// streamError returns the error in an event of the stream.
+// streamError returns the error in an event of the stream. If it has an HTTP status as its code, that decides the
+// kind.
 func streamError(data []byte) error {
 	var body struct {
 		Error struct {

@@ -254,7 +254,7 @@ func FuzzStream(f *testing.F) {
 			return nil
 		}}
 		err := s.readEvents(newEvents(strings.NewReader(text)))
-		if a := s.isComplete(); err == nil && a.Finish == "" || a.Usage.OutputTokens < 0 {
+		if a := s.finished(); err == nil && a.Finish == "" || a.Usage.OutputTokens < 0 {
 			t.Fatalf("%+v", a)
 		}
 	})

@@ -118,7 +118,7 @@ func (s *Server) Unload(ctx context.Context, model string) error {
 	return nil
 }
 
-// waitLoaded waits until a model is loaded or, if loaded is false, until it is not.
+// waitLoaded asks the server again and again until a model is loaded or, if loaded is false, until it is not.
 func (s *Server) waitLoaded(ctx context.Context, model string, loaded bool) error {
 	for {
 		list, err := s.Loaded(ctx)
@@ -134,6 +134,7 @@ func (s *Server) waitLoaded(ctx context.Context, model string, loaded bool) erro
 	}
 }
 
+// waitPoll waits between two looks at a server. It returns the context's error if that ends first.
 func waitPoll(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -158,6 +159,8 @@ func (s *Server) loadRouted(ctx context.Context, model string) error {
 			return err
 		}
 	}
+
+	// Wait until the model's process accepts requests.
 	for {
 		m, err := s.routerModel(ctx, model)
 		switch {
@@ -174,6 +177,7 @@ func (s *Server) loadRouted(ctx context.Context, model string) error {
 	}
 }
 
+// unloadRouted asks a router to unload a model, and waits until the model's process has ended.
 func (s *Server) unloadRouted(ctx context.Context, model string) error {
 	if _, err := s.Call(ctx, http.MethodPost, "/models/unload", map[string]any{"model": model}); err != nil && !aboutState(err, "not") {
 		return err
@@ -203,13 +207,14 @@ func (s *Server) routerModel(ctx context.Context, model string) (*listedModel, e
 	return nil, fmt.Errorf("%w: %s", ErrUnknownModel, model)
 }
 
-// aboutState reports whether a refusal mentions a state of the model: loaded already, not loaded, or the limit
-// reached.
+// aboutState reports whether an error is a server's refusal that contains a word: "already" (loaded), "not"
+// (loaded), or "limit" (of models reached).
 func aboutState(err error, word string) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Status > 0 && strings.Contains(strings.ToLower(e.Text), word)
 }
 
+// isAsleep asks vLLM whether it sleeps.
 func (s *Server) isAsleep(ctx context.Context) (bool, error) {
 	var sleep struct {
 		Sleeping bool `json:"is_sleeping"`
@@ -218,7 +223,8 @@ func (s *Server) isAsleep(ctx context.Context) (bool, error) {
 	return sleep.Sleeping, err
 }
 
-// Canary returns the answer to a fixed prompt, with greedy decoding.
+// Canary returns the first tokens of the answer to a fixed prompt, with greedy decoding: the same model gives the
+// same text. u names the model, or an adapter of it.
 func (s *Server) Canary(ctx context.Context, u Use, tokens int) (string, error) {
 	fields := map[string]any{"temperature": 0, "seed": 1}
 	maps.Copy(fields, u.Fields)
@@ -226,6 +232,7 @@ func (s *Server) Canary(ctx context.Context, u Use, tokens int) (string, error) 
 	return a.Text, err
 }
 
+// canaryTokens is the length of the answers that are compared before and after a sleep.
 const canaryTokens = 8
 
 // canaryCheck is a model, or an adapter of it on the server, whose canary is compared after a sleep.
@@ -234,7 +241,7 @@ type canaryCheck struct {
 	use Use
 }
 
-// canaryChecks returns the model and its adapters.
+// canaryChecks returns the model and its adapters, each with the way in which requests ask for it.
 func (s *Server) canaryChecks(ctx context.Context, model string) ([]canaryCheck, error) {
 	out := []canaryCheck{{Adapter{Name: model}, Use{Model: model}}}
 	list, err := s.Adapters().List(ctx)
@@ -247,17 +254,17 @@ func (s *Server) canaryChecks(ctx context.Context, model string) ([]canaryCheck,
 	return out, err
 }
 
-// sleep makes the server free the model's memory. Before the first sleep it records the canaries of the model and
-// of its adapters.
+// sleep makes the server free the model's memory, by a POST to path. Before the first sleep it records the canaries
+// (answers to a fixed prompt) of the model and of its adapters.
 func (s *Server) sleep(ctx context.Context, model, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	list, err := s.canaryChecks(ctx, model)
-	for _, w := range list {
-		if _, ok := s.canary[w.Adapter]; !ok && err == nil {
+	for _, check := range list {
+		if _, ok := s.canary[check.Adapter]; !ok && err == nil {
 			var text string
-			if text, err = s.Canary(ctx, w.use, canaryTokens); err == nil {
-				s.canary[w.Adapter] = text
+			if text, err = s.Canary(ctx, check.use, canaryTokens); err == nil {
+				s.canary[check.Adapter] = text
 			}
 		}
 	}
@@ -267,8 +274,9 @@ func (s *Server) sleep(ctx context.Context, model, path string) error {
 	return err
 }
 
-// wake loads the model's memory again and compares the canaries. Servers are known to write wrong text after a
-// wake, or to ignore adapters.
+// wake makes the server load the model's memory again, by a POST to path, and compares the canaries. Servers are
+// known to write wrong text after a wake, or to ignore adapters. If the last comparison failed, it compares again,
+// although the server is awake.
 func (s *Server) wake(ctx context.Context, model, path string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -289,23 +297,24 @@ func (s *Server) wake(ctx context.Context, model, path string) error {
 	return err
 }
 
-// checkCanary compares the canaries of a model and its adapters with the recorded ones.
+// checkCanary asks a model and its adapters for their canaries (answers to a fixed prompt) and returns ErrCanary if
+// one differs from that recorded before the sleep.
 func (s *Server) checkCanary(ctx context.Context, model string) error {
 	list, err := s.canaryChecks(ctx, model)
 	if err != nil {
 		return err
 	}
-	for i, w := range list {
-		earlier, ok := s.canary[w.Adapter]
+	for i, check := range list {
+		earlier, ok := s.canary[check.Adapter]
 		if !ok && i > 0 { // an adapter that was loaded after the sleep
 			continue
 		}
-		text, err := s.Canary(ctx, w.use, canaryTokens)
+		text, err := s.Canary(ctx, check.use, canaryTokens)
 		if err != nil {
 			return err
 		}
 		if ok && text != earlier {
-			return fmt.Errorf("%w: %s writes %q, before it slept %q", ErrCanary, w.Name, excerpt(text), excerpt(earlier))
+			return fmt.Errorf("%check: %s writes %q, before it slept %q", ErrCanary, check.Name, excerpt(text), excerpt(earlier))
 		}
 	}
 	return nil

@@ -20,7 +20,7 @@ func LogLine(choices json.RawMessage) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// CompleteBytes returns the length of the complete lines of a log.
+// CompleteBytes returns the length of the complete lines of a log. What follows broke off when its writer died.
 func CompleteBytes(log string) int { return strings.LastIndexByte(log, '\n') + 1 }
 
 // LoggedEvents returns the valid events of a log in their order: those after the last restart line, without a line
@@ -42,8 +42,8 @@ func LoggedEvents(log string) iter.Seq[[]json.RawMessage] {
 	}
 }
 
-// CompleteChoices returns the choices of a logged answer by index, in the form that they have in an answer without
-// streaming.
+// CompleteChoices joins the events of a logged answer, and returns its choices by index, in the form that an answer
+// without streaming has. chat says that it is a chat's answer, whose choices hold a message rather than a text.
 func CompleteChoices(log string, chat bool) []json.RawMessage {
 	// Merge the events of each choice.
 	choicesByIndex := map[int]object{}
@@ -83,7 +83,8 @@ func CompleteChoices(log string, chat bool) []json.RawMessage {
 	return out
 }
 
-// chatMessage makes the message of a chat's answer from the joined pieces.
+// chatMessage turns the joined pieces (deltas) of a choice into the message of a chat's answer: it has a role and a
+// content, and its calls of tools have no index, which only pieces need.
 func chatMessage(delta any) object {
 	m, _ := delta.(object)
 	if m == nil {

@@ -48,32 +48,35 @@ func indexOf(v any) (int, bool) {
 // wholeFields are the fields whose text comes complete in one event. Other texts come in pieces.
 var wholeFields = []string{"role", "type", "id", "name", "finish_reason", "stop_reason"}
 
-// mergePiece appends a piece to the earlier pieces. isChoice says that the piece is a choice, of which only the
-// field text comes in pieces.
+// mergePiece joins a piece of an answer, decoded from JSON, to what came of it before, and returns the result:
+// objects field by field, arrays element by element. isChoice says that the piece is a whole choice, of which only
+// the field text comes in pieces.
 func mergePiece(earlier, piece any, isChoice bool) any {
 	switch p := piece.(type) {
 	case object:
-		b, _ := earlier.(object)
-		if b == nil {
-			b = object{}
+		merged, _ := earlier.(object)
+		if merged == nil {
+			merged = object{}
 		}
 		for name, v := range p {
-			b[name] = mergeField(name, b[name], v, isChoice)
+			merged[name] = mergeField(name, merged[name], v, isChoice)
 		}
-		return b
+		return merged
 	case []any:
-		b, _ := earlier.([]any)
-		if b == nil {
-			b = []any{}
+		merged, _ := earlier.([]any)
+		if merged == nil {
+			merged = []any{}
 		}
 		for _, v := range p {
-			b = mergeElement(b, v)
+			merged = mergeElement(merged, v)
 		}
-		return b
+		return merged
 	}
 	return piece
 }
 
+// mergeField joins a field of a piece to the earlier value of the field. A null changes nothing. Texts are appended, unless the
+// field comes complete (wholeFields): then the later text counts, if it is not empty.
 func mergeField(name string, earlier, piece any, isChoice bool) any {
 	text, isText := piece.(string)
 	earlierText, wasText := earlier.(string)
@@ -91,9 +94,9 @@ func mergeField(name string, earlier, piece any, isChoice bool) any {
 // mergeElement merges an element of an array with the element of the same index, or appends it.
 func mergeElement(list []any, v any) []any {
 	if index, ok := indexOf(v); ok {
-		for i, b := range list {
-			if elementIndex, ok := indexOf(b); ok && elementIndex == index {
-				list[i] = mergePiece(b, v, false)
+		for i, element := range list {
+			if elementIndex, ok := indexOf(element); ok && elementIndex == index {
+				list[i] = mergePiece(element, v, false)
 				return list
 			}
 		}

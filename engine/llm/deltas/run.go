@@ -35,11 +35,13 @@ type choiceContent struct {
 	arrayLengths map[string]int    // the lengths of arrays that only grow, by path
 }
 
+// newContent returns an empty content.
 func newContent() choiceContent {
 	return choiceContent{wholeTexts: map[string]string{}, arrayLengths: map[string]int{}}
 }
 
-// NewAnswerRun begins a run after the events of a log.
+// NewAnswerRun begins a run of an answer, a generation of it. The log holds the events of earlier runs, which the
+// client has received.
 func NewAnswerRun(log string) *AnswerRun {
 	r := &AnswerRun{map[int]*choiceState{}}
 	for choices := range LoggedEvents(log) {
@@ -57,6 +59,7 @@ func NewAnswerRun(log string) *AnswerRun {
 	return r
 }
 
+// stateOf returns the state of a choice, which it makes for a new index.
 func (r *AnswerRun) stateOf(index int) *choiceState {
 	x := r.choices[index]
 	if x == nil {
@@ -66,6 +69,7 @@ func (r *AnswerRun) stateOf(index int) *choiceState {
 	return x
 }
 
+// finishReason returns why a choice ended ("stop"), or "" if it goes on.
 func finishReason(c object) string {
 	s, _ := c["finish_reason"].(string)
 	return s
@@ -73,13 +77,13 @@ func finishReason(c object) string {
 
 // HasFinished reports whether at least the given number of choices have finished.
 func (r *AnswerRun) HasFinished(choices int) bool {
-	n := 0
+	finished := 0
 	for _, x := range r.choices {
 		if x.finished {
-			n++
+			finished++
 		}
 	}
-	return n >= choices
+	return finished >= choices
 }
 
 // UnsentPart returns the part of an event that was not sent before, or nil if all of it was. It returns ErrDiffers
@@ -92,7 +96,7 @@ func (r *AnswerRun) UnsentPart(event json.RawMessage) (json.RawMessage, error) {
 
 	// Keep the choices that have something new.
 	var out []any
-	isUnchanged := true
+	isAllNew := true
 	for _, raw := range list {
 		c, index, err := parseChoice(raw)
 		if err != nil {
@@ -104,7 +108,7 @@ func (r *AnswerRun) UnsentPart(event json.RawMessage) (json.RawMessage, error) {
 			out = append(out, c)
 			continue
 		}
-		isUnchanged = false
+		isAllNew = false
 		hasUnsent, err := x.removeSent(c)
 		if err != nil {
 			return nil, fmt.Errorf("choice %d: %w", index, err)
@@ -116,7 +120,7 @@ func (r *AnswerRun) UnsentPart(event json.RawMessage) (json.RawMessage, error) {
 
 	// Return the event itself if nothing was cut.
 	switch {
-	case isUnchanged && len(out) > 0:
+	case isAllNew && len(out) > 0:
 		return event, nil
 	case len(out) == 0:
 		return nil, nil
@@ -124,7 +128,8 @@ func (r *AnswerRun) UnsentPart(event json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(out)
 }
 
-// removeSent removes from an event's choice what was sent before. It returns false if nothing is left.
+// removeSent removes from an event's choice (decoded JSON, which it changes) what was sent in earlier runs. It
+// returns false if nothing is left, and ErrDiffers if the choice says something else.
 func (x *choiceState) removeSent(c object) (bool, error) {
 	filter := &sentFilter{sentContent: &x.sentContent}
 	filter.text = x.sentContent.text.String()
@@ -135,7 +140,8 @@ func (x *choiceState) removeSent(c object) (bool, error) {
 	return filter.hasUnsent, nil
 }
 
-// CheckComplete returns ErrDiffers if this run ended before all that was sent had come again.
+// CheckComplete is called when a run has ended. It returns ErrDiffers if the run ended before all that was sent had
+// come again.
 func (r *AnswerRun) CheckComplete() error {
 	for _, i := range slices.Sorted(maps.Keys(r.choices)) {
 		if x := r.choices[i]; x.wasSent && x.newContent.text.Len() < x.sentContent.text.Len() {
@@ -145,7 +151,8 @@ func (r *AnswerRun) CheckComplete() error {
 	return nil
 }
 
-// EndingEvent returns an event that finishes the choices that have not finished, or nil if all have.
+// EndingEvent returns an event that finishes the choices that have not finished, for the given reason, or nil if all
+// have. It is sent in place of a rest that cannot come any more.
 func (r *AnswerRun) EndingEvent(reason string, chat bool) json.RawMessage {
 	var out []object
 	for _, i := range slices.Sorted(maps.Keys(r.choices)) {
@@ -187,7 +194,8 @@ func fieldRank(name string) int {
 	return 1
 }
 
-// addObject adds an object to the content, field by field.
+// addObject adds a piece of a choice to the content, field by field in a fixed order. path is where the object lies
+// in the choice ("/delta"). With a filter, it also removes from the object what was sent before.
 func (t *choiceContent) addObject(o object, path string, filter *sentFilter) {
 	names := slices.SortedFunc(maps.Keys(o), func(a, b string) int {
 		return cmp.Or(cmp.Compare(fieldRank(a), fieldRank(b)), cmp.Compare(a, b))
@@ -205,7 +213,9 @@ func (t *choiceContent) addObject(o object, path string, filter *sentFilter) {
 	}
 }
 
-// addText adds a text. Texts of id, type and role are not compared, because they differ between runs.
+// addText adds the text of one field, name of o, to the content. fieldPath is the path of the field. With a filter,
+// it also removes from o what was sent before. Texts of id, type and role are not compared, because they differ
+// between runs.
 func (t *choiceContent) addText(o object, name, v, fieldPath string, filter *sentFilter) {
 	if v == "" {
 		return
@@ -223,27 +233,30 @@ func (t *choiceContent) addText(o object, name, v, fieldPath string, filter *sen
 		}
 		t.wholeTexts[fieldPath] = v
 	}
+
+	// A mark with the path begins each change of the field, so that equal contents are equal texts.
 	start := t.text.Len()
 	if t.path != fieldPath {
 		t.path = fieldPath
 		t.text.WriteString("\x00" + fieldPath + "\x00")
 	}
-	begin := t.text.Len()
+	textStart := t.text.Len()
 	t.text.WriteString(v)
 	if filter != nil {
-		filter.filterText(o, name, v, t.text.String()[start:], start, begin)
+		filter.filterText(o, name, v, t.text.String()[start:], start, textStart)
 	}
 }
 
-// filterText removes from a text what was sent. start is where its mark begins in the content, textStart where the
-// text itself does.
+// filterText compares a text v, which this run has just added to its content, with the content that was sent, and
+// removes from o[name] what was sent. added is what the run added to its content: v, behind a mark if the field
+// changed. It begins at start in the content, v at textStart. A difference sets c.err.
 func (c *sentFilter) filterText(o object, name, v, added string, start, textStart int) {
-	n := min(len(c.text)-start, len(added))
-	if n <= 0 {
+	compared := min(len(c.text)-start, len(added))
+	if compared <= 0 { // this run is beyond all that was sent
 		c.hasUnsent = true
 		return
 	}
-	if added[:n] != c.text[start:start+n] {
+	if added[:compared] != c.text[start:start+compared] {
 		c.err = ErrDiffers
 		return
 	}
@@ -259,7 +272,9 @@ func (c *sentFilter) filterText(o object, name, v, added string, start, textStar
 	}
 }
 
-// addArray adds an array. Elements with an index are added under that index, others are counted.
+// addArray adds the array in the field name of o to the content, whose path is fieldPath. Elements with an index,
+// such as calls of tools, are added under that index. Others, such as log probabilities, are counted, and with a
+// filter as many of the first are removed as were sent.
 func (t *choiceContent) addArray(o object, name string, list []any, fieldPath string, filter *sentFilter) {
 	plainCount := 0
 	for _, v := range list {
