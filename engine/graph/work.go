@@ -13,9 +13,9 @@ type Work struct {
 	// MACs are the multiplications with an addition in convolutions and matrix products, for one sample. Other
 	// operators are not counted.
 	MACs int64
-	// Bytes is the number of bytes that one sample's tensors move through memory. Every operator reads its inputs and writes
-	// its outputs, except that operators which runtimes fuse with the one before (bias, normalisation, activation)
-	// use registers, and reshapes move nothing. Weights are not included.
+	// Bytes is the number of bytes that one sample's tensors move through memory. Every operator reads its inputs and
+	// writes its outputs, except that operators which runtimes fuse with the one before (bias, normalisation,
+	// activation) use registers, and reshapes move nothing. Weights are not included.
 	Bytes int64
 	// WeightBytes are read once per run, whatever the batch size.
 	WeightBytes int64

@@ -110,8 +110,8 @@ func startedWith(ctx context.Context, s *Server, model string) ([]string, error)
 	return nil, err
 }
 
-// factsOfVLLM adds the facts of vLLM to f, from /metrics and, in development mode, /server_info. Other servers have no such
-// metrics.
+// factsOfVLLM adds the facts of vLLM to f, from /metrics and, in development mode, /server_info. Other servers have no
+// such metrics.
 func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 	var version struct {
 		Version string `json:"version"`

@@ -154,8 +154,8 @@ type stream struct {
 	endedChoices int   // number of ended choices, if whole events are passed on
 }
 
-// finished returns the answer as it is when the stream has ended, completely or not. Without a count of the server, the pieces
-// are the tokens.
+// finished returns the answer as it is when the stream has ended, completely or not. Without a count of the server, the
+// pieces are the tokens.
 func (s *stream) finished() *Answer {
 	s.answer.Text = s.text.String()
 	if s.answer.Usage.OutputTokens == 0 {

@@ -109,8 +109,8 @@ func LibraryPath() []string {
 	return libraryPath(thisHost(), tryLibrary, os.TempDir())
 }
 
-// libraryPath returns the folders that LibraryPath returns. h is the file system to search, try opens a library by name and
-// returns why that fails, and scratch is a folder for a link.
+// libraryPath returns the folders that LibraryPath returns. h is the file system to search, try opens a library by name
+// and returns why that fails, and scratch is a folder for a link.
 func libraryPath(h searchRoot, try func(string) error, scratch string) []string {
 	// Find the folder of every library that does not open by its name alone.
 	var out []string
@@ -125,8 +125,8 @@ func libraryPath(h searchRoot, try func(string) error, scratch string) []string 
 		}
 	}
 
-	// The provider asks for cuDNN also by its name without a version, which Python packages do not have. So make a link of
-	// that name, in a folder of this user's own.
+	// The provider asks for cuDNN also by its name without a version, which Python packages do not have. So make a link
+	// of that name, in a folder of this user's own.
 	const unversioned, versioned = "libcudnn.so", "libcudnn.so.9"
 	if try(unversioned) != nil && folderOf(unversioned, folders) == "" {
 		if f := folderOf(versioned, folders); f != "" {

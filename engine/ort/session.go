@@ -186,8 +186,8 @@ func (e *Engine) session(model []byte, d engine.Device, o engine.Options, batch 
 	return nil, fmt.Errorf("device %s: %w: %v", d.ID, kind, err)
 }
 
-// unknownOperator matches ONNX Runtime's error for an unknown operator: DOMAIN:OPERATOR(VERSION). noOperator matches that
-// for an operator of ONNX itself, in the operator set (opset) that the model names.
+// unknownOperator matches ONNX Runtime's error for an unknown operator: DOMAIN:OPERATOR(VERSION). noOperator matches
+// that for an operator of ONNX itself, in the operator set (opset) that the model names.
 var unknownOperator = regexp.MustCompile(`(\S*?):?(\w+)\(-?\d+\) is not a registered function/op`)
 
 var noOperator = regexp.MustCompile(`No Op registered for (\w+) with domain_version`)
@@ -233,9 +233,10 @@ func (e *Engine) strictSession(model []byte, d engine.Device, o engine.Options) 
 	return nil, false, err
 }
 
-// newSession passes a model and its options to ONNX Runtime, and returns the session. c has the options that are numbers.
-// The other parameters are copied into C memory for the call: the batch size that replaces the symbolic one (if it is not
-// 0), settings of the session (config) and of the execution provider, and the paths of libraries of custom operators.
+// newSession passes a model and its options to ONNX Runtime, and returns the session. c has the options that are
+// numbers. The other parameters are copied into C memory for the call: the batch size that replaces the symbolic one
+// (if it is not 0), settings of the session (config) and of the execution provider, and the paths of libraries of
+// custom operators.
 func newSession(model []byte, c C.ip_options, batch int, config, provider map[string]string, operators []string) (*C.ip_session, error) {
 	var texts cStrings
 	var arrays []unsafe.Pointer

@@ -77,8 +77,8 @@ func (b *block) Close() error {
 	return nil
 }
 
-// Bind asks for the block's time at the batch size, which every run will take, and returns a binding with the given tensors
-// or new ones.
+// Bind asks for the block's time at the batch size, which every run will take, and returns a binding with the given
+// tensors or new ones.
 func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
 	action := fmt.Sprintf("bind %s blocks [%d,%d) at batch %d", b.sub.Model, b.sub.From, b.sub.To, o.Batch)
 	b.mu.Lock()
@@ -104,8 +104,8 @@ func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
 	return x, nil
 }
 
-// boundTensors returns the tensors of one side (input or output) of a binding: the given ones, after a check that they fit
-// the specs and lie in host memory, and new ones where none is given.
+// boundTensors returns the tensors of one side (input or output) of a binding: the given ones, after a check that they
+// fit the specs and lie in host memory, and new ones where none is given.
 func boundTensors(sideName string, specs []engine.Spec, givenTensors []engine.Tensor, batch int) ([]engine.Tensor, error) {
 	if givenTensors != nil && len(givenTensors) != len(specs) {
 		return nil, fmt.Errorf("%w: %d %ss given, the block has %d", engine.ErrShape, len(givenTensors), sideName, len(specs))
@@ -288,8 +288,8 @@ func readSample(data []byte, t engine.DType) uint64 {
 	return d
 }
 
-// putValue writes a number from 0 to 127 as an element of type t, little endian. Types of one byte, and others that are not
-// listed, get it as a byte.
+// putValue writes a number from 0 to 127 as an element of type t, little endian. Types of one byte, and others that are
+// not listed, get it as a byte.
 func putValue(p []byte, t engine.DType, v byte) {
 	switch t {
 	case engine.F32:

@@ -18,13 +18,14 @@ type Cache struct {
 
 	mu        sync.Mutex
 	usedBytes int64
-	models    map[string]*cachedModel
+	models    map[string]*cachedModel // by the JSON of what determines them
 }
 
+// cachedModel is a model in memory.
 type cachedModel struct {
-	fd   int
-	size int64
-	sub  engine.Submodel
+	fd   int             // the memory
+	size int64           // its bytes
+	sub  engine.Submodel // the model's description
 }
 
 // DefaultCache is the number of bytes of models that a machine keeps if nothing else is configured.
@@ -53,8 +54,9 @@ func (c *Cache) Close() {
 	c.models, c.usedBytes = map[string]*cachedModel{}, 0
 }
 
-// keepStage has a worker keep a stage. The worker cuts the stage itself, or maps the model that another worker cut
-// before.
+// keepStage has a worker keep a stage in this machine's memory, so that it can be swapped in fast. The worker cuts
+// the stage out of its model's file, or maps what another worker cut before. Without room in the cache the worker
+// reads the file at every swap.
 func (c *Cache) keepStage(ctx context.Context, p *Process, spec *StageSpec, fp16 bool) (*LoadedStage, error) {
 	key, err := json.Marshal(struct {
 		Stage StageSpec
@@ -70,6 +72,8 @@ func (c *Cache) keepStage(ctx context.Context, p *Process, spec *StageSpec, fp16
 		return c.cutIntoCache(ctx, p, spec, string(key))
 	}
 	c.mu.Unlock()
+
+	// Hand the worker the model that is there, or nothing.
 	request, segments := KeepRequest{Stage: *spec}, []*Segment(nil)
 	if m != nil {
 		request.Size, request.Submodel, segments = m.size, m.sub, []*Segment{{fd: m.fd}}
@@ -81,7 +85,8 @@ func (c *Cache) keepStage(ctx context.Context, p *Process, spec *StageSpec, fp16
 	return &reply.Stage, nil
 }
 
-// cutIntoCache has a worker cut a stage into the cache. The caller holds c.mu.
+// cutIntoCache has a worker cut a stage and write the result into new memory, which the cache keeps under key if it
+// fits. The caller holds c.mu.
 func (c *Cache) cutIntoCache(ctx context.Context, p *Process, spec *StageSpec, key string) (*LoadedStage, error) {
 	fd, err := unix.MemfdCreate("inferplan-model", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {

@@ -13,20 +13,22 @@ import (
 
 // control is a worker's end of the control socket.
 type control struct {
-	fd            int
+	fd            int // the socket
 	dec           Decoder
-	descriptorBuf []byte
-	fds           []int // descriptors received and not yet claimed by a frame
-	outFrame      []byte
+	descriptorBuf []byte // receives messages with descriptors
+	fds           []int  // descriptors received and not yet claimed by a frame
+	outFrame      []byte // the frame being written
 	writeMu       sync.Mutex
 
 	// ownsProcess says that the process does nothing but serve this socket. Once runs begin, it waits for commands
 	// without telling Go's scheduler, see beSteady.
 	ownsProcess, steady bool
-	msg                 unix.Msghdr
+	msg                 unix.Msghdr // arguments of recvmsg in the steady state, kept so that it allocates nothing
 	iov                 unix.Iovec
 }
 
+// receive waits for bytes on the socket and adds them to the decoder, and the descriptors that come with them to s.fds.
+// It returns io.EOF if the parent has ended.
 func (s *control) receive() error {
 	if s.descriptorBuf == nil {
 		s.descriptorBuf = make([]byte, unix.CmsgSpace(16*4))
@@ -58,6 +60,8 @@ func (s *control) receive() error {
 	}
 }
 
+// recvmsg reads from the socket into buf and s.descriptorBuf. It returns the bytes read into each, and the message's
+// flags. In the steady state it makes the system call without telling Go's scheduler, see beSteady.
 func (s *control) recvmsg(buf []byte) (n, oobn, flags int, err error) {
 	if !s.steady {
 		n, oobn, flags, _, err = unix.Recvmsg(s.fd, buf, s.descriptorBuf, unix.MSG_CMSG_CLOEXEC)
@@ -102,6 +106,7 @@ func (s *control) relax() {
 	}
 }
 
+// takeDescriptors adds the descriptors in a control message (oob) to s.fds.
 func (s *control) takeDescriptors(oob []byte) error {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -127,12 +132,15 @@ func (s *control) descriptor(t Type) (int, error) {
 	return fd, nil
 }
 
+// sendFrame writes s.outFrame to the socket.
 func (s *control) sendFrame() error {
 	err := s.write(s.outFrame)
 	s.outFrame = s.outFrame[:0]
 	return err
 }
 
+// write writes all bytes to the socket. It returns io.EOF if the parent has ended. The thread of swaps writes beside
+// the loop.
 func (s *control) write(b []byte) error {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
@@ -152,6 +160,7 @@ func (s *control) write(b []byte) error {
 	return nil
 }
 
+// answer sends the parent a frame with a JSON document.
 func (s *control) answer(t Type, doc any) error {
 	var err error
 	if s.outFrame, err = appendJSON(s.outFrame[:0], t, doc); err != nil {

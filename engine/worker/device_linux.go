@@ -28,7 +28,8 @@ type DeviceSpec struct {
 	Handle []byte `json:"handle,omitempty"`
 }
 
-// shareMemory allocates or maps memory of the device beside a segment.
+// shareMemory handles a share frame: it allocates memory of the device beside a segment, or maps that of another
+// worker by its handle.
 func (s *server) shareMemory(p []byte) (*DeviceSpec, error) {
 	spec, err := parseJSON[DeviceSpec](TypeShare, p)
 	if err != nil {

@@ -20,7 +20,7 @@ type Engine struct {
 	lastID atomic.Uint32 // the number given last to a block or binding
 
 	mu     sync.Mutex
-	broken error
+	broken error // why no more calls are possible
 }
 
 // StartEngine starts a worker on a device, with the engine that c.Hello names. The
@@ -34,7 +34,9 @@ func StartEngine(ctx context.Context, d engine.Device, c Config) (*Engine, error
 	return &Engine{p: p, device: d}, nil
 }
 
-// runProbe has the worker do one probe. data goes to the worker, or is filled by it if the probe reads.
+// runProbe has the worker do one step of measuring. data, a model or a tensor, goes to the worker in shared memory,
+// or is filled by it if the probe reads. A broken connection ends the engine; an error that the worker reports does
+// not.
 func (e *Engine) runProbe(ctx context.Context, probe Probe, data []byte) (t engine.Timing, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,7 +83,7 @@ func (e *Engine) Info() engine.Info {
 // Devices lists the worker's device.
 func (e *Engine) Devices() ([]engine.Device, error) { return []engine.Device{e.device}, nil }
 
-// Load sends the submodel over and loads it there, on the worker's device.
+// Load sends the submodel to the worker and loads it there, on the worker's device, which d must be.
 func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, o engine.Options) (engine.Block, error) {
 	b := &workerBlock{e, e.lastID.Add(1), m, d}
 	q := Probe{Operation: "load", Block: b.id, Submodel: *m, Options: o}
@@ -111,6 +113,7 @@ func (e *Engine) Close() error {
 	return nil
 }
 
+// workerBlock is a block that the worker has loaded, under a number.
 type workerBlock struct {
 	e      *Engine
 	id     uint32
@@ -124,6 +127,7 @@ func (b *workerBlock) Close() error {
 	return b.e.releaseRemote(Probe{Operation: "unload", Block: b.id})
 }
 
+// Bind has the worker bind the block. Given tensors must be those of other bindings of the same worker.
 func (b *workerBlock) Bind(o engine.BindOptions) (engine.Binding, error) {
 	x := &workerBinding{e: b.e, id: b.e.lastID.Add(1), batch: o.Batch}
 	q := Probe{Operation: "bind", Block: b.id, Binding: x.id, Batch: o.Batch, HostIO: o.HostIO}
@@ -140,6 +144,7 @@ func (b *workerBlock) Bind(o engine.BindOptions) (engine.Binding, error) {
 	return x, nil
 }
 
+// workerBinding is a binding in the worker, under a number.
 type workerBinding struct {
 	e               *Engine
 	id              uint32
@@ -147,8 +152,8 @@ type workerBinding struct {
 	inputs, outputs []engine.Tensor
 }
 
-// listTensors returns the inputs or outputs of a binding and their references. Tensors in boundTensors, if not
-// nil, take the place of new ones.
+// listTensors returns the inputs or outputs of a binding, and the references that name them in the bind request.
+// Tensors in boundTensors, if not nil, are those of other bindings and take the place of new ones.
 func (x *workerBinding) listTensors(output bool, specs []engine.Spec, boundTensors []engine.Tensor) (list []engine.Tensor, refs []TensorRef, err error) {
 	for i, s := range specs {
 		list = append(list, &workerTensor{x.e, TensorRef{x.id, output, i}, s, x.batch})

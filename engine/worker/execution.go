@@ -16,8 +16,8 @@ type Execution struct {
 	FP16    bool           `json:"half,omitempty"`
 }
 
-// check refuses options that another host may not set: those that are addresses, and entries of the session, which
-// name files.
+// check refuses options of a server that a host must not accept: provider options that are addresses or may name
+// files, and entries of the session, which name files.
 func (x Execution) check() error {
 	if len(x.Options.Session) > 0 {
 		return fmt.Errorf("%w: session entries from another host", ErrProtocol)

@@ -96,6 +96,7 @@ const (
 	allFlags = 1<<iota - 1
 )
 
+// flags returns the bits that say which tensors lie in the device's memory.
 func (r *RunCommand) flags() (f uint32) {
 	if r.InputOnDevice {
 		f |= flagInputOnDevice
@@ -142,12 +143,13 @@ func AppendFrame(dst []byte, t Type, payload []byte) []byte {
 	return append(dst, payload...)
 }
 
+// appendHeader appends the header of a frame whose payload has n bytes.
 func appendHeader(dst []byte, t Type, n int) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(n))
 	return append(dst, byte(t), Version, 0, 0)
 }
 
-// AppendRun appends a run frame.
+// AppendRun appends a run frame, which the parent sends. The package comment has its layout.
 func AppendRun(dst []byte, r *RunCommand) []byte {
 	dst = appendHeader(dst, TypeRun, runSize)
 	dst = binary.LittleEndian.AppendUint64(dst, r.ID)
@@ -181,7 +183,8 @@ func ParseRun(p []byte) (RunCommand, error) {
 	return r, nil
 }
 
-// AppendResult appends a result frame.
+// AppendResult appends a result frame, which the worker sends. The error's text is cut if the frame would be too
+// large.
 func AppendResult(dst []byte, r *Result) []byte {
 	text := r.Text
 	if len(text) > MaxFrame-resultSize {
@@ -235,6 +238,7 @@ func parseJSON[T any](t Type, p []byte) (doc T, err error) {
 	return doc, err
 }
 
+// decodeJSON reads a JSON payload into doc, strictly: one document, no unknown field.
 func decodeJSON(t Type, p []byte, doc any) error {
 	d := json.NewDecoder(bytes.NewReader(p))
 	d.DisallowUnknownFields()
@@ -251,12 +255,12 @@ func decodeJSON(t Type, p []byte, doc any) error {
 // read, and calls NextFrame until that returns no more frames.
 type Decoder struct {
 	buf        []byte
-	start, end int
+	start, end int // the bytes that were read and not yet returned as frames
 }
 
 const decoderSize = 16 << 10
 
-// Space returns memory to read into; it is never empty.
+// Space returns memory to read into, behind the bytes that wait for the rest of their frame. It is never empty.
 func (d *Decoder) Space() []byte {
 	if d.buf == nil {
 		d.buf = make([]byte, decoderSize)
@@ -269,8 +273,7 @@ func (d *Decoder) Space() []byte {
 			copy(d.buf, d.buf[d.start:d.end])
 			d.start, d.end = 0, d.end-d.start
 		} else {
-			// One frame fills the buffer: Next has checked its length, so this
-			// stops at MaxFrame.
+			// One frame fills the buffer. NextFrame has checked its length, so the buffer stops growing at MaxFrame.
 			larger := make([]byte, 2*len(d.buf))
 			copy(larger, d.buf)
 			d.buf = larger

@@ -49,6 +49,7 @@ const (
 	// agentSlots is the number of batches of a stage that this host holds at once.
 	agentSlots = 8
 
+	// Pauses between attempts to join: the first, which doubles up to the longest.
 	firstRetry   = 100 * time.Millisecond
 	longestRetry = 2 * time.Second
 )
@@ -98,8 +99,8 @@ func Join(ctx context.Context, c JoinConfig) error {
 	return nil
 }
 
-// offer offers one device, session after session, until ctx ends. It returns an error if the server refuses the
-// token, or if the host does not trust the server's certificate.
+// offer offers device number index to the server, again whenever the connection ends, until ctx ends. It returns an
+// error if the server refuses the token, or if the host does not trust the server's certificate.
 func (c *JoinConfig) offer(ctx context.Context, index int) error {
 	pause := firstRetry
 	for ctx.Err() == nil {
@@ -123,7 +124,8 @@ func (c *JoinConfig) offer(ctx context.Context, index int) error {
 	return nil
 }
 
-// session runs one connection to the server until it ends. admitted says whether the server took the offer.
+// session runs one connection to the server until it ends: it connects, does the handshake, and serves device number
+// index. admitted says whether the server took the offer.
 func (c *JoinConfig) session(ctx context.Context, index int) (admitted bool, err error) {
 	// Connect.
 	dialer := &net.Dialer{Timeout: handshakeTime}

@@ -21,31 +21,34 @@ import (
 type agent struct {
 	link
 	config *JoinConfig
-	index  int
-	setUps chan setUpStep
+	index  int            // number of the offered device on this host
+	setUps chan setUpStep // steps that wait for the goroutine of the set-up
 	wg     sync.WaitGroup
 
 	mu           sync.Mutex
-	proc         *Process
-	segment      *Segment
+	proc         *Process // the worker, nil before hello
+	segment      *Segment // memory for inputs and outputs, nil before the first stage is made ready
 	stages       linkStages
-	layouts      map[uint32]*agentLayout
-	loadedIDs    []uint32
-	fp16         bool
-	readsResults bool // a goroutine forwards the results
-	pendingRuns  []forwardedRun
+	layouts      map[uint32]*agentLayout // by stage
+	loadedIDs    []uint32                // stages in the order in which they were loaded
+	fp16         bool                    // models compute in float16
+	readsResults bool                    // a goroutine forwards the results
+	pendingRuns  []forwardedRun          // runs that the worker has not answered, in order
 }
 
+// setUpStep is a frame of the set-up.
 type setUpStep struct {
 	t       Type
 	payload []byte
 }
 
+// agentLayout is where the slots of a stage lie in the agent's segment, and which are free.
 type agentLayout struct {
 	Layout
 	freeSlots chan int32
 }
 
+// forwardedRun is a run that the worker works on.
 type forwardedRun struct {
 	id     uint64
 	stage  *linkStage
@@ -54,6 +57,8 @@ type forwardedRun struct {
 	batch  uint32
 }
 
+// serve handles the frames of the server until the connection ends. Then it ends the worker. The set-up runs on a
+// goroutine of its own, so that beats are answered meanwhile.
 func (a *agent) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	a.wg.Go(func() {
@@ -85,6 +90,7 @@ func (a *agent) serve(ctx context.Context) error {
 	return err
 }
 
+// readFrames answers beats, forwards runs to the worker, and passes steps of the set-up on to their goroutine.
 func (a *agent) readFrames() error {
 	var buf [beatSize]byte
 	for {
@@ -143,6 +149,7 @@ func (a *agent) setUp(ctx context.Context, s setUpStep) error {
 	return a.writeJSON(answer, reply)
 }
 
+// hello starts the worker, on this host's device and with this host's CPUs, library and paths in place of the server's.
 func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	h, err := parseJSON[Hello](TypeHello, p)
 	if err != nil {
@@ -183,6 +190,7 @@ func (c *JoinConfig) localOperators(wanted []modelfile.OperatorLibrary) (found [
 	return found, nil
 }
 
+// load has the worker load a stage from this host's file of the model.
 func (a *agent) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	spec, err := parseJSON[StageSpec](TypeLoad, p)
 	if err != nil {
@@ -215,7 +223,7 @@ func (a *agent) locateModel(spec *StageSpec) error {
 	return nil
 }
 
-// addStage records a stage that the worker has loaded, or keeps.
+// addStage records a stage that the worker has loaded, or keeps in memory, and returns l, the answer for the server.
 func (a *agent) addStage(spec *StageSpec, l *LoadedStage) (*LoadedStage, error) {
 	if err := errors.Join(checkSpecs(l.Inputs, spec.MaxBatch), checkSpecs(l.Outputs, spec.MaxBatch)); err != nil {
 		return nil, err
@@ -254,6 +262,7 @@ func (a *agent) layOut(ctx context.Context) error {
 	return nil
 }
 
+// prepare has the worker bind a stage's slots and warm it up. The first call divides the segment among the stages.
 func (a *agent) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	wanted, err := parseJSON[Layout](TypePrepare, p)
 	if err != nil {
@@ -273,7 +282,8 @@ func (a *agent) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	return &ReadyReply{Answers: TypePrepare.String(), ID: wanted.ID, WarmNS: int64(warm)}, err
 }
 
-// forwardRun reads a run's input into a free slot and passes the run to the worker.
+// forwardRun handles a run of the server (a push frame): it reads the input, which follows the frame, into a free
+// slot and passes the run to the worker.
 func (a *agent) forwardRun(p []byte) error {
 	r, err := ParseRun(p)
 	if err != nil {
@@ -304,7 +314,8 @@ func (a *agent) forwardRun(p []byte) error {
 	return proc.Send(RunCommand{ID: r.ID, Stage: r.Stage, Batch: r.Batch, Segment: segment.ID, InputOffset: uint64(offset), OutputOffset: uint64(layout.OutputOffset(int(slot)))})
 }
 
-// forwardResults sends the results of the worker to the server until the worker ends.
+// forwardResults sends the results of the worker to the server until the worker ends: of runs with their outputs,
+// and of swaps.
 func (a *agent) forwardResults(proc *Process, segment *Segment) error {
 	var buf []Result
 	for {

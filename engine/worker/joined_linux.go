@@ -21,24 +21,25 @@ type joinedWorker struct {
 
 	stages linkStages
 	ctlMu  sync.Mutex
-	ctl    *net.UnixConn // nil until a Process is started on it
+	ctl    *net.UnixConn // the worker's end of the control socket; nil until a Process is started on it
 
 	mu               sync.Mutex
-	outputSegment    *Segment
-	pendingRuns      []pendingRun
-	maxBatch         map[uint32]int
-	attachedSegments map[uint32]*Segment
-	hostClock        clockSkew // estimates how far the host's clock is ahead of ours
-	swapSentAt       int64     // our clock when the last swap was sent
+	outputSegment    *Segment            // shared memory that outputs are stored in
+	pendingRuns      []pendingRun        // runs that the host has not answered, in order
+	maxBatch         map[uint32]int      // largest batch of each stage that the parent asked for, by stage
+	attachedSegments map[uint32]*Segment // by number, set when the parent has ended
+	hostClock        clockSkew           // estimates how far the host's clock is ahead of ours
+	swapSentAt       int64               // our clock when the last swap was sent
 }
 
+// pendingRun is a run that was sent to the host.
 type pendingRun struct {
 	run         RunCommand
 	outputBytes int64 // bytes of output that the host returns
-	sentAt      int64
+	sentAt      int64 // by our clock, nanoseconds
 }
 
-// serve handles the frames of the host, and sends beats to it, until the connection ends.
+// serve handles the frames of the host, and sends beats (signs of life) to it, until the connection ends.
 func (g *joinedWorker) serve() (err error) {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -82,6 +83,8 @@ func (g *joinedWorker) serve() (err error) {
 	}
 }
 
+// handleFrame handles a frame of the host. Answers go on to the parent. Stages and the clock are noted, and outputs
+// stored in shared memory.
 func (g *joinedWorker) handleFrame(t Type, p []byte) error {
 	switch t {
 	case TypeBeat:
@@ -121,7 +124,7 @@ func (g *joinedWorker) handleFrame(t Type, p []byte) error {
 	return fmt.Errorf("%w: %s frame from a worker's host", ErrProtocol, t)
 }
 
-// addStage records a stage that the host has loaded.
+// addStage records a stage that the host has loaded, if the parent asked for it.
 func (g *joinedWorker) addStage(l *LoadedStage) error {
 	g.mu.Lock()
 	batch := g.maxBatch[l.ID]
@@ -136,7 +139,7 @@ func (g *joinedWorker) addStage(l *LoadedStage) error {
 	return nil
 }
 
-// expectStage records that the parent asks for a stage.
+// expectStage records that the parent asks for a stage, before the request goes to the host.
 func (g *joinedWorker) expectStage(s *StageSpec) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -147,6 +150,7 @@ func (g *joinedWorker) expectStage(s *StageSpec) {
 	s.Path = "" // the host decides where its models lie
 }
 
+// replyJSON sends a frame with a JSON document to the parent.
 func (g *joinedWorker) replyJSON(t Type, doc any) error {
 	b, err := appendJSON(nil, t, doc)
 	if err != nil {
@@ -166,7 +170,8 @@ func (g *joinedWorker) reply(frame []byte) error {
 	return err
 }
 
-// updateClock takes an answered beat into the estimate of the host's clock.
+// updateClock improves the estimate of the host's clock by an answered beat, which holds our time when the beat was
+// sent and the host's time.
 func (g *joinedWorker) updateClock(p []byte) error {
 	sentAt, hostTime, err := parseBeat(p)
 	if err != nil {
@@ -182,7 +187,8 @@ func (g *joinedWorker) updateClock(p []byte) error {
 	return nil
 }
 
-// storeOutput reads a run's output into shared memory and sends the result to the parent.
+// storeOutput handles a done frame of the host: it reads the run's output, which follows the frame, into shared
+// memory and sends the result to the parent, with its times by our clock.
 func (g *joinedWorker) storeOutput(p []byte) error {
 	n, r, err := parseDone(p)
 	if err != nil {

@@ -59,6 +59,7 @@ type proof struct {
 	MAC string `json:"mac"`
 }
 
+// newNonce returns a random text, which makes every proof of a handshake a new one.
 func newNonce() string {
 	var b [32]byte
 	rand.Read(b[:])
@@ -73,6 +74,7 @@ func proofMAC(token []byte, role, nonce string, o *offer) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
+// provesToken reports whether givenMAC proves that the other side, in its role, knows the token.
 func provesToken(token []byte, role, nonce string, o *offer, givenMAC string) bool {
 	return hmac.Equal([]byte(proofMAC(token, role, nonce, o)), []byte(givenMAC))
 }
@@ -88,7 +90,8 @@ type link struct {
 	outFrame []byte
 }
 
-// nextFrame waits for a frame. Its payload is valid until the next call.
+// nextFrame reads from the connection until a whole frame is there, and returns it. Its payload is valid until the
+// next call. It returns an error if the other side is silent for too long.
 func (l *link) nextFrame() (Type, []byte, error) {
 	for {
 		t, p, ok, err := l.dec.NextFrame()
@@ -103,6 +106,8 @@ func (l *link) nextFrame() (Type, []byte, error) {
 	}
 }
 
+// readSome reads at least one byte, or returns an error if none comes in time (silence). A connection that also failed
+// while bytes came shows that at the next read.
 func (l *link) readSome(b []byte) (int, error) {
 	if err := l.conn.SetReadDeadline(time.Now().Add(l.silence)); err != nil {
 		return 0, err
@@ -114,7 +119,8 @@ func (l *link) readSome(b []byte) (int, error) {
 	return n, err
 }
 
-// readData reads the bytes that follow a frame.
+// readData fills dst with the bytes of tensors that follow a frame: first those that were read with it, then more
+// from the connection.
 func (l *link) readData(dst []byte) error {
 	n := copy(dst, l.dec.buf[l.dec.start:l.dec.end])
 	l.dec.start += n
@@ -149,6 +155,7 @@ func (l *link) write(t Type, payload, data []byte) error {
 	return nil
 }
 
+// writePiece writes a part of a frame, under a deadline of its own.
 func (l *link) writePiece(b []byte) error {
 	if err := l.conn.SetWriteDeadline(time.Now().Add(l.silence)); err != nil {
 		return err
@@ -157,6 +164,7 @@ func (l *link) writePiece(b []byte) error {
 	return err
 }
 
+// writeJSON sends a frame whose payload is a JSON document.
 func (l *link) writeJSON(t Type, doc any) error {
 	b, err := appendJSON(nil, t, doc)
 	if err != nil {
@@ -185,7 +193,8 @@ func expect[T any](l *link, wanted Type) (T, error) {
 	return parseJSON[T](t, p)
 }
 
-// admitWorker does the server's side of the handshake and returns what the host offers.
+// admitWorker does the server's side of the handshake with a host that has connected: challenge, offer, proof. It
+// returns what the host offers, or ErrToken if the host does not know the token.
 func (l *link) admitWorker(token []byte) (*offer, error) {
 	c := challenge{newNonce()}
 	if err := l.writeJSON(TypeChallenge, c); err != nil {
@@ -205,7 +214,8 @@ func (l *link) admitWorker(token []byte) (*offer, error) {
 	return &o, l.writeJSON(TypeProof, proof{proofMAC(token, "server", c.Nonce, &o)})
 }
 
-// proveToServer does the worker's side of the handshake.
+// proveToServer does the host's side of the handshake: it answers the server's challenge with an offer of a device
+// and the proof that it knows the token, and checks that the server knows it, too.
 func (l *link) proveToServer(token []byte, o offer) error {
 	c, err := expect[challenge](l, TypeChallenge)
 	if err != nil {
@@ -232,6 +242,7 @@ func appendBeat(dst []byte, server, worker int64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, uint64(worker))
 }
 
+// parseBeat reads the two clocks of a beat frame.
 func parseBeat(p []byte) (server, worker int64, err error) {
 	if len(p) != beatSize {
 		return 0, 0, fmt.Errorf("%w: beat frame of %d bytes, expected %d", ErrProtocol, len(p), beatSize)
@@ -239,13 +250,14 @@ func parseBeat(p []byte) (server, worker int64, err error) {
 	return int64(binary.LittleEndian.Uint64(p)), int64(binary.LittleEndian.Uint64(p[8:])), nil
 }
 
-// A push frame is a run whose InputOffset is the number of bytes of input that follow. A done frame is the number
-// of bytes of output that follow, and a result.
+// appendDone appends the payload of a done frame, which a host sends when a run is done: the number n of bytes of
+// output that follow the frame, and the result.
 func appendDone(dst []byte, n int64, r *Result) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(n))
 	return append(dst, AppendResult(nil, r)[HeaderSize:]...)
 }
 
+// parseDone reads the payload of a done frame: the number of bytes of output that follow it, and the result.
 func parseDone(p []byte) (int64, Result, error) {
 	if len(p) < doneSize {
 		return 0, Result{}, fmt.Errorf("%w: done frame of %d bytes, expected at least %d", ErrProtocol, len(p), doneSize)
@@ -272,12 +284,13 @@ func (s *linkStage) tensorBytes(batch uint32) (inputBytes, outputBytes int64, ok
 	return Span(s.inputs, int(batch)), Span(s.outputs, int(batch)), true
 }
 
-// linkStages holds the stages of a link by ID.
+// linkStages holds the stages of a link by ID, which is their index in list. Stages that are not loaded are nil.
 type linkStages struct {
 	mu   sync.Mutex
 	list []*linkStage
 }
 
+// stage returns a stage, or nil if it is not loaded.
 func (f *linkStages) stage(id uint32) *linkStage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -287,6 +300,7 @@ func (f *linkStages) stage(id uint32) *linkStage {
 	return f.list[id]
 }
 
+// setStage enters a stage that the host has loaded.
 func (f *linkStages) setStage(id uint32, s *linkStage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -296,7 +310,8 @@ func (f *linkStages) setStage(id uint32, s *linkStage) {
 	f.list[id] = s
 }
 
-// checkSpecs refuses tensors of another host whose size cannot be computed.
+// checkSpecs refuses descriptions of tensors by another host that are beyond belief: more than 1024 tensors, 16
+// dimensions, or maxTensor bytes at a batch size.
 func checkSpecs(specs []engine.Spec, batch int) error {
 	for i := range specs {
 		s := &specs[i]

@@ -55,6 +55,8 @@ func (b *JoinServer) Close() error {
 	return err
 }
 
+// accept takes connections until the listener is closed. Beyond 64 connections that have not proved to know the token,
+// it closes new ones.
 func (b *JoinServer) accept() {
 	for {
 		conn, err := b.listener.Accept()

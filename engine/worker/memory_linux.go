@@ -12,8 +12,8 @@ import (
 // Segment is memory that processes share: a memfd mapped into this one.
 type Segment struct {
 	ID   uint32
-	Data []byte
-	fd   int
+	Data []byte // the memory
+	fd   int    // the memfd, which other processes map
 	// unpin unlocks the memory if it is locked for a GPU.
 	unpin func() error
 	// device is memory of the device with the same layout, or nil.
@@ -45,7 +45,8 @@ func NewSegment(id uint32, size int64) (*Segment, error) {
 	return mapSegment(id, fd, size)
 }
 
-// mapSegment maps the memory behind fd, which the segment then owns.
+// mapSegment maps size bytes of the memory behind fd, which the segment then owns. It returns an error if there are
+// fewer.
 func mapSegment(id uint32, fd int, size int64) (*Segment, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -85,6 +86,7 @@ func (s *Segment) Close() error {
 // monotonic is CLOCK_MONOTONIC in nanoseconds, the clock of Result.Start and Result.End.
 func monotonic() int64 { return clock(unix.CLOCK_MONOTONIC) }
 
+// clock reads one of Linux's clocks, in nanoseconds. It returns 0 if there is no such clock.
 func clock(id int32) int64 {
 	var ts unix.Timespec
 	if unix.ClockGettime(id, &ts) != nil {

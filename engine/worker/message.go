@@ -102,6 +102,8 @@ type StageSpec struct {
 	WeightBytes int64    `json:"weight_bytes,omitempty"`
 }
 
+// check returns an error if the fields of a stage do not fit each other. The parent may be another build, or another
+// host.
 func (s *StageSpec) check() error {
 	switch {
 	case s.ID >= maxStages:
@@ -142,8 +144,8 @@ type Layout struct {
 	Stride  int64  `json:"stride"`
 	InBytes int64  `json:"in_bytes"`
 	Slots   int    `json:"slots"`
-	// WarmSlots is the number of slots that are bound in advance for every batch size. The others are bound when first used.
-	// If it is above zero, the stage also runs once at every batch size.
+	// WarmSlots is the number of slots that are bound in advance for every batch size. The others are bound when first
+	// used. If it is above zero, the stage also runs once at every batch size.
 	WarmSlots int `json:"warm"`
 }
 
@@ -195,6 +197,7 @@ func (e *RemoteError) Unwrap() error {
 	return nil
 }
 
+// codeErrors are the errors that have a code of their own.
 var codeErrors = [numCodes]error{
 	NoLibrary: engine.ErrNoLibrary, NoDevice: engine.ErrNoDevice, CPUFallback: engine.ErrFallback, BadModel: engine.ErrModel,
 	BadShape: engine.ErrShape, BadHash: ErrHash, EngineClosed: engine.ErrClosed, NoMemory: ErrMemory,

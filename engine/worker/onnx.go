@@ -28,7 +28,8 @@ func openONNX(_ context.Context, h *Hello) (Loader, error) {
 	return &onnx{eng: eng, device: dev, threads: h.Device.Threads, execution: h.Execution, models: map[modelKey]*openModel{}}, nil
 }
 
-// findDevice returns the device of this machine that the plan asks for.
+// findDevice returns the device that the plan asks for: a set of CPUs, or the device of this machine with the wanted
+// number among those of its kind.
 func findDevice(eng engine.Engine, wanted *Device) (engine.Device, error) {
 	if len(wanted.CPUs) > 0 {
 		return engine.CPUDevice(wanted.CPUs...), nil
@@ -37,18 +38,18 @@ func findDevice(eng engine.Engine, wanted *Device) (engine.Device, error) {
 	if err != nil {
 		return engine.Device{}, err
 	}
-	n := 0
+	number := 0
 	for _, d := range devices {
 		if d.Kind != wanted.Kind && d.ID != wanted.Kind {
 			continue
 		}
-		if n == wanted.Index {
+		if number == wanted.Index {
 			d.Share = max(wanted.Share, 1)
 			return d, nil
 		}
-		n++
+		number++
 	}
-	return engine.Device{}, fmt.Errorf("%w: the plan wants device %d of kind %s, this machine has %d of that kind", engine.ErrNoDevice, wanted.Index, wanted.Kind, n)
+	return engine.Device{}, fmt.Errorf("%w: the plan wants device %d of kind %s, this machine has %d of that kind", engine.ErrNoDevice, wanted.Index, wanted.Kind, number)
 }
 
 // modelKey identifies a model that is cut in one way.
@@ -57,13 +58,14 @@ type modelKey struct {
 	maxLiveTensors int
 }
 
-// openModel is a model that was read: a chain that can be cut into stages or, if its batch dimension cannot be
-// made free, the whole file as one submodel.
+// openModel is a model that was read: a chain that can be cut into stages or, if its batch dimension cannot be made
+// free, the whole file as one submodel (fixedModel).
 type openModel struct {
 	chain      *graph.Chain
 	fixedModel *engine.Submodel
 }
 
+// onnx is ONNX Runtime on one device. It implements Loader.
 type onnx struct {
 	eng     *ort.Engine
 	device  engine.Device
@@ -122,6 +124,7 @@ func (o *onnx) MapMemory(handle []byte, size int64) (DeviceMemory, error) {
 	return m, nil
 }
 
+// gpu returns the number of the GPU, or an error if the device is none.
 func (o *onnx) gpu() (int, error) {
 	if o.device.IsCPU() {
 		return 0, fmt.Errorf("%w: %s is no GPU", engine.ErrNoDevice, o.device.ID)
@@ -129,7 +132,8 @@ func (o *onnx) gpu() (int, error) {
 	return o.device.Index()
 }
 
-// Cut cuts the stage out of its model's file.
+// Cut cuts the stage out of its model's file: the blocks between the cuts whose tensors the plan names, or the whole
+// model.
 func (o *onnx) Cut(ctx context.Context, s *StageSpec) (*engine.Submodel, error) {
 	m, err := o.open(ctx, s)
 	if err != nil {

@@ -39,7 +39,9 @@ type probeBinding struct {
 	block uint32
 }
 
-// probe does one step. The engine times runs itself, so that their time does not include the socket.
+// probe handles a probe frame, a step of measuring a block that the parent has cut: it loads or frees a block, binds
+// or unbinds it, runs a binding several times, or writes or reads a tensor. The engine times runs itself, so that
+// their time does not include the socket.
 func (s *server) probe(ctx context.Context, p []byte) (t engine.Timing, err error) {
 	request, err := parseJSON[Probe](TypeProbe, p)
 	if err != nil {
@@ -96,6 +98,7 @@ func (s *server) probe(ctx context.Context, p []byte) (t engine.Timing, err erro
 	return t, fmt.Errorf("%q of block %d, binding %d: %w", request.Operation, request.Block, request.Binding, engine.ErrClosed)
 }
 
+// bindBlock binds a block for a probe, under the number that the parent has given to the binding.
 func (s *server) bindBlock(block engine.Block, q *Probe) (err error) {
 	o := engine.BindOptions{Batch: q.Batch, HostIO: q.HostIO}
 	if o.Inputs, err = s.boundTensors(q.Inputs); err != nil {
@@ -125,6 +128,7 @@ func (s *server) boundTensors(refs []TensorRef) (list []engine.Tensor, err error
 	return list, nil
 }
 
+// tensor returns the tensor of a binding that a reference names.
 func (s *server) tensor(r TensorRef) (engine.Tensor, error) {
 	var tensors []engine.Tensor
 	if b, ok := s.probeBindings[r.Binding]; ok && r.Output {

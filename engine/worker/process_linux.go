@@ -37,12 +37,12 @@ type Process struct {
 	Welcome Welcome
 	Stages  []LoadedStage // the loaded stages, in the order of Config.Stages
 
-	conn        *net.UnixConn
-	cmd         *exec.Cmd // nil for a worker inside this process
+	conn        *net.UnixConn // this end of the control socket
+	cmd         *exec.Cmd     // nil for a worker inside this process
 	dec         Decoder
-	outFrame    []byte
-	exited      chan struct{}
-	exitErr     error
+	outFrame    []byte        // the last frames sent, whose memory is used again
+	exited      chan struct{} // closed when the worker has ended
+	exitErr     error         // how it ended, valid once exited is closed
 	closeOnce   sync.Once
 	swapResults []SwapResult // received by the last Receive
 	pageable    int          // number of attached segments that are not locked for the device
@@ -127,7 +127,8 @@ func newProcess() (p *Process, fd int, err error) {
 	return &Process{conn: conn, exited: make(chan struct{})}, fds[1], nil
 }
 
-// begin sets up a worker that ends when wait returns.
+// begin sets up a worker that was started on the other end of the control socket: it opens its engine and loads its
+// stages. wait returns when the worker has ended. If the set-up fails, the worker is killed.
 func (p *Process) begin(ctx context.Context, c Config, wait func() error) (*Process, error) {
 	go func() {
 		p.exitErr = wait()
@@ -141,6 +142,7 @@ func (p *Process) begin(ctx context.Context, c Config, wait func() error) (*Proc
 	return p, nil
 }
 
+// parentConn makes a connection of a descriptor of the control socket.
 func parentConn(fd int) (*net.UnixConn, error) {
 	f := os.NewFile(uintptr(fd), "worker-control")
 	defer f.Close() // FileConn works on a duplicate
@@ -151,6 +153,7 @@ func parentConn(fd int) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil // one end of a socket pair
 }
 
+// setUp has the worker open its engine, and load its stages or, with a cache, keep them in memory of the host.
 func (p *Process) setUp(ctx context.Context, c Config) error {
 	name := fmt.Sprintf("worker of device %s %d", c.Hello.Device.Kind, c.Hello.Device.Index)
 	if err := call(ctx, p, TypeHello, c.Hello, TypeWelcome, &p.Welcome); err != nil {
@@ -243,7 +246,8 @@ func (p *Process) SendSwap(q Swap) error {
 // SwapResults returns the results of swaps that the last Receive has received.
 func (p *Process) SwapResults() []SwapResult { return p.swapResults }
 
-// call sends a set-up frame, with the descriptors of segments, and waits for its answer.
+// call sends a set-up frame of type t with the JSON document doc, and the descriptors of segments, and waits for the
+// answer of type wantedType, which it decodes into reply. A failure that the worker reports is a RemoteError.
 func call(ctx context.Context, p *Process, t Type, doc any, wantedType Type, reply any, segments ...*Segment) error {
 	b, err := appendJSON(nil, t, doc)
 	if err != nil {
@@ -261,6 +265,7 @@ func call(ctx context.Context, p *Process, t Type, doc any, wantedType Type, rep
 	return p.awaitReply(ctx, wantedType, reply)
 }
 
+// awaitReply waits for a frame of type wantedType, and decodes it into reply. It ends when the context does.
 func (p *Process) awaitReply(ctx context.Context, wantedType Type, reply any) error {
 	// End a blocked read when the context ends, and allow reads again afterwards.
 	deadlineSet := make(chan struct{})
@@ -304,7 +309,8 @@ func (p *Process) awaitReply(ctx context.Context, wantedType Type, reply any) er
 	}
 }
 
-// exitError says how the worker ended, if the connection broke because of that.
+// exitError is called when the connection to the worker broke with err. It returns an error that says how the worker
+// ended, for which it waits up to a second.
 func (p *Process) exitError(err error) error {
 	select {
 	case <-p.exited:
@@ -330,8 +336,8 @@ func (p *Process) Send(runs ...RunCommand) error {
 	return nil
 }
 
-// Receive waits for results of runs or swaps, and appends the results of runs to buf. It returns io.EOF as soon as
-// the worker has ended or was killed.
+// Receive waits for results of runs or swaps. It appends the results of runs to buf and returns that; SwapResults
+// has those of swaps. It returns io.EOF as soon as the worker has ended or was killed.
 func (p *Process) Receive(buf []Result) ([]Result, error) {
 	before := len(buf)
 	p.swapResults = p.swapResults[:0]

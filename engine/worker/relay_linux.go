@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relay acts as the worker on a control socket until either side ends.
+// relay acts as the worker on a control socket (ctl), in place of one on this machine: it passes the parent's
+// commands on to the host, until either side ends.
 func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 	g.ctlMu.Lock()
 	g.ctl = ctl
@@ -38,7 +39,7 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 	default:
 	}
 	var dec Decoder
-	oob := make([]byte, unix.CmsgSpace(16*4))
+	descriptorBuf := make([]byte, unix.CmsgSpace(16*4))
 	r := relayState{server: server{segments: map[uint32]*Segment{}}}
 	defer func() { g.setSegments(&r) }()
 	for {
@@ -48,9 +49,9 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 			return err
 		}
 		if !ok {
-			n, oobn, _, _, err := ctl.ReadMsgUnix(dec.Space(), oob)
+			n, oobn, _, _, err := ctl.ReadMsgUnix(dec.Space(), descriptorBuf)
 			if oobn > 0 {
-				if err := r.takeDescriptors(oob[:oobn]); err != nil {
+				if err := r.takeDescriptors(descriptorBuf[:oobn]); err != nil {
 					return err
 				}
 			}
@@ -73,6 +74,8 @@ func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 // that needs no engine.
 type relayState struct{ server }
 
+// setSegments keeps the attached segments until the connection has ended, because outputs may still arrive in them.
+// relay closes them then.
 func (g *joinedWorker) setSegments(r *relayState) {
 	for _, fd := range r.fds {
 		unix.Close(fd)
@@ -82,12 +85,15 @@ func (g *joinedWorker) setSegments(r *relayState) {
 	g.attachedSegments = r.segments
 }
 
+// segments returns the segments that were attached.
 func (g *joinedWorker) segments() map[uint32]*Segment {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.attachedSegments
 }
 
+// handleCommand handles a frame of the parent: most go on to the host, without what is of this machine only. Segments
+// stay here.
 func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 	switch t {
 	case TypeRun:
@@ -139,7 +145,7 @@ func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 	return fmt.Errorf("%w: %s frame from the parent", ErrProtocol, t)
 }
 
-// sendRun sends a run with its input to the host.
+// sendRun sends a run to the host as a push frame, with its input, which lies in shared memory here.
 func (g *joinedWorker) sendRun(r *relayState, p []byte) error {
 	run, err := ParseRun(p)
 	if err != nil {

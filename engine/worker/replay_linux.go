@@ -25,6 +25,7 @@ func openReplay(_ context.Context, h *Hello) (Loader, error) {
 	return &replayLoader{replay.New(noTime, replay.Options{Devices: []engine.Device{d}}), d}, nil
 }
 
+// replayLoader is the engine that executes nothing, on one device. It implements Loader.
 type replayLoader struct {
 	*replay.Engine
 	device engine.Device
@@ -92,6 +93,7 @@ func (r *replayLoader) MapMemory(handle []byte, size int64) (DeviceMemory, error
 	return replayMemory{s}, nil
 }
 
+// replayMemory is memory in place of a GPU's.
 type replayMemory struct{ *Segment }
 
 func (m replayMemory) Tensor(spec engine.Spec, batch int, offset int64) (engine.Tensor, error) {
@@ -102,27 +104,31 @@ func (m replayMemory) Tensor(spec engine.Spec, batch int, offset int64) (engine.
 	return list[0], nil
 }
 
+// replayBlock is a block whose runs take the plan's times.
 type replayBlock struct {
 	engine.Block
-	infer []int64
+	runTimes []int64 // by batch size from 1 on, nanoseconds
 }
 
+// Bind returns a binding whose runs take the time of its batch size.
 func (b *replayBlock) Bind(o engine.BindOptions) (engine.Binding, error) {
-	if o.Batch > len(b.infer) {
-		return nil, fmt.Errorf("%w: batch %d, expected 1 to %d", engine.ErrShape, o.Batch, len(b.infer))
+	if o.Batch > len(b.runTimes) {
+		return nil, fmt.Errorf("%w: batch %d, expected 1 to %d", engine.ErrShape, o.Batch, len(b.runTimes))
 	}
 	x, err := b.Block.Bind(o)
 	if err != nil {
 		return nil, err
 	}
-	return &replayBinding{x, b.infer[o.Batch-1]}, nil
+	return &replayBinding{x, b.runTimes[o.Batch-1]}, nil
 }
 
+// replayBinding is a binding whose runs take a given time.
 type replayBinding struct {
 	engine.Binding
-	runTime int64
+	runTime int64 // nanoseconds
 }
 
+// Run computes the answers and returns when the run's time has passed since its start.
 func (b *replayBinding) Run(ctx context.Context) error {
 	endAt := monotonic() + b.runTime
 	if err := b.Binding.Run(ctx); err != nil {
@@ -131,6 +137,7 @@ func (b *replayBinding) Run(ctx context.Context) error {
 	return sleepUntil(ctx, endAt)
 }
 
+// RunN runs n times, and returns their time by the wall clock.
 func (b *replayBinding) RunN(n int) (engine.Timing, error) {
 	start := monotonic()
 	for range n {

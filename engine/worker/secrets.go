@@ -106,6 +106,7 @@ func Token(path string) (token []byte, created bool, err error) {
 	return token, created, nil
 }
 
+// makeCertificate makes a key and a self-signed certificate for it, and returns both as PEM.
 func makeCertificate(now time.Time) ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -152,6 +153,7 @@ func writeSecret(path string, data []byte) (err error) {
 	return os.Link(f.Name(), path) // fails if another process has made the file meanwhile
 }
 
+// pinOf returns the pin of a certificate in DER form: "sha256:" and its hash.
 func pinOf(der []byte) string {
 	sum := sha256.Sum256(der)
 	return pinPrefix + hex.EncodeToString(sum[:])

@@ -59,6 +59,8 @@ func Serve(ctx context.Context, fd int, engines map[string]Opener) error {
 	return serve(ctx, fd, engines, false)
 }
 
+// serve runs a worker on the socket fd until the parent shuts it down or ends. ownsProcess says that the process does
+// nothing else.
 func serve(ctx context.Context, fd int, engines map[string]Opener, ownsProcess bool) error {
 	s := &server{control: control{fd: fd, ownsProcess: ownsProcess}, engines: engines, segments: map[uint32]*Segment{}, blocks: map[uint32]engine.Block{}, probeBindings: map[uint32]probeBinding{}}
 	// When the context ends, the shutdown makes recvmsg return end-of-file.
@@ -78,23 +80,26 @@ func serve(ctx context.Context, fd int, engines map[string]Opener, ownsProcess b
 	return err
 }
 
+// errShutdown ends the loop when the parent asks for it.
 var errShutdown = errors.New("told to shut down")
 
+// server is the state of a worker.
 type server struct {
 	control
 	engines map[string]Opener
-	loader  Loader
+	loader  Loader // the engine, nil before hello
 	device  Device
-	unpin   func()
+	unpin   func() // unties the loop from its thread and CPUs
 	stageTable
 	swaps         *swapper
-	segments      map[uint32]*Segment
-	outputSegment *Segment
-	blocks        map[uint32]engine.Block // cut by the parent
-	probeBindings map[uint32]probeBinding
-	cpuClock      int32
+	segments      map[uint32]*Segment     // attached shared memory, by number
+	outputSegment *Segment                // the one that this worker writes to
+	blocks        map[uint32]engine.Block // cut by the parent, for measuring
+	probeBindings map[uint32]probeBinding // of these blocks
+	cpuClock      int32                   // the clock of runs' CPU time: the thread's, or the process's if the device has several threads
 }
 
+// loop reads frames from the socket and handles them, one after the other. It returns only with an error.
 func (s *server) loop(ctx context.Context) error {
 	for {
 		t, p, ok, err := s.dec.NextFrame()
@@ -162,6 +167,7 @@ func (s *server) command(ctx context.Context, t Type, p []byte) error {
 	return s.answer(answer, reply)
 }
 
+// hello handles the parent's first frame: it pins this thread to the device's CPUs, and opens the engine on the device.
 func (s *server) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	h, err := parseJSON[Hello](TypeHello, p)
 	if err != nil {
@@ -196,6 +202,8 @@ func (s *server) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	return &Welcome{PID: os.Getpid(), Engine: info.Name, Version: info.Version, Device: loader.Device().ID}, nil
 }
 
+// load handles a load frame: it cuts a stage out of its model and loads it, unless another stage has loaded the same
+// blocks.
 func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	spec, err := parseJSON[StageSpec](TypeLoad, p)
 	if err != nil {
@@ -208,9 +216,9 @@ func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 		return nil, fmt.Errorf("stage %d is loaded already", spec.ID)
 	}
 	start := monotonic()
-	c := s.sharedContent(&spec)
+	content := s.sharedContent(&spec)
 	weights := int64(0)
-	if c == nil {
+	if content == nil {
 		submodel, err := s.loader.Cut(ctx, &spec)
 		var block engine.Block
 		if err == nil {
@@ -219,14 +227,15 @@ func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 		if err != nil {
 			return nil, fmt.Errorf("load blocks [%d,%d) of %s: %w", spec.From, spec.To, spec.Model, err)
 		}
-		c = &stageContent{spec: contentOf(&spec), block: block}
+		content = &stageContent{spec: contentOf(&spec), block: block}
 		weights = block.Submodel().WeightBytes
 	}
-	sub := c.block.Submodel()
-	s.addStage(newStage(&spec, c))
+	sub := content.block.Submodel()
+	s.addStage(newStage(&spec, content))
 	return &LoadedStage{ID: spec.ID, Inputs: sub.Inputs, Outputs: sub.Outputs, WeightBytes: weights, LoadNS: monotonic() - start}, nil
 }
 
+// segment handles a segment frame: it maps the shared memory whose descriptor came with the frame.
 func (s *server) segment(p []byte) (*ReadyReply, error) {
 	spec, err := parseJSON[SegmentSpec](TypeSegment, p)
 	if err != nil {
@@ -263,6 +272,7 @@ func (s *server) mapReceived(t Type, id uint32, size int64) (*Segment, error) {
 	return mapSegment(id, fd, size)
 }
 
+// prepare handles a prepare frame: it binds the slots of a stage, and warms the stage up.
 func (s *server) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	l, err := parseJSON[Layout](TypePrepare, p)
 	if err != nil {
@@ -282,6 +292,7 @@ func (s *server) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	return &ReadyReply{Answers: TypePrepare.String(), ID: l.ID, WarmNS: monotonic() - start}, nil
 }
 
+// unload handles an unload frame: it frees a stage.
 func (s *server) unload(p []byte) (*ReadyReply, error) {
 	u, err := parseJSON[Unload](TypeUnload, p)
 	if err != nil {
@@ -297,7 +308,7 @@ func (s *server) unload(p []byte) (*ReadyReply, error) {
 	return &ReadyReply{Answers: TypeUnload.String(), ID: u.ID}, nil
 }
 
-// executeRun executes one run and sends its result.
+// executeRun handles a run frame: it runs a stage once on a batch, and sends the result with its times.
 func (s *server) executeRun(ctx context.Context, p []byte) error {
 	r, err := ParseRun(p)
 	if err != nil {
@@ -329,6 +340,7 @@ func (s *server) executeRun(ctx context.Context, p []byte) error {
 	return s.sendFrame()
 }
 
+// close frees all that the worker holds, when the loop has ended. A load that hangs is left to the end of the process.
 func (s *server) close() {
 	if s.swaps != nil && !s.swaps.close(s.ownsProcess) {
 		return

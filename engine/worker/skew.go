@@ -30,8 +30,9 @@ func (s *clockSkew) update(sentAt, receivedAt, remoteFirst, remoteLast int64) {
 	s.minAhead, s.maxAhead, s.updatedAt = lo, hi, receivedAt
 }
 
-// toLocal returns a run's start and end by our clock. The run was sent and its result received at the given
-// moments, so it lies between them. It keeps its length unless that does not fit.
+// toLocal returns a run's start and end, which the other host gave by its clock, by our clock. The run was sent and
+// its result received at the given moments of ours, so it lies between them. It keeps its length unless that does
+// not fit.
 func (s *clockSkew) toLocal(sentAt, receivedAt, start, end int64) (int64, int64) {
 	end = clampTime(end)
 	start = min(clampTime(start), end)

@@ -1,7 +1,7 @@
 package worker
 
-// SlotPool hands out the slots of a stage. It hands out the slot that was returned last, so that few pages are
-// touched and stay in the CPU's cache.
+// SlotPool hands out the slots of a stage: parts of shared memory, each for the input and output of one batch. It
+// hands out the slot that was returned last, so that few pages are touched and stay in the CPU's cache.
 type SlotPool struct {
 	freeSlots []int32
 	size      int

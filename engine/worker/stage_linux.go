@@ -16,7 +16,7 @@ import (
 type stageContent struct {
 	spec  StageSpec // without the fields that belong to one stage
 	block engine.Block
-	users int
+	users int // stages that share it
 }
 
 // contentOf returns the part of a stage's specification that determines what is loaded.
@@ -36,14 +36,16 @@ type stage struct {
 	bindOrder []bindingKey // oldest first, for eviction
 }
 
+// bindingKey says which memory a binding uses, and at which batch size.
 type bindingKey struct {
 	batch, segment                uint32
 	inputOffset, outputOffset     uint64
 	inputOnDevice, outputOnDevice bool
 }
 
-// executedBatch returns the batch size at which a batch runs. It may be larger than the batch only for a stage
-// with one input and one output: several tensors lie side by side, at offsets that depend on the batch size.
+// executedBatch returns the batch size at which a batch runs: the smallest that was made ready and is not smaller.
+// For a stage with several inputs or outputs it is the batch's own size, because tensors lie side by side, at
+// offsets that depend on it.
 func (st *stage) executedBatch(batch int) int {
 	if len(st.inputs) != 1 || len(st.outputs) != 1 {
 		return batch
@@ -57,13 +59,14 @@ func (st *stage) executedBatch(batch int) int {
 // maxBindings bounds the bindings that a stage keeps: pairs of slots, times batch sizes.
 const maxBindings = 4096
 
-// newStage makes a stage of loaded content.
+// newStage makes a stage of loaded content, which it may share with others.
 func newStage(spec *StageSpec, c *stageContent) *stage {
 	c.users++
 	sub := c.block.Submodel()
 	return &stage{spec: *spec, content: c, inputs: sub.Inputs, outputs: sub.Outputs, bindings: map[bindingKey]engine.Binding{}}
 }
 
+// close frees the stage's bindings and, if no other stage uses it, the loaded block.
 func (st *stage) close() error {
 	var errs []error
 	for _, key := range st.bindOrder {
@@ -93,6 +96,7 @@ type stageTable struct {
 	stages []*stage
 }
 
+// stage returns a stage, or nil if it is not loaded.
 func (t *stageTable) stage(id uint32) *stage {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -131,7 +135,8 @@ func (t *stageTable) loadedStages() []*stage {
 	return slices.DeleteFunc(slices.Clone(t.stages), func(st *stage) bool { return st == nil })
 }
 
-// makeReady binds slots of a stage and warms the stage up.
+// makeReady binds the first slots of a stage (l.WarmSlots of them) at every batch size that is made ready, and runs
+// the stage once at each, so that no first request pays for that.
 func (s *server) makeReady(ctx context.Context, st *stage, l Layout) error {
 	switch {
 	case s.outputSegment == nil:
@@ -140,7 +145,7 @@ func (s *server) makeReady(ctx context.Context, st *stage, l Layout) error {
 		return fmt.Errorf("%w: %d slots of %d bytes from %d do not fit segment %d (%d bytes)", ErrProtocol, l.Slots, l.Stride, l.Base, s.outputSegment.ID, len(s.outputSegment.Data))
 	}
 	if l, ok := s.loader.(interface{ Loaded() }); ok {
-		l.Loaded()
+		l.Loaded() // all stages are loaded: the engine can drop the models that it has read
 	}
 	// Large batches first: the engine's memory then grows once.
 	for b := st.spec.MaxBatch; b >= 1 && l.WarmSlots > 0; b-- {
@@ -166,7 +171,8 @@ func (s *server) makeReady(ctx context.Context, st *stage, l Layout) error {
 	return nil
 }
 
-// warm runs a stage once at a batch size, with zeros or with the values of the stage's specification.
+// warm runs a stage once at a batch size, on the memory of its first slot. Inputs are zeros (or whatever an earlier
+// run left), or the values of the stage's specification.
 func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error {
 	o := engine.BindOptions{Batch: batch, HostIO: true}
 	var err error
@@ -202,7 +208,8 @@ func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error
 	return nil
 }
 
-// bind returns the binding of a batch size to an input and an output in shared memory.
+// bind returns the binding of a stage to an input and an output in shared memory at a batch size. The first call for
+// a key makes it, and later ones find it.
 func (s *server) bind(st *stage, key bindingKey) (engine.Binding, error) {
 	if b := st.bindings[key]; b != nil {
 		return b, nil

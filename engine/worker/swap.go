@@ -51,6 +51,7 @@ func (s *SwapResult) Err() error {
 	return &RemoteError{s.Code, s.Text}
 }
 
+// check returns an error if a swap names no stages, or a negative size.
 func (q *Swap) check() error {
 	if len(q.Stages) == 0 || q.Bytes < 0 {
 		return fmt.Errorf("%w: swap of %d stages with %d bytes", ErrProtocol, len(q.Stages), q.Bytes)

@@ -18,8 +18,8 @@ import (
 // Its goroutine has its own thread and does one swap at a time. The worker's loop gives it swaps. The loop itself
 // removes stages from the table, so that no stage is removed while it runs.
 type swapper struct {
-	s          *server
-	memory     int64 // bytes of the device for swapped stages, 0 without a limit
+	s          *server // the worker
+	memory     int64   // bytes of the device for swapped stages, 0 without a limit
 	ctx        context.Context
 	cancel     context.CancelFunc
 	queue      chan swapJob
@@ -28,7 +28,7 @@ type swapper struct {
 
 	// The fields below belong to the goroutine once it runs.
 	keptModels map[uint32]*keptModel // models by stage
-	takenBytes int64
+	takenBytes int64                 // bytes of the device that swapped stages take now
 	outFrame   []byte
 }
 
@@ -48,13 +48,16 @@ type swapJob struct {
 // maxSwaps is the number of swaps that may wait in a worker. A parent sends one at a time.
 const maxSwaps = 16
 
+// newSwapper returns a swapper for a worker whose device has memory bytes for swapped stages, 0 without a limit.
 func newSwapper(ctx context.Context, s *server, memory int64) *swapper {
 	w := &swapper{s: s, memory: memory, keptModels: map[uint32]*keptModel{}}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	return w
 }
 
-// keepStage cuts a stage, or maps the model that another worker has cut. It is part of the set-up.
+// keepStage handles a keep frame, in the set-up: it cuts a stage out of its model and stores the result in the
+// host's memory whose descriptor came with the frame, or maps there what another worker has cut. The stage can be
+// swapped in from there.
 func (w *swapper) keepStage(ctx context.Context, p []byte) (*KeptStage, error) {
 	request, err := parseJSON[KeepRequest](TypeKeep, p)
 	if err != nil {
@@ -100,8 +103,9 @@ func (w *swapper) keepStage(ctx context.Context, p []byte) (*KeptStage, error) {
 	return &KeptStage{Stage: l, Size: request.Size, Submodel: model.sub}, nil
 }
 
-// storeModel writes a model into memory of the host if it fits, and returns its size, or 0 if it does not fit. If
-// the submodel has no bytes, only the memory is reserved.
+// storeModel writes the model of a submodel into memory of the host (fd) if it fits into freeBytes. It returns the
+// model's size, or 0 if it does not fit. If the submodel has no bytes, as in the replay engine, only the memory is
+// reserved.
 func storeModel(fd int, sub *engine.Submodel, freeBytes int64) (int64, error) {
 	size := int64(len(sub.ONNX))
 	if size == 0 {
@@ -123,7 +127,8 @@ func storeModel(fd int, sub *engine.Submodel, freeBytes int64) (int64, error) {
 	return size, nil
 }
 
-// enqueue gives a swap to the goroutine, which does it and answers.
+// enqueue handles a swap frame, on the worker's loop. It removes the stages that are to leave the device from the
+// table, and gives the swap to the goroutine, which does it and answers.
 func (w *swapper) enqueue(p []byte) error {
 	swap, err := parseJSON[Swap](TypeSwap, p)
 	if err != nil {
@@ -194,21 +199,22 @@ func (w *swapper) sendResult(a *SwapResult) {
 	}
 }
 
-// swapIn loads all stages of a swap, or none. fromFile is the number of stages that were read from files.
+// swapIn loads all stages of a swap onto the device, or none if one fails. fromFile is the number of stages that
+// were read from files.
 func (w *swapper) swapIn(q *swapJob) (fromFile int, err error) {
 	if w.memory > 0 && w.takenBytes+q.Bytes > w.memory {
 		return 0, fmt.Errorf("%w: %d bytes are to be loaded, and %d of %d are taken", ErrMemory, q.Bytes, w.takenBytes, w.memory)
 	}
 	var loaded []*stage
 	for i := range q.Stages {
-		st, warm, err := w.loadStage(q.Stages[i])
+		st, inMemory, err := w.loadStage(q.Stages[i])
 		if err != nil {
 			for _, st := range loaded {
 				err = errors.Join(err, st.close())
 			}
 			return 0, err
 		}
-		if loaded = append(loaded, st); !warm {
+		if loaded = append(loaded, st); !inMemory {
 			fromFile++
 		}
 	}
@@ -219,12 +225,16 @@ func (w *swapper) swapIn(q *swapJob) (fromFile int, err error) {
 	return fromFile, nil
 }
 
-// loadStage loads a stage and makes it ready. inMemory says that it did not have to be read from its file.
+// loadStage loads a kept stage onto the device and makes it ready, with its slots where l says. inMemory says that
+// it did not have to be read from its file.
 func (w *swapper) loadStage(l Layout) (st *stage, inMemory bool, err error) {
 	model := w.keptModels[l.ID]
 	if model == nil || w.s.stage(l.ID) != nil {
 		return nil, false, fmt.Errorf("stage %d was not kept, or is loaded already", l.ID)
 	}
+
+	// Use the block of another stage if that has loaded the same one. Otherwise load it from the host's memory, or from
+	// its file.
 	content := w.s.sharedContent(&model.spec)
 	if inMemory = content != nil || model.bytes != nil; content == nil {
 		sub := model.sub
@@ -248,7 +258,7 @@ func (w *swapper) loadStage(l Layout) (st *stage, inMemory bool, err error) {
 	return st, inMemory, nil
 }
 
-// swapOut frees the stages of a swap.
+// swapOut frees the stages of a swap, which the loop has removed from the table.
 func (w *swapper) swapOut(q *swapJob) error {
 	var errs []error
 	if len(q.removedStages) != len(q.Stages) {
@@ -267,8 +277,8 @@ func (w *swapper) isIdle() bool { return w.unanswered.Load() == 0 }
 // closeTimeout is the time that a worker waits for a swap before it ends.
 const closeTimeout = time.Second
 
-// close ends the goroutine. It returns false if a load does not end in time: the memory of the worker then is
-// freed with its process.
+// close ends the goroutine and unmaps the models. It returns false if a load does not end in time: the memory of the
+// worker then is freed with its process (ownsProcess).
 func (w *swapper) close(ownsProcess bool) (complete bool) {
 	w.cancel()
 	if w.queue == nil {

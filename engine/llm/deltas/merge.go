@@ -75,8 +75,8 @@ func mergePiece(earlier, piece any, isChoice bool) any {
 	return piece
 }
 
-// mergeField joins a field of a piece to the earlier value of the field. A null changes nothing. Texts are appended, unless the
-// field comes complete (wholeFields): then the later text counts, if it is not empty.
+// mergeField joins a field of a piece to the earlier value of the field. A null changes nothing. Texts are appended,
+// unless the field comes complete (wholeFields): then the later text counts, if it is not empty.
 func mergeField(name string, earlier, piece any, isChoice bool) any {
 	text, isText := piece.(string)
 	earlierText, wasText := earlier.(string)

@@ -93,8 +93,8 @@ var turns = []float64{-14, -7, 0, 7, 14}
 // viewCount is the number of views.
 var viewCount = len(turns) * (2*reach + 1) * (2*reach + 1)
 
-// conv adds the nodes of the convolutional network: the image is turned and shifted into many views, the network computes the
-// probabilities of each, and the scores are their mean.
+// conv adds the nodes of the convolutional network: the image is turned and shifted into many views, the network
+// computes the probabilities of each, and the scores are their mean.
 func (b *builder) conv(c *conv) {
 	// The weights, in the order of dimensions that ONNX asks for, and the constants that nodes share.
 	b.floats("conv1.weight", permute(c.w[0], []int{kernel, kernel, firstFilters}, 2, 0, 1), firstFilters, 1, kernel, kernel)
