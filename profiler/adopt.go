@@ -9,8 +9,9 @@ import (
 	"inferplan/formats"
 )
 
-// adoptCuts looks the models up in the profile. A model that the profile has keeps its cuts and measurements
-// there, unless its file, its inputs or the number of blocks changed.
+// adoptCuts looks up every model of the run in the profile that it extends. A model that the profile has keeps its
+// cuts and measurements there, unless its file, its inputs or the number of blocks changed. If numbers of another
+// device depend on the old cuts, a change is an error without Options.Force.
 func (r *runner) adoptCuts() error {
 	// Numbers that were measured in another way are not comparable.
 	current := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
@@ -107,6 +108,7 @@ func (r *runner) cutLikeOther(j *modelJob) {
 	}
 }
 
+// describeDevice lists what the numbers of a device were measured with: hardware, driver, engine and method.
 func describeDevice(d formats.ProfileDevice) string {
 	return strings.Join(slices.DeleteFunc([]string{d.Name, d.Driver, d.Engine + " " + d.EngineVersion, d.Method}, func(s string) bool { return s == "" }), ", ")
 }
@@ -127,6 +129,8 @@ func describeInputs(m *formats.ProfileModel) string {
 	return strings.Join(s, ", ")
 }
 
+// cutNames returns the names of the tensors at each inner cut of a profile's blocks, from which the model can be cut
+// again.
 func cutNames(blocks []formats.Block) [][]string {
 	var out [][]string
 	for _, b := range blocks[:max(0, len(blocks)-1)] {

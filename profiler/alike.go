@@ -12,8 +12,9 @@ import (
 	"inferplan/engine/graph"
 )
 
-// maxRelativeDiff returns the largest difference between the values of two tensors, relative to the larger of 1
-// and the expected value. If values that are not floats differ, it returns infinity. NaN equals only NaN.
+// maxRelativeDiff returns the largest difference between the values of two tensors of type t, relative to the larger
+// of 1 and the expected value (want). If the type is no float and the bytes differ, it returns infinity. NaN equals
+// only NaN.
 func maxRelativeDiff(t engine.DType, got, want []byte) float64 {
 	if bytes.Equal(got, want) {
 		return 0
@@ -55,9 +56,9 @@ const (
 	maxQuantisedDiff = 0.5
 )
 
-// batchDiff runs two samples one by one and as a batch, on the CPU, and returns the largest difference of the
-// answers. It returns 0 if that cannot be compared: the model does not run on drawn values, or gives different
-// answers to the same sample.
+// batchDiff runs two samples one by one and as a batch of two, on the CPU, and returns the largest relative
+// difference of the answers. v are the values of inputs. It returns 0 if that cannot be compared: the model does not
+// run on drawn values, or gives different answers to the same sample.
 func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputValues) (float64, error) {
 	cpu, err := selectDevice(eng, "cpu")
 	if err != nil {
@@ -84,7 +85,7 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputVa
 
 	// Run two samples one by one, and the second of them twice.
 	singleAnswers := make([][]byte, len(single.Outputs())) // the answers of both samples
-	feeds := make([][]byte, len(single.Inputs()))
+	pairInputs := make([][]byte, len(single.Inputs()))
 	var secondAnswer []byte
 	for k, sample := range []int{0, 1, 1} {
 		if err := v.fillAll(single.Inputs(), sample); err != nil {
@@ -99,7 +100,7 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputVa
 				return 0, err
 			}
 			if k < 2 {
-				feeds[i] = append(feeds[i], data...)
+				pairInputs[i] = append(pairInputs[i], data...)
 			}
 		}
 		for i, t := range single.Outputs() {
@@ -119,7 +120,7 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputVa
 
 	// Run both samples as one batch, and compare.
 	for i, t := range pair.Inputs() {
-		if err := t.Write(feeds[i]); err != nil {
+		if err := t.Write(pairInputs[i]); err != nil {
 			return 0, err
 		}
 	}
@@ -140,9 +141,10 @@ func batchDiff(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputVa
 // errNoBatch is returned when the dimension that looks like a free batch is not one.
 var errNoBatch = errors.New("samples change each other's answers")
 
-// checkFreeBatch returns an error if the samples of a batch change each other's answers: the first dimension is a
-// time, or something is computed over it. If they change them only a little, as in models that quantise a batch as
-// a whole, it returns a note.
+// checkFreeBatch returns an error if the samples of a batch change each other's answers: the first dimension is then
+// no batch but, for example, a time, or something is computed over it. If they change them only a little, as in
+// models that quantise a batch as a whole, it returns a note. It is called when a model is opened, before the batch
+// is taken for free.
 func checkFreeBatch(ctx context.Context, eng engine.Engine, c *graph.Chain, v inputValues) (note string, err error) {
 	d, err := batchDiff(ctx, eng, c, v)
 	switch {

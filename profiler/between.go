@@ -29,6 +29,8 @@ func Repeat(ctx context.Context, o Options, runs int) (*formats.Profile, error) 
 		}
 		profiles = append(profiles, p)
 	}
+
+	// Put the spread between the runs into the profile.
 	setSpread := func(p *formats.Profile) error {
 		for i := range p.Devices {
 			if d := &p.Devices[i]; len(profiles) > 1 {
@@ -56,8 +58,8 @@ func cutsOf(p *formats.Profile) *formats.Profile {
 }
 
 // spreadOf returns the relative standard deviation of a model's time from run to run on a kind of device, over all
-// that every run has measured, rounded to four decimals. It uses logarithms of times, so that small and large
-// models count the same. If there is nothing to compare, ok is false.
+// that every run has measured, rounded to four decimals: 0.02 means that runs differ by 2 %. It uses logarithms of
+// times, so that small and large models count the same. If there is nothing to compare, ok is false.
 func spreadOf(runs []*formats.Profile, device string) (spread float64, ok bool) {
 	squares, degreesOfFreedom := 0.0, 0
 	for i := range runs[0].Models {
@@ -88,8 +90,9 @@ func spreadOf(runs []*formats.Profile, device string) (spread float64, ok bool) 
 	return math.Round(1e4*math.Sqrt(squares/float64(degreesOfFreedom))) / 1e4, true
 }
 
-// timeOf returns the time, in microseconds, that a run measured where another run measured m: that of the whole
-// model, or the sum over its blocks. It returns 0 if the run did not measure it.
+// timeOf returns the time, in microseconds, that a run measured for a model at the device, share and batch of m, a
+// measurement of another run: that of the whole model, or the sum over its blocks. It returns 0 if the run did not
+// measure it.
 func timeOf(run *formats.Profile, model string, m *formats.Measurement) float64 {
 	for i := range run.Models {
 		if run.Models[i].Model != model {

@@ -58,11 +58,13 @@ func openVariants(ctx context.Context, r *runner, path string) ([]modelVariant, 
 	return out, nameBuckets(out, path)
 }
 
+// sameInputs reports whether two lists of inputs have the same shapes.
 func sameInputs(a, b []engine.Spec) bool {
 	return slices.EqualFunc(a, b, func(x, y engine.Spec) bool { return slices.Equal(x.Shape, y.Shape) })
 }
 
-// nameBuckets names the variants of a model by their sizes, and records in which dimensions they differ.
+// nameBuckets turns the variants of a model, which differ in the sizes of their inputs, into its buckets: it names
+// each by its sizes, and records in which dimensions they differ. path is the model's file, for errors.
 func nameBuckets(list []modelVariant, path string) error {
 	// axes returns, for each tensor, the dimensions that differ between the sizes.
 	axes := func(tensorsOf func(*modelInfo) []engine.Spec) [][]int {
@@ -115,7 +117,8 @@ func (o *Options) profileBuckets(name string) []*formats.ProfileModel {
 	return o.Profile.BucketsOf(name)
 }
 
-// optionsBySize returns options to open a model with, one for each size.
+// optionsBySize returns options to open a model with, one for each size (bucket): for the sizes that the caller asks
+// for, and for those that the profile has. For a model without either, these are the options themselves.
 func (o *Options) optionsBySize(name string) []*Options {
 	requested := o.Buckets[name]
 	if requested == nil {
@@ -151,8 +154,8 @@ func (o *Options) optionsBySize(name string) []*Options {
 // itself, relative to the larger of 1 and the value.
 const maxPaddingDiff = 1e-3
 
-// checkPadding finds out for each model with buckets whether shorter requests may be padded: whether the answers
-// of each bucket stay the same in the next larger one.
+// checkPadding finds out for each model with buckets (fixed input sizes) whether a shorter request may be padded
+// with zeros to the next larger bucket: whether the answers stay the same. It is called after the models are opened.
 func checkPadding(ctx context.Context, r *runner) error {
 	var families []*bucketFamily
 	for _, j := range r.jobs {
@@ -179,7 +182,8 @@ type bucketFamily struct {
 	buckets []*modelJob
 }
 
-// setPadding records in the buckets how requests are padded, or warns that they must not be.
+// setPadding records in the buckets how requests are padded. They are not padded, and the user is warned, if no
+// input is a mask that hides the padding, if the buckets differ in more than one length, or if the answers change.
 func (f *bucketFamily) setPadding(ctx context.Context) error {
 	list := f.buckets
 	warnExact := func(reason string) {
@@ -225,8 +229,9 @@ func (f *bucketFamily) setPadding(ctx context.Context) error {
 	return nil
 }
 
-// paddingDiff returns the largest difference between the answers of a bucket and those of a larger one for the
-// same request, padded with zeros.
+// paddingDiff returns the largest relative difference between the answers of a bucket and those of a larger one for
+// the same request, padded with zeros. mask is the index of the input that is 1 for the request and 0 for the
+// padding.
 func (f *bucketFamily) paddingDiff(ctx context.Context, smaller, larger *modelJob, mask int) (maxDiff float64, err error) {
 	// Load both buckets.
 	var bound [2]engine.Binding

@@ -75,7 +75,8 @@ func RecordCompletions(ctx context.Context, o CompletionOptions) (*formats.Recor
 	return out, nil
 }
 
-// completeOptions sets the possible answers by default, and checks them.
+// completeOptions sets the possible answers to the labels that occur if none are given, and checks that they can be
+// told apart and contain every label.
 func (o *CompletionOptions) completeOptions() error {
 	if len(o.Options) == 0 {
 		o.Options = slices.Compact(slices.Sorted(slices.Values(o.Prompts.Labels)))
@@ -96,6 +97,8 @@ func (o *CompletionOptions) completeOptions() error {
 	return nil
 }
 
+// askModel asks one model all questions, several at a time, and returns how certain each answer was and whether it was
+// right. Row i of the result is sample sampleOrder[i]. score computes the certainty from the options' probabilities.
 func (o *CompletionOptions) askModel(ctx context.Context, client *llm.Client, m Endpoint, sampleOrder []int, score certainty.Func) (*formats.ModelRecords, error) {
 	rec := &formats.ModelRecords{Model: m.Name, Certainty: make([]float64, len(sampleOrder))}
 	correct := make([]byte, len(sampleOrder))
@@ -149,25 +152,26 @@ func (o *CompletionOptions) askModel(ctx context.Context, client *llm.Client, m 
 	return rec, nil
 }
 
-// optionProbabilities returns the probabilities of the options, scaled to sum to 1, or zeros if no token begins an
-// option. A token counts for the option that it equals, or for the only option that it begins.
+// optionProbabilities returns the probabilities of the possible answers (options), scaled to sum to 1, or zeros if
+// no token begins an option. tokens are the most likely first tokens with their probabilities. A token counts for
+// the option that it equals, or for the only option that it begins.
 func optionProbabilities(tokens map[string]float64, options []string) []float64 {
 	p := make([]float64, len(options))
 	for _, token := range slices.Sorted(maps.Keys(tokens)) {
-		text, index, begun := trimmedToken(token), -1, 0
+		text, index, matches := trimmedToken(token), -1, 0
 		if text == "" {
 			continue
 		}
 		for i, option := range options {
 			if option = trimmedToken(option); option == text {
-				index, begun = i, 1
+				index, matches = i, 1
 				break
 			} else if strings.HasPrefix(option, text) {
 				index = i
-				begun++
+				matches++
 			}
 		}
-		if begun == 1 {
+		if matches == 1 {
 			p[index] += tokens[token]
 		}
 	}

@@ -16,7 +16,8 @@ import (
 	"inferplan/formats"
 )
 
-// selectDevice returns the device of the engine that the user asked for.
+// selectDevice returns the device of the engine that the user asked for by Options.Device: "auto" (a GPU if there is
+// one), "cpu", "cpu-N" for N threads, or a device's ID.
 func selectDevice(eng engine.Engine, requested string) (engine.Device, error) {
 	devices, err := eng.Devices()
 	if err != nil {
@@ -79,7 +80,8 @@ func cpuDevice(devices []engine.Device, n int) (engine.Device, error) {
 	return d, nil
 }
 
-// provenance describes the device, without the values that are measured.
+// provenance describes the device and the way of measuring for the profile, without the values that are measured.
+// Numbers of equal provenance are comparable.
 func provenance(d engine.Device, info engine.Info, o *Options, now time.Time) formats.ProfileDevice {
 	p := formats.ProfileDevice{
 		Device: d.Kind, Name: d.Name, Driver: d.Driver, Engine: info.Name, EngineVersion: info.Version,
@@ -149,13 +151,15 @@ func providerOptions(d engine.Device, o *Options) map[string]string {
 	return out
 }
 
-// sameProvenance reports whether numbers measured under a and b may be in the same device entry.
+// sameProvenance reports whether numbers that were measured under a and under b are comparable, and may stand under
+// one device in a profile.
 func sameProvenance(a, b formats.ProfileDevice) bool {
 	return a.Name == b.Name && a.Driver == b.Driver && a.Engine == b.Engine &&
 		a.EngineVersion == b.EngineVersion && a.Provider == b.Provider && a.Method == b.Method
 }
 
-// prioritise gives the measuring thread priority over others.
+// prioritise gives the measuring thread priority over others: raised if the system allows it or, with realTime,
+// above all ordinary threads, which is an error if the system does not allow it.
 func prioritise(realTime bool) (undo func(), err error) {
 	if !realTime {
 		return raisePriority(), nil
@@ -180,7 +184,7 @@ func raisePriority() (undo func()) {
 	return func() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, 20-oldNice) }
 }
 
-// cpuName reads the processor's name.
+// cpuName returns the processor's name as Linux reports it, or "".
 func cpuName() string {
 	f, err := os.Open("/proc/cpuinfo")
 	if err != nil {
@@ -216,7 +220,8 @@ func hostCopyGbps() float64 {
 	return copyGbps(halfBytes, func() error { copy(memory[halfBytes:], memory[:halfBytes]); return nil })
 }
 
-// copyGbps times a copy of size bytes.
+// copyGbps times run, which copies size bytes, and returns the rate of the fastest of five copies in gigabits per
+// second, rounded to two decimals. It returns 0 if a copy fails.
 func copyGbps(size int64, run func() error) float64 {
 	var fastest time.Duration
 	for i := range 6 {

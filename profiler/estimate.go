@@ -15,7 +15,8 @@ import (
 // quickBatch returns the batch size of quick runs.
 func (j *modelJob) quickBatch() int { return max(1, j.info.batch) }
 
-// estimate runs every model once, and returns how long measuring will take.
+// estimate runs every model once, and returns how long measuring will take. A model that cannot run is left out of
+// the run.
 func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, error) {
 	est := Estimate{Device: r.dev.Kind, Name: r.dev.Name, Budget: r.o.Budget}
 	var minTime time.Duration // time of loading and of the fewest samples, which are taken whatever the budget
@@ -31,19 +32,21 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 		// Count the runs of a round, in runs of the whole model at batch 1.
 		n := min(r.o.Blocks, j.m.atomCount())
 		runsAtBatch1, idleTime := 0.0, time.Duration(0)
-		for _, u := range j.todo {
+		for _, key := range j.todo {
 			wholeRuns := 1.0
-			if j.measuresBlocks[u] {
+			if j.measuresBlocks[key] {
 				wholeRuns = 2 // the blocks
-				if u.batch == j.batches(u.share)[0] {
+				if key.batch == j.batches(key.share)[0] {
 					wholeRuns, idleTime = 3, idleTime+formats.IdleGap // the whole model after an idle time
 				}
 			}
-			for _, b := range r.missingRanges(j, u) {
+			for _, b := range r.missingRanges(j, key) {
 				wholeRuns += float64(b[1]-b[0]) / float64(n)
 			}
-			runsAtBatch1 += wholeRuns * float64(u.batch*u.share)
+			runsAtBatch1 += wholeRuns * float64(key.batch*key.share)
 		}
+
+		// The time of n rounds, within the limits of the sampling rule.
 		round := time.Duration(runsAtBatch1*float64(j.wholeTime)/float64(j.quickBatch())) + idleTime
 		rule := r.o.Precision
 		rounds := func(n int) time.Duration {
@@ -53,6 +56,8 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 			}
 			return max(d, rule.MinSpan)
 		}
+
+		// Preparation loads the blocks and the whole model, and warms up. Cutting loads and times every atom, too.
 		prepare := 2*j.loadTime + 4*round
 		if !j.hasProfileCut {
 			prepare += 2*j.loadTime + time.Duration(j.atomRounds(r)+4)*j.wholeTime

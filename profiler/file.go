@@ -98,8 +98,8 @@ func sameWrite(current, earlier fs.FileInfo) bool {
 	return earlier != nil && os.SameFile(current, earlier) && current.ModTime().Equal(earlier.ModTime()) && current.Size() == earlier.Size()
 }
 
-// mergeFile adds the measurements of this run to the profile that others wrote, and makes that the profile of this
-// run.
+// mergeFile is called when another process has written the profile's file since this run last read it. theirs are
+// the file's contents. It adds the measurements of this run to them, and makes that the profile of this run.
 func (r *runner) mergeFile(theirs *formats.Profile) {
 	// Add what this run recorded. Measurements that the other process took since are kept.
 	for _, j := range r.jobs {
@@ -144,7 +144,8 @@ func (j *modelJob) isReplacing(found *formats.ProfileModel) bool {
 	return !j.hasProfileCut && reflect.DeepEqual(found.Measurements, j.oldMeasurements)
 }
 
-// setNote keeps a note of this run, or removes it if the text is empty.
+// setNote sets the note about a subject in the profile, or removes it if the text is empty. It also keeps it, so
+// that mergeFile can set it again.
 func (r *runner) setNote(subject, text string) {
 	putNote(r.profile, subject, text)
 	i := slices.IndexFunc(r.notes, func(n subjectNote) bool { return n.subject == subject })
@@ -155,4 +156,5 @@ func (r *runner) setNote(subject, text string) {
 	}
 }
 
+// subjectNote is a note for the profile about a subject.
 type subjectNote struct{ subject, text string }

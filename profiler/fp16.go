@@ -46,8 +46,10 @@ type fp16Chain struct {
 	logits   func() ([]float32, []int64, error) // returns the logits of the latest run
 }
 
-// checkFP16 measures how crossing each inner cut in float16 changes the model's answer, over seeded inputs. Each
-// cut is tried separately. The result has one entry per inner cut, nil if no float32 crosses it.
+// checkFP16 measures how crossing each inner cut in float16 changes the model's answer. c is the chain of bound
+// blocks, and fill writes the inputs of a sample. Each cut is tried separately. The result has one entry per inner
+// cut: the largest difference, and how often the most likely class stayed the same. It is nil for a cut that no
+// float32 crosses.
 func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample int) error) ([]*formats.FP16Check, error) {
 	n := len(c.bindings)
 	out := make([]*formats.FP16Check, n-1)
@@ -140,9 +142,9 @@ func maxAbsDiff(a, b []float32) float64 {
 	return maxDiff
 }
 
-// countTop1 counts in how many places both have the largest entry at the same index. Classes are the last
-// dimension of outputs of up to three dimensions (classes, or classes at each position). Larger outputs are maps,
-// and compared as one place.
+// countTop1 counts in how many places two answers of the same shape have the largest entry at the same index (the
+// same class). Classes are the last dimension of outputs of up to three dimensions (classes, or classes at each
+// position). Larger outputs are maps, and compared as one place.
 func countTop1(a, b []float32, shape []int64) (agree, total int) {
 	classes := len(a)
 	if n := len(shape); n >= 2 && n <= 3 && shape[n-1] > 1 {
@@ -157,6 +159,7 @@ func countTop1(a, b []float32, shape []int64) (agree, total int) {
 	return agree, total
 }
 
+// argmax returns the index of the largest value.
 func argmax(v []float32) int {
 	best := 0
 	for i, x := range v {

@@ -17,7 +17,9 @@ const (
 	memoryFactor = 4 // of the weights: blocks and whole model, prepacked weights, activations
 )
 
-// groupJobs divides the models into groups that are loaded together and sampled in turns.
+// groupJobs divides the models into groups, in their order. The models of a group are loaded together and sampled in
+// turns, so that slow changes of the machine affect all alike. A group ends when the next model would exceed its
+// memory or time.
 func (r *runner) groupJobs(jobs []*modelJob) [][]*modelJob {
 	memoryLimit := groupMemory
 	if r.dev.MemoryBytes > 0 {
@@ -45,8 +47,8 @@ func (r *runner) groupJobs(jobs []*modelJob) [][]*modelJob {
 	return out
 }
 
-// deadline returns when the first of the remaining groups has to stop sampling. The remaining budget is split by
-// expected cost, so that all groups get as many rounds.
+// deadline returns when the first of the remaining groups has to stop sampling, or the zero time without a budget.
+// The rest of the budget is split by expected time, so that all groups get as many rounds.
 func (r *runner) deadline(remaining [][]*modelJob) time.Time {
 	if r.o.Budget <= 0 {
 		return time.Time{}
@@ -81,7 +83,7 @@ func (r *runner) newGroup(members []*modelJob, deadline time.Time) *jobGroup {
 	return &jobGroup{runner: r, members: members, sampler: s}
 }
 
-// measure prepares the models and takes their samples.
+// measure prepares the models of the group, takes their samples at one share after the other, and unloads them.
 func (g *jobGroup) measure(ctx context.Context) (err error) {
 	defer func() {
 		for _, j := range g.members {
@@ -106,7 +108,9 @@ func (g *jobGroup) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// sampleShare samples all lanes at one share.
+// sampleShare takes all samples at one share: 1 for the whole device, v for 1/v of it. For a part of a device it
+// starts v worker processes and loads every model into each, so that all parts are busy. places are where copies of
+// a model are loaded.
 func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 	places := []loadTarget{g.target()}
 	if share > 1 && slices.ContainsFunc(g.members, func(j *modelJob) bool { return len(j.batches(share)) > 0 }) {
@@ -165,8 +169,9 @@ func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 	return nil
 }
 
-// samplePass samples the probe sets of one pass. passOf returns which ranges of a job belong to the pass, and
-// whether its blocks and the whole model do.
+// samplePass samples the probe sets of one pass: the blocks, ranges of blocks and whole models that are loaded at
+// the same time. passOf returns which ranges of a model belong to the pass, and whether its blocks and the whole
+// model do (base).
 func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places []loadTarget, passOf func(*modelJob) (p rangePass, base bool)) (err error) {
 	defer func() {
 		for _, j := range g.members {
@@ -177,65 +182,65 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 	}()
 
 	// Load and warm up the ranges of every model. Each batch size that has something to measure gets a probe set.
-	var lanes []*probeSet
+	var sets []*probeSet
 	owner := map[*probeSet]*modelJob{}
 	keys := map[*probeSet]measurementKey{}
-	var expect time.Duration
+	var expectedTime time.Duration
 	for _, j := range g.members {
-		expect += j.expectedTime
+		expectedTime += j.expectedTime
 		p, base := passOf(j)
 		if err := g.loadRanges(ctx, j, share, places, p); err != nil {
 			return err
 		}
 		for _, batch := range j.batches(share) {
-			u := measurementKey{share, batch}
-			if !(base && j.measuresBlocks[u]) && len(p[u]) == 0 {
+			key := measurementKey{share, batch}
+			if !(base && j.measuresBlocks[key]) && len(p[key]) == 0 {
 				continue
 			}
-			l := j.newProbeSet(u, base && j.measuresBlocks[u], p[u], isTimedByCPU(g.dev), g.o.letIdle)
+			set := j.newProbeSet(key, base && j.measuresBlocks[key], p[key], isTimedByCPU(g.dev), g.o.letIdle)
 			g.event(Event{Stage: StageWarmUp, Model: j.info.name, Share: share, Batch: batch, DoneShare: g.fraction(0)})
-			if err := s.warmUp(ctx, l); err != nil {
+			if err := s.warmUp(ctx, set); err != nil {
 				return err
 			}
-			lanes = append(lanes, l)
-			owner[l], keys[l] = j, u
+			sets = append(sets, set)
+			owner[set], keys[set] = j, key
 		}
 	}
-	if len(lanes) == 0 {
+	if len(sets) == 0 {
 		return nil
 	}
 
 	// The sampler reports its progress, says when it repeats a disturbed probe set, and saves each one that is
 	// finished.
 	s.progress = func(doneShare float64) {
-		g.event(Event{Stage: StageSample, Share: share, DoneShare: g.fraction(doneShare * float64(expect))})
+		g.event(Event{Stage: StageSample, Share: share, DoneShare: g.fraction(doneShare * float64(expectedTime))})
 	}
-	s.shouldRetry = func(l *probeSet) bool {
-		x := l.busyness()
+	s.shouldRetry = func(set *probeSet) bool {
+		x := set.busyness()
 		if x.factor <= busyFactor {
 			return false
 		}
-		g.event(Event{Stage: StageSample, Model: owner[l].info.name, Share: share, Batch: keys[l].batch, Text: "once more: other work had the processor", DoneShare: g.fraction(s.finishedShare(lanes) * float64(expect))})
+		g.event(Event{Stage: StageSample, Model: owner[set].info.name, Share: share, Batch: keys[set].batch, Text: "once more: other work had the processor", DoneShare: g.fraction(s.finishedShare(sets) * float64(expectedTime))})
 		return true
 	}
-	s.onFinished = func(l *probeSet) error {
-		u := keys[l]
-		g.recordResult(owner[l], u, l)
-		g.event(Event{Stage: StageMeasured, Model: owner[l].info.name, Share: u.share, Batch: u.batch, Text: l.stopReason,
-			DoneShare: g.fraction(s.finishedShare(lanes) * float64(expect))})
+	s.onFinished = func(set *probeSet) error {
+		key := keys[set]
+		g.recordResult(owner[set], key, set)
+		g.event(Event{Stage: StageMeasured, Model: owner[set].info.name, Share: key.share, Batch: key.batch, Text: set.stopReason,
+			DoneShare: g.fraction(s.finishedShare(sets) * float64(expectedTime))})
 		return g.save()
 	}
 
 	// Sample all probe sets in turns.
-	if err := s.run(ctx, lanes); err != nil {
+	if err := s.run(ctx, sets); err != nil {
 		if ctx.Err() == nil {
 			return err
 		}
 		// Keep the usable samples of interrupted probe sets. Finished ones are saved already.
 		usable := false
-		for _, l := range lanes {
-			if l.stopReason == endInterrupted && l.roundCount >= interruptedRounds && l.loosestHalfWidth(g.o.Precision.Floor) <= interruptedLoose {
-				g.recordResult(owner[l], keys[l], l)
+		for _, set := range sets {
+			if set.stopReason == endInterrupted && set.roundCount >= interruptedRounds && set.loosestHalfWidth(g.o.Precision.Floor) <= interruptedLoose {
+				g.recordResult(owner[set], keys[set], set)
 				usable = true
 			}
 		}

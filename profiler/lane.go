@@ -49,8 +49,8 @@ const (
 
 // decisiveTimes returns the samples that decide whether a probe is tight: CPU times if one thread did all the
 // work, else wall times.
-func (l *probeSet) decisiveTimes(p *probe) []time.Duration {
-	if l.onCPU {
+func (set *probeSet) decisiveTimes(p *probe) []time.Duration {
+	if set.onCPU {
 		return p.cpu
 	}
 	return p.wall
@@ -62,17 +62,17 @@ const minRoundsToSelect = 6
 // quietRounds returns the rounds that medians are taken over, in the order of time: the half that other work on
 // the machine disturbed least. A round is judged by its time relative to the medians of its probes. Only whole
 // rounds are chosen, so that no block is favoured and the scatter of each block remains.
-func (l *probeSet) quietRounds() []int {
-	rounds := make([]int, l.roundCount)
+func (set *probeSet) quietRounds() []int {
+	rounds := make([]int, set.roundCount)
 	for i := range rounds {
 		rounds[i] = i
 	}
-	if l.roundCount < minRoundsToSelect {
+	if set.roundCount < minRoundsToSelect {
 		return rounds
 	}
-	roundTimes := make([]float64, l.roundCount)
-	for _, p := range l.probes {
-		s := l.decisiveTimes(p)
+	roundTimes := make([]float64, set.roundCount)
+	for _, p := range set.probes {
+		s := set.decisiveTimes(p)
 		mid := float64(max(1, median(s)))
 		for i := range roundTimes {
 			// Cap the ratio: a single sample that an interrupt hit says little about its round.
@@ -80,11 +80,12 @@ func (l *probeSet) quietRounds() []int {
 		}
 	}
 	slices.SortStableFunc(rounds, func(a, b int) int { return cmp.Compare(roundTimes[a], roundTimes[b]) })
-	quieterHalf := rounds[:(l.roundCount+1)/2]
+	quieterHalf := rounds[:(set.roundCount+1)/2]
 	slices.Sort(quieterHalf)
 	return quieterHalf
 }
 
+// pickRounds returns the samples of the given rounds.
 func pickRounds(s []time.Duration, rounds []int) []time.Duration {
 	out := make([]time.Duration, len(rounds))
 	for i, r := range rounds {
@@ -93,11 +94,11 @@ func pickRounds(s []time.Duration, rounds []int) []time.Duration {
 	return out
 }
 
-// latency summarises a probe: medians and their interval over the quiet rounds; p99, means and the number of
-// samples over all rounds.
-func (l *probeSet) latency(p *probe, quiet []int) formats.Latency {
+// latency summarises the samples of a probe for the profile. Medians and their interval are over the quiet rounds.
+// The 99th percentile, means and the number of samples are over all rounds.
+func (set *probeSet) latency(p *probe, quiet []int) formats.Latency {
 	var cpu []time.Duration
-	if l.onCPU {
+	if set.onCPU {
 		cpu = pickRounds(p.cpu, quiet)
 	}
 	lat := Summarize(cpu, pickRounds(p.wall, quiet))
@@ -112,8 +113,8 @@ func (l *probeSet) latency(p *probe, quiet []int) formats.Latency {
 
 // disturbance returns how much the last probe's median (that of the whole model) over all rounds exceeds the one
 // over the quiet rounds, as a share: the cost of other work on the machine.
-func (l *probeSet) disturbance(quiet []int) float64 {
-	s := l.decisiveTimes(l.probes[len(l.probes)-1])
+func (set *probeSet) disturbance(quiet []int) float64 {
+	s := set.decisiveTimes(set.probes[len(set.probes)-1])
 	if len(s) == 0 {
 		return 0
 	}
@@ -137,24 +138,24 @@ type busyness struct {
 
 // busyness compares the wall time of the whole model, the last probe, with the sum of its blocks and, if one
 // thread did all the work, with its CPU time.
-func (l *probeSet) busyness() busyness {
-	quiet := l.quietRounds()
+func (set *probeSet) busyness() busyness {
+	quiet := set.quietRounds()
 	mid := func(s []time.Duration) time.Duration {
-		if len(s) < l.roundCount || l.roundCount == 0 {
+		if len(s) < set.roundCount || set.roundCount == 0 {
 			return 0
 		}
 		return median(pickRounds(s, quiet))
 	}
-	n := len(l.probes) - 1
-	s := busyness{wholeTime: mid(l.probes[n].wall)}
+	n := len(set.probes) - 1
+	s := busyness{wholeTime: mid(set.probes[n].wall)}
 	var sum time.Duration
-	for _, p := range l.probes[:l.blockCount] {
+	for _, p := range set.probes[:set.blockCount] {
 		sum += mid(p.wall)
 	}
 	if f := float64(s.wholeTime) / float64(max(sum, 1)); sum > 0 {
 		s.factor, s.comparison = f, fmt.Sprintf("%.1f times the sum of its blocks", f)
 	}
-	if cpu := mid(l.probes[n].cpu); l.onCPU && cpu > 0 {
+	if cpu := mid(set.probes[n].cpu); set.onCPU && cpu > 0 {
 		if f := float64(s.wholeTime) / float64(cpu); f > s.factor {
 			s.factor, s.comparison = f, fmt.Sprintf("%.1f times its own CPU time", f)
 		}
@@ -162,39 +163,40 @@ func (l *probeSet) busyness() busyness {
 	return s
 }
 
-// restart saves the samples of a try if it is the least busy so far, and begins a new try.
-func (l *probeSet) restart(now time.Time) {
-	l.keepBetterTry()
-	l.triesGivenUp++
-	l.roundCount, l.begun, l.stopReason, l.reference = 0, now, "", nil
-	for _, p := range l.probes {
+// restart begins a new try, after one on a busy machine. It saves the samples of the last one if it is the least
+// busy so far.
+func (set *probeSet) restart(now time.Time) {
+	set.keepBetterTry()
+	set.triesGivenUp++
+	set.roundCount, set.begun, set.stopReason, set.reference = 0, now, "", nil
+	for _, p := range set.probes {
 		p.cpu, p.wall, p.host, p.afterIdle = nil, nil, nil, nil
 	}
 }
 
 // keepBetterTry saves the current samples if no earlier try was less busy. Otherwise it restores the saved ones.
-func (l *probeSet) keepBetterTry() {
-	if factor := l.busyness().factor; l.bestTry == nil || factor <= l.bestTry.factor {
-		l.bestTry = &savedTry{factor: factor, roundCount: l.roundCount, stopReason: l.stopReason}
-		for _, p := range l.probes {
-			l.bestTry.cpu, l.bestTry.wall = append(l.bestTry.cpu, p.cpu), append(l.bestTry.wall, p.wall)
-			l.bestTry.host, l.bestTry.afterIdle = append(l.bestTry.host, p.host), append(l.bestTry.afterIdle, p.afterIdle)
+func (set *probeSet) keepBetterTry() {
+	if factor := set.busyness().factor; set.bestTry == nil || factor <= set.bestTry.factor {
+		set.bestTry = &savedTry{factor: factor, roundCount: set.roundCount, stopReason: set.stopReason}
+		for _, p := range set.probes {
+			set.bestTry.cpu, set.bestTry.wall = append(set.bestTry.cpu, p.cpu), append(set.bestTry.wall, p.wall)
+			set.bestTry.host, set.bestTry.afterIdle = append(set.bestTry.host, p.host), append(set.bestTry.afterIdle, p.afterIdle)
 		}
 		return
 	}
-	l.roundCount, l.stopReason = l.bestTry.roundCount, l.bestTry.stopReason
-	for i, p := range l.probes {
-		p.cpu, p.wall, p.host, p.afterIdle = l.bestTry.cpu[i], l.bestTry.wall[i], l.bestTry.host[i], l.bestTry.afterIdle[i]
+	set.roundCount, set.stopReason = set.bestTry.roundCount, set.bestTry.stopReason
+	for i, p := range set.probes {
+		p.cpu, p.wall, p.host, p.afterIdle = set.bestTry.cpu[i], set.bestTry.wall[i], set.bestTry.host[i], set.bestTry.afterIdle[i]
 	}
 }
 
-// loosestHalfWidth returns the largest half width of the probes relative to their medians, without those that are
-// within the floor.
-func (l *probeSet) loosestHalfWidth(floor time.Duration) float64 {
+// loosestHalfWidth returns how well the least known probe is known: the largest half width of the 95 % interval of a
+// median, as a share of the median. Probes whose half width is within floor do not count.
+func (set *probeSet) loosestHalfWidth(floor time.Duration) float64 {
 	loosest := 0.0
-	quiet := l.quietRounds()
-	for _, p := range l.probes {
-		lat := l.latency(p, quiet)
+	quiet := set.quietRounds()
+	for _, p := range set.probes {
+		lat := set.latency(p, quiet)
 		mid := lat.WallUS
 		if lat.CPUUS > 0 {
 			mid = lat.CPUUS

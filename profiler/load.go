@@ -23,12 +23,14 @@ type loadedModel struct {
 	bound map[int]*boundModel
 }
 
+// boundModel has the bindings of a loaded model at one batch size.
 type boundModel struct {
 	blocks     []engine.Binding
 	wholeModel engine.Binding
 	ranges     map[[2]int]engine.Binding
 }
 
+// close closes all bindings, and then the blocks.
 func (c *loadedModel) close() error {
 	var errs []error
 	errs = append(errs, c.closeRanges())
@@ -89,6 +91,7 @@ func (c *loadedModel) loadRange(ctx context.Context, p loadTarget, cut cutModel,
 	return nil
 }
 
+// closeAll closes bindings, the last one first, because each reads the tensors of the one before.
 func closeAll(b []engine.Binding) error {
 	var errs []error
 	for _, x := range slices.Backward(b) {
@@ -122,6 +125,7 @@ func (p loadTarget) loadSlices(ctx context.Context, b cutModel) ([]engine.Block,
 	return out, nil
 }
 
+// loadSlice cuts the blocks [i,j) out of a model and loads them.
 func (p loadTarget) loadSlice(ctx context.Context, b cutModel, i, j int, o graph.SliceOptions) (engine.Block, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -206,8 +210,8 @@ func residentMemory() int64 {
 // Every atom is timed this many times, within these bounds, before the model is cut.
 const minAtomRounds, maxAtomRounds = 5, 21
 
-// timeAtoms times every atom at batch 1 (or the model's own), in rounds, and
-// returns the medians in nanoseconds.
+// timeAtoms times every atom (the part of a model between two possible cuts) at a batch size, in rounds, and returns
+// the medians in nanoseconds. By these times the model is then cut into blocks.
 func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, now func() time.Time) ([]float64, error) {
 	list, err := p.loadSlices(ctx, m.eachAtom())
 	if err != nil {
@@ -220,21 +224,21 @@ func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, no
 		return nil, err
 	}
 	c.bound = map[int]*boundModel{batch: {blocks: bindings}}
-	l := &probeSet{name: m.info().name + " atoms", onCPU: isTimedByCPU(p.dev)}
+	set := &probeSet{name: m.info().name + " atoms", onCPU: isTimedByCPU(p.dev)}
 	for i, b := range bindings {
-		l.probes = append(l.probes, &probe{name: fmt.Sprintf("atom %d", i), run: b.RunN})
+		set.probes = append(set.probes, &probe{name: fmt.Sprintf("atom %d", i), run: b.RunN})
 	}
 	s := &sampler{rule: Precision{HalfWidth: 1, MinRounds: rounds, MaxRounds: rounds}, now: now}
-	if err := s.warmUp(ctx, l); err != nil {
+	if err := s.warmUp(ctx, set); err != nil {
 		return nil, err
 	}
-	if err := s.run(ctx, []*probeSet{l}); err != nil {
+	if err := s.run(ctx, []*probeSet{set}); err != nil {
 		return nil, err
 	}
-	costs := make([]float64, len(l.probes))
-	quiet := l.quietRounds()
-	for i, pr := range l.probes {
-		costs[i] = float64(median(pickRounds(l.decisiveTimes(pr), quiet)))
+	costs := make([]float64, len(set.probes))
+	quiet := set.quietRounds()
+	for i, pr := range set.probes {
+		costs[i] = float64(median(pickRounds(set.decisiveTimes(pr), quiet)))
 	}
 	return costs, nil
 }

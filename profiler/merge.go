@@ -47,7 +47,8 @@ func Merge(dst, src *formats.Profile) error {
 	return nil
 }
 
-// findModel returns dst's model with the same file as m or, if there is none, with the same name.
+// findModel returns dst's model with the same name and file as m or, if there is none, with the same name. It
+// returns nil if there is neither.
 func findModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileModel {
 	var sameName *formats.ProfileModel
 	for i := range dst.Models {
@@ -91,6 +92,7 @@ func putModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileMod
 	return known
 }
 
+// putDevice replaces or adds a device by its kind, and returns the profile's entry.
 func putDevice(dst *formats.Profile, d formats.ProfileDevice) *formats.ProfileDevice {
 	for i := range dst.Devices {
 		if dst.Devices[i].Device == d.Device {
@@ -176,11 +178,11 @@ func mergeLLMs(dst, src *formats.Profile) {
 		}
 		known := &dst.LLMs[k]
 		known.WeightBytes, known.KVBytesPerToken, known.ContextTokens = max(known.WeightBytes, m.WeightBytes), max(known.KVBytesPerToken, m.KVBytesPerToken), max(known.ContextTokens, m.ContextTokens)
-		for _, in := range m.Instances {
+		for _, instance := range m.Instances {
 			isSame := func(o formats.LLMInstance) bool {
-				return o.Device == in.Device && o.TensorParallel == in.TensorParallel
+				return o.Device == instance.Device && o.TensorParallel == instance.TensorParallel
 			}
-			known.Instances = append(slices.DeleteFunc(slices.Clone(known.Instances), isSame), in)
+			known.Instances = append(slices.DeleteFunc(slices.Clone(known.Instances), isSame), instance)
 		}
 	}
 }

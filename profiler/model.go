@@ -123,8 +123,9 @@ func openONNX(ctx context.Context, path string, o *Options) (model, error) {
 	return fixed, nil
 }
 
-// readModel opens a model with the dimensions and values that the options have for its inputs and, if that fails,
-// with those of the profile. It also returns the options that it used.
+// readModel opens a model with the dimensions and values that the options give for its inputs. If these do not
+// suffice, it takes the rest from the profile, in which the model was measured before. It also returns the options
+// that it used.
 func (o *Options) readModel(path string) (*graph.Model, graph.Options, error) {
 	name := ModelName(path)
 
@@ -167,7 +168,8 @@ func (o *Options) readModel(path string) (*graph.Model, graph.Options, error) {
 	return nil, options, err
 }
 
-// lacksWeights reports whether the file has no weights. A model that was read with a seed has random ones.
+// lacksWeights reports whether a model's file has no weights. It reads the file without the seed, with which it
+// would get random ones.
 func lacksWeights(path string, options graph.Options) bool {
 	options.Seed = 0
 	m, err := graph.Open(path, options)
@@ -183,6 +185,7 @@ type onnxModel struct {
 	operators []modelfile.OperatorLibrary
 }
 
+// info describes the model.
 func (m onnxModel) info() modelInfo {
 	c := m.chain
 	uncut := c.WholeModel()

@@ -19,7 +19,7 @@ var mpsControl = "nvidia-cuda-mps-control"
 // mpsFolders are where the driver's programs lie when they are not on the PATH.
 var mpsFolders = []string{"/usr/local/nvidia/bin", "/usr/bin", "/opt/nvidia/bin"}
 
-// findMPS returns the path of that program.
+// findMPS returns the path of the program that controls CUDA's Multi-Process Service.
 func findMPS() (string, error) {
 	path, err := exec.LookPath(mpsControl)
 	for _, dir := range mpsFolders {
@@ -50,7 +50,7 @@ func MPSState() (state, text string) {
 	return MPSStopped, "no service runs; `plan profile --mps` and gpu-check start one with " + path
 }
 
-// mpsPipe is the folder in which processes look for the service.
+// mpsPipe returns the folder in which processes look for the service.
 func mpsPipe() string {
 	if dir := os.Getenv("CUDA_MPS_PIPE_DIRECTORY"); dir != "" {
 		return dir
@@ -58,6 +58,7 @@ func mpsPipe() string {
 	return "/tmp/nvidia-mps"
 }
 
+// mpsRuns reports whether a service has its pipes in a folder.
 func mpsRuns(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "control"))
 	return err == nil
@@ -90,6 +91,8 @@ func StartMPS(dir string) (*MPS, error) {
 	return m, nil
 }
 
+// runControl runs the control program (path) with a flag, if any, and text for its input, and returns its output. With
+// -d it starts the service; text are commands to it.
 func (m *MPS) runControl(path, flag, input string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -149,10 +149,12 @@ type ModelEstimate struct {
 	ExpectedTime time.Duration
 }
 
+// inputError returns an error that the caller's request caused, which wraps ErrInput.
 func inputError(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrInput, fmt.Sprintf(format, a...))
 }
 
+// normalize fills in the defaults, sorts the lists, and returns an error if an option is impossible.
 func (o *Options) normalize() error {
 	if o.Engine == nil {
 		return errors.New("profiler: Options.Engine is not set")

@@ -14,7 +14,8 @@ import (
 	"inferplan/formats"
 )
 
-// prepare cuts a model into blocks, unless it was cut before, and counts the work of its blocks.
+// prepare cuts a model into blocks of about equal time, unless the profile's cuts were taken over, and counts the
+// work of its blocks.
 func (g *jobGroup) prepare(ctx context.Context, j *modelJob) error {
 	if j.cut == nil {
 		g.event(Event{Stage: StageCut, Model: j.info.name, DoneShare: g.fraction(0)})
@@ -52,7 +53,8 @@ func describeBlocks(b cutModel) []formats.Block {
 }
 
 // load loads a model's blocks and the whole model at a share, and binds them at every batch that is to be measured
-// there. It also records the memory that each batch needs and, once per model, checks float16.
+// there. places are where it is loaded: one, or one per share of a GPU. It also records the memory that each batch
+// needs and, once per model, checks float16.
 func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []loadTarget) error {
 	g.event(Event{Stage: StageLoad, Model: j.info.name, Share: share, DoneShare: g.fraction(0)})
 	batches := j.batches(share)
@@ -121,7 +123,8 @@ func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []lo
 	return nil
 }
 
-// needsCutFP16Check reports whether a model's cuts are still to be checked.
+// needsCutFP16Check reports whether the effect of crossing a model's cuts in float16 is still to be checked: the
+// profile has no result for a cut that a float32 crosses.
 func (r *runner) needsCutFP16Check(j *modelJob) bool {
 	// A model that computes in float16 loses nothing by crossing in it.
 	if r.o.FP16Samples < 0 || j.info.batch > 0 || r.o.FP16 {
@@ -143,8 +146,8 @@ func (r *runner) needsCutFP16Check(j *modelJob) bool {
 // float16.
 const preparationShare = 0.25
 
-// affordableRepeats returns how often something of a given duration is done before measuring: maxRepeats times, or
-// as often as a model's part of the preparation budget allows, but at least minRepeats times.
+// affordableRepeats returns how often something that takes the given duration is done before a model is measured:
+// maxRepeats times, or as often as the model's part of the preparation budget allows, but at least minRepeats times.
 func (r *runner) affordableRepeats(duration time.Duration, minRepeats, maxRepeats int) int {
 	if r.o.Budget <= 0 || duration <= 0 {
 		return maxRepeats
@@ -174,20 +177,21 @@ func (j *modelJob) fp16SampleTime(o *Options) time.Duration {
 	return time.Duration((float64(n)/2 + 1) * float64(j.wholeTime))
 }
 
-// checkCutsFP16 checks the cuts of a loaded model. The last block is loaded once more with the tensor before its
-// closing softmax as an additional output, because softmax hides differences.
+// checkCutsFP16 measures how crossing each cut of a loaded model (c) in float16 changes its answer, and records that
+// in the profile's blocks. The last block is loaded once more with the tensor before its closing softmax as an
+// additional output, because softmax hides differences.
 func (g *jobGroup) checkCutsFP16(ctx context.Context, j *modelJob, p loadTarget, c *loadedModel) (err error) {
 	g.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.fraction(0)})
 	n := j.cut.Len()
 	list := slices.Clone(c.blocks)
-	compare := func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[0] }
+	answerOf := func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[0] }
 	if name := j.logits(); name != "" {
 		if k := slices.IndexFunc(j.cut.Cut(n-1).Tensors, func(s engine.Spec) bool { return s.Name == name }); k >= 0 {
 			// The last block is only the softmax, so compare its input.
-			compare = func(b []engine.Binding) engine.Tensor { return b[n-1].Inputs()[k] }
+			answerOf = func(b []engine.Binding) engine.Tensor { return b[n-1].Inputs()[k] }
 		} else if lastBlock, err := p.loadLogits(ctx, j, j.cut, name); err == nil {
 			list[n-1] = lastBlock
-			compare = func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[len(j.info.outputs)] }
+			answerOf = func(b []engine.Binding) engine.Tensor { return b[n-1].Outputs()[len(j.info.outputs)] }
 			defer func() { err = errors.Join(err, lastBlock.Close()) }()
 		} else if ctx.Err() != nil {
 			return ctx.Err()
@@ -199,7 +203,7 @@ func (g *jobGroup) checkCutsFP16(ctx context.Context, j *modelJob, p loadTarget,
 		return err
 	}
 	defer func() { err = errors.Join(err, closeAll(bindings)) }()
-	answer := compare(bindings)
+	answer := answerOf(bindings)
 	if answer.Spec().Type != engine.F32 {
 		return nil // not comparable as numbers
 	}
@@ -230,8 +234,8 @@ func (r *runner) needsModelFP16Check(j *modelJob) bool {
 	return r.o.FP16 && r.o.FP16Samples > 0 && j.entry.FP16 == nil
 }
 
-// checkModelFP16 compares a model's answers in float16 with those in float32 on the same device, before a closing
-// softmax if there is one.
+// checkModelFP16 compares a model's answers when it computes in float16 with those in float32 on the same device,
+// and records the difference in the profile. A closing softmax, which hides differences, is left out.
 func (g *jobGroup) checkModelFP16(ctx context.Context, j *modelJob, p loadTarget) (err error) {
 	g.event(Event{Stage: StageFP16, Model: j.info.name, DoneShare: g.fraction(0)})
 
@@ -289,7 +293,8 @@ func (g *jobGroup) checkModelFP16(ctx context.Context, j *modelJob, p loadTarget
 	return nil
 }
 
-// loadLogits loads the last block with an additional output, if one is named.
+// loadLogits loads the last block of a cut model, with the tensor of a name as an additional output if the name is
+// not empty.
 func (p loadTarget) loadLogits(ctx context.Context, j *modelJob, b cutModel, name string) (engine.Block, error) {
 	n := b.Len()
 	if name == "" {
@@ -310,8 +315,8 @@ func (p loadTarget) loadLogits(ctx context.Context, j *modelJob, b cutModel, nam
 	return p.eng.Load(ctx, sub, p.dev, p.options)
 }
 
-// copyRate measures the device's copy rate once per run: in host memory for a CPU, from host to device for a GPU,
-// with the largest input of the models.
+// copyRate measures the device's copy rate, in gigabits per second, once per run: in host memory for a CPU, from
+// host to device for a GPU, with the largest input of the models.
 func (g *jobGroup) copyRate() float64 {
 	if g.dev.IsCPU() {
 		return g.o.hostCopy()
@@ -339,8 +344,8 @@ func (g *jobGroup) copyRate() float64 {
 	return copyGbps(size, func() error { return largest.Write(data) })
 }
 
-// noteCutCost notes the ratio of the sum of a model's blocks to the whole model: the cost of the cuts in lost
-// fusions and layout changes.
+// noteCutCost notes in the profile how much longer a model's blocks take together than the whole model: the cost of
+// the cuts in lost fusions and layout changes.
 func (r *runner) noteCutCost(j *modelJob) {
 	var parts []string
 	for _, m := range j.entry.Measurements {

@@ -31,7 +31,7 @@ type Processes struct {
 	Operators []modelfile.OperatorLibrary
 }
 
-// Open starts v processes.
+// Open starts v worker processes that divide a device, each with a v-th of it.
 func (p Processes) Open(ctx context.Context, d engine.Device, v int) (SharedDevice, error) {
 	method, env := divideDevice(d, v)
 	s := &shareProcesses{method: method, device: d}
@@ -61,6 +61,7 @@ func divideDevice(d engine.Device, v int) (method string, env []string) {
 	return MethodMPS, env
 }
 
+// shareProcesses are the processes that divide a device.
 type shareProcesses struct {
 	engines []engine.Engine
 	device  engine.Device

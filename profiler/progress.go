@@ -10,6 +10,7 @@ type progress struct {
 	totalTime    time.Duration   // the expected time of all groups
 }
 
+// event passes an event on to the caller of Run.
 func (p *progress) event(e Event) {
 	if p.report != nil {
 		p.report(e)

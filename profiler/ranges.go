@@ -33,8 +33,8 @@ func AllRanges() Ranges {
 	}}
 }
 
-// UsedRanges selects the ranges that the stages of a plan run, at the measured batch sizes that their times are
-// read from.
+// UsedRanges selects the ranges of blocks that the stages of a plan run, at the measured batch sizes that their
+// times are read from: a stage's time at a batch is that of the next larger measured one.
 func UsedRanges(plan *formats.Plan) Ranges {
 	out := Ranges{OnlyRanges: true, plan: plan}
 	out.List = func(m *formats.ProfileModel, device string, share, batch int) [][2]int {
@@ -77,8 +77,9 @@ func nextMeasuredBatch(m *formats.ProfileModel, device string, share, batch int)
 	return next
 }
 
-// missingRanges returns the ranges of a job that are requested at a share and batch and not measured yet.
-func (r *runner) missingRanges(j *modelJob, u measurementKey) [][2]int {
+// missingRanges returns the ranges of a job that are requested at a share and batch (key) and not measured yet, in
+// order. A range of one block or of all blocks is none, because these are measured anyway.
+func (r *runner) missingRanges(j *modelJob, key measurementKey) [][2]int {
 	if r.o.Ranges.List == nil {
 		return nil
 	}
@@ -86,17 +87,19 @@ func (r *runner) missingRanges(j *modelJob, u measurementKey) [][2]int {
 	if len(m.Blocks) == 0 { // the model is not cut yet
 		m = &formats.ProfileModel{Model: m.Model, Blocks: make([]formats.Block, min(r.o.Blocks, j.m.atomCount()))}
 	}
-	requested := slices.Clone(r.o.Ranges.List(m, r.dev.Kind, u.share, u.batch))
+	requested := slices.Clone(r.o.Ranges.List(m, r.dev.Kind, key.share, key.batch))
 	slices.SortFunc(requested, compareRanges)
-	known := j.entry.FindMeasurement(r.dev.Kind, u.share, u.batch)
+	known := j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch)
 	return slices.DeleteFunc(slices.Compact(requested), func(b [2]int) bool {
 		n := len(m.Blocks)
-		return b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n || !r.o.Force && !j.measuresBlocks[u] && known != nil && hasRange(known, b)
+		return b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n || !r.o.Force && !j.measuresBlocks[key] && known != nil && hasRange(known, b)
 	})
 }
 
+// compareRanges orders ranges by their first block, then by their end.
 func compareRanges(a, b [2]int) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) }
 
+// hasRange reports whether a measurement has the range.
 func hasRange(m *formats.Measurement, b [2]int) bool {
 	return slices.ContainsFunc(m.Ranges, func(r formats.RangeLatency) bool { return r.Blocks == b })
 }
@@ -114,9 +117,9 @@ func putRanges(m *formats.Measurement, list []formats.RangeLatency) {
 	}
 }
 
-// rescaledRange scales the time of a range by the ratio between the whole model's earlier time, which the profile
-// has, and its current time. Ranges that are measured later than the blocks stand beside them, and the machine may
-// have been less busy then.
+// rescaledRange corrects the time l of a range that was measured in a later run than the blocks beside it, when the
+// machine may have been less busy or more. It scales l by the ratio between the whole model's time in the earlier
+// run and now (current).
 func rescaledRange(l, current, earlier formats.Latency) formats.Latency {
 	ratio := func(current, earlier document.Micros) float64 {
 		if current <= 0 || earlier <= 0 {
@@ -127,8 +130,8 @@ func rescaledRange(l, current, earlier formats.Latency) formats.Latency {
 	return l.Scaled(ratio(current.WallUS, earlier.WallUS), ratio(current.CPUUS, earlier.CPUUS))
 }
 
-// rangeMemoryFactor is the number of bytes of a group's memory that a byte of a range's weights takes: a session has its own
-// copies, beside those of the blocks and of the whole model.
+// rangeMemoryFactor is the number of bytes of a group's memory that a byte of a range's weights takes: a session has
+// its own copies, beside those of the blocks and of the whole model.
 const rangeMemoryFactor = 2 * memoryFactor
 
 // rangePass is the ranges that are loaded at the same time, by share and batch.
@@ -139,10 +142,10 @@ type rangePass map[measurementKey][][2]int
 func (g *jobGroup) splitPasses(j *modelJob, share int) []rangePass {
 	wanted := map[measurementKey][][2]int{}
 	var missing [][2]int
-	for _, u := range j.todo {
-		if u.share == share {
-			wanted[u] = g.missingRanges(j, u)
-			missing = append(missing, wanted[u]...)
+	for _, key := range j.todo {
+		if key.share == share {
+			wanted[key] = g.missingRanges(j, key)
+			missing = append(missing, wanted[key]...)
 		}
 	}
 	slices.SortFunc(missing, compareRanges)
@@ -152,25 +155,26 @@ func (g *jobGroup) splitPasses(j *modelJob, share int) []rangePass {
 		if usedMemory += j.cut.WeightBytes(b[0], b[1]); i > 0 && usedMemory > memoryLimit {
 			out, usedMemory = append(out, rangePass{}), j.cut.WeightBytes(b[0], b[1])
 		}
-		for u, list := range wanted {
+		for key, list := range wanted {
 			if slices.Contains(list, b) {
-				out[len(out)-1][u] = append(out[len(out)-1][u], b)
+				out[len(out)-1][key] = append(out[len(out)-1][key], b)
 			}
 		}
 	}
 	return out
 }
 
-// loadRanges loads and binds the ranges of a pass on every copy of the model.
+// loadRanges loads the ranges of a pass p into every copy of the model at a share, and binds them at the batch sizes
+// that need them.
 func (g *jobGroup) loadRanges(ctx context.Context, j *modelJob, share int, places []loadTarget, p rangePass) error {
 	batches := map[[2]int][]int{}
 	var blockRanges [][2]int
-	for _, u := range j.todo {
-		for _, b := range p[u] {
+	for _, key := range j.todo {
+		for _, b := range p[key] {
 			if len(batches[b]) == 0 {
 				blockRanges = append(blockRanges, b)
 			}
-			batches[b] = append(batches[b], u.batch)
+			batches[b] = append(batches[b], key.batch)
 		}
 	}
 	for k, c := range j.loadedByShare[share] {

@@ -11,73 +11,75 @@ import (
 	"inferplan/formats/report"
 )
 
-// newProbeSet makes the probes of one measurement: every block, then ranges, then the whole model. The whole model
-// is there even if only ranges are measured, because it shows how busy the machine was.
-func (j *modelJob) newProbeSet(u measurementKey, withBlocks bool, ranges [][2]int, onCPU bool, idleFirst func()) *probeSet {
-	l := &probeSet{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.info.name, u.share, u.batch), onCPU: onCPU, ranges: ranges}
+// newProbeSet makes the probes of one measurement, at a share and batch (key): every block (withBlocks), then ranges
+// of blocks, then the whole model. The whole model is there even if only ranges are measured, because it shows how
+// busy the machine was. idleFirst leaves the device idle before an additional sample of the whole model.
+func (j *modelJob) newProbeSet(key measurementKey, withBlocks bool, ranges [][2]int, onCPU bool, idleFirst func()) *probeSet {
+	set := &probeSet{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.info.name, key.share, key.batch), onCPU: onCPU, ranges: ranges}
 	add := func(name string, bindingOf func(*boundModel) engine.Binding) {
 		var runs []func(int) (engine.Timing, error)
-		for _, c := range j.loadedByShare[u.share] {
-			runs = append(runs, bindingOf(c.bound[u.batch]).RunN)
+		for _, c := range j.loadedByShare[key.share] {
+			runs = append(runs, bindingOf(c.bound[key.batch]).RunN)
 		}
-		l.probes = append(l.probes, &probe{name: name, run: RunTogether(runs)})
+		set.probes = append(set.probes, &probe{name: name, run: RunTogether(runs)})
 	}
 	if withBlocks {
-		l.blockCount = j.cut.Len()
+		set.blockCount = j.cut.Len()
 	}
-	for i := range l.blockCount {
+	for i := range set.blockCount {
 		add(fmt.Sprintf("block %d", i), func(b *boundModel) engine.Binding { return b.blocks[i] })
 	}
 	for _, blockRange := range ranges {
 		add(fmt.Sprintf("blocks [%d,%d)", blockRange[0], blockRange[1]), func(b *boundModel) engine.Binding { return b.ranges[blockRange] })
 	}
 	add("whole", func(b *boundModel) engine.Binding { return b.wholeModel })
-	if withBlocks && u.batch == j.batches(u.share)[0] { // only small batches find a device idle
-		l.probes[len(l.probes)-1].idleFirst = idleFirst
+	if withBlocks && key.batch == j.batches(key.share)[0] { // only small batches find a device idle
+		set.probes[len(set.probes)-1].idleFirst = idleFirst
 	}
-	return l
+	return set
 }
 
 // toMeasurement makes a measurement of a finished probe set. If the set has the blocks it is a new one, otherwise
 // it is the profile's with more ranges.
-func (r *runner) toMeasurement(j *modelJob, u measurementKey, l *probeSet) formats.Measurement {
-	m := formats.Measurement{Device: r.dev.Kind, Share: u.share, Batch: u.batch, MemoryBytes: j.memory[u]}
-	if l.blockCount == 0 {
-		m = *j.entry.FindMeasurement(r.dev.Kind, u.share, u.batch)
+func (r *runner) toMeasurement(j *modelJob, key measurementKey, set *probeSet) formats.Measurement {
+	m := formats.Measurement{Device: r.dev.Kind, Share: key.share, Batch: key.batch, MemoryBytes: j.memory[key]}
+	if set.blockCount == 0 {
+		m = *j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch)
 	}
-	quiet := l.quietRounds()
+	quiet := set.quietRounds()
 	var ranges []formats.RangeLatency
-	for i, p := range l.probes {
-		lat := l.latency(p, quiet)
+	for i, p := range set.probes {
+		lat := set.latency(p, quiet)
 		if len(r.dev.CPUs) > 1 && r.dev.IsCPU() {
 			lat.CPUUS = document.Micros(median(pickRounds(p.cpu, quiet)))
 		}
 		switch {
-		case i < l.blockCount:
+		case i < set.blockCount:
 			m.Blocks = append(m.Blocks, lat)
-		case i < len(l.probes)-1:
-			ranges = append(ranges, formats.RangeLatency{Blocks: l.ranges[i-l.blockCount], Latency: lat})
-		case l.blockCount > 0:
+		case i < len(set.probes)-1:
+			ranges = append(ranges, formats.RangeLatency{Blocks: set.ranges[i-set.blockCount], Latency: lat})
+		case set.blockCount > 0:
 			m.WholeModel = &lat
 		}
 	}
-	if l.blockCount == 0 && m.WholeModel != nil {
-		wholeNow := l.latency(l.probes[len(l.probes)-1], quiet)
+	if set.blockCount == 0 && m.WholeModel != nil {
+		wholeNow := set.latency(set.probes[len(set.probes)-1], quiet)
 		for i := range ranges {
 			ranges[i].Latency = rescaledRange(ranges[i].Latency, wholeNow, *m.WholeModel)
 		}
 	}
 	putRanges(&m, ranges)
-	if len(l.reference) > 0 && l.blockCount > 0 {
-		m.ReferenceUS = document.Micros(report.Percentile(slices.Sorted(slices.Values(l.reference)), 0.25))
+	if len(set.reference) > 0 && set.blockCount > 0 {
+		m.ReferenceUS = document.Micros(report.Percentile(slices.Sorted(slices.Values(set.reference)), 0.25))
 	}
 	return m
 }
 
-// recordResult puts a finished probe set into the profile: its measurement, its device and notes on its precision.
-func (r *runner) recordResult(j *modelJob, u measurementKey, l *probeSet) {
-	quiet := l.quietRounds()
-	m := r.toMeasurement(j, u, l)
+// recordResult puts a finished probe set into the profile: its measurement, its device, and notes if its times are
+// not known well enough or the machine was busy.
+func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
+	quiet := set.quietRounds()
+	m := r.toMeasurement(j, key, set)
 	putMeasurement(j.entry, m)
 	j.isRecorded = true
 	r.insertModel(j)
@@ -111,25 +113,25 @@ func (r *runner) recordResult(j *modelJob, u measurementKey, l *probeSet) {
 	putDevice(r.profile, d)
 
 	// Note which numbers are not known well enough.
-	subject := fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, u.share, u.batch)
+	subject := fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, key.share, key.batch)
 	note := ""
-	if loose := l.loosestHalfWidth(r.o.Precision.Floor); loose > r.o.Precision.HalfWidth {
-		note = fmt.Sprintf("%s: times are only known to ±%.1f %% (%d samples, stopped by %s)", subject, 100*loose, l.roundCount, l.stopReason)
+	if loose := set.loosestHalfWidth(r.o.Precision.Floor); loose > r.o.Precision.HalfWidth {
+		note = fmt.Sprintf("%s: times are only known to ±%.1f %% (%d samples, stopped by %s)", subject, 100*loose, set.roundCount, set.stopReason)
 		r.warn(j.info.name, note)
 	}
 	r.setNote(subject, note)
 	if j.info.weightsNote != "" {
 		r.setNote("weights of "+j.info.name, "weights of "+j.info.name+noteSep+j.info.weightsNote)
 	}
-	subject = fmt.Sprintf("busy machine under %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, u.share, u.batch)
+	subject = fmt.Sprintf("busy machine under %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, key.share, key.batch)
 	note = ""
-	if s := l.busyness(); s.factor > busyFactor {
+	if s := set.busyness(); s.factor > busyFactor {
 		note = fmt.Sprintf("%s%sthe whole model took %v us, %s: other work had the processor, so that plans from these numbers promise what the machine may not keep; measure again on a quiet one (--force)",
 			subject, noteSep, document.Micros(s.wholeTime), s.comparison)
 		r.warn(j.info.name, note)
 	}
 	r.setNote(subject, note)
-	r.maxDisturbance = max(r.maxDisturbance, l.disturbance(quiet))
+	r.maxDisturbance = max(r.maxDisturbance, set.disturbance(quiet))
 	subject, note = formats.BusyNote+r.dev.Kind, ""
 	if r.maxDisturbance > 0.05 {
 		note = fmt.Sprintf("%s: over all rounds the whole model took %.0f %% longer than in the quieter half, whose medians are given", subject, 100*r.maxDisturbance)
@@ -137,8 +139,9 @@ func (r *runner) recordResult(j *modelJob, u measurementKey, l *probeSet) {
 	r.setNote(subject, note)
 }
 
-// insertModel puts a job's model into the profile. It replaces an entry of the same name. Otherwise it is added
-// behind the entries that were there before the run, in the order in which the models were named.
+// insertModel puts a job's model into the profile, in place of an entry of the same name. Otherwise it is added
+// behind the entries that were there before the run, in the order in which the models were named: before those that
+// are named later.
 func (r *runner) insertModel(j *modelJob) {
 	c := *j.entry
 	c.Measurements = slices.Clone(j.entry.Measurements)

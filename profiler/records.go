@@ -107,6 +107,8 @@ func SampleOrder(seed uint64, n int) []int {
 	return order
 }
 
+// recordModel runs one classifier over all samples, and returns how certain each answer was and whether it was right.
+// Row i of the result is sample sampleOrder[i]. score computes the certainty from the classes' probabilities.
 func (o *RecordOptions) recordModel(ctx context.Context, path string, sampleOrder []int, score certainty.Func) (*formats.ModelRecords, error) {
 	// Load the model and check that it fits the samples.
 	m, err := openONNX(ctx, path, &Options{Engine: o.Engine, Seed: o.Seed, Dims: o.Dims, Values: o.Values, Profile: o.Profile})
@@ -178,6 +180,7 @@ func (o *RecordOptions) recordModel(ctx context.Context, path string, sampleOrde
 	return rec, nil
 }
 
+// scoreAt returns element i of a tensor's bytes, which are float64 or float32.
 func scoreAt(b []byte, i int, t engine.DType) float64 {
 	if t == engine.F64 {
 		return math.Float64frombits(binary.LittleEndian.Uint64(b[8*i:]))

@@ -14,12 +14,14 @@ type reference struct {
 	sum           float32 // makes sure that the work is not optimised away
 }
 
+// Sizes of the reference work, in numbers of four bytes, and how often the small part is read.
 const (
 	referenceSmall  = 4 << 10 // 16 KiB
 	referenceLarge  = 2 << 20 // 8 MiB
 	referencePasses = 4096
 )
 
+// newReference allocates the memory that the reference work reads.
 func newReference() *reference {
 	r := &reference{cached: make([]float32, referenceSmall), large: make([]float32, referenceLarge)}
 	for i := range r.cached {
@@ -31,7 +33,8 @@ func newReference() *reference {
 	return r
 }
 
-// measure does the work once and returns the CPU time of the calling thread.
+// measure does the reference work once and returns the CPU time of the calling thread. It is called after every
+// round of samples: a longer time shows that the machine was slower.
 func (r *reference) measure() time.Duration {
 	begun := engine.ThreadCPU()
 	for range referencePasses {

@@ -11,8 +11,8 @@ import (
 // refusals holds the errors of models that were left out.
 type refusals []error
 
-// refuse leaves out a model whose file cannot be used, so that the others are measured. Any other error ends the
-// run.
+// refuse is called when a model cannot be opened or run. An error of its file is kept, and the run goes on without
+// the model. Any other error is returned, and ends the run.
 func (l *refusals) refuse(r *runner, err error) error {
 	if !errors.Is(err, ErrInput) {
 		return err

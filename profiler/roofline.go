@@ -41,13 +41,13 @@ func measureCeilings(ctx context.Context, p loadTarget, hostCopy func() float64)
 	}
 	if e, ok := p.eng.(copyTimer); ok && !p.dev.IsCPU() {
 		if _, _, in, err := e.CopyRates(p.dev); err == nil {
-			c.memoryGBps = round3(2 * in / 1e9)
+			c.memoryGBps = roundRate(2 * in / 1e9)
 		}
 	} else if p.dev.IsCPU() {
-		c.memoryGBps = round3(readAndWritten(hostCopy()))
+		c.memoryGBps = roundRate(readAndWritten(hostCopy()))
 	}
 	if flops, err := matmulRate(ctx, p); err == nil {
-		c.matmulGflops = round3(flops / 1e9)
+		c.matmulGflops = roundRate(flops / 1e9)
 	}
 	return c
 }
@@ -59,8 +59,8 @@ func HostCopyGBps() float64 { return readAndWritten(hostCopyGbps()) }
 // 1e9 a second.
 func readAndWritten(gbps float64) float64 { return 2 * gbps / 8 }
 
-// round3 rounds to four significant digits, the precision of a measurement.
-func round3(x float64) float64 {
+// roundRate rounds a measured rate to four significant digits. It returns 0 for what is no positive number.
+func roundRate(x float64) float64 {
 	if x <= 0 || math.IsInf(x, 0) || math.IsNaN(x) {
 		return 0
 	}
@@ -74,7 +74,8 @@ func MatmulRate(ctx context.Context, eng engine.Engine, d engine.Device, o engin
 	return matmulRate(ctx, loadTarget{eng: eng, dev: d, options: o})
 }
 
-// matmulRate does the same in the precision of a target.
+// matmulRate measures how many floating-point operations per second a large matrix product reaches on a target's
+// device, in the target's precision (float32 or float16): the best of several runs.
 func matmulRate(ctx context.Context, p loadTarget) (float64, error) {
 	prober, ok := p.eng.(Prober)
 	if !ok {
@@ -131,6 +132,7 @@ func matmulRate(ctx context.Context, p loadTarget) (float64, error) {
 	return 2 * math.Pow(float64(size), 3) / fastest.Seconds(), nil
 }
 
+// chainOf returns a loaded model of one block.
 func chainOf(b engine.Block) *loadedModel { return &loadedModel{blocks: []engine.Block{b}} }
 
 // workCounter is a model that can count its own work.
@@ -138,7 +140,8 @@ type workCounter interface {
 	countWork(ctx context.Context, p Prober) (*graph.WorkCounts, error)
 }
 
-// countWork sets how many products a model's blocks compute and how many bytes they move.
+// countWork counts for the profile how many multiplications (MACs) a model's blocks compute and how many bytes they
+// move, by its graph.
 func (g *jobGroup) countWork(ctx context.Context, j *modelJob) error {
 	m, ok := j.m.(workCounter)
 	b, isGraph := j.cut.(*graph.Blocks)
@@ -162,6 +165,7 @@ func (g *jobGroup) countWork(ctx context.Context, j *modelJob) error {
 	return nil
 }
 
+// countedWork reports whether the profile's entry has the work of n blocks already.
 func (j *modelJob) countedWork(n int) bool {
 	return len(j.entry.Blocks) == n && slices.ContainsFunc(j.entry.Blocks, func(b formats.Block) bool { return b.TensorBytes > 0 })
 }
@@ -182,12 +186,13 @@ type RooflineRow struct {
 	Reason string `json:"far,omitempty"`
 }
 
-// A block is far from the roofline if it reaches less than this fraction, unless it is so short that no kernel of
-// its size would reach more.
+// A block is far from the roofline (its shortest possible time) if that is less than farFraction of its time. Blocks of
+// at most farMinTime are never called far, because starting a kernel (a program of the GPU) takes too large a part of
+// their time.
 const (
 	farFraction = 0.15
-	farFloor    = 50 * time.Microsecond
-	launchBound = 0.8 // share of host time in wall time from which on the device waits
+	farMinTime  = 50 * time.Microsecond
+	launchBound = 0.8 // share of the host's time for launching in a run's time from which on the device waits for the host
 )
 
 // RooflineRows returns a row for every block and whole model of a profile, at share 1, on devices whose highest rates
@@ -208,6 +213,8 @@ func RooflineRows(p *formats.Profile) []RooflineRow {
 				}
 				out = append(out, rooflineRow(&p.Devices[d], m.Model, s.Batch, block, l, macs, tensors, weights))
 			}
+
+			// Add a row for each block and, with the sums over the blocks, for the whole model.
 			var macs, tensors, weights int64
 			for b, l := range s.Blocks {
 				x := &m.Blocks[b]
@@ -222,20 +229,27 @@ func RooflineRows(p *formats.Profile) []RooflineRow {
 	return out
 }
 
+// rooflineRow computes the shortest possible time of a block on a device, and the part of the measured time l that it
+// is. The block (-1 for the whole model) computes macs multiplications and moves the bytes of tensors for each sample,
+// and reads the bytes of weights once per run. If it is far from that time, the row has a reason: the host launches too
+// slowly, or the kernels (the GPU's programs) are slow.
 func rooflineRow(d *formats.ProfileDevice, model string, batch, block int, l formats.Latency, macs, tensors, weights int64) RooflineRow {
-	compute := 2 * float64(macs) * float64(batch) / (d.MatmulGflops * 1e9)
-	memory := (float64(tensors)*float64(batch) + float64(weights)) / (d.MemoryGBps * 1e9)
+	// Seconds at the highest rates of the device. A multiplication counts with its addition.
+	computeTime := 2 * float64(macs) * float64(batch) / (d.MatmulGflops * 1e9)
+	memoryTime := (float64(tensors)*float64(batch) + float64(weights)) / (d.MemoryGBps * 1e9)
 	if d.Precision == formats.PrecisionFP16 {
-		memory /= 2 // tensors and weights are counted in float32
+		memoryTime /= 2 // tensors and weights are counted in float32, which is twice as large
 	}
+
+	// The longer of the two bounds the block's time.
 	r := RooflineRow{Model: model, Device: d.Device, Batch: batch, Block: block, Wall: l.WallUS, Bound: "compute"}
-	if memory > compute {
+	if memoryTime > computeTime {
 		r.Bound = "memory"
-	} // tensors and weights are counted in float32, which is twice as large
-	floor := time.Duration(max(compute, memory) * float64(time.Second))
+	}
+	floor := time.Duration(max(computeTime, memoryTime) * float64(time.Second))
 	r.Floor = document.Micros(floor)
 	r.Fraction = math.Round(1e4*float64(floor)/float64(l.WallUS.D())) / 1e4
-	if r.Fraction < farFraction && l.WallUS.D() > farFloor {
+	if r.Fraction < farFraction && l.WallUS.D() > farMinTime {
 		r.Reason = "kernels"
 		if l.HostUS > 0 && float64(l.HostUS) >= launchBound*float64(l.WallUS) {
 			r.Reason = "launch"
@@ -244,7 +258,8 @@ func rooflineRow(d *formats.ProfileDevice, model string, batch, block int, l for
 	return r
 }
 
-// noteRoofline notes which of a model's blocks are far below the highest rates of the device.
+// noteRoofline notes in the profile which of a model's blocks take much longer than the highest rates of the device
+// allow, the worst four.
 func (r *runner) noteRoofline(j *modelJob) {
 	single := &formats.Profile{Models: []formats.ProfileModel{*j.entry}}
 	for _, d := range r.profile.Devices {
@@ -253,7 +268,7 @@ func (r *runner) noteRoofline(j *modelJob) {
 		}
 	}
 	rows := RooflineRows(single)
-	rows = slices.DeleteFunc(rows, func(x RooflineRow) bool { return x.Reason == "" || x.Block < 0 || x.Device != r.dev.Kind })
+	rows = slices.DeleteFunc(rows, func(row RooflineRow) bool { return row.Reason == "" || row.Block < 0 || row.Device != r.dev.Kind })
 	subject := fmt.Sprintf("blocks of %s far below the roofline of %s", j.info.name, r.dev.Kind)
 	if len(rows) == 0 {
 		r.setNote(subject, "")
@@ -261,10 +276,10 @@ func (r *runner) noteRoofline(j *modelJob) {
 	}
 	slices.SortStableFunc(rows, func(a, b RooflineRow) int { return cmp.Compare(a.Fraction, b.Fraction) })
 	var parts []string
-	for _, x := range rows[:min(4, len(rows))] {
-		parts = append(parts, fmt.Sprintf("block %d at batch %d reaches %.1f %% (%s)", x.Block, x.Batch, 100*x.Fraction, map[string]string{
+	for _, row := range rows[:min(4, len(rows))] {
+		parts = append(parts, fmt.Sprintf("block %d at batch %d reaches %.1f %% (%s)", row.Block, row.Batch, 100*row.Fraction, map[string]string{
 			"launch": "the host launches too slowly", "kernels": "small kernels, or tensors that change their layout",
-		}[x.Reason]))
+		}[row.Reason]))
 	}
 	if omitted := len(rows) - 4; omitted > 0 {
 		parts = append(parts, fmt.Sprintf("%d more", omitted))

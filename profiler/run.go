@@ -126,6 +126,8 @@ type runner struct {
 	progress
 }
 
+// run does the steps of Run: it pins the thread, opens the models, estimates the time, and measures the models group by
+// group.
 func (r *runner) run(ctx context.Context) error {
 	if r.dev.IsCPU() {
 		unpin, err := engine.PinThread(r.dev.CPUs...)
@@ -242,18 +244,19 @@ func (r *runner) openModels(ctx context.Context) error {
 	return checkPadding(ctx, r)
 }
 
-// planMeasurements decides what is measured. It returns how many of the requested measurements the profile has
+// planMeasurements decides what is measured: it fills the todo list of each job with the (share, batch) pairs that
+// are requested and that the profile lacks. It returns how many of the requested measurements the profile has
 // already.
 func (r *runner) planMeasurements() (skipped int) {
 	for _, j := range r.jobs {
-		for _, u := range r.requestedKeys(j) {
-			isHeld := j.hasProfileCut && j.entry.FindMeasurement(r.dev.Kind, u.share, u.batch) != nil
-			if j.measuresBlocks[u] = !r.o.Ranges.OnlyRanges && (r.o.Force || !isHeld); j.measuresBlocks[u] || len(r.missingRanges(j, u)) > 0 {
-				j.todo = append(j.todo, u)
+		for _, key := range r.requestedKeys(j) {
+			isHeld := j.hasProfileCut && j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch) != nil
+			if j.measuresBlocks[key] = !r.o.Ranges.OnlyRanges && (r.o.Force || !isHeld); j.measuresBlocks[key] || len(r.missingRanges(j, key)) > 0 {
+				j.todo = append(j.todo, key)
 				continue
 			}
 			skipped++
-			r.event(Event{Stage: StageSkipped, Model: j.info.name, Share: u.share, Batch: u.batch, Text: "measured already"})
+			r.event(Event{Stage: StageSkipped, Model: j.info.name, Share: key.share, Batch: key.batch, Text: "measured already"})
 		}
 	}
 	return skipped
@@ -284,8 +287,8 @@ func (r *runner) requestedKeys(j *modelJob) []measurementKey {
 	return out
 }
 
-// knowsCeilings reports whether the profile has the highest rates of the GPU, which take seconds to measure. Those
-// of a CPU are always measured anew, because others may be using it.
+// knowsCeilings reports whether the profile has the highest rates of the GPU (its ceilings), so that they need not
+// be measured, which takes seconds. Those of a CPU are always measured anew, because others may be using it.
 func (r *runner) knowsCeilings() bool {
 	current := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
 	return !r.dev.IsCPU() && !r.o.Force && slices.ContainsFunc(r.profile.Devices, func(d formats.ProfileDevice) bool {
@@ -293,6 +296,7 @@ func (r *runner) knowsCeilings() bool {
 	})
 }
 
+// target returns where and how models are loaded on the whole device.
 func (r *runner) target() loadTarget {
 	return loadTarget{r.o.Engine, r.dev, r.o.EngineOptions, r.o.FP16}
 }
@@ -300,9 +304,9 @@ func (r *runner) target() loadTarget {
 // batches returns the batch sizes that are to be measured at a share, ascending.
 func (j *modelJob) batches(share int) []int {
 	var out []int
-	for _, u := range j.todo {
-		if u.share == share {
-			out = append(out, u.batch)
+	for _, key := range j.todo {
+		if key.share == share {
+			out = append(out, key.batch)
 		}
 	}
 	return out

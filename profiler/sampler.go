@@ -41,8 +41,8 @@ const minSample = 20 * time.Microsecond
 type probe struct {
 	name      string
 	run       func(n int) (engine.Timing, error)
-	reps      int
-	cpu, wall []time.Duration
+	reps      int             // runs of one sample
+	cpu, wall []time.Duration // times of a run, one per sample
 	host      []time.Duration // host times, as many as the others if the engine reports them, else none
 	idleFirst func()          // leaves the device idle before an additional sample; nil for none
 	afterIdle []time.Duration // wall times of runs after an idle time
@@ -90,10 +90,10 @@ type sampler struct {
 // and caches are stable.
 const longRun = 2 * time.Millisecond
 
-// warmUp runs every probe until one or two runs are not faster than the fastest before (at least two runs, at most
-// ten), and sets the repetitions of short probes.
-func (s *sampler) warmUp(ctx context.Context, l *probeSet) error {
-	for _, p := range l.probes {
+// warmUp runs every probe of a set until its time no longer falls: until one or two runs are not faster than the
+// fastest before, at least two runs, at most ten. It then sets how often a short probe runs in one sample.
+func (s *sampler) warmUp(ctx context.Context, set *probeSet) error {
+	for _, p := range set.probes {
 		// Run until the time no longer falls.
 		fastest, slowerRuns := time.Duration(0), 0
 		for i := 0; i < 10 && (i < 2 || slowerRuns < 1 || slowerRuns < 2 && fastest < longRun); i++ {
@@ -108,7 +108,7 @@ func (s *sampler) warmUp(ctx context.Context, l *probeSet) error {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
 			c, w := t.PerRun()
-			if l.onCPU {
+			if set.onCPU {
 				w = c
 			}
 			if fastest == 0 || float64(w) < 0.98*float64(fastest) {
@@ -134,53 +134,53 @@ func (s *sampler) isOutOfTime() bool { return !s.deadline.IsZero() && !s.now().B
 
 // run samples the probe sets until all are finished. If the context ends first, it returns the context's error.
 // The open sets keep their samples, and their stop reason is that they were interrupted.
-func (s *sampler) run(ctx context.Context, lanes []*probeSet) error {
-	for _, l := range lanes {
-		l.begun = s.now()
+func (s *sampler) run(ctx context.Context, sets []*probeSet) error {
+	for _, set := range sets {
+		set.begun = s.now()
 	}
-	open := len(lanes)
+	open := len(sets)
 	for open > 0 {
 		open = 0
-		for _, l := range lanes {
-			if l.stopReason != "" {
+		for _, set := range sets {
+			if set.stopReason != "" {
 				continue
 			}
 
 			// Sample the set for some rounds, until a rule stops it.
-			for range roundsPerTurn(l, lanes) {
-				if s.isOutOfTime() && l.roundCount >= budgetRounds {
-					l.stopReason = endBudget
-				} else if err := s.oneRound(ctx, l); err != nil {
-					return markInterrupted(ctx, lanes, err)
+			for range roundsPerTurn(set, sets) {
+				if s.isOutOfTime() && set.roundCount >= budgetRounds {
+					set.stopReason = endBudget
+				} else if err := s.oneRound(ctx, set); err != nil {
+					return markInterrupted(ctx, sets, err)
 				} else {
-					l.stopReason = s.stopReason(l)
+					set.stopReason = s.stopReason(set)
 				}
-				if l.stopReason != "" {
+				if set.stopReason != "" {
 					break
 				}
 			}
-			if l.stopReason == "" {
+			if set.stopReason == "" {
 				open++
 				continue
 			}
 
 			// Repeat a set that a busy machine disturbed, and keep the best try.
-			if s.shouldRetry != nil && l.triesGivenUp < busyTries && !s.isOutOfTime() && s.shouldRetry(l) {
-				l.restart(s.now())
+			if s.shouldRetry != nil && set.triesGivenUp < busyTries && !s.isOutOfTime() && s.shouldRetry(set) {
+				set.restart(s.now())
 				open++
 				continue
 			}
-			if l.triesGivenUp > 0 {
-				l.keepBetterTry()
+			if set.triesGivenUp > 0 {
+				set.keepBetterTry()
 			}
 			if s.onFinished != nil {
-				if err := s.onFinished(l); err != nil {
+				if err := s.onFinished(set); err != nil {
 					return err
 				}
 			}
 		}
 		if s.progress != nil {
-			s.progress(s.finishedShare(lanes))
+			s.progress(s.finishedShare(sets))
 		}
 	}
 	return nil
@@ -193,87 +193,89 @@ const (
 	maxTurns    = 16
 )
 
-// roundsPerTurn returns how many rounds a probe set gets in a row.
-func roundsPerTurn(l *probeSet, lanes []*probeSet) int {
-	if l.lastRoundTime <= 0 {
+// roundsPerTurn returns how many rounds a probe set gets in a row before the next set has its turn.
+func roundsPerTurn(set *probeSet, sets []*probeSet) int {
+	if set.lastRoundTime <= 0 {
 		return 1
 	}
-	longest := slices.MaxFunc(lanes, func(a, b *probeSet) int { return cmp.Compare(a.lastRoundTime, b.lastRoundTime) }).lastRoundTime
-	return min(maxTurns, max(1, int(longest/(turnDivisor*l.lastRoundTime))))
+	longest := slices.MaxFunc(sets, func(a, b *probeSet) int { return cmp.Compare(a.lastRoundTime, b.lastRoundTime) }).lastRoundTime
+	return min(maxTurns, max(1, int(longest/(turnDivisor*set.lastRoundTime))))
 }
 
-func markInterrupted(ctx context.Context, lanes []*probeSet, err error) error {
+// markInterrupted is called when a round failed with err. If that is because the context ended, it marks all open probe
+// sets as interrupted and returns the context's error.
+func markInterrupted(ctx context.Context, sets []*probeSet, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	for _, l := range lanes {
-		if l.stopReason == "" {
-			if l.bestTry != nil {
-				l.keepBetterTry()
+	for _, set := range sets {
+		if set.stopReason == "" {
+			if set.bestTry != nil {
+				set.keepBetterTry()
 			}
-			l.stopReason = endInterrupted
+			set.stopReason = endInterrupted
 		}
 	}
 	return ctx.Err()
 }
 
 // oneRound runs every probe of the set once. An interrupted round leaves no sample behind.
-func (s *sampler) oneRound(ctx context.Context, l *probeSet) error {
+func (s *sampler) oneRound(ctx context.Context, set *probeSet) error {
 	if s.turn != nil {
 		defer s.turn()()
 	}
 	begin := s.now()
-	for _, p := range l.probes {
+	for _, p := range set.probes {
 		err := ctx.Err()
 		if err == nil {
 			err = p.sample()
 		}
 		if err != nil {
-			for _, q := range l.probes {
-				q.cpu, q.wall, q.host = q.cpu[:l.roundCount], q.wall[:l.roundCount], q.host[:min(len(q.host), l.roundCount)]
-				q.afterIdle = q.afterIdle[:min(len(q.afterIdle), l.roundCount)]
+			for _, q := range set.probes {
+				q.cpu, q.wall, q.host = q.cpu[:set.roundCount], q.wall[:set.roundCount], q.host[:min(len(q.host), set.roundCount)]
+				q.afterIdle = q.afterIdle[:min(len(q.afterIdle), set.roundCount)]
 			}
 			if err == ctx.Err() {
 				return err
 			}
-			return fmt.Errorf("%s: %w", l.name, err)
+			return fmt.Errorf("%s: %w", set.name, err)
 		}
 	}
-	l.roundCount++
-	l.lastRoundTime = s.now().Sub(begin)
+	set.roundCount++
+	set.lastRoundTime = s.now().Sub(begin)
 	if s.measureReference != nil {
-		l.reference = append(l.reference, s.measureReference())
+		set.reference = append(set.reference, s.measureReference())
 	}
 	return nil
 }
 
 // stopReason returns why the set has enough samples, or "" if it has not. Intervals are computed only every few
 // rounds, because that takes sorting.
-func (s *sampler) stopReason(l *probeSet) string {
-	if l.roundCount < s.rule.MinRounds || s.now().Sub(l.begun) < s.rule.MinSpan {
+func (s *sampler) stopReason(set *probeSet) string {
+	if set.roundCount < s.rule.MinRounds || s.now().Sub(set.begun) < s.rule.MinSpan {
 		return ""
 	}
-	if l.roundCount >= s.rule.MaxRounds || s.rule.MaxSpan > 0 && s.now().Sub(l.begun) >= s.rule.MaxSpan {
-		if l.loosestHalfWidth(s.rule.Floor) <= s.rule.HalfWidth {
+	if set.roundCount >= s.rule.MaxRounds || s.rule.MaxSpan > 0 && s.now().Sub(set.begun) >= s.rule.MaxSpan {
+		if set.loosestHalfWidth(s.rule.Floor) <= s.rule.HalfWidth {
 			return endTight
 		}
 		return endRounds
 	}
-	if step := max(1, l.roundCount/10); (l.roundCount-s.rule.MinRounds)%step == 0 && l.loosestHalfWidth(s.rule.Floor) <= s.rule.HalfWidth {
+	if step := max(1, set.roundCount/10); (set.roundCount-s.rule.MinRounds)%step == 0 && set.loosestHalfWidth(s.rule.Floor) <= s.rule.HalfWidth {
 		return endTight
 	}
 	return ""
 }
 
 // finishedShare estimates the share of the work that is done, 0 to 1.
-func (s *sampler) finishedShare(lanes []*probeSet) float64 {
+func (s *sampler) finishedShare(sets []*probeSet) float64 {
 	var finished float64
-	for _, l := range lanes {
-		if l.stopReason != "" {
+	for _, set := range sets {
+		if set.stopReason != "" {
 			finished++
 			continue
 		}
-		finished += min(0.99, float64(l.roundCount)/float64(max(1, s.rule.MaxRounds)))
+		finished += min(0.99, float64(set.roundCount)/float64(max(1, s.rule.MaxRounds)))
 	}
-	return finished / float64(max(1, len(lanes)))
+	return finished / float64(max(1, len(sets)))
 }

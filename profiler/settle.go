@@ -10,7 +10,8 @@ import (
 	"inferplan/formats"
 )
 
-// PlannedModels returns the files of the models that a plan runs, at the paths in the profile.
+// PlannedModels returns the files of the models that a plan runs, each once, by the paths in the profile. Those are
+// relative to the profile's folder. A model without a file, whose numbers come from elsewhere, is an error.
 func PlannedModels(profilePath string, profile *formats.Profile, plan *formats.Plan) ([]string, error) {
 	var out []string
 	for i := range plan.Deployment {
@@ -75,7 +76,8 @@ func Settle(ctx context.Context, budget time.Duration, optionsFor func(plan *for
 	}
 }
 
-// measureUsed measures the ranges that a plan uses. It returns the number of measurements that got new ranges.
+// measureUsed measures the ranges of blocks that the stages of a plan run. It returns the number of measurements
+// that got new ranges.
 func measureUsed(ctx context.Context, o Options, plan *formats.Plan) (int, error) {
 	profile, err := formats.ReadProfile(o.OutPath)
 	if err != nil {

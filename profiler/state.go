@@ -62,6 +62,7 @@ func watchDevice(o *Options, d engine.Device) *stateWatch {
 	return w
 }
 
+// readOnce adds a reading, unless it fails.
 func (w *stateWatch) readOnce() {
 	s, err := w.reader.Read()
 	if err != nil {
@@ -108,6 +109,7 @@ func (w *stateWatch) summary() *formats.DeviceState {
 	return out
 }
 
+// medianOf returns the median of a list in any order, the upper one of two.
 func medianOf[T cmp.Ordered](list []T) T {
 	s := slices.Sorted(slices.Values(list))
 	return s[len(s)/2]

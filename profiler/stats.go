@@ -53,7 +53,8 @@ func drift(samples []time.Duration) document.Micros {
 	return document.Micros(stat.StdDev(means, nil))
 }
 
-// stretchFigures applies figure to each of eight consecutive parts of samples in time order.
+// stretchFigures divides samples, which are in time order, into consecutive parts of equal length (formats.Stretches
+// of them), and returns the figure of each part.
 func stretchFigures(samples []time.Duration, figure func([]time.Duration) time.Duration) []float64 {
 	out, n := make([]float64, formats.Stretches), len(samples)
 	for k := range out {

@@ -55,6 +55,7 @@ func constantInfos(list []graph.Constant) []formats.TensorInfo {
 	return out
 }
 
+// tensorInfos returns the profile's entries for tensors, without values.
 func tensorInfos(specs []engine.Spec) []formats.TensorInfo {
 	out := make([]formats.TensorInfo, len(specs))
 	for i, s := range specs {

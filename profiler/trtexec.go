@@ -102,6 +102,8 @@ type trtImport struct {
 	notes     []string
 }
 
+// checkInputs fills in the defaults of an import, sorts the runs by share and batch, and returns an error if something
+// is missing or does not fit the profile that the numbers are added to.
 func (im *trtImport) checkInputs() error {
 	o := &im.o
 	if o.Blocks == 0 {
@@ -177,6 +179,7 @@ func (im *trtImport) device() *formats.ProfileDevice {
 	return nil
 }
 
+// open opens the model's file, to find its cuts. A model that cannot be cut has no chain.
 func (im *trtImport) open(ctx context.Context) error {
 	opt := &Options{Engine: im.o.Prober, Dims: im.o.Dims, Values: im.o.Values, Operators: im.o.Operators, Profile: im.o.Profile}
 	if im.o.Profile != nil {
@@ -205,6 +208,7 @@ func (im *trtImport) profileModel() *formats.ProfileModel {
 	return nil
 }
 
+// source describes the model's file for the profile, or returns nil without a file.
 func (im *trtImport) source() *formats.ModelSource {
 	if im.model == nil {
 		return nil
@@ -213,7 +217,7 @@ func (im *trtImport) source() *formats.ModelSource {
 	return &formats.ModelSource{Path: relativeTo(im.o.OutPath, in.path), SHA256: in.sha256, Weights: in.files}
 }
 
-// asWhole makes the whole model one block.
+// asWhole makes the whole model one block, for runs without layers.
 func (im *trtImport) asWhole() error {
 	if h := im.profileModel(); h != nil && len(h.Blocks) != 1 {
 		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.o.Model, len(h.Blocks))
@@ -229,7 +233,8 @@ func (im *trtImport) asWhole() error {
 	return nil
 }
 
-// profile returns the document.
+// profile returns the document: the device, the model with its blocks, and a measurement per run. The times of
+// blocks are scaled so that they sum to the time of an inference, if the run has both.
 func (im *trtImport) profile() *formats.Profile {
 	o := &im.o
 	d := o.Device
@@ -293,6 +298,7 @@ func (im *trtImport) profile() *formats.Profile {
 	return p
 }
 
+// sumOf returns the sum of times.
 func sumOf(list []time.Duration) time.Duration {
 	sum := time.Duration(0)
 	for _, t := range list {

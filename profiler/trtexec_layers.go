@@ -12,7 +12,8 @@ import (
 // layersNameFormat makes the name of a block of layers, from which a later import learns where it was cut.
 const layersNameFormat = "layers %d-%d"
 
-// byTime groups the layers into blocks by time, the same in all runs.
+// byTime groups the layers of TensorRT's engine into blocks of about equal time, the same blocks in all runs. It is
+// for imports without the model's file.
 func (im *trtImport) byTime() error {
 	// All runs must have the same layers.
 	firstLayers := im.o.Runs[0].Layers.Layers
@@ -63,15 +64,17 @@ func (im *trtImport) byTime() error {
 	return nil
 }
 
-// layerBounds returns the bounds of the blocks of an earlier import.
+// layerBounds returns where an earlier import of m divided its layers into blocks: the first layer of each block,
+// and the number of layers. It reads them from the names of the blocks, and returns an error if these are others or
+// do not have that many layers.
 func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
 	bounds := []int{0}
 	for _, b := range m.Blocks {
-		var firstLayer, to int
-		if n, err := fmt.Sscanf(b.Name, layersNameFormat, &firstLayer, &to); n != 2 || err != nil || firstLayer != bounds[len(bounds)-1] || to < firstLayer {
+		var firstLayer, lastLayer int
+		if n, err := fmt.Sscanf(b.Name, layersNameFormat, &firstLayer, &lastLayer); n != 2 || err != nil || firstLayer != bounds[len(bounds)-1] || lastLayer < firstLayer {
 			return nil, inputError("%s is cut otherwise in the profile (block %s): give its file (--model), or write another profile (-o)", m.Model, b.Name)
 		}
-		bounds = append(bounds, to+1)
+		bounds = append(bounds, lastLayer+1)
 	}
 	if bounds[len(bounds)-1] != layers {
 		return nil, inputError("%s has %d layers in the profile, %d here: give its file (--model), or write another profile (-o)", m.Model, bounds[len(bounds)-1], layers)
@@ -79,7 +82,8 @@ func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
 	return bounds, nil
 }
 
-// byGraph groups the parts of the graph between the cuts that no layer spans.
+// byGraph groups the parts of the model's graph into blocks of about equal time, the same blocks in all runs, and
+// sums the layers' times by block. It cuts only where no layer of TensorRT's engine spans the cut.
 func (im *trtImport) byGraph() error {
 	if im.chain == nil {
 		return inputError("%s cannot be cut (%s): import its times alone", im.o.File, strings.Join(im.model.info().warnings, "; "))

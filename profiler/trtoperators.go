@@ -15,7 +15,8 @@ type atomSpan struct {
 	time                time.Duration
 }
 
-// sumByBlock sums the times of layers by the blocks that they lie in.
+// sumByBlock sums the times of layers by the blocks that they lie in. bounds are the first atom of each block, and
+// the end.
 func sumByBlock(bounds []int, spans []atomSpan) []time.Duration {
 	out := make([]time.Duration, len(bounds)-1)
 	for _, s := range spans {
@@ -28,6 +29,7 @@ func sumByBlock(bounds []int, spans []atomSpan) []time.Duration {
 // operatorIndex finds the atom of an operator by its name.
 type operatorIndex struct{ atom map[string]int }
 
+// newOperators lists the operators of a model by name.
 func newOperators(c *graph.Chain) *operatorIndex {
 	o := &operatorIndex{map[string]int{}}
 	for i := range c.AtomCount() {
@@ -42,11 +44,13 @@ func newOperators(c *graph.Chain) *operatorIndex {
 // changes of layout.
 const maxUnmatchedShare = 0.25
 
-// match assigns the layers of a run to atoms of the model.
+// match returns for every layer of a run the atoms that its operators lie in, with its time. It finds the operators
+// by the names in the layer's name. The time of a layer without any goes to the next layer that has some. If such
+// layers take too much of the time, the run is of another model, which is an error.
 func (o *operatorIndex) match(r TRTExecRun) ([]atomSpan, error) {
 	var out []atomSpan
-	stray, unmatchedTime := time.Duration(0), time.Duration(0)
-	unknown := ""
+	unmatchedTotal, pendingTime := time.Duration(0), time.Duration(0) // time of layers without an operator: all, and not yet given to the next
+	unknown := ""                                                     // the first such layer
 
 	// A layer spans the operators that its name lists. The time of one that lists none goes to the next that does.
 	for _, l := range r.Layers.Layers {
@@ -62,14 +66,14 @@ func (o *operatorIndex) match(r TRTExecRun) ([]atomSpan, error) {
 			s.firstAtom, s.lastAtom = min(s.firstAtom, atom), max(s.lastAtom, atom)
 		}
 		if s.firstAtom < 0 {
-			unmatchedTime += l.Time
-			if stray += l.Time; unknown == "" && l.Time > 0 {
+			pendingTime += l.Time
+			if unmatchedTotal += l.Time; unknown == "" && l.Time > 0 {
 				unknown = l.Name
 			}
 			continue
 		}
-		s.time += unmatchedTime
-		unmatchedTime = 0
+		s.time += pendingTime
+		pendingTime = 0
 		out = append(out, s)
 	}
 
@@ -78,11 +82,11 @@ func (o *operatorIndex) match(r TRTExecRun) ([]atomSpan, error) {
 	switch {
 	case len(out) == 0:
 		return nil, inputError("%s: none of its %d layers has the name of an operator of the model, such as %q: is it the file that the engine was built from?", r.Name, len(r.Layers.Layers), r.Layers.Layers[0].Name)
-	case stray.Seconds() > maxUnmatchedShare*total.Seconds():
+	case unmatchedTotal.Seconds() > maxUnmatchedShare*total.Seconds():
 		return nil, inputError("%s: layers of no operator of the model, such as %q, take %.0f %% of the time (at most %.0f %%): is it the file that the engine was built from?",
-			r.Name, unknown, 100*stray.Seconds()/total.Seconds(), 100*maxUnmatchedShare)
+			r.Name, unknown, 100*unmatchedTotal.Seconds()/total.Seconds(), 100*maxUnmatchedShare)
 	}
-	out[len(out)-1].time += unmatchedTime
+	out[len(out)-1].time += pendingTime
 	return out, nil
 }
 

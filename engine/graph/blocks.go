@@ -45,7 +45,7 @@ func (c *Chain) Partition(costs []float64, n int) (*Blocks, error) {
 }
 
 // partitionAtoms divides atoms into n consecutive blocks, by dynamic programming. costs has one entry per atom,
-// cross[i] is the bytes that cross before atom i. It finds the smallest possible largest cost of atoms block, and then,
+// cross[i] is the bytes that cross before atom i. It finds the smallest possible largest cost of a block, and then,
 // at that cost, the fewest crossing bytes. The result holds the first atom of each block, and the number of atoms.
 func partitionAtoms(costs []float64, cross []int64, n int) []int {
 	atoms := len(costs)

@@ -207,11 +207,11 @@ func (c *TransformerConfig) complete(defaults TransformerConfig) error {
 			*f.v = f.def
 		}
 		if *f.v < 0 || *f.v > f.limit {
-			return fmt.Errorf("%s %defaults: expected 1 to %d", f.name, *f.v, f.limit)
+			return fmt.Errorf("%s %d: expected 1 to %d", f.name, *f.v, f.limit)
 		}
 	}
 	if c.Hidden%c.Heads != 0 {
-		return fmt.Errorf("hidden %defaults is no multiple of %defaults heads", c.Hidden, c.Heads)
+		return fmt.Errorf("hidden %d is no multiple of %d heads", c.Hidden, c.Heads)
 	}
 	return nil
 }

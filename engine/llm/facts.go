@@ -58,7 +58,7 @@ func factsOfModel(ctx context.Context, s *Server, model string, f *Facts) error 
 	return nil
 }
 
-// factsOfLlama adds the facts of llama-server to f, from /props. Every slotContext (a sequence that can run) has its own
+// factsOfLlama adds the facts of llama-server to f, from /props. Every slot (a sequence that can run) has its own
 // context there, or all slots share one, which the number of KV tokens depends on. Only a router shows how a model's
 // server was started. Without an explicit number of slots, they share.
 func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error {
@@ -81,7 +81,7 @@ func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error 
 	case err != nil:
 		return err
 	case args == nil && f.Sequences > 1:
-		f.Doubt = "counted as a context per slotContext: with -kvu, or without -np, llama-server has one context for all"
+		f.Doubt = "counted as a context per slot: with -kvu, or without -np, llama-server has one context for all"
 	case slices.Contains(args, "--kv-unified") || args != nil && !slices.Contains(args, "--parallel"):
 		f.KVTokens = int64(slotContext)
 	}

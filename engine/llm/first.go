@@ -45,7 +45,7 @@ func (c *Client) FirstTokenProbabilities(ctx context.Context, model, prompt stri
 }
 
 // retryable reports whether a request that failed with err can be repeated, and after which time the server wants
-// it. Busy and missing servers may be asked again, and a isProxyError that does not reach its server.
+// it. Busy and missing servers may be asked again, and a proxy that does not reach its server.
 func retryable(err error) (bool, time.Duration) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {

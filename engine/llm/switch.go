@@ -314,7 +314,7 @@ func (s *Server) checkCanary(ctx context.Context, model string) error {
 			return err
 		}
 		if ok && text != earlier {
-			return fmt.Errorf("%check: %s writes %q, before it slept %q", ErrCanary, check.Name, excerpt(text), excerpt(earlier))
+			return fmt.Errorf("%w: %s writes %q, before it slept %q", ErrCanary, check.Name, excerpt(text), excerpt(earlier))
 		}
 	}
 	return nil

@@ -42,7 +42,7 @@ type block struct {
 	stagedCores   map[int]*binding // the bindings behind staged ones, by batch size
 	deviceInputs  map[inputKey]*tensor
 	runLocks      map[int]*sync.Mutex // locks for bindings that share tensors, by batch size
-	lastGraph     int                 // number of the next CUDA graph
+	lastGraph     int                 // number of the CUDA graph made last
 }
 
 // sessionFor returns the session for a batch size, and makes it when that size is first used. The caller holds b.mu.

@@ -14,22 +14,24 @@ type CPUCost struct{ Iteration, Sequence time.Duration }
 func FitCPU(runs ...*Run) (CPUCost, error) {
 	var bestCost CPUCost
 	minLoss := math.Inf(1)
+
+	// Each grid is four times as fine as the last, and spans a step around its best point.
 	step := CPUCost{200 * time.Microsecond, 10 * time.Microsecond}
-	start, to := CPUCost{}, CPUCost{3 * time.Millisecond, 100 * time.Microsecond}
+	start, end := CPUCost{}, CPUCost{3 * time.Millisecond, 100 * time.Microsecond}
 	for range 4 {
-		for a := start.Iteration; a <= to.Iteration; a += step.Iteration {
-			for b := start.Sequence; b <= to.Sequence; b += step.Sequence {
-				loss, err := lossOf(runs, CPUCost{a, b})
+		for iteration := start.Iteration; iteration <= end.Iteration; iteration += step.Iteration {
+			for sequence := start.Sequence; sequence <= end.Sequence; sequence += step.Sequence {
+				loss, err := lossOf(runs, CPUCost{iteration, sequence})
 				if err != nil {
 					return CPUCost{}, err
 				}
 				if loss < minLoss {
-					bestCost, minLoss = CPUCost{a, b}, loss
+					bestCost, minLoss = CPUCost{iteration, sequence}, loss
 				}
 			}
 		}
 		start = CPUCost{max(0, bestCost.Iteration-step.Iteration), max(0, bestCost.Sequence-step.Sequence)}
-		to = CPUCost{bestCost.Iteration + step.Iteration, bestCost.Sequence + step.Sequence}
+		end = CPUCost{bestCost.Iteration + step.Iteration, bestCost.Sequence + step.Sequence}
 		step = CPUCost{step.Iteration / 4, step.Sequence / 4}
 	}
 	return bestCost, nil
@@ -38,9 +40,9 @@ func FitCPU(runs ...*Run) (CPUCost, error) {
 // maxSum is the largest sum of both constants in a mean iteration.
 const maxSum = 6 * time.Millisecond
 
-// Calibrate does the same. For a single run, whose batches are mostly of one size, the two constants can hardly be
-// separated. Then it fits their sum in the mean iteration, and each constant makes half of it. The halves are a
-// convention.
+// Calibrate fits the two constants of the server's CPU time to runs, as FitCPU does. A single run, whose batches are
+// mostly of one size, hardly separates them. Then it fits their sum in the mean iteration, and each constant makes
+// half of it. The halves are a convention.
 func Calibrate(runs ...*Run) (CPUCost, error) {
 	if len(runs) != 1 {
 		return FitCPU(runs...)
@@ -65,6 +67,8 @@ func Calibrate(runs ...*Run) (CPUCost, error) {
 	return bestCost, nil
 }
 
+// lossOf returns how badly a model with these constants explains the runs: the sum over the runs of the mean squared
+// relative error of a request's end-to-end latency and time per token.
 func lossOf(runs []*Run, c CPUCost) (float64, error) {
 	sum := 0.0
 	for _, r := range runs {

@@ -51,6 +51,7 @@ func (r *Run) Compare(c CPUCost) (*Comparison, error) {
 	return r.compare(outcomes, counts), nil
 }
 
+// compare computes the figures from what the simulation gives for each request (outcomes) and in all (counts).
 func (r *Run) compare(outcomes []llm.Outcome, counts llm.Counts) *Comparison {
 	n := len(outcomes)
 	var e2e, ttft, tpot, queueTimes [2][]float64
@@ -76,6 +77,7 @@ func (r *Run) compare(outcomes []llm.Outcome, counts llm.Counts) *Comparison {
 	return x
 }
 
+// p99 returns the 99th percentiles of measured (list[0]) and simulated (list[1]) times, which it sorts.
 func p99(list [2][]float64) Figure {
 	var f [2]float64
 	for k := range list {

@@ -9,8 +9,8 @@ import (
 // minR2 is the R2 of end-to-end latencies below which a run counts as poorly explained.
 const minR2 = .9
 
-// Doubts returns reasons not to trust the model of a run. cpuGiven says that its CPU constants were not fitted to
-// it.
+// Doubts returns reasons, as texts for the user, not to trust the model of a run. cpuGiven says that its constants
+// of CPU time, c, were given rather than fitted to the run. x compares the run with the model.
 func (r *Run) Doubts(c CPUCost, cpuGiven bool, x *Comparison) []string {
 	var out []string
 	if r.AllReduce == formats.NoAllReduce {

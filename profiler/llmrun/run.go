@@ -54,8 +54,9 @@ func New(name string, steps []llmruns.MeasuredStep, meta *llmruns.Meta, requests
 	}, nil
 }
 
-// stepsOf selects the steps of the server's model on its kind of device. A driver's name of a kind is longer than
-// a table's. If the steps have only one kind, that is it.
+// stepsOf selects the measured steps of the server's model, at its number of GPUs, on its kind of device. The
+// driver's name of a kind ("NVIDIA A100-SXM4-80GB") contains the name in tables of steps ("A100-SXM4"). If the steps
+// have only one kind, that is it.
 func stepsOf(steps []llmruns.MeasuredStep, meta *llmruns.Meta) []llmruns.MeasuredStep {
 	compact := func(device string) string { return strings.ReplaceAll(device, "-", "") }
 	kinds := map[string][]llmruns.MeasuredStep{}
@@ -118,8 +119,9 @@ func readFile(path string, read func(f *os.File) error) error {
 	return read(f)
 }
 
-// Simulate serves the run's requests with the model. A preempted request finds the remains of its own prefix,
-// because each request is a session.
+// Simulate serves the run's requests with the model of the server, and returns what happened to each request. c is
+// the CPU time per iteration and sequence. A preempted request finds the remains of its own prefix, because each
+// request is a session.
 func (r *Run) Simulate(c CPUCost) ([]llm.Outcome, llm.Counts, error) {
 	m := r.Model
 	m.Iteration.CPUNS, m.Iteration.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)
@@ -134,8 +136,8 @@ func (r *Run) Simulate(c CPUCost) ([]llm.Outcome, llm.Counts, error) {
 	return outcomes, counts, nil
 }
 
-// Profile returns the profile of the run's server with the doubts about it. If given is true, the CPU
-// constants were not fitted to the run.
+// Profile returns the profile of the run's server, with the doubts about it. c are its constants of CPU time;
+// cpuGiven says that they were given rather than fitted to the run.
 func (r *Run) Profile(c CPUCost, cpuGiven bool, x *Comparison) *formats.Profile {
 	it := r.Model.Iteration
 	it.CPUNS, it.CPUSequenceNS = float64(c.Iteration), float64(c.Sequence)

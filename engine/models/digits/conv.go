@@ -13,7 +13,7 @@ const (
 	side2         = pool1 - kernel + 1            // 8
 	pool2         = side2 / 2                     // 4
 	flatSize      = pool2 * pool2 * secondFilters // values that the linear layer reads
-	line          = kernel * firstFilters         // values that a row of a secondFilters filter reads, next to each other
+	line          = kernel * firstFilters         // values that a row of a filter of the second layer reads, next to each other
 )
 
 // conv is the convolutional network.
@@ -141,7 +141,7 @@ func (l *convLane) learn(pixels []float32, label int) {
 		}
 	}
 
-	// The secondFilters convolution: the pooling passes a gradient to the place of its maximum only.
+	// The second convolution: the pooling passes a gradient to the place of its maximum only.
 	clear(l.poolGrad1)
 	for i, at := range l.maxAt2 {
 		if at < 0 {
