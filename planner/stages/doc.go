@@ -9,11 +9,11 @@
 //   - Cut: a place between two blocks, and the tensors that cross there.
 //   - Range: consecutive blocks [first, last).
 //   - Share: 1/v of a device.
-//   - Piece: a range that was measured in one run.
+//   - Measured range: a range that was measured in one run (MeasuredRange).
 //   - Maximum time: what a batch takes at the next larger measured size; SLOs use it.
 //   - Mean time: what a batch takes on average; rates use it.
 //   - Template: stages that cover a model at one batch size, without replica counts.
-//   - Xfer: the transfer of a batch over a cut.
+//   - Transfer: the transport of a batch over a cut.
 //
 // Order of reading:
 //
@@ -34,5 +34,5 @@
 //	pool.Pipeline          what is chosen: a template with replicas, and the devices they are placed on
 //	formats.Stage          the same in a plan file: names and microseconds, complete without the profile
 //	policy.Stage           what decisions need: indexes into tables of devices, times by batch size
-//	executor's stagePlan   what a worker loads: a worker.StageSpec, with the model file and the tensors at both cuts
+//	workers.stageLoad      what a worker loads: a worker.StageSpec, with the model file and the tensors at both cuts
 package stages
