@@ -15,7 +15,7 @@
 //
 // Files, in the order in which to read them: tables.go has the tables of a gear plan, compile.go makes them,
 // options.go has the parameters. policy.go holds the state and the events, queue.go the queues, chain.go the
-// batches on their chains. shed.go decides what is refused, shift.go chooses the gear, served.go replays measured
+// batches on their chains. refusal.go decides what is refused, switchrule.go chooses the gear, replay.go replays measured
 // rates through that choice.
 //
 // The policy counts arrivals over a window and takes the gear of that rate: a faster one at once, a slower one
