@@ -20,7 +20,7 @@
 //	problem.go       models and pools of devices as numbers: costs by batch size, SLOs, memory
 //	times.go         the time of a range: measured in one piece, or estimated
 //	expect.go        the median and mean time of a batch, also between measured sizes
-//	served.go        these times in a stage of a plan
+//	stagetimes.go    these times in a stage of a plan
 //	costs.go         the costs from the measurements of a profile
 //	template.go      templates: times, rates and memory of their stages
 //	enumerate.go     every template that keeps the SLO and fits in memory; the fastest; the least memory
