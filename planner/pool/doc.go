@@ -84,7 +84,7 @@
 //
 //	covers.go         the covers of a model: a covering knapsack
 //	coverbound.go     the bound that covers prove, and the templates that they need
-//	allotments.go the bound that whole devices per model prove
+//	allotments.go     the bound that whole devices per model prove
 //	bundle.go         bisects the largest throughput that bundles reach
 //	bundleprogram.go  picks one bundle per model by a linear or integer program
 //	bundlerounder.go  rounds that choice by swaps of bundles

@@ -53,9 +53,9 @@
 //
 // # Deadlines
 //
-// admission.go admits requests at the entry. claim.go gives each application its planned rate where not all requests can be
-// admitted. fullbatches.go runs full batches first where the first task can wait. late.go says which requests are given up
-// midway.
+// admission.go admits requests at the entry. claim.go gives each application its planned rate where not all requests
+// can be admitted. fullbatches.go runs full batches first where the first task can wait. late.go says which requests
+// are given up midway.
 //
 // # Baselines
 //
