@@ -21,7 +21,7 @@
 //	problem.go     Problem, SolveRun and Outcome: input and output of a solve
 //	plan.go        the plan document of an outcome
 //	times.go       by which times its rates are computed, and which were not measured
-//	infeasible.go InfeasibleError and the nearest feasible problem
+//	infeasible.go  InfeasibleError and the nearest feasible problem
 //	relaxation.go  relaxations of a problem, to search for the nearest feasible one
 //	margin.go      the margin of an SLO, and the least SLO that leaves a time
 //	drift.go       the drift of a profile
