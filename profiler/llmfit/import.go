@@ -71,16 +71,18 @@ func (im *llmImport) emptyError() error {
 }
 
 // few is one less than the number of measurements that a fit needs for its coefficients.
-const few = numCoefficients - 1
+const few = numTerms - 1
 
+// llmImport is the state of an import.
 type llmImport struct {
-	runs         *llmruns.Set
+	runs         *llmruns.Set // others' measurements
 	opt          Options
-	p            *formats.Profile
-	importedKeys []llmruns.InstanceKey
+	p            *formats.Profile      // the result
+	importedKeys []llmruns.InstanceKey // instances that the result has
 }
 
-// instanceKeys returns the selected instances, in the order of the files.
+// instanceKeys returns the instances (a model on a number of devices of a kind, with an engine) that the options
+// select, in the order of the files.
 func (im *llmImport) instanceKeys() []llmruns.InstanceKey {
 	var out []llmruns.InstanceKey
 	add := func(p llmruns.InstanceKey) {
@@ -100,11 +102,14 @@ func (im *llmImport) instanceKeys() []llmruns.InstanceKey {
 	return out
 }
 
+// note adds a note to the profile.
 func (im *llmImport) note(format string, args ...any) {
 	im.p.Notes = append(im.p.Notes, fmt.Sprintf(format, args...))
 }
 
-// add adds the costs of an instance, unless those of another engine are there already.
+// add adds an instance to the profile: it fits the time of an iteration to the instance's measurements, or takes
+// over what others have fitted. It leaves out an instance that another engine's files have described, and notes what
+// makes the numbers doubtful.
 func (im *llmImport) add(key llmruns.InstanceKey) error {
 	// Complete the key, and skip an instance that another engine's files have described.
 	target := key
@@ -171,7 +176,9 @@ func (im *llmImport) add(key llmruns.InstanceKey) error {
 	return nil
 }
 
-// exchange describes the all-reduces of an instance, or returns "" if it has none or they were measured.
+// exchange describes how all-reduces (the exchange of data between the GPUs of an instance in every layer) are added
+// to its times. It returns "" if it has none or they were measured, and NoAllReduce if they are missing and cannot
+// be added.
 func (im *llmImport) exchange(key llmruns.InstanceKey) string {
 	switch {
 	case key.TensorParallel < 2 || !im.runs.Kernels[key]:
@@ -182,8 +189,9 @@ func (im *llmImport) exchange(key llmruns.InstanceKey) string {
 	return im.opt.Links.String()
 }
 
-// usableSteps returns the measurements for the fit. Iterations that were measured without attention are used only
-// if there are no others, and a note then says so.
+// usableSteps returns the measured steps for the fit. Partial ones, measured without attention, are used only if
+// there are no others, and a note then says so: as decoding up to 256 sequences, and above as the tokens of a
+// prompt.
 func (im *llmImport) usableSteps(list []llmruns.MeasuredStep, name string) (out []llmruns.MeasuredStep) {
 	partial := len(list) > 0 && !slices.ContainsFunc(list, func(m llmruns.MeasuredStep) bool { return m.Phase != llmruns.Partial })
 	for _, m := range list {
@@ -203,7 +211,8 @@ func (im *llmImport) usableSteps(list []llmruns.MeasuredStep, name string) (out 
 	return out
 }
 
-// takeFitted uses coefficients that others fitted, of those the ones for small batches.
+// takeFitted returns an iteration with the coefficients that others have fitted for an instance, or nil with a note
+// if they cannot be used. Of coefficients of decoding it takes the ones for small batches.
 func (im *llmImport) takeFitted(key llmruns.InstanceKey, name string) *formats.Iteration {
 	var prefill, decode *llmruns.FittedSteps
 	for i := range im.runs.FittedSteps {
@@ -220,6 +229,9 @@ func (im *llmImport) takeFitted(key llmruns.InstanceKey, name string) *formats.I
 		im.note("%s is left out: its coefficients are of one phase alone", name)
 		return nil
 	}
+
+	// Their times are in milliseconds: decoding takes A + B per token of context + C per sequence, a prompt A + B per
+	// token + C per token squared. Where the two bases differ, the difference is the hinge.
 	ns := func(ms float64) float64 { return digits(max(0, ms) * 1e6) }
 	it := &formats.Iteration{BaseNS: ns(decode.A), SequenceNS: ns(decode.C), ContextNS: ns(decode.B), PromptNS: ns(prefill.B), AttentionNS: ns(2 * prefill.C)}
 	if prefill.B > 0 {
@@ -233,7 +245,8 @@ func (im *llmImport) takeFitted(key llmruns.InstanceKey, name string) *formats.I
 	return it
 }
 
-// capacity returns the KV capacity and its source.
+// capacity returns the KV capacity of an instance in tokens, and its source: the options, or the files. It returns 0
+// if neither has it.
 func (im *llmImport) capacity(key llmruns.InstanceKey) (int64, string) {
 	if im.opt.KVTokens > 0 {
 		return im.opt.KVTokens, formats.KVFromServer
@@ -247,7 +260,8 @@ func (im *llmImport) capacity(key llmruns.InstanceKey) (int64, string) {
 // stockLoader is the loader that engines use for checkpoints.
 const stockLoader = "safetensors"
 
-// loads returns load times: measured ones from disk, else computed from bytes and a rate.
+// loads returns how long loading the model takes: cold, the median of measured loads from disk, and warm, computed
+// from its bytes and the options' rate between host and device. It returns nil if neither is known.
 func (im *llmImport) loads(key llmruns.InstanceKey) *formats.ModelLoads {
 	l := &formats.ModelLoads{}
 	var times []time.Duration
@@ -282,7 +296,7 @@ func (im *llmImport) loads(key llmruns.InstanceKey) *formats.ModelLoads {
 	return l
 }
 
-// putInstance adds an instance to the profile.
+// putInstance adds an instance to the profile, with its model and device if these are new.
 func (im *llmImport) putInstance(key llmruns.InstanceKey, in formats.LLMInstance) {
 	if !slices.ContainsFunc(im.p.Devices, func(d formats.ProfileDevice) bool { return d.Device == key.Device }) {
 		im.p.Devices = append(im.p.Devices, formats.ProfileDevice{Device: key.Device, Engine: "imported", Source: in.Source})

@@ -14,19 +14,20 @@ import (
 	"inferplan/profiler"
 )
 
-// coefficients of an iteration, in the order of a row.
+// The time of an iteration (one forward pass of a server over all its sequences) is a sum of terms, each a coefficient
+// times a count. These are the terms' indexes in a row of counts.
 const (
-	ofBase = iota
-	ofSequence
-	ofContext
-	ofPrompt
-	ofAttention
-	ofCPUSequence // can only be distinguished if prompts ran beside sequences
-	numCoefficients
+	baseTerm        = iota // per iteration
+	sequenceTerm           // per sequence that decodes, in each iteration
+	contextTerm            // per token of context of each of them
+	promptTerm             // per token of a prompt, beyond the hinge
+	attentionTerm          // per pair of tokens of a prompt
+	cpuSequenceTerm        // CPU time per sequence; can only be told from sequenceTerm if prompts ran beside sequences
+	numTerms
 )
 
-// hinges are the values of formats.Iteration.HingeTokens that a fit tries. Up to the hinge, a prompt's tokens cost
-// nothing more.
+// hinges are the values of formats.Iteration.HingeTokens that a fit tries. An iteration with up to that many tokens of
+// prompts takes no longer than one without: a GPU is not busy with fewer.
 var hinges = []float64{0, 32, 64, 96, 128, 160, 192, 224, 256, 320, 384, 448, 512}
 
 // BesidePoint is a measurement of iterations that run a prompt beside sequences that decode. Without sequences,
@@ -40,57 +41,63 @@ type BesidePoint struct {
 	Elapsed    time.Duration
 }
 
-// observation is a measurement (of m or b) with the number of times that each coefficient counts in it.
+// observation is a measurement of one of two kinds: a step that was measured inside an engine, or a prompt beside
+// sequences at a server. The other one is nil.
 type observation struct {
-	m       *llmruns.MeasuredStep
-	b       *BesidePoint
+	step    *llmruns.MeasuredStep
+	beside  *BesidePoint
 	elapsed float64 // nanoseconds
 }
 
-// prefill reports whether it is of prompts alone.
-func (o *observation) prefill() bool {
-	if o.b != nil {
-		return o.b.Sequences == 0
+// isPrefill reports whether the observation is of prompts alone, without sequences that decode.
+func (o *observation) isPrefill() bool {
+	if o.beside != nil {
+		return o.beside.Sequences == 0
 	}
-	return o.m.Phase == llmruns.Prefill
+	return o.step.Phase == llmruns.Prefill
 }
 
-// row fills row with the factor of each coefficient, for a hinge.
-func (o *observation) row(hinge float64, row *[numCoefficients]float64) {
-	*row = [numCoefficients]float64{}
-	if o.b != nil {
-		o.b.row(hinge, row)
+// countTerms fills row with how often each term counts in the observation: its time is then the sum of row[term] times
+// the term's coefficient. hinge is the number of a prompt's tokens that cost nothing more. A fit has one such row per
+// observation.
+func (o *observation) countTerms(hinge float64, row *[numTerms]float64) {
+	*row = [numTerms]float64{}
+	if o.beside != nil {
+		o.beside.countTerms(hinge, row)
 		return
 	}
-	m := o.m
-	batch := float64(m.Batch)
-	prompt := func() {
+	m := o.step
+	batch := float64(m.Batch) // sequences that run together
+	addPrompts := func() {    // an iteration that runs the prompts of all of them
 		tokens := float64(m.Tokens)
-		row[ofPrompt] += max(0, batch*tokens-hinge)
-		row[ofAttention] += batch * tokens * (m.Context + tokens/2)
-		row[ofCPUSequence] += batch
-		row[ofBase]++
+		row[promptTerm] += max(0, batch*tokens-hinge)
+		row[attentionTerm] += batch * tokens * (m.Context + tokens/2) // each token attends to the context and to those before it
+		row[cpuSequenceTerm] += batch
+		row[baseTerm]++
 	}
 	switch m.Phase {
 	case llmruns.Prefill:
-		prompt()
+		addPrompts()
 	case llmruns.Decode:
-		row[ofBase], row[ofSequence], row[ofContext], row[ofCPUSequence] = 1, batch, batch*m.Context, batch
+		row[baseTerm], row[sequenceTerm], row[contextTerm], row[cpuSequenceTerm] = 1, batch, batch*m.Context, batch
 	case llmruns.WholeStep:
-		prompt()
+		// The prompts, and an iteration for every further token of the answers. The context grows by one in each.
+		addPrompts()
 		steps := float64(m.Output - 1)
-		row[ofBase] += steps
-		row[ofSequence] += steps * batch
-		row[ofCPUSequence] += steps * batch
-		row[ofContext] += batch * (steps*float64(m.Tokens) + steps*(steps-1)/2)
+		row[baseTerm] += steps
+		row[sequenceTerm] += steps * batch
+		row[cpuSequenceTerm] += steps * batch
+		row[contextTerm] += batch * (steps*float64(m.Tokens) + steps*(steps-1)/2)
 	}
 }
 
-func (b *BesidePoint) row(hinge float64, row *[numCoefficients]float64) {
-	n, chunks, decode := float64(b.Prompt), float64(b.Chunks), float64(b.Sequences*b.Iterations)
-	row[ofBase], row[ofSequence], row[ofContext] = float64(b.Iterations), decode, decode*b.Context
-	row[ofPrompt], row[ofAttention] = max(0, chunks*(float64(b.Sequences)-hinge)+n), n*n/2
-	row[ofCPUSequence] = decode + chunks
+// countTerms fills row, which is zero, for a prompt that runs beside sequences. Each of its chunks (parts, one per
+// iteration) shares an iteration, and its hinge, with all sequences.
+func (b *BesidePoint) countTerms(hinge float64, row *[numTerms]float64) {
+	tokens, chunks, decode := float64(b.Prompt), float64(b.Chunks), float64(b.Sequences*b.Iterations)
+	row[baseTerm], row[sequenceTerm], row[contextTerm] = float64(b.Iterations), decode, decode*b.Context
+	row[promptTerm], row[attentionTerm] = max(0, chunks*(float64(b.Sequences)-hinge)+tokens), tokens*tokens/2
+	row[cpuSequenceTerm] = decode + chunks
 }
 
 // tile is the smallest number of tokens of a chunk that attend to a block of context at once: kernels like
@@ -103,7 +110,7 @@ const tile = 32
 // out. Prompts that were measured alone hardly separate attention from the rest, so attention is bounded by the
 // cost of reading context.
 func Iteration(steps []llmruns.MeasuredStep) (*formats.Iteration, *formats.IterationFit, error) {
-	return fitIteration(observationsOf(steps), tile, 1<<ofCPUSequence-1)
+	return fitIteration(observationsOf(steps), tile, 1<<cpuSequenceTerm-1) // all terms but the CPU time of sequences
 }
 
 // FitServed fits an iteration to measurements at a server: sequences that decode alone, and prompts beside them.
@@ -114,46 +121,50 @@ func FitServed(decode []llmruns.MeasuredStep, besidePoints []BesidePoint) (*form
 	list := observationsOf(decode)
 	for i := range besidePoints {
 		if b := &besidePoints[i]; b.Elapsed > 0 {
-			list = append(list, observation{b: b, elapsed: float64(b.Elapsed)})
+			list = append(list, observation{beside: b, elapsed: float64(b.Elapsed)})
 		}
 	}
-	return fitIteration(list, 1, 1<<numCoefficients-1)
+	return fitIteration(list, 1, 1<<numTerms-1) // all terms
 }
 
+// observationsOf returns the measured steps that a fit can use. Partial ones, without attention, are left out.
 func observationsOf(steps []llmruns.MeasuredStep) []observation {
 	var list []observation
 	for i := range steps {
 		if m := &steps[i]; m.Phase != llmruns.Partial && m.Elapsed > 0 {
-			list = append(list, observation{m: m, elapsed: float64(m.Elapsed)})
+			list = append(list, observation{step: m, elapsed: float64(m.Elapsed)})
 		}
 	}
 	return list
 }
 
-// fitIteration finds the coefficients whose bits are set in allowedTerms. The others are 0.
+// fitIteration finds the coefficients of the terms whose bits are set in allowedTerms, and the hinge. The other
+// coefficients are 0. A pair of a prompt's tokens costs at most 1/tile of the cost of reading a token of context.
 func fitIteration(list []observation, tile float64, allowedTerms int) (*formats.Iteration, *formats.IterationFit, error) {
-	prompts := slices.ContainsFunc(list, func(o observation) bool { return o.b != nil || o.m.Phase != llmruns.Decode })
-	decodes := slices.ContainsFunc(list, func(o observation) bool { return !o.prefill() })
-	if !prompts || !decodes {
+	hasPrompts := slices.ContainsFunc(list, func(o observation) bool { return o.beside != nil || o.step.Phase != llmruns.Decode })
+	hasDecodes := slices.ContainsFunc(list, func(o observation) bool { return !o.isPrefill() })
+	if !hasPrompts || !hasDecodes {
 		return nil, nil, fmt.Errorf("%w: %d measurements, expected some of prompts and some of decoding", profiler.ErrInput, len(list))
 	}
-	bestTerms, minError := [numCoefficients]float64{}, math.Inf(1)
+
+	// Fit at every hinge, and keep the best. If attention comes out above its bound, fit again with it fixed there.
+	bestTerms, minError := [numTerms]float64{}, math.Inf(1)
 	hinge, base := 0.0, minBase(list)
 	for _, h := range hinges {
-		x, err := nonNegative(list, h, base, -1, allowedTerms)
-		if maxTokens := x[ofContext] / tile; x[ofAttention] > maxTokens {
-			x, err = nonNegative(list, h, base, maxTokens, allowedTerms&^(1<<ofAttention))
+		coefficients, squaredError := nonNegative(list, h, base, -1, allowedTerms)
+		if maxAttention := coefficients[contextTerm] / tile; coefficients[attentionTerm] > maxAttention {
+			coefficients, squaredError = nonNegative(list, h, base, maxAttention, allowedTerms&^(1<<attentionTerm))
 		}
-		if err < minError {
-			bestTerms, minError, hinge = x, err, h
+		if squaredError < minError {
+			bestTerms, minError, hinge = coefficients, squaredError, h
 		}
 	}
-	if math.IsInf(minError, 1) || bestTerms[ofBase] <= 0 {
+	if math.IsInf(minError, 1) || bestTerms[baseTerm] <= 0 {
 		return nil, nil, fmt.Errorf("%w: %d measurements do not tell what an iteration takes at least", profiler.ErrInput, len(list))
 	}
 	it := &formats.Iteration{
-		BaseNS: digits(bestTerms[ofBase]), SequenceNS: digits(bestTerms[ofSequence]), ContextNS: digits(bestTerms[ofContext]),
-		PromptNS: digits(bestTerms[ofPrompt]), HingeTokens: hinge, AttentionNS: digits(bestTerms[ofAttention]), CPUSequenceNS: digits(bestTerms[ofCPUSequence]),
+		BaseNS: digits(bestTerms[baseTerm]), SequenceNS: digits(bestTerms[sequenceTerm]), ContextNS: digits(bestTerms[contextTerm]),
+		PromptNS: digits(bestTerms[promptTerm]), HingeTokens: hinge, AttentionNS: digits(bestTerms[attentionTerm]), CPUSequenceNS: digits(bestTerms[cpuSequenceTerm]),
 	}
 	return it, errorsOf(it, list), nil
 }
@@ -175,44 +186,44 @@ const basePart = 0.01
 func minBase(list []observation) float64 {
 	shortest := math.Inf(1)
 	for i := range list {
-		var row [numCoefficients]float64
-		list[i].row(0, &row)
-		shortest = min(shortest, list[i].elapsed/row[ofBase])
+		var row [numTerms]float64
+		list[i].countTerms(0, &row)
+		shortest = min(shortest, list[i].elapsed/row[baseTerm])
 	}
 	return basePart * shortest
 }
 
-// nonNegative returns the least-squares solution whose base is at least the one given and whose other coefficients
-// are not negative, and its sum of squared relative errors. It tries all subsets of the allowed coefficients. In
-// subsets without the base, the base has its smallest value. If attention is not negative, that coefficient has
-// this fixed value.
-func nonNegative(list []observation, hinge, base, attention float64, allowedTerms int) (bestTerms [numCoefficients]float64, minError float64) {
+// nonNegative returns the coefficients of the terms with the least sum of squared relative errors over the
+// measurements, and that sum. No coefficient is negative, and the base is at least the given one, in nanoseconds. It
+// tries all subsets of the allowed terms; the other coefficients are 0. In subsets without the base, the base has
+// its smallest value. If attention is not negative, it is the fixed coefficient of attentionTerm.
+func nonNegative(list []observation, hinge, base, attention float64, allowedTerms int) (bestTerms [numTerms]float64, minError float64) {
 	// Divide each row by its time, so that errors are relative. Attention, if fixed, goes to the other side.
-	rows, residuals := make([][numCoefficients]float64, len(list)), make([]float64, len(list))
+	rows, residuals := make([][numTerms]float64, len(list)), make([]float64, len(list))
 	targets := make([]float64, len(list))
 	for i := range list {
-		list[i].row(hinge, &rows[i])
+		list[i].countTerms(hinge, &rows[i])
 		for k := range rows[i] {
 			rows[i][k] /= list[i].elapsed
 		}
-		residuals[i] = 1 - rows[i][ofAttention]*max(0, attention)
+		residuals[i] = 1 - rows[i][attentionTerm]*max(0, attention)
 	}
 
 	// Solve for every allowed subset of coefficients, and keep the best valid solution.
 	minError = math.Inf(1)
-	for set := 1; set < 1<<numCoefficients; set++ {
+	for set := 1; set < 1<<numTerms; set++ {
 		if set&^allowedTerms != 0 {
 			continue
 		}
 		constantPart := base // if the set leaves the base out
-		if set&(1<<ofBase) != 0 {
+		if set&(1<<baseTerm) != 0 {
 			constantPart = 0
 		}
 		for i := range rows {
-			targets[i] = residuals[i] - rows[i][ofBase]*constantPart
+			targets[i] = residuals[i] - rows[i][baseTerm]*constantPart
 		}
-		var in []int
-		for k := range numCoefficients {
+		var in []int // the terms of the subset
+		for k := range numTerms {
 			if set>>k&1 == 1 {
 				in = append(in, k)
 			}
@@ -221,31 +232,32 @@ func nonNegative(list []observation, hinge, base, attention float64, allowedTerm
 			continue
 		}
 		x, ok := solve(rows, targets, in)
-		if !ok || constantPart == 0 && x[ofBase] < base {
+		if !ok || constantPart == 0 && x[baseTerm] < base {
 			continue
 		}
 		sum := 0.0
 		for i := range rows {
-			e := -targets[i]
+			relativeError := -targets[i]
 			for _, k := range in {
-				e += rows[i][k] * x[k]
+				relativeError += rows[i][k] * x[k]
 			}
-			sum += e * e
+			sum += relativeError * relativeError
 		}
 		if sum < minError*(1-1e-12) {
 			bestTerms, minError = x, sum
-			bestTerms[ofBase] += constantPart
+			bestTerms[baseTerm] += constantPart
 			if attention >= 0 {
-				bestTerms[ofAttention] = attention
+				bestTerms[attentionTerm] = attention
 			}
 		}
 	}
 	return bestTerms, minError
 }
 
-// solve returns the least-squares solution of rows * x = targets over some columns. It returns false if the
-// solution is not defined, or has a negative coefficient.
-func solve(rows [][numCoefficients]float64, targets []float64, in []int) (x [numCoefficients]float64, ok bool) {
+// solve returns the least-squares solution of rows * x = targets over the columns in in; the other entries of x are
+// 0. It returns false if the solution is not defined, because columns depend on each other, or if it has a negative
+// coefficient.
+func solve(rows [][numTerms]float64, targets []float64, in []int) (x [numTerms]float64, ok bool) {
 	a := mat.NewDense(len(rows), len(in), nil)
 	scale := make([]float64, len(in)) // makes the columns similar in size
 	for i := range rows {
@@ -275,15 +287,16 @@ func solve(rows [][numCoefficients]float64, targets []float64, in []int) (x [num
 	return x, true
 }
 
-// predict returns the time of an iteration, or of the iterations of a batch, by a fit.
+// predict returns the time in nanoseconds that a fit gives for an observation.
 func predict(it *formats.Iteration, o *observation) float64 {
-	var row [numCoefficients]float64
-	o.row(it.HingeTokens, &row)
-	return row[ofBase]*it.BaseNS + row[ofSequence]*it.SequenceNS + row[ofContext]*it.ContextNS + row[ofPrompt]*it.PromptNS + row[ofAttention]*it.AttentionNS + row[ofCPUSequence]*it.CPUSequenceNS
+	var row [numTerms]float64
+	o.countTerms(it.HingeTokens, &row)
+	return row[baseTerm]*it.BaseNS + row[sequenceTerm]*it.SequenceNS + row[contextTerm]*it.ContextNS + row[promptTerm]*it.PromptNS + row[attentionTerm]*it.AttentionNS + row[cpuSequenceTerm]*it.CPUSequenceNS
 }
 
-// errorsOf returns the errors of a fit on its measurements. Batches from start to end count as decoding, because
-// most of their time is.
+// errorsOf returns how far a fit is off on its measurements: the mean and the largest relative error of prompts
+// alone, of decoding, and of prompts beside sequences. Batches from start to end count as decoding, because most of
+// their time is.
 func errorsOf(it *formats.Iteration, list []observation) *formats.IterationFit {
 	f := &formats.IterationFit{Points: len(list)}
 	prompts, decodes, besideCount := 0, 0, 0
@@ -291,9 +304,9 @@ func errorsOf(it *formats.Iteration, list []observation) *formats.IterationFit {
 		o := &list[i]
 		sum, maxError, n := &f.DecodeMAPE, &f.DecodeMax, &decodes
 		switch {
-		case o.prefill():
+		case o.isPrefill():
 			sum, maxError, n = &f.PrefillMAPE, &f.PrefillMax, &prompts
-		case o.b != nil:
+		case o.beside != nil:
 			sum, maxError, n = &f.BesideMAPE, &f.BesideMax, &besideCount
 		}
 		e := math.Abs(predict(it, o)-o.elapsed) / o.elapsed
@@ -306,10 +319,13 @@ func errorsOf(it *formats.Iteration, list []observation) *formats.IterationFit {
 	return f
 }
 
+// roundShare returns the mean of n relative errors with this sum, rounded.
 func roundShare(sum float64, n int) float64 { return digits(sum / float64(max(1, n))) }
 
-// OneBatch returns the profile that QLM makes of one batch (section 6): its prompt phase, a time per token and a
-// throughput, all taken as constant. The error is that of its time per token at other batches and contexts.
+// OneBatch returns the profile that QLM (a planner of others, to compare with) makes of one batch (section 6): its
+// prompt phase, a time per token and a throughput, all taken as constant. The batch has that many sequences, with
+// mean lengths of prompt and output (the answer) in tokens. The error is that of its time per token at other batches
+// and contexts.
 func OneBatch(it *formats.Iteration, steps []llmruns.MeasuredStep, sequences int, prompt, output float64) *formats.OneBatch {
 	token := it.TokenTime(int32(sequences), prompt+output/2)
 	prefill := it.PrefillTime(int32(max(1, prompt)), 0)

@@ -16,7 +16,7 @@ import (
 func measuredBy(it *formats.Iteration, off func(i int) float64) []llmruns.MeasuredStep {
 	var out []llmruns.MeasuredStep
 	add := func(m llmruns.MeasuredStep) {
-		o := observation{m: &m}
+		o := observation{step: &m}
 		m.Elapsed = time.Duration(predict(it, &o) * (1 + off(len(out))))
 		out = append(out, m)
 	}

@@ -46,7 +46,8 @@ func PointsFile(profile string) string {
 // samplesByPoint are the samples of one subject.
 type samplesByPoint map[Point][]Sample
 
-// readSamples reads the samples of a subject. A last line that an interruption cut off is left out.
+// readSamples reads the samples of a subject (a model on its devices) from the lines of a file. name is the file's,
+// for errors. A last line that an interruption cut off is left out.
 func readSamples(data []byte, name string, subject Subject) (samplesByPoint, error) {
 	out := samplesByPoint{}
 	in := bufio.NewReader(bytes.NewReader(data))
@@ -70,6 +71,7 @@ func readSamples(data []byte, name string, subject Subject) (samplesByPoint, err
 	}
 }
 
+// isGood reports whether the numbers of a line are possible.
 func (l *sampleLine) isGood() bool {
 	for _, n := range []int{l.Point.Sequences, l.Point.Context, l.Point.Prompt, l.Sample.Prompt, l.Iterations, l.Chunks} {
 		if n < 0 || n > 1<<30 {
@@ -79,8 +81,8 @@ func (l *sampleLine) isGood() bool {
 	return l.Kind != "" && l.TookUS > 0 && l.Sample.Context >= 0 && l.Chunks <= l.Iterations
 }
 
-// openSamples reads the samples of a subject, and opens the file to append more. With discardOld, the subject's
-// samples are removed from the file.
+// openSamples reads the samples that earlier runs took of a subject (a model on its devices), and opens the file to
+// append more. With discardOld, the subject's samples are removed from the file first.
 func openSamples(path string, subject Subject, discardOld bool) (samplesByPoint, *os.File, error) {
 	data, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

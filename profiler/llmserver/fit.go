@@ -27,21 +27,21 @@ const poorFit = 0.3
 // disturbedShare is by which share samples may take longer than the quieter half of them without a note.
 const disturbedShare = 0.1
 
-// makeResult makes an entry of a profile from the samples. Without enough of them it returns an error that says
-// what is missing.
+// makeResult fits the time of an iteration to the samples, and makes an entry of a profile. Without enough samples
+// it returns an error that says what is missing.
 func (r *runner) makeResult() (*Result, error) {
 	budget := r.tokenBudget()
 	var decodes []llmruns.MeasuredStep
 	var besidePoints []llmfit.BesidePoint
 	out := &Result{}
-	width, maxBatch := 0.0, 0
+	widthSum, maxBatch := 0.0, 0
 
 	// Average the samples of each point.
 	for _, p := range r.measuredPoints() {
 		s := r.average(p)
 		out.Samples += len(r.knownSamples[p])
 		halfWidth := r.interval(p)
-		if width += halfWidth; halfWidth > tightShare {
+		if widthSum += halfWidth; halfWidth > tightShare {
 			out.Loose++
 		}
 		switch p.Kind {
@@ -67,9 +67,9 @@ func (r *runner) makeResult() (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	fit.Interval = math.Round(1e4*width/float64(points)) / 1e4
-	if maxHalfWidth := max(fit.DecodeMAPE, fit.PrefillMAPE, fit.BesideMAPE); maxHalfWidth > poorFit {
-		r.note("fit", "it is %.0f %% off in the mean: what is planned with it is hardly better", 100*maxHalfWidth)
+	fit.Interval = math.Round(1e4*widthSum/float64(points)) / 1e4
+	if meanError := max(fit.DecodeMAPE, fit.PrefillMAPE, fit.BesideMAPE); meanError > poorFit {
+		r.note("fit", "it is %.0f %% off in the mean: what is planned with it is hardly better", 100*meanError)
 	}
 	if slower := r.disturbance(); slower > disturbedShare {
 		r.note("busy machine", "samples took %.0f %% longer than those of the quieter half; the fit is of all, and plans count that", 100*slower)
@@ -113,25 +113,26 @@ func (r *runner) measuredPoints() []Point {
 	return out
 }
 
-// undisturbed returns the samples of a point with the same number of iterations, the most frequent number, in the
-// order of their times.
+// undisturbed returns the samples of a point that can be compared, in the order of their times: those with the most
+// frequent number of iterations. Other numbers show that something else ran in between.
 func (r *runner) undisturbed(p Point) []Sample {
-	counts := map[int]int{}
-	bestStart := 0
+	counts := map[int]int{} // samples by number of iterations
+	usual := 0
 	for _, s := range r.knownSamples[p] {
 		counts[s.Iterations]++
 	}
-	for n, times := range counts {
-		if times > counts[bestStart] || times == counts[bestStart] && n < bestStart {
-			bestStart = n
+	for iterations, n := range counts {
+		if n > counts[usual] || n == counts[usual] && iterations < usual {
+			usual = iterations
 		}
 	}
-	list := slices.DeleteFunc(slices.Clone(r.knownSamples[p]), func(s Sample) bool { return s.Iterations != bestStart })
+	list := slices.DeleteFunc(slices.Clone(r.knownSamples[p]), func(s Sample) bool { return s.Iterations != usual })
 	slices.SortStableFunc(list, func(a, b Sample) int { return cmp.Compare(a.TookUS, b.TookUS) })
 	return list
 }
 
-// average returns the middle one of them with the mean of their times, because queues grow with the mean.
+// average returns one sample for a point: the middle one of the undisturbed samples, with the mean of their times,
+// because queues grow with the mean.
 func (r *runner) average(p Point) Sample {
 	list := r.undisturbed(p)
 	out := list[(len(list)-1)/2]
@@ -139,7 +140,8 @@ func (r *runner) average(p Point) Sample {
 	return out
 }
 
-// disturbance returns by which share all samples took longer than the middle one of each point's quieter half.
+// disturbance returns how much longer the samples took than those of a quiet machine, as a share: their mean, over
+// all points, against the middle one of each point's quieter half.
 func (r *runner) disturbance() float64 {
 	var total, quiet float64
 	for _, p := range r.measuredPoints() {
@@ -150,6 +152,7 @@ func (r *runner) disturbance() float64 {
 	return total/quiet - 1
 }
 
+// elapsedTimes returns the times of samples.
 func elapsedTimes(list []Sample) []time.Duration {
 	out := make([]time.Duration, len(list))
 	for i, s := range list {
@@ -169,23 +172,24 @@ func (r *runner) interval(p Point) float64 {
 	return float64(l.HalfWidthUS) / float64(l.WallUS)
 }
 
-// sequences returns how many sequences the server runs at once: the reported number, else the largest number that
-// ran concurrently if more did not. It returns 0 if that is not known.
+// sequences returns how many sequences the server runs at once. It is the reported number or, if more were seen not
+// to run side by side, the largest number that did (maxSequences). It returns 0 if neither is known.
 func (r *runner) sequences(maxSequences int) int {
 	switch {
 	case r.facts.Sequences > 0:
 		return r.facts.Sequences
-	case r.spacing > 0:
-		r.note("sequences", "%d ran side by side and %d did not: the server does not tell its limit", maxSequences, r.spacing)
+	case r.tooMany > 0:
+		r.note("sequences", "%d ran side by side and %d did not: the server does not tell its limit", maxSequences, r.tooMany)
 		return maxSequences
 	}
 	r.note("sequences", "the server does not tell how many it runs at once: at least %d", maxSequences)
 	return 0
 }
 
-// tokenBudget returns the tokens of an iteration: the reported number, else that of the chunks in which prompts
-// ran beside sequences, rounded to the nearest power of two, which engines use. It returns 0 if that is not known,
-// because prompts did not run in chunks, or in chunks of different sizes.
+// tokenBudget returns the most tokens that an iteration of the server processes: the reported number or, without
+// one, that of the chunks in which long prompts ran beside sequences, rounded to the nearest power of two, which
+// engines use. It returns 0 if that is not known, because prompts did not run in chunks, or in chunks of different
+// sizes.
 func (r *runner) tokenBudget() int {
 	if r.facts.Budget > 0 {
 		return r.facts.Budget

@@ -17,8 +17,9 @@ import (
 // loadRounds is the number of samples of each load time.
 const loadRounds = 3
 
-// coldLoad loads the model if no model is loaded, and returns how long that took: its file may come from disk.
-// Other models of a full server are unloaded when the first request arrives.
+// coldLoad loads the model at the beginning of a run if no model is loaded, and returns how long that took: its file
+// may come from disk. It returns 0 if that cannot be measured. Other models of a full server are unloaded when the
+// first request arrives.
 func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
 	s := r.o.Server
 	if s.Abilities.Switch == llm.FixedModels {
@@ -70,7 +71,8 @@ func (r *runner) loads(ctx context.Context) error {
 	return nil
 }
 
-// reload unloads the model and loads it again, when its file is in the host's memory.
+// reload measures unloading and loading: it unloads the model and loads it again, until there are enough samples.
+// The file is in the host's memory then.
 func (r *runner) reload(ctx context.Context) error {
 	for len(r.knownSamples[Point{Kind: load}]) < loadRounds {
 		r.report(Event{Activity: load})
@@ -162,9 +164,12 @@ func (r *runner) swapTimes(ctx context.Context) error {
 	return nil
 }
 
-// modelLoads returns the load times for the profile.
+// modelLoads returns the medians of the measured times of loading, unloading, sleeping and waking for the profile,
+// with a text that says how each was measured. It returns nil if none was.
 func (r *runner) modelLoads() *formats.ModelLoads {
 	var notes []string
+
+	// medianOf returns the median of an operation's samples, and notes how they were measured.
 	medianOf := func(operation, method string) document.Micros {
 		list := r.knownSamples[Point{Kind: operation}]
 		if len(list) == 0 {
@@ -176,6 +181,8 @@ func (r *runner) modelLoads() *formats.ModelLoads {
 	}
 	l := &formats.ModelLoads{ColdUS: medianOf(cold, "the first load of a run"), WarmUS: medianOf(load, "its file in the host's memory"), UnloadUS: medianOf(unload, "until its memory is free"),
 		SleepUS: medianOf(sleep, "the server's own"), WakeUS: medianOf(wake, "the server's own")}
+
+	// The swap by a request stands for the load if that was not measured.
 	if byRequest := medianOf(swap, "a request while another model is loaded"); l.WarmUS == 0 {
 		l.WarmUS = byRequest
 	}

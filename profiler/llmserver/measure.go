@@ -23,27 +23,29 @@ var errSample = errors.New("the measurement tells nothing")
 type prober struct {
 	server      *llm.Server
 	model       string
-	runNumber   int64   // distinguishes its prompts from those of other runs, which a server may have cached
-	sentPrompts int     // number of prompts sent
-	chars       float64 // characters of a prompt per token
-	trip        time.Duration
+	runNumber   int64         // distinguishes its prompts from those of other runs, which a server may have cached
+	sentPrompts int           // number of prompts sent
+	chars       float64       // characters of a prompt per token
+	trip        time.Duration // time of an empty request and its answer
 }
 
 // words are so common that most vocabularies have a token for each.
 var words = strings.Fields("the of and to in is that for it as was with be by on not he this are at from but have an they which one you were all her she there would their we him been has when who will no more if out so up said what its about than into them can only other time new some could these two may first then do any like my now over such our man me even most made after also well many before must through years much where your way down should because long each just state those people too mr how little good world make very year still see own work men day get here old life both between being under three never know same last another while us off might great go come since against right came take used himself few house use place during without again home around small however found part school thought went say general once upon every war does got united left number course until always away water public something fact less though far put head think called set almost enough end took night yet system better four nothing told eyes city going president why days present point didn't look find asked second group later next room social business knew program give half side face young let important things")
 
-// prompt returns a text of about the given number of tokens whose beginning is unique.
+// prompt returns a text of common words, about the given number of tokens long, whose beginning is unique, so that
+// no cache of the server helps.
 func (p *prober) prompt(tokens int) string {
 	p.sentPrompts++
 	r := seeded.New(uint64(p.runNumber), fmt.Sprintf("prompt/%d", p.sentPrompts))
 	var b strings.Builder
-	for wantedTokens := int(math.Max(1, float64(tokens)*p.chars)); b.Len() < wantedTokens; {
+	for length := int(math.Max(1, float64(tokens)*p.chars)); b.Len() < length; {
 		b.WriteString(words[r.IntN(len(words))])
 		b.WriteByte(' ')
 	}
 	return b.String()[:int(math.Max(1, float64(tokens)*p.chars))]
 }
 
+// request returns a request with a new prompt of about that many tokens, for an answer of exactly that many tokens.
 func (p *prober) request(tokens, answer int) *llm.Request {
 	return &llm.Request{Model: p.model, Prompt: p.prompt(tokens), MaxTokens: answer, Fields: map[string]any{
 		"temperature": 0, "ignore_eos": true, // vLLM, SGLang, llama-server
@@ -51,7 +53,8 @@ func (p *prober) request(tokens, answer int) *llm.Request {
 	}}
 }
 
-// hasUsage reports whether an answer can be measured.
+// hasUsage returns an error if an answer cannot be measured: the server does not count tokens, it has no text, or
+// more than a tenth of its prompt came from a cache.
 func hasUsage(a *llm.Answer) error {
 	switch {
 	case !a.HasUsage || a.Usage.PromptTokens == 0:
@@ -64,7 +67,8 @@ func hasUsage(a *llm.Answer) error {
 	return nil
 }
 
-// begin measures an empty round trip, the characters of a token, and the rough costs.
+// begin is called before any point is measured. It measures an empty round trip, finds out how many characters a
+// token has, and returns rough costs of the server, from three short answers.
 func (p *prober) begin(ctx context.Context) (pointCosts, error) {
 	var trips []time.Duration
 	for range 7 {
@@ -108,6 +112,7 @@ func (p *prober) sample(ctx context.Context, point Point) (Sample, error) {
 	return p.sampleBeside(ctx, point)
 }
 
+// prefill measures a prompt alone: the time until its first token, without an empty round trip.
 func (p *prober) prefill(ctx context.Context, point Point) (Sample, error) {
 	a, err := p.server.Complete(ctx, p.request(point.Prompt, 2), nil)
 	if err == nil {
@@ -122,7 +127,7 @@ func (p *prober) prefill(ctx context.Context, point Point) (Sample, error) {
 	return Sample{TookUS: document.Micros(a.FirstTokenTime - p.trip), Prompt: a.Usage.PromptTokens, Iterations: 1, Chunks: 1}, nil
 }
 
-// tokenTimes is a sequence that decodes, with the times of its tokens.
+// tokenTimes is a sequence that decodes, with its tokens. Their times are relative to began.
 type tokenTimes struct {
 	began  time.Time
 	tokens []llm.Token
@@ -130,6 +135,7 @@ type tokenTimes struct {
 	err    error
 }
 
+// timeOf returns when token i arrived.
 func (r *tokenTimes) timeOf(i int) time.Time { return r.began.Add(r.tokens[i].Elapsed) }
 
 // decodeStream is a number of sequences that decode concurrently.
@@ -143,7 +149,8 @@ type decodeStream struct {
 // settledTokens is the number of tokens after which a sequence counts as decoding.
 const settledTokens = 5
 
-// start starts the sequences. The caller waits until ended is closed.
+// start sends the requests of a point's sequences, which decode concurrently. The caller waits until ended is
+// closed.
 func (p *prober) start(ctx context.Context, point Point) *decodeStream {
 	ctx, cancel := context.WithCancel(ctx)
 	d := &decodeStream{ended: make(chan struct{}), allStarted: make(chan struct{}), stop: cancel}
@@ -174,7 +181,7 @@ func (p *prober) start(ctx context.Context, point Point) *decodeStream {
 		})
 	}
 
-	// Close done when every request has ended.
+	// Close ended when every request has ended.
 	go func() {
 		wg.Wait()
 		cancel()
@@ -194,6 +201,8 @@ func (d *decodeStream) failure() error {
 	return err
 }
 
+// decode measures sequences that decode together: it returns the mean time between the tokenCount of a sequence while
+// all of them decode, and the mean context of a sequence.
 func (p *prober) decode(ctx context.Context, point Point) (Sample, error) {
 	d := p.start(ctx, point)
 	<-d.ended
@@ -202,48 +211,48 @@ func (p *prober) decode(ctx context.Context, point Point) (Sample, error) {
 	}
 
 	// Find the time in which all sequences decode.
-	var windowStart, to time.Time // while all decode
+	var windowStart, windowEnd time.Time
 	for i, r := range d.list {
 		if err := hasUsage(r.answer); err != nil {
 			return Sample{}, err
 		}
 		if firstToken, lastToken := r.timeOf(0), r.timeOf(len(r.tokens)-1); i == 0 {
-			windowStart, to = firstToken, lastToken
-		} else if windowStart, to = latest(windowStart, firstToken), earliest(to, lastToken); !windowStart.Before(to) {
-			return Sample{}, fmt.Errorf("%w: %d sequences did not decode at the same time", errApart, point.Sequences)
+			windowStart, windowEnd = firstToken, lastToken
+		} else if windowStart, windowEnd = latest(windowStart, firstToken), earliest(windowEnd, lastToken); !windowStart.Before(windowEnd) {
+			return Sample{}, fmt.Errorf("%w: %d sequences did not decode at the same time", errNotConcurrent, point.Sequences)
 		}
 	}
 
-	// Within it, count the tokens, the time of each and the mean context.
-	var tokens, context float64
+	// Within it, count the tokens, their mean context, and the times between them.
+	var tokenCount, context float64
 	var gaps []time.Duration
 	for _, r := range d.list {
-		i := slices.IndexFunc(r.tokens, func(t llm.Token) bool { return !r.began.Add(t.Elapsed).Before(windowStart) })
-		j := len(r.tokens) - 1
-		for j > i && r.timeOf(j).After(to) {
-			j--
+		first := slices.IndexFunc(r.tokens, func(t llm.Token) bool { return !r.began.Add(t.Elapsed).Before(windowStart) })
+		last := len(r.tokens) - 1
+		for last > first && r.timeOf(last).After(windowEnd) {
+			last--
 		}
-		n := float64(r.tokens[j].Count - r.tokens[i].Count)
-		gaps = append(gaps, tokenGaps(r.tokens[i:j+1])...)
-		tokens += n
-		context += n * (float64(r.answer.Usage.PromptTokens) + float64(r.tokens[i].Count+r.tokens[j].Count-1)/2)
+		n := float64(r.tokens[last].Count - r.tokens[first].Count)
+		gaps = append(gaps, tokenGaps(r.tokens[first:last+1])...)
+		tokenCount += n
+		context += n * (float64(r.answer.Usage.PromptTokens) + float64(r.tokens[first].Count+r.tokens[last].Count-1)/2)
 	}
 
 	// Refuse too short a time, and tokens that were sent in bursts.
-	if tokens < float64(2*block*point.Sequences) || len(gaps) == 0 {
-		return Sample{}, fmt.Errorf("%w: %d sequences decoded at the same time for %.0f tokens each", errApart, point.Sequences, tokens/float64(point.Sequences))
+	if tokenCount < float64(2*block*point.Sequences) || len(gaps) == 0 {
+		return Sample{}, fmt.Errorf("%w: %d sequences decoded at the same time for %.0f tokens each", errNotConcurrent, point.Sequences, tokenCount/float64(point.Sequences))
 	}
 	if bursts(gaps) {
 		return Sample{}, fmt.Errorf("%w: tokens came in bursts", errSample)
 	}
-	return Sample{TookUS: document.Micros(mean(gaps)), Context: math.Round(context / tokens), Iterations: 1}, nil
+	return Sample{TookUS: document.Micros(mean(gaps)), Context: math.Round(context / tokenCount), Iterations: 1}, nil
 }
 
 // block is the number of tokens over which a time per token is taken, because servers may send a few tokens at
 // once.
 const block = 8
 
-// tokenGaps returns the times per token of blocks of tokens.
+// tokenGaps returns the times per token of a sequence, each over a block of at least eight tokens.
 func tokenGaps(tokens []llm.Token) []time.Duration {
 	var out []time.Duration
 	for i, j := 0, 1; j < len(tokens); j++ {
@@ -255,26 +264,27 @@ func tokenGaps(tokens []llm.Token) []time.Duration {
 	return out
 }
 
-// bursts reports whether more than a fourth of the times are almost zero. If this program waits for a CPU, the
-// tokens that the server sent meanwhile seem to come at once.
+// bursts reports whether tokens came in bursts: more than a fourth of the times per token are almost zero. If this
+// program waits for a CPU, the tokens that the server sent meanwhile seem to come at once.
 func bursts(gaps []time.Duration) bool {
 	var sum time.Duration
 	for _, t := range gaps {
 		sum += t
 	}
-	n := 0
+	almostZero := 0
 	for _, t := range gaps {
-		if 20*t*time.Duration(len(gaps)) < sum {
-			n++
+		if 20*t*time.Duration(len(gaps)) < sum { // less than a twentieth of the mean
+			almostZero++
 		}
 	}
-	return 4*n > len(gaps) || sum == 0
+	return 4*almostZero > len(gaps) || sum == 0
 }
 
-// errApart is returned when sequences did not run concurrently. If this happens repeatedly, the server runs fewer
-// at once.
-var errApart = fmt.Errorf("%w: apart", errSample)
+// errNotConcurrent is returned when sequences did not run concurrently. If this happens repeatedly, the server runs
+// fewer at once.
+var errNotConcurrent = fmt.Errorf("%w: apart", errSample)
 
+// latest returns the later of two times.
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
@@ -282,6 +292,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
+// earliest returns the earlier of two times.
 func earliest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
@@ -289,7 +300,8 @@ func earliest(a, b time.Time) time.Time {
 	return b
 }
 
-// sampleBeside sends a prompt while sequences decode. The sequences are stopped after the prompt's first token.
+// sampleBeside measures how a prompt slows down sequences that decode: it sends the prompt while they decode, and
+// stops them after the prompt's first token.
 func (p *prober) sampleBeside(ctx context.Context, point Point) (Sample, error) {
 	d := p.start(ctx, point)
 	defer func() { d.stop(); <-d.ended }()
@@ -299,7 +311,7 @@ func (p *prober) sampleBeside(ctx context.Context, point Point) (Sample, error) 
 		if err := d.failure(); err != nil {
 			return Sample{}, err
 		}
-		return Sample{}, fmt.Errorf("%w: the sequences ended before all had begun", errApart)
+		return Sample{}, fmt.Errorf("%w: the sequences ended before all had begun", errNotConcurrent)
 	}
 	sentAt := time.Now()
 	var firstToken time.Time
@@ -323,39 +335,47 @@ func (p *prober) sampleBeside(ctx context.Context, point Point) (Sample, error) 
 	return s, err
 }
 
-// stallTime returns how long sequences took from their last token before a prompt was sent to the one that came
-// with its first token. Context counts only their answers.
+// stallTime returns how long sequences took from their last token before a prompt was sent (at sentAt) to the one that
+// came with the prompt's first token (at firstToken), as the mean over the sequences: the sample of a prompt beside
+// sequences. The sample also has the number of iterations in that time (each makes one token of every sequence), of
+// those that ran a chunk (a part) of the prompt, and the mean number of tokens that a sequence had answered. The caller
+// adds the length of the sequences' own prompts to that.
 func stallTime(list []*tokenTimes, sentAt, firstToken time.Time) (Sample, error) {
 	var elapsed time.Duration
 	var iterations, chunks, context float64
 	for _, r := range list {
-		i, j := -1, -1
+		// Find the last token before the prompt was sent, and the one closest to the prompt's first token.
+		before, with := -1, -1
 		for k := range r.tokens {
 			if !r.timeOf(k).After(sentAt) {
-				i = k
+				before = k
 			}
-			if j < 0 || r.timeOf(k).Sub(firstToken).Abs() < r.timeOf(j).Sub(firstToken).Abs() {
-				j = k
+			if with < 0 || r.timeOf(k).Sub(firstToken).Abs() < r.timeOf(with).Sub(firstToken).Abs() {
+				with = k
 			}
 		}
-		if i < 1 || j <= i || j == len(r.tokens)-1 && r.timeOf(j).Before(firstToken) && r.err == nil {
-			return Sample{}, fmt.Errorf("%w: a sequence did not decode from before a prompt until its first token", errApart)
+		if before < 1 || with <= before || with == len(r.tokens)-1 && r.timeOf(with).Before(firstToken) && r.err == nil {
+			return Sample{}, fmt.Errorf("%w: a sequence did not decode from before a prompt until its first token", errNotConcurrent)
 		}
-		n := float64(r.tokens[j].Count - r.tokens[i].Count)
-		elapsed += r.tokens[j].Elapsed - r.tokens[i].Elapsed
-		iterations += n
-		chunks += float64(slowdown(r.tokens[:i+1], r.tokens[i:j+1]))
-		context += float64(r.tokens[i].Count+r.tokens[j].Count-1) / 2
+
+		// Sum up over the sequences.
+		iterations += float64(r.tokens[with].Count - r.tokens[before].Count)
+		elapsed += r.tokens[with].Elapsed - r.tokens[before].Elapsed
+		chunks += float64(countSlowGaps(r.tokens[:before+1], r.tokens[before:with+1])) // an iteration with a part of the prompt takes longer
+		context += float64(r.tokens[before].Count+r.tokens[with].Count-1) / 2
 	}
-	d := float64(len(list))
-	n := int(math.Round(iterations / d))
-	s := Sample{TookUS: document.Micros(float64(elapsed) / d), Context: math.Round(context / d), Iterations: n, Chunks: int(math.Round(chunks / d))}
+
+	// Take the means.
+	sequences := float64(len(list))
+	n := int(math.Round(iterations / sequences))
+	s := Sample{TookUS: document.Micros(float64(elapsed) / sequences), Context: math.Round(context / sequences), Iterations: n, Chunks: int(math.Round(chunks / sequences))}
 	s.Chunks = min(max(1, s.Chunks), s.Iterations)
 	return s, nil
 }
 
-// slowdown counts the gaps between tokens that are 1.5 times as long as those before.
-func slowdown(tokensBefore, tokensDuring []llm.Token) int {
+// countSlowGaps counts the gaps between tokensDuring (the time of a prompt) that are more than 1.5 times as long as
+// the median gap between tokensBefore.
+func countSlowGaps(tokensBefore, tokensDuring []llm.Token) int {
 	var gaps []time.Duration
 	for i := 1; i < len(tokensBefore); i++ {
 		gaps = append(gaps, tokensBefore[i].Elapsed-tokensBefore[i-1].Elapsed)

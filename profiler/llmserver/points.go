@@ -36,6 +36,8 @@ const steps = 32
 // in chunks of at least slackChunk tokens, and each may be followed by an iteration.
 const slackChunk = 256
 
+// tokens returns the number of tokens that each sequence of the point makes: steps of them while all sequences decode,
+// and those before and after.
 func (p Point) tokens() int {
 	return steps + p.Sequences + (p.Sequences*p.Context+p.Prompt)/slackChunk + 8
 }
@@ -45,6 +47,7 @@ type limits struct {
 	context, kv, sequences int
 }
 
+// limitsOf returns the limits that a server reports.
 func limitsOf(f llm.Facts) limits {
 	return limits{f.Context, int(f.KVTokens), f.Sequences}
 }
@@ -55,7 +58,8 @@ const (
 	unknownSequences = 64
 )
 
-// grid are the points that a server can hold.
+// grid returns the points to measure: prompts alone of growing length, growing numbers of sequences that decode at
+// growing lengths, and prompts beside sequences. It leaves out what the server cannot hold by its limits.
 func grid(l limits) []Point {
 	context, sequences := cmp.Or(l.context, unknownContext), cmp.Or(l.sequences, unknownSequences)
 	isPossible := func(p Point) bool {
@@ -93,7 +97,7 @@ func grid(l limits) []Point {
 	return out
 }
 
-// batches are powers of two, and the most.
+// batches returns the numbers of sequences that are measured decoding together: powers of two, and the most.
 func batches(maxBatch int) []int {
 	var out []int
 	for b := 1; b < maxBatch; b *= 2 {
@@ -102,7 +106,8 @@ func batches(maxBatch int) []int {
 	return append(out, maxBatch)
 }
 
-// besideOf are numbers of sequences that leave one free for the prompt.
+// besideOf returns the numbers of sequences beside which prompts are measured: one, a fourth of the most, and all
+// but one, which leaves room for the prompt.
 func besideOf(maxBatch int) []int {
 	var out []int
 	for _, d := range []int{1, maxBatch / 4, maxBatch - 1} {
@@ -120,8 +125,9 @@ type pointCosts struct {
 	start  time.Duration // time from a request to its first token
 }
 
-// costOf returns the approximate time of a sample of a point. It assumes that another sequence costs a tenth of an
-// iteration. That is less on a server that batches well, and more on few cores.
+// costOf returns the approximate time of one sample of a point, by which the budget is spent before anything is
+// known. It assumes that another sequence costs a tenth of an iteration. That is less on a server that batches well,
+// and more on few cores.
 func (c pointCosts) costOf(p Point) time.Duration {
 	prompts := time.Duration(c.prompt * float64(p.Prompt+p.Sequences*p.Context))
 	if p.Sequences == 0 {

@@ -17,7 +17,7 @@ import (
 	"inferplan/profiler"
 )
 
-// ErrServer: the server answers, and cannot be measured.
+// ErrServer is returned when the server answers, and cannot be measured.
 var ErrServer = errors.New("this server cannot be measured")
 
 // Options describe what is measured.
@@ -58,10 +58,10 @@ type Event struct {
 const (
 	minRounds   = 6
 	maxRounds   = 12
-	worthRounds = 3
-	tightShare  = 0.05
-	loadsShare  = 0.3 // of the budget at most
-	maxFailures = 3   // of a point without a sample
+	worthRounds = 3    // first rounds that the budget must allow
+	tightShare  = 0.05 // half width of an interval, as a share of the median
+	loadsShare  = 0.3  // of the budget at most, for loading and unloading
+	maxFailures = 3    // of a point, after which it is left out
 )
 
 // runner is one run.
@@ -70,13 +70,13 @@ type runner struct {
 	subject      Subject
 	facts        llm.Facts
 	p            *prober
-	cost         map[Point]time.Duration
-	points       []Point // points in the order of their cost
+	cost         map[Point]time.Duration // expected time of a sample
+	points       []Point                 // points in the order of their cost
 	knownSamples samplesByPoint
 	sampleFile   *os.File
 	deadline     time.Time
-	failures     map[Point]int
-	spacing      int // fewest sequences that did not run side by side
+	failures     map[Point]int // failed samples
+	tooMany      int           // fewest sequences that did not run side by side, 0 if all did
 	notes        []string
 }
 
@@ -97,7 +97,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	r := &runner{o: o, failures: map[Point]int{}, cost: map[Point]time.Duration{}, deadline: time.Now().Add(o.Budget), p: &prober{server: o.Server, model: o.Model, runNumber: time.Now().UnixNano()}}
 
 	// Measure a cold load first if the server can do one, and ask what the server holds.
-	firstPoint, err := r.coldLoad(ctx)
+	coldTime, err := r.coldLoad(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,8 +118,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		}
 		defer r.sampleFile.Close()
 	}
-	if firstPoint > 0 {
-		if err := r.addSample(Point{Kind: cold}, Sample{TookUS: document.Micros(firstPoint)}); err != nil {
+	if coldTime > 0 {
+		if err := r.addSample(Point{Kind: cold}, Sample{TookUS: document.Micros(coldTime)}); err != nil {
 			return nil, err
 		}
 	}
@@ -139,6 +139,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return result, err
 }
 
+// check returns an error if the options miss something, or name a model that the server does not have.
 func (o *Options) check() error {
 	models := o.Server.Abilities.Models
 	for _, m := range []string{o.Model, o.SwapWith} {
@@ -157,7 +158,8 @@ func (o *Options) check() error {
 	return nil
 }
 
-// plan chooses the points that the budget has room for, the cheapest first.
+// plan chooses the points for which the budget has room, the cheapest first, by rough costs c, and returns the
+// expected cost of all.
 func (r *runner) plan(c pointCosts) Estimate {
 	e := Estimate{Facts: r.facts, Loads: !r.o.KeepLoaded && r.o.Server.Abilities.Switch != llm.FixedModels}
 	points := grid(limitsOf(r.facts))
@@ -187,7 +189,8 @@ func (r *runner) plan(c pointCosts) Estimate {
 	return e
 }
 
-// measure takes samples until all points are tight, or the time is over.
+// measure first measures load times, if the options ask for them. Then it takes samples of the points, one of each
+// in a round, until all are known well enough (tight), or the time is over.
 func (r *runner) measure(ctx context.Context, e Estimate) error {
 	budgetCtx, cancel := context.WithDeadline(ctx, r.deadline)
 	defer cancel()
@@ -203,7 +206,7 @@ func (r *runner) measure(ctx context.Context, e Estimate) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if len(r.knownSamples[p]) > round || r.failures[p] >= maxFailures || round >= minRounds && r.isTight(p) || time.Now().Add(r.cost[p]).After(r.deadline) || r.spacing > 0 && p.Sequences >= r.spacing {
+			if len(r.knownSamples[p]) > round || r.failures[p] >= maxFailures || round >= minRounds && r.isTight(p) || time.Now().Add(r.cost[p]).After(r.deadline) || r.tooMany > 0 && p.Sequences >= r.tooMany {
 				continue
 			}
 			isIdle = false
@@ -224,8 +227,8 @@ func (r *runner) isOver(ctx, budgetCtx context.Context) bool {
 	return ctx.Err() == nil && budgetCtx.Err() != nil
 }
 
-// sampleOnce takes a sample. A failure that is the point's own is counted, and noted in the
-// end.
+// sampleOnce takes a sample of a point, and keeps it. A failure that is the point's own is counted, and does not end
+// the run. A point that fails too often is left out with a note.
 func (r *runner) sampleOnce(ctx context.Context, p Point) error {
 	began := time.Now()
 	s, err := r.p.sample(ctx, p)
@@ -250,8 +253,8 @@ func (r *runner) sampleOnce(ctx context.Context, p Point) error {
 	}
 	r.failures[p]++
 	if r.failures[p] >= maxFailures && len(r.knownSamples[p]) == 0 {
-		if errors.Is(err, errApart) && p.Kind == decode && r.facts.Sequences == 0 {
-			r.spacing = p.Sequences
+		if errors.Is(err, errNotConcurrent) && p.Kind == decode && r.facts.Sequences == 0 {
+			r.tooMany = p.Sequences
 			return nil
 		}
 		r.note(p.String(), "left out: %v", err)
@@ -259,6 +262,7 @@ func (r *runner) sampleOnce(ctx context.Context, p Point) error {
 	return nil
 }
 
+// String describes a point for users.
 func (p Point) String() string {
 	switch p.Kind {
 	case prefill:
@@ -271,7 +275,7 @@ func (p Point) String() string {
 	return p.Kind
 }
 
-// addSample keeps a sample.
+// addSample keeps a sample, in memory and in the file of samples.
 func (r *runner) addSample(p Point, s Sample) error {
 	r.knownSamples[p] = append(r.knownSamples[p], s)
 	if r.sampleFile == nil {
@@ -290,7 +294,7 @@ func (r *runner) addSample(p Point, s Sample) error {
 // isTight reports whether the median of a point is known well enough.
 func (r *runner) isTight(p Point) bool { return r.interval(p) <= tightShare }
 
-// count returns the number of samples of the points to measure.
+// count returns how many of the samples that are needed at least have been taken, for the progress.
 func (r *runner) count() int {
 	n := 0
 	for _, p := range r.points {
@@ -299,13 +303,14 @@ func (r *runner) count() int {
 	return n
 }
 
+// report passes an event to the caller of Run.
 func (r *runner) report(e Event) {
 	if r.o.Progress != nil {
 		r.o.Progress(e)
 	}
 }
 
-// note is for the profile. A later run's note about the same thing replaces it.
+// note adds a note about a subject to the profile. A later run's note about the same subject replaces it.
 func (r *runner) note(subject, format string, args ...any) {
 	text := fmt.Sprintf("%s on %d x %s, %s: ", r.o.Name, r.o.TensorParallel, r.o.Device, subject) + fmt.Sprintf(format, args...)
 	r.notes = append(r.notes, text)
