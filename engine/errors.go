@@ -30,6 +30,7 @@ type MissingError struct {
 	Kind    error    // ErrNoLibrary or ErrNoDevice
 }
 
+// Error lists what is missing, with a hint what to do if there is one.
 func (e *MissingError) Error() string {
 	s := e.Wanted + ": missing " + strings.Join(e.Missing, "; ")
 	if e.Hint != "" {

@@ -42,6 +42,7 @@ var dtypes = map[DType]struct {
 // Size returns the bytes of one element, 0 for a type that cannot cross.
 func (d DType) Size() int { return dtypes[d].size }
 
+// String returns the type's name, such as float32.
 func (d DType) String() string {
 	if t, ok := dtypes[d]; ok {
 		return t.name
@@ -84,6 +85,7 @@ func (s Spec) BytesAt(batch int) int64 {
 	return n
 }
 
+// String describes the tensor for users, with N for the batch: "image float32[N,3,224,224]".
 func (s Spec) String() string {
 	d := make([]string, len(s.Shape))
 	for i, v := range s.Shape {

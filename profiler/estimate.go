@@ -85,8 +85,8 @@ func cannotRun(ctx context.Context, j *modelJob, err error) error {
 	return fmt.Errorf("%w: %s: it does not run with the inputs %s; where values matter, give them (--input): %w", ErrInput, j.info.path, describeInputs(j.entry), err)
 }
 
-// quickRun loads the whole model and runs it twice, and times the second run. A model that the engine cannot
-// execute is found here, before the long work.
+// quickRun loads the whole model and runs it twice, at batch 1 or the model's own, and keeps the time of the second
+// run and of loading for the estimate. A model that the engine cannot execute is found here, before the long work.
 func (r *runner) quickRun(ctx context.Context, j *modelJob) error {
 	begin := r.o.now()
 	uncut := j.m.wholeModel()

@@ -170,7 +170,7 @@ func argmax(v []float32) int {
 	return best
 }
 
-// readFloats copies a float32 tensor into host memory, and returns its shape.
+// readFloats copies a float32 tensor, which may lie on a GPU, into host memory, and returns its values and shape.
 func readFloats(t engine.Tensor) ([]float32, []int64, error) {
 	spec := t.Spec()
 	if spec.Type != engine.F32 {

@@ -74,7 +74,8 @@ type jobGroup struct {
 	sampler sampler // template for the samplers of all passes
 }
 
-// newGroup makes a group whose sampling stops at a deadline.
+// newGroup makes a group, the models that are loaded at the same time and measured in turns. Its sampling stops at a
+// deadline.
 func (r *runner) newGroup(members []*modelJob, deadline time.Time) *jobGroup {
 	s := sampler{rule: r.o.Precision, now: r.o.now, turn: r.o.turn, deadline: deadline}
 	if isTimedByCPU(r.dev) {

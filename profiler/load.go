@@ -30,7 +30,7 @@ type boundModel struct {
 	ranges     map[[2]int]engine.Binding
 }
 
-// close closes all bindings, and then the blocks.
+// close closes all bindings (tensors bound to loaded blocks), and then the blocks and the whole model.
 func (c *loadedModel) close() error {
 	var errs []error
 	errs = append(errs, c.closeRanges())
@@ -50,7 +50,8 @@ func (c *loadedModel) close() error {
 	return errors.Join(errs...)
 }
 
-// closeRanges closes the ranges, which read the tensors of the blocks.
+// closeRanges closes the ranges (neighbouring blocks that are loaded in one piece). It must come before the blocks,
+// whose tensors they read.
 func (c *loadedModel) closeRanges() error {
 	var errs []error
 	for _, b := range c.bound {
@@ -109,7 +110,7 @@ type loadTarget struct {
 	fp16    bool
 }
 
-// loadSlices loads every block of a cut model.
+// loadSlices loads every block of a cut model on its own, or none if one fails.
 func (p loadTarget) loadSlices(ctx context.Context, b cutModel) ([]engine.Block, error) {
 	var out []engine.Block
 	for i := range b.Len() {
@@ -178,7 +179,8 @@ func runOnce(ctx context.Context, list []engine.Binding) error {
 	return nil
 }
 
-// bindingBytes returns the memory of the tensors at all cuts of a chain.
+// bindingBytes returns the bytes of the tensors that cross between the blocks of a chain, with its inputs and
+// outputs. Each tensor counts once, because a block's outputs are the next one's inputs.
 func bindingBytes(list []engine.Binding) int64 {
 	var sum int64
 	for i, b := range list {

@@ -244,6 +244,7 @@ func (m *fixedModel) wholeModel() cutModel                       { return m }
 func (m *fixedModel) eachAtom() cutModel                         { return m }
 func (m *fixedModel) partition([]float64, int) (cutModel, error) { return m, nil }
 
+// cutAt returns the model as one block, or an error if cuts are asked for.
 func (m *fixedModel) cutAt(cuts [][]string) (cutModel, error) {
 	if len(cuts) > 0 {
 		return nil, fmt.Errorf("%s: it runs at its own batch only and has no cuts", m.details.name)
@@ -255,6 +256,7 @@ func (m *fixedModel) Len() int                   { return 1 }
 func (m *fixedModel) WeightBytes(_, _ int) int64 { return m.details.weightBytes }
 func (m *fixedModel) Nodes(_, _ int) int         { return m.sub.Nodes }
 
+// Cut returns the tensors before (0) and after the only block.
 func (m *fixedModel) Cut(i int) graph.Cut {
 	if i == 0 {
 		return graph.Cut{Tensors: m.details.inputs}
@@ -262,6 +264,7 @@ func (m *fixedModel) Cut(i int) graph.Cut {
 	return graph.Cut{Tensors: m.details.outputs}
 }
 
+// Slice returns the whole model.
 func (m *fixedModel) Slice(_, _ int, o graph.SliceOptions) (*engine.Submodel, error) {
 	if o.FP16 {
 		return nil, inputError("%s: a model whose batch cannot be made free runs as its file is, not in float16", m.details.path)

@@ -37,7 +37,8 @@ func (g *jobGroup) prepare(ctx context.Context, j *modelJob) error {
 	return g.countWork(ctx, j)
 }
 
-// describeBlocks returns the profile's entries for the blocks, without measurements.
+// describeBlocks returns the profile's entries for the blocks of a cut model, without measurements: operators, bytes
+// of weights, and the tensors at the cut behind each.
 func describeBlocks(b cutModel) []formats.Block {
 	out := make([]formats.Block, b.Len())
 	for i := range out {

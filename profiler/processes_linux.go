@@ -72,6 +72,7 @@ func (s *shareProcesses) Engines() []engine.Engine { return s.engines }
 func (s *shareProcesses) Device(int) engine.Device { return s.device }
 func (s *shareProcesses) Method() string           { return s.method }
 
+// Close ends the processes.
 func (s *shareProcesses) Close() error {
 	var errs []error
 	for _, e := range s.engines {

@@ -50,7 +50,8 @@ func UsedRanges(plan *formats.Plan) Ranges {
 	return out
 }
 
-// sharesOn returns the shares that the plan uses on a kind of device.
+// sharesOn returns the shares (v stands for 1/v of a device) that the plan uses on a kind of device, and 1,
+// ascending.
 func (r *Ranges) sharesOn(device string) []int {
 	out := []int{1}
 	if r.plan == nil {
@@ -137,8 +138,9 @@ const rangeMemoryFactor = 2 * memoryFactor
 // rangePass is the ranges that are loaded at the same time, by share and batch.
 type rangePass map[measurementKey][][2]int
 
-// splitPasses divides the missing ranges of a share into passes. The ranges of a pass are loaded at the same time,
-// beside the blocks and the whole model. There is at least one pass.
+// splitPasses divides the ranges of blocks that are still to be measured at a share into passes. The ranges of a
+// pass are loaded at the same time, beside the blocks and the whole model, so their weights must fit into memory.
+// There is at least one pass.
 func (g *jobGroup) splitPasses(j *modelJob, share int) []rangePass {
 	wanted := map[measurementKey][][2]int{}
 	var missing [][2]int

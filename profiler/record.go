@@ -39,8 +39,8 @@ func (j *modelJob) newProbeSet(key measurementKey, withBlocks bool, ranges [][2]
 	return set
 }
 
-// toMeasurement makes a measurement of a finished probe set. If the set has the blocks it is a new one, otherwise
-// it is the profile's with more ranges.
+// toMeasurement makes the profile's entry of a finished probe set (the timed blocks, ranges and whole model at one
+// share and batch). If the set has the blocks, it is a new entry, otherwise it is the profile's with more ranges.
 func (r *runner) toMeasurement(j *modelJob, key measurementKey, set *probeSet) formats.Measurement {
 	m := formats.Measurement{Device: r.dev.Kind, Share: key.share, Batch: key.batch, MemoryBytes: j.memory[key]}
 	if set.blockCount == 0 {

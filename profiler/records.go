@@ -188,7 +188,8 @@ func scoreAt(b []byte, i int, t engine.DType) float64 {
 	return float64(math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:])))
 }
 
-// checkShapes checks that the samples fit a model's input and output.
+// checkShapes returns an error if the samples do not fit a model: it needs one float32 input with as many values as
+// a sample has, and an output with a score for every class that occurs as a label.
 func (o *RecordOptions) checkShapes(in *modelInfo) error {
 	if len(in.inputs) != 1 || in.inputs[0].Type != engine.F32 {
 		return inputError("model %s: its inputs are %v: expected one of float32, for samples of %d values", in.name, in.inputs, o.Samples.Width)

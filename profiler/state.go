@@ -84,7 +84,8 @@ func (w *stateWatch) stop() {
 	w.reader = nil
 }
 
-// summary summarises the readings so far. Without readings it returns nil.
+// summary returns the medians and extremes of the power, clocks and temperature that were read so far, or nil
+// without readings.
 func (w *stateWatch) summary() *formats.DeviceState {
 	w.mu.Lock()
 	seen := slices.Clone(w.readings)

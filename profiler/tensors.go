@@ -67,7 +67,8 @@ func tensorInfos(specs []engine.Spec) []formats.TensorInfo {
 // inputValues are the values that inputs are measured with in place of seeded ones, by the inputs' names.
 type inputValues map[string]graph.Literal
 
-// fill writes an input's given value or, if there is none, seeded values.
+// fill writes the values that an input is measured with: those that the user gives or, if there are none, seeded
+// ones, which differ from sample to sample.
 func (v inputValues) fill(t engine.Tensor, sample int) error {
 	spec := t.Spec()
 	value, ok := v[spec.Name]

@@ -217,7 +217,7 @@ func (im *trtImport) source() *formats.ModelSource {
 	return &formats.ModelSource{Path: relativeTo(im.o.OutPath, in.path), SHA256: in.sha256, Weights: in.files}
 }
 
-// asWhole makes the whole model one block, for runs without layers.
+// asWhole makes the whole model one block, for runs of trtexec whose layers were not exported.
 func (im *trtImport) asWhole() error {
 	if h := im.profileModel(); h != nil && len(h.Blocks) != 1 {
 		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.o.Model, len(h.Blocks))

@@ -67,7 +67,7 @@ func (n *sortedGraph) setTarget(i int, target []int64) {
 	n.nodes[i] = nd
 }
 
-// hasTensor reports whether a node produces a tensor of this name.
+// hasTensor reports whether a node of the graph produces a tensor of this name.
 func (n *sortedGraph) hasTensor(name string) bool {
 	_, ok := n.producer[name]
 	return ok
@@ -276,7 +276,8 @@ func (m *Model) probeShapes(ctx context.Context, probe Probe, runs ...ProbeRun) 
 	return values, nil
 }
 
-// computedTensors returns the names of all tensors that compute nodes produce, sorted.
+// computedTensors returns the names of all tensors that compute nodes (those that depend on an input) produce,
+// sorted.
 func (n *sortedGraph) computedTensors() []string {
 	var names []string
 	for _, i := range n.compute {

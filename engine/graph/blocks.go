@@ -23,8 +23,9 @@ func (b *Blocks) Len() int { return len(b.Bounds) - 1 }
 // Cut returns the cut before block i; Cut(Len()) is the model's outputs.
 func (b *Blocks) Cut(i int) Cut { return b.Chain.Cuts[b.Bounds[i]] }
 
-// Partition groups the atoms into n blocks (fewer if there are fewer atoms) so that the largest cost is smallest
-// and, among these divisions, the fewest bytes cross. costs has one entry per atom: measured times, or bytes.
+// Partition groups a chain's atoms (the parts between its cuts) into n blocks, or fewer if there are fewer atoms, so
+// that the largest cost is smallest and, among these divisions, the fewest bytes cross. costs has one entry per
+// atom: measured times, or bytes.
 func (c *Chain) Partition(costs []float64, n int) (*Blocks, error) {
 	if len(costs) != c.AtomCount() {
 		return nil, fmt.Errorf("%s: %d costs for %d atoms", c.Model.Name, len(costs), c.AtomCount())

@@ -142,7 +142,7 @@ func (c *Chain) setCuts(places []cutCandidate, maxLive int) {
 	c.Cuts = append(c.Cuts, newCut(outputs, len(c.Model.net.compute)))
 }
 
-// specsOf returns the specs of tensors, or false if one has none.
+// specsOf returns the specs (type and shape per sample) of tensors, or false if one has none.
 func (c *Chain) specsOf(names []string) ([]engine.Spec, bool) {
 	out := make([]engine.Spec, len(names))
 	for i, t := range names {
@@ -213,8 +213,8 @@ type liveRange struct {
 	sub      bool // a subgraph reads it
 }
 
-// cutCandidates returns the positions at which at most maxLive tensors cross and no pair of operators is separated
-// that runtimes fuse.
+// cutCandidates returns the positions between compute nodes at which the model could be cut: at most maxLive tensors
+// cross (are produced before and read after), and no pair of operators is separated that runtimes fuse.
 func (n *sortedGraph) cutCandidates(maxLive int) []cutCandidate {
 	// List, by position, the tensors that become live there and those that are no longer live.
 	ranges := n.liveRanges()

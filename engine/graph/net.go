@@ -164,10 +164,12 @@ func (h intHeap) Len() int           { return len(h) }
 func (h intHeap) Less(i, j int) bool { return h[i] < h[j] }
 func (h intHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (h *intHeap) Push(x any)        { *h = append(*h, x.(int)) }
+
+// Pop removes the last element, to which package heap has moved the smallest.
 func (h *intHeap) Pop() any {
-	o := *h
-	x := o[len(o)-1]
-	*h = o[:len(o)-1]
+	last := len(*h) - 1
+	x := (*h)[last]
+	*h = (*h)[:last]
 	return x
 }
 
@@ -200,7 +202,7 @@ func (n *sortedGraph) sortNodes() error {
 	return nil
 }
 
-// producersOf maps each tensor to the index of the node that produces it.
+// producersOf maps each tensor to the index of the node that produces it, and returns an error if two nodes do.
 func producersOf(nodes []*onnxpb.Node) (map[string]int, error) {
 	producers := map[string]int{}
 	for i, nd := range nodes {
@@ -235,7 +237,9 @@ func (n *sortedGraph) givenTensors() (map[string]bool, error) {
 	return given, nil
 }
 
-// topologicalOrder orders nodes so that each comes after the producers of its inputs.
+// topologicalOrder orders nodes so that each comes after the producers of its inputs, and otherwise as in the file.
+// producers maps a tensor to the index of the node that produces it, and givenTensors are those that no node
+// produces. It returns an error if a tensor has no origin, or if the nodes form a cycle.
 func topologicalOrder(nodes []*onnxpb.Node, producers map[string]int, givenTensors map[string]bool) ([]*onnxpb.Node, error) {
 	// Count the inputs that each node waits for, and list the nodes that read each node's outputs.
 	waits := make([]int, len(nodes))
@@ -345,8 +349,8 @@ func (n *sortedGraph) clone() *sortedGraph {
 	return &c
 }
 
-// consumers maps each tensor to the indexes of the compute nodes that read it. -1 stands for the outputs of the
-// model.
+// consumers maps each tensor to the indexes of the compute nodes (those that depend on an input) that read it. -1
+// stands for the outputs of the model.
 func (n *sortedGraph) consumers() map[string][]int {
 	out := map[string][]int{}
 	for _, i := range n.compute {

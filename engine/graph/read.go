@@ -79,7 +79,8 @@ type Constant struct {
 	Value       Literal
 }
 
-// Open reads a model from a file.
+// Open reads a model from an ONNX file. Its name is that of the file, unless the options give another. Files of
+// weights are looked for in the model's folder.
 func Open(path string, o Options) (*Model, error) {
 	st, err := os.Stat(path)
 	if err != nil {

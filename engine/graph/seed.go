@@ -80,7 +80,8 @@ type moments struct{ mean, variance float64 }
 
 func (m moments) secondMoment() float64 { return m.variance + m.mean*m.mean }
 
-// seedParameters replaces every float parameter of the compute nodes by a seeded one.
+// seedParameters replaces every float parameter of a model that was shipped without weights by random values that
+// follow from the seed, before the model is used.
 //
 // Weights follow He's rule with the actual second moment of the input. It is estimated by propagating mean and
 // variance through the graph. So every convolution and matrix product gives values with a variance of about one,
@@ -304,7 +305,8 @@ func (n *sortedGraph) floatParameter(name string) (base string, dims []int64, ok
 	return "", nil, false
 }
 
-// fanIn returns how many values each output of a Conv, Gemm or MatMul sums.
+// fanIn returns how many products of a weight and an input value each output of a Conv, Gemm or MatMul sums, by the
+// dimensions of the weights. It returns 0 if these are not known.
 func (n *sortedGraph) fanIn(nd *onnxpb.Node) float64 {
 	_, dims, _ := n.floatParameter(nd.Input[1])
 	if i, ok := n.producer[nd.Input[1]]; ok && n.nodes[i].GetOpType() == "Reshape" && len(n.nodes[i].Input) > 1 {

@@ -42,7 +42,8 @@ var transport = &http.Transport{
 	DisableCompression:  true,
 }
 
-// New makes a client for the server at an address, with or without /v1.
+// New makes a client for the server at an address such as http://host:8000, with or without /v1. It sends nothing
+// yet.
 func New(address string, options ...Option) (*Client, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
@@ -86,6 +87,7 @@ type Error struct {
 	Text       string
 }
 
+// Error returns the kind of the error and the server's text, with the HTTP status if there was an answer.
 func (e *Error) Error() string {
 	if e.Status == 0 {
 		return fmt.Sprintf("%v: %s", e.Kind, e.Text)

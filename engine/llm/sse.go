@@ -52,7 +52,8 @@ func (e *eventReader) nextEvent() ([]byte, error) {
 	}
 }
 
-// nextLine returns the next line without its end.
+// nextLine returns the next line without its end. It is valid until the next call. A line that the end of the stream
+// cuts off is dropped, and one of more than maxEvent bytes is an error.
 func (e *eventReader) nextLine() ([]byte, error) {
 	line, err := e.reader.ReadSlice('\n')
 	if errors.Is(err, bufio.ErrBufferFull) { // the line is longer than the buffer: put its parts together

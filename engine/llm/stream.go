@@ -87,7 +87,8 @@ func (c *Client) Complete(ctx context.Context, r *Request, onToken func(Token) e
 	return s.finished(), nil
 }
 
-// requestBody returns the body to send: the client's fields, overridden by ours.
+// requestBody returns the body to send: the client's fields (r.Body), overridden by those of the request, and
+// r.Fields last. It always asks for a stream with counts of tokens.
 func (r *Request) requestBody() (map[string]any, error) {
 	body := map[string]any{}
 	if len(r.Body) > 0 {

@@ -21,7 +21,8 @@ var ErrCanary = errors.New("the model answers differently since it was woken")
 // pollEvery is the pause between two looks at a model that is being loaded or unloaded.
 const pollEvery = 20 * time.Millisecond
 
-// Loaded returns the models that accept requests now.
+// Loaded returns the models that accept requests now. Each kind of server is asked in its own way. One that cannot
+// load or unload models has all that it lists.
 func (s *Server) Loaded(ctx context.Context) ([]string, error) {
 	switch s.Abilities.Switch {
 	case Router:
@@ -66,7 +67,8 @@ func (s *Server) Loaded(ctx context.Context) ([]string, error) {
 	return s.Abilities.Models, nil
 }
 
-// Load loads a model, and returns when it accepts requests.
+// Load has the server load a model, in the way of its kind, and returns when the model accepts requests. A server
+// that cannot load models returns an error unless it has the model.
 func (s *Server) Load(ctx context.Context, model string) error {
 	var err error
 	switch s.Abilities.Switch {
@@ -91,7 +93,8 @@ func (s *Server) Load(ctx context.Context, model string) error {
 	return nil
 }
 
-// Unload unloads a model, and returns when its memory is free.
+// Unload has the server unload a model, in the way of its kind, and returns when its memory is free. A server that
+// cannot unload models returns ErrStays.
 func (s *Server) Unload(ctx context.Context, model string) error {
 	var err error
 	switch s.Abilities.Switch {
@@ -193,7 +196,8 @@ func (s *Server) unloadRouted(ctx context.Context, model string) error {
 	}
 }
 
-// routerModel returns a model's entry in a router's list.
+// routerModel returns a model's entry in the list of a router (llama-server in front of servers of models), or
+// ErrUnknownModel.
 func (s *Server) routerModel(ctx context.Context, model string) (*listedModel, error) {
 	list, err := s.listModels(ctx, "/models")
 	if err != nil {

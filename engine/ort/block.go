@@ -146,7 +146,7 @@ func sameBoundary(s *C.ip_session, m *engine.Submodel, static bool) error {
 func (b *block) Submodel() *engine.Submodel { return b.sub }
 func (b *block) Device() engine.Device      { return b.device }
 
-// Close frees the sessions, and the bindings that are still open.
+// Close frees the sessions of a loaded block, and the bindings (its tensors for a batch size) that are still open.
 func (b *block) Close() error {
 	b.mu.Lock()
 	var openBindings []*binding
@@ -190,7 +190,8 @@ type binding struct {
 	mu              sync.Mutex // two Closes may run at once
 }
 
-// Bind allocates the tensors that the caller does not pass, and binds all of them.
+// Bind allocates the tensors that the caller does not pass, and binds all of them. On a GPU, tensors in other memory
+// may need a copy at each run (see needsStaging, needsInputCopies).
 func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
 	if o.Batch > 0 && b.needsStaging(o) {
 		return b.bindStaged(o)
@@ -330,7 +331,7 @@ func (x *binding) runError(err error) error {
 	return fmt.Errorf("run %s blocks [%d,%d) at batch %d: %w", x.b.sub.Model, x.b.sub.From, x.b.sub.To, x.batch, err)
 }
 
-// Run executes once.
+// Run executes the block once on the bound tensors, and returns when the outputs are complete.
 func (x *binding) Run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -359,7 +360,7 @@ func (x *binding) RunN(n int) (engine.Timing, error) {
 	return engine.Timing{Runs: n, CPU: time.Duration(cpu), Wall: time.Duration(wall), Host: time.Duration(host)}, nil
 }
 
-// Close frees the binding and the tensors that Bind allocated.
+// Close frees the binding and the tensors that Bind allocated. A second call does nothing.
 func (x *binding) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()

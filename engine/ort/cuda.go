@@ -146,7 +146,8 @@ func Import(index int, h Handle, size int) (*Memory, error) {
 	return m, nil
 }
 
-// Close frees or unmaps the memory.
+// Close frees memory that this process has allocated, or unmaps another process's. The tensors in it become invalid.
+// A second call does nothing.
 func (m *Memory) Close() error {
 	if m.at == 0 {
 		return nil

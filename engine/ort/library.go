@@ -142,7 +142,7 @@ type Requirement struct {
 	Err     error // nil if the library can be opened
 }
 
-// Hint returns how to install the missing library.
+// Hint returns, as text for the user, how to install the missing library.
 func (r Requirement) Hint() string {
 	switch base := filepath.Base(r.Name); {
 	case strings.HasPrefix(base, "libonnxruntime"):

@@ -190,7 +190,7 @@ func cpuName() string {
 	return runtime.GOARCH + " CPU"
 }
 
-// Close frees all that is still loaded. The library stays open.
+// Close frees all blocks that are still loaded. The library stays open for other engines of this process.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true

@@ -257,7 +257,8 @@ func (s *stagedBinding) Batch() int               { return s.core.batch }
 func (s *stagedBinding) Inputs() []engine.Tensor  { return s.inputs }
 func (s *stagedBinding) Outputs() []engine.Tensor { return s.outputs }
 
-// Run copies in, runs and copies out.
+// Run copies the caller's inputs to the tensors of the core (the binding that ONNX Runtime knows), runs it, and
+// copies its outputs to the caller's. Bindings that share these tensors run one after the other.
 func (s *stagedBinding) Run(ctx context.Context) error {
 	if s.isClosed {
 		return s.core.runError(engine.ErrClosed)

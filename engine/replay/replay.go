@@ -70,6 +70,7 @@ type block struct {
 func (b *block) Submodel() *engine.Submodel { return b.sub }
 func (b *block) Device() engine.Device      { return b.device }
 
+// Close ends the use of the block: Bind then fails.
 func (b *block) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,7 +201,7 @@ func (x *binding) wait(ctx context.Context, begin time.Time) error {
 	return nil
 }
 
-// RunN runs n times and returns the sum of their times.
+// RunN runs n times, and returns the sum of the CPU times of this thread and of the times by the wall clock.
 func (x *binding) RunN(n int) (engine.Timing, error) {
 	if n < 1 {
 		return engine.Timing{}, fmt.Errorf("%d runs: expected at least 1", n)

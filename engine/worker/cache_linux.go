@@ -106,8 +106,9 @@ func (c *Cache) cutIntoCache(ctx context.Context, p *Process, spec *StageSpec, k
 	return &reply.Stage, nil
 }
 
-// sealModel seals the memory of a model, so that no process can change it any more. It returns an error if the
-// memory has not the announced size, or more bytes than were free.
+// sealModel is called when a worker has written a model into memory (fd). It seals the memory, so that no process
+// can change it any more. It returns an error if the memory has not the announced size, or more bytes than were
+// free.
 func sealModel(fd int, size, freeBytes int64) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

@@ -122,7 +122,7 @@ func (s *control) takeDescriptors(oob []byte) error {
 	return nil
 }
 
-// descriptor takes the first of the descriptors that were received.
+// descriptor takes the first of the file descriptors that came with messages, for a frame of type t that needs one.
 func (s *control) descriptor(t Type) (int, error) {
 	if len(s.fds) == 0 {
 		return -1, fmt.Errorf("%w: %s frame without descriptor", ErrProtocol, t)

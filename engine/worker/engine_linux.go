@@ -97,7 +97,8 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 	return b, nil
 }
 
-// Close ends the process. It returns an error if the process ended by itself with one.
+// Close ends the worker process, for which it waits up to ten seconds. It returns an error if the process ended with
+// one. A second call does nothing.
 func (e *Engine) Close() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

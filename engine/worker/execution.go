@@ -40,7 +40,7 @@ func (x Execution) Env() []string {
 	return nil
 }
 
-// String lists the options that differ from the defaults.
+// String lists, for users, the options that differ from the defaults.
 func (x Execution) String() string {
 	var parts []string
 	if x.Options.TensorRT {

@@ -61,6 +61,7 @@ var typeNames = [numTypes]string{
 	"keep", "kept", "swap", "swapped",
 }
 
+// String returns the type's name, such as run.
 func (t Type) String() string {
 	if t < numTypes && typeNames[t] != "" {
 		return typeNames[t]
@@ -161,7 +162,8 @@ func AppendRun(dst []byte, r *RunCommand) []byte {
 	return binary.LittleEndian.AppendUint64(dst, r.OutputOffset)
 }
 
-// ParseRun reads the payload of a run frame.
+// ParseRun reads the payload of a run frame, the parent's command to run a stage once, and returns an error if it
+// breaks the protocol.
 func ParseRun(p []byte) (RunCommand, error) {
 	if len(p) != runSize {
 		return RunCommand{}, fmt.Errorf("%w: run frame of %d bytes, expected %d", ErrProtocol, len(p), runSize)
@@ -201,7 +203,8 @@ func AppendResult(dst []byte, r *Result) []byte {
 	return append(dst, text...)
 }
 
-// ParseResult reads the payload of a result frame.
+// ParseResult reads the payload of a result frame, the worker's answer to a run, and returns an error if it breaks
+// the protocol.
 func ParseResult(p []byte) (Result, error) {
 	if len(p) < resultSize {
 		return Result{}, fmt.Errorf("%w: result frame of %d bytes, expected at least %d", ErrProtocol, len(p), resultSize)

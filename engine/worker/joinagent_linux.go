@@ -123,7 +123,8 @@ func (a *agent) readFrames() error {
 	}
 }
 
-// setUp does one step of the set-up and sends the answer.
+// setUp does one step of the set-up that the server asks for (start the worker, load, prepare or keep a stage), and
+// sends the answer. A swap is passed on. A step that fails is answered with the error.
 func (a *agent) setUp(ctx context.Context, s setUpStep) error {
 	var reply any
 	var err error
@@ -190,7 +191,7 @@ func (c *JoinConfig) localOperators(wanted []modelfile.OperatorLibrary) (found [
 	return found, nil
 }
 
-// load has the worker load a stage from this host's file of the model.
+// load has the worker load a stage (a range of a model's blocks), from this host's file of the model.
 func (a *agent) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	spec, err := parseJSON[StageSpec](TypeLoad, p)
 	if err != nil {
@@ -206,7 +207,8 @@ func (a *agent) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	return a.addStage(&spec, &l)
 }
 
-// locateModel checks a stage that the server asks for, and sets the path of its model's file on this host.
+// locateModel checks a stage (a range of a model's blocks) that the server asks for, and sets the path of its
+// model's file on this host. The server names the file only.
 func (a *agent) locateModel(spec *StageSpec) error {
 	if err := spec.check(); err != nil {
 		return err
@@ -233,8 +235,9 @@ func (a *agent) addStage(spec *StageSpec, l *LoadedStage) (*LoadedStage, error) 
 	return l, nil
 }
 
-// layOut divides this host's segment among the stages. Every stage has its inputs beside its outputs, because all
-// inputs come from the server.
+// layOut divides shared memory of this host into slots (places for one batch's inputs and outputs), agentSlots for
+// each stage, and attaches it to the worker. Every stage has its inputs beside its outputs, because all inputs come
+// from the server. It is called when all stages are loaded.
 func (a *agent) layOut(ctx context.Context) error {
 	var base int64
 	layouts := map[uint32]*agentLayout{}

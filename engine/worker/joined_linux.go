@@ -124,7 +124,8 @@ func (g *joinedWorker) handleFrame(t Type, p []byte) error {
 	return fmt.Errorf("%w: %s frame from a worker's host", ErrProtocol, t)
 }
 
-// addStage records a stage that the host has loaded, if the parent asked for it.
+// addStage records the tensors of a stage (a range of a model's blocks) that the host has loaded. A stage that the
+// parent has not asked for, or with impossible tensors, is an error.
 func (g *joinedWorker) addStage(l *LoadedStage) error {
 	g.mu.Lock()
 	batch := g.maxBatch[l.ID]
@@ -139,7 +140,8 @@ func (g *joinedWorker) addStage(l *LoadedStage) error {
 	return nil
 }
 
-// expectStage records that the parent asks for a stage, before the request goes to the host.
+// expectStage records that the parent asks for a stage (a range of a model's blocks), before the request goes to the
+// host.
 func (g *joinedWorker) expectStage(s *StageSpec) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -126,8 +126,9 @@ func (b *JoinServer) notifyWaiters() {
 	b.changeSignal = make(chan struct{})
 }
 
-// takeWorker waits for an idle worker of a kind of device. A device offers itself more than once, so that the next
-// plan can load beside the plan in force. One owner gets each device at most once.
+// takeWorker waits for an idle worker (a connection of another host that offers a device) of a kind of device, and
+// marks it as taken by owner. A device offers itself more than once, so that the next plan can load beside the plan
+// in force. One owner gets each device at most once.
 func (b *JoinServer) takeWorker(ctx context.Context, owner any, kind string) (*joinedWorker, error) {
 	type device struct {
 		host  string
@@ -179,8 +180,8 @@ func (b *JoinServer) takeWorker(ctx context.Context, owner any, kind string) (*j
 	}
 }
 
-// Start starts a worker on a device of another host, as the function Start does on this one. owner stands for the
-// plan that takes the device, see takeWorker.
+// Start starts a worker on a device of another host, as the function Start does on this one. It waits until one has
+// joined. owner stands for the plan that takes the device, see takeWorker.
 func (b *JoinServer) Start(ctx context.Context, owner any, c Config) (*Process, error) {
 	g, err := b.takeWorker(ctx, owner, c.Hello.Device.Kind)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-// keepStage has the worker keep a stage in this host's memory.
+// keepStage handles the server's request to keep a stage (a range of a model's blocks): the worker cuts it out of
+// its model's file, and it stays in this host's memory, from where it can be loaded fast.
 func (a *agent) keepStage(ctx context.Context, p []byte) (*KeptStage, error) {
 	q, err := parseJSON[KeepRequest](TypeKeep, p)
 	if err != nil {
@@ -25,7 +26,8 @@ func (a *agent) keepStage(ctx context.Context, p []byte) (*KeptStage, error) {
 	return &KeptStage{Stage: *l}, nil
 }
 
-// swap passes a swap on to the worker, with slots of this host's segment. forwardResults sends the answer.
+// swap passes a swap (loading kept stages onto the device, or removing them) on to the worker, with slots of this
+// host's shared memory in place of the server's. forwardResults sends the answer.
 func (a *agent) swap(ctx context.Context, p []byte) error {
 	q, err := parseJSON[Swap](TypeSwap, p)
 	if err != nil {
@@ -54,7 +56,7 @@ func (a *agent) swap(ctx context.Context, p []byte) error {
 	return a.proc.SendSwap(q)
 }
 
-// startResults starts to forward the worker's results, if that has not begun yet.
+// startResults starts the goroutine that forwards the worker's results to the server, if that has not begun yet.
 func (a *agent) startResults() {
 	a.mu.Lock()
 	isFirst, proc, segment := !a.readsResults, a.proc, a.segment

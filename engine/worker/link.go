@@ -133,7 +133,8 @@ func (l *link) readData(dst []byte) error {
 	return nil
 }
 
-// write sends a frame and the bytes that follow it.
+// write sends a frame and the bytes of tensors that follow it. Any goroutine may call it. Large data are sent in
+// pieces, each under a deadline of its own.
 func (l *link) write(t Type, payload, data []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,7 +24,7 @@ type Segment struct {
 // touches cost nothing).
 const maxSegment = 1 << 40
 
-// NewSegment creates a segment of the given size, filled with zeros. Its size
+// NewSegment creates a segment, memory that processes share, of the given size in bytes, filled with zeros. Its size
 // is sealed, so that no process can make another's access fail.
 func NewSegment(id uint32, size int64) (*Segment, error) {
 	if size <= 0 || size > maxSegment {
@@ -65,7 +65,8 @@ func mapSegment(id uint32, fd int, size int64) (*Segment, error) {
 	return &Segment{ID: id, Data: data, fd: fd}, nil
 }
 
-// Close unmaps the segment. Nothing may use its memory any more.
+// Close unmaps a segment (memory that processes share), and frees the device's memory beside it. Nothing may use it
+// any more.
 func (s *Segment) Close() error {
 	if s.Data == nil {
 		return nil
@@ -107,7 +108,8 @@ func Span(specs []engine.Spec, batch int) int64 {
 	return n
 }
 
-// TensorAt returns the memory of tensor i of specs, where all of them lie side by side from offset on.
+// TensorAt returns the memory of tensor i of specs in the segment (shared memory), where all of them lie side by
+// side from offset on.
 func (s *Segment) TensorAt(specs []engine.Spec, i, batch int, offset int64) []byte {
 	offset += Span(specs[:i], batch)
 	n := specs[i].BytesAt(batch)

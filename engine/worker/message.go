@@ -190,6 +190,7 @@ type RemoteError struct {
 
 func (e *RemoteError) Error() string { return e.Text }
 
+// Unwrap returns the error that the code stands for, so that errors.Is finds it.
 func (e *RemoteError) Unwrap() error {
 	if int(e.Code) < len(codeErrors) {
 		return codeErrors[e.Code]

@@ -9,7 +9,8 @@ import (
 	"inferplan/engine/ort"
 )
 
-// openONNX opens ONNX Runtime on a device.
+// openONNX opens ONNX Runtime on the device that the parent asks for (h), in the worker process, with its libraries
+// of custom operators.
 func openONNX(_ context.Context, h *Hello) (Loader, error) {
 	eng, err := ort.Open(h.Library)
 	if err != nil {
@@ -107,7 +108,8 @@ func (o *onnx) ShareMemory(size int64) (DeviceMemory, []byte, error) {
 	return m, h[:], nil
 }
 
-// MapMemory maps memory that another process has allocated.
+// MapMemory maps size bytes of the GPU's memory that another process has allocated, by the handle that its
+// ShareMemory returned.
 func (o *onnx) MapMemory(handle []byte, size int64) (DeviceMemory, error) {
 	i, err := o.gpu()
 	if err != nil {

@@ -114,7 +114,8 @@ func (s *server) bindBlock(block engine.Block, q *Probe) (err error) {
 	return err
 }
 
-// boundTensors returns the tensors that a new binding is to use, nil for those that the engine makes.
+// boundTensors returns the tensors that a new binding is to use, by references to other bindings: nil for those that
+// the engine makes.
 func (s *server) boundTensors(refs []TensorRef) (list []engine.Tensor, err error) {
 	for _, r := range refs {
 		var t engine.Tensor

@@ -31,7 +31,8 @@ func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 	return err
 }
 
-// handleCommands handles the commands of the parent until the parent closes the socket.
+// handleCommands reads the frames of the parent (the process that uses the worker) from the control socket, and
+// handles them until the parent closes the socket.
 func (g *joinedWorker) handleCommands(ctl *net.UnixConn) error {
 	select {
 	case <-g.ended: // the connection ended while the worker was taken

@@ -96,6 +96,7 @@ func (r *replayLoader) MapMemory(handle []byte, size int64) (DeviceMemory, error
 // replayMemory is memory in place of a GPU's.
 type replayMemory struct{ *Segment }
 
+// Tensor returns a tensor in the memory, from an offset on.
 func (m replayMemory) Tensor(spec engine.Spec, batch int, offset int64) (engine.Tensor, error) {
 	list, err := m.hostTensors([]engine.Spec{spec}, batch, offset)
 	if err != nil {

@@ -202,8 +202,8 @@ func (s *server) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	return &Welcome{PID: os.Getpid(), Engine: info.Name, Version: info.Version, Device: loader.Device().ID}, nil
 }
 
-// load handles a load frame: it cuts a stage out of its model and loads it, unless another stage has loaded the same
-// blocks.
+// load handles a load frame: it cuts a stage (a range of a model's blocks) out of its model and loads it onto the
+// device, unless another stage has loaded the same blocks.
 func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	spec, err := parseJSON[StageSpec](TypeLoad, p)
 	if err != nil {
@@ -235,7 +235,8 @@ func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	return &LoadedStage{ID: spec.ID, Inputs: sub.Inputs, Outputs: sub.Outputs, WeightBytes: weights, LoadNS: monotonic() - start}, nil
 }
 
-// segment handles a segment frame: it maps the shared memory whose descriptor came with the frame.
+// segment handles a segment frame: it maps memory that processes share, whose descriptor came with the frame, and
+// locks it for direct copies by a GPU.
 func (s *server) segment(p []byte) (*ReadyReply, error) {
 	spec, err := parseJSON[SegmentSpec](TypeSegment, p)
 	if err != nil {
@@ -272,7 +273,8 @@ func (s *server) mapReceived(t Type, id uint32, size int64) (*Segment, error) {
 	return mapSegment(id, fd, size)
 }
 
-// prepare handles a prepare frame: it binds the slots of a stage, and warms the stage up.
+// prepare handles a prepare frame: it binds the slots (places of inputs and outputs in shared memory) of a stage,
+// and warms the stage up.
 func (s *server) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	l, err := parseJSON[Layout](TypePrepare, p)
 	if err != nil {
@@ -292,7 +294,7 @@ func (s *server) prepare(ctx context.Context, p []byte) (*ReadyReply, error) {
 	return &ReadyReply{Answers: TypePrepare.String(), ID: l.ID, WarmNS: monotonic() - start}, nil
 }
 
-// unload handles an unload frame: it frees a stage.
+// unload handles an unload frame: it frees a stage (a range of a model's blocks) and its bindings.
 func (s *server) unload(p []byte) (*ReadyReply, error) {
 	u, err := parseJSON[Unload](TypeUnload, p)
 	if err != nil {
@@ -308,7 +310,8 @@ func (s *server) unload(p []byte) (*ReadyReply, error) {
 	return &ReadyReply{Answers: TypeUnload.String(), ID: u.ID}, nil
 }
 
-// executeRun handles a run frame: it runs a stage once on a batch, and sends the result with its times.
+// executeRun handles a run frame: it runs a stage (a range of a model's blocks) once on a batch in shared memory,
+// and sends the result with its times. A run that fails is answered with the error.
 func (s *server) executeRun(ctx context.Context, p []byte) error {
 	r, err := ParseRun(p)
 	if err != nil {

@@ -78,8 +78,8 @@ func (st *stage) close() error {
 	return errors.Join(errs...)
 }
 
-// sharedContent returns the content that a stage with the same model and blocks has loaded, or nil if there is
-// none.
+// sharedContent returns the loaded block of another stage with the same model and blocks, or nil if there is none.
+// The new stage then uses it, too.
 func (t *stageTable) sharedContent(spec *StageSpec) *stageContent {
 	wantedContent := contentOf(spec)
 	for _, st := range t.loadedStages() {
@@ -135,8 +135,8 @@ func (t *stageTable) loadedStages() []*stage {
 	return slices.DeleteFunc(slices.Clone(t.stages), func(st *stage) bool { return st == nil })
 }
 
-// makeReady binds the first slots of a stage (l.WarmSlots of them) at every batch size that is made ready, and runs
-// the stage once at each, so that no first request pays for that.
+// makeReady binds the first slots of a stage (places of inputs and outputs in shared memory, l.WarmSlots of them) at
+// every batch size that is made ready, and runs the stage once at each, so that no first request pays for that.
 func (s *server) makeReady(ctx context.Context, st *stage, l Layout) error {
 	switch {
 	case s.outputSegment == nil:

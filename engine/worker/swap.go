@@ -43,7 +43,7 @@ type SwapResult struct {
 	FromFile int    `json:"cold,omitempty"` // number of stages that were loaded from their files
 }
 
-// Err returns the failure of the swap, or nil.
+// Err returns the failure of the swap as an error, or nil if it succeeded.
 func (s *SwapResult) Err() error {
 	if s.Code == OK {
 		return nil

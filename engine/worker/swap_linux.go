@@ -158,7 +158,8 @@ func (w *swapper) enqueue(p []byte) error {
 	return nil
 }
 
-// runSwaps does swaps until the queue is closed.
+// runSwaps is the goroutine of a worker that does swaps (loads stages onto the device, or removes them) and sends
+// their results, one after the other, until the queue is closed.
 func (w *swapper) runSwaps() {
 	defer close(w.done)
 	runtime.LockOSThread()
@@ -199,8 +200,8 @@ func (w *swapper) sendResult(a *SwapResult) {
 	}
 }
 
-// swapIn loads all stages of a swap onto the device, or none if one fails. fromFile is the number of stages that
-// were read from files.
+// swapIn loads all stages of a swap onto the device, or none if one fails or they would exceed the device's memory.
+// fromFile is the number of stages that were read from files.
 func (w *swapper) swapIn(q *swapJob) (fromFile int, err error) {
 	if w.memory > 0 && w.takenBytes+q.Bytes > w.memory {
 		return 0, fmt.Errorf("%w: %d bytes are to be loaded, and %d of %d are taken", ErrMemory, q.Bytes, w.takenBytes, w.memory)

@@ -99,7 +99,8 @@ func (r *runner) makeResult() (*Result, error) {
 	return out, out.Profile.Validate()
 }
 
-// measuredPoints returns the points with samples that a fit can use, in a fixed order.
+// measuredPoints returns the points (kinds of samples, with numbers of sequences and tokens) that have samples and
+// that a fit can use, in a fixed order.
 func (r *runner) measuredPoints() []Point {
 	var out []Point
 	for p := range r.knownSamples {

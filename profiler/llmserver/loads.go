@@ -39,7 +39,8 @@ func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// loads measures loading and unloading the model, within its share of the budget.
+// loads measures how long the server takes to load and unload the model, to put it to sleep and wake it, or to swap
+// it for another, as far as the server can do that and the options allow. It takes at most its share of the budget.
 func (r *runner) loads(ctx context.Context) error {
 	ctx, cancel := context.WithDeadline(ctx, time.Now().Add(time.Duration(loadsShare*float64(r.o.Budget))))
 	defer cancel()

@@ -17,7 +17,8 @@ const maxIndex = 1 << 12
 
 var errNoChoice = errors.New("not a choice of an answer")
 
-// parseChoice decodes a choice of an event, and returns it with its index.
+// parseChoice decodes a choice (one of the alternative answers) of an event, and returns it with its index. Numbers
+// keep their spelling.
 func parseChoice(raw json.RawMessage) (c object, index int, err error) {
 	d := json.NewDecoder(bytes.NewReader(raw))
 	d.UseNumber()

@@ -23,6 +23,8 @@ type conv struct {
 	w [][]float32
 }
 
+// newConv makes an untrained network with random weights, whose deviation keeps the variance of values from layer to
+// layer.
 func newConv(rng *rand.Rand) *conv {
 	return &conv{[][]float32{
 		normalValues(rng, kernel*kernel*firstFilters, 1/sqrt(kernel*kernel/2)), make([]float32, firstFilters),
@@ -48,6 +50,7 @@ type convLane struct {
 	scoresGrad []float32
 }
 
+// lane allocates the working memory of one lane, which trains on one sample at a time.
 func (c *conv) lane() trainingLane {
 	f := func(n int) []float32 { return make([]float32, n) }
 	const n1, n2 = pool1 * pool1 * firstFilters, flatSize
@@ -59,7 +62,8 @@ func (c *conv) lane() trainingLane {
 
 func (l *convLane) gradients() [][]float32 { return l.grads }
 
-// forward computes the scores of an image.
+// forward computes the scores of the ten classes for an image, layer by layer. It leaves each layer's values in l,
+// where learn reads them.
 func (l *convLane) forward(pixels []float32) []float32 {
 	w := l.c.w
 

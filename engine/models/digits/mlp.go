@@ -8,6 +8,7 @@ type mlp struct {
 	w      [][]float32 // first [pixel][hidden], its bias, second [hidden][class], its bias
 }
 
+// newMLP makes an untrained network with a number of hidden units. Its first weights are random.
 func newMLP(hidden int, rng *rand.Rand) *mlp {
 	return &mlp{hidden, [][]float32{
 		normalValues(rng, Pixels*hidden, 1.0/20), filledSlice(hidden, 0.5), // all units take part at first
@@ -32,7 +33,8 @@ func (m *mlp) lane() trainingLane {
 
 func (l *mlpLane) gradients() [][]float32 { return l.grads }
 
-// forward computes the scores of an image. It skips pixels of 0, which most of an image is.
+// forward computes the scores of the ten classes for an image, and leaves the hidden values in l. It skips pixels of
+// 0, which most of an image is.
 func (l *mlpLane) forward(pixels []float32) []float32 {
 	n := l.m.hidden
 	copy(l.hidden, l.m.w[1])
@@ -55,6 +57,8 @@ func (l *mlpLane) forward(pixels []float32) []float32 {
 // learn adds the gradient of a sample's loss to the lane's gradients, from the scores back to the pixels.
 func (l *mlpLane) learn(pixels []float32, label int) {
 	n := l.m.hidden
+
+	// The second layer. A hidden value of 0 passes no gradient on.
 	lossGradient(l.scoresGrad, l.forward(pixels), label)
 	add(l.grads[3], l.scoresGrad, 1)
 	for i, v := range l.hidden {
@@ -64,6 +68,8 @@ func (l *mlpLane) learn(pixels []float32, label int) {
 			l.hiddenGrad[i] = dot(l.m.w[2][i*classes:][:classes], l.scoresGrad)
 		}
 	}
+
+	// The first layer, whose inputs are the pixels.
 	add(l.grads[1], l.hiddenGrad, 1)
 	for p, v := range pixels {
 		if v != 0 {
