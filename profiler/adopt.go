@@ -14,7 +14,7 @@ import (
 // device depend on the old cuts, a change is an error without Options.Force.
 func (r *runner) adoptCuts() error {
 	// Numbers that were measured in another way are not comparable.
-	current := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
+	current := provenance(r.dev, r.options.Engine.Info(), r.options, r.begun)
 	stale := false
 	for _, d := range r.profile.Devices {
 		if d.Device == r.dev.Kind && !sameProvenance(d, current) {
@@ -27,7 +27,7 @@ func (r *runner) adoptCuts() error {
 	// Find each model in the profile, and decide whether its cuts and numbers stay.
 	for _, j := range r.jobs {
 		entry := &formats.ProfileModel{
-			Model: j.info.name, Source: &formats.ModelSource{Path: relativeTo(r.o.OutPath, j.info.path), SHA256: j.info.sha256, Weights: j.info.files},
+			Model: j.info.name, Source: &formats.ModelSource{Path: relativeTo(r.options.OutPath, j.info.path), SHA256: j.info.sha256, Weights: j.info.files},
 			Inputs: inputInfos(&j.info), Outputs: outputInfos(&j.info), Bucket: j.info.bucket, Constants: constantInfos(j.info.constants), Operators: j.info.operators,
 		}
 		j.entry = entry
@@ -46,9 +46,9 @@ func (r *runner) adoptCuts() error {
 
 		// Numbers of other devices belong to the same cuts, so these are not changed without --force.
 		otherDevices := slices.ContainsFunc(known.Measurements, func(m formats.Measurement) bool { return m.Device != r.dev.Kind })
-		wantedBlocks := min(r.o.Blocks, j.m.atomCount())
+		wantedBlocks := min(r.options.Blocks, j.m.atomCount())
 		if len(known.Blocks) != wantedBlocks {
-			if otherDevices && !r.o.Force {
+			if otherDevices && !r.options.Force {
 				return inputError("%s is cut into %d blocks in the profile, which holds numbers of another device for them; %d were asked for: use --blocks %d, or --force to drop them",
 					j.info.name, len(known.Blocks), wantedBlocks, len(known.Blocks))
 			}
@@ -56,7 +56,7 @@ func (r *runner) adoptCuts() error {
 			continue
 		}
 		if knownInputs, currentInputs := describeInputs(known), describeInputs(entry); known.Inputs != nil && knownInputs != currentInputs {
-			if otherDevices && !r.o.Force {
+			if otherDevices && !r.options.Force {
 				return inputError("%s was measured with inputs %s in the profile, %s were asked for: write another profile (-o), or --force to drop the old numbers",
 					j.info.name, knownInputs, currentInputs)
 			}
@@ -65,7 +65,7 @@ func (r *runner) adoptCuts() error {
 		}
 		cut, err := j.m.cutAt(cutNames(known.Blocks))
 		if err != nil {
-			if otherDevices && !r.o.Force {
+			if otherDevices && !r.options.Force {
 				return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w (--force cuts it anew and drops what was measured)", ErrInput, j.info.name, err)
 			}
 			r.warn(j.info.name, fmt.Sprintf("%s: cut anew, its old numbers are replaced: %v", j.info.name, err))
@@ -89,10 +89,10 @@ func (r *runner) adoptCuts() error {
 // cutLikeOther cuts a model as the profile Options.CutsFrom does. If that profile has the same file, its data on
 // the blocks is copied, too.
 func (r *runner) cutLikeOther(j *modelJob) {
-	if r.o.CutsFrom == nil {
+	if r.options.CutsFrom == nil {
 		return
 	}
-	other := r.o.CutsFrom.FindModel(j.info.name)
+	other := r.options.CutsFrom.FindModel(j.info.name)
 	if other == nil {
 		r.warn(j.info.name, j.info.name+": the profile whose cuts are asked for does not hold it: it is cut anew")
 		return

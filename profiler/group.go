@@ -50,7 +50,7 @@ func (r *runner) groupJobs(jobs []*modelJob) [][]*modelJob {
 // deadline returns when the first of the remaining groups has to stop sampling, or the zero time without a budget.
 // The rest of the budget is split by expected time, so that all groups get as many rounds.
 func (r *runner) deadline(remaining [][]*modelJob) time.Time {
-	if r.o.Budget <= 0 {
+	if r.options.Budget <= 0 {
 		return time.Time{}
 	}
 	var firstTime, totalTime time.Duration
@@ -62,8 +62,8 @@ func (r *runner) deadline(remaining [][]*modelJob) time.Time {
 			}
 		}
 	}
-	now := r.o.now()
-	remainingTime := r.begun.Add(r.o.Budget).Sub(now)
+	now := r.options.now()
+	remainingTime := r.begun.Add(r.options.Budget).Sub(now)
 	return now.Add(time.Duration(float64(remainingTime) * float64(firstTime) / math.Max(1, float64(totalTime))))
 }
 
@@ -77,7 +77,7 @@ type jobGroup struct {
 // newGroup makes a group, the models that are loaded at the same time and measured in turns. Its sampling stops at a
 // deadline.
 func (r *runner) newGroup(members []*modelJob, deadline time.Time) *jobGroup {
-	s := sampler{rule: r.o.Precision, now: r.o.now, turn: r.o.turn, deadline: deadline}
+	s := sampler{rule: r.options.Precision, now: r.options.now, turn: r.options.turn, deadline: deadline}
 	if isTimedByCPU(r.dev) {
 		s.measureReference = newReference().measure
 	}
@@ -101,7 +101,7 @@ func (g *jobGroup) measure(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for _, share := range g.o.Shares {
+	for _, share := range g.options.Shares {
 		if err := g.sampleShare(ctx, share); err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (g *jobGroup) measure(ctx context.Context) (err error) {
 func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 	places := []loadTarget{g.target()}
 	if share > 1 && slices.ContainsFunc(g.members, func(j *modelJob) bool { return len(j.batches(share)) > 0 }) {
-		sh, err := g.o.Sharer.Open(ctx, g.dev, share)
+		sh, err := g.options.Sharer.Open(ctx, g.dev, share)
 		if err != nil {
 			return fmt.Errorf("split %s into %d shares: %w", g.dev.Kind, share, err)
 		}
@@ -132,7 +132,7 @@ func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 		g.shareMethod = sh.Method()
 		places = nil
 		for i, e := range sh.Engines() {
-			places = append(places, loadTarget{e, sh.Device(i), g.o.EngineOptions, g.o.FP16})
+			places = append(places, loadTarget{e, sh.Device(i), g.options.EngineOptions, g.options.FP16})
 		}
 	}
 
@@ -155,7 +155,7 @@ func (g *jobGroup) sampleShare(ctx context.Context, share int) (err error) {
 	for k := range maxPasses {
 		s := g.sampler
 		if !s.deadline.IsZero() { // every pass gets an equal part of the remaining time
-			now := g.o.now()
+			now := g.options.now()
 			s.deadline = now.Add(s.deadline.Sub(now) / time.Duration(maxPasses-k))
 		}
 		if err := g.samplePass(ctx, &s, share, places, func(j *modelJob) (rangePass, bool) {
@@ -198,7 +198,7 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 			if !(base && j.measuresBlocks[key]) && len(p[key]) == 0 {
 				continue
 			}
-			set := j.newProbeSet(key, base && j.measuresBlocks[key], p[key], isTimedByCPU(g.dev), g.o.letIdle)
+			set := j.newProbeSet(key, base && j.measuresBlocks[key], p[key], isTimedByCPU(g.dev), g.options.letIdle)
 			g.event(Event{Stage: StageWarmUp, Model: j.info.name, Share: share, Batch: batch, DoneShare: g.fraction(0)})
 			if err := s.warmUp(ctx, set); err != nil {
 				return err
@@ -240,7 +240,7 @@ func (g *jobGroup) samplePass(ctx context.Context, s *sampler, share int, places
 		// Keep the usable samples of interrupted probe sets. Finished ones are saved already.
 		usable := false
 		for _, set := range sets {
-			if set.stopReason == endInterrupted && set.roundCount >= interruptedRounds && set.loosestHalfWidth(g.o.Precision.Floor) <= interruptedLoose {
+			if set.stopReason == endInterrupted && set.roundCount >= interruptedRounds && set.loosestHalfWidth(g.options.Precision.Floor) <= interruptedLoose {
 				g.recordResult(owner[set], keys[set], set)
 				usable = true
 			}

@@ -19,11 +19,11 @@ import (
 func (g *jobGroup) prepare(ctx context.Context, j *modelJob) error {
 	if j.cut == nil {
 		g.event(Event{Stage: StageCut, Model: j.info.name, DoneShare: g.fraction(0)})
-		n := min(g.o.Blocks, j.m.atomCount())
+		n := min(g.options.Blocks, j.m.atomCount())
 		costs := make([]float64, j.m.atomCount())
 		if n < len(costs) && n > 1 {
 			var err error
-			if costs, err = timeAtoms(ctx, g.target(), j.m, j.quickBatch(), j.atomRounds(g.runner), g.o.now); err != nil {
+			if costs, err = timeAtoms(ctx, g.target(), j.m, j.quickBatch(), j.atomRounds(g.runner), g.options.now); err != nil {
 				return fmt.Errorf("time the parts of %s: %w", j.info.path, err)
 			}
 		}
@@ -128,7 +128,7 @@ func (g *jobGroup) load(ctx context.Context, j *modelJob, share int, places []lo
 // profile has no result for a cut that a float32 crosses.
 func (r *runner) needsCutFP16Check(j *modelJob) bool {
 	// A model that computes in float16 loses nothing by crossing in it.
-	if r.o.FP16Samples < 0 || j.info.batch > 0 || r.o.FP16 {
+	if r.options.FP16Samples < 0 || j.info.batch > 0 || r.options.FP16 {
 		return false
 	}
 	if j.cut == nil {
@@ -150,16 +150,16 @@ const preparationShare = 0.25
 // affordableRepeats returns how often something that takes the given duration is done before a model is measured:
 // maxRepeats times, or as often as the model's part of the preparation budget allows, but at least minRepeats times.
 func (r *runner) affordableRepeats(duration time.Duration, minRepeats, maxRepeats int) int {
-	if r.o.Budget <= 0 || duration <= 0 {
+	if r.options.Budget <= 0 || duration <= 0 {
 		return maxRepeats
 	}
-	available := preparationShare * float64(r.o.Budget) / float64(len(r.jobs))
+	available := preparationShare * float64(r.options.Budget) / float64(len(r.jobs))
 	return max(minRepeats, min(maxRepeats, int(available/float64(duration))))
 }
 
 // fp16Samples returns the number of inputs on which a model's cuts are checked.
 func (j *modelJob) fp16Samples(r *runner) int {
-	return r.affordableRepeats(j.fp16SampleTime(r.o), 1, r.o.FP16Samples)
+	return r.affordableRepeats(j.fp16SampleTime(r.options), 1, r.options.FP16Samples)
 }
 
 // atomRounds returns how often every atom of a model is timed before it is cut.
@@ -232,7 +232,7 @@ func (j *modelJob) logits() string {
 // needsModelFP16Check reports whether the effect of computing in float16 on a model's answers is still to be
 // checked.
 func (r *runner) needsModelFP16Check(j *modelJob) bool {
-	return r.o.FP16 && r.o.FP16Samples > 0 && j.entry.FP16 == nil
+	return r.options.FP16 && r.options.FP16Samples > 0 && j.entry.FP16 == nil
 }
 
 // checkModelFP16 compares a model's answers when it computes in float16 with those in float32 on the same device,
@@ -269,9 +269,9 @@ func (g *jobGroup) checkModelFP16(ctx context.Context, j *modelJob, p loadTarget
 	}
 
 	// Compare the answers, sample by sample.
-	check := &formats.FP16Check{Samples: g.o.FP16Samples}
+	check := &formats.FP16Check{Samples: g.options.FP16Samples}
 	agreeing, total := 0, 0
-	for sample := range g.o.FP16Samples {
+	for sample := range g.options.FP16Samples {
 		var answers [2][]float32
 		var shape []int64
 		for k, b := range bound {
@@ -320,7 +320,7 @@ func (p loadTarget) loadLogits(ctx context.Context, j *modelJob, b cutModel, nam
 // host to device for a GPU, with the largest input of the models.
 func (g *jobGroup) copyRate() float64 {
 	if g.dev.IsCPU() {
-		return g.o.hostCopy()
+		return g.options.hostCopy()
 	}
 	var largest engine.Tensor
 	for _, j := range g.members {

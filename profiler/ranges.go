@@ -81,19 +81,19 @@ func nextMeasuredBatch(m *formats.ProfileModel, device string, share, batch int)
 // missingRanges returns the ranges of a job that are requested at a share and batch (key) and not measured yet, in
 // order. A range of one block or of all blocks is none, because these are measured anyway.
 func (r *runner) missingRanges(j *modelJob, key measurementKey) [][2]int {
-	if r.o.Ranges.List == nil {
+	if r.options.Ranges.List == nil {
 		return nil
 	}
 	m := j.entry
 	if len(m.Blocks) == 0 { // the model is not cut yet
-		m = &formats.ProfileModel{Model: m.Model, Blocks: make([]formats.Block, min(r.o.Blocks, j.m.atomCount()))}
+		m = &formats.ProfileModel{Model: m.Model, Blocks: make([]formats.Block, min(r.options.Blocks, j.m.atomCount()))}
 	}
-	requested := slices.Clone(r.o.Ranges.List(m, r.dev.Kind, key.share, key.batch))
+	requested := slices.Clone(r.options.Ranges.List(m, r.dev.Kind, key.share, key.batch))
 	slices.SortFunc(requested, compareRanges)
 	known := j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch)
 	return slices.DeleteFunc(slices.Compact(requested), func(b [2]int) bool {
 		n := len(m.Blocks)
-		return b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n || !r.o.Force && !j.measuresBlocks[key] && known != nil && hasRange(known, b)
+		return b[0] < 0 || b[1] > n || b[1]-b[0] < 2 || b[1]-b[0] == n || !r.options.Force && !j.measuresBlocks[key] && known != nil && hasRange(known, b)
 	})
 }
 

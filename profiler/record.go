@@ -85,8 +85,8 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 	r.insertModel(j)
 
 	// Describe the device, with the values of earlier runs that this one did not measure.
-	now := r.o.now()
-	d := provenance(r.dev, r.o.Engine.Info(), r.o, now)
+	now := r.options.now()
+	d := provenance(r.dev, r.options.Engine.Info(), r.options, now)
 	d.CopyGbps, d.ShareMethod = r.copy, r.shareMethod
 	d.MemoryGBps, d.MatmulGflops, d.State = r.memoryGBps, r.matmulGflops, r.watch.summary()
 	d.CostSeconds = (now.Sub(r.begun) - r.chargedTime).Seconds()
@@ -115,7 +115,7 @@ func (r *runner) recordResult(j *modelJob, key measurementKey, set *probeSet) {
 	// Note which numbers are not known well enough.
 	subject := fmt.Sprintf("precision of %s on %s at share 1/%d, batch %d", j.info.name, r.dev.Kind, key.share, key.batch)
 	note := ""
-	if loose := set.loosestHalfWidth(r.o.Precision.Floor); loose > r.o.Precision.HalfWidth {
+	if loose := set.loosestHalfWidth(r.options.Precision.Floor); loose > r.options.Precision.HalfWidth {
 		note = fmt.Sprintf("%s: times are only known to ±%.1f %% (%d samples, stopped by %s)", subject, 100*loose, set.roundCount, set.stopReason)
 		r.warn(j.info.name, note)
 	}

@@ -145,7 +145,7 @@ type workCounter interface {
 func (g *jobGroup) countWork(ctx context.Context, j *modelJob) error {
 	m, ok := j.m.(workCounter)
 	b, isGraph := j.cut.(*graph.Blocks)
-	p, probes := g.o.Engine.(Prober)
+	p, probes := g.options.Engine.(Prober)
 	if !ok || !isGraph || !probes || j.countedWork(b.Len()) {
 		return nil
 	}

@@ -53,7 +53,7 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 		return nil, err
 	}
 	o.Profile = prof
-	r := &runner{o: &o, dev: dev, profile: prof, begun: o.now(), lastWrite: lastWrite, progress: progress{report: o.Progress}}
+	r := &runner{options: &o, dev: dev, profile: prof, begun: o.now(), lastWrite: lastWrite, progress: progress{report: o.Progress}}
 	return prof, r.run(ctx)
 }
 
@@ -108,7 +108,7 @@ type modelJob struct {
 
 // runner is the state of one call of Run.
 type runner struct {
-	o           *Options
+	options     *Options
 	dev         engine.Device
 	profile     *formats.Profile
 	jobs        []*modelJob
@@ -135,7 +135,7 @@ func (r *runner) run(ctx context.Context) error {
 			return err
 		}
 		defer unpin()
-		undo, err := prioritise(r.o.RealTime)
+		undo, err := prioritise(r.options.RealTime)
 		if err != nil {
 			return err
 		}
@@ -151,7 +151,7 @@ func (r *runner) run(ctx context.Context) error {
 		return err
 	}
 	skipped := r.planMeasurements()
-	if r.o.Ranges.OnlyRanges && skipped == 0 && !slices.ContainsFunc(r.jobs, func(j *modelJob) bool { return len(j.todo) > 0 }) {
+	if r.options.Ranges.OnlyRanges && skipped == 0 && !slices.ContainsFunc(r.jobs, func(j *modelJob) bool { return len(j.todo) > 0 }) {
 		r.warn("", fmt.Sprintf("no range of blocks is asked for on %s, or the profile does not hold the blocks", r.dev.Kind))
 	}
 	todo := slices.DeleteFunc(slices.Clone(r.jobs), func(j *modelJob) bool { return len(j.todo) == 0 })
@@ -169,8 +169,8 @@ func (r *runner) run(ctx context.Context) error {
 	}
 	todo = slices.DeleteFunc(todo, func(j *modelJob) bool { return !slices.Contains(r.jobs, j) })
 	est.SkippedMeasurements = skipped
-	if r.o.OnEstimate != nil {
-		if err := r.o.OnEstimate(est); err != nil {
+	if r.options.OnEstimate != nil {
+		if err := r.options.OnEstimate(est); err != nil {
 			return err
 		}
 	}
@@ -178,9 +178,9 @@ func (r *runner) run(ctx context.Context) error {
 		r.totalTime += j.expectedTime
 	}
 	if !r.knowsCeilings() {
-		r.ceilings = r.o.ceilings(ctx, r.target())
+		r.ceilings = r.options.ceilings(ctx, r.target())
 	}
-	r.watch = watchDevice(r.o, r.dev)
+	r.watch = watchDevice(r.options, r.dev)
 	defer r.watch.stop()
 
 	// Measure group by group, and save the profile after each.
@@ -206,7 +206,7 @@ func (r *runner) openModels(ctx context.Context) error {
 	names := map[string]*modelJob{}
 
 	// Open every model at each of its sizes. Names must be unique.
-	for _, path := range r.o.Models {
+	for _, path := range r.options.Models {
 		r.event(Event{Stage: StageOpen, Model: path})
 		sizes, err := openVariants(ctx, r, path)
 		if err != nil {
@@ -251,7 +251,7 @@ func (r *runner) planMeasurements() (skipped int) {
 	for _, j := range r.jobs {
 		for _, key := range r.requestedKeys(j) {
 			isHeld := j.hasProfileCut && j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch) != nil
-			if j.measuresBlocks[key] = !r.o.Ranges.OnlyRanges && (r.o.Force || !isHeld); j.measuresBlocks[key] || len(r.missingRanges(j, key)) > 0 {
+			if j.measuresBlocks[key] = !r.options.Ranges.OnlyRanges && (r.options.Force || !isHeld); j.measuresBlocks[key] || len(r.missingRanges(j, key)) > 0 {
 				j.todo = append(j.todo, key)
 				continue
 			}
@@ -266,20 +266,20 @@ func (r *runner) planMeasurements() (skipped int) {
 // are requested, those that the profile has.
 func (r *runner) requestedKeys(j *modelJob) []measurementKey {
 	var out []measurementKey
-	if r.o.Ranges.OnlyRanges {
+	if r.options.Ranges.OnlyRanges {
 		for i := range j.entry.Measurements {
 			m := &j.entry.Measurements[i]
-			if m.Device == r.dev.Kind && len(r.o.Ranges.List(j.entry, m.Device, m.Share, m.Batch)) > 0 {
+			if m.Device == r.dev.Kind && len(r.options.Ranges.List(j.entry, m.Device, m.Share, m.Batch)) > 0 {
 				out = append(out, measurementKey{m.Share, m.Batch})
 			}
 		}
 		return out
 	}
-	batches := r.o.Batches
+	batches := r.options.Batches
 	if j.info.batch > 0 {
 		batches = []int{j.info.batch}
 	}
-	for _, share := range r.o.Shares {
+	for _, share := range r.options.Shares {
 		for _, batch := range batches {
 			out = append(out, measurementKey{share, batch})
 		}
@@ -290,15 +290,15 @@ func (r *runner) requestedKeys(j *modelJob) []measurementKey {
 // knowsCeilings reports whether the profile has the highest rates of the GPU (its ceilings), so that they need not
 // be measured, which takes seconds. Those of a CPU are always measured anew, because others may be using it.
 func (r *runner) knowsCeilings() bool {
-	current := provenance(r.dev, r.o.Engine.Info(), r.o, r.begun)
-	return !r.dev.IsCPU() && !r.o.Force && slices.ContainsFunc(r.profile.Devices, func(d formats.ProfileDevice) bool {
+	current := provenance(r.dev, r.options.Engine.Info(), r.options, r.begun)
+	return !r.dev.IsCPU() && !r.options.Force && slices.ContainsFunc(r.profile.Devices, func(d formats.ProfileDevice) bool {
 		return d.Device == r.dev.Kind && d.MemoryGBps > 0 && d.MatmulGflops > 0 && sameProvenance(d, current)
 	})
 }
 
 // target returns where and how models are loaded on the whole device.
 func (r *runner) target() loadTarget {
-	return loadTarget{r.o.Engine, r.dev, r.o.EngineOptions, r.o.FP16}
+	return loadTarget{r.options.Engine, r.dev, r.options.EngineOptions, r.options.FP16}
 }
 
 // batches returns the batch sizes that are to be measured at a share, ascending.

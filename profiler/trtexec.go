@@ -67,7 +67,7 @@ type TRTExecOptions struct {
 //
 // A run without layers gives the whole model as one block.
 func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, error) {
-	im := &trtImport{o: o, notes: []string{}}
+	im := &trtImport{options: o, notes: []string{}}
 	if err := im.checkInputs(); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func ImportTRTExec(ctx context.Context, o TRTExecOptions) (*formats.Profile, err
 
 // trtImport is the state of an import.
 type trtImport struct {
-	o         TRTExecOptions
+	options   TRTExecOptions
 	hasLayers bool
 	model     model // the model of the file; nil without a file
 	chain     *graph.Chain
@@ -105,7 +105,7 @@ type trtImport struct {
 // checkInputs fills in the defaults of an import, sorts the runs by share and batch, and returns an error if something
 // is missing or does not fit the profile that the numbers are added to.
 func (im *trtImport) checkInputs() error {
-	o := &im.o
+	o := &im.options
 	if o.Blocks == 0 {
 		o.Blocks = DefaultBlocks
 	}
@@ -168,11 +168,11 @@ const (
 
 // device returns the kind in the profile that the numbers are added to, or nil.
 func (im *trtImport) device() *formats.ProfileDevice {
-	if im.o.Profile == nil {
+	if im.options.Profile == nil {
 		return nil
 	}
-	for i := range im.o.Profile.Devices {
-		if h := &im.o.Profile.Devices[i]; h.Device == im.o.Device.Device {
+	for i := range im.options.Profile.Devices {
+		if h := &im.options.Profile.Devices[i]; h.Device == im.options.Device.Device {
 			return h
 		}
 	}
@@ -181,11 +181,11 @@ func (im *trtImport) device() *formats.ProfileDevice {
 
 // open opens the model's file, to find its cuts. A model that cannot be cut has no chain.
 func (im *trtImport) open(ctx context.Context) error {
-	opt := &Options{Engine: im.o.Prober, Dims: im.o.Dims, Values: im.o.Values, Operators: im.o.Operators, Profile: im.o.Profile}
-	if im.o.Profile != nil {
-		opt.basedOn = im.o.Profile.FindModel(im.o.Model)
+	opt := &Options{Engine: im.options.Prober, Dims: im.options.Dims, Values: im.options.Values, Operators: im.options.Operators, Profile: im.options.Profile}
+	if im.options.Profile != nil {
+		opt.basedOn = im.options.Profile.FindModel(im.options.Model)
 	}
-	m, err := openONNX(ctx, im.o.File, opt)
+	m, err := openONNX(ctx, im.options.File, opt)
 	if err != nil {
 		return err
 	}
@@ -198,11 +198,11 @@ func (im *trtImport) open(ctx context.Context) error {
 
 // profileModel returns the model in the profile that the numbers are added to, or nil.
 func (im *trtImport) profileModel() *formats.ProfileModel {
-	if im.o.Profile == nil {
+	if im.options.Profile == nil {
 		return nil
 	}
-	e := &formats.ProfileModel{Model: im.o.Model, Source: im.source()}
-	if m := findModel(im.o.Profile, e); m != nil && sameSource(m, e) {
+	e := &formats.ProfileModel{Model: im.options.Model, Source: im.source()}
+	if m := findModel(im.options.Profile, e); m != nil && sameSource(m, e) {
 		return m
 	}
 	return nil
@@ -214,19 +214,19 @@ func (im *trtImport) source() *formats.ModelSource {
 		return nil
 	}
 	in := im.model.info()
-	return &formats.ModelSource{Path: relativeTo(im.o.OutPath, in.path), SHA256: in.sha256, Weights: in.files}
+	return &formats.ModelSource{Path: relativeTo(im.options.OutPath, in.path), SHA256: in.sha256, Weights: in.files}
 }
 
 // asWhole makes the whole model one block, for runs of trtexec whose layers were not exported.
 func (im *trtImport) asWhole() error {
 	if h := im.profileModel(); h != nil && len(h.Blocks) != 1 {
-		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.o.Model, len(h.Blocks))
+		return inputError("%s is cut into %d blocks in the profile, and the runs have no layers: export them (--exportProfile)", im.options.Model, len(h.Blocks))
 	}
 	im.blocks = []formats.Block{{Name: "block0"}}
 	if im.model != nil {
 		im.blocks = describeBlocks(im.model.wholeModel())
 	}
-	for range im.o.Runs {
+	for range im.options.Runs {
 		im.times = append(im.times, []time.Duration{0})
 	}
 	im.notes = append(im.notes, "no layers were exported: one block")
@@ -236,7 +236,7 @@ func (im *trtImport) asWhole() error {
 // profile returns the document: the device, the model with its blocks, and a measurement per run. The times of
 // blocks are scaled so that they sum to the time of an inference, if the run has both.
 func (im *trtImport) profile() *formats.Profile {
-	o := &im.o
+	o := &im.options
 	d := o.Device
 	d.Engine, d.Provider = importedEngine, trtProvider
 	d.Method = "trtexec: median over its iterations, without copies between host and device"

@@ -16,8 +16,8 @@ const layersNameFormat = "layers %d-%d"
 // for imports without the model's file.
 func (im *trtImport) byTime() error {
 	// All runs must have the same layers.
-	firstLayers := im.o.Runs[0].Layers.Layers
-	for _, r := range im.o.Runs[1:] {
+	firstLayers := im.options.Runs[0].Layers.Layers
+	for _, r := range im.options.Runs[1:] {
 		for i := range max(len(firstLayers), len(r.Layers.Layers)) {
 			a, b := "nothing", "nothing"
 			if i < len(firstLayers) {
@@ -27,19 +27,19 @@ func (im *trtImport) byTime() error {
 				b = r.Layers.Layers[i].Name
 			}
 			if a != b {
-				return inputError("%s: layer %d is %q, in %s it is %q: without the model's file (--model) all runs must be of one engine, built for a range of batch sizes", r.Name, i, b, im.o.Runs[0].Name, a)
+				return inputError("%s: layer %d is %q, in %s it is %q: without the model's file (--model) all runs must be of one engine, built for a range of batch sizes", r.Name, i, b, im.options.Runs[0].Name, a)
 			}
 		}
 	}
 
 	// Group by the layers' shares of the time, summed over the runs.
 	costs := make([]float64, len(firstLayers))
-	for _, r := range im.o.Runs {
+	for _, r := range im.options.Runs {
 		for i, l := range r.Layers.Layers {
 			costs[i] += l.Time.Seconds() / r.Layers.Total().Seconds()
 		}
 	}
-	bounds := graph.GroupParts(costs, make([]int64, len(costs)+1), im.o.Blocks)
+	bounds := graph.GroupParts(costs, make([]int64, len(costs)+1), im.options.Blocks)
 	if h := im.profileModel(); h != nil {
 		var err error
 		if bounds, err = layerBounds(h, len(firstLayers)); err != nil {
@@ -51,7 +51,7 @@ func (im *trtImport) byTime() error {
 	for k := range bounds[1:] {
 		im.blocks = append(im.blocks, formats.Block{Name: fmt.Sprintf(layersNameFormat, bounds[k], bounds[k+1]-1)})
 	}
-	for _, r := range im.o.Runs {
+	for _, r := range im.options.Runs {
 		times := make([]time.Duration, len(im.blocks))
 		for k := range times {
 			for _, l := range r.Layers.Layers[bounds[k]:bounds[k+1]] {
@@ -86,14 +86,14 @@ func layerBounds(m *formats.ProfileModel, layers int) ([]int, error) {
 // sums the layers' times by block. It cuts only where no layer of TensorRT's engine spans the cut.
 func (im *trtImport) byGraph() error {
 	if im.chain == nil {
-		return inputError("%s cannot be cut (%s): import its times alone", im.o.File, strings.Join(im.model.info().warnings, "; "))
+		return inputError("%s cannot be cut (%s): import its times alone", im.options.File, strings.Join(im.model.info().warnings, "; "))
 	}
 
 	// A layer forbids the cuts inside its span.
 	names := newOperators(im.chain)
-	spans := make([][]atomSpan, len(im.o.Runs))
+	spans := make([][]atomSpan, len(im.options.Runs))
 	forbiddenBy := make([]string, im.chain.AtomCount()+1) // by cut: the name of the layer that forbids it
-	for i, r := range im.o.Runs {
+	for i, r := range im.options.Runs {
 		var err error
 		if spans[i], err = names.match(r); err != nil {
 			return err
@@ -115,12 +115,12 @@ func (im *trtImport) byGraph() error {
 
 	// Group the parts between the allowed cuts.
 	costs := make([]float64, len(cuts)-1)
-	for i, r := range im.o.Runs {
+	for i, r := range im.options.Runs {
 		for k, t := range sumByBlock(cuts, spans[i]) {
 			costs[k] += t.Seconds() / r.Layers.Total().Seconds()
 		}
 	}
-	bounds := graph.GroupParts(costs, cross, im.o.Blocks)
+	bounds := graph.GroupParts(costs, cross, im.options.Blocks)
 	chosen := make([]int, len(bounds))
 	for k, b := range bounds {
 		chosen[k] = cuts[b]
@@ -130,11 +130,11 @@ func (im *trtImport) byGraph() error {
 	if h := im.profileModel(); h != nil {
 		knownBlocks, err := im.chain.CutAt(cutNames(h.Blocks))
 		if err != nil {
-			return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w", ErrInput, im.o.Model, err)
+			return fmt.Errorf("%w: the profile's blocks of %s cannot be made again: %w", ErrInput, im.options.Model, err)
 		}
 		for _, c := range knownBlocks.Bounds {
 			if forbiddenBy[c] != "" {
-				return inputError("%s is cut at %s in the profile, inside the layer %q: write another profile (-o)", im.o.Model, strings.Join(im.chain.Cuts[c].Names(), ", "), forbiddenBy[c])
+				return inputError("%s is cut at %s in the profile, inside the layer %q: write another profile (-o)", im.options.Model, strings.Join(im.chain.Cuts[c].Names(), ", "), forbiddenBy[c])
 			}
 		}
 		chosen = knownBlocks.Bounds
@@ -142,9 +142,9 @@ func (im *trtImport) byGraph() error {
 
 	// Sum the times by block.
 	im.blocks = describeBlocks(&graph.Blocks{Chain: im.chain, Bounds: chosen})
-	for i := range im.o.Runs {
+	for i := range im.options.Runs {
 		im.times = append(im.times, sumByBlock(chosen, spans[i]))
 	}
-	im.notes = append(im.notes, fmt.Sprintf("%d layers in %d blocks at %d of the model's %d cuts", len(im.o.Runs[0].Layers.Layers), len(im.blocks), len(cuts)-2, im.chain.AtomCount()-1))
+	im.notes = append(im.notes, fmt.Sprintf("%d layers in %d blocks at %d of the model's %d cuts", len(im.options.Runs[0].Layers.Layers), len(im.blocks), len(cuts)-2, im.chain.AtomCount()-1))
 	return nil
 }

@@ -27,15 +27,15 @@ import (
 // shape. A session that runs at changing batch sizes would make plans, and search for algorithms, at every change.
 // The price is that the device holds the weights once per batch size in use.
 type block struct {
-	e      *Engine
-	sub    *engine.Submodel
-	device engine.Device
-	o      engine.Options
+	engine  *Engine
+	sub     *engine.Submodel
+	device  engine.Device
+	options engine.Options
 
 	mu            sync.Mutex
-	s             *C.ip_session         // the session for any batch size; on a GPU, the one for firstBatch
+	session       *C.ip_session         // the session for any batch size; on a GPU, the one for firstBatch
 	firstBatch    int                   // 0 until the first Bind
-	static        bool                  // sessions run only at their batch size; s is for 1 until the first Bind
+	static        bool                  // sessions run only at their batch size; session is for 1 until the first Bind
 	otherSessions map[int]*C.ip_session // on a GPU, the sessions of the other batch sizes
 	onnx          []byte                // the model, kept on a GPU to make more sessions
 	bindings      map[*binding]struct{}
@@ -49,13 +49,13 @@ type block struct {
 // On the CPU one session serves all sizes.
 func (b *block) sessionFor(batch int) (*C.ip_session, error) {
 	if b.onnx == nil || b.firstBatch == batch {
-		return b.s, nil
+		return b.session, nil
 	}
 
 	// The first batch size takes the session that Load made, unless that is for batch size 1 only.
 	if b.firstBatch == 0 && (!b.static || batch == 1) {
 		b.firstBatch = batch
-		return b.s, nil
+		return b.session, nil
 	}
 	if s := b.otherSessions[batch]; s != nil {
 		return s, nil
@@ -66,13 +66,13 @@ func (b *block) sessionFor(batch int) (*C.ip_session, error) {
 	if b.static {
 		fixedBatch = batch
 	}
-	s, err := b.e.session(b.onnx, b.device, b.o, fixedBatch)
+	s, err := b.engine.session(b.onnx, b.device, b.options, fixedBatch)
 	if err != nil {
 		return nil, err
 	}
 	if b.firstBatch == 0 { // the session for batch size 1 is not used yet
-		freeSession(b.s)
-		b.s, b.firstBatch = s, batch
+		freeSession(b.session)
+		b.session, b.firstBatch = s, batch
 		return s, nil
 	}
 	b.otherSessions[batch] = s
@@ -99,7 +99,7 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 		freeSession(s)
 		return nil, fmt.Errorf("%s: %w", action, err)
 	}
-	b := &block{e: e, sub: m, device: d, o: o, s: s, static: static, bindings: map[*binding]struct{}{}}
+	b := &block{engine: e, sub: m, device: d, options: o, session: s, static: static, bindings: map[*binding]struct{}{}}
 	if !d.IsCPU() || e.perBatch || static {
 		b.onnx, b.otherSessions = m.ONNX, map[int]*C.ip_session{}
 	}
@@ -163,25 +163,25 @@ func (b *block) Close() error {
 		t.release()
 	}
 	b.deviceInputs = nil
-	if b.s != nil {
-		freeSession(b.s)
+	if b.session != nil {
+		freeSession(b.session)
 		for _, s := range b.otherSessions {
 			freeSession(s)
 		}
-		b.s, b.otherSessions, b.onnx, b.stagedCores = nil, nil, nil, nil
+		b.session, b.otherSessions, b.onnx, b.stagedCores = nil, nil, nil, nil
 	}
 	b.mu.Unlock()
-	b.e.mu.Lock()
-	delete(b.e.blocks, b)
-	b.e.mu.Unlock()
+	b.engine.mu.Lock()
+	delete(b.engine.blocks, b)
+	b.engine.mu.Unlock()
 	return errors.Join(errs...)
 }
 
 // binding is a block with its tensors.
 type binding struct {
-	b               *block
-	s               *C.ip_session
-	c               *C.ip_binding
+	block           *block
+	session         *C.ip_session
+	handle          *C.ip_binding // the binding in C; nil once closed
 	batch           int
 	inputs, outputs []engine.Tensor
 	ownTensors      []*tensor        // tensors that Bind allocated
@@ -215,12 +215,12 @@ func (b *block) bindDirect(o engine.BindOptions) (*binding, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.s == nil {
+	if b.session == nil {
 		return nil, fmt.Errorf("%s: block: %w", action, engine.ErrClosed)
 	}
-	x := &binding{b: b, batch: o.Batch}
+	x := &binding{block: b, batch: o.Batch}
 	var err error
-	if x.s, err = b.sessionFor(o.Batch); err != nil {
+	if x.session, err = b.sessionFor(o.Batch); err != nil {
 		return nil, fmt.Errorf("%s: %w", action, err)
 	}
 
@@ -231,13 +231,13 @@ func (b *block) bindDirect(o engine.BindOptions) (*binding, error) {
 	}
 	if err == nil {
 		graph := 0
-		if b.o.CUDAGraph {
+		if b.options.CUDAGraph {
 			b.lastGraph++
 			graph = b.lastGraph
 		}
 		err = withArray(inputValues, func(pi *unsafe.Pointer) error {
 			return withArray(outputValues, func(po *unsafe.Pointer) error {
-				return goError(C.ip_binding_new(x.s, pi, po, C.int(graph), &x.c))
+				return goError(C.ip_binding_new(x.session, pi, po, C.int(graph), &x.handle))
 			})
 		})
 	}
@@ -276,10 +276,10 @@ func (x *binding) collectTensors(sideName string, specs []engine.Spec, givenTens
 		if givenTensors == nil || givenTensors[i] == nil {
 			var t *tensor
 			var err error
-			if x.b.device.IsCPU() || o.HostIO {
+			if x.block.device.IsCPU() || o.HostIO {
 				t, err = newHost(spec, o.Batch)
 			} else {
-				t, err = newDevice(x.s, x.b.device, spec, o.Batch)
+				t, err = newDevice(x.session, x.block.device, spec, o.Batch)
 			}
 			if err != nil {
 				return nil, nil, fmt.Errorf("%s %s: %w", sideName, spec, err)
@@ -328,7 +328,7 @@ func (x *binding) Outputs() []engine.Tensor { return x.outputs }
 
 // runError returns an error of a run with the block and batch size that it was for.
 func (x *binding) runError(err error) error {
-	return fmt.Errorf("run %s blocks [%d,%d) at batch %d: %w", x.b.sub.Model, x.b.sub.From, x.b.sub.To, x.batch, err)
+	return fmt.Errorf("run %s blocks [%d,%d) at batch %d: %w", x.block.sub.Model, x.block.sub.From, x.block.sub.To, x.batch, err)
 }
 
 // Run executes the block once on the bound tensors, and returns when the outputs are complete.
@@ -336,10 +336,10 @@ func (x *binding) Run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if x.c == nil {
+	if x.handle == nil {
 		return x.runError(engine.ErrClosed)
 	}
-	if m := C.ip_run_once(x.c); m != nil {
+	if m := C.ip_run_once(x.handle); m != nil {
 		return x.runError(goError(m))
 	}
 	return nil
@@ -347,14 +347,14 @@ func (x *binding) Run(ctx context.Context) error {
 
 // RunN executes n times in a loop in C, so that Go's own work is not in the measured times.
 func (x *binding) RunN(n int) (engine.Timing, error) {
-	if x.c == nil {
+	if x.handle == nil {
 		return engine.Timing{}, x.runError(engine.ErrClosed)
 	}
 	if n < 1 {
 		return engine.Timing{}, x.runError(fmt.Errorf("%d runs: expected at least 1", n))
 	}
 	var cpu, wall, host C.int64_t
-	if m := C.ip_run(x.c, C.int(n), &cpu, &wall, &host); m != nil {
+	if m := C.ip_run(x.handle, C.int(n), &cpu, &wall, &host); m != nil {
 		return engine.Timing{}, x.runError(goError(m))
 	}
 	return engine.Timing{Runs: n, CPU: time.Duration(cpu), Wall: time.Duration(wall), Host: time.Duration(host)}, nil
@@ -364,16 +364,16 @@ func (x *binding) RunN(n int) (engine.Timing, error) {
 func (x *binding) Close() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.c == nil {
+	if x.handle == nil {
 		return nil
 	}
-	C.ip_binding_free(x.c)
-	x.c = nil
+	C.ip_binding_free(x.handle)
+	x.handle = nil
 	live.bindings.Add(-1)
 	x.release()
-	x.b.mu.Lock()
-	delete(x.b.bindings, x)
-	x.b.mu.Unlock()
+	x.block.mu.Lock()
+	delete(x.block.bindings, x)
+	x.block.mu.Unlock()
 	return nil
 }
 

@@ -35,7 +35,7 @@ type stagedBinding struct {
 
 // needsInputCopies reports whether some input lies in host memory while the device has other memory.
 func (b *block) needsInputCopies(o engine.BindOptions) bool {
-	if b.device.IsCPU() && !b.e.fed {
+	if b.device.IsCPU() && !b.engine.fed {
 		return false
 	}
 	for i := range b.sub.Inputs {
@@ -74,7 +74,7 @@ func (b *block) runLock(batch int) *sync.Mutex {
 func (b *block) deviceInput(batch, i int) (engine.Tensor, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.s == nil {
+	if b.session == nil {
 		return nil, fmt.Errorf("block: %w", engine.ErrClosed)
 	}
 	key := inputKey{batch, i}
@@ -164,10 +164,10 @@ func (b *block) bindWithInputCopies(o engine.BindOptions) (engine.Binding, error
 // needsStaging reports whether a binding must copy into and out of the tensors of a captured CUDA graph: the block
 // has graphs, and a tensor is host memory, another process's memory or another engine's.
 func (b *block) needsStaging(o engine.BindOptions) bool {
-	if b.e.staged {
+	if b.engine.staged {
 		return true
 	}
-	if !b.o.CUDAGraph || b.device.IsCPU() {
+	if !b.options.CUDAGraph || b.device.IsCPU() {
 		return false
 	}
 	foreign := func(list []engine.Tensor) bool {

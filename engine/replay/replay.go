@@ -26,8 +26,8 @@ type Options struct {
 
 // Engine replays times.
 type Engine struct {
-	cost Cost
-	o    Options
+	cost    Cost
+	options Options
 }
 
 // New makes an engine that takes its times from cost.
@@ -37,7 +37,7 @@ func New(cost Cost, o Options) *Engine { return &Engine{cost, o} }
 func (e *Engine) Info() engine.Info { return engine.Info{Name: "replay", Version: "1"} }
 
 // Devices lists what New was given.
-func (e *Engine) Devices() ([]engine.Device, error) { return e.o.Devices, nil }
+func (e *Engine) Devices() ([]engine.Device, error) { return e.options.Devices, nil }
 
 // Close does nothing: there is nothing to free.
 func (e *Engine) Close() error { return nil }
@@ -54,12 +54,12 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 	if len(m.Inputs) == 0 || len(m.Outputs) == 0 {
 		return nil, fmt.Errorf("load %s blocks [%d,%d): %w: it has no inputs or no outputs", m.Model, m.From, m.To, engine.ErrModel)
 	}
-	return &block{e: e, sub: m, device: d}, nil
+	return &block{engine: e, sub: m, device: d}, nil
 }
 
 // block is a range of a model's blocks whose runs take the measured time.
 type block struct {
-	e      *Engine
+	engine *Engine
 	sub    *engine.Submodel
 	device engine.Device
 
@@ -91,11 +91,11 @@ func (b *block) Bind(o engine.BindOptions) (engine.Binding, error) {
 	if o.Batch < 1 {
 		return nil, fmt.Errorf("%s: %w: the batch must be at least 1", action, engine.ErrShape)
 	}
-	d, err := b.e.cost(b.sub.Model, b.sub.From, b.sub.To, b.device, o.Batch)
+	d, err := b.engine.cost(b.sub.Model, b.sub.From, b.sub.To, b.device, o.Batch)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", action, err)
 	}
-	x := &binding{b: b, batch: o.Batch, runTime: d, digests: make([]uint64, o.Batch)}
+	x := &binding{block: b, batch: o.Batch, runTime: d, digests: make([]uint64, o.Batch)}
 	if x.inputs, err = boundTensors("input", b.sub.Inputs, o.Inputs, o.Batch); err == nil {
 		x.outputs, err = boundTensors("output", b.sub.Outputs, o.Outputs, o.Batch)
 	}
@@ -134,7 +134,7 @@ func boundTensors(sideName string, specs []engine.Spec, givenTensors []engine.Te
 
 // binding is a block with its tensors for one batch size.
 type binding struct {
-	b               *block
+	block           *block
 	batch           int
 	runTime         time.Duration // how long a run takes
 	inputs, outputs []engine.Tensor
@@ -159,7 +159,7 @@ func (x *binding) Run(ctx context.Context) error {
 		return err
 	}
 	if x.isClosed {
-		return fmt.Errorf("run %s blocks [%d,%d): %w", x.b.sub.Model, x.b.sub.From, x.b.sub.To, engine.ErrClosed)
+		return fmt.Errorf("run %s blocks [%d,%d): %w", x.block.sub.Model, x.block.sub.From, x.block.sub.To, engine.ErrClosed)
 	}
 	begin := time.Now()
 	x.answer()
@@ -169,7 +169,7 @@ func (x *binding) Run(ctx context.Context) error {
 // wait returns when a run that started at begin has taken its time, or when the context ends. It sleeps or, with
 // Options.Spin, keeps the CPU busy.
 func (x *binding) wait(ctx context.Context, begin time.Time) error {
-	if !x.b.e.o.Spin {
+	if !x.block.engine.options.Spin {
 		remaining := x.runTime - time.Since(begin)
 		if remaining <= 0 {
 			return nil
@@ -221,7 +221,7 @@ func (x *binding) RunN(n int) (engine.Timing, error) {
 // can tell that an answer belongs to its request. The first block of a model computes the digest, the later ones
 // pass it on.
 func (x *binding) answer() {
-	if x.b.sub.From > 0 {
+	if x.block.sub.From > 0 {
 		for s := range x.digests {
 			x.digests[s] = readDigest(x.inputs[0], x.batch, s)
 		}

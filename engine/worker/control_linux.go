@@ -14,7 +14,7 @@ import (
 // control is a worker's end of the control socket.
 type control struct {
 	fd            int // the socket
-	dec           Decoder
+	decoder       Decoder
 	descriptorBuf []byte // receives messages with descriptors
 	fds           []int  // descriptors received and not yet claimed by a frame
 	outFrame      []byte // the frame being written
@@ -34,7 +34,7 @@ func (s *control) receive() error {
 		s.descriptorBuf = make([]byte, unix.CmsgSpace(16*4))
 	}
 	for {
-		n, oobn, flags, err := s.recvmsg(s.dec.Space())
+		n, oobn, flags, err := s.recvmsg(s.decoder.Space())
 		if err == unix.EINTR {
 			continue
 		}
@@ -55,7 +55,7 @@ func (s *control) receive() error {
 		if n == 0 {
 			return io.EOF
 		}
-		s.dec.MarkFilled(n)
+		s.decoder.MarkFilled(n)
 		return nil
 	}
 }

@@ -116,7 +116,7 @@ func (e *Engine) Close() error {
 
 // workerBlock is a block that the worker has loaded, under a number.
 type workerBlock struct {
-	e      *Engine
+	engine *Engine
 	id     uint32
 	model  *engine.Submodel
 	device engine.Device
@@ -125,12 +125,12 @@ type workerBlock struct {
 func (b *workerBlock) Submodel() *engine.Submodel { return b.model }
 func (b *workerBlock) Device() engine.Device      { return b.device }
 func (b *workerBlock) Close() error {
-	return b.e.releaseRemote(Probe{Operation: "unload", Block: b.id})
+	return b.engine.releaseRemote(Probe{Operation: "unload", Block: b.id})
 }
 
 // Bind has the worker bind the block. Given tensors must be those of other bindings of the same worker.
 func (b *workerBlock) Bind(o engine.BindOptions) (engine.Binding, error) {
-	x := &workerBinding{e: b.e, id: b.e.lastID.Add(1), batch: o.Batch}
+	x := &workerBinding{engine: b.engine, id: b.engine.lastID.Add(1), batch: o.Batch}
 	q := Probe{Operation: "bind", Block: b.id, Binding: x.id, Batch: o.Batch, HostIO: o.HostIO}
 	var err error
 	if x.inputs, q.Inputs, err = x.listTensors(false, b.model.Inputs, o.Inputs); err != nil {
@@ -139,7 +139,7 @@ func (b *workerBlock) Bind(o engine.BindOptions) (engine.Binding, error) {
 	if x.outputs, q.Outputs, err = x.listTensors(true, b.model.Outputs, o.Outputs); err != nil {
 		return nil, err
 	}
-	if _, err := b.e.runProbe(context.Background(), q, nil); err != nil {
+	if _, err := b.engine.runProbe(context.Background(), q, nil); err != nil {
 		return nil, err
 	}
 	return x, nil
@@ -147,7 +147,7 @@ func (b *workerBlock) Bind(o engine.BindOptions) (engine.Binding, error) {
 
 // workerBinding is a binding in the worker, under a number.
 type workerBinding struct {
-	e               *Engine
+	engine          *Engine
 	id              uint32
 	batch           int
 	inputs, outputs []engine.Tensor
@@ -157,7 +157,7 @@ type workerBinding struct {
 // Tensors in boundTensors, if not nil, are those of other bindings and take the place of new ones.
 func (x *workerBinding) listTensors(output bool, specs []engine.Spec, boundTensors []engine.Tensor) (list []engine.Tensor, refs []TensorRef, err error) {
 	for i, s := range specs {
-		list = append(list, &workerTensor{x.e, TensorRef{x.id, output, i}, s, x.batch})
+		list = append(list, &workerTensor{x.engine, TensorRef{x.id, output, i}, s, x.batch})
 	}
 	refs = make([]TensorRef, len(boundTensors))
 	for i, g := range boundTensors {
@@ -165,7 +165,7 @@ func (x *workerBinding) listTensors(output bool, specs []engine.Spec, boundTenso
 			continue
 		}
 		t, ok := g.(*workerTensor)
-		if !ok || t.e != x.e {
+		if !ok || t.engine != x.engine {
 			return nil, nil, fmt.Errorf("tensor %s: %w: it lies in another process than the block", g.Spec().Name, engine.ErrShape)
 		}
 		refs[i] = t.ref
@@ -180,24 +180,24 @@ func (x *workerBinding) Batch() int               { return x.batch }
 func (x *workerBinding) Inputs() []engine.Tensor  { return x.inputs }
 func (x *workerBinding) Outputs() []engine.Tensor { return x.outputs }
 func (x *workerBinding) Close() error {
-	return x.e.releaseRemote(Probe{Operation: "unbind", Binding: x.id})
+	return x.engine.releaseRemote(Probe{Operation: "unbind", Binding: x.id})
 }
 
 func (x *workerBinding) Run(ctx context.Context) error {
-	_, err := x.e.runProbe(ctx, Probe{Operation: "run", Binding: x.id, RunCount: 1}, nil)
+	_, err := x.engine.runProbe(ctx, Probe{Operation: "run", Binding: x.id, RunCount: 1}, nil)
 	return err
 }
 
 func (x *workerBinding) RunN(n int) (engine.Timing, error) {
-	return x.e.runProbe(context.Background(), Probe{Operation: "run", Binding: x.id, RunCount: n}, nil)
+	return x.engine.runProbe(context.Background(), Probe{Operation: "run", Binding: x.id, RunCount: n}, nil)
 }
 
 // workerTensor is a tensor in the worker's memory. Bytes returns nil, as for a tensor on a GPU.
 type workerTensor struct {
-	e     *Engine
-	ref   TensorRef
-	spec  engine.Spec
-	batch int
+	engine *Engine
+	ref    TensorRef
+	spec   engine.Spec
+	batch  int
 }
 
 func (t *workerTensor) Spec() engine.Spec      { return t.spec }
@@ -207,6 +207,6 @@ func (t *workerTensor) Write(src []byte) error { return t.copyData("write", src)
 func (t *workerTensor) Read(dst []byte) error  { return t.copyData("read", dst) }
 
 func (t *workerTensor) copyData(operation string, data []byte) error {
-	_, err := t.e.runProbe(context.Background(), Probe{Operation: operation, Tensor: t.ref}, data)
+	_, err := t.engine.runProbe(context.Background(), Probe{Operation: operation, Tensor: t.ref}, data)
 	return err
 }

@@ -84,7 +84,7 @@ func provesToken(token []byte, role, nonce string, o *offer, givenMAC string) bo
 type link struct {
 	conn    net.Conn
 	silence time.Duration // the time that the other side may be silent
-	dec     Decoder
+	decoder Decoder
 
 	mu       sync.Mutex
 	outFrame []byte
@@ -94,15 +94,15 @@ type link struct {
 // next call. It returns an error if the other side is silent for too long.
 func (l *link) nextFrame() (Type, []byte, error) {
 	for {
-		t, p, ok, err := l.dec.NextFrame()
+		t, p, ok, err := l.decoder.NextFrame()
 		if err != nil || ok {
 			return t, p, err
 		}
-		n, err := l.readSome(l.dec.Space())
+		n, err := l.readSome(l.decoder.Space())
 		if err != nil {
 			return 0, nil, err
 		}
-		l.dec.MarkFilled(n)
+		l.decoder.MarkFilled(n)
 	}
 }
 
@@ -122,8 +122,8 @@ func (l *link) readSome(b []byte) (int, error) {
 // readData fills dst with the bytes of tensors that follow a frame: first those that were read with it, then more
 // from the connection.
 func (l *link) readData(dst []byte) error {
-	n := copy(dst, l.dec.buf[l.dec.start:l.dec.end])
-	l.dec.start += n
+	n := copy(dst, l.decoder.buf[l.decoder.start:l.decoder.end])
+	l.decoder.start += n
 	for dst = dst[n:]; len(dst) > 0; dst = dst[n:] {
 		var err error
 		if n, err = l.readSome(dst); err != nil {

@@ -39,7 +39,7 @@ type Process struct {
 
 	conn        *net.UnixConn // this end of the control socket
 	cmd         *exec.Cmd     // nil for a worker inside this process
-	dec         Decoder
+	decoder     Decoder
 	outFrame    []byte        // the last frames sent, whose memory is used again
 	exited      chan struct{} // closed when the worker has ended
 	exitErr     error         // how it ended, valid once exited is closed
@@ -279,19 +279,19 @@ func (p *Process) awaitReply(ctx context.Context, wantedType Type, reply any) er
 
 	// Read frames until the expected one comes.
 	for {
-		t, payload, ok, err := p.dec.NextFrame()
+		t, payload, ok, err := p.decoder.NextFrame()
 		if err != nil {
 			return err
 		}
 		if !ok {
-			n, err := p.conn.Read(p.dec.Space())
+			n, err := p.conn.Read(p.decoder.Space())
 			if ctx.Err() != nil {
 				return fmt.Errorf("wait for the worker's %s: %w", wantedType, ctx.Err())
 			}
 			if err != nil {
 				return p.exitError(err)
 			}
-			p.dec.MarkFilled(n)
+			p.decoder.MarkFilled(n)
 			continue
 		}
 		switch {
@@ -343,7 +343,7 @@ func (p *Process) Receive(buf []Result) ([]Result, error) {
 	p.swapResults = p.swapResults[:0]
 	for {
 		// Take the frames that have arrived. Wait for more only if there are none.
-		t, payload, ok, err := p.dec.NextFrame()
+		t, payload, ok, err := p.decoder.NextFrame()
 		if err != nil {
 			return buf, err
 		}
@@ -351,14 +351,14 @@ func (p *Process) Receive(buf []Result) ([]Result, error) {
 			if len(buf) > before || len(p.swapResults) > 0 {
 				return buf, nil
 			}
-			n, err := p.conn.Read(p.dec.Space())
+			n, err := p.conn.Read(p.decoder.Space())
 			if err != nil || n == 0 {
 				if err == nil || errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, syscall.ECONNRESET) {
 					return buf, io.EOF
 				}
 				return buf, fmt.Errorf("read from worker %d: %w", p.PID(), err)
 			}
-			p.dec.MarkFilled(n)
+			p.decoder.MarkFilled(n)
 			continue
 		}
 		switch t {

@@ -102,7 +102,7 @@ type server struct {
 // loop reads frames from the socket and handles them, one after the other. It returns only with an error.
 func (s *server) loop(ctx context.Context) error {
 	for {
-		t, p, ok, err := s.dec.NextFrame()
+		t, p, ok, err := s.decoder.NextFrame()
 		if err != nil {
 			return err
 		}

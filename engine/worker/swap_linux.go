@@ -18,7 +18,7 @@ import (
 // Its goroutine has its own thread and does one swap at a time. The worker's loop gives it swaps. The loop itself
 // removes stages from the table, so that no stage is removed while it runs.
 type swapper struct {
-	s          *server // the worker
+	worker     *server // the worker
 	memory     int64   // bytes of the device for swapped stages, 0 without a limit
 	ctx        context.Context
 	cancel     context.CancelFunc
@@ -50,7 +50,7 @@ const maxSwaps = 16
 
 // newSwapper returns a swapper for a worker whose device has memory bytes for swapped stages, 0 without a limit.
 func newSwapper(ctx context.Context, s *server, memory int64) *swapper {
-	w := &swapper{s: s, memory: memory, keptModels: map[uint32]*keptModel{}}
+	w := &swapper{worker: s, memory: memory, keptModels: map[uint32]*keptModel{}}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	return w
 }
@@ -65,7 +65,7 @@ func (w *swapper) keepStage(ctx context.Context, p []byte) (*KeptStage, error) {
 	}
 	fd := -1
 	if request.Size > 0 || request.FreeBytes > 0 {
-		if fd, err = w.s.descriptor(TypeKeep); err != nil {
+		if fd, err = w.worker.descriptor(TypeKeep); err != nil {
 			return nil, err
 		}
 		defer unix.Close(fd)
@@ -81,7 +81,7 @@ func (w *swapper) keepStage(ctx context.Context, p []byte) (*KeptStage, error) {
 	// Cut the stage, unless another worker did.
 	start, model := monotonic(), &keptModel{spec: request.Stage, sub: request.Submodel}
 	if request.Size == 0 {
-		sub, err := w.s.loader.Cut(ctx, &request.Stage)
+		sub, err := w.worker.loader.Cut(ctx, &request.Stage)
 		if err != nil {
 			return nil, fmt.Errorf("cut blocks [%d,%d) of %s: %w", request.Stage.From, request.Stage.To, request.Stage.Model, err)
 		}
@@ -144,11 +144,11 @@ func (w *swapper) enqueue(p []byte) error {
 	if w.unanswered.Load() == maxSwaps {
 		return fmt.Errorf("%w: more than %d swaps at once", ErrProtocol, maxSwaps)
 	}
-	w.s.relax()
+	w.worker.relax()
 	job := swapJob{Swap: swap}
 	if !swap.ToDevice {
 		for i := range swap.Stages {
-			if st := w.s.removeStage(swap.Stages[i].ID); st != nil {
+			if st := w.worker.removeStage(swap.Stages[i].ID); st != nil {
 				job.removedStages = append(job.removedStages, st)
 			}
 		}
@@ -163,7 +163,7 @@ func (w *swapper) enqueue(p []byte) error {
 func (w *swapper) runSwaps() {
 	defer close(w.done)
 	runtime.LockOSThread()
-	if cpus := w.s.device.CPUs; len(cpus) > 0 {
+	if cpus := w.worker.device.CPUs; len(cpus) > 0 {
 		// The swaps of a device use no other CPUs than the device. The engine's threads inherit the set.
 		if unpin, err := engine.PinThread(cpus...); err == nil {
 			defer unpin()
@@ -184,7 +184,7 @@ func (w *swapper) runSwaps() {
 		if w.ctx.Err() == nil {
 			w.sendResult(&a)
 		}
-		if w.s.ownsProcess && len(w.queue) == 0 {
+		if w.worker.ownsProcess && len(w.queue) == 0 {
 			debug.FreeOSMemory() // frees the garbage of loading
 		}
 		w.unanswered.Add(-1)
@@ -196,7 +196,7 @@ func (w *swapper) sendResult(a *SwapResult) {
 	b, err := appendJSON(w.outFrame[:0], TypeSwapped, a)
 	if err == nil {
 		w.outFrame = b
-		_ = w.s.write(b)
+		_ = w.worker.write(b)
 	}
 }
 
@@ -220,7 +220,7 @@ func (w *swapper) swapIn(q *swapJob) (fromFile int, err error) {
 		}
 	}
 	for _, st := range loaded {
-		w.s.addStage(st)
+		w.worker.addStage(st)
 	}
 	w.takenBytes += q.Bytes
 	return fromFile, nil
@@ -230,30 +230,30 @@ func (w *swapper) swapIn(q *swapJob) (fromFile int, err error) {
 // it did not have to be read from its file.
 func (w *swapper) loadStage(l Layout) (st *stage, inMemory bool, err error) {
 	model := w.keptModels[l.ID]
-	if model == nil || w.s.stage(l.ID) != nil {
+	if model == nil || w.worker.stage(l.ID) != nil {
 		return nil, false, fmt.Errorf("stage %d was not kept, or is loaded already", l.ID)
 	}
 
 	// Use the block of another stage if that has loaded the same one. Otherwise load it from the host's memory, or from
 	// its file.
-	content := w.s.sharedContent(&model.spec)
+	content := w.worker.sharedContent(&model.spec)
 	if inMemory = content != nil || model.bytes != nil; content == nil {
 		sub := model.sub
 		if sub.ONNX = model.bytes; !inMemory {
-			submodel, err := w.s.loader.Cut(w.ctx, &model.spec)
+			submodel, err := w.worker.loader.Cut(w.ctx, &model.spec)
 			if err != nil {
 				return nil, false, fmt.Errorf("cut blocks [%d,%d) of %s: %w", model.spec.From, model.spec.To, model.spec.Model, err)
 			}
 			sub = *submodel
 		}
-		block, err := w.s.loader.Load(w.ctx, &model.spec, &sub)
+		block, err := w.worker.loader.Load(w.ctx, &model.spec, &sub)
 		if err != nil {
 			return nil, false, fmt.Errorf("load blocks [%d,%d) of %s: %w", model.spec.From, model.spec.To, model.spec.Model, err)
 		}
 		content = &stageContent{spec: contentOf(&model.spec), block: block}
 	}
 	st = newStage(&model.spec, content)
-	if err := w.s.makeReady(w.ctx, st, l); err != nil {
+	if err := w.worker.makeReady(w.ctx, st, l); err != nil {
 		return nil, false, errors.Join(err, st.close())
 	}
 	return st, inMemory, nil

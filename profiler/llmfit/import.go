@@ -31,25 +31,25 @@ type Options struct {
 
 // Import makes a profile of others' measurements. Its notes say what was assumed and what was left out.
 func Import(s *llmruns.Set, o Options) (*formats.Profile, error) {
-	im := &llmImport{runs: s, opt: o, p: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}}
+	im := &llmImport{runs: s, options: o, profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}}
 	for _, key := range im.instanceKeys() {
 		if err := im.add(key); err != nil {
 			return nil, err
 		}
 	}
-	if len(im.p.LLMs) == 0 {
+	if len(im.profile.LLMs) == 0 {
 		return nil, im.emptyError()
 	}
-	if o.Links != nil && !slices.ContainsFunc(im.p.LLMs, exchanges) {
+	if o.Links != nil && !slices.ContainsFunc(im.profile.LLMs, exchanges) {
 		im.note("--link-gbps and --link-us were not used: no iteration of several GPUs is a sum of kernels")
 	}
-	if o.Rename != "" && len(im.p.LLMs) > 1 {
-		return nil, fmt.Errorf("%w: %d models and one name for them, %q: choose a model", profiler.ErrInput, len(im.p.LLMs), o.Rename)
+	if o.Rename != "" && len(im.profile.LLMs) > 1 {
+		return nil, fmt.Errorf("%w: %d models and one name for them, %q: choose a model", profiler.ErrInput, len(im.profile.LLMs), o.Rename)
 	}
 	if o.Rename != "" {
-		im.p.LLMs[0].Model = o.Rename
+		im.profile.LLMs[0].Model = o.Rename
 	}
-	return im.p, im.p.Validate()
+	return im.profile, im.profile.Validate()
 }
 
 // exchanges reports whether all-reduces were added to iterations of a model.
@@ -67,7 +67,7 @@ func (im *llmImport) emptyError() error {
 	slices.Sort(models)
 	slices.Sort(engines)
 	return fmt.Errorf("%w: nothing that a profile could be made of among the models %s of the engines %s; %s", profiler.ErrInput,
-		strings.Join(slices.Compact(models), ", "), strings.Join(slices.Compact(engines), ", "), strings.Join(im.p.Notes, "; "))
+		strings.Join(slices.Compact(models), ", "), strings.Join(slices.Compact(engines), ", "), strings.Join(im.profile.Notes, "; "))
 }
 
 // few is one less than the number of measurements that a fit needs for its coefficients.
@@ -76,8 +76,8 @@ const few = numTerms - 1
 // llmImport is the state of an import.
 type llmImport struct {
 	runs         *llmruns.Set // others' measurements
-	opt          Options
-	p            *formats.Profile      // the result
+	options      Options
+	profile      *formats.Profile      // the result
 	importedKeys []llmruns.InstanceKey // instances that the result has
 }
 
@@ -86,7 +86,7 @@ type llmImport struct {
 func (im *llmImport) instanceKeys() []llmruns.InstanceKey {
 	var out []llmruns.InstanceKey
 	add := func(p llmruns.InstanceKey) {
-		if len(im.opt.Models) > 0 && !slices.Contains(im.opt.Models, p.Model) || im.opt.Engine != "" && p.Engine != im.opt.Engine {
+		if len(im.options.Models) > 0 && !slices.Contains(im.options.Models, p.Model) || im.options.Engine != "" && p.Engine != im.options.Engine {
 			return
 		}
 		if !slices.Contains(out, p) {
@@ -104,7 +104,7 @@ func (im *llmImport) instanceKeys() []llmruns.InstanceKey {
 
 // note adds a note to the profile.
 func (im *llmImport) note(format string, args ...any) {
-	im.p.Notes = append(im.p.Notes, fmt.Sprintf(format, args...))
+	im.profile.Notes = append(im.profile.Notes, fmt.Sprintf(format, args...))
 }
 
 // add adds an instance to the profile: it fits the time of an iteration to the instance's measurements, or takes
@@ -114,7 +114,7 @@ func (im *llmImport) add(key llmruns.InstanceKey) error {
 	// Complete the key, and skip an instance that another engine's files have described.
 	target := key
 	if target.Engine = ""; target.Device == "" {
-		target.Device = im.opt.Device
+		target.Device = im.options.Device
 	}
 	if target.Device == "" {
 		return fmt.Errorf("%w: the measurements of %s do not say on which device: name its kind", profiler.ErrInput, key.Model)
@@ -134,7 +134,7 @@ func (im *llmImport) add(key llmruns.InstanceKey) error {
 	}
 	exchange := im.exchange(key)
 	if exchange != "" && exchange != formats.NoAllReduce {
-		steps = im.opt.Links.WithAllReduce(*im.opt.Layers, steps)
+		steps = im.options.Links.WithAllReduce(*im.options.Layers, steps)
 	}
 	steps = im.usableSteps(steps, name)
 
@@ -167,10 +167,10 @@ func (im *llmImport) add(key llmruns.InstanceKey) error {
 	im.importedKeys = append(im.importedKeys, target)
 	in := formats.LLMInstance{
 		Device: target.Device, TensorParallel: target.TensorParallel, Engine: key.Engine, Source: strings.Join(im.runs.Sources, ", "),
-		Iteration: *it, Fit: fit, KVTokens: kv, KVSource: source, Loads: im.loads(target), SwapGBps: im.opt.SwapGBps, AllReduce: exchange,
+		Iteration: *it, Fit: fit, KVTokens: kv, KVSource: source, Loads: im.loads(target), SwapGBps: im.options.SwapGBps, AllReduce: exchange,
 	}
-	if im.opt.Batch > 0 {
-		in.OneBatch = OneBatch(it, steps, im.opt.Batch, im.opt.Prompt, im.opt.Output)
+	if im.options.Batch > 0 {
+		in.OneBatch = OneBatch(it, steps, im.options.Batch, im.options.Prompt, im.options.Output)
 	}
 	im.putInstance(target, in)
 	return nil
@@ -183,10 +183,10 @@ func (im *llmImport) exchange(key llmruns.InstanceKey) string {
 	switch {
 	case key.TensorParallel < 2 || !im.runs.Kernels[key]:
 		return ""
-	case im.opt.Links == nil || im.opt.Layers == nil:
+	case im.options.Links == nil || im.options.Layers == nil:
 		return formats.NoAllReduce
 	}
-	return im.opt.Links.String()
+	return im.options.Links.String()
 }
 
 // usableSteps returns the measured steps for the fit. Partial ones, measured without attention, are used only if
@@ -248,8 +248,8 @@ func (im *llmImport) takeFitted(key llmruns.InstanceKey, name string) *formats.I
 // capacity returns the KV capacity of an instance in tokens, and its source: the options, or the files. It returns 0
 // if neither has it.
 func (im *llmImport) capacity(key llmruns.InstanceKey) (int64, string) {
-	if im.opt.KVTokens > 0 {
-		return im.opt.KVTokens, formats.KVFromServer
+	if im.options.KVTokens > 0 {
+		return im.options.KVTokens, formats.KVFromServer
 	}
 	if kv := im.runs.KV[llmruns.InstanceKey{Model: key.Model, TensorParallel: key.TensorParallel}]; kv > 0 {
 		return kv, formats.KVMeasured
@@ -285,9 +285,9 @@ func (im *llmImport) loads(key llmruns.InstanceKey) *formats.ModelLoads {
 		l.ColdUS = document.Micros(times[len(times)/2])
 		notes = append(notes, fmt.Sprintf("cold: median of %d loads by %s", len(times), loader))
 	}
-	if swap := im.opt.SwapGBps; swap > 0 && bytes > 0 {
+	if swap := im.options.SwapGBps; swap > 0 && bytes > 0 {
 		l.WarmUS = document.Micros(time.Duration(bytes / swap))
-		notes = append(notes, fmt.Sprintf("warm: bytes at %g GB/s, assumed", im.opt.SwapGBps))
+		notes = append(notes, fmt.Sprintf("warm: bytes at %g GB/s, assumed", im.options.SwapGBps))
 	}
 	if len(notes) == 0 {
 		return nil
@@ -298,13 +298,13 @@ func (im *llmImport) loads(key llmruns.InstanceKey) *formats.ModelLoads {
 
 // putInstance adds an instance to the profile, with its model and device if these are new.
 func (im *llmImport) putInstance(key llmruns.InstanceKey, in formats.LLMInstance) {
-	if !slices.ContainsFunc(im.p.Devices, func(d formats.ProfileDevice) bool { return d.Device == key.Device }) {
-		im.p.Devices = append(im.p.Devices, formats.ProfileDevice{Device: key.Device, Engine: "imported", Source: in.Source})
+	if !slices.ContainsFunc(im.profile.Devices, func(d formats.ProfileDevice) bool { return d.Device == key.Device }) {
+		im.profile.Devices = append(im.profile.Devices, formats.ProfileDevice{Device: key.Device, Engine: "imported", Source: in.Source})
 	}
-	k := slices.IndexFunc(im.p.LLMs, func(m formats.LLMProfile) bool { return m.Model == key.Model })
+	k := slices.IndexFunc(im.profile.LLMs, func(m formats.LLMProfile) bool { return m.Model == key.Model })
 	if k < 0 {
-		k = len(im.p.LLMs)
-		im.p.LLMs = append(im.p.LLMs, formats.LLMProfile{Model: key.Model, WeightBytes: im.runs.Weights[key.Model], KVBytesPerToken: im.runs.KVBytes[key.Model]})
+		k = len(im.profile.LLMs)
+		im.profile.LLMs = append(im.profile.LLMs, formats.LLMProfile{Model: key.Model, WeightBytes: im.runs.Weights[key.Model], KVBytesPerToken: im.runs.KVBytes[key.Model]})
 	}
-	im.p.LLMs[k].Instances = append(im.p.LLMs[k].Instances, in)
+	im.profile.LLMs[k].Instances = append(im.profile.LLMs[k].Instances, in)
 }

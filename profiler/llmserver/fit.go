@@ -77,7 +77,7 @@ func (r *runner) makeResult() (*Result, error) {
 
 	// Describe the instance.
 	in := formats.LLMInstance{
-		Device: r.o.Device, TensorParallel: r.o.TensorParallel, Engine: r.facts.Engine, Source: "measured at a running server",
+		Device: r.options.Device, TensorParallel: r.options.TensorParallel, Engine: r.facts.Engine, Source: "measured at a running server",
 		Iteration: *it, Fit: fit, KVTokens: r.facts.KVTokens, BlockTokens: r.facts.BlockTokens, Sequences: r.sequences(maxBatch), TokenBudget: budget, Loads: r.modelLoads(),
 	}
 	context := float64(cmp.Or(r.facts.Context, unknownContext))
@@ -93,8 +93,8 @@ func (r *runner) makeResult() (*Result, error) {
 
 	// Put the profile together.
 	out.Profile = &formats.Profile{
-		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.o.Device}}, Models: []formats.ProfileModel{}, Notes: r.notes,
-		LLMs: []formats.LLMProfile{{Model: r.o.Name, WeightBytes: r.facts.WeightBytes, ContextTokens: r.facts.Context, Instances: []formats.LLMInstance{in}}},
+		Format: formats.FormatProfile, Devices: []formats.ProfileDevice{{Device: r.options.Device}}, Models: []formats.ProfileModel{}, Notes: r.notes,
+		LLMs: []formats.LLMProfile{{Model: r.options.Name, WeightBytes: r.facts.WeightBytes, ContextTokens: r.facts.Context, Instances: []formats.LLMInstance{in}}},
 	}
 	return out, out.Profile.Validate()
 }

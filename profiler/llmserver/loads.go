@@ -21,7 +21,7 @@ const loadRounds = 3
 // may come from disk. It returns 0 if that cannot be measured. Other models of a full server are unloaded when the
 // first request arrives.
 func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
-	s := r.o.Server
+	s := r.options.Server
 	if s.Abilities.Switch == llm.FixedModels {
 		return 0, nil
 	}
@@ -30,7 +30,7 @@ func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	if err := s.Load(ctx, r.o.Model); err != nil {
+	if err := s.Load(ctx, r.options.Model); err != nil {
 		return 0, err
 	}
 	if s.Abilities.Switch == llm.Sleeper || s.Abilities.Switch == llm.Releaser {
@@ -42,11 +42,11 @@ func (r *runner) coldLoad(ctx context.Context) (time.Duration, error) {
 // loads measures how long the server takes to load and unload the model, to put it to sleep and wake it, or to swap
 // it for another, as far as the server can do that and the options allow. It takes at most its share of the budget.
 func (r *runner) loads(ctx context.Context) error {
-	ctx, cancel := context.WithDeadline(ctx, time.Now().Add(time.Duration(loadsShare*float64(r.o.Budget))))
+	ctx, cancel := context.WithDeadline(ctx, time.Now().Add(time.Duration(loadsShare*float64(r.options.Budget))))
 	defer cancel()
 	cycles := []func(context.Context) error{}
-	if !r.o.KeepLoaded {
-		switch r.o.Server.Abilities.Switch {
+	if !r.options.KeepLoaded {
+		switch r.options.Server.Abilities.Switch {
 		case llm.FixedModels:
 		case llm.Sleeper, llm.Releaser:
 			cycles = append(cycles, r.sleepTimes)
@@ -54,7 +54,7 @@ func (r *runner) loads(ctx context.Context) error {
 			cycles = append(cycles, r.reload)
 		}
 	}
-	if r.o.SwapWith != "" {
+	if r.options.SwapWith != "" {
 		cycles = append(cycles, r.swapTimes)
 	}
 	for _, cycle := range cycles {
@@ -65,9 +65,9 @@ func (r *runner) loads(ctx context.Context) error {
 	// Load the model again for the remaining points, whatever ended this.
 	restoreCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer stop()
-	_, err := r.o.Server.Complete(restoreCtx, r.p.request(16, 2), nil)
+	_, err := r.options.Server.Complete(restoreCtx, r.prober.request(16, 2), nil)
 	if err != nil {
-		return fmt.Errorf("after loading and unloading %s: %w", r.o.Model, err)
+		return fmt.Errorf("after loading and unloading %s: %w", r.options.Model, err)
 	}
 	return nil
 }
@@ -78,11 +78,11 @@ func (r *runner) reload(ctx context.Context) error {
 	for len(r.knownSamples[Point{Kind: load}]) < loadRounds {
 		r.report(Event{Activity: load})
 		began := time.Now()
-		if err := r.o.Server.Unload(ctx, r.o.Model); err != nil {
+		if err := r.options.Server.Unload(ctx, r.options.Model); err != nil {
 			return err
 		}
 		unloadedAt := time.Now()
-		if err := r.o.Server.Load(ctx, r.o.Model); err != nil {
+		if err := r.options.Server.Load(ctx, r.options.Model); err != nil {
 			return err
 		}
 		loadedAt := time.Now()
@@ -103,11 +103,11 @@ func (r *runner) sleepTimes(ctx context.Context) error {
 	for len(r.knownSamples[Point{Kind: wake}]) < loadRounds {
 		r.report(Event{Activity: sleep})
 		began := time.Now()
-		if err := r.o.Server.Unload(ctx, r.o.Model); err != nil {
+		if err := r.options.Server.Unload(ctx, r.options.Model); err != nil {
 			return err
 		}
 		asleep := time.Now()
-		if err := r.o.Server.Load(ctx, r.o.Model); errors.Is(err, llm.ErrCanary) {
+		if err := r.options.Server.Load(ctx, r.options.Model); errors.Is(err, llm.ErrCanary) {
 			r.note("sleep", "%v", err)
 			return nil
 		} else if err != nil {
@@ -118,7 +118,7 @@ func (r *runner) sleepTimes(ctx context.Context) error {
 			isFirst = false
 			continue
 		}
-		if _, err := r.o.Server.Canary(ctx, llm.Use{Model: r.o.Model}, 8); err != nil {
+		if _, err := r.options.Server.Canary(ctx, llm.Use{Model: r.options.Model}, 8); err != nil {
 			return err
 		}
 		answer := time.Since(awake)
@@ -135,24 +135,24 @@ func (r *runner) sleepTimes(ctx context.Context) error {
 // swapTimes sends a request for the model while the other one is loaded. The time of the request itself is
 // subtracted.
 func (r *runner) swapTimes(ctx context.Context) error {
-	other := *r.p
-	other.model = r.o.SwapWith
+	other := *r.prober
+	other.model = r.options.SwapWith
 	for len(r.knownSamples[Point{Kind: swap}]) < loadRounds {
 		r.report(Event{Activity: swap})
 		if _, err := other.server.Complete(ctx, other.request(16, 2), nil); err != nil {
 			return err
 		}
-		if loaded, err := r.o.Server.Loaded(ctx); err != nil {
+		if loaded, err := r.options.Server.Loaded(ctx); err != nil {
 			return err
-		} else if slices.Contains(loaded, r.o.Model) {
-			r.note("swap", "none, the server keeps %s beside it", r.o.SwapWith)
+		} else if slices.Contains(loaded, r.options.Model) {
+			r.note("swap", "none, the server keeps %s beside it", r.options.SwapWith)
 			return nil
 		}
-		a, err := r.p.server.Complete(ctx, r.p.request(16, 2), nil)
+		a, err := r.prober.server.Complete(ctx, r.prober.request(16, 2), nil)
 		if err != nil {
 			return err
 		}
-		answer, err := r.p.server.Complete(ctx, r.p.request(16, 2), nil)
+		answer, err := r.prober.server.Complete(ctx, r.prober.request(16, 2), nil)
 		if err != nil {
 			return err
 		}

@@ -66,10 +66,10 @@ const (
 
 // runner is one run.
 type runner struct {
-	o            Options
+	options      Options
 	subject      Subject
 	facts        llm.Facts
-	p            *prober
+	prober       *prober
 	cost         map[Point]time.Duration // expected time of a sample
 	points       []Point                 // points in the order of their cost
 	knownSamples samplesByPoint
@@ -94,14 +94,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
-	r := &runner{o: o, failures: map[Point]int{}, cost: map[Point]time.Duration{}, deadline: time.Now().Add(o.Budget), p: &prober{server: o.Server, model: o.Model, runNumber: time.Now().UnixNano()}}
+	r := &runner{options: o, failures: map[Point]int{}, cost: map[Point]time.Duration{}, deadline: time.Now().Add(o.Budget), prober: &prober{server: o.Server, model: o.Model, runNumber: time.Now().UnixNano()}}
 
 	// Measure a cold load first if the server can do one, and ask what the server holds.
 	coldTime, err := r.coldLoad(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := r.p.begin(ctx)
+	c, err := r.prober.begin(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func (o *Options) check() error {
 // plan chooses the points for which the budget has room, the cheapest first, by rough costs c, and returns the
 // expected cost of all.
 func (r *runner) plan(c pointCosts) Estimate {
-	e := Estimate{Facts: r.facts, Loads: !r.o.KeepLoaded && r.o.Server.Abilities.Switch != llm.FixedModels}
+	e := Estimate{Facts: r.facts, Loads: !r.options.KeepLoaded && r.options.Server.Abilities.Switch != llm.FixedModels}
 	points := grid(limitsOf(r.facts))
 	for _, p := range points {
 		r.cost[p] = c.costOf(p)
@@ -169,7 +169,7 @@ func (r *runner) plan(c pointCosts) Estimate {
 	slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(r.cost[a], r.cost[b]) })
 	remainingTime := time.Until(r.deadline)
 	if e.Loads {
-		remainingTime -= time.Duration(loadsShare * float64(r.o.Budget))
+		remainingTime -= time.Duration(loadsShare * float64(r.options.Budget))
 	}
 	for _, p := range points {
 		open := max(0, worthRounds-len(r.knownSamples[p]))
@@ -194,7 +194,7 @@ func (r *runner) plan(c pointCosts) Estimate {
 func (r *runner) measure(ctx context.Context, e Estimate) error {
 	budgetCtx, cancel := context.WithDeadline(ctx, r.deadline)
 	defer cancel()
-	if e.Loads || r.o.SwapWith != "" {
+	if e.Loads || r.options.SwapWith != "" {
 		if err := r.loads(budgetCtx); err != nil && !r.isOver(ctx, budgetCtx) {
 			return err
 		}
@@ -231,7 +231,7 @@ func (r *runner) isOver(ctx, budgetCtx context.Context) bool {
 // the run. A point that fails too often is left out with a note.
 func (r *runner) sampleOnce(ctx context.Context, p Point) error {
 	began := time.Now()
-	s, err := r.p.sample(ctx, p)
+	s, err := r.prober.sample(ctx, p)
 	r.cost[p] = time.Since(began)
 	if err == nil {
 		return r.addSample(p, s)
@@ -305,13 +305,13 @@ func (r *runner) count() int {
 
 // report passes an event to the caller of Run.
 func (r *runner) report(e Event) {
-	if r.o.Progress != nil {
-		r.o.Progress(e)
+	if r.options.Progress != nil {
+		r.options.Progress(e)
 	}
 }
 
 // note adds a note about a subject to the profile. A later run's note about the same subject replaces it.
 func (r *runner) note(subject, format string, args ...any) {
-	text := fmt.Sprintf("%s on %d x %s, %s: ", r.o.Name, r.o.TensorParallel, r.o.Device, subject) + fmt.Sprintf(format, args...)
+	text := fmt.Sprintf("%s on %d x %s, %s: ", r.options.Name, r.options.TensorParallel, r.options.Device, subject) + fmt.Sprintf(format, args...)
 	r.notes = append(r.notes, text)
 }

@@ -207,12 +207,12 @@ func TestLlamaServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &runner{o: Options{Server: server, Model: llamatest.TinyA, SwapWith: llamatest.TinyB}, p: &prober{server: server, model: llamatest.TinyA, runNumber: 1}, knownSamples: samplesByPoint{}, failures: map[Point]int{}, cost: map[Point]time.Duration{}}
+	r := &runner{options: Options{Server: server, Model: llamatest.TinyA, SwapWith: llamatest.TinyB}, prober: &prober{server: server, model: llamatest.TinyA, runNumber: 1}, knownSamples: samplesByPoint{}, failures: map[Point]int{}, cost: map[Point]time.Duration{}}
 	if took, err := r.coldLoad(ctx); err != nil || took <= 0 {
 		t.Fatalf("%v, %v", took, err)
 	}
-	if c, err := r.p.begin(ctx); err != nil || c.token <= 0 || r.p.chars != 1 { // a character is a token
-		t.Fatalf("%+v, %v, %v characters a token", c, err, r.p.chars)
+	if c, err := r.prober.begin(ctx); err != nil || c.token <= 0 || r.prober.chars != 1 { // a character is a token
+		t.Fatalf("%+v, %v, %v characters a token", c, err, r.prober.chars)
 	}
 	if f, err := server.Facts(ctx, llamatest.TinyA); err != nil || f.KVTokens != 4*4096 || f.Sequences != 4 || f.Context != 4096 || !strings.HasPrefix(f.Engine, "llama-server ") || f.WeightBytes < 5e6 || f.Doubt != "" {
 		t.Errorf("%+v, %v", f, err)
