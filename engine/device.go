@@ -40,7 +40,8 @@ func (d Device) Index() (int, error) {
 	return 0, fmt.Errorf("device %q: %w: expected a form such as cpu:0 or cuda:0", d.ID, ErrNoDevice)
 }
 
-// CPUDevice returns the device of a set of CPUs. Its kind is cpu-<threads>.
+// CPUDevice returns the device that consists of the CPUs with these numbers. Its kind, by which plans name it, is
+// cpu-N for N CPUs.
 func CPUDevice(cpus ...int) Device {
 	s := make([]string, len(cpus))
 	for i, c := range cpus {

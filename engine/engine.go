@@ -102,7 +102,7 @@ type Timing struct {
 	CPU, Wall, Host time.Duration
 }
 
-// PerRun returns CPU and wall time of one run.
+// PerRun returns the mean CPU time and wall time of one run, or zeros without runs.
 func (t Timing) PerRun() (cpu, wall time.Duration) {
 	if t.Runs == 0 {
 		return 0, 0

@@ -73,7 +73,7 @@ func (s Spec) ShapeAt(batch int) []int64 {
 	return out
 }
 
-// BytesAt returns the tensor's size at a batch size.
+// BytesAt returns the size of the tensor's memory in bytes at a batch size.
 func (s Spec) BytesAt(batch int) int64 {
 	n := int64(s.Type.Size())
 	for _, d := range s.Shape {

@@ -47,7 +47,8 @@ func Repeat(ctx context.Context, o Options, runs int) (*formats.Profile, error) 
 	return Update(o.OutPath, first, setSpread)
 }
 
-// cutsOf returns a copy of the profile with the models' blocks and without measurements.
+// cutsOf returns a copy of the profile that has the models with their blocks, and no measurements. A further run
+// then cuts the models alike.
 func cutsOf(p *formats.Profile) *formats.Profile {
 	out := &formats.Profile{Format: p.Format, Devices: []formats.ProfileDevice{}}
 	for _, m := range p.Models {

@@ -109,7 +109,7 @@ func nameBuckets(list []modelVariant, path string) error {
 	return nil
 }
 
-// profileBuckets returns the buckets of a model in the profile.
+// profileBuckets returns the buckets of a model (its entries at fixed input sizes) in the profile.
 func (o *Options) profileBuckets(name string) []*formats.ProfileModel {
 	if o.Profile == nil {
 		return nil

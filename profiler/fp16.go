@@ -125,8 +125,8 @@ func checkFP16(ctx context.Context, c fp16Chain, samples int, fill func(sample i
 	return out, nil
 }
 
-// maxAbsDiff returns the largest absolute difference. A value that is NaN in only one of the two counts as the
-// largest float32.
+// maxAbsDiff returns the largest absolute difference between two answers, value by value. A value that is NaN or
+// infinite in only one of the two counts as the largest float32.
 func maxAbsDiff(a, b []float32) float64 {
 	maxDiff := 0.0
 	for i := range a {

@@ -67,8 +67,8 @@ func (c *loadedModel) closeRanges() error {
 	return errors.Join(errs...)
 }
 
-// loadRange loads neighbouring blocks in one piece and binds them, at batch sizes, to the inputs of the first of
-// them.
+// loadRange loads a range (neighbouring blocks) in one piece, as a stage would run it, and binds it at batch sizes
+// to the input tensors of its first block. c is the model whose blocks are loaded already.
 func (c *loadedModel) loadRange(ctx context.Context, p loadTarget, cut cutModel, blockRange [2]int, batches []int) error {
 	blk, err := p.loadSlice(ctx, cut, blockRange[0], blockRange[1], graph.SliceOptions{})
 	if err != nil {
@@ -143,8 +143,8 @@ func (p loadTarget) loadSlice(ctx context.Context, b cutModel, i, j int, o graph
 	return blk, nil
 }
 
-// bindChain binds blocks at a batch size so that each reads the outputs of the block before, and fills the inputs
-// of the first.
+// bindChain binds consecutive blocks at a batch size so that each reads the outputs of the block before, and fills
+// the inputs of the first with the values v for a sample.
 func bindChain(list []engine.Block, batch, sample int, v inputValues) ([]engine.Binding, error) {
 	var out []engine.Binding
 	for i, b := range list {
@@ -169,7 +169,7 @@ func bindChain(list []engine.Block, batch, sample int, v inputValues) ([]engine.
 	return out, nil
 }
 
-// runOnce runs the bindings one after the other.
+// runOnce runs the bindings, the blocks of a chain, one after the other.
 func runOnce(ctx context.Context, list []engine.Binding) error {
 	for _, b := range list {
 		if err := b.Run(ctx); err != nil {

@@ -72,8 +72,8 @@ func sameSource(a, b *formats.ProfileModel) bool {
 	return a.Source.SHA256 == b.Source.SHA256
 }
 
-// putModel makes sure that dst has the model and its blocks, and returns dst's entry. The measurements of a model
-// that dst had before stay.
+// putModel gives dst the model m with its blocks, and returns dst's entry. Measurements that dst had before stay if
+// the file and the cuts are the same. Those of m are not added.
 func putModel(dst *formats.Profile, m *formats.ProfileModel) *formats.ProfileModel {
 	known := findModel(dst, m)
 	if known == nil {

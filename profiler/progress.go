@@ -17,7 +17,7 @@ func (p *progress) event(e Event) {
 	}
 }
 
-// warn reports each warning only once.
+// warn reports a warning about a model to the caller of Run, each text only once.
 func (p *progress) warn(model, text string) {
 	if p.warned[text] {
 		return

@@ -20,7 +20,7 @@ type Ranges struct {
 	plan       *formats.Plan
 }
 
-// AllRanges selects all ranges of blocks.
+// AllRanges selects all ranges of at least two neighbouring blocks to be measured in one piece.
 func AllRanges() Ranges {
 	return Ranges{List: func(m *formats.ProfileModel, _ string, _, _ int) [][2]int {
 		var out [][2]int
@@ -105,7 +105,8 @@ func hasRange(m *formats.Measurement, b [2]int) bool {
 	return slices.ContainsFunc(m.Ranges, func(r formats.RangeLatency) bool { return r.Blocks == b })
 }
 
-// putRanges adds measured ranges to a measurement, in place of older ones.
+// putRanges adds the times of ranges of blocks to a measurement, in the order of the ranges, in place of older times
+// of the same ranges.
 func putRanges(m *formats.Measurement, list []formats.RangeLatency) {
 	m.Ranges = slices.Clone(m.Ranges)
 	for _, l := range list {

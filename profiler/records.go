@@ -63,8 +63,8 @@ func Record(ctx context.Context, o RecordOptions) (*formats.Records, error) {
 	return out, nil
 }
 
-// splitSamples sets in the records which samples are planned on. It returns the order of the samples and the
-// function that computes certainties.
+// splitSamples sets in the records how many samples are planned on: all but the share heldOut of them. It returns
+// the shuffled order of the samples and the function that computes certainties.
 func splitSamples(r *formats.Records, heldOut float64) ([]int, certainty.Func, error) {
 	if !(heldOut >= 0 && heldOut < 1) {
 		return nil, nil, inputError("held out: %v: expected a share from 0 to below 1", heldOut)

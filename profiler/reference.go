@@ -44,8 +44,9 @@ func (r *reference) measure() time.Duration {
 	return engine.ThreadCPU() - begun
 }
 
-// sumOfSquares adds in eight independent chains. So the limit is the processor's arithmetic units, which other
-// threads share, and not the latency of one unit.
+// sumOfSquares returns the sum of the squares of a list, whose length is a multiple of eight. It adds in eight
+// independent chains. So the limit is the processor's arithmetic units, which other threads share, and not the
+// latency of one unit.
 func sumOfSquares(list []float32) float32 {
 	var a, b, c, d, e, f, g, h float32
 	for ; len(list) >= 8; list = list[8:] {

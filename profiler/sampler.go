@@ -48,7 +48,8 @@ type probe struct {
 	afterIdle []time.Duration // wall times of runs after an idle time
 }
 
-// sample runs the probe once (reps times if it is short), and once more after an idle time if idleFirst is set.
+// sample takes one sample of a probe: it runs the probe once (reps times if it is short), and keeps the times of a
+// run. If idleFirst is set, it also leaves the device idle for a while, and keeps the time of one more run.
 func (p *probe) sample() error {
 	t, err := p.run(p.reps)
 	if err != nil {
@@ -60,12 +61,12 @@ func (p *probe) sample() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
-		_, w := idleTiming.PerRun()
-		p.afterIdle = append(p.afterIdle, w)
+		_, wall := idleTiming.PerRun()
+		p.afterIdle = append(p.afterIdle, wall)
 	}
-	c, w := t.PerRun()
-	p.cpu = append(p.cpu, c)
-	p.wall = append(p.wall, w)
+	cpu, wall := t.PerRun()
+	p.cpu = append(p.cpu, cpu)
+	p.wall = append(p.wall, wall)
 	if t.Host > 0 {
 		p.host = append(p.host, t.Host/time.Duration(max(1, t.Runs)))
 	}

@@ -43,8 +43,8 @@ func mean(samples []time.Duration) document.Micros {
 	return document.Micros(sum / time.Duration(max(1, len(samples))))
 }
 
-// drift returns the standard deviation of the means of consecutive stretches of samples, or 0 if there are too few
-// samples.
+// drift returns how much the time of a run changes slowly over the measurement: the standard deviation of the means
+// of consecutive stretches of samples. It is 0 if there are too few samples.
 func drift(samples []time.Duration) document.Micros {
 	if len(samples) < 2*formats.Stretches {
 		return 0

@@ -83,7 +83,7 @@ func (v inputValues) fill(t engine.Tensor, sample int) error {
 	return t.Write(data)
 }
 
-// fillAll fills a model's inputs.
+// fillAll fills all inputs of a model for a sample, with the given values or seeded ones.
 func (v inputValues) fillAll(inputs []engine.Tensor, sample int) error {
 	for _, t := range inputs {
 		if err := v.fill(t, sample); err != nil {
@@ -93,8 +93,8 @@ func (v inputValues) fillAll(inputs []engine.Tensor, sample int) error {
 	return nil
 }
 
-// fillSeeded writes seeded values into a tensor: floats are uniform in [-1, 1). Integers and booleans are 0 or 1,
-// which every vocabulary and mask accepts.
+// fillSeeded writes values into an input that follow from its name and the sample's number: floats are uniform in
+// [-1, 1). Integers and booleans are 0 or 1, which every vocabulary and mask accepts.
 func fillSeeded(t engine.Tensor, sample int) error {
 	spec := t.Spec()
 	rng := seeded.New(1, "profiler/input/"+spec.Name+"/"+strconv.Itoa(sample))

@@ -307,7 +307,7 @@ func sumOf(list []time.Duration) time.Duration {
 	return sum
 }
 
-// latencyOf returns the median of samples, with its interval.
+// latencyOf returns the median of samples with its 95 % interval, and their 99th percentile, for the profile.
 func latencyOf(samples []time.Duration) *formats.Latency {
 	s := slices.Clone(samples)
 	slices.Sort(s)

@@ -22,7 +22,7 @@ var funcs = []struct {
 	{"entropy", Entropy},
 }
 
-// Names lists the scores that a plan may name.
+// Names lists the scores of certainty (how sure a classifier is of an answer) that a plan may name.
 func Names() []string {
 	out := make([]string, len(funcs))
 	for i := range funcs {
@@ -31,7 +31,8 @@ func Names() []string {
 	return out
 }
 
-// ByName returns the score of a name. The empty name means Default.
+// ByName returns the score of certainty (how sure a classifier is of an answer) with a name. The empty name means
+// Default.
 func ByName(name string) (Func, error) {
 	if name == "" {
 		name = Default
@@ -44,7 +45,8 @@ func ByName(name string) (Func, error) {
 	return nil, fmt.Errorf("certainty %q: unknown, expected one of %s", name, strings.Join(Names(), ", "))
 }
 
-// TopTwo returns the largest probability minus the second largest.
+// TopTwo returns the largest of a sample's probabilities minus the second largest: near 1 for a sure answer, near 0
+// for a doubtful one.
 func TopTwo(p []float64) float64 {
 	largest, second := 0.0, 0.0
 	for _, v := range p {
@@ -57,7 +59,7 @@ func TopTwo(p []float64) float64 {
 	return largest - second
 }
 
-// Top returns the largest probability.
+// Top returns the largest of a sample's probabilities.
 func Top(p []float64) float64 {
 	largest := 0.0
 	for _, v := range p {

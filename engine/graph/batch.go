@@ -95,8 +95,9 @@ func (n *sortedGraph) shapeDerived() map[string]bool {
 	return derived
 }
 
-// foldShapes replaces values that are computed from shapes by constants if they do not depend on the batch, and
-// makes Reshape targets follow the batch by themselves.
+// foldShapes runs the model at two batch sizes, and replaces values that it computes from shapes by constants if
+// they are the same at both. Reshape targets that differ are made to follow the batch by themselves. It is called
+// before a model is cut, because a cut could separate such a value from the shape.
 func (m *Model) foldShapes(ctx context.Context, probe Probe) error {
 	f := shapeFolding{n: m.net.clone(), shapeDerived: m.net.shapeDerived()}
 	names := f.tensorsToProbe()
@@ -104,11 +105,11 @@ func (m *Model) foldShapes(ctx context.Context, probe Probe) error {
 		return nil
 	}
 	var err error
-	if f.a, f.b, err = m.probePair(ctx, probe, names, names); err != nil {
+	if f.atA, f.atB, err = m.probePair(ctx, probe, names, names); err != nil {
 		return err
 	}
 	for _, s := range m.Inputs { // their shapes are known without a probe
-		f.a[s.Name], f.b[s.Name] = Value{Shape: s.ShapeAt(probeA)}, Value{Shape: s.ShapeAt(probeB)}
+		f.atA[s.Name], f.atB[s.Name] = Value{Shape: s.ShapeAt(probeA)}, Value{Shape: s.ShapeAt(probeB)}
 	}
 	f.followBatch()
 	f.makeConstant(names)
@@ -123,7 +124,7 @@ func (m *Model) foldShapes(ctx context.Context, probe Probe) error {
 type shapeFolding struct {
 	n            *sortedGraph
 	shapeDerived map[string]bool  // tensors that depend only on shapes
-	a, b         map[string]Value // tensors as measured at batch probeA and at batch probeB
+	atA, atB     map[string]Value // tensors as measured at batch probeA and at batch probeB
 }
 
 // tensorsToProbe returns what foldShapes has to measure, sorted: the tensors that follow from shapes and that other
@@ -154,7 +155,7 @@ func (f *shapeFolding) tensorsToProbe() []string {
 // followBatch gives Reshapes whose target is computed from shapes a constant target that follows the batch by
 // itself, if the values measured at the two batch sizes allow one.
 func (f *shapeFolding) followBatch() {
-	n, derived, a, b := f.n, f.shapeDerived, f.a, f.b
+	n, derived, a, b := f.n, f.shapeDerived, f.atA, f.atB
 	for _, i := range n.compute {
 		nd := n.nodes[i]
 		if derived[nd.Output[0]] || nd.GetOpType() != "Reshape" || len(nd.Input) < 2 || !derived[nd.Input[1]] || attrInt(nd, "allowzero", 0) != 0 {
@@ -177,7 +178,7 @@ func (f *shapeFolding) followBatch() {
 func (f *shapeFolding) makeConstant(names []string) {
 	n, constants := f.n, map[string]Value{}
 	for _, t := range names {
-		atA, atB := f.a[t], f.b[t]
+		atA, atB := f.atA[t], f.atB[t]
 		if f.shapeDerived[t] && atA.Data != nil && slices.Equal(atA.Shape, atB.Shape) && bytes.Equal(atA.Data, atB.Data) {
 			constants[t] = atA
 			n.inits[t] = &onnxpb.Tensor{Name: proto.String(t), DataType: proto.Int32(int32(atA.Type)), Dims: atA.Shape, RawData: atA.Data}

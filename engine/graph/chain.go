@@ -159,9 +159,9 @@ func (c *Chain) specsOf(names []string) ([]engine.Spec, bool) {
 // all tensors (some are sequences, or they need too much memory), it measures only the named ones.
 func (m *Model) probeCuts(ctx context.Context, probe Probe, names []string, allTensors bool) (a, b map[string]Value, complete bool, err error) {
 	if allTensors {
-		otherTensors := append(m.net.computedTensors(), names...)
-		slices.Sort(otherTensors)
-		a, b, err = m.probePair(ctx, probe, slices.Compact(otherTensors), names)
+		allNames := append(m.net.computedTensors(), names...)
+		slices.Sort(allNames)
+		a, b, err = m.probePair(ctx, probe, slices.Compact(allNames), names)
 		if err == nil || ctx.Err() != nil {
 			return a, b, true, err
 		}
@@ -245,8 +245,9 @@ func (n *sortedGraph) cutCandidates(maxLive int) []cutCandidate {
 	return out
 }
 
-// liveRanges returns the live ranges of the inputs and of all tensors that compute nodes produce, if something
-// reads them.
+// liveRanges returns, for the inputs and all tensors that compute nodes produce, from which position to which the
+// tensor is live: produced, and still to be read. Tensors that nothing reads have none. Positions count the compute
+// nodes (those that depend on an input).
 func (n *sortedGraph) liveRanges() []liveRange {
 	// Number the compute nodes in their order.
 	users := n.consumers()
@@ -326,7 +327,8 @@ func (n *sortedGraph) splitsFusedPair(tensor string, reader int) bool {
 // AtomCount returns the number of atoms.
 func (c *Chain) AtomCount() int { return len(c.Cuts) - 1 }
 
-// FindCut returns the index of the cut with exactly these tensors, in any order.
+// FindCut returns the index of the cut at which exactly these tensors cross, in any order, or an error if there is
+// none.
 func (c *Chain) FindCut(names []string) (int, error) {
 	for i, cut := range c.Cuts {
 		if slices.Equal(slices.Sorted(slices.Values(cut.Names())), slices.Sorted(slices.Values(names))) {

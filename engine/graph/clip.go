@@ -10,7 +10,8 @@ import (
 	"inferplan/engine/graph/onnxpb"
 )
 
-// opset returns the version of ONNX's own operators that the model names.
+// opset returns the version of ONNX's operators (the operator set) that the model is written in, or 0 if it names
+// none.
 func (m *Model) opset() int64 {
 	for _, s := range m.header.GetOpsetImport() {
 		if s.GetDomain() == "" || s.GetDomain() == "ai.onnx" {

@@ -100,7 +100,8 @@ func nodeLabel(nd *onnxpb.Node) string {
 	return nd.GetOpType()
 }
 
-// readTensors returns the tensors that a node reads, with the outer tensors that its subgraphs read.
+// readTensors returns the names of the tensors that a node reads: its inputs, and those that the bodies in its
+// attributes (of an If or Loop) read from outside.
 func readTensors(nd *onnxpb.Node) []string {
 	sub, _ := subgraphReads(nd, 0) // checked in newNet
 	if len(sub) == 0 {
@@ -443,7 +444,8 @@ func crossType(t engine.DType) engine.DType {
 // ownDomains are the operator domains of ONNX and ONNX Runtime.
 var ownDomains = setOf("ai.onnx ai.onnx.ml ai.onnx.training ai.onnx.preview.training com.microsoft com.microsoft.nchwc com.microsoft.experimental org.pytorch.aten")
 
-// Custom reports whether the model may have operators that neither ONNX nor ONNX Runtime has.
+// Custom reports whether the model may have operators that neither ONNX nor ONNX Runtime has, so that it needs a
+// library of them: it names a domain of operators that is not theirs.
 func (m *Model) Custom() bool {
 	for _, o := range m.header.GetOpsetImport() {
 		if d := o.GetDomain(); d != "" && !ownDomains[d] {

@@ -122,7 +122,8 @@ type seeder struct {
 	err   error
 }
 
-// momentsOf returns the moments of a tensor. For an unknown tensor they are those of standard normal values.
+// momentsOf returns the estimated mean and variance (the moments) of a tensor. For an unknown tensor they are 0 and
+// 1.
 func (s *seeder) momentsOf(name string) moments {
 	if m, ok := s.est[name]; ok {
 		return m

@@ -64,7 +64,8 @@ func (n *sortedGraph) constants(nodes []int) (names []string, nodeIdx []int) {
 	return names, nodeIdx
 }
 
-// weightBytes returns the size of the constants that nodes need, in float16 if fp16 is set.
+// weightBytes returns the bytes of the constants that the given nodes need: initialisers, seeded weights, and values
+// of constant nodes. With fp16, those of float32 count as float16.
 func (n *sortedGraph) weightBytes(nodes []int, fp16 bool) int64 {
 	names, idx := n.constants(nodes)
 	total := int64(0)
@@ -76,15 +77,15 @@ func (n *sortedGraph) weightBytes(nodes []int, fp16 bool) int64 {
 		}
 		return tensorBytes(t)
 	}
-	float := int64(4)
+	floatBytes := int64(4)
 	if fp16 {
-		float = 2
+		floatBytes = 2
 	}
 
 	// Sum up the initializers, then the nodes that hold or make constants.
 	for _, t := range names {
 		if w := n.weights[t]; w != nil {
-			total += w.bytes() / 4 * float
+			total += w.bytes() / 4 * floatBytes
 		} else {
 			total += tensorBytes(n.inits[t])
 		}
@@ -98,7 +99,7 @@ func (n *sortedGraph) weightBytes(nodes []int, fp16 bool) int64 {
 		}
 		if nd.GetOpType() == "ConstantOfShape" {
 			if d, ok := n.constInts(nd.Input[0]); ok && elementCount(d) > 0 {
-				total += float * elementCount(d)
+				total += floatBytes * elementCount(d)
 			}
 		}
 	}

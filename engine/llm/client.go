@@ -103,8 +103,8 @@ const (
 	maxError = 1 << 16
 )
 
-// Call sends body (if not nil) as JSON and returns the body of the answer. Paths start with a slash: /v1/models,
-// /metrics.
+// Call sends a request to the server, with body as JSON if it is not nil, and returns the body of the answer. Paths
+// start with a slash: /v1/models, /metrics. An answer with an error status is returned as an Error.
 func (c *Client) Call(ctx context.Context, method, path string, body any) ([]byte, error) {
 	resp, err := c.send(ctx, method, path, body)
 	if err != nil {
@@ -231,7 +231,7 @@ func errorText(data []byte) string {
 	return excerpt(string(data))
 }
 
-// excerpt returns the beginning of a text, for errors.
+// excerpt returns the first 200 bytes of a text, on one line, for errors.
 func excerpt(text string) string {
 	const maxLength = 200
 	s := strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "?")

@@ -193,15 +193,15 @@ func labelsOf(text, name string) map[string]string {
 		}
 		out := map[string]string{}
 		for {
-			key, behindEqual, ok := strings.Cut(rest, "=")
-			isQuoted, err := strconv.QuotedPrefix(behindEqual)
+			key, afterEquals, ok := strings.Cut(rest, "=")
+			quotedValue, err := strconv.QuotedPrefix(afterEquals)
 			if !ok || err != nil {
 				return out
 			}
-			if value, err := strconv.Unquote(isQuoted); err == nil {
+			if value, err := strconv.Unquote(quotedValue); err == nil {
 				out[strings.Trim(key, ", ")] = value
 			}
-			rest = behindEqual[len(isQuoted):]
+			rest = afterEquals[len(quotedValue):]
 		}
 	}
 	return nil
@@ -218,7 +218,8 @@ func count(x float64) int {
 	return int(math.Round(x))
 }
 
-// parseWhole reads a whole number. For texts that are none, such as None, it returns 0.
+// parseWhole reads a whole number that a server reports as text. For texts that are none, such as None, and for
+// numbers beyond belief, it returns 0.
 func parseWhole(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > 1<<20 {

@@ -67,7 +67,7 @@ type Adapters struct{ server *Server }
 // Adapters returns the adapters of the server.
 func (s *Server) Adapters() Adapters { return Adapters{s} }
 
-// List returns the adapters that requests may ask for.
+// List returns the LoRA adapters (small changes of a model's weights) that requests may ask the server for now.
 func (a Adapters) List(ctx context.Context) ([]Adapter, error) {
 	switch a.server.Abilities.LoRA {
 	case LoRAWeighted:
@@ -115,8 +115,8 @@ func (a Adapters) namedAdapters(ctx context.Context) ([]Adapter, error) {
 	return out, err
 }
 
-// matches reports whether a listed adapter is the wanted one. Weighted adapters are compared by their files,
-// because their names are made from these.
+// matches reports whether an adapter that a server lists is the wanted one. Adapters of llama-server (weighted ones)
+// are compared by their files, because their names are made from these.
 func (l LoRA) matches(listed, wanted Adapter) bool {
 	if l == LoRAWeighted && wanted.Path != "" {
 		return listed.Path == wanted.Path

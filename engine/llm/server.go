@@ -52,7 +52,8 @@ type Server struct {
 	canaryFailed bool               // the canary failed after the last wake
 }
 
-// Probe finds out the abilities of a server. It judges by the server's answers, not by its name.
+// Probe makes a client for a server, and finds out the server's abilities: how it loads models, whether it has
+// metrics or adapters. It judges by the server's answers, not by its name.
 func Probe(ctx context.Context, address string, options ...Option) (*Server, error) {
 	c, err := New(address, options...)
 	if err != nil {
@@ -225,7 +226,8 @@ func (s probe) findMetrics(ctx context.Context) error {
 	return nil
 }
 
-// Alive returns nil if the server answers and accepts requests.
+// Alive returns nil if the server answers and accepts requests, and otherwise why it does not. A server without
+// /health is asked for its models.
 func (s *Server) Alive(ctx context.Context) error {
 	_, err := s.Call(ctx, http.MethodGet, "/health", nil)
 	if errors.Is(err, ErrNoSuchPath) || errors.Is(err, ErrUnknownModel) {

@@ -24,8 +24,8 @@ func newEvents(in io.Reader) *eventReader {
 	return &eventReader{reader: bufio.NewReaderSize(in, 16<<10)}
 }
 
-// nextEvent returns the data of the next event, which is valid until the next call. At the end of the stream it
-// returns io.EOF. An event that the end cuts off is dropped.
+// nextEvent returns the data of the next event, which ends with an empty line. They are valid until the next call.
+// At the end of the stream it returns io.EOF. An event that the end cuts off is dropped.
 func (e *eventReader) nextEvent() ([]byte, error) {
 	e.data = e.data[:0]
 	hasData := false

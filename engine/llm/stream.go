@@ -165,8 +165,9 @@ func (s *stream) finished() *Answer {
 	return &s.answer
 }
 
-// readEvents reads events until the answer is complete: the server says so, or the stream ends after a finish
-// reason.
+// readEvents reads the events of an answer, and adds them to s.answer, until the answer is complete: the server says
+// so ([DONE]), or the stream ends after every choice has given a reason why it finished. Otherwise it returns an
+// error.
 func (s *stream) readEvents(in *eventReader) error {
 	for {
 		data, err := in.nextEvent()

@@ -14,8 +14,9 @@ type adapterWeight struct {
 	Scale float64 `json:"scale"`
 }
 
-// RequestUse returns how requests ask for a model without an adapter (wanted is nil), or with one. If adapters
-// have weights, each request states them all, so that it does not depend on the server's own weights.
+// RequestUse returns how requests ask for a model without a LoRA adapter (wanted is nil), or with one: which model
+// they name, and which fields they add. If adapters have weights, each request states them all, so that it does not
+// depend on the server's own weights.
 func (a Adapters) RequestUse(ctx context.Context, model string, wanted *Adapter) (Use, error) {
 	switch ability := a.server.Abilities.LoRA; {
 	case ability == LoRAWeighted:
@@ -29,7 +30,8 @@ func (a Adapters) RequestUse(ctx context.Context, model string, wanted *Adapter)
 	return Use{Model: wanted.Name}, nil
 }
 
-// requestWeights returns a weight of 1 for the wanted adapter, if not nil, and of 0 for all others.
+// requestWeights returns the weights of all LoRA adapters for a request to llama-server: 1 for the wanted one, if
+// not nil, and 0 for the others. If the server does not have the wanted one, it returns an error.
 func (a Adapters) requestWeights(ctx context.Context, wanted *Adapter) ([]adapterWeight, error) {
 	list, err := a.weightedAdapters(ctx)
 	if err != nil {

@@ -108,7 +108,7 @@ type Memory struct {
 	views  []*tensor // tensors in this memory, which Close frees
 }
 
-// Allocate allocates memory of a GPU.
+// Allocate allocates size bytes on GPU number index, which Close frees.
 func Allocate(index, size int) (*Memory, error) {
 	if err := openDriver(); err != nil {
 		return nil, err
@@ -123,7 +123,8 @@ func Allocate(index, size int) (*Memory, error) {
 // Handle names a piece of GPU memory for another process of this machine.
 type Handle [64]byte
 
-// Export makes a handle for memory that Allocate has allocated.
+// Export returns a handle to memory that Allocate has allocated, by which another process of this machine can map it
+// (Import).
 func (m *Memory) Export() (Handle, error) {
 	var h Handle
 	err := goError(C.ip_cuda_export(C.int(m.index), m.at, (*C.uchar)(unsafe.Pointer(&h[0]))))
@@ -133,8 +134,8 @@ func (m *Memory) Export() (Handle, error) {
 	return h, nil
 }
 
-// Import maps another process's memory. The memory stays until the exporting process and all importing ones have
-// closed it.
+// Import maps size bytes of GPU number index that another process has allocated, by the handle that its Export
+// returned. The memory stays until the exporting process and all importing ones have closed it.
 func Import(index int, h Handle, size int) (*Memory, error) {
 	if err := openDriver(); err != nil {
 		return nil, err
@@ -289,7 +290,7 @@ type GPUState struct {
 // Watch reads a GPU's power and clocks.
 type Watch struct{ w *C.ip_watch }
 
-// OpenWatch opens NVML for a GPU.
+// OpenWatch opens NVML, NVIDIA's library for monitoring, to read the power and clocks of GPU number index.
 func OpenWatch(index int) (*Watch, error) {
 	lib := C.CString(nvmlLibrary)
 	defer C.free(unsafe.Pointer(lib))
@@ -300,7 +301,7 @@ func OpenWatch(index int) (*Watch, error) {
 	return w, nil
 }
 
-// Read takes a reading.
+// Read returns the GPU's power, clocks and temperature now.
 func (w *Watch) Read() (GPUState, error) {
 	var s C.ip_gpu_state
 	if err := goError(C.ip_watch_read(w.w, &s)); err != nil {

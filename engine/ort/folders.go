@@ -149,7 +149,7 @@ func libraryPath(h searchRoot, try func(string) error, scratch string) []string 
 	return slices.DeleteFunc(out, func(f string) bool { return slices.Contains(oldFolders, f) })
 }
 
-// JoinPath puts folders before those of an LD_LIBRARY_PATH.
+// JoinPath returns a value for LD_LIBRARY_PATH with the given folders before those of oldPath, its value so far.
 func JoinPath(folders []string, oldPath string) string {
 	if oldPath != "" {
 		folders = append(slices.Clone(folders), oldPath)

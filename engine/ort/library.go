@@ -90,7 +90,8 @@ func kindOfGPU(name string) string {
 	return strings.ReplaceAll(strings.TrimSpace(name), " ", "-")
 }
 
-// architecture writes a compute capability as text.
+// architecture writes a compute capability (the version of a GPU's instructions) as text: "9.0". It returns "" if it
+// is unknown.
 func architecture(major, minor int) string {
 	if major == 0 {
 		return ""

@@ -24,7 +24,7 @@ import (
 	"inferplan/engine"
 )
 
-// goError turns a message of the wrapper into an error, and frees it.
+// goError turns a message of the C code into an error, and frees it. No message (nil) is no error.
 func goError(m *C.char) error {
 	if m == nil {
 		return nil
@@ -243,8 +243,9 @@ func requirements(lib, provider string, libraries [][2]string) []Requirement {
 	return out
 }
 
-// checkGPU returns an error that says exactly what a GPU device lacks. A GPU that passed is not checked again,
-// because the libraries are large and there is a session for every block and batch size.
+// checkGPU returns an error that says exactly what a GPU device lacks: libraries, with those of TensorRT if tensorrt
+// is set, or the GPU itself. A GPU that passed is not checked again, because the libraries are large and there is a
+// session for every block and batch size.
 func (e *Engine) checkGPU(d engine.Device, tensorrt bool) error {
 	key := fmt.Sprint(d.ID, tensorrt)
 	e.mu.Lock()

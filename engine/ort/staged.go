@@ -329,7 +329,7 @@ func (m *Memory) Tensor(spec engine.Spec, batch int, offset int64) (engine.Tenso
 	return t, nil
 }
 
-// closeViews frees the tensors in m.
+// closeViews frees the tensors that Tensor has made in this memory.
 func (m *Memory) closeViews() {
 	for _, t := range m.views {
 		t.release()
@@ -337,7 +337,8 @@ func (m *Memory) closeViews() {
 	m.views = nil
 }
 
-// ShareMemory allocates memory of a GPU and returns a handle for other processes.
+// ShareMemory allocates size bytes on GPU number index, and returns them with a handle by which other processes can
+// map them.
 func ShareMemory(index int, size int64) (*Memory, Handle, error) {
 	m, err := Allocate(index, int(size))
 	if err != nil {

@@ -58,8 +58,8 @@ func (s *server) shareMemory(p []byte) (*DeviceSpec, error) {
 	return &spec, nil
 }
 
-// placedTensors returns tensors for specs, which lie side by side from offset on, in the device's memory if
-// onDevice is set and otherwise in the host's.
+// placedTensors returns tensors for specs that lie side by side in a segment (shared memory), from offset on: in the
+// device's memory beside the segment if onDevice is set, and otherwise in the host's.
 func (s *Segment) placedTensors(onDevice bool, specs []engine.Spec, batch int, offset int64) ([]engine.Tensor, error) {
 	if !onDevice {
 		return s.hostTensors(specs, batch, offset)

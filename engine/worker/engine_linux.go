@@ -65,8 +65,8 @@ func (e *Engine) runProbe(ctx context.Context, probe Probe, data []byte) (t engi
 	return t, err
 }
 
-// releaseRemote sends a probe that closes something. It ignores errors that say that this was closed before, or
-// ended with the process.
+// releaseRemote has the worker close a block or binding (q says which). It ignores errors that say that this was
+// closed before, or ended with the process.
 func (e *Engine) releaseRemote(q Probe) error {
 	_, err := e.runProbe(context.Background(), q, nil)
 	if answer := (*RemoteError)(nil); errors.As(err, &answer) && !errors.Is(err, engine.ErrClosed) {

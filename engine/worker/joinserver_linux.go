@@ -28,8 +28,8 @@ type JoinServer struct {
 	unprovenSlots chan struct{} // limits connections that have not yet proved to know the token
 }
 
-// NewJoinServer accepts workers on a listener, which it then owns. A host that is silent for longer than silence
-// is taken for lost; 0 means DefaultSilence.
+// NewJoinServer accepts connections of other hosts that offer devices, on a listener, which it then owns. Hosts must
+// know the token. One that is silent for longer than silence is taken for lost; 0 means DefaultSilence.
 func NewJoinServer(l net.Listener, token []byte, silence time.Duration, log *slog.Logger) (*JoinServer, error) {
 	if err := CheckToken(token); err != nil {
 		return nil, err
@@ -78,7 +78,8 @@ func (b *JoinServer) accept() {
 	}
 }
 
-// handleConnection does the handshake on a connection, then serves the worker behind it until the connection ends.
+// handleConnection handles a connection of another host: it does the handshake, in which the host proves that it
+// knows the token and offers a device, adds the device as a worker, and serves it until the connection ends.
 func (b *JoinServer) handleConnection(conn net.Conn) {
 	defer conn.Close()
 	g := &joinedWorker{link: link{conn: conn, silence: handshakeTime}, lobby: b, ended: make(chan struct{})}

@@ -174,7 +174,8 @@ func (l *link) writeJSON(t Type, doc any) error {
 	return l.write(t, b[HeaderSize:], nil)
 }
 
-// expect waits for one frame of the handshake and decodes it. Any other frame is an error.
+// expect waits for a frame of type wanted in the handshake between hosts, and decodes it. An error frame means that
+// the other side refused the token. Any other frame is an error.
 func expect[T any](l *link, wanted Type) (T, error) {
 	var zero T
 	t, p, err := l.nextFrame()
@@ -277,7 +278,8 @@ type linkStage struct {
 	inputs, outputs []engine.Spec
 }
 
-// tensorBytes returns the bytes of a batch's inputs and outputs. ok is false if there is no such stage or batch.
+// tensorBytes returns the bytes of the inputs and outputs of a batch. ok is false if there is no such stage (s is
+// nil), or if the batch is larger than the stage was loaded for.
 func (s *linkStage) tensorBytes(batch uint32) (inputBytes, outputBytes int64, ok bool) {
 	if s == nil || batch == 0 || int64(batch) > int64(s.maxBatch) {
 		return 0, 0, false

@@ -99,7 +99,7 @@ func clock(id int32) int64 {
 // align is the alignment of every tensor in a slot, in bytes.
 const align = 64
 
-// Span returns the bytes of tensors side by side at a batch size, each aligned.
+// Span returns how many bytes the tensors of specs take side by side at a batch size. Each is aligned to 64 bytes.
 func Span(specs []engine.Spec, batch int) int64 {
 	var n int64
 	for _, s := range specs {
@@ -116,7 +116,8 @@ func (s *Segment) TensorAt(specs []engine.Spec, i, batch int, offset int64) []by
 	return s.Data[offset : offset+n : offset+n]
 }
 
-// hostTensors returns tensors for specs, which lie side by side in the segment from offset on.
+// hostTensors returns tensors for specs in host memory, which lie side by side in the segment (shared memory) from
+// offset on.
 func (s *Segment) hostTensors(specs []engine.Spec, batch int, offset int64) ([]engine.Tensor, error) {
 	if err := s.checkBounds(specs, batch, offset); err != nil {
 		return nil, err
@@ -132,7 +133,7 @@ func (s *Segment) hostTensors(specs []engine.Spec, batch int, offset int64) ([]e
 	return tensors, nil
 }
 
-// checkBounds returns an error if the tensors of specs do not lie inside the segment.
+// checkBounds returns an error if the tensors of specs, side by side from offset on, do not lie inside the segment.
 func (s *Segment) checkBounds(specs []engine.Spec, batch int, offset int64) error {
 	if offset < 0 || offset%align != 0 || Span(specs, batch) > int64(len(s.Data))-offset {
 		return fmt.Errorf("%w: tensors of %d bytes at offset %d of segment %d (%d bytes)", ErrProtocol, Span(specs, batch), offset, s.ID, len(s.Data))

@@ -25,7 +25,8 @@ type Hello struct {
 	Memory int64 `json:"memory,omitempty"`
 }
 
-// Env returns the variables that the worker's process needs in its environment.
+// Env returns the variables that the worker's process needs in its environment for its device: its share of a GPU,
+// and its way of execution.
 func (h *Hello) Env() []string {
 	// As formats.IsCPU: engines import no documents.
 	if strings.HasPrefix(h.Device.Kind, "cpu-") {
@@ -34,8 +35,8 @@ func (h *Hello) Env() []string {
 	return slices.Concat(ShareEnv(h.Device.Share), h.Execution.Env())
 }
 
-// ShareEnv limits a process to 1/v of a GPU's multiprocessors where CUDA's
-// Multi-Process Service runs.
+// ShareEnv returns the variable that limits a process to 1/v of a GPU's multiprocessors, where CUDA's Multi-Process
+// Service runs. The whole GPU (v 1) needs none.
 func ShareEnv(v int) []string {
 	if v < 2 {
 		return nil
@@ -204,7 +205,7 @@ var codeErrors = [numCodes]error{
 	BadShape: engine.ErrShape, BadHash: ErrHash, EngineClosed: engine.ErrClosed, NoMemory: ErrMemory,
 }
 
-// codeOf returns the code that stands for an error on the wire.
+// codeOf returns the code that stands for an error in a message to another process.
 func codeOf(err error) Code {
 	for c, e := range codeErrors {
 		if e != nil && errors.Is(err, e) {

@@ -113,7 +113,8 @@ func StartInside(ctx context.Context, c Config, engines map[string]Opener) (*Pro
 	return p.begin(ctx, c, func() error { return Serve(context.Background(), fd, engines) })
 }
 
-// newProcess makes a control socket. It returns a process without a worker, and the worker's end of the socket.
+// newProcess makes a control socket, over which the parent commands a worker. It returns a Process that holds one
+// end, and has no worker yet, and the descriptor of the worker's end.
 func newProcess() (p *Process, fd int, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -189,7 +190,8 @@ func (p *Process) CPU() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// Attach gives the worker a segment to read from or, with forOutput, to write its outputs to.
+// Attach gives the worker a segment (shared memory) to read inputs from or, with forOutput, to write its outputs to.
+// It is part of the set-up.
 func (p *Process) Attach(ctx context.Context, s *Segment, forOutput bool) error {
 	var r ReadyReply
 	err := call(ctx, p, TypeSegment, SegmentSpec{s.ID, int64(len(s.Data)), forOutput}, TypeReady, &r, s)
@@ -231,7 +233,8 @@ func (p *Process) Swap(ctx context.Context, q Swap) (SwapResult, error) {
 	return a, err
 }
 
-// SendSwap has the worker do a swap beside its runs. The next calls of Receive return the result.
+// SendSwap has the worker load kept stages onto its device, or remove some (a swap), beside its runs. It does not
+// wait: a later Receive gets the result.
 func (p *Process) SendSwap(q Swap) error {
 	b, err := appendJSON(nil, TypeSwap, q)
 	if err != nil {
@@ -323,7 +326,8 @@ func (p *Process) exitError(err error) error {
 	return fmt.Errorf("%w: it ended by itself", ErrGone)
 }
 
-// Send commands runs, in order. It does not wait for them. The socket can buffer thousands of commands.
+// Send has the worker do runs, in order. It does not wait for them: Receive gets the results. The socket can buffer
+// thousands of commands.
 func (p *Process) Send(runs ...RunCommand) error {
 	b := p.outFrame[:0]
 	for i := range runs {

@@ -33,7 +33,8 @@ type replayLoader struct {
 
 func (r *replayLoader) Device() engine.Device { return r.device }
 
-// Cut describes the stage as the plan does.
+// Cut returns the description of a stage (a range of a model's blocks) as the plan gives it. Nothing is cut, because
+// nothing is executed.
 func (r *replayLoader) Cut(_ context.Context, s *StageSpec) (*engine.Submodel, error) {
 	if len(s.InferNS) < s.MaxBatch {
 		return nil, fmt.Errorf("%w: times for batches 1 to %d, expected 1 to %d", engine.ErrModel, len(s.InferNS), s.MaxBatch)
@@ -43,7 +44,8 @@ func (r *replayLoader) Cut(_ context.Context, s *StageSpec) (*engine.Submodel, e
 	}, nil
 }
 
-// Load takes as long as the plan says, which is less if the model is loaded from the host's memory.
+// Load takes the time that the plan gives for loading the stage, which is shorter if the model comes from the host's
+// memory.
 func (r *replayLoader) Load(ctx context.Context, s *StageSpec, m *engine.Submodel) (engine.Block, error) {
 	loadTime := s.LoadNS[1]
 	if len(m.ONNX) > 0 {
@@ -68,7 +70,8 @@ func (r *replayLoader) LoadBlock(ctx context.Context, m *engine.Submodel, o engi
 // the exchange of memory by CUDA IPC can be tested without a GPU.
 const ReplayMemoryEnv = "INFERPLAN_REPLAY_DEVICE_MEMORY"
 
-// ShareMemory makes a piece of such memory: a file in memory, whose handle is its path.
+// ShareMemory makes memory that stands for a GPU's, if the variable ReplayMemoryEnv allows it: a file in memory,
+// whose handle is its path.
 func (r *replayLoader) ShareMemory(size int64) (DeviceMemory, []byte, error) {
 	if os.Getenv(ReplayMemoryEnv) != "1" {
 		return nil, nil, fmt.Errorf("%w: a replayed device", engine.ErrNoDevice)
@@ -80,7 +83,8 @@ func (r *replayLoader) ShareMemory(size int64) (DeviceMemory, []byte, error) {
 	return replayMemory{s}, fmt.Appendf(nil, "/proc/%d/fd/%d", os.Getpid(), s.fd), nil
 }
 
-// MapMemory opens a piece of such memory.
+// MapMemory maps the memory that another process's ShareMemory has made, by its handle, the path of the file in
+// memory.
 func (r *replayLoader) MapMemory(handle []byte, size int64) (DeviceMemory, error) {
 	fd, err := unix.Open(string(handle), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -12,8 +12,9 @@ type clockSkew struct {
 	updatedAt          int64 // our clock when the bounds were last set, 0 before the first observation
 }
 
-// update takes in an observation: the moments remoteFirst to remoteLast of the other clock lie between the moments
-// sentAt and receivedAt of ours.
+// update improves the bounds of how far the other clock is ahead of ours by an observation: the moments remoteFirst
+// to remoteLast of the other clock lie between the moments sentAt and receivedAt of ours, all in nanoseconds. It is
+// called with every answer of the other host.
 func (s *clockSkew) update(sentAt, receivedAt, remoteFirst, remoteLast int64) {
 	remoteFirst, remoteLast = clampTime(remoteFirst), clampTime(remoteLast)
 	lo, hi := remoteLast-receivedAt, remoteFirst-sentAt

@@ -7,7 +7,7 @@ type SlotPool struct {
 	size      int
 }
 
-// NewSlotPool makes a pool of n free slots.
+// NewSlotPool makes a pool of the slots 0 to n-1, all free. Slot 0 is taken first.
 func NewSlotPool(n int) *SlotPool {
 	p := &SlotPool{freeSlots: make([]int32, n), size: n}
 	for i := range p.freeSlots {
@@ -16,7 +16,7 @@ func NewSlotPool(n int) *SlotPool {
 	return p
 }
 
-// Take returns a free slot, or false if there is none.
+// Take returns a free slot and marks it as taken, or returns false if there is none.
 func (p *SlotPool) Take() (int32, bool) {
 	n := len(p.freeSlots)
 	if n == 0 {

@@ -106,7 +106,7 @@ func (t *stageTable) stage(id uint32) *stage {
 	return t.stages[id]
 }
 
-// addStage enters a stage.
+// addStage adds a stage that was loaded to the table, under its ID. Runs find it there from now on.
 func (t *stageTable) addStage(st *stage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -116,7 +116,8 @@ func (t *stageTable) addStage(st *stage) {
 	t.stages[st.spec.ID] = st
 }
 
-// removeStage removes a stage and returns it, or nil if it was not loaded.
+// removeStage removes a stage from the table, so that no more runs find it, and returns it. It returns nil if it was
+// not loaded.
 func (t *stageTable) removeStage(id uint32) *stage {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -298,7 +298,7 @@ func (w *swapper) close(ownsProcess bool) (complete bool) {
 	return w.unmapModels()
 }
 
-// unmapModels unmaps the kept models.
+// unmapModels unmaps the models that were kept for swaps, when the worker ends. It always returns true, for close.
 func (w *swapper) unmapModels() bool {
 	for _, m := range w.keptModels {
 		if m.bytes != nil {

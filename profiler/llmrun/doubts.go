@@ -19,7 +19,8 @@ func (r *Run) Doubts(c CPUCost, cpuGiven bool, x *Comparison) []string {
 	return append(out, poorFigures(c, cpuGiven, x)...)
 }
 
-// poorFigures returns the figures of a run that its model does not explain.
+// poorFigures returns the figures of a run that its model does not explain, as texts: a fit of the CPU time at the
+// edge of its range (unless the constants were given), and a low R2 of latencies.
 func poorFigures(c CPUCost, cpuGiven bool, x *Comparison) []string {
 	var out []string
 	if !cpuGiven && c.Iteration >= maxSum/2 {

@@ -28,8 +28,9 @@ type Run struct {
 	AllReduce string
 }
 
-// New makes a run from its parts. The times of iterations are fitted to the steps of the server's model, on as
-// many devices of its kind.
+// New makes a run of a server from its parts: measured steps of models (from which it fits the time of an iteration,
+// for the server's model and number of GPUs), the server's limits and facts (meta), and the requests that it served.
+// It refuses a server of several copies.
 func New(name string, steps []llmruns.MeasuredStep, meta *llmruns.Meta, requests []llmruns.ServedRequest) (*Run, error) {
 	if meta.DataParallel > 1 {
 		return nil, fmt.Errorf("%w: %s ran as %d copies, and which request went where is not recorded", profiler.ErrInput, name, meta.DataParallel)
@@ -79,8 +80,10 @@ type Exchange struct {
 	Layers llmruns.Layers
 }
 
-// Open reads a run from its three files. Steps of several GPUs that are sums of kernels get the all-reduces of
-// exchange, unless it is nil. kvTokens above 0 replaces the capacity that the server reported.
+// Open reads a run of a server from its three files: measured steps of models, the server's facts (meta) and the
+// requests that it served. If the steps of a model on several GPUs are sums of the times of one GPU's kernels, the
+// all-reduces (the exchange of data between the GPUs) that exchange describes are added, unless it is nil. kvTokens
+// above 0 replaces the capacity that the server reported.
 func Open(steps, meta, requests string, kvTokens int64, exchange *Exchange) (*Run, error) {
 	var set llmruns.Set
 	if err := readFile(steps, func(f *os.File) error { return set.Read(f, steps) }); err != nil {

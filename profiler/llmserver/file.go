@@ -108,7 +108,8 @@ func openSamples(path string, subject Subject, discardOld bool) (samplesByPoint,
 	return known, f, nil
 }
 
-// otherSubjects returns the lines of all other subjects.
+// otherSubjects returns the lines of a file of samples that are about other subjects (models on devices) than this
+// one.
 func otherSubjects(data []byte, subject Subject) []byte {
 	var out []byte
 	for text := range bytes.Lines(data) {

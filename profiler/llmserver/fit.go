@@ -162,8 +162,8 @@ func elapsedTimes(list []Sample) []time.Duration {
 	return out
 }
 
-// interval returns half the 95 % interval of a point's median, as a share of the median. With too few samples it
-// is large.
+// interval returns how well a point's median is known: half its 95 % interval, as a share of the median. It is 1
+// with fewer than two samples.
 func (r *runner) interval(p Point) float64 {
 	list := r.undisturbed(p)
 	if len(list) < 2 {

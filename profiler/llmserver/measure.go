@@ -101,7 +101,7 @@ func (p *prober) begin(ctx context.Context) (pointCosts, error) {
 	return c, nil
 }
 
-// sample measures a point once.
+// sample measures a point (a kind of sample with numbers of sequences and tokens) once at the server.
 func (p *prober) sample(ctx context.Context, point Point) (Sample, error) {
 	switch point.Kind {
 	case prefill:
@@ -190,7 +190,8 @@ func (p *prober) start(ctx context.Context, point Point) *decodeStream {
 	return d
 }
 
-// failure returns the error of the sequence that failed first. The others were cancelled.
+// failure returns why the sequences failed: the error of the one that failed by itself. The others were cancelled
+// because of it. It returns nil if none failed.
 func (d *decodeStream) failure() error {
 	var err error
 	for _, r := range d.list {

@@ -10,7 +10,8 @@ import (
 // RestartLine is a line that revokes all lines before it.
 const RestartLine = "null\n"
 
-// LogLine returns an event's choices as a line of a log.
+// LogLine returns the choices (alternative answers) of an event of a stream as a line of JSON, which is appended to
+// the answer's log.
 func LogLine(choices json.RawMessage) ([]byte, error) {
 	var b bytes.Buffer
 	if err := json.Compact(&b, choices); err != nil {
@@ -23,8 +24,9 @@ func LogLine(choices json.RawMessage) ([]byte, error) {
 // CompleteBytes returns the length of the complete lines of a log. What follows broke off when its writer died.
 func CompleteBytes(log string) int { return strings.LastIndexByte(log, '\n') + 1 }
 
-// LoggedEvents returns the valid events of a log in their order: those after the last restart line, without a line
-// that broke off when its writer died.
+// LoggedEvents returns the events of an answer's log in their order, each as its list of choices. The log has an
+// event on each line. Events before the last restart line (see RestartLine) do not count, nor does a line that broke
+// off when its writer died.
 func LoggedEvents(log string) iter.Seq[[]json.RawMessage] {
 	return func(yield func([]json.RawMessage) bool) {
 		text := log[:CompleteBytes(log)]

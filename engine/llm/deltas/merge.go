@@ -35,7 +35,8 @@ func parseChoice(raw json.RawMessage) (c object, index int, err error) {
 	return c, index, nil
 }
 
-// indexOf returns the index that an object states, if it has a valid one.
+// indexOf returns the field index of a JSON object, such as a choice or a call of a tool, or false if it has none
+// that is valid.
 func indexOf(v any) (int, bool) {
 	o, _ := v.(object)
 	n, ok := o["index"].(json.Number)

@@ -39,7 +39,7 @@ var family = []familyMember{
 // hidden returns a function that makes an untrained network with n hidden units.
 func hidden(n int) func(*rand.Rand) net { return func(r *rand.Rand) net { return newMLP(n, r) } }
 
-// Names lists the family by size.
+// Names lists the names of the family of classifiers that can be trained, by size.
 func Names() []string {
 	out := make([]string, len(family))
 	for i := range family {
