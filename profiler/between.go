@@ -68,6 +68,8 @@ func spreadOf(runs []*formats.Profile, device string) (spread float64, ok bool) 
 			if m.Device != device {
 				continue
 			}
+
+			// Collect the logarithms of the time in all runs, and add their squared distances from the mean.
 			logs, mean := make([]float64, 0, len(runs)), 0.0
 			for _, run := range runs {
 				if t := timeOf(run, runs[0].Models[i].Model, &m); t > 0 {

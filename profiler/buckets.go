@@ -126,6 +126,8 @@ func (o *Options) optionsBySize(name string) []*Options {
 	}
 	known := o.profileBuckets(name)
 	var out []*Options
+
+	// Sizes that are asked for.
 	for _, dims := range requested {
 		sized := *o
 		sized.Dims = maps.Clone(o.Dims)
@@ -139,9 +141,13 @@ func (o *Options) optionsBySize(name string) []*Options {
 		sized.Dims[name] = merged
 		out = append(out, &sized)
 	}
+
+	// The options as they are, if they name no sizes and the profile has none, or if they give dimensions.
 	if len(requested) == 0 && (len(known) == 0 || len(o.Dims[name])+len(o.Dims[""]) > 0) {
 		out = append(out, o)
 	}
+
+	// Sizes that the profile has.
 	for _, m := range known {
 		sized := *o
 		sized.basedOn, sized.Dims = m, nil

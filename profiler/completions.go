@@ -157,6 +157,8 @@ func (o *CompletionOptions) askModel(ctx context.Context, client *llm.Client, m 
 // the option that it equals, or for the only option that it begins.
 func optionProbabilities(tokens map[string]float64, options []string) []float64 {
 	p := make([]float64, len(options))
+
+	// Add every token's probability to the only option that it may stand for.
 	for _, token := range slices.Sorted(maps.Keys(tokens)) {
 		text, index, matches := trimmedToken(token), -1, 0
 		if text == "" {
@@ -175,6 +177,8 @@ func optionProbabilities(tokens map[string]float64, options []string) []float64 
 			p[index] += tokens[token]
 		}
 	}
+
+	// Scale to a sum of 1.
 	sum := 0.0
 	for _, v := range p {
 		sum += v

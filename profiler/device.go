@@ -60,6 +60,8 @@ func cpuDevice(devices []engine.Device, n int) (engine.Device, error) {
 		return engine.Device{}, inputError("device cpu-%d: this process may use %d CPUs (%v)", n, len(cpus), cpus)
 	}
 	d := engine.CPUDevice(cpus[len(cpus)-n:]...)
+
+	// Describe it as the engine describes a CPU, and otherwise as Linux does.
 	for _, machine := range devices {
 		if machine.IsCPU() {
 			d.Name, d.Driver, d.MemoryBytes = machine.Name, machine.Driver, machine.MemoryBytes

@@ -100,6 +100,8 @@ func (r *runner) quickRun(ctx context.Context, j *modelJob) error {
 	c := loadedModel{blocks: []engine.Block{blk}}
 	defer c.close()
 	j.loadTime = r.options.now().Sub(begin)
+
+	// Run it twice, because the first run is slower.
 	b, err := bindChain(c.blocks, j.quickBatch(), 0, j.info.values)
 	if err != nil {
 		return cannotRun(ctx, j, err)

@@ -237,6 +237,8 @@ func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, no
 	if err := s.run(ctx, []*probeSet{set}); err != nil {
 		return nil, err
 	}
+
+	// Take the medians over the quiet rounds.
 	costs := make([]float64, len(set.probes))
 	quiet := set.quietRounds()
 	for i, pr := range set.probes {

@@ -18,6 +18,7 @@ const profileFormat = "inferplan.profile/v1"
 // parallelism. If both have an entry, that of src replaces the other. A model of the same name and another hash is
 // replaced completely. A model that both have must be cut at the same places in both. src is not changed.
 func Merge(dst, src *formats.Profile) error {
+	// Refuse profiles in which a model is cut in two ways.
 	for i := range src.Models {
 		model := &src.Models[i]
 		to := findModel(dst, model)
@@ -26,6 +27,8 @@ func Merge(dst, src *formats.Profile) error {
 				ErrInput, model.Model, len(to.Blocks), len(model.Blocks))
 		}
 	}
+
+	// Add devices, models with their measurements, language models, and notes.
 	if dst.Format == "" {
 		dst.Format = profileFormat
 	}

@@ -322,6 +322,8 @@ func (g *jobGroup) copyRate() float64 {
 	if g.dev.IsCPU() {
 		return g.options.hostCopy()
 	}
+
+	// Find the largest input of all loaded models.
 	var largest engine.Tensor
 	for _, j := range g.members {
 		for _, c := range j.loadedByShare[1] {
@@ -337,6 +339,8 @@ func (g *jobGroup) copyRate() float64 {
 	if largest == nil {
 		return 0
 	}
+
+	// Write its own values into it, again and again.
 	size := largest.Spec().BytesAt(largest.Batch())
 	data := make([]byte, size)
 	if largest.Read(data) != nil { // the tensor keeps its values
@@ -367,6 +371,8 @@ func (r *runner) noteCutCost(j *modelJob) {
 			parts = append(parts, fmt.Sprintf("%.2f (batch %d)", sum/w, m.Batch))
 		}
 	}
+
+	// Note the ratios, or remove an older note.
 	subject := fmt.Sprintf("cost of cutting %s on %s", j.info.name, r.dev.Kind)
 	if len(parts) == 0 {
 		r.setNote(subject, "")

@@ -152,6 +152,8 @@ func (g *jobGroup) splitPasses(j *modelJob, share int) []rangePass {
 		}
 	}
 	slices.SortFunc(missing, compareRanges)
+
+	// Fill one pass after the other, up to the memory that is allowed.
 	memoryLimit, usedMemory := groupMemory/rangeMemoryFactor, int64(0)
 	out := []rangePass{{}}
 	for i, b := range slices.Compact(missing) {

@@ -46,6 +46,8 @@ func (r *runner) toMeasurement(j *modelJob, key measurementKey, set *probeSet) f
 	if set.blockCount == 0 {
 		m = *j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch)
 	}
+
+	// Summarise every probe: blocks, ranges, and the whole model last.
 	quiet := set.quietRounds()
 	var ranges []formats.RangeLatency
 	for i, p := range set.probes {
@@ -62,6 +64,8 @@ func (r *runner) toMeasurement(j *modelJob, key measurementKey, set *probeSet) f
 			m.WholeModel = &lat
 		}
 	}
+
+	// Ranges of a later run stand beside blocks of an earlier one: correct them by the whole model's times.
 	if set.blockCount == 0 && m.WholeModel != nil {
 		wholeNow := set.latency(set.probes[len(set.probes)-1], quiet)
 		for i := range ranges {

@@ -267,6 +267,8 @@ func (r *runner) noteRoofline(j *modelJob) {
 			single.Devices = append(single.Devices, d)
 		}
 	}
+
+	// Compute the rows of this model on this device, and keep the blocks that are far off.
 	rows := RooflineRows(single)
 	rows = slices.DeleteFunc(rows, func(row RooflineRow) bool { return row.Reason == "" || row.Block < 0 || row.Device != r.dev.Kind })
 	subject := fmt.Sprintf("blocks of %s far below the roofline of %s", j.info.name, r.dev.Kind)
@@ -274,6 +276,8 @@ func (r *runner) noteRoofline(j *modelJob) {
 		r.setNote(subject, "")
 		return
 	}
+
+	// Name the four that are furthest off.
 	slices.SortStableFunc(rows, func(a, b RooflineRow) int { return cmp.Compare(a.Fraction, b.Fraction) })
 	var parts []string
 	for _, row := range rows[:min(4, len(rows))] {

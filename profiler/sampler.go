@@ -242,6 +242,8 @@ func (s *sampler) oneRound(ctx context.Context, set *probeSet) error {
 			return fmt.Errorf("%s: %w", set.name, err)
 		}
 	}
+
+	// Count the round, and measure how fast the machine is.
 	set.roundCount++
 	set.lastRoundTime = s.now().Sub(begin)
 	if s.measureReference != nil {

@@ -59,6 +59,8 @@ func Settle(ctx context.Context, budget time.Duration, optionsFor func(plan *for
 		}
 		s.Plan, s.EstimatedKinds = plan, estimatedOn(plan)
 		s.Solves++
+
+		// Measure what the plan estimates, as long as the budget lasts.
 		measurementsBefore := s.Ranges
 		for _, kind := range s.EstimatedKinds {
 			kindOptions := optionsFor(plan, kind)
@@ -71,6 +73,8 @@ func Settle(ctx context.Context, budget time.Duration, optionsFor func(plan *for
 			}
 			s.Ranges += n
 		}
+
+		// End when nothing new was measured: the plan would not change.
 		if s.Ranges == measurementsBefore {
 			return s, nil
 		}

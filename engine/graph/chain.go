@@ -99,6 +99,8 @@ func (c *Chain) measureSpecs(ctx context.Context, probe Probe, names []string, a
 	for _, s := range m.Inputs {
 		c.specs[s.Name] = s
 	}
+
+	// List what has to be measured: each tensor once, without the inputs.
 	var ask []string
 	requested := map[string]bool{}
 	for _, t := range names {
@@ -113,6 +115,8 @@ func (c *Chain) measureSpecs(ctx context.Context, probe Probe, names []string, a
 	if complete {
 		c.values = a
 	}
+
+	// Keep the specs of tensors that grow with the batch. The outputs must be among them.
 	for _, t := range ask {
 		if s, ok := batchSpec(t, a[t], b[t]); ok {
 			c.specs[t] = s

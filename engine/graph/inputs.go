@@ -24,6 +24,8 @@ func (m *Model) tensorsOnly(g *onnxpb.Graph) (*onnxpb.Graph, error) {
 		}
 	}
 	outputs := slices.Clone(g.Output)
+
+	// Replace the output of ZipMap by its input.
 	for i, v := range outputs {
 		kind := notTensor(v)
 		if kind == "" {
@@ -316,6 +318,8 @@ func (d *declaredInput) missingDims(namedSizes map[string]int64) (missing, flag 
 	case len(d.dims) == 0:
 		return fmt.Sprintf("input %q is a single %s without a batch dimension, which requests cannot bring", d.name, d.typ), fmt.Sprintf("--input %s=VALUE", d.name)
 	}
+
+	// Name every dimension, and guess the free ones: those of an image, or of tokens.
 	guess := []int64{1, 128, 128, 128}
 	if len(d.dims) == 4 {
 		guess = []int64{1, 3, 224, 224}

@@ -190,6 +190,8 @@ func (n *sortedGraph) sortNodes() error {
 			return modelErrorf("tensor %q is an input or initialiser, and also made by %s", s, nodeLabel(n.nodes[j]))
 		}
 	}
+
+	// Sort, and check that every output has a producer.
 	order, err := topologicalOrder(n.nodes, producers, givenTensors)
 	if err != nil {
 		return err

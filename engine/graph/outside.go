@@ -42,6 +42,8 @@ func fileRegionOf(t *onnxpb.Tensor) (r fileRegion, err error) {
 	if n < 0 || n > maxElements {
 		return r, modelErrorf("%s has impossible dimensions %v", label, t.Dims)
 	}
+
+	// Read the keys. Without a length, it is that of the values.
 	r.length = -1
 	for _, p := range t.ExternalData {
 		switch p.GetKey() {

@@ -143,6 +143,8 @@ func (c *Client) send(ctx context.Context, method, path string, body any) (*http
 	if c.key != "" {
 		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
+
+	// Send it. An answer with an error status holds a message, and perhaps the time to wait.
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, c.connectionError(ctx, err)

@@ -76,6 +76,8 @@ func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error 
 	f.Engine, f.Sequences = "llama-server "+props.Build, count(props.Slots)
 	slotContext := count(props.Settings.Context)
 	f.Context, f.KVTokens = minKnown(f.Context, slotContext), int64(slotContext)*int64(max(1, f.Sequences))
+
+	// The slots share one context if the server was started so.
 	args, err := startedWith(ctx, s, model)
 	switch {
 	case err != nil:

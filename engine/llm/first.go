@@ -29,6 +29,8 @@ func (c *Client) FirstTokenProbabilities(ctx context.Context, model, prompt stri
 		if err == nil {
 			return tokens, nil
 		}
+
+		// Wait and ask again, if that can help and there is time.
 		retry, retryAfter := retryable(err)
 		err = fmt.Errorf("asking %s for a completion of %s: %w", c.root+c.prefix, model, err)
 		if !retry || ctx.Err() != nil || time.Now().After(deadline) {

@@ -64,6 +64,8 @@ func (s *Server) renderedPrompt(ctx context.Context, r Request, fields map[strin
 			ask[k] = v
 		}
 	}
+
+	// Have the server render the chat.
 	data, err := s.Call(ctx, http.MethodPost, "/apply-template", ask)
 	if err != nil {
 		return nil, err
@@ -74,6 +76,8 @@ func (s *Server) renderedPrompt(ctx context.Context, r Request, fields map[strin
 	if err := json.Unmarshal(data, &rendered); err != nil || rendered.Prompt == "" {
 		return nil, fmt.Errorf("%w: /apply-template answers %s", ErrNotResumed, excerpt(string(data)))
 	}
+
+	// Make a completion of it, without the fields of chats.
 	for _, k := range []string{"messages", "tools", "tool_choice", "chat_template_kwargs"} {
 		delete(fields, k)
 	}

@@ -67,6 +67,8 @@ func (c *Client) Complete(ctx context.Context, r *Request, onToken func(Token) e
 	}
 	ctx, cancel := context.WithCancel(ctx) // so that an early return closes the connection
 	defer cancel()
+
+	// Send the request, and read the answer's events as they come.
 	sentAt := time.Now()
 	resp, err := c.send(ctx, http.MethodPost, path, body)
 	if err != nil {

@@ -91,6 +91,8 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 		maps.Copy(entries, o.Session)
 		o.Session = entries
 	}
+
+	// Make the session, and check its inputs and outputs.
 	s, static, err := e.strictSession(m.ONNX, d, o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", action, err)
@@ -99,6 +101,8 @@ func (e *Engine) Load(ctx context.Context, m *engine.Submodel, d engine.Device, 
 		freeSession(s)
 		return nil, fmt.Errorf("%s: %w", action, err)
 	}
+
+	// Keep the block, with the model's bytes if more batch sizes will need sessions of their own.
 	b := &block{engine: e, sub: m, device: d, options: o, session: s, static: static, bindings: map[*binding]struct{}{}}
 	if !d.IsCPU() || e.perBatch || static {
 		b.onnx, b.otherSessions = m.ONNX, map[int]*C.ip_session{}
@@ -154,6 +158,8 @@ func (b *block) Close() error {
 		openBindings = append(openBindings, x)
 	}
 	b.mu.Unlock()
+
+	// Close the bindings without the lock, which they take themselves.
 	var errs []error
 	for _, x := range openBindings {
 		errs = append(errs, x.Close())

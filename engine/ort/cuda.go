@@ -325,6 +325,8 @@ func gpusOf(nvml string) ([]engine.Device, error) {
 	const maxGPUs, versionSize = 64, 96 // capacities of the list and of the version's text
 	lib := C.CString(nvml)
 	defer C.free(unsafe.Pointer(lib))
+
+	// Ask NVML and, if it lists none, the driver.
 	list := (*[maxGPUs]C.ip_gpu)(C.calloc(maxGPUs, C.sizeof_ip_gpu))
 	defer C.free(unsafe.Pointer(list))
 	version := (*C.char)(C.calloc(1, versionSize))
@@ -338,6 +340,8 @@ func gpusOf(nvml string) ([]engine.Device, error) {
 			return nil, fmt.Errorf("list GPUs: %w", err)
 		}
 	}
+
+	// Describe each GPU as a device.
 	var out []engine.Device
 	for i := range int(n) {
 		g := &list[i]

@@ -139,6 +139,8 @@ func (e *Engine) Probe(ctx context.Context, model []byte, inputs []engine.Spec, 
 		return nil, err
 	}
 	defer freeSession(s)
+
+	// Run it once for each batch size, on zeros.
 	var results []map[string]graph.Value
 	for _, r := range runs {
 		if err := ctx.Err(); err != nil {

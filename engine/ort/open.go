@@ -102,6 +102,8 @@ func Open(path string) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open ONNX Runtime: %w", err)
 	}
+
+	// Open the library, unless this process has opened it before.
 	openLibrary.Lock()
 	defer openLibrary.Unlock()
 	if openLibrary.path == "" {

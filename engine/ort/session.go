@@ -246,6 +246,8 @@ func newSession(model []byte, c C.ip_options, batch int, config, provider map[st
 			C.free(p)
 		}
 	}()
+
+	// Copy the options into C memory.
 	if batch > 0 {
 		c.batch_name, c.batch = texts.add(graph.BatchName), C.int(batch)
 	}
@@ -259,6 +261,8 @@ func newSession(model []byte, c C.ip_options, batch int, config, provider map[st
 		}
 		c.operators, c.n_operators = (**C.char)(list), C.int(n)
 	}
+
+	// Make the session.
 	var s *C.ip_session
 	if err := goError(C.ip_session_new(unsafe.Pointer(&model[0]), C.size_t(len(model)), &c, &s)); err != nil {
 		return nil, err

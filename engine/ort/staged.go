@@ -81,6 +81,8 @@ func (b *block) deviceInput(batch, i int) (engine.Tensor, error) {
 	if t := b.deviceInputs[key]; t != nil {
 		return t, nil
 	}
+
+	// Make it, on the device (a test's device may be the host).
 	s, err := b.sessionFor(batch)
 	if err != nil {
 		return nil, err

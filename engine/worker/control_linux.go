@@ -33,6 +33,8 @@ func (s *control) receive() error {
 	if s.descriptorBuf == nil {
 		s.descriptorBuf = make([]byte, unix.CmsgSpace(16*4))
 	}
+
+	// Read bytes, and take the descriptors that come with them.
 	for {
 		n, oobn, flags, err := s.recvmsg(s.decoder.Space())
 		if err == unix.EINTR {

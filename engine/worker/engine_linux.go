@@ -43,6 +43,8 @@ func (e *Engine) runProbe(ctx context.Context, probe Probe, data []byte) (t engi
 	if err := cmp.Or(e.broken, ctx.Err()); err != nil {
 		return t, err
 	}
+
+	// Put the data, or room for them, into shared memory.
 	var segments []*Segment
 	if probe.Size = int64(len(data)); probe.Size > 0 {
 		seg, err := NewSegment(0, probe.Size)
@@ -55,6 +57,8 @@ func (e *Engine) runProbe(ctx context.Context, probe Probe, data []byte) (t engi
 			copy(seg.Data, data)
 		}
 	}
+
+	// Have the worker do it. Only an error of the connection ends the engine.
 	err = call(ctx, e.p, TypeProbe, probe, TypeProbe, &t, segments...)
 	if err == nil && probe.Operation == "read" && segments != nil {
 		copy(data, segments[0].Data)

@@ -69,6 +69,8 @@ func (a *agent) serve(ctx context.Context) error {
 			}
 		}
 	})
+
+	// Read frames until the connection ends. Then end the set-up and the worker.
 	err := a.readFrames()
 	cancel()
 	a.conn.Close()
@@ -159,6 +161,8 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	if a.proc != nil {
 		return nil, fmt.Errorf("%w: hello twice", ErrProtocol)
 	}
+
+	// Replace what is the server's: this host knows its device, its CPUs and its libraries.
 	c := a.config
 	h.Device.Kind, h.Device.Index, h.Library = c.Kind, a.index, c.Library
 	cpusPerDevice := len(c.CPUs) / c.Count
@@ -169,6 +173,8 @@ func (a *agent) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	if h.Operators, err = c.localOperators(h.Operators); err != nil {
 		return nil, err
 	}
+
+	// Start the worker.
 	proc, err := Start(ctx, Config{Hello: h, Command: c.Command, Env: slices.Concat(c.Env, h.Env())})
 	if err != nil {
 		return nil, err
@@ -239,6 +245,7 @@ func (a *agent) addStage(spec *StageSpec, l *LoadedStage) (*LoadedStage, error) 
 // each stage, and attaches it to the worker. Every stage has its inputs beside its outputs, because all inputs come
 // from the server. It is called when all stages are loaded.
 func (a *agent) layOut(ctx context.Context) error {
+	// Lay out the slots of the stages one after the other. Slots begin at pages of 4096 bytes.
 	var base int64
 	layouts := map[uint32]*agentLayout{}
 	for _, id := range a.loadedIDs {
@@ -251,6 +258,8 @@ func (a *agent) layOut(ctx context.Context) error {
 		base += agentSlots * l.Stride
 		layouts[id] = l
 	}
+
+	// Allocate the memory, and give it to the worker.
 	seg, err := NewSegment(0, max(base, 4096))
 	if err != nil {
 		return err
@@ -300,6 +309,8 @@ func (a *agent) forwardRun(p []byte) error {
 	if !ok || layout == nil || r.InputOffset != uint64(in) {
 		return fmt.Errorf("%w: run of stage %d, batch %d, with %d bytes of input", ErrProtocol, r.Stage, r.Batch, r.InputOffset)
 	}
+
+	// Wait for a free slot, and read the input into it.
 	a.startResults()
 	var slot int32
 	select {

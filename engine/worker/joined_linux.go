@@ -196,6 +196,8 @@ func (g *joinedWorker) storeOutput(p []byte) error {
 	if err != nil {
 		return err
 	}
+
+	// The result must be that of the oldest run without one.
 	g.mu.Lock()
 	if len(g.pendingRuns) == 0 || g.pendingRuns[0].run.ID != r.ID {
 		g.mu.Unlock()
@@ -205,6 +207,8 @@ func (g *joinedWorker) storeOutput(p []byte) error {
 	g.pendingRuns = g.pendingRuns[:copy(g.pendingRuns, g.pendingRuns[1:])]
 	segment := g.outputSegment
 	g.mu.Unlock()
+
+	// Read the output, which follows the frame, to where the run wants it.
 	if r.Code == OK {
 		if n != run.outputBytes {
 			return fmt.Errorf("%w: output of %d bytes, expected %d", ErrProtocol, n, run.outputBytes)

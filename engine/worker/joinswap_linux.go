@@ -36,6 +36,8 @@ func (a *agent) swap(ctx context.Context, p []byte) error {
 	if a.proc == nil {
 		return fmt.Errorf("%w: swap before hello", ErrProtocol)
 	}
+
+	// Lay out the slots before the first swap, and name them in place of the server's.
 	if a.segment == nil {
 		err = a.layOut(ctx)
 	}

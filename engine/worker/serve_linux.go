@@ -180,6 +180,8 @@ func (s *server) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	if open == nil {
 		return nil, fmt.Errorf("%w: engine %q is not in this build, which has %v", engine.ErrNoLibrary, h.Engine, slices.Sorted(maps.Keys(s.engines)))
 	}
+
+	// Pin this thread to the device's CPUs.
 	s.device, s.cpuClock = h.Device, unix.CLOCK_THREAD_CPUTIME_ID
 	if len(h.Device.CPUs) > 0 {
 		// Pin before the engine starts threads, because they inherit the set.
@@ -193,6 +195,8 @@ func (s *server) hello(ctx context.Context, p []byte) (*Welcome, error) {
 	if max(h.Device.Threads, len(h.Device.CPUs)) > 1 {
 		s.cpuClock = unix.CLOCK_PROCESS_CPUTIME_ID
 	}
+
+	// Open the engine.
 	loader, err := open(ctx, &h)
 	if err != nil {
 		return nil, fmt.Errorf("open engine %s on device %s %d: %w", h.Engine, h.Device.Kind, h.Device.Index, err)
@@ -215,6 +219,8 @@ func (s *server) load(ctx context.Context, p []byte) (*LoadedStage, error) {
 	if s.stage(spec.ID) != nil {
 		return nil, fmt.Errorf("stage %d is loaded already", spec.ID)
 	}
+
+	// Load the blocks, unless another stage has loaded the same.
 	start := monotonic()
 	content := s.sharedContent(&spec)
 	weights := int64(0)

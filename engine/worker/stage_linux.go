@@ -175,6 +175,7 @@ func (s *server) makeReady(ctx context.Context, st *stage, l Layout) error {
 // warm runs a stage once at a batch size, on the memory of its first slot. Inputs are zeros (or whatever an earlier
 // run left), or the values of the stage's specification.
 func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error {
+	// Fill the inputs with the given values.
 	o := engine.BindOptions{Batch: batch, HostIO: true}
 	var err error
 	if l.InBytes > 0 {
@@ -195,6 +196,8 @@ func (s *server) warm(ctx context.Context, st *stage, l Layout, batch int) error
 			}
 		}
 	}
+
+	// Bind the outputs, and run.
 	if o.Outputs, err = s.outputSegment.hostTensors(st.outputs, batch, l.OutputOffset(0)); err != nil {
 		return err
 	}

@@ -137,6 +137,8 @@ func (w *swapper) enqueue(p []byte) error {
 	if err := swap.check(); err != nil {
 		return err
 	}
+
+	// Start the goroutine at the first swap.
 	if w.queue == nil {
 		w.queue, w.done = make(chan swapJob, maxSwaps), make(chan struct{})
 		go w.runSwaps()
@@ -145,6 +147,8 @@ func (w *swapper) enqueue(p []byte) error {
 		return fmt.Errorf("%w: more than %d swaps at once", ErrProtocol, maxSwaps)
 	}
 	w.worker.relax()
+
+	// Stages that leave the device are removed first, so that no more runs find them.
 	job := swapJob{Swap: swap}
 	if !swap.ToDevice {
 		for i := range swap.Stages {

@@ -278,6 +278,8 @@ func (im *llmImport) loads(key llmruns.InstanceKey) *formats.ModelLoads {
 		}
 		times = append(times, m.Elapsed)
 	}
+
+	// Describe what was measured, and what is computed.
 	bytes := float64(im.runs.Weights[key.Model]) / float64(key.TensorParallel)
 	var notes []string
 	if len(times) > 0 {

@@ -273,6 +273,8 @@ func solve(rows [][numTerms]float64, targets []float64, in []int) (x [numTerms]f
 			a.Set(i, j, rows[i][k]/scale[j])
 		}
 	}
+
+	// Solve by a QR decomposition, and undo the scaling.
 	var qr mat.QR
 	qr.Factorize(a)
 	var solution mat.VecDense

@@ -139,6 +139,8 @@ func (r *runner) swapTimes(ctx context.Context) error {
 	other.model = r.options.SwapWith
 	for len(r.knownSamples[Point{Kind: swap}]) < loadRounds {
 		r.report(Event{Activity: swap})
+
+		// Load the other model by a request. The server may keep both.
 		if _, err := other.server.Complete(ctx, other.request(16, 2), nil); err != nil {
 			return err
 		}

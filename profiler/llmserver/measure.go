@@ -79,6 +79,8 @@ func (p *prober) begin(ctx context.Context) (pointCosts, error) {
 		trips = append(trips, time.Since(startedAt))
 	}
 	p.trip = middle(trips)
+
+	// Begin with four characters a token, and correct that by each answer.
 	p.chars = 4
 	var c pointCosts
 	for _, n := range []int{16, 64, 256} { // the first one loads the model if it is not loaded
@@ -314,6 +316,8 @@ func (p *prober) sampleBeside(ctx context.Context, point Point) (Sample, error) 
 		}
 		return Sample{}, fmt.Errorf("%w: the sequences ended before all had begun", errNotConcurrent)
 	}
+
+	// Send the prompt, and note when its first token comes.
 	sentAt := time.Now()
 	var firstToken time.Time
 	const tokensAfter = 3 // tokens, so that those of the same iteration have arrived
@@ -331,6 +335,8 @@ func (p *prober) sampleBeside(ctx context.Context, point Point) (Sample, error) 
 	if err != nil {
 		return Sample{}, err
 	}
+
+	// See how long the sequences were held up.
 	s, err := stallTime(d.list, sentAt, firstToken)
 	s.Prompt, s.Context = a.Usage.PromptTokens, s.Context+float64(point.Context)
 	return s, err

@@ -166,6 +166,8 @@ func (r *runner) plan(c pointCosts) Estimate {
 	for _, p := range points {
 		r.cost[p] = c.costOf(p)
 	}
+
+	// Take the cheapest points first, while the time is enough for the first rounds of each.
 	slices.SortStableFunc(points, func(a, b Point) int { return cmp.Compare(r.cost[a], r.cost[b]) })
 	remainingTime := time.Until(r.deadline)
 	if e.Loads {
@@ -236,6 +238,8 @@ func (r *runner) sampleOnce(ctx context.Context, p Point) error {
 	if err == nil {
 		return r.addSample(p, s)
 	}
+
+	// Say what a failure means: the end of the budget, a sample to repeat, a busy server, or a point that it refuses.
 	var refusal *llm.Error
 	switch {
 	case ctx.Err() != nil:
@@ -251,6 +255,8 @@ func (r *runner) sampleOnce(ctx context.Context, p Point) error {
 	default:
 		return fmt.Errorf("measuring %s: %w", p, err)
 	}
+
+	// After too many failures, give the point up.
 	r.failures[p]++
 	if r.failures[p] >= maxFailures && len(r.knownSamples[p]) == 0 {
 		if errors.Is(err, errNotConcurrent) && p.Kind == decode && r.facts.Sequences == 0 {
