@@ -55,8 +55,8 @@ func partitionAtoms(costs []float64, cross []int64, n int) []int {
 		sum[i+1] = sum[i] + v
 	}
 
-	// minLargest[k][j] is the smallest possible largest cost of k blocks over the first j atoms. The last of them begins
-	// at some atom i.
+	// minLargest[k][j] is the smallest possible largest cost of k blocks over the first j atoms. The last of them
+	// begins at some atom i.
 	minLargest := make([][]float64, n+1)
 	for k := range minLargest {
 		minLargest[k] = make([]float64, atoms+1)
@@ -75,8 +75,8 @@ func partitionAtoms(costs []float64, cross []int64, n int) []int {
 		}
 	}
 
-	// bytes[k][j] is the fewest bytes that cross the cuts of k blocks over the first j atoms, where no block costs
-	// more than the limit. lastStart[k][j] is the first atom of the last of these blocks. The limit allows for rounding.
+	// bytes[k][j] is the fewest bytes that cross the cuts of k blocks over the first j atoms, where no block costs more
+	// than the limit. lastStart[k][j] is the first atom of the last of these blocks. The limit allows for rounding.
 	limit := minLargest[n][atoms] * (1 + 1e-9)
 	const unreachable = math.MaxInt64
 	bytes := make([][]int64, n+1)

@@ -112,8 +112,8 @@ func (b *builder) gemm(name, x string, inputs, outputs int64) string {
 	return b.addNode("Gemm", name, []string{x, w, b.addWeight(name+".bias", 0, 0.02, outputs)}, intAttr("transB", 1))
 }
 
-// norm adds a layer normalisation over the last dimension of x, of size width: (x - mean) / deviation · scale + bias. It
-// is one operator or, if isDecomposed is set, elementary ones, as exporters with an old operator set write it.
+// norm adds a layer normalisation over the last dimension of x, of size width: (x - mean) / deviation · scale + bias.
+// It is one operator or, if isDecomposed is set, elementary ones, as exporters with an old operator set write it.
 func (b *builder) norm(name, x string, width int64, isDecomposed bool) string {
 	scale, bias := b.addWeight(name+".scale", 1, 0.1, width), b.addWeight(name+".bias", 0, 0.1, width)
 	if !isDecomposed {

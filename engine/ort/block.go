@@ -268,9 +268,9 @@ func withArray(p []unsafe.Pointer, f func(*unsafe.Pointer) error) error {
 	return f((*unsafe.Pointer)(a))
 }
 
-// collectTensors returns the tensors of one side of a binding (input or output) and the runtime's values (OrtValue) over
-// them, one per spec: the caller's tensors where they are given, and otherwise new ones on the device, or on the host if
-// o.HostIO is set. A given tensor of another type, shape or batch size is an error.
+// collectTensors returns the tensors of one side of a binding (input or output) and the runtime's values (OrtValue)
+// over them, one per spec: the caller's tensors where they are given, and otherwise new ones on the device, or on the
+// host if o.HostIO is set. A given tensor of another type, shape or batch size is an error.
 func (x *binding) collectTensors(sideName string, specs []engine.Spec, givenTensors []engine.Tensor, o engine.BindOptions) ([]engine.Tensor, []unsafe.Pointer, error) {
 	if givenTensors != nil && len(givenTensors) != len(specs) {
 		return nil, nil, fmt.Errorf("%w: %d %ss given, the block has %d", engine.ErrShape, len(givenTensors), sideName, len(specs))

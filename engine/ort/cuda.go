@@ -27,7 +27,8 @@ var (
 // driver is held while the driver is opened. Calls to it need no lock.
 var driver sync.Mutex
 
-// openDriver opens the GPU driver's library, if it is not open yet. Every function that calls the driver calls it first.
+// openDriver opens the GPU driver's library, if it is not open yet. Every function that calls the driver calls it
+// first.
 func openDriver() error {
 	driver.Lock()
 	defer driver.Unlock()

@@ -157,8 +157,8 @@ func (r Requirement) Hint() string {
 	}
 }
 
-// missingError returns an error that lists the requirements that are not met, or nil if all are. wanted names what needs
-// them, hint says what to install.
+// missingError returns an error that lists the requirements that are not met, or nil if all are. wanted names what
+// needs them, hint says what to install.
 func missingError(wanted string, reqs []Requirement, hint string, kind error) error {
 	var list []string
 	for _, r := range reqs {

@@ -97,8 +97,8 @@ type StageSpec struct {
 	InferNS []int64       `json:"infer_ns,omitempty"`
 	Inputs  []engine.Spec `json:"inputs,omitempty"`
 	Outputs []engine.Spec `json:"outputs,omitempty"`
-	// LoadNS is the time in ns that such an engine takes to swap the stage in, from the host's memory and from its file.
-	// WeightBytes is the memory that the stage then takes.
+	// LoadNS is the time in ns that such an engine takes to swap the stage in, from the host's memory and from its
+	// file. WeightBytes is the memory that the stage then takes.
 	LoadNS      [2]int64 `json:"load_ns,omitzero"`
 	WeightBytes int64    `json:"weight_bytes,omitempty"`
 }
