@@ -190,21 +190,21 @@ func scoreAt(b []byte, i int, t engine.DType) float64 {
 
 // checkShapes returns an error if the samples do not fit a model: it needs one float32 input with as many values as
 // a sample has, and an output with a score for every class that occurs as a label.
-func (o *RecordOptions) checkShapes(in *modelInfo) error {
-	if len(in.inputs) != 1 || in.inputs[0].Type != engine.F32 {
-		return inputError("model %s: its inputs are %v: expected one of float32, for samples of %d values", in.name, in.inputs, o.Samples.Width)
+func (o *RecordOptions) checkShapes(model *modelInfo) error {
+	if len(model.inputs) != 1 || model.inputs[0].Type != engine.F32 {
+		return inputError("model %s: its inputs are %v: expected one of float32, for samples of %d values", model.name, model.inputs, o.Samples.Width)
 	}
-	if elements := in.inputs[0].BytesAt(2) - in.inputs[0].BytesAt(1); in.batch == 0 && elements != int64(4*o.Samples.Width) || in.batch > 0 && in.inputs[0].BytesAt(1) != int64(4*o.Samples.Width*in.batch) {
-		return inputError("model %s: its input %s does not hold samples of %d values: a column per value is expected, behind the label", in.name, in.inputs[0], o.Samples.Width)
+	if elements := model.inputs[0].BytesAt(2) - model.inputs[0].BytesAt(1); model.batch == 0 && elements != int64(4*o.Samples.Width) || model.batch > 0 && model.inputs[0].BytesAt(1) != int64(4*o.Samples.Width*model.batch) {
+		return inputError("model %s: its input %s does not hold samples of %d values: a column per value is expected, behind the label", model.name, model.inputs[0], o.Samples.Width)
 	}
-	out := in.outputs[0]
-	maxClasses := slices.Max(o.Samples.Labels)
+	out := model.outputs[0]
+	maxLabel := slices.Max(o.Samples.Labels)
 	if out.Type != engine.F32 && out.Type != engine.F64 {
-		return inputError("model %s: its first output is %s: expected scores of classes in float32 or float64", in.name, out)
+		return inputError("model %s: its first output is %s: expected scores of classes in float32 or float64", model.name, out)
 	}
-	size := max(in.batch, 1)
-	if classes := int(out.BytesAt(size)) / out.Type.Size() / size; classes < 2 || maxClasses >= classes {
-		return inputError("model %s: its first output has %d classes, the samples have labels up to %d", in.name, classes, maxClasses)
+	size := max(model.batch, 1)
+	if classes := int(out.BytesAt(size)) / out.Type.Size() / size; classes < 2 || maxLabel >= classes {
+		return inputError("model %s: its first output has %d classes, the samples have labels up to %d", model.name, classes, maxLabel)
 	}
 	return nil
 }

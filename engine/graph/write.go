@@ -43,6 +43,8 @@ func (n *sortedGraph) constants(nodes []int) (names []string, nodeIdx []int) {
 			}
 		}
 	}
+
+	// Start with what the nodes read, and follow constants that other constants are computed from.
 	for _, i := range nodes {
 		visit(n.nodes[i])
 	}

@@ -164,6 +164,8 @@ func (b *block) Close() error {
 	for _, x := range openBindings {
 		errs = append(errs, x.Close())
 	}
+
+	// Then free the block's own tensors and its sessions.
 	b.mu.Lock()
 	for _, t := range b.deviceInputs {
 		t.release()

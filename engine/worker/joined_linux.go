@@ -83,8 +83,8 @@ func (g *joinedWorker) serve() (err error) {
 	}
 }
 
-// handleFrame handles a frame of the host. Answers go on to the parent. Stages and the clock are noted, and outputs
-// stored in shared memory.
+// handleFrame handles a frame of the host, the other machine on which the worker runs. Answers go on to the parent.
+// Stages and the clock are noted, and outputs stored in shared memory.
 func (g *joinedWorker) handleFrame(t Type, p []byte) error {
 	switch t {
 	case TypeBeat:

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relay acts as the worker on a control socket (ctl), in place of one on this machine: it passes the parent's
-// commands on to the host, until either side ends.
+// relay acts as a worker on a control socket (ctl), while the worker itself runs on another machine, the host: it
+// passes the parent's commands on to the host, until either side ends.
 func (g *joinedWorker) relay(ctl *net.UnixConn) error {
 	g.ctlMu.Lock()
 	g.ctl = ctl
@@ -93,8 +93,8 @@ func (g *joinedWorker) segments() map[uint32]*Segment {
 	return g.attachedSegments
 }
 
-// handleCommand handles a frame of the parent: most go on to the host, without what is of this machine only. Segments
-// stay here.
+// handleCommand handles a frame of the parent (the process that uses the worker): most go on to the host (the other
+// machine), without what is of this machine only. Segments, shared memory, stay here.
 func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 	switch t {
 	case TypeRun:
@@ -146,7 +146,8 @@ func (g *joinedWorker) handleCommand(r *relayState, t Type, p []byte) error {
 	return fmt.Errorf("%w: %s frame from the parent", ErrProtocol, t)
 }
 
-// sendRun sends a run to the host as a push frame, with its input, which lies in shared memory here.
+// sendRun sends a run to the host, the other machine, as a push frame with its input, which lies in shared memory
+// here.
 func (g *joinedWorker) sendRun(r *relayState, p []byte) error {
 	run, err := ParseRun(p)
 	if err != nil {

@@ -254,35 +254,37 @@ func nonNegative(list []observation, hinge, base, attention float64, allowedTerm
 	return bestTerms, minError
 }
 
-// solve returns the least-squares solution of rows * x = targets over the columns in in; the other entries of x are
-// 0. It returns false if the solution is not defined, because columns depend on each other, or if it has a negative
-// coefficient.
-func solve(rows [][numTerms]float64, targets []float64, in []int) (x [numTerms]float64, ok bool) {
-	a := mat.NewDense(len(rows), len(in), nil)
-	scale := make([]float64, len(in)) // makes the columns similar in size
+// solve returns the least-squares solution x of rows * x = targets in which only the coefficients of the given terms
+// (columns) are not 0. It returns false if the solution is not defined, because columns depend on each other, or if
+// it has a negative coefficient.
+func solve(rows [][numTerms]float64, targets []float64, terms []int) (x [numTerms]float64, ok bool) {
+	scaled := mat.NewDense(len(rows), len(terms), nil)
+	scale := make([]float64, len(terms)) // largest entry of each column
+
+	// Scale every column by its largest entry. One without entries has no solution.
 	for i := range rows {
-		for j, k := range in {
-			scale[j] = max(scale[j], math.Abs(rows[i][k]))
+		for j, term := range terms {
+			scale[j] = max(scale[j], math.Abs(rows[i][term]))
 		}
 	}
 	if slices.Min(scale) == 0 {
 		return x, false
 	}
 	for i := range rows {
-		for j, k := range in {
-			a.Set(i, j, rows[i][k]/scale[j])
+		for j, term := range terms {
+			scaled.Set(i, j, rows[i][term]/scale[j])
 		}
 	}
 
 	// Solve by a QR decomposition, and undo the scaling.
 	var qr mat.QR
-	qr.Factorize(a)
+	qr.Factorize(scaled)
 	var solution mat.VecDense
 	if qr.SolveVecTo(&solution, false, mat.NewVecDense(len(rows), targets)) != nil || qr.Cond() > 1e8 {
 		return x, false
 	}
-	for j, k := range in {
-		if x[k] = solution.AtVec(j) / scale[j]; x[k] < 0 {
+	for j, term := range terms {
+		if x[term] = solution.AtVec(j) / scale[j]; x[term] < 0 {
 			return x, false
 		}
 	}

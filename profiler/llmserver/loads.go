@@ -132,8 +132,9 @@ func (r *runner) sleepTimes(ctx context.Context) error {
 	return nil
 }
 
-// swapTimes sends a request for the model while the other one is loaded. The time of the request itself is
-// subtracted.
+// swapTimes measures how long the server takes to swap another model for this one when a request comes: it has the
+// other model loaded, sends a request for this one, and subtracts the time of the same request when this one is
+// loaded.
 func (r *runner) swapTimes(ctx context.Context) error {
 	other := *r.prober
 	other.model = r.options.SwapWith
@@ -150,7 +151,9 @@ func (r *runner) swapTimes(ctx context.Context) error {
 			r.note("swap", "none, the server keeps %s beside it", r.options.SwapWith)
 			return nil
 		}
-		a, err := r.prober.server.Complete(ctx, r.prober.request(16, 2), nil)
+
+		// Ask this model twice. Only the first request swaps.
+		swapped, err := r.prober.server.Complete(ctx, r.prober.request(16, 2), nil)
 		if err != nil {
 			return err
 		}
@@ -158,7 +161,7 @@ func (r *runner) swapTimes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if elapsed := a.FirstTokenTime - answer.FirstTokenTime; elapsed > 0 {
+		if elapsed := swapped.FirstTokenTime - answer.FirstTokenTime; elapsed > 0 {
 			if err := r.addSample(Point{Kind: swap}, Sample{TookUS: document.Micros(elapsed)}); err != nil {
 				return err
 			}

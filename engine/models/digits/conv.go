@@ -67,7 +67,8 @@ func (l *convLane) gradients() [][]float32 { return l.grads }
 func (l *convLane) forward(pixels []float32) []float32 {
 	w := l.c.w
 
-	// The first layer: every pixel that is not 0 is added to the outputs whose window it lies in.
+	// The first layer (weights w[0], bias w[1]): every pixel that is not 0 is added to the outputs whose window it lies
+	// in.
 	for i := 0; i < len(l.conv1); i += firstFilters {
 		copy(l.conv1[i:i+firstFilters], w[1])
 	}
@@ -84,7 +85,7 @@ func (l *convLane) forward(pixels []float32) []float32 {
 	}
 	maxPool(l.pooled1, l.maxAt1, l.conv1, side1, firstFilters)
 
-	// The second layer: every output is a sum over its window, row by row.
+	// The second layer (w[2], w[3]): every output is a sum over its window, row by row.
 	for y := range side2 {
 		for x := range side2 {
 			for f := range secondFilters {
@@ -98,7 +99,7 @@ func (l *convLane) forward(pixels []float32) []float32 {
 	}
 	maxPool(l.pooled2, l.maxAt2, l.conv2, side2, secondFilters)
 
-	// The linear layer, in which rectified values of 0 have no part.
+	// The linear layer (w[4], w[5]), in which rectified values of 0 have no part.
 	copy(l.scores, w[5])
 	for i, v := range l.pooled2 {
 		if v > 0 {

@@ -37,6 +37,9 @@ func (l *mlpLane) gradients() [][]float32 { return l.grads }
 // 0, which most of an image is.
 func (l *mlpLane) forward(pixels []float32) []float32 {
 	n := l.m.hidden
+
+	// The first layer: its bias w[1], and the weights w[0] of each pixel. Then the second, w[3] and w[2], with the
+	// rectifier before it.
 	copy(l.hidden, l.m.w[1])
 	for p, v := range pixels {
 		if v != 0 {
