@@ -86,8 +86,9 @@ func (r *runner) adoptCuts() error {
 	return nil
 }
 
-// cutLikeOther cuts a model as the profile Options.CutsFrom does. If that profile has the same file, its data on
-// the blocks is copied, too.
+// cutLikeOther cuts a model at the same places as another profile, Options.CutsFrom, has it cut, so that the two can
+// be compared. If that profile was measured with the same file, its data on the blocks are copied, too. A model that
+// it does not have is cut anew, with a warning.
 func (r *runner) cutLikeOther(j *modelJob) {
 	if r.options.CutsFrom == nil {
 		return

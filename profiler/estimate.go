@@ -33,9 +33,9 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 		n := min(r.options.Blocks, j.m.atomCount())
 		runsAtBatch1, idleTime := 0.0, time.Duration(0)
 		for _, key := range j.todo {
-			wholeRuns := 1.0
+			wholeRuns := 1.0 // the whole model
 			if j.measuresBlocks[key] {
-				wholeRuns = 2 // the blocks
+				wholeRuns = 2 // and the blocks
 				if key.batch == j.batches(key.share)[0] {
 					wholeRuns, idleTime = 3, idleTime+formats.IdleGap // the whole model after an idle time
 				}
@@ -65,6 +65,8 @@ func (r *runner) estimate(ctx context.Context, jobs []*modelJob) (Estimate, erro
 		if r.needsCutFP16Check(j) {
 			prepare += time.Duration(j.fp16Samples(r)) * j.fp16SampleTime(r.options)
 		}
+
+		// Expect half more rounds than the fewest.
 		j.expectedTime = prepare + rounds((3*rule.MinRounds+1)/2)
 		minTime += prepare + budgetRounds*round
 		est.Models = append(est.Models, ModelEstimate{Model: j.info.name, WholeTime: j.wholeTime, Measurements: len(j.todo), Blocks: n, ExpectedTime: j.expectedTime})

@@ -94,8 +94,9 @@ func pickRounds(s []time.Duration, rounds []int) []time.Duration {
 	return out
 }
 
-// latency summarises the samples of a probe for the profile. Medians and their interval are over the quiet rounds.
-// The 99th percentile, means and the number of samples are over all rounds.
+// latency summarises the samples of a probe (a timed block, range or whole model) for the profile. Medians and their
+// interval are over the quiet rounds: the half of the rounds that other work on the machine disturbed least. The
+// 99th percentile, means and the number of samples are over all rounds.
 func (set *probeSet) latency(p *probe, quiet []int) formats.Latency {
 	var cpu []time.Duration
 	if set.onCPU {

@@ -88,6 +88,8 @@ func (r *runner) missingRanges(j *modelJob, key measurementKey) [][2]int {
 	if len(m.Blocks) == 0 { // the model is not cut yet
 		m = &formats.ProfileModel{Model: m.Model, Blocks: make([]formats.Block, min(r.options.Blocks, j.m.atomCount()))}
 	}
+
+	// Take the requested ranges, less those that are none, and those that the profile has.
 	requested := slices.Clone(r.options.Ranges.List(m, r.dev.Kind, key.share, key.batch))
 	slices.SortFunc(requested, compareRanges)
 	known := j.entry.FindMeasurement(r.dev.Kind, key.share, key.batch)

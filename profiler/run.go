@@ -22,6 +22,8 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 	if err := o.normalize(); err != nil {
 		return nil, err
 	}
+
+	// Choose the device, and check that the options suit it.
 	dev, err := selectDevice(o.Engine, o.Device)
 	if err != nil {
 		return nil, err
@@ -43,7 +45,8 @@ func Run(ctx context.Context, o Options) (*formats.Profile, error) {
 			return nil, inputError("shares %v on %s: this program cannot start workers on shares of a GPU", o.Shares, dev.Kind)
 		}
 	}
-	// Look at the file before reading it, so that a write in between is noticed.
+
+	// Read the profile to extend. Look at the file before reading it, so that a write in between is noticed.
 	var lastWrite fs.FileInfo
 	if o.OutPath != "" {
 		lastWrite, _ = os.Stat(o.OutPath)

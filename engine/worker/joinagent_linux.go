@@ -57,8 +57,8 @@ type forwardedRun struct {
 	batch  uint32
 }
 
-// serve handles the frames of the server until the connection ends. Then it ends the worker. The set-up runs on a
-// goroutine of its own, so that beats are answered meanwhile.
+// serve handles the frames of the server until the connection ends. Then it ends the worker, a process of this host.
+// The set-up runs on a goroutine of its own, so that beats (signs of life) are answered meanwhile.
 func (a *agent) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	a.wg.Go(func() {
@@ -92,7 +92,8 @@ func (a *agent) serve(ctx context.Context) error {
 	return err
 }
 
-// readFrames answers beats, forwards runs to the worker, and passes steps of the set-up on to their goroutine.
+// readFrames reads the server's frames until the connection ends. It answers beats (signs of life) with this host's
+// time, forwards runs to the worker, and passes steps of the set-up on to the goroutine that does them.
 func (a *agent) readFrames() error {
 	var buf [beatSize]byte
 	for {
