@@ -215,6 +215,7 @@ const minAtomRounds, maxAtomRounds = 5, 21
 // timeAtoms times every atom (the part of a model between two possible cuts) at a batch size, in rounds, and returns
 // the medians in nanoseconds. By these times the model is then cut into blocks.
 func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, now func() time.Time) ([]float64, error) {
+	// Load and bind every atom as a block of its own.
 	list, err := p.loadSlices(ctx, m.eachAtom())
 	if err != nil {
 		return nil, err
@@ -226,6 +227,8 @@ func timeAtoms(ctx context.Context, p loadTarget, m model, batch, rounds int, no
 		return nil, err
 	}
 	c.bound = map[int]*boundModel{batch: {blocks: bindings}}
+
+	// Take the samples. The number of rounds is fixed, because the cut needs no exact times.
 	set := &probeSet{name: m.info().name + " atoms", onCPU: isTimedByCPU(p.dev)}
 	for i, b := range bindings {
 		set.probes = append(set.probes, &probe{name: fmt.Sprintf("atom %d", i), run: b.RunN})

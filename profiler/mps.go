@@ -38,7 +38,8 @@ const (
 	MPSRunning = "running"
 )
 
-// MPSState reports whether shares of a GPU can be made by MPS on this machine.
+// MPSState reports whether CUDA's Multi-Process Service (MPS), which divides a GPU between processes, can be used on
+// this machine: its state, and a text for the user.
 func MPSState() (state, text string) {
 	if dir := mpsPipe(); mpsRuns(dir) {
 		return MPSRunning, "a service runs at " + dir
@@ -67,9 +68,9 @@ func mpsRuns(dir string) bool {
 // MPS is a running Multi-Process Service that StartMPS started.
 type MPS struct{ pipe, log string }
 
-// StartMPS starts the service with its pipes and logs below dir, apart from any other service. Processes find it
-// by the variables of Env, which they need before they open the GPU. (CUDA's Multi-Process Service, "Starting and
-// stopping MPS on Linux".)
+// StartMPS starts CUDA's Multi-Process Service, which divides a GPU between processes, with its pipes and logs below
+// dir, apart from any other service. Processes find it by the variables of Env, which they need before they open the
+// GPU. (CUDA's Multi-Process Service, "Starting and stopping MPS on Linux".)
 func StartMPS(dir string) (*MPS, error) {
 	m := &MPS{pipe: filepath.Join(dir, "pipe"), log: filepath.Join(dir, "log")}
 	path, err := findMPS()
@@ -91,8 +92,8 @@ func StartMPS(dir string) (*MPS, error) {
 	return m, nil
 }
 
-// runControl runs the control program (path) with a flag, if any, and text for its input, and returns its output. With
-// -d it starts the service; text are commands to it.
+// runControl runs the control program of CUDA's Multi-Process Service, which lies at path, and returns its output.
+// The flag -d starts the service. Without a flag, input has commands for the running service.
 func (m *MPS) runControl(path, flag, input string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()

@@ -16,6 +16,8 @@ import (
 // busy the machine was. idleFirst leaves the device idle before an additional sample of the whole model.
 func (j *modelJob) newProbeSet(key measurementKey, withBlocks bool, ranges [][2]int, onCPU bool, idleFirst func()) *probeSet {
 	set := &probeSet{name: fmt.Sprintf("%s, share 1/%d, batch %d", j.info.name, key.share, key.batch), onCPU: onCPU, ranges: ranges}
+
+	// Each probe runs all copies of the model together: one, or one for each share of a GPU.
 	add := func(name string, bindingOf func(*boundModel) engine.Binding) {
 		var runs []func(int) (engine.Timing, error)
 		for _, c := range j.loadedByShare[key.share] {
@@ -73,6 +75,8 @@ func (r *runner) toMeasurement(j *modelJob, key measurementKey, set *probeSet) f
 		}
 	}
 	putRanges(&m, ranges)
+
+	// The lower quartile of the reference work shows the machine with little other work.
 	if len(set.reference) > 0 && set.blockCount > 0 {
 		m.ReferenceUS = document.Micros(report.Percentile(slices.Sorted(slices.Values(set.reference)), 0.25))
 	}

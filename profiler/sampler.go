@@ -95,7 +95,8 @@ const longRun = 2 * time.Millisecond
 // fastest before, at least two runs, at most ten. It then sets how often a short probe runs in one sample.
 func (s *sampler) warmUp(ctx context.Context, set *probeSet) error {
 	for _, p := range set.probes {
-		// Run until the time no longer falls.
+		// Run until the time no longer falls. After runs of longRun or more, one that is not faster ends this,
+		// otherwise two in a row.
 		fastest, slowerRuns := time.Duration(0), 0
 		for i := 0; i < 10 && (i < 2 || slowerRuns < 1 || slowerRuns < 2 && fastest < longRun); i++ {
 			if err := ctx.Err(); err != nil {
@@ -108,21 +109,21 @@ func (s *sampler) warmUp(ctx context.Context, set *probeSet) error {
 			if err != nil {
 				return fmt.Errorf("%s: %w", p.name, err)
 			}
-			c, w := t.PerRun()
+			cpu, runTime := t.PerRun()
 			if set.onCPU {
-				w = c
+				runTime = cpu
 			}
-			if fastest == 0 || float64(w) < 0.98*float64(fastest) {
+			if fastest == 0 || float64(runTime) < 0.98*float64(fastest) { // faster by more than chance
 				slowerRuns = 0
 			} else {
 				slowerRuns++
 			}
-			if fastest == 0 || w < fastest {
-				fastest = w
+			if fastest == 0 || runTime < fastest {
+				fastest = runTime
 			}
 		}
 
-		// Repeat short runs so often that a sample takes at least minSample.
+		// Repeat short runs so often that a sample takes at least minSample, but not without limit.
 		p.reps = 1
 		if fastest < minSample {
 			p.reps = int(minSample/max(fastest, minSample/64)) + 1

@@ -29,7 +29,8 @@ func sumByBlock(bounds []int, spans []atomSpan) []time.Duration {
 // operatorIndex finds the atom of an operator by its name.
 type operatorIndex struct{ atom map[string]int }
 
-// newOperators lists the operators of a model by name.
+// newOperators makes the index that finds the atom (the part of a model between two possible cuts) of an operator by
+// its name.
 func newOperators(c *graph.Chain) *operatorIndex {
 	o := &operatorIndex{map[string]int{}}
 	for i := range c.AtomCount() {

@@ -174,7 +174,8 @@ func (m *Model) probeCuts(ctx context.Context, probe Probe, names []string, allT
 	return a, b, false, err
 }
 
-// newCut makes a cut with its tensors, behind pos compute nodes, and counts the bytes that cross for one sample.
+// newCut makes a cut, a place where a model can be divided, behind its first pos compute nodes. tensors are those
+// that cross there. It counts their bytes for one sample, as they are and in half precision.
 func newCut(tensors []engine.Spec, pos int) Cut {
 	c := Cut{Tensors: tensors, pos: pos}
 	for _, s := range tensors {

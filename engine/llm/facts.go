@@ -90,7 +90,8 @@ func factsOfLlama(ctx context.Context, s *Server, model string, f *Facts) error 
 	return nil
 }
 
-// startedWith returns the arguments with which a router started a model's server, or nil if there is no router.
+// startedWith returns the command-line arguments with which a router (llama-server in front of servers of models)
+// started a model's server, or nil if the server is no router.
 func startedWith(ctx context.Context, s *Server, model string) ([]string, error) {
 	if s.Abilities.Switch != Router {
 		return nil, nil
@@ -154,7 +155,8 @@ func factsOfVLLM(ctx context.Context, s *Server, _ string, f *Facts) error {
 	return err
 }
 
-// factsOfSGLang adds the facts of SGLang to f, from /get_server_info.
+// factsOfSGLang adds the facts of SGLang to f, from /get_server_info. Other servers do not have that path, and
+// change nothing.
 func factsOfSGLang(ctx context.Context, s *Server, _ string, f *Facts) error {
 	var info struct {
 		Path      string  `json:"model_path"`

@@ -55,7 +55,8 @@ var stateMetrics = map[string]func(s *State, v float64){
 	"sglang:token_usage":           func(s *State, v float64) { s.KV = max(s.KV, v) },
 }
 
-// State asks a server how busy it is with a model, by its metrics.
+// State asks a server how busy it is with a model: how many requests run and wait there, by its metrics, and how
+// many it can run at once.
 func (s *Server) State(ctx context.Context, model string) (State, error) {
 	data, err := s.Call(ctx, http.MethodGet, s.inModel("/metrics", model), nil)
 	if err != nil {

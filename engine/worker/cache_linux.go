@@ -54,9 +54,9 @@ func (c *Cache) Close() {
 	c.models, c.usedBytes = map[string]*cachedModel{}, 0
 }
 
-// keepStage has a worker keep a stage in this machine's memory, so that it can be swapped in fast. The worker cuts
-// the stage out of its model's file, or maps what another worker cut before. Without room in the cache the worker
-// reads the file at every swap.
+// keepStage has a worker keep a stage (a range of a model's blocks) in this machine's memory, so that it can be
+// swapped in (loaded onto the device) fast. The worker cuts the stage out of its model's file, or maps what another
+// worker cut before. Without room in the cache the worker reads the file at every swap.
 func (c *Cache) keepStage(ctx context.Context, p *Process, spec *StageSpec, fp16 bool) (*LoadedStage, error) {
 	key, err := json.Marshal(struct {
 		Stage StageSpec

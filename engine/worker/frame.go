@@ -223,7 +223,7 @@ func ParseResult(p []byte) (Result, error) {
 	return r, nil
 }
 
-// appendJSON appends a frame whose payload is a JSON document.
+// appendJSON appends a frame whose payload is a JSON document. A document of more than MaxFrame bytes is an error.
 func appendJSON(dst []byte, t Type, doc any) ([]byte, error) {
 	p, err := json.Marshal(doc)
 	if err != nil {

@@ -152,7 +152,7 @@ func (g *joinedWorker) expectStage(s *StageSpec) {
 	s.Path = "" // the host decides where its models lie
 }
 
-// replyJSON sends a frame with a JSON document to the parent.
+// replyJSON sends a frame with a JSON document to the parent, the process that uses the worker.
 func (g *joinedWorker) replyJSON(t Type, doc any) error {
 	b, err := appendJSON(nil, t, doc)
 	if err != nil {
@@ -161,7 +161,7 @@ func (g *joinedWorker) replyJSON(t Type, doc any) error {
 	return g.reply(b)
 }
 
-// reply sends a frame to the parent, as the worker would.
+// reply sends a frame to the parent, the process that uses the worker, as a worker of this machine would.
 func (g *joinedWorker) reply(frame []byte) error {
 	g.ctlMu.Lock()
 	defer g.ctlMu.Unlock()

@@ -293,7 +293,7 @@ type linkStages struct {
 	list []*linkStage
 }
 
-// stage returns a stage, or nil if it is not loaded.
+// stage returns what both ends know of a stage (a range of a model's blocks), or nil if the host has not loaded it.
 func (f *linkStages) stage(id uint32) *linkStage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -303,7 +303,7 @@ func (f *linkStages) stage(id uint32) *linkStage {
 	return f.list[id]
 }
 
-// setStage enters a stage that the host has loaded.
+// setStage records a stage (a range of a model's blocks) that the host has loaded.
 func (f *linkStages) setStage(id uint32, s *linkStage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -98,7 +98,8 @@ func (s *server) probe(ctx context.Context, p []byte) (t engine.Timing, err erro
 	return t, fmt.Errorf("%q of block %d, binding %d: %w", request.Operation, request.Block, request.Binding, engine.ErrClosed)
 }
 
-// bindBlock binds a block for a probe, under the number that the parent has given to the binding.
+// bindBlock binds a block that the parent measures to tensors, under the number that the parent has given to the
+// binding (q.Binding).
 func (s *server) bindBlock(block engine.Block, q *Probe) (err error) {
 	o := engine.BindOptions{Batch: q.Batch, HostIO: q.HostIO}
 	if o.Inputs, err = s.boundTensors(q.Inputs); err != nil {

@@ -349,7 +349,8 @@ func (s *server) executeRun(ctx context.Context, p []byte) error {
 	return s.sendFrame()
 }
 
-// close frees all that the worker holds, when the loop has ended. A load that hangs is left to the end of the process.
+// close frees all that the worker holds: stages, segments (shared memory) and the engine, when the loop has ended. A
+// load that hangs is left to the end of the process.
 func (s *server) close() {
 	if s.swaps != nil && !s.swaps.close(s.ownsProcess) {
 		return

@@ -96,7 +96,7 @@ type stageTable struct {
 	stages []*stage
 }
 
-// stage returns a stage, or nil if it is not loaded.
+// stage returns a loaded stage (a range of a model's blocks) by its ID, or nil if there is none.
 func (t *stageTable) stage(id uint32) *stage {
 	t.mu.Lock()
 	defer t.mu.Unlock()

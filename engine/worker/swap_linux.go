@@ -127,8 +127,9 @@ func storeModel(fd int, sub *engine.Submodel, freeBytes int64) (int64, error) {
 	return size, nil
 }
 
-// enqueue handles a swap frame, on the worker's loop. It removes the stages that are to leave the device from the
-// table, and gives the swap to the goroutine, which does it and answers.
+// enqueue handles a swap frame, the parent's command to load stages onto the device or to remove some, on the
+// worker's loop. It removes the stages that are to leave the device from the table, and gives the swap to the
+// goroutine, which does it and answers.
 func (w *swapper) enqueue(p []byte) error {
 	swap, err := parseJSON[Swap](TypeSwap, p)
 	if err != nil {
@@ -146,7 +147,7 @@ func (w *swapper) enqueue(p []byte) error {
 	if w.unanswered.Load() == maxSwaps {
 		return fmt.Errorf("%w: more than %d swaps at once", ErrProtocol, maxSwaps)
 	}
-	w.worker.relax()
+	w.worker.relax() // loading needs the garbage collector
 
 	// Stages that leave the device are removed first, so that no more runs find them.
 	job := swapJob{Swap: swap}
@@ -230,8 +231,9 @@ func (w *swapper) swapIn(q *swapJob) (fromFile int, err error) {
 	return fromFile, nil
 }
 
-// loadStage loads a kept stage onto the device and makes it ready, with its slots where l says. inMemory says that
-// it did not have to be read from its file.
+// loadStage loads a stage (a range of a model's blocks), which was kept in the host's memory, onto the device and
+// makes it ready. l says where its slots lie in shared memory. inMemory says that it did not have to be read from
+// its file.
 func (w *swapper) loadStage(l Layout) (st *stage, inMemory bool, err error) {
 	model := w.keptModels[l.ID]
 	if model == nil || w.worker.stage(l.ID) != nil {
@@ -263,7 +265,7 @@ func (w *swapper) loadStage(l Layout) (st *stage, inMemory bool, err error) {
 	return st, inMemory, nil
 }
 
-// swapOut frees the stages of a swap, which the loop has removed from the table.
+// swapOut frees the stages (ranges of a model's blocks) of a swap, which the loop has removed from the table.
 func (w *swapper) swapOut(q *swapJob) error {
 	var errs []error
 	if len(q.removedStages) != len(q.Stages) {
@@ -282,8 +284,8 @@ func (w *swapper) isIdle() bool { return w.unanswered.Load() == 0 }
 // closeTimeout is the time that a worker waits for a swap before it ends.
 const closeTimeout = time.Second
 
-// close ends the goroutine and unmaps the models. It returns false if a load does not end in time: the memory of the
-// worker then is freed with its process (ownsProcess).
+// close ends the goroutine that does swaps, and unmaps the models, when the worker ends. It returns false if a load
+// does not end in time: the memory of the worker is then freed with its process (ownsProcess).
 func (w *swapper) close(ownsProcess bool) (complete bool) {
 	w.cancel()
 	if w.queue == nil {

@@ -29,7 +29,8 @@ type Options struct {
 	Prompt, Output float64
 }
 
-// Import makes a profile of others' measurements. Its notes say what was assumed and what was left out.
+// Import makes a profile of language models from others' measurements: for every model, kind of device and number of
+// devices, the time of an iteration, fitted. Its notes say what was assumed and what was left out.
 func Import(s *llmruns.Set, o Options) (*formats.Profile, error) {
 	im := &llmImport{runs: s, options: o, profile: &formats.Profile{Format: formats.FormatProfile, Devices: []formats.ProfileDevice{}, Models: []formats.ProfileModel{}}}
 	for _, key := range im.instanceKeys() {
@@ -52,12 +53,14 @@ func Import(s *llmruns.Set, o Options) (*formats.Profile, error) {
 	return im.profile, im.profile.Validate()
 }
 
-// exchanges reports whether all-reduces were added to iterations of a model.
+// exchanges reports whether all-reduces (the exchange of data between GPUs) were added to the times of an instance
+// of a model.
 func exchanges(m formats.LLMProfile) bool {
 	return slices.ContainsFunc(m.Instances, func(in formats.LLMInstance) bool { return in.AllReduce != "" && in.AllReduce != formats.NoAllReduce })
 }
 
-// emptyError returns the error for an empty selection, which lists what the files have.
+// emptyError returns the error for options that select no instance of which a profile can be made. It lists the
+// models and engines in the files.
 func (im *llmImport) emptyError() error {
 	var models, engines []string
 	copyOfImport := llmImport{runs: im.runs}

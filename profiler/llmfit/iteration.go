@@ -94,10 +94,10 @@ func (o *observation) countTerms(hinge float64, row *[numTerms]float64) {
 // countTerms fills row, which is zero, for a prompt that runs beside sequences. Each of its chunks (parts, one per
 // iteration) shares an iteration, and its hinge, with all sequences.
 func (b *BesidePoint) countTerms(hinge float64, row *[numTerms]float64) {
-	tokens, chunks, decode := float64(b.Prompt), float64(b.Chunks), float64(b.Sequences*b.Iterations)
-	row[baseTerm], row[sequenceTerm], row[contextTerm] = float64(b.Iterations), decode, decode*b.Context
+	tokens, chunks, decoded := float64(b.Prompt), float64(b.Chunks), float64(b.Sequences*b.Iterations) // decoded tokens of all sequences
+	row[baseTerm], row[sequenceTerm], row[contextTerm] = float64(b.Iterations), decoded, decoded*b.Context
 	row[promptTerm], row[attentionTerm] = max(0, chunks*(float64(b.Sequences)-hinge)+tokens), tokens*tokens/2
-	row[cpuSequenceTerm] = decode + chunks
+	row[cpuSequenceTerm] = decoded + chunks
 }
 
 // tile is the smallest number of tokens of a chunk that attend to a block of context at once: kernels like
