@@ -242,7 +242,7 @@ func (g *textEndings) add(kind string) {
 	}
 }
 
-// askOne asks until the request is accepted and has ended, and tells how.
+// askOne asks until the request is accepted and has ended, and returns how it ended.
 func askOne(ctx context.Context, address string, i int) string {
 	ctx, cancel := context.WithTimeout(ctx, agentWithin)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"inferplan/sim"
 )
 
-// Competitor is what orders the requests.
+// Competitor orders the requests.
 type Competitor struct {
 	Name    string
 	Policy  formats.PolicySpec
@@ -151,7 +151,7 @@ func words(l *deploy.Layout) (out string) {
 // answer is an interactive one.
 type answer struct{ came, took time.Duration }
 
-// served is what a run came to.
+// served holds the results of a run.
 type served struct {
 	answers     []answer
 	first       time.Duration // 99th percentile of the first tokens of interactive requests
