@@ -21,11 +21,11 @@ func (x *Executor) WriteRates(w io.Writer, seconds int) error {
 	if c == nil {
 		return ErrNoRates
 	}
-	answer, ok := c.Answerer.(interface{ Rates() *drift.RateHistory })
+	answer, ok := c.Answerer.(interface{ SeenRates() *drift.RateHistory })
 	if !ok {
 		return ErrNoRates
 	}
-	return answer.Rates().WriteCSV(w, seconds)
+	return answer.SeenRates().WriteCSV(w, seconds)
 }
 
 // serveRates answers with the rates, of the last N seconds with ?last=N.
