@@ -10,7 +10,7 @@ import (
 )
 
 // Check holds the policy's books: every open request waits in one group, runs, or is
-// homeless; groups have the members that they count and stand in one queue.
+// unplaced; groups have the members that they count and stand in one queue.
 func (p *Policy) Check() error {
 	open := 0
 	for i := range p.requests {
