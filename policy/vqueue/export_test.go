@@ -97,7 +97,7 @@ func (p *Policy) WaitingPerQueue() []int {
 	return out
 }
 
-// BestSoon is State.Best, with queues passed over where none can be better.
+// BestSoon is Assignment.BestPlace, with queues passed over where none can be better.
 func BestSoon(s *Assignment, group int32) (queue int32, place int, delta float64) {
 	return bestPlaceUntil(s, group, s.problem.minIncrease(group))
 }
