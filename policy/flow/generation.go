@@ -56,7 +56,7 @@ func (w *WorkflowTables) LanguageModelOf(service int32) *LanguageModel {
 	return &w.LanguageModels[service]
 }
 
-// addLanguageModel adds the next service as a language model. If l is nil, the service is none.
+// addLanguageModel adds the next service as a language model. If generation is nil, the service is none.
 func (w *WorkflowTables) addLanguageModel(plan *formats.Plan, generation *formats.FlowGeneration) {
 	model := LanguageModel{}
 	if generation != nil {

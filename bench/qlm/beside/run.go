@@ -43,7 +43,7 @@ type Outcome struct {
 }
 
 // Run is one of them. P99 is of whole interactive answers that came while the batch
-// was worked off, First of first tokens over all of the window.
+// was worked off, FirstToken of first tokens over all of the window.
 type Run struct {
 	Alone, P99             time.Duration
 	FirstAlone, FirstToken time.Duration
