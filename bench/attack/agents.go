@@ -203,7 +203,7 @@ func flood(ctx context.Context, a *attack, url string) (sent int, err error) {
 	return sent, nil
 }
 
-// endings of requests, by kind.
+// textEndings are the endings of requests, by kind.
 type textEndings struct {
 	mu          sync.Mutex
 	kinds       map[string]int
