@@ -36,7 +36,7 @@
 // tasks), actions.go (what the policy decides), replan.go, verify.go (invariants and
 // the result). The heap is package kernel.
 //
-// Hosts: host.go (interface and batches), devices.go and links.go, loader.go (networks
+// Hosts: host.go (interface and batches), devices.go (with lost devices) and links.go, loader.go (networks
 // that are loaded onto devices), llmengines.go with generations.go (language models of
 // workflows), sessions.go (session states), then llmhost.go and swapper.go (instances;
 // package llm runs their iterations).

@@ -68,7 +68,7 @@
 //
 // The search:
 //
-//	solve.go            Solve, Outcome and InfeasibleError
+//	solve.go            Solve, Outcome, and InfeasibleError: why there is no plan
 //	placementsearch.go  plans on several placements, of which the best is kept
 //	early.go            a quick plan in case the search is interrupted
 //	latency.go          the least latency
