@@ -82,11 +82,11 @@ func Adopt(p *Problem, pipelines []InputPipeline) (*AdoptedOutcome, error) {
 		plan.value = min(plan.value, plan.modelRPS[d]/p.Models[d].Weight)
 		plan.weightedSum += plan.modelRPS[d] * p.Models[d].Weight
 	}
-	adopted := &templateCatalogue{Problem: p, templates: templates}
+	adopted := &templateCatalogue{problem: p, templates: templates}
 	if broken := adopted.brokenLimit(plan); broken != "" {
 		return nil, fmt.Errorf("the pipelines take %s", broken)
 	}
-	placement, fullPool := (&planPacking{adopted, plan, nil}).packAll()
+	placement, fullPool := (&planPacking{p, adopted, plan, nil}).packAll()
 	if fullPool >= 0 {
 		return nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[fullPool].Kind)
 	}

@@ -71,25 +71,25 @@ type allotmentSearch struct {
 // boundByAllotments fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest
 // throughput at which they do not fit. covers bound each model's costs from below.
 func (x *bundleSearch) boundByAllotments(ctx context.Context, covers []*coverTable) error {
-	parts := partsPerDeviceOf(x.Problem)
-	if x.Rounding != Slot || x.hasTimeShared() || parts == 0 || x.goal.poolCosts() != nil || x.replan != nil || x.bestPlan == nil || x.tables == nil && x.incomplete {
+	parts := partsPerDeviceOf(x.problem)
+	if x.problem.Rounding != Slot || x.problem.hasTimeShared() || parts == 0 || x.search.goal.poolCosts() != nil || x.search.replan != nil || x.incumbent.plan == nil || x.search.tables == nil && x.catalogue.incomplete {
 		return nil
 	}
-	remainingSums := allotmentSums * x.options.Effort
+	remainingSums := allotmentSums * x.search.options.Effort
 
 	// The throughput at which the best plan has just the gap that was asked for.
-	fittingValue := x.bestScore() / (1 - x.options.Gap) * (1 - 1e-8)
-	for value, rounds := fittingValue, 0; value < x.choiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
+	fittingValue := x.incumbent.score() / (1 - x.search.options.Gap) * (1 - 1e-8)
+	for value, rounds := fittingValue, 0; value < x.search.choiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
 		fits, err := x.allotmentsFit(ctx, covers, value, parts, &remainingSums)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
 		if !fits {
-			x.choiceBound = max(min(x.choiceBound, value*(1+1e-9)), x.bestScore())
+			x.search.choiceBound = max(min(x.search.choiceBound, value*(1+1e-9)), x.incumbent.score())
 		} else {
 			fittingValue = value
 		}
-		value = (fittingValue + x.choiceBound) / 2
+		value = (fittingValue + x.search.choiceBound) / 2
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (x *bundleSearch) allotmentsFit(ctx context.Context, covers []*coverTable, 
 	if !mayFit || choices == nil {
 		return mayFit, nil
 	}
-	fittingParts, err := x.solveParts(ctx, x.newBundleProgram(choices, &bundleLimits{idleDevices: make([]float64, len(x.Pools))}))
+	fittingParts, err := x.solveParts(ctx, x.newBundleProgram(choices, &bundleLimits{idleDevices: make([]float64, len(x.problem.Pools))}))
 	return fittingParts != nil, err
 }
 
@@ -115,9 +115,9 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTab
 	spareValue := total(x.coverPrices) * (1 + 1e-9)
 	for d, c := range covers {
 		search := &allotmentSearch{partsPerDevice: parts, targetRate: x.requiredRate(d, value) * (1 - 1e-9), covers: c}
-		for k := range x.Pools {
-			search.partPrices = append(search.partPrices, x.coverPrices[k]/float64(max(x.Pools[k].Count, 1)*int(parts)))
-			search.poolSizes = append(search.poolSizes, x.Pools[k].Count)
+		for k := range x.problem.Pools {
+			search.partPrices = append(search.partPrices, x.coverPrices[k]/float64(max(x.problem.Pools[k].Count, 1)*int(parts)))
+			search.poolSizes = append(search.poolSizes, x.problem.Pools[k].Count)
 		}
 		search.minCost = search.coverCost(search.targetRate)
 		spareValue -= search.minCost
@@ -158,7 +158,7 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTab
 	// Write the allotments as bundles.
 	for d, search := range searches {
 		for _, devices := range search.minimal {
-			b := bundle{model: d, devices: make([]float64, len(x.Pools))}
+			b := bundle{model: d, devices: make([]float64, len(x.problem.Pools))}
 			for k := range b.devices {
 				b.devices[k] = float64(devices[k])
 			}

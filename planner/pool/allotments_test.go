@@ -25,10 +25,10 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (&planImprover{x}).roundRelaxation(); x.bestPlan == nil {
+		if newPlanImprover(x).roundRelaxation(); x.incumbent.plan == nil {
 			return
 		}
-		b := &bundleSearch{planSearch: x}
+		b := newBundleSearch(x)
 		if err := b.prepareCovers(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +37,7 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		compared++
-		if bound := x.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
+		if bound := x.catalogue.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
 		if x.choiceBound < before*(1-1e-6) {

@@ -20,13 +20,13 @@ func largestSumNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*O
 	if err != nil {
 		return nil, err
 	}
-	if err := x.largestSumOver(ctx, x.allowedTemplates, 0, survivorNodes); err != nil {
+	if err := x.largestSumOver(ctx, x.choice.allowedTemplates, 0, survivorNodes); err != nil {
 		return nil, err
 	}
 	if err := x.fewestDevices(ctx, true); err != nil {
 		return nil, err
 	}
-	return x.writeOutcome(ctx)
+	return x.search.writeOutcome(ctx)
 }
 
 // fewestDevicesNP returns the plan without partitioning that takes the fewest devices at the best objective: no
@@ -39,7 +39,7 @@ func fewestDevicesNP(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 	if err := x.fewestDevices(ctx, false); err != nil {
 		return nil, err
 	}
-	return x.writeOutcome(ctx)
+	return x.search.writeOutcome(ctx)
 }
 
 // solveUnpartitioned looks for the best objective with every model whole, on whole devices.
@@ -55,9 +55,9 @@ func solveUnpartitioned(ctx context.Context, p *Problem, s milp.Solver, o Option
 	if err != nil {
 		return nil, err
 	}
-	if _, err := (&planImprover{x}).solveInteger(ctx, "no partitioning", x.allowedTemplates, survivorNodes); err != nil {
+	if _, err := newPlanImprover(x).solveInteger(ctx, "no partitioning", x.choice.allowedTemplates, survivorNodes); err != nil {
 		return nil, err
 	}
 	x.shouldStop(ctx)
-	return &planPolisher{x}, x.requirePlan(ctx)
+	return newPlanPolisher(x), x.requirePlan(ctx)
 }

@@ -47,7 +47,11 @@ const (
 
 // bundleSearch looks for plans made of bundles.
 type bundleSearch struct {
-	*planSearch
+	search          *planSearch
+	problem         *Problem
+	catalogue       *templateCatalogue
+	incumbent       *incumbent
+	choice          *waitChoice
 	solverStats     milp.Stats
 	numChoices      int              // bundles in the last choice
 	modelTables     []*templateTable // by model
@@ -63,9 +67,17 @@ type bundleSearch struct {
 	remainingNodes int64 // for choosing whole bundles
 }
 
+// newBundleSearch returns a search for bundles under the present wait choice of a search.
+func newBundleSearch(search *planSearch) *bundleSearch {
+	return &bundleSearch{
+		search: search, problem: search.problem, catalogue: search.catalogue, incumbent: search.incumbent, choice: search.choice,
+		remainingNodes: bundleNodes * int64(search.options.Effort),
+	}
+}
+
 // planByBundles looks for a better plan made of bundles, and lowers the bound by covers and allotments.
-func (x *planImprover) planByBundles(ctx context.Context) error {
-	b := &bundleSearch{planSearch: x.planSearch, remainingNodes: bundleNodes * int64(x.options.Effort)}
+func planByBundles(ctx context.Context, x *planSearch) error {
+	b := newBundleSearch(x)
 	if err := b.prepareCovers(ctx); err != nil {
 		return err
 	}
@@ -83,31 +95,31 @@ func (x *planImprover) planByBundles(ctx context.Context) error {
 // less, and takes the first plan that moves few enough devices.
 func (x *bundleSearch) bisectThroughput(ctx context.Context) error {
 	rounds := bundleRounds
-	if x.goal.poolCosts() != nil {
+	if x.search.goal.poolCosts() != nil {
 		rounds = 1 // the rates are given
 	}
-	lo, hi := x.bestValue(), x.choiceBound
-	minimiseMoves := x.replan != nil && x.goal.poolCosts() == nil
+	lo, hi := x.incumbent.value(), x.search.choiceBound
+	minimiseMoves := x.search.replan != nil && x.search.goal.poolCosts() == nil
 	triedBetween := false
 	for round := range rounds {
-		if ctx.Err() != nil || x.gap() <= x.options.Gap || rounds > 1 && hi-lo <= x.options.Gap/8*hi {
+		if ctx.Err() != nil || x.search.gap() <= x.search.options.Gap || rounds > 1 && hi-lo <= x.search.options.Gap/8*hi {
 			break
 		}
 		value := max((lo+hi)/2, hi*(1-maxFirstGap))
 
 		// The throughput to try: halfway, but not far below the bound.
 		if round == 0 {
-			value = max(value, hi*(1-x.options.Gap)*(1+1e-4)) // the gap that the user accepts, if that asks for more
+			value = max(value, hi*(1-x.search.options.Gap)*(1+1e-4)) // the gap that the user accepts, if that asks for more
 		}
 		limits := bundleLimits{}
-		if x.replan != nil {
-			limits.maxMoved = x.replan.maxMoved
+		if x.search.replan != nil {
+			limits.maxMoved = x.search.replan.maxMoved
 		}
 		if minimiseMoves {
 			// A re-plan first asks for what is good enough, with the fewest moves, then for less and less, and
 			// at last once between the throughput that was found and the one that was not.
 			limits.fewestMoves = true
-			if value = x.choiceBound * (1 - x.options.Gap - replanValueStep*float64(round*round)); triedBetween {
+			if value = x.search.choiceBound * (1 - x.search.options.Gap - replanValueStep*float64(round*round)); triedBetween {
 				value = (lo + hi) / 2
 			} else if value <= lo {
 				break
@@ -117,7 +129,7 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context) error {
 		// Look for a plan. If not even parts of bundles fit, add covers at other prices and look again.
 		plan, err := x.planForValue(ctx, value, limits)
 		for plan == nil && err == nil && x.repriceCovers(ctx) {
-			value = min(value, x.choiceBound*(1-x.options.Gap)*(1+1e-4))
+			value = min(value, x.search.choiceBound*(1-x.search.options.Gap)*(1+1e-4))
 			plan, err = x.planForValue(ctx, value, limits)
 		}
 		if err != nil {
@@ -133,7 +145,7 @@ func (x *bundleSearch) bisectThroughput(ctx context.Context) error {
 			continue
 		}
 		lo = value
-		if x.keepIfBetter(plan); minimiseMoves {
+		if x.incumbent.keepIfBetter(plan); minimiseMoves {
 			if triedBetween || round < 2 {
 				break
 			}
@@ -154,7 +166,7 @@ type bundleLimits struct {
 func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits bundleLimits) (*replicaPlan, error) {
 	// The bundles of all models.
 	var choices []bundle
-	for d := range x.Models {
+	for d := range x.problem.Models {
 		modelChoices, err := x.modelBundles(d, x.requiredRate(d, value))
 		if err != nil {
 			return nil, err
@@ -165,28 +177,28 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 	x.numChoices = len(choices)
 	// Shares that fit the devices by their sum need not fit one by one. Then a little more of the pool is left
 	// idle, and the choice is made again.
-	limits.idleDevices = make([]float64, len(x.Pools))
+	limits.idleDevices = make([]float64, len(x.problem.Pools))
 	for range maxPackAttempts {
 		plan, err := x.chooseBundles(ctx, choices, limits)
 		if err != nil {
 			return nil, err
 		}
 		if plan == nil {
-			if x.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.replan.maxMoved {
+			if x.search.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.search.replan.maxMoved {
 				return nil, nil
 			}
 			limits.maxMoved *= replanMoveFactor
 			continue
 		}
-		fullPool := x.unpackablePool(plan)
+		fullPool := x.catalogue.unpackablePool(plan)
 		switch {
-		case !x.replan.allowsMoves(plan):
+		case !x.search.replan.allowsMoves(plan):
 			return nil, nil
 		case fullPool < 0:
 			return plan, nil
 		}
 		limits.idleDevices[fullPool] += idleStep
-		x.keepIfBetter(plan)
+		x.incumbent.keepIfBetter(plan)
 	}
 	return nil, nil
 }
@@ -196,15 +208,15 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	var bundles []bundle
 	add := func(pipelines ...planPipeline) {
-		b := bundle{model: d, pipelines: pipelines, devices: x.usedDevices(pipelines)}
-		if x.replan != nil {
+		b := bundle{model: d, pipelines: pipelines, devices: x.catalogue.usedDevices(pipelines)}
+		if x.search.replan != nil {
 			// SLO classes of one model run the same blocks. A bundle counts only what its own class runs as
 			// held, so all classes together move at most the sum.
-			b.movedDevices = x.replan.devicesBeyond(pipelines, x.replan.replicasByModel[d])
+			b.movedDevices = x.search.replan.devicesBeyond(pipelines, x.search.replan.replicasByModel[d])
 		}
 		for k, v := range b.devices {
-			b.cost += x.coverPrices[k] * v / float64(max(x.Pools[k].Count, 1))
-			if v > float64(x.Pools[k].Count) {
+			b.cost += x.coverPrices[k] * v / float64(max(x.problem.Pools[k].Count, 1))
+			if v > float64(x.problem.Pools[k].Count) {
 				return
 			}
 		}
@@ -217,7 +229,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	// Covers at all prices that were tried.
 	var coverTemplates []int
 	for _, c := range x.coverTables[d] {
-		maxBundles := len(bundles) + bundlesPerModel*x.options.Effort
+		maxBundles := len(bundles) + bundlesPerModel*x.search.options.Effort
 		var err error
 		coverTemplates, err = x.addCoverBundles(d, c, rps, func(pipelines ...planPipeline) bool { add(pipelines...); return len(bundles) < maxBundles })
 		if err != nil {
@@ -228,11 +240,11 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	// Keep the cheapest.
 	byCost := func(a, b bundle) int { return cmp.Compare(a.cost, b.cost) }
 	maxPerModel := bundlesPerModel
-	if x.replan != nil {
+	if x.search.replan != nil {
 		x.addRunningBundles(d, coverTemplates, rps, add)
 		maxPerModel = replanBundles
 		// In a re-plan a moved device costs as much as a used one.
-		devices, totalValue := float64(x.totalDevices()), 0.0
+		devices, totalValue := float64(x.problem.totalDevices()), 0.0
 		for _, v := range x.coverPrices {
 			totalValue += v
 		}
@@ -241,7 +253,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 		}
 	}
 	slices.SortStableFunc(bundles, byCost)
-	return bundles[:min(len(bundles), maxPerModel*x.options.Effort)], nil
+	return bundles[:min(len(bundles), maxPerModel*x.search.options.Effort)], nil
 }
 
 // addCoverBundles adds, for each configuration, the cheapest sum for a rate that holds it: the configuration
@@ -267,7 +279,7 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 
 	// Turn the cheapest ones into pipelines. Several configurations of one template become one pipeline.
 	var items []coverItem
-	for _, opening := range starts[:min(len(starts), maxCoversTried*x.options.Effort)] {
+	for _, opening := range starts[:min(len(starts), maxCoversTried*x.search.options.Effort)] {
 		items = table.appendCover(append(items[:0], table.itemBySteps[opening.itemSteps]), rateSteps-opening.itemSteps)
 		var pipelines []planPipeline
 		for _, item := range items {
@@ -279,7 +291,7 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 				item.rate += pipelines[i].rps
 				pipelines = slices.Delete(pipelines, i, i+1)
 			}
-			pipelines = append(pipelines, pipelineFor(&x.templates[index], index, item.rate))
+			pipelines = append(pipelines, pipelineFor(&x.catalogue.templates[index], index, item.rate))
 			if len(coverTemplates) < extraTemplates && !slices.Contains(coverTemplates, index) {
 				coverTemplates = append(coverTemplates, index)
 			}
@@ -297,10 +309,10 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 	// The running pipelines of the model, at the rates that their replicas carry.
 	var running []planPipeline
 	runningRate := 0.0
-	for _, pipeline := range x.replan.pipelines {
+	for _, pipeline := range x.search.replan.pipelines {
 		if pipeline.model == d {
 			pipeline.rps = math.Inf(1)
-			for si, s := range x.templates[pipeline.template].Stages {
+			for si, s := range x.catalogue.templates[pipeline.template].Stages {
 				pipeline.rps = min(pipeline.rps, s.Rate*float64(pipeline.replicas[si]))
 			}
 			running = append(running, pipeline)
@@ -311,14 +323,14 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 		// All others as they are, and this one with the rate that is missing.
 		others := slices.Delete(slices.Clone(running), i, i+1)
 		if missingRate := rps - (runningRate - pipeline.rps); missingRate > 0 {
-			addBundle(append(others, pipelineFor(&x.templates[pipeline.template], pipeline.template, missingRate))...)
+			addBundle(append(others, pipelineFor(&x.catalogue.templates[pipeline.template], pipeline.template, missingRate))...)
 			continue
 		}
 		// The others carry the rate without this one: each of them in turn with less.
 		for j, other := range others {
 			remaining := slices.Delete(slices.Clone(others), j, j+1)
 			if missingRate := rps - (runningRate - pipeline.rps - other.rps); missingRate > 0 {
-				addBundle(append(remaining, pipelineFor(&x.templates[other.template], other.template, missingRate))...)
+				addBundle(append(remaining, pipelineFor(&x.catalogue.templates[other.template], other.template, missingRate))...)
 			}
 		}
 	}
@@ -327,7 +339,7 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 	if runningRate < rps && len(running) > 0 {
 		for _, t := range coverTemplates {
 			if !slices.ContainsFunc(running, func(pipeline planPipeline) bool { return pipeline.template == t }) {
-				addBundle(append(slices.Clone(running), pipelineFor(&x.templates[t], t, rps-runningRate))...)
+				addBundle(append(slices.Clone(running), pipelineFor(&x.catalogue.templates[t], t, rps-runningRate))...)
 			}
 		}
 	}

@@ -39,7 +39,7 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 	if err := x.requirePlan(ctx); err != nil {
 		return nil, err
 	}
-	priced := &priceSearch{planPolisher{x}, priceGoal}
+	priced := &priceSearch{x, x.problem, x.catalogue, x.incumbent, x.choice, priceGoal}
 	if !o.NoPolish {
 		if err := priced.raiseThroughput(ctx); err != nil {
 			return nil, err
@@ -50,15 +50,19 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 
 // priceSearch is a search for the least price.
 type priceSearch struct {
-	planPolisher
+	search    *planSearch
+	problem   *Problem
+	catalogue *templateCatalogue
+	incumbent *incumbent
+	choice    *waitChoice
 	priceGoal *minPriceGoal
 }
 
 // onPaidDevices returns the problem on the devices that a plan pays for.
 func (c *priceSearch) onPaidDevices(plan *replicaPlan) *Problem {
-	paid := *c.Problem
-	paid.Pools = slices.Clone(c.Pools)
-	for k, n := range c.wholeDevicesUsed(plan) {
+	paid := *c.problem
+	paid.Pools = slices.Clone(c.problem.Pools)
+	for k, n := range c.catalogue.wholeDevicesUsed(plan) {
 		paid.Pools[k].Count = n
 	}
 	return &paid
@@ -69,36 +73,36 @@ func (c *priceSearch) raiseThroughput(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	p := c.onPaidDevices(c.bestPlan)
+	p := c.onPaidDevices(c.incumbent.plan)
 
 	// The templates on pools that are paid for.
 	var templates []int
-	for _, i := range c.pickTemplates(c.templatesByLoss(), c.lp.usedTemplates, smallPerModel) {
-		if !slices.ContainsFunc(c.templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
+	for _, i := range c.choice.pickTemplates(c.choice.templatesByLoss(), c.choice.lp.usedTemplates, smallPerModel) {
+		if !slices.ContainsFunc(c.catalogue.templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
 			templates = append(templates, i)
 		}
 	}
 
 	// The program maximises the throughput on these devices, within the limit on moves.
-	program := c.withProblem(p).newProgram(unionTemplates(templates, c.bestPlan.pipelines), 1e6, 0)
-	if c.incomplete || c.usesBundles() {
-		program.fixReplicas(c.bestPlan) // the plan stays as it is: only its idle devices are used
+	program := c.catalogue.withProblem(p).newProgram(unionTemplates(templates, c.incumbent.plan.pipelines), 1e6, 0)
+	if c.catalogue.incomplete || c.problem.usesBundles() {
+		program.fixReplicas(c.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
-	if c.replan != nil {
-		program.limitMoves(c.replan, c.replan.maxMoved)
+	if c.search.replan != nil {
+		program.limitMoves(c.search.replan, c.search.replan.maxMoved)
 	}
-	options := c.workLimits(sumNodes)
+	options := c.search.workLimits(sumNodes)
 	options.Gap = 1e-3
-	plan, stats, err := c.solveFromBest(ctx, program, options, "the most throughput at the least price")
+	plan, stats, err := program.solveFrom(ctx, c.search.solver, c.incumbent.plan, options, "the most throughput at the least price")
 	if err != nil {
 		return err
 	}
 
 	// Keep the plan if it carries more at the same price.
-	if plan != nil && plan.value > c.bestPlan.value && c.priceGoal.scoreOf(c.templateCatalogue, plan) >= c.bestScore() && c.isPlaceable(plan) {
-		c.bestPlan = plan
+	if plan != nil && plan.value > c.incumbent.plan.value && c.priceGoal.scoreOf(c.catalogue, plan) >= c.incumbent.score() && c.incumbent.isPlaceable(plan) {
+		c.incumbent.plan = plan
 	}
-	c.recordPhase("most throughput", len(program.templateSet), stats)
+	c.search.recordPhase("most throughput", len(program.templateSet), stats)
 	return nil
 }
 
@@ -106,27 +110,27 @@ func (c *priceSearch) raiseThroughput(ctx context.Context) error {
 // exclusive ones are not, because shares may need more devices than their sum.
 func (c *priceSearch) writePricedOutcome(ctx context.Context) (*Outcome, error) {
 	// Place the plan, with time-shared pools cut to the devices paid for.
-	paidProblem := c.onPaidDevices(c.bestPlan)
-	p := *c.Problem
-	p.Pools = slices.Clone(c.Pools)
+	paidProblem := c.onPaidDevices(c.incumbent.plan)
+	p := *c.problem
+	p.Pools = slices.Clone(c.problem.Pools)
 	for k := range p.Pools {
 		if p.Pools[k].TimeShared {
 			p.Pools[k].Count = paidProblem.Pools[k].Count
 		}
 	}
-	placedOn := c.withProblem(&p)
-	plan, placement, warnings := placedOn.placePlan(c.bestPlan, c.replan.heldContents())
+	placedOn := c.catalogue.withProblem(&p)
+	plan, placement, warnings := placedOn.placePlan(c.incumbent.plan, c.search.replan.heldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(c.bestPlan.pipelines))
+		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(c.incumbent.plan.pipelines))
 	}
 
 	// Write the outcome.
-	written := c.outcome
+	written := c.search.outcome
 	written.Warnings = append(written.Warnings, warnings...)
 	written.RPS = plan.modelRPS
 	written.Pipelines = placedOn.placedPipelines(plan, placement)
-	if c.replan != nil {
-		written.MovedDevices = c.replan.countLoading(written.Pipelines)
+	if c.search.replan != nil {
+		written.MovedDevices = c.search.replan.countLoading(written.Pipelines)
 	}
 
 	// The price counts the devices that are used in the end.
@@ -141,9 +145,9 @@ func (c *priceSearch) writePricedOutcome(ctx context.Context) (*Outcome, error) 
 	for k, n := range usedDevices {
 		written.Value += c.priceGoal.devicePrices[k] * float64(n)
 	}
-	written.Bound = min(c.displayValue(c.provenBound()), written.Value)
-	written.StoppedBy = c.stoppedBy
-	if c.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*provenGap) {
+	written.Bound = min(c.search.displayValue(c.search.provenBound()), written.Value)
+	written.StoppedBy = c.search.stoppedBy
+	if c.search.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*provenGap) {
 		written.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
 	}
 	if ctx.Err() != nil {

@@ -90,7 +90,8 @@ func (p *Problem) needsColumns() bool {
 
 // columnGeneration is the state of the column generation of one problem.
 type columnGeneration struct {
-	*templateCatalogue
+	problem   *Problem
+	catalogue *templateCatalogue
 	solver    milp.Solver
 	poolCosts []float64        // by pool: cost of all its devices; nil if throughput is maximised
 	tables    []*templateTable // by model
@@ -102,7 +103,7 @@ type columnGeneration struct {
 // program's solution with its proven bound. For integer programs it adds other templates of little loss. extra
 // holds templates to include in any case.
 func (p *Problem) generateColumns(ctx context.Context, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
-	generation := &columnGeneration{templateCatalogue: &templateCatalogue{Problem: p, incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
+	generation := &columnGeneration{problem: p, catalogue: &templateCatalogue{problem: p, incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
 	for d := range p.Models {
 		if err := generation.addModel(d); err != nil {
 			return nil, nil, err
@@ -111,7 +112,7 @@ func (p *Problem) generateColumns(ctx context.Context, s milp.Solver, poolCosts 
 	for i := range extraTemplates {
 		generation.addTemplate(&extraTemplates[i])
 	}
-	generation.setUnits()
+	generation.catalogue.setUnits()
 	solved, err := generation.solveMaster(ctx)
 	if err != nil {
 		return generation, nil, err
@@ -128,17 +129,17 @@ func (p *Problem) generateColumns(ctx context.Context, s milp.Solver, poolCosts 
 // addModel builds the table of a model's templates. Of each batch size it adds to the program the template that
 // is cheapest if all devices of a pool together cost the same.
 func (c *columnGeneration) addModel(d int) error {
-	table, tooBig, err := newTemplateTable(c.Problem, d)
+	table, tooBig, err := newTemplateTable(c.problem, d)
 	if err != nil {
 		return err
 	}
 	if table.len() == 0 {
-		return c.noPipeline(d, tooBig)
+		return c.problem.noPipeline(d, tooBig)
 	}
 	c.tables = append(c.tables, table)
-	evenPrices := make([]float64, len(c.Pools))
-	for k := range c.Pools {
-		evenPrices[k] = 1 / float64(max(c.Pools[k].Count, 1))
+	evenPrices := make([]float64, len(c.problem.Pools))
+	for k := range c.problem.Pools {
+		evenPrices[k] = 1 / float64(max(c.problem.Pools[k].Count, 1))
 	}
 	_, err = c.addCheapest(d, evenPrices, math.Inf(1))
 	return err
@@ -151,7 +152,7 @@ func (c *columnGeneration) addCheapest(d int, devicePrices []float64, limit floa
 	cheapest, costs := c.tables[d].cheapestByBatch(devicePrices)
 	for i, cost := range costs {
 		if minCost = min(minCost, cost); cost < limit {
-			t, err := c.tables[d].buildTemplate(c.Problem, cheapest[i])
+			t, err := c.tables[d].buildTemplate(c.problem, cheapest[i])
 			if err != nil {
 				return 0, err
 			}
@@ -168,7 +169,7 @@ func (c *columnGeneration) addTemplate(t *stages.Template) bool {
 		return false
 	}
 	c.knownKeys[k] = true
-	c.templates = append(c.templates, *t)
+	c.catalogue.templates = append(c.catalogue.templates, *t)
 	return true
 }
 
@@ -179,9 +180,9 @@ const shortfallCost = 1000
 // errInfeasible if the floors cannot all be met.
 func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error) {
 	// Floors may be missed at a high cost, so that the program over few templates is feasible.
-	restricted := c.newMaster(c.poolCosts, indexesBelow(len(c.templates)), -1, true)
+	restricted := c.catalogue.newMaster(c.poolCosts, indexesBelow(len(c.catalogue.templates)), -1, true)
 	var shortfalls []milp.Var
-	for d := range c.Models {
+	for d := range c.problem.Models {
 		if restricted.floorRows[d] >= 0 {
 			penalty := -float64(shortfallCost)
 			if c.poolCosts != nil {
@@ -200,7 +201,7 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 		c.rounds++
 		sol, err := c.solver.Solve(ctx, restricted.m, milp.Options{Basis: basis})
 		if err != nil {
-			return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(c.templates), err)
+			return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(c.catalogue.templates), err)
 		}
 		if sol.Status != milp.Optimal {
 			return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
@@ -209,10 +210,10 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 
 		// Price the templates of every model by the duals.
 		duals := restricted.readDuals(sol.RowDuals)
-		knownTemplates := len(c.templates)
-		minCost := make([]float64, len(c.Models))
+		knownTemplates := len(c.catalogue.templates)
+		minCost := make([]float64, len(c.problem.Models))
 		if duals.normalised || c.poolCosts != nil {
-			for d := range c.Models {
+			for d := range c.problem.Models {
 				if minCost[d], err = c.addImproving(d, duals.poolPrice, duals.rateDual[d]*(1-pricingTolerance)); err != nil {
 					return nil, err
 				}
@@ -220,9 +221,9 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 		}
 
 		// Templates joined: add their columns and solve again.
-		if len(c.templates) > knownTemplates {
-			for i := knownTemplates; i < len(c.templates); i++ {
-				restricted.addTemplate(&c.templates[i])
+		if len(c.catalogue.templates) > knownTemplates {
+			for i := knownTemplates; i < len(c.catalogue.templates); i++ {
+				restricted.addTemplate(&c.catalogue.templates[i])
 			}
 			continue
 		}
@@ -233,7 +234,7 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 				return nil, errInfeasible
 			}
 		}
-		solved := restricted.readSolution(sol, indexesBelow(len(c.templates)))
+		solved := restricted.readSolution(sol, indexesBelow(len(c.catalogue.templates)))
 		restricted.proveBound(duals, minCost, solved)
 		return solved, nil
 	}
@@ -253,7 +254,7 @@ func (c *columnGeneration) addImproving(d int, price []float64, limit float64) (
 func (c *columnGeneration) unitDevicePrices(d int, price []float64) []float64 {
 	devicePrices := make([]float64, len(price))
 	for k := range price {
-		devicePrices[k] = price[k] * c.units.modelRPS[d] / float64(max(c.Pools[k].Count, 1))
+		devicePrices[k] = price[k] * c.catalogue.units.modelRPS[d] / float64(max(c.problem.Pools[k].Count, 1))
 	}
 	return devicePrices
 }
@@ -264,9 +265,9 @@ const lowLossPerModel = 2000
 
 // addLowLoss adds the templates of each model that cost least at the prices of the relaxation.
 func (c *columnGeneration) addLowLoss(solved *relaxation) error {
-	for d := range c.Models {
+	for d := range c.problem.Models {
 		for _, i := range c.tables[d].cheapestTemplates(c.unitDevicePrices(d, solved.poolPrice), lowLossPerModel) {
-			t, err := c.tables[d].buildTemplate(c.Problem, i)
+			t, err := c.tables[d].buildTemplate(c.problem, i)
 			if err != nil {
 				return err
 			}

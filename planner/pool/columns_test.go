@@ -35,11 +35,11 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 		if err != nil {
 			return
 		}
-		a, b := want.value*every.units.throughput, got.value*c.units.throughput
+		a, b := want.value*every.units.throughput, got.value*c.catalogue.units.throughput
 		if math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("column generation has %v, enumeration %v", b, a)
 		}
-		if bound := got.bound * c.units.throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+		if bound := got.bound * c.catalogue.units.throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
 			t.Fatalf("bound %v of an optimum of %v", bound, a)
 		}
 	})
@@ -108,7 +108,7 @@ func TestCheapestAtScale(t *testing.T) {
 				prices[k] = 1 / (1 + float64(k)) // the slower the cheaper
 			}
 			for d := range p.Models {
-				p.Models[d].MinRPS = r.bound / 5 * c.units.modelRPS[d]
+				p.Models[d].MinRPS = r.bound / 5 * c.catalogue.units.modelRPS[d]
 			}
 			begin := cputime.Used()
 			o, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{Gap: 1e-3})

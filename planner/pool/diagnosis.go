@@ -20,9 +20,9 @@ var errNoPlan = errors.New("no plan serves every model")
 func (x *planSearch) explainError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, errInfeasible):
-		return (&noPlanDiagnosis{x}).floorsTooHigh(ctx)
+		return newNoPlanDiagnosis(x).floorsTooHigh(ctx)
 	case errors.Is(err, errNoPlan):
-		return (&noPlanDiagnosis{x}).tooFewDevices(ctx)
+		return newNoPlanDiagnosis(x).tooFewDevices(ctx)
 	}
 	return err
 }
@@ -39,15 +39,15 @@ func (x *planSearch) largestFloorPlan(ctx context.Context) (*Outcome, error) {
 	if x.floorOutcome != nil || x.floorErr != nil {
 		return x.floorOutcome, x.floorErr
 	}
-	relaxed := x.withoutFloors()
+	relaxed := x.problem.withoutFloors()
 	minFloor := math.Inf(1)
-	for _, m := range x.Models {
+	for _, m := range x.problem.Models {
 		if m.MinRPS > 0 {
 			minFloor = min(minFloor, m.MinRPS)
 		}
 	}
 	for d := range relaxed.Models {
-		if relaxed.Models[d].Weight = x.Models[d].MinRPS; relaxed.Models[d].Weight <= 0 {
+		if relaxed.Models[d].Weight = x.problem.Models[d].MinRPS; relaxed.Models[d].Weight <= 0 {
 			relaxed.Models[d].Weight = minFloor * floorlessWeight
 		}
 	}
@@ -58,7 +58,7 @@ func (x *planSearch) largestFloorPlan(ctx context.Context) (*Outcome, error) {
 // floorsUnreachable reports whether no plan carries the floors. If only the existence of a plan is asked, a part
 // of the floors that is nearly the proven largest one decides, too.
 func (x *planSearch) floorsUnreachable() bool {
-	if x.bestPlan != nil && x.bestPlan.value > 0 || x.replan != nil {
+	if x.incumbent.plan != nil && x.incumbent.plan.value > 0 || x.replan != nil {
 		return false
 	}
 	return x.floorErr != nil || x.floorOutcome != nil && (x.floorOutcome.Bound < 1-floorTolerance || x.options.NoDiagnosis && x.floorOutcome.Value < 1 && x.floorOutcome.Bound <= x.floorOutcome.Value*(1+2*floorPlanGap))
@@ -67,7 +67,7 @@ func (x *planSearch) floorsUnreachable() bool {
 // adoptFloorPlan takes the plan that carries the largest part of the floors, if that carries them all and the
 // search itself has no plan that serves every model.
 func (x *planSearch) adoptFloorPlan(ctx context.Context) error {
-	if x.bestPlan != nil && x.bestPlan.value > 0 || ctx.Err() != nil || !x.hasFloors() {
+	if x.incumbent.plan != nil && x.incumbent.plan.value > 0 || ctx.Err() != nil || !x.problem.hasFloors() {
 		return nil
 	}
 
@@ -83,25 +83,25 @@ func (x *planSearch) adoptFloorPlan(ctx context.Context) error {
 
 	// Find the templates of that plan in the catalogue.
 	indexByKey := map[string]int{}
-	for i := range x.templates {
-		indexByKey[x.templates[i].Key()] = i
+	for i := range x.catalogue.templates {
+		indexByKey[x.catalogue.templates[i].Key()] = i
 	}
 	var pipelines []planPipeline
 	for i := range outcome.Pipelines {
 		pipeline := &outcome.Pipelines[i]
 		k, ok := indexByKey[pipeline.Key()]
 		if !ok {
-			if !x.incomplete {
+			if !x.catalogue.incomplete {
 				return nil
 			}
-			k = len(x.templates)
-			x.templates, x.allowedTemplates, x.losses = append(x.templates, pipeline.Template), append(x.allowedTemplates, k), append(x.losses, 0)
+			k = len(x.catalogue.templates)
+			x.catalogue.templates, x.choice.allowedTemplates, x.choice.losses = append(x.catalogue.templates, pipeline.Template), append(x.choice.allowedTemplates, k), append(x.choice.losses, 0)
 		}
 		pipelines = append(pipelines, planPipeline{template: k, model: pipeline.Model, rps: pipeline.RPS, replicas: slices.Clone(pipeline.Replicas)})
 	}
 
 	// Keep the plan.
-	x.keepIfBetter(x.recomputePlan(pipelines))
+	x.incumbent.keepIfBetter(x.catalogue.recomputePlan(pipelines))
 	x.recordPhase("floors", len(pipelines), milp.Stats{})
 	x.shouldStop(ctx)
 	return nil
@@ -113,22 +113,33 @@ func (p *Problem) hasFloors() bool {
 }
 
 // noPlanDiagnosis finds out why a search has no plan.
-type noPlanDiagnosis struct{ *planSearch }
+type noPlanDiagnosis struct {
+	search    *planSearch
+	problem   *Problem
+	catalogue *templateCatalogue
+	choice    *waitChoice // nil before the first relaxation
+	solver    milp.Solver
+}
+
+// newNoPlanDiagnosis returns the diagnosis of a search.
+func newNoPlanDiagnosis(search *planSearch) *noPlanDiagnosis {
+	return &noPlanDiagnosis{search, search.problem, search.catalogue, search.choice, search.solver}
+}
 
 // floorsTooHigh returns the error for floors that are too high: it names the floors that exclude each other and
 // the largest common factor at which whole devices carry them.
 func (x *noPlanDiagnosis) floorsTooHigh(ctx context.Context) error {
 	reason := &Infeasible{Model: -1, Constraint: "min_rps"}
-	if x.options.NoDiagnosis {
+	if x.search.options.NoDiagnosis {
 		return reason
 	}
-	outcome, err := x.largestFloorPlan(ctx)
+	outcome, err := x.search.largestFloorPlan(ctx)
 	if err != nil {
 		return err // without floors there is no plan either
 	}
 	reason.Load = outcome.Value
 	reason.Reason = fmt.Sprintf("the devices carry %s times the rates asked as min_rps", kind.LoadText(reason.Load))
-	program := x.newMaster(nil, x.mostServingTemplates(ctx), -1, true)
+	program := x.catalogue.newMaster(nil, x.mostServingTemplates(ctx), -1, true)
 	if limits, _, err := milp.FindConflict(ctx, x.solver, program.m); err == nil {
 		for _, limit := range limits {
 			reason.Conflict = append(reason.Conflict, program.limitName(limit))
@@ -140,15 +151,15 @@ func (x *noPlanDiagnosis) floorsTooHigh(ctx context.Context) error {
 // mostServingTemplates returns the templates of that wait choice under which the relaxation carries the largest
 // common factor of the floors.
 func (x *noPlanDiagnosis) mostServingTemplates(ctx context.Context) (set []int) {
-	choices, _ := x.waitBoundChoices()
+	choices, _ := x.catalogue.waitBoundChoices()
 	maxFactor := 0.0
 	for _, bounds := range choices {
-		allowed := x.templatesWithin(bounds)
-		program := x.newMaster(nil, allowed, -1, false)
-		for d := range x.Models {
+		allowed := x.catalogue.templatesWithin(bounds)
+		program := x.catalogue.newMaster(nil, allowed, -1, false)
+		for d := range x.problem.Models {
 			// The row rate - theta >= 0 becomes rate - floor * theta >= 0. A model without a floor asks for
 			// nothing.
-			program.m.AddTerm(program.modelRows[d], program.theta, 1-x.Models[d].MinRPS/x.units.modelRPS[d])
+			program.m.AddTerm(program.modelRows[d], program.theta, 1-x.problem.Models[d].MinRPS/x.catalogue.units.modelRPS[d])
 		}
 		sol, err := x.solver.Solve(ctx, program.m, milp.Options{})
 		if err == nil && sol.Status == milp.Optimal && (sol.Value > maxFactor || set == nil) {
@@ -160,14 +171,14 @@ func (x *noPlanDiagnosis) mostServingTemplates(ctx context.Context) (set []int) 
 
 // limitName returns what a limit of the relaxation stands for.
 func (l *masterProgram) limitName(limit milp.Limit) string {
-	for d := range l.Models {
+	for d := range l.problem.Models {
 		if l.floorRows[d] == limit.Row {
-			return fmt.Sprintf("at least %g requests/s of %s", l.Models[d].MinRPS, l.Models[d].Name)
+			return fmt.Sprintf("at least %g requests/s of %s", l.problem.Models[d].MinRPS, l.problem.Models[d].Name)
 		}
 	}
-	for k := range l.Pools {
+	for k := range l.problem.Pools {
 		if l.poolRows[k] == limit.Row {
-			return fmt.Sprintf("%d devices of kind %s", l.Pools[k].Count, l.Pools[k].Kind)
+			return fmt.Sprintf("%d devices of kind %s", l.problem.Pools[k].Count, l.problem.Pools[k].Kind)
 		}
 	}
 	return limit.String()
@@ -177,7 +188,7 @@ func (l *masterProgram) limitName(limit milp.Limit) string {
 // model to have one replica of each stage of some pipeline, or else what is missing.
 func (x *noPlanDiagnosis) tooFewDevices(ctx context.Context) error {
 	reason := &Infeasible{Model: -1, Constraint: "devices"}
-	if x.options.NoDiagnosis {
+	if x.search.options.NoDiagnosis {
 		return reason
 	}
 	total := 0
@@ -190,12 +201,12 @@ func (x *noPlanDiagnosis) tooFewDevices(ctx context.Context) error {
 		}
 	}
 	if total > 0 {
-		reason.Reason = fmt.Sprintf("%d models need more devices than there are: at least %d more", len(x.Models), total)
+		reason.Reason = fmt.Sprintf("%d models need more devices than there are: at least %d more", len(x.problem.Models), total)
 		return reason
 	}
-	if x.hasFloors() {
+	if x.problem.hasFloors() {
 		// One replica of everything fits, so whole devices do not carry the floors.
-		outcome, err := x.largestFloorPlan(ctx)
+		outcome, err := x.search.largestFloorPlan(ctx)
 		if err != nil {
 			return err
 		}
@@ -207,7 +218,7 @@ func (x *noPlanDiagnosis) tooFewDevices(ctx context.Context) error {
 	// Memory.
 	if k, bytes := x.jointMemory(ctx); bytes > 0 {
 		reason.Constraint, reason.Memory = "memory", bytes
-		reason.Reason = fmt.Sprintf("%d models together need at least %d bytes on each %s, which has %d", len(x.Models), bytes, x.Pools[k].Kind, x.Pools[k].Memory)
+		reason.Reason = fmt.Sprintf("%d models together need at least %d bytes on each %s, which has %d", len(x.problem.Models), bytes, x.problem.Pools[k].Kind, x.problem.Pools[k].Memory)
 		return reason
 	}
 	reason.Reason = "no plan was found within the work limit; a higher effort may find one"
@@ -220,11 +231,11 @@ func (x *noPlanDiagnosis) tooFewDevices(ctx context.Context) error {
 func (x *noPlanDiagnosis) missingDevices(ctx context.Context) []int {
 	// Rows of the pools, with additional devices.
 	m := milp.New("devices missing")
-	poolRows := make([]milp.Row, len(x.Pools))
-	addedVars := make([]milp.Var, len(x.Pools))
-	for k := range x.Pools {
-		addedVars[k] = m.AddInt("more "+x.Pools[k].Kind, 0, 1e6, 1)
-		poolRows[k] = m.AddLE("devices "+x.Pools[k].Kind, float64(x.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
+	poolRows := make([]milp.Row, len(x.problem.Pools))
+	addedVars := make([]milp.Var, len(x.problem.Pools))
+	for k := range x.problem.Pools {
+		addedVars[k] = m.AddInt("more "+x.problem.Pools[k].Kind, 0, 1e6, 1)
+		poolRows[k] = m.AddLE("devices "+x.problem.Pools[k].Kind, float64(x.problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
 	}
 
 	// For each group of models with the same uses, as many uses as models.
@@ -255,10 +266,10 @@ func (x *noPlanDiagnosis) missingDevices(ctx context.Context) []int {
 // singleReplicaUses returns, for each model, the devices of every pool that one replica of each stage of a
 // template takes, without duplicates. models groups the models by the text of these uses.
 func (x *noPlanDiagnosis) singleReplicaUses() (usesByModel [][][]float64, models map[string][]int) {
-	usesByModel, models = make([][][]float64, len(x.Models)), map[string][]int{}
-	for _, ti := range x.allowedTemplates {
-		t := &x.templates[ti]
-		if devices := x.singleReplicaDevices(t); !slices.ContainsFunc(usesByModel[t.Model], func(o []float64) bool { return slices.Equal(o, devices) }) {
+	usesByModel, models = make([][][]float64, len(x.problem.Models)), map[string][]int{}
+	for _, ti := range x.choice.allowedTemplates {
+		t := &x.catalogue.templates[ti]
+		if devices := x.catalogue.singleReplicaDevices(t); !slices.ContainsFunc(usesByModel[t.Model], func(o []float64) bool { return slices.Equal(o, devices) }) {
 			usesByModel[t.Model] = append(usesByModel[t.Model], devices)
 		}
 	}
@@ -274,15 +285,15 @@ func (x *noPlanDiagnosis) singleReplicaUses() (usesByModel [][][]float64, models
 // device that would do, as few as possible in relation to what the devices have. If memory is enough, it returns
 // 0 bytes.
 func (x *noPlanDiagnosis) jointMemory(ctx context.Context) (pool int, bytes int64) {
-	templates := indexesBelow(len(x.templates))
-	tightPools := x.tightMemory(templates)
+	templates := indexesBelow(len(x.catalogue.templates))
+	tightPools := x.catalogue.tightMemory(templates)
 
 	// A program over one template of every model that minimises the memory beyond that of the devices.
-	program := &integerProgram{templateCatalogue: x.templateCatalogue, m: milp.New("memory missing"), memoryRows: make([]milp.Row, len(x.Pools))}
-	for k := range x.Pools {
+	program := &integerProgram{problem: x.problem, catalogue: x.catalogue, m: milp.New("memory missing"), memoryRows: make([]milp.Row, len(x.problem.Pools))}
+	for k := range x.problem.Pools {
 		program.memoryRows[k] = -1
 		if tightPools[k] {
-			program.memoryRows[k] = program.m.AddLE("memory "+x.Pools[k].Kind, 1, milp.Term{Var: program.m.AddVar("more "+x.Pools[k].Kind, 0, milp.Inf, 1), Coef: -1})
+			program.memoryRows[k] = program.m.AddLE("memory "+x.problem.Pools[k].Kind, 1, milp.Term{Var: program.m.AddVar("more "+x.problem.Pools[k].Kind, 0, milp.Inf, 1), Coef: -1})
 		}
 	}
 	usedVars := program.requireOnePerModel(templates)
@@ -292,14 +303,14 @@ func (x *noPlanDiagnosis) jointMemory(ctx context.Context) (pool int, bytes int6
 	}
 
 	// The bytes that those templates need.
-	memory := x.newResidentMemory()
+	memory := x.problem.newResidentMemory()
 	for i := range templates {
 		if sol.Int(usedVars[i]) > 0 {
-			memory.add(&x.templates[i])
+			memory.add(&x.catalogue.templates[i])
 		}
 	}
-	for k := range x.Pools {
-		if tightPools[k] && memory.bytes[k] > x.Pools[k].Memory {
+	for k := range x.problem.Pools {
+		if tightPools[k] && memory.bytes[k] > x.problem.Pools[k].Memory {
 			return k, memory.bytes[k]
 		}
 	}

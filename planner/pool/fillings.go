@@ -116,7 +116,7 @@ func (l *labelSearch) nextLabel() (entry queuedLabel, ok bool) {
 
 // listSums lists the sums of model d's configurations that may be part of a better plan.
 func (k *lossKnapsack) listSums(d int) *labelSearch {
-	x, p := k.search, k.search.Problem
+	x, p := k.search, k.problem
 	labels := &labelSearch{knapsack: k, model: d, labelByUse: map[deviceUse]int32{}, unlistedLoss: math.Inf(1)}
 	var complete bool
 	if labels.items, complete = k.listItems(d); !complete {
@@ -138,7 +138,7 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 		}
 	}
 	// Every other model needs devices that are worth at least the value of its rate.
-	labels.maxPrice = x.lp.rateDual[d]*(x.lp.bound-k.lossBudget) + k.lossBudget
+	labels.maxPrice = x.choice.lp.rateDual[d]*(x.choice.lp.bound-k.lossBudget) + k.lossBudget
 	if len(p.Models) == 1 {
 		labels.maxPrice = math.Inf(1)
 	}
@@ -166,7 +166,7 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 func (l *labelSearch) extendLabel(i int32) {
 	k, label := l.knapsack, l.labels[i]
 	var extended sumLabel
-	labelPrice := label.loss + k.search.lp.rateDual[l.model]*label.rate
+	labelPrice := label.loss + k.choice.lp.rateDual[l.model]*label.rate
 
 	// What the label takes already.
 	for j := range k.dimensions {
@@ -208,7 +208,7 @@ func (l *labelSearch) fitsDevices(parts []int) bool {
 	for i := range k.dimensions {
 		counted := &k.dimensions[i]
 		l.wholeDevices[counted.pool] += (l.labelParts[i] + parts[i] + counted.partsPerDevice - 1) / counted.partsPerDevice
-		if l.wholeDevices[counted.pool] > k.search.Pools[counted.pool].Count {
+		if l.wholeDevices[counted.pool] > k.problem.Pools[counted.pool].Count {
 			return false
 		}
 	}

@@ -118,11 +118,11 @@ func (g *minPriceGoal) newProgram(c *templateCatalogue, set []int, _ float64) *i
 	q := c.newProgram(set, 0, 0)
 	q.m.SetObj(q.theta, 0)
 	q.m.SetOffset(-1)
-	q.idleVars = make([]milp.Var, len(c.Pools))
-	for k := range c.Pools {
+	q.idleVars = make([]milp.Var, len(c.problem.Pools))
+	for k := range c.problem.Pools {
 		q.idleVars[k] = -1
-		if n := c.Pools[k].Count; n > 0 {
-			q.idleVars[k] = q.m.AddInt("idle "+c.Pools[k].Kind, 0, float64(n), g.devicePrices[k]/g.totalPrice)
+		if n := c.problem.Pools[k].Count; n > 0 {
+			q.idleVars[k] = q.m.AddInt("idle "+c.problem.Pools[k].Kind, 0, float64(n), g.devicePrices[k]/g.totalPrice)
 			q.m.AddTerm(q.poolRows[k], q.idleVars[k], 1)
 		}
 	}

@@ -145,10 +145,10 @@ func (k *planPacking) assignToHolders(pool int, bins []deviceBin) []deviceBin {
 	for i := range bins {
 		wanted[i] = map[replicaContent]int{}
 		for _, piece := range bins[i].pieces {
-			wanted[i][k.contentOf(&k.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)] += piece.replicas
+			wanted[i][k.problem.contentOf(&k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)] += piece.replicas
 		}
 	}
-	ordered := make([]deviceBin, k.Pools[pool].Count)
+	ordered := make([]deviceBin, k.problem.Pools[pool].Count)
 	for i, device := range k.heldContents.assignBins(pool, wanted) {
 		ordered[device] = bins[i]
 	}
@@ -164,7 +164,7 @@ type wantedPiece struct {
 
 // reusePacking packs one pool around what its devices hold.
 type reusePacking struct {
-	planPacking
+	rounding        Rounding
 	deviceContents  []map[replicaContent]int // by device
 	wantedPieces    []wantedPiece
 	wantedByContent map[replicaContent][]int // indexes of wantedPieces
@@ -178,13 +178,13 @@ type reusePacking struct {
 // holds and the plan wants. Then the rest fills empty devices and free parts of the others. If that needs more
 // devices than there are, it returns nil.
 func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
-	n := k.Pools[pool].Count
-	reuse := &reusePacking{planPacking: *k, deviceContents: k.heldContents[pool], wantedByContent: map[replicaContent][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]slotKey, n)}
+	n := k.problem.Pools[pool].Count
+	reuse := &reusePacking{rounding: k.problem.Rounding, deviceContents: k.heldContents[pool], wantedByContent: map[replicaContent][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]slotKey, n)}
 
 	// The pieces that the plan wants.
 	for _, g := range groups {
 		for _, piece := range g.pieces {
-			content := k.contentOf(&k.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
+			content := k.problem.contentOf(&k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
 			reuse.wantedByContent[content] = append(reuse.wantedByContent[content], len(reuse.wantedPieces))
 			reuse.wantedPieces = append(reuse.wantedPieces, wantedPiece{piece, g.slot, content})
 			reuse.partsPerDevice = lcm(reuse.partsPerDevice, piece.share)
@@ -242,7 +242,7 @@ func (s *reusePacking) reuseHeld() {
 			heldReplicas := s.deviceContents[device][content]
 			for _, i := range s.wantedByContent[content] {
 				wanted := &s.wantedPieces[i]
-				if s.Rounding == Slot && len(s.bins[device].pieces) > 0 && s.ownerSlots[device] != wanted.slot {
+				if s.rounding == Slot && len(s.bins[device].pieces) > 0 && s.ownerSlots[device] != wanted.slot {
 					continue
 				}
 				if reused := min(heldReplicas, wanted.replicas); reused > 0 {
@@ -281,7 +281,7 @@ func (s *reusePacking) placeRest() bool {
 		for wanted.replicas > 0 {
 			target := -1
 			for device := range s.bins {
-				if len(s.bins[device].pieces) > 0 && s.bins[device].freeParts >= s.partsPerDevice/wanted.share && (s.Rounding != Slot || s.ownerSlots[device] == wanted.slot) &&
+				if len(s.bins[device].pieces) > 0 && s.bins[device].freeParts >= s.partsPerDevice/wanted.share && (s.rounding != Slot || s.ownerSlots[device] == wanted.slot) &&
 					(target < 0 || isLoading[device] && !isLoading[target]) {
 					target = device
 				}

@@ -15,7 +15,7 @@ const maxSingleChoices = 4
 // program over all templates that some choice of a group allows decides for the whole group. Choices of similar
 // waits allow much the same templates, so groups are halves of the choices in the order of their waits.
 func (x *planSearch) dropHopelessChoices(ctx context.Context, first int) error {
-	if len(x.waitChoices)-first <= maxSingleChoices || x.bestPlan != nil && x.bestPlan.value > 0 || !x.hasFloors() {
+	if len(x.waitChoices)-first <= maxSingleChoices || x.incumbent.plan != nil && x.incumbent.plan.value > 0 || !x.problem.hasFloors() {
 		return nil
 	}
 	var group []int
@@ -46,7 +46,7 @@ func (x *planSearch) dropGroup(ctx context.Context, group []int) error {
 	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*x.options.Effort {
 		options := x.workLimits(basisNodes)
 		options.Gap = 1 // any plan shows that there is one
-		sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.templateCatalogue, groupTemplates, bound).m, options)
+		sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.catalogue, groupTemplates, bound).m, options)
 		if err != nil {
 			return fmt.Errorf("solving the integer program of %d choices of waits: %w", len(group), err)
 		}

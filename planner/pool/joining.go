@@ -16,10 +16,10 @@ type deviceSet struct {
 // joinModels returns the largest throughput above minValue at which device sets of all models fit together, or a
 // little more, and a plan for a little less. If there is none, it returns minValue and no plan.
 func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (throughput float64, plan []planPipeline) {
-	x, p := k.search, k.search.Problem
+	x, p := k.search, k.problem
 
 	// The devices that there are, whole or in parts, and their price.
-	minValue = max(minValue, x.bestScore())
+	minValue = max(minValue, x.incumbent.score())
 	wholeDevices := p.Rounding == Slot
 	capacity := make([]int32, len(p.Pools))
 	totalPrice := 0.0
@@ -28,7 +28,7 @@ func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (th
 		if !wholeDevices {
 			capacity[i] *= int32(k.dimensions[i].partsPerDevice)
 		}
-		totalPrice += x.lp.poolPrice[i]
+		totalPrice += x.choice.lp.poolPrice[i]
 	}
 
 	// The device sets of each model.
@@ -38,7 +38,7 @@ func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (th
 	}
 
 	// Bisect the throughput. A single model needs no bisection.
-	lo, hi := minValue, x.lp.bound
+	lo, hi := minValue, x.choice.lp.bound
 	var labels []int32
 	if len(searches) == 1 {
 		for _, s := range sets[0] {
@@ -80,14 +80,14 @@ func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (th
 		var templates []int
 		for ; i > 0; i = searches[d].labels[i].parent {
 			c := &searches[d].items[searches[d].labels[i].lastItem]
-			t := &x.templates[c.template]
+			t := &x.catalogue.templates[c.template]
 			replicas, ok := byTemplate[c.template]
 			if !ok {
 				replicas = make([]int, len(t.Stages))
 				templates = append(templates, c.template)
 				byTemplate[c.template] = replicas
 			}
-			for si, n := range pipelineFor(t, c.template, c.rate*x.units.modelRPS[d]).replicas {
+			for si, n := range pipelineFor(t, c.template, c.rate*x.catalogue.units.modelRPS[d]).replicas {
 				replicas[si] += n
 			}
 		}
@@ -101,7 +101,7 @@ func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (th
 // deviceSets lists the device sets of the labels of at least a rate, by rising price. Of the labels with equal
 // device sets it takes the one of the highest rate.
 func (l *labelSearch) deviceSets(minRate float64, wholeDevices bool) []deviceSet {
-	k, p := l.knapsack, l.knapsack.search.Problem
+	k, p := l.knapsack, l.knapsack.problem
 	var sets []deviceSet
 	indexByCounts := map[string]int{}
 	var key []byte
@@ -122,7 +122,7 @@ list:
 				n, partsPerDevice = (n+partsPerDevice-1)/partsPerDevice, 1
 			}
 			set.counts[counted.pool] += int32(n)
-			set.price += k.search.lp.poolPrice[counted.pool] * float64(n) / float64(p.Pools[counted.pool].Count*partsPerDevice)
+			set.price += k.choice.lp.poolPrice[counted.pool] * float64(n) / float64(p.Pools[counted.pool].Count*partsPerDevice)
 		}
 
 		// Skip sets that exceed the pools. Keep the best label of equal ones.

@@ -19,25 +19,25 @@ const latencySlack = 1e-2
 // not see: a last per cent of capacity is not worth twice the latency. On exclusive pools whole devices decide,
 // and the plan stays as it is.
 func (x *planPolisher) reduceLatency(ctx context.Context) error {
-	slack := min(x.options.Gap, latencySlack)
-	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.Pools, func(p stages.Pool) bool { return !p.TimeShared }) {
+	slack := min(x.search.options.Gap, latencySlack)
+	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.problem.Pools, func(p stages.Pool) bool { return !p.TimeShared }) {
 		return nil
 	}
 	// The first program minimises the time in service per unit of θ.
-	minValue := x.provenBound() * (1 - 0.999*slack)
-	if minValue > x.bestValue() {
+	minValue := x.search.provenBound() * (1 - 0.999*slack)
+	if minValue > x.incumbent.value() {
 		return nil
 	}
-	program := x.newMaster(nil, x.allowedTemplates, -1, true)
+	program := x.catalogue.newMaster(nil, x.choice.allowedTemplates, -1, true)
 	program.m.SetSense(milp.Minimize)
 	program.m.SetObj(program.theta, 0)
 	program.m.SetBounds(program.theta, minValue, milp.Inf)
-	for i, ti := range x.allowedTemplates {
-		t := &x.templates[ti]
+	for i, ti := range x.choice.allowedTemplates {
+		t := &x.catalogue.templates[ti]
 		// A batch delays the others on its devices for as long as it lasts.
 		program.m.SetObj(program.rateVars[i], t.Latency.Seconds())
 	}
-	sol, err := x.solver.Solve(ctx, program.m, milp.Options{})
+	sol, err := x.search.solver.Solve(ctx, program.m, milp.Options{})
 	if err != nil {
 		return fmt.Errorf("solving for the least latency: %w", err)
 	}
@@ -47,28 +47,28 @@ func (x *planPolisher) reduceLatency(ctx context.Context) error {
 
 	// Its templates.
 	var usedTemplates []int
-	for i, ti := range x.allowedTemplates {
+	for i, ti := range x.choice.allowedTemplates {
 		if sol.At(program.rateVars[i]) > 1e-9 {
 			usedTemplates = append(usedTemplates, ti)
 		}
 	}
 	// The second program maximises what those templates carry.
-	solved, err := x.solveRelaxation(ctx, x.solver, nil, usedTemplates, -1)
+	solved, err := x.catalogue.solveRelaxation(ctx, x.search.solver, nil, usedTemplates, -1)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}
 	pipelines := make([]planPipeline, len(solved.usedTemplates))
 	for i, ti := range solved.usedTemplates {
-		t := &x.templates[ti]
-		pipelines[i] = planPipeline{template: ti, model: t.Model, rps: solved.usedRates[i] * x.units.modelRPS[t.Model], replicas: make([]int, len(t.Stages))}
+		t := &x.catalogue.templates[ti]
+		pipelines[i] = planPipeline{template: ti, model: t.Model, rps: solved.usedRates[i] * x.catalogue.units.modelRPS[t.Model], replicas: make([]int, len(t.Stages))}
 	}
-	if plan := x.recomputePlan(pipelines); plan != nil && plan.value >= x.unitsToRate(minValue)*(1-1e-9) && x.meanLatency(plan) < x.meanLatency(x.bestPlan) {
-		x.bestPlan = plan
-		if x.gap() > provenGap {
-			x.stoppedBy = milp.StoppedByGap
+	if plan := x.catalogue.recomputePlan(pipelines); plan != nil && plan.value >= x.catalogue.unitsToRate(minValue)*(1-1e-9) && x.meanLatency(plan) < x.meanLatency(x.incumbent.plan) {
+		x.incumbent.plan = plan
+		if x.search.gap() > provenGap {
+			x.search.stoppedBy = milp.StoppedByGap
 		}
 	}
-	x.recordPhase("least latency", len(x.allowedTemplates), sol.Stats)
+	x.search.recordPhase("least latency", len(x.choice.allowedTemplates), sol.Stats)
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (x *planPolisher) reduceLatency(ctx context.Context) error {
 func (x *planPolisher) meanLatency(plan *replicaPlan) float64 {
 	weightedLatency, rps := 0.0, 0.0
 	for _, pipeline := range plan.pipelines {
-		weightedLatency += pipeline.rps * x.templates[pipeline.template].Latency.Seconds()
+		weightedLatency += pipeline.rps * x.catalogue.templates[pipeline.template].Latency.Seconds()
 		rps += pipeline.rps
 	}
 	if rps == 0 {
@@ -91,48 +91,52 @@ func (x *planPolisher) meanLatency(plan *replicaPlan) float64 {
 // first. No rate falls, so the objective and its proof stay. A plan that continues a running one keeps its
 // pipelines.
 func (x *planPolisher) shortenPipelines(ctx context.Context) {
-	if x.replan != nil {
+	if x.search.replan != nil {
 		return
 	}
 
 	// The templates of each model by rising latency.
-	byModel := make([][]int, len(x.Models))
-	for _, ti := range x.allowedTemplates {
-		byModel[x.templates[ti].Model] = append(byModel[x.templates[ti].Model], ti)
+	byModel := make([][]int, len(x.problem.Models))
+	for _, ti := range x.choice.allowedTemplates {
+		byModel[x.catalogue.templates[ti].Model] = append(byModel[x.catalogue.templates[ti].Model], ti)
 	}
 	for _, byLatency := range byModel {
-		slices.SortStableFunc(byLatency, func(a, b int) int { return cmp.Compare(x.templates[a].Latency, x.templates[b].Latency) })
+		slices.SortStableFunc(byLatency, func(a, b int) int {
+			return cmp.Compare(x.catalogue.templates[a].Latency, x.catalogue.templates[b].Latency)
+		})
 	}
 
 	// The pipelines by falling rate.
-	byRate := make([]int, len(x.bestPlan.pipelines))
+	byRate := make([]int, len(x.incumbent.plan.pipelines))
 	for ci := range byRate {
 		byRate[ci] = ci
 	}
-	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(x.bestPlan.pipelines[b].rps, x.bestPlan.pipelines[a].rps) })
+	slices.SortStableFunc(byRate, func(a, b int) int {
+		return cmp.Compare(x.incumbent.plan.pipelines[b].rps, x.incumbent.plan.pipelines[a].rps)
+	})
 
 	// Replace each by the fastest template that fits.
 	for _, ci := range byRate {
-		current := &x.templates[x.bestPlan.pipelines[ci].template]
-		if ctx.Err() != nil || slices.ContainsFunc(current.Stages, func(s stages.Stage) bool { return x.Pools[s.Pool].TimeShared }) {
+		current := &x.catalogue.templates[x.incumbent.plan.pipelines[ci].template]
+		if ctx.Err() != nil || slices.ContainsFunc(current.Stages, func(s stages.Stage) bool { return x.problem.Pools[s.Pool].TimeShared }) {
 			continue
 		}
 		for _, ti := range byModel[current.Model] {
-			t := &x.templates[ti]
+			t := &x.catalogue.templates[ti]
 			if t.Latency >= current.Latency {
 				break
 			}
 			if t.Batch != current.Batch || !slices.EqualFunc(t.Stages, current.Stages, func(a, b stages.Stage) bool { return a.Pool == b.Pool }) {
 				continue
 			}
-			pipelines := slices.Clone(x.bestPlan.pipelines)
+			pipelines := slices.Clone(x.incumbent.plan.pipelines)
 			pipelines[ci] = pipelineFor(t, ti, pipelines[ci].rps)
-			plan := x.recomputePlan(pipelines)
-			if plan == nil || len(plan.pipelines) < len(pipelines) || plan.value < x.bestPlan.value || x.lowersAnyRate(plan) {
+			plan := x.catalogue.recomputePlan(pipelines)
+			if plan == nil || len(plan.pipelines) < len(pipelines) || plan.value < x.incumbent.plan.value || x.lowersAnyRate(plan) {
 				continue
 			}
-			if x.unpackablePool(plan) < 0 {
-				x.bestPlan = plan
+			if x.catalogue.unpackablePool(plan) < 0 {
+				x.incumbent.plan = plan
 				break
 			}
 		}
@@ -142,7 +146,7 @@ func (x *planPolisher) shortenPipelines(ctx context.Context) {
 // lowersAnyRate reports whether a plan gives some model less than the best plan does.
 func (x *planPolisher) lowersAnyRate(plan *replicaPlan) bool {
 	for d := range plan.modelRPS {
-		if plan.modelRPS[d] < x.bestPlan.modelRPS[d]*(1-1e-12) {
+		if plan.modelRPS[d] < x.incumbent.plan.modelRPS[d]*(1-1e-12) {
 			return true
 		}
 	}

@@ -27,23 +27,23 @@ const SLOStep = 10 * time.Millisecond
 // SLOStep. It returns the limits by falling gain.
 func (x *planSearch) findLimits(ctx context.Context) []Limit {
 	var limits []Limit
-	value := x.lp.value
+	value := x.choice.lp.value
 	add := func(l Limit, solved *relaxation, err error) {
 		if err != nil || solved.value <= value*(1+1e-6) {
 			return
 		}
-		l.Value = x.unitsToRate(solved.value)
+		l.Value = x.catalogue.unitsToRate(solved.value)
 		l.Gain = solved.value/value - 1
 		limits = append(limits, l)
 	}
 
 	// One more device of each kind.
 	var basis *milp.Basis
-	for k := range x.Pools {
-		if ctx.Err() != nil || x.Pools[k].Count == 0 {
+	for k := range x.problem.Pools {
+		if ctx.Err() != nil || x.problem.Pools[k].Count == 0 {
 			continue
 		}
-		solved, err := solveRelaxationFrom(ctx, x.templateCatalogue, x.solver, nil, x.allowedTemplates, k, basis)
+		solved, err := solveRelaxationFrom(ctx, x.catalogue, x.solver, nil, x.choice.allowedTemplates, k, basis)
 		if err == nil {
 			basis = solved.basis
 		}
@@ -51,26 +51,26 @@ func (x *planSearch) findLimits(ctx context.Context) []Limit {
 	}
 
 	// A longer SLO of each model: its templates are listed anew.
-	for d := range x.Models {
-		if ctx.Err() != nil || x.incomplete {
+	for d := range x.problem.Models {
+		if ctx.Err() != nil || x.catalogue.incomplete {
 			break // too many templates to list again
 		}
-		relaxed := *x.Problem
-		relaxed.Models = slices.Clone(x.Models)
+		relaxed := *x.problem
+		relaxed.Models = slices.Clone(x.problem.Models)
 		relaxed.Models[d].SLO += SLOStep
 		relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, marginShareOf(&relaxed, d))
 		templates, _, err := relaxed.undominatedTemplates(d)
 		if err != nil {
 			continue
 		}
-		changed := &templateCatalogue{Problem: &relaxed, units: x.units}
-		for _, i := range x.allowedTemplates {
-			if x.templates[i].Model != d {
-				changed.templates = append(changed.templates, x.templates[i])
+		changed := &templateCatalogue{problem: &relaxed, units: x.catalogue.units}
+		for _, i := range x.choice.allowedTemplates {
+			if x.catalogue.templates[i].Model != d {
+				changed.templates = append(changed.templates, x.catalogue.templates[i])
 			}
 		}
 		for i := range templates {
-			if x.waits.allowsTemplate(&relaxed, &templates[i]) {
+			if x.choice.waits.allowsTemplate(&relaxed, &templates[i]) {
 				changed.templates = append(changed.templates, templates[i])
 			}
 		}

@@ -24,12 +24,12 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 	rateDual := solved.rateDual[t.Model]
 	unitRPS := c.units.modelRPS[t.Model]
 	// The minimum lies at a rate, in units, at which the replica count of some stage must grow.
-	maxUnits := c.maxRate(t) / unitRPS
+	maxUnits := c.problem.maxRate(t) / unitRPS
 	exclusive, onTimeShared := false, false
 	minLoss, lastRate := math.Inf(1), math.Inf(1)
 	lossAt := func(units float64) { minLoss = min(minLoss, c.replicaPrice(t, solved, units, unitRPS)-rateDual*units) }
 	for i := range t.Stages {
-		if !c.Pools[t.Stages[i].Pool].TimeShared {
+		if !c.problem.Pools[t.Stages[i].Pool].TimeShared {
 			continue
 		}
 		// The cost of a time-shared stage grows with every request. So the least loss may lie just after the
@@ -42,7 +42,7 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 
 	// Try the rates of 1, 2, ... replicas of each stage on an exclusive pool.
 	for i := range t.Stages {
-		if c.Pools[t.Stages[i].Pool].TimeShared {
+		if c.problem.Pools[t.Stages[i].Pool].TimeShared {
 			continue
 		}
 		exclusive = true
@@ -79,10 +79,10 @@ func (c *templateCatalogue) replicaPrice(t *stages.Template, solved *relaxation,
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		replicas := units * unitRPS / s.Rate
-		if !c.Pools[s.Pool].TimeShared {
+		if !c.problem.Pools[s.Pool].TimeShared {
 			replicas = math.Ceil(replicas - 1e-9)
 		}
-		price += solved.poolPrice[s.Pool] * replicas / float64(s.Share*c.Pools[s.Pool].Count)
+		price += solved.poolPrice[s.Pool] * replicas / float64(s.Share*c.problem.Pools[s.Pool].Count)
 	}
 	return price
 }

@@ -45,6 +45,9 @@ type lossItem struct {
 // lossKnapsack proves a bound for one plan and one relaxation by sums of losses.
 type lossKnapsack struct {
 	search      *planSearch
+	problem     *Problem
+	catalogue   *templateCatalogue
+	choice      *waitChoice
 	dimensions  []useDimension
 	dimensionOf [][]int // by stage position and pool: index of the dimension
 	bySlot      bool    // whether stage positions are counted apart, as the slot rule does
@@ -54,28 +57,34 @@ type lossKnapsack struct {
 	numItems    int     // configurations of all models
 }
 
+// newLossKnapsack returns the knapsack of a search's best plan and of its wait choice.
+func newLossKnapsack(search *planSearch) *lossKnapsack {
+	return &lossKnapsack{search: search, problem: search.problem, catalogue: search.catalogue, choice: search.choice}
+}
+
 // boundByLosses lowers the bound by sums of losses, first with stage positions counted together. If that pass
 // finds the best such sums, a second one counts stage positions apart.
-func (x *planImprover) boundByLosses(maxSteps int64) {
-	if x.boundByLossSums(maxSteps, false) && !x.options.Hurry {
-		x.boundByLossSums(longLossFactor*lossWorkSteps, true)
+func boundByLosses(x *planSearch, maxSteps int64) {
+	if boundByLossSums(x, maxSteps, false) && !x.options.Hurry {
+		boundByLossSums(x, longLossFactor*lossWorkSteps, true)
 	}
 }
 
 // boundByLossSums runs the knapsack, if it is small enough. It lowers the bound, and keeps the plan found if
 // that is better. exact reports whether the best sums were found. With bySlot stage positions are counted apart,
 // which takes more work.
-func (x *planImprover) boundByLossSums(maxSteps int64, bySlot bool) (exact bool) {
-	if x.goal.poolCosts() != nil || x.incomplete || x.bestPlan == nil || x.hasTimeShared() || x.usesBundles() || x.gap() <= max(x.options.Gap, provenGap) ||
-		bySlot && x.Rounding != Slot {
+func boundByLossSums(x *planSearch, maxSteps int64, bySlot bool) (exact bool) {
+	if x.goal.poolCosts() != nil || x.catalogue.incomplete || x.incumbent.plan == nil || x.problem.hasTimeShared() || x.problem.usesBundles() || x.gap() <= max(x.options.Gap, provenGap) ||
+		bySlot && x.problem.Rounding != Slot {
 		return false
 	}
-	for d := range x.Models {
-		if x.Models[d].MinRPS > 0 || x.lp.rateDual[d] < 1e-9 {
+	for d := range x.problem.Models {
+		if x.problem.Models[d].MinRPS > 0 || x.choice.lp.rateDual[d] < 1e-9 {
 			return false
 		}
 	}
-	knapsack := &lossKnapsack{search: x.planSearch, maxSteps: maxSteps * int64(x.options.Effort), bySlot: bySlot}
+	knapsack := newLossKnapsack(x)
+	knapsack.maxSteps, knapsack.bySlot = maxSteps*int64(x.options.Effort), bySlot
 	exact = knapsack.raiseBudget()
 	if knapsack.workSteps > 0 {
 		x.recordPhase("losses", knapsack.numItems, milp.Stats{Iterations: max(1, knapsack.workSteps/stepsPerIteration)})
@@ -87,13 +96,13 @@ func (x *planImprover) boundByLossSums(maxSteps int64, bySlot bool) (exact bool)
 // sums grows fast with it. It reports whether it found the best plan.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
 	x := k.search
-	gap := x.lp.bound - x.bestScore()
+	gap := x.choice.lp.bound - x.incumbent.score()
 	growth := budgetGrowth
 	if k.bySlot {
 		growth = slotBudgetGrowth
 	}
 	// Every plan is known to lose this much already.
-	knownLoss := (x.lp.bound - x.choiceBound) * knownLossFactor
+	knownLoss := (x.choice.lp.bound - x.choiceBound) * knownLossFactor
 	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); x.gap() > max(x.options.Gap, provenGap); k.lossBudget = min(k.lossBudget*growth, gap) {
 		if !(k.lossBudget > 0) || !k.setDimensions() {
 			return false
@@ -103,7 +112,7 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 		unlistedLoss := math.Inf(1)
 		k.numItems = 0
 		var searches []*labelSearch
-		for d := range x.Models {
+		for d := range x.problem.Models {
 			labels := k.listSums(d)
 			searches = append(searches, labels)
 			unlistedLoss = min(unlistedLoss, labels.unlistedLoss)
@@ -113,14 +122,14 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 			return false
 		}
 		// A plan outside the search loses at least as much as the first label that was not listed.
-		unlistedBound := x.lp.bound - min(unlistedLoss, k.lossBudget)
+		unlistedBound := x.choice.lp.bound - min(unlistedLoss, k.lossBudget)
 
 		// Combine the models, and keep the plan and the bound.
 		throughput, plan := k.joinModels(searches, unlistedBound)
 		if plan != nil {
-			x.keepIfBetter(x.recomputePlan(plan))
+			x.incumbent.keepIfBetter(x.catalogue.recomputePlan(plan))
 		}
-		x.choiceBound = max(min(x.choiceBound, max(throughput, unlistedBound)*(1+1e-9)), x.bestScore())
+		x.choiceBound = max(min(x.choiceBound, max(throughput, unlistedBound)*(1+1e-9)), x.incumbent.score())
 		if throughput > unlistedBound {
 			return true
 		}
@@ -154,7 +163,7 @@ func (u deviceUse) compare(v deviceUse) int {
 // setDimensions chooses the dimensions and how a use is written as two numbers. If the numbers are too small for
 // that, it returns false.
 func (k *lossKnapsack) setDimensions() bool {
-	p, x := k.search.Problem, k.search
+	p, x := k.problem, k.search
 	k.dimensions = k.dimensions[:0]
 
 	// One dimension for each pool.
@@ -170,11 +179,11 @@ func (k *lossKnapsack) setDimensions() bool {
 	}
 
 	// With stage positions apart, each position that takes shares of a pool gets a dimension of its own.
-	for _, ti := range x.allowedTemplates {
-		if x.losses[ti] > k.lossBudget {
+	for _, ti := range x.choice.allowedTemplates {
+		if x.choice.losses[ti] > k.lossBudget {
 			continue
 		}
-		for si, s := range x.templates[ti].Stages {
+		for si, s := range x.catalogue.templates[ti].Stages {
 			dimensionIndex := &k.dimensionOf[si][s.Pool]
 			if k.bySlot && s.Share > 1 && *dimensionIndex == s.Pool {
 				*dimensionIndex = len(k.dimensions)
@@ -206,7 +215,7 @@ func (d *useDimension) partsOf(u deviceUse) int { return int(u[d.word] / d.radix
 
 // partsPrice returns the price of parts of a dimension.
 func (k *lossKnapsack) partsPrice(d *useDimension, parts int) float64 {
-	return k.search.lp.poolPrice[d.pool] * float64(parts) / float64(k.search.Pools[d.pool].Count*d.partsPerDevice)
+	return k.choice.lp.poolPrice[d.pool] * float64(parts) / float64(k.problem.Pools[d.pool].Count*d.partsPerDevice)
 }
 
 // listItems lists the configurations of model d that lose no more than the budget, the least loss first. If that
@@ -217,9 +226,9 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 	// Of configurations with the same use, keep the one of the highest rate.
 	bestByUse := map[deviceUse]lossItem{}
 	takenParts := make([]int, len(k.dimensions))
-	for _, ti := range x.allowedTemplates {
-		t := &x.templates[ti]
-		if t.Model != d || x.losses[ti] > k.lossBudget {
+	for _, ti := range x.choice.allowedTemplates {
+		t := &x.catalogue.templates[ti]
+		if t.Model != d || x.choice.losses[ti] > k.lossBudget {
 			continue
 		}
 
@@ -241,7 +250,7 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 						break grow
 					}
 				}
-				item.rate /= x.units.modelRPS[d]
+				item.rate /= x.catalogue.units.modelRPS[d]
 				for j, parts := range takenParts {
 					if parts == 0 {
 						continue // a pool without devices has no price
@@ -250,7 +259,7 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 					item.devices[counted.word] += uint64(parts) * counted.radix
 					item.price += k.partsPrice(counted, parts)
 				}
-				item.loss = max(item.price-x.lp.rateDual[d]*item.rate, 0)
+				item.loss = max(item.price-x.choice.lp.rateDual[d]*item.rate, 0)
 				if item.loss > k.lossBudget {
 					continue
 				}

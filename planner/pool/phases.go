@@ -11,54 +11,65 @@ import (
 
 // planImprover runs the phases that improve the best plan of a search, and its bound, over the templates of the
 // wait choice under work.
-type planImprover struct{ *planSearch }
+type planImprover struct {
+	search    *planSearch
+	problem   *Problem
+	catalogue *templateCatalogue
+	incumbent *incumbent
+	choice    *waitChoice
+}
+
+// newPlanImprover returns the improver of a search under its present wait choice.
+func newPlanImprover(search *planSearch) *planImprover {
+	return &planImprover{search, search.problem, search.catalogue, search.incumbent, search.choice}
+}
 
 // improvePlan runs one phase after another until the gap closes or the work is done.
 func (x *planImprover) improvePlan(ctx context.Context) error {
 	// The plan that runs, if there is one, is the first incumbent.
-	basis := slices.Clone(x.lp.usedTemplates)
-	if x.replan != nil {
-		x.keepIfBetter(x.recomputePlan(x.replan.pipelines))
-		x.recordPhase("what runs", len(x.replan.pipelines), milp.Stats{})
-		if x.bestPlan != nil && x.bestValue() > 0 && x.shouldStop(ctx) {
+	basis := slices.Clone(x.choice.lp.usedTemplates)
+	if x.search.replan != nil {
+		x.incumbent.keepIfBetter(x.catalogue.recomputePlan(x.search.replan.pipelines))
+		x.search.recordPhase("what runs", len(x.search.replan.pipelines), milp.Stats{})
+		if x.incumbent.plan != nil && x.incumbent.value() > 0 && x.search.shouldStop(ctx) {
 			return nil
 		}
-		basis = unionTemplates(basis, x.replan.pipelines)
+		basis = unionTemplates(basis, x.search.replan.pipelines)
 	}
 
 	// The rates of the relaxation, scaled down until their replicas fit, are the next.
-	if x.roundRelaxation(); x.bestPlan != nil {
-		x.recordPhase("rounding", len(basis), milp.Stats{})
-		if x.shouldStop(ctx) {
+	if x.roundRelaxation(); x.incumbent.plan != nil {
+		x.search.recordPhase("rounding", len(basis), milp.Stats{})
+		if x.search.shouldStop(ctx) {
 			return nil
 		}
 	}
 
 	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
-	if x.bestValue() == 0 && slices.Contains(x.tightMemory(x.allowedTemplates), true) {
-		templates, impossible, err := x.onePipelineEach(ctx)
+	if x.incumbent.value() == 0 && slices.Contains(x.catalogue.tightMemory(x.choice.allowedTemplates), true) {
+		templates, impossible, err := onePipelineEach(ctx, x.search)
 		if err != nil {
 			return err
 		}
 		if impossible {
-			x.choiceBound = x.bestScore()
+			x.search.choiceBound = x.incumbent.score()
 			return nil
 		}
 		basis = unionTemplates(append(basis, templates...))
 	}
 
 	// If not even one replica of everything fits, there is no plan.
-	if x.bestValue() == 0 && !x.incomplete && slices.ContainsFunc((&noPlanDiagnosis{x.planSearch}).missingDevices(ctx), func(n int) bool { return n > 0 }) {
-		x.choiceBound = x.bestScore()
+	if x.incumbent.value() == 0 && !x.catalogue.incomplete && slices.ContainsFunc(newNoPlanDiagnosis(x.search).missingDevices(ctx), func(n int) bool { return n > 0 }) {
+		x.search.choiceBound = x.incumbent.score()
 		return nil // not even one replica of everything fits
 	}
 
 	// With many models, bundles; else integer programs over few templates.
-	if x.usesBundles() && x.bestPlan != nil {
-		if err := x.planByBundles(ctx); err != nil {
+	if x.problem.usesBundles() && x.incumbent.plan != nil {
+		if err := planByBundles(ctx, x.search); err != nil {
 			return err
 		}
-		if x.shouldStop(ctx) || x.incomplete {
+		if x.search.shouldStop(ctx) || x.catalogue.incomplete {
 			return nil // the programs that follow are too large for what is left
 		}
 	} else if stop, err := x.solveSmallPrograms(ctx, basis); stop || err != nil {
@@ -70,9 +81,9 @@ func (x *planImprover) improvePlan(ctx context.Context) error {
 // nodeDivisor returns the divisor of the nodes: above 1 if a plan is wanted soon.
 func (x *planImprover) nodeDivisor() int64 {
 	switch {
-	case x.replan != nil:
+	case x.search.replan != nil:
 		return replanNodeDivisor
-	case x.options.Hurry:
+	case x.search.options.Hurry:
 		return hurryNodeDivisor
 	}
 	return 1
@@ -81,50 +92,50 @@ func (x *planImprover) nodeDivisor() int64 {
 // solveSmallPrograms runs the phases that need few templates: the program over the basis, the bound of whole
 // devices per model, and sums of losses. stop reports that the search may stop.
 func (x *planImprover) solveSmallPrograms(ctx context.Context, basis []int) (stop bool, err error) {
-	if _, err := x.solveInteger(ctx, "basis", basis, basisNodes/x.nodeDivisor()); err != nil || x.shouldStop(ctx) {
+	if _, err := x.solveInteger(ctx, "basis", basis, basisNodes/x.nodeDivisor()); err != nil || x.search.shouldStop(ctx) {
 		return true, err
 	}
-	if err := x.adoptFloorPlan(ctx); err != nil || x.floorsUnreachable() || x.shouldStop(ctx) {
+	if err := x.search.adoptFloorPlan(ctx); err != nil || x.search.floorsUnreachable() || x.search.shouldStop(ctx) {
 		return true, err
 	}
-	if err := x.boundByWholeDevices(ctx); err != nil || x.shouldStop(ctx) {
+	if err := boundByWholeDevices(ctx, x.search); err != nil || x.search.shouldStop(ctx) {
 		return true, err
 	}
-	x.boundByLosses(lossWorkSteps)
-	return x.shouldStop(ctx), nil
+	boundByLosses(x.search, lossWorkSteps)
+	return x.search.shouldStop(ctx), nil
 }
 
 // solveLargePrograms runs the program over some templates of every model, and the one over all templates that a
 // better plan may use.
 func (x *planImprover) solveLargePrograms(ctx context.Context, basis []int) error {
-	byLoss := x.templatesByLoss()
-	smallSet := x.pickTemplates(byLoss, basis, x.templatesPerModel())
+	byLoss := x.choice.templatesByLoss()
+	smallSet := x.choice.pickTemplates(byLoss, basis, x.search.templatesPerModel())
 	isOptimal, err := x.solveInteger(ctx, "pool", smallSet, poolNodes/x.nodeDivisor())
-	if err != nil || x.shouldStop(ctx) || x.options.Hurry {
+	if err != nil || x.search.shouldStop(ctx) || x.search.options.Hurry {
 		return err
 	}
 	// The plan is better now, so the sums of losses have less to look at.
-	if x.boundByLosses(longLossFactor * lossWorkSteps); x.shouldStop(ctx) {
+	if boundByLosses(x.search, longLossFactor*lossWorkSteps); x.search.shouldStop(ctx) {
 		return nil
 	}
-	if x.replan != nil && x.options.Effort == 1 {
+	if x.search.replan != nil && x.search.options.Effort == 1 {
 		return nil // a re-plan is wanted soon: its proof only with more effort
 	}
 	// The templates that a better plan may use: no other one can be in it.
 	var survivors []int
 	for _, i := range byLoss {
-		if x.losses[i] < x.lp.bound-x.bestScore() {
+		if x.choice.losses[i] < x.choice.lp.bound-x.incumbent.score() {
 			survivors = append(survivors, i)
 		}
 	}
 	if isOptimal && isSubset(survivors, smallSet) {
 		return nil
 	}
-	if len(survivors) > maxSurvivors*x.options.Effort {
-		survivors = x.pickTemplates(byLoss, basis, widePerModel*x.options.Effort)
+	if len(survivors) > maxSurvivors*x.search.options.Effort {
+		survivors = x.choice.pickTemplates(byLoss, basis, widePerModel*x.search.options.Effort)
 	}
 	_, err = x.solveInteger(ctx, "survivors", survivors, survivorNodes)
-	x.shouldStop(ctx)
+	x.search.shouldStop(ctx)
 	return err
 }
 
@@ -135,21 +146,21 @@ const roundingSteps = 24
 // rounded up, fit the devices. For the least price, which asks for fixed rates, the factor is 1. On large
 // clusters the plan is close to the bound at once. Elsewhere it is a start.
 func (x *planImprover) roundRelaxation() {
-	if x.hasTimeShared() {
+	if x.problem.hasTimeShared() {
 		return
 	}
 
 	// planAt returns the plan of the rates times a factor, or nil if it does not fit.
 	planAt := func(factor float64) *replicaPlan {
-		pipelines := make([]planPipeline, len(x.lp.usedTemplates))
-		for i, ti := range x.lp.usedTemplates {
-			t := &x.templates[ti]
-			pipelines[i] = pipelineFor(t, ti, factor*x.lp.usedRates[i]*x.units.modelRPS[t.Model])
+		pipelines := make([]planPipeline, len(x.choice.lp.usedTemplates))
+		for i, ti := range x.choice.lp.usedTemplates {
+			t := &x.catalogue.templates[ti]
+			pipelines[i] = pipelineFor(t, ti, factor*x.choice.lp.usedRates[i]*x.catalogue.units.modelRPS[t.Model])
 		}
-		return x.recomputePlan(pipelines)
+		return x.catalogue.recomputePlan(pipelines)
 	}
-	if x.goal.poolCosts() != nil {
-		x.keepIfBetter(planAt(1))
+	if x.search.goal.poolCosts() != nil {
+		x.incumbent.keepIfBetter(planAt(1))
 		return
 	}
 
@@ -167,7 +178,7 @@ func (x *planImprover) roundRelaxation() {
 			hi = mid
 		}
 	}
-	x.keepIfBetter(best)
+	x.incumbent.keepIfBetter(best)
 }
 
 // solveInteger solves the integer program over a set of templates and those of the best plan. It keeps a better
@@ -175,52 +186,52 @@ func (x *planImprover) roundRelaxation() {
 // least that template's loss. solved reports whether the program was solved to its gap.
 func (x *planImprover) solveInteger(ctx context.Context, name string, templates []int, nodes int64) (isOptimal bool, err error) {
 	// The best plan is no start if it breaks the wait choice under work.
-	hasStart := x.bestPlan != nil && !slices.ContainsFunc(x.bestPlan.pipelines, func(c planPipeline) bool { return math.IsInf(x.losses[c.template], 1) })
+	hasStart := x.incumbent.plan != nil && !slices.ContainsFunc(x.incumbent.plan.pipelines, func(c planPipeline) bool { return math.IsInf(x.choice.losses[c.template], 1) })
 	if hasStart {
-		templates = unionTemplates(templates, x.bestPlan.pipelines)
+		templates = unionTemplates(templates, x.incumbent.plan.pipelines)
 	} else {
 		templates = unionTemplates(templates)
 	}
 
 	// Build the program, with the limit on moves if a plan runs.
-	bound := x.lp.bound
-	if x.options.Hurry {
-		bound = min(bound, x.choiceBound) // the program then proves less and finds plans sooner
+	bound := x.choice.lp.bound
+	if x.search.options.Hurry {
+		bound = min(bound, x.search.choiceBound) // the program then proves less and finds plans sooner
 	}
-	program := x.goal.newProgram(x.templateCatalogue, templates, bound)
-	if x.replan != nil {
-		program.limitMoves(x.replan, x.replan.maxMoved)
+	program := x.search.goal.newProgram(x.catalogue, templates, bound)
+	if x.search.replan != nil {
+		program.limitMoves(x.search.replan, x.search.replan.maxMoved)
 	}
 
 	// Limits of the solve, and the start.
-	options := x.workLimits(nodes)
-	options.Gap, options.HeuristicEffort = max(x.options.Gap/2, provenGap), heuristicEffort
-	if x.options.Hurry {
+	options := x.search.workLimits(nodes)
+	options.Gap, options.HeuristicEffort = max(x.search.options.Gap/2, provenGap), heuristicEffort
+	if x.search.options.Hurry {
 		options.MaxStall = maxStallNodes
 	}
-	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.m.NumVars())*int64(x.options.Effort))
+	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.m.NumVars())*int64(x.search.options.Effort))
 	if hasStart {
-		options.Start = program.startPoint(x.bestPlan)
+		options.Start = program.startPoint(x.incumbent.plan)
 	}
-	if x.options.EnoughRPS > 0 {
-		options.TargetValue = x.options.EnoughRPS / x.units.throughput * (1 + floorTolerance)
+	if x.search.options.EnoughRPS > 0 {
+		options.TargetValue = x.search.options.EnoughRPS / x.catalogue.units.throughput * (1 + floorTolerance)
 	}
-	if x.options.Progress != nil {
+	if x.search.options.Progress != nil {
 		options.Incumbent = func(found milp.Incumbent) {
 			// The solver's own figures, for the progress line. The plan's are recomputed later.
-			if x.bestPlan == nil || found.Value > x.bestScore() {
-				x.options.Progress(Progress{Phase: name, Value: x.displayValue(found.Value), Bound: x.displayValue(x.provenBound()), Incumbent: true})
+			if x.incumbent.plan == nil || found.Value > x.incumbent.score() {
+				x.search.options.Progress(Progress{Phase: name, Value: x.search.displayValue(found.Value), Bound: x.search.displayValue(x.search.provenBound()), Incumbent: true})
 			}
 		}
 	}
 
 	// Solve.
-	sol, err := x.solver.Solve(ctx, program.m, options)
+	sol, err := x.search.solver.Solve(ctx, program.m, options)
 	if err != nil {
 		return false, fmt.Errorf("solving the integer program over %d pipelines: %w", len(templates), err)
 	}
 	if sol.Feasible() {
-		x.keepIfBetter(program.readPlan(sol))
+		x.incumbent.keepIfBetter(program.readPlan(sol))
 	}
 
 	// The bound of plans within the set.
@@ -229,7 +240,7 @@ func (x *planImprover) solveInteger(ctx context.Context, name string, templates 
 	case milp.Optimal, milp.Gap:
 		programBound, isOptimal = sol.Bound, true
 	case milp.Infeasible:
-		programBound, isOptimal = x.goal.noPlanScore(), true
+		programBound, isOptimal = x.search.goal.noPlanScore(), true
 	default:
 		programBound = sol.Bound
 	}
@@ -239,18 +250,18 @@ func (x *planImprover) solveInteger(ctx context.Context, name string, templates 
 
 	// The bound of plans that use a template outside the set.
 	minOutsideLoss := math.Inf(1)
-	if x.incomplete {
+	if x.catalogue.incomplete {
 		minOutsideLoss = 0 // templates that were not generated may lose nothing
 	}
-	for _, i := range x.allowedTemplates {
+	for _, i := range x.choice.allowedTemplates {
 		if _, ok := slices.BinarySearch(templates, i); !ok {
-			minOutsideLoss = min(minOutsideLoss, x.losses[i])
+			minOutsideLoss = min(minOutsideLoss, x.choice.losses[i])
 		}
 	}
-	if x.replan != nil && x.replan.numSearches > 0 {
-		programBound = x.choiceBound // the program was over plans that move less than asked
+	if x.search.replan != nil && x.search.replan.numSearches > 0 {
+		programBound = x.search.choiceBound // the program was over plans that move less than asked
 	}
-	x.choiceBound = max(min(x.choiceBound, max(programBound, x.lp.bound-minOutsideLoss)), x.bestScore())
-	x.recordPhase(name, len(templates), sol.Stats)
+	x.search.choiceBound = max(min(x.search.choiceBound, max(programBound, x.choice.lp.bound-minOutsideLoss)), x.incumbent.score())
+	x.search.recordPhase(name, len(templates), sol.Stats)
 	return isOptimal, nil
 }

@@ -27,7 +27,8 @@ type placement [][][]DeviceRun
 
 // planPacking puts a plan's replicas on physical devices, so that no device holds more than a whole one.
 type planPacking struct {
-	*templateCatalogue
+	problem      *Problem
+	catalogue    *templateCatalogue
 	plan         *replicaPlan
 	heldContents heldContents // held already by each device; nil if no plan runs
 }
@@ -41,7 +42,7 @@ type planPacking struct {
 func (c *templateCatalogue) placePlan(plan *replicaPlan, heldContents heldContents) (*replicaPlan, placement, []string) {
 	var warnings []string
 	for {
-		packer := &planPacking{c, plan, heldContents}
+		packer := &planPacking{c.problem, c, plan, heldContents}
 		placed, fullPool := packer.packAll()
 		if fullPool < 0 {
 			return plan, placed, warnings
@@ -52,14 +53,14 @@ func (c *templateCatalogue) placePlan(plan *replicaPlan, heldContents heldConten
 		}
 		warnings = append(warnings, fmt.Sprintf(
 			"shares of %s do not fit its devices one by one: a replica was left out, the objective went from %.6g to %.6g",
-			c.Pools[fullPool].Kind, plan.value, smaller.value))
+			c.problem.Pools[fullPool].Kind, plan.value, smaller.value))
 		plan = smaller
 	}
 }
 
 // unpackablePool returns the pool whose devices a plan does not fit one by one. If it fits all, it returns -1.
 func (c *templateCatalogue) unpackablePool(plan *replicaPlan) int {
-	_, pool := (&planPacking{c, plan, nil}).packAll()
+	_, pool := (&planPacking{c.problem, c, plan, nil}).packAll()
 	return pool
 }
 
@@ -69,7 +70,7 @@ func (k *planPacking) packAll() (placement, int) {
 	for i := range k.plan.pipelines {
 		placed[i] = make([][]DeviceRun, len(k.plan.pipelines[i].replicas))
 	}
-	for pool := range k.Pools {
+	for pool := range k.problem.Pools {
 		bins, ok := k.packPool(pool, placed)
 		if !ok {
 			return nil, pool
@@ -105,18 +106,18 @@ func (k *planPacking) packPool(pool int, placed placement) ([]deviceBin, bool) {
 	groupOfSlot := map[slotKey]int{}
 	for ci := range k.plan.pipelines {
 		pipeline := &k.plan.pipelines[ci]
-		t := &k.templates[pipeline.template]
+		t := &k.catalogue.templates[pipeline.template]
 		for si := range t.Stages {
 			s := &t.Stages[si]
 			if s.Pool != pool {
 				continue
 			}
-			if k.Pools[pool].TimeShared {
-				placed[ci][si] = []DeviceRun{{0, 1, k.Pools[pool].Count}}
+			if k.problem.Pools[pool].TimeShared {
+				placed[ci][si] = []DeviceRun{{0, 1, k.problem.Pools[pool].Count}}
 				continue
 			}
 			slot := slotKey{pool: pool}
-			if k.Rounding == Slot {
+			if k.problem.Rounding == Slot {
 				slot = slotKey{pipeline.model, si, pool}
 			}
 			group, known := groupOfSlot[slot]
@@ -143,7 +144,7 @@ func (k *planPacking) packPool(pool int, placed placement) ([]deviceBin, bool) {
 	for _, g := range groups {
 		bins = append(bins, packPieces(g.pieces)...)
 	}
-	if len(bins) > k.Pools[pool].Count {
+	if len(bins) > k.problem.Pools[pool].Count {
 		return nil, false
 	}
 	if k.heldContents != nil {
@@ -156,15 +157,15 @@ func (k *planPacking) packPool(pool int, placed placement) ([]deviceBin, bool) {
 func (k *planPacking) withoutReplica(pool int) *replicaPlan {
 	var bestPlan *replicaPlan
 	for ci := range k.plan.pipelines {
-		t := &k.templates[k.plan.pipelines[ci].template]
+		t := &k.catalogue.templates[k.plan.pipelines[ci].template]
 		for si := range t.Stages {
-			if t.Stages[si].Pool != pool || k.Pools[pool].TimeShared || k.plan.pipelines[ci].replicas[si] == 0 || t.Stages[si].Share == 1 {
+			if t.Stages[si].Pool != pool || k.problem.Pools[pool].TimeShared || k.plan.pipelines[ci].replicas[si] == 0 || t.Stages[si].Share == 1 {
 				continue
 			}
 			pipelines := slices.Clone(k.plan.pipelines)
 			pipelines[ci].replicas = slices.Clone(pipelines[ci].replicas)
 			pipelines[ci].replicas[si]--
-			smaller := k.recomputePlan(pipelines)
+			smaller := k.catalogue.recomputePlan(pipelines)
 			if smaller != nil && (bestPlan == nil || smaller.value > bestPlan.value || smaller.value == bestPlan.value && smaller.weightedSum > bestPlan.weightedSum) {
 				bestPlan = smaller
 			}

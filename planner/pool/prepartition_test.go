@@ -23,7 +23,7 @@ func TestPrePartitionAgainstLayers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return r.bound * c.units.throughput
+			return r.bound * c.catalogue.units.throughput
 		}
 		all := bound(z.problem())
 		for _, n := range sizes {

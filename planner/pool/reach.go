@@ -6,20 +6,20 @@ import (
 
 // requiredRate returns the requests/s that model d needs at a throughput in units.
 func (x *bundleSearch) requiredRate(d int, value float64) float64 {
-	return max(x.unitsToRate(value)*x.Models[d].Weight, x.Models[d].MinRPS)
+	return max(x.catalogue.unitsToRate(value)*x.problem.Models[d].Weight, x.problem.Models[d].MinRPS)
 }
 
 // prepareCovers builds the template tables of all models and computes covers at the prices of the relaxation.
 func (x *bundleSearch) prepareCovers(ctx context.Context) error {
-	x.templateByKey = make(map[string]int, len(x.templates))
-	for i := range x.templates {
-		x.templateByKey[x.templates[i].Key()] = i
+	x.templateByKey = make(map[string]int, len(x.catalogue.templates))
+	for i := range x.catalogue.templates {
+		x.templateByKey[x.catalogue.templates[i].Key()] = i
 	}
-	for d := range x.Models {
+	for d := range x.problem.Models {
 		x.addModelTable(d)
 	}
-	x.coverTables = make([][]*coverTable, len(x.Models))
-	x.addCovers(ctx, x.lp.poolPrice)
+	x.coverTables = make([][]*coverTable, len(x.problem.Models))
+	x.addCovers(ctx, x.choice.lp.poolPrice)
 	return nil
 }
 
@@ -27,23 +27,23 @@ func (x *bundleSearch) prepareCovers(ctx context.Context) error {
 // known, it lowers the bound by them.
 func (x *bundleSearch) addCovers(ctx context.Context, poolPrices []float64) {
 	x.coverPrices = poolPrices
-	builder := &coverBuilder{wholeDevices: x.Rounding == Slot}
+	builder := &coverBuilder{wholeDevices: x.problem.Rounding == Slot}
 	for k, v := range poolPrices {
-		builder.devicePrice = append(builder.devicePrice, v/float64(max(x.Pools[k].Count, 1)))
-		builder.poolSizes = append(builder.poolSizes, x.Pools[k].Count)
+		builder.devicePrice = append(builder.devicePrice, v/float64(max(x.problem.Pools[k].Count, 1)))
+		builder.poolSizes = append(builder.poolSizes, x.problem.Pools[k].Count)
 	}
 	boundGrid := boundSteps
-	if x.replan != nil {
+	if x.search.replan != nil {
 		boundGrid = coverSteps // a re-plan is wanted soon
 	}
 	var boundTables []*coverTable
 
 	// Covers with rates rounded down are for bundles, those rounded up for the bound.
-	for d := range x.Models {
+	for d := range x.problem.Models {
 		if ctx.Err() != nil {
 			return
 		}
-		maxRate := x.requiredRate(d, x.choiceBound)
+		maxRate := x.requiredRate(d, x.search.choiceBound)
 		items := builder.listItems(x.modelTables[d], maxRate)
 		x.coverTables[d] = append(x.coverTables[d], newCoverTable(items, maxRate, coverSteps, false))
 		if builder.wholeDevices {
@@ -57,8 +57,8 @@ func (x *bundleSearch) addCovers(ctx context.Context, poolPrices []float64) {
 
 	// If all templates are known, the covers bound the throughput.
 	x.boundTables = boundTables
-	if x.tables != nil || !x.incomplete {
-		x.choiceBound = max(min(x.choiceBound, x.coverableThroughput(boundTables)*(1+1e-9)), x.bestScore())
+	if x.search.tables != nil || !x.catalogue.incomplete {
+		x.search.choiceBound = max(min(x.search.choiceBound, x.coverableThroughput(boundTables)*(1+1e-9)), x.incumbent.score())
 	}
 }
 
@@ -66,13 +66,13 @@ func (x *bundleSearch) addCovers(ctx context.Context, poolPrices []float64) {
 // prices of the relaxation to what the devices are worth to those bundles. It returns false, and adds none, if
 // parts fit or if covers were repriced often enough.
 func (x *bundleSearch) repriceCovers(ctx context.Context) bool {
-	total, scarcity := total(x.lp.poolPrice), total(x.scarcityPrices)
-	if x.repriceCount == maxReprices*x.options.Effort || scarcity <= 0 || ctx.Err() != nil {
+	total, scarcity := total(x.choice.lp.poolPrice), total(x.scarcityPrices)
+	if x.repriceCount == maxReprices*x.search.options.Effort || scarcity <= 0 || ctx.Err() != nil {
 		return false
 	}
 	x.repriceCount++
-	poolPrices := make([]float64, len(x.Pools))
-	for k, v := range x.lp.poolPrice {
+	poolPrices := make([]float64, len(x.problem.Pools))
+	for k, v := range x.choice.lp.poolPrice {
 		poolPrices[k] = (v + x.scarcityPrices[k]*total/scarcity) / 2
 	}
 	x.addCovers(ctx, poolPrices)
@@ -98,7 +98,7 @@ func (x *bundleSearch) coverableThroughput(tables []*coverTable) float64 {
 		}
 		return coverCost <= total*(1+1e-9)
 	}
-	lo, hi := 0.0, x.choiceBound
+	lo, hi := 0.0, x.search.choiceBound
 	for range 40 {
 		if mid := (lo + hi) / 2; isAffordable(mid) {
 			lo = mid
@@ -113,15 +113,15 @@ func (x *bundleSearch) coverableThroughput(tables []*coverTable) float64 {
 // the wait choice allows.
 func (x *bundleSearch) addModelTable(d int) {
 	indexByListed := map[int32]int{}
-	if x.tables != nil {
-		x.modelTables, x.listedTemplates = append(x.modelTables, x.tables[d]), append(x.listedTemplates, indexByListed)
+	if x.search.tables != nil {
+		x.modelTables, x.listedTemplates = append(x.modelTables, x.search.tables[d]), append(x.listedTemplates, indexByListed)
 		return
 	}
-	table := &templateTable{model: d, maxStages: x.MaxPartitions}
-	for _, i := range x.allowedTemplates {
-		if x.templates[i].Model == d {
+	table := &templateTable{model: d, maxStages: x.problem.MaxPartitions}
+	for _, i := range x.choice.allowedTemplates {
+		if x.catalogue.templates[i].Model == d {
 			indexByListed[int32(table.len())] = i
-			table.add(&x.templates[i])
+			table.add(&x.catalogue.templates[i])
 		}
 	}
 	x.modelTables, x.listedTemplates = append(x.modelTables, table), append(x.listedTemplates, indexByListed)
@@ -133,14 +133,14 @@ func (x *bundleSearch) templateIndex(d int, listed int32) (int, error) {
 	if i, ok := x.listedTemplates[d][listed]; ok {
 		return i, nil
 	}
-	t, err := x.modelTables[d].buildTemplate(x.Problem, int(listed))
+	t, err := x.modelTables[d].buildTemplate(x.problem, int(listed))
 	if err != nil {
 		return 0, err
 	}
 	i, ok := x.templateByKey[t.Key()]
 	if !ok {
-		i = len(x.templates)
-		x.templates, x.templateByKey[t.Key()] = append(x.templates, *t), i
+		i = len(x.catalogue.templates)
+		x.catalogue.templates, x.templateByKey[t.Key()] = append(x.catalogue.templates, *t), i
 	}
 	x.listedTemplates[d][listed] = i
 	return i, nil
@@ -148,9 +148,9 @@ func (x *bundleSearch) templateIndex(d int, listed int32) (int, error) {
 
 // allowNewTemplates adds the templates that joined the catalogue to the wait choice, with their losses.
 func (x *bundleSearch) allowNewTemplates() {
-	for i := len(x.losses); i < len(x.templates); i++ {
-		x.allowedTemplates = append(x.allowedTemplates, i)
-		x.losses = append(x.losses, x.waitChoice.choiceCatalogue.templateLoss(&x.templates[i], x.lp))
+	for i := len(x.choice.losses); i < len(x.catalogue.templates); i++ {
+		x.choice.allowedTemplates = append(x.choice.allowedTemplates, i)
+		x.choice.losses = append(x.choice.losses, x.choice.catalogue.templateLoss(&x.catalogue.templates[i], x.choice.lp))
 	}
-	x.outcome.Templates = max(x.outcome.Templates, len(x.templates))
+	x.search.outcome.Templates = max(x.search.outcome.Templates, len(x.catalogue.templates))
 }

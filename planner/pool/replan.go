@@ -36,7 +36,8 @@ type RunningStage struct {
 
 // replanState holds what a search knows of the plan that runs.
 type replanState struct {
-	*templateCatalogue
+	problem         *Problem
+	catalogue       *templateCatalogue
 	heldByDevice    heldContents
 	runningReplicas map[replicaContent]int   // by content, on all devices that are still there
 	replicasByModel []map[replicaContent]int // by model: the replicas of its own pipelines
@@ -61,7 +62,7 @@ func (s *replanState) heldContents() heldContents {
 // newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps its
 // SLO, and returns its index.
 func (p *Problem) newReplanState(plan *RunningPlan, add func(*stages.Template) int) *replanState {
-	state := &replanState{heldByDevice: p.emptyContents(), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.totalDevices())}
+	state := &replanState{problem: p, heldByDevice: p.emptyContents(), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.totalDevices())}
 	for range p.Models {
 		state.replicasByModel = append(state.replicasByModel, map[replicaContent]int{})
 	}
@@ -149,9 +150,9 @@ func (s *replanState) contentIDs(template int) []int {
 		s.stageContents = append(s.stageContents, nil)
 	}
 	if s.stageContents[template] == nil {
-		t := &s.templates[template]
+		t := &s.catalogue.templates[template]
 		for si := range t.Stages {
-			content := s.contentOf(t, si)
+			content := s.problem.contentOf(t, si)
 			id, ok := s.idByContent[content]
 			if !ok {
 				id = len(s.contentByID)
@@ -170,13 +171,13 @@ func (s *replanState) allowsMoves(plan *replicaPlan) bool {
 
 // countLoading returns how many devices have to load something for an outcome's pipelines.
 func (s *replanState) countLoading(pipelines []Pipeline) int {
-	wanted := s.emptyContents()
+	wanted := s.problem.emptyContents()
 	for i := range pipelines {
 		pipeline := &pipelines[i]
 		for si := range pipeline.Stages {
-			if !s.Pools[pipeline.Stages[si].Pool].TimeShared {
+			if !s.problem.Pools[pipeline.Stages[si].Pool].TimeShared {
 				for _, run := range pipeline.Placement[si] {
-					wanted.addRun(s.contentOf(&pipeline.Template, si), run)
+					wanted.addRun(s.problem.contentOf(&pipeline.Template, si), run)
 				}
 			}
 		}
@@ -197,9 +198,9 @@ func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
 	varsByContent := map[replicaContent][]milp.Var{}
 	var contents []replicaContent
 	for i, ti := range q.templateSet {
-		t := &q.templates[ti]
+		t := &q.catalogue.templates[ti]
 		for si, replicaVar := range q.replicaVars[i] {
-			content := q.contentOf(t, si)
+			content := q.problem.contentOf(t, si)
 			if _, ok := varsByContent[content]; !ok {
 				contents = append(contents, content)
 			}
@@ -229,24 +230,26 @@ func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
 	}
 }
 
-// readRunning reads the plan that runs. Templates of it that the catalogue lacks join it.
-func (x *planSearch) readRunning() {
-	if x.options.RunningPlan == nil || x.hasTimeShared() {
-		return
+// readRunning reads the plan that runs. Templates of it that the catalogue lacks join it. If no plan runs, or a
+// pool is time-shared, it returns nil.
+func readRunning(c *templateCatalogue, plan *RunningPlan) *replanState {
+	if plan == nil || c.problem.hasTimeShared() {
+		return nil
 	}
-	indexByKey := make(map[string]int, len(x.templates))
-	for i := range x.templates {
-		indexByKey[x.templates[i].Key()] = i
+	indexByKey := make(map[string]int, len(c.templates))
+	for i := range c.templates {
+		indexByKey[c.templates[i].Key()] = i
 	}
-	x.replan = x.newReplanState(x.options.RunningPlan, func(t *stages.Template) int {
+	state := c.problem.newReplanState(plan, func(t *stages.Template) int {
 		i, ok := indexByKey[t.Key()]
 		if !ok {
-			i = len(x.templates)
-			x.templates, indexByKey[t.Key()] = append(x.templates, *t), i
+			i = len(c.templates)
+			c.templates, indexByKey[t.Key()] = append(c.templates, *t), i
 		}
 		return i
 	})
-	x.replan.templateCatalogue = x.templateCatalogue
+	state.catalogue = c
+	return state
 }
 
 // moveNodes bounds the branch-and-bound nodes of the program for the fewest moves.
@@ -262,11 +265,11 @@ func (x *planSearch) movedTooMuch(ctx context.Context, movedDevices int) bool {
 	if x.replan == nil || ctx.Err() != nil {
 		return false
 	}
-	excess := float64(movedDevices) - x.options.RunningPlan.MaxMoved*float64(x.totalDevices())
+	excess := float64(movedDevices) - x.options.RunningPlan.MaxMoved*float64(x.problem.totalDevices())
 	if x.replan.numSearches++; excess <= 1e-9 || x.replan.numSearches == moveTries || x.replan.maxMoved == 0 {
 		return false
 	}
 	x.replan.maxMoved = max(x.replan.maxMoved-excess, 0)
-	x.bestPlan = nil
+	x.incumbent.plan = nil
 	return true
 }

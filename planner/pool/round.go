@@ -47,8 +47,8 @@ type replicaPlan struct {
 // exceed the devices. If the counts exceed the devices or break another limit, it returns nil: no such plan is
 // ever used.
 func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan {
-	plan := &replicaPlan{modelRPS: make([]float64, len(c.Models))}
-	timeSharedUse := make([]float64, len(c.Pools)) // devices taken on time-shared pools
+	plan := &replicaPlan{modelRPS: make([]float64, len(c.problem.Models))}
+	timeSharedUse := make([]float64, len(c.problem.Pools)) // devices taken on time-shared pools
 
 	// The rate of each pipeline is that of its slowest stage.
 	for _, pipeline := range pipelines {
@@ -57,7 +57,7 @@ func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan
 		carriedRPS, onTimeShared := math.Inf(1), false
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			if c.Pools[s.Pool].TimeShared {
+			if c.problem.Pools[s.Pool].TimeShared {
 				onTimeShared = true
 				continue
 			}
@@ -69,7 +69,7 @@ func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan
 		pipeline.rps = carriedRPS
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			if c.Pools[s.Pool].TimeShared {
+			if c.problem.Pools[s.Pool].TimeShared {
 				timeSharedUse[s.Pool] += pipeline.rps / s.Rate
 				continue
 			}
@@ -82,15 +82,15 @@ func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan
 
 	// Scale down what exceeds the time-shared pools.
 	scale := 1.0
-	for k := range c.Pools {
-		if c.Pools[k].TimeShared && timeSharedUse[k] > float64(c.Pools[k].Count) {
-			scale = min(scale, float64(c.Pools[k].Count)/timeSharedUse[k])
+	for k := range c.problem.Pools {
+		if c.problem.Pools[k].TimeShared && timeSharedUse[k] > float64(c.problem.Pools[k].Count) {
+			scale = min(scale, float64(c.problem.Pools[k].Count)/timeSharedUse[k])
 		}
 	}
 	for i := range plan.pipelines {
 		pipeline := &plan.pipelines[i]
 		t := &c.templates[pipeline.template]
-		if scale < 1 && slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return c.Pools[s.Pool].TimeShared }) {
+		if scale < 1 && slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return c.problem.Pools[s.Pool].TimeShared }) {
 			pipeline.rps *= scale
 		}
 		plan.modelRPS[pipeline.model] += pipeline.rps
@@ -98,9 +98,9 @@ func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan
 
 	// The objective.
 	plan.value = math.Inf(1)
-	for d := range c.Models {
-		plan.value = min(plan.value, plan.modelRPS[d]/c.Models[d].Weight)
-		plan.weightedSum += plan.modelRPS[d] * c.Models[d].Weight
+	for d := range c.problem.Models {
+		plan.value = min(plan.value, plan.modelRPS[d]/c.problem.Models[d].Weight)
+		plan.weightedSum += plan.modelRPS[d] * c.problem.Models[d].Weight
 	}
 	if c.brokenLimit(plan) != "" {
 		return nil
@@ -111,7 +111,7 @@ func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan
 // usedDevices returns the devices of each pool that pipelines take. On time-shared pools that is the part of
 // their time, elsewhere whole devices if the rounding asks for that.
 func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
-	devices := make([]float64, len(c.Pools))
+	devices := make([]float64, len(c.problem.Pools))
 	if len(pipelines) == 0 {
 		return devices
 	}
@@ -120,8 +120,8 @@ func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
 		firstModel, lastModel, maxStages = min(firstModel, pipeline.model), max(lastModel, pipeline.model), max(maxStages, len(pipeline.replicas))
 	}
 	var slots []float64 // parts of devices by model, stage position and pool
-	if c.Rounding == Slot {
-		slots = make([]float64, (lastModel-firstModel+1)*maxStages*len(c.Pools))
+	if c.problem.Rounding == Slot {
+		slots = make([]float64, (lastModel-firstModel+1)*maxStages*len(c.problem.Pools))
 	}
 	for _, pipeline := range pipelines {
 		t := &c.templates[pipeline.template]
@@ -129,26 +129,26 @@ func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
 			s := &t.Stages[si]
 			stageDevices := float64(pipeline.replicas[si]) / float64(s.Share)
 			switch {
-			case c.Pools[s.Pool].TimeShared:
+			case c.problem.Pools[s.Pool].TimeShared:
 				devices[s.Pool] += pipeline.rps / s.Rate
-			case c.Rounding == Fractional:
+			case c.problem.Rounding == Fractional:
 				devices[s.Pool] += stageDevices
 			default:
-				slots[((pipeline.model-firstModel)*maxStages+si)*len(c.Pools)+s.Pool] += stageDevices
+				slots[((pipeline.model-firstModel)*maxStages+si)*len(c.problem.Pools)+s.Pool] += stageDevices
 			}
 		}
 	}
 
 	// Under the slot rule the parts of each slot round up to whole devices.
 	for i, slotDevices := range slots {
-		devices[i%len(c.Pools)] += math.Ceil(slotDevices - 1e-9)
+		devices[i%len(c.problem.Pools)] += math.Ceil(slotDevices - 1e-9)
 	}
 	return devices
 }
 
 // wholeDevicesUsed returns the whole devices that a plan takes of every pool.
 func (c *templateCatalogue) wholeDevicesUsed(plan *replicaPlan) []int {
-	devices := make([]int, len(c.Pools))
+	devices := make([]int, len(c.problem.Pools))
 	for k, v := range c.usedDevices(plan.pipelines) {
 		devices[k] = int(math.Ceil(v*(1-1e-9) - 1e-9))
 	}
@@ -158,7 +158,7 @@ func (c *templateCatalogue) wholeDevicesUsed(plan *replicaPlan) []int {
 // exclusiveDevices returns how many devices of exclusive pools a plan takes.
 func (c *templateCatalogue) exclusiveDevices(plan *replicaPlan) (n float64) {
 	for k, v := range c.usedDevices(plan.pipelines) {
-		if !c.Pools[k].TimeShared {
+		if !c.problem.Pools[k].TimeShared {
 			n += v
 		}
 	}
@@ -167,12 +167,12 @@ func (c *templateCatalogue) exclusiveDevices(plan *replicaPlan) (n float64) {
 
 // brokenLimit says which limit a plan breaks: devices, memory or floors. If it keeps all, it returns "".
 func (c *templateCatalogue) brokenLimit(plan *replicaPlan) string {
-	memory := c.newResidentMemory()
+	memory := c.problem.newResidentMemory()
 	for _, pipeline := range plan.pipelines {
 		memory.add(&c.templates[pipeline.template])
 	}
 	for k, devices := range c.usedDevices(plan.pipelines) {
-		pool := &c.Pools[k]
+		pool := &c.problem.Pools[k]
 		if devices > float64(pool.Count)*(1+1e-9)+1e-9 {
 			return fmt.Sprintf("%g devices of %s where there are %d", devices, pool.Kind, pool.Count)
 		}
@@ -180,9 +180,9 @@ func (c *templateCatalogue) brokenLimit(plan *replicaPlan) string {
 			return fmt.Sprintf("%d bytes on each %s where it has %d", memory.bytes[k], pool.Kind, pool.Memory)
 		}
 	}
-	for d := range c.Models {
-		if floor := c.Models[d].MinRPS; !meetsFloor(plan.modelRPS[d], floor) {
-			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.modelRPS[d], c.Models[d].Name, floor)
+	for d := range c.problem.Models {
+		if floor := c.problem.Models[d].MinRPS; !meetsFloor(plan.modelRPS[d], floor) {
+			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.modelRPS[d], c.problem.Models[d].Name, floor)
 		}
 	}
 	return ""
@@ -196,8 +196,8 @@ func (c *templateCatalogue) placedPipelines(plan *replicaPlan, placement placeme
 		pipeline := Pipeline{Template: *t, RPS: planned.rps, Replicas: slices.Clone(planned.replicas), Placement: placement[ci]}
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			if c.Pools[s.Pool].TimeShared {
-				pipeline.Replicas[si] = c.Pools[s.Pool].Count
+			if c.problem.Pools[s.Pool].TimeShared {
+				pipeline.Replicas[si] = c.problem.Pools[s.Pool].Count
 				pipeline.Devices = append(pipeline.Devices, planned.rps/s.Rate)
 				continue
 			}

@@ -33,10 +33,14 @@ const (
 
 // planSearch is the state of a solve.
 type planSearch struct {
-	incumbent
-	*waitChoice  // the wait choice under work
+	problem      *Problem
+	catalogue    *templateCatalogue
+	goal         planGoal
 	solver       milp.Solver
 	options      Options
+	replan       *replanState // of the plan that runs; nil without one
+	incumbent    *incumbent
+	choice       *waitChoice      // the wait choice under work
 	waitChoices  []waitChoice     // the best relaxation first
 	tables       []*templateTable // by model; nil if all templates are listed in the catalogue
 	droppedBound float64          // proven over the wait choices that were left out
@@ -51,18 +55,17 @@ type planSearch struct {
 // newSearch lists the templates, or generates them if they are too many, and solves the relaxation of every wait
 // choice. The search starts with the choice of the best relaxation.
 func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Options, searchGoal planGoal) (*planSearch, error) {
-	x := &planSearch{incumbent: incumbent{goal: searchGoal}, solver: solver, options: options, droppedBound: math.Inf(-1), otherBound: math.Inf(-1), outcome: &Outcome{}}
-	x.options.Effort = max(options.Effort, 1)
+	options.Effort = max(options.Effort, 1)
+	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), otherBound: math.Inf(-1), outcome: &Outcome{}}
 	if p.needsColumns() {
-		return x, x.generateTemplates(ctx, p)
+		return x, x.generateTemplates(ctx)
 	}
-	var err error
-	if x.templateCatalogue, err = p.listTemplates(); err != nil {
+	catalogue, err := p.listTemplates()
+	if err != nil {
 		return nil, err
 	}
-	x.outcome.Templates = len(x.templates)
-	x.readRunning()
-	x.reportProgress("pipelines", fmt.Sprintf("%d possible pipelines", len(x.templates)))
+	x.setCatalogue(catalogue)
+	x.reportProgress("pipelines", fmt.Sprintf("%d possible pipelines", len(x.catalogue.templates)))
 	if err := x.relaxChoices(ctx); err != nil {
 		return nil, x.explainError(ctx, err)
 	}
@@ -70,19 +73,26 @@ func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Opti
 	return x, nil
 }
 
+// setCatalogue sets the templates of the search, and those of the plan that runs, if there is one.
+func (x *planSearch) setCatalogue(catalogue *templateCatalogue) {
+	x.catalogue = catalogue
+	x.outcome.Templates = len(catalogue.templates)
+	x.replan = readRunning(catalogue, x.options.RunningPlan)
+	x.incumbent = &incumbent{catalogue: catalogue, goal: x.goal, replan: x.replan}
+}
+
 // generateTemplates makes the templates by column generation.
-func (x *planSearch) generateTemplates(ctx context.Context, p *Problem) error {
+func (x *planSearch) generateTemplates(ctx context.Context) error {
 	// Templates of the plan that runs take part in any case.
 	var runningTemplates []stages.Template
 	if x.options.RunningPlan != nil {
-		p.newReplanState(x.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
+		x.problem.newReplanState(x.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
 	}
-	generation, solved, err := p.generateColumns(ctx, x.solver, x.goal.poolCosts(), runningTemplates)
+	generation, solved, err := x.problem.generateColumns(ctx, x.solver, x.goal.poolCosts(), runningTemplates)
 	if generation != nil {
-		x.templateCatalogue, x.tables = generation.templateCatalogue, generation.tables
-		x.outcome.Templates = len(generation.templates)
-		x.readRunning()
-		x.waitChoice = &waitChoice{choiceCatalogue: x.templateCatalogue, allowedTemplates: indexesBelow(len(x.templates)), lp: solved}
+		x.tables = generation.tables
+		x.setCatalogue(generation.catalogue)
+		x.choice = &waitChoice{catalogue: x.catalogue, allowedTemplates: indexesBelow(len(x.catalogue.templates)), lp: solved}
 	}
 	if err != nil {
 		if generation == nil || !errors.Is(err, errInfeasible) {
@@ -91,23 +101,23 @@ func (x *planSearch) generateTemplates(ctx context.Context, p *Problem) error {
 		return x.explainError(ctx, err)
 	}
 	x.reportProgress("pipelines", fmt.Sprintf("%d pipelines generated in %d rounds", x.outcome.Templates, generation.rounds))
-	x.bound = solved.bound
-	x.waitChoices = []waitChoice{*x.waitChoice}
+	x.choice.bound = solved.bound
+	x.waitChoices = []waitChoice{*x.choice}
 	x.selectChoice(0)
 	return nil
 }
 
 // relaxChoices solves the linear program over all templates of every wait choice.
 func (x *planSearch) relaxChoices(ctx context.Context) error {
-	choices, exact := x.waitBoundChoices()
+	choices, exact := x.catalogue.waitBoundChoices()
 	relaxOver := func(templates []int) (*relaxation, error) {
-		return x.solveRelaxation(ctx, x.solver, x.goal.poolCosts(), templates, -1)
+		return x.catalogue.solveRelaxation(ctx, x.solver, x.goal.poolCosts(), templates, -1)
 	}
 
 	// Choices under which some model has no template, or floors cannot be met, are left out.
 	for _, bounds := range choices {
-		templates := x.templatesWithin(bounds)
-		if bounds != nil && len(x.unservedModels(bounds)) > 0 {
+		templates := x.catalogue.templatesWithin(bounds)
+		if bounds != nil && len(x.catalogue.unservedModels(bounds)) > 0 {
 			continue
 		}
 		solved, err := relaxOver(templates)
@@ -117,7 +127,7 @@ func (x *planSearch) relaxChoices(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		x.waitChoices = append(x.waitChoices, waitChoice{choiceCatalogue: x.templateCatalogue, waits: bounds, allowedTemplates: templates, lp: solved, bound: solved.bound})
+		x.waitChoices = append(x.waitChoices, waitChoice{catalogue: x.catalogue, waits: bounds, allowedTemplates: templates, lp: solved, bound: solved.bound})
 	}
 	if len(x.waitChoices) == 0 {
 		return errInfeasible
@@ -127,7 +137,7 @@ func (x *planSearch) relaxChoices(ctx context.Context) error {
 	slices.SortStableFunc(x.waitChoices, func(a, bounds waitChoice) int { return cmp.Compare(roundedValue(a), roundedValue(bounds)) })
 	if !exact {
 		// A choice that was left out could be better. The bound is then that of the program without the rule.
-		solved, err := relaxOver(indexesBelow(len(x.templates)))
+		solved, err := relaxOver(indexesBelow(len(x.catalogue.templates)))
 		if err != nil {
 			return err
 		}
@@ -139,23 +149,23 @@ func (x *planSearch) relaxChoices(ctx context.Context) error {
 // selectChoice goes on with a wait choice: it sets the bounds, the exempt models and the losses.
 func (x *planSearch) selectChoice(i int) {
 	choice := &x.waitChoices[i]
-	x.waitChoice, x.choiceBound, x.otherBound = choice, choice.bound, x.droppedBound
+	x.choice, x.choiceBound, x.otherBound = choice, choice.bound, x.droppedBound
 	for j := range x.waitChoices {
 		if j != i {
 			x.otherBound = max(x.otherBound, x.waitChoices[j].bound)
 		}
 	}
 	x.outcome.ExemptModels = nil
-	if x.waits != nil {
-		for d, exempt := range x.waits.exemptModels {
+	if x.choice.waits != nil {
+		for d, exempt := range x.choice.waits.exemptModels {
 			if exempt {
 				x.outcome.ExemptModels = append(x.outcome.ExemptModels, d)
 			}
 		}
 	}
-	x.computeLosses()
+	x.choice.computeLosses()
 	if choice.bound == choice.lp.bound {
-		x.recordPhase("relaxation", len(x.allowedTemplates), milp.Stats{})
+		x.recordPhase("relaxation", len(x.choice.allowedTemplates), milp.Stats{})
 	}
 }
 
@@ -166,7 +176,7 @@ func (x *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 	for i := range x.waitChoices {
 		// After the first choice, stop or skip choices that cannot hold a better plan.
 		if i > 0 {
-			if ctx.Err() != nil || i >= maxChoices && x.bestPlan != nil && x.bestPlan.value > 0 {
+			if ctx.Err() != nil || i >= maxChoices && x.incumbent.plan != nil && x.incumbent.plan.value > 0 {
 				break
 			}
 			if i == 1 {
@@ -174,8 +184,8 @@ func (x *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 					return err
 				}
 			}
-			score := x.bestScore()
-			if x.waitChoices[i].bound <= x.goal.noPlanScore() || x.bestPlan != nil && x.waitChoices[i].bound <= score+provenGap*math.Abs(score) {
+			score := x.incumbent.score()
+			if x.waitChoices[i].bound <= x.goal.noPlanScore() || x.incumbent.plan != nil && x.waitChoices[i].bound <= score+provenGap*math.Abs(score) {
 				continue
 			}
 			x.selectChoice(i)
@@ -183,15 +193,15 @@ func (x *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 		}
 
 		// Plan under the choice, and note its bound.
-		previousBest := x.bestPlan
-		if err := (&planImprover{x}).improvePlan(ctx); err != nil {
+		previousBest := x.incumbent.plan
+		if err := newPlanImprover(x).improvePlan(ctx); err != nil {
 			return err
 		}
-		if x.bestPlan != previousBest {
+		if x.incumbent.plan != previousBest {
 			bestChoice = i
 		}
 		x.waitChoices[i].bound = min(x.waitChoices[i].bound, x.choiceBound)
-		if x.bestPlan != nil && x.shouldStop(ctx) {
+		if x.incumbent.plan != nil && x.shouldStop(ctx) {
 			break
 		}
 	}
@@ -209,7 +219,7 @@ func (x *planSearch) requirePlan(ctx context.Context) error {
 	if err := x.adoptFloorPlan(ctx); err != nil {
 		return err
 	}
-	if x.bestPlan != nil && x.bestPlan.value > 0 {
+	if x.incumbent.plan != nil && x.incumbent.plan.value > 0 {
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -218,14 +228,19 @@ func (x *planSearch) requirePlan(ctx context.Context) error {
 	return x.explainError(ctx, errNoPlan)
 }
 
+// displayValue returns a score as users see it: requests/s per weight, or a price.
+func (x *planSearch) displayValue(score float64) float64 {
+	return x.goal.displayValue(x.catalogue, score)
+}
+
 // reportProgress reports a phase with the best plan's value and the bound, if somebody listens.
 func (x *planSearch) reportProgress(phase, detail string) {
 	if x.options.Progress == nil {
 		return
 	}
 	progress := Progress{Phase: phase, Value: math.NaN(), Bound: math.NaN(), Detail: detail}
-	if x.bestPlan != nil {
-		progress.Value = x.displayValue(x.bestScore())
+	if x.incumbent.plan != nil {
+		progress.Value = x.displayValue(x.incumbent.score())
 	}
 	if bound := x.provenBound(); len(x.waitChoices) > 0 && !math.IsInf(bound, 0) {
 		progress.Bound = x.displayValue(bound)
@@ -236,8 +251,8 @@ func (x *planSearch) reportProgress(phase, detail string) {
 // recordPhase notes the work of a phase in the outcome, and reports it.
 func (x *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats) {
 	record := Phase{Name: name, Pipelines: numPipelines, Nodes: stats.Nodes, Iterations: stats.Iterations, Bound: x.displayValue(x.provenBound())}
-	if x.bestPlan != nil {
-		record.Value = x.displayValue(x.bestScore())
+	if x.incumbent.plan != nil {
+		record.Value = x.displayValue(x.incumbent.score())
 	}
 	x.outcome.Phases = append(x.outcome.Phases, record)
 	x.reportProgress(name, fmt.Sprintf("%d pipelines", numPipelines))
@@ -245,11 +260,11 @@ func (x *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats
 
 // provenBound returns the best proven bound on the score of any plan.
 func (x *planSearch) provenBound() float64 {
-	return max(x.goal.roundBound(max(x.choiceBound, x.otherBound)), x.bestScore())
+	return max(x.goal.roundBound(max(x.choiceBound, x.otherBound)), x.incumbent.score())
 }
 
 // gap returns the relative distance of the best plan to the bound.
-func (x *planSearch) gap() float64 { return x.goal.relativeGap(x.bestScore(), x.provenBound()) }
+func (x *planSearch) gap() float64 { return x.goal.relativeGap(x.incumbent.score(), x.provenBound()) }
 
 // provenGap is the relative gap that counts as proven.
 const provenGap = 1e-6
@@ -277,13 +292,13 @@ func (x *planSearch) reachedEnough() bool {
 	if x.options.EnoughRPS <= 0 {
 		return false
 	}
-	return x.bestPlan != nil && x.bestPlan.value >= x.options.EnoughRPS || x.options.NoDiagnosis && x.unitsToRate(x.provenBound()) < x.options.EnoughRPS*(1-floorTolerance)
+	return x.incumbent.plan != nil && x.incumbent.plan.value >= x.options.EnoughRPS || x.options.NoDiagnosis && x.catalogue.unitsToRate(x.provenBound()) < x.options.EnoughRPS*(1-floorTolerance)
 }
 
 // missesLeast reports whether no plan can have the throughput below which a plan is of no use. Before there is a
 // plan it returns false.
 func (x *planSearch) missesLeast() bool {
-	return x.options.LeastRPS > 0 && x.bestValue() > 0 && x.unitsToRate(x.provenBound()) < x.options.LeastRPS*(1-floorTolerance)
+	return x.options.LeastRPS > 0 && x.incumbent.value() > 0 && x.catalogue.unitsToRate(x.provenBound()) < x.options.LeastRPS*(1-floorTolerance)
 }
 
 // workLimits returns the limits of a solve of so many nodes per unit of effort.

@@ -82,7 +82,7 @@ func solveThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 		return nil, err
 	}
 	maxChoices := 1
-	if slices.Contains(x.tightMemory(indexesBelow(len(x.templates))), true) {
+	if slices.Contains(x.catalogue.tightMemory(indexesBelow(len(x.catalogue.templates))), true) {
 		// The relaxation orders the wait choices without regard to memory, so several are tried.
 		maxChoices = maxCandidates * x.options.Effort
 	}
@@ -96,7 +96,7 @@ func solveThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 			return nil, err
 		}
 		if !o.NoPolish {
-			if err := (&planPolisher{x}).polishThroughput(ctx); err != nil {
+			if err := newPlanPolisher(x).polishThroughput(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -109,20 +109,20 @@ func solveThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 
 // writeOutcome places the best plan and returns the outcome.
 func (x *planSearch) writeOutcome(ctx context.Context) (*Outcome, error) {
-	plan, placement, warnings := x.placePlan(x.bestPlan, x.replan.heldContents())
+	plan, placement, warnings := x.catalogue.placePlan(x.incumbent.plan, x.replan.heldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(x.bestPlan.pipelines))
+		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(x.incumbent.plan.pipelines))
 	}
-	if plan.value < x.bestPlan.value && x.stoppedBy == milp.StoppedByProof {
+	if plan.value < x.incumbent.plan.value && x.stoppedBy == milp.StoppedByProof {
 		x.stoppedBy = milp.StoppedByWork
 	}
-	x.bestPlan = plan
+	x.incumbent.plan = plan
 	written := x.outcome
 	written.Warnings = warnings
 	written.RPS, written.Value = plan.modelRPS, plan.value
-	written.Bound = max(x.unitsToRate(x.provenBound()), plan.value)
+	written.Bound = max(x.catalogue.unitsToRate(x.provenBound()), plan.value)
 	written.StoppedBy = x.stoppedBy
-	written.Pipelines = x.placedPipelines(plan, placement)
+	written.Pipelines = x.catalogue.placedPipelines(plan, placement)
 	if x.replan != nil {
 		written.MovedDevices = x.replan.countLoading(written.Pipelines)
 	}

@@ -29,10 +29,10 @@ func (t nicLoad) overload() (sum float64) {
 func (k *planPacking) trafficOf(b *deviceBin) (load nicLoad) {
 	for _, piece := range b.pieces {
 		pipeline := &k.plan.pipelines[piece.pipeline]
-		stageList := k.templates[pipeline.template].Stages
+		stageList := k.catalogue.templates[pipeline.template].Stages
 		rps := pipeline.rps / float64(pipeline.replicas[piece.stage]) * float64(piece.replicas)
 		crossing := func(i int) (seconds float64, sends, receives bool) {
-			return k.LinkTime(stageList[i].Pool, stageList[i+1].Pool, k.Models[pipeline.model].CutBytes[stageList[i].EndBlock-1])
+			return k.problem.LinkTime(stageList[i].Pool, stageList[i+1].Pool, k.problem.Models[pipeline.model].CutBytes[stageList[i].EndBlock-1])
 		}
 		if piece.stage+1 < len(stageList) {
 			if seconds, sends, _ := crossing(piece.stage); sends {
@@ -68,7 +68,7 @@ type nodeBalancer struct {
 // spreadOverNodes orders the devices of a pool so that no NIC is overloaded while another could take load off
 // it.
 func (k *planPacking) spreadOverNodes(pool int, bins []deviceBin) []deviceBin {
-	p := &k.Pools[pool]
+	p := &k.problem.Pools[pool]
 	if p.Gbps <= 0 || p.PerNode < 2 || len(bins) <= p.PerNode {
 		return bins
 	}

@@ -35,7 +35,7 @@ func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 	minLoads := a.loadsAtShare(t, reachShare)
 	ownLoads, err := sim.FindModelLoads(ctx, scenario, sim.ModelLoadSearch{
 		Shares: test.Shares, Runs: (test.Settings.Runs + 1) / 2, Step: certify.Step, StartLoads: startLoads, MinLoads: minLoads, SameLoad: modelsTakeTurns(t.result.Plan),
-		MaxLoad: 1 / slices.MinFunc(t.headroom, compareUtilisation).Utilisation, // replicas carry no more
+		MaxLoad: 1 / slices.MinFunc(t.setting.headroom, compareUtilisation).Utilisation, // replicas carry no more
 	})
 	if err != nil {
 		return fmt.Errorf("simulating: %w", err)
@@ -149,9 +149,9 @@ func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 	for i, t := range tuner.attempts {
 		isUniform := func(h formats.Headroom) bool {
-			return slices.Equal(t.headroom, tuner.uniformSetting(h.Margin, t.pipelineShape).headroom)
+			return slices.Equal(t.setting.headroom, tuner.uniformSetting(h.Margin, t.setting.shape).headroom)
 		}
-		if i > 0 && !slices.ContainsFunc(t.headroom, isUniform) {
+		if i > 0 && !slices.ContainsFunc(t.setting.headroom, isUniform) {
 			continue
 		}
 		if !t.outOfReach && (bestAttempt == nil || tuner.compare(t, bestAttempt) > 0) {
@@ -196,7 +196,7 @@ func (a *planTuner) certifyFloors(ctx context.Context) error {
 		}
 
 		// Plan again for the loads that the models sustained.
-		replanned, err := a.trySetting(ctx, planSetting{current.pipelineShape, a.balancedHeadroom(current)})
+		replanned, err := a.trySetting(ctx, planSetting{current.setting.shape, a.balancedHeadroom(current)})
 		if err != nil {
 			return err
 		}
@@ -288,7 +288,7 @@ func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads
 	// climbs.
 	climb := &certify.LoadClimb{StartLoads: t.loads, SameLoad: modelsTakeTurns(t.result.Plan), MaxEvents: a.workBudget - a.workDone}
 	for i := range t.loads {
-		climb.MaxLoads = append(climb.MaxLoads, 1/t.headroom[i].Utilisation)
+		climb.MaxLoads = append(climb.MaxLoads, 1/t.setting.headroom[i].Utilisation)
 	}
 	if minLoads != nil {
 		climb.StartLoads, climb.StopAtFirstFailure = minLoads, true

@@ -14,9 +14,9 @@ const wholeNodes = 400
 // boundByWholeDevices lowers the bound by a relaxation in which only the devices of each kind that each model
 // takes are whole numbers: under the slot rule no two models share a device. There are few of these numbers, so
 // the program is solved soon. A program of whole replicas branches on replicas first and hardly gets to them.
-func (x *planImprover) boundByWholeDevices(ctx context.Context) error {
-	p := x.Problem
-	if x.goal.poolCosts() != nil || x.incomplete || x.bestPlan == nil || x.hasTimeShared() || x.usesBundles() || p.Rounding != Slot || len(p.Models) < 2 {
+func boundByWholeDevices(ctx context.Context, x *planSearch) error {
+	p := x.problem
+	if x.goal.poolCosts() != nil || x.catalogue.incomplete || x.incumbent.plan == nil || x.problem.hasTimeShared() || x.problem.usesBundles() || p.Rounding != Slot || len(p.Models) < 2 {
 		return nil
 	}
 	m := milp.New("whole devices per model")
@@ -44,16 +44,16 @@ func (x *planImprover) boundByWholeDevices(ctx context.Context) error {
 
 	// Columns: the templates that a better plan may use.
 	numTemplates := 0
-	for _, ti := range x.allowedTemplates {
-		if x.losses[ti] >= x.lp.bound-x.bestScore() {
+	for _, ti := range x.choice.allowedTemplates {
+		if x.choice.losses[ti] >= x.choice.lp.bound-x.incumbent.score() {
 			continue
 		}
 		numTemplates++
-		t := &x.templates[ti]
+		t := &x.catalogue.templates[ti]
 		entries := []milp.Entry{{Row: rateRows[t.Model], Coef: 1}}
 		for k := range p.Pools {
 			if c := t.DevicesPerRPS(k); c > 0 {
-				entries = append(entries, milp.Entry{Row: takenRows[t.Model][k], Coef: c * x.units.modelRPS[t.Model]})
+				entries = append(entries, milp.Entry{Row: takenRows[t.Model][k], Coef: c * x.catalogue.units.modelRPS[t.Model]})
 			}
 		}
 		m.AddColumn("", 0, milp.Inf, 0, entries...)
@@ -67,7 +67,7 @@ func (x *planImprover) boundByWholeDevices(ctx context.Context) error {
 		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", numTemplates, err)
 	}
 	if !math.IsNaN(sol.Bound) && sol.Status != milp.Infeasible {
-		x.choiceBound = max(min(x.choiceBound, sol.Bound*(1+1e-9)), x.bestScore())
+		x.choiceBound = max(min(x.choiceBound, sol.Bound*(1+1e-9)), x.incumbent.score())
 	}
 	x.recordPhase("whole devices", numTemplates, sol.Stats)
 	return nil
