@@ -85,7 +85,7 @@ func (x *bundleSearch) boundByAllotments(ctx context.Context, covers []*coverTab
 			return err
 		}
 		if !fits {
-			x.search.choiceBound = max(min(x.search.choiceBound, value*(1+1e-9)), x.incumbent.score())
+			x.search.lowerBound(value * (1 + 1e-9))
 		} else {
 			fittingValue = value
 		}

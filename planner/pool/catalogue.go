@@ -49,6 +49,15 @@ func (p *Problem) listTemplates() (*templateCatalogue, error) {
 	return p.newCatalogue(templates), nil
 }
 
+// indexByKey returns the index of each template, by its key.
+func (c *templateCatalogue) indexByKey() map[string]int {
+	indexes := make(map[string]int, len(c.templates))
+	for i := range c.templates {
+		indexes[c.templates[i].Key()] = i
+	}
+	return indexes
+}
+
 // withProblem returns the catalogue with the same templates for a problem with other device counts or floors.
 func (c *templateCatalogue) withProblem(p *Problem) *templateCatalogue {
 	q := *c

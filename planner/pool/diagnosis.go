@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"inferplan/planner/kind"
-	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -25,91 +23,6 @@ func (x *planSearch) explainError(ctx context.Context, err error) error {
 		return newNoPlanDiagnosis(x).tooFewDevices(ctx)
 	}
 	return err
-}
-
-// floorPlanGap is the gap to which the part of the floors is known that whole devices carry.
-const floorPlanGap = 2e-3
-
-// floorlessWeight is the weight of a model without a floor, in parts of the smallest floor.
-const floorlessWeight = 1e-3
-
-// largestFloorPlan returns a plan that carries the floors in whole devices or, if there is none, the largest
-// common part of them. It is the plan of the most throughput with the floors as weights.
-func (x *planSearch) largestFloorPlan(ctx context.Context) (*Outcome, error) {
-	if x.floorOutcome != nil || x.floorErr != nil {
-		return x.floorOutcome, x.floorErr
-	}
-	relaxed := x.problem.withoutFloors()
-	minFloor := math.Inf(1)
-	for _, m := range x.problem.Models {
-		if m.MinRPS > 0 {
-			minFloor = min(minFloor, m.MinRPS)
-		}
-	}
-	for d := range relaxed.Models {
-		if relaxed.Models[d].Weight = x.problem.Models[d].MinRPS; relaxed.Models[d].Weight <= 0 {
-			relaxed.Models[d].Weight = minFloor * floorlessWeight
-		}
-	}
-	x.floorOutcome, x.floorErr = solveThroughput(ctx, relaxed, x.solver, Options{Gap: floorPlanGap, Effort: x.options.Effort, Seed: x.options.Seed, NoPolish: true, NoDiagnosis: x.options.NoDiagnosis, EnoughRPS: 1})
-	return x.floorOutcome, x.floorErr
-}
-
-// floorsUnreachable reports whether no plan carries the floors. If only the existence of a plan is asked, a part
-// of the floors that is nearly the proven largest one decides, too.
-func (x *planSearch) floorsUnreachable() bool {
-	if x.incumbent.plan != nil && x.incumbent.plan.value > 0 || x.replan != nil {
-		return false
-	}
-	return x.floorErr != nil || x.floorOutcome != nil && (x.floorOutcome.Bound < 1-floorTolerance || x.options.NoDiagnosis && x.floorOutcome.Value < 1 && x.floorOutcome.Bound <= x.floorOutcome.Value*(1+2*floorPlanGap))
-}
-
-// adoptFloorPlan takes the plan that carries the largest part of the floors, if that carries them all and the
-// search itself has no plan that serves every model.
-func (x *planSearch) adoptFloorPlan(ctx context.Context) error {
-	if x.incumbent.plan != nil && x.incumbent.plan.value > 0 || ctx.Err() != nil || !x.problem.hasFloors() {
-		return nil
-	}
-
-	// The plan that carries the largest part of the floors must carry all of them.
-	outcome, err := x.largestFloorPlan(ctx)
-	if err != nil || outcome.Value < 1 {
-		var infeasible *Infeasible
-		if errors.As(err, &infeasible) {
-			err = nil // the diagnosis says so
-		}
-		return err
-	}
-
-	// Find the templates of that plan in the catalogue.
-	indexByKey := map[string]int{}
-	for i := range x.catalogue.templates {
-		indexByKey[x.catalogue.templates[i].Key()] = i
-	}
-	var pipelines []planPipeline
-	for i := range outcome.Pipelines {
-		pipeline := &outcome.Pipelines[i]
-		k, ok := indexByKey[pipeline.Key()]
-		if !ok {
-			if !x.catalogue.incomplete {
-				return nil
-			}
-			k = len(x.catalogue.templates)
-			x.catalogue.templates, x.choice.allowedTemplates, x.choice.losses = append(x.catalogue.templates, pipeline.Template), append(x.choice.allowedTemplates, k), append(x.choice.losses, 0)
-		}
-		pipelines = append(pipelines, planPipeline{template: k, model: pipeline.Model, rps: pipeline.RPS, replicas: slices.Clone(pipeline.Replicas)})
-	}
-
-	// Keep the plan.
-	x.incumbent.keepIfBetter(x.catalogue.recomputePlan(pipelines))
-	x.recordPhase("floors", len(pipelines), milp.Stats{})
-	x.shouldStop(ctx)
-	return nil
-}
-
-// hasFloors reports whether some model has a floor.
-func (p *Problem) hasFloors() bool {
-	return slices.ContainsFunc(p.Models, func(m stages.Model) bool { return m.MinRPS > 0 })
 }
 
 // noPlanDiagnosis finds out why a search has no plan.
@@ -133,7 +46,7 @@ func (x *noPlanDiagnosis) floorsTooHigh(ctx context.Context) error {
 	if x.search.options.NoDiagnosis {
 		return reason
 	}
-	outcome, err := x.search.largestFloorPlan(ctx)
+	outcome, err := x.search.floors.largestPlan(ctx)
 	if err != nil {
 		return err // without floors there is no plan either
 	}
@@ -206,7 +119,7 @@ func (x *noPlanDiagnosis) tooFewDevices(ctx context.Context) error {
 	}
 	if x.problem.hasFloors() {
 		// One replica of everything fits, so whole devices do not carry the floors.
-		outcome, err := x.search.largestFloorPlan(ctx)
+		outcome, err := x.search.floors.largestPlan(ctx)
 		if err != nil {
 			return err
 		}

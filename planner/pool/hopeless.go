@@ -15,7 +15,7 @@ const maxSingleChoices = 4
 // program over all templates that some choice of a group allows decides for the whole group. Choices of similar
 // waits allow much the same templates, so groups are halves of the choices in the order of their waits.
 func (x *planSearch) dropHopelessChoices(ctx context.Context, first int) error {
-	if len(x.waitChoices)-first <= maxSingleChoices || x.incumbent.plan != nil && x.incumbent.plan.value > 0 || !x.problem.hasFloors() {
+	if len(x.waitChoices)-first <= maxSingleChoices || x.incumbent.servesAll() || !x.problem.hasFloors() {
 		return nil
 	}
 	var group []int

@@ -99,6 +99,9 @@ func (b *incumbent) value() float64 {
 	return b.plan.value / b.catalogue.units.throughput
 }
 
+// servesAll reports whether the best plan serves every model. Without a plan it returns false.
+func (b *incumbent) servesAll() bool { return b.plan != nil && b.plan.value > 0 }
+
 // keepIfBetter makes a plan the best one if it scores higher, is placeable and moves few enough devices. If its
 // shares do not fit devices one by one, it counts without the replicas that are in the way.
 func (b *incumbent) keepIfBetter(plan *replicaPlan) {

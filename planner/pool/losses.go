@@ -129,7 +129,7 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 		if plan != nil {
 			x.incumbent.keepIfBetter(x.catalogue.recomputePlan(plan))
 		}
-		x.choiceBound = max(min(x.choiceBound, max(throughput, unlistedBound)*(1+1e-9)), x.incumbent.score())
+		x.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
 		if throughput > unlistedBound {
 			return true
 		}

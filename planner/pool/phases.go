@@ -31,7 +31,7 @@ func (x *planImprover) improvePlan(ctx context.Context) error {
 	if x.search.replan != nil {
 		x.incumbent.keepIfBetter(x.catalogue.recomputePlan(x.search.replan.pipelines))
 		x.search.recordPhase("what runs", len(x.search.replan.pipelines), milp.Stats{})
-		if x.incumbent.plan != nil && x.incumbent.value() > 0 && x.search.shouldStop(ctx) {
+		if x.incumbent.servesAll() && x.search.shouldStop(ctx) {
 			return nil
 		}
 		basis = unionTemplates(basis, x.search.replan.pipelines)
@@ -46,7 +46,7 @@ func (x *planImprover) improvePlan(ctx context.Context) error {
 	}
 
 	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
-	if x.incumbent.value() == 0 && slices.Contains(x.catalogue.tightMemory(x.choice.allowedTemplates), true) {
+	if !x.incumbent.servesAll() && slices.Contains(x.catalogue.tightMemory(x.choice.allowedTemplates), true) {
 		templates, impossible, err := onePipelineEach(ctx, x.search)
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (x *planImprover) improvePlan(ctx context.Context) error {
 	}
 
 	// If not even one replica of everything fits, there is no plan.
-	if x.incumbent.value() == 0 && !x.catalogue.incomplete && slices.ContainsFunc(newNoPlanDiagnosis(x.search).missingDevices(ctx), func(n int) bool { return n > 0 }) {
+	if !x.incumbent.servesAll() && !x.catalogue.incomplete && slices.ContainsFunc(newNoPlanDiagnosis(x.search).missingDevices(ctx), func(n int) bool { return n > 0 }) {
 		x.search.choiceBound = x.incumbent.score()
 		return nil // not even one replica of everything fits
 	}
@@ -95,7 +95,7 @@ func (x *planImprover) solveSmallPrograms(ctx context.Context, basis []int) (sto
 	if _, err := x.solveInteger(ctx, "basis", basis, basisNodes/x.nodeDivisor()); err != nil || x.search.shouldStop(ctx) {
 		return true, err
 	}
-	if err := x.search.adoptFloorPlan(ctx); err != nil || x.search.floorsUnreachable() || x.search.shouldStop(ctx) {
+	if err := x.search.floors.adoptPlan(ctx); err != nil || x.search.floors.areUnreachable() || x.search.shouldStop(ctx) {
 		return true, err
 	}
 	if err := boundByWholeDevices(ctx, x.search); err != nil || x.search.shouldStop(ctx) {
@@ -261,7 +261,7 @@ func (x *planImprover) solveInteger(ctx context.Context, name string, templates 
 	if x.search.replan != nil && x.search.replan.numSearches > 0 {
 		programBound = x.search.choiceBound // the program was over plans that move less than asked
 	}
-	x.search.choiceBound = max(min(x.search.choiceBound, max(programBound, x.choice.lp.bound-minOutsideLoss)), x.incumbent.score())
+	x.search.lowerBound(max(programBound, x.choice.lp.bound-minOutsideLoss))
 	x.search.recordPhase(name, len(templates), sol.Stats)
 	return isOptimal, nil
 }

@@ -11,10 +11,7 @@ func (x *bundleSearch) requiredRate(d int, value float64) float64 {
 
 // prepareCovers builds the template tables of all models and computes covers at the prices of the relaxation.
 func (x *bundleSearch) prepareCovers(ctx context.Context) error {
-	x.templateByKey = make(map[string]int, len(x.catalogue.templates))
-	for i := range x.catalogue.templates {
-		x.templateByKey[x.catalogue.templates[i].Key()] = i
-	}
+	x.templateByKey = x.catalogue.indexByKey()
 	for d := range x.problem.Models {
 		x.addModelTable(d)
 	}
@@ -58,7 +55,7 @@ func (x *bundleSearch) addCovers(ctx context.Context, poolPrices []float64) {
 	// If all templates are known, the covers bound the throughput.
 	x.boundTables = boundTables
 	if x.search.tables != nil || !x.catalogue.incomplete {
-		x.search.choiceBound = max(min(x.search.choiceBound, x.coverableThroughput(boundTables)*(1+1e-9)), x.incumbent.score())
+		x.search.lowerBound(x.coverableThroughput(boundTables) * (1 + 1e-9))
 	}
 }
 

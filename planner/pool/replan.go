@@ -236,10 +236,7 @@ func readRunning(c *templateCatalogue, plan *RunningPlan) *replanState {
 	if plan == nil || c.problem.hasTimeShared() {
 		return nil
 	}
-	indexByKey := make(map[string]int, len(c.templates))
-	for i := range c.templates {
-		indexByKey[c.templates[i].Key()] = i
-	}
+	indexByKey := c.indexByKey()
 	state := c.problem.newReplanState(plan, func(t *stages.Template) int {
 		i, ok := indexByKey[t.Key()]
 		if !ok {

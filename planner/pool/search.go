@@ -46,8 +46,7 @@ type planSearch struct {
 	droppedBound float64          // proven over the wait choices that were left out
 	choiceBound  float64          // proven over the templates of the choice under work
 	otherBound   float64          // proven over the other wait choices
-	floorOutcome *Outcome         // plan that carries the largest part of the floors; nil if it was not looked for
-	floorErr     error            // why there is no such plan
+	floors       *floorSearch
 	outcome      *Outcome
 	stoppedBy    milp.StoppedBy
 }
@@ -57,6 +56,7 @@ type planSearch struct {
 func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Options, searchGoal planGoal) (*planSearch, error) {
 	options.Effort = max(options.Effort, 1)
 	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), otherBound: math.Inf(-1), outcome: &Outcome{}}
+	x.floors = &floorSearch{search: x}
 	if p.needsColumns() {
 		return x, x.generateTemplates(ctx)
 	}
@@ -176,7 +176,7 @@ func (x *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 	for i := range x.waitChoices {
 		// After the first choice, stop or skip choices that cannot hold a better plan.
 		if i > 0 {
-			if ctx.Err() != nil || i >= maxChoices && x.incumbent.plan != nil && x.incumbent.plan.value > 0 {
+			if ctx.Err() != nil || i >= maxChoices && x.incumbent.servesAll() {
 				break
 			}
 			if i == 1 {
@@ -216,10 +216,10 @@ func (x *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 
 // requirePlan returns an error that says why no plan serves every model. If there is one, it returns nil.
 func (x *planSearch) requirePlan(ctx context.Context) error {
-	if err := x.adoptFloorPlan(ctx); err != nil {
+	if err := x.floors.adoptPlan(ctx); err != nil {
 		return err
 	}
-	if x.incumbent.plan != nil && x.incumbent.plan.value > 0 {
+	if x.incumbent.servesAll() {
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -261,6 +261,11 @@ func (x *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats
 // provenBound returns the best proven bound on the score of any plan.
 func (x *planSearch) provenBound() float64 {
 	return max(x.goal.roundBound(max(x.choiceBound, x.otherBound)), x.incumbent.score())
+}
+
+// lowerBound lowers the bound of the choice under work to a proven one, but not below the score of the best plan.
+func (x *planSearch) lowerBound(proven float64) {
+	x.choiceBound = max(min(x.choiceBound, proven), x.incumbent.score())
 }
 
 // gap returns the relative distance of the best plan to the bound.

@@ -67,7 +67,7 @@ func boundByWholeDevices(ctx context.Context, x *planSearch) error {
 		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", numTemplates, err)
 	}
 	if !math.IsNaN(sol.Bound) && sol.Status != milp.Infeasible {
-		x.choiceBound = max(min(x.choiceBound, sol.Bound*(1+1e-9)), x.incumbent.score())
+		x.lowerBound(sol.Bound * (1 + 1e-9))
 	}
 	x.recordPhase("whole devices", numTemplates, sol.Stats)
 	return nil
