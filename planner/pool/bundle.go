@@ -81,7 +81,7 @@ func planByBundles(ctx context.Context, x *planSearch) error {
 	if err := b.prepareCovers(ctx); err != nil {
 		return err
 	}
-	err := b.bisectThroughput(ctx)
+	err := b.raiseThroughput(ctx)
 	if err == nil && x.gap() > x.options.Gap {
 		err = b.boundByAllotments(ctx, b.boundTables)
 	}
@@ -91,68 +91,101 @@ func planByBundles(ctx context.Context, x *planSearch) error {
 	return err
 }
 
-// bisectThroughput looks for the largest throughput that bundles reach. A re-plan instead asks for less and
-// less, and takes the first plan that moves few enough devices.
-func (x *bundleSearch) bisectThroughput(ctx context.Context) error {
-	rounds := bundleRounds
-	if x.search.goal.poolCosts() != nil {
-		rounds = 1 // the rates are given
+// raiseThroughput looks for the largest throughput that bundles reach. If the goal is a price, the rates are
+// given, and one throughput is tried.
+func (x *bundleSearch) raiseThroughput(ctx context.Context) error {
+	switch {
+	case x.search.goal.poolCosts() != nil:
+		return x.bisectThroughput(ctx, 1)
+	case x.search.replan != nil:
+		return x.replanThroughput(ctx)
 	}
+	return x.bisectThroughput(ctx, bundleRounds)
+}
+
+// bisectThroughput tries some throughputs between that of the best plan and the bound: each halfway, but not far
+// below the lowest one that was not reached.
+func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
 	lo, hi := x.incumbent.value(), x.search.choiceBound
-	minimiseMoves := x.search.replan != nil && x.search.goal.poolCosts() == nil
-	triedBetween := false
+	limits := bundleLimits{}
+	if x.search.replan != nil {
+		limits.maxMoved = x.search.replan.maxMoved
+	}
 	for round := range rounds {
-		if ctx.Err() != nil || x.search.gap() <= x.search.options.Gap || rounds > 1 && hi-lo <= x.search.options.Gap/8*hi {
+		if x.isDone(ctx) || rounds > 1 && x.isNarrow(lo, hi) {
 			break
 		}
 		value := max((lo+hi)/2, hi*(1-maxFirstGap))
-
-		// The throughput to try: halfway, but not far below the bound.
 		if round == 0 {
-			value = max(value, hi*(1-x.search.options.Gap)*(1+1e-4)) // the gap that the user accepts, if that asks for more
+			value = max(value, x.acceptedValue())
 		}
-		limits := bundleLimits{}
-		if x.search.replan != nil {
-			limits.maxMoved = x.search.replan.maxMoved
-		}
-		if minimiseMoves {
-			// A re-plan first asks for what is good enough, with the fewest moves, then for less and less, and
-			// at last once between the throughput that was found and the one that was not.
-			limits.fewestMoves = true
-			if value = x.search.choiceBound * (1 - x.search.options.Gap - replanValueStep*float64(round*round)); triedBetween {
-				value = (lo + hi) / 2
-			} else if value <= lo {
-				break
-			}
-		}
-
-		// Look for a plan. If not even parts of bundles fit, add covers at other prices and look again.
-		plan, err := x.planForValue(ctx, value, limits)
-		for plan == nil && err == nil && x.repriceCovers(ctx) {
-			value = min(value, x.search.choiceBound*(1-x.search.options.Gap)*(1+1e-4))
-			plan, err = x.planForValue(ctx, value, limits)
-		}
+		plan, tried, err := x.planNear(ctx, value, limits)
 		if err != nil {
 			return err
 		}
-
-		// No plan: the throughput is too high. Else it is a lower limit.
 		if plan == nil {
-			hi = value
-			if triedBetween {
-				break
-			}
+			hi = tried // too high
 			continue
 		}
-		lo = value
-		if x.incumbent.keepIfBetter(plan); minimiseMoves {
-			if triedBetween || round < 2 {
-				break
-			}
-			triedBetween = true
-		}
+		lo = tried
+		x.incumbent.keepIfBetter(plan)
 	}
 	return nil
+}
+
+// replanThroughput takes the first plan that moves few enough devices. It first asks for what is good enough,
+// with the fewest moves, then for less and less, and at last once between the throughput that was found and the
+// one that was not.
+func (x *bundleSearch) replanThroughput(ctx context.Context) error {
+	lo, hi := x.incumbent.value(), x.search.choiceBound
+	limits := bundleLimits{maxMoved: x.search.replan.maxMoved, fewestMoves: true}
+	for round := range bundleRounds {
+		value := x.search.choiceBound * (1 - x.search.options.Gap - replanValueStep*float64(round*round))
+		if x.isDone(ctx) || x.isNarrow(lo, hi) || value <= lo {
+			break
+		}
+		plan, tried, err := x.planNear(ctx, value, limits)
+		if err != nil {
+			return err
+		}
+		if plan == nil {
+			hi = tried // too high
+			continue
+		}
+		x.incumbent.keepIfBetter(plan)
+		if round < 2 || round+1 == bundleRounds || x.isDone(ctx) || x.isNarrow(tried, hi) {
+			break
+		}
+		plan, _, err = x.planNear(ctx, (tried+hi)/2, limits)
+		x.incumbent.keepIfBetter(plan)
+		return err
+	}
+	return nil
+}
+
+// isDone reports whether the gap is closed, or the search was interrupted.
+func (x *bundleSearch) isDone(ctx context.Context) bool {
+	return ctx.Err() != nil || x.search.gap() <= x.search.options.Gap
+}
+
+// isNarrow reports whether a throughput that was reached and one that was not are too close for another try.
+func (x *bundleSearch) isNarrow(lo, hi float64) bool { return hi-lo <= x.search.options.Gap/8*hi }
+
+// acceptedValue returns a throughput just above the least one that is good enough by the present bound.
+func (x *bundleSearch) acceptedValue() float64 {
+	return x.search.choiceBound * (1 - x.search.options.Gap) * (1 + 1e-4)
+}
+
+// planNear looks for a plan that reaches a throughput in units. If not even parts of bundles fit, it adds covers
+// at other prices and looks again. These lower the bound, so it may look for less. It returns the throughput
+// that it looked for last. If it finds none, the plan is nil.
+func (x *bundleSearch) planNear(ctx context.Context, value float64, limits bundleLimits) (plan *replicaPlan, tried float64, err error) {
+	plan, err = x.planForValue(ctx, value, limits)
+	for plan == nil && err == nil && x.repriceCovers(ctx) {
+		value = min(value, x.acceptedValue())
+		plan, err = x.planForValue(ctx, value, limits)
+	}
+	return plan, value, err
 }
 
 // bundleLimits says what a choice of bundles must keep, and what it saves.

@@ -26,42 +26,9 @@ func newPlanImprover(search *planSearch) *planImprover {
 
 // improvePlan runs one phase after another until the gap closes or the work is done.
 func (x *planImprover) improvePlan(ctx context.Context) error {
-	// The plan that runs, if there is one, is the first incumbent.
-	basis := slices.Clone(x.choice.lp.usedTemplates)
-	if x.search.replan != nil {
-		x.incumbent.keepIfBetter(x.catalogue.recomputePlan(x.search.replan.pipelines))
-		x.search.recordPhase("what runs", len(x.search.replan.pipelines), milp.Stats{})
-		if x.incumbent.servesAll() && x.search.shouldStop(ctx) {
-			return nil
-		}
-		basis = unionTemplates(basis, x.search.replan.pipelines)
-	}
-
-	// The rates of the relaxation, scaled down until their replicas fit, are the next.
-	if x.roundRelaxation(); x.incumbent.plan != nil {
-		x.search.recordPhase("rounding", len(basis), milp.Stats{})
-		if x.search.shouldStop(ctx) {
-			return nil
-		}
-	}
-
-	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
-	if !x.incumbent.servesAll() && slices.Contains(x.catalogue.tightMemory(x.choice.allowedTemplates), true) {
-		templates, impossible, err := onePipelineEach(ctx, x.search)
-		if err != nil {
-			return err
-		}
-		if impossible {
-			x.search.choiceBound = x.incumbent.score()
-			return nil
-		}
-		basis = unionTemplates(append(basis, templates...))
-	}
-
-	// If not even one replica of everything fits, there is no plan.
-	if !x.incumbent.servesAll() && !x.catalogue.incomplete && slices.ContainsFunc(newNoPlanDiagnosis(x.search).missingDevices(ctx), func(n int) bool { return n > 0 }) {
-		x.search.choiceBound = x.incumbent.score()
-		return nil // not even one replica of everything fits
+	basis, stop, err := x.findFirstPlan(ctx)
+	if stop || err != nil {
+		return err
 	}
 
 	// With many models, bundles; else integer programs over few templates.
@@ -76,6 +43,52 @@ func (x *planImprover) improvePlan(ctx context.Context) error {
 		return err
 	}
 	return x.solveLargePrograms(ctx, basis)
+}
+
+// findFirstPlan makes plans without an integer program over replicas. It returns the templates that the programs
+// start with. stop reports that the plan is good enough, or that there is none under the wait choice.
+func (x *planImprover) findFirstPlan(ctx context.Context) (basis []int, stop bool, err error) {
+	// The plan that runs, if there is one, is the first incumbent.
+	basis = slices.Clone(x.choice.lp.usedTemplates)
+	if x.search.replan != nil {
+		x.incumbent.keepIfBetter(x.catalogue.recomputePlan(x.search.replan.pipelines))
+		x.search.recordPhase("what runs", len(x.search.replan.pipelines), milp.Stats{})
+		if x.incumbent.servesAll() && x.search.shouldStop(ctx) {
+			return nil, true, nil
+		}
+		basis = unionTemplates(basis, x.search.replan.pipelines)
+	}
+
+	// The rates of the relaxation, scaled down until their replicas fit, are the next.
+	if x.roundRelaxation(); x.incumbent.plan != nil {
+		x.search.recordPhase("rounding", len(basis), milp.Stats{})
+		if x.search.shouldStop(ctx) {
+			return nil, true, nil
+		}
+	}
+	if x.incumbent.servesAll() {
+		return basis, false, nil
+	}
+
+	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
+	if slices.Contains(x.catalogue.tightMemory(x.choice.allowedTemplates), true) {
+		templates, impossible, err := onePipelineEach(ctx, x.search)
+		if err != nil {
+			return nil, false, err
+		}
+		if impossible {
+			x.search.choiceBound = x.incumbent.score()
+			return nil, true, nil
+		}
+		basis = unionTemplates(append(basis, templates...))
+	}
+
+	// If not even one replica of everything fits, there is no plan.
+	if !x.catalogue.incomplete && slices.ContainsFunc(newNoPlanDiagnosis(x.search).missingDevices(ctx), func(n int) bool { return n > 0 }) {
+		x.search.choiceBound = x.incumbent.score()
+		return nil, true, nil
+	}
+	return basis, false, nil
 }
 
 // nodeDivisor returns the divisor of the nodes: above 1 if a plan is wanted soon.
@@ -182,8 +195,8 @@ func (x *planImprover) roundRelaxation() {
 }
 
 // solveInteger solves the integer program over a set of templates and those of the best plan. It keeps a better
-// plan, and lowers the bound by what the program proves: a plan that uses a template outside the set loses at
-// least that template's loss. solved reports whether the program was solved to its gap.
+// plan, and lowers the bound by what the program proves. isOptimal reports whether the program was solved to its
+// gap.
 func (x *planImprover) solveInteger(ctx context.Context, name string, templates []int, nodes int64) (isOptimal bool, err error) {
 	// The best plan is no start if it breaks the wait choice under work.
 	hasStart := x.incumbent.plan != nil && !slices.ContainsFunc(x.incumbent.plan.pipelines, func(c planPipeline) bool { return math.IsInf(x.choice.losses[c.template], 1) })
@@ -193,39 +206,12 @@ func (x *planImprover) solveInteger(ctx context.Context, name string, templates 
 		templates = unionTemplates(templates)
 	}
 
-	// Build the program, with the limit on moves if a plan runs.
-	bound := x.choice.lp.bound
-	if x.search.options.Hurry {
-		bound = min(bound, x.search.choiceBound) // the program then proves less and finds plans sooner
-	}
-	program := x.search.goal.newProgram(x.catalogue, templates, bound)
-	if x.search.replan != nil {
-		program.limitMoves(x.search.replan, x.search.replan.maxMoved)
-	}
-
-	// Limits of the solve, and the start.
-	options := x.search.workLimits(nodes)
-	options.Gap, options.HeuristicEffort = max(x.search.options.Gap/2, provenGap), heuristicEffort
-	if x.search.options.Hurry {
-		options.MaxStall = maxStallNodes
-	}
-	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.m.NumVars())*int64(x.search.options.Effort))
+	// Build the program and solve it.
+	program := x.buildProgram(templates)
+	options := x.programOptions(name, program, nodes)
 	if hasStart {
 		options.Start = program.startPoint(x.incumbent.plan)
 	}
-	if x.search.options.EnoughRPS > 0 {
-		options.TargetValue = x.search.options.EnoughRPS / x.catalogue.units.throughput * (1 + floorTolerance)
-	}
-	if x.search.options.Progress != nil {
-		options.Incumbent = func(found milp.Incumbent) {
-			// The solver's own figures, for the progress line. The plan's are recomputed later.
-			if x.incumbent.plan == nil || found.Value > x.incumbent.score() {
-				x.search.options.Progress(Progress{Phase: name, Value: x.search.displayValue(found.Value), Bound: x.search.displayValue(x.search.provenBound()), Incumbent: true})
-			}
-		}
-	}
-
-	// Solve.
 	sol, err := x.search.solver.Solve(ctx, program.m, options)
 	if err != nil {
 		return false, fmt.Errorf("solving the integer program over %d pipelines: %w", len(templates), err)
@@ -234,34 +220,78 @@ func (x *planImprover) solveInteger(ctx context.Context, name string, templates 
 		x.incumbent.keepIfBetter(program.readPlan(sol))
 	}
 
-	// The bound of plans within the set.
-	var programBound float64
-	switch sol.Status {
-	case milp.Optimal, milp.Gap:
-		programBound, isOptimal = sol.Bound, true
-	case milp.Infeasible:
-		programBound, isOptimal = x.search.goal.noPlanScore(), true
-	default:
-		programBound = sol.Bound
+	// Lower the bound. The program of a later search of a re-plan is over plans that move less than asked, and
+	// bounds no other plan.
+	programBound, isOptimal := x.boundWithin(sol)
+	if x.search.replan != nil && x.search.replan.numSearches > 0 {
+		programBound = x.search.choiceBound
 	}
-	if math.IsNaN(programBound) {
-		programBound = math.Inf(1) // the solver has no bound: the program proves nothing
-	}
+	x.search.lowerBound(max(programBound, x.boundOutside(templates)))
+	x.search.recordPhase(name, len(templates), sol.Stats)
+	return isOptimal, nil
+}
 
-	// The bound of plans that use a template outside the set.
-	minOutsideLoss := math.Inf(1)
+// buildProgram returns the integer program over a set of templates, with the limit on moves if a plan runs.
+func (x *planImprover) buildProgram(templates []int) *integerProgram {
+	bound := x.choice.lp.bound
+	if x.search.options.Hurry {
+		bound = min(bound, x.search.choiceBound) // the program then proves less and finds plans sooner
+	}
+	program := x.search.goal.newProgram(x.catalogue, templates, bound)
+	if x.search.replan != nil {
+		program.limitMoves(x.search.replan, x.search.replan.maxMoved)
+	}
+	return program
+}
+
+// programOptions returns the limits of the solve of a program in so many nodes per unit of effort.
+func (x *planImprover) programOptions(name string, program *integerProgram, nodes int64) milp.Options {
+	search := x.search
+	options := search.workLimits(nodes)
+	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, provenGap), heuristicEffort
+	if search.options.Hurry {
+		options.MaxStall = maxStallNodes
+	}
+	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.m.NumVars())*int64(search.options.Effort))
+	if search.options.EnoughRPS > 0 {
+		options.TargetValue = search.options.EnoughRPS / x.catalogue.units.throughput * (1 + floorTolerance)
+	}
+	if search.options.Progress != nil {
+		options.Incumbent = func(found milp.Incumbent) {
+			// The solver's own figures, for the progress line. The plan's are recomputed later.
+			if x.incumbent.plan == nil || found.Value > x.incumbent.score() {
+				search.options.Progress(Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.provenBound()), Incumbent: true})
+			}
+		}
+	}
+	return options
+}
+
+// boundWithin returns the bound that the solution of a program proves for plans over its templates, and whether
+// the program was solved to its gap. If the solver has no bound, the program proves nothing, and the bound is
+// infinite.
+func (x *planImprover) boundWithin(sol *milp.Solution) (bound float64, isOptimal bool) {
+	bound = sol.Bound
+	if sol.Status == milp.Infeasible {
+		bound = x.search.goal.noPlanScore()
+	}
+	if math.IsNaN(bound) {
+		bound = math.Inf(1)
+	}
+	return bound, sol.Status == milp.Optimal || sol.Status == milp.Gap || sol.Status == milp.Infeasible
+}
+
+// boundOutside returns the bound of plans that use a template outside a set, which is sorted: such a plan stays
+// below the bound of the relaxation by at least the loss of that template.
+func (x *planImprover) boundOutside(templates []int) float64 {
+	minLoss := math.Inf(1)
 	if x.catalogue.incomplete {
-		minOutsideLoss = 0 // templates that were not generated may lose nothing
+		minLoss = 0 // templates that were not generated may lose nothing
 	}
 	for _, i := range x.choice.allowedTemplates {
 		if _, ok := slices.BinarySearch(templates, i); !ok {
-			minOutsideLoss = min(minOutsideLoss, x.choice.losses[i])
+			minLoss = min(minLoss, x.choice.losses[i])
 		}
 	}
-	if x.search.replan != nil && x.search.replan.numSearches > 0 {
-		programBound = x.search.choiceBound // the program was over plans that move less than asked
-	}
-	x.search.lowerBound(max(programBound, x.choice.lp.bound-minOutsideLoss))
-	x.search.recordPhase(name, len(templates), sol.Stats)
-	return isOptimal, nil
+	return x.choice.lp.bound - minLoss
 }
