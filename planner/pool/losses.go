@@ -218,52 +218,29 @@ func (k *lossKnapsack) partsPrice(d *useDimension, parts int) float64 {
 	return k.choice.lp.poolPrice[d.pool] * float64(parts) / float64(k.problem.Pools[d.pool].Count*d.partsPerDevice)
 }
 
-// listItems lists the configurations of model d that lose no more than the budget, the least loss first. If that
-// is too much work, it returns false.
+// listItems lists the configurations of model d that lose no more than the budget, the least loss first. Of those
+// with the same use of devices it takes the one of the highest rate. If that is too much work, it returns false.
 func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
-	x := k.search
-
-	// Of configurations with the same use, keep the one of the highest rate.
 	bestByUse := map[deviceUse]lossItem{}
-	takenParts := make([]int, len(k.dimensions))
-	for _, ti := range x.choice.allowedTemplates {
-		t := &x.catalogue.templates[ti]
-		if t.Model != d || x.choice.losses[ti] > k.lossBudget {
+	partsScratch := make([]int, len(k.dimensions))
+	for _, ti := range k.choice.allowedTemplates {
+		t := &k.catalogue.templates[ti]
+		if t.Model != d || k.choice.losses[ti] > k.lossBudget {
 			continue
 		}
 
-		// For each stage, g replicas of it set the rate, and the others have as many as it needs.
-		for i := range t.Stages {
-		grow:
+		// For each stage, some replicas of it set the rate, as many as there are devices for.
+		for si := range t.Stages {
 			for replicas := 1; ; replicas++ {
 				k.workSteps++
-
-				// The devices that carry the rate.
-				item := lossItem{template: ti, rate: t.Stages[i].Rate * float64(replicas)}
-				clear(takenParts)
-				for j := range t.Stages {
-					s := &t.Stages[j]
-					parts := int(math.Ceil(item.rate/s.Rate - 1e-9))
-					dimensionIndex := k.dimensionOf[j][s.Pool]
-					takenParts[dimensionIndex] += parts * (k.dimensions[dimensionIndex].partsPerDevice / s.Share)
-					if uint64(takenParts[dimensionIndex]) >= k.dimensions[dimensionIndex].numValues {
-						break grow
-					}
+				item, fits := k.itemAt(ti, t.Stages[si].Rate*float64(replicas), partsScratch)
+				if !fits {
+					break
 				}
-				item.rate /= x.catalogue.units.modelRPS[d]
-				for j, parts := range takenParts {
-					if parts == 0 {
-						continue // a pool without devices has no price
-					}
-					counted := &k.dimensions[j]
-					item.devices[counted.word] += uint64(parts) * counted.radix
-					item.price += k.partsPrice(counted, parts)
-				}
-				item.loss = max(item.price-x.choice.lp.rateDual[d]*item.rate, 0)
 				if item.loss > k.lossBudget {
 					continue
 				}
-				if known, complete := bestByUse[item.devices]; !complete || item.rate > known.rate {
+				if known, ok := bestByUse[item.devices]; !ok || item.rate > known.rate {
 					bestByUse[item.devices] = item
 				}
 			}
@@ -277,8 +254,36 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 	for _, item := range bestByUse {
 		items = append(items, item)
 	}
-	slices.SortFunc(items, func(a, known lossItem) int {
-		return cmp.Or(cmp.Compare(a.loss, known.loss), a.devices.compare(known.devices))
+	slices.SortFunc(items, func(a, b lossItem) int {
+		return cmp.Or(cmp.Compare(a.loss, b.loss), a.devices.compare(b.devices))
 	})
 	return items, true
+}
+
+// itemAt returns the configuration of a template with the fewest replicas of each stage that carry a rate in
+// requests/s. If there are too few devices for it, fits is false. takenParts is scratch: the parts of each
+// dimension.
+func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item lossItem, fits bool) {
+	t := &k.catalogue.templates[template]
+	clear(takenParts)
+	for si := range t.Stages {
+		s := &t.Stages[si]
+		replicas := int(math.Ceil(rps/s.Rate - 1e-9))
+		dimension := k.dimensionOf[si][s.Pool]
+		takenParts[dimension] += replicas * (k.dimensions[dimension].partsPerDevice / s.Share)
+		if uint64(takenParts[dimension]) >= k.dimensions[dimension].numValues {
+			return item, false
+		}
+	}
+	item.template, item.rate = template, rps/k.catalogue.units.modelRPS[t.Model]
+	for j, parts := range takenParts {
+		if parts == 0 {
+			continue // a pool without devices has no price
+		}
+		counted := &k.dimensions[j]
+		item.devices[counted.word] += uint64(parts) * counted.radix
+		item.price += k.partsPrice(counted, parts)
+	}
+	item.loss = max(item.price-k.choice.lp.rateDual[t.Model]*item.rate, 0)
+	return item, true
 }
