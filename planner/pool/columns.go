@@ -29,31 +29,38 @@ func (p *Problem) countSequences() float64 {
 	total := 0.0
 	for d := range p.Models {
 		m := &p.Models[d]
+		cutBlocks := 1.0 // blocks that cuts can lie between
+		for _, c := range m.CutBytes {
+			if c >= 0 {
+				cutBlocks++
+			}
+		}
 		for _, b := range m.BatchSizes() {
-			// The kinds and shares that a stage may run on at this batch size.
-			devicesAtBatch := 0.0
-			for k := range m.ShareCosts {
-				for v := range m.ShareCosts[k] {
-					if p.Pools[k].Count > 0 && v < p.Pools[k].MaxShares && m.ShareCosts[k][v].CostAt(b) != nil {
-						devicesAtBatch++
-					}
-				}
-			}
-			cutBlocks, stageChoices := 1.0, devicesAtBatch // blocks that cuts can lie between
-			for _, c := range m.CutBytes {
-				if c >= 0 {
-					cutBlocks++
-				}
-			}
-
 			// With s stages: choose s-1 cuts, and a kind and share for each stage.
+			devices := p.countStageDevices(m, b)
+			stageChoices := devices
 			for s := 1; s <= p.MaxPartitions && stageChoices > 0; s++ {
 				total += stageChoices
-				stageChoices *= devicesAtBatch * max(cutBlocks-float64(s), 0) / float64(s)
+				stageChoices *= devices * max(cutBlocks-float64(s), 0) / float64(s)
 			}
 		}
 	}
 	return total
+}
+
+// countStageDevices returns the number of kinds and shares that a stage of a model may run on at a batch size.
+func (p *Problem) countStageDevices(m *stages.Model, batch int) (n float64) {
+	for k := range m.ShareCosts {
+		if p.Pools[k].Count == 0 {
+			continue
+		}
+		for v := range min(len(m.ShareCosts[k]), p.Pools[k].MaxShares) {
+			if m.ShareCosts[k][v].CostAt(batch) != nil {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // limitBlocks lets models with too many stage sequences be cut at fewer places, those that the fewest bytes
@@ -179,22 +186,11 @@ const shortfallCost = 1000
 // solveMaster adds columns until none improves the program. It returns the solution with its bound, or
 // errInfeasible if the floors cannot all be met.
 func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error) {
-	// Floors may be missed at a high cost, so that the program over few templates is feasible.
 	restricted := c.catalogue.newMaster(c.poolCosts, indexesBelow(len(c.catalogue.templates)), -1, true)
-	var shortfalls []milp.Var
-	for d := range c.problem.Models {
-		if restricted.floorRows[d] >= 0 {
-			penalty := -float64(shortfallCost)
-			if c.poolCosts != nil {
-				penalty = shortfallCost
-			}
-			shortfalls = append(shortfalls, restricted.m.AddColumn("", 0, milp.Inf, penalty, milp.Entry{Row: restricted.floorRows[d], Coef: 1}))
-		}
-	}
-
-	// Solve, price all templates by the duals, add those that pay, and solve again.
+	shortfalls := c.addShortfalls(restricted)
 	var basis *milp.Basis
 	for {
+		// Solve.
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
 		}
@@ -208,19 +204,13 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 		}
 		basis = sol.Basis
 
-		// Price the templates of every model by the duals.
+		// Price all templates by the duals. If some pay, add their columns and solve again.
 		duals := restricted.readDuals(sol.RowDuals)
 		knownTemplates := len(c.catalogue.templates)
-		minCost := make([]float64, len(c.problem.Models))
-		if duals.normalised || c.poolCosts != nil {
-			for d := range c.problem.Models {
-				if minCost[d], err = c.addImproving(d, duals.poolPrice, duals.rateDual[d]*(1-pricingTolerance)); err != nil {
-					return nil, err
-				}
-			}
+		minCost, err := c.addPaying(&duals)
+		if err != nil {
+			return nil, err
 		}
-
-		// Templates joined: add their columns and solve again.
 		if len(c.catalogue.templates) > knownTemplates {
 			for i := knownTemplates; i < len(c.catalogue.templates); i++ {
 				restricted.addTemplate(&c.catalogue.templates[i])
@@ -229,10 +219,8 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 		}
 
 		// No template pays: the floors are met now, or never.
-		for _, v := range shortfalls {
-			if sol.At(v) > 1e-7 {
-				return nil, errInfeasible
-			}
+		if slices.ContainsFunc(shortfalls, func(v milp.Var) bool { return sol.At(v) > 1e-7 }) {
+			return nil, errInfeasible
 		}
 		solved := restricted.readSolution(sol, indexesBelow(len(c.catalogue.templates)))
 		restricted.proveBound(duals, minCost, solved)
@@ -240,14 +228,39 @@ func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error)
 	}
 }
 
+// addShortfalls lets floors be missed at a high cost, so that the program over few templates is feasible. It
+// returns by how much each is missed.
+func (c *columnGeneration) addShortfalls(restricted *masterProgram) (shortfalls []milp.Var) {
+	penalty := -float64(shortfallCost)
+	if c.poolCosts != nil {
+		penalty = shortfallCost
+	}
+	for _, row := range restricted.floorRows {
+		if row >= 0 {
+			shortfalls = append(shortfalls, restricted.m.AddColumn("", 0, milp.Inf, penalty, milp.Entry{Row: row, Coef: 1}))
+		}
+	}
+	return shortfalls
+}
+
+// addPaying adds the templates that cost less than their rate is worth, by the duals. It returns the least cost
+// of any template of each model. If the duals are all zero, it adds none.
+func (c *columnGeneration) addPaying(duals *dualWeights) (minCost []float64, err error) {
+	minCost = make([]float64, len(c.problem.Models))
+	if !duals.normalised && c.poolCosts == nil {
+		return minCost, nil
+	}
+	for d := range c.problem.Models {
+		minCost[d], err = c.addCheapest(d, c.unitDevicePrices(d, duals.poolPrice), duals.rateDual[d]*(1-pricingTolerance))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return minCost, nil
+}
+
 // pricingTolerance is the part by which a template must cost less than its worth to join the program.
 const pricingTolerance = 1e-9
-
-// addImproving adds, of each batch size of model d, the template that costs least, if that is below a limit.
-// addImproving holds the price of all devices of each pool. It returns the least cost of any of the model's templates.
-func (c *columnGeneration) addImproving(d int, price []float64, limit float64) (float64, error) {
-	return c.addCheapest(d, c.unitDevicePrices(d, price), limit)
-}
 
 // unitDevicePrices returns what one device of each pool costs for a unit of model d's rate. price holds the
 // price of all devices of each pool.

@@ -71,25 +71,45 @@ func (k *planPacking) packAll() (placement, int) {
 		placed[i] = make([][]DeviceRun, len(k.plan.pipelines[i].replicas))
 	}
 	for pool := range k.problem.Pools {
-		bins, ok := k.packPool(pool, placed)
+		if k.problem.Pools[pool].TimeShared {
+			k.placeTimeShared(pool, placed)
+			continue
+		}
+		bins, ok := k.packPool(pool)
 		if !ok {
 			return nil, pool
 		}
-
-		// Merge equal pieces on consecutive devices to runs.
 		for device, b := range bins {
 			for _, piece := range b.pieces {
-				stageRuns := &placed[piece.pipeline][piece.stage]
-				if n := len(*stageRuns); n > 0 && (*stageRuns)[n-1].PerDevice == piece.replicas &&
-					(*stageRuns)[n-1].First+(*stageRuns)[n-1].Replicas/piece.replicas == device {
-					(*stageRuns)[n-1].Replicas += piece.replicas
-				} else {
-					*stageRuns = append(*stageRuns, DeviceRun{device, piece.replicas, piece.replicas})
-				}
+				placed[piece.pipeline][piece.stage] = appendReplicas(placed[piece.pipeline][piece.stage], device, piece.replicas)
 			}
 		}
 	}
 	return placed, -1
+}
+
+// placeTimeShared places the stages on a time-shared pool: each runs on all of its devices.
+func (k *planPacking) placeTimeShared(pool int, placed placement) {
+	for ci := range k.plan.pipelines {
+		t := &k.catalogue.templates[k.plan.pipelines[ci].template]
+		for si := range t.Stages {
+			if t.Stages[si].Pool == pool {
+				placed[ci][si] = []DeviceRun{{0, 1, k.problem.Pools[pool].Count}}
+			}
+		}
+	}
+}
+
+// appendReplicas adds replicas on a device to the runs of a stage. If the last run ends at the device before,
+// with as many replicas on each, it becomes longer.
+func appendReplicas(runs []DeviceRun, device, replicas int) []DeviceRun {
+	if n := len(runs); n > 0 {
+		if last := &runs[n-1]; last.PerDevice == replicas && last.First+last.Replicas/replicas == device {
+			last.Replicas += replicas
+			return runs
+		}
+	}
+	return append(runs, DeviceRun{device, replicas, replicas})
 }
 
 // slotGroup holds the pieces that may share whole devices.
@@ -98,41 +118,10 @@ type slotGroup struct {
 	pieces []replicaPiece
 }
 
-// packPool packs one pool. If the pool is too small, it returns false. Stages on a time-shared pool run on all
-// of its devices: their runs are written to out at once.
-func (k *planPacking) packPool(pool int, placed placement) ([]deviceBin, bool) {
-	// Group the pieces by slot.
-	var groups []slotGroup
-	groupOfSlot := map[slotKey]int{}
-	for ci := range k.plan.pipelines {
-		pipeline := &k.plan.pipelines[ci]
-		t := &k.catalogue.templates[pipeline.template]
-		for si := range t.Stages {
-			s := &t.Stages[si]
-			if s.Pool != pool {
-				continue
-			}
-			if k.problem.Pools[pool].TimeShared {
-				placed[ci][si] = []DeviceRun{{0, 1, k.problem.Pools[pool].Count}}
-				continue
-			}
-			slot := slotKey{pool: pool}
-			if k.problem.Rounding == Slot {
-				slot = slotKey{pipeline.model, si, pool}
-			}
-			group, known := groupOfSlot[slot]
-			if !known {
-				group = len(groups)
-				groups, groupOfSlot[slot] = append(groups, slotGroup{slot: slot}), group
-			}
-			groups[group].pieces = append(groups[group].pieces, replicaPiece{ci, si, s.Share, pipeline.replicas[si]})
-		}
-	}
-	slices.SortFunc(groups, func(a, b slotGroup) int {
-		return cmp.Or(cmp.Compare(a.slot.model, b.slot.model), cmp.Compare(a.slot.slot, b.slot.slot))
-	})
-
+// packPool packs one exclusive pool. If the pool is too small, it returns false.
+func (k *planPacking) packPool(pool int) ([]deviceBin, bool) {
 	// If a plan runs, first try to pack around what the devices hold.
+	groups := k.groupBySlot(pool)
 	if k.heldContents != nil {
 		if bins := k.packAroundHeld(pool, groups); bins != nil {
 			return bins, true
@@ -151,6 +140,36 @@ func (k *planPacking) packPool(pool int, placed placement) ([]deviceBin, bool) {
 		return k.assignToHolders(pool, bins), true
 	}
 	return k.spreadOverNodes(pool, bins), true
+}
+
+// groupBySlot returns the pieces of a pool, grouped by what may share whole devices.
+func (k *planPacking) groupBySlot(pool int) []slotGroup {
+	var groups []slotGroup
+	groupOfSlot := map[slotKey]int{}
+	for ci := range k.plan.pipelines {
+		pipeline := &k.plan.pipelines[ci]
+		t := &k.catalogue.templates[pipeline.template]
+		for si := range t.Stages {
+			s := &t.Stages[si]
+			if s.Pool != pool {
+				continue
+			}
+			slot := slotKey{pool: pool}
+			if k.problem.Rounding == Slot {
+				slot = slotKey{pipeline.model, si, pool}
+			}
+			group, known := groupOfSlot[slot]
+			if !known {
+				group = len(groups)
+				groups, groupOfSlot[slot] = append(groups, slotGroup{slot: slot}), group
+			}
+			groups[group].pieces = append(groups[group].pieces, replicaPiece{ci, si, s.Share, pipeline.replicas[si]})
+		}
+	}
+	slices.SortFunc(groups, func(a, b slotGroup) int {
+		return cmp.Or(cmp.Compare(a.slot.model, b.slot.model), cmp.Compare(a.slot.slot, b.slot.slot))
+	})
+	return groups
 }
 
 // withoutReplica returns the plan without that replica on a pool whose loss hurts least.

@@ -175,10 +175,11 @@ func (s *replanState) countLoading(pipelines []Pipeline) int {
 	for i := range pipelines {
 		pipeline := &pipelines[i]
 		for si := range pipeline.Stages {
-			if !s.problem.Pools[pipeline.Stages[si].Pool].TimeShared {
-				for _, run := range pipeline.Placement[si] {
-					wanted.addRun(s.problem.contentOf(&pipeline.Template, si), run)
-				}
+			if s.problem.Pools[pipeline.Stages[si].Pool].TimeShared {
+				continue
+			}
+			for _, run := range pipeline.Placement[si] {
+				wanted.addRun(s.problem.contentOf(&pipeline.Template, si), run)
 			}
 		}
 	}

@@ -47,57 +47,22 @@ type replicaPlan struct {
 // exceed the devices. If the counts exceed the devices or break another limit, it returns nil: no such plan is
 // ever used.
 func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan {
-	plan := &replicaPlan{modelRPS: make([]float64, len(c.problem.Models))}
-	timeSharedUse := make([]float64, len(c.problem.Pools)) // devices taken on time-shared pools
-
-	// The rate of each pipeline is that of its slowest stage.
+	plan := &replicaPlan{modelRPS: make([]float64, len(c.problem.Models)), value: math.Inf(1)}
 	for _, pipeline := range pipelines {
-		t := &c.templates[pipeline.template]
-		pipeline.replicas = slices.Clone(pipeline.replicas)
-		carriedRPS, onTimeShared := math.Inf(1), false
-		for si := range t.Stages {
-			s := &t.Stages[si]
-			if c.problem.Pools[s.Pool].TimeShared {
-				onTimeShared = true
-				continue
-			}
-			carriedRPS = min(carriedRPS, s.Rate*float64(pipeline.replicas[si]))
-		}
-		if onTimeShared {
-			carriedRPS = min(carriedRPS, pipeline.rps)
-		}
-		pipeline.rps = carriedRPS
-		for si := range t.Stages {
-			s := &t.Stages[si]
-			if c.problem.Pools[s.Pool].TimeShared {
-				timeSharedUse[s.Pool] += pipeline.rps / s.Rate
-				continue
-			}
-			pipeline.replicas[si] = replicasFor(pipeline.rps, s.Rate)
-		}
-		if pipeline.rps > 0 {
+		if c.recomputeRate(&pipeline); pipeline.rps > 0 {
 			plan.pipelines = append(plan.pipelines, pipeline)
 		}
 	}
-
-	// Scale down what exceeds the time-shared pools.
-	scale := 1.0
-	for k := range c.problem.Pools {
-		if c.problem.Pools[k].TimeShared && timeSharedUse[k] > float64(c.problem.Pools[k].Count) {
-			scale = min(scale, float64(c.problem.Pools[k].Count)/timeSharedUse[k])
-		}
-	}
+	scale := c.timeSharedScale(plan.pipelines)
 	for i := range plan.pipelines {
 		pipeline := &plan.pipelines[i]
-		t := &c.templates[pipeline.template]
-		if scale < 1 && slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return c.problem.Pools[s.Pool].TimeShared }) {
+		if scale < 1 && c.isTimeShared(&c.templates[pipeline.template]) {
 			pipeline.rps *= scale
 		}
 		plan.modelRPS[pipeline.model] += pipeline.rps
 	}
 
 	// The objective.
-	plan.value = math.Inf(1)
 	for d := range c.problem.Models {
 		plan.value = min(plan.value, plan.modelRPS[d]/c.problem.Models[d].Weight)
 		plan.weightedSum += plan.modelRPS[d] * c.problem.Models[d].Weight
@@ -106,6 +71,55 @@ func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan
 		return nil
 	}
 	return plan
+}
+
+// recomputeRate sets the rate of a pipeline to that of its slowest stage on an exclusive pool, and its replicas to
+// the fewest that carry the rate. If a stage is on a time-shared pool, the rate is at most what it was.
+func (c *templateCatalogue) recomputeRate(pipeline *planPipeline) {
+	t := &c.templates[pipeline.template]
+	carriedRPS := math.Inf(1)
+	if c.isTimeShared(t) {
+		carriedRPS = pipeline.rps
+	}
+	for si := range t.Stages {
+		if s := &t.Stages[si]; !c.problem.Pools[s.Pool].TimeShared {
+			carriedRPS = min(carriedRPS, s.Rate*float64(pipeline.replicas[si]))
+		}
+	}
+	pipeline.rps, pipeline.replicas = carriedRPS, slices.Clone(pipeline.replicas)
+	for si := range t.Stages {
+		if s := &t.Stages[si]; !c.problem.Pools[s.Pool].TimeShared {
+			pipeline.replicas[si] = replicasFor(carriedRPS, s.Rate)
+		}
+	}
+}
+
+// isTimeShared reports whether some stage of a template is on a time-shared pool.
+func (c *templateCatalogue) isTimeShared(t *stages.Template) bool {
+	for si := range t.Stages {
+		if c.problem.Pools[t.Stages[si].Pool].TimeShared {
+			return true
+		}
+	}
+	return false
+}
+
+// timeSharedScale returns the factor on the rates of pipelines at which they fit the time-shared pools, at most 1.
+func (c *templateCatalogue) timeSharedScale(pipelines []planPipeline) float64 {
+	devices := make([]float64, len(c.problem.Pools))
+	for i := range pipelines {
+		t := &c.templates[pipelines[i].template]
+		for si := range t.Stages {
+			devices[t.Stages[si].Pool] += pipelines[i].rps / t.Stages[si].Rate
+		}
+	}
+	scale := 1.0
+	for k := range c.problem.Pools {
+		if n := float64(c.problem.Pools[k].Count); c.problem.Pools[k].TimeShared && devices[k] > n {
+			scale = min(scale, n/devices[k])
+		}
+	}
+	return scale
 }
 
 // usedDevices returns the devices of each pool that pipelines take. On time-shared pools that is the part of

@@ -184,8 +184,7 @@ func (x *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 					return err
 				}
 			}
-			score := x.incumbent.score()
-			if x.waitChoices[i].bound <= x.goal.noPlanScore() || x.incumbent.plan != nil && x.waitChoices[i].bound <= score+provenGap*math.Abs(score) {
+			if !x.mayHoldBetter(&x.waitChoices[i]) {
 				continue
 			}
 			x.selectChoice(i)
@@ -212,6 +211,12 @@ func (x *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 		x.shouldStop(ctx)
 	}
 	return nil
+}
+
+// mayHoldBetter reports whether there may be a better plan under a wait choice than the best one.
+func (x *planSearch) mayHoldBetter(choice *waitChoice) bool {
+	score := x.incumbent.score()
+	return choice.bound > x.goal.noPlanScore() && (x.incumbent.plan == nil || choice.bound > score+provenGap*math.Abs(score))
 }
 
 // requirePlan returns an error that says why no plan serves every model. If there is one, it returns nil.
