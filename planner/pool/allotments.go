@@ -51,6 +51,15 @@ type replicaSum struct {
 	rate  float64 // requests/s
 }
 
+// plus adds up two sums.
+func (s *replicaSum) plus(o *replicaSum) replicaSum {
+	added := replicaSum{s.parts, s.cost + o.cost, s.rate + o.rate}
+	for k, n := range o.parts {
+		added.parts[k] += n
+	}
+	return added
+}
+
 // allotmentSearch lists the minimal allotments of one model.
 type allotmentSearch struct {
 	partPrices     []float64             // by pool: price of a part of a device
@@ -110,24 +119,17 @@ func (x *bundleSearch) allotmentsFit(ctx context.Context, covers []*coverTable, 
 // leave of the worth of all devices. If the cheapest cost more than that, mayFit is false. If the listing is too
 // much work, the list is nil.
 func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTable, value float64, parts int32, remainingSums *int) (bundles []bundle, mayFit bool) {
-	// A search for each model. What all devices are worth, less the least cost of every model, is spare.
-	var searches []*allotmentSearch
+	// What all devices are worth, less the least cost of every model, is spare.
+	searches := x.newAllotmentSearches(covers, value, parts)
 	spareValue := total(x.coverPrices) * (1 + 1e-9)
-	for d, c := range covers {
-		search := &allotmentSearch{partsPerDevice: parts, targetRate: x.requiredRate(d, value) * (1 - 1e-9), covers: c}
-		for k := range x.problem.Pools {
-			search.partPrices = append(search.partPrices, x.coverPrices[k]/float64(max(x.problem.Pools[k].Count, 1)*int(parts)))
-			search.poolSizes = append(search.poolSizes, x.problem.Pools[k].Count)
-		}
-		search.minCost = search.coverCost(search.targetRate)
+	for _, search := range searches {
 		spareValue -= search.minCost
-		searches = append(searches, search)
 	}
-	// Budgets rise step by step. The more the cheapest allotments are known to cost, the less is spare.
-	for step := spareValue / allotmentSteps; ; step *= 2 {
-		complete := true
 
-		// Each search lists its minimal allotments within its budget.
+	// Budgets rise step by step. The more the cheapest allotments are known to cost, the less is spare.
+	complete := false
+	for step := spareValue / allotmentSteps; !complete; step *= 2 {
+		complete = true
 		for d, search := range searches {
 			budget := search.minCost + min(step, spareValue)
 			if budget <= search.maxCost {
@@ -150,22 +152,37 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTab
 			}
 			complete = complete && search.maxCost >= search.minCost+spareValue
 		}
-		if complete {
-			break
-		}
 	}
+	return allotmentBundles(searches), true
+}
 
-	// Write the allotments as bundles.
+// newAllotmentSearches returns a search for each model, at the rates that it needs at a throughput.
+func (x *bundleSearch) newAllotmentSearches(covers []*coverTable, value float64, parts int32) []*allotmentSearch {
+	var searches []*allotmentSearch
+	for d, c := range covers {
+		search := &allotmentSearch{partsPerDevice: parts, targetRate: x.requiredRate(d, value) * (1 - 1e-9), covers: c}
+		for k := range x.problem.Pools {
+			search.partPrices = append(search.partPrices, x.coverPrices[k]/float64(max(x.problem.Pools[k].Count, 1)*int(parts)))
+			search.poolSizes = append(search.poolSizes, x.problem.Pools[k].Count)
+		}
+		search.minCost = search.coverCost(search.targetRate)
+		searches = append(searches, search)
+	}
+	return searches
+}
+
+// allotmentBundles writes the minimal allotments of every model as bundles.
+func allotmentBundles(searches []*allotmentSearch) (bundles []bundle) {
 	for d, search := range searches {
-		for _, devices := range search.minimal {
-			b := bundle{model: d, devices: make([]float64, len(x.problem.Pools))}
+		for _, allotted := range search.minimal {
+			b := bundle{model: d, devices: make([]float64, len(search.poolSizes))}
 			for k := range b.devices {
-				b.devices[k] = float64(devices[k])
+				b.devices[k] = float64(allotted[k])
 			}
 			bundles = append(bundles, b)
 		}
 	}
-	return bundles, true
+	return bundles
 }
 
 // partsPerDeviceOf returns the least number of parts of a device in which all shares are whole numbers. If there
@@ -204,31 +221,15 @@ func (a *allotmentSearch) coverCost(rate float64) float64 {
 // listTemplateSums lists the replicas of one template each that a sum within the cost limit may hold, the
 // highest rate first. It leaves out those that take at least as much of every pool as others of no lower rate.
 func (a *allotmentSearch) listTemplateSums(table *templateTable) {
-	a.templateSums = a.templateSums[:0]
-
 	// The highest rate of every allotment.
 	bestRates := map[allotment]float64{}
-
-	// For each stage, replicas of it set the rate, and the other stages take the fewest replicas that carry it.
 	for i := range table.len() {
 		stages := table.stagesOf(i)
 		for j := range stages {
 			if stages[j].share == 0 {
 				break
 			}
-			for replicas := 1; ; replicas++ {
-				rate := float64(replicas) / (stages[j].devicesPerRPS * float64(stages[j].share))
-				parts, cost := a.fewestParts(stages, rate)
-				if cost > a.maxCost {
-					break
-				}
-				if cost+a.coverCost(a.targetRate-rate) <= a.maxCost && rate > bestRates[parts] {
-					bestRates[parts] = rate
-				}
-				if rate >= a.targetRate {
-					break
-				}
-			}
+			a.addStageSums(bestRates, stages, j)
 		}
 	}
 
@@ -240,9 +241,29 @@ func (a *allotmentSearch) listTemplateSums(table *templateTable) {
 	slices.SortFunc(sums, func(x, y replicaSum) int {
 		return cmp.Or(cmp.Compare(y.rate, x.rate), cmp.Compare(x.cost, y.cost), slices.Compare(x.parts[:], y.parts[:]))
 	})
+	a.templateSums = a.templateSums[:0]
 	for i := range sums {
 		if !slices.ContainsFunc(a.templateSums, func(o replicaSum) bool { return o.parts.fitsWithin(&sums[i].parts) }) {
 			a.templateSums = append(a.templateSums, sums[i])
+		}
+	}
+}
+
+// addStageSums adds the sums of one template in which replicas of one stage set the rate, and the other stages
+// take the fewest replicas that carry it. Of equal parts it keeps the highest rate.
+func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages []compactStage, limiting int) {
+	secondsPerRequest := stages[limiting].devicesPerRPS * float64(stages[limiting].share)
+	for replicas := 1; ; replicas++ {
+		rate := float64(replicas) / secondsPerRequest
+		parts, cost := a.fewestParts(stages, rate)
+		if cost > a.maxCost {
+			return
+		}
+		if cost+a.coverCost(a.targetRate-rate) <= a.maxCost && rate > bestRates[parts] {
+			bestRates[parts] = rate
+		}
+		if rate >= a.targetRate {
+			return
 		}
 	}
 }
@@ -290,20 +311,11 @@ func (a *allotmentSearch) listMinimal(maxSums int) bool {
 
 		// Add each of the remaining templateSums once more.
 		for i := len(a.templateSums) - 1; i >= current.firstSingle; i-- {
-			single := &a.templateSums[i]
-			next := step{replicaSum{current.parts, current.cost + single.cost, current.rate + single.rate}, i}
+			next := step{current.plus(&a.templateSums[i]), i}
 			if next.cost+a.coverCost(a.targetRate-next.rate) > a.maxCost {
 				continue
 			}
-
-			// The whole devices that hold the sum.
-			var wholeDevices allotment
-			cost := 0.0
-			for k, price := range a.partPrices {
-				next.parts[k] += single.parts[k]
-				wholeDevices[k] = (next.parts[k] + a.partsPerDevice - 1) / a.partsPerDevice
-				cost += price * float64(wholeDevices[k]*a.partsPerDevice)
-			}
+			wholeDevices, cost := a.wholeDevicesOf(&next.parts)
 			if cost > a.maxCost || a.containsMinimal(&wholeDevices) {
 				continue
 			}
@@ -327,6 +339,15 @@ func (a *allotmentSearch) listMinimal(maxSums int) bool {
 		}
 	}
 	return true
+}
+
+// wholeDevicesOf returns the whole devices that hold so many parts, and their cost.
+func (a *allotmentSearch) wholeDevicesOf(parts *allotment) (devices allotment, cost float64) {
+	for k, price := range a.partPrices {
+		devices[k] = (parts[k] + a.partsPerDevice - 1) / a.partsPerDevice
+		cost += price * float64(devices[k]*a.partsPerDevice)
+	}
+	return devices, cost
 }
 
 // containsMinimal reports whether devices hold a minimal allotment that was found.

@@ -166,33 +166,10 @@ func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 func (a *planTuner) certifyFloors(ctx context.Context) error {
 	for range floorTries {
 		current := a.bestAttempt
-
-		// Test an attempt that carried the floors in short runs.
 		if current.meetsFloors {
-			test, err := certify.NewTest(current.result.Plan, a.certifyRequest)
-			if err != nil {
+			if confirmed, err := a.confirmFloors(ctx, current); confirmed || err != nil {
 				return err
 			}
-			test.Scenario.Budget = a.runBudgets.Tests
-			floorLoads := make([]float64, len(current.loads))
-			for i := range floorLoads {
-				floorLoads[i] = a.floorRate(i) / current.result.Plan.PromiseFor(i).RPS
-			}
-			confirmed, fallsShort, err := test.Confirm(ctx, floorLoads)
-			if err != nil {
-				return certify.NoteUnconfirmed(current.result.Plan, err)
-			}
-			if !slices.Contains(fallsShort, true) {
-				lowerPromise(current.result, floorLoads)
-				test.StoreCertificate(1, confirmed.Report)
-				return test.StoreSlowdowns(ctx)
-			}
-			for i := range current.loads {
-				if fallsShort[i] {
-					current.loads[i] = certify.NextLowerLoad(min(current.loads[i], floorLoads[i]))
-				}
-			}
-			current.meetsFloors = false
 		}
 
 		// Plan again for the loads that the models sustained.
@@ -216,6 +193,37 @@ func (a *planTuner) certifyFloors(ctx context.Context) error {
 		}
 	}
 	return unsustainedError(a)
+}
+
+// confirmFloors tests, in long runs, whether an attempt carries the floors, and certifies it if it does. If the
+// test could not be finished, the plan states why, and counts as confirmed. Else it lowers the loads of the models
+// that fall short.
+func (a *planTuner) confirmFloors(ctx context.Context, attempt *planAttempt) (confirmed bool, err error) {
+	test, err := certify.NewTest(attempt.result.Plan, a.certifyRequest)
+	if err != nil {
+		return false, err
+	}
+	test.Scenario.Budget = a.runBudgets.Tests
+	floorLoads := make([]float64, len(attempt.loads))
+	for i := range floorLoads {
+		floorLoads[i] = a.floorRate(i) / attempt.result.Plan.PromiseFor(i).RPS
+	}
+	run, fallsShort, err := test.Confirm(ctx, floorLoads)
+	if err != nil {
+		return true, certify.NoteUnconfirmed(attempt.result.Plan, err)
+	}
+	if !slices.Contains(fallsShort, true) {
+		lowerPromise(attempt.result, floorLoads)
+		test.StoreCertificate(1, run.Report)
+		return true, test.StoreSlowdowns(ctx)
+	}
+	for i := range attempt.loads {
+		if fallsShort[i] {
+			attempt.loads[i] = certify.NextLowerLoad(min(attempt.loads[i], floorLoads[i]))
+		}
+	}
+	attempt.meetsFloors = false
+	return false, nil
 }
 
 // limitToFrontEnd limits what each model promises to its weight's part of the front end, if the devices carry

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -17,17 +18,22 @@ import (
 // exact.
 func (r *resolvedProblem) policySpec() formats.PolicySpec {
 	spec := formats.PolicySpec{Name: reserve.Name}
-	for i := range r.input.Profile.Models {
-		for _, m := range r.input.Profile.Models[i].Measurements {
-			for _, b := range m.Blocks {
-				if b.Samples > 0 {
-					spec.Params = reserve.WithGuards(nil)
-					return spec
-				}
+	if slices.ContainsFunc(r.input.Profile.Models, hasSamples) {
+		spec.Params = reserve.WithGuards(nil)
+	}
+	return spec
+}
+
+// hasSamples reports whether some time of a model was sampled on a device.
+func hasSamples(m formats.ProfileModel) bool {
+	for i := range m.Measurements {
+		for _, b := range m.Measurements[i].Blocks {
+			if b.Samples > 0 {
+				return true
 			}
 		}
 	}
-	return spec
+	return false
 }
 
 // planOutcome writes the outcome of a search as the parts of a plan.
