@@ -134,15 +134,7 @@ func (c *priceSearch) writePricedOutcome(ctx context.Context) (*Outcome, error) 
 	}
 
 	// The price counts the devices that are used in the end.
-	usedDevices := make([]int, len(p.Pools))
-	for i := range written.Pipelines {
-		for si, s := range written.Pipelines[i].Stages {
-			for _, r := range written.Pipelines[i].Placement[si] {
-				usedDevices[s.Pool] = max(usedDevices[s.Pool], r.First+(r.Replicas+r.PerDevice-1)/r.PerDevice)
-			}
-		}
-	}
-	for k, n := range usedDevices {
+	for k, n := range placedDevices(&p, written.Pipelines) {
 		written.Value += c.priceGoal.devicePrices[k] * float64(n)
 	}
 	written.Bound = min(c.search.displayValue(c.search.provenBound()), written.Value)
@@ -154,4 +146,17 @@ func (c *priceSearch) writePricedOutcome(ctx context.Context) (*Outcome, error) 
 		written.StoppedBy = milp.StoppedByInterrupt
 	}
 	return written, nil
+}
+
+// placedDevices returns, by pool, how many devices from the first to the last used one some pipelines take.
+func placedDevices(p *Problem, pipelines []Pipeline) []int {
+	devices := make([]int, len(p.Pools))
+	for i := range pipelines {
+		for si, s := range pipelines[i].Stages {
+			for _, run := range pipelines[i].Placement[si] {
+				devices[s.Pool] = max(devices[s.Pool], run.First+(run.Replicas+run.PerDevice-1)/run.PerDevice)
+			}
+		}
+	}
+	return devices
 }

@@ -23,37 +23,17 @@ func (x *planPolisher) reduceLatency(ctx context.Context) error {
 	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.problem.Pools, func(p stages.Pool) bool { return !p.TimeShared }) {
 		return nil
 	}
-	// The first program minimises the time in service per unit of θ.
 	minValue := x.search.provenBound() * (1 - 0.999*slack)
 	if minValue > x.incumbent.value() {
 		return nil
 	}
-	program := x.catalogue.newMaster(nil, x.choice.allowedTemplates, -1, true)
-	program.m.SetSense(milp.Minimize)
-	program.m.SetObj(program.theta, 0)
-	program.m.SetBounds(program.theta, minValue, milp.Inf)
-	for i, ti := range x.choice.allowedTemplates {
-		t := &x.catalogue.templates[ti]
-		// A batch delays the others on its devices for as long as it lasts.
-		program.m.SetObj(program.rateVars[i], t.Latency.Seconds())
-	}
-	sol, err := x.search.solver.Solve(ctx, program.m, milp.Options{})
-	if err != nil {
-		return fmt.Errorf("solving for the least latency: %w", err)
-	}
-	if sol.Status != milp.Optimal {
-		return nil // the plan stands as it is
-	}
 
-	// Its templates.
-	var usedTemplates []int
-	for i, ti := range x.choice.allowedTemplates {
-		if sol.At(program.rateVars[i]) > 1e-9 {
-			usedTemplates = append(usedTemplates, ti)
-		}
+	// The first program chooses templates, and the second one maximises what they carry.
+	templates, stats, err := x.leastLatencyTemplates(ctx, minValue)
+	if templates == nil || err != nil {
+		return err
 	}
-	// The second program maximises what those templates carry.
-	solved, err := x.catalogue.solveRelaxation(ctx, x.search.solver, nil, usedTemplates, -1)
+	solved, err := x.catalogue.solveRelaxation(ctx, x.search.solver, nil, templates, -1)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}
@@ -68,8 +48,34 @@ func (x *planPolisher) reduceLatency(ctx context.Context) error {
 			x.search.stoppedBy = milp.StoppedByGap
 		}
 	}
-	x.search.recordPhase("least latency", len(x.choice.allowedTemplates), sol.Stats)
+	x.search.recordPhase("least latency", len(x.choice.allowedTemplates), stats)
 	return nil
+}
+
+// leastLatencyTemplates returns the templates that reach a throughput in units with the least time in service. A
+// batch delays the others on its devices for as long as it lasts. If the program has no optimum, it returns nil.
+func (x *planPolisher) leastLatencyTemplates(ctx context.Context, minValue float64) (templates []int, stats milp.Stats, err error) {
+	program := x.catalogue.newMaster(nil, x.choice.allowedTemplates, -1, true)
+	program.m.SetSense(milp.Minimize)
+	program.m.SetObj(program.theta, 0)
+	program.m.SetBounds(program.theta, minValue, milp.Inf)
+	for i, ti := range x.choice.allowedTemplates {
+		program.m.SetObj(program.rateVars[i], x.catalogue.templates[ti].Latency.Seconds())
+	}
+	sol, err := x.search.solver.Solve(ctx, program.m, milp.Options{})
+	if err != nil {
+		return nil, stats, fmt.Errorf("solving for the least latency: %w", err)
+	}
+	if sol.Status != milp.Optimal {
+		return nil, stats, nil
+	}
+	templates = []int{}
+	for i, ti := range x.choice.allowedTemplates {
+		if sol.At(program.rateVars[i]) > 1e-9 {
+			templates = append(templates, ti)
+		}
+	}
+	return templates, sol.Stats, nil
 }
 
 // meanLatency returns the mean latency of a plan's requests, weighted by rate.
@@ -95,50 +101,50 @@ func (x *planPolisher) shortenPipelines(ctx context.Context) {
 		return
 	}
 
-	// The templates of each model by rising latency.
+	// The templates of each model by rising latency, and the pipelines by falling rate.
+	templates := x.catalogue.templates
 	byModel := make([][]int, len(x.problem.Models))
 	for _, ti := range x.choice.allowedTemplates {
-		byModel[x.catalogue.templates[ti].Model] = append(byModel[x.catalogue.templates[ti].Model], ti)
+		byModel[templates[ti].Model] = append(byModel[templates[ti].Model], ti)
 	}
 	for _, byLatency := range byModel {
-		slices.SortStableFunc(byLatency, func(a, b int) int {
-			return cmp.Compare(x.catalogue.templates[a].Latency, x.catalogue.templates[b].Latency)
-		})
+		slices.SortStableFunc(byLatency, func(a, b int) int { return cmp.Compare(templates[a].Latency, templates[b].Latency) })
 	}
+	pipelines := x.incumbent.plan.pipelines
+	byRate := indexesBelow(len(pipelines))
+	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(pipelines[b].rps, pipelines[a].rps) })
 
-	// The pipelines by falling rate.
-	byRate := make([]int, len(x.incumbent.plan.pipelines))
-	for ci := range byRate {
-		byRate[ci] = ci
-	}
-	slices.SortStableFunc(byRate, func(a, b int) int {
-		return cmp.Compare(x.incumbent.plan.pipelines[b].rps, x.incumbent.plan.pipelines[a].rps)
-	})
-
-	// Replace each by the fastest template that fits.
 	for _, ci := range byRate {
-		current := &x.catalogue.templates[x.incumbent.plan.pipelines[ci].template]
-		if ctx.Err() != nil || slices.ContainsFunc(current.Stages, func(s stages.Stage) bool { return x.problem.Pools[s.Pool].TimeShared }) {
+		if ctx.Err() != nil {
+			return
+		}
+		current := &templates[x.incumbent.plan.pipelines[ci].template]
+		if !x.catalogue.isTimeShared(current) {
+			x.shortenPipeline(ci, current, byModel[current.Model])
+		}
+	}
+}
+
+// shortenPipeline replaces pipeline ci of the best plan, which has the template current, by the first template
+// that fits. byLatency holds the templates of its model by rising latency.
+func (x *planPolisher) shortenPipeline(ci int, current *stages.Template, byLatency []int) {
+	for _, ti := range byLatency {
+		t := &x.catalogue.templates[ti]
+		if t.Latency >= current.Latency {
+			return
+		}
+		if t.Batch != current.Batch || !slices.EqualFunc(t.Stages, current.Stages, func(a, b stages.Stage) bool { return a.Pool == b.Pool }) {
 			continue
 		}
-		for _, ti := range byModel[current.Model] {
-			t := &x.catalogue.templates[ti]
-			if t.Latency >= current.Latency {
-				break
-			}
-			if t.Batch != current.Batch || !slices.EqualFunc(t.Stages, current.Stages, func(a, b stages.Stage) bool { return a.Pool == b.Pool }) {
-				continue
-			}
-			pipelines := slices.Clone(x.incumbent.plan.pipelines)
-			pipelines[ci] = pipelineFor(t, ti, pipelines[ci].rps)
-			plan := x.catalogue.recomputePlan(pipelines)
-			if plan == nil || len(plan.pipelines) < len(pipelines) || plan.value < x.incumbent.plan.value || x.lowersAnyRate(plan) {
-				continue
-			}
-			if x.catalogue.unpackablePool(plan) < 0 {
-				x.incumbent.plan = plan
-				break
-			}
+		pipelines := slices.Clone(x.incumbent.plan.pipelines)
+		pipelines[ci] = pipelineFor(t, ti, pipelines[ci].rps)
+		plan := x.catalogue.recomputePlan(pipelines)
+		if plan == nil || len(plan.pipelines) < len(pipelines) || plan.value < x.incumbent.plan.value || x.lowersAnyRate(plan) {
+			continue
+		}
+		if x.catalogue.unpackablePool(plan) < 0 {
+			x.incumbent.plan = plan
+			return
 		}
 	}
 }

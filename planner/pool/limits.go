@@ -50,35 +50,45 @@ func (x *planSearch) findLimits(ctx context.Context) []Limit {
 		add(Limit{Pool: k, Model: -1, Change: 1}, solved, err)
 	}
 
-	// A longer SLO of each model: its templates are listed anew.
+	// A longer SLO of each model. If the templates are too many to list again, these limits are left out.
 	for d := range x.problem.Models {
 		if ctx.Err() != nil || x.catalogue.incomplete {
-			break // too many templates to list again
+			break
 		}
-		relaxed := *x.problem
-		relaxed.Models = slices.Clone(x.problem.Models)
-		relaxed.Models[d].SLO += SLOStep
-		relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, marginShareOf(&relaxed, d))
-		templates, _, err := relaxed.undominatedTemplates(d)
+		changed, err := x.withLongerSLO(d)
 		if err != nil {
 			continue
-		}
-		changed := &templateCatalogue{problem: &relaxed, units: x.catalogue.units}
-		for _, i := range x.choice.allowedTemplates {
-			if x.catalogue.templates[i].Model != d {
-				changed.templates = append(changed.templates, x.catalogue.templates[i])
-			}
-		}
-		for i := range templates {
-			if x.choice.waits.allowsTemplate(&relaxed, &templates[i]) {
-				changed.templates = append(changed.templates, templates[i])
-			}
 		}
 		solved, err := changed.solveRelaxation(ctx, x.solver, nil, indexesBelow(len(changed.templates)), -1)
 		add(Limit{Pool: -1, Model: d, Change: float64(SLOStep)}, solved, err)
 	}
 	slices.SortStableFunc(limits, func(a, b Limit) int { return cmp.Compare(b.Gain, a.Gain) })
 	return limits
+}
+
+// withLongerSLO returns the catalogue of the templates that are allowed if the SLO of model d is longer by
+// SLOStep: those of the other models, and those of the model listed anew. The units stay.
+func (x *planSearch) withLongerSLO(d int) (*templateCatalogue, error) {
+	relaxed := *x.problem
+	relaxed.Models = slices.Clone(x.problem.Models)
+	relaxed.Models[d].SLO += SLOStep
+	relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, marginShareOf(&relaxed, d))
+	templates, _, err := relaxed.undominatedTemplates(d)
+	if err != nil {
+		return nil, err
+	}
+	changed := &templateCatalogue{problem: &relaxed, units: x.catalogue.units}
+	for _, i := range x.choice.allowedTemplates {
+		if x.catalogue.templates[i].Model != d {
+			changed.templates = append(changed.templates, x.catalogue.templates[i])
+		}
+	}
+	for i := range templates {
+		if x.choice.waits.allowsTemplate(&relaxed, &templates[i]) {
+			changed.templates = append(changed.templates, templates[i])
+		}
+	}
+	return changed, nil
 }
 
 // Infeasible is the error that explains why there is no plan.

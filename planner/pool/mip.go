@@ -268,8 +268,13 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 			point[q.usedVars[i]] = 1
 		}
 	}
+	q.setDerived(point, plan)
+	return point
+}
 
-	// Then the variables that follow from them: loaded weights, whole devices, θ, idle devices, moves.
+// setDerived sets the variables of a point that follow from the rates and replicas of its plan: loaded weights,
+// whole devices, θ, idle devices and moves.
+func (q *integerProgram) setDerived(point []float64, plan *replicaPlan) {
 	for _, shared := range q.sharedWeights {
 		for _, usedVar := range shared.userVars {
 			point[shared.loadedVar] = max(point[shared.loadedVar], point[usedVar])
@@ -286,9 +291,9 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 		point[q.theta] = plan.value / q.catalogue.units.throughput
 	}
 	if q.idleVars != nil {
-		for k, content := range q.catalogue.wholeDevicesUsed(plan) {
+		for k, n := range q.catalogue.wholeDevicesUsed(plan) {
 			if q.idleVars[k] >= 0 {
-				point[q.idleVars[k]] = float64(q.problem.Pools[k].Count - content)
+				point[q.idleVars[k]] = float64(q.problem.Pools[k].Count - n)
 			}
 		}
 	}
@@ -302,7 +307,6 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 		}
 		point[q.movedVar] = q.replan.movedDevices(plan.pipelines)
 	}
-	return point
 }
 
 // solveFrom solves the program, with a plan as its start. If it finds no plan, the plan is nil. aim says in errors
