@@ -25,7 +25,7 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if newPlanImprover(x).roundRelaxation(); x.incumbent.plan == nil {
+		if roundRelaxation(x); x.incumbent.plan == nil {
 			return
 		}
 		b := newBundleSearch(x)

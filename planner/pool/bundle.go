@@ -76,17 +76,17 @@ func newBundleSearch(search *planSearch) *bundleSearch {
 }
 
 // planByBundles looks for a better plan made of bundles, and lowers the bound by covers and allotments.
-func planByBundles(ctx context.Context, x *planSearch) error {
-	b := newBundleSearch(x)
+func planByBundles(ctx context.Context, search *planSearch) error {
+	b := newBundleSearch(search)
 	if err := b.prepareCovers(ctx); err != nil {
 		return err
 	}
 	err := b.raiseThroughput(ctx)
-	if err == nil && x.gap() > x.options.Gap {
+	if err == nil && search.gap() > search.options.Gap {
 		err = b.boundByAllotments(ctx, b.boundTables)
 	}
 	if err == nil {
-		x.recordPhase("bundles", b.numChoices, b.solverStats)
+		search.recordPhase("bundles", b.numChoices, b.solverStats)
 	}
 	return err
 }

@@ -39,107 +39,96 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 	if err := x.requirePlan(ctx); err != nil {
 		return nil, err
 	}
-	priced := &priceSearch{x, x.problem, x.catalogue, x.incumbent, x.choice, priceGoal}
 	if !o.NoPolish {
-		if err := priced.raiseThroughput(ctx); err != nil {
+		if err := raiseThroughput(ctx, x); err != nil {
 			return nil, err
 		}
 	}
-	return priced.writePricedOutcome(ctx)
-}
-
-// priceSearch is a search for the least price.
-type priceSearch struct {
-	search    *planSearch
-	problem   *Problem
-	catalogue *templateCatalogue
-	incumbent *incumbent
-	choice    *waitChoice
-	priceGoal *minPriceGoal
+	return writePricedOutcome(ctx, x, prices)
 }
 
 // onPaidDevices returns the problem on the devices that a plan pays for.
-func (c *priceSearch) onPaidDevices(plan *replicaPlan) *Problem {
+func (c *templateCatalogue) onPaidDevices(plan *replicaPlan) *Problem {
 	paid := *c.problem
 	paid.Pools = slices.Clone(c.problem.Pools)
-	for k, n := range c.catalogue.wholeDevicesUsed(plan) {
+	for k, n := range c.wholeDevicesUsed(plan) {
 		paid.Pools[k].Count = n
 	}
 	return &paid
 }
 
 // raiseThroughput looks, on the devices paid for, for the plan of the most throughput.
-func (c *priceSearch) raiseThroughput(ctx context.Context) error {
+func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	p := c.onPaidDevices(c.incumbent.plan)
+	p := search.catalogue.onPaidDevices(search.incumbent.plan)
 
 	// The templates on pools that are paid for.
 	var templates []int
-	for _, i := range c.choice.pickTemplates(c.choice.templatesByLoss(), c.choice.lp.usedTemplates, smallPerModel) {
-		if !slices.ContainsFunc(c.catalogue.templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
+	for _, i := range search.choice.bestTemplates(smallPerModel) {
+		if !slices.ContainsFunc(search.catalogue.templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
 			templates = append(templates, i)
 		}
 	}
 
 	// The program maximises the throughput on these devices, within the limit on moves.
-	program := c.catalogue.withProblem(p).newProgram(unionTemplates(templates, c.incumbent.plan.pipelines), 1e6, 0)
-	if c.catalogue.incomplete || c.problem.usesBundles() {
-		program.fixReplicas(c.incumbent.plan) // the plan stays as it is: only its idle devices are used
+	program := search.catalogue.withProblem(p).newProgram(unionTemplates(templates, search.incumbent.plan.pipelines), 1e6, 0)
+	if search.catalogue.incomplete || search.problem.usesBundles() {
+		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
-	if c.search.replan != nil {
-		program.limitMoves(c.search.replan, c.search.replan.maxMoved)
+	if search.replan != nil {
+		program.limitMoves(search.replan, search.replan.maxMoved)
 	}
-	options := c.search.workLimits(sumNodes)
+	options := search.workLimits(sumNodes)
 	options.Gap = 1e-3
-	plan, stats, err := program.solveFrom(ctx, c.search.solver, c.incumbent.plan, options, "the most throughput at the least price")
+	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the most throughput at the least price")
 	if err != nil {
 		return err
 	}
 
 	// Keep the plan if it carries more at the same price.
-	if plan != nil && plan.value > c.incumbent.plan.value && c.priceGoal.scoreOf(c.catalogue, plan) >= c.incumbent.score() && c.incumbent.isPlaceable(plan) {
-		c.incumbent.plan = plan
+	if plan != nil && plan.value > search.incumbent.plan.value && search.goal.scoreOf(search.catalogue, plan) >= search.incumbent.score() && search.incumbent.isPlaceable(plan) {
+		search.incumbent.plan = plan
 	}
-	c.search.recordPhase("most throughput", len(program.templateSet), stats)
+	search.recordPhase("most throughput", len(program.templateSet), stats)
 	return nil
 }
 
 // writePricedOutcome places the plan and returns the outcome. Time-shared pools are cut to the devices paid for,
 // exclusive ones are not, because shares may need more devices than their sum.
-func (c *priceSearch) writePricedOutcome(ctx context.Context) (*Outcome, error) {
+func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []float64) (*Outcome, error) {
 	// Place the plan, with time-shared pools cut to the devices paid for.
-	paidProblem := c.onPaidDevices(c.incumbent.plan)
-	p := *c.problem
-	p.Pools = slices.Clone(c.problem.Pools)
+	paidProblem := search.catalogue.onPaidDevices(search.incumbent.plan)
+	p := *search.problem
+	p.Pools = slices.Clone(search.problem.Pools)
 	for k := range p.Pools {
 		if p.Pools[k].TimeShared {
 			p.Pools[k].Count = paidProblem.Pools[k].Count
 		}
 	}
-	placedOn := c.catalogue.withProblem(&p)
-	plan, placement, warnings := placedOn.placePlan(c.incumbent.plan, c.search.replan.heldContents())
+	placedOn := search.catalogue.withProblem(&p)
+	plan, placement, warnings := placedOn.placePlan(search.incumbent.plan, search.replan.heldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(c.incumbent.plan.pipelines))
+		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(search.incumbent.plan.pipelines))
 	}
 
 	// Write the outcome.
-	written := c.search.outcome
+	written := search.outcome
 	written.Warnings = append(written.Warnings, warnings...)
 	written.RPS = plan.modelRPS
 	written.Pipelines = placedOn.placedPipelines(plan, placement)
-	if c.search.replan != nil {
-		written.MovedDevices = c.search.replan.countLoading(written.Pipelines)
+	if search.replan != nil {
+		written.MovedDevices = search.replan.countLoading(written.Pipelines)
 	}
 
 	// The price counts the devices that are used in the end.
 	for k, n := range placedDevices(&p, written.Pipelines) {
-		written.Value += c.priceGoal.devicePrices[k] * float64(n)
+		written.Value += devicePrices[k] * float64(n)
 	}
-	written.Bound = min(c.search.displayValue(c.search.provenBound()), written.Value)
-	written.StoppedBy = c.search.stoppedBy
-	if c.search.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*provenGap) {
+	written.Bound = min(search.displayValue(search.provenBound()), written.Value)
+	written.StoppedBy = search.stoppedBy
+	if search.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*provenGap) {
 		written.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
 	}
 	if ctx.Err() != nil {

@@ -32,7 +32,7 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 		if x, err = newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{}); err != nil {
 			return
 		}
-		if err := x.dropHopelessChoices(ctx, 0); err != nil {
+		if err := dropHopelessChoices(ctx, x, 0); err != nil {
 			t.Fatal(err)
 		}
 		for i := range x.waitChoices {

@@ -53,6 +53,11 @@ func (c *waitChoice) pickTemplates(byLoss, basis []int, n int) []int {
 	return picked
 }
 
+// bestTemplates returns the basis of the relaxation and the n templates of least loss of each model, sorted.
+func (c *waitChoice) bestTemplates(n int) []int {
+	return c.pickTemplates(c.templatesByLoss(), c.lp.usedTemplates, n)
+}
+
 // isSubset reports whether all of a are in b, which is sorted.
 func isSubset(a, b []int) bool {
 	for _, i := range a {

@@ -64,30 +64,30 @@ func newLossKnapsack(search *planSearch) *lossKnapsack {
 
 // boundByLosses lowers the bound by sums of losses, first with stage positions counted together. If that pass
 // finds the best such sums, a second one counts stage positions apart.
-func boundByLosses(x *planSearch, maxSteps int64) {
-	if boundByLossSums(x, maxSteps, false) && !x.options.Hurry {
-		boundByLossSums(x, longLossFactor*lossWorkSteps, true)
+func boundByLosses(search *planSearch, maxSteps int64) {
+	if boundByLossSums(search, maxSteps, false) && !search.options.Hurry {
+		boundByLossSums(search, longLossFactor*lossWorkSteps, true)
 	}
 }
 
 // boundByLossSums runs the knapsack, if it is small enough. It lowers the bound, and keeps the plan found if
 // that is better. exact reports whether the best sums were found. With bySlot stage positions are counted apart,
 // which takes more work.
-func boundByLossSums(x *planSearch, maxSteps int64, bySlot bool) (exact bool) {
-	if x.goal.poolCosts() != nil || x.catalogue.incomplete || x.incumbent.plan == nil || x.problem.hasTimeShared() || x.problem.usesBundles() || x.gap() <= max(x.options.Gap, provenGap) ||
-		bySlot && x.problem.Rounding != Slot {
+func boundByLossSums(search *planSearch, maxSteps int64, bySlot bool) (exact bool) {
+	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.gap() <= max(search.options.Gap, provenGap) ||
+		bySlot && search.problem.Rounding != Slot {
 		return false
 	}
-	for d := range x.problem.Models {
-		if x.problem.Models[d].MinRPS > 0 || x.choice.lp.rateDual[d] < 1e-9 {
+	for d := range search.problem.Models {
+		if search.problem.Models[d].MinRPS > 0 || search.choice.lp.rateDual[d] < 1e-9 {
 			return false
 		}
 	}
-	knapsack := newLossKnapsack(x)
-	knapsack.maxSteps, knapsack.bySlot = maxSteps*int64(x.options.Effort), bySlot
+	knapsack := newLossKnapsack(search)
+	knapsack.maxSteps, knapsack.bySlot = maxSteps*int64(search.options.Effort), bySlot
 	exact = knapsack.raiseBudget()
 	if knapsack.workSteps > 0 {
-		x.recordPhase("losses", knapsack.numItems, milp.Stats{Iterations: max(1, knapsack.workSteps/stepsPerIteration)})
+		search.recordPhase("losses", knapsack.numItems, milp.Stats{Iterations: max(1, knapsack.workSteps/stepsPerIteration)})
 	}
 	return exact
 }

@@ -30,7 +30,7 @@ func TestLossesAgainstProgram(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			newPlanImprover(x).roundRelaxation()
+			roundRelaxation(x)
 			return x
 		}
 		x := fresh()
@@ -95,7 +95,7 @@ func lossesProve(t *testing.T, p *Problem) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newPlanImprover(x).roundRelaxation()
+	roundRelaxation(x)
 	before := x.gap()
 	boundByLossSums(x, lossWorkSteps, false)
 	boundByLossSums(x, longLossFactor*lossWorkSteps, true)
@@ -125,7 +125,7 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		newPlanImprover(x).roundRelaxation()
+		roundRelaxation(x)
 		if len(x.catalogue.templates) > 150 || x.incumbent.plan == nil {
 			return
 		}

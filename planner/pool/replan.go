@@ -259,15 +259,15 @@ const moveTries = 3
 
 // movedTooMuch reports whether a finished plan moved more devices than asked and another search for one that
 // moves less is worth it. If so, it prepares that search.
-func (x *planSearch) movedTooMuch(ctx context.Context, movedDevices int) bool {
-	if x.replan == nil || ctx.Err() != nil {
+func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) bool {
+	if search.replan == nil || ctx.Err() != nil {
 		return false
 	}
-	excess := float64(movedDevices) - x.options.RunningPlan.MaxMoved*float64(x.problem.totalDevices())
-	if x.replan.numSearches++; excess <= 1e-9 || x.replan.numSearches == moveTries || x.replan.maxMoved == 0 {
+	excess := float64(movedDevices) - search.options.RunningPlan.MaxMoved*float64(search.problem.totalDevices())
+	if search.replan.numSearches++; excess <= 1e-9 || search.replan.numSearches == moveTries || search.replan.maxMoved == 0 {
 		return false
 	}
-	x.replan.maxMoved = max(x.replan.maxMoved-excess, 0)
-	x.incumbent.plan = nil
+	search.replan.maxMoved = max(search.replan.maxMoved-excess, 0)
+	search.incumbent.plan = nil
 	return true
 }

@@ -20,27 +20,27 @@ const servingNodes = 10000
 // onePipelineEach returns templates, one of every model, that fit the devices with one replica of each stage,
 // and of those the ones of least loss. impossible reports a proof that no plan of the wait choice serves every
 // model.
-func onePipelineEach(ctx context.Context, x *planSearch) (templates []int, impossible bool, err error) {
+func onePipelineEach(ctx context.Context, search *planSearch) (templates []int, impossible bool, err error) {
 	// The program of one template of every model, within the memory.
-	program := &integerProgram{problem: x.problem, catalogue: x.catalogue, m: milp.New("one pipeline of every model"), memoryRows: make([]milp.Row, len(x.problem.Pools))}
-	tightPools := x.catalogue.tightMemory(x.choice.allowedTemplates)
-	for k := range x.problem.Pools {
+	program := &integerProgram{problem: search.problem, catalogue: search.catalogue, m: milp.New("one pipeline of every model"), memoryRows: make([]milp.Row, len(search.problem.Pools))}
+	tightPools := search.catalogue.tightMemory(search.choice.allowedTemplates)
+	for k := range search.problem.Pools {
 		program.memoryRows[k] = -1
 		if tightPools[k] {
-			program.memoryRows[k] = program.m.AddLE("memory "+x.problem.Pools[k].Kind, 1)
+			program.memoryRows[k] = program.m.AddLE("memory "+search.problem.Pools[k].Kind, 1)
 		}
 	}
-	useful := slices.DeleteFunc(slices.Clone(x.choice.allowedTemplates), func(i int) bool { return math.IsInf(x.choice.losses[i], 1) }) // other templates carry nothing
+	useful := slices.DeleteFunc(slices.Clone(search.choice.allowedTemplates), func(i int) bool { return math.IsInf(search.choice.losses[i], 1) }) // other templates carry nothing
 	usedVars := program.requireOnePerModel(useful)
 
 	// Each template takes the devices of one replica of each stage, and costs its loss.
-	pools := make([]milp.Row, len(x.problem.Pools))
+	pools := make([]milp.Row, len(search.problem.Pools))
 	for k := range pools {
-		pools[k] = program.m.AddLE("devices "+x.problem.Pools[k].Kind, float64(x.problem.Pools[k].Count))
+		pools[k] = program.m.AddLE("devices "+search.problem.Pools[k].Kind, float64(search.problem.Pools[k].Count))
 	}
 	for i, ti := range useful {
-		program.m.SetObj(usedVars[i], x.choice.losses[ti])
-		for k, n := range x.catalogue.singleReplicaDevices(&x.catalogue.templates[ti]) {
+		program.m.SetObj(usedVars[i], search.choice.losses[ti])
+		for k, n := range search.catalogue.singleReplicaDevices(&search.catalogue.templates[ti]) {
 			if n > 0 {
 				program.m.AddTerm(pools[k], usedVars[i], n)
 			}
@@ -48,12 +48,12 @@ func onePipelineEach(ctx context.Context, x *planSearch) (templates []int, impos
 	}
 
 	// Solve it.
-	sol, err := x.solver.Solve(ctx, program.m, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: x.options.Seed})
+	sol, err := search.solver.Solve(ctx, program.m, milp.Options{Gap: 0.05, MaxNodes: servingNodes, Seed: search.options.Seed})
 	if err != nil {
 		return nil, false, fmt.Errorf("solving for one pipeline of every model: %w", err)
 	}
 	if !sol.Feasible() {
-		return nil, sol.Status == milp.Infeasible && !x.catalogue.incomplete, nil
+		return nil, sol.Status == milp.Infeasible && !search.catalogue.incomplete, nil
 	}
 	for i, ti := range useful {
 		if sol.Int(usedVars[i]) > 0 {

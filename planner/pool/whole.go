@@ -15,25 +15,25 @@ const wholeNodes = 400
 // boundByWholeDevices lowers the bound by a relaxation in which only the devices of each kind that each model
 // takes are whole numbers: under the slot rule no two models share a device. There are few of these numbers, so
 // the program is solved soon. A program of whole replicas branches on replicas first and hardly gets to them.
-func boundByWholeDevices(ctx context.Context, x *planSearch) error {
-	if x.goal.poolCosts() != nil || x.catalogue.incomplete || x.incumbent.plan == nil || x.problem.hasTimeShared() || x.problem.usesBundles() || x.problem.Rounding != Slot || len(x.problem.Models) < 2 {
+func boundByWholeDevices(ctx context.Context, search *planSearch) error {
+	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.problem.Rounding != Slot || len(search.problem.Models) < 2 {
 		return nil
 	}
 
 	// Only templates that a better plan may use take part.
-	templates := slices.DeleteFunc(slices.Clone(x.choice.allowedTemplates), func(ti int) bool {
-		return x.choice.losses[ti] >= x.choice.lp.bound-x.incumbent.score()
+	templates := slices.DeleteFunc(slices.Clone(search.choice.allowedTemplates), func(ti int) bool {
+		return search.choice.losses[ti] >= search.choice.lp.bound-search.incumbent.score()
 	})
-	options := x.workLimits(wholeNodes)
+	options := search.workLimits(wholeNodes)
 	options.Gap = provenGap
-	sol, err := x.solver.Solve(ctx, x.catalogue.newWholeDeviceProgram(templates, x.choiceBound), options)
+	sol, err := search.solver.Solve(ctx, search.catalogue.newWholeDeviceProgram(templates, search.choiceBound), options)
 	if err != nil {
 		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", len(templates), err)
 	}
 	if !math.IsNaN(sol.Bound) && sol.Status != milp.Infeasible {
-		x.lowerBound(sol.Bound * (1 + 1e-9))
+		search.lowerBound(sol.Bound * (1 + 1e-9))
 	}
-	x.recordPhase("whole devices", len(templates), sol.Stats)
+	search.recordPhase("whole devices", len(templates), sol.Stats)
 	return nil
 }
 
