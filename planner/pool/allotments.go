@@ -191,7 +191,7 @@ func partsPerDeviceOf(p *Problem) int32 {
 	parts := 1
 	for k := range p.Pools {
 		for divisor := 2; divisor <= p.Pools[k].MaxShares; divisor++ {
-			if parts = parts / gcd(parts, divisor) * divisor; parts > allotmentParts {
+			if parts = lcm(parts, divisor); parts > allotmentParts {
 				return 0
 			}
 		}
@@ -200,14 +200,6 @@ func partsPerDeviceOf(p *Problem) int32 {
 		return 0
 	}
 	return int32(parts)
-}
-
-// gcd returns the greatest common divisor.
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // coverCost returns a lower bound on the cost of carrying a rate.

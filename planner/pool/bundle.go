@@ -241,14 +241,8 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	var bundles []bundle
 	add := func(pipelines ...planPipeline) {
-		b := bundle{model: d, pipelines: pipelines, devices: x.catalogue.usedDevices(pipelines)}
-		if x.search.replan != nil {
-			// SLO classes of one model run the same blocks. A bundle counts only what its own class runs as
-			// held, so all classes together move at most the sum.
-			b.movedDevices = x.search.replan.devicesBeyond(pipelines, x.search.replan.replicasByModel[d])
-		}
+		b := x.newBundle(d, pipelines)
 		for k, v := range b.devices {
-			b.cost += x.coverPrices[k] * v / float64(max(x.problem.Pools[k].Count, 1))
 			if v > float64(x.problem.Pools[k].Count) {
 				return
 			}
@@ -270,23 +264,31 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 		}
 	}
 
-	// Keep the cheapest.
-	byCost := func(a, b bundle) int { return cmp.Compare(a.cost, b.cost) }
-	maxPerModel := bundlesPerModel
+	// Keep the cheapest. In a re-plan a moved device costs as much as a used one.
+	maxPerModel, movePrice := bundlesPerModel, 0.0
 	if x.search.replan != nil {
 		x.addRunningBundles(d, coverTemplates, rps, add)
-		maxPerModel = replanBundles
-		// In a re-plan a moved device costs as much as a used one.
-		devices, totalValue := float64(x.problem.totalDevices()), 0.0
-		for _, v := range x.coverPrices {
-			totalValue += v
-		}
-		byCost = func(a, b bundle) int {
-			return cmp.Compare(a.cost+totalValue*a.movedDevices/devices, b.cost+totalValue*b.movedDevices/devices)
-		}
+		maxPerModel, movePrice = replanBundles, total(x.coverPrices)
 	}
-	slices.SortStableFunc(bundles, byCost)
+	devices := float64(x.problem.totalDevices())
+	slices.SortStableFunc(bundles, func(a, b bundle) int {
+		return cmp.Compare(a.cost+movePrice*a.movedDevices/devices, b.cost+movePrice*b.movedDevices/devices)
+	})
 	return bundles[:min(len(bundles), maxPerModel*x.search.options.Effort)], nil
+}
+
+// newBundle returns pipelines of model d as a bundle, with what it takes, costs and moves.
+func (x *bundleSearch) newBundle(d int, pipelines []planPipeline) bundle {
+	b := bundle{model: d, pipelines: pipelines, devices: x.catalogue.usedDevices(pipelines)}
+	if x.search.replan != nil {
+		// SLO classes of one model run the same blocks. A bundle counts only what its own class runs as held,
+		// so all classes together move at most the sum.
+		b.movedDevices = x.search.replan.devicesBeyond(pipelines, x.search.replan.replicasByModel[d])
+	}
+	for k, v := range b.devices {
+		b.cost += x.coverPrices[k] * v / float64(max(x.problem.Pools[k].Count, 1))
+	}
+	return b
 }
 
 // addCoverBundles adds, for each configuration, the cheapest sum for a rate that holds it: the configuration

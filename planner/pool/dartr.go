@@ -47,9 +47,9 @@ func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outc
 		return nil, err
 	}
 
-	// Try the divisions of both plans without partitioning.
+	// The best division of both plans without partitioning.
 	pairing := &devicePairing{p, x.catalogue.templates}
-	var bestOutcome *AdoptedOutcome
+	var bestOutcome *Outcome
 	var phasesDone []Phase
 	for i, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){fewestDevicesNP, largestSumNP} {
 		np, err := baseline(ctx, p, s, o)
@@ -62,14 +62,8 @@ func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outc
 		if i == 0 {
 			divisions = append(divisions, pairing.largerSplits(npDevices)...)
 		}
-		for _, division := range divisions {
-			adopted, err := Adopt(p, pairing.pairPipelines(pairing.dealIdle(division)))
-			if err != nil {
-				return nil, fmt.Errorf("repeating pairs of devices: %w", err)
-			}
-			if bestOutcome == nil || pairing.isBetter(&adopted.Outcome, &bestOutcome.Outcome) {
-				bestOutcome = adopted
-			}
+		if bestOutcome, err = pairing.bestOf(bestOutcome, divisions); err != nil {
+			return nil, err
 		}
 	}
 
@@ -80,13 +74,28 @@ func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outc
 	if ctx.Err() != nil {
 		bestOutcome.StoppedBy = milp.StoppedByInterrupt
 	}
-	return &bestOutcome.Outcome, nil
+	return bestOutcome, nil
 }
 
 // devicePairing divides devices among models, and repeats pairs of them.
 type devicePairing struct {
 	problem   *Problem
 	templates []stages.Template
+}
+
+// bestOf returns the best of an outcome, which may be nil, and of those that repeat pairs on divisions of the
+// devices.
+func (k *devicePairing) bestOf(best *Outcome, divisions [][][]int) (*Outcome, error) {
+	for _, division := range divisions {
+		outcome, _, err := adoptPipelines(k.problem, k.pairPipelines(k.dealIdle(division)))
+		if err != nil {
+			return nil, fmt.Errorf("repeating pairs of devices: %w", err)
+		}
+		if best == nil || k.isBetter(outcome, best) {
+			best = outcome
+		}
+	}
+	return best, nil
 }
 
 // isBetter reports whether plan a is better than b by objective, weighted sum of rates and devices, in this

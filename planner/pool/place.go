@@ -196,49 +196,54 @@ func (k *planPacking) withoutReplica(pool int) *replicaPlan {
 // packPieces puts pieces into as few bins as a bounded search finds. Devices filled by one kind of replica come
 // first.
 func packPieces(pieces []replicaPiece) []deviceBin {
-	partsPerDevice := 1
+	bins, singles := splitPieces(pieces)
+	partsPerDevice, neededParts := 1, 0
 	for _, piece := range pieces {
 		partsPerDevice = lcm(partsPerDevice, piece.share)
 	}
-	var bins []deviceBin
-	var singles []replicaPiece
-	for _, piece := range pieces {
-		// Whole devices of one piece; the rest are single replicas.
-		for ; piece.replicas >= piece.share; piece.replicas -= piece.share {
-			whole := piece
-			whole.replicas = piece.share
-			bins = append(bins, deviceBin{0, []replicaPiece{whole}})
-		}
-		for range piece.replicas {
-			single := piece
-			single.replicas = 1
-			singles = append(singles, single)
-		}
-	}
-	slices.SortStableFunc(singles, func(a, b replicaPiece) int { return cmp.Compare(a.share, b.share) }) // largest first
-	neededParts := 0
 	for _, piece := range singles {
 		neededParts += partsPerDevice / piece.share
 	}
-	minBins := (neededParts + partsPerDevice - 1) / partsPerDevice
 
 	// Try the fewest bins, then one more each time.
-	for n := minBins; ; n++ {
-		openBins := make([]deviceBin, n)
+	openBins := make([]deviceBin, (neededParts+partsPerDevice-1)/partsPerDevice)
+	for {
 		for i := range openBins {
-			openBins[i].freeParts = partsPerDevice
+			openBins[i] = deviceBin{freeParts: partsPerDevice}
 		}
-		steps := 20000
+		steps := maxFillSteps
 		if fillBins(openBins, singles, partsPerDevice, &steps) {
-			for i := range openBins {
-				if len(openBins[i].pieces) > 0 {
-					bins = append(bins, deviceBin{openBins[i].freeParts, mergePieces(openBins[i].pieces)})
-				}
-			}
-			return bins
+			break
+		}
+		openBins = append(openBins, deviceBin{})
+	}
+	for i := range openBins {
+		if len(openBins[i].pieces) > 0 {
+			bins = append(bins, deviceBin{openBins[i].freeParts, mergePieces(openBins[i].pieces)})
 		}
 	}
+	return bins
 }
+
+// splitPieces returns the whole devices that pieces fill by themselves, and their other replicas one by one, the
+// largest first.
+func splitPieces(pieces []replicaPiece) (whole []deviceBin, singles []replicaPiece) {
+	for _, piece := range pieces {
+		single, full := piece, piece
+		single.replicas, full.replicas = 1, piece.share
+		for range piece.replicas / piece.share {
+			whole = append(whole, deviceBin{0, []replicaPiece{full}})
+		}
+		for range piece.replicas % piece.share {
+			singles = append(singles, single)
+		}
+	}
+	slices.SortStableFunc(singles, func(a, b replicaPiece) int { return cmp.Compare(a.share, b.share) })
+	return whole, singles
+}
+
+// maxFillSteps bounds the steps of one search for bins.
+const maxFillSteps = 20000
 
 // fillBins is a depth-first search that puts the pieces into the open bins. Equal bins are tried once, and equal
 // pieces in order.
@@ -283,10 +288,12 @@ func mergePieces(parts []replicaPiece) []replicaPiece {
 }
 
 // lcm returns the least common multiple.
-func lcm(a, b int) int {
-	x, y := a, b
-	for y != 0 {
-		x, y = y, x%y
+func lcm(a, b int) int { return a / gcd(a, b) * b }
+
+// gcd returns the greatest common divisor.
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
 	}
-	return a / x * b
+	return a
 }

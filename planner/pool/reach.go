@@ -63,14 +63,14 @@ func (x *bundleSearch) addCovers(ctx context.Context, poolPrices []float64) {
 // prices of the relaxation to what the devices are worth to those bundles. It returns false, and adds none, if
 // parts fit or if covers were repriced often enough.
 func (x *bundleSearch) repriceCovers(ctx context.Context) bool {
-	total, scarcity := total(x.choice.lp.poolPrice), total(x.scarcityPrices)
+	totalPrice, scarcity := total(x.choice.lp.poolPrice), total(x.scarcityPrices)
 	if x.repriceCount == maxReprices*x.search.options.Effort || scarcity <= 0 || ctx.Err() != nil {
 		return false
 	}
 	x.repriceCount++
 	poolPrices := make([]float64, len(x.problem.Pools))
 	for k, v := range x.choice.lp.poolPrice {
-		poolPrices[k] = (v + x.scarcityPrices[k]*total/scarcity) / 2
+		poolPrices[k] = (v + x.scarcityPrices[k]*totalPrice/scarcity) / 2
 	}
 	x.addCovers(ctx, poolPrices)
 	return ctx.Err() == nil
@@ -87,13 +87,13 @@ func total(values []float64) (added float64) {
 // coverableThroughput returns the largest throughput, in units, at which the covers of all models cost no more
 // than all devices are worth.
 func (x *bundleSearch) coverableThroughput(tables []*coverTable) float64 {
-	total := total(x.coverPrices)
+	totalPrice := total(x.coverPrices)
 	isAffordable := func(value float64) bool {
 		coverCost := 0.0
 		for d, c := range tables {
 			coverCost += c.costBySteps[c.stepsFor(x.requiredRate(d, value))]
 		}
-		return coverCost <= total*(1+1e-9)
+		return coverCost <= totalPrice*(1+1e-9)
 	}
 	lo, hi := 0.0, x.search.choiceBound
 	for range 40 {

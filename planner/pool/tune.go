@@ -165,33 +165,17 @@ func tuneBySimulation(ctx context.Context, p *kind.Problem, request kind.TestSet
 // divided by the attainment, or less if arrivals are random (randomBound), and need carry only the floors
 // multiplied by it.
 func solveFluidBound(ctx context.Context, tuner *planTuner) error {
-	// The fluid problem: no margin, floors for the least attainment, no delay of filling batches.
-	fluidProblem, err := tuner.problemWith(tuner.uniformSetting(0, widestShape(tuner)))
-	if err != nil {
-		return err
-	}
 	attainment := 1.0
 	for _, m := range tuner.models {
 		attainment = min(attainment, cmp.Or(tuner.certifyRequest.Attainment, document.ShareAt(m.Percentile)))
 	}
-	models := formats.ModelsOf(fluidProblem.Workload)
-	if !tuner.maximises() {
-		for i := range models {
-			models[i].MinRPS = attainment * tuner.floorRate(i)
-		}
-		if err := fluidProblem.Values.Set("min-load", 0.0); err != nil {
-			return err
-		}
-	}
-	fluidProblem.BoundAttainment = attainment
-	for name, value := range map[string]any{"gpu-rounding": "fractional", "batch-build": 0.0} {
-		if err := fluidProblem.Values.Set(name, value); err != nil {
-			return err
-		}
+	problem, err := fluidProblem(tuner, attainment)
+	if err != nil {
+		return err
 	}
 
-	// Solve it. Without a plan there is none with any margin either.
-	res, err := tuner.solve(ctx, fluidProblem, func(update kind.Progress) { tuner.reportProgress("bound", update, 0) })
+	// Solve the problem. Without a plan there is none with any margin either.
+	res, err := tuner.solve(ctx, problem, func(update kind.Progress) { tuner.reportProgress("bound", update, 0) })
 	if infeasible, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 		tuner.noMarginErr = infeasible
 		return nil
@@ -214,6 +198,29 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 		}
 	}
 	return nil
+}
+
+// fluidProblem returns the fluid problem: no margin, floors for the least attainment, no delay of filling batches.
+func fluidProblem(tuner *planTuner, attainment float64) (*kind.Problem, error) {
+	problem, err := tuner.problemWith(tuner.uniformSetting(0, widestShape(tuner)))
+	if err != nil {
+		return nil, err
+	}
+	problem.BoundAttainment = attainment
+	values := map[string]any{"gpu-rounding": "fractional", "batch-build": 0.0}
+	if !tuner.maximises() {
+		values["min-load"] = 0.0
+		models := formats.ModelsOf(problem.Workload)
+		for i := range models {
+			models[i].MinRPS = attainment * tuner.floorRate(i)
+		}
+	}
+	for name, value := range values {
+		if err := problem.Values.Set(name, value); err != nil {
+			return nil, err
+		}
+	}
+	return problem, nil
 }
 
 // leastMissed is the share of requests that may be late from which on randomBound counts: the runs of a test do
