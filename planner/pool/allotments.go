@@ -121,7 +121,7 @@ func (x *bundleSearch) allotmentsFit(ctx context.Context, covers []*coverTable, 
 func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTable, value float64, parts int32, remainingSums *int) (bundles []bundle, mayFit bool) {
 	// What all devices are worth, less the least cost of every model, is spare.
 	searches := x.newAllotmentSearches(covers, value, parts)
-	spareValue := total(x.coverPrices) * (1 + 1e-9)
+	spareValue := total(x.covers.prices) * (1 + 1e-9)
 	for _, search := range searches {
 		spareValue -= search.minCost
 	}
@@ -136,7 +136,7 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTab
 				continue
 			}
 			search.maxCost = budget
-			search.listTemplateSums(x.modelTables[d])
+			search.listTemplateSums(x.covers.modelTables[d])
 			finished := search.listMinimal(*remainingSums)
 			if *remainingSums -= search.numSums; !finished || ctx.Err() != nil {
 				return nil, true
@@ -160,9 +160,9 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTab
 func (x *bundleSearch) newAllotmentSearches(covers []*coverTable, value float64, parts int32) []*allotmentSearch {
 	var searches []*allotmentSearch
 	for d, c := range covers {
-		search := &allotmentSearch{partsPerDevice: parts, targetRate: x.requiredRate(d, value) * (1 - 1e-9), covers: c}
+		search := &allotmentSearch{partsPerDevice: parts, targetRate: x.covers.requiredRate(d, value) * (1 - 1e-9), covers: c}
 		for k := range x.problem.Pools {
-			search.partPrices = append(search.partPrices, x.coverPrices[k]/float64(max(x.problem.Pools[k].Count, 1)*int(parts)))
+			search.partPrices = append(search.partPrices, x.covers.prices[k]/float64(max(x.problem.Pools[k].Count, 1)*int(parts)))
 			search.poolSizes = append(search.poolSizes, x.problem.Pools[k].Count)
 		}
 		search.minCost = search.coverCost(search.targetRate)

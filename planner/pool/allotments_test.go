@@ -28,12 +28,9 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 		if roundRelaxation(x); x.incumbent.plan == nil {
 			return
 		}
-		b := newBundleSearch(x)
-		if err := b.prepareCovers(ctx); err != nil {
-			t.Fatal(err)
-		}
+		b := newBundleSearch(x, newModelCovers(ctx, x))
 		before := x.choiceBound
-		if err := b.boundByAllotments(ctx, b.boundTables); err != nil {
+		if err := b.boundByAllotments(ctx, b.covers.boundTables); err != nil {
 			t.Fatal(err)
 		}
 		compared++

@@ -51,9 +51,9 @@ func (b *waitBounds) allowsTemplate(p *Problem, t *stages.Template) bool {
 // maxWaitBounds bounds the number of choices that are tried.
 const maxWaitBounds = 256
 
-// waitBoundChoices lists the choices of wait bounds. If the problem has no time-shared pool, or is a fluid one,
+// listWaitBounds lists the choices of wait bounds. If the problem has no time-shared pool, or is a fluid one,
 // the only choice is nil: no rule. exact reports that no choice was left out.
-func (c *templateCatalogue) waitBoundChoices() (list []*waitBounds, exact bool) {
+func listWaitBounds(c *templateCatalogue) (list []*waitBounds, exact bool) {
 	// The time-shared pools with devices.
 	var pools []int
 	for k := range c.problem.Pools {
@@ -76,7 +76,7 @@ func (c *templateCatalogue) waitBoundChoices() (list []*waitBounds, exact bool) 
 	// All combinations of the pools' values.
 	list = []*waitBounds{{longestInfer: make([]time.Duration, len(c.problem.Pools))}}
 	for i := len(pools) - 1; i >= 0; i-- { // the values of the first pool change fastest
-		values := c.waitBoundValues(pools[i])
+		values := waitBoundValues(c, pools[i])
 		if len(values) > maxValues {
 			exact = false
 			values = evenSample(values, maxValues)
@@ -91,11 +91,11 @@ func (c *templateCatalogue) waitBoundChoices() (list []*waitBounds, exact bool) 
 		}
 		list = extended
 	}
-	return c.markExempt(list), exact
+	return markExempt(c, list), exact
 }
 
 // waitBoundValues lists the inference times that may be the longest on pool k, by rising time.
-func (c *templateCatalogue) waitBoundValues(k int) []time.Duration {
+func waitBoundValues(c *templateCatalogue, k int) []time.Duration {
 	// Below the smallest value that leaves every model a pipeline, no choice serves all models.
 	minLongest := slices.Repeat([]time.Duration{-1}, len(c.problem.Models))
 	for ti := range c.templates {
@@ -118,7 +118,7 @@ func (c *templateCatalogue) waitBoundValues(k int) []time.Duration {
 // markExempt marks in each choice the models that no choice serves. If every model alone is served by some
 // choice and no single choice serves all, it returns only the first choice that leaves the fewest models
 // unserved, and exempts those.
-func (c *templateCatalogue) markExempt(list []*waitBounds) []*waitBounds {
+func markExempt(c *templateCatalogue, list []*waitBounds) []*waitBounds {
 	// Models that no choice serves are exempt in all of them.
 	neverServed := slices.Repeat([]bool{true}, len(c.problem.Models))
 	for _, bounds := range list {

@@ -47,43 +47,31 @@ const (
 
 // bundleSearch looks for plans made of bundles.
 type bundleSearch struct {
-	search          *planSearch
-	problem         *Problem
-	catalogue       *templateCatalogue
-	incumbent       *incumbent
-	choice          *waitChoice
-	solverStats     milp.Stats
-	numChoices      int              // bundles in the last choice
-	modelTables     []*templateTable // by model
-	listedTemplates []map[int32]int  // by model: catalogue index of each template of its table that is in the catalogue
-	templateByKey   map[string]int   // catalogue index of each template
-	coverTables     [][]*coverTable  // by model: a table for each set of prices that was tried
-	coverPrices     []float64        // the last of these prices: of all devices of each pool
-
-	boundTables []*coverTable // at the last prices: they cost no more than any plan does
-
+	search         *planSearch
+	problem        *Problem
+	catalogue      *templateCatalogue
+	incumbent      *incumbent
+	covers         *modelCovers
+	solverStats    milp.Stats
+	numChoices     int       // bundles in the last choice
 	scarcityPrices []float64 // what the devices are worth to bundles of which not even parts fit; nil if parts fit
-	repriceCount   int
-	remainingNodes int64 // for choosing whole bundles
+	remainingNodes int64     // for choosing whole bundles
 }
 
-// newBundleSearch returns a search for bundles under the present wait choice of a search.
-func newBundleSearch(search *planSearch) *bundleSearch {
+// newBundleSearch returns a search for bundles made of covers of all models.
+func newBundleSearch(search *planSearch, covers *modelCovers) *bundleSearch {
 	return &bundleSearch{
-		search: search, problem: search.problem, catalogue: search.catalogue, incumbent: search.incumbent, choice: search.choice,
+		search: search, problem: search.problem, catalogue: search.catalogue, incumbent: search.incumbent, covers: covers,
 		remainingNodes: bundleNodes * int64(search.options.Effort),
 	}
 }
 
 // planByBundles looks for a better plan made of bundles, and lowers the bound by covers and allotments.
 func planByBundles(ctx context.Context, search *planSearch) error {
-	b := newBundleSearch(search)
-	if err := b.prepareCovers(ctx); err != nil {
-		return err
-	}
+	b := newBundleSearch(search, newModelCovers(ctx, search))
 	err := b.raiseThroughput(ctx)
 	if err == nil && search.gap() > search.options.Gap {
-		err = b.boundByAllotments(ctx, b.boundTables)
+		err = b.boundByAllotments(ctx, b.covers.boundTables)
 	}
 	if err == nil {
 		search.recordPhase("bundles", b.numChoices, b.solverStats)
@@ -181,7 +169,7 @@ func (x *bundleSearch) acceptedValue() float64 {
 // that it looked for last. If it finds none, the plan is nil.
 func (x *bundleSearch) planNear(ctx context.Context, value float64, limits bundleLimits) (plan *replicaPlan, tried float64, err error) {
 	plan, err = x.planForValue(ctx, value, limits)
-	for plan == nil && err == nil && x.repriceCovers(ctx) {
+	for plan == nil && err == nil && x.covers.repriceCovers(ctx, x.scarcityPrices) {
 		value = min(value, x.acceptedValue())
 		plan, err = x.planForValue(ctx, value, limits)
 	}
@@ -200,13 +188,13 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 	// The bundles of all models.
 	var choices []bundle
 	for d := range x.problem.Models {
-		modelChoices, err := x.modelBundles(d, x.requiredRate(d, value))
+		modelChoices, err := x.modelBundles(d, x.covers.requiredRate(d, value))
 		if err != nil {
 			return nil, err
 		}
 		choices = append(choices, modelChoices...)
 	}
-	x.allowNewTemplates()
+	x.covers.allowNewTemplates()
 	x.numChoices = len(choices)
 	// Shares that fit the devices by their sum need not fit one by one. Then a little more of the pool is left
 	// idle, and the choice is made again.
@@ -255,7 +243,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 
 	// Covers at all prices that were tried.
 	var coverTemplates []int
-	for _, c := range x.coverTables[d] {
+	for _, c := range x.covers.tables[d] {
 		maxBundles := len(bundles) + bundlesPerModel*x.search.options.Effort
 		var err error
 		coverTemplates, err = x.addCoverBundles(d, c, rps, func(pipelines ...planPipeline) bool { add(pipelines...); return len(bundles) < maxBundles })
@@ -268,7 +256,7 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	maxPerModel, movePrice := bundlesPerModel, 0.0
 	if x.search.replan != nil {
 		x.addRunningBundles(d, coverTemplates, rps, add)
-		maxPerModel, movePrice = replanBundles, total(x.coverPrices)
+		maxPerModel, movePrice = replanBundles, total(x.covers.prices)
 	}
 	devices := float64(x.problem.totalDevices())
 	slices.SortStableFunc(bundles, func(a, b bundle) int {
@@ -286,7 +274,7 @@ func (x *bundleSearch) newBundle(d int, pipelines []planPipeline) bundle {
 		b.movedDevices = x.search.replan.devicesBeyond(pipelines, x.search.replan.replicasByModel[d])
 	}
 	for k, v := range b.devices {
-		b.cost += x.coverPrices[k] * v / float64(max(x.problem.Pools[k].Count, 1))
+		b.cost += x.covers.prices[k] * v / float64(max(x.problem.Pools[k].Count, 1))
 	}
 	return b
 }
@@ -318,7 +306,7 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 		items = table.appendCover(append(items[:0], table.itemBySteps[opening.itemSteps]), rateSteps-opening.itemSteps)
 		var pipelines []planPipeline
 		for _, item := range items {
-			index, err := x.templateIndex(d, item.template)
+			index, err := x.covers.templateIndex(d, item.template)
 			if err != nil {
 				return nil, err
 			}

@@ -24,7 +24,7 @@ type programUnits struct {
 }
 
 // newCatalogue returns the catalogue of some templates, with units that fit them.
-func (p *Problem) newCatalogue(templates []stages.Template) *templateCatalogue {
+func newCatalogue(p *Problem, templates []stages.Template) *templateCatalogue {
 	c := &templateCatalogue{problem: p, templates: templates}
 	c.setUnits()
 	return c
@@ -46,7 +46,7 @@ func (p *Problem) listTemplates() (*templateCatalogue, error) {
 			return nil, fmt.Errorf("%w: more than %d", stages.ErrTooManyTemplates, stages.MaxTemplates)
 		}
 	}
-	return p.newCatalogue(templates), nil
+	return newCatalogue(p, templates), nil
 }
 
 // indexByKey returns the index of each template, by its key.

@@ -48,7 +48,7 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 }
 
 // onPaidDevices returns the problem on the devices that a plan pays for.
-func (c *templateCatalogue) onPaidDevices(plan *replicaPlan) *Problem {
+func onPaidDevices(c *templateCatalogue, plan *replicaPlan) *Problem {
 	paid := *c.problem
 	paid.Pools = slices.Clone(c.problem.Pools)
 	for k, n := range c.wholeDevicesUsed(plan) {
@@ -62,7 +62,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	p := search.catalogue.onPaidDevices(search.incumbent.plan)
+	p := onPaidDevices(search.catalogue, search.incumbent.plan)
 
 	// The templates on pools that are paid for.
 	var templates []int
@@ -73,7 +73,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 	}
 
 	// The program maximises the throughput on these devices, within the limit on moves.
-	program := search.catalogue.withProblem(p).newProgram(unionTemplates(templates, search.incumbent.plan.pipelines), 1e6, 0)
+	program := newIntegerProgram(search.catalogue.withProblem(p), unionTemplates(templates, search.incumbent.plan.pipelines), 1e6, 0)
 	if search.catalogue.incomplete || search.problem.usesBundles() {
 		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
@@ -99,7 +99,7 @@ func raiseThroughput(ctx context.Context, search *planSearch) error {
 // exclusive ones are not, because shares may need more devices than their sum.
 func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []float64) (*Outcome, error) {
 	// Place the plan, with time-shared pools cut to the devices paid for.
-	paidProblem := search.catalogue.onPaidDevices(search.incumbent.plan)
+	paidProblem := onPaidDevices(search.catalogue, search.incumbent.plan)
 	p := *search.problem
 	p.Pools = slices.Clone(search.problem.Pools)
 	for k := range p.Pools {

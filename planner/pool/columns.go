@@ -37,7 +37,7 @@ func (p *Problem) countSequences() float64 {
 		}
 		for _, b := range m.BatchSizes() {
 			// With s stages: choose s-1 cuts, and a kind and share for each stage.
-			devices := p.countStageDevices(m, b)
+			devices := countStageDevices(p, m, b)
 			stageChoices := devices
 			for s := 1; s <= p.MaxPartitions && stageChoices > 0; s++ {
 				total += stageChoices
@@ -49,7 +49,7 @@ func (p *Problem) countSequences() float64 {
 }
 
 // countStageDevices returns the number of kinds and shares that a stage of a model may run on at a batch size.
-func (p *Problem) countStageDevices(m *stages.Model, batch int) (n float64) {
+func countStageDevices(p *Problem, m *stages.Model, batch int) (n float64) {
 	for k := range m.ShareCosts {
 		if p.Pools[k].Count == 0 {
 			continue
@@ -109,7 +109,7 @@ type columnGeneration struct {
 // generateColumns returns templates that hold an optimum of the linear program over all templates, and that
 // program's solution with its proven bound. For integer programs it adds other templates of little loss. extra
 // holds templates to include in any case.
-func (p *Problem) generateColumns(ctx context.Context, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
+func generateColumns(ctx context.Context, p *Problem, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
 	generation := &columnGeneration{problem: p, catalogue: &templateCatalogue{problem: p, incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
 	for d := range p.Models {
 		if err := generation.addModel(d); err != nil {
@@ -186,7 +186,7 @@ const shortfallCost = 1000
 // solveMaster adds columns until none improves the program. It returns the solution with its bound, or
 // errInfeasible if the floors cannot all be met.
 func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error) {
-	restricted := c.catalogue.newMaster(c.poolCosts, indexesBelow(len(c.catalogue.templates)), -1, true)
+	restricted := newMasterProgram(c.catalogue, c.poolCosts, indexesBelow(len(c.catalogue.templates)), -1, true)
 	shortfalls := c.addShortfalls(restricted)
 	var basis *milp.Basis
 	for {

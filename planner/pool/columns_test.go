@@ -22,13 +22,13 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 		ctx := context.Background()
 		every, err := p.listTemplates()
 		if err != nil {
-			if _, _, err := p.generateColumns(ctx, highs.Solver{}, nil, nil); err == nil {
+			if _, _, err := generateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("column generation finds pipelines where there are none")
 			}
 			return
 		}
-		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)), -1)
-		c, got, err := p.generateColumns(ctx, highs.Solver{}, nil, nil)
+		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)))
+		c, got, err := generateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -62,8 +62,8 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 		if err != nil {
 			return
 		}
-		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)), -1)
-		_, got, err := p.generateColumns(ctx, highs.Solver{}, g.poolCosts(), nil)
+		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)))
+		_, got, err := generateColumns(ctx, p, highs.Solver{}, g.poolCosts(), nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -95,11 +95,11 @@ func TestCheapestAtScale(t *testing.T) {
 		}
 		t.Run(z.name, func(t *testing.T) {
 			p := z.problem()
-			_, r, err := p.generateColumns(context.Background(), highs.Solver{}, nil, nil)
+			_, r, err := generateColumns(context.Background(), p, highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, _, err := p.generateColumns(context.Background(), highs.Solver{}, nil, nil)
+			c, _, err := generateColumns(context.Background(), p, highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -202,11 +202,11 @@ func TestTinyFloorIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := every.solveRelaxation(context.Background(), highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)), -1)
+	r, err := every.solveRelaxation(context.Background(), highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, c, err := p.generateColumns(context.Background(), highs.Solver{}, g.poolCosts(), nil)
+	_, c, err := generateColumns(context.Background(), p, highs.Solver{}, g.poolCosts(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func floorsTooHigh(ctx context.Context, search *planSearch) error {
 	}
 	reason.Load = outcome.Value
 	reason.Reason = fmt.Sprintf("the devices carry %s times the rates asked as min_rps", kind.LoadText(reason.Load))
-	program := search.catalogue.newMaster(nil, mostServingTemplates(ctx, search), -1, true)
+	program := newMasterProgram(search.catalogue, nil, mostServingTemplates(ctx, search), -1, true)
 	if limits, _, err := milp.FindConflict(ctx, search.solver, program.m); err == nil {
 		for _, limit := range limits {
 			reason.Conflict = append(reason.Conflict, program.limitName(limit))
@@ -50,11 +50,11 @@ func floorsTooHigh(ctx context.Context, search *planSearch) error {
 // mostServingTemplates returns the templates of that wait choice under which the relaxation carries the largest
 // common factor of the floors.
 func mostServingTemplates(ctx context.Context, search *planSearch) (set []int) {
-	choices, _ := search.catalogue.waitBoundChoices()
+	choices, _ := listWaitBounds(search.catalogue)
 	maxFactor := 0.0
 	for _, bounds := range choices {
 		allowed := search.catalogue.templatesWithin(bounds)
-		program := search.catalogue.newMaster(nil, allowed, -1, false)
+		program := newMasterProgram(search.catalogue, nil, allowed, -1, false)
 		for d := range search.problem.Models {
 			// The row rate - theta >= 0 becomes rate - floor * theta >= 0. A model without a floor asks for
 			// nothing.
@@ -202,7 +202,7 @@ func jointMemory(ctx context.Context, search *planSearch) (pool int, bytes int64
 	}
 
 	// The bytes that those templates need.
-	memory := search.problem.newResidentMemory()
+	memory := newResidentMemory(search.problem)
 	for i := range templates {
 		if sol.Int(usedVars[i]) > 0 {
 			memory.add(&search.catalogue.templates[i])

@@ -26,7 +26,7 @@ func (p *Problem) contentOf(t *stages.Template, si int) replicaContent {
 type heldContents [][]map[replicaContent]int
 
 // emptyContents returns the contents of devices before anything runs.
-func (p *Problem) emptyContents() heldContents {
+func emptyContents(p *Problem) heldContents {
 	h := make(heldContents, len(p.Pools))
 	for k := range h {
 		h[k] = make([]map[replicaContent]int, p.Pools[k].Count)

@@ -33,7 +33,7 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 	if templates == nil || err != nil {
 		return err
 	}
-	solved, err := search.catalogue.solveRelaxation(ctx, search.solver, nil, templates, -1)
+	solved, err := search.catalogue.solveRelaxation(ctx, search.solver, nil, templates)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}
@@ -55,7 +55,7 @@ func reduceLatency(ctx context.Context, search *planSearch) error {
 // leastLatencyTemplates returns the templates that reach a throughput in units with the least time in service. A
 // batch delays the others on its devices for as long as it lasts. If the program has no optimum, it returns nil.
 func leastLatencyTemplates(ctx context.Context, search *planSearch, minValue float64) (templates []int, stats milp.Stats, err error) {
-	program := search.catalogue.newMaster(nil, search.choice.allowedTemplates, -1, true)
+	program := newMasterProgram(search.catalogue, nil, search.choice.allowedTemplates, -1, true)
 	program.m.SetSense(milp.Minimize)
 	program.m.SetObj(program.theta, 0)
 	program.m.SetBounds(program.theta, minValue, milp.Inf)

@@ -59,7 +59,7 @@ func findLimits(ctx context.Context, search *planSearch) []Limit {
 		if err != nil {
 			continue
 		}
-		solved, err := changed.solveRelaxation(ctx, search.solver, nil, indexesBelow(len(changed.templates)), -1)
+		solved, err := changed.solveRelaxation(ctx, search.solver, nil, indexesBelow(len(changed.templates)))
 		add(Limit{Pool: -1, Model: d, Change: float64(SLOStep)}, solved, err)
 	}
 	slices.SortStableFunc(limits, func(a, b Limit) int { return cmp.Compare(b.Gain, a.Gain) })

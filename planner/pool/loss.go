@@ -27,7 +27,7 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 	maxUnits := c.problem.maxRate(t) / unitRPS
 	exclusive, onTimeShared := false, false
 	minLoss, lastRate := math.Inf(1), math.Inf(1)
-	lossAt := func(units float64) { minLoss = min(minLoss, c.replicaPrice(t, solved, units, unitRPS)-rateDual*units) }
+	lossAt := func(units float64) { minLoss = min(minLoss, replicaPrice(c, t, solved, units, unitRPS)-rateDual*units) }
 	for i := range t.Stages {
 		if !c.problem.Pools[t.Stages[i].Pool].TimeShared {
 			continue
@@ -74,7 +74,7 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 }
 
 // replicaPrice returns the price of the whole replicas of t that carry so many units of rate.
-func (c *templateCatalogue) replicaPrice(t *stages.Template, solved *relaxation, units, unitRPS float64) float64 {
+func replicaPrice(c *templateCatalogue, t *stages.Template, solved *relaxation, units, unitRPS float64) float64 {
 	price := 0.0
 	for i := range t.Stages {
 		s := &t.Stages[i]

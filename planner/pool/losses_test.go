@@ -37,7 +37,7 @@ func TestLossesAgainstProgram(t *testing.T) {
 		if x == nil || len(x.catalogue.templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
-		q := x.catalogue.newProgram(x.choice.allowedTemplates, x.choice.lp.bound, 0)
+		q := newIntegerProgram(x.catalogue, x.choice.allowedTemplates, x.choice.lp.bound, 0)
 		sol, err := x.solver.Solve(ctx, q.m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
@@ -129,7 +129,7 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		if len(x.catalogue.templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
-		sol, err := x.solver.Solve(context.Background(), x.catalogue.newProgram(x.choice.allowedTemplates, x.choice.lp.bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
+		sol, err := x.solver.Solve(context.Background(), newIntegerProgram(x.catalogue, x.choice.allowedTemplates, x.choice.lp.bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
 		}

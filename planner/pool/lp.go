@@ -43,9 +43,9 @@ type masterProgram struct {
 	poolRows  []milp.Row // by pool, in parts of its devices; -1 for empty pools
 }
 
-// newMaster builds the program over a set of templates. If extraPool is not negative, that pool has one more
+// newMasterProgram builds the program over a set of templates. If extraPool is not negative, that pool has one more
 // device. Without withFloors the floors are left out.
-func (c *templateCatalogue) newMaster(poolCosts []float64, templates []int, extraPool int, withFloors bool) *masterProgram {
+func newMasterProgram(c *templateCatalogue, poolCosts []float64, templates []int, extraPool int, withFloors bool) *masterProgram {
 	program := &masterProgram{problem: c.problem, catalogue: c, m: milp.New("relaxation"), poolCosts: poolCosts, extraPool: extraPool, theta: -1}
 	if poolCosts == nil {
 		program.m.SetSense(milp.Maximize)
@@ -115,15 +115,16 @@ func (l *masterProgram) addTemplate(t *stages.Template) {
 // errInfeasible is returned when the floors cannot all be met.
 var errInfeasible = errors.New("the relaxation is infeasible")
 
-// solveRelaxation solves the linear program over a set of templates. If extraPool is not negative, that pool has
-// one more device. If the floors cannot all be met, it returns errInfeasible.
-func (c *templateCatalogue) solveRelaxation(ctx context.Context, s milp.Solver, poolCosts []float64, templates []int, extraPool int) (*relaxation, error) {
-	return solveRelaxationFrom(ctx, c, s, poolCosts, templates, extraPool, nil)
+// solveRelaxation solves the linear program over a set of templates. If the floors cannot all be met, it returns
+// errInfeasible.
+func (c *templateCatalogue) solveRelaxation(ctx context.Context, s milp.Solver, poolCosts []float64, templates []int) (*relaxation, error) {
+	return solveRelaxationFrom(ctx, c, s, poolCosts, templates, -1, nil)
 }
 
-// solveRelaxationFrom is solveRelaxation started from a basis. A nil basis is no start.
+// solveRelaxationFrom is solveRelaxation started from a basis. A nil basis is no start. If extraPool is not
+// negative, that pool has one more device.
 func solveRelaxationFrom(ctx context.Context, c *templateCatalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*relaxation, error) {
-	program := c.newMaster(poolCosts, templates, extraPool, true)
+	program := newMasterProgram(c, poolCosts, templates, extraPool, true)
 	sol, err := s.Solve(ctx, program.m, milp.Options{Basis: basis})
 	if err != nil {
 		return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(templates), err)

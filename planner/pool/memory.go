@@ -31,7 +31,7 @@ type residentMemory struct {
 }
 
 // newResidentMemory returns the memory of devices that hold nothing.
-func (p *Problem) newResidentMemory() *residentMemory {
+func newResidentMemory(p *Problem) *residentMemory {
 	return &residentMemory{problem: p, bytes: make([]int64, len(p.Pools)), loaded: map[sharedBlocks]bool{}}
 }
 
@@ -55,7 +55,7 @@ func (r *residentMemory) add(t *stages.Template) {
 // tightMemory returns, by pool, whether the templates of the set could together need more memory than a device
 // of a time-shared pool has.
 func (c *templateCatalogue) tightMemory(set []int) []bool {
-	memory := c.problem.newResidentMemory()
+	memory := newResidentMemory(c.problem)
 	for _, ti := range set {
 		memory.add(&c.templates[ti])
 	}

@@ -52,8 +52,8 @@ type sharedWeight struct {
 // slotKey names a slot: the replicas that may share whole devices under the slot rule.
 type slotKey struct{ model, slot, pool int }
 
-// newProgram builds the program. θ is at least floor and at most bound, in units.
-func (c *templateCatalogue) newProgram(templates []int, bound, floor float64) *integerProgram {
+// newIntegerProgram builds the program. θ is at least floor and at most bound, in units.
+func newIntegerProgram(c *templateCatalogue, templates []int, bound, floor float64) *integerProgram {
 	program := &integerProgram{problem: c.problem, catalogue: c, m: milp.New("plan"), templateSet: templates}
 	program.m.SetSense(milp.Maximize)
 	program.theta = program.m.AddVar("theta", floor, math.Max(floor, bound), 1)

@@ -25,7 +25,7 @@ func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Ou
 		}
 		for offNIC := 1; offNIC < pool.Count && ctx.Err() == nil; offNIC++ {
 			o.Progress = nil
-			split := p.splitOffNIC(k, offNIC)
+			split := splitOffNIC(p, k, offNIC)
 			other, err := Solve(ctx, &split.problem, s, o)
 			var infeasible *Infeasible
 			if errors.As(err, &infeasible) {
@@ -64,7 +64,7 @@ type splitPool struct {
 }
 
 // splitOffNIC returns the problem with the last off devices of pool k off the NIC.
-func (p *Problem) splitOffNIC(k, offNIC int) *splitPool {
+func splitOffNIC(p *Problem, k, offNIC int) *splitPool {
 	split := &splitPool{problem: *p, nicPool: k, offNICPool: len(p.Pools)}
 	split.problem.Pools = slices.Clone(p.Pools)
 	split.problem.Pools[k].Count -= offNIC

@@ -27,7 +27,7 @@ const valueTolerance = 1e-9
 
 // sameValueProgram returns the program of the plans over a set of templates that reach the best objective.
 func sameValueProgram(search *planSearch, templates []int) *integerProgram {
-	return search.catalogue.newProgram(templates, search.incumbent.value(), search.incumbent.value()*(1-valueTolerance))
+	return newIntegerProgram(search.catalogue, templates, search.incumbent.value(), search.incumbent.value()*(1-valueTolerance))
 }
 
 // reduceMoves looks, among the plans that are good enough, for one that moves few devices.
@@ -42,7 +42,7 @@ func reduceMoves(ctx context.Context, search *planSearch) error {
 
 	// A program over the small set of templates that minimises the moves.
 	minValue := min(search.incumbent.value(), search.provenBound()*(1-search.options.Gap)) * (1 - 1e-9)
-	program := search.catalogue.newProgram(unionTemplates(search.choice.bestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines, search.replan.pipelines), max(search.choiceBound, minValue), minValue)
+	program := newIntegerProgram(search.catalogue, unionTemplates(search.choice.bestTemplates(search.templatesPerModel()), search.incumbent.plan.pipelines, search.replan.pipelines), max(search.choiceBound, minValue), minValue)
 	program.limitMoves(search.replan, movedNow)
 	program.m.SetSense(milp.Minimize)
 	program.m.SetObj(program.theta, 0)

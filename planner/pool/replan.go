@@ -61,8 +61,8 @@ func (s *replanState) heldContents() heldContents {
 
 // newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps its
 // SLO, and returns its index.
-func (p *Problem) newReplanState(plan *RunningPlan, add func(*stages.Template) int) *replanState {
-	state := &replanState{problem: p, heldByDevice: p.emptyContents(), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.totalDevices())}
+func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) int) *replanState {
+	state := &replanState{problem: p, heldByDevice: emptyContents(p), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.totalDevices())}
 	for range p.Models {
 		state.replicasByModel = append(state.replicasByModel, map[replicaContent]int{})
 	}
@@ -171,7 +171,7 @@ func (s *replanState) allowsMoves(plan *replicaPlan) bool {
 
 // countLoading returns how many devices have to load something for an outcome's pipelines.
 func (s *replanState) countLoading(pipelines []Pipeline) int {
-	wanted := s.problem.emptyContents()
+	wanted := emptyContents(s.problem)
 	for i := range pipelines {
 		pipeline := &pipelines[i]
 		for si := range pipeline.Stages {
@@ -238,7 +238,7 @@ func readRunning(c *templateCatalogue, plan *RunningPlan) *replanState {
 		return nil
 	}
 	indexByKey := c.indexByKey()
-	state := c.problem.newReplanState(plan, func(t *stages.Template) int {
+	state := newReplanState(c.problem, plan, func(t *stages.Template) int {
 		i, ok := indexByKey[t.Key()]
 		if !ok {
 			i = len(c.templates)

@@ -110,7 +110,7 @@ func (r *resolvedProblem) noteDefaultClasses() {
 func (r *resolvedProblem) resolvePools() error {
 	devices := 0
 	for i, p := range r.input.Cluster.Pools {
-		if err := r.checkPool(i); err != nil {
+		if err := checkPool(r.input, i); err != nil {
 			return err
 		}
 
@@ -148,18 +148,18 @@ func (r *resolvedProblem) resolvePools() error {
 }
 
 // checkPool returns an error if pool i of the cluster makes no sense.
-func (r *resolvedProblem) checkPool(i int) error {
-	p := &r.input.Cluster.Pools[i]
+func checkPool(in *kind.Problem, i int) error {
+	p := &in.Cluster.Pools[i]
 	path := fmt.Sprintf("pools[%d]", i)
 	switch {
 	case p.Device == "":
-		return r.input.FieldError("cluster", path+".device", "nothing", "a device kind of the profile", "")
-	case slices.ContainsFunc(r.input.Cluster.Pools[:i], func(o formats.Pool) bool { return o.Device == p.Device }):
-		return r.input.FieldError("cluster", path+".device", p.Device+" a second time", "each device kind once", "add up the counts")
+		return in.FieldError("cluster", path+".device", "nothing", "a device kind of the profile", "")
+	case slices.ContainsFunc(in.Cluster.Pools[:i], func(o formats.Pool) bool { return o.Device == p.Device }):
+		return in.FieldError("cluster", path+".device", p.Device+" a second time", "each device kind once", "add up the counts")
 	case p.Count < 0:
-		return r.input.FieldError("cluster", path+".count", fmt.Sprint(p.Count), "at least 0", "")
+		return in.FieldError("cluster", path+".count", fmt.Sprint(p.Count), "at least 0", "")
 	case p.NICGbps < 0 || p.NICEfficiency < 0 || p.Memory < 0 || p.MaxShares < 0 || p.PerNode < 0:
-		return r.input.FieldError("cluster", path, "a negative number", "at least 0", "")
+		return in.FieldError("cluster", path, "a negative number", "at least 0", "")
 	}
 	return nil
 }

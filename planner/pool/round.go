@@ -181,7 +181,7 @@ func (c *templateCatalogue) exclusiveDevices(plan *replicaPlan) (n float64) {
 
 // brokenLimit says which limit a plan breaks: devices, memory or floors. If it keeps all, it returns "".
 func (c *templateCatalogue) brokenLimit(plan *replicaPlan) string {
-	memory := c.problem.newResidentMemory()
+	memory := newResidentMemory(c.problem)
 	for _, pipeline := range plan.pipelines {
 		memory.add(&c.templates[pipeline.template])
 	}

@@ -86,9 +86,9 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 	// Templates of the plan that runs take part in any case.
 	var runningTemplates []stages.Template
 	if s.options.RunningPlan != nil {
-		s.problem.newReplanState(s.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
+		newReplanState(s.problem, s.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
 	}
-	generation, solved, err := s.problem.generateColumns(ctx, s.solver, s.goal.poolCosts(), runningTemplates)
+	generation, solved, err := generateColumns(ctx, s.problem, s.solver, s.goal.poolCosts(), runningTemplates)
 	if generation != nil {
 		s.tables = generation.tables
 		s.setCatalogue(generation.catalogue)
@@ -109,9 +109,9 @@ func (s *planSearch) generateTemplates(ctx context.Context) error {
 
 // relaxChoices solves the linear program over all templates of every wait choice.
 func (s *planSearch) relaxChoices(ctx context.Context) error {
-	choices, exact := s.catalogue.waitBoundChoices()
+	choices, exact := listWaitBounds(s.catalogue)
 	relaxOver := func(templates []int) (*relaxation, error) {
-		return s.catalogue.solveRelaxation(ctx, s.solver, s.goal.poolCosts(), templates, -1)
+		return s.catalogue.solveRelaxation(ctx, s.solver, s.goal.poolCosts(), templates)
 	}
 
 	// Choices under which some model has no template, or floors cannot be met, are left out.

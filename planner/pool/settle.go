@@ -98,8 +98,8 @@ func (s *bundleRounder) applySwap(i int) {
 // newBundleRounder starts from parts of bundles: it takes the bundle of each model that has the largest part.
 func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limits *bundleLimits) *bundleRounder {
 	rounder := &bundleRounder{choices: choices, chosen: make([]int, len(x.problem.Models)), usedDevices: make([]float64, len(x.problem.Pools)), maxMoved: math.Inf(1)}
-	totalPrice := total(x.choice.lp.poolPrice)
-	for k, v := range x.choice.lp.poolPrice {
+	totalPrice := total(x.search.choice.lp.poolPrice)
+	for k, v := range x.search.choice.lp.poolPrice {
 		rounder.devicePrices = append(rounder.devicePrices, max(v, totalPrice*1e-3)/float64(max(x.problem.Pools[k].Count, 1)))
 		rounder.availableDevices = append(rounder.availableDevices, float64(x.problem.Pools[k].Count)-limits.idleDevices[k])
 	}

@@ -57,13 +57,13 @@ func TestSievesMatchEnumeration(t *testing.T) {
 		ctx := context.Background()
 		every, err := p.listTemplates()
 		if err != nil {
-			if _, _, err := p.generateColumns(ctx, highs.Solver{}, nil, nil); err == nil {
+			if _, _, err := generateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("sieves hold pipelines where there are none")
 			}
 			return
 		}
-		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)), -1)
-		c, got, err := p.generateColumns(ctx, highs.Solver{}, nil, nil)
+		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)))
+		c, got, err := generateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -128,9 +128,7 @@ func TestCoversBoundEveryPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := newBundleSearch(x).prepareCovers(ctx); err != nil {
-			t.Fatal(err)
-		}
+		newModelCovers(ctx, x)
 		if bound := x.catalogue.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
@@ -300,7 +298,7 @@ func TestPickBundlesFindsFittingChoice(t *testing.T) {
 		x := &planSearch{problem: p, goal: maxThroughputGoal{}, solver: highs.Solver{}, options: Options{Effort: 1}}
 		x.choice = &waitChoice{lp: &relaxation{poolPrice: slices.Repeat([]float64{1}, len(p.Pools))}}
 		pick := func(nodes int64) []int {
-			b := newBundleSearch(x)
+			b := newBundleSearch(x, nil)
 			b.remainingNodes = nodes
 			at, err := b.pickBundles(context.Background(), choices, &bundleLimits{idleDevices: make([]float64, len(p.Pools))})
 			if err != nil {

@@ -26,7 +26,7 @@ func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 	})
 	options := search.workLimits(wholeNodes)
 	options.Gap = provenGap
-	sol, err := search.solver.Solve(ctx, search.catalogue.newWholeDeviceProgram(templates, search.choiceBound), options)
+	sol, err := search.solver.Solve(ctx, newWholeDeviceProgram(search.catalogue, templates, search.choiceBound), options)
 	if err != nil {
 		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", len(templates), err)
 	}
@@ -39,7 +39,7 @@ func boundByWholeDevices(ctx context.Context, search *planSearch) error {
 
 // newWholeDeviceProgram builds the program: the most throughput, at most maxValue, of rates through templates
 // within the whole devices of each pool that each model takes.
-func (c *templateCatalogue) newWholeDeviceProgram(templates []int, maxValue float64) *milp.Model {
+func newWholeDeviceProgram(c *templateCatalogue, templates []int, maxValue float64) *milp.Model {
 	p := c.problem
 	m := milp.New("whole devices per model")
 	m.SetSense(milp.Maximize)

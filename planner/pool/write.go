@@ -13,12 +13,12 @@ import (
 	"inferplan/solver/milp"
 )
 
-// policySpec returns the run-time policy of the plan. If the profile was sampled on real devices, the policy has
+// policyFor returns the run-time policy of a plan. If the profile was sampled on real devices, the policy has
 // the guards that it needs there, so that simulation and execution decide alike. Imported times are taken as
 // exact.
-func (r *resolvedProblem) policySpec() formats.PolicySpec {
+func policyFor(profile *formats.Profile) formats.PolicySpec {
 	spec := formats.PolicySpec{Name: reserve.Name}
-	if slices.ContainsFunc(r.input.Profile.Models, hasSamples) {
+	if slices.ContainsFunc(profile.Models, hasSamples) {
 		spec.Params = reserve.WithGuards(nil)
 	}
 	return spec
@@ -40,7 +40,7 @@ func hasSamples(m formats.ProfileModel) bool {
 func (r *resolvedProblem) planOutcome(outcome *Outcome) *kind.Outcome {
 	o := &kind.Outcome{
 		Algorithm: r.options.Algorithm, Values: r.input.Values, Objective: formats.Objective{Name: r.options.Objective, Value: outcome.Value},
-		Sense: r.options.sense(), StoppedBy: outcome.StoppedBy, Pools: r.pools, Policy: r.policySpec(), Candidates: outcome.Templates, Phases: outcome.Phases,
+		Sense: r.options.sense(), StoppedBy: outcome.StoppedBy, Pools: r.pools, Policy: policyFor(r.input.Profile), Candidates: outcome.Templates, Phases: outcome.Phases,
 	}
 
 	// The bound and the gap.
