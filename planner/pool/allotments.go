@@ -76,10 +76,10 @@ type allotmentSearch struct {
 	numSums        int                   // number of sums seen
 }
 
-// boundByAllotments lowers the bound of a search for the most throughput. If not even parts of minimal
-// boundByAllotments fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest
-// throughput at which they do not fit. covers bound each model's costs from below.
-func (x *bundleSearch) boundByAllotments(ctx context.Context, covers []*coverTable) error {
+// boundByAllotments lowers the bound of a search for the most throughput. If not even parts of minimal allotments
+// fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest throughput at
+// which they do not fit.
+func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
 	parts := partsPerDeviceOf(x.problem)
 	if x.problem.Rounding != Slot || x.problem.hasTimeShared() || parts == 0 || x.search.goal.poolCosts() != nil || x.search.replan != nil || x.incumbent.plan == nil || x.search.tables == nil && x.catalogue.incomplete {
 		return nil
@@ -89,7 +89,7 @@ func (x *bundleSearch) boundByAllotments(ctx context.Context, covers []*coverTab
 	// The throughput at which the best plan has just the gap that was asked for.
 	fittingValue := x.incumbent.score() / (1 - x.search.options.Gap) * (1 - 1e-8)
 	for value, rounds := fittingValue, 0; value < x.search.choiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
-		fits, err := x.allotmentsFit(ctx, covers, value, parts, &remainingSums)
+		fits, err := x.allotmentsFit(ctx, value, parts, &remainingSums)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -105,8 +105,8 @@ func (x *bundleSearch) boundByAllotments(ctx context.Context, covers []*coverTab
 
 // allotmentsFit reports whether parts of minimal allotments fit the devices at a throughput. If the listing
 // takes more than the remaining work, it returns true: they may fit.
-func (x *bundleSearch) allotmentsFit(ctx context.Context, covers []*coverTable, value float64, parts int32, remainingSums *int) (bool, error) {
-	choices, mayFit := x.minimalAllotments(ctx, covers, value, parts, remainingSums)
+func (x *bundleSearch) allotmentsFit(ctx context.Context, value float64, parts int32, remainingSums *int) (bool, error) {
+	choices, mayFit := x.minimalAllotments(ctx, value, parts, remainingSums)
 	if !mayFit || choices == nil {
 		return mayFit, nil
 	}
@@ -118,9 +118,9 @@ func (x *bundleSearch) allotmentsFit(ctx context.Context, covers []*coverTable, 
 // have. An allotment may cost so much more than the model's cheapest one as the cheapest ones of all models
 // leave of the worth of all devices. If the cheapest cost more than that, mayFit is false. If the listing is too
 // much work, the list is nil.
-func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTable, value float64, parts int32, remainingSums *int) (bundles []bundle, mayFit bool) {
+func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, parts int32, remainingSums *int) (bundles []bundle, mayFit bool) {
 	// What all devices are worth, less the least cost of every model, is spare.
-	searches := x.newAllotmentSearches(covers, value, parts)
+	searches := x.newAllotmentSearches(value, parts)
 	spareValue := total(x.covers.prices) * (1 + 1e-9)
 	for _, search := range searches {
 		spareValue -= search.minCost
@@ -157,9 +157,9 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTab
 }
 
 // newAllotmentSearches returns a search for each model, at the rates that it needs at a throughput.
-func (x *bundleSearch) newAllotmentSearches(covers []*coverTable, value float64, parts int32) []*allotmentSearch {
+func (x *bundleSearch) newAllotmentSearches(value float64, parts int32) []*allotmentSearch {
 	var searches []*allotmentSearch
-	for d, c := range covers {
+	for d, c := range x.covers.boundTables {
 		search := &allotmentSearch{partsPerDevice: parts, targetRate: x.covers.requiredRate(d, value) * (1 - 1e-9), covers: c}
 		for k := range x.problem.Pools {
 			search.partPrices = append(search.partPrices, x.covers.prices[k]/float64(max(x.problem.Pools[k].Count, 1)*int(parts)))

@@ -30,7 +30,7 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 		}
 		b := newBundleSearch(x, newModelCovers(ctx, x))
 		before := x.choiceBound
-		if err := b.boundByAllotments(ctx, b.covers.boundTables); err != nil {
+		if err := b.boundByAllotments(ctx); err != nil {
 			t.Fatal(err)
 		}
 		compared++

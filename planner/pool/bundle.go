@@ -71,7 +71,7 @@ func planByBundles(ctx context.Context, search *planSearch) error {
 	b := newBundleSearch(search, newModelCovers(ctx, search))
 	err := b.raiseThroughput(ctx)
 	if err == nil && search.gap() > search.options.Gap {
-		err = b.boundByAllotments(ctx, b.covers.boundTables)
+		err = b.boundByAllotments(ctx)
 	}
 	if err == nil {
 		search.recordPhase("bundles", b.numChoices, b.solverStats)
