@@ -107,8 +107,8 @@ type columnGeneration struct {
 }
 
 // generateColumns returns templates that hold an optimum of the linear program over all templates, and that
-// program's solution with its proven bound. For integer programs it adds other templates of little loss. extra
-// holds templates to include in any case.
+// program's solution with its proven bound. For integer programs it adds other templates of little loss.
+// extraTemplates are included in any case.
 func generateColumns(ctx context.Context, p *Problem, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
 	generation := &columnGeneration{problem: p, catalogue: &templateCatalogue{problem: p, incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
 	for d := range p.Models {

@@ -95,15 +95,15 @@ func boundByLossSums(search *planSearch, maxSteps int64, bySlot bool) (exact boo
 // raiseBudget looks at plans of little loss first and raises the loss budget step by step, because the number of
 // sums grows fast with it. It reports whether it found the best plan.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
-	x := k.search
-	gap := x.choice.lp.bound - x.incumbent.score()
+	search := k.search
+	gap := k.choice.lp.bound - search.incumbent.score()
 	growth := budgetGrowth
 	if k.bySlot {
 		growth = slotBudgetGrowth
 	}
 	// Every plan is known to lose this much already.
-	knownLoss := (x.choice.lp.bound - x.choiceBound) * knownLossFactor
-	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); x.gap() > max(x.options.Gap, provenGap); k.lossBudget = min(k.lossBudget*growth, gap) {
+	knownLoss := (k.choice.lp.bound - search.choiceBound) * knownLossFactor
+	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); search.gap() > max(search.options.Gap, provenGap); k.lossBudget = min(k.lossBudget*growth, gap) {
 		if !(k.lossBudget > 0) || !k.setDimensions() {
 			return false
 		}
@@ -112,7 +112,7 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 		unlistedLoss := math.Inf(1)
 		k.numItems = 0
 		var searches []*labelSearch
-		for d := range x.problem.Models {
+		for d := range k.problem.Models {
 			labels := k.listSums(d)
 			searches = append(searches, labels)
 			unlistedLoss = min(unlistedLoss, labels.unlistedLoss)
@@ -122,19 +122,19 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 			return false
 		}
 		// A plan outside the search loses at least as much as the first label that was not listed.
-		unlistedBound := x.choice.lp.bound - min(unlistedLoss, k.lossBudget)
+		unlistedBound := k.choice.lp.bound - min(unlistedLoss, k.lossBudget)
 
 		// Combine the models, and keep the plan and the bound.
 		throughput, plan := k.joinModels(searches, unlistedBound)
 		if plan != nil {
-			x.incumbent.keepIfBetter(x.catalogue.recomputePlan(plan))
+			search.incumbent.keepIfBetter(k.catalogue.recomputePlan(plan))
 		}
-		x.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
+		search.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
 		if throughput > unlistedBound {
 			return true
 		}
 		if k.lossBudget >= gap || k.workSteps >= k.maxSteps {
-			return x.gap() <= provenGap
+			return search.gap() <= provenGap
 		}
 	}
 	return true
@@ -163,27 +163,26 @@ func (u deviceUse) compare(v deviceUse) int {
 // setDimensions chooses the dimensions and how a use is written as two numbers. If the numbers are too small for
 // that, it returns false.
 func (k *lossKnapsack) setDimensions() bool {
-	p, x := k.problem, k.search
 	k.dimensions = k.dimensions[:0]
 
 	// One dimension for each pool.
-	for i := range p.Pools {
+	for i := range k.problem.Pools {
 		k.dimensions = append(k.dimensions, useDimension{pool: i, partsPerDevice: 1})
 	}
-	k.dimensionOf = make([][]int, p.MaxPartitions)
+	k.dimensionOf = make([][]int, k.problem.MaxPartitions)
 	for si := range k.dimensionOf {
-		k.dimensionOf[si] = make([]int, len(p.Pools))
-		for i := range p.Pools {
+		k.dimensionOf[si] = make([]int, len(k.problem.Pools))
+		for i := range k.problem.Pools {
 			k.dimensionOf[si][i] = i
 		}
 	}
 
 	// With stage positions apart, each position that takes shares of a pool gets a dimension of its own.
-	for _, ti := range x.choice.allowedTemplates {
-		if x.choice.losses[ti] > k.lossBudget {
+	for _, ti := range k.choice.allowedTemplates {
+		if k.choice.losses[ti] > k.lossBudget {
 			continue
 		}
-		for si, s := range x.catalogue.templates[ti].Stages {
+		for si, s := range k.catalogue.templates[ti].Stages {
 			dimensionIndex := &k.dimensionOf[si][s.Pool]
 			if k.bySlot && s.Share > 1 && *dimensionIndex == s.Pool {
 				*dimensionIndex = len(k.dimensions)
@@ -197,7 +196,7 @@ func (k *lossKnapsack) setDimensions() bool {
 	keyWord, radix := 0, uint64(1)
 	for i := range k.dimensions {
 		d := &k.dimensions[i]
-		d.numValues = uint64(p.Pools[d.pool].Count*d.partsPerDevice + 1)
+		d.numValues = uint64(k.problem.Pools[d.pool].Count*d.partsPerDevice + 1)
 		if radix > math.MaxUint64/4/d.numValues {
 			keyWord, radix = keyWord+1, 1
 		}

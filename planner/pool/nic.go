@@ -63,7 +63,7 @@ type splitPool struct {
 	nicPool, offNICPool int // the pool with the NIC, and the pool of the devices off it
 }
 
-// splitOffNIC returns the problem with the last off devices of pool k off the NIC.
+// splitOffNIC returns the problem with the last offNIC devices of pool k off the NIC.
 func splitOffNIC(p *Problem, k, offNIC int) *splitPool {
 	split := &splitPool{problem: *p, nicPool: k, offNICPool: len(p.Pools)}
 	split.problem.Pools = slices.Clone(p.Pools)

@@ -194,8 +194,8 @@ type newContent struct {
 }
 
 // limitMoves adds to a program the devices that move, and limits them to maxMoved.
-// The replicas of each content.
 func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
+	// The replicas of each content.
 	varsByContent := map[replicaContent][]milp.Var{}
 	var contents []replicaContent
 	for i, ti := range q.templateSet {
