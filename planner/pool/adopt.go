@@ -19,12 +19,6 @@ type InputPipeline struct {
 // InputStage is one stage of an InputPipeline: blocks [First, Last) on a share of the devices of a pool.
 type InputStage struct{ First, Last, Pool, Share, Replicas int }
 
-// AdoptedOutcome is the outcome of pipelines that were chosen elsewhere.
-type AdoptedOutcome struct {
-	Outcome
-	CarriedRPS []float64 // by input pipeline: requests/s that its replicas carry
-}
-
 // AdoptDocuments returns the outcome of pipelines that were chosen elsewhere for the problem of the documents,
 // and the rate that the replicas of each carry. Batches take as long to fill as the workload's batch_build_rps
 // says.
@@ -38,26 +32,25 @@ func AdoptDocuments(in *kind.Problem, run *kind.SolveRun, pipelines []InputPipel
 			r.problem.Models[d].BatchWaitMicros = r.options.BatchBuild * 1e6 / rps
 		}
 	}
-	adopted, err := Adopt(r.problem, pipelines)
+	outcome, carriedRPS, err := adoptPipelines(r.problem, pipelines)
 	if err != nil {
 		return nil, nil, err
 	}
-	return r.planOutcome(&adopted.Outcome), adopted.CarriedRPS, nil
+	return r.planOutcome(outcome), carriedRPS, nil
 }
 
-// Adopt returns an outcome of pipelines that were chosen elsewhere. Their replicas stay as they are. What they
-// cost and carry is computed from the problem, and they are placed on devices as our own pipelines are. There is
-// no bound. Pools must be exclusive.
-func Adopt(p *Problem, pipelines []InputPipeline) (*AdoptedOutcome, error) {
+// adoptPipelines returns an outcome of pipelines that were chosen elsewhere, and the rate that the replicas of each
+// carry. The replicas stay as they are. What they cost and carry is computed from the problem, and they are placed
+// on devices as our own pipelines are. There is no bound. Pools must be exclusive.
+func adoptPipelines(p *Problem, pipelines []InputPipeline) (outcome *Outcome, carriedRPS []float64, err error) {
 	var templates []stages.Template
-	var carriedRPS []float64
 	plan := &replicaPlan{modelRPS: make([]float64, len(p.Models)), value: math.Inf(1)}
 
 	// The template of each pipeline, with the rate that its replicas carry.
 	for i := range pipelines {
 		t, err := p.templateOf(&pipelines[i])
 		if err != nil {
-			return nil, fmt.Errorf("pipeline %d: %w", i, err)
+			return nil, nil, fmt.Errorf("pipeline %d: %w", i, err)
 		}
 		planned := planPipeline{template: i, model: t.Model, rps: math.Inf(1)}
 		for si := range t.Stages {
@@ -68,7 +61,7 @@ func Adopt(p *Problem, pipelines []InputPipeline) (*AdoptedOutcome, error) {
 		carriedRPS = append(carriedRPS, planned.rps)
 		if promisedRPS := pipelines[i].RPS; promisedRPS > 0 {
 			if promisedRPS > planned.rps*(1+1e-9) {
-				return nil, fmt.Errorf("pipeline %d: its replicas carry %.6g requests/s, not %.6g", i, planned.rps, promisedRPS)
+				return nil, nil, fmt.Errorf("pipeline %d: its replicas carry %.6g requests/s, not %.6g", i, planned.rps, promisedRPS)
 			}
 			planned.rps = min(planned.rps, promisedRPS)
 		}
@@ -82,18 +75,18 @@ func Adopt(p *Problem, pipelines []InputPipeline) (*AdoptedOutcome, error) {
 		plan.value = min(plan.value, plan.modelRPS[d]/p.Models[d].Weight)
 		plan.weightedSum += plan.modelRPS[d] * p.Models[d].Weight
 	}
-	adopted := &templateCatalogue{Problem: p, templates: templates}
+	adopted := &templateCatalogue{problem: p, templates: templates}
 	if broken := adopted.brokenLimit(plan); broken != "" {
-		return nil, fmt.Errorf("the pipelines take %s", broken)
+		return nil, nil, fmt.Errorf("the pipelines take %s", broken)
 	}
-	placement, fullPool := (&planPacking{adopted, plan, nil}).packAll()
+	placement, fullPool := (&planPacking{p, adopted, plan, nil}).packAll()
 	if fullPool >= 0 {
-		return nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[fullPool].Kind)
+		return nil, nil, fmt.Errorf("the shares of %s do not fit its devices one by one", p.Pools[fullPool].Kind)
 	}
-	return &AdoptedOutcome{CarriedRPS: carriedRPS, Outcome: Outcome{
+	return &Outcome{
 		Pipelines: adopted.placedPipelines(plan, placement), RPS: plan.modelRPS, Value: plan.value, Bound: math.NaN(),
 		StoppedBy: milp.StoppedByWork, Templates: len(templates),
-	}}, nil
+	}, carriedRPS, nil
 }
 
 // templateOf returns the template of an input pipeline, with its times and rates.

@@ -51,6 +51,15 @@ type replicaSum struct {
 	rate  float64 // requests/s
 }
 
+// plus adds up two sums.
+func (s *replicaSum) plus(o *replicaSum) replicaSum {
+	added := replicaSum{s.parts, s.cost + o.cost, s.rate + o.rate}
+	for k, n := range o.parts {
+		added.parts[k] += n
+	}
+	return added
+}
+
 // allotmentSearch lists the minimal allotments of one model.
 type allotmentSearch struct {
 	partPrices     []float64             // by pool: price of a part of a device
@@ -67,41 +76,41 @@ type allotmentSearch struct {
 	numSums        int                   // number of sums seen
 }
 
-// boundByAllotments lowers the bound of a search for the most throughput. If not even parts of minimal
-// allotments fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest
-// throughput at which they do not fit. covers bound each model's costs from below.
-func (x *bundleSearch) boundByAllotments(ctx context.Context, covers []*coverTable) error {
-	parts := partsPerDeviceOf(x.Problem)
-	if x.Rounding != Slot || x.hasTimeShared() || parts == 0 || x.goal.poolCosts() != nil || x.replan != nil || x.bestPlan == nil || x.tables == nil && x.incomplete {
+// boundByAllotments lowers the bound of a search for the most throughput. If not even parts of minimal allotments
+// fit the devices at the gap that was asked for, it lowers the bound to there, else to the lowest throughput at
+// which they do not fit.
+func (x *bundleSearch) boundByAllotments(ctx context.Context) error {
+	parts := partsPerDeviceOf(x.problem)
+	if x.problem.Rounding != Slot || x.problem.hasTimeShared() || parts == 0 || x.search.goal.poolCosts() != nil || x.search.replan != nil || x.incumbent.plan == nil || x.search.tables == nil && x.catalogue.incomplete {
 		return nil
 	}
-	remainingSums := allotmentSums * x.options.Effort
+	remainingSums := allotmentSums * x.search.options.Effort
 
 	// The throughput at which the best plan has just the gap that was asked for.
-	fittingValue := x.bestScore() / (1 - x.options.Gap) * (1 - 1e-8)
-	for value, rounds := fittingValue, 0; value < x.choiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
-		fits, err := x.allotmentsFit(ctx, covers, value, parts, &remainingSums)
+	fittingValue := x.incumbent.score() / (1 - x.search.options.Gap) * (1 - 1e-8)
+	for value, rounds := fittingValue, 0; value < x.search.choiceBound && rounds < allotmentTrials && remainingSums > 0; rounds++ {
+		fits, err := x.allotmentsFit(ctx, value, parts, &remainingSums)
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
 		if !fits {
-			x.choiceBound = max(min(x.choiceBound, value*(1+1e-9)), x.bestScore())
+			x.search.lowerBound(value * (1 + 1e-9))
 		} else {
 			fittingValue = value
 		}
-		value = (fittingValue + x.choiceBound) / 2
+		value = (fittingValue + x.search.choiceBound) / 2
 	}
 	return nil
 }
 
 // allotmentsFit reports whether parts of minimal allotments fit the devices at a throughput. If the listing
 // takes more than the remaining work, it returns true: they may fit.
-func (x *bundleSearch) allotmentsFit(ctx context.Context, covers []*coverTable, value float64, parts int32, remainingSums *int) (bool, error) {
-	choices, mayFit := x.minimalAllotments(ctx, covers, value, parts, remainingSums)
+func (x *bundleSearch) allotmentsFit(ctx context.Context, value float64, parts int32, remainingSums *int) (bool, error) {
+	choices, mayFit := x.minimalAllotments(ctx, value, parts, remainingSums)
 	if !mayFit || choices == nil {
 		return mayFit, nil
 	}
-	fittingParts, err := x.solveParts(ctx, x.newBundleProgram(choices, &bundleLimits{idleDevices: make([]float64, len(x.Pools))}))
+	fittingParts, err := x.solveParts(ctx, x.newBundleProgram(choices, &bundleLimits{idleDevices: make([]float64, len(x.problem.Pools))}))
 	return fittingParts != nil, err
 }
 
@@ -109,32 +118,25 @@ func (x *bundleSearch) allotmentsFit(ctx context.Context, covers []*coverTable, 
 // have. An allotment may cost so much more than the model's cheapest one as the cheapest ones of all models
 // leave of the worth of all devices. If the cheapest cost more than that, mayFit is false. If the listing is too
 // much work, the list is nil.
-func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTable, value float64, parts int32, remainingSums *int) (bundles []bundle, mayFit bool) {
-	// A search for each model. What all devices are worth, less the least cost of every model, is spare.
-	var searches []*allotmentSearch
-	spareValue := total(x.coverPrices) * (1 + 1e-9)
-	for d, c := range covers {
-		search := &allotmentSearch{partsPerDevice: parts, targetRate: x.requiredRate(d, value) * (1 - 1e-9), covers: c}
-		for k := range x.Pools {
-			search.partPrices = append(search.partPrices, x.coverPrices[k]/float64(max(x.Pools[k].Count, 1)*int(parts)))
-			search.poolSizes = append(search.poolSizes, x.Pools[k].Count)
-		}
-		search.minCost = search.coverCost(search.targetRate)
+func (x *bundleSearch) minimalAllotments(ctx context.Context, value float64, parts int32, remainingSums *int) (bundles []bundle, mayFit bool) {
+	// What all devices are worth, less the least cost of every model, is spare.
+	searches := x.newAllotmentSearches(value, parts)
+	spareValue := total(x.covers.prices) * (1 + 1e-9)
+	for _, search := range searches {
 		spareValue -= search.minCost
-		searches = append(searches, search)
 	}
-	// Budgets rise step by step. The more the cheapest allotments are known to cost, the less is spare.
-	for step := spareValue / allotmentSteps; ; step *= 2 {
-		complete := true
 
-		// Each search lists its minimal allotments within its budget.
+	// Budgets rise step by step. The more the cheapest allotments are known to cost, the less is spare.
+	complete := false
+	for step := spareValue / allotmentSteps; !complete; step *= 2 {
+		complete = true
 		for d, search := range searches {
 			budget := search.minCost + min(step, spareValue)
 			if budget <= search.maxCost {
 				continue
 			}
 			search.maxCost = budget
-			search.listTemplateSums(x.modelTables[d])
+			search.listTemplateSums(x.covers.modelTables[d])
 			finished := search.listMinimal(*remainingSums)
 			if *remainingSums -= search.numSums; !finished || ctx.Err() != nil {
 				return nil, true
@@ -150,22 +152,37 @@ func (x *bundleSearch) minimalAllotments(ctx context.Context, covers []*coverTab
 			}
 			complete = complete && search.maxCost >= search.minCost+spareValue
 		}
-		if complete {
-			break
-		}
 	}
+	return allotmentBundles(searches), true
+}
 
-	// Write the allotments as bundles.
+// newAllotmentSearches returns a search for each model, at the rates that it needs at a throughput.
+func (x *bundleSearch) newAllotmentSearches(value float64, parts int32) []*allotmentSearch {
+	var searches []*allotmentSearch
+	for d, c := range x.covers.boundTables {
+		search := &allotmentSearch{partsPerDevice: parts, targetRate: x.covers.requiredRate(d, value) * (1 - 1e-9), covers: c}
+		for k := range x.problem.Pools {
+			search.partPrices = append(search.partPrices, x.covers.prices[k]/float64(max(x.problem.Pools[k].Count, 1)*int(parts)))
+			search.poolSizes = append(search.poolSizes, x.problem.Pools[k].Count)
+		}
+		search.minCost = search.coverCost(search.targetRate)
+		searches = append(searches, search)
+	}
+	return searches
+}
+
+// allotmentBundles writes the minimal allotments of every model as bundles.
+func allotmentBundles(searches []*allotmentSearch) (bundles []bundle) {
 	for d, search := range searches {
-		for _, devices := range search.minimal {
-			b := bundle{model: d, devices: make([]float64, len(x.Pools))}
+		for _, allotted := range search.minimal {
+			b := bundle{model: d, devices: make([]float64, len(search.poolSizes))}
 			for k := range b.devices {
-				b.devices[k] = float64(devices[k])
+				b.devices[k] = float64(allotted[k])
 			}
 			bundles = append(bundles, b)
 		}
 	}
-	return bundles, true
+	return bundles
 }
 
 // partsPerDeviceOf returns the least number of parts of a device in which all shares are whole numbers. If there
@@ -174,7 +191,7 @@ func partsPerDeviceOf(p *Problem) int32 {
 	parts := 1
 	for k := range p.Pools {
 		for divisor := 2; divisor <= p.Pools[k].MaxShares; divisor++ {
-			if parts = parts / gcd(parts, divisor) * divisor; parts > allotmentParts {
+			if parts = lcm(parts, divisor); parts > allotmentParts {
 				return 0
 			}
 		}
@@ -183,14 +200,6 @@ func partsPerDeviceOf(p *Problem) int32 {
 		return 0
 	}
 	return int32(parts)
-}
-
-// gcd returns the greatest common divisor.
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
 }
 
 // coverCost returns a lower bound on the cost of carrying a rate.
@@ -204,31 +213,15 @@ func (a *allotmentSearch) coverCost(rate float64) float64 {
 // listTemplateSums lists the replicas of one template each that a sum within the cost limit may hold, the
 // highest rate first. It leaves out those that take at least as much of every pool as others of no lower rate.
 func (a *allotmentSearch) listTemplateSums(table *templateTable) {
-	a.templateSums = a.templateSums[:0]
-
 	// The highest rate of every allotment.
 	bestRates := map[allotment]float64{}
-
-	// For each stage, replicas of it set the rate, and the other stages take the fewest replicas that carry it.
 	for i := range table.len() {
 		stages := table.stagesOf(i)
 		for j := range stages {
 			if stages[j].share == 0 {
 				break
 			}
-			for replicas := 1; ; replicas++ {
-				rate := float64(replicas) / (stages[j].devicesPerRPS * float64(stages[j].share))
-				parts, cost := a.fewestParts(stages, rate)
-				if cost > a.maxCost {
-					break
-				}
-				if cost+a.coverCost(a.targetRate-rate) <= a.maxCost && rate > bestRates[parts] {
-					bestRates[parts] = rate
-				}
-				if rate >= a.targetRate {
-					break
-				}
-			}
+			a.addStageSums(bestRates, stages, j)
 		}
 	}
 
@@ -240,9 +233,29 @@ func (a *allotmentSearch) listTemplateSums(table *templateTable) {
 	slices.SortFunc(sums, func(x, y replicaSum) int {
 		return cmp.Or(cmp.Compare(y.rate, x.rate), cmp.Compare(x.cost, y.cost), slices.Compare(x.parts[:], y.parts[:]))
 	})
+	a.templateSums = a.templateSums[:0]
 	for i := range sums {
 		if !slices.ContainsFunc(a.templateSums, func(o replicaSum) bool { return o.parts.fitsWithin(&sums[i].parts) }) {
 			a.templateSums = append(a.templateSums, sums[i])
+		}
+	}
+}
+
+// addStageSums adds the sums of one template in which replicas of one stage set the rate, and the other stages
+// take the fewest replicas that carry it. Of equal parts it keeps the highest rate.
+func (a *allotmentSearch) addStageSums(bestRates map[allotment]float64, stages []compactStage, limiting int) {
+	secondsPerRequest := stages[limiting].devicesPerRPS * float64(stages[limiting].share)
+	for replicas := 1; ; replicas++ {
+		rate := float64(replicas) / secondsPerRequest
+		parts, cost := a.fewestParts(stages, rate)
+		if cost > a.maxCost {
+			return
+		}
+		if cost+a.coverCost(a.targetRate-rate) <= a.maxCost && rate > bestRates[parts] {
+			bestRates[parts] = rate
+		}
+		if rate >= a.targetRate {
+			return
 		}
 	}
 }
@@ -290,20 +303,11 @@ func (a *allotmentSearch) listMinimal(maxSums int) bool {
 
 		// Add each of the remaining templateSums once more.
 		for i := len(a.templateSums) - 1; i >= current.firstSingle; i-- {
-			single := &a.templateSums[i]
-			next := step{replicaSum{current.parts, current.cost + single.cost, current.rate + single.rate}, i}
+			next := step{current.plus(&a.templateSums[i]), i}
 			if next.cost+a.coverCost(a.targetRate-next.rate) > a.maxCost {
 				continue
 			}
-
-			// The whole devices that hold the sum.
-			var wholeDevices allotment
-			cost := 0.0
-			for k, price := range a.partPrices {
-				next.parts[k] += single.parts[k]
-				wholeDevices[k] = (next.parts[k] + a.partsPerDevice - 1) / a.partsPerDevice
-				cost += price * float64(wholeDevices[k]*a.partsPerDevice)
-			}
+			wholeDevices, cost := a.wholeDevicesOf(&next.parts)
 			if cost > a.maxCost || a.containsMinimal(&wholeDevices) {
 				continue
 			}
@@ -327,6 +331,15 @@ func (a *allotmentSearch) listMinimal(maxSums int) bool {
 		}
 	}
 	return true
+}
+
+// wholeDevicesOf returns the whole devices that hold so many parts, and their cost.
+func (a *allotmentSearch) wholeDevicesOf(parts *allotment) (devices allotment, cost float64) {
+	for k, price := range a.partPrices {
+		devices[k] = (parts[k] + a.partsPerDevice - 1) / a.partsPerDevice
+		cost += price * float64(devices[k]*a.partsPerDevice)
+	}
+	return devices, cost
 }
 
 // containsMinimal reports whether devices hold a minimal allotment that was found.

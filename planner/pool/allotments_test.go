@@ -25,19 +25,16 @@ func TestAllotmentsBoundEveryPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (&planImprover{x}).roundRelaxation(); x.bestPlan == nil {
+		if roundRelaxation(x); x.incumbent.plan == nil {
 			return
 		}
-		b := &bundleSearch{planSearch: x}
-		if err := b.prepareCovers(ctx); err != nil {
-			t.Fatal(err)
-		}
+		b := newBundleSearch(x, newModelCovers(ctx, x))
 		before := x.choiceBound
-		if err := b.boundByAllotments(ctx, b.boundTables); err != nil {
+		if err := b.boundByAllotments(ctx); err != nil {
 			t.Fatal(err)
 		}
 		compared++
-		if bound := x.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
+		if bound := x.catalogue.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
 		if x.choiceBound < before*(1-1e-6) {

@@ -20,13 +20,13 @@ func largestSumNP(ctx context.Context, p *Problem, s milp.Solver, o Options) (*O
 	if err != nil {
 		return nil, err
 	}
-	if err := x.largestSumOver(ctx, x.allowedTemplates, 0, survivorNodes); err != nil {
+	if err := raiseWeightedSumOver(ctx, x, x.choice.allowedTemplates, 0, survivorNodes); err != nil {
 		return nil, err
 	}
-	if err := x.fewestDevices(ctx, true); err != nil {
+	if err := reduceDevices(ctx, x, true); err != nil {
 		return nil, err
 	}
-	return x.writeOutcome(ctx)
+	return writeOutcome(ctx, x)
 }
 
 // fewestDevicesNP returns the plan without partitioning that takes the fewest devices at the best objective: no
@@ -36,14 +36,14 @@ func fewestDevicesNP(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 	if err != nil {
 		return nil, err
 	}
-	if err := x.fewestDevices(ctx, false); err != nil {
+	if err := reduceDevices(ctx, x, false); err != nil {
 		return nil, err
 	}
-	return x.writeOutcome(ctx)
+	return writeOutcome(ctx, x)
 }
 
 // solveUnpartitioned looks for the best objective with every model whole, on whole devices.
-func solveUnpartitioned(ctx context.Context, p *Problem, s milp.Solver, o Options) (*planPolisher, error) {
+func solveUnpartitioned(ctx context.Context, p *Problem, s milp.Solver, o Options) (*planSearch, error) {
 	wholeModels := *p
 	wholeModels.MaxPartitions = 1
 	wholeModels.Pools = slices.Clone(p.Pools)
@@ -55,9 +55,9 @@ func solveUnpartitioned(ctx context.Context, p *Problem, s milp.Solver, o Option
 	if err != nil {
 		return nil, err
 	}
-	if _, err := (&planImprover{x}).solveInteger(ctx, "no partitioning", x.allowedTemplates, survivorNodes); err != nil {
+	if _, err := solveInteger(ctx, x, "no partitioning", x.choice.allowedTemplates, survivorNodes); err != nil {
 		return nil, err
 	}
 	x.shouldStop(ctx)
-	return &planPolisher{x}, x.requirePlan(ctx)
+	return x, x.requirePlan(ctx)
 }

@@ -269,7 +269,7 @@ func TestEnumerationLosesNothing(t *testing.T) {
 		value := func(list []stages.Template) float64 {
 			c := *few // its units
 			c.templates = list
-			r, err := c.solveRelaxation(context.Background(), highs.Solver{}, nil, indexesBelow(len(list)), -1)
+			r, err := c.solveRelaxation(context.Background(), highs.Solver{}, nil, indexesBelow(len(list)))
 			if err != nil {
 				t.Fatal(err)
 			}

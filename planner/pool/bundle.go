@@ -47,100 +47,133 @@ const (
 
 // bundleSearch looks for plans made of bundles.
 type bundleSearch struct {
-	*planSearch
-	solverStats     milp.Stats
-	numChoices      int              // bundles in the last choice
-	modelTables     []*templateTable // by model
-	listedTemplates []map[int32]int  // by model: catalogue index of each template of its table that is in the catalogue
-	templateByKey   map[string]int   // catalogue index of each template
-	coverTables     [][]*coverTable  // by model: a table for each set of prices that was tried
-	coverPrices     []float64        // the last of these prices: of all devices of each pool
-
-	boundTables []*coverTable // at the last prices: they cost no more than any plan does
-
+	search         *planSearch
+	problem        *Problem
+	catalogue      *templateCatalogue
+	incumbent      *incumbent
+	covers         *modelCovers
+	solverStats    milp.Stats
+	numChoices     int       // bundles in the last choice
 	scarcityPrices []float64 // what the devices are worth to bundles of which not even parts fit; nil if parts fit
-	repriceCount   int
-	remainingNodes int64 // for choosing whole bundles
+	remainingNodes int64     // for choosing whole bundles
+}
+
+// newBundleSearch returns a search for bundles made of covers of all models.
+func newBundleSearch(search *planSearch, covers *modelCovers) *bundleSearch {
+	return &bundleSearch{
+		search: search, problem: search.problem, catalogue: search.catalogue, incumbent: search.incumbent, covers: covers,
+		remainingNodes: bundleNodes * int64(search.options.Effort),
+	}
 }
 
 // planByBundles looks for a better plan made of bundles, and lowers the bound by covers and allotments.
-func (x *planImprover) planByBundles(ctx context.Context) error {
-	b := &bundleSearch{planSearch: x.planSearch, remainingNodes: bundleNodes * int64(x.options.Effort)}
-	if err := b.prepareCovers(ctx); err != nil {
-		return err
-	}
-	err := b.bisectThroughput(ctx)
-	if err == nil && x.gap() > x.options.Gap {
-		err = b.boundByAllotments(ctx, b.boundTables)
+func planByBundles(ctx context.Context, search *planSearch) error {
+	b := newBundleSearch(search, newModelCovers(ctx, search))
+	err := b.raiseThroughput(ctx)
+	if err == nil && search.gap() > search.options.Gap {
+		err = b.boundByAllotments(ctx)
 	}
 	if err == nil {
-		x.recordPhase("bundles", b.numChoices, b.solverStats)
+		search.recordPhase("bundles", b.numChoices, b.solverStats)
 	}
 	return err
 }
 
-// bisectThroughput looks for the largest throughput that bundles reach. A re-plan instead asks for less and
-// less, and takes the first plan that moves few enough devices.
-func (x *bundleSearch) bisectThroughput(ctx context.Context) error {
-	rounds := bundleRounds
-	if x.goal.poolCosts() != nil {
-		rounds = 1 // the rates are given
+// raiseThroughput looks for the largest throughput that bundles reach. If the goal is a price, the rates are
+// given, and one throughput is tried.
+func (x *bundleSearch) raiseThroughput(ctx context.Context) error {
+	switch {
+	case x.search.goal.poolCosts() != nil:
+		return x.bisectThroughput(ctx, 1)
+	case x.search.replan != nil:
+		return x.replanThroughput(ctx)
 	}
-	lo, hi := x.bestValue(), x.choiceBound
-	minimiseMoves := x.replan != nil && x.goal.poolCosts() == nil
-	triedBetween := false
+	return x.bisectThroughput(ctx, bundleRounds)
+}
+
+// bisectThroughput tries some throughputs between that of the best plan and the bound: each halfway, but not far
+// below the lowest one that was not reached.
+func (x *bundleSearch) bisectThroughput(ctx context.Context, rounds int) error {
+	lo, hi := x.incumbent.value(), x.search.choiceBound
+	limits := bundleLimits{}
+	if x.search.replan != nil {
+		limits.maxMoved = x.search.replan.maxMoved
+	}
 	for round := range rounds {
-		if ctx.Err() != nil || x.gap() <= x.options.Gap || rounds > 1 && hi-lo <= x.options.Gap/8*hi {
+		if x.isDone(ctx) || rounds > 1 && x.isNarrow(lo, hi) {
 			break
 		}
 		value := max((lo+hi)/2, hi*(1-maxFirstGap))
-
-		// The throughput to try: halfway, but not far below the bound.
 		if round == 0 {
-			value = max(value, hi*(1-x.options.Gap)*(1+1e-4)) // the gap that the user accepts, if that asks for more
+			value = max(value, x.acceptedValue())
 		}
-		limits := bundleLimits{}
-		if x.replan != nil {
-			limits.maxMoved = x.replan.maxMoved
-		}
-		if minimiseMoves {
-			// A re-plan first asks for what is good enough, with the fewest moves, then for less and less, and
-			// at last once between the throughput that was found and the one that was not.
-			limits.fewestMoves = true
-			if value = x.choiceBound * (1 - x.options.Gap - replanValueStep*float64(round*round)); triedBetween {
-				value = (lo + hi) / 2
-			} else if value <= lo {
-				break
-			}
-		}
-
-		// Look for a plan. If not even parts of bundles fit, add covers at other prices and look again.
-		plan, err := x.planForValue(ctx, value, limits)
-		for plan == nil && err == nil && x.repriceCovers(ctx) {
-			value = min(value, x.choiceBound*(1-x.options.Gap)*(1+1e-4))
-			plan, err = x.planForValue(ctx, value, limits)
-		}
+		plan, tried, err := x.planNear(ctx, value, limits)
 		if err != nil {
 			return err
 		}
-
-		// No plan: the throughput is too high. Else it is a lower limit.
 		if plan == nil {
-			hi = value
-			if triedBetween {
-				break
-			}
+			hi = tried // too high
 			continue
 		}
-		lo = value
-		if x.keepIfBetter(plan); minimiseMoves {
-			if triedBetween || round < 2 {
-				break
-			}
-			triedBetween = true
-		}
+		lo = tried
+		x.incumbent.keepIfBetter(plan)
 	}
 	return nil
+}
+
+// replanThroughput takes the first plan that moves few enough devices. It first asks for what is good enough,
+// with the fewest moves, then for less and less, and at last once between the throughput that was found and the
+// one that was not.
+func (x *bundleSearch) replanThroughput(ctx context.Context) error {
+	lo, hi := x.incumbent.value(), x.search.choiceBound
+	limits := bundleLimits{maxMoved: x.search.replan.maxMoved, fewestMoves: true}
+	for round := range bundleRounds {
+		value := x.search.choiceBound * (1 - x.search.options.Gap - replanValueStep*float64(round*round))
+		if x.isDone(ctx) || x.isNarrow(lo, hi) || value <= lo {
+			break
+		}
+		plan, tried, err := x.planNear(ctx, value, limits)
+		if err != nil {
+			return err
+		}
+		if plan == nil {
+			hi = tried // too high
+			continue
+		}
+		x.incumbent.keepIfBetter(plan)
+		if round < 2 || round+1 == bundleRounds || x.isDone(ctx) || x.isNarrow(tried, hi) {
+			break
+		}
+		plan, _, err = x.planNear(ctx, (tried+hi)/2, limits)
+		x.incumbent.keepIfBetter(plan)
+		return err
+	}
+	return nil
+}
+
+// isDone reports whether the gap is closed, or the search was interrupted.
+func (x *bundleSearch) isDone(ctx context.Context) bool {
+	return ctx.Err() != nil || x.search.gap() <= x.search.options.Gap
+}
+
+// isNarrow reports whether a throughput that was reached and one that was not are too close for another try.
+func (x *bundleSearch) isNarrow(lo, hi float64) bool { return hi-lo <= x.search.options.Gap/8*hi }
+
+// acceptedValue returns a throughput just above the least one that is good enough by the present bound.
+func (x *bundleSearch) acceptedValue() float64 {
+	return x.search.choiceBound * (1 - x.search.options.Gap) * (1 + 1e-4)
+}
+
+// planNear looks for a plan that reaches a throughput in units. If not even parts of bundles fit, it adds covers
+// at other prices and looks again. These lower the bound, so it may look for less. It returns the throughput
+// that it looked for last. If it finds none, the plan is nil.
+func (x *bundleSearch) planNear(ctx context.Context, value float64, limits bundleLimits) (plan *replicaPlan, tried float64, err error) {
+	plan, err = x.planForValue(ctx, value, limits)
+	for plan == nil && err == nil && x.covers.repriceCovers(ctx, x.scarcityPrices) {
+		value = min(value, x.acceptedValue())
+		plan, err = x.planForValue(ctx, value, limits)
+	}
+	return plan, value, err
 }
 
 // bundleLimits says what a choice of bundles must keep, and what it saves.
@@ -154,39 +187,39 @@ type bundleLimits struct {
 func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits bundleLimits) (*replicaPlan, error) {
 	// The bundles of all models.
 	var choices []bundle
-	for d := range x.Models {
-		modelChoices, err := x.modelBundles(d, x.requiredRate(d, value))
+	for d := range x.problem.Models {
+		modelChoices, err := x.modelBundles(d, x.covers.requiredRate(d, value))
 		if err != nil {
 			return nil, err
 		}
 		choices = append(choices, modelChoices...)
 	}
-	x.allowNewTemplates()
+	x.covers.allowNewTemplates()
 	x.numChoices = len(choices)
 	// Shares that fit the devices by their sum need not fit one by one. Then a little more of the pool is left
 	// idle, and the choice is made again.
-	limits.idleDevices = make([]float64, len(x.Pools))
+	limits.idleDevices = make([]float64, len(x.problem.Pools))
 	for range maxPackAttempts {
 		plan, err := x.chooseBundles(ctx, choices, limits)
 		if err != nil {
 			return nil, err
 		}
 		if plan == nil {
-			if x.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.replan.maxMoved {
+			if x.search.replan == nil || limits.maxMoved == 0 || limits.maxMoved > x.search.replan.maxMoved {
 				return nil, nil
 			}
 			limits.maxMoved *= replanMoveFactor
 			continue
 		}
-		fullPool := x.unpackablePool(plan)
+		fullPool := x.catalogue.unpackablePool(plan)
 		switch {
-		case !x.replan.allowsMoves(plan):
+		case !x.search.replan.allowsMoves(plan):
 			return nil, nil
 		case fullPool < 0:
 			return plan, nil
 		}
 		limits.idleDevices[fullPool] += idleStep
-		x.keepIfBetter(plan)
+		x.incumbent.keepIfBetter(plan)
 	}
 	return nil, nil
 }
@@ -196,15 +229,9 @@ func (x *bundleSearch) planForValue(ctx context.Context, value float64, limits b
 func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 	var bundles []bundle
 	add := func(pipelines ...planPipeline) {
-		b := bundle{model: d, pipelines: pipelines, devices: x.usedDevices(pipelines)}
-		if x.replan != nil {
-			// SLO classes of one model run the same blocks. A bundle counts only what its own class runs as
-			// held, so all classes together move at most the sum.
-			b.movedDevices = x.replan.devicesBeyond(pipelines, x.replan.replicasByModel[d])
-		}
+		b := x.newBundle(d, pipelines)
 		for k, v := range b.devices {
-			b.cost += x.coverPrices[k] * v / float64(max(x.Pools[k].Count, 1))
-			if v > float64(x.Pools[k].Count) {
+			if v > float64(x.problem.Pools[k].Count) {
 				return
 			}
 		}
@@ -216,8 +243,8 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 
 	// Covers at all prices that were tried.
 	var coverTemplates []int
-	for _, c := range x.coverTables[d] {
-		maxBundles := len(bundles) + bundlesPerModel*x.options.Effort
+	for _, c := range x.covers.tables[d] {
+		maxBundles := len(bundles) + bundlesPerModel*x.search.options.Effort
 		var err error
 		coverTemplates, err = x.addCoverBundles(d, c, rps, func(pipelines ...planPipeline) bool { add(pipelines...); return len(bundles) < maxBundles })
 		if err != nil {
@@ -225,23 +252,31 @@ func (x *bundleSearch) modelBundles(d int, rps float64) ([]bundle, error) {
 		}
 	}
 
-	// Keep the cheapest.
-	byCost := func(a, b bundle) int { return cmp.Compare(a.cost, b.cost) }
-	maxPerModel := bundlesPerModel
-	if x.replan != nil {
+	// Keep the cheapest. In a re-plan a moved device costs as much as a used one.
+	maxPerModel, movePrice := bundlesPerModel, 0.0
+	if x.search.replan != nil {
 		x.addRunningBundles(d, coverTemplates, rps, add)
-		maxPerModel = replanBundles
-		// In a re-plan a moved device costs as much as a used one.
-		devices, totalValue := float64(x.totalDevices()), 0.0
-		for _, v := range x.coverPrices {
-			totalValue += v
-		}
-		byCost = func(a, b bundle) int {
-			return cmp.Compare(a.cost+totalValue*a.movedDevices/devices, b.cost+totalValue*b.movedDevices/devices)
-		}
+		maxPerModel, movePrice = replanBundles, total(x.covers.prices)
 	}
-	slices.SortStableFunc(bundles, byCost)
-	return bundles[:min(len(bundles), maxPerModel*x.options.Effort)], nil
+	devices := float64(x.problem.totalDevices())
+	slices.SortStableFunc(bundles, func(a, b bundle) int {
+		return cmp.Compare(a.cost+movePrice*a.movedDevices/devices, b.cost+movePrice*b.movedDevices/devices)
+	})
+	return bundles[:min(len(bundles), maxPerModel*x.search.options.Effort)], nil
+}
+
+// newBundle returns pipelines of model d as a bundle, with what it takes, costs and moves.
+func (x *bundleSearch) newBundle(d int, pipelines []planPipeline) bundle {
+	b := bundle{model: d, pipelines: pipelines, devices: x.catalogue.usedDevices(pipelines)}
+	if x.search.replan != nil {
+		// SLO classes of one model run the same blocks. A bundle counts only what its own class runs as held,
+		// so all classes together move at most the sum.
+		b.movedDevices = x.search.replan.devicesBeyond(pipelines, x.search.replan.replicasByModel[d])
+	}
+	for k, v := range b.devices {
+		b.cost += x.covers.prices[k] * v / float64(max(x.problem.Pools[k].Count, 1))
+	}
+	return b
 }
 
 // addCoverBundles adds, for each configuration, the cheapest sum for a rate that holds it: the configuration
@@ -267,11 +302,11 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 
 	// Turn the cheapest ones into pipelines. Several configurations of one template become one pipeline.
 	var items []coverItem
-	for _, opening := range starts[:min(len(starts), maxCoversTried*x.options.Effort)] {
+	for _, opening := range starts[:min(len(starts), maxCoversTried*x.search.options.Effort)] {
 		items = table.appendCover(append(items[:0], table.itemBySteps[opening.itemSteps]), rateSteps-opening.itemSteps)
 		var pipelines []planPipeline
 		for _, item := range items {
-			index, err := x.templateIndex(d, item.template)
+			index, err := x.covers.templateIndex(d, item.template)
 			if err != nil {
 				return nil, err
 			}
@@ -279,7 +314,7 @@ func (x *bundleSearch) addCoverBundles(d int, table *coverTable, rps float64, ad
 				item.rate += pipelines[i].rps
 				pipelines = slices.Delete(pipelines, i, i+1)
 			}
-			pipelines = append(pipelines, pipelineFor(&x.templates[index], index, item.rate))
+			pipelines = append(pipelines, pipelineFor(&x.catalogue.templates[index], index, item.rate))
 			if len(coverTemplates) < extraTemplates && !slices.Contains(coverTemplates, index) {
 				coverTemplates = append(coverTemplates, index)
 			}
@@ -297,10 +332,10 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 	// The running pipelines of the model, at the rates that their replicas carry.
 	var running []planPipeline
 	runningRate := 0.0
-	for _, pipeline := range x.replan.pipelines {
+	for _, pipeline := range x.search.replan.pipelines {
 		if pipeline.model == d {
 			pipeline.rps = math.Inf(1)
-			for si, s := range x.templates[pipeline.template].Stages {
+			for si, s := range x.catalogue.templates[pipeline.template].Stages {
 				pipeline.rps = min(pipeline.rps, s.Rate*float64(pipeline.replicas[si]))
 			}
 			running = append(running, pipeline)
@@ -311,14 +346,14 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 		// All others as they are, and this one with the rate that is missing.
 		others := slices.Delete(slices.Clone(running), i, i+1)
 		if missingRate := rps - (runningRate - pipeline.rps); missingRate > 0 {
-			addBundle(append(others, pipelineFor(&x.templates[pipeline.template], pipeline.template, missingRate))...)
+			addBundle(append(others, pipelineFor(&x.catalogue.templates[pipeline.template], pipeline.template, missingRate))...)
 			continue
 		}
 		// The others carry the rate without this one: each of them in turn with less.
 		for j, other := range others {
 			remaining := slices.Delete(slices.Clone(others), j, j+1)
 			if missingRate := rps - (runningRate - pipeline.rps - other.rps); missingRate > 0 {
-				addBundle(append(remaining, pipelineFor(&x.templates[other.template], other.template, missingRate))...)
+				addBundle(append(remaining, pipelineFor(&x.catalogue.templates[other.template], other.template, missingRate))...)
 			}
 		}
 	}
@@ -327,7 +362,7 @@ func (x *bundleSearch) addRunningBundles(d int, coverTemplates []int, rps float6
 	if runningRate < rps && len(running) > 0 {
 		for _, t := range coverTemplates {
 			if !slices.ContainsFunc(running, func(pipeline planPipeline) bool { return pipeline.template == t }) {
-				addBundle(append(slices.Clone(running), pipelineFor(&x.templates[t], t, rps-runningRate))...)
+				addBundle(append(slices.Clone(running), pipelineFor(&x.catalogue.templates[t], t, rps-runningRate))...)
 			}
 		}
 	}

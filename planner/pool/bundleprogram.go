@@ -16,10 +16,10 @@ func (x *bundleSearch) bundlePrice(b *bundle, limits *bundleLimits) (price float
 	if limits.fewestMoves {
 		return b.movedDevices / max(limits.maxMoved, 1), true
 	}
-	poolCosts := x.goal.poolCosts()
+	poolCosts := x.search.goal.poolCosts()
 	for k, v := range b.devices {
 		if poolCosts != nil {
-			price += poolCosts[k] * v / float64(max(x.Pools[k].Count, 1))
+			price += poolCosts[k] * v / float64(max(x.problem.Pools[k].Count, 1))
 		}
 	}
 	return price, poolCosts != nil
@@ -35,7 +35,7 @@ func (x *bundleSearch) chooseBundles(ctx context.Context, choices []bundle, limi
 	for _, i := range chosen {
 		pipelines = append(pipelines, choices[i].pipelines...)
 	}
-	return x.recomputePlan(pipelines), nil
+	return x.catalogue.recomputePlan(pipelines), nil
 }
 
 // pickBundles returns the index of one bundle of each model. It rounds parts of bundles that fit by swaps. If
@@ -48,7 +48,7 @@ func (x *bundleSearch) pickBundles(ctx context.Context, choices []bundle, limits
 		return nil, err
 	}
 	rounder := x.newBundleRounder(choices, parts, limits)
-	if chosen := rounder.round(); chosen != nil || x.replan != nil || x.options.Hurry || x.remainingNodes <= 0 {
+	if chosen := rounder.round(); chosen != nil || x.search.replan != nil || x.search.options.Hurry || x.remainingNodes <= 0 {
 		return chosen, nil
 	}
 	parts, err = x.solveWhole(ctx, program)
@@ -78,20 +78,20 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 		program.m.SetBounds(program.overuse, 0, milp.Inf)
 		program.m.SetObj(program.overuse, overPrice)
 	}
-	oneBundle := make([]milp.Row, len(x.Models))
+	oneBundle := make([]milp.Row, len(x.problem.Models))
 	for d := range oneBundle {
-		oneBundle[d] = program.m.AddEQ("one "+x.Models[d].Name, 1)
+		oneBundle[d] = program.m.AddEQ("one "+x.problem.Models[d].Name, 1)
 	}
 
 	// Rows of the pools and of the moves.
-	for k := range x.Pools {
+	for k := range x.problem.Pools {
 		program.poolRows = append(program.poolRows, -1)
-		if n := float64(x.Pools[k].Count); n > 0 {
-			program.poolRows[k] = program.m.AddLE("devices "+x.Pools[k].Kind, 1-limits.idleDevices[k]/n, milp.Term{Var: program.overuse, Coef: -1})
+		if n := float64(x.problem.Pools[k].Count); n > 0 {
+			program.poolRows[k] = program.m.AddLE("devices "+x.problem.Pools[k].Kind, 1-limits.idleDevices[k]/n, milp.Term{Var: program.overuse, Coef: -1})
 		}
 	}
 	moveRow := milp.Row(-1)
-	if x.replan != nil {
+	if x.search.replan != nil {
 		moveRow = program.m.AddLE("moves", limits.maxMoved, milp.Term{Var: program.overuse, Coef: -max(limits.maxMoved, 1)})
 	}
 
@@ -102,7 +102,7 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 		entries := []milp.Entry{{Row: oneBundle[b.model], Coef: 1}}
 		for k, v := range b.devices {
 			if v > 0 {
-				entries = append(entries, milp.Entry{Row: program.poolRows[k], Coef: v / float64(x.Pools[k].Count)})
+				entries = append(entries, milp.Entry{Row: program.poolRows[k], Coef: v / float64(x.problem.Pools[k].Count)})
 			}
 		}
 		if moveRow >= 0 && b.movedDevices > 0 {
@@ -116,7 +116,7 @@ func (x *bundleSearch) newBundleProgram(choices []bundle, limits *bundleLimits) 
 // solveParts solves the program for parts of bundles and returns the part of each. If not even parts fit, it
 // returns nil, and scarcityPrices holds what the devices are worth then.
 func (x *bundleSearch) solveParts(ctx context.Context, program *bundleProgram) ([]float64, error) {
-	sol, err := x.solver.Solve(ctx, program.m, milp.Options{Seed: x.options.Seed})
+	sol, err := x.search.solver.Solve(ctx, program.m, milp.Options{Seed: x.search.options.Seed})
 	if err != nil {
 		return nil, fmt.Errorf("solving the relaxation over %d bundles: %w", len(program.bundleParts), err)
 	}
@@ -142,11 +142,11 @@ func (x *bundleSearch) solveWhole(ctx context.Context, program *bundleProgram) (
 	for _, z := range program.bundleParts {
 		program.m.SetInteger(z, true)
 	}
-	options := milp.Options{Gap: x.options.Gap, MaxNodes: x.remainingNodes, MaxIterations: x.remainingNodes * iterationsPerNode, HeuristicEffort: heuristicEffort, Seed: x.options.Seed}
+	options := milp.Options{Gap: x.search.options.Gap, MaxNodes: x.remainingNodes, MaxIterations: x.remainingNodes * iterationsPerNode, HeuristicEffort: heuristicEffort, Seed: x.search.options.Seed}
 	if !program.hasPrices {
 		options.TargetValue = 1e-9 // any choice that fits
 	}
-	sol, err := x.solver.Solve(ctx, program.m, options)
+	sol, err := x.search.solver.Solve(ctx, program.m, options)
 	if err != nil {
 		return nil, fmt.Errorf("solving the program over %d bundles: %w", len(program.bundleParts), err)
 	}

@@ -97,17 +97,14 @@ func (s *bundleRounder) applySwap(i int) {
 
 // newBundleRounder starts from parts of bundles: it takes the bundle of each model that has the largest part.
 func (x *bundleSearch) newBundleRounder(choices []bundle, parts []float64, limits *bundleLimits) *bundleRounder {
-	rounder := &bundleRounder{choices: choices, chosen: make([]int, len(x.Models)), usedDevices: make([]float64, len(x.Pools)), maxMoved: math.Inf(1)}
-	total := 0.0
-	for _, v := range x.lp.poolPrice {
-		total += v
+	rounder := &bundleRounder{choices: choices, chosen: make([]int, len(x.problem.Models)), usedDevices: make([]float64, len(x.problem.Pools)), maxMoved: math.Inf(1)}
+	totalPrice := total(x.search.choice.lp.poolPrice)
+	for k, v := range x.search.choice.lp.poolPrice {
+		rounder.devicePrices = append(rounder.devicePrices, max(v, totalPrice*1e-3)/float64(max(x.problem.Pools[k].Count, 1)))
+		rounder.availableDevices = append(rounder.availableDevices, float64(x.problem.Pools[k].Count)-limits.idleDevices[k])
 	}
-	for k, v := range x.lp.poolPrice {
-		rounder.devicePrices = append(rounder.devicePrices, max(v, total*1e-3)/float64(max(x.Pools[k].Count, 1)))
-		rounder.availableDevices = append(rounder.availableDevices, float64(x.Pools[k].Count)-limits.idleDevices[k])
-	}
-	if x.replan != nil {
-		rounder.maxMoved, rounder.movePenalty = limits.maxMoved, total/float64(x.totalDevices())
+	if x.search.replan != nil {
+		rounder.maxMoved, rounder.movePenalty = limits.maxMoved, totalPrice/float64(x.problem.totalDevices())
 	}
 
 	// The bundle of each model with the largest part.

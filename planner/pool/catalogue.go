@@ -10,7 +10,7 @@ import (
 // templateCatalogue holds the templates of a problem and the units in which programs over them count. Plans and programs
 // name a template by its index in templates.
 type templateCatalogue struct {
-	*Problem
+	problem    *Problem
 	units      programUnits
 	templates  []stages.Template
 	incomplete bool // templates exist that were not generated
@@ -24,8 +24,8 @@ type programUnits struct {
 }
 
 // newCatalogue returns the catalogue of some templates, with units that fit them.
-func (p *Problem) newCatalogue(templates []stages.Template) *templateCatalogue {
-	c := &templateCatalogue{Problem: p, templates: templates}
+func newCatalogue(p *Problem, templates []stages.Template) *templateCatalogue {
+	c := &templateCatalogue{problem: p, templates: templates}
 	c.setUnits()
 	return c
 }
@@ -46,13 +46,22 @@ func (p *Problem) listTemplates() (*templateCatalogue, error) {
 			return nil, fmt.Errorf("%w: more than %d", stages.ErrTooManyTemplates, stages.MaxTemplates)
 		}
 	}
-	return p.newCatalogue(templates), nil
+	return newCatalogue(p, templates), nil
+}
+
+// indexByKey returns the index of each template, by its key.
+func (c *templateCatalogue) indexByKey() map[string]int {
+	indexes := make(map[string]int, len(c.templates))
+	for i := range c.templates {
+		indexes[c.templates[i].Key()] = i
+	}
+	return indexes
 }
 
 // withProblem returns the catalogue with the same templates for a problem with other device counts or floors.
 func (c *templateCatalogue) withProblem(p *Problem) *templateCatalogue {
 	q := *c
-	q.Problem = p
+	q.problem = p
 	return &q
 }
 
@@ -60,23 +69,23 @@ func (c *templateCatalogue) withProblem(p *Problem) *templateCatalogue {
 // itself, divided by the number of models.
 func (c *templateCatalogue) setUnits() {
 	// The highest rate of each model with all devices to itself.
-	loneRate := make([]float64, len(c.Models))
+	loneRate := make([]float64, len(c.problem.Models))
 	for i := range c.templates {
 		t := &c.templates[i]
-		if rate := c.maxRate(t); !math.IsInf(rate, 1) {
+		if rate := c.problem.maxRate(t); !math.IsInf(rate, 1) {
 			loneRate[t.Model] = max(loneRate[t.Model], rate)
 		}
 	}
-	scale := programUnits{throughput: math.Inf(1), modelRPS: make([]float64, len(c.Models))}
-	for d := range c.Models {
-		scale.throughput = min(scale.throughput, loneRate[d]/c.Models[d].Weight)
+	scale := programUnits{throughput: math.Inf(1), modelRPS: make([]float64, len(c.problem.Models))}
+	for d := range c.problem.Models {
+		scale.throughput = min(scale.throughput, loneRate[d]/c.problem.Models[d].Weight)
 	}
-	scale.throughput /= float64(len(c.Models))
+	scale.throughput /= float64(len(c.problem.Models))
 	if !(scale.throughput > 0) || math.IsInf(scale.throughput, 0) {
 		scale.throughput = 1
 	}
-	for d := range c.Models {
-		scale.modelRPS[d] = scale.throughput * c.Models[d].Weight
+	for d := range c.problem.Models {
+		scale.modelRPS[d] = scale.throughput * c.problem.Models[d].Weight
 	}
 	c.units = scale
 }
@@ -127,21 +136,24 @@ func (p *Problem) withoutFloors() *Problem {
 // all devices of each pool together.
 func (c *templateCatalogue) unitCost(t *stages.Template, poolPrice []float64) float64 {
 	sum := 0.0
-	for k := range c.Pools {
+	for k := range c.problem.Pools {
 		if poolPrice[k] != 0 {
 			if v := t.DevicesPerRPS(k); v > 0 {
-				sum += poolPrice[k] * v * c.units.modelRPS[t.Model] / float64(c.Pools[k].Count)
+				sum += poolPrice[k] * v * c.units.modelRPS[t.Model] / float64(c.problem.Pools[k].Count)
 			}
 		}
 	}
 	return sum
 }
 
+// unitsToRate converts a value in units to requests/s per weight.
+func (c *templateCatalogue) unitsToRate(v float64) float64 { return v * c.units.throughput }
+
 // floorShare returns one unit of model d's rate as a part of its floor. Rows of floors are counted in such
 // parts: a floor that is a millionth of what the cluster carries would else lie within the solver's tolerance
 // and be ignored.
 func (c *templateCatalogue) floorShare(d int) float64 {
-	return c.units.modelRPS[d] / c.Models[d].MinRPS
+	return c.units.modelRPS[d] / c.problem.Models[d].MinRPS
 }
 
 // indexesBelow returns 0, 1, ..., n-1.

@@ -39,25 +39,18 @@ func lowestPrice(ctx context.Context, p *Problem, prices []float64, s milp.Solve
 	if err := x.requirePlan(ctx); err != nil {
 		return nil, err
 	}
-	priced := &priceSearch{planPolisher{x}, priceGoal}
 	if !o.NoPolish {
-		if err := priced.raiseThroughput(ctx); err != nil {
+		if err := raiseThroughput(ctx, x); err != nil {
 			return nil, err
 		}
 	}
-	return priced.writePricedOutcome(ctx)
-}
-
-// priceSearch is a search for the least price.
-type priceSearch struct {
-	planPolisher
-	priceGoal *minPriceGoal
+	return writePricedOutcome(ctx, x, prices)
 }
 
 // onPaidDevices returns the problem on the devices that a plan pays for.
-func (c *priceSearch) onPaidDevices(plan *replicaPlan) *Problem {
-	paid := *c.Problem
-	paid.Pools = slices.Clone(c.Pools)
+func onPaidDevices(c *templateCatalogue, plan *replicaPlan) *Problem {
+	paid := *c.problem
+	paid.Pools = slices.Clone(c.problem.Pools)
 	for k, n := range c.wholeDevicesUsed(plan) {
 		paid.Pools[k].Count = n
 	}
@@ -65,89 +58,94 @@ func (c *priceSearch) onPaidDevices(plan *replicaPlan) *Problem {
 }
 
 // raiseThroughput looks, on the devices paid for, for the plan of the most throughput.
-func (c *priceSearch) raiseThroughput(ctx context.Context) error {
+func raiseThroughput(ctx context.Context, search *planSearch) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	p := c.onPaidDevices(c.bestPlan)
+	p := onPaidDevices(search.catalogue, search.incumbent.plan)
 
 	// The templates on pools that are paid for.
 	var templates []int
-	for _, i := range c.pickTemplates(c.templatesByLoss(), c.lp.usedTemplates, smallPerModel) {
-		if !slices.ContainsFunc(c.templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
+	for _, i := range search.choice.bestTemplates(smallPerModel) {
+		if !slices.ContainsFunc(search.catalogue.templates[i].Stages, func(s stages.Stage) bool { return p.Pools[s.Pool].Count == 0 }) {
 			templates = append(templates, i)
 		}
 	}
 
 	// The program maximises the throughput on these devices, within the limit on moves.
-	program := c.withProblem(p).newProgram(unionTemplates(templates, c.bestPlan.pipelines), 1e6, 0)
-	if c.incomplete || c.usesBundles() {
-		program.fixReplicas(c.bestPlan) // the plan stays as it is: only its idle devices are used
+	program := newIntegerProgram(search.catalogue.withProblem(p), unionTemplates(templates, search.incumbent.plan.pipelines), 1e6, 0)
+	if search.catalogue.incomplete || search.problem.usesBundles() {
+		program.fixReplicas(search.incumbent.plan) // the plan stays as it is: only its idle devices are used
 	}
-	if c.replan != nil {
-		program.limitMoves(c.replan, c.replan.maxMoved)
+	if search.replan != nil {
+		program.limitMoves(search.replan, search.replan.maxMoved)
 	}
-	options := c.workLimits(sumNodes)
+	options := search.workLimits(sumNodes)
 	options.Gap = 1e-3
-	plan, stats, err := c.solveFromBest(ctx, program, options, "the most throughput at the least price")
+	plan, stats, err := program.solveFrom(ctx, search.solver, search.incumbent.plan, options, "the most throughput at the least price")
 	if err != nil {
 		return err
 	}
 
 	// Keep the plan if it carries more at the same price.
-	if plan != nil && plan.value > c.bestPlan.value && c.priceGoal.scoreOf(c.templateCatalogue, plan) >= c.bestScore() && c.isPlaceable(plan) {
-		c.bestPlan = plan
+	if plan != nil && plan.value > search.incumbent.plan.value && search.goal.scoreOf(search.catalogue, plan) >= search.incumbent.score() && search.incumbent.isPlaceable(plan) {
+		search.incumbent.plan = plan
 	}
-	c.recordPhase("most throughput", len(program.templateSet), stats)
+	search.recordPhase("most throughput", len(program.templateSet), stats)
 	return nil
 }
 
 // writePricedOutcome places the plan and returns the outcome. Time-shared pools are cut to the devices paid for,
 // exclusive ones are not, because shares may need more devices than their sum.
-func (c *priceSearch) writePricedOutcome(ctx context.Context) (*Outcome, error) {
+func writePricedOutcome(ctx context.Context, search *planSearch, devicePrices []float64) (*Outcome, error) {
 	// Place the plan, with time-shared pools cut to the devices paid for.
-	paidProblem := c.onPaidDevices(c.bestPlan)
-	p := *c.Problem
-	p.Pools = slices.Clone(c.Pools)
+	paidProblem := onPaidDevices(search.catalogue, search.incumbent.plan)
+	p := *search.problem
+	p.Pools = slices.Clone(search.problem.Pools)
 	for k := range p.Pools {
 		if p.Pools[k].TimeShared {
 			p.Pools[k].Count = paidProblem.Pools[k].Count
 		}
 	}
-	placedOn := c.withProblem(&p)
-	plan, placement, warnings := placedOn.placePlan(c.bestPlan, c.replan.heldContents())
+	placedOn := search.catalogue.withProblem(&p)
+	plan, placement, warnings := placedOn.placePlan(search.incumbent.plan, search.replan.heldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(c.bestPlan.pipelines))
+		return nil, fmt.Errorf("placing the plan: %d pipelines do not fit their devices one by one", len(search.incumbent.plan.pipelines))
 	}
 
 	// Write the outcome.
-	written := c.outcome
+	written := search.outcome
 	written.Warnings = append(written.Warnings, warnings...)
 	written.RPS = plan.modelRPS
 	written.Pipelines = placedOn.placedPipelines(plan, placement)
-	if c.replan != nil {
-		written.MovedDevices = c.replan.countLoading(written.Pipelines)
+	if search.replan != nil {
+		written.MovedDevices = search.replan.countLoading(written.Pipelines)
 	}
 
 	// The price counts the devices that are used in the end.
-	usedDevices := make([]int, len(p.Pools))
-	for i := range written.Pipelines {
-		for si, s := range written.Pipelines[i].Stages {
-			for _, r := range written.Pipelines[i].Placement[si] {
-				usedDevices[s.Pool] = max(usedDevices[s.Pool], r.First+(r.Replicas+r.PerDevice-1)/r.PerDevice)
-			}
-		}
+	for k, n := range placedDevices(&p, written.Pipelines) {
+		written.Value += devicePrices[k] * float64(n)
 	}
-	for k, n := range usedDevices {
-		written.Value += c.priceGoal.devicePrices[k] * float64(n)
-	}
-	written.Bound = min(c.displayValue(c.provenBound()), written.Value)
-	written.StoppedBy = c.stoppedBy
-	if c.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*provenGap) {
+	written.Bound = min(search.displayValue(search.provenBound()), written.Value)
+	written.StoppedBy = search.stoppedBy
+	if search.stoppedBy == milp.StoppedByProof && written.Value > written.Bound*(1+10*provenGap) {
 		written.StoppedBy = milp.StoppedByWork // shares needed one more device than their sum
 	}
 	if ctx.Err() != nil {
 		written.StoppedBy = milp.StoppedByInterrupt
 	}
 	return written, nil
+}
+
+// placedDevices returns, by pool, how many devices from the first to the last used one some pipelines take.
+func placedDevices(p *Problem, pipelines []Pipeline) []int {
+	devices := make([]int, len(p.Pools))
+	for i := range pipelines {
+		for si, s := range pipelines[i].Stages {
+			for _, run := range pipelines[i].Placement[si] {
+				devices[s.Pool] = max(devices[s.Pool], run.First+(run.Replicas+run.PerDevice-1)/run.PerDevice)
+			}
+		}
+	}
+	return devices
 }

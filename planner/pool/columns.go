@@ -29,31 +29,38 @@ func (p *Problem) countSequences() float64 {
 	total := 0.0
 	for d := range p.Models {
 		m := &p.Models[d]
+		cutBlocks := 1.0 // blocks that cuts can lie between
+		for _, c := range m.CutBytes {
+			if c >= 0 {
+				cutBlocks++
+			}
+		}
 		for _, b := range m.BatchSizes() {
-			// The kinds and shares that a stage may run on at this batch size.
-			devicesAtBatch := 0.0
-			for k := range m.ShareCosts {
-				for v := range m.ShareCosts[k] {
-					if p.Pools[k].Count > 0 && v < p.Pools[k].MaxShares && m.ShareCosts[k][v].CostAt(b) != nil {
-						devicesAtBatch++
-					}
-				}
-			}
-			cutBlocks, stageChoices := 1.0, devicesAtBatch // blocks that cuts can lie between
-			for _, c := range m.CutBytes {
-				if c >= 0 {
-					cutBlocks++
-				}
-			}
-
 			// With s stages: choose s-1 cuts, and a kind and share for each stage.
+			devices := countStageDevices(p, m, b)
+			stageChoices := devices
 			for s := 1; s <= p.MaxPartitions && stageChoices > 0; s++ {
 				total += stageChoices
-				stageChoices *= devicesAtBatch * max(cutBlocks-float64(s), 0) / float64(s)
+				stageChoices *= devices * max(cutBlocks-float64(s), 0) / float64(s)
 			}
 		}
 	}
 	return total
+}
+
+// countStageDevices returns the number of kinds and shares that a stage of a model may run on at a batch size.
+func countStageDevices(p *Problem, m *stages.Model, batch int) (n float64) {
+	for k := range m.ShareCosts {
+		if p.Pools[k].Count == 0 {
+			continue
+		}
+		for v := range min(len(m.ShareCosts[k]), p.Pools[k].MaxShares) {
+			if m.ShareCosts[k][v].CostAt(batch) != nil {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // limitBlocks lets models with too many stage sequences be cut at fewer places, those that the fewest bytes
@@ -90,7 +97,8 @@ func (p *Problem) needsColumns() bool {
 
 // columnGeneration is the state of the column generation of one problem.
 type columnGeneration struct {
-	*templateCatalogue
+	problem   *Problem
+	catalogue *templateCatalogue
 	solver    milp.Solver
 	poolCosts []float64        // by pool: cost of all its devices; nil if throughput is maximised
 	tables    []*templateTable // by model
@@ -99,10 +107,10 @@ type columnGeneration struct {
 }
 
 // generateColumns returns templates that hold an optimum of the linear program over all templates, and that
-// program's solution with its proven bound. For integer programs it adds other templates of little loss. extra
-// holds templates to include in any case.
-func (p *Problem) generateColumns(ctx context.Context, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
-	generation := &columnGeneration{templateCatalogue: &templateCatalogue{Problem: p, incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
+// program's solution with its proven bound. For integer programs it adds other templates of little loss.
+// extraTemplates are included in any case.
+func generateColumns(ctx context.Context, p *Problem, s milp.Solver, poolCosts []float64, extraTemplates []stages.Template) (*columnGeneration, *relaxation, error) {
+	generation := &columnGeneration{problem: p, catalogue: &templateCatalogue{problem: p, incomplete: true}, solver: s, poolCosts: poolCosts, knownKeys: map[string]bool{}}
 	for d := range p.Models {
 		if err := generation.addModel(d); err != nil {
 			return nil, nil, err
@@ -111,7 +119,7 @@ func (p *Problem) generateColumns(ctx context.Context, s milp.Solver, poolCosts 
 	for i := range extraTemplates {
 		generation.addTemplate(&extraTemplates[i])
 	}
-	generation.setUnits()
+	generation.catalogue.setUnits()
 	solved, err := generation.solveMaster(ctx)
 	if err != nil {
 		return generation, nil, err
@@ -128,17 +136,17 @@ func (p *Problem) generateColumns(ctx context.Context, s milp.Solver, poolCosts 
 // addModel builds the table of a model's templates. Of each batch size it adds to the program the template that
 // is cheapest if all devices of a pool together cost the same.
 func (c *columnGeneration) addModel(d int) error {
-	table, tooBig, err := newTemplateTable(c.Problem, d)
+	table, tooBig, err := newTemplateTable(c.problem, d)
 	if err != nil {
 		return err
 	}
 	if table.len() == 0 {
-		return c.noPipeline(d, tooBig)
+		return c.problem.noPipeline(d, tooBig)
 	}
 	c.tables = append(c.tables, table)
-	evenPrices := make([]float64, len(c.Pools))
-	for k := range c.Pools {
-		evenPrices[k] = 1 / float64(max(c.Pools[k].Count, 1))
+	evenPrices := make([]float64, len(c.problem.Pools))
+	for k := range c.problem.Pools {
+		evenPrices[k] = 1 / float64(max(c.problem.Pools[k].Count, 1))
 	}
 	_, err = c.addCheapest(d, evenPrices, math.Inf(1))
 	return err
@@ -151,7 +159,7 @@ func (c *columnGeneration) addCheapest(d int, devicePrices []float64, limit floa
 	cheapest, costs := c.tables[d].cheapestByBatch(devicePrices)
 	for i, cost := range costs {
 		if minCost = min(minCost, cost); cost < limit {
-			t, err := c.tables[d].buildTemplate(c.Problem, cheapest[i])
+			t, err := c.tables[d].buildTemplate(c.problem, cheapest[i])
 			if err != nil {
 				return 0, err
 			}
@@ -168,7 +176,7 @@ func (c *columnGeneration) addTemplate(t *stages.Template) bool {
 		return false
 	}
 	c.knownKeys[k] = true
-	c.templates = append(c.templates, *t)
+	c.catalogue.templates = append(c.catalogue.templates, *t)
 	return true
 }
 
@@ -178,82 +186,88 @@ const shortfallCost = 1000
 // solveMaster adds columns until none improves the program. It returns the solution with its bound, or
 // errInfeasible if the floors cannot all be met.
 func (c *columnGeneration) solveMaster(ctx context.Context) (*relaxation, error) {
-	// Floors may be missed at a high cost, so that the program over few templates is feasible.
-	restricted := c.newMaster(c.poolCosts, indexesBelow(len(c.templates)), -1, true)
-	var shortfalls []milp.Var
-	for d := range c.Models {
-		if restricted.floorRows[d] >= 0 {
-			penalty := -float64(shortfallCost)
-			if c.poolCosts != nil {
-				penalty = shortfallCost
-			}
-			shortfalls = append(shortfalls, restricted.m.AddColumn("", 0, milp.Inf, penalty, milp.Entry{Row: restricted.floorRows[d], Coef: 1}))
-		}
-	}
-
-	// Solve, price all templates by the duals, add those that pay, and solve again.
+	restricted := newMasterProgram(c.catalogue, c.poolCosts, indexesBelow(len(c.catalogue.templates)), -1, true)
+	shortfalls := c.addShortfalls(restricted)
 	var basis *milp.Basis
 	for {
+		// Solve.
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("generating pipelines: %w", context.Cause(ctx))
 		}
 		c.rounds++
 		sol, err := c.solver.Solve(ctx, restricted.m, milp.Options{Basis: basis})
 		if err != nil {
-			return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(c.templates), err)
+			return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(c.catalogue.templates), err)
 		}
 		if sol.Status != milp.Optimal {
 			return nil, fmt.Errorf("solving the relaxation: the solver ended with %s", sol.Status)
 		}
 		basis = sol.Basis
 
-		// Price the templates of every model by the duals.
+		// Price all templates by the duals. If some pay, add their columns and solve again.
 		duals := restricted.readDuals(sol.RowDuals)
-		knownTemplates := len(c.templates)
-		minCost := make([]float64, len(c.Models))
-		if duals.normalised || c.poolCosts != nil {
-			for d := range c.Models {
-				if minCost[d], err = c.addImproving(d, duals.poolPrice, duals.rateDual[d]*(1-pricingTolerance)); err != nil {
-					return nil, err
-				}
-			}
+		knownTemplates := len(c.catalogue.templates)
+		minCost, err := c.addPaying(&duals)
+		if err != nil {
+			return nil, err
 		}
-
-		// Templates joined: add their columns and solve again.
-		if len(c.templates) > knownTemplates {
-			for i := knownTemplates; i < len(c.templates); i++ {
-				restricted.addTemplate(&c.templates[i])
+		if len(c.catalogue.templates) > knownTemplates {
+			for i := knownTemplates; i < len(c.catalogue.templates); i++ {
+				restricted.addTemplate(&c.catalogue.templates[i])
 			}
 			continue
 		}
 
 		// No template pays: the floors are met now, or never.
-		for _, v := range shortfalls {
-			if sol.At(v) > 1e-7 {
-				return nil, errInfeasible
-			}
+		if slices.ContainsFunc(shortfalls, func(v milp.Var) bool { return sol.At(v) > 1e-7 }) {
+			return nil, errInfeasible
 		}
-		solved := restricted.readSolution(sol, indexesBelow(len(c.templates)))
+		solved := restricted.readSolution(sol, indexesBelow(len(c.catalogue.templates)))
 		restricted.proveBound(duals, minCost, solved)
 		return solved, nil
 	}
 }
 
+// addShortfalls lets floors be missed at a high cost, so that the program over few templates is feasible. It
+// returns by how much each is missed.
+func (c *columnGeneration) addShortfalls(restricted *masterProgram) (shortfalls []milp.Var) {
+	penalty := -float64(shortfallCost)
+	if c.poolCosts != nil {
+		penalty = shortfallCost
+	}
+	for _, row := range restricted.floorRows {
+		if row >= 0 {
+			shortfalls = append(shortfalls, restricted.m.AddColumn("", 0, milp.Inf, penalty, milp.Entry{Row: row, Coef: 1}))
+		}
+	}
+	return shortfalls
+}
+
+// addPaying adds the templates that cost less than their rate is worth, by the duals. It returns the least cost
+// of any template of each model. If the duals are all zero, it adds none.
+func (c *columnGeneration) addPaying(duals *dualWeights) (minCost []float64, err error) {
+	minCost = make([]float64, len(c.problem.Models))
+	if !duals.normalised && c.poolCosts == nil {
+		return minCost, nil
+	}
+	for d := range c.problem.Models {
+		minCost[d], err = c.addCheapest(d, c.unitDevicePrices(d, duals.poolPrice), duals.rateDual[d]*(1-pricingTolerance))
+		if err != nil {
+			return nil, err
+		}
+	}
+	return minCost, nil
+}
+
 // pricingTolerance is the part by which a template must cost less than its worth to join the program.
 const pricingTolerance = 1e-9
-
-// addImproving adds, of each batch size of model d, the template that costs least, if that is below a limit.
-// price holds the price of all devices of each pool. It returns the least cost of any of the model's templates.
-func (c *columnGeneration) addImproving(d int, price []float64, limit float64) (float64, error) {
-	return c.addCheapest(d, c.unitDevicePrices(d, price), limit)
-}
 
 // unitDevicePrices returns what one device of each pool costs for a unit of model d's rate. price holds the
 // price of all devices of each pool.
 func (c *columnGeneration) unitDevicePrices(d int, price []float64) []float64 {
 	devicePrices := make([]float64, len(price))
 	for k := range price {
-		devicePrices[k] = price[k] * c.units.modelRPS[d] / float64(max(c.Pools[k].Count, 1))
+		devicePrices[k] = price[k] * c.catalogue.units.modelRPS[d] / float64(max(c.problem.Pools[k].Count, 1))
 	}
 	return devicePrices
 }
@@ -264,9 +278,9 @@ const lowLossPerModel = 2000
 
 // addLowLoss adds the templates of each model that cost least at the prices of the relaxation.
 func (c *columnGeneration) addLowLoss(solved *relaxation) error {
-	for d := range c.Models {
+	for d := range c.problem.Models {
 		for _, i := range c.tables[d].cheapestTemplates(c.unitDevicePrices(d, solved.poolPrice), lowLossPerModel) {
-			t, err := c.tables[d].buildTemplate(c.Problem, i)
+			t, err := c.tables[d].buildTemplate(c.problem, i)
 			if err != nil {
 				return err
 			}

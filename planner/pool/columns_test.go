@@ -22,24 +22,24 @@ func TestColumnsMatchEnumeration(t *testing.T) {
 		ctx := context.Background()
 		every, err := p.listTemplates()
 		if err != nil {
-			if _, _, err := p.generateColumns(ctx, highs.Solver{}, nil, nil); err == nil {
+			if _, _, err := generateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("column generation finds pipelines where there are none")
 			}
 			return
 		}
-		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)), -1)
-		c, got, err := p.generateColumns(ctx, highs.Solver{}, nil, nil)
+		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)))
+		c, got, err := generateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
 		if err != nil {
 			return
 		}
-		a, b := want.value*every.units.throughput, got.value*c.units.throughput
+		a, b := want.value*every.units.throughput, got.value*c.catalogue.units.throughput
 		if math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("column generation has %v, enumeration %v", b, a)
 		}
-		if bound := got.bound * c.units.throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+		if bound := got.bound * c.catalogue.units.throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
 			t.Fatalf("bound %v of an optimum of %v", bound, a)
 		}
 	})
@@ -62,8 +62,8 @@ func TestPricedColumnsMatchEnumeration(t *testing.T) {
 		if err != nil {
 			return
 		}
-		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)), -1)
-		_, got, err := p.generateColumns(ctx, highs.Solver{}, g.poolCosts(), nil)
+		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)))
+		_, got, err := generateColumns(ctx, p, highs.Solver{}, g.poolCosts(), nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -95,11 +95,11 @@ func TestCheapestAtScale(t *testing.T) {
 		}
 		t.Run(z.name, func(t *testing.T) {
 			p := z.problem()
-			_, r, err := p.generateColumns(context.Background(), highs.Solver{}, nil, nil)
+			_, r, err := generateColumns(context.Background(), p, highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, _, err := p.generateColumns(context.Background(), highs.Solver{}, nil, nil)
+			c, _, err := generateColumns(context.Background(), p, highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -108,7 +108,7 @@ func TestCheapestAtScale(t *testing.T) {
 				prices[k] = 1 / (1 + float64(k)) // the slower the cheaper
 			}
 			for d := range p.Models {
-				p.Models[d].MinRPS = r.bound / 5 * c.units.modelRPS[d]
+				p.Models[d].MinRPS = r.bound / 5 * c.catalogue.units.modelRPS[d]
 			}
 			begin := cputime.Used()
 			o, err := Cheapest(context.Background(), p, prices, highs.Solver{}, Options{Gap: 1e-3})
@@ -202,11 +202,11 @@ func TestTinyFloorIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := every.solveRelaxation(context.Background(), highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)), -1)
+	r, err := every.solveRelaxation(context.Background(), highs.Solver{}, g.poolCosts(), indexesBelow(len(every.templates)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, c, err := p.generateColumns(context.Background(), highs.Solver{}, g.poolCosts(), nil)
+	_, c, err := generateColumns(context.Background(), p, highs.Solver{}, g.poolCosts(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package pool
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"inferplan/planner/stages"
@@ -25,7 +26,7 @@ func (p *Problem) contentOf(t *stages.Template, si int) replicaContent {
 type heldContents [][]map[replicaContent]int
 
 // emptyContents returns the contents of devices before anything runs.
-func (p *Problem) emptyContents() heldContents {
+func emptyContents(p *Problem) heldContents {
 	h := make(heldContents, len(p.Pools))
 	for k := range h {
 		h[k] = make([]map[replicaContent]int, p.Pools[k].Count)
@@ -53,73 +54,90 @@ func (h heldContents) addRun(stored replicaContent, run DeviceRun) (n int) {
 func (h heldContents) devicesShortOf(wanted heldContents) (n int) {
 	for k := range wanted {
 		for d, contents := range wanted[k] {
-			for stored, replicas := range contents {
-				if h[k][d][stored] < replicas {
-					n++
-					break
-				}
+			if !holdsAll(h[k][d], contents) {
+				n++
 			}
 		}
 	}
 	return n
 }
 
+// holdsAll reports whether a device that holds some contents holds all that is wanted.
+func holdsAll(held, wanted map[replicaContent]int) bool {
+	for content, n := range wanted {
+		if held[content] < n {
+			return false
+		}
+	}
+	return true
+}
+
+// deviceGroups holds the devices of a pool that are not yet assigned, grouped by what they hold.
+type deviceGroups struct {
+	contents []map[replicaContent]int // by device
+	devices  map[string][]int         // by the name of what they hold
+	names    []string                 // in the order of the first device of each group
+}
+
+// groupDevices groups the devices of a pool.
+func (h heldContents) groupDevices(pool int) *deviceGroups {
+	groups := &deviceGroups{contents: h[pool], devices: map[string][]int{}}
+	for d, contents := range h[pool] {
+		name := contentName(contents)
+		if _, ok := groups.devices[name]; !ok {
+			groups.names = append(groups.names, name)
+		}
+		groups.devices[name] = append(groups.devices[name], d)
+	}
+	return groups
+}
+
+// take removes the first device of a group and returns it. If none is left, it returns -1.
+func (g *deviceGroups) take(name string) int {
+	devices := g.devices[name]
+	if len(devices) == 0 {
+		return -1
+	}
+	g.devices[name] = devices[1:]
+	return devices[0]
+}
+
+// takeHolding removes a device that holds all that is wanted and returns it. If there is none, it returns -1.
+func (g *deviceGroups) takeHolding(wanted map[replicaContent]int) int {
+	for _, name := range g.names {
+		if devices := g.devices[name]; len(devices) > 0 && holdsAll(g.contents[devices[0]], wanted) {
+			return g.take(name)
+		}
+	}
+	return -1
+}
+
+// remaining returns the devices that were not taken. Idle ones come first: what runs on the others may go on
+// until they switch.
+func (g *deviceGroups) remaining() (devices []int) {
+	for _, name := range g.names {
+		devices = append(devices, g.devices[name]...)
+	}
+	slices.SortFunc(devices, func(a, b int) int {
+		return cmp.Or(cmp.Compare(len(g.contents[a]), len(g.contents[b])), cmp.Compare(a, b))
+	})
+	return devices
+}
+
 // assignBins assigns the bins of a pool, given by their contents, to devices, and returns the device of each
 // bin. A bin goes to a device that holds just that content, else to one that holds it among other things, else
 // to one of the remaining devices, which has to load something.
 func (h heldContents) assignBins(pool int, bins []map[replicaContent]int) (assigned []int) {
-	assigned = slices.Repeat([]int{-1}, len(bins))
-
-	// Group the devices by what they hold.
-	groups := map[string][]int{} // devices by what they hold
-	var names []string
-	for d, contents := range h[pool] {
-		contentKey := contentName(contents)
-		if _, ok := groups[contentKey]; !ok {
-			names = append(names, contentKey)
-		}
-		groups[contentKey] = append(groups[contentKey], d)
+	groups := h.groupDevices(pool)
+	for _, b := range bins {
+		assigned = append(assigned, groups.take(contentName(b)))
 	}
-	assign := func(i int, contentKey string) {
-		assigned[i] = groups[contentKey][0]
-		groups[contentKey] = groups[contentKey][1:]
-	}
-
-	// First the devices that hold just the content of the bin.
 	for i, b := range bins {
-		if contentKey := contentName(b); len(groups[contentKey]) > 0 {
-			assign(i, contentKey)
+		if assigned[i] < 0 {
+			assigned[i] = groups.takeHolding(b)
 		}
 	}
-	isHeldBy := func(b, c map[replicaContent]int) bool {
-		for contentKey, n := range b {
-			if c[contentKey] < n {
-				return false
-			}
-		}
-		return true
-	}
-
-	// Then those that hold it among other things.
-	for i, b := range bins {
-		if assigned[i] >= 0 {
-			continue
-		}
-		for _, contentKey := range names {
-			if len(groups[contentKey]) > 0 && isHeldBy(b, h[pool][groups[contentKey][0]]) {
-				assign(i, contentKey)
-				break
-			}
-		}
-	}
-	var remaining []int
-	for _, contentKey := range names {
-		remaining = append(remaining, groups[contentKey]...)
-	}
-	// Then idle devices first: what runs on the others may go on until they switch.
-	slices.SortFunc(remaining, func(a, b int) int {
-		return cmp.Or(cmp.Compare(len(h[pool][a]), len(h[pool][b])), cmp.Compare(a, b))
-	})
+	remaining := groups.remaining()
 	for i := range bins {
 		if assigned[i] < 0 {
 			assigned[i], remaining = remaining[0], remaining[1:]
@@ -145,10 +163,10 @@ func (k *planPacking) assignToHolders(pool int, bins []deviceBin) []deviceBin {
 	for i := range bins {
 		wanted[i] = map[replicaContent]int{}
 		for _, piece := range bins[i].pieces {
-			wanted[i][k.contentOf(&k.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)] += piece.replicas
+			wanted[i][k.problem.contentOf(&k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)] += piece.replicas
 		}
 	}
-	ordered := make([]deviceBin, k.Pools[pool].Count)
+	ordered := make([]deviceBin, k.problem.Pools[pool].Count)
 	for i, device := range k.heldContents.assignBins(pool, wanted) {
 		ordered[device] = bins[i]
 	}
@@ -164,7 +182,7 @@ type wantedPiece struct {
 
 // reusePacking packs one pool around what its devices hold.
 type reusePacking struct {
-	planPacking
+	rounding        Rounding
 	deviceContents  []map[replicaContent]int // by device
 	wantedPieces    []wantedPiece
 	wantedByContent map[replicaContent][]int // indexes of wantedPieces
@@ -178,13 +196,13 @@ type reusePacking struct {
 // holds and the plan wants. Then the rest fills empty devices and free parts of the others. If that needs more
 // devices than there are, it returns nil.
 func (k *planPacking) packAroundHeld(pool int, groups []slotGroup) []deviceBin {
-	n := k.Pools[pool].Count
-	reuse := &reusePacking{planPacking: *k, deviceContents: k.heldContents[pool], wantedByContent: map[replicaContent][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]slotKey, n)}
+	n := k.problem.Pools[pool].Count
+	reuse := &reusePacking{rounding: k.problem.Rounding, deviceContents: k.heldContents[pool], wantedByContent: map[replicaContent][]int{}, partsPerDevice: 1, bins: make([]deviceBin, n), ownerSlots: make([]slotKey, n)}
 
 	// The pieces that the plan wants.
 	for _, g := range groups {
 		for _, piece := range g.pieces {
-			content := k.contentOf(&k.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
+			content := k.problem.contentOf(&k.catalogue.templates[k.plan.pipelines[piece.pipeline].template], piece.stage)
 			reuse.wantedByContent[content] = append(reuse.wantedByContent[content], len(reuse.wantedPieces))
 			reuse.wantedPieces = append(reuse.wantedPieces, wantedPiece{piece, g.slot, content})
 			reuse.partsPerDevice = lcm(reuse.partsPerDevice, piece.share)
@@ -215,34 +233,16 @@ func (s *reusePacking) putReplicas(device int, wanted *wantedPiece, n int) {
 
 // reuseHeld leaves on devices what they hold and the plan wants. The devices of which most is wanted come first.
 func (s *reusePacking) reuseHeld() {
-	// Replicas that are wanted of each content.
-	remaining := map[replicaContent]int{}
-	for i := range s.wantedPieces {
-		remaining[s.wantedPieces[i].content] += s.wantedPieces[i].replicas
-	}
-
-	// How much of each device is useful.
 	contents := make([][]replicaContent, len(s.bins))
-	byUseful := indexesBelow(len(s.bins))
-	useful := make([]int, len(s.bins))
-	for device, c := range s.deviceContents {
-		for content := range c {
-			contents[device] = append(contents[device], content)
-			useful[device] += min(c[content], remaining[content]) * s.partsPerDevice / content.share
-		}
-		slices.SortFunc(contents[device], func(a, b replicaContent) int {
-			return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.firstBlock, b.firstBlock), cmp.Compare(a.lastBlock, b.lastBlock), cmp.Compare(a.share, b.share))
-		})
+	for device, held := range s.deviceContents {
+		contents[device] = slices.SortedFunc(maps.Keys(held), compareContents)
 	}
-	slices.SortStableFunc(byUseful, func(a, b int) int { return cmp.Compare(useful[b], useful[a]) })
-
-	// Keep what is wanted, under the slot rule for one slot per device only.
-	for _, device := range byUseful {
+	for _, device := range s.devicesByUse() {
 		for _, content := range contents[device] {
 			heldReplicas := s.deviceContents[device][content]
 			for _, i := range s.wantedByContent[content] {
 				wanted := &s.wantedPieces[i]
-				if s.Rounding == Slot && len(s.bins[device].pieces) > 0 && s.ownerSlots[device] != wanted.slot {
+				if len(s.bins[device].pieces) > 0 && !s.mayJoin(device, wanted) {
 					continue
 				}
 				if reused := min(heldReplicas, wanted.replicas); reused > 0 {
@@ -254,15 +254,43 @@ func (s *reusePacking) reuseHeld() {
 	}
 }
 
+// compareContents orders contents of one pool.
+func compareContents(a, b replicaContent) int {
+	return cmp.Or(cmp.Compare(a.network, b.network), cmp.Compare(a.firstBlock, b.firstBlock), cmp.Compare(a.lastBlock, b.lastBlock), cmp.Compare(a.share, b.share))
+}
+
+// devicesByUse returns the devices by falling part of them that the plan wants.
+func (s *reusePacking) devicesByUse() []int {
+	wantedReplicas := map[replicaContent]int{}
+	for i := range s.wantedPieces {
+		wantedReplicas[s.wantedPieces[i].content] += s.wantedPieces[i].replicas
+	}
+	usefulParts := make([]int, len(s.bins))
+	for device, held := range s.deviceContents {
+		for content, n := range held {
+			usefulParts[device] += min(n, wantedReplicas[content]) * s.partsPerDevice / content.share
+		}
+	}
+	byUse := indexesBelow(len(s.bins))
+	slices.SortStableFunc(byUse, func(a, b int) int { return cmp.Compare(usefulParts[b], usefulParts[a]) })
+	return byUse
+}
+
+// mayJoin reports whether a piece may stand beside what is on a device: under the slot rule only one slot does.
+func (s *reusePacking) mayJoin(device int, wanted *wantedPiece) bool {
+	return s.rounding != Slot || s.ownerSlots[device] == wanted.slot
+}
+
 // placeRest places the remaining replicas: first whole devices of one piece, then the largest replicas into free
-// parts, on devices that load something anyway before others. If there are too few devices, it returns false.
-// Whole devices of one piece.
+// parts. If there are too few devices, it returns false.
 func (s *reusePacking) placeRest() bool {
 	for device := range s.bins {
 		if len(s.bins[device].pieces) == 0 {
 			s.emptyDevices = append(s.emptyDevices, device)
 		}
 	}
+
+	// Whole devices of one piece.
 	for i := range s.wantedPieces {
 		wanted := &s.wantedPieces[i]
 		for ; wanted.replicas >= wanted.share; s.emptyDevices = s.emptyDevices[1:] {
@@ -279,17 +307,11 @@ func (s *reusePacking) placeRest() bool {
 	for i := range s.wantedPieces {
 		wanted := &s.wantedPieces[i]
 		for wanted.replicas > 0 {
-			target := -1
-			for device := range s.bins {
-				if len(s.bins[device].pieces) > 0 && s.bins[device].freeParts >= s.partsPerDevice/wanted.share && (s.Rounding != Slot || s.ownerSlots[device] == wanted.slot) &&
-					(target < 0 || isLoading[device] && !isLoading[target]) {
-					target = device
-				}
+			target := s.partlyFreeDevice(wanted, isLoading)
+			if target < 0 && len(s.emptyDevices) == 0 {
+				return false
 			}
 			if target < 0 {
-				if len(s.emptyDevices) == 0 {
-					return false
-				}
 				target, s.emptyDevices = s.emptyDevices[0], s.emptyDevices[1:]
 			}
 			s.putReplicas(target, wanted, 1)
@@ -297,4 +319,23 @@ func (s *reusePacking) placeRest() bool {
 		}
 	}
 	return true
+}
+
+// partlyFreeDevice returns the first device in use that has room for one replica of a piece, before others one
+// that loads something anyway. If there is none, it returns -1.
+func (s *reusePacking) partlyFreeDevice(wanted *wantedPiece, isLoading []bool) int {
+	free := -1
+	for device := range s.bins {
+		bin := &s.bins[device]
+		if len(bin.pieces) == 0 || bin.freeParts < s.partsPerDevice/wanted.share || !s.mayJoin(device, wanted) {
+			continue
+		}
+		if isLoading[device] {
+			return device
+		}
+		if free < 0 {
+			free = device
+		}
+	}
+	return free
 }

@@ -1,81 +1,92 @@
 package pool
 
-import (
-	"context"
-)
+import "context"
 
-// requiredRate returns the requests/s that model d needs at a throughput in units.
-func (x *bundleSearch) requiredRate(d int, value float64) float64 {
-	return max(x.unitsToRate(value)*x.Models[d].Weight, x.Models[d].MinRPS)
+// modelCovers holds the covers of all models at the prices that were tried.
+type modelCovers struct {
+	search          *planSearch
+	problem         *Problem
+	catalogue       *templateCatalogue
+	choice          *waitChoice
+	modelTables     []*templateTable // by model
+	listedTemplates []map[int32]int  // by model: catalogue index of each template of its table that is in the catalogue
+	templateByKey   map[string]int   // catalogue index of each template
+	tables          [][]*coverTable  // by model: a table for each set of prices that was tried
+	prices          []float64        // the last of these prices: of all devices of each pool
+	boundTables     []*coverTable    // at the last prices: they cost no more than any plan does
+	repriceCount    int
 }
 
-// prepareCovers builds the template tables of all models and computes covers at the prices of the relaxation.
-func (x *bundleSearch) prepareCovers(ctx context.Context) error {
-	x.templateByKey = make(map[string]int, len(x.templates))
-	for i := range x.templates {
-		x.templateByKey[x.templates[i].Key()] = i
+// requiredRate returns the requests/s that model d needs at a throughput in units.
+func (c *modelCovers) requiredRate(d int, value float64) float64 {
+	return max(c.catalogue.unitsToRate(value)*c.problem.Models[d].Weight, c.problem.Models[d].MinRPS)
+}
+
+// newModelCovers builds the template tables of all models and computes covers at the prices of the relaxation.
+func newModelCovers(ctx context.Context, search *planSearch) *modelCovers {
+	c := &modelCovers{search: search, problem: search.problem, catalogue: search.catalogue, choice: search.choice}
+	c.templateByKey = c.catalogue.indexByKey()
+	for d := range c.problem.Models {
+		c.addModelTable(d)
 	}
-	for d := range x.Models {
-		x.addModelTable(d)
-	}
-	x.coverTables = make([][]*coverTable, len(x.Models))
-	x.addCovers(ctx, x.lp.poolPrice)
-	return nil
+	c.tables = make([][]*coverTable, len(c.problem.Models))
+	c.addCovers(ctx, c.choice.lp.poolPrice)
+	return c
 }
 
 // addCovers adds a cover table of each model at given prices of all devices of each pool. If all templates are
 // known, it lowers the bound by them.
-func (x *bundleSearch) addCovers(ctx context.Context, poolPrices []float64) {
-	x.coverPrices = poolPrices
-	builder := &coverBuilder{wholeDevices: x.Rounding == Slot}
+func (c *modelCovers) addCovers(ctx context.Context, poolPrices []float64) {
+	c.prices = poolPrices
+	builder := &coverBuilder{wholeDevices: c.problem.Rounding == Slot}
 	for k, v := range poolPrices {
-		builder.devicePrice = append(builder.devicePrice, v/float64(max(x.Pools[k].Count, 1)))
-		builder.poolSizes = append(builder.poolSizes, x.Pools[k].Count)
+		builder.devicePrice = append(builder.devicePrice, v/float64(max(c.problem.Pools[k].Count, 1)))
+		builder.poolSizes = append(builder.poolSizes, c.problem.Pools[k].Count)
 	}
 	boundGrid := boundSteps
-	if x.replan != nil {
+	if c.search.replan != nil {
 		boundGrid = coverSteps // a re-plan is wanted soon
 	}
 	var boundTables []*coverTable
 
 	// Covers with rates rounded down are for bundles, those rounded up for the bound.
-	for d := range x.Models {
+	for d := range c.problem.Models {
 		if ctx.Err() != nil {
 			return
 		}
-		maxRate := x.requiredRate(d, x.choiceBound)
-		items := builder.listItems(x.modelTables[d], maxRate)
-		x.coverTables[d] = append(x.coverTables[d], newCoverTable(items, maxRate, coverSteps, false))
+		maxRate := c.requiredRate(d, c.search.choiceBound)
+		items := builder.listItems(c.modelTables[d], maxRate)
+		c.tables[d] = append(c.tables[d], newCoverTable(items, maxRate, coverSteps, false))
 		if builder.wholeDevices {
 			// Two pipelines may fill a device together, so covers for the bound count parts of devices.
 			partBuilder := *builder
 			partBuilder.wholeDevices = false
-			items = partBuilder.listItems(x.modelTables[d], maxRate)
+			items = partBuilder.listItems(c.modelTables[d], maxRate)
 		}
 		boundTables = append(boundTables, newCoverTable(items, maxRate, boundGrid, true))
 	}
 
 	// If all templates are known, the covers bound the throughput.
-	x.boundTables = boundTables
-	if x.tables != nil || !x.incomplete {
-		x.choiceBound = max(min(x.choiceBound, x.coverableThroughput(boundTables)*(1+1e-9)), x.bestScore())
+	c.boundTables = boundTables
+	if c.search.tables != nil || !c.catalogue.incomplete {
+		c.search.lowerBound(c.coverableThroughput(boundTables) * (1 + 1e-9))
 	}
 }
 
 // repriceCovers adds covers at other prices, if not even parts of the bundles fit the devices: half way from the
-// prices of the relaxation to what the devices are worth to those bundles. It returns false, and adds none, if
-// parts fit or if covers were repriced often enough.
-func (x *bundleSearch) repriceCovers(ctx context.Context) bool {
-	total, scarcity := total(x.lp.poolPrice), total(x.scarcityPrices)
-	if x.repriceCount == maxReprices*x.options.Effort || scarcity <= 0 || ctx.Err() != nil {
+// prices of the relaxation to scarcityPrices, what the devices are worth to those bundles. If parts fit, or if
+// covers were repriced often enough, it adds none and returns false.
+func (c *modelCovers) repriceCovers(ctx context.Context, scarcityPrices []float64) bool {
+	totalPrice, scarcity := total(c.choice.lp.poolPrice), total(scarcityPrices)
+	if c.repriceCount == maxReprices*c.search.options.Effort || scarcity <= 0 || ctx.Err() != nil {
 		return false
 	}
-	x.repriceCount++
-	poolPrices := make([]float64, len(x.Pools))
-	for k, v := range x.lp.poolPrice {
-		poolPrices[k] = (v + x.scarcityPrices[k]*total/scarcity) / 2
+	c.repriceCount++
+	poolPrices := make([]float64, len(c.problem.Pools))
+	for k, v := range c.choice.lp.poolPrice {
+		poolPrices[k] = (v + scarcityPrices[k]*totalPrice/scarcity) / 2
 	}
-	x.addCovers(ctx, poolPrices)
+	c.addCovers(ctx, poolPrices)
 	return ctx.Err() == nil
 }
 
@@ -89,16 +100,16 @@ func total(values []float64) (added float64) {
 
 // coverableThroughput returns the largest throughput, in units, at which the covers of all models cost no more
 // than all devices are worth.
-func (x *bundleSearch) coverableThroughput(tables []*coverTable) float64 {
-	total := total(x.coverPrices)
+func (c *modelCovers) coverableThroughput(tables []*coverTable) float64 {
+	totalPrice := total(c.prices)
 	isAffordable := func(value float64) bool {
 		coverCost := 0.0
-		for d, c := range tables {
-			coverCost += c.costBySteps[c.stepsFor(x.requiredRate(d, value))]
+		for d, table := range tables {
+			coverCost += table.costBySteps[table.stepsFor(c.requiredRate(d, value))]
 		}
-		return coverCost <= total*(1+1e-9)
+		return coverCost <= totalPrice*(1+1e-9)
 	}
-	lo, hi := 0.0, x.choiceBound
+	lo, hi := 0.0, c.search.choiceBound
 	for range 40 {
 		if mid := (lo + hi) / 2; isAffordable(mid) {
 			lo = mid
@@ -111,46 +122,46 @@ func (x *bundleSearch) coverableThroughput(tables []*coverTable) float64 {
 
 // addModelTable adds the table of a model's templates: of all of them if they were listed, else of those that
 // the wait choice allows.
-func (x *bundleSearch) addModelTable(d int) {
+func (c *modelCovers) addModelTable(d int) {
 	indexByListed := map[int32]int{}
-	if x.tables != nil {
-		x.modelTables, x.listedTemplates = append(x.modelTables, x.tables[d]), append(x.listedTemplates, indexByListed)
+	if c.search.tables != nil {
+		c.modelTables, c.listedTemplates = append(c.modelTables, c.search.tables[d]), append(c.listedTemplates, indexByListed)
 		return
 	}
-	table := &templateTable{model: d, maxStages: x.MaxPartitions}
-	for _, i := range x.allowedTemplates {
-		if x.templates[i].Model == d {
+	table := &templateTable{model: d, maxStages: c.problem.MaxPartitions}
+	for _, i := range c.choice.allowedTemplates {
+		if c.catalogue.templates[i].Model == d {
 			indexByListed[int32(table.len())] = i
-			table.add(&x.templates[i])
+			table.add(&c.catalogue.templates[i])
 		}
 	}
-	x.modelTables, x.listedTemplates = append(x.modelTables, table), append(x.listedTemplates, indexByListed)
+	c.modelTables, c.listedTemplates = append(c.modelTables, table), append(c.listedTemplates, indexByListed)
 }
 
 // templateIndex returns the catalogue's index of a template of model d's table. A template that the catalogue
 // lacks joins it.
-func (x *bundleSearch) templateIndex(d int, listed int32) (int, error) {
-	if i, ok := x.listedTemplates[d][listed]; ok {
+func (c *modelCovers) templateIndex(d int, listed int32) (int, error) {
+	if i, ok := c.listedTemplates[d][listed]; ok {
 		return i, nil
 	}
-	t, err := x.modelTables[d].buildTemplate(x.Problem, int(listed))
+	t, err := c.modelTables[d].buildTemplate(c.problem, int(listed))
 	if err != nil {
 		return 0, err
 	}
-	i, ok := x.templateByKey[t.Key()]
+	i, ok := c.templateByKey[t.Key()]
 	if !ok {
-		i = len(x.templates)
-		x.templates, x.templateByKey[t.Key()] = append(x.templates, *t), i
+		i = len(c.catalogue.templates)
+		c.catalogue.templates, c.templateByKey[t.Key()] = append(c.catalogue.templates, *t), i
 	}
-	x.listedTemplates[d][listed] = i
+	c.listedTemplates[d][listed] = i
 	return i, nil
 }
 
 // allowNewTemplates adds the templates that joined the catalogue to the wait choice, with their losses.
-func (x *bundleSearch) allowNewTemplates() {
-	for i := len(x.losses); i < len(x.templates); i++ {
-		x.allowedTemplates = append(x.allowedTemplates, i)
-		x.losses = append(x.losses, x.waitChoice.choiceCatalogue.templateLoss(&x.templates[i], x.lp))
+func (c *modelCovers) allowNewTemplates() {
+	for i := len(c.choice.losses); i < len(c.catalogue.templates); i++ {
+		c.choice.allowedTemplates = append(c.choice.allowedTemplates, i)
+		c.choice.losses = append(c.choice.losses, c.choice.catalogue.templateLoss(&c.catalogue.templates[i], c.choice.lp))
 	}
-	x.outcome.Templates = max(x.outcome.Templates, len(x.templates))
+	c.search.outcome.Templates = max(c.search.outcome.Templates, len(c.catalogue.templates))
 }

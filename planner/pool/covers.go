@@ -95,37 +95,44 @@ func (builder *coverBuilder) appendItems(items []coverItem, table *templateTable
 			break
 		}
 		replicaRate := 1 / (stageRows[i].devicesPerRPS * float64(stageRows[i].share))
-	grow:
 		for replicas := 1; ; replicas++ {
-			item := coverItem{int32(template), replicaRate * float64(replicas), 0}
-			if goodCovers != nil && goodCovers.templateUnitCost >= nearlyGoodFactor*goodCovers.maxUnitCost[int(min(item.rate/goodCovers.rateStep, goodGridSteps))] {
+			rate := replicaRate * float64(replicas)
+			if goodCovers != nil && goodCovers.templateUnitCost >= nearlyGoodFactor*goodCovers.maxUnitCost[int(min(rate/goodCovers.rateStep, goodGridSteps))] {
 				break
 			}
-
-			// Price the devices that carry the rate.
-			for j := range stageRows {
-				stage := &stageRows[j]
-				if stage.share == 0 {
-					break
-				}
-				devices := math.Ceil(item.rate*stage.devicesPerRPS*float64(stage.share)-1e-9) / float64(stage.share)
-				if devices > float64(builder.poolSizes[stage.pool]) {
-					break grow
-				}
-				if builder.wholeDevices {
-					devices = math.Ceil(devices - 1e-9)
-				}
-				item.cost += builder.devicePrice[stage.pool] * devices
+			cost, fits := builder.priceOf(stageRows, rate)
+			if !fits {
+				break
 			}
-			if goodCovers == nil || item.cost < nearlyGoodFactor*goodCovers.costBySteps[goodCovers.stepsFor(item.rate)] {
-				items = append(items, item)
+			if goodCovers == nil || cost < nearlyGoodFactor*goodCovers.costBySteps[goodCovers.stepsFor(rate)] {
+				items = append(items, coverItem{int32(template), rate, cost})
 			}
-			if item.rate >= maxRate {
+			if rate >= maxRate {
 				break
 			}
 		}
 	}
 	return items
+}
+
+// priceOf returns the price of the devices that the fewest replicas of each stage take which carry a rate. If
+// there are too few devices, fits is false.
+func (builder *coverBuilder) priceOf(stageRows []compactStage, rate float64) (cost float64, fits bool) {
+	for j := range stageRows {
+		stage := &stageRows[j]
+		if stage.share == 0 {
+			break
+		}
+		devices := math.Ceil(rate*stage.devicesPerRPS*float64(stage.share)-1e-9) / float64(stage.share)
+		if devices > float64(builder.poolSizes[stage.pool]) {
+			return 0, false
+		}
+		if builder.wholeDevices {
+			devices = math.Ceil(devices - 1e-9)
+		}
+		cost += builder.devicePrice[stage.pool] * devices
+	}
+	return cost, true
 }
 
 // newCoverTable computes the covers of all rates up to maxRate on a grid of gridSteps steps. The rates of the

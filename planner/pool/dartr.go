@@ -31,12 +31,12 @@ func DARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome,
 // planDARTr is DARTr with the floors as they are.
 func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outcome, error) {
 	var kinds []int
-	for pairing := range p.Pools {
-		if p.Pools[pairing].Count > 0 {
-			kinds = append(kinds, pairing)
+	for k := range p.Pools {
+		if p.Pools[k].Count > 0 {
+			kinds = append(kinds, k)
 		}
-		if p.Pools[pairing].TimeShared {
-			return nil, fmt.Errorf("%w: %s is shared in time", ErrKinds, p.Pools[pairing].Kind)
+		if p.Pools[k].TimeShared {
+			return nil, fmt.Errorf("%w: %s is shared in time", ErrKinds, p.Pools[k].Kind)
 		}
 	}
 	if len(kinds) > 2 {
@@ -47,9 +47,9 @@ func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outc
 		return nil, err
 	}
 
-	// Try the divisions of both plans without partitioning.
-	pairing := &devicePairing{x.templateCatalogue}
-	var bestOutcome *AdoptedOutcome
+	// The best division of both plans without partitioning.
+	pairing := &devicePairing{p, x.catalogue.templates}
+	var bestOutcome *Outcome
 	var phasesDone []Phase
 	for i, baseline := range []func(context.Context, *Problem, milp.Solver, Options) (*Outcome, error){fewestDevicesNP, largestSumNP} {
 		np, err := baseline(ctx, p, s, o)
@@ -62,36 +62,48 @@ func planDARTr(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Outc
 		if i == 0 {
 			divisions = append(divisions, pairing.largerSplits(npDevices)...)
 		}
-		for _, division := range divisions {
-			adopted, err := Adopt(p, pairing.pairPipelines(pairing.dealIdle(division)))
-			if err != nil {
-				return nil, fmt.Errorf("repeating pairs of devices: %w", err)
-			}
-			if bestOutcome == nil || pairing.isBetter(&adopted.Outcome, &bestOutcome.Outcome) {
-				bestOutcome = adopted
-			}
+		if bestOutcome, err = pairing.bestOf(bestOutcome, divisions); err != nil {
+			return nil, err
 		}
 	}
 
 	// The bound of pooled pipelines, and the work of all solves.
-	bestOutcome.Bound = max(x.unitsToRate(x.provenBound()), bestOutcome.Value)
-	bestOutcome.Templates, bestOutcome.Phases = len(x.templates), append(phasesDone, x.outcome.Phases...)
+	bestOutcome.Bound = max(x.catalogue.unitsToRate(x.provenBound()), bestOutcome.Value)
+	bestOutcome.Templates, bestOutcome.Phases = len(x.catalogue.templates), append(phasesDone, x.outcome.Phases...)
 	bestOutcome.StoppedBy = milp.StoppedByWork
 	if ctx.Err() != nil {
 		bestOutcome.StoppedBy = milp.StoppedByInterrupt
 	}
-	return &bestOutcome.Outcome, nil
+	return bestOutcome, nil
 }
 
 // devicePairing divides devices among models, and repeats pairs of them.
-type devicePairing struct{ *templateCatalogue }
+type devicePairing struct {
+	problem   *Problem
+	templates []stages.Template
+}
+
+// bestOf returns the best of an outcome, which may be nil, and of those that repeat pairs on divisions of the
+// devices.
+func (k *devicePairing) bestOf(best *Outcome, divisions [][][]int) (*Outcome, error) {
+	for _, division := range divisions {
+		outcome, _, err := adoptPipelines(k.problem, k.pairPipelines(k.dealIdle(division)))
+		if err != nil {
+			return nil, fmt.Errorf("repeating pairs of devices: %w", err)
+		}
+		if best == nil || k.isBetter(outcome, best) {
+			best = outcome
+		}
+	}
+	return best, nil
+}
 
 // isBetter reports whether plan a is better than b by objective, weighted sum of rates and devices, in this
 // order.
 func (k *devicePairing) isBetter(a, b *Outcome) bool {
 	totals := func(o *Outcome) (rps, devices float64) {
 		for d, v := range o.RPS {
-			rps += v * k.Models[d].Weight
+			rps += v * k.problem.Models[d].Weight
 		}
 		for i := range o.Pipelines {
 			for _, v := range o.Pipelines[i].Devices {
@@ -113,9 +125,9 @@ func (k *devicePairing) isBetter(a, b *Outcome) bool {
 
 // devicesOf returns how many devices the models have in a plan: [model][pool].
 func (k *devicePairing) devicesOf(np *Outcome) [][]int {
-	devices := make([][]int, len(k.Models))
+	devices := make([][]int, len(k.problem.Models))
 	for d := range devices {
-		devices[d] = make([]int, len(k.Pools))
+		devices[d] = make([]int, len(k.problem.Pools))
 	}
 	for i := range np.Pipelines {
 		pipeline := &np.Pipelines[i]
@@ -128,7 +140,7 @@ func (k *devicePairing) devicesOf(np *Outcome) [][]int {
 
 // idleDevices returns how many devices of a pool no model has.
 func (k *devicePairing) idleDevices(devices [][]int, pool int) int {
-	idle := k.Pools[pool].Count
+	idle := k.problem.Pools[pool].Count
 	for d := range devices {
 		idle -= devices[d][pool]
 	}
@@ -165,8 +177,8 @@ func (k *devicePairing) dealIdle(devices [][]int) [][]int {
 	dealt := make([][]int, len(devices))
 	for d := range dealt {
 		dealt[d] = slices.Clone(devices[d])
-		for i := range k.Pools {
-			dealt[d][i] += k.idleDevices(devices, i) / len(k.Models)
+		for i := range k.problem.Pools {
+			dealt[d][i] += k.idleDevices(devices, i) / len(k.problem.Models)
 		}
 	}
 	return dealt
@@ -176,60 +188,70 @@ func (k *devicePairing) dealIdle(devices [][]int) [][]int {
 func (k *devicePairing) pairPipelines(devices [][]int) []InputPipeline {
 	var pipelines []InputPipeline
 	addReplicas := func(i, n int) {
-		if i < 0 || n == 0 {
-			return
+		if i >= 0 && n > 0 {
+			pipelines = append(pipelines, repeatedPipeline(&k.templates[i], n))
 		}
-		t := &k.templates[i]
-		pipeline := InputPipeline{Model: t.Model, Batch: t.Batch}
-		for _, s := range t.Stages {
-			pipeline.Stages = append(pipeline.Stages, InputStage{First: s.FirstBlock, Last: s.EndBlock, Pool: s.Pool, Share: 1, Replicas: n})
-		}
-		pipelines = append(pipelines, pipeline)
 	}
-	for d := range k.Models {
-		bestAlone := slices.Repeat([]int{-1}, len(k.Pools)) // by pool: best whole model
-		bestChain := -1                                     // best chain of two kinds
-		keepFaster := func(bestIndex *int, i int) {
-			if *bestIndex < 0 || pipelineRate(&k.templates[i]) > pipelineRate(&k.templates[*bestIndex]) {
-				*bestIndex = i
-			}
-		}
-
-		// Find the best whole model of each kind, and the best chain.
-		for i := range k.templates {
-			t := &k.templates[i]
-			if t.Model != d || slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return s.Share != 1 }) {
-				continue
-			}
-			switch {
-			case len(t.Stages) == 1:
-				keepFaster(&bestAlone[t.Stages[0].Pool], i)
-			case len(t.Stages) == 2 && t.Stages[0].Pool != t.Stages[1].Pool:
-				keepFaster(&bestChain, i)
-			}
-		}
-
+	for d := range k.problem.Models {
 		// Use chains, if one carries more than its two devices do with whole models. Then whole models.
+		wholeModels, chain := k.fastestTemplates(d)
 		remaining := slices.Clone(devices[d])
-		if bestChain >= 0 {
-			a, b := k.templates[bestChain].Stages[0].Pool, k.templates[bestChain].Stages[1].Pool
-			separateRate := 0.0
-			for _, i := range []int{a, b} {
-				if bestAlone[i] >= 0 {
-					separateRate += pipelineRate(&k.templates[bestAlone[i]])
-				}
-			}
-			if n := min(remaining[a], remaining[b]); pipelineRate(&k.templates[bestChain]) > separateRate {
-				addReplicas(bestChain, n)
-				remaining[a] -= n
-				remaining[b] -= n
-			}
+		if chain >= 0 && k.chainPays(chain, wholeModels) {
+			a, b := k.templates[chain].Stages[0].Pool, k.templates[chain].Stages[1].Pool
+			n := min(remaining[a], remaining[b])
+			addReplicas(chain, n)
+			remaining[a] -= n
+			remaining[b] -= n
 		}
-		for i, n := range remaining {
-			addReplicas(bestAlone[i], n)
+		for pool, n := range remaining {
+			addReplicas(wholeModels[pool], n)
 		}
 	}
 	return pipelines
+}
+
+// fastestTemplates returns, for model d on whole devices, the fastest template of one stage on each pool, and
+// the fastest one of two stages on two pools. Where there is none, the index is -1.
+func (k *devicePairing) fastestTemplates(d int) (wholeModels []int, chain int) {
+	wholeModels, chain = slices.Repeat([]int{-1}, len(k.problem.Pools)), -1
+	keepFaster := func(fastest *int, i int) {
+		if *fastest < 0 || pipelineRate(&k.templates[i]) > pipelineRate(&k.templates[*fastest]) {
+			*fastest = i
+		}
+	}
+	for i := range k.templates {
+		t := &k.templates[i]
+		if t.Model != d || slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return s.Share != 1 }) {
+			continue
+		}
+		switch {
+		case len(t.Stages) == 1:
+			keepFaster(&wholeModels[t.Stages[0].Pool], i)
+		case len(t.Stages) == 2 && t.Stages[0].Pool != t.Stages[1].Pool:
+			keepFaster(&chain, i)
+		}
+	}
+	return wholeModels, chain
+}
+
+// chainPays reports whether a chain carries more than its two devices do with whole models.
+func (k *devicePairing) chainPays(chain int, wholeModels []int) bool {
+	separateRate := 0.0
+	for _, s := range k.templates[chain].Stages {
+		if i := wholeModels[s.Pool]; i >= 0 {
+			separateRate += pipelineRate(&k.templates[i])
+		}
+	}
+	return pipelineRate(&k.templates[chain]) > separateRate
+}
+
+// repeatedPipeline returns a pipeline of n replicas of each stage of a template, on whole devices.
+func repeatedPipeline(t *stages.Template, n int) InputPipeline {
+	pipeline := InputPipeline{Model: t.Model, Batch: t.Batch}
+	for _, s := range t.Stages {
+		pipeline.Stages = append(pipeline.Stages, InputStage{First: s.FirstBlock, Last: s.EndBlock, Pool: s.Pool, Share: 1, Replicas: n})
+	}
+	return pipeline
 }
 
 // pipelineRate returns the rate that one replica of each stage carries.

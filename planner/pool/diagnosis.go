@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"inferplan/planner/kind"
-	"inferplan/planner/stages"
 	"inferplan/solver/milp"
 )
 
@@ -17,119 +15,31 @@ import (
 var errNoPlan = errors.New("no plan serves every model")
 
 // explainError replaces an infeasibility by its reason. Other errors are returned as they are.
-func (x *planSearch) explainError(ctx context.Context, err error) error {
+func (s *planSearch) explainError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, errInfeasible):
-		return (&noPlanDiagnosis{x}).floorsTooHigh(ctx)
+		return floorsTooHigh(ctx, s)
 	case errors.Is(err, errNoPlan):
-		return (&noPlanDiagnosis{x}).tooFewDevices(ctx)
+		return tooFewDevices(ctx, s)
 	}
 	return err
 }
 
-// floorPlanGap is the gap to which the part of the floors is known that whole devices carry.
-const floorPlanGap = 2e-3
-
-// floorlessWeight is the weight of a model without a floor, in parts of the smallest floor.
-const floorlessWeight = 1e-3
-
-// largestFloorPlan returns a plan that carries the floors in whole devices or, if there is none, the largest
-// common part of them. It is the plan of the most throughput with the floors as weights.
-func (x *planSearch) largestFloorPlan(ctx context.Context) (*Outcome, error) {
-	if x.floorOutcome != nil || x.floorErr != nil {
-		return x.floorOutcome, x.floorErr
-	}
-	relaxed := x.withoutFloors()
-	minFloor := math.Inf(1)
-	for _, m := range x.Models {
-		if m.MinRPS > 0 {
-			minFloor = min(minFloor, m.MinRPS)
-		}
-	}
-	for d := range relaxed.Models {
-		if relaxed.Models[d].Weight = x.Models[d].MinRPS; relaxed.Models[d].Weight <= 0 {
-			relaxed.Models[d].Weight = minFloor * floorlessWeight
-		}
-	}
-	x.floorOutcome, x.floorErr = solveThroughput(ctx, relaxed, x.solver, Options{Gap: floorPlanGap, Effort: x.options.Effort, Seed: x.options.Seed, NoPolish: true, NoDiagnosis: x.options.NoDiagnosis, EnoughRPS: 1})
-	return x.floorOutcome, x.floorErr
-}
-
-// floorsUnreachable reports whether no plan carries the floors. If only the existence of a plan is asked, a part
-// of the floors that is nearly the proven largest one decides, too.
-func (x *planSearch) floorsUnreachable() bool {
-	if x.bestPlan != nil && x.bestPlan.value > 0 || x.replan != nil {
-		return false
-	}
-	return x.floorErr != nil || x.floorOutcome != nil && (x.floorOutcome.Bound < 1-floorTolerance || x.options.NoDiagnosis && x.floorOutcome.Value < 1 && x.floorOutcome.Bound <= x.floorOutcome.Value*(1+2*floorPlanGap))
-}
-
-// adoptFloorPlan takes the plan that carries the largest part of the floors, if that carries them all and the
-// search itself has no plan that serves every model.
-func (x *planSearch) adoptFloorPlan(ctx context.Context) error {
-	if x.bestPlan != nil && x.bestPlan.value > 0 || ctx.Err() != nil || !x.hasFloors() {
-		return nil
-	}
-
-	// The plan that carries the largest part of the floors must carry all of them.
-	outcome, err := x.largestFloorPlan(ctx)
-	if err != nil || outcome.Value < 1 {
-		var infeasible *Infeasible
-		if errors.As(err, &infeasible) {
-			err = nil // the diagnosis says so
-		}
-		return err
-	}
-
-	// Find the templates of that plan in the catalogue.
-	indexByKey := map[string]int{}
-	for i := range x.templates {
-		indexByKey[x.templates[i].Key()] = i
-	}
-	var pipelines []planPipeline
-	for i := range outcome.Pipelines {
-		pipeline := &outcome.Pipelines[i]
-		k, ok := indexByKey[pipeline.Key()]
-		if !ok {
-			if !x.incomplete {
-				return nil
-			}
-			k = len(x.templates)
-			x.templates, x.allowedTemplates, x.losses = append(x.templates, pipeline.Template), append(x.allowedTemplates, k), append(x.losses, 0)
-		}
-		pipelines = append(pipelines, planPipeline{template: k, model: pipeline.Model, rps: pipeline.RPS, replicas: slices.Clone(pipeline.Replicas)})
-	}
-
-	// Keep the plan.
-	x.keepIfBetter(x.recomputePlan(pipelines))
-	x.recordPhase("floors", len(pipelines), milp.Stats{})
-	x.shouldStop(ctx)
-	return nil
-}
-
-// hasFloors reports whether some model has a floor.
-func (p *Problem) hasFloors() bool {
-	return slices.ContainsFunc(p.Models, func(m stages.Model) bool { return m.MinRPS > 0 })
-}
-
-// noPlanDiagnosis finds out why a search has no plan.
-type noPlanDiagnosis struct{ *planSearch }
-
 // floorsTooHigh returns the error for floors that are too high: it names the floors that exclude each other and
 // the largest common factor at which whole devices carry them.
-func (x *noPlanDiagnosis) floorsTooHigh(ctx context.Context) error {
+func floorsTooHigh(ctx context.Context, search *planSearch) error {
 	reason := &Infeasible{Model: -1, Constraint: "min_rps"}
-	if x.options.NoDiagnosis {
+	if search.options.NoDiagnosis {
 		return reason
 	}
-	outcome, err := x.largestFloorPlan(ctx)
+	outcome, err := search.floors.largestPlan(ctx)
 	if err != nil {
 		return err // without floors there is no plan either
 	}
 	reason.Load = outcome.Value
 	reason.Reason = fmt.Sprintf("the devices carry %s times the rates asked as min_rps", kind.LoadText(reason.Load))
-	program := x.newMaster(nil, x.mostServingTemplates(ctx), -1, true)
-	if limits, _, err := milp.FindConflict(ctx, x.solver, program.m); err == nil {
+	program := newMasterProgram(search.catalogue, nil, mostServingTemplates(ctx, search), -1, true)
+	if limits, _, err := milp.FindConflict(ctx, search.solver, program.m); err == nil {
 		for _, limit := range limits {
 			reason.Conflict = append(reason.Conflict, program.limitName(limit))
 		}
@@ -139,18 +49,18 @@ func (x *noPlanDiagnosis) floorsTooHigh(ctx context.Context) error {
 
 // mostServingTemplates returns the templates of that wait choice under which the relaxation carries the largest
 // common factor of the floors.
-func (x *noPlanDiagnosis) mostServingTemplates(ctx context.Context) (set []int) {
-	choices, _ := x.waitBoundChoices()
+func mostServingTemplates(ctx context.Context, search *planSearch) (set []int) {
+	choices, _ := listWaitBounds(search.catalogue)
 	maxFactor := 0.0
 	for _, bounds := range choices {
-		allowed := x.templatesWithin(bounds)
-		program := x.newMaster(nil, allowed, -1, false)
-		for d := range x.Models {
+		allowed := search.catalogue.templatesWithin(bounds)
+		program := newMasterProgram(search.catalogue, nil, allowed, -1, false)
+		for d := range search.problem.Models {
 			// The row rate - theta >= 0 becomes rate - floor * theta >= 0. A model without a floor asks for
 			// nothing.
-			program.m.AddTerm(program.modelRows[d], program.theta, 1-x.Models[d].MinRPS/x.units.modelRPS[d])
+			program.m.AddTerm(program.modelRows[d], program.theta, 1-search.problem.Models[d].MinRPS/search.catalogue.units.modelRPS[d])
 		}
-		sol, err := x.solver.Solve(ctx, program.m, milp.Options{})
+		sol, err := search.solver.Solve(ctx, program.m, milp.Options{})
 		if err == nil && sol.Status == milp.Optimal && (sol.Value > maxFactor || set == nil) {
 			maxFactor, set = sol.Value, allowed
 		}
@@ -160,14 +70,14 @@ func (x *noPlanDiagnosis) mostServingTemplates(ctx context.Context) (set []int) 
 
 // limitName returns what a limit of the relaxation stands for.
 func (l *masterProgram) limitName(limit milp.Limit) string {
-	for d := range l.Models {
+	for d := range l.problem.Models {
 		if l.floorRows[d] == limit.Row {
-			return fmt.Sprintf("at least %g requests/s of %s", l.Models[d].MinRPS, l.Models[d].Name)
+			return fmt.Sprintf("at least %g requests/s of %s", l.problem.Models[d].MinRPS, l.problem.Models[d].Name)
 		}
 	}
-	for k := range l.Pools {
+	for k := range l.problem.Pools {
 		if l.poolRows[k] == limit.Row {
-			return fmt.Sprintf("%d devices of kind %s", l.Pools[k].Count, l.Pools[k].Kind)
+			return fmt.Sprintf("%d devices of kind %s", l.problem.Pools[k].Count, l.problem.Pools[k].Kind)
 		}
 	}
 	return limit.String()
@@ -175,27 +85,27 @@ func (l *masterProgram) limitName(limit milp.Limit) string {
 
 // tooFewDevices returns the error for a search without a plan. It says how many devices are missing for every
 // model to have one replica of each stage of some pipeline, or else what is missing.
-func (x *noPlanDiagnosis) tooFewDevices(ctx context.Context) error {
+func tooFewDevices(ctx context.Context, search *planSearch) error {
 	reason := &Infeasible{Model: -1, Constraint: "devices"}
-	if x.options.NoDiagnosis {
+	if search.options.NoDiagnosis {
 		return reason
 	}
 	total := 0
 
 	// Devices for one replica of everything.
-	for k, n := range x.missingDevices(ctx) {
+	for k, n := range missingDevices(ctx, search) {
 		if n > 0 {
 			reason.Devices = append(reason.Devices, MissingDevices{k, n})
 			total += n
 		}
 	}
 	if total > 0 {
-		reason.Reason = fmt.Sprintf("%d models need more devices than there are: at least %d more", len(x.Models), total)
+		reason.Reason = fmt.Sprintf("%d models need more devices than there are: at least %d more", len(search.problem.Models), total)
 		return reason
 	}
-	if x.hasFloors() {
+	if search.problem.hasFloors() {
 		// One replica of everything fits, so whole devices do not carry the floors.
-		outcome, err := x.largestFloorPlan(ctx)
+		outcome, err := search.floors.largestPlan(ctx)
 		if err != nil {
 			return err
 		}
@@ -205,9 +115,9 @@ func (x *noPlanDiagnosis) tooFewDevices(ctx context.Context) error {
 	}
 
 	// Memory.
-	if k, bytes := x.jointMemory(ctx); bytes > 0 {
+	if k, bytes := jointMemory(ctx, search); bytes > 0 {
 		reason.Constraint, reason.Memory = "memory", bytes
-		reason.Reason = fmt.Sprintf("%d models together need at least %d bytes on each %s, which has %d", len(x.Models), bytes, x.Pools[k].Kind, x.Pools[k].Memory)
+		reason.Reason = fmt.Sprintf("%d models together need at least %d bytes on each %s, which has %d", len(search.problem.Models), bytes, search.problem.Pools[k].Kind, search.problem.Pools[k].Memory)
 		return reason
 	}
 	reason.Reason = "no plan was found within the work limit; a higher effort may find one"
@@ -217,18 +127,18 @@ func (x *noPlanDiagnosis) tooFewDevices(ctx context.Context) error {
 // missingDevices returns the fewest devices of every pool to add so that every model has one replica of each
 // stage of some pipeline. If that is not known, it returns nil. Models that can use the same devices are counted
 // together.
-func (x *noPlanDiagnosis) missingDevices(ctx context.Context) []int {
+func missingDevices(ctx context.Context, search *planSearch) []int {
 	// Rows of the pools, with additional devices.
 	m := milp.New("devices missing")
-	poolRows := make([]milp.Row, len(x.Pools))
-	addedVars := make([]milp.Var, len(x.Pools))
-	for k := range x.Pools {
-		addedVars[k] = m.AddInt("more "+x.Pools[k].Kind, 0, 1e6, 1)
-		poolRows[k] = m.AddLE("devices "+x.Pools[k].Kind, float64(x.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
+	poolRows := make([]milp.Row, len(search.problem.Pools))
+	addedVars := make([]milp.Var, len(search.problem.Pools))
+	for k := range search.problem.Pools {
+		addedVars[k] = m.AddInt("more "+search.problem.Pools[k].Kind, 0, 1e6, 1)
+		poolRows[k] = m.AddLE("devices "+search.problem.Pools[k].Kind, float64(search.problem.Pools[k].Count), milp.Term{Var: addedVars[k], Coef: -1})
 	}
 
 	// For each group of models with the same uses, as many uses as models.
-	usesByModel, models := x.singleReplicaUses()
+	usesByModel, models := singleReplicaUses(search)
 	for _, usesKey := range slices.Sorted(maps.Keys(models)) {
 		row := m.AddEQ("models", float64(len(models[usesKey])))
 		for _, devices := range usesByModel[models[usesKey][0]] {
@@ -241,7 +151,7 @@ func (x *noPlanDiagnosis) missingDevices(ctx context.Context) []int {
 	}
 
 	// The fewest additional devices.
-	sol, err := x.solver.Solve(ctx, m, milp.Options{MaxNodes: 10000})
+	sol, err := search.solver.Solve(ctx, m, milp.Options{MaxNodes: 10000})
 	if err != nil || !sol.Feasible() {
 		return nil
 	}
@@ -254,11 +164,11 @@ func (x *noPlanDiagnosis) missingDevices(ctx context.Context) []int {
 
 // singleReplicaUses returns, for each model, the devices of every pool that one replica of each stage of a
 // template takes, without duplicates. models groups the models by the text of these uses.
-func (x *noPlanDiagnosis) singleReplicaUses() (usesByModel [][][]float64, models map[string][]int) {
-	usesByModel, models = make([][][]float64, len(x.Models)), map[string][]int{}
-	for _, ti := range x.allowedTemplates {
-		t := &x.templates[ti]
-		if devices := x.singleReplicaDevices(t); !slices.ContainsFunc(usesByModel[t.Model], func(o []float64) bool { return slices.Equal(o, devices) }) {
+func singleReplicaUses(search *planSearch) (usesByModel [][][]float64, models map[string][]int) {
+	usesByModel, models = make([][][]float64, len(search.problem.Models)), map[string][]int{}
+	for _, ti := range search.choice.allowedTemplates {
+		t := &search.catalogue.templates[ti]
+		if devices := search.catalogue.singleReplicaDevices(t); !slices.ContainsFunc(usesByModel[t.Model], func(o []float64) bool { return slices.Equal(o, devices) }) {
 			usesByModel[t.Model] = append(usesByModel[t.Model], devices)
 		}
 	}
@@ -273,33 +183,33 @@ func (x *noPlanDiagnosis) singleReplicaUses() (usesByModel [][][]float64, models
 // jointMemory returns a pool whose memory is too small for every model to have some pipeline, and the bytes per
 // device that would do, as few as possible in relation to what the devices have. If memory is enough, it returns
 // 0 bytes.
-func (x *noPlanDiagnosis) jointMemory(ctx context.Context) (pool int, bytes int64) {
-	templates := indexesBelow(len(x.templates))
-	tightPools := x.tightMemory(templates)
+func jointMemory(ctx context.Context, search *planSearch) (pool int, bytes int64) {
+	templates := indexesBelow(len(search.catalogue.templates))
+	tightPools := search.catalogue.tightMemory(templates)
 
 	// A program over one template of every model that minimises the memory beyond that of the devices.
-	program := &integerProgram{templateCatalogue: x.templateCatalogue, m: milp.New("memory missing"), memoryRows: make([]milp.Row, len(x.Pools))}
-	for k := range x.Pools {
+	program := &integerProgram{problem: search.problem, catalogue: search.catalogue, m: milp.New("memory missing"), memoryRows: make([]milp.Row, len(search.problem.Pools))}
+	for k := range search.problem.Pools {
 		program.memoryRows[k] = -1
 		if tightPools[k] {
-			program.memoryRows[k] = program.m.AddLE("memory "+x.Pools[k].Kind, 1, milp.Term{Var: program.m.AddVar("more "+x.Pools[k].Kind, 0, milp.Inf, 1), Coef: -1})
+			program.memoryRows[k] = program.m.AddLE("memory "+search.problem.Pools[k].Kind, 1, milp.Term{Var: program.m.AddVar("more "+search.problem.Pools[k].Kind, 0, milp.Inf, 1), Coef: -1})
 		}
 	}
 	usedVars := program.requireOnePerModel(templates)
-	sol, err := x.solver.Solve(ctx, program.m, milp.Options{MaxNodes: 10000})
+	sol, err := search.solver.Solve(ctx, program.m, milp.Options{MaxNodes: 10000})
 	if err != nil || !sol.Feasible() {
 		return 0, 0
 	}
 
 	// The bytes that those templates need.
-	memory := x.newResidentMemory()
+	memory := newResidentMemory(search.problem)
 	for i := range templates {
 		if sol.Int(usedVars[i]) > 0 {
-			memory.add(&x.templates[i])
+			memory.add(&search.catalogue.templates[i])
 		}
 	}
-	for k := range x.Pools {
-		if tightPools[k] && memory.bytes[k] > x.Pools[k].Memory {
+	for k := range search.problem.Pools {
+		if tightPools[k] && memory.bytes[k] > search.problem.Pools[k].Memory {
 			return k, memory.bytes[k]
 		}
 	}

@@ -82,12 +82,12 @@
 //
 // Many models:
 //
-//	covers.go         the covers of a model: a covering knapsack
-//	coverbound.go     the bound that covers prove, and the templates that they need
-//	allotments.go     the bound that whole devices per model prove
-//	bundle.go         bisects the largest throughput that bundles reach
-//	bundleprogram.go  picks one bundle per model by a linear or integer program
-//	bundlerounder.go  rounds that choice by swaps of bundles
+//	covers.go     the covers of a model: a covering knapsack
+//	reach.go      the covers of all models, the bound that they prove, and the templates that they need
+//	allotments.go the bound that whole devices per model prove
+//	bundle.go     bisects the largest throughput that bundles reach
+//	choosing.go   picks one bundle per model by a linear or integer program
+//	settle.go     rounds that choice by swaps of bundles
 //
 // After the objective is reached:
 //
@@ -95,8 +95,8 @@
 //	cheapest.go   Cheapest: the least price that carries given rates
 //	polish.go     of equal plans, one of fewer moves, a larger weighted sum, fewer devices
 //	latency.go    of equal plans, one of less latency
-//	uneven.go     SolveUneven: devices that leave the NIC of their node to others
-//	floors.go     the one tolerance, and floors at the edge of what is carried
+//	nic.go        SolveUneven: devices that leave the NIC of their node to others
+//	floors.go     the one tolerance, floors at the edge of what is carried, and the largest part of them
 //	limits.go     what limits the objective; why a model has no pipeline
 //	diagnosis.go  why no plan serves every model
 //

@@ -45,14 +45,7 @@ func (p *Problem) withoutDominated(list []stages.Template) []stages.Template {
 		slices.SortFunc(group, func(a, b int) int { return cmp.Or(cmp.Compare(list[a].Latency, list[b].Latency), cmp.Compare(a, b)) })
 		var keptTemplates []int
 		for _, i := range group {
-			dominated := false
-			for _, j := range keptTemplates {
-				if p.dominates(&list[j], &list[i]) {
-					dominated = true
-					break
-				}
-			}
-			if dominated {
+			if slices.ContainsFunc(keptTemplates, func(j int) bool { return p.dominates(&list[j], &list[i]) }) {
 				continue
 			}
 			keptTemplates = slices.DeleteFunc(keptTemplates, func(j int) bool { return p.dominates(&list[i], &list[j]) })

@@ -1,8 +1,13 @@
 package pool
 
 import (
+	"context"
 	"errors"
+	"math"
 	"slices"
+
+	"inferplan/planner/stages"
+	"inferplan/solver/milp"
 )
 
 // floorTolerance is the part by which a plan may miss a floor under a rate. Every search uses this one value, so
@@ -51,4 +56,105 @@ func solveAtFloors(p *Problem, solve func(*Problem) (*Outcome, error)) (*Outcome
 		}
 	}
 	return retried, nil
+}
+
+// hasFloors reports whether some model has a floor.
+func (p *Problem) hasFloors() bool {
+	return slices.ContainsFunc(p.Models, func(m stages.Model) bool { return m.MinRPS > 0 })
+}
+
+// floorSearch looks, once, for the plan that carries the largest common part of the floors of a search.
+type floorSearch struct {
+	search  *planSearch
+	outcome *Outcome // nil if it was not looked for
+	err     error    // why there is no such plan
+}
+
+// floorPlanGap is the gap to which the part of the floors is known that whole devices carry.
+const floorPlanGap = 2e-3
+
+// floorlessWeight is the weight of a model without a floor, in parts of the smallest floor.
+const floorlessWeight = 1e-3
+
+// largestPlan returns a plan that carries the floors in whole devices or, if there is none, the largest common
+// part of them. It is the plan of the most throughput with the floors as weights.
+func (f *floorSearch) largestPlan(ctx context.Context) (*Outcome, error) {
+	if f.outcome != nil || f.err != nil {
+		return f.outcome, f.err
+	}
+	models := f.search.problem.Models
+	minFloor := math.Inf(1)
+	for _, m := range models {
+		if m.MinRPS > 0 {
+			minFloor = min(minFloor, m.MinRPS)
+		}
+	}
+	relaxed := f.search.problem.withoutFloors()
+	for d := range relaxed.Models {
+		if relaxed.Models[d].Weight = models[d].MinRPS; relaxed.Models[d].Weight <= 0 {
+			relaxed.Models[d].Weight = minFloor * floorlessWeight
+		}
+	}
+	o := &f.search.options
+	f.outcome, f.err = solveThroughput(ctx, relaxed, f.search.solver, Options{Gap: floorPlanGap, Effort: o.Effort, Seed: o.Seed, NoPolish: true, NoDiagnosis: o.NoDiagnosis, EnoughRPS: 1})
+	return f.outcome, f.err
+}
+
+// areUnreachable reports whether no plan carries the floors. If only the existence of a plan is asked, a part of
+// the floors that is nearly the proven largest one decides, too.
+func (f *floorSearch) areUnreachable() bool {
+	switch {
+	case f.search.incumbent.servesAll() || f.search.replan != nil:
+		return false
+	case f.err != nil:
+		return true
+	case f.outcome == nil:
+		return false
+	case f.outcome.Bound < 1-floorTolerance:
+		return true
+	}
+	return f.search.options.NoDiagnosis && f.outcome.Value < 1 && f.outcome.Bound <= f.outcome.Value*(1+2*floorPlanGap)
+}
+
+// adoptPlan takes the plan that carries the largest part of the floors, if that carries them all and the search
+// itself has no plan that serves every model.
+func (f *floorSearch) adoptPlan(ctx context.Context) error {
+	search := f.search
+	if search.incumbent.servesAll() || ctx.Err() != nil || !search.problem.hasFloors() {
+		return nil
+	}
+
+	// The plan that carries the largest part of the floors must carry all of them.
+	outcome, err := f.largestPlan(ctx)
+	if err != nil || outcome.Value < 1 {
+		var infeasible *Infeasible
+		if errors.As(err, &infeasible) {
+			err = nil // the diagnosis says so
+		}
+		return err
+	}
+
+	// Find the templates of that plan in the catalogue. One that was not generated joins it.
+	catalogue := search.catalogue
+	indexByKey := catalogue.indexByKey()
+	var pipelines []planPipeline
+	for i := range outcome.Pipelines {
+		pipeline := &outcome.Pipelines[i]
+		index, ok := indexByKey[pipeline.Key()]
+		if !ok {
+			if !catalogue.incomplete {
+				return nil
+			}
+			index = len(catalogue.templates)
+			catalogue.templates = append(catalogue.templates, pipeline.Template)
+			search.choice.allowedTemplates, search.choice.losses = append(search.choice.allowedTemplates, index), append(search.choice.losses, 0)
+		}
+		pipelines = append(pipelines, planPipeline{template: index, model: pipeline.Model, rps: pipeline.RPS, replicas: slices.Clone(pipeline.Replicas)})
+	}
+
+	// Keep the plan.
+	search.incumbent.keepIfBetter(catalogue.recomputePlan(pipelines))
+	search.recordPhase("floors", len(pipelines), milp.Stats{})
+	search.shouldStop(ctx)
+	return nil
 }

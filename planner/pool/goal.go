@@ -51,7 +51,7 @@ func (maxThroughputGoal) relativeGap(score, bound float64) float64 {
 func (maxThroughputGoal) newProgram(c *templateCatalogue, set []int, bound float64) *integerProgram {
 	// θ is bounded by the relaxation and not more tightly: at a tighter limit all solutions of the relaxation
 	// look alike, and the search for plans loses its way.
-	return c.newProgram(set, bound, 0)
+	return newIntegerProgram(c, set, bound, 0)
 }
 
 // minPriceGoal minimises the price of the whole devices that carry the floors. A score is a price with its sign
@@ -115,14 +115,14 @@ func (g *minPriceGoal) planPrice(c *templateCatalogue, plan *replicaPlan) float6
 
 // newProgram maximises the price of the idle devices: whole devices that stay idle are not paid for.
 func (g *minPriceGoal) newProgram(c *templateCatalogue, set []int, _ float64) *integerProgram {
-	q := c.newProgram(set, 0, 0)
+	q := newIntegerProgram(c, set, 0, 0)
 	q.m.SetObj(q.theta, 0)
 	q.m.SetOffset(-1)
-	q.idleVars = make([]milp.Var, len(c.Pools))
-	for k := range c.Pools {
+	q.idleVars = make([]milp.Var, len(c.problem.Pools))
+	for k := range c.problem.Pools {
 		q.idleVars[k] = -1
-		if n := c.Pools[k].Count; n > 0 {
-			q.idleVars[k] = q.m.AddInt("idle "+c.Pools[k].Kind, 0, float64(n), g.devicePrices[k]/g.totalPrice)
+		if n := c.problem.Pools[k].Count; n > 0 {
+			q.idleVars[k] = q.m.AddInt("idle "+c.problem.Pools[k].Kind, 0, float64(n), g.devicePrices[k]/g.totalPrice)
 			q.m.AddTerm(q.poolRows[k], q.idleVars[k], 1)
 		}
 	}

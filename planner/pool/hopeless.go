@@ -14,45 +14,45 @@ const maxSingleChoices = 4
 // dropHopelessChoices drops the wait choices, from index first on, under which no plan meets the floors. One
 // program over all templates that some choice of a group allows decides for the whole group. Choices of similar
 // waits allow much the same templates, so groups are halves of the choices in the order of their waits.
-func (x *planSearch) dropHopelessChoices(ctx context.Context, first int) error {
-	if len(x.waitChoices)-first <= maxSingleChoices || x.bestPlan != nil && x.bestPlan.value > 0 || !x.hasFloors() {
+func dropHopelessChoices(ctx context.Context, search *planSearch, first int) error {
+	if len(search.waitChoices)-first <= maxSingleChoices || search.incumbent.servesAll() || !search.problem.hasFloors() {
 		return nil
 	}
 	var group []int
-	for i := first; i < len(x.waitChoices); i++ {
-		if x.waitChoices[i].waits != nil {
+	for i := first; i < len(search.waitChoices); i++ {
+		if search.waitChoices[i].waits != nil {
 			group = append(group, i)
 		}
 	}
 	slices.SortStableFunc(group, func(a, b int) int {
-		return slices.Compare(x.waitChoices[a].waits.longestInfer, x.waitChoices[b].waits.longestInfer)
+		return slices.Compare(search.waitChoices[a].waits.longestInfer, search.waitChoices[b].waits.longestInfer)
 	})
-	return x.dropGroup(ctx, group)
+	return dropGroup(ctx, search, group)
 }
 
 // dropGroup drops a group of wait choices, or parts of it, if no plan under them meets the floors.
-func (x *planSearch) dropGroup(ctx context.Context, group []int) error {
+func dropGroup(ctx context.Context, search *planSearch, group []int) error {
 	if len(group) == 0 || ctx.Err() != nil {
 		return nil
 	}
 
 	// All templates that some choice of the group allows.
-	groupTemplates, bound := []int(nil), x.goal.noPlanScore()
+	groupTemplates, bound := []int(nil), search.goal.noPlanScore()
 	for _, i := range group {
-		groupTemplates = append(groupTemplates, x.waitChoices[i].allowedTemplates...)
-		bound = max(bound, x.waitChoices[i].bound)
+		groupTemplates = append(groupTemplates, search.waitChoices[i].allowedTemplates...)
+		bound = max(bound, search.waitChoices[i].bound)
 	}
 	slices.Sort(groupTemplates)
-	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*x.options.Effort {
-		options := x.workLimits(basisNodes)
+	if groupTemplates = slices.Compact(groupTemplates); len(groupTemplates) <= maxSurvivors*search.options.Effort {
+		options := search.workLimits(basisNodes)
 		options.Gap = 1 // any plan shows that there is one
-		sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.templateCatalogue, groupTemplates, bound).m, options)
+		sol, err := search.solver.Solve(ctx, search.goal.newProgram(search.catalogue, groupTemplates, bound).m, options)
 		if err != nil {
 			return fmt.Errorf("solving the integer program of %d choices of waits: %w", len(group), err)
 		}
 		if sol.Status == milp.Infeasible {
 			for _, i := range group {
-				x.waitChoices[i].bound = x.goal.noPlanScore()
+				search.waitChoices[i].bound = search.goal.noPlanScore()
 			}
 			return nil
 		}
@@ -63,8 +63,8 @@ func (x *planSearch) dropGroup(ctx context.Context, group []int) error {
 		return nil
 	}
 	middle := len(group) / 2
-	if err := x.dropGroup(ctx, group[:middle]); err != nil {
+	if err := dropGroup(ctx, search, group[:middle]); err != nil {
 		return err
 	}
-	return x.dropGroup(ctx, group[middle:])
+	return dropGroup(ctx, search, group[middle:])
 }

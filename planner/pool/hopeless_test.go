@@ -27,12 +27,12 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 		}
 		asked := rapid.Float64Range(0.9, 1).Draw(t, "asked")
 		for d := range p.Models {
-			p.Models[d].MinRPS = asked * x.lp.bound * x.units.modelRPS[d]
+			p.Models[d].MinRPS = asked * x.choice.lp.bound * x.catalogue.units.modelRPS[d]
 		}
 		if x, err = newSearch(ctx, p, highs.Solver{}, Options{}, maxThroughputGoal{}); err != nil {
 			return
 		}
-		if err := x.dropHopelessChoices(ctx, 0); err != nil {
+		if err := dropHopelessChoices(ctx, x, 0); err != nil {
 			t.Fatal(err)
 		}
 		for i := range x.waitChoices {
@@ -42,7 +42,7 @@ func TestOnlyHopelessChoicesAreDropped(t *testing.T) {
 				continue
 			}
 			dropped++
-			sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.templateCatalogue, c.allowedTemplates, c.lp.bound).m, milp.Options{MaxNodes: 2000})
+			sol, err := x.solver.Solve(ctx, x.goal.newProgram(x.catalogue, c.allowedTemplates, c.lp.bound).m, milp.Options{MaxNodes: 2000})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -9,70 +9,79 @@ import (
 	"inferplan/solver/milp"
 )
 
-// planImprover runs the phases that improve the best plan of a search, and its bound, over the templates of the
-// wait choice under work.
-type planImprover struct{ *planSearch }
-
 // improvePlan runs one phase after another until the gap closes or the work is done.
-func (x *planImprover) improvePlan(ctx context.Context) error {
-	// The plan that runs, if there is one, is the first incumbent.
-	basis := slices.Clone(x.lp.usedTemplates)
-	if x.replan != nil {
-		x.keepIfBetter(x.recomputePlan(x.replan.pipelines))
-		x.recordPhase("what runs", len(x.replan.pipelines), milp.Stats{})
-		if x.bestPlan != nil && x.bestValue() > 0 && x.shouldStop(ctx) {
-			return nil
+func improvePlan(ctx context.Context, search *planSearch) error {
+	basis, stop, err := findFirstPlan(ctx, search)
+	if stop || err != nil {
+		return err
+	}
+
+	// With many models, bundles; else integer programs over few templates.
+	if search.problem.usesBundles() && search.incumbent.plan != nil {
+		if err := planByBundles(ctx, search); err != nil {
+			return err
 		}
-		basis = unionTemplates(basis, x.replan.pipelines)
+		if search.shouldStop(ctx) || search.catalogue.incomplete {
+			return nil // the programs that follow are too large for what is left
+		}
+	} else if stop, err := solveSmallPrograms(ctx, search, basis); stop || err != nil {
+		return err
+	}
+	return solveLargePrograms(ctx, search, basis)
+}
+
+// findFirstPlan makes plans without an integer program over replicas. It returns the templates that the programs
+// start with. stop reports that the plan is good enough, or that there is none under the wait choice.
+func findFirstPlan(ctx context.Context, search *planSearch) (basis []int, stop bool, err error) {
+	// The plan that runs, if there is one, is the first incumbent.
+	basis = slices.Clone(search.choice.lp.usedTemplates)
+	if search.replan != nil {
+		search.incumbent.keepIfBetter(search.catalogue.recomputePlan(search.replan.pipelines))
+		search.recordPhase("what runs", len(search.replan.pipelines), milp.Stats{})
+		if search.incumbent.servesAll() && search.shouldStop(ctx) {
+			return nil, true, nil
+		}
+		basis = unionTemplates(basis, search.replan.pipelines)
 	}
 
 	// The rates of the relaxation, scaled down until their replicas fit, are the next.
-	if x.roundRelaxation(); x.bestPlan != nil {
-		x.recordPhase("rounding", len(basis), milp.Stats{})
-		if x.shouldStop(ctx) {
-			return nil
+	if roundRelaxation(search); search.incumbent.plan != nil {
+		search.recordPhase("rounding", len(basis), milp.Stats{})
+		if search.shouldStop(ctx) {
+			return nil, true, nil
 		}
+	}
+	if search.incumbent.servesAll() {
+		return basis, false, nil
 	}
 
 	// If memory is tight, the relaxation may give no plan: start from one pipeline of every model.
-	if x.bestValue() == 0 && slices.Contains(x.tightMemory(x.allowedTemplates), true) {
-		templates, impossible, err := x.onePipelineEach(ctx)
+	if slices.Contains(search.catalogue.tightMemory(search.choice.allowedTemplates), true) {
+		templates, impossible, err := onePipelineEach(ctx, search)
 		if err != nil {
-			return err
+			return nil, false, err
 		}
 		if impossible {
-			x.choiceBound = x.bestScore()
-			return nil
+			search.choiceBound = search.incumbent.score()
+			return nil, true, nil
 		}
 		basis = unionTemplates(append(basis, templates...))
 	}
 
 	// If not even one replica of everything fits, there is no plan.
-	if x.bestValue() == 0 && !x.incomplete && slices.ContainsFunc((&noPlanDiagnosis{x.planSearch}).missingDevices(ctx), func(n int) bool { return n > 0 }) {
-		x.choiceBound = x.bestScore()
-		return nil // not even one replica of everything fits
+	if !search.catalogue.incomplete && slices.ContainsFunc(missingDevices(ctx, search), func(n int) bool { return n > 0 }) {
+		search.choiceBound = search.incumbent.score()
+		return nil, true, nil
 	}
-
-	// With many models, bundles; else integer programs over few templates.
-	if x.usesBundles() && x.bestPlan != nil {
-		if err := x.planByBundles(ctx); err != nil {
-			return err
-		}
-		if x.shouldStop(ctx) || x.incomplete {
-			return nil // the programs that follow are too large for what is left
-		}
-	} else if stop, err := x.solveSmallPrograms(ctx, basis); stop || err != nil {
-		return err
-	}
-	return x.solveLargePrograms(ctx, basis)
+	return basis, false, nil
 }
 
 // nodeDivisor returns the divisor of the nodes: above 1 if a plan is wanted soon.
-func (x *planImprover) nodeDivisor() int64 {
+func nodeDivisor(search *planSearch) int64 {
 	switch {
-	case x.replan != nil:
+	case search.replan != nil:
 		return replanNodeDivisor
-	case x.options.Hurry:
+	case search.options.Hurry:
 		return hurryNodeDivisor
 	}
 	return 1
@@ -80,51 +89,51 @@ func (x *planImprover) nodeDivisor() int64 {
 
 // solveSmallPrograms runs the phases that need few templates: the program over the basis, the bound of whole
 // devices per model, and sums of losses. stop reports that the search may stop.
-func (x *planImprover) solveSmallPrograms(ctx context.Context, basis []int) (stop bool, err error) {
-	if _, err := x.solveInteger(ctx, "basis", basis, basisNodes/x.nodeDivisor()); err != nil || x.shouldStop(ctx) {
+func solveSmallPrograms(ctx context.Context, search *planSearch, basis []int) (stop bool, err error) {
+	if _, err := solveInteger(ctx, search, "basis", basis, basisNodes/nodeDivisor(search)); err != nil || search.shouldStop(ctx) {
 		return true, err
 	}
-	if err := x.adoptFloorPlan(ctx); err != nil || x.floorsUnreachable() || x.shouldStop(ctx) {
+	if err := search.floors.adoptPlan(ctx); err != nil || search.floors.areUnreachable() || search.shouldStop(ctx) {
 		return true, err
 	}
-	if err := x.boundByWholeDevices(ctx); err != nil || x.shouldStop(ctx) {
+	if err := boundByWholeDevices(ctx, search); err != nil || search.shouldStop(ctx) {
 		return true, err
 	}
-	x.boundByLosses(lossWorkSteps)
-	return x.shouldStop(ctx), nil
+	boundByLosses(search, lossWorkSteps)
+	return search.shouldStop(ctx), nil
 }
 
 // solveLargePrograms runs the program over some templates of every model, and the one over all templates that a
 // better plan may use.
-func (x *planImprover) solveLargePrograms(ctx context.Context, basis []int) error {
-	byLoss := x.templatesByLoss()
-	smallSet := x.pickTemplates(byLoss, basis, x.templatesPerModel())
-	isOptimal, err := x.solveInteger(ctx, "pool", smallSet, poolNodes/x.nodeDivisor())
-	if err != nil || x.shouldStop(ctx) || x.options.Hurry {
+func solveLargePrograms(ctx context.Context, search *planSearch, basis []int) error {
+	byLoss := search.choice.templatesByLoss()
+	smallSet := search.choice.pickTemplates(byLoss, basis, search.templatesPerModel())
+	isOptimal, err := solveInteger(ctx, search, "pool", smallSet, poolNodes/nodeDivisor(search))
+	if err != nil || search.shouldStop(ctx) || search.options.Hurry {
 		return err
 	}
 	// The plan is better now, so the sums of losses have less to look at.
-	if x.boundByLosses(longLossFactor * lossWorkSteps); x.shouldStop(ctx) {
+	if boundByLosses(search, longLossFactor*lossWorkSteps); search.shouldStop(ctx) {
 		return nil
 	}
-	if x.replan != nil && x.options.Effort == 1 {
+	if search.replan != nil && search.options.Effort == 1 {
 		return nil // a re-plan is wanted soon: its proof only with more effort
 	}
 	// The templates that a better plan may use: no other one can be in it.
 	var survivors []int
 	for _, i := range byLoss {
-		if x.losses[i] < x.lp.bound-x.bestScore() {
+		if search.choice.losses[i] < search.choice.lp.bound-search.incumbent.score() {
 			survivors = append(survivors, i)
 		}
 	}
 	if isOptimal && isSubset(survivors, smallSet) {
 		return nil
 	}
-	if len(survivors) > maxSurvivors*x.options.Effort {
-		survivors = x.pickTemplates(byLoss, basis, widePerModel*x.options.Effort)
+	if len(survivors) > maxSurvivors*search.options.Effort {
+		survivors = search.choice.pickTemplates(byLoss, basis, widePerModel*search.options.Effort)
 	}
-	_, err = x.solveInteger(ctx, "survivors", survivors, survivorNodes)
-	x.shouldStop(ctx)
+	_, err = solveInteger(ctx, search, "survivors", survivors, survivorNodes)
+	search.shouldStop(ctx)
 	return err
 }
 
@@ -134,22 +143,22 @@ const roundingSteps = 24
 // roundRelaxation makes a plan of the relaxation: all its rates times the largest factor for which the replicas,
 // rounded up, fit the devices. For the least price, which asks for fixed rates, the factor is 1. On large
 // clusters the plan is close to the bound at once. Elsewhere it is a start.
-func (x *planImprover) roundRelaxation() {
-	if x.hasTimeShared() {
+func roundRelaxation(search *planSearch) {
+	if search.problem.hasTimeShared() {
 		return
 	}
 
 	// planAt returns the plan of the rates times a factor, or nil if it does not fit.
 	planAt := func(factor float64) *replicaPlan {
-		pipelines := make([]planPipeline, len(x.lp.usedTemplates))
-		for i, ti := range x.lp.usedTemplates {
-			t := &x.templates[ti]
-			pipelines[i] = pipelineFor(t, ti, factor*x.lp.usedRates[i]*x.units.modelRPS[t.Model])
+		pipelines := make([]planPipeline, len(search.choice.lp.usedTemplates))
+		for i, ti := range search.choice.lp.usedTemplates {
+			t := &search.catalogue.templates[ti]
+			pipelines[i] = pipelineFor(t, ti, factor*search.choice.lp.usedRates[i]*search.catalogue.units.modelRPS[t.Model])
 		}
-		return x.recomputePlan(pipelines)
+		return search.catalogue.recomputePlan(pipelines)
 	}
-	if x.goal.poolCosts() != nil {
-		x.keepIfBetter(planAt(1))
+	if search.goal.poolCosts() != nil {
+		search.incumbent.keepIfBetter(planAt(1))
 		return
 	}
 
@@ -167,90 +176,106 @@ func (x *planImprover) roundRelaxation() {
 			hi = mid
 		}
 	}
-	x.keepIfBetter(best)
+	search.incumbent.keepIfBetter(best)
 }
 
 // solveInteger solves the integer program over a set of templates and those of the best plan. It keeps a better
-// plan, and lowers the bound by what the program proves: a plan that uses a template outside the set loses at
-// least that template's loss. solved reports whether the program was solved to its gap.
-func (x *planImprover) solveInteger(ctx context.Context, name string, templates []int, nodes int64) (isOptimal bool, err error) {
+// plan, and lowers the bound by what the program proves. isOptimal reports whether the program was solved to its
+// gap.
+func solveInteger(ctx context.Context, search *planSearch, name string, templates []int, nodes int64) (isOptimal bool, err error) {
 	// The best plan is no start if it breaks the wait choice under work.
-	hasStart := x.bestPlan != nil && !slices.ContainsFunc(x.bestPlan.pipelines, func(c planPipeline) bool { return math.IsInf(x.losses[c.template], 1) })
+	hasStart := search.incumbent.plan != nil && !slices.ContainsFunc(search.incumbent.plan.pipelines, func(c planPipeline) bool { return math.IsInf(search.choice.losses[c.template], 1) })
 	if hasStart {
-		templates = unionTemplates(templates, x.bestPlan.pipelines)
+		templates = unionTemplates(templates, search.incumbent.plan.pipelines)
 	} else {
 		templates = unionTemplates(templates)
 	}
 
-	// Build the program, with the limit on moves if a plan runs.
-	bound := x.lp.bound
-	if x.options.Hurry {
-		bound = min(bound, x.choiceBound) // the program then proves less and finds plans sooner
-	}
-	program := x.goal.newProgram(x.templateCatalogue, templates, bound)
-	if x.replan != nil {
-		program.limitMoves(x.replan, x.replan.maxMoved)
-	}
-
-	// Limits of the solve, and the start.
-	options := x.workLimits(nodes)
-	options.Gap, options.HeuristicEffort = max(x.options.Gap/2, provenGap), heuristicEffort
-	if x.options.Hurry {
-		options.MaxStall = maxStallNodes
-	}
-	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.m.NumVars())*int64(x.options.Effort))
+	// Build the program and solve it.
+	program := buildProgram(search, templates)
+	options := programOptions(search, name, program, nodes)
 	if hasStart {
-		options.Start = program.startPoint(x.bestPlan)
+		options.Start = program.startPoint(search.incumbent.plan)
 	}
-	if x.options.EnoughRPS > 0 {
-		options.TargetValue = x.options.EnoughRPS / x.units.throughput * (1 + floorTolerance)
-	}
-	if x.options.Progress != nil {
-		options.Incumbent = func(found milp.Incumbent) {
-			// The solver's own figures, for the progress line. The plan's are recomputed later.
-			if x.bestPlan == nil || found.Value > x.bestScore() {
-				x.options.Progress(Progress{Phase: name, Value: x.displayValue(found.Value), Bound: x.displayValue(x.provenBound()), Incumbent: true})
-			}
-		}
-	}
-
-	// Solve.
-	sol, err := x.solver.Solve(ctx, program.m, options)
+	sol, err := search.solver.Solve(ctx, program.m, options)
 	if err != nil {
 		return false, fmt.Errorf("solving the integer program over %d pipelines: %w", len(templates), err)
 	}
 	if sol.Feasible() {
-		x.keepIfBetter(program.readPlan(sol))
+		search.incumbent.keepIfBetter(program.readPlan(sol))
 	}
 
-	// The bound of plans within the set.
-	var programBound float64
-	switch sol.Status {
-	case milp.Optimal, milp.Gap:
-		programBound, isOptimal = sol.Bound, true
-	case milp.Infeasible:
-		programBound, isOptimal = x.goal.noPlanScore(), true
-	default:
-		programBound = sol.Bound
+	// Lower the bound. The program of a later search of a re-plan is over plans that move less than asked, and
+	// bounds no other plan.
+	programBound, isOptimal := boundWithin(search, sol)
+	if search.replan != nil && search.replan.numSearches > 0 {
+		programBound = search.choiceBound
 	}
-	if math.IsNaN(programBound) {
-		programBound = math.Inf(1) // the solver has no bound: the program proves nothing
-	}
+	search.lowerBound(max(programBound, boundOutside(search, templates)))
+	search.recordPhase(name, len(templates), sol.Stats)
+	return isOptimal, nil
+}
 
-	// The bound of plans that use a template outside the set.
-	minOutsideLoss := math.Inf(1)
-	if x.incomplete {
-		minOutsideLoss = 0 // templates that were not generated may lose nothing
+// buildProgram returns the integer program over a set of templates, with the limit on moves if a plan runs.
+func buildProgram(search *planSearch, templates []int) *integerProgram {
+	bound := search.choice.lp.bound
+	if search.options.Hurry {
+		bound = min(bound, search.choiceBound) // the program then proves less and finds plans sooner
 	}
-	for _, i := range x.allowedTemplates {
-		if _, ok := slices.BinarySearch(templates, i); !ok {
-			minOutsideLoss = min(minOutsideLoss, x.losses[i])
+	program := search.goal.newProgram(search.catalogue, templates, bound)
+	if search.replan != nil {
+		program.limitMoves(search.replan, search.replan.maxMoved)
+	}
+	return program
+}
+
+// programOptions returns the limits of the solve of a program in so many nodes per unit of effort.
+func programOptions(search *planSearch, name string, program *integerProgram, nodes int64) milp.Options {
+	options := search.workLimits(nodes)
+	options.Gap, options.HeuristicEffort = max(search.options.Gap/2, provenGap), heuristicEffort
+	if search.options.Hurry {
+		options.MaxStall = maxStallNodes
+	}
+	options.MaxIterations = min(options.MaxIterations, maxColumnWork/int64(program.m.NumVars())*int64(search.options.Effort))
+	if search.options.EnoughRPS > 0 {
+		options.TargetValue = search.options.EnoughRPS / search.catalogue.units.throughput * (1 + floorTolerance)
+	}
+	if search.options.Progress != nil {
+		options.Incumbent = func(found milp.Incumbent) {
+			// The solver's own figures, for the progress line. The plan's are recomputed later.
+			if search.incumbent.plan == nil || found.Value > search.incumbent.score() {
+				search.options.Progress(Progress{Phase: name, Value: search.displayValue(found.Value), Bound: search.displayValue(search.provenBound()), Incumbent: true})
+			}
 		}
 	}
-	if x.replan != nil && x.replan.numSearches > 0 {
-		programBound = x.choiceBound // the program was over plans that move less than asked
+	return options
+}
+
+// boundWithin returns the bound that the solution of a program proves for plans over its templates, and whether
+// the program was solved to its gap. If the solver has no bound, the program proves nothing, and the bound is
+// infinite.
+func boundWithin(search *planSearch, sol *milp.Solution) (bound float64, isOptimal bool) {
+	bound = sol.Bound
+	if sol.Status == milp.Infeasible {
+		bound = search.goal.noPlanScore()
 	}
-	x.choiceBound = max(min(x.choiceBound, max(programBound, x.lp.bound-minOutsideLoss)), x.bestScore())
-	x.recordPhase(name, len(templates), sol.Stats)
-	return isOptimal, nil
+	if math.IsNaN(bound) {
+		bound = math.Inf(1)
+	}
+	return bound, sol.Status == milp.Optimal || sol.Status == milp.Gap || sol.Status == milp.Infeasible
+}
+
+// boundOutside returns the bound of plans that use a template outside a set, which is sorted: such a plan stays
+// below the bound of the relaxation by at least the loss of that template.
+func boundOutside(search *planSearch, templates []int) float64 {
+	minLoss := math.Inf(1)
+	if search.catalogue.incomplete {
+		minLoss = 0 // templates that were not generated may lose nothing
+	}
+	for _, i := range search.choice.allowedTemplates {
+		if _, ok := slices.BinarySearch(templates, i); !ok {
+			minLoss = min(minLoss, search.choice.losses[i])
+		}
+	}
+	return search.choice.lp.bound - minLoss
 }

@@ -9,7 +9,7 @@ import (
 // waitChoice is a choice of wait bounds with the templates that keep the rule under it, their relaxation, and
 // the loss of each.
 type waitChoice struct {
-	choiceCatalogue  *templateCatalogue
+	catalogue        *templateCatalogue
 	waits            *waitBounds
 	allowedTemplates []int
 	lp               *relaxation
@@ -19,9 +19,9 @@ type waitChoice struct {
 
 // computeLosses computes the losses of the allowed templates.
 func (c *waitChoice) computeLosses() {
-	c.losses = slices.Repeat([]float64{math.Inf(1)}, len(c.choiceCatalogue.templates))
+	c.losses = slices.Repeat([]float64{math.Inf(1)}, len(c.catalogue.templates))
 	for _, i := range c.allowedTemplates {
-		c.losses[i] = c.choiceCatalogue.templateLoss(&c.choiceCatalogue.templates[i], c.lp)
+		c.losses[i] = c.catalogue.templateLoss(&c.catalogue.templates[i], c.lp)
 	}
 }
 
@@ -34,13 +34,13 @@ func (c *waitChoice) templatesByLoss() []int {
 
 // pickTemplates returns the basis and the first n templates of each model, sorted.
 func (c *waitChoice) pickTemplates(byLoss, basis []int, n int) []int {
-	pickedOfModel := make([]int, len(c.choiceCatalogue.Models))
+	pickedOfModel := make([]int, len(c.catalogue.problem.Models))
 	isPicked := make(map[int]bool, len(basis))
 	for _, i := range basis {
 		isPicked[i] = true
 	}
 	for _, i := range byLoss {
-		if d := c.choiceCatalogue.templates[i].Model; pickedOfModel[d] < n && !math.IsInf(c.losses[i], 1) {
+		if d := c.catalogue.templates[i].Model; pickedOfModel[d] < n && !math.IsInf(c.losses[i], 1) {
 			pickedOfModel[d]++
 			isPicked[i] = true
 		}
@@ -51,6 +51,11 @@ func (c *waitChoice) pickTemplates(byLoss, basis []int, n int) []int {
 	}
 	slices.Sort(picked)
 	return picked
+}
+
+// bestTemplates returns the basis of the relaxation and the n templates of least loss of each model, sorted.
+func (c *waitChoice) bestTemplates(n int) []int {
+	return c.pickTemplates(c.templatesByLoss(), c.lp.usedTemplates, n)
 }
 
 // isSubset reports whether all of a are in b, which is sorted.
@@ -77,52 +82,47 @@ func unionTemplates(templates []int, plans ...[]planPipeline) []int {
 
 // incumbent is the best plan so far, by the goal of the search.
 type incumbent struct {
-	*templateCatalogue
-	goal     planGoal
-	replan   *replanState // of the plan that runs; nil without one
-	bestPlan *replicaPlan
+	catalogue *templateCatalogue
+	goal      planGoal
+	replan    *replanState // of the plan that runs; nil without one
+	plan      *replicaPlan // nil as long as there is none
 }
 
-// unitsToRate converts a value in units to requests/s per weight.
-func (x *incumbent) unitsToRate(v float64) float64 { return v * x.units.throughput }
-
-// displayValue returns a score as users see it: requests/s per weight, or a price.
-func (x *incumbent) displayValue(score float64) float64 {
-	return x.goal.displayValue(x.templateCatalogue, score)
-}
-
-// bestScore returns the score of the best plan, in units. Without a plan it is the goal's noPlanScore.
-func (x *incumbent) bestScore() float64 {
-	if x.bestPlan == nil {
-		return x.goal.noPlanScore()
+// score returns the score of the best plan, in units. Without a plan it is the goal's noPlanScore.
+func (b *incumbent) score() float64 {
+	if b.plan == nil {
+		return b.goal.noPlanScore()
 	}
-	return x.goal.scoreOf(x.templateCatalogue, x.bestPlan)
+	return b.goal.scoreOf(b.catalogue, b.plan)
 }
 
-// bestValue returns the throughput of the best plan, in units. Without a plan it is 0.
-func (x *incumbent) bestValue() float64 {
-	if x.bestPlan == nil {
+// value returns the throughput of the best plan, in units. Without a plan it is 0.
+func (b *incumbent) value() float64 {
+	if b.plan == nil {
 		return 0
 	}
-	return x.bestPlan.value / x.units.throughput
+	return b.plan.value / b.catalogue.units.throughput
 }
+
+// servesAll reports whether the best plan serves every model. Without a plan it returns false.
+func (b *incumbent) servesAll() bool { return b.plan != nil && b.plan.value > 0 }
 
 // keepIfBetter makes a plan the best one if it scores higher, is placeable and moves few enough devices. If its
 // shares do not fit devices one by one, it counts without the replicas that are in the way.
-func (x *incumbent) keepIfBetter(plan *replicaPlan) {
+func (b *incumbent) keepIfBetter(plan *replicaPlan) {
 	isBetter := func() bool {
-		return plan != nil && (x.bestPlan == nil || x.goal.scoreOf(x.templateCatalogue, plan) > x.bestScore())
+		return plan != nil && (b.plan == nil || b.goal.scoreOf(b.catalogue, plan) > b.score())
 	}
 	if !isBetter() {
 		return
 	}
-	if plan, _, _ = x.placePlan(plan, nil); isBetter() && x.replan.allowsMoves(plan) {
-		x.bestPlan = plan
+	if plan, _, _ = b.catalogue.placePlan(plan, nil); isBetter() && b.replan.allowsMoves(plan) {
+		b.plan = plan
 	}
 }
 
 // isPlaceable reports whether a plan that scores no higher may still replace the best one: whether it packs into
 // the devices and moves few enough of them.
-func (x *incumbent) isPlaceable(plan *replicaPlan) bool {
-	return x.unpackablePool(plan) < 0 && x.replan.allowsMoves(plan)
+func (b *incumbent) isPlaceable(plan *replicaPlan) bool {
+	return b.catalogue.unpackablePool(plan) < 0 && b.replan.allowsMoves(plan)
 }

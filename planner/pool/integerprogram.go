@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -14,7 +15,8 @@ import (
 //
 //	max θ   s.t.  θ <= Σ x_t / w_d,   x_t <= X_s g_s,   devices of each slot >= Σ g_s / v_s (whole),   Σ devices <= N_k
 type integerProgram struct {
-	*templateCatalogue
+	problem       *Problem
+	catalogue     *templateCatalogue
 	m             *milp.Model
 	templateSet   []int // indexes of the templates
 	theta         milp.Var
@@ -50,9 +52,9 @@ type sharedWeight struct {
 // slotKey names a slot: the replicas that may share whole devices under the slot rule.
 type slotKey struct{ model, slot, pool int }
 
-// newProgram builds the program. θ is at least floor and at most bound, in units.
-func (c *templateCatalogue) newProgram(templates []int, bound, floor float64) *integerProgram {
-	program := &integerProgram{templateCatalogue: c, m: milp.New("plan"), templateSet: templates}
+// newIntegerProgram builds the program. θ is at least floor and at most bound, in units.
+func newIntegerProgram(c *templateCatalogue, templates []int, bound, floor float64) *integerProgram {
+	program := &integerProgram{problem: c.problem, catalogue: c, m: milp.New("plan"), templateSet: templates}
 	program.m.SetSense(milp.Maximize)
 	program.theta = program.m.AddVar("theta", floor, math.Max(floor, bound), 1)
 	program.addRows()
@@ -75,7 +77,7 @@ func (c *templateCatalogue) newProgram(templates []int, bound, floor float64) *i
 	}
 
 	// The devices of each slot.
-	program.takenTerms = make([][]milp.Term, len(c.Models)*len(c.Pools))
+	program.takenTerms = make([][]milp.Term, len(c.problem.Models)*len(c.problem.Pools))
 	for _, slot := range slots {
 		program.addDeviceTerms(slot, replicaTerms[slot])
 	}
@@ -86,15 +88,15 @@ func (c *templateCatalogue) newProgram(templates []int, bound, floor float64) *i
 // slot rule no two models share a device. There are few such counts, so a search that branches on them ends
 // soon. On time-shared pools models do share devices, so no counts are added.
 func (q *integerProgram) addModelCounts() {
-	if q.Rounding != Slot || q.hasTimeShared() {
+	if q.problem.Rounding != Slot || q.problem.hasTimeShared() {
 		return
 	}
 	for i, terms := range q.takenTerms {
 		if len(terms) < 2 {
 			continue
 		}
-		d, k := i/len(q.Pools), i%len(q.Pools)
-		count := q.m.AddInt(fmt.Sprintf("n%d_%d", d, k), 0, float64(q.Pools[k].Count), 0)
+		d, k := i/len(q.problem.Pools), i%len(q.problem.Pools)
+		count := q.m.AddInt(fmt.Sprintf("n%d_%d", d, k), 0, float64(q.problem.Pools[k].Count), 0)
 		q.m.AddRow("", 0, 0, append(slices.Clone(terms), milp.Term{Var: count, Coef: -1})...)
 		q.wholeCounts = append(q.wholeCounts, wholeCount{count, terms})
 	}
@@ -102,30 +104,30 @@ func (q *integerProgram) addModelCounts() {
 
 // addRows adds the rows that the templates' columns enter: rates, floors, devices and memory.
 func (q *integerProgram) addRows() {
-	for d := range q.Models {
-		q.rateRows = append(q.rateRows, q.m.AddGE("rate "+q.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
+	for d := range q.problem.Models {
+		q.rateRows = append(q.rateRows, q.m.AddGE("rate "+q.problem.Models[d].Name, 0, milp.Term{Var: q.theta, Coef: -1}))
 	}
-	q.floorRows = make([]milp.Row, len(q.Models))
-	for d := range q.Models {
+	q.floorRows = make([]milp.Row, len(q.problem.Models))
+	for d := range q.problem.Models {
 		q.floorRows[d] = -1
-		if floor := q.Models[d].MinRPS; floor > 0 {
-			q.floorRows[d] = q.m.AddGE("floor "+q.Models[d].Name, 1)
+		if floor := q.problem.Models[d].MinRPS; floor > 0 {
+			q.floorRows[d] = q.m.AddGE("floor "+q.problem.Models[d].Name, 1)
 		}
 	}
-	q.poolRows = make([]milp.Row, len(q.Pools))
-	for k := range q.Pools {
+	q.poolRows = make([]milp.Row, len(q.problem.Pools))
+	for k := range q.problem.Pools {
 		q.poolRows[k] = -1
-		if q.Pools[k].Count > 0 {
-			q.poolRows[k] = q.m.AddLE("devices "+q.Pools[k].Kind, float64(q.Pools[k].Count))
+		if q.problem.Pools[k].Count > 0 {
+			q.poolRows[k] = q.m.AddLE("devices "+q.problem.Pools[k].Kind, float64(q.problem.Pools[k].Count))
 		}
 	}
-	tightPools := q.tightMemory(q.templateSet)
-	q.memoryRows = make([]milp.Row, len(q.Pools))
-	for k := range q.Pools {
+	tightPools := q.catalogue.tightMemory(q.templateSet)
+	q.memoryRows = make([]milp.Row, len(q.problem.Pools))
+	for k := range q.problem.Pools {
 		q.memoryRows[k] = -1
 		if tightPools[k] {
 			// In parts of the device's memory, so that coefficients stay near 1.
-			q.memoryRows[k] = q.m.AddLE("memory "+q.Pools[k].Kind, 1)
+			q.memoryRows[k] = q.m.AddLE("memory "+q.problem.Pools[k].Kind, 1)
 		}
 	}
 }
@@ -133,14 +135,14 @@ func (q *integerProgram) addRows() {
 // addTemplateVars adds the rate of template i of the set, its replicas, and, if memory is tight, whether it is
 // used.
 func (q *integerProgram) addTemplateVars(i int) *stages.Template {
-	t := &q.templates[q.templateSet[i]]
-	unitRPS := q.units.modelRPS[t.Model]
-	maxUnits := q.maxRate(t) / unitRPS
+	t := &q.catalogue.templates[q.templateSet[i]]
+	unitRPS := q.catalogue.units.modelRPS[t.Model]
+	maxUnits := q.problem.maxRate(t) / unitRPS
 	rateVar := q.m.AddVar(fmt.Sprintf("x%d", i), 0, maxUnits, 0)
 	q.rateVars = append(q.rateVars, rateVar)
 	q.m.AddTerm(q.rateRows[t.Model], rateVar, 1)
 	if floorRow := q.floorRows[t.Model]; floorRow >= 0 {
-		q.m.AddTerm(floorRow, rateVar, q.floorShare(t.Model))
+		q.m.AddTerm(floorRow, rateVar, q.catalogue.floorShare(t.Model))
 	}
 	replicaVars := make([]milp.Var, len(t.Stages))
 	usedVar := milp.Var(-1)
@@ -148,9 +150,9 @@ func (q *integerProgram) addTemplateVars(i int) *stages.Template {
 	// Whole replicas of each stage carry the rate: x <= X g.
 	for si := range t.Stages {
 		s := &t.Stages[si]
-		if pool := &q.Pools[s.Pool]; !pool.TimeShared {
+		if pool := &q.problem.Pools[s.Pool]; !pool.TimeShared {
 			replicaVars[si] = q.m.AddInt(fmt.Sprintf("g%d_%d", i, si), 0, float64(pool.Count*s.Share), 0)
-			q.m.AddLE("", 0, milp.Term{Var: rateVar, Coef: q.partOfReplica(t.Model, s.Rate)}, milp.Term{Var: replicaVars[si], Coef: -1})
+			q.m.AddLE("", 0, milp.Term{Var: rateVar, Coef: q.catalogue.partOfReplica(t.Model, s.Rate)}, milp.Term{Var: replicaVars[si], Coef: -1})
 			continue
 		}
 		replicaVars[si] = -1
@@ -168,15 +170,15 @@ func (q *integerProgram) addTemplateVars(i int) *stages.Template {
 // addDeviceTerms counts the devices that the replicas of a slot take. If the rounding makes shares round up, it
 // adds a count of whole devices.
 func (q *integerProgram) addDeviceTerms(slot slotKey, terms []milp.Term) {
-	takenTerms := &q.takenTerms[slot.model*len(q.Pools)+slot.pool]
-	if q.Rounding == Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
+	takenTerms := &q.takenTerms[slot.model*len(q.problem.Pools)+slot.pool]
+	if q.problem.Rounding == Fractional || !slices.ContainsFunc(terms, func(t milp.Term) bool { return t.Coef != 1 }) {
 		for _, t := range terms {
 			q.m.AddTerm(q.poolRows[slot.pool], t.Var, t.Coef)
 		}
 		*takenTerms = append(*takenTerms, terms...)
 		return
 	}
-	count := q.m.AddInt(fmt.Sprintf("c%d_%d_%d", slot.model, slot.slot, slot.pool), 0, float64(q.Pools[slot.pool].Count), 0)
+	count := q.m.AddInt(fmt.Sprintf("c%d_%d_%d", slot.model, slot.slot, slot.pool), 0, float64(q.problem.Pools[slot.pool].Count), 0)
 	q.m.AddLE("", 0, append(slices.Clone(terms), milp.Term{Var: count, Coef: -1})...)
 	q.m.AddTerm(q.poolRows[slot.pool], count, 1)
 	*takenTerms = append(*takenTerms, milp.Term{Var: count, Coef: 1})
@@ -191,7 +193,7 @@ const minReplicaPart = 1e-5
 // tolerance would let the model run without it.
 func (c *templateCatalogue) partOfReplica(d int, rate float64) float64 {
 	part := c.units.modelRPS[d] / rate
-	if maxUnits := max(float64(len(c.Models)), c.Models[d].MinRPS/c.units.modelRPS[d]); maxUnits*minReplicaPart > 1 {
+	if maxUnits := max(float64(len(c.problem.Models)), c.problem.Models[d].MinRPS/c.units.modelRPS[d]); maxUnits*minReplicaPart > 1 {
 		return part
 	}
 	return max(part, minReplicaPart)
@@ -205,10 +207,10 @@ func (q *integerProgram) addMemoryTerms(t *stages.Template, usedVar milp.Var) {
 		if row < 0 {
 			continue
 		}
-		deviceBytes := float64(q.Pools[s.Pool].Memory)
+		deviceBytes := float64(q.problem.Pools[s.Pool].Memory)
 		ownBytes := s.Memory
-		if blocks, ok := q.sharedBlocksOf(t, s); ok {
-			weightBytes := q.Models[t.Model].WeightBytes(s.FirstBlock, s.EndBlock)
+		if blocks, ok := q.problem.sharedBlocksOf(t, s); ok {
+			weightBytes := q.problem.Models[t.Model].WeightBytes(s.FirstBlock, s.EndBlock)
 			ownBytes -= weightBytes
 			q.shareWeights(blocks, usedVar, row, float64(weightBytes)/deviceBytes)
 		}
@@ -256,7 +258,7 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 		if i < 0 {
 			return nil
 		}
-		point[q.rateVars[i]] = pipeline.rps / q.units.modelRPS[pipeline.model]
+		point[q.rateVars[i]] = pipeline.rps / q.catalogue.units.modelRPS[pipeline.model]
 		for si, v := range q.replicaVars[i] {
 			if v >= 0 {
 				point[v] = float64(pipeline.replicas[si])
@@ -266,8 +268,13 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 			point[q.usedVars[i]] = 1
 		}
 	}
+	q.setDerived(point, plan)
+	return point
+}
 
-	// Then the variables that follow from them: loaded weights, whole devices, θ, idle devices, moves.
+// setDerived sets the variables of a point that follow from the rates and replicas of its plan: loaded weights,
+// whole devices, θ, idle devices and moves.
+func (q *integerProgram) setDerived(point []float64, plan *replicaPlan) {
 	for _, shared := range q.sharedWeights {
 		for _, usedVar := range shared.userVars {
 			point[shared.loadedVar] = max(point[shared.loadedVar], point[usedVar])
@@ -281,12 +288,12 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 		point[whole.count] = math.Ceil(sum - 1e-9)
 	}
 	if _, maxTheta := q.m.Bounds(q.theta); maxTheta > 0 {
-		point[q.theta] = plan.value / q.units.throughput
+		point[q.theta] = plan.value / q.catalogue.units.throughput
 	}
 	if q.idleVars != nil {
-		for k, content := range q.wholeDevicesUsed(plan) {
+		for k, n := range q.catalogue.wholeDevicesUsed(plan) {
 			if q.idleVars[k] >= 0 {
-				point[q.idleVars[k]] = float64(q.Pools[k].Count - content)
+				point[q.idleVars[k]] = float64(q.problem.Pools[k].Count - n)
 			}
 		}
 	}
@@ -300,17 +307,30 @@ func (q *integerProgram) startPoint(plan *replicaPlan) []float64 {
 		}
 		point[q.movedVar] = q.replan.movedDevices(plan.pipelines)
 	}
-	return point
+}
+
+// solveFrom solves the program, with a plan as its start. If it finds no plan, the plan is nil. aim says in errors
+// what was looked for.
+func (q *integerProgram) solveFrom(ctx context.Context, solver milp.Solver, plan *replicaPlan, options milp.Options, aim string) (*replicaPlan, milp.Stats, error) {
+	options.Start = q.startPoint(plan)
+	sol, err := solver.Solve(ctx, q.m, options)
+	if err != nil {
+		return nil, milp.Stats{}, fmt.Errorf("solving for %s: %w", aim, err)
+	}
+	if !sol.Feasible() {
+		return nil, sol.Stats, nil
+	}
+	return q.readPlan(sol), sol.Stats, nil
 }
 
 // readPlan returns the plan of a solution.
 func (q *integerProgram) readPlan(sol *milp.Solution) *replicaPlan {
 	var pipelines []planPipeline
 	for i, ti := range q.templateSet {
-		t := &q.templates[ti]
-		pipeline := planPipeline{template: ti, model: t.Model, rps: sol.At(q.rateVars[i]) * q.units.modelRPS[t.Model], replicas: make([]int, len(t.Stages))}
+		t := &q.catalogue.templates[ti]
+		pipeline := planPipeline{template: ti, model: t.Model, rps: sol.At(q.rateVars[i]) * q.catalogue.units.modelRPS[t.Model], replicas: make([]int, len(t.Stages))}
 		// Within the solver's tolerance a little rate passes through a template that is not used.
-		isUsed := pipeline.rps > 1e-7*q.units.modelRPS[t.Model] && (q.usedVars[i] < 0 || sol.Int(q.usedVars[i]) > 0)
+		isUsed := pipeline.rps > 1e-7*q.catalogue.units.modelRPS[t.Model] && (q.usedVars[i] < 0 || sol.Int(q.usedVars[i]) > 0)
 		for si, replicaVar := range q.replicaVars[i] {
 			if replicaVar >= 0 {
 				pipeline.replicas[si] = sol.Int(replicaVar)
@@ -321,5 +341,5 @@ func (q *integerProgram) readPlan(sol *milp.Solution) *replicaPlan {
 			pipelines = append(pipelines, pipeline)
 		}
 	}
-	return q.recomputePlan(pipelines)
+	return q.catalogue.recomputePlan(pipelines)
 }

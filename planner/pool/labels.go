@@ -116,7 +116,6 @@ func (l *labelSearch) nextLabel() (entry queuedLabel, ok bool) {
 
 // listSums lists the sums of model d's configurations that may be part of a better plan.
 func (k *lossKnapsack) listSums(d int) *labelSearch {
-	x, p := k.search, k.search.Problem
 	labels := &labelSearch{knapsack: k, model: d, labelByUse: map[deviceUse]int32{}, unlistedLoss: math.Inf(1)}
 	var complete bool
 	if labels.items, complete = k.listItems(d); !complete {
@@ -127,7 +126,7 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 		labels.leftover = k.newLeftoverLoss(d)
 	}
 	if labels.leftover != nil {
-		labels.wholeDevices = make([]int, len(p.Pools))
+		labels.wholeDevices = make([]int, len(k.problem.Pools))
 	}
 
 	// The parts that each configuration takes.
@@ -138,13 +137,13 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 		}
 	}
 	// Every other model needs devices that are worth at least the value of its rate.
-	labels.maxPrice = x.lp.rateDual[d]*(x.lp.bound-k.lossBudget) + k.lossBudget
-	if len(p.Models) == 1 {
+	labels.maxPrice = k.choice.lp.rateDual[d]*(k.choice.lp.bound-k.lossBudget) + k.lossBudget
+	if len(k.problem.Models) == 1 {
 		labels.maxPrice = math.Inf(1)
 	}
 
 	// The model may use its part of the remaining steps.
-	stepLimit := k.workSteps + (k.maxSteps-k.workSteps)/int64(len(p.Models)-d+1)
+	stepLimit := k.workSteps + (k.maxSteps-k.workSteps)/int64(len(k.problem.Models)-d+1)
 	labels.addLabel(&sumLabel{parent: -1}, 0)
 
 	// Settle labels by rising loss, until none is left or the work is done.
@@ -153,7 +152,7 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 		if !ok {
 			return labels
 		}
-		if k.workSteps > stepLimit || len(labels.labels) > maxLabels/len(p.Models) {
+		if k.workSteps > stepLimit || len(labels.labels) > maxLabels/len(k.problem.Models) {
 			labels.unlistedLoss = entry.minPlanLoss
 			return labels
 		}
@@ -166,7 +165,7 @@ func (k *lossKnapsack) listSums(d int) *labelSearch {
 func (l *labelSearch) extendLabel(i int32) {
 	k, label := l.knapsack, l.labels[i]
 	var extended sumLabel
-	labelPrice := label.loss + k.search.lp.rateDual[l.model]*label.rate
+	labelPrice := label.loss + k.choice.lp.rateDual[l.model]*label.rate
 
 	// What the label takes already.
 	for j := range k.dimensions {
@@ -208,7 +207,7 @@ func (l *labelSearch) fitsDevices(parts []int) bool {
 	for i := range k.dimensions {
 		counted := &k.dimensions[i]
 		l.wholeDevices[counted.pool] += (l.labelParts[i] + parts[i] + counted.partsPerDevice - 1) / counted.partsPerDevice
-		if l.wholeDevices[counted.pool] > k.search.Pools[counted.pool].Count {
+		if l.wholeDevices[counted.pool] > k.problem.Pools[counted.pool].Count {
 			return false
 		}
 	}

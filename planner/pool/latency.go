@@ -18,65 +18,71 @@ const latencySlack = 1e-2
 // that the user accepts. If models take turns, a long batch costs every model waiting time that the program does
 // not see: a last per cent of capacity is not worth twice the latency. On exclusive pools whole devices decide,
 // and the plan stays as it is.
-func (x *planPolisher) reduceLatency(ctx context.Context) error {
-	slack := min(x.options.Gap, latencySlack)
-	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(x.Pools, func(p stages.Pool) bool { return !p.TimeShared }) {
+func reduceLatency(ctx context.Context, search *planSearch) error {
+	slack := min(search.options.Gap, latencySlack)
+	if slack <= 0 || ctx.Err() != nil || slices.ContainsFunc(search.problem.Pools, func(p stages.Pool) bool { return !p.TimeShared }) {
 		return nil
 	}
-	// The first program minimises the time in service per unit of θ.
-	minValue := x.provenBound() * (1 - 0.999*slack)
-	if minValue > x.bestValue() {
+	minValue := search.provenBound() * (1 - 0.999*slack)
+	if minValue > search.incumbent.value() {
 		return nil
-	}
-	program := x.newMaster(nil, x.allowedTemplates, -1, true)
-	program.m.SetSense(milp.Minimize)
-	program.m.SetObj(program.theta, 0)
-	program.m.SetBounds(program.theta, minValue, milp.Inf)
-	for i, ti := range x.allowedTemplates {
-		t := &x.templates[ti]
-		// A batch delays the others on its devices for as long as it lasts.
-		program.m.SetObj(program.rateVars[i], t.Latency.Seconds())
-	}
-	sol, err := x.solver.Solve(ctx, program.m, milp.Options{})
-	if err != nil {
-		return fmt.Errorf("solving for the least latency: %w", err)
-	}
-	if sol.Status != milp.Optimal {
-		return nil // the plan stands as it is
 	}
 
-	// Its templates.
-	var usedTemplates []int
-	for i, ti := range x.allowedTemplates {
-		if sol.At(program.rateVars[i]) > 1e-9 {
-			usedTemplates = append(usedTemplates, ti)
-		}
+	// The first program chooses templates, and the second one maximises what they carry.
+	templates, stats, err := leastLatencyTemplates(ctx, search, minValue)
+	if templates == nil || err != nil {
+		return err
 	}
-	// The second program maximises what those templates carry.
-	solved, err := x.solveRelaxation(ctx, x.solver, nil, usedTemplates, -1)
+	solved, err := search.catalogue.solveRelaxation(ctx, search.solver, nil, templates)
 	if err != nil {
 		return fmt.Errorf("solving for the rates of the least latency: %w", err)
 	}
 	pipelines := make([]planPipeline, len(solved.usedTemplates))
 	for i, ti := range solved.usedTemplates {
-		t := &x.templates[ti]
-		pipelines[i] = planPipeline{template: ti, model: t.Model, rps: solved.usedRates[i] * x.units.modelRPS[t.Model], replicas: make([]int, len(t.Stages))}
+		t := &search.catalogue.templates[ti]
+		pipelines[i] = planPipeline{template: ti, model: t.Model, rps: solved.usedRates[i] * search.catalogue.units.modelRPS[t.Model], replicas: make([]int, len(t.Stages))}
 	}
-	if plan := x.recomputePlan(pipelines); plan != nil && plan.value >= x.unitsToRate(minValue)*(1-1e-9) && x.meanLatency(plan) < x.meanLatency(x.bestPlan) {
-		x.bestPlan = plan
-		if x.gap() > provenGap {
-			x.stoppedBy = milp.StoppedByGap
+	if plan := search.catalogue.recomputePlan(pipelines); plan != nil && plan.value >= search.catalogue.unitsToRate(minValue)*(1-1e-9) && meanLatency(search, plan) < meanLatency(search, search.incumbent.plan) {
+		search.incumbent.plan = plan
+		if search.gap() > provenGap {
+			search.stoppedBy = milp.StoppedByGap
 		}
 	}
-	x.recordPhase("least latency", len(x.allowedTemplates), sol.Stats)
+	search.recordPhase("least latency", len(search.choice.allowedTemplates), stats)
 	return nil
 }
 
+// leastLatencyTemplates returns the templates that reach a throughput in units with the least time in service. A
+// batch delays the others on its devices for as long as it lasts. If the program has no optimum, it returns nil.
+func leastLatencyTemplates(ctx context.Context, search *planSearch, minValue float64) (templates []int, stats milp.Stats, err error) {
+	program := newMasterProgram(search.catalogue, nil, search.choice.allowedTemplates, -1, true)
+	program.m.SetSense(milp.Minimize)
+	program.m.SetObj(program.theta, 0)
+	program.m.SetBounds(program.theta, minValue, milp.Inf)
+	for i, ti := range search.choice.allowedTemplates {
+		program.m.SetObj(program.rateVars[i], search.catalogue.templates[ti].Latency.Seconds())
+	}
+	sol, err := search.solver.Solve(ctx, program.m, milp.Options{})
+	if err != nil {
+		return nil, stats, fmt.Errorf("solving for the least latency: %w", err)
+	}
+	if sol.Status != milp.Optimal {
+		return nil, stats, nil
+	}
+	templates = []int{}
+	for i, ti := range search.choice.allowedTemplates {
+		if sol.At(program.rateVars[i]) > 1e-9 {
+			templates = append(templates, ti)
+		}
+	}
+	return templates, sol.Stats, nil
+}
+
 // meanLatency returns the mean latency of a plan's requests, weighted by rate.
-func (x *planPolisher) meanLatency(plan *replicaPlan) float64 {
+func meanLatency(search *planSearch, plan *replicaPlan) float64 {
 	weightedLatency, rps := 0.0, 0.0
 	for _, pipeline := range plan.pipelines {
-		weightedLatency += pipeline.rps * x.templates[pipeline.template].Latency.Seconds()
+		weightedLatency += pipeline.rps * search.catalogue.templates[pipeline.template].Latency.Seconds()
 		rps += pipeline.rps
 	}
 	if rps == 0 {
@@ -90,59 +96,63 @@ func (x *planPolisher) meanLatency(plan *replicaPlan) float64 {
 // no more requests, but leave each batch more of its SLO to wait in. The pipelines of the highest rates choose
 // first. No rate falls, so the objective and its proof stay. A plan that continues a running one keeps its
 // pipelines.
-func (x *planPolisher) shortenPipelines(ctx context.Context) {
-	if x.replan != nil {
+func shortenPipelines(ctx context.Context, search *planSearch) {
+	if search.replan != nil {
 		return
 	}
 
-	// The templates of each model by rising latency.
-	byModel := make([][]int, len(x.Models))
-	for _, ti := range x.allowedTemplates {
-		byModel[x.templates[ti].Model] = append(byModel[x.templates[ti].Model], ti)
+	// The templates of each model by rising latency, and the pipelines by falling rate.
+	templates := search.catalogue.templates
+	byModel := make([][]int, len(search.problem.Models))
+	for _, ti := range search.choice.allowedTemplates {
+		byModel[templates[ti].Model] = append(byModel[templates[ti].Model], ti)
 	}
 	for _, byLatency := range byModel {
-		slices.SortStableFunc(byLatency, func(a, b int) int { return cmp.Compare(x.templates[a].Latency, x.templates[b].Latency) })
+		slices.SortStableFunc(byLatency, func(a, b int) int { return cmp.Compare(templates[a].Latency, templates[b].Latency) })
 	}
+	pipelines := search.incumbent.plan.pipelines
+	byRate := indexesBelow(len(pipelines))
+	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(pipelines[b].rps, pipelines[a].rps) })
 
-	// The pipelines by falling rate.
-	byRate := make([]int, len(x.bestPlan.pipelines))
-	for ci := range byRate {
-		byRate[ci] = ci
-	}
-	slices.SortStableFunc(byRate, func(a, b int) int { return cmp.Compare(x.bestPlan.pipelines[b].rps, x.bestPlan.pipelines[a].rps) })
-
-	// Replace each by the fastest template that fits.
 	for _, ci := range byRate {
-		current := &x.templates[x.bestPlan.pipelines[ci].template]
-		if ctx.Err() != nil || slices.ContainsFunc(current.Stages, func(s stages.Stage) bool { return x.Pools[s.Pool].TimeShared }) {
+		if ctx.Err() != nil {
+			return
+		}
+		current := &templates[search.incumbent.plan.pipelines[ci].template]
+		if !search.catalogue.isTimeShared(current) {
+			shortenPipeline(search, ci, current, byModel[current.Model])
+		}
+	}
+}
+
+// shortenPipeline replaces pipeline ci of the best plan, which has the template current, by the first template
+// that fits. byLatency holds the templates of its model by rising latency.
+func shortenPipeline(search *planSearch, ci int, current *stages.Template, byLatency []int) {
+	for _, ti := range byLatency {
+		t := &search.catalogue.templates[ti]
+		if t.Latency >= current.Latency {
+			return
+		}
+		if t.Batch != current.Batch || !slices.EqualFunc(t.Stages, current.Stages, func(a, b stages.Stage) bool { return a.Pool == b.Pool }) {
 			continue
 		}
-		for _, ti := range byModel[current.Model] {
-			t := &x.templates[ti]
-			if t.Latency >= current.Latency {
-				break
-			}
-			if t.Batch != current.Batch || !slices.EqualFunc(t.Stages, current.Stages, func(a, b stages.Stage) bool { return a.Pool == b.Pool }) {
-				continue
-			}
-			pipelines := slices.Clone(x.bestPlan.pipelines)
-			pipelines[ci] = pipelineFor(t, ti, pipelines[ci].rps)
-			plan := x.recomputePlan(pipelines)
-			if plan == nil || len(plan.pipelines) < len(pipelines) || plan.value < x.bestPlan.value || x.lowersAnyRate(plan) {
-				continue
-			}
-			if x.unpackablePool(plan) < 0 {
-				x.bestPlan = plan
-				break
-			}
+		pipelines := slices.Clone(search.incumbent.plan.pipelines)
+		pipelines[ci] = pipelineFor(t, ti, pipelines[ci].rps)
+		plan := search.catalogue.recomputePlan(pipelines)
+		if plan == nil || len(plan.pipelines) < len(pipelines) || plan.value < search.incumbent.plan.value || lowersAnyRate(search, plan) {
+			continue
+		}
+		if search.catalogue.unpackablePool(plan) < 0 {
+			search.incumbent.plan = plan
+			return
 		}
 	}
 }
 
 // lowersAnyRate reports whether a plan gives some model less than the best plan does.
-func (x *planPolisher) lowersAnyRate(plan *replicaPlan) bool {
+func lowersAnyRate(search *planSearch, plan *replicaPlan) bool {
 	for d := range plan.modelRPS {
-		if plan.modelRPS[d] < x.bestPlan.modelRPS[d]*(1-1e-12) {
+		if plan.modelRPS[d] < search.incumbent.plan.modelRPS[d]*(1-1e-12) {
 			return true
 		}
 	}

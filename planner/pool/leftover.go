@@ -12,12 +12,13 @@ type leftoverLoss struct {
 // newLeftoverLoss computes the least loss of all uses of the devices. If there are other models, which may take
 // the rest, or too many uses, it returns nil.
 func (k *lossKnapsack) newLeftoverLoss(d int) *leftoverLoss {
-	if len(k.search.Models) > 1 {
+	if len(k.problem.Models) > 1 {
 		return nil
 	}
 
 	// All sums with stage positions together.
-	byPool := &lossKnapsack{search: k.search, lossBudget: k.lossBudget, workSteps: k.workSteps, maxSteps: k.maxSteps}
+	byPool := newLossKnapsack(k.search)
+	byPool.lossBudget, byPool.workSteps, byPool.maxSteps = k.lossBudget, k.workSteps, k.maxSteps
 	if !byPool.setDimensions() {
 		return nil
 	}

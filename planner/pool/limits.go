@@ -25,60 +25,70 @@ const SLOStep = 10 * time.Millisecond
 
 // findLimits solves the relaxation again with one more device of each kind, and with each model's SLO longer by
 // SLOStep. It returns the limits by falling gain.
-func (x *planSearch) findLimits(ctx context.Context) []Limit {
+func findLimits(ctx context.Context, search *planSearch) []Limit {
 	var limits []Limit
-	value := x.lp.value
+	value := search.choice.lp.value
 	add := func(l Limit, solved *relaxation, err error) {
 		if err != nil || solved.value <= value*(1+1e-6) {
 			return
 		}
-		l.Value = x.unitsToRate(solved.value)
+		l.Value = search.catalogue.unitsToRate(solved.value)
 		l.Gain = solved.value/value - 1
 		limits = append(limits, l)
 	}
 
 	// One more device of each kind.
 	var basis *milp.Basis
-	for k := range x.Pools {
-		if ctx.Err() != nil || x.Pools[k].Count == 0 {
+	for k := range search.problem.Pools {
+		if ctx.Err() != nil || search.problem.Pools[k].Count == 0 {
 			continue
 		}
-		solved, err := solveRelaxationFrom(ctx, x.templateCatalogue, x.solver, nil, x.allowedTemplates, k, basis)
+		solved, err := solveRelaxationFrom(ctx, search.catalogue, search.solver, nil, search.choice.allowedTemplates, k, basis)
 		if err == nil {
 			basis = solved.basis
 		}
 		add(Limit{Pool: k, Model: -1, Change: 1}, solved, err)
 	}
 
-	// A longer SLO of each model: its templates are listed anew.
-	for d := range x.Models {
-		if ctx.Err() != nil || x.incomplete {
-			break // too many templates to list again
+	// A longer SLO of each model. If the templates are too many to list again, these limits are left out.
+	for d := range search.problem.Models {
+		if ctx.Err() != nil || search.catalogue.incomplete {
+			break
 		}
-		relaxed := *x.Problem
-		relaxed.Models = slices.Clone(x.Models)
-		relaxed.Models[d].SLO += SLOStep
-		relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, marginShareOf(&relaxed, d))
-		templates, _, err := relaxed.undominatedTemplates(d)
+		changed, err := withLongerSLO(search, d)
 		if err != nil {
 			continue
 		}
-		changed := &templateCatalogue{Problem: &relaxed, units: x.units}
-		for _, i := range x.allowedTemplates {
-			if x.templates[i].Model != d {
-				changed.templates = append(changed.templates, x.templates[i])
-			}
-		}
-		for i := range templates {
-			if x.waits.allowsTemplate(&relaxed, &templates[i]) {
-				changed.templates = append(changed.templates, templates[i])
-			}
-		}
-		solved, err := changed.solveRelaxation(ctx, x.solver, nil, indexesBelow(len(changed.templates)), -1)
+		solved, err := changed.solveRelaxation(ctx, search.solver, nil, indexesBelow(len(changed.templates)))
 		add(Limit{Pool: -1, Model: d, Change: float64(SLOStep)}, solved, err)
 	}
 	slices.SortStableFunc(limits, func(a, b Limit) int { return cmp.Compare(b.Gain, a.Gain) })
 	return limits
+}
+
+// withLongerSLO returns the catalogue of the templates that are allowed if the SLO of model d is longer by
+// SLOStep: those of the other models, and those of the model listed anew. The units stay.
+func withLongerSLO(search *planSearch, d int) (*templateCatalogue, error) {
+	relaxed := *search.problem
+	relaxed.Models = slices.Clone(search.problem.Models)
+	relaxed.Models[d].SLO += SLOStep
+	relaxed.Models[d].Margin = kind.Margin(relaxed.Models[d].SLO, marginShareOf(&relaxed, d))
+	templates, _, err := relaxed.undominatedTemplates(d)
+	if err != nil {
+		return nil, err
+	}
+	changed := &templateCatalogue{problem: &relaxed, units: search.catalogue.units}
+	for _, i := range search.choice.allowedTemplates {
+		if search.catalogue.templates[i].Model != d {
+			changed.templates = append(changed.templates, search.catalogue.templates[i])
+		}
+	}
+	for i := range templates {
+		if search.choice.waits.allowsTemplate(&relaxed, &templates[i]) {
+			changed.templates = append(changed.templates, templates[i])
+		}
+	}
+	return changed, nil
 }
 
 // Infeasible is the error that explains why there is no plan.

@@ -18,18 +18,17 @@ const maxLossReplicas = 24
 //
 //	loss_t = min over integer g >= 1 of  Σ_s π_k g_s / v_s - λ_d min_s X_s g_s
 //
-// Devices are priced by the parts that replicas take of them. Rounding up to whole devices only adds to the
-// loss.
+// Devices are priced by the parts that replicas take of them. Rounding up to whole devices only adds to the loss.
 func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation) float64 {
 	rateDual := solved.rateDual[t.Model]
 	unitRPS := c.units.modelRPS[t.Model]
 	// The minimum lies at a rate, in units, at which the replica count of some stage must grow.
-	maxUnits := c.maxRate(t) / unitRPS
+	maxUnits := c.problem.maxRate(t) / unitRPS
 	exclusive, onTimeShared := false, false
 	minLoss, lastRate := math.Inf(1), math.Inf(1)
-	lossAt := func(units float64) { minLoss = min(minLoss, c.replicaPrice(t, solved, units, unitRPS)-rateDual*units) }
+	lossAt := func(units float64) { minLoss = min(minLoss, replicaPrice(c, t, solved, units, unitRPS)-rateDual*units) }
 	for i := range t.Stages {
-		if !c.Pools[t.Stages[i].Pool].TimeShared {
+		if !c.problem.Pools[t.Stages[i].Pool].TimeShared {
 			continue
 		}
 		// The cost of a time-shared stage grows with every request. So the least loss may lie just after the
@@ -42,7 +41,7 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 
 	// Try the rates of 1, 2, ... replicas of each stage on an exclusive pool.
 	for i := range t.Stages {
-		if c.Pools[t.Stages[i].Pool].TimeShared {
+		if c.problem.Pools[t.Stages[i].Pool].TimeShared {
 			continue
 		}
 		exclusive = true
@@ -74,15 +73,15 @@ func (c *templateCatalogue) templateLoss(t *stages.Template, solved *relaxation)
 }
 
 // replicaPrice returns the price of the whole replicas of t that carry so many units of rate.
-func (c *templateCatalogue) replicaPrice(t *stages.Template, solved *relaxation, units, unitRPS float64) float64 {
+func replicaPrice(c *templateCatalogue, t *stages.Template, solved *relaxation, units, unitRPS float64) float64 {
 	price := 0.0
 	for i := range t.Stages {
 		s := &t.Stages[i]
 		replicas := units * unitRPS / s.Rate
-		if !c.Pools[s.Pool].TimeShared {
+		if !c.problem.Pools[s.Pool].TimeShared {
 			replicas = math.Ceil(replicas - 1e-9)
 		}
-		price += solved.poolPrice[s.Pool] * replicas / float64(s.Share*c.Pools[s.Pool].Count)
+		price += solved.poolPrice[s.Pool] * replicas / float64(s.Share*c.problem.Pools[s.Pool].Count)
 	}
 	return price
 }

@@ -45,6 +45,9 @@ type lossItem struct {
 // lossKnapsack proves a bound for one plan and one relaxation by sums of losses.
 type lossKnapsack struct {
 	search      *planSearch
+	problem     *Problem
+	catalogue   *templateCatalogue
+	choice      *waitChoice
 	dimensions  []useDimension
 	dimensionOf [][]int // by stage position and pool: index of the dimension
 	bySlot      bool    // whether stage positions are counted apart, as the slot rule does
@@ -54,31 +57,37 @@ type lossKnapsack struct {
 	numItems    int     // configurations of all models
 }
 
+// newLossKnapsack returns the knapsack of a search's best plan and of its wait choice.
+func newLossKnapsack(search *planSearch) *lossKnapsack {
+	return &lossKnapsack{search: search, problem: search.problem, catalogue: search.catalogue, choice: search.choice}
+}
+
 // boundByLosses lowers the bound by sums of losses, first with stage positions counted together. If that pass
 // finds the best such sums, a second one counts stage positions apart.
-func (x *planImprover) boundByLosses(maxSteps int64) {
-	if x.boundByLossSums(maxSteps, false) && !x.options.Hurry {
-		x.boundByLossSums(longLossFactor*lossWorkSteps, true)
+func boundByLosses(search *planSearch, maxSteps int64) {
+	if boundByLossSums(search, maxSteps, false) && !search.options.Hurry {
+		boundByLossSums(search, longLossFactor*lossWorkSteps, true)
 	}
 }
 
 // boundByLossSums runs the knapsack, if it is small enough. It lowers the bound, and keeps the plan found if
 // that is better. exact reports whether the best sums were found. With bySlot stage positions are counted apart,
 // which takes more work.
-func (x *planImprover) boundByLossSums(maxSteps int64, bySlot bool) (exact bool) {
-	if x.goal.poolCosts() != nil || x.incomplete || x.bestPlan == nil || x.hasTimeShared() || x.usesBundles() || x.gap() <= max(x.options.Gap, provenGap) ||
-		bySlot && x.Rounding != Slot {
+func boundByLossSums(search *planSearch, maxSteps int64, bySlot bool) (exact bool) {
+	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.gap() <= max(search.options.Gap, provenGap) ||
+		bySlot && search.problem.Rounding != Slot {
 		return false
 	}
-	for d := range x.Models {
-		if x.Models[d].MinRPS > 0 || x.lp.rateDual[d] < 1e-9 {
+	for d := range search.problem.Models {
+		if search.problem.Models[d].MinRPS > 0 || search.choice.lp.rateDual[d] < 1e-9 {
 			return false
 		}
 	}
-	knapsack := &lossKnapsack{search: x.planSearch, maxSteps: maxSteps * int64(x.options.Effort), bySlot: bySlot}
+	knapsack := newLossKnapsack(search)
+	knapsack.maxSteps, knapsack.bySlot = maxSteps*int64(search.options.Effort), bySlot
 	exact = knapsack.raiseBudget()
 	if knapsack.workSteps > 0 {
-		x.recordPhase("losses", knapsack.numItems, milp.Stats{Iterations: max(1, knapsack.workSteps/stepsPerIteration)})
+		search.recordPhase("losses", knapsack.numItems, milp.Stats{Iterations: max(1, knapsack.workSteps/stepsPerIteration)})
 	}
 	return exact
 }
@@ -86,15 +95,15 @@ func (x *planImprover) boundByLossSums(maxSteps int64, bySlot bool) (exact bool)
 // raiseBudget looks at plans of little loss first and raises the loss budget step by step, because the number of
 // sums grows fast with it. It reports whether it found the best plan.
 func (k *lossKnapsack) raiseBudget() (exact bool) {
-	x := k.search
-	gap := x.lp.bound - x.bestScore()
+	search := k.search
+	gap := k.choice.lp.bound - search.incumbent.score()
 	growth := budgetGrowth
 	if k.bySlot {
 		growth = slotBudgetGrowth
 	}
 	// Every plan is known to lose this much already.
-	knownLoss := (x.lp.bound - x.choiceBound) * knownLossFactor
-	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); x.gap() > max(x.options.Gap, provenGap); k.lossBudget = min(k.lossBudget*growth, gap) {
+	knownLoss := (k.choice.lp.bound - search.choiceBound) * knownLossFactor
+	for k.lossBudget = min(max(gap/firstBudgetDivisor, knownLoss), gap); search.gap() > max(search.options.Gap, provenGap); k.lossBudget = min(k.lossBudget*growth, gap) {
 		if !(k.lossBudget > 0) || !k.setDimensions() {
 			return false
 		}
@@ -103,7 +112,7 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 		unlistedLoss := math.Inf(1)
 		k.numItems = 0
 		var searches []*labelSearch
-		for d := range x.Models {
+		for d := range k.problem.Models {
 			labels := k.listSums(d)
 			searches = append(searches, labels)
 			unlistedLoss = min(unlistedLoss, labels.unlistedLoss)
@@ -113,19 +122,19 @@ func (k *lossKnapsack) raiseBudget() (exact bool) {
 			return false
 		}
 		// A plan outside the search loses at least as much as the first label that was not listed.
-		unlistedBound := x.lp.bound - min(unlistedLoss, k.lossBudget)
+		unlistedBound := k.choice.lp.bound - min(unlistedLoss, k.lossBudget)
 
 		// Combine the models, and keep the plan and the bound.
 		throughput, plan := k.joinModels(searches, unlistedBound)
 		if plan != nil {
-			x.keepIfBetter(x.recomputePlan(plan))
+			search.incumbent.keepIfBetter(k.catalogue.recomputePlan(plan))
 		}
-		x.choiceBound = max(min(x.choiceBound, max(throughput, unlistedBound)*(1+1e-9)), x.bestScore())
+		search.lowerBound(max(throughput, unlistedBound) * (1 + 1e-9))
 		if throughput > unlistedBound {
 			return true
 		}
 		if k.lossBudget >= gap || k.workSteps >= k.maxSteps {
-			return x.gap() <= provenGap
+			return search.gap() <= provenGap
 		}
 	}
 	return true
@@ -154,27 +163,26 @@ func (u deviceUse) compare(v deviceUse) int {
 // setDimensions chooses the dimensions and how a use is written as two numbers. If the numbers are too small for
 // that, it returns false.
 func (k *lossKnapsack) setDimensions() bool {
-	p, x := k.search.Problem, k.search
 	k.dimensions = k.dimensions[:0]
 
 	// One dimension for each pool.
-	for i := range p.Pools {
+	for i := range k.problem.Pools {
 		k.dimensions = append(k.dimensions, useDimension{pool: i, partsPerDevice: 1})
 	}
-	k.dimensionOf = make([][]int, p.MaxPartitions)
+	k.dimensionOf = make([][]int, k.problem.MaxPartitions)
 	for si := range k.dimensionOf {
-		k.dimensionOf[si] = make([]int, len(p.Pools))
-		for i := range p.Pools {
+		k.dimensionOf[si] = make([]int, len(k.problem.Pools))
+		for i := range k.problem.Pools {
 			k.dimensionOf[si][i] = i
 		}
 	}
 
 	// With stage positions apart, each position that takes shares of a pool gets a dimension of its own.
-	for _, ti := range x.allowedTemplates {
-		if x.losses[ti] > k.lossBudget {
+	for _, ti := range k.choice.allowedTemplates {
+		if k.choice.losses[ti] > k.lossBudget {
 			continue
 		}
-		for si, s := range x.templates[ti].Stages {
+		for si, s := range k.catalogue.templates[ti].Stages {
 			dimensionIndex := &k.dimensionOf[si][s.Pool]
 			if k.bySlot && s.Share > 1 && *dimensionIndex == s.Pool {
 				*dimensionIndex = len(k.dimensions)
@@ -188,7 +196,7 @@ func (k *lossKnapsack) setDimensions() bool {
 	keyWord, radix := 0, uint64(1)
 	for i := range k.dimensions {
 		d := &k.dimensions[i]
-		d.numValues = uint64(p.Pools[d.pool].Count*d.partsPerDevice + 1)
+		d.numValues = uint64(k.problem.Pools[d.pool].Count*d.partsPerDevice + 1)
 		if radix > math.MaxUint64/4/d.numValues {
 			keyWord, radix = keyWord+1, 1
 		}
@@ -206,55 +214,32 @@ func (d *useDimension) partsOf(u deviceUse) int { return int(u[d.word] / d.radix
 
 // partsPrice returns the price of parts of a dimension.
 func (k *lossKnapsack) partsPrice(d *useDimension, parts int) float64 {
-	return k.search.lp.poolPrice[d.pool] * float64(parts) / float64(k.search.Pools[d.pool].Count*d.partsPerDevice)
+	return k.choice.lp.poolPrice[d.pool] * float64(parts) / float64(k.problem.Pools[d.pool].Count*d.partsPerDevice)
 }
 
-// listItems lists the configurations of model d that lose no more than the budget, the least loss first. If that
-// is too much work, it returns false.
+// listItems lists the configurations of model d that lose no more than the budget, the least loss first. Of those
+// with the same use of devices it takes the one of the highest rate. If that is too much work, it returns false.
 func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
-	x := k.search
-
-	// Of configurations with the same use, keep the one of the highest rate.
 	bestByUse := map[deviceUse]lossItem{}
-	takenParts := make([]int, len(k.dimensions))
-	for _, ti := range x.allowedTemplates {
-		t := &x.templates[ti]
-		if t.Model != d || x.losses[ti] > k.lossBudget {
+	partsScratch := make([]int, len(k.dimensions))
+	for _, ti := range k.choice.allowedTemplates {
+		t := &k.catalogue.templates[ti]
+		if t.Model != d || k.choice.losses[ti] > k.lossBudget {
 			continue
 		}
 
-		// For each stage, g replicas of it set the rate, and the others have as many as it needs.
-		for i := range t.Stages {
-		grow:
+		// For each stage, some replicas of it set the rate, as many as there are devices for.
+		for si := range t.Stages {
 			for replicas := 1; ; replicas++ {
 				k.workSteps++
-
-				// The devices that carry the rate.
-				item := lossItem{template: ti, rate: t.Stages[i].Rate * float64(replicas)}
-				clear(takenParts)
-				for j := range t.Stages {
-					s := &t.Stages[j]
-					parts := int(math.Ceil(item.rate/s.Rate - 1e-9))
-					dimensionIndex := k.dimensionOf[j][s.Pool]
-					takenParts[dimensionIndex] += parts * (k.dimensions[dimensionIndex].partsPerDevice / s.Share)
-					if uint64(takenParts[dimensionIndex]) >= k.dimensions[dimensionIndex].numValues {
-						break grow
-					}
+				item, fits := k.itemAt(ti, t.Stages[si].Rate*float64(replicas), partsScratch)
+				if !fits {
+					break
 				}
-				item.rate /= x.units.modelRPS[d]
-				for j, parts := range takenParts {
-					if parts == 0 {
-						continue // a pool without devices has no price
-					}
-					counted := &k.dimensions[j]
-					item.devices[counted.word] += uint64(parts) * counted.radix
-					item.price += k.partsPrice(counted, parts)
-				}
-				item.loss = max(item.price-x.lp.rateDual[d]*item.rate, 0)
 				if item.loss > k.lossBudget {
 					continue
 				}
-				if known, complete := bestByUse[item.devices]; !complete || item.rate > known.rate {
+				if known, ok := bestByUse[item.devices]; !ok || item.rate > known.rate {
 					bestByUse[item.devices] = item
 				}
 			}
@@ -268,8 +253,36 @@ func (k *lossKnapsack) listItems(d int) (items []lossItem, complete bool) {
 	for _, item := range bestByUse {
 		items = append(items, item)
 	}
-	slices.SortFunc(items, func(a, known lossItem) int {
-		return cmp.Or(cmp.Compare(a.loss, known.loss), a.devices.compare(known.devices))
+	slices.SortFunc(items, func(a, b lossItem) int {
+		return cmp.Or(cmp.Compare(a.loss, b.loss), a.devices.compare(b.devices))
 	})
 	return items, true
+}
+
+// itemAt returns the configuration of a template with the fewest replicas of each stage that carry a rate in
+// requests/s. If there are too few devices for it, fits is false. takenParts is scratch: the parts of each
+// dimension.
+func (k *lossKnapsack) itemAt(template int, rps float64, takenParts []int) (item lossItem, fits bool) {
+	t := &k.catalogue.templates[template]
+	clear(takenParts)
+	for si := range t.Stages {
+		s := &t.Stages[si]
+		replicas := int(math.Ceil(rps/s.Rate - 1e-9))
+		dimension := k.dimensionOf[si][s.Pool]
+		takenParts[dimension] += replicas * (k.dimensions[dimension].partsPerDevice / s.Share)
+		if uint64(takenParts[dimension]) >= k.dimensions[dimension].numValues {
+			return item, false
+		}
+	}
+	item.template, item.rate = template, rps/k.catalogue.units.modelRPS[t.Model]
+	for j, parts := range takenParts {
+		if parts == 0 {
+			continue // a pool without devices has no price
+		}
+		counted := &k.dimensions[j]
+		item.devices[counted.word] += uint64(parts) * counted.radix
+		item.price += k.partsPrice(counted, parts)
+	}
+	item.loss = max(item.price-k.choice.lp.rateDual[t.Model]*item.rate, 0)
+	return item, true
 }

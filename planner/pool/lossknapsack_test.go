@@ -30,14 +30,14 @@ func TestLossesAgainstProgram(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			(&planImprover{x}).roundRelaxation()
+			roundRelaxation(x)
 			return x
 		}
 		x := fresh()
-		if x == nil || len(x.templates) > 150 || x.bestPlan == nil {
+		if x == nil || len(x.catalogue.templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
-		q := x.newProgram(x.allowedTemplates, x.lp.bound, 0)
+		q := newIntegerProgram(x.catalogue, x.choice.allowedTemplates, x.choice.lp.bound, 0)
 		sol, err := x.solver.Solve(ctx, q.m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
@@ -48,28 +48,28 @@ func TestLossesAgainstProgram(t *testing.T) {
 			if x.choiceBound < want*(1-1e-6) {
 				t.Errorf("%s: bound %v, the program has a plan of %v", name, x.choiceBound, want)
 			}
-			if x.bestScore() > sol.Bound*(1+1e-6) {
-				t.Errorf("%s: value %v, the program allows %v", name, x.bestScore(), sol.Bound)
+			if x.incumbent.score() > sol.Bound*(1+1e-6) {
+				t.Errorf("%s: value %v, the program allows %v", name, x.incumbent.score(), sol.Bound)
 			}
 		}
-		if err := (&planImprover{x}).boundByWholeDevices(ctx); err != nil {
+		if err := boundByWholeDevices(ctx, x); err != nil {
 			t.Fatal(err)
 		}
 		holds("whole devices", x)
 		x = fresh()
-		done := (&planImprover{x}).boundByLossSums(lossWorkSteps, false)
+		done := boundByLossSums(x, lossWorkSteps, false)
 		holds("losses", x)
 		if p.Rounding == Slot {
-			done = (&planImprover{x}).boundByLossSums(lossWorkSteps, true)
+			done = boundByLossSums(x, lossWorkSteps, true)
 			holds("losses by position", x)
 		}
 		if done {
 			exact++
-			if x.choiceBound > max(want, x.bestScore())*(1+1e-5) {
+			if x.choiceBound > max(want, x.incumbent.score())*(1+1e-5) {
 				t.Errorf("the best sums are %v, the program comes to %v", x.choiceBound, want)
 			}
 		}
-		if x.choiceBound < x.lp.bound*(1-1e-6) {
+		if x.choiceBound < x.choice.lp.bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -95,15 +95,15 @@ func lossesProve(t *testing.T, p *Problem) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	(&planImprover{x}).roundRelaxation()
+	roundRelaxation(x)
 	before := x.gap()
-	(&planImprover{x}).boundByLossSums(lossWorkSteps, false)
-	(&planImprover{x}).boundByLossSums(longLossFactor*lossWorkSteps, true)
+	boundByLossSums(x, lossWorkSteps, false)
+	boundByLossSums(x, longLossFactor*lossWorkSteps, true)
 	if !(before > 1e-4) || x.gap() > 1e-6 {
 		t.Errorf("gap %v, then %v", before, x.gap())
 	}
-	if outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.bestPlan.value-1) > 1e-3 {
-		t.Errorf("%v, %v against %v", err, outcome, x.bestPlan.value)
+	if outcome, err := Solve(context.Background(), p, highs.Solver{}, Options{Gap: 1e-3}); err != nil || math.Abs(outcome.Value/x.incumbent.plan.value-1) > 1e-3 {
+		t.Errorf("%v, %v against %v", err, outcome, x.incumbent.plan.value)
 	}
 }
 
@@ -125,19 +125,19 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		(&planImprover{x}).roundRelaxation()
-		if len(x.templates) > 150 || x.bestPlan == nil {
+		roundRelaxation(x)
+		if len(x.catalogue.templates) > 150 || x.incumbent.plan == nil {
 			return
 		}
-		sol, err := x.solver.Solve(context.Background(), x.newProgram(x.allowedTemplates, x.lp.bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
+		sol, err := x.solver.Solve(context.Background(), newIntegerProgram(x.catalogue, x.choice.allowedTemplates, x.choice.lp.bound, 0).m, milp.Options{Gap: 1e-7, MaxNodes: 3000})
 		if err != nil || sol.Status != milp.Optimal && sol.Status != milp.Gap {
 			return
 		}
 		compared++
 		before := len(x.outcome.Phases)
-		if (&planImprover{x}).boundByLossSums(work, true) {
+		if boundByLossSums(x, work, true) {
 			exact++
-			if x.choiceBound > max(sol.Value, x.bestScore())*(1+1e-5) {
+			if x.choiceBound > max(sol.Value, x.incumbent.score())*(1+1e-5) {
 				t.Errorf("the best sums are %v, the program comes to %v", x.choiceBound, sol.Value)
 			}
 		} else if len(x.outcome.Phases) > before {
@@ -146,8 +146,8 @@ func TestLeftoversAgainstProgram(t *testing.T) {
 		if x.choiceBound < sol.Value*(1-1e-6) {
 			t.Errorf("bound %v, the program has a plan of %v", x.choiceBound, sol.Value)
 		}
-		if x.bestScore() > sol.Bound*(1+1e-6) {
-			t.Errorf("value %v, the program allows %v", x.bestScore(), sol.Bound)
+		if x.incumbent.score() > sol.Bound*(1+1e-6) {
+			t.Errorf("value %v, the program allows %v", x.incumbent.score(), sol.Bound)
 		}
 	})
 	t.Logf("%d compared, %d solved by sums alone, %d cut short", compared, exact, cut)

@@ -31,7 +31,7 @@ type residentMemory struct {
 }
 
 // newResidentMemory returns the memory of devices that hold nothing.
-func (p *Problem) newResidentMemory() *residentMemory {
+func newResidentMemory(p *Problem) *residentMemory {
 	return &residentMemory{problem: p, bytes: make([]int64, len(p.Pools)), loaded: map[sharedBlocks]bool{}}
 }
 
@@ -55,13 +55,13 @@ func (r *residentMemory) add(t *stages.Template) {
 // tightMemory returns, by pool, whether the templates of the set could together need more memory than a device
 // of a time-shared pool has.
 func (c *templateCatalogue) tightMemory(set []int) []bool {
-	memory := c.newResidentMemory()
+	memory := newResidentMemory(c.problem)
 	for _, ti := range set {
 		memory.add(&c.templates[ti])
 	}
-	tight := make([]bool, len(c.Pools))
-	for k := range c.Pools {
-		tight[k] = c.Pools[k].Memory > 0 && memory.bytes[k] > c.Pools[k].Memory
+	tight := make([]bool, len(c.problem.Pools))
+	for k := range c.problem.Pools {
+		tight[k] = c.problem.Pools[k].Memory > 0 && memory.bytes[k] > c.problem.Pools[k].Memory
 	}
 	return tight
 }

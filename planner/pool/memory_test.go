@@ -195,7 +195,7 @@ func bestSet(p *Problem, all []stages.Template) (want float64, ok bool) {
 		}
 		return true
 	}
-	c := p.newCatalogue(all)
+	c := newCatalogue(p, all)
 	sets, steps := 0, 0
 	var grow func(set []int, from int)
 	grow = func(set []int, from int) {
@@ -218,7 +218,7 @@ func bestSet(p *Problem, all []stages.Template) (want float64, ok bool) {
 			return
 		}
 		sets++
-		if r, err := c.solveRelaxation(context.Background(), highs.Solver{}, nil, set, -1); err == nil {
+		if r, err := c.solveRelaxation(context.Background(), highs.Solver{}, nil, set); err == nil {
 			want = max(want, r.value*c.units.throughput)
 		}
 	}

@@ -63,8 +63,8 @@ func tryMixedMargins(ctx context.Context, tuner *planTuner) error {
 // one is better than the best plan by a worthwhile gain. It reports whether one is.
 func tryMixturesOnce(ctx context.Context, tuner *planTuner) (bool, error) {
 	type priced struct {
-		planSetting
-		price float64
+		setting planSetting
+		price   float64
 	}
 
 	// The cheapest margins with each delay of filling batches.
@@ -84,7 +84,7 @@ func tryMixturesOnce(ctx context.Context, tuner *planTuner) (bool, error) {
 			break
 		}
 		workBefore := tuner.workDone
-		tried, err := tuner.trySetting(ctx, s.planSetting)
+		tried, err := tuner.trySetting(ctx, s.setting)
 		if k > 0 {
 			tuner.workDone = workBefore // its work does not reduce the number of neighbours
 		}
@@ -106,11 +106,11 @@ func fillFactors(tuner *planTuner) []float64 {
 // solveSketches solves for plans with one margin for all models, without simulating them.
 func solveSketches(ctx context.Context, tuner *planTuner) error {
 	for _, fill := range fillFactors(tuner) {
-		shape := tuner.bestAttempt.pipelineShape
+		shape := tuner.bestAttempt.setting.shape
 		shape.fillFactor = fill
 		for _, margin := range sketchMargins {
 			wanted := tuner.uniformSetting(margin, shape)
-			if wanted.equal(tuner.bestAttempt.planSetting) {
+			if wanted.equal(tuner.bestAttempt.setting) {
 				tuner.sketches = append(tuner.sketches, tuner.bestAttempt)
 				continue
 			}
@@ -121,7 +121,7 @@ func solveSketches(ctx context.Context, tuner *planTuner) error {
 			if res == nil {
 				break // a larger margin leaves less
 			}
-			tuner.sketches = append(tuner.sketches, &planAttempt{planSetting: wanted, result: res})
+			tuner.sketches = append(tuner.sketches, &planAttempt{setting: wanted, result: res})
 		}
 	}
 	return nil
@@ -130,7 +130,7 @@ func solveSketches(ctx context.Context, tuner *planTuner) error {
 // placeFactors returns, for each model, the factor on waiting places that simulation of the best plan shows.
 func placeFactors(tuner *planTuner) (factors []float64) {
 	for i := range tuner.models {
-		utilisation := tuner.bestAttempt.loads[i] * tuner.bestAttempt.headroom[i].Utilisation
+		utilisation := tuner.bestAttempt.loads[i] * tuner.bestAttempt.setting.headroom[i].Utilisation
 		factors = append(factors, math.Sqrt(defaultPlaceFactor*placeFactor(pipelineQueues(tuner.bestAttempt.result.Plan, i), tuner.allowedLateShare(i), utilisation)))
 	}
 	return factors
@@ -145,19 +145,19 @@ func (a *planTuner) allowedLateShare(i int) float64 {
 // delay of filling batches, and the weighted sum over models of what a request then costs.
 func cheapestMargins(tuner *planTuner, placeFactors []float64, fillFactor float64) (planSetting, float64) {
 	prices := devicePricesOf(tuner.bestAttempt.result.Plan)
-	shape := tuner.bestAttempt.pipelineShape
+	shape := tuner.bestAttempt.setting.shape
 	shape.fillFactor = fillFactor
 	mixed, total := tuner.uniformSetting(startMargin, shape), 0.0
 	for i := range mixed.headroom {
 		minPrice := math.Inf(1)
 		for _, sketch := range tuner.sketches {
-			if sketch.fillFactor != fillFactor {
+			if sketch.setting.shape.fillFactor != fillFactor {
 				continue
 			}
 			utilisation := sustainableUtilisation(pipelineQueues(sketch.result.Plan, i), tuner.allowedLateShare(i), placeFactors[i])
-			carriedRPS := sketch.result.Plan.PromiseFor(i).RPS / sketch.headroom[i].Utilisation
+			carriedRPS := sketch.result.Plan.PromiseFor(i).RPS / sketch.setting.headroom[i].Utilisation
 			if price := modelDevicePrice(sketch.result.Plan, i, prices) / (utilisation * carriedRPS); price < minPrice {
-				minPrice, mixed.headroom[i] = price, tuner.withWorkloadValues(i, formats.Headroom{Margin: sketch.headroom[i].Margin, Utilisation: min(1, max(minUtilisation, utilisation))})
+				minPrice, mixed.headroom[i] = price, tuner.withWorkloadValues(i, formats.Headroom{Margin: sketch.setting.headroom[i].Margin, Utilisation: min(1, max(minUtilisation, utilisation))})
 			}
 		}
 		total += minPrice * cmp.Or(tuner.models[i].Weight, 1)

@@ -27,7 +27,8 @@ type placement [][][]DeviceRun
 
 // planPacking puts a plan's replicas on physical devices, so that no device holds more than a whole one.
 type planPacking struct {
-	*templateCatalogue
+	problem      *Problem
+	catalogue    *templateCatalogue
 	plan         *replicaPlan
 	heldContents heldContents // held already by each device; nil if no plan runs
 }
@@ -41,7 +42,7 @@ type planPacking struct {
 func (c *templateCatalogue) placePlan(plan *replicaPlan, heldContents heldContents) (*replicaPlan, placement, []string) {
 	var warnings []string
 	for {
-		packer := &planPacking{c, plan, heldContents}
+		packer := &planPacking{c.problem, c, plan, heldContents}
 		placed, fullPool := packer.packAll()
 		if fullPool < 0 {
 			return plan, placed, warnings
@@ -52,14 +53,14 @@ func (c *templateCatalogue) placePlan(plan *replicaPlan, heldContents heldConten
 		}
 		warnings = append(warnings, fmt.Sprintf(
 			"shares of %s do not fit its devices one by one: a replica was left out, the objective went from %.6g to %.6g",
-			c.Pools[fullPool].Kind, plan.value, smaller.value))
+			c.problem.Pools[fullPool].Kind, plan.value, smaller.value))
 		plan = smaller
 	}
 }
 
 // unpackablePool returns the pool whose devices a plan does not fit one by one. If it fits all, it returns -1.
 func (c *templateCatalogue) unpackablePool(plan *replicaPlan) int {
-	_, pool := (&planPacking{c, plan, nil}).packAll()
+	_, pool := (&planPacking{c.problem, c, plan, nil}).packAll()
 	return pool
 }
 
@@ -69,26 +70,46 @@ func (k *planPacking) packAll() (placement, int) {
 	for i := range k.plan.pipelines {
 		placed[i] = make([][]DeviceRun, len(k.plan.pipelines[i].replicas))
 	}
-	for pool := range k.Pools {
-		bins, ok := k.packPool(pool, placed)
+	for pool := range k.problem.Pools {
+		if k.problem.Pools[pool].TimeShared {
+			k.placeTimeShared(pool, placed)
+			continue
+		}
+		bins, ok := k.packPool(pool)
 		if !ok {
 			return nil, pool
 		}
-
-		// Merge equal pieces on consecutive devices to runs.
 		for device, b := range bins {
 			for _, piece := range b.pieces {
-				stageRuns := &placed[piece.pipeline][piece.stage]
-				if n := len(*stageRuns); n > 0 && (*stageRuns)[n-1].PerDevice == piece.replicas &&
-					(*stageRuns)[n-1].First+(*stageRuns)[n-1].Replicas/piece.replicas == device {
-					(*stageRuns)[n-1].Replicas += piece.replicas
-				} else {
-					*stageRuns = append(*stageRuns, DeviceRun{device, piece.replicas, piece.replicas})
-				}
+				placed[piece.pipeline][piece.stage] = appendReplicas(placed[piece.pipeline][piece.stage], device, piece.replicas)
 			}
 		}
 	}
 	return placed, -1
+}
+
+// placeTimeShared places the stages on a time-shared pool: each runs on all of its devices.
+func (k *planPacking) placeTimeShared(pool int, placed placement) {
+	for ci := range k.plan.pipelines {
+		t := &k.catalogue.templates[k.plan.pipelines[ci].template]
+		for si := range t.Stages {
+			if t.Stages[si].Pool == pool {
+				placed[ci][si] = []DeviceRun{{0, 1, k.problem.Pools[pool].Count}}
+			}
+		}
+	}
+}
+
+// appendReplicas adds replicas on a device to the runs of a stage. If the last run ends at the device before,
+// with as many replicas on each, it becomes longer.
+func appendReplicas(runs []DeviceRun, device, replicas int) []DeviceRun {
+	if n := len(runs); n > 0 {
+		if last := &runs[n-1]; last.PerDevice == replicas && last.First+last.Replicas/replicas == device {
+			last.Replicas += replicas
+			return runs
+		}
+	}
+	return append(runs, DeviceRun{device, replicas, replicas})
 }
 
 // slotGroup holds the pieces that may share whole devices.
@@ -97,26 +118,44 @@ type slotGroup struct {
 	pieces []replicaPiece
 }
 
-// packPool packs one pool. If the pool is too small, it returns false. Stages on a time-shared pool run on all
-// of its devices: their runs are written to out at once.
-func (k *planPacking) packPool(pool int, placed placement) ([]deviceBin, bool) {
-	// Group the pieces by slot.
+// packPool packs one exclusive pool. If the pool is too small, it returns false.
+func (k *planPacking) packPool(pool int) ([]deviceBin, bool) {
+	// If a plan runs, first try to pack around what the devices hold.
+	groups := k.groupBySlot(pool)
+	if k.heldContents != nil {
+		if bins := k.packAroundHeld(pool, groups); bins != nil {
+			return bins, true
+		}
+	}
+
+	// Else pack each group by itself.
+	var bins []deviceBin
+	for _, g := range groups {
+		bins = append(bins, packPieces(g.pieces)...)
+	}
+	if len(bins) > k.problem.Pools[pool].Count {
+		return nil, false
+	}
+	if k.heldContents != nil {
+		return k.assignToHolders(pool, bins), true
+	}
+	return k.spreadOverNodes(pool, bins), true
+}
+
+// groupBySlot returns the pieces of a pool, grouped by what may share whole devices.
+func (k *planPacking) groupBySlot(pool int) []slotGroup {
 	var groups []slotGroup
 	groupOfSlot := map[slotKey]int{}
 	for ci := range k.plan.pipelines {
 		pipeline := &k.plan.pipelines[ci]
-		t := &k.templates[pipeline.template]
+		t := &k.catalogue.templates[pipeline.template]
 		for si := range t.Stages {
 			s := &t.Stages[si]
 			if s.Pool != pool {
 				continue
 			}
-			if k.Pools[pool].TimeShared {
-				placed[ci][si] = []DeviceRun{{0, 1, k.Pools[pool].Count}}
-				continue
-			}
 			slot := slotKey{pool: pool}
-			if k.Rounding == Slot {
+			if k.problem.Rounding == Slot {
 				slot = slotKey{pipeline.model, si, pool}
 			}
 			group, known := groupOfSlot[slot]
@@ -130,41 +169,22 @@ func (k *planPacking) packPool(pool int, placed placement) ([]deviceBin, bool) {
 	slices.SortFunc(groups, func(a, b slotGroup) int {
 		return cmp.Or(cmp.Compare(a.slot.model, b.slot.model), cmp.Compare(a.slot.slot, b.slot.slot))
 	})
-
-	// If a plan runs, first try to pack around what the devices hold.
-	if k.heldContents != nil {
-		if bins := k.packAroundHeld(pool, groups); bins != nil {
-			return bins, true
-		}
-	}
-
-	// Else pack each group by itself.
-	var bins []deviceBin
-	for _, g := range groups {
-		bins = append(bins, packPieces(g.pieces)...)
-	}
-	if len(bins) > k.Pools[pool].Count {
-		return nil, false
-	}
-	if k.heldContents != nil {
-		return k.assignToHolders(pool, bins), true
-	}
-	return k.spreadOverNodes(pool, bins), true
+	return groups
 }
 
 // withoutReplica returns the plan without that replica on a pool whose loss hurts least.
 func (k *planPacking) withoutReplica(pool int) *replicaPlan {
 	var bestPlan *replicaPlan
 	for ci := range k.plan.pipelines {
-		t := &k.templates[k.plan.pipelines[ci].template]
+		t := &k.catalogue.templates[k.plan.pipelines[ci].template]
 		for si := range t.Stages {
-			if t.Stages[si].Pool != pool || k.Pools[pool].TimeShared || k.plan.pipelines[ci].replicas[si] == 0 || t.Stages[si].Share == 1 {
+			if t.Stages[si].Pool != pool || k.problem.Pools[pool].TimeShared || k.plan.pipelines[ci].replicas[si] == 0 || t.Stages[si].Share == 1 {
 				continue
 			}
 			pipelines := slices.Clone(k.plan.pipelines)
 			pipelines[ci].replicas = slices.Clone(pipelines[ci].replicas)
 			pipelines[ci].replicas[si]--
-			smaller := k.recomputePlan(pipelines)
+			smaller := k.catalogue.recomputePlan(pipelines)
 			if smaller != nil && (bestPlan == nil || smaller.value > bestPlan.value || smaller.value == bestPlan.value && smaller.weightedSum > bestPlan.weightedSum) {
 				bestPlan = smaller
 			}
@@ -176,49 +196,54 @@ func (k *planPacking) withoutReplica(pool int) *replicaPlan {
 // packPieces puts pieces into as few bins as a bounded search finds. Devices filled by one kind of replica come
 // first.
 func packPieces(pieces []replicaPiece) []deviceBin {
-	partsPerDevice := 1
+	bins, singles := splitPieces(pieces)
+	partsPerDevice, neededParts := 1, 0
 	for _, piece := range pieces {
 		partsPerDevice = lcm(partsPerDevice, piece.share)
 	}
-	var bins []deviceBin
-	var singles []replicaPiece
-	for _, piece := range pieces {
-		// Whole devices of one piece; the rest are single replicas.
-		for ; piece.replicas >= piece.share; piece.replicas -= piece.share {
-			whole := piece
-			whole.replicas = piece.share
-			bins = append(bins, deviceBin{0, []replicaPiece{whole}})
-		}
-		for range piece.replicas {
-			single := piece
-			single.replicas = 1
-			singles = append(singles, single)
-		}
-	}
-	slices.SortStableFunc(singles, func(a, b replicaPiece) int { return cmp.Compare(a.share, b.share) }) // largest first
-	neededParts := 0
 	for _, piece := range singles {
 		neededParts += partsPerDevice / piece.share
 	}
-	minBins := (neededParts + partsPerDevice - 1) / partsPerDevice
 
 	// Try the fewest bins, then one more each time.
-	for n := minBins; ; n++ {
-		openBins := make([]deviceBin, n)
+	openBins := make([]deviceBin, (neededParts+partsPerDevice-1)/partsPerDevice)
+	for {
 		for i := range openBins {
-			openBins[i].freeParts = partsPerDevice
+			openBins[i] = deviceBin{freeParts: partsPerDevice}
 		}
-		steps := 20000
+		steps := maxFillSteps
 		if fillBins(openBins, singles, partsPerDevice, &steps) {
-			for i := range openBins {
-				if len(openBins[i].pieces) > 0 {
-					bins = append(bins, deviceBin{openBins[i].freeParts, mergePieces(openBins[i].pieces)})
-				}
-			}
-			return bins
+			break
+		}
+		openBins = append(openBins, deviceBin{})
+	}
+	for i := range openBins {
+		if len(openBins[i].pieces) > 0 {
+			bins = append(bins, deviceBin{openBins[i].freeParts, mergePieces(openBins[i].pieces)})
 		}
 	}
+	return bins
 }
+
+// splitPieces returns the whole devices that pieces fill by themselves, and their other replicas one by one, the
+// largest first.
+func splitPieces(pieces []replicaPiece) (whole []deviceBin, singles []replicaPiece) {
+	for _, piece := range pieces {
+		single, full := piece, piece
+		single.replicas, full.replicas = 1, piece.share
+		for range piece.replicas / piece.share {
+			whole = append(whole, deviceBin{0, []replicaPiece{full}})
+		}
+		for range piece.replicas % piece.share {
+			singles = append(singles, single)
+		}
+	}
+	slices.SortStableFunc(singles, func(a, b replicaPiece) int { return cmp.Compare(a.share, b.share) })
+	return whole, singles
+}
+
+// maxFillSteps bounds the steps of one search for bins.
+const maxFillSteps = 20000
 
 // fillBins is a depth-first search that puts the pieces into the open bins. Equal bins are tried once, and equal
 // pieces in order.
@@ -263,10 +288,12 @@ func mergePieces(parts []replicaPiece) []replicaPiece {
 }
 
 // lcm returns the least common multiple.
-func lcm(a, b int) int {
-	x, y := a, b
-	for y != 0 {
-		x, y = y, x%y
+func lcm(a, b int) int { return a / gcd(a, b) * b }
+
+// gcd returns the greatest common divisor.
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
 	}
-	return a / x * b
+	return a
 }

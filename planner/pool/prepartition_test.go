@@ -19,11 +19,11 @@ func TestPrePartitionAgainstLayers(t *testing.T) {
 	for seed := range uint64(2) {
 		z := synthetic{seed: seed, models: 3, classes: 1, kinds: 2, gpus: 100, layers: layers, partitions: 2, shares: 4, batches: 8}
 		bound := func(p *Problem) float64 {
-			c, r, err := p.generateColumns(context.Background(), highs.Solver{}, nil, nil)
+			c, r, err := generateColumns(context.Background(), p, highs.Solver{}, nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return r.bound * c.units.throughput
+			return r.bound * c.catalogue.units.throughput
 		}
 		all := bound(z.problem())
 		for _, n := range sizes {

@@ -26,18 +26,12 @@ func lowerPromise(result *kind.Result, parts []float64) {
 	// The rates of pipelines and models.
 	for i, part := range parts {
 		section.Headroom[i].Utilisation *= part
-		sum := 0.0
+		section.Models[i].RPS = 0
 		for k := range plan.Deployment[i].Pipelines {
 			pipeline := &plan.Deployment[i].Pipelines[k]
-			pipeline.RPS *= part
-			for j := range pipeline.Stages {
-				if isTimeShared(plan, pipeline.Stages[j].Device) {
-					pipeline.Stages[j].RPS = pipeline.RPS
-				}
-			}
-			sum += pipeline.RPS
+			lowerRate(plan, pipeline, part)
+			section.Models[i].RPS += pipeline.RPS
 		}
-		section.Models[i].RPS = sum
 	}
 
 	// The objective and the limits.
@@ -52,6 +46,16 @@ func lowerPromise(result *kind.Result, parts []float64) {
 	}
 	for i := range plan.Limits {
 		plan.Limits[i].Value *= objective.Value / oldValue
+	}
+}
+
+// lowerRate lowers the rate of a pipeline to a part of it. A stage that shares time has no rate beyond that.
+func lowerRate(plan *formats.Plan, pipeline *formats.Pipeline, part float64) {
+	pipeline.RPS *= part
+	for j := range pipeline.Stages {
+		if isTimeShared(plan, pipeline.Stages[j].Device) {
+			pipeline.Stages[j].RPS = pipeline.RPS
+		}
 	}
 }
 

@@ -31,7 +31,8 @@ type relaxation struct {
 // and every model's rate is at least its floor. If devices have costs, the program instead minimises the cost of
 // the devices that carry the floors.
 type masterProgram struct {
-	*templateCatalogue
+	problem   *Problem
+	catalogue *templateCatalogue
 	m         *milp.Model
 	poolCosts []float64  // by pool: cost of all its devices; nil if devices cost nothing
 	extraPool int        // pool that has one more device; -1 if none has
@@ -42,34 +43,34 @@ type masterProgram struct {
 	poolRows  []milp.Row // by pool, in parts of its devices; -1 for empty pools
 }
 
-// newMaster builds the program over a set of templates. If extraPool is not negative, that pool has one more
+// newMasterProgram builds the program over a set of templates. If extraPool is not negative, that pool has one more
 // device. Without withFloors the floors are left out.
-func (c *templateCatalogue) newMaster(poolCosts []float64, templates []int, extraPool int, withFloors bool) *masterProgram {
-	program := &masterProgram{templateCatalogue: c, m: milp.New("relaxation"), poolCosts: poolCosts, extraPool: extraPool, theta: -1}
+func newMasterProgram(c *templateCatalogue, poolCosts []float64, templates []int, extraPool int, withFloors bool) *masterProgram {
+	program := &masterProgram{problem: c.problem, catalogue: c, m: milp.New("relaxation"), poolCosts: poolCosts, extraPool: extraPool, theta: -1}
 	if poolCosts == nil {
 		program.m.SetSense(milp.Maximize)
 		program.theta = program.m.AddVar("theta", 0, milp.Inf, 1)
 	}
 
 	// The rows of the models: rates per weight, and floors.
-	for d := range c.Models {
+	for d := range c.problem.Models {
 		row := milp.Row(-1)
 		if poolCosts == nil {
-			row = program.m.AddGE("rate "+c.Models[d].Name, 0, milp.Term{Var: program.theta, Coef: -1})
+			row = program.m.AddGE("rate "+c.problem.Models[d].Name, 0, milp.Term{Var: program.theta, Coef: -1})
 		}
 		program.modelRows = append(program.modelRows, row)
 		row = -1
-		if floor := c.Models[d].MinRPS; withFloors && floor > 0 {
-			row = program.m.AddGE("floor "+c.Models[d].Name, 1)
+		if floor := c.problem.Models[d].MinRPS; withFloors && floor > 0 {
+			row = program.m.AddGE("floor "+c.problem.Models[d].Name, 1)
 		}
 		program.floorRows = append(program.floorRows, row)
 	}
 
 	// The rows of the pools.
-	for k := range c.Pools {
+	for k := range c.problem.Pools {
 		row := milp.Row(-1)
-		if c.Pools[k].Count > 0 {
-			row = program.m.AddLE("devices "+c.Pools[k].Kind, program.capacity(k))
+		if c.problem.Pools[k].Count > 0 {
+			row = program.m.AddLE("devices "+c.problem.Pools[k].Kind, program.capacity(k))
 		}
 		program.poolRows = append(program.poolRows, row)
 	}
@@ -85,7 +86,7 @@ func (c *templateCatalogue) newMaster(poolCosts []float64, templates []int, extr
 // capacity returns the devices of a pool in parts of those that it has: 1, or more for the extra pool.
 func (l *masterProgram) capacity(k int) float64 {
 	if k == l.extraPool {
-		return float64(l.Pools[k].Count+1) / float64(l.Pools[k].Count)
+		return float64(l.problem.Pools[k].Count+1) / float64(l.problem.Pools[k].Count)
 	}
 	return 1
 }
@@ -97,16 +98,16 @@ func (l *masterProgram) addTemplate(t *stages.Template) {
 		entries = append(entries, milp.Entry{Row: r, Coef: 1})
 	}
 	if r := l.floorRows[t.Model]; r >= 0 {
-		entries = append(entries, milp.Entry{Row: r, Coef: l.floorShare(t.Model)})
+		entries = append(entries, milp.Entry{Row: r, Coef: l.catalogue.floorShare(t.Model)})
 	}
-	for k := range l.Pools {
+	for k := range l.problem.Pools {
 		if c := t.DevicesPerRPS(k); c > 0 {
-			entries = append(entries, milp.Entry{Row: l.poolRows[k], Coef: c * l.units.modelRPS[t.Model] / float64(l.Pools[k].Count)})
+			entries = append(entries, milp.Entry{Row: l.poolRows[k], Coef: c * l.catalogue.units.modelRPS[t.Model] / float64(l.problem.Pools[k].Count)})
 		}
 	}
 	obj := 0.0
 	if l.poolCosts != nil {
-		obj = l.unitCost(t, l.poolCosts)
+		obj = l.catalogue.unitCost(t, l.poolCosts)
 	}
 	l.rateVars = append(l.rateVars, l.m.AddColumn("", 0, milp.Inf, obj, entries...))
 }
@@ -114,15 +115,16 @@ func (l *masterProgram) addTemplate(t *stages.Template) {
 // errInfeasible is returned when the floors cannot all be met.
 var errInfeasible = errors.New("the relaxation is infeasible")
 
-// solveRelaxation solves the linear program over a set of templates. If extraPool is not negative, that pool has
-// one more device. If the floors cannot all be met, it returns errInfeasible.
-func (c *templateCatalogue) solveRelaxation(ctx context.Context, s milp.Solver, poolCosts []float64, templates []int, extraPool int) (*relaxation, error) {
-	return solveRelaxationFrom(ctx, c, s, poolCosts, templates, extraPool, nil)
+// solveRelaxation solves the linear program over a set of templates. If the floors cannot all be met, it returns
+// errInfeasible.
+func (c *templateCatalogue) solveRelaxation(ctx context.Context, s milp.Solver, poolCosts []float64, templates []int) (*relaxation, error) {
+	return solveRelaxationFrom(ctx, c, s, poolCosts, templates, -1, nil)
 }
 
-// solveRelaxationFrom is solveRelaxation started from a basis. A nil basis is no start.
+// solveRelaxationFrom is solveRelaxation started from a basis. A nil basis is no start. If extraPool is not
+// negative, that pool has one more device.
 func solveRelaxationFrom(ctx context.Context, c *templateCatalogue, s milp.Solver, poolCosts []float64, templates []int, extraPool int, basis *milp.Basis) (*relaxation, error) {
-	program := c.newMaster(poolCosts, templates, extraPool, true)
+	program := newMasterProgram(c, poolCosts, templates, extraPool, true)
 	sol, err := s.Solve(ctx, program.m, milp.Options{Basis: basis})
 	if err != nil {
 		return nil, fmt.Errorf("solving the relaxation over %d pipelines: %w", len(templates), err)
@@ -140,7 +142,7 @@ func solveRelaxationFrom(ctx context.Context, c *templateCatalogue, s milp.Solve
 
 	// Bound the optimum by the duals.
 	duals := program.readDuals(sol.RowDuals)
-	minCost := slices.Repeat([]float64{math.Inf(1)}, len(c.Models))
+	minCost := slices.Repeat([]float64{math.Inf(1)}, len(c.problem.Models))
 	for _, ti := range templates {
 		t := &c.templates[ti]
 		minCost[t.Model] = min(minCost[t.Model], c.unitCost(t, duals.poolPrice))
@@ -187,13 +189,13 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 		}
 		return math.Abs(duals[row])
 	}
-	read := dualWeights{poolPrice: make([]float64, len(l.Pools)), rateDual: make([]float64, len(l.Models))}
+	read := dualWeights{poolPrice: make([]float64, len(l.problem.Pools)), rateDual: make([]float64, len(l.problem.Models))}
 
 	// Without costs, scale by the sum of the duals of the models' rows.
 	modelDuals := 1.0
 	if l.poolCosts == nil {
 		modelDuals = 0
-		for d := range l.Models {
+		for d := range l.problem.Models {
 			modelDuals += dual(l.modelRows[d])
 		}
 		if !(modelDuals > 0) {
@@ -201,15 +203,15 @@ func (l *masterProgram) readDuals(duals []float64) dualWeights {
 		}
 		read.normalised = true
 	}
-	for d := range l.Models {
+	for d := range l.problem.Models {
 		read.rateDual[d] = dual(l.modelRows[d]) / modelDuals
 		if l.floorRows[d] >= 0 {
 			floorDual := dual(l.floorRows[d]) / modelDuals
 			read.floorDuals += floorDual
-			read.rateDual[d] += floorDual * l.floorShare(d)
+			read.rateDual[d] += floorDual * l.catalogue.floorShare(d)
 		}
 	}
-	for k := range l.Pools {
+	for k := range l.problem.Pools {
 		read.poolPrice[k] = dual(l.poolRows[k]) / modelDuals
 		if l.poolCosts != nil {
 			read.totalScarcity += read.poolPrice[k]
@@ -259,9 +261,9 @@ func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved 
 	// With costs: Σ rateDual_d floor_d - Σ scarcity_k, as a score.
 	if l.poolCosts != nil {
 		leastPrice := -duals.totalScarcity
-		for d := range l.Models {
+		for d := range l.problem.Models {
 			solved.rateDual[d] = min(solved.rateDual[d], minCost[d])
-			leastPrice += solved.rateDual[d] * l.Models[d].MinRPS / l.units.modelRPS[d]
+			leastPrice += solved.rateDual[d] * l.problem.Models[d].MinRPS / l.catalogue.units.modelRPS[d]
 		}
 		solved.bound = -max(leastPrice, 0)
 		return
@@ -273,7 +275,7 @@ func (l *masterProgram) proveBound(duals dualWeights, minCost []float64, solved 
 
 	// Without costs: Σ pi_k - Σ mu_d floor_d, after prices were raised.
 	factor := duals.priceFactor(minCost)
-	for k := range l.Pools {
+	for k := range l.problem.Pools {
 		solved.poolPrice[k] *= factor
 		solved.bound += solved.poolPrice[k] * l.capacity(k)
 	}

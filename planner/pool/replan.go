@@ -36,7 +36,8 @@ type RunningStage struct {
 
 // replanState holds what a search knows of the plan that runs.
 type replanState struct {
-	*templateCatalogue
+	problem         *Problem
+	catalogue       *templateCatalogue
 	heldByDevice    heldContents
 	runningReplicas map[replicaContent]int   // by content, on all devices that are still there
 	replicasByModel []map[replicaContent]int // by model: the replicas of its own pipelines
@@ -60,8 +61,8 @@ func (s *replanState) heldContents() heldContents {
 
 // newReplanState reads the plan that runs. add is called with the template of each pipeline that still keeps its
 // SLO, and returns its index.
-func (p *Problem) newReplanState(plan *RunningPlan, add func(*stages.Template) int) *replanState {
-	state := &replanState{heldByDevice: p.emptyContents(), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.totalDevices())}
+func newReplanState(p *Problem, plan *RunningPlan, add func(*stages.Template) int) *replanState {
+	state := &replanState{problem: p, heldByDevice: emptyContents(p), runningReplicas: map[replicaContent]int{}, idByContent: map[replicaContent]int{}, maxMoved: plan.MaxMoved * float64(p.totalDevices())}
 	for range p.Models {
 		state.replicasByModel = append(state.replicasByModel, map[replicaContent]int{})
 	}
@@ -149,9 +150,9 @@ func (s *replanState) contentIDs(template int) []int {
 		s.stageContents = append(s.stageContents, nil)
 	}
 	if s.stageContents[template] == nil {
-		t := &s.templates[template]
+		t := &s.catalogue.templates[template]
 		for si := range t.Stages {
-			content := s.contentOf(t, si)
+			content := s.problem.contentOf(t, si)
 			id, ok := s.idByContent[content]
 			if !ok {
 				id = len(s.contentByID)
@@ -170,14 +171,15 @@ func (s *replanState) allowsMoves(plan *replicaPlan) bool {
 
 // countLoading returns how many devices have to load something for an outcome's pipelines.
 func (s *replanState) countLoading(pipelines []Pipeline) int {
-	wanted := s.emptyContents()
+	wanted := emptyContents(s.problem)
 	for i := range pipelines {
 		pipeline := &pipelines[i]
 		for si := range pipeline.Stages {
-			if !s.Pools[pipeline.Stages[si].Pool].TimeShared {
-				for _, run := range pipeline.Placement[si] {
-					wanted.addRun(s.contentOf(&pipeline.Template, si), run)
-				}
+			if s.problem.Pools[pipeline.Stages[si].Pool].TimeShared {
+				continue
+			}
+			for _, run := range pipeline.Placement[si] {
+				wanted.addRun(s.problem.contentOf(&pipeline.Template, si), run)
 			}
 		}
 	}
@@ -192,14 +194,14 @@ type newContent struct {
 }
 
 // limitMoves adds to a program the devices that move, and limits them to maxMoved.
-// The replicas of each content.
 func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
+	// The replicas of each content.
 	varsByContent := map[replicaContent][]milp.Var{}
 	var contents []replicaContent
 	for i, ti := range q.templateSet {
-		t := &q.templates[ti]
+		t := &q.catalogue.templates[ti]
 		for si, replicaVar := range q.replicaVars[i] {
-			content := q.contentOf(t, si)
+			content := q.problem.contentOf(t, si)
 			if _, ok := varsByContent[content]; !ok {
 				contents = append(contents, content)
 			}
@@ -229,24 +231,23 @@ func (q *integerProgram) limitMoves(state *replanState, maxMoved float64) {
 	}
 }
 
-// readRunning reads the plan that runs. Templates of it that the catalogue lacks join it.
-func (x *planSearch) readRunning() {
-	if x.options.RunningPlan == nil || x.hasTimeShared() {
-		return
+// readRunning reads the plan that runs. Templates of it that the catalogue lacks join it. If no plan runs, or a
+// pool is time-shared, it returns nil.
+func readRunning(c *templateCatalogue, plan *RunningPlan) *replanState {
+	if plan == nil || c.problem.hasTimeShared() {
+		return nil
 	}
-	indexByKey := make(map[string]int, len(x.templates))
-	for i := range x.templates {
-		indexByKey[x.templates[i].Key()] = i
-	}
-	x.replan = x.newReplanState(x.options.RunningPlan, func(t *stages.Template) int {
+	indexByKey := c.indexByKey()
+	state := newReplanState(c.problem, plan, func(t *stages.Template) int {
 		i, ok := indexByKey[t.Key()]
 		if !ok {
-			i = len(x.templates)
-			x.templates, indexByKey[t.Key()] = append(x.templates, *t), i
+			i = len(c.templates)
+			c.templates, indexByKey[t.Key()] = append(c.templates, *t), i
 		}
 		return i
 	})
-	x.replan.templateCatalogue = x.templateCatalogue
+	state.catalogue = c
+	return state
 }
 
 // moveNodes bounds the branch-and-bound nodes of the program for the fewest moves.
@@ -258,15 +259,15 @@ const moveTries = 3
 
 // movedTooMuch reports whether a finished plan moved more devices than asked and another search for one that
 // moves less is worth it. If so, it prepares that search.
-func (x *planSearch) movedTooMuch(ctx context.Context, movedDevices int) bool {
-	if x.replan == nil || ctx.Err() != nil {
+func movedTooMuch(ctx context.Context, search *planSearch, movedDevices int) bool {
+	if search.replan == nil || ctx.Err() != nil {
 		return false
 	}
-	excess := float64(movedDevices) - x.options.RunningPlan.MaxMoved*float64(x.totalDevices())
-	if x.replan.numSearches++; excess <= 1e-9 || x.replan.numSearches == moveTries || x.replan.maxMoved == 0 {
+	excess := float64(movedDevices) - search.options.RunningPlan.MaxMoved*float64(search.problem.totalDevices())
+	if search.replan.numSearches++; excess <= 1e-9 || search.replan.numSearches == moveTries || search.replan.maxMoved == 0 {
 		return false
 	}
-	x.replan.maxMoved = max(x.replan.maxMoved-excess, 0)
-	x.bestPlan = nil
+	search.replan.maxMoved = max(search.replan.maxMoved-excess, 0)
+	search.incumbent.plan = nil
 	return true
 }

@@ -47,60 +47,25 @@ type replicaPlan struct {
 // exceed the devices. If the counts exceed the devices or break another limit, it returns nil: no such plan is
 // ever used.
 func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan {
-	plan := &replicaPlan{modelRPS: make([]float64, len(c.Models))}
-	timeSharedUse := make([]float64, len(c.Pools)) // devices taken on time-shared pools
-
-	// The rate of each pipeline is that of its slowest stage.
+	plan := &replicaPlan{modelRPS: make([]float64, len(c.problem.Models)), value: math.Inf(1)}
 	for _, pipeline := range pipelines {
-		t := &c.templates[pipeline.template]
-		pipeline.replicas = slices.Clone(pipeline.replicas)
-		carriedRPS, onTimeShared := math.Inf(1), false
-		for si := range t.Stages {
-			s := &t.Stages[si]
-			if c.Pools[s.Pool].TimeShared {
-				onTimeShared = true
-				continue
-			}
-			carriedRPS = min(carriedRPS, s.Rate*float64(pipeline.replicas[si]))
-		}
-		if onTimeShared {
-			carriedRPS = min(carriedRPS, pipeline.rps)
-		}
-		pipeline.rps = carriedRPS
-		for si := range t.Stages {
-			s := &t.Stages[si]
-			if c.Pools[s.Pool].TimeShared {
-				timeSharedUse[s.Pool] += pipeline.rps / s.Rate
-				continue
-			}
-			pipeline.replicas[si] = replicasFor(pipeline.rps, s.Rate)
-		}
-		if pipeline.rps > 0 {
+		if c.recomputeRate(&pipeline); pipeline.rps > 0 {
 			plan.pipelines = append(plan.pipelines, pipeline)
 		}
 	}
-
-	// Scale down what exceeds the time-shared pools.
-	scale := 1.0
-	for k := range c.Pools {
-		if c.Pools[k].TimeShared && timeSharedUse[k] > float64(c.Pools[k].Count) {
-			scale = min(scale, float64(c.Pools[k].Count)/timeSharedUse[k])
-		}
-	}
+	scale := c.timeSharedScale(plan.pipelines)
 	for i := range plan.pipelines {
 		pipeline := &plan.pipelines[i]
-		t := &c.templates[pipeline.template]
-		if scale < 1 && slices.ContainsFunc(t.Stages, func(s stages.Stage) bool { return c.Pools[s.Pool].TimeShared }) {
+		if scale < 1 && c.isTimeShared(&c.templates[pipeline.template]) {
 			pipeline.rps *= scale
 		}
 		plan.modelRPS[pipeline.model] += pipeline.rps
 	}
 
 	// The objective.
-	plan.value = math.Inf(1)
-	for d := range c.Models {
-		plan.value = min(plan.value, plan.modelRPS[d]/c.Models[d].Weight)
-		plan.weightedSum += plan.modelRPS[d] * c.Models[d].Weight
+	for d := range c.problem.Models {
+		plan.value = min(plan.value, plan.modelRPS[d]/c.problem.Models[d].Weight)
+		plan.weightedSum += plan.modelRPS[d] * c.problem.Models[d].Weight
 	}
 	if c.brokenLimit(plan) != "" {
 		return nil
@@ -108,10 +73,59 @@ func (c *templateCatalogue) recomputePlan(pipelines []planPipeline) *replicaPlan
 	return plan
 }
 
+// recomputeRate sets the rate of a pipeline to that of its slowest stage on an exclusive pool, and its replicas to
+// the fewest that carry the rate. If a stage is on a time-shared pool, the rate is at most what it was.
+func (c *templateCatalogue) recomputeRate(pipeline *planPipeline) {
+	t := &c.templates[pipeline.template]
+	carriedRPS := math.Inf(1)
+	if c.isTimeShared(t) {
+		carriedRPS = pipeline.rps
+	}
+	for si := range t.Stages {
+		if s := &t.Stages[si]; !c.problem.Pools[s.Pool].TimeShared {
+			carriedRPS = min(carriedRPS, s.Rate*float64(pipeline.replicas[si]))
+		}
+	}
+	pipeline.rps, pipeline.replicas = carriedRPS, slices.Clone(pipeline.replicas)
+	for si := range t.Stages {
+		if s := &t.Stages[si]; !c.problem.Pools[s.Pool].TimeShared {
+			pipeline.replicas[si] = replicasFor(carriedRPS, s.Rate)
+		}
+	}
+}
+
+// isTimeShared reports whether some stage of a template is on a time-shared pool.
+func (c *templateCatalogue) isTimeShared(t *stages.Template) bool {
+	for si := range t.Stages {
+		if c.problem.Pools[t.Stages[si].Pool].TimeShared {
+			return true
+		}
+	}
+	return false
+}
+
+// timeSharedScale returns the factor on the rates of pipelines at which they fit the time-shared pools, at most 1.
+func (c *templateCatalogue) timeSharedScale(pipelines []planPipeline) float64 {
+	devices := make([]float64, len(c.problem.Pools))
+	for i := range pipelines {
+		t := &c.templates[pipelines[i].template]
+		for si := range t.Stages {
+			devices[t.Stages[si].Pool] += pipelines[i].rps / t.Stages[si].Rate
+		}
+	}
+	scale := 1.0
+	for k := range c.problem.Pools {
+		if n := float64(c.problem.Pools[k].Count); c.problem.Pools[k].TimeShared && devices[k] > n {
+			scale = min(scale, n/devices[k])
+		}
+	}
+	return scale
+}
+
 // usedDevices returns the devices of each pool that pipelines take. On time-shared pools that is the part of
 // their time, elsewhere whole devices if the rounding asks for that.
 func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
-	devices := make([]float64, len(c.Pools))
+	devices := make([]float64, len(c.problem.Pools))
 	if len(pipelines) == 0 {
 		return devices
 	}
@@ -120,8 +134,8 @@ func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
 		firstModel, lastModel, maxStages = min(firstModel, pipeline.model), max(lastModel, pipeline.model), max(maxStages, len(pipeline.replicas))
 	}
 	var slots []float64 // parts of devices by model, stage position and pool
-	if c.Rounding == Slot {
-		slots = make([]float64, (lastModel-firstModel+1)*maxStages*len(c.Pools))
+	if c.problem.Rounding == Slot {
+		slots = make([]float64, (lastModel-firstModel+1)*maxStages*len(c.problem.Pools))
 	}
 	for _, pipeline := range pipelines {
 		t := &c.templates[pipeline.template]
@@ -129,26 +143,26 @@ func (c *templateCatalogue) usedDevices(pipelines []planPipeline) []float64 {
 			s := &t.Stages[si]
 			stageDevices := float64(pipeline.replicas[si]) / float64(s.Share)
 			switch {
-			case c.Pools[s.Pool].TimeShared:
+			case c.problem.Pools[s.Pool].TimeShared:
 				devices[s.Pool] += pipeline.rps / s.Rate
-			case c.Rounding == Fractional:
+			case c.problem.Rounding == Fractional:
 				devices[s.Pool] += stageDevices
 			default:
-				slots[((pipeline.model-firstModel)*maxStages+si)*len(c.Pools)+s.Pool] += stageDevices
+				slots[((pipeline.model-firstModel)*maxStages+si)*len(c.problem.Pools)+s.Pool] += stageDevices
 			}
 		}
 	}
 
 	// Under the slot rule the parts of each slot round up to whole devices.
 	for i, slotDevices := range slots {
-		devices[i%len(c.Pools)] += math.Ceil(slotDevices - 1e-9)
+		devices[i%len(c.problem.Pools)] += math.Ceil(slotDevices - 1e-9)
 	}
 	return devices
 }
 
 // wholeDevicesUsed returns the whole devices that a plan takes of every pool.
 func (c *templateCatalogue) wholeDevicesUsed(plan *replicaPlan) []int {
-	devices := make([]int, len(c.Pools))
+	devices := make([]int, len(c.problem.Pools))
 	for k, v := range c.usedDevices(plan.pipelines) {
 		devices[k] = int(math.Ceil(v*(1-1e-9) - 1e-9))
 	}
@@ -158,7 +172,7 @@ func (c *templateCatalogue) wholeDevicesUsed(plan *replicaPlan) []int {
 // exclusiveDevices returns how many devices of exclusive pools a plan takes.
 func (c *templateCatalogue) exclusiveDevices(plan *replicaPlan) (n float64) {
 	for k, v := range c.usedDevices(plan.pipelines) {
-		if !c.Pools[k].TimeShared {
+		if !c.problem.Pools[k].TimeShared {
 			n += v
 		}
 	}
@@ -167,12 +181,12 @@ func (c *templateCatalogue) exclusiveDevices(plan *replicaPlan) (n float64) {
 
 // brokenLimit says which limit a plan breaks: devices, memory or floors. If it keeps all, it returns "".
 func (c *templateCatalogue) brokenLimit(plan *replicaPlan) string {
-	memory := c.newResidentMemory()
+	memory := newResidentMemory(c.problem)
 	for _, pipeline := range plan.pipelines {
 		memory.add(&c.templates[pipeline.template])
 	}
 	for k, devices := range c.usedDevices(plan.pipelines) {
-		pool := &c.Pools[k]
+		pool := &c.problem.Pools[k]
 		if devices > float64(pool.Count)*(1+1e-9)+1e-9 {
 			return fmt.Sprintf("%g devices of %s where there are %d", devices, pool.Kind, pool.Count)
 		}
@@ -180,9 +194,9 @@ func (c *templateCatalogue) brokenLimit(plan *replicaPlan) string {
 			return fmt.Sprintf("%d bytes on each %s where it has %d", memory.bytes[k], pool.Kind, pool.Memory)
 		}
 	}
-	for d := range c.Models {
-		if floor := c.Models[d].MinRPS; !meetsFloor(plan.modelRPS[d], floor) {
-			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.modelRPS[d], c.Models[d].Name, floor)
+	for d := range c.problem.Models {
+		if floor := c.problem.Models[d].MinRPS; !meetsFloor(plan.modelRPS[d], floor) {
+			return fmt.Sprintf("%g requests/s of %s where %g are asked", plan.modelRPS[d], c.problem.Models[d].Name, floor)
 		}
 	}
 	return ""
@@ -196,8 +210,8 @@ func (c *templateCatalogue) placedPipelines(plan *replicaPlan, placement placeme
 		pipeline := Pipeline{Template: *t, RPS: planned.rps, Replicas: slices.Clone(planned.replicas), Placement: placement[ci]}
 		for si := range t.Stages {
 			s := &t.Stages[si]
-			if c.Pools[s.Pool].TimeShared {
-				pipeline.Replicas[si] = c.Pools[s.Pool].Count
+			if c.problem.Pools[s.Pool].TimeShared {
+				pipeline.Replicas[si] = c.problem.Pools[s.Pool].Count
 				pipeline.Devices = append(pipeline.Devices, planned.rps/s.Rate)
 				continue
 			}

@@ -108,24 +108,13 @@ func (r *resolvedProblem) noteDefaultClasses() {
 
 // resolvePools checks the pools of the cluster and adds them to the problem.
 func (r *resolvedProblem) resolvePools() error {
-	seenKinds := map[string]bool{}
 	devices := 0
 	for i, p := range r.input.Cluster.Pools {
-		// Refuse what makes no sense.
-		path := fmt.Sprintf("pools[%d]", i)
-		switch {
-		case p.Device == "":
-			return r.input.FieldError("cluster", path+".device", "nothing", "a device kind of the profile", "")
-		case seenKinds[p.Device]:
-			return r.input.FieldError("cluster", path+".device", p.Device+" a second time", "each device kind once", "add up the counts")
-		case p.Count < 0:
-			return r.input.FieldError("cluster", path+".count", fmt.Sprint(p.Count), "at least 0", "")
-		case p.NICGbps < 0 || p.NICEfficiency < 0 || p.Memory < 0 || p.MaxShares < 0 || p.PerNode < 0:
-			return r.input.FieldError("cluster", path, "a negative number", "at least 0", "")
+		if err := checkPool(r.input, i); err != nil {
+			return err
 		}
 
 		// Fill in the defaults of sharing, shares and nodes.
-		seenKinds[p.Device] = true
 		if p.TimeShared() {
 			if p.Sharing == "" {
 				r.run.Assume("sharing: time on %s: its stages take turns on every device", p.Device)
@@ -158,6 +147,23 @@ func (r *resolvedProblem) resolvePools() error {
 	return nil
 }
 
+// checkPool returns an error if pool i of the cluster makes no sense.
+func checkPool(in *kind.Problem, i int) error {
+	p := &in.Cluster.Pools[i]
+	path := fmt.Sprintf("pools[%d]", i)
+	switch {
+	case p.Device == "":
+		return in.FieldError("cluster", path+".device", "nothing", "a device kind of the profile", "")
+	case slices.ContainsFunc(in.Cluster.Pools[:i], func(o formats.Pool) bool { return o.Device == p.Device }):
+		return in.FieldError("cluster", path+".device", p.Device+" a second time", "each device kind once", "add up the counts")
+	case p.Count < 0:
+		return in.FieldError("cluster", path+".count", fmt.Sprint(p.Count), "at least 0", "")
+	case p.NICGbps < 0 || p.NICEfficiency < 0 || p.Memory < 0 || p.MaxShares < 0 || p.PerNode < 0:
+		return in.FieldError("cluster", path, "a negative number", "at least 0", "")
+	}
+	return nil
+}
+
 // resolveModel checks requested model i against the profile and adds it to the problem.
 func (r *resolvedProblem) resolveModel(i int) error {
 	workload := &r.requestedModels[i]
@@ -166,10 +172,8 @@ func (r *resolvedProblem) resolveModel(i int) error {
 	if err != nil {
 		return err
 	}
-	for j := range i {
-		if r.requestedModels[j].Key() == workload.Key() {
-			return r.input.FieldError("workload", path+".model", fmt.Sprintf("%s a second time", workload.Key()), "each model once, or each of its classes", "")
-		}
+	if slices.ContainsFunc(r.requestedModels[:i], func(o formats.WorkloadModel) bool { return o.Key() == workload.Key() }) {
+		return r.input.FieldError("workload", path+".model", fmt.Sprintf("%s a second time", workload.Key()), "each model once, or each of its classes", "")
 	}
 	profile := &r.input.Profile.Models[profileIndex]
 	profilePath := fmt.Sprintf("models[%d]", profileIndex)
@@ -187,47 +191,63 @@ func (r *resolvedProblem) resolveModel(i int) error {
 		headroom.Margin = *workload.Margin
 	}
 	r.problem.Margins = append(r.problem.Margins, headroom.Margin)
-	model := stages.Model{Name: workload.Key().String(), Network: workload.Model, SLO: slo, Margin: kind.Margin(slo, headroom.Margin), Weight: workload.Weight, MinRPS: workload.MinRPS}
-	switch {
-	case math.IsNaN(workload.Weight) || workload.Weight < 0 || math.IsInf(workload.Weight, 0):
-		return r.input.FieldError("workload", path+".weight", fmt.Sprint(workload.Weight), "more than 0", "")
-	case workload.Weight == 0:
-		model.Weight = 1
-		if len(r.requestedModels) > 1 {
-			r.defaultWeight = append(r.defaultWeight, model.Name)
-		}
+	weight, err := r.resolveWeight(workload, path)
+	if err != nil {
+		return err
 	}
 	if workload.Percentile == "" {
-		r.defaultPercentile = append(r.defaultPercentile, model.Name)
+		r.defaultPercentile = append(r.defaultPercentile, workload.Key().String())
 	}
-	model.MinRPS = max(model.MinRPS, r.options.MinLoad*model.Weight)
-	planned := resolvedModel{workload: workload, profile: profile, headroom: headroom, weight: model.Weight}
-	// A model that promises only a part of what its devices carry needs devices for more than it promises.
-	model.Weight, model.MinRPS = model.Weight/headroom.Utilisation, model.MinRPS/headroom.Utilisation
 
-	// Weights of the blocks and bytes of the cuts between them.
-	var unknownCuts []int // blocks after which the size of the cut is not known
+	// A model that promises only a part of what its devices carry needs devices for more than it promises.
+	model := stages.Model{
+		Name: workload.Key().String(), Network: workload.Model, SLO: slo, Margin: kind.Margin(slo, headroom.Margin),
+		Weight: weight / headroom.Utilisation, MinRPS: max(workload.MinRPS, r.options.MinLoad*weight) / headroom.Utilisation,
+	}
+
+	// Blocks, the cuts between them, and times by pool, share and batch.
+	cuts := r.resolveCuts(profile)
 	for b := range profile.Blocks {
 		model.Weights = append(model.Weights, profile.Blocks[b].WeightBytes)
-		if b+1 == len(profile.Blocks) {
-			break
-		}
-		c := stages.CutAfterBlock(&profile.Blocks[b], r.hasNetwork, r.options.CutDType)
-		if c.Bytes < 0 && r.options.MaxPartitions > 1 {
-			unknownCuts = append(unknownCuts, b)
-		}
-		planned.cuts = append(planned.cuts, c)
+	}
+	for _, c := range cuts {
 		model.CutBytes = append(model.CutBytes, c.Bytes)
 	}
-	r.unknownCuts.Add(profile.Model, unknownCuts, len(profile.Blocks))
-
-	// Times by pool, share and batch.
 	if model.ShareCosts, err = stages.MeasuredCosts(profile, r.pools, r.options.MaxBatch, r.input.FileName("profile"), profilePath); err != nil {
 		return err
 	}
 	r.problem.Models = append(r.problem.Models, model)
-	r.models = append(r.models, planned)
+	r.models = append(r.models, resolvedModel{workload: workload, profile: profile, cuts: cuts, headroom: headroom, weight: weight})
 	return nil
+}
+
+// resolveWeight returns the weight of a model's rate: 1 if the workload names none.
+func (r *resolvedProblem) resolveWeight(workload *formats.WorkloadModel, path string) (float64, error) {
+	switch {
+	case math.IsNaN(workload.Weight) || workload.Weight < 0 || math.IsInf(workload.Weight, 0):
+		return 0, r.input.FieldError("workload", path+".weight", fmt.Sprint(workload.Weight), "more than 0", "")
+	case workload.Weight > 0:
+		return workload.Weight, nil
+	}
+	if len(r.requestedModels) > 1 {
+		r.defaultWeight = append(r.defaultWeight, workload.Key().String())
+	}
+	return 1, nil
+}
+
+// resolveCuts returns the cut after each block but the last, and notes those whose size is not known.
+func (r *resolvedProblem) resolveCuts(profile *formats.ProfileModel) []stages.Cut {
+	var cuts []stages.Cut
+	var unknownAfter []int // blocks
+	for b := range profile.Blocks[:len(profile.Blocks)-1] {
+		c := stages.CutAfterBlock(&profile.Blocks[b], r.hasNetwork, r.options.CutDType)
+		if c.Bytes < 0 && r.options.MaxPartitions > 1 {
+			unknownAfter = append(unknownAfter, b)
+		}
+		cuts = append(cuts, c)
+	}
+	r.unknownCuts.Add(profile.Model, unknownAfter, len(profile.Blocks))
+	return cuts
 }
 
 // resolveSLO returns a model's SLO. A value such as "5x" is a multiple of the latency of the whole model at

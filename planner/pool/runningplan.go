@@ -33,42 +33,46 @@ func (r *resolvedProblem) readRunningPlan() (*RunningPlan, error) {
 	}
 	running := &RunningPlan{MaxMoved: r.options.MaxMoved}
 	changedModels := map[string]bool{}
-
-	// Translate the pipelines of every deployed model.
 	for i := range p.Deployment {
 		deployed := &p.Deployment[i]
 		model := slices.IndexFunc(r.models, func(n resolvedModel) bool { return n.workload.Key() == deployed.Key() })
 		network := deployed.Model
-
-		// Blocks of another file or number cannot stay, even if the model's name is the same.
-		if model >= 0 {
-			source := r.models[model].profile.Source
-			if deployed.NumBlocks != r.problem.Models[model].NumBlocks() || source != nil && deployed.SHA256 != "" && source.SHA256 != "" && deployed.SHA256 != source.SHA256 {
-				model, network = -1, "before: "+deployed.Model
-				if !changedModels[deployed.Model] {
-					r.run.Assume("all of %s is loaded anew: the profile has other blocks or another model file than the plan that runs", deployed.Model)
-				}
-				changedModels[deployed.Model] = true
+		if model >= 0 && hasChanged(&r.models[model], r.problem.Models[model].NumBlocks(), deployed) {
+			model, network = -1, "before: "+deployed.Model
+			if !changedModels[deployed.Model] {
+				r.run.Assume("all of %s is loaded anew: the profile has other blocks or another model file than the plan that runs", deployed.Model)
 			}
+			changedModels[deployed.Model] = true
 		}
-
-		// Translate the pipelines, with the places of their stages.
 		for j := range deployed.Pipelines {
-			pipeline := RunningPipeline{Network: network, Model: model, Batch: deployed.Pipelines[j].Batch}
-			for _, s := range deployed.Pipelines[j].Stages {
-				stage := RunningStage{
-					First: s.Blocks[0], Last: s.Blocks[1], Share: s.Share,
-					Pool: slices.IndexFunc(r.pools, func(q formats.Pool) bool { return q.Device == s.Device }),
-				}
-				for _, run := range s.Placement {
-					stage.Placement = append(stage.Placement, DeviceRun{First: run.FirstDevice, PerDevice: run.PerDevice, Replicas: run.Replicas})
-				}
-				pipeline.Stages = append(pipeline.Stages, stage)
-			}
-			running.Pipelines = append(running.Pipelines, pipeline)
+			pipeline := &deployed.Pipelines[j]
+			running.Pipelines = append(running.Pipelines, RunningPipeline{Network: network, Model: model, Batch: pipeline.Batch, Stages: runningStages(r.pools, pipeline)})
 		}
 	}
 	return running, nil
+}
+
+// hasChanged reports whether a model that runs has blocks of another file or number than the profile's. These
+// cannot stay, even if the model's name is the same.
+func hasChanged(m *resolvedModel, numBlocks int, deployed *formats.Deployed) bool {
+	source := m.profile.Source
+	return deployed.NumBlocks != numBlocks || source != nil && deployed.SHA256 != "" && source.SHA256 != "" && deployed.SHA256 != source.SHA256
+}
+
+// runningStages returns the stages of a pipeline that runs, with their places.
+func runningStages(pools []formats.Pool, pipeline *formats.Pipeline) []RunningStage {
+	var list []RunningStage
+	for _, s := range pipeline.Stages {
+		stage := RunningStage{
+			First: s.Blocks[0], Last: s.Blocks[1], Share: s.Share,
+			Pool: slices.IndexFunc(pools, func(q formats.Pool) bool { return q.Device == s.Device }),
+		}
+		for _, run := range s.Placement {
+			stage.Placement = append(stage.Placement, DeviceRun{First: run.FirstDevice, PerDevice: run.PerDevice, Replicas: run.Replicas})
+		}
+		list = append(list, stage)
+	}
+	return list
 }
 
 // writeReplan records in the outcome how many devices the new plan moves.

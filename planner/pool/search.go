@@ -33,17 +33,20 @@ const (
 
 // planSearch is the state of a solve.
 type planSearch struct {
-	incumbent
-	*waitChoice  // the wait choice under work
+	problem      *Problem
+	catalogue    *templateCatalogue
+	goal         planGoal
 	solver       milp.Solver
 	options      Options
+	replan       *replanState // of the plan that runs; nil without one
+	incumbent    *incumbent
+	choice       *waitChoice      // the wait choice under work
 	waitChoices  []waitChoice     // the best relaxation first
 	tables       []*templateTable // by model; nil if all templates are listed in the catalogue
 	droppedBound float64          // proven over the wait choices that were left out
 	choiceBound  float64          // proven over the templates of the choice under work
 	otherBound   float64          // proven over the other wait choices
-	floorOutcome *Outcome         // plan that carries the largest part of the floors; nil if it was not looked for
-	floorErr     error            // why there is no such plan
+	floors       *floorSearch
 	outcome      *Outcome
 	stoppedBy    milp.StoppedBy
 }
@@ -51,18 +54,18 @@ type planSearch struct {
 // newSearch lists the templates, or generates them if they are too many, and solves the relaxation of every wait
 // choice. The search starts with the choice of the best relaxation.
 func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Options, searchGoal planGoal) (*planSearch, error) {
-	x := &planSearch{incumbent: incumbent{goal: searchGoal}, solver: solver, options: options, droppedBound: math.Inf(-1), otherBound: math.Inf(-1), outcome: &Outcome{}}
-	x.options.Effort = max(options.Effort, 1)
+	options.Effort = max(options.Effort, 1)
+	x := &planSearch{problem: p, goal: searchGoal, solver: solver, options: options, droppedBound: math.Inf(-1), otherBound: math.Inf(-1), outcome: &Outcome{}}
+	x.floors = &floorSearch{search: x}
 	if p.needsColumns() {
-		return x, x.generateTemplates(ctx, p)
+		return x, x.generateTemplates(ctx)
 	}
-	var err error
-	if x.templateCatalogue, err = p.listTemplates(); err != nil {
+	catalogue, err := p.listTemplates()
+	if err != nil {
 		return nil, err
 	}
-	x.outcome.Templates = len(x.templates)
-	x.readRunning()
-	x.reportProgress("pipelines", fmt.Sprintf("%d possible pipelines", len(x.templates)))
+	x.setCatalogue(catalogue)
+	x.reportProgress("pipelines", fmt.Sprintf("%d possible pipelines", len(x.catalogue.templates)))
 	if err := x.relaxChoices(ctx); err != nil {
 		return nil, x.explainError(ctx, err)
 	}
@@ -70,44 +73,51 @@ func newSearch(ctx context.Context, p *Problem, solver milp.Solver, options Opti
 	return x, nil
 }
 
+// setCatalogue sets the templates of the search, and those of the plan that runs, if there is one.
+func (s *planSearch) setCatalogue(catalogue *templateCatalogue) {
+	s.catalogue = catalogue
+	s.outcome.Templates = len(catalogue.templates)
+	s.replan = readRunning(catalogue, s.options.RunningPlan)
+	s.incumbent = &incumbent{catalogue: catalogue, goal: s.goal, replan: s.replan}
+}
+
 // generateTemplates makes the templates by column generation.
-func (x *planSearch) generateTemplates(ctx context.Context, p *Problem) error {
+func (s *planSearch) generateTemplates(ctx context.Context) error {
 	// Templates of the plan that runs take part in any case.
 	var runningTemplates []stages.Template
-	if x.options.RunningPlan != nil {
-		p.newReplanState(x.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
+	if s.options.RunningPlan != nil {
+		newReplanState(s.problem, s.options.RunningPlan, func(t *stages.Template) int { runningTemplates = append(runningTemplates, *t); return 0 })
 	}
-	generation, solved, err := p.generateColumns(ctx, x.solver, x.goal.poolCosts(), runningTemplates)
+	generation, solved, err := generateColumns(ctx, s.problem, s.solver, s.goal.poolCosts(), runningTemplates)
 	if generation != nil {
-		x.templateCatalogue, x.tables = generation.templateCatalogue, generation.tables
-		x.outcome.Templates = len(generation.templates)
-		x.readRunning()
-		x.waitChoice = &waitChoice{choiceCatalogue: x.templateCatalogue, allowedTemplates: indexesBelow(len(x.templates)), lp: solved}
+		s.tables = generation.tables
+		s.setCatalogue(generation.catalogue)
+		s.choice = &waitChoice{catalogue: s.catalogue, allowedTemplates: indexesBelow(len(s.catalogue.templates)), lp: solved}
 	}
 	if err != nil {
 		if generation == nil || !errors.Is(err, errInfeasible) {
 			return err
 		}
-		return x.explainError(ctx, err)
+		return s.explainError(ctx, err)
 	}
-	x.reportProgress("pipelines", fmt.Sprintf("%d pipelines generated in %d rounds", x.outcome.Templates, generation.rounds))
-	x.bound = solved.bound
-	x.waitChoices = []waitChoice{*x.waitChoice}
-	x.selectChoice(0)
+	s.reportProgress("pipelines", fmt.Sprintf("%d pipelines generated in %d rounds", s.outcome.Templates, generation.rounds))
+	s.choice.bound = solved.bound
+	s.waitChoices = []waitChoice{*s.choice}
+	s.selectChoice(0)
 	return nil
 }
 
 // relaxChoices solves the linear program over all templates of every wait choice.
-func (x *planSearch) relaxChoices(ctx context.Context) error {
-	choices, exact := x.waitBoundChoices()
+func (s *planSearch) relaxChoices(ctx context.Context) error {
+	choices, exact := listWaitBounds(s.catalogue)
 	relaxOver := func(templates []int) (*relaxation, error) {
-		return x.solveRelaxation(ctx, x.solver, x.goal.poolCosts(), templates, -1)
+		return s.catalogue.solveRelaxation(ctx, s.solver, s.goal.poolCosts(), templates)
 	}
 
 	// Choices under which some model has no template, or floors cannot be met, are left out.
 	for _, bounds := range choices {
-		templates := x.templatesWithin(bounds)
-		if bounds != nil && len(x.unservedModels(bounds)) > 0 {
+		templates := s.catalogue.templatesWithin(bounds)
+		if bounds != nil && len(s.catalogue.unservedModels(bounds)) > 0 {
 			continue
 		}
 		solved, err := relaxOver(templates)
@@ -117,155 +127,170 @@ func (x *planSearch) relaxChoices(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		x.waitChoices = append(x.waitChoices, waitChoice{choiceCatalogue: x.templateCatalogue, waits: bounds, allowedTemplates: templates, lp: solved, bound: solved.bound})
+		s.waitChoices = append(s.waitChoices, waitChoice{catalogue: s.catalogue, waits: bounds, allowedTemplates: templates, lp: solved, bound: solved.bound})
 	}
-	if len(x.waitChoices) == 0 {
+	if len(s.waitChoices) == 0 {
 		return errInfeasible
 	}
 	// Of equal values the first comes first, so that the solver's noise does not decide.
 	roundedValue := func(c waitChoice) float64 { return -math.Round(c.lp.value*1e9) / 1e9 }
-	slices.SortStableFunc(x.waitChoices, func(a, bounds waitChoice) int { return cmp.Compare(roundedValue(a), roundedValue(bounds)) })
+	slices.SortStableFunc(s.waitChoices, func(a, b waitChoice) int { return cmp.Compare(roundedValue(a), roundedValue(b)) })
 	if !exact {
 		// A choice that was left out could be better. The bound is then that of the program without the rule.
-		solved, err := relaxOver(indexesBelow(len(x.templates)))
+		solved, err := relaxOver(indexesBelow(len(s.catalogue.templates)))
 		if err != nil {
 			return err
 		}
-		x.droppedBound = solved.bound
+		s.droppedBound = solved.bound
 	}
 	return nil
 }
 
 // selectChoice goes on with a wait choice: it sets the bounds, the exempt models and the losses.
-func (x *planSearch) selectChoice(i int) {
-	choice := &x.waitChoices[i]
-	x.waitChoice, x.choiceBound, x.otherBound = choice, choice.bound, x.droppedBound
-	for j := range x.waitChoices {
+func (s *planSearch) selectChoice(i int) {
+	choice := &s.waitChoices[i]
+	s.choice, s.choiceBound, s.otherBound = choice, choice.bound, s.droppedBound
+	for j := range s.waitChoices {
 		if j != i {
-			x.otherBound = max(x.otherBound, x.waitChoices[j].bound)
+			s.otherBound = max(s.otherBound, s.waitChoices[j].bound)
 		}
 	}
-	x.outcome.ExemptModels = nil
-	if x.waits != nil {
-		for d, exempt := range x.waits.exemptModels {
+	s.outcome.ExemptModels = nil
+	if s.choice.waits != nil {
+		for d, exempt := range s.choice.waits.exemptModels {
 			if exempt {
-				x.outcome.ExemptModels = append(x.outcome.ExemptModels, d)
+				s.outcome.ExemptModels = append(s.outcome.ExemptModels, d)
 			}
 		}
 	}
-	x.computeLosses()
+	s.choice.computeLosses()
 	if choice.bound == choice.lp.bound {
-		x.recordPhase("relaxation", len(x.allowedTemplates), milp.Stats{})
+		s.recordPhase("relaxation", len(s.choice.allowedTemplates), milp.Stats{})
 	}
 }
 
 // planChoices plans under each of the first maxChoices wait choices that may still hold a better plan. While no
 // plan serves every model, which may be for lack of memory, it also plans under those that follow.
-func (x *planSearch) planChoices(ctx context.Context, maxChoices int) error {
+func (s *planSearch) planChoices(ctx context.Context, maxChoices int) error {
 	current, bestChoice := 0, 0
-	for i := range x.waitChoices {
+	for i := range s.waitChoices {
 		// After the first choice, stop or skip choices that cannot hold a better plan.
 		if i > 0 {
-			if ctx.Err() != nil || i >= maxChoices && x.bestPlan != nil && x.bestPlan.value > 0 {
+			if ctx.Err() != nil || i >= maxChoices && s.incumbent.servesAll() {
 				break
 			}
 			if i == 1 {
-				if err := x.dropHopelessChoices(ctx, i); err != nil {
+				if err := dropHopelessChoices(ctx, s, i); err != nil {
 					return err
 				}
 			}
-			score := x.bestScore()
-			if x.waitChoices[i].bound <= x.goal.noPlanScore() || x.bestPlan != nil && x.waitChoices[i].bound <= score+provenGap*math.Abs(score) {
+			if !s.mayHoldBetter(&s.waitChoices[i]) {
 				continue
 			}
-			x.selectChoice(i)
+			s.selectChoice(i)
 			current = i
 		}
 
 		// Plan under the choice, and note its bound.
-		previousBest := x.bestPlan
-		if err := (&planImprover{x}).improvePlan(ctx); err != nil {
+		previousBest := s.incumbent.plan
+		if err := improvePlan(ctx, s); err != nil {
 			return err
 		}
-		if x.bestPlan != previousBest {
+		if s.incumbent.plan != previousBest {
 			bestChoice = i
 		}
-		x.waitChoices[i].bound = min(x.waitChoices[i].bound, x.choiceBound)
-		if x.bestPlan != nil && x.shouldStop(ctx) {
+		s.waitChoices[i].bound = min(s.waitChoices[i].bound, s.choiceBound)
+		if s.incumbent.plan != nil && s.shouldStop(ctx) {
 			break
 		}
 	}
 
 	// Go back to the choice of the best plan.
 	if current != bestChoice {
-		x.selectChoice(bestChoice)
-		x.shouldStop(ctx)
+		s.selectChoice(bestChoice)
+		s.shouldStop(ctx)
 	}
 	return nil
 }
 
+// mayHoldBetter reports whether there may be a better plan under a wait choice than the best one.
+func (s *planSearch) mayHoldBetter(choice *waitChoice) bool {
+	score := s.incumbent.score()
+	return choice.bound > s.goal.noPlanScore() && (s.incumbent.plan == nil || choice.bound > score+provenGap*math.Abs(score))
+}
+
 // requirePlan returns an error that says why no plan serves every model. If there is one, it returns nil.
-func (x *planSearch) requirePlan(ctx context.Context) error {
-	if err := x.adoptFloorPlan(ctx); err != nil {
+func (s *planSearch) requirePlan(ctx context.Context) error {
+	if err := s.floors.adoptPlan(ctx); err != nil {
 		return err
 	}
-	if x.bestPlan != nil && x.bestPlan.value > 0 {
+	if s.incumbent.servesAll() {
 		return nil
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("planning ended before the first plan was found: %w", context.Cause(ctx))
 	}
-	return x.explainError(ctx, errNoPlan)
+	return s.explainError(ctx, errNoPlan)
+}
+
+// displayValue returns a score as users see it: requests/s per weight, or a price.
+func (s *planSearch) displayValue(score float64) float64 {
+	return s.goal.displayValue(s.catalogue, score)
 }
 
 // reportProgress reports a phase with the best plan's value and the bound, if somebody listens.
-func (x *planSearch) reportProgress(phase, detail string) {
-	if x.options.Progress == nil {
+func (s *planSearch) reportProgress(phase, detail string) {
+	if s.options.Progress == nil {
 		return
 	}
 	progress := Progress{Phase: phase, Value: math.NaN(), Bound: math.NaN(), Detail: detail}
-	if x.bestPlan != nil {
-		progress.Value = x.displayValue(x.bestScore())
+	if s.incumbent.plan != nil {
+		progress.Value = s.displayValue(s.incumbent.score())
 	}
-	if bound := x.provenBound(); len(x.waitChoices) > 0 && !math.IsInf(bound, 0) {
-		progress.Bound = x.displayValue(bound)
+	if bound := s.provenBound(); len(s.waitChoices) > 0 && !math.IsInf(bound, 0) {
+		progress.Bound = s.displayValue(bound)
 	}
-	x.options.Progress(progress)
+	s.options.Progress(progress)
 }
 
 // recordPhase notes the work of a phase in the outcome, and reports it.
-func (x *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats) {
-	record := Phase{Name: name, Pipelines: numPipelines, Nodes: stats.Nodes, Iterations: stats.Iterations, Bound: x.displayValue(x.provenBound())}
-	if x.bestPlan != nil {
-		record.Value = x.displayValue(x.bestScore())
+func (s *planSearch) recordPhase(name string, numPipelines int, stats milp.Stats) {
+	record := Phase{Name: name, Pipelines: numPipelines, Nodes: stats.Nodes, Iterations: stats.Iterations, Bound: s.displayValue(s.provenBound())}
+	if s.incumbent.plan != nil {
+		record.Value = s.displayValue(s.incumbent.score())
 	}
-	x.outcome.Phases = append(x.outcome.Phases, record)
-	x.reportProgress(name, fmt.Sprintf("%d pipelines", numPipelines))
+	s.outcome.Phases = append(s.outcome.Phases, record)
+	s.reportProgress(name, fmt.Sprintf("%d pipelines", numPipelines))
 }
 
 // provenBound returns the best proven bound on the score of any plan.
-func (x *planSearch) provenBound() float64 {
-	return max(x.goal.roundBound(max(x.choiceBound, x.otherBound)), x.bestScore())
+func (s *planSearch) provenBound() float64 {
+	return max(s.goal.roundBound(max(s.choiceBound, s.otherBound)), s.incumbent.score())
+}
+
+// lowerBound lowers the bound of the choice under work to a proven one, but not below the score of the best plan.
+func (s *planSearch) lowerBound(proven float64) {
+	s.choiceBound = max(min(s.choiceBound, proven), s.incumbent.score())
 }
 
 // gap returns the relative distance of the best plan to the bound.
-func (x *planSearch) gap() float64 { return x.goal.relativeGap(x.bestScore(), x.provenBound()) }
+func (s *planSearch) gap() float64 { return s.goal.relativeGap(s.incumbent.score(), s.provenBound()) }
 
 // provenGap is the relative gap that counts as proven.
 const provenGap = 1e-6
 
 // shouldStop reports whether the search may stop, and notes why.
-func (x *planSearch) shouldStop(ctx context.Context) bool {
-	gap := x.gap()
+func (s *planSearch) shouldStop(ctx context.Context) bool {
+	gap := s.gap()
 	switch {
 	case gap <= provenGap:
-		x.stoppedBy = milp.StoppedByProof
-	case gap <= x.options.Gap || x.reachedEnough() || x.missesLeast():
-		x.stoppedBy = milp.StoppedByGap
+		s.stoppedBy = milp.StoppedByProof
+	case gap <= s.options.Gap || s.reachedEnough() || s.missesLeast():
+		s.stoppedBy = milp.StoppedByGap
 	case ctx.Err() != nil:
-		x.stoppedBy = milp.StoppedByInterrupt
+		s.stoppedBy = milp.StoppedByInterrupt
 	default:
-		x.stoppedBy = milp.StoppedByWork
+		s.stoppedBy = milp.StoppedByWork
 		return false
 	}
 	return true
@@ -273,28 +298,28 @@ func (x *planSearch) shouldStop(ctx context.Context) bool {
 
 // reachedEnough reports whether the throughput asked for is reached. If nothing else is asked, it also reports
 // true once that throughput is proven to be impossible.
-func (x *planSearch) reachedEnough() bool {
-	if x.options.EnoughRPS <= 0 {
+func (s *planSearch) reachedEnough() bool {
+	if s.options.EnoughRPS <= 0 {
 		return false
 	}
-	return x.bestPlan != nil && x.bestPlan.value >= x.options.EnoughRPS || x.options.NoDiagnosis && x.unitsToRate(x.provenBound()) < x.options.EnoughRPS*(1-floorTolerance)
+	return s.incumbent.plan != nil && s.incumbent.plan.value >= s.options.EnoughRPS || s.options.NoDiagnosis && s.catalogue.unitsToRate(s.provenBound()) < s.options.EnoughRPS*(1-floorTolerance)
 }
 
 // missesLeast reports whether no plan can have the throughput below which a plan is of no use. Before there is a
 // plan it returns false.
-func (x *planSearch) missesLeast() bool {
-	return x.options.LeastRPS > 0 && x.bestValue() > 0 && x.unitsToRate(x.provenBound()) < x.options.LeastRPS*(1-floorTolerance)
+func (s *planSearch) missesLeast() bool {
+	return s.options.LeastRPS > 0 && s.incumbent.value() > 0 && s.catalogue.unitsToRate(s.provenBound()) < s.options.LeastRPS*(1-floorTolerance)
 }
 
 // workLimits returns the limits of a solve of so many nodes per unit of effort.
-func (x *planSearch) workLimits(nodes int64) milp.Options {
-	nodes *= int64(x.options.Effort)
-	return milp.Options{MaxNodes: nodes, MaxIterations: nodes * iterationsPerNode, Seed: x.options.Seed}
+func (s *planSearch) workLimits(nodes int64) milp.Options {
+	nodes *= int64(s.options.Effort)
+	return milp.Options{MaxNodes: nodes, MaxIterations: nodes * iterationsPerNode, Seed: s.options.Seed}
 }
 
 // templatesPerModel returns how many templates of each model the small program has beside those of the basis.
-func (x *planSearch) templatesPerModel() int {
-	if x.replan != nil {
+func (s *planSearch) templatesPerModel() int {
+	if s.replan != nil {
 		return replanPerModel
 	}
 	return smallPerModel

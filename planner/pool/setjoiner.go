@@ -16,120 +16,97 @@ type deviceSet struct {
 // joinModels returns the largest throughput above minValue at which device sets of all models fit together, or a
 // little more, and a plan for a little less. If there is none, it returns minValue and no plan.
 func (k *lossKnapsack) joinModels(searches []*labelSearch, minValue float64) (throughput float64, plan []planPipeline) {
-	x, p := k.search, k.search.Problem
-
-	// The devices that there are, whole or in parts, and their price.
-	minValue = max(minValue, x.bestScore())
-	wholeDevices := p.Rounding == Slot
-	capacity := make([]int32, len(p.Pools))
-	totalPrice := 0.0
-	for i := range capacity {
-		capacity[i] = int32(p.Pools[i].Count)
-		if !wholeDevices {
-			capacity[i] *= int32(k.dimensions[i].partsPerDevice)
-		}
-		totalPrice += x.lp.poolPrice[i]
-	}
-
-	// The device sets of each model.
+	minValue = max(minValue, k.search.incumbent.score())
 	sets := make([][]deviceSet, len(searches))
 	for d, search := range searches {
-		sets[d] = search.deviceSets(minValue, wholeDevices)
+		sets[d] = search.deviceSets(minValue)
 	}
-
-	// Bisect the throughput. A single model needs no bisection.
-	lo, hi := minValue, x.lp.bound
 	var labels []int32
-	if len(searches) == 1 {
-		for _, s := range sets[0] {
-			if s.rate > lo {
-				lo, labels = s.rate, []int32{s.label}
-			}
-		}
-		hi = lo
+	if len(sets) == 1 {
+		throughput, labels = fastestSet(sets[0], minValue)
+	} else {
+		throughput, labels = k.bisectSets(sets, minValue)
 	}
+	for d, label := range labels {
+		plan = append(plan, searches[d].labelPipelines(label)...)
+	}
+	return throughput, plan
+}
+
+// fastestSet returns the highest rate of any set of a single model, and its label. If no rate is above minValue,
+// it returns minValue and no label.
+func fastestSet(sets []deviceSet, minValue float64) (rate float64, labels []int32) {
+	rate = minValue
+	for _, s := range sets {
+		if s.rate > rate {
+			rate, labels = s.rate, []int32{s.label}
+		}
+	}
+	return rate, labels
+}
+
+// bisectSets bisects the largest throughput above minValue at which sets of all models fit together. It returns
+// the upper limit, and the labels of the sets at the lower one. If there is none, it returns minValue. If it is
+// not known whether sets fit at the lower limit, there are no labels.
+func (k *lossKnapsack) bisectSets(sets [][]deviceSet, minValue float64) (throughput float64, labels []int32) {
+	lo, hi := minValue, k.choice.lp.bound
 	for range joinHalvings {
 		if hi-lo <= provenGap/4*hi {
 			break
 		}
 		mid := (lo + hi) / 2
-
-		// Look for one set of each model that carries the throughput.
-		joiner := &setJoiner{knapsack: k, freeDevices: slices.Clone(capacity), totalPrice: totalPrice * (1 + 1e-9), minPriceFrom: make([]float64, len(searches)+1), chosenLabels: make([]int32, len(searches))}
-		for d := range sets {
-			joiner.setsByPrice = append(joiner.setsByPrice, minimalSets(sets[d], mid))
-		}
-		switch fits, decided := joiner.findSets(); {
-		case fits:
+		joiner := k.newSetJoiner(sets, mid)
+		switch joiner.findSets() {
+		case setsFit:
 			lo, labels = mid, joiner.chosenLabels
-		case !decided:
-			lo, labels = mid, nil // it may fit
-		default:
+		case fitUnknown:
+			lo, labels = mid, nil
+		case setsExceed:
 			hi = mid
 		}
 	}
 	if lo > minValue {
-		throughput = hi
-	} else {
-		throughput = minValue
+		return hi, labels
 	}
+	return minValue, nil
+}
 
-	// Turn the labels that were chosen into pipelines.
-	for d, i := range labels {
-		byTemplate := map[int][]int{}
-		var templates []int
-		for ; i > 0; i = searches[d].labels[i].parent {
-			c := &searches[d].items[searches[d].labels[i].lastItem]
-			t := &x.templates[c.template]
-			replicas, ok := byTemplate[c.template]
-			if !ok {
-				replicas = make([]int, len(t.Stages))
-				templates = append(templates, c.template)
-				byTemplate[c.template] = replicas
-			}
-			for si, n := range pipelineFor(t, c.template, c.rate*x.units.modelRPS[d]).replicas {
-				replicas[si] += n
-			}
+// labelPipelines returns the configurations that a label adds up, as one pipeline for each template.
+func (l *labelSearch) labelPipelines(label int32) []planPipeline {
+	catalogue := l.knapsack.catalogue
+	var pipelines []planPipeline
+	for i := label; i > 0; i = l.labels[i].parent {
+		item := &l.items[l.labels[i].lastItem]
+		replicas := pipelineFor(&catalogue.templates[item.template], item.template, item.rate*catalogue.units.modelRPS[l.model]).replicas
+		j := slices.IndexFunc(pipelines, func(p planPipeline) bool { return p.template == item.template })
+		if j < 0 {
+			pipelines = append(pipelines, planPipeline{template: item.template, model: l.model, replicas: replicas})
+			continue
 		}
-		for _, ti := range templates {
-			plan = append(plan, planPipeline{template: ti, model: d, replicas: byTemplate[ti]})
+		for si, n := range replicas {
+			pipelines[j].replicas[si] += n
 		}
 	}
-	return throughput, plan
+	return pipelines
 }
 
 // deviceSets lists the device sets of the labels of at least a rate, by rising price. Of the labels with equal
 // device sets it takes the one of the highest rate.
-func (l *labelSearch) deviceSets(minRate float64, wholeDevices bool) []deviceSet {
-	k, p := l.knapsack, l.knapsack.search.Problem
+func (l *labelSearch) deviceSets(minRate float64) []deviceSet {
+	k := l.knapsack
 	var sets []deviceSet
 	indexByCounts := map[string]int{}
 	var key []byte
-list:
 	for i := range l.labels {
-		label := &l.labels[i]
-		if !l.isFinal[i] || label.rate < minRate {
+		if !l.isFinal[i] || l.labels[i].rate < minRate {
 			continue
 		}
-		set := deviceSet{counts: make([]int32, len(p.Pools)), rate: label.rate, label: int32(i)}
-		key = key[:0]
-
-		// Round up to whole devices.
-		for j := range k.dimensions {
-			counted := &k.dimensions[j]
-			n, partsPerDevice := counted.partsOf(label.devices), counted.partsPerDevice
-			if wholeDevices {
-				n, partsPerDevice = (n+partsPerDevice-1)/partsPerDevice, 1
-			}
-			set.counts[counted.pool] += int32(n)
-			set.price += k.search.lp.poolPrice[counted.pool] * float64(n) / float64(p.Pools[counted.pool].Count*partsPerDevice)
+		set := k.deviceSetOf(&l.labels[i], int32(i))
+		if k.countsWhole() && k.exceedsPools(set.counts) {
+			continue
 		}
-
-		// Skip sets that exceed the pools. Keep the best label of equal ones.
-		for j, n := range set.counts {
-			if int(n) > p.Pools[j].Count && wholeDevices {
-				continue list
-			}
+		key = key[:0]
+		for _, n := range set.counts {
 			key = append(key, byte(n), byte(n>>8), byte(n>>16))
 		}
 		if j, ok := indexByCounts[string(key)]; !ok {
@@ -143,25 +120,53 @@ list:
 	return sets
 }
 
-// minimalSets returns those sets of at least a rate that hold no other one. The sets must be sorted by price.
-func minimalSets(sets []deviceSet, rate float64) []deviceSet {
-	var minimalOnes []deviceSet
-	for _, s := range sets {
-		if s.rate < rate {
-			continue
+// countsWhole reports whether device sets count whole devices. Else they count parts.
+func (k *lossKnapsack) countsWhole() bool { return k.problem.Rounding == Slot }
+
+// deviceSetOf returns the devices that a label takes.
+func (k *lossKnapsack) deviceSetOf(label *sumLabel, index int32) deviceSet {
+	set := deviceSet{counts: make([]int32, len(k.problem.Pools)), rate: label.rate, label: index}
+	for j := range k.dimensions {
+		counted := &k.dimensions[j]
+		n, partsPerDevice := counted.partsOf(label.devices), counted.partsPerDevice
+		if k.countsWhole() {
+			n, partsPerDevice = (n+partsPerDevice-1)/partsPerDevice, 1
 		}
-		if !slices.ContainsFunc(minimalOnes, func(o deviceSet) bool {
-			for i := range s.counts {
-				if o.counts[i] > s.counts[i] {
-					return false
-				}
-			}
+		set.counts[counted.pool] += int32(n)
+		set.price += k.choice.lp.poolPrice[counted.pool] * float64(n) / float64(k.problem.Pools[counted.pool].Count*partsPerDevice)
+	}
+	return set
+}
+
+// exceedsPools reports whether some pool has fewer devices than are counted.
+func (k *lossKnapsack) exceedsPools(counts []int32) bool {
+	for pool, n := range counts {
+		if int(n) > k.problem.Pools[pool].Count {
 			return true
-		}) {
-			minimalOnes = append(minimalOnes, s)
 		}
 	}
-	return minimalOnes
+	return false
+}
+
+// minimalSets returns those sets of at least a rate that hold no other one. The sets must be sorted by price.
+func minimalSets(sets []deviceSet, rate float64) []deviceSet {
+	var minimal []deviceSet
+	for _, s := range sets {
+		if s.rate >= rate && !slices.ContainsFunc(minimal, func(o deviceSet) bool { return fitsCounts(o.counts, s.counts) }) {
+			minimal = append(minimal, s)
+		}
+	}
+	return minimal
+}
+
+// fitsCounts reports whether no count is above that of what is available.
+func fitsCounts(counts, available []int32) bool {
+	for i, n := range counts {
+		if n > available[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // setJoiner looks for one device set of each model so that all fit together.
@@ -174,17 +179,48 @@ type setJoiner struct {
 	chosenLabels []int32       // by model: label of its set
 }
 
-// findSets looks for one set of each model. ok reports that one was found. decided is false if the work ran out
-// before that was known.
-func (j *setJoiner) findSets() (ok, decided bool) {
+// newSetJoiner returns a joiner of the minimal sets with which every model reaches a rate.
+func (k *lossKnapsack) newSetJoiner(sets [][]deviceSet, rate float64) *setJoiner {
+	joiner := &setJoiner{knapsack: k, minPriceFrom: make([]float64, len(sets)+1), chosenLabels: make([]int32, len(sets))}
+	for pool := range k.problem.Pools {
+		free := int32(k.problem.Pools[pool].Count)
+		if !k.countsWhole() {
+			free *= int32(k.dimensions[pool].partsPerDevice)
+		}
+		joiner.freeDevices = append(joiner.freeDevices, free)
+		joiner.totalPrice += k.choice.lp.poolPrice[pool]
+	}
+	joiner.totalPrice *= 1 + 1e-9
+	for d := range sets {
+		joiner.setsByPrice = append(joiner.setsByPrice, minimalSets(sets[d], rate))
+	}
+	return joiner
+}
+
+// fitAnswer says whether device sets of all models fit together.
+type fitAnswer int8
+
+const (
+	setsExceed fitAnswer = iota // no sets fit
+	setsFit
+	fitUnknown // the work ran out before it was known
+)
+
+// findSets looks for one set of each model.
+func (j *setJoiner) findSets() fitAnswer {
 	for d := len(j.setsByPrice) - 1; d >= 0; d-- {
 		if len(j.setsByPrice[d]) == 0 {
-			return false, true
+			return setsExceed
 		}
 		j.minPriceFrom[d] = j.minPriceFrom[d+1] + j.setsByPrice[d][0].price
 	}
-	ok = j.placeModels(0, 0)
-	return ok, ok || j.knapsack.workSteps <= j.knapsack.maxSteps
+	switch {
+	case j.placeModels(0, 0):
+		return setsFit
+	case j.knapsack.workSteps > j.knapsack.maxSteps:
+		return fitUnknown
+	}
+	return setsExceed
 }
 
 // placeModels chooses sets of the models from d on, by depth-first search. price is that of the sets chosen
@@ -193,7 +229,6 @@ func (j *setJoiner) placeModels(d int, price float64) bool {
 	if d == len(j.setsByPrice) {
 		return true
 	}
-next:
 	for i := range j.setsByPrice[d] {
 		s := &j.setsByPrice[d][i]
 
@@ -206,20 +241,18 @@ next:
 		}
 
 		// Take the set if it fits, place the other models, and give it back if they do not fit.
-		for i, n := range s.counts {
-			if n > j.freeDevices[i] {
-				continue next
-			}
+		if !fitsCounts(s.counts, j.freeDevices) {
+			continue
 		}
-		for i, n := range s.counts {
-			j.freeDevices[i] -= n
+		for pool, n := range s.counts {
+			j.freeDevices[pool] -= n
 		}
 		j.chosenLabels[d] = s.label
 		if j.placeModels(d+1, price+s.price) {
 			return true
 		}
-		for i, n := range s.counts {
-			j.freeDevices[i] += n
+		for pool, n := range s.counts {
+			j.freeDevices[pool] += n
 		}
 	}
 	return false

@@ -82,7 +82,7 @@ func solveThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 		return nil, err
 	}
 	maxChoices := 1
-	if slices.Contains(x.tightMemory(indexesBelow(len(x.templates))), true) {
+	if slices.Contains(x.catalogue.tightMemory(indexesBelow(len(x.catalogue.templates))), true) {
 		// The relaxation orders the wait choices without regard to memory, so several are tried.
 		maxChoices = maxCandidates * x.options.Effort
 	}
@@ -96,38 +96,38 @@ func solveThroughput(ctx context.Context, p *Problem, s milp.Solver, o Options) 
 			return nil, err
 		}
 		if !o.NoPolish {
-			if err := (&planPolisher{x}).polishThroughput(ctx); err != nil {
+			if err := polishPlan(ctx, x); err != nil {
 				return nil, err
 			}
 		}
-		outcome, err := x.writeOutcome(ctx)
-		if err != nil || !x.movedTooMuch(ctx, outcome.MovedDevices) {
+		outcome, err := writeOutcome(ctx, x)
+		if err != nil || !movedTooMuch(ctx, x, outcome.MovedDevices) {
 			return outcome, err
 		}
 	}
 }
 
 // writeOutcome places the best plan and returns the outcome.
-func (x *planSearch) writeOutcome(ctx context.Context) (*Outcome, error) {
-	plan, placement, warnings := x.placePlan(x.bestPlan, x.replan.heldContents())
+func writeOutcome(ctx context.Context, search *planSearch) (*Outcome, error) {
+	plan, placement, warnings := search.catalogue.placePlan(search.incumbent.plan, search.replan.heldContents())
 	if plan == nil {
-		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(x.bestPlan.pipelines))
+		return nil, fmt.Errorf("placing the plan: no replica can be left out to make %d pipelines fit", len(search.incumbent.plan.pipelines))
 	}
-	if plan.value < x.bestPlan.value && x.stoppedBy == milp.StoppedByProof {
-		x.stoppedBy = milp.StoppedByWork
+	if plan.value < search.incumbent.plan.value && search.stoppedBy == milp.StoppedByProof {
+		search.stoppedBy = milp.StoppedByWork
 	}
-	x.bestPlan = plan
-	written := x.outcome
+	search.incumbent.plan = plan
+	written := search.outcome
 	written.Warnings = warnings
 	written.RPS, written.Value = plan.modelRPS, plan.value
-	written.Bound = max(x.unitsToRate(x.provenBound()), plan.value)
-	written.StoppedBy = x.stoppedBy
-	written.Pipelines = x.placedPipelines(plan, placement)
-	if x.replan != nil {
-		written.MovedDevices = x.replan.countLoading(written.Pipelines)
+	written.Bound = max(search.catalogue.unitsToRate(search.provenBound()), plan.value)
+	written.StoppedBy = search.stoppedBy
+	written.Pipelines = search.catalogue.placedPipelines(plan, placement)
+	if search.replan != nil {
+		written.MovedDevices = search.replan.countLoading(written.Pipelines)
 	}
-	if !x.options.NoPolish {
-		written.Limits = x.findLimits(ctx)
+	if !search.options.NoPolish {
+		written.Limits = findLimits(ctx, search)
 	}
 	if ctx.Err() != nil {
 		// The proof was complete before the interruption, but what came after it was cut short.

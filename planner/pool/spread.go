@@ -29,10 +29,10 @@ func (t nicLoad) overload() (sum float64) {
 func (k *planPacking) trafficOf(b *deviceBin) (load nicLoad) {
 	for _, piece := range b.pieces {
 		pipeline := &k.plan.pipelines[piece.pipeline]
-		stageList := k.templates[pipeline.template].Stages
+		stageList := k.catalogue.templates[pipeline.template].Stages
 		rps := pipeline.rps / float64(pipeline.replicas[piece.stage]) * float64(piece.replicas)
 		crossing := func(i int) (seconds float64, sends, receives bool) {
-			return k.LinkTime(stageList[i].Pool, stageList[i+1].Pool, k.Models[pipeline.model].CutBytes[stageList[i].EndBlock-1])
+			return k.problem.LinkTime(stageList[i].Pool, stageList[i+1].Pool, k.problem.Models[pipeline.model].CutBytes[stageList[i].EndBlock-1])
 		}
 		if piece.stage+1 < len(stageList) {
 			if seconds, sends, _ := crossing(piece.stage); sends {
@@ -68,7 +68,7 @@ type nodeBalancer struct {
 // spreadOverNodes orders the devices of a pool so that no NIC is overloaded while another could take load off
 // it.
 func (k *planPacking) spreadOverNodes(pool int, bins []deviceBin) []deviceBin {
-	p := &k.Pools[pool]
+	p := &k.problem.Pools[pool]
 	if p.Gbps <= 0 || p.PerNode < 2 || len(bins) <= p.PerNode {
 		return bins
 	}
@@ -125,43 +125,53 @@ func (s *nodeBalancer) addNode(node int) {
 	s.nodeKinds[kind].nodes = append(s.nodeKinds[kind].nodes, node)
 }
 
+// nodeSwap is a swap of two devices between nodes of two kinds.
+type nodeSwap struct {
+	fromKind, toKind     int
+	givenLoad, takenLoad int
+	gain                 float64 // overload that it removes
+}
+
+// minLoadGain is the gain that a swap must exceed, and the part by which it must exceed that of another.
+const minLoadGain = 1e-9
+
 // swapBest makes the swap that takes most load off busy NICs. If no swap does, it returns false.
 func (s *nodeBalancer) swapBest() bool {
-	const minGain = 1e-9
-
-	// Find the best pair of loads to swap.
-	bestGain, fromKind, toKind, givenLoad, takenLoad := minGain, -1, -1, 0, 0
+	best := nodeSwap{fromKind: -1, gain: minLoadGain}
 	for i := range s.nodeKinds {
-		busyKind := &s.nodeKinds[i]
-		if len(busyKind.nodes) == 0 || busyKind.nodeLoad.overload() == 0 {
+		if len(s.nodeKinds[i].nodes) == 0 || s.nodeKinds[i].nodeLoad.overload() == 0 {
 			continue
 		}
 		for j := range s.nodeKinds {
-			otherKind := &s.nodeKinds[j]
-			if i == j || len(otherKind.nodes) == 0 {
-				continue
-			}
-			for _, loadX := range slices.Compact(slices.Clone(busyKind.loads)) {
-				for _, loadY := range slices.Compact(slices.Clone(otherKind.loads)) {
-					if gain := s.swapGain(busyKind, otherKind, loadX, loadY); gain > bestGain*(1+minGain) {
-						bestGain, fromKind, toKind, givenLoad, takenLoad = gain, i, j, loadX, loadY
-					}
-				}
+			if i != j && len(s.nodeKinds[j].nodes) > 0 {
+				s.improveSwap(&best, i, j)
 			}
 		}
 	}
-	if fromKind < 0 {
+	if best.fromKind < 0 {
 		return false
 	}
 
 	// Swap one device of each load.
-	busyNode, otherNode := s.removeNode(fromKind), s.removeNode(toKind)
+	busyNode, otherNode := s.removeNode(best.fromKind), s.removeNode(best.toKind)
 	hasLoad := func(load int) func(int) bool { return func(device int) bool { return s.loadOfDevice[device] == load } }
-	busyDevice, otherDevice := slices.IndexFunc(s.nodeDevices[busyNode], hasLoad(givenLoad)), slices.IndexFunc(s.nodeDevices[otherNode], hasLoad(takenLoad))
+	busyDevice, otherDevice := slices.IndexFunc(s.nodeDevices[busyNode], hasLoad(best.givenLoad)), slices.IndexFunc(s.nodeDevices[otherNode], hasLoad(best.takenLoad))
 	s.nodeDevices[busyNode][busyDevice], s.nodeDevices[otherNode][otherDevice] = s.nodeDevices[otherNode][otherDevice], s.nodeDevices[busyNode][busyDevice]
 	s.addNode(busyNode)
 	s.addNode(otherNode)
 	return true
+}
+
+// improveSwap replaces the best swap by each swap of two loads between nodes of two kinds that gains more.
+func (s *nodeBalancer) improveSwap(best *nodeSwap, busyKind, otherKind int) {
+	busy, other := &s.nodeKinds[busyKind], &s.nodeKinds[otherKind]
+	for _, given := range slices.Compact(slices.Clone(busy.loads)) {
+		for _, taken := range slices.Compact(slices.Clone(other.loads)) {
+			if gain := s.swapGain(busy, other, given, taken); gain > best.gain*(1+minLoadGain) {
+				*best = nodeSwap{busyKind, otherKind, given, taken, gain}
+			}
+		}
+	}
 }
 
 // swapGain returns the overload that a swap of two loads removes. If the busier of the two nodes would have more

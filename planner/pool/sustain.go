@@ -35,7 +35,7 @@ func (a *planTuner) simulateLoads(ctx context.Context, t *planAttempt) error {
 	minLoads := a.loadsAtShare(t, reachShare)
 	ownLoads, err := sim.FindModelLoads(ctx, scenario, sim.ModelLoadSearch{
 		Shares: test.Shares, Runs: (test.Settings.Runs + 1) / 2, Step: certify.Step, StartLoads: startLoads, MinLoads: minLoads, SameLoad: modelsTakeTurns(t.result.Plan),
-		MaxLoad: 1 / slices.MinFunc(t.headroom, compareUtilisation).Utilisation, // replicas carry no more
+		MaxLoad: 1 / slices.MinFunc(t.setting.headroom, compareUtilisation).Utilisation, // replicas carry no more
 	})
 	if err != nil {
 		return fmt.Errorf("simulating: %w", err)
@@ -149,9 +149,9 @@ func nextForLongRuns(tuner *planTuner) (best *planAttempt) {
 func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 	for i, t := range tuner.attempts {
 		isUniform := func(h formats.Headroom) bool {
-			return slices.Equal(t.headroom, tuner.uniformSetting(h.Margin, t.pipelineShape).headroom)
+			return slices.Equal(t.setting.headroom, tuner.uniformSetting(h.Margin, t.setting.shape).headroom)
 		}
-		if i > 0 && !slices.ContainsFunc(t.headroom, isUniform) {
+		if i > 0 && !slices.ContainsFunc(t.setting.headroom, isUniform) {
 			continue
 		}
 		if !t.outOfReach && (bestAttempt == nil || tuner.compare(t, bestAttempt) > 0) {
@@ -166,37 +166,14 @@ func bestUniform(tuner *planTuner) (bestAttempt *planAttempt) {
 func (a *planTuner) certifyFloors(ctx context.Context) error {
 	for range floorTries {
 		current := a.bestAttempt
-
-		// Test an attempt that carried the floors in short runs.
 		if current.meetsFloors {
-			test, err := certify.NewTest(current.result.Plan, a.certifyRequest)
-			if err != nil {
+			if confirmed, err := a.confirmFloors(ctx, current); confirmed || err != nil {
 				return err
 			}
-			test.Scenario.Budget = a.runBudgets.Tests
-			floorLoads := make([]float64, len(current.loads))
-			for i := range floorLoads {
-				floorLoads[i] = a.floorRate(i) / current.result.Plan.PromiseFor(i).RPS
-			}
-			confirmed, fallsShort, err := test.Confirm(ctx, floorLoads)
-			if err != nil {
-				return certify.NoteUnconfirmed(current.result.Plan, err)
-			}
-			if !slices.Contains(fallsShort, true) {
-				lowerPromise(current.result, floorLoads)
-				test.StoreCertificate(1, confirmed.Report)
-				return test.StoreSlowdowns(ctx)
-			}
-			for i := range current.loads {
-				if fallsShort[i] {
-					current.loads[i] = certify.NextLowerLoad(min(current.loads[i], floorLoads[i]))
-				}
-			}
-			current.meetsFloors = false
 		}
 
 		// Plan again for the loads that the models sustained.
-		replanned, err := a.trySetting(ctx, planSetting{current.pipelineShape, a.balancedHeadroom(current)})
+		replanned, err := a.trySetting(ctx, planSetting{current.setting.shape, a.balancedHeadroom(current)})
 		if err != nil {
 			return err
 		}
@@ -216,6 +193,37 @@ func (a *planTuner) certifyFloors(ctx context.Context) error {
 		}
 	}
 	return unsustainedError(a)
+}
+
+// confirmFloors tests, in long runs, whether an attempt carries the floors, and certifies it if it does. If the
+// test could not be finished, the plan states why, and counts as confirmed. Else it lowers the loads of the models
+// that fall short.
+func (a *planTuner) confirmFloors(ctx context.Context, attempt *planAttempt) (confirmed bool, err error) {
+	test, err := certify.NewTest(attempt.result.Plan, a.certifyRequest)
+	if err != nil {
+		return false, err
+	}
+	test.Scenario.Budget = a.runBudgets.Tests
+	floorLoads := make([]float64, len(attempt.loads))
+	for i := range floorLoads {
+		floorLoads[i] = a.floorRate(i) / attempt.result.Plan.PromiseFor(i).RPS
+	}
+	run, fallsShort, err := test.Confirm(ctx, floorLoads)
+	if err != nil {
+		return true, certify.NoteUnconfirmed(attempt.result.Plan, err)
+	}
+	if !slices.Contains(fallsShort, true) {
+		lowerPromise(attempt.result, floorLoads)
+		test.StoreCertificate(1, run.Report)
+		return true, test.StoreSlowdowns(ctx)
+	}
+	for i := range attempt.loads {
+		if fallsShort[i] {
+			attempt.loads[i] = certify.NextLowerLoad(min(attempt.loads[i], floorLoads[i]))
+		}
+	}
+	attempt.meetsFloors = false
+	return false, nil
 }
 
 // limitToFrontEnd limits what each model promises to its weight's part of the front end, if the devices carry
@@ -288,7 +296,7 @@ func (a *planTuner) certifyAttempt(ctx context.Context, t *planAttempt, minLoads
 	// climbs.
 	climb := &certify.LoadClimb{StartLoads: t.loads, SameLoad: modelsTakeTurns(t.result.Plan), MaxEvents: a.workBudget - a.workDone}
 	for i := range t.loads {
-		climb.MaxLoads = append(climb.MaxLoads, 1/t.headroom[i].Utilisation)
+		climb.MaxLoads = append(climb.MaxLoads, 1/t.setting.headroom[i].Utilisation)
 	}
 	if minLoads != nil {
 		climb.StartLoads, climb.StopAtFirstFailure = minLoads, true

@@ -57,13 +57,13 @@ func TestSievesMatchEnumeration(t *testing.T) {
 		ctx := context.Background()
 		every, err := p.listTemplates()
 		if err != nil {
-			if _, _, err := p.generateColumns(ctx, highs.Solver{}, nil, nil); err == nil {
+			if _, _, err := generateColumns(ctx, p, highs.Solver{}, nil, nil); err == nil {
 				t.Fatal("sieves hold pipelines where there are none")
 			}
 			return
 		}
-		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)), -1)
-		c, got, err := p.generateColumns(ctx, highs.Solver{}, nil, nil)
+		want, wantErr := every.solveRelaxation(ctx, highs.Solver{}, nil, indexesBelow(len(every.templates)))
+		c, got, err := generateColumns(ctx, p, highs.Solver{}, nil, nil)
 		if (wantErr != nil) != (err != nil) {
 			t.Fatalf("errors %v and %v", wantErr, err)
 		}
@@ -71,11 +71,11 @@ func TestSievesMatchEnumeration(t *testing.T) {
 			return
 		}
 		compared++
-		a, b := want.value*every.units.throughput, got.value*c.units.throughput
+		a, b := want.value*every.units.throughput, got.value*c.catalogue.units.throughput
 		if math.Abs(a-b) > 1e-6*a {
 			t.Fatalf("sieves have %v, enumeration %v", b, a)
 		}
-		if bound := got.bound * c.units.throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
+		if bound := got.bound * c.catalogue.units.throughput; bound < a*(1-1e-9) || bound > a*(1+1e-5) {
 			t.Fatalf("bound %v of an optimum of %v", bound, a)
 		}
 	})
@@ -90,22 +90,22 @@ func TestBundlesFitTheDevices(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := drawMany(t)
 		ctx := context.Background()
-		x := &planSearch{incumbent: incumbent{goal: maxThroughputGoal{}}, solver: highs.Solver{}, options: Options{Gap: 0.01, Effort: 1}, outcome: &Outcome{}}
-		if x.generateTemplates(ctx, p) != nil {
+		x := &planSearch{problem: p, goal: maxThroughputGoal{}, solver: highs.Solver{}, options: Options{Gap: 0.01, Effort: 1}, outcome: &Outcome{}}
+		if x.generateTemplates(ctx) != nil {
 			return
 		}
-		if err := (&planImprover{x}).planByBundles(ctx); err != nil {
+		if err := planByBundles(ctx, x); err != nil {
 			t.Fatal(err)
 		}
-		if x.bestPlan == nil {
+		if x.incumbent.plan == nil {
 			return
 		}
 		planned++
-		if broken := x.brokenLimit(x.bestPlan); broken != "" {
+		if broken := x.catalogue.brokenLimit(x.incumbent.plan); broken != "" {
 			t.Fatalf("the plan takes %s", broken)
 		}
-		if value := x.bestValue(); value > x.choiceBound*(1+1e-9) || x.choiceBound > x.lp.bound*(1+1e-9) {
-			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.choiceBound, x.lp.bound)
+		if value := x.incumbent.value(); value > x.choiceBound*(1+1e-9) || x.choiceBound > x.choice.lp.bound*(1+1e-9) {
+			t.Fatalf("value %v, bound %v, of the relaxation %v", value, x.choiceBound, x.choice.lp.bound)
 		}
 	})
 	if planned == 0 {
@@ -128,13 +128,11 @@ func TestCoversBoundEveryPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := (&bundleSearch{planSearch: x}).prepareCovers(ctx); err != nil {
-			t.Fatal(err)
-		}
-		if bound := x.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
+		newModelCovers(ctx, x)
+		if bound := x.catalogue.unitsToRate(x.choiceBound); bound < outcome.Value*(1-1e-9) {
 			t.Fatalf("bound %v, a plan has %v", bound, outcome.Value)
 		}
-		if x.choiceBound < x.lp.bound*(1-1e-6) {
+		if x.choiceBound < x.choice.lp.bound*(1-1e-6) {
 			tighter++
 		}
 	})
@@ -297,10 +295,12 @@ func TestPickBundlesFindsFittingChoice(t *testing.T) {
 				}
 			}
 		}
-		x := &planSearch{incumbent: incumbent{templateCatalogue: &templateCatalogue{Problem: p}, goal: maxThroughputGoal{}}, solver: highs.Solver{}, options: Options{Effort: 1}}
-		x.waitChoice = &waitChoice{lp: &relaxation{poolPrice: slices.Repeat([]float64{1}, len(p.Pools))}}
+		x := &planSearch{problem: p, goal: maxThroughputGoal{}, solver: highs.Solver{}, options: Options{Effort: 1}}
+		x.choice = &waitChoice{lp: &relaxation{poolPrice: slices.Repeat([]float64{1}, len(p.Pools))}}
 		pick := func(nodes int64) []int {
-			at, err := (&bundleSearch{planSearch: x, remainingNodes: nodes}).pickBundles(context.Background(), choices, &bundleLimits{idleDevices: make([]float64, len(p.Pools))})
+			b := newBundleSearch(x, nil)
+			b.remainingNodes = nodes
+			at, err := b.pickBundles(context.Background(), choices, &bundleLimits{idleDevices: make([]float64, len(p.Pools))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -340,7 +340,7 @@ func TestBundlesReachTheGap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := (&planImprover{x}).planByBundles(ctx); err != nil {
+	if err := planByBundles(ctx, x); err != nil {
 		t.Fatal(err)
 	}
 	if gap := x.gap(); gap > 0.01 {

@@ -49,18 +49,18 @@ type pipelineShape struct {
 
 // planSetting is the shape of a plan's pipelines and what the plan keeps back of every model.
 type planSetting struct {
-	pipelineShape
+	shape    pipelineShape
 	headroom []formats.Headroom
 }
 
 // equal reports whether two settings are the same.
 func (s planSetting) equal(o planSetting) bool {
-	return s.pipelineShape == o.pipelineShape && slices.Equal(s.headroom, o.headroom)
+	return s.shape == o.shape && slices.Equal(s.headroom, o.headroom)
 }
 
 // planAttempt is the plan of a setting with what simulation showed of it.
 type planAttempt struct {
-	planSetting
+	setting       planSetting
 	result        *kind.Result
 	loads         []float64 // by model: load that it sustained, as a part of what is promised
 	sustainedRate float64   // rps per weight, the least over the models
@@ -150,7 +150,7 @@ func tuneBySimulation(ctx context.Context, p *kind.Problem, request kind.TestSet
 		res.Plan.StoppedBy = res.StoppedBy
 	}
 	res.WallMS = tuner.wallMS
-	if tuner.bestAttempt.fillFactor != widestShape(tuner).fillFactor {
+	if tuner.bestAttempt.setting.shape.fillFactor != widestShape(tuner).fillFactor {
 		for i := range tuner.models {
 			res.Plan.Assumptions = append(res.Plan.Assumptions, fmt.Sprintf("batches of %s fill at %.6g requests per second, which the first plan sustained", tuner.models[i].Model, tuner.fillRates[i]))
 		}
@@ -165,33 +165,17 @@ func tuneBySimulation(ctx context.Context, p *kind.Problem, request kind.TestSet
 // divided by the attainment, or less if arrivals are random (randomBound), and need carry only the floors
 // multiplied by it.
 func solveFluidBound(ctx context.Context, tuner *planTuner) error {
-	// The fluid problem: no margin, floors for the least attainment, no delay of filling batches.
-	fluidProblem, err := tuner.problemWith(tuner.uniformSetting(0, widestShape(tuner)))
-	if err != nil {
-		return err
-	}
 	attainment := 1.0
 	for _, m := range tuner.models {
 		attainment = min(attainment, cmp.Or(tuner.certifyRequest.Attainment, document.ShareAt(m.Percentile)))
 	}
-	models := formats.ModelsOf(fluidProblem.Workload)
-	if !tuner.maximises() {
-		for i := range models {
-			models[i].MinRPS = attainment * tuner.floorRate(i)
-		}
-		if err := fluidProblem.Values.Set("min-load", 0.0); err != nil {
-			return err
-		}
-	}
-	fluidProblem.BoundAttainment = attainment
-	for name, value := range map[string]any{"gpu-rounding": "fractional", "batch-build": 0.0} {
-		if err := fluidProblem.Values.Set(name, value); err != nil {
-			return err
-		}
+	problem, err := fluidProblem(tuner, attainment)
+	if err != nil {
+		return err
 	}
 
-	// Solve it. Without a plan there is none with any margin either.
-	res, err := tuner.solve(ctx, fluidProblem, func(update kind.Progress) { tuner.reportProgress("bound", update, 0) })
+	// Solve the problem. Without a plan there is none with any margin either.
+	res, err := tuner.solve(ctx, problem, func(update kind.Progress) { tuner.reportProgress("bound", update, 0) })
 	if infeasible, ok := errors.AsType[*kind.InfeasibleError](err); ok {
 		tuner.noMarginErr = infeasible
 		return nil
@@ -214,6 +198,29 @@ func solveFluidBound(ctx context.Context, tuner *planTuner) error {
 		}
 	}
 	return nil
+}
+
+// fluidProblem returns the fluid problem: no margin, floors for the least attainment, no delay of filling batches.
+func fluidProblem(tuner *planTuner, attainment float64) (*kind.Problem, error) {
+	problem, err := tuner.problemWith(tuner.uniformSetting(0, widestShape(tuner)))
+	if err != nil {
+		return nil, err
+	}
+	problem.BoundAttainment = attainment
+	values := map[string]any{"gpu-rounding": "fractional", "batch-build": 0.0}
+	if !tuner.maximises() {
+		values["min-load"] = 0.0
+		models := formats.ModelsOf(problem.Workload)
+		for i := range models {
+			models[i].MinRPS = attainment * tuner.floorRate(i)
+		}
+	}
+	for name, value := range values {
+		if err := problem.Values.Set(name, value); err != nil {
+			return nil, err
+		}
+	}
+	return problem, nil
 }
 
 // leastMissed is the share of requests that may be late from which on randomBound counts: the runs of a test do
@@ -335,7 +342,7 @@ func halvedBatch(tuner *planTuner, times int) int {
 func (a *planTuner) largestBatch() int {
 	largest := 1
 	for _, t := range a.attempts {
-		if t.maxBatch != a.problem.Values.Whole("max-batch") {
+		if t.setting.shape.maxBatch != a.problem.Values.Whole("max-batch") {
 			continue
 		}
 		for _, m := range t.result.Plan.Deployment {
@@ -398,16 +405,16 @@ func rebalance(ctx context.Context, tuner *planTuner) error {
 	}
 	base := tuner.bestAttempt
 	for _, t := range tuner.attempts {
-		if t.pipelineShape == base.pipelineShape && tuner.isBetterStart(t, base) {
+		if t.setting.shape == base.setting.shape && tuner.isBetterStart(t, base) {
 			base = t
 		}
 	}
 	for range maxRebalances {
 		headroom := tuner.balancedHeadroom(base)
-		if tuner.maximises() && sameDeviceShares(headroom, base.headroom) {
+		if tuner.maximises() && sameDeviceShares(headroom, base.setting.headroom) {
 			return nil // the same plan, with smaller promises
 		}
-		balanced, err := tuner.trySetting(ctx, planSetting{base.pipelineShape, headroom})
+		balanced, err := tuner.trySetting(ctx, planSetting{base.setting.shape, headroom})
 		if err != nil || balanced == nil || tuner.bestAttempt != balanced || tuner.maximises() && balanced.sustainedRate < base.sustainedRate*(1+minRateGain) {
 			return err
 		}
@@ -421,8 +428,8 @@ func solveToGap(ctx context.Context, tuner *planTuner) error {
 	if tuner.bestAttempt == nil || tuner.overBudgetErr != nil || len(tuner.bestAttempt.loads) == 0 || reachedGap(tuner) {
 		return nil
 	}
-	exact := planSetting{tuner.bestAttempt.pipelineShape, tuner.balancedHeadroom(tuner.bestAttempt)}
-	exact.fullGap = true
+	exact := planSetting{tuner.bestAttempt.setting.shape, tuner.balancedHeadroom(tuner.bestAttempt)}
+	exact.shape.fullGap = true
 	_, err := tuner.trySetting(ctx, exact)
 	return err
 }
@@ -441,13 +448,13 @@ func sameDeviceShares(headrooms, previous []formats.Headroom) bool {
 
 // balancedHeadroom returns what to keep back if the models sustain what they did in an attempt.
 func (a *planTuner) balancedHeadroom(t *planAttempt) []formats.Headroom {
-	headrooms := slices.Clone(t.headroom)
+	headrooms := slices.Clone(t.setting.headroom)
 	for i := range headrooms {
 		sustained := t.loads[i]
 		if floor := a.floorRate(i); !a.maximises() && floor > 0 {
 			sustained *= t.result.Plan.PromiseFor(i).RPS / floor
 		}
-		headrooms[i].Utilisation = min(1, max(minUtilisation, t.headroom[i].Utilisation*sustained))
+		headrooms[i].Utilisation = min(1, max(minUtilisation, t.setting.headroom[i].Utilisation*sustained))
 		headrooms[i] = a.withWorkloadValues(i, headrooms[i])
 	}
 	return headrooms
@@ -468,7 +475,7 @@ func (a *planTuner) reportProgress(setting string, update kind.Progress, done fl
 // or if the budget does not allow its runs. If that happens to the first plan, the plan becomes the best one,
 // marked as not confirmed.
 func (a *planTuner) trySetting(ctx context.Context, wanted planSetting) (*planAttempt, error) {
-	if slices.ContainsFunc(a.attempts, func(next *planAttempt) bool { return next.equal(wanted) }) {
+	if slices.ContainsFunc(a.attempts, func(next *planAttempt) bool { return next.setting.equal(wanted) }) {
 		return nil, nil
 	}
 	res, err := solveSetting(ctx, a, wanted, minUsefulValue(a, wanted))
@@ -478,7 +485,7 @@ func (a *planTuner) trySetting(ctx context.Context, wanted planSetting) (*planAt
 
 	// Simulate the plan, unless its bound is too low or an earlier attempt has the same plan.
 	description := a.describeSetting(wanted)
-	next := &planAttempt{planSetting: wanted, result: res}
+	next := &planAttempt{setting: wanted, result: res}
 	if a.maximises() {
 		limitToFrontEnd(res)
 	}
@@ -515,7 +522,7 @@ func (a *planTuner) trySetting(ctx context.Context, wanted planSetting) (*planAt
 // solveSetting plans for a setting. If there is no plan, it returns nil. A plan whose value is below minValue
 // need not be good.
 func solveSetting(ctx context.Context, tuner *planTuner, wanted planSetting, minValue float64) (*kind.Result, error) {
-	if sketched := slices.IndexFunc(tuner.sketches, func(t *planAttempt) bool { return t.equal(wanted) }); sketched >= 0 {
+	if sketched := slices.IndexFunc(tuner.sketches, func(t *planAttempt) bool { return t.setting.equal(wanted) }); sketched >= 0 {
 		return tuner.sketches[sketched].result, nil
 	}
 	changed, err := tuner.problemWith(wanted)
@@ -554,10 +561,10 @@ func (a *planTuner) problemWith(wanted planSetting) (*kind.Problem, error) {
 	changed := *a.problem
 	changed.Quick = true
 	gap := a.problem.Values.Number("gap")
-	if !wanted.fullGap {
+	if !wanted.shape.fullGap {
 		gap = max(gap, trialGap)
 	}
-	for name, value := range map[string]any{"margin": mostCommonMargin(wanted.headroom), "max-batch": wanted.maxBatch, "max-partitions": wanted.maxStages, "batch-build": wanted.fillFactor, "gap": gap} {
+	for name, value := range map[string]any{"margin": mostCommonMargin(wanted.headroom), "max-batch": wanted.shape.maxBatch, "max-partitions": wanted.shape.maxStages, "batch-build": wanted.shape.fillFactor, "gap": gap} {
 		if err := changed.Values.Set(name, value); err != nil {
 			return nil, err
 		}
@@ -566,7 +573,7 @@ func (a *planTuner) problemWith(wanted planSetting) (*kind.Problem, error) {
 	models := slices.Clone(a.models)
 	for i := range models {
 		models[i].Margin, models[i].Utilisation = &wanted.headroom[i].Margin, wanted.headroom[i].Utilisation
-		if wanted.fillFactor > 0 && a.fillRates != nil {
+		if wanted.shape.fillFactor > 0 && a.fillRates != nil {
 			models[i].BatchBuildRPS = a.fillRates[i]
 		}
 	}
@@ -625,12 +632,12 @@ func describeAttempts(tuner *planTuner) string {
 		if t.outOfReach {
 			sustains = "less"
 		}
-		descriptions = append(descriptions, tuner.describeSetting(t.planSetting)+" sustains "+sustains)
+		descriptions = append(descriptions, tuner.describeSetting(t.setting)+" sustains "+sustains)
 	}
 	if len(descriptions) == 0 {
-		return tuner.describeSetting(tuner.bestAttempt.planSetting) + " is the first that was tried"
+		return tuner.describeSetting(tuner.bestAttempt.setting) + " is the first that was tried"
 	}
-	text := tuner.describeSetting(tuner.bestAttempt.planSetting) + " chosen by simulation (rps per weight, short runs): " + strings.Join(descriptions, ", ")
+	text := tuner.describeSetting(tuner.bestAttempt.setting) + " chosen by simulation (rps per weight, short runs): " + strings.Join(descriptions, ", ")
 	if numOthers := len(tuner.attempts) - len(reported); numOthers > 0 {
 		text += fmt.Sprintf("; %d others are not better", numOthers)
 	}
@@ -642,14 +649,14 @@ func describeAttempts(tuner *planTuner) string {
 func (a *planTuner) describeSetting(described planSetting) string {
 	text := describeHeadroom(described.headroom)
 	widest := widestShape(a)
-	if described.fillFactor != widest.fillFactor {
+	if described.shape.fillFactor != widest.fillFactor {
 		text += " with time to fill batches"
 	}
-	if described.maxBatch != widest.maxBatch {
-		text += fmt.Sprintf(" with batches up to %d", described.maxBatch)
+	if described.shape.maxBatch != widest.maxBatch {
+		text += fmt.Sprintf(" with batches up to %d", described.shape.maxBatch)
 	}
-	if described.maxStages != widest.maxStages {
-		text += fmt.Sprintf(" in at most %d stages", described.maxStages)
+	if described.shape.maxStages != widest.maxStages {
+		text += fmt.Sprintf(" in at most %d stages", described.shape.maxStages)
 	}
 	return text
 }

@@ -25,8 +25,8 @@ func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Ou
 		}
 		for offNIC := 1; offNIC < pool.Count && ctx.Err() == nil; offNIC++ {
 			o.Progress = nil
-			split := p.splitOffNIC(k, offNIC)
-			other, err := Solve(ctx, &split.Problem, s, o)
+			split := splitOffNIC(p, k, offNIC)
+			other, err := Solve(ctx, &split.problem, s, o)
 			var infeasible *Infeasible
 			if errors.As(err, &infeasible) {
 				continue
@@ -59,22 +59,22 @@ func SolveUneven(ctx context.Context, p *Problem, s milp.Solver, o Options) (*Ou
 // splitPool is a problem in which the last devices of a pool, which is one node, are a pool of their own: the
 // last pool, from and to which no data passes.
 type splitPool struct {
-	Problem
+	problem             Problem
 	nicPool, offNICPool int // the pool with the NIC, and the pool of the devices off it
 }
 
-// splitOffNIC returns the problem with the last off devices of pool k off the NIC.
-func (p *Problem) splitOffNIC(k, offNIC int) *splitPool {
-	split := &splitPool{Problem: *p, nicPool: k, offNICPool: len(p.Pools)}
-	split.Pools = slices.Clone(p.Pools)
-	split.Pools[k].Count -= offNIC
-	split.Pools[k].PerNode = split.Pools[k].Count
+// splitOffNIC returns the problem with the last offNIC devices of pool k off the NIC.
+func splitOffNIC(p *Problem, k, offNIC int) *splitPool {
+	split := &splitPool{problem: *p, nicPool: k, offNICPool: len(p.Pools)}
+	split.problem.Pools = slices.Clone(p.Pools)
+	split.problem.Pools[k].Count -= offNIC
+	split.problem.Pools[k].PerNode = split.problem.Pools[k].Count
 	offPool := p.Pools[k]
 	offPool.Count, offPool.WholeModelsOnly = offNIC, true
-	split.Pools = append(split.Pools, offPool)
-	split.Models = slices.Clone(p.Models)
-	for d := range split.Models {
-		split.Models[d].ShareCosts = append(slices.Clone(split.Models[d].ShareCosts), split.Models[d].ShareCosts[k])
+	split.problem.Pools = append(split.problem.Pools, offPool)
+	split.problem.Models = slices.Clone(p.Models)
+	for d := range split.problem.Models {
+		split.problem.Models[d].ShareCosts = append(slices.Clone(split.problem.Models[d].ShareCosts), split.problem.Models[d].ShareCosts[k])
 	}
 	return split
 }
@@ -90,7 +90,7 @@ func (w *splitPool) mergePools(outcome *Outcome) {
 			}
 			pipeline.Stages[si].Pool = w.nicPool
 			for r := range pipeline.Placement[si] {
-				pipeline.Placement[si][r].First += w.Pools[w.nicPool].Count
+				pipeline.Placement[si][r].First += w.problem.Pools[w.nicPool].Count
 			}
 		}
 	}

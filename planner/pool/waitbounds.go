@@ -51,17 +51,17 @@ func (b *waitBounds) allowsTemplate(p *Problem, t *stages.Template) bool {
 // maxWaitBounds bounds the number of choices that are tried.
 const maxWaitBounds = 256
 
-// waitBoundChoices lists the choices of wait bounds. If the problem has no time-shared pool, or is a fluid one,
+// listWaitBounds lists the choices of wait bounds. If the problem has no time-shared pool, or is a fluid one,
 // the only choice is nil: no rule. exact reports that no choice was left out.
-func (c *templateCatalogue) waitBoundChoices() (list []*waitBounds, exact bool) {
+func listWaitBounds(c *templateCatalogue) (list []*waitBounds, exact bool) {
 	// The time-shared pools with devices.
 	var pools []int
-	for k := range c.Pools {
-		if c.Pools[k].TimeShared && c.Pools[k].Count > 0 {
+	for k := range c.problem.Pools {
+		if c.problem.Pools[k].TimeShared && c.problem.Pools[k].Count > 0 {
 			pools = append(pools, k)
 		}
 	}
-	if len(pools) == 0 || c.Fluid {
+	if len(pools) == 0 || c.problem.Fluid {
 		return []*waitBounds{nil}, true
 	}
 
@@ -74,9 +74,9 @@ func (c *templateCatalogue) waitBoundChoices() (list []*waitBounds, exact bool) 
 	}
 
 	// All combinations of the pools' values.
-	list = []*waitBounds{{longestInfer: make([]time.Duration, len(c.Pools))}}
+	list = []*waitBounds{{longestInfer: make([]time.Duration, len(c.problem.Pools))}}
 	for i := len(pools) - 1; i >= 0; i-- { // the values of the first pool change fastest
-		values := c.waitBoundValues(pools[i])
+		values := waitBoundValues(c, pools[i])
 		if len(values) > maxValues {
 			exact = false
 			values = evenSample(values, maxValues)
@@ -91,13 +91,13 @@ func (c *templateCatalogue) waitBoundChoices() (list []*waitBounds, exact bool) 
 		}
 		list = extended
 	}
-	return c.markExempt(list), exact
+	return markExempt(c, list), exact
 }
 
 // waitBoundValues lists the inference times that may be the longest on pool k, by rising time.
-func (c *templateCatalogue) waitBoundValues(k int) []time.Duration {
+func waitBoundValues(c *templateCatalogue, k int) []time.Duration {
 	// Below the smallest value that leaves every model a pipeline, no choice serves all models.
-	minLongest := slices.Repeat([]time.Duration{-1}, len(c.Models))
+	minLongest := slices.Repeat([]time.Duration{-1}, len(c.problem.Models))
 	for ti := range c.templates {
 		t := &c.templates[ti]
 		if infer := longestInference(t, k); minLongest[t.Model] < 0 || infer < minLongest[t.Model] {
@@ -118,13 +118,13 @@ func (c *templateCatalogue) waitBoundValues(k int) []time.Duration {
 // markExempt marks in each choice the models that no choice serves. If every model alone is served by some
 // choice and no single choice serves all, it returns only the first choice that leaves the fewest models
 // unserved, and exempts those.
-func (c *templateCatalogue) markExempt(list []*waitBounds) []*waitBounds {
+func markExempt(c *templateCatalogue, list []*waitBounds) []*waitBounds {
 	// Models that no choice serves are exempt in all of them.
-	neverServed := slices.Repeat([]bool{true}, len(c.Models))
+	neverServed := slices.Repeat([]bool{true}, len(c.problem.Models))
 	for _, bounds := range list {
-		bounds.exemptModels = make([]bool, len(c.Models))
+		bounds.exemptModels = make([]bool, len(c.problem.Models))
 		for ti := range c.templates {
-			if t := &c.templates[ti]; neverServed[t.Model] && bounds.allowsTemplate(c.Problem, t) {
+			if t := &c.templates[ti]; neverServed[t.Model] && bounds.allowsTemplate(c.problem, t) {
 				neverServed[t.Model] = false
 			}
 		}
@@ -143,7 +143,7 @@ func (c *templateCatalogue) markExempt(list []*waitBounds) []*waitBounds {
 	var unserved []int
 	for _, bounds := range list {
 		without := c.unservedModels(bounds)
-		allExempt := &waitBounds{longestInfer: bounds.longestInfer, exemptModels: slices.Repeat([]bool{true}, len(c.Models))}
+		allExempt := &waitBounds{longestInfer: bounds.longestInfer, exemptModels: slices.Repeat([]bool{true}, len(c.problem.Models))}
 		if len(c.unservedModels(allExempt)) == 0 && (fewestUnserved == nil || len(without) < len(unserved)) {
 			fewestUnserved, unserved = bounds, without
 		}
@@ -158,7 +158,7 @@ func (c *templateCatalogue) markExempt(list []*waitBounds) []*waitBounds {
 func (c *templateCatalogue) templatesWithin(b *waitBounds) []int {
 	var set []int
 	for i := range c.templates {
-		if b.allowsTemplate(c.Problem, &c.templates[i]) {
+		if b.allowsTemplate(c.problem, &c.templates[i]) {
 			set = append(set, i)
 		}
 	}
@@ -167,9 +167,9 @@ func (c *templateCatalogue) templatesWithin(b *waitBounds) []int {
 
 // unservedModels lists the models that have no template under some bounds.
 func (c *templateCatalogue) unservedModels(b *waitBounds) []int {
-	isServed := make([]bool, len(c.Models))
+	isServed := make([]bool, len(c.problem.Models))
 	for i := range c.templates {
-		if t := &c.templates[i]; !isServed[t.Model] && b.allowsTemplate(c.Problem, t) {
+		if t := &c.templates[i]; !isServed[t.Model] && b.allowsTemplate(c.problem, t) {
 			isServed[t.Model] = true
 		}
 	}

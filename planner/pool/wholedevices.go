@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"inferplan/solver/milp"
 )
@@ -14,14 +15,35 @@ const wholeNodes = 400
 // boundByWholeDevices lowers the bound by a relaxation in which only the devices of each kind that each model
 // takes are whole numbers: under the slot rule no two models share a device. There are few of these numbers, so
 // the program is solved soon. A program of whole replicas branches on replicas first and hardly gets to them.
-func (x *planImprover) boundByWholeDevices(ctx context.Context) error {
-	p := x.Problem
-	if x.goal.poolCosts() != nil || x.incomplete || x.bestPlan == nil || x.hasTimeShared() || x.usesBundles() || p.Rounding != Slot || len(p.Models) < 2 {
+func boundByWholeDevices(ctx context.Context, search *planSearch) error {
+	if search.goal.poolCosts() != nil || search.catalogue.incomplete || search.incumbent.plan == nil || search.problem.hasTimeShared() || search.problem.usesBundles() || search.problem.Rounding != Slot || len(search.problem.Models) < 2 {
 		return nil
 	}
+
+	// Only templates that a better plan may use take part.
+	templates := slices.DeleteFunc(slices.Clone(search.choice.allowedTemplates), func(ti int) bool {
+		return search.choice.losses[ti] >= search.choice.lp.bound-search.incumbent.score()
+	})
+	options := search.workLimits(wholeNodes)
+	options.Gap = provenGap
+	sol, err := search.solver.Solve(ctx, newWholeDeviceProgram(search.catalogue, templates, search.choiceBound), options)
+	if err != nil {
+		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", len(templates), err)
+	}
+	if !math.IsNaN(sol.Bound) && sol.Status != milp.Infeasible {
+		search.lowerBound(sol.Bound * (1 + 1e-9))
+	}
+	search.recordPhase("whole devices", len(templates), sol.Stats)
+	return nil
+}
+
+// newWholeDeviceProgram builds the program: the most throughput, at most maxValue, of rates through templates
+// within the whole devices of each pool that each model takes.
+func newWholeDeviceProgram(c *templateCatalogue, templates []int, maxValue float64) *milp.Model {
+	p := c.problem
 	m := milp.New("whole devices per model")
 	m.SetSense(milp.Maximize)
-	theta := m.AddVar("theta", 0, x.choiceBound, 1)
+	theta := m.AddVar("theta", 0, maxValue, 1)
 
 	// Rows: the devices of each pool, the rate of each model, and the devices that each model takes.
 	var rateRows []milp.Row
@@ -42,33 +64,16 @@ func (x *planImprover) boundByWholeDevices(ctx context.Context) error {
 		}
 	}
 
-	// Columns: the templates that a better plan may use.
-	numTemplates := 0
-	for _, ti := range x.allowedTemplates {
-		if x.losses[ti] >= x.lp.bound-x.bestScore() {
-			continue
-		}
-		numTemplates++
-		t := &x.templates[ti]
+	// Columns: the rate through each template.
+	for _, ti := range templates {
+		t := &c.templates[ti]
 		entries := []milp.Entry{{Row: rateRows[t.Model], Coef: 1}}
 		for k := range p.Pools {
-			if c := t.DevicesPerRPS(k); c > 0 {
-				entries = append(entries, milp.Entry{Row: takenRows[t.Model][k], Coef: c * x.units.modelRPS[t.Model]})
+			if devices := t.DevicesPerRPS(k); devices > 0 {
+				entries = append(entries, milp.Entry{Row: takenRows[t.Model][k], Coef: devices * c.units.modelRPS[t.Model]})
 			}
 		}
 		m.AddColumn("", 0, milp.Inf, 0, entries...)
 	}
-
-	// The program's bound holds for every plan.
-	options := x.workLimits(wholeNodes)
-	options.Gap = provenGap
-	sol, err := x.solver.Solve(ctx, m, options)
-	if err != nil {
-		return fmt.Errorf("solving for whole devices per model over %d pipelines: %w", numTemplates, err)
-	}
-	if !math.IsNaN(sol.Bound) && sol.Status != milp.Infeasible {
-		x.choiceBound = max(min(x.choiceBound, sol.Bound*(1+1e-9)), x.bestScore())
-	}
-	x.recordPhase("whole devices", numTemplates, sol.Stats)
-	return nil
+	return m
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"inferplan/formats"
 	"inferplan/formats/document"
@@ -12,29 +13,34 @@ import (
 	"inferplan/solver/milp"
 )
 
-// policySpec returns the run-time policy of the plan. If the profile was sampled on real devices, the policy has
+// policyFor returns the run-time policy of a plan. If the profile was sampled on real devices, the policy has
 // the guards that it needs there, so that simulation and execution decide alike. Imported times are taken as
 // exact.
-func (r *resolvedProblem) policySpec() formats.PolicySpec {
+func policyFor(profile *formats.Profile) formats.PolicySpec {
 	spec := formats.PolicySpec{Name: reserve.Name}
-	for i := range r.input.Profile.Models {
-		for _, m := range r.input.Profile.Models[i].Measurements {
-			for _, b := range m.Blocks {
-				if b.Samples > 0 {
-					spec.Params = reserve.WithGuards(nil)
-					return spec
-				}
+	if slices.ContainsFunc(profile.Models, hasSamples) {
+		spec.Params = reserve.WithGuards(nil)
+	}
+	return spec
+}
+
+// hasSamples reports whether some time of a model was sampled on a device.
+func hasSamples(m formats.ProfileModel) bool {
+	for i := range m.Measurements {
+		for _, b := range m.Measurements[i].Blocks {
+			if b.Samples > 0 {
+				return true
 			}
 		}
 	}
-	return spec
+	return false
 }
 
 // planOutcome writes the outcome of a search as the parts of a plan.
 func (r *resolvedProblem) planOutcome(outcome *Outcome) *kind.Outcome {
 	o := &kind.Outcome{
 		Algorithm: r.options.Algorithm, Values: r.input.Values, Objective: formats.Objective{Name: r.options.Objective, Value: outcome.Value},
-		Sense: r.options.sense(), StoppedBy: outcome.StoppedBy, Pools: r.pools, Policy: r.policySpec(), Candidates: outcome.Templates, Phases: outcome.Phases,
+		Sense: r.options.sense(), StoppedBy: outcome.StoppedBy, Pools: r.pools, Policy: policyFor(r.input.Profile), Candidates: outcome.Templates, Phases: outcome.Phases,
 	}
 
 	// The bound and the gap.
