@@ -95,7 +95,7 @@
 //	cheapest.go   Cheapest: the least price that carries given rates
 //	polish.go     of equal plans, one of fewer moves, a larger weighted sum, fewer devices
 //	latency.go    of equal plans, one of less latency
-//	nic.go        SolveUneven: devices that leave the NIC of their node to others
+//	uneven.go     SolveUneven: devices that leave the NIC of their node to others
 //	floors.go     the one tolerance, floors at the edge of what is carried, and the largest part of them
 //	limits.go     what limits the objective; why a model has no pipeline
 //	diagnosis.go  why no plan serves every model
