@@ -102,6 +102,9 @@ const maxCount = 1_000_000
 // maxShares bounds max_shares for the same reason; MPS serves 48 clients.
 const maxShares = 64
 
+// checkPools reports to c what is wrong with a cluster's pools, when a cluster or plan is validated: a pool is a
+// named kind of device with a count of 1 or more, and its optional numbers (shares per device, network rate,
+// price, power) are within their ranges.
 func checkPools(c *document.Checker, pools []Pool) {
 	c.NotEmpty(len(pools), "pools", "at least one pool")
 	indexByName := map[string]int{}

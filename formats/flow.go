@@ -187,6 +187,8 @@ func (d *Deployed) Replicas() int {
 	return n
 }
 
+// check reports to p what is wrong with a plan's flow section, when a plan is validated. An application is a graph
+// of modules; a module is a step that one deployed model serves.
 func (f *FlowPlan) check(p *planChecker) {
 	// Check the applications: every module runs a deployed model.
 	p.FailIf(len(f.Applications) == 0, "flow.applications", "an empty list", "at least one application")
@@ -359,6 +361,9 @@ func (f *FlowPlan) checkModule(p *planChecker, i int, usedModels map[string]bool
 	}
 }
 
+// checkScaling reports to p what is wrong with the scaling rule of a plan: how often it measures the load, over
+// which window, and a table that gives the replicas of each module for request rates above AboveRPS. The table
+// begins at rate 0 and its rates rise. f.Scaling is not nil.
 func (f *FlowPlan) checkScaling(p *planChecker) {
 	s := f.Scaling
 	p.FailIf(s.EveryUS <= 0 || s.WindowUS <= 0 || s.MaxWorkers < 1, "flow.scaling", fmt.Sprintf("every_us %v, window_us %v, max_workers %d", s.EveryUS, s.WindowUS, s.MaxWorkers), "positive times and at least one worker")

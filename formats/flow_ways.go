@@ -55,6 +55,8 @@ func checkPaths(c *document.Checker, list []WaysOf, fieldPath string) {
 	}
 }
 
+// check reports to c what is wrong with a way: the tasks that a counted number of requests ran, in order. A task
+// reads tasks before it, each given as the distance back to it.
 func (w *Way) check(c *document.Checker, fieldPath string) {
 	c.FailIf(w.Count < 1 || w.Count > maxRequests, fieldPath+".count", w.Count, "1 to %d requests", maxRequests)
 	if c.FailIf(len(w.Tasks) == 0 || len(w.Tasks) > MaxTasks, fieldPath+".tasks", fmt.Sprintf("%d tasks", len(w.Tasks)), "1 to %d", MaxTasks) {

@@ -147,6 +147,9 @@ func (a Application) WithDefaults() Application {
 // MaxModules bounds the modules of one application.
 const MaxModules = 64
 
+// check reports to c what is wrong with a workload's applications, when the workload is validated: their names,
+// targets, rates and graphs. All of them are either graphs of modules or lists of segments, because a plan serves
+// only one of the two forms.
 func (s Applications) check(c *document.Checker) {
 	c.FailIf(len(s) == 0, "applications", "an empty list", "at least one application")
 	indexByName := map[string]int{}

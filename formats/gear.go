@@ -317,6 +317,10 @@ func (g *GearPlan) checkGears(p *planChecker, replicas map[string]int) {
 	p.FailIf(!document.CloseTo(nextFrom, g.MaxQPS), "gear.max_qps", g.MaxQPS, "the rate at which the last gear ends, "+document.FormatFloat(nextFrom))
 }
 
+// checkStages reports to p what is wrong with the stages of one gear of a cascade. A gear is the setting for a
+// range of request rates; its stages are models in the plan's order, and a request goes on to the next stage if
+// its certainty is below the stage's threshold. replicas counts the replicas of each model, among which a stage
+// splits its requests.
 func (g *GearPlan) checkStages(p *planChecker, r *Gear, fieldPath string, replicas map[string]int) {
 	p.NotEmpty(len(r.Stages), fieldPath+".stages", "at least one model")
 	previousModel := -1

@@ -91,6 +91,8 @@ func (it *Iteration) ResidenceTime(sequences int32, prompt, output float64, budg
 	return time.Duration(prefillTime + tokens + otherPrefills + 0.5)
 }
 
+// check reports to c the times of an iteration model that are negative or too large. An iteration is one step of
+// an LLM server; only its base time must be above 0.
 func (it *Iteration) check(c *document.Checker, fieldPath string) {
 	for _, f := range [...]struct {
 		name  string

@@ -96,6 +96,8 @@ var poolOptions = []document.Option{
 	timeLimitOption,
 }
 
+// check reports to p what is wrong with a plan's pool section: its models stand in the order of the deployment,
+// and the rate of each is the sum of the rates of its pipelines, which keep the latency limits.
 func (s *PoolPlan) check(p *planChecker) {
 	p.NotEmpty(len(p.plan.Deployment), "deployment", "at least one model")
 	if p.FailIf(len(s.Models) != len(p.plan.Deployment), "pool.models", fmt.Sprintf("%d models", len(s.Models)), "the %d of the deployment, in order", len(p.plan.Deployment)) {
@@ -170,6 +172,8 @@ func ModelsOf(w *Workload) WorkloadModels {
 // Files names no file.
 func (s WorkloadModels) Files() []SectionFile { return nil }
 
+// check reports to c what is wrong with a workload's models, when the workload is validated: each model and class
+// stands once, and its targets and weights are valid.
 func (s WorkloadModels) check(c *document.Checker) {
 	c.NotEmpty(len(s), "models", "at least one model")
 	indexByKey := map[ModelClass]int{}

@@ -152,6 +152,8 @@ const (
 	maxTokens         = 1 << 30
 )
 
+// check reports to c what is wrong with a profile's figures of an LLM server on one device kind: the times of an
+// iteration, the tokens that its KV cache holds, its limits, and the errors of the fit behind the times.
 func (in *LLMInstance) check(c *document.Checker, fieldPath string) {
 	c.FailIf(in.TensorParallel < 1 || in.TensorParallel > maxTensorParallel, fieldPath+".tensor_parallel", in.TensorParallel, "1 to %d", maxTensorParallel)
 	in.Iteration.check(c, fieldPath+".iteration")

@@ -195,6 +195,9 @@ func (q *QueuePlan) AttainmentGroups() (classes [][]int) {
 	return classes
 }
 
+// check reports to p what is wrong with a plan's queue section, when a plan is validated: classes in the
+// deployment's order, the profiles of its models, and instances, each with the request groups in its queue. Each
+// group stands in exactly one queue.
 func (q *QueuePlan) check(p *planChecker) {
 	if p.FailIf(len(q.Classes) == 0 || len(q.Classes) != len(p.plan.Deployment), "queue.classes", fmt.Sprintf("%d classes", len(q.Classes)), "at least one, and the %d of the deployment in order", len(p.plan.Deployment)) {
 		return
@@ -255,6 +258,8 @@ func (q *QueuePlan) checkStatedRuns(p *planChecker) {
 	}
 }
 
+// checkClass reports to p what is wrong with the i-th class of requests: it is the i-th of the deployment, and its
+// longest prompt and answer fit into the context of its model together.
 func (q *QueuePlan) checkClass(p *planChecker, i int) {
 	k, d, fieldPath := &q.Classes[i], &p.plan.Deployment[i], fmt.Sprintf("queue.classes[%d]", i)
 	if p.FailIf(k.Key() != d.Key(), fieldPath+".model", document.Quote(k.Key().String()), "the model at the same place of the deployment, "+document.Quote(d.Key().String())) {
@@ -343,10 +348,12 @@ func (q *QueuePlan) checkInstanceModels(p *planChecker, in *QueueInstance, field
 	}
 }
 
-func (q *QueuePlan) checkGroup(p *planChecker, i, instances int) {
+// checkGroup reports to p what is wrong with the i-th request group: requests of one model and class that wait in
+// a queue together. queues counts the instances whose queue has the group; 1 is right.
+func (q *QueuePlan) checkGroup(p *planChecker, i, queues int) {
 	g, fieldPath := &q.Groups[i], fmt.Sprintf("queue.groups[%d]", i)
 	p.FailIf(!slices.ContainsFunc(q.Classes, func(k QueueClass) bool { return k.Model == g.Model && k.Class == g.Class }), fieldPath+".model", document.Quote(ModelClass{g.Model, g.Class}.String()), "a model and class of the plan")
-	p.FailIf(instances != 1, fieldPath, fmt.Sprintf("a group in %d queues", instances), "one queue for each group")
+	p.FailIf(queues != 1, fieldPath, fmt.Sprintf("a group in %d queues", queues), "one queue for each group")
 	p.FailIf(g.Requests < 1, fieldPath+".requests", g.Requests, "1 or more")
 	p.FailIf(g.PromptMean < 0 || g.OutputMean < 0 || g.OutputSD < 0, fieldPath, "a negative count of tokens", "0 or more")
 	p.FailIf(g.CompletionUS < g.StartUS, fieldPath+".completion_us", g.CompletionUS, "at least start_us, "+g.StartUS.String())

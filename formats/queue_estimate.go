@@ -34,6 +34,8 @@ type QueueEstimate struct {
 	ResidencesUS []document.Micros `json:"residences_us,omitempty"` // times in a full batch, equally likely, ascending
 }
 
+// checkEstimates reports to p what is wrong with the estimates of a plan's queue section: how fast each model runs
+// on each device kind, once for usual prompts and once for mega prompts, which are longer than MegaTokens.
 func (q *QueuePlan) checkEstimates(p *planChecker) {
 	type key struct {
 		model, device string

@@ -128,6 +128,8 @@ func (d *LLM) Files() []SectionFile {
 	return out
 }
 
+// check reports to c what is wrong with a workload of LLM requests: models and classes have names that occur once.
+// A single class may go without a name.
 func (d *LLM) check(c *document.Checker) {
 	c.FailIf(len(d.Models) == 0, "llm.models", "an empty list", "at least one model")
 	models := map[string]int{}
@@ -147,6 +149,8 @@ func (d *LLM) check(c *document.Checker) {
 	}
 }
 
+// check reports to c what is wrong with a class of LLM requests: its models, targets, rate, lengths of prompts and
+// answers, sessions and arrivals. models has the workload's models by name.
 func (k *LLMClass) check(c *document.Checker, d *LLM, models map[string]int, fieldPath string) {
 	k.checkModels(c, d, models, fieldPath)
 	checkSlo(c, k.SLO, fieldPath+".slo")
@@ -166,6 +170,8 @@ func (k *LLMClass) check(c *document.Checker, d *LLM, models map[string]int, fie
 	k.Arrivals.check(c, fieldPath+".arrivals")
 }
 
+// check reports to c what is wrong with a class's sessions: how many turns a user takes, and which tokens later
+// turns repeat. Without sessions it reports nothing.
 func (s *Sessions) check(c *document.Checker, fieldPath string) {
 	if s == nil {
 		return

@@ -228,6 +228,7 @@ func (d *Report) Validate() error {
 	return c.Err()
 }
 
+// check reports to c what is wrong with a report's figures of one plan: its hash, requests, latencies and devices.
 func (p *PlanReport) check(c *document.Checker, fieldPath string) {
 	if p.SHA256 != "" {
 		c.SHA(fieldPath+".sha256", p.SHA256)
@@ -276,6 +277,8 @@ func checkServed(c *document.Checker, fieldPath string, totals *Counts, latency 
 	}
 }
 
+// checkDevices reports to c devices of a report without a name, or with a utilisation outside 0 to 1. The 1e-9
+// allows for rounding.
 func checkDevices(c *document.Checker, fieldPath string, devices []DeviceReport) {
 	for i := range devices {
 		fieldPath := document.Join(fieldPath, fmt.Sprintf("devices[%d]", i))
@@ -286,6 +289,9 @@ func checkDevices(c *document.Checker, fieldPath string, devices []DeviceReport)
 	}
 }
 
+// checkCounts reports to c where the counts of a report contradict each other: every request is completed or
+// dropped, every dropped one has a reason, and the attainment is the share that completed in time. The 1e-9 allows
+// for rounding. fieldPath is empty for the counts of the whole report.
 func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	byReason := int64(0)
 	for _, reason := range slices.Sorted(maps.Keys(n.DroppedByReason)) {
@@ -370,6 +376,8 @@ type DeviceTime struct {
 	Idle              float64 `json:"idle"`
 }
 
+// checkTokens reports to c what is wrong with the part of a report that only LLM servers have: counts of model
+// loads, shares of the KV cache and of device time, and the results of each class. The 1e-9 allows for rounding.
 func (t *TokenReport) checkTokens(c *document.Checker) {
 	// Check the counts of loads and the shares.
 	for _, f := range [...]struct {

@@ -106,6 +106,8 @@ func (o *Objective) check(c *document.Checker) {
 	}
 }
 
+// checkInputs reports to c what is wrong with a plan's list of the files that it was made from: each has a role, a
+// relative path and a hash.
 func checkInputs(c *document.Checker, inputs []Input) {
 	for i := range inputs {
 		fieldPath := fmt.Sprintf("inputs[%d]", i)
@@ -196,6 +198,9 @@ func (p *planChecker) checkClass(m *Deployed, fieldPath string) {
 	p.FailIf(m.NumBlocks != firstClass.NumBlocks, fieldPath+".num_blocks", m.NumBlocks, "that of the model's other classes, %d", firstClass.NumBlocks)
 }
 
+// checkPipeline reports what is wrong with a pipeline of model m: stages, each on a device kind of its own, that
+// run consecutive ranges of the model's blocks. It marks the pipeline in hasValidTimes if its times can be relied
+// on.
 func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) {
 	if p.FailIf(l.Batch < 1, fieldPath+".batch", l.Batch, "1 or more") {
 		return
@@ -320,6 +325,8 @@ func (p *planChecker) checkTimes(list []document.Micros, batch int, fieldPath st
 	return true
 }
 
+// checkCertificate reports what is wrong with a plan's certificate: the rates and attainments that simulated runs
+// confirmed. A plan without one is valid.
 func (p *planChecker) checkCertificate() {
 	d := p.plan.Certificate
 	if d == nil {

@@ -86,6 +86,9 @@ var timeColumns = map[string]time.Duration{"second": time.Second, "t_s": time.Se
 // otherColumns are known columns that hold neither counts nor a usable time.
 var otherColumns = []string{"day", "client", "active_clients", "rate_weighted_interarrival_cv", "interarrival_cv"}
 
+// newCounts reads the header of a file with counts of requests per interval, and returns the source that spreads
+// them over the intervals. The time between arrivals is exponential or, for another coefficient of variation CV,
+// gamma. A CV or scale of 0 stands for 1.
 func newCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
 	switch {
 	case opt.Interval <= 0:
@@ -109,6 +112,8 @@ func newCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, err
 	return c, c.columns()
 }
 
+// columns finds the columns of times and of counts by the names in the header. It fails if several columns could
+// be the counts and the options name none of them.
 func (c *Counts) columns() error {
 	var candidates []string
 	for i, name := range c.table.Header {
@@ -132,6 +137,7 @@ func (c *Counts) columns() error {
 		}
 		name = candidates[0]
 	}
+	// Take the column, and check that its unit is the options' interval.
 	c.column = slices.Index(c.table.Header, name)
 	if c.column < 0 {
 		return &document.Error{File: c.table.Name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.table.Header, ", "),
@@ -235,6 +241,8 @@ func (c *Counts) startOf() (time.Duration, *document.Error) {
 	return t, nil
 }
 
+// draw sets the offsets of n requests within an interval, as shares of it that rise. They are the sums of n+1
+// random gaps, divided by the total: the last gap ends with the interval.
 func (c *Counts) draw(n int) {
 	c.offsets, c.nextInInterval = slices.Grow(c.offsets[:0], n)[:n], 0
 	sum := 0.0

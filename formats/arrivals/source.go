@@ -45,6 +45,7 @@ func Slice(requests []Request) Source { return &sliceSource{remaining: requests}
 
 type sliceSource struct{ remaining []Request }
 
+// Peek sets r to the first request left in the slice, and takes it out. It returns false when none is left.
 func (s *sliceSource) Peek(r *Request) bool {
 	if len(s.remaining) == 0 {
 		return false

@@ -91,6 +91,8 @@ func OpenTrace(path string, models []string, opts ...TraceOption) (*Trace, error
 	return t, nil
 }
 
+// newTrace reads the header of a trace file, a CSV file with a row per request, and returns the source of its
+// requests. models are those that its rows may name, as indexes into the list; an option gives the class of each.
 func newTrace(f *csvfile.File, models []string, opts []TraceOption) (*Trace, error) {
 	tab, err := csvfile.NewTable(f)
 	if err != nil {
@@ -117,6 +119,8 @@ func newTrace(f *csvfile.File, models []string, opts []TraceOption) (*Trace, err
 	return t, t.columns()
 }
 
+// columns finds the trace's columns by the names in the header. Unknown ones are an error unless the options are
+// lenient. A trace without a column of models is for one model: that of the options, or the only one of the list.
 func (t *Trace) columns() error {
 	for i := range t.columnIndex {
 		t.columnIndex[i] = -1
@@ -196,6 +200,7 @@ func (t *Trace) Peek(r *Request) bool {
 	return true
 }
 
+// request sets r to the request of the current row. Columns that the file does not have leave their fields 0.
 func (t *Trace) request(r *Request) *document.Error {
 	*r = Request{Model: t.opt.model}
 	arrivedAt, e := t.time(t.columnIndex[colTime])
@@ -263,6 +268,7 @@ func (t *Trace) model(r *Request) *document.Error {
 	return e
 }
 
+// time returns the time in the current row's column i, which holds seconds or microseconds.
 func (t *Trace) time(i int) (time.Duration, *document.Error) {
 	var d time.Duration
 	var err error
@@ -285,6 +291,9 @@ func (t *Trace) time(i int) (time.Duration, *document.Error) {
 // text.
 const maxShared = 1000
 
+// sharedPrefix returns a copy of s that equal texts of other rows share, to save memory. s itself is a part of the
+// row's buffer and would change with the next row. Beyond maxShared different texts, every row has a copy of its
+// own.
 func (t *Trace) sharedPrefix(s string) string {
 	if c, ok := t.texts[s]; ok {
 		return c
@@ -296,6 +305,8 @@ func (t *Trace) sharedPrefix(s string) string {
 	return c
 }
 
+// tokens returns the count of tokens in the current row's column i. It is 0 if the cell is empty, or i is negative
+// because the file has no such column.
 func (t *Trace) tokens(i int) (int32, *document.Error) {
 	if i < 0 || t.table.Row[i] == "" {
 		return 0, nil

@@ -59,6 +59,8 @@ func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n in
 	return n, Err(s)
 }
 
+// cellOf returns the text of a trace's column for request r. It is empty where the request has no such value, or
+// its model is not in the list.
 func cellOf(r *Request, column int, models []string) string {
 	switch column {
 	case colID:

@@ -121,8 +121,10 @@ func (s *Scope) Compile(text string, wanted ValueKind) (*Expression, error) {
 	return x, nil
 }
 
-func (w ValueKind) accepts(t *cel.Type) bool {
-	switch w {
+// accepts returns whether a CEL expression of type t gives a value of the kind w. A list counts as a number: that
+// of its elements. Every kind but Bool and Count is a text.
+func (k ValueKind) accepts(t *cel.Type) bool {
+	switch k {
 	case Bool:
 		return t.Kind() == types.BoolKind
 	case Count:

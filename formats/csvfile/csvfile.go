@@ -95,6 +95,8 @@ type lineGuard struct {
 	max  int
 }
 
+// Read reads from the file, and fails at a line longer than max bytes. Without that limit, the CSV reader above it
+// would hold all of a file that has no line breaks in memory.
 func (g *lineGuard) Read(p []byte) (int, error) {
 	n, err := g.f.Read(p)
 	for _, b := range p[:n] {
@@ -150,6 +152,9 @@ func NewTable(f *File) (*Table, error) {
 	return t, err
 }
 
+// newTable reads a CSV file's header and returns the table, whose rows Next reads. Names of columns lose the
+// spaces around them and the byte order mark that some programs write first. An empty or repeated name is an
+// error.
 func newTable(f *File) (*Table, error) {
 	t := &Table{File: f, csv: csv.NewReader(&lineGuard{f: f, max: cmp.Or(f.MaxLine, maxLine)})}
 	t.csv.ReuseRecord = true
@@ -275,6 +280,9 @@ func (t *Table) Time(column string, maxTime time.Duration) time.Duration {
 	return time.Duration(math.Round(t.Number(column, 0, float64(maxTime)/float64(unit)) * float64(unit)))
 }
 
+// number returns the current row's value in a column, from minValue to maxValue. If the column is absent or the
+// value is wrong, it records an error in t, which EachRow returns, and returns minValue. expected is a format with
+// two verbs, for the two limits.
 func number[T int | float64](t *Table, column string, minValue, maxValue T, expected string, parse func(string) (T, error)) T {
 	i := slices.Index(t.Header, column)
 	if i < 0 {

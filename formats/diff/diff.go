@@ -43,6 +43,8 @@ func (c *Change) words() string {
 	return c.Kind + " " + c.detail()
 }
 
+// detail returns a change as text, "path: old -> new (relative change), note", without the parts that it does not
+// have.
 func (c *Change) detail() string {
 	s := c.Path
 	switch {
@@ -89,6 +91,7 @@ func (r *Result) Markdown() []string {
 		func(c *Change) string { return "- " + markdownEscapes.Replace(c.words()) })
 }
 
+// lines returns the text of a diff: the summary, and for every section its heading and one line per change.
 func (r *Result) lines(summary string, heading func(section string) []string, line func(*Change) string) []string {
 	var out []string
 	if summary != "" {
@@ -174,6 +177,8 @@ func (r *Recorder) addCount(path string, old, new int, d direction) {
 	}
 }
 
+// verdictOf returns whether the change from old to new is "better" or "worse" if d says which is, or "" if it is
+// neither.
 func verdictOf(old, new float64, d direction) string {
 	switch {
 	case d == neutral || old == new:
@@ -184,6 +189,7 @@ func verdictOf(old, new float64, d direction) string {
 	return "worse"
 }
 
+// relative returns the change from old to new as a part of old, or nil if old is 0.
 func relative(old, new float64) *float64 {
 	if old == 0 {
 		return nil

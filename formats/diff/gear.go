@@ -29,6 +29,8 @@ func Gears(oldPlan, newPlan *formats.Plan, r *Recorder) {
 
 func formatRate(g *formats.Gear) string { return fmt.Sprintf("up to %.6g rps", g.ToQPS) }
 
+// addGear records what changed from gear a to gear b: the cascade of models for a range of request rates, with its
+// accuracy and latency. The splits among replicas are compared only if the cascades are the same.
 func (r *Recorder) addGear(path string, a, b *formats.Gear) {
 	r.addText(path+"cascade", cascade(a), cascade(b))
 	r.addFigure(path+"accuracy", a.Accuracy, b.Accuracy, "", moreIsBetter)

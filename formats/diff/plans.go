@@ -63,6 +63,8 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	return &r.Result
 }
 
+// addCertificate records what changed between two plans' certificates: the load that simulated runs confirmed.
+// Either may be nil.
 func (r *Recorder) addCertificate(a, b *formats.Certificate) {
 	switch {
 	case a == nil && b == nil:
@@ -81,6 +83,8 @@ func (r *Recorder) addCertificate(a, b *formats.Certificate) {
 
 func modelName(m *formats.Deployed) string { return m.Key().String() }
 
+// addModels records which models plan b adds and removes, and what changed for those that both have: rate,
+// latency, target and file.
 func (r *Recorder) addModels(a, b *formats.Plan) {
 	rate := func(m *formats.Deployed) string { return figureText(m.RPS(), "rps") }
 	eachPair(r, "models", a.Deployment, b.Deployment, modelName, "model ", rate, func(_ string, x, y *formats.Deployed) {
@@ -122,6 +126,8 @@ func (r *Recorder) addPipelines(a, b *formats.Plan) {
 	}
 }
 
+// modelPipelines records what changed between a model's pipelines in two plans. Pipelines have no names, so it
+// pairs them: first those of the same shape, then those on the same devices. What is left was removed or added.
 func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 	partner, isMatched := slices.Repeat([]int{-1}, len(a)), make([]bool, len(b))
 	for _, key := range []func(*formats.Pipeline) string{shape, devices} {
@@ -199,6 +205,8 @@ func devices(p *formats.Pipeline) string {
 
 func blocks(s *formats.Stage) string { return fmt.Sprintf("[%d,%d)", s.Blocks[0], s.Blocks[1]) }
 
+// placement returns a stage's place as text, such as "devices 0 to 3, 2 each": its devices, and how many of its
+// replicas each of them holds.
 func placement(s *formats.Stage) string {
 	var parts []string
 	for i := range s.Placement {
@@ -215,6 +223,8 @@ func placement(s *formats.Stage) string {
 	return strings.Join(parts, "; ")
 }
 
+// describe returns a pipeline as text: batch size, rate, and for every stage its blocks and replicas on which
+// share of which device kind.
 func describe(p *formats.Pipeline) string {
 	var parts []string
 	for i := range p.Stages {
@@ -224,6 +234,8 @@ func describe(p *formats.Pipeline) string {
 	return fmt.Sprintf("batch %d, %s, %s", p.Batch, figureText(p.RPS, "rps"), strings.Join(parts, ", "))
 }
 
+// addPools records which pools of devices were added and removed, and what changed in those that both plans have.
+// It compares them with the defaults filled in: to write a default out is no change.
 func (r *Recorder) addPools(a, b []formats.Pool) {
 	count := func(p *formats.Pool) string { return plural(p.Count, "device") }
 	eachPair(r, "devices", a, b, func(p *formats.Pool) string { return p.Device }, "pool ", count, func(n string, oldPool, newPool *formats.Pool) {
@@ -242,6 +254,7 @@ func (r *Recorder) addPools(a, b []formats.Pool) {
 	})
 }
 
+// bytesText returns a memory limit as text. 0 means that there is none.
 func bytesText(b document.Bytes) string {
 	if b == 0 {
 		return "no limit"
@@ -269,6 +282,7 @@ func (r *Recorder) addUsage(a, b *formats.Plan) {
 	}
 }
 
+// gpus returns the GPUs that a plan uses, by model and device kind, which are fractions where models share a GPU.
 func gpus(p *formats.Plan) map[[2]string]float64 {
 	out := map[[2]string]float64{}
 	for s := range p.Stages() {
@@ -277,6 +291,7 @@ func gpus(p *formats.Plan) map[[2]string]float64 {
 	return out
 }
 
+// addParams records the parameters that were added, removed or changed between a and b, by name in order.
 func (r *Recorder) addParams(a, b map[string]float64) {
 	paramOf := func(m map[string]float64, name string) *float64 {
 		if v, ok := m[name]; ok {
@@ -310,6 +325,7 @@ func (r *Recorder) addOptions(a, b document.Values) {
 	}
 }
 
+// addArrivals records what changed in the arrivals that two plans are made for. Either may be nil.
 func (r *Recorder) addArrivals(a, b *formats.Arrivals) {
 	r.section = "arrivals"
 	x, y := orZero(a), orZero(b)
@@ -318,6 +334,7 @@ func (r *Recorder) addArrivals(a, b *formats.Arrivals) {
 	r.addText("trace", x.Trace, y.Trace)
 }
 
+// addInputs records what changed in the files that two plans were made from: path and hash, by role.
 func (r *Recorder) addInputs(a, b []formats.Input) {
 	path := func(in *formats.Input) string { return in.Path }
 	eachPair(r, "inputs", a, b, func(in *formats.Input) string { return in.Role }, "", path, func(role string, x, y *formats.Input) {

@@ -39,6 +39,8 @@ type serverGroup struct {
 	count int
 }
 
+// identicalServers counts the instances of a queue plan that are the same: on equal devices, with the same models,
+// limits and caps. The groups are in the order of their first instance.
 func identicalServers(q *formats.QueuePlan) []serverGroup {
 	var out []serverGroup
 	for i := range q.Instances {

@@ -33,6 +33,8 @@ func Reports(a, b *formats.Report) *Result {
 	return &r.Result
 }
 
+// addOutcomes records what changed in the outcomes of two reports: attainment, goodput, dropped and late requests,
+// and latencies.
 func (r *Recorder) addOutcomes(path string, a, b *formats.Counts, oldLatency, newLatency *formats.LatencySummary) {
 	r.addShare(path+"attainment", &a.Attainment, &b.Attainment, moreIsBetter)
 	r.addFigure(path+"goodput", a.GoodputRPS, b.GoodputRPS, "rps", moreIsBetter)

@@ -113,6 +113,7 @@ func modelsByDevice(p *formats.Plan) map[deviceUnit]string {
 	return out
 }
 
+// plural returns "1 noun", or the count n with an s behind the noun.
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

@@ -41,6 +41,9 @@ type fieldInfo struct {
 
 var structInfos sync.Map // reflect.Type to *structInfo
 
+// infoOf returns how documents name the fields of a struct type: from the json tags, with what may be left out and
+// the defaults. It is computed once per type. A field with the tag "section" holds one of several types, chosen by
+// the name of a field in the document.
 func infoOf(t reflect.Type) *structInfo {
 	if v, ok := structInfos.Load(t); ok {
 		return v.(*structInfo)
@@ -87,6 +90,7 @@ type binder struct {
 	options  []Option // the options of the plan's kind
 }
 
+// fail records that the value n is not what the current path expects, unless enough findings are recorded.
 func (b *binder) fail(n *node, expected, hint string) {
 	if b.findings.isFull() {
 		return
@@ -172,6 +176,8 @@ func (b *binder) bind(n *node, v reflect.Value) {
 	}
 }
 
+// object sets the struct v from the object n. Fields that v does not have are errors unless b.partial is set, and
+// required fields that n leaves out are errors.
 func (b *binder) object(n *node, v reflect.Value) {
 	if n.kind != objectNode {
 		b.fail(n, "an object", "")
@@ -248,6 +254,7 @@ func (b *binder) refuseZero(n *node, def string) {
 	}
 }
 
+// field adds a field's name to the current path, with a dot before it if it is not the first.
 func (b *binder) field(name string) {
 	if len(b.path) > 0 {
 		b.path = append(b.path, '.')

@@ -108,6 +108,8 @@ func FormatFloat(f float64) string {
 	return strconv.FormatFloat(f, 'f', -1, 64)
 }
 
+// structNode returns the object that a struct is written as, in the order of its fields. Optional fields are left
+// out if they are empty, or with omitzero only if they are zero. path is for errors.
 func structNode(v reflect.Value, path string) (node, error) {
 	info := infoOf(v.Type())
 	k := &nodeChildren{keys: make([]key, 0, len(info.fields)), items: make([]node, 0, len(info.fields))}
@@ -130,6 +132,8 @@ func structNode(v reflect.Value, path string) (node, error) {
 	return node{kind: objectNode, children: k}, nil
 }
 
+// mapNode returns the object that a map is written as, sorted by key, so that equal maps give equal text. path is
+// for errors.
 func mapNode(v reflect.Value, path string) (node, error) {
 	names := make([]string, 0, v.Len())
 	for _, k := range v.MapKeys() {
@@ -165,6 +169,7 @@ func compareNames(a, b string) int {
 	return strings.Compare(a, b)
 }
 
+// isEmpty returns whether v is a list or map without elements, or else the zero of its type.
 func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -295,6 +300,7 @@ func appendLine(b []byte, n *node, space string) []byte {
 	return append(b, closing)
 }
 
+// brackets returns the brackets that an object or list is written in.
 func brackets(n *node) (open, closing byte) {
 	if n.kind == objectNode {
 		return '{', '}'

@@ -96,6 +96,7 @@ func (f *findings) isFull() bool {
 	return f.hasMore
 }
 
+// add adds an error to the list, unless the list is full.
 func (f *findings) add(e *Error) {
 	if f.isFull() {
 		return
@@ -132,6 +133,7 @@ func encodingHint(text string) string {
 // Quote quotes a text of a document for a message, shortened if it is long.
 func Quote(s string) string { return fmt.Sprintf("%q", shortened(s)) }
 
+// shortened cuts a text for a message to maxLength bytes and an ellipsis. It does not cut inside a character.
 func shortened(s string) string {
 	const maxLength = 60
 	if len(s) <= maxLength {

@@ -24,8 +24,11 @@ func scanJSON(src *source) (node, *Error) {
 	return (&jsonParser{src: src, s: src.text}).document()
 }
 
+// document parses the whole text: one JSON value in UTF-8 with nothing behind it. The methods that it calls panic
+// with an *Error at the first fault, which it recovers and returns.
 func (p *jsonParser) document() (root node, err *Error) {
 	src := p.src
+	// Report the first byte that is not UTF-8.
 	if !utf8.ValidString(p.s) {
 		i := 0
 		for i < len(p.s) {
@@ -37,6 +40,8 @@ func (p *jsonParser) document() (root node, err *Error) {
 		}
 		return root, src.fail(int64(i), "", "bytes that are not UTF-8", "a UTF-8 text", encodingHint(p.s))
 	}
+
+	// Parse one value.
 	defer func() {
 		if r := recover(); r != nil {
 			e, ok := r.(*Error)
@@ -80,6 +85,8 @@ func (p *jsonParser) fail(i int, expected, hint string) {
 	panic(p.src.fail(int64(i), "", found, expected, hint))
 }
 
+// value parses the value at the current position, depth levels inside others. It panics with an *Error at a fault.
+// Without p.tree, objects and lists keep their text instead of children, and are parsed again when they are read.
 func (p *jsonParser) value(depth int) node {
 	if depth > maxDepth {
 		panic(p.src.fail(int64(p.i), "", "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "a flatter document", ""))
@@ -124,6 +131,8 @@ func (p *jsonParser) value(depth int) node {
 	return n
 }
 
+// object parses an object from its opening bracket to the closing one. With p.tree it sets n's children. It panics
+// with an *Error at a fault, also for a field name that occurs twice.
 func (p *jsonParser) object(n *node, depth int) {
 	p.i++
 
@@ -179,6 +188,8 @@ func (p *jsonParser) object(n *node, depth int) {
 	}
 }
 
+// list parses a list from its opening bracket to the closing one. With p.tree it sets n's children. It panics with
+// an *Error at a fault.
 func (p *jsonParser) list(n *node, depth int) {
 	p.i++
 	items := len(p.items)
@@ -314,6 +325,7 @@ func (p *jsonParser) str() string {
 	return string(b)
 }
 
+// failString panics with the error for a fault at a position of a text: what was expected there, and a hint.
 func (p *jsonParser) failString(position int, fault jsontext.Fault) {
 	switch fault {
 	case jsontext.ControlCharacter:

@@ -96,6 +96,8 @@ func init() { maxDocument.Store(DefaultMaxDocument) }
 // SetMaxDocument sets the largest size of a file that this package reads, in bytes.
 func SetMaxDocument(n int64) { maxDocument.Store(n) }
 
+// readFile returns the text of a document's file, which may be no larger than the limit set for documents. It
+// reads no more than that, because a device or pipe may have no end.
 func readFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -59,6 +59,8 @@ func (n *node) describe() string {
 	return "an object"
 }
 
+// len returns the number of values in a list or object. One that keeps its text instead of children is parsed to
+// count them.
 func (n *node) len() int {
 	if n.children != nil {
 		return len(n.children.items)

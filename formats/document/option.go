@@ -65,6 +65,8 @@ func (o *Option) Parse(text string) (any, error) {
 	return o.Accept(value)
 }
 
+// parse returns the value of a command-line flag's text in the option's type. A number may also be one of the
+// option's words.
 func (o *Option) parse(text string) (any, error) {
 	switch o.Type {
 	case FlagOption:

@@ -36,6 +36,8 @@ func Schema(text, name string, list []Section) ([]byte, error) {
 	return append(appendPretty(nil, &root, 0, 0), '\n'), nil
 }
 
+// parseSchema parses the JSON text of a schema. It returns an error without a file's name, because the schema is
+// built in.
 func parseSchema(text string) (node, error) {
 	root, e := parseJSON(&source{text: text})
 	if e != nil {
@@ -112,6 +114,8 @@ func listNodeOf(items ...node) node {
 	return node{kind: listNode, children: &nodeChildren{items: items}}
 }
 func (n *node) add(item node) { n.children.items = append(n.children.items, item) }
+
+// put sets the field of an object to item, at its place if it has the field, or else at the end.
 func (n *node) put(name string, item node) {
 	if n.children == nil {
 		n.children = &nodeChildren{}

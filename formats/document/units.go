@@ -64,6 +64,8 @@ func ParseSeconds(text string) (time.Duration, error) {
 // String writes the microseconds with the fewest decimals, without a unit.
 func (m Micros) String() string { return string(m.append(nil)) }
 
+// append appends the number of microseconds to b: whole ones, and up to three decimals without zeros at the end. m
+// counts nanoseconds.
 func (m Micros) append(b []byte) []byte {
 	// Use the unsigned magnitude, because the smallest integer has no negation.
 	u := uint64(m)

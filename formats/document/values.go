@@ -51,6 +51,7 @@ func (v *Values) Put(name string, value any) {
 	v.chosen[name] = value
 }
 
+// names returns the names of all options, in order.
 func (v Values) names() []string {
 	var out []string
 	for i := range v.options {

@@ -59,6 +59,8 @@ func WriteFile(path string, doc any, opts ...WriteOption) (changed bool, err err
 	return WriteBytes(path, data, opts...)
 }
 
+// marshalValid returns the text of a document in the form that files have. A document that breaks its own rules is
+// an error, so that no invalid file is written.
 func marshalValid(doc any) ([]byte, error) {
 	if v := reflect.ValueOf(doc); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("there is no document (%T)", doc)

@@ -80,6 +80,8 @@ var (
 	yamlParser = regexp.MustCompile(`^did not find expected (?:<document start>|node content|'-' indicator|key|',' or '[\]}]')$`)
 )
 
+// syntax turns an error of the YAML library into one of ours, with the line that its message names. Its parser's
+// messages count lines from 0. A position has the line in the upper 32 bits and the column in the lower.
 func (y *yamlReader) syntax(err error) *Error {
 	pos := int64(1)<<32 | 1
 	msg, _, _ := strings.Cut(err.Error(), "\n")
@@ -99,6 +101,8 @@ func (y *yamlReader) syntax(err error) *Error {
 	return y.src.fail(pos, "", "a YAML syntax error: "+msg, "", hint)
 }
 
+// node converts a YAML value, depth levels inside others, into a node. It panics with an *Error at what documents
+// may not use: anchors, aliases and tags.
 func (y *yamlReader) node(a *yaml.Node, depth int) node {
 	if depth > maxDepth {
 		y.fail(a, "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "a flatter document", "")
@@ -127,6 +131,8 @@ func (y *yamlReader) node(a *yaml.Node, depth int) node {
 	return n
 }
 
+// scalar sets n's kind and text from a YAML value that is neither list nor mapping. Quoted values are texts.
+// Numbers are those of JSON: other forms that YAML knows, such as 0x1f or 1_000, are errors and not taken as text.
 func (y *yamlReader) scalar(n *node, a *yaml.Node) {
 	n.kind, n.text = stringNode, a.Value
 	switch {

@@ -29,6 +29,7 @@ func AppendQuoted[T Text](dst []byte, s T) []byte {
 	return append(append(dst, s[start:]...), '"')
 }
 
+// appendEscaped appends the JSON escape of a character below 128 that may not stand in a text as it is.
 func appendEscaped(dst []byte, c byte) []byte {
 	switch c {
 	case '"', '\\':

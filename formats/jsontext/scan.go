@@ -70,6 +70,7 @@ func Number[T Text](s T, i int) (end int, integer bool, fault Fault) {
 	return i, integer, NoFault
 }
 
+// digits returns the position behind the decimal digits that start at s[i].
 func digits[T Text](s T, i int) int {
 	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
 		i++
@@ -148,6 +149,7 @@ func escape[T Text](s T, i int) (r rune, next int, fault Fault) {
 	return utf8.RuneError, i, HalfSurrogate
 }
 
+// hex4 returns the value of the four hexadecimal digits at s[i], as in \u00e9, or false if there are not four.
 func hex4[T Text](s T, i int) (rune, bool) {
 	if len(s) < i+4 {
 		return 0, false

@@ -149,6 +149,7 @@ func (a *Accumulator) window(m *modelCounts, moment time.Duration) *outcomeCount
 	return &m.windows[i]
 }
 
+// totalDropped returns how many requests were dropped, for any reason.
 func (c *outcomeCounts) totalDropped() int64 {
 	n := int64(0)
 	for _, d := range c.dropped {
@@ -157,6 +158,7 @@ func (c *outcomeCounts) totalDropped() int64 {
 	return n
 }
 
+// add adds the counts of o to c. Either none or both know the same reasons for dropping.
 func (c *outcomeCounts) add(o *outcomeCounts) {
 	c.Add(o.Outcomes)
 	if c.dropped == nil {

@@ -110,6 +110,8 @@ func (b *builder) counts(perRun []outcomeCounts, interval bool) formats.Counts {
 	return out
 }
 
+// poolOver returns the counts of all runs together, sum, with the goodput per run over a time d. Requests without
+// an outcome at the end of a run count as dropped, with the reason Unfinished.
 func (b *builder) poolOver(sum *outcomeCounts, d time.Duration) formats.Counts {
 	unfinished := max(sum.Requests-sum.Completed-sum.totalDropped(), 0)
 	out := formats.Counts{
@@ -130,6 +132,7 @@ func (b *builder) poolOver(sum *outcomeCounts, d time.Duration) formats.Counts {
 	return out
 }
 
+// batchSizes counts the batches of a model in all runs by their size. The keys are texts, as JSON needs.
 func (b *builder) batchSizes(model int) map[string]int64 {
 	out := map[string]int64{}
 	for _, a := range b.runs {
@@ -222,11 +225,13 @@ func (b *builder) windows() {
 	}
 }
 
-func (b *builder) window(model Model, start, width time.Duration, c *outcomeCounts, lat []time.Duration) formats.WindowReport {
-	slices.Sort(lat)
+// window returns the report of a model over the window of a run's time that begins at start: the counts c, and the
+// 95th percentile of the latencies, which it sorts in place.
+func (b *builder) window(model Model, start, width time.Duration, c *outcomeCounts, latencies []time.Duration) formats.WindowReport {
+	slices.Sort(latencies)
 	return formats.WindowReport{
 		StartUS: document.Micros(start), Model: model.Name, Class: model.Class,
-		Counts: b.poolOver(c, width), P95US: document.Micros(Percentile(lat, 0.95)),
+		Counts: b.poolOver(c, width), P95US: document.Micros(Percentile(latencies, 0.95)),
 	}
 }
 

@@ -54,6 +54,7 @@ func Parse(text string) (Value, error) {
 	return v, nil
 }
 
+// readFile returns the content of a file of values, at most maxBytes.
 func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -72,6 +73,7 @@ func readFile(name string) ([]byte, error) {
 
 var errJSON = errors.New("expected a number, true, false, a JSON array of them, or a file that ends in .npy or .json")
 
+// parseJSON reads a JSON number or nested lists of numbers as a tensor. All lists of a level have the same length.
 func parseJSON(data []byte) (Value, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -98,6 +100,8 @@ func parseJSON(data []byte) (Value, error) {
 	return v, err
 }
 
+// flatten appends the numbers of x, which lies depth lists deep, to v.Values in order. true counts 1, false 0. It
+// fails if x does not have v.Shape.
 func (v *Value) flatten(x any, depth int) error {
 	switch x := x.(type) {
 	case []any:

@@ -135,6 +135,8 @@ func device(name string) string {
 	return strings.ReplaceAll(name, " ", "-")
 }
 
+// place returns what the current row was measured on: model, device kind, how many devices run the model together
+// (1 if the file does not say), and the engine or source.
 func (r reader) place() InstanceKey {
 	p := InstanceKey{Model: r.Text("model"), Device: device(r.Text("gpu")), TensorParallel: 1, Engine: r.Text("source")}
 	if p.Model == "" || p.Device == "" {
@@ -148,6 +150,8 @@ func (r reader) place() InstanceKey {
 	return p
 }
 
+// phase returns the current row's phase: prefill, which reads the prompt, or decode, which writes the answer.
+// Another word is recorded as an error in r.
 func (r reader) phase() Phase {
 	switch r.Text("phase") {
 	case "prefill":
@@ -159,6 +163,8 @@ func (r reader) phase() Phase {
 	return Prefill
 }
 
+// stepRow adds the measured time of a step in the current row to s. Context is what each sequence had in its cache
+// before the step.
 func stepRow(s *Set, r reader) {
 	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, maxTokens), Context: r.Number("context_tokens", 0, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
@@ -177,6 +183,8 @@ func (s *Set) composeLayers(key InstanceKey) {
 	s.Kernels[key] = true
 }
 
+// splitwiseRow adds the measured time of a step in the current row to s, of a file with the columns of the
+// Splitwise data set.
 func splitwiseRow(s *Set, r reader) {
 	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
@@ -187,6 +195,7 @@ func splitwiseRow(s *Set, r reader) {
 	s.Steps = append(s.Steps, m)
 }
 
+// wholeRow adds a row that gives the time of whole requests: prompts and answers of the same length, in one batch.
 func wholeRow(s *Set, r reader) {
 	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.Whole("batch", 1, maxTokens), Tokens: r.Whole("input_len_eq_output_len", 1, maxTokens)}
 	m.Engine, m.Output = r.Text("framework"), m.Tokens
@@ -231,6 +240,8 @@ func partialRow(s *Set, r reader) {
 	s.Steps = append(s.Steps, m)
 }
 
+// fittedRow adds a row with a formula for step times, of which the file gives the coefficients a (ms), b and c.
+// Decoding has two formulas: up to a threshold of sequences, and above it.
 func fittedRow(s *Set, r reader) {
 	f := FittedSteps{InstanceKey: r.place(), Threshold: r.Whole("decode_batch_threshold", 0, maxTokens), A: r.Number("a_ms", -maxMS, maxMS), B: r.Number("b", -maxMS, maxMS), C: r.Number("c", -maxMS, maxMS)}
 	f.Engine = r.Text("engine")
@@ -244,6 +255,8 @@ func fittedRow(s *Set, r reader) {
 	s.FittedSteps = append(s.FittedSteps, f)
 }
 
+// capacityRow adds how many tokens the KV cache of a model holds on tp devices, if the row is of a model in one
+// pipeline stage (pp is 1). What precedes the last slash of a model's name is its publisher.
 func capacityRow(s *Set, r reader) {
 	model := r.Text("model")
 	model = model[strings.LastIndex(model, "/")+1:]
@@ -255,6 +268,7 @@ func capacityRow(s *Set, r reader) {
 	}
 }
 
+// sizeRow adds the bytes of a model's weights, and of its KV cache per token, from the current row.
 func sizeRow(s *Set, r reader) {
 	if s.Weights == nil {
 		s.Weights, s.KVBytes = map[string]int64{}, map[string]int64{}

@@ -151,6 +151,7 @@ func (r *ServedRequest) check() string {
 
 const goodRequest = "at least a token each way, queued before the first token and that before the last"
 
+// requestLines reads the requests that a server served, one JSON object a line. Empty lines are skipped.
 func requestLines(f io.Reader, name string) ([]ServedRequest, error) {
 	var out []ServedRequest
 	lines := bufio.NewScanner(f)
@@ -175,6 +176,7 @@ func requestLines(f io.Reader, name string) ([]ServedRequest, error) {
 	return out, nil
 }
 
+// requestRows reads the requests that a server served from a CSV file, one a row. Its times are seconds.
 func requestRows(f *csvfile.File) ([]ServedRequest, error) {
 	t, err := csvfile.NewTable(f)
 	if err != nil {

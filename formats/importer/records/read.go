@@ -92,6 +92,8 @@ type table struct {
 	answers [][]answer // answers by model and sample, in order of appearance
 }
 
+// readTable reads a CSV file of answers, one row per sample and model. A model without a row for a sample has an
+// empty answer there.
 func readTable(r io.Reader, name string) (*table, error) {
 	in, err := csvfile.ReadTable(r, name)
 	if err != nil {
@@ -108,6 +110,7 @@ func readTable(r io.Reader, name string) (*table, error) {
 	if len(t.ids) == 0 {
 		return nil, &document.Error{File: name, Found: "no row below the header", Expected: "one per sample and model"}
 	}
+	// Give every model an answer for every sample, also for those after its last row.
 	for m := range t.answers {
 		t.answers[m] = append(t.answers[m], make([]answer, len(t.ids)-len(t.answers[m]))...)
 	}

@@ -33,6 +33,7 @@ func ReadFile(path string) (*SampleSet, error) {
 	return open(path, "samples", Read)
 }
 
+// open opens a file, reads it with read and closes it. content says what the file holds, for the error.
 func open[T any](path, content string, read func(io.Reader, string) (T, error)) (zero T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -61,6 +62,7 @@ func Read(r io.Reader, name string) (*SampleSet, error) {
 	return s, nil
 }
 
+// openTable returns the CSV table in r, whose lines may be longer than usual: each has all values of a sample.
 func openTable(r io.Reader, name string) (*csvfile.Table, error) {
 	f, err := csvfile.New(r, name)
 	if err != nil {
@@ -98,6 +100,7 @@ func (s *SampleSet) WriteFile(path string) error {
 	return nil
 }
 
+// write writes the samples as a CSV file: the header label,v0,v1,... and one line per sample.
 func (s *SampleSet) write(w io.Writer) error {
 	line := []byte("label")
 	for i := range s.Width {

@@ -150,6 +150,8 @@ func findingAt(i int, field, found, expected string) error {
 	return &document.Error{Path: path, Found: found, Expected: expected}
 }
 
+// checkTime returns an error for the field of entry i of the list if its milliseconds are negative or more than an
+// hour.
 func checkTime(i int, field string, ms float64) error {
 	if ms >= 0 && ms <= maxMillis {
 		return nil
