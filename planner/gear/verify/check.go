@@ -59,7 +59,9 @@ type gearToday struct {
 	accuracy, accuracyToday float64
 }
 
-// Check compares a plan of gears with documents. If it returns no finding, the plan holds and nothing has changed.
+// Check compares a plan of gears with today's documents: profile, cluster and workload. A gear is the cascade of
+// models that serves a range of request rates. If Check returns no finding, the plan still holds and nothing has
+// changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
 	if g := c.evaluateGears(); g != nil {
@@ -71,7 +73,8 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	return c.Findings
 }
 
-// evaluateGears recomputes every gear. If the plan does not fit the documents, it returns nil.
+// evaluateGears recomputes the accuracy and load of every gear, from the plan's figures and from today's. If the
+// plan does not fit the documents, it records why and returns nil.
 func (c *gearChecker) evaluateGears() *gearsToday {
 	if c.gear == nil || len(c.gear.Gears) == 0 || len(c.gear.Models) != len(c.Plan.Deployment) {
 		c.AddError("gears", "gear", "no gears for the models", "gears, and the records of every model", "the plan answers nothing")
@@ -106,7 +109,8 @@ func (c *gearChecker) evaluateGears() *gearsToday {
 	return g
 }
 
-// checkChains reports whether the replicas of a model's stages form whole chains.
+// checkChains returns whether the replicas of a model's stages form whole chains: one replica of every stage,
+// through which a request passes. It records an error for each pipeline that does not.
 func (c *gearChecker) checkChains(i int) bool {
 	ok := true
 	for n := range c.Plan.Deployment[i].Pipelines {
@@ -122,7 +126,9 @@ func (c *gearChecker) checkChains(i int) bool {
 	return ok
 }
 
-// evaluateGear recomputes a gear. If the gear is not valid, the result is zero.
+// evaluateGear recomputes gear i: what share of the samples reaches each model, how accurate the answers are, and
+// how busy the devices, by the samples recorded in the plan and by those of today's profile. It records what
+// differs from the plan. If the gear is not valid, the result is zero.
 func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySamples *sampleBits) gearToday {
 	r := &c.gear.Gears[i]
 	path := fmt.Sprintf("gear.gears[%d]", i)
@@ -166,7 +172,8 @@ func (c *gearChecker) evaluateGear(g *gearsToday, i int, planSamples, todaySampl
 	return evaluated
 }
 
-// cascadeOfGear returns the models of a gear and their levels. It returns false if a stage is not valid.
+// cascadeOfGear returns the models that a gear asks in turn, as indexes into the plan's models, and for each the
+// level of certainty below which it forwards a sample. It returns false if a stage is not valid.
 func (c *gearChecker) cascadeOfGear(g *gearsToday, r *formats.Gear, path string) (models, levels []int, ok bool) {
 	for k := range r.Stages {
 		s := &r.Stages[k]
@@ -181,7 +188,8 @@ func (c *gearChecker) cascadeOfGear(g *gearsToday, r *formats.Gear, path string)
 	return models, levels, true
 }
 
-// checkUtilisation compares the load of the busiest device with the plan's, and with the time that it has.
+// checkUtilisation compares the recomputed load of the busiest device with the one that the plan states, and
+// today's load with the time that the device has, which is 1. Plans over measured rates may exceed it for a while.
 func (c *gearChecker) checkUtilisation(r *formats.Gear, evaluated *gearToday, path string) {
 	load := evaluated.load
 	if !c.isOverMeasured() {
@@ -197,8 +205,9 @@ func (c *gearChecker) checkUtilisation(r *formats.Gear, evaluated *gearToday, pa
 	}
 }
 
-// busiestLoad returns the share of the time that the busiest device works at the gear's upper edge, in full
-// batches.
+// busiestLoad returns the load of the busiest device: the share of its time that it works when requests come at
+// the gear's highest rate, in full batches. fractions has the share of the requests that reach each model, and
+// times the batch times by model, stage and batch size.
 func (g *gearsToday) busiestLoad(p *formats.Plan, r *formats.Gear, models []int, fractions []float64, times [][][]time.Duration) float64 {
 	type device struct {
 		kind string

@@ -23,8 +23,8 @@ func newChecker(t *kind.CheckInput) *planChecker {
 	return &planChecker{Checker: *recompute.NewChecker(t)}
 }
 
-// Check checks a plan against today's documents. If it returns no finding, all of the plan holds and nothing has
-// changed.
+// Check compares a plan of models on pools of devices with today's documents. If it returns no finding, the plan
+// still holds and nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
 	c.workloadModels()
@@ -80,7 +80,8 @@ func deployedIndex(p *formats.Plan, key formats.ModelClass) int {
 	return slices.IndexFunc(p.Deployment, func(m formats.Deployed) bool { return m.Key() == key })
 }
 
-// checkObjective checks the plan's objective value against its rates and its bound.
+// checkObjective recomputes the plan's objective, the least rate of a model divided by its weight, and checks that
+// it is not above its bound. Other objectives are not checked.
 func (c *planChecker) checkObjective() {
 	o := &c.Plan.Objective
 	if o.Name != "throughput" || len(c.Plan.Deployment) == 0 {

@@ -13,8 +13,8 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// Figures compares what the reference plan promised with what the plan under check carries today, and with the
-// best plan of today.
+// Figures returns pairs of figures for a report: what the reference plan promised, and what the plan under check
+// carries today or the best plan of today could. note says why there are none.
 func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
 	c := newChecker(t)
 	if !c.CheckStructure() { // nothing can be computed from a broken structure
@@ -24,8 +24,8 @@ func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, not
 	return append(c.rateSamples(), c.latencySamples()...), "", nil
 }
 
-// rateSamples compares each model's promised rate with what the plan carries today, and the promised objective with
-// the best one that can be reached today.
+// rateSamples returns pairs of rates: of each model the promised rate and the one carried today, and of the
+// objective the promised value and the best that can be reached today.
 func (c *planChecker) rateSamples() []kind.FigurePair {
 	var samples []kind.FigurePair
 	valueToday := math.Inf(1)
@@ -54,8 +54,8 @@ func (c *planChecker) rateSamples() []kind.FigurePair {
 	return samples
 }
 
-// latencySamples compares the certified p99 of each model, if both plans have one and they differ, and the latency of
-// the slowest pipeline by the profile of today.
+// latencySamples returns pairs of latencies of each model: the certified p99, if both plans have one and they
+// differ, and the slowest pipeline's latency, promised and by the profile of today.
 func (c *planChecker) latencySamples() []kind.FigurePair {
 	var samples []kind.FigurePair
 	for i := range c.Plan.Deployment {
@@ -88,7 +88,8 @@ func certifiedModel(p *formats.Plan, key formats.ModelClass) *formats.CertifiedM
 	return nil
 }
 
-// slowestPipeline returns the largest latency of a model's pipelines, with the filling of the batch.
+// slowestPipeline returns the largest latency of a model's pipelines, including the time that a batch takes to
+// fill.
 func slowestPipeline(m *formats.Deployed) time.Duration {
 	var d time.Duration
 	for i := range m.Pipelines {
@@ -109,8 +110,8 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	return WithHeadroom(w, p)
 }
 
-// WithHeadroom returns a workload with what a plan keeps back of its models (margin and utilisation). Values that
-// the workload has itself stay.
+// WithHeadroom returns a workload with the headroom that a plan keeps for each model: a margin off its SLO, and a
+// utilisation that its devices stay below. Values that the workload has itself stay.
 func WithHeadroom(w *formats.Workload, p *formats.Plan) *formats.Workload {
 	section := formats.PoolOf(p)
 	if section == nil || len(section.Headroom) == 0 {
