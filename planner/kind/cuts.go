@@ -9,7 +9,8 @@ import (
 // there.
 type UnknownCuts struct{ models []string }
 
-// Add notes the blocks of a model after which there is no cut.
+// Add notes that the size of what crosses after some blocks of a model is unknown, so that it cannot be cut there.
+// numBlocks is the model's number of blocks.
 func (u *UnknownCuts) Add(model string, blocksBefore []int, numBlocks int) {
 	switch {
 	case len(blocksBefore) == 0:

@@ -61,7 +61,7 @@ type MissingCount struct {
 	Count  int    `json:"count"`
 }
 
-// String returns the change in words.
+// String returns in words what would have to change for a plan to exist, such as a longer SLO or more devices.
 func (n NearestFeasible) String() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }

@@ -27,8 +27,9 @@ const (
 	maxProgramGroups = 14 // groups of one program
 )
 
-// orderFirstGroups forms request groups of the first minute of arrivals and orders them on the instances of
-// each pool. Pools share no requests, so each pool is a problem of its own.
+// orderFirstGroups forms groups of the requests that arrive first, within queueWindow, orders them in the queues
+// of the instances, and writes both into the plan q. Pools of instances share no requests, so each pool is a
+// problem of its own.
 func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *formats.QueuePlan) error {
 	requests, err := c.search.FirstRequests(c.result.Layout, queueWindow)
 	if err != nil {
@@ -71,8 +72,8 @@ type requestGroup struct {
 	requests []vqueue.RequestFeatures
 }
 
-// formGroups forms the groups of the pool's requests, by item and lengths. A group has at most group-scale
-// times as many requests as run at once.
+// formGroups groups the pool's requests: those of one item (a model with a class), of similar lengths, together. A
+// group has at most as many requests as run at once, times the option group-scale.
 func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	var poolRequests []vqueue.RequestFeatures
 	for _, r := range requests {
@@ -106,11 +107,12 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	return nil
 }
 
-// buildProblem builds the ordering problem of the groups on the pool's instances.
+// buildProblem sets the problem of ordering the groups in the queues of the pool's instances: what each group
+// costs on each kind of server, and how long an instance takes to load each model.
 func (o *poolQueue) buildProblem() error {
 	p := &vqueue.Problem{Kinds: len(o.search.Kinds), Models: len(o.search.Models), Objective: vqueue.RecommendedObjective}
 
-	// Groups, with their cost on each kind of server.
+	// Groups, with their cost on each kind of server. It is infinite where the model does not run.
 	for i := range o.groups {
 		g := &o.groups[i]
 		deadlines := make([]float64, len(g.requests))
@@ -166,7 +168,8 @@ func (o *poolQueue) buildProblem() error {
 	return p.Validate()
 }
 
-// arrangeGroups orders the groups with the algorithm that was asked for.
+// arrangeGroups orders the groups by the algorithm of the options: greedily, then by local search, then by an
+// integer program. Each algorithm includes those before it. Without groups there is no order.
 func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	if len(o.groups) == 0 {
 		return nil
@@ -189,7 +192,9 @@ func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	return o.improveByProgram(ctx, algorithm == "saa", orderNodes*effort)
 }
 
-// improveByProgram solves a mixed-integer program for the order, from the order that the search found.
+// improveByProgram replaces the order that the search found by that of a mixed-integer program, which starts from
+// it. useScenarios makes the program judge orders by random samples of the times instead of their means. nodes
+// limits the solver's search. Too many groups are an error.
 func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nodes int64) error {
 	if len(o.groups) > maxProgramGroups {
 		return &document.Error{Path: "--algorithm", Found: fmt.Sprintf("a program for %d groups", len(o.groups)), Expected: fmt.Sprintf("at most %d", maxProgramGroups),
@@ -238,8 +243,9 @@ func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nod
 // completionShares are the quantiles of a group's completion time that a plan states.
 var completionShares = []float64{0.5, 0.9, 0.99}
 
-// writeGroups adds the groups and their order to the plan. firstInstance is the index of the pool's first
-// instance. If ctx has ended, groups get no quantiles.
+// writeGroups adds the groups to the plan q, each with the times at which it is expected to start and end, and
+// their order to the instances. The pool's instances begin at firstInstance in the plan. If ctx has ended, groups
+// get no quantiles, which take long to compute.
 func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, firstInstance int) error {
 	if o.state == nil {
 		return nil

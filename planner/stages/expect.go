@@ -16,7 +16,8 @@ type ExpectedTimes struct {
 	dispatch               time.Duration
 }
 
-// ExpectedTimes returns the times of a batch size.
+// ExpectedTimes returns the times of a batch size: those of the next larger measured size and, if batches are not
+// padded to it, of the next smaller one, with the fraction of the way between them.
 func (s *ShareCosts) ExpectedTimes(batch int) ExpectedTimes {
 	e := ExpectedTimes{above: s.CostAt(batch), padsToNext: s.PadsToNext, dispatch: s.Dispatch}
 	e.aboveTimes = e.above.rangeTimes()
@@ -51,8 +52,8 @@ func (e *ExpectedTimes) Median(firstBlock, endBlock int) time.Duration {
 	return interpolate(lower, upper, e.fraction)
 }
 
-// Mean returns the time for which a batch occupies a device on average: by the profile's means, with
-// the time beside its run. If the profile has no means, it returns Median.
+// Mean returns how long a batch occupies a device on average, by the profile's mean times, with the dispatch time
+// beside its run. If the profile has no means, it returns the median.
 func (e *ExpectedTimes) Mean(firstBlock, endBlock int) time.Duration {
 	lower, upper := e.Interval(firstBlock, endBlock)
 	aboveFactor, belowFactor := e.above.meanFactorOf(firstBlock, endBlock), 0.0
@@ -79,7 +80,7 @@ func interpolate(lower, upper time.Duration, fraction float64) time.Duration {
 	return lower + time.Duration(math.Round(fraction*float64(upper-lower)))
 }
 
-// meanFactorOf returns the mean time of a range over its median: its own if it was measured in one
+// meanFactorOf returns the mean time of a range of blocks divided by its median: its own if it was measured in one
 // piece, else that of the whole model. It returns 0 if that is unknown.
 func (c *BatchCost) meanFactorOf(firstBlock, endBlock int) float64 {
 	if c.MeanFactor == 0 {

@@ -17,10 +17,9 @@ const (
 	ByBytes
 )
 
-// PrePartition leaves a model at most n-1 places to cut, so that it counts as n blocks (PPipe, section
-// 5.2: ten blocks lose little against hundreds of layers). The numbers of the blocks stay those of
-// the profile. Times are those of batch size 1, or the smallest measured one, on whole devices, as
-// parts of the model's time on the kind.
+// PrePartition leaves each model at most n-1 places to cut, so that there are fewer templates to search (PPipe,
+// section 5.2: ten blocks lose little against hundreds of layers). rule chooses them by even times or fewest
+// bytes. The blocks keep the numbers of the profile.
 func (p *Problem) PrePartition(n int, rule CutRule) {
 	for d := range p.Models {
 		m := &p.Models[d]
@@ -42,8 +41,8 @@ func (p *Problem) PrePartition(n int, rule CutRule) {
 	}
 }
 
-// timeBefore returns prefix sums over the blocks of their part of the model's time, as the mean over
-// device kinds.
+// timeBefore returns, at each boundary between a model's blocks, the part of the model's time that lies before it,
+// as the mean over device kinds. Times are those of the smallest measured batch on whole devices.
 func (m *Model) timeBefore(p *Problem) []float64 {
 	timeBefore := make([]float64, m.NumBlocks()+1)
 	kinds := 0.0
@@ -149,8 +148,8 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 	return cuts
 }
 
-// thinCuts returns the cut with the fewest bytes in every window with the width of one n-th of the
-// time, around the cuts of an even split. Negative bytes allow no cut.
+// thinCuts returns the blocks after which a model is cut into about n parts: in every window of one n-th of the
+// time, around the cuts of an even split, the cut with the fewest bytes. Negative bytes allow no cut.
 func thinCuts(timeBefore []float64, bytes []int64, n int) []int {
 	var cuts []int
 	for k := 1; k < n; k++ {

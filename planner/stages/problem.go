@@ -71,8 +71,8 @@ type BatchCost struct {
 	Pieces     []MeasuredRange // ranges that were measured in one piece, those with the fewest blocks first; see SetPieces
 }
 
-// CostAt returns the cost of the next larger measured batch size, which bounds that of the
-// given one. Beyond the largest size it returns nil.
+// CostAt returns the cost of the smallest measured batch size that is not below the given one, which takes no
+// longer than it. Beyond the largest measured size it returns nil.
 func (s *ShareCosts) CostAt(batch int) *BatchCost {
 	for i := range s.Batches {
 		if s.Batches[i].Batch >= batch {

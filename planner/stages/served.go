@@ -5,7 +5,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// WriteStage writes into a stage of a plan its times for batch sizes from 1 to that of its pipeline.
+// WriteStage writes into a stage of a plan its times for batch sizes from 1 to that of its pipeline, whether they
+// are estimates, and the times of its blocks at the pipeline's size.
 func (s *ShareCosts) WriteStage(stage *formats.Stage, m *formats.ProfileModel, batch int) {
 	firstBlock, endBlock := stage.Blocks[0], stage.Blocks[1]
 	s.WriteTimes(stage, m, batch, firstBlock, endBlock)

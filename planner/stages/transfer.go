@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// LinkGbps returns the rate between two pools: that of the slower NIC, or 0 if neither has one.
+// LinkGbps returns the network rate between two pools, in Gbit/s: that of the slower network card, or of the only
+// one, or 0 if neither pool has one.
 func LinkGbps(a, b *Pool) float64 {
 	switch {
 	case a.Gbps <= 0:

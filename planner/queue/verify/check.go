@@ -23,8 +23,8 @@ func newChecker(t *kind.CheckInput) *checker {
 	return &checker{Checker: *recompute.NewChecker(t), plan: formats.QueueOf(t.Plan)}
 }
 
-// Check returns the findings for a plan of queues. If there are none, the whole plan holds and nothing has
-// changed.
+// Check compares a plan of LLM servers with today's documents and returns the findings. If there are none, the
+// plan still holds and nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
 	if c.plan == nil {
@@ -44,7 +44,8 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	return c.Findings
 }
 
-// checkModels compares the costs of the plan's instances with today's profile.
+// checkModels compares what each model costs on the plan's instances with today's profile: its KV memory, and the
+// time of an iteration.
 func (c *checker) checkModels() {
 	for i := range c.plan.Models {
 		m := &c.plan.Models[i]
@@ -122,7 +123,8 @@ func (c *checker) checkClasses() {
 	}
 }
 
-// checkIdleSLO checks that a mean request of class i keeps its SLO on an idle instance of today.
+// checkIdleSLO checks that a mean request of class i keeps its SLO even on an idle instance, by today's times, on
+// the instance where it is fastest. If not, no rate is low enough.
 func (c *checker) checkIdleSLO(i int) {
 	q := &c.plan.Classes[i]
 	fastest := math.Inf(1)
@@ -148,8 +150,8 @@ func (c *checker) servesClass(in *formats.QueueInstance, q *formats.QueueClass) 
 	return slices.Contains(in.Models, q.Model) && !excluded
 }
 
-// checkOrder checks the order of the first groups: each starts no earlier than the one before it, on an
-// instance that serves it.
+// checkOrder checks the order of the plan's first request groups: in each queue, none starts before the one that
+// stands before it, and each is on an instance that serves its class.
 func (c *checker) checkOrder() {
 	for i := range c.plan.Instances {
 		previousStart := document.Micros(0)
@@ -167,7 +169,8 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// checkObjective checks the value of the objective against the plan's instances, rates and attainments.
+// checkObjective recomputes the plan's objective from its instances, rates and attainments. A price or rate must
+// be the same; a goodput may not be more than the attainments of the classes give.
 func (c *checker) checkObjective() {
 	o, price, rps, maxGoodput := &c.Plan.Objective, 0.0, 0.0, 0.0
 	for i := range c.plan.Instances {
