@@ -92,7 +92,7 @@ type Outcome struct {
 	Reason  string // reason of the drop; empty if it was answered
 }
 
-// normalise checks the configuration, sets defaults, and returns the server's address.
+// normalise checks the configuration of a load generator, sets defaults, and returns the server's address.
 func (c *Config) normalise() (*url.URL, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {

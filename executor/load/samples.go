@@ -98,7 +98,8 @@ func (s *Samples) Len() int {
 	return len(s.bodies)
 }
 
-// inputs returns the inputs of the requests to a model.
+// inputs returns the inputs of the requests to a model, one for each sample. A sample that does not fit the model
+// is an error.
 func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	switch {
 	case s.rows != nil:
@@ -122,7 +123,8 @@ func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	return out, nil
 }
 
-// inputsOfTexts returns an input for every text: a row of bytes padded with zeros.
+// inputsOfTexts returns an input for every text, as a row of bytes padded with zeros, for a model of one such
+// input.
 func (s *Samples) inputsOfTexts(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	if len(info.Inputs) != 1 || info.Inputs[0].Datatype != oip.Uint8 || len(info.Inputs[0].Shape) != 2 {
 		return nil, fmt.Errorf("%s: model %q has %d inputs, the first of %s; texts are for models of one input, a row of UINT8: give a folder of requests", s.source, m.Name, len(info.Inputs), info.Inputs[0].Datatype)
@@ -141,7 +143,8 @@ func (s *Samples) inputsOfTexts(info *oip.ModelInfo, m *Model) ([]Inputs, error)
 	return out, nil
 }
 
-// inputsOfRows returns an input for every labelled sample.
+// inputsOfRows returns an input for every labelled sample, a row of numbers, for a model of one input of floats.
+// The label is not sent.
 func (s *Samples) inputsOfRows(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	if len(info.Inputs) != 1 || info.Inputs[0].Datatype != oip.FP32 && info.Inputs[0].Datatype != oip.FP64 {
 		return nil, fmt.Errorf("%s: model %q has %d inputs, the first of %s; labelled samples are for models of one input in FP32 or FP64: give a folder of requests", s.source, m.Name, len(info.Inputs), info.Inputs[0].Datatype)

@@ -29,9 +29,10 @@ type answerPart struct {
 	segment, name int32 // of a workflow
 }
 
-// bindAnswer sets the outputs of an application. If all ends of a workflow have the same tensors, and no segment has two
-// of them, the end that a request comes to is the answer. Otherwise the answer has a part for each end; if there are
-// several, the names of the outputs begin with the module's.
+// bindAnswer sets the outputs of application a, a graph of modules or a workflow. If all modules that a workflow's
+// requests may end with have the same tensors, and no segment has two of them, the answer is that of the module
+// that a request ends with. Otherwise the answer has a part for each; if there are several, the names of the
+// outputs begin with the module's. Parts are bits of a 64-bit number, so there are at most 64.
 func (s *applications) bindAnswer(a int) error {
 	app, m := &s.apps[a], s.core.ServedModels.Models[a]
 	if len(app.answerParts) > 64 {
@@ -75,7 +76,8 @@ type applicationAnswerer struct {
 	Modules moduleMetrics
 }
 
-// ServicesNeeded returns the services that an application's requests may need.
+// ServicesNeeded returns the services (deployed models) that an application's requests may need, or nil if
+// requests have only one.
 func (f *applicationAnswerer) ServicesNeeded(model int32) []int32 {
 	if list := f.store.Apps.apps; list != nil {
 		return list[model].services
@@ -83,8 +85,8 @@ func (f *applicationAnswerer) ServicesNeeded(model int32) []int32 {
 	return nil
 }
 
-// PreStepOf returns the step before a service's model in an application, and the bytes of the tensors that it reads. If
-// there is none, the name is empty.
+// PreStepOf returns the name of the step before a service's model in an application, which converts tensors, and
+// the bytes of each tensor that it reads. Without such a step the name is empty.
 func (f *applicationAnswerer) PreStepOf(service, app int32) (name string, reads []int) {
 	if preStep := f.store.Apps.preStepAt(service, app); preStep != nil {
 		return preStep.name, preStep.readBytes
@@ -95,14 +97,14 @@ func (f *applicationAnswerer) PreStepOf(service, app int32) (name string, reads 
 // HasWorkflows returns true if the plan has workflows.
 func (f *applicationAnswerer) HasWorkflows() bool { return f.store.Apps.workflows != nil }
 
-// Final returns true if the output of a task of a language model is the whole text of its request's answer: no segment
-// follows, and no other part belongs to the answer.
+// Final returns whether a language model's task produces the whole answer of its request, so that its text can be
+// sent as it comes: no segment follows, and no other part belongs to the answer.
 func (f *applicationAnswerer) Final(task int32) bool {
-	ask, s := f.store.facts[task].generationStep, &f.store.Apps
-	if ask == 0 || s.workflows == nil {
+	generationStep, s := f.store.facts[task].generationStep, &f.store.Apps
+	if generationStep == 0 || s.workflows == nil {
 		return false
 	}
-	step := &s.workflows.GenerationSteps[ask-1]
+	step := &s.workflows.GenerationSteps[generationStep-1]
 	segment := &s.workflows.Apps[step.App].Segments[step.Segment]
 	if slices.ContainsFunc(segment.BranchTargets, func(to int32) bool { return to >= 0 }) {
 		return false
@@ -112,7 +114,8 @@ func (f *applicationAnswerer) Final(task int32) bool {
 	return i >= 0 && parts[i].segment == step.Segment && parts[i].name == segment.Steps[step.Step].Name && parts[i].maxItems == 1
 }
 
-// takePart copies the outputs of a task of a graph into the answer, if the task is at an end.
+// takePart copies the outputs of a finished task of a graph into the request's answer, if the task's module is at
+// an end of the graph. Workflows copy theirs when the request is complete.
 func (f *applicationAnswerer) takePart(t int32, r *taskRequest) {
 	ta, s := &f.store.List[t], &f.store.Apps
 	q := f.core.RequestIn(ta.Req)
@@ -139,9 +142,9 @@ func (f *applicationAnswerer) writeOutput(q *turn.Request, i int, data []byte) {
 	}
 }
 
-// completeAnswer completes the answer of a request. For workflows it copies the outputs of the modules at the end that
-// the request came to. Parts that it did not come to are zeros, and counted in Job.MissingOutputs: a part that no sample
-// has is left out of the response.
+// completeAnswer completes the answer of a request when its last task has ended. For workflows it copies the
+// outputs of the modules that the request ended with. Parts that the request did not come to are zeros, and
+// counted in Job.MissingOutputs: a part that no sample has is left out of the response.
 func (f *applicationAnswerer) completeAnswer(slot int32, q *turn.Request, r *taskRequest) {
 	s := &f.store.Apps
 	switch {
@@ -178,7 +181,9 @@ func (f *applicationAnswerer) completeAnswer(slot int32, q *turn.Request, r *tas
 	}
 }
 
-// gatherItems copies the outputs of the tasks of a workflow's module at the end of a request, item after item.
+// gatherItems copies the outputs of all tasks of the workflow's module that a request ended with into the answer.
+// A module that ran for several items of a list has a task for each; their outputs stand one after the other, and
+// zeros behind them.
 func (f *applicationAnswerer) gatherItems(slot int32, q *turn.Request, e *answerPart) {
 	tasks := f.store.Apps.control.LatestTasks(slot, e.name)
 	for k := range e.count {
@@ -212,7 +217,8 @@ func notesOf(q *turn.Request) *responseNotes {
 	return notes
 }
 
-// addName appends a name for a request.
+// addName appends a module's name to a list in the response, after a comma. In a job of several samples the number
+// of the sample stands before it.
 func (p *nameList) addName(q *turn.Request, name string) {
 	if len(*p) > 0 {
 		*p = append(*p, ',')
@@ -243,7 +249,8 @@ func (f *applicationAnswerer) ResponseParameters(j *turn.Job) map[string]oip.Par
 	return out
 }
 
-// failCondition ends a request one of whose conditions has no value.
+// failCondition fails a request because a condition of its workflow has no value, and makes advance undo what was
+// decided for it.
 func (f *applicationAnswerer) failCondition(req int32, err error) {
 	f.store.Apps.conditionFailed = true
 	if q := f.core.RequestIn(req); q != nil && !q.Job.Answered {
@@ -251,8 +258,8 @@ func (f *applicationAnswerer) failCondition(req int32, err error) {
 	}
 }
 
-// advance calls `step`, in which the control decides the next tasks of a request. If a condition has no value, the
-// decisions are undone: the request has been answered, and its policy is told of that.
+// advance calls step, in which the plan's control decides the next tasks of a request. If a condition has no
+// value, the decisions are undone: the request has been answered, and its policy is told of that.
 func (f *applicationAnswerer) advance(step func()) {
 	s, out := &f.store.Apps, &f.store.Reveals
 	tasks, over := len(out.Tasks), len(out.EndedRequests)

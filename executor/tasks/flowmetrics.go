@@ -29,7 +29,8 @@ type moduleSeries struct {
 	waiting, inFlight                       *atomic.Int64
 }
 
-// newModuleMetrics returns the series of a core's services, registered.
+// newModuleMetrics registers the time series of a core's modules and returns their counters. Without metrics it
+// returns none.
 func newModuleMetrics(c *turn.Core) moduleMetrics {
 	if c.Metrics == nil {
 		return moduleMetrics{}
@@ -55,7 +56,8 @@ func newModuleMetrics(c *turn.Core) moduleMetrics {
 	return out
 }
 
-// countWaiting counts a task that waits; with `again`, one that was in a batch.
+// countWaiting counts a task that now waits for a batch: a new one, or, with wasInBatch, one that has left a batch
+// again.
 func (m *moduleMetrics) countWaiting(service int32, wasInBatch bool) {
 	s := &m.Series[service]
 	s.waiting.Add(1)
@@ -94,7 +96,7 @@ func (m *moduleMetrics) countBatch(service int32, duration time.Duration) {
 	s.run.Observe(duration.Seconds())
 }
 
-// BlameTask counts the task because of which a request is dropped.
+// BlameTask counts a dropped request for the module of the task because of which it was dropped.
 func (f *applicationAnswerer) BlameTask(task int32) {
 	if task >= 0 && int(task) < len(f.store.List) && f.store.List[task].State != policy.TaskUnused {
 		s := &f.Modules.Series[f.store.List[task].Service]

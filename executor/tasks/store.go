@@ -92,8 +92,8 @@ func (u *TaskStore) discardTask(t int32) {
 	}
 }
 
-// storeOutputs copies the outputs of a task, the k-th of its batch, into the store, or what the step behind its model
-// makes of them. If there is no space, it returns false.
+// storeOutputs copies the outputs of task t, the k-th of its batch, into the store, or what the step behind its
+// model makes of them. If the store has no space, it returns false.
 func (u *TaskStore) storeOutputs(t int32, k int, out turn.BatchOutputs) bool {
 	service := u.List[t].Service
 	outs, neededBytes := u.services[service].Outputs, 0

@@ -49,7 +49,7 @@ func swapsNetworks(t *policy.Tables, device int32) bool {
 	return int(device) < len(t.Memory) && t.Memory[device] > 0
 }
 
-// stagesOf returns a network's stages on a device.
+// stagesOf returns the stages of a network that are placed on a device, as indexes into the plan's stages.
 func (k slotCutter) stagesOf(d *Device, network int32) []int32 {
 	var out []int32
 	for s := range k.stages {
@@ -60,7 +60,8 @@ func (k slotCutter) stagesOf(d *Device, network int32) []int32 {
 	return out
 }
 
-// setLoadTimes sets how long loads take, for an engine that loads nothing.
+// setLoadTimes tells the engine replay, which loads nothing, the bytes and load times of a stage's network from
+// the plan. The first stage stands for the whole network.
 func (k *supervisor) setLoadTimes(spec *worker.StageSpec, stage int32, d *Device) {
 	t := k.core.Tables
 	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
@@ -74,12 +75,14 @@ func (k *supervisor) setLoadTimes(spec *worker.StageSpec, stage int32, d *Device
 	}
 }
 
-// slotsFor returns the layout of a stage's slots, which are yet to be cut.
+// slotsFor returns the layout of a stage's slots on a device: how many bytes of shared memory the input and output
+// of a batch take, in whole pages. A first stage needs space for the input; others read the slot of the stage
+// before. Where the slots lie, and how many they are, is set later.
 func (k *supervisor) slotsFor(d *Device, l *worker.LoadedStage) *stageSlots {
 	st := &k.stages[l.ID]
 	s := &stageSlots{device: d.Index, loaded: l}
-	s.Layout = worker.Layout{ID: l.ID, WarmSlots: 2}
-	if k.core.Options.Engine == "replay" {
+	s.Layout = worker.Layout{ID: l.ID, WarmSlots: 2} // prepared for every batch size before the first request; the others at first use
+	if k.core.Options.Engine == "replay" {           // which has nothing to prepare
 		s.Layout.WarmSlots = 0
 	}
 	if st.isFirst {
@@ -89,7 +92,8 @@ func (k *supervisor) slotsFor(d *Device, l *worker.LoadedStage) *stageSlots {
 	return s
 }
 
-// loadResidents makes a worker load the networks that its device holds at the start.
+// loadResidents makes a starting worker load the networks that its device holds from the start, one after the
+// other, by the given commands.
 func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
 	for i := range first {
 		a, err := p.Swap(ctx, first[i])
@@ -103,8 +107,8 @@ func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Pro
 	return nil
 }
 
-// cutSlots cuts the slots of a network's stages out of a device's segment: the usual number, or fewer if there is less
-// space.
+// cutSlots takes memory for the slots of a network's stages from a device's segment: the usual number of slots,
+// halved until they fit. If not even one slot fits, it takes none and returns an error.
 func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	h, list := d.Networks, k.stagesOf(d, network)
 	if len(list) == 0 {
@@ -128,7 +132,7 @@ func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	return out, nil
 }
 
-// returnSlots returns slots to the arena that they were cut from, once nobody reads them.
+// returnSlots gives slots back to the arena that they were cut from, each once nobody reads it any more.
 func returnSlots(list []*stageSlots) {
 	for _, s := range list {
 		s.isRetired = true
@@ -136,7 +140,8 @@ func returnSlots(list []*stageSlots) {
 	}
 }
 
-// swapCommand returns the worker's command for an order.
+// swapCommand returns the command to a worker that carries out an order to load or unload a network, with the
+// slots of its stages.
 func (k slotCutter) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlots) worker.Swap {
 	q := worker.Swap{ID: id, ToDevice: o.Load, Bytes: k.core.Tables.Networks[o.Network].Bytes}
 	for _, s := range slots {
@@ -145,8 +150,8 @@ func (k slotCutter) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlot
 	return q
 }
 
-// cutResidentSlots cuts the slots of the networks that a device holds at the start, and returns the commands that load
-// them.
+// cutResidentSlots takes memory for the networks that a device holds at the start, and returns the commands that
+// load them. Slots from an earlier start that failed are returned first.
 func (k slotCutter) cutResidentSlots(d *Device) ([]worker.Swap, error) {
 	h := d.Networks
 	returnSlots(h.newSlots)
@@ -171,7 +176,8 @@ func (k slotCutter) residentNetworks(d *Device) []int32 {
 	return nil
 }
 
-// markResidentsLoaded records that these networks are loaded.
+// markResidentsLoaded records that the networks that a device holds at the start are loaded, after its worker has
+// started.
 func (k slotCutter) markResidentsLoaded(d *Device) {
 	h := d.Networks
 	for _, s := range h.newSlots {
@@ -183,7 +189,7 @@ func (k slotCutter) markResidentsLoaded(d *Device) {
 	}
 }
 
-// forgetNetworks forgets what a lost device held.
+// forgetNetworks forgets the loaded networks, slots and orders of a device whose worker was lost.
 func (d *Device) forgetNetworks() {
 	h := d.Networks
 	for i, s := range d.Slots {
@@ -241,8 +247,9 @@ func (w orderRunner) answerOrder(o *turn.LoadOrder, reason policy.ReturnReason) 
 	w.core.TellLoaded(o, now, now, reason)
 }
 
-// sendNextOrder sends the worker the first waiting order, unless it carries out another one, or batches still run the
-// network that is to be unloaded.
+// sendNextOrder sends the worker the first waiting order to load or unload a network. It waits while the worker
+// carries out another order, or while batches still run the network that is to be unloaded. A load for which there
+// is no shared memory is refused at once.
 func (w orderRunner) sendNextOrder(d *Device) {
 	h := d.Networks
 	for d.Process != nil && !h.IsLoading && len(h.waitingOrders) > 0 {
@@ -290,7 +297,8 @@ func (w orderRunner) lacksNetwork(d *Device, stage int32) bool {
 	return d.Networks != nil && d.Process != nil && !d.Networks.Loaded[w.networkOf(stage)]
 }
 
-// handleSwapResult handles a worker's answer to an order.
+// handleSwapResult handles a worker's answer to an order to load or unload a network: it takes the network into
+// use or gives its memory back, tells the policy, and sends the next order.
 func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
 	h := d.Networks
 	if h == nil || !h.IsLoading || n.Id != h.lastID {
@@ -334,7 +342,8 @@ func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
 	w.sendNextOrder(d)
 }
 
-// addOverlap counts the time of a run during which the device also loaded.
+// addOverlap adds to the device's statistics how much of a run's time, from start to end, it also loaded networks.
+// Loads that ended before the run's end cannot overlap later runs and are forgotten.
 func (h *deviceNetworks) addOverlap(start, end time.Duration) {
 	overlap := func(from, to int64) {
 		h.loadTimeBesideBatches += time.Duration(max(0, min(int64(end), to)-max(int64(start), from)))
@@ -352,7 +361,8 @@ func (h *deviceNetworks) addOverlap(start, end time.Duration) {
 	}
 }
 
-// isLoadOverdue returns true if a load takes so long that the worker is assumed to hang.
+// isLoadOverdue returns whether a device's load takes so long that its worker is assumed to hang: several times as
+// long as planned, and at least LoadTimeout.
 func (w orderRunner) isLoadOverdue(d *Device, now time.Duration) bool {
 	h := d.Networks
 	if h == nil || !h.IsLoading {
