@@ -28,7 +28,7 @@ var (
 	signalWorking  = []byte("+WPI")
 )
 
-// signal sends a signal about a claim to the server.
+// signal tells the queue's server about a claim: that its record is still worked on, has ended, or is given back.
 func (s *clusterClient) signal(h *claim, signal []byte) error {
 	if err := s.conn.Publish(h.ackSubject, signal); err != nil {
 		return fmt.Errorf("tell the queue of a request: %w", err)
@@ -42,7 +42,8 @@ const foreignRetryDelay = time.Minute
 // pullTimeout bounds the time that a request for the next record waits at the server.
 const pullTimeout = 2 * time.Second
 
-// Claim implements durable.Store.
+// Claim implements durable.Store: it waits for an open record and returns it, so that this process alone serves
+// it. Records that are not of this program are put back.
 func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	for {
 		switch {
@@ -81,7 +82,7 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	}
 }
 
-// fetchNext asks the server for a record. If the caller is gone before one comes, the record is given back.
+// fetchNext asks the server for the next record. If the caller is gone before one comes, the server keeps it.
 func (s *Store) fetchNext(ctx context.Context) (jetstream.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
@@ -122,7 +123,8 @@ func (s *Store) claimMessage(ctx context.Context, msg jetstream.Msg) (*durable.S
 	return st, err
 }
 
-// readClaimed returns the state of a record that was just claimed. If the record has ended, it returns nil.
+// readClaimed returns the state of a record that was just claimed. If the record has ended, it acknowledges that
+// in place of the process that could not, and returns nil.
 func (s *Store) readClaimed(ctx context.Context, id string, msg jetstream.Msg, seq uint64) (*durable.State, error) {
 	st, lastSeen, err := s.readState(ctx, id, msg.Headers(), msg.Data(), seq)
 	if err != nil {
@@ -135,7 +137,8 @@ func (s *Store) readClaimed(ctx context.Context, id string, msg jetstream.Msg, s
 	return st, nil
 }
 
-// sendHeartbeats tells the server from time to time which records this process holds, until the store is closed.
+// sendHeartbeats tells the server, four times within AckWait, which records this process holds, until the store is
+// closed. Without that the server would give them to others.
 func (s *Store) sendHeartbeats() {
 	tick := time.NewTicker(s.opt.AckWait / 4)
 	defer tick.Stop()
@@ -160,7 +163,8 @@ func (s *Store) sendHeartbeats() {
 	}
 }
 
-// Release implements durable.Store.
+// Release implements durable.Store: it gives a claimed record back to the server, for others to claim. For a
+// record that is not claimed here it returns an error only if the record is not open.
 func (s *Store) Release(ctx context.Context, id string) error {
 	s.mu.Lock()
 	h := s.claims[id]
@@ -176,8 +180,8 @@ func (s *Store) Release(ctx context.Context, id string) error {
 	return err
 }
 
-// dropEnded acknowledges a record that has ended. If that gets lost, the record is delivered once more and found to
-// have ended.
+// dropEnded gives up the claim of a record that has ended, and tells the server. If that gets lost, the record is
+// delivered once more and found to have ended.
 func (s *Store) dropEnded(id string) {
 	s.mu.Lock()
 	h := s.claims[id]
@@ -190,7 +194,8 @@ func (s *Store) dropEnded(id string) {
 	}
 }
 
-// noteSeen records the last message of a record that this process has seen.
+// noteSeen records the sequence number of the last message of a claimed record that this process has seen. Finish
+// needs it to notice changes by others.
 func (s *Store) noteSeen(id string, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,8 +204,8 @@ func (s *Store) noteSeen(id string, seq uint64) {
 	}
 }
 
-// lastSeenMessage returns the last message of a record that this process has seen. isHeld is false if this process does
-// not hold the record or has handed it over.
+// lastSeenMessage returns the sequence number of the last message of a record that this process has seen. isHeld
+// is false if this process does not hold the record or has handed it over.
 func (s *Store) lastSeenMessage(id string) (seq uint64, isHeld bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
