@@ -16,7 +16,8 @@ import (
 // health is the standard health service. It asks for the state at every probe.
 type health GRPCServer
 
-// status returns the status of a service, and whether there is such a service.
+// status returns the health status of a service, and whether there is such a service. An empty name stands for the
+// whole server.
 func (h *health) status(service string) (healthpb.HealthCheckResponse_ServingStatus, bool) {
 	if service != "" && service != oippb.GRPCInferenceService_ServiceDesc.ServiceName {
 		return healthpb.HealthCheckResponse_SERVICE_UNKNOWN, false

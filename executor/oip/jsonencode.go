@@ -67,7 +67,8 @@ func EncodeRequest(dst []byte, r *Request, binaryInputs, binaryOutputs bool) ([]
 	return e.dst, e.result()
 }
 
-// encodeResponse appends the JSON of a response. binary reports which outputs follow it as raw bytes.
+// encodeResponse appends the JSON of an infer response to dst. binary returns for an output whether it follows the
+// JSON as raw bytes.
 func encodeResponse(dst []byte, resp *Response, binary func(i int) bool) ([]byte, *Error) {
 	e := encoder{dst: append(dst, '{')}
 	if resp.ID != "" {
@@ -96,7 +97,7 @@ type encoder struct {
 	err *Error
 }
 
-// result returns the first error as an error.
+// result returns the first error of the encoding, or nil.
 func (e *encoder) result() error {
 	if e.err != nil {
 		return e.err
@@ -164,7 +165,8 @@ func (e *encoder) failNotJSON(format string, args ...any) {
 	}
 }
 
-// tensors appends the tensors. binary reports which of them are sent as raw bytes.
+// tensors appends a list of tensors. binary returns for a tensor whether it is sent as raw bytes behind the JSON,
+// which then has only its size.
 func (e *encoder) tensors(ts []Tensor, binary func(i int) bool) {
 	e.open('[')
 	for i := range ts {
@@ -197,7 +199,7 @@ func (e *encoder) tensors(ts []Tensor, binary func(i int) bool) {
 	e.close(']')
 }
 
-// data appends the elements as one flat array.
+// data appends a tensor's elements as one flat JSON array. It notes an error for values that JSON cannot carry.
 func (e *encoder) data(t *Tensor) {
 	e.open('[')
 	size := t.Datatype.Size()
@@ -233,7 +235,7 @@ func (e *encoder) data(t *Tensor) {
 	e.close(']')
 }
 
-// element appends the first element of b. It returns false if JSON cannot represent it.
+// element appends the first element of the bytes b as JSON. It returns false if JSON cannot represent it.
 func (e *encoder) element(dt Datatype, b []byte) bool {
 	le := binary.LittleEndian
 	switch dt {

@@ -70,7 +70,8 @@ func appendParam(dst []byte, name string, v Param) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, 2, protowire.BytesType), value)
 }
 
-// appendTensor appends name, datatype and shape. The data is sent as raw contents.
+// appendTensor appends name, datatype and shape of a tensor as a field of a message. Its data is sent as raw
+// contents, in another field.
 func appendTensor(dst []byte, field protowire.Number, t *Tensor) []byte {
 	var buf [192]byte
 	sub := appendText(buf[:0], tensorName, t.Name)
@@ -102,7 +103,7 @@ func maxResponseBytes(resp *Response) int {
 	return n
 }
 
-// marshalResponse appends a ModelInferResponse.
+// marshalResponse appends a ModelInferResponse with raw contents to dst.
 func marshalResponse(dst []byte, resp *Response) []byte {
 	dst = appendText(dst, fieldModelName, resp.Model)
 	dst = appendText(dst, fieldModelVersion, resp.Version)
@@ -127,7 +128,7 @@ func UnmarshalResponse(b []byte, resp *Response) error {
 	return nil
 }
 
-// unmarshalResponse does the work of UnmarshalResponse.
+// unmarshalResponse reads a ModelInferResponse, as UnmarshalResponse does, with errors that name the field.
 func unmarshalResponse(b []byte, resp *Response) *Error {
 	var rawRoom [2][]byte
 	var wireRoom [2]wireTensor

@@ -51,8 +51,8 @@ func openRecovering(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
 	return db, err
 }
 
-// checkReadable reads everything that is in use: pages, the form of entries, and the order of keys. It returns
-// ErrDamaged if something cannot be read.
+// checkReadable returns ErrDamaged if anything in use in a store's file cannot be read: pages, the form of
+// entries, the order of keys. It runs before the store opens the file.
 func checkReadable(path string) error {
 	db, err := readOnly(path)
 	sum := byte(0) // uses every page of a value, so that it is read
@@ -86,7 +86,7 @@ func checkReadable(path string) error {
 	return nil
 }
 
-// checkFile checks the pages of a file.
+// checkFile returns ErrDamaged if a page in use of the file is damaged.
 func checkFile(path string, pageSize int) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -96,7 +96,7 @@ func checkFile(path string, pageSize int) error {
 	return checkPages(f, pageSize)
 }
 
-// isWellFormed reports whether an entry of a bucket has the form in which it is written.
+// isWellFormed returns whether an entry of a bucket has the form in which the store writes it.
 func isWellFormed(bucket string, k, v []byte) bool {
 	switch bucket {
 	case string(recordsBucket):
