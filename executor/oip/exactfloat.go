@@ -47,7 +47,7 @@ func parseFloat(text []byte, size int) (float64, error) {
 	defer scratchPool.Put(s)
 	negative, exponent, hasMore := s.readDigits(text)
 	n := len(s.digits)
-	topExponent := exponent + n // the number is less than 10^topExponent
+	topExponent := exponent + n                   // the number is less than 10^topExponent
 	v, minExponent, maxExponent := 0.0, -324, 309 // powers of ten that bound a float of 64 bits
 	if size == 32 {
 		minExponent, maxExponent = -46, 39
