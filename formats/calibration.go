@@ -17,7 +17,8 @@ type CalibrationStep struct {
 	Certainty float64 `json:"certainty"`
 }
 
-// Calibrated returns the certainty for a raw one. Below the first step it is that of the first step.
+// Calibrated returns the calibrated certainty for a model's raw one: that of the last step that begins at or below
+// it. Below the first step it is that of the first step. Without steps it is the raw one.
 func (steps Calibration) Calibrated(raw float64) float64 {
 	if len(steps) == 0 {
 		return raw

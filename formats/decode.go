@@ -109,7 +109,8 @@ func DecodePlan(data []byte, name string) (*Plan, error) {
 //go:embed schema/*.json
 var schemas embed.FS
 
-// schemaFile is the text of a file below schema/, without its ending.
+// schemaFile returns the text of a schema's built-in file, which has this name without its ending. A missing file
+// is empty.
 func schemaFile(name string) string {
 	data, err := schemas.ReadFile("schema/" + name + ".json")
 	if err != nil {

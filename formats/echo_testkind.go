@@ -32,7 +32,7 @@ func (s *EchoPlan) ServedModels() []Served {
 	return []Served{total}
 }
 
-// PromiseFor is the entry of the deployed model.
+// PromiseFor returns what the plan promises for a deployed model: the entry of its service.
 func (s *EchoPlan) PromiseFor(d *Deployed) Served {
 	for i := range s.Services {
 		if s.Services[i].Model == d.Model {

@@ -89,7 +89,8 @@ type GearStage struct {
 	Split     []float64 `json:"split"`               // the parts of the stage's samples for the model's replicas, in the order of its pipelines and their placement
 }
 
-// ChainCount is the number of a pipeline's replicas in a gear plan.
+// ChainCount returns how often a pipeline runs in a gear plan: a chain is one replica of each stage, and stages
+// with fewer replicas serve several chains.
 func (l *Pipeline) ChainCount() int {
 	maxReplicas := 0
 	for i := range l.Stages {
@@ -108,7 +109,7 @@ func ChainError(fieldPath string, stage, replicas, chains int) *document.Error {
 		Hint: "in a plan of kind gear a replica is a chain of one device per stage"}
 }
 
-// DeviceKinds are the device kinds of a pipeline's stages as one text.
+// DeviceKinds returns the device kinds of a pipeline's stages in order, as one text.
 func (l *Pipeline) DeviceKinds() string {
 	var kinds []string
 	for i := range l.Stages {
@@ -199,8 +200,9 @@ type ModelRecords struct {
 	Calibration Calibration `json:"calibration,omitempty"`
 }
 
-// checkRecords holds records against the models of their profile. A profile of
-// records alone has no models.
+// checkRecords reports to c what is wrong with a profile's records: how certain each model was of its answers on
+// common samples, and which were correct. models has the models of the profile; a profile of records alone has
+// none.
 func checkRecords(c *document.Checker, list []Records, models map[string]int) {
 	for i := range list {
 		r, fieldPath := &list[i], fmt.Sprintf("records[%d]", i)
@@ -224,7 +226,7 @@ func checkRecords(c *document.Checker, list []Records, models map[string]int) {
 	}
 }
 
-// checkFlags checks a text of one character per sample.
+// checkFlags reports to c a text that does not have one character of the alphabet per sample.
 func checkFlags(c *document.Checker, text string, samples int, path, alphabet string) {
 	c.FailIf(len(text) != samples, path, fmt.Sprintf("%d characters", len(text)), "%d, one per sample", samples)
 	if sample := strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune(alphabet, r) }); sample >= 0 {
@@ -232,7 +234,8 @@ func checkFlags(c *document.Checker, text string, samples int, path, alphabet st
 	}
 }
 
-// check holds the gears of a plan against themselves and its deployment.
+// check reports to p what is wrong with a gear plan: its targets, its models, which stand in the order of the
+// deployment, and its gears.
 func (g *GearPlan) check(p *planChecker) {
 	p.FailIf(g.SLOUS <= 0, "gear.slo_us", g.SLOUS, "a positive latency")
 	p.Percentile(g.Percentile, "gear.percentile")
@@ -257,8 +260,8 @@ func (g *GearPlan) check(p *planChecker) {
 	}
 }
 
-// checkModel checks a model of the family with its part of the deployment, and counts its replicas. It returns false if
-// the gears cannot be checked against it.
+// checkModel reports to p what is wrong with model i of a gear plan and its deployment, and adds its replicas to
+// `replicas`. It returns false if the gears cannot be checked against it.
 func (g *GearPlan) checkModel(p *planChecker, i int, replicas map[string]int) bool {
 	m, d := &g.Models[i], &p.plan.Deployment[i]
 	fieldPath, deploymentPath := fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("deployment[%d]", i)
@@ -293,7 +296,8 @@ func (g *GearPlan) checkModel(p *planChecker, i int, replicas map[string]int) bo
 	return true
 }
 
-// checkGears checks that the gears cover the rates without a gap, and each gear.
+// checkGears reports to p what is wrong with the gears: each is for a range of request rates, and together they
+// cover the rates from 0 to the highest without a gap.
 func (g *GearPlan) checkGears(p *planChecker, replicas map[string]int) {
 	if p.FailIf(len(g.Gears) == 0, "gear.gears", "an empty list", "at least one gear") {
 		return

@@ -14,8 +14,9 @@ type Cascade struct {
 	Grid   int        `json:"grid,omitempty" default:"20, of more than four models 10"` // quantile thresholds per model
 }
 
-// GridSize returns Grid or its default. A finer grid makes cascades that are right more often, also on held-out
-// samples, but the number of cascades has to stay below about ten thousand.
+// GridSize returns how many levels of certainty each model has when cascades are planned: Grid, or its default. A
+// finer grid makes cascades that are right more often, also on held-out samples, but the number of cascades grows
+// with the models and has to stay below about ten thousand.
 func (c *Cascade) GridSize() int {
 	switch {
 	case c.Grid != 0:

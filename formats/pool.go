@@ -36,7 +36,7 @@ func PoolOf(p *Plan) *PoolPlan {
 // ServedModels lists the models and their classes.
 func (s *PoolPlan) ServedModels() []Served { return s.Models }
 
-// PromiseFor is the entry of the deployed model or class.
+// PromiseFor returns what the plan promises for a deployed model or class: the entry with the same key.
 func (s *PoolPlan) PromiseFor(d *Deployed) Served {
 	if m := findFirst(s.Models, func(m *Served) bool { return m.Key() == d.Key() }); m != nil {
 		return *m
@@ -129,7 +129,8 @@ func (s *PoolPlan) check(p *planChecker) {
 	s.checkThroughput(p)
 }
 
-// checkHeadroom checks the reserve of a model.
+// checkHeadroom reports to p what is wrong with the headroom of model i: a margin off the SLO, and a utilisation
+// that its devices stay below.
 func (s *PoolPlan) checkHeadroom(p *planChecker, i int) {
 	if i >= len(s.Headroom) {
 		return
@@ -139,7 +140,7 @@ func (s *PoolPlan) checkHeadroom(p *planChecker, i int) {
 	p.FailIf(!(h.Utilisation > 0 && h.Utilisation <= 1), fieldPath+".utilisation", h.Utilisation, "a share above 0, at most 1")
 }
 
-// checkThroughput checks that the objective is the smallest rps / weight of the models.
+// checkThroughput reports to p a throughput objective that is not the smallest rps / weight of the models.
 func (s *PoolPlan) checkThroughput(p *planChecker) {
 	o := &p.plan.Objective
 	if o.Name != "throughput" || len(s.Models) == 0 {
@@ -189,7 +190,8 @@ func (s WorkloadModels) check(c *document.Checker) {
 // the precision of that one's rate.
 const maxWeights = 1e6
 
-// checkWeights checks each weight against the largest.
+// checkWeights reports to c weights that are extreme, or too small against the largest to matter. A weight of 0
+// stands for 1.
 func (s WorkloadModels) checkWeights(c *document.Checker) {
 	heaviest, maxWeight := 0, 0.0
 	for i := range s {

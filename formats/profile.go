@@ -122,8 +122,8 @@ func (m *ProfileModel) FindMeasurement(device string, share, batch int) *Measure
 	return findFirst(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
 }
 
-// ExecutionFor returns how the kinds' times were measured, for those kinds on which that can be chosen. A server
-// loads models in the same way.
+// ExecutionFor returns how the times on the plan's device kinds were measured (provider, options, precision), so
+// that a server loads models in the same way. Kinds on which nothing can be chosen are left out.
 func (p *Profile) ExecutionFor(kinds []Pool) []Execution {
 	var out []Execution
 	for _, d := range p.Devices {

@@ -87,7 +87,8 @@ type ModelLoads struct {
 	Source   string          `json:"source,omitempty"`
 }
 
-// LeavesUS returns the time that removing the model from a device takes.
+// LeavesUS returns the time that removing the model from a device takes: putting it to sleep, where that was
+// measured, or unloading it.
 func (l *ModelLoads) LeavesUS() document.Micros {
 	if l.SleepUS > 0 {
 		return l.SleepUS
@@ -111,7 +112,8 @@ func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, 
 	return nil, nil
 }
 
-// checkLLMs checks language models. devices is nil if instances may be on any device.
+// checkLLMs reports to c what is wrong with the language models of a profile or plan, and their instances. devices
+// has the device kinds that instances may be on, or is nil if any will do.
 func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, fieldPath string) {
 	indexByName := map[string]int{}
 	for i := range list {

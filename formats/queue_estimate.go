@@ -59,7 +59,7 @@ func (q *QueuePlan) checkEstimates(p *planChecker) {
 	}
 }
 
-// checkTimes checks that a request takes time, and none of its parts less than none.
+// checkTimes reports to p times of an estimate that are negative or too large, or requests that take no time.
 func (e *QueueEstimate) checkTimes(p *planChecker, fieldPath string) {
 	const maxNS = 1e15 // eleven days, in ns
 	for _, f := range []struct {

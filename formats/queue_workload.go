@@ -92,7 +92,8 @@ func (d LLMClass) WithDefaults() LLMClass {
 	return d
 }
 
-// ModelShares lists the models that a class asks for with their shares of its rate.
+// ModelShares returns the models that a class asks for, with their shares of its rate, which sum to 1. Without
+// models these are all of the workload; without shares all are equal.
 func (d *LLM) ModelShares(class int) (models []string, shares []float64) {
 	c := &d.Classes[class]
 	if models = c.Models; len(models) == 0 {
@@ -113,7 +114,7 @@ func (d *LLM) ModelShares(class int) (models []string, shares []float64) {
 	return models, shares
 }
 
-// Files are the traces and files of lengths that the classes name.
+// Files returns the files that the classes of a workload name: lengths of requests, and traces of arrivals.
 func (d *LLM) Files() []SectionFile {
 	var out []SectionFile
 	for i := range d.Classes {
@@ -181,7 +182,8 @@ func (s *Sessions) check(c *document.Checker, fieldPath string) {
 	c.Share(fieldPath+".repeats", s.Repeats)
 }
 
-// checkModels checks the models that a class is for, and its shares of them.
+// checkModels reports to c models of a class that the workload does not have, and shares that do not fit them.
+// models has the workload's models by name.
 func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]int, fieldPath string) {
 	indexByName := map[string]int{}
 	for i, m := range k.Models {
@@ -209,7 +211,8 @@ func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]in
 	c.FailIf(len(k.Shares) != modelCount || !(sum > 0), fieldPath+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), document.FormatFloat(sum)), "%d, one per model, that sum to more than 0", modelCount)
 }
 
-// check checks that the distribution has the parameters that it needs, and no others.
+// check reports to c a distribution of lengths that lacks parameters that it needs, or has others. Without a
+// distribution, l is nil, and nothing is reported.
 func (l *Lengths) check(c *document.Checker, fieldPath string) {
 	if l == nil {
 		return
@@ -233,8 +236,7 @@ func (l *Lengths) check(c *document.Checker, fieldPath string) {
 	l.checkEmpirical(c, empirical, fieldPath)
 }
 
-// checkEmpirical checks the lengths and weights of an empirical distribution;
-// another has none.
+// checkEmpirical reports to c wrong lengths and weights of an empirical distribution, which only such a one has.
 func (l *Lengths) checkEmpirical(c *document.Checker, isEmpirical bool, fieldPath string) {
 	if !isEmpirical {
 		c.FailIf(len(l.Tokens) > 0 || len(l.Weights) > 0, fieldPath+".tokens", "a list", "nothing with distribution "+l.Distribution)

@@ -237,7 +237,8 @@ func (p *PlanReport) check(c *document.Checker, fieldPath string) {
 	checkDevices(c, fieldPath, p.Devices)
 }
 
-// checkServed checks counts and latencies, those of models among them.
+// checkServed reports to c what is wrong with counts and latencies of a report or of one plan in it: those of the
+// models, and the totals, which are the sums over the models.
 func checkServed(c *document.Checker, fieldPath string, totals *Counts, latency *LatencySummary, models []ModelReport) {
 	totals.checkCounts(c, fieldPath)
 	latency.check(c, document.Join(fieldPath, "latency"))
@@ -326,7 +327,7 @@ func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	document.AtLeast(c, n.GoodputRPS, 0, "", document.Join(fieldPath, "goodput_rps"))
 }
 
-// check sees that the percentiles do not fall.
+// check reports to c percentiles of latencies of which a higher one is smaller.
 func (l *LatencySummary) check(c *document.Checker, fieldPath string) {
 	list := [...]struct {
 		name  string

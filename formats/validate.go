@@ -10,7 +10,8 @@ import (
 // maxElements bounds a tensor of one sample: workers map memory for a batch of them.
 const maxElements = 1 << 30
 
-// checkTensors checks declared tensors.
+// checkTensors reports to c what is wrong with the declared inputs or outputs of a model: names, data types, and
+// shapes.
 func checkTensors(c *document.Checker, list []TensorInfo, path string) {
 	indexByName := map[string]int{}
 	for i := range list {
@@ -39,7 +40,7 @@ func checkTensors(c *document.Checker, list []TensorInfo, path string) {
 	}
 }
 
-// checkConstants checks inputs of one value.
+// checkConstants reports to c constant inputs of a model that do not have exactly one value.
 func checkConstants(c *document.Checker, list []TensorInfo, path string) {
 	checkTensors(c, list, path)
 	for i := range list {

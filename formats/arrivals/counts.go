@@ -55,16 +55,16 @@ type Counts struct {
 	column   int
 	timeCol  int
 	timeUnit time.Duration
-	rate     bool
+	isRate   bool
 
-	base           time.Duration // time of the first row
-	rows           int64
-	start          time.Duration // the start of the current interval
-	offsets        []float64     // ends of its gaps, as shares of the interval
-	nextInInterval int
-	total          float64 // expected arrivals so far
-	emittedTime    float64 // arrivals so far
-	err            error
+	base            time.Duration // time of the first row
+	rows            int64
+	start           time.Duration // the start of the current interval
+	offsets         []float64     // ends of its gaps, as shares of the interval
+	nextInInterval  int
+	total           float64 // expected arrivals so far
+	emittedRequests float64 // arrivals so far
+	err             error
 }
 
 // OpenCounts opens a file of counts, plain or gzip.
@@ -143,7 +143,7 @@ func (c *Counts) columns() error {
 		return &document.Error{File: c.table.Name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.table.Header, ", "),
 			Hint: document.DidYouMean(name, c.table.Header)}
 	}
-	c.rate = strings.HasSuffix(name, "_rps")
+	c.isRate = strings.HasSuffix(name, "_rps")
 	for unit, d := range map[string]time.Duration{"requests_per_second": time.Second, "requests_per_minute": time.Minute} {
 		if name == unit && c.opt.Interval != d {
 			return &document.Error{File: c.table.Name, Line: 1, Column: 1, Path: name, Found: "an interval of " + c.opt.Interval.String(), Expected: d.String(), Hint: "the name of the column tells the interval"}
@@ -163,7 +163,7 @@ func (c *Counts) Err() error {
 	return c.err
 }
 
-// Peek returns the next arrival.
+// Peek sets r to the next arrival, and returns false at the end or after an error.
 func (c *Counts) Peek(r *Request) bool {
 	for c.nextInInterval >= len(c.offsets) {
 		if c.err != nil || !c.interval() {
@@ -187,7 +187,8 @@ const maxPerInterval = 10_000_000
 // maxTime bounds the time that a trace may span: a century.
 const maxTime = 100 * 365 * 24 * time.Hour
 
-// interval draws the arrivals of the next row.
+// interval reads the next row and draws the arrivals in its interval. Fractions of requests add up from row to
+// row. It returns false at the end or after an error.
 func (c *Counts) interval() bool {
 	if err := c.table.Next(); err != nil {
 		c.err = err
@@ -200,26 +201,27 @@ func (c *Counts) interval() bool {
 		return false
 	}
 	c.start = start
-	v, err := strconv.ParseFloat(c.table.Row[c.column], 64)
-	if err != nil || !(v >= 0) || math.IsInf(v, 0) {
+	count, err := strconv.ParseFloat(c.table.Row[c.column], 64)
+	if err != nil || !(count >= 0) || math.IsInf(count, 0) {
 		c.err = c.table.CellError(c.column, "a count of 0 or more")
 		return false
 	}
-	if c.rate {
-		v *= c.opt.Interval.Seconds()
+	if c.isRate {
+		count *= c.opt.Interval.Seconds()
 	}
-	c.total += v * c.opt.Scale
-	n := math.Round(c.total) - c.emittedTime
+	c.total += count * c.opt.Scale
+	n := math.Round(c.total) - c.emittedRequests
 	if n > maxPerInterval {
 		c.err = c.table.CellError(c.column, fmt.Sprintf("at most %d requests per interval, after the scale", maxPerInterval))
 		return false
 	}
-	c.emittedTime += n
+	c.emittedRequests += n
 	c.draw(int(n))
 	return true
 }
 
-// startOf returns when the interval of the row starts, from 0 at the first row.
+// startOf returns when the interval of the current row starts, from 0 at the first row. Without a column of times,
+// rows follow each other without gaps.
 func (c *Counts) startOf() (time.Duration, *document.Error) {
 	if c.timeCol < 0 {
 		if c.start >= maxTime {

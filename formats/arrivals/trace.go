@@ -76,9 +76,8 @@ type Trace struct {
 	err         error
 }
 
-// OpenTrace opens a request trace, plain or gzip. The column model holds names
-// of models; a file without it must be for a single model. The caller closes
-// the trace (Close), and asks Err after Next returned false.
+// OpenTrace opens a request trace, plain or gzip. The column model holds names of models; a file without it must
+// be for a single model. The caller closes the trace (Close), and asks Err after Peek returned false.
 func OpenTrace(path string, models []string, opts ...TraceOption) (*Trace, error) {
 	f, err := open(path)
 	if err != nil {
@@ -171,7 +170,7 @@ func (t *Trace) Close() error { return t.table.Close() }
 // Err returns what stopped the trace early.
 func (t *Trace) Err() error { return t.err }
 
-// Columns names the columns beside the time that the file has.
+// Columns returns the names of the columns that the file has, besides the time.
 func (t *Trace) Columns() []string {
 	var out []string
 	for c, index := range t.columnIndex {
@@ -182,7 +181,7 @@ func (t *Trace) Columns() []string {
 	return out
 }
 
-// Peek reads the next request.
+// Peek sets r to the request of the next row, and returns false at the end or after an error.
 func (t *Trace) Peek(r *Request) bool {
 	if t.err != nil {
 		return false
@@ -239,8 +238,8 @@ func (t *Trace) request(r *Request) *document.Error {
 	return nil
 }
 
-// model finds the model of a request, and the class of it that the request
-// names. Models without named classes take requests of any class.
+// model sets the model of a request from the row's columns of model and class. Models without named classes take
+// requests of any class. A model or class that is not known is an error.
 func (t *Trace) model(r *Request) *document.Error {
 	name := t.onlyModel
 	i := t.columnIndex[colModel]

@@ -28,7 +28,7 @@ type File struct {
 	closes  []io.Closer
 }
 
-// Open opens a file; the caller closes it.
+// Open opens a file, plain or gzip. The caller closes it.
 func Open(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -45,7 +45,7 @@ func Open(path string) (*File, error) {
 	return x, nil
 }
 
-// New opens a reader as a file. Errors use name for it.
+// New returns r as a file, unpacked if it is gzip. Binary data is an error. Errors use name for it.
 func New(r io.Reader, name string) (*File, error) {
 	f := &File{Name: name, Reader: bufio.NewReaderSize(r, 1<<16)}
 	if magic, _ := f.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -202,7 +202,8 @@ func (t *Table) Next() error {
 	return nil
 }
 
-// EachRow calls a function for every remaining row, until the function fails or reads a cell that is wrong.
+// EachRow calls row for every remaining row, which reads the cells. It ends with the error of row, or of a cell
+// that was wrong.
 func (t *Table) EachRow(row func() error) error {
 	for {
 		if err := t.Next(); errors.Is(err, io.EOF) {
@@ -256,7 +257,8 @@ func (t *Table) Number(column string, minValue, maxValue float64) float64 {
 	return number(t, column, minValue, maxValue, "a number from %g to %g", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
 }
 
-// Whole does the same for a whole number.
+// Whole returns the cell of the current row in a column as a whole number from minValue to maxValue. If it is
+// wrong, it records an error, which EachRow returns.
 func (t *Table) Whole(column string, minValue, maxValue int) int {
 	return number(t, column, minValue, maxValue, "a whole number from %d to %d", func(text string) (int, error) {
 		x, err := strconv.ParseFloat(text, 64) // accepts 4.0, too
@@ -267,8 +269,8 @@ func (t *Table) Whole(column string, minValue, maxValue int) int {
 	})
 }
 
-// Time does the same for a time from 0 to maxTime, in a column whose name ends in its unit: _us, _ms or else
-// seconds.
+// Time returns the cell of the current row in a column as a time from 0 to maxTime. The unit is at the end of the
+// column's name: _us, _ms or else seconds. If it is wrong, it records an error, which EachRow returns.
 func (t *Table) Time(column string, maxTime time.Duration) time.Duration {
 	unit := time.Second
 	switch {
@@ -304,7 +306,7 @@ func (t *Table) SetError(err error) {
 	}
 }
 
-// documentError turns an error of encoding/csv into the error type of documents.
+// documentError turns an error of encoding/csv into the error type of documents, with line and column.
 func (t *Table) documentError(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		if e, ok := errors.AsType[*document.Error](p.Err); ok {
@@ -322,7 +324,7 @@ func (t *Table) documentError(err error) error {
 	return fmt.Errorf("reading %s: %w", t.Name, err)
 }
 
-// Fail returns a finding about field i of the current row.
+// Fail returns an error about field i of the current row, with its position in the file.
 func (t *Table) Fail(i int, column, found, expected string) *document.Error {
 	line, col := t.csv.FieldPos(i)
 	e := &document.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
@@ -346,7 +348,7 @@ func Quote(s string) string {
 }
 
 // WriteFile writes a file completely or not at all, compressed if path ends in .gz. The bytes depend only on the
-// content.
+// content. changed returns whether the file had other content before.
 func WriteFile(path string, write func(io.Writer) error, opts ...document.WriteOption) (changed bool, err error) {
 	var b bytes.Buffer
 	if strings.HasSuffix(path, ".gz") {
