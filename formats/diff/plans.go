@@ -100,7 +100,7 @@ func (r *Recorder) addModels(a, b *formats.Plan) {
 	})
 }
 
-// promiseText returns the promise for a deployed model.
+// promiseText returns what plan p promises for a deployed model, or zero values if the plan promises nothing.
 func promiseText(p *formats.Plan, d *formats.Deployed) formats.Served {
 	if p.Section == nil {
 		return formats.Served{}
@@ -108,7 +108,8 @@ func promiseText(p *formats.Plan, d *formats.Deployed) formats.Served {
 	return p.Section.PromiseFor(d)
 }
 
-// slowest returns the planned latency of a model: that of its slowest pipeline.
+// slowest returns the planned latency of a model, that of its slowest pipeline, including the time that a batch
+// takes to fill.
 func slowest(m *formats.Deployed) document.Micros {
 	maxLatency := document.Micros(0)
 	for i := range m.Pipelines {
@@ -117,8 +118,7 @@ func slowest(m *formats.Deployed) document.Micros {
 	return maxLatency
 }
 
-// addPipelines matches the pipelines of each model first by their form (cuts, devices, shares, batch), then the
-// rest by their device kinds. Pipelines without a match are recorded as added or removed.
+// addPipelines records what changed between the pipelines of two plans, model by model.
 func (r *Recorder) addPipelines(a, b *formats.Plan) {
 	r.section = "pipelines"
 	for _, p := range pairByName(a.Deployment, b.Deployment, modelName) {
@@ -157,7 +157,7 @@ func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 	}
 }
 
-// addPipeline compares two pipelines over the same device kinds.
+// addPipeline records what changed between two pipelines that were matched, over the same device kinds.
 func (r *Recorder) addPipeline(path string, a, b *formats.Pipeline) {
 	r.addCount(path+" batch", a.Batch, b.Batch, neutral)
 	r.addFigure(path+" rps", a.RPS, b.RPS, "rps", neutral)
@@ -183,7 +183,8 @@ func (r *Recorder) addPipeline(path string, a, b *formats.Pipeline) {
 	}
 }
 
-// shape describes the form of a pipeline, without its number of replicas and its rate.
+// shape returns the form of a pipeline as text, without its number of replicas and its rate: batch size, and for
+// every stage its blocks and share of a device kind.
 func shape(p *formats.Pipeline) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "batch %d", p.Batch)
@@ -194,7 +195,7 @@ func shape(p *formats.Pipeline) string {
 	return b.String()
 }
 
-// devices names a pipeline by the kinds of devices that it runs on.
+// devices returns the device kinds of a pipeline's stages as text, by which diffs name the pipeline.
 func devices(p *formats.Pipeline) string {
 	var kinds []string
 	for i := range p.Stages {
@@ -262,22 +263,22 @@ func bytesText(b document.Bytes) string {
 	return b.String()
 }
 
-// addUsage records how many devices of each kind each model gains or loses.
+// addUsage records how the number of devices that plans use changed, for each kind in all and by model.
 func (r *Recorder) addUsage(a, b *formats.Plan) {
 	r.section = "devices"
-	x, y := gpus(a), gpus(b)
+	oldUse, newUse := gpus(a), gpus(b)
 	models := pairByName(a.Deployment, b.Deployment, modelName)
 	for _, k := range pairByName(a.Pools, b.Pools, func(p *formats.Pool) string { return p.Device }) {
 		total := [2]float64{}
 		for _, m := range models {
 			key := [2]string{m.name, k.name}
-			total[0] += x[key]
-			total[1] += y[key]
+			total[0] += oldUse[key]
+			total[1] += newUse[key]
 		}
 		r.addFigure(k.name+" used", total[0], total[1], "", neutral)
 		for _, m := range models {
 			key := [2]string{m.name, k.name}
-			r.addFigure(k.name+" used by "+m.name, x[key], y[key], "", neutral)
+			r.addFigure(k.name+" used by "+m.name, oldUse[key], newUse[key], "", neutral)
 		}
 	}
 }
@@ -306,7 +307,7 @@ func (r *Recorder) addParams(a, b map[string]float64) {
 	}
 }
 
-// addOptions compares the options that both plans have, in the order of the first one's table.
+// addOptions records changed options that both plans have, in the order of the first one's table.
 func (r *Recorder) addOptions(a, b document.Values) {
 	r.section = "options"
 	for _, o := range a.Options() {
@@ -343,7 +344,7 @@ func (r *Recorder) addInputs(a, b []formats.Input) {
 	})
 }
 
-// addLines compares lists of sentences as sets.
+// addLines records the sentences that only one of two lists has, such as warnings.
 func (r *Recorder) addLines(a, b []string) {
 	for _, s := range a {
 		if !slices.Contains(b, s) {

@@ -116,19 +116,20 @@ func (r *Recorder) addLatency(m *formats.ProfileModel, at *formats.Measurement, 
 // a common cause, and are listed as one change.
 const fewLatencies = 4
 
-// addLatencies adds the changed latencies of one model, device by device.
+// addLatencies records the changed latencies of one model, by device kind: one by one if they are few, and
+// otherwise the range of their changes.
 func (r *Recorder) addLatencies(blockChanges []BlockChange) {
 	var kinds []string
-	byText := map[string][]BlockChange{}
+	byDevice := map[string][]BlockChange{}
 	for _, c := range blockChanges {
-		if byText[c.Device] == nil {
+		if byDevice[c.Device] == nil {
 			kinds = append(kinds, c.Device)
 		}
-		byText[c.Device] = append(byText[c.Device], c)
+		byDevice[c.Device] = append(byDevice[c.Device], c)
 	}
 	r.section = "blocks"
 	for _, kind := range kinds {
-		list := byText[kind]
+		list := byDevice[kind]
 		if len(list) <= fewLatencies {
 			for i := range list {
 				c := &list[i]

@@ -8,8 +8,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// Queues compares the sections of two plans of queues: the number of identical instances, classes, estimators and
-// the first groups.
+// Queues records what changed between two plans of LLM servers: the number of identical instances, classes of
+// requests, and the first request groups.
 func Queues(a, b *formats.Plan, r *Recorder) {
 	x, y := formats.QueueOf(a), formats.QueueOf(b)
 	if x == nil || y == nil {

@@ -25,8 +25,8 @@ func Reports(a, b *formats.Report) *Result {
 		r.addOutcomes(name+" ", &x.Counts, &y.Counts, &x.Latency, &y.Latency)
 		r.addOptional(name+" max load factor", x.MaxLoadFactor, y.MaxLoadFactor, "", moreIsBetter)
 	})
-	usedTime := func(d *formats.DeviceReport) string { return plural(d.Count, "device") }
-	eachPair(r, "devices", a.Devices, b.Devices, func(d *formats.DeviceReport) string { return d.Device }, "", usedTime, func(kind string, x, y *formats.DeviceReport) {
+	deviceCount := func(d *formats.DeviceReport) string { return plural(d.Count, "device") }
+	eachPair(r, "devices", a.Devices, b.Devices, func(d *formats.DeviceReport) string { return d.Device }, "", deviceCount, func(kind string, x, y *formats.DeviceReport) {
 		r.addCount(kind+" devices", x.Count, y.Count, neutral)
 		r.addShare(kind+" busy", &x.Utilisation, &y.Utilisation, neutral)
 	})

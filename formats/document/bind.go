@@ -223,7 +223,8 @@ func (b *binder) object(n *node, v reflect.Value) {
 	}
 }
 
-// member binds a field of an object.
+// member sets field f of the struct `object` from the value n. A field with a default may not be given an explicit
+// zero.
 func (b *binder) member(n *node, object reflect.Value, f *fieldInfo) {
 	mark := len(b.path)
 	b.field(f.name)
@@ -236,7 +237,7 @@ func (b *binder) member(n *node, object reflect.Value, f *fieldInfo) {
 	b.path = b.path[:mark]
 }
 
-// present returns the fields that an object has, one bit for each.
+// present returns the fields of the struct that an object has, one bit for each.
 func (info *structInfo) present(n *node) (fields uint64) {
 	n.eachChild(func(k *key, _ *node) bool {
 		if f, ok := info.byName[k.name]; ok {
@@ -276,7 +277,8 @@ func (info *structInfo) knownNames() []string {
 	return append(slices.Clone(info.names), info.sectionNames()...)
 }
 
-// refuseUnknown adds a finding for an unknown field. seenFields are the fields that the object has.
+// refuseUnknown records an error for a field that the struct does not have, with a hint at a similar one.
+// seenFields has a bit for each field that the object has: these are not suggested.
 func (b *binder) refuseUnknown(k *key, info *structInfo, seenFields uint64) {
 	mark := len(b.path)
 	b.field(shortened(k.name))

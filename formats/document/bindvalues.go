@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// slice binds a list. The slice grows with the values that were bound, because a text of two bytes a value must
-// not allocate memory for a model each.
+// slice sets the Go slice v from the list n. It grows with the values that were bound, because a text of two bytes
+// a value must not allocate memory for a model each.
 func (b *binder) slice(n *node, v reflect.Value) {
 	if n.kind != listNode {
 		b.fail(n, "a list", "")
@@ -114,7 +114,7 @@ func (b *binder) integer(n *node, v reflect.Value) {
 	v.SetInt(i)
 }
 
-// numberHint returns a hint for a number that was written as text.
+// numberHint returns a hint for a value that should be a number but was written as text, with quotes or a unit.
 func numberHint(n *node) string {
 	if n.kind == stringNode && isNumber(n.text) {
 		return "take the quotes off"
@@ -145,7 +145,8 @@ func (b *binder) micros(n *node, v reflect.Value) {
 	}
 }
 
-// unit binds a value that a person writes with a unit.
+// unit sets v from a value that a person writes with a unit, such as 200ms, read by parse. If bare is set, it may
+// also be a whole number without a unit.
 func (b *binder) unit(n *node, v reflect.Value, expected, hint string, bare bool, parse func(string) (any, error)) {
 	if n.kind != stringNode && !(bare && n.kind == numberNode) {
 		b.fail(n, expected, hint)

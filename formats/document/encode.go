@@ -189,11 +189,13 @@ func Join(path, name string) string {
 // appendCompact writes JSON without any space.
 func appendCompact(b []byte, n *node) []byte { return appendLine(b, n, "") }
 
-// appendCompactText does the same for a text that scanJSON has checked.
+// appendCompactText appends the JSON text of a value, which scanJSON has checked, without the white space between
+// its parts.
 func appendCompactText(b []byte, text string) []byte {
 	p := jsonParser{s: text}
 	for p.i < len(text) {
 		switch c := text[p.i]; c {
+		// Between the parts there is only white space; texts are read as a whole.
 		case ' ', '\t', '\n', '\r':
 			p.i++
 		case '"':
@@ -206,8 +208,9 @@ func appendCompactText(b []byte, text string) []byte {
 	return b
 }
 
-// appendPretty writes JSON for people, with two spaces per level. An object without inner objects, and a list of
-// plain values, is on one line if it fits. Longer lists of plain values are filled line by line.
+// appendPretty appends a value as JSON for people, with two spaces per level. An object without inner objects, and
+// a list of plain values, is on one line if it fits. Longer lists of plain values are filled line by line. indent
+// counts the levels around it, column the characters before it on its line.
 func appendPretty(b []byte, n *node, indent, column int) []byte {
 	if n.kind < listNode || n.len() == 0 {
 		return appendCompact(b, n)
@@ -253,7 +256,7 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 	return append(b, closing)
 }
 
-// isFlat reports whether n has no object inside and at most depth-1 further levels.
+// isFlat returns whether n has no object inside and at most depth-1 further levels of lists.
 func isFlat(n *node, depth int) bool {
 	if n.kind < listNode {
 		return true

@@ -19,7 +19,8 @@ type Error struct {
 	Hint     string // the remedy, if there is one to name
 }
 
-// Error returns one line, and a second line with the hint if there is one.
+// Error returns the message on one line, as "file:line:column: path: found …, expected …", and a hint on a second
+// line if there is one.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.File != "" {
@@ -104,7 +105,7 @@ func (f *findings) add(e *Error) {
 	f.list = append(f.list, e)
 }
 
-// err returns nil, the only finding, or all findings.
+// err returns the findings as an error: nil, the only one, or all of them.
 func (f *findings) err() error {
 	switch len(f.list) {
 	case 0:

@@ -75,7 +75,7 @@ type jsonParser struct {
 
 func (p *jsonParser) space() { p.i = jsontext.Space(p.s, p.i) }
 
-// fail panics with a finding about the text at position i.
+// fail panics with an error about the text at position i: what it found there, what was expected, and a hint.
 func (p *jsonParser) fail(i int, expected, hint string) {
 	found := "the end of the file"
 	if i < len(p.s) {
@@ -223,7 +223,8 @@ func (p *jsonParser) list(n *node, depth int) {
 	}
 }
 
-// child reads the current value of a text that was checked before. It skips the contents of a list or object.
+// child reads the current value of a text that was checked before. It skips the contents of a list or object,
+// which it returns as text.
 func (p *jsonParser) child() node {
 	c := p.s[p.i]
 	if c != '{' && c != '[' {
@@ -254,8 +255,8 @@ func (p *jsonParser) child() node {
 	}
 }
 
-// each reads the children of a list or object that scanJSON has checked. base is the position of its text in the
-// document.
+// each calls f with every child of a list or object that scanJSON has checked, until f returns false. base is the
+// position of its text in the document.
 func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bool) {
 	p.i++
 	p.space()
@@ -282,7 +283,7 @@ func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bo
 	}
 }
 
-// number reads a number. p.i is at its first byte.
+// number returns the text of the number at p.i, its first byte. It panics with an *Error if it is none.
 func (p *jsonParser) number() string {
 	start := p.i
 	end, _, fault := jsontext.Number(p.s, start)
@@ -306,7 +307,8 @@ func isNumber(s string) bool {
 	return fault == jsontext.NoFault && end == len(s)
 }
 
-// str reads a string. p.i is at its opening quote. A string without escapes is a part of the text.
+// str returns the content of the string at p.i, its opening quote. A string without escapes is a part of the text,
+// and needs no memory of its own.
 func (p *jsonParser) str() string {
 	start := p.i + 1
 	end, isPlain, fault := jsontext.String(p.s, p.i)

@@ -102,7 +102,8 @@ func (o *Option) Accept(value any) (any, error) {
 	return nil, &Error{Path: "--" + o.Name, Found: found, Expected: o.Expected(), Hint: hint}
 }
 
-// Wrong describes a value that the option does not accept. For an accepted value it returns "".
+// Wrong returns what is wrong with a value for the option, as text, and a hint. For an accepted value both are
+// empty.
 func (o *Option) Wrong(value any) (found, hint string) {
 	isRight := reflect.TypeOf(value) == reflect.TypeOf(o.zeroValue())
 	found = fmt.Sprint(value)
@@ -132,7 +133,7 @@ func (o *Option) isInRange(x float64) bool {
 	return x >= o.Min && !math.IsInf(x, 0) && (o.Max == 0 || x < o.Max || x == o.Max && !o.MaxExcluded)
 }
 
-// Expected describes the values that the option accepts.
+// Expected returns a description of the values that the option accepts, for messages.
 func (o *Option) Expected() string {
 	switch o.Type {
 	case FlagOption:

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Schema returns the JSON Schema of documents with one of these sections. It combines the schema of the document
-// with those of the sections and of the options of each. name is the name of such a document.
+// Schema returns the JSON Schema of documents that have one of several sections. It combines the document's
+// schema, text, with those of the sections and of the options of each. name is the name of such a document.
 func Schema(text, name string, list []Section) ([]byte, error) {
 	root, err := parseSchema(text)
 	if err != nil {
@@ -46,7 +46,8 @@ func parseSchema(text string) (node, error) {
 	return root, nil
 }
 
-// sectionChoice returns the schema of a document with one of its sections.
+// sectionChoice returns the schema that holds for a document with one of its sections: the section is there and,
+// if sections have options, kind and options are the section's.
 func sectionChoice(section string, options bool) node {
 	out := objectOf("required", listNodeOf(textNode(section)))
 	if options {
@@ -60,7 +61,7 @@ func sectionChoice(section string, options bool) node {
 // optionsDefinition returns the name of the definition of a kind's options.
 func optionsDefinition(kind string) string { return strings.ToUpper(kind[:1]) + kind[1:] + "Options" }
 
-// putOptions adds the kinds of a document, and the options of each.
+// putOptions adds to a schema the kinds that a document may have, one for each section, and the options of each.
 func putOptions(root *node, list []Section, name string) {
 	kinds := listNodeOf()
 	for i := range list {
@@ -83,7 +84,7 @@ func putOptions(root *node, list []Section, name string) {
 	root.field("properties").put("options", objectOf("type", textNode("object")))
 }
 
-// schema describes the values that an option accepts.
+// schema returns the JSON Schema of the values that an option accepts in a document.
 func (o *Option) schema() node {
 	words := listNodeOf()
 	for _, w := range o.Choices {
@@ -129,7 +130,7 @@ func (n *node) put(name string, item node) {
 	n.children.keys, n.children.items = append(n.children.keys, key{name: name}), append(n.children.items, item)
 }
 
-// objectOf makes an object of names and values.
+// objectOf returns a JSON object. pairs has names and values in turn.
 func objectOf(pairs ...any) node {
 	n := node{kind: objectNode, children: &nodeChildren{}}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -104,9 +104,9 @@ func (v Values) Equal(w Values) bool {
 
 var valuesType = reflect.TypeFor[Values]()
 
-// isStored reports whether a plan stores the option. It has to have a key, and what it needs has to be set. A flag
-// that is off by default must be on. A number that is given as a word, or a text that is still to be found, is not
-// stored.
+// isStored returns whether a plan stores an option's value: the option has a key, an option that it needs is set,
+// and it is not a flag that is off by default and off. A number that is given as a word, or a text that is still
+// to be found, is not stored.
 func (v Values) isStored(o *Option) bool {
 	if word, isText := v.Get(o.Name).(string); isText && (o.Type == NumberOption || o.Type == TextOption && slices.Contains(o.Choices, word)) {
 		return false
@@ -129,7 +129,7 @@ func (v Values) PlanForm() Values {
 	return out
 }
 
-// node writes the values that a plan stores, in the order of the table.
+// node returns the values that a plan stores as a JSON object, in the order of the options.
 func (v Values) node() node {
 	k := &nodeChildren{}
 	for i := range v.options {
@@ -151,7 +151,7 @@ func (v Values) node() node {
 	return node{kind: objectNode, children: k}
 }
 
-// values binds the options of a plan against the table of its kind.
+// values sets v from the options of a plan, which must be those of the plan's kind.
 func (b *binder) values(n *node, v reflect.Value) {
 	if n.kind != objectNode {
 		b.fail(n, "an object", "")
@@ -191,7 +191,8 @@ func (b *binder) values(n *node, v reflect.Value) {
 	v.Set(reflect.ValueOf(out.PlanForm()))
 }
 
-// value binds one option.
+// value returns the value of one option from n. It returns false after recording an error if the option does not
+// accept it.
 func (b *binder) value(o *Option, n *node) (any, bool) {
 	bound := reflect.New(reflect.TypeOf(o.zeroValue())).Elem()
 	switch {
@@ -229,7 +230,7 @@ func (o *Option) accepts(value any) bool {
 	return found == ""
 }
 
-// Check checks the values of a plan as Accept does, and adds findings with their paths.
+// Check reports to c the values of a plan's options that the options do not accept.
 func (v Values) Check(c *Checker) {
 	for i := range v.options {
 		o := &v.options[i]

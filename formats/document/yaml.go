@@ -150,7 +150,7 @@ func (y *yamlReader) scalar(n *node, a *yaml.Node) {
 	}
 }
 
-// partNode returns the node of a part of a list or object.
+// partNode returns the node of a part of a list or object. part is its step in the path, for errors.
 func (y *yamlReader) partNode(part string, a *yaml.Node, depth int) node {
 	y.path = append(y.path, part)
 	n := y.node(a, depth+1)
@@ -158,7 +158,7 @@ func (y *yamlReader) partNode(part string, a *yaml.Node, depth int) node {
 	return n
 }
 
-// mapping reads keys and values, which alternate.
+// mapping sets n to an object with the given keys and values, which alternate in content.
 func (y *yamlReader) mapping(n *node, content []*yaml.Node, depth int) {
 	n.kind = objectNode
 	if len(content) == 0 {

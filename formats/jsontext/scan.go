@@ -118,7 +118,8 @@ func Unescape[T Text](dst []byte, content T, strict bool) (out []byte, position 
 
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// escape reads the escape whose backslash is s[i] and, if it is half of a surrogate pair, its other half.
+// escape returns the character of the escape whose backslash is s[i], and the position behind it. Half of a
+// surrogate pair is read with its other half.
 func escape[T Text](s T, i int) (r rune, next int, fault Fault) {
 	if i++; i == len(s) {
 		return 0, i, BadEscape

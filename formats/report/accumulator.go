@@ -83,7 +83,8 @@ func (a *Accumulator) Arrive(model int32, arrivedAt time.Duration) {
 	}
 }
 
-// Complete records that the request that arrived at arrivedAt was answered at completedAt, with its deadline.
+// Complete records that the request that arrived at arrivedAt was answered at completedAt. It was late if that is
+// after its deadline.
 func (a *Accumulator) Complete(model int32, arrivedAt, completedAt, deadline time.Duration) {
 	if !a.IsCounted(arrivedAt) {
 		return
@@ -115,7 +116,7 @@ func (a *Accumulator) Drop(model int32, arrivedAt time.Duration, reason int) {
 	}
 }
 
-// Batch records a batch that was dispatched at its first stage.
+// Batch records a batch of a model that was dispatched at its first stage. Batches of the warm-up do not count.
 func (a *Accumulator) Batch(model int32, size int, startedAt time.Duration) {
 	if startedAt < a.cfg.Warmup {
 		return
@@ -137,7 +138,7 @@ func (a *Accumulator) windowIndex(moment time.Duration) int32 {
 	return int32((moment - a.cfg.Warmup) / a.cfg.Window)
 }
 
-// window returns the window of an arrival, or nil without windows.
+// window returns the counts of the window of time in which a moment lies, or nil if the report has no windows.
 func (a *Accumulator) window(m *modelCounts, moment time.Duration) *outcomeCounts {
 	if a.cfg.Window <= 0 {
 		return nil

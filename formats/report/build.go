@@ -65,7 +65,7 @@ func Merge(runs []*Accumulator) *formats.Report {
 	return r
 }
 
-// Attained returns the share of the counted requests of models that were answered in time over runs, as Merge
+// Attained returns the share of the requests of some models that were answered in time, over all runs, as Merge
 // reports it.
 func Attained(runs []*Accumulator, models ...int) float64 {
 	var sum outcomeCounts
@@ -92,7 +92,7 @@ func (b *builder) rateOver(n int64, d time.Duration) float64 {
 	return Rate(n, d.Seconds()) / float64(len(b.runs))
 }
 
-// counts pools the runs.
+// counts returns the counts of all runs together, with the interval of the attainment if that is asked for.
 func (b *builder) counts(perRun []outcomeCounts, interval bool) formats.Counts {
 	var sum outcomeCounts
 	for i := range perRun {
@@ -145,7 +145,7 @@ func (b *builder) batchSizes(model int) map[string]int64 {
 	return out
 }
 
-// devices adds the use of each device kind over the runs.
+// devices returns the use of each device kind, summed over the runs.
 func (b *builder) devices() []formats.DeviceReport {
 	var out []formats.DeviceReport
 	for _, a := range b.runs {
@@ -174,7 +174,8 @@ func (b *builder) devices() []formats.DeviceReport {
 	return out
 }
 
-// windows reports each window over all models and, if there are several models, then each model's.
+// windows adds the report of each window of time over all models and, if there are several models, then each
+// model's.
 func (b *builder) windows() {
 	if b.cfg.Window <= 0 {
 		return
@@ -211,12 +212,12 @@ func (b *builder) windows() {
 				}
 			}
 			sum.add(&c)
-			var lat []time.Duration
+			var modelLatencies []time.Duration
 			if w < len(samples[i]) {
-				lat = samples[i][w]
+				modelLatencies = samples[i][w]
 			}
-			latencies = append(latencies, lat...)
-			perModel[i] = b.window(b.cfg.Models[i], start, width, &c, lat)
+			latencies = append(latencies, modelLatencies...)
+			perModel[i] = b.window(b.cfg.Models[i], start, width, &c, modelLatencies)
 		}
 		b.report.Windows = append(b.report.Windows, b.window(Model{}, start, width, &sum, latencies))
 		if len(perModel) > 1 {
@@ -235,7 +236,7 @@ func (b *builder) window(model Model, start, width time.Duration, c *outcomeCoun
 	}
 }
 
-// warn adds warnings about figures that are doubtful.
+// warn adds warnings about figures that are doubtful: requests without an end, and models without requests.
 func (b *builder) warn(totals []outcomeCounts) {
 	var sum outcomeCounts
 	for i := range totals {
@@ -251,7 +252,7 @@ func (b *builder) warn(totals []outcomeCounts) {
 	}
 }
 
-// summarise computes the summary of latencies. It sorts the samples in place.
+// summarise returns the mean and percentiles of latencies. It sorts them in place.
 func summarise(samples []time.Duration) formats.LatencySummary {
 	if len(samples) == 0 {
 		return formats.LatencySummary{}

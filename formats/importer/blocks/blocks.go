@@ -18,7 +18,7 @@ var (
 	cutHeader     = []string{"model", "after_block", "bytes_fp16_batch1"}
 )
 
-// table reads a CSV file with a fixed header and calls row for each of its rows.
+// table reads a CSV file whose header must be exactly this one, and calls row for each of its rows.
 func table(r io.Reader, name string, header []string, row func(t *csvfile.Table) error) error {
 	t, err := csvfile.ReadTable(r, name)
 	if err != nil {

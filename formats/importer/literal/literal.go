@@ -22,8 +22,8 @@ type Value struct {
 // maxBytes bounds the bytes that are read of a file.
 const maxBytes = 256 << 20
 
-// Parse reads a number, true or false, a JSON array of them (nested as the dimensions are), or a file whose name
-// ends in .npy or .json.
+// Parse returns the tensor that a text gives: a number, true or false, a JSON array of them (nested as the
+// dimensions are), or the name of a file that ends in .npy or .json.
 func Parse(text string) (Value, error) {
 	switch strings.ToLower(filepath.Ext(text)) {
 	case ".npy":
@@ -202,7 +202,8 @@ func ParseNPY(data []byte) (Value, error) {
 	return v, nil
 }
 
-// quotedText returns the text in quotes behind a key of a NumPy header.
+// quotedText returns the text in single quotes behind a key in the header of a NumPy file, or false if there is
+// none.
 func quotedText(header, key string) (string, bool) {
 	_, remaining, ok := strings.Cut(header, key)
 	if remaining = strings.TrimSpace(remaining); !ok || remaining == "" || remaining[0] != '\'' {

@@ -86,7 +86,8 @@ var tables = []table{
 	{"serving", []string{"concurrency", "ttft_ms", "tpot_ms"}, servingRow},
 }
 
-// Read adds the contents of a file to the set.
+// Read adds the measurements in a file to the set. The columns of a CSV file tell which of the known tables it is;
+// a JSON file is the result of a benchmark.
 func (s *Set) Read(in io.Reader, name string) error {
 	f, err := csvfile.New(in, name)
 	if err != nil {
@@ -99,17 +100,17 @@ func (s *Set) Read(in io.Reader, name string) error {
 	if err != nil {
 		return err
 	}
-	column := slices.IndexFunc(tables, func(k table) bool {
+	tableIndex := slices.IndexFunc(tables, func(k table) bool {
 		return !slices.ContainsFunc(k.columns, func(c string) bool { return !slices.Contains(t.Header, c) })
 	})
-	if column < 0 {
+	if tableIndex < 0 {
 		var knownColumns []string
 		for _, k := range tables {
 			knownColumns = append(knownColumns, k.name+" ("+strings.Join(k.columns, ",")+")")
 		}
 		return t.Fail(0, "", "the columns "+strings.Join(t.Header, ","), "those of one of "+strings.Join(knownColumns, ", "))
 	}
-	if err := t.EachRow(func() error { tables[column].row(s, reader{t}); return nil }); err != nil {
+	if err := t.EachRow(func() error { tables[tableIndex].row(s, reader{t}); return nil }); err != nil {
 		return err
 	}
 	s.Sources = append(s.Sources, name)
@@ -126,7 +127,8 @@ const (
 	maxTime   = maxMS * time.Millisecond
 )
 
-// device returns the kind of device for others' name of a GPU.
+// device returns our name of a device kind for the name of a GPU in others' files: without maker, memory size and
+// form.
 func device(name string) string {
 	name = strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(name)), "NVIDIA ")
 	for _, variantSuffix := range []string{"-80GB", "-80G", "-40GB", "_SXM", "-POWER-CAPPED"} {
@@ -175,7 +177,7 @@ func stepRow(s *Set, r reader) {
 	s.Steps = append(s.Steps, m)
 }
 
-// composeLayers records that the iterations of an instance are sums of kernels.
+// composeLayers records that the iterations of an instance were not measured as a whole: they are sums of kernels.
 func (s *Set) composeLayers(key InstanceKey) {
 	if s.Kernels == nil {
 		s.Kernels = map[InstanceKey]bool{}
@@ -207,11 +209,11 @@ func wholeRow(s *Set, r reader) {
 // another. During one request, all others run their prompts and answers once as well, so the time is that of a
 // batch from start to end. The time to the first token of a request alone is the time of its prompt.
 func servingRow(s *Set, r reader) {
-	combined := "concurrency"
-	if r.Text(combined) == "" && r.Text("batch") != "" {
-		combined = "batch"
+	batchColumn := "concurrency"
+	if r.Text(batchColumn) == "" && r.Text("batch") != "" {
+		batchColumn = "batch"
 	}
-	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.Whole(combined, 1, maxTokens), Tokens: r.Whole("input_tokens", 1, maxTokens), Output: r.Whole("output_tokens", 1, maxTokens)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.Whole(batchColumn, 1, maxTokens), Tokens: r.Whole("input_tokens", 1, maxTokens), Output: r.Whole("output_tokens", 1, maxTokens)}
 	m.Engine = r.Text("framework")
 	for _, column := range []string{"precision", "pp", "attn_dp", "moe_ep"} { // another layout counts as another engine
 		text := r.Text(column)

@@ -53,8 +53,8 @@ type metaFile struct {
 // defaultBlock is the number of tokens in a KV block of vLLM by default.
 const defaultBlock = 16
 
-// ReadMeta reads a meta.json. The KV capacity must be in it, or be given as the server reported it (kvTokens above
-// 0). A computed capacity would spoil the results.
+// ReadMeta reads a meta.json, the settings of a server that was measured. The capacity of the KV cache must be in
+// it, or be given as the server reported it (kvTokens above 0). A computed capacity would spoil the results.
 func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 	var f metaFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
@@ -209,8 +209,9 @@ type benchFile struct {
 	MedianITL   *float64 `json:"median_itl_ms"`
 }
 
-// readBench reads a closed loop of n clients as iterations of a batch of n: the median time between tokens at the
-// mean context and, for one client, the median time to the first token.
+// readBench adds the result of a benchmark in which n clients each send their next request when one is answered.
+// It counts as an iteration of a batch of n: the median time between tokens at the mean context and, for one
+// client, the median time to the first token.
 func (s *Set) readBench(in io.Reader, name string) error {
 	var f benchFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<28)).Decode(&f); err != nil {
@@ -228,10 +229,10 @@ func (s *Set) readBench(in io.Reader, name string) error {
 		return fail("median_itl_ms", "none", "a positive time: run it with --percentile-metrics ttft,tpot,itl")
 	}
 	p := InstanceKey{Model: f.Model[strings.LastIndex(f.Model, "/")+1:], TensorParallel: 1, Engine: "vllm bench serve"}
-	in1, out1 := float64(f.TotalIn)/float64(f.Completed), float64(f.TotalOut)/float64(f.Completed)
-	s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Decode, Batch: *f.Concurrency, Context: in1 + out1/2, Elapsed: time.Duration(*f.MedianITL * 1e6)})
+	meanInput, meanOutput := float64(f.TotalIn)/float64(f.Completed), float64(f.TotalOut)/float64(f.Completed)
+	s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Decode, Batch: *f.Concurrency, Context: meanInput + meanOutput/2, Elapsed: time.Duration(*f.MedianITL * 1e6)})
 	if *f.Concurrency == 1 && f.MedianTTFT != nil && *f.MedianTTFT > 0 && *f.MedianTTFT < maxMS {
-		s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Prefill, Batch: 1, Tokens: int(in1 + 0.5), Elapsed: time.Duration(*f.MedianTTFT * 1e6)})
+		s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Prefill, Batch: 1, Tokens: int(meanInput + 0.5), Elapsed: time.Duration(*f.MedianTTFT * 1e6)})
 	}
 	s.Sources = append(s.Sources, name)
 	return nil

@@ -43,7 +43,7 @@ func open[T any](path, content string, read func(io.Reader, string) (T, error)) 
 	return read(f, path)
 }
 
-// Read reads samples. Errors use name for the source.
+// Read reads labelled samples from CSV, plain or gzip. Errors use name for the source.
 func Read(r io.Reader, name string) (*SampleSet, error) {
 	t, err := openTable(r, name)
 	if err != nil {
@@ -72,7 +72,7 @@ func openTable(r io.Reader, name string) (*csvfile.Table, error) {
 	return csvfile.NewTable(f)
 }
 
-// add adds the current row.
+// add adds the current row: a label, and the values of a sample.
 func (s *SampleSet) add(t *csvfile.Table) error {
 	label, err := strconv.Atoi(t.Row[0])
 	if err != nil || label < 0 || label > maxLabel {

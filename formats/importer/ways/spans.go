@@ -43,7 +43,7 @@ type span struct {
 // nanoseconds is a time. OTLP writes it as text, some exporters as a number.
 type nanoseconds int64
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler: it reads a count of nanoseconds, a number or a text.
 func (n *nanoseconds) UnmarshalJSON(b []byte) error {
 	text := string(b)
 	if s, err := strconv.Unquote(text); err == nil {
@@ -137,7 +137,8 @@ func ReadSpans(r io.Reader, name, application string, recorder *Recorder) (trace
 	return traces, nil
 }
 
-// add adds a span. A span around others that name a model is not a task itself.
+// add adds a span of the trace. If it names a model, it is a call, in place of the span around it, which is then
+// no task itself.
 func (t *trace) add(s *span) {
 	if text := s.text(applicationKey); text != "" {
 		t.application = text
