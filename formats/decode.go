@@ -42,7 +42,7 @@ var kindTable = document.Kinds{
 // Kinds lists the kinds of documents.
 func Kinds() []string { return kindTable.Names() }
 
-// namesOf lists the names of the entries of a table.
+// namesOf returns the names of a list's entries.
 func namesOf[T any](list []T, name func(*T) string) []string {
 	var out []string
 	for i := range list {

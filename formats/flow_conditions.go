@@ -27,7 +27,8 @@ func (a *Application) Conditions() (Conditions, error) {
 	return out, c.Err()
 }
 
-// checkConditions checks the expressions of an application.
+// checkConditions compiles the expressions of an application (conditions, numbers of items, routes), reports wrong
+// ones to c, and returns the others by their field paths.
 func (a *Application) checkConditions(c *document.Checker, fieldPath string) Conditions {
 	texts := a.expressions()
 	if len(texts) == 0 && len(a.Parameters) == 0 {

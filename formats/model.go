@@ -88,7 +88,7 @@ func (p *Profile) RequestedModels() []string {
 	return out
 }
 
-// CompareSizes orders buckets by the number of elements of their inputs.
+// CompareSizes compares two length buckets by the number of elements of their inputs, for sorting.
 func CompareSizes(a, b []TensorInfo) int {
 	elements := func(list []TensorInfo) (sum float64) {
 		for _, t := range list {
@@ -146,7 +146,7 @@ func KnownCut(bytes int64) CutBytes {
 // Known reports whether the profile says the size.
 func (c CutBytes) Known() bool { return c != 0 }
 
-// Bytes returns the size, or 0 if it is not known.
+// Bytes returns the bytes of a cut, or 0 if they are not known.
 func (c CutBytes) Bytes() int64 {
 	if c == NoBytes {
 		return 0

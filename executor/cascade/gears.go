@@ -136,7 +136,7 @@ func (g *CascadeAnswerer) EverySecond(now time.Duration) {
 // SeenRates returns the rates that were seen.
 func (g *CascadeAnswerer) SeenRates() *drift.RateHistory { return &g.ranges.Rates }
 
-// Admit prepares the job's record of which models answer its samples.
+// Admit prepares the record of which models answer the samples of a new job.
 func (g *CascadeAnswerer) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error {
 	state, ok := j.AnswerState.(*cascadeJob)
 	if !ok {
@@ -279,7 +279,8 @@ func (g *CascadeAnswerer) PolicyTold(b *turn.Batch) {
 	}
 }
 
-// CompleteRequest makes a request's latest answer its final one.
+// CompleteRequest makes a request's latest answer its final one, when the policy finds it certain enough. The job
+// is answered with its last sample.
 func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 	c := g.Core
 	if c.RequestIn(slot) == nil || g.requests[slot].answer < 0 {

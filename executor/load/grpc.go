@@ -58,7 +58,7 @@ func newGRPCTarget(u *url.URL, cfg *Config) (*grpcTarget, error) {
 
 func (t *grpcTarget) close() { t.conn.Close() }
 
-// withToken adds the token to the metadata of a call.
+// withToken returns the context with the configured token in the metadata of a call, if there is one.
 func (t *grpcTarget) withToken(ctx context.Context) context.Context {
 	if t.token == "" {
 		return ctx

@@ -209,7 +209,8 @@ func (b *requestBody) Close() error {
 	return nil
 }
 
-// readAll reads the body of an answer into buf, which may grow.
+// readAll reads the body of an answer into buf, which may grow, and returns it. An answer above maxAnswer bytes is
+// an error.
 func readAll(buf []byte, resp *http.Response) ([]byte, error) {
 	if n := resp.ContentLength; n > maxAnswer {
 		return buf, fmt.Errorf("an answer of %d bytes", n)

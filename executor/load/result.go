@@ -139,7 +139,7 @@ func (r *recorder) merge(o *recorder) {
 	r.max = max(r.max, o.max)
 }
 
-// counts returns the counts of a run of so many seconds.
+// counts returns the recorded counts of a run of so many seconds, with attainment and goodput.
 func (r *recorder) counts(seconds float64) formats.Counts {
 	c := formats.Counts{Requests: r.requests, Completed: r.completed, Late: r.late, DroppedByReason: map[string]int64{}}
 	for reason, n := range r.reasons {
@@ -150,7 +150,7 @@ func (r *recorder) counts(seconds float64) formats.Counts {
 	return c
 }
 
-// latency returns the summary of the latencies.
+// latency returns the mean and percentiles of the recorded latencies.
 func (r *recorder) latency() formats.LatencySummary {
 	if r.completed == 0 {
 		return formats.LatencySummary{}

@@ -102,7 +102,7 @@ func (m *Model) fields() map[string]any {
 	return fields
 }
 
-// drawLengths draws the lengths of a request that its trace does not have.
+// drawLengths draws the lengths of prompt and answer of a request, unless the schedule's trace has them.
 func (t *textTarget) drawLengths(a *arrivals.Request) {
 	if a.PromptTokens == 0 {
 		a.PromptTokens = t.lengths[a.Model][0]()

@@ -173,8 +173,8 @@ type generateResult struct {
 // stallTimeout is how long a client may take to read an event.
 const stallTimeout = 30 * time.Second
 
-// generateStream answers with the pieces of the text as they come. The last event has the parameters of the answer.
-// If the request fails after the first piece, the last event is the error.
+// generateStream answers a request for text with its pieces as events, as they come. The last event has the
+// parameters of the answer. If the request fails after the first piece, the last event is the error.
 func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *ModelInfo, req *Request, holder *httplimit.Holder) *Error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()

@@ -28,7 +28,7 @@ func (h *health) status(service string) (healthpb.HealthCheckResponse_ServingSta
 	return healthpb.HealthCheckResponse_NOT_SERVING, true
 }
 
-// Check answers one probe.
+// Check answers one health probe of a service.
 func (h *health) Check(_ context.Context, in *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	st, ok := h.status(in.GetService())
 	if !ok {
@@ -37,7 +37,7 @@ func (h *health) Check(_ context.Context, in *healthpb.HealthCheckRequest) (*hea
 	return &healthpb.HealthCheckResponse{Status: st}, nil
 }
 
-// List answers for every service.
+// List answers a probe for the status of every service.
 func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
 	out := &healthpb.HealthListResponse{Statuses: map[string]*healthpb.HealthCheckResponse{}}
 	for _, name := range []string{"", oippb.GRPCInferenceService_ServiceDesc.ServiceName} {

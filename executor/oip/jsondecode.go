@@ -278,7 +278,8 @@ func paramInt(v Param) (int64, bool) {
 	return 0, false
 }
 
-// outputRequests reads the array of requested outputs.
+// outputRequests reads the JSON array of the outputs that a request wants, each with whether it is to come as
+// binary data.
 func (d *decoder) outputRequests(r *Request) *Error {
 	return d.Array(func(i int) *Error {
 		var o OutputRequest

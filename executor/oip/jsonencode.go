@@ -119,7 +119,8 @@ func (e *encoder) comma() {
 	}
 }
 
-// params appends the parameters, sorted by name.
+// params appends parameters as members of a JSON object, sorted by name. A value that JSON cannot carry is an
+// error.
 func (e *encoder) params(params map[string]Param) {
 	names := make([]string, 0, len(params))
 	for name := range params {

@@ -193,7 +193,8 @@ func (d *decoder) data(t *Tensor) *Error {
 	return err
 }
 
-// nestedData reads elements that are nested like shape.
+// nestedData reads the elements of a tensor from JSON arrays that are nested like shape, the rest of the tensor's
+// shape from this level on.
 func (d *decoder) nestedData(t *Tensor, shape []int64) *Error {
 	if d.Peek() != '[' {
 		return d.Syntax("found %s where shape %v wants an array", d.DescribeNext(), t.Shape)

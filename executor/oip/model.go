@@ -134,7 +134,7 @@ func (c *Catalog) Find(name, version string) (*ModelInfo, *Error) {
 	return m, nil
 }
 
-// hint returns the names of the models for a message, if they are few.
+// hint returns the names of the served models for an error message, unless they are too many.
 func (c *Catalog) hint() string {
 	if len(c.models) == 0 || len(c.models) > 16 {
 		return ""

@@ -148,7 +148,8 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, 
 	return NotFound("no such path %q", httplimit.Clip(r.URL.Path))
 }
 
-// notReady returns the reason why the server is not ready.
+// notReady returns the reason why the server is not ready: it drains, its memory for requests is full, or the
+// backend is not ready.
 func (s *HTTPServer) notReady() *Error {
 	if s.core.gate.IsClosed() {
 		return errDraining
@@ -213,7 +214,8 @@ func (s *HTTPServer) writeJSON(w http.ResponseWriter, v any) *Error {
 	return nil
 }
 
-// writeError answers with an error.
+// writeError answers a request with an error: its status, and a JSON body. Headers have the reason and when to try
+// again.
 func writeError(w http.ResponseWriter, err error) {
 	e := httplimit.AsError(err)
 	body := append(jsontext.AppendQuoted([]byte(`{"error":`), e.Error()), '}')

@@ -127,7 +127,7 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close implements net.Conn.
+// Close implements net.Conn. It frees the memory that is booked for the connection's calls.
 func (c *watchedConn) Close() error {
 	c.mu.Lock()
 	c.closed = true

@@ -48,7 +48,7 @@ func appendText(dst []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, field, protowire.BytesType), s)
 }
 
-// appendParam appends an entry of the parameters.
+// appendParam appends a named parameter of a request or response as a field of a protobuf message.
 func appendParam(dst []byte, name string, v Param) []byte {
 	var buf [64]byte
 	value := buf[:0]
@@ -87,7 +87,7 @@ func appendTensor(dst []byte, field protowire.Number, t *Tensor) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, field, protowire.BytesType), sub)
 }
 
-// maxResponseBytes returns an upper bound of a response's encoded size.
+// maxResponseBytes returns an upper bound of the size of a response in protobuf, for its buffer.
 func maxResponseBytes(resp *Response) int {
 	n := 64 + len(resp.Model) + len(resp.Version) + len(resp.ID)
 	for i := range resp.Outputs {

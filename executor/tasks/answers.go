@@ -133,7 +133,7 @@ func (f *applicationAnswerer) takePart(t int32, r *taskRequest) {
 	}
 }
 
-// writeOutput writes one of a request's outputs, padded with zeros.
+// writeOutput writes data as output i of a request's sample into the job's answer, padded with zeros.
 func (f *applicationAnswerer) writeOutput(q *turn.Request, i int, data []byte) {
 	size := q.Job.Model.Outputs[i].Bytes
 	to := q.Job.Outputs[i][int(q.Sample)*size:][:size]
@@ -207,7 +207,7 @@ type responseNotes struct{ skippedModules, answeredBy, items nameList }
 // nameList is a list of names, separated by commas. With several samples the names are written as SAMPLE:NAME.
 type nameList []byte
 
-// notesOf returns the notes of a request's job.
+// notesOf returns the notes for the response to a request's job, which it creates on the first call.
 func notesOf(q *turn.Request) *responseNotes {
 	notes, _ := q.Job.AnswerState.(*responseNotes)
 	if notes == nil {

@@ -73,7 +73,8 @@ func (f *TaskAnswerer) JobArrived(j *turn.Job) {
 	}
 }
 
-// RequestModel implements policy.TaskHost.
+// RequestModel implements policy.TaskHost: it returns the model (application) that the request in a slot asks for,
+// and whether the request is open.
 func (f *TaskAnswerer) RequestModel(slot int32) (model int32, open bool) {
 	if q := f.core.RequestIn(slot); q != nil {
 		return q.Job.Model.Index, !q.IsDropped
@@ -89,7 +90,7 @@ func (f *TaskAnswerer) controlOf(slot int32) policy.Control {
 	return f.control
 }
 
-// RequestArrived reveals the first tasks of a request.
+// RequestArrived begins a request: it reveals its first tasks to the policy.
 func (f *TaskAnswerer) RequestArrived(slot int32) {
 	if model, open := f.RequestModel(slot); open {
 		f.advance(func() { f.controlOf(slot).BeginRequest(slot, model, &f.Reveals) })
@@ -269,7 +270,8 @@ func (f *TaskAnswerer) AnswerRequest(req int32) {
 	}
 }
 
-// PlaceInputs has a task's inputs brought to a device as soon as they exist.
+// PlaceInputs has the inputs of a task brought to a device as soon as they exist, as the policy asks. A task that
+// does not wait is an error of the policy.
 func (f *TaskAnswerer) PlaceInputs(t, device int32) {
 	if f.IsWaiting(t) {
 		f.TaskStore.PlaceInputs(t, device)

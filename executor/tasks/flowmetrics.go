@@ -69,7 +69,7 @@ func (m *moduleMetrics) countWaiting(service int32, wasInBatch bool) {
 	s.revealedTotal.Inc()
 }
 
-// countEntered counts a task that is in a batch, and how long it waited.
+// countEntered counts a task of a module that has entered a batch, and how long it waited.
 func (m *moduleMetrics) countEntered(service int32, waitTime time.Duration) {
 	s := &m.Series[service]
 	s.waiting.Add(-1)
@@ -77,7 +77,7 @@ func (m *moduleMetrics) countEntered(service int32, waitTime time.Duration) {
 	s.queue.Observe(waitTime.Seconds())
 }
 
-// countEnded counts a task whose batch has ended.
+// countEnded counts a task of a module whose batch has ended.
 func (m *moduleMetrics) countEnded(service int32) {
 	s := &m.Series[service]
 	s.inFlight.Add(-1)
@@ -88,7 +88,7 @@ func (m *moduleMetrics) countEnded(service int32) {
 // countGivenUp counts a task that is given up while it waits.
 func (m *moduleMetrics) countGivenUp(service int32) { m.Series[service].waiting.Add(-1) }
 
-// countBatch counts a batch.
+// countBatch counts a batch of a module that has ended, and the time of its run.
 func (m *moduleMetrics) countBatch(service int32, duration time.Duration) {
 	s := &m.Series[service]
 	s.batches++

@@ -215,7 +215,7 @@ func (w *WorkerBackend) gatherInputs(b *turn.Batch, d *Device, slots *stageSlots
 	w.core.Stats.Ingress.Add(bytes)
 }
 
-// newRun returns a run, if possible one that is used again.
+// newRun returns an empty record of a run, one that is used again if there is any.
 func (w *WorkerBackend) newRun() *stageRun {
 	if n := len(w.freeRuns); n > 0 {
 		r := w.freeRuns[n-1]

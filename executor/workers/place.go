@@ -209,7 +209,7 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, isOurs []
 	return out, nil
 }
 
-// hasWorkers returns true if workers, and no other backend, execute a stage.
+// hasWorkers returns whether worker processes execute a stage of the plan, and no other backend does.
 func hasWorkers(t *policy.Tables, stage int, isOurs []bool) bool {
 	if stage >= len(t.Stages) {
 		return true
@@ -264,9 +264,9 @@ func hasNoBatchAxis(m *formats.Deployed) bool {
 	return len(m.Inputs) > 0
 }
 
-// TensorSpecs returns a plan's tensors in the form of the engine. runsWhole says that the first dimension is not
-// the batch. A plan without tensors, whose models were imported, is replayed with one float per sample. direction
-// is input or output, for names and errors.
+// TensorSpecs returns a plan's tensors in the form of the engine. runsWhole says that the model has no dimension
+// for the batch; otherwise the first one is it. A plan without tensors, whose models were imported, is replayed
+// with one float per sample. direction is input or output, for names and errors.
 func TensorSpecs(tensors []formats.TensorInfo, runsWhole bool, direction string) ([]engine.Spec, error) {
 	if len(tensors) == 0 {
 		return []engine.Spec{{Name: direction, Type: engine.F32, Shape: []int64{engine.BatchDim, 1}}}, nil

@@ -30,7 +30,7 @@ type slotRef struct {
 	slot int32
 }
 
-// release releases the slot.
+// release gives the slot back to its pool, if there is one.
 func (s *slotRef) release() {
 	if s.pool != nil {
 		s.pool.Pool.Give(s.slot)

@@ -273,7 +273,8 @@ func (k *supervisor) prepare(ctx context.Context, d *Device, p *worker.Process, 
 	return nil
 }
 
-// sourceDevices returns the other devices whose outputs a device reads.
+// sourceDevices returns the other devices whose stages' outputs the stages of a device read, and whose memory its
+// worker has to map.
 func (k *supervisor) sourceDevices(dev int32) []int32 {
 	var out []int32
 	isListed := map[int32]bool{dev: true}
@@ -291,7 +292,7 @@ func (k *supervisor) sourceDevices(dev int32) []int32 {
 	return out
 }
 
-// superviseAll supervises all workers.
+// superviseAll starts a goroutine for each worker that supervises it, once all workers run.
 func (k *supervisor) superviseAll() {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	for i, d := range k.ownDevices {
@@ -300,7 +301,7 @@ func (k *supervisor) superviseAll() {
 	}
 }
 
-// killAll ends all workers at once.
+// killAll kills all workers and waits for their end, if the start has failed.
 func (k *supervisor) killAll() {
 	for _, d := range k.ownDevices {
 		if d.Process != nil {

@@ -172,7 +172,7 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 	c.FinishHop(b, d.Index, start, end)
 }
 
-// handleLost handles the loss of a device's worker, and of its runs.
+// handleLost handles the loss of a device's worker: it tells the policy, and the batches of its runs fail.
 func (w *WorkerBackend) handleLost(d *Device) {
 	d.Process = nil
 	w.setUp(d, false)

@@ -67,7 +67,8 @@ type Counts struct {
 	err             error
 }
 
-// OpenCounts opens a file of counts, plain or gzip.
+// OpenCounts opens a CSV file, plain or gzip, with counts of requests per interval, and returns a source that
+// spreads them over the intervals.
 func OpenCounts(path string, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
 	f, err := open(path)
 	if err != nil {

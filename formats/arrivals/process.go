@@ -34,7 +34,8 @@ func Gamma(rng *rand.Rand, model int32, rps, cv float64, end time.Duration) Sour
 	return newProcess(model, rps, end, g.Rand)
 }
 
-// Uniform returns evenly spaced arrivals, the first after half a gap.
+// Uniform returns a source of evenly spaced arrivals for a model, rps a second until end, the first after half a
+// gap.
 func Uniform(model int32, rps float64, end time.Duration) Source {
 	p := newProcess(model, rps, end, func() float64 { return 1 }).(*process)
 	p.nextArrival = p.mean / 2

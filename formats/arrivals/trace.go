@@ -267,7 +267,8 @@ func (t *Trace) model(r *Request) *document.Error {
 	return e
 }
 
-// time returns the time in the current row's column i, which holds seconds or microseconds.
+// time returns the time in the current row's column i, which holds seconds if the column's name is t_s, and else
+// microseconds.
 func (t *Trace) time(i int) (time.Duration, *document.Error) {
 	var d time.Duration
 	var err error

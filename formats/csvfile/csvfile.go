@@ -143,7 +143,8 @@ func OpenTable(path string) (*Table, error) {
 	return t, nil
 }
 
-// NewTable reads the header of a file.
+// NewTable returns the table in a file, after reading its header. If the file is plain in spite of a name that
+// ends in .gz, an error says so.
 func NewTable(f *File) (*Table, error) {
 	t, err := newTable(f)
 	if e, ok := errors.AsType[*document.Error](err); ok && f.isPlain && e.Hint == "" {
@@ -177,7 +178,7 @@ func newTable(f *File) (*Table, error) {
 	return t, nil
 }
 
-// Expect fails unless the header is exactly this one.
+// Expect returns an error unless the table's header is exactly this one.
 func (t *Table) Expect(header ...string) error {
 	if slices.Equal(t.Header, header) {
 		return nil

@@ -100,7 +100,8 @@ func toNode(v reflect.Value, path string) (node, error) {
 	return node{kind: numberNode, text: strconv.FormatInt(n, 10)}, nil
 }
 
-// FormatFloat returns the shortest text that reads back as f.
+// FormatFloat returns the shortest text that reads back as f, with an exponent only for very small and large
+// numbers.
 func FormatFloat(f float64) string {
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 		return strconv.FormatFloat(f, 'e', -1, 64)
@@ -273,7 +274,7 @@ func isFlat(n *node, depth int) bool {
 	return true
 }
 
-// appendLine writes JSON on one line, with space after each comma and colon.
+// appendLine appends a value as JSON on one line, with space (a blank or nothing) after each comma and colon.
 func appendLine(b []byte, n *node, space string) []byte {
 	switch n.kind {
 	case nullNode:

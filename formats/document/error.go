@@ -52,7 +52,7 @@ func (e *Error) Error() string {
 // Errors is several findings about one document, in the order of the document.
 type Errors []*Error
 
-// Error returns the findings, one after the other.
+// Error returns the messages of all findings, one after the other.
 func (es Errors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {
@@ -155,7 +155,8 @@ func DidYouMean(s string, candidates []string) string {
 	return ""
 }
 
-// Nearest returns the candidate that s was probably meant to be, or "".
+// Nearest returns the candidate that s was probably meant to be, the one with the fewest typing mistakes if they
+// are few, or "".
 func Nearest(s string, candidates []string) string {
 	nearest, bestDist := "", 1+max(1, (len(s)+1)/3)
 	for _, c := range candidates {

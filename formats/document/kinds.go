@@ -65,7 +65,7 @@ func (t Kinds) Find(name string) *Kind {
 	return nil
 }
 
-// Read reads, decodes and validates a file with a document of a kind.
+// Read reads a file with a document of the given kind, decodes it into its type T and validates it.
 func Read[T any](t Kinds, path, kind string) (T, error) {
 	text, err := readFile(path)
 	if err != nil {

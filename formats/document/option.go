@@ -48,7 +48,7 @@ var zeros = [...]any{FlagOption: false, WholeOption: 0, NumberOption: 0.0, Choic
 // zeroValue returns the zero value of the option's Go type.
 func (o *Option) zeroValue() any { return zeros[o.Type] }
 
-// Initial returns the value of the option if nobody sets it.
+// Initial returns the value of the option if nobody sets it: its default, or the zero of its type.
 func (o *Option) Initial() any {
 	if o.Default == nil {
 		return o.zeroValue()
@@ -56,7 +56,7 @@ func (o *Option) Initial() any {
 	return o.Default
 }
 
-// Parse reads a value as it is typed for a flag. Errors name the flag.
+// Parse returns the value of the option from its text on the command line. Errors name the flag.
 func (o *Option) Parse(text string) (any, error) {
 	value, err := o.parse(text)
 	if err != nil {

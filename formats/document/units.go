@@ -52,7 +52,7 @@ func ParseMicros(text string) (Micros, error) {
 	return Micros(ns), nil
 }
 
-// ParseSeconds reads a count of seconds with at most nine decimals, exactly.
+// ParseSeconds parses a count of seconds with at most nine decimals, exactly.
 func ParseSeconds(text string) (time.Duration, error) {
 	ns, err := scaleDecimal(text, 9)
 	if err != nil {
@@ -194,7 +194,7 @@ func splitUnit(s string) (number, unit string) {
 // maxText bounds the text of a value with a unit. Nobody writes longer ones.
 const maxText = 64
 
-// rational reads digits with at most one point, exactly.
+// rational parses digits with at most one point as an exact fraction.
 func rational(s string) (*big.Rat, error) {
 	if s == "" || len(s) > maxText || s[0] == '.' || s[len(s)-1] == '.' || strings.Count(s, ".") > 1 {
 		return nil, errNotNumber
@@ -293,7 +293,7 @@ func formatSpan(d time.Duration, largest int64) string {
 	return strconv.FormatInt(int64(d), 10) + "ns"
 }
 
-// ParseSLO reads "200ms", "165577.2us" or "5x".
+// ParseSLO parses a latency target: a duration such as 200ms, or a multiple of a model's own latency such as 5x.
 func ParseSLO(text string) (SLO, error) {
 	fail := func(err error) (SLO, error) {
 		return SLO{}, fmt.Errorf("%s is not a latency target such as 200ms or 5x: %w", Quote(text), err)
@@ -336,8 +336,8 @@ func (s SLO) String() string {
 	return formatSpan(s.Duration, int64(time.Second))
 }
 
-// Resolve returns the target as a duration, where base is the latency that "x" multiplies. The product is rounded
-// to whole nanoseconds.
+// Resolve returns the target as a duration. A target such as 5x is that multiple of base, the model's own latency,
+// rounded to whole nanoseconds.
 func (s SLO) Resolve(base time.Duration) time.Duration {
 	if s.Factor == 0 {
 		return s.Duration

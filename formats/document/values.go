@@ -42,7 +42,7 @@ func (v *Values) Set(name string, value any) error {
 	return nil
 }
 
-// Put chooses a value that the option is known to accept.
+// Put sets an option to a value that it is known to accept. Copies of v keep the old value.
 func (v *Values) Put(name string, value any) {
 	v.chosen = maps.Clone(v.chosen)
 	if v.chosen == nil {
@@ -94,7 +94,7 @@ func (v Values) Time(name string) time.Duration { return valueOf[time.Duration](
 // SLO returns the value of a latency target, which is zero if it is not set.
 func (v Values) SLO(name string) SLO { return valueOf[SLO](v, name) }
 
-// Equal reports whether two sets of options have the same values.
+// Equal returns whether two sets of options have the same options with the same values.
 func (v Values) Equal(w Values) bool {
 	if !slices.Equal(v.names(), w.names()) {
 		return false

@@ -51,7 +51,7 @@ type outcomeCounts struct {
 	dropped []int64 // the number of dropped requests by reason
 }
 
-// New returns an accumulator with memory for cfg.Expect requests per model.
+// New returns an accumulator for the outcomes of one run, with memory for cfg.Expect requests per model.
 func New(cfg Config) *Accumulator {
 	a := &Accumulator{cfg: cfg, models: make([]modelCounts, len(cfg.Models))}
 	for i := range a.models {
@@ -70,7 +70,7 @@ func (a *Accumulator) IsCounted(arrivedAt time.Duration) bool {
 	return arrivedAt >= a.cfg.Warmup && (a.cfg.Duration <= 0 || arrivedAt < a.cfg.Duration)
 }
 
-// Arrive records the arrival of a request.
+// Arrive records the arrival of a request for a model, unless it is in the warm-up.
 func (a *Accumulator) Arrive(model int32, arrivedAt time.Duration) {
 	if !a.IsCounted(arrivedAt) {
 		return

@@ -69,7 +69,7 @@ func NewTest(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	return t, err
 }
 
-// NewTestWith is NewTest with complete settings.
+// NewTestWith prepares the test of a plan as NewTest does, with settings that are complete already.
 func NewTestWith(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {

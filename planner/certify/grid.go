@@ -17,7 +17,7 @@ type SettingGrid struct {
 	triedSettings map[string]bool
 }
 
-// MarkTried notes that a setting was tried.
+// MarkTried notes that a setting was tried, so that NearestUntried does not return it.
 func (g *SettingGrid) MarkTried(setting []int) {
 	if g.triedSettings == nil {
 		g.triedSettings = map[string]bool{}
@@ -51,7 +51,8 @@ func (g *SettingGrid) NearestUntried(best, sizes []int) ([]int, bool) {
 	return nearest, nearest != nil
 }
 
-// CountHalvings returns how often a batch size can be halved until it is 0.
+// CountHalvings returns how often a batch size can be halved, rounding down, until it is 0: the steps of a search
+// over limits of the batch size.
 func CountHalvings(batch int) (n int) {
 	for ; batch > 0; batch /= 2 {
 		n++

@@ -187,9 +187,9 @@ func (g *gateRun) buildResult(ctx context.Context) (*Result, error) {
 	return r, nil
 }
 
-// figuresByProfile returns the plan's figures by every profile of today, and the promised plan's by every promised
-// profile. The latter are nil if there is only one, unless CPU times are compared: then the figures in the plan
-// stand for it.
+// figuresByProfile returns the plan's figures by every profile of today, and the promised plan's figures by every
+// promised profile. The latter are nil if there is only one promised profile, because the plan has its figures,
+// unless all times were replaced by CPU times.
 func (g *gateRun) figuresByProfile(ctx context.Context, today *planView) (current, promised [][]kind.FigurePair, err error) {
 	current = [][]kind.FigurePair{today.figures}
 	for _, profile := range g.profiles.current {

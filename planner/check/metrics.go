@@ -87,7 +87,7 @@ func metricNamed(name string) *Metric {
 	return nil
 }
 
-// ToleranceOf returns the tolerance of a metric.
+// ToleranceOf returns by which part a metric may get worse: as the user has set it, or its default.
 func (t Tolerances) ToleranceOf(m *Metric) float64 {
 	if v, ok := t[m.Name]; ok {
 		return v

@@ -82,8 +82,8 @@ func (p *profileSets) chanceOf(plan *formats.Plan) chanceModel {
 // quantile95 is the normal quantile of the half widths, whose intervals hold with 95 %.
 const quantile95 = 1.96
 
-// spreadBetweenRuns returns the standard deviation of a profile's times from run to run, as a part of them. It
-// depends on what was made comparable before; the values are measured.
+// spreadBetweenRuns returns the standard deviation of a profile's times from run to run, as a part of them. Raw
+// times, CPU times, and times without the machine's drift differ in it; all of these constants were measured.
 func (p *profileSets) spreadBetweenRuns(plan *formats.Plan, profile *formats.Profile) float64 {
 	switch {
 	case p.cpuTimes:
@@ -181,7 +181,7 @@ func median(v []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// collect collects the values of one figure.
+// collect sets r to the values that the figure s has by each profile of today, and by each promised one.
 func (r *figureValues) collect(s *kind.FigurePair, current, promised [][]kind.FigurePair) {
 	values := func(lists [][]kind.FigurePair) (collected []float64) {
 		for _, list := range lists {

@@ -45,7 +45,7 @@ func (l *Relaxation) RelaxProblem(m *Method, p *Problem) (*Problem, error) {
 	return &relaxed, l.setSLOOption(&relaxed.Values)
 }
 
-// relaxCluster returns a cluster with more devices and memory.
+// relaxCluster returns the cluster with the relaxation's additional devices, and at least its memory per device.
 func (l *Relaxation) relaxCluster(c *formats.Cluster) *formats.Cluster {
 	relaxed := *c
 	relaxed.Pools = slices.Clone(c.Pools)
@@ -74,7 +74,7 @@ func (l *Relaxation) SLOOf(name string, requested document.SLO) document.SLO {
 	}
 }
 
-// ScaledRate returns a requested rate times the factor.
+// ScaledRate returns a requested rate times the relaxation's load factor, or the rate itself if it has none.
 func (l *Relaxation) ScaledRate(requested float64) float64 {
 	if l.LoadFactor <= 0 {
 		return requested

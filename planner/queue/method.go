@@ -142,7 +142,8 @@ func (s *queuePlanner) bestLayout(ctx context.Context, list []*deploy.Search, bo
 	return bestCandidate, nil
 }
 
-// isBetter returns whether value a of the objective is better than b.
+// isBetter returns whether value a of the plan's objective is better than value b, by whether it is maximised or
+// minimised.
 func (s *queuePlanner) isBetter(a, b float64) bool {
 	if s.sense == milp.Maximize {
 		return a > b

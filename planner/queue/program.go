@@ -155,7 +155,7 @@ func (m *Program) addPlaces() error {
 	return nil
 }
 
-// negate returns the terms with opposite signs.
+// negate returns the terms of a row with their coefficients negated, to bring them to the other side.
 func negate(terms []milp.Term) []milp.Term {
 	result := make([]milp.Term, len(terms))
 	for i, t := range terms {

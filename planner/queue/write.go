@@ -76,7 +76,7 @@ func (s *queuePlanner) stopReason(ctx context.Context, gap float64) milp.Stopped
 	return milp.StoppedByWork
 }
 
-// addAssumptions adds the assumptions that the plan rests on.
+// addAssumptions adds to the plan, for its reader, the assumptions behind its search and its bound.
 func (s *queuePlanner) addAssumptions(c *candidate) {
 	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models; plan simulate repeats the runs of the plan", max(c.search.Runs, 1), c.search.Span())
 	if s.goal != deploy.GoalGoodput {

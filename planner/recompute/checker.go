@@ -159,7 +159,7 @@ func Differs(a, b time.Duration) bool {
 	return max(d, -d) > time.Duration(Rounding*float64(max(a, b)))+2
 }
 
-// ChangeText returns a time of today with its relative change.
+// ChangeText returns a time of today and, in brackets, its change relative to the time before, for a message.
 func ChangeText(before, today time.Duration) string {
 	if before == 0 {
 		return fmt.Sprintf("%s (was 0)", today)

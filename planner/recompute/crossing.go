@@ -33,7 +33,7 @@ func transferTime(bytes int64, gbps float64, batch int) time.Duration {
 	return time.Duration(math.Round(us * float64(batch) * 1000))
 }
 
-// cutBytes returns the bytes that cross after a block today, in a data type.
+// cutBytes returns the bytes of a sample that cross after a block by today's profile, as the data type dtype.
 func cutBytes(b *formats.Block, dtype string) formats.CutBytes {
 	if dtype == "FP16" {
 		return b.CutBytesFP16

@@ -31,7 +31,8 @@ func (c *Checker) CheckPools(turns bool) {
 	}
 }
 
-// comparePool compares a pool of the plan with that of the cluster.
+// comparePool compares a pool of the plan with that of today's cluster. It is an error if the cluster lacks a pool
+// that is used, and otherwise a warning.
 func (c *Checker) comparePool(planned *formats.Pool, isUsed, turns bool, path string) {
 	current := c.Pool(planned.Device)
 	switch {

@@ -237,7 +237,8 @@ func (p *Problem) VisitTemplates(model int, visit func(*Template) error) (tooBig
 	return tooBig, nil
 }
 
-// ListTemplates returns the templates that VisitTemplates visits.
+// ListTemplates returns the templates (ways to run a model in stages on devices) that VisitTemplates visits, and
+// how many stages did not fit in memory. More than MaxTemplates are an error.
 func (p *Problem) ListTemplates(model int) (list []Template, tooBig int, err error) {
 	tooBig, err = p.VisitTemplates(model, func(t *Template) error {
 		if len(list) >= MaxTemplates {

@@ -36,8 +36,9 @@ func (s *ShareCosts) ExpectedTimes(batch int) ExpectedTimes {
 	return e
 }
 
-// Interval returns the least and the largest median time that a batch may have. Both are the same
-// if its size was measured or is padded to a measured one.
+// Interval returns the least and the largest median time that a batch may take through a range of blocks. Both are
+// the same if its size was measured or is padded to a measured one; otherwise they are the times of the measured
+// sizes below and above it.
 func (e *ExpectedTimes) Interval(firstBlock, endBlock int) (lower, upper time.Duration) {
 	upper = e.aboveTimes.Time(firstBlock, endBlock)
 	if e.below == nil || e.padsToNext[firstBlock] && e.padsToNext[endBlock] {

@@ -88,7 +88,7 @@ func (m *Model) NetworkName() string { return cmp.Or(m.Network, m.Name) }
 // NumBlocks returns the number of the model's blocks.
 func (m *Model) NumBlocks() int { return len(m.CutBytes) + 1 }
 
-// WeightBytes returns the bytes of the weights of blocks [first, last).
+// WeightBytes returns the bytes of the weights of the blocks from firstBlock to endBlock-1.
 func (m *Model) WeightBytes(firstBlock, endBlock int) int64 {
 	var sum int64
 	for _, w := range m.Weights[firstBlock:endBlock] {
@@ -111,7 +111,8 @@ func (s *ShareCosts) PlannableSizes() []int {
 	return sizes
 }
 
-// BatchSizes returns the batch sizes of all shares that are worth trying.
+// BatchSizes returns the batch sizes of a model that are worth trying, on any device: measured ones and limits,
+// or, with EveryBatch, all up to the largest of these.
 func (m *Model) BatchSizes() []int {
 	sizes := map[int]bool{}
 	largest := 0

@@ -111,7 +111,8 @@ type RangeTimes struct {
 }
 
 // rangeTimes prepares the times of all ranges of blocks. In the two simple cases, no measured piece or only the
-// whole model, the time of a range is a difference of two prefix sums, which is faster.
+// whole model, the time of a range is a difference of two prefix sums, which is faster. The whole model's savings
+// are then taken off both sums.
 func (c *BatchCost) rangeTimes() RangeTimes {
 	n := len(c.Blocks)
 	t := RangeTimes{sums: make([]time.Duration, n+1), pieces: c.Pieces}
@@ -133,7 +134,7 @@ func (c *BatchCost) rangeTimes() RangeTimes {
 	return t
 }
 
-// Time returns the time of blocks [first, last).
+// Time returns the time of a batch through the blocks from firstBlock to endBlock-1.
 func (t *RangeTimes) Time(firstBlock, endBlock int) time.Duration {
 	if t.ends != nil {
 		return t.ends[endBlock] - t.starts[firstBlock]
@@ -173,8 +174,8 @@ func MaxTime(s *ShareCosts, batch, firstBlock, endBlock int) time.Duration {
 	return t.Time(firstBlock, endBlock)
 }
 
-// IsEstimated reports whether the time of a range is an estimate at some batch size up to the given
-// one.
+// IsEstimated returns whether the time of a range of blocks was not measured in one piece but estimated, at some
+// batch size up to the given one.
 func IsEstimated(s *ShareCosts, batch, firstBlock, endBlock int) bool {
 	for i := range s.Batches {
 		if s.Batches[i].IsEstimated(firstBlock, endBlock) {

@@ -17,7 +17,8 @@ func LinkGbps(a, b *Pool) float64 {
 	return math.Min(a.Gbps, b.Gbps)
 }
 
-// SampleMicros returns the microseconds that one sample takes over a link.
+// SampleMicros returns the microseconds that one sample of so many bytes takes over a link. It is 0 without a
+// network, which has 0 Gbit/s.
 func SampleMicros(bytes int64, gbps float64) float64 {
 	if gbps <= 0 || bytes <= 0 {
 		return 0

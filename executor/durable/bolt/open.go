@@ -102,7 +102,8 @@ func openFile(path string) (*bbolt.DB, error) {
 	return db, nil
 }
 
-// create writes an empty file under another name and moves it into place.
+// create makes an empty store: it writes the file under another name and moves it into place, so that no half of
+// it is ever seen.
 func (s *storeFile) create() error {
 	tempPath := s.path + ".new"
 	if err := os.Remove(tempPath); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -70,7 +70,7 @@ func (s *Store) Append(ctx context.Context, id string, offset int, text []byte, 
 // textLocation returns the location of a piece of text, for the sealer.
 func textLocation(id string, offset int) string { return "text/" + id + "/" + strconv.Itoa(offset) }
 
-// checkOpen returns an error if a record does not exist or has ended.
+// checkOpen returns an error unless a record exists and has no result yet.
 func checkOpen(tx *bbolt.Tx, id string) error {
 	if tx.Bucket(endsBucket).Get([]byte(id)) != nil {
 		return fmt.Errorf("%s: %w", id, durable.ErrFinished)

@@ -53,9 +53,10 @@ func Workload(a formats.Application) *formats.Workload {
 	return &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{a}}
 }
 
-// Read reads a list of modules. The application has the order of the list, except that the module without pres,
-// where requests enter, comes first. The model of a module is the module's name in the file. Its own name is the
-// same if no other module has that name, and otherwise includes its id.
+// Read reads an application from a JSON list of modules, each with the modules before it (pres) and behind it
+// (subs). Modules keep the order of the list, except that the one without pres, where requests enter, comes first.
+// The model of a module is the module's name in the file. Its own name is the same if no other module has that
+// name, and otherwise includes its id.
 func Read(r io.Reader, name string) (formats.Application, error) {
 	var list modules
 	if err := document.ReadJSON(r, name, "a list of modules {name, id, pres, subs}", maxBytes, document.SomeFields, &list); err != nil {

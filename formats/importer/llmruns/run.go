@@ -133,7 +133,7 @@ func ReadRequests(in io.Reader, name string) ([]ServedRequest, error) {
 	return out, nil
 }
 
-// check returns what is wrong with a request, or "".
+// check returns what is wrong with a request's tokens or times, as text, or "".
 func (r *ServedRequest) check() string {
 	for _, x := range []float64{r.QueuedAt, r.ScheduledAt, r.FirstTokenAt, r.LastTokenAt} {
 		if math.IsNaN(x) || math.Abs(x) > 1e12 {

@@ -214,7 +214,7 @@ func lengths(list []int) *formats.Lengths {
 	return out
 }
 
-// digits rounds to four significant digits, the precision of a trace.
+// digits rounds a number to four significant digits, because a trace is not more precise.
 func digits(x float64) float64 {
 	if x == 0 {
 		return 0

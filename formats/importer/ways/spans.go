@@ -74,7 +74,7 @@ func (s *span) text(key string) string {
 	return ""
 }
 
-// model returns the model that a span ran, or "" if it ran none.
+// model returns the model that a span ran, by the first known attribute that names one, or "" if it ran none.
 func (s *span) model() string {
 	for _, key := range modelKeys {
 		if text := s.text(key); text != "" {
@@ -92,9 +92,9 @@ type trace struct {
 	calls       []Call
 }
 
-// ReadSpans reads spans: one document, or one per line. A trace is a request, and its spans that name a model are
-// the tasks. application is for traces that do not name theirs; if it is empty, the name of their first span is
-// used.
+// ReadSpans reads OpenTelemetry spans in JSON (one document, or one per line), adds the path of every trace to the
+// recorder and returns their number. A trace is a request, and its spans that name a model are the tasks.
+// application is for traces that do not name theirs; if it is empty, the name of their first span is used.
 func ReadSpans(r io.Reader, name, application string, recorder *Recorder) (traces int, err error) {
 	// Gather the spans of each trace.
 	d := json.NewDecoder(r)

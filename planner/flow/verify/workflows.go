@@ -145,7 +145,7 @@ func (c deviceGroups) check() {
 	}
 }
 
-// deviceCounts returns how many devices of each kind the plan uses.
+// deviceCounts returns how many devices of each kind the plan uses. Models that share devices are counted once.
 func (c deviceGroups) deviceCounts() map[string]int {
 	counts := map[string]int{}
 	for _, s := range c.list() {

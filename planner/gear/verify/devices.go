@@ -226,7 +226,7 @@ func (c *planDocuments) modelMemory(model, device string) int64 {
 	return weightBytes
 }
 
-// hasStages reports whether a model of the plan runs in several stages.
+// hasStages returns whether a model of the plan is cut into several stages on different devices.
 func (c *planDocuments) hasStages() bool {
 	for i := range c.Plan.Deployment {
 		if slices.ContainsFunc(c.Plan.Deployment[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {

@@ -134,7 +134,8 @@ func (c *planDocuments) minimisesDevices() bool {
 	return c.Plan.Objective.Name != "accuracy" && c.Plan.Objective.Name != "latency"
 }
 
-// devicePrice returns what a device of a pool counts in the objective.
+// devicePrice returns how much a device of a pool counts in the plan's objective: its price, its power, or 1 if
+// devices are counted.
 func (c *planDocuments) devicePrice(pool int) float64 {
 	switch c.Plan.Objective.Name {
 	case "cost":

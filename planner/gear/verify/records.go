@@ -24,6 +24,7 @@ func newSet(n int) bitSet { return make(bitSet, (n+63)/64) }
 
 func (s bitSet) add(i int) { s[i/64] |= 1 << (i % 64) }
 
+// size returns the number of samples in the set.
 func (s bitSet) size() int {
 	n := 0
 	for _, w := range s {

@@ -54,7 +54,7 @@ func (c *planChecker) workloadModel(key formats.ModelClass) *formats.WorkloadMod
 	return nil
 }
 
-// workloadModels checks that plan and workload name the same models.
+// workloadModels records an error for each model that only one of plan and workload has.
 func (c *planChecker) workloadModels() {
 	if len(c.Plan.Deployment) == 0 {
 		c.AddError("model", "pool.models", "no model", "at least one", "the plan serves nothing")

@@ -73,7 +73,7 @@ func (c *checker) usesInstance(model string, instance *formats.LLMInstance) bool
 	})
 }
 
-// checkDevices checks that today's cluster has the devices of all instances.
+// checkDevices records an error for each instance of an LLM server whose devices today's cluster does not have.
 func (c *checker) checkDevices() {
 	for i := range c.plan.Instances {
 		in, docPath := &c.plan.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
@@ -87,7 +87,8 @@ func (c *checker) checkDevices() {
 	}
 }
 
-// checkClasses compares the classes of the plan with today's workload.
+// checkClasses compares the plan's classes of requests with those of today's workload: each must be served, at the
+// rate and under the SLO asked for.
 func (c *checker) checkClasses() {
 	llm := formats.LLMOf(c.Workload)
 	if llm == nil {

@@ -40,8 +40,8 @@ func idleFigure(q *formats.QueueClass, instance *formats.LLMInstance, budget int
 // batch that is always full, and prompts are read beside decoding, where the first HingeTokens of an iteration
 // cost nothing. Prompts of sessions count 0, because they may be in the cache.
 func minRequestTime(q *formats.QueueClass, instance *formats.LLMInstance, sequences int) float64 {
-	iteration, d := &instance.Iteration, max(q.OutputMean-1, 0)
-	iterations := d / float64(sequences)
+	iteration, decodedTokens := &instance.Iteration, max(q.OutputMean-1, 0)
+	iterations := decodedTokens / float64(sequences)
 	prompt, attention := q.PromptMean, q.PromptMean*q.PromptMean/2
 	if q.Sessions != nil {
 		prompt, attention = 0, 0
@@ -52,7 +52,7 @@ func minRequestTime(q *formats.QueueClass, instance *formats.LLMInstance, sequen
 	if iteration.HingeTokens > 0 {
 		price = min(price, (iteration.BaseNS+iteration.CPUNS)/iteration.HingeTokens)
 	}
-	ns := (iteration.BaseNS+iteration.CPUNS)*iterations + (iteration.SequenceNS+iteration.CPUSequenceNS)*d + iteration.ContextNS*d*(q.PromptMean+(d-1)/2) + iteration.AttentionNS*attention + price*(prompt-iteration.HingeTokens*iterations)
+	ns := (iteration.BaseNS+iteration.CPUNS)*iterations + (iteration.SequenceNS+iteration.CPUSequenceNS)*decodedTokens + iteration.ContextNS*decodedTokens*(q.PromptMean+(decodedTokens-1)/2) + iteration.AttentionNS*attention + price*(prompt-iteration.HingeTokens*iterations)
 	return max(ns, 0) / 1e9
 }
 
