@@ -304,19 +304,19 @@ func (g *GearPlan) checkGears(p *planChecker, replicas map[string]int) {
 	}
 	nextFrom := 0.0
 	for i := range g.Gears {
-		r, fieldPath := &g.Gears[i], fmt.Sprintf("gear.gears[%d]", i)
-		p.FailIf(!document.CloseTo(r.FromQPS, nextFrom) || !(r.ToQPS > r.FromQPS), fieldPath+".from_qps", "the range "+document.FormatFloat(r.FromQPS)+" to "+document.FormatFloat(r.ToQPS), "a range that starts at "+document.FormatFloat(nextFrom))
-		nextFrom = r.ToQPS
-		p.Share(fieldPath+".accuracy", r.Accuracy)
-		p.Share(fieldPath+".weight", r.Weight)
-		p.Share(fieldPath+".rate_share", r.RateShare)
-		p.Share(fieldPath+".late", r.LateShare)
+		gear, fieldPath := &g.Gears[i], fmt.Sprintf("gear.gears[%d]", i)
+		p.FailIf(!document.CloseTo(gear.FromQPS, nextFrom) || !(gear.ToQPS > gear.FromQPS), fieldPath+".from_qps", "the range "+document.FormatFloat(gear.FromQPS)+" to "+document.FormatFloat(gear.ToQPS), "a range that starts at "+document.FormatFloat(nextFrom))
+		nextFrom = gear.ToQPS
+		p.Share(fieldPath+".accuracy", gear.Accuracy)
+		p.Share(fieldPath+".weight", gear.Weight)
+		p.Share(fieldPath+".rate_share", gear.RateShare)
+		p.Share(fieldPath+".late", gear.LateShare)
 		if g.SLOScope != ScopeRequests || g.Weights != "measured" {
-			p.Share(fieldPath+".utilisation", r.Utilisation)
+			p.Share(fieldPath+".utilisation", gear.Utilisation)
 		} else {
-			p.FailIf(!(r.Utilisation >= 0) || math.IsInf(r.Utilisation, 1), fieldPath+".utilisation", r.Utilisation, "a share of the time, 0 or more")
+			p.FailIf(!(gear.Utilisation >= 0) || math.IsInf(gear.Utilisation, 1), fieldPath+".utilisation", gear.Utilisation, "a share of the time, 0 or more")
 		}
-		g.checkStages(p, r, fieldPath, replicas)
+		g.checkStages(p, gear, fieldPath, replicas)
 	}
 	p.FailIf(!document.CloseTo(nextFrom, g.MaxQPS), "gear.max_qps", g.MaxQPS, "the rate at which the last gear ends, "+document.FormatFloat(nextFrom))
 }
@@ -325,18 +325,18 @@ func (g *GearPlan) checkGears(p *planChecker, replicas map[string]int) {
 // range of request rates; its stages are models in the plan's order, and a request goes on to the next stage if
 // its certainty is below the stage's threshold. replicas counts the replicas of each model, among which a stage
 // splits its requests.
-func (g *GearPlan) checkStages(p *planChecker, r *Gear, fieldPath string, replicas map[string]int) {
-	p.NotEmpty(len(r.Stages), fieldPath+".stages", "at least one model")
+func (g *GearPlan) checkStages(p *planChecker, gear *Gear, fieldPath string, replicas map[string]int) {
+	p.NotEmpty(len(gear.Stages), fieldPath+".stages", "at least one model")
 	previousModel := -1
-	for k := range r.Stages {
-		s, entryPath := &r.Stages[k], fmt.Sprintf("%s.stages[%d]", fieldPath, k)
+	for k := range gear.Stages {
+		s, entryPath := &gear.Stages[k], fmt.Sprintf("%s.stages[%d]", fieldPath, k)
 		i := slices.IndexFunc(g.Models, func(m GearModel) bool { return m.Model == s.Model })
 		if p.FailIf(i <= previousModel, entryPath+".model", "the model "+document.Quote(s.Model), "a model of the plan that stands after those of the stages before") {
 			return
 		}
 		previousModel = i
 		thresholds := g.Models[i].Thresholds
-		isLast := k == len(r.Stages)-1
+		isLast := k == len(gear.Stages)-1
 		switch {
 		case isLast && s.Level != 0:
 			p.Fail(entryPath+".level", document.Whole(s.Level), "none: the last stage answers", "")

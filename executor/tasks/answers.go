@@ -38,28 +38,30 @@ func (s *applications) bindAnswer(a int) error {
 	if len(app.answerParts) > 64 {
 		return fmt.Errorf("%d modules at its ends, expected at most 64", len(app.answerParts))
 	}
-	outputsOf := func(e *answerPart) []turn.Tensor { return withItems(s.core.Services[e.service].Outputs, e.maxItems) }
+	outputsOf := func(part *answerPart) []turn.Tensor {
+		return withItems(s.core.Services[part.service].Outputs, part.maxItems)
+	}
 
 	// Do all ends have the same tensors?
 	app.equalParts = s.workflows != nil
 	for i := range app.answerParts {
-		e := &app.answerParts[i]
-		sameNames := slices.EqualFunc(outputsOf(e), outputsOf(&app.answerParts[0]), func(a, b turn.Tensor) bool { return a.Name == b.Name })
-		app.equalParts = app.equalParts && sameNames && sameShapes(outputsOf(e), outputsOf(&app.answerParts[0])) && (i == 0 || e.segment != app.answerParts[i-1].segment)
+		part := &app.answerParts[i]
+		sameNames := slices.EqualFunc(outputsOf(part), outputsOf(&app.answerParts[0]), func(a, b turn.Tensor) bool { return a.Name == b.Name })
+		app.equalParts = app.equalParts && sameNames && sameShapes(outputsOf(part), outputsOf(&app.answerParts[0])) && (i == 0 || part.segment != app.answerParts[i-1].segment)
 	}
 
 	// Append the outputs of each part.
 	m.Outputs = nil
 	for i := range app.answerParts {
-		e := &app.answerParts[i]
-		list := outputsOf(e)
-		if e.count = len(list); app.equalParts && i > 0 {
+		part := &app.answerParts[i]
+		list := outputsOf(part)
+		if part.count = len(list); app.equalParts && i > 0 {
 			continue
 		}
-		e.first = len(m.Outputs)
+		part.first = len(m.Outputs)
 		for _, o := range list {
 			if !app.equalParts && len(app.answerParts) > 1 {
-				o.Name = e.module + "." + o.Name
+				o.Name = part.module + "." + o.Name
 			}
 			m.Outputs = append(m.Outputs, o)
 		}
@@ -110,23 +112,23 @@ func (f *applicationAnswerer) Final(task int32) bool {
 		return false
 	}
 	parts := s.apps[f.core.RequestIn(f.store.List[task].Req).Job.Model.Index].answerParts
-	i := slices.IndexFunc(parts, func(e answerPart) bool { return s.workflows.LanguageModelOf(e.service) != nil })
+	i := slices.IndexFunc(parts, func(part answerPart) bool { return s.workflows.LanguageModelOf(part.service) != nil })
 	return i >= 0 && parts[i].segment == step.Segment && parts[i].name == segment.Steps[step.Step].Name && parts[i].maxItems == 1
 }
 
 // takePart copies the outputs of a finished task of a graph into the request's answer, if the task's module is at
 // an end of the graph. Workflows copy theirs when the request is complete.
 func (f *applicationAnswerer) takePart(t int32, r *taskRequest) {
-	ta, s := &f.store.List[t], &f.store.Apps
-	q := f.core.RequestIn(ta.Req)
+	task, s := &f.store.List[t], &f.store.Apps
+	q := f.core.RequestIn(task.Req)
 	if s.graphs == nil || q.Job.Answered {
 		return
 	}
 	parts := s.apps[q.Job.Model.Index].answerParts
 	for i := range parts {
-		if e := &parts[i]; e.service == ta.Service {
-			for k := range e.count {
-				f.writeOutput(q, e.first+k, f.store.outputOf(t, k))
+		if part := &parts[i]; part.service == task.Service {
+			for k := range part.count {
+				f.writeOutput(q, part.first+k, f.store.outputOf(t, k))
 			}
 			r.answeredParts |= 1 << i
 		}
@@ -160,22 +162,22 @@ func (f *applicationAnswerer) completeAnswer(slot int32, q *turn.Request, r *tas
 	// Copy the parts that the request came to, and clear the others.
 	app := &s.apps[q.Job.Model.Index]
 	for i := range app.answerParts {
-		e := &app.answerParts[i]
+		part := &app.answerParts[i]
 		isReached := r.answeredParts>>i&1 == 1
 		if s.workflows != nil {
-			isReached = e.segment == s.control.SegmentOf(slot)
+			isReached = part.segment == s.control.SegmentOf(slot)
 		}
 		switch {
 		case !isReached && !app.equalParts:
-			for k := range e.count {
-				f.writeOutput(q, e.first+k, nil)
-				q.Job.MissingOutputs[e.first+k]++
+			for k := range part.count {
+				f.writeOutput(q, part.first+k, nil)
+				q.Job.MissingOutputs[part.first+k]++
 			}
-			notesOf(q).skippedModules.addName(q, e.module)
+			notesOf(q).skippedModules.addName(q, part.module)
 		case isReached && s.workflows != nil:
-			f.gatherItems(slot, q, e)
+			f.gatherItems(slot, q, part)
 			if app.equalParts && len(app.answerParts) > 1 {
-				notesOf(q).answeredBy.addName(q, e.module)
+				notesOf(q).answeredBy.addName(q, part.module)
 			}
 		}
 	}
@@ -184,19 +186,19 @@ func (f *applicationAnswerer) completeAnswer(slot int32, q *turn.Request, r *tas
 // gatherItems copies the outputs of all tasks of the workflow's module that a request ended with into the answer.
 // A module that ran for several items of a list has a task for each; their outputs stand one after the other, and
 // zeros behind them.
-func (f *applicationAnswerer) gatherItems(slot int32, q *turn.Request, e *answerPart) {
-	tasks := f.store.Apps.control.LatestTasks(slot, e.name)
-	for k := range e.count {
-		size := f.core.Services[e.service].Outputs[k].Bytes
-		sampleBytes := q.Job.Model.Outputs[e.first+k].Bytes
-		to := q.Job.Outputs[e.first+k][int(q.Sample)*sampleBytes:][:sampleBytes]
+func (f *applicationAnswerer) gatherItems(slot int32, q *turn.Request, part *answerPart) {
+	tasks := f.store.Apps.control.LatestTasks(slot, part.name)
+	for k := range part.count {
+		size := f.core.Services[part.service].Outputs[k].Bytes
+		sampleBytes := q.Job.Model.Outputs[part.first+k].Bytes
+		to := q.Job.Outputs[part.first+k][int(q.Sample)*sampleBytes:][:sampleBytes]
 		clear(to)
 		for item, t := range tasks {
 			copy(to[item*size:], f.store.outputOf(t, k))
 		}
 	}
-	if e.maxItems > 1 {
-		notesOf(q).items.addName(q, e.module+"="+strconv.Itoa(len(tasks)))
+	if part.maxItems > 1 {
+		notesOf(q).items.addName(q, part.module+"="+strconv.Itoa(len(tasks)))
 	}
 }
 

@@ -110,11 +110,11 @@ func (f *TaskAnswerer) RequestOf(task int32) int32 {
 // is in a batch, and else as waiting.
 func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 	for _, t := range b.Tasks {
-		ta := &f.List[t]
-		ta.State = policy.TaskBatched
-		f.Modules.countEntered(ta.Service, b.DispatchedAt-f.facts[t].revealedAt)
-		if f.requests[ta.Req].runningTasks++; f.requests[ta.Req].runningTasks == 1 {
-			m := f.core.RequestIn(ta.Req).Job.Model
+		task := &f.List[t]
+		task.State = policy.TaskBatched
+		f.Modules.countEntered(task.Service, b.DispatchedAt-f.facts[t].revealedAt)
+		if f.requests[task.Req].runningTasks++; f.requests[task.Req].runningTasks == 1 {
+			m := f.core.RequestIn(task.Req).Job.Model
 			m.Waiting.Add(-1)
 			m.Running.Add(1)
 		}
@@ -125,15 +125,15 @@ func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 // request still goes on. A request that the policy has dropped frees its slot with the last of its tasks in
 // batches.
 func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
-	ta := &f.List[t]
-	q := f.core.RequestIn(ta.Req)
-	ta.State = state
+	task := &f.List[t]
+	q := f.core.RequestIn(task.Req)
+	task.State = state
 	if state == policy.TaskWaiting && !q.IsDropped {
-		f.Modules.countWaiting(ta.Service, true)
+		f.Modules.countWaiting(task.Service, true)
 	} else {
-		f.Modules.countEnded(ta.Service)
+		f.Modules.countEnded(task.Service)
 	}
-	r := &f.requests[ta.Req]
+	r := &f.requests[task.Req]
 	if r.runningTasks--; r.runningTasks == 0 {
 		q.Job.Model.Running.Add(-1)
 		q.Job.Model.Waiting.Add(1)
@@ -141,9 +141,9 @@ func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
 	if !q.IsDropped {
 		return true
 	}
-	ta.State = policy.TaskUnused
+	task.State = policy.TaskUnused
 	if r.runningTasks == 0 {
-		f.core.FreeRequest(ta.Req)
+		f.core.FreeRequest(task.Req)
 	}
 	return false
 }
@@ -201,15 +201,15 @@ func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 // outcome returns the outcome of a task that has ended, which decides the way on: computed from its outputs by the
 // option OutcomeOf, or else what the step behind its model returned.
 func (f *TaskAnswerer) outcome(t int32) policy.Outcome {
-	ta := &f.List[t]
+	task := &f.List[t]
 	if f.outcomeFunc == nil || f.facts[t].outputs == nil {
-		return policy.Outcome{Branch: f.outcomeOf(t, f.core.RequestIn(ta.Req).Job.Model.Index)}
+		return policy.Outcome{Branch: f.outcomeOf(t, f.core.RequestIn(task.Req).Job.Model.Index)}
 	}
 	f.outputScratch = f.outputScratch[:0]
-	for i := range f.core.Services[ta.Service].Outputs {
+	for i := range f.core.Services[task.Service].Outputs {
 		f.outputScratch = append(f.outputScratch, f.outputOf(t, i))
 	}
-	return f.outcomeFunc(ta.Service, f.outputScratch)
+	return f.outcomeFunc(task.Service, f.outputScratch)
 }
 
 // BatchEnded ends the tasks of a batch and reveals the tasks that follow.
@@ -291,7 +291,7 @@ func (f *TaskAnswerer) InputsPlaced(ev *policy.Event, ticket int32) bool {
 	if !f.IsPlaceCurrent(ev.Task, ticket) {
 		return false
 	}
-	ta := &f.List[ev.Task]
-	ev.Req, ev.Service, ev.Model = ta.Req, ta.Service, f.core.RequestIn(ta.Req).Job.Model.Index
+	task := &f.List[ev.Task]
+	ev.Req, ev.Service, ev.Model = task.Req, task.Service, f.core.RequestIn(task.Req).Job.Model.Index
 	return true
 }

@@ -409,7 +409,7 @@ func (u *TaskStore) outcomeOf(task, app int32) int32 {
 
 // runPostStep runs the step behind the model of the k-th task of a batch, from the batch's outputs into the
 // task's. If the service has none, it returns false.
-func (s *applications) runPostStep(service int32, fa *taskFacts, k int, out turn.BatchOutputs, outputs []turn.Tensor) bool {
+func (s *applications) runPostStep(service int32, facts *taskFacts, k int, out turn.BatchOutputs, outputs []turn.Tensor) bool {
 	if s.serviceSteps == nil || s.serviceSteps[service].postStep == nil {
 		return false
 	}
@@ -419,11 +419,11 @@ func (s *applications) runPostStep(service int32, fa *taskFacts, k int, out turn
 		n := bound.modelOutputs[i].Bytes
 		s.modelOutputs = append(s.modelOutputs, out.Output(i)[k*n:][:n])
 	}
-	rest := fa.outputs
+	rest := facts.outputs
 	for i := range outputs {
 		s.stepOutputs = append(s.stepOutputs, rest[:outputs[i].Bytes:outputs[i].Bytes])
 		rest = rest[outputs[i].Bytes:]
 	}
-	fa.outcome = bound.postStep(s.stepOutputs, s.modelOutputs)
+	facts.outcome = bound.postStep(s.stepOutputs, s.modelOutputs)
 	return true
 }

@@ -50,14 +50,14 @@ func (d *Device) hasNetwork(t *policy.Tables, network int32) bool {
 // RunBatch queues the batch's next run, one stage on one device, and sends it if the device's worker can take it.
 // If the device does not have the network loaded, the batch fails.
 func (w *WorkerBackend) RunBatch(b *turn.Batch) {
-	h := &b.Hops[b.CurrentHop]
-	d := w.Devices[h.Device]
+	hop := &b.Hops[b.CurrentHop]
+	d := w.Devices[hop.Device]
 	if b.CurrentHop > 0 {
 		source := w.Devices[b.Hops[b.CurrentHop-1].Device]
-		recordTransfer(w.core, w.core.Tables.Stages[h.Stage].CutBytes*int64(len(b.Tasks)), source, d, batchRunOf(b).inputTier, b.HandOverTime)
+		recordTransfer(w.core, w.core.Tables.Stages[hop.Stage].CutBytes*int64(len(b.Tasks)), source, d, batchRunOf(b).inputTier, b.HandOverTime)
 	}
 	r := w.newRun()
-	*r = stageRun{id: w.nextRunID, Batch: b, device: d, stage: h.Stage, size: len(b.Tasks)}
+	*r = stageRun{id: w.nextRunID, Batch: b, device: d, stage: hop.Stage, size: len(b.Tasks)}
 	w.nextRunID++
 	batchRunOf(b).run = r
 	if orderRunnerOf(w).lacksNetwork(d, r.stage) {

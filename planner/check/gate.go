@@ -158,10 +158,10 @@ func (g *gateRun) buildResult(ctx context.Context) (*Result, error) {
 	for i := range metrics {
 		m := &metrics[i]
 		for k := range today.figures {
-			if s := &today.figures[k]; s.Metric == m.Name {
+			if figure := &today.figures[k]; figure.Metric == m.Name {
 				values := figureValues{}
-				values.collect(s, currentFigures, promisedFigures)
-				r.Metrics = append(r.Metrics, m.compare(s, g.in.Tolerances.ToleranceOf(m), &g.noise, &values))
+				values.collect(figure, currentFigures, promisedFigures)
+				r.Metrics = append(r.Metrics, m.compare(figure, g.in.Tolerances.ToleranceOf(m), &g.noise, &values))
 			}
 		}
 	}

@@ -182,11 +182,11 @@ func median(v []float64) float64 {
 }
 
 // collect sets r to the values that the figure s has by each profile of today, and by each promised one.
-func (r *figureValues) collect(s *kind.FigurePair, current, promised [][]kind.FigurePair) {
+func (r *figureValues) collect(figure *kind.FigurePair, current, promised [][]kind.FigurePair) {
 	values := func(lists [][]kind.FigurePair) (collected []float64) {
 		for _, list := range lists {
 			for i := range list {
-				if list[i].Metric == s.Metric && list[i].Subject == s.Subject {
+				if list[i].Metric == figure.Metric && list[i].Subject == figure.Subject {
 					collected = append(collected, list[i].New)
 				}
 			}

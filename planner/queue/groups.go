@@ -37,18 +37,18 @@ func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *fo
 	}
 	firstInstance := 0
 	for i := range c.result.Layout.Pools {
-		x := &c.result.Layout.Pools[i]
-		o := &poolQueue{queuePlanner: s, search: c.search, pool: x, seedName: fmt.Sprintf("order/%d", i)}
-		if err := o.formGroups(requests); err != nil {
+		pool := &c.result.Layout.Pools[i]
+		queue := &poolQueue{queuePlanner: s, search: c.search, pool: pool, seedName: fmt.Sprintf("order/%d", i)}
+		if err := queue.formGroups(requests); err != nil {
 			return err
 		}
-		if err := o.arrangeGroups(ctx); err != nil {
+		if err := queue.arrangeGroups(ctx); err != nil {
 			return err
 		}
-		if err := o.writeGroups(ctx, q, firstInstance); err != nil {
+		if err := queue.writeGroups(ctx, q, firstInstance); err != nil {
 			return err
 		}
-		firstInstance += x.InstanceCount()
+		firstInstance += pool.InstanceCount()
 	}
 	s.run.Assume("groups: the queue that the requests of the first %v make, if all of them wait", queueWindow)
 	return nil
@@ -98,11 +98,11 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	}
 	scale := o.input.Values.Number("group-scale")
 	for _, g := range clusters.FormGroups(poolRequests, members, func(item int32) int { return int(scale * float64(o.search.LargestCap(o.pool, int(item)))) }) {
-		x := requestGroup{item: int(poolRequests[g[0]].Model), mega: clusters.IsMega(clusters.ClusterOf(&poolRequests[g[0]]))}
+		group := requestGroup{item: int(poolRequests[g[0]].Model), mega: clusters.IsMega(clusters.ClusterOf(&poolRequests[g[0]]))}
 		for _, i := range g {
-			x.requests = append(x.requests, poolRequests[i])
+			group.requests = append(group.requests, poolRequests[i])
 		}
-		o.groups = append(o.groups, x)
+		o.groups = append(o.groups, group)
 	}
 	return nil
 }
@@ -253,8 +253,8 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 	for i := range o.problem.Queues {
 		var workAhead []estimatorWork // by estimator, the group's own work included
 		for position, g := range o.state.AppendOrder(int32(i), nil) {
-			x, kind := &o.groups[g], o.problem.Queues[i].Kind
-			e, err := o.search.Estimator(o.search.Items[x.item].Model, int(kind), o.pool.Caps[kind][o.search.Items[x.item].Model], x.mega)
+			group, kind := &o.groups[g], o.problem.Queues[i].Kind
+			e, err := o.search.Estimator(o.search.Items[group.item].Model, int(kind), o.pool.Caps[kind][o.search.Items[group.item].Model], group.mega)
 			if err != nil {
 				return err
 			}
@@ -273,17 +273,17 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 
 			// Write the group with its expected times and their quantiles.
 			start, _ := o.state.Start(int32(i), position)
-			r := o.describeGroup(x, e)
-			r.StartUS, r.CompletionUS = toMicros(start), toMicros(start+cost.Work+cost.Residence)
+			described := o.describeGroup(group, e)
+			described.StartUS, described.CompletionUS = toMicros(start), toMicros(start+cost.Work+cost.Residence)
 			for _, share := range completionShares {
 				if ctx.Err() != nil {
 					break
 				}
-				endsAt := e.AllAnsweredBy(share, start, cost.Work, math.Sqrt(strayVariance), len(x.requests))
-				r.Quantiles = append(r.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(toMicros(endsAt), r.StartUS)})
+				endsAt := e.AllAnsweredBy(share, start, cost.Work, math.Sqrt(strayVariance), len(group.requests))
+				described.Quantiles = append(described.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(toMicros(endsAt), described.StartUS)})
 			}
 			q.Instances[firstInstance+i].Groups = append(q.Instances[firstInstance+i].Groups, len(q.Groups))
-			q.Groups = append(q.Groups, r)
+			q.Groups = append(q.Groups, described)
 		}
 	}
 	if ctx.Err() != nil {
@@ -299,17 +299,17 @@ type estimatorWork struct {
 }
 
 // describeGroup returns the plan's description of a group, without its times.
-func (o *poolQueue) describeGroup(x *requestGroup, e *vqueue.RCT) formats.RequestGroup {
-	item := &o.search.Items[x.item]
-	r := formats.RequestGroup{Model: o.search.Models[item.Model].Name, Class: o.search.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}
+func (o *poolQueue) describeGroup(group *requestGroup, e *vqueue.RCT) formats.RequestGroup {
+	item := &o.search.Items[group.item]
+	described := formats.RequestGroup{Model: o.search.Models[item.Model].Name, Class: o.search.Classes[item.Class].Name, Mega: group.mega, Requests: len(group.requests), DeadlineUS: toMicros(math.Inf(1))}
 	outputs := 0.0
-	for _, m := range x.requests {
-		r.PromptMean += m.Prompt / float64(len(x.requests))
-		outputs += m.Output / float64(len(x.requests))
-		r.DeadlineUS = min(r.DeadlineUS, toMicros(m.Deadline))
+	for _, m := range group.requests {
+		described.PromptMean += m.Prompt / float64(len(group.requests))
+		outputs += m.Output / float64(len(group.requests))
+		described.DeadlineUS = min(described.DeadlineUS, toMicros(m.Deadline))
 	}
-	r.PromptMean, r.OutputMean, r.OutputSD = math.Round(r.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
-	return r
+	described.PromptMean, described.OutputMean, described.OutputSD = math.Round(described.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
+	return described
 }
 
 // toMicros converts seconds into the whole microseconds of a plan, within limits.

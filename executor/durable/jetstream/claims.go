@@ -29,8 +29,8 @@ var (
 )
 
 // signal tells the queue's server about a claim: that its record is still worked on, has ended, or is given back.
-func (s *clusterClient) signal(h *claim, signal []byte) error {
-	if err := s.conn.Publish(h.ackSubject, signal); err != nil {
+func (s *clusterClient) signal(held *claim, signal []byte) error {
+	if err := s.conn.Publish(held.ackSubject, signal); err != nil {
 		return fmt.Errorf("tell the queue of a request: %w", err)
 	}
 	return nil
@@ -104,14 +104,14 @@ func (s *Store) claimMessage(ctx context.Context, msg jetstream.Msg) (*durable.S
 
 	// Enter the claim before the state is read, so that heartbeats are sent meanwhile.
 	s.mu.Lock()
-	h := s.claims[id]
-	if h != nil {
-		h.ackSubject = msg.Reply()
+	held := s.claims[id]
+	if held != nil {
+		held.ackSubject = msg.Reply()
 	} else {
 		s.claims[id] = &claim{ackSubject: msg.Reply(), seq: meta.Sequence.Stream}
 	}
 	s.mu.Unlock()
-	if h != nil {
+	if held != nil {
 		return nil, nil
 	}
 	st, err := s.readClaimed(ctx, id, msg, meta.Sequence.Stream)
@@ -150,8 +150,8 @@ func (s *Store) sendHeartbeats() {
 		}
 		s.mu.Lock()
 		claims := make([]claim, 0, len(s.claims))
-		for _, h := range s.claims {
-			claims = append(claims, *h)
+		for _, held := range s.claims {
+			claims = append(claims, *held)
 		}
 		s.mu.Unlock()
 		for i := range claims {
@@ -167,11 +167,11 @@ func (s *Store) sendHeartbeats() {
 // record that is not claimed here it returns an error only if the record is not open.
 func (s *Store) Release(ctx context.Context, id string) error {
 	s.mu.Lock()
-	h := s.claims[id]
+	held := s.claims[id]
 	delete(s.claims, id)
 	s.mu.Unlock()
-	if h != nil {
-		return s.signal(h, signalReleased)
+	if held != nil {
+		return s.signal(held, signalReleased)
 	}
 	t, err := s.readTip(ctx, id)
 	if err == nil && t.hasEnded {
@@ -184,11 +184,11 @@ func (s *Store) Release(ctx context.Context, id string) error {
 // delivered once more and found to have ended.
 func (s *Store) dropEnded(id string) {
 	s.mu.Lock()
-	h := s.claims[id]
+	held := s.claims[id]
 	delete(s.claims, id)
 	s.mu.Unlock()
-	if h != nil {
-		if err := s.signal(h, signalEnded); err != nil {
+	if held != nil {
+		if err := s.signal(held, signalEnded); err != nil {
 			s.opt.Log.Debug("the end of a request was not acknowledged", "id", id, "error", err)
 		}
 	}
@@ -199,8 +199,8 @@ func (s *Store) dropEnded(id string) {
 func (s *Store) noteSeen(id string, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.claims[id]; h != nil {
-		h.lastSeen = seq
+	if held := s.claims[id]; held != nil {
+		held.lastSeen = seq
 	}
 }
 
@@ -209,9 +209,9 @@ func (s *Store) noteSeen(id string, seq uint64) {
 func (s *Store) lastSeenMessage(id string) (seq uint64, isHeld bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.claims[id]
-	if h == nil || h.handedOver {
+	held := s.claims[id]
+	if held == nil || held.handedOver {
 		return 0, false
 	}
-	return h.lastSeen, true
+	return held.lastSeen, true
 }

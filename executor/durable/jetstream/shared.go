@@ -20,12 +20,12 @@ var _ durable.Shared = (*Store)(nil)
 func (s *Store) HandOver(id string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.claims[id]
-	if h == nil {
+	held := s.claims[id]
+	if held == nil {
 		return "", fmt.Errorf("%.80q is not held here: %w", id, durable.ErrNotFound)
 	}
-	h.handedOver = true
-	return h.ackSubject, nil
+	held.handedOver = true
+	return held.ackSubject, nil
 }
 
 // Adopt implements durable.Shared: it takes over a record that another process has handed over, by the ticket, and
@@ -40,11 +40,11 @@ func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, e
 	}
 
 	// Send a heartbeat at once, and read the state.
-	h := &claim{ackSubject: ticket, seq: req.Sequence}
+	held := &claim{ackSubject: ticket, seq: req.Sequence}
 	s.mu.Lock()
-	s.claims[id] = h
+	s.claims[id] = held
 	s.mu.Unlock()
-	err = s.signal(h, signalWorking)
+	err = s.signal(held, signalWorking)
 	var st *durable.State
 	if err == nil {
 		var lastSeen uint64

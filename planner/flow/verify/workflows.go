@@ -104,8 +104,8 @@ func (c *checker) computeDemand() {
 		// Sum the tasks of every visit to every segment.
 		for _, v := range d.visits {
 			for g, n := range v.Counts {
-				for _, ask := range d.graph.ServiceDemands(g) {
-					c.requiredRate[d.names[ask.Service]] += a.RPS * v.Chance * float64(n) * ask.Work
+				for _, demand := range d.graph.ServiceDemands(g) {
+					c.requiredRate[d.names[demand.Service]] += a.RPS * v.Chance * float64(n) * demand.Work
 				}
 			}
 		}
@@ -219,9 +219,9 @@ func (c *checker) percentileTime(i int) time.Duration {
 	// Walk through the visits by rising time until their shares reach the percentile.
 	slices.SortFunc(visitClasses, func(a, b visitClass) int { return cmp.Compare(a.duration, b.duration) })
 	sum := 0.0
-	for _, w := range visitClasses {
-		if sum += w.share; sum >= percentile-1e-12 { // less a rounding error
-			return w.duration
+	for _, class := range visitClasses {
+		if sum += class.share; sum >= percentile-1e-12 { // less a rounding error
+			return class.duration
 		}
 	}
 	return visitClasses[len(visitClasses)-1].duration

@@ -66,17 +66,17 @@ func (c boundChecker) checkBounds(g *gearsToday) {
 		report = c.AddWarning
 	}
 	for i := range c.gear.Gears {
-		r := &c.gear.Gears[i]
-		upperBound, lowerBound := envelope.accuracyAt(devices/r.ToQPS), math.Inf(-1)
+		gear := &c.gear.Gears[i]
+		upperBound, lowerBound := envelope.accuracyAt(devices/gear.ToQPS), math.Inf(-1)
 		for k := range kindEnvelopes {
-			lowerBound = max(lowerBound, kindEnvelopes[k].accuracyAt(counts[k]/r.ToQPS))
+			lowerBound = max(lowerBound, kindEnvelopes[k].accuracyAt(counts[k]/gear.ToQPS))
 		}
 		path := fmt.Sprintf("gear.gears[%d].bound", i)
 		switch {
-		case checksUpper && r.Bound > upperBound+tolerance:
-			report("bound", path, fmt.Sprint(r.Bound), fmt.Sprintf("at most %.6g", upperBound), "no cascades over these thresholds reach the bound at %.6g requests per second", r.ToQPS)
-		case r.Bound < lowerBound-tolerance:
-			report("bound", path, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", lowerBound), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
+		case checksUpper && gear.Bound > upperBound+tolerance:
+			report("bound", path, fmt.Sprint(gear.Bound), fmt.Sprintf("at most %.6g", upperBound), "no cascades over these thresholds reach the bound at %.6g requests per second", gear.ToQPS)
+		case gear.Bound < lowerBound-tolerance:
+			report("bound", path, fmt.Sprint(gear.Bound), fmt.Sprintf("%.6g", lowerBound), "a mixture of cascades exceeds the bound at %.6g requests per second", gear.ToQPS)
 		}
 	}
 	c.checkObjectiveBound(kindEnvelopes, counts, report)
@@ -138,16 +138,16 @@ func (c boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts [
 // weightedAccuracy returns the accuracy that mixtures of cascades reach at most on so many devices, weighted over
 // the ranges of request rates. It is negative infinity if some range has too few devices for any cascade, even a
 // range of weight 0.
-func (c boundChecker) weightedAccuracy(h costEnvelope, devices float64) float64 {
-	if len(h) == 0 {
+func (c boundChecker) weightedAccuracy(envelope costEnvelope, devices float64) float64 {
+	if len(envelope) == 0 {
 		return math.Inf(-1)
 	}
 	sum := 0.0
 	for i := range c.gear.Gears {
 		// The least positive weight keeps a range of weight 0 from turning infinity into no number.
-		r := &c.gear.Gears[i]
-		if r.Weight > 0 || h.accuracyAt(devices/r.ToQPS) < 0 {
-			sum += max(r.Weight, 1e-300) * h.accuracyAt(devices/r.ToQPS)
+		gear := &c.gear.Gears[i]
+		if gear.Weight > 0 || envelope.accuracyAt(devices/gear.ToQPS) < 0 {
+			sum += max(gear.Weight, 1e-300) * envelope.accuracyAt(devices/gear.ToQPS)
 		}
 	}
 	return sum

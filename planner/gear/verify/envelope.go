@@ -31,20 +31,20 @@ func (c boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...st
 // parts is set. If the documents do not say enough, or there are too many cascades, it returns nil.
 func (c boundChecker) visitCascades(slo time.Duration, parts bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
 	names, grid := c.familyAndGrid()
-	r := c.profileRecords(names)
-	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
+	records := c.profileRecords(names)
+	if records == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
 		return nil
 	}
 
 	// The models, with their samples and times.
-	visitor := &cascadeVisitor{samples: &sampleBits{sampleCount: r.PlanningSamples}, slo: slo, costByModel: make([]float64, len(names)), visitCascade: visit}
+	visitor := &cascadeVisitor{samples: &sampleBits{sampleCount: records.PlanningSamples}, slo: slo, costByModel: make([]float64, len(names)), visitCascade: visit}
 	percentile, err := document.ParsePercentile(c.gear.Percentile)
 	if err != nil {
 		return nil
 	}
-	visitor.maxLate = int((1 - percentile) * float64(r.PlanningSamples))
+	visitor.maxLate = int((1 - percentile) * float64(records.PlanningSamples))
 	for _, n := range names {
-		visitor.samples.addQuantiles(r.FindModel(n), r.PlanningSamples, grid)
+		visitor.samples.addQuantiles(records.FindModel(n), records.PlanningSamples, grid)
 		perSample, singleSample, isMeasured := c.minTimesWhole(n, slo, kinds)
 		if !isMeasured && len(c.Plan.Pools) == 1 {
 			return nil
@@ -57,8 +57,8 @@ func (c boundChecker) visitCascades(slo time.Duration, parts bool, visit func(co
 	}
 
 	// All cascades, by their first model.
-	allSamples := newSet(r.PlanningSamples)
-	for i := range r.PlanningSamples {
+	allSamples := newSet(records.PlanningSamples)
+	for i := range records.PlanningSamples {
 		allSamples.add(i)
 	}
 	for m := range names {
@@ -125,13 +125,13 @@ type costEnvelope []costPoint
 
 // accuracyAt returns the accuracy of the envelope at a cost of budget, linear between its points. Below the
 // cheapest point it is negative infinity, beyond the last one that of the last.
-func (h costEnvelope) accuracyAt(budget float64) float64 {
+func (e costEnvelope) accuracyAt(budget float64) float64 {
 	accuracy := math.Inf(-1)
-	for i, p := range h {
+	for i, p := range e {
 		if p.cost <= budget {
 			accuracy = p.accuracy
 		} else if i > 0 {
-			previous := h[i-1]
+			previous := e[i-1]
 			return previous.accuracy + (p.accuracy-previous.accuracy)*(budget-previous.cost)/(p.cost-previous.cost)
 		}
 	}
@@ -153,38 +153,38 @@ type cascadeVisitor struct {
 // visitPrefix visits all cascades that begin with the models chosen so far, then ask model m. samples are those
 // that reach m; cost (device seconds per request) and latency are of the models before m, and so is correctBefore,
 // the number of samples that they answer correctly. It calls itself for every longer cascade.
-func (w *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latency time.Duration, correctBefore int) {
-	if math.IsInf(w.secondsPerSample[m], 1) {
+func (v *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latency time.Duration, correctBefore int) {
+	if math.IsInf(v.secondsPerSample[m], 1) {
 		return
 	}
 
 	// Cost and latency with this model. If too many samples are late, so they are in every longer cascade.
 	n := samples.size()
-	modelCost := w.secondsPerSample[m] * float64(n) / float64(w.samples.sampleCount)
+	modelCost := v.secondsPerSample[m] * float64(n) / float64(v.samples.sampleCount)
 	cost += modelCost
-	if latency += w.singleSample[m]; latency > w.slo && n > w.maxLate {
+	if latency += v.singleSample[m]; latency > v.slo && n > v.maxLate {
 		return // every longer cascade is late, too
 	}
 
 	// The cascade that ends here.
-	correctHere := commonCount(samples, w.samples.correct[m])
-	w.costByModel[m] = modelCost
-	defer func() { w.costByModel[m] = 0 }()
-	w.visitCascade(cost, float64(correctBefore+correctHere)/float64(w.samples.sampleCount), w.costByModel)
-	if m+1 == len(w.secondsPerSample) {
+	correctHere := commonCount(samples, v.samples.correct[m])
+	v.costByModel[m] = modelCost
+	defer func() { v.costByModel[m] = 0 }()
+	v.visitCascade(cost, float64(correctBefore+correctHere)/float64(v.samples.sampleCount), v.costByModel)
+	if m+1 == len(v.secondsPerSample) {
 		return
 	}
 
 	// Longer cascades: each level, and each next model.
-	forwarded := newSet(w.samples.sampleCount)
-	for l := 1; l < len(w.samples.atLevel[m]); l++ {
-		setDifference(forwarded, samples, w.samples.atLevel[m][l])
+	forwarded := newSet(v.samples.sampleCount)
+	for l := 1; l < len(v.samples.atLevel[m]); l++ {
+		setDifference(forwarded, samples, v.samples.atLevel[m][l])
 		if k := forwarded.size(); k == 0 || k == n {
 			continue
 		}
-		correctKept := correctHere - commonCount(forwarded, w.samples.correct[m])
-		for next := m + 1; next < len(w.secondsPerSample); next++ {
-			w.visitPrefix(next, forwarded, cost, latency, correctBefore+correctKept)
+		correctKept := correctHere - commonCount(forwarded, v.samples.correct[m])
+		for next := m + 1; next < len(v.secondsPerSample); next++ {
+			v.visitPrefix(next, forwarded, cost, latency, correctBefore+correctKept)
 		}
 	}
 }

@@ -47,18 +47,18 @@ func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	for i := range g.gears {
 		accuracyToday += c.gear.Gears[i].Weight * g.gears[i].accuracyToday
 	}
-	sampleOf := func(what string, accuracyToday float64) kind.FigurePair {
+	pairOf := func(what string, accuracyToday float64) kind.FigurePair {
 		return kind.FigurePair{Metric: "accuracy", Subject: what, Old: c.Promised.Objective.Value, New: accuracyToday, Unit: "share of answers"}
 	}
-	var samples []kind.FigurePair
+	var pairs []kind.FigurePair
 	if !c.BreaksConstraint {
-		samples = append(samples, sampleOf("cascade", accuracyToday))
+		pairs = append(pairs, pairOf("cascade", accuracyToday))
 	}
 	if c.BestPlan != nil && c.BestPlan.Objective.Name == "accuracy" {
 		best, _ := c.Reachable(accuracyToday)
-		samples = append(samples, sampleOf("cascade, planned again", best))
+		pairs = append(pairs, pairOf("cascade, planned again", best))
 	}
-	return samples
+	return pairs
 }
 
 // WorkloadOf returns the workload that a plan was made for, as far as the plan shows it, so that a plan can be

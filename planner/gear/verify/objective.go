@@ -17,12 +17,12 @@ func (c *gearChecker) checkObjective(g *gearsToday) {
 	// Sums over the gears.
 	accuracy, bound, slowest := 0.0, 0.0, document.Micros(0)
 	for i := range p.Gears {
-		r := &p.Gears[i]
-		accuracy += r.Weight * r.Accuracy
-		bound += r.Weight * r.Bound
-		slowest = max(slowest, r.LatencyUS)
-		if r.Accuracy > r.Bound+1e-9 {
-			c.AddError("bound", fmt.Sprintf("gear.gears[%d].bound", i), fmt.Sprint(r.Bound), fmt.Sprintf("at least %v", r.Accuracy), "the gear's accuracy is above its own bound")
+		gear := &p.Gears[i]
+		accuracy += gear.Weight * gear.Accuracy
+		bound += gear.Weight * gear.Bound
+		slowest = max(slowest, gear.LatencyUS)
+		if gear.Accuracy > gear.Bound+1e-9 {
+			c.AddError("bound", fmt.Sprintf("gear.gears[%d].bound", i), fmt.Sprint(gear.Bound), fmt.Sprintf("at least %v", gear.Accuracy), "the gear's accuracy is above its own bound")
 		}
 	}
 	if p.Accuracy > 0 && accuracy < p.Accuracy-tolerance {

@@ -146,16 +146,16 @@ func (s *singleSearch) placementAccuracy() float64 {
 		remainingBest += s.gear.Gears[i].Weight * s.loads[first].accuracy
 	}
 	for i, first := range s.firstFeasible {
-		r := &s.gear.Gears[i]
-		remainingBest -= r.Weight * s.loads[first].accuracy
+		gear := &s.gear.Gears[i]
+		remainingBest -= gear.Weight * s.loads[first].accuracy
 		cascade = max(cascade, first) // rates rise, so no range is more accurate than the one before
-		for cascade < len(s.loads) && !s.hasTimeFor(s.loads[cascade].byModel, r.ToQPS) {
+		for cascade < len(s.loads) && !s.hasTimeFor(s.loads[cascade].byModel, gear.ToQPS) {
 			cascade++
 		}
-		if cascade == len(s.loads) || s.remainingSteps <= 0 || sum+r.Weight*s.loads[cascade].accuracy+remainingBest <= s.bestAccuracy {
+		if cascade == len(s.loads) || s.remainingSteps <= 0 || sum+gear.Weight*s.loads[cascade].accuracy+remainingBest <= s.bestAccuracy {
 			return math.Inf(-1)
 		}
-		sum += r.Weight * s.loads[cascade].accuracy
+		sum += gear.Weight * s.loads[cascade].accuracy
 	}
 	return sum
 }

@@ -25,9 +25,9 @@ func (c *gearChecker) compareTails(ctx context.Context, g *gearsToday) ([]kind.F
 	if !g.latenciesChanged {
 		return nil, nil
 	}
-	var samples []kind.FigurePair
+	var pairs []kind.FigurePair
 	for i := range c.gear.Gears {
-		r := &c.gear.Gears[i]
+		gear := &c.gear.Gears[i]
 		if g.gears[i].loadToday > 1 {
 			continue // its tail grows forever, and its load is a finding
 		}
@@ -38,9 +38,9 @@ func (c *gearChecker) compareTails(ctx context.Context, g *gearsToday) ([]kind.F
 				return nil, fmt.Errorf("simulating gear %d of the plan: %w", i, err)
 			}
 		}
-		samples = append(samples, kind.FigurePair{Metric: "p99", Subject: fmt.Sprintf("cascade at %.6g rps (%s)", r.ToQPS, c.gear.Percentile), Old: recompute.Micros(tail[0]), New: recompute.Micros(tail[1]), Unit: "us"})
+		pairs = append(pairs, kind.FigurePair{Metric: "p99", Subject: fmt.Sprintf("cascade at %.6g rps (%s)", gear.ToQPS, c.gear.Percentile), Old: recompute.Micros(tail[0]), New: recompute.Micros(tail[1]), Unit: "us"})
 	}
-	return samples, nil
+	return pairs, nil
 }
 
 // tablesWithTimes returns the tables that a simulation of the plan runs by, with other batch times: by model,

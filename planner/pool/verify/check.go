@@ -27,7 +27,7 @@ func newChecker(t *kind.CheckInput) *planChecker {
 // still holds and nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
-	c.workloadModels()
+	c.checkModelNames()
 	sound := c.CheckStructure()
 	c.CheckPools(false)
 	c.CheckRequestCosts()
@@ -54,8 +54,8 @@ func (c *planChecker) workloadModel(key formats.ModelClass) *formats.WorkloadMod
 	return nil
 }
 
-// workloadModels records an error for each model that only one of plan and workload has.
-func (c *planChecker) workloadModels() {
+// checkModelNames records an error for each model that only one of plan and workload has.
+func (c *planChecker) checkModelNames() {
 	if len(c.Plan.Deployment) == 0 {
 		c.AddError("model", "pool.models", "no model", "at least one", "the plan serves nothing")
 	}

@@ -157,12 +157,12 @@ func (c *checker) checkOrder() {
 	for i := range c.plan.Instances {
 		previousStart := document.Micros(0)
 		for _, g := range c.plan.Instances[i].Groups {
-			x, docPath := &c.plan.Groups[g], fmt.Sprintf("queue.groups[%d]", g)
-			if x.StartUS < previousStart {
-				c.AddError("order", docPath+".start_us", x.StartUS.String(), fmt.Sprintf("at least %s", previousStart), "a group starts before the one that stands before it")
+			group, docPath := &c.plan.Groups[g], fmt.Sprintf("queue.groups[%d]", g)
+			if group.StartUS < previousStart {
+				c.AddError("order", docPath+".start_us", group.StartUS.String(), fmt.Sprintf("at least %s", previousStart), "a group starts before the one that stands before it")
 			}
-			previousStart = x.StartUS
-			class := slices.IndexFunc(c.plan.Classes, func(q formats.QueueClass) bool { return q.Model == x.Model && q.Class == x.Class })
+			previousStart = group.StartUS
+			class := slices.IndexFunc(c.plan.Classes, func(q formats.QueueClass) bool { return q.Model == group.Model && q.Class == group.Class })
 			if class >= 0 && !c.servesClass(&c.plan.Instances[i], &c.plan.Classes[class]) {
 				c.AddError("order", docPath, fmt.Sprintf("instance %d", i), "an instance that serves "+c.plan.Classes[class].Key().String(), "a group stands in a queue that may not serve it")
 			}
