@@ -95,6 +95,8 @@ func checkTokens(c *document.Checker, m *Module, fieldPath string) {
 		checkRecorded(c, m, fieldPath)
 		return
 	}
+
+	// Both need a distribution with a largest length.
 	for _, f := range [...]struct {
 		name string
 		l    *Lengths

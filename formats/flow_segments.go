@@ -116,6 +116,8 @@ func checkSegments(c *document.Checker, list []Segment, fieldPath string) {
 		g.checkBranches(i, entryPath)
 		g.checkModules(i, entryPath)
 	}
+
+	// Check the graph as a whole, if its parts are right.
 	if c.Count() > errorsBefore {
 		return
 	}
@@ -289,7 +291,7 @@ func (g *segmentGraph) checkCyclesBounded() {
 	state := make([]int8, len(g.list)) // 1: on the path, 2: done
 	var path []string
 	var walk func(i int)
-	walk = func(i int) {
+	walk = func(i int) { // depth first; a segment on the path again closes a cycle
 		state[i] = 1
 		path = append(path, g.list[i].Name)
 		for _, to := range g.successors[i] {

@@ -216,6 +216,8 @@ func checkModules(c *document.Checker, list []Module, fieldPath string) {
 		c.Name(g.indexByName, i, list[i].Name, "%s[%d].name", fieldPath, i)
 		g.indexByName[list[i].Name], g.names[i] = i, list[i].Name
 	}
+
+	// Check each module, then the order of all.
 	errorsBefore := c.Count()
 	for i := range list {
 		entryPath := fmt.Sprintf("%s[%d]", fieldPath, i)

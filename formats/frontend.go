@@ -113,6 +113,8 @@ func (d *Plan) runCPUOnFrontEnd() time.Duration {
 	if len(served) != len(d.Deployment) {
 		return 0
 	}
+
+	// Sum up the CPU time of runs per second on one node, and the rates of requests.
 	cpuTime, rates := 0.0, 0.0
 	for i := range d.Deployment {
 		m := &d.Deployment[i]

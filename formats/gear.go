@@ -267,6 +267,8 @@ func (g *GearPlan) checkModel(p *planChecker, i int, replicas map[string]int) bo
 	fieldPath, deploymentPath := fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("deployment[%d]", i)
 	p.FailIf(m.Model != d.Model, fieldPath+".model", document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model))
 	p.FailIf(d.Class != "", deploymentPath+".class", "the class "+document.Quote(d.Class), "none: a cascade has one SLO")
+
+	// Check its pipelines, one for each sequence of device kinds, and count their replicas.
 	promised := g.PromiseFor(d)
 	kinds := map[string]int{} // the devices of a pipeline's stages, as one text
 	for n := range d.Pipelines {
@@ -335,6 +337,8 @@ func (g *GearPlan) checkStages(p *planChecker, gear *Gear, fieldPath string, rep
 			return
 		}
 		previousModel = i
+
+		// A stage forwards below a threshold of its model; the last one answers everything.
 		thresholds := g.Models[i].Thresholds
 		isLast := k == len(gear.Stages)-1
 		switch {
@@ -347,6 +351,8 @@ func (g *GearPlan) checkStages(p *planChecker, gear *Gear, fieldPath string, rep
 		}
 		document.AtLeast(p.Checker, s.MinQueue, 1, entryPath, ".min_queue")
 		p.Share(entryPath+".fraction", s.Fraction)
+
+		// The shares of the replicas sum to 1.
 		sum := 0.0
 		for _, x := range s.Split {
 			sum += x

@@ -107,6 +107,8 @@ func (s *PoolPlan) check(p *planChecker) {
 		p.Fail("pool.headroom", fmt.Sprintf("%d entries", n), fmt.Sprintf("none, or one of each of the %d models", len(s.Models)), "")
 		return
 	}
+
+	// Check each model with its part of the deployment.
 	for i := range s.Models {
 		m, fieldPath := &s.Models[i], fmt.Sprintf("pool.models[%d]", i)
 		if d := &p.plan.Deployment[i]; m.Key() != d.Key() {

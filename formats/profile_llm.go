@@ -126,6 +126,8 @@ func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, f
 			c.FailIf(f.value < 0 || f.value > maxLLMBytes, entryPath+"."+f.name, f.value, "0 or more")
 		}
 		c.FailIf(len(m.Instances) == 0, entryPath+".instances", "an empty list", "at least one instance")
+
+		// Check its instances: each device kind with a number of devices once.
 		type instanceKey struct {
 			device string
 			tp     int

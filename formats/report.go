@@ -313,6 +313,8 @@ func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	case n.Dropped != byReason:
 		c.Fail(document.Join(fieldPath, "dropped"), document.Whole(n.Dropped), fmt.Sprintf("the sum of dropped_by_reason, %d", byReason), "")
 	}
+
+	// The attainment follows from the counts.
 	if n.Requests > 0 {
 		wantedAttainment := float64(n.Completed-n.Late) / float64(n.Requests)
 		if d := n.Attainment - wantedAttainment; !(d >= -1e-9 && d <= 1e-9) {

@@ -77,6 +77,8 @@ func (old *planV1) Upgrade() (document.Document, error) {
 		p.Deployment = append(p.Deployment, Deployed{Model: m.Model, Class: m.Class, SHA256: m.SHA256, Inputs: m.Inputs, Outputs: m.Outputs,
 			NumBlocks: m.NumBlocks, Pipelines: m.Pipelines})
 	}
+
+	// The options and the section are those of the plan's kind.
 	kind := planKindOf(old.Kind)
 	if kind == nil {
 		c.OneOf("kind", old.Kind, PlanKinds()...)

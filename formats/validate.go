@@ -25,6 +25,8 @@ func checkTensors(c *document.Checker, list []TensorInfo, path string) {
 				c.Failf(document.Whole(dim), "a positive size, or -1 for a free one", "", "%s[%d].shape[%d]", path, i, k)
 			}
 		}
+
+		// A tensor is not too large, and its free dimensions were measured at a size.
 		elements := 1.0
 		for _, dim := range t.Shape {
 			elements *= max(float64(dim), 1)

@@ -381,6 +381,8 @@ func (p *planChecker) checkPlacement(s *Stage, pool int, info *Pool, fieldPath s
 		if p.loadSteps[pool] == nil {
 			continue // the count itself is wrong
 		}
+
+		// Add the load of full devices, and of the last one, which may have fewer replicas.
 		fullDevices, remainder := g.Replicas/g.PerDevice, g.Replicas%g.PerDevice
 		p.addLoad(pool, g.FirstDevice, g.FirstDevice+fullDevices, float64(g.PerDevice)/float64(s.Share))
 		if remainder > 0 {

@@ -83,6 +83,8 @@ func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 	if t.token != "" {
 		req.Header.Set("Authorization", "Bearer "+t.token)
 	}
+
+	// Send it, and read the answer.
 	resp, err := t.client.Do(req)
 	if err != nil {
 		return nil, err

@@ -140,6 +140,8 @@ func (g *generator) generate(ctx, requests context.Context, schedule arrivals.So
 			err = fmt.Errorf("closing the timer: %w", cerr)
 		}
 	}()
+
+	// Sleep until each request is due.
 	g.start = time.Now()
 	var a arrivals.Request
 	lastArrival := time.Duration(0)

@@ -46,6 +46,8 @@ func ReadSamples(path string) (*Samples, error) {
 		}
 		return s, nil
 	}
+
+	// Read the requests in a folder.
 	entries, err := os.ReadDir(path) // sorted by name
 	if err != nil {
 		return nil, fmt.Errorf("reading inputs: %w", err)
@@ -159,6 +161,8 @@ func (s *Samples) inputsOfRows(info *oip.ModelInfo, m *Model) ([]Inputs, error) 
 	if n != int64(s.rows.Width) {
 		return nil, fmt.Errorf("%s: found %d values per sample, model %q takes %d (%v)", s.source, s.rows.Width, m.Name, n, shape)
 	}
+
+	// Encode the values of each sample.
 	out := make([]Inputs, 0, s.Len())
 	for i := range s.rows.Labels {
 		data := make([]byte, 0, int(n)*in.Datatype.Size())

@@ -181,6 +181,8 @@ func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *M
 	req.Text = newTextStream()
 	done := make(chan generateResult, 1)
 	go func() { done <- s.runGenerate(ctx, m, req, holder) }()
+
+	// Send pieces until the request has ended.
 	events := httplimit.NewEvents(w, stallTimeout)
 	piece := generateAnswer{ID: req.ID, Model: m.Name, Version: cmp.Or(req.Version, m.Versions[len(m.Versions)-1])}
 	for {

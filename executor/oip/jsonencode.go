@@ -42,6 +42,8 @@ func EncodeRequest(dst []byte, r *Request, binaryInputs, binaryOutputs bool) ([]
 		e.params(r.Params)
 		e.close('}')
 	}
+
+	// The inputs, and the outputs that are wanted.
 	e.key("inputs")
 	e.tensors(r.Inputs, func(int) bool { return binaryInputs })
 	if len(r.Outputs) > 0 {

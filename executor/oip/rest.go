@@ -114,6 +114,8 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, 
 	case "/repository/index":
 		return s.repositoryIndex(w, r, holder)
 	}
+
+	// All other paths are about a model.
 	model, version, verb, ok := splitModelPath(path)
 	if !ok {
 		return NotFound("no such path %q", httplimit.Clip(r.URL.Path))

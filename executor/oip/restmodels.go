@@ -123,6 +123,8 @@ func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request, hol
 		Repository string `json:"repository_name"`
 		Ready      bool   `json:"ready"`
 	}
+
+	// Read the body, which is small and may be empty.
 	const limit = 64 << 10
 	if err := httplimit.CheckBody(r, limit, contentTypes...); err != nil {
 		httplimit.CloseIfUnread(w, r)

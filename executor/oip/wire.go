@@ -59,6 +59,8 @@ func forEachField(b []byte, p *jsonscan.Progress, f func(field protowire.Number,
 			return Invalid("", "protobuf: field number %d", field)
 		}
 		b = b[n:]
+
+		// Read its value by the type on the wire.
 		var val []byte
 		var num uint64
 		switch typ {
@@ -261,6 +263,8 @@ func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor
 	if err != nil {
 		return err
 	}
+
+	// Set datatype and shape.
 	if len(dims) > maxRank {
 		return Invalid(".shape", "more than %d dimensions", maxRank)
 	}

@@ -26,6 +26,8 @@ func MarshalRequest(dst []byte, r *Request) []byte {
 	for name, v := range r.Params {
 		dst = appendParam(dst, name, v)
 	}
+
+	// The inputs, the outputs that are wanted, and the data of the inputs.
 	for i := range r.Inputs {
 		dst = appendTensor(dst, requestInputs, &r.Inputs[i])
 	}

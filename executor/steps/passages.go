@@ -73,6 +73,8 @@ func (p *Passages) add(line []byte) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("found more behind the JSON object, expected one object a line")
 	}
+
+	// Check it, and add it with its vector at length 1.
 	if p.dimension == 0 {
 		p.dimension = len(x.Vector)
 	}
@@ -190,6 +192,8 @@ func WordCounts(text []byte, counts []float32) {
 		letters++
 	}
 	add()
+
+	// Scale to length 1.
 	if length := vectorLength(counts); length > 0 {
 		for i := range counts {
 			counts[i] = float32(float64(counts[i]) / length)

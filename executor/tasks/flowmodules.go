@@ -351,6 +351,8 @@ func (s *applications) readPassages(m *formats.Module, t *steps.Tensors) error {
 		t.Passages = steps.NoPassages()
 		return nil
 	}
+
+	// Read the file, unless another module has.
 	path := filepath.Join(s.core.Options.ModelsDir, m.Passages.File)
 	if t.Passages = s.passages[path]; t.Passages != nil {
 		return nil

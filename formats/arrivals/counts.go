@@ -207,6 +207,8 @@ func (c *Counts) interval() bool {
 		c.err = c.table.CellError(c.column, "a count of 0 or more")
 		return false
 	}
+
+	// Round the running total of requests, and draw as many as are missing in it.
 	if c.isRate {
 		count *= c.opt.Interval.Seconds()
 	}

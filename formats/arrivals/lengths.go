@@ -98,6 +98,8 @@ func MeanLength(l *formats.Lengths) float64 {
 		}
 		return sum / totalWeight
 	}
+
+	// Draw, if there is no simple form.
 	draw := Lengths(l, seeded.New(1, "mean length"))
 	for range n {
 		sum += float64(draw())

@@ -210,6 +210,8 @@ func (t *Trace) request(r *Request) *document.Error {
 		return t.table.CellError(t.columnIndex[colTime], "a time that is not before that of the row above: traces are in order")
 	}
 	r.ArrivedAt, t.lastArrival = arrivedAt, arrivedAt
+
+	// Read the other columns that the file has.
 	if i := t.columnIndex[colID]; i >= 0 {
 		r.ID = strings.Clone(t.table.Row[i]) // the row is one string that would stay alive with it
 	}

@@ -130,6 +130,8 @@ func (r *Recorder) addPipelines(a, b *formats.Plan) {
 // pairs them: first those of the same shape, then those on the same devices. What is left was removed or added.
 func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 	partner, isMatched := slices.Repeat([]int{-1}, len(a)), make([]bool, len(b))
+
+	// Pair the pipelines.
 	for _, key := range []func(*formats.Pipeline) string{shape, devices} {
 		for i := range a {
 			if partner[i] >= 0 {
@@ -143,6 +145,8 @@ func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 			}
 		}
 	}
+
+	// Compare the pairs, and record what is left on either side.
 	for i := range a {
 		if k := partner[i]; k >= 0 {
 			r.addPipeline(model+" "+devices(&a[i]), &a[i], &b[k])

@@ -81,6 +81,8 @@ func (r *Recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 			r.addFigure(measurementPath+" weight_bytes", float64(x.WeightBytes), float64(y.WeightBytes), "", neutral)
 		}
 	}
+
+	// Compare the latencies at every measured point.
 	point := func(m *formats.Measurement) string {
 		return fmt.Sprintf("%s share 1/%d batch %d", m.Device, m.Share, m.Batch)
 	}
@@ -127,6 +129,8 @@ func (r *Recorder) addLatencies(blockChanges []BlockChange) {
 		}
 		byDevice[c.Device] = append(byDevice[c.Device], c)
 	}
+
+	// Record few changes one by one, and many as a range.
 	r.section = "blocks"
 	for _, kind := range kinds {
 		list := byDevice[kind]

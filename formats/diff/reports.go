@@ -18,6 +18,8 @@ func Reports(a, b *formats.Report) *Result {
 	r.addOptional("max load factor", a.MaxLoadFactor, b.MaxLoadFactor, "", moreIsBetter)
 	r.addShare("share of the bound", a.BoundShare, b.BoundShare, moreIsBetter)
 	r.addShare("accuracy", a.Accuracy, b.Accuracy, moreIsBetter)
+
+	// Compare models and devices.
 	offeredRate := func(m *formats.ModelReport) string { return figureText(m.OfferedRPS, "rps offered") }
 	eachPair(r, "models", a.Models, b.Models, func(m *formats.ModelReport) string { return m.Key().String() }, "model ", offeredRate, func(name string, x, y *formats.ModelReport) {
 		r.addFigure(name+" offered", x.OfferedRPS, y.OfferedRPS, "rps", neutral)

@@ -234,6 +234,8 @@ func (p *jsonParser) child() node {
 	if c == '{' {
 		n.kind = objectNode
 	}
+
+	// Find the closing bracket. Brackets in texts do not count.
 	start, depth := p.i, 0
 	for ; ; p.i++ {
 		switch p.s[p.i] {

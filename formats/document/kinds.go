@@ -193,6 +193,8 @@ func (t Kinds) Decode(text, name, wanted string) (kind string, doc Document, err
 	if e != nil {
 		return "", nil, e
 	}
+
+	// Bind the nodes to the kind's Go type. An older form is upgraded.
 	b := &binder{src: src}
 	pathHere := func(path string) string { return path }
 	if i := slices.IndexFunc(info.Older, func(o OlderForm) bool { return o.Format == root.field("format").text }); i >= 0 {

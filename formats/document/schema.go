@@ -16,6 +16,8 @@ func Schema(text, name string, list []Section) ([]byte, error) {
 	for _, e := range list {
 		options = options || e.Options != nil
 	}
+
+	// Add the schema of each section, and the definitions that it uses.
 	for _, e := range list {
 		part, err := parseSchema(e.Schema)
 		if err != nil {

@@ -113,6 +113,8 @@ func (y *yamlReader) node(a *yaml.Node, depth int) node {
 	if a.Style&yaml.TaggedStyle != 0 {
 		y.fail(a, "the tag "+Quote(a.Tag), "a value without a tag", "put text that starts with ! in quotes")
 	}
+
+	// Convert the value by its kind.
 	n := node{pos: yamlPos(a)}
 	switch a.Kind {
 	case yaml.ScalarNode:

@@ -48,6 +48,8 @@ func Number[T Text](s T, i int) (end int, integer bool, fault Fault) {
 	} else {
 		i = end
 	}
+
+	// Then the fraction and the exponent, if there are any.
 	integer = true
 	if i < len(s) && s[i] == '.' {
 		integer = false
@@ -130,6 +132,8 @@ func escape[T Text](s T, i int) (r rune, next int, fault Fault) {
 		}
 		return 0, i, BadEscape
 	}
+
+	// Read \u and four digits.
 	r, ok := hex4(s, i+1)
 	if !ok {
 		return 0, i + 1, BadHex

@@ -36,6 +36,7 @@ func Merge(runs []*Accumulator) *formats.Report {
 	r.DurationUS = document.Micros(duration)
 	b := &builder{cfg: cfg, runs: runs, countedTime: max(duration-cfg.Warmup, 0), report: r}
 
+	// Pool the runs for each model, and for all together.
 	totals := make([]outcomeCounts, len(runs)) // per run, over all models
 	var allLatencies []time.Duration
 	for i := range cfg.Models {
@@ -163,6 +164,8 @@ func (b *builder) devices() []formats.DeviceReport {
 			o.Utilisation += d.Utilisation
 		}
 	}
+
+	// The utilisation follows from the times or, without them, is the mean over the runs.
 	for i := range out {
 		o := &out[i]
 		if total := o.RunningUS + o.LoadingUS + o.BothUS + o.IdleUS; total > 0 {

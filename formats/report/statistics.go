@@ -25,6 +25,7 @@ func PercentileReordering(samples []time.Duration, p float64) time.Duration {
 	}
 	index := Rank(len(samples), p) - 1
 	for lo, hi := 0, len(samples)-1; lo < hi; {
+		// Divide the range at a pivot, and go on in the part with the index.
 		pivot := middleRank(samples[lo], samples[lo+(hi-lo)/2], samples[hi])
 		i, j := lo, hi
 		for i <= j {

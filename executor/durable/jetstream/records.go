@@ -131,6 +131,8 @@ func (s *Store) Append(ctx context.Context, id string, offset int, text []byte, 
 	case t.bytes != offset:
 		return fmt.Errorf("%s: text of %d bytes is stored, not %d: %w", id, t.bytes, offset, durable.ErrConflict)
 	}
+
+	// Store it behind the last message of the record.
 	m := s.newMessage("state", id, sealed)
 	m.Header.Set(headerOffset, strconv.Itoa(offset))
 	m.Header.Set(headerSize, strconv.Itoa(len(text)))

@@ -100,6 +100,8 @@ func (s *Set) Read(in io.Reader, name string) error {
 	if err != nil {
 		return err
 	}
+
+	// Find the known table whose columns the file has.
 	tableIndex := slices.IndexFunc(tables, func(k table) bool {
 		return !slices.ContainsFunc(k.columns, func(c string) bool { return !slices.Contains(t.Header, c) })
 	})
@@ -228,6 +230,8 @@ func servingRow(s *Set, r reader) {
 			}
 		}
 	}
+
+	// A batch takes the time of a prompt, and of its tokens one after the other.
 	firstToken := r.Time("ttft_ms", maxTime)
 	m.Elapsed = firstToken + time.Duration(float64(m.Output-1)*float64(r.Time("tpot_ms", maxTime)))
 	s.Steps = append(s.Steps, m)

@@ -65,6 +65,8 @@ func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 		TensorParallel: max(1, f.Engine.TensorParallel), DataParallel: max(1, f.Engine.DataParallel), Sequences: f.Engine.Sequences, Budget: f.Engine.Budget,
 		Block: f.KV.Block, KVTokens: f.KV.Tokens, Prefix: f.KV.Prefix == nil || *f.KV.Prefix,
 	}
+
+	// Take the KV capacity as given, or as blocks of tokens.
 	if kvTokens > 0 {
 		m.KVTokens = kvTokens
 		if m.Block == 0 {

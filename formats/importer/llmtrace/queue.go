@@ -32,6 +32,8 @@ func Workload(classes []Class, model string, t Target) (*formats.Workload, error
 			llm.Models = append(llm.Models, c.Model)
 		}
 	}
+
+	// Give each class the target and a name of its own.
 	for i := range classes {
 		c := &classes[i]
 		c.SLO, c.Figure, c.Percentile = t.SLO, t.Figure, t.Percentile

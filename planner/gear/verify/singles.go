@@ -69,6 +69,8 @@ func (s *singleSearch) listCascades(kind string, devices int) bool {
 	if w == nil || len(s.loads) == 0 {
 		return false
 	}
+
+	// Sort them, most accurate first, and find the first for each range.
 	slices.SortFunc(s.loads, func(a, b cascadeLoad) int {
 		return cmp.Or(cmp.Compare(b.accuracy, a.accuracy), cmp.Compare(a.secondsPerRequest, b.secondsPerRequest))
 	})
