@@ -20,7 +20,7 @@ type Options struct {
 	CPUPlaces map[string]CPUPlace
 
 	// Remote is the number of devices of a kind, the last ones of the plan, that are on other hosts. Their workers wait in
-	// Lobby (worker.NewLobby).
+	// Lobby (worker.NewJoinServer).
 	Remote map[string]int
 	Lobby  *worker.JoinServer
 

@@ -191,7 +191,7 @@ func (k *supervisor) divideSegment(d *Device, loaded []worker.LoadedStage) int64
 }
 
 // setModelTensors sets the inputs and outputs of models to what the workers have loaded, and returns an error if a
-// stage does not fit the one before.
+// stage does not fit the one before. Stages of a model have consecutive indexes.
 func (k *supervisor) setModelTensors() error {
 	for i := range k.stages {
 		st := &k.stages[i]

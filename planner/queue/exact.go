@@ -74,11 +74,11 @@ func (m *Program) startValues(s *vqueue.Assignment) []float64 {
 // StateFromOrder returns the assignment of a problem's groups to its queues that has them in the given order, by
 // queue.
 func StateFromOrder(p *vqueue.Problem, order [][]int32) *vqueue.Assignment {
-	s := vqueue.NewAssignment(p)
-	for g := range order {
-		for j, i := range order[g] {
-			s.Insert(i, int32(g), j)
+	state := vqueue.NewAssignment(p)
+	for queue := range order {
+		for place, group := range order[queue] {
+			state.Insert(group, int32(queue), place)
 		}
 	}
-	return s
+	return state
 }

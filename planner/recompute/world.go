@@ -38,9 +38,9 @@ type BatchTime struct {
 	Mean        time.Duration // on average; 0 if the profile has no means
 }
 
-// BatchTime returns the time of a batch through blocks [first, last) today. A size between two measured
-// ones that runs without padding lies on the line between them, unless the larger size takes less;
-// otherwise it takes as long as the larger size. It returns false if no size was measured.
+// BatchTime returns the time of a batch through the blocks from firstBlock to endBlock-1 today. A size between two
+// measured ones that runs without padding lies on the line between them, unless the larger size takes less;
+// otherwise it takes as long as the larger size. It returns false if no size that large was measured.
 func (w *CurrentCosts) BatchTime(m *formats.ProfileModel, device string, share, batch, firstBlock, endBlock int) (t BatchTime, ok bool) {
 	if t, ok = w.runTime(m, device, share, batch, firstBlock, endBlock); t.Mean > 0 {
 		t.Mean += m.DispatchUS.D()
@@ -97,8 +97,8 @@ func nextSmallerMeasurement(m *formats.ProfileModel, device string, share, batch
 	return best
 }
 
-// meanFactor returns the mean time of blocks [first, last) over their median: their own if they were
-// measured in one piece, else that of the whole model. It returns 0 if that is unknown.
+// meanFactor returns the mean time of a range of blocks divided by its median: its own if it was measured in one
+// piece, else that of the whole model. It returns 0 if that is unknown.
 func meanFactor(ms *formats.Measurement, firstBlock, endBlock int) float64 {
 	if ms.WholeModel == nil || ms.WholeModel.MeanUS <= 0 {
 		return 0

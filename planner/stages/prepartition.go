@@ -74,8 +74,9 @@ func (m *Model) timeBefore(p *Problem) []float64 {
 	return timeBefore
 }
 
-// evenCuts returns at most n-1 cuts that make the longest part as short as possible and, with that
-// limit, are crossed by the fewest bytes. Negative bytes allow no cut.
+// evenCuts returns at most n-1 blocks after which to cut, so that the longest part is as short as possible and,
+// with that limit, the cuts are crossed by the fewest bytes. timeBefore has the part of the model's time before
+// each boundary. Negative bytes allow no cut.
 func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 	// places holds the ends of parts: the allowed cuts, and the end of the model.
 	places := []int{0}
@@ -85,14 +86,15 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 		}
 	}
 	places = append(places, len(timeBefore)-1)
-	l := len(places) - 1
-	n = min(n, l)
-	// Find the smallest limit with which a greedy walk needs at most n parts.
+	lastPlace := len(places) - 1
+	n = min(n, lastPlace)
+
+	// Find the smallest limit of a part's time with which a greedy walk needs at most n parts.
 	partsNeeded := func(limit float64) int {
 		count, start := 0, 0
-		for start < l {
+		for start < lastPlace {
 			end := start + 1
-			for end < l && timeBefore[places[end+1]]-timeBefore[places[start]] <= limit {
+			for end < lastPlace && timeBefore[places[end+1]]-timeBefore[places[start]] <= limit {
 				end++
 			}
 			if timeBefore[places[end]]-timeBefore[places[start]] > limit {
@@ -104,7 +106,7 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 		return count
 	}
 	low, high := 0.0, 1.0+1e-9
-	for range 50 {
+	for range 50 { // bisection, to far below rounding
 		if mid := (low + high) / 2; partsNeeded(mid) <= n {
 			high = mid
 		} else {
@@ -112,19 +114,20 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 		}
 	}
 	limit := high * (1 + 1e-9)
+
 	// Dynamic program: minBytes[k][j] is the least number of bytes that cross if k parts end at
 	// place j. If n parts are impossible, take as many as possible.
 	const unreachable = math.MaxInt64
 	minBytes, previous := make([][]int64, n+1), make([][]int, n+1)
 	for k := range minBytes {
-		minBytes[k], previous[k] = slices.Repeat([]int64{unreachable}, l+1), make([]int, l+1)
+		minBytes[k], previous[k] = slices.Repeat([]int64{unreachable}, lastPlace+1), make([]int, lastPlace+1)
 	}
 	minBytes[0][0] = 0
 	for k := 1; k <= n; k++ {
-		for j := k; j <= l; j++ {
+		for j := k; j <= lastPlace; j++ {
 			for i := j - 1; i >= k-1 && timeBefore[places[j]]-timeBefore[places[i]] <= limit; i-- {
 				crossingBytes := int64(0)
-				if j < l {
+				if j < lastPlace {
 					crossingBytes = bytes[places[j]-1]
 				}
 				if minBytes[k-1][i] != unreachable && minBytes[k-1][i]+crossingBytes < minBytes[k][j] {
@@ -136,11 +139,11 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 
 	// Follow the choices back from the end.
 	k := n
-	for minBytes[k][l] == unreachable {
+	for minBytes[k][lastPlace] == unreachable {
 		k--
 	}
 	var cuts []int
-	for j := l; k > 1; k-- {
+	for j := lastPlace; k > 1; k-- {
 		j = previous[k][j]
 		cuts = append(cuts, places[j]-1)
 	}

@@ -67,7 +67,7 @@ func (c *BatchCost) savedTimes(piece *MeasuredRange, weights []float64) []time.D
 		}
 	}
 
-	// The costs are min(maxSaved, factor · cutWeight).
+	// The costs are min(maxSaved, factor · cutWeights).
 	factor := fillFactor(maxSaved, cutWeights, excess)
 	saved, sum := make([]time.Duration, n+1), 0.0
 	for i := range n {
