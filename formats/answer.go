@@ -6,8 +6,8 @@ import "time"
 // WaitTime lasts until the first iteration starts.
 type Answer struct{ E2E, TTFT, TPOT, WaitTime time.Duration }
 
-// TimePerToken returns the time per token after the first, given the times of the first and the last token. For
-// one token it is 0.
+// TimePerToken returns the mean time per token of an answer after the first, given the times of the first and the
+// last token. For one token it is 0.
 func TimePerToken(firstToken, lastToken time.Duration, tokens int) time.Duration {
 	if tokens < 2 {
 		return 0
@@ -15,7 +15,8 @@ func TimePerToken(firstToken, lastToken time.Duration, tokens int) time.Duration
 	return (lastToken - firstToken) / time.Duration(tokens-1)
 }
 
-// Latency returns the time that an SLO of e2e (or empty), ttft or tpot judges.
+// Latency returns the time of an answer that an SLO bounds whose figure is ttft (time to the first token), tpot
+// (time per token after it), or e2e, the whole time. An empty figure stands for e2e.
 func (a *Answer) Latency(figure string) time.Duration {
 	switch figure {
 	case FigureTTFT:

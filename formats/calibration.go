@@ -17,7 +17,8 @@ type CalibrationStep struct {
 	Certainty float64 `json:"certainty"`
 }
 
-// Calibrated returns the certainty for a raw one. Below the first step it is that of the first step.
+// Calibrated returns the calibrated certainty for a model's raw one: that of the last step that begins at or below
+// it. Below the first step it is that of the first step. Without steps it is the raw one.
 func (steps Calibration) Calibrated(raw float64) float64 {
 	if len(steps) == 0 {
 		return raw
@@ -26,6 +27,9 @@ func (steps Calibration) Calibrated(raw float64) float64 {
 	return steps[max(0, n-1)].Certainty
 }
 
+// check reports to c the steps of a calibration table that are wrong: raw certainties and the calibrated ones
+// beside them lie between 0 and 1, the raw ones rise from step to step, the others do not fall. path is where the
+// table stands in the document.
 func (steps Calibration) check(c *document.Checker, path string) {
 	for i, s := range steps {
 		entryPath := fmt.Sprintf("%s[%d]", path, i)

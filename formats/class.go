@@ -40,8 +40,8 @@ type Classes struct {
 	names map[string][]string // classes by model, the default first
 }
 
-// NewClasses indexes a list. The default class of a model is the one without a
-// name, else the first in the list.
+// NewClasses returns an index of models with their classes (groups of requests with an SLO of their own). The
+// default class of a model is the one without a name, else the first in the list.
 func NewClasses(list []ModelClass) *Classes {
 	c := &Classes{index: map[ModelClass]int{}, names: map[string][]string{}}
 	for i, k := range list {
@@ -79,7 +79,7 @@ func (c *Classes) HasNamedClasses(model string) bool {
 	return len(names) > 1 || len(names) == 1 && names[0] != ""
 }
 
-// ClassNames joins the classes of a model for a message.
+// ClassNames returns the names of classes with commas between them, for a message.
 func ClassNames(classes []string) string {
 	out := make([]string, len(classes))
 	for i, n := range classes {
@@ -93,7 +93,8 @@ func ClassNames(classes []string) string {
 // maxClassName bounds the name of a class, which is used in headers and labels.
 const maxClassName = 64
 
-// isClassName reports whether a name can be that of a class. It is used in headers, metric labels and file names.
+// isClassName returns whether a text can be the name of a class, which is used in headers, metric labels and file
+// names. An empty name is allowed.
 func isClassName(name string) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -111,8 +112,8 @@ func checkClassName(c *document.Checker, class, path string) {
 	c.FailIf(!isClassName(class), path+".class", "the text "+document.Quote(class), "up to %d letters, digits, -, _ and ., beginning with a letter or digit", maxClassName)
 }
 
-// checkKey checks that a model's name is not empty, that its class is a valid name, and that the two occur
-// together only once.
+// checkKey reports to c an entry i of a list whose model has no name, whose class has no valid name, or that
+// stands in the list a second time. indexByKey has the entries before it.
 func checkKey(c *document.Checker, indexByKey map[ModelClass]int, i int, k ModelClass, path string) {
 	switch firstIndex, isDuplicate := indexByKey[k]; {
 	case k.Model == "":

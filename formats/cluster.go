@@ -51,8 +51,8 @@ type Pool struct {
 	Sharing       string         `json:"sharing,omitempty"` // exclusive (default) or time
 }
 
-// TimeShared reports whether the stages on a pool take turns on its devices. If the pool does not say it, they do
-// on CPU thread sets, which have no shares.
+// TimeShared returns whether the stages on a pool take turns on its devices, instead of having shares of them. If
+// the pool does not say it, they do on CPU thread sets, which have no shares.
 func (p *Pool) TimeShared() bool {
 	if p.Sharing == "" {
 		return IsCPU(p.Device)
@@ -60,7 +60,7 @@ func (p *Pool) TimeShared() bool {
 	return p.Sharing == SharingTime
 }
 
-// NICRate is the usable rate of a node's NIC in Gbit/s, 0 without a network.
+// NICRate returns the usable rate of the network card of a node, in Gbit/s, or 0 without a network.
 func (p *Pool) NICRate() float64 {
 	if p.NICEfficiency > 0 {
 		return p.NICGbps * p.NICEfficiency
@@ -73,7 +73,7 @@ func IsCPU(device string) bool { return strings.HasPrefix(device, cpuPrefix) }
 
 const cpuPrefix = "cpu-"
 
-// CPUThreads returns n of a device kind cpu-<n>; false for kinds that do not say
+// CPUThreads returns the number of threads n of a device kind cpu-<n>. It returns false for kinds that do not say
 // how many threads they have.
 func CPUThreads(kind string) (int, bool) {
 	rest, ok := strings.CutPrefix(kind, cpuPrefix)
@@ -102,6 +102,9 @@ const maxCount = 1_000_000
 // maxShares bounds max_shares for the same reason; MPS serves 48 clients.
 const maxShares = 64
 
+// checkPools reports to c what is wrong with a cluster's pools, when a cluster or plan is validated: a pool is a
+// named kind of device with a count of 1 or more, and its optional numbers (shares per device, network rate,
+// price, power) are within their ranges.
 func checkPools(c *document.Checker, pools []Pool) {
 	c.NotEmpty(len(pools), "pools", "at least one pool")
 	indexByName := map[string]int{}

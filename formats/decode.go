@@ -42,7 +42,7 @@ var kindTable = document.Kinds{
 // Kinds lists the kinds of documents.
 func Kinds() []string { return kindTable.Names() }
 
-// namesOf lists the names of the entries of a table.
+// namesOf returns the names of a list's entries.
 func namesOf[T any](list []T, name func(*T) string) []string {
 	var out []string
 	for i := range list {
@@ -109,7 +109,8 @@ func DecodePlan(data []byte, name string) (*Plan, error) {
 //go:embed schema/*.json
 var schemas embed.FS
 
-// schemaFile is the text of a file below schema/, without its ending.
+// schemaFile returns the text of a schema's built-in file, which has this name without its ending. A missing file
+// is empty.
 func schemaFile(name string) string {
 	data, err := schemas.ReadFile("schema/" + name + ".json")
 	if err != nil {

@@ -32,7 +32,7 @@ func (s *EchoPlan) ServedModels() []Served {
 	return []Served{total}
 }
 
-// PromiseFor is the entry of the deployed model.
+// PromiseFor returns what the plan promises for a deployed model: the entry of its service.
 func (s *EchoPlan) PromiseFor(d *Deployed) Served {
 	for i := range s.Services {
 		if s.Services[i].Model == d.Model {
@@ -45,6 +45,8 @@ func (s *EchoPlan) PromiseFor(d *Deployed) Served {
 // AttainmentGroups implements PlanSection.
 func (s *EchoPlan) AttainmentGroups() [][]int { return nil }
 
+// check reports a plan of this test kind unless it has exactly EchoServices services and deployments, each service
+// valid.
 func (s *EchoPlan) check(p *planChecker) {
 	if len(s.Services) != EchoServices || len(p.plan.Deployment) != EchoServices {
 		p.Fail("echo.services", fmt.Sprintf("%d services, %d deployed", len(s.Services), len(p.plan.Deployment)), fmt.Sprintf("%d of both", EchoServices), "")
@@ -81,6 +83,8 @@ var echoPart = workloadPart{name: "echoes", kind: PlanEcho, section: Echoes(nil)
 // Files names no file.
 func (s Echoes) Files() []SectionFile { return nil }
 
+// check reports to c what is wrong with the test kind's workload: another number of echoes than EchoServices, or
+// one without a positive rate and a valid latency target.
 func (s Echoes) check(c *document.Checker) {
 	if len(s) != EchoServices {
 		c.Fail("echoes", fmt.Sprintf("%d services", len(s)), fmt.Sprint(EchoServices), "")

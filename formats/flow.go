@@ -81,7 +81,8 @@ type FlowKind struct {
 	WorkingBytes int64           `json:"working_bytes,omitempty"`
 }
 
-// CostOn returns the load time and memory of a module on a kind of device.
+// CostOn returns how long a module takes to load on a kind of device, and its working memory. They are 0 where it
+// does not run. Modules without figures by kind have the same on all.
 func (m *FlowModule) CostOn(device string) FlowKind {
 	for i := range m.Kinds {
 		if m.Kinds[i].Device == device {
@@ -151,7 +152,7 @@ func FlowOf(p *Plan) *FlowPlan {
 	return s
 }
 
-// ServedModels lists the applications.
+// ServedModels returns what requests can ask for in a plan of applications: each application, with its promise.
 func (f *FlowPlan) ServedModels() []Served {
 	out := make([]Served, len(f.Applications))
 	for i := range f.Applications {
@@ -160,7 +161,8 @@ func (f *FlowPlan) ServedModels() []Served {
 	return out
 }
 
-// PromiseFor is the tightest of the applications that a module is part of.
+// PromiseFor returns the promise that a deployed model has to keep: that of the application with the shortest SLO
+// of those that use it.
 func (f *FlowPlan) PromiseFor(d *Deployed) Served {
 	out := Served{}
 	for i := range f.Applications {
@@ -176,7 +178,7 @@ func (f *FlowPlan) PromiseFor(d *Deployed) Served {
 // AttainmentGroups implements PlanSection.
 func (f *FlowPlan) AttainmentGroups() [][]int { return nil }
 
-// Replicas are those of all pipelines of a deployed module.
+// Replicas returns the number of a deployed model's replicas in all stages of its pipelines.
 func (d *Deployed) Replicas() int {
 	n := 0
 	for i := range d.Pipelines {
@@ -187,6 +189,8 @@ func (d *Deployed) Replicas() int {
 	return n
 }
 
+// check reports to p what is wrong with a plan's flow section, when a plan is validated. An application is a graph
+// of modules; a module is a step that one deployed model serves.
 func (f *FlowPlan) check(p *planChecker) {
 	// Check the applications: every module runs a deployed model.
 	p.FailIf(len(f.Applications) == 0, "flow.applications", "an empty list", "at least one application")
@@ -229,8 +233,8 @@ func (f *FlowPlan) check(p *planChecker) {
 	f.checkTransitions(p)
 }
 
-// checkMemory checks the models that devices hold at the start: each once, and no more than fit beside the largest
-// batch.
+// checkMemory reports to p models that devices hold at the start wrongly: one twice on a device, or more than fit
+// there beside the working memory of the largest batch.
 func (f *FlowPlan) checkMemory(p *planChecker) {
 	// Each device has its memory without the working memory of what it runs.
 	var freeBytes []int64 // free bytes by device; -1 where there is no limit
@@ -269,8 +273,8 @@ func (f *FlowPlan) checkMemory(p *planChecker) {
 	}
 }
 
-// WorkingBytesByDevice returns, for each device of a pool, the bytes that the largest batch of any module there
-// takes.
+// WorkingBytesByDevice returns, for each device of a pool, the most working memory that a batch of any module
+// there takes, in bytes.
 func (f *FlowPlan) WorkingBytesByDevice(deployment []Deployed, pool *Pool) []int64 {
 	type span struct {
 		first, end int
@@ -286,6 +290,7 @@ func (f *FlowPlan) WorkingBytesByDevice(deployment []Deployed, pool *Pool) []int
 			}
 		}
 	}
+	// Set the devices of the span with the most bytes first, so that each device is set once.
 	slices.SortStableFunc(spans, func(a, b span) int { return cmp.Compare(b.bytes, a.bytes) })
 	nextUnset := make([]int, len(maxBytes)+1) // by device: the first from it on that a span is still to reach
 	for d := range nextUnset {
@@ -303,7 +308,7 @@ func (f *FlowPlan) WorkingBytesByDevice(deployment []Deployed, pool *Pool) []int
 	return maxBytes
 }
 
-// stagesOn goes over the stages that run on a kind of devices.
+// stagesOn yields the stages of a deployed model that run on a kind of device.
 func (d *Deployed) stagesOn(device string) iter.Seq[*Stage] {
 	return func(yield func(*Stage) bool) {
 		for i := range d.Pipelines {
@@ -316,7 +321,7 @@ func (d *Deployed) stagesOn(device string) iter.Seq[*Stage] {
 	}
 }
 
-// checkKinds checks that the kinds of a module are those of its pipelines.
+// checkKinds reports to p module i if the device kinds for which it has figures are not those of its pipelines.
 func (f *FlowPlan) checkKinds(p *planChecker, i int) {
 	m := &f.Modules[i]
 	for k := range m.Kinds {
@@ -329,7 +334,8 @@ func (f *FlowPlan) checkKinds(p *planChecker, i int) {
 	}
 }
 
-// checkGraph checks the modules or segments of an application.
+// checkGraph reports to p what is wrong with the graph of an application: either modules, or segments if the plan
+// is one of workflows.
 func (f *FlowPlan) checkGraph(p *planChecker, a *FlowApplication, fieldPath string) {
 	switch {
 	case f.Workflow() && (len(a.Segments) == 0 || len(a.Modules) > 0 || f.Scaling != nil):
@@ -342,7 +348,8 @@ func (f *FlowPlan) checkGraph(p *planChecker, a *FlowApplication, fieldPath stri
 	a.application().checkConditions(p.Checker, fieldPath)
 }
 
-// checkModule checks a deployed module: whole models, each on devices of its own.
+// checkModule reports to p what is wrong with the deployment of module i: it runs whole, in one pipeline for each
+// kind of device, and some application uses it.
 func (f *FlowPlan) checkModule(p *planChecker, i int, usedModels map[string]bool) {
 	m, d, fieldPath := &f.Modules[i], &p.plan.Deployment[i], fmt.Sprintf("deployment[%d]", i)
 	if p.FailIf(m.Model != d.Model || d.Class != "", fmt.Sprintf("flow.modules[%d].model", i), document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model)+", without a class") {
@@ -359,6 +366,9 @@ func (f *FlowPlan) checkModule(p *planChecker, i int, usedModels map[string]bool
 	}
 }
 
+// checkScaling reports to p what is wrong with the scaling rule of a plan: how often it measures the load, over
+// which window, and a table that gives the replicas of each module for request rates above AboveRPS. The table
+// begins at rate 0 and its rates rise. f.Scaling is not nil.
 func (f *FlowPlan) checkScaling(p *planChecker) {
 	s := f.Scaling
 	p.FailIf(s.EveryUS <= 0 || s.WindowUS <= 0 || s.MaxWorkers < 1, "flow.scaling", fmt.Sprintf("every_us %v, window_us %v, max_workers %d", s.EveryUS, s.WindowUS, s.MaxWorkers), "positive times and at least one worker")
@@ -374,7 +384,7 @@ func (f *FlowPlan) checkScaling(p *planChecker) {
 	}
 }
 
-// checkReplicas checks a number of replicas for every module.
+// checkReplicas reports to p a list of replica counts that does not have a valid one for every module.
 func (f *FlowPlan) checkReplicas(p *planChecker, list []int, fieldPath string) {
 	if p.FailIf(len(list) != len(f.Modules), fieldPath, fmt.Sprintf("%d numbers", len(list)), "one per module, %d", len(f.Modules)) {
 		return

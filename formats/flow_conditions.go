@@ -27,7 +27,8 @@ func (a *Application) Conditions() (Conditions, error) {
 	return out, c.Err()
 }
 
-// checkConditions checks the expressions of an application.
+// checkConditions compiles the expressions of an application (conditions, numbers of items, routes), reports wrong
+// ones to c, and returns the others by their field paths.
 func (a *Application) checkConditions(c *document.Checker, fieldPath string) Conditions {
 	texts := a.expressions()
 	if len(texts) == 0 && len(a.Parameters) == 0 {
@@ -74,7 +75,8 @@ type expression struct {
 	wanted     condition.ValueKind
 }
 
-// expressions lists the expressions of an application in the order of the document.
+// expressions returns the texts of an application's conditions, numbers of items and routes, with the kind of
+// value that each must have, in the order of the document.
 func (a *Application) expressions() []expression {
 	var out []expression
 	add := func(text string, wanted condition.ValueKind, path string, args ...any) {
@@ -103,8 +105,8 @@ func (a *Application) expressions() []expression {
 // identifier is a name that expressions can use.
 var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// declaredNames are the names that conditions of an application may use, with their types.
-// A module that runs once for each of several items has a list of each output.
+// declaredNames returns the names that conditions of an application may use, with their types: parameters, and
+// outputs of modules. A module that runs once for each of several items has a list of each output.
 func (a *Application) declaredNames(c *document.Checker, fieldPath string) map[string]string {
 	out := map[string]string{}
 	declareName := func(name, typ, path string) {
@@ -163,7 +165,8 @@ const StepPassages = "passages"
 // maxNearest bounds the passages of a prompt.
 const maxNearest = 64
 
-// checkSteps checks that a module's steps are known.
+// checkSteps reports to c steps before or after a module's model that are not known, or a file of passages without
+// the step that reads it.
 func (m *Module) checkSteps(c *document.Checker, fieldPath string) {
 	c.OptionalWord(fieldPath+".pre", m.Pre, PreSteps...)
 	if m.Post != "" {

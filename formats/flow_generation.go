@@ -18,7 +18,7 @@ type FlowGeneration struct {
 	Instances       []LLMInstance `json:"instances"`
 }
 
-// InstanceOn returns the instance on a kind of device, or nil if there is none.
+// InstanceOn returns how the language model runs on a kind of device, or nil if it does not run there.
 func (l *FlowGeneration) InstanceOn(device string) *LLMInstance {
 	for i := range l.Instances {
 		if l.Instances[i].Device == device {
@@ -33,8 +33,8 @@ func (m *Module) Generates() bool {
 	return m.Prompt != nil || m.Output != nil || m.LengthsFile != "" || len(m.Sample) > 0
 }
 
-// TokenLengths returns the distributions of the lengths of prompts and answers, separately. Both are nil if they
-// are in a file.
+// TokenLengths returns the distributions of the lengths of a module's prompts and answers, each for itself.
+// Recorded lengths become empirical distributions. Both are nil if the lengths are in a file that was not read.
 func (m *Module) TokenLengths() (prompt, output *Lengths) {
 	if len(m.Sample) == 0 {
 		return m.Prompt, m.Output
@@ -53,7 +53,8 @@ func (m *Module) TokenLengths() (prompt, output *Lengths) {
 // MaxSampleRows is the most rows of a sample.
 const MaxSampleRows = 1000
 
-// checkRecorded checks lengths that were recorded.
+// checkRecorded reports to c recorded lengths of prompts and answers that are too long, too many, or beside a
+// distribution.
 func checkRecorded(c *document.Checker, m *Module, fieldPath string) {
 	c.FailIf(m.Prompt != nil || m.Output != nil, fieldPath+".prompt", "a distribution beside recorded lengths", "one of the two")
 	if len(m.Sample) > MaxSampleRows {
@@ -81,7 +82,8 @@ func (l *Lengths) MaxTokens() int {
 	return l.Max
 }
 
-// checkTokens checks the tokens of a module that asks for a language model.
+// checkTokens reports to c what is wrong with the tokens of a module that asks for a language model. Other modules
+// have none.
 func checkTokens(c *document.Checker, m *Module, fieldPath string) {
 	if !m.Generates() {
 		return
@@ -93,6 +95,8 @@ func checkTokens(c *document.Checker, m *Module, fieldPath string) {
 		checkRecorded(c, m, fieldPath)
 		return
 	}
+
+	// Both need a distribution with a largest length.
 	for _, f := range [...]struct {
 		name string
 		l    *Lengths
@@ -110,7 +114,8 @@ func checkTokens(c *document.Checker, m *Module, fieldPath string) {
 	}
 }
 
-// checkSameUnits checks that a model is asked for by its tokens everywhere, or nowhere.
+// checkSameUnits reports to c models that one module asks for by tokens and another without: their work would be
+// counted in two units.
 func (s Applications) checkSameUnits(c *document.Checker) {
 	type use struct {
 		tokens bool
@@ -133,7 +138,8 @@ func (s Applications) checkSameUnits(c *document.Checker) {
 	}
 }
 
-// checkGeneration checks a module that is a language model.
+// checkGeneration reports to p what is wrong with module i if it is a language model: its tokens, and an instance
+// for each of its pipelines, whose KV memory holds them.
 func (f *FlowPlan) checkGeneration(p *planChecker, i int) {
 	l, fieldPath := f.Modules[i].Generation, fmt.Sprintf("flow.modules[%d].generation", i)
 	if l == nil {
@@ -158,7 +164,7 @@ func (f *FlowPlan) checkGeneration(p *planChecker, i int) {
 	p.FailIf(len(l.Instances) != len(d.Pipelines), fieldPath+".instances", fmt.Sprintf("%d instances", len(l.Instances)), "one for each of the %d pipelines", len(d.Pipelines))
 }
 
-// Generations are the modules that are language models, by their names.
+// Generations returns the modules of a plan that are language models, by their names.
 func (f *FlowPlan) Generations() map[string]*FlowGeneration {
 	out := map[string]*FlowGeneration{}
 	for i := range f.Modules {

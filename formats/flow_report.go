@@ -106,7 +106,8 @@ type FlowModeChange struct {
 	ServiceOrder string          `json:"order"`
 }
 
-// checkFlow checks the parts of a report that are about applications.
+// checkFlow reports to c what is wrong with the part of a report that is about applications: its modules, invalid
+// answers, loads and sessions.
 func (d *Report) checkFlow(c *document.Checker) {
 	if d.ShareOfBound != nil && *d.ShareOfBound < 0 {
 		c.Fail("share_of_bound", document.Number(*d.ShareOfBound), "0 or more", "")

@@ -29,7 +29,8 @@ type Route struct {
 // MaxTasks bounds the tasks of a request.
 const MaxTasks = 4096
 
-// ProbabilityAt is the probability of a way at a visit of its segment, from 1.
+// ProbabilityAt returns the probability that a request takes this way after visit number `visit` of its segment,
+// from 1. The last one stated holds for all later visits.
 func (b *Branch) ProbabilityAt(visit int) float64 {
 	if visit < 2 || len(b.LaterProbabilities) == 0 {
 		return b.Probability
@@ -37,7 +38,7 @@ func (b *Branch) ProbabilityAt(visit int) float64 {
 	return b.LaterProbabilities[min(visit-2, len(b.LaterProbabilities)-1)]
 }
 
-// Services are the models that may do a module's tasks at run time.
+// Services returns the models of which one does a module's task at run time: its routes, or its only model.
 func (m *Module) Services() []string {
 	if len(m.Routes) == 0 {
 		return []string{cmp.Or(m.Model, m.Name)}
@@ -49,7 +50,7 @@ func (m *Module) Services() []string {
 	return out
 }
 
-// servicesOf lists the models of all modules of an application.
+// servicesOf returns the models of all modules of an application, of both forms.
 func servicesOf(modules []Module, segments []Segment) []string {
 	var out []string
 	for i := range modules {
@@ -95,7 +96,8 @@ type segmentGraph struct {
 	fieldPath   string
 }
 
-// checkSegments checks the segments of an application as a graph.
+// checkSegments reports to c what is wrong with the segments of an application, which form a graph: a request goes
+// from segment to segment, until a way leads to none.
 func checkSegments(c *document.Checker, list []Segment, fieldPath string) {
 	if c.FailIf(len(list) > MaxModules, fieldPath, fmt.Sprintf("%d segments", len(list)), "1 to %d", MaxModules) {
 		return
@@ -114,6 +116,8 @@ func checkSegments(c *document.Checker, list []Segment, fieldPath string) {
 		g.checkBranches(i, entryPath)
 		g.checkModules(i, entryPath)
 	}
+
+	// Check the graph as a whole, if its parts are right.
 	if c.Count() > errorsBefore {
 		return
 	}
@@ -124,7 +128,8 @@ func checkSegments(c *document.Checker, list []Segment, fieldPath string) {
 	}
 }
 
-// checkBranches checks the ways on from a segment.
+// checkBranches reports what is wrong with the ways on from segment i: where they lead, their conditions, and
+// their probabilities, which sum to 1 at every visit.
 func (g *segmentGraph) checkBranches(i int, fieldPath string) {
 	// Check each branch: its probabilities, the segment it leads to and its condition.
 	branches, visits := g.list[i].NextBranches, 1
@@ -171,7 +176,7 @@ func unknownName(c *document.Checker, name, kind string, names []string, fieldPa
 	c.Fail(fieldPath, "the "+kind+" "+document.Quote(name), "a "+kind+" of the application", document.DidYouMean(name, names))
 }
 
-// checkModules checks the modules of a segment.
+// checkModules reports what is wrong with the modules of segment i: their work, and which modules they read.
 func (g *segmentGraph) checkModules(i int, fieldPath string) {
 	list, indexByName := g.list[i].Modules, map[string]int{}
 	g.FailIf(len(list) == 0 || len(list) > MaxModules, fieldPath+".modules", fmt.Sprintf("%d modules", len(list)), "1 to %d", MaxModules)
@@ -194,8 +199,8 @@ func (g *segmentGraph) checkModules(i int, fieldPath string) {
 	}
 }
 
-// checkReadable checks that the module named name can have run before module k of segment i: it is listed before
-// it in the segment, or is in a segment from which this one can be reached.
+// checkReadable reports an error unless the module called name can have run before module k of segment i: it
+// stands before it in the segment, or in a segment from which this one can be reached.
 func (g *segmentGraph) checkReadable(i, k int, name, fieldPath string) {
 	var names []string
 	for s := range g.list {
@@ -235,7 +240,8 @@ func (g *segmentGraph) isReachable(from, to int) bool {
 	return walk(from)
 }
 
-// checkForEach checks the fields that make a module run once for each of several items.
+// checkForEach reports what is wrong with the fields that make a module run once for each of several items: of
+// another module, or a number of its own with the chances of 0, 1, 2 … items.
 func (g *segmentGraph) checkForEach(m *Module, earlierModules []Module, fieldPath string) {
 	if m.ForEach != "" {
 		g.FailIf(!slices.ContainsFunc(earlierModules, func(o Module) bool { return o.Name == m.ForEach }), fieldPath+".each", document.Quote(m.ForEach), "a module before it in the segment")
@@ -253,7 +259,8 @@ func (g *segmentGraph) checkForEach(m *Module, earlierModules []Module, fieldPat
 	g.FailIf(len(m.Chances) > MaxModules+1, fieldPath+".chances", fmt.Sprintf("%d chances", len(m.Chances)), "at most %d items", MaxModules)
 }
 
-// checkRoutes checks the models among which a request decides.
+// checkRoutes reports what is wrong with a module's routes, the models of which a request uses one, by an
+// expression or, in simulation, by probabilities.
 func (g *segmentGraph) checkRoutes(m *Module, fieldPath string) {
 	if len(m.Routes) == 0 {
 		g.FailIf(m.Route != "", fieldPath+".route", "an expression", "routes that it chooses from")
@@ -269,7 +276,7 @@ func (g *segmentGraph) checkRoutes(m *Module, fieldPath string) {
 	g.FailIf(!(math.Abs(sum-1) <= 1e-6), fieldPath+".routes", "probabilities that sum to "+document.FormatFloat(sum), "1")
 }
 
-// checkAllReachable checks that a request can come to every segment.
+// checkAllReachable reports segments to which no way leads from the first one.
 func (g *segmentGraph) checkAllReachable() {
 	for i := 1; i < len(g.list); i++ {
 		if !g.isReachable(0, i) {
@@ -278,12 +285,13 @@ func (g *segmentGraph) checkAllReachable() {
 	}
 }
 
-// checkCyclesBounded checks that every cycle has a segment that says how often it is visited.
+// checkCyclesBounded reports cycles of segments of which none limits how often it is visited, because requests
+// might never end.
 func (g *segmentGraph) checkCyclesBounded() {
 	state := make([]int8, len(g.list)) // 1: on the path, 2: done
 	var path []string
 	var walk func(i int)
-	walk = func(i int) {
+	walk = func(i int) { // depth first; a segment on the path again closes a cycle
 		state[i] = 1
 		path = append(path, g.list[i].Name)
 		for _, to := range g.successors[i] {
@@ -307,8 +315,8 @@ func (g *segmentGraph) checkCyclesBounded() {
 	}
 }
 
-// checkTaskCount checks how many tasks a request can have at most: every visit of a bounded
-// segment may lead to each of the others once more.
+// checkTaskCount reports an error if a request can have more than MaxTasks tasks: every visit of a segment with a
+// limit of visits may lead to each of the others once more.
 func (g *segmentGraph) checkTaskCount() {
 	visits, maxTasks := 1, 0
 	for i := range g.list {

@@ -35,7 +35,8 @@ type WayTask struct {
 // maxRequests bounds the requests of a way.
 const maxRequests = 1 << 24
 
-// Validate checks the rules that the types cannot express.
+// Validate checks a document of recorded ways of requests, which workflows are planned by. It returns all
+// violations, each with its field path.
 func (d *Transitions) Validate() error {
 	var c document.Checker
 	c.Header(d, d.Format, FormatTransitions)
@@ -44,7 +45,7 @@ func (d *Transitions) Validate() error {
 	return c.Err()
 }
 
-// checkPaths checks the ways of applications.
+// checkPaths reports to c what is wrong with the recorded ways of applications.
 func checkPaths(c *document.Checker, list []WaysOf, fieldPath string) {
 	indexByName := map[string]int{}
 	for i := range list {
@@ -55,6 +56,8 @@ func checkPaths(c *document.Checker, list []WaysOf, fieldPath string) {
 	}
 }
 
+// check reports to c what is wrong with a way: the tasks that a counted number of requests ran, in order. A task
+// reads tasks before it, each given as the distance back to it.
 func (w *Way) check(c *document.Checker, fieldPath string) {
 	c.FailIf(w.Count < 1 || w.Count > maxRequests, fieldPath+".count", w.Count, "1 to %d requests", maxRequests)
 	if c.FailIf(len(w.Tasks) == 0 || len(w.Tasks) > MaxTasks, fieldPath+".tasks", fmt.Sprintf("%d tasks", len(w.Tasks)), "1 to %d", MaxTasks) {
@@ -71,7 +74,8 @@ func (w *Way) check(c *document.Checker, fieldPath string) {
 	}
 }
 
-// checkTransitions checks the ways that a plan has.
+// checkTransitions reports to p what is wrong with the expected ways of requests in a plan. Only workflows have
+// them.
 func (f *FlowPlan) checkTransitions(p *planChecker) {
 	p.FailIf(len(f.Transitions) > 0 && !f.Workflow(), "flow.transitions", "ways of requests", "none: the applications have no segments")
 	checkPaths(p.Checker, f.Transitions, "flow.transitions")

@@ -101,7 +101,8 @@ func ApplicationsOf(w *Workload) Applications {
 	return s
 }
 
-// Files are the files of recorded ways and lengths.
+// Files returns the files that the applications of a workload name: recorded ways, and lengths of prompts and
+// answers.
 func (s Applications) Files() []SectionFile {
 	var out []SectionFile
 	for i := range s {
@@ -119,7 +120,8 @@ func (s Applications) Files() []SectionFile {
 	return out
 }
 
-// Models returns the models that may run a module, with the accuracy of each, or 0 if that is not known.
+// Models returns the models of which planning chooses one for a module, with the accuracy of each, or 0 if that is
+// not known.
 func (m *Module) Models() []Variant {
 	if len(m.Variants) > 0 {
 		return m.Variants
@@ -147,6 +149,9 @@ func (a Application) WithDefaults() Application {
 // MaxModules bounds the modules of one application.
 const MaxModules = 64
 
+// check reports to c what is wrong with a workload's applications, when the workload is validated: their names,
+// targets, rates and graphs. All of them are either graphs of modules or lists of segments, because a plan serves
+// only one of the two forms.
 func (s Applications) check(c *document.Checker) {
 	c.FailIf(len(s) == 0, "applications", "an empty list", "at least one application")
 	indexByName := map[string]int{}
@@ -174,7 +179,7 @@ func (s Applications) check(c *document.Checker) {
 	s.checkSameUnits(c)
 }
 
-// checkGraph checks the modules or segments of an application.
+// checkGraph reports to c what is wrong with the graph of an application, which has either modules or segments.
 func (a *Application) checkGraph(c *document.Checker, fieldPath string) {
 	complete := a.WithDefaults()
 	switch {
@@ -200,7 +205,8 @@ type moduleGraph struct {
 	fieldPath   string
 }
 
-// checkModules checks the graph of an application.
+// checkModules reports to c what is wrong with the modules of an application, which form a graph without cycles.
+// Requests enter at the first module.
 func checkModules(c *document.Checker, list []Module, fieldPath string) {
 	if c.FailIf(len(list) == 0 || len(list) > MaxModules, fieldPath, fmt.Sprintf("%d modules", len(list)), "1 to %d", MaxModules) {
 		return
@@ -210,6 +216,8 @@ func checkModules(c *document.Checker, list []Module, fieldPath string) {
 		c.Name(g.indexByName, i, list[i].Name, "%s[%d].name", fieldPath, i)
 		g.indexByName[list[i].Name], g.names[i] = i, list[i].Name
 	}
+
+	// Check each module, then the order of all.
 	errorsBefore := c.Count()
 	for i := range list {
 		entryPath := fmt.Sprintf("%s[%d]", fieldPath, i)
@@ -229,7 +237,7 @@ func checkModules(c *document.Checker, list []Module, fieldPath string) {
 	}
 }
 
-// checkPredecessors checks which modules one reads the outputs of.
+// checkPredecessors reports what is wrong with the list of modules that module i reads the outputs of.
 func (g *moduleGraph) checkPredecessors(i int, fieldPath string) {
 	m, indexByName := &g.modules[i], map[string]int{}
 	for k, name := range m.Predecessors {
@@ -251,7 +259,8 @@ func (g *moduleGraph) checkKnown(name, fieldPath string) {
 	}
 }
 
-// checkVariants checks the variants of a module, which replace its model.
+// checkVariants reports to c what is wrong with a module's variants: models of which planning chooses one, by
+// their accuracy.
 func (m *Module) checkVariants(c *document.Checker, fieldPath string) {
 	c.FailIf(len(m.Variants) > 0 && m.Model != "", fieldPath+".model", "a model beside variants", "one of the two")
 	indexByName := map[string]int{}
@@ -288,7 +297,8 @@ func (g *moduleGraph) checkBranches(i int, fieldPath string) {
 	}
 }
 
-// checkOrder checks that every module is reached from the first one and is on no cycle.
+// checkOrder reports a module that waits for itself. It puts modules into an order in which each stands behind
+// those that it reads; a module that has no place is on a cycle.
 func (g *moduleGraph) checkOrder() {
 	ordered := make([]bool, len(g.modules))
 	for progressed := true; progressed; {

@@ -33,8 +33,8 @@ type costReporter interface {
 	RequestCosts() (overhead, frontEnd document.Micros)
 }
 
-// RequestOverhead returns the time that a request takes besides its runs: from the section of the plan or, if that
-// does not say it, the average over the models whose profile does.
+// RequestOverhead returns the time that a request takes besides its runs on devices: from the plan's section or,
+// if that does not say it, the mean over the models whose profile does.
 func (d *Plan) RequestOverhead() time.Duration {
 	if s, ok := d.Section.(costReporter); ok {
 		if overhead, _ := s.RequestCosts(); overhead > 0 {
@@ -54,14 +54,15 @@ func (f *FrontEnd) OccupiedTime(cost time.Duration) time.Duration {
 	return time.Duration(float64(cost) / (frontEndUse * float64(f.Cores)))
 }
 
-// FrontEndTime returns how long a request occupies the front end: by the CPU time of the request itself, on
-// average, and that of its runs on CPUs of the same machine. It returns 0 if that is not known.
+// FrontEndTime returns how long a request occupies the front end, whose CPUs handle every request: by the CPU time
+// of the request itself, and that of its runs on CPU devices of the same machine. It returns 0 if that is not
+// known.
 func (d *Plan) FrontEndTime() time.Duration {
 	if d.FrontEnd == nil {
 		return 0
 	}
 	cost := d.RequestCPU()
-	if cost > 0 {
+	if cost > 0 { // without it, the runs alone say nothing
 		cost += d.runCPUOnFrontEnd()
 	}
 	return d.FrontEnd.OccupiedTime(cost)
@@ -112,6 +113,8 @@ func (d *Plan) runCPUOnFrontEnd() time.Duration {
 	if len(served) != len(d.Deployment) {
 		return 0
 	}
+
+	// Sum up the CPU time of runs per second on one node, and the rates of requests.
 	cpuTime, rates := 0.0, 0.0
 	for i := range d.Deployment {
 		m := &d.Deployment[i]
@@ -150,6 +153,7 @@ func MeanOfFamily(models []*ProfileModel, figure func(*ProfileModel) document.Mi
 }
 
 // meanKnown returns the weighted mean of those of n values that are known (above 0), or 0 if none is.
+// valueAndWeight returns the i-th.
 func meanKnown(n int, valueAndWeight func(int) (document.Micros, float64)) time.Duration {
 	sum, weights := 0.0, 0.0
 	for i := range n {
@@ -177,8 +181,8 @@ func (d *Plan) servedRate() float64 {
 	return rate
 }
 
-// FrontEndRate returns the rate, in requests/s per unit of weight, at which the front end is full if every
-// model is served at its weight. It returns +Inf if nothing is known of the front end.
+// FrontEndRate returns the rate, in requests/s per unit of weight, at which the front end is full if every model
+// is served in proportion to its weight. It is infinite if nothing is known of the front end.
 func (d *Plan) FrontEndRate() float64 {
 	weights := 0.0
 	for _, s := range d.ServedModels() {
@@ -190,9 +194,9 @@ func (d *Plan) FrontEndRate() float64 {
 	return math.Inf(1)
 }
 
-// FrontEndBound returns a rate, in requests/s per unit of weight, that no plan of the same problem can exceed. A
-// request costs the front end the CPU time in the model's profile, or nothing if that is not known. If several
-// models can answer a request, it costs what the cheapest does.
+// FrontEndBound returns a rate, in requests/s per unit of weight, that no plan of the same problem can exceed
+// because of the front end. A request costs it the CPU time in the model's profile, or nothing if that is not
+// known. If several models can answer a request, it costs what the cheapest does.
 func (d *Plan) FrontEndBound() float64 {
 	if d.FrontEnd == nil || len(d.Deployment) == 0 {
 		return math.Inf(1)

@@ -89,7 +89,8 @@ type GearStage struct {
 	Split     []float64 `json:"split"`               // the parts of the stage's samples for the model's replicas, in the order of its pipelines and their placement
 }
 
-// ChainCount is the number of a pipeline's replicas in a gear plan.
+// ChainCount returns how often a pipeline runs in a gear plan: a chain is one replica of each stage, and stages
+// with fewer replicas serve several chains.
 func (l *Pipeline) ChainCount() int {
 	maxReplicas := 0
 	for i := range l.Stages {
@@ -108,7 +109,7 @@ func ChainError(fieldPath string, stage, replicas, chains int) *document.Error {
 		Hint: "in a plan of kind gear a replica is a chain of one device per stage"}
 }
 
-// DeviceKinds are the device kinds of a pipeline's stages as one text.
+// DeviceKinds returns the device kinds of a pipeline's stages in order, as one text.
 func (l *Pipeline) DeviceKinds() string {
 	var kinds []string
 	for i := range l.Stages {
@@ -199,8 +200,9 @@ type ModelRecords struct {
 	Calibration Calibration `json:"calibration,omitempty"`
 }
 
-// checkRecords holds records against the models of their profile. A profile of
-// records alone has no models.
+// checkRecords reports to c what is wrong with a profile's records: how certain each model was of its answers on
+// common samples, and which were correct. models has the models of the profile; a profile of records alone has
+// none.
 func checkRecords(c *document.Checker, list []Records, models map[string]int) {
 	for i := range list {
 		r, fieldPath := &list[i], fmt.Sprintf("records[%d]", i)
@@ -224,7 +226,7 @@ func checkRecords(c *document.Checker, list []Records, models map[string]int) {
 	}
 }
 
-// checkFlags checks a text of one character per sample.
+// checkFlags reports to c a text that does not have one character of the alphabet per sample.
 func checkFlags(c *document.Checker, text string, samples int, path, alphabet string) {
 	c.FailIf(len(text) != samples, path, fmt.Sprintf("%d characters", len(text)), "%d, one per sample", samples)
 	if sample := strings.IndexFunc(text, func(r rune) bool { return !strings.ContainsRune(alphabet, r) }); sample >= 0 {
@@ -232,7 +234,8 @@ func checkFlags(c *document.Checker, text string, samples int, path, alphabet st
 	}
 }
 
-// check holds the gears of a plan against themselves and its deployment.
+// check reports to p what is wrong with a gear plan: its targets, its models, which stand in the order of the
+// deployment, and its gears.
 func (g *GearPlan) check(p *planChecker) {
 	p.FailIf(g.SLOUS <= 0, "gear.slo_us", g.SLOUS, "a positive latency")
 	p.Percentile(g.Percentile, "gear.percentile")
@@ -257,13 +260,15 @@ func (g *GearPlan) check(p *planChecker) {
 	}
 }
 
-// checkModel checks a model of the family with its part of the deployment, and counts its replicas. It returns false if
-// the gears cannot be checked against it.
+// checkModel reports to p what is wrong with model i of a gear plan and its deployment, and adds its replicas to
+// `replicas`. It returns false if the gears cannot be checked against it.
 func (g *GearPlan) checkModel(p *planChecker, i int, replicas map[string]int) bool {
 	m, d := &g.Models[i], &p.plan.Deployment[i]
 	fieldPath, deploymentPath := fmt.Sprintf("gear.models[%d]", i), fmt.Sprintf("deployment[%d]", i)
 	p.FailIf(m.Model != d.Model, fieldPath+".model", document.Quote(m.Model), "the model at the same place of the deployment, "+document.Quote(d.Model))
 	p.FailIf(d.Class != "", deploymentPath+".class", "the class "+document.Quote(d.Class), "none: a cascade has one SLO")
+
+	// Check its pipelines, one for each sequence of device kinds, and count their replicas.
 	promised := g.PromiseFor(d)
 	kinds := map[string]int{} // the devices of a pipeline's stages, as one text
 	for n := range d.Pipelines {
@@ -293,42 +298,49 @@ func (g *GearPlan) checkModel(p *planChecker, i int, replicas map[string]int) bo
 	return true
 }
 
-// checkGears checks that the gears cover the rates without a gap, and each gear.
+// checkGears reports to p what is wrong with the gears: each is for a range of request rates, and together they
+// cover the rates from 0 to the highest without a gap.
 func (g *GearPlan) checkGears(p *planChecker, replicas map[string]int) {
 	if p.FailIf(len(g.Gears) == 0, "gear.gears", "an empty list", "at least one gear") {
 		return
 	}
 	nextFrom := 0.0
 	for i := range g.Gears {
-		r, fieldPath := &g.Gears[i], fmt.Sprintf("gear.gears[%d]", i)
-		p.FailIf(!document.CloseTo(r.FromQPS, nextFrom) || !(r.ToQPS > r.FromQPS), fieldPath+".from_qps", "the range "+document.FormatFloat(r.FromQPS)+" to "+document.FormatFloat(r.ToQPS), "a range that starts at "+document.FormatFloat(nextFrom))
-		nextFrom = r.ToQPS
-		p.Share(fieldPath+".accuracy", r.Accuracy)
-		p.Share(fieldPath+".weight", r.Weight)
-		p.Share(fieldPath+".rate_share", r.RateShare)
-		p.Share(fieldPath+".late", r.LateShare)
+		gear, fieldPath := &g.Gears[i], fmt.Sprintf("gear.gears[%d]", i)
+		p.FailIf(!document.CloseTo(gear.FromQPS, nextFrom) || !(gear.ToQPS > gear.FromQPS), fieldPath+".from_qps", "the range "+document.FormatFloat(gear.FromQPS)+" to "+document.FormatFloat(gear.ToQPS), "a range that starts at "+document.FormatFloat(nextFrom))
+		nextFrom = gear.ToQPS
+		p.Share(fieldPath+".accuracy", gear.Accuracy)
+		p.Share(fieldPath+".weight", gear.Weight)
+		p.Share(fieldPath+".rate_share", gear.RateShare)
+		p.Share(fieldPath+".late", gear.LateShare)
 		if g.SLOScope != ScopeRequests || g.Weights != "measured" {
-			p.Share(fieldPath+".utilisation", r.Utilisation)
+			p.Share(fieldPath+".utilisation", gear.Utilisation)
 		} else {
-			p.FailIf(!(r.Utilisation >= 0) || math.IsInf(r.Utilisation, 1), fieldPath+".utilisation", r.Utilisation, "a share of the time, 0 or more")
+			p.FailIf(!(gear.Utilisation >= 0) || math.IsInf(gear.Utilisation, 1), fieldPath+".utilisation", gear.Utilisation, "a share of the time, 0 or more")
 		}
-		g.checkStages(p, r, fieldPath, replicas)
+		g.checkStages(p, gear, fieldPath, replicas)
 	}
 	p.FailIf(!document.CloseTo(nextFrom, g.MaxQPS), "gear.max_qps", g.MaxQPS, "the rate at which the last gear ends, "+document.FormatFloat(nextFrom))
 }
 
-func (g *GearPlan) checkStages(p *planChecker, r *Gear, fieldPath string, replicas map[string]int) {
-	p.NotEmpty(len(r.Stages), fieldPath+".stages", "at least one model")
+// checkStages reports to p what is wrong with the stages of one gear of a cascade. A gear is the setting for a
+// range of request rates; its stages are models in the plan's order, and a request goes on to the next stage if
+// its certainty is below the stage's threshold. replicas counts the replicas of each model, among which a stage
+// splits its requests.
+func (g *GearPlan) checkStages(p *planChecker, gear *Gear, fieldPath string, replicas map[string]int) {
+	p.NotEmpty(len(gear.Stages), fieldPath+".stages", "at least one model")
 	previousModel := -1
-	for k := range r.Stages {
-		s, entryPath := &r.Stages[k], fmt.Sprintf("%s.stages[%d]", fieldPath, k)
+	for k := range gear.Stages {
+		s, entryPath := &gear.Stages[k], fmt.Sprintf("%s.stages[%d]", fieldPath, k)
 		i := slices.IndexFunc(g.Models, func(m GearModel) bool { return m.Model == s.Model })
 		if p.FailIf(i <= previousModel, entryPath+".model", "the model "+document.Quote(s.Model), "a model of the plan that stands after those of the stages before") {
 			return
 		}
 		previousModel = i
+
+		// A stage forwards below a threshold of its model; the last one answers everything.
 		thresholds := g.Models[i].Thresholds
-		isLast := k == len(r.Stages)-1
+		isLast := k == len(gear.Stages)-1
 		switch {
 		case isLast && s.Level != 0:
 			p.Fail(entryPath+".level", document.Whole(s.Level), "none: the last stage answers", "")
@@ -339,6 +351,8 @@ func (g *GearPlan) checkStages(p *planChecker, r *Gear, fieldPath string, replic
 		}
 		document.AtLeast(p.Checker, s.MinQueue, 1, entryPath, ".min_queue")
 		p.Share(entryPath+".fraction", s.Fraction)
+
+		// The shares of the replicas sum to 1.
 		sum := 0.0
 		for _, x := range s.Split {
 			sum += x

@@ -14,8 +14,9 @@ type Cascade struct {
 	Grid   int        `json:"grid,omitempty" default:"20, of more than four models 10"` // quantile thresholds per model
 }
 
-// GridSize returns Grid or its default. A finer grid makes cascades that are right more often, also on held-out
-// samples, but the number of cascades has to stay below about ten thousand.
+// GridSize returns how many levels of certainty each model has when cascades are planned: Grid, or its default. A
+// finer grid makes cascades that are right more often, also on held-out samples, but the number of cascades grows
+// with the models and has to stay below about ten thousand.
 func (c *Cascade) GridSize() int {
 	switch {
 	case c.Grid != 0:
@@ -70,6 +71,8 @@ func (d *Cascade) Files() []SectionFile {
 	return []SectionFile{{Role: "qps", Path: d.QPS.MeasuredFile}}
 }
 
+// check reports to c what is wrong with a workload's cascade: the family of models, the latency or accuracy that
+// the plan must reach, and the distribution of request rates.
 func (d *Cascade) check(c *document.Checker) {
 	c.NotEmpty(len(d.Family), "cascade.family", "at least one model")
 	indexByName := map[string]int{}
@@ -99,6 +102,8 @@ func (d *Cascade) check(c *document.Checker) {
 // maxRanges bounds the number of ranges of rates, each of which has a gear.
 const maxRanges = 1000
 
+// check reports to c what is wrong with the distribution of request rates. It has exactly one source: a named
+// distribution, a file of measured rates, or a histogram.
 func (q *CascadeQPS) check(c *document.Checker) {
 	sources := 0
 	if q.Distribution != "" {

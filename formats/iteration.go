@@ -40,7 +40,9 @@ type IterationWork struct {
 	AttentionPairs    float64 // pairs of a chunk's token and a token before it: chunk * (before + chunk/2), summed
 }
 
-// Duration returns the time of an iteration.
+// Duration returns the time of an iteration of an LLM server with the work w: a base, parts per sequence and per
+// token in the context, and for prompts a part per token beyond HingeTokens, up to which the device would be idle
+// otherwise.
 func (it *Iteration) Duration(w IterationWork) time.Duration {
 	ns := it.BaseNS + it.CPUNS + it.SequenceNS*float64(w.DecodingSequences) + it.ContextNS*float64(w.ContextTokens) + it.CPUSequenceNS*float64(w.DecodingSequences+w.PrefillSequences)
 	if w.PromptTokens > 0 {
@@ -49,7 +51,7 @@ func (it *Iteration) Duration(w IterationWork) time.Duration {
 	return time.Duration(ns + 0.5)
 }
 
-// SlowedDown returns an iteration that takes longer by a share.
+// SlowedDown returns the iteration with all times longer by a share, such as 0.1 for a tenth.
 func (it Iteration) SlowedDown(share float64) Iteration {
 	for _, ns := range []*float64{&it.BaseNS, &it.SequenceNS, &it.ContextNS, &it.PromptNS, &it.AttentionNS, &it.CPUNS, &it.CPUSequenceNS} {
 		*ns *= 1 + share
@@ -77,10 +79,10 @@ func (it *Iteration) TokenTime(sequences int32, context float64) time.Duration {
 	return it.Duration(IterationWork{DecodingSequences: sequences, ContextTokens: int64(float64(sequences) * context)})
 }
 
-// ResidenceTime returns the time of a sequence from its first iteration to its last token, on an instance that
-// always runs the given number of sequences, each with prompt and output tokens. It is the sum of its own prompt,
-// its own tokens, and the prompts of the sequences that replace the others meanwhile. A sequence that runs alone
-// takes only the first two.
+// ResidenceTime returns the time of a sequence from its first iteration to its last token, on a server that always
+// runs the given number of sequences, each with prompt and output tokens. It is the sum of its own prompt, its own
+// tokens, and the prompts of the sequences that replace the others meanwhile. A sequence that runs alone takes
+// only the first two. budget limits the tokens of a prompt in an iteration.
 func (it *Iteration) ResidenceTime(sequences int32, prompt, output float64, budget int32) time.Duration {
 	n, p, o := float64(max(1, sequences)), max(1, prompt), max(1, output)
 	context := p + (o-2)/2 // mean of a sequence while it decodes
@@ -91,6 +93,8 @@ func (it *Iteration) ResidenceTime(sequences int32, prompt, output float64, budg
 	return time.Duration(prefillTime + tokens + otherPrefills + 0.5)
 }
 
+// check reports to c the times of an iteration model that are negative or too large. An iteration is one step of
+// an LLM server; only its base time must be above 0.
 func (it *Iteration) check(c *document.Checker, fieldPath string) {
 	for _, f := range [...]struct {
 		name  string

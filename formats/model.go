@@ -26,7 +26,8 @@ type Padding struct {
 	MaxDiff float64 `json:"max_diff"` // the largest difference of answers, relative to the larger of 1 and the value
 }
 
-// BucketName returns the name of a model's bucket: MODEL@128, or MODEL@320x240 if dimensions have several sizes.
+// BucketName returns the name of a length bucket, a model measured at one size of its inputs: MODEL@128, or
+// MODEL@320x240 if dimensions have several sizes.
 func BucketName(model string, inputs []TensorInfo) string {
 	if n := BucketLength(inputs); n > 0 {
 		return model + "@" + strconv.FormatInt(n, 10)
@@ -43,7 +44,7 @@ func BucketName(model string, inputs []TensorInfo) string {
 	return model
 }
 
-// BucketLength returns the size of all dimensions in which buckets differ, or 0 if they have several sizes.
+// BucketLength returns the size of the free dimensions of a bucket's inputs, or 0 if they have several sizes.
 func BucketLength(tensors []TensorInfo) int64 {
 	length := int64(0)
 	for _, t := range tensors {
@@ -58,8 +59,8 @@ func BucketLength(tensors []TensorInfo) int64 {
 	return length
 }
 
-// BucketsOf are the models of a profile that are another one at a size of its inputs,
-// the smallest first.
+// BucketsOf returns the length buckets of a base model in a profile, each the model at one size of its inputs, the
+// smallest first.
 func (p *Profile) BucketsOf(baseModel string) []*ProfileModel {
 	var out []*ProfileModel
 	for i := range p.Models {
@@ -87,7 +88,7 @@ func (p *Profile) RequestedModels() []string {
 	return out
 }
 
-// CompareSizes orders buckets by the number of elements of their inputs.
+// CompareSizes compares two length buckets by the number of elements of their inputs, for sorting.
 func CompareSizes(a, b []TensorInfo) int {
 	elements := func(list []TensorInfo) (sum float64) {
 		for _, t := range list {
@@ -109,7 +110,8 @@ func CompareSizes(a, b []TensorInfo) int {
 	return 0
 }
 
-// checkBucket checks that a model agrees with the model of which it is a bucket.
+// checkBucket reports to c what is wrong with the description of a length bucket. model is the bucket's own name.
+// b is nil for a model that is none.
 func checkBucket(c *document.Checker, b *Bucket, model, path string) {
 	if b == nil {
 		return
@@ -132,7 +134,8 @@ type CutBytes int64
 // NoBytes is a cut that is known to carry nothing.
 const NoBytes CutBytes = math.MinInt64
 
-// KnownCut is a size that is known, be it zero.
+// KnownCut returns a known size as the size of a cut. A size of 0 gets the mark NoBytes, because 0 stands for
+// unknown.
 func KnownCut(bytes int64) CutBytes {
 	if bytes == 0 {
 		return NoBytes
@@ -143,7 +146,7 @@ func KnownCut(bytes int64) CutBytes {
 // Known reports whether the profile says the size.
 func (c CutBytes) Known() bool { return c != 0 }
 
-// Bytes returns the size, or 0 if it is not known.
+// Bytes returns the bytes of a cut, or 0 if they are not known.
 func (c CutBytes) Bytes() int64 {
 	if c == NoBytes {
 		return 0
@@ -160,7 +163,7 @@ func (c *CutBytes) SetWhole(n int64) { *c = KnownCut(max(n, -math.MaxInt64)) }
 // Whole is the size as a document has it.
 func (c CutBytes) Whole() int64 { return c.Bytes() }
 
-// checkOperators checks libraries of custom operators.
+// checkOperators reports to c libraries of custom operators without a file or a valid hash.
 func checkOperators(c *document.Checker, list []modelfile.OperatorLibrary, path string) {
 	for i := range list {
 		fieldPath := fmt.Sprintf("%s[%d]", path, i)

@@ -46,7 +46,8 @@ type Plan struct {
 // RatesByMean is the RatesBy of plans whose rates are computed from mean_us.
 const RatesByMean = "mean_us"
 
-// RunUS is the time of a planned batch that a stage's rates are computed with.
+// RunUS returns the time of a batch of the planned size that a stage's rates are computed with: the mean, if the
+// plan's rates are by means, or else the median.
 func (d *Plan) RunUS(l *Pipeline, s *Stage) document.Micros {
 	if d.RatesBy == RatesByMean && len(s.MeanUS) == l.Batch {
 		return s.MeanUS[l.Batch-1]
@@ -110,7 +111,7 @@ type Deployed struct {
 	RequestCPUUS document.Micros             `json:"request_cpu_us,omitempty"` // CPU time of the front end; absent if not known
 }
 
-// RPS is the rate that the model's pipelines carry together.
+// RPS returns the rate that all pipelines of a model carry together, in requests/s.
 func (d *Deployed) RPS() float64 {
 	sum := 0.0
 	for i := range d.Pipelines {
@@ -151,7 +152,8 @@ type PlanSection interface {
 	check(p *planChecker)
 }
 
-// ServedModels returns everything that requests can ask for. Without a section it returns nothing.
+// ServedModels returns everything that requests can ask for, with its promise: models, classes or applications, by
+// the plan's kind. Without a section it returns nothing.
 func (d *Plan) ServedModels() []Served {
 	if d.Section == nil {
 		return nil
@@ -159,8 +161,8 @@ func (d *Plan) ServedModels() []Served {
 	return d.Section.ServedModels()
 }
 
-// AttainmentShares returns, for everything that is served, the share of its requests that its percentile
-// wants in time.
+// AttainmentShares returns, for everything that requests can ask for, the share of its requests that must be in
+// time, by its percentile: .99 for p99.
 func (d *Plan) AttainmentShares() []float64 {
 	var shares []float64
 	for _, s := range d.ServedModels() {
@@ -169,7 +171,9 @@ func (d *Plan) AttainmentShares() []float64 {
 	return shares
 }
 
-// AttainmentGroups returns groups of indexes of ServedModels, each of which attains its percentile together.
+// AttainmentGroups returns groups of indexes into ServedModels whose requests are judged together: the share in
+// time that a percentile asks for counts over all requests of the group. If the plan's kind has no groups, each
+// served model is one by itself.
 func (d *Plan) AttainmentGroups() [][]int {
 	if d.Section == nil {
 		return nil
@@ -184,7 +188,7 @@ func (d *Plan) AttainmentGroups() [][]int {
 	return singles
 }
 
-// PromiseFor returns the promise for deployment i.
+// PromiseFor returns what the plan promises (SLO, rate, weight) to the requests that deployment i serves.
 func (d *Plan) PromiseFor(i int) Served {
 	if d.Section == nil {
 		return Served{}
@@ -308,7 +312,7 @@ func (s *PlacedStage) Path() string {
 	return fmt.Sprintf("deployment[%d].pipelines[%d].stages[%d]", s.indexes[0], s.indexes[1], s.Position)
 }
 
-// Stages goes through all stages of a plan, in the order of its deployment.
+// Stages yields all stages of a plan, each with its deployment and pipeline, in the order of the deployment.
 func (d *Plan) Stages() iter.Seq[PlacedStage] {
 	return func(yield func(PlacedStage) bool) {
 		for i := range d.Deployment {
@@ -330,7 +334,7 @@ func (p *Placement) DeviceCount() int {
 	return (p.Replicas + perDevice - 1) / perDevice
 }
 
-// UsedDevices are the devices of a pool on which the plan places something.
+// UsedDevices returns the numbers of the devices of a pool on which the plan places something.
 func (d *Plan) UsedDevices(pool *Pool) map[int]bool {
 	used := map[int]bool{}
 	for s := range d.Stages() {

@@ -36,7 +36,7 @@ func PoolOf(p *Plan) *PoolPlan {
 // ServedModels lists the models and their classes.
 func (s *PoolPlan) ServedModels() []Served { return s.Models }
 
-// PromiseFor is the entry of the deployed model or class.
+// PromiseFor returns what the plan promises for a deployed model or class: the entry with the same key.
 func (s *PoolPlan) PromiseFor(d *Deployed) Served {
 	if m := findFirst(s.Models, func(m *Served) bool { return m.Key() == d.Key() }); m != nil {
 		return *m
@@ -96,6 +96,8 @@ var poolOptions = []document.Option{
 	timeLimitOption,
 }
 
+// check reports to p what is wrong with a plan's pool section: its models stand in the order of the deployment,
+// and the rate of each is the sum of the rates of its pipelines, which keep the latency limits.
 func (s *PoolPlan) check(p *planChecker) {
 	p.NotEmpty(len(p.plan.Deployment), "deployment", "at least one model")
 	if p.FailIf(len(s.Models) != len(p.plan.Deployment), "pool.models", fmt.Sprintf("%d models", len(s.Models)), "the %d of the deployment, in order", len(p.plan.Deployment)) {
@@ -105,6 +107,8 @@ func (s *PoolPlan) check(p *planChecker) {
 		p.Fail("pool.headroom", fmt.Sprintf("%d entries", n), fmt.Sprintf("none, or one of each of the %d models", len(s.Models)), "")
 		return
 	}
+
+	// Check each model with its part of the deployment.
 	for i := range s.Models {
 		m, fieldPath := &s.Models[i], fmt.Sprintf("pool.models[%d]", i)
 		if d := &p.plan.Deployment[i]; m.Key() != d.Key() {
@@ -127,7 +131,8 @@ func (s *PoolPlan) check(p *planChecker) {
 	s.checkThroughput(p)
 }
 
-// checkHeadroom checks the reserve of a model.
+// checkHeadroom reports to p what is wrong with the headroom of model i: a margin off the SLO, and a utilisation
+// that its devices stay below.
 func (s *PoolPlan) checkHeadroom(p *planChecker, i int) {
 	if i >= len(s.Headroom) {
 		return
@@ -137,7 +142,7 @@ func (s *PoolPlan) checkHeadroom(p *planChecker, i int) {
 	p.FailIf(!(h.Utilisation > 0 && h.Utilisation <= 1), fieldPath+".utilisation", h.Utilisation, "a share above 0, at most 1")
 }
 
-// checkThroughput checks that the objective is the smallest rps / weight of the models.
+// checkThroughput reports to p a throughput objective that is not the smallest rps / weight of the models.
 func (s *PoolPlan) checkThroughput(p *planChecker) {
 	o := &p.plan.Objective
 	if o.Name != "throughput" || len(s.Models) == 0 {
@@ -170,6 +175,8 @@ func ModelsOf(w *Workload) WorkloadModels {
 // Files names no file.
 func (s WorkloadModels) Files() []SectionFile { return nil }
 
+// check reports to c what is wrong with a workload's models, when the workload is validated: each model and class
+// stands once, and its targets and weights are valid.
 func (s WorkloadModels) check(c *document.Checker) {
 	c.NotEmpty(len(s), "models", "at least one model")
 	indexByKey := map[ModelClass]int{}
@@ -185,7 +192,8 @@ func (s WorkloadModels) check(c *document.Checker) {
 // the precision of that one's rate.
 const maxWeights = 1e6
 
-// checkWeights checks each weight against the largest.
+// checkWeights reports to c weights that are extreme, or too small against the largest to matter. A weight of 0
+// stands for 1.
 func (s WorkloadModels) checkWeights(c *document.Checker) {
 	heaviest, maxWeight := 0, 0.0
 	for i := range s {

@@ -122,8 +122,8 @@ func (m *ProfileModel) FindMeasurement(device string, share, batch int) *Measure
 	return findFirst(m.Measurements, func(s *Measurement) bool { return s.Device == device && s.Share == share && s.Batch == batch })
 }
 
-// ExecutionFor returns how the kinds' times were measured, for those kinds on which that can be chosen. A server
-// loads models in the same way.
+// ExecutionFor returns how the times on the plan's device kinds were measured (provider, options, precision), so
+// that a server loads models in the same way. Kinds on which nothing can be chosen are left out.
 func (p *Profile) ExecutionFor(kinds []Pool) []Execution {
 	var out []Execution
 	for _, d := range p.Devices {
@@ -320,6 +320,8 @@ func checkPrecision(c *document.Checker, p, list string, i int) {
 	c.OptionalWord(fmt.Sprintf("%s[%d].precision", list, i), p, PrecisionFP16)
 }
 
+// check reports to c what is wrong with a profile's model: its facts, the blocks into which it can be cut, and the
+// latencies measured. devices has the device kinds of the profile.
 func (m *ProfileModel) check(c *document.Checker, path string, devices map[string]int) {
 	// Check the model's facts.
 	if m.Source != nil {
@@ -383,6 +385,9 @@ func (m *ProfileModel) check(c *document.Checker, path string, devices map[strin
 // maxBatch bounds batch sizes: plans list a time for every batch up to theirs.
 const maxBatch = 1 << 16
 
+// check reports to c what is wrong with the latencies of a model measured on one device kind, share of the device
+// and batch size. blocks counts the model's blocks: each has one latency. devices has the device kinds of the
+// profile.
 func (s *Measurement) check(c *document.Checker, blocks int, devices map[string]int, fieldPath string) {
 	if _, ok := devices[s.Device]; !ok {
 		c.Fail(fieldPath+".device", "the device "+document.Quote(s.Device), "a device of the profile's list devices", "")
@@ -403,6 +408,8 @@ func (s *Measurement) check(c *document.Checker, blocks int, devices map[string]
 	}
 }
 
+// checkRange reports to c what is wrong with the i-th latency measured over several blocks in one run. The ranges
+// are sorted, have two or more blocks, and are not the whole model, whose latency has a field of its own.
 func (s *Measurement) checkRange(c *document.Checker, blocks, i int, path string) {
 	r := &s.Ranges[i]
 	first, last := r.Blocks[0], r.Blocks[1]
@@ -416,6 +423,9 @@ func (s *Measurement) checkRange(c *document.Checker, blocks, i int, path string
 	}
 }
 
+// check reports to c what is wrong with a measured latency: the median wall time is positive and at most the 99th
+// percentile, where there is one. path makes the field's path only if there is an error, because a profile has
+// thousands of latencies.
 func (l *Latency) check(c *document.Checker, path func() string) {
 	if l.WallUS == 0 { // numbers below 0 are reported with all numbers
 		c.Fail(path()+".wall_us", "the number 0", "a positive latency", "raise what rounds to nothing to 1")

@@ -87,7 +87,8 @@ type ModelLoads struct {
 	Source   string          `json:"source,omitempty"`
 }
 
-// LeavesUS returns the time that removing the model from a device takes.
+// LeavesUS returns the time that removing the model from a device takes: putting it to sleep, where that was
+// measured, or unloading it.
 func (l *ModelLoads) LeavesUS() document.Micros {
 	if l.SleepUS > 0 {
 		return l.SleepUS
@@ -111,7 +112,8 @@ func (p *Profile) LLMOn(model, device string, tensorParallel int) (*LLMProfile, 
 	return nil, nil
 }
 
-// checkLLMs checks language models. devices is nil if instances may be on any device.
+// checkLLMs reports to c what is wrong with the language models of a profile or plan, and their instances. devices
+// has the device kinds that instances may be on, or is nil if any will do.
 func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, fieldPath string) {
 	indexByName := map[string]int{}
 	for i := range list {
@@ -124,6 +126,8 @@ func checkLLMs(c *document.Checker, list []LLMProfile, devices map[string]int, f
 			c.FailIf(f.value < 0 || f.value > maxLLMBytes, entryPath+"."+f.name, f.value, "0 or more")
 		}
 		c.FailIf(len(m.Instances) == 0, entryPath+".instances", "an empty list", "at least one instance")
+
+		// Check its instances: each device kind with a number of devices once.
 		type instanceKey struct {
 			device string
 			tp     int
@@ -152,6 +156,8 @@ const (
 	maxTokens         = 1 << 30
 )
 
+// check reports to c what is wrong with a profile's figures of an LLM server on one device kind: the times of an
+// iteration, the tokens that its KV cache holds, its limits, and the errors of the fit behind the times.
 func (in *LLMInstance) check(c *document.Checker, fieldPath string) {
 	c.FailIf(in.TensorParallel < 1 || in.TensorParallel > maxTensorParallel, fieldPath+".tensor_parallel", in.TensorParallel, "1 to %d", maxTensorParallel)
 	in.Iteration.check(c, fieldPath+".iteration")

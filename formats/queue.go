@@ -154,7 +154,7 @@ func QueueOf(p *Plan) *QueuePlan {
 	return s
 }
 
-// StatedRuns returns the runs from which a plan's figures are, or nil if it states none.
+// StatedRuns returns the simulation runs that the figures of a plan come from, or nil if it states none.
 func StatedRuns(p *Plan) *QueueRuns {
 	if q := QueueOf(p); q != nil {
 		return q.Runs
@@ -162,7 +162,8 @@ func StatedRuns(p *Plan) *QueueRuns {
 	return nil
 }
 
-// ServedModels lists the models and their classes.
+// ServedModels returns what requests can ask for in a plan of LLM servers: each model with a class, and its
+// promise.
 func (q *QueuePlan) ServedModels() []Served {
 	out := make([]Served, len(q.Classes))
 	for i := range q.Classes {
@@ -171,7 +172,7 @@ func (q *QueuePlan) ServedModels() []Served {
 	return out
 }
 
-// PromiseFor is the entry of the deployed model or class.
+// PromiseFor returns what the plan promises for a deployed model or class: the entry with the same key.
 func (q *QueuePlan) PromiseFor(d *Deployed) Served {
 	for i := range q.Classes {
 		if q.Classes[i].Key() == d.Key() {
@@ -181,7 +182,8 @@ func (q *QueuePlan) PromiseFor(d *Deployed) Served {
 	return Served{}
 }
 
-// AttainmentGroups lists classes over their models.
+// AttainmentGroups returns for each class the indexes of its models in Classes: a class is judged over all
+// requests of its models together.
 func (q *QueuePlan) AttainmentGroups() (classes [][]int) {
 	index := map[string]int{}
 	for i := range q.Classes {
@@ -195,6 +197,9 @@ func (q *QueuePlan) AttainmentGroups() (classes [][]int) {
 	return classes
 }
 
+// check reports to p what is wrong with a plan's queue section, when a plan is validated: classes in the
+// deployment's order, the profiles of its models, and instances, each with the request groups in its queue. Each
+// group stands in exactly one queue.
 func (q *QueuePlan) check(p *planChecker) {
 	if p.FailIf(len(q.Classes) == 0 || len(q.Classes) != len(p.plan.Deployment), "queue.classes", fmt.Sprintf("%d classes", len(q.Classes)), "at least one, and the %d of the deployment in order", len(p.plan.Deployment)) {
 		return
@@ -233,7 +238,7 @@ const (
 	maxStatedRequests = 10_000_000
 )
 
-// checkStatedRuns checks the runs that figures come from: plan simulate repeats them.
+// checkStatedRuns reports to p stated runs that are wrong or too long: `plan simulate` repeats them.
 func (q *QueuePlan) checkStatedRuns(p *planChecker) {
 	r := q.Runs
 	if r == nil {
@@ -255,6 +260,8 @@ func (q *QueuePlan) checkStatedRuns(p *planChecker) {
 	}
 }
 
+// checkClass reports to p what is wrong with the i-th class of requests: it is the i-th of the deployment, and its
+// longest prompt and answer fit into the context of its model together.
 func (q *QueuePlan) checkClass(p *planChecker, i int) {
 	k, d, fieldPath := &q.Classes[i], &p.plan.Deployment[i], fmt.Sprintf("queue.classes[%d]", i)
 	if p.FailIf(k.Key() != d.Key(), fieldPath+".model", document.Quote(k.Key().String()), "the model at the same place of the deployment, "+document.Quote(d.Key().String())) {
@@ -278,8 +285,8 @@ func (q *QueuePlan) checkClass(p *planChecker, i int) {
 	}
 }
 
-// checkInstance checks one instance, puts it on its devices and counts in listed how
-// often each group is in a queue.
+// checkInstance reports to p what is wrong with the i-th instance, adds it to the load of its devices, and counts
+// in instancesByGroup how often each request group is in a queue.
 func (q *QueuePlan) checkInstance(p *planChecker, i int, instancesByGroup []int) {
 	// Check the devices, and reserve them.
 	in, fieldPath := &q.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
@@ -320,8 +327,8 @@ func (q *QueuePlan) checkInstance(p *planChecker, i int, instancesByGroup []int)
 	}
 }
 
-// checkInstanceModels checks that the costs of an instance's models are in the plan, and its
-// caps.
+// checkInstanceModels reports to p models of an instance whose costs are not in the plan, and wrong caps, which
+// limit how many sequences of a class run at once.
 func (q *QueuePlan) checkInstanceModels(p *planChecker, in *QueueInstance, fieldPath string) {
 	indexByName := map[string]int{}
 	for k, m := range in.Models {
@@ -343,10 +350,12 @@ func (q *QueuePlan) checkInstanceModels(p *planChecker, in *QueueInstance, field
 	}
 }
 
-func (q *QueuePlan) checkGroup(p *planChecker, i, instances int) {
+// checkGroup reports to p what is wrong with the i-th request group: requests of one model and class that wait in
+// a queue together. queues counts the instances whose queue has the group; 1 is right.
+func (q *QueuePlan) checkGroup(p *planChecker, i, queues int) {
 	g, fieldPath := &q.Groups[i], fmt.Sprintf("queue.groups[%d]", i)
 	p.FailIf(!slices.ContainsFunc(q.Classes, func(k QueueClass) bool { return k.Model == g.Model && k.Class == g.Class }), fieldPath+".model", document.Quote(ModelClass{g.Model, g.Class}.String()), "a model and class of the plan")
-	p.FailIf(instances != 1, fieldPath, fmt.Sprintf("a group in %d queues", instances), "one queue for each group")
+	p.FailIf(queues != 1, fieldPath, fmt.Sprintf("a group in %d queues", queues), "one queue for each group")
 	p.FailIf(g.Requests < 1, fieldPath+".requests", g.Requests, "1 or more")
 	p.FailIf(g.PromptMean < 0 || g.OutputMean < 0 || g.OutputSD < 0, fieldPath, "a negative count of tokens", "0 or more")
 	p.FailIf(g.CompletionUS < g.StartUS, fieldPath+".completion_us", g.CompletionUS, "at least start_us, "+g.StartUS.String())

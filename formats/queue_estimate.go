@@ -34,6 +34,8 @@ type QueueEstimate struct {
 	ResidencesUS []document.Micros `json:"residences_us,omitempty"` // times in a full batch, equally likely, ascending
 }
 
+// checkEstimates reports to p what is wrong with the estimates of a plan's queue section: how fast each model runs
+// on each device kind, once for usual prompts and once for mega prompts, which are longer than MegaTokens.
 func (q *QueuePlan) checkEstimates(p *planChecker) {
 	type key struct {
 		model, device string
@@ -57,7 +59,7 @@ func (q *QueuePlan) checkEstimates(p *planChecker) {
 	}
 }
 
-// checkTimes checks that a request takes time, and none of its parts less than none.
+// checkTimes reports to p times of an estimate that are negative or too large, or requests that take no time.
 func (e *QueueEstimate) checkTimes(p *planChecker, fieldPath string) {
 	const maxNS = 1e15 // eleven days, in ns
 	for _, f := range []struct {

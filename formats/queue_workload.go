@@ -92,7 +92,8 @@ func (d LLMClass) WithDefaults() LLMClass {
 	return d
 }
 
-// ModelShares lists the models that a class asks for with their shares of its rate.
+// ModelShares returns the models that a class asks for, with their shares of its rate, which sum to 1. Without
+// models these are all of the workload; without shares all are equal.
 func (d *LLM) ModelShares(class int) (models []string, shares []float64) {
 	c := &d.Classes[class]
 	if models = c.Models; len(models) == 0 {
@@ -113,7 +114,7 @@ func (d *LLM) ModelShares(class int) (models []string, shares []float64) {
 	return models, shares
 }
 
-// Files are the traces and files of lengths that the classes name.
+// Files returns the files that the classes of a workload name: lengths of requests, and traces of arrivals.
 func (d *LLM) Files() []SectionFile {
 	var out []SectionFile
 	for i := range d.Classes {
@@ -128,6 +129,8 @@ func (d *LLM) Files() []SectionFile {
 	return out
 }
 
+// check reports to c what is wrong with a workload of LLM requests: models and classes have names that occur once.
+// A single class may go without a name.
 func (d *LLM) check(c *document.Checker) {
 	c.FailIf(len(d.Models) == 0, "llm.models", "an empty list", "at least one model")
 	models := map[string]int{}
@@ -147,6 +150,8 @@ func (d *LLM) check(c *document.Checker) {
 	}
 }
 
+// check reports to c what is wrong with a class of LLM requests: its models, targets, rate, lengths of prompts and
+// answers, sessions and arrivals. models has the workload's models by name.
 func (k *LLMClass) check(c *document.Checker, d *LLM, models map[string]int, fieldPath string) {
 	k.checkModels(c, d, models, fieldPath)
 	checkSlo(c, k.SLO, fieldPath+".slo")
@@ -166,6 +171,8 @@ func (k *LLMClass) check(c *document.Checker, d *LLM, models map[string]int, fie
 	k.Arrivals.check(c, fieldPath+".arrivals")
 }
 
+// check reports to c what is wrong with a class's sessions: how many turns a user takes, and which tokens later
+// turns repeat. Without sessions it reports nothing.
 func (s *Sessions) check(c *document.Checker, fieldPath string) {
 	if s == nil {
 		return
@@ -175,7 +182,8 @@ func (s *Sessions) check(c *document.Checker, fieldPath string) {
 	c.Share(fieldPath+".repeats", s.Repeats)
 }
 
-// checkModels checks the models that a class is for, and its shares of them.
+// checkModels reports to c models of a class that the workload does not have, and shares that do not fit them.
+// models has the workload's models by name.
 func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]int, fieldPath string) {
 	indexByName := map[string]int{}
 	for i, m := range k.Models {
@@ -203,7 +211,8 @@ func (k *LLMClass) checkModels(c *document.Checker, d *LLM, models map[string]in
 	c.FailIf(len(k.Shares) != modelCount || !(sum > 0), fieldPath+".shares", fmt.Sprintf("%d shares that sum to %s", len(k.Shares), document.FormatFloat(sum)), "%d, one per model, that sum to more than 0", modelCount)
 }
 
-// check checks that the distribution has the parameters that it needs, and no others.
+// check reports to c a distribution of lengths that lacks parameters that it needs, or has others. Without a
+// distribution, l is nil, and nothing is reported.
 func (l *Lengths) check(c *document.Checker, fieldPath string) {
 	if l == nil {
 		return
@@ -227,8 +236,7 @@ func (l *Lengths) check(c *document.Checker, fieldPath string) {
 	l.checkEmpirical(c, empirical, fieldPath)
 }
 
-// checkEmpirical checks the lengths and weights of an empirical distribution;
-// another has none.
+// checkEmpirical reports to c wrong lengths and weights of an empirical distribution, which only such a one has.
 func (l *Lengths) checkEmpirical(c *document.Checker, isEmpirical bool, fieldPath string) {
 	if !isEmpirical {
 		c.FailIf(len(l.Tokens) > 0 || len(l.Weights) > 0, fieldPath+".tokens", "a list", "nothing with distribution "+l.Distribution)

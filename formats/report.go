@@ -228,6 +228,7 @@ func (d *Report) Validate() error {
 	return c.Err()
 }
 
+// check reports to c what is wrong with a report's figures of one plan: its hash, requests, latencies and devices.
 func (p *PlanReport) check(c *document.Checker, fieldPath string) {
 	if p.SHA256 != "" {
 		c.SHA(fieldPath+".sha256", p.SHA256)
@@ -236,7 +237,8 @@ func (p *PlanReport) check(c *document.Checker, fieldPath string) {
 	checkDevices(c, fieldPath, p.Devices)
 }
 
-// checkServed checks counts and latencies, those of models among them.
+// checkServed reports to c what is wrong with counts and latencies of a report or of one plan in it: those of the
+// models, and the totals, which are the sums over the models.
 func checkServed(c *document.Checker, fieldPath string, totals *Counts, latency *LatencySummary, models []ModelReport) {
 	totals.checkCounts(c, fieldPath)
 	latency.check(c, document.Join(fieldPath, "latency"))
@@ -276,6 +278,8 @@ func checkServed(c *document.Checker, fieldPath string, totals *Counts, latency 
 	}
 }
 
+// checkDevices reports to c devices of a report without a name, or with a utilisation outside 0 to 1. The 1e-9
+// allows for rounding.
 func checkDevices(c *document.Checker, fieldPath string, devices []DeviceReport) {
 	for i := range devices {
 		fieldPath := document.Join(fieldPath, fmt.Sprintf("devices[%d]", i))
@@ -286,6 +290,9 @@ func checkDevices(c *document.Checker, fieldPath string, devices []DeviceReport)
 	}
 }
 
+// checkCounts reports to c where the counts of a report contradict each other: every request is completed or
+// dropped, every dropped one has a reason, and the attainment is the share that completed in time. The 1e-9 allows
+// for rounding. fieldPath is empty for the counts of the whole report.
 func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	byReason := int64(0)
 	for _, reason := range slices.Sorted(maps.Keys(n.DroppedByReason)) {
@@ -306,6 +313,8 @@ func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	case n.Dropped != byReason:
 		c.Fail(document.Join(fieldPath, "dropped"), document.Whole(n.Dropped), fmt.Sprintf("the sum of dropped_by_reason, %d", byReason), "")
 	}
+
+	// The attainment follows from the counts.
 	if n.Requests > 0 {
 		wantedAttainment := float64(n.Completed-n.Late) / float64(n.Requests)
 		if d := n.Attainment - wantedAttainment; !(d >= -1e-9 && d <= 1e-9) {
@@ -320,7 +329,7 @@ func (n *Counts) checkCounts(c *document.Checker, fieldPath string) {
 	document.AtLeast(c, n.GoodputRPS, 0, "", document.Join(fieldPath, "goodput_rps"))
 }
 
-// check sees that the percentiles do not fall.
+// check reports to c percentiles of latencies of which a higher one is smaller.
 func (l *LatencySummary) check(c *document.Checker, fieldPath string) {
 	list := [...]struct {
 		name  string
@@ -370,6 +379,8 @@ type DeviceTime struct {
 	Idle              float64 `json:"idle"`
 }
 
+// checkTokens reports to c what is wrong with the part of a report that only LLM servers have: counts of model
+// loads, shares of the KV cache and of device time, and the results of each class. The 1e-9 allows for rounding.
 func (t *TokenReport) checkTokens(c *document.Checker) {
 	// Check the counts of loads and the shares.
 	for _, f := range [...]struct {

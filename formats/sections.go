@@ -40,7 +40,7 @@ func WorkloadKinds() []string {
 	return namesOf(workloadParts, func(p *workloadPart) string { return p.kind })
 }
 
-// PlanOptions are the options of a kind of plan; nil for an unknown one.
+// PlanOptions returns the options of a kind of plan, or nil if the kind is unknown.
 func PlanOptions(kind string) []document.Option {
 	if k := planKindOf(kind); k != nil {
 		return k.options
@@ -52,7 +52,7 @@ func planKindOf(name string) *planKind {
 	return findFirst(planKinds, func(k *planKind) bool { return k.name == name })
 }
 
-// sectionOf is the name of the kind that a section belongs to, empty of none.
+// sectionOf returns the name of the kind of plan that a section belongs to, or "" if it belongs to none.
 func sectionOf(section PlanSection) string {
 	if k := findFirst(planKinds, func(k *planKind) bool { return reflect.TypeOf(k.section) == reflect.TypeOf(section) }); k != nil {
 		return k.name
@@ -72,7 +72,7 @@ func (d *Workload) WorkloadKind() (kind, field string) {
 	return "", ""
 }
 
-// Sections lists the sections that plans may have.
+// Sections returns the sections that plans may have, one for each kind, for decoding and schemas.
 func (*Plan) Sections() []document.Section {
 	var out []document.Section
 	for i := range planKinds {
@@ -82,7 +82,7 @@ func (*Plan) Sections() []document.Section {
 	return out
 }
 
-// Sections lists the sections that workloads may have.
+// Sections returns the sections that workloads may have, for decoding and schemas.
 func (*Workload) Sections() []document.Section {
 	var out []document.Section
 	for i := range workloadParts {

@@ -15,7 +15,8 @@ type SessionState struct {
 	FarUS       document.Micros `json:"far_us"`       // time to a device of another node
 }
 
-// checkSession checks the state that a model keeps. A model without state has nil.
+// checkSession reports to c what is wrong with the state that a model keeps between the requests of a session: its
+// size, and the times to compute it again or to fetch it. s is nil for a model without state.
 func checkSession(c *document.Checker, s *SessionState, fieldPath string) {
 	if s == nil {
 		return

@@ -62,8 +62,8 @@ type planModelV1 struct {
 	Pipelines  []Pipeline      `json:"pipelines"`
 }
 
-// Upgrade makes a plan of today. Options that the plan's kind never read are
-// dropped: version 1 stored those of all kinds.
+// Upgrade returns a plan of version 1 in today's form. Options that the plan's kind never read are dropped,
+// because version 1 stored those of all kinds.
 func (old *planV1) Upgrade() (document.Document, error) {
 	var c document.Checker
 	p := &Plan{
@@ -77,6 +77,8 @@ func (old *planV1) Upgrade() (document.Document, error) {
 		p.Deployment = append(p.Deployment, Deployed{Model: m.Model, Class: m.Class, SHA256: m.SHA256, Inputs: m.Inputs, Outputs: m.Outputs,
 			NumBlocks: m.NumBlocks, Pipelines: m.Pipelines})
 	}
+
+	// The options and the section are those of the plan's kind.
 	kind := planKindOf(old.Kind)
 	if kind == nil {
 		c.OneOf("kind", old.Kind, PlanKinds()...)
@@ -92,7 +94,7 @@ func (old *planV1) Upgrade() (document.Document, error) {
 	return p, nil
 }
 
-// setOptions copies the options that the plan's kind has.
+// setOptions copies to v the options of the old plan that its kind has. Wrong ones are reported to c.
 func (old *planV1) setOptions(c *document.Checker, v *document.Values) {
 	o := &old.Options
 	var slo document.SLO
@@ -119,7 +121,7 @@ func (old *planV1) setOptions(c *document.Checker, v *document.Values) {
 	}
 }
 
-// setSection moves the promises into the section of the plan's kind.
+// setSection moves the old plan's promises into the section that plans of its kind have today.
 func (old *planV1) setSection(p *Plan) {
 	if old.Gear != nil {
 		p.Section = old.Gear // of whatever kind the plan says it is: validation compares
@@ -136,7 +138,8 @@ func (old *planV1) setSection(p *Plan) {
 	p.Section = s
 }
 
-// Path returns the path in version 1 of the field that has currentPath today.
+// Path returns the path in version 1 of a field that has currentPath today, so that errors name the field in the
+// file.
 func (old *planV1) Path(currentPath string) string {
 	if rest, ok := strings.CutPrefix(currentPath, "deployment"); ok {
 		return "models" + rest

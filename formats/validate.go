@@ -10,7 +10,8 @@ import (
 // maxElements bounds a tensor of one sample: workers map memory for a batch of them.
 const maxElements = 1 << 30
 
-// checkTensors checks declared tensors.
+// checkTensors reports to c what is wrong with the declared inputs or outputs of a model: names, data types, and
+// shapes.
 func checkTensors(c *document.Checker, list []TensorInfo, path string) {
 	indexByName := map[string]int{}
 	for i := range list {
@@ -24,6 +25,8 @@ func checkTensors(c *document.Checker, list []TensorInfo, path string) {
 				c.Failf(document.Whole(dim), "a positive size, or -1 for a free one", "", "%s[%d].shape[%d]", path, i, k)
 			}
 		}
+
+		// A tensor is not too large, and its free dimensions were measured at a size.
 		elements := 1.0
 		for _, dim := range t.Shape {
 			elements *= max(float64(dim), 1)
@@ -39,7 +42,7 @@ func checkTensors(c *document.Checker, list []TensorInfo, path string) {
 	}
 }
 
-// checkConstants checks inputs of one value.
+// checkConstants reports to c constant inputs of a model that do not have exactly one value.
 func checkConstants(c *document.Checker, list []TensorInfo, path string) {
 	checkTensors(c, list, path)
 	for i := range list {

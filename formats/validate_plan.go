@@ -46,7 +46,7 @@ func (d *Plan) Validate() error {
 	return c.Err()
 }
 
-// checkExecution checks that each kind of device occurs once, and is one of the plan's.
+// checkExecution reports to c execution settings for a device kind that stands twice or is not one of the plan's.
 func (d *Plan) checkExecution(c *document.Checker) {
 	indexByName := map[string]int{}
 	for i := range d.Execution {
@@ -60,9 +60,8 @@ func (d *Plan) checkExecution(c *document.Checker) {
 // maxObjective bounds the value of any objective.
 const maxObjective = 1e15
 
-// check holds value, bound and gap against each other. Up to rounding the
-// bound is on the better side of the value, and the gap is their distance as a
-// part of the one or the other.
+// check reports to c an objective whose value, bound and gap contradict each other. Up to rounding, the bound is
+// on the better side of the value, and the gap is their distance divided by one of the two.
 func (o *Objective) check(c *document.Checker) {
 	c.OneOf("objective.name", o.Name, "throughput", "cost", "power", "gpus", "accuracy", "latency", "goodput")
 	if c.FailIf(!(math.Abs(o.Value) <= maxObjective), "objective.value", o.Value, "a number of at most %g", maxObjective) {
@@ -96,7 +95,7 @@ func (o *Objective) check(c *document.Checker) {
 	distance := math.Abs(bound - o.Value)
 	minGap := distance / max(math.Abs(bound), math.Abs(o.Value), 1e-12)
 	maxGap := min(distance/max(min(math.Abs(bound), math.Abs(o.Value)), 1e-12), maxObjective)
-	const slack = 2e-6
+	const slack = 2e-6 // for figures that were rounded to six digits
 	if g := *o.Gap; !(g >= minGap*(1-slack)-slack && g <= maxGap*(1+slack)+slack) {
 		wantedGap := document.FormatFloat(minGap)
 		if !document.CloseTo(minGap, maxGap) {
@@ -106,6 +105,8 @@ func (o *Objective) check(c *document.Checker) {
 	}
 }
 
+// checkInputs reports to c what is wrong with a plan's list of the files that it was made from: each has a role, a
+// relative path and a hash.
 func checkInputs(c *document.Checker, inputs []Input) {
 	for i := range inputs {
 		fieldPath := fmt.Sprintf("inputs[%d]", i)
@@ -126,7 +127,7 @@ type planChecker struct {
 	devicesByPool []float64   // the sum of the stages' gpus, by pool
 }
 
-// checkSection checks that the plan has the section of its kind, and the section.
+// checkSection reports a plan without the section of its kind, or what is wrong with the section.
 func (p *planChecker) checkSection() {
 	kind := planKindOf(p.plan.Kind)
 	if kind == nil {
@@ -142,7 +143,7 @@ func (p *planChecker) checkSection() {
 	p.plan.Section.check(p)
 }
 
-// checkDeployment checks the rules for deployed models that all kinds of plans have in common.
+// checkDeployment reports what is wrong with deployed models, by the rules that all kinds of plans have in common.
 func (p *planChecker) checkDeployment() {
 	indexByKey := map[ModelClass]int{}
 	for i := range p.plan.Deployment {
@@ -165,7 +166,8 @@ func (p *planChecker) checkDeployment() {
 	}
 }
 
-// checkServed checks the promise for one model.
+// checkServed reports what is wrong with the promise for one model, class or application: SLO, margin, percentile
+// and weight.
 func (p *planChecker) checkServed(m *Served, fieldPath string) {
 	if m.SLOUS <= 0 {
 		p.Fail(fieldPath+".slo_us", "the number "+m.SLOUS.String(), "a positive latency", "")
@@ -176,7 +178,8 @@ func (p *planChecker) checkServed(m *Served, fieldPath string) {
 	p.FailIf(!(m.Weight > 0), fieldPath+".weight", m.Weight, "a positive weight")
 }
 
-// checkLimits checks that a pipeline keeps the promise for its model, and the option for the largest batch.
+// checkLimits reports a pipeline that breaks the SLO of the promise m for its model, or the option for the largest
+// batch.
 func (p *planChecker) checkLimits(l *Pipeline, m *Served, fieldPath string) {
 	if needed := l.LatencyUS + l.BatchBuildUS + m.MarginUS; m.SLOUS > 0 && p.hasValidTimes[l] && needed > m.SLOUS+document.Micros(time.Microsecond) {
 		p.Fail(fieldPath+".latency_us", "latency, batch building and margin of "+needed.String()+" us", "at most the SLO, "+m.SLOUS.String(), "")
@@ -186,7 +189,7 @@ func (p *planChecker) checkLimits(l *Pipeline, m *Served, fieldPath string) {
 	}
 }
 
-// checkClass checks that the classes of one model agree on the model's file and blocks.
+// checkClass reports classes of one model that have another file or number of blocks than the model's first class.
 func (p *planChecker) checkClass(m *Deployed, fieldPath string) {
 	if m.Class == "" {
 		return
@@ -196,6 +199,9 @@ func (p *planChecker) checkClass(m *Deployed, fieldPath string) {
 	p.FailIf(m.NumBlocks != firstClass.NumBlocks, fieldPath+".num_blocks", m.NumBlocks, "that of the model's other classes, %d", firstClass.NumBlocks)
 }
 
+// checkPipeline reports what is wrong with a pipeline of model m: stages, each on a device kind of its own, that
+// run consecutive ranges of the model's blocks. It marks the pipeline in hasValidTimes if its times can be relied
+// on.
 func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) {
 	if p.FailIf(l.Batch < 1, fieldPath+".batch", l.Batch, "1 or more") {
 		return
@@ -237,8 +243,8 @@ func (p *planChecker) checkPipeline(m *Deployed, l *Pipeline, fieldPath string) 
 	p.hasValidTimes[l] = true
 }
 
-// checkStage checks one stage and adds its replicas to the load of their devices. It returns whether all times are
-// there, so that they can be summed.
+// checkStage reports what is wrong with one stage and adds its replicas to the load of their devices. It returns
+// whether all times are there, so that they can be summed.
 func (p *planChecker) checkStage(l *Pipeline, s *Stage, isLast bool, fieldPath string) (validTimes bool) {
 	// Check the times.
 	validTimes = p.checkTimes(s.InferUS, l.Batch, fieldPath+".infer_us", 1)
@@ -294,7 +300,8 @@ func (p *planChecker) didYouMean(device string) string {
 	return cmp.Or(document.DidYouMean(device, kinds), "the pools are "+strings.Join(kinds, ", "))
 }
 
-// checkIntervals checks that the intervals of a stage's times hold them.
+// checkIntervals reports intervals of a stage's times, one per batch size, that do not hold the time itself. It
+// returns false then.
 func (p *planChecker) checkIntervals(s *Stage, batch int, fieldPath string) bool {
 	if p.FailIf(len(s.InferRangeUS) != batch, fieldPath, fmt.Sprintf("%d intervals", len(s.InferRangeUS)), "%d, one for each batch size up to the planned one", batch) {
 		return false
@@ -308,7 +315,8 @@ func (p *planChecker) checkIntervals(s *Stage, batch int, fieldPath string) bool
 	return true
 }
 
-// checkTimes checks a list of times by batch size.
+// checkTimes reports a list of times that does not have one of at least minTime for each batch size. It returns
+// false then.
 func (p *planChecker) checkTimes(list []document.Micros, batch int, fieldPath string, minTime document.Micros) bool {
 	if p.FailIf(len(list) != batch, fieldPath, fmt.Sprintf("%d times", len(list)), "%d, one for each batch size up to the planned one", batch) {
 		return false
@@ -320,6 +328,8 @@ func (p *planChecker) checkTimes(list []document.Micros, batch int, fieldPath st
 	return true
 }
 
+// checkCertificate reports what is wrong with a plan's certificate: the rates and attainments that simulated runs
+// confirmed. A plan without one is valid.
 func (p *planChecker) checkCertificate() {
 	d := p.plan.Certificate
 	if d == nil {
@@ -338,8 +348,8 @@ func (p *planChecker) checkCertificate() {
 	}
 }
 
-// checkCapacity checks that the stage carries the pipeline, and that it promises no
-// more than its replicas can do.
+// checkCapacity reports a stage that carries less than its pipeline, or promises more than its replicas can do in
+// full batches.
 func (p *planChecker) checkCapacity(l *Pipeline, s *Stage, pool *Pool, fieldPath string) {
 	p.FailIf(s.RPS < l.RPS && !document.CloseTo(s.RPS, l.RPS), fieldPath+".rps", s.RPS, "at least the pipeline's rate, "+document.FormatFloat(l.RPS))
 	servers := float64(s.Replicas)
@@ -350,7 +360,8 @@ func (p *planChecker) checkCapacity(l *Pipeline, s *Stage, pool *Pool, fieldPath
 	p.FailIf(s.RPS > maxRate && !document.CloseTo(s.RPS, maxRate), fieldPath+".rps", s.RPS, "at most what its replicas can do, "+document.FormatFloat(maxRate))
 }
 
-// checkPlacement puts the replicas of a stage on the devices of its pool.
+// checkPlacement reports a wrong placement of a stage's replicas, and adds them to the load of the devices of
+// their pool.
 func (p *planChecker) checkPlacement(s *Stage, pool int, info *Pool, fieldPath string) {
 	sum := 0
 	for k := range s.Placement {
@@ -370,6 +381,8 @@ func (p *planChecker) checkPlacement(s *Stage, pool int, info *Pool, fieldPath s
 		if p.loadSteps[pool] == nil {
 			continue // the count itself is wrong
 		}
+
+		// Add the load of full devices, and of the last one, which may have fewer replicas.
 		fullDevices, remainder := g.Replicas/g.PerDevice, g.Replicas%g.PerDevice
 		p.addLoad(pool, g.FirstDevice, g.FirstDevice+fullDevices, float64(g.PerDevice)/float64(s.Share))
 		if remainder > 0 {
@@ -386,7 +399,8 @@ func (p *planChecker) addLoad(pool, firstDevice, endDevice int, load float64) {
 	p.loadSteps[pool][endDevice] -= load
 }
 
-// checkOccupancy checks that no device is used by more than its capacity.
+// checkOccupancy reports pools and devices that stages use by more than they have. loadSteps has, by device, how
+// much the load changes from the device before.
 func (p *planChecker) checkOccupancy() {
 	for i := range p.plan.Pools {
 		pool := p.plan.Pools[i].WithDefaults()

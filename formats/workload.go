@@ -68,6 +68,8 @@ func (d *Workload) Validate() error {
 	return c.Err()
 }
 
+// check reports to c what is wrong with a workload's model: its latency target, percentile, weight, rates and
+// margins. Zero stands for a value that is left out.
 func (m *WorkloadModel) check(c *document.Checker, path string) {
 	checkSlo(c, m.SLO, path+".slo")
 	if m.Percentile != "" {
@@ -98,6 +100,8 @@ const (
 	maxRate = 1e9
 )
 
+// checkSlo reports to c a latency target that is absent, negative, or both a duration and a multiple of the
+// model's latency.
 func checkSlo(c *document.Checker, s document.SLO, path string) {
 	switch {
 	case s.IsZero():
@@ -107,6 +111,8 @@ func checkSlo(c *document.Checker, s document.SLO, path string) {
 	}
 }
 
+// check reports to c what is wrong with the description of a workload's arrivals: a trace file or a random
+// process, of which only gamma has a coefficient of variation. Without a description it reports nothing.
 func (a *Arrivals) check(c *document.Checker, fieldPath string) {
 	if a == nil {
 		return

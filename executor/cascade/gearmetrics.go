@@ -20,7 +20,8 @@ type gearMetrics struct {
 	running  []prometheus.Counter
 }
 
-// newGearMetrics returns the series of a gear plan, registered.
+// newGearMetrics registers the time series of a gear plan and returns their counters. A gear is the cascade of
+// models in use for a range of request rates.
 func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
 	m := &gearMetrics{gear: prometheus.NewGauge(prometheus.GaugeOpts{Name: series.Prefix + "gear", Help: "The gear in force: the number of its range of rates, from 0."})}
 	switches := prometheus.NewCounterVec(prometheus.CounterOpts{Name: series.Prefix + "gear_switches_total", Help: "Changes of the gear, to a faster one (up) or a slower one (down)."}, []string{"direction"})
@@ -51,7 +52,7 @@ func newGearMetrics(r *prometheus.Registry, t *gear.Tables) *gearMetrics {
 // countAnswer counts an answer of a model.
 func (m *gearMetrics) countAnswer(gear, pipeline int32) { m.answers[gear][pipeline].Inc() }
 
-// countSwitch counts a change of the gear.
+// countSwitch counts a change of the gear, up to a faster one or down to a slower one.
 func (m *gearMetrics) countSwitch(from, to int32) {
 	m.gear.Set(float64(to))
 	if to > from {

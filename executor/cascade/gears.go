@@ -77,7 +77,8 @@ type gearCounts struct {
 	correctAnswers  int64
 }
 
-// New returns the answerer of a gear plan.
+// New returns the answerer of a gear plan: requests go from model to model until one is certain enough. It fails
+// if the plan's kind of certainty is unknown.
 func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, m *turn.Metrics) (*CascadeAnswerer, error) {
 	gears := gear.TablesOf(t)
 	g := &CascadeAnswerer{gears: gears, certaintyOf: o.Certainty, replay: core.HasRandomOutputs(), Models: make([]modelCounts, len(t.Pipelines))}
@@ -111,7 +112,7 @@ func (o *Options) New(plan *formats.Plan, t *policy.Tables, core *turn.Options, 
 	return g, nil
 }
 
-// Answer returns the answerer of a core's plan. If it is no gear plan, it returns nil.
+// Answer returns the answerer of a core's plan, if it is a gear plan, and else nil.
 func (o *Options) Answer(c *turn.Core, plan *formats.Plan) (turn.Answerer, error) {
 	if gear.TablesOf(c.Tables) == nil {
 		return nil, nil
@@ -135,7 +136,7 @@ func (g *CascadeAnswerer) EverySecond(now time.Duration) {
 // SeenRates returns the rates that were seen.
 func (g *CascadeAnswerer) SeenRates() *drift.RateHistory { return &g.ranges.Rates }
 
-// Admit prepares the job's record of which models answer its samples.
+// Admit prepares the record of which models answer the samples of a new job.
 func (g *CascadeAnswerer) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error {
 	state, ok := j.AnswerState.(*cascadeJob)
 	if !ok {
@@ -149,7 +150,8 @@ func (g *CascadeAnswerer) Admit(j *turn.Job, _ map[string]oip.Param) *oip.Error 
 	return nil
 }
 
-// JobArrived records the gear in force for a job, and the records of its samples.
+// JobArrived records for a new job which gear is in force, and starts the records of its samples. The engine
+// replay answers them as the plan's recorded samples, in turn.
 func (g *CascadeAnswerer) JobArrived(j *turn.Job) {
 	for _, slot := range j.Slots {
 		for int(slot) >= len(g.requests) {
@@ -177,7 +179,8 @@ func (g *CascadeAnswerer) CheckOutputs(m *turn.Model) error {
 	return nil
 }
 
-// TakeOutputs computes the certainties of a batch's answers. The policy decides which of them are final.
+// TakeOutputs copies a batch's outputs to its requests and computes how certain each answer is, as a level of the
+// plan. The policy decides later which of them are final. The engine replay takes the recorded levels.
 func (g *CascadeAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	g.CopyOutputs(b, out)
 	g.metrics.countBatch(b.Pipeline, len(b.Tasks), b.InferTime)
@@ -198,7 +201,7 @@ func (g *CascadeAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	}
 }
 
-// readScores reads the scores of a sample.
+// readScores reads the class scores of a sample from a tensor's bytes, FP32 or FP64, into dst.
 func readScores(dst []float64, src []byte, t oip.Datatype) {
 	if t == oip.FP64 {
 		for i := range dst {
@@ -211,8 +214,9 @@ func readScores(dst []float64, src []byte, t oip.Datatype) {
 	}
 }
 
-// BatchEnded tells the policy, request by request, how certain the answers of a finished batch are. The policy completes
-// a request or keeps it for the next model. Requests that nobody waits for are cancelled first.
+// BatchEnded tells the policy, request by request, how certain the answers of a finished batch on device dev are.
+// The policy then completes a request or keeps it for the next model. Requests that nobody waits for are cancelled
+// first.
 func (g *CascadeAnswerer) BatchEnded(b *turn.Batch, dev int32) {
 	c := g.Core
 	g.revealedAt = c.Now()
@@ -248,7 +252,8 @@ func (g *CascadeAnswerer) BatchEnded(b *turn.Batch, dev int32) {
 	}
 }
 
-// keepAnswer keeps the answer of the k-th request of a batch, and returns its level.
+// keepAnswer records the answer of the k-th request of a batch as the request's latest, and returns the level of
+// its certainty.
 func (g *CascadeAnswerer) keepAnswer(req int32, k int, b *turn.Batch) int64 {
 	a := &g.requests[req]
 	a.answer = b.Pipeline
@@ -274,7 +279,8 @@ func (g *CascadeAnswerer) PolicyTold(b *turn.Batch) {
 	}
 }
 
-// CompleteRequest makes a request's latest answer its final one.
+// CompleteRequest makes a request's latest answer its final one, when the policy finds it certain enough. The job
+// is answered with its last sample.
 func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 	c := g.Core
 	if c.RequestIn(slot) == nil || g.requests[slot].answer < 0 {
@@ -307,7 +313,8 @@ func (g *CascadeAnswerer) CompleteRequest(slot int32) {
 	c.FreeRequest(slot)
 }
 
-// SwitchMode puts a gear into force for the requests that arrive from now on.
+// SwitchMode puts gear `to` into force for the requests that arrive from now on, when the policy asks for it. If
+// there is no such gear, it returns false.
 func (g *CascadeAnswerer) SwitchMode(to int32) bool {
 	if to < 0 || int(to) >= len(g.counts.requests) {
 		return false
@@ -342,7 +349,8 @@ func (g *CascadeAnswerer) ResponseParameters(j *turn.Job) map[string]oip.Param {
 	return state.params
 }
 
-// Report adds the cascade's part to a report.
+// Report adds the cascade's part to a report: how often the gear changed, requests by gear, and what each model
+// did.
 func (g *CascadeAnswerer) Report(r *formats.Report) {
 	if g.counts.recordedAnswers > 0 {
 		accuracy := float64(g.counts.correctAnswers) / float64(g.counts.recordedAnswers)

@@ -24,7 +24,8 @@ const (
 	saltBytes = 16
 )
 
-// NewSealer returns a sealer with the key in the content of a key file: 32 bytes as hexadecimal digits or base64.
+// NewSealer returns a sealer, which encrypts what a store holds, with the key in the content of a key file: 32
+// bytes as hexadecimal digits or base64.
 func NewSealer(file []byte) (*Sealer, error) {
 	text := string(bytes.TrimSpace(file))
 	for _, decode := range []func(string) ([]byte, error){hex.DecodeString, base64.StdEncoding.DecodeString} {
@@ -35,7 +36,8 @@ func NewSealer(file []byte) (*Sealer, error) {
 	return nil, fmt.Errorf("store key: expected %d bytes as hexadecimal digits or base64, such as openssl rand -hex %d writes", keyBytes, keyBytes)
 }
 
-// Seal encrypts data. Open needs the same location, so data that was moved to another one is refused.
+// Seal encrypts data for a location, the key under which a store keeps it. Open needs the same location, so data
+// that was moved to another one is refused. Without a sealer, s is nil, and data stays as it is.
 func (s *Sealer) Seal(location string, data []byte) ([]byte, error) {
 	if s == nil {
 		return data, nil
@@ -70,7 +72,8 @@ func (s *Sealer) Open(location string, sealed []byte) ([]byte, error) {
 	return data, nil
 }
 
-// cipher returns the cipher for the value with this salt.
+// cipher returns the cipher for one value. Its key is derived from the store's key and the value's salt, random
+// bytes that are stored in front of the value.
 func (s *Sealer) cipher(salt []byte) (cipher.AEAD, error) {
 	key, err := hkdf.Key(sha256.New, s.key, salt, "inferplan store", keyBytes)
 	if err != nil {

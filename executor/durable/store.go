@@ -87,7 +87,7 @@ var (
 	ErrWrongKey = errors.New("the store's key does not fit")
 )
 
-// Check returns an error if a store cannot take the record.
+// Check returns an error if a store cannot take the record, because its id or class has a wrong form.
 func (r *Record) Check() error {
 	if !isID(r.ID) {
 		return fmt.Errorf("record %.80q: expected 1 to %d letters, digits, dashes and underscores", r.ID, maxIDBytes)
@@ -98,7 +98,8 @@ func (r *Record) Check() error {
 	return nil
 }
 
-// CheckKey returns an error if a store cannot take a value under the key.
+// CheckKey returns an error if a store cannot take a value under the key, which is a path of ids with slashes
+// between them.
 func CheckKey(key string) error {
 	start := 0
 	for i := 0; i <= len(key); i++ {

@@ -92,7 +92,7 @@ type Outcome struct {
 	Reason  string // reason of the drop; empty if it was answered
 }
 
-// normalise checks the configuration, sets defaults, and returns the server's address.
+// normalise checks the configuration of a load generator, sets defaults, and returns the server's address.
 func (c *Config) normalise() (*url.URL, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil {
@@ -105,6 +105,8 @@ func (c *Config) normalise() (*url.URL, error) {
 	if u.RawQuery != "" || u.Fragment != "" || u.User != nil {
 		return nil, fmt.Errorf("server address %q: found a query, fragment or user; expected scheme, host, port and at most a path prefix", c.URL)
 	}
+
+	// The protocol follows from the address if it is not set.
 	switch {
 	case c.Protocol == "" && grpcURL:
 		c.Protocol = GRPC
@@ -116,6 +118,8 @@ func (c *Config) normalise() (*url.URL, error) {
 		return nil, fmt.Errorf("protocol %s does not go with address %q", c.Protocol, c.URL)
 	}
 	u.Path = "/" + strings.Trim(u.Path, "/") // JoinPath keeps a path relative unless it begins like this
+
+	// Check the models and the numbers.
 	if len(c.Models) == 0 {
 		return nil, fmt.Errorf("no models to send requests to")
 	}
@@ -141,6 +145,8 @@ func (c *Config) normalise() (*url.URL, error) {
 	if c.Duration > 0 && c.Warmup >= c.Duration {
 		return nil, fmt.Errorf("warm-up %v leaves nothing of the duration %v", c.Warmup, c.Duration)
 	}
+
+	// Set defaults.
 	if c.Variants == 0 {
 		c.Variants = 4
 	}

@@ -58,7 +58,7 @@ func newGRPCTarget(u *url.URL, cfg *Config) (*grpcTarget, error) {
 
 func (t *grpcTarget) close() { t.conn.Close() }
 
-// withToken adds the token to the metadata of a call.
+// withToken returns the context with the configured token in the metadata of a call, if there is one.
 func (t *grpcTarget) withToken(ctx context.Context) context.Context {
 	if t.token == "" {
 		return ctx
@@ -66,7 +66,7 @@ func (t *grpcTarget) withToken(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+t.token)
 }
 
-// describe implements target.
+// describe implements target: it asks the server for a model's inputs.
 func (t *grpcTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, error) {
 	meta, err := oippb.NewGRPCInferenceServiceClient(t.conn).ModelMetadata(t.withToken(ctx), &oippb.ModelMetadataRequest{Name: m.Name, Version: m.Version})
 	if err != nil {
@@ -95,7 +95,8 @@ type grpcCall struct {
 	err        error
 }
 
-// send implements target.
+// send implements target: it sends a prepared request and returns the reason why it got no good answer, or
+// nothing. The request's id and timeout are encoded now and put before the prepared bytes.
 func (t *grpcTarget) send(ctx context.Context, pl payload, id requestID, timeout time.Duration) string {
 	var buf [idDigits]byte
 	call := &grpcCall{wire: pl.(*grpcPayload).wire}
@@ -114,7 +115,8 @@ func (t *grpcTarget) send(ctx context.Context, pl payload, id requestID, timeout
 	return checkAnswer(&call.answer, id)
 }
 
-// grpcReason returns the reason of the drop if the server has given the request up, else the code of the error.
+// grpcReason returns why a call failed: the server's reason if it has given the request up, else the code of the
+// error.
 func grpcReason(ctx context.Context, err error) string {
 	st := status.Convert(err)
 	reason := ""
@@ -138,7 +140,8 @@ func grpcReason(ctx context.Context, err error) string {
 // codec is the protobuf codec, except for our calls.
 type codec struct{ encoding.CodecV2 }
 
-// Marshal implements encoding.CodecV2.
+// Marshal implements encoding.CodecV2. It sends the bytes of a prepared call as they are, without copying its
+// tensors.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	call, ok := v.(*grpcCall)
 	if !ok {
@@ -147,7 +150,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(call.head), mem.SliceBuffer(call.wire)}, nil
 }
 
-// Unmarshal implements encoding.CodecV2.
+// Unmarshal implements encoding.CodecV2. It decodes the answer of a prepared call without its tensors' data.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	call, ok := v.(*grpcCall)
 	if !ok {

@@ -38,7 +38,8 @@ type httpPayload struct {
 	size   int64
 }
 
-// newHTTPTarget returns a target over REST.
+// newHTTPTarget returns a target over REST. It keeps as many connections as requests may be in flight, and follows
+// no redirect.
 func newHTTPTarget(base *url.URL, cfg *Config) *httpTarget {
 	return &httpTarget{
 		client: &http.Client{
@@ -73,7 +74,7 @@ func (t *httpTarget) modelURL(m *Model) *url.URL {
 	return u
 }
 
-// describe implements target.
+// describe implements target: it asks the server for a model's inputs.
 func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.modelURL(m).String(), nil)
 	if err != nil {
@@ -82,6 +83,8 @@ func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 	if t.token != "" {
 		req.Header.Set("Authorization", "Bearer "+t.token)
 	}
+
+	// Send it, and read the answer.
 	resp, err := t.client.Do(req)
 	if err != nil {
 		return nil, err
@@ -107,7 +110,8 @@ func (t *httpTarget) describe(ctx context.Context, m *Model) (*oip.ModelInfo, er
 	return info, nil
 }
 
-// prepare implements target.
+// prepare implements target: it encodes a request once, with places for the id and timeout of each time that it is
+// sent.
 func (t *httpTarget) prepare(m *Model, in Inputs) (payload, error) {
 	text, err := newTemplate(m.Class, in, t.binary, t.sendTimeout)
 	if err != nil {
@@ -129,7 +133,8 @@ func (t *httpTarget) prepare(m *Model, in Inputs) (payload, error) {
 	return p, nil
 }
 
-// send implements target.
+// send implements target: it sends a prepared request and returns the reason why it got no good answer, or
+// nothing.
 func (t *httpTarget) send(ctx context.Context, pl payload, id requestID, timeout time.Duration) string {
 	p := pl.(*httpPayload)
 
@@ -188,7 +193,7 @@ type requestBody struct {
 	closed    chan struct{}
 }
 
-// Read implements io.Reader.
+// Read implements io.Reader: it reads the parts of the body that are not sent yet, one after the other.
 func (b *requestBody) Read(p []byte) (int, error) {
 	for len(b.unsent) > 0 {
 		if n := copy(p, b.unsent[0]); n > 0 {
@@ -206,7 +211,8 @@ func (b *requestBody) Close() error {
 	return nil
 }
 
-// readAll reads the body of an answer into buf, which may grow.
+// readAll reads the body of an answer into buf, which may grow, and returns it. An answer above maxAnswer bytes is
+// an error.
 func readAll(buf []byte, resp *http.Response) ([]byte, error) {
 	if n := resp.ContentLength; n > maxAnswer {
 		return buf, fmt.Errorf("an answer of %d bytes", n)
@@ -233,7 +239,8 @@ func readAll(buf []byte, resp *http.Response) ([]byte, error) {
 	}
 }
 
-// sendError returns the reason for a request that got no answer.
+// sendError returns the reason to record for a request that got no answer: the run ended, no connection was made,
+// or it broke.
 func sendError(ctx context.Context, err error) string {
 	var op *net.OpError
 	switch {
@@ -245,7 +252,8 @@ func sendError(ctx context.Context, err error) string {
 	return errorPrefix + "connection"
 }
 
-// httpReason returns the reason of the drop if the server has given the request up, else the status of the error.
+// httpReason returns why the server refused a request, by its answer's status: the server's reason if it has given
+// the request up, else the status of the error.
 func httpReason(resp *http.Response) string {
 	reason := resp.Header.Get(oip.HeaderReason)
 	switch resp.StatusCode {

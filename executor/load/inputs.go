@@ -17,7 +17,8 @@ type Inputs []oip.Tensor
 // memory.
 const maxInputBytes = 1 << 30
 
-// randomInputs returns inputs that fit the model. The same seed, model and variant give the same bytes.
+// randomInputs returns random inputs that fit the model's description by the server. The same seed, model and
+// variant give the same bytes.
 func randomInputs(info *oip.ModelInfo, m *Model, seed uint64, variant int) (Inputs, error) {
 	rng := seeded.New(seed, fmt.Sprintf("load/%s/%d", m.Name, variant))
 	for name := range m.Shapes {
@@ -47,7 +48,8 @@ func hasInput(info *oip.ModelInfo, name string) bool {
 	return false
 }
 
-// concreteShape returns the shape of an input without open dimensions, and its number of elements.
+// concreteShape returns the shape to send for an input, and its number of elements. Open dimensions, negative in
+// the server's description, take the configured shape, or else the batch size (the first) or 1.
 func concreteShape(in *oip.TensorInfo, m *Model) (shape []int64, n int64, err error) {
 	givenShape, isGiven := m.Shapes[in.Name]
 	if isGiven && len(givenShape) != len(in.Shape) {
@@ -74,7 +76,8 @@ func concreteShape(in *oip.TensorInfo, m *Model) (shape []int64, n int64, err er
 	return shape, n, nil
 }
 
-// randomData returns n random elements.
+// randomData returns the bytes of n random elements of a data type. Numbers are small, because such inputs are
+// often indexes into a vocabulary.
 func randomData(rng *rand.Rand, dt oip.Datatype, n int64) []byte {
 	data := make([]byte, 0, int(n)*max(dt.Size(), 4))
 	le := binary.LittleEndian
@@ -89,7 +92,6 @@ func randomData(rng *rand.Rand, dt oip.Datatype, n int64) []byte {
 		case oip.Uint32, oip.Int32:
 			data = le.AppendUint32(data, uint32(rng.IntN(100)))
 		case oip.Uint64, oip.Int64:
-			// The values are small, because such inputs are often indexes into a vocabulary.
 			data = le.AppendUint64(data, uint64(rng.IntN(100)))
 		case oip.FP16:
 			// From 0.5 to 1 in steps of 2^-11: the exponent of 0.5, and a random mantissa.

@@ -20,7 +20,7 @@ type pacer struct {
 	buf  [8]byte
 }
 
-// newPacer returns a pacer whose sleep ends early when ctx ends.
+// newPacer returns a timer for precise sleeps. When ctx ends, a sleep ends early.
 func newPacer(ctx context.Context) (*pacer, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
@@ -34,7 +34,7 @@ func newPacer(ctx context.Context) (*pacer, error) {
 	return p, nil
 }
 
-// sleep waits for d. It returns false if the context has ended.
+// sleep waits for d on a kernel timer, which is more precise than Go's. It returns false if the context has ended.
 func (p *pacer) sleep(d time.Duration) (bool, error) {
 	if d <= 0 {
 		return true, nil

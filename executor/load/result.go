@@ -92,7 +92,8 @@ func (r *recorder) recordAnswer(latency, slo time.Duration) {
 	r.addAnswer(latency, slo > 0 && latency > slo)
 }
 
-// recordCompletion records a completion.
+// recordCompletion records the answer to a request for text: its latency, the times of its tokens where known (0
+// is unknown), and whether it was late.
 func (r *recorder) recordCompletion(latency time.Duration, f tokenTimes, late bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +106,8 @@ func (r *recorder) recordCompletion(latency time.Duration, f tokenTimes, late bo
 	}
 }
 
-// addAnswer records an answer. The caller holds the lock.
+// addAnswer records an answer's latency in the histogram and, for the first exactSamples of them, exactly. The
+// caller holds the lock.
 func (r *recorder) addAnswer(latency time.Duration, late bool) {
 	r.completed++
 	if late {
@@ -123,7 +125,7 @@ func (r *recorder) addAnswer(latency time.Duration, late bool) {
 	}
 }
 
-// merge adds the outcomes of another recorder.
+// merge adds the outcomes of another recorder, for the sum over models or classes.
 func (r *recorder) merge(o *recorder) {
 	r.requests += o.requests
 	r.completed += o.completed
@@ -137,7 +139,7 @@ func (r *recorder) merge(o *recorder) {
 	r.max = max(r.max, o.max)
 }
 
-// counts returns the counts of a run of so many seconds.
+// counts returns the recorded counts of a run of so many seconds, with attainment and goodput.
 func (r *recorder) counts(seconds float64) formats.Counts {
 	c := formats.Counts{Requests: r.requests, Completed: r.completed, Late: r.late, DroppedByReason: map[string]int64{}}
 	for reason, n := range r.reasons {
@@ -148,7 +150,7 @@ func (r *recorder) counts(seconds float64) formats.Counts {
 	return c
 }
 
-// latency returns the summary of the latencies.
+// latency returns the mean and percentiles of the recorded latencies.
 func (r *recorder) latency() formats.LatencySummary {
 	if r.completed == 0 {
 		return formats.LatencySummary{}

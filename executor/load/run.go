@@ -40,7 +40,8 @@ func Run(ctx context.Context, cfg Config, schedule arrivals.Source) (*Result, er
 	return runLoad(ctx, &cfg, t, schedule)
 }
 
-// prepareAll encodes the requests of each model. For completions it only checks that the server has the models.
+// prepareAll returns the encoded requests of each model, from which the generator takes turns. For completions it
+// only checks that the server has the models.
 func prepareAll(ctx context.Context, cfg *Config, t target) ([][]payload, error) {
 	if text, ok := t.(*textTarget); ok {
 		return nil, text.check(ctx, cfg.Models)
@@ -98,7 +99,7 @@ type generator struct {
 	wg             sync.WaitGroup
 }
 
-// runLoad sends the requests of a schedule to a target and returns the result.
+// runLoad sends the requests of a schedule to a target, waits for the answers, and returns the result.
 func runLoad(ctx context.Context, cfg *Config, t target, schedule arrivals.Source) (*Result, error) {
 	payloads, err := prepareAll(ctx, cfg, t)
 	if err != nil {
@@ -127,7 +128,8 @@ func runLoad(ctx context.Context, cfg *Config, t target, schedule arrivals.Sourc
 	return g.result(ctx, end), nil
 }
 
-// generate sends the requests until the schedule ends, and returns the length of the run.
+// generate sends the requests at their times until the schedule or ctx ends, and returns the length of the run.
+// Each request runs in a goroutine with the context requests.
 func (g *generator) generate(ctx, requests context.Context, schedule arrivals.Source) (end time.Duration, err error) {
 	p, err := newPacer(ctx)
 	if err != nil {
@@ -138,6 +140,8 @@ func (g *generator) generate(ctx, requests context.Context, schedule arrivals.So
 			err = fmt.Errorf("closing the timer: %w", cerr)
 		}
 	}()
+
+	// Sleep until each request is due.
 	g.start = time.Now()
 	var a arrivals.Request
 	lastArrival := time.Duration(0)
@@ -166,7 +170,8 @@ func (g *generator) generate(ctx, requests context.Context, schedule arrivals.So
 	return max(lastArrival, g.cfg.Duration), nil
 }
 
-// startRequest starts one request now, or counts it as overload.
+// startRequest starts one request that is due now. If too many are in flight, it is not sent and counts as
+// overload.
 func (g *generator) startRequest(ctx context.Context, a *arrivals.Request, id requestID) {
 	model := int(a.Model)
 	rec := g.recorders[model]
@@ -229,7 +234,8 @@ func (g *generator) startRequest(ctx context.Context, a *arrivals.Request, id re
 	}()
 }
 
-// sendCompletion sends a completion. Whether it is late depends on what its SLO bounds.
+// sendCompletion sends a request for text and records its outcome. Whether it is late depends on what its SLO
+// bounds: the whole time, the time to the first token, or per token.
 func (g *generator) sendCompletion(ctx context.Context, rec *recorder, a *arrivals.Request, id requestID, due time.Time, slo time.Duration) {
 	m := &g.cfg.Models[a.Model]
 	times, reason := g.completions.complete(ctx, m, a, id, due)
@@ -245,7 +251,8 @@ func (g *generator) sendCompletion(ctx context.Context, rec *recorder, a *arriva
 	g.reportOutcome(rec, a, latency, late, "")
 }
 
-// reportOutcome calls OnOutcome for a counted request.
+// reportOutcome calls the option OnOutcome, if set, for a request that is not of the warm-up. Calls do not
+// overlap.
 func (g *generator) reportOutcome(rec *recorder, a *arrivals.Request, latency time.Duration, late bool, reason string) {
 	if g.cfg.OnOutcome == nil || rec == g.warmupRecorder {
 		return
@@ -255,7 +262,7 @@ func (g *generator) reportOutcome(rec *recorder, a *arrivals.Request, latency ti
 	g.cfg.OnOutcome(Outcome{Due: a.ArrivedAt, Model: int(a.Model), Latency: latency, Late: late, Reason: reason})
 }
 
-// waitForAnswers waits for the open requests, at most for the grace.
+// waitForAnswers waits for the requests in flight, at most for the configured grace; then it cancels them.
 func (g *generator) waitForAnswers(cancel context.CancelFunc) {
 	done := make(chan struct{})
 	go func() {
@@ -272,7 +279,8 @@ func (g *generator) waitForAnswers(cancel context.CancelFunc) {
 	}
 }
 
-// result returns the result of a run that ended at end.
+// result returns the result of a run that ended at end, as time from its start: the outcomes of each model, and of
+// all.
 func (g *generator) result(ctx context.Context, end time.Duration) *Result {
 	countedTime := max(end-g.cfg.Warmup, 0)
 	seconds := countedTime.Seconds()
@@ -322,7 +330,7 @@ func lagAt(h *hdrhistogram.Histogram, q float64) document.Micros {
 	return document.Micros(time.Duration(h.ValueAtPercentile(q)) * time.Microsecond)
 }
 
-// warnings returns the warnings of a result.
+// warnings returns what makes a result doubtful: a generator that sent late, or requests that were not sent.
 func (g *generator) warnings(res *Result) (out []string) {
 	if g.completions != nil {
 		out = g.completions.warnings()

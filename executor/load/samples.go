@@ -46,6 +46,8 @@ func ReadSamples(path string) (*Samples, error) {
 		}
 		return s, nil
 	}
+
+	// Read the requests in a folder.
 	entries, err := os.ReadDir(path) // sorted by name
 	if err != nil {
 		return nil, fmt.Errorf("reading inputs: %w", err)
@@ -98,7 +100,8 @@ func (s *Samples) Len() int {
 	return len(s.bodies)
 }
 
-// inputs returns the inputs of the requests to a model.
+// inputs returns the inputs of the requests to a model, one for each sample. A sample that does not fit the model
+// is an error.
 func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	switch {
 	case s.rows != nil:
@@ -122,7 +125,8 @@ func (s *Samples) inputs(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	return out, nil
 }
 
-// inputsOfTexts returns an input for every text: a row of bytes padded with zeros.
+// inputsOfTexts returns an input for every text, as a row of bytes padded with zeros, for a model of one such
+// input.
 func (s *Samples) inputsOfTexts(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	if len(info.Inputs) != 1 || info.Inputs[0].Datatype != oip.Uint8 || len(info.Inputs[0].Shape) != 2 {
 		return nil, fmt.Errorf("%s: model %q has %d inputs, the first of %s; texts are for models of one input, a row of UINT8: give a folder of requests", s.source, m.Name, len(info.Inputs), info.Inputs[0].Datatype)
@@ -141,7 +145,8 @@ func (s *Samples) inputsOfTexts(info *oip.ModelInfo, m *Model) ([]Inputs, error)
 	return out, nil
 }
 
-// inputsOfRows returns an input for every labelled sample.
+// inputsOfRows returns an input for every labelled sample, a row of numbers, for a model of one input of floats.
+// The label is not sent.
 func (s *Samples) inputsOfRows(info *oip.ModelInfo, m *Model) ([]Inputs, error) {
 	if len(info.Inputs) != 1 || info.Inputs[0].Datatype != oip.FP32 && info.Inputs[0].Datatype != oip.FP64 {
 		return nil, fmt.Errorf("%s: model %q has %d inputs, the first of %s; labelled samples are for models of one input in FP32 or FP64: give a folder of requests", s.source, m.Name, len(info.Inputs), info.Inputs[0].Datatype)
@@ -156,6 +161,8 @@ func (s *Samples) inputsOfRows(info *oip.ModelInfo, m *Model) ([]Inputs, error) 
 	if n != int64(s.rows.Width) {
 		return nil, fmt.Errorf("%s: found %d values per sample, model %q takes %d (%v)", s.source, s.rows.Width, m.Name, n, shape)
 	}
+
+	// Encode the values of each sample.
 	out := make([]Inputs, 0, s.Len())
 	for i := range s.rows.Labels {
 		data := make([]byte, 0, int(n)*in.Datatype.Size())

@@ -34,7 +34,7 @@ type requestID uint64
 
 const idDigits = 16
 
-// append appends the digits of the id.
+// append appends the id to b as 16 hexadecimal digits.
 func (id requestID) append(b []byte) []byte {
 	for shift := 60; shift >= 0; shift -= 4 {
 		b = append(b, "0123456789abcdef"[id>>shift&15])
@@ -48,8 +48,8 @@ func (id requestID) matches(s string) bool {
 	return string(id.append(buf[:0])) == s
 }
 
-// checkAnswer compares a decoded answer with its request, and returns a reason if they differ. An answer without
-// outputs is correct if it says that the request skipped the modules that have some.
+// checkAnswer returns a reason if a decoded answer is not one to the request with this id, and nothing if it is
+// good. An answer without outputs is good if it says that the request skipped the modules that have some.
 func checkAnswer(resp *oip.Response, id requestID) (reason string) {
 	switch {
 	case !id.matches(resp.ID):
@@ -75,7 +75,8 @@ const (
 	timeoutMark = 9_999_999_999_999 * time.Microsecond // 115 days
 )
 
-// newTemplate encodes a request and finds the places of its id and timeout.
+// newTemplate encodes a request once, with marks in place of id and timeout, and returns the text with the
+// positions of the marks. binary leaves the tensors out of the text. Without timeout none is sent.
 func newTemplate(class string, in Inputs, binary, timeout bool) (*requestTemplate, error) {
 	r := &oip.Request{ID: idMark, Class: class, Inputs: in}
 	if timeout {
@@ -100,7 +101,8 @@ func newTemplate(class string, in Inputs, binary, timeout bool) (*requestTemplat
 	return t, nil
 }
 
-// fill appends the JSON with an id and a timeout to b.
+// fill appends the template's JSON to b, with an id and a timeout in place of the marks. The timeout is padded
+// with spaces to the width of its mark, so that nothing moves.
 func (t *requestTemplate) fill(b []byte, id requestID, timeout time.Duration) []byte {
 	start := len(b)
 	b = append(b, t.text...)

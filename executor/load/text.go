@@ -38,7 +38,8 @@ type tokenSize struct {
 	assumed    bool    // the server did not count the tokens
 }
 
-// newTextTarget returns a target of completions.
+// newTextTarget returns a target for requests of text from language models, whose lengths are drawn from the
+// configured distributions unless the schedule has them.
 func newTextTarget(cfg *Config) (*textTarget, error) {
 	c, err := llm.New(cfg.URL, llm.WithKey(cfg.Token))
 	if err != nil {
@@ -53,7 +54,7 @@ func newTextTarget(cfg *Config) (*textTarget, error) {
 	return t, nil
 }
 
-// check makes sure that the server has the models, and measures the number of tokens per word for each.
+// check returns an error unless the server has the models, and measures how many tokens a word has for each.
 func (t *textTarget) check(ctx context.Context, models []Model) error {
 	data, err := t.client.Call(ctx, "GET", "/v1/models", nil)
 	if err != nil {
@@ -77,8 +78,8 @@ const (
 	sampleLimit = time.Minute // bounds the wait for its answer, because the model may have to be loaded
 )
 
-// measureTokens has the server count the tokens of a prompt. If the server does not count, one token per word is
-// assumed.
+// measureTokens returns how many tokens of a model a word has, by having the server count those of a sample. If
+// the server does not count, one token per word is assumed.
 func (t *textTarget) measureTokens(ctx context.Context, m *Model) tokenSize {
 	ctx, cancel := context.WithTimeout(ctx, sampleLimit)
 	defer cancel()
@@ -91,7 +92,8 @@ func (t *textTarget) measureTokens(ctx context.Context, m *Model) tokenSize {
 	return tokenSize{perWord: tokens / sampleWords, characters: float64(len(sample)) / tokens}
 }
 
-// fields returns the fields of a request to the model besides its prompt and length.
+// fields returns the fields of a request to the model besides its prompt and length: the answer goes on to its
+// full length, and the class of its SLO.
 func (m *Model) fields() map[string]any {
 	fields := map[string]any{"ignore_eos": true}
 	if m.Class != "" {
@@ -100,7 +102,7 @@ func (m *Model) fields() map[string]any {
 	return fields
 }
 
-// drawLengths draws the lengths of a request that its trace does not have.
+// drawLengths draws the lengths of prompt and answer of a request, unless the schedule's trace has them.
 func (t *textTarget) drawLengths(a *arrivals.Request) {
 	if a.PromptTokens == 0 {
 		a.PromptTokens = t.lengths[a.Model][0]()
@@ -113,7 +115,8 @@ func (t *textTarget) drawLengths(a *arrivals.Request) {
 // tokenTimes are the TTFT and the TPOT of an answer.
 type tokenTimes struct{ ttft, tpot time.Duration }
 
-// complete sends a request that was scheduled at due, and waits for its answer.
+// complete sends a request that was scheduled at due, waits for its answer, and returns the times of its tokens,
+// or the reason why it failed. The time to the first token counts from due.
 func (t *textTarget) complete(ctx context.Context, m *Model, a *arrivals.Request, id requestID, due time.Time) (times tokenTimes, reason string) {
 	sentAt := time.Now()
 	answer, err := t.client.Complete(ctx, &llm.Request{Model: m.Name, Prompt: t.prompt(m.Name, a, id), MaxTokens: int(a.OutputTokens), Fields: m.fields()}, nil)
@@ -145,8 +148,8 @@ var promptWords = strings.Fields("the of and to in is you that it he was for on 
 // maxTokensPerWord is the most tokens per word with which prompts are made of whole words.
 const maxTokensPerWord = 1.5
 
-// prompt returns a text with about as many tokens of the model as the arrival has. Requests of one session have the
-// same beginning.
+// prompt returns a random text with about as many tokens of the model as arrival a asks for. Prompts of one
+// session begin with the same words, so that the server can reuse them.
 func (t *textTarget) prompt(model string, a *arrivals.Request, id requestID) string {
 	stream := "load/prompt/" + strconv.FormatUint(uint64(id), 10)
 	if a.Session != 0 {
@@ -200,7 +203,7 @@ func (t *textTarget) close() {}
 
 var errTensors = errors.New("completions are no tensors")
 
-// classReports returns the figures of each class, over all models that have it.
+// classReports returns the figures of each class of requests, over all models that have it.
 func (g *generator) classReports() []formats.ClassReport {
 	var out []formats.ClassReport
 	for i := range g.cfg.Models {

@@ -99,7 +99,8 @@ func (r *Request) Input(name string) (*Tensor, bool) {
 	return nil, false
 }
 
-// shape returns a slice of n dimensions, inside the request if its buffer has room.
+// shape returns a slice for the n dimensions of a tensor. It lies inside the request, without an allocation, as
+// long as the request's buffer has room.
 func (r *Request) shape(n int) []int64 {
 	if r.shapeUsed+n <= len(r.shapeBuf) {
 		s := r.shapeBuf[r.shapeUsed : r.shapeUsed+n : r.shapeUsed+n]

@@ -23,7 +23,7 @@ func (c *core) ready() bool {
 	return !c.gate.IsClosed() && !c.opt.Door.Budget.Full() && c.backend.Ready()
 }
 
-// modelReady reports whether inferences of a model are accepted.
+// modelReady returns whether the server accepts inferences of a model version now.
 func (c *core) modelReady(model, version string) bool {
 	if !c.ready() {
 		return false
@@ -34,8 +34,9 @@ func (c *core) modelReady(model, version string) bool {
 	return true
 }
 
-// infer validates and runs a request of a holder of a key. The response has its identity filled in, and exactly the
-// requested outputs, in the requested order. Its Release is never nil.
+// infer checks a decoded request, runs it in the backend and completes the response: it has the request's identity
+// and exactly the requested outputs, in their order, and its Release is never nil. holder is the client whose key
+// the request came with; its class is that of the request if the request names none.
 func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request, holder *httplimit.Holder) (*Response, *Error) {
 	if r.Class == "" && slices.Contains(m.Classes, holder.Class) {
 		r.Class = holder.Class
@@ -63,7 +64,7 @@ func (c *core) infer(ctx context.Context, m *ModelInfo, r *Request, holder *http
 	return resp, nil
 }
 
-// call runs the backend. A panic in it fails only this request.
+// call runs a request in the backend. A panic there becomes an internal error of this request alone.
 func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -78,7 +79,8 @@ func (c *core) call(ctx context.Context, r *Request) (resp *Response, err error)
 	return resp, err
 }
 
-// completeResponse fills in the identity of a response, selects the requested outputs, and checks them.
+// completeResponse fills in the identity of a response (id, model, version), selects the requested outputs, and
+// checks that their bytes fit their shapes. A partial response may lack outputs.
 func (c *core) completeResponse(m *ModelInfo, r *Request, resp *Response) *Error {
 	resp.ID = r.ID
 	if resp.Model == "" {
@@ -113,7 +115,7 @@ func (c *core) completeResponse(m *ModelInfo, r *Request, resp *Response) *Error
 	return nil
 }
 
-// sameOutputs reports whether the outputs are the requested ones, in the requested order.
+// sameOutputs returns whether the returned outputs are the requested ones, in the requested order.
 func sameOutputs(requested []OutputRequest, returned []Tensor) bool {
 	if len(requested) != len(returned) {
 		return false
@@ -143,7 +145,8 @@ func (r *Request) capTimeout(d time.Duration) {
 	}
 }
 
-// classHeader takes the class from the values of the header or metadata HeaderClass, which may be absent.
+// classHeader sets the request's SLO class from the values of the header (or gRPC metadata) HeaderClass, which may
+// be absent. Two values, or another class in the request's parameters, are an error.
 func (r *Request) classHeader(values []string) *Error {
 	switch {
 	case len(values) == 0:

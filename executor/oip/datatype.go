@@ -50,7 +50,7 @@ func (d Datatype) Size() int {
 // ParseDatatype returns the datatype with the protocol's name, which is case-sensitive, and whether there is one.
 func ParseDatatype(name string) (Datatype, bool) { return parseDatatype([]byte(name)) }
 
-// parseDatatype does the work of ParseDatatype.
+// parseDatatype returns the datatype with the protocol's name, such as FP32, or false if there is none.
 func parseDatatype(name []byte) (Datatype, bool) {
 	for d := Bool; int(d) < len(datatypes); d++ {
 		if datatypes[d].name == string(name) {

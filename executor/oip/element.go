@@ -59,7 +59,8 @@ func ReadSample(text []byte, dt Datatype, size int) ([]byte, *Error) {
 	return data, err
 }
 
-// sample appends the elements of a JSON value. The capacity of data is the size of the sample.
+// sample appends the elements of a JSON value, an element or nested lists, to data, whose capacity is the size of
+// the sample in bytes. depth counts the lists around the value.
 func (d *decoder) sample(dt Datatype, data []byte, depth int) ([]byte, *Error) {
 	if d.Peek() != '[' {
 		if len(data)+dt.Size() > cap(data) {
@@ -83,7 +84,7 @@ func (d *decoder) sample(dt Datatype, data []byte, depth int) ([]byte, *Error) {
 	return data, err
 }
 
-// nextText returns the next value of the text, shortened for messages.
+// nextText returns the next value of the JSON text, shortened for error messages.
 func (d *decoder) nextText() string {
 	remaining := d.B[d.I:]
 	if end := bytes.IndexAny(remaining, ",]"); end >= 0 {

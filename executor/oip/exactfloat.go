@@ -40,15 +40,15 @@ func powerOfTen(n int) *big.Int {
 	return &t.v
 }
 
-// parseFloat returns the float of 32 or 64 bits that is nearest to a JSON number. It returns strconv.ErrRange if the
-// number is too large.
+// parseFloat returns the float of 32 or 64 bits (size) that is nearest to a JSON number, rounded once. It returns
+// strconv.ErrRange if the number is too large.
 func parseFloat(text []byte, size int) (float64, error) {
 	s := scratchPool.Get().(*floatScratch)
 	defer scratchPool.Put(s)
 	negative, exponent, hasMore := s.readDigits(text)
 	n := len(s.digits)
-	topExponent := exponent + n // the number is less than 10^topExponent
-	v, minExponent, maxExponent := 0.0, -324, 309
+	topExponent := exponent + n                   // the number is less than 10^topExponent
+	v, minExponent, maxExponent := 0.0, -324, 309 // powers of ten that bound a float of 64 bits
 	if size == 32 {
 		minExponent, maxExponent = -46, 39
 	}
@@ -79,8 +79,8 @@ func parseFloat(text []byte, size int) (float64, error) {
 	return v, nil
 }
 
-// readDigits reads the digits of a number without leading zeros, and returns the power of ten of the last one.
-// hasMore says that further digits follow that are not all zero.
+// readDigits reads the digits of a JSON number, without leading zeros and at most maxDigits, into s.digits.
+// exponent is the power of ten of the last one. hasMore is set if digits follow that are not all zero.
 func (s *floatScratch) readDigits(text []byte) (negative bool, exponent int, hasMore bool) {
 	s.digits = s.digits[:0]
 	point := false
@@ -116,7 +116,9 @@ func (s *floatScratch) readDigits(text []byte) (negative bool, exponent int, has
 	return negative, exponent, hasMore
 }
 
-// roundedQuotient returns digits * 10^exponent, rounded once. In the middle between two floats it rounds to even.
+// roundedQuotient returns the number s.digits * 10^exponent as a float of 32 or 64 bits, rounded once; in the
+// middle between two floats it rounds to even. inexact says that the number is a little more than that, because
+// digits were left out.
 func (s *floatScratch) roundedQuotient(exponent int, inexact bool, size int) float64 {
 	precision, lowestBit := 53, -1074 // the lowest bit of a float
 	if size == 32 {
@@ -157,7 +159,7 @@ func (s *floatScratch) roundedQuotient(exponent int, inexact bool, size int) flo
 	return math.Ldexp(float64(mantissa), droppedBits-shift)
 }
 
-// setInteger sets num to the integer that the digits are.
+// setInteger sets s.num to the integer that the digits in s.digits make.
 func (s *floatScratch) setInteger() {
 	if len(s.digits) <= 19 {
 		v := uint64(0)

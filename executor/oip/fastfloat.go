@@ -84,10 +84,11 @@ func fastFloat(b []byte) (v float64, n int, ok bool) {
 	return v, i, true
 }
 
-// roundsToFP32 reports whether rounding v, itself rounded from a decimal, to FP32 gives the same as rounding the
-// decimal directly. It does not if v lies midway between two FP32 values, or where FP32 is subnormal or overflows.
+// roundsToFP32 returns whether a float64, itself rounded from a decimal number, gives the same FP32 as the decimal
+// rounded directly. It does not if it lies midway between two FP32 values, or where FP32 is subnormal or
+// overflows.
 func roundsToFP32(v float64) bool {
-	const tail = 1<<29 - 1
+	const tail = 1<<29 - 1 // bits of a float64 that FP32 does not have
 	if math.Float64bits(v)&tail == 1<<28 {
 		return false
 	}

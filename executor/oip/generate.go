@@ -40,8 +40,8 @@ type TextStream struct {
 
 func newTextStream() *TextStream { return &TextStream{added: make(chan struct{}, 1)} }
 
-// Add adds a part of the answer that begins at byte from. It returns false if the part differs from the text that was
-// added before, or leaves a gap after it.
+// Add adds a part of a text answer that begins at byte `from`, and wakes the sender. Parts may overlap what was
+// added before. It returns false if they differ from it, or leave a gap after it.
 func (s *TextStream) Add(from int, part string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *TextStream) Add(from int, part string) bool {
 	return true
 }
 
-// nextPiece returns the text that was added since the last call.
+// nextPiece returns the text that was added since the last call, which is sent to the client next.
 func (s *TextStream) nextPiece() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,7 +78,8 @@ func (m *ModelInfo) textTensors() (input, output *TensorInfo) {
 	return &m.Inputs[0], &m.Outputs[i]
 }
 
-// generate answers POST …/generate and …/generate_stream.
+// generate answers POST …/generate, and …/generate_stream with the pieces of the text as they come, for models
+// that take a text and return one.
 func (s *HTTPServer) generate(w http.ResponseWriter, r *http.Request, model, version string, stream bool, holder *httplimit.Holder) *Error {
 	return s.withRequest(w, r, model, version, holder, func(m *ModelInfo, req *Request, jsonLength int64) *Error {
 		switch input, _ := m.textTensors(); {
@@ -102,7 +103,8 @@ func (s *HTTPServer) generate(w http.ResponseWriter, r *http.Request, model, ver
 	})
 }
 
-// decodeGenerate reads a body into a request for the model's input. The parameters are those of an inference.
+// decodeGenerate reads the JSON body of a request for text into a request for the model's input tensor. The
+// parameters are those of an inference.
 func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: body, Progress: jsonscan.Progress{Ctx: ctx, MemoryHold: &req.memoryHold}}, model: m, newShape: req.shape}
 	var seenFields fieldSet
@@ -151,7 +153,8 @@ func decodeGenerate(ctx context.Context, body []byte, m *ModelInfo, req *Request
 	return nil
 }
 
-// generateAnswerOf returns the answer in a response.
+// generateAnswerOf returns a response as the JSON answer of a request for text. The text ends before the first
+// zero byte of the output.
 func generateAnswerOf(resp *Response) generateAnswer {
 	out := generateAnswer{ID: resp.ID, Model: resp.Model, Version: resp.Version, Parameters: resp.Params}
 	if len(resp.Outputs) > 0 {
@@ -170,14 +173,16 @@ type generateResult struct {
 // stallTimeout is how long a client may take to read an event.
 const stallTimeout = 30 * time.Second
 
-// generateStream answers with the pieces of the text as they come. The last event has the parameters of the answer.
-// If the request fails after the first piece, the last event is the error.
+// generateStream answers a request for text with its pieces as events, as they come. The last event has the
+// parameters of the answer. If the request fails after the first piece, the last event is the error.
 func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *ModelInfo, req *Request, holder *httplimit.Holder) *Error {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	req.Text = newTextStream()
 	done := make(chan generateResult, 1)
 	go func() { done <- s.runGenerate(ctx, m, req, holder) }()
+
+	// Send pieces until the request has ended.
 	events := httplimit.NewEvents(w, stallTimeout)
 	piece := generateAnswer{ID: req.ID, Model: m.Name, Version: cmp.Or(req.Version, m.Versions[len(m.Versions)-1])}
 	for {
@@ -205,7 +210,7 @@ func (s *HTTPServer) generateStream(w http.ResponseWriter, r *http.Request, m *M
 	}
 }
 
-// runGenerate runs a request. A panic fails only this request.
+// runGenerate runs a request for text in a goroutine of its own. A panic fails only this request.
 func (s *HTTPServer) runGenerate(ctx context.Context, m *ModelInfo, req *Request, holder *httplimit.Holder) (out generateResult) {
 	defer func() {
 		if p := recover(); p != nil {

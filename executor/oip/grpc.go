@@ -49,7 +49,7 @@ const (
 	bufferBytes = 128 << 10
 )
 
-// NewGRPCServer returns a server. It does not listen until Serve.
+// NewGRPCServer returns a gRPC server of the protocol for a backend's models. It does not listen until Serve.
 func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	opt = opt.withDefaults()
 	s := &GRPCServer{
@@ -88,8 +88,8 @@ func NewGRPCServer(b Backend, opt Options) *GRPCServer {
 	return s
 }
 
-// serviceDesc returns the generated description with our own handler for ModelInfer, whose messages are read and
-// written by our codec.
+// serviceDesc returns the generated description of the service, in which inferHandler answers ModelInfer. It reads
+// and writes its messages by our codec, without the generated types.
 func serviceDesc() *grpc.ServiceDesc {
 	d := withClientParseErrors(oippb.GRPCInferenceService_ServiceDesc)
 	d.HandlerType = (*any)(nil)
@@ -121,7 +121,7 @@ type parseAttempt struct {
 	err error
 }
 
-// parseMessage reads a message. If it cannot be parsed, the error is the client's.
+// parseMessage reads a gRPC message by `read`. If it cannot be parsed, the error is the client's.
 func parseMessage(msg any, read func(any) error) error {
 	a := parseAttempt{msg: msg}
 	if err := read(&a); err != nil || a.err == nil {
@@ -144,8 +144,9 @@ func (s *GRPCServer) Serve(l net.Listener) error {
 	return nil
 }
 
-// Drain refuses new inferences: readiness fails and new ones get UNAVAILABLE while the accepted ones finish; then the
-// listeners and connections close. If ctx ends first, everything is closed at once and Drain returns an error.
+// Drain ends the server when it shuts down: readiness fails and new inferences get UNAVAILABLE while the accepted
+// ones finish; then listeners and connections close. If ctx ends first, everything is closed at once and Drain
+// returns an error.
 func (s *GRPCServer) Drain(ctx context.Context) error {
 	err := s.core.gate.Close(ctx)
 	s.stopOnce.Do(func() { close(s.stop) })
@@ -189,7 +190,8 @@ func (s *GRPCServer) interceptStream(srv any, ss grpc.ServerStream, info *grpc.S
 	return handler(srv, parsingStream{ss})
 }
 
-// logAccess writes a call to the log of accesses.
+// logAccess writes a finished call to the access log, if there is one. It is deferred, so it takes a pointer to
+// the call's error.
 func (s *GRPCServer) logAccess(ctx context.Context, method string, err *error, began time.Time) {
 	if s.core.opt.Door.Access == nil {
 		return
@@ -201,7 +203,7 @@ func (s *GRPCServer) logAccess(ctx context.Context, method string, err *error, b
 	s.core.opt.Door.LogAccess(holderOf(ctx).Client(address), method, status.Code(*err).String(), 0, began)
 }
 
-// recoverPanic turns a panic into an internal error. It must be deferred.
+// recoverPanic turns a panic in a call's handler into an internal error of the call. It must be deferred.
 func (s *GRPCServer) recoverPanic(method string, err *error) {
 	if p := recover(); p != nil {
 		s.core.opt.Door.Log.Error("panic in a gRPC handler", "method", method, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -220,7 +222,7 @@ var openMethods = map[string]bool{
 // holderKey is the key of the holder in the context of a call.
 type holderKey struct{}
 
-// holderOf returns the holder of the key that a call was made with.
+// holderOf returns the client that holds the key that a call was made with, or AnyClient without keys.
 func holderOf(ctx context.Context) *httplimit.Holder {
 	if holder, ok := ctx.Value(holderKey{}).(*httplimit.Holder); ok {
 		return holder
@@ -228,7 +230,8 @@ func holderOf(ctx context.Context) *httplimit.Holder {
 	return httplimit.AnyClient
 }
 
-// authorise checks the key of a call when its header has come. No message of a call that it refuses is read.
+// authorise checks the key of a call when its header has come, and adds the key's holder to the context. No
+// message of a call that it refuses is read.
 func (s *GRPCServer) authorise(ctx context.Context, call *tap.Info) (context.Context, error) {
 	if openMethods[call.FullMethodName] {
 		return ctx, nil

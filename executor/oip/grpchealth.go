@@ -16,7 +16,8 @@ import (
 // health is the standard health service. It asks for the state at every probe.
 type health GRPCServer
 
-// status returns the status of a service, and whether there is such a service.
+// status returns the health status of a service, and whether there is such a service. An empty name stands for the
+// whole server.
 func (h *health) status(service string) (healthpb.HealthCheckResponse_ServingStatus, bool) {
 	if service != "" && service != oippb.GRPCInferenceService_ServiceDesc.ServiceName {
 		return healthpb.HealthCheckResponse_SERVICE_UNKNOWN, false
@@ -27,7 +28,7 @@ func (h *health) status(service string) (healthpb.HealthCheckResponse_ServingSta
 	return healthpb.HealthCheckResponse_NOT_SERVING, true
 }
 
-// Check answers one probe.
+// Check answers one health probe of a service.
 func (h *health) Check(_ context.Context, in *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	st, ok := h.status(in.GetService())
 	if !ok {
@@ -36,7 +37,7 @@ func (h *health) Check(_ context.Context, in *healthpb.HealthCheckRequest) (*hea
 	return &healthpb.HealthCheckResponse{Status: st}, nil
 }
 
-// List answers for every service.
+// List answers a probe for the status of every service.
 func (h *health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.HealthListResponse, error) {
 	out := &healthpb.HealthListResponse{Statuses: map[string]*healthpb.HealthCheckResponse{}}
 	for _, name := range []string{"", oippb.GRPCInferenceService_ServiceDesc.ServiceName} {

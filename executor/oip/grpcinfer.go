@@ -43,7 +43,8 @@ func discard(req any) {
 	}
 }
 
-// inferHandler decodes the message of a ModelInfer call and passes it to modelInfer.
+// inferHandler handles a ModelInfer call: it decodes the message by our codec and passes it through the
+// interceptors to modelInfer.
 func inferHandler(srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 	s := srv.(*GRPCServer)
 	call := &inferCall{core: &s.core, ctx: ctx, req: Request{Received: time.Now()}}
@@ -100,7 +101,8 @@ func (s *GRPCServer) modelInfer(ctx context.Context, msg any) (any, error) {
 // codec is the protobuf codec, except for the messages of ModelInfer.
 type codec struct{ encoding.CodecV2 }
 
-// Marshal implements encoding.CodecV2. It frees a response once it is encoded.
+// Marshal implements encoding.CodecV2. It encodes a response of ours directly and then frees it; other messages go
+// to the generated code.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	reply, ok := v.(*inferReply)
 	if !ok {
@@ -113,7 +115,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, nil
 }
 
-// Unmarshal implements encoding.CodecV2. Errors of parsing are stored in the message, so that a handler answers them.
+// Unmarshal implements encoding.CodecV2. It decodes a request of ours directly, after booking its memory. Errors
+// of parsing are stored in the message, so that a handler answers them.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	if a, ok := v.(*parseAttempt); ok {
 		a.err = c.CodecV2.Unmarshal(data, a.msg)

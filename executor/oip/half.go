@@ -2,7 +2,8 @@ package oip
 
 import "math"
 
-// toHalf rounds to the nearest FP16, ties to even. It returns false if the value is beyond the largest one.
+// toHalf rounds a float to the nearest FP16, ties to even, and returns its bits. It returns false if the value is
+// beyond the largest one.
 func toHalf(f float64) (uint16, bool) {
 	bits := math.Float64bits(f)
 	sign := uint16(bits >> 48 & 0x8000)
@@ -16,7 +17,7 @@ func toHalf(f float64) (uint16, bool) {
 		return sign | 0x7C00, true
 	case exp < -25: // below half of the smallest subnormal, including zeros and subnormals of FP64
 		return sign, true
-	case exp < -14:
+	case exp < -14: // below the smallest normal FP16
 		// Subnormal: the value in units of 2^-24.
 		shift := uint(-14 - exp + 42)
 		return sign | uint16(roundShift(man|1<<52, shift)), true
@@ -39,16 +40,16 @@ func roundShift(v uint64, n uint) uint64 {
 	return q
 }
 
-// fromHalf returns the value of an FP16.
+// fromHalf returns the value of an FP16, given by its bits.
 func fromHalf(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
 	exp := uint32(h >> 10 & 0x1F)
 	man := uint32(h & 0x3FF)
 	switch exp {
-	case 0:
+	case 0: // zero or subnormal
 		v := float32(man) / (1 << 24)
 		return math.Float32frombits(math.Float32bits(v) | sign)
-	case 31:
+	case 31: // infinity or NaN
 		return math.Float32frombits(sign | 0x7F800000 | man<<13)
 	}
 	return math.Float32frombits(sign | (exp+112)<<23 | man<<13)

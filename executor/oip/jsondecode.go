@@ -24,7 +24,7 @@ func DecodeRequest(text, tail []byte, m *ModelInfo, r *Request) error {
 	return nil
 }
 
-// decodeRequest does the work of DecodeRequest. It stops when ctx ends.
+// decodeRequest reads an infer request of the REST protocol into r, as DecodeRequest does. It stops when ctx ends.
 func decodeRequest(ctx context.Context, text, tail []byte, m *ModelInfo, r *Request) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: text, Progress: jsonscan.Progress{Ctx: ctx, MemoryHold: &r.memoryHold}}, model: m, tail: tail, newShape: r.shape}
 	var seenFields fieldSet
@@ -72,7 +72,8 @@ func DecodeResponse(text, tail []byte, resp *Response) error {
 	return nil
 }
 
-// decodeResponse does the work of DecodeResponse.
+// decodeResponse reads an infer response of the REST protocol, as DecodeResponse does, with errors that name the
+// field.
 func decodeResponse(text, tail []byte, resp *Response) *Error {
 	d := decoder{Cursor: jsonscan.Cursor{B: text}, tail: tail, newShape: func(n int) []int64 { return make([]int64, n) }}
 	var seenFields fieldSet
@@ -126,7 +127,8 @@ func unknownField(prefix string, key []byte, knownNames string) *Error {
 	return Invalid(prefix+httplimit.Clip(string(key)), "unknown field; known: %s", knownNames)
 }
 
-// readOnce reads a member of an object and notes its number. It returns an error if the member was read before.
+// readOnce reads the value of an object's member by readValue and notes the member's number i in seenFields. It
+// returns an error if the member was read before. field is the member's path, for errors.
 func (d *decoder) readOnce(seenFields *fieldSet, i int, field string, readValue func() *Error) *Error {
 	if seenFields.contains(i) {
 		return Invalid(field, "given twice")
@@ -171,7 +173,8 @@ func (d *decoder) requireSame(field, expected string) *Error {
 // maxParams bounds the parameters of one object: one may take only six bytes of text but some two hundred of memory.
 const maxParams = 256
 
-// params reads an object of parameters and calls set for each.
+// params reads a JSON object of parameters and calls set for each. A name that comes twice, or too many names, are
+// an error. The first eight names need no allocation.
 func (d *decoder) params(field string, set func(name []byte, v Param) *Error) *Error {
 	var nameBuf [8][]byte
 	names := nameBuf[:0]
@@ -208,7 +211,8 @@ func (d *decoder) requestParams(r *Request) *Error {
 	return d.params("parameters", func(name []byte, v Param) *Error { return r.setParam(string(name), v) })
 }
 
-// setParam sets a request parameter, from either transport.
+// setParam sets a parameter of a request, from JSON or gRPC: those that the server knows in fields of their own,
+// others in r.Params, for the backend.
 func (r *Request) setParam(name string, v Param) *Error {
 	switch name {
 	case "timeout":
@@ -246,7 +250,7 @@ func (r *Request) setParam(name string, v Param) *Error {
 	return nil
 }
 
-// setClass sets the class from a parameter or a header. If both name one, they must agree.
+// setClass sets the SLO class of a request from a parameter or a header. If both name one, they must agree.
 func (r *Request) setClass(field, class string) *Error {
 	if r.Class != "" && class != "" && class != r.Class {
 		return Invalid(field, "got %q, and %q elsewhere: parameter and %s must agree", httplimit.Clip(class), httplimit.Clip(r.Class), HeaderClass)
@@ -257,7 +261,8 @@ func (r *Request) setClass(field, class string) *Error {
 	return nil
 }
 
-// paramInt returns a non-negative integer, in any of the forms in which clients write one, and whether it is one.
+// paramInt returns a parameter as a non-negative integer, in any of the forms in which clients write one, and
+// whether it is one.
 func paramInt(v Param) (int64, bool) {
 	switch v := v.(type) {
 	case int64:
@@ -273,7 +278,8 @@ func paramInt(v Param) (int64, bool) {
 	return 0, false
 }
 
-// outputRequests reads the array of requested outputs.
+// outputRequests reads the JSON array of the outputs that a request wants, each with whether it is to come as
+// binary data.
 func (d *decoder) outputRequests(r *Request) *Error {
 	return d.Array(func(i int) *Error {
 		var o OutputRequest

@@ -42,6 +42,8 @@ func EncodeRequest(dst []byte, r *Request, binaryInputs, binaryOutputs bool) ([]
 		e.params(r.Params)
 		e.close('}')
 	}
+
+	// The inputs, and the outputs that are wanted.
 	e.key("inputs")
 	e.tensors(r.Inputs, func(int) bool { return binaryInputs })
 	if len(r.Outputs) > 0 {
@@ -67,7 +69,8 @@ func EncodeRequest(dst []byte, r *Request, binaryInputs, binaryOutputs bool) ([]
 	return e.dst, e.result()
 }
 
-// encodeResponse appends the JSON of a response. binary reports which outputs follow it as raw bytes.
+// encodeResponse appends the JSON of an infer response to dst. binary returns for an output whether it follows the
+// JSON as raw bytes.
 func encodeResponse(dst []byte, resp *Response, binary func(i int) bool) ([]byte, *Error) {
 	e := encoder{dst: append(dst, '{')}
 	if resp.ID != "" {
@@ -96,7 +99,7 @@ type encoder struct {
 	err *Error
 }
 
-// result returns the first error as an error.
+// result returns the first error of the encoding, or nil.
 func (e *encoder) result() error {
 	if e.err != nil {
 		return e.err
@@ -118,7 +121,8 @@ func (e *encoder) comma() {
 	}
 }
 
-// params appends the parameters, sorted by name.
+// params appends parameters as members of a JSON object, sorted by name. A value that JSON cannot carry is an
+// error.
 func (e *encoder) params(params map[string]Param) {
 	names := make([]string, 0, len(params))
 	for name := range params {
@@ -164,7 +168,8 @@ func (e *encoder) failNotJSON(format string, args ...any) {
 	}
 }
 
-// tensors appends the tensors. binary reports which of them are sent as raw bytes.
+// tensors appends a list of tensors. binary returns for a tensor whether it is sent as raw bytes behind the JSON,
+// which then has only its size.
 func (e *encoder) tensors(ts []Tensor, binary func(i int) bool) {
 	e.open('[')
 	for i := range ts {
@@ -197,7 +202,7 @@ func (e *encoder) tensors(ts []Tensor, binary func(i int) bool) {
 	e.close(']')
 }
 
-// data appends the elements as one flat array.
+// data appends a tensor's elements as one flat JSON array. It notes an error for values that JSON cannot carry.
 func (e *encoder) data(t *Tensor) {
 	e.open('[')
 	size := t.Datatype.Size()
@@ -233,7 +238,7 @@ func (e *encoder) data(t *Tensor) {
 	e.close(']')
 }
 
-// element appends the first element of b. It returns false if JSON cannot represent it.
+// element appends the first element of the bytes b as JSON. It returns false if JSON cannot represent it.
 func (e *encoder) element(dt Datatype, b []byte) bool {
 	le := binary.LittleEndian
 	switch dt {

@@ -10,7 +10,7 @@ import (
 	"inferplan/executor/jsonscan"
 )
 
-// tensors reads an array of tensors and appends them to ts.
+// tensors reads a JSON array of tensors and appends them to ts.
 func (d *decoder) tensors(list string, ts []Tensor) ([]Tensor, *Error) {
 	err := d.Array(func(i int) *Error {
 		ts = append(ts, Tensor{})
@@ -95,7 +95,8 @@ func (d *decoder) tensor(t *Tensor) *Error {
 	return nil
 }
 
-// tensorParams reads the parameters of a tensor, and sets size if there is one.
+// tensorParams reads the parameters of a tensor, and sets size to binary_data_size, the bytes of its data behind
+// the JSON, if it is there.
 func (d *decoder) tensorParams(size *int64) *Error {
 	// It does not use params, because this object is in every binary request.
 	sizeSeen := false
@@ -145,7 +146,7 @@ func (d *decoder) shape(t *Tensor) *Error {
 	return nil
 }
 
-// checkEnd returns an error unless text and tail were used completely.
+// checkEnd returns an error unless the JSON text and the binary data behind it were used completely.
 func (d *decoder) checkEnd(list string, ts []Tensor) *Error {
 	if err := d.CheckEnd(); err != nil {
 		return prefixField("body", err)
@@ -156,7 +157,7 @@ func (d *decoder) checkEnd(list string, ts []Tensor) *Error {
 	return nil
 }
 
-// data reads a tensor's JSON elements, which may be flat or nested exactly like the shape.
+// data reads a tensor's elements from JSON into t.Data. They may be flat or nested exactly like the shape.
 func (d *decoder) data(t *Tensor) *Error {
 	n, ok := elementCount(t.Shape)
 	if !ok {
@@ -165,7 +166,7 @@ func (d *decoder) data(t *Tensor) *Error {
 	if t.Datatype == BF16 {
 		return Invalid("", "BF16 travels as binary data only")
 	}
-	// An element and its comma take at least two bytes of text, so a shape alone cannot make the server allocate.
+	// Make room for all elements. An element and its comma take at least two bytes of text, so a shape alone cannot make the server allocate.
 	if limit := int64(len(d.B)-d.I)/2 + 1; n <= limit {
 		size := int(n) * max(t.Datatype.Size(), 4)
 		if err := d.BookMemory(size); err != nil {
@@ -192,7 +193,8 @@ func (d *decoder) data(t *Tensor) *Error {
 	return err
 }
 
-// nestedData reads elements that are nested like shape.
+// nestedData reads the elements of a tensor from JSON arrays that are nested like shape, the rest of the tensor's
+// shape from this level on.
 func (d *decoder) nestedData(t *Tensor, shape []int64) *Error {
 	if d.Peek() != '[' {
 		return d.Syntax("found %s where shape %v wants an array", d.DescribeNext(), t.Shape)
@@ -210,7 +212,7 @@ func (d *decoder) nestedData(t *Tensor, shape []int64) *Error {
 	return err
 }
 
-// flatData reads an array of elements and returns their number.
+// flatData reads a JSON array of elements into t.Data and returns their number.
 func (d *decoder) flatData(t *Tensor) (int64, *Error) {
 	d.I++ // the caller has seen the bracket
 	if d.Peek() == ']' {
@@ -330,7 +332,7 @@ func (d *decoder) element(dt Datatype, data []byte) ([]byte, *Error) {
 	return data, nil
 }
 
-// appendUint appends the size lowest bytes of a number.
+// appendUint appends the size lowest bytes of a number, little-endian.
 func appendUint(data []byte, size int, v uint64) []byte {
 	switch size {
 	case 1:

@@ -48,7 +48,8 @@ type Catalog struct {
 	byName map[string]*ModelInfo
 }
 
-// NewCatalog checks the models and returns their catalog, in the given order.
+// NewCatalog returns the catalog of the models that a server offers, in the given order, or an error if a
+// description is faulty.
 func NewCatalog(models ...ModelInfo) (*Catalog, error) {
 	c := &Catalog{byName: make(map[string]*ModelInfo, len(models))}
 	for i := range models {
@@ -120,8 +121,8 @@ func sampleShape(shape []int64) []int64 {
 // Models returns the models. The slice and the models must not be changed.
 func (c *Catalog) Models() []*ModelInfo { return c.models }
 
-// Find returns the model with a name. It returns an error if there is none, or if it does not have the version, which
-// may be empty.
+// Find returns the model with a name. It returns an error if there is none, or if it does not have the version. An
+// empty version stands for any.
 func (c *Catalog) Find(name, version string) (*ModelInfo, *Error) {
 	m := c.byName[name]
 	if m == nil {
@@ -133,7 +134,7 @@ func (c *Catalog) Find(name, version string) (*ModelInfo, *Error) {
 	return m, nil
 }
 
-// hint returns the names of the models for a message, if they are few.
+// hint returns the names of the served models for an error message, unless they are too many.
 func (c *Catalog) hint() string {
 	if len(c.models) == 0 || len(c.models) > 16 {
 		return ""
@@ -158,7 +159,8 @@ func findTensor(ts []TensorInfo, name string) *TensorInfo {
 	return nil
 }
 
-// intern returns the model's own string for a tensor name, so that names in requests need no allocation.
+// intern returns the model's own string for the name of one of its tensors, so that names in requests need no
+// allocation. Other names are copied. m may be nil.
 func (m *ModelInfo) intern(name []byte) string {
 	if m != nil {
 		for i := range m.Inputs {
@@ -259,7 +261,7 @@ func (m *ModelInfo) validate(r *Request) *Error {
 	return nil
 }
 
-// unknownClass returns the error for a class that the model does not have.
+// unknownClass returns the error for an SLO class that the model does not have.
 func (m *ModelInfo) unknownClass(class string) *Error {
 	var names []string
 	for _, c := range m.Classes {
@@ -294,8 +296,8 @@ func (m *ModelInfo) shapeText(t *TensorInfo) string {
 	return b.String()
 }
 
-// elementCount returns the product of the dimensions. It returns false if one is negative or the product is too
-// large.
+// elementCount returns the number of elements of a shape. It returns false if a dimension is negative or the
+// number is too large.
 func elementCount(shape []int64) (int64, bool) {
 	n := int64(1)
 	zero := false
@@ -347,7 +349,8 @@ func checkData(t *Tensor) *Error {
 	return nil
 }
 
-// countBytesElements returns the number of length-prefixed elements. It returns false if one is cut short.
+// countBytesElements returns the number of elements in the data of a BYTES tensor, each with its length in four
+// bytes in front. It returns false if one is cut short.
 func countBytesElements(data []byte) (int64, bool) {
 	var n int64
 	for len(data) > 0 {

@@ -40,7 +40,7 @@ type HTTPServer struct {
 	keyedHandler http.HandlerFunc // for all other paths
 }
 
-// NewHTTPServer returns a server. It does not listen until Serve.
+// NewHTTPServer returns an HTTP server of the protocol for a backend's models. It does not listen until Serve.
 func NewHTTPServer(b Backend, opt Options) *HTTPServer {
 	opt = opt.withDefaults()
 	s := &HTTPServer{core: core{backend: b, opt: opt}}
@@ -54,8 +54,9 @@ func (s *HTTPServer) Serve(l net.Listener) error {
 	return httplimit.Serve(s.server, l, "HTTP")
 }
 
-// Drain refuses new inferences: readiness fails and new ones get 503 while the accepted ones finish; then the
-// listeners and connections close. If ctx ends first, everything is closed at once and Drain returns an error.
+// Drain ends the server when it shuts down: readiness fails and new inferences get 503 while the accepted ones
+// finish; then listeners and connections close. If ctx ends first, everything is closed at once and Drain returns
+// an error.
 func (s *HTTPServer) Drain(ctx context.Context) error {
 	err := s.core.gate.Close(ctx)
 	if err == nil {
@@ -70,7 +71,7 @@ func (s *HTTPServer) Drain(ctx context.Context) error {
 // Close closes everything at once.
 func (s *HTTPServer) Close() error { return s.server.Close() }
 
-// ServeHTTP answers one request, so the server is also an http.Handler.
+// ServeHTTP answers one request. Health probes need no key; paths of the fallback go to its handler.
 func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch path := r.URL.EscapedPath(); {
 	case strings.HasPrefix(path, "/v2/health/"):
@@ -82,7 +83,7 @@ func (s *HTTPServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve answers a request that has passed the door.
+// serve answers a request that has passed the door, where keys and limits are checked.
 func (s *HTTPServer) serve(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) error {
 	subPath, ok := strings.CutPrefix(r.URL.EscapedPath(), "/v2")
 	if ok && (subPath == "" || subPath[0] == '/') {
@@ -94,7 +95,7 @@ func (s *HTTPServer) serve(w http.ResponseWriter, r *http.Request, holder *httpl
 	return NotFound("no such path %q; the protocol's paths start with /v2", httplimit.Clip(r.URL.Path))
 }
 
-// route answers the path after /v2, which is escaped and has no trailing slash.
+// route answers a request by the path behind /v2, which is escaped and has no trailing slash.
 func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, holder *httplimit.Holder) *Error {
 	switch path {
 	case "":
@@ -113,6 +114,8 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, 
 	case "/repository/index":
 		return s.repositoryIndex(w, r, holder)
 	}
+
+	// All other paths are about a model.
 	model, version, verb, ok := splitModelPath(path)
 	if !ok {
 		return NotFound("no such path %q", httplimit.Clip(r.URL.Path))
@@ -147,7 +150,8 @@ func (s *HTTPServer) route(w http.ResponseWriter, r *http.Request, path string, 
 	return NotFound("no such path %q", httplimit.Clip(r.URL.Path))
 }
 
-// notReady returns the reason why the server is not ready.
+// notReady returns the reason why the server is not ready: it drains, its memory for requests is full, or the
+// backend is not ready.
 func (s *HTTPServer) notReady() *Error {
 	if s.core.gate.IsClosed() {
 		return errDraining
@@ -212,7 +216,8 @@ func (s *HTTPServer) writeJSON(w http.ResponseWriter, v any) *Error {
 	return nil
 }
 
-// writeError answers with an error.
+// writeError answers a request with an error: its status, and a JSON body. Headers have the reason and when to try
+// again.
 func writeError(w http.ResponseWriter, err error) {
 	e := httplimit.AsError(err)
 	body := append(jsontext.AppendQuoted([]byte(`{"error":`), e.Error()), '}')

@@ -13,7 +13,7 @@ import (
 // contentTypes are the content types that the protocol allows.
 var contentTypes = []string{"application/json", "application/octet-stream"}
 
-// infer answers POST …/infer.
+// infer answers POST …/infer: it decodes the request, runs it and writes the response.
 func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, version string, holder *httplimit.Holder) *Error {
 	return s.withRequest(w, r, model, version, holder, func(m *ModelInfo, req *Request, jsonLength int64) *Error {
 		text, tail := req.body.B, []byte(nil)
@@ -35,8 +35,8 @@ func (s *HTTPServer) infer(w http.ResponseWriter, r *http.Request, model, versio
 	})
 }
 
-// withRequest finds the model of a request, reads its body and calls answer. jsonLength is the length of the JSON at
-// the start of the body; it is -1 if all of the body is JSON.
+// withRequest prepares a request with a body: it finds the model, checks headers and limits, reads the body, and
+// calls answer. jsonLength is the length of the JSON at the start of the body, or -1 if all of the body is JSON.
 func (s *HTTPServer) withRequest(w http.ResponseWriter, r *http.Request, model, version string, holder *httplimit.Holder, answer func(m *ModelInfo, req *Request, jsonLength int64) *Error) *Error {
 	req := &Request{Model: model, Version: version, Received: time.Now(), Client: holder.Client(r.RemoteAddr)}
 	m, jsonLength, err := s.checkRequest(r, req)
@@ -66,7 +66,8 @@ func (s *HTTPServer) withRequest(w http.ResponseWriter, r *http.Request, model, 
 	return answer(m, req, jsonLength)
 }
 
-// checkRequest finds the model and checks the headers of an inference.
+// checkRequest returns the model of an inference, and the length of the JSON in its body or -1, after checking the
+// headers.
 func (s *HTTPServer) checkRequest(r *http.Request, req *Request) (m *ModelInfo, jsonLength int64, err *Error) {
 	if m, err = s.core.backend.Models().Find(req.Model, req.Version); err != nil {
 		return nil, 0, err
@@ -93,7 +94,8 @@ func (s *HTTPServer) checkHeaders(r *http.Request) (jsonLength int64, err *Error
 	return n, nil
 }
 
-// writeResponse writes a response. Binary outputs are written directly from their memory.
+// writeResponse writes a response as JSON, followed by the outputs that the request wants as binary data, directly
+// from their memory.
 func (s *HTTPServer) writeResponse(w http.ResponseWriter, req *Request, resp *Response) *Error {
 	isBinary := func(i int) bool {
 		if len(req.Outputs) > 0 {

@@ -93,7 +93,7 @@ type modelState struct {
 	Reason  string `json:"reason"`
 }
 
-// repositoryIndex lists models and versions with their states.
+// repositoryIndex returns all models and versions with their states, or only those that are ready.
 func (c *core) repositoryIndex(onlyReady bool) []modelState {
 	rows := []modelState{}
 	for _, m := range c.backend.Models().Models() {
@@ -114,7 +114,7 @@ func (c *core) repositoryIndex(onlyReady bool) []modelState {
 	return rows
 }
 
-// repositoryIndex answers with the models and their states.
+// repositoryIndex answers POST /v2/repository/index with the models and their states.
 func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request, holder *httplimit.Holder) *Error {
 	if r.Method != http.MethodPost {
 		return methodNotAllowed(w, r, http.MethodPost)
@@ -123,6 +123,8 @@ func (s *HTTPServer) repositoryIndex(w http.ResponseWriter, r *http.Request, hol
 		Repository string `json:"repository_name"`
 		Ready      bool   `json:"ready"`
 	}
+
+	// Read the body, which is small and may be empty.
 	const limit = 64 << 10
 	if err := httplimit.CheckBody(r, limit, contentTypes...); err != nil {
 		httplimit.CloseIfUnread(w, r)

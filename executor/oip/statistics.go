@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// Merge adds the figures of another SLO class of the same model and version.
+// Merge adds the figures of another SLO class of the same model and version, because the protocol's statistics
+// know no classes. Batches are sorted by size.
 func (s *ModelStatistics) Merge(o *ModelStatistics) {
 	s.LastInference = max(s.LastInference, o.LastInference)
 	s.InferenceCount += o.InferenceCount

@@ -33,7 +33,8 @@ type watchedCredentials struct {
 	door *httplimit.Door
 }
 
-// ServerHandshake implements credentials.TransportCredentials.
+// ServerHandshake implements credentials.TransportCredentials. It wraps the connection so that the memory and time
+// that its incoming calls take are watched.
 func (w watchedCredentials) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	conn, info, err := w.TransportCredentials.ServerHandshake(raw)
 	if err != nil {
@@ -85,7 +86,8 @@ type incomingCall struct {
 	complete  bool      // the message is complete, and no other has begun
 }
 
-// deadline returns the time at which the call counts as stuck. If it is zero, there is none.
+// deadline returns the time at which the call counts as stuck, because its message does not arrive completely. If
+// it is zero, there is none.
 func (s *incomingCall) deadline(timeout time.Duration) time.Time {
 	if s.complete && s.bytes <= smallMessages {
 		return time.Time{}
@@ -95,7 +97,8 @@ func (s *incomingCall) deadline(timeout time.Duration) time.Time {
 
 var errSlowMessage = errors.New("a message took too long to come")
 
-// Read implements net.Conn. It waits if the client takes much memory and none is free.
+// Read implements net.Conn. It follows the calls in the data that it reads, and books their memory. It waits if
+// the client takes much memory and none is free.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	c.mu.Lock()
@@ -114,7 +117,7 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn. The answers that it sees may end calls.
+// Write implements net.Conn. The answers that it sees may end calls, whose memory is then freed.
 func (c *watchedConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	c.followFrames(&c.outFrames, p, false)
@@ -124,7 +127,7 @@ func (c *watchedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Close implements net.Conn.
+// Close implements net.Conn. It frees the memory that is booked for the connection's calls.
 func (c *watchedConn) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -137,8 +140,8 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// unbookedBytes returns the memory that the calls take beyond what is booked. The caller books it without the lock.
-// unbookedBytes also starts the timer.
+// unbookedBytes returns the memory that the connection's calls take beyond what is booked, and counts it as
+// booked. The caller books it without holding the lock. It also starts the timer that looks for stuck calls.
 func (c *watchedConn) unbookedBytes() int64 {
 	if c.closed {
 		return 0
@@ -151,7 +154,7 @@ func (c *watchedConn) unbookedBytes() int64 {
 	return unbooked
 }
 
-// bookBytes books memory, or frees it if n is negative. Booking may wait.
+// bookBytes books n bytes of memory for the client, or frees them if n is negative. Booking may wait for memory.
 func (c *watchedConn) bookBytes(n int64) error {
 	if n == 0 {
 		return nil
@@ -162,7 +165,7 @@ func (c *watchedConn) bookBytes(n int64) error {
 	return nil
 }
 
-// armTimer starts the timer.
+// armTimer starts the timer that calls checkCalls after d.
 func (c *watchedConn) armTimer(d time.Duration) {
 	c.timerArmed = true
 	if c.timer == nil {
@@ -229,7 +232,8 @@ type frameReader struct {
 	padPending bool
 }
 
-// followFrames reads the next bytes of one direction.
+// followFrames follows the HTTP/2 frames in the next bytes p of one direction, whose state is f, to know which
+// calls are open and how much memory they take.
 func (c *watchedConn) followFrames(f *frameReader, p []byte, fromClient bool) {
 	if n := min(f.skip, len(p)); n > 0 {
 		f.skip -= n
@@ -272,7 +276,7 @@ func (c *watchedConn) followFrames(f *frameReader, p []byte, fromClient bool) {
 	}
 }
 
-// noteFrame handles the beginning of a frame of the client.
+// noteFrame handles the beginning of a frame from the client: headers open a call, and data adds to its memory.
 func (c *watchedConn) noteFrame(f *frameReader) {
 	if f.typ == frameHeaders && f.id > c.lastStream {
 		c.lastStream = f.id
@@ -291,7 +295,8 @@ func (c *watchedConn) noteFrame(f *frameReader) {
 	}
 }
 
-// noteData handles a part of the payload of a data frame.
+// noteData handles a part p of the payload of a data frame: it adds to the memory of the call and follows the gRPC
+// messages in it, each with a head of five bytes, to know whether one is incomplete.
 func (c *watchedConn) noteData(f *frameReader, p []byte) {
 	s, ok := c.streams[f.id]
 	if !ok {

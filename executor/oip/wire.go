@@ -46,8 +46,8 @@ var contentsNames = [...]string{1: "bool_contents", 2: "int_contents", 3: "int64
 
 func wireError(n int) *Error { return Invalid("", "protobuf: %v", protowire.ParseError(n)) }
 
-// forEachField calls f for each field of a message. val is the content of a length-delimited field, and num the value
-// of any other one.
+// forEachField calls f for each field of a protobuf message. val is the content of a length-delimited field, and
+// num the value of any other one. p is told of the bytes read and can stop it.
 func forEachField(b []byte, p *jsonscan.Progress, f func(field protowire.Number, typ protowire.Type, val []byte, num uint64) *Error) *Error {
 	for len(b) > 0 {
 		before := len(b)
@@ -59,6 +59,8 @@ func forEachField(b []byte, p *jsonscan.Progress, f func(field protowire.Number,
 			return Invalid("", "protobuf: field number %d", field)
 		}
 		b = b[n:]
+
+		// Read its value by the type on the wire.
 		var val []byte
 		var num uint64
 		switch typ {
@@ -104,8 +106,8 @@ type wireTensor struct {
 	copied   bool // contents does not alias the message any more
 }
 
-// add adds a piece of contents. A message field that occurs several times is merged, which means concatenated: the
-// first piece aliases the message, and further ones are appended to a copy.
+// add adds a piece of a tensor's typed contents. In protobuf, a message field that occurs several times is merged,
+// which means concatenated: the first piece aliases the message, and further ones are appended to a copy.
 func (t *wireTensor) add(val []byte) {
 	switch {
 	case !t.present:
@@ -124,8 +126,8 @@ const maxEntries = 1 << 12
 
 func tooMany(list string) *Error { return httplimit.TooLarge(list, "more than %d entries", maxEntries) }
 
-// unmarshalRequest reads a ModelInferRequest. Tensors alias b. lookup returns the model with a name, for its tensor
-// names; it may return nil.
+// unmarshalRequest reads a ModelInferRequest of the gRPC protocol into r. Tensors alias b. lookup returns the
+// model with a name, whose tensor names need no allocation then; it may return nil.
 func unmarshalRequest(ctx context.Context, b []byte, r *Request, lookup func(model string) *ModelInfo) *Error {
 	p := jsonscan.Progress{Ctx: ctx, MemoryHold: &r.memoryHold}
 	var m *ModelInfo
@@ -190,7 +192,8 @@ func prefixIndex(list string, i int, err *Error) *Error {
 	return prefixField(fmt.Sprintf("%s[%d]", list, i), err)
 }
 
-// joinContents sets the data of each tensor from the raw or the typed contents.
+// joinContents sets the data of each tensor: from the raw contents, one entry per tensor, or from the typed
+// contents collected in parts, but not from both. list and rawList name the fields, for errors.
 func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][]byte, p *jsonscan.Progress) *Error {
 	if len(raw) > 0 {
 		if len(raw) != len(ts) {
@@ -217,7 +220,8 @@ func joinContents(list, rawList string, ts []Tensor, parts []wireTensor, raw [][
 	return nil
 }
 
-// unmarshalTensor reads name, datatype and shape of a tensor, and collects its typed contents in part.
+// unmarshalTensor reads name, datatype and shape of a tensor from protobuf, and collects its typed contents in
+// part.
 func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor, m *ModelInfo, newShape func(int) []int64) *Error {
 	var dimRoom [maxRank]int64
 	dims := dimRoom[:0]
@@ -259,6 +263,8 @@ func unmarshalTensor(b []byte, p *jsonscan.Progress, t *Tensor, part *wireTensor
 	if err != nil {
 		return err
 	}
+
+	// Set datatype and shape.
 	if len(dims) > maxRank {
 		return Invalid(".shape", "more than %d dimensions", maxRank)
 	}
@@ -286,7 +292,8 @@ func unmarshalOutputRequest(b []byte, p *jsonscan.Progress, m *ModelInfo) (o Out
 	return o, err
 }
 
-// wireParam reads an entry of map<string, InferParameter> and calls set.
+// wireParam reads one named parameter of a request (an entry of map<string, InferParameter>) and calls set with
+// it. path names the list, for errors.
 func wireParam(path string, b []byte, p *jsonscan.Progress, set func(name string, v Param) *Error) *Error {
 	var name string
 	var value Param

@@ -26,6 +26,8 @@ func MarshalRequest(dst []byte, r *Request) []byte {
 	for name, v := range r.Params {
 		dst = appendParam(dst, name, v)
 	}
+
+	// The inputs, the outputs that are wanted, and the data of the inputs.
 	for i := range r.Inputs {
 		dst = appendTensor(dst, requestInputs, &r.Inputs[i])
 	}
@@ -48,7 +50,7 @@ func appendText(dst []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, field, protowire.BytesType), s)
 }
 
-// appendParam appends an entry of the parameters.
+// appendParam appends a named parameter of a request or response as a field of a protobuf message.
 func appendParam(dst []byte, name string, v Param) []byte {
 	var buf [64]byte
 	value := buf[:0]
@@ -70,7 +72,8 @@ func appendParam(dst []byte, name string, v Param) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, 2, protowire.BytesType), value)
 }
 
-// appendTensor appends name, datatype and shape. The data is sent as raw contents.
+// appendTensor appends name, datatype and shape of a tensor as a field of a message. Its data is sent as raw
+// contents, in another field.
 func appendTensor(dst []byte, field protowire.Number, t *Tensor) []byte {
 	var buf [192]byte
 	sub := appendText(buf[:0], tensorName, t.Name)
@@ -86,7 +89,7 @@ func appendTensor(dst []byte, field protowire.Number, t *Tensor) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, field, protowire.BytesType), sub)
 }
 
-// maxResponseBytes returns an upper bound of a response's encoded size.
+// maxResponseBytes returns an upper bound of the size of a response in protobuf, for its buffer.
 func maxResponseBytes(resp *Response) int {
 	n := 64 + len(resp.Model) + len(resp.Version) + len(resp.ID)
 	for i := range resp.Outputs {
@@ -102,7 +105,7 @@ func maxResponseBytes(resp *Response) int {
 	return n
 }
 
-// marshalResponse appends a ModelInferResponse.
+// marshalResponse appends a ModelInferResponse with raw contents to dst.
 func marshalResponse(dst []byte, resp *Response) []byte {
 	dst = appendText(dst, fieldModelName, resp.Model)
 	dst = appendText(dst, fieldModelVersion, resp.Version)
@@ -127,7 +130,7 @@ func UnmarshalResponse(b []byte, resp *Response) error {
 	return nil
 }
 
-// unmarshalResponse does the work of UnmarshalResponse.
+// unmarshalResponse reads a ModelInferResponse, as UnmarshalResponse does, with errors that name the field.
 func unmarshalResponse(b []byte, resp *Response) *Error {
 	var rawRoom [2][]byte
 	var wireRoom [2]wireTensor

@@ -27,7 +27,8 @@ func (b *box) write(dst []byte) {
 	}
 }
 
-// readBox reads a box from a tensor.
+// readBox reads a box (two corners in pixels, and a score) from a tensor. Corners below 0 or not a number become
+// 0.
 func readBox(data []byte) box {
 	pixel := func(i int) int {
 		if v := floatAt(data, i); v > 0 {
@@ -38,7 +39,7 @@ func readBox(data []byte) box {
 	return box{pixel(0), pixel(1), pixel(2), pixel(3), floatAt(data, 4)}
 }
 
-// itemBox returns one of several boxes. If there are not so many, it returns an empty one.
+// itemBox returns box number `item` of several. If there are not so many, it returns an empty one.
 func itemBox(data []byte, item int64) box {
 	if item < 0 || item >= int64(len(data)/boxBytes) {
 		return box{}
@@ -70,8 +71,8 @@ var (
 	countSpec = engine.Spec{Name: "count", Type: engine.I32, Shape: []int64{engine.BatchDim, 1}}
 )
 
-// bindBox binds the step that finds the line of text in a detector's map. It takes path 0 if there is one, else path
-// 1.
+// bindBox binds the step that finds the largest line of text in a detector's map, which has a score for each
+// pixel. Requests take path 0 if there is a line, else path 1.
 func bindBox(t *Tensors) ([]engine.Spec, BoundPost, error) {
 	f, err := newBoxFinder("ocr-box", t)
 	if err != nil {
@@ -90,7 +91,8 @@ func bindBox(t *Tensors) ([]engine.Spec, BoundPost, error) {
 	}, nil
 }
 
-// bindBoxes binds the step that finds all lines of text. Its paths are those of bindBox.
+// bindBoxes binds the step that finds all lines of text in a detector's map, in reading order, up to maxBoxes.
+// Requests take path 0 if there is one, else path 1.
 func bindBoxes(t *Tensors) ([]engine.Spec, BoundPost, error) {
 	f, err := newBoxFinder("ocr-boxes", t)
 	if err != nil {
@@ -119,7 +121,8 @@ type boxFinder struct {
 	regionPool sync.Pool // holds *regionSearch
 }
 
-// newBoxFinder returns the finder for the map that a model of the named step gives.
+// newBoxFinder returns the finder of boxes in the map that a model gives, one score per pixel. name is the step,
+// for errors.
 func newBoxFinder(name string, t *Tensors) (*boxFinder, error) {
 	in, err := singleTensor("the step "+name+": the model gives", t.ModelOutputs, engine.F32, 4)
 	if err != nil {
@@ -139,8 +142,9 @@ func (f *boxFinder) find(data []byte) *regionSearch {
 	return r
 }
 
-// sortInReadingOrder sorts boxes by line, and within a line from left to right. Boxes whose upper edges are less than
-// half a height apart are in one line (PaddleOCR's sorted_boxes).
+// sortInReadingOrder sorts boxes by line, and within a line from left to right. Boxes whose upper edges are less
+// than half a height apart are in one line (PaddleOCR's sorted_boxes). It sorts by the upper edge, then moves
+// boxes of a line before those to their right.
 func sortInReadingOrder(list []box) {
 	slices.SortFunc(list, func(a, b box) int { return cmp.Or(cmp.Compare(a.y0, b.y0), cmp.Compare(a.x0, b.x0)) })
 	for i := 1; i < len(list); i++ {
@@ -164,7 +168,7 @@ type regionSearch struct {
 // area returns the number of pixels of the box.
 func (b *box) area() int { return (b.x1 - b.x0) * (b.y1 - b.y0) }
 
-// search finds the boxes of all regions of text, the largest first.
+// search sets r.boxes to the boxes around all regions of text in a map of w by h scores, the largest first.
 func (r *regionSearch) search(data []byte, w, h int) {
 	clear(r.visited)
 	r.boxes = r.boxes[:0]
@@ -179,8 +183,8 @@ func (r *regionSearch) search(data []byte, w, h int) {
 	slices.SortStableFunc(r.boxes, func(a, b box) int { return cmp.Compare(b.area(), a.area()) })
 }
 
-// growRegion returns the box around the region of text that contains the pixel from. ok is false if it is too small
-// or its score too low.
+// growRegion returns the box around the connected region of text pixels that contains pixel seed, and marks the
+// region as visited. ok is false if it is too small or its score too low.
 func (r *regionSearch) growRegion(data []byte, w, h int, seed int32) (b box, ok bool) {
 	b = box{x0: w, y0: h}
 

@@ -31,7 +31,8 @@ var (
 	deviation = [3]float32{0.229, 0.224, 0.225}
 )
 
-// imageSpecs returns what the client sends to the step ocr-image: bytes, height by width by colour.
+// imageSpecs returns what the client sends to the step ocr-image: an image in bytes, height by width by colour, of
+// the size that the model takes.
 func imageSpecs(t *Tensors) ([]engine.Spec, error) {
 	in, err := singleTensor("the step ocr-image: the model takes", t.ModelInputs, engine.F32, 4)
 	if err != nil {
@@ -43,7 +44,8 @@ func imageSpecs(t *Tensors) ([]engine.Spec, error) {
 	return []engine.Spec{{Name: "image", Type: engine.U8, Shape: []int64{engine.BatchDim, in.Shape[2], in.Shape[3], 3}}}, nil
 }
 
-// bindImage binds the step that normalises a whole image.
+// bindImage binds the step that turns an image of bytes into the model's planes of float32, one per colour in
+// reverse order, normalised by mean and deviation.
 func bindImage(t *Tensors) (BoundPre, error) {
 	expected, err := imageSpecs(t)
 	if err != nil {
@@ -82,7 +84,8 @@ func bindLine(t *Tensors) (BoundPre, error) { return bindCrop("ocr-line", t, fal
 // bindUpright binds the step that does the same and turns lines that the classifier of orientation calls upside down.
 func bindUpright(t *Tensors) (BoundPre, error) { return bindCrop("ocr-upright", t, true) }
 
-// bindCrop binds either step.
+// bindCrop binds the step that cuts a line of text out of the client's image and resizes it to the model's input.
+// With turns (the step ocr-upright) it turns lines that a classifier scored as upside down.
 func bindCrop(name string, t *Tensors, turns bool) (BoundPre, error) {
 	in, err := singleTensor("the step "+name+": the model takes", t.ModelInputs, engine.F32, 4)
 	if err != nil {
@@ -103,8 +106,8 @@ func bindCrop(name string, t *Tensors, turns bool) (BoundPre, error) {
 	}, nil
 }
 
-// readsBoxes reports whether a module reads a box, or boxes with their number, followed by the scores of orientation
-// if it turns lines.
+// readsBoxes returns whether a module reads what a crop step needs: a box, or boxes with their number, followed by
+// the two scores of orientation if it turns lines.
 func readsBoxes(reads []engine.Spec, turns bool) bool {
 	if turns {
 		n := len(reads) - 1
@@ -122,8 +125,8 @@ func readsBoxes(reads []engine.Spec, turns bool) bool {
 	return false
 }
 
-// cropLine resizes a box of an image to the height of the planes, with the width that keeps its shape, but at most
-// theirs. Colours are between -1 and 1, and 0 right of the line.
+// cropLine writes the part of an image in a box into the planes, resized to their height, with the width that
+// keeps its shape, but at most theirs. Colours are between -1 and 1, in reverse order, and 0 right of the line.
 func cropLine(p *planes, im *image, b box, upsideDown bool) {
 	clear(p.dst)
 	b = b.clipTo(im.w, im.h)
@@ -147,7 +150,8 @@ func cropLine(p *planes, im *image, b box, upsideDown bool) {
 	}
 }
 
-// colourAt returns the colour at a point of a box, interpolated between its pixels.
+// colourAt returns the colour at a point of box b, in pixels from its corner, interpolated between the four pixels
+// around it.
 func (im *image) colourAt(b box, x, y float32) (colour [3]float32) {
 	x, y = min(max(x, 0), float32(b.x1-b.x0-1)), min(max(y, 0), float32(b.y1-b.y0-1))
 	x0, y0 := int(x), int(y)

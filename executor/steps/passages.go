@@ -61,7 +61,8 @@ func ReadPassages(r io.Reader) (*Passages, error) {
 	return p, nil
 }
 
-// add adds the passage of a line.
+// add adds the passage of one JSON line. Its vector is scaled to length 1 and must have as many numbers as the
+// first one.
 func (p *Passages) add(line []byte) error {
 	var x passageLine
 	d := json.NewDecoder(bytes.NewReader(line))
@@ -72,6 +73,8 @@ func (p *Passages) add(line []byte) error {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return errors.New("found more behind the JSON object, expected one object a line")
 	}
+
+	// Check it, and add it with its vector at length 1.
 	if p.dimension == 0 {
 		p.dimension = len(x.Vector)
 	}
@@ -100,8 +103,8 @@ func vectorLength(v []float32) float64 {
 	return math.Sqrt(sum)
 }
 
-// nearest writes the indices of the passages with the greatest cosine to a vector into list, the best first, and
-// returns their number.
+// nearest writes the indices of the passages whose vectors have the greatest cosine to vector into list, the best
+// first, and their scores beside them. It returns their number, at most the length of list.
 func (p *Passages) nearest(vector []float32, list []int32, scores []float32) int {
 	n := 0
 	for i := range p.texts {
@@ -132,7 +135,8 @@ func textSpecs(*Tensors) ([]engine.Spec, error) {
 	return []engine.Spec{{Name: "text", Type: engine.U8, Shape: []int64{engine.BatchDim, TextBytes}}}, nil
 }
 
-// bindWords binds the step that gives the model the word counts of the client's text, as a vector of length 1.
+// bindWords binds the step that counts the words of the client's text for a model that takes a vector, scaled to
+// length 1. A word's place in the vector is its hash.
 func bindWords(t *Tensors) (BoundPre, error) {
 	in, err := singleTensor("the step text-words: the model takes", t.ModelInputs, engine.F32, 2)
 	if err == nil {
@@ -188,6 +192,8 @@ func WordCounts(text []byte, counts []float32) {
 		letters++
 	}
 	add()
+
+	// Scale to length 1.
 	if length := vectorLength(counts); length > 0 {
 		for i := range counts {
 			counts[i] = float32(float64(counts[i]) / length)

@@ -56,7 +56,8 @@ var postSteps = map[string]postStep{
 	"ocr-text":  {bind: bindText, paths: 1},
 }
 
-// ClientSpecs returns what the client sends to a module at which requests enter, which has the named step.
+// ClientSpecs returns what clients send to the module at which requests enter, if it has the named step before its
+// model. Most steps leave that as the model's inputs.
 func ClientSpecs(name string, t *Tensors) ([]engine.Spec, error) {
 	s, ok := preSteps[name]
 	switch {
@@ -68,7 +69,8 @@ func ClientSpecs(name string, t *Tensors) ([]engine.Spec, error) {
 	return s.clientSpecs(t)
 }
 
-// BindPre binds a step before a model. If name is empty, it returns nil.
+// BindPre binds the named step before a model to the tensors of its module, and returns the function to run per
+// sample. If name is empty, it returns nil.
 func BindPre(name string, t *Tensors) (BoundPre, error) {
 	s, ok := preSteps[name]
 	switch {
@@ -80,8 +82,8 @@ func BindPre(name string, t *Tensors) (BoundPre, error) {
 	return s.bind(t)
 }
 
-// BindPost binds a step after a model and returns the form of its outputs. If name is empty, the outputs are the
-// model's, and the BoundPost is nil.
+// BindPost binds the named step after a model, and returns its outputs and the function to run per sample. If name
+// is empty, the outputs are the model's, and there is no function.
 func BindPost(name string, t *Tensors) ([]engine.Spec, BoundPost, error) {
 	s, ok := postSteps[name]
 	switch {
@@ -96,7 +98,7 @@ func BindPost(name string, t *Tensors) ([]engine.Spec, BoundPost, error) {
 // PathCount returns the number of paths that a step after a model distinguishes.
 func PathCount(name string) int32 { return max(1, postSteps[name].paths) }
 
-// bindClient binds the step that gives the model what the client has sent.
+// bindClient binds the step that gives the model what the client has sent, in place of what the module reads.
 func bindClient(t *Tensors) (BoundPre, error) {
 	if !slices.EqualFunc(t.ClientInputs, t.ModelInputs, sameForm) {
 		return nil, fmt.Errorf("the step client: the client sends %v, the model takes %v", t.ClientInputs, t.ModelInputs)
@@ -109,7 +111,8 @@ func sameForm(a, b engine.Spec) bool {
 	return a.Type == b.Type && slices.Equal(a.Shape[1:], b.Shape[1:])
 }
 
-// singleTensor returns the only tensor of a list, which must have a type and a number of dimensions.
+// singleTensor returns the only tensor of a list. It must have the given data type and number of dimensions.
+// context begins the error.
 func singleTensor(context string, list []engine.Spec, datatype engine.DType, dims int) (engine.Spec, error) {
 	if len(list) != 1 || list[0].Type != datatype || len(list[0].Shape) != dims {
 		return engine.Spec{}, fmt.Errorf("%s: found %v, expected one of %v with %d dimensions", context, list, datatype, dims)

@@ -23,6 +23,8 @@ func WriteVectors(ctx context.Context, model engine.Binding, passages io.Reader,
 	if err != nil {
 		return 0, fmt.Errorf("vectors of passages: %w", err)
 	}
+
+	// Compute the vector of each line and write both.
 	input, output := model.Inputs()[0], model.Outputs()[0]
 	words := make([]float32, input.Spec().BytesAt(1)/4)
 	raw, vectorBytes := make([]byte, 4*len(words)), make([]byte, output.Spec().BytesAt(1))

@@ -29,36 +29,39 @@ type answerPart struct {
 	segment, name int32 // of a workflow
 }
 
-// bindAnswer sets the outputs of an application. If all ends of a workflow have the same tensors, and no segment has two
-// of them, the end that a request comes to is the answer. Otherwise the answer has a part for each end; if there are
-// several, the names of the outputs begin with the module's.
+// bindAnswer sets the outputs of application a, a graph of modules or a workflow. If all modules that a workflow's
+// requests may end with have the same tensors, and no segment has two of them, the answer is that of the module
+// that a request ends with. Otherwise the answer has a part for each; if there are several, the names of the
+// outputs begin with the module's. Parts are bits of a 64-bit number, so there are at most 64.
 func (s *applications) bindAnswer(a int) error {
 	app, m := &s.apps[a], s.core.ServedModels.Models[a]
 	if len(app.answerParts) > 64 {
 		return fmt.Errorf("%d modules at its ends, expected at most 64", len(app.answerParts))
 	}
-	outputsOf := func(e *answerPart) []turn.Tensor { return withItems(s.core.Services[e.service].Outputs, e.maxItems) }
+	outputsOf := func(part *answerPart) []turn.Tensor {
+		return withItems(s.core.Services[part.service].Outputs, part.maxItems)
+	}
 
 	// Do all ends have the same tensors?
 	app.equalParts = s.workflows != nil
 	for i := range app.answerParts {
-		e := &app.answerParts[i]
-		sameNames := slices.EqualFunc(outputsOf(e), outputsOf(&app.answerParts[0]), func(a, b turn.Tensor) bool { return a.Name == b.Name })
-		app.equalParts = app.equalParts && sameNames && sameShapes(outputsOf(e), outputsOf(&app.answerParts[0])) && (i == 0 || e.segment != app.answerParts[i-1].segment)
+		part := &app.answerParts[i]
+		sameNames := slices.EqualFunc(outputsOf(part), outputsOf(&app.answerParts[0]), func(a, b turn.Tensor) bool { return a.Name == b.Name })
+		app.equalParts = app.equalParts && sameNames && sameShapes(outputsOf(part), outputsOf(&app.answerParts[0])) && (i == 0 || part.segment != app.answerParts[i-1].segment)
 	}
 
 	// Append the outputs of each part.
 	m.Outputs = nil
 	for i := range app.answerParts {
-		e := &app.answerParts[i]
-		list := outputsOf(e)
-		if e.count = len(list); app.equalParts && i > 0 {
+		part := &app.answerParts[i]
+		list := outputsOf(part)
+		if part.count = len(list); app.equalParts && i > 0 {
 			continue
 		}
-		e.first = len(m.Outputs)
+		part.first = len(m.Outputs)
 		for _, o := range list {
 			if !app.equalParts && len(app.answerParts) > 1 {
-				o.Name = e.module + "." + o.Name
+				o.Name = part.module + "." + o.Name
 			}
 			m.Outputs = append(m.Outputs, o)
 		}
@@ -75,7 +78,8 @@ type applicationAnswerer struct {
 	Modules moduleMetrics
 }
 
-// ServicesNeeded returns the services that an application's requests may need.
+// ServicesNeeded returns the services (deployed models) that an application's requests may need, or nil if
+// requests have only one.
 func (f *applicationAnswerer) ServicesNeeded(model int32) []int32 {
 	if list := f.store.Apps.apps; list != nil {
 		return list[model].services
@@ -83,8 +87,8 @@ func (f *applicationAnswerer) ServicesNeeded(model int32) []int32 {
 	return nil
 }
 
-// PreStepOf returns the step before a service's model in an application, and the bytes of the tensors that it reads. If
-// there is none, the name is empty.
+// PreStepOf returns the name of the step before a service's model in an application, which converts tensors, and
+// the bytes of each tensor that it reads. Without such a step the name is empty.
 func (f *applicationAnswerer) PreStepOf(service, app int32) (name string, reads []int) {
 	if preStep := f.store.Apps.preStepAt(service, app); preStep != nil {
 		return preStep.name, preStep.readBytes
@@ -95,42 +99,43 @@ func (f *applicationAnswerer) PreStepOf(service, app int32) (name string, reads 
 // HasWorkflows returns true if the plan has workflows.
 func (f *applicationAnswerer) HasWorkflows() bool { return f.store.Apps.workflows != nil }
 
-// Final returns true if the output of a task of a language model is the whole text of its request's answer: no segment
-// follows, and no other part belongs to the answer.
+// Final returns whether a language model's task produces the whole answer of its request, so that its text can be
+// sent as it comes: no segment follows, and no other part belongs to the answer.
 func (f *applicationAnswerer) Final(task int32) bool {
-	ask, s := f.store.facts[task].generationStep, &f.store.Apps
-	if ask == 0 || s.workflows == nil {
+	generationStep, s := f.store.facts[task].generationStep, &f.store.Apps
+	if generationStep == 0 || s.workflows == nil {
 		return false
 	}
-	step := &s.workflows.GenerationSteps[ask-1]
+	step := &s.workflows.GenerationSteps[generationStep-1]
 	segment := &s.workflows.Apps[step.App].Segments[step.Segment]
 	if slices.ContainsFunc(segment.BranchTargets, func(to int32) bool { return to >= 0 }) {
 		return false
 	}
 	parts := s.apps[f.core.RequestIn(f.store.List[task].Req).Job.Model.Index].answerParts
-	i := slices.IndexFunc(parts, func(e answerPart) bool { return s.workflows.LanguageModelOf(e.service) != nil })
+	i := slices.IndexFunc(parts, func(part answerPart) bool { return s.workflows.LanguageModelOf(part.service) != nil })
 	return i >= 0 && parts[i].segment == step.Segment && parts[i].name == segment.Steps[step.Step].Name && parts[i].maxItems == 1
 }
 
-// takePart copies the outputs of a task of a graph into the answer, if the task is at an end.
+// takePart copies the outputs of a finished task of a graph into the request's answer, if the task's module is at
+// an end of the graph. Workflows copy theirs when the request is complete.
 func (f *applicationAnswerer) takePart(t int32, r *taskRequest) {
-	ta, s := &f.store.List[t], &f.store.Apps
-	q := f.core.RequestIn(ta.Req)
+	task, s := &f.store.List[t], &f.store.Apps
+	q := f.core.RequestIn(task.Req)
 	if s.graphs == nil || q.Job.Answered {
 		return
 	}
 	parts := s.apps[q.Job.Model.Index].answerParts
 	for i := range parts {
-		if e := &parts[i]; e.service == ta.Service {
-			for k := range e.count {
-				f.writeOutput(q, e.first+k, f.store.outputOf(t, k))
+		if part := &parts[i]; part.service == task.Service {
+			for k := range part.count {
+				f.writeOutput(q, part.first+k, f.store.outputOf(t, k))
 			}
 			r.answeredParts |= 1 << i
 		}
 	}
 }
 
-// writeOutput writes one of a request's outputs, padded with zeros.
+// writeOutput writes data as output i of a request's sample into the job's answer, padded with zeros.
 func (f *applicationAnswerer) writeOutput(q *turn.Request, i int, data []byte) {
 	size := q.Job.Model.Outputs[i].Bytes
 	to := q.Job.Outputs[i][int(q.Sample)*size:][:size]
@@ -139,9 +144,9 @@ func (f *applicationAnswerer) writeOutput(q *turn.Request, i int, data []byte) {
 	}
 }
 
-// completeAnswer completes the answer of a request. For workflows it copies the outputs of the modules at the end that
-// the request came to. Parts that it did not come to are zeros, and counted in Job.MissingOutputs: a part that no sample
-// has is left out of the response.
+// completeAnswer completes the answer of a request when its last task has ended. For workflows it copies the
+// outputs of the modules that the request ended with. Parts that the request did not come to are zeros, and
+// counted in Job.MissingOutputs: a part that no sample has is left out of the response.
 func (f *applicationAnswerer) completeAnswer(slot int32, q *turn.Request, r *taskRequest) {
 	s := &f.store.Apps
 	switch {
@@ -157,41 +162,43 @@ func (f *applicationAnswerer) completeAnswer(slot int32, q *turn.Request, r *tas
 	// Copy the parts that the request came to, and clear the others.
 	app := &s.apps[q.Job.Model.Index]
 	for i := range app.answerParts {
-		e := &app.answerParts[i]
+		part := &app.answerParts[i]
 		isReached := r.answeredParts>>i&1 == 1
 		if s.workflows != nil {
-			isReached = e.segment == s.control.SegmentOf(slot)
+			isReached = part.segment == s.control.SegmentOf(slot)
 		}
 		switch {
 		case !isReached && !app.equalParts:
-			for k := range e.count {
-				f.writeOutput(q, e.first+k, nil)
-				q.Job.MissingOutputs[e.first+k]++
+			for k := range part.count {
+				f.writeOutput(q, part.first+k, nil)
+				q.Job.MissingOutputs[part.first+k]++
 			}
-			notesOf(q).skippedModules.addName(q, e.module)
+			notesOf(q).skippedModules.addName(q, part.module)
 		case isReached && s.workflows != nil:
-			f.gatherItems(slot, q, e)
+			f.gatherItems(slot, q, part)
 			if app.equalParts && len(app.answerParts) > 1 {
-				notesOf(q).answeredBy.addName(q, e.module)
+				notesOf(q).answeredBy.addName(q, part.module)
 			}
 		}
 	}
 }
 
-// gatherItems copies the outputs of the tasks of a workflow's module at the end of a request, item after item.
-func (f *applicationAnswerer) gatherItems(slot int32, q *turn.Request, e *answerPart) {
-	tasks := f.store.Apps.control.LatestTasks(slot, e.name)
-	for k := range e.count {
-		size := f.core.Services[e.service].Outputs[k].Bytes
-		sampleBytes := q.Job.Model.Outputs[e.first+k].Bytes
-		to := q.Job.Outputs[e.first+k][int(q.Sample)*sampleBytes:][:sampleBytes]
+// gatherItems copies the outputs of all tasks of the workflow's module that a request ended with into the answer.
+// A module that ran for several items of a list has a task for each; their outputs stand one after the other, and
+// zeros behind them.
+func (f *applicationAnswerer) gatherItems(slot int32, q *turn.Request, part *answerPart) {
+	tasks := f.store.Apps.control.LatestTasks(slot, part.name)
+	for k := range part.count {
+		size := f.core.Services[part.service].Outputs[k].Bytes
+		sampleBytes := q.Job.Model.Outputs[part.first+k].Bytes
+		to := q.Job.Outputs[part.first+k][int(q.Sample)*sampleBytes:][:sampleBytes]
 		clear(to)
 		for item, t := range tasks {
 			copy(to[item*size:], f.store.outputOf(t, k))
 		}
 	}
-	if e.maxItems > 1 {
-		notesOf(q).items.addName(q, e.module+"="+strconv.Itoa(len(tasks)))
+	if part.maxItems > 1 {
+		notesOf(q).items.addName(q, part.module+"="+strconv.Itoa(len(tasks)))
 	}
 }
 
@@ -202,7 +209,7 @@ type responseNotes struct{ skippedModules, answeredBy, items nameList }
 // nameList is a list of names, separated by commas. With several samples the names are written as SAMPLE:NAME.
 type nameList []byte
 
-// notesOf returns the notes of a request's job.
+// notesOf returns the notes for the response to a request's job, which it creates on the first call.
 func notesOf(q *turn.Request) *responseNotes {
 	notes, _ := q.Job.AnswerState.(*responseNotes)
 	if notes == nil {
@@ -212,7 +219,8 @@ func notesOf(q *turn.Request) *responseNotes {
 	return notes
 }
 
-// addName appends a name for a request.
+// addName appends a module's name to a list in the response, after a comma. In a job of several samples the number
+// of the sample stands before it.
 func (p *nameList) addName(q *turn.Request, name string) {
 	if len(*p) > 0 {
 		*p = append(*p, ',')
@@ -243,7 +251,8 @@ func (f *applicationAnswerer) ResponseParameters(j *turn.Job) map[string]oip.Par
 	return out
 }
 
-// failCondition ends a request one of whose conditions has no value.
+// failCondition fails a request because a condition of its workflow has no value, and makes advance undo what was
+// decided for it.
 func (f *applicationAnswerer) failCondition(req int32, err error) {
 	f.store.Apps.conditionFailed = true
 	if q := f.core.RequestIn(req); q != nil && !q.Job.Answered {
@@ -251,8 +260,8 @@ func (f *applicationAnswerer) failCondition(req int32, err error) {
 	}
 }
 
-// advance calls `step`, in which the control decides the next tasks of a request. If a condition has no value, the
-// decisions are undone: the request has been answered, and its policy is told of that.
+// advance calls step, in which the plan's control decides the next tasks of a request. If a condition has no
+// value, the decisions are undone: the request has been answered, and its policy is told of that.
 func (f *applicationAnswerer) advance(step func()) {
 	s, out := &f.store.Apps, &f.store.Reveals
 	tasks, over := len(out.Tasks), len(out.EndedRequests)

@@ -33,7 +33,9 @@ type taskRequest struct {
 	toldAt        time.Duration // when the policy was told the end of its last batch
 }
 
-// Answer returns the answerer of a core's plan. If its requests have one task each, it returns nil.
+// Answer returns the answerer for plans whose requests have several tasks. If requests of the core's plan have one
+// task each, it returns nil. Without models that the plan needs, such as conditions that only simulation knows, it
+// returns an error.
 func (o *Options) Answer(c *turn.Core, _ *formats.Plan) (turn.Answerer, error) {
 	if c.Control == nil {
 		return nil, nil
@@ -58,7 +60,7 @@ func (f *TaskAnswerer) CompleteRequest(slot int32) {
 	f.core.Options.Log.Error("the policy completed a request that its last task answers", "request", slot)
 }
 
-// JobArrived prepares the records of a job's requests.
+// JobArrived prepares the records of a new job's requests, one for each of its samples, in their slots.
 func (f *TaskAnswerer) JobArrived(j *turn.Job) {
 	for _, slot := range j.Slots {
 		for int(slot) >= len(f.requests) {
@@ -71,7 +73,8 @@ func (f *TaskAnswerer) JobArrived(j *turn.Job) {
 	}
 }
 
-// RequestModel implements policy.TaskHost.
+// RequestModel implements policy.TaskHost: it returns the model (application) that the request in a slot asks for,
+// and whether the request is open.
 func (f *TaskAnswerer) RequestModel(slot int32) (model int32, open bool) {
 	if q := f.core.RequestIn(slot); q != nil {
 		return q.Job.Model.Index, !q.IsDropped
@@ -87,7 +90,7 @@ func (f *TaskAnswerer) controlOf(slot int32) policy.Control {
 	return f.control
 }
 
-// RequestArrived reveals the first tasks of a request.
+// RequestArrived begins a request: it reveals its first tasks to the policy.
 func (f *TaskAnswerer) RequestArrived(slot int32) {
 	if model, open := f.RequestModel(slot); open {
 		f.advance(func() { f.controlOf(slot).BeginRequest(slot, model, &f.Reveals) })
@@ -103,32 +106,34 @@ func (f *TaskAnswerer) RequestOf(task int32) int32 {
 	return f.List[task].Req
 }
 
-// EnterBatch records that tasks are in a batch.
+// EnterBatch records that tasks have entered a batch. A request counts as running while at least one of its tasks
+// is in a batch, and else as waiting.
 func (f *TaskAnswerer) EnterBatch(b *turn.Batch) {
 	for _, t := range b.Tasks {
-		ta := &f.List[t]
-		ta.State = policy.TaskBatched
-		f.Modules.countEntered(ta.Service, b.DispatchedAt-f.facts[t].revealedAt)
-		if f.requests[ta.Req].runningTasks++; f.requests[ta.Req].runningTasks == 1 {
-			m := f.core.RequestIn(ta.Req).Job.Model
+		task := &f.List[t]
+		task.State = policy.TaskBatched
+		f.Modules.countEntered(task.Service, b.DispatchedAt-f.facts[t].revealedAt)
+		if f.requests[task.Req].runningTasks++; f.requests[task.Req].runningTasks == 1 {
+			m := f.core.RequestIn(task.Req).Job.Model
 			m.Waiting.Add(-1)
 			m.Running.Add(1)
 		}
 	}
 }
 
-// LeaveBatch implements policy.TaskHost: a task leaves its batch. A request that the policy has dropped frees its slot with
-// the last of its tasks.
+// LeaveBatch implements policy.TaskHost: task t leaves its batch into the given state. It returns whether the
+// request still goes on. A request that the policy has dropped frees its slot with the last of its tasks in
+// batches.
 func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
-	ta := &f.List[t]
-	q := f.core.RequestIn(ta.Req)
-	ta.State = state
+	task := &f.List[t]
+	q := f.core.RequestIn(task.Req)
+	task.State = state
 	if state == policy.TaskWaiting && !q.IsDropped {
-		f.Modules.countWaiting(ta.Service, true)
+		f.Modules.countWaiting(task.Service, true)
 	} else {
-		f.Modules.countEnded(ta.Service)
+		f.Modules.countEnded(task.Service)
 	}
-	r := &f.requests[ta.Req]
+	r := &f.requests[task.Req]
 	if r.runningTasks--; r.runningTasks == 0 {
 		q.Job.Model.Running.Add(-1)
 		q.Job.Model.Waiting.Add(1)
@@ -136,14 +141,15 @@ func (f *TaskAnswerer) LeaveBatch(t int32, state policy.TaskState) bool {
 	if !q.IsDropped {
 		return true
 	}
-	ta.State = policy.TaskUnused
+	task.State = policy.TaskUnused
 	if r.runningTasks == 0 {
-		f.core.FreeRequest(ta.Req)
+		f.core.FreeRequest(task.Req)
 	}
 	return false
 }
 
-// RequeueBatch makes the tasks of a batch wait with the policy again.
+// RequeueBatch makes the tasks of a batch that did not run wait with the policy again. Outputs that nobody will
+// read any more are released.
 func (f *TaskAnswerer) RequeueBatch(b *turn.Batch) {
 	for _, t := range b.Tasks {
 		if !f.LeaveBatch(t, policy.TaskWaiting) {
@@ -155,7 +161,8 @@ func (f *TaskAnswerer) RequeueBatch(b *turn.Batch) {
 // BatchFailed returns false: the policy is told of a batch that is returned.
 func (*TaskAnswerer) BatchFailed(*turn.Batch, policy.DropReason, error) bool { return false }
 
-// DropRequest ends a request, wherever its tasks are.
+// DropRequest ends a request that the policy gives up, wherever its tasks are. Its slot is freed when none of them
+// is in a batch.
 func (f *TaskAnswerer) DropRequest(slot int32) {
 	q := f.core.RequestIn(slot)
 	if q.IsDropped {
@@ -169,7 +176,8 @@ func (f *TaskAnswerer) DropRequest(slot int32) {
 	f.ForgetRequest(control, slot)
 }
 
-// TakeOutputs copies the outputs of a batch to the store. A request whose outputs have no space there is refused.
+// TakeOutputs copies the outputs of a finished batch to the store, where later tasks read them. A request whose
+// outputs have no space there is refused.
 func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	c := f.core
 	begin := c.Now()
@@ -190,17 +198,18 @@ func (f *TaskAnswerer) TakeOutputs(b *turn.Batch, out turn.BatchOutputs) {
 	c.Stats.RecordBatch(b)
 }
 
-// outcome returns the outcome of a task that has ended.
+// outcome returns the outcome of a task that has ended, which decides the way on: computed from its outputs by the
+// option OutcomeOf, or else what the step behind its model returned.
 func (f *TaskAnswerer) outcome(t int32) policy.Outcome {
-	ta := &f.List[t]
+	task := &f.List[t]
 	if f.outcomeFunc == nil || f.facts[t].outputs == nil {
-		return policy.Outcome{Branch: f.outcomeOf(t, f.core.RequestIn(ta.Req).Job.Model.Index)}
+		return policy.Outcome{Branch: f.outcomeOf(t, f.core.RequestIn(task.Req).Job.Model.Index)}
 	}
 	f.outputScratch = f.outputScratch[:0]
-	for i := range f.core.Services[ta.Service].Outputs {
+	for i := range f.core.Services[task.Service].Outputs {
 		f.outputScratch = append(f.outputScratch, f.outputOf(t, i))
 	}
-	return f.outcomeFunc(ta.Service, f.outputScratch)
+	return f.outcomeFunc(task.Service, f.outputScratch)
 }
 
 // BatchEnded ends the tasks of a batch and reveals the tasks that follow.
@@ -209,7 +218,8 @@ func (f *TaskAnswerer) BatchEnded(b *turn.Batch, _ int32) {
 	f.FinishTasks(b.Tasks)
 }
 
-// FollowTask implements policy.TaskHost.
+// FollowTask implements policy.TaskHost: task t has ended, so it adds t's outputs to the answer if they belong
+// there, and reveals the tasks that follow.
 func (f *TaskAnswerer) FollowTask(t int32) {
 	req := f.List[t].Req
 	r := &f.requests[req]
@@ -218,7 +228,8 @@ func (f *TaskAnswerer) FollowTask(t int32) {
 	f.advance(func() { f.controlOf(req).TaskEnded(t, f.outcome(t), &f.Reveals) })
 }
 
-// NoteTask implements policy.TaskHost.
+// NoteTask implements policy.TaskHost: a task has become known, so it records the facts about it and counts it as
+// waiting.
 func (f *TaskAnswerer) NoteTask(r *policy.RevealedTask) {
 	for int(r.Task) >= len(f.facts) {
 		f.facts = append(f.facts, taskFacts{})
@@ -227,7 +238,8 @@ func (f *TaskAnswerer) NoteTask(r *policy.RevealedTask) {
 	f.Modules.countWaiting(r.Service, false)
 }
 
-// ForgetTask implements policy.TaskHost.
+// ForgetTask implements policy.TaskHost: a task is over and nobody reads its outputs, so it removes them. A task
+// that still waited counts as given up.
 func (f *TaskAnswerer) ForgetTask(t int32) {
 	if f.IsWaiting(t) {
 		f.Modules.countGivenUp(f.List[t].Service)
@@ -238,7 +250,8 @@ func (f *TaskAnswerer) ForgetTask(t int32) {
 // HandleEvent implements policy.TaskHost.
 func (f *TaskAnswerer) HandleEvent(ev policy.Event) { f.core.TellPolicy(ev) }
 
-// AnswerRequest implements policy.TaskHost: it answers a request with what its last task made.
+// AnswerRequest implements policy.TaskHost: a request is complete, so it answers the request's job if this was its
+// last sample. Its slot is freed when no task is in a batch.
 func (f *TaskAnswerer) AnswerRequest(req int32) {
 	c := f.core
 	q, r := c.RequestIn(req), &f.requests[req]
@@ -257,7 +270,8 @@ func (f *TaskAnswerer) AnswerRequest(req int32) {
 	}
 }
 
-// PlaceInputs has a task's inputs brought to a device as soon as they exist.
+// PlaceInputs has the inputs of a task brought to a device as soon as they exist, as the policy asks. A task that
+// does not wait is an error of the policy.
 func (f *TaskAnswerer) PlaceInputs(t, device int32) {
 	if f.IsWaiting(t) {
 		f.TaskStore.PlaceInputs(t, device)
@@ -277,7 +291,7 @@ func (f *TaskAnswerer) InputsPlaced(ev *policy.Event, ticket int32) bool {
 	if !f.IsPlaceCurrent(ev.Task, ticket) {
 		return false
 	}
-	ta := &f.List[ev.Task]
-	ev.Req, ev.Service, ev.Model = ta.Req, ta.Service, f.core.RequestIn(ta.Req).Job.Model.Index
+	task := &f.List[ev.Task]
+	ev.Req, ev.Service, ev.Model = task.Req, task.Service, f.core.RequestIn(task.Req).Job.Model.Index
 	return true
 }

@@ -21,8 +21,8 @@ type declaredValue struct {
 	isList    bool // the module runs on several items, so the value is a list
 }
 
-// bindValues finds the tensors of the outputs that a module declares: by their names, or the only tensor that its model
-// has.
+// bindValues finds the tensors behind the outputs that a workflow's module declares, whose values conditions read:
+// by their names, or the only tensor that its model has.
 func (s *applications) bindValues(m *moduleBinding) error {
 	if m.step == nil {
 		return nil
@@ -53,7 +53,8 @@ func listElement(typ string) (string, bool) {
 	return strings.TrimSuffix(element, ")"), ok
 }
 
-// checkReadable returns an error if a tensor cannot be read as a type.
+// checkReadable returns an error if a tensor of this shape and data type cannot be read as a value of the type typ
+// of a condition, such as list(int).
 func checkReadable(typ string, shape []int64, dt oip.Datatype) error {
 	inner, isList := listElement(typ)
 	_, nestedList := listElement(inner)
@@ -76,7 +77,8 @@ func checkReadable(typ string, shape []int64, dt oip.Datatype) error {
 	return nil
 }
 
-// conditionValue returns the value of a name in a condition. If it does not exist, it returns false.
+// conditionValue returns the value of a name in a request's condition: a parameter of the request, or an output of
+// a module. If it does not exist, it returns false.
 func (f *applicationAnswerer) conditionValue(req int32, name string) (any, bool) {
 	q := f.core.RequestIn(req)
 	if q == nil {
@@ -120,8 +122,8 @@ func (f *applicationAnswerer) outputValue(task int32, declared *declaredValue) (
 	return tensorValue(declared.valueType, t.Shape[1:], t.Datatype, data), true
 }
 
-// tensorValue returns a tensor's sample as a value of a type. A list of plain values has all elements of the tensor,
-// whatever its dimensions.
+// tensorValue returns the bytes of a tensor's sample as a value of a condition's type. A list of plain values has
+// all elements of the tensor, whatever its dimensions. A text ends before the first zero byte.
 func tensorValue(typ string, shape []int64, dt oip.Datatype, data []byte) any {
 	inner, list := listElement(typ)
 	switch _, deeper := listElement(inner); {
@@ -144,8 +146,8 @@ func tensorValue(typ string, shape []int64, dt oip.Datatype, data []byte) any {
 	return plainValue(typ, oip.Element(dt, data, 0))
 }
 
-// plainValue returns an element as a value of a plain type. A number other than 0 is true; fractions are cut off for
-// integers.
+// plainValue converts an element of a tensor to a plain type of conditions. A number other than 0 is true;
+// fractions are cut off for integers, and those beyond 64 bits become 0.
 func plainValue(typ string, v any) any {
 	n, exact, isInt := 0.0, int64(0), false
 	switch v := v.(type) {
@@ -172,8 +174,8 @@ func plainValue(typ string, v any) any {
 	return int64(n)
 }
 
-// Admit checks the parameters of a request against those of its workflow. Other parameters are ignored. Lists come as
-// JSON texts, because the protocol has none.
+// Admit checks the parameters of an arriving request against those that its workflow's conditions read, and keeps
+// their values. Other parameters are ignored. Lists come as JSON texts, because the protocol has none.
 func (f *applicationAnswerer) Admit(j *turn.Job, params map[string]oip.Param) *oip.Error {
 	m := j.Model
 	if len(m.Parameters) == 0 {
@@ -198,7 +200,8 @@ func (f *applicationAnswerer) Admit(j *turn.Job, params map[string]oip.Param) *o
 	return nil
 }
 
-// parameterValue returns a parameter as a value of a type. If it has another type, it returns false.
+// parameterValue converts a request's parameter to a value of a condition's type. If it has another type, it
+// returns false. Numbers from JSON are floats: one that is whole and exact is also an int.
 func parameterValue(typ string, v any) (any, bool) {
 	if inner, ok := listElement(typ); ok {
 		list, ok := v.([]any)

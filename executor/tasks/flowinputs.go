@@ -8,8 +8,9 @@ import (
 	"inferplan/policy"
 )
 
-// TaskInput returns the i-th input of a task: the outputs of the tasks in its list, one after the other, and the
-// client's inputs where the list says so. A task of a fan-out reads its item of an output that has several.
+// TaskInput returns the bytes of the i-th input of a task: an output of a task that it reads, counted over these
+// tasks one after the other, or the client's input where the list says so. A task of a fan-out reads its item of
+// an output that has several. It returns nil if the request is over, or fails because the input does not exist.
 func (f *TaskAnswerer) TaskInput(task int32, i int) []byte {
 	ta, itemIndex := &f.List[task], f.facts[task].item
 	q := f.core.RequestIn(ta.Req)
@@ -56,7 +57,8 @@ func readsText(f *TaskAnswerer, ta *policy.Task) bool {
 	})
 }
 
-// FillInput runs the step before a task's model. If there is none, it returns false.
+// FillInput computes the i-th input of a task's model into dst, by the step before the model. If the module has no
+// such step, it returns false.
 func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
 	s, ta, facts := &f.store.Apps, &f.store.List[task], &f.store.facts[task]
 	if s.serviceSteps == nil {
@@ -94,7 +96,8 @@ func (f *applicationAnswerer) FillInput(task int32, i int, dst []byte) bool {
 	return true
 }
 
-// itemOf returns an item of an output that consists of items of a size. If there is no such item, it returns nil.
+// itemOf returns item number `item` of an output that consists of items of size bytes. If there is no such item,
+// it returns nil.
 func itemOf(output []byte, size int, item int64) []byte {
 	if size <= 0 || len(output)%size != 0 || item < 0 || item >= int64(len(output)/size) {
 		return nil
@@ -102,8 +105,8 @@ func itemOf(output []byte, size int, item int64) []byte {
 	return output[int(item)*size:][:size]
 }
 
-// inputSource returns the output, or the client's input, that is the i-th of what a task reads. If there is none, it
-// returns nil.
+// inputSource returns the i-th tensor of all that a task reads, counted over its sources one after the other: a
+// client's input or an output of an earlier task. If there are not so many, it returns nil.
 func (f *TaskAnswerer) inputSource(ta *policy.Task, q *turn.Request, i int) []byte {
 	for _, in := range ta.Inputs {
 		n := len(q.Job.Inputs)

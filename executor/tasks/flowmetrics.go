@@ -29,7 +29,8 @@ type moduleSeries struct {
 	waiting, inFlight                       *atomic.Int64
 }
 
-// newModuleMetrics returns the series of a core's services, registered.
+// newModuleMetrics registers the time series of a core's modules and returns their counters. Without metrics it
+// returns none.
 func newModuleMetrics(c *turn.Core) moduleMetrics {
 	if c.Metrics == nil {
 		return moduleMetrics{}
@@ -55,7 +56,8 @@ func newModuleMetrics(c *turn.Core) moduleMetrics {
 	return out
 }
 
-// countWaiting counts a task that waits; with wasInBatch, one that was in a batch.
+// countWaiting counts a task that now waits for a batch: a new one, or, with wasInBatch, one that has left a batch
+// again.
 func (m *moduleMetrics) countWaiting(service int32, wasInBatch bool) {
 	s := &m.Series[service]
 	s.waiting.Add(1)
@@ -67,7 +69,7 @@ func (m *moduleMetrics) countWaiting(service int32, wasInBatch bool) {
 	s.revealedTotal.Inc()
 }
 
-// countEntered counts a task that is in a batch, and how long it waited.
+// countEntered counts a task of a module that has entered a batch, and how long it waited.
 func (m *moduleMetrics) countEntered(service int32, waitTime time.Duration) {
 	s := &m.Series[service]
 	s.waiting.Add(-1)
@@ -75,7 +77,7 @@ func (m *moduleMetrics) countEntered(service int32, waitTime time.Duration) {
 	s.queue.Observe(waitTime.Seconds())
 }
 
-// countEnded counts a task whose batch has ended.
+// countEnded counts a task of a module whose batch has ended.
 func (m *moduleMetrics) countEnded(service int32) {
 	s := &m.Series[service]
 	s.inFlight.Add(-1)
@@ -86,7 +88,7 @@ func (m *moduleMetrics) countEnded(service int32) {
 // countGivenUp counts a task that is given up while it waits.
 func (m *moduleMetrics) countGivenUp(service int32) { m.Series[service].waiting.Add(-1) }
 
-// countBatch counts a batch.
+// countBatch counts a batch of a module that has ended, and the time of its run.
 func (m *moduleMetrics) countBatch(service int32, duration time.Duration) {
 	s := &m.Series[service]
 	s.batches++
@@ -94,7 +96,7 @@ func (m *moduleMetrics) countBatch(service int32, duration time.Duration) {
 	s.run.Observe(duration.Seconds())
 }
 
-// BlameTask counts the task because of which a request is dropped.
+// BlameTask counts a dropped request for the module of the task because of which it was dropped.
 func (f *applicationAnswerer) BlameTask(task int32) {
 	if task >= 0 && int(task) < len(f.store.List) && f.store.List[task].State != policy.TaskUnused {
 		s := &f.Modules.Series[f.store.List[task].Service]

@@ -70,8 +70,8 @@ type moduleBinding struct {
 	isEntry      bool                               // it takes the client's inputs
 }
 
-// listModules lists the modules of all applications, the one where requests enter first, and records the ends of the
-// applications.
+// listModules returns the modules of all applications, in each the one where requests enter first, and adds the
+// applications to s.apps with the modules that their requests may end with.
 func (s *applications) listModules() (out []moduleBinding) {
 	for a, declaration := range formats.FlowOf(s.core.Plan).Applications {
 		app := application{name: declaration.Model, parameters: declaration.Parameters, values: map[string]declaredValue{}}
@@ -131,13 +131,16 @@ func stepOf(segments []flows.Segment, name int32) *flows.Step {
 	return nil
 }
 
-// itemsAtEnd returns the number of items that the answer has space for, of a step that requests may end with. It is 1 if
-// the step runs once. If requests do not end with the step, it is 0.
+// itemsAtEnd returns for how many items the answer has space of step k of segment g, with which a request may end:
+// 1 if the step runs once, and 0 if no request ends with it because another step reads it or its segment always
+// leads to another one.
 func itemsAtEnd(segments []flows.Segment, g, k int) int32 {
 	segment, s := &segments[g], &segments[g].Steps[k]
 	isReadBy := func(o flows.Step) bool { return o.EachOf == s.Name || slices.Contains(o.Reads, s.Name) }
 	isOpen := func(to int32) bool { return to >= 0 && segments[to].MaxVisits == 0 }
-	mayEnd := slices.Contains(segment.BranchTargets, -1) || !slices.ContainsFunc(segment.BranchTargets, isOpen) // branches to segments with MaxVisits close
+	// A request ends after a segment that branches to the end (-1), or only to segments with a limit of visits: at the
+	// limit they are closed.
+	mayEnd := slices.Contains(segment.BranchTargets, -1) || !slices.ContainsFunc(segment.BranchTargets, isOpen)
 	switch {
 	case !mayEnd || slices.ContainsFunc(segment.Steps[k+1:], isReadBy):
 		return 0
@@ -148,8 +151,9 @@ func itemsAtEnd(segments []flows.Segment, g, k int) int32 {
 	return s.MaxItems()
 }
 
-// Join gives applications the tensors that their requests begin and end with, and binds the steps of their modules and
-// their conditions.
+// Join completes the setup once models are loaded: it gives applications the tensors that their requests begin and
+// end with, and binds the steps before and behind models, the values that conditions read, and what decides the
+// paths of requests.
 func (f *applicationAnswerer) Join() error {
 	c, s := f.core, &f.store.Apps
 	s.core, s.graphs, s.workflows = c, flows.GraphTablesOf(c.Tables), flows.WorkflowTablesOf(c.Tables)
@@ -195,7 +199,8 @@ func (f *applicationAnswerer) Join() error {
 	return nil
 }
 
-// bindPostStep binds the step behind a module's models, once for each model.
+// bindPostStep binds the step behind a module's models, which converts their outputs. Modules that share a model
+// share its step. The module's models, its routes, must then take and give the same tensors.
 func (s *applications) bindPostStep(m *moduleBinding) error {
 	app := &s.apps[m.app]
 	for _, service := range m.services {
@@ -229,7 +234,8 @@ func sameShapes(a, b []turn.Tensor) bool {
 	return slices.EqualFunc(a, b, func(a, b turn.Tensor) bool { return a.Datatype == b.Datatype && slices.Equal(a.Shape, b.Shape) })
 }
 
-// bindPreSteps binds the step before a module's models, and sets the inputs of requests.
+// bindPreSteps binds the step before each of a module's models, which makes their inputs from what the module
+// reads. For the module where requests enter it also sets what clients send.
 func (s *applications) bindPreSteps(m *moduleBinding) error {
 	application, pre := s.core.ServedModels.Models[m.app], m.declaration.Pre
 	for _, service := range m.services {
@@ -286,7 +292,8 @@ func (s *applications) bindPreSteps(m *moduleBinding) error {
 	return nil
 }
 
-// bindPreStep binds the step before a service's model, once for each index.
+// bindPreStep binds the step before a service's model for one application, or for one generation step of a
+// workflow, if it is not yet bound. Two modules that share it must agree on its name and on what they read.
 func (s *applications) bindPreStep(service int32, m *moduleBinding, t *steps.Tensors) (err error) {
 	bound, index, passages := &s.serviceSteps[service], int32(m.app), formats.Passages{}
 	if m.step != nil {
@@ -315,8 +322,8 @@ func (s *applications) bindPreStep(service int32, m *moduleBinding, t *steps.Ten
 	return err
 }
 
-// preStepIndex returns the index of a step before a model among those of its service: one for each application, and one
-// for each generation step.
+// preStepIndex returns the index of a step before a model among those of its service: one for each application,
+// and behind them one for each generation step. ask is the generation step's number plus one, or 0 for none.
 func (s *applications) preStepIndex(app, ask int32) int32 {
 	if ask > 0 {
 		return int32(len(s.apps)) + ask - 1
@@ -324,15 +331,17 @@ func (s *applications) preStepIndex(app, ask int32) int32 {
 	return app
 }
 
-// preStepAt returns the step before a service's model at an index. If it has none, it returns nil.
-func (s *applications) preStepAt(service, place int32) *preStep {
-	if s.serviceSteps == nil || int(place) >= len(s.serviceSteps[service].preSteps) || s.serviceSteps[service].preSteps[place].run == nil {
+// preStepAt returns the step before a service's model at an index that preStepIndex gave. If it has none, it
+// returns nil.
+func (s *applications) preStepAt(service, index int32) *preStep {
+	if s.serviceSteps == nil || int(index) >= len(s.serviceSteps[service].preSteps) || s.serviceSteps[service].preSteps[index].run == nil {
 		return nil
 	}
-	return &s.serviceSteps[service].preSteps[place]
+	return &s.serviceSteps[service].preSteps[index]
 }
 
-// readPassages reads the passages of a module. The engine "replay" has none.
+// readPassages sets in t the passages (texts with vectors) of a module that looks some up, from its file, which is
+// read once for all modules. The engine replay has none.
 func (s *applications) readPassages(m *formats.Module, t *steps.Tensors) error {
 	if m.Passages == nil {
 		return nil
@@ -342,6 +351,8 @@ func (s *applications) readPassages(m *formats.Module, t *steps.Tensors) error {
 		t.Passages = steps.NoPassages()
 		return nil
 	}
+
+	// Read the file, unless another module has.
 	path := filepath.Join(s.core.Options.ModelsDir, m.Passages.File)
 	if t.Passages = s.passages[path]; t.Passages != nil {
 		return nil
@@ -369,7 +380,7 @@ func holdsSample(a, b engine.Spec) bool {
 	return a.Type == b.Type && b.BytesAt(1) > 0 && a.BytesAt(1)%b.BytesAt(1) == 0
 }
 
-// withItems returns tensors with a dimension of items, if there may be more than one.
+// withItems returns tensors with a dimension for items after the batch, if there may be more than one item.
 func withItems(list []turn.Tensor, items int32) []turn.Tensor {
 	if items <= 1 {
 		return list
@@ -382,8 +393,8 @@ func withItems(list []turn.Tensor, items int32) []turn.Tensor {
 	return list
 }
 
-// outcomeOf returns the outcome of a task: what the step behind its model returned, or a drawn one for an engine without
-// models.
+// outcomeOf returns the outcome of a task, which decides the way on: what the step behind its model returned or,
+// for an engine without models, one that is drawn by the plan's chances.
 func (u *TaskStore) outcomeOf(task, app int32) int32 {
 	s := &u.Apps
 	if s.outcomeDraws == nil {
@@ -398,8 +409,9 @@ func (u *TaskStore) outcomeOf(task, app int32) int32 {
 	return 0
 }
 
-// runPostStep runs the step behind a task's model. If there is none, it returns false.
-func (s *applications) runPostStep(service int32, fa *taskFacts, k int, out turn.BatchOutputs, outputs []turn.Tensor) bool {
+// runPostStep runs the step behind the model of the k-th task of a batch, from the batch's outputs into the
+// task's. If the service has none, it returns false.
+func (s *applications) runPostStep(service int32, facts *taskFacts, k int, out turn.BatchOutputs, outputs []turn.Tensor) bool {
 	if s.serviceSteps == nil || s.serviceSteps[service].postStep == nil {
 		return false
 	}
@@ -409,11 +421,11 @@ func (s *applications) runPostStep(service int32, fa *taskFacts, k int, out turn
 		n := bound.modelOutputs[i].Bytes
 		s.modelOutputs = append(s.modelOutputs, out.Output(i)[k*n:][:n])
 	}
-	rest := fa.outputs
+	rest := facts.outputs
 	for i := range outputs {
 		s.stepOutputs = append(s.stepOutputs, rest[:outputs[i].Bytes:outputs[i].Bytes])
 		rest = rest[outputs[i].Bytes:]
 	}
-	fa.outcome = bound.postStep(s.stepOutputs, s.modelOutputs)
+	facts.outcome = bound.postStep(s.stepOutputs, s.modelOutputs)
 	return true
 }

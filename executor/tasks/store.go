@@ -92,25 +92,25 @@ func (u *TaskStore) discardTask(t int32) {
 	}
 }
 
-// storeOutputs copies the outputs of a task, the k-th of its batch, into the store, or what the step behind its model
-// makes of them. If there is no space, it returns false.
+// storeOutputs copies the outputs of task t, the k-th of its batch, into the store, or what the step behind its
+// model makes of them. If the store has no space, it returns false.
 func (u *TaskStore) storeOutputs(t int32, k int, out turn.BatchOutputs) bool {
 	service := u.List[t].Service
-	outs, neededBytes := u.services[service].Outputs, 0
-	for i := range outs {
-		neededBytes += outs[i].Bytes
+	outputs, neededBytes := u.services[service].Outputs, 0
+	for i := range outputs {
+		neededBytes += outputs[i].Bytes
 	}
 	if !u.ReserveBytes(int64(neededBytes)) {
 		return false
 	}
-	fa := &u.facts[t]
-	fa.outputs = make([]byte, neededBytes)
-	if u.Apps.runPostStep(service, fa, k, out, outs) {
+	facts := &u.facts[t]
+	facts.outputs = make([]byte, neededBytes)
+	if u.Apps.runPostStep(service, facts, k, out, outputs) {
 		return true
 	}
-	rest := fa.outputs
-	for i := range outs {
-		n := outs[i].Bytes
+	rest := facts.outputs
+	for i := range outputs {
+		n := outputs[i].Bytes
 		copy(rest, out.Output(i)[k*n:][:n])
 		rest = rest[n:]
 	}

@@ -12,7 +12,8 @@ type extent struct{ From, To int64 }
 
 func newArena(size int64) *arena { return &arena{FreeExtents: []extent{{0, size}}} }
 
-// takeExtent returns the start of the first free range of n bytes, and takes it. If there is none, it returns false.
+// takeExtent takes the first free range of n bytes from the arena and returns its start. If there is none, it
+// returns false.
 func (a *arena) takeExtent(n int64) (start int64, ok bool) {
 	for i := range a.FreeExtents {
 		e := &a.FreeExtents[i]
@@ -28,7 +29,8 @@ func (a *arena) takeExtent(n int64) (start int64, ok bool) {
 	return 0, false
 }
 
-// returnExtent returns a range, and merges it with the free ranges that it touches.
+// returnExtent makes a range of n bytes free again, and merges it with the free ranges that it touches. Free
+// ranges are sorted by position.
 func (a *arena) returnExtent(start, n int64) {
 	i, _ := slices.BinarySearchFunc(a.FreeExtents, start, func(e extent, position int64) int { return int(min(max(e.From-position, -1), 1)) })
 	a.FreeExtents = slices.Insert(a.FreeExtents, i, extent{start, start + n})

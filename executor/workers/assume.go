@@ -9,7 +9,8 @@ import (
 	"inferplan/executor/turn"
 )
 
-// Assume takes the tensors of models from the plan, as if workers had loaded them, and divides their memory.
+// Assume sets up the backend as if its workers had started: it takes the tensors of models from the plan and
+// divides the workers' memory, without starting any. Compiling a plan for serving uses it as a check.
 func (w *WorkerBackend) Assume() error {
 	k := w.Supervisor
 	for _, d := range k.ownDevices {
@@ -28,8 +29,8 @@ func (w *WorkerBackend) Assume() error {
 	return err
 }
 
-// cutAllResidentSlots cuts the slots of the networks that every device holds at the start. It returns, by device, the
-// commands that load them.
+// cutAllResidentSlots gives memory slots to the networks (models that come and go) that every device holds at the
+// start. It returns, by device, the commands that make the workers load them.
 func (k *supervisor) cutAllResidentSlots() ([][]worker.Swap, error) {
 	first := make([][]worker.Swap, len(k.ownDevices))
 	for i, d := range k.ownDevices {
@@ -47,8 +48,9 @@ func (k *supervisor) cutAllResidentSlots() ([][]worker.Swap, error) {
 	return first, nil
 }
 
-// checkLoadTimes returns an error if a device that replays loads would not finish those at the start before its worker
-// has to be ready.
+// checkLoadTimes returns an error if a device would not finish the loads at its start within the time that a
+// worker has to get ready. It applies to the engine replay, which only waits for as long as the plan says that a
+// load takes.
 func (k *supervisor) checkLoadTimes(d *Device) error {
 	if k.core.Options.Engine != "replay" {
 		return nil

@@ -25,7 +25,8 @@ const (
 	minHelperBytes = 128 << 10
 )
 
-// helperCount returns the number of copiers for this machine.
+// helperCount returns how many goroutines help to copy on this machine: one for four processors, within limits,
+// and none on a small machine.
 func helperCount() int {
 	if n := runtime.GOMAXPROCS(0); n >= minProcessors {
 		return min(maxCopiers, n/4)
@@ -33,7 +34,8 @@ func helperCount() int {
 	return 0
 }
 
-// newCopiers starts n helpers, which close ends. If n is 0, it returns nil, which copies all the same.
+// newCopiers starts n goroutines that help to copy, until close ends them. If n is 0, it returns nil; a nil
+// *copiers copies by itself.
 func newCopiers(n int) *copiers {
 	if n < 1 {
 		return nil
@@ -50,7 +52,8 @@ func newCopiers(n int) *copiers {
 	return p
 }
 
-// copy copies, or lets an idle helper do it. wait returns when all copies are done.
+// copy copies src to dst: large copies by an idle helper, if there is one, and others at once. wait returns when
+// all copies are done.
 func (p *copiers) copy(dst, src []byte) {
 	if p == nil || len(dst) < minHelperBytes {
 		copy(dst, src)

@@ -37,7 +37,7 @@ type Device struct {
 	stats           *turn.DeviceMetrics
 }
 
-// hasNetwork returns true if the plan places a network on the device.
+// hasNetwork returns whether the plan places a network, a model that can be loaded, on the device.
 func (d *Device) hasNetwork(t *policy.Tables, network int32) bool {
 	for s := range d.Slots {
 		if d.Slots[s] != nil && t.Pipelines[t.Stages[s].Pipeline].Network == network {
@@ -47,16 +47,17 @@ func (d *Device) hasNetwork(t *policy.Tables, network int32) bool {
 	return false
 }
 
-// RunBatch puts the batch's next run into the queue of its device.
+// RunBatch queues the batch's next run, one stage on one device, and sends it if the device's worker can take it.
+// If the device does not have the network loaded, the batch fails.
 func (w *WorkerBackend) RunBatch(b *turn.Batch) {
-	h := &b.Hops[b.CurrentHop]
-	d := w.Devices[h.Device]
+	hop := &b.Hops[b.CurrentHop]
+	d := w.Devices[hop.Device]
 	if b.CurrentHop > 0 {
 		source := w.Devices[b.Hops[b.CurrentHop-1].Device]
-		recordTransfer(w.core, w.core.Tables.Stages[h.Stage].CutBytes*int64(len(b.Tasks)), source, d, batchRunOf(b).inputTier, b.HandOverTime)
+		recordTransfer(w.core, w.core.Tables.Stages[hop.Stage].CutBytes*int64(len(b.Tasks)), source, d, batchRunOf(b).inputTier, b.HandOverTime)
 	}
 	r := w.newRun()
-	*r = stageRun{id: w.nextRunID, Batch: b, device: d, stage: h.Stage, size: len(b.Tasks)}
+	*r = stageRun{id: w.nextRunID, Batch: b, device: d, stage: hop.Stage, size: len(b.Tasks)}
 	w.nextRunID++
 	batchRunOf(b).run = r
 	if orderRunnerOf(w).lacksNetwork(d, r.stage) {
@@ -69,7 +70,8 @@ func (w *WorkerBackend) RunBatch(b *turn.Batch) {
 	w.sendRuns(d)
 }
 
-// sendRuns sends runs of the queue to the worker, up to Options.Depth ahead.
+// sendRuns sends runs from a device's queue to its worker, until Options.Depth runs are in flight. Runs whose
+// batch was aborted are dropped.
 func (w *WorkerBackend) sendRuns(d *Device) {
 	d.waitsForSlot = false
 	for d.Process != nil && len(d.InFlight) < w.Supervisor.options.Depth {
@@ -87,9 +89,9 @@ func (w *WorkerBackend) sendRuns(d *Device) {
 	}
 }
 
-// nextSendable returns the index of the run to send next: the first in the queue, or, if no slot is free for its output
-// because its reader is slow or gone, the first run that has one. If there is none, it returns -1. Outputs of last
-// stages always find a slot in time, so waiting for slots ends wherever the stages are placed.
+// nextSendable returns the index of the run in the queue to send next, or -1 if there is none. It is the first,
+// unless no slot is free for its output because its reader is slow or gone; then it is the first run that has one.
+// Outputs of last stages always find a slot in time, so waiting for slots ends wherever the stages are placed.
 func (d *Device) nextSendable() int {
 	for i, r := range d.queue {
 		if slots := d.Slots[r.stage]; r.Batch == nil || slots == nil || !slots.Pool.IsFull() {
@@ -100,7 +102,7 @@ func (d *Device) nextSendable() int {
 	return -1
 }
 
-// SendWaiting sends runs to the devices that waited for a slot.
+// SendWaiting sends runs on the devices whose queue waited for a free slot, after slots were released.
 func (w *WorkerBackend) SendWaiting() {
 	for _, d := range w.OwnDevices {
 		if d.waitsForSlot {
@@ -175,7 +177,7 @@ func (w *WorkerBackend) sendRun(d *Device, r *stageRun) {
 	}
 }
 
-// markStarted records that a run is at the head of its worker, and tells the policy.
+// markStarted records that a run is now the first at its worker, so that it has started, and tells the policy.
 func (w *WorkerBackend) markStarted(r *stageRun) {
 	r.StartedAt = w.core.Now()
 	b := r.Batch
@@ -188,7 +190,8 @@ func (w *WorkerBackend) markStarted(r *stageRun) {
 	w.core.TellStarted(b, r.device.Index, r.StartedAt)
 }
 
-// gatherInputs copies the samples of a batch side by side into a slot.
+// gatherInputs copies the inputs of a batch's samples side by side into a slot of the device's shared memory,
+// where the worker reads them. Samples that a step before the model computes are written in place.
 func (w *WorkerBackend) gatherInputs(b *turn.Batch, d *Device, slots *stageSlots, slot int32) {
 	offset := slots.Layout.InputOffset(int(slot))
 	var bytes int64
@@ -212,7 +215,7 @@ func (w *WorkerBackend) gatherInputs(b *turn.Batch, d *Device, slots *stageSlots
 	w.core.Stats.Ingress.Add(bytes)
 }
 
-// newRun returns a run, if possible one that is used again.
+// newRun returns an empty record of a run, one that is used again if there is any.
 func (w *WorkerBackend) newRun() *stageRun {
 	if n := len(w.freeRuns); n > 0 {
 		r := w.freeRuns[n-1]
@@ -222,7 +225,7 @@ func (w *WorkerBackend) newRun() *stageRun {
 	return new(stageRun)
 }
 
-// freeRun releases the slots of a run and makes its record available.
+// freeRun releases the memory slots of a run that is over, and keeps its record for newRun.
 func (w *WorkerBackend) freeRun(r *stageRun) {
 	r.input.release()
 	r.output.release()

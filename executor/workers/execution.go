@@ -11,8 +11,8 @@ import (
 // graphKeys are the keys under which profiles name CUDA graphs.
 var graphKeys = []string{"enable_cuda_graph", "trt_cuda_graph_enable"}
 
-// PlannedExecution returns how a plan's numbers for a device kind were measured. If the plan does not say, it returns
-// the defaults.
+// PlannedExecution returns how a worker of a device kind executes models: as the plan's numbers for it were
+// measured (precision, provider and its options), or by default if the plan does not say.
 func PlannedExecution(plan *formats.Plan, kind string) worker.Execution {
 	i := slices.IndexFunc(plan.Execution, func(e formats.Execution) bool { return e.Device == kind })
 	if i < 0 {

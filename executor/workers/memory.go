@@ -18,7 +18,9 @@ const (
 	minGPUSlots     = 4
 )
 
-// slotCount returns the number of slots for the stages of a device, which together take `stride` bytes each.
+// slotCount returns how many slots each stage of a device gets. stride is the bytes of one slot of every stage
+// together. On a GPU, slots take up pinned memory, so they are fewer if they are large; elsewhere they cost only
+// address space.
 func (k *supervisor) slotCount(d *Device, stride int64) int {
 	if formats.IsCPU(d.Kind) || d.isRemote || k.core.Options.Engine != engineONNX || stride <= 0 {
 		return k.options.Slots // costs address space only
@@ -33,8 +35,8 @@ func (k *supervisor) sameGPU(a, b int32) bool {
 	return x.Kind == y.Kind && x.GPU == y.GPU && !k.devices[a].isRemote && !k.devices[b].isRemote && !formats.IsCPU(k.devices[a].Kind)
 }
 
-// gpuReaders returns the devices on the same GPU that read the outputs of a device's stages; that may include the
-// device.
+// gpuReaders returns the devices that read the outputs of a device's stages and are shares of the same GPU, which
+// may include the device itself. Tensors to them need not leave the GPU.
 func (k *supervisor) gpuReaders(dev int32) []int32 {
 	var out []int32
 	isListed := map[int32]bool{}
@@ -52,8 +54,9 @@ func (k *supervisor) gpuReaders(dev int32) []int32 {
 	return out
 }
 
-// shareMemory lets tensors between stages on one GPU stay in its memory. If that fails, it logs a warning, and they go
-// through the host's memory.
+// shareMemory lets tensors between stages on one GPU stay in its memory: the worker of the earlier stage shares
+// it, and those of later stages map it. If that fails, it logs a warning, and the tensors go through the host's
+// memory.
 func (k *supervisor) shareMemory(ctx context.Context) {
 	if k.core.Options.Engine != engineONNX && os.Getenv(worker.ReplayMemoryEnv) == "" {
 		return
@@ -90,7 +93,8 @@ func (k *supervisor) shareMemory(ctx context.Context) {
 	}
 }
 
-// forgetMemory forgets the GPU memory of a lost worker, and what it had mapped. Runs that read from there have failed.
+// forgetMemory forgets the GPU memory of a lost worker, and what it had mapped. Batches whose next run would read
+// from there fail.
 func (w *WorkerBackend) forgetMemory(d *Device) {
 	wasShared := d.sharesGPUMemory
 	d.sharesGPUMemory, d.mapsMemoryOf = false, nil
@@ -109,8 +113,9 @@ func (w *WorkerBackend) forgetMemory(d *Device) {
 	}
 }
 
-// measuredSizes returns the batch sizes, up to maxBatch, that a stage was measured with. A size that was not measured
-// costs as much as the next larger one, and on a GPU it runs as that.
+// measuredSizes returns the batch sizes, up to maxBatch, at which a stage was measured. Other sizes take as long
+// as the next larger one, and on a GPU run padded to it. If the plan does not list them, they are the sizes after
+// which the time changes.
 func measuredSizes(stage *policy.Stage, maxBatch int) []int {
 	var out []int
 	if stage.MeasuredBatches != nil {

@@ -49,7 +49,7 @@ func swapsNetworks(t *policy.Tables, device int32) bool {
 	return int(device) < len(t.Memory) && t.Memory[device] > 0
 }
 
-// stagesOf returns a network's stages on a device.
+// stagesOf returns the stages of a network that are placed on a device, as indexes into the plan's stages.
 func (k slotCutter) stagesOf(d *Device, network int32) []int32 {
 	var out []int32
 	for s := range k.stages {
@@ -60,7 +60,8 @@ func (k slotCutter) stagesOf(d *Device, network int32) []int32 {
 	return out
 }
 
-// setLoadTimes sets how long loads take, for an engine that loads nothing.
+// setLoadTimes tells the engine replay, which loads nothing, the bytes and load times of a stage's network from
+// the plan. The first stage stands for the whole network.
 func (k *supervisor) setLoadTimes(spec *worker.StageSpec, stage int32, d *Device) {
 	t := k.core.Tables
 	n := &t.Networks[t.Pipelines[t.Stages[stage].Pipeline].Network]
@@ -74,12 +75,14 @@ func (k *supervisor) setLoadTimes(spec *worker.StageSpec, stage int32, d *Device
 	}
 }
 
-// slotsFor returns the layout of a stage's slots, which are yet to be cut.
+// slotsFor returns the layout of a stage's slots on a device: how many bytes of shared memory the input and output
+// of a batch take, in whole pages. A first stage needs space for the input; others read the slot of the stage
+// before. Where the slots lie, and how many they are, is set later.
 func (k *supervisor) slotsFor(d *Device, l *worker.LoadedStage) *stageSlots {
 	st := &k.stages[l.ID]
 	s := &stageSlots{device: d.Index, loaded: l}
-	s.Layout = worker.Layout{ID: l.ID, WarmSlots: 2}
-	if k.core.Options.Engine == "replay" {
+	s.Layout = worker.Layout{ID: l.ID, WarmSlots: 2} // prepared for every batch size before the first request; the others at first use
+	if k.core.Options.Engine == "replay" {           // which has nothing to prepare
 		s.Layout.WarmSlots = 0
 	}
 	if st.isFirst {
@@ -89,7 +92,8 @@ func (k *supervisor) slotsFor(d *Device, l *worker.LoadedStage) *stageSlots {
 	return s
 }
 
-// loadResidents makes a worker load the networks that its device holds at the start.
+// loadResidents makes a starting worker load the networks that its device holds from the start, one after the
+// other, by the given commands.
 func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
 	for i := range first {
 		a, err := p.Swap(ctx, first[i])
@@ -103,10 +107,10 @@ func (k *supervisor) loadResidents(ctx context.Context, d *Device, p *worker.Pro
 	return nil
 }
 
-// cutSlots cuts the slots of a network's stages out of a device's segment: the usual number, or fewer if there is less
-// space.
+// cutSlots takes memory for the slots of a network's stages from a device's segment: the usual number of slots,
+// halved until they fit. If not even one slot fits, it takes none and returns an error.
 func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
-	h, list := d.Networks, k.stagesOf(d, network)
+	networks, list := d.Networks, k.stagesOf(d, network)
 	if len(list) == 0 {
 		return nil, fmt.Errorf("device %d: network %s has no stage there", d.Index, k.core.Tables.Networks[network].Name)
 	}
@@ -118,8 +122,8 @@ func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 				returnSlots(out)
 				return nil, fmt.Errorf("device %d: its shared memory has no room for slots of %d bytes", d.Index, s.Layout.Stride)
 			}
-			if base, ok := h.Arena.takeExtent(s.Layout.Stride * int64(n)); ok {
-				s.Layout.Base, s.Layout.Slots, s.Pool, s.arena = base, n, worker.NewSlotPool(n), h.Arena
+			if base, ok := networks.Arena.takeExtent(s.Layout.Stride * int64(n)); ok {
+				s.Layout.Base, s.Layout.Slots, s.Pool, s.arena = base, n, worker.NewSlotPool(n), networks.Arena
 				break
 			}
 		}
@@ -128,7 +132,7 @@ func (k slotCutter) cutSlots(d *Device, network int32) ([]*stageSlots, error) {
 	return out, nil
 }
 
-// returnSlots returns slots to the arena that they were cut from, once nobody reads them.
+// returnSlots gives slots back to the arena that they were cut from, each once nobody reads it any more.
 func returnSlots(list []*stageSlots) {
 	for _, s := range list {
 		s.isRetired = true
@@ -136,7 +140,8 @@ func returnSlots(list []*stageSlots) {
 	}
 }
 
-// swapCommand returns the worker's command for an order.
+// swapCommand returns the command to a worker that carries out an order to load or unload a network, with the
+// slots of its stages.
 func (k slotCutter) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlots) worker.Swap {
 	q := worker.Swap{ID: id, ToDevice: o.Load, Bytes: k.core.Tables.Networks[o.Network].Bytes}
 	for _, s := range slots {
@@ -145,19 +150,19 @@ func (k slotCutter) swapCommand(o *turn.LoadOrder, id uint64, slots []*stageSlot
 	return q
 }
 
-// cutResidentSlots cuts the slots of the networks that a device holds at the start, and returns the commands that load
-// them.
+// cutResidentSlots takes memory for the networks that a device holds at the start, and returns the commands that
+// load them. Slots from an earlier start that failed are returned first.
 func (k slotCutter) cutResidentSlots(d *Device) ([]worker.Swap, error) {
-	h := d.Networks
-	returnSlots(h.newSlots)
-	h.newSlots = nil
+	networks := d.Networks
+	returnSlots(networks.newSlots)
+	networks.newSlots = nil
 	var list []worker.Swap
 	for _, n := range k.residentNetworks(d) {
 		slots, err := k.cutSlots(d, n)
 		if err != nil {
 			return nil, err
 		}
-		h.newSlots = append(h.newSlots, slots...)
+		networks.newSlots = append(networks.newSlots, slots...)
 		list = append(list, k.swapCommand(&turn.LoadOrder{Network: n, Load: true}, 0, slots))
 	}
 	return list, nil
@@ -171,36 +176,37 @@ func (k slotCutter) residentNetworks(d *Device) []int32 {
 	return nil
 }
 
-// markResidentsLoaded records that these networks are loaded.
+// markResidentsLoaded records that the networks that a device holds at the start are loaded, after its worker has
+// started.
 func (k slotCutter) markResidentsLoaded(d *Device) {
-	h := d.Networks
-	for _, s := range h.newSlots {
+	networks := d.Networks
+	for _, s := range networks.newSlots {
 		d.Slots[s.Layout.ID] = s
 	}
-	h.newSlots = nil
+	networks.newSlots = nil
 	for _, n := range k.residentNetworks(d) {
-		h.Loaded[n] = true
+		networks.Loaded[n] = true
 	}
 }
 
-// forgetNetworks forgets what a lost device held.
+// forgetNetworks forgets the loaded networks, slots and orders of a device whose worker was lost.
 func (d *Device) forgetNetworks() {
-	h := d.Networks
+	networks := d.Networks
 	for i, s := range d.Slots {
 		if s != nil {
 			returnSlots([]*stageSlots{s})
 			d.Slots[i] = nil
 		}
 	}
-	returnSlots(h.newSlots)
-	clear(h.Loaded)
-	h.waitingOrders, h.IsLoading, h.newSlots, h.endedLoads = h.waitingOrders[:0], false, nil, h.endedLoads[:0]
+	returnSlots(networks.newSlots)
+	clear(networks.Loaded)
+	networks.waitingOrders, networks.IsLoading, networks.newSlots, networks.endedLoads = networks.waitingOrders[:0], false, nil, networks.endedLoads[:0]
 }
 
 // takeOrder takes an order for a device on which networks come and go. A load cancels a waiting unload of the same
 // network, and an unload a waiting load.
 func (w orderRunner) takeOrder(d *Device, o turn.LoadOrder) {
-	h := d.Networks
+	networks := d.Networks
 	if d.Process == nil { // what it then holds follows from its start
 		return
 	}
@@ -210,20 +216,20 @@ func (w orderRunner) takeOrder(d *Device, o turn.LoadOrder) {
 	}
 
 	// An order for the same network waits.
-	if i := slices.IndexFunc(h.waitingOrders, o.IsSame); i >= 0 {
-		waiting := h.waitingOrders[i]
+	if i := slices.IndexFunc(networks.waitingOrders, o.IsSame); i >= 0 {
+		waiting := networks.waitingOrders[i]
 		if waiting.Load == o.Load { // it is under way already
 			return
 		}
-		h.waitingOrders = slices.Delete(h.waitingOrders, i, i+1)
+		networks.waitingOrders = slices.Delete(networks.waitingOrders, i, i+1)
 		w.answerOrder(&o, 0)
 		return
 	}
 
 	// Nothing has to be done if the network is, or will be, as ordered.
-	willBeLoaded := h.Loaded[o.Network]
-	if h.IsLoading && o.IsSame(h.CurrentOrder) {
-		if willBeLoaded = h.CurrentOrder.Load; willBeLoaded == o.Load {
+	willBeLoaded := networks.Loaded[o.Network]
+	if networks.IsLoading && o.IsSame(networks.CurrentOrder) {
+		if willBeLoaded = networks.CurrentOrder.Load; willBeLoaded == o.Load {
 			return
 		}
 	} else if willBeLoaded == o.Load {
@@ -231,7 +237,7 @@ func (w orderRunner) takeOrder(d *Device, o turn.LoadOrder) {
 		return
 	}
 	o.OrderedAt = w.core.LastEventTime()
-	h.waitingOrders = append(h.waitingOrders, o)
+	networks.waitingOrders = append(networks.waitingOrders, o)
 	w.sendNextOrder(d)
 }
 
@@ -241,37 +247,38 @@ func (w orderRunner) answerOrder(o *turn.LoadOrder, reason policy.ReturnReason) 
 	w.core.TellLoaded(o, now, now, reason)
 }
 
-// sendNextOrder sends the worker the first waiting order, unless it carries out another one, or batches still run the
-// network that is to be unloaded.
+// sendNextOrder sends the worker the first waiting order to load or unload a network. It waits while the worker
+// carries out another order, or while batches still run the network that is to be unloaded. A load for which there
+// is no shared memory is refused at once.
 func (w orderRunner) sendNextOrder(d *Device) {
-	h := d.Networks
-	for d.Process != nil && !h.IsLoading && len(h.waitingOrders) > 0 {
-		o := h.waitingOrders[0]
+	networks := d.Networks
+	for d.Process != nil && !networks.IsLoading && len(networks.waitingOrders) > 0 {
+		o := networks.waitingOrders[0]
 		if !o.Load && (w.useNetwork(d.InFlight, o.Network) || w.useNetwork(d.queue, o.Network)) {
 			return
 		}
-		h.waitingOrders = h.waitingOrders[:copy(h.waitingOrders, h.waitingOrders[1:])]
+		networks.waitingOrders = networks.waitingOrders[:copy(networks.waitingOrders, networks.waitingOrders[1:])]
 		if o.Load {
 			slots, err := slotCutterOf(w.Supervisor).cutSlots(d, o.Network)
 			if err != nil {
-				h.refusedLoads++
+				networks.refusedLoads++
 				w.core.Options.Log.Warn("network not loaded", "device", d.Index, "network", w.core.Tables.Networks[o.Network].Name, "error", err)
 				w.answerOrder(&o, policy.ReturnFull)
 				continue
 			}
-			h.newSlots = slots
+			networks.newSlots = slots
 		} else {
-			h.Loaded[o.Network] = false
+			networks.Loaded[o.Network] = false
 			for _, st := range slotCutterOf(w.Supervisor).stagesOf(d, o.Network) {
 				if s := d.Slots[st]; s != nil {
-					h.newSlots, d.Slots[st] = append(h.newSlots, s), nil
+					networks.newSlots, d.Slots[st] = append(networks.newSlots, s), nil
 				}
 			}
 		}
-		h.lastID++
-		h.IsLoading, h.CurrentOrder, h.orderStartedAt = true, o, w.core.Now()
+		networks.lastID++
+		networks.IsLoading, networks.CurrentOrder, networks.orderStartedAt = true, o, w.core.Now()
 		// If the send fails, the worker is gone, which postResults reports.
-		_ = d.Process.SendSwap(slotCutterOf(w.Supervisor).swapCommand(&o, h.lastID, h.newSlots))
+		_ = d.Process.SendSwap(slotCutterOf(w.Supervisor).swapCommand(&o, networks.lastID, networks.newSlots))
 	}
 }
 
@@ -290,16 +297,17 @@ func (w orderRunner) lacksNetwork(d *Device, stage int32) bool {
 	return d.Networks != nil && d.Process != nil && !d.Networks.Loaded[w.networkOf(stage)]
 }
 
-// handleSwapResult handles a worker's answer to an order.
+// handleSwapResult handles a worker's answer to an order to load or unload a network: it takes the network into
+// use or gives its memory back, tells the policy, and sends the next order.
 func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
-	h := d.Networks
-	if h == nil || !h.IsLoading || n.Id != h.lastID {
+	networks := d.Networks
+	if networks == nil || !networks.IsLoading || n.Id != networks.lastID {
 		w.core.Options.Log.Error("worker answered an order that it was not given", "device", d.Index, "order", n.Id)
 		d.Process.Kill()
 		return
 	}
-	o, slots, start, end := h.CurrentOrder, h.newSlots, w.core.OnCoreClock(n.Start), w.core.OnCoreClock(n.End)
-	h.IsLoading, h.newSlots = false, nil
+	o, slots, start, end := networks.CurrentOrder, networks.newSlots, w.core.OnCoreClock(n.Start), w.core.OnCoreClock(n.End)
+	networks.IsLoading, networks.newSlots = false, nil
 
 	// Take the slots into use, or return them.
 	reason := policy.ReturnReason(0)
@@ -314,15 +322,15 @@ func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
 		for _, s := range slots {
 			d.Slots[s.Layout.ID] = s
 		}
-		h.Loaded[o.Network] = true
-		h.Loads++
-		h.loadTime += end - start
-		h.endedLoads = append(h.endedLoads, extent{int64(start), int64(end)})
+		networks.Loaded[o.Network] = true
+		networks.Loads++
+		networks.loadTime += end - start
+		networks.endedLoads = append(networks.endedLoads, extent{int64(start), int64(end)})
 		d.stats.Loads.Inc()
-		h.recordLoad(w.core, &o)
+		networks.recordLoad(w.core, &o)
 	default:
 		returnSlots(slots)
-		h.refusedLoads++
+		networks.refusedLoads++
 		if reason = policy.ReturnFailed; code == worker.NoMemory {
 			reason = policy.ReturnFull
 		}
@@ -334,7 +342,8 @@ func (w orderRunner) handleSwapResult(d *Device, n *turn.BackendEvent) {
 	w.sendNextOrder(d)
 }
 
-// addOverlap counts the time of a run during which the device also loaded.
+// addOverlap adds to the device's statistics how much of a run's time, from start to end, it also loaded networks.
+// Loads that ended before the run's end cannot overlap later runs and are forgotten.
 func (h *deviceNetworks) addOverlap(start, end time.Duration) {
 	overlap := func(from, to int64) {
 		h.loadTimeBesideBatches += time.Duration(max(0, min(int64(end), to)-max(int64(start), from)))
@@ -352,15 +361,16 @@ func (h *deviceNetworks) addOverlap(start, end time.Duration) {
 	}
 }
 
-// isLoadOverdue returns true if a load takes so long that the worker is assumed to hang.
+// isLoadOverdue returns whether a device's load takes so long that its worker is assumed to hang: several times as
+// long as planned, and at least LoadTimeout.
 func (w orderRunner) isLoadOverdue(d *Device, now time.Duration) bool {
-	h := d.Networks
-	if h == nil || !h.IsLoading {
+	networks := d.Networks
+	if networks == nil || !networks.IsLoading {
 		return false
 	}
 	planned := time.Duration(0)
-	if l := w.core.Tables.Networks[h.CurrentOrder.Network].LoadTimes; l != nil {
+	if l := w.core.Tables.Networks[networks.CurrentOrder.Network].LoadTimes; l != nil {
 		planned = l[w.core.Tables.Devices[d.Index].Kind][1]
 	}
-	return now-h.orderStartedAt > max(turn.HangFactor*planned, w.core.Options.LoadTimeout)
+	return now-networks.orderStartedAt > max(turn.HangFactor*planned, w.core.Options.LoadTimeout)
 }

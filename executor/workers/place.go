@@ -34,7 +34,9 @@ type cpuSets struct {
 	nextIndex  map[string]int // by kind; "" is the common list
 }
 
-// takeCPUs returns the CPUs of a device. If the kind is no CPU, it returns none.
+// takeCPUs returns the CPUs and number of threads for a device of a kind: the next ones of the list that the
+// options give for the kind, or of the CPUs common to all workers. For a GPU it returns none. gpu is the device's
+// number, for errors.
 func (s *cpuSets) takeCPUs(kind string, gpu int32) (cpus []int, threads int, err error) {
 	place, hasPlace := s.options.CPUPlaces[kind]
 	n, hasCount := formats.CPUThreads(kind)
@@ -97,7 +99,8 @@ func isRemote(t *policy.Tables, device int, o *Options) bool {
 	return int(t.KindCounts[d.Kind]-d.GPU) <= o.Remote[t.Kinds[d.Kind]]
 }
 
-// checkRemote returns an error for remote devices that the plan does not have.
+// checkRemote returns an error if the options name devices on other hosts that the plan does not have, or no
+// address where their workers can join.
 func checkRemote(t *policy.Tables, o *Options) error {
 	for _, kind := range slices.Sorted(maps.Keys(o.Remote)) {
 		k := slices.Index(t.Kinds, kind)
@@ -113,7 +116,8 @@ func checkRemote(t *policy.Tables, o *Options) error {
 	return nil
 }
 
-// placeDevices maps those devices of the plan for which isOurs is true to this machine.
+// placeDevices returns for each device of the plan where on this machine its worker runs. Devices on other hosts,
+// those that are not ours, and all devices of the engine replay get no CPUs.
 func placeDevices(t *policy.Tables, o *Options, replay bool, isOurs []bool) ([]worker.Device, error) {
 	if err := checkRemote(t, o); err != nil {
 		return nil, err
@@ -205,7 +209,7 @@ func planStages(plan *formats.Plan, t *policy.Tables, o *turn.Options, isOurs []
 	return out, nil
 }
 
-// hasWorkers returns true if workers, and no other backend, execute a stage.
+// hasWorkers returns whether worker processes execute a stage of the plan, and no other backend does.
 func hasWorkers(t *policy.Tables, stage int, isOurs []bool) bool {
 	if stage >= len(t.Stages) {
 		return true
@@ -214,8 +218,8 @@ func hasWorkers(t *policy.Tables, stage int, isOurs []bool) bool {
 	return len(devices) == 0 || isOurs[devices[0]]
 }
 
-// inputValues returns the plan's values of a model's inputs: of those that requests do not bring, and those with which
-// the others are warmed up.
+// inputValues returns the values that the plan has for a model's inputs, by name: constants, which requests do not
+// bring, and values to warm up the other inputs with.
 func inputValues(m *formats.Deployed) map[string]graph.Literal {
 	out := map[string]graph.Literal{}
 	for _, t := range slices.Concat(m.Constants, m.Inputs) {
@@ -226,8 +230,8 @@ func inputValues(m *formats.Deployed) map[string]graph.Literal {
 	return out
 }
 
-// replayTensors returns a stage's boundary for an engine without models: the tensors of the model, or at a cut the bytes
-// that the plan counts.
+// replayTensors returns the outputs or inputs of a stage for the engine replay, which has no models: those of the
+// model, or at a cut between stages one tensor of the bytes that the plan counts.
 func replayTensors(modelTensors []engine.Spec, cut *formats.Cut) []engine.Spec {
 	if cut == nil {
 		return modelTensors
@@ -244,8 +248,8 @@ var datatypes = map[string]engine.DType{
 	"INT8": engine.I8, "UINT64": engine.U64, "UINT32": engine.U32, "UINT16": engine.U16, "UINT8": engine.U8, "BOOL": engine.Bool,
 }
 
-// hasNoBatchAxis returns true if every run of a model is one request with inputs of exactly the declared shapes, because
-// none of its dimensions is the batch.
+// hasNoBatchAxis returns whether a model's inputs all have fixed shapes, without a dimension for the batch. Such a
+// model runs one request at a time, with exactly the declared shapes.
 func hasNoBatchAxis(m *formats.Deployed) bool {
 	for _, t := range m.Inputs {
 		if len(t.Shape) == 0 || t.Shape[0] < 1 {
@@ -260,8 +264,9 @@ func hasNoBatchAxis(m *formats.Deployed) bool {
 	return len(m.Inputs) > 0
 }
 
-// TensorSpecs returns a plan's tensors in the form of the engine. A plan without tensors (its models were imported) is
-// replayed with one float per sample.
+// TensorSpecs returns a plan's tensors in the form of the engine. runsWhole says that the model has no dimension
+// for the batch; otherwise the first one is it. A plan without tensors, whose models were imported, is replayed
+// with one float per sample. direction is input or output, for names and errors.
 func TensorSpecs(tensors []formats.TensorInfo, runsWhole bool, direction string) ([]engine.Spec, error) {
 	if len(tensors) == 0 {
 		return []engine.Spec{{Name: direction, Type: engine.F32, Shape: []int64{engine.BatchDim, 1}}}, nil
@@ -289,7 +294,8 @@ func TensorSpecs(tensors []formats.TensorInfo, runsWhole bool, direction string)
 	return out, nil
 }
 
-// findOperators finds the libraries of custom operators that a plan's models need.
+// findOperators returns the libraries of custom operators that a plan's models need, each with the path where it
+// was found. The engine replay needs none.
 func findOperators(plan *formats.Plan, o *turn.Options) ([]modelfile.OperatorLibrary, error) {
 	if o.Engine == "replay" {
 		return nil, nil
@@ -308,7 +314,8 @@ func findOperators(plan *formats.Plan, o *turn.Options) ([]modelfile.OperatorLib
 	return out, nil
 }
 
-// findModel finds a model's file by its name, or else by its hash.
+// findModel returns the path of a model's file in dir: the one with its name, or else one with the hash that the
+// plan has.
 func findModel(dir string, m *formats.Deployed) (string, error) {
 	name := m.Model
 	if m.Bucket != nil {

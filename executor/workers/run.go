@@ -14,7 +14,7 @@ type batchRun struct {
 	inputTier transferTier // tier by which that tensor comes
 }
 
-// batchRunOf returns the state of a batch, and creates it on the first call.
+// batchRunOf returns what the workers' backend keeps about a batch, which it creates on the first call.
 func batchRunOf(b *turn.Batch) *batchRun {
 	c, _ := b.BackendState.(*batchRun)
 	if c == nil {
@@ -30,7 +30,7 @@ type slotRef struct {
 	slot int32
 }
 
-// release releases the slot.
+// release gives the slot back to its pool, if there is one.
 func (s *slotRef) release() {
 	if s.pool != nil {
 		s.pool.Pool.Give(s.slot)

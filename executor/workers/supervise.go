@@ -90,8 +90,8 @@ func (k *supervisor) startProcess(ctx context.Context, d *Device, cfg worker.Con
 	return worker.Start(ctx, cfg)
 }
 
-// startWorkers starts all workers in parallel, divides their shared memory and prepares every stage. If it fails,
-// killAll and unmapMemory end what is left.
+// startWorkers starts all workers in parallel, divides their shared memory, and makes every stage ready to run.
+// After an error the caller ends what is left with killAll and unmapMemory.
 func (k *supervisor) startWorkers(ctx context.Context) error {
 	// Start the processes, which load their models.
 	n := len(k.ownDevices)
@@ -159,7 +159,8 @@ func (k *supervisor) createSegment(d *Device, p *worker.Process) (err error) {
 	return err
 }
 
-// divideSegment divides a device's segment among the stages that it has loaded, and returns the segment's size.
+// divideSegment decides which slots of a device's shared memory belong to which of the stages that its worker has
+// loaded, and returns the bytes of memory needed.
 func (k *supervisor) divideSegment(d *Device, loaded []worker.LoadedStage) int64 {
 	d.Slots, d.loadedStages = make([]*stageSlots, len(k.stages)), make([]*worker.LoadedStage, len(k.stages))
 	var stride, widest int64
@@ -189,7 +190,8 @@ func (k *supervisor) divideSegment(d *Device, loaded []worker.LoadedStage) int64
 	return max(base, page)
 }
 
-// setModelTensors sets the models' tensors from what the workers have loaded, and checks that stages fit together.
+// setModelTensors sets the inputs and outputs of models to what the workers have loaded, and returns an error if a
+// stage does not fit the one before. Stages of a model have consecutive indexes.
 func (k *supervisor) setModelTensors() error {
 	for i := range k.stages {
 		st := &k.stages[i]
@@ -244,8 +246,8 @@ func sameSpecs(outputs, inputs []engine.Spec) error {
 	return nil
 }
 
-// prepare gives a worker the memory that it writes and reads, and warms it up. `first` has the networks that it holds at
-// the start, if networks come and go.
+// prepare gives a worker the shared memory that it writes and that of the stages before it, and warms it up, or
+// makes it load the networks of `first` if networks come and go on its device.
 func (k *supervisor) prepare(ctx context.Context, d *Device, p *worker.Process, first []worker.Swap) error {
 	ctx, cancel := context.WithTimeout(ctx, k.options.StartTimeout)
 	defer cancel()
@@ -271,7 +273,8 @@ func (k *supervisor) prepare(ctx context.Context, d *Device, p *worker.Process, 
 	return nil
 }
 
-// sourceDevices returns the other devices whose outputs a device reads.
+// sourceDevices returns the other devices whose stages' outputs the stages of a device read, and whose memory its
+// worker has to map.
 func (k *supervisor) sourceDevices(dev int32) []int32 {
 	var out []int32
 	isListed := map[int32]bool{dev: true}
@@ -289,7 +292,7 @@ func (k *supervisor) sourceDevices(dev int32) []int32 {
 	return out
 }
 
-// superviseAll supervises all workers.
+// superviseAll starts a goroutine for each worker that supervises it, once all workers run.
 func (k *supervisor) superviseAll() {
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	for i, d := range k.ownDevices {
@@ -298,7 +301,7 @@ func (k *supervisor) superviseAll() {
 	}
 }
 
-// killAll ends all workers at once.
+// killAll kills all workers and waits for their end, if the start has failed.
 func (k *supervisor) killAll() {
 	for _, d := range k.ownDevices {
 		if d.Process != nil {
@@ -318,7 +321,9 @@ func (k *supervisor) unmapMemory() {
 	k.cache.Close()
 }
 
-// supervise posts a worker's results, and starts the worker again when it ends, until the supervisor's context ends.
+// supervise posts the results of a device's worker to the core, and starts the worker again when it ends, until
+// the supervisor's context ends. It runs in a goroutine per device. The pause before a restart grows from failure
+// to failure.
 func (k *supervisor) supervise(d *Device, cfg worker.Config, p *worker.Process, generation int32) {
 	defer k.wg.Done()
 	pause := time.Duration(0)
@@ -363,7 +368,8 @@ func (k *supervisor) supervise(d *Device, cfg worker.Config, p *worker.Process, 
 	}
 }
 
-// restartWorker starts a worker in place of a lost one.
+// restartWorker starts a new worker in place of a lost one, with the same networks that the device had at the
+// first start.
 func (k *supervisor) restartWorker(d *Device, cfg worker.Config) (*worker.Process, error) {
 	p, err := k.startProcess(k.ctx, d, cfg)
 	if err != nil {
@@ -384,7 +390,7 @@ func (k *supervisor) restartWorker(d *Device, cfg worker.Config) (*worker.Proces
 	return p, nil
 }
 
-// postResults posts a worker's results until the worker is gone.
+// postResults posts the results of runs and swaps from a worker to the core, until the worker is gone.
 func (k *supervisor) postResults(dev int32, gen int32, p *worker.Process) {
 	var results []worker.Result
 	var events []turn.BackendEvent
@@ -415,7 +421,7 @@ func resultEvent(r *worker.Result, dev, gen int32) turn.BackendEvent {
 	return turn.BackendEvent{Kind: eventResult, Device: dev, Generation: gen, Id: r.ID, Start: r.Start, End: r.End, Cpu: r.CPU, Total: r.Total, Code: uint32(r.Code), Text: r.Text}
 }
 
-// sleep sleeps. It returns false if the context has ended.
+// sleep waits for d. It returns false as soon as the context ends.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

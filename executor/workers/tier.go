@@ -17,7 +17,8 @@ type transferTier interface {
 // tiers are all tiers, the best first. The last one reaches every device.
 var tiers = []transferTier{gpuMemory{}, sharedMemory{}}
 
-// tierBetween returns the best tier from a device to another.
+// tierBetween returns the best way for a tensor from one device to another. Tiers are sorted from the best; the
+// last always works.
 func tierBetween(from, to *Device) transferTier {
 	for _, t := range tiers {
 		if t.canReach(from, to) {

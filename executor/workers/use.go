@@ -9,7 +9,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// countRun counts a run that has ended, whether or not anybody waits for it.
+// countRun adds a run that has ended to the device's statistics, also if its batch was aborted. begin and end are
+// its times on the core's clock.
 func (d *Device) countRun(c *turn.Core, r *stageRun, n *turn.BackendEvent, begin, end time.Duration) {
 	d.BusyTime += end - begin
 	cpuTime := n.Total - d.cpuTotal
@@ -29,8 +30,8 @@ func (d *Device) countRun(c *turn.Core, r *stageRun, n *turn.BackendEvent, begin
 	}
 }
 
-// recordLoad records a load that the policy is told of now. It began when it was ordered and the load before it was
-// over: evicting other networks is a part of it.
+// recordLoad records how long a load took until the policy is told of it now. It began when it was ordered or, if
+// later, when the load before it was over, so that it includes evicting other networks.
 func (h *deviceNetworks) recordLoad(c *turn.Core, o *turn.LoadOrder) {
 	now := c.Now()
 	if begin := max(o.OrderedAt, h.lastLoadEnd); c.Stats.Recorder != nil {
@@ -39,7 +40,8 @@ func (h *deviceNetworks) recordLoad(c *turn.Core, o *turn.LoadOrder) {
 	h.lastLoadEnd = now
 }
 
-// recordTransfer records a tensor that the next stage takes over, by tier.
+// recordTransfer counts a tensor of so many bytes that passed from one stage's device to the next, and its
+// duration, by the way that it took: a stream between hosts, memory of the GPU, pinned or plain shared memory.
 func recordTransfer(c *turn.Core, bytes int64, from, to *Device, usedTier transferTier, duration time.Duration) {
 	s := c.Stats
 	t, m := &s.Shm, &s.Metrics.Shm
@@ -60,7 +62,8 @@ func recordTransfer(c *turn.Core, bytes int64, from, to *Device, usedTier transf
 	m.Bytes.Add(float64(bytes))
 }
 
-// Report adds up the use of devices by kind. A share of 1/v counts as 1/v.
+// Report adds to a report how the devices were used in the elapsed time, by device kind: running, loading, both,
+// and idle. A share of 1/v of a GPU counts as 1/v.
 func (w *WorkerBackend) Report(r *formats.Report, elapsed time.Duration) {
 	out := make([]formats.DeviceReport, len(w.core.Tables.Kinds))
 	weight := make([]float64, len(out))

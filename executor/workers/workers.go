@@ -33,7 +33,8 @@ const (
 	eventSwapped
 )
 
-// Backend returns the backend of the devices for which isOurs is true.
+// Backend returns the backend that runs worker processes for the devices for which isOurs is true. No process
+// starts yet.
 func (o *Options) Backend(c *turn.Core, isOurs []bool) (turn.Backend, error) {
 	w := &WorkerBackend{core: c, Devices: make([]*Device, len(c.Tables.Devices))}
 	w.Supervisor = &supervisor{cache: worker.NewCache(o.CacheBytes), core: c, options: o, devices: w.Devices}
@@ -70,7 +71,7 @@ func (o *Options) Backend(c *turn.Core, isOurs []bool) (turn.Backend, error) {
 // Start starts the processes, which load their models and share memory.
 func (w *WorkerBackend) Start(ctx context.Context) error { return w.Supervisor.startWorkers(ctx) }
 
-// LoopStarted starts the helpers and the supervision.
+// LoopStarted starts the copy helpers and the supervision of the workers, when the core's loop begins.
 func (w *WorkerBackend) LoopStarted() {
 	w.copiers = newCopiers(helperCount())
 	for _, d := range w.OwnDevices {
@@ -171,7 +172,7 @@ func (w *WorkerBackend) handleResult(d *Device, n *turn.BackendEvent) {
 	c.FinishHop(b, d.Index, start, end)
 }
 
-// handleLost handles the loss of a device's worker, and of its runs.
+// handleLost handles the loss of a device's worker: it tells the policy, and the batches of its runs fail.
 func (w *WorkerBackend) handleLost(d *Device) {
 	d.Process = nil
 	w.setUp(d, false)
@@ -190,7 +191,7 @@ func (w *WorkerBackend) handleLost(d *Device) {
 	}
 }
 
-// AbortBatch forgets a batch: its result, or its run in the queue, is ignored.
+// AbortBatch forgets a batch that the policy has given up: its result, or its run in the queue, will be ignored.
 func (w *WorkerBackend) AbortBatch(b *turn.Batch) {
 	state := batchRunOf(b)
 	if state.run != nil {
@@ -203,9 +204,9 @@ func (w *WorkerBackend) AbortBatch(b *turn.Batch) {
 // EvictBatch does nothing: workers have no instances that a batch could leave.
 func (w *WorkerBackend) EvictBatch(*turn.Batch, bool) { w.core.Stats.IgnoredActions++ }
 
-// LoadNetwork carries out a load or unload. If the plan gives a device no memory size, its worker holds what is placed
-// there from its start to its end, including networks that the policy counts as not loaded at first. Then orders are
-// answered at once: they are refused unless they ask for what is the case.
+// LoadNetwork carries out the policy's order to load or unload a network on a device. A device without a memory
+// size in the plan holds everything that is placed there for good, including networks that the policy counts as
+// not loaded at first. There, an order is answered at once: it is refused unless it asks for what is the case.
 func (w *WorkerBackend) LoadNetwork(o turn.LoadOrder) {
 	if d := w.Devices[o.Device]; d.Networks != nil {
 		orderRunnerOf(w).takeOrder(d, o)
@@ -226,7 +227,7 @@ func (w *WorkerBackend) PlaceInputs(task, device, ticket int32) {
 	w.core.TellPlaced(task, device, ticket, now, now)
 }
 
-// Close ends the processes.
+// Close ends all worker processes and unmaps their memory.
 func (w *WorkerBackend) Close(ctx context.Context) {
 	if w.Supervisor.cancel == nil { // supervision has not begun
 		w.Supervisor.killAll()
@@ -264,7 +265,8 @@ type cpuPulse struct {
 // minActivePart is the reciprocal of the share of CPU time from which on a process counts as active.
 const minActivePart = 50
 
-// check measures the CPU time, at most once every turn.WatchInterval.
+// check notes whether a worker has used CPU time since the last look, which shows that it is alive. It looks at
+// most once every turn.WatchInterval.
 func (p *cpuPulse) check(now time.Duration, proc *worker.Process) {
 	if now < p.checkedAt+turn.WatchInterval {
 		return
@@ -276,8 +278,9 @@ func (p *cpuPulse) check(now time.Duration, proc *worker.Process) {
 	p.checkedAt, p.cpuTime = now, cpuTime
 }
 
-// Watch kills workers that hang. Requests that have waited for one until an SLO past their deadline are answered
-// earlier.
+// Watch kills workers that hang in a run or a load, and answers requests that have waited for one until an SLO
+// past their deadline. It is called in regular intervals; `paused` is time in which the core's loop stood still,
+// which does not count.
 func (w *WorkerBackend) Watch(now, paused time.Duration) {
 	for _, d := range w.OwnDevices {
 		if d.Process == nil {
@@ -324,8 +327,8 @@ func (w *WorkerBackend) Watch(now, paused time.Duration) {
 	}
 }
 
-// answerOverdue answers the requests of runs that have waited too long for a worker whose run has taken `elapsed`. A run
-// that lasts no longer than an SLO may be about to end.
+// answerOverdue refuses the requests of runs that have waited too long for a worker whose current run has lasted
+// for `elapsed`. A run that has lasted no longer than a request's SLO may be about to end.
 func (w *WorkerBackend) answerOverdue(runs []*stageRun, now, elapsed time.Duration) {
 	for _, r := range runs {
 		if r.Batch == nil {

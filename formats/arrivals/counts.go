@@ -55,19 +55,20 @@ type Counts struct {
 	column   int
 	timeCol  int
 	timeUnit time.Duration
-	rate     bool
+	isRate   bool
 
-	base           time.Duration // time of the first row
-	rows           int64
-	start          time.Duration // the start of the current interval
-	offsets        []float64     // ends of its gaps, as shares of the interval
-	nextInInterval int
-	total          float64 // expected arrivals so far
-	emittedTime    float64 // arrivals so far
-	err            error
+	base            time.Duration // time of the first row
+	rows            int64
+	start           time.Duration // the start of the current interval
+	offsets         []float64     // ends of its gaps, as shares of the interval
+	nextInInterval  int
+	total           float64 // expected arrivals so far
+	emittedRequests float64 // arrivals so far
+	err             error
 }
 
-// OpenCounts opens a file of counts, plain or gzip.
+// OpenCounts opens a CSV file, plain or gzip, with counts of requests per interval, and returns a source that
+// spreads them over the intervals.
 func OpenCounts(path string, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
 	f, err := open(path)
 	if err != nil {
@@ -86,6 +87,9 @@ var timeColumns = map[string]time.Duration{"second": time.Second, "t_s": time.Se
 // otherColumns are known columns that hold neither counts nor a usable time.
 var otherColumns = []string{"day", "client", "active_clients", "rate_weighted_interarrival_cv", "interarrival_cv"}
 
+// newCounts reads the header of a file with counts of requests per interval, and returns the source that spreads
+// them over the intervals. The time between arrivals is exponential or, for another coefficient of variation CV,
+// gamma. A CV or scale of 0 stands for 1.
 func newCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, error) {
 	switch {
 	case opt.Interval <= 0:
@@ -109,6 +113,8 @@ func newCounts(f *csvfile.File, rng *rand.Rand, opt CountsOptions) (*Counts, err
 	return c, c.columns()
 }
 
+// columns finds the columns of times and of counts by the names in the header. It fails if several columns could
+// be the counts and the options name none of them.
 func (c *Counts) columns() error {
 	var candidates []string
 	for i, name := range c.table.Header {
@@ -132,12 +138,13 @@ func (c *Counts) columns() error {
 		}
 		name = candidates[0]
 	}
+	// Take the column, and check that its unit is the options' interval.
 	c.column = slices.Index(c.table.Header, name)
 	if c.column < 0 {
 		return &document.Error{File: c.table.Name, Line: 1, Column: 1, Found: fmt.Sprintf("no column %q", name), Expected: "one of " + strings.Join(c.table.Header, ", "),
 			Hint: document.DidYouMean(name, c.table.Header)}
 	}
-	c.rate = strings.HasSuffix(name, "_rps")
+	c.isRate = strings.HasSuffix(name, "_rps")
 	for unit, d := range map[string]time.Duration{"requests_per_second": time.Second, "requests_per_minute": time.Minute} {
 		if name == unit && c.opt.Interval != d {
 			return &document.Error{File: c.table.Name, Line: 1, Column: 1, Path: name, Found: "an interval of " + c.opt.Interval.String(), Expected: d.String(), Hint: "the name of the column tells the interval"}
@@ -157,7 +164,7 @@ func (c *Counts) Err() error {
 	return c.err
 }
 
-// Peek returns the next arrival.
+// Peek sets r to the next arrival, and returns false at the end or after an error.
 func (c *Counts) Peek(r *Request) bool {
 	for c.nextInInterval >= len(c.offsets) {
 		if c.err != nil || !c.interval() {
@@ -181,7 +188,8 @@ const maxPerInterval = 10_000_000
 // maxTime bounds the time that a trace may span: a century.
 const maxTime = 100 * 365 * 24 * time.Hour
 
-// interval draws the arrivals of the next row.
+// interval reads the next row and draws the arrivals in its interval. Fractions of requests add up from row to
+// row. It returns false at the end or after an error.
 func (c *Counts) interval() bool {
 	if err := c.table.Next(); err != nil {
 		c.err = err
@@ -194,26 +202,29 @@ func (c *Counts) interval() bool {
 		return false
 	}
 	c.start = start
-	v, err := strconv.ParseFloat(c.table.Row[c.column], 64)
-	if err != nil || !(v >= 0) || math.IsInf(v, 0) {
+	count, err := strconv.ParseFloat(c.table.Row[c.column], 64)
+	if err != nil || !(count >= 0) || math.IsInf(count, 0) {
 		c.err = c.table.CellError(c.column, "a count of 0 or more")
 		return false
 	}
-	if c.rate {
-		v *= c.opt.Interval.Seconds()
+
+	// Round the running total of requests, and draw as many as are missing in it.
+	if c.isRate {
+		count *= c.opt.Interval.Seconds()
 	}
-	c.total += v * c.opt.Scale
-	n := math.Round(c.total) - c.emittedTime
+	c.total += count * c.opt.Scale
+	n := math.Round(c.total) - c.emittedRequests
 	if n > maxPerInterval {
 		c.err = c.table.CellError(c.column, fmt.Sprintf("at most %d requests per interval, after the scale", maxPerInterval))
 		return false
 	}
-	c.emittedTime += n
+	c.emittedRequests += n
 	c.draw(int(n))
 	return true
 }
 
-// startOf returns when the interval of the row starts, from 0 at the first row.
+// startOf returns when the interval of the current row starts, from 0 at the first row. Without a column of times,
+// rows follow each other without gaps.
 func (c *Counts) startOf() (time.Duration, *document.Error) {
 	if c.timeCol < 0 {
 		if c.start >= maxTime {
@@ -235,6 +246,8 @@ func (c *Counts) startOf() (time.Duration, *document.Error) {
 	return t, nil
 }
 
+// draw sets the offsets of n requests within an interval, as shares of it that rise. They are the sums of n+1
+// random gaps, divided by the total: the last gap ends with the interval.
 func (c *Counts) draw(n int) {
 	c.offsets, c.nextInInterval = slices.Grow(c.offsets[:0], n)[:n], 0
 	sum := 0.0

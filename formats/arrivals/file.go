@@ -6,6 +6,7 @@ import (
 	"inferplan/formats/csvfile"
 )
 
+// open opens a CSV file of arrivals. Its errors say that arrivals were read.
 func open(path string) (*csvfile.File, error) {
 	f, err := csvfile.Open(path)
 	if err != nil {

@@ -21,7 +21,7 @@ type Gaps struct {
 	err         error
 }
 
-// OpenGaps opens a file of gaps, plain or gzip, of one model.
+// OpenGaps opens a file, plain or gzip, with the times between the requests for one model, one a line.
 func OpenGaps(path string, model int32) (*Gaps, error) {
 	f, err := open(path)
 	if err != nil {
@@ -42,7 +42,8 @@ func (g *Gaps) Close() error { return g.file.Close() }
 // Err returns the error that stopped the stream early.
 func (g *Gaps) Err() error { return g.err }
 
-// Peek reads the next gap.
+// Peek sets r to the next request: it reads the gap since the one before, in microseconds, from the next line. It
+// returns false at the end or after an error.
 func (g *Gaps) Peek(r *Request) bool {
 	if g.err != nil {
 		return false

@@ -27,7 +27,8 @@ func WithLengths(s Source, rng *rand.Rand, prompt, output *formats.Lengths) Sour
 	}}
 }
 
-// Lengths draws from a distribution of token counts, limited to 1 and Max. A nil distribution always gives 1.
+// Lengths returns a function that draws from a distribution of token counts, limited to 1 and Max. A nil
+// distribution always gives 1.
 func Lengths(l *formats.Lengths, rng *rand.Rand) func() int32 {
 	if l == nil {
 		return func() int32 { return 1 }
@@ -53,7 +54,7 @@ func Lengths(l *formats.Lengths, rng *rand.Rand) func() int32 {
 	return func() int32 { return clamp(l.Mean) }
 }
 
-// empirical draws from a list of lengths by weight.
+// empirical returns a function that draws from a list of lengths by weight. clamp limits and rounds them.
 func empirical(l *formats.Lengths, rng *rand.Rand, clamp func(float64) int32) func() int32 {
 	sums := make([]float64, len(l.Tokens))
 	sum := 0.0
@@ -74,8 +75,8 @@ func empirical(l *formats.Lengths, rng *rand.Rand, clamp func(float64) int32) fu
 // meanOf is the number of draws over which the mean of a limited distribution is taken.
 const meanOf = 20_000
 
-// MeanLength returns the mean of a distribution of token counts as it is drawn, over a fixed stream of draws if
-// there is no simple form. For a nil distribution it is 1.
+// MeanLength returns the mean of a distribution of token counts as Lengths draws it, over a fixed stream of draws
+// if there is no simple form. For a nil distribution it is 1.
 func MeanLength(l *formats.Lengths) float64 {
 	n, sum := meanOf, 0.0
 	switch {
@@ -97,6 +98,8 @@ func MeanLength(l *formats.Lengths) float64 {
 		}
 		return sum / totalWeight
 	}
+
+	// Draw, if there is no simple form.
 	draw := Lengths(l, seeded.New(1, "mean length"))
 	for range n {
 		sum += float64(draw())

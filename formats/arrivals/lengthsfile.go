@@ -10,7 +10,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// ReadLengths reads the tokens of prompts and answers from a CSV, row by row. Its path is relative to a folder.
+// ReadLengths reads the tokens of prompts and answers from a CSV file, a pair for each row. A relative path is
+// taken from dir.
 func ReadLengths(dir, path string) (rows [][2]int, err error) {
 	name := filepath.FromSlash(path)
 	if !filepath.IsAbs(name) {

@@ -28,12 +28,14 @@ type merge struct {
 	heap    []int32
 }
 
+// Peek sets r to the earliest request left in all sources, and takes it out. It returns false at the end.
 func (m *merge) Peek(r *Request) bool {
 	if len(m.heap) == 0 {
 		return false
 	}
-	i := m.heap[0]
+	i := m.heap[0] // the source whose next request is the earliest
 	*r = m.head[i]
+	// Read that source's next request. A source at its end leaves the heap.
 	if !m.sources[i].Peek(&m.head[i]) {
 		lastIndex := len(m.heap) - 1
 		m.heap[0] = m.heap[lastIndex]
@@ -43,25 +45,28 @@ func (m *merge) Peek(r *Request) bool {
 	return true
 }
 
+// isBefore returns whether the next request of source a comes before that of source b: by time, then by index.
 func (m *merge) isBefore(a, b int32) bool {
 	x, y := m.head[a].ArrivedAt, m.head[b].ArrivedAt
 	return x < y || x == y && a < b
 }
 
+// siftDown restores the heap below position i: it swaps the source there with its earlier child until neither
+// child comes before it.
 func (m *merge) siftDown(i int) {
 	for {
-		c := 2*i + 1
-		if c >= len(m.heap) {
+		child := 2*i + 1
+		if child >= len(m.heap) {
 			return
 		}
-		if c+1 < len(m.heap) && m.isBefore(m.heap[c+1], m.heap[c]) {
-			c++
+		if child+1 < len(m.heap) && m.isBefore(m.heap[child+1], m.heap[child]) {
+			child++
 		}
-		if !m.isBefore(m.heap[c], m.heap[i]) {
+		if !m.isBefore(m.heap[child], m.heap[i]) {
 			return
 		}
-		m.heap[i], m.heap[c] = m.heap[c], m.heap[i]
-		i = c
+		m.heap[i], m.heap[child] = m.heap[child], m.heap[i]
+		i = child
 	}
 }
 
@@ -71,6 +76,7 @@ func (m *merge) Err() error { return m.joinErrors(Err) }
 // Close closes all sources.
 func (m *merge) Close() error { return m.joinErrors(Close) }
 
+// joinErrors returns the errors of all sources joined, or nil if none has one.
 func (m *merge) joinErrors(errOf func(Source) error) (err error) {
 	for _, s := range m.sources {
 		err = errors.Join(err, errOf(s))

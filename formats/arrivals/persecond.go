@@ -29,6 +29,8 @@ func PerSecond(path string) (counts []float64, err error) {
 // maxSeconds bounds the seconds that PerSecond holds: a year.
 const maxSeconds = 366 * 24 * 3600
 
+// readPerSecond reads a CSV file of requests per second, and returns the count of every second from the file's
+// first. Seconds that it leaves out count 0. It fails if the seconds do not rise or are too many.
 func readPerSecond(f *csvfile.File) ([]float64, error) {
 	t, err := csvfile.NewTable(f)
 	if err != nil {
@@ -84,6 +86,7 @@ func readPerSecond(f *csvfile.File) ([]float64, error) {
 		if err != nil || !(n >= 0) || math.IsInf(n, 0) {
 			return nil, t.CellError(count, "a count of 0 or more")
 		}
+		// Fill in the seconds left out before this one, then add its count.
 		out = append(slices.Grow(out, secondIndex+1-len(out)), make([]float64, secondIndex-len(out))...)
 		out = append(out, n)
 	}

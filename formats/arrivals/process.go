@@ -34,7 +34,8 @@ func Gamma(rng *rand.Rand, model int32, rps, cv float64, end time.Duration) Sour
 	return newProcess(model, rps, end, g.Rand)
 }
 
-// Uniform returns evenly spaced arrivals, the first after half a gap.
+// Uniform returns a source of evenly spaced arrivals for a model, rps a second until end, the first after half a
+// gap.
 func Uniform(model int32, rps float64, end time.Duration) Source {
 	p := newProcess(model, rps, end, func() float64 { return 1 }).(*process)
 	p.nextArrival = p.mean / 2
@@ -74,10 +75,13 @@ type process struct {
 	skip        bool // at is the first arrival already
 }
 
+// newProcess returns a random source of requests for a model at rps requests per second until end. gap draws the
+// time between two arrivals in units of the mean. An end of 0 stands for no end; without a positive rate there are
+// no requests.
 func newProcess(model int32, rps float64, end time.Duration, gap func() float64) Source {
 	p := &process{gap: gap, model: model, mean: 1e9 / rps, end: float64(end)}
 	if end <= 0 {
-		p.end = math.MaxInt64 / 2
+		p.end = math.MaxInt64 / 2 // half of the longest time, so that sums do not overflow
 	}
 	if !(rps > 0) {
 		p.end = 0
@@ -85,6 +89,8 @@ func newProcess(model int32, rps float64, end time.Duration, gap func() float64)
 	return p
 }
 
+// Peek sets r to the next request, and returns false at the end of the process. If p.skip is set, the next arrival
+// was drawn already.
 func (p *process) Peek(r *Request) bool {
 	if p.nextArrival >= p.end {
 		return false

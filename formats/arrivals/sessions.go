@@ -35,6 +35,9 @@ type session struct {
 	context int32
 }
 
+// Peek sets r to the next request, as a turn of a session. With probability 1-1/Turns it continues the open
+// session whose user has waited longest since thinking ended; otherwise, or if no session is ready, it starts a
+// new one. Its prompt then repeats a part of the session's context, which all turns so far make up.
 func (w *sessionSource) Peek(r *Request) bool {
 	if !w.Source.Peek(r) {
 		return false
@@ -56,10 +59,13 @@ func (w *sessionSource) Peek(r *Request) bool {
 		w.nextID++
 		s.key = w.nextID
 	}
+	// Add the repeated context to the prompt, and draw when the user is ready for the next turn.
 	r.Session = s.key
 	r.PromptTokens += int32(math.Round(w.spec.Repeats * float64(s.context)))
 	s.context = int32(min(int64(r.PromptTokens)+int64(r.OutputTokens), longest))
 	s.readyAt = r.ArrivedAt + time.Duration(w.rng.ExpFloat64()*float64(w.spec.ThinkUS.D()))
+
+	// Keep the session open. When too many are, it replaces any of them.
 	if len(w.open) < maxSessions {
 		w.open = append(w.open, s)
 	} else {

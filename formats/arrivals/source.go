@@ -45,6 +45,7 @@ func Slice(requests []Request) Source { return &sliceSource{remaining: requests}
 
 type sliceSource struct{ remaining []Request }
 
+// Peek sets r to the first request left in the slice, and takes it out. It returns false when none is left.
 func (s *sliceSource) Peek(r *Request) bool {
 	if len(s.remaining) == 0 {
 		return false
@@ -74,7 +75,7 @@ func (c *mappedSource) Peek(r *Request) bool { return c.transform(r) }
 func (c *mappedSource) Err() error           { return Err(c.Source) }
 func (c *mappedSource) Close() error         { return Close(c.Source) }
 
-// OnlyModels leaves out the requests of models that are not wanted.
+// OnlyModels returns a source with only those requests of s whose models are wanted.
 func OnlyModels(s Source, isWanted []bool) Source {
 	return &mappedSource{s, func(r *Request) bool {
 		for s.Peek(r) {
@@ -86,7 +87,7 @@ func OnlyModels(s Source, isWanted []bool) Source {
 	}}
 }
 
-// OfClass gives all requests of a source one class.
+// OfClass returns a source whose requests are those of s, all in one class.
 func OfClass(s Source, class string) Source {
 	return &mappedSource{s, func(r *Request) bool {
 		ok := s.Peek(r)

@@ -76,9 +76,8 @@ type Trace struct {
 	err         error
 }
 
-// OpenTrace opens a request trace, plain or gzip. The column model holds names
-// of models; a file without it must be for a single model. The caller closes
-// the trace (Close), and asks Err after Next returned false.
+// OpenTrace opens a request trace, plain or gzip. The column model holds names of models; a file without it must
+// be for a single model. The caller closes the trace (Close), and asks Err after Peek returned false.
 func OpenTrace(path string, models []string, opts ...TraceOption) (*Trace, error) {
 	f, err := open(path)
 	if err != nil {
@@ -91,6 +90,8 @@ func OpenTrace(path string, models []string, opts ...TraceOption) (*Trace, error
 	return t, nil
 }
 
+// newTrace reads the header of a trace file, a CSV file with a row per request, and returns the source of its
+// requests. models are those that its rows may name, as indexes into the list; an option gives the class of each.
 func newTrace(f *csvfile.File, models []string, opts []TraceOption) (*Trace, error) {
 	tab, err := csvfile.NewTable(f)
 	if err != nil {
@@ -117,6 +118,8 @@ func newTrace(f *csvfile.File, models []string, opts []TraceOption) (*Trace, err
 	return t, t.columns()
 }
 
+// columns finds the trace's columns by the names in the header. Unknown ones are an error unless the options are
+// lenient. A trace without a column of models is for one model: that of the options, or the only one of the list.
 func (t *Trace) columns() error {
 	for i := range t.columnIndex {
 		t.columnIndex[i] = -1
@@ -167,7 +170,7 @@ func (t *Trace) Close() error { return t.table.Close() }
 // Err returns what stopped the trace early.
 func (t *Trace) Err() error { return t.err }
 
-// Columns names the columns beside the time that the file has.
+// Columns returns the names of the columns that the file has, besides the time.
 func (t *Trace) Columns() []string {
 	var out []string
 	for c, index := range t.columnIndex {
@@ -178,7 +181,7 @@ func (t *Trace) Columns() []string {
 	return out
 }
 
-// Peek reads the next request.
+// Peek sets r to the request of the next row, and returns false at the end or after an error.
 func (t *Trace) Peek(r *Request) bool {
 	if t.err != nil {
 		return false
@@ -196,6 +199,7 @@ func (t *Trace) Peek(r *Request) bool {
 	return true
 }
 
+// request sets r to the request of the current row. Columns that the file does not have leave their fields 0.
 func (t *Trace) request(r *Request) *document.Error {
 	*r = Request{Model: t.opt.model}
 	arrivedAt, e := t.time(t.columnIndex[colTime])
@@ -206,6 +210,8 @@ func (t *Trace) request(r *Request) *document.Error {
 		return t.table.CellError(t.columnIndex[colTime], "a time that is not before that of the row above: traces are in order")
 	}
 	r.ArrivedAt, t.lastArrival = arrivedAt, arrivedAt
+
+	// Read the other columns that the file has.
 	if i := t.columnIndex[colID]; i >= 0 {
 		r.ID = strings.Clone(t.table.Row[i]) // the row is one string that would stay alive with it
 	}
@@ -234,8 +240,8 @@ func (t *Trace) request(r *Request) *document.Error {
 	return nil
 }
 
-// model finds the model of a request, and the class of it that the request
-// names. Models without named classes take requests of any class.
+// model sets the model of a request from the row's columns of model and class. Models without named classes take
+// requests of any class. A model or class that is not known is an error.
 func (t *Trace) model(r *Request) *document.Error {
 	name := t.onlyModel
 	i := t.columnIndex[colModel]
@@ -263,6 +269,8 @@ func (t *Trace) model(r *Request) *document.Error {
 	return e
 }
 
+// time returns the time in the current row's column i, which holds seconds if the column's name is t_s, and else
+// microseconds.
 func (t *Trace) time(i int) (time.Duration, *document.Error) {
 	var d time.Duration
 	var err error
@@ -285,6 +293,9 @@ func (t *Trace) time(i int) (time.Duration, *document.Error) {
 // text.
 const maxShared = 1000
 
+// sharedPrefix returns a copy of s that equal texts of other rows share, to save memory. s itself is a part of the
+// row's buffer and would change with the next row. Beyond maxShared different texts, every row has a copy of its
+// own.
 func (t *Trace) sharedPrefix(s string) string {
 	if c, ok := t.texts[s]; ok {
 		return c
@@ -296,6 +307,8 @@ func (t *Trace) sharedPrefix(s string) string {
 	return c
 }
 
+// tokens returns the count of tokens in the current row's column i. It is 0 if the cell is empty, or i is negative
+// because the file has no such column.
 func (t *Trace) tokens(i int) (int32, *document.Error) {
 	if i < 0 || t.table.Row[i] == "" {
 		return 0, nil

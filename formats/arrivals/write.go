@@ -12,10 +12,9 @@ import (
 	"inferplan/formats/document"
 )
 
-// WriteTrace writes a source as a request trace and returns the number of
-// requests. Columns are written beside t_us: names of
-// id, model, class, prompt_tokens, output_tokens, slo_us, client; with none given,
-// model is written when there are several models.
+// WriteTrace writes a source as a request trace and returns the number of requests. columns names the columns to
+// write besides the time t_us, of id, model, class, prompt_tokens, output_tokens, slo_us and client. Without any,
+// the model is written if there are several.
 func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n int64, err error) {
 	if len(columns) == 0 && len(models) > 1 {
 		columns = []string{"model"}
@@ -59,6 +58,8 @@ func WriteTrace(w io.Writer, s Source, models []string, columns ...string) (n in
 	return n, Err(s)
 }
 
+// cellOf returns the text of a trace's column for request r. It is empty where the request has no such value, or
+// its model is not in the list.
 func cellOf(r *Request, column int, models []string) string {
 	switch column {
 	case colID:
@@ -83,8 +84,8 @@ func cellOf(r *Request, column int, models []string) string {
 	return ""
 }
 
-// WriteTraceFile writes a trace whole or not at all, packed when path ends in
-// .gz; the bytes depend on the requests alone.
+// WriteTraceFile writes a trace to a file whole or not at all, packed if path ends in .gz. The bytes depend on the
+// requests alone. changed returns whether the file had other content before.
 func WriteTraceFile(path string, s Source, models, columns []string, opts ...document.WriteOption) (n int64, changed bool, err error) {
 	changed, err = csvfile.WriteFile(path, func(w io.Writer) error {
 		n, err = WriteTrace(w, s, models, columns...)

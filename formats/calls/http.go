@@ -63,7 +63,8 @@ type Failure struct {
 // ResultEvent is the name of the event of a stream.
 const ResultEvent = "result"
 
-// Check returns an error if calls of a request that has the given number of tasks are wrong.
+// Check returns an error if the tasks that a program adds to its request are wrong. tasks is how many the request
+// has already.
 func (e *Enqueue) Check(tasks int) error {
 	if len(e.Tasks) == 0 || len(e.Tasks)+tasks > MaxTasks {
 		return fmt.Errorf("tasks: found %d beside %d, expected at least one, and at most %d of a request", len(e.Tasks), tasks, MaxTasks)
@@ -83,7 +84,7 @@ func (e *Enqueue) Check(tasks int) error {
 	return nil
 }
 
-// Encode is a message as JSON.
+// Encode returns a message as a line of JSON.
 func Encode(message any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

@@ -45,7 +45,8 @@ type Scope struct{ env *cel.Env }
 // KnownType reports whether a text names a type.
 func KnownType(text string) bool { return typeOf(text, 0) != nil }
 
-// typeOf returns the type that a text names, or nil if it names none.
+// typeOf returns the CEL type that a text such as list(int) names, or nil if it names none. depth counts the lists
+// around it.
 func typeOf(text string, depth int) *cel.Type {
 	switch text {
 	case "bool":
@@ -67,7 +68,7 @@ func typeOf(text string, depth int) *cel.Type {
 	return nil
 }
 
-// NewScope makes a scope of names with their types. A name may contain dots.
+// NewScope returns a scope: the names that expressions may use, with their types. A name may contain dots.
 func NewScope(names map[string]string) (*Scope, error) {
 	options := []cel.EnvOption{cel.ParserExpressionSizeLimit(MaxLength), cel.ParserRecursionLimit(50)}
 	var sortedNames []string
@@ -96,7 +97,8 @@ type Expression struct {
 	constant ref.Val // its value if it depends on no name, else nil
 }
 
-// Compile checks an expression. Its error is an *Error.
+// Compile checks an expression and prepares it. Its value must be of the wanted kind. An error is an *Error, with
+// the column. An expression that depends on no name is evaluated at once.
 func (s *Scope) Compile(text string, wanted ValueKind) (*Expression, error) {
 	if len(text) > MaxLength {
 		return nil, &Error{1, fmt.Sprintf("%d bytes, expected at most %d", len(text), MaxLength)}
@@ -121,8 +123,10 @@ func (s *Scope) Compile(text string, wanted ValueKind) (*Expression, error) {
 	return x, nil
 }
 
-func (w ValueKind) accepts(t *cel.Type) bool {
-	switch w {
+// accepts returns whether a CEL expression of type t gives a value of the kind w. A list counts as a number: that
+// of its elements. Every kind but Bool and Count is a text.
+func (k ValueKind) accepts(t *cel.Type) bool {
+	switch k {
 	case Bool:
 		return t.Kind() == types.BoolKind
 	case Count:
@@ -158,7 +162,7 @@ func (x *Expression) evaluate(values Lookup) (_ ref.Val, err error) {
 	return value, nil
 }
 
-// Holds evaluates a condition.
+// Holds returns the value of a condition, or an error if it has none.
 func (x *Expression) Holds(values Lookup) (bool, error) {
 	value, err := x.evaluate(values)
 	if err != nil {
@@ -171,7 +175,7 @@ func (x *Expression) Holds(values Lookup) (bool, error) {
 	return bool(b), nil
 }
 
-// Items evaluates a number of items: a number, or the length of a list.
+// Items returns the value of an expression for a number of items: a number, or the length of a list.
 func (x *Expression) Items(values Lookup) (int64, error) {
 	value, err := x.evaluate(values)
 	if err != nil {
@@ -187,7 +191,7 @@ func (x *Expression) Items(values Lookup) (int64, error) {
 	return int64(n), nil
 }
 
-// Words evaluates a text.
+// Words returns the value of an expression for a text.
 func (x *Expression) Words(values Lookup) (string, error) {
 	value, err := x.evaluate(values)
 	if err != nil {

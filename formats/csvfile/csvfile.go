@@ -28,7 +28,7 @@ type File struct {
 	closes  []io.Closer
 }
 
-// Open opens a file; the caller closes it.
+// Open opens a file, plain or gzip. The caller closes it.
 func Open(path string) (*File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -45,7 +45,7 @@ func Open(path string) (*File, error) {
 	return x, nil
 }
 
-// New opens a reader as a file. Errors use name for it.
+// New returns r as a file, unpacked if it is gzip. Binary data is an error. Errors use name for it.
 func New(r io.Reader, name string) (*File, error) {
 	f := &File{Name: name, Reader: bufio.NewReaderSize(r, 1<<16)}
 	if magic, _ := f.Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
@@ -95,6 +95,8 @@ type lineGuard struct {
 	max  int
 }
 
+// Read reads from the file, and fails at a line longer than max bytes. Without that limit, the CSV reader above it
+// would hold all of a file that has no line breaks in memory.
 func (g *lineGuard) Read(p []byte) (int, error) {
 	n, err := g.f.Read(p)
 	for _, b := range p[:n] {
@@ -141,7 +143,8 @@ func OpenTable(path string) (*Table, error) {
 	return t, nil
 }
 
-// NewTable reads the header of a file.
+// NewTable returns the table in a file, after reading its header. If the file is plain in spite of a name that
+// ends in .gz, an error says so.
 func NewTable(f *File) (*Table, error) {
 	t, err := newTable(f)
 	if e, ok := errors.AsType[*document.Error](err); ok && f.isPlain && e.Hint == "" {
@@ -150,6 +153,9 @@ func NewTable(f *File) (*Table, error) {
 	return t, err
 }
 
+// newTable reads a CSV file's header and returns the table, whose rows Next reads. Names of columns lose the
+// spaces around them and the byte order mark that some programs write first. An empty or repeated name is an
+// error.
 func newTable(f *File) (*Table, error) {
 	t := &Table{File: f, csv: csv.NewReader(&lineGuard{f: f, max: cmp.Or(f.MaxLine, maxLine)})}
 	t.csv.ReuseRecord = true
@@ -172,7 +178,7 @@ func newTable(f *File) (*Table, error) {
 	return t, nil
 }
 
-// Expect fails unless the header is exactly this one.
+// Expect returns an error unless the table's header is exactly this one.
 func (t *Table) Expect(header ...string) error {
 	if slices.Equal(t.Header, header) {
 		return nil
@@ -197,7 +203,8 @@ func (t *Table) Next() error {
 	return nil
 }
 
-// EachRow calls a function for every remaining row, until the function fails or reads a cell that is wrong.
+// EachRow calls row for every remaining row, which reads the cells. It ends with the error of row, or of a cell
+// that was wrong.
 func (t *Table) EachRow(row func() error) error {
 	for {
 		if err := t.Next(); errors.Is(err, io.EOF) {
@@ -251,7 +258,8 @@ func (t *Table) Number(column string, minValue, maxValue float64) float64 {
 	return number(t, column, minValue, maxValue, "a number from %g to %g", func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
 }
 
-// Whole does the same for a whole number.
+// Whole returns the cell of the current row in a column as a whole number from minValue to maxValue. If it is
+// wrong, it records an error, which EachRow returns.
 func (t *Table) Whole(column string, minValue, maxValue int) int {
 	return number(t, column, minValue, maxValue, "a whole number from %d to %d", func(text string) (int, error) {
 		x, err := strconv.ParseFloat(text, 64) // accepts 4.0, too
@@ -262,8 +270,8 @@ func (t *Table) Whole(column string, minValue, maxValue int) int {
 	})
 }
 
-// Time does the same for a time from 0 to maxTime, in a column whose name ends in its unit: _us, _ms or else
-// seconds.
+// Time returns the cell of the current row in a column as a time from 0 to maxTime. The unit is at the end of the
+// column's name: _us, _ms or else seconds. If it is wrong, it records an error, which EachRow returns.
 func (t *Table) Time(column string, maxTime time.Duration) time.Duration {
 	unit := time.Second
 	switch {
@@ -275,6 +283,9 @@ func (t *Table) Time(column string, maxTime time.Duration) time.Duration {
 	return time.Duration(math.Round(t.Number(column, 0, float64(maxTime)/float64(unit)) * float64(unit)))
 }
 
+// number returns the current row's value in a column, from minValue to maxValue. If the column is absent or the
+// value is wrong, it records an error in t, which EachRow returns, and returns minValue. expected is a format with
+// two verbs, for the two limits.
 func number[T int | float64](t *Table, column string, minValue, maxValue T, expected string, parse func(string) (T, error)) T {
 	i := slices.Index(t.Header, column)
 	if i < 0 {
@@ -296,7 +307,7 @@ func (t *Table) SetError(err error) {
 	}
 }
 
-// documentError turns an error of encoding/csv into the error type of documents.
+// documentError turns an error of encoding/csv into the error type of documents, with line and column.
 func (t *Table) documentError(err error) error {
 	if p, ok := errors.AsType[*csv.ParseError](err); ok {
 		if e, ok := errors.AsType[*document.Error](p.Err); ok {
@@ -314,7 +325,7 @@ func (t *Table) documentError(err error) error {
 	return fmt.Errorf("reading %s: %w", t.Name, err)
 }
 
-// Fail returns a finding about field i of the current row.
+// Fail returns an error about field i of the current row, with its position in the file.
 func (t *Table) Fail(i int, column, found, expected string) *document.Error {
 	line, col := t.csv.FieldPos(i)
 	e := &document.Error{File: t.Name, Line: line, Column: col, Path: column, Found: found, Expected: expected}
@@ -338,7 +349,7 @@ func Quote(s string) string {
 }
 
 // WriteFile writes a file completely or not at all, compressed if path ends in .gz. The bytes depend only on the
-// content.
+// content. changed returns whether the file had other content before.
 func WriteFile(path string, write func(io.Writer) error, opts ...document.WriteOption) (changed bool, err error) {
 	var b bytes.Buffer
 	if strings.HasSuffix(path, ".gz") {

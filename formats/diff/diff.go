@@ -35,7 +35,7 @@ var marks = map[string]string{Added: "+ ", Removed: "- ", Changed: "~ "}
 // String returns the change on one line.
 func (c *Change) String() string { return marks[c.Kind] + c.detail() }
 
-// words returns the change as a sentence without a mark.
+// words returns a change as text: "added" or "removed", unless a value has changed, and the details.
 func (c *Change) words() string {
 	if c.Kind == Changed {
 		return c.detail()
@@ -43,6 +43,8 @@ func (c *Change) words() string {
 	return c.Kind + " " + c.detail()
 }
 
+// detail returns a change as text, "path: old -> new (relative change), note", without the parts that it does not
+// have.
 func (c *Change) detail() string {
 	s := c.Path
 	switch {
@@ -79,7 +81,7 @@ func (r *Result) Lines() []string {
 	return r.lines(r.Summary, func(section string) []string { return []string{section} }, func(c *Change) string { return "  " + c.String() })
 }
 
-// Markdown returns the same as a list, for a comment on a change.
+// Markdown returns the diff as lines of Markdown, with a list for each section.
 func (r *Result) Markdown() []string {
 	summary := ""
 	if r.Summary != "" {
@@ -89,6 +91,7 @@ func (r *Result) Markdown() []string {
 		func(c *Change) string { return "- " + markdownEscapes.Replace(c.words()) })
 }
 
+// lines returns the text of a diff: the summary, and for every section its heading and one line per change.
 func (r *Result) lines(summary string, heading func(section string) []string, line func(*Change) string) []string {
 	var out []string
 	if summary != "" {
@@ -134,7 +137,8 @@ const (
 	lessIsBetter
 )
 
-// addFigure compares numbers. Differences within rounding are ignored.
+// addFigure records a number that has changed, and whether that is better, if d says which direction is.
+// Differences within rounding are ignored.
 func (r *Recorder) addFigure(path string, old, new float64, unit string, d direction) {
 	if old == new || math.Abs(old-new) <= 1e-9*max(math.Abs(old), math.Abs(new)) {
 		return
@@ -148,7 +152,8 @@ func (r *Recorder) addOptional(path string, old, new *float64, unit string, d di
 	r.addPresence(path, old, new, text, func() { r.addFigure(path, *old, *new, unit, d) })
 }
 
-// addPresence records a number that only one side has. If both have it, it calls both to compare them.
+// addPresence records a number that only one side has as added or removed. If both have it, it calls both to
+// compare them.
 func (r *Recorder) addPresence(path string, old, new *float64, text func(float64) string, both func()) {
 	switch {
 	case old != nil && new != nil:
@@ -174,6 +179,8 @@ func (r *Recorder) addCount(path string, old, new int, d direction) {
 	}
 }
 
+// verdictOf returns whether the change from old to new is "better" or "worse" if d says which is, or "" if it is
+// neither.
 func verdictOf(old, new float64, d direction) string {
 	switch {
 	case d == neutral || old == new:
@@ -184,6 +191,7 @@ func verdictOf(old, new float64, d direction) string {
 	return "worse"
 }
 
+// relative returns the change from old to new as a part of old, or nil if old is 0.
 func relative(old, new float64) *float64 {
 	if old == 0 {
 		return nil
@@ -249,7 +257,7 @@ func pairByName[T any](a, b []T, name func(*T) string) []pair[T] {
 	return out
 }
 
-// commonNames iterates over the entries that are on both sides.
+// commonNames yields the entries that are in both lists, by name.
 func commonNames[T any](a, b []T, name func(*T) string) iter.Seq2[string, pair[T]] {
 	return func(yield func(string, pair[T]) bool) {
 		for _, p := range pairByName(a, b, name) {
@@ -260,8 +268,8 @@ func commonNames[T any](a, b []T, name func(*T) string) iter.Seq2[string, pair[T
 	}
 }
 
-// eachPair walks two lists by name, in the order of pairByName. An entry on one side is recorded as removed or
-// added, with its text. Entries on both sides are compared.
+// eachPair compares two lists by name, in the order of pairByName. An entry on one side is recorded as removed or
+// added, with its text. Entries on both sides are given to compareBoth. label stands before the name.
 func eachPair[T any](r *Recorder, section string, a, b []T, name func(*T) string, label string, text func(*T) string, compareBoth func(name string, x, y *T)) {
 	for _, p := range pairByName(a, b, name) {
 		r.section = section

@@ -6,8 +6,8 @@ import (
 	"inferplan/formats"
 )
 
-// Flows compares the promises of two plans of applications, besides their deployment. For workflows it also
-// compares copies at the start, loads, segments and expected paths. A plan of another kind has none of these.
+// Flows records what changed between the applications of two plans, besides their deployment. For workflows it
+// also compares copies at the start, loads, segments and expected paths. A plan of another kind has none of these.
 func Flows(oldPlan, newPlan *formats.Plan, r *Recorder) {
 	a, b := orZero(formats.FlowOf(oldPlan)), orZero(formats.FlowOf(newPlan))
 	r.section = "applications"

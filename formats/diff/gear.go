@@ -7,8 +7,8 @@ import (
 	"inferplan/formats"
 )
 
-// Gears compares the answers of two gear plans. Ranges are matched by their upper ends; ranges of only one plan
-// are added or removed. A plan of another kind has none.
+// Gears records what changed between the gears of two plans (cascades for ranges of request rates). Ranges are
+// matched by their upper ends; ranges of only one plan are added or removed. A plan of another kind has none.
 func Gears(oldPlan, newPlan *formats.Plan, r *Recorder) {
 	a, b := orZero(formats.GearOf(oldPlan)), orZero(formats.GearOf(newPlan))
 	r.section = "gears"
@@ -29,6 +29,8 @@ func Gears(oldPlan, newPlan *formats.Plan, r *Recorder) {
 
 func formatRate(g *formats.Gear) string { return fmt.Sprintf("up to %.6g rps", g.ToQPS) }
 
+// addGear records what changed from gear a to gear b: the cascade of models for a range of request rates, with its
+// accuracy and latency. The splits among replicas are compared only if the cascades are the same.
 func (r *Recorder) addGear(path string, a, b *formats.Gear) {
 	r.addText(path+"cascade", cascade(a), cascade(b))
 	r.addFigure(path+"accuracy", a.Accuracy, b.Accuracy, "", moreIsBetter)
@@ -50,7 +52,8 @@ func (r *Recorder) addGear(path string, a, b *formats.Gear) {
 	}
 }
 
-// cascade writes a gear's models with their thresholds, and the smallest queue if that is not 1.
+// cascade returns a gear's models as text, in the order in which they are asked, with the threshold below which
+// each forwards, and the smallest queue if that is not 1.
 func cascade(g *formats.Gear) string {
 	var parts []string
 	for k := range g.Stages {

@@ -63,6 +63,8 @@ func Plans(a, b *formats.Plan, section func(a, b *formats.Plan, r *Recorder)) *R
 	return &r.Result
 }
 
+// addCertificate records what changed between two plans' certificates: the load that simulated runs confirmed.
+// Either may be nil.
 func (r *Recorder) addCertificate(a, b *formats.Certificate) {
 	switch {
 	case a == nil && b == nil:
@@ -81,6 +83,8 @@ func (r *Recorder) addCertificate(a, b *formats.Certificate) {
 
 func modelName(m *formats.Deployed) string { return m.Key().String() }
 
+// addModels records which models plan b adds and removes, and what changed for those that both have: rate,
+// latency, target and file.
 func (r *Recorder) addModels(a, b *formats.Plan) {
 	rate := func(m *formats.Deployed) string { return figureText(m.RPS(), "rps") }
 	eachPair(r, "models", a.Deployment, b.Deployment, modelName, "model ", rate, func(_ string, x, y *formats.Deployed) {
@@ -96,7 +100,7 @@ func (r *Recorder) addModels(a, b *formats.Plan) {
 	})
 }
 
-// promiseText returns the promise for a deployed model.
+// promiseText returns what plan p promises for a deployed model, or zero values if the plan promises nothing.
 func promiseText(p *formats.Plan, d *formats.Deployed) formats.Served {
 	if p.Section == nil {
 		return formats.Served{}
@@ -104,7 +108,8 @@ func promiseText(p *formats.Plan, d *formats.Deployed) formats.Served {
 	return p.Section.PromiseFor(d)
 }
 
-// slowest returns the planned latency of a model: that of its slowest pipeline.
+// slowest returns the planned latency of a model, that of its slowest pipeline, including the time that a batch
+// takes to fill.
 func slowest(m *formats.Deployed) document.Micros {
 	maxLatency := document.Micros(0)
 	for i := range m.Pipelines {
@@ -113,8 +118,7 @@ func slowest(m *formats.Deployed) document.Micros {
 	return maxLatency
 }
 
-// addPipelines matches the pipelines of each model first by their form (cuts, devices, shares, batch), then the
-// rest by their device kinds. Pipelines without a match are recorded as added or removed.
+// addPipelines records what changed between the pipelines of two plans, model by model.
 func (r *Recorder) addPipelines(a, b *formats.Plan) {
 	r.section = "pipelines"
 	for _, p := range pairByName(a.Deployment, b.Deployment, modelName) {
@@ -122,8 +126,12 @@ func (r *Recorder) addPipelines(a, b *formats.Plan) {
 	}
 }
 
+// modelPipelines records what changed between a model's pipelines in two plans. Pipelines have no names, so it
+// pairs them: first those of the same shape, then those on the same devices. What is left was removed or added.
 func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 	partner, isMatched := slices.Repeat([]int{-1}, len(a)), make([]bool, len(b))
+
+	// Pair the pipelines.
 	for _, key := range []func(*formats.Pipeline) string{shape, devices} {
 		for i := range a {
 			if partner[i] >= 0 {
@@ -137,6 +145,8 @@ func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 			}
 		}
 	}
+
+	// Compare the pairs, and record what is left on either side.
 	for i := range a {
 		if k := partner[i]; k >= 0 {
 			r.addPipeline(model+" "+devices(&a[i]), &a[i], &b[k])
@@ -151,7 +161,7 @@ func (r *Recorder) modelPipelines(model string, a, b []formats.Pipeline) {
 	}
 }
 
-// addPipeline compares two pipelines over the same device kinds.
+// addPipeline records what changed between two pipelines that were matched, over the same device kinds.
 func (r *Recorder) addPipeline(path string, a, b *formats.Pipeline) {
 	r.addCount(path+" batch", a.Batch, b.Batch, neutral)
 	r.addFigure(path+" rps", a.RPS, b.RPS, "rps", neutral)
@@ -177,7 +187,8 @@ func (r *Recorder) addPipeline(path string, a, b *formats.Pipeline) {
 	}
 }
 
-// shape describes the form of a pipeline, without its number of replicas and its rate.
+// shape returns the form of a pipeline as text, without its number of replicas and its rate: batch size, and for
+// every stage its blocks and share of a device kind.
 func shape(p *formats.Pipeline) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "batch %d", p.Batch)
@@ -188,7 +199,7 @@ func shape(p *formats.Pipeline) string {
 	return b.String()
 }
 
-// devices names a pipeline by the kinds of devices that it runs on.
+// devices returns the device kinds of a pipeline's stages as text, by which diffs name the pipeline.
 func devices(p *formats.Pipeline) string {
 	var kinds []string
 	for i := range p.Stages {
@@ -199,6 +210,8 @@ func devices(p *formats.Pipeline) string {
 
 func blocks(s *formats.Stage) string { return fmt.Sprintf("[%d,%d)", s.Blocks[0], s.Blocks[1]) }
 
+// placement returns a stage's place as text, such as "devices 0 to 3, 2 each": its devices, and how many of its
+// replicas each of them holds.
 func placement(s *formats.Stage) string {
 	var parts []string
 	for i := range s.Placement {
@@ -215,6 +228,8 @@ func placement(s *formats.Stage) string {
 	return strings.Join(parts, "; ")
 }
 
+// describe returns a pipeline as text: batch size, rate, and for every stage its blocks and replicas on which
+// share of which device kind.
 func describe(p *formats.Pipeline) string {
 	var parts []string
 	for i := range p.Stages {
@@ -224,6 +239,8 @@ func describe(p *formats.Pipeline) string {
 	return fmt.Sprintf("batch %d, %s, %s", p.Batch, figureText(p.RPS, "rps"), strings.Join(parts, ", "))
 }
 
+// addPools records which pools of devices were added and removed, and what changed in those that both plans have.
+// It compares them with the defaults filled in: to write a default out is no change.
 func (r *Recorder) addPools(a, b []formats.Pool) {
 	count := func(p *formats.Pool) string { return plural(p.Count, "device") }
 	eachPair(r, "devices", a, b, func(p *formats.Pool) string { return p.Device }, "pool ", count, func(n string, oldPool, newPool *formats.Pool) {
@@ -242,6 +259,7 @@ func (r *Recorder) addPools(a, b []formats.Pool) {
 	})
 }
 
+// bytesText returns a memory limit as text. 0 means that there is none.
 func bytesText(b document.Bytes) string {
 	if b == 0 {
 		return "no limit"
@@ -249,26 +267,27 @@ func bytesText(b document.Bytes) string {
 	return b.String()
 }
 
-// addUsage records how many devices of each kind each model gains or loses.
+// addUsage records how the number of devices that plans use changed, for each kind in all and by model.
 func (r *Recorder) addUsage(a, b *formats.Plan) {
 	r.section = "devices"
-	x, y := gpus(a), gpus(b)
+	oldUse, newUse := gpus(a), gpus(b)
 	models := pairByName(a.Deployment, b.Deployment, modelName)
 	for _, k := range pairByName(a.Pools, b.Pools, func(p *formats.Pool) string { return p.Device }) {
 		total := [2]float64{}
 		for _, m := range models {
 			key := [2]string{m.name, k.name}
-			total[0] += x[key]
-			total[1] += y[key]
+			total[0] += oldUse[key]
+			total[1] += newUse[key]
 		}
 		r.addFigure(k.name+" used", total[0], total[1], "", neutral)
 		for _, m := range models {
 			key := [2]string{m.name, k.name}
-			r.addFigure(k.name+" used by "+m.name, x[key], y[key], "", neutral)
+			r.addFigure(k.name+" used by "+m.name, oldUse[key], newUse[key], "", neutral)
 		}
 	}
 }
 
+// gpus returns the GPUs that a plan uses, by model and device kind, which are fractions where models share a GPU.
 func gpus(p *formats.Plan) map[[2]string]float64 {
 	out := map[[2]string]float64{}
 	for s := range p.Stages() {
@@ -277,6 +296,7 @@ func gpus(p *formats.Plan) map[[2]string]float64 {
 	return out
 }
 
+// addParams records the parameters that were added, removed or changed between a and b, by name in order.
 func (r *Recorder) addParams(a, b map[string]float64) {
 	paramOf := func(m map[string]float64, name string) *float64 {
 		if v, ok := m[name]; ok {
@@ -291,7 +311,7 @@ func (r *Recorder) addParams(a, b map[string]float64) {
 	}
 }
 
-// addOptions compares the options that both plans have, in the order of the first one's table.
+// addOptions records changed options that both plans have, in the order of the first one's table.
 func (r *Recorder) addOptions(a, b document.Values) {
 	r.section = "options"
 	for _, o := range a.Options() {
@@ -310,6 +330,7 @@ func (r *Recorder) addOptions(a, b document.Values) {
 	}
 }
 
+// addArrivals records what changed in the arrivals that two plans are made for. Either may be nil.
 func (r *Recorder) addArrivals(a, b *formats.Arrivals) {
 	r.section = "arrivals"
 	x, y := orZero(a), orZero(b)
@@ -318,6 +339,7 @@ func (r *Recorder) addArrivals(a, b *formats.Arrivals) {
 	r.addText("trace", x.Trace, y.Trace)
 }
 
+// addInputs records what changed in the files that two plans were made from: path and hash, by role.
 func (r *Recorder) addInputs(a, b []formats.Input) {
 	path := func(in *formats.Input) string { return in.Path }
 	eachPair(r, "inputs", a, b, func(in *formats.Input) string { return in.Role }, "", path, func(role string, x, y *formats.Input) {
@@ -326,7 +348,7 @@ func (r *Recorder) addInputs(a, b []formats.Input) {
 	})
 }
 
-// addLines compares lists of sentences as sets.
+// addLines records the sentences that only one of two lists has, such as warnings.
 func (r *Recorder) addLines(a, b []string) {
 	for _, s := range a {
 		if !slices.Contains(b, s) {

@@ -30,6 +30,8 @@ func (c *BlockChange) String() string {
 	return fmt.Sprintf("%s: %s -> %s (%s)", c.path(), spanText(c.OldUS), spanText(c.NewUS), percent(c.Relative))
 }
 
+// path returns which latency changed, as text: model, whole or block, device kind, share of the device, and batch
+// size.
 func (c *BlockChange) path() string {
 	part := "whole"
 	if c.Block != WholeModel {
@@ -59,6 +61,9 @@ func Profiles(a, b *formats.Profile, tolerance float64) *Result {
 	return &r.Result
 }
 
+// profileModel records what changed between two profiles of a model: file, blocks, and the latencies of every
+// measured device kind, share and batch size that differ by more than tolerance, a part of the old one. The
+// latencies of blocks are compared only if both have the same number of blocks.
 func (r *Recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 	path := "model " + a.Model
 	if a.Source != nil && b.Source != nil {
@@ -76,6 +81,8 @@ func (r *Recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 			r.addFigure(measurementPath+" weight_bytes", float64(x.WeightBytes), float64(y.WeightBytes), "", neutral)
 		}
 	}
+
+	// Compare the latencies at every measured point.
 	point := func(m *formats.Measurement) string {
 		return fmt.Sprintf("%s share 1/%d batch %d", m.Device, m.Share, m.Batch)
 	}
@@ -93,12 +100,14 @@ func (r *Recorder) profileModel(a, b *formats.ProfileModel, tolerance float64) {
 	r.addLatencies(r.Blocks[changesBefore:])
 }
 
-func (r *Recorder) addLatency(m *formats.ProfileModel, p *formats.Measurement, block int, a, b *formats.Latency, tolerance float64) {
+// addLatency records the change of a latency if it is more than tolerance, a part of the old one. block is an
+// index into the blocks of m, or WholeModel. p says where it was measured.
+func (r *Recorder) addLatency(m *formats.ProfileModel, at *formats.Measurement, block int, a, b *formats.Latency, tolerance float64) {
 	rel := relative(float64(a.WallUS), float64(b.WallUS))
 	if rel == nil || math.Abs(*rel) <= tolerance {
 		return
 	}
-	c := BlockChange{Model: m.Model, Device: p.Device, Share: p.Share, Batch: p.Batch, Block: block, OldUS: a.WallUS, NewUS: b.WallUS, Relative: *rel}
+	c := BlockChange{Model: m.Model, Device: at.Device, Share: at.Share, Batch: at.Batch, Block: block, OldUS: a.WallUS, NewUS: b.WallUS, Relative: *rel}
 	if block != WholeModel && block < len(m.Blocks) {
 		c.Name = m.Blocks[block].Name
 	}
@@ -109,19 +118,22 @@ func (r *Recorder) addLatency(m *formats.ProfileModel, p *formats.Measurement, b
 // a common cause, and are listed as one change.
 const fewLatencies = 4
 
-// addLatencies adds the changed latencies of one model, device by device.
+// addLatencies records the changed latencies of one model, by device kind: one by one if they are few, and
+// otherwise the range of their changes.
 func (r *Recorder) addLatencies(blockChanges []BlockChange) {
 	var kinds []string
-	byText := map[string][]BlockChange{}
+	byDevice := map[string][]BlockChange{}
 	for _, c := range blockChanges {
-		if byText[c.Device] == nil {
+		if byDevice[c.Device] == nil {
 			kinds = append(kinds, c.Device)
 		}
-		byText[c.Device] = append(byText[c.Device], c)
+		byDevice[c.Device] = append(byDevice[c.Device], c)
 	}
+
+	// Record few changes one by one, and many as a range.
 	r.section = "blocks"
 	for _, kind := range kinds {
-		list := byText[kind]
+		list := byDevice[kind]
 		if len(list) <= fewLatencies {
 			for i := range list {
 				c := &list[i]

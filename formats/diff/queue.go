@@ -8,8 +8,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// Queues compares the sections of two plans of queues: the number of identical instances, classes, estimators and
-// the first groups.
+// Queues records what changed between two plans of LLM servers: the number of identical instances, classes of
+// requests, and the first request groups.
 func Queues(a, b *formats.Plan, r *Recorder) {
 	x, y := formats.QueueOf(a), formats.QueueOf(b)
 	if x == nil || y == nil {
@@ -39,6 +39,8 @@ type serverGroup struct {
 	count int
 }
 
+// identicalServers counts the instances of a queue plan that are the same: on equal devices, with the same models,
+// limits and caps. The groups are in the order of their first instance.
 func identicalServers(q *formats.QueuePlan) []serverGroup {
 	var out []serverGroup
 	for i := range q.Instances {

@@ -18,6 +18,8 @@ func Reports(a, b *formats.Report) *Result {
 	r.addOptional("max load factor", a.MaxLoadFactor, b.MaxLoadFactor, "", moreIsBetter)
 	r.addShare("share of the bound", a.BoundShare, b.BoundShare, moreIsBetter)
 	r.addShare("accuracy", a.Accuracy, b.Accuracy, moreIsBetter)
+
+	// Compare models and devices.
 	offeredRate := func(m *formats.ModelReport) string { return figureText(m.OfferedRPS, "rps offered") }
 	eachPair(r, "models", a.Models, b.Models, func(m *formats.ModelReport) string { return m.Key().String() }, "model ", offeredRate, func(name string, x, y *formats.ModelReport) {
 		r.addFigure(name+" offered", x.OfferedRPS, y.OfferedRPS, "rps", neutral)
@@ -25,14 +27,16 @@ func Reports(a, b *formats.Report) *Result {
 		r.addOutcomes(name+" ", &x.Counts, &y.Counts, &x.Latency, &y.Latency)
 		r.addOptional(name+" max load factor", x.MaxLoadFactor, y.MaxLoadFactor, "", moreIsBetter)
 	})
-	usedTime := func(d *formats.DeviceReport) string { return plural(d.Count, "device") }
-	eachPair(r, "devices", a.Devices, b.Devices, func(d *formats.DeviceReport) string { return d.Device }, "", usedTime, func(kind string, x, y *formats.DeviceReport) {
+	deviceCount := func(d *formats.DeviceReport) string { return plural(d.Count, "device") }
+	eachPair(r, "devices", a.Devices, b.Devices, func(d *formats.DeviceReport) string { return d.Device }, "", deviceCount, func(kind string, x, y *formats.DeviceReport) {
 		r.addCount(kind+" devices", x.Count, y.Count, neutral)
 		r.addShare(kind+" busy", &x.Utilisation, &y.Utilisation, neutral)
 	})
 	return &r.Result
 }
 
+// addOutcomes records what changed in the outcomes of two reports: attainment, goodput, dropped and late requests,
+// and latencies.
 func (r *Recorder) addOutcomes(path string, a, b *formats.Counts, oldLatency, newLatency *formats.LatencySummary) {
 	r.addShare(path+"attainment", &a.Attainment, &b.Attainment, moreIsBetter)
 	r.addFigure(path+"goodput", a.GoodputRPS, b.GoodputRPS, "rps", moreIsBetter)

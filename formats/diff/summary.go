@@ -12,15 +12,15 @@ import (
 // planChanges are the changes of one comparison.
 type planChanges []Change
 
-// summary says on one line what a switch from plan a to plan b means: pipelines, devices that load other blocks,
-// the objective, and changed requests to the planner.
+// summary returns on one line what a switch from plan a to plan b means: pipelines, devices that have to load
+// other blocks, the objective, and what the planner was asked differently.
 func (list planChanges) summary(a, b *formats.Plan) string {
 	if len(list) == 0 {
 		return ""
 	}
 	var parts []string
-	if addedModels, removedModels := list.countText("pipelines", Added), list.countText("pipelines", Removed); addedModels+removedModels > 0 {
-		parts = append(parts, fmt.Sprintf("%s added, %d removed", plural(addedModels, "pipeline"), removedModels))
+	if added, removed := list.countChanges("pipelines", Added), list.countChanges("pipelines", Removed); added+removed > 0 {
+		parts = append(parts, fmt.Sprintf("%s added, %d removed", plural(added, "pipeline"), removed))
 	}
 	if reloadedDevices, usedDevices := countReloads(a, b); usedDevices > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %s load other blocks", reloadedDevices, plural(usedDevices, "device")))
@@ -28,23 +28,23 @@ func (list planChanges) summary(a, b *formats.Plan) string {
 	if x, y := a.Objective, b.Objective; x.Name == y.Name && x.Value != y.Value && x.Value != 0 {
 		parts = append(parts, fmt.Sprintf("%s %s", y.Name, percent((y.Value-x.Value)/x.Value)))
 	}
-	if modelNames := append(list.contents(), list.names("options", "devices", "arrivals")...); len(modelNames) > 0 {
-		parts = append(parts, "asked with another "+strings.Join(modelNames, ", "))
+	if changedInputs := append(list.contents(), list.names("options", "devices", "arrivals")...); len(changedInputs) > 0 {
+		parts = append(parts, "asked with another "+strings.Join(changedInputs, ", "))
 	}
 	return strings.Join(parts, "; ")
 }
 
-// countText returns how many entries of a section were added and removed.
-func (list planChanges) countText(section, noun string) (n int) {
+// countChanges returns how many changes of one kind, such as Added, a section has.
+func (list planChanges) countChanges(section, changeKind string) (n int) {
 	for i := range list {
-		if c := &list[i]; c.Section == section && c.Kind == noun {
+		if c := &list[i]; c.Section == section && c.Kind == changeKind {
 			n++
 		}
 	}
 	return n
 }
 
-// contents returns the inputs whose content changed.
+// contents returns the roles of the input files whose content changed, such as profile.
 func (list planChanges) contents() (out []string) {
 	for i := range list {
 		if c := &list[i]; c.Section == "inputs" && c.Kind == Changed {
@@ -56,8 +56,8 @@ func (list planChanges) contents() (out []string) {
 	return out
 }
 
-// names returns the first few changed names in sections that are about requests to the planner, and not about the
-// devices used.
+// names returns the first few changed names in sections that are about what the planner was asked. In the section
+// devices these are the pools, and not how many devices are used.
 func (list planChanges) names(sections ...string) (out []string) {
 	for i := range list {
 		c := &list[i]
@@ -75,17 +75,17 @@ func (list planChanges) names(sections ...string) (out []string) {
 	return out
 }
 
-// countReloads returns how many devices hold other blocks in b than in a, and how many either plan uses.
+// countReloads returns how many devices hold other blocks in plan b than in a, and how many either plan uses.
 func countReloads(a, b *formats.Plan) (reloadedDevices, usedDevices int) {
 	oldModels, newModels := modelsByDevice(a), modelsByDevice(b)
-	allUnits := maps.Clone(oldModels)
-	maps.Copy(allUnits, newModels)
-	for device := range allUnits {
+	allDevices := maps.Clone(oldModels)
+	maps.Copy(allDevices, newModels)
+	for device := range allDevices {
 		if oldModels[device] != newModels[device] {
 			reloadedDevices++
 		}
 	}
-	return reloadedDevices, len(allUnits)
+	return reloadedDevices, len(allDevices)
 }
 
 // deviceUnit is one device of a kind.
@@ -94,7 +94,7 @@ type deviceUnit struct {
 	n    int
 }
 
-// modelsByDevice describes what each device holds: models, blocks and shares, as text.
+// modelsByDevice returns what each device holds as text: models, blocks and shares.
 func modelsByDevice(p *formats.Plan) map[deviceUnit]string {
 	parts := map[deviceUnit][]string{}
 	for s := range p.Stages() {
@@ -113,6 +113,7 @@ func modelsByDevice(p *formats.Plan) map[deviceUnit]string {
 	return out
 }
 
+// plural returns "1 noun", or the count n with an s behind the noun.
 func plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

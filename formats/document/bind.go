@@ -41,6 +41,9 @@ type fieldInfo struct {
 
 var structInfos sync.Map // reflect.Type to *structInfo
 
+// infoOf returns how documents name the fields of a struct type: from the json tags, with what may be left out and
+// the defaults. It is computed once per type. A field with the tag "section" holds one of several types, chosen by
+// the name of a field in the document.
 func infoOf(t reflect.Type) *structInfo {
 	if v, ok := structInfos.Load(t); ok {
 		return v.(*structInfo)
@@ -87,6 +90,7 @@ type binder struct {
 	options  []Option // the options of the plan's kind
 }
 
+// fail records that the value n is not what the current path expects, unless enough findings are recorded.
 func (b *binder) fail(n *node, expected, hint string) {
 	if b.findings.isFull() {
 		return
@@ -172,6 +176,8 @@ func (b *binder) bind(n *node, v reflect.Value) {
 	}
 }
 
+// object sets the struct v from the object n. Fields that v does not have are errors unless b.partial is set, and
+// required fields that n leaves out are errors.
 func (b *binder) object(n *node, v reflect.Value) {
 	if n.kind != objectNode {
 		b.fail(n, "an object", "")
@@ -217,7 +223,8 @@ func (b *binder) object(n *node, v reflect.Value) {
 	}
 }
 
-// member binds a field of an object.
+// member sets field f of the struct `object` from the value n. A field with a default may not be given an explicit
+// zero.
 func (b *binder) member(n *node, object reflect.Value, f *fieldInfo) {
 	mark := len(b.path)
 	b.field(f.name)
@@ -230,7 +237,7 @@ func (b *binder) member(n *node, object reflect.Value, f *fieldInfo) {
 	b.path = b.path[:mark]
 }
 
-// present returns the fields that an object has, one bit for each.
+// present returns the fields of the struct that an object has, one bit for each.
 func (info *structInfo) present(n *node) (fields uint64) {
 	n.eachChild(func(k *key, _ *node) bool {
 		if f, ok := info.byName[k.name]; ok {
@@ -248,6 +255,7 @@ func (b *binder) refuseZero(n *node, def string) {
 	}
 }
 
+// field adds a field's name to the current path, with a dot before it if it is not the first.
 func (b *binder) field(name string) {
 	if len(b.path) > 0 {
 		b.path = append(b.path, '.')
@@ -269,7 +277,8 @@ func (info *structInfo) knownNames() []string {
 	return append(slices.Clone(info.names), info.sectionNames()...)
 }
 
-// refuseUnknown adds a finding for an unknown field. seenFields are the fields that the object has.
+// refuseUnknown records an error for a field that the struct does not have, with a hint at a similar one.
+// seenFields has a bit for each field that the object has: these are not suggested.
 func (b *binder) refuseUnknown(k *key, info *structInfo, seenFields uint64) {
 	mark := len(b.path)
 	b.field(shortened(k.name))

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// slice binds a list. The slice grows with the values that were bound, because a text of two bytes a value must
-// not allocate memory for a model each.
+// slice sets the Go slice v from the list n. It grows with the values that were bound, because a text of two bytes
+// a value must not allocate memory for a model each.
 func (b *binder) slice(n *node, v reflect.Value) {
 	if n.kind != listNode {
 		b.fail(n, "a list", "")
@@ -30,6 +30,7 @@ func (b *binder) slice(n *node, v reflect.Value) {
 	})
 }
 
+// array sets the Go array v from the list n, which must have as many values.
 func (b *binder) array(n *node, v reflect.Value) {
 	if n.kind != listNode || n.len() != v.Len() {
 		b.fail(n, "a list of "+strconv.Itoa(v.Len())+" values", "")
@@ -46,6 +47,7 @@ func (b *binder) array(n *node, v reflect.Value) {
 	})
 }
 
+// mapping sets v, a map with text keys, from the object n.
 func (b *binder) mapping(n *node, v reflect.Value) {
 	if n.kind != objectNode {
 		b.fail(n, "an object", "")
@@ -63,6 +65,7 @@ func (b *binder) mapping(n *node, v reflect.Value) {
 	})
 }
 
+// float sets v from the number n. A number beyond the range of a float64 is an error.
 func (b *binder) float(n *node, v reflect.Value) {
 	if n.kind != numberNode {
 		b.fail(n, "a number", numberHint(n))
@@ -76,6 +79,8 @@ func (b *binder) float(n *node, v reflect.Value) {
 	v.SetFloat(f)
 }
 
+// integer sets the integer v from the number n, which must be whole and fit v's type. A type with a method
+// SetWhole is set through it.
 func (b *binder) integer(n *node, v reflect.Value) {
 	const expected = "a whole number"
 	if n.kind != numberNode {
@@ -109,7 +114,7 @@ func (b *binder) integer(n *node, v reflect.Value) {
 	v.SetInt(i)
 }
 
-// numberHint returns a hint for a number that was written as text.
+// numberHint returns a hint for a value that should be a number but was written as text, with quotes or a unit.
 func numberHint(n *node) string {
 	if n.kind == stringNode && isNumber(n.text) {
 		return "take the quotes off"
@@ -122,6 +127,7 @@ func numberHint(n *node) string {
 	return ""
 }
 
+// micros sets v, nanoseconds, from a number n of microseconds with up to three decimals.
 func (b *binder) micros(n *node, v reflect.Value) {
 	const expected = "a number of microseconds with at most three decimals"
 	if n.kind != numberNode {
@@ -139,7 +145,8 @@ func (b *binder) micros(n *node, v reflect.Value) {
 	}
 }
 
-// unit binds a value that a person writes with a unit.
+// unit sets v from a value that a person writes with a unit, such as 200ms, read by parse. If bare is set, it may
+// also be a whole number without a unit.
 func (b *binder) unit(n *node, v reflect.Value, expected, hint string, bare bool, parse func(string) (any, error)) {
 	if n.kind != stringNode && !(bare && n.kind == numberNode) {
 		b.fail(n, expected, hint)

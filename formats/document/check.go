@@ -56,8 +56,8 @@ func (c *Checker) Err() error { return c.err() }
 const maxTime = 1 << 58
 
 // numbers checks the rules for numbers in every document: none is NaN or infinite, and no time or size is
-// negative. c.path is updated during the walk and turned into text only for a finding, because profiles hold a
-// million numbers.
+// negative. It walks through v, which may be of any type. c.path is updated during the walk and turned into text
+// only for a finding, because profiles hold a million numbers.
 func (c *Checker) numbers(v reflect.Value) {
 	mark := len(c.path)
 	switch v.Kind() {
@@ -134,8 +134,8 @@ func (c *Checker) NotEmpty(n int, path, expected string) {
 	c.FailIf(n == 0, path, "an empty list", expected)
 }
 
-// AtLeast checks that a number is not below a minimum. The path has two parts, which are joined only for a
-// finding.
+// AtLeast records an error if a number is below a minimum. The field's path has two parts, which are joined only
+// for an error.
 func AtLeast[T int | int64 | float64](c *Checker, x, minValue T, path, name string) {
 	if x < minValue {
 		found := fmt.Sprint("the number ", x)
@@ -174,7 +174,7 @@ func CloseTo(a, b float64) bool {
 	return math.Abs(a-b) <= 1e-6*max(math.Abs(a), math.Abs(b), 1e-3)
 }
 
-// SHA checks a SHA-256 in hexadecimal.
+// SHA records an error unless the text is a SHA-256 in hexadecimal.
 func (c *Checker) SHA(path, s string) {
 	const digits = "0123456789abcdef"
 	if len(s) == 64 && strings.Trim(s, digits) == "" {
@@ -183,7 +183,8 @@ func (c *Checker) SHA(path, s string) {
 	c.Fail(path, "the text "+Quote(s), "a SHA-256 as 64 lower-case hexadecimal digits", "")
 }
 
-// Name checks that a name is not empty and occurs only once. seen holds the indexes of earlier names.
+// Name records an error if the name of entry i is empty or stood in the list before. indexByName has the earlier
+// names, to which it is added. path is a format for args.
 func (c *Checker) Name(indexByName map[string]int, i int, name, path string, args ...any) {
 	firstIndex, dup := indexByName[name]
 	switch {

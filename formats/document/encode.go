@@ -100,7 +100,8 @@ func toNode(v reflect.Value, path string) (node, error) {
 	return node{kind: numberNode, text: strconv.FormatInt(n, 10)}, nil
 }
 
-// FormatFloat returns the shortest text that reads back as f.
+// FormatFloat returns the shortest text that reads back as f, with an exponent only for very small and large
+// numbers.
 func FormatFloat(f float64) string {
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 		return strconv.FormatFloat(f, 'e', -1, 64)
@@ -108,6 +109,8 @@ func FormatFloat(f float64) string {
 	return strconv.FormatFloat(f, 'f', -1, 64)
 }
 
+// structNode returns the object that a struct is written as, in the order of its fields. Optional fields are left
+// out if they are empty, or with omitzero only if they are zero. path is for errors.
 func structNode(v reflect.Value, path string) (node, error) {
 	info := infoOf(v.Type())
 	k := &nodeChildren{keys: make([]key, 0, len(info.fields)), items: make([]node, 0, len(info.fields))}
@@ -130,6 +133,8 @@ func structNode(v reflect.Value, path string) (node, error) {
 	return node{kind: objectNode, children: k}, nil
 }
 
+// mapNode returns the object that a map is written as, sorted by key, so that equal maps give equal text. path is
+// for errors.
 func mapNode(v reflect.Value, path string) (node, error) {
 	names := make([]string, 0, v.Len())
 	for _, k := range v.MapKeys() {
@@ -165,6 +170,7 @@ func compareNames(a, b string) int {
 	return strings.Compare(a, b)
 }
 
+// isEmpty returns whether v is a list or map without elements, or else the zero of its type.
 func isEmpty(v reflect.Value) bool {
 	switch v.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -184,11 +190,13 @@ func Join(path, name string) string {
 // appendCompact writes JSON without any space.
 func appendCompact(b []byte, n *node) []byte { return appendLine(b, n, "") }
 
-// appendCompactText does the same for a text that scanJSON has checked.
+// appendCompactText appends the JSON text of a value, which scanJSON has checked, without the white space between
+// its parts.
 func appendCompactText(b []byte, text string) []byte {
 	p := jsonParser{s: text}
 	for p.i < len(text) {
 		switch c := text[p.i]; c {
+		// Between the parts there is only white space; texts are read as a whole.
 		case ' ', '\t', '\n', '\r':
 			p.i++
 		case '"':
@@ -201,8 +209,9 @@ func appendCompactText(b []byte, text string) []byte {
 	return b
 }
 
-// appendPretty writes JSON for people, with two spaces per level. An object without inner objects, and a list of
-// plain values, is on one line if it fits. Longer lists of plain values are filled line by line.
+// appendPretty appends a value as JSON for people, with two spaces per level. An object without inner objects, and
+// a list of plain values, is on one line if it fits. Longer lists of plain values are filled line by line. indent
+// counts the levels around it, column the characters before it on its line.
 func appendPretty(b []byte, n *node, indent, column int) []byte {
 	if n.kind < listNode || n.len() == 0 {
 		return appendCompact(b, n)
@@ -248,7 +257,7 @@ func appendPretty(b []byte, n *node, indent, column int) []byte {
 	return append(b, closing)
 }
 
-// isFlat reports whether n has no object inside and at most depth-1 further levels.
+// isFlat returns whether n has no object inside and at most depth-1 further levels of lists.
 func isFlat(n *node, depth int) bool {
 	if n.kind < listNode {
 		return true
@@ -265,7 +274,7 @@ func isFlat(n *node, depth int) bool {
 	return true
 }
 
-// appendLine writes JSON on one line, with space after each comma and colon.
+// appendLine appends a value as JSON on one line, with space (a blank or nothing) after each comma and colon.
 func appendLine(b []byte, n *node, space string) []byte {
 	switch n.kind {
 	case nullNode:
@@ -295,6 +304,7 @@ func appendLine(b []byte, n *node, space string) []byte {
 	return append(b, closing)
 }
 
+// brackets returns the brackets that an object or list is written in.
 func brackets(n *node) (open, closing byte) {
 	if n.kind == objectNode {
 		return '{', '}'

@@ -19,7 +19,8 @@ type Error struct {
 	Hint     string // the remedy, if there is one to name
 }
 
-// Error returns one line, and a second line with the hint if there is one.
+// Error returns the message on one line, as "file:line:column: path: found …, expected …", and a hint on a second
+// line if there is one.
 func (e *Error) Error() string {
 	var b strings.Builder
 	if e.File != "" {
@@ -51,7 +52,7 @@ func (e *Error) Error() string {
 // Errors is several findings about one document, in the order of the document.
 type Errors []*Error
 
-// Error returns the findings, one after the other.
+// Error returns the messages of all findings, one after the other.
 func (es Errors) Error() string {
 	lines := make([]string, len(es))
 	for i, e := range es {
@@ -96,6 +97,7 @@ func (f *findings) isFull() bool {
 	return f.hasMore
 }
 
+// add adds an error to the list, unless the list is full.
 func (f *findings) add(e *Error) {
 	if f.isFull() {
 		return
@@ -103,7 +105,7 @@ func (f *findings) add(e *Error) {
 	f.list = append(f.list, e)
 }
 
-// err returns nil, the only finding, or all findings.
+// err returns the findings as an error: nil, the only one, or all of them.
 func (f *findings) err() error {
 	switch len(f.list) {
 	case 0:
@@ -132,6 +134,7 @@ func encodingHint(text string) string {
 // Quote quotes a text of a document for a message, shortened if it is long.
 func Quote(s string) string { return fmt.Sprintf("%q", shortened(s)) }
 
+// shortened cuts a text for a message to maxLength bytes and an ellipsis. It does not cut inside a character.
 func shortened(s string) string {
 	const maxLength = 60
 	if len(s) <= maxLength {
@@ -152,7 +155,8 @@ func DidYouMean(s string, candidates []string) string {
 	return ""
 }
 
-// Nearest returns the candidate that s was probably meant to be, or "".
+// Nearest returns the candidate that s was probably meant to be, the one with the fewest typing mistakes if they
+// are few, or "".
 func Nearest(s string, candidates []string) string {
 	nearest, bestDist := "", 1+max(1, (len(s)+1)/3)
 	for _, c := range candidates {

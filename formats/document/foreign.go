@@ -16,10 +16,10 @@ const (
 	SomeFields Fields = true
 )
 
-// ReadJSON decodes the JSON of another program, of at most maxBytes, into the value that target points at. Its
-// types have json tags like those of documents: a field without omitempty is required. If target has a method
-// Validate, its findings get their line and column. Errors use name for the source, and expected for what it
-// should be.
+// ReadJSON decodes the JSON of another program, of at most maxBytes, into the value that target points at. The
+// types there have json tags like those of documents: a field without omitempty is required. fields says whether
+// further fields are errors. If target has a method Validate, its findings get their line and column. Errors use
+// name for the source, and expected for what it should be.
 func ReadJSON(r io.Reader, name, expected string, maxBytes int64, fields Fields, target any) error {
 	var text strings.Builder
 	if _, err := io.Copy(&text, io.LimitReader(r, maxBytes+1)); err != nil {

@@ -24,8 +24,11 @@ func scanJSON(src *source) (node, *Error) {
 	return (&jsonParser{src: src, s: src.text}).document()
 }
 
+// document parses the whole text: one JSON value in UTF-8 with nothing behind it. The methods that it calls panic
+// with an *Error at the first fault, which it recovers and returns.
 func (p *jsonParser) document() (root node, err *Error) {
 	src := p.src
+	// Report the first byte that is not UTF-8.
 	if !utf8.ValidString(p.s) {
 		i := 0
 		for i < len(p.s) {
@@ -37,6 +40,8 @@ func (p *jsonParser) document() (root node, err *Error) {
 		}
 		return root, src.fail(int64(i), "", "bytes that are not UTF-8", "a UTF-8 text", encodingHint(p.s))
 	}
+
+	// Parse one value.
 	defer func() {
 		if r := recover(); r != nil {
 			e, ok := r.(*Error)
@@ -70,7 +75,7 @@ type jsonParser struct {
 
 func (p *jsonParser) space() { p.i = jsontext.Space(p.s, p.i) }
 
-// fail panics with a finding about the text at position i.
+// fail panics with an error about the text at position i: what it found there, what was expected, and a hint.
 func (p *jsonParser) fail(i int, expected, hint string) {
 	found := "the end of the file"
 	if i < len(p.s) {
@@ -80,6 +85,8 @@ func (p *jsonParser) fail(i int, expected, hint string) {
 	panic(p.src.fail(int64(i), "", found, expected, hint))
 }
 
+// value parses the value at the current position, depth levels inside others. It panics with an *Error at a fault.
+// Without p.tree, objects and lists keep their text instead of children, and are parsed again when they are read.
 func (p *jsonParser) value(depth int) node {
 	if depth > maxDepth {
 		panic(p.src.fail(int64(p.i), "", "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "a flatter document", ""))
@@ -124,6 +131,8 @@ func (p *jsonParser) value(depth int) node {
 	return n
 }
 
+// object parses an object from its opening bracket to the closing one. With p.tree it sets n's children. It panics
+// with an *Error at a fault, also for a field name that occurs twice.
 func (p *jsonParser) object(n *node, depth int) {
 	p.i++
 
@@ -179,6 +188,8 @@ func (p *jsonParser) object(n *node, depth int) {
 	}
 }
 
+// list parses a list from its opening bracket to the closing one. With p.tree it sets n's children. It panics with
+// an *Error at a fault.
 func (p *jsonParser) list(n *node, depth int) {
 	p.i++
 	items := len(p.items)
@@ -212,7 +223,8 @@ func (p *jsonParser) list(n *node, depth int) {
 	}
 }
 
-// child reads the current value of a text that was checked before. It skips the contents of a list or object.
+// child reads the current value of a text that was checked before. It skips the contents of a list or object,
+// which it returns as text.
 func (p *jsonParser) child() node {
 	c := p.s[p.i]
 	if c != '{' && c != '[' {
@@ -222,6 +234,8 @@ func (p *jsonParser) child() node {
 	if c == '{' {
 		n.kind = objectNode
 	}
+
+	// Find the closing bracket. Brackets in texts do not count.
 	start, depth := p.i, 0
 	for ; ; p.i++ {
 		switch p.s[p.i] {
@@ -243,8 +257,8 @@ func (p *jsonParser) child() node {
 	}
 }
 
-// each reads the children of a list or object that scanJSON has checked. base is the position of its text in the
-// document.
+// each calls f with every child of a list or object that scanJSON has checked, until f returns false. base is the
+// position of its text in the document.
 func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bool) {
 	p.i++
 	p.space()
@@ -271,7 +285,7 @@ func (p *jsonParser) each(object bool, base int64, f func(k *key, item *node) bo
 	}
 }
 
-// number reads a number. p.i is at its first byte.
+// number returns the text of the number at p.i, its first byte. It panics with an *Error if it is none.
 func (p *jsonParser) number() string {
 	start := p.i
 	end, _, fault := jsontext.Number(p.s, start)
@@ -295,7 +309,8 @@ func isNumber(s string) bool {
 	return fault == jsontext.NoFault && end == len(s)
 }
 
-// str reads a string. p.i is at its opening quote. A string without escapes is a part of the text.
+// str returns the content of the string at p.i, its opening quote. A string without escapes is a part of the text,
+// and needs no memory of its own.
 func (p *jsonParser) str() string {
 	start := p.i + 1
 	end, isPlain, fault := jsontext.String(p.s, p.i)
@@ -314,6 +329,7 @@ func (p *jsonParser) str() string {
 	return string(b)
 }
 
+// failString panics with the error for a fault at a position of a text: what was expected there, and a hint.
 func (p *jsonParser) failString(position int, fault jsontext.Fault) {
 	switch fault {
 	case jsontext.ControlCharacter:

@@ -48,7 +48,7 @@ type Kinds []Kind
 // Names returns the names of the kinds.
 func (t Kinds) Names() []string { return t.textsOf(func(k *Kind) string { return k.Name }) }
 
-// textsOf returns a text for each kind.
+// textsOf returns a text for each kind of document.
 func (t Kinds) textsOf(textOf func(*Kind) string) []string {
 	var out []string
 	for i := range t {
@@ -65,7 +65,7 @@ func (t Kinds) Find(name string) *Kind {
 	return nil
 }
 
-// Read reads, decodes and validates a file with a document of a kind.
+// Read reads a file with a document of the given kind, decodes it into its type T and validates it.
 func Read[T any](t Kinds, path, kind string) (T, error) {
 	text, err := readFile(path)
 	if err != nil {
@@ -75,7 +75,8 @@ func Read[T any](t Kinds, path, kind string) (T, error) {
 	return Decode[T](t, text, path, kind)
 }
 
-// Decode does the same for a text. Errors use name for it.
+// Decode decodes and validates a text with a document of a kind, as Read does with a file. Errors use name for the
+// text.
 func Decode[T any](t Kinds, text, name, kind string) (T, error) {
 	_, doc, err := t.Decode(text, name, kind)
 	if err != nil {
@@ -96,6 +97,8 @@ func init() { maxDocument.Store(DefaultMaxDocument) }
 // SetMaxDocument sets the largest size of a file that this package reads, in bytes.
 func SetMaxDocument(n int64) { maxDocument.Store(n) }
 
+// readFile returns the text of a document's file, which may be no larger than the limit set for documents. It
+// reads no more than that, because a device or pipe may have no end.
 func readFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -140,8 +143,8 @@ func readFile(path string) (string, error) {
 	return text.String(), nil
 }
 
-// beginsText reports whether the beginning of a file is UTF-8 without control characters that texts do not have.
-// The last character may be incomplete.
+// beginsText returns whether the beginning of a file looks like a text: UTF-8 without zero bytes. Its last
+// character may be incomplete.
 func beginsText(head []byte) bool {
 	for end := range utf8.UTFMax {
 		if end <= len(head) && utf8.Valid(head[:len(head)-end]) {
@@ -151,11 +154,12 @@ func beginsText(head []byte) bool {
 	return false
 }
 
-// parse turns a text into nodes. The ending of name selects the syntax.
+// parse parses a text into nodes. The ending of name selects JSON or YAML; without a known ending, a text that
+// starts with a brace is JSON.
 func parse(text, name string) (*source, node, error) {
 	src := &source{file: name, text: strings.TrimPrefix(text, "\ufeff")}
-	if lastDot := strings.IndexByte(src.text, 0); lastDot >= 0 && utf8.ValidString(src.text) && encodingHint(src.text) == "" {
-		return src, node{}, src.fail(int64(lastDot), "", "binary data (a zero byte)", "a text: JSON or YAML", "")
+	if zeroByte := strings.IndexByte(src.text, 0); zeroByte >= 0 && utf8.ValidString(src.text) && encodingHint(src.text) == "" {
+		return src, node{}, src.fail(int64(zeroByte), "", "binary data (a zero byte)", "a text: JSON or YAML", "")
 	}
 	switch strings.ToLower(filepath.Ext(name)) {
 	case ".json":
@@ -189,6 +193,8 @@ func (t Kinds) Decode(text, name, wanted string) (kind string, doc Document, err
 	if e != nil {
 		return "", nil, e
 	}
+
+	// Bind the nodes to the kind's Go type. An older form is upgraded.
 	b := &binder{src: src}
 	pathHere := func(path string) string { return path }
 	if i := slices.IndexFunc(info.Older, func(o OlderForm) bool { return o.Format == root.field("format").text }); i >= 0 {
@@ -214,8 +220,8 @@ func (t Kinds) Decode(text, name, wanted string) (kind string, doc Document, err
 	return info.Name, doc, nil
 }
 
-// placeFindings adds file, line and column to the findings of Validate, and converts their paths to those in the
-// text.
+// placeFindings adds file, line and column to the findings of Validate and sorts them by place. pathHere converts
+// their paths to those in the text, which differ in older versions.
 func placeFindings(err error, src *source, root *node, pathHere func(path string) string) error {
 	list := Findings(err)
 	for _, e := range list {
@@ -230,7 +236,8 @@ func placeFindings(err error, src *source, root *node, pathHere func(path string
 	return err
 }
 
-// formatOf reads the format field and checks it against the wanted kind.
+// formatOf returns the kind of a document by its field format, or an error if it is missing, unknown, of another
+// kind than wanted, or of a newer version.
 func (t Kinds) formatOf(src *source, root *node, wanted string) (*Kind, *Error) {
 	// Say what is expected, for the messages.
 	expected := "a document of inferplan: " + strings.Join(t.Names(), ", ")
@@ -252,11 +259,11 @@ func (t Kinds) formatOf(src *source, root *node, wanted string) (*Kind, *Error) 
 
 	// Find the kind by the format's name without its version.
 	unversioned := func(format string) string { base, _, _ := strings.Cut(format, "/v"); return base }
-	slash := slices.IndexFunc(t, func(k Kind) bool { return unversioned(k.Format) == unversioned(f.text) })
-	if slash < 0 {
+	kindIndex := slices.IndexFunc(t, func(k Kind) bool { return unversioned(k.Format) == unversioned(f.text) })
+	if kindIndex < 0 {
 		return nil, src.fail(f.pos, "format", f.describe(), expected, DidYouMean(f.text, t.textsOf(func(k *Kind) string { return k.Format })))
 	}
-	info := &t[slash]
+	info := &t[kindIndex]
 	if wanted != "" && info.Name != wanted {
 		return nil, src.fail(f.pos, "format", "a "+info.Name, expected, "this file is a "+info.Name+"; give a "+wanted+" here")
 	}

@@ -38,7 +38,7 @@ const (
 	objectNode
 )
 
-// describe describes the value for Error.Found.
+// describe returns a value as text for messages, such as "the number 5" or "a list".
 func (n *node) describe() string {
 	switch n.kind {
 	case nullNode:
@@ -59,6 +59,8 @@ func (n *node) describe() string {
 	return "an object"
 }
 
+// len returns the number of values in a list or object. One that keeps its text instead of children is parsed to
+// count them.
 func (n *node) len() int {
 	if n.children != nil {
 		return len(n.children.items)
@@ -136,7 +138,9 @@ type source struct {
 // stretchLength is the length of the stretches of a source, in bytes.
 const stretchLength = 64 << 10
 
-// locate converts a position into line and column, the column in characters.
+// locate returns the line and column of a position, the column in characters. For JSON a position is an offset in
+// bytes; it counts the line breaks before it from the last of the stretches whose counts are kept. For YAML it has
+// the line in the upper half.
 func (s *source) locate(pos int64) (line, column int) {
 	if s.yaml {
 		return int(pos >> 32), int(pos & 0xFFFFFFFF)
@@ -147,10 +151,10 @@ func (s *source) locate(pos int64) (line, column int) {
 			s.linesBefore = append(s.linesBefore, s.linesBefore[len(s.linesBefore)-1]+int32(strings.Count(s.text[offset:offset+stretchLength], "\n")))
 		}
 	}
-	lineStart := s.text[:min(int(pos), len(s.text))]
-	stretches := len(lineStart) / stretchLength
-	line = 1 + int(s.linesBefore[stretches]) + strings.Count(lineStart[stretches*stretchLength:], "\n")
-	return line, 1 + utf8.RuneCountInString(lineStart[strings.LastIndexByte(lineStart, '\n')+1:])
+	textBefore := s.text[:min(int(pos), len(s.text))]
+	stretches := len(textBefore) / stretchLength
+	line = 1 + int(s.linesBefore[stretches]) + strings.Count(textBefore[stretches*stretchLength:], "\n")
+	return line, 1 + utf8.RuneCountInString(textBefore[strings.LastIndexByte(textBefore, '\n')+1:])
 }
 
 // fail makes a finding at a position.
@@ -159,7 +163,7 @@ func (s *source) fail(pos int64, path, found, expected, hint string) *Error {
 	return &Error{File: s.file, Line: line, Column: col, Path: path, Found: found, Expected: expected, Hint: hint}
 }
 
-// find returns the node at a field path, or the closest ancestor that exists.
+// find returns the node at a field's path, such as models[0].name, or the closest ancestor that exists.
 func (n *node) find(path string) *node {
 	for path != "" {
 		if path[0] == '[' {

@@ -8,8 +8,8 @@ import (
 // nonFiniteHint is the hint for a number that is NaN or infinite.
 const nonFiniteHint = "leave the field out where there is no value"
 
-// refuseNonFinite panics with a finding if the text has NaN or an infinity, as some programs write them. JSON and
-// documents have no such numbers.
+// refuseNonFinite panics with an error that helps if the text at the current position is NaN or an infinity, as
+// some programs write them. JSON and documents have no such numbers.
 func (p *jsonParser) refuseNonFinite() {
 	word := p.s[p.i:min(p.i+len("-Infinity"), len(p.s))]
 	if i := strings.IndexFunc(word[min(1, len(word)):], func(r rune) bool { return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z') }); i >= 0 {
@@ -22,7 +22,7 @@ func (p *jsonParser) refuseNonFinite() {
 }
 
 // pathAt returns the path of the field whose value begins at a position of a JSON text that is well formed up to
-// there.
+// there. It is for errors.
 func pathAt(s string, position int) string {
 	type container struct {
 		object bool

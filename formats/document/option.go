@@ -48,7 +48,7 @@ var zeros = [...]any{FlagOption: false, WholeOption: 0, NumberOption: 0.0, Choic
 // zeroValue returns the zero value of the option's Go type.
 func (o *Option) zeroValue() any { return zeros[o.Type] }
 
-// Initial returns the value of the option if nobody sets it.
+// Initial returns the value of the option if nobody sets it: its default, or the zero of its type.
 func (o *Option) Initial() any {
 	if o.Default == nil {
 		return o.zeroValue()
@@ -56,7 +56,7 @@ func (o *Option) Initial() any {
 	return o.Default
 }
 
-// Parse reads a value as it is typed for a flag. Errors name the flag.
+// Parse returns the value of the option from its text on the command line. Errors name the flag.
 func (o *Option) Parse(text string) (any, error) {
 	value, err := o.parse(text)
 	if err != nil {
@@ -65,6 +65,8 @@ func (o *Option) Parse(text string) (any, error) {
 	return o.Accept(value)
 }
 
+// parse returns the value of a command-line flag's text in the option's type. A number may also be one of the
+// option's words.
 func (o *Option) parse(text string) (any, error) {
 	switch o.Type {
 	case FlagOption:
@@ -100,7 +102,8 @@ func (o *Option) Accept(value any) (any, error) {
 	return nil, &Error{Path: "--" + o.Name, Found: found, Expected: o.Expected(), Hint: hint}
 }
 
-// Wrong describes a value that the option does not accept. For an accepted value it returns "".
+// Wrong returns what is wrong with a value for the option, as text, and a hint. For an accepted value both are
+// empty.
 func (o *Option) Wrong(value any) (found, hint string) {
 	isRight := reflect.TypeOf(value) == reflect.TypeOf(o.zeroValue())
 	found = fmt.Sprint(value)
@@ -130,7 +133,7 @@ func (o *Option) isInRange(x float64) bool {
 	return x >= o.Min && !math.IsInf(x, 0) && (o.Max == 0 || x < o.Max || x == o.Max && !o.MaxExcluded)
 }
 
-// Expected describes the values that the option accepts.
+// Expected returns a description of the values that the option accepts, for messages.
 func (o *Option) Expected() string {
 	switch o.Type {
 	case FlagOption:

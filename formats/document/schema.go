@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// Schema returns the JSON Schema of documents with one of these sections. It combines the schema of the document
-// with those of the sections and of the options of each. name is the name of such a document.
+// Schema returns the JSON Schema of documents that have one of several sections. It combines the document's
+// schema, text, with those of the sections and of the options of each. name is the name of such a document.
 func Schema(text, name string, list []Section) ([]byte, error) {
 	root, err := parseSchema(text)
 	if err != nil {
@@ -16,6 +16,8 @@ func Schema(text, name string, list []Section) ([]byte, error) {
 	for _, e := range list {
 		options = options || e.Options != nil
 	}
+
+	// Add the schema of each section, and the definitions that it uses.
 	for _, e := range list {
 		part, err := parseSchema(e.Schema)
 		if err != nil {
@@ -36,6 +38,8 @@ func Schema(text, name string, list []Section) ([]byte, error) {
 	return append(appendPretty(nil, &root, 0, 0), '\n'), nil
 }
 
+// parseSchema parses the JSON text of a schema. It returns an error without a file's name, because the schema is
+// built in.
 func parseSchema(text string) (node, error) {
 	root, e := parseJSON(&source{text: text})
 	if e != nil {
@@ -44,7 +48,8 @@ func parseSchema(text string) (node, error) {
 	return root, nil
 }
 
-// sectionChoice returns the schema of a document with one of its sections.
+// sectionChoice returns the schema that holds for a document with one of its sections: the section is there and,
+// if sections have options, kind and options are the section's.
 func sectionChoice(section string, options bool) node {
 	out := objectOf("required", listNodeOf(textNode(section)))
 	if options {
@@ -58,7 +63,7 @@ func sectionChoice(section string, options bool) node {
 // optionsDefinition returns the name of the definition of a kind's options.
 func optionsDefinition(kind string) string { return strings.ToUpper(kind[:1]) + kind[1:] + "Options" }
 
-// putOptions adds the kinds of a document, and the options of each.
+// putOptions adds to a schema the kinds that a document may have, one for each section, and the options of each.
 func putOptions(root *node, list []Section, name string) {
 	kinds := listNodeOf()
 	for i := range list {
@@ -81,7 +86,7 @@ func putOptions(root *node, list []Section, name string) {
 	root.field("properties").put("options", objectOf("type", textNode("object")))
 }
 
-// schema describes the values that an option accepts.
+// schema returns the JSON Schema of the values that an option accepts in a document.
 func (o *Option) schema() node {
 	words := listNodeOf()
 	for _, w := range o.Choices {
@@ -112,6 +117,8 @@ func listNodeOf(items ...node) node {
 	return node{kind: listNode, children: &nodeChildren{items: items}}
 }
 func (n *node) add(item node) { n.children.items = append(n.children.items, item) }
+
+// put sets the field of an object to item, at its place if it has the field, or else at the end.
 func (n *node) put(name string, item node) {
 	if n.children == nil {
 		n.children = &nodeChildren{}
@@ -125,7 +132,7 @@ func (n *node) put(name string, item node) {
 	n.children.keys, n.children.items = append(n.children.keys, key{name: name}), append(n.children.items, item)
 }
 
-// objectOf makes an object of names and values.
+// objectOf returns a JSON object. pairs has names and values in turn.
 func objectOf(pairs ...any) node {
 	n := node{kind: objectNode, children: &nodeChildren{}}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -26,7 +26,7 @@ func (info *structInfo) sectionNames() []string {
 	return out
 }
 
-// sectionName returns the name of the field of a section of that type.
+// sectionName returns the name of the field for a section of this type, or "" if there is none.
 func (info *structInfo) sectionName(typ reflect.Type) string {
 	for i := range info.sections {
 		if info.sections[i].Type == typ {
@@ -36,8 +36,8 @@ func (info *structInfo) sectionName(typ reflect.Type) string {
 	return ""
 }
 
-// findOptions finds the options of a plan before its fields are bound. They depend on its kind, which may stand
-// anywhere in the document. If the kind is unknown, that is the finding, and the options are not checked.
+// findOptions finds which options a plan may have, before its fields are bound. They depend on its kind, which may
+// stand anywhere in the document. An unknown kind is recorded as an error, and the options are then not checked.
 func (b *binder) findOptions(n *node, info *structInfo) {
 	kind := n.field("kind")
 	if _, has := info.byName["kind"]; !has || kind == nil || kind.kind != stringNode {
@@ -51,7 +51,8 @@ func (b *binder) findOptions(n *node, info *structInfo) {
 	b.findings.add(b.src.fail(kind.pos, "kind", kind.describe(), strings.Join(names, ", "), DidYouMean(kind.text, names)))
 }
 
-// section binds a field if it is a section, and reports whether it is one.
+// section sets v's section from a field if the field is one of the sections, and returns whether it is. A second
+// section is an error.
 func (b *binder) section(k *key, item *node, info *structInfo, v reflect.Value) bool {
 	f := &info.fields[info.section]
 	for _, e := range info.sections {

@@ -20,7 +20,7 @@ var byteUnits = []struct {
 	{"MiB", 1 << 20}, {"MB", 1e6}, {"KiB", 1 << 10}, {"kB", 1e3},
 }
 
-// ParseBytes reads "24GiB", "1.5GB" or an integer count of bytes.
+// ParseBytes parses a size such as 24GiB, 1.5GB or an integer count of bytes, exactly.
 func ParseBytes(text string) (Bytes, error) {
 	fail := func(err error) (Bytes, error) {
 		return 0, fmt.Errorf("%s is not a size such as 24GiB, 512MB or a count of bytes: %w", Quote(text), err)
@@ -58,7 +58,7 @@ func ParseBytes(text string) (Bytes, error) {
 	return Bytes(n), nil
 }
 
-// String returns the shortest exact text: "24GiB", "512MB", "1234567".
+// String returns the shortest exact text of a size: 24GiB, 512MB, or a count of bytes such as 1234567.
 func (b Bytes) String() string {
 	shortest := strconv.FormatInt(int64(b), 10)
 	if b <= 0 {

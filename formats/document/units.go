@@ -43,7 +43,7 @@ var (
 	errFractional = errors.New("not a whole number of bytes")
 )
 
-// ParseMicros reads a count of microseconds with at most three decimals.
+// ParseMicros parses a count of microseconds with at most three decimals, exactly.
 func ParseMicros(text string) (Micros, error) {
 	ns, err := scaleDecimal(text, 3)
 	if err != nil {
@@ -52,7 +52,7 @@ func ParseMicros(text string) (Micros, error) {
 	return Micros(ns), nil
 }
 
-// ParseSeconds reads a count of seconds with at most nine decimals, exactly.
+// ParseSeconds parses a count of seconds with at most nine decimals, exactly.
 func ParseSeconds(text string) (time.Duration, error) {
 	ns, err := scaleDecimal(text, 9)
 	if err != nil {
@@ -64,6 +64,8 @@ func ParseSeconds(text string) (time.Duration, error) {
 // String writes the microseconds with the fewest decimals, without a unit.
 func (m Micros) String() string { return string(m.append(nil)) }
 
+// append appends the number of microseconds to b: whole ones, and up to three decimals without zeros at the end. m
+// counts nanoseconds.
 func (m Micros) append(b []byte) []byte {
 	// Use the unsigned magnitude, because the smallest integer has no negation.
 	u := uint64(m)
@@ -110,7 +112,8 @@ func scaleDecimal(text string, pow int) (int64, error) {
 	return int64(mantissa), nil
 }
 
-// decimal reads a number without a sign as mantissa * 10^exponent. The mantissa does not end in zeros.
+// decimal parses a number without a sign, exactly, as mantissa * 10^exponent. The mantissa has at most 19 digits
+// and does not end in zeros.
 func decimal(s string) (mantissa uint64, exponent int, err error) {
 	digits, point := 0, -1 // digits after leading zeros; places after the point
 	zeros := 0             // zeros that are not in the mantissa yet
@@ -161,7 +164,8 @@ func decimal(s string) (mantissa uint64, exponent int, err error) {
 	return mantissa, exponent - max(point, 0) + zeros, nil
 }
 
-// precisionError returns the error for a number with more than 19 significant digits.
+// precisionError returns the error for a number with more than 19 significant digits: too precise if some of them
+// are decimals, else too large.
 func precisionError(point int) error {
 	if point > 0 {
 		return errPrecise
@@ -178,7 +182,7 @@ var timeUnits = []struct {
 	{"ms", int64(time.Millisecond)}, {"us", int64(time.Microsecond)}, {"ns", 1},
 }
 
-// splitUnit splits "12.5ms" behind its digits and point.
+// splitUnit splits a text such as 12.5ms behind its digits and point into the number and the unit.
 func splitUnit(s string) (number, unit string) {
 	i := 0
 	for i < len(s) && (s[i] >= '0' && s[i] <= '9' || s[i] == '.') {
@@ -190,7 +194,7 @@ func splitUnit(s string) (number, unit string) {
 // maxText bounds the text of a value with a unit. Nobody writes longer ones.
 const maxText = 64
 
-// rational reads digits with at most one point, exactly.
+// rational parses digits with at most one point as an exact fraction.
 func rational(s string) (*big.Rat, error) {
 	if s == "" || len(s) > maxText || s[0] == '.' || s[len(s)-1] == '.' || strings.Count(s, ".") > 1 {
 		return nil, errNotNumber
@@ -202,7 +206,7 @@ func rational(s string) (*big.Rat, error) {
 	return r, nil
 }
 
-// integer returns r as an int64.
+// integer returns r as an int64. If r is not whole, it returns the error inexact.
 func integer(r *big.Rat, inexact error) (int64, error) {
 	if !r.IsInt() {
 		return 0, inexact
@@ -213,7 +217,7 @@ func integer(r *big.Rat, inexact error) (int64, error) {
 	return r.Num().Int64(), nil
 }
 
-// parseSpan reads "200ms", or several such terms as in "1h30m".
+// parseSpan parses a duration such as 200ms, or several terms as in 1h30m, exactly.
 func parseSpan(text string) (time.Duration, error) {
 	remaining := strings.TrimSpace(text)
 	switch {
@@ -228,17 +232,17 @@ func parseSpan(text string) (time.Duration, error) {
 
 	// Add up the numbers with their units, as in 1m30s.
 	for remaining != "" {
-		number, behindUnit := splitUnit(remaining)
+		number, behindNumber := splitUnit(remaining)
 		r, err := rational(number)
 		if err != nil {
 			return 0, err
 		}
-		end := strings.IndexAny(behindUnit, "0123456789.")
+		end := strings.IndexAny(behindNumber, "0123456789.")
 		if end < 0 {
-			end = len(behindUnit)
+			end = len(behindNumber)
 		}
-		unit := strings.TrimSpace(behindUnit[:end])
-		remaining = behindUnit[end:]
+		unit := strings.TrimSpace(behindNumber[:end])
+		remaining = behindNumber[end:]
 		if unit == "" {
 			return 0, errNoUnit
 		}
@@ -260,8 +264,8 @@ func parseSpan(text string) (time.Duration, error) {
 	return time.Duration(ns), err
 }
 
-// formatSpan writes a duration in the largest of the given units that needs at most three decimals and no leading
-// zero, so that parseSpan reads it back exactly.
+// formatSpan returns a duration as text in the largest unit, up to `largest` nanoseconds, that needs at most three
+// decimals and no leading zero, so that parseSpan reads it back exactly.
 func formatSpan(d time.Duration, largest int64) string {
 	for _, u := range timeUnits {
 		if u.ns > largest || int64(d) < u.ns {
@@ -289,7 +293,7 @@ func formatSpan(d time.Duration, largest int64) string {
 	return strconv.FormatInt(int64(d), 10) + "ns"
 }
 
-// ParseSLO reads "200ms", "165577.2us" or "5x".
+// ParseSLO parses a latency target: a duration such as 200ms, or a multiple of a model's own latency such as 5x.
 func ParseSLO(text string) (SLO, error) {
 	fail := func(err error) (SLO, error) {
 		return SLO{}, fmt.Errorf("%s is not a latency target such as 200ms or 5x: %w", Quote(text), err)
@@ -332,8 +336,8 @@ func (s SLO) String() string {
 	return formatSpan(s.Duration, int64(time.Second))
 }
 
-// Resolve returns the target as a duration, where base is the latency that "x" multiplies. The product is rounded
-// to whole nanoseconds.
+// Resolve returns the target as a duration. A target such as 5x is that multiple of base, the model's own latency,
+// rounded to whole nanoseconds.
 func (s SLO) Resolve(base time.Duration) time.Duration {
 	if s.Factor == 0 {
 		return s.Duration

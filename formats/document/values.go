@@ -42,7 +42,7 @@ func (v *Values) Set(name string, value any) error {
 	return nil
 }
 
-// Put chooses a value that the option is known to accept.
+// Put sets an option to a value that it is known to accept. Copies of v keep the old value.
 func (v *Values) Put(name string, value any) {
 	v.chosen = maps.Clone(v.chosen)
 	if v.chosen == nil {
@@ -51,6 +51,7 @@ func (v *Values) Put(name string, value any) {
 	v.chosen[name] = value
 }
 
+// names returns the names of all options, in order.
 func (v Values) names() []string {
 	var out []string
 	for i := range v.options {
@@ -93,7 +94,7 @@ func (v Values) Time(name string) time.Duration { return valueOf[time.Duration](
 // SLO returns the value of a latency target, which is zero if it is not set.
 func (v Values) SLO(name string) SLO { return valueOf[SLO](v, name) }
 
-// Equal reports whether two sets of options have the same values.
+// Equal returns whether two sets of options have the same options with the same values.
 func (v Values) Equal(w Values) bool {
 	if !slices.Equal(v.names(), w.names()) {
 		return false
@@ -103,9 +104,9 @@ func (v Values) Equal(w Values) bool {
 
 var valuesType = reflect.TypeFor[Values]()
 
-// isStored reports whether a plan stores the option. It has to have a key, and what it needs has to be set. A flag
-// that is off by default must be on. A number that is given as a word, or a text that is still to be found, is not
-// stored.
+// isStored returns whether a plan stores an option's value: the option has a key, an option that it needs is set,
+// and it is not a flag that is off by default and off. A number that is given as a word, or a text that is still
+// to be found, is not stored.
 func (v Values) isStored(o *Option) bool {
 	if word, isText := v.Get(o.Name).(string); isText && (o.Type == NumberOption || o.Type == TextOption && slices.Contains(o.Choices, word)) {
 		return false
@@ -128,7 +129,7 @@ func (v Values) PlanForm() Values {
 	return out
 }
 
-// node writes the values that a plan stores, in the order of the table.
+// node returns the values that a plan stores as a JSON object, in the order of the options.
 func (v Values) node() node {
 	k := &nodeChildren{}
 	for i := range v.options {
@@ -150,7 +151,7 @@ func (v Values) node() node {
 	return node{kind: objectNode, children: k}
 }
 
-// values binds the options of a plan against the table of its kind.
+// values sets v from the options of a plan, which must be those of the plan's kind.
 func (b *binder) values(n *node, v reflect.Value) {
 	if n.kind != objectNode {
 		b.fail(n, "an object", "")
@@ -190,7 +191,8 @@ func (b *binder) values(n *node, v reflect.Value) {
 	v.Set(reflect.ValueOf(out.PlanForm()))
 }
 
-// value binds one option.
+// value returns the value of one option from n. It returns false after recording an error if the option does not
+// accept it.
 func (b *binder) value(o *Option, n *node) (any, bool) {
 	bound := reflect.New(reflect.TypeOf(o.zeroValue())).Elem()
 	switch {
@@ -228,7 +230,7 @@ func (o *Option) accepts(value any) bool {
 	return found == ""
 }
 
-// Check checks the values of a plan as Accept does, and adds findings with their paths.
+// Check reports to c the values of a plan's options that the options do not accept.
 func (v Values) Check(c *Checker) {
 	for i := range v.options {
 		o := &v.options[i]

@@ -59,6 +59,8 @@ func WriteFile(path string, doc any, opts ...WriteOption) (changed bool, err err
 	return WriteBytes(path, data, opts...)
 }
 
+// marshalValid returns the text of a document in the form that files have. A document that breaks its own rules is
+// an error, so that no invalid file is written.
 func marshalValid(doc any) ([]byte, error) {
 	if v := reflect.ValueOf(doc); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, fmt.Errorf("there is no document (%T)", doc)
@@ -120,7 +122,8 @@ func WriteBytes(path string, data []byte, opts ...WriteOption) (changed bool, er
 	return true, syncDir(filepath.Dir(target))
 }
 
-// inspect follows links, so that the file behind a link is replaced and not the link.
+// inspect returns the file to write for a path, with its mode if it exists. It follows links, so that the file
+// behind a link is replaced and not the link.
 func inspect(path string) (target string, mode fs.FileMode, exists bool, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -144,7 +147,8 @@ func inspect(path string) (target string, mode fs.FileMode, exists bool, err err
 	return target, info.Mode(), true, nil
 }
 
-// writeTemp writes a temporary file beside target, flushed to disk.
+// writeTemp writes a temporary file beside target, flushed to disk, and returns its name. With keepMode it has the
+// given mode.
 func writeTemp(target string, data []byte, mode fs.FileMode, keepMode bool) (name string, err error) {
 	var f *os.File
 	for range 100 {
@@ -171,8 +175,8 @@ func writeTemp(target string, data []byte, mode fs.FileMode, keepMode bool) (nam
 	return name, nil
 }
 
-// install renames the finished file. Without force it must not replace a file that appeared meanwhile. A hard link
-// guarantees that, where links exist.
+// install gives the finished temporary file its name, target. Without force it must not replace a file that
+// appeared meanwhile. A hard link guarantees that, where links exist.
 func install(tmp, target, path string, force bool) error {
 	if !force {
 		err := os.Link(tmp, target)
@@ -189,7 +193,8 @@ func install(tmp, target, path string, force bool) error {
 	return nil
 }
 
-// syncDir flushes the new name to disk. Errors of file systems that cannot do this are ignored.
+// syncDir flushes the names in a folder to disk, so that a new file survives a loss of power. File systems that
+// cannot do this are left alone.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -80,6 +80,8 @@ var (
 	yamlParser = regexp.MustCompile(`^did not find expected (?:<document start>|node content|'-' indicator|key|',' or '[\]}]')$`)
 )
 
+// syntax turns an error of the YAML library into one of ours, with the line that its message names. Its parser's
+// messages count lines from 0. A position has the line in the upper 32 bits and the column in the lower.
 func (y *yamlReader) syntax(err error) *Error {
 	pos := int64(1)<<32 | 1
 	msg, _, _ := strings.Cut(err.Error(), "\n")
@@ -99,6 +101,8 @@ func (y *yamlReader) syntax(err error) *Error {
 	return y.src.fail(pos, "", "a YAML syntax error: "+msg, "", hint)
 }
 
+// node converts a YAML value, depth levels inside others, into a node. It panics with an *Error at what documents
+// may not use: anchors, aliases and tags.
 func (y *yamlReader) node(a *yaml.Node, depth int) node {
 	if depth > maxDepth {
 		y.fail(a, "more than "+strconv.Itoa(maxDepth)+" levels of nesting", "a flatter document", "")
@@ -109,6 +113,8 @@ func (y *yamlReader) node(a *yaml.Node, depth int) node {
 	if a.Style&yaml.TaggedStyle != 0 {
 		y.fail(a, "the tag "+Quote(a.Tag), "a value without a tag", "put text that starts with ! in quotes")
 	}
+
+	// Convert the value by its kind.
 	n := node{pos: yamlPos(a)}
 	switch a.Kind {
 	case yaml.ScalarNode:
@@ -127,6 +133,8 @@ func (y *yamlReader) node(a *yaml.Node, depth int) node {
 	return n
 }
 
+// scalar sets n's kind and text from a YAML value that is neither list nor mapping. Quoted values are texts.
+// Numbers are those of JSON: other forms that YAML knows, such as 0x1f or 1_000, are errors and not taken as text.
 func (y *yamlReader) scalar(n *node, a *yaml.Node) {
 	n.kind, n.text = stringNode, a.Value
 	switch {
@@ -144,7 +152,7 @@ func (y *yamlReader) scalar(n *node, a *yaml.Node) {
 	}
 }
 
-// partNode returns the node of a part of a list or object.
+// partNode returns the node of a part of a list or object. part is its step in the path, for errors.
 func (y *yamlReader) partNode(part string, a *yaml.Node, depth int) node {
 	y.path = append(y.path, part)
 	n := y.node(a, depth+1)
@@ -152,7 +160,7 @@ func (y *yamlReader) partNode(part string, a *yaml.Node, depth int) node {
 	return n
 }
 
-// mapping reads keys and values, which alternate.
+// mapping sets n to an object with the given keys and values, which alternate in content.
 func (y *yamlReader) mapping(n *node, content []*yaml.Node, depth int) {
 	n.kind = objectNode
 	if len(content) == 0 {

@@ -4,8 +4,8 @@ import "unicode/utf8"
 
 const hexDigits = "0123456789abcdef"
 
-// AppendQuoted appends s as a JSON string. It escapes what JSON requires and DEL, and nothing for HTML. Bytes that
-// are not UTF-8 become U+FFFD.
+// AppendQuoted appends s to dst as a JSON string. It escapes what JSON requires and DEL, and nothing for HTML.
+// Bytes that are not UTF-8 become U+FFFD.
 func AppendQuoted[T Text](dst []byte, s T) []byte {
 	dst = append(dst, '"')
 	start := 0 // of the bytes that are copied unchanged
@@ -29,6 +29,7 @@ func AppendQuoted[T Text](dst []byte, s T) []byte {
 	return append(append(dst, s[start:]...), '"')
 }
 
+// appendEscaped appends the JSON escape of a character below 128 that may not stand in a text as it is.
 func appendEscaped(dst []byte, c byte) []byte {
 	switch c {
 	case '"', '\\':

@@ -48,6 +48,8 @@ func Number[T Text](s T, i int) (end int, integer bool, fault Fault) {
 	} else {
 		i = end
 	}
+
+	// Then the fraction and the exponent, if there are any.
 	integer = true
 	if i < len(s) && s[i] == '.' {
 		integer = false
@@ -70,6 +72,7 @@ func Number[T Text](s T, i int) (end int, integer bool, fault Fault) {
 	return i, integer, NoFault
 }
 
+// digits returns the position behind the decimal digits that start at s[i].
 func digits[T Text](s T, i int) int {
 	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
 		i++
@@ -117,7 +120,8 @@ func Unescape[T Text](dst []byte, content T, strict bool) (out []byte, position 
 
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// escape reads the escape whose backslash is s[i] and, if it is half of a surrogate pair, its other half.
+// escape returns the character of the escape whose backslash is s[i], and the position behind it. Half of a
+// surrogate pair is read with its other half.
 func escape[T Text](s T, i int) (r rune, next int, fault Fault) {
 	if i++; i == len(s) {
 		return 0, i, BadEscape
@@ -128,6 +132,8 @@ func escape[T Text](s T, i int) (r rune, next int, fault Fault) {
 		}
 		return 0, i, BadEscape
 	}
+
+	// Read \u and four digits.
 	r, ok := hex4(s, i+1)
 	if !ok {
 		return 0, i + 1, BadHex
@@ -148,6 +154,7 @@ func escape[T Text](s T, i int) (r rune, next int, fault Fault) {
 	return utf8.RuneError, i, HalfSurrogate
 }
 
+// hex4 returns the value of the four hexadecimal digits at s[i], as in \u00e9, or false if there are not four.
 func hex4[T Text](s T, i int) (rune, bool) {
 	if len(s) < i+4 {
 		return 0, false

@@ -17,7 +17,8 @@ import (
 // completely would take longer than loading them.
 const pieces, pieceBytes = 256, 4096
 
-// Sample adds to a hash what identifies a file of weights, which a model calls by a name.
+// Sample adds to a hash what identifies a file of weights, which a model calls by a name: name, size, and pieces
+// of its content at even distances. A file of many gigabytes is not read completely.
 func Sample(f *os.File, name string, h hash.Hash) error {
 	st, err := f.Stat()
 	if err != nil {

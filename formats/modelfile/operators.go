@@ -16,7 +16,7 @@ type OperatorLibrary struct {
 	SHA256 string `json:"sha256"`
 }
 
-// ReadOperators returns the libraries of custom operators in files.
+// ReadOperators returns the libraries of custom operators in files, each with the hash of its content.
 func ReadOperators(paths []string) ([]OperatorLibrary, error) {
 	var out []OperatorLibrary
 	for _, path := range paths {
@@ -32,7 +32,7 @@ func ReadOperators(paths []string) ([]OperatorLibrary, error) {
 	return UniqueOperators(out), nil
 }
 
-// UniqueOperators lists each library once, in order.
+// UniqueOperators returns the libraries in several lists, each once, by the hash of its content.
 func UniqueOperators(lists ...[]OperatorLibrary) []OperatorLibrary {
 	var out []OperatorLibrary
 	for _, l := range slices.Concat(lists...) {

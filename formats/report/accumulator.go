@@ -51,7 +51,7 @@ type outcomeCounts struct {
 	dropped []int64 // the number of dropped requests by reason
 }
 
-// New returns an accumulator with memory for cfg.Expect requests per model.
+// New returns an accumulator for the outcomes of one run, with memory for cfg.Expect requests per model.
 func New(cfg Config) *Accumulator {
 	a := &Accumulator{cfg: cfg, models: make([]modelCounts, len(cfg.Models))}
 	for i := range a.models {
@@ -70,7 +70,7 @@ func (a *Accumulator) IsCounted(arrivedAt time.Duration) bool {
 	return arrivedAt >= a.cfg.Warmup && (a.cfg.Duration <= 0 || arrivedAt < a.cfg.Duration)
 }
 
-// Arrive records the arrival of a request.
+// Arrive records the arrival of a request for a model, unless it is in the warm-up.
 func (a *Accumulator) Arrive(model int32, arrivedAt time.Duration) {
 	if !a.IsCounted(arrivedAt) {
 		return
@@ -83,7 +83,8 @@ func (a *Accumulator) Arrive(model int32, arrivedAt time.Duration) {
 	}
 }
 
-// Complete records that the request that arrived at arrivedAt was answered at completedAt, with its deadline.
+// Complete records that the request that arrived at arrivedAt was answered at completedAt. It was late if that is
+// after its deadline.
 func (a *Accumulator) Complete(model int32, arrivedAt, completedAt, deadline time.Duration) {
 	if !a.IsCounted(arrivedAt) {
 		return
@@ -115,7 +116,7 @@ func (a *Accumulator) Drop(model int32, arrivedAt time.Duration, reason int) {
 	}
 }
 
-// Batch records a batch that was dispatched at its first stage.
+// Batch records a batch of a model that was dispatched at its first stage. Batches of the warm-up do not count.
 func (a *Accumulator) Batch(model int32, size int, startedAt time.Duration) {
 	if startedAt < a.cfg.Warmup {
 		return
@@ -137,7 +138,7 @@ func (a *Accumulator) windowIndex(moment time.Duration) int32 {
 	return int32((moment - a.cfg.Warmup) / a.cfg.Window)
 }
 
-// window returns the window of an arrival, or nil without windows.
+// window returns the counts of the window of time in which a moment lies, or nil if the report has no windows.
 func (a *Accumulator) window(m *modelCounts, moment time.Duration) *outcomeCounts {
 	if a.cfg.Window <= 0 {
 		return nil
@@ -149,6 +150,7 @@ func (a *Accumulator) window(m *modelCounts, moment time.Duration) *outcomeCount
 	return &m.windows[i]
 }
 
+// totalDropped returns how many requests were dropped, for any reason.
 func (c *outcomeCounts) totalDropped() int64 {
 	n := int64(0)
 	for _, d := range c.dropped {
@@ -157,6 +159,7 @@ func (c *outcomeCounts) totalDropped() int64 {
 	return n
 }
 
+// add adds the counts of o to c. Either none or both know the same reasons for dropping.
 func (c *outcomeCounts) add(o *outcomeCounts) {
 	c.Add(o.Outcomes)
 	if c.dropped == nil {

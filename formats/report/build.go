@@ -36,6 +36,7 @@ func Merge(runs []*Accumulator) *formats.Report {
 	r.DurationUS = document.Micros(duration)
 	b := &builder{cfg: cfg, runs: runs, countedTime: max(duration-cfg.Warmup, 0), report: r}
 
+	// Pool the runs for each model, and for all together.
 	totals := make([]outcomeCounts, len(runs)) // per run, over all models
 	var allLatencies []time.Duration
 	for i := range cfg.Models {
@@ -65,7 +66,7 @@ func Merge(runs []*Accumulator) *formats.Report {
 	return r
 }
 
-// Attained returns the share of the counted requests of models that were answered in time over runs, as Merge
+// Attained returns the share of the requests of some models that were answered in time, over all runs, as Merge
 // reports it.
 func Attained(runs []*Accumulator, models ...int) float64 {
 	var sum outcomeCounts
@@ -92,7 +93,7 @@ func (b *builder) rateOver(n int64, d time.Duration) float64 {
 	return Rate(n, d.Seconds()) / float64(len(b.runs))
 }
 
-// counts pools the runs.
+// counts returns the counts of all runs together, with the interval of the attainment if that is asked for.
 func (b *builder) counts(perRun []outcomeCounts, interval bool) formats.Counts {
 	var sum outcomeCounts
 	for i := range perRun {
@@ -110,6 +111,8 @@ func (b *builder) counts(perRun []outcomeCounts, interval bool) formats.Counts {
 	return out
 }
 
+// poolOver returns the counts of all runs together, sum, with the goodput per run over a time d. Requests without
+// an outcome at the end of a run count as dropped, with the reason Unfinished.
 func (b *builder) poolOver(sum *outcomeCounts, d time.Duration) formats.Counts {
 	unfinished := max(sum.Requests-sum.Completed-sum.totalDropped(), 0)
 	out := formats.Counts{
@@ -130,6 +133,7 @@ func (b *builder) poolOver(sum *outcomeCounts, d time.Duration) formats.Counts {
 	return out
 }
 
+// batchSizes counts the batches of a model in all runs by their size. The keys are texts, as JSON needs.
 func (b *builder) batchSizes(model int) map[string]int64 {
 	out := map[string]int64{}
 	for _, a := range b.runs {
@@ -142,7 +146,7 @@ func (b *builder) batchSizes(model int) map[string]int64 {
 	return out
 }
 
-// devices adds the use of each device kind over the runs.
+// devices returns the use of each device kind, summed over the runs.
 func (b *builder) devices() []formats.DeviceReport {
 	var out []formats.DeviceReport
 	for _, a := range b.runs {
@@ -160,6 +164,8 @@ func (b *builder) devices() []formats.DeviceReport {
 			o.Utilisation += d.Utilisation
 		}
 	}
+
+	// The utilisation follows from the times or, without them, is the mean over the runs.
 	for i := range out {
 		o := &out[i]
 		if total := o.RunningUS + o.LoadingUS + o.BothUS + o.IdleUS; total > 0 {
@@ -171,7 +177,8 @@ func (b *builder) devices() []formats.DeviceReport {
 	return out
 }
 
-// windows reports each window over all models and, if there are several models, then each model's.
+// windows adds the report of each window of time over all models and, if there are several models, then each
+// model's.
 func (b *builder) windows() {
 	if b.cfg.Window <= 0 {
 		return
@@ -208,12 +215,12 @@ func (b *builder) windows() {
 				}
 			}
 			sum.add(&c)
-			var lat []time.Duration
+			var modelLatencies []time.Duration
 			if w < len(samples[i]) {
-				lat = samples[i][w]
+				modelLatencies = samples[i][w]
 			}
-			latencies = append(latencies, lat...)
-			perModel[i] = b.window(b.cfg.Models[i], start, width, &c, lat)
+			latencies = append(latencies, modelLatencies...)
+			perModel[i] = b.window(b.cfg.Models[i], start, width, &c, modelLatencies)
 		}
 		b.report.Windows = append(b.report.Windows, b.window(Model{}, start, width, &sum, latencies))
 		if len(perModel) > 1 {
@@ -222,15 +229,17 @@ func (b *builder) windows() {
 	}
 }
 
-func (b *builder) window(model Model, start, width time.Duration, c *outcomeCounts, lat []time.Duration) formats.WindowReport {
-	slices.Sort(lat)
+// window returns the report of a model over the window of a run's time that begins at start: the counts c, and the
+// 95th percentile of the latencies, which it sorts in place.
+func (b *builder) window(model Model, start, width time.Duration, c *outcomeCounts, latencies []time.Duration) formats.WindowReport {
+	slices.Sort(latencies)
 	return formats.WindowReport{
 		StartUS: document.Micros(start), Model: model.Name, Class: model.Class,
-		Counts: b.poolOver(c, width), P95US: document.Micros(Percentile(lat, 0.95)),
+		Counts: b.poolOver(c, width), P95US: document.Micros(Percentile(latencies, 0.95)),
 	}
 }
 
-// warn adds warnings about figures that are doubtful.
+// warn adds warnings about figures that are doubtful: requests without an end, and models without requests.
 func (b *builder) warn(totals []outcomeCounts) {
 	var sum outcomeCounts
 	for i := range totals {
@@ -246,7 +255,7 @@ func (b *builder) warn(totals []outcomeCounts) {
 	}
 }
 
-// summarise computes the summary of latencies. It sorts the samples in place.
+// summarise returns the mean and percentiles of latencies. It sorts them in place.
 func summarise(samples []time.Duration) formats.LatencySummary {
 	if len(samples) == 0 {
 		return formats.LatencySummary{}

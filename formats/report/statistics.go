@@ -17,14 +17,15 @@ func Percentile(sorted []time.Duration, p float64) time.Duration {
 	return sorted[Rank(len(sorted), p)-1]
 }
 
-// PercentileReordering does the same for samples that are not sorted, by selection (Hoare's Find, 1961). It
-// changes their order.
+// PercentileReordering returns the p-quantile of samples as Percentile does, but they need not be sorted: it
+// selects it (Hoare's Find, 1961) and changes their order.
 func PercentileReordering(samples []time.Duration, p float64) time.Duration {
 	if len(samples) == 0 {
 		return 0
 	}
 	index := Rank(len(samples), p) - 1
 	for lo, hi := 0, len(samples)-1; lo < hi; {
+		// Divide the range at a pivot, and go on in the part with the index.
 		pivot := middleRank(samples[lo], samples[lo+(hi-lo)/2], samples[hi])
 		i, j := lo, hi
 		for i <= j {
@@ -71,8 +72,10 @@ func MedianInterval(sorted []time.Duration, confidence float64) (lo, hi time.Dur
 	return PercentileInterval(sorted, 0.5, confidence)
 }
 
-// PercentileInterval does the same for any percentile p. It returns the narrowest order statistics x(i), x(j) that
-// each exclude at most half of 1-confidence, as the number of samples below the true percentile is binomial.
+// PercentileInterval returns a confidence interval of the p-quantile of the distribution from which the samples
+// come, which are sorted. It is the narrowest pair of order statistics x(i), x(j) that each exclude at most half of
+// 1-confidence, as the number of samples below the true quantile is binomial. ok is false if there are too few
+// samples.
 func PercentileInterval(sorted []time.Duration, p, confidence float64) (lo, hi time.Duration, ok bool) {
 	n := len(sorted)
 	if n == 0 {
@@ -88,7 +91,8 @@ func PercentileInterval(sorted []time.Duration, p, confidence float64) (lo, hi t
 	return sorted[max(i, 1)-1], sorted[min(j, n)-1], ok
 }
 
-// searchRank returns the smallest k in 1..limit for which f holds, limit if none.
+// searchRank returns the smallest k from 1 to limit for which f holds, or limit if there is none. f is false up to
+// some k and true from there on.
 func searchRank(limit int, f func(int) bool) int {
 	lo, hi := 1, limit
 	for lo < hi {
@@ -101,7 +105,7 @@ func searchRank(limit int, f func(int) bool) int {
 	return lo
 }
 
-// Wilson returns the score interval of a share, when k of n were seen.
+// Wilson returns the score interval of a share of which k of n were seen (E. B. Wilson 1927).
 func Wilson(k, n int64, confidence float64) (lo, hi float64) {
 	if n <= 0 {
 		return 0, 1

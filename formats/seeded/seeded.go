@@ -20,6 +20,8 @@ func Seed(seed uint64, stream string) uint64 {
 	return hi
 }
 
+// key derives the 128-bit state of a random generator from the seed and the name of a stream, so that streams of
+// one seed are independent.
 func key(seed uint64, stream string) (hi, lo uint64) {
 	b := make([]byte, 8, 8+len(stream))
 	binary.BigEndian.PutUint64(b, seed)

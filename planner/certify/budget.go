@@ -15,7 +15,8 @@ const maxRequests = 8_000_000
 // Budgets bound the work of a search for a plan and of the tests that confirm it. A nil budget has no bound.
 type Budgets struct{ Search, Tests *sim.Budget }
 
-// NewBudgets returns the budgets for an effort. If a duration of the runs is set, there are no bounds.
+// NewBudgets returns how much the search and the tests may simulate, in proportion to the option effort. If the
+// duration of the runs is set by the user, nothing limits them.
 func NewBudgets(settings kind.TestSettings, effort int) Budgets {
 	if settings.Duration > 0 {
 		return Budgets{}
@@ -30,8 +31,8 @@ func OverBudget(err error) bool {
 	return ok
 }
 
-// NoteUnconfirmed notes in the plan that no test confirmed its rates, if err says that the runs would
-// exceed their budget. It returns all other errors.
+// NoteUnconfirmed handles the error of a test. If it says that the runs would exceed their budget, it notes in the
+// plan that no test confirmed its rates, and returns nil. It returns other errors as they are.
 func NoteUnconfirmed(plan *formats.Plan, err error) error {
 	overBudget, ok := errors.AsType[*sim.OverBudgetError](err)
 	if !ok {

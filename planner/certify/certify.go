@@ -26,7 +26,8 @@ const (
 	longestRun          = 10 * time.Minute
 )
 
-// MinDuration returns the least duration of a run that certifies a plan.
+// MinDuration returns the least duration of a run that certifies a plan: 10 s or, for Poisson arrivals, a shorter
+// time in which enough independent requests arrive and the longest SLO passes many times.
 func MinDuration(plan *formats.Plan) time.Duration {
 	const minimum = 10 * time.Second
 	if a := plan.Arrivals; a != nil && (a.Trace != "" || a.Process == "gamma") {
@@ -68,7 +69,7 @@ func NewTest(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	return t, err
 }
 
-// NewTestWith is NewTest with complete settings.
+// NewTestWith prepares the test of a plan as NewTest does, with settings that are complete already.
 func NewTestWith(plan *formats.Plan, settings kind.TestSettings) (*Test, error) {
 	sc, err := sim.NewScenario(plan)
 	if err != nil {
@@ -77,7 +78,8 @@ func NewTestWith(plan *formats.Plan, settings kind.TestSettings) (*Test, error) 
 	return newTestOn(sc, plan, settings)
 }
 
-// newTestOn is NewTestWith on the plan's scenario.
+// newTestOn returns the test of a plan on the plan's scenario. Settings must be complete. A tenth of each run is
+// warm-up, which does not count.
 func newTestOn(sc *sim.Scenario, plan *formats.Plan, settings kind.TestSettings) (t *Test, err error) {
 	t = &Test{Scenario: sc, Settings: settings, Shares: settings.Shares(plan), plan: plan, runsPerLook: settings.Runs}
 
@@ -97,7 +99,8 @@ func newTestOn(sc *sim.Scenario, plan *formats.Plan, settings kind.TestSettings)
 	return t, nil
 }
 
-// recordTrace reads the trace of a plan's workload.
+// recordTrace reads the arrivals of the trace that a plan was made for. A relative path is taken from dir, the
+// folder of the workload.
 func recordTrace(plan *formats.Plan, dir string) (_ *sim.RecordedArrivals, err error) {
 	path := filepath.FromSlash(plan.Arrivals.Trace)
 	if !filepath.IsAbs(path) {
@@ -142,8 +145,9 @@ func CertifyPlan(ctx context.Context, plan *formats.Plan, settings kind.TestSett
 	return nil
 }
 
-// StoreHighestLoad stores in the plan the highest load of a grid at which every model attains its
-// share, with the figures there. If there is none, it stores load 0 with the figures at the lowest.
+// StoreHighestLoad simulates the plan at a grid of loads, which are factors on its rates, and stores in it the
+// highest at which every model has its share of requests in time, with the figures there. If there is none, it
+// stores load 0 with the figures at the lowest.
 func (t *Test) StoreHighestLoad(ctx context.Context) error {
 	search, err := sim.FindOverallLoad(ctx, t.Scenario, t.Shares, t.Settings.Runs)
 	if err != nil {
@@ -161,8 +165,9 @@ func (t *Test) StoreHighestLoad(ctx context.Context) error {
 	return nil
 }
 
-// StoreCertificate stores in the plan that it holds at a load, with the figures of each model there, and
-// notes the drift for which the rates leave room.
+// StoreCertificate stores in the plan the certificate that it holds at a load (a factor on its rates), with the
+// figures of each model in the report, and notes the drift (how much slower runs may get) for which the rates
+// leave room. report may be nil.
 func (t *Test) StoreCertificate(load float64, report *formats.Report) {
 	cert := &formats.Certificate{
 		LoadFactor: load, Attainment: slices.Min(t.Shares), Runs: t.Settings.Runs,
@@ -198,8 +203,8 @@ func (t *Test) StoreCertificate(load float64, report *formats.Report) {
 	}
 }
 
-// StoreSlowdowns adds to the certificate the latencies with runs as profiled and with slower runs. It
-// stores nothing if the budget does not allow these runs.
+// StoreSlowdowns adds to the plan's certificate how latencies grow if runs are slower than profiled, at the
+// planned rates. If the budget does not allow these simulations, it stores nothing.
 func (t *Test) StoreSlowdowns(ctx context.Context) error {
 	sc := *t.Scenario
 	sc.Load, sc.Rates = 1, nil

@@ -34,7 +34,10 @@ func (t *Test) Confirm(ctx context.Context, loads []float64) (*sim.Result, []boo
 	return t.confirmWith(ctx, loads, confirmFactor*t.runsPerLook)
 }
 
-// confirmWith is Confirm with a given number of runs before each look.
+// confirmWith simulates the models at the given loads and returns the result, and which models failed: those whose
+// mean share of requests in time is below the requested one at the lower end of its confidence interval. It
+// simulates runsPerLook runs, looks whether all models are decided, and adds as many runs until they are, or
+// maxLooks is reached.
 func (t *Test) confirmWith(ctx context.Context, loads []float64, runsPerLook int) (*sim.Result, []bool, error) {
 	replications := &sim.Replications{Scenario: t.scenarioAt(loads)}
 	t.Settings.Duration = replications.Scenario.Duration
@@ -91,7 +94,7 @@ type LoadClimb struct {
 
 var grid = sim.LoadGrid{Step: Step} // grid has the loads of all searches.
 
-// NextLowerLoad returns the next lower load of the grid, or 0 if there is none.
+// NextLowerLoad returns the next lower load of the grid of loads that are tried, or 0 if there is none.
 func NextLowerLoad(load float64) float64 {
 	if number := grid.NearestNumber(load) - 1; number > 0 {
 		return grid.Load(number)
@@ -99,13 +102,13 @@ func NextLowerLoad(load float64) float64 {
 	return 0
 }
 
-// Run searches for the highest loads that pass. Models that fail get less load. If all pass, each
-// gets more: in doubling steps until it fails, then by bisection.
+// Run searches for the highest loads (factors on the planned rates) that pass the test, and returns them with the
+// result there. Models that fail get less load. If all pass, each gets more: in doubling steps until it fails,
+// then by bisection.
 //
-// The highest of many loads passes by luck more often than a single one. So other random numbers
-// must confirm it, or a lower load. Run returns nil if no loads pass. If the budget covers no more
-// than the confirmation, there is no search: the confirmation begins with the last loads that
-// passed, or else with the next candidates.
+// The highest of many loads passes by luck more often than a single one. So other random numbers must confirm it,
+// or a lower load. Run returns nil if no loads pass. If the budget covers no more than the confirmation, there is
+// no search: the confirmation begins with the last loads that passed, or else with the next candidates.
 func (c *LoadClimb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, error) {
 	// Search, with random numbers of its own.
 	c.startSearch()
@@ -153,8 +156,9 @@ func (c *LoadClimb) Run(ctx context.Context, t *Test) ([]float64, *sim.Result, e
 	return nil, nil, nil
 }
 
-// SustainedPart returns the highest part of a plan's rates, the same for all models, that passes the
-// test that plans with simulated margins have to pass. If none passes, it returns 0.
+// SustainedPart returns the highest part of a plan's rates, at most 1 and the same for all models, that passes the
+// simulation test. If none passes, it returns 0. It makes a plan that was never simulated comparable with one
+// whose rates were tested.
 func SustainedPart(ctx context.Context, plan *formats.Plan, settings kind.TestSettings) (float64, error) {
 	t, err := NewTest(plan, settings)
 	if err != nil {
@@ -170,7 +174,8 @@ func SustainedPart(ctx context.Context, plan *formats.Plan, settings kind.TestSe
 	return loads[0], err
 }
 
-// startSearch sets the first candidates.
+// startSearch sets the first candidates: the numbers of the start loads in the grid, and one above the highest
+// number as the lowest that fails, as if it had been tried.
 func (c *LoadClimb) startSearch() {
 	n := len(c.StartLoads)
 	c.candidates, c.lowestFailed, c.stride, c.hasFailed = make([]int, n), make([]int, n), make([]int, n), make([]bool, n)
@@ -184,7 +189,8 @@ func (c *LoadClimb) startSearch() {
 	}
 }
 
-// loadsOf returns the loads of grid numbers, at most what the replicas carry.
+// loadsOf returns the loads that have the given numbers in the grid, each at most what the model's replicas carry
+// without queueing.
 func (c *LoadClimb) loadsOf(numbers []int) []float64 {
 	loads := make([]float64, len(numbers))
 	for i, n := range numbers {
@@ -193,8 +199,9 @@ func (c *LoadClimb) loadsOf(numbers []int) []float64 {
 	return loads
 }
 
-// advance chooses the next candidates after a test. failed says which models failed. It returns false
-// if no higher loads can pass.
+// advance chooses the next candidates, as numbers in the grid of loads, after a test of the current ones. failed
+// says which models failed. It returns false when the search is over: no other candidates are left, or no higher
+// loads can pass.
 func (c *LoadClimb) advance(failed []bool) bool {
 	// All passed: go up, in doubling steps, or halfway to the lowest failure.
 	if !slices.Contains(failed, true) {

@@ -72,8 +72,8 @@ func SolveUntilConfirmed(ctx context.Context, p *kind.Problem, solve kind.SolveF
 	return res, nil
 }
 
-// confirmPlan tests the plan at its rates. If the plan passes, confirmPlan stores the certificate and
-// returns true.
+// confirmPlan tests the plan at its rates. If the plan passes, it stores the certificate and returns true. A plan
+// for the most goodput always passes; its goodput may be lowered.
 func (t *Test) confirmPlan(ctx context.Context) (bool, error) {
 	if t.plan.Objective.Name == "goodput" {
 		return true, t.lowerGoodput(ctx)
@@ -87,7 +87,8 @@ func (t *Test) confirmPlan(ctx context.Context) (bool, error) {
 	return true, t.StoreSlowdowns(ctx)
 }
 
-// lowerGoodput lowers the goodput that the plan states to that of the runs of the test, if it is less.
+// lowerGoodput simulates the plan and lowers the goodput (requests in time per second) that it states to that of
+// the runs, if that is less, because the search chose its best layout by luck in part.
 func (t *Test) lowerGoodput(ctx context.Context) error {
 	result, err := sim.Replicate(ctx, t.Scenario, t.Settings.Runs)
 	if err != nil {
@@ -108,8 +109,8 @@ func (t *Test) lowerGoodput(ctx context.Context) error {
 	return nil
 }
 
-// planOrError returns the plan, marked as interrupted, if ctx has ended. Otherwise it returns the error,
-// or the plan if there is none.
+// planOrError returns the result of an interrupted or finished solve: if ctx has ended, the plan, marked as
+// interrupted; otherwise err, or the plan if err is nil.
 func planOrError(ctx context.Context, res *kind.Result, err error) (*kind.Result, error) {
 	if ctx.Err() == nil {
 		if err != nil {

@@ -17,7 +17,7 @@ type SettingGrid struct {
 	triedSettings map[string]bool
 }
 
-// MarkTried notes that a setting was tried.
+// MarkTried notes that a setting was tried, so that NearestUntried does not return it.
 func (g *SettingGrid) MarkTried(setting []int) {
 	if g.triedSettings == nil {
 		g.triedSettings = map[string]bool{}
@@ -25,9 +25,9 @@ func (g *SettingGrid) MarkTried(setting []int) {
 	g.triedSettings[fmt.Sprint(setting)] = true
 }
 
-// NearestUntried returns the untried setting that is nearest to best, among those with fewer steps than
-// sizes along each axis, or false if there is none. Among equally near ones it takes the one with
-// the fewest steps along the first axis, then the second, and so on.
+// NearestUntried returns the setting nearest to best that was not tried, or false if all were. A setting has a
+// number of steps along each axis, fewer than sizes; a step along an axis counts as Costs in the distance. Among
+// equally near ones it takes the one with the fewest steps along the first axis, then the second, and so on.
 func (g *SettingGrid) NearestUntried(best, sizes []int) ([]int, bool) {
 	var nearest []int
 	shortest := math.MaxInt
@@ -51,7 +51,8 @@ func (g *SettingGrid) NearestUntried(best, sizes []int) ([]int, bool) {
 	return nearest, nearest != nil
 }
 
-// CountHalvings returns how often a batch size can be halved until it is 0.
+// CountHalvings returns how often a batch size can be halved, rounding down, until it is 0: the steps of a search
+// over limits of the batch size.
 func CountHalvings(batch int) (n int) {
 	for ; batch > 0; batch /= 2 {
 		n++
@@ -65,7 +66,9 @@ func EqualPlans(p, q *formats.Plan) bool {
 	return reflect.DeepEqual(p.Deployment, q.Deployment) && slices.EqualFunc(p.ServedModels(), q.ServedModels(), func(a, b formats.Served) bool { return a.RPS == b.RPS })
 }
 
-// SolveWork returns the cost of a solve in events of the simulator, each about .7 microseconds.
+// SolveWork returns the cost of a solve in events of the simulator, each about .7 microseconds, so that solves and
+// simulations count against one budget. A template counts as 30 events, an iteration of the solver as 40, a node
+// of its tree as 500.
 func SolveWork(res *kind.Result) int64 {
 	work := 30 * int64(res.Templates)
 	for _, phase := range res.Phases {

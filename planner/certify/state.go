@@ -11,10 +11,10 @@ import (
 
 const proofGap = 1e-6 // relative gap up to which a value counts as equal to its bound
 
-// StateValue notes in a plan whose rates passed the test that simulation decided its value, and sets
-// the bound of all plans that hold. bound is NaN if it is unknown. A bound that is worse than the
-// value is left out, with a warning. planSet says for which plans the bound holds; if empty, for
-// all. gap is the relative gap that was asked.
+// StateValue completes a plan whose rates passed the simulation test: its value rests on simulation, and its
+// bound, gap and stop reason are set. bound limits every plan that holds, or only those of planSet, a description,
+// if it is not empty. It is NaN if unknown. A bound that the value refutes is left out, with a warning. gap is the
+// relative gap at which the search was allowed to stop.
 func StateValue(res *kind.Result, sense milp.Sense, bound float64, planSet string, gap float64) {
 	plan := res.Plan
 	if c := plan.Certificate; c == nil || c.LoadFactor < 1 {

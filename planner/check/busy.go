@@ -16,8 +16,9 @@ const minBusyShare = 0.25
 // to 7 % of ShuffleNet (make bench-gate).
 const BusyBetweenRuns = 0.07
 
-// wasBusy reports whether a profile was taken while other work had the processor, by the work of a
-// plan: for a single thread on a quiet machine, time and CPU time are the same.
+// wasBusy returns whether a profile was taken while other work had the processor. On a quiet machine a single
+// thread's CPU time is its elapsed time; here the plan's stages take noticeably longer than their CPU time. It is
+// false for devices with more threads.
 func wasBusy(plan *formats.Plan, p *formats.Profile) bool {
 	if !slices.ContainsFunc(plan.Pools, func(q formats.Pool) bool { return oneThread(q.Device) }) {
 		return false
@@ -32,7 +33,8 @@ func oneThread(device string) bool {
 	return ok && n == 1
 }
 
-// withCPUTimes returns a profile in which single threads have their CPU times.
+// withCPUTimes returns a copy of a profile in which single-threaded devices have their CPU times in place of
+// elapsed times, without the waiting for other work.
 func withCPUTimes(p *formats.Profile) *formats.Profile {
 	useCPUTime := func(l *formats.Latency) {
 		if l.CPUUS > 0 && l.CPUUS < l.WallUS {
@@ -47,8 +49,8 @@ func withCPUTimes(p *formats.Profile) *formats.Profile {
 	})
 }
 
-// useCPUTimes makes profiles comparable if some were taken on a busy machine: all get their CPU
-// times.
+// useCPUTimes replaces the times of all profiles by CPU times if any of them was taken on a busy machine, so that
+// they can be compared.
 func (p *profileSets) useCPUTimes(plan *formats.Plan) {
 	everyProfile := slices.Concat(p.promised, p.current)
 	if p.sameProfile || !slices.ContainsFunc(everyProfile, func(profile *formats.Profile) bool { return wasBusy(plan, profile) }) {

@@ -134,7 +134,8 @@ type gateRun struct {
 	notes    []string
 }
 
-// buildResult evaluates the plan and compares all figures.
+// buildResult evaluates the plan by today's documents, compares each of its figures with the promised one, and
+// returns the verdict with its reasons.
 func (g *gateRun) buildResult(ctx context.Context) (*Result, error) {
 	r := &Result{Verdict: Pass, Findings: []Finding{}, Metrics: []Comparison{}, Blocks: []BlockChange{}}
 	today, err := g.evaluate(ctx, g.in.Plan, &g.in.Today)
@@ -150,16 +151,17 @@ func (g *gateRun) buildResult(ctx context.Context) (*Result, error) {
 	}
 	currentFigures, promisedFigures, err := g.figuresByProfile(ctx, today)
 	if err != nil {
-		// Compare the figures of every metric, over all profiles.
 		return nil, err
 	}
+
+	// Compare the figures of every metric, over all profiles.
 	for i := range metrics {
 		m := &metrics[i]
 		for k := range today.figures {
-			if s := &today.figures[k]; s.Metric == m.Name {
+			if figure := &today.figures[k]; figure.Metric == m.Name {
 				values := figureValues{}
-				values.collect(s, currentFigures, promisedFigures)
-				r.Metrics = append(r.Metrics, m.compare(s, g.in.Tolerances.ToleranceOf(m), &g.noise, &values))
+				values.collect(figure, currentFigures, promisedFigures)
+				r.Metrics = append(r.Metrics, m.compare(figure, g.in.Tolerances.ToleranceOf(m), &g.noise, &values))
 			}
 		}
 	}
@@ -185,8 +187,9 @@ func (g *gateRun) buildResult(ctx context.Context) (*Result, error) {
 	return r, nil
 }
 
-// figuresByProfile returns the figures by every profile of today, and those by every promised profile if
-// there are at least two, or if CPU times are compared.
+// figuresByProfile returns the plan's figures by every profile of today, and the promised plan's figures by every
+// promised profile. The latter are nil if there is only one promised profile, because the plan has its figures,
+// unless all times were replaced by CPU times.
 func (g *gateRun) figuresByProfile(ctx context.Context, today *planView) (current, promised [][]kind.FigurePair, err error) {
 	current = [][]kind.FigurePair{today.figures}
 	for _, profile := range g.profiles.current {
@@ -225,8 +228,8 @@ type planView struct {
 	notes    []string
 }
 
-// evaluate evaluates a plan by some documents: its constraints, the best plan with its options, and its
-// figures.
+// evaluate evaluates a plan by some documents: which constraints it breaks, the best plan that its options give
+// now, and its figures.
 func (g *gateRun) evaluate(ctx context.Context, plan *formats.Plan, in *planner.Inputs) (*planView, error) {
 	// Check the constraints, and solve again.
 	documents := *in
@@ -269,7 +272,9 @@ func (g *gateRun) evaluate(ctx context.Context, plan *formats.Plan, in *planner.
 	return v, nil
 }
 
-// solveAgain solves today's problem with the options of the plan.
+// solveAgain plans for today's documents with the options of the plan, and sets v.bestPlan. If there is no plan
+// any more, it records a finding. Without a solver, or if the documents do not fit and findings say so, it only
+// adds a note.
 func (v *planView) solveAgain(ctx context.Context, in *GateInput, plan *formats.Plan, documents planner.Inputs) error {
 	if in.Solver == nil {
 		v.notes = append(v.notes, "not planned again: there is no solver")
@@ -317,7 +322,8 @@ func (r *Result) addSlowBlocks(blocks []BlockChange, tolerance float64) {
 	}
 }
 
-// addAdvice says what to do next, after a comparison with today's profile.
+// addAdvice adds to the result what to do next: measure again, or take today's best plan. It notes differences
+// that may be chance.
 func (r *Result) addAdvice(today *formats.Profile) {
 	if slices.ContainsFunc(r.Metrics, func(c Comparison) bool { return c.Failed && (c.Noise > 0 || c.P != nil) }) {
 		if i := slices.IndexFunc(today.Notes, func(note string) bool { return strings.HasPrefix(note, formats.BusyNote) }); i >= 0 {
@@ -334,9 +340,8 @@ func (r *Result) addAdvice(today *formats.Profile) {
 	}
 }
 
-// allowWithinMargin turns a latency error into a warning if the latency exceeds what the margin leaves by
-// no more than the tolerance or chance. Pipelines often fill what the SLO leaves, and a new measurement
-// never equals the old one.
+// allowWithinMargin turns errors about a latency above the SLO into warnings if the excess is within the tolerance
+// or chance. Pipelines often fill all that the SLO leaves, and a new measurement never equals the old one.
 func (g *gateRun) allowWithinMargin(findings []Finding) {
 	passes := max(g.in.Tolerances.ToleranceOf(metricNamed("p99")), g.noise.minDifference()) + recompute.Rounding
 	for i := range findings {

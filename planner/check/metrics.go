@@ -87,7 +87,7 @@ func metricNamed(name string) *Metric {
 	return nil
 }
 
-// ToleranceOf returns the tolerance of a metric.
+// ToleranceOf returns by which part a metric may get worse: as the user has set it, or its default.
 func (t Tolerances) ToleranceOf(m *Metric) float64 {
 	if v, ok := t[m.Name]; ok {
 		return v
@@ -95,10 +95,11 @@ func (t Tolerances) ToleranceOf(m *Metric) float64 {
 	return m.Tolerance
 }
 
-// compare compares a figure of today with what was promised. values holds the figure by several
-// profiles.
-func (m *Metric) compare(s *kind.FigurePair, tolerance float64, n *chanceModel, values *figureValues) Comparison {
-	c := Comparison{Metric: m.Name, Subject: s.Subject, Unit: s.Unit, Old: s.Old, New: s.New, Tolerance: tolerance}
+// compare compares a figure of today with the promised one and returns by how much it is worse and whether that
+// fails. values holds the figure by several profiles, for metrics that rest on measured times: their medians are
+// compared, and n says which difference may be chance.
+func (m *Metric) compare(figure *kind.FigurePair, tolerance float64, n *chanceModel, values *figureValues) Comparison {
+	c := Comparison{Metric: m.Name, Subject: figure.Subject, Unit: figure.Unit, Old: figure.Old, New: figure.New, Tolerance: tolerance}
 
 	// Figures of times are medians over the profiles.
 	if m.RestsOnTimes {

@@ -49,8 +49,9 @@ type chanceModel struct {
 	spreadIsKnown                     bool    // the spread of the profiles at hand does not count
 }
 
-// chanceOf returns the chance model of a plan's figures. The variance of a profile is that of its
-// medians, by their half widths, and that between runs.
+// chanceOf returns the model of chance for a plan's figures: by how much, as a part of the figure, two profiles of
+// the same models differ. The variance of a profile is that of its medians, by the half widths of their intervals,
+// plus that from run to run.
 func (p *profileSets) chanceOf(plan *formats.Plan) chanceModel {
 	n := chanceModel{alpha: falseAlarmRate, promisedProfiles: max(1, len(p.promised)), currentProfiles: len(p.current)}
 	if p.sameProfile {
@@ -81,7 +82,8 @@ func (p *profileSets) chanceOf(plan *formats.Plan) chanceModel {
 // quantile95 is the normal quantile of the half widths, whose intervals hold with 95 %.
 const quantile95 = 1.96
 
-// spreadBetweenRuns returns the relative standard deviation from run to run.
+// spreadBetweenRuns returns the standard deviation of a profile's times from run to run, as a part of them. Raw
+// times, CPU times, and times without the machine's drift differ in it; all of these constants were measured.
 func (p *profileSets) spreadBetweenRuns(plan *formats.Plan, profile *formats.Profile) float64 {
 	switch {
 	case p.cpuTimes:
@@ -94,8 +96,9 @@ func (p *profileSets) spreadBetweenRuns(plan *formats.Plan, profile *formats.Pro
 	return kindSpread(plan, profile)
 }
 
-// significance returns the difference of two sides beyond which it is no chance, and the probability
-// that they differ as much as worse by chance.
+// significance returns the difference between the sides, as a part of the figure, that chance exceeds only at the
+// false alarm rate, and the probability p that chance makes today's figure this much worse. promised and current
+// have the figure by the profiles of each side.
 func (n *chanceModel) significance(promised, current []float64, worse float64) (minDifference, p float64) {
 	if n.spread == 0 {
 		return 0, 0
@@ -178,12 +181,12 @@ func median(v []float64) float64 {
 	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
 }
 
-// collect collects the values of one figure.
-func (r *figureValues) collect(s *kind.FigurePair, current, promised [][]kind.FigurePair) {
+// collect sets r to the values that the figure s has by each profile of today, and by each promised one.
+func (r *figureValues) collect(figure *kind.FigurePair, current, promised [][]kind.FigurePair) {
 	values := func(lists [][]kind.FigurePair) (collected []float64) {
 		for _, list := range lists {
 			for i := range list {
-				if list[i].Metric == s.Metric && list[i].Subject == s.Subject {
+				if list[i].Metric == figure.Metric && list[i].Subject == figure.Subject {
 					collected = append(collected, list[i].New)
 				}
 			}

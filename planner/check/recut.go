@@ -8,9 +8,9 @@ import (
 	"inferplan/formats"
 )
 
-// withCutsOf returns a profile with the cuts of another one. Models that it cuts elsewhere get the blocks
-// of the other; each block is assumed to have changed as the whole model has. A model that was not
-// measured whole in both stays as it is. names lists the models that got other blocks.
+// withCutsOf returns profile p with its models cut into the same blocks as in target, so that their blocks can be
+// compared. A model that p cuts elsewhere gets target's blocks, each assumed to have changed as the whole model
+// has; names lists these. A model that was not measured whole in both stays as it is.
 func withCutsOf(p, target *formats.Profile) (result *formats.Profile, names []string) {
 	result = p
 	for i := range p.Models {
@@ -34,7 +34,8 @@ func withCutsOf(p, target *formats.Profile) (result *formats.Profile, names []st
 	return result, names
 }
 
-// measurementsAs returns the measurements of a model with the blocks of another profile.
+// measurementsAs returns the measurements of model m with the blocks of other, the same model in another profile:
+// the times of other, scaled by how the time of the whole model has changed.
 func measurementsAs(m, other *formats.ProfileModel) (measurements []formats.Measurement) {
 	for k := range m.Measurements {
 		current := m.Measurements[k]

@@ -35,10 +35,13 @@ type profileDrift struct {
 	referenceTimes [2]float64                 // of the first promised profile and of this one, in microseconds
 }
 
-// removeDrift scales the profiles to one speed of the machine, that of the first promised profile. The
-// change of the speed is the median of the changes of the reference and of the models, so that a single
-// slower model stands out. If all models together changed relative to the reference by more than chance,
-// the reference alone decides.
+// removeDrift scales the times of all profiles to one speed of the machine, that of the first promised profile, so
+// that a slower machine does not look like slower models. It applies to one pool of single threads, whose profiles
+// time a reference task.
+//
+// The change of the speed is the median of the changes of the reference and of the models, so that a single slower
+// model stands out. If all models together changed relative to the reference by more than chance, the reference
+// alone decides.
 func (p *profileSets) removeDrift(plan *formats.Plan) {
 	if p.sameProfile || len(p.promised) == 0 || len(plan.Pools) != 1 || !oneThread(plan.Pools[0].Device) {
 		return
@@ -85,8 +88,9 @@ func (p *profileSets) removeDrift(plan *formats.Plan) {
 	p.machineFigures = append(p.machineFigures, s)
 }
 
-// driftOf compares a profile with the first promised one. It returns nil if one of them has no reference,
-// or they have no model in common.
+// driftOf returns how the times of a profile on a device kind differ from those of the first promised one, as
+// logarithms of ratios: of the reference task, and of each model, by batch size and on average. It returns nil if
+// one of them has no reference, or they have no model in common.
 func driftOf(first, profile *formats.Profile, device string) *profileDrift {
 	d := &profileDrift{models: map[string]float64{}, batches: map[string]map[int]float64{}, referenceTimes: [2]float64{referenceTime(first, device), referenceTime(profile, device)}}
 	if d.referenceTimes[0] == 0 || d.referenceTimes[1] == 0 {
@@ -127,7 +131,7 @@ func (d *profileDrift) commonShift() float64 {
 	return stat.Mean(d.modelChanges(), nil) - d.reference
 }
 
-// modelChanges returns the changes of the models in ascending order.
+// modelChanges returns the changes of the models, as logarithms of ratios, in ascending order.
 func (d *profileDrift) modelChanges() []float64 {
 	var changes []float64
 	for _, x := range d.models {
@@ -137,7 +141,8 @@ func (d *profileDrift) modelChanges() []float64 {
 	return changes
 }
 
-// machineChange returns the change of the machine's speed.
+// machineChange returns the logarithm of how the machine's time has changed: by the reference task alone, or the
+// median of it and the models.
 func (d *profileDrift) machineChange(byReference bool) float64 {
 	if changes := d.modelChanges(); !byReference && len(changes) > 1 {
 		return median(append(changes, d.reference))
@@ -145,8 +150,8 @@ func (d *profileDrift) machineChange(byReference bool) float64 {
 	return d.reference
 }
 
-// withoutDrift returns a profile without the change of the machine, and without differences between the
-// batch sizes of a model that may be chance.
+// withoutDrift returns a profile without the change of the machine's speed, and without differences between a
+// model's batch sizes that are small enough (batchLuck) to be chance.
 func (d *profileDrift) withoutDrift(p *formats.Profile, device string, byReference bool) *formats.Profile {
 	machine := d.machineChange(byReference)
 	return p.WithTimes(func(i int, m *formats.Measurement) func(*formats.Latency) {
@@ -163,8 +168,8 @@ func (d *profileDrift) withoutDrift(p *formats.Profile, device string, byReferen
 	})
 }
 
-// referenceTime returns the time of the reference in a profile on a device kind, in microseconds, or 0 if
-// the profile has none.
+// referenceTime returns the median time of the reference task in a profile on a device kind, in microseconds, or 0
+// if the profile has none. It is timed beside every measurement and shows the machine's speed.
 func referenceTime(p *formats.Profile, device string) float64 {
 	var times []float64
 	for i := range p.Models {

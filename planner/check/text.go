@@ -65,7 +65,8 @@ func (c *Comparison) FailureText() string {
 	return fmt.Sprintf("%s of %s: %s %s, was %s (%+.2f %%, allowed %g %%)", c.Metric, c.Subject, today, unit, before, 100*c.Worse, 100*c.Tolerance)
 }
 
-// FormattedValues returns a figure as people read it. Times are in ms, as in all tables.
+// FormattedValues returns the two values of a figure and their unit as people read them. Microseconds become
+// milliseconds, as in all tables.
 func (c *Comparison) FormattedValues() (before, today, unit string) {
 	in, unit := 1.0, c.Unit
 	if unit == "us" {

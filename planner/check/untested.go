@@ -10,8 +10,9 @@ import (
 	"inferplan/planner/kind"
 )
 
-// simulateUntested makes two plans comparable if simulation decided the rates of only one of them: it
-// replaces the other in the input by what simulation shows it to hold. It returns a note about that.
+// simulateUntested makes the promised plan and the plan under check comparable if simulation tested the rates of
+// only one of them. The other states rates without queueing, so its plan in the input is replaced by one that
+// promises what simulation shows it to hold. It returns a note about that.
 func simulateUntested(ctx context.Context, in *GateInput) (notes []string, err error) {
 	pair := []struct {
 		name        string

@@ -26,7 +26,8 @@ type Finding struct {
 	Excess float64 `json:"-"`
 }
 
-// String returns the finding on one line.
+// String returns the finding on one line: severity, constraint, message, and in brackets the field with what was
+// found and expected.
 func (f Finding) String() string {
 	s := string(f.Severity) + ": " + f.Constraint + ": " + f.Message
 	if f.Path != "" {

@@ -9,14 +9,15 @@ import (
 // there.
 type UnknownCuts struct{ models []string }
 
-// Add notes the blocks of a model after which there is no cut.
-func (u *UnknownCuts) Add(model string, blocksBefore []int, numBlocks int) {
+// Add notes the blocks of a model after which it cannot be cut, because the size of what crosses there is unknown.
+// numBlocks is the model's number of blocks; after the last there is no cut.
+func (u *UnknownCuts) Add(model string, uncutBlocks []int, numBlocks int) {
 	switch {
-	case len(blocksBefore) == 0:
-	case len(blocksBefore) == numBlocks-1:
+	case len(uncutBlocks) == 0:
+	case len(uncutBlocks) == numBlocks-1:
 		u.models = append(u.models, model+" nowhere")
 	default:
-		u.models = append(u.models, fmt.Sprintf("%s not after %s of its %d blocks", model, numberRanges(blocksBefore), numBlocks))
+		u.models = append(u.models, fmt.Sprintf("%s not after %s of its %d blocks", model, numberRanges(uncutBlocks), numBlocks))
 	}
 }
 

@@ -14,9 +14,9 @@ const (
 	maxDrift = .1
 )
 
-// Drift returns the share by which runs may take longer than the means of the profile, on the
-// device kind of a cluster whose speed varies most. All models measured on a kind count
-// together. If the profile has no drift_us, it returns 0.
+// Drift returns by which part runs may get slower than the profile's means over time, on the device kind of the
+// cluster whose speed varies most, so that rates can leave room for it. All models measured on a kind count
+// together, as a root mean square. If the profile has no drift_us, it returns 0.
 func Drift(profile *formats.Profile, cluster *formats.Cluster) float64 {
 	largest := 0.0
 	for k := range cluster.Pools {

@@ -61,7 +61,7 @@ type MissingCount struct {
 	Count  int    `json:"count"`
 }
 
-// String returns the change in words.
+// String returns in words what would have to change for a plan to exist, such as a longer SLO or more devices.
 func (n NearestFeasible) String() string {
 	var parts []string
 	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
@@ -131,7 +131,7 @@ func LoadText(load float64) string {
 	return fmt.Sprintf("%.*g", digits, RoundDown(load, digits))
 }
 
-// RoundDown rounds a positive number down to some significant digits.
+// RoundDown rounds a positive number down to so many significant digits. Other numbers stay as they are.
 func RoundDown(v float64, digits int) float64 {
 	if !(v > 0) || math.IsInf(v, 0) {
 		return v
@@ -140,6 +140,7 @@ func RoundDown(v float64, digits int) float64 {
 	if rounded, _ := strconv.ParseFloat(text, 64); rounded <= v {
 		return rounded
 	}
+	// The nearest number was above v: take the one a unit of the last digit below.
 	unit := math.Pow(10, math.Floor(math.Log10(v))-float64(digits-1))
 	lower, _ := strconv.ParseFloat(strconv.FormatFloat(v-unit/2, 'e', digits-1, 64), 64)
 	return lower

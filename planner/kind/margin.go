@@ -11,8 +11,8 @@ func Margin(slo time.Duration, share float64) time.Duration {
 	return time.Duration(math.Round(share*float64(slo)/1000)) * time.Microsecond
 }
 
-// MinSLO returns the smallest SLO in whole microseconds, at least one, that leaves a needed time
-// after the margin.
+// MinSLO returns the smallest SLO in whole microseconds, at least one, that leaves the needed time after its
+// margin is taken off. share is the margin as a part of the SLO.
 func MinSLO(needed time.Duration, share float64) time.Duration {
 	// The time after the margin never falls from one microsecond to the next, so a binary search finds it.
 	us := sort.Search(1<<40, func(us int) bool {

@@ -9,8 +9,8 @@ import (
 	"inferplan/formats"
 )
 
-// Plan returns the plan document of an outcome: the header that all kinds share, and what the
-// method found.
+// Plan returns the plan document of an outcome: the header that all kinds share, what the method found, and the
+// assumptions and warnings of the run.
 func Plan(p *Problem, run *SolveRun, outcome *Outcome, kind, solver string) *formats.Plan {
 	plan := &formats.Plan{
 		Format: formats.FormatPlan, Kind: kind,
@@ -33,7 +33,8 @@ func Plan(p *Problem, run *SolveRun, outcome *Outcome, kind, solver string) *for
 // minNotedLoad is the load of the front end from which on plans mention it.
 const minNotedLoad = .8
 
-// noteFrontEnd notes whether the front end limits the rates of a plan, or nearly does.
+// noteFrontEnd notes how busy the front end is, whose CPUs handle every request, if its load is worth noting. If
+// it is overloaded, it limits the rates, and the plan's limits by devices are dropped.
 func (r *SolveRun) noteFrontEnd(plan *formats.Plan) {
 	load := plan.FrontEndLoad()
 	if load <= minNotedLoad {

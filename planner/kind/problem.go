@@ -128,8 +128,8 @@ func (r *SolveRun) Warn(format string, args ...any) {
 	}
 }
 
-// WarnInstance warns of a language model whose measured iterations lack the all-reduces between its
-// devices, or are known inexactly.
+// WarnInstance warns of what is doubtful about the measured times of a language model's instance: they lack the
+// all-reduces (the exchange between its devices), fit the measurements badly, or were doubted when measured.
 func (r *SolveRun) WarnInstance(model string, in *formats.LLMInstance) {
 	if in == nil {
 		return
@@ -146,7 +146,8 @@ func (r *SolveRun) WarnInstance(model string, in *formats.LLMInstance) {
 	}
 }
 
-// AssumeNetwork notes, once, the assumption about pools without a network rate.
+// AssumeNetwork notes, once per run, what a plan assumes if no pool states a network rate: that stages are on one
+// host.
 func (r *SolveRun) AssumeNetwork(c *formats.Cluster) {
 	poolsWithoutNIC := 0
 	for i := range c.Pools {
@@ -164,7 +165,8 @@ func (r *SolveRun) AssumeNetwork(c *formats.Cluster) {
 	}
 }
 
-// WarnStaleModels warns if a model file differs from the one that was measured.
+// WarnStaleModels warns of each model file that has changed since the profile measured it, by the hash of its
+// contents. A file that is not there is no concern of planning.
 func (r *SolveRun) WarnStaleModels(d *Documents, models []*formats.ProfileModel) {
 	if d.ProfileDir == "" {
 		return
@@ -241,7 +243,7 @@ type Result struct {
 // which decides about plans. It says nothing about a bound.
 const StoppedByTrials milp.StoppedBy = "trials"
 
-// StatusOf returns the status of a solve from what stopped it.
+// StatusOf returns the status word of a finished solve for its output, by what stopped it.
 func StatusOf(s milp.StoppedBy) string {
 	switch s {
 	case milp.StoppedByProof:

@@ -19,7 +19,7 @@ type Relaxation struct {
 	Devices    map[string]int           // devices to add, by kind
 }
 
-// WithDevices returns the relaxation with more devices of a kind.
+// WithDevices returns a copy of the relaxation with so many more devices of a kind.
 func (l Relaxation) WithDevices(device string, added int) Relaxation {
 	devices := map[string]int{device: added}
 	for k, n := range l.Devices {
@@ -29,7 +29,8 @@ func (l Relaxation) WithDevices(device string, added int) Relaxation {
 	return l
 }
 
-// RelaxProblem returns the relaxed problem.
+// RelaxProblem returns a problem with the relaxed cluster, workload and options, to find out whether it has a plan
+// when p has none.
 func (l *Relaxation) RelaxProblem(m *Method, p *Problem) (*Problem, error) {
 	relaxed := *p
 	relaxed.Cluster = l.relaxCluster(p.Cluster)
@@ -44,7 +45,7 @@ func (l *Relaxation) RelaxProblem(m *Method, p *Problem) (*Problem, error) {
 	return &relaxed, l.setSLOOption(&relaxed.Values)
 }
 
-// relaxCluster returns a cluster with more devices and memory.
+// relaxCluster returns the cluster with the relaxation's additional devices, and at least its memory per device.
 func (l *Relaxation) relaxCluster(c *formats.Cluster) *formats.Cluster {
 	relaxed := *c
 	relaxed.Pools = slices.Clone(c.Pools)
@@ -73,7 +74,7 @@ func (l *Relaxation) SLOOf(name string, requested document.SLO) document.SLO {
 	}
 }
 
-// ScaledRate returns a requested rate times the factor.
+// ScaledRate returns a requested rate times the relaxation's load factor, or the rate itself if it has none.
 func (l *Relaxation) ScaledRate(requested float64) float64 {
 	if l.LoadFactor <= 0 {
 		return requested
@@ -81,7 +82,8 @@ func (l *Relaxation) ScaledRate(requested float64) float64 {
 	return requested * l.LoadFactor
 }
 
-// LongestSLO returns the longest of the relaxed SLOs, for problems with one SLO.
+// LongestSLO returns the longest of the relaxed SLOs, for problems in which all models have one SLO. A multiple of
+// a latency is replaced by any duration that the relaxation has.
 func (l *Relaxation) LongestSLO(requested document.SLO) document.SLO {
 	slo := l.SLOOf("", requested)
 	for _, modelSLO := range l.SLOs {
@@ -92,7 +94,7 @@ func (l *Relaxation) LongestSLO(requested document.SLO) document.SLO {
 	return slo
 }
 
-// setSLOOption relaxes the option slo, if it is set: it is the SLO of all models.
+// setSLOOption relaxes the option slo, which is the SLO of all models. If it is not set, it does nothing.
 func (l *Relaxation) setSLOOption(v *document.Values) error {
 	if !v.Has("slo") || v.SLO("slo").IsZero() {
 		return nil

@@ -19,7 +19,8 @@ type TestSettings struct {
 	TraceDir   string        // folder of the workload, from which the path of its trace is taken; if empty, the current one
 }
 
-// Shares returns for each model or class of a plan the share of requests that must be in time.
+// Shares returns for each model or class of a plan the share of requests that must be in time: the one set for the
+// test, or else the plan's own.
 func (a TestSettings) Shares(p *formats.Plan) []float64 {
 	shares := p.AttainmentShares()
 	for i := range shares {
@@ -28,8 +29,9 @@ func (a TestSettings) Shares(p *formats.Plan) []float64 {
 	return shares
 }
 
-// WithDefaults fills in what is not set, except for the attainment. A run then has about the given
-// number of requests, and lasts from minDuration to maxDuration.
+// WithDefaults returns the settings of a simulation test with defaults for what is not set, except for the
+// attainment. The default duration of a run brings about the given number of requests at the plan's rates, and
+// lasts from minDuration to maxDuration.
 func (settings TestSettings) WithDefaults(p *formats.Plan, requests float64, minDuration, maxDuration time.Duration) (TestSettings, error) {
 	if math.IsNaN(settings.Attainment) || settings.Attainment < 0 || settings.Attainment > 1 {
 		return settings, &document.Error{Path: "--attainment", Found: fmt.Sprint(settings.Attainment), Expected: "a share from 0 to 1"}

@@ -13,7 +13,9 @@ import (
 // the plan says what that costs.
 const minDisturbance = .05
 
-// noteRateTimes notes by which times a plan's rates are computed, and which times were not measured.
+// noteRateTimes notes in the plan by which times its rates are computed (means or single times), which times lie
+// between measured ones, and which stages ran slower on average than undisturbed because other work ran beside the
+// profile.
 func (r *SolveRun) noteRateTimes(plan *formats.Plan) {
 	var withMeans, withoutMeans, interpolated, disturbedRuns []string
 	add := func(list *[]string, text string) {
@@ -57,8 +59,8 @@ func (r *SolveRun) noteRateTimes(plan *formats.Plan) {
 	}
 }
 
-// unmeasuredSizes lists the batch sizes whose times lie between those of other sizes. Consecutive
-// sizes are written as first-last.
+// unmeasuredSizes returns as texts the batch sizes whose time is an interval, between those of measured sizes.
+// Consecutive sizes are written as first-last. intervals is by batch size from 1.
 func unmeasuredSizes(intervals [][2]document.Micros) []string {
 	var sizes []string
 	for first := 0; first < len(intervals); first++ {

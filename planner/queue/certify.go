@@ -16,7 +16,8 @@ import (
 // allow so many.
 const certifiedRequests = 2000
 
-// newTest returns the test of a plan's rates by simulation.
+// newTest returns the simulation test of a plan's rates. Settings that are left out get defaults, by which a run
+// lasts a minute to an hour. A plan for a trace is an error, because a test needs fresh random arrivals.
 func newTest(plan *formats.Plan, requested kind.TestSettings) (*certify.Test, error) {
 	requested, err := requested.WithDefaults(plan, certifiedRequests, time.Minute, time.Hour)
 	if err != nil {
@@ -28,8 +29,8 @@ func newTest(plan *formats.Plan, requested kind.TestSettings) (*certify.Test, er
 	return certify.NewTestWith(plan, requested)
 }
 
-// certifyPlan stores in a plan the highest load of a grid at which every model and class attains what is
-// requested.
+// certifyPlan simulates a plan and stores in it the highest of a grid of loads, as factors on the rates, at which
+// every model and class has the requested share of requests in time. It warns if that is below the planned rates.
 func certifyPlan(ctx context.Context, plan *formats.Plan, requested kind.TestSettings) error {
 	test, err := newTest(plan, requested)
 	if err != nil {
@@ -44,8 +45,8 @@ func certifyPlan(ctx context.Context, plan *formats.Plan, requested kind.TestSet
 	return nil
 }
 
-// solveTested solves for a plan and tests it on runs as long as those of the search. If the test fails,
-// certify.SolveUntilConfirmed solves again.
+// solveTested solves for a plan and tests it with fresh random numbers, on runs as long as those of the search. If
+// the test fails, it solves again with a larger reserve. A plan for a trace of arrivals is not tested.
 func solveTested(ctx context.Context, p *kind.Problem, requested kind.TestSettings, solve kind.SolveFunc) (*kind.Result, error) {
 	return certify.SolveUntilConfirmed(ctx, p, withRuleCheck(solve), func(plan *formats.Plan) (*certify.Test, string, error) {
 		if plan.Arrivals != nil && plan.Arrivals.Trace != "" {
@@ -60,8 +61,9 @@ func solveTested(ctx context.Context, p *kind.Problem, requested kind.TestSettin
 	})
 }
 
-// withRuleCheck returns a solver that refuses a layout which breaks a rule of `plan check`. A plan whose
-// rates a test lowers later is not checked again.
+// withRuleCheck returns a solver like solve that turns a plan into an error if it breaks a rule that `plan check`
+// would report. It checks each plan when it is found: if a test lowers the rates later, the plan is not checked
+// again.
 func withRuleCheck(solve kind.SolveFunc) kind.SolveFunc {
 	return func(ctx context.Context, p *kind.Problem, progress func(kind.Progress)) (*kind.Result, error) {
 		res, err := solve(ctx, p, progress)

@@ -15,7 +15,8 @@ type OrderResult struct {
 	Solution *milp.Solution
 }
 
-// Solve solves the program. It may start from a state of the same problem; start may be nil.
+// Solve solves the program for the order of request groups in queues, and returns the order that it found, if any.
+// It starts from start, an order of the same problem, unless that is nil.
 func (m *Program) Solve(ctx context.Context, solver milp.Solver, o milp.Options, start *vqueue.Assignment) (*OrderResult, error) {
 	if start != nil {
 		o.Start = m.startValues(start)
@@ -31,6 +32,7 @@ func (m *Program) Solve(ctx context.Context, solver milp.Solver, o milp.Options,
 		result.Order = make([][]int32, len(m.x))
 		for g := range m.x {
 			for j := range m.x[g] {
+				// At most one group i is at place j of queue g. v is negative if the group cannot be there.
 				for i, v := range m.x[g][j] {
 					if v >= 0 && sol.Int(v) == 1 {
 						result.Order[g] = append(result.Order[g], int32(i))
@@ -42,8 +44,9 @@ func (m *Program) Solve(ctx context.Context, solver milp.Solver, o milp.Options,
 	return result, nil
 }
 
-// startValues returns start values for the solver: x by the state, NaN (open) for everything else. If a
-// queue of the state is longer than the program allows, it returns nil.
+// startValues returns start values for the solver, by variable: those of x, which place the groups, by an
+// assignment of groups to queues, and NaN (left to the solver) for everything else. If a queue of the assignment
+// is longer than the program allows, it returns nil.
 func (m *Program) startValues(s *vqueue.Assignment) []float64 {
 	start := make([]float64, m.Model.NumVars())
 	for v := range start {
@@ -68,13 +71,14 @@ func (m *Program) startValues(s *vqueue.Assignment) []float64 {
 	return start
 }
 
-// StateFromOrder returns a state of a problem with the groups in the given order.
+// StateFromOrder returns the assignment of a problem's groups to its queues that has them in the given order, by
+// queue.
 func StateFromOrder(p *vqueue.Problem, order [][]int32) *vqueue.Assignment {
-	s := vqueue.NewAssignment(p)
-	for g := range order {
-		for j, i := range order[g] {
-			s.Insert(i, int32(g), j)
+	state := vqueue.NewAssignment(p)
+	for queue := range order {
+		for place, group := range order[queue] {
+			state.Insert(group, int32(queue), place)
 		}
 	}
-	return s
+	return state
 }

@@ -10,7 +10,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// explainPlan returns lines of text on a plan's instances, classes, first groups and operations.
+// explainPlan returns the lines that `plan explain` prints about a plan of LLM servers: its instances, classes of
+// requests, models in host memory, and first request groups.
 func explainPlan(p *formats.Plan) []string {
 	q := formats.QueueOf(p)
 	if q == nil {
@@ -66,7 +67,8 @@ func instanceLines(q *formats.QueuePlan) []string {
 	return lines
 }
 
-// hostLines returns a line for each kind of devices on which models wait in the host's memory.
+// hostLines returns a line for each kind of devices beside which models wait in host memory, from where they load
+// faster than from disk.
 func hostLines(q *formats.QueuePlan) []string {
 	var lines []string
 	for _, h := range q.Hosts {
@@ -109,7 +111,8 @@ func durationText(d document.Micros) string {
 	return d.D().String()
 }
 
-// groupLines returns a line on the first request groups, if the plan has any.
+// groupLines returns a line on the plan's first request groups (requests of one model that wait together): how
+// many they are, when the last ends, and how many end late. Without groups it returns nil.
 func groupLines(q *formats.QueuePlan) []string {
 	if len(q.Groups) == 0 {
 		return nil

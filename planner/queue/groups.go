@@ -27,8 +27,9 @@ const (
 	maxProgramGroups = 14 // groups of one program
 )
 
-// orderFirstGroups forms request groups of the first minute of arrivals and orders them on the instances of
-// each pool. Pools share no requests, so each pool is a problem of its own.
+// orderFirstGroups forms groups of the requests that arrive first, within queueWindow, orders them in the queues
+// of the instances, and writes both into the plan q. Pools of instances share no requests, so each pool is a
+// problem of its own.
 func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *formats.QueuePlan) error {
 	requests, err := c.search.FirstRequests(c.result.Layout, queueWindow)
 	if err != nil {
@@ -36,18 +37,18 @@ func (s *queuePlanner) orderFirstGroups(ctx context.Context, c *candidate, q *fo
 	}
 	firstInstance := 0
 	for i := range c.result.Layout.Pools {
-		x := &c.result.Layout.Pools[i]
-		o := &poolQueue{queuePlanner: s, search: c.search, pool: x, seedName: fmt.Sprintf("order/%d", i)}
-		if err := o.formGroups(requests); err != nil {
+		pool := &c.result.Layout.Pools[i]
+		queue := &poolQueue{queuePlanner: s, search: c.search, pool: pool, seedName: fmt.Sprintf("order/%d", i)}
+		if err := queue.formGroups(requests); err != nil {
 			return err
 		}
-		if err := o.arrangeGroups(ctx); err != nil {
+		if err := queue.arrangeGroups(ctx); err != nil {
 			return err
 		}
-		if err := o.writeGroups(ctx, q, firstInstance); err != nil {
+		if err := queue.writeGroups(ctx, q, firstInstance); err != nil {
 			return err
 		}
-		firstInstance += x.InstanceCount()
+		firstInstance += pool.InstanceCount()
 	}
 	s.run.Assume("groups: the queue that the requests of the first %v make, if all of them wait", queueWindow)
 	return nil
@@ -71,8 +72,8 @@ type requestGroup struct {
 	requests []vqueue.RequestFeatures
 }
 
-// formGroups forms the groups of the pool's requests, by item and lengths. A group has at most group-scale
-// times as many requests as run at once.
+// formGroups groups the pool's requests: those of one item (a model with a class), of similar lengths, together. A
+// group has at most as many requests as run at once, times the option group-scale.
 func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	var poolRequests []vqueue.RequestFeatures
 	for _, r := range requests {
@@ -97,20 +98,21 @@ func (o *poolQueue) formGroups(requests []vqueue.RequestFeatures) error {
 	}
 	scale := o.input.Values.Number("group-scale")
 	for _, g := range clusters.FormGroups(poolRequests, members, func(item int32) int { return int(scale * float64(o.search.LargestCap(o.pool, int(item)))) }) {
-		x := requestGroup{item: int(poolRequests[g[0]].Model), mega: clusters.IsMega(clusters.ClusterOf(&poolRequests[g[0]]))}
+		group := requestGroup{item: int(poolRequests[g[0]].Model), mega: clusters.IsMega(clusters.ClusterOf(&poolRequests[g[0]]))}
 		for _, i := range g {
-			x.requests = append(x.requests, poolRequests[i])
+			group.requests = append(group.requests, poolRequests[i])
 		}
-		o.groups = append(o.groups, x)
+		o.groups = append(o.groups, group)
 	}
 	return nil
 }
 
-// buildProblem builds the ordering problem of the groups on the pool's instances.
+// buildProblem sets the problem of ordering the groups in the queues of the pool's instances: what each group
+// costs on each kind of server, and how long an instance takes to load each model.
 func (o *poolQueue) buildProblem() error {
 	p := &vqueue.Problem{Kinds: len(o.search.Kinds), Models: len(o.search.Models), Objective: vqueue.RecommendedObjective}
 
-	// Groups, with their cost on each kind of server.
+	// Groups, with their cost on each kind of server. It is infinite where the model does not run.
 	for i := range o.groups {
 		g := &o.groups[i]
 		deadlines := make([]float64, len(g.requests))
@@ -166,7 +168,8 @@ func (o *poolQueue) buildProblem() error {
 	return p.Validate()
 }
 
-// arrangeGroups orders the groups with the algorithm that was asked for.
+// arrangeGroups orders the groups by the algorithm of the options: greedily, then by local search, then by an
+// integer program. Each algorithm includes those before it. Without groups there is no order.
 func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	if len(o.groups) == 0 {
 		return nil
@@ -189,7 +192,9 @@ func (o *poolQueue) arrangeGroups(ctx context.Context) error {
 	return o.improveByProgram(ctx, algorithm == "saa", orderNodes*effort)
 }
 
-// improveByProgram solves a mixed-integer program for the order, from the order that the search found.
+// improveByProgram replaces the order that the search found by that of a mixed-integer program, which starts from
+// it. useScenarios makes the program judge orders by random samples of the times instead of their means. nodes
+// limits the solver's search. Too many groups are an error.
 func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nodes int64) error {
 	if len(o.groups) > maxProgramGroups {
 		return &document.Error{Path: "--algorithm", Found: fmt.Sprintf("a program for %d groups", len(o.groups)), Expected: fmt.Sprintf("at most %d", maxProgramGroups),
@@ -238,8 +243,9 @@ func (o *poolQueue) improveByProgram(ctx context.Context, useScenarios bool, nod
 // completionShares are the quantiles of a group's completion time that a plan states.
 var completionShares = []float64{0.5, 0.9, 0.99}
 
-// writeGroups adds the groups and their order to the plan. firstInstance is the index of the pool's first
-// instance. If ctx has ended, groups get no quantiles.
+// writeGroups adds the groups to the plan q, each with the times at which it is expected to start and end, and
+// their order to the instances. The pool's instances begin at firstInstance in the plan. If ctx has ended, groups
+// get no quantiles, which take long to compute.
 func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, firstInstance int) error {
 	if o.state == nil {
 		return nil
@@ -247,8 +253,8 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 	for i := range o.problem.Queues {
 		var workAhead []estimatorWork // by estimator, the group's own work included
 		for position, g := range o.state.AppendOrder(int32(i), nil) {
-			x, kind := &o.groups[g], o.problem.Queues[i].Kind
-			e, err := o.search.Estimator(o.search.Items[x.item].Model, int(kind), o.pool.Caps[kind][o.search.Items[x.item].Model], x.mega)
+			group, kind := &o.groups[g], o.problem.Queues[i].Kind
+			e, err := o.search.Estimator(o.search.Items[group.item].Model, int(kind), o.pool.Caps[kind][o.search.Items[group.item].Model], group.mega)
 			if err != nil {
 				return err
 			}
@@ -267,17 +273,17 @@ func (o *poolQueue) writeGroups(ctx context.Context, q *formats.QueuePlan, first
 
 			// Write the group with its expected times and their quantiles.
 			start, _ := o.state.Start(int32(i), position)
-			r := o.describeGroup(x, e)
-			r.StartUS, r.CompletionUS = toMicros(start), toMicros(start+cost.Work+cost.Residence)
+			described := o.describeGroup(group, e)
+			described.StartUS, described.CompletionUS = toMicros(start), toMicros(start+cost.Work+cost.Residence)
 			for _, share := range completionShares {
 				if ctx.Err() != nil {
 					break
 				}
-				endsAt := e.AllAnsweredBy(share, start, cost.Work, math.Sqrt(strayVariance), len(x.requests))
-				r.Quantiles = append(r.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(toMicros(endsAt), r.StartUS)})
+				endsAt := e.AllAnsweredBy(share, start, cost.Work, math.Sqrt(strayVariance), len(group.requests))
+				described.Quantiles = append(described.Quantiles, formats.QueueQuantile{Share: share, AtUS: max(toMicros(endsAt), described.StartUS)})
 			}
 			q.Instances[firstInstance+i].Groups = append(q.Instances[firstInstance+i].Groups, len(q.Groups))
-			q.Groups = append(q.Groups, r)
+			q.Groups = append(q.Groups, described)
 		}
 	}
 	if ctx.Err() != nil {
@@ -293,17 +299,17 @@ type estimatorWork struct {
 }
 
 // describeGroup returns the plan's description of a group, without its times.
-func (o *poolQueue) describeGroup(x *requestGroup, e *vqueue.RCT) formats.RequestGroup {
-	item := &o.search.Items[x.item]
-	r := formats.RequestGroup{Model: o.search.Models[item.Model].Name, Class: o.search.Classes[item.Class].Name, Mega: x.mega, Requests: len(x.requests), DeadlineUS: toMicros(math.Inf(1))}
+func (o *poolQueue) describeGroup(group *requestGroup, e *vqueue.RCT) formats.RequestGroup {
+	item := &o.search.Items[group.item]
+	described := formats.RequestGroup{Model: o.search.Models[item.Model].Name, Class: o.search.Classes[item.Class].Name, Mega: group.mega, Requests: len(group.requests), DeadlineUS: toMicros(math.Inf(1))}
 	outputs := 0.0
-	for _, m := range x.requests {
-		r.PromptMean += m.Prompt / float64(len(x.requests))
-		outputs += m.Output / float64(len(x.requests))
-		r.DeadlineUS = min(r.DeadlineUS, toMicros(m.Deadline))
+	for _, m := range group.requests {
+		described.PromptMean += m.Prompt / float64(len(group.requests))
+		outputs += m.Output / float64(len(group.requests))
+		described.DeadlineUS = min(described.DeadlineUS, toMicros(m.Deadline))
 	}
-	r.PromptMean, r.OutputMean, r.OutputSD = math.Round(r.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
-	return r
+	described.PromptMean, described.OutputMean, described.OutputSD = math.Round(described.PromptMean), math.Round(outputs), math.Round(math.Sqrt(e.OutputVar))
+	return described
 }
 
 // toMicros converts seconds into the whole microseconds of a plan, within limits.

@@ -8,8 +8,9 @@ import (
 	"inferplan/planner/kind"
 )
 
-// loosenClasses returns the workload with the longer SLOs and lower rates of l. A class has one SLO for all
-// of its models: the longest that l has for any of them.
+// loosenClasses returns the workload with the longer SLOs and lower rates of l, when a workload without a plan is
+// loosened to find what would be possible. A class has one SLO for all of its models: the longest that l has for
+// any of them.
 func loosenClasses(section formats.WorkloadSection, l *kind.Relaxation) formats.WorkloadSection {
 	looser := *section.(*formats.LLM)
 	looser.Classes = slices.Clone(looser.Classes)

@@ -34,7 +34,8 @@ type queuePlanner struct {
 // objectiveGoals maps objectives to goals of package deploy.
 var objectiveGoals = map[string]deploy.Goal{"gpus": deploy.GoalPrice, "cost": deploy.GoalPrice, "goodput": deploy.GoalGoodput, "throughput": deploy.GoalFactor}
 
-// solvePlan solves the problem of the documents and returns the parts of a plan.
+// solvePlan searches the best plan of LLM servers for the documents, and returns its parts. It searches each
+// choice of tensor parallelism (how many devices run a model together) that its bound does not exclude.
 func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind.Outcome, error) {
 	list, err := deploy.Resolve(in, run)
 	if err != nil {
@@ -67,7 +68,8 @@ func solvePlan(ctx context.Context, in *kind.Problem, run *kind.SolveRun) (*kind
 // Beyond it, the waiting requests take long to simulate and show nothing new.
 const maxOverload = 10
 
-// refuseOverload returns an error if the rates are too far above a bound of the goodput.
+// refuseOverload returns an error if goodput is the goal and the rates are so far above its bound that most
+// requests would be late whatever the plan.
 func (s *queuePlanner) refuseOverload(p *deploy.Search, bound float64) error {
 	if s.goal != deploy.GoalGoodput || p.RPS() <= maxOverload*bound {
 		return nil
@@ -89,8 +91,9 @@ type candidate struct {
 	value  float64
 }
 
-// workBounds returns the bound of each choice of tensor parallelism, and the best of them. It sorts the
-// list by bound, the best first.
+// workBounds returns a bound of the objective for each choice of tensor parallelism, by the work of the rates
+// alone, and the best of these bounds. It sorts list by bound, the best first. If no choice has devices for the
+// work, it returns an error.
 func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (map[*deploy.Search]float64, float64, error) {
 	bounds := map[*deploy.Search]float64{}
 	for _, p := range list {
@@ -114,7 +117,8 @@ func (s *queuePlanner) workBounds(ctx context.Context, list []*deploy.Search) (m
 	return bounds, bestBound, nil
 }
 
-// bestLayout searches every choice of tensor parallelism whose bound is better than the best layout so far.
+// bestLayout returns the best layout over all choices of tensor parallelism. It skips a choice whose bound is no
+// better than the best layout so far. When ctx ends, it returns the best so far.
 func (s *queuePlanner) bestLayout(ctx context.Context, list []*deploy.Search, bounds map[*deploy.Search]float64) (*candidate, error) {
 	var bestCandidate *candidate
 	for _, p := range list {
@@ -138,7 +142,8 @@ func (s *queuePlanner) bestLayout(ctx context.Context, list []*deploy.Search, bo
 	return bestCandidate, nil
 }
 
-// isBetter returns whether value a of the objective is better than b.
+// isBetter returns whether value a of the plan's objective is better than value b, by whether it is maximised or
+// minimised.
 func (s *queuePlanner) isBetter(a, b float64) bool {
 	if s.sense == milp.Maximize {
 		return a > b
@@ -146,8 +151,8 @@ func (s *queuePlanner) isBetter(a, b float64) bool {
 	return a < b
 }
 
-// inObjectiveUnit returns a bound in the unit of the objective: for a factor on the rates, requests per
-// second.
+// inObjectiveUnit returns a bound in the unit of the objective. If the goal is a factor on the rates, that is
+// requests per second, at the rates of p.
 func (s *queuePlanner) inObjectiveUnit(p *deploy.Search, bound float64) float64 {
 	if s.goal == deploy.GoalFactor {
 		return bound * p.RPS()
@@ -155,7 +160,8 @@ func (s *queuePlanner) inObjectiveUnit(p *deploy.Search, bound float64) float64 
 	return bound
 }
 
-// searchLayout searches one choice of tensor parallelism for the layout that is best by the goal.
+// searchLayout searches one choice of tensor parallelism for the best layout: which models run on how many
+// instances. It judges layouts by simulation. The goal is the price, the goodput or the highest rates.
 func (s *queuePlanner) searchLayout(ctx context.Context, p *deploy.Search, bound float64) (*candidate, error) {
 	options := deploy.SearchOptions{SeparateClasses: s.policySeparatesClasses(p), FirstFeasible: s.input.FeasibilityOnly}
 
@@ -190,8 +196,8 @@ func (s *queuePlanner) searchLayout(ctx context.Context, p *deploy.Search, bound
 	return &candidate{q, f, q.RPS()}, nil
 }
 
-// limitToBound returns the value, or its bound if that is lower. Runs are short, so that simulated figures
-// can exceed a bound that holds in the long run.
+// limitToBound returns a simulated value, or its bound if that is lower, with a warning. Runs are short: work that
+// is left at their end may count there as done in time, which cannot last.
 func (s *queuePlanner) limitToBound(value, bound float64) float64 {
 	if value > bound {
 		s.run.Warn("simulation shows %s: work that is put off until arrivals end counts there; in the long run it is at most %s", kind.FormatNumber(value), kind.FormatNumber(bound))
@@ -200,7 +206,8 @@ func (s *queuePlanner) limitToBound(value, bound float64) float64 {
 	return value
 }
 
-// policySeparatesClasses returns whether the plan's policy can run pools that serve only one class.
+// policySeparatesClasses returns whether the scheduling policy of the options accepts pools that serve only one
+// class. It tries the policy on a small plan that has such pools.
 func (s *queuePlanner) policySeparatesClasses(p *deploy.Search) bool {
 	probe, err := p.PlanWithSeparateClasses()
 	if err != nil || probe == nil {
@@ -214,8 +221,8 @@ func (s *queuePlanner) policySeparatesClasses(p *deploy.Search) bool {
 	return err == nil
 }
 
-// tooFewDevicesError returns an error that says that the cluster cannot do what is asked, and what would be
-// nearest: lower rates if even the work is too much, else more devices.
+// tooFewDevicesError returns the error for a cluster that cannot do what is asked. If the goal is the price, it
+// says what would be nearest: lower rates if even the work is too much, else more devices.
 func (s *queuePlanner) tooFewDevicesError(ctx context.Context, list []*deploy.Search) error {
 	p := list[0]
 	e := &kind.InfeasibleError{Constraint: "devices", Reason: "the devices of the cluster do not keep the SLOs of all classes at the rates asked"}

@@ -59,7 +59,8 @@ type Program struct {
 // perVariance·variance.
 type linearTimes struct{ perMean, perVariance, constant float64 }
 
-// NewProgram builds the program of a problem.
+// NewProgram builds the mixed-integer program that puts request groups into an order in queues. It returns an
+// error for a problem without groups or queues, or options that exclude each other.
 func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -73,7 +74,7 @@ func NewProgram(p *vqueue.Problem, o Options) (*Program, error) {
 
 	// Choose the length of queues.
 	if o.QueueLength == 0 {
-		o.QueueLength = (len(p.Groups)+len(p.Queues)-1)/len(p.Queues) + 3
+		o.QueueLength = (len(p.Groups)+len(p.Queues)-1)/len(p.Queues) + 3 // three more than if all queues were equally long
 	}
 	o.QueueLength = min(o.QueueLength, len(p.Groups))
 	if o.QueueLength*len(p.Queues) < len(p.Groups) {
@@ -110,8 +111,9 @@ func (m *Program) canRun(g, i int) bool {
 	return !math.IsInf(m.p.Cost(int32(i), q.Kind).Work+q.Setup[m.p.Groups[i].Model], 1)
 }
 
-// addPlaces adds x and equation 6: every group has one place, every place has at most one group, and no
-// place after an empty one is taken.
+// addPlaces adds the binary variables x[g][j][i], which are 1 if group i is at place j of queue g, and equation 6:
+// every group has one place, every place has at most one group, and no place after an empty one is taken. A group
+// that can run in no queue is an error.
 func (m *Program) addPlaces() error {
 	m.x = make([][][]milp.Var, len(m.p.Queues))
 	groupPlaces := make([][]milp.Term, len(m.p.Groups))
@@ -153,7 +155,7 @@ func (m *Program) addPlaces() error {
 	return nil
 }
 
-// negate returns the terms with opposite signs.
+// negate returns the terms of a row with their coefficients negated, to bring them to the other side.
 func negate(terms []milp.Term) []milp.Term {
 	result := make([]milp.Term, len(terms))
 	for i, t := range terms {
@@ -162,8 +164,8 @@ func negate(terms []milp.Term) []milp.Term {
 	return result
 }
 
-// addChanges adds t, which stands for equations 7 and 9: at place j of queue g the model differs from that
-// of the place before.
+// addChanges adds variables t[g][j][model], for equations 7 and 9, which are at least 1 if queue g has to load the
+// model at place j: the place runs it, and the place before (or, at the start, the instance) does not.
 func (m *Program) addChanges() {
 	m.t = make([][][]milp.Var, len(m.p.Queues))
 	for g := range m.t {
@@ -188,7 +190,7 @@ func (m *Program) addChanges() {
 	}
 }
 
-// modelTerms returns the sum of x over the groups of a model at a place.
+// modelTerms returns the terms whose sum is 1 if place j of queue g has a group of the model, and else 0.
 func (m *Program) modelTerms(g, j, model int) []milp.Term {
 	var terms []milp.Term
 	for i := range m.p.Groups {

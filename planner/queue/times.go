@@ -7,7 +7,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// addScenario adds the completion times of one scenario and their cost, times a weight.
+// addScenario adds the times at which places end in scenario s, a random sample of the work, and their cost, times
+// the scenario's weight. Without scenarios there is one, of mean times.
 func (m *Program) addScenario(s int, weight float64) {
 	placeEnds := make([][]milp.Var, len(m.p.Queues))
 	horizon := make([]float64, len(m.p.Queues))
@@ -23,7 +24,8 @@ func (m *Program) addScenario(s int, weight float64) {
 	m.addCapacity(s, horizon)
 }
 
-// horizon returns a time by which queue g has ended in any order, in seconds.
+// horizon returns a time, in seconds, by which queue g has ended even if it has all groups and loads a model
+// before each.
 func (m *Program) horizon(s, g int) float64 {
 	h, change := m.startTime(g), 0.0
 	for i := range m.p.Groups {
@@ -82,7 +84,9 @@ func (m *Program) addEnds(s, g int, weight float64) []milp.Var {
 // addObj adds c to the coefficient of v in the objective.
 func (m *Program) addObj(v milp.Var, c float64) { m.Model.SetObj(v, m.Model.Obj(v)+c) }
 
-// addCompletion adds equations 8 and 11 to 13. Empty places cost nothing and have no deadline.
+// addCompletion adds the goal Completion, equations 8 and 11 to 13: the sum over all groups of how long they end
+// before their deadlines, which none may miss. placeEnds has the variables of the ends by queue and place. Empty
+// places cost nothing and have no deadline.
 func (m *Program) addCompletion(placeEnds [][]milp.Var, horizon []float64) {
 	for g := range placeEnds {
 		longest := 0.0
@@ -112,10 +116,11 @@ func (m *Program) addCompletion(placeEnds [][]milp.Var, horizon []float64) {
 	for i := range m.p.Groups {
 		sum += m.deadline(i)
 	}
-	m.Model.SetOffset(-sum)
+	m.Model.SetOffset(-sum) // so that the objective is completion less deadline
 }
 
-// addLateness adds the lateness of each group and, with the goal LateRequests, whether it is late.
+// addLateness adds the tardiness of each group, the time by which it ends after its deadline, to the objective.
+// With the goal LateRequests it adds whether it is late, too. horizon bounds the end of each queue.
 func (m *Program) addLateness(s int, weight float64, placeEnds [][]milp.Var, horizon []float64) {
 	tardiness, isLate := make([]milp.Var, len(m.p.Groups)), make([]milp.Var, len(m.p.Groups))
 	for i := range m.p.Groups {
@@ -151,9 +156,9 @@ func (m *Program) addLateness(s int, weight float64, placeEnds [][]milp.Var, hor
 	m.tardiness, m.isLate = append(m.tardiness, tardiness), append(m.isLate, isLate)
 }
 
-// addCapacity adds rows that hold for every order but not for the program's relaxation: those groups of a
-// queue that are on time and due by some time fit before it, with one change for every model among them
-// that is not loaded.
+// addCapacity adds rows that speed up the solver with the goal LateRequests. They hold for every order, but not
+// for fractional solutions: the groups of a queue that end on time fit before their deadlines, with one load for
+// every model among them that is not loaded at the start.
 func (m *Program) addCapacity(s int, horizon []float64) {
 	if m.o.Goal != LateRequests {
 		return
@@ -188,7 +193,9 @@ func (m *Program) addCapacity(s int, horizon []float64) {
 	}
 }
 
-// addDueRows adds the capacity rows of queue g, one for the due time of every group.
+// addDueRows adds the capacity rows of queue g: for each group, the work of all groups that are due no later and
+// on time, and the models that they load, fit before its deadline. onTime has a variable for each group that may
+// run there, or -1.
 func (m *Program) addDueRows(s, g int, onTime []milp.Var, horizon float64) {
 	for k := range m.p.Groups {
 		if onTime[k] < 0 {
@@ -231,7 +238,8 @@ func (m *Program) addDueRows(s, g int, onTime []milp.Var, horizon float64) {
 	}
 }
 
-// Value returns the objective of the program for a state of its problem.
+// Value returns the objective of the program for an order of its groups, as the mean over all scenarios, so that a
+// search and the program can be compared.
 func (m *Program) Value(s *vqueue.Assignment) float64 {
 	scenarios := 1
 	if m.o.Scenarios != nil {
@@ -244,7 +252,8 @@ func (m *Program) Value(s *vqueue.Assignment) float64 {
 	return sum
 }
 
-// scenarioValue returns the objective of scenario k alone.
+// scenarioValue returns the objective for an order in scenario k alone. It is infinite if the goal is Completion
+// and a group is late. A lateness up to 1e-6 s is rounding.
 func (m *Program) scenarioValue(k int, s *vqueue.Assignment) float64 {
 	sum := 0.0
 	for g := range m.p.Queues {

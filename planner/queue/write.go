@@ -12,7 +12,8 @@ import (
 	"inferplan/solver/milp"
 )
 
-// outcome returns the layout of a candidate as the parts of a plan.
+// outcome returns the best layout as the parts of a plan, with its objective, bound, and warnings about what may
+// make it worse in practice. Then it adds the first request groups. If that is interrupted, the plan still holds.
 func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64) (*kind.Outcome, error) {
 	items := make([]int, len(c.search.Items))
 	for i := range items {
@@ -61,7 +62,8 @@ func (s *queuePlanner) outcome(ctx context.Context, c *candidate, bound float64)
 	return outcome, nil
 }
 
-// stopReason returns what ended the search.
+// stopReason returns what ended the search, by the relative gap between value and bound: a proof, the gap that the
+// options allow, an interruption, or else the limit on work.
 func (s *queuePlanner) stopReason(ctx context.Context, gap float64) milp.StoppedBy {
 	switch {
 	case gap <= 1e-9:
@@ -74,7 +76,7 @@ func (s *queuePlanner) stopReason(ctx context.Context, gap float64) milp.Stopped
 	return milp.StoppedByWork
 }
 
-// addAssumptions adds the assumptions that the plan rests on.
+// addAssumptions adds to the plan, for its reader, the assumptions behind its search and its bound.
 func (s *queuePlanner) addAssumptions(c *candidate) {
 	s.run.Assume("fleets were judged by simulation: %d runs of %v of arrivals each, classes pooled over their models; plan simulate repeats the runs of the plan", max(c.search.Runs, 1), c.search.Span())
 	if s.goal != deploy.GoalGoodput {
@@ -83,7 +85,8 @@ func (s *queuePlanner) addAssumptions(c *candidate) {
 	s.run.Assume("the bound counts the work of requests in time, with at most %d sequences at once on an instance, and holds in the long run for any order and any assignment", slices.Max(c.search.Caps))
 }
 
-// writeAttainments writes the attainments of the runs into the classes of the plan.
+// writeAttainments writes into the plan's classes the shares of requests that were in time in the search's
+// simulations, and how to repeat these runs.
 func (c *candidate) writeAttainments(q *formats.QueuePlan) {
 	q.Runs = &formats.QueueRuns{Runs: max(c.search.Runs, 1), DurationUS: document.Micros(c.search.Span()), Seed: max(c.search.Seed, 1)}
 	for i := range q.Classes {

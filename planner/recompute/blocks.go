@@ -55,7 +55,8 @@ func BlockChanges(plan *formats.Plan, promised, current *formats.Profile) []Bloc
 	return changes
 }
 
-// stageChanges compares the blocks of a stage, except for those in compared.
+// stageChanges returns which blocks of a stage now take another time than when the plan was made, except for those
+// in compared, to which it adds them. oldModel may be nil: the old times are then the plan's.
 func stageChanges(model, oldModel *formats.ProfileModel, s *formats.PlacedStage, compared map[string]bool) []BlockChange {
 	batch := s.Pipeline.Batch
 	measurement := MeasurementFor(model, s.Device, s.Share, batch)

@@ -36,8 +36,8 @@ func (c *Checker) AddWarning(constraint, where, found, expected, format string, 
 	c.AddFinding(kind.Warning, constraint, where, found, expected, format, args...)
 }
 
-// CheckStructure checks the pipelines of every deployed model. It returns false if the rest of the
-// check is impossible.
+// CheckStructure checks the pipelines of every deployed model. It returns false if they are too broken to compute
+// times and rates from them.
 func (c *Checker) CheckStructure() bool {
 	sound := true
 	for i := range c.Plan.Deployment {
@@ -76,8 +76,8 @@ func (c *Checker) CheckRequestCosts() {
 	}
 }
 
-// CheckDeployment checks the pipelines of deployment i. It returns false if the rest of the check is
-// impossible.
+// CheckDeployment checks that the profile has the i-th deployed model, cut into the same blocks and from the same
+// file, and that its pipelines cover it. It returns false if they are too broken to compute times from them.
 func (c *Checker) CheckDeployment(i int) bool {
 	m := &c.Plan.Deployment[i]
 	path := fmt.Sprintf("deployment[%d]", i)
@@ -103,7 +103,8 @@ func (c *Checker) CheckDeployment(i int) bool {
 	return ok
 }
 
-// checkPipeline checks that the stages of a pipeline cover the model one after the other.
+// checkPipeline checks that the stages of a pipeline cover the model's blocks one after the other. It returns
+// false if they do not.
 func (c *Checker) checkPipeline(m *formats.Deployed, pl *formats.Pipeline, path string) bool {
 	if pl.Batch < 1 || len(pl.Stages) == 0 {
 		c.AddError("pipelines", path, fmt.Sprintf("batch %d, %d stages", pl.Batch, len(pl.Stages)), "at least one of each", "a pipeline that runs nothing")
@@ -121,7 +122,8 @@ func (c *Checker) checkPipeline(m *formats.Deployed, pl *formats.Pipeline, path 
 	return ok
 }
 
-// checkStage checks stage k of a pipeline, which should begin at block nextBlock.
+// checkStage checks that stage k of a pipeline is complete and begins at block nextBlock, where the stage before
+// ends. It returns false if not.
 func (c *Checker) checkStage(m *formats.Deployed, pl *formats.Pipeline, k, nextBlock int, path string) bool {
 	s, ok := &pl.Stages[k], true
 	if s.Blocks[0] != nextBlock || s.Blocks[1] <= s.Blocks[0] || s.Blocks[1] > m.NumBlocks {
@@ -157,7 +159,7 @@ func Differs(a, b time.Duration) bool {
 	return max(d, -d) > time.Duration(Rounding*float64(max(a, b)))+2
 }
 
-// ChangeText returns a time of today with its relative change.
+// ChangeText returns a time of today and, in brackets, its change relative to the time before, for a message.
 func ChangeText(before, today time.Duration) string {
 	if before == 0 {
 		return fmt.Sprintf("%s (was 0)", today)

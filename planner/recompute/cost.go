@@ -15,7 +15,8 @@ func CostFigures(t *kind.CheckInput) []kind.FigurePair {
 	return []kind.FigurePair{{Metric: "cost", Subject: "devices used", Old: promised, New: current, Unit: "USD per hour"}}
 }
 
-// hourlyPrice returns the price of the whole devices that a plan uses.
+// hourlyPrice returns the price of the devices that a plan uses, in USD per hour, by the prices of the given
+// pools. A device that is used in part counts whole.
 func hourlyPrice(p *formats.Plan, pools []formats.Pool) float64 {
 	sum := 0.0
 	for i := range pools {

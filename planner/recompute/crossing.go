@@ -11,7 +11,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// linkRate returns the rate of a crossing in Gbit/s: that of the slower NIC, or of the only one.
+// linkRate returns the network rate between two pools in Gbit/s: that of the slower network card, of the only one,
+// or 0 if neither pool has one.
 func linkRate(a, b *formats.Pool) float64 {
 	switch ra, rb := a.NICRate(), b.NICRate(); {
 	case ra == 0:
@@ -32,7 +33,7 @@ func transferTime(bytes int64, gbps float64, batch int) time.Duration {
 	return time.Duration(math.Round(us * float64(batch) * 1000))
 }
 
-// cutBytes returns the bytes that cross after a block today, in a data type.
+// cutBytes returns the bytes of a sample that cross after a block by today's profile, as the data type dtype.
 func cutBytes(b *formats.Block, dtype string) formats.CutBytes {
 	if dtype == "FP16" {
 		return b.CutBytesFP16
@@ -40,8 +41,9 @@ func cutBytes(b *formats.Block, dtype string) formats.CutBytes {
 	return b.CutBytesFP32
 }
 
-// nicRate returns the samples per second of a cut between pools a and b that one replica can pass
-// through the NIC of its pool, which is shared by a number of replicas.
+// nicRate returns how many samples per second one replica can pass through the network card of its pool, if they
+// pass between pools a and b (pool is one of them) and so many replicas share the card. It is infinite without a
+// network.
 func nicRate(bytes int64, a, b, pool *formats.Pool, sharers int) float64 {
 	gbps := linkRate(a, b)
 	if pool.NICRate() == 0 || gbps == 0 || bytes == 0 {
@@ -84,7 +86,8 @@ func nextStage(pl *formats.Pipeline, s *formats.Stage) *formats.Stage {
 	return nil
 }
 
-// CheckCut checks the crossing after a stage. The profile must have the model.
+// CheckCut compares how tensors pass from stage s of a pipeline to the next with today's profile and cluster:
+// their size, names, data type and time, and that there is a network. The profile must have the model.
 func (c *Checker) CheckCut(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, current *StageCosts, path string) {
 	b := &c.ProfileModel(m.Model).Blocks[s.Blocks[1]-1]
 	cutPath := path + ".cut"

@@ -38,9 +38,9 @@ type BatchTime struct {
 	Mean        time.Duration // on average; 0 if the profile has no means
 }
 
-// BatchTime returns the time of a batch through blocks [first, last) today. A size between two measured
-// ones that runs without padding lies on the line between them, unless the larger size takes less;
-// otherwise it takes as long as the larger size. It returns false if no size was measured.
+// BatchTime returns the time of a batch through the blocks from firstBlock to endBlock-1 today. A size between two
+// measured ones that runs without padding lies on the line between them, unless the larger size takes less;
+// otherwise it takes as long as the larger size. It returns false if no size that large was measured.
 func (w *CurrentCosts) BatchTime(m *formats.ProfileModel, device string, share, batch, firstBlock, endBlock int) (t BatchTime, ok bool) {
 	if t, ok = w.runTime(m, device, share, batch, firstBlock, endBlock); t.Mean > 0 {
 		t.Mean += m.DispatchUS.D()
@@ -48,7 +48,8 @@ func (w *CurrentCosts) BatchTime(m *formats.ProfileModel, device string, share, 
 	return t, ok
 }
 
-// runTime returns the same as BatchTime, without the time that a batch occupies a device beside its run.
+// runTime returns the time of a batch through blocks as BatchTime does, but without the dispatch time for which
+// the batch occupies the device beside its run. It returns false if no batch size that large was measured.
 func (w *CurrentCosts) runTime(m *formats.ProfileModel, device string, share, batch, firstBlock, endBlock int) (t BatchTime, ok bool) {
 	above := MeasurementFor(m, device, share, batch)
 	if above == nil || len(above.Blocks) != len(m.Blocks) {
@@ -96,8 +97,8 @@ func nextSmallerMeasurement(m *formats.ProfileModel, device string, share, batch
 	return best
 }
 
-// meanFactor returns the mean time of blocks [first, last) over their median: their own if they were
-// measured in one piece, else that of the whole model. It returns 0 if that is unknown.
+// meanFactor returns the mean time of a range of blocks divided by its median: its own if it was measured in one
+// piece, else that of the whole model. It returns 0 if that is unknown.
 func meanFactor(ms *formats.Measurement, firstBlock, endBlock int) float64 {
 	if ms.WholeModel == nil || ms.WholeModel.MeanUS <= 0 {
 		return 0
@@ -129,7 +130,8 @@ type PipelineCosts struct {
 	RPS        float64 // that it sustains; at most the planned rate
 }
 
-// PipelineCosts evaluates a pipeline with a valid structure.
+// PipelineCosts returns the latency and rate of a pipeline, and those of its stages, by today's profile and
+// cluster. The pipeline's structure must be valid. Known is false if a stage was not measured.
 func (w *CurrentCosts) PipelineCosts(m *formats.Deployed, pl *formats.Pipeline) PipelineCosts {
 	costs := PipelineCosts{Known: true, Stages: make([]StageCosts, len(pl.Stages)), RPS: pl.RPS}
 	pm := w.ProfileModel(m.Model)
@@ -160,8 +162,8 @@ func (w *CurrentCosts) PipelineCosts(m *formats.Deployed, pl *formats.Pipeline) 
 	return costs
 }
 
-// replicaRate returns the requests/s of a replica today: by the time with which the plan's rates were
-// computed, scaled by the change of the undisturbed time.
+// replicaRate returns the requests/s that a replica of stage s carries today. infer is its undisturbed time today.
+// If the plan's rates were computed with a longer mean, the mean is taken to have changed by the same factor.
 func (w *CurrentCosts) replicaRate(pl *formats.Pipeline, s *formats.Stage, infer time.Duration) float64 {
 	run := infer.Seconds()
 	if planned := s.InferUS[pl.Batch-1]; planned > 0 {
@@ -170,8 +172,8 @@ func (w *CurrentCosts) replicaRate(pl *formats.Pipeline, s *formats.Stage, infer
 	return float64(pl.Batch) / run
 }
 
-// addTransfers adds the transfer after stage i, and lowers the rate of the stage to what its NIC passes,
-// in both directions.
+// addTransfers adds to costs the time of the transfer after stage i, and lowers the rate of the stage to what its
+// network card passes in both directions.
 func (w *CurrentCosts) addTransfers(pm *formats.ProfileModel, pl *formats.Pipeline, i int, costs *StageCosts) {
 	s := &pl.Stages[i]
 	pool := w.Pool(s.Device)

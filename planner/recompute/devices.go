@@ -7,10 +7,10 @@ import (
 	"inferplan/formats"
 )
 
-// CheckPools checks that the cluster has the pools of the plan. turns says that models take turns on
-// the devices, whatever the cluster says about sharing.
+// CheckPools checks that today's cluster has the pools of the plan, as large as then. turns says that the plan's
+// models take turns on devices anyway, so that the cluster's sharing does not matter.
 func (c *Checker) CheckPools(turns bool) {
-	usedKinds := map[string]bool{}
+	usedKinds := map[string]bool{} // with stages; those that the plan lists as pools are removed below
 	for s := range c.Plan.Stages() {
 		usedKinds[s.Device] = true
 	}
@@ -31,7 +31,8 @@ func (c *Checker) CheckPools(turns bool) {
 	}
 }
 
-// comparePool compares a pool of the plan with that of the cluster.
+// comparePool compares a pool of the plan with that of today's cluster. It is an error if the cluster lacks a pool
+// that is used, and otherwise a warning.
 func (c *Checker) comparePool(planned *formats.Pool, isUsed, turns bool, path string) {
 	current := c.Pool(planned.Device)
 	switch {
@@ -59,8 +60,9 @@ type MemoryNeed struct {
 	Weights, Other int64
 }
 
-// ReplicaMemory returns the memory that one replica of a stage needs: its weights, and the measured
-// memory beyond the weights of the whole model.
+// ReplicaMemory returns the memory that one replica of a stage needs: the weights of its blocks, and the working
+// memory, which is what was measured beyond the weights of the whole model. It is 0 if the profile does not have
+// the blocks.
 func (c *Checker) ReplicaMemory(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage) MemoryNeed {
 	pm := c.ProfileModel(m.Model)
 	if pm == nil || len(pm.Blocks) < s.Blocks[1] {

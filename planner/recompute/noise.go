@@ -16,9 +16,9 @@ func TotalWork(plan *formats.Plan, profile *formats.Profile) (sum time.Duration)
 	return sum
 }
 
-// RelativeHalfWidth returns how far the work of a model of the plan may be off, by the half widths of
-// the medians of its blocks, relative to the work. It takes the model that is known least exactly. Blocks
-// are measured separately, so the squares of their half widths add up.
+// RelativeHalfWidth returns how uncertain the work of a plan's model is, as a part of the work, for the model that
+// is known least exactly. It combines the half widths of the confidence intervals of its blocks. Blocks are
+// measured separately, so their squares add up.
 func RelativeHalfWidth(plan *formats.Plan, profile *formats.Profile) float64 {
 	work, squares := map[*formats.Deployed]float64{}, map[*formats.Deployed]float64{}
 	visitMeasuredStages(plan, profile, func(_ *formats.ProfileModel, ms *formats.Measurement, s *formats.PlacedStage) {

@@ -7,8 +7,9 @@ import (
 	"inferplan/formats"
 )
 
-// RangeTime returns the time of a batch through blocks [first, last): measured in one piece, or else
-// estimated (docs/methods.md, "Times of ranges").
+// RangeTime returns the time of a batch through the blocks from firstBlock to endBlock-1: measured in one piece,
+// or else estimated as the sum of the blocks less what is saved where they are not cut (docs/methods.md, "Times of
+// ranges").
 func RangeTime(m *formats.ProfileModel, ms *formats.Measurement, firstBlock, endBlock int) time.Duration {
 	minimum := time.Microsecond
 
@@ -38,8 +39,8 @@ func RangeTime(m *formats.ProfileModel, ms *formats.Measurement, firstBlock, end
 	return total
 }
 
-// MinLatency returns the least time of a batch through a model, in any stages on some device kinds. It
-// returns 0 if the model was measured on none of them.
+// MinLatency returns the least time of a batch through a model that is cut into any stages on some device kinds,
+// without transfers. It returns 0 if the model was measured on none of them.
 func MinLatency(m *formats.ProfileModel, kinds []string, batch int) time.Duration {
 	n := len(m.Blocks)
 	minTime := make([]time.Duration, n+1) // by block: least time from the first block
@@ -85,10 +86,9 @@ func smallestPiece(ms *formats.Measurement, firstBlock, endBlock int) (pieceFirs
 	return pieceFirst, pieceEnd, duration
 }
 
-// cutCosts returns the costs of the inner cuts of a measured piece, in nanoseconds. Each is in proportion
-// to the bytes that cross it, but no more than an adjacent block, and together they are the difference
-// between the sum of the blocks and the piece. Cuts are filled in rounds: those that reach their
-// largest cost leave the rest to the others.
+// cutCosts returns what each cut inside a measured piece costs, in nanoseconds: the time that running the blocks
+// one by one takes more than the piece. A cut's cost is in proportion to the bytes that cross it, but no more than
+// an adjacent block. Cuts are filled in rounds: those that reach their largest cost leave the rest to the others.
 func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, pieceFirst, pieceEnd int, duration time.Duration) []float64 {
 	remaining := -float64(max(duration, time.Microsecond))
 	for b := pieceFirst; b < pieceEnd; b++ {
@@ -128,8 +128,8 @@ func cutCosts(m *formats.ProfileModel, ms *formats.Measurement, pieceFirst, piec
 	}
 }
 
-// crossingWeights returns the bytes after each block but the last. If some are unknown or all are 0, it
-// returns ones.
+// crossingWeights returns by what the costs of cuts are divided: the bytes that cross after each block but the
+// last, or ones if some are unknown or all are 0.
 func crossingWeights(m *formats.ProfileModel) []float64 {
 	n := len(m.Blocks) - 1
 	weights, ones := make([]float64, n), make([]float64, n)

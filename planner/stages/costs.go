@@ -76,7 +76,9 @@ func MeasuredCosts(m *formats.ProfileModel, pools []formats.Pool, maxBatch int, 
 	return costs, nil
 }
 
-// padsOf returns PadsToNext of a model on a device kind.
+// padsOf returns for each boundary between a model's blocks whether batches of any size are padded there to the
+// next measured one on a device kind: on a GPU, where a single tensor crosses. It returns nil if that is so at
+// every boundary.
 func padsOf(m *formats.ProfileModel, device string) []bool {
 	if !formats.IsCPU(device) && !slices.ContainsFunc(m.Blocks, func(b formats.Block) bool { return len(b.Cut) > 1 }) && len(m.Inputs) <= 1 && len(m.Outputs) <= 1 {
 		return nil
@@ -88,7 +90,8 @@ func padsOf(m *formats.ProfileModel, device string) []bool {
 	return pads
 }
 
-// piecesOf returns the ranges that a measurement measured in one piece.
+// piecesOf returns the ranges of blocks that a measurement ran and timed in one piece: the whole model, and
+// others.
 func piecesOf(ms *formats.Measurement) []MeasuredRange {
 	var pieces []MeasuredRange
 	if ms.WholeModel != nil {
@@ -104,8 +107,8 @@ func piecesOf(ms *formats.Measurement) []MeasuredRange {
 	return pieces
 }
 
-// crossingBytes returns the bytes of a sample after each block but the last, in the type in which the
-// model computes them. They are negative if unknown.
+// crossingBytes returns, after each block of a model but the last, the bytes of a sample that cross to the next
+// block, as float32 if the model computes in it. They are negative if unknown.
 func crossingBytes(m *formats.ProfileModel) []int64 {
 	var bytes []int64
 	for i := range m.Blocks[:max(len(m.Blocks)-1, 0)] {

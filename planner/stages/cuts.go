@@ -19,10 +19,10 @@ type Cut struct {
 	Tensors []string
 }
 
-// CutAfterBlock decides how the tensors after a block cross. They cross as float16 if there is a network
-// between the stages and the profile shows that the answers stay the same, or if no other size is
-// known (measurements by others count the bytes that crossed in their setting). On one host float16
-// gains nothing.
+// CutAfterBlock returns how the tensors after a block pass to the next stage: their bytes, names and data type.
+// They pass as float16 if there is a network between the stages and the profile shows that the answers stay the
+// same, or if no other size is known (measurements by others count the bytes that crossed in their setting). On
+// one host float16 gains nothing. Negative bytes allow no cut there. dtype is the option that may force float32.
 func CutAfterBlock(b *formats.Block, network bool, dtype string) Cut {
 	c := Cut{Bytes: b.CutBytesFP32.Bytes(), DType: "FP32"}
 	for i := range b.Cut {

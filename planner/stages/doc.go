@@ -34,5 +34,5 @@
 //	pool.Pipeline          what is chosen: a template with replicas, and the devices they are placed on
 //	formats.Stage          the same in a plan file: names and microseconds, complete without the profile
 //	policy.Stage           what decisions need: indexes into tables of devices, times by batch size
-//	workers.stageLoad      what a worker loads: a worker.StageSpec, with the model file and the tensors at both cuts
+//	executor's stageLoad   what a worker loads: a worker.StageSpec, with the model file and the tensors at both cuts
 package stages

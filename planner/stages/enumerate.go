@@ -29,7 +29,8 @@ type DeviceOption struct {
 // HasOneTime reports whether the largest time of a batch is also its mean.
 func (c *DeviceOption) HasOneTime() bool { return c.Expected.above == nil }
 
-// MeanTime returns the mean time of a batch through a range.
+// MeanTime returns the mean time of a batch through blocks firstBlock to endBlock-1, which rates are computed
+// with.
 func (c *DeviceOption) MeanTime(firstBlock, endBlock int) time.Duration {
 	if c.HasOneTime() {
 		return c.MaxTimes.Time(firstBlock, endBlock)
@@ -61,8 +62,8 @@ type templateWalker struct {
 	visit    func(*Template) error
 }
 
-// NewCostTable collects the costs of a model at a batch size, on the kinds and shares on which the
-// model was measured.
+// NewCostTable returns what a model costs at a batch size, on each kind of devices and share of a device where it
+// was measured. A template (a way to cut the model into stages on devices) may take at most budget.
 func (p *Problem) NewCostTable(model, batch int, budget time.Duration) CostTable {
 	m := &p.Models[model]
 	n := m.NumBlocks()
@@ -95,7 +96,8 @@ func (p *Problem) NewCostTable(model, batch int, budget time.Duration) CostTable
 	return s
 }
 
-// minTimesToEnd returns the least time from each block to the end, over all cuts.
+// minTimesToEnd returns the least time from each block to the end of the model, over all cuts and devices. It
+// bounds what the stages that are still open will take.
 func (s *CostTable) minTimesToEnd() []time.Duration {
 	n := s.Model.NumBlocks()
 	toEnd := slices.Repeat([]time.Duration{-1}, n+1) // -1 if nothing was measured
@@ -206,7 +208,7 @@ func (w *templateWalker) memoryOnPool(pool int) int64 {
 	return sum
 }
 
-// emit passes a complete template to visit.
+// emit passes the stages chosen so far as a complete template to visit.
 func (w *templateWalker) emit(latency time.Duration) error {
 	w.template = Template{Model: w.ModelIndex, Batch: w.Batch, Latency: latency, Stages: w.stages}
 	for i := range w.stages {
@@ -215,10 +217,11 @@ func (w *templateWalker) emit(latency time.Duration) error {
 	return w.visit(&w.template)
 }
 
-// VisitTemplates calls visit with each template of a model that keeps its SLO and fits in memory, in a
-// fixed order, until visit returns an error. Only templates with two consecutive stages on one
-// time-shared pool are left out, if one stage is no slower. The template is overwritten by the next
-// one, so it must be copied. tooBig counts the stages that do not fit in memory.
+// VisitTemplates calls visit with each template of a model that keeps its SLO and fits in memory, in a fixed
+// order, until visit returns an error. A template is a batch size and a way to cut the model into stages on
+// devices. Of two consecutive stages on one time-shared pool only those are visited that no single stage matches.
+// visit must copy the template, because the next one overwrites it. tooBig counts the stages that do not fit in
+// memory.
 func (p *Problem) VisitTemplates(model int, visit func(*Template) error) (tooBig int, err error) {
 	m := &p.Models[model]
 	for _, b := range m.BatchSizes() {
@@ -234,7 +237,8 @@ func (p *Problem) VisitTemplates(model int, visit func(*Template) error) (tooBig
 	return tooBig, nil
 }
 
-// ListTemplates returns the templates that VisitTemplates visits.
+// ListTemplates returns the templates (ways to run a model in stages on devices) that VisitTemplates visits, and
+// how many stages did not fit in memory. More than MaxTemplates are an error.
 func (p *Problem) ListTemplates(model int) (list []Template, tooBig int, err error) {
 	tooBig, err = p.VisitTemplates(model, func(t *Template) error {
 		if len(list) >= MaxTemplates {
@@ -250,8 +254,8 @@ func (p *Problem) ListTemplates(model int) (list []Template, tooBig int, err err
 	return list, tooBig, nil
 }
 
-// MinLatency returns the least time in which a batch can pass through a model within the memory of the
-// devices, whatever the SLO. It returns false if no template fits.
+// MinLatency returns the least time in which a batch can pass through a model, in any stages that fit the devices'
+// memory, whatever the SLO. It returns false if none fit. It explains problems without a plan.
 func (p *Problem) MinLatency(model, batch int) (time.Duration, bool) {
 	const forever = time.Duration(1) << 60
 	fastest := forever
@@ -272,8 +276,8 @@ func (p *Problem) MinLatency(model, batch int) (time.Duration, bool) {
 	}
 }
 
-// memoryPerDevice returns the bytes that a template needs on each device: of one stage, or on a
-// time-shared pool of all its stages there. It is at least 1.
+// memoryPerDevice returns the memory, in bytes, that devices need for a template: that of a stage on its share of
+// a device or, on a time-shared pool, of all its stages there. It is at least 1.
 func (p *Problem) memoryPerDevice(t *Template) int64 {
 	var maxMemory int64 = 1
 	for i := range t.Stages {

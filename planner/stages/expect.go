@@ -16,7 +16,8 @@ type ExpectedTimes struct {
 	dispatch               time.Duration
 }
 
-// ExpectedTimes returns the times of a batch size.
+// ExpectedTimes returns the times of a batch size: those of the next larger measured size and, if batches are not
+// padded to it, of the next smaller one, with the fraction of the way between them.
 func (s *ShareCosts) ExpectedTimes(batch int) ExpectedTimes {
 	e := ExpectedTimes{above: s.CostAt(batch), padsToNext: s.PadsToNext, dispatch: s.Dispatch}
 	e.aboveTimes = e.above.rangeTimes()
@@ -35,8 +36,9 @@ func (s *ShareCosts) ExpectedTimes(batch int) ExpectedTimes {
 	return e
 }
 
-// Interval returns the least and the largest median time that a batch may have. Both are the same
-// if its size was measured or is padded to a measured one.
+// Interval returns the least and the largest median time that a batch may take through a range of blocks. Both are
+// the same if its size was measured or is padded to a measured one; otherwise they are the times of the measured
+// sizes below and above it.
 func (e *ExpectedTimes) Interval(firstBlock, endBlock int) (lower, upper time.Duration) {
 	upper = e.aboveTimes.Time(firstBlock, endBlock)
 	if e.below == nil || e.padsToNext[firstBlock] && e.padsToNext[endBlock] {
@@ -51,8 +53,8 @@ func (e *ExpectedTimes) Median(firstBlock, endBlock int) time.Duration {
 	return interpolate(lower, upper, e.fraction)
 }
 
-// Mean returns the time for which a batch occupies a device on average: by the profile's means, with
-// the time beside its run. If the profile has no means, it returns Median.
+// Mean returns how long a batch occupies a device on average, by the profile's mean times, with the dispatch time
+// beside its run. If the profile has no means, it returns the median.
 func (e *ExpectedTimes) Mean(firstBlock, endBlock int) time.Duration {
 	lower, upper := e.Interval(firstBlock, endBlock)
 	aboveFactor, belowFactor := e.above.meanFactorOf(firstBlock, endBlock), 0.0
@@ -79,7 +81,7 @@ func interpolate(lower, upper time.Duration, fraction float64) time.Duration {
 	return lower + time.Duration(math.Round(fraction*float64(upper-lower)))
 }
 
-// meanFactorOf returns the mean time of a range over its median: its own if it was measured in one
+// meanFactorOf returns the mean time of a range of blocks divided by its median: its own if it was measured in one
 // piece, else that of the whole model. It returns 0 if that is unknown.
 func (c *BatchCost) meanFactorOf(firstBlock, endBlock int) float64 {
 	if c.MeanFactor == 0 {

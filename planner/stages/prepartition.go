@@ -17,10 +17,9 @@ const (
 	ByBytes
 )
 
-// PrePartition leaves a model at most n-1 places to cut, so that it counts as n blocks (PPipe, section
-// 5.2: ten blocks lose little against hundreds of layers). The numbers of the blocks stay those of
-// the profile. Times are those of batch size 1, or the smallest measured one, on whole devices, as
-// parts of the model's time on the kind.
+// PrePartition leaves each model at most n-1 places to cut, so that there are fewer templates to search (PPipe,
+// section 5.2: ten blocks lose little against hundreds of layers). rule chooses them by even times or fewest
+// bytes. The blocks keep the numbers of the profile.
 func (p *Problem) PrePartition(n int, rule CutRule) {
 	for d := range p.Models {
 		m := &p.Models[d]
@@ -42,8 +41,8 @@ func (p *Problem) PrePartition(n int, rule CutRule) {
 	}
 }
 
-// timeBefore returns prefix sums over the blocks of their part of the model's time, as the mean over
-// device kinds.
+// timeBefore returns, at each boundary between a model's blocks, the part of the model's time that lies before it,
+// as the mean over device kinds. Times are those of the smallest measured batch on whole devices.
 func (m *Model) timeBefore(p *Problem) []float64 {
 	timeBefore := make([]float64, m.NumBlocks()+1)
 	kinds := 0.0
@@ -75,8 +74,9 @@ func (m *Model) timeBefore(p *Problem) []float64 {
 	return timeBefore
 }
 
-// evenCuts returns at most n-1 cuts that make the longest part as short as possible and, with that
-// limit, are crossed by the fewest bytes. Negative bytes allow no cut.
+// evenCuts returns at most n-1 blocks after which to cut, so that the longest part is as short as possible and,
+// with that limit, the cuts are crossed by the fewest bytes. timeBefore has the part of the model's time before
+// each boundary. Negative bytes allow no cut.
 func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 	// places holds the ends of parts: the allowed cuts, and the end of the model.
 	places := []int{0}
@@ -86,14 +86,15 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 		}
 	}
 	places = append(places, len(timeBefore)-1)
-	l := len(places) - 1
-	n = min(n, l)
-	// Find the smallest limit with which a greedy walk needs at most n parts.
+	lastPlace := len(places) - 1
+	n = min(n, lastPlace)
+
+	// Find the smallest limit of a part's time with which a greedy walk needs at most n parts.
 	partsNeeded := func(limit float64) int {
 		count, start := 0, 0
-		for start < l {
+		for start < lastPlace {
 			end := start + 1
-			for end < l && timeBefore[places[end+1]]-timeBefore[places[start]] <= limit {
+			for end < lastPlace && timeBefore[places[end+1]]-timeBefore[places[start]] <= limit {
 				end++
 			}
 			if timeBefore[places[end]]-timeBefore[places[start]] > limit {
@@ -105,7 +106,7 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 		return count
 	}
 	low, high := 0.0, 1.0+1e-9
-	for range 50 {
+	for range 50 { // bisection, to far below rounding
 		if mid := (low + high) / 2; partsNeeded(mid) <= n {
 			high = mid
 		} else {
@@ -113,19 +114,20 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 		}
 	}
 	limit := high * (1 + 1e-9)
+
 	// Dynamic program: minBytes[k][j] is the least number of bytes that cross if k parts end at
 	// place j. If n parts are impossible, take as many as possible.
 	const unreachable = math.MaxInt64
 	minBytes, previous := make([][]int64, n+1), make([][]int, n+1)
 	for k := range minBytes {
-		minBytes[k], previous[k] = slices.Repeat([]int64{unreachable}, l+1), make([]int, l+1)
+		minBytes[k], previous[k] = slices.Repeat([]int64{unreachable}, lastPlace+1), make([]int, lastPlace+1)
 	}
 	minBytes[0][0] = 0
 	for k := 1; k <= n; k++ {
-		for j := k; j <= l; j++ {
+		for j := k; j <= lastPlace; j++ {
 			for i := j - 1; i >= k-1 && timeBefore[places[j]]-timeBefore[places[i]] <= limit; i-- {
 				crossingBytes := int64(0)
-				if j < l {
+				if j < lastPlace {
 					crossingBytes = bytes[places[j]-1]
 				}
 				if minBytes[k-1][i] != unreachable && minBytes[k-1][i]+crossingBytes < minBytes[k][j] {
@@ -137,11 +139,11 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 
 	// Follow the choices back from the end.
 	k := n
-	for minBytes[k][l] == unreachable {
+	for minBytes[k][lastPlace] == unreachable {
 		k--
 	}
 	var cuts []int
-	for j := l; k > 1; k-- {
+	for j := lastPlace; k > 1; k-- {
 		j = previous[k][j]
 		cuts = append(cuts, places[j]-1)
 	}
@@ -149,8 +151,8 @@ func evenCuts(timeBefore []float64, bytes []int64, n int) []int {
 	return cuts
 }
 
-// thinCuts returns the cut with the fewest bytes in every window with the width of one n-th of the
-// time, around the cuts of an even split. Negative bytes allow no cut.
+// thinCuts returns the blocks after which a model is cut into about n parts: in every window of one n-th of the
+// time, around the cuts of an even split, the cut with the fewest bytes. Negative bytes allow no cut.
 func thinCuts(timeBefore []float64, bytes []int64, n int) []int {
 	var cuts []int
 	for k := 1; k < n; k++ {

@@ -71,8 +71,8 @@ type BatchCost struct {
 	Pieces     []MeasuredRange // ranges that were measured in one piece, those with the fewest blocks first; see SetPieces
 }
 
-// CostAt returns the cost of the next larger measured batch size, which bounds that of the
-// given one. Beyond the largest size it returns nil.
+// CostAt returns the cost of the smallest measured batch size that is not below the given one, which takes no
+// longer than it. Beyond the largest measured size it returns nil.
 func (s *ShareCosts) CostAt(batch int) *BatchCost {
 	for i := range s.Batches {
 		if s.Batches[i].Batch >= batch {
@@ -88,7 +88,7 @@ func (m *Model) NetworkName() string { return cmp.Or(m.Network, m.Name) }
 // NumBlocks returns the number of the model's blocks.
 func (m *Model) NumBlocks() int { return len(m.CutBytes) + 1 }
 
-// WeightBytes returns the bytes of the weights of blocks [first, last).
+// WeightBytes returns the bytes of the weights of the blocks from firstBlock to endBlock-1.
 func (m *Model) WeightBytes(firstBlock, endBlock int) int64 {
 	var sum int64
 	for _, w := range m.Weights[firstBlock:endBlock] {
@@ -111,7 +111,8 @@ func (s *ShareCosts) PlannableSizes() []int {
 	return sizes
 }
 
-// BatchSizes returns the batch sizes of all shares that are worth trying.
+// BatchSizes returns the batch sizes of a model that are worth trying, on any device: measured ones and limits,
+// or, with EveryBatch, all up to the largest of these.
 func (m *Model) BatchSizes() []int {
 	sizes := map[int]bool{}
 	largest := 0

@@ -5,7 +5,8 @@ import (
 	"inferplan/formats/document"
 )
 
-// WriteStage writes into a stage of a plan its times for batch sizes from 1 to that of its pipeline.
+// WriteStage writes into a stage of a plan its times for batch sizes from 1 to that of its pipeline, whether they
+// are estimates, and the times of its blocks at the pipeline's size.
 func (s *ShareCosts) WriteStage(stage *formats.Stage, m *formats.ProfileModel, batch int) {
 	firstBlock, endBlock := stage.Blocks[0], stage.Blocks[1]
 	s.WriteTimes(stage, m, batch, firstBlock, endBlock)
@@ -21,9 +22,9 @@ func (s *ShareCosts) WriteStage(stage *formats.Stage, m *formats.ProfileModel, b
 	}
 }
 
-// WriteTimes writes into a stage the times of blocks [first, last) for batch sizes from 1 to batch:
-// the medians, with their intervals if some size lies between measured ones, and the means if the
-// profile has them for all sizes. Rates use the means; comparisons use the medians.
+// WriteTimes writes into a stage the times of the blocks from firstBlock to endBlock-1 for batch sizes from 1 to
+// batch: the medians, with their intervals if some size lies between measured ones, and the means if the profile
+// has them for all sizes. Rates use the means; comparisons use the medians.
 func (s *ShareCosts) WriteTimes(stage *formats.Stage, m *formats.ProfileModel, batch, firstBlock, endBlock int) {
 	hasIntervals, hasMeans := false, true
 	stage.InferUS, stage.InferRangeUS, stage.MeanUS, stage.IdleUS = nil, nil, nil, 0

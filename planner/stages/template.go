@@ -36,7 +36,8 @@ func (t *Template) Key() string {
 	return string(buf)
 }
 
-// DevicesPerRPS returns the least number of devices of pool k that one request/s through t occupies.
+// DevicesPerRPS returns how many devices of pool k a rate of one request per second through the template occupies,
+// in fractions, if its replicas are always busy.
 func (t *Template) DevicesPerRPS(k int) float64 {
 	sum := 0.0
 	for i := range t.Stages {

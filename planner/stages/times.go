@@ -27,9 +27,10 @@ type MeasuredRange struct {
 	savedBefore          []time.Duration // costs of its inner cuts, added up from the first; see SetPieces
 }
 
-// SetPieces stores the measured pieces and computes the costs of their inner cuts. bytes holds what
-// crosses after each block but the last, negative if unknown. If some are unknown, all cuts have
-// the same weight.
+// SetPieces stores the pieces (ranges of blocks that were measured in one run) and computes what each saves
+// against its blocks run one by one, divided among the cuts inside it. A cut saves in proportion to the bytes that
+// cross it. bytes has them after each block but the last, negative if unknown. If some are unknown, all cuts weigh
+// the same.
 func (c *BatchCost) SetPieces(pieces []MeasuredRange, bytes []int64) {
 	c.Pieces = slices.Clone(pieces)
 	slices.SortFunc(c.Pieces, func(a, b MeasuredRange) int {
@@ -49,8 +50,9 @@ func (c *BatchCost) SetPieces(pieces []MeasuredRange, bytes []int64) {
 	}
 }
 
-// savedTimes divides the difference between the blocks and the piece among the inner cuts of a piece,
-// and returns its prefix sums: entry i holds the cuts before block FirstBlock+1+i.
+// savedTimes divides the time that a piece saves against the sum of its blocks among the cuts inside it, by
+// weight, and returns the prefix sums: entry i holds the savings of the cuts before block FirstBlock+1+i. No cut
+// saves more than one of the blocks beside it takes.
 func (c *BatchCost) savedTimes(piece *MeasuredRange, weights []float64) []time.Duration {
 	n := piece.EndBlock - piece.FirstBlock - 1
 	maxSaved, cutWeights := make([]float64, n), weights[piece.FirstBlock:piece.FirstBlock+n]
@@ -65,7 +67,7 @@ func (c *BatchCost) savedTimes(piece *MeasuredRange, weights []float64) []time.D
 		}
 	}
 
-	// The costs are min(maxSaved, factor · cutWeight).
+	// The costs are min(maxSaved, factor · cutWeights).
 	factor := fillFactor(maxSaved, cutWeights, excess)
 	saved, sum := make([]time.Duration, n+1), 0.0
 	for i := range n {
@@ -77,8 +79,8 @@ func (c *BatchCost) savedTimes(piece *MeasuredRange, weights []float64) []time.D
 	return saved
 }
 
-// fillFactor returns the s for which Σ min(caps, s·weights) equals total. If no s is large enough, it
-// returns infinity.
+// fillFactor returns the factor s for which Σ min(caps, s·weights) equals total: each entry gets its weight's part
+// of total, but at most its cap. If the caps do not hold total, it returns infinity.
 func fillFactor(caps, weights []float64, total float64) float64 {
 	byFill := make([]int, 0, len(caps))
 	weight := 0.0
@@ -108,7 +110,9 @@ type RangeTimes struct {
 	starts, ends []time.Duration
 }
 
-// rangeTimes prepares the times of the ranges.
+// rangeTimes prepares the times of all ranges of blocks. In the two simple cases, no measured piece or only the
+// whole model, the time of a range is a difference of two prefix sums, which is faster. The whole model's savings
+// are then taken off both sums.
 func (c *BatchCost) rangeTimes() RangeTimes {
 	n := len(c.Blocks)
 	t := RangeTimes{sums: make([]time.Duration, n+1), pieces: c.Pieces}
@@ -130,7 +134,7 @@ func (c *BatchCost) rangeTimes() RangeTimes {
 	return t
 }
 
-// Time returns the time of blocks [first, last).
+// Time returns the time of a batch through the blocks from firstBlock to endBlock-1.
 func (t *RangeTimes) Time(firstBlock, endBlock int) time.Duration {
 	if t.ends != nil {
 		return t.ends[endBlock] - t.starts[firstBlock]
@@ -138,7 +142,8 @@ func (t *RangeTimes) Time(firstBlock, endBlock int) time.Duration {
 	return t.timeFromPieces(firstBlock, endBlock)
 }
 
-// timeFromPieces returns the time of a range from the smallest piece that contains it.
+// timeFromPieces returns the time of a range of blocks: as measured, or the sum of its blocks less what its inner
+// cuts save in the smallest measured piece that contains it. Pieces are sorted by size.
 func (t *RangeTimes) timeFromPieces(firstBlock, endBlock int) time.Duration {
 	sum := t.sums[endBlock] - t.sums[firstBlock]
 	for i := range t.pieces {
@@ -169,8 +174,8 @@ func MaxTime(s *ShareCosts, batch, firstBlock, endBlock int) time.Duration {
 	return t.Time(firstBlock, endBlock)
 }
 
-// IsEstimated reports whether the time of a range is an estimate at some batch size up to the given
-// one.
+// IsEstimated returns whether the time of a range of blocks was not measured in one piece but estimated, at some
+// batch size up to the given one.
 func IsEstimated(s *ShareCosts, batch, firstBlock, endBlock int) bool {
 	for i := range s.Batches {
 		if s.Batches[i].IsEstimated(firstBlock, endBlock) {

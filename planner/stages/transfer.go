@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// LinkGbps returns the rate between two pools: that of the slower NIC, or 0 if neither has one.
+// LinkGbps returns the network rate between two pools, in Gbit/s: that of the slower network card, or of the only
+// one, or 0 if neither pool has one.
 func LinkGbps(a, b *Pool) float64 {
 	switch {
 	case a.Gbps <= 0:
@@ -16,7 +17,8 @@ func LinkGbps(a, b *Pool) float64 {
 	return math.Min(a.Gbps, b.Gbps)
 }
 
-// SampleMicros returns the microseconds that one sample takes over a link.
+// SampleMicros returns the microseconds that one sample of so many bytes takes over a link. It is 0 without a
+// network, which has 0 Gbit/s.
 func SampleMicros(bytes int64, gbps float64) float64 {
 	if gbps <= 0 || bytes <= 0 {
 		return 0

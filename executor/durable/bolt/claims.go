@@ -35,7 +35,7 @@ func (q pendingHeap) Less(i, j int) bool { return q[i].seq < q[j].seq }
 func (q pendingHeap) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
 func (q *pendingHeap) Push(x any)        { *q = append(*q, x.(pendingRecord)) }
 
-// Pop implements heap.Interface.
+// Pop implements heap.Interface: it removes the last item, where the heap has put the first record.
 func (q *pendingHeap) Pop() any {
 	items := *q
 	popped := items[len(items)-1]
@@ -43,7 +43,8 @@ func (q *pendingHeap) Pop() any {
 	return popped
 }
 
-// add makes a record available to be claimed.
+// add makes an accepted or released record available to be claimed, in the order of the sequence numbers, and
+// wakes those who wait for one.
 func (c *claims) add(seq uint64, id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,7 +59,7 @@ func (c *claims) add(seq uint64, id string) {
 	}
 }
 
-// removeEnded removes a record that has ended.
+// removeEnded forgets a record that has ended. Its entry in the heap stays until claimNext skips it.
 func (c *claims) removeEnded(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,8 +67,8 @@ func (c *claims) removeEnded(id string) {
 	delete(c.claimed, id)
 }
 
-// claimNext claims the next record and returns its id. If there is none, it returns a channel that is closed when one
-// is added.
+// claimNext claims the open record that was accepted first and returns its id. If there is none, the id is empty,
+// and the channel is closed when one is added.
 func (c *claims) claimNext() (id string, added <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,7 +99,7 @@ func (c *claims) release(id string) bool {
 	return wasClaimed
 }
 
-// Claim implements durable.Store.
+// Claim implements durable.Store: it waits for an open record and returns it, so that this caller alone serves it.
 func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	for {
 		id, added := s.claims.claimNext()
@@ -127,7 +128,8 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	}
 }
 
-// Release implements durable.Store.
+// Release implements durable.Store: it lets others claim a record that the caller gives up. For a record that is
+// not claimed it returns an error only if the record is not open.
 func (s *Store) Release(_ context.Context, id string) error {
 	if s.claims.release(id) {
 		return nil

@@ -46,7 +46,8 @@ func (s *committer) update(ctx context.Context, apply func(*bbolt.Tx) error, onC
 	return s.send(ctx, &pendingChange{apply: apply, onCommit: onCommit, result: make(chan error, 1)})
 }
 
-// send hands a change to commitLoop and returns its result.
+// send hands a change to commitLoop, waits until it is committed, and returns the error. When ctx ends before
+// commitLoop takes the change, it is not made.
 func (s *committer) send(ctx context.Context, c *pendingChange) error {
 	select {
 	case s.changes <- c:
@@ -58,7 +59,8 @@ func (s *committer) send(ctx context.Context, c *pendingChange) error {
 	}
 }
 
-// commitLoop commits changes until the store is closed.
+// commitLoop commits changes until the store is closed. It commits all that wait at once, because every commit has
+// to wait for the disk.
 func (s *committer) commitLoop() {
 	defer close(s.stopped)
 	var batch []*pendingChange
@@ -87,7 +89,8 @@ func (s *committer) commitLoop() {
 	}
 }
 
-// commit commits a batch of changes. Only the last one may have runAlone.
+// commit commits a batch of changes and sends each its result. The last one may have to run alone, as compacting
+// the file does, and is run after the others.
 func (s *committer) commit(batch []*pendingChange) {
 	lastChange := batch[len(batch)-1]
 	if lastChange.runAlone != nil {
@@ -143,8 +146,8 @@ func (s *committer) failAll(batch []*pendingChange, err error) {
 	}
 }
 
-// commitAll commits all changes, or none. If a change could not be applied, failedIndex is its index. If the commit itself
-// failed, it is -1.
+// commitAll commits all changes in one transaction, or none. If a change could not be applied, failedIndex is its
+// index. If the commit itself failed, it is -1.
 func (s *committer) commitAll(batch []*pendingChange) (failedIndex int, err error) {
 	tx, err := s.db.Begin(true)
 	if err != nil {

@@ -37,7 +37,8 @@ func readOnly(path string) (*bbolt.DB, error) {
 	return openRecovering(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true})
 }
 
-// openRecovering opens a file. If it is damaged, the error is ErrDamaged.
+// openRecovering opens a file of the database. If it is damaged, the error is ErrDamaged, also where the database
+// would panic.
 func openRecovering(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
 	err = recoverDamage(func() error {
 		db, err = bbolt.Open(path, 0o600, opt)
@@ -50,8 +51,8 @@ func openRecovering(path string, opt *bbolt.Options) (db *bbolt.DB, err error) {
 	return db, err
 }
 
-// checkReadable reads everything that is in use: pages, the form of entries, and the order of keys. It returns
-// ErrDamaged if something cannot be read.
+// checkReadable returns ErrDamaged if anything in use in a store's file cannot be read: pages, the form of
+// entries, the order of keys. It runs before the store opens the file.
 func checkReadable(path string) error {
 	db, err := readOnly(path)
 	sum := byte(0) // uses every page of a value, so that it is read
@@ -85,7 +86,7 @@ func checkReadable(path string) error {
 	return nil
 }
 
-// checkFile checks the pages of a file.
+// checkFile returns ErrDamaged if a page in use of the file is damaged.
 func checkFile(path string, pageSize int) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -95,7 +96,7 @@ func checkFile(path string, pageSize int) error {
 	return checkPages(f, pageSize)
 }
 
-// isWellFormed reports whether an entry of a bucket has the form in which it is written.
+// isWellFormed returns whether an entry of a bucket has the form in which the store writes it.
 func isWellFormed(bucket string, k, v []byte) bool {
 	switch bucket {
 	case string(recordsBucket):
@@ -151,8 +152,8 @@ func Rescue(source, target string, opt Options) (*RescueReport, error) {
 	return report, err
 }
 
-// copyBuckets copies records, results, texts and values. The lists of open and of due records are made anew from
-// them.
+// copyBuckets copies what can be read of a damaged file (records, results, texts and values) into the new store,
+// and counts it in the report. The lists of open and of due records are made anew.
 func (s *Store) copyBuckets(source *bbolt.Tx, report *RescueReport) error {
 	for _, name := range [][]byte{recordsBucket, endsBucket, textsBucket, valuesBucket} {
 		var b *bbolt.Bucket
@@ -172,8 +173,8 @@ func (s *Store) copyBuckets(source *bbolt.Tx, report *RescueReport) error {
 // entry is a key with its value.
 type entry struct{ key, value []byte }
 
-// readableEntries returns the entries of a bucket up to the damage, from both ends. complete says that all could be
-// read.
+// readableEntries returns the entries of a bucket that can be read: from the start up to the damage, and from the
+// end down to it. complete returns whether there is no damage.
 func readableEntries(b *bbolt.Bucket) (list []entry, complete bool) {
 	addEntry := func(k, v []byte) { list = append(list, entry{append([]byte{}, k...), append([]byte{}, v...)}) }
 	if err := recoverDamage(func() error {
@@ -202,7 +203,8 @@ func readableEntries(b *bbolt.Bucket) (list []entry, complete bool) {
 	return list, false
 }
 
-// writeEntries writes the entries of a bucket. It leaves out entries whose record is missing, and text after a gap.
+// writeEntries writes the entries of a bucket into the new file. It leaves out entries of a wrong form or without
+// their record, and text after a gap, and notes that in the report.
 func writeEntries(tx *bbolt.Tx, name []byte, list []entry, report *RescueReport) error {
 	textBytes := map[string]int{} // of the text of each record so far
 	for _, e := range list {
@@ -237,7 +239,8 @@ func writeEntries(tx *bbolt.Tx, name []byte, list []entry, report *RescueReport)
 	return nil
 }
 
-// rebuildLists makes the lists of open and of due records from the records and results.
+// rebuildLists makes the lists of open records, and of ended ones that will be deleted, from the records and
+// results.
 func rebuildLists(tx *bbolt.Tx, report *RescueReport) error {
 	lastSeq := uint64(0)
 	err := tx.Bucket(recordsBucket).ForEach(func(id, _ []byte) error {

@@ -17,7 +17,8 @@ const (
 	compactStep     = 256 << 10 // bytes of a transaction of the compacted copy
 )
 
-// Expire implements durable.Store. It also compacts the file if most of it is free.
+// Expire implements durable.Store: it deletes the ended records whose retention is over at the time now, in
+// several transactions, and returns their number. It also compacts the file if most of it is free.
 func (s *Store) Expire(ctx context.Context, now time.Time, retention func(class string) time.Duration) (int, error) {
 	total := 0
 	for {
@@ -39,7 +40,8 @@ func (s *Store) Expire(ctx context.Context, now time.Time, retention func(class 
 	return total, nil
 }
 
-// expire deletes at most maxExpired records whose retention has ended, and returns their number.
+// expire deletes at most maxExpired ended records whose retention is over, and returns their number. The key of a
+// due record is its class, a zero byte, the time when it ended, and its id.
 func expire(tx *bbolt.Tx, now time.Time, retention func(class string) time.Duration) (int, error) {
 	var expiredKeys [][]byte
 	c := tx.Bucket(dueBucket).Cursor()
@@ -66,7 +68,7 @@ func expire(tx *bbolt.Tx, now time.Time, retention func(class string) time.Durat
 	return len(expiredKeys), nil
 }
 
-// removeRecord deletes a record with its text and result.
+// removeRecord deletes a record with the pieces of its text and its result.
 func removeRecord(tx *bbolt.Tx, id string) error {
 	prefix, pieces := textPrefix(id), [][]byte(nil)
 	c := tx.Bucket(textsBucket).Cursor()
@@ -81,7 +83,8 @@ func removeRecord(tx *bbolt.Tx, id string) error {
 	return errors.Join(tx.Bucket(recordsBucket).Delete([]byte(id)), tx.Bucket(endsBucket).Delete([]byte(id)))
 }
 
-// isMostlyFree reports whether three quarters of a large file are free.
+// isMostlyFree returns whether more than three quarters of the file are free, so that it is worth compacting.
+// Small files are not.
 func (s *storeFile) isMostlyFree() bool {
 	s.swapMu.RLock()
 	defer s.swapMu.RUnlock()
@@ -103,7 +106,8 @@ func (s *Store) Compact(ctx context.Context) error {
 // errStaleFile is returned when the file in place is no longer the one that is open.
 var errStaleFile = errors.New("change to the compacted store")
 
-// compact writes a compacted copy and puts it in place. It runs between two commits.
+// compact replaces the file by a copy without free pages. It runs between two commits, and readers wait while the
+// file is exchanged.
 func (s *storeFile) compact() error {
 	tempPath := s.path + ".new"
 	if err := os.RemoveAll(tempPath); err != nil {

@@ -53,7 +53,7 @@ type recordHeader struct {
 	data  []byte
 }
 
-// encode returns the value of a record as it is stored.
+// encode returns a record as it is stored: sequence number, length of the class, class, data.
 func (h *recordHeader) encode() []byte {
 	b := binary.AppendUvarint(make([]byte, 0, len(h.data)+len(h.class)+16), h.seq)
 	b = binary.AppendUvarint(b, uint64(len(h.class)))
@@ -67,7 +67,7 @@ type valueReader struct {
 	failed bool
 }
 
-// readUvarint reads a number.
+// readUvarint reads a number of variable length. If there is none, it sets r.failed.
 func (r *valueReader) readUvarint() uint64 {
 	n, size := binary.Uvarint(r.b)
 	if size <= 0 {
@@ -78,7 +78,7 @@ func (r *valueReader) readUvarint() uint64 {
 	return n
 }
 
-// readString reads a string with its length in front.
+// readString reads a string with its length in front. If there is none, it sets r.failed.
 func (r *valueReader) readString() string {
 	n := r.readUvarint()
 	if r.failed || n > uint64(len(r.b)) {
@@ -90,7 +90,8 @@ func (r *valueReader) readString() string {
 	return s
 }
 
-// findHeader reads the value of a record. Its data is valid until the end of the transaction.
+// findHeader reads a record's sequence number, class and data. The data is valid until the end of the transaction.
+// Without such a record it returns durable.ErrNotFound.
 func findHeader(tx *bbolt.Tx, id string) (*recordHeader, error) {
 	v := tx.Bucket(recordsBucket).Get([]byte(id))
 	if v == nil {
@@ -99,7 +100,7 @@ func findHeader(tx *bbolt.Tx, id string) (*recordHeader, error) {
 	return readHeader(id, v)
 }
 
-// readHeader decodes the value of a record.
+// readHeader decodes the stored form of a record.
 func readHeader(id string, v []byte) (*recordHeader, error) {
 	r := valueReader{b: v}
 	h := &recordHeader{seq: r.readUvarint(), class: r.readString(), data: r.b}
@@ -122,7 +123,7 @@ func (p *textPiece) encode() []byte {
 	return append(b, p.data...)
 }
 
-// readPiece reads an entry of the bucket of texts.
+// readPiece decodes a stored piece of a record's text. The end of the key is its offset in the text.
 func readPiece(key, value []byte) (p textPiece, err error) {
 	r := valueReader{b: value}
 	p.offset = int(binary.BigEndian.Uint64(key[len(key)-8:]))

@@ -102,7 +102,8 @@ func openFile(path string) (*bbolt.DB, error) {
 	return db, nil
 }
 
-// create writes an empty file under another name and moves it into place.
+// create makes an empty store: it writes the file under another name and moves it into place, so that no half of
+// it is ever seen.
 func (s *storeFile) create() error {
 	tempPath := s.path + ".new"
 	if err := os.Remove(tempPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +147,7 @@ func (s *storeFile) moveIntoPlace(tempPath string) error {
 	return nil
 }
 
-// open opens the file in place, checks it, and upgrades it if it has an older version.
+// open opens the store's file, checks that it is ours, and upgrades it if it has an older version.
 func (s *storeFile) open() error {
 	db, err := openFile(s.path)
 	if err != nil {
@@ -170,7 +171,8 @@ func (s *storeFile) open() error {
 	return nil
 }
 
-// checkMeta returns an error if the file is no store, has a newer version, or is sealed with another key.
+// checkMeta returns an error if the file is no store, has a newer version than this program, or is sealed with
+// another key. A store keeps a known text under "check" for that.
 func (s *storeFile) checkMeta(tx *bbolt.Tx) error {
 	b := tx.Bucket(metaBucket)
 	if b == nil || len(b.Get([]byte("version"))) != 1 {
@@ -186,7 +188,7 @@ func (s *storeFile) checkMeta(tx *bbolt.Tx) error {
 	return err
 }
 
-// upgrade brings an older file to the current version.
+// upgrade brings an older file to the current version, version by version.
 func upgrade(tx *bbolt.Tx) error {
 	b := tx.Bucket(metaBucket)
 	for v := b.Get([]byte("version"))[0]; v < version; v++ {

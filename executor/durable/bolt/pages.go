@@ -31,7 +31,8 @@ const (
 	bucketElement = 1
 )
 
-// checkPages returns ErrDamaged if a page in use is damaged. size is the size of a page in bytes.
+// checkPages returns ErrDamaged if a page that a database file uses is damaged, before the database library sees
+// it. size is the size of a page in bytes.
 func checkPages(file io.ReaderAt, size int) error {
 	// The newer of the two valid meta pages is in force: it names the root and the number of pages.
 	var root, endPage, newestTx uint64
@@ -56,7 +57,8 @@ func (p *pageChecker) damageError(id uint64, format string, args ...any) error {
 	return fmt.Errorf("%w: page %d: "+format, append([]any{ErrDamaged, id}, args...)...)
 }
 
-// readPage reads a page, with the pages onto which it overflows, and marks them as visited.
+// readPage returns the content of a page and of the pages onto which it overflows, and marks them as visited. A
+// page that is visited twice is damage.
 func (p *pageChecker) readPage(id uint64) ([]byte, error) {
 	if id < 2 || id >= p.endPage {
 		return nil, p.damageError(id, "the file has pages 2 to %d", p.endPage-1)

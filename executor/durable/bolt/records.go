@@ -17,7 +17,8 @@ import (
 // decodeNumber returns the number that encodeNumber has written.
 func decodeNumber(key []byte) uint64 { return binary.BigEndian.Uint64(key) }
 
-// Accept implements durable.Store.
+// Accept implements durable.Store: it stores a new record and makes it available to be claimed. isNew is false if
+// there is one with this id already; it stays as it is.
 func (s *Store) Accept(ctx context.Context, r *durable.Record) (isNew bool, err error) {
 	if err := r.Check(); err != nil {
 		return false, err
@@ -26,6 +27,7 @@ func (s *Store) Accept(ctx context.Context, r *durable.Record) (isNew bool, err 
 	if h.data, err = s.seal("record/"+r.ID, r.Data); err != nil {
 		return false, err
 	}
+	// Once the record is committed, it can be claimed.
 	err = s.commits.update(ctx, func(tx *bbolt.Tx) (err error) {
 		if isNew = tx.Bucket(recordsBucket).Get([]byte(r.ID)) == nil; !isNew {
 			return nil
@@ -42,7 +44,8 @@ func (s *Store) Accept(ctx context.Context, r *durable.Record) (isNew bool, err 
 	return isNew && err == nil, err
 }
 
-// Append implements durable.Store.
+// Append implements durable.Store: it stores a piece of an open record's text. If offset is not the length of the
+// text stored so far, it returns durable.ErrConflict.
 func (s *Store) Append(ctx context.Context, id string, offset int, text []byte, tokens int) error {
 	sealed, err := s.seal(textLocation(id, offset), text)
 	if err != nil {
@@ -67,7 +70,7 @@ func (s *Store) Append(ctx context.Context, id string, offset int, text []byte, 
 // textLocation returns the location of a piece of text, for the sealer.
 func textLocation(id string, offset int) string { return "text/" + id + "/" + strconv.Itoa(offset) }
 
-// checkOpen returns an error if a record does not exist or has ended.
+// checkOpen returns an error unless a record exists and has no result yet.
 func checkOpen(tx *bbolt.Tx, id string) error {
 	if tx.Bucket(endsBucket).Get([]byte(id)) != nil {
 		return fmt.Errorf("%s: %w", id, durable.ErrFinished)
@@ -78,7 +81,7 @@ func checkOpen(tx *bbolt.Tx, id string) error {
 	return nil
 }
 
-// textSize returns the number of bytes of text that are stored.
+// textSize returns how many bytes of a record's text are stored: the end of its last piece.
 func textSize(tx *bbolt.Tx, id string) (int, error) {
 	prefix := textPrefix(id)
 	c := tx.Bucket(textsBucket).Cursor()
@@ -95,7 +98,8 @@ func textSize(tx *bbolt.Tx, id string) (int, error) {
 	return p.offset + p.size, err
 }
 
-// Finish implements durable.Store.
+// Finish implements durable.Store: it stores the result of an open record and the time of its end, from which its
+// retention counts.
 func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 	sealed, err := s.seal("end/"+id, end)
 	if err != nil {
@@ -115,7 +119,7 @@ func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 	}, func() { s.claims.removeEnded(id) })
 }
 
-// Get implements durable.Store.
+// Get implements durable.Store: it returns the state of a record.
 func (s *Store) Get(_ context.Context, id string) (*durable.State, error) {
 	var state *durable.State
 	err := s.view(func(tx *bbolt.Tx) (err error) {
@@ -125,7 +129,8 @@ func (s *Store) Get(_ context.Context, id string) (*durable.State, error) {
 	return state, err
 }
 
-// readState reads a record, its text and its result.
+// readState returns the state of a record: its data, its text, joined from the pieces, and its result if it has
+// ended. It decrypts all of them.
 func (s *Store) readState(tx *bbolt.Tx, id string) (*durable.State, error) {
 	h, err := findHeader(tx, id)
 	if err != nil {

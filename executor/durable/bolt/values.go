@@ -10,7 +10,7 @@ import (
 	"inferplan/executor/durable"
 )
 
-// Put implements durable.Values.
+// Put implements durable.Values: it stores a value under a key, in place of an earlier one.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	if err := durable.CheckKey(key); err != nil {
 		return err
@@ -25,7 +25,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	return s.commits.update(ctx, func(tx *bbolt.Tx) error { return tx.Bucket(valuesBucket).Put([]byte(key), sealed) }, nil)
 }
 
-// Value implements durable.Values.
+// Value implements durable.Values: it returns the value under a key, or durable.ErrNotFound.
 func (s *Store) Value(_ context.Context, key string) (value []byte, err error) {
 	err = s.view(func(tx *bbolt.Tx) (err error) {
 		sealed := tx.Bucket(valuesBucket).Get([]byte(key))
@@ -38,7 +38,7 @@ func (s *Store) Value(_ context.Context, key string) (value []byte, err error) {
 	return value, err
 }
 
-// Keys implements durable.Values.
+// Keys implements durable.Values: it returns the keys that begin with prefix, in order.
 func (s *Store) Keys(_ context.Context, prefix string) (keys []string, err error) {
 	err = s.view(func(tx *bbolt.Tx) error {
 		c := tx.Bucket(valuesBucket).Cursor()

@@ -28,9 +28,9 @@ var (
 	signalWorking  = []byte("+WPI")
 )
 
-// signal sends a signal about a claim to the server.
-func (s *clusterClient) signal(h *claim, signal []byte) error {
-	if err := s.conn.Publish(h.ackSubject, signal); err != nil {
+// signal tells the queue's server about a claim: that its record is still worked on, has ended, or is given back.
+func (s *clusterClient) signal(held *claim, signal []byte) error {
+	if err := s.conn.Publish(held.ackSubject, signal); err != nil {
 		return fmt.Errorf("tell the queue of a request: %w", err)
 	}
 	return nil
@@ -42,7 +42,8 @@ const foreignRetryDelay = time.Minute
 // pullTimeout bounds the time that a request for the next record waits at the server.
 const pullTimeout = 2 * time.Second
 
-// Claim implements durable.Store.
+// Claim implements durable.Store: it waits for an open record and returns it, so that this process alone serves
+// it. Records that are not of this program are put back.
 func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	for {
 		switch {
@@ -81,7 +82,7 @@ func (s *Store) Claim(ctx context.Context) (*durable.State, error) {
 	}
 }
 
-// fetchNext asks the server for a record. If the caller is gone before one comes, the record is given back.
+// fetchNext asks the server for the next record. If the caller is gone before one comes, the server keeps it.
 func (s *Store) fetchNext(ctx context.Context) (jetstream.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
@@ -103,14 +104,14 @@ func (s *Store) claimMessage(ctx context.Context, msg jetstream.Msg) (*durable.S
 
 	// Enter the claim before the state is read, so that heartbeats are sent meanwhile.
 	s.mu.Lock()
-	h := s.claims[id]
-	if h != nil {
-		h.ackSubject = msg.Reply()
+	held := s.claims[id]
+	if held != nil {
+		held.ackSubject = msg.Reply()
 	} else {
 		s.claims[id] = &claim{ackSubject: msg.Reply(), seq: meta.Sequence.Stream}
 	}
 	s.mu.Unlock()
-	if h != nil {
+	if held != nil {
 		return nil, nil
 	}
 	st, err := s.readClaimed(ctx, id, msg, meta.Sequence.Stream)
@@ -122,7 +123,8 @@ func (s *Store) claimMessage(ctx context.Context, msg jetstream.Msg) (*durable.S
 	return st, err
 }
 
-// readClaimed returns the state of a record that was just claimed. If the record has ended, it returns nil.
+// readClaimed returns the state of a record that was just claimed. If the record has ended, it acknowledges that
+// in place of the process that could not, and returns nil.
 func (s *Store) readClaimed(ctx context.Context, id string, msg jetstream.Msg, seq uint64) (*durable.State, error) {
 	st, lastSeen, err := s.readState(ctx, id, msg.Headers(), msg.Data(), seq)
 	if err != nil {
@@ -135,7 +137,8 @@ func (s *Store) readClaimed(ctx context.Context, id string, msg jetstream.Msg, s
 	return st, nil
 }
 
-// sendHeartbeats tells the server from time to time which records this process holds, until the store is closed.
+// sendHeartbeats tells the server, four times within AckWait, which records this process holds, until the store is
+// closed. Without that the server would give them to others.
 func (s *Store) sendHeartbeats() {
 	tick := time.NewTicker(s.opt.AckWait / 4)
 	defer tick.Stop()
@@ -147,8 +150,8 @@ func (s *Store) sendHeartbeats() {
 		}
 		s.mu.Lock()
 		claims := make([]claim, 0, len(s.claims))
-		for _, h := range s.claims {
-			claims = append(claims, *h)
+		for _, held := range s.claims {
+			claims = append(claims, *held)
 		}
 		s.mu.Unlock()
 		for i := range claims {
@@ -160,14 +163,15 @@ func (s *Store) sendHeartbeats() {
 	}
 }
 
-// Release implements durable.Store.
+// Release implements durable.Store: it gives a claimed record back to the server, for others to claim. For a
+// record that is not claimed here it returns an error only if the record is not open.
 func (s *Store) Release(ctx context.Context, id string) error {
 	s.mu.Lock()
-	h := s.claims[id]
+	held := s.claims[id]
 	delete(s.claims, id)
 	s.mu.Unlock()
-	if h != nil {
-		return s.signal(h, signalReleased)
+	if held != nil {
+		return s.signal(held, signalReleased)
 	}
 	t, err := s.readTip(ctx, id)
 	if err == nil && t.hasEnded {
@@ -176,37 +180,38 @@ func (s *Store) Release(ctx context.Context, id string) error {
 	return err
 }
 
-// dropEnded acknowledges a record that has ended. If that gets lost, the record is delivered once more and found to
-// have ended.
+// dropEnded gives up the claim of a record that has ended, and tells the server. If that gets lost, the record is
+// delivered once more and found to have ended.
 func (s *Store) dropEnded(id string) {
 	s.mu.Lock()
-	h := s.claims[id]
+	held := s.claims[id]
 	delete(s.claims, id)
 	s.mu.Unlock()
-	if h != nil {
-		if err := s.signal(h, signalEnded); err != nil {
+	if held != nil {
+		if err := s.signal(held, signalEnded); err != nil {
 			s.opt.Log.Debug("the end of a request was not acknowledged", "id", id, "error", err)
 		}
 	}
 }
 
-// noteSeen records the last message of a record that this process has seen.
+// noteSeen records the sequence number of the last message of a claimed record that this process has seen. Finish
+// needs it to notice changes by others.
 func (s *Store) noteSeen(id string, seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if h := s.claims[id]; h != nil {
-		h.lastSeen = seq
+	if held := s.claims[id]; held != nil {
+		held.lastSeen = seq
 	}
 }
 
-// lastSeenMessage returns the last message of a record that this process has seen. isHeld is false if this process does
-// not hold the record or has handed it over.
+// lastSeenMessage returns the sequence number of the last message of a record that this process has seen. isHeld
+// is false if this process does not hold the record or has handed it over.
 func (s *Store) lastSeenMessage(id string) (seq uint64, isHeld bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.claims[id]
-	if h == nil || h.handedOver {
+	held := s.claims[id]
+	if held == nil || held.handedOver {
 		return 0, false
 	}
-	return h.lastSeen, true
+	return held.lastSeen, true
 }

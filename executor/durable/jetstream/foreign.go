@@ -18,7 +18,8 @@ func isForeign(err error) bool {
 	return errors.Is(err, errWrongForm) || errors.Is(err, durable.ErrWrongKey)
 }
 
-// countRefused counts a foreign message and logs it from time to time.
+// countRefused counts a message that does not come from this program, or is sealed with another key, and logs it
+// from time to time.
 func (s *clusterClient) countRefused(subject string, err error) {
 	s.refusedCount.Add(1)
 	s.refusalLog.Do(func() {

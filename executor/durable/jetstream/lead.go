@@ -32,8 +32,9 @@ type lease struct {
 // value returns what the leader writes.
 func (l *lease) value() []byte { return fmt.Appendf(nil, "%s %d", l.name, l.term) }
 
-// readLeader reads the key from the leader of its stream, because other nodes may lag. If there is no leader, the
-// term is 0.
+// readLeader returns which process leads (plans for all) by the key in the cluster: the key's revision, the
+// process's name and its term of office. It asks the leader of the key's stream, because other nodes may lag. If
+// no process leads, the term is 0.
 func (s *clusterClient) readLeader(ctx context.Context) (revision uint64, name string, term uint64, err error) {
 	m, err := s.leader.GetLastMsg("KV_"+s.opt.Name, "$KV."+s.opt.Name+"."+leadKey, nats.Context(ctx))
 	if isMissing(err) {
@@ -53,7 +54,8 @@ func (s *clusterClient) Term(ctx context.Context) (uint64, error) {
 	return term, err
 }
 
-// Lead implements durable.Shared: it leads whenever no other process does.
+// Lead implements durable.Shared: it calls lead whenever no other process leads, until ctx ends. The context of
+// lead ends when another process may take over. Terms grow from leader to leader.
 func (s *clusterClient) Lead(ctx context.Context, lead func(ctx context.Context, term uint64)) error {
 	l := &lease{clusterClient: s, name: nuid.Next()}
 	for {
@@ -75,8 +77,8 @@ func (s *clusterClient) Lead(ctx context.Context, lead func(ctx context.Context,
 	}
 }
 
-// acquire takes the key if it is free, and returns its revision. If it is not free, it returns 0. Only one write can
-// replace a revision, and later revisions are greater, so terms grow.
+// acquire makes this process the leader if there is none, and returns the key's revision. Otherwise it returns 0.
+// Only one write can replace a revision, and later revisions are greater, so terms grow.
 func (l *lease) acquire(ctx context.Context) (revision uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.AckWait/3)
 	defer cancel()
@@ -100,8 +102,8 @@ func (l *lease) acquire(ctx context.Context) (revision uint64, err error) {
 	return revision, err
 }
 
-// hold runs lead and renews the key meanwhile. lastWrite is a time before the last write. The context of lead ends
-// before another process can find the key free.
+// hold runs lead and renews the key meanwhile, so that this process stays the leader. lastWrite is a time before
+// the last write. The context of lead ends before another process can find the key free.
 func (l *lease) hold(ctx context.Context, lastWrite time.Time, revision uint64, lead func(context.Context)) {
 	ctx, stopLeading := context.WithCancel(ctx)
 	defer stopLeading()
@@ -137,8 +139,8 @@ func (l *lease) hold(ctx context.Context, lastWrite time.Time, revision uint64, 
 	_, _ = l.bucket.Update(releaseCtx, leadKey, nil, revision) // if this fails, the key is free later
 }
 
-// renew writes the key again and returns its new revision. If another process has written it, renew returns 0 without
-// an error.
+// renew writes the key again, so that others do not find it free, and returns its new revision. If another process
+// has written it, renew returns 0 without an error.
 func (l *lease) renew(ctx context.Context, revision uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.opt.AckWait/3)
 	defer cancel()

@@ -117,7 +117,8 @@ func (s *clusterClient) open(ctx context.Context) (err error) {
 	}
 }
 
-// createResources creates the stream, the consumer and the bucket, or adapts them to the options.
+// createResources creates what the store needs in the cluster: a stream of records, a consumer that claims them,
+// and a bucket of values. Those that exist are adapted to the options.
 func (s *clusterClient) createResources(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -144,7 +145,8 @@ func (s *clusterClient) createResources(ctx context.Context) (err error) {
 	return s.checkKey(ctx)
 }
 
-// checkKey returns an error if the store is sealed with another key than ours. A new store gets ours.
+// checkKey returns durable.ErrWrongKey if the store is sealed with another key than ours, by a known text in it. A
+// new store gets that text, sealed with ours.
 func (s *clusterClient) checkKey(ctx context.Context) error {
 	const key = "check"
 	sealed, err := s.opt.Sealer.Seal(key, []byte("inferplan 1"))
@@ -192,7 +194,8 @@ func (s *Store) Close() error {
 // retryTimeout bounds the time for which a call is repeated while the cluster has no leader.
 const retryTimeout = 30 * time.Second
 
-// retry repeats a call until it succeeds or fails for good. "Not found" and a conflict are final answers.
+// retry repeats a call to the cluster, with growing pauses, until it succeeds or would fail again. Each attempt
+// has three seconds.
 func (s *clusterClient) retry(ctx context.Context, call func(ctx context.Context) error) error {
 	if s.ctx.Err() != nil {
 		return durable.ErrClosed
@@ -218,7 +221,7 @@ func (s *clusterClient) retry(ctx context.Context, call func(ctx context.Context
 	}
 }
 
-// isPermanent reports whether repeating the call would give the same error.
+// isPermanent returns whether a call to the cluster would fail again with the same error, so that retry gives up.
 func isPermanent(err error) bool {
 	if isConflict(err) || isMissing(err) || errors.Is(err, jetstream.ErrInvalidKey) {
 		return true

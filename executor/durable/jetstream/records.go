@@ -27,8 +27,8 @@ const (
 // subject returns the subject of a kind of messages of a record: req, state or due.
 func (s *clusterClient) subject(kind, id string) string { return s.opt.Name + "." + kind + "." + id }
 
-// publish stores a message as the next one after sequence number last under its subject; 0 stands for the first one.
-// If another message came first, the error is a conflict.
+// publish stores a message as the one that follows message expectedLast (a sequence number; 0 for none) under its
+// subject, and returns its sequence number. If another message came first, the error is a conflict.
 func (s *clusterClient) publish(ctx context.Context, msg *nats.Msg, expectedLast uint64) (seq uint64, err error) {
 	id := nuid.Next() // the same in all attempts
 	err = s.retry(ctx, func(ctx context.Context) error {
@@ -51,7 +51,8 @@ func (s *clusterClient) newMessage(kind, id string, data []byte) *nats.Msg {
 	return m
 }
 
-// Accept implements durable.Store.
+// Accept implements durable.Store: it stores a new record, which the server then offers to be claimed. isNew is
+// false if there is one with this id already; it stays as it is.
 func (s *Store) Accept(ctx context.Context, r *durable.Record) (isNew bool, err error) {
 	if err := r.Check(); err != nil {
 		return false, err
@@ -87,7 +88,8 @@ type recordTip struct {
 	hasEnded bool
 }
 
-// readTip reads the tip of a record. It returns durable.ErrNotFound if there is no such record.
+// readTip returns how far a record is: the sequence number of its last message, the bytes of its text, and whether
+// it has ended. It returns durable.ErrNotFound if there is no such record.
 func (s *Store) readTip(ctx context.Context, id string) (t recordTip, err error) {
 	if (&durable.Record{ID: id}).Check() != nil {
 		return t, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
@@ -112,7 +114,8 @@ func intHeader(h nats.Header, name string) int {
 	return n
 }
 
-// Append implements durable.Store.
+// Append implements durable.Store: it stores a piece of an open record's text. If offset is not the length of the
+// text stored so far, it returns durable.ErrConflict.
 func (s *Store) Append(ctx context.Context, id string, offset int, text []byte, tokens int) error {
 	sealed, err := s.opt.Sealer.Seal(textLocation(id, offset), text)
 	if err != nil {
@@ -128,6 +131,8 @@ func (s *Store) Append(ctx context.Context, id string, offset int, text []byte, 
 	case t.bytes != offset:
 		return fmt.Errorf("%s: text of %d bytes is stored, not %d: %w", id, t.bytes, offset, durable.ErrConflict)
 	}
+
+	// Store it behind the last message of the record.
 	m := s.newMessage("state", id, sealed)
 	m.Header.Set(headerOffset, strconv.Itoa(offset))
 	m.Header.Set(headerSize, strconv.Itoa(len(text)))
@@ -145,7 +150,8 @@ func (s *Store) Append(ctx context.Context, id string, offset int, text []byte, 
 // textLocation returns the location of a piece of text, for the sealer.
 func textLocation(id string, offset int) string { return "text/" + id + "/" + strconv.Itoa(offset) }
 
-// Finish implements durable.Store.
+// Finish implements durable.Store: it stores the result of an open record. If this process holds the record but
+// another one has added text meanwhile, it returns durable.ErrConflict.
 func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 	sealed, err := s.opt.Sealer.Seal("end/"+id, end)
 	if err != nil {
@@ -181,7 +187,8 @@ func (s *Store) Finish(ctx context.Context, id string, end []byte) error {
 	}
 }
 
-// noteEnd stores when a record ended, and acknowledges the record.
+// noteEnd lists a record that has ended, with class and time, so that Expire finds it, and tells the server that
+// it need not be served any more.
 func (s *Store) noteEnd(ctx context.Context, id string) error {
 	end, err := s.lastMessage(ctx, s.subject("state", id))
 	if err != nil || end == nil {
@@ -213,7 +220,7 @@ func (s *clusterClient) requestMessage(ctx context.Context, id string) (*nats.Ra
 	return req, err
 }
 
-// Get implements durable.Store.
+// Get implements durable.Store: it returns the state of a record.
 func (s *Store) Get(ctx context.Context, id string) (*durable.State, error) {
 	req, err := s.requestMessage(ctx, id)
 	if err != nil {
@@ -223,7 +230,9 @@ func (s *Store) Get(ctx context.Context, id string) (*durable.State, error) {
 	return st, err
 }
 
-// readState reads the state of a record, and the sequence number of the last message of it.
+// readState returns the state of a record: its data, its text, joined from the pieces, and its result if it has
+// ended. lastSeen is the sequence number of the last message about it, 0 if there is none. h, data and seq are
+// those of the message with which it was accepted.
 func (s *Store) readState(ctx context.Context, id string, h nats.Header, data []byte, seq uint64) (st *durable.State, lastSeen uint64, err error) {
 	class, err := strconv.Unquote(h.Get(headerClass))
 	if err != nil {
@@ -266,9 +275,8 @@ func (s *Store) readState(ctx context.Context, id string, h nats.Header, data []
 // errNodeBehind is returned when a node does not have all messages that the leader has. Another one may.
 var errNodeBehind = errors.New("a node of the cluster is behind")
 
-// messagesAfter returns the messages of a subject after a sequence number, with two round trips for each page of
-// them. The leader is asked for the last one; any node is then asked for all. If a node lags, the last ones are
-// missing, which is noticed.
+// messagesAfter returns the messages of a subject after sequence number seq. It asks the leader for the last one,
+// then any node for all, page by page. If a node lags, the last ones are missing, and it tries again.
 func (s *clusterClient) messagesAfter(ctx context.Context, subject string, seq uint64) (list []*jetstream.RawStreamMsg, err error) {
 	err = s.retry(ctx, func(ctx context.Context) error {
 		list = list[:0]

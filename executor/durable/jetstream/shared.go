@@ -15,19 +15,21 @@ import (
 
 var _ durable.Shared = (*Store)(nil)
 
-// HandOver implements durable.Shared. The ticket is the subject of the record's acknowledgements.
+// HandOver implements durable.Shared: it returns a ticket with which another process can adopt a record that this
+// process holds. The ticket is the subject under which the record is acknowledged.
 func (s *Store) HandOver(id string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.claims[id]
-	if h == nil {
+	held := s.claims[id]
+	if held == nil {
 		return "", fmt.Errorf("%.80q is not held here: %w", id, durable.ErrNotFound)
 	}
-	h.handedOver = true
-	return h.ackSubject, nil
+	held.handedOver = true
+	return held.ackSubject, nil
 }
 
-// Adopt implements durable.Shared.
+// Adopt implements durable.Shared: it takes over a record that another process has handed over, by the ticket, and
+// returns its state.
 func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, error) {
 	if !strings.HasPrefix(ticket, "$JS.ACK.") {
 		return nil, fmt.Errorf("%.80q with ticket %.80q: %w", id, ticket, durable.ErrNotFound)
@@ -38,11 +40,11 @@ func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, e
 	}
 
 	// Send a heartbeat at once, and read the state.
-	h := &claim{ackSubject: ticket, seq: req.Sequence}
+	held := &claim{ackSubject: ticket, seq: req.Sequence}
 	s.mu.Lock()
-	s.claims[id] = h
+	s.claims[id] = held
 	s.mu.Unlock()
-	err = s.signal(h, signalWorking)
+	err = s.signal(held, signalWorking)
 	var st *durable.State
 	if err == nil {
 		var lastSeen uint64
@@ -66,7 +68,8 @@ func (s *Store) Adopt(ctx context.Context, id, ticket string) (*durable.State, e
 // stored.
 func (s *clusterClient) newsSubject(id string) string { return s.opt.Name + ".news." + id }
 
-// Follow implements durable.Shared. Only the processes that follow this record receive its messages.
+// Follow implements durable.Shared: it calls notify with every change of a record, until stop is called. Only the
+// processes that follow the record receive its messages.
 func (s *clusterClient) Follow(id string, notify func(durable.Change)) (stop func(), err error) {
 	if (&durable.Record{ID: id}).Check() != nil {
 		return nil, fmt.Errorf("%.80q: %w", id, durable.ErrNotFound)
@@ -84,7 +87,8 @@ func (s *clusterClient) Follow(id string, notify func(durable.Change)) (stop fun
 	return func() { _ = sub.Unsubscribe() }, nil // an error means that the connection has ended
 }
 
-// FollowEnds implements durable.Shared. If the consumer's server is gone, it continues on another from where it was.
+// FollowEnds implements durable.Shared: it calls notify with the id of every record that ends, until ctx ends. If
+// the server that it asks is gone, it continues on another from where it was.
 func (s *clusterClient) FollowEnds(ctx context.Context, notify func(id string)) error {
 	prefix := s.subject("due", "")
 	c, err := s.js.OrderedConsumer(ctx, s.opt.Name, jetstream.OrderedConsumerConfig{FilterSubjects: []string{prefix + "*"}, DeliverPolicy: jetstream.DeliverNewPolicy, HeadersOnly: true})
@@ -99,7 +103,7 @@ func (s *clusterClient) FollowEnds(ctx context.Context, notify func(id string)) 
 	return nil
 }
 
-// decodeChange decodes a message of a record's state.
+// decodeChange decodes a message about a record: a piece of its text, or its result.
 func (s *clusterClient) decodeChange(id string, h nats.Header, data []byte) (c durable.Change, err error) {
 	c = durable.Change{ID: id, Offset: intHeader(h, headerOffset), Tokens: intHeader(h, headerTokens), Ended: h.Get(headerEnd) != ""}
 	if c.Ended {
@@ -113,7 +117,8 @@ func (s *clusterClient) decodeChange(id string, h nats.Header, data []byte) (c d
 // talkSubject returns the subject of messages to a name.
 func (s *clusterClient) talkSubject(name string) string { return s.opt.Name + ".talk." + name }
 
-// Ask implements durable.Shared.
+// Ask implements durable.Shared: it sends a message to the process that answers under a name, and returns the
+// answer. Without such a process it returns durable.ErrNoAnswerer.
 func (s *clusterClient) Ask(ctx context.Context, name string, message []byte) ([]byte, error) {
 	sealed, err := s.opt.Sealer.Seal("ask/"+name, message)
 	if err != nil {
@@ -129,7 +134,8 @@ func (s *clusterClient) Ask(ctx context.Context, name string, message []byte) ([
 	return s.opt.Sealer.Open("answer/"+name, m.Data)
 }
 
-// Answer implements durable.Shared. Once stop has returned, the server knows, and later messages fail with
+// Answer implements durable.Shared: it calls take with each message that other processes send to a name; take
+// calls reply with the answer. Once the returned function has ended that, later messages fail with
 // durable.ErrNoAnswerer.
 func (s *clusterClient) Answer(name string, take func(message []byte, reply func([]byte))) (func(), error) {
 	sub, err := s.conn.Subscribe(s.talkSubject(name), func(m *nats.Msg) {

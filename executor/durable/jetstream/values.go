@@ -17,7 +17,7 @@ import (
 // bucketKey returns the key of a value in the bucket. Its prefix keeps it apart from the store's own keys.
 func bucketKey(key string) string { return "v." + strings.ReplaceAll(key, "/", ".") }
 
-// Put implements durable.Values.
+// Put implements durable.Values: it stores a value under a key, in place of an earlier one.
 func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	if err := durable.CheckKey(key); err != nil {
 		return err
@@ -35,7 +35,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte) error {
 	})
 }
 
-// Value implements durable.Values.
+// Value implements durable.Values: it returns the value under a key, or durable.ErrNotFound.
 func (s *Store) Value(ctx context.Context, key string) (value []byte, err error) {
 	if durable.CheckKey(key) != nil {
 		return nil, fmt.Errorf("%.80q: %w", key, durable.ErrNotFound)
@@ -54,7 +54,7 @@ func (s *Store) Value(ctx context.Context, key string) (value []byte, err error)
 	return s.opt.Sealer.Open("value/"+key, entry.Value())
 }
 
-// Keys implements durable.Values.
+// Keys implements durable.Values: it returns the keys that begin with prefix, in order.
 func (s *Store) Keys(ctx context.Context, prefix string) (keys []string, err error) {
 	// The server filters only by whole parts of a key.
 	filter := bucketKey("")
@@ -82,7 +82,7 @@ func (s *Store) Keys(ctx context.Context, prefix string) (keys []string, err err
 	return keys, err
 }
 
-// Delete implements durable.Values.
+// Delete implements durable.Values: it removes a value. A value that does not exist is no error.
 func (s *Store) Delete(ctx context.Context, key string) error {
 	if durable.CheckKey(key) != nil {
 		return nil
@@ -97,7 +97,8 @@ func (s *Store) Delete(ctx context.Context, key string) error {
 // listingTimeout is the wait after which a listing of the ended records counts as complete.
 const listingTimeout = 500 * time.Millisecond
 
-// Expire implements durable.Store.
+// Expire implements durable.Store: it deletes the ended records whose retention is over at the time now, and
+// returns their number.
 func (s *Store) Expire(ctx context.Context, now time.Time, retention func(class string) time.Duration) (int, error) {
 	if s.ctx.Err() != nil {
 		return 0, durable.ErrClosed
@@ -138,8 +139,8 @@ func (s *Store) Expire(ctx context.Context, now time.Time, retention func(class 
 	return n, nil
 }
 
-// expireRecord deletes a record if its retention has ended, and returns the number deleted. The message that lists it
-// is deleted last, so that an interrupted deletion is repeated.
+// expireRecord deletes an ended record if its retention is over, and returns how many that were, 0 or 1. m is the
+// message that lists it, which is deleted last, so that an interrupted deletion is repeated.
 func (s *Store) expireRecord(ctx context.Context, m jetstream.Msg, now time.Time, retention func(class string) time.Duration) (int, error) {
 	class, err := strconv.Unquote(m.Headers().Get(headerClass))
 	nanos, timeErr := strconv.ParseInt(m.Headers().Get(headerEnded), 10, 64)

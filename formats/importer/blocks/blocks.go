@@ -18,7 +18,7 @@ var (
 	cutHeader     = []string{"model", "after_block", "bytes_fp16_batch1"}
 )
 
-// table reads a CSV file with a fixed header and calls row for each of its rows.
+// table reads a CSV file whose header must be exactly this one, and calls row for each of its rows.
 func table(r io.Reader, name string, header []string, row func(t *csvfile.Table) error) error {
 	t, err := csvfile.ReadTable(r, name)
 	if err != nil {
@@ -134,6 +134,9 @@ func Read(latency io.Reader, latencyName string, cutsReader io.Reader, cutsName 
 	return p, p.Validate()
 }
 
+// profile returns the profile of a model whose rows were read: the cut after every block but the last, and at
+// every measured point (device kind, share, batch size) the latency of each block. A missing cut or latency is an
+// error that names the file that lacks it.
 func (m *model) profile(latencyName, cutsName string) (*formats.ProfileModel, error) {
 	pm := &formats.ProfileModel{Model: m.name}
 	for b := range m.blocks {

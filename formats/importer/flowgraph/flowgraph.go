@@ -20,7 +20,8 @@ type module struct {
 
 type modules []module
 
-// Validate checks the rules that Read does not check.
+// Validate returns an error if the list of modules in a file is empty or too long, a name or id is wrong, or the
+// modules do not make a graph.
 func (list modules) Validate() error {
 	if len(list) == 0 || len(list) > formats.MaxModules {
 		return &document.Error{Found: fmt.Sprintf("%d modules", len(list)), Expected: fmt.Sprintf("1 to %d", formats.MaxModules)}
@@ -52,9 +53,10 @@ func Workload(a formats.Application) *formats.Workload {
 	return &formats.Workload{Format: formats.FormatWorkload, Section: formats.Applications{a}}
 }
 
-// Read reads a list of modules. The application has the order of the list, except that the module without pres,
-// where requests enter, comes first. The model of a module is the module's name in the file. Its own name is the
-// same if no other module has that name, and otherwise includes its id.
+// Read reads an application from a JSON list of modules, each with the modules before it (pres) and behind it
+// (subs). Modules keep the order of the list, except that the one without pres, where requests enter, comes first.
+// The model of a module is the module's name in the file. Its own name is the same if no other module has that
+// name, and otherwise includes its id.
 func Read(r io.Reader, name string) (formats.Application, error) {
 	var list modules
 	if err := document.ReadJSON(r, name, "a list of modules {name, id, pres, subs}", maxBytes, document.SomeFields, &list); err != nil {
@@ -63,7 +65,8 @@ func Read(r io.Reader, name string) (formats.Application, error) {
 	return list.application()
 }
 
-// application returns the application of modules whose names and ids were checked.
+// application returns the modules as an application. Names and ids were checked. pres and subs, the modules before
+// and behind one, must agree, and one module has nothing before it: requests enter there.
 func (list modules) application() (out formats.Application, err error) {
 	// Find the modules by id. Names that occur more than once get the id added.
 	indexByID, names := map[int]int{}, map[string]int{}

@@ -43,9 +43,9 @@ func fromFP16(h uint16) float64 {
 		sign = -1
 	}
 	switch exp {
-	case 0:
+	case 0: // zero or subnormal
 		return sign * math.Ldexp(frac, -24)
-	case 31:
+	case 31: // infinity or no number
 		if frac != 0 {
 			return math.NaN()
 		}

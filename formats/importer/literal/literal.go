@@ -22,8 +22,8 @@ type Value struct {
 // maxBytes bounds the bytes that are read of a file.
 const maxBytes = 256 << 20
 
-// Parse reads a number, true or false, a JSON array of them (nested as the dimensions are), or a file whose name
-// ends in .npy or .json.
+// Parse returns the tensor that a text gives: a number, true or false, a JSON array of them (nested as the
+// dimensions are), or the name of a file that ends in .npy or .json.
 func Parse(text string) (Value, error) {
 	switch strings.ToLower(filepath.Ext(text)) {
 	case ".npy":
@@ -54,6 +54,7 @@ func Parse(text string) (Value, error) {
 	return v, nil
 }
 
+// readFile returns the content of a file of values, at most maxBytes.
 func readFile(name string) ([]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -72,6 +73,7 @@ func readFile(name string) ([]byte, error) {
 
 var errJSON = errors.New("expected a number, true, false, a JSON array of them, or a file that ends in .npy or .json")
 
+// parseJSON reads a JSON number or nested lists of numbers as a tensor. All lists of a level have the same length.
 func parseJSON(data []byte) (Value, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
@@ -98,6 +100,8 @@ func parseJSON(data []byte) (Value, error) {
 	return v, err
 }
 
+// flatten appends the numbers of x, which lies depth lists deep, to v.Values in order. true counts 1, false 0. It
+// fails if x does not have v.Shape.
 func (v *Value) flatten(x any, depth int) error {
 	switch x := x.(type) {
 	case []any:
@@ -198,7 +202,8 @@ func ParseNPY(data []byte) (Value, error) {
 	return v, nil
 }
 
-// quotedText returns the text in quotes behind a key of a NumPy header.
+// quotedText returns the text in single quotes behind a key in the header of a NumPy file, or false if there is
+// none.
 func quotedText(header, key string) (string, bool) {
 	_, remaining, ok := strings.Cut(header, key)
 	if remaining = strings.TrimSpace(remaining); !ok || remaining == "" || remaining[0] != '\'' {

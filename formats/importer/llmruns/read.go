@@ -86,7 +86,8 @@ var tables = []table{
 	{"serving", []string{"concurrency", "ttft_ms", "tpot_ms"}, servingRow},
 }
 
-// Read adds the contents of a file to the set.
+// Read adds the measurements in a file to the set. The columns of a CSV file tell which of the known tables it is;
+// a JSON file is the result of a benchmark.
 func (s *Set) Read(in io.Reader, name string) error {
 	f, err := csvfile.New(in, name)
 	if err != nil {
@@ -99,17 +100,19 @@ func (s *Set) Read(in io.Reader, name string) error {
 	if err != nil {
 		return err
 	}
-	column := slices.IndexFunc(tables, func(k table) bool {
+
+	// Find the known table whose columns the file has.
+	tableIndex := slices.IndexFunc(tables, func(k table) bool {
 		return !slices.ContainsFunc(k.columns, func(c string) bool { return !slices.Contains(t.Header, c) })
 	})
-	if column < 0 {
+	if tableIndex < 0 {
 		var knownColumns []string
 		for _, k := range tables {
 			knownColumns = append(knownColumns, k.name+" ("+strings.Join(k.columns, ",")+")")
 		}
 		return t.Fail(0, "", "the columns "+strings.Join(t.Header, ","), "those of one of "+strings.Join(knownColumns, ", "))
 	}
-	if err := t.EachRow(func() error { tables[column].row(s, reader{t}); return nil }); err != nil {
+	if err := t.EachRow(func() error { tables[tableIndex].row(s, reader{t}); return nil }); err != nil {
 		return err
 	}
 	s.Sources = append(s.Sources, name)
@@ -126,7 +129,8 @@ const (
 	maxTime   = maxMS * time.Millisecond
 )
 
-// device returns the kind of device for others' name of a GPU.
+// device returns our name of a device kind for the name of a GPU in others' files: without maker, memory size and
+// form.
 func device(name string) string {
 	name = strings.TrimPrefix(strings.ToUpper(strings.TrimSpace(name)), "NVIDIA ")
 	for _, variantSuffix := range []string{"-80GB", "-80G", "-40GB", "_SXM", "-POWER-CAPPED"} {
@@ -135,6 +139,8 @@ func device(name string) string {
 	return strings.ReplaceAll(name, " ", "-")
 }
 
+// place returns what the current row was measured on: model, device kind, how many devices run the model together
+// (1 if the file does not say), and the engine or source.
 func (r reader) place() InstanceKey {
 	p := InstanceKey{Model: r.Text("model"), Device: device(r.Text("gpu")), TensorParallel: 1, Engine: r.Text("source")}
 	if p.Model == "" || p.Device == "" {
@@ -148,6 +154,8 @@ func (r reader) place() InstanceKey {
 	return p
 }
 
+// phase returns the current row's phase: prefill, which reads the prompt, or decode, which writes the answer.
+// Another word is recorded as an error in r.
 func (r reader) phase() Phase {
 	switch r.Text("phase") {
 	case "prefill":
@@ -159,6 +167,8 @@ func (r reader) phase() Phase {
 	return Prefill
 }
 
+// stepRow adds the measured time of a step in the current row to s. Context is what each sequence had in its cache
+// before the step.
 func stepRow(s *Set, r reader) {
 	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, maxTokens), Context: r.Number("context_tokens", 0, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
@@ -169,7 +179,7 @@ func stepRow(s *Set, r reader) {
 	s.Steps = append(s.Steps, m)
 }
 
-// composeLayers records that the iterations of an instance are sums of kernels.
+// composeLayers records that the iterations of an instance were not measured as a whole: they are sums of kernels.
 func (s *Set) composeLayers(key InstanceKey) {
 	if s.Kernels == nil {
 		s.Kernels = map[InstanceKey]bool{}
@@ -177,6 +187,8 @@ func (s *Set) composeLayers(key InstanceKey) {
 	s.Kernels[key] = true
 }
 
+// splitwiseRow adds the measured time of a step in the current row to s, of a file with the columns of the
+// Splitwise data set.
 func splitwiseRow(s *Set, r reader) {
 	m := MeasuredStep{InstanceKey: r.place(), Phase: r.phase(), Batch: r.Whole("batch", 1, maxTokens), Elapsed: r.Time("latency_ms", maxTime)}
 	if m.Phase == Prefill {
@@ -187,6 +199,7 @@ func splitwiseRow(s *Set, r reader) {
 	s.Steps = append(s.Steps, m)
 }
 
+// wholeRow adds a row that gives the time of whole requests: prompts and answers of the same length, in one batch.
 func wholeRow(s *Set, r reader) {
 	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.Whole("batch", 1, maxTokens), Tokens: r.Whole("input_len_eq_output_len", 1, maxTokens)}
 	m.Engine, m.Output = r.Text("framework"), m.Tokens
@@ -198,11 +211,11 @@ func wholeRow(s *Set, r reader) {
 // another. During one request, all others run their prompts and answers once as well, so the time is that of a
 // batch from start to end. The time to the first token of a request alone is the time of its prompt.
 func servingRow(s *Set, r reader) {
-	combined := "concurrency"
-	if r.Text(combined) == "" && r.Text("batch") != "" {
-		combined = "batch"
+	batchColumn := "concurrency"
+	if r.Text(batchColumn) == "" && r.Text("batch") != "" {
+		batchColumn = "batch"
 	}
-	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.Whole(combined, 1, maxTokens), Tokens: r.Whole("input_tokens", 1, maxTokens), Output: r.Whole("output_tokens", 1, maxTokens)}
+	m := MeasuredStep{InstanceKey: r.place(), Phase: WholeStep, Batch: r.Whole(batchColumn, 1, maxTokens), Tokens: r.Whole("input_tokens", 1, maxTokens), Output: r.Whole("output_tokens", 1, maxTokens)}
 	m.Engine = r.Text("framework")
 	for _, column := range []string{"precision", "pp", "attn_dp", "moe_ep"} { // another layout counts as another engine
 		text := r.Text(column)
@@ -217,6 +230,8 @@ func servingRow(s *Set, r reader) {
 			}
 		}
 	}
+
+	// A batch takes the time of a prompt, and of its tokens one after the other.
 	firstToken := r.Time("ttft_ms", maxTime)
 	m.Elapsed = firstToken + time.Duration(float64(m.Output-1)*float64(r.Time("tpot_ms", maxTime)))
 	s.Steps = append(s.Steps, m)
@@ -231,6 +246,8 @@ func partialRow(s *Set, r reader) {
 	s.Steps = append(s.Steps, m)
 }
 
+// fittedRow adds a row with a formula for step times, of which the file gives the coefficients a (ms), b and c.
+// Decoding has two formulas: up to a threshold of sequences, and above it.
 func fittedRow(s *Set, r reader) {
 	f := FittedSteps{InstanceKey: r.place(), Threshold: r.Whole("decode_batch_threshold", 0, maxTokens), A: r.Number("a_ms", -maxMS, maxMS), B: r.Number("b", -maxMS, maxMS), C: r.Number("c", -maxMS, maxMS)}
 	f.Engine = r.Text("engine")
@@ -244,6 +261,8 @@ func fittedRow(s *Set, r reader) {
 	s.FittedSteps = append(s.FittedSteps, f)
 }
 
+// capacityRow adds how many tokens the KV cache of a model holds on tp devices, if the row is of a model in one
+// pipeline stage (pp is 1). What precedes the last slash of a model's name is its publisher.
 func capacityRow(s *Set, r reader) {
 	model := r.Text("model")
 	model = model[strings.LastIndex(model, "/")+1:]
@@ -255,6 +274,7 @@ func capacityRow(s *Set, r reader) {
 	}
 }
 
+// sizeRow adds the bytes of a model's weights, and of its KV cache per token, from the current row.
 func sizeRow(s *Set, r reader) {
 	if s.Weights == nil {
 		s.Weights, s.KVBytes = map[string]int64{}, map[string]int64{}

@@ -46,7 +46,7 @@ func (l LinkSpecs) AllReduce(layers Layers, n, tokens int) time.Duration {
 	return time.Duration(perLayer*layers.Count) * l.Ring(n, float64(tokens)*float64(layers.TokenBytes))
 }
 
-// tokens returns how many tokens an iteration runs.
+// tokens returns how many tokens a step runs: all of its prompts, or in decoding one per sequence.
 func (m *MeasuredStep) tokens() int {
 	if m.Phase == Prefill {
 		return m.Batch * m.Tokens
@@ -54,7 +54,8 @@ func (m *MeasuredStep) tokens() int {
 	return m.Batch
 }
 
-// WithAllReduce returns the iterations with the time of their all-reduces added. Whole batches include it already.
+// WithAllReduce returns the steps with the time of their all-reduces added, in which devices that run a model
+// together exchange results. Whole batches include it already.
 func (l LinkSpecs) WithAllReduce(layers Layers, list []MeasuredStep) []MeasuredStep {
 	out := make([]MeasuredStep, len(list))
 	for i, m := range list {
@@ -81,7 +82,8 @@ type config struct {
 	Text   *config `json:"text_config"`
 }
 
-// ReadLayers reads the config.json of a model as its authors publish it.
+// ReadLayers returns the number of layers of a model, and the bytes of a token between them, from the config.json
+// that the model's authors publish.
 func ReadLayers(in io.Reader, name string) (Layers, error) {
 	var f config
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {

@@ -53,8 +53,8 @@ type metaFile struct {
 // defaultBlock is the number of tokens in a KV block of vLLM by default.
 const defaultBlock = 16
 
-// ReadMeta reads a meta.json. The KV capacity must be in it, or be given as the server reported it (kvTokens above
-// 0). A computed capacity would spoil the results.
+// ReadMeta reads a meta.json, the settings of a server that was measured. The capacity of the KV cache must be in
+// it, or be given as the server reported it (kvTokens above 0). A computed capacity would spoil the results.
 func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 	var f metaFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<24)).Decode(&f); err != nil {
@@ -65,6 +65,8 @@ func ReadMeta(in io.Reader, name string, kvTokens int64) (*Meta, error) {
 		TensorParallel: max(1, f.Engine.TensorParallel), DataParallel: max(1, f.Engine.DataParallel), Sequences: f.Engine.Sequences, Budget: f.Engine.Budget,
 		Block: f.KV.Block, KVTokens: f.KV.Tokens, Prefix: f.KV.Prefix == nil || *f.KV.Prefix,
 	}
+
+	// Take the KV capacity as given, or as blocks of tokens.
 	if kvTokens > 0 {
 		m.KVTokens = kvTokens
 		if m.Block == 0 {
@@ -133,7 +135,7 @@ func ReadRequests(in io.Reader, name string) ([]ServedRequest, error) {
 	return out, nil
 }
 
-// check returns what is wrong with a request, or "".
+// check returns what is wrong with a request's tokens or times, as text, or "".
 func (r *ServedRequest) check() string {
 	for _, x := range []float64{r.QueuedAt, r.ScheduledAt, r.FirstTokenAt, r.LastTokenAt} {
 		if math.IsNaN(x) || math.Abs(x) > 1e12 {
@@ -151,6 +153,7 @@ func (r *ServedRequest) check() string {
 
 const goodRequest = "at least a token each way, queued before the first token and that before the last"
 
+// requestLines reads the requests that a server served, one JSON object a line. Empty lines are skipped.
 func requestLines(f io.Reader, name string) ([]ServedRequest, error) {
 	var out []ServedRequest
 	lines := bufio.NewScanner(f)
@@ -175,6 +178,7 @@ func requestLines(f io.Reader, name string) ([]ServedRequest, error) {
 	return out, nil
 }
 
+// requestRows reads the requests that a server served from a CSV file, one a row. Its times are seconds.
 func requestRows(f *csvfile.File) ([]ServedRequest, error) {
 	t, err := csvfile.NewTable(f)
 	if err != nil {
@@ -207,8 +211,9 @@ type benchFile struct {
 	MedianITL   *float64 `json:"median_itl_ms"`
 }
 
-// readBench reads a closed loop of n clients as iterations of a batch of n: the median time between tokens at the
-// mean context and, for one client, the median time to the first token.
+// readBench adds the result of a benchmark in which n clients each send their next request when one is answered.
+// It counts as an iteration of a batch of n: the median time between tokens at the mean context and, for one
+// client, the median time to the first token.
 func (s *Set) readBench(in io.Reader, name string) error {
 	var f benchFile
 	if err := json.NewDecoder(io.LimitReader(in, 1<<28)).Decode(&f); err != nil {
@@ -226,10 +231,10 @@ func (s *Set) readBench(in io.Reader, name string) error {
 		return fail("median_itl_ms", "none", "a positive time: run it with --percentile-metrics ttft,tpot,itl")
 	}
 	p := InstanceKey{Model: f.Model[strings.LastIndex(f.Model, "/")+1:], TensorParallel: 1, Engine: "vllm bench serve"}
-	in1, out1 := float64(f.TotalIn)/float64(f.Completed), float64(f.TotalOut)/float64(f.Completed)
-	s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Decode, Batch: *f.Concurrency, Context: in1 + out1/2, Elapsed: time.Duration(*f.MedianITL * 1e6)})
+	meanInput, meanOutput := float64(f.TotalIn)/float64(f.Completed), float64(f.TotalOut)/float64(f.Completed)
+	s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Decode, Batch: *f.Concurrency, Context: meanInput + meanOutput/2, Elapsed: time.Duration(*f.MedianITL * 1e6)})
 	if *f.Concurrency == 1 && f.MedianTTFT != nil && *f.MedianTTFT > 0 && *f.MedianTTFT < maxMS {
-		s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Prefill, Batch: 1, Tokens: int(in1 + 0.5), Elapsed: time.Duration(*f.MedianTTFT * 1e6)})
+		s.Steps = append(s.Steps, MeasuredStep{InstanceKey: p, Phase: Prefill, Batch: 1, Tokens: int(meanInput + 0.5), Elapsed: time.Duration(*f.MedianTTFT * 1e6)})
 	}
 	s.Sources = append(s.Sources, name)
 	return nil

@@ -17,7 +17,8 @@ type Class struct {
 	Turns int // number of sessions' first requests among the rows; 0 if the trace has no sessions
 }
 
-// Classes returns the classes of a trace in order of appearance.
+// Classes returns the classes of requests in a trace, by model and class, in order of appearance: their rates,
+// arrivals, lengths and sessions.
 func (t *Trace) Classes() []Class {
 	type key struct{ model, class string }
 	var keys []key
@@ -47,7 +48,8 @@ func (t *Trace) Classes() []Class {
 // process.
 const poissonCV = 0.1
 
-// process returns the arrival process of the requests of one class, or nil for a Poisson process.
+// process returns the arrival process of the requests of one class: gamma with their coefficient of variation, or
+// nil for a Poisson process if that is close to 1 or the rows are few.
 func process(rows []Row) *formats.Arrivals {
 	if len(rows) < 10 {
 		return nil
@@ -67,7 +69,7 @@ func process(rows []Row) *formats.Arrivals {
 	return &formats.Arrivals{Process: "gamma", CV: digits(cv)}
 }
 
-// classOf returns the properties of the rows of one class.
+// classOf returns the lengths and sessions of the rows of one class.
 func classOf(rows []Row) Class {
 	c := Class{Rows: len(rows)}
 	prompts, outputs := make([]int, len(rows)), make([]int, len(rows))
@@ -84,9 +86,10 @@ func classOf(rows []Row) Class {
 	return c
 }
 
-// bySession derives the parameters of sessions that the trace names. The repeated part of a prompt grows with the
-// earlier tokens of its session, and the new part does not: the slope of prompt tokens over earlier tokens is the
-// share that is repeated. The repeated part is subtracted from the prompts.
+// bySession derives the parameters of sessions that the trace names, and returns them with the number of sessions.
+// The repeated part of a prompt grows with the earlier tokens of its session, and the new part does not: the slope
+// of prompt tokens over earlier tokens is the share that is repeated. The repeated part is subtracted from
+// prompts.
 func bySession(rows []Row, prompts []int) (*formats.Sessions, int) {
 	lastRow := map[string]int{} // by session, its latest row
 	var repeats fittedLine
@@ -142,7 +145,8 @@ func (l *fittedLine) add(x, y float64) {
 	l.n, l.x, l.y, l.xx, l.xy = l.n+1, l.x+x, l.y+y, l.xx+x*x, l.xy+x*y
 }
 
-// slope returns the least-squares slope, limited to 0.001 to 1. It is 1 if the points do not determine it.
+// slope returns the least-squares slope of the points added, limited to 0.001 to 1. It is 1 if the points do not
+// determine it.
 func (l *fittedLine) slope() float64 {
 	deviation := l.n*l.xx - l.x*l.x
 	if l.n < 3 || deviation <= 1e-9*l.n*l.xx {
@@ -151,8 +155,9 @@ func (l *fittedLine) slope() float64 {
 	return max(0.001, min(1, (l.n*l.xy-l.x*l.y)/deviation))
 }
 
-// byPrefix derives sessions from the cached tokens: the smallest number that is found repeatedly is shared by all
-// requests, and a request that finds more continues a session.
+// byPrefix derives sessions from the cached tokens of requests, and returns them with the number of first
+// requests. The smallest number that is found repeatedly is shared by all requests, and a request that finds more
+// continues a session. The cached part is subtracted from prompts.
 func byPrefix(rows []Row, prompts []int) (*formats.Sessions, int) {
 	var prefixLengths []int
 	for _, r := range rows {
@@ -184,7 +189,8 @@ func upTo(list []int, x int) int {
 // classes is the number of weights in a distribution of lengths.
 const classes = 100
 
-// lengths returns the distribution of token counts: values of equal weight, each the mean of its rows.
+// lengths returns an empirical distribution of token counts: values of equal weight, each the mean of as many of
+// the counts in order. It sorts the list.
 func lengths(list []int) *formats.Lengths {
 	slices.Sort(list)
 	n := min(classes, len(list))
@@ -208,7 +214,7 @@ func lengths(list []int) *formats.Lengths {
 	return out
 }
 
-// digits rounds to four significant digits, the precision of a trace.
+// digits rounds a number to four significant digits, because a trace is not more precise.
 func digits(x float64) float64 {
 	if x == 0 {
 		return 0

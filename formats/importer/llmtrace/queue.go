@@ -15,9 +15,9 @@ type Target struct {
 	Percentile string // empty means p99
 }
 
-// Workload makes a workload of classes, with a target. Requests without a model ask for the given one. In a
-// workload the name of a class is unique, so if several models have a class of the same name, the model's name is
-// put before it.
+// Workload returns a workload of the classes found in a trace, with target t for all of them. Requests without a
+// model ask for the given one. In a workload the name of a class is unique, so if several models have a class of
+// the same name, the model's name is put before it.
 func Workload(classes []Class, model string, t Target) (*formats.Workload, error) {
 	llm := &formats.LLM{}
 	for i := range classes {
@@ -32,6 +32,8 @@ func Workload(classes []Class, model string, t Target) (*formats.Workload, error
 			llm.Models = append(llm.Models, c.Model)
 		}
 	}
+
+	// Give each class the target and a name of its own.
 	for i := range classes {
 		c := &classes[i]
 		c.SLO, c.Figure, c.Percentile = t.SLO, t.Figure, t.Percentile

@@ -36,7 +36,8 @@ const (
 	maxTime   = 1 << 61
 )
 
-// Read reads a trace.
+// Read reads a trace of LLM requests from a CSV file, one a row, with the lengths of prompt and answer. With
+// o.Consecutive the rows of a conversation follow each other.
 func Read(f *csvfile.File, o Options) (*Trace, error) {
 	tab, err := csvfile.NewTable(f)
 	if err != nil {
@@ -66,15 +67,15 @@ func Read(f *csvfile.File, o Options) (*Trace, error) {
 		if hasCached >= 0 {
 			r.CachedTokens = tab.Whole(cachedColumn, 0, maxTokens)
 		}
-		lastSession := len(trace.Rows) - 1
+		lastRow := len(trace.Rows) - 1
 		if timedRows >= 0 {
 			r.ArrivedAt = tab.Time(timeColumn, maxTime)
-			if lastSession >= 0 && r.ArrivedAt < trace.Rows[lastSession].ArrivedAt {
+			if lastRow >= 0 && r.ArrivedAt < trace.Rows[lastRow].ArrivedAt {
 				tab.SetError(tab.CellError(timedRows, "a time not before that of the row above"))
 			}
 		}
 		if o.Consecutive {
-			if lastSession < 0 || r.Prompt < trace.Rows[lastSession].Prompt {
+			if lastRow < 0 || r.Prompt < trace.Rows[lastRow].Prompt {
 				conversation++
 			}
 			r.Session = strconv.Itoa(conversation)

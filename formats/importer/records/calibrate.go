@@ -7,13 +7,13 @@ import (
 	"inferplan/formats"
 )
 
-// Calibrate replaces certainties by the share of right answers among the first samples with such a certainty: the
-// closest nondecreasing function of the certainty (isotonic regression by pooling adjacent violators). Different
-// certainties may become equal, but none change their order. Between two known certainties the share of the lower
-// one holds. The records keep the function, for the server.
-func Calibrate(m *formats.ModelRecords, firstSample int) {
+// Calibrate replaces a model's certainties by the share of right answers among the first planningCount samples
+// with such a certainty: the closest nondecreasing function of the certainty (isotonic regression by pooling
+// adjacent violators). Different certainties may become equal, but none change their order. Between two known
+// certainties the share of the lower one holds. The records keep the function, for the server.
+func Calibrate(m *formats.ModelRecords, planningCount int) {
 	// Sort the planning samples by certainty.
-	byCertainty := make([]int, firstSample)
+	byCertainty := make([]int, planningCount)
 	for i := range byCertainty {
 		byCertainty[i] = i
 	}

@@ -29,7 +29,9 @@ type Options struct {
 	Source    string  // the file's source, for the profile
 }
 
-// Read reads a file. Errors use name for it.
+// Read returns the records in a CSV file: how certain each model was of its answer to each sample, and whether it
+// was right. Samples are shuffled by the seed, and the last share of them is held out of planning. Errors use name
+// for the file.
 func Read(r io.Reader, name string, opt Options) (*formats.Records, error) {
 	if !(opt.HeldOut >= 0 && opt.HeldOut < 1) {
 		return nil, fmt.Errorf("reading records: %v of the samples held out, expected a share from 0 to below 1", opt.HeldOut)
@@ -55,14 +57,14 @@ func Read(r io.Reader, name string, opt Options) (*formats.Records, error) {
 	}
 	records := &formats.Records{Source: opt.Source, Seed: opt.Seed, Samples: n, PlanningSamples: n - int(opt.HeldOut*float64(n))}
 	for _, m := range names {
-		row := slices.Index(t.models, m)
-		if row < 0 {
+		modelIndex := slices.Index(t.models, m)
+		if modelIndex < 0 {
 			return nil, &document.Error{File: name, Path: "model", Found: "no row of " + strconv.Quote(m), Expected: "rows of every model asked for", Hint: "the models there: " + strings.Join(t.models, ", ")}
 		}
 		rec := formats.ModelRecords{Model: m, Certainty: make([]float64, n)}
 		correct := make([]byte, n)
 		for i, s := range sampleOrder {
-			a := t.answers[row][s]
+			a := t.answers[modelIndex][s]
 			if !a.isSeen {
 				return nil, &document.Error{File: name, Path: "sample_id", Found: fmt.Sprintf("no row of %s for sample %s", m, t.ids[s]), Expected: "one row per sample and model"}
 			}
@@ -92,6 +94,8 @@ type table struct {
 	answers [][]answer // answers by model and sample, in order of appearance
 }
 
+// readTable reads a CSV file of answers, one row per sample and model. A model without a row for a sample has an
+// empty answer there.
 func readTable(r io.Reader, name string) (*table, error) {
 	in, err := csvfile.ReadTable(r, name)
 	if err != nil {
@@ -108,13 +112,14 @@ func readTable(r io.Reader, name string) (*table, error) {
 	if len(t.ids) == 0 {
 		return nil, &document.Error{File: name, Found: "no row below the header", Expected: "one per sample and model"}
 	}
+	// Give every model an answer for every sample, also for those after its last row.
 	for m := range t.answers {
 		t.answers[m] = append(t.answers[m], make([]answer, len(t.ids)-len(t.answers[m]))...)
 	}
 	return t, nil
 }
 
-// add records the current row.
+// add adds the answer of the current row. samples and models have the indexes of those known so far.
 func (t *table) add(in *csvfile.Table, samples, models map[string]int) error {
 	row := in.Row
 	if row[0] == "" || row[1] == "" {

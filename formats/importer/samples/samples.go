@@ -33,6 +33,7 @@ func ReadFile(path string) (*SampleSet, error) {
 	return open(path, "samples", Read)
 }
 
+// open opens a file, reads it with read and closes it. content says what the file holds, for the error.
 func open[T any](path, content string, read func(io.Reader, string) (T, error)) (zero T, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -42,7 +43,7 @@ func open[T any](path, content string, read func(io.Reader, string) (T, error)) 
 	return read(f, path)
 }
 
-// Read reads samples. Errors use name for the source.
+// Read reads labelled samples from CSV, plain or gzip. Errors use name for the source.
 func Read(r io.Reader, name string) (*SampleSet, error) {
 	t, err := openTable(r, name)
 	if err != nil {
@@ -61,6 +62,7 @@ func Read(r io.Reader, name string) (*SampleSet, error) {
 	return s, nil
 }
 
+// openTable returns the CSV table in r, whose lines may be longer than usual: each has all values of a sample.
 func openTable(r io.Reader, name string) (*csvfile.Table, error) {
 	f, err := csvfile.New(r, name)
 	if err != nil {
@@ -70,7 +72,7 @@ func openTable(r io.Reader, name string) (*csvfile.Table, error) {
 	return csvfile.NewTable(f)
 }
 
-// add adds the current row.
+// add adds the current row: a label, and the values of a sample.
 func (s *SampleSet) add(t *csvfile.Table) error {
 	label, err := strconv.Atoi(t.Row[0])
 	if err != nil || label < 0 || label > maxLabel {
@@ -98,6 +100,7 @@ func (s *SampleSet) WriteFile(path string) error {
 	return nil
 }
 
+// write writes the samples as a CSV file: the header label,v0,v1,... and one line per sample.
 func (s *SampleSet) write(w io.Writer) error {
 	line := []byte("label")
 	for i := range s.Width {

@@ -47,7 +47,7 @@ type entry struct {
 
 type entries []entry
 
-// Validate checks the entries.
+// Validate returns an error unless the entries of a file are a count of iterations, then layers with valid times.
 func (list entries) Validate() error {
 	if len(list) == 0 {
 		return findingAt(-1, "", "an empty list", "the count of iterations, and layers")
@@ -69,7 +69,8 @@ func (list entries) Validate() error {
 	return nil
 }
 
-// check checks the layer at index i of the file.
+// check returns an error if the layer at index i of the file has wrong times. Its total cannot be more than its
+// mean times the iterations.
 func (e *entry) check(i int, iterations float64) error {
 	switch {
 	case e.Name == "":
@@ -91,7 +92,8 @@ func (e *entry) check(i int, iterations float64) error {
 	return checkTime(i, "averageMs", *e.Mean)
 }
 
-// layers returns the layers of the entries.
+// layers returns the layers of the entries, each with its median time per iteration, or its mean if the file has
+// no median.
 func (list entries) layers() *Layers {
 	l := &Layers{Count: list[0].Count}
 	for i := range list[1:] {
@@ -108,7 +110,8 @@ func (list entries) layers() *Layers {
 	return l
 }
 
-// ReadLayers reads a file of --exportProfile. Errors use name for it.
+// ReadLayers reads the layers that trtexec --exportProfile writes, with the time of each. Errors use name for the
+// file.
 func ReadLayers(r io.Reader, name string) (*Layers, error) {
 	var list entries
 	if err := read(r, name, "a list of layers, as trtexec --exportProfile writes it", &list); err != nil {
@@ -123,7 +126,7 @@ const (
 	maxMillis = 3.6e6
 )
 
-// read reads a file, plain or compressed with gzip.
+// read reads a JSON file of trtexec, plain or compressed with gzip, into target.
 func read(r io.Reader, name, expected string, target any) error {
 	f, err := csvfile.New(r, name)
 	if err != nil {
@@ -150,6 +153,8 @@ func findingAt(i int, field, found, expected string) error {
 	return &document.Error{Path: path, Found: found, Expected: expected}
 }
 
+// checkTime returns an error for the field of entry i of the list if its milliseconds are negative or more than an
+// hour.
 func checkTime(i int, field string, ms float64) error {
 	if ms >= 0 && ms <= maxMillis {
 		return nil

@@ -10,7 +10,7 @@ type inferences []struct {
 	Compute float64 `json:"computeMs"`
 }
 
-// Validate checks the times.
+// Validate returns an error unless the list has inferences, each with a positive time.
 func (list inferences) Validate() error {
 	if len(list) == 0 {
 		return findingAt(-1, "", "an empty list", "at least one inference")

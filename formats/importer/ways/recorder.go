@@ -16,16 +16,17 @@ type Call struct {
 	Reads          []string // ids of the tasks that it reads, if they were recorded
 }
 
-// RecordedPath returns the path of a request with these calls, of which there is at least one.
+// RecordedPath returns the calls of a request, of which there is at least one, as its path: tasks in order, each
+// with the earlier ones that it reads. Tasks that began before any had ended were known from the start.
 func RecordedPath(list []Call) formats.Way {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b Call) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.EndedAt, b.EndedAt)) })
-	path, firstStart := formats.Way{Count: 1}, list[0].EndedAt
+	path, firstEnd := formats.Way{Count: 1}, list[0].EndedAt
 	for i := range list {
-		firstStart = min(firstStart, list[i].EndedAt)
+		firstEnd = min(firstEnd, list[i].EndedAt)
 	}
 	for i := range list {
-		if list[i].Start < firstStart || i == 0 {
+		if list[i].Start < firstEnd || i == 0 {
 			path.KnownTasks++
 		}
 		path.Tasks = append(path.Tasks, formats.WayTask{Model: list[i].Model, Reads: predecessorsOf(list, i)})
@@ -33,7 +34,8 @@ func RecordedPath(list []Call) formats.Way {
 	return path
 }
 
-// predecessorsOf returns the calls that a call reads, as distances backwards.
+// predecessorsOf returns which calls call i reads, as distances backwards: those that it names or, if it names
+// none, those that had ended before it began and were not read by another one in between.
 func predecessorsOf(list []Call, i int) (out []int) {
 	if list[i].Reads != nil {
 		for _, id := range list[i].Reads {

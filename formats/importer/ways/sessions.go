@@ -23,9 +23,9 @@ func ReadSessions(f *csvfile.File, application string, gap time.Duration, record
 		return 0, err
 	}
 	s := sessionRows{Table: tab, calls: map[string][]Call{}, apps: map[string]string{}}
-	s.start, _ = tab.Column("t_us", "t_s")
-	s.lastSession, s.endAt = tab.Column("end_us", "end_s")
-	_, s.readsAt = tab.Column("reads")
+	s.startColumn, _ = tab.Column("t_us", "t_s")
+	s.endColumn, s.endIndex = tab.Column("end_us", "end_s")
+	_, s.readsIndex = tab.Column("reads")
 	if err := tab.EachRow(s.addRow); err != nil {
 		return 0, err
 	}
@@ -44,11 +44,11 @@ func ReadSessions(f *csvfile.File, application string, gap time.Duration, record
 // sessionRows is a table of calls.
 type sessionRows struct {
 	*csvfile.Table
-	start, lastSession string // columns of times
-	endAt, readsAt     int    // indices of columns, -1 without them
-	calls              map[string][]Call
-	apps               map[string]string
-	sessionOrder       []string
+	startColumn, endColumn string // columns of times
+	endIndex, readsIndex   int    // indices of columns, -1 without them
+	calls                  map[string][]Call
+	apps                   map[string]string
+	sessionOrder           []string
 }
 
 // maxTime bounds a time.
@@ -57,21 +57,21 @@ const maxTime = 1 << 61
 // unknownEnd stands for an end that was not recorded.
 const unknownEnd = -1
 
-// addRow adds a row.
+// addRow adds the call in the current row to the calls of its session.
 func (s *sessionRows) addRow() error {
-	c := Call{Model: s.Text("model"), Start: int64(s.Time(s.start, maxTime)), EndedAt: unknownEnd, ID: s.Text("id")}
+	c := Call{Model: s.Text("model"), Start: int64(s.Time(s.startColumn, maxTime)), EndedAt: unknownEnd, ID: s.Text("id")}
 	session := s.Text("session")
 	if c.Model == "" || session == "" {
 		_, model := s.Column("model")
 		return s.CellError(model, "a model, and a session")
 	}
-	if s.endAt >= 0 && s.Row[s.endAt] != "" {
-		if c.EndedAt = int64(s.Time(s.lastSession, maxTime)); c.EndedAt < c.Start {
-			return s.CellError(s.endAt, "an end that is not before the start")
+	if s.endIndex >= 0 && s.Row[s.endIndex] != "" {
+		if c.EndedAt = int64(s.Time(s.endColumn, maxTime)); c.EndedAt < c.Start {
+			return s.CellError(s.endIndex, "an end that is not before the start")
 		}
 	}
-	if s.readsAt >= 0 {
-		c.Reads = append([]string{}, strings.Fields(s.Row[s.readsAt])...)
+	if s.readsIndex >= 0 {
+		c.Reads = append([]string{}, strings.Fields(s.Row[s.readsIndex])...)
 	}
 	if application := s.Text("application"); application != "" {
 		s.apps[session] = application
@@ -83,7 +83,8 @@ func (s *sessionRows) addRow() error {
 	return nil
 }
 
-// splitRequests divides the calls of a session into requests.
+// splitRequests returns the calls of a session in requests: a call that begins more than gap after all earlier
+// ones have ended begins another request. A call without an end gets one.
 func splitRequests(list []Call, gap time.Duration) (out [][]Call) {
 	slices.SortStableFunc(list, func(a, b Call) int { return cmp.Compare(a.Start, b.Start) })
 	for i := range list {

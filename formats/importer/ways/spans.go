@@ -43,7 +43,7 @@ type span struct {
 // nanoseconds is a time. OTLP writes it as text, some exporters as a number.
 type nanoseconds int64
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler: it reads a count of nanoseconds, a number or a text.
 func (n *nanoseconds) UnmarshalJSON(b []byte) error {
 	text := string(b)
 	if s, err := strconv.Unquote(text); err == nil {
@@ -74,7 +74,7 @@ func (s *span) text(key string) string {
 	return ""
 }
 
-// model returns the model that a span ran, or "" if it ran none.
+// model returns the model that a span ran, by the first known attribute that names one, or "" if it ran none.
 func (s *span) model() string {
 	for _, key := range modelKeys {
 		if text := s.text(key); text != "" {
@@ -92,9 +92,9 @@ type trace struct {
 	calls       []Call
 }
 
-// ReadSpans reads spans: one document, or one per line. A trace is a request, and its spans that name a model are
-// the tasks. application is for traces that do not name theirs; if it is empty, the name of their first span is
-// used.
+// ReadSpans reads OpenTelemetry spans in JSON (one document, or one per line), adds the path of every trace to the
+// recorder and returns their number. A trace is a request, and its spans that name a model are the tasks.
+// application is for traces that do not name theirs; if it is empty, the name of their first span is used.
 func ReadSpans(r io.Reader, name, application string, recorder *Recorder) (traces int, err error) {
 	// Gather the spans of each trace.
 	d := json.NewDecoder(r)
@@ -137,7 +137,8 @@ func ReadSpans(r io.Reader, name, application string, recorder *Recorder) (trace
 	return traces, nil
 }
 
-// add adds a span. A span around others that name a model is not a task itself.
+// add adds a span of the trace. If it names a model, it is a call, in place of the span around it, which is then
+// no task itself.
 func (t *trace) add(s *span) {
 	if text := s.text(applicationKey); text != "" {
 		t.application = text

@@ -9,8 +9,9 @@ import (
 	"inferplan/policy/flow"
 )
 
-// withLanguageModels returns today's documents with the language models that the plan's workflows ask for
-// in the profile. The times of their sequences follow from the profile's iterations.
+// withLanguageModels returns today's documents with the language models of the plan's workflows added to the
+// profile, as if they were usual models: the time of a sequence follows from its tokens and the profile's
+// iterations. An error is kept for check.
 func (c languageChecker) withLanguageModels(t *kind.CheckInput) *kind.CheckInput {
 	var apps []formats.Application
 	for i := range c.plan.Applications {
@@ -30,7 +31,8 @@ func (c languageChecker) withLanguageModels(t *kind.CheckInput) *kind.CheckInput
 // languageChecker checks what a plan says about its language models.
 type languageChecker struct{ *checker }
 
-// check compares the tokens and instances of every language model with today's.
+// check compares every language model of the plan, its mean tokens per request and its instances, with today's
+// profile and segments.
 func (c languageChecker) check() {
 	if c.languageErr != nil {
 		c.AddError("model", "flow.applications", "", "", "%v", c.languageErr)
@@ -52,7 +54,8 @@ func (c languageChecker) check() {
 	}
 }
 
-// checkInstances compares the instances of a language model with those of today's profile.
+// checkInstances compares the instances of a language model in the plan, one per device kind, with those of
+// today's profile: KV memory, time per iteration, and sequences at once.
 func (c languageChecker) checkInstances(m *formats.FlowModule, today *formats.FlowGeneration, docPath string) {
 	for k := range m.Generation.Instances {
 		planned, instancePath := &m.Generation.Instances[k], fmt.Sprintf("%s.instances[%d]", docPath, k)

@@ -21,7 +21,8 @@ type workflow struct {
 	paths  [][][]flow.PathStep // by segment
 }
 
-// checkWorkflows checks a plan of workflows.
+// checkWorkflows compares a plan of workflows with today's documents. Workflows are applications in segments,
+// which a request may visit several times; their models share devices.
 func (c *checker) checkWorkflows() {
 	c.checkSegments()
 	sound := c.CheckStructure()
@@ -45,7 +46,7 @@ func (c *checker) checkWorkflows() {
 	c.checkObjective()
 }
 
-// checkSegments checks that plan and workload have the same workflows.
+// checkSegments checks that plan and workload have the same workflows, with the same segments and parameters.
 func (c *checker) checkSegments() {
 	if c.Workload == nil {
 		return
@@ -80,8 +81,8 @@ func sameSegments(a, b []formats.Segment) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// computeDemand computes, for each model, how many tasks of its usual work per second the applications ask
-// of it.
+// computeDemand compiles the workflows and adds to requiredRate, for each model, how many tasks per second the
+// applications ask of it. A task of more or less than the usual work counts in proportion.
 func (c *checker) computeDemand() {
 	for i := range c.plan.Applications {
 		a, docPath := &c.plan.Applications[i], fmt.Sprintf("flow.applications[%d]", i)
@@ -103,8 +104,8 @@ func (c *checker) computeDemand() {
 		// Sum the tasks of every visit to every segment.
 		for _, v := range d.visits {
 			for g, n := range v.Counts {
-				for _, ask := range d.graph.ServiceDemands(g) {
-					c.requiredRate[d.names[ask.Service]] += a.RPS * v.Chance * float64(n) * ask.Work
+				for _, demand := range d.graph.ServiceDemands(g) {
+					c.requiredRate[d.names[demand.Service]] += a.RPS * v.Chance * float64(n) * demand.Work
 				}
 			}
 		}
@@ -115,7 +116,7 @@ func (c *checker) computeDemand() {
 // deviceGroups computes the groups of devices that run the same models.
 type deviceGroups struct{ *checker }
 
-// list returns the groups, each as the first stage that runs there.
+// list returns the groups of devices on which the same models run. Each is represented by the first stage there.
 func (c deviceGroups) list() (list []*formats.Stage) {
 	for s := range c.Plan.Stages() {
 		if !slices.ContainsFunc(list, func(o *formats.Stage) bool { return sameDevices(o, s.Stage) }) {
@@ -144,7 +145,7 @@ func (c deviceGroups) check() {
 	}
 }
 
-// deviceCounts returns how many devices of each kind the plan uses.
+// deviceCounts returns how many devices of each kind the plan uses. Models that share devices are counted once.
 func (c deviceGroups) deviceCounts() map[string]int {
 	counts := map[string]int{}
 	for _, s := range c.list() {
@@ -159,8 +160,9 @@ func (c *checker) spareFactor() float64 {
 	return factor
 }
 
-// busiestGroup returns the group with the least spare capacity, and which multiple of the promised rates it
-// carries today in full batches. Each service's work is divided between the kinds as planned.
+// busiestGroup returns the group of devices with the least spare capacity, and the factor by which the promised
+// rates could grow until it is full, by today's batch times. The work of a model is divided between kinds of
+// devices as planned. If a model has no time today, its stage is returned with factor 0.
 func (c deviceGroups) busiestGroup() (group *formats.Stage, spareFactor float64) {
 	list := c.list()
 	busyDevices := make([]float64, len(list))
@@ -190,8 +192,8 @@ func (c deviceGroups) busiestGroup() (group *formats.Stage, spareFactor float64)
 	return group, spareFactor
 }
 
-// percentileTime returns the longest time of the fastest requests, as many as the percentile asks for. At
-// every step a request waits for a batch, then is in one of its own.
+// percentileTime returns the time within which the share of requests that the SLO's percentile asks for is done,
+// today. Requests differ in how often they visit each segment. It is 0 if the workflow could not be computed.
 func (c *checker) percentileTime(i int) time.Duration {
 	if i >= len(c.workflows) {
 		return 0
@@ -217,15 +219,16 @@ func (c *checker) percentileTime(i int) time.Duration {
 	// Walk through the visits by rising time until their shares reach the percentile.
 	slices.SortFunc(visitClasses, func(a, b visitClass) int { return cmp.Compare(a.duration, b.duration) })
 	sum := 0.0
-	for _, w := range visitClasses {
-		if sum += w.share; sum >= percentile-1e-12 {
-			return w.duration
+	for _, class := range visitClasses {
+		if sum += class.share; sum >= percentile-1e-12 { // less a rounding error
+			return class.duration
 		}
 	}
 	return visitClasses[len(visitClasses)-1].duration
 }
 
-// segmentTime returns the time of the longest path through a segment.
+// segmentTime returns the time of the longest path through a segment. Each step counts twice: a request waits for
+// a running batch, then is in one of its own.
 func (c *checker) segmentTime(d *workflow, segment int) time.Duration {
 	maxTime := time.Duration(0)
 	for _, path := range d.paths[segment] {
@@ -242,8 +245,8 @@ func (c *checker) segmentTime(d *workflow, segment int) time.Duration {
 	return maxTime
 }
 
-// checkResidents checks that the services that devices hold at the start fit into today's memory, beside
-// the largest batch.
+// checkResidents checks that the models whose weights devices hold from the start fit into the devices' memory
+// today, beside the working memory of the largest batch.
 func (c *checker) checkResidents() {
 	firstDevice := 0
 	for i := range c.Plan.Pools {
@@ -255,7 +258,8 @@ func (c *checker) checkResidents() {
 	}
 }
 
-// checkResidentsOn checks the devices of one pool, whose numbers in the plan begin at firstDevice.
+// checkResidentsOn checks the memory of the devices of one pool. The plan numbers devices over all pools; those of
+// this pool begin at firstDevice.
 func (c *checker) checkResidentsOn(pool *formats.Pool, firstDevice, count int) {
 	workingBytes, heldBytes := make([]int64, count), make([]int64, count)
 

@@ -13,10 +13,14 @@ import (
 // boundChecker recomputes the bounds of a plan.
 type boundChecker struct{ *gearChecker }
 
-// checkBounds recomputes what no cascades over the same thresholds exceed in each range: the concave envelope of
-// accuracy over cost, which memory does not lower. On several kinds of devices the bound lies between what each
-// kind reaches alone and what all devices would reach if each model ran where it is fastest. The plan alone does
-// not have the models that no gear asks. Without them a computed bound can only be too low.
+// checkBounds checks the accuracy bound that the plan states for each range of request rates, when a plan is
+// checked against today's profile. It recomputes two limits from the envelope: the highest accuracy that mixtures
+// of cascades (models asked in turn until one is certain) reach by the device time they cost. Memory is ignored,
+// which can only raise the limits.
+//
+// With one kind of devices both limits are the same. With several, a bound may not be below what one kind reaches
+// alone, and not above what all devices reach if each model ran where it is fastest. Models that no gear asks are
+// missing in the plan; without them a recomputed limit can only be too low.
 func (c boundChecker) checkBounds(g *gearsToday) {
 	kinds := c.deviceKinds()
 	if len(kinds) == 0 {
@@ -62,25 +66,25 @@ func (c boundChecker) checkBounds(g *gearsToday) {
 		report = c.AddWarning
 	}
 	for i := range c.gear.Gears {
-		r := &c.gear.Gears[i]
-		upperBound, lowerBound := envelope.accuracyAt(devices/r.ToQPS), math.Inf(-1)
+		gear := &c.gear.Gears[i]
+		upperBound, lowerBound := envelope.accuracyAt(devices/gear.ToQPS), math.Inf(-1)
 		for k := range kindEnvelopes {
-			lowerBound = max(lowerBound, kindEnvelopes[k].accuracyAt(counts[k]/r.ToQPS))
+			lowerBound = max(lowerBound, kindEnvelopes[k].accuracyAt(counts[k]/gear.ToQPS))
 		}
 		path := fmt.Sprintf("gear.gears[%d].bound", i)
 		switch {
-		case checksUpper && r.Bound > upperBound+tolerance:
-			report("bound", path, fmt.Sprint(r.Bound), fmt.Sprintf("at most %.6g", upperBound), "no cascades over these thresholds reach the bound at %.6g requests per second", r.ToQPS)
-		case r.Bound < lowerBound-tolerance:
-			report("bound", path, fmt.Sprint(r.Bound), fmt.Sprintf("%.6g", lowerBound), "a mixture of cascades exceeds the bound at %.6g requests per second", r.ToQPS)
+		case checksUpper && gear.Bound > upperBound+tolerance:
+			report("bound", path, fmt.Sprint(gear.Bound), fmt.Sprintf("at most %.6g", upperBound), "no cascades over these thresholds reach the bound at %.6g requests per second", gear.ToQPS)
+		case gear.Bound < lowerBound-tolerance:
+			report("bound", path, fmt.Sprint(gear.Bound), fmt.Sprintf("%.6g", lowerBound), "a mixture of cascades exceeds the bound at %.6g requests per second", gear.ToQPS)
 		}
 	}
 	c.checkObjectiveBound(kindEnvelopes, counts, report)
 }
 
-// reachableAccuracy returns an accuracy that so many devices of one kind have time for, and a text that says by
-// what. It may be below the limit. A range has one cascade. If the SLO is over all requests, bounds are of
-// mixtures.
+// reachableAccuracy returns an accuracy that so many devices of one kind reach for certain, and a text that says
+// how, for the message. It need not be the best: if it is above limit, the plan's bound is refuted. Under an SLO
+// over all requests the plan's bounds are of mixtures of cascades, otherwise of one cascade per range of rates.
 func (c boundChecker) reachableAccuracy(kind string, envelope costEnvelope, devices, limit float64) (accuracy float64, means string) {
 	if c.gear.SLOScope == formats.ScopeRequests {
 		return c.weightedAccuracy(envelope, devices), "a mixture of cascades that keep the SLO"
@@ -88,9 +92,10 @@ func (c boundChecker) reachableAccuracy(kind string, envelope costEnvelope, devi
 	return c.bestSingleCascades(kind, int(devices), limit), "one cascade per range, on a placement with the time for each,"
 }
 
-// checkObjectiveBound checks the plan's bound. If the objective is the accuracy, the bound must not be below what
-// can be reached. For another objective, nothing just below its bound may reach the plan's accuracy: not even a
-// mixture, if it is the latency. On several kinds this is checked for each kind alone.
+// checkObjectiveBound checks the bound of the plan's objective, for each kind of devices alone. kindEnvelopes and
+// counts have the envelope (the best accuracy by cost) and the number of devices of each kind. If the objective is
+// the accuracy, the bound must not be below what can be reached. For another objective (latency or devices),
+// nothing just below the bound may reach the plan's accuracy. report records a finding, as an error or a warning.
 func (c boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts []float64, report func(constraint, where, found, expected, format string, args ...any)) {
 	o, kinds := &c.Plan.Objective, c.deviceKinds()
 	if o.Bound == nil {
@@ -130,23 +135,27 @@ func (c boundChecker) checkObjectiveBound(kindEnvelopes []costEnvelope, counts [
 	}
 }
 
-// weightedAccuracy returns what mixtures of cascades reach at most, weighted over all ranges.
-func (c boundChecker) weightedAccuracy(h costEnvelope, devices float64) float64 {
-	if len(h) == 0 {
+// weightedAccuracy returns the accuracy that mixtures of cascades reach at most on so many devices, weighted over
+// the ranges of request rates. It is negative infinity if some range has too few devices for any cascade, even a
+// range of weight 0.
+func (c boundChecker) weightedAccuracy(envelope costEnvelope, devices float64) float64 {
+	if len(envelope) == 0 {
 		return math.Inf(-1)
 	}
 	sum := 0.0
 	for i := range c.gear.Gears {
-		r := &c.gear.Gears[i]
-		if r.Weight > 0 || h.accuracyAt(devices/r.ToQPS) < 0 {
-			sum += max(r.Weight, 1e-300) * h.accuracyAt(devices/r.ToQPS)
+		// The least positive weight keeps a range of weight 0 from turning infinity into no number.
+		gear := &c.gear.Gears[i]
+		if gear.Weight > 0 || envelope.accuracyAt(devices/gear.ToQPS) < 0 {
+			sum += max(gear.Weight, 1e-300) * envelope.accuracyAt(devices/gear.ToQPS)
 		}
 	}
 	return sum
 }
 
-// boundHasStages reports whether the plan's bound counts members in stages: they were allowed, and there are
-// several kinds of devices, or a member does not fit on one.
+// boundHasStages returns whether the plan's bound also allowed models that are cut into stages on several devices:
+// the exact algorithm does if the options allow stages, and there are several kinds of devices or a model of the
+// family does not fit on one device.
 func (c boundChecker) boundHasStages() bool {
 	if c.Plan.Options.Whole("max-partitions") < 2 || c.Plan.Algorithm != "exact" {
 		return false
@@ -161,9 +170,10 @@ func (c boundChecker) boundHasStages() bool {
 	})
 }
 
-// minTimesInStages returns the least time of a model in stages over some kinds: seconds per sample in the best
-// batch within a latency, and the time of a single sample. The model is cut wherever that is fastest, and every
-// stage runs where it is fastest, whatever fits there. If blocks were not measured, both are infinite.
+// minTimesInStages returns the least time of a model that is cut into stages over some kinds of devices: seconds
+// per sample in the best batch that takes at most slo, and the time of a single sample. The cuts are where that is
+// fastest, and each stage runs where it is fastest, whatever fits there. If blocks were not measured, both are
+// infinite.
 func (c boundChecker) minTimesInStages(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration) {
 	pm := c.ProfileModel(model)
 	perSample, singleSample = math.Inf(1), time.Duration(math.MaxInt64)

@@ -11,8 +11,9 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// readDeployment reads where models run and how long they take, and checks the memory of every device. It returns
-// false if a stage is on devices that do not exist.
+// readDeployment sets in g on which devices the replicas of each model run and how long they take, as planned and
+// today. It records an error for each device whose memory does not hold its models. It returns false if a stage is
+// on devices that do not exist.
 func (c *gearChecker) readDeployment(g *gearsToday) bool {
 	// Stage by stage.
 	memory := map[string]map[int]int64{}
@@ -24,7 +25,7 @@ func (c *gearChecker) readDeployment(g *gearsToday) bool {
 			chains := make([]modelReplica, c.Plan.Deployment[i].Pipelines[n].ChainCount())
 			for k := range c.Plan.Deployment[i].Pipelines[n].Stages {
 				stagePlaces, plannedTimes, todayTimes, stageOK := c.readStage(g, i, n, k, memory)
-				for r := range chains {
+				for r := range chains { // chains divide evenly over the replicas of a stage
 					if perDevice := len(chains) / max(1, len(stagePlaces)); r/max(1, perDevice) < len(stagePlaces) {
 						stage := stagePlaces[r/max(1, perDevice)]
 						stage.stage = len(planned)
@@ -59,7 +60,9 @@ func (c *gearChecker) readDeployment(g *gearsToday) bool {
 	return ok
 }
 
-// readStage returns the devices of a stage of a pipeline, and its latencies as planned and as they are today.
+// readStage returns the devices of a stage of pipeline n of a model, and the stage's latencies by batch size, as
+// planned and as the profile gives them today. It adds the stage's bytes to memory, and records the first latency
+// that has changed. If the profile does not have all of them, today's are the planned ones.
 func (c *gearChecker) readStage(g *gearsToday, model, n, stage int, memory map[string]map[int]int64) (devices []stageDevice, planned, today []time.Duration, ok bool) {
 	m := &c.Plan.Deployment[model]
 	pipeline := &m.Pipelines[n]
@@ -97,7 +100,9 @@ func (c *gearChecker) readStage(g *gearsToday, model, n, stage int, memory map[s
 	return devices, planned, today, ok
 }
 
-// stageDevices returns the devices of a stage, and adds the stage's bytes to their memory.
+// stageDevices returns the devices of a stage, one per replica, and adds the bytes of each replica to the device's
+// entry in memory, by kind and device number. It returns false if a device does not exist, or the replicas are not
+// as many as the stage has.
 func (c *gearChecker) stageDevices(m *formats.Deployed, pl *formats.Pipeline, s *formats.Stage, path string, memory map[string]map[int]int64) (devices []stageDevice, ok bool) {
 	// List the devices, one per replica.
 	for _, placement := range s.Placement {
@@ -140,7 +145,7 @@ func (c *planDocuments) deviceKinds() []string {
 	return kinds
 }
 
-// fastestTimes returns a model's latencies, by batch, on the kind that is fastest at each batch.
+// fastestTimes returns a model's latencies, by batch size from 1, each on the kind of devices where it is least.
 func (c *planDocuments) fastestTimes(model string) []time.Duration {
 	var fastest []time.Duration
 	for _, kind := range c.deviceKinds() {
@@ -173,8 +178,8 @@ func (c *planDocuments) latenciesOn(model, device string) []time.Duration {
 	return c.blockLatencies(pm, device, [2]int{0, len(pm.Blocks)}, maxBatch)
 }
 
-// rateTimes returns the batch times of a model that rates are computed with: means, if the plan's rates are by
-// means and the profile has all of them, and else the given latencies.
+// rateTimes returns the batch times of a model on a kind of devices that rates are computed with. They are means,
+// if the plan's rates are by means and the profile has all of them, and otherwise times, which are medians.
 func (c *planDocuments) rateTimes(model, device string, times []time.Duration) []time.Duration {
 	pm := c.ProfileModel(model)
 	var means []time.Duration
@@ -188,7 +193,8 @@ func (c *planDocuments) rateTimes(model, device string, times []time.Duration) [
 	return means
 }
 
-// blockLatencies returns today's latencies of some blocks of a model, by batch, up to a batch size.
+// blockLatencies returns today's median latencies of a range of a model's blocks, by batch size from 1 to
+// maxBatch. They end before the first batch size that the profile does not have.
 func (c *planDocuments) blockLatencies(pm *formats.ProfileModel, device string, blocks [2]int, maxBatch int) []time.Duration {
 	var latencies []time.Duration
 	for b := 1; b <= maxBatch && pm != nil; b++ {
@@ -201,7 +207,8 @@ func (c *planDocuments) blockLatencies(pm *formats.ProfileModel, device string, 
 	return latencies
 }
 
-// modelMemory returns the bytes that a model needs on a kind of devices: as measured, or else its weights.
+// modelMemory returns the bytes that a model needs on a kind of devices: the most that was measured, or else the
+// size of its weights.
 func (c *planDocuments) modelMemory(model, device string) int64 {
 	pm := c.ProfileModel(model)
 	measured, weightBytes := int64(0), int64(0)
@@ -219,7 +226,7 @@ func (c *planDocuments) modelMemory(model, device string) int64 {
 	return weightBytes
 }
 
-// hasStages reports whether a model of the plan runs in several stages.
+// hasStages returns whether a model of the plan is cut into several stages on different devices.
 func (c *planDocuments) hasStages() bool {
 	for i := range c.Plan.Deployment {
 		if slices.ContainsFunc(c.Plan.Deployment[i].Pipelines, func(l formats.Pipeline) bool { return len(l.Stages) > 1 }) {

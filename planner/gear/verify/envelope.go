@@ -13,8 +13,9 @@ import (
 // maxCascades limits the enumeration from which bounds are recomputed.
 const maxCascades = 5_000_000
 
-// mixtureEnvelope returns the envelope of every cascade of the family that can keep a latency. If the documents do
-// not say enough, or there are too many cascades, it returns nil.
+// mixtureEnvelope returns, by cost in device seconds per request, the highest accuracy that mixtures of cascades
+// reach that can keep the latency slo. parts allows models that are cut into stages. If the documents do not say
+// enough, or there are too many cascades, it returns nil.
 func (c boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...string) costEnvelope {
 	var points []costPoint
 	visitor := c.visitCascades(slo, parts, func(cost, accuracy float64, _ []float64) { points = append(points, costPoint{cost, accuracy}) }, kinds...)
@@ -24,25 +25,26 @@ func (c boundChecker) mixtureEnvelope(slo time.Duration, parts bool, kinds ...st
 	return envelopeOf(points)
 }
 
-// visitCascades calls visit for every cascade of the family, over its quantile thresholds, that can keep a
-// latency. A model costs what it does on the kind where it is cheapest, or in stages, if parts is true. If the
-// documents do not say enough, or there are too many cascades, it returns nil.
+// visitCascades calls visit for every cascade of the family that can keep the latency slo, with its cost in device
+// seconds per request (in all and by model) and its accuracy. Levels, at which models forward samples, are at
+// quantiles of their certainty. A model costs what it does on the kind where it is cheapest, or in stages, if
+// parts is set. If the documents do not say enough, or there are too many cascades, it returns nil.
 func (c boundChecker) visitCascades(slo time.Duration, parts bool, visit func(cost, accuracy float64, byModel []float64), kinds ...string) *cascadeVisitor {
 	names, grid := c.familyAndGrid()
-	r := c.profileRecords(names)
-	if r == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
+	records := c.profileRecords(names)
+	if records == nil || math.Pow(float64(grid), float64(len(names))) > maxCascades*float64(grid-1) {
 		return nil
 	}
 
 	// The models, with their samples and times.
-	visitor := &cascadeVisitor{samples: &sampleBits{sampleCount: r.PlanningSamples}, slo: slo, costByModel: make([]float64, len(names)), visitCascade: visit}
+	visitor := &cascadeVisitor{samples: &sampleBits{sampleCount: records.PlanningSamples}, slo: slo, costByModel: make([]float64, len(names)), visitCascade: visit}
 	percentile, err := document.ParsePercentile(c.gear.Percentile)
 	if err != nil {
 		return nil
 	}
-	visitor.maxLate = int((1 - percentile) * float64(r.PlanningSamples))
+	visitor.maxLate = int((1 - percentile) * float64(records.PlanningSamples))
 	for _, n := range names {
-		visitor.samples.addQuantiles(r.FindModel(n), r.PlanningSamples, grid)
+		visitor.samples.addQuantiles(records.FindModel(n), records.PlanningSamples, grid)
 		perSample, singleSample, isMeasured := c.minTimesWhole(n, slo, kinds)
 		if !isMeasured && len(c.Plan.Pools) == 1 {
 			return nil
@@ -55,8 +57,8 @@ func (c boundChecker) visitCascades(slo time.Duration, parts bool, visit func(co
 	}
 
 	// All cascades, by their first model.
-	allSamples := newSet(r.PlanningSamples)
-	for i := range r.PlanningSamples {
+	allSamples := newSet(records.PlanningSamples)
+	for i := range records.PlanningSamples {
 		allSamples.add(i)
 	}
 	for m := range names {
@@ -66,7 +68,8 @@ func (c boundChecker) visitCascades(slo time.Duration, parts bool, visit func(co
 }
 
 // familyAndGrid returns the models that cascades are made of, those of the workload or else those of the plan, and
-// the number of levels of each. A plan of many models may have fewer levels than the workload asks for.
+// the number of levels of each: thresholds of certainty, and one that forwards nothing. The number is the plan's:
+// a plan of many models may have fewer levels than the workload asks for.
 func (c boundChecker) familyAndGrid() (names []string, grid int) {
 	for i := range c.gear.Models {
 		names = append(names, c.gear.Models[i].Model)
@@ -78,7 +81,8 @@ func (c boundChecker) familyAndGrid() (names []string, grid int) {
 	return names, grid
 }
 
-// addQuantiles adds a model with levels at the quantiles of its certainties.
+// addQuantiles adds a model with the levels of certainty that cut its first planningCount samples into grid equal
+// parts.
 func (a *sampleBits) addQuantiles(m *formats.ModelRecords, planningCount, grid int) {
 	byCertainty := slices.Clone(m.Certainty[:planningCount])
 	slices.Sort(byCertainty)
@@ -89,9 +93,9 @@ func (a *sampleBits) addQuantiles(m *formats.ModelRecords, planningCount, grid i
 	a.addRecords(m, thresholds)
 }
 
-// minTimesWhole returns the least time of a whole model on some kinds: seconds per sample in the best batch within
-// a latency, and the time of a single sample. If it fits on no kind, both are infinite. isMeasured says whether
-// the profile has it on any kind.
+// minTimesWhole returns the least time of a whole model on some kinds of devices: seconds per sample in the best
+// batch that takes at most slo, and the time of a single sample. If it fits on no kind, both are infinite.
+// isMeasured returns whether the profile has it on any of the kinds.
 func (c boundChecker) minTimesWhole(model string, slo time.Duration, kinds []string) (perSample float64, singleSample time.Duration, isMeasured bool) {
 	perSample, singleSample = math.Inf(1), time.Duration(math.MaxInt64)
 	for _, kind := range kinds {
@@ -119,14 +123,15 @@ type costPoint struct{ cost, accuracy float64 }
 // costEnvelope is an upper concave envelope of points, by rising cost.
 type costEnvelope []costPoint
 
-// accuracyAt returns the height of the envelope at a budget. Below the cheapest point it is negative infinity.
-func (h costEnvelope) accuracyAt(budget float64) float64 {
+// accuracyAt returns the accuracy of the envelope at a cost of budget, linear between its points. Below the
+// cheapest point it is negative infinity, beyond the last one that of the last.
+func (e costEnvelope) accuracyAt(budget float64) float64 {
 	accuracy := math.Inf(-1)
-	for i, p := range h {
+	for i, p := range e {
 		if p.cost <= budget {
 			accuracy = p.accuracy
 		} else if i > 0 {
-			previous := h[i-1]
+			previous := e[i-1]
 			return previous.accuracy + (p.accuracy-previous.accuracy)*(budget-previous.cost)/(p.cost-previous.cost)
 		}
 	}
@@ -145,45 +150,47 @@ type cascadeVisitor struct {
 	visitCascade func(cost, accuracy float64, byModel []float64)
 }
 
-// visitPrefix visits the cascades with a prefix that ends in model m. samples reach it, cost, latency and
-// correctBefore are of the models before it.
-func (w *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latency time.Duration, correctBefore int) {
-	if math.IsInf(w.secondsPerSample[m], 1) {
+// visitPrefix visits all cascades that begin with the models chosen so far, then ask model m. samples are those
+// that reach m; cost (device seconds per request) and latency are of the models before m, and so is correctBefore,
+// the number of samples that they answer correctly. It calls itself for every longer cascade.
+func (v *cascadeVisitor) visitPrefix(m int, samples bitSet, cost float64, latency time.Duration, correctBefore int) {
+	if math.IsInf(v.secondsPerSample[m], 1) {
 		return
 	}
 
 	// Cost and latency with this model. If too many samples are late, so they are in every longer cascade.
 	n := samples.size()
-	modelCost := w.secondsPerSample[m] * float64(n) / float64(w.samples.sampleCount)
+	modelCost := v.secondsPerSample[m] * float64(n) / float64(v.samples.sampleCount)
 	cost += modelCost
-	if latency += w.singleSample[m]; latency > w.slo && n > w.maxLate {
+	if latency += v.singleSample[m]; latency > v.slo && n > v.maxLate {
 		return // every longer cascade is late, too
 	}
 
 	// The cascade that ends here.
-	correctHere := commonCount(samples, w.samples.correct[m])
-	w.costByModel[m] = modelCost
-	defer func() { w.costByModel[m] = 0 }()
-	w.visitCascade(cost, float64(correctBefore+correctHere)/float64(w.samples.sampleCount), w.costByModel)
-	if m+1 == len(w.secondsPerSample) {
+	correctHere := commonCount(samples, v.samples.correct[m])
+	v.costByModel[m] = modelCost
+	defer func() { v.costByModel[m] = 0 }()
+	v.visitCascade(cost, float64(correctBefore+correctHere)/float64(v.samples.sampleCount), v.costByModel)
+	if m+1 == len(v.secondsPerSample) {
 		return
 	}
 
 	// Longer cascades: each level, and each next model.
-	forwarded := newSet(w.samples.sampleCount)
-	for l := 1; l < len(w.samples.atLevel[m]); l++ {
-		setDifference(forwarded, samples, w.samples.atLevel[m][l])
+	forwarded := newSet(v.samples.sampleCount)
+	for l := 1; l < len(v.samples.atLevel[m]); l++ {
+		setDifference(forwarded, samples, v.samples.atLevel[m][l])
 		if k := forwarded.size(); k == 0 || k == n {
 			continue
 		}
-		correctKept := correctHere - commonCount(forwarded, w.samples.correct[m])
-		for next := m + 1; next < len(w.secondsPerSample); next++ {
-			w.visitPrefix(next, forwarded, cost, latency, correctBefore+correctKept)
+		correctKept := correctHere - commonCount(forwarded, v.samples.correct[m])
+		for next := m + 1; next < len(v.secondsPerSample); next++ {
+			v.visitPrefix(next, forwarded, cost, latency, correctBefore+correctKept)
 		}
 	}
 }
 
-// envelopeOf returns the envelope of points.
+// envelopeOf returns the upper concave envelope of points: those that no other point and no mixture of two others
+// beats in accuracy at the same cost. It is sorted by cost.
 func envelopeOf(points []costPoint) costEnvelope {
 	slices.SortFunc(points, func(a, b costPoint) int {
 		return cmp.Or(cmp.Compare(a.cost, b.cost), cmp.Compare(b.accuracy, a.accuracy))
@@ -195,6 +202,8 @@ func envelopeOf(points []costPoint) costEnvelope {
 			continue
 		}
 		bestAccuracy = p.accuracy
+
+		// Remove the last points as long as they lie below the line from the point before them to p.
 		for n := len(envelope); n >= 2; n = len(envelope) {
 			a, b := envelope[n-2], envelope[n-1]
 			if (b.accuracy-a.accuracy)*(p.cost-a.cost) > (p.accuracy-a.accuracy)*(b.cost-a.cost) {

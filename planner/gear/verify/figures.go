@@ -8,7 +8,8 @@ import (
 	"inferplan/planner/kind"
 )
 
-// Figures compares what was promised with what the gears reach today, and with the best plan of today.
+// Figures returns pairs of figures for a report, promised and today: the rate that the gears hold, their accuracy
+// (also that of the best plan of today) and their latency. note says why there are none.
 func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
 	c := newChecker(t)
 	g := c.evaluateGears()
@@ -20,7 +21,9 @@ func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, n
 	return append(list, tails...), "", err
 }
 
-// compareRates compares the highest rate that the plan's fastest gear holds, by the load of its busiest device.
+// compareRates returns the highest rate that the last, fastest gear holds, promised and today. That is its rate
+// divided by the load of its busiest device. It returns nothing if the plan breaks a constraint today, because
+// then it holds no rate.
 func (c *gearChecker) compareRates(g *gearsToday) []kind.FigurePair {
 	promisedPlan := formats.GearOf(c.Promised)
 	if promisedPlan == nil || len(promisedPlan.Gears) == 0 {
@@ -34,8 +37,8 @@ func (c *gearChecker) compareRates(g *gearsToday) []kind.FigurePair {
 	return []kind.FigurePair{{Metric: "rps", Subject: "cascade, fastest gear", Old: promised.ToQPS / promised.Utilisation, New: c.gear.Gears[last].ToQPS / loadToday, Unit: "rps"}}
 }
 
-// compareAccuracies compares the promised accuracy with that by today's records, and with that of a plan made
-// today.
+// compareAccuracies returns the accuracy promised and today's, for the plan as it is unless it breaks a
+// constraint, and for one made anew today. It returns nothing for plans of another objective.
 func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	if c.Promised.Objective.Name != "accuracy" {
 		return nil
@@ -44,22 +47,22 @@ func (c *gearChecker) compareAccuracies(g *gearsToday) []kind.FigurePair {
 	for i := range g.gears {
 		accuracyToday += c.gear.Gears[i].Weight * g.gears[i].accuracyToday
 	}
-	sampleOf := func(what string, accuracyToday float64) kind.FigurePair {
+	pairOf := func(what string, accuracyToday float64) kind.FigurePair {
 		return kind.FigurePair{Metric: "accuracy", Subject: what, Old: c.Promised.Objective.Value, New: accuracyToday, Unit: "share of answers"}
 	}
-	var samples []kind.FigurePair
+	var pairs []kind.FigurePair
 	if !c.BreaksConstraint {
-		samples = append(samples, sampleOf("cascade", accuracyToday))
+		pairs = append(pairs, pairOf("cascade", accuracyToday))
 	}
 	if c.BestPlan != nil && c.BestPlan.Objective.Name == "accuracy" {
 		best, _ := c.Reachable(accuracyToday)
-		samples = append(samples, sampleOf("cascade, planned again", best))
+		pairs = append(pairs, pairOf("cascade, planned again", best))
 	}
-	return samples
+	return pairs
 }
 
-// WorkloadOf returns the workload that a plan was made for, with its targets as times, as far as the plan shows
-// it. Models that no gear asks are missing.
+// WorkloadOf returns the workload that a plan was made for, as far as the plan shows it, so that a plan can be
+// made again. Targets are times instead of multiples. Models that no gear asks are missing.
 func WorkloadOf(p *formats.Plan) *formats.Workload {
 	w := &formats.Workload{Format: formats.FormatWorkload, Arrivals: p.Arrivals}
 	g := formats.GearOf(p)

@@ -15,9 +15,10 @@ import (
 // be longer than the largest bucket.
 const minShare = 1e-6
 
-// ReplaceByBuckets replaces the models that the workload asks for by the length buckets that the profile has of them.
-// Each bucket is a model with its part of the rate, which follows from the lengths of the requests. It returns
-// the assumptions made. A workload that names buckets itself stays as it is.
+// ReplaceByBuckets replaces models of the workload by their length buckets: the same model measured at several
+// input lengths, each a model of its own in the profile. A bucket gets the part of the rate that the lengths of
+// the requests give. It returns the assumptions made, for the user. A workload that names buckets itself stays as
+// it is.
 func ReplaceByBuckets(d *kind.Documents) (assumptions []string, err error) {
 	models := formats.ModelsOf(d.Workload)
 	if d.Profile == nil || models == nil {
@@ -68,7 +69,8 @@ func ReplaceByBuckets(d *kind.Documents) (assumptions []string, err error) {
 	return assumptions, nil
 }
 
-// bucketShares returns the parts of a model's requests that run in each bucket. Without lengths all are equal.
+// bucketShares returns the parts of a model's requests that run in each of its buckets, which are sorted by
+// length. Without lengths in the workload all are equal. path is where the lengths stand, for errors.
 func bucketShares(d *kind.Documents, m *formats.WorkloadModel, buckets []*formats.ProfileModel, path string) ([]float64, error) {
 	shares := make([]float64, len(buckets))
 	if m.Lengths == nil {
@@ -108,7 +110,7 @@ func bucketShares(d *kind.Documents, m *formats.WorkloadModel, buckets []*format
 			"measure a larger size (plan profile --shape), or write max: "+sizes[len(sizes)-1]+" where clients cut what is longer")
 	}
 
-	// Plan at least a little for every bucket that has requests.
+	// Plan at least a little for every bucket that has requests, so that each is served.
 	for k := range shares {
 		if shares[k] > 0 {
 			shares[k] = max(shares[k], minShare)

@@ -23,11 +23,11 @@ func newChecker(t *kind.CheckInput) *planChecker {
 	return &planChecker{Checker: *recompute.NewChecker(t)}
 }
 
-// Check checks a plan against today's documents. If it returns no finding, all of the plan holds and nothing has
-// changed.
+// Check compares a plan of models on pools of devices with today's documents. If it returns no finding, the plan
+// still holds and nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
-	c.workloadModels()
+	c.checkModelNames()
 	sound := c.CheckStructure()
 	c.CheckPools(false)
 	c.CheckRequestCosts()
@@ -54,8 +54,8 @@ func (c *planChecker) workloadModel(key formats.ModelClass) *formats.WorkloadMod
 	return nil
 }
 
-// workloadModels checks that plan and workload name the same models.
-func (c *planChecker) workloadModels() {
+// checkModelNames records an error for each model that only one of plan and workload has.
+func (c *planChecker) checkModelNames() {
 	if len(c.Plan.Deployment) == 0 {
 		c.AddError("model", "pool.models", "no model", "at least one", "the plan serves nothing")
 	}
@@ -80,7 +80,8 @@ func deployedIndex(p *formats.Plan, key formats.ModelClass) int {
 	return slices.IndexFunc(p.Deployment, func(m formats.Deployed) bool { return m.Key() == key })
 }
 
-// checkObjective checks the plan's objective value against its rates and its bound.
+// checkObjective recomputes the plan's objective, the least rate of a model divided by its weight, and checks that
+// it is not above its bound. Other objectives are not checked.
 func (c *planChecker) checkObjective() {
 	o := &c.Plan.Objective
 	if o.Name != "throughput" || len(c.Plan.Deployment) == 0 {

@@ -22,7 +22,8 @@ type replicaMemory struct {
 	sharesWeights bool // whether a device holds the weights once, whatever stages use them
 }
 
-// addReplicas puts n replicas of a stage into the device's memory.
+// addReplicas adds the bytes of n replicas of a stage to a device. Replicas that share their weights count the
+// weights of the same blocks once.
 func (device *deviceUse) addReplicas(n int, memory replicaMemory) {
 	device.memory += int64(n) * memory.Other
 	switch {
@@ -51,8 +52,8 @@ type poolUse struct {
 	shareSum float64 // devices taken, as the sum of shares
 }
 
-// checkDevices checks every pool: that each replica is on a device that exists, that no device is taken more than
-// whole, the number of devices by the rounding rule, memory, and time shares.
+// checkDevices checks every pool that the plan uses: that each device exists and holds no more than its share, its
+// memory and, where stages take turns, its time allow, and that the plan takes no more devices than there are.
 func (c *planChecker) checkDevices() {
 	for k := range c.Cluster.Pools {
 		pool := &c.Cluster.Pools[k]
@@ -72,7 +73,8 @@ func (c *planChecker) checkDevices() {
 	}
 }
 
-// poolUseOf puts all stages that run on a pool onto its devices.
+// poolUseOf returns how the plan's stages use the devices of a pool: bytes and share of each device, and the
+// devices taken by each stage position of a model.
 func (c *planChecker) poolUseOf(pool *formats.Pool) poolUse {
 	use := poolUse{byDevice: map[int]*deviceUse{}, bySlot: map[slotKey]float64{}}
 	for s := range c.Plan.Stages() {
@@ -90,7 +92,8 @@ func (c *planChecker) poolUseOf(pool *formats.Pool) poolUse {
 	return use
 }
 
-// checkDeviceCount checks the number of devices by the rounding rule that the plan was made with.
+// checkDeviceCount checks that the plan takes no more devices of a pool than there are. By the options, shares of
+// a device add up to whole devices within each stage position of a model only, or over all of them.
 func (c *planChecker) checkDeviceCount(pool *formats.Pool, use *poolUse) {
 	rule, takenDevices := "the sum of shares", use.shareSum
 	if c.Plan.Options.Word("gpu-rounding") != "fractional" {
@@ -122,7 +125,8 @@ func (c *planChecker) checkEachDevice(pool *formats.Pool, byDevice map[int]*devi
 	}
 }
 
-// addPlacement puts a stage's replicas on its devices.
+// addPlacement adds a stage's replicas to the devices that its placement names. A placement is a run of devices
+// from FirstDevice on, with PerDevice replicas on each. It records an error for a run that cannot be.
 func (c *planChecker) addPlacement(pool *formats.Pool, s *formats.Stage, path string, byDevice map[int]*deviceUse, memory replicaMemory) {
 	placedReplicas := 0
 	for i, p := range s.Placement {

@@ -13,21 +13,21 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// Figures compares what the reference plan promised with what the plan under check carries today, and with the
-// best plan of today.
+// Figures returns pairs of figures for a report: what the reference plan promised, and what the plan under check
+// carries today or the best plan of today could. note says why there are none.
 func Figures(_ context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
 	c := newChecker(t)
 	if !c.CheckStructure() { // nothing can be computed from a broken structure
 		return nil, "figures are not compared: the plan does not fit the profile's blocks", nil
 	}
 	c.carried = c.evaluatePlan()
-	return append(c.rateSamples(), c.latencySamples()...), "", nil
+	return append(c.ratePairs(), c.latencyPairs()...), "", nil
 }
 
-// rateSamples compares each model's promised rate with what the plan carries today, and the promised objective with
-// the best one that can be reached today.
-func (c *planChecker) rateSamples() []kind.FigurePair {
-	var samples []kind.FigurePair
+// ratePairs returns pairs of rates: of each model the promised rate and the one carried today, and of the
+// objective the promised value and the best that can be reached today.
+func (c *planChecker) ratePairs() []kind.FigurePair {
+	var pairs []kind.FigurePair
 	valueToday := math.Inf(1)
 	for i := range c.Plan.Deployment {
 		key, rateToday := c.Plan.Deployment[i].Key(), c.carried.modelRPS[i]
@@ -38,7 +38,7 @@ func (c *planChecker) rateSamples() []kind.FigurePair {
 			valueToday = min(valueToday, rateToday/m.Weight)
 		}
 		if oldIndex := deployedIndex(c.Promised, key); oldIndex >= 0 && !c.BreaksConstraint {
-			samples = append(samples, kind.FigurePair{Metric: "rps", Subject: key.String(), Old: c.Promised.PromiseFor(oldIndex).RPS, New: rateToday, Unit: "rps"})
+			pairs = append(pairs, kind.FigurePair{Metric: "rps", Subject: key.String(), Old: c.Promised.PromiseFor(oldIndex).RPS, New: rateToday, Unit: "rps"})
 		}
 	}
 	// A plan that is planned again is not tested. It is assumed to hold the same part of what its devices carry.
@@ -49,15 +49,15 @@ func (c *planChecker) rateSamples() []kind.FigurePair {
 	bestToday, ok := c.Reachable(valueToday / heldPart)
 	bestToday *= heldPart
 	if ok && c.Promised.Objective.Name == "throughput" && !math.IsInf(bestToday, 1) {
-		samples = append(samples, kind.FigurePair{Metric: "rps", Subject: "objective, planned again", Old: c.Promised.Objective.Value, New: bestToday, Unit: "rps per weight"})
+		pairs = append(pairs, kind.FigurePair{Metric: "rps", Subject: "objective, planned again", Old: c.Promised.Objective.Value, New: bestToday, Unit: "rps per weight"})
 	}
-	return samples
+	return pairs
 }
 
-// latencySamples compares the certified p99 of each model, if both plans have one and they differ, and the latency of
-// the slowest pipeline by the profile of today.
-func (c *planChecker) latencySamples() []kind.FigurePair {
-	var samples []kind.FigurePair
+// latencyPairs returns pairs of latencies of each model: the certified p99, if both plans have one and they
+// differ, and the slowest pipeline's latency, promised and by the profile of today.
+func (c *planChecker) latencyPairs() []kind.FigurePair {
+	var pairs []kind.FigurePair
 	for i := range c.Plan.Deployment {
 		key := c.Plan.Deployment[i].Key()
 		oldIndex := deployedIndex(c.Promised, key)
@@ -65,14 +65,14 @@ func (c *planChecker) latencySamples() []kind.FigurePair {
 			continue
 		}
 		if oldModel, newModel := certifiedModel(c.Promised, key), certifiedModel(c.Plan, key); oldModel != nil && newModel != nil && oldModel.P99US != newModel.P99US {
-			samples = append(samples, kind.FigurePair{Metric: "p99", Subject: key.String() + " (certified)", Old: float64(oldModel.P99US) / 1000, New: float64(newModel.P99US) / 1000, Unit: "us"})
+			pairs = append(pairs, kind.FigurePair{Metric: "p99", Subject: key.String() + " (certified)", Old: float64(oldModel.P99US) / 1000, New: float64(newModel.P99US) / 1000, Unit: "us"})
 		}
 		if latencyToday := c.carried.latency[i]; latencyToday > 0 {
 			latencyPromised := slowestPipeline(&c.Promised.Deployment[oldIndex])
-			samples = append(samples, kind.FigurePair{Metric: "p99", Subject: key.String() + " (slowest pipeline)", Old: recompute.Micros(latencyPromised), New: recompute.Micros(latencyToday), Unit: "us"})
+			pairs = append(pairs, kind.FigurePair{Metric: "p99", Subject: key.String() + " (slowest pipeline)", Old: recompute.Micros(latencyPromised), New: recompute.Micros(latencyToday), Unit: "us"})
 		}
 	}
-	return samples
+	return pairs
 }
 
 // certifiedModel returns the certificate of a model, or nil if the plan has none.
@@ -88,7 +88,8 @@ func certifiedModel(p *formats.Plan, key formats.ModelClass) *formats.CertifiedM
 	return nil
 }
 
-// slowestPipeline returns the largest latency of a model's pipelines, with the filling of the batch.
+// slowestPipeline returns the largest latency of a model's pipelines, including the time that a batch takes to
+// fill.
 func slowestPipeline(m *formats.Deployed) time.Duration {
 	var d time.Duration
 	for i := range m.Pipelines {
@@ -109,8 +110,8 @@ func WorkloadOf(p *formats.Plan) *formats.Workload {
 	return WithHeadroom(w, p)
 }
 
-// WithHeadroom returns a workload with what a plan keeps back of its models (margin and utilisation). Values that
-// the workload has itself stay.
+// WithHeadroom returns a workload with the headroom that a plan keeps for each model: a margin off its SLO, and a
+// utilisation that its devices stay below. Values that the workload has itself stay.
 func WithHeadroom(w *formats.Workload, p *formats.Plan) *formats.Workload {
 	section := formats.PoolOf(p)
 	if section == nil || len(section.Headroom) == 0 {

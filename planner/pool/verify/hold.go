@@ -15,8 +15,9 @@ type planToday struct {
 	timeShares map[string]float64          // by time-shared device kind: devices taken at the planned rates
 }
 
-// evaluatePlan computes what the whole plan carries today. Pipelines on an overloaded time-shared pool are all
-// scaled down by the same factor.
+// evaluatePlan computes the rate and latency of each model by today's profile. On a time-shared pool, where stages
+// take turns on devices, too little time scales down all pipelines there by the same factor. A model with a
+// pipeline that was not measured has the rate NaN.
 func (c *planChecker) evaluatePlan() *planToday {
 	carried := &planToday{timeShares: map[string]float64{}}
 

@@ -15,8 +15,8 @@ import (
 // targetToday is the SLO and margin that a model has to keep today.
 type targetToday struct{ slo, margin time.Duration }
 
-// checkModel checks model mi against today's documents. Its promise has the same index in the plan's section as
-// the model has in the deployment.
+// checkModel compares model mi of the deployment with today's documents: its target, rate, and the stages and
+// latency of its pipelines. The promise for it stands at the same index in the plan's section.
 func (c *planChecker) checkModel(mi int) {
 	m, promised := &c.Plan.Deployment[mi], c.Plan.PromiseFor(mi)
 	promisePath := fmt.Sprintf("pool.models[%d]", mi)
@@ -52,7 +52,8 @@ func (c *planChecker) checkTarget(m *formats.Deployed, promised *formats.Served,
 	return targetToday{slo, margin}
 }
 
-// headroom returns what the plan says it keeps back of a model.
+// headroom returns what the plan keeps back of a model: a margin off the SLO, and the utilisation that devices
+// stay below. Without a section in the plan, the options have the margin, and devices are used fully.
 func (c *planChecker) headroom(m *formats.Deployed) formats.Headroom {
 	if s := formats.PoolOf(c.Plan); s != nil {
 		if index := deployedIndex(c.Plan, m.Key()); index < len(s.Headroom) {
@@ -87,7 +88,8 @@ func (c *planChecker) checkHeadroom(m *formats.Deployed, promised *formats.Serve
 	}
 }
 
-// sloToday returns a model's SLO today. If the documents do not say it, ok is false.
+// sloToday returns a model's SLO today: that of the options or else of the workload, or the promised one if
+// neither has any. ok is false if it is a multiple of a latency that the profile does not have.
 func (c *planChecker) sloToday(m *formats.Deployed, promised *formats.Served) (slo time.Duration, ok bool) {
 	var target document.SLO
 	if workloadModel := c.workloadModel(m.Key()); workloadModel != nil {
@@ -137,7 +139,8 @@ func (c *planChecker) checkRequested(m *formats.Deployed, promised *formats.Serv
 	}
 }
 
-// checkLatency checks that a pipeline, with its margin and the filling of a batch, keeps the SLO.
+// checkLatency checks that a pipeline's latency of today keeps the model's SLO, together with the margin and the
+// time that a batch takes to fill. If not, it records by which part the latency is too long.
 func (c *planChecker) checkLatency(m *formats.Deployed, pl *formats.Pipeline, latency time.Duration, target targetToday, path string) {
 	buildTime := c.buildTime(m, pl)
 	totalTime := target.margin + buildTime + latency
@@ -154,7 +157,8 @@ func (c *planChecker) checkLatency(m *formats.Deployed, pl *formats.Pipeline, la
 	}
 }
 
-// buildTime returns the time that the first request of a batch waits for it to fill, today.
+// buildTime returns how long the first request of a batch waits for the batch to fill, today: at the rate that the
+// workload states for it, times the option batch-build, or as planned if the workload states none.
 func (c *planChecker) buildTime(m *formats.Deployed, pl *formats.Pipeline) time.Duration {
 	if workloadModel := c.workloadModel(m.Key()); workloadModel != nil && workloadModel.BatchBuildRPS > 0 {
 		perRequestUS := c.Plan.Options.Number("batch-build") * 1e6 / workloadModel.BatchBuildRPS
@@ -163,7 +167,8 @@ func (c *planChecker) buildTime(m *formats.Deployed, pl *formats.Pipeline) time.
 	return pl.BatchBuildUS.D()
 }
 
-// checkStages compares what a pipeline's stages were planned with to what holds today.
+// checkStages compares the stages of a pipeline with today's profile and cluster: share, batch time, cut, the rate
+// that its replicas carry, and the number of devices.
 func (c *planChecker) checkStages(m *formats.Deployed, pl *formats.Pipeline, today *recompute.PipelineCosts, path string) {
 	profileModel := c.ProfileModel(m.Model)
 	for si := range pl.Stages {

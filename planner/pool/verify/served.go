@@ -10,8 +10,9 @@ import (
 	"inferplan/planner/recompute"
 )
 
-// checkServedTimes compares the times that the plan serves a stage with to today's profile: the intervals
-// between measured batches, the mean at every batch, and the additional time of a run after a pause.
+// checkServedTimes compares the times by which the plan serves a stage with today's profile: the longest time of
+// each batch size, which lies above the median between the sizes that were measured, the mean, and how much longer
+// a run takes after a pause.
 func (c *planChecker) checkServedTimes(profileModel *formats.ProfileModel, m *formats.Deployed, s *formats.Stage, path string) {
 	pauseToday, hasMean := document.Micros(0), true
 	for b := len(s.InferUS); b >= 1; b-- { // largest batch first: without its mean no batch has one
@@ -41,8 +42,9 @@ func (c *planChecker) checkServedTimes(profileModel *formats.ProfileModel, m *fo
 	}
 }
 
-// checkInterval compares the upper end of the time of a batch with today's. The planned batch itself is compared
-// with the pipeline.
+// checkInterval compares the longest time that a batch of this size may take with today's. Batch sizes between
+// measured ones have a range of times; without any, the longest is the planned time itself, which is compared with
+// the pipeline.
 func (c *planChecker) checkInterval(m *formats.Deployed, s *formats.Stage, batch int, today recompute.BatchTime, path string) {
 	if s.InferRangeUS == nil && today.Max == today.Median || batch > len(s.InferRangeUS) && s.InferRangeUS != nil {
 		return
@@ -56,7 +58,8 @@ func (c *planChecker) checkInterval(m *formats.Deployed, s *formats.Stage, batch
 	}
 }
 
-// pauseTime returns the additional time of a run after a pause, measured at the smallest batch that has it.
+// pauseTime returns how much longer than the mean a run of the stage takes after a pause, measured at the smallest
+// batch size that has it. It is 0 if none was measured.
 func pauseTime(profileModel *formats.ProfileModel, s *formats.Stage) document.Micros {
 	smallestBatch, addedTime := math.MaxInt, document.Micros(0)
 	for i := range profileModel.Measurements {

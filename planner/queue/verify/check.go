@@ -23,8 +23,8 @@ func newChecker(t *kind.CheckInput) *checker {
 	return &checker{Checker: *recompute.NewChecker(t), plan: formats.QueueOf(t.Plan)}
 }
 
-// Check returns the findings for a plan of queues. If there are none, the whole plan holds and nothing has
-// changed.
+// Check compares a plan of LLM servers with today's documents and returns the findings. If there are none, the
+// plan still holds and nothing has changed.
 func Check(t *kind.CheckInput) []kind.Finding {
 	c := newChecker(t)
 	if c.plan == nil {
@@ -44,7 +44,8 @@ func Check(t *kind.CheckInput) []kind.Finding {
 	return c.Findings
 }
 
-// checkModels compares the costs of the plan's instances with today's profile.
+// checkModels compares what each model costs on the plan's instances with today's profile: its KV memory, and the
+// time of an iteration.
 func (c *checker) checkModels() {
 	for i := range c.plan.Models {
 		m := &c.plan.Models[i]
@@ -72,7 +73,7 @@ func (c *checker) usesInstance(model string, instance *formats.LLMInstance) bool
 	})
 }
 
-// checkDevices checks that today's cluster has the devices of all instances.
+// checkDevices records an error for each instance of an LLM server whose devices today's cluster does not have.
 func (c *checker) checkDevices() {
 	for i := range c.plan.Instances {
 		in, docPath := &c.plan.Instances[i], fmt.Sprintf("queue.instances[%d]", i)
@@ -86,7 +87,8 @@ func (c *checker) checkDevices() {
 	}
 }
 
-// checkClasses compares the classes of the plan with today's workload.
+// checkClasses compares the plan's classes of requests with those of today's workload: each must be served, at the
+// rate and under the SLO asked for.
 func (c *checker) checkClasses() {
 	llm := formats.LLMOf(c.Workload)
 	if llm == nil {
@@ -122,7 +124,8 @@ func (c *checker) checkClasses() {
 	}
 }
 
-// checkIdleSLO checks that a mean request of class i keeps its SLO on an idle instance of today.
+// checkIdleSLO checks that a mean request of class i keeps its SLO even on an idle instance, by today's times, on
+// the instance where it is fastest. If not, no rate is low enough.
 func (c *checker) checkIdleSLO(i int) {
 	q := &c.plan.Classes[i]
 	fastest := math.Inf(1)
@@ -148,18 +151,18 @@ func (c *checker) servesClass(in *formats.QueueInstance, q *formats.QueueClass) 
 	return slices.Contains(in.Models, q.Model) && !excluded
 }
 
-// checkOrder checks the order of the first groups: each starts no earlier than the one before it, on an
-// instance that serves it.
+// checkOrder checks the order of the plan's first request groups: in each queue, none starts before the one that
+// stands before it, and each is on an instance that serves its class.
 func (c *checker) checkOrder() {
 	for i := range c.plan.Instances {
 		previousStart := document.Micros(0)
 		for _, g := range c.plan.Instances[i].Groups {
-			x, docPath := &c.plan.Groups[g], fmt.Sprintf("queue.groups[%d]", g)
-			if x.StartUS < previousStart {
-				c.AddError("order", docPath+".start_us", x.StartUS.String(), fmt.Sprintf("at least %s", previousStart), "a group starts before the one that stands before it")
+			group, docPath := &c.plan.Groups[g], fmt.Sprintf("queue.groups[%d]", g)
+			if group.StartUS < previousStart {
+				c.AddError("order", docPath+".start_us", group.StartUS.String(), fmt.Sprintf("at least %s", previousStart), "a group starts before the one that stands before it")
 			}
-			previousStart = x.StartUS
-			class := slices.IndexFunc(c.plan.Classes, func(q formats.QueueClass) bool { return q.Model == x.Model && q.Class == x.Class })
+			previousStart = group.StartUS
+			class := slices.IndexFunc(c.plan.Classes, func(q formats.QueueClass) bool { return q.Model == group.Model && q.Class == group.Class })
 			if class >= 0 && !c.servesClass(&c.plan.Instances[i], &c.plan.Classes[class]) {
 				c.AddError("order", docPath, fmt.Sprintf("instance %d", i), "an instance that serves "+c.plan.Classes[class].Key().String(), "a group stands in a queue that may not serve it")
 			}
@@ -167,7 +170,8 @@ func (c *checker) checkOrder() {
 	}
 }
 
-// checkObjective checks the value of the objective against the plan's instances, rates and attainments.
+// checkObjective recomputes the plan's objective from its instances, rates and attainments. A price or rate must
+// be the same; a goodput may not be more than the attainments of the classes give.
 func (c *checker) checkObjective() {
 	o, price, rps, maxGoodput := &c.Plan.Objective, 0.0, 0.0, 0.0
 	for i := range c.plan.Instances {

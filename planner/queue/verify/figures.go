@@ -20,8 +20,9 @@ const (
 	minSeconds, maxSeconds = 60, 600 // seconds
 )
 
-// Figures simulates the promised plan, and the plan with the costs of today. It returns samples that
-// compare the requests in time and the tail latency per model and class, and the price of all instances.
+// Figures simulates the promised plan, and the plan with today's costs, and returns pairs of figures, promised and
+// today: the requests in time and the tail latency of each model and class, and the price of all instances. note
+// says why there are none.
 func Figures(ctx context.Context, t *kind.CheckInput) (list []kind.FigurePair, note string, err error) {
 	seconds := min(arrivalSeconds(t.Promised, nil), arrivalSeconds(t.Plan, t.Profile))
 	promised, err := simulatePlan(ctx, t.Promised, nil, seconds)
@@ -60,9 +61,10 @@ func hourlyPrice(p *formats.Plan, pools []formats.Pool) float64 {
 	return sum
 }
 
-// arrivalSeconds returns the seconds of arrivals to simulate. If the work of the rates is more than the
-// instances can do, there are fewer, because the queue then takes long to drain. There is at least one
-// second, or the time in which simulatedRequests arrive.
+// arrivalSeconds returns for how many seconds of arrivals to simulate a plan: as long as simulatedRequests take,
+// within limits. If the rates are more work than the instances can do, it is shorter by the square of the excess,
+// because the queue then takes long to drain. It is at least one second, or the shorter time in which
+// simulatedRequests arrive.
 func arrivalSeconds(p *formats.Plan, profile *formats.Profile) float64 {
 	q, rps, work := formats.QueueOf(p), 0.0, 0.0
 	for _, m := range p.ServedModels() {
@@ -103,7 +105,8 @@ func requestTime(q *formats.QueuePlan, class *formats.QueueClass, profile *forma
 	return minTime
 }
 
-// simulatePlan simulates a plan, with the costs of a profile if one is given, and returns the report.
+// simulatePlan simulates a plan once for some seconds of arrivals and returns the report. The costs are those of
+// the profile or, if it is nil, of the plan. A trace is replaced by Poisson arrivals.
 func simulatePlan(ctx context.Context, p *formats.Plan, profile *formats.Profile, seconds float64) (*formats.Report, error) {
 	plan := *p
 	q := *formats.QueueOf(p)

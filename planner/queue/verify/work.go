@@ -8,14 +8,15 @@ import (
 	"inferplan/formats/document"
 )
 
-// idleFigure returns the figure of a mean request on an idle server, in seconds. The prompt is read in
-// chunks of budget tokens.
+// idleFigure returns, in seconds, the figure by which class q is judged (time to the first token, time per token,
+// or the whole time) for a mean request on an idle server. The server reads the prompt in chunks of at most budget
+// tokens, one per iteration; a budget of 0 stands for no limit.
 func idleFigure(q *formats.QueueClass, instance *formats.LLMInstance, budget int) float64 {
 	iteration := &instance.Iteration
 	chunks, lastChunk := 0.0, q.PromptMean // whole chunks of the prompt, and the tokens of the last one
 	if budget > 0 {
 		chunks = math.Floor(q.PromptMean / float64(budget))
-		lastChunk -= chunks * float64(budget)
+		lastChunk -= chunks * float64(budget) // 0 if the chunks are even
 	}
 	iterations := chunks
 	if lastChunk > 0 {
@@ -35,11 +36,12 @@ func idleFigure(q *formats.QueueClass, instance *formats.LLMInstance, budget int
 	return (prefill + max(q.OutputMean-1, 0)*perToken) / 1e9
 }
 
-// minRequestTime returns the least time of an instance that a mean request takes, in seconds: in a batch
-// that is always full, with prompts that hide behind decoding.
+// minRequestTime returns the least time of an instance that a mean request takes up, in seconds: if it runs in a
+// batch that is always full, and prompts are read beside decoding, where the first HingeTokens of an iteration
+// cost nothing. Prompts of sessions count 0, because they may be in the cache.
 func minRequestTime(q *formats.QueueClass, instance *formats.LLMInstance, sequences int) float64 {
-	iteration, d := &instance.Iteration, max(q.OutputMean-1, 0)
-	iterations := d / float64(sequences)
+	iteration, decodedTokens := &instance.Iteration, max(q.OutputMean-1, 0)
+	iterations := decodedTokens / float64(sequences)
 	prompt, attention := q.PromptMean, q.PromptMean*q.PromptMean/2
 	if q.Sessions != nil {
 		prompt, attention = 0, 0
@@ -50,12 +52,12 @@ func minRequestTime(q *formats.QueueClass, instance *formats.LLMInstance, sequen
 	if iteration.HingeTokens > 0 {
 		price = min(price, (iteration.BaseNS+iteration.CPUNS)/iteration.HingeTokens)
 	}
-	ns := (iteration.BaseNS+iteration.CPUNS)*iterations + (iteration.SequenceNS+iteration.CPUSequenceNS)*d + iteration.ContextNS*d*(q.PromptMean+(d-1)/2) + iteration.AttentionNS*attention + price*(prompt-iteration.HingeTokens*iterations)
+	ns := (iteration.BaseNS+iteration.CPUNS)*iterations + (iteration.SequenceNS+iteration.CPUSequenceNS)*decodedTokens + iteration.ContextNS*decodedTokens*(q.PromptMean+(decodedTokens-1)/2) + iteration.AttentionNS*attention + price*(prompt-iteration.HingeTokens*iterations)
 	return max(ns, 0) / 1e9
 }
 
-// checkWork checks that the work of all requests that must be in time is no more than the instances can do,
-// if every class goes to the instances that serve it fastest.
+// checkWork records an error if the requests that must be in time are more work than the plan's instances can do,
+// even if every class goes to the instances that serve it fastest.
 func (c *checker) checkWork() {
 	if c.Plan.Objective.Name == "goodput" {
 		return // late requests need no work
