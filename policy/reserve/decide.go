@@ -14,17 +14,17 @@ func (p *Policy) decideModel(m int32, now time.Duration, out *policy.Actions) {
 	model := &p.models[m]
 	model.nextWake, model.awaitsOtherWork = farFuture, false
 	dispatched := false
-	p.keepReservations = false
+	p.finder.keepReservations = false
 	for model.queue.Len > 0 {
 		head := model.queue.At(0)
 
 		// Check without a search whether the head waits on as before.
-		if p.keepsWaiting(m, now) {
+		if p.chooser.keepsWaiting(m, now) {
 			break
 		}
 
 		// Choose the pipeline that waits least.
-		bestPath := p.choosePipeline(m, now)
+		bestPath := p.chooser.choosePipeline(m, now)
 		if bestPath == nil {
 			if now < head.Deadline {
 				model.nextWake = head.Deadline // until then a device may come back
@@ -35,49 +35,49 @@ func (p *Policy) decideModel(m int32, now time.Duration, out *policy.Actions) {
 		}
 
 		// Find the largest batch in time: on that pipeline, on another one, or without the guard.
-		chosenPath := p.fitBatch(bestPath, head, now)
+		chosenPath := p.chooser.fitBatch(bestPath, head, now)
 		if chosenPath == nil {
-			chosenPath = p.fitOtherPipeline(m, bestPath.pipeline, head, now)
+			chosenPath = p.chooser.fitOtherPipeline(m, bestPath.pipeline, head, now)
 		}
-		if chosenPath == nil && head.PassedFirstLook && p.hasGuard() {
-			chosenPath = p.spendGuard(m, head, now)
+		if chosenPath == nil && head.PassedFirstLook && p.chooser.hasGuard() {
+			chosenPath = p.chooser.spendGuard(m, head, now)
 		}
 
 		// Drop the head if there is none.
-		if chosenPath == nil || p.shouldDropHead(chosenPath, head) {
+		if chosenPath == nil || p.chooser.shouldDropHead(chosenPath, head) {
 			p.dropHead(m, out)
-			p.keepReservations = false
+			p.finder.keepReservations = false
 			continue
 		}
 
 		// If fewer requests wait than the batch takes, decide whether to wait for more, and until when.
 		head.PassedFirstLook = true
 		if int32(model.queue.Len) < chosenPath.batch {
-			lastMoment := p.lastMoment(chosenPath, model, now)
-			model.nextWake = lastMoment - p.wakeLead(chosenPath.pipeline, min(int32(model.queue.Len)+1, chosenPath.batch))
+			lastMoment := p.chooser.lastMoment(chosenPath, model, now)
+			model.nextWake = lastMoment - p.chooser.wakeLead(chosenPath.pipeline, min(int32(model.queue.Len)+1, chosenPath.batch))
 			switch {
 			case model.nextWake <= now:
 				// The wake came, early by the guard's wakeLead: the waiting requests go now.
-				p.findPath(chosenPath.pipeline, int32(model.queue.Len), now, chosenPath)
-				if chosenPath.finish > p.latestFinish(head.Deadline, chosenPath.pipeline, chosenPath.batch) {
+				p.finder.findPath(chosenPath.pipeline, int32(model.queue.Len), now, chosenPath)
+				if chosenPath.finish > p.chooser.latestFinish(head.Deadline, chosenPath.pipeline, chosenPath.batch) {
 					model.nextWake = lastMoment
 				} else {
 					model.nextWake = farFuture
 				}
 
 			// Wait for a fuller batch, as in the paper.
-			case !p.options.SendWhenFree:
-				p.rememberPath(m, chosenPath)
+			case !p.chooser.options.SendWhenFree:
+				p.chooser.rememberPath(m, chosenPath)
 
 			// Everything is free: send the waiting requests.
-			case p.canGoAtOnce(chosenPath.pipeline, model, head, now):
-				chosenPath, model.nextWake = &p.retryPath, farFuture
+			case p.chooser.canGoAtOnce(chosenPath.pipeline, model, head, now):
+				chosenPath, model.nextWake = &p.chooser.retryPath, farFuture
 
 			// Wait until a device is free.
 			default:
-				p.rememberPath(m, &p.retryPath)
-				model.awaitsOtherWork = len(model.sharingModels) > 0 || p.retryPath.holdTime > 0
-				if wait := p.retryPath.waitTime - p.decideAhead(model); wait > 0 {
+				p.chooser.rememberPath(m, &p.chooser.retryPath)
+				model.awaitsOtherWork = len(model.sharingModels) > 0 || p.chooser.retryPath.holdTime > 0
+				if wait := p.chooser.retryPath.waitTime - p.chooser.decideAhead(model); wait > 0 {
 					model.nextWake = min(model.nextWake, now+wait)
 				}
 			}
@@ -87,9 +87,9 @@ func (p *Policy) decideModel(m int32, now time.Duration, out *policy.Actions) {
 		}
 
 		// With sharing models, wait until shortly before the device becomes free.
-		if start := chosenPath.hops[0].Start; p.options.SendWhenFree && len(model.sharingModels) > 0 && start > now+p.options.DecideAhead {
+		if start := chosenPath.hops[0].Start; p.chooser.options.SendWhenFree && len(model.sharingModels) > 0 && start > now+p.chooser.options.DecideAhead {
 			// Then the most urgent head is served, in the batch that waits by then.
-			model.nextWake, model.awaitsOtherWork = start-p.options.DecideAhead, true
+			model.nextWake, model.awaitsOtherWork = start-p.chooser.options.DecideAhead, true
 			break
 		}
 
@@ -98,7 +98,7 @@ func (p *Policy) decideModel(m int32, now time.Duration, out *policy.Actions) {
 			model.nextWake, model.awaitsOtherWork = now+chosenPath.holdTime, true
 			break
 		}
-		if p.atMaxDepth(chosenPath) {
+		if p.finder.atMaxDepth(chosenPath) {
 			model.awaitsOtherWork = true // until some work has ended there
 			p.dropHopelessTail(m, chosenPath, out)
 			break
@@ -110,7 +110,7 @@ func (p *Policy) decideModel(m int32, now time.Duration, out *policy.Actions) {
 			continue
 		}
 		// If the path moves reservations that may not move, look for one that moves none.
-		p.keepReservations = !p.dispatch(m, chosenPath, now, out)
+		p.finder.keepReservations = !p.dispatch(m, chosenPath, now, out)
 	}
 
 	// Set the wake, and let sharing models decide again after a dispatch.
@@ -133,7 +133,7 @@ const maxDepth = 64
 // atMaxDepth reports whether some device of a path has so many reservations that no more are to be added yet.
 func (f *pathFinder) atMaxDepth(path *reservedPath) bool {
 	for i := range path.hops {
-		if f.timelines.reservationCounts[path.hops[i].Device] >= f.maxDepth {
+		if f.lists.reservationCounts[path.hops[i].Device] >= f.maxDepth {
 			return true
 		}
 	}
@@ -146,8 +146,8 @@ func (f *pathFinder) atMaxDepth(path *reservedPath) bool {
 func (p *Policy) dropHopelessTail(m int32, head *reservedPath, out *policy.Actions) {
 	q := &p.models[m].queue
 	for q.Len > 1 {
-		earliestFinish := head.finish + time.Duration(max(int32(q.Len)-head.batch, 0))*p.requestInterval[m]
-		if earliestFinish <= p.latestFinish(q.At(q.Len-1).Deadline, head.pipeline, head.batch) {
+		earliestFinish := head.finish + time.Duration(max(int32(q.Len)-head.batch, 0))*p.chooser.requestInterval[m]
+		if earliestFinish <= p.chooser.latestFinish(q.At(q.Len-1).Deadline, head.pipeline, head.batch) {
 			return
 		}
 		p.dropRequest(m, q.PopLast().Req, policy.ReasonDeadline, out)
@@ -158,7 +158,7 @@ func (p *Policy) dropHopelessTail(m int32, head *reservedPath, out *policy.Actio
 func (c *batchChooser) rememberPath(m int32, path *reservedPath) {
 	model := &c.models[m]
 	model.awaitedDevices = model.awaitedDevices[:0]
-	if firstPipeline, endPipeline := c.tables.PipelinesOf(m); endPipeline != firstPipeline+1 || !c.batchMonotone[firstPipeline] || c.hasSameNodePath || c.options.SendWhenFree && (len(model.sharingModels) > 0 || path.holdTime > 0) {
+	if firstPipeline, endPipeline := c.tables.PipelinesOf(m); endPipeline != firstPipeline+1 || !c.batchMonotone[firstPipeline] || c.finder.hasSameNodePath || c.options.SendWhenFree && (len(model.sharingModels) > 0 || path.holdTime > 0) {
 		return
 	}
 	for i := range path.hops {
@@ -176,14 +176,14 @@ func (c *batchChooser) keepsWaiting(m int32, now time.Duration) bool {
 	}
 	head, pipeline := model.queue.At(0), c.tables.Models[m].FirstPipeline
 	largerBatch := int32(model.queue.Len) + 1
-	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch || c.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > c.latestFinish(head.Deadline, pipeline, largerBatch) {
+	if !head.PassedFirstLook || largerBatch > c.tables.Pipelines[pipeline].Batch || c.finder.finishAlong(pipeline, largerBatch, model.awaitedDevices, now) > c.latestFinish(head.Deadline, pipeline, largerBatch) {
 		return false
 	}
 
 	// Wake at the last moment, or when the path is free.
 	wake := c.latestFinish(head.Deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1 - c.wakeLead(pipeline, largerBatch)
 	if c.options.SendWhenFree {
-		wake = min(wake, c.finishAlong(pipeline, largerBatch-1, model.awaitedDevices, now)-c.minPathTime[pipeline][largerBatch-2])
+		wake = min(wake, c.finder.finishAlong(pipeline, largerBatch-1, model.awaitedDevices, now)-c.minPathTime[pipeline][largerBatch-2])
 	}
 	if wake <= now {
 		return false
@@ -206,16 +206,16 @@ func (f *pathFinder) finishAlong(pipeline, batch int32, devices []int32, now tim
 				if link < 0 {
 					continue
 				}
-				if finish < f.timelines.summaries[link].lastReady {
+				if finish < f.lists.summaries[link].lastReady {
 					return farFuture
 				}
-				finish = max(finish, f.timelines.summaries[link].lastEnd)
+				finish = max(finish, f.lists.summaries[link].lastEnd)
 			}
 			finish += st.Xfer[batch-1]
 		}
 
 		// Add the run, behind the last reservation of the device.
-		summary := &f.timelines.summaries[d]
+		summary := &f.lists.summaries[d]
 		if finish <= summary.lastReady || summary.lastEnd < now && summary.first >= 0 {
 			return farFuture
 		}
@@ -230,7 +230,7 @@ func (f *pathFinder) finishAlong(pipeline, batch int32, devices []int32, now tim
 // and batches fill meanwhile. That the first stage is free is not enough: small batches would reduce the rate of a
 // later stage that limits the pipeline.
 func (c *batchChooser) canGoAtOnce(pipeline int32, model *modelState, head *waiting.Request, now time.Duration) bool {
-	c.findPath(pipeline, int32(model.queue.Len), now, &c.retryPath)
+	c.finder.findPath(pipeline, int32(model.queue.Len), now, &c.retryPath)
 	return c.retryPath.waitTime <= c.decideAhead(model) && c.retryPath.holdTime == 0 && c.retryPath.finish <= c.latestFinish(head.Deadline, pipeline, c.retryPath.batch)
 }
 
@@ -254,7 +254,7 @@ func (c *batchChooser) choosePipeline(m int32, now time.Duration) *reservedPath 
 
 	// With a single pipeline, probe that one.
 	if q := &c.models[m].queue; endPipeline == firstPipeline+1 && c.batchMonotone[firstPipeline] && (!c.options.DropHopeless || q.At(0).PassedFirstLook) {
-		c.findPath(firstPipeline, min(c.tables.Pipelines[firstPipeline].Batch, int32(q.Len)+1), now, bestPath)
+		c.finder.findPath(firstPipeline, min(c.tables.Pipelines[firstPipeline].Batch, int32(q.Len)+1), now, bestPath)
 		if bestPath.finish >= farFuture {
 			return nil
 		}
@@ -264,7 +264,7 @@ func (c *batchChooser) choosePipeline(m int32, now time.Duration) *reservedPath 
 	// Otherwise compare all pipelines, up to one that does not wait at all.
 	bestPath.waitTime = farFuture
 	for pipeline := firstPipeline; pipeline < endPipeline; pipeline++ {
-		c.findPath(pipeline, c.tables.Pipelines[pipeline].Batch, now, candidatePath)
+		c.finder.findPath(pipeline, c.tables.Pipelines[pipeline].Batch, now, candidatePath)
 		if candidatePath.waitTime < bestPath.waitTime {
 			bestPath, candidatePath = candidatePath, bestPath
 			if bestPath.waitTime <= 0 {
@@ -296,7 +296,7 @@ func (c *batchChooser) spendGuard(m int32, head *waiting.Request, now time.Durat
 		if b == 0 {
 			continue
 		}
-		c.findPath(pipeline, b, now, &c.retryPath)
+		c.finder.findPath(pipeline, b, now, &c.retryPath)
 		if fitted := c.fitBatch(&c.retryPath, head, now); fitted != nil {
 			return fitted
 		}
@@ -334,7 +334,7 @@ func (c *batchChooser) fitBatch(path *reservedPath, head *waiting.Request, now t
 		if b == 0 {
 			return nil
 		}
-		c.findPath(pipeline, b, now, path)
+		c.finder.findPath(pipeline, b, now, path)
 	}
 }
 
@@ -350,7 +350,7 @@ func (c *batchChooser) fitOtherPipeline(m, triedPipeline int32, head *waiting.Re
 		if pipeline == triedPipeline || b == 0 {
 			continue
 		}
-		c.findPath(pipeline, b, now, &c.retryPath)
+		c.finder.findPath(pipeline, b, now, &c.retryPath)
 		if fitted := c.fitBatch(&c.retryPath, head, now); fitted != nil {
 			return fitted
 		}
@@ -387,12 +387,12 @@ func (p *Policy) dropHead(m int32, out *policy.Actions) {
 func (c *batchChooser) lastMoment(chosenPath *reservedPath, model *modelState, now time.Duration) time.Duration {
 	deadline, pipeline := model.queue.At(0).Deadline, chosenPath.pipeline
 	largerBatch := min(int32(model.queue.Len)+1, chosenPath.batch)
-	if c.batchMonotone[pipeline] && !c.hasSameNodePath {
+	if c.batchMonotone[pipeline] && !c.finder.hasSameNodePath {
 		return c.latestFinish(deadline, pipeline, largerBatch) - c.minPathTime[pipeline][largerBatch-1] + 1
 	}
 	path := chosenPath
 	if largerBatch < chosenPath.batch {
-		c.findPath(pipeline, largerBatch, now, &c.largerBatchPath)
+		c.finder.findPath(pipeline, largerBatch, now, &c.largerBatchPath)
 		if c.largerBatchPath.finish <= c.latestFinish(deadline, pipeline, largerBatch) {
 			path = &c.largerBatchPath
 		}
@@ -404,7 +404,7 @@ func (c *batchChooser) lastMoment(chosenPath *reservedPath, model *modelState, n
 // move, it returns false.
 func (p *Policy) dispatch(m int32, path *reservedPath, now time.Duration, out *policy.Actions) bool {
 	limit := p.models[m].queue.At(0).Deadline
-	if guardedLimit := p.latestFinish(limit, path.pipeline, path.batch); path.finish <= guardedLimit {
+	if guardedLimit := p.chooser.latestFinish(limit, path.pipeline, path.batch); path.finish <= guardedLimit {
 		limit = guardedLimit
 	}
 	slot := p.reserveChecked(path, limit, now)
