@@ -14,39 +14,51 @@ import (
 // It yields to a model whose head would be late behind m's path, if that model's requests are in time when they go
 // now and m's are still in time behind them.
 func (p *Policy) yieldToUrgentModel(m int32, ownPath *reservedPath, now time.Duration, out *policy.Actions) bool {
-	defer func(oldValue bool) { p.finder.keepReservations = oldValue }(p.finder.keepReservations)
+	if len(p.models[m].sharingModels) == 0 {
+		return false
+	}
+	keptReservations := p.finder.keepReservations
 	p.finder.keepReservations = true
+	urgentModel := p.moreUrgentModel(m, ownPath, now)
+	if urgentModel >= 0 {
+		p.dispatch(urgentModel, &p.chooser.otherModelPath, now, out)
+		p.markAfterChange(urgentModel)
+	}
+	p.finder.keepReservations = keptReservations
+	return urgentModel >= 0
+}
 
-	// Look for a model that m's path would make late.
+// moreUrgentModel returns the sharing model to which m yields, and leaves that model's path in otherModelPath. If
+// there is none, it returns -1.
+func (p *Policy) moreUrgentModel(m int32, ownPath *reservedPath, now time.Duration) int32 {
+	ownDeadline, largerBatchPath := p.models[m].queue.At(0).Deadline, &p.chooser.largerBatchPath
 	for _, otherModel := range p.models[m].sharingModels {
-		if q := &p.models[otherModel].queue; q.Len == 0 || p.models[otherModel].awaitsOtherWork || p.models[otherModel].nextWake >= farFuture {
+		if other := &p.models[otherModel]; other.queue.Len == 0 || other.awaitsOtherWork || other.nextWake >= farFuture {
 			continue
 		}
+
+		// It must be late behind m's path, and in time if it goes now.
 		if !p.wouldDelay(ownPath, otherModel, now) || !p.chooser.inTimeIfSentNow(otherModel, now) {
 			continue
 		}
 
-		// Check that m's batch would still be in time behind it.
+		// And m's batch must still be in time behind it.
 		slot := p.reserveTrial(&p.chooser.otherModelPath, now)
-		p.finder.findPath(ownPath.pipeline, ownPath.batch, now, &p.chooser.largerBatchPath)
+		p.finder.findPath(ownPath.pipeline, ownPath.batch, now, largerBatchPath)
 		p.releaseTrial(slot)
-		if p.chooser.largerBatchPath.finish > p.chooser.latestFinish(p.models[m].queue.At(0).Deadline, ownPath.pipeline, ownPath.batch) {
-			continue
+		if largerBatchPath.finish <= p.chooser.latestFinish(ownDeadline, ownPath.pipeline, ownPath.batch) {
+			return otherModel
 		}
-
-		// Dispatch the other model first.
-		p.dispatch(otherModel, &p.chooser.otherModelPath, now, out)
-		p.markAfterChange(otherModel)
-		return true
 	}
-	return false
+	return -1
 }
 
-// wouldDelay reports whether the waiting requests of model o would be late behind a path.
+// wouldDelay reports whether the waiting requests of another model would be late behind a path.
 func (p *Policy) wouldDelay(ownPath *reservedPath, otherModel int32, now time.Duration) bool {
 	slot := p.reserveTrial(ownPath, now)
-	defer p.releaseTrial(slot)
-	return !p.chooser.inTimeIfSentNow(otherModel, now)
+	isInTime := p.chooser.inTimeIfSentNow(otherModel, now)
+	p.releaseTrial(slot)
+	return !isInTime
 }
 
 // inTimeIfSentNow reports whether all waiting requests of model o, up to a planned batch, would be in time if they
