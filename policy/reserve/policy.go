@@ -124,7 +124,7 @@ type batchChooser struct {
 	finder          *pathFinder
 	options         Options
 	models          []modelState
-	ignoreGuard     bool              // deadlines count without the guard, see spendGuard
+	ignoreGuard     bool              // deadlines count without the guard, see fitHead
 	minPathTime     [][]time.Duration // by pipeline and batch: duration of a path without waiting
 	guard           [][]time.Duration // by pipeline and batch: part of a deadline that is kept back
 	requestInterval []time.Duration   // by model: mean time per request if all its devices are busy
