@@ -188,7 +188,7 @@ func (p *Policy) dropHopelessTail(m int32, head *reservedPath, out *policy.Actio
 		if earliestFinish <= p.chooser.latestFinish(q.At(q.Len-1).Deadline, head.pipeline, head.batch) {
 			return
 		}
-		p.dropRequest(m, q.PopLast().Req, policy.ReasonDeadline, out)
+		dropRequest(m, q.PopLast().Req, policy.ReasonDeadline, out)
 	}
 }
 
@@ -417,7 +417,7 @@ func (p *Policy) dropHead(m int32, verdict verdict, out *policy.Actions) {
 	if r.WasLost || verdict == headStranded {
 		reason = policy.ReasonWorkerLost
 	}
-	p.dropRequest(m, r.Req, reason, out)
+	dropRequest(m, r.Req, reason, out)
 }
 
 // lastMoment returns the time at which a head that waits for a fuller batch must go as it is: just after the time

@@ -332,7 +332,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 		p.handleFinish(ev)
 	case policy.Cancel:
 		if m := &p.models[ev.Model]; m.queue.Remove(ev.Req) {
-			p.dropRequest(ev.Model, ev.Req, policy.ReasonCancelled, out)
+			dropRequest(ev.Model, ev.Req, policy.ReasonCancelled, out)
 			p.markAfterChange(ev.Model)
 		}
 	case policy.WorkerLost:
@@ -347,7 +347,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) bool {
 	m := &p.models[ev.Model]
 	if p.chooser.options.QueueLimit > 0 && m.queue.Len >= p.chooser.options.QueueLimit {
-		p.dropRequest(ev.Model, ev.Req, policy.ReasonQueueFull, out)
+		dropRequest(ev.Model, ev.Req, policy.ReasonQueueFull, out)
 		return false
 	}
 	m.queue.Insert(waiting.Request{Deadline: ev.Deadline, ArrivedAt: ev.ArrivedAt, Req: ev.Req})
@@ -396,11 +396,11 @@ func (p *Policy) markDirty(m int32) {
 // Probes returns the number of paths sought so far. It implements policy.Prober.
 func (p *Policy) Probes() int64 { return p.finder.pathsSought }
 
-// headDeadline returns the deadline of a model's head. Of the sharing models the one with the earliest decides
+// headDeadline returns the deadline of the head of the queue. Of the sharing models the one with the earliest decides
 // first.
-func (p *Policy) headDeadline(m int32) time.Duration {
-	if q := &p.models[m].queue; q.Len > 0 {
-		return q.At(0).Deadline
+func (m *modelState) headDeadline() time.Duration {
+	if m.queue.Len > 0 {
+		return m.queue.At(0).Deadline
 	}
 	return farFuture
 }
@@ -412,7 +412,7 @@ func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 		// Take the most urgent model.
 		mostUrgent, lastIndex := 0, len(p.dirtyModels)-1
 		for i := 1; i <= lastIndex; i++ {
-			if p.headDeadline(p.dirtyModels[i]) < p.headDeadline(p.dirtyModels[mostUrgent]) {
+			if p.models[p.dirtyModels[i]].headDeadline() < p.models[p.dirtyModels[mostUrgent]].headDeadline() {
 				mostUrgent = i
 			}
 		}
@@ -427,6 +427,6 @@ func (p *Policy) decideDirty(now time.Duration, out *policy.Actions) {
 }
 
 // dropRequest appends a Drop action.
-func (p *Policy) dropRequest(m, req int32, reason policy.DropReason, out *policy.Actions) {
+func dropRequest(m, req int32, reason policy.DropReason, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Drop, Reason: reason, Model: m, Req: req})
 }

@@ -71,6 +71,9 @@ func (p *Policy) Check() error {
 	return nil
 }
 
+// OpenRequests is the number of open requests.
+func (p *Policy) OpenRequests() int { return p.requests.openRequests }
+
 // DueAndLead is when a request of an event is due, and how long before it has to start on
 // the first instance.
 func (p *Policy) DueAndLead(ev *policy.Event) (due, lead time.Duration) {

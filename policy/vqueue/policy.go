@@ -127,9 +127,6 @@ func (p *Policy) Search(time.Duration, int32) func(ctx context.Context, work int
 	return p.replanner.newSearch()
 }
 
-// OpenRequests returns the number of open requests.
-func (p *Policy) OpenRequests() int { return p.requests.openRequests }
-
 // handleArrival adds a request, unless the queue is full, and serves it if an instance is free.
 func (p *Policy) handleArrival(now time.Duration, ev *policy.Event, out *policy.Actions) {
 	p.requests.addRequest(ev, p.fleet.classes[ev.Model].dueAt(ev))
