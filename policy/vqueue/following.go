@@ -181,20 +181,9 @@ func (f *calibrator) updateEstimators(now time.Duration) {
 	// Combine throughput, lengths and pace.
 	anyChanged := false
 	for m := range f.fleet.tables.Models {
-		for mega := range 2 {
+		for _, isMega := range [2]bool{false, true} {
 			for k := range f.fleet.tables.Kinds {
-				index, follower := f.fleet.estimatorIndex(int32(m), mega == 1, int32(k)), f.followerIndex(f.fleet.networkOf(int32(m)), int32(k))
-				e := f.workFollowers[follower].Adjust(f.calibrated[index])
-				if mega == 0 {
-					e = f.lengthFollowers[m].Adjust(e)
-				}
-				f.unpacedPrices[k][index/len(f.fleet.tables.Kinds)] = e.Price()
-				e = f.paceFollowers[follower].WithPace(e)
-				oldWork, _ := f.fleet.queueTables.RCT[index].Work(1)
-				newWork, _ := e.Work(1)
-				if math.Abs(newWork-oldWork) > minPriceChange*oldWork {
-					f.fleet.queueTables.RCT[index], anyChanged = e, true
-				}
+				anyChanged = f.updateEstimator(int32(m), isMega, int32(k)) || anyChanged
 			}
 		}
 	}
@@ -215,4 +204,26 @@ func (f *calibrator) updateEstimators(now time.Duration) {
 			f.groups.setCosts(int32(g), f.groups.members[g].size, f.groups.members[g].promptTokens)
 		}
 	}
+}
+
+// updateEstimator brings the estimator of a served model on a kind of device up to date, and reports whether it
+// changed.
+func (f *calibrator) updateEstimator(model int32, isMega bool, kind int32) (changed bool) {
+	index, follower := f.fleet.estimatorIndex(model, isMega, kind), f.followerIndex(f.fleet.networkOf(model), kind)
+	e := f.workFollowers[follower].Adjust(f.calibrated[index])
+	if !isMega {
+		e = f.lengthFollowers[model].Adjust(e)
+	}
+	f.unpacedPrices[kind][index/len(f.fleet.tables.Kinds)] = e.Price()
+	e = f.paceFollowers[follower].WithPace(e)
+
+	// Small changes are not worth new prices.
+	current := &f.fleet.queueTables.RCT[index]
+	oldWork, _ := current.Work(1)
+	newWork, _ := e.Work(1)
+	if math.Abs(newWork-oldWork) <= minPriceChange*oldWork {
+		return false
+	}
+	*current = e
+	return true
 }

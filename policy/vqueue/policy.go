@@ -124,7 +124,7 @@ func (p *Policy) Handle(now time.Duration, ev *policy.Event, out *policy.Actions
 
 // Search returns a search for a better order. It implements policy.Searcher.
 func (p *Policy) Search(time.Duration, int32) func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
-	return p.replanner.newSearch()
+	return p.replanner.newSearch().run
 }
 
 // handleArrival adds a request, unless the queue is full, and serves it if an instance is free.

@@ -3,6 +3,7 @@ package vqueue
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -83,66 +84,82 @@ func (p *replanner) syncProblem(now time.Duration) {
 	p.groups.assignment.Refresh()
 }
 
-// newSearch returns a search over a copy of the present problem. It runs beside the loop. Its result has, for each
-// queue, the number of groups, then each group and its generation; or one of the result constants instead.
-func (p *replanner) newSearch() func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
+// newSearch returns a search over a copy of the present problem.
+func (p *replanner) newSearch() *planSearch {
 	p.planCount++
 
 	// Copy the problem, the generations of the groups, and the order.
-	problem := p.groups.problem
-	problem.Groups, problem.Costs = slices.Clone(p.groups.problem.Groups), slices.Clone(p.groups.problem.Costs)
-	problem.Queues = slices.Clone(p.groups.problem.Queues)
-	for q := range problem.Queues {
-		problem.Queues[q].Setup = slices.Clone(problem.Queues[q].Setup)
+	x := &planSearch{problem: p.groups.problem, generations: make([]int32, len(p.groups.members)), edfAbove: p.groups.options.EDFAbove, granted: p.budget.granted}
+	x.problem.Groups, x.problem.Costs = slices.Clone(x.problem.Groups), slices.Clone(x.problem.Costs)
+	x.problem.Queues = slices.Clone(x.problem.Queues)
+	for q := range x.problem.Queues {
+		x.problem.Queues[q].Setup = slices.Clone(x.problem.Queues[q].Setup)
 	}
-	generations := make([]int32, len(p.groups.members))
-	for g := range generations {
-		generations[g] = p.groups.members[g].generation
+	for g := range x.generations {
+		x.generations[g] = p.groups.members[g].generation
 	}
-	plan := &Assignment{}
-	plan.CopyFrom(p.groups.assignment)
-	plan.problem = &problem
-	plan.Refresh()
+	x.plan.CopyFrom(p.groups.assignment)
+	x.plan.problem = &x.problem
+	x.plan.Refresh()
 
 	// Every search has random numbers of its own.
-	rng := seeded.New(p.groups.options.Seed, "vqueue/replan/"+strconv.FormatInt(p.planCount, 10))
-	search, grant := &Search{KeepQueues: !p.fleet.operations.balance.enabled}, p.budget.granted
-	return func(ctx context.Context, work int64, dst []int32) ([]int32, int64) {
-		oldWork, oldTotal := plan.SearchWork(), plan.Total()
-		if tooManyLate := p.groups.options.EDFAbove > 0 && plan.LateRequests() > p.groups.options.EDFAbove*problem.totalRequests(); !tooManyLate && oldTotal-plan.LowerBound() <= minPlanGain {
-			return append(dst, resultUnchanged), 0 // no order is better by more than minPlanGain
-		}
+	x.rng = seeded.New(p.groups.options.Seed, "vqueue/replan/"+strconv.FormatInt(p.planCount, 10))
+	x.search.KeepQueues = !p.fleet.operations.balance.enabled
+	return x
+}
 
-		// Search for a better order.
-		work = min(work, grant)
-		search.Run(ctx, plan, rng, work)
-		workDone := plan.SearchWork() - oldWork
+// planSearch is a search for a better order that runs beside the loop, on a problem of its own.
+type planSearch struct {
+	problem     Problem
+	plan        Assignment
+	generations []int32 // by group
+	search      Search
+	rng         *rand.Rand
+	granted     int64   // positions that it may look at
+	edfAbove    float64 // see Options.EDFAbove
+}
 
-		// No better order, or too many late requests: keep the order, or fall back to deadlines.
-		tooManyLate := p.groups.options.EDFAbove > 0 && plan.LateRequests() > p.groups.options.EDFAbove*problem.totalRequests()
-		if isBetter := plan.Total() < oldTotal-minPlanGain; tooManyLate || !isBetter {
-			if !tooManyLate && ctx.Err() == nil {
-				return append(dst, resultUnchanged), workDone
-			}
-			sortByDeadline(plan)
-			if !tooManyLate && plan.Total() >= oldTotal-minPlanGain {
-				return append(dst, resultOutOfTime), workDone
-			}
-			tooManyLate = true
-		}
-
-		// Write the order.
-		for q := range problem.Queues {
-			dst = append(dst, int32(plan.Len(int32(q))))
-			for _, g := range plan.AppendOrder(int32(q), nil) {
-				dst = append(dst, g, generations[g])
-			}
-		}
-		if tooManyLate {
-			dst = append(dst, resultByDeadline)
-		}
-		return dst, workDone
+// run searches, and appends the result to dst: for each queue the number of groups, then each group and its
+// generation; or one of the result constants instead. It also returns the number of positions looked at.
+func (x *planSearch) run(ctx context.Context, work int64, dst []int32) (result []int32, workDone int64) {
+	oldWork, oldTotal := x.plan.SearchWork(), x.plan.Total()
+	if !x.tooManyLate() && oldTotal-x.plan.LowerBound() <= minPlanGain {
+		return append(dst, resultUnchanged), 0 // no order is better by more than minPlanGain
 	}
+
+	// Search for a better order.
+	x.search.Run(ctx, &x.plan, x.rng, min(work, x.granted))
+	workDone = x.plan.SearchWork() - oldWork
+	tooManyLate := x.tooManyLate()
+	switch {
+	case !tooManyLate && x.plan.Total() < oldTotal-minPlanGain:
+		return x.appendOrder(dst), workDone
+	case !tooManyLate && ctx.Err() == nil:
+		return append(dst, resultUnchanged), workDone
+	}
+
+	// Too many late requests, or no better order in time: fall back to deadlines.
+	sortByDeadline(&x.plan)
+	if !tooManyLate && x.plan.Total() >= oldTotal-minPlanGain {
+		return append(dst, resultOutOfTime), workDone
+	}
+	return append(x.appendOrder(dst), resultByDeadline), workDone
+}
+
+// tooManyLate reports whether the plan makes more requests late than edfAbove allows.
+func (x *planSearch) tooManyLate() bool {
+	return x.edfAbove > 0 && x.plan.LateRequests() > x.edfAbove*x.problem.totalRequests()
+}
+
+// appendOrder appends the order of the plan to dst.
+func (x *planSearch) appendOrder(dst []int32) []int32 {
+	for q := range x.problem.Queues {
+		dst = append(dst, int32(x.plan.Len(int32(q))))
+		for _, g := range x.plan.AppendOrder(int32(q), nil) {
+			dst = append(dst, g, x.generations[g])
+		}
+	}
+	return dst
 }
 
 const (
