@@ -43,36 +43,20 @@ func (b *batchRunner) startBatch(place int32, now int64, out *policy.Actions) {
 		return
 	}
 
-	// Choose the tasks of the batch. What is not chosen stays in the queue.
-	firstTask := int32(len(out.Tasks))
-	service, maxBatch, work, recomputeTime := int32(-1), 0, int64(0), int64(0)
-	headPosition := b.batchHead(d, place, now)
-	remainingQueue := d.queue[:headPosition]
-	for i, id := range d.queue[headPosition:] {
-		k := &b.book.tasks[id]
-
-		// A language model starts sequences in place of a batch.
-		if service < 0 && b.tables.isLanguageModel(k.service) && b.cluster.isRunnable(d, k) && !b.siblingArriving(d, k) {
-			d.queue = append(remainingQueue, d.queue[headPosition+i:]...)
-			b.startSequences(place, k.service, len(remainingQueue), now, out)
-			return
-		}
-		if len(d.batch) == maxBatch && service >= 0 || service >= 0 && k.service != service || !b.cluster.isRunnable(d, k) || service < 0 && b.siblingArriving(d, k) {
-			remainingQueue = append(remainingQueue, id)
-			continue
-		}
-		service, maxBatch = k.service, int(b.tables.serviceOn(k.service, place).maxBatch)
-		recomputeTime += b.states.recomputeTime(k, place)
-		k.state, work = taskRunning, max(work, k.work)
-		b.admission.settleOwedTime(k, 1)
-		d.batch, out.Tasks = append(d.batch, id), append(out.Tasks, k.slot)
+	// Find the head of the batch. A language model starts sequences instead.
+	headPosition := b.firstToStart(d, b.batchHead(d, place, now))
+	if headPosition < 0 {
+		return
 	}
-	d.queue = remainingQueue
-	if service < 0 {
+	service := b.book.tasks[d.queue[headPosition]].service
+	if b.tables.isLanguageModel(service) {
+		b.startSequences(place, service, headPosition, now, out)
 		return
 	}
 
 	// Book the batch on the device.
+	firstTask := int32(len(out.Tasks))
+	work, recomputeTime := b.chooseBatch(place, headPosition, service, out)
 	n := int32(len(d.batch))
 	d.busy, d.dirty, d.service = true, true, service
 	b.cluster.busyDevices++
@@ -88,6 +72,37 @@ func (b *batchRunner) startBatch(place int32, now int64, out *policy.Actions) {
 	out.List = append(out.List, policy.Action{Kind: policy.Dispatch, Pipeline: onDevice.pipeline, Model: -1, Batch: place, Size: n, Device: b.tables.deviceAt[place],
 		TaskFirst: firstTask, HopFirst: int32(len(out.Hops)), HopCount: 1})
 	out.Hops = append(out.Hops, policy.Hop{Stage: onDevice.stage, Device: b.tables.deviceAt[place], Uplink: -1, Downlink: -1, XferStart: start, XferEnd: start, Start: start, End: time.Duration(d.batchEndsAt)})
+}
+
+// firstToStart returns the first position of a queue, from a given one on, whose task may run and waits for no sibling.
+// If there is none, it returns -1.
+func (b *batchRunner) firstToStart(d *device, position int) int {
+	for i := position; i < len(d.queue); i++ {
+		if k := &b.book.tasks[d.queue[i]]; b.cluster.isRunnable(d, k) && !b.siblingArriving(d, k) {
+			return i
+		}
+	}
+	return -1
+}
+
+// chooseBatch moves the tasks of a service that may run, from a position of the queue on, into the batch of a device, as
+// many as fit. It returns the largest work of a task, and the time to recompute their session states.
+func (b *batchRunner) chooseBatch(place int32, headPosition int, service int32, out *policy.Actions) (work, recomputeTime int64) {
+	d, maxBatch := &b.cluster.devices[place], int(b.tables.serviceOn(service, place).maxBatch)
+	remainingQueue := d.queue[:headPosition]
+	for _, id := range d.queue[headPosition:] {
+		k := &b.book.tasks[id]
+		if len(d.batch) == maxBatch || k.service != service || !b.cluster.isRunnable(d, k) {
+			remainingQueue = append(remainingQueue, id)
+			continue
+		}
+		recomputeTime += b.states.recomputeTime(k, place)
+		k.state, work = taskRunning, max(work, k.work)
+		b.admission.settleOwedTime(k, 1)
+		d.batch, out.Tasks = append(d.batch, id), append(out.Tasks, k.slot)
+	}
+	d.queue = remainingQueue
+	return work, recomputeTime
 }
 
 // batchHead returns the queue position at which the search for the next batch begins. That is the first full batch if

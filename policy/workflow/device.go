@@ -141,42 +141,51 @@ func (p *devicePlanner) planBatches(d *device, place int32, now, freeAt int64) i
 		freeAt = b.end
 	}
 	for unplanned > 0 {
-		// Find the head of the next batch: the first position that is ready, or the first full batch. Otherwise, when
-		// the first position becomes ready.
-		headPosition, previous, nextReady := n, int32(-1), farFuture
-		p.fullBatch.reset()
-		for i := firstUnplanned; i < n; i = d.nextUnplanned[i] {
-			readyAt := d.readyTimes[i]
-			if readyAt == positionPlanned {
-				if previous < 0 {
-					firstUnplanned = d.nextUnplanned[i]
-				} else {
-					d.nextUnplanned[previous] = d.nextUnplanned[i]
-				}
-				continue
-			}
-			if readyAt <= freeAt {
-				headPosition = min(headPosition, i)
-				if !p.cluster.options.FullBatchFirst {
-					break
-				}
-				if fullHead := p.fullBatch.addTask(p.tables, &p.book.tasks[d.queue[i]], place, i, freeAt); fullHead >= 0 {
-					headPosition = fullHead
-					break
-				}
-			}
-			previous, nextReady = i, min(nextReady, readyAt)
-		}
-
-		// Nothing is ready yet, so the device idles until something is.
-		if headPosition == n {
-			freeAt = nextReady
+		headPosition, nextReady := p.nextHead(d, place, &firstUnplanned, freeAt)
+		if headPosition < 0 {
+			freeAt = nextReady // nothing is ready yet, so the device idles until something is
 			continue
 		}
 		unplanned -= p.planBatch(d, place, headPosition, freeAt)
 		freeAt = d.plannedBatches[len(d.plannedBatches)-1].end
 	}
 	return freeAt
+}
+
+// nextHead returns the head of the batch that a device starts at an instant: the first position that is ready, or the
+// first full batch. If no position is ready, it returns -1, and when the first one is. Positions that are planned are
+// unlinked.
+func (p *devicePlanner) nextHead(d *device, place int32, firstUnplanned *int32, startAt int64) (headPosition int32, nextReady int64) {
+	headPosition, nextReady = -1, farFuture
+	previous := int32(-1)
+	p.fullBatch.reset()
+	for i := *firstUnplanned; i < int32(len(d.queue)); i = d.nextUnplanned[i] {
+		readyAt := d.readyTimes[i]
+		if readyAt == positionPlanned && previous < 0 {
+			*firstUnplanned = d.nextUnplanned[i]
+			continue
+		}
+		if readyAt == positionPlanned {
+			d.nextUnplanned[previous] = d.nextUnplanned[i]
+			continue
+		}
+		previous, nextReady = i, min(nextReady, readyAt)
+		if readyAt > startAt {
+			continue
+		}
+
+		// It is ready. A full batch behind it may go first.
+		if headPosition < 0 {
+			headPosition = i
+		}
+		if !p.cluster.options.FullBatchFirst {
+			break
+		}
+		if fullHead := p.fullBatch.addTask(p.tables, &p.book.tasks[d.queue[i]], place, i, startAt); fullHead >= 0 {
+			return fullHead, nextReady
+		}
+	}
+	return headPosition, nextReady
 }
 
 // linkQueue computes when each task of a queue may run, and links every position to the next one in the queue and to the
