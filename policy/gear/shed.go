@@ -46,41 +46,24 @@ const (
 // missWeight is the weight of an arrival in the share that would miss their deadline.
 const missWeight = 1. / 128
 
-// newRefusalRule computes the work rows of every stage of every gear.
+// newRefusalRule computes the work rows and times of every stage of every gear.
 func newRefusalRule(p *Policy) *refusalRule {
-	n := len(p.fleet.devices)
-	s := &refusalRule{pace: 1, maxMissShare: 2 * (1 - p.fleet.tables.Models[0].Percentile)}
+	n, percentile := len(p.fleet.devices), p.fleet.tables.Models[0].Percentile
+	s := &refusalRule{pace: 1, maxMissShare: 2 * (1 - percentile)}
 	allRows := make([]float64, (3*len(p.stages)+2)*n)
 	s.workRows, s.pendingWork = allRows[:len(allRows)-n], allRows[len(allRows)-n:]
 	s.busyUntil, s.measuredStages = make([]time.Duration, n), make([]int32, 0, len(p.gears))
-	gearTables, shares := TablesOf(p.fleet.tables), []float64(nil)
-
-	// stageShares has how often the plan's samples reach each stage.
+	gearTables, stageShares := TablesOf(p.fleet.tables), []float64(nil)
 	for g := range p.gears {
-		stageShares := gearTables.stageShares(&p.gears[g], shares[:0])
-		shares = stageShares
+		stageShares = gearTables.stageShares(&p.gears[g], stageShares[:0])
 		path, measuredStages := 0.0, int32(0)
 		for k := range p.gears[g].Stages {
-			rows := s.workRows[s.waitingRow(p.firstStage[g]+int32(k)):]
-			waitingRow, sentRow, batchRow := rows[:n], rows[n:2*n], rows[2*n:3*n]
-
-			// In a batch, a request means the work of later stages, as often as it reaches them. Waiting, it also
-			// means its own.
-			for j := k + 1; j < len(stageShares); j++ {
-				if stageShares[k] > 0 {
-					p.stages[int(p.firstStage[g])+j].addWork(p, batchRow, stageShares[j]/stageShares[k])
-				}
-			}
-			copy(waitingRow, batchRow)
-			p.stages[int(p.firstStage[g])+k].addWork(p, waitingRow, 1)
-			for d := range sentRow {
-				sentRow[d] = batchRow[d] - waitingRow[d]
-			}
+			s.setWorkRows(p, p.firstStage[g], int32(k), stageShares)
 
 			// Store the times of the stage, for one request and for a full batch.
 			aloneTime, fullTime := p.stages[int(p.firstStage[g])+k].minTimes(p)
 			s.fullBatchExtra, s.stageTime = append(s.fullBatchExtra, max(0, fullTime-aloneTime).Seconds()), append(s.stageTime, aloneTime.Seconds())
-			if k == 0 || stageShares[k] > 1-p.fleet.tables.Models[0].Percentile {
+			if k == 0 || stageShares[k] > 1-percentile {
 				path += aloneTime.Seconds()
 				measuredStages++
 			}
@@ -88,6 +71,24 @@ func newRefusalRule(p *Policy) *refusalRule {
 		s.gearTime, s.measuredStages = append(s.gearTime, path), append(s.measuredStages, measuredStages)
 	}
 	return s
+}
+
+// setWorkRows computes the three work rows of the k-th stage of a gear. stageShares has how often the plan's samples
+// reach each of its stages.
+func (s *refusalRule) setWorkRows(p *Policy, firstStage, k int32, stageShares []float64) {
+	n, rows := len(s.pendingWork), s.workRows[s.waitingRow(firstStage+k):]
+	waitingRow, sentRow, batchRow := rows[:n], rows[n:2*n], rows[2*n:3*n]
+
+	// In a batch, a request means the work of later stages, as often as it reaches them. Waiting, it also means its
+	// own.
+	for j := k + 1; j < int32(len(stageShares)) && stageShares[k] > 0; j++ {
+		p.stages[firstStage+j].addWork(p, batchRow, stageShares[j]/stageShares[k])
+	}
+	copy(waitingRow, batchRow)
+	p.stages[firstStage+k].addWork(p, waitingRow, 1)
+	for d := range sentRow {
+		sentRow[d] = batchRow[d] - waitingRow[d]
+	}
 }
 
 // stageShares returns the share of the samples that reach each stage of a gear, in the memory of an empty list.

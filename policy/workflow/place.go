@@ -85,32 +85,39 @@ func (p *placer) adoptExpected(now int64, q *request, out *policy.Actions) bool 
 		}
 	}
 
-	// Take over place, queue position and readers of each expected task.
+	// Take over the place of each expected task.
 	for i, id := range newTasks {
-		k, expected := &p.book.tasks[id], &p.book.tasks[q.expectedTasks[i]]
-		k.place, k.state, k.orderKey, k.endsAt = expected.place, taskQueued, expected.orderKey, expected.endsAt
-		d := &p.cluster.devices[k.place]
-		d.queue[lastIndex(d.queue, q.expectedTasks[i])] = id
-		d.dirty = true
-		for _, laterTask := range q.expectedTasks[i+1:] {
-			if p.book.tasks[laterTask].stateFrom == q.expectedTasks[i] {
-				p.book.tasks[laterTask].stateFrom = id
-			}
-			for j, in := range p.book.tasks[laterTask].inputs {
-				if in == q.expectedTasks[i] {
-					p.book.tasks[laterTask].inputs[j] = id
-				}
-			}
-		}
-		expected.state = taskUnplaced
-		p.book.releaseTask(q.expectedTasks[i])
-		p.cluster.touchDevice(k.place)
+		p.replaceExpected(id, q.expectedTasks[i], q.expectedTasks[i+1:])
 	}
 	for _, id := range newTasks {
 		p.runner.gatherInputs(now, id, out)
 	}
 	q.expectedTasks = q.expectedTasks[:copy(q.expectedTasks, q.expectedTasks[n:])]
 	return true
+}
+
+// replaceExpected gives a task the place, the queue position and the readers of an expected one. The readers are among the
+// tasks expected later.
+func (p *placer) replaceExpected(id, expectedTask int32, laterTasks []int32) {
+	k, expected := &p.book.tasks[id], &p.book.tasks[expectedTask]
+	k.place, k.state, k.orderKey, k.endsAt = expected.place, taskQueued, expected.orderKey, expected.endsAt
+	d := &p.cluster.devices[k.place]
+	d.queue[lastIndex(d.queue, expectedTask)] = id
+	d.dirty = true
+	for _, laterTask := range laterTasks {
+		reader := &p.book.tasks[laterTask]
+		if reader.stateFrom == expectedTask {
+			reader.stateFrom = id
+		}
+		for j, in := range reader.inputs {
+			if in == expectedTask {
+				reader.inputs[j] = id
+			}
+		}
+	}
+	expected.state = taskUnplaced
+	p.book.releaseTask(expectedTask)
+	p.cluster.touchDevice(k.place)
 }
 
 // forgetExpected removes the expected tasks of a request from the queues. Loads that they have caused go on.
