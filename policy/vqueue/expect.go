@@ -56,9 +56,9 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 	}()
 
 	// Find the queue and place.
-	isMega := p.fleet.queueTables.MegaTokens[model] > 0 && prompt >= p.fleet.queueTables.MegaTokens[model]
 	r := request{model: model, promptTokens: prompt, deadline: deadline}
-	q, place := p.cheapestPlace(&r, isMega)
+	p.setProbe(&r, p.fleet.isMega(&r))
+	q, place := p.cheapestProbePlace()
 	if q < 0 { // no instance that is up can serve it
 		expectation.LateProbability, expectation.AnsweredAt = 1, now+unplacedLateness*time.Second
 		return
@@ -88,13 +88,6 @@ func (p *placer) estimateStart(expectation *Expectation, now time.Duration, mode
 	expectation.StartsAt, expectation.AnsweredAt = fromSeconds(startAt), fromSeconds(startAt+c.Residence)
 	sd := math.Sqrt(variance + c.ResidenceVar + p.groups.problem.commonVariance(startAt) + 1e-9)
 	expectation.LateProbability = stoch.Phi((startAt + c.Residence - toSeconds(deadline)) / sd)
-}
-
-// cheapestPlace returns the queue and place at which a request adds least to the objective.
-func (p *placer) cheapestPlace(r *request, isMega bool) (q int32, place int) {
-	p.setProbe(r, isMega)
-	q, place, _ = bestPlaceUntil(p.groups.assignment, p.probeGroup, p.groups.problem.minIncrease(p.probeGroup))
-	return q, place
 }
 
 // timePerRequest returns how long all instances together take for a request of a model; 0 if none serves it.

@@ -86,8 +86,7 @@ func (p *placer) placeFor(req int32, isMega bool, stateQueue int32) (q int32, pl
 		return p.dealtPlace(r)
 	}
 	if p.groups.options.Rule == VirtualQueues && !p.groups.options.AppendGroups {
-		q, place, _ = bestPlaceUntil(p.groups.assignment, p.probeGroup, p.groups.problem.minIncrease(p.probeGroup))
-		return q, place
+		return p.cheapestProbePlace()
 	}
 	q, earliestEnd := int32(-1), math.Inf(1)
 	for i := range p.fleet.instances {
@@ -102,6 +101,12 @@ func (p *placer) placeFor(req int32, isMega bool, stateQueue int32) (q int32, pl
 		return -1, 0
 	}
 	return q, p.rulePlace(q, r, p.groups.assignment.Len(q))
+}
+
+// cheapestProbePlace returns the queue and place at which the probe group adds least to the objective.
+func (p *placer) cheapestProbePlace() (q int32, place int) {
+	q, place, _ = bestPlaceUntil(p.groups.assignment, p.probeGroup, p.groups.problem.minIncrease(p.probeGroup))
+	return q, place
 }
 
 // setProbe makes the probe group a group of this request alone.

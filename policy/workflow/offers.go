@@ -1,5 +1,7 @@
 package workflow
 
+import "slices"
+
 // offer is what a place offers to a task.
 type offer struct {
 	end, start    int64 // when the task would end, and begin to run
@@ -25,7 +27,7 @@ func (x *search) collectOffers(j *job, t int32, level *searchLevel) {
 	}
 	if x.width > 0 {
 		for _, in := range j.inputsOf(t) {
-			if in >= 0 && !contains(level.places, x.currentPlace[in]) {
+			if in >= 0 && !slices.Contains(level.places, x.currentPlace[in]) {
 				x.addOffer(j, t, x.currentPlace[in], level)
 			}
 		}
@@ -59,16 +61,6 @@ func (x *search) addOffer(j *job, t, d int32, level *searchLevel) {
 		}
 		level.cheapestCosts[i] = o.cost
 	}
-}
-
-// contains returns true if a value is in a list.
-func contains(list []int32, v int32) bool {
-	for _, w := range list {
-		if w == v {
-			return true
-		}
-	}
-	return false
 }
 
 // readyWithState returns when a task may start at a place with the session state that it continues. It sets the task's
