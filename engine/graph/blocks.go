@@ -53,7 +53,7 @@ func partitionAtoms(costs []float64, cross []int64, n int) []int {
 		sum[i+1] = sum[i] + v
 	}
 
-	// best[k][j] is the smallest possible largest cost of k blocks over the first j atoms.
+	// minLargest[k][j] is the smallest possible largest cost of k blocks over the first j atoms.
 	minLargest := make([][]float64, n+1)
 	for k := range minLargest {
 		minLargest[k] = make([]float64, a+1)
@@ -73,7 +73,7 @@ func partitionAtoms(costs []float64, cross []int64, n int) []int {
 	}
 
 	// bytes[k][j] is the fewest bytes that cross the cuts of k blocks over the first j atoms, where no block costs
-	// more than the limit. from[k][j] is the first atom of the last of these blocks.
+	// more than the limit. lastStart[k][j] is the first atom of the last of these blocks.
 	limit := minLargest[n][a] * (1 + 1e-9)
 	const unreachable = math.MaxInt64
 	bytes := make([][]int64, n+1)
@@ -153,7 +153,7 @@ func (b *Blocks) nodesOf(i, j int) []int {
 
 // SliceOptions describe the boundary of a slice, and its precision.
 type SliceOptions struct {
-	// FP16In and HalfOut let inner cuts cross in half precision: float32 as
+	// FP16In and FP16Out let inner cuts cross in half precision: float32 as
 	// float16, int64 as int32. The producer's end and the consumer's start
 	// convert. The model's own inputs and outputs stay as they are.
 	FP16In, FP16Out bool

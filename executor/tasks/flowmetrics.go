@@ -18,7 +18,7 @@ type moduleMetrics struct {
 	Series []moduleSeries
 }
 
-// moduleSeries is what is counted of a module. It is written in the core's turn.
+// moduleSeries holds the counts of a module. It is written in the core's turn.
 type moduleSeries struct {
 	name                                    string
 	Tasks, dropped                          int64
@@ -55,7 +55,7 @@ func newModuleMetrics(c *turn.Core) moduleMetrics {
 	return out
 }
 
-// countWaiting counts a task that waits; with `again`, one that was in a batch.
+// countWaiting counts a task that waits; with wasInBatch, one that was in a batch.
 func (m *moduleMetrics) countWaiting(service int32, wasInBatch bool) {
 	s := &m.Series[service]
 	s.waiting.Add(1)

@@ -58,7 +58,7 @@ type Edge struct {
 	Outcome  int32 // outcome of From with which it is taken; -1 for all outcomes
 }
 
-// Module is what a service has besides its pipelines.
+// Module holds the figures of a service besides its pipelines.
 type Module struct {
 	ColdStart    time.Duration
 	Workers      []int32   // devices, in the order in which scaling uses them
@@ -197,7 +197,7 @@ func (g *GraphTables) setDeviceShares(plan *formats.Plan, t *policy.Tables) erro
 	return nil
 }
 
-// compileApplication reads the graph of an application. `at` is the field of the plan that errors name.
+// compileApplication reads the graph of an application. path is the field of the plan that errors name.
 func compileApplication(modules []formats.Module, serviceOf map[string]int32, path string) (Application, error) {
 	nodeOf, app := map[string]int32{}, Application{}
 
@@ -235,7 +235,7 @@ func compileApplication(modules []formats.Module, serviceOf map[string]int32, pa
 }
 
 // CompileGraph reads the graph of an application by itself: every module is a service of its own. Errors name fields
-// below `at`.
+// below path.
 func CompileGraph(modules []formats.Module, path string) (Application, error) {
 	serviceOf, copies := map[string]int32{}, slices.Clone(modules)
 	for i := range copies {

@@ -14,10 +14,10 @@
 //
 // # Parts
 //
-// All parts act on one cluster (cluster.go): its book of requests and tasks (book.go), its devices (device.go), and
-// services and transfer times (tables.go). Policy gives the parts the events (policy.go, lost.go). place.go gives tasks
+// All parts act on one cluster (cluster.go): its book of requests and tasks (tasks.go), its devices (device.go), and
+// services and transfer times (tables.go). Policy gives the parts the events (policy.go, losses.go). place.go gives tasks
 // their devices by the plans of devicePlanner (device.go). batches.go brings inputs and runs batches, sequences.go runs
-// language models, sessions.go keeps session states, and load.go decides what devices hold.
+// language models, sessions.go keeps session states, and loader.go decides what devices hold.
 //
 // # What happens to a request
 //
@@ -30,7 +30,7 @@
 // # What a device will do
 //
 // A device's plan (device.go) is its own rule played forward over its queue: the batches and loads that will come.
-// From the plans follows the end table (rows.go): when a task of a service would end at a place, on its own or in a
+// From the plans follows the end table (endtable.go): when a task of a service would end at a place, on its own or in a
 // batch that is still open.
 //
 // # Language models
@@ -48,15 +48,15 @@
 //
 // # Loads
 //
-// A device has one copy engine, which loads while batches run (load.go). Networks and session states are evicted by
-// class, and within a class by what a copy saves (worth.go) or by the longest time without use. Session states move
+// A device has one copy engine, which loads while batches run (loader.go). Networks and session states are evicted by
+// class, and within a class by what a copy saves (copyvalue.go) or by the longest time without use. Session states move
 // with their tasks where that is quicker than recomputing them (sessions.go).
 //
 // # Deadlines
 //
-// door.go admits requests at the entry. claim.go gives each application its planned rate where not all requests can be
-// admitted. fill.go runs full batches first where the first task can wait. late.go says which requests are given up
-// midway.
+// admission.go admits requests at the entry. claim.go gives each application its planned rate where not all requests
+// can be admitted. fullbatches.go runs full batches first where the first task can wait. giveup.go says which requests
+// are given up midway.
 //
 // # Baselines
 //

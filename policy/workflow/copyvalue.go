@@ -64,7 +64,7 @@ func (d *networkDemand) otherServicesShare(services []serviceTimes, service int3
 
 // copyValue returns what a byte of a network's copy on a device saves:
 //
-//	values[network] · othersBusyChance[copies-1] · loadTime / bytes
+//	values[network] · othersBusyChance[copyCount-1] · loadTime / bytes
 func (c *cluster) copyValue(network, place int32) float64 {
 	d := &c.demand
 	return d.values[network] * d.othersBusyChance[max(0, c.copyCount[network]-1)] * float64(c.tables.loadTime(network, place)) / float64(max(1, c.tables.bytes[network]))

@@ -53,7 +53,7 @@ func (p *Policy) moreUrgentModel(m int32, ownPath *reservedPath, now time.Durati
 	return -1
 }
 
-// wouldDelay reports whether the waiting requests of another model would be late behind a path.
+// wouldDelay reports whether the waiting requests of otherModel would be late behind a path.
 func (p *Policy) wouldDelay(ownPath *reservedPath, otherModel int32, now time.Duration) bool {
 	slot := p.reserveTrial(ownPath, now)
 	isInTime := p.chooser.inTimeIfSentNow(otherModel, now)
@@ -61,7 +61,7 @@ func (p *Policy) wouldDelay(ownPath *reservedPath, otherModel int32, now time.Du
 	return !isInTime
 }
 
-// inTimeIfSentNow reports whether all waiting requests of model o, up to a planned batch, would be in time if they
+// inTimeIfSentNow reports whether all waiting requests of otherModel, up to a planned batch, would be in time if they
 // were sent now. It leaves their path in otherModelPath.
 func (c *batchChooser) inTimeIfSentNow(otherModel int32, now time.Duration) bool {
 	q := &c.models[otherModel].queue
